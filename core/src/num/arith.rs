@@ -4,7 +4,8 @@
 /// Operations that IEEE-754 defines exactly (one rounding) but whose fastest form depends on the machine.
 ///
 /// Kernels get one through [`Team::Arith`](crate::team::Team::Arith) and pass it on to the scalar functions:
-/// `num::exp::<T::Arith>(x)`.
+/// `num::exp::<T::Arith>(x)`. A NaN result may have any payload here; [`num::fma`](crate::num::fma()) and
+/// [`num::sqrt`](crate::num::sqrt()) return the canonical one.
 pub trait Arith: Copy + Send + Sync + 'static {
     /// a·b + c with one rounding, to nearest, ties to even.
     fn fma(a: f32, b: f32, c: f32) -> f32;
@@ -12,4 +13,65 @@ pub trait Arith: Copy + Send + Sync + 'static {
     fn sqrt(x: f32) -> f32;
     /// √x in binary64, correctly rounded.
     fn sqrt64(x: f64) -> f64;
+}
+
+/// Everywhere, without `std` and without a fused instruction: fma through binary64, square roots from `libm`.
+///
+/// Method of `fma`: the product of two binary32 numbers is exact in binary64; the sum is rounded to odd there (the
+/// last bit is set when anything was lost), and 53 bits rounded to odd, then to 24 or fewer, are 24 rounded once.
+/// Why not `libm::fmaf`: it branches and touches the floating-point environment.
+#[derive(Clone, Copy, Debug)]
+pub struct Soft;
+
+impl Arith for Soft {
+    #[inline(always)]
+    fn fma(a: f32, b: f32, c: f32) -> f32 {
+        let product = f64::from(a) * f64::from(b);
+        let addend = f64::from(c);
+        let sum = product + addend;
+        // Two-sum: `lost` is exactly what `sum` misses; NaN when `sum` is not finite.
+        let part = sum - product;
+        let lost = (product - (sum - part)) + (addend - part);
+        let inexact = (lost < 0.0) | (lost > 0.0);
+        // An even `sum` moves to its odd neighbour on the side of `lost`: up in magnitude when the signs agree.
+        let even = sum.to_bits() & 1 == 0;
+        let towards = if (lost < 0.0) == (sum < 0.0) { 1 } else { u64::MAX };
+        let step = if inexact & even { towards } else { 0 };
+        f64::from_bits(sum.to_bits().wrapping_add(step)) as f32
+    }
+
+    #[inline(always)]
+    fn sqrt(x: f32) -> f32 {
+        libm::sqrtf(x)
+    }
+
+    #[inline(always)]
+    fn sqrt64(x: f64) -> f64 {
+        libm::sqrt(x)
+    }
+}
+
+/// The machine's instructions through `std`; inside code compiled for FMA each is one instruction.
+///
+/// Elsewhere `f32::mul_add` is a library call: right, but slow.
+#[cfg(feature = "std")]
+#[derive(Clone, Copy, Debug)]
+pub struct Hard;
+
+#[cfg(feature = "std")]
+impl Arith for Hard {
+    #[inline(always)]
+    fn fma(a: f32, b: f32, c: f32) -> f32 {
+        a.mul_add(b, c)
+    }
+
+    #[inline(always)]
+    fn sqrt(x: f32) -> f32 {
+        x.sqrt()
+    }
+
+    #[inline(always)]
+    fn sqrt64(x: f64) -> f64 {
+        x.sqrt()
+    }
 }

@@ -1,0 +1,20 @@
+//! The scalar functions of the bit contract, one file each, from exactly rounded operations only: no platform libm.
+
+mod arith;
+mod exp;
+mod expm1;
+mod expm1mx;
+mod fma;
+mod ln;
+mod log1p;
+mod nan;
+mod sigmoid;
+mod sqrt;
+mod tanh;
+
+#[cfg(feature = "std")]
+pub use arith::Hard;
+pub use arith::{Arith, Soft};
+pub use nan::{canonical_nan, max, min};
+pub use {exp::exp, expm1::expm1, expm1mx::expm1mx, fma::fma, ln::ln, log1p::log1p};
+pub use {sigmoid::sigmoid, sqrt::sqrt, tanh::tanh};

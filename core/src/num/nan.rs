@@ -1,0 +1,73 @@
+//! The one NaN, and the maximum and minimum that pass it on.
+//!
+//! Method: two selects for the order, and a bitwise operation on equal operands, which differ at most in the sign of
+//! zero: AND of the signs for the maximum, OR for the minimum.
+//!
+//! Special cases: any NaN operand gives the canonical NaN; -0 < +0.
+//!
+//! Why: IEEE 754-2008 `maxNum`, x86 `maxps`, PTX `max.f32` and `f32::max` differ in both cases, and NaN payloads differ
+//! between vendors; here no target's instruction is trusted with either.
+
+/// The NaN of the contract: quiet, positive, empty payload (`0x7fc0_0000`).
+#[inline(always)]
+pub const fn canonical_nan() -> f32 {
+    f32::from_bits(0x7fc0_0000)
+}
+
+/// The larger of two numbers; NaN when either is NaN; `max(-0, +0) = +0`.
+#[inline(always)]
+pub fn max(a: f32, b: f32) -> f32 {
+    let equal = f32::from_bits(a.to_bits() & b.to_bits());
+    let larger = if a < b { b } else { equal };
+    let larger = if a > b { a } else { larger };
+    if a.is_nan() | b.is_nan() { canonical_nan() } else { larger }
+}
+
+/// The smaller of two numbers; NaN when either is NaN; `min(-0, +0) = -0`.
+#[inline(always)]
+pub fn min(a: f32, b: f32) -> f32 {
+    let equal = f32::from_bits(a.to_bits() | b.to_bits());
+    let smaller = if a < b { a } else { equal };
+    let smaller = if a > b { b } else { smaller };
+    if a.is_nan() | b.is_nan() { canonical_nan() } else { smaller }
+}
+
+/// `y`, or the canonical NaN where `x` is NaN.
+#[inline(always)]
+pub(super) fn unless_nan(x: f32, y: f32) -> f32 {
+    if x.is_nan() { canonical_nan() } else { y }
+}
+
+/// `y` with the sign bit of `x` added: for odd functions, where `y` has the sign of `x` or is +0.
+#[inline(always)]
+pub(super) fn with_sign_of(x: f32, y: f32) -> f32 {
+    f32::from_bits(y.to_bits() | (x.to_bits() & 0x8000_0000))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const VALUES: [f32; 7] = [f32::NEG_INFINITY, -1.5, -0.0, 0.0, 1e-45, 2.0, f32::INFINITY];
+
+    #[test]
+    fn order_is_total_on_numbers() {
+        for (i, &a) in VALUES.iter().enumerate() {
+            for (j, &b) in VALUES.iter().enumerate() {
+                assert_eq!(max(a, b).to_bits(), VALUES[i.max(j)].to_bits(), "max({a}, {b})");
+                assert_eq!(min(a, b).to_bits(), VALUES[i.min(j)].to_bits(), "min({a}, {b})");
+            }
+        }
+    }
+
+    #[test]
+    fn every_nan_becomes_the_canonical_one() {
+        for nan in [0x7fc0_0000, 0xffc0_0000, 0x7f80_0001, 0xffff_ffff].map(f32::from_bits) {
+            for a in VALUES {
+                for y in [max(a, nan), max(nan, a), min(a, nan), min(nan, a), max(nan, nan)] {
+                    assert_eq!(y.to_bits(), 0x7fc0_0000);
+                }
+            }
+        }
+    }
+}

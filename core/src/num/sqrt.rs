@@ -1,0 +1,19 @@
+//! Square root.
+//!
+//! Method: [`Arith::sqrt`]; NaN results are made canonical.
+//!
+//! Special cases: √±0 = ±0, √+∞ = +∞, negative or NaN → NaN.
+//!
+//! Accuracy: correctly rounded (0.5 ULP) over all 2^32 inputs:
+//! `cargo run --release -p lockstep-core --features std --example exhaustive -- sqrt`.
+//!
+//! Why: IEEE-754 fixes its bits, so any correctly rounded instruction will do, and no approximate one.
+
+use super::{Arith, nan::unless_nan};
+
+/// √x, correctly rounded.
+#[inline(always)]
+pub fn sqrt<A: Arith>(x: f32) -> f32 {
+    let y = A::sqrt(x);
+    unless_nan(y, y)
+}

@@ -1,1 +1,38 @@
-//! (skeleton)
+//! Lockstep's definition: every formula once, in `no_std` Rust without tensors, allocation or `unsafe`.
+//!
+//! Each op is a plain struct (its launch arguments) with one method, [`Kernel::row`](op::Kernel::row), written
+//! against a [`Team`](team::Team) of lanes. A backend supplies the team; the formula does not know which one.
+//! The bits of a result depend on the inputs of its row alone: not on the backend, the SIMD level, the number
+//! of threads, the offset of the row or its neighbours.
+//!
+//! | in the literature | here |
+//! |---|---|
+//! | GRPO, Dr.GRPO advantage | [`advantage::grpo`] |
+//! | importance ratio, guards | [`ratio`] |
+//! | PPO clip, clip-higher, dual clip | [`gate::ppo_clip`] |
+//! | SAPO soft gate | [`gate::sapo`] |
+//! | k1, k2, k3, abs | [`kl`] |
+//! | token-mean, seq-mean-token-sum, … | [`aggregate`] |
+//! | the fused policy loss and its gradient | [`policy_loss`] |
+//! | packed batches (`cu_seqlens`) | [`ragged`] |
+//! | the order of every sum | [`team::fold`], [`team::scan`] |
+//! | `exp`, `ln`, `sigmoid`, … | [`num`] |
+#![no_std]
+#![deny(unsafe_code)]
+
+#[cfg(feature = "std")]
+extern crate std;
+
+pub mod advantage;
+pub mod aggregate;
+pub mod error;
+pub mod gate;
+pub mod kl;
+pub mod num;
+pub mod op;
+pub mod policy_loss;
+pub mod ragged;
+pub mod ratio;
+pub mod team;
+
+pub use error::Error;

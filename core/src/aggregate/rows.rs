@@ -1,0 +1,62 @@
+//! Masked sum and token count of each sequence: the first half of every aggregation, and the counts that its
+//! denominators are made of.
+
+use crate::op::Kernel;
+use crate::policy_loss::flag;
+use crate::ragged::{Mask, Offsets, Out, Stream};
+use crate::team::{Lane, Team};
+
+/// The op `aggregate`: Σ over live tokens of `values`, and their number, for each sequence.
+///
+/// Without `values` (a constant) it only counts. A sequence without live tokens has sum 0 and count 0.
+#[derive(Clone, Copy, Debug)]
+pub struct Aggregate<'a> {
+    /// Offsets of sequences, `[S+1]`.
+    pub cu_seqlens: Offsets<'a>,
+    /// Which tokens take part, `[N]`.
+    pub loss_mask: Mask<'a>,
+    /// Per-token values, `[N]`, or nothing to sum.
+    pub values: Option<crate::ragged::In<'a, f32>>,
+    /// Sum per sequence, `[S]`.
+    pub row_sum: Out<'a, f64>,
+    /// Live tokens per sequence, `[S]`.
+    pub row_tokens: Out<'a, u32>,
+    /// [`flag`] bits, `[S]`.
+    pub row_flags: Out<'a, u32>,
+}
+
+impl Kernel for Aggregate<'_> {
+    const NAME: &'static str = "aggregate";
+
+    fn rows(&self) -> usize {
+        self.cu_seqlens.rows()
+    }
+
+    fn work(&self, row: usize) -> usize {
+        self.cu_seqlens.span(row).len()
+    }
+
+    #[inline(always)]
+    fn row<T: Team>(&self, team: &T, row: usize) {
+        let span = self.cu_seqlens.span(row);
+        let tokens = team.count(span, self.loss_mask);
+        let mut sum = 0.0;
+        let mut flags = 0;
+        if let Some(values) = self.values {
+            let swept = team.sweep(span, self.loss_mask, [Stream::Array(values)], [], |[x]| Lane {
+                out: [],
+                sum: [x],
+                max: [],
+                flags: flag::not_finite(x, flag::VALUES),
+            });
+            [sum] = swept.sums;
+            flags = swept.flags;
+        }
+        team.leader(|| {
+            self.row_sum.put(row, sum);
+            // A row has fewer than 2³² tokens: its offsets are u32.
+            self.row_tokens.put(row, tokens as u32);
+            self.row_flags.put(row, flags);
+        });
+    }
+}

@@ -1,0 +1,46 @@
+//! Masked running sums inside each sequence: log prefix ratios, undiscounted returns.
+
+use crate::op::Kernel;
+use crate::ragged::{In, Mask, Offsets, Out};
+use crate::team::{AddF64, Direction, Team};
+
+/// The op `row_scan`: y_t = Σ_{j ≤ t} m_j x_j (prefix) or Σ_{j ≥ t} m_j x_j (suffix), inclusive.
+///
+/// A masked token adds nothing and receives the running sum of its neighbours (as returns do over tool output). Sums run
+/// in binary64 in the shape of [`team::scan`](crate::team::scan) and round to `f32` once.
+#[derive(Clone, Copy, Debug)]
+pub struct RowScan<'a> {
+    /// Offsets of sequences, `[S+1]`.
+    pub cu_seqlens: Offsets<'a>,
+    /// Which tokens take part, `[N]`.
+    pub loss_mask: Mask<'a>,
+    /// Per-token values, `[N]`.
+    pub values: In<'a, f32>,
+    /// From which end.
+    pub direction: Direction,
+    /// Running sums, `[N]`.
+    pub scanned: Out<'a, f32>,
+}
+
+impl Kernel for RowScan<'_> {
+    const NAME: &'static str = "row_scan";
+
+    fn rows(&self) -> usize {
+        self.cu_seqlens.rows()
+    }
+
+    fn work(&self, row: usize) -> usize {
+        self.cu_seqlens.span(row).len()
+    }
+
+    #[inline(always)]
+    fn row<T: Team>(&self, team: &T, row: usize) {
+        team.scan(
+            AddF64,
+            self.cu_seqlens.span(row),
+            self.direction,
+            |i| if self.loss_mask.at(i) { f64::from(self.values.at(i)) } else { 0.0 },
+            |i, y| self.scanned.put(i, crate::num::canonical(y as f32)),
+        );
+    }
+}

@@ -1,0 +1,68 @@
+//! The weight W of a token's loss, L = Σ W·l (maths.md §1.1).
+//!
+//! | aggregation | W of a live token | `per_row` | `denominator` |
+//! |---|---|---|---|
+//! | token-mean (DAPO, BNPO) | 1/M | `One` | M |
+//! | token-sum | 1 | `One` | 1 |
+//! | seq-mean-token-sum | 1/N₊ | `One` | N₊ |
+//! | seq-mean-token-mean (GRPO, GSPO, SAPO) | 1/(N₊·Lᵢ) | `Length` or `AtLeastOne` | N₊ |
+//! | seq-mean-token-sum-norm (Dr.GRPO) | 1/(N₊·C) | `Constant(C)` | N₊ |
+//!
+//! M live tokens, Lᵢ of them in sequence i, N₊ sequences (with a live token, or all). Denominators are *arguments*:
+//! a global count makes the loss independent of micro-batching and of the number of ranks. Divided in binary64,
+//! rounded to `f32` once.
+
+/// What a sequence's own sum is divided by.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum PerRow {
+    /// 1.
+    One,
+    /// Lᵢ + eps (verl: eps 1e-8).
+    Length {
+        /// Added to the count.
+        eps: f64,
+    },
+    /// max(Lᵢ, 1) (TRL, AReaL, slime).
+    AtLeastOne,
+    /// A constant C (Dr.GRPO).
+    Constant(f64),
+}
+
+/// The weight of every live token of a sequence.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Weight {
+    /// What a sequence's own sum is divided by.
+    pub per_row: PerRow,
+    /// What the whole is divided by; 0 gives weight 0 (an all-empty batch has loss 0, not NaN).
+    pub denominator: f64,
+    /// Multiplies the loss (1, or the number of ranks where a framework averages gradients over them).
+    pub scale: f64,
+}
+
+impl Weight {
+    /// Whether the weight of a sequence depends on its number of live tokens.
+    #[inline(always)]
+    pub fn needs_length(&self) -> bool {
+        matches!(self.per_row, PerRow::Length { .. } | PerRow::AtLeastOne)
+    }
+
+    /// W for a sequence with `length` live tokens.
+    #[inline(always)]
+    pub fn of(&self, length: u64) -> f64 {
+        let length = length as f64;
+        let own = match self.per_row {
+            PerRow::One => 1.0,
+            PerRow::Length { eps } => length + eps,
+            PerRow::AtLeastOne => {
+                if length > 1.0 {
+                    length
+                } else {
+                    1.0
+                }
+            }
+            PerRow::Constant(c) => c,
+        };
+        let divisor = self.denominator * own;
+        if divisor == 0.0 { 0.0 } else { self.scale / divisor }
+    }
+}

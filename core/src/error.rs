@@ -1,0 +1,132 @@
+//! What can be wrong with an argument: its name, the position, what was expected, what was found.
+
+use core::fmt;
+
+/// A rejected argument. Every variant names the argument; the position is an index into that argument.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Error {
+    /// An argument that must hold something holds nothing.
+    Empty {
+        /// Name of the argument.
+        argument: &'static str,
+        /// What it should hold.
+        expected: &'static str,
+    },
+    /// Two lengths that must agree do not.
+    Length {
+        /// Name of the argument.
+        argument: &'static str,
+        /// The length it should have.
+        expected: usize,
+        /// Where that length comes from.
+        because: &'static str,
+        /// The length it has.
+        got: usize,
+    },
+    /// Offsets must start at 0.
+    FirstOffset {
+        /// Name of the argument.
+        argument: &'static str,
+        /// The first entry found.
+        got: u32,
+    },
+    /// Offsets must never decrease.
+    Decreasing {
+        /// Name of the argument.
+        argument: &'static str,
+        /// Position of the entry that is below the one before it.
+        index: usize,
+        /// The entry before it.
+        before: u32,
+        /// The entry found.
+        got: u32,
+    },
+    /// Offsets must end at the number of elements they divide.
+    LastOffset {
+        /// Name of the argument.
+        argument: &'static str,
+        /// Position of the last entry.
+        index: usize,
+        /// The number of elements.
+        expected: usize,
+        /// What the elements are.
+        of: &'static str,
+        /// The last entry found.
+        got: u32,
+    },
+    /// A sequence or group without members, where none is allowed.
+    EmptyRow {
+        /// Name of the offsets.
+        argument: &'static str,
+        /// Which row is empty.
+        index: usize,
+        /// What a row is: `sequence` or `group`.
+        row: &'static str,
+    },
+    /// A value outside its domain.
+    Value {
+        /// Name of the argument.
+        argument: &'static str,
+        /// Position of the value; `None` for a scalar argument.
+        index: Option<usize>,
+        /// The domain.
+        expected: &'static str,
+        /// The value found.
+        got: f64,
+    },
+    /// Arguments that cannot be used together, or a needed one that is missing.
+    Combination {
+        /// Name of the argument.
+        argument: &'static str,
+        /// What would be accepted.
+        expected: &'static str,
+    },
+    /// Inputs were acceptable but a result is not a finite number.
+    NotFinite {
+        /// Name of the result.
+        result: &'static str,
+        /// Position in the result.
+        index: usize,
+        /// What to change.
+        hint: &'static str,
+    },
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Error::Empty { argument, expected } => write!(f, "`{argument}` is empty: expected {expected}"),
+            Error::Length { argument, expected, because, got } => {
+                write!(f, "`{argument}` has {got} entries: expected {expected} ({because})")
+            }
+            Error::FirstOffset { argument, got } => {
+                write!(f, "`{argument}`[0] is {got}: offsets must start at 0")
+            }
+            Error::Decreasing { argument, index, before, got } => {
+                write!(f, "`{argument}`[{index}] is {got}: expected at least {before}, the entry before it")
+            }
+            Error::LastOffset { argument, index, expected, of, got } => {
+                write!(
+                    f,
+                    "`{argument}`[{index}] is {got}: the last offset must be {expected}, the number of {of}"
+                )
+            }
+            Error::EmptyRow { argument, index, row } => {
+                write!(f, "`{argument}` gives {row} {index} no members: expected at least one")
+            }
+            Error::Value { argument, index: Some(i), expected, got } => {
+                write!(f, "`{argument}`[{i}] is {got}: expected {expected}")
+            }
+            Error::Value { argument, index: None, expected, got } => {
+                write!(f, "`{argument}` is {got}: expected {expected}")
+            }
+            Error::Combination { argument, expected } => write!(f, "`{argument}`: {expected}"),
+            Error::NotFinite { result, index, hint } => {
+                write!(f, "`{result}`[{index}] is not finite: {hint}")
+            }
+        }
+    }
+}
+
+impl core::error::Error for Error {}

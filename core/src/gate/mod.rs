@@ -1,0 +1,55 @@
+//! Gates: what a ratio and an advantage make of a token's loss, value and gradient together.
+
+pub mod ppo_clip;
+pub mod sapo;
+
+pub use ppo_clip::PpoClip;
+pub use sapo::Sapo;
+
+use crate::Error;
+use crate::num::Arith;
+
+/// The token took the upper clip (A > 0, r above the band).
+pub const CLIP_HIGH: u32 = 1;
+/// The token took the lower clip (A < 0, r below the band).
+pub const CLIP_LOW: u32 = 2;
+/// The token took the dual clip (A < 0, r above c).
+pub const CLIP_DUAL: u32 = 4;
+
+/// A token after the gate.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Gated {
+    /// Loss l, minimised.
+    pub loss: f32,
+    /// dl/dlogp; the ratio is differentiated, the advantage is a constant.
+    pub gradient: f32,
+    /// The gradient relative to plain importance-weighted REINFORCE: gradient = −A·r·weight.
+    pub weight: f32,
+    /// [`CLIP_HIGH`], [`CLIP_LOW`], [`CLIP_DUAL`].
+    pub clipped: u32,
+}
+
+/// A gate. A token with advantage 0 has loss 0 and gradient 0 (selected, never 0·∞).
+pub trait Gate: Copy + core::fmt::Debug {
+    /// Name of the fused op that uses it.
+    const POLICY_LOSS: &'static str;
+
+    /// Gate of one token with ratio r ≥ 0.
+    fn gate<A: Arith>(&self, ratio: f32, advantage: f32) -> Gated;
+
+    /// Whether the parameters are in their domain.
+    fn check(&self) -> Result<(), Error>;
+}
+
+/// Domain check of a scalar parameter.
+pub(crate) fn check_scalar(
+    argument: &'static str,
+    value: f32,
+    ok: bool,
+    expected: &'static str,
+) -> Result<(), Error> {
+    if ok {
+        return Ok(());
+    }
+    Err(Error::Value { argument, index: None, expected, got: f64::from(value) })
+}

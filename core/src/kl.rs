@@ -1,0 +1,182 @@
+//! Per-token estimators of KL(policy ‖ reference) and their gradients, side by side, since their differences are
+//! the point.
+//!
+//! **Formula** (Schulman's estimators; maths.md §1.3), x = logp − logp_ref, u = −x:
+//!
+//! | name | value | d/dlogp | remark |
+//! |---|---|---|---|
+//! | `k1` | x | 1 | unbiased, signed |
+//! | `abs` | \|x\| | sgn(x), sgn(0) = 0 | |
+//! | `k2` | x²/2 | x | biased value; on-policy its gradient is the sampled gradient of the KL |
+//! | `k3` | eᵘ − u − 1 | 1 − eᵘ | unbiased, ≥ 0, low variance |
+//!
+//! **Guard** (k3 only, as verl's `low_var_kl`): u is clamped to ±`clamp_in`, the value to at most `clamp_out`; the
+//! gradient is 0 where a clamp acts (|u| > clamp_in, or value > clamp_out, which happens from u ≈ 2.6 for 10).
+//! ∞ switches a clamp off (TRL, slime "k3").
+//!
+//! **Straight-through** (verl's `k1+`, `k3+`): the value of the estimator, the gradient of k2.
+//!
+//! **Accuracy**: k3 comes from `expm1mx`, its gradient from `expm1`: no cancellation for small u.
+
+use crate::Error;
+use crate::gate::check_scalar;
+use crate::num::{self, Arith};
+use crate::op::Kernel;
+use crate::policy_loss::flag;
+use crate::ragged::{In, Mask, Offsets, Out, Sink, Stream};
+use crate::team::{Lane, Team};
+
+/// Which estimator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Estimator {
+    /// x.
+    K1,
+    /// |x|.
+    Abs,
+    /// x²/2.
+    K2,
+    /// eᵘ − u − 1.
+    K3,
+}
+
+/// An estimator with its guards.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Kl {
+    /// Which estimator.
+    pub estimator: Estimator,
+    /// Clamp of u before the exponential (k3 only); ∞ = none. verl: 20.
+    pub clamp_in: f32,
+    /// Upper clamp of the value (k3 only); ∞ = none. verl: 10.
+    pub clamp_out: f32,
+    /// Gradient of k2 instead of the estimator's own.
+    pub straight_through: bool,
+}
+
+impl Kl {
+    /// verl's clamp of the log-ratio before k3's exponential.
+    pub const K3_IN: f32 = 20.0;
+    /// verl's clamp of k3's value.
+    pub const K3_OUT: f32 = 10.0;
+
+    /// The estimator without guards.
+    pub const fn new(estimator: Estimator) -> Self {
+        Kl { estimator, clamp_in: f32::INFINITY, clamp_out: f32::INFINITY, straight_through: false }
+    }
+
+    /// With verl's and NeMo RL's guards.
+    pub const fn guarded(estimator: Estimator) -> Self {
+        Kl { estimator, clamp_in: Self::K3_IN, clamp_out: Self::K3_OUT, straight_through: false }
+    }
+
+    /// Value and d/dlogp of one token.
+    #[inline(always)]
+    pub fn token<A: Arith>(&self, logp: f32, logp_ref: f32) -> (f32, f32) {
+        let x = logp - logp_ref;
+        let (value, gradient) = match self.estimator {
+            Estimator::K1 => (x, 1.0),
+            Estimator::Abs => (
+                x.abs(),
+                if x > 0.0 {
+                    1.0
+                } else if x < 0.0 {
+                    -1.0
+                } else {
+                    0.0
+                },
+            ),
+            Estimator::K2 => (0.5 * (x * x), x),
+            Estimator::K3 => self.k3::<A>(-x),
+        };
+        (value, if self.straight_through { x } else { gradient })
+    }
+
+    #[inline(always)]
+    fn k3<A: Arith>(&self, raw: f32) -> (f32, f32) {
+        let low = if raw < -self.clamp_in { -self.clamp_in } else { raw };
+        let u = if low > self.clamp_in { self.clamp_in } else { low };
+        let k3 = num::expm1mx::<A>(u);
+        let value = if k3 > self.clamp_out { self.clamp_out } else { k3 };
+        let clamped = (raw < -self.clamp_in) | (raw > self.clamp_in) | (k3 > self.clamp_out);
+        (value, if clamped { 0.0 } else { -num::expm1::<A>(u) })
+    }
+
+    /// Whether the guards are in their domain.
+    pub fn check(&self) -> Result<(), Error> {
+        check_scalar("kl.clamp_in", self.clamp_in, self.clamp_in > 0.0, "a positive number (or none)")?;
+        check_scalar("kl.clamp_out", self.clamp_out, self.clamp_out > 0.0, "a positive number (or none)")
+    }
+}
+
+/// The op `kl`.
+#[derive(Clone, Copy, Debug)]
+pub struct KlDivergence<'a> {
+    /// Offsets of sequences, `[S+1]`.
+    pub cu_seqlens: Offsets<'a>,
+    /// Which tokens take part, `[N]`.
+    pub loss_mask: Mask<'a>,
+    /// Log-probabilities of the policy, `[N]`.
+    pub logp: In<'a, f32>,
+    /// Log-probabilities of the reference, `[N]`.
+    pub logp_ref: In<'a, f32>,
+    /// Estimator and guards.
+    pub kl: Kl,
+    /// Value, `[N]`.
+    pub value: Sink<'a>,
+    /// d value / d logp, `[N]`.
+    pub gradient: Sink<'a>,
+    /// Sum of the value over live tokens, `[S]`.
+    pub row_sum: Out<'a, f64>,
+    /// [`flag`] bits, `[S]`.
+    pub row_flags: Out<'a, u32>,
+}
+
+impl KlDivergence<'_> {
+    #[inline(always)]
+    fn sweep<T: Team>(&self, team: &T, row: usize, kl: Kl) {
+        let swept = team.sweep(
+            self.cu_seqlens.span(row),
+            self.loss_mask,
+            [Stream::Array(self.logp), Stream::Array(self.logp_ref)],
+            [self.value, self.gradient],
+            |[logp, logp_ref]| {
+                let (value, gradient) = kl.token::<T::Arith>(logp, logp_ref);
+                Lane {
+                    out: [value, gradient],
+                    sum: [value],
+                    max: [],
+                    flags: flag::bad_logp(logp, flag::LOGP)
+                        | flag::bad_logp(logp_ref, flag::LOGP_REF)
+                        | flag::not_finite(value, flag::RESULT)
+                        | flag::not_finite(gradient, flag::RESULT),
+                }
+            },
+        );
+        team.leader(|| {
+            self.row_sum.put(row, swept.sums[0]);
+            self.row_flags.put(row, swept.flags);
+        });
+    }
+}
+
+impl Kernel for KlDivergence<'_> {
+    const NAME: &'static str = "kl";
+
+    fn rows(&self) -> usize {
+        self.cu_seqlens.rows()
+    }
+
+    fn work(&self, row: usize) -> usize {
+        self.cu_seqlens.span(row).len()
+    }
+
+    #[inline(always)]
+    fn row<T: Team>(&self, team: &T, row: usize) {
+        // One sweep per estimator, so that k1, k2 and abs do not pay for k3's exponential.
+        match self.kl.estimator {
+            Estimator::K1 => self.sweep(team, row, Kl { estimator: Estimator::K1, ..self.kl }),
+            Estimator::Abs => self.sweep(team, row, Kl { estimator: Estimator::Abs, ..self.kl }),
+            Estimator::K2 => self.sweep(team, row, Kl { estimator: Estimator::K2, ..self.kl }),
+            Estimator::K3 => self.sweep(team, row, Kl { estimator: Estimator::K3, ..self.kl }),
+        }
+    }
+}

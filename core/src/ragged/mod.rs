@@ -1,0 +1,11 @@
+//! Packed ("varlen") batches as in FlashAttention: rows back to back, divided by offsets.
+
+mod mask;
+mod offsets;
+mod span;
+mod view;
+
+pub use mask::Mask;
+pub use offsets::{Offsets, check_offsets};
+pub use span::Span;
+pub use view::{In, Out, Sink, Stream};

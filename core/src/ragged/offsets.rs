@@ -1,0 +1,77 @@
+//! Row offsets (`cu_seqlens`, `cu_groups`) and their validation.
+
+use super::{In, Span};
+use crate::Error;
+
+/// Offsets of R rows: `[u32; R+1]`, starting at 0 and never decreasing; row r is `offsets[r]..offsets[r+1]`.
+///
+/// Checked when made, so rows never overlap: backends rely on it to run them in parallel.
+#[derive(Clone, Copy, Debug)]
+pub struct Offsets<'a>(In<'a, u32>);
+
+impl<'a> Offsets<'a> {
+    /// Offsets that pass [`check_offsets`].
+    pub fn new(
+        argument: &'static str,
+        offsets: &'a [u32],
+        elements: usize,
+        of: &'static str,
+    ) -> Result<Self, Error> {
+        check_offsets(argument, offsets, elements, of)?;
+        Ok(Offsets(In::new(offsets)))
+    }
+
+    /// Number of rows.
+    #[inline(always)]
+    pub fn rows(self) -> usize {
+        self.0.len().saturating_sub(1)
+    }
+
+    /// Elements of row `row`.
+    #[inline(always)]
+    pub fn span(self, row: usize) -> Span {
+        Span::new(self.0.at(row) as usize, self.0.at(row + 1) as usize)
+    }
+}
+
+/// Checks that `offsets` starts at 0, never decreases and ends at `elements`.
+///
+/// `argument` is the name to report and `of` what the elements are (`tokens`, `sequences`).
+///
+/// ```
+/// use lockstep_core::{Error, ragged::check_offsets};
+/// assert!(check_offsets("cu_seqlens", &[0, 3, 5], 5, "tokens").is_ok());
+/// let error = check_offsets("cu_seqlens", &[0, 3, 2, 5], 5, "tokens").unwrap_err();
+/// assert_eq!(error, Error::Decreasing { argument: "cu_seqlens", index: 2, before: 3, got: 2 });
+/// ```
+pub fn check_offsets(
+    argument: &'static str,
+    offsets: &[u32],
+    elements: usize,
+    of: &'static str,
+) -> Result<(), Error> {
+    let (Some(&first), Some(&last)) = (offsets.first(), offsets.last()) else {
+        return Err(Error::Empty { argument, expected: "at least [0, n]" });
+    };
+    if first != 0 {
+        return Err(Error::FirstOffset { argument, got: first });
+    }
+    if offsets.len() < 2 {
+        return Err(Error::Empty { argument, expected: "at least one row: [0, n]" });
+    }
+    for (i, pair) in offsets.windows(2).enumerate() {
+        if pair[1] < pair[0] {
+            return Err(Error::Decreasing { argument, index: i + 1, before: pair[0], got: pair[1] });
+        }
+    }
+    if last as usize != elements {
+        return Err(Error::LastOffset {
+            argument,
+            index: offsets.len() - 1,
+            expected: elements,
+            of,
+            got: last,
+        });
+    }
+    Ok(())
+}

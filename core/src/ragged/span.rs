@@ -1,0 +1,31 @@
+//! The elements of one row.
+
+/// The half-open range `start..end` of one row in a packed array. 64-bit where the machine is: a product of a
+/// token index and a width may pass 2³².
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Span {
+    /// First element.
+    pub start: usize,
+    /// One past the last element.
+    pub end: usize,
+}
+
+impl Span {
+    /// The elements `start..end`; empty when `end <= start`.
+    #[inline(always)]
+    pub fn new(start: usize, end: usize) -> Self {
+        Span { start, end: if end < start { start } else { end } }
+    }
+
+    /// Number of elements.
+    #[inline(always)]
+    pub fn len(self) -> usize {
+        self.end - self.start
+    }
+
+    /// Whether the row has no element.
+    #[inline(always)]
+    pub fn is_empty(self) -> bool {
+        self.end == self.start
+    }
+}

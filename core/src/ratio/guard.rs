@@ -1,0 +1,62 @@
+//! What happens to a log-ratio before it is exponentiated, to the value *and* to the gradient.
+
+use crate::Error;
+
+/// Guard of a log-ratio d = logp − logp_old.
+///
+/// | policy | value | gradient where \|d\| > bound | who |
+/// |---|---|---|---|
+/// | [`Guard::NONE`] | d | of d (may overflow to ∞) | TRL, slime, AReaL, NeMo RL |
+/// | [`Guard::clamp`] | clip(d, −bound, bound) | 0, as autograd through a clamp | verl, OpenRLHF (bound 20) |
+/// | [`Guard::straight_through`] | clip(d, −bound, bound) | as if unclamped | option |
+///
+/// The boundary itself counts as inside. Source: maths.md §0.4 (verl `core_algos.py`).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Guard {
+    bound: f32,
+    straight_through: bool,
+}
+
+impl Guard {
+    /// No guard.
+    pub const NONE: Guard = Guard { bound: f32::INFINITY, straight_through: false };
+    /// verl's bound, in log space.
+    pub const LOG_RATIO_CLAMP: f32 = 20.0;
+
+    /// Clamp to ±`bound`; zero gradient outside.
+    pub const fn clamp(bound: f32) -> Self {
+        Guard { bound, straight_through: false }
+    }
+
+    /// Clamp the value to ±`bound`; keep the gradient.
+    pub const fn straight_through(bound: f32) -> Self {
+        Guard { bound, straight_through: true }
+    }
+
+    /// The guarded log-ratio and whether `d` was inside the bound.
+    #[inline(always)]
+    pub fn apply(self, d: f32) -> (f32, bool) {
+        let low = if d < -self.bound { -self.bound } else { d };
+        let guarded = if low > self.bound { self.bound } else { low };
+        (guarded, d >= -self.bound && d <= self.bound)
+    }
+
+    /// The gradient after the guard.
+    #[inline(always)]
+    pub fn gradient(self, gradient: f32, inside: bool) -> f32 {
+        if inside || self.straight_through { gradient } else { 0.0 }
+    }
+
+    /// A bound must be positive.
+    pub fn check(self) -> Result<(), Error> {
+        if self.bound > 0.0 {
+            return Ok(());
+        }
+        Err(Error::Value {
+            argument: "guard",
+            index: None,
+            expected: "a positive bound",
+            got: f64::from(self.bound),
+        })
+    }
+}

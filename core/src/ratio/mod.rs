@@ -1,0 +1,7 @@
+//! Importance ratios: how far the current policy has moved from the one that is being corrected for.
+
+pub mod guard;
+pub mod token;
+
+pub use guard::Guard;
+pub use token::TokenRatio;

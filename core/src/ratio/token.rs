@@ -1,0 +1,124 @@
+//! Token importance ratio.
+//!
+//! **Formula** (PPO, 1707.06347): d = logp − logp_old, r = exp(guard(d)); maths.md §4.1.
+//!
+//! **Shapes**: `logp`, `logp_old` `[N]` natural logs; `ratio`, `log_ratio` `[N]`; `row_sums` `[SUMS][S]`.
+//!
+//! **Special cases**: masked tokens write 0 and enter nothing. d rounds once (2⁻²⁴ relative, exact where the two are
+//! within a factor of two), so r is within 1 ULP + |d|·2⁻²⁴. `log_ratio` is the *raw* d: a guard changes the ratio,
+//! never what is reported.
+
+use super::Guard;
+use crate::num::{self, Arith};
+use crate::op::Kernel;
+use crate::policy_loss::flag;
+use crate::ragged::{In, Mask, Offsets, Out, Sink, Stream};
+use crate::team::{Lane, Team};
+
+/// A ratio and what the guard did.
+#[derive(Clone, Copy, Debug)]
+pub struct Ratio {
+    /// The guarded log-ratio.
+    pub log_ratio: f32,
+    /// exp of it.
+    pub ratio: f32,
+    /// Whether the raw log-ratio was inside the guard.
+    pub inside: bool,
+}
+
+/// r = exp(guard(logp − logp_old)).
+#[inline(always)]
+pub fn token_ratio<A: Arith>(logp: f32, logp_old: f32, guard: Guard) -> Ratio {
+    let (log_ratio, inside) = guard.apply(logp - logp_old);
+    Ratio { log_ratio, ratio: num::exp::<A>(log_ratio), inside }
+}
+
+/// Index of each statistic in `row_sums`; each is a sum over live tokens.
+pub mod sum {
+    /// −d: the k1 estimate of KL(old ‖ current).
+    pub const K1: usize = 0;
+    /// exp(d) − d − 1: the k3 estimate of KL(old ‖ current).
+    pub const K3: usize = 1;
+    /// r.
+    pub const RATIO: usize = 2;
+    /// r².
+    pub const RATIO_SQUARED: usize = 3;
+    /// Tokens outside the guard.
+    pub const GUARDED: usize = 4;
+    /// Tokens whose ratio lies in the band, both ends included.
+    pub const IN_BAND: usize = 5;
+    /// Their number.
+    pub const SUMS: usize = 6;
+}
+
+/// The op `token_ratio`.
+#[derive(Clone, Copy, Debug)]
+pub struct TokenRatio<'a> {
+    /// Offsets of sequences, `[S+1]`.
+    pub cu_seqlens: Offsets<'a>,
+    /// Which tokens take part, `[N]`.
+    pub loss_mask: Mask<'a>,
+    /// Numerator: log-probabilities of the current policy, `[N]`.
+    pub logp: In<'a, f32>,
+    /// Denominator: log-probabilities of the policy that is corrected for, `[N]`.
+    pub logp_old: In<'a, f32>,
+    /// Guard of the log-ratio.
+    pub guard: Guard,
+    /// Band of the parity statistic, as ratios.
+    pub band: [f32; 2],
+    /// r, `[N]`.
+    pub ratio: Sink<'a>,
+    /// Raw d, `[N]`.
+    pub log_ratio: Sink<'a>,
+    /// `[SUMS][S]`, see [`sum`].
+    pub row_sums: Out<'a, f64>,
+    /// max r and max −r, `[2][S]`.
+    pub row_maxima: Out<'a, f32>,
+    /// [`flag`] bits, `[S]`.
+    pub row_flags: Out<'a, u32>,
+}
+
+impl Kernel for TokenRatio<'_> {
+    const NAME: &'static str = "token_ratio";
+
+    fn rows(&self) -> usize {
+        self.cu_seqlens.rows()
+    }
+
+    fn work(&self, row: usize) -> usize {
+        self.cu_seqlens.span(row).len()
+    }
+
+    #[inline(always)]
+    fn row<T: Team>(&self, team: &T, row: usize) {
+        let (guard, [low, high]) = (self.guard, self.band);
+        let swept = team.sweep(
+            self.cu_seqlens.span(row),
+            self.loss_mask,
+            [Stream::Array(self.logp), Stream::Array(self.logp_old)],
+            [self.ratio, self.log_ratio],
+            |[logp, logp_old]| {
+                let d = logp - logp_old;
+                let Ratio { log_ratio, ratio, inside } = token_ratio::<T::Arith>(logp, logp_old, guard);
+                let in_band = ratio >= low && ratio <= high;
+                let k3 = num::expm1mx::<T::Arith>(log_ratio);
+                Lane {
+                    out: [ratio, d],
+                    sum: [-log_ratio, k3, ratio, ratio * ratio, num::count(!inside), num::count(in_band)],
+                    max: [ratio, -ratio],
+                    flags: flag::bad_logp(logp, flag::LOGP) | flag::bad_logp(logp_old, flag::LOGP_OLD),
+                }
+            },
+        );
+        team.leader(|| {
+            let rows = self.rows();
+            for (k, &value) in swept.sums.iter().enumerate() {
+                self.row_sums.put(k * rows + row, value);
+            }
+            for (k, &value) in swept.maxima.iter().enumerate() {
+                self.row_maxima.put(k * rows + row, value);
+            }
+            self.row_flags.put(row, swept.flags);
+        });
+    }
+}

@@ -1,0 +1,9 @@
+//! The team that owns a row, and the shape of its reductions. The only place where an order of operations over a
+//! row is written down.
+
+pub mod fold;
+pub mod scan;
+mod team;
+
+pub use scan::{AddF64, Direction, Semigroup};
+pub use team::{Lane, Swept, Team};

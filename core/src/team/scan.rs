@@ -1,0 +1,65 @@
+//! The fixed shape of an inclusive scan.
+//!
+//! ```text
+//! carry = identity
+//! for each block of 32 elements, in order from the row's first element (prefix) or last (suffix):
+//!     for s in 1, 2, 4, 8, 16: x[l] = join(x[l-s], x[l]) for l >= s      (all lanes at once)
+//!     y[l]  = join(carry, x[l])
+//!     carry = y[31]
+//! ```
+//!
+//! A short last block is filled with the identity; nothing is read from it.
+
+use super::fold::LANES;
+
+/// An associative operation in exact arithmetic; in floating point the shape above fixes the order.
+pub trait Semigroup: Copy {
+    /// What is scanned.
+    type Value: Copy;
+    /// Neutral element.
+    fn identity(self) -> Self::Value;
+    /// `earlier` comes before `later` in the direction of the scan.
+    fn join(self, earlier: Self::Value, later: Self::Value) -> Self::Value;
+}
+
+/// Running sums in binary64.
+#[derive(Clone, Copy, Debug)]
+pub struct AddF64;
+
+impl Semigroup for AddF64 {
+    type Value = f64;
+    #[inline(always)]
+    fn identity(self) -> f64 {
+        0.0
+    }
+    #[inline(always)]
+    fn join(self, earlier: f64, later: f64) -> f64 {
+        earlier + later
+    }
+}
+
+/// Which end of the row a scan starts from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// y[i] covers elements 0..=i.
+    Prefix,
+    /// y[i] covers elements i..n.
+    Suffix,
+}
+
+/// Scans one block in place and returns the new carry. Lane 31 holds the block's total.
+#[inline(always)]
+pub fn scan_block<S: Semigroup>(op: S, carry: S::Value, x: &mut [S::Value; LANES]) -> S::Value {
+    let mut step = 1;
+    while step < LANES {
+        let before = *x;
+        for l in step..LANES {
+            x[l] = op.join(before[l - step], before[l]);
+        }
+        step *= 2;
+    }
+    for value in x.iter_mut() {
+        *value = op.join(carry, *value);
+    }
+    x[LANES - 1]
+}

@@ -1,0 +1,86 @@
+//! The team: 32 logical lanes that own one row.
+
+use super::scan::{Direction, Semigroup};
+use crate::num::{self, Arith};
+use crate::ragged::{Mask, Sink, Span, Stream};
+
+/// What one lane says of one element in a [`Team::sweep`]: M values to write, K terms to sum, E values whose
+/// maximum is wanted, and flag bits to collect.
+#[derive(Clone, Copy, Debug)]
+pub struct Lane<const M: usize, const K: usize, const E: usize> {
+    /// Values to write, one per output.
+    pub out: [f32; M],
+    /// Terms to sum, converted exactly to binary64.
+    pub sum: [f32; K],
+    /// Values to take the maximum of.
+    pub max: [f32; E],
+    /// Bits to collect by OR: what was wrong with the element.
+    pub flags: u32,
+}
+
+/// What a sweep found over a row.
+#[derive(Clone, Copy, Debug)]
+pub struct Swept<const K: usize, const E: usize> {
+    /// Sums in the fixed shape of [`fold`](super::fold); +0 for a row without live elements.
+    pub sums: [f64; K],
+    /// Maxima; −∞ for a row without live elements, the canonical NaN if any value was NaN.
+    pub maxima: [f32; E],
+    /// All flags.
+    pub flags: u32,
+}
+
+/// A team of [`LANES`](super::fold::LANES) lanes.
+///
+/// A row program is a sequence of these calls with scalar arithmetic between them, which every lane of a GPU
+/// computes alike. There are no lane values outside of a closure, so the same program is a loop over vectors
+/// on a CPU and a strided loop of threads on a GPU.
+///
+/// Order: sums have the shape of [`fold`](super::fold), scans that of [`scan`](super::scan); maxima, minima, counts
+/// and flags are exact and have no order.
+pub trait Team {
+    /// How this backend does its fused multiply-add and square root.
+    type Arith: Arith;
+
+    /// Reads `ins` at every live element of `span`, calls `f`, writes its `out` to `outs` (masked elements get
+    /// 0), and reduces the rest.
+    fn sweep<const J: usize, const M: usize, const K: usize, const E: usize>(
+        &self,
+        span: Span,
+        mask: Mask<'_>,
+        ins: [Stream<'_>; J],
+        outs: [Sink<'_>; M],
+        f: impl Fn([f32; J]) -> Lane<M, K, E>,
+    ) -> Swept<K, E>;
+
+    /// K sums of `f(i)` over the elements of `span`; for short rows and index arithmetic.
+    fn sum<const K: usize>(&self, span: Span, f: impl Fn(usize) -> [f64; K]) -> [f64; K];
+
+    /// Maximum of `f(i)`; −∞ for an empty span, the canonical NaN if any value is NaN.
+    fn max(&self, span: Span, f: impl Fn(usize) -> f32) -> f32;
+
+    /// Minimum of `f(i)`; +∞ for an empty span, the canonical NaN if any value is NaN.
+    #[inline(always)]
+    fn min(&self, span: Span, f: impl Fn(usize) -> f32) -> f32 {
+        let negated = self.max(span, |i| -f(i));
+        if negated.is_nan() { num::canonical_nan() } else { -negated }
+    }
+
+    /// Number of live elements.
+    fn count(&self, span: Span, mask: Mask<'_>) -> u64;
+
+    /// Calls `f(i)` for every element, in no order.
+    fn for_each(&self, span: Span, f: impl Fn(usize));
+
+    /// Inclusive scan of `get(i)` over `span`; `put(i, y)` receives each result.
+    fn scan<S: Semigroup>(
+        &self,
+        op: S,
+        span: Span,
+        direction: Direction,
+        get: impl Fn(usize) -> S::Value,
+        put: impl Fn(usize, S::Value),
+    );
+
+    /// Calls `f` once for the team.
+    fn leader(&self, f: impl FnOnce());
+}

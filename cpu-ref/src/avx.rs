@@ -1,0 +1,23 @@
+//! The x86-64 levels: the wide team compiled under two sets of target features.
+#![cfg(target_arch = "x86_64")]
+
+use crate::wide::Wide;
+use lockstep_core::num::Hard;
+use lockstep_core::op::Kernel;
+use std::ops::Range;
+
+/// Rows under AVX2 and FMA.
+#[target_feature(enable = "avx2,fma")]
+pub(crate) fn rows_avx2<K: Kernel>(kernel: &K, rows: Range<usize>) {
+    for row in rows {
+        kernel.row(&Wide::<Hard>::new(), row);
+    }
+}
+
+/// Rows under AVX-512.
+#[target_feature(enable = "avx2,fma,avx512f,avx512bw,avx512dq,avx512vl")]
+pub(crate) fn rows_avx512<K: Kernel>(kernel: &K, rows: Range<usize>) {
+    for row in rows {
+        kernel.row(&Wide::<Hard>::new(), row);
+    }
+}

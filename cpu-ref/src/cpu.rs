@@ -1,0 +1,68 @@
+//! A CPU with a chosen level and number of threads.
+
+use crate::{Level, Unavailable, plain, threads};
+use lockstep_core::op::{DisjointRows, Kernel};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Runs kernels on this machine's CPU.
+#[derive(Clone, Debug)]
+pub struct Cpu {
+    level: Level,
+    pool: Option<Arc<rayon::ThreadPool>>,
+}
+
+impl Cpu {
+    /// A CPU with the given level and number of threads (at least 1). If the system refuses to start threads, it
+    /// runs on the caller's: [`Cpu::threads`] tells.
+    pub fn new(level: Level, threads: usize) -> Result<Cpu, Unavailable> {
+        if !level.is_available() {
+            return Err(Unavailable { level });
+        }
+        let pool = match threads {
+            0 | 1 => None,
+            n => rayon::ThreadPoolBuilder::new().num_threads(n).build().ok().map(Arc::new),
+        };
+        Ok(Cpu { level, pool })
+    }
+
+    /// The fastest level on all cores.
+    pub fn best() -> Cpu {
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        Cpu::new(Level::best(), threads).unwrap_or(Cpu { level: Level::Plain, pool: None })
+    }
+
+    /// The level in use.
+    pub fn level(&self) -> Level {
+        self.level
+    }
+
+    /// The number of threads in use.
+    pub fn threads(&self) -> usize {
+        self.pool.as_ref().map_or(1, |pool| pool.current_num_threads())
+    }
+
+    /// Runs every row of `kernel`.
+    pub fn run<K: DisjointRows>(&self, kernel: &K) {
+        match &self.pool {
+            Some(pool) => threads::run(self, pool, kernel),
+            None => self.rows(kernel, 0..kernel.rows()),
+        }
+    }
+
+    /// Runs the rows `rows` of `kernel` on the calling thread.
+    #[allow(unsafe_code)]
+    pub fn rows<K: Kernel>(&self, kernel: &K, rows: Range<usize>) {
+        match self.level {
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: `new` checked that this machine has the level's features.
+            Level::Avx2 => unsafe { crate::avx::rows_avx2(kernel, rows) },
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: as above.
+            Level::Avx512 => unsafe { crate::avx::rows_avx512(kernel, rows) },
+            #[cfg(target_arch = "aarch64")]
+            Level::Neon => crate::neon::rows_neon(kernel, rows),
+            _ => plain::run(kernel, rows),
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! Which instructions to use.
+
+use std::fmt;
+
+/// A SIMD level. It changes speed, never bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Level {
+    /// The reference: no SIMD, no hardware fused multiply-add. On every machine.
+    Plain,
+    /// x86-64 with AVX2 and FMA.
+    Avx2,
+    /// x86-64 with AVX-512 F, BW, DQ and VL.
+    Avx512,
+    /// AArch64 (NEON and FMA are part of its baseline).
+    Neon,
+}
+
+/// A level that this machine does not have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unavailable {
+    /// The level asked for.
+    pub level: Level,
+}
+
+impl fmt::Display for Unavailable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "this machine has no {}: it has ", self.level)?;
+        for (i, level) in Level::available().into_iter().enumerate() {
+            write!(f, "{}{level}", if i == 0 { "" } else { ", " })?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Unavailable {}
+
+impl Level {
+    /// All levels, slowest first.
+    pub const ALL: [Level; 4] = [Level::Plain, Level::Avx2, Level::Avx512, Level::Neon];
+
+    /// Whether this machine has the level. Never changes within a process.
+    pub fn is_available(self) -> bool {
+        match self {
+            Level::Plain => true,
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx2 => is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma"),
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx512 => {
+                Level::Avx2.is_available()
+                    && is_x86_feature_detected!("avx512f")
+                    && is_x86_feature_detected!("avx512bw")
+                    && is_x86_feature_detected!("avx512dq")
+                    && is_x86_feature_detected!("avx512vl")
+            }
+            #[cfg(not(target_arch = "x86_64"))]
+            Level::Avx2 | Level::Avx512 => false,
+            Level::Neon => cfg!(target_arch = "aarch64"),
+        }
+    }
+
+    /// The levels of this machine, slowest first.
+    pub fn available() -> Vec<Level> {
+        Level::ALL.into_iter().filter(|level| level.is_available()).collect()
+    }
+
+    /// The fastest level of this machine.
+    pub fn best() -> Level {
+        Level::available().pop().unwrap_or(Level::Plain)
+    }
+
+    /// Its name: `plain`, `avx2`, `avx512`, `neon`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Level::Plain => "plain",
+            Level::Avx2 => "avx2",
+            Level::Avx512 => "avx512",
+            Level::Neon => "neon",
+        }
+    }
+}
+
+impl fmt::Display for Level {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}

@@ -1,0 +1,108 @@
+//! **This file is the contract.** A team on the CPU, one lane after the other: what it returns is what every other
+//! backend must return, bit for bit. No SIMD, no threads, no hardware fused multiply-add.
+
+use core::array::from_fn;
+use lockstep_core::num::{self, Soft};
+use lockstep_core::op::Kernel;
+use lockstep_core::ragged::{Mask, Sink, Span, Stream};
+use lockstep_core::team::fold::{COLUMNS, LANES, fold_columns};
+use lockstep_core::team::scan::scan_block;
+use lockstep_core::team::{Direction, Lane, Semigroup, Swept, Team};
+use std::ops::Range;
+
+/// The plain team.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Plain;
+
+/// Runs the rows `rows` of `kernel`, one after the other.
+pub fn run<K: Kernel>(kernel: &K, rows: Range<usize>) {
+    for row in rows {
+        kernel.row(&Plain, row);
+    }
+}
+
+impl Team for Plain {
+    type Arith = Soft;
+
+    fn sweep<const J: usize, const M: usize, const K: usize, const E: usize>(
+        &self,
+        span: Span,
+        mask: Mask<'_>,
+        ins: [Stream<'_>; J],
+        outs: [Sink<'_>; M],
+        f: impl Fn([f32; J]) -> Lane<M, K, E>,
+    ) -> Swept<K, E> {
+        let mut columns = [[0.0f64; COLUMNS]; K];
+        let mut maxima = [f32::NEG_INFINITY; E];
+        let mut flags = 0;
+        for i in span.start..span.end {
+            let live = mask.at(i);
+            let lane = f(from_fn(|j| ins[j].at(i)));
+            for (out, value) in outs.iter().zip(lane.out) {
+                if let Some(out) = out {
+                    out.put(i, if live { num::canonical(value) } else { 0.0 });
+                }
+            }
+            if !live {
+                continue;
+            }
+            for (columns, term) in columns.iter_mut().zip(lane.sum) {
+                columns[(i - span.start) % COLUMNS] += f64::from(term);
+            }
+            for (maximum, value) in maxima.iter_mut().zip(lane.max) {
+                *maximum = num::max(*maximum, value);
+            }
+            flags |= lane.flags;
+        }
+        Swept { sums: from_fn(|k| num::canonical64(fold_columns(&columns[k]))), maxima, flags }
+    }
+
+    fn sum<const K: usize>(&self, span: Span, f: impl Fn(usize) -> [f64; K]) -> [f64; K] {
+        let mut columns = [[0.0f64; COLUMNS]; K];
+        for i in span.start..span.end {
+            for (columns, term) in columns.iter_mut().zip(f(i)) {
+                columns[(i - span.start) % COLUMNS] += term;
+            }
+        }
+        from_fn(|k| num::canonical64(fold_columns(&columns[k])))
+    }
+
+    fn max(&self, span: Span, f: impl Fn(usize) -> f32) -> f32 {
+        (span.start..span.end).fold(f32::NEG_INFINITY, |maximum, i| num::max(maximum, f(i)))
+    }
+
+    fn count(&self, span: Span, mask: Mask<'_>) -> u64 {
+        (span.start..span.end).map(|i| u64::from(mask.at(i))).sum()
+    }
+
+    fn for_each(&self, span: Span, f: impl Fn(usize)) {
+        (span.start..span.end).for_each(f);
+    }
+
+    fn scan<S: Semigroup>(
+        &self,
+        op: S,
+        span: Span,
+        direction: Direction,
+        get: impl Fn(usize) -> S::Value,
+        put: impl Fn(usize, S::Value),
+    ) {
+        let element = |j: usize| match direction {
+            Direction::Prefix => span.start + j,
+            Direction::Suffix => span.end - 1 - j,
+        };
+        let mut carry = op.identity();
+        for block in (0..span.len()).step_by(LANES) {
+            let live = LANES.min(span.len() - block);
+            let mut x = from_fn(|l| if l < live { get(element(block + l)) } else { op.identity() });
+            carry = scan_block(op, carry, &mut x);
+            for (l, value) in x.into_iter().enumerate().take(live) {
+                put(element(block + l), value);
+            }
+        }
+    }
+
+    fn leader(&self, f: impl FnOnce()) {
+        f();
+    }
+}

@@ -1,0 +1,16 @@
+//! Every way in which a call can be refused.
+
+/// A refused call. Nothing was computed that the caller should use.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// An argument is wrong: its name, the position, what was expected.
+    #[error("{0}")]
+    Argument(#[from] lockstep_core::Error),
+    /// The device asked for is not there.
+    #[error("{0}")]
+    Device(#[from] lockstep_cpu::Unavailable),
+    /// A recipe that cannot be read or that asks for what is not supported.
+    #[error("recipe: {0}")]
+    Recipe(String),
+}

@@ -1,0 +1,55 @@
+//! Sums and counts of per-token values.
+
+use super::locate::{self, Checked};
+use crate::{Batch, Device, Error};
+use lockstep_core::aggregate::{Aggregate, FoldRows, Weight};
+use lockstep_core::policy_loss::flag;
+use lockstep_core::ragged::{In, Out};
+
+/// Sums and counts, and the aggregated number.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Aggregated {
+    /// Σ over live tokens per sequence, `[S]`.
+    pub row_sum: Vec<f64>,
+    /// Live tokens per sequence, `[S]`.
+    pub row_tokens: Vec<u32>,
+    /// Σ of W·row_sum over sequences.
+    pub value: f64,
+}
+
+/// Aggregates per-token `values` `[N]` by `weight` (see [`lockstep_core::aggregate::weight`] for the five modes).
+///
+/// Errors: lengths that disagree; a live value that is not finite (index).
+pub fn aggregate(
+    device: &Device,
+    batch: &Batch<'_>,
+    values: &[f32],
+    weight: &Weight,
+) -> Result<Aggregated, Error> {
+    batch.check_tokens("values", values.len())?;
+    let rows = batch.sequences();
+    let mut out = Aggregated { row_sum: vec![0.0; rows], row_tokens: vec![0; rows], value: 0.0 };
+    let mut flags = vec![0; rows];
+    device.run(&Aggregate {
+        cu_seqlens: batch.cu_seqlens(),
+        loss_mask: batch.loss_mask(),
+        values: Some(In::new(values)),
+        row_sum: Out::new(&mut out.row_sum),
+        row_tokens: Out::new(&mut out.row_tokens),
+        row_flags: Out::new(&mut flags),
+    });
+    let arguments = [Checked { bit: flag::VALUES, argument: "values", values }];
+    locate::check(batch, &flags, &arguments, &[], "")?;
+    let weighted: Vec<f64> =
+        out.row_sum.iter().zip(&out.row_tokens).map(|(sum, n)| weight.of(u64::from(*n)) * sum).collect();
+    out.value = fold_rows(device, &weighted, rows)[0];
+    Ok(out)
+}
+
+/// Folds per-row partial sums `[K][rows]` into K whole-batch sums, in the fixed shape over the row index. A
+/// length that is no multiple of `rows` loses its remainder.
+pub fn fold_rows(device: &Device, partials: &[f64], rows: usize) -> Vec<f64> {
+    let mut totals = vec![0.0; partials.len().checked_div(rows).unwrap_or(0)];
+    device.run(&FoldRows { partials: In::new(partials), rows, totals: Out::new(&mut totals) });
+    totals
+}

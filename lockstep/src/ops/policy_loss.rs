@@ -1,0 +1,244 @@
+//! The fused policy loss.
+
+use super::aggregate::fold_rows;
+use super::locate::{self, Checked};
+use super::ratio::fold_maxima;
+use crate::{Batch, Counts, Device, Error, Metrics};
+use lockstep_core::Error as Argument;
+use lockstep_core::aggregate::Weight;
+use lockstep_core::gate::Gate;
+use lockstep_core::kl::Kl;
+use lockstep_core::policy_loss::{KlTerm, MetricsOut, PolicyLoss, flag, sum};
+use lockstep_core::ragged::{In, Out};
+use lockstep_core::ratio::Guard;
+
+/// Advantages, constants for differentiation.
+#[derive(Clone, Copy, Debug)]
+pub enum Advantage<'a> {
+    /// One per sequence, `[S]`, for all of its tokens.
+    PerSequence(&'a [f32]),
+    /// One per token, `[N]`.
+    PerToken(&'a [f32]),
+}
+
+/// Which optional results to compute.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Outputs {
+    /// Loss per token.
+    pub token_loss: bool,
+    /// Metrics.
+    pub metrics: bool,
+}
+
+impl Outputs {
+    /// Everything.
+    pub const ALL: Outputs = Outputs { token_loss: true, metrics: true };
+    /// Coefficients and the loss: the fast path.
+    pub const COEF: Outputs = Outputs { token_loss: false, metrics: false };
+}
+
+/// What a policy loss reads. Only `logp` is differentiated.
+#[derive(Clone, Copy, Debug)]
+pub struct PolicyInput<'a> {
+    /// Log-probabilities of the current policy, `[N]`.
+    pub logp: &'a [f32],
+    /// Log-probabilities of the proximal policy (recomputed at the start of the step), `[N]`.
+    pub logp_old: &'a [f32],
+    /// Advantages.
+    pub advantage: Advantage<'a>,
+    /// Log-probabilities of the frozen reference, `[N]`; needed, and allowed, only with a KL term.
+    pub logp_ref: Option<&'a [f32]>,
+    /// Rollout-correction weights, `[N]`, multiplied after the gate; absent = 1.
+    pub weights: Option<&'a [f32]>,
+    /// Counts of the *whole* batch when this is a micro-batch or a shard of it; absent = those of this batch.
+    pub counts: Option<Counts>,
+    /// Which optional results to compute.
+    pub outputs: Outputs,
+}
+
+impl<'a> PolicyInput<'a> {
+    /// The three inputs that every policy loss needs; all outputs.
+    pub fn new(logp: &'a [f32], logp_old: &'a [f32], advantage: Advantage<'a>) -> Self {
+        PolicyInput {
+            logp,
+            logp_old,
+            advantage,
+            logp_ref: None,
+            weights: None,
+            counts: None,
+            outputs: Outputs::ALL,
+        }
+    }
+}
+
+/// What a policy loss returns.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PolicyOutput {
+    /// dL/dlogp, `[N]`; 0 where masked.
+    pub coef: Vec<f32>,
+    /// l per token before the aggregation's weights, `[N]`; empty if not asked for.
+    pub token_loss: Vec<f32>,
+    /// Σ W·l of each sequence, `[S]`: the loss of any union of sequences is the sum of theirs.
+    pub row_loss: Vec<f64>,
+    /// The loss L.
+    pub loss: f64,
+    /// Counts of this batch.
+    pub counts: Counts,
+    /// Metrics, if asked for.
+    pub metrics: Option<Metrics>,
+    scratch: Scratch,
+}
+
+/// Per-row buffers, kept between calls.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Scratch {
+    tokens: Vec<u32>,
+    flags: Vec<u32>,
+    sums: Vec<f64>,
+    maxima: Vec<f32>,
+}
+
+/// The scalar side of a policy loss: one choice per stage.
+#[derive(Clone, Copy, Debug)]
+pub struct PolicyParams<G> {
+    /// Gate.
+    pub gate: G,
+    /// Guard of the log-ratio.
+    pub guard: Guard,
+    /// KL term and its coefficient β.
+    pub kl: Option<(Kl, f32)>,
+    /// Aggregation weight.
+    pub weight: Weight,
+    /// Band of the parity statistic, as ratios.
+    pub band: [f32; 2],
+}
+
+/// Computes loss and dL/dlogp into `out`, whose buffers are reused; formula: [`lockstep_core::policy_loss`].
+///
+/// Errors: lengths that disagree; a live log-probability that is NaN, infinite or above 0; an advantage that is not finite or a
+/// weight below 0 (argument, index); parameters outside their domain; a KL term without `logp_ref` or the reverse; a
+/// result that is not finite (index). `out` is unspecified after an error.
+pub fn policy_loss<G: Gate>(
+    device: &Device,
+    batch: &Batch<'_>,
+    input: &PolicyInput<'_>,
+    params: &PolicyParams<G>,
+    out: &mut PolicyOutput,
+) -> Result<(), Error> {
+    check_lengths(batch, input)?;
+    let kl = match (params.kl, input.logp_ref) {
+        (None, None) => None,
+        (Some((kl, coef)), Some(logp_ref)) => Some(KlTerm { logp_ref: In::new(logp_ref), kl, coef }),
+        (Some(_), None) => {
+            return Err(
+                Argument::Combination { argument: "logp_ref", expected: "needed by the KL term" }.into()
+            );
+        }
+        (None, Some(_)) => {
+            let expected = "given, but there is no KL term: add one (coef = 0 only measures) or leave it out";
+            return Err(Argument::Combination { argument: "logp_ref", expected }.into());
+        }
+    };
+    let (tokens, rows) = (batch.tokens(), batch.sequences());
+    let Outputs { token_loss, metrics } = input.outputs;
+    out.coef.resize(tokens, 0.0);
+    out.token_loss.resize(if token_loss { tokens } else { 0 }, 0.0);
+    out.row_loss.resize(rows, 0.0);
+    let scratch = &mut out.scratch;
+    scratch.tokens.resize(rows, 0);
+    scratch.flags.resize(rows, 0);
+    scratch.sums.resize(if metrics { rows * sum::SUMS } else { 0 }, 0.0);
+    scratch.maxima.resize(if metrics { rows * 2 } else { 0 }, 0.0);
+
+    let (advantage, advantage_per_token) = match input.advantage {
+        Advantage::PerSequence(values) => (values, false),
+        Advantage::PerToken(values) => (values, true),
+    };
+    let kernel = PolicyLoss {
+        cu_seqlens: batch.cu_seqlens(),
+        loss_mask: batch.loss_mask(),
+        logp: In::new(input.logp),
+        logp_old: In::new(input.logp_old),
+        advantage: In::new(advantage),
+        advantage_per_token,
+        weights: input.weights.map(In::new),
+        guard: params.guard,
+        gate: params.gate,
+        kl,
+        weight: params.weight,
+        coef: Out::new(&mut out.coef),
+        token_loss: token_loss.then(|| Out::new(&mut out.token_loss)),
+        row_loss: Out::new(&mut out.row_loss),
+        row_tokens: Out::new(&mut scratch.tokens),
+        row_flags: Out::new(&mut scratch.flags),
+        metrics: metrics.then(|| MetricsOut {
+            row_sums: Out::new(&mut scratch.sums),
+            row_maxima: Out::new(&mut scratch.maxima),
+            band: params.band,
+        }),
+    };
+    kernel.check()?;
+    device.run(&kernel);
+
+    check_results(batch, input, out)?;
+    out.counts = Counts {
+        tokens: out.scratch.tokens.iter().map(|n| u64::from(*n)).sum(),
+        nonempty: out.scratch.tokens.iter().filter(|n| **n > 0).count() as u64,
+        sequences: rows as u64,
+    };
+    out.loss = fold_rows(device, &out.row_loss, rows)[0];
+    out.metrics = metrics.then(|| {
+        let totals = fold_rows(device, &out.scratch.sums, rows);
+        Metrics::new(out.counts.tokens, &totals, fold_maxima(&out.scratch.maxima, rows))
+    });
+    Ok(())
+}
+
+fn check_lengths(batch: &Batch<'_>, input: &PolicyInput<'_>) -> Result<(), Error> {
+    batch.check_tokens("logp", input.logp.len())?;
+    batch.check_tokens("logp_old", input.logp_old.len())?;
+    if let Some(logp_ref) = input.logp_ref {
+        batch.check_tokens("logp_ref", logp_ref.len())?;
+    }
+    if let Some(weights) = input.weights {
+        batch.check_tokens("weights", weights.len())?;
+    }
+    match input.advantage {
+        Advantage::PerToken(values) => batch.check_tokens("advantage", values.len()),
+        Advantage::PerSequence(values) => {
+            batch.check_sequences("advantage", values.len())?;
+            match values.iter().position(|a| !a.is_finite()) {
+                None => Ok(()),
+                Some(index) => Err(Argument::Value {
+                    argument: "advantage",
+                    index: Some(index),
+                    expected: "a finite number",
+                    got: values[index].into(),
+                }
+                .into()),
+            }
+        }
+    }
+}
+
+fn check_results(batch: &Batch<'_>, input: &PolicyInput<'_>, out: &PolicyOutput) -> Result<(), Error> {
+    let mut arguments = vec![
+        Checked { bit: flag::LOGP, argument: "logp", values: input.logp },
+        Checked { bit: flag::LOGP_OLD, argument: "logp_old", values: input.logp_old },
+    ];
+    if let Some(values) = input.logp_ref {
+        arguments.push(Checked { bit: flag::LOGP_REF, argument: "logp_ref", values });
+    }
+    if let Some(values) = input.weights {
+        arguments.push(Checked { bit: flag::WEIGHTS, argument: "weights", values });
+    }
+    if let Advantage::PerToken(values) = input.advantage {
+        arguments.push(Checked { bit: flag::ADVANTAGE, argument: "advantage", values });
+    }
+    let mut results = vec![Checked { bit: flag::RESULT, argument: "coef", values: &out.coef }];
+    if !out.token_loss.is_empty() {
+        results.push(Checked { bit: flag::RESULT, argument: "token_loss", values: &out.token_loss });
+    }
+    let hint = "a ratio or weight overflowed: choose a guard for the log-ratio, or the KL clamps";
+    locate::check(batch, &out.scratch.flags, &arguments, &results, hint)
+}

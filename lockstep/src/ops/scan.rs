@@ -1,0 +1,32 @@
+//! Running sums inside each sequence.
+
+use crate::{Batch, Device, Error};
+use lockstep_core::aggregate::RowScan;
+use lockstep_core::ragged::{In, Out};
+use lockstep_core::team::Direction;
+
+/// Masked inclusive prefix or suffix sums of `values` `[N]` inside each sequence; see [`lockstep_core::aggregate::scan`].
+///
+/// Errors: lengths that disagree; a live value that is not finite (index).
+pub fn row_scan(
+    device: &Device,
+    batch: &Batch<'_>,
+    values: &[f32],
+    direction: Direction,
+) -> Result<Vec<f32>, Error> {
+    batch.check_tokens("values", values.len())?;
+    let bad = |(i, x): (usize, &f32)| batch.loss_mask().at(i) && !x.is_finite();
+    if let Some(index) = values.iter().enumerate().position(bad) {
+        let (argument, expected, got) = ("values", "a finite number", f64::from(values[index]));
+        return Err(lockstep_core::Error::Value { argument, index: Some(index), expected, got }.into());
+    }
+    let mut scanned = vec![0.0; batch.tokens()];
+    device.run(&RowScan {
+        cu_seqlens: batch.cu_seqlens(),
+        loss_mask: batch.loss_mask(),
+        values: In::new(values),
+        direction,
+        scanned: Out::new(&mut scanned),
+    });
+    Ok(scanned)
+}

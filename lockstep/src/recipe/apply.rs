@@ -1,0 +1,170 @@
+//! From a recipe's choices to the ops.
+
+use super::{
+    AggregationMode, CountedSequences, GateChoice, GuardChoice, KlEstimator, LengthGuard, NanReward, Recipe,
+    SingletonChoice,
+};
+use crate::ops::advantage::{Advantages, GroupParams, group_advantage};
+use crate::ops::policy_loss::{self, PolicyInput, PolicyOutput, PolicyParams};
+use crate::{Batch, Counts, Device, Error};
+use lockstep_core::advantage::Singleton;
+use lockstep_core::aggregate::{PerRow, Weight};
+use lockstep_core::gate::{Gate, PpoClip, Sapo};
+use lockstep_core::kl::{Estimator, Kl};
+use lockstep_core::ratio::Guard;
+
+/// verl's addition to a sequence's length.
+const EPS_COUNT: f64 = 1e-8;
+
+impl Recipe {
+    /// Advantages of `rewards` `[S]`. A NaN reward is excluded or refused, as the recipe says. Errors: see
+    /// [`group_advantage`].
+    pub fn advantages(
+        &self,
+        device: &Device,
+        batch: &Batch<'_>,
+        rewards: &[f32],
+    ) -> Result<Advantages, Error> {
+        self.advantages_of(device, batch, rewards, None)
+    }
+
+    /// As [`Recipe::advantages`], with sequences whose entry in `valid` `[S]` is 0 left out of their group's statistics.
+    pub fn advantages_of(
+        &self,
+        device: &Device,
+        batch: &Batch<'_>,
+        rewards: &[f32],
+        valid: Option<&[u8]>,
+    ) -> Result<Advantages, Error> {
+        if self.advantage.nan_reward == NanReward::Error {
+            if let Some(index) = rewards.iter().position(|r| r.is_nan()) {
+                let expected = "a number (the recipe's nan_reward is error)";
+                let (argument, index, got) = ("rewards", Some(index), f64::NAN);
+                return Err(lockstep_core::Error::Value { argument, index, expected, got }.into());
+            }
+        }
+        let params = GroupParams {
+            norm_by_std: self.advantage.norm_by_std,
+            ddof: self.advantage.ddof,
+            eps: self.advantage.eps,
+            singleton: match self.advantage.singleton {
+                SingletonChoice::Error => None,
+                SingletonChoice::Zero => Some(Singleton::Zero),
+                SingletonChoice::RawReward => Some(Singleton::RawReward),
+            },
+        };
+        group_advantage(device, batch, rewards, valid, &params)
+    }
+
+    /// Loss, dL/dlogp and metrics. Errors: see [`policy_loss::policy_loss`].
+    pub fn policy_loss(
+        &self,
+        device: &Device,
+        batch: &Batch<'_>,
+        input: &PolicyInput<'_>,
+    ) -> Result<PolicyOutput, Error> {
+        let mut out = PolicyOutput::default();
+        self.policy_loss_into(device, batch, input, &mut out)?;
+        Ok(out)
+    }
+
+    /// As [`Recipe::policy_loss`], into `out`, whose buffers are reused.
+    pub fn policy_loss_into(
+        &self,
+        device: &Device,
+        batch: &Batch<'_>,
+        input: &PolicyInput<'_>,
+        out: &mut PolicyOutput,
+    ) -> Result<(), Error> {
+        self.check()?;
+        match self.gate {
+            GateChoice::PpoClip { .. } => self.run(device, batch, input, self.ppo_clip()?, out),
+            GateChoice::Sapo { .. } => self.run(device, batch, input, self.sapo()?, out),
+        }
+    }
+
+    fn run<G: Gate>(
+        &self,
+        device: &Device,
+        batch: &Batch<'_>,
+        input: &PolicyInput<'_>,
+        gate: G,
+        out: &mut PolicyOutput,
+    ) -> Result<(), Error> {
+        let counts = input.counts.unwrap_or_else(|| batch.counts(device));
+        let params = PolicyParams {
+            gate,
+            guard: self.guard(),
+            kl: self.kl_term(),
+            weight: self.weight(counts),
+            band: self.metrics.band,
+        };
+        policy_loss::policy_loss(device, batch, input, &params, out)
+    }
+
+    /// The aggregation weight for these counts.
+    pub fn weight(&self, counts: Counts) -> Weight {
+        let sequences = match self.aggregation.sequences {
+            CountedSequences::Nonempty => counts.nonempty,
+            CountedSequences::All => counts.sequences,
+        } as f64;
+        let length = match self.aggregation.length {
+            LengthGuard::AddEps => PerRow::Length { eps: EPS_COUNT },
+            LengthGuard::AtLeastOne => PerRow::AtLeastOne,
+        };
+        let (per_row, denominator) = match self.aggregation.mode {
+            AggregationMode::TokenMean => (PerRow::One, counts.tokens as f64),
+            AggregationMode::TokenSum => (PerRow::One, 1.0),
+            AggregationMode::SeqMeanTokenSum => (PerRow::One, sequences),
+            AggregationMode::SeqMeanTokenMean => (length, sequences),
+            AggregationMode::SeqMeanTokenSumNorm => {
+                (PerRow::Constant(self.aggregation.horizon.unwrap_or(1.0)), sequences)
+            }
+        };
+        Weight { per_row, denominator, scale: 1.0 }
+    }
+
+    /// The guard of the log-ratio.
+    pub fn guard(&self) -> Guard {
+        match self.ratio.guard {
+            GuardChoice::None => Guard::NONE,
+            GuardChoice::Clamp => Guard::clamp(self.ratio.guard_bound),
+            GuardChoice::StraightThrough => Guard::straight_through(self.ratio.guard_bound),
+        }
+    }
+
+    /// The KL estimator and its coefficient, if there is a KL term.
+    pub fn kl_term(&self) -> Option<(Kl, f32)> {
+        let choice = self.kl?;
+        let kl = Kl {
+            estimator: match choice.estimator {
+                KlEstimator::K1 => Estimator::K1,
+                KlEstimator::Abs => Estimator::Abs,
+                KlEstimator::K2 => Estimator::K2,
+                KlEstimator::K3 => Estimator::K3,
+            },
+            clamp_in: choice.clamp_in.unwrap_or(f32::INFINITY),
+            clamp_out: choice.clamp_out.unwrap_or(f32::INFINITY),
+            straight_through: choice.straight_through,
+        };
+        Some((kl, choice.coef))
+    }
+
+    pub(super) fn ppo_clip(&self) -> Result<PpoClip, Error> {
+        match self.gate {
+            GateChoice::PpoClip { clip_ratio_low, clip_ratio_high, clip_ratio_c } => Ok(PpoClip {
+                clip_ratio_low,
+                clip_ratio_high,
+                clip_ratio_c: clip_ratio_c.unwrap_or(f32::INFINITY),
+            }),
+            _ => Err(Error::Recipe("the gate is not ppo_clip".into())),
+        }
+    }
+
+    pub(super) fn sapo(&self) -> Result<Sapo, Error> {
+        match self.gate {
+            GateChoice::Sapo { tau_pos, tau_neg } => Ok(Sapo { tau_pos, tau_neg }),
+            _ => Err(Error::Recipe("the gate is not sapo".into())),
+        }
+    }
+}

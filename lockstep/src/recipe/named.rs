@@ -1,0 +1,97 @@
+//! Recipes with a name: algorithms, and what each peer does by default. One entry each, no arithmetic.
+//!
+//! Where peers differ (maths.md §10 and the survey behind it):
+//!
+//! | name | std | singleton | guard | gate | aggregation | sequences, length |
+//! |---|---|---|---|---|---|---|
+//! | `grpo` | ddof 1, 1e-6 | error | clamp 20 | clip 0.2 | seq-mean-token-mean | nonempty, +1e-8 |
+//! | `dr_grpo` | no division | error | clamp 20 | clip 0.2 | seq-mean-token-sum-norm, C 1024 | nonempty |
+//! | `dapo` | ddof 1, 1e-6 | error | clamp 20 | clip 0.2 / 0.28, dual 3 | token-mean | |
+//! | `sapo` | ddof 1, 1e-6 | error | clamp 20 | SAPO 1.0 / 1.05 | seq-mean-token-mean | nonempty, +1e-8 |
+//! | `ppo` | ddof 1, 1e-6 | error | clamp 20 | clip 0.2, dual 3 | token-mean | |
+//! | `verl` (0.9.1, vanilla) | ddof 1, 1e-6 | raw_reward | clamp 20 | clip 0.2, dual 3 | token-mean | |
+//! | `verl_sapo` | as `verl` | raw_reward | clamp 20 | SAPO 1.0 / 1.05 | seq-mean-token-mean | nonempty, +1e-8 |
+//! | `trl` (loss_type dapo) | ddof 1, 1e-4 | zero | none | clip 0.2 | token-mean | all |
+//! | `trl_grpo` | ddof 1, 1e-4 | zero | none | clip 0.2 | seq-mean-token-mean | all, max(L, 1) |
+//! | `trl_sapo` | ddof 1, 1e-4 | zero | none | SAPO 1.0 / 1.05 | seq-mean-token-mean | all, max(L, 1) |
+//! | `openrlhf` (group_norm) | ddof 1, 1e-9 | error | clamp 20 | clip 0.2 | token-mean | |
+//! | `slime` | ddof 1, 1e-6 | zero | none | clip 0.2 | seq-mean-token-mean | all, max(L, 1) |
+//!
+//! `ppo` takes its advantages from the group, as the others; bring your own through
+//! [`Advantage::PerToken`](crate::Advantage). `dr_grpo` needs the constant that your run uses: set `horizon`.
+//! A peer's preset states its defaults as read in November 2026; the singleton of `slime` is our reading (it has
+//! no rule of its own).
+
+use super::{
+    AdvantageChoice, Aggregation, AggregationMode, CountedSequences, GateChoice, GuardChoice, LengthGuard,
+    RatioChoice, Recipe, SingletonChoice,
+};
+use crate::Error;
+
+/// All names that [`Recipe::named`] knows.
+pub const NAMES: [&str; 12] = [
+    "grpo",
+    "dr_grpo",
+    "dapo",
+    "sapo",
+    "ppo",
+    "verl",
+    "verl_sapo",
+    "trl",
+    "trl_grpo",
+    "trl_sapo",
+    "openrlhf",
+    "slime",
+];
+
+impl Recipe {
+    /// The recipe called `name`; [`NAMES`] lists them and the table in the source says what each is.
+    ///
+    /// Errors: an unknown name, with the known ones.
+    pub fn named(name: &str) -> Result<Recipe, Error> {
+        let own = AdvantageChoice::default();
+        let centred = AdvantageChoice { norm_by_std: false, ..own };
+        let verl = AdvantageChoice { singleton: SingletonChoice::RawReward, ..own };
+        let trl = AdvantageChoice { eps: 1e-4, singleton: SingletonChoice::Zero, ..own };
+        let openrlhf = AdvantageChoice { eps: 1e-9, ..own };
+        let slime = AdvantageChoice { singleton: SingletonChoice::Zero, ..own };
+
+        let clamp = RatioChoice::default();
+        let unguarded = RatioChoice { guard: GuardChoice::None, ..clamp };
+
+        let clip = GateChoice::default();
+        let dual = GateChoice::PpoClip { clip_ratio_low: 0.2, clip_ratio_high: 0.2, clip_ratio_c: Some(3.0) };
+        let higher =
+            GateChoice::PpoClip { clip_ratio_low: 0.2, clip_ratio_high: 0.28, clip_ratio_c: Some(3.0) };
+        let sapo = GateChoice::Sapo { tau_pos: 1.0, tau_neg: 1.05 };
+
+        let by_sequence = Aggregation::default();
+        let by_token = Aggregation { mode: AggregationMode::TokenMean, ..by_sequence };
+        let constant =
+            Aggregation { mode: AggregationMode::SeqMeanTokenSumNorm, horizon: Some(1024.0), ..by_sequence };
+        let trl_by_sequence =
+            Aggregation { sequences: CountedSequences::All, length: LengthGuard::AtLeastOne, ..by_sequence };
+
+        let (advantage, ratio, gate, aggregation) = match name {
+            "grpo" => (own, clamp, clip, by_sequence),
+            "dr_grpo" => (centred, clamp, clip, constant),
+            "dapo" => (own, clamp, higher, by_token),
+            "sapo" => (own, clamp, sapo, by_sequence),
+            "ppo" => (own, clamp, dual, by_token),
+            "verl" => (verl, clamp, dual, by_token),
+            "verl_sapo" => (verl, clamp, sapo, by_sequence),
+            "trl" => (trl, unguarded, clip, Aggregation { sequences: CountedSequences::All, ..by_token }),
+            "trl_grpo" => (trl, unguarded, clip, trl_by_sequence),
+            "trl_sapo" => (trl, unguarded, sapo, trl_by_sequence),
+            "openrlhf" => (openrlhf, clamp, clip, by_token),
+            "slime" => (slime, unguarded, clip, trl_by_sequence),
+            _ => {
+                return Err(Error::Recipe(format!(
+                    "no recipe is called `{name}`: known are {}",
+                    NAMES.join(", ")
+                )));
+            }
+        };
+        Ok(Recipe { name: name.into(), advantage, ratio, gate, aggregation, ..Recipe::default() })
+    }
+}

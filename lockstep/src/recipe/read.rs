@@ -1,0 +1,88 @@
+//! Recipes from TOML, and the combinations that are refused.
+
+use super::{AdvantageChoice, AggregationMode, GateChoice, GuardChoice, KlEstimator, Recipe};
+use crate::Error;
+
+impl Recipe {
+    /// Reads and checks a recipe; see the [module](super) for the format.
+    ///
+    /// Errors: TOML that cannot be read, an unknown key or value (line, column, what was expected); a value outside its domain;
+    /// a combination that is not supported.
+    ///
+    /// ```
+    /// use lockstep::Recipe;
+    /// let recipe = Recipe::from_toml("[gate]\nkind = \"sapo\"\n")?;
+    /// assert_eq!(recipe.advantage, Recipe::named("grpo")?.advantage);
+    /// let error = Recipe::from_toml("[gate]\nkind = \"sapo\"\nclip_ratio_low = 0.2\n").unwrap_err();
+    /// assert!(error.to_string().contains("clip_ratio_low"));
+    /// # Ok::<(), lockstep::Error>(())
+    /// ```
+    pub fn from_toml(text: &str) -> Result<Recipe, Error> {
+        let recipe: Recipe =
+            toml::from_str(text).map_err(|e| Error::Recipe(e.to_string().trim_end().into()))?;
+        recipe.check()?;
+        Ok(recipe)
+    }
+
+    /// The recipe as TOML, every choice written out.
+    pub fn to_toml(&self) -> Result<String, Error> {
+        toml::to_string(self).map_err(|e| Error::Recipe(e.to_string()))
+    }
+
+    /// Whether every value is in its domain and the choices go together.
+    pub fn check(&self) -> Result<(), Error> {
+        let refuse = |message: &str| Err(Error::Recipe(message.into()));
+        let AdvantageChoice { ddof, eps, .. } = self.advantage;
+        if ddof > 1 {
+            return Err(Error::Recipe(format!("advantage.ddof is {ddof}: expected 0 or 1")));
+        }
+        if !(eps >= 0.0 && eps.is_finite()) {
+            return Err(Error::Recipe(format!(
+                "advantage.eps is {eps}: expected a finite number of at least 0"
+            )));
+        }
+        let bound = self.ratio.guard_bound;
+        if self.ratio.guard != GuardChoice::None && !(bound > 0.0 && bound.is_finite()) {
+            return Err(Error::Recipe(format!(
+                "ratio.guard_bound is {bound}: expected a positive finite number"
+            )));
+        }
+        match self.gate {
+            GateChoice::PpoClip { .. } => lockstep_core::gate::Gate::check(&self.ppo_clip()?)?,
+            GateChoice::Sapo { .. } => lockstep_core::gate::Gate::check(&self.sapo()?)?,
+        }
+        if let Some(kl) = &self.kl {
+            if !kl.coef.is_finite() {
+                return Err(Error::Recipe(format!("kl.coef is {}: expected a finite number", kl.coef)));
+            }
+            for (name, clamp) in [("clamp_in", kl.clamp_in), ("clamp_out", kl.clamp_out)] {
+                let Some(value) = clamp else { continue };
+                if value.is_nan() || value <= 0.0 {
+                    return Err(Error::Recipe(format!("kl.{name} is {value}: expected a positive number")));
+                }
+                if kl.estimator != KlEstimator::K3 {
+                    return Err(Error::Recipe(format!("kl.{name} applies to the estimator k3 only")));
+                }
+            }
+        }
+        match (self.aggregation.mode, self.aggregation.horizon) {
+            (AggregationMode::SeqMeanTokenSumNorm, None) => {
+                refuse(
+                    "aggregation.mode seq-mean-token-sum-norm needs aggregation.horizon, its constant C in tokens",
+                )?;
+            }
+            (AggregationMode::SeqMeanTokenSumNorm, Some(c)) if !(c > 0.0 && c.is_finite()) => {
+                return Err(Error::Recipe(format!(
+                    "aggregation.horizon is {c}: expected a positive finite number"
+                )));
+            }
+            (AggregationMode::SeqMeanTokenSumNorm, Some(_)) | (_, None) => {}
+            (_, Some(_)) => refuse("aggregation.horizon is used by seq-mean-token-sum-norm only")?,
+        }
+        let [low, high] = self.metrics.band;
+        if !(0.0 <= low && low <= high) {
+            return Err(Error::Recipe(format!("metrics.band is [{low}, {high}]: expected 0 <= low <= high")));
+        }
+        Ok(())
+    }
+}

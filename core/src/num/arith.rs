@@ -32,12 +32,10 @@ impl Arith for Soft {
         // Two-sum: `lost` is exactly what `sum` misses; NaN when `sum` is not finite.
         let part = sum - product;
         let lost = (product - (sum - part)) + (addend - part);
-        let inexact = (lost < 0.0) | (lost > 0.0);
-        // An even `sum` moves to its odd neighbour on the side of `lost`: up in magnitude when the signs agree.
-        let even = sum.to_bits() & 1 == 0;
-        let towards = if (lost < 0.0) == (sum < 0.0) { 1 } else { u64::MAX };
-        let step = if inexact & even { towards } else { 0 };
-        f64::from_bits(sum.to_bits().wrapping_add(step)) as f32
+        // Towards zero of the exact sum, last bit set: one unit less in magnitude first where `lost` pulls down.
+        let down = (lost.to_bits() ^ sum.to_bits()) >> 63;
+        let odd = sum.to_bits().wrapping_sub(down) | 1;
+        f64::from_bits(if lost.abs() > 0.0 { odd } else { sum.to_bits() }) as f32
     }
 
     #[inline(always)]

@@ -9,11 +9,10 @@
 //!
 //! Why: explicit, so that no compiler decides where a product is contracted.
 
-use super::{Arith, nan::unless_nan};
+use super::{Arith, nan::canonical};
 
 /// a·b + c with one rounding.
 #[inline(always)]
 pub fn fma<A: Arith>(a: f32, b: f32, c: f32) -> f32 {
-    let y = A::fma(a, b, c);
-    unless_nan(y, y)
+    canonical(A::fma(a, b, c))
 }

@@ -1,16 +1,33 @@
 //! ln(1 + x).
-use super::ln::{combine, exponent};
+//!
+//! Method: k is the exponent of the rounded 1 + x; then f = (1 + x)/2^k - 1 = x/2^k + (2^-k - 1) is formed from x, not
+//! from that sum. x/2^k is exact (an integer subtraction from the bits); the rounding error of f is exact too, and
+//! enters divided by 1 + f in first order. From there on as [`ln`](super::ln()). For k = 0, f is x itself. The sign bit of x
+//! is set in the result, for x = -0.
+//!
+//! Special cases: ±0 → ±0, +∞ → +∞, -1 → -∞, x < -1 or NaN → NaN.
+//!
+//! Accuracy: @log1p@
+//!
+//! Why: the usual correction (x - (u - 1))/u needs a division, and is no better.
+
+use super::ln::{as_number, exponent, sum};
 use super::{Arith, canonical_nan, nan::with_sign_of};
+
+/// The bits of 1.
+const ONE: i32 = 0x3f80_0000;
 
 /// ln(1 + x).
 #[inline(always)]
 pub fn log1p<A: Arith>(x: f32) -> f32 {
-    let u = 1.0 + x;
-    let k = exponent(u);
-    // 2^-k; k = 128 would be negative.
-    let power = f32::from_bits(0x3f80_0000_i32.wrapping_sub(k.cast_signed()).max(0).cast_unsigned());
-    let f = f32::from_bits(x.to_bits().wrapping_sub(k)) + (power - 1.0);
-    let y = with_sign_of(x, combine::<A>((k.cast_signed() >> 23) as f32, f));
+    let exponent = exponent(1.0 + x);
+    let scaled = f32::from_bits(x.to_bits().wrapping_sub(exponent));
+    // 2^-k - 1; 0 stands for 2^-127 and 2^-128.
+    let shift = f32::from_bits(ONE.wrapping_sub(exponent.cast_signed()).max(0).cast_unsigned()) - 1.0;
+    let f = scaled + shift;
+    // Exact: either |shift| >= |scaled|, or f is exact and this is 0.
+    let rest = scaled - (f - shift);
+    let y = with_sign_of(x, sum::<A>(as_number(exponent), f, A::fma(-f, rest, rest)));
     let y = if x == f32::INFINITY { x } else { y };
     let y = if x == -1.0 { f32::NEG_INFINITY } else { y };
     if x >= -1.0 { y } else { canonical_nan() }

@@ -6,7 +6,9 @@
 //! Special cases: any NaN operand gives the canonical NaN; -0 < +0.
 //!
 //! Why: IEEE 754-2008 `maxNum`, x86 `maxps`, PTX `max.f32` and `f32::max` differ in both cases, and NaN payloads differ
-//! between vendors; here no target's instruction is trusted with either.
+//! between vendors; here no target's instruction is trusted with either. NaN is tested for in the bits, because LLVM
+//! takes NaN payloads for arbitrary: it folded `if y.is_nan() { NAN } else { y }` with y = √x to `y`, and √-1 was
+//! 0xffc0_0000 on x86.
 
 /// The NaN of the contract: quiet, positive, empty payload (`0x7fc0_0000`).
 #[inline(always)]
@@ -20,7 +22,7 @@ pub fn max(a: f32, b: f32) -> f32 {
     let equal = f32::from_bits(a.to_bits() & b.to_bits());
     let larger = if a < b { b } else { equal };
     let larger = if a > b { a } else { larger };
-    if a.is_nan() | b.is_nan() { canonical_nan() } else { larger }
+    f32::from_bits(if is_nan(a) | is_nan(b) { canonical_nan().to_bits() } else { larger.to_bits() })
 }
 
 /// The smaller of two numbers; NaN when either is NaN; `min(-0, +0) = -0`.
@@ -29,13 +31,25 @@ pub fn min(a: f32, b: f32) -> f32 {
     let equal = f32::from_bits(a.to_bits() | b.to_bits());
     let smaller = if a < b { a } else { equal };
     let smaller = if a > b { b } else { smaller };
-    if a.is_nan() | b.is_nan() { canonical_nan() } else { smaller }
+    f32::from_bits(if is_nan(a) | is_nan(b) { canonical_nan().to_bits() } else { smaller.to_bits() })
 }
 
-/// `y`, or the canonical NaN where `x` is NaN.
+/// `y`, or the canonical NaN where `x` is NaN; `y` is a number then, so that there is nothing for LLVM to fold.
 #[inline(always)]
 pub(super) fn unless_nan(x: f32, y: f32) -> f32 {
     if x.is_nan() { canonical_nan() } else { y }
+}
+
+/// `y`, or the canonical NaN where `y` is NaN.
+#[inline(always)]
+pub(super) fn canonical(y: f32) -> f32 {
+    f32::from_bits(if is_nan(y) { canonical_nan().to_bits() } else { y.to_bits() })
+}
+
+/// Whether `x` is NaN, by its bits.
+#[inline(always)]
+fn is_nan(x: f32) -> bool {
+    (x.to_bits() << 1) > 0xff00_0000
 }
 
 /// `y` with the sign bit of `x` added: for odd functions, where `y` has the sign of `x` or is +0.

@@ -1,12 +1,21 @@
-//! Logistic function.
+//! Logistic function, σ(x) = 1 / (1 + e^-x).
+//!
+//! Method: with e = e^-|x| as [`exp`](super::exp()) gives it, σ(x) = 1/(1 + e) for x >= 0 and e/(1 + e) for x < 0.
+//!
+//! Special cases: σ(±0) = 1/2, σ(+∞) = 1, σ(-∞) = +0, NaN → NaN; subnormal results for x < -87.33655, 0 below -103.97207.
+//!
+//! Accuracy: @sigmoid@
+//!
+//! Why: both forms keep the relative accuracy of small results; one division, always with a divisor in [1, 2].
+
 use super::Arith;
-use super::exp::{clamp, unscaled};
+use super::exp::exp_nonpositive;
 use super::nan::unless_nan;
 
 /// 1 / (1 + e^-x).
 #[inline(always)]
 pub fn sigmoid<A: Arith>(x: f32) -> f32 {
-    let (e, _) = unscaled::<A>(clamp(-x.abs(), -104.0, 0.0));
+    let e = exp_nonpositive::<A>(-x.abs());
     let top = if x < 0.0 { e } else { 1.0 };
     unless_nan(x, top / (1.0 + e))
 }

@@ -9,11 +9,10 @@
 //!
 //! Why: IEEE-754 fixes its bits, so any correctly rounded instruction will do, and no approximate one.
 
-use super::{Arith, nan::unless_nan};
+use super::{Arith, nan::canonical};
 
 /// √x, correctly rounded.
 #[inline(always)]
 pub fn sqrt<A: Arith>(x: f32) -> f32 {
-    let y = A::sqrt(x);
-    unless_nan(y, y)
+    canonical(A::sqrt(x))
 }

@@ -1,12 +1,20 @@
 //! Hyperbolic tangent.
+//!
+//! Method: with m = e^(-2|x|) - 1 as in [`expm1`](super::expm1()), tanh |x| = -m / (2 + m); the sign bit is x's.
+//!
+//! Special cases: ±0 → ±0, ±∞ → ±1, NaN → NaN; ±1 from |x| = 9.01 on.
+//!
+//! Accuracy: @tanh@
+//!
+//! Why: one formula for all x; m is accurate relative to itself, so small x need no branch.
+
 use super::Arith;
-use super::exp::clamp;
-use super::expm1::unscaled;
+use super::expm1::expm1_nonpositive;
 use super::nan::{unless_nan, with_sign_of};
 
 /// tanh x.
 #[inline(always)]
 pub fn tanh<A: Arith>(x: f32) -> f32 {
-    let (e, _) = unscaled::<A>(clamp(-2.0 * x.abs(), -26.0, 0.0));
-    unless_nan(x, with_sign_of(x, e.abs() / (2.0 + e)))
+    let m = expm1_nonpositive::<A>(-2.0 * x.abs());
+    unless_nan(x, with_sign_of(x, m.abs() / (2.0 + m)))
 }

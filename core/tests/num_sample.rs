@@ -1,0 +1,68 @@
+//! The promises of `num_table` on a sample: every 4099th input, the special values, and both sides of every power of
+//! two and of every boundary of a method. All inputs: `examples/exhaustive.rs`.
+
+mod num_table;
+mod num_triples;
+
+use num_table::{BLOCK, BOUNDS, Report};
+
+/// Where a method changes its range: overflow, underflow, the ends of a polynomial.
+const BOUNDARIES: [f32; 26] = [
+    88.722_84,
+    88.435,
+    89.0,
+    -87.336_55,
+    -103.278_93,
+    -103.972_08,
+    -103.567,
+    -104.0,
+    -17.328_68,
+    -26.0,
+    -80.0,
+    0.4055,
+    -0.2877,
+    9.010_913,
+    16.635_53,
+    1.098_612_3,
+    0.666_666_7,
+    1.333_333_4,
+    -0.333_333_34,
+    0.333_333_34,
+    0.75,
+    2.0,
+    5.0,
+    13.0,
+    44.361_42,
+    1.793_282_2,
+];
+
+fn inputs() -> Vec<u32> {
+    let mut bits = Vec::from_iter((0..=u32::MAX).step_by(4099));
+    let around = |centre: u32| (0..65).map(move |i| centre.wrapping_add(i).wrapping_sub(32));
+    bits.extend((0..512_u32).flat_map(|e| around(e << 23)));
+    bits.extend(BOUNDARIES.iter().flat_map(|b| around(b.to_bits()).chain(around((-b).to_bits()))));
+    bits.resize(bits.len().next_multiple_of(BLOCK), 0);
+    bits
+}
+
+#[test]
+fn errors_stay_below_the_bounds_and_soft_equals_hard() {
+    let inputs = inputs();
+    for function in BOUNDS {
+        num_table::special(function).unwrap();
+        let mut report = Report::default();
+        for block in inputs.chunks_exact(BLOCK) {
+            report.check(function, block.try_into().unwrap());
+        }
+        let name = function.name;
+        let at = f32::from_bits(report.at);
+        assert!(report.worst <= function.bound, "{name}({at:e} = 0x{:08x}): {} ULP", report.at, report.worst);
+        assert_eq!(report.unequal, 0, "{name}: Soft differs from Hard at 0x{:08x}", report.unequal_at);
+    }
+}
+
+#[test]
+fn soft_fma_equals_libm_and_the_machine() {
+    let (count, wrong) = num_triples::run(3_000_000);
+    assert_eq!(wrong, 0, "of {count} triples");
+}

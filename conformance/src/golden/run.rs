@@ -1,0 +1,185 @@
+//! A golden case through Lockstep's public API, with the semantics of the preset `verl`.
+
+use super::compare::Compared;
+use super::config::Config;
+use super::expected::Expected;
+use super::format::{Case, Inputs};
+use lockstep::core::kl::{Estimator, Kl};
+use lockstep::ops;
+use lockstep::recipe::{AggregationMode, Builder};
+use lockstep::{Advantage, Batch, Device, PolicyInput, Recipe};
+
+/// The golden ops that Lockstep has.
+pub(super) const OPS: [&str; 4] = ["advantage_grpo", "policy_loss_ppo_clip", "policy_loss_sapo", "kl"];
+
+/// Runs a case; an `Err` says why it cannot be run.
+pub(super) fn run(device: &Device, op: &str, case: &Case) -> Result<Vec<Compared>, String> {
+    let groups = case.inputs.cu_groups.clone().unwrap_or_else(|| {
+        // Only advantages look at groups.
+        vec![0, case.inputs.cu_seqlens.len().saturating_sub(1) as u32]
+    });
+    let batch = Batch::with_empty_rows(&case.inputs.cu_seqlens, &groups, case.inputs.loss_mask.as_deref())
+        .map_err(text)?;
+    let config = Config::new(&case.config);
+    match op {
+        "advantage_grpo" => advantage(device, &batch, case, config),
+        "policy_loss_ppo_clip" => policy_loss(device, &batch, case, config, ppo_clip, "token-mean"),
+        "policy_loss_sapo" => policy_loss(device, &batch, case, config, sapo, "seq-mean-token-mean"),
+        "kl" => kl(device, &batch, case, config),
+        _ => Err(format!("op {op} has no runner")),
+    }
+}
+
+fn text(error: lockstep::Error) -> String {
+    error.to_string()
+}
+
+fn verl() -> Result<Builder, String> {
+    Ok(Recipe::named("verl").map_err(text)?.rebuild("golden"))
+}
+
+fn advantage(
+    device: &Device,
+    batch: &Batch<'_>,
+    case: &Case,
+    mut config: Config<'_>,
+) -> Result<Vec<Compared>, String> {
+    if case.inputs.cu_groups.is_none() {
+        return Err("input `cu_groups` is missing".into());
+    }
+    let norm_by_std = config.boolean("norm_adv_by_std_in_grpo")?.unwrap_or(true);
+    let eps = config.number("epsilon")?.unwrap_or(1e-6);
+    config.finish()?;
+    let recipe = verl()?.norm_by_std(norm_by_std).std(1, eps).build().map_err(text)?;
+    let rewards = floats("rewards", &case.inputs.rewards)?;
+    let out = recipe.advantages(device, batch, &rewards).map_err(text)?;
+
+    // verl broadcasts over tokens and multiplies by the mask.
+    let mut got = vec![0.0; batch.tokens()];
+    for (sequence, advantage) in out.advantage.iter().enumerate() {
+        let span = batch.cu_seqlens().span(sequence);
+        for (i, got) in (span.start..span.end).zip(&mut got[span.start..span.end]) {
+            *got = if batch.loss_mask().at(i) { f64::from(*advantage) } else { 0.0 };
+        }
+    }
+    let mut expected = Expected::new(&case.expected, batch);
+    expected.array("advantages", &got)?;
+    expected.finish(&["advantages"])
+}
+
+fn ppo_clip(builder: Builder, config: &mut Config<'_>) -> Result<Builder, String> {
+    // verl: an absent low or high bound is `clip_ratio`.
+    let both = config.number("clip_ratio")?.unwrap_or(0.2);
+    let low = config.number("clip_ratio_low")?.unwrap_or(both);
+    let high = config.number("clip_ratio_high")?.unwrap_or(both);
+    let dual = config.number("clip_ratio_c")?.unwrap_or(3.0);
+    // A bound at or below 0 never holds: r > 0. Lockstep spells that low = 1.
+    let low = low.min(1.0);
+    Ok(builder.ppo_clip(low as f32, high as f32, Some(dual as f32)))
+}
+
+fn sapo(builder: Builder, config: &mut Config<'_>) -> Result<Builder, String> {
+    let pos = config.number("tau_pos")?.unwrap_or(1.0);
+    let neg = config.number("tau_neg")?.unwrap_or(1.05);
+    Ok(builder.sapo(pos as f32, neg as f32))
+}
+
+fn policy_loss(
+    device: &Device,
+    batch: &Batch<'_>,
+    case: &Case,
+    mut config: Config<'_>,
+    gate: fn(Builder, &mut Config<'_>) -> Result<Builder, String>,
+    default_mode: &str,
+) -> Result<Vec<Compared>, String> {
+    let builder = gate(verl()?, &mut config)?;
+    let mode = config.text("aggregation")?.unwrap_or(default_mode);
+    let horizon = config.number("horizon")?;
+    config.finish()?;
+    let builder = match mode {
+        "token-mean" => builder.aggregation(AggregationMode::TokenMean),
+        "token-sum" => builder.aggregation(AggregationMode::TokenSum),
+        "seq-mean-token-sum" => builder.aggregation(AggregationMode::SeqMeanTokenSum),
+        "seq-mean-token-mean" => builder.aggregation(AggregationMode::SeqMeanTokenMean),
+        "seq-mean-token-sum-norm" => builder
+            .aggregation(AggregationMode::SeqMeanTokenSumNorm)
+            .horizon(horizon.ok_or("config `horizon` is missing")?),
+        other => return Err(format!("aggregation `{other}` is not known")),
+    };
+    let recipe = builder.build().map_err(text)?;
+
+    let Inputs { logp_new, logp_old, seq_advantages, token_advantages, is_weights, .. } = &case.inputs;
+    let (logp, logp_old) = (floats("logp_new", logp_new)?, floats("logp_old", logp_old)?);
+    let per_token = token_advantages.is_some();
+    let advantage = match token_advantages {
+        Some(_) => floats("token_advantages", token_advantages)?,
+        None => floats("seq_advantages", seq_advantages)?,
+    };
+    let weights = is_weights.is_some().then(|| floats("is_weights", is_weights)).transpose()?;
+    let advantage =
+        if per_token { Advantage::PerToken(&advantage) } else { Advantage::PerSequence(&advantage) };
+    let input = PolicyInput { weights: weights.as_deref(), ..PolicyInput::new(&logp, &logp_old, advantage) };
+    let out = recipe.policy_loss(device, batch, &input).map_err(text)?;
+    let metrics = out.metrics.ok_or("no metrics came back")?;
+
+    // Magnitudes of the terms of the two sums that can cancel: W·|l| and |logp_old − logp| / M.
+    let weight = recipe.weight(out.counts);
+    let (mut loss_terms, mut kl_terms) = (0.0, 0.0);
+    for s in 0..batch.sequences() {
+        let span = batch.cu_seqlens().span(s);
+        let live: Vec<usize> = (span.start..span.end).filter(|i| batch.loss_mask().at(*i)).collect();
+        for &i in &live {
+            loss_terms += weight.of(live.len() as u64) * f64::from(out.token_loss[i].abs());
+            kl_terms += f64::from((logp_old[i] - logp[i]).abs()) / out.counts.tokens as f64;
+        }
+    }
+    let mut expected = Expected::new(&case.expected, batch);
+    expected.array("dloss_dlogp", &widen(&out.coef))?;
+    expected.scalar("loss", out.loss, loss_terms)?;
+    expected.metrics(&[
+        ("pg_clipfrac", metrics.clip_fraction, 0.0),
+        ("ppo_kl", metrics.approx_kl, kl_terms),
+        ("pg_clipfrac_lower", metrics.clip_fraction_dual, 0.0),
+    ])?;
+    expected.finish(&["dloss_dlogp", "loss", "metrics"])
+}
+
+fn kl(
+    device: &Device,
+    batch: &Batch<'_>,
+    case: &Case,
+    mut config: Config<'_>,
+) -> Result<Vec<Compared>, String> {
+    let name = config.text("estimator")?.ok_or("config `estimator` is missing")?;
+    config.finish()?;
+    let base = name.strip_suffix('+').unwrap_or(name);
+    let estimator = match base {
+        "k1" | "kl" => Estimator::K1,
+        "abs" => Estimator::Abs,
+        "k2" | "mse" => Estimator::K2,
+        "k3" | "low_var_kl" => Estimator::K3,
+        _ => return Err(format!("estimator `{name}` is not known")),
+    };
+    let kl = Kl { straight_through: base.len() < name.len(), ..Kl::guarded(estimator) };
+    let logp = floats("logp_new", &case.inputs.logp_new)?;
+    let logp_ref = floats("logp_ref", &case.inputs.logp_ref)?;
+    let out = ops::kl(device, batch, &logp, &logp_ref, &kl).map_err(text)?;
+    let mut expected = Expected::new(&case.expected, batch);
+    expected.array("kl", &widen(&out.kl))?;
+    expected.array("dkl_dlogp", &widen(&out.gradient))?;
+    expected.finish(&["kl", "dkl_dlogp"])
+}
+
+fn widen(values: &[f32]) -> Vec<f64> {
+    values.iter().map(|x| f64::from(*x)).collect()
+}
+
+/// An input as binary32. The format promises that this is exact; if it is not, the comparison would mean nothing.
+fn floats(name: &str, values: &Option<Vec<f64>>) -> Result<Vec<f32>, String> {
+    let values = values.as_ref().ok_or_else(|| format!("input `{name}` is missing"))?;
+    let inexact = |(_, x): &(usize, &f64)| f64::from(**x as f32) != **x;
+    match values.iter().enumerate().find(inexact) {
+        Some((i, x)) => Err(format!("input `{name}`[{i}] is {x}: not exactly a binary32 number")),
+        None => Ok(values.iter().map(|x| *x as f32).collect()),
+    }
+}

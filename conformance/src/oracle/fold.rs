@@ -1,0 +1,8 @@
+//! Whole-batch sums of per-row partial sums.
+
+use super::aggregate::exact_sum;
+
+/// Sum and sum of magnitudes.
+pub fn total(partials: &[f64]) -> (f64, f64) {
+    (exact_sum(partials.iter().copied()), partials.iter().map(|x| x.abs()).sum())
+}

@@ -1,0 +1,84 @@
+//! KL estimators, maths.md §1.3: x = logp − logp_ref, u = −x.
+
+/// Which estimator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Estimator {
+    /// x.
+    K1,
+    /// |x|.
+    Abs,
+    /// x²/2.
+    K2,
+    /// exp(u) − u − 1.
+    K3,
+}
+
+/// An estimator with verl's clamps (of k3) and its straight-through form.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Kl {
+    /// Which.
+    pub estimator: Estimator,
+    /// Clamp of u; infinite = none.
+    pub clamp_in: f64,
+    /// Clamp of the value; infinite = none.
+    pub clamp_out: f64,
+    /// The gradient of k2 (verl's `k1+`, `k3+`).
+    pub straight_through: bool,
+}
+
+/// exp(u) − u − 1. `exp_m1(u) − u` cancels for small u, where the series is used.
+pub fn k3(u: f64) -> f64 {
+    if u.abs() < 1e-2 {
+        let terms = [2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0];
+        let mut term = u;
+        return terms
+            .into_iter()
+            .map(|n| {
+                term *= u / n;
+                term
+            })
+            .sum();
+    }
+    u.exp_m1() - u
+}
+
+impl Kl {
+    /// The value.
+    pub fn value(&self, x: f64) -> f64 {
+        match self.estimator {
+            Estimator::K1 => x,
+            Estimator::Abs => x.abs(),
+            Estimator::K2 => x * x / 2.0,
+            Estimator::K3 => k3((-x).clamp(-self.clamp_in, self.clamp_in)).min(self.clamp_out),
+        }
+    }
+
+    /// d value / d logp; 0 where a clamp is active.
+    pub fn gradient(&self, x: f64) -> f64 {
+        if self.straight_through {
+            return x;
+        }
+        match self.estimator {
+            Estimator::K1 => 1.0,
+            Estimator::Abs if x == 0.0 => 0.0,
+            Estimator::Abs => x.signum(),
+            Estimator::K2 => x,
+            Estimator::K3 if x.abs() > self.clamp_in || k3(-x) > self.clamp_out => 0.0,
+            Estimator::K3 => -(-x).exp_m1(),
+        }
+    }
+
+    /// Distance of x from a point where the gradient jumps.
+    pub fn distance_to_kink(&self, x: f64) -> f64 {
+        match self.estimator {
+            _ if self.straight_through => f64::INFINITY,
+            Estimator::K1 | Estimator::K2 => f64::INFINITY,
+            Estimator::Abs => x.abs(),
+            Estimator::K3 => {
+                // k3 has slope exp(u) − 1, so a distance in value is a smaller one in u above u = ln 2.
+                let value = (k3(-x.clamp(-60.0, 60.0)) - self.clamp_out).abs() / (-x).exp_m1().abs().max(1.0);
+                (x.abs() - self.clamp_in).abs().min(value)
+            }
+        }
+    }
+}

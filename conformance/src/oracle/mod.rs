@@ -1,0 +1,13 @@
+//! The oracle: the formulas of the literature in `f64`, written from maths.md and not from core.
+//!
+//! It imports nothing of Lockstep: plain numbers in, plain numbers out, naive on purpose. A file has the stem of core's.
+
+pub mod aggregate;
+pub mod fold;
+pub mod grpo;
+pub mod kl;
+pub mod policy_loss;
+pub mod ppo_clip;
+pub mod sapo;
+pub mod scan;
+pub mod token;

@@ -1,0 +1,51 @@
+//! Token importance ratio, maths.md §0.2, §0.4, §4.1.
+
+/// What is done to a log-ratio before it is exponentiated.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Guard {
+    /// Nothing.
+    None,
+    /// Clamped to ±bound; derivative 0 outside, as autograd through a clamp.
+    Clamp(f64),
+    /// Clamped to ±bound; derivative as if it were not.
+    StraightThrough(f64),
+}
+
+impl Guard {
+    /// The guarded log-ratio.
+    pub fn value(self, d: f64) -> f64 {
+        match self {
+            Guard::None => d,
+            Guard::Clamp(bound) | Guard::StraightThrough(bound) => d.clamp(-bound, bound),
+        }
+    }
+
+    /// Whether `d` is inside the bound, which itself counts as inside.
+    pub fn inside(self, d: f64) -> bool {
+        match self {
+            Guard::None => true,
+            Guard::Clamp(bound) | Guard::StraightThrough(bound) => d.abs() <= bound,
+        }
+    }
+
+    /// Derivative of the guarded log-ratio by d.
+    pub fn derivative(self, d: f64) -> f64 {
+        match self {
+            Guard::Clamp(_) if !self.inside(d) => 0.0,
+            _ => 1.0,
+        }
+    }
+
+    /// Distance of `d` from the kink; infinite without one.
+    pub fn distance_to_kink(self, d: f64) -> f64 {
+        match self {
+            Guard::None => f64::INFINITY,
+            Guard::Clamp(bound) | Guard::StraightThrough(bound) => (d.abs() - bound).abs(),
+        }
+    }
+}
+
+/// r = exp(guard(logp − logp_old)).
+pub fn ratio(logp: f64, logp_old: f64, guard: Guard) -> f64 {
+    guard.value(logp - logp_old).exp()
+}

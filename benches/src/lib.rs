@@ -1,1 +1,1 @@
-//! (skeleton)
+//! Shared inputs of the benchmarks.

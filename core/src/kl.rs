@@ -22,9 +22,8 @@ use crate::Error;
 use crate::gate::check_scalar;
 use crate::num::{self, Arith};
 use crate::op::Kernel;
-use crate::policy_loss::flag;
-use crate::ragged::{In, Mask, Offsets, Out, Sink, Stream};
-use crate::team::{Lane, Team};
+use crate::ragged::{In, Mask, Offsets, Out, Sink, Stream, flag};
+use crate::team::{Element, Lane, Team};
 
 /// Which estimator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -126,35 +125,37 @@ pub struct KlDivergence<'a> {
     pub gradient: Sink<'a>,
     /// Sum of the value over live tokens, `[S]`.
     pub row_sum: Out<'a, f64>,
-    /// [`flag`] bits, `[S]`.
-    pub row_flags: Out<'a, u32>,
+    /// Above [`flag::LIMIT`] where a live input or result is bad, `[S]`.
+    pub row_alarm: Out<'a, u32>,
 }
 
 impl KlDivergence<'_> {
     #[inline(always)]
-    fn sweep<T: Team>(&self, team: &T, row: usize, kl: Kl) {
+    fn sweep<T: Team>(&self, team: &T, row: usize, estimator: Estimator) {
         let swept = team.sweep(
             self.cu_seqlens.span(row),
             self.loss_mask,
             [Stream::Array(self.logp), Stream::Array(self.logp_ref)],
             [self.value, self.gradient],
-            |[logp, logp_ref]| {
-                let (value, gradient) = kl.token::<T::Arith>(logp, logp_ref);
-                Lane {
-                    out: [value, gradient],
-                    sum: [value],
-                    max: [],
-                    flags: flag::bad_logp(logp, flag::LOGP)
-                        | flag::bad_logp(logp_ref, flag::LOGP_REF)
-                        | flag::not_finite(value, flag::RESULT)
-                        | flag::not_finite(gradient, flag::RESULT),
-                }
-            },
+            &Token(Kl { estimator, ..self.kl }),
         );
         team.leader(|| {
             self.row_sum.put(row, swept.sums[0]);
-            self.row_flags.put(row, swept.flags);
+            self.row_alarm.put(row, swept.alarm);
         });
+    }
+}
+
+struct Token(Kl);
+
+impl Element<2, 2, 1, 0> for Token {
+    #[inline(always)]
+    fn element<A: Arith>(&self, input: impl Fn(usize) -> f32) -> Lane<2, 1, 0> {
+        let (logp, logp_ref) = (input(0), input(1));
+        let inputs = flag::worse(flag::logp(logp), flag::logp(logp_ref));
+        let (value, gradient) = self.0.token::<A>(logp, logp_ref);
+        let results = flag::worse(flag::finite(value), flag::finite(gradient));
+        Lane { out: [value, gradient], sum: [value], max: [], alarm: flag::worse(inputs, results) }
     }
 }
 
@@ -173,10 +174,10 @@ impl Kernel for KlDivergence<'_> {
     fn row<T: Team>(&self, team: &T, row: usize) {
         // One sweep per estimator, so that k1, k2 and abs do not pay for k3's exponential.
         match self.kl.estimator {
-            Estimator::K1 => self.sweep(team, row, Kl { estimator: Estimator::K1, ..self.kl }),
-            Estimator::Abs => self.sweep(team, row, Kl { estimator: Estimator::Abs, ..self.kl }),
-            Estimator::K2 => self.sweep(team, row, Kl { estimator: Estimator::K2, ..self.kl }),
-            Estimator::K3 => self.sweep(team, row, Kl { estimator: Estimator::K3, ..self.kl }),
+            Estimator::K1 => self.sweep(team, row, Estimator::K1),
+            Estimator::Abs => self.sweep(team, row, Estimator::Abs),
+            Estimator::K2 => self.sweep(team, row, Estimator::K2),
+            Estimator::K3 => self.sweep(team, row, Estimator::K3),
         }
     }
 }

@@ -14,48 +14,18 @@
 //! and its coefficient written once; loss per token and metrics are optional.
 //!
 //! **Special cases**: masked tokens have coef 0 and enter nothing. A = 0 gives 0 exactly. Outside the guard the gradient is
-//! the guard's. Bad inputs of live tokens set a [`flag`]; nothing else is promised of that row.
+//! the guard's. Bad inputs of live tokens raise the row's [alarm](flag); nothing else is promised of that row.
 
 use crate::Error;
 use crate::aggregate::Weight;
-use crate::gate::{self, Gate};
-use crate::kl::Kl;
-use crate::num;
+use crate::gate::{self, Gate, Gated};
+use crate::kl::{Estimator, Kl};
+use crate::num::{self, Arith};
 use crate::op::Kernel;
-use crate::ragged::{In, Mask, Offsets, Out, Sink, Stream};
-use crate::ratio::{Guard, token::token_ratio};
-use crate::team::{Lane, Swept, Team};
-
-/// Bits that a row reports about the arguments of its live tokens.
-pub mod flag {
-    /// `logp` has a value that is no log-probability.
-    pub const LOGP: u32 = 1;
-    /// `logp_old` has one.
-    pub const LOGP_OLD: u32 = 2;
-    /// `logp_ref` has one.
-    pub const LOGP_REF: u32 = 4;
-    /// `advantage` has a value that is not finite.
-    pub const ADVANTAGE: u32 = 8;
-    /// `weights` has a value that is not finite or below 0.
-    pub const WEIGHTS: u32 = 16;
-    /// `values` has a value that is not finite.
-    pub const VALUES: u32 = 32;
-    /// A result is not finite.
-    pub const RESULT: u32 = 64;
-
-    /// `bit` unless x is finite and at most 0.
-    #[inline(always)]
-    pub fn bad_logp(x: f32, bit: u32) -> u32 {
-        // One comparison pair; a NaN fails both.
-        if (x <= 0.0) & (x >= f32::MIN) { 0 } else { bit }
-    }
-
-    /// `bit` unless x is finite.
-    #[inline(always)]
-    pub fn not_finite(x: f32, bit: u32) -> u32 {
-        if x.abs() <= f32::MAX { 0 } else { bit }
-    }
-}
+use crate::ragged::{In, Mask, Offsets, Out, Sink, Stream, flag};
+use crate::ratio::Guard;
+use crate::ratio::token::{Ratio, token_ratio};
+use crate::team::{Element, Lane, Team};
 
 /// Index of each statistic in `row_sums`. All but the first are sums over live tokens.
 pub mod sum {
@@ -144,104 +114,42 @@ pub struct PolicyLoss<'a, G> {
     pub row_loss: Out<'a, f64>,
     /// Live tokens, `[S]`.
     pub row_tokens: Out<'a, u32>,
-    /// [`flag`] bits, `[S]`.
-    pub row_flags: Out<'a, u32>,
+    /// Above [`flag::LIMIT`] where a live input or result is bad, `[S]`.
+    pub row_alarm: Out<'a, u32>,
     /// Metrics, if wanted.
     pub metrics: Option<MetricsOut<'a>>,
 }
 
-/// What is computed of one token before anything is selected for output.
-#[derive(Clone, Copy)]
-struct Token {
-    loss: f32,
-    coef: f32,
-    flags: u32,
-    policy: f32,
-    kl: f32,
-    log_ratio: f32,
-    ratio: f32,
-    inside: bool,
-    gate: gate::Gated,
-}
-
 impl<G: Gate> PolicyLoss<'_, G> {
     #[inline(always)]
-    fn token<T: Team>(&self, x: [f32; 4], row_weight: f32, kl_term: Option<(Kl, f32, f32)>) -> Token {
-        let [logp, logp_old, advantage, weight] = x;
-        let r = token_ratio::<T::Arith>(logp, logp_old, self.guard);
-        let gate = self.gate.gate::<T::Arith>(r.ratio, advantage);
-        let gradient = self.guard.gradient(gate.gradient, r.inside);
-        let (policy, policy_gradient) = (weight * gate.loss, weight * gradient);
-        let mut flags = flag::bad_logp(logp, flag::LOGP)
-            | flag::bad_logp(logp_old, flag::LOGP_OLD)
-            | flag::not_finite(advantage, flag::ADVANTAGE)
-            | if weight >= 0.0 { flag::not_finite(weight, flag::WEIGHTS) } else { flag::WEIGHTS };
-        let (mut loss, mut total, mut kl) = (policy, policy_gradient, 0.0);
-        if let Some((estimator, coef, logp_ref)) = kl_term {
-            let (value, gradient) = estimator.token::<T::Arith>(logp, logp_ref);
-            kl = value;
-            loss = <T::Arith as num::Arith>::fma(coef, value, policy);
-            total = <T::Arith as num::Arith>::fma(coef, gradient, policy_gradient);
-            flags |= flag::bad_logp(logp_ref, flag::LOGP_REF);
-        }
-        let coef = row_weight * total;
-        flags |= flag::not_finite(coef, flag::RESULT) | flag::not_finite(loss, flag::RESULT);
-        Token {
-            loss,
-            coef,
-            flags,
-            policy,
-            kl,
-            log_ratio: r.log_ratio,
-            ratio: r.ratio,
-            inside: r.inside,
-            gate,
-        }
-    }
-
-    /// Coefficients and loss only.
-    #[inline(always)]
-    fn plain(t: Token) -> Lane<2, 1, 0> {
-        Lane { out: [t.coef, t.loss], sum: [t.loss], max: [], flags: t.flags }
-    }
-
-    /// Coefficients, loss and every metric.
-    #[inline(always)]
-    fn measured(t: Token, logp: f32, [low, high]: [f32; 2]) -> Lane<2, { sum::SUMS }, 2> {
-        let clip = |bit| num::count(t.gate.clipped & bit != 0);
-        let in_band = (t.ratio >= low) & (t.ratio <= high);
-        let sums = [
-            t.loss,
-            t.policy,
-            t.kl,
-            -t.log_ratio,
-            t.ratio,
-            t.ratio * t.ratio,
-            t.gate.weight,
-            clip(gate::CLIP_HIGH),
-            clip(gate::CLIP_LOW),
-            clip(gate::CLIP_DUAL),
-            num::count(!t.inside),
-            num::count(in_band),
-            -logp,
-        ];
-        Lane { out: [t.coef, t.loss], sum: sums, max: [t.ratio, -t.ratio], flags: t.flags }
-    }
-
-    #[inline(always)]
-    fn finish<T: Team, const K: usize, const E: usize>(
+    fn sweep<T: Team, const KL: bool, const K: usize, const E: usize, const METRICS: bool>(
         &self,
         team: &T,
         row: usize,
-        (tokens, weight): (u64, f64),
-        swept: Swept<K, E>,
-    ) {
+        band: [f32; 2],
+    ) where
+        Token<G, KL, METRICS>: Element<5, 2, K, E>,
+    {
+        let (span, mask) = (self.cu_seqlens.span(row), self.loss_mask);
+        let tokens = team.count(span, mask);
+        let weight = self.weight.of(tokens);
+        let advantage = if self.advantage_per_token {
+            Stream::Array(self.advantage)
+        } else {
+            Stream::Constant(self.advantage.at(row))
+        };
+        let [logp, logp_old] = [Stream::Array(self.logp), Stream::Array(self.logp_old)];
+        let logp_ref = Stream::or(self.kl.map(|term| term.logp_ref), 0.0);
+        let ins = [logp, logp_old, advantage, Stream::or(self.weights, 1.0), logp_ref];
+        let (kl, kl_coef) = self.kl.map_or((Kl::new(Estimator::K1), 0.0), |term| (term.kl, term.coef));
+        let token = Token { gate: self.gate, guard: self.guard, kl, kl_coef, weight: weight as f32, band };
+        let swept = team.sweep(span, mask, ins, [Some(self.coef), self.token_loss], &token);
         team.leader(|| {
             let rows = self.cu_seqlens.rows();
             self.row_loss.put(row, weight * swept.sums[sum::LOSS]);
             // A row has fewer than 2³² tokens: its offsets are u32.
             self.row_tokens.put(row, tokens as u32);
-            self.row_flags.put(row, swept.flags);
+            self.row_alarm.put(row, swept.alarm);
             if let Some(metrics) = self.metrics {
                 for (k, &value) in swept.sums.iter().enumerate() {
                     metrics.row_sums.put(k * rows + row, if k == sum::LOSS { weight * value } else { value });
@@ -278,47 +186,95 @@ impl<G: Gate> Kernel for PolicyLoss<'_, G> {
 
     #[inline(always)]
     fn row<T: Team>(&self, team: &T, row: usize) {
-        let (span, mask) = (self.cu_seqlens.span(row), self.loss_mask);
-        let tokens = team.count(span, mask);
-        let weight = self.weight.of(tokens);
-        let (at, w) = ((tokens, weight), weight as f32);
-        let advantage = if self.advantage_per_token {
-            Stream::Array(self.advantage)
-        } else {
-            Stream::Constant(self.advantage.at(row))
-        };
-        let [logp, logp_old] = [Stream::Array(self.logp), Stream::Array(self.logp_old)];
-        let weights = Stream::or(self.weights, 1.0);
-        let outs = [Some(self.coef), self.token_loss];
         // Four sweeps, so that who wants coefficients only pays for nothing else.
-        match (self.kl, self.metrics) {
-            (None, None) => {
-                let ins = [logp, logp_old, advantage, weights];
-                let swept = team.sweep(span, mask, ins, outs, |x| Self::plain(self.token::<T>(x, w, None)));
-                self.finish(team, row, at, swept);
-            }
-            (None, Some(metrics)) => {
-                let ins = [logp, logp_old, advantage, weights];
-                let swept = team.sweep(span, mask, ins, outs, |x| {
-                    Self::measured(self.token::<T>(x, w, None), x[0], metrics.band)
-                });
-                self.finish(team, row, at, swept);
-            }
-            (Some(term), None) => {
-                let ins = [logp, logp_old, advantage, weights, Stream::Array(term.logp_ref)];
-                let swept = team.sweep(span, mask, ins, outs, |[a, b, c, d, logp_ref]| {
-                    Self::plain(self.token::<T>([a, b, c, d], w, Some((term.kl, term.coef, logp_ref))))
-                });
-                self.finish(team, row, at, swept);
-            }
-            (Some(term), Some(metrics)) => {
-                let ins = [logp, logp_old, advantage, weights, Stream::Array(term.logp_ref)];
-                let swept = team.sweep(span, mask, ins, outs, |[a, b, c, d, logp_ref]| {
-                    let token = self.token::<T>([a, b, c, d], w, Some((term.kl, term.coef, logp_ref)));
-                    Self::measured(token, a, metrics.band)
-                });
-                self.finish(team, row, at, swept);
-            }
+        match (self.kl.is_some(), self.metrics) {
+            (false, None) => self.sweep::<T, false, 1, 0, false>(team, row, [0.0; 2]),
+            (true, None) => self.sweep::<T, true, 1, 0, false>(team, row, [0.0; 2]),
+            (false, Some(m)) => self.sweep::<T, false, { sum::SUMS }, 2, true>(team, row, m.band),
+            (true, Some(m)) => self.sweep::<T, true, { sum::SUMS }, 2, true>(team, row, m.band),
         }
+    }
+}
+
+/// One token of a row, with or without the KL term and the metrics.
+#[derive(Clone, Copy)]
+struct Token<G, const KL: bool, const METRICS: bool> {
+    gate: G,
+    guard: Guard,
+    kl: Kl,
+    kl_coef: f32,
+    /// W of the row.
+    weight: f32,
+    band: [f32; 2],
+}
+
+/// What is computed of one token before anything is selected for output.
+struct Computed {
+    coef: f32,
+    loss: f32,
+    policy: f32,
+    kl: f32,
+    ratio: Ratio,
+    gate: Gated,
+    alarm: u32,
+}
+
+impl<G: Gate, const KL: bool, const METRICS: bool> Token<G, KL, METRICS> {
+    #[inline(always)]
+    fn compute<A: Arith>(&self, input: impl Fn(usize) -> f32) -> Computed {
+        let (logp, logp_old) = (input(0), input(1));
+        let mut alarm = flag::worse(flag::logp(logp), flag::logp(logp_old));
+        let ratio = token_ratio::<A>(logp, logp_old, self.guard);
+        let gate = self.gate.gate::<A>(ratio.ratio, input(2));
+        let weight = input(3);
+        let (policy, gradient) = (weight * gate.loss, weight * self.guard.gradient(gate.gradient, ratio.inside));
+        alarm = flag::worse(alarm, flag::weight(weight));
+        let (mut loss, mut total, mut kl) = (policy, gradient, 0.0);
+        if KL {
+            let logp_ref = input(4);
+            alarm = flag::worse(alarm, flag::logp(logp_ref));
+            let (value, kl_gradient) = self.kl.token::<A>(input(0), logp_ref);
+            kl = value;
+            loss = A::fma(self.kl_coef, value, policy);
+            total = A::fma(self.kl_coef, kl_gradient, gradient);
+        }
+        let coef = self.weight * total;
+        // An advantage that is not finite shows here.
+        alarm = flag::worse(alarm, flag::worse(flag::finite(coef), flag::finite(loss)));
+        Computed { coef, loss, policy, kl, ratio, gate, alarm }
+    }
+}
+
+impl<G: Gate, const KL: bool> Element<5, 2, 1, 0> for Token<G, KL, false> {
+    #[inline(always)]
+    fn element<A: Arith>(&self, input: impl Fn(usize) -> f32) -> Lane<2, 1, 0> {
+        let t = self.compute::<A>(&input);
+        Lane { out: [t.coef, t.loss], sum: [t.loss], max: [], alarm: t.alarm }
+    }
+}
+
+impl<G: Gate, const KL: bool> Element<5, 2, { sum::SUMS }, 2> for Token<G, KL, true> {
+    #[inline(always)]
+    fn element<A: Arith>(&self, input: impl Fn(usize) -> f32) -> Lane<2, { sum::SUMS }, 2> {
+        let t = self.compute::<A>(&input);
+        let Ratio { log_ratio, ratio, inside } = t.ratio;
+        let clip = |bit| num::count(t.gate.clipped & bit != 0);
+        let in_band = (ratio >= self.band[0]) & (ratio <= self.band[1]);
+        let sum = [
+            t.loss,
+            t.policy,
+            t.kl,
+            -log_ratio,
+            ratio,
+            ratio * ratio,
+            t.gate.weight,
+            clip(gate::CLIP_HIGH),
+            clip(gate::CLIP_LOW),
+            clip(gate::CLIP_DUAL),
+            num::count(!inside),
+            num::count(in_band),
+            -input(0),
+        ];
+        Lane { out: [t.coef, t.loss], sum, max: [ratio, -ratio], alarm: t.alarm }
     }
 }

@@ -6,11 +6,14 @@ use lockstep_core::num::Hard;
 use lockstep_core::op::Kernel;
 use std::ops::Range;
 
+struct Avx2;
+struct Avx512;
+
 /// Rows under AVX2 and FMA.
 #[target_feature(enable = "avx2,fma")]
 pub(crate) fn rows_avx2<K: Kernel>(kernel: &K, rows: Range<usize>) {
     for row in rows {
-        kernel.row(&Wide::<Hard>::new(), row);
+        kernel.row(&Wide::<Hard, Avx2>::new(), row);
     }
 }
 
@@ -18,6 +21,6 @@ pub(crate) fn rows_avx2<K: Kernel>(kernel: &K, rows: Range<usize>) {
 #[target_feature(enable = "avx2,fma,avx512f,avx512bw,avx512dq,avx512vl")]
 pub(crate) fn rows_avx512<K: Kernel>(kernel: &K, rows: Range<usize>) {
     for row in rows {
-        kernel.row(&Wide::<Hard>::new(), row);
+        kernel.row(&Wide::<Hard, Avx512>::new(), row);
     }
 }

@@ -6,9 +6,11 @@ use lockstep_core::num::Hard;
 use lockstep_core::op::Kernel;
 use std::ops::Range;
 
+struct Neon;
+
 /// Rows with NEON.
 pub(crate) fn rows_neon<K: Kernel>(kernel: &K, rows: Range<usize>) {
     for row in rows {
-        kernel.row(&Wide::<Hard>::new(), row);
+        kernel.row(&Wide::<Hard, Neon>::new(), row);
     }
 }

@@ -7,7 +7,7 @@ use lockstep_core::op::Kernel;
 use lockstep_core::ragged::{Mask, Sink, Span, Stream};
 use lockstep_core::team::fold::{COLUMNS, LANES, fold_columns};
 use lockstep_core::team::scan::scan_block;
-use lockstep_core::team::{Direction, Lane, Semigroup, Swept, Team};
+use lockstep_core::team::{Direction, Element, Semigroup, Swept, Team};
 use std::ops::Range;
 
 /// The plain team.
@@ -30,14 +30,14 @@ impl Team for Plain {
         mask: Mask<'_>,
         ins: [Stream<'_>; J],
         outs: [Sink<'_>; M],
-        f: impl Fn([f32; J]) -> Lane<M, K, E>,
+        f: &impl Element<J, M, K, E>,
     ) -> Swept<K, E> {
         let mut columns = [[0.0f64; COLUMNS]; K];
         let mut maxima = [f32::NEG_INFINITY; E];
-        let mut flags = 0;
+        let mut alarm = 0;
         for i in span.start..span.end {
             let live = mask.at(i);
-            let lane = f(from_fn(|j| ins[j].at(i)));
+            let lane = f.element::<Soft>(|j| ins[j].at(i));
             for (out, value) in outs.iter().zip(lane.out) {
                 if let Some(out) = out {
                     out.put(i, if live { num::canonical(value) } else { 0.0 });
@@ -52,9 +52,9 @@ impl Team for Plain {
             for (maximum, value) in maxima.iter_mut().zip(lane.max) {
                 *maximum = num::max(*maximum, value);
             }
-            flags |= lane.flags;
+            alarm = alarm.max(lane.alarm);
         }
-        Swept { sums: from_fn(|k| num::canonical64(fold_columns(&columns[k]))), maxima, flags }
+        Swept { sums: from_fn(|k| num::canonical64(fold_columns(&columns[k]))), maxima, alarm }
     }
 
     fn sum<const K: usize>(&self, span: Span, f: impl Fn(usize) -> [f64; K]) -> [f64; K] {

@@ -1,60 +1,60 @@
-//! The team as vectors: blocks of 32 lanes whose loops LLVM turns into SIMD under the caller's target features.
+//! The team as vectors: chunks of 4 × 32 lanes whose loops LLVM turns into SIMD under the caller's target features.
 //!
 //! ```text
-//! for each block of 32 elements: load lanes; y = f(x) for all lanes; select by mask; store; add to the block's columns
+//! for each chunk of 128 elements: y = f(x) for all lanes; select by mask; store; add to the columns
 //! ```
 //!
-//! Beyond the plain version: (1) a short last block is copied to a padded buffer with its padding masked, so the
+//! Beyond the plain version: (1) a short last chunk is copied to a padded buffer with its padding masked, so the
 //! vector body is the only body; (2) results pass through buffers on the stack, whose stores cannot alias an input,
 //! so that LLVM needs no run-time alias checks, of which it allows too few; (3) columns that no element reaches are not folded
 //! specially: they hold +0, and x + 0 = x.
 
-use core::array::from_fn;
 use core::cell::Cell;
 use core::marker::PhantomData;
 use lockstep_core::num::{self, Arith};
-use lockstep_core::ragged::{Mask, Sink, Span, Stream};
-use lockstep_core::team::fold::{COLUMNS, LANES, PER_LANE, fold_columns};
+use lockstep_core::ragged::{Mask, Sink, Span, Stream, flag};
+use lockstep_core::team::fold::{COLUMNS, LANES, fold_columns};
 use lockstep_core::team::scan::scan_block;
-use lockstep_core::team::{Direction, Lane, Semigroup, Swept, Team};
+use lockstep_core::team::{Direction, Element, Semigroup, Swept, Team};
 
-/// A team of vectors with arithmetic `A`.
+/// A team of vectors with arithmetic `A`, for the level `L`.
+///
+/// `L` only keeps the levels' code apart: a closure that two levels share has two callers, LLVM then leaves it out of line,
+/// without the level's features, and every fused multiply-add becomes a call (measured: 57 ns a token instead of 1).
 #[derive(Clone, Copy)]
-pub(crate) struct Wide<A>(PhantomData<A>);
+pub(crate) struct Wide<A, L>(PhantomData<(A, L)>);
 
-impl<A> Wide<A> {
+impl<A, L> Wide<A, L> {
     #[inline(always)]
     pub(crate) fn new() -> Self {
         Wide(PhantomData)
     }
 }
 
-/// One row's view of an input: its elements, or a block of the constant.
+/// 128 elements: element c is column c.
+type Chunk<T> = [T; COLUMNS];
+
+/// Buffers on cache-line boundaries: a vector that straddles two lines costs twice (measured: a third of the time).
+#[repr(C, align(64))]
+struct Aligned<T>(T);
+
+/// One row's view of an input: its elements, or a chunk of the constant.
 #[derive(Clone, Copy)]
 enum Source<'a> {
     Row(&'a [f32]),
-    Constant([f32; LANES]),
+    Constant,
 }
 
-impl<'a> Source<'a> {
-    #[inline(always)]
-    fn new(stream: Stream<'a>, span: Span) -> Self {
-        match stream {
-            Stream::Array(array) => Source::Row(array.row(span)),
-            Stream::Constant(value) => Source::Constant([value; LANES]),
-        }
-    }
-}
-
+/// The first 128 elements of `row`.
 #[inline(always)]
-fn block_of<T>(row: &[T], start: usize) -> &[T; LANES] {
-    match row[start..start + LANES].try_into() {
-        Ok(block) => block,
-        Err(_) => unreachable!("a slice of LANES elements is an array of LANES"),
+fn chunk_of<T>(row: &[T]) -> &Chunk<T> {
+    match row[..COLUMNS].try_into() {
+        Ok(chunk) => chunk,
+        Err(_) => unreachable!("a slice of 128 is an array of 128"),
     }
 }
 
-impl<A: Arith> Team for Wide<A> {
+impl<A: Arith, L> Team for Wide<A, L> {
     type Arith = A;
 
     #[inline(always)]
@@ -64,82 +64,109 @@ impl<A: Arith> Team for Wide<A> {
         mask: Mask<'_>,
         ins: [Stream<'_>; J],
         outs: [Sink<'_>; M],
-        f: impl Fn([f32; J]) -> Lane<M, K, E>,
+        f: &impl Element<J, M, K, E>,
     ) -> Swept<K, E> {
         let length = span.len();
-        let sources: [Source<'_>; J] = from_fn(|j| Source::new(ins[j], span));
-        let sinks: [Option<&[Cell<f32>]>; M] = from_fn(|m| outs[m].map(|out| out.row(span)));
         let bytes = mask.bytes().map(|bytes| bytes.row(span));
+        // Constants stay here for the whole row; a short last chunk is copied over the padding.
+        let Aligned(padded) = &mut Aligned([[0.0f32; COLUMNS]; J]);
+        let Aligned(padded_mask) = &mut Aligned([1u8; COLUMNS]);
+        let mut sources = [Source::Constant; J];
+        for j in 0..J {
+            match ins[j] {
+                Stream::Array(array) => sources[j] = Source::Row(array.row(span)),
+                Stream::Constant(value) => padded[j] = [value; COLUMNS],
+            }
+        }
+        let mut sinks: [Option<&[Cell<f32>]>; M] = [None; M];
+        for m in 0..M {
+            sinks[m] = outs[m].map(|out| out.row(span));
+        }
 
-        let mut columns = [[[0.0f64; LANES]; PER_LANE]; K];
-        let mut maxima = [[f32::NEG_INFINITY; LANES]; E];
-        let mut flags = [0u32; LANES];
-        let mut tail = [[0.0f32; LANES]; J];
-        let mut tail_mask = [0u8; LANES];
-        let all = [1u8; LANES];
+        let Aligned(columns) = &mut Aligned([[0.0f64; COLUMNS]; K]);
+        let Aligned(maxima) = &mut Aligned([[f32::NEG_INFINITY; COLUMNS]; E]);
+        let Aligned(max) = &mut Aligned([[0.0f32; COLUMNS]; E]);
+        let mut alarm = 0;
+        let Aligned(out) = &mut Aligned([[0.0f32; COLUMNS]; M]);
+        let Aligned(sum) = &mut Aligned([[0.0f32; COLUMNS]; K]);
 
         let mut start = 0;
-        let mut column = 0;
         while start < length {
-            let live = LANES.min(length - start);
-            if live < LANES {
+            let live = COLUMNS.min(length - start);
+            let whole = live == COLUMNS;
+            if !whole {
                 for j in 0..J {
                     if let Source::Row(row) = sources[j] {
-                        tail[j][..live].copy_from_slice(&row[start..]);
+                        padded[j][..live].copy_from_slice(&row[start..]);
                     }
                 }
+                *padded_mask = [0; COLUMNS];
                 match bytes {
-                    Some(bytes) => tail_mask[..live].copy_from_slice(&bytes[start..]),
-                    None => tail_mask[..live].fill(1),
+                    Some(bytes) => padded_mask[..live].copy_from_slice(&bytes[start..]),
+                    None => padded_mask[..live].fill(1),
                 }
             }
-            let x: [&[f32; LANES]; J] = from_fn(|j| match &sources[j] {
-                Source::Constant(block) => block,
-                Source::Row(_) if live < LANES => &tail[j],
-                Source::Row(row) => block_of(row, start),
-            });
-            let m: &[u8; LANES] = match bytes {
-                _ if live < LANES => &tail_mask,
-                Some(bytes) => block_of(bytes, start),
-                None => &all,
+            let mut x = [&padded[0]; J];
+            for j in 0..J {
+                x[j] = match sources[j] {
+                    Source::Row(row) if whole => chunk_of(&row[start..]),
+                    _ => &padded[j],
+                };
+            }
+            let m = match bytes {
+                Some(bytes) if whole => chunk_of(&bytes[start..]),
+                _ => &*padded_mask,
             };
 
-            let mut out = [[0.0f32; LANES]; M];
-            let mut sum = [[0.0f32; LANES]; K];
-            for l in 0..LANES {
-                let lane = f(from_fn(|j| x[j][l]));
+            // A short chunk computes its padding too, and masks it. `alarm` is one variable and not an array because a loop
+            // with a reduction is what LLVM interleaves: several chains in flight instead of one.
+            for l in 0..COLUMNS {
+                let lane = f.element::<A>(|j| x[j][l]);
                 let on = m[l] != 0;
                 for j in 0..M {
-                    out[j][l] = if on { num::canonical(lane.out[j]) } else { 0.0 };
+                    out[j][l] = if on { lane.out[j] } else { 0.0 };
                 }
                 for k in 0..K {
                     sum[k][l] = if on { lane.sum[k] } else { 0.0 };
                 }
                 for e in 0..E {
-                    maxima[e][l] = if on { num::max(maxima[e][l], lane.max[e]) } else { maxima[e][l] };
+                    max[e][l] = if on { lane.max[e] } else { f32::NEG_INFINITY };
                 }
-                flags[l] |= if on { lane.flags } else { 0 };
+                alarm = alarm.max(if on { lane.alarm } else { 0 });
+            }
+            for e in 0..E {
+                for l in 0..COLUMNS {
+                    maxima[e][l] = num::max(maxima[e][l], max[e][l]);
+                }
             }
             for k in 0..K {
-                for l in 0..LANES {
-                    columns[k][column][l] += f64::from(sum[k][l]);
+                for l in 0..COLUMNS {
+                    columns[k][l] += f64::from(sum[k][l]);
                 }
             }
             for j in 0..M {
                 if let Some(sink) = sinks[j] {
-                    for (cell, value) in sink[start..start + live].iter().zip(&out[j]) {
-                        cell.set(*value);
-                    }
+                    store(&sink[start..start + live], &out[j]);
                 }
             }
-            start += LANES;
-            column = (column + 1) % PER_LANE;
+            start += COLUMNS;
         }
-        Swept {
-            sums: from_fn(|k| num::canonical64(fold_columns(flatten(&columns[k])))),
-            maxima: from_fn(|e| maxima[e].iter().fold(f32::NEG_INFINITY, |a, b| num::max(a, *b))),
-            flags: flags.iter().fold(0, |a, b| a | b),
+        let mut swept = Swept { sums: [0.0; K], maxima: [f32::NEG_INFINITY; E], alarm };
+        if alarm > flag::LIMIT {
+            // Only an element with an alarm writes a NaN (see `Lane::out`).
+            for cell in sinks.iter().flatten().copied().flatten() {
+                cell.set(num::canonical(cell.get()));
+            }
         }
+        for k in 0..K {
+            swept.sums[k] = num::canonical64(fold_columns(&columns[k]));
+        }
+        for e in 0..E {
+            for value in maxima[e] {
+                swept.maxima[e] = num::max(swept.maxima[e], value);
+            }
+        }
+        swept
     }
 
     #[inline(always)]
@@ -151,7 +178,11 @@ impl<A: Arith> Team for Wide<A> {
                 columns[k][i % COLUMNS] += terms[k];
             }
         }
-        from_fn(|k| num::canonical64(fold_columns(&columns[k])))
+        let mut sums = [0.0; K];
+        for k in 0..K {
+            sums[k] = num::canonical64(fold_columns(&columns[k]));
+        }
+        sums
     }
 
     #[inline(always)]
@@ -213,11 +244,16 @@ impl<A: Arith> Team for Wide<A> {
     }
 }
 
-/// The columns in the order of [`fold_columns`]: block by block is column by column.
+/// Writes the first elements of a chunk. A whole chunk has a fixed length, or it would be a call of `memcpy`.
 #[inline(always)]
-fn flatten(columns: &[[f64; LANES]; PER_LANE]) -> &[f64; COLUMNS] {
-    match columns.as_flattened().try_into() {
-        Ok(flat) => flat,
-        Err(_) => unreachable!("PER_LANE blocks of LANES are COLUMNS"),
+fn store(sink: &[Cell<f32>], values: &[f32; COLUMNS]) {
+    if sink.len() == COLUMNS {
+        for l in 0..COLUMNS {
+            sink[l].set(values[l]);
+        }
+    } else {
+        for (cell, value) in sink.iter().zip(values) {
+            cell.set(*value);
+        }
     }
 }

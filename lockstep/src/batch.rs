@@ -93,7 +93,7 @@ impl<'a> Batch<'a> {
     /// Counts live tokens and the sequences that have any.
     pub fn counts(&self, device: &Device) -> Counts {
         let sequences = self.sequences();
-        let (mut sums, mut tokens, mut flags) =
+        let (mut sums, mut tokens, mut alarm) =
             (vec![0.0; sequences], vec![0; sequences], vec![0; sequences]);
         device.run(&aggregate::Aggregate {
             cu_seqlens: self.cu_seqlens,
@@ -101,7 +101,7 @@ impl<'a> Batch<'a> {
             values: None,
             row_sum: Out::new(&mut sums),
             row_tokens: Out::new(&mut tokens),
-            row_flags: Out::new(&mut flags),
+            row_alarm: Out::new(&mut alarm),
         });
         Counts {
             tokens: tokens.iter().map(|n| u64::from(*n)).sum(),

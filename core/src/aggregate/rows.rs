@@ -1,10 +1,10 @@
 //! Masked sum and token count of each sequence: the first half of every aggregation, and the counts that its
 //! denominators are made of.
 
+use crate::num::Arith;
 use crate::op::Kernel;
-use crate::policy_loss::flag;
-use crate::ragged::{Mask, Offsets, Out, Stream};
-use crate::team::{Lane, Team};
+use crate::ragged::{In, Mask, Offsets, Out, Stream, flag};
+use crate::team::{Element, Lane, Team};
 
 /// The op `aggregate`: Σ over live tokens of `values`, and their number, for each sequence.
 ///
@@ -16,13 +16,13 @@ pub struct Aggregate<'a> {
     /// Which tokens take part, `[N]`.
     pub loss_mask: Mask<'a>,
     /// Per-token values, `[N]`, or nothing to sum.
-    pub values: Option<crate::ragged::In<'a, f32>>,
+    pub values: Option<In<'a, f32>>,
     /// Sum per sequence, `[S]`.
     pub row_sum: Out<'a, f64>,
     /// Live tokens per sequence, `[S]`.
     pub row_tokens: Out<'a, u32>,
-    /// [`flag`] bits, `[S]`.
-    pub row_flags: Out<'a, u32>,
+    /// Above [`flag::LIMIT`] where a live value is not finite, `[S]`.
+    pub row_alarm: Out<'a, u32>,
 }
 
 impl Kernel for Aggregate<'_> {
@@ -41,22 +41,27 @@ impl Kernel for Aggregate<'_> {
         let span = self.cu_seqlens.span(row);
         let tokens = team.count(span, self.loss_mask);
         let mut sum = 0.0;
-        let mut flags = 0;
+        let mut alarm = 0;
         if let Some(values) = self.values {
-            let swept = team.sweep(span, self.loss_mask, [Stream::Array(values)], [], |[x]| Lane {
-                out: [],
-                sum: [x],
-                max: [],
-                flags: flag::not_finite(x, flag::VALUES),
-            });
+            let swept = team.sweep(span, self.loss_mask, [Stream::Array(values)], [], &Value);
             [sum] = swept.sums;
-            flags = swept.flags;
+            alarm = swept.alarm;
         }
         team.leader(|| {
             self.row_sum.put(row, sum);
             // A row has fewer than 2³² tokens: its offsets are u32.
             self.row_tokens.put(row, tokens as u32);
-            self.row_flags.put(row, flags);
+            self.row_alarm.put(row, alarm);
         });
+    }
+}
+
+struct Value;
+
+impl Element<1, 0, 1, 0> for Value {
+    #[inline(always)]
+    fn element<A: Arith>(&self, input: impl Fn(usize) -> f32) -> Lane<0, 1, 0> {
+        let x = input(0);
+        Lane { out: [], sum: [x], max: [], alarm: flag::finite(x) }
     }
 }

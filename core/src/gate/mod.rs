@@ -29,7 +29,7 @@ pub struct Gated {
     pub clipped: u32,
 }
 
-/// A gate. A token with advantage 0 has loss 0 and gradient 0 (selected, never 0·∞).
+/// A gate. A token with advantage 0 has loss 0 and gradient 0 (of either sign, never 0·∞).
 pub trait Gate: Copy + core::fmt::Debug {
     /// Name of the fused op that uses it.
     const POLICY_LOSS: &'static str;

@@ -10,7 +10,7 @@
 //! **Gradient**: dl/dlogp = −A·r, or 0 where a clip holds. At exact equality r = bound the token counts as *inside*
 //! and keeps its gradient (PyTorch's `max` splits such a tie; the set has measure zero).
 //!
-//! **Special cases**: A = 0: loss 0, gradient 0. NaN ratio: NaN.
+//! **Special cases**: A = 0: loss 0, gradient 0, never counted as clipped. NaN ratio: NaN loss.
 //!
 //! **Variants**: TRL's `delta` clamps r from above for both signs, which acts only for A < 0 and equals dual clip with
 //! c = delta. AReaL's sgn(A)·c·A bound never holds for A > 0: the same. Dual clip is off with `clip_ratio_c = ∞`.
@@ -35,23 +35,27 @@ impl Gate for PpoClip {
 
     #[inline(always)]
     fn gate<A: Arith>(&self, ratio: f32, advantage: f32) -> Gated {
+        // max and min of the formula as one clamp with the bounds that can hold for this sign:
+        // A >= 0: r at most `high`; A < 0: r at least `low`, at most c. All are finite or infinite as r is, so A = 0 gives 0.
         let (low, high, dual) = (1.0 - self.clip_ratio_low, 1.0 + self.clip_ratio_high, self.clip_ratio_c);
-        let (positive, negative) = (advantage > 0.0, advantage < 0.0);
-        let at_high = positive & (ratio > high);
-        let at_low = negative & (ratio < low);
-        let at_dual = negative & (ratio > dual);
-        let clipped = at_high | at_low | at_dual;
-        let bounded = if at_high { high } else { ratio };
-        let bounded = if at_low { low } else { bounded };
-        let bounded = if at_dual { dual } else { bounded };
-        let none = advantage == 0.0;
+        let negative = advantage < 0.0;
+        let floor = if negative { low } else { 0.0 };
+        let ceiling = if negative { dual } else { high };
+        let raised = if ratio < floor { floor } else { ratio };
+        let bounded = if raised > ceiling { ceiling } else { raised };
+        let inside = bounded == ratio;
+        let clip = if !negative {
+            CLIP_HIGH
+        } else if ratio < low {
+            CLIP_LOW
+        } else {
+            CLIP_DUAL
+        };
         Gated {
-            loss: if none { 0.0 } else { -advantage * bounded },
-            gradient: if none | clipped { 0.0 } else { -advantage * ratio },
-            weight: if clipped { 0.0 } else { 1.0 },
-            clipped: u32::from(at_high) * CLIP_HIGH
-                | u32::from(at_low) * CLIP_LOW
-                | u32::from(at_dual) * CLIP_DUAL,
+            loss: -(advantage * bounded),
+            gradient: if inside { -(advantage * ratio) } else { 0.0 },
+            weight: if inside { 1.0 } else { 0.0 },
+            clipped: if inside | (advantage == 0.0) { 0 } else { clip },
         }
     }
 

@@ -41,12 +41,11 @@ impl Gate for Sapo {
         let inverse = 1.0 / (1.0 + e);
         let p = if z >= 0.0 { inverse } else { e * inverse };
         let weight = 4.0 * ((e * inverse) * inverse);
-        let none = advantage == 0.0;
-        // r = ∞ (no guard) has weight 0: select, or ∞·0 would be NaN.
-        let gated = if weight == 0.0 { 0.0 } else { ratio * weight };
+        // r = ∞ (no guard) has weight 0: bounded, or ∞·0 would be NaN.
+        let finite = if ratio > f32::MAX { f32::MAX } else { ratio };
         Gated {
-            loss: if none { 0.0 } else { -(scale * p) * advantage },
-            gradient: if none { 0.0 } else { -advantage * gated },
+            loss: -((scale * p) * advantage),
+            gradient: -(advantage * (finite * weight)),
             weight,
             clipped: 0,
         }

@@ -1,5 +1,6 @@
 //! Packed ("varlen") batches as in FlashAttention: rows back to back, divided by offsets.
 
+pub mod flag;
 mod mask;
 mod offsets;
 mod span;

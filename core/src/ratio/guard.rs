@@ -38,7 +38,8 @@ impl Guard {
     pub fn apply(self, d: f32) -> (f32, bool) {
         let low = if d < -self.bound { -self.bound } else { d };
         let guarded = if low > self.bound { self.bound } else { low };
-        (guarded, d >= -self.bound && d <= self.bound)
+        // Unchanged by the clamp; a NaN is not inside.
+        (guarded, guarded == d)
     }
 
     /// The gradient after the guard.

@@ -11,9 +11,9 @@
 use super::Guard;
 use crate::num::{self, Arith};
 use crate::op::Kernel;
-use crate::policy_loss::flag;
+use crate::ragged::flag;
 use crate::ragged::{In, Mask, Offsets, Out, Sink, Stream};
-use crate::team::{Lane, Team};
+use crate::team::{Element, Lane, Team};
 
 /// A ratio and what the guard did.
 #[derive(Clone, Copy, Debug)]
@@ -74,8 +74,8 @@ pub struct TokenRatio<'a> {
     pub row_sums: Out<'a, f64>,
     /// max r and max −r, `[2][S]`.
     pub row_maxima: Out<'a, f32>,
-    /// [`flag`] bits, `[S]`.
-    pub row_flags: Out<'a, u32>,
+    /// Above [`flag::LIMIT`] where an input is no log-probability, `[S]`.
+    pub row_alarm: Out<'a, u32>,
 }
 
 impl Kernel for TokenRatio<'_> {
@@ -91,24 +91,12 @@ impl Kernel for TokenRatio<'_> {
 
     #[inline(always)]
     fn row<T: Team>(&self, team: &T, row: usize) {
-        let (guard, [low, high]) = (self.guard, self.band);
         let swept = team.sweep(
             self.cu_seqlens.span(row),
             self.loss_mask,
             [Stream::Array(self.logp), Stream::Array(self.logp_old)],
             [self.ratio, self.log_ratio],
-            |[logp, logp_old]| {
-                let d = logp - logp_old;
-                let Ratio { log_ratio, ratio, inside } = token_ratio::<T::Arith>(logp, logp_old, guard);
-                let in_band = ratio >= low && ratio <= high;
-                let k3 = num::expm1mx::<T::Arith>(log_ratio);
-                Lane {
-                    out: [ratio, d],
-                    sum: [-log_ratio, k3, ratio, ratio * ratio, num::count(!inside), num::count(in_band)],
-                    max: [ratio, -ratio],
-                    flags: flag::bad_logp(logp, flag::LOGP) | flag::bad_logp(logp_old, flag::LOGP_OLD),
-                }
-            },
+            &Token { guard: self.guard, band: self.band },
         );
         team.leader(|| {
             let rows = self.rows();
@@ -118,7 +106,29 @@ impl Kernel for TokenRatio<'_> {
             for (k, &value) in swept.maxima.iter().enumerate() {
                 self.row_maxima.put(k * rows + row, value);
             }
-            self.row_flags.put(row, swept.flags);
+            self.row_alarm.put(row, swept.alarm);
         });
+    }
+}
+
+struct Token {
+    guard: Guard,
+    band: [f32; 2],
+}
+
+impl Element<2, 2, { sum::SUMS }, 2> for Token {
+    #[inline(always)]
+    fn element<A: Arith>(&self, input: impl Fn(usize) -> f32) -> Lane<2, { sum::SUMS }, 2> {
+        let (logp, logp_old) = (input(0), input(1));
+        let alarm = flag::worse(flag::logp(logp), flag::logp(logp_old));
+        let Ratio { log_ratio, ratio, inside } = token_ratio::<A>(logp, logp_old, self.guard);
+        let in_band = (ratio >= self.band[0]) & (ratio <= self.band[1]);
+        let k3 = num::expm1mx::<A>(log_ratio);
+        Lane {
+            out: [ratio, logp - logp_old],
+            sum: [-log_ratio, k3, ratio, ratio * ratio, num::count(!inside), num::count(in_band)],
+            max: [ratio, -ratio],
+            alarm,
+        }
     }
 }

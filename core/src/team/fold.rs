@@ -29,15 +29,22 @@ pub fn lane_sum(columns: [f64; PER_LANE]) -> f64 {
 /// Folds 32 lane values by the butterfly. Addition commutes, so the halving tree below gives lane 0 of the
 /// butterfly's bits, and every lane of a GPU holds the same ones.
 #[inline(always)]
-pub fn butterfly(mut lanes: [f64; LANES]) -> f64 {
-    let mut step = LANES / 2;
-    while step > 0 {
-        for l in 0..step {
-            lanes[l] += lanes[l + step];
-        }
-        step /= 2;
+pub fn butterfly(lanes: [f64; LANES]) -> f64 {
+    let lanes: [f64; 16] = halve(&lanes);
+    let lanes: [f64; 8] = halve(&lanes);
+    let lanes: [f64; 4] = halve(&lanes);
+    let lanes: [f64; 2] = halve(&lanes);
+    lanes[0] + lanes[1]
+}
+
+/// `x[l] + x[l + H]`; a new array each time, so that a CPU keeps them in registers.
+#[inline(always)]
+fn halve<const N: usize, const H: usize>(x: &[f64; N]) -> [f64; H] {
+    let mut sums = [0.0; H];
+    for (l, sum) in sums.iter_mut().enumerate() {
+        *sum = x[l] + x[l + H];
     }
-    lanes[0]
+    sums
 }
 
 /// Folds 128 columns, stored column by column.

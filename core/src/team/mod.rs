@@ -6,4 +6,4 @@ pub mod scan;
 mod team;
 
 pub use scan::{AddF64, Direction, Semigroup};
-pub use team::{Lane, Swept, Team};
+pub use team::{Element, Lane, Swept, Team};

@@ -1,9 +1,8 @@
 //! Sums and counts of per-token values.
 
-use super::locate::{self, Checked};
+use super::locate::{self, Checked, Domain};
 use crate::{Batch, Device, Error};
 use lockstep_core::aggregate::{Aggregate, FoldRows, Weight};
-use lockstep_core::policy_loss::flag;
 use lockstep_core::ragged::{In, Out};
 
 /// Sums and counts, and the aggregated number.
@@ -29,17 +28,17 @@ pub fn aggregate(
     batch.check_tokens("values", values.len())?;
     let rows = batch.sequences();
     let mut out = Aggregated { row_sum: vec![0.0; rows], row_tokens: vec![0; rows], value: 0.0 };
-    let mut flags = vec![0; rows];
+    let mut alarm = vec![0; rows];
     device.run(&Aggregate {
         cu_seqlens: batch.cu_seqlens(),
         loss_mask: batch.loss_mask(),
         values: Some(In::new(values)),
         row_sum: Out::new(&mut out.row_sum),
         row_tokens: Out::new(&mut out.row_tokens),
-        row_flags: Out::new(&mut flags),
+        row_alarm: Out::new(&mut alarm),
     });
-    let arguments = [Checked { bit: flag::VALUES, argument: "values", values }];
-    locate::check(batch, &flags, &arguments, &[], "")?;
+    let arguments = [Checked { name: "values", domain: Domain::Finite, values }];
+    locate::check(batch, &alarm, &arguments, &[], "")?;
     let weighted: Vec<f64> =
         out.row_sum.iter().zip(&out.row_tokens).map(|(sum, n)| weight.of(u64::from(*n)) * sum).collect();
     out.value = fold_rows(device, &weighted, rows)[0];

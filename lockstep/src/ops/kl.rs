@@ -1,10 +1,9 @@
 //! KL to a reference policy.
 
 use super::aggregate::fold_rows;
-use super::locate::{self, Checked};
+use super::locate::{self, Checked, Domain};
 use crate::{Batch, Device, Error};
 use lockstep_core::kl::{Kl, KlDivergence};
-use lockstep_core::policy_loss::flag;
 use lockstep_core::ragged::{In, Out};
 
 /// KL of every token with its gradient.
@@ -46,7 +45,7 @@ pub fn kl(
     let (tokens, rows) = (batch.tokens(), batch.sequences());
     let mut out =
         KlOutput { kl: vec![0.0; tokens], gradient: vec![0.0; tokens], row_sum: vec![0.0; rows], sum: 0.0 };
-    let mut flags = vec![0; rows];
+    let mut alarm = vec![0; rows];
     device.run(&KlDivergence {
         cu_seqlens: batch.cu_seqlens(),
         loss_mask: batch.loss_mask(),
@@ -56,17 +55,17 @@ pub fn kl(
         value: Some(Out::new(&mut out.kl)),
         gradient: Some(Out::new(&mut out.gradient)),
         row_sum: Out::new(&mut out.row_sum),
-        row_flags: Out::new(&mut flags),
+        row_alarm: Out::new(&mut alarm),
     });
     let arguments = [
-        Checked { bit: flag::LOGP, argument: "logp", values: logp },
-        Checked { bit: flag::LOGP_REF, argument: "logp_ref", values: logp_ref },
+        Checked { name: "logp", domain: Domain::LogProbability, values: logp },
+        Checked { name: "logp_ref", domain: Domain::LogProbability, values: logp_ref },
     ];
     let results = [
-        Checked { bit: flag::RESULT, argument: "kl", values: &out.kl },
-        Checked { bit: flag::RESULT, argument: "kl gradient", values: &out.gradient },
+        Checked { name: "kl", domain: Domain::Finite, values: &out.kl },
+        Checked { name: "kl gradient", domain: Domain::Finite, values: &out.gradient },
     ];
-    locate::check(batch, &flags, &arguments, &results, "set clamp_in or clamp_out")?;
+    locate::check(batch, &alarm, &arguments, &results, "set clamp_in or clamp_out")?;
     out.sum = fold_rows(device, &out.row_sum, rows)[0];
     Ok(out)
 }

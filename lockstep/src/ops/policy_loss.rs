@@ -1,14 +1,14 @@
 //! The fused policy loss.
 
 use super::aggregate::fold_rows;
-use super::locate::{self, Checked};
+use super::locate::{self, Checked, Domain};
 use super::ratio::fold_maxima;
 use crate::{Batch, Counts, Device, Error, Metrics};
 use lockstep_core::Error as Argument;
 use lockstep_core::aggregate::Weight;
 use lockstep_core::gate::Gate;
 use lockstep_core::kl::Kl;
-use lockstep_core::policy_loss::{KlTerm, MetricsOut, PolicyLoss, flag, sum};
+use lockstep_core::policy_loss::{KlTerm, MetricsOut, PolicyLoss, sum};
 use lockstep_core::ragged::{In, Out};
 use lockstep_core::ratio::Guard;
 
@@ -93,7 +93,7 @@ pub struct PolicyOutput {
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Scratch {
     tokens: Vec<u32>,
-    flags: Vec<u32>,
+    alarm: Vec<u32>,
     sums: Vec<f64>,
     maxima: Vec<f32>,
 }
@@ -146,7 +146,7 @@ pub fn policy_loss<G: Gate>(
     out.row_loss.resize(rows, 0.0);
     let scratch = &mut out.scratch;
     scratch.tokens.resize(rows, 0);
-    scratch.flags.resize(rows, 0);
+    scratch.alarm.resize(rows, 0);
     scratch.sums.resize(if metrics { rows * sum::SUMS } else { 0 }, 0.0);
     scratch.maxima.resize(if metrics { rows * 2 } else { 0 }, 0.0);
 
@@ -170,7 +170,7 @@ pub fn policy_loss<G: Gate>(
         token_loss: token_loss.then(|| Out::new(&mut out.token_loss)),
         row_loss: Out::new(&mut out.row_loss),
         row_tokens: Out::new(&mut scratch.tokens),
-        row_flags: Out::new(&mut scratch.flags),
+        row_alarm: Out::new(&mut scratch.alarm),
         metrics: metrics.then(|| MetricsOut {
             row_sums: Out::new(&mut scratch.sums),
             row_maxima: Out::new(&mut scratch.maxima),
@@ -223,22 +223,22 @@ fn check_lengths(batch: &Batch<'_>, input: &PolicyInput<'_>) -> Result<(), Error
 
 fn check_results(batch: &Batch<'_>, input: &PolicyInput<'_>, out: &PolicyOutput) -> Result<(), Error> {
     let mut arguments = vec![
-        Checked { bit: flag::LOGP, argument: "logp", values: input.logp },
-        Checked { bit: flag::LOGP_OLD, argument: "logp_old", values: input.logp_old },
+        Checked { name: "logp", domain: Domain::LogProbability, values: input.logp },
+        Checked { name: "logp_old", domain: Domain::LogProbability, values: input.logp_old },
     ];
     if let Some(values) = input.logp_ref {
-        arguments.push(Checked { bit: flag::LOGP_REF, argument: "logp_ref", values });
+        arguments.push(Checked { name: "logp_ref", domain: Domain::LogProbability, values });
     }
     if let Some(values) = input.weights {
-        arguments.push(Checked { bit: flag::WEIGHTS, argument: "weights", values });
+        arguments.push(Checked { name: "weights", domain: Domain::Weight, values });
     }
     if let Advantage::PerToken(values) = input.advantage {
-        arguments.push(Checked { bit: flag::ADVANTAGE, argument: "advantage", values });
+        arguments.push(Checked { name: "advantage", domain: Domain::Finite, values });
     }
-    let mut results = vec![Checked { bit: flag::RESULT, argument: "coef", values: &out.coef }];
+    let mut results = vec![Checked { name: "coef", domain: Domain::Finite, values: &out.coef }];
     if !out.token_loss.is_empty() {
-        results.push(Checked { bit: flag::RESULT, argument: "token_loss", values: &out.token_loss });
+        results.push(Checked { name: "token_loss", domain: Domain::Finite, values: &out.token_loss });
     }
     let hint = "a ratio or weight overflowed: choose a guard for the log-ratio, or the KL clamps";
-    locate::check(batch, &out.scratch.flags, &arguments, &results, hint)
+    locate::check(batch, &out.scratch.alarm, &arguments, &results, hint)
 }

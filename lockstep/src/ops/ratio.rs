@@ -1,9 +1,8 @@
 //! Importance ratios and the mismatch between two policies.
 
 use super::aggregate::fold_rows;
-use super::locate::{self, Checked};
+use super::locate::{self, Checked, Domain};
 use crate::{Batch, Device, Error, RatioStats};
-use lockstep_core::policy_loss::flag;
 use lockstep_core::ragged::{In, Out};
 use lockstep_core::ratio::{Guard, TokenRatio, token::sum};
 
@@ -60,7 +59,7 @@ fn run(
     batch.check_tokens(name_old, logp_old.len())?;
     guard.check()?;
     let rows = batch.sequences();
-    let (mut sums, mut maxima, mut flags) = (vec![0.0; rows * sum::SUMS], vec![0.0; rows * 2], vec![0; rows]);
+    let (mut sums, mut maxima, mut alarm) = (vec![0.0; rows * sum::SUMS], vec![0.0; rows * 2], vec![0; rows]);
     let (ratio, log_ratio) = outs.map_or((None, None), |(r, d)| (Some(Out::new(r)), Some(Out::new(d))));
     device.run(&TokenRatio {
         cu_seqlens: batch.cu_seqlens(),
@@ -73,13 +72,13 @@ fn run(
         log_ratio,
         row_sums: Out::new(&mut sums),
         row_maxima: Out::new(&mut maxima),
-        row_flags: Out::new(&mut flags),
+        row_alarm: Out::new(&mut alarm),
     });
     let arguments = [
-        Checked { bit: flag::LOGP, argument: name, values: logp },
-        Checked { bit: flag::LOGP_OLD, argument: name_old, values: logp_old },
+        Checked { name: name, domain: Domain::LogProbability, values: logp },
+        Checked { name: name_old, domain: Domain::LogProbability, values: logp_old },
     ];
-    locate::check(batch, &flags, &arguments, &[], "choose a guard for the log-ratio")?;
+    locate::check(batch, &alarm, &arguments, &[], "choose a guard for the log-ratio")?;
     let totals = fold_rows(device, &sums, rows);
     let totals: [f64; sum::SUMS] = std::array::from_fn(|k| totals[k]);
     Ok(RatioStats::new(batch.counts(device).tokens, &totals, fold_maxima(&maxima, rows)))

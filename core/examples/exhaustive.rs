@@ -43,7 +43,7 @@ fn prove(function: &Function) -> bool {
     let report = exhaust(function);
     println!(
         "{:8} max error {:.6} ULP (bound {}) at 0x{:08x} = {:e}; {} of 2^32 not correctly rounded; \
-         Soft differs from Hard on {} (0x{:08x}); {:.0} s",
+         Soft differs from Hard on {} (0x{:08x}); digest {:016x}; {:.0} s",
         function.name,
         report.worst,
         function.bound,
@@ -52,6 +52,7 @@ fn prove(function: &Function) -> bool {
         report.misrounded,
         report.unequal,
         report.unequal_at,
+        report.digest,
         start.elapsed().as_secs_f64(),
     );
     special.is_ok() && report.worst <= function.bound && report.unequal == 0

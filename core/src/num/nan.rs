@@ -42,8 +42,15 @@ pub(super) fn unless_nan(x: f32, y: f32) -> f32 {
 
 /// `y`, or the canonical NaN where `y` is NaN.
 #[inline(always)]
-pub(super) fn canonical(y: f32) -> f32 {
+pub fn canonical(y: f32) -> f32 {
     f32::from_bits(if is_nan(y) { canonical_nan().to_bits() } else { y.to_bits() })
+}
+
+/// `y`, or the canonical NaN of binary64 (`0x7ff8_0000_0000_0000`) where `y` is NaN.
+#[inline(always)]
+pub fn canonical64(y: f64) -> f64 {
+    let nan = (y.to_bits() << 1) > 0xffe0_0000_0000_0000;
+    f64::from_bits(if nan { 0x7ff8_0000_0000_0000 } else { y.to_bits() })
 }
 
 /// Whether `x` is NaN, by its bits.
@@ -77,7 +84,9 @@ mod tests {
     #[test]
     fn every_nan_becomes_the_canonical_one() {
         for nan in [0x7fc0_0000, 0xffc0_0000, 0x7f80_0001, 0xffff_ffff].map(f32::from_bits) {
+            assert_eq!(canonical64(f64::from(nan)).to_bits(), 0x7ff8_0000_0000_0000);
             for a in VALUES {
+                assert_eq!(canonical64(f64::from(a)).to_bits(), f64::from(a).to_bits());
                 for y in [max(a, nan), max(nan, a), min(a, nan), min(nan, a), max(nan, nan)] {
                     assert_eq!(y.to_bits(), 0x7fc0_0000);
                 }

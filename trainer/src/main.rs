@@ -1,2 +1,44 @@
-//! (skeleton)
-fn main() {}
+//! The binary `lockstep`.
+#![forbid(unsafe_code)]
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::Parser;
+use lockstep_trainer::cli::{Cli, Command};
+use lockstep_trainer::train::TrainArgs;
+use lockstep_trainer::{score, threads, train, verify};
+
+/// Bad input of any kind; clap uses the same code for a bad command line.
+const BAD_INPUT: u8 = 2;
+/// Ended by Ctrl-C.
+const INTERRUPTED: u8 = 130;
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    run(cli.command.unwrap_or_else(|| Command::Train(TrainArgs::default()))).unwrap_or_else(|error| {
+        // Not eprintln: a closed stderr must not turn an error into a panic.
+        let _ = writeln!(std::io::stderr(), "error: {error:#}");
+        ExitCode::from(BAD_INPUT)
+    })
+}
+
+fn run(command: Command) -> Result<ExitCode> {
+    match command {
+        Command::Train(args) => {
+            threads::quiet_candle()?;
+            let finished = train::train(&args)?;
+            Ok(if finished { ExitCode::SUCCESS } else { ExitCode::from(INTERRUPTED) })
+        }
+        Command::Score(args) => {
+            let summary = score::score(&args)?;
+            let _ = writeln!(std::io::stdout(), "{summary}");
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Verify(args) => {
+            verify::verify(&args)?;
+            Ok(ExitCode::SUCCESS)
+        }
+    }
+}

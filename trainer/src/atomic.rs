@@ -1,0 +1,69 @@
+//! Files that are either there whole or not there at all.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+
+/// How unfinished files are called, so that a later run can clear what a killed one left.
+const PREFIX: &str = ".unfinished-";
+
+/// Writes `bytes` beside `path`, flushes them to the disk and renames: whoever opens `path`, even after a power cut, finds
+/// the old content or the new, never a part.
+pub fn write(path: &Path, bytes: &[u8]) -> Result<()> {
+    let folder = folder_of(path);
+    let attempt = || -> std::io::Result<()> {
+        let mut builder = tempfile::Builder::new();
+        builder.prefix(PREFIX);
+        #[cfg(unix)]
+        builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o644));
+        let mut file = builder.tempfile_in(folder)?;
+        file.write_all(bytes)?;
+        file.as_file().sync_all()?;
+        file.persist(path)?;
+        // The rename itself must reach the disk too.
+        File::open(folder)?.sync_all()
+    };
+    attempt().with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// Removes what a killed run left unfinished in `folder`.
+pub fn clear_unfinished(folder: &Path) -> Result<()> {
+    let clear = || -> std::io::Result<()> {
+        for entry in fs::read_dir(folder)? {
+            let entry = entry?;
+            if entry.file_name().to_string_lossy().starts_with(PREFIX) {
+                fs::remove_file(entry.path())?;
+            }
+        }
+        Ok(())
+    };
+    clear().with_context(|| format!("cannot clear unfinished files in {}", folder.display()))
+}
+
+fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failed_write_leaves_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        write(&folder.path().join("a"), b"1").unwrap();
+        write(&folder.path().join("a"), b"2").unwrap();
+        assert_eq!(fs::read(folder.path().join("a")).unwrap(), b"2");
+        // A folder cannot be replaced by a file.
+        fs::create_dir_all(folder.path().join("b/c")).unwrap();
+        assert!(write(&folder.path().join("b"), b"3").is_err());
+        fs::write(folder.path().join(".unfinished-x"), b"half").unwrap();
+        clear_unfinished(folder.path()).unwrap();
+        let mut names: Vec<_> =
+            fs::read_dir(folder.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
+        names.sort();
+        assert_eq!(names, ["a", "b"]);
+    }
+}

@@ -1,0 +1,29 @@
+//! The command line.
+
+use clap::{Parser, Subcommand};
+
+use crate::score::ScoreArgs;
+use crate::train::TrainArgs;
+use crate::verify::VerifyArgs;
+
+/// Reinforcement-learning maths for LLM post-training, shown whole: a small mixture-of-experts model learns live.
+///
+/// Without a command: train, with every default.
+#[derive(Debug, Parser)]
+#[command(name = "lockstep", version, args_conflicts_with_subcommands = true)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Option<Command>,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Train a small model: a supervised warm start, then RL on a verifiable task
+    Train(TrainArgs),
+    /// Apply a recipe to somebody's rollouts: advantages, coefficients, loss, metrics
+    Score(ScoreArgs),
+    /// Check this machine: one digest over all its SIMD levels, or golden files
+    Verify(VerifyArgs),
+}

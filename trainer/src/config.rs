@@ -1,0 +1,190 @@
+//! Everything that decides the numbers of a run. It is saved in every checkpoint, and a resumed run must agree with it.
+
+use anyhow::{Result, ensure};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::adamw::AdamConfig;
+use crate::model::Shape;
+use crate::task::Task;
+use crate::vocab::Vocab;
+
+/// A run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// Where all randomness starts.
+    pub seed: u64,
+    /// The task by name.
+    pub task: String,
+    /// A fingerprint of the task's file, if it has one.
+    pub task_fingerprint: String,
+    /// The recipe's name or file, for people.
+    pub recipe: String,
+    /// The recipe itself, in TOML.
+    pub recipe_toml: String,
+    /// The model.
+    pub model: Shape,
+    /// The optimiser.
+    pub adam: AdamConfig,
+    /// The supervised warm start.
+    pub warm: Warm,
+    /// The RL phase.
+    pub rl: Rl,
+    /// How policies are measured.
+    pub measure: Measure,
+}
+
+/// The supervised warm start: it ends with the first step after which the policy solves enough *training* problems.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Warm {
+    /// Learning rate.
+    pub rate: f32,
+    /// Solved problems in an update.
+    pub batch: usize,
+    /// Updates in a step.
+    pub updates: u64,
+    /// Fraction of training problems to be solved.
+    pub target: f32,
+    /// Most steps.
+    pub max_steps: u64,
+}
+
+/// The RL phase.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Rl {
+    /// First learning rate; it falls linearly to three tenths.
+    pub rate: f32,
+    /// Steps: a batch of rollouts and its updates.
+    pub steps: u64,
+    /// Prompts in a batch.
+    pub prompts: usize,
+    /// Rollouts for each prompt.
+    pub group: usize,
+    /// Updates for each batch, each on its own share of the prompts.
+    pub minibatches: usize,
+}
+
+/// How policies are measured: one sample a problem, at temperature 1.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Measure {
+    /// Held-out problems.
+    pub problems: usize,
+    /// RL steps between two measurements.
+    pub every: u64,
+}
+
+impl Config {
+    /// The default run on a task.
+    pub fn new(task_name: &str, task: &Task, recipe: &str) -> Result<Self> {
+        let (prompt, solution) = task.longest();
+        Ok(Self {
+            seed: 1,
+            task: task_name.to_owned(),
+            task_fingerprint: task.fingerprint(),
+            recipe: recipe.to_owned(),
+            recipe_toml: crate::rl::recipe_toml(recipe)?,
+            model: Shape {
+                vocab: Vocab::new(task.alphabet()).size(),
+                // The end token needs a place too.
+                context: prompt + solution + 1,
+                layers: 2,
+                width: 64,
+                heads: 4,
+                experts: 8,
+                top_k: 2,
+                hidden: 64,
+            },
+            adam: AdamConfig { beta1: 0.9, beta2: 0.98, eps: 1e-8, weight_decay: 0.01, max_norm: 1.0 },
+            warm: Warm { rate: 3e-3, batch: 64, updates: 20, target: 0.3, max_steps: 60 },
+            rl: Rl { rate: 3e-4, steps: 240, prompts: 64, group: 8, minibatches: 4 },
+            measure: Measure { problems: 256, every: 10 },
+        })
+    }
+
+    /// Whether the numbers make sense together.
+    pub fn check(&self) -> Result<()> {
+        let positive = [
+            ("--layers", self.model.layers),
+            ("--width", self.model.width),
+            ("--experts", self.model.experts),
+            ("--prompts", self.rl.prompts),
+            ("--group", self.rl.group),
+            ("--minibatches", self.rl.minibatches),
+            ("--measure", self.measure.problems),
+            ("--measure-every", self.measure.every as usize),
+            ("--warm-updates", self.warm.updates as usize),
+        ];
+        for (name, value) in positive {
+            ensure!(value > 0, "{name} is 0: expected at least 1");
+            ensure!(value <= 1 << 20, "{name} is {value}: expected at most {}", 1 << 20);
+        }
+        let Shape { width, heads, experts, top_k, .. } = self.model;
+        ensure!(
+            width % heads == 0,
+            "--width is {width}: expected a multiple of {heads}, the number of heads"
+        );
+        ensure!(experts >= top_k, "--experts is {experts}: each token goes to {top_k}");
+        let Rl { prompts, group, minibatches, rate, .. } = self.rl;
+        ensure!(
+            minibatches <= prompts,
+            "--minibatches is {minibatches}: more than the {prompts} prompts of a batch"
+        );
+        ensure!(
+            prompts * group < 1 << 28,
+            "--prompts {prompts} times --group {group} is too much for one batch"
+        );
+        ensure!(self.rl.steps < 1 << 28, "--steps is {}: expected less than 2^28", self.rl.steps);
+        ensure!(
+            self.warm.max_steps < 1 << 20,
+            "--warm-steps is {}: expected less than 2^20",
+            self.warm.max_steps
+        );
+        ensure!(rate.is_finite() && rate >= 0.0, "--rate is {rate}: expected a finite number of at least 0");
+        Ok(())
+    }
+
+    /// The learning rate of an RL step: a short rise, since the moments start at zero, then a line down to three tenths.
+    pub fn rl_rate(&self, step: u64) -> f32 {
+        let done = step as f32 / self.rl.steps.max(1) as f32;
+        self.rl.rate * (1.0 - 0.7 * done) * ((step + 1) as f32 / 5.0).min(1.0)
+    }
+
+    /// The learning rate of an update of the warm start.
+    pub fn warm_rate(&self, update: u64) -> f32 {
+        self.warm.rate * ((update + 1) as f32 / 20.0).min(1.0)
+    }
+
+    /// The fields in which two configurations differ, with both values.
+    pub fn differences(&self, other: &Self) -> Result<Vec<String>> {
+        let (mut a, mut b) = (Vec::new(), Vec::new());
+        flatten("", &serde_json::to_value(self)?, &mut a);
+        flatten("", &serde_json::to_value(other)?, &mut b);
+        Ok(a.iter()
+            .zip(&b)
+            .filter(|(a, b)| a != b)
+            .map(|((name, a), (_, b))| format!("{name}: {a} / {b}"))
+            .collect())
+    }
+}
+
+fn flatten(path: &str, value: &Value, out: &mut Vec<(String, String)>) {
+    match value {
+        Value::Object(fields) => {
+            for (name, value) in fields {
+                flatten(&if path.is_empty() { name.clone() } else { format!("{path}.{name}") }, value, out);
+            }
+        }
+        other => out.push((path.to_owned(), other.to_string())),
+    }
+}
+
+/// The fields of a configuration, flat, for a table.
+pub fn rows(config: &Config) -> Result<Vec<(String, String)>> {
+    let mut out = Vec::new();
+    flatten("", &serde_json::to_value(config)?, &mut out);
+    Ok(out)
+}

@@ -1,0 +1,35 @@
+//! A thin trainer that shows Lockstep whole: the model, the tasks and the loop. There is no RL formula in it: whatever
+//! stands between log-probabilities and `dL/dlogp` is a call of crate `lockstep`, and all these calls are in [`rl`].
+//!
+//! Without the default feature `model` only the parsers are built: tasks and rollout files.
+#![forbid(unsafe_code)]
+
+pub mod atomic;
+pub mod rl;
+pub mod rollouts;
+pub mod task;
+pub mod tensors;
+pub mod vocab;
+
+#[cfg(feature = "model")]
+pub mod adamw;
+#[cfg(feature = "model")]
+pub mod cli;
+#[cfg(feature = "model")]
+pub mod config;
+#[cfg(feature = "model")]
+pub mod model;
+#[cfg(feature = "model")]
+pub mod policy;
+#[cfg(feature = "model")]
+pub mod random;
+#[cfg(feature = "model")]
+pub mod report;
+#[cfg(feature = "model")]
+pub mod score;
+#[cfg(feature = "model")]
+pub mod threads;
+#[cfg(feature = "model")]
+pub mod train;
+#[cfg(feature = "model")]
+pub mod verify;

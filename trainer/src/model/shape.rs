@@ -1,0 +1,90 @@
+//! The sizes of the model, and its weights as plain numbers: what is trained, saved, rounded and compared lives on the host.
+
+use half::bf16;
+use serde::{Deserialize, Serialize};
+
+use crate::random::{Phase, Stream};
+
+/// The sizes of the model.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Shape {
+    /// Tokens in the vocabulary.
+    pub vocab: usize,
+    /// Most tokens in a sequence.
+    pub context: usize,
+    /// Transformer layers.
+    pub layers: usize,
+    /// Width of the residual stream.
+    pub width: usize,
+    /// Attention heads.
+    pub heads: usize,
+    /// Experts in each layer.
+    pub experts: usize,
+    /// Experts that each token is sent to.
+    pub top_k: usize,
+    /// Hidden units of an expert.
+    pub hidden: usize,
+}
+
+/// One weight tensor.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Weight {
+    /// Its name, unique in the model.
+    pub name: String,
+    /// Its dimensions.
+    pub dims: Vec<usize>,
+    /// Its numbers, row-major.
+    pub values: Vec<f32>,
+}
+
+/// All weights of a model, in the order of [`Shape::tensors`].
+pub type Weights = Vec<Weight>;
+
+impl Shape {
+    /// Name, dimensions and first standard deviation of every tensor (0 stands for a constant 1: the gains).
+    pub fn tensors(&self) -> Vec<(String, Vec<usize>, f32)> {
+        let (d, h, e) = (self.width, self.hidden, self.experts);
+        let inward = (d as f32).powf(-0.5);
+        // The projections that write into the residual stream start smaller, so that depth does not inflate it.
+        let depth = (2.0 * self.layers as f32).powf(-0.5);
+        let mut list =
+            vec![("embed".into(), vec![self.vocab, d], 0.5), ("position".into(), vec![self.context, d], 0.5)];
+        for layer in 0..self.layers {
+            for (name, dims, std) in [
+                ("attention.norm", vec![d], 0.0),
+                ("attention.q", vec![d, d], inward),
+                ("attention.k", vec![d, d], inward),
+                ("attention.v", vec![d, d], inward),
+                ("attention.out", vec![d, d], inward * depth),
+                ("moe.norm", vec![d], 0.0),
+                ("moe.router", vec![d, e], inward),
+                ("moe.up", vec![e, d, h], inward),
+                ("moe.down", vec![e, h, d], (h as f32).powf(-0.5) * depth),
+            ] {
+                list.push((format!("layer{layer}.{name}"), dims, std));
+            }
+        }
+        list.extend([("norm".into(), vec![d], 0.0), ("head".into(), vec![d, self.vocab], inward)]);
+        list
+    }
+
+    /// The first weights: uniform numbers of the stated deviation, one random stream for each tensor.
+    pub fn init(&self, seed: u64) -> Weights {
+        let fill = |(index, (name, dims, std)): (usize, (String, Vec<usize>, f32))| {
+            let mut stream = Stream::new(seed, Phase::Init, 0, index as u64);
+            let mut draw = || if std == 0.0 { 1.0 } else { (2.0 * stream.unit() - 1.0) * 3_f32.sqrt() * std };
+            let values = (0..dims.iter().product()).map(|_| draw()).collect();
+            Weight { name, dims, values }
+        };
+        self.tensors().into_iter().enumerate().map(fill).collect()
+    }
+}
+
+/// Every weight rounded to bf16 and back: what an inference engine that holds bf16 weights computes with.
+pub fn round_to_bf16(weights: &Weights) -> Weights {
+    let round = |w: &Weight| Weight {
+        values: w.values.iter().map(|&x| bf16::from_f32(x).to_f32()).collect(),
+        ..w.clone()
+    };
+    weights.iter().map(round).collect()
+}

@@ -1,0 +1,215 @@
+//! `report.html`: one page with everything in it, plots as inline SVG, no script, nothing fetched.
+
+mod plot;
+
+use std::fmt::Write;
+
+use anyhow::Result;
+
+use crate::config::{Config, rows};
+use crate::train::{Record, RlRecord, WarmRecord};
+use plot::{BLUE, GREEN, ORANGE, PURPLE, Plot, Series};
+
+const STYLE: &str = include_str!("style.css");
+
+/// Held-out pass@1 after the warm start and after the last RL step.
+pub fn before_and_after(records: &[Record]) -> (Option<f64>, Option<f64>) {
+    let (warm, rl) = split(records);
+    let before = warm.iter().rev().find_map(|r| r.held_out);
+    (before, rl.iter().rev().find_map(|r| r.held_out))
+}
+
+fn split(records: &[Record]) -> (Vec<&WarmRecord>, Vec<&RlRecord>) {
+    let (mut warm, mut rl) = (Vec::new(), Vec::new());
+    for record in records {
+        match record {
+            Record::Warm(r) => warm.push(r),
+            Record::Rl(r) => rl.push(&**r),
+        }
+    }
+    (warm, rl)
+}
+
+/// The page.
+pub fn html(config: &Config, records: &[Record], seconds: &[f64]) -> Result<String> {
+    let (warm, rl) = split(records);
+    let (before, after) = before_and_after(records);
+    let mut page = String::new();
+    let title = format!("{} · {} · seed {}", escape(&config.task), escape(&config.recipe), config.seed);
+    write!(
+        page,
+        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\
+         <title>Lockstep: {title}</title><style>{STYLE}</style></head><body><main>\n\
+         <h1>Lockstep training report</h1><p class=\"sub\">{title}</p>\n<section class=\"cards\">"
+    )?;
+    let warm_seconds = seconds.iter().take(warm.len()).sum::<f64>();
+    let rl_seconds = seconds.iter().skip(warm.len()).sum::<f64>();
+    for (value, what) in [
+        (percent(before), "held-out pass@1 after the warm start"),
+        (percent(after), "held-out pass@1 after RL"),
+        (rl.len().to_string(), "RL steps"),
+        (format!("{warm_seconds:.0} s + {rl_seconds:.0} s"), "warm start + RL"),
+    ] {
+        write!(page, "<div><b>{value}</b><span>{what}</span></div>")?;
+    }
+    page.push_str("</section>\n");
+    write!(
+        page,
+        "<p>Held-out pass@1: one sampled response at temperature 1 for each of at most {} problems that are never trained on, \
+         from the weights rounded to bf16. The RL phase sees rewards only; its advantages, losses and gradients dL/dlogp are \
+         computed by Lockstep. Ratio, clip and loss statistics are over all tokens of a step's rollouts, each with the \
+         log-probability it had in its own update.</p>\n<section class=\"plots\">\n",
+        config.measure.problems
+    )?;
+    for svg in plots(&warm, &rl)? {
+        write!(page, "<figure>{svg}</figure>\n")?;
+    }
+    page.push_str("</section>\n");
+    comparison(&mut page, &warm, &rl)?;
+    configuration(&mut page, config)?;
+    page.push_str("</main></body></html>\n");
+    Ok(page)
+}
+
+fn plots(warm: &[&WarmRecord], rl: &[&RlRecord]) -> Result<Vec<String>> {
+    let of = |f: fn(&RlRecord) -> f64| rl.iter().map(|r| (r.step as f64, f(r))).collect::<Vec<_>>();
+    let line = |name, color, f| Series::Line { name, color, points: of(f), dots: false };
+    let band = |name, color, low, high| Series::Band { name, color, low: of(low), high: of(high) };
+    let start = warm.iter().rev().find_map(|r| r.held_out).map(|p| (0.0, p));
+    let measured = rl.iter().filter_map(|r| r.held_out.map(|p| (r.step as f64, p)));
+    let held_out = Series::Line {
+        name: "held-out pass@1",
+        color: ORANGE,
+        points: start.into_iter().chain(measured).collect(),
+        dots: true,
+    };
+    let warm_line = |name, color, f: fn(&WarmRecord) -> f64| Series::Line {
+        name,
+        color,
+        points: warm.iter().map(|r| (r.step as f64, f(r))).collect(),
+        dots: true,
+    };
+    let plot = |title, y_label| Plot { title, y_label, y: None, log: false };
+    let x = "RL step";
+    Ok(vec![
+        Plot { y: Some((0.0, 1.0)), ..plot("Reward and held-out pass@1", "fraction solved") }
+            .svg(x, &[line("mean reward", BLUE, |r| r.reward), held_out])?,
+        Plot { log: true, ..plot("Importance ratio: spread", "ratio") }.svg(
+            x,
+            &[
+                band("min to max", BLUE, |r| r.ratio_min.max(1e-3), |r| r.ratio_max),
+                band(
+                    "mean ± std",
+                    ORANGE,
+                    |r| (r.ratio_mean - r.ratio_std).max(1e-3),
+                    |r| r.ratio_mean + r.ratio_std,
+                ),
+                line("mean", INKED, |r| r.ratio_mean),
+            ],
+        )?,
+        plot("KL within a step: old to current policy", "nats per token")
+            .svg(x, &[line("approx. KL (k1)", BLUE, |r| r.approx_kl)])?,
+        plot("KL from the warm start", "nats per token")
+            .svg(x, &[line("KL(policy ‖ warm start), k3", PURPLE, |r| r.drift_kl)])?,
+        plot("Clipping", "% of tokens").svg(
+            x,
+            &[
+                line("upper clip (A > 0)", BLUE, |r| 100.0 * r.clip_high),
+                line("lower clip (A < 0)", ORANGE, |r| 100.0 * r.clip_low),
+                line("dual clip (A < 0)", GREEN, |r| 100.0 * r.clip_dual),
+            ],
+        )?,
+        plot("Gate and effective sample size", "fraction").svg(
+            x,
+            &[
+                line("mean gate weight", BLUE, |r| r.gate_mean),
+                line("effective sample size", ORANGE, |r| r.ess),
+                line("ratio in the band", GREEN, |r| r.in_band),
+            ],
+        )?,
+        plot("Entropy of the policy (sampled)", "nats per token")
+            .svg(x, &[line("−mean log-probability", BLUE, |r| r.entropy)])?,
+        plot("Training-inference mismatch: ratio trainer / engine", "ratio").svg(
+            x,
+            &[
+                band("min to max", BLUE, |r| r.mismatch_min, |r| r.mismatch_max),
+                band("1 ± std", ORANGE, |r| 1.0 - r.mismatch_std, |r| 1.0 + r.mismatch_std),
+            ],
+        )?,
+        plot("Training-inference mismatch: KL(engine ‖ trainer)", "nats per token")
+            .svg(x, &[line("k1", BLUE, |r| r.mismatch_k1), line("k3", ORANGE, |r| r.mismatch_k3)])?,
+        Plot { y: Some((0.0, 1.0)), ..plot("Groups without a signal", "fraction of groups") }
+            .svg(x, &[line("all rewards equal", PURPLE, |r| r.constant_groups)])?,
+        plot("Warm start: loss", "nats per token")
+            .svg("warm-start step", &[warm_line("supervised loss", BLUE, |r| r.loss)])?,
+        Plot { y: Some((0.0, 1.0)), ..plot("Warm start: training problems solved", "fraction solved") }.svg(
+            "warm-start step",
+            &[warm_line("training problems, sampled", ORANGE, |r| r.training_pass)],
+        )?,
+    ])
+}
+
+const INKED: plotters::style::RGBColor = plotters::style::RGBColor(55, 60, 70);
+
+/// The first and the last tenth of the RL phase side by side.
+fn comparison(page: &mut String, warm: &[&WarmRecord], rl: &[&RlRecord]) -> Result<()> {
+    let part = rl.len().div_ceil(10).max(1);
+    let first: Vec<_> = rl.iter().take(part).collect();
+    let last: Vec<_> = rl.iter().rev().take(part).collect();
+    let mean = |part: &[&&RlRecord], f: fn(&RlRecord) -> f64| {
+        part.iter().map(|r| f(r)).sum::<f64>() / part.len().max(1) as f64
+    };
+    write!(
+        page,
+        "<h2>Before and after</h2><table><tr><th></th><th>first {part} RL step(s)</th><th>last {part}</th></tr>"
+    )?;
+    let pass = [
+        percent(warm.iter().rev().find_map(|r| r.held_out)),
+        percent(rl.iter().rev().find_map(|r| r.held_out)),
+    ];
+    write!(
+        page,
+        "<tr><td>held-out pass@1 (before the first, after the last)</td><td>{}</td><td>{}</td></tr>",
+        pass[0], pass[1]
+    )?;
+    let lines: [(&str, fn(&RlRecord) -> f64); 9] = [
+        ("mean reward", |r| r.reward),
+        ("groups without a signal", |r| r.constant_groups),
+        ("tokens of a response", |r| r.response_tokens),
+        ("entropy, nats per token", |r| r.entropy),
+        ("ratio, standard deviation", |r| r.ratio_std),
+        ("tokens clipped", |r| r.clip_high + r.clip_low + r.clip_dual),
+        ("KL from the warm start", |r| r.drift_kl),
+        ("mismatch, k3", |r| r.mismatch_k3),
+        ("length of the gradient", |r| r.grad_norm),
+    ];
+    for (name, f) in lines {
+        let show = |x: f64| if x != 0.0 && x.abs() < 1e-3 { format!("{x:.2e}") } else { format!("{x:.4}") };
+        write!(
+            page,
+            "<tr><td>{name}</td><td>{}</td><td>{}</td></tr>",
+            show(mean(&first, f)),
+            show(mean(&last, f))
+        )?;
+    }
+    page.push_str("</table>\n");
+    Ok(())
+}
+
+fn configuration(page: &mut String, config: &Config) -> Result<()> {
+    page.push_str("<h2>Configuration</h2><div class=\"config\"><table>");
+    for (name, value) in rows(config)?.iter().filter(|(name, _)| name != "recipe_toml") {
+        write!(page, "<tr><td>{}</td><td>{}</td></tr>", escape(name), escape(value))?;
+    }
+    write!(page, "</table><pre>{}</pre></div>\n", escape(&config.recipe_toml))?;
+    Ok(())
+}
+
+fn percent(pass: Option<f64>) -> String {
+    pass.map_or("–".to_owned(), |p| format!("{:.1} %", 100.0 * p))
+}
+
+fn escape(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}

@@ -1,0 +1,193 @@
+//! One plot as an SVG text: lines and bands over the steps, with labelled axes and a legend.
+
+use anyhow::{Result, anyhow};
+use plotters::coord::ranged1d::ValueFormatter;
+use plotters::coord::types::RangedCoordf64;
+use plotters::prelude::*;
+
+const SIZE: (u32, u32) = (640, 330);
+const INK: RGBColor = RGBColor(55, 60, 70);
+const GRID: RGBColor = RGBColor(228, 230, 235);
+
+/// Colours that stay apart for most kinds of colour blindness (Okabe and Ito).
+pub(super) const BLUE: RGBColor = RGBColor(0, 114, 178);
+pub(super) const ORANGE: RGBColor = RGBColor(213, 94, 0);
+pub(super) const GREEN: RGBColor = RGBColor(0, 158, 115);
+pub(super) const PURPLE: RGBColor = RGBColor(165, 90, 150);
+
+type Points = Vec<(f64, f64)>;
+
+/// What is drawn, back to front.
+pub(super) enum Series {
+    /// A line.
+    Line { name: &'static str, color: RGBColor, points: Points, dots: bool },
+    /// The area between two lines over the same steps.
+    Band { name: &'static str, color: RGBColor, low: Points, high: Points },
+}
+
+/// A plot's words and scales.
+pub(super) struct Plot {
+    pub(super) title: &'static str,
+    pub(super) y_label: &'static str,
+    /// Fixed limits, or those of the values.
+    pub(super) y: Option<(f64, f64)>,
+    /// Powers of ten on the y axis.
+    pub(super) log: bool,
+}
+
+impl Plot {
+    /// Draws the series.
+    pub(super) fn svg(&self, x_label: &str, series: &[Series]) -> Result<String> {
+        let values = || series.iter().flat_map(Series::values).filter(|(_, y)| y.is_finite());
+        let last = values().map(|(x, _)| x).fold(1.0, f64::max);
+        let (low, high) = self.y.unwrap_or_else(|| {
+            let low = values().map(|(_, y)| y).fold(f64::INFINITY, f64::min);
+            let high = values().map(|(_, y)| y).fold(f64::NEG_INFINITY, f64::max);
+            limits(low, high, self.log)
+        });
+        let mut svg = String::new();
+        let area = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
+        let mut chart = ChartBuilder::on(&area);
+        chart.caption(self.title, ("sans-serif", 17).into_font().style(FontStyle::Bold).color(&INK));
+        chart.margin(8).margin_right(18).x_label_area_size(40).y_label_area_size(70);
+        let x = 0.0..last.max(1.0);
+        if self.log {
+            let chart = chart.build_cartesian_2d(x, (low..high).log_scale()).map_err(wrong)?;
+            draw(chart, x_label, self, series, low, high)?;
+        } else {
+            let chart = chart.build_cartesian_2d(x, low..high).map_err(wrong)?;
+            draw(chart, x_label, self, series, low, high)?;
+        }
+        area.present().map_err(wrong)?;
+        drop(area);
+        Ok(svg)
+    }
+}
+
+impl Series {
+    fn values(&self) -> Box<dyn Iterator<Item = (f64, f64)> + '_> {
+        match self {
+            Self::Line { points, .. } => Box::new(points.iter().copied()),
+            Self::Band { low, high, .. } => Box::new(low.iter().chain(high).copied()),
+        }
+    }
+}
+
+/// Some air around the values, and a range that is not empty.
+fn limits(low: f64, high: f64, log: bool) -> (f64, f64) {
+    if low > high {
+        return if log { (0.1, 10.0) } else { (0.0, 1.0) };
+    }
+    if log {
+        return (low.max(1e-6) / 1.3, high.max(1e-6) * 1.3);
+    }
+    let air = (0.06 * (high - low)).max(1e-6 + 1e-3 * high.abs());
+    (if low >= 0.0 && low <= air { 0.0 } else { low - air }, high + air)
+}
+
+fn draw<'a, Y>(
+    mut chart: ChartContext<'a, SVGBackend<'a>, Cartesian2d<RangedCoordf64, Y>>,
+    x_label: &str,
+    plot: &Plot,
+    series: &[Series],
+    low: f64,
+    high: f64,
+) -> Result<()>
+where
+    Y: Ranged<ValueType = f64> + ValueFormatter<f64> + 'a,
+{
+    let text = ("sans-serif", 13).into_font().color(&INK);
+    let y_text = |y: &f64| number(*y);
+    chart
+        .configure_mesh()
+        .light_line_style(TRANSPARENT)
+        .bold_line_style(GRID)
+        .axis_style(INK)
+        .label_style(text.clone())
+        .axis_desc_style(text.clone())
+        .x_desc(x_label)
+        .y_desc(plot.y_label)
+        .x_labels(9)
+        .y_labels(6)
+        .x_label_formatter(&|x| format!("{x:.0}"))
+        .y_label_formatter(&y_text)
+        .draw()
+        .map_err(wrong)?;
+    let inside = |points: &Points| -> Points {
+        points.iter().filter(|(_, y)| y.is_finite()).map(|&(x, y)| (x, y.clamp(low, high))).collect()
+    };
+    for one in series {
+        match one {
+            Series::Line { name, color, points, dots } => {
+                let color = *color;
+                chart
+                    .draw_series(LineSeries::new(inside(points), color.stroke_width(2)))
+                    .map_err(wrong)?
+                    .label(*name)
+                    .legend(move |(x, y)| PathElement::new([(x, y), (x + 16, y)], color.stroke_width(3)));
+                if *dots {
+                    let dot = |p| Circle::new(p, 3, color.filled());
+                    chart.draw_series(inside(points).into_iter().map(dot)).map_err(wrong)?;
+                }
+            }
+            Series::Band { name, color, low, high } => {
+                let fill = color.mix(0.22);
+                let outline =
+                    inside(low).into_iter().chain(inside(high).into_iter().rev()).collect::<Vec<_>>();
+                chart
+                    .draw_series(std::iter::once(Polygon::new(outline, fill.filled())))
+                    .map_err(wrong)?
+                    .label(*name)
+                    .legend(move |(x, y)| Rectangle::new([(x, y - 5), (x + 16, y + 5)], fill.filled()));
+            }
+        }
+    }
+    chart
+        .configure_series_labels()
+        .position(SeriesLabelPosition::UpperRight)
+        .background_style(WHITE.mix(0.85))
+        .border_style(GRID)
+        .label_font(text)
+        .draw()
+        .map_err(wrong)?;
+    Ok(())
+}
+
+/// A short number for an axis.
+fn number(y: f64) -> String {
+    let size = y.abs();
+    if y == 0.0 {
+        "0".to_owned()
+    } else if !(1e-3..1e5).contains(&size) {
+        format!("{y:.1e}")
+    } else {
+        let text = format!("{y:.4}");
+        text.trim_end_matches('0').trim_end_matches('.').to_owned()
+    }
+}
+
+fn wrong(error: impl std::fmt::Display) -> anyhow::Error {
+    anyhow!("cannot draw a plot: {error}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_short() {
+        let shown: Vec<String> = [0.0, 0.25, 1.0, -3.5, 0.00012, 120.0].into_iter().map(number).collect();
+        assert_eq!(shown, ["0", "0.25", "1", "-3.5", "1.2e-4", "120"]);
+    }
+
+    #[test]
+    fn degenerate_data_is_drawn() {
+        for log in [false, true] {
+            let plot = Plot { title: "t", y_label: "y", y: None, log };
+            for points in [vec![], vec![(1.0, 0.0)], vec![(1.0, f64::NAN), (2.0, f64::INFINITY)]] {
+                let line = Series::Line { name: "n", color: BLUE, points, dots: true };
+                assert!(plot.svg("x", &[line]).unwrap().ends_with("</svg>\n"));
+            }
+        }
+    }
+}

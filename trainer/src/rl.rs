@@ -1,0 +1,67 @@
+//! The RL maths of the trainer. All of it is calls of crate `lockstep`; nothing is computed here.
+
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use lockstep::{Advantage, Advantages, Device, PolicyInput, PolicyOutput, RatioStats, Recipe, ops};
+
+use crate::rollouts::Rollouts;
+
+/// A recipe and the device that it runs on.
+pub struct Algorithm {
+    device: Device,
+    recipe: Recipe,
+}
+
+/// The TOML of a recipe, every choice written out, given the name of one or of a file that holds one.
+pub fn recipe_toml(name_or_file: &str) -> Result<String> {
+    let path = Path::new(name_or_file);
+    let is_file = path.extension().is_some() || path.components().count() > 1 || path.is_file();
+    let recipe = if is_file {
+        let text =
+            std::fs::read_to_string(path).with_context(|| format!("cannot read recipe {name_or_file}"))?;
+        Recipe::from_toml(&text).with_context(|| name_or_file.to_owned())?
+    } else {
+        Recipe::named(name_or_file)?
+    };
+    Ok(recipe.to_toml()?)
+}
+
+impl Algorithm {
+    /// The algorithm of a recipe in TOML.
+    pub fn new(recipe: &str) -> Result<Self> {
+        Ok(Self { device: Device::cpu(), recipe: Recipe::from_toml(recipe)? })
+    }
+
+    /// The device, for a log.
+    pub fn device(&self) -> String {
+        self.device.describe()
+    }
+
+    /// Advantages of every sequence from the rewards of its group.
+    pub fn advantages(&self, rollouts: &Rollouts) -> Result<Advantages> {
+        Ok(self.recipe.advantages(&self.device, &rollouts.batch()?, &rollouts.rewards)?)
+    }
+
+    /// Loss, metrics, and dL/dlogp of every token.
+    pub fn policy_loss(&self, rollouts: &Rollouts, advantage: &[f32]) -> Result<PolicyOutput> {
+        let advantage = Advantage::PerSequence(advantage);
+        let mut input = PolicyInput::new(&rollouts.logp, &rollouts.logp_old, advantage);
+        // A recipe without a KL term refuses a reference.
+        input.logp_ref = self.recipe.kl_term().and(rollouts.logp_ref.as_deref());
+        Ok(self.recipe.policy_loss(&self.device, &rollouts.batch()?, &input)?)
+    }
+
+    /// How far the policy that sampled is from the same policy as the trainer computes it.
+    pub fn mismatch(&self, rollouts: &Rollouts) -> Result<Option<RatioStats>> {
+        let Some(rollout) = &rollouts.logp_rollout else { return Ok(None) };
+        Ok(Some(ops::mismatch(&self.device, &rollouts.batch()?, rollout, &rollouts.logp_old)?))
+    }
+
+    /// How far the policy is from the reference: statistics of reference against policy, whose `kl_k3` estimates
+    /// KL(policy ‖ reference).
+    pub fn drift(&self, rollouts: &Rollouts) -> Result<Option<RatioStats>> {
+        let Some(reference) = &rollouts.logp_ref else { return Ok(None) };
+        Ok(Some(ops::mismatch(&self.device, &rollouts.batch()?, &rollouts.logp_old, reference)?))
+    }
+}

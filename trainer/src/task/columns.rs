@@ -1,0 +1,187 @@
+//! Multi-digit arithmetic written out column by column, from the last digit to the first, then the answer behind a `#`:
+//! `347+285=` is answered by `7+5=12 4+8+1=13 3+2+1=6 #632`, and `347*6=` by `7*6=42 4*6+4=28 3*6+2=20 #2082`.
+
+use anyhow::{Result, ensure};
+
+use super::{Problem, hash};
+
+/// Digits of the long operands when the task's name does not say.
+pub(super) const DEFAULT_DIGITS: u32 = 3;
+
+/// One problem in this many is held out.
+const HELD_OUT_SHARE: u64 = 8;
+
+/// What is done with the two numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// Two numbers of the same number of digits.
+    Addition,
+    /// A long number times one digit, by parts.
+    Multiplication,
+}
+
+/// The task: an operation and how long its numbers are.
+#[derive(Clone, Copy, Debug)]
+pub struct Columns {
+    operation: Operation,
+    digits: u32,
+}
+
+impl Columns {
+    /// Numbers of 1 to 12 digits.
+    pub fn new(operation: Operation, digits: u32) -> Result<Self> {
+        ensure!((1..=12).contains(&digits), "{digits} digits: expected 1 to 12");
+        Ok(Self { operation, digits })
+    }
+
+    fn draw(&self, below: &mut dyn FnMut(u64) -> u64) -> Problem {
+        let span = 10_u64.pow(self.digits);
+        let a = below(span);
+        match self.operation {
+            Operation::Addition => self.addition(a, below(span)),
+            Operation::Multiplication => self.multiplication(a, below(10)),
+        }
+    }
+
+    fn addition(&self, a: u64, b: u64) -> Problem {
+        let mut carry = 0;
+        let solution = self.work(a, |x, place| {
+            let y = b / 10_u64.pow(place) % 10;
+            let line = if carry > 0 { format!("{x}+{y}+{carry}") } else { format!("{x}+{y}") };
+            let value = x + y + carry;
+            carry = value / 10;
+            format!("{line}={value}")
+        });
+        self.problem(format!("{a:0w$}+{b:0w$}=", w = self.digits as usize), solution, a + b)
+    }
+
+    fn multiplication(&self, a: u64, b: u64) -> Problem {
+        let mut carry = 0;
+        let solution = self.work(a, |x, _| {
+            let line = if carry > 0 { format!("{x}*{b}+{carry}") } else { format!("{x}*{b}") };
+            let value = x * b + carry;
+            carry = value / 10;
+            format!("{line}={value}")
+        });
+        self.problem(format!("{a:0w$}*{b}=", w = self.digits as usize), solution, a * b)
+    }
+
+    /// One line of working for every digit of `a`.
+    fn work(&self, a: u64, mut line: impl FnMut(u64, u32) -> String) -> String {
+        (0..self.digits).map(|place| line(a / 10_u64.pow(place) % 10, place) + " ").collect()
+    }
+
+    fn problem(&self, prompt: String, working: String, answer: u64) -> Problem {
+        let answer = answer.to_string();
+        Problem { prompt, solution: format!("{working}#{answer}"), answer }
+    }
+
+    fn is_held_out(problem: &Problem) -> bool {
+        hash(&problem.prompt) % HELD_OUT_SHARE == 0
+    }
+
+    /// See [`super::Task::training`].
+    pub fn training(&self, below: &mut dyn FnMut(u64) -> u64) -> Problem {
+        loop {
+            let problem = self.draw(below);
+            if !Self::is_held_out(&problem) {
+                return problem;
+            }
+        }
+    }
+
+    /// See [`super::Task::held_out`]: the space is walked in a fixed scattered order.
+    pub fn held_out(&self, n: usize) -> Vec<Problem> {
+        let width = if self.operation == Operation::Addition { 2 * self.digits } else { self.digits + 1 };
+        let space = 10_u64.pow(width);
+        // Odd and no multiple of 5, so coprime to the space: the walk meets every problem once.
+        let stride = 0x9e37_79b9_7f4a_7c13 % space | 1;
+        let stride = if stride % 5 == 0 { stride + 2 } else { stride };
+        let mut at = 0;
+        let mut problems = Vec::new();
+        for _ in 0..space {
+            at = (u128::from(at) + u128::from(stride)).rem_euclid(u128::from(space)) as u64;
+            let mut rest = at;
+            let problem = self.draw(&mut |n| {
+                let digit = rest % n;
+                rest /= n;
+                digit
+            });
+            if Self::is_held_out(&problem) {
+                problems.push(problem);
+                if problems.len() == n {
+                    break;
+                }
+            }
+        }
+        problems
+    }
+
+    /// See [`super::Task::alphabet`].
+    pub fn alphabet(&self) -> Vec<char> {
+        " #+=0123456789".chars().chain((self.operation == Operation::Multiplication).then_some('*')).collect()
+    }
+
+    /// See [`super::Task::longest`].
+    pub fn longest(&self) -> (usize, usize) {
+        let nines = 10_u64.pow(self.digits) - 1;
+        let longest = match self.operation {
+            Operation::Addition => self.addition(nines, nines),
+            Operation::Multiplication => self.multiplication(nines, 9),
+        };
+        (longest.prompt.len(), longest.solution.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Task, share_a_prompt};
+    use super::*;
+
+    #[test]
+    fn hand_worked_sums_and_products() {
+        let sums = Columns { operation: Operation::Addition, digits: 3 };
+        let p = sums.addition(347, 285);
+        assert_eq!(
+            (p.prompt.as_str(), p.solution.as_str(), p.answer.as_str()),
+            ("347+285=", "7+5=12 4+8+1=13 3+2+1=6 #632", "632")
+        );
+        assert_eq!(sums.addition(7, 5).prompt, "007+005=");
+        let products = Columns { operation: Operation::Multiplication, digits: 3 };
+        let p = products.multiplication(347, 6);
+        assert_eq!(
+            (p.prompt.as_str(), p.solution.as_str(), p.answer.as_str()),
+            ("347*6=", "7*6=42 4*6+4=28 3*6+2=20 #2082", "2082")
+        );
+    }
+
+    #[test]
+    fn the_two_sides_share_nothing_and_never_change() {
+        for name in ["addition:2", "addition", "multiplication"] {
+            let task = Task::named(name).unwrap();
+            let held_out = task.held_out(200);
+            assert_eq!(held_out.len(), 200);
+            assert_eq!(held_out, task.held_out(200));
+            let mut prompts: Vec<_> = held_out.iter().map(|p| &p.prompt).collect();
+            prompts.sort();
+            prompts.dedup();
+            assert_eq!(prompts.len(), 200);
+            let mut state = 1_u64;
+            let training: Vec<_> = (0..2000)
+                .map(|_| {
+                    task.training(&mut |n| {
+                        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                        (state >> 33) % n
+                    })
+                })
+                .collect();
+            assert!(!share_a_prompt(&held_out, &training));
+            let (prompt, solution) = task.longest();
+            for p in held_out.iter().chain(&training) {
+                assert_eq!(p.reward(&p.solution), 1.0);
+                assert!(p.prompt.len() <= prompt && p.solution.len() <= solution);
+                assert!(p.prompt.chars().chain(p.solution.chars()).all(|c| task.alphabet().contains(&c)));
+            }
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! Verifiable tasks: problems with a prompt, a worked solution for the warm start, and a final answer that can be checked.
+
+mod columns;
+mod jsonl;
+
+use std::collections::HashSet;
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+
+pub use columns::{Columns, Operation};
+pub use jsonl::{JsonlTask, parse_jsonl};
+
+/// What separates the working from the final answer in a response.
+pub const ANSWER_MARK: char = '#';
+
+/// One problem.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// What the model reads.
+    pub prompt: String,
+    /// A worked response that ends with the answer; only the warm start sees it.
+    pub solution: String,
+    /// The final answer.
+    pub answer: String,
+}
+
+impl Problem {
+    /// The verifier: 1 when the response's final answer is the right one, else 0. The final answer is what stands behind
+    /// the last `#`, or the whole response when there is none.
+    pub fn reward(&self, response: &str) -> f32 {
+        let said = response.rsplit(ANSWER_MARK).next().unwrap_or(response);
+        f32::from(u8::from(said.trim() == self.answer))
+    }
+}
+
+/// A source of problems, split once and for all into a training part and a held-out part that share no prompt.
+pub enum Task {
+    /// Arithmetic in columns.
+    Columns(Columns),
+    /// Problems read from a file.
+    Jsonl(JsonlTask),
+}
+
+impl Task {
+    /// Finds a task by the name given on the command line: `addition[:DIGITS]`, `multiplication[:DIGITS]`, `jsonl:PATH`.
+    pub fn named(name: &str) -> Result<Self> {
+        let (kind, rest) = name.split_once(':').map_or((name, None), |(kind, rest)| (kind, Some(rest)));
+        let operation = match (kind, rest) {
+            ("jsonl", Some(path)) if !path.is_empty() => {
+                return Ok(Self::Jsonl(JsonlTask::open(Path::new(path))?));
+            }
+            ("addition", _) => Operation::Addition,
+            ("multiplication", _) => Operation::Multiplication,
+            _ => bail!(
+                "unknown task '{name}': expected addition[:DIGITS], multiplication[:DIGITS] or jsonl:PATH"
+            ),
+        };
+        let digits = match rest {
+            None => columns::DEFAULT_DIGITS,
+            Some(text) => {
+                text.parse().with_context(|| format!("task '{name}': '{text}' is not a number of digits"))?
+            }
+        };
+        Ok(Self::Columns(Columns::new(operation, digits).with_context(|| format!("task '{name}'"))?))
+    }
+
+    /// A training problem, a function of the random numbers that `below(n)` (a number in `0..n`) returns.
+    pub fn training(&self, below: &mut dyn FnMut(u64) -> u64) -> Problem {
+        match self {
+            Self::Columns(task) => task.training(below),
+            Self::Jsonl(task) => task.training(below),
+        }
+    }
+
+    /// At most `n` different held-out problems, always the same ones.
+    pub fn held_out(&self, n: usize) -> Vec<Problem> {
+        match self {
+            Self::Columns(task) => task.held_out(n),
+            Self::Jsonl(task) => task.held_out(n),
+        }
+    }
+
+    /// Every character that a prompt or a solution may contain.
+    pub fn alphabet(&self) -> Vec<char> {
+        match self {
+            Self::Columns(task) => task.alphabet(),
+            Self::Jsonl(task) => task.alphabet(),
+        }
+    }
+
+    /// The longest prompt and the longest solution, in characters.
+    pub fn longest(&self) -> (usize, usize) {
+        match self {
+            Self::Columns(task) => task.longest(),
+            Self::Jsonl(task) => task.longest(),
+        }
+    }
+
+    /// A fingerprint of the task's content: a resumed run must see the same problems.
+    pub fn fingerprint(&self) -> String {
+        match self {
+            Self::Columns(_) => String::new(),
+            Self::Jsonl(task) => task.fingerprint(),
+        }
+    }
+}
+
+/// FNV-1a with a final mix. It decides which side of the split a prompt is on, so it must never change.
+fn hash(text: &str) -> u64 {
+    let mut h =
+        text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |h, b| (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3));
+    h ^= h >> 32;
+    h = h.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    h ^ h >> 29
+}
+
+/// Whether two lists of problems share a prompt.
+pub fn share_a_prompt(a: &[Problem], b: &[Problem]) -> bool {
+    let prompts: HashSet<&str> = a.iter().map(|p| p.prompt.as_str()).collect();
+    b.iter().any(|p| prompts.contains(p.prompt.as_str()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_verifier_reads_the_final_answer() {
+        let problem = Problem { prompt: "1+2=".into(), solution: "1+2=3#3".into(), answer: "3".into() };
+        assert_eq!(problem.reward("1+2=3#3"), 1.0);
+        assert_eq!(problem.reward("nonsense#3"), 1.0);
+        assert_eq!(problem.reward("3"), 1.0);
+        assert_eq!(problem.reward("1+2=3"), 0.0);
+        assert_eq!(problem.reward("1+2=3#4"), 0.0);
+        assert_eq!(problem.reward("3#"), 0.0);
+        assert_eq!(problem.reward(""), 0.0);
+    }
+
+    #[test]
+    fn unknown_tasks_are_named() {
+        for bad in ["sorting", "jsonl", "jsonl:", "addition:x", "addition:0", "addition:99"] {
+            let error = Task::named(bad).err().map(|e| format!("{e:#}")).unwrap_or_default();
+            assert!(error.contains(bad), "{bad}: {error}");
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! Reading and writing flat tensors in safetensors files, with errors that name the tensor and the index.
+
+use std::collections::HashMap;
+
+use anyhow::{Context, Result, bail, ensure};
+use half::{bf16, f16};
+use safetensors::tensor::TensorView;
+use safetensors::{Dtype, SafeTensors};
+
+/// The one metadata key of the files written here: with several, their order in the file would change from run to run.
+const METADATA: &str = "lockstep";
+
+/// A safetensors file in memory.
+pub struct Tensors<'a> {
+    tensors: SafeTensors<'a>,
+    note: Option<String>,
+}
+
+impl<'a> Tensors<'a> {
+    /// Parses the bytes of a file.
+    pub fn parse(bytes: &'a [u8]) -> Result<Self> {
+        let wrong = || format!("not a whole safetensors file ({} bytes)", bytes.len());
+        let tensors = SafeTensors::deserialize(bytes).with_context(wrong)?;
+        let (_, header) = SafeTensors::read_metadata(bytes).with_context(wrong)?;
+        let note = header.metadata().as_ref().and_then(|m| m.get(METADATA).cloned());
+        Ok(Self { tensors, note })
+    }
+
+    /// What the writer noted beside the tensors.
+    pub fn note(&self) -> Option<&str> {
+        self.note.as_deref()
+    }
+
+    /// Whether there is a tensor of this name.
+    pub fn has(&self, name: &str) -> bool {
+        self.tensors.tensor(name).is_ok()
+    }
+
+    fn flat(&self, name: &str) -> Result<TensorView<'a>> {
+        let Ok(view) = self.tensors.tensor(name) else {
+            let mut names = self.tensors.names();
+            names.sort_unstable();
+            bail!("tensor '{name}' is missing; the file has: {}", names.join(", "));
+        };
+        ensure!(
+            view.shape().len() == 1,
+            "tensor '{name}' has shape {:?}: expected one dimension",
+            view.shape()
+        );
+        Ok(view)
+    }
+
+    /// A tensor of f32 of known dimensions.
+    pub fn shaped(&self, name: &str, dims: &[usize]) -> Result<Vec<f32>> {
+        let view = self.tensors.tensor(name).with_context(|| format!("tensor '{name}'"))?;
+        let (dtype, shape) = (view.dtype(), view.shape());
+        ensure!(
+            dtype == Dtype::F32 && shape == dims,
+            "tensor '{name}' is {dtype:?} {shape:?}: expected F32 {dims:?}"
+        );
+        Ok(each(view.data(), f32::from_le_bytes))
+    }
+
+    /// A flat tensor of f32, f64, f16 or bf16 as f32.
+    pub fn floats(&self, name: &str) -> Result<Vec<f32>> {
+        let view = self.flat(name)?;
+        let bytes = view.data();
+        Ok(match view.dtype() {
+            Dtype::F32 => each(bytes, f32::from_le_bytes),
+            Dtype::F64 => each(bytes, |b| f64::from_le_bytes(b) as f32),
+            Dtype::F16 => each(bytes, |b| f16::from_le_bytes(b).to_f32()),
+            Dtype::BF16 => each(bytes, |b| bf16::from_le_bytes(b).to_f32()),
+            other => bail!("tensor '{name}' has type {other:?}: expected F32, F64, F16 or BF16"),
+        })
+    }
+
+    /// As [`Self::floats`], if the tensor is there.
+    pub fn optional_floats(&self, name: &str) -> Result<Option<Vec<f32>>> {
+        self.has(name).then(|| self.floats(name)).transpose()
+    }
+
+    /// A flat tensor of u32, i32, u64 or i64 as u32.
+    pub fn offsets(&self, name: &str) -> Result<Vec<u32>> {
+        let view = self.flat(name)?;
+        let bytes = view.data();
+        let wide: Vec<i128> = match view.dtype() {
+            Dtype::U32 => each(bytes, |b| u32::from_le_bytes(b).into()),
+            Dtype::I32 => each(bytes, |b| i32::from_le_bytes(b).into()),
+            Dtype::U64 => each(bytes, |b| u64::from_le_bytes(b).into()),
+            Dtype::I64 => each(bytes, |b| i64::from_le_bytes(b).into()),
+            other => bail!("tensor '{name}' has type {other:?}: expected U32, I32, U64 or I64"),
+        };
+        let narrow = |(i, &x): (usize, &i128)| {
+            u32::try_from(x)
+                .ok()
+                .with_context(|| format!("tensor '{name}'[{i}] is {x}: expected 0 to {}", u32::MAX))
+        };
+        wide.iter().enumerate().map(narrow).collect()
+    }
+
+    /// A flat tensor of u8 or bool whose entries are 0 or 1, if it is there.
+    pub fn optional_mask(&self, name: &str) -> Result<Option<Vec<u8>>> {
+        if !self.has(name) {
+            return Ok(None);
+        }
+        let view = self.flat(name)?;
+        ensure!(
+            matches!(view.dtype(), Dtype::U8 | Dtype::BOOL),
+            "tensor '{name}' has type {:?}: expected U8 or BOOL",
+            view.dtype()
+        );
+        if let Some(i) = view.data().iter().position(|&b| b > 1) {
+            bail!("tensor '{name}'[{i}] is {}: expected 0 or 1", view.data()[i]);
+        }
+        Ok(Some(view.data().to_vec()))
+    }
+}
+
+fn each<const N: usize, T>(bytes: &[u8], f: impl Fn([u8; N]) -> T) -> Vec<T> {
+    bytes.as_chunks::<N>().0.iter().map(|b| f(*b)).collect()
+}
+
+/// Tensors to be written.
+#[derive(Default)]
+pub struct Writer {
+    tensors: Vec<(String, Dtype, Vec<usize>, Vec<u8>)>,
+}
+
+impl Writer {
+    /// Adds a tensor of f32.
+    pub fn floats(&mut self, name: impl Into<String>, dims: &[usize], values: &[f32]) {
+        self.add(name, Dtype::F32, dims, values.iter().flat_map(|x| x.to_le_bytes()).collect());
+    }
+
+    /// Adds a scalar of f64.
+    pub fn scalar(&mut self, name: impl Into<String>, value: f64) {
+        self.add(name, Dtype::F64, &[], value.to_le_bytes().to_vec());
+    }
+
+    /// Adds a flat tensor of u32.
+    pub fn offsets(&mut self, name: impl Into<String>, values: &[u32]) {
+        let bytes = values.iter().flat_map(|x| x.to_le_bytes()).collect();
+        self.add(name, Dtype::U32, &[values.len()], bytes);
+    }
+
+    /// Adds a flat tensor of u8.
+    pub fn mask(&mut self, name: impl Into<String>, values: &[u8]) {
+        self.add(name, Dtype::U8, &[values.len()], values.to_vec());
+    }
+
+    fn add(&mut self, name: impl Into<String>, dtype: Dtype, dims: &[usize], bytes: Vec<u8>) {
+        self.tensors.push((name.into(), dtype, dims.to_vec(), bytes));
+    }
+
+    /// The bytes of the file; the same tensors and note give the same bytes.
+    pub fn finish(&self, note: String) -> Result<Vec<u8>> {
+        let views = self.tensors.iter().map(|(name, dtype, dims, bytes)| {
+            let view =
+                TensorView::new(*dtype, dims.clone(), bytes).with_context(|| format!("tensor '{name}'"))?;
+            Ok((name, view))
+        });
+        let views: Vec<_> = views.collect::<Result<_>>()?;
+        Ok(safetensors::serialize(views, Some(HashMap::from([(METADATA.to_owned(), note)])))?)
+    }
+}

@@ -1,0 +1,12 @@
+//! `lockstep train`.
+
+mod record;
+mod run;
+mod screen;
+mod state;
+mod trainer;
+
+pub use record::{METRICS, Record, RlRecord, WarmRecord, read, read_seconds};
+pub use run::{TrainArgs, train};
+pub use state::{FILE as CHECKPOINT, Progress, State};
+pub use trainer::Trainer;

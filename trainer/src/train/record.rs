@@ -1,0 +1,184 @@
+//! The lines of `metrics.jsonl`: one a step, nothing in them depends on the clock or the machine's load.
+
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+use serde::{Deserialize, Serialize};
+
+/// One step.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "phase", rename_all = "lowercase")]
+pub enum Record {
+    /// A step of the warm start.
+    Warm(WarmRecord),
+    /// An RL step.
+    Rl(Box<RlRecord>),
+}
+
+/// A step of the warm start.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct WarmRecord {
+    /// Which, from 1.
+    pub step: u64,
+    /// Mean negative log-likelihood of the last update.
+    pub loss: f64,
+    /// Fraction of sampled training problems that are solved.
+    pub training_pass: f64,
+    /// Held-out pass@1, when this was the last step.
+    pub held_out: Option<f64>,
+}
+
+/// An RL step. Its loss and ratio statistics are those of the whole batch of rollouts: every token with the
+/// log-probability that it had in its own update.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct RlRecord {
+    /// Which, from 1.
+    pub step: u64,
+    /// Held-out pass@1, when it was measured after this step.
+    pub held_out: Option<f64>,
+    /// Mean reward.
+    pub reward: f64,
+    /// Fraction of groups whose rewards are all equal: nothing is learnt from them.
+    pub constant_groups: f64,
+    /// Mean tokens of a response.
+    pub response_tokens: f64,
+    /// Learning rate.
+    pub rate: f64,
+    /// Mean length of the gradient.
+    pub grad_norm: f64,
+    /// Loss.
+    pub loss: f64,
+    /// Estimated KL(old ‖ current).
+    pub approx_kl: f64,
+    /// Estimated KL(policy ‖ policy after the warm start).
+    pub drift_kl: f64,
+    /// Mean negative log-probability of the sampled tokens: an estimate of the entropy.
+    pub entropy: f64,
+    /// Smallest ratio.
+    pub ratio_min: f64,
+    /// Mean ratio.
+    pub ratio_mean: f64,
+    /// Largest ratio.
+    pub ratio_max: f64,
+    /// Standard deviation of the ratio.
+    pub ratio_std: f64,
+    /// Effective sample size as a fraction.
+    pub ess: f64,
+    /// Mean gate weight.
+    pub gate_mean: f64,
+    /// Fraction of tokens at the upper clip.
+    pub clip_high: f64,
+    /// Fraction of tokens at the lower clip.
+    pub clip_low: f64,
+    /// Fraction of tokens at the dual clip.
+    pub clip_dual: f64,
+    /// Tokens whose log-ratio was outside the guard.
+    pub guarded_tokens: u64,
+    /// Fraction of tokens whose ratio lies in the recipe's band.
+    pub in_band: f64,
+    /// Training-inference mismatch, k1: mean log-probability in the engine minus in the trainer.
+    pub mismatch_k1: f64,
+    /// Training-inference mismatch, k3.
+    pub mismatch_k3: f64,
+    /// Smallest ratio of trainer to engine.
+    pub mismatch_min: f64,
+    /// Largest ratio of trainer to engine.
+    pub mismatch_max: f64,
+    /// Its standard deviation.
+    pub mismatch_std: f64,
+}
+
+/// Where records go.
+pub(super) struct Journal {
+    metrics: File,
+    timings: File,
+    path: PathBuf,
+}
+
+/// The metrics of a run's folder.
+pub const METRICS: &str = "metrics.jsonl";
+/// Seconds of each step, apart from the metrics because no two runs agree on them.
+pub(super) const TIMINGS: &str = "timings.jsonl";
+
+impl Journal {
+    /// Opens the files of a run's folder, cut back to their first `lines` lines: a run that was killed between writing a
+    /// line and the checkpoint that covers it will write that line again, and the last line may be torn.
+    pub(super) fn open(folder: &Path, lines: u64) -> Result<Self> {
+        let path = folder.join(METRICS);
+        let metrics = open_at(&path, lines, true)?;
+        let timings = open_at(&folder.join(TIMINGS), lines, false)?;
+        Ok(Self { metrics, timings, path })
+    }
+
+    /// Appends a step. Its line is on the disk before the checkpoint that counts it.
+    pub(super) fn append(&mut self, record: &Record, seconds: f64) -> Result<()> {
+        let line = serde_json::to_string(record)? + "\n";
+        let timing = serde_json::json!({ "seconds": seconds }).to_string() + "\n";
+        let write = || -> std::io::Result<()> {
+            (&self.metrics).write_all(line.as_bytes())?;
+            self.metrics.sync_data()?;
+            (&self.timings).write_all(timing.as_bytes())
+        };
+        write().with_context(|| format!("cannot append to {}", self.path.display()))
+    }
+}
+
+fn open_at(path: &Path, lines: u64, strict: bool) -> Result<File> {
+    let open = || -> std::io::Result<(Vec<u8>, File)> {
+        let file = OpenOptions::new().read(true).append(true).create(true).open(path)?;
+        Ok((std::fs::read(path)?, file))
+    };
+    let (bytes, file) = open().with_context(|| format!("cannot open {}", path.display()))?;
+    let ends: Vec<usize> =
+        bytes.iter().enumerate().filter(|(_, b)| **b == b'\n').map(|(i, _)| i + 1).collect();
+    let found = ends.len() as u64;
+    ensure!(
+        found >= lines || !strict,
+        "{} has {found} lines, but the checkpoint was written after {lines}",
+        path.display()
+    );
+    let keep = lines.min(found) as usize;
+    let length = keep.checked_sub(1).map_or(0, |last| ends[last]);
+    file.set_len(length as u64).with_context(|| format!("cannot truncate {}", path.display()))?;
+    Ok(file)
+}
+
+/// Reads the records of a run's folder.
+pub fn read(folder: &Path) -> Result<Vec<Record>> {
+    let path = folder.join(METRICS);
+    let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+    let parse = |(i, line): (usize, &str)| {
+        serde_json::from_str(line).with_context(|| format!("{}, line {}", path.display(), i + 1))
+    };
+    text.lines().enumerate().map(parse).collect()
+}
+
+/// The seconds of every step that has them.
+pub fn read_seconds(folder: &Path) -> Vec<f64> {
+    let text = std::fs::read_to_string(folder.join(TIMINGS)).unwrap_or_default();
+    let seconds = |line: &str| serde_json::from_str::<serde_json::Value>(line).ok()?.get("seconds")?.as_f64();
+    text.lines().filter_map(seconds).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn torn_and_uncovered_lines_are_cut() {
+        let folder = tempfile::tempdir().unwrap();
+        let record = |step| Record::Warm(WarmRecord { step, ..WarmRecord::default() });
+        let mut journal = Journal::open(folder.path(), 0).unwrap();
+        for step in 1..=3 {
+            journal.append(&record(step), 0.5).unwrap();
+        }
+        (&journal.metrics).write_all(b"{\"phase\":\"wa").unwrap();
+        let mut journal = Journal::open(folder.path(), 2).unwrap();
+        journal.append(&record(3), 0.5).unwrap();
+        assert_eq!(read(folder.path()).unwrap(), [record(1), record(2), record(3)]);
+        assert_eq!(read_seconds(folder.path()), [0.5; 3]);
+        assert!(Journal::open(folder.path(), 4).is_err());
+    }
+}

@@ -1,0 +1,88 @@
+//! What a person sees: one line a step on stdout, progress bars on stderr when that is a terminal.
+
+use std::io::Write;
+use std::time::Duration;
+
+use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
+
+use super::record::{RlRecord, WarmRecord};
+use crate::config::Config;
+
+/// The bars of a run: all its RL steps, and the parts of the current step.
+pub(super) struct Screen {
+    bars: MultiProgress,
+    run: ProgressBar,
+    step: ProgressBar,
+}
+
+impl Screen {
+    /// Bars for a run whose first `done` RL steps are done.
+    pub(super) fn new(config: &Config, done: u64) -> Self {
+        let bars = MultiProgress::new();
+        let style = |template: &str| {
+            ProgressStyle::with_template(template)
+                .unwrap_or_else(|_| ProgressStyle::default_bar())
+                .progress_chars("━╸─")
+        };
+        let run = bars.add(
+            ProgressBar::new(config.rl.steps)
+                .with_style(style("{msg:>10} {wide_bar} {pos}/{len} · {elapsed} · {eta} left")),
+        );
+        let step = bars.add(ProgressBar::new(1).with_style(style("{msg:>10} {wide_bar} {pos}/{len}")));
+        run.set_message("RL steps");
+        run.set_position(done);
+        run.reset_eta();
+        run.enable_steady_tick(Duration::from_millis(500));
+        Self { bars, run, step }
+    }
+
+    /// A line on stdout, above the bars.
+    pub(super) fn line(&self, line: &str) {
+        self.bars.suspend(|| say(line));
+    }
+
+    /// The step in flight has `parts` parts.
+    pub(super) fn begin(&self, name: &'static str, parts: u64) {
+        self.step.set_message(name);
+        self.step.set_length(parts);
+        self.step.set_position(0);
+    }
+
+    /// So many parts of the step in flight are done.
+    pub(super) fn tick(&self, parts: u64) {
+        self.step.set_position(parts);
+    }
+
+    /// A step of the warm start is done.
+    pub(super) fn warm(&self, r: &WarmRecord, seconds: f64) {
+        self.line(&format!(
+            "warm {:>3}       loss {:.4}   solves {:>5.1} % of training problems   {seconds:.1} s",
+            r.step,
+            r.loss,
+            100.0 * r.training_pass
+        ));
+    }
+
+    /// An RL step is done.
+    pub(super) fn rl(&self, r: &RlRecord, of: u64, seconds: f64) {
+        self.run.set_position(r.step);
+        let held_out = r.held_out.map_or(String::new(), |p| format!("   held-out pass@1 {:.1} %", 100.0 * p));
+        self.line(&format!(
+            "rl {:>5}/{of:<3}   reward {:.3}   ratio {:.2}..{:.2} ±{:.3}   clip ↑{:.2} ↓{:.2} %   KL {:+.5}   entropy {:.3}   mismatch k3 {:.1e}   {seconds:.1} s{held_out}",
+            r.step, r.reward, r.ratio_min, r.ratio_max, r.ratio_std, 100.0 * r.clip_high, 100.0 * r.clip_low, r.approx_kl,
+            r.entropy, r.mismatch_k3,
+        ));
+    }
+}
+
+/// A line on stdout. A reader that went away (`| head`) does not end a run.
+pub(super) fn say(line: &str) {
+    let _ = writeln!(std::io::stdout(), "{line}");
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        self.step.finish_and_clear();
+        self.run.finish_and_clear();
+    }
+}

@@ -1,0 +1,150 @@
+//! What a run is at a moment, and its checkpoint: one safetensors file with the weights, the optimiser's moments, the
+//! reference policy, where the run stands and its configuration.
+
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+use serde::{Deserialize, Serialize};
+
+use crate::adamw::AdamW;
+use crate::atomic;
+use crate::config::Config;
+use crate::model::{Weight, Weights};
+use crate::tensors::{Tensors, Writer};
+
+/// The checkpoint's name in a run's folder.
+pub const FILE: &str = "checkpoint.safetensors";
+
+/// Where a run stands.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Progress {
+    /// Steps of the warm start that are done.
+    pub warm_steps: u64,
+    /// Whether the warm start is over.
+    pub warm_done: bool,
+    /// RL steps that are done.
+    pub rl_steps: u64,
+}
+
+impl Progress {
+    /// Lines of `metrics.jsonl` that belong to this state: one for each step.
+    pub fn lines(&self) -> u64 {
+        self.warm_steps + self.rl_steps
+    }
+}
+
+/// A run at a moment.
+#[derive(Clone, Debug, PartialEq)]
+pub struct State {
+    /// Where it stands.
+    pub progress: Progress,
+    /// The policy.
+    pub weights: Weights,
+    /// The optimiser.
+    pub adam: AdamW,
+    /// The policy after the warm start, once that is over.
+    pub reference: Option<Weights>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Note {
+    format: u32,
+    config: Config,
+    progress: Progress,
+    updates: u64,
+}
+
+const FORMAT: u32 = 1;
+
+impl State {
+    /// A run before its first step.
+    pub fn new(config: &Config) -> Self {
+        let weights = config.model.init(config.seed);
+        Self { progress: Progress::default(), adam: AdamW::new(&weights), weights, reference: None }
+    }
+
+    /// The bytes of the checkpoint.
+    pub fn to_bytes(&self, config: &Config) -> Result<Vec<u8>> {
+        let mut writer = Writer::default();
+        for (i, w) in self.weights.iter().enumerate() {
+            writer.floats(format!("weights.{}", w.name), &w.dims, &w.values);
+            writer.floats(format!("adam.first.{}", w.name), &w.dims, &self.adam.first[i]);
+            writer.floats(format!("adam.second.{}", w.name), &w.dims, &self.adam.second[i]);
+        }
+        for w in self.reference.iter().flatten() {
+            writer.floats(format!("reference.{}", w.name), &w.dims, &w.values);
+        }
+        let (config, progress) = (config.clone(), self.progress.clone());
+        writer.finish(serde_json::to_string(&Note {
+            format: FORMAT,
+            config,
+            progress,
+            updates: self.adam.updates,
+        })?)
+    }
+
+    /// Writes the checkpoint of a run's folder.
+    pub fn save(&self, config: &Config, folder: &Path) -> Result<()> {
+        atomic::write(&folder.join(FILE), &self.to_bytes(config)?)
+    }
+
+    /// Reads the checkpoint of a run's folder.
+    pub fn load(folder: &Path) -> Result<(Config, Self)> {
+        let path = folder.join(FILE);
+        let bytes = std::fs::read(&path)
+            .with_context(|| format!("cannot resume: no checkpoint {}", path.display()))?;
+        Self::from_bytes(&bytes).with_context(|| format!("cannot resume from {}", path.display()))
+    }
+
+    /// Reads the bytes of a checkpoint.
+    pub fn from_bytes(bytes: &[u8]) -> Result<(Config, Self)> {
+        let file = Tensors::parse(bytes)?;
+        let note: Note = serde_json::from_str(file.note().context("not a checkpoint of this program")?)
+            .context("the checkpoint's configuration")?;
+        ensure!(note.format == FORMAT, "the checkpoint has format {}: expected {FORMAT}", note.format);
+        note.config.check()?;
+        let tensors = note.config.model.tensors();
+        let read = |kind: &str| -> Result<Weights> {
+            let one = |(name, dims, _): &(String, Vec<usize>, f32)| {
+                let values = file.shaped(&format!("{kind}.{name}"), dims)?;
+                Ok(Weight { name: name.clone(), dims: dims.clone(), values })
+            };
+            tensors.iter().map(one).collect()
+        };
+        let values = |weights: Weights| weights.into_iter().map(|w| w.values).collect();
+        let adam = AdamW {
+            first: values(read("adam.first")?),
+            second: values(read("adam.second")?),
+            updates: note.updates,
+        };
+        let reference = if note.progress.warm_done { Some(read("reference")?) } else { None };
+        Ok((note.config, Self { progress: note.progress, weights: read("weights")?, adam, reference }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::task::Task;
+
+    #[test]
+    fn a_checkpoint_holds_every_bit() {
+        let mut config = Config::new("addition:1", &Task::named("addition:1").unwrap(), "grpo").unwrap();
+        (config.model.width, config.model.hidden) = (8, 4);
+        let mut state = State::new(&config);
+        state.reference = Some(state.weights.clone());
+        state.progress = Progress { warm_steps: 3, warm_done: true, rl_steps: 2 };
+        state.adam.updates = 9;
+        state.adam.first[2][1] = f32::MIN_POSITIVE / 2.0;
+        state.weights[3].values[0] = -0.0;
+        let bytes = state.to_bytes(&config).unwrap();
+        let (config2, state2) = State::from_bytes(&bytes).unwrap();
+        assert_eq!((&config2, &state2), (&config, &state));
+        assert_eq!(state2.to_bytes(&config2).unwrap(), bytes);
+        for cut in (0..bytes.len()).step_by(97) {
+            assert!(State::from_bytes(&bytes[..cut]).is_err());
+        }
+    }
+}

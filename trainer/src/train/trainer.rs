@@ -1,0 +1,237 @@
+//! The steps of a run: each takes a state to the next, a function of configuration and state alone.
+
+use anyhow::{Context, Result};
+
+use super::record::{RlRecord, WarmRecord};
+use super::state::State;
+use crate::adamw::AdamW;
+use crate::config::Config;
+use crate::model::{Model, Weights, round_to_bf16};
+use crate::policy::{Pass, Sampled, Sequence, log_probs, sample};
+use crate::random::{Phase, Stream};
+use crate::rl::Algorithm;
+use crate::rollouts::Rollouts;
+use crate::task::{Problem, Task};
+use crate::vocab::{END, Vocab};
+
+/// Training problems sampled to decide whether the warm start is over.
+const WARM_CHECK_PROBLEMS: u64 = 256;
+
+/// What the steps need besides the state.
+pub struct Trainer {
+    config: Config,
+    task: Task,
+    vocab: Vocab,
+    algorithm: Algorithm,
+    held_out: Vec<Problem>,
+}
+
+impl Trainer {
+    /// Opens task and recipe.
+    pub fn new(config: Config, task: Task) -> Result<Self> {
+        let vocab = Vocab::new(task.alphabet());
+        let algorithm = Algorithm::new(&config.recipe_toml)?;
+        let held_out = task.held_out(config.measure.problems);
+        Ok(Self { config, task, vocab, algorithm, held_out })
+    }
+
+    /// The run's configuration.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// How many held-out problems there are to be measured on.
+    pub fn held_out_problems(&self) -> usize {
+        self.held_out.len()
+    }
+
+    /// Where Lockstep runs.
+    pub fn device(&self) -> String {
+        self.algorithm.device()
+    }
+
+    fn training_problem(&self, phase: Phase, step: u64, row: u64) -> Problem {
+        let mut stream = Stream::new(self.config.seed, phase, step, row);
+        self.task.training(&mut |n| stream.below(n))
+    }
+
+    /// Samples a response to each problem from the policy as the inference engine holds it: every weight rounded to bf16.
+    fn rollouts(
+        &self,
+        weights: &Weights,
+        problems: &[&Problem],
+        phase: Phase,
+        step: u64,
+    ) -> Result<Vec<Sampled>> {
+        let engine = Model::frozen(&self.config.model, &round_to_bf16(weights))?;
+        let prompts: Vec<_> = problems.iter().map(|p| self.vocab.encode(&p.prompt)).collect::<Result<_>>()?;
+        let limit = self.task.longest().1 + 1;
+        sample(&engine, &prompts, limit, |row| Stream::new(self.config.seed, phase, step, row))
+    }
+
+    fn rewards(&self, problems: &[&Problem], sampled: &[Sampled]) -> Vec<f32> {
+        problems.iter().zip(sampled).map(|(p, s)| p.reward(&self.vocab.decode(&s.response))).collect()
+    }
+
+    fn pass_at_1(&self, weights: &Weights, problems: &[&Problem], phase: Phase, step: u64) -> Result<f64> {
+        let rewards = self.rewards(problems, &self.rollouts(weights, problems, phase, step)?);
+        Ok(mean(rewards.iter().map(|&r| f64::from(r))))
+    }
+
+    /// Held-out pass@1 after RL step `step`: one sample a problem, at temperature 1.
+    fn held_out(&self, weights: &Weights, step: u64) -> Result<f64> {
+        self.pass_at_1(weights, &self.held_out.iter().collect::<Vec<_>>(), Phase::Measure, step)
+    }
+
+    /// One step of the warm start: some updates on worked solutions, then a look at how many training problems are solved.
+    pub fn warm_step(&self, state: &mut State, tick: impl Fn(u64)) -> Result<WarmRecord> {
+        let warm = &self.config.warm;
+        let mut record = WarmRecord { step: state.progress.warm_steps + 1, ..WarmRecord::default() };
+        for i in 0..warm.updates {
+            let update = state.progress.warm_steps * warm.updates + i;
+            let batch = (0..warm.batch as u64).map(|row| {
+                let problem = self.training_problem(Phase::WarmProblems, update, row);
+                let mut response = self.vocab.encode(&problem.solution)?;
+                response.push(END);
+                Ok(Sequence { prompt: self.vocab.encode(&problem.prompt)?, response })
+            });
+            let model = Model::trainable(&self.config.model, &state.weights)?;
+            let pass = Pass::new(&model, &batch.collect::<Result<Vec<_>>>()?)?;
+            record.loss = -mean(pass.logp.iter().map(|&x| f64::from(x)));
+            let grads = pass.gradients(&vec![-1.0 / pass.logp.len() as f32; pass.logp.len()])?;
+            state.adam.update(&self.config.adam, self.config.warm_rate(update), &mut state.weights, &grads);
+            tick(i + 1);
+        }
+        let check: Vec<Problem> = (0..WARM_CHECK_PROBLEMS)
+            .map(|row| self.training_problem(Phase::WarmCheck, record.step, row))
+            .collect();
+        record.training_pass =
+            self.pass_at_1(&state.weights, &check.iter().collect::<Vec<_>>(), Phase::WarmCheck, record.step)?;
+        state.progress.warm_steps = record.step;
+        if record.training_pass >= f64::from(warm.target) || record.step >= warm.max_steps {
+            record.held_out = Some(self.held_out(&state.weights, 0)?);
+            state.progress.warm_done = true;
+            state.reference = Some(state.weights.clone());
+            state.adam = AdamW::new(&state.weights);
+        }
+        Ok(record)
+    }
+
+    /// One RL step: rollouts, rewards, and the updates that learn from them. Returns the rollouts as the updates saw them.
+    pub fn rl_step(&self, state: &mut State, tick: impl Fn(u64)) -> Result<(RlRecord, Rollouts)> {
+        let rl = &self.config.rl;
+        let index = state.progress.rl_steps;
+        let problems: Vec<Problem> =
+            (0..rl.prompts as u64).map(|row| self.training_problem(Phase::RlProblems, index, row)).collect();
+        let asked: Vec<&Problem> = problems.iter().flat_map(|p| std::iter::repeat_n(p, rl.group)).collect();
+        let sampled = self.rollouts(&state.weights, &asked, Phase::Rollout, index)?;
+        tick(1);
+
+        let sequences: Vec<Sequence> = asked
+            .iter()
+            .zip(&sampled)
+            .map(|(p, s)| {
+                Ok(Sequence { prompt: self.vocab.encode(&p.prompt)?, response: s.response.clone() })
+            })
+            .collect::<Result<_>>()?;
+        let mut rollouts = self.pack(&asked, &sampled);
+        // The trainer's own view of what was sampled, before any update, and the policy after the warm start's view.
+        rollouts.logp_old = log_probs(&self.config.model, &state.weights, &sequences)?;
+        let reference = state.reference.as_ref().context("the RL phase has no reference policy")?;
+        rollouts.logp_ref = Some(log_probs(&self.config.model, reference, &sequences)?);
+        rollouts.logp = rollouts.logp_old.clone();
+        let advantages = self.algorithm.advantages(&rollouts)?;
+
+        let rate = self.config.rl_rate(index);
+        let mut grad_norm = 0.0;
+        let minibatches = self.minibatches(index);
+        for (i, groups) in minibatches.iter().enumerate() {
+            let members: Vec<usize> = groups.iter().flat_map(|g| g * rl.group..(g + 1) * rl.group).collect();
+            let part: Vec<Sequence> = members.iter().map(|&s| sequences[s].clone()).collect();
+            let advantage: Vec<f32> = members.iter().map(|&s| advantages.advantage[s]).collect();
+            let model = Model::trainable(&self.config.model, &state.weights)?;
+            let pass = Pass::new(&model, &part)?;
+            let (mut batch, places) = rollouts.select(groups);
+            batch.logp.clone_from(&pass.logp);
+            let loss = self.algorithm.policy_loss(&batch, &advantage)?;
+            let grads = pass.gradients(&loss.coef)?;
+            grad_norm += state.adam.update(&self.config.adam, rate, &mut state.weights, &grads);
+            for (place, logp) in places.into_iter().zip(&pass.logp) {
+                rollouts.logp[place] = *logp;
+            }
+            tick(i as u64 + 2);
+        }
+
+        state.progress.rl_steps += 1;
+        let mut record = self.describe(&rollouts, &advantages)?;
+        record.rate = f64::from(rate);
+        record.grad_norm = f64::from(grad_norm) / minibatches.len() as f64;
+        record.step = state.progress.rl_steps;
+        if record.step % self.config.measure.every == 0 || record.step == rl.steps {
+            record.held_out = Some(self.held_out(&state.weights, record.step)?);
+        }
+        Ok((record, rollouts))
+    }
+
+    fn pack(&self, asked: &[&Problem], sampled: &[Sampled]) -> Rollouts {
+        let mut packed = Rollouts { cu_seqlens: vec![0], ..Rollouts::default() };
+        let mut logp = Vec::new();
+        for s in sampled {
+            logp.extend(&s.logp);
+            packed.cu_seqlens.push(logp.len() as u32);
+        }
+        let group = self.config.rl.group;
+        packed.cu_groups = (0..=asked.len() / group).map(|g| (g * group) as u32).collect();
+        packed.rewards = self.rewards(asked, sampled);
+        packed.logp_rollout = Some(logp);
+        packed
+    }
+
+    /// The groups of each minibatch: a shuffle, cut into parts that differ by one group at most.
+    fn minibatches(&self, step: u64) -> Vec<Vec<usize>> {
+        let rl = &self.config.rl;
+        let mut order: Vec<usize> = (0..rl.prompts).collect();
+        Stream::new(self.config.seed, Phase::Shuffle, step, 0).shuffle(&mut order);
+        let cut = |i: usize| i * rl.prompts / rl.minibatches;
+        (0..rl.minibatches).map(|i| order[cut(i)..cut(i + 1)].to_vec()).collect()
+    }
+
+    fn describe(&self, rollouts: &Rollouts, advantages: &lockstep::Advantages) -> Result<RlRecord> {
+        let loss = self.algorithm.policy_loss(rollouts, &advantages.advantage)?;
+        let m = loss.metrics.unwrap_or_default();
+        let mismatch = self.algorithm.mismatch(rollouts)?.unwrap_or_default();
+        let drift = self.algorithm.drift(rollouts)?.unwrap_or_default();
+        let sequences = rollouts.rewards.len() as f64;
+        Ok(RlRecord {
+            reward: mean(rollouts.rewards.iter().map(|&r| f64::from(r))),
+            constant_groups: advantages.constant_groups() as f64 / self.config.rl.prompts as f64,
+            response_tokens: rollouts.logp.len() as f64 / sequences,
+            loss: loss.loss,
+            approx_kl: m.approx_kl,
+            drift_kl: drift.kl_k3,
+            entropy: m.neg_mean_logp,
+            ratio_min: m.ratio_min,
+            ratio_mean: m.ratio_mean,
+            ratio_max: m.ratio_max,
+            ratio_std: m.ratio_std,
+            ess: m.ess,
+            gate_mean: m.gate_mean,
+            clip_high: m.clip_fraction_high,
+            clip_low: m.clip_fraction_low,
+            clip_dual: m.clip_fraction_dual,
+            guarded_tokens: m.guarded_tokens,
+            in_band: m.in_band_fraction,
+            mismatch_k1: mismatch.kl_k1,
+            mismatch_k3: mismatch.kl_k3,
+            mismatch_min: mismatch.ratio_min,
+            mismatch_max: mismatch.ratio_max,
+            mismatch_std: mismatch.ratio_std,
+            ..RlRecord::default()
+        })
+    }
+}
+
+fn mean(values: impl ExactSizeIterator<Item = f64>) -> f64 {
+    let n = values.len().max(1) as f64;
+    values.sum::<f64>() / n
+}

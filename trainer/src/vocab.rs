@@ -1,0 +1,59 @@
+//! Characters and tokens. Token 0 ends a response; the others are the task's characters in ascending order.
+
+use anyhow::{Context, Result};
+
+/// The token that ends a response.
+pub const END: u32 = 0;
+
+/// A character-level vocabulary.
+#[derive(Clone, Debug)]
+pub struct Vocab {
+    chars: Vec<char>,
+}
+
+impl Vocab {
+    /// The vocabulary of an alphabet.
+    pub fn new(mut chars: Vec<char>) -> Self {
+        chars.sort_unstable();
+        chars.dedup();
+        Self { chars }
+    }
+
+    /// How many tokens there are.
+    pub fn size(&self) -> usize {
+        self.chars.len() + 1
+    }
+
+    /// Text to tokens, without an end.
+    pub fn encode(&self, text: &str) -> Result<Vec<u32>> {
+        text.chars()
+            .map(|c| {
+                let at = self
+                    .chars
+                    .binary_search(&c)
+                    .ok()
+                    .with_context(|| format!("character {c:?} is not in the vocabulary"))?;
+                Ok(at as u32 + 1)
+            })
+            .collect()
+    }
+
+    /// Tokens to text, up to the end token.
+    pub fn decode(&self, tokens: &[u32]) -> String {
+        tokens.iter().take_while(|&&t| t != END).filter_map(|&t| self.chars.get(t as usize - 1)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn round_trip() {
+        let vocab = Vocab::new("=+ba".chars().collect());
+        let tokens = vocab.encode("a+b=").unwrap();
+        assert_eq!(tokens, [3, 1, 4, 2]);
+        assert_eq!(vocab.decode(&[3, 1, 4, 2, END, 3]), "a+b=");
+        assert!(vocab.encode("c").is_err());
+    }
+}

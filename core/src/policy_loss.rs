@@ -221,13 +221,21 @@ struct Computed {
 
 impl<G: Gate, const KL: bool, const METRICS: bool> Token<G, KL, METRICS> {
     #[inline(always)]
-    fn compute<A: Arith>(&self, input: impl Fn(usize) -> f32) -> Computed {
+    fn ratio<A: Arith>(&self, input: impl Fn(usize) -> f32) -> (f32, u32) {
         let (logp, logp_old) = (input(0), input(1));
-        let mut alarm = flag::worse(flag::logp(logp), flag::logp(logp_old));
-        let ratio = token_ratio::<A>(logp, logp_old, self.guard);
+        let alarm = flag::worse(flag::logp(logp), flag::logp(logp_old));
+        (token_ratio::<A>(logp, logp_old, self.guard).ratio, alarm)
+    }
+
+    #[inline(always)]
+    fn compute<A: Arith>(&self, ratio: f32, input: impl Fn(usize) -> f32) -> Computed {
+        let mut alarm = 0;
+        let (log_ratio, inside) = self.guard.apply(input(0) - input(1));
+        let ratio = Ratio { log_ratio, ratio, inside };
         let gate = self.gate.gate::<A>(ratio.ratio, input(2));
         let weight = input(3);
-        let (policy, gradient) = (weight * gate.loss, weight * self.guard.gradient(gate.gradient, ratio.inside));
+        let (policy, gradient) =
+            (weight * gate.loss, weight * self.guard.gradient(gate.gradient, ratio.inside));
         alarm = flag::worse(alarm, flag::weight(weight));
         let (mut loss, mut total, mut kl) = (policy, gradient, 0.0);
         if KL {
@@ -246,17 +254,31 @@ impl<G: Gate, const KL: bool, const METRICS: bool> Token<G, KL, METRICS> {
 }
 
 impl<G: Gate, const KL: bool> Element<5, 2, 1, 0> for Token<G, KL, false> {
+    const STAGED: bool = true;
+
     #[inline(always)]
-    fn element<A: Arith>(&self, input: impl Fn(usize) -> f32) -> Lane<2, 1, 0> {
-        let t = self.compute::<A>(&input);
+    fn stage<A: Arith>(&self, input: impl Fn(usize) -> f32) -> (f32, u32) {
+        self.ratio::<A>(input)
+    }
+
+    #[inline(always)]
+    fn element<A: Arith>(&self, staged: f32, input: impl Fn(usize) -> f32) -> Lane<2, 1, 0> {
+        let t = self.compute::<A>(staged, &input);
         Lane { out: [t.coef, t.loss], sum: [t.loss], max: [], alarm: t.alarm }
     }
 }
 
 impl<G: Gate, const KL: bool> Element<5, 2, { sum::SUMS }, 2> for Token<G, KL, true> {
+    const STAGED: bool = true;
+
     #[inline(always)]
-    fn element<A: Arith>(&self, input: impl Fn(usize) -> f32) -> Lane<2, { sum::SUMS }, 2> {
-        let t = self.compute::<A>(&input);
+    fn stage<A: Arith>(&self, input: impl Fn(usize) -> f32) -> (f32, u32) {
+        self.ratio::<A>(input)
+    }
+
+    #[inline(always)]
+    fn element<A: Arith>(&self, staged: f32, input: impl Fn(usize) -> f32) -> Lane<2, { sum::SUMS }, 2> {
+        let t = self.compute::<A>(staged, &input);
         let Ratio { log_ratio, ratio, inside } = t.ratio;
         let clip = |bit| num::count(t.gate.clipped & bit != 0);
         let in_band = (ratio >= self.band[0]) & (ratio <= self.band[1]);

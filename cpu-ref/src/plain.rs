@@ -24,20 +24,22 @@ pub fn run<K: Kernel>(kernel: &K, rows: Range<usize>) {
 impl Team for Plain {
     type Arith = Soft;
 
-    fn sweep<const J: usize, const M: usize, const K: usize, const E: usize>(
+    fn sweep<const J: usize, const M: usize, const K: usize, const E: usize, F: Element<J, M, K, E>>(
         &self,
         span: Span,
         mask: Mask<'_>,
         ins: [Stream<'_>; J],
         outs: [Sink<'_>; M],
-        f: &impl Element<J, M, K, E>,
+        f: &F,
     ) -> Swept<K, E> {
         let mut columns = [[0.0f64; COLUMNS]; K];
         let mut maxima = [f32::NEG_INFINITY; E];
         let mut alarm = 0;
         for i in span.start..span.end {
             let live = mask.at(i);
-            let lane = f.element::<Soft>(|j| ins[j].at(i));
+            let input = |j: usize| ins[j].at(i);
+            let (staged, first) = f.stage::<Soft>(input);
+            let lane = f.element::<Soft>(staged, input);
             for (out, value) in outs.iter().zip(lane.out) {
                 if let Some(out) = out {
                     out.put(i, if live { num::canonical(value) } else { 0.0 });
@@ -52,7 +54,7 @@ impl Team for Plain {
             for (maximum, value) in maxima.iter_mut().zip(lane.max) {
                 *maximum = num::max(*maximum, value);
             }
-            alarm = alarm.max(lane.alarm);
+            alarm = alarm.max(lane.alarm).max(first);
         }
         Swept { sums: from_fn(|k| num::canonical64(fold_columns(&columns[k]))), maxima, alarm }
     }

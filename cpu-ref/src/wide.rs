@@ -58,13 +58,13 @@ impl<A: Arith, L> Team for Wide<A, L> {
     type Arith = A;
 
     #[inline(always)]
-    fn sweep<const J: usize, const M: usize, const K: usize, const E: usize>(
+    fn sweep<const J: usize, const M: usize, const K: usize, const E: usize, F: Element<J, M, K, E>>(
         &self,
         span: Span,
         mask: Mask<'_>,
         ins: [Stream<'_>; J],
         outs: [Sink<'_>; M],
-        f: &impl Element<J, M, K, E>,
+        f: &F,
     ) -> Swept<K, E> {
         let length = span.len();
         let bytes = mask.bytes().map(|bytes| bytes.row(span));
@@ -86,6 +86,7 @@ impl<A: Arith, L> Team for Wide<A, L> {
         let Aligned(columns) = &mut Aligned([[0.0f64; COLUMNS]; K]);
         let Aligned(maxima) = &mut Aligned([[f32::NEG_INFINITY; COLUMNS]; E]);
         let Aligned(max) = &mut Aligned([[0.0f32; COLUMNS]; E]);
+        let Aligned(staged) = &mut Aligned([0.0f32; COLUMNS]);
         let mut alarm = 0;
         let Aligned(out) = &mut Aligned([[0.0f32; COLUMNS]; M]);
         let Aligned(sum) = &mut Aligned([[0.0f32; COLUMNS]; K]);
@@ -120,8 +121,15 @@ impl<A: Arith, L> Team for Wide<A, L> {
 
             // A short chunk computes its padding too, and masks it. `alarm` is one variable and not an array because a loop
             // with a reduction is what LLVM interleaves: several chains in flight instead of one.
+            if F::STAGED {
+                for l in 0..COLUMNS {
+                    let (value, first) = f.stage::<A>(|j| x[j][l]);
+                    staged[l] = value;
+                    alarm = alarm.max(if m[l] != 0 { first } else { 0 });
+                }
+            }
             for l in 0..COLUMNS {
-                let lane = f.element::<A>(|j| x[j][l]);
+                let lane = f.element::<A>(staged[l], |j| x[j][l]);
                 let on = m[l] != 0;
                 for j in 0..M {
                     out[j][l] = if on { lane.out[j] } else { 0.0 };

@@ -27,7 +27,18 @@ pub trait Element<const J: usize, const M: usize, const K: usize, const E: usize
     ///
     /// Inputs are asked for where they are needed: what is loaded early holds a register, and LLVM interleaves several
     /// elements only where registers are left.
-    fn element<A: Arith>(&self, input: impl Fn(usize) -> f32) -> Lane<M, K, E>;
+    fn element<A: Arith>(&self, staged: f32, input: impl Fn(usize) -> f32) -> Lane<M, K, E>;
+
+    /// Whether there is a [`stage`](Element::stage).
+    const STAGED: bool = false;
+
+    /// A first stage, whose value comes back as `staged`, and its alarm. A long formula in two stages is two loops for a
+    /// CPU, each short enough to be interleaved; on a GPU the stages just follow each other.
+    #[inline(always)]
+    fn stage<A: Arith>(&self, input: impl Fn(usize) -> f32) -> (f32, u32) {
+        let _ = input;
+        (0.0, 0)
+    }
 }
 
 /// What a sweep found over a row.
@@ -55,13 +66,13 @@ pub trait Team {
 
     /// Reads `ins` at every live element of `span`, applies `f`, writes its `out` to `outs` (masked elements get
     /// 0), and reduces the rest.
-    fn sweep<const J: usize, const M: usize, const K: usize, const E: usize>(
+    fn sweep<const J: usize, const M: usize, const K: usize, const E: usize, F: Element<J, M, K, E>>(
         &self,
         span: Span,
         mask: Mask<'_>,
         ins: [Stream<'_>; J],
         outs: [Sink<'_>; M],
-        f: &impl Element<J, M, K, E>,
+        f: &F,
     ) -> Swept<K, E>;
 
     /// K sums of `f(i)` over the elements of `span`; for short rows and index arithmetic.

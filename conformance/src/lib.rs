@@ -1,6 +1,15 @@
 //! What proves Lockstep: an `f64` oracle, cases, golden files of a peer, a suite generic over the backend, the digest.
 #![forbid(unsafe_code)]
 
+pub mod accuracy;
+pub mod backend;
+pub mod cases;
+pub mod digest;
+pub mod expect;
 pub mod golden;
+pub mod launch;
+pub mod levels;
 pub mod oracle;
+pub mod output;
 pub mod precision;
+pub mod suite;

@@ -1,4 +1,106 @@
-//! Every allowed error.
+//! **The one table of tolerances.** Between backends the tolerance is 0 bits and stands nowhere.
+//!
+//! Against the oracle an error is allowed in units of 2⁻²⁴ of the magnitude that [`expect`](crate::expect) names for the
+//! element. An output that is not listed must be equal. A test fails when an entry is more than [`SLACK`] times what
+//! is measured: then it is too wide.
 
-/// Against golden files.
+/// Golden files of a peer: relative to the largest value of the array (issue 2).
 pub const GOLDEN: f64 = 2e-6;
+
+/// The contract on a sum of a million terms, relative to the sum of magnitudes (DESIGN §1).
+pub const MILLION_TERM_SUM: f64 = 1.0 / 4_194_304.0;
+
+/// Worked vectors of maths.md §8, absolute: what their printed digits carry.
+pub const WORKED: f64 = 1e-6;
+
+/// Central differences of the oracle's loss against Lockstep's coefficients, relative to the largest: a step of 2⁻¹⁷
+/// truncates at about 1e-11 and cancels at about 1e-11, the rest is binary32's own error of a coefficient.
+pub const FINITE_DIFFERENCE: f64 = 2e-6;
+
+/// The step of the central differences.
+pub const STEP: f64 = 1.0 / 131_072.0;
+
+/// Tokens closer than this to a jump of the derivative are left out of finite differences.
+pub const KINK: f64 = 1e-4;
+
+/// At most this fraction of a case's elements may sit on a jump and be left out of a comparison.
+pub const MAX_DOUBTFUL: f64 = 0.01;
+
+/// Values below this are not compared: products of subnormal exponentials.
+pub const FLOOR: f64 = 1e-38;
+
+/// How much wider than the measured error an allowance may be.
+pub const SLACK: f64 = 100.0;
+
+/// An allowed error.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Allowance {
+    /// Op.
+    pub op: &'static str,
+    /// Output.
+    pub output: &'static str,
+    /// Units of 2⁻²⁴ of the magnitude.
+    pub units: f64,
+    /// Why so many.
+    pub reason: &'static str,
+}
+
+const ROUNDED: &str = "binary64 inside, rounded to binary32 once: half an ULP is at most one unit";
+const EXP: &str = "exp is within 1 ULP (two units); the rounding of d is in the magnitude";
+const SUM64: &str = "binary64 columns: n/128 + 7 roundings of 2^-53, 2^-29 of a unit each";
+const TERMS: &str = "a binary64 sum of binary32 terms, each as good as its own output";
+
+const fn allow(op: &'static str, output: &'static str, units: f64, reason: &'static str) -> Allowance {
+    Allowance { op, output, units, reason }
+}
+
+/// The table.
+pub const ALLOWED: &[Allowance] = &[
+    allow("group_advantage", "advantage", 1.0, ROUNDED),
+    allow("group_advantage", "mean", 1.0, ROUNDED),
+    allow("group_advantage", "std", 1.0, ROUNDED),
+    allow("token_ratio", "ratio", 2.0, EXP),
+    allow("token_ratio", "log_ratio", 1.0, "one subtraction"),
+    allow("token_ratio", "max_ratio", 2.0, EXP),
+    allow("token_ratio", "max_neg_ratio", 2.0, EXP),
+    allow("token_ratio", "sum_k1", 1.0, TERMS),
+    allow("token_ratio", "sum_k3", 2.0, TERMS),
+    allow("token_ratio", "sum_ratio", 2.0, TERMS),
+    allow("token_ratio", "sum_ratio_squared", 2.0, TERMS),
+    allow("kl", "kl", 3.0, "one subtraction, then a square or expm1mx within its bound"),
+    allow("kl", "gradient", 2.0, "one subtraction, then expm1 within its bound"),
+    allow("kl", "row_sum", 2.0, TERMS),
+    allow("aggregate", "row_sum", 1e-7, SUM64),
+    allow("row_scan", "scanned", 1.0, ROUNDED),
+    allow("fold_rows", "totals", 1e-7, SUM64),
+    allow("policy_loss_ppo", "coef", 2.0, "exp, then four products"),
+    allow("policy_loss_ppo", "token_loss", 2.0, "exp, then two products and a fused multiply-add"),
+    allow("policy_loss_ppo", "row_loss", 2.0, TERMS),
+    allow("policy_loss_ppo", "max_ratio", 2.0, EXP),
+    allow("policy_loss_ppo", "max_neg_ratio", 2.0, EXP),
+    allow("policy_loss_ppo", "sum_loss", 2.0, TERMS),
+    allow("policy_loss_ppo", "sum_policy", 2.0, TERMS),
+    allow("policy_loss_ppo", "sum_kl_ref", 2.0, TERMS),
+    allow("policy_loss_ppo", "sum_k1", 1.0, TERMS),
+    allow("policy_loss_ppo", "sum_ratio", 2.0, TERMS),
+    allow("policy_loss_ppo", "sum_ratio_squared", 2.0, TERMS),
+    allow("policy_loss_ppo", "sum_neg_logp", 1e-7, SUM64),
+    allow("policy_loss_sapo", "coef", 4.0, "two exponentials, a reciprocal, eight products"),
+    allow("policy_loss_sapo", "token_loss", 4.0, "two exponentials, a reciprocal, four products"),
+    allow("policy_loss_sapo", "row_loss", 4.0, TERMS),
+    allow("policy_loss_sapo", "max_ratio", 2.0, EXP),
+    allow("policy_loss_sapo", "max_neg_ratio", 2.0, EXP),
+    allow("policy_loss_sapo", "sum_loss", 4.0, TERMS),
+    allow("policy_loss_sapo", "sum_policy", 4.0, TERMS),
+    allow("policy_loss_sapo", "sum_kl_ref", 2.0, TERMS),
+    allow("policy_loss_sapo", "sum_k1", 1.0, TERMS),
+    allow("policy_loss_sapo", "sum_ratio", 2.0, TERMS),
+    allow("policy_loss_sapo", "sum_ratio_squared", 2.0, TERMS),
+    allow("policy_loss_sapo", "sum_gate", 4.0, "two exponentials, a reciprocal, three products"),
+    allow("policy_loss_sapo", "sum_neg_logp", 1e-7, SUM64),
+];
+
+/// Units allowed for an output; 0 for one that is not listed.
+pub fn units(op: &str, output: &str) -> f64 {
+    ALLOWED.iter().find(|a| a.op == op && a.output == output).map_or(0.0, |a| a.units)
+}

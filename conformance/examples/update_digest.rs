@@ -1,0 +1,17 @@
+//! `cargo run --release -p lockstep-conformance --example update_digest`: writes the file `DIGEST`.
+//!
+//! Only after every level agrees. A changed digest is a breaking change: CHANGELOG, section Bits, names the old and new one.
+
+use lockstep_conformance::digest::verify;
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let report = verify();
+    println!("{report}");
+    if !report.configurations_agree() {
+        return Err("levels disagree: the digest stays as it is".into());
+    }
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/DIGEST");
+    std::fs::write(path, format!("{}\n", report.digest))?;
+    println!("{path}: {} (was {})", report.digest, report.published);
+    Ok(())
+}

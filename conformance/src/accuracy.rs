@@ -1,0 +1,87 @@
+//! A launch's outputs against the oracle.
+
+use crate::cases::Case;
+use crate::expect::{Want, expect};
+use crate::output::Output;
+use crate::precision;
+use lockstep_core::ragged::flag;
+use std::collections::BTreeMap;
+
+const UNIT: f64 = 1.0 / 16_777_216.0;
+
+/// Largest measured error in units, per op and output; the same with the case it came from.
+#[derive(Clone, Debug, Default)]
+pub struct Measured(pub BTreeMap<(&'static str, &'static str), (f64, String)>);
+
+/// The worst element of an output.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Worst {
+    /// Error in units of 2⁻²⁴ of the magnitude; infinite where equality was asked for.
+    pub units: f64,
+    /// Index of the element.
+    pub index: usize,
+    /// How many elements sat on a jump.
+    pub doubtful: usize,
+}
+
+/// The largest error of `output` against `want`.
+pub fn worst(output: &Output, want: &Want) -> Worst {
+    assert_eq!((output.name, output.len()), (want.name, want.want.len()));
+    let mut worst = Worst { units: 0.0, index: 0, doubtful: 0 };
+    for i in 0..output.len() {
+        let (got, want, magnitude) = (output.number(i), want.want[i], want.magnitude[i]);
+        if magnitude == f64::INFINITY {
+            worst.doubtful += 1;
+            continue;
+        }
+        let difference = (got - want).abs();
+        // Equal infinities differ by NaN; a NaN that is not wanted must never pass.
+        let units = if got == want || difference < precision::FLOOR {
+            0.0
+        } else if magnitude > 0.0 && difference.is_finite() {
+            difference / (UNIT * magnitude)
+        } else {
+            f64::INFINITY
+        };
+        if units > worst.units {
+            worst = Worst { units, index: i, ..worst };
+        }
+    }
+    worst
+}
+
+impl Measured {
+    /// Adds a case; an `Err` names the first output whose error is not allowed.
+    pub fn add(&mut self, case: &Case, outputs: &[Output]) -> Result<(), String> {
+        let wants = expect(case);
+        for output in outputs {
+            let at = || format!("{} [{}] `{}`", case.op(), case.label, output.name);
+            if output.name == "alarm" {
+                // No formula, only a limit: the inputs of a case are fit to be used.
+                match (0..output.len()).find(|i| output.bits(*i) > flag::LIMIT.into()) {
+                    Some(row) => return Err(format!("{}[{row}]: an alarm without a fault", at())),
+                    None => continue,
+                }
+            }
+            let want = wants.iter().find(|want| want.name == output.name);
+            let want = want.ok_or_else(|| format!("{}: the oracle says nothing of it", at()))?;
+            let Worst { units, index, doubtful } = worst(output, want);
+            let allowed = precision::units(case.op(), output.name);
+            if units > allowed {
+                let (got, want) = (output.number(index), want.want[index]);
+                return Err(format!(
+                    "{}[{index}]: {got:e}, oracle {want:e}: {units:.3} units, allowed {allowed}",
+                    at()
+                ));
+            }
+            if doubtful as f64 > (output.len() as f64 * precision::MAX_DOUBTFUL).max(2.0) {
+                return Err(format!("{}: {doubtful} of {} elements are left out", at(), output.len()));
+            }
+            let entry = self.0.entry((case.op(), output.name)).or_default();
+            if units > entry.0 {
+                *entry = (units, case.label.clone());
+            }
+        }
+        Ok(())
+    }
+}

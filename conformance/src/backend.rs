@@ -1,0 +1,40 @@
+//! Who runs a kernel. A backend claims the [suite](crate::suite) by implementing one method.
+
+use lockstep::Device;
+use lockstep_core::op::DisjointRows;
+use lockstep_cpu::Cpu;
+
+/// Something that runs every row of a kernel.
+pub trait Backend {
+    /// For reports: `avx2, 2 threads`.
+    fn name(&self) -> String;
+    /// Runs the kernel.
+    fn run<K: DisjointRows>(&self, kernel: &K);
+}
+
+impl Backend for Device {
+    fn name(&self) -> String {
+        self.describe()
+    }
+    fn run<K: DisjointRows>(&self, kernel: &K) {
+        Device::run(self, kernel);
+    }
+}
+
+/// Runs one row and leaves the rest of the outputs as they are: what a row writes when nobody else does.
+#[derive(Clone, Debug)]
+pub struct OneRow {
+    /// Where.
+    pub cpu: Cpu,
+    /// Which row.
+    pub row: usize,
+}
+
+impl Backend for OneRow {
+    fn name(&self) -> String {
+        format!("{}, row {} only", self.cpu.level(), self.row)
+    }
+    fn run<K: DisjointRows>(&self, kernel: &K) {
+        self.cpu.rows(kernel, self.row..self.row + 1);
+    }
+}

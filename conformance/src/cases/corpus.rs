@@ -1,0 +1,211 @@
+//! The corpus: every op of the table with every variant of its arguments, over all shapes, masks and ranges.
+
+use super::hash::Source;
+use super::masks::{Mask, garbage};
+use super::params::{AnyGate, Params, Policy, gates, guards, kls, weights};
+use super::shapes::{Shape, large, named, small};
+use super::values::{self, Range};
+use super::{Case, Data, rewards};
+use lockstep_core::advantage::Singleton;
+use lockstep_core::team::Direction;
+
+/// Every case for this seed. Order, labels and values never change for a seed: the digest hangs on them.
+pub fn corpus(seed: u64) -> Vec<Case> {
+    let source = Source::new(seed);
+    let mut cases = group_advantage(source.fork(100));
+    cases.extend(token_ratio(source.fork(200)));
+    cases.extend(policy_loss(source.fork(300)));
+    cases.extend(kl(source.fork(400)));
+    cases.extend(sums(source.fork(500)));
+    cases.extend(fold_rows(source.fork(600)));
+    cases
+}
+
+/// Log-probabilities of three policies, weights and advantages, garbage where masked.
+pub fn tokens(shape: &Shape, mask: Mask, range: Range, source: Source) -> Data {
+    let offsets = shape.offsets();
+    let bytes = mask.bytes(&offsets, source.fork(0));
+    let n = offsets[offsets.len() - 1] as usize;
+    let array = |f: &dyn Fn(usize) -> f32| -> Vec<f32> {
+        let live = |i: usize| bytes.as_ref().is_none_or(|bytes| bytes[i] != 0);
+        (0..n).map(|i| if live(i) { f(i) } else { garbage(i) }).collect()
+    };
+    let old = |i| range.base(source.fork(1), i);
+    let element = vec![
+        array(&|i| range.other(source.fork(2), i, old(i))),
+        array(&old),
+        array(&|i| range.other(source.fork(3), i, old(i))),
+        array(&|i| values::weight(source.fork(4), i)),
+        array(&|i| values::advantage(source.fork(5), i)),
+    ];
+    let rows = shape.lengths.len();
+    let row = vec![(0..rows).map(|s| values::advantage(source.fork(6), s)).collect()];
+    Data { offsets, mask: bytes, element, row, ..Data::default() }
+}
+
+/// The shapes for the k-th variant of an op: the small ones by turns.
+fn shape(k: usize) -> Shape {
+    small().swap_remove(k % 3)
+}
+
+fn case(params: Params, shape: &Shape, mask: Mask, range: Range, k: usize, source: Source) -> Case {
+    let label = format!("{k}: {} {mask:?} {range:?}", shape.name);
+    Case { label, catches: shape.catches, params, data: tokens(shape, mask, range, source.fork(k as u64)) }
+}
+
+fn group_advantage(source: Source) -> Vec<Case> {
+    let mut cases = Vec::new();
+    for norm_by_std in [true, false] {
+        for (ddof, eps) in [(1, 1e-6), (0, 1e-4), (1, 0.0)] {
+            for singleton in [Singleton::Zero, Singleton::RawReward] {
+                let k = cases.len();
+                let valid = k % 2 == 1;
+                let data = rewards::groups(&rewards::sizes(), valid, source.fork(k as u64));
+                cases.push(Case {
+                    label: format!("{k}: all kinds of group, valid {valid}"),
+                    catches: "see the kinds of group",
+                    params: Params::GroupAdvantage { norm_by_std, ddof, eps, singleton },
+                    data,
+                });
+            }
+        }
+    }
+    cases
+}
+
+fn token_ratio(source: Source) -> Vec<Case> {
+    let mut cases = Vec::new();
+    for guard in guards() {
+        for range in Range::ALL {
+            let k = cases.len();
+            let params = Params::TokenRatio { guard, outputs: k % 5 != 4 };
+            cases.push(case(params, &shape(k), Mask::ALL[k % 6], range, k, source));
+        }
+    }
+    for (shape, mask) in [("large", Mask::Random), ("one", Mask::Absent), ("nothing", Mask::Full)] {
+        let params = Params::TokenRatio { guard: guards()[1], outputs: true };
+        cases.push(case(params, &named(shape), mask, Range::Realistic, cases.len(), source));
+    }
+    cases
+}
+
+fn policy_loss(source: Source) -> Vec<Case> {
+    let mut cases = Vec::new();
+    // The first entry stands for "no KL term".
+    let terms: Vec<_> = std::iter::once(None).chain(kls().into_iter().map(Some)).collect();
+    for gate in gates() {
+        for guard in guards() {
+            for step in 0..3 {
+                let k = cases.len();
+                let kl = terms[(2 * k + step) % terms.len()].filter(|_| step > 0);
+                let bits = source.fork(7).bits(k);
+                let on = |bit: u32| bits >> bit & 1 == 1;
+                let params = Params::Policy(Policy {
+                    gate,
+                    guard,
+                    kl: kl.map(|kl| (kl, [0.05, 0.0, 1.0][k % 3])),
+                    weight: weights()[k % 6],
+                    per_token: on(0),
+                    weights: on(1),
+                    token_loss: on(2) | on(3),
+                    metrics: on(4) | on(5),
+                });
+                let range = match Range::ALL[(bits >> 8) as usize % 4] {
+                    // Bounds exactly at 1 are there for exact ties; log-ratios of 1e-6 are all in doubt beside them.
+                    Range::Tiny if gate == gates()[2] => Range::Ties,
+                    range => range,
+                };
+                cases.push(case(params, &shape(k), Mask::ALL[(bits >> 16) as usize % 6], range, k, source));
+            }
+        }
+    }
+    for gate in [gates()[0], gates()[4]] {
+        for (shape, metrics) in
+            [(large(), true), (large(), false), (named("one"), true), (named("nothing"), true)]
+        {
+            let k = cases.len();
+            let params = Params::Policy(Policy {
+                gate,
+                guard: guards()[1],
+                kl: (k % 2 == 0).then(|| (kls()[6], 0.001)),
+                weight: weights()[2],
+                per_token: false,
+                weights: metrics,
+                token_loss: metrics,
+                metrics,
+            });
+            let mask = [Mask::Absent, Mask::Random][k % 2];
+            cases.push(case(params, &shape, mask, Range::Realistic, k, source));
+        }
+    }
+    // The op a case belongs to follows from its gate; keep each op's cases together.
+    cases.sort_by_key(|case| matches!(case.params, Params::Policy(Policy { gate: AnyGate::Sapo(_), .. })));
+    cases
+}
+
+fn kl(source: Source) -> Vec<Case> {
+    let mut cases = Vec::new();
+    for kl in kls() {
+        for range in Range::ALL {
+            let k = cases.len();
+            let params = Params::Kl { kl, outputs: k % 7 != 6 };
+            cases.push(case(params, &shape(k), Mask::ALL[k % 6], range, k, source));
+        }
+    }
+    for (shape, mask) in [("large", Mask::Random), ("one", Mask::Absent), ("nothing", Mask::Full)] {
+        let params = Params::Kl { kl: kls()[8], outputs: true };
+        cases.push(case(params, &named(shape), mask, Range::Realistic, cases.len(), source));
+    }
+    cases
+}
+
+fn sums(source: Source) -> Vec<Case> {
+    let mut cases = Vec::new();
+    let all = [
+        Params::Aggregate { values: true },
+        Params::Aggregate { values: false },
+        Params::RowScan { direction: Direction::Prefix },
+        Params::RowScan { direction: Direction::Suffix },
+    ];
+    for params in all {
+        let mut shapes = small();
+        shapes.push(large());
+        for (j, shape) in shapes.iter().enumerate() {
+            let k = cases.len();
+            let mask = Mask::ALL[(k + j) % 6];
+            let mut case = case(params, shape, mask, Range::Realistic, k, source);
+            let (values, live) = (source.fork(1000 + k as u64), case.data.mask.clone());
+            let value = |i: usize| match live.as_ref().is_none_or(|mask| mask[i] != 0) {
+                true => values::spread(values, i),
+                false => garbage(i),
+            };
+            case.data.element = vec![(0..case.data.elements()).map(value).collect()];
+            case.data.row.clear();
+            cases.push(case);
+        }
+    }
+    cases
+}
+
+fn fold_rows(source: Source) -> Vec<Case> {
+    let mut cases = Vec::new();
+    for rows in [1usize, 2, 31, 33, 128, 129, 1000] {
+        let k = cases.len();
+        let statistics = 5;
+        let value = |i: usize| {
+            let source = source.fork(k as u64);
+            f64::from(values::spread(source, i)) + f64::from(values::spread(source.fork(1), i)) / 16_777_216.0
+        };
+        cases.push(Case {
+            label: format!("{k}: {statistics} statistics of {rows} rows"),
+            catches: "partials indexed [row][statistic]; a sum that starts elsewhere",
+            params: Params::FoldRows,
+            data: Data {
+                offsets: (0..=statistics as u32).map(|s| s * rows as u32).collect(),
+                element64: (0..statistics * rows).map(value).collect(),
+                ..Data::default()
+            },
+        });
+    }
+    cases
+}

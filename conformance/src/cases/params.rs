@@ -1,0 +1,157 @@
+//! Op and scalar arguments of a launch.
+
+use lockstep_core::advantage::Singleton;
+use lockstep_core::aggregate::{PerRow, Weight};
+use lockstep_core::gate::{PpoClip, Sapo};
+use lockstep_core::kl::{Estimator, Kl};
+use lockstep_core::ratio::Guard;
+use lockstep_core::team::Direction;
+
+/// A gate of a policy loss.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum AnyGate {
+    /// `policy_loss_ppo`.
+    Ppo(PpoClip),
+    /// `policy_loss_sapo`.
+    Sapo(Sapo),
+}
+
+/// Scalar arguments of a policy loss.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Policy {
+    /// Gate.
+    pub gate: AnyGate,
+    /// Guard.
+    pub guard: Guard,
+    /// KL term and β.
+    pub kl: Option<(Kl, f32)>,
+    /// Aggregation weight.
+    pub weight: Weight,
+    /// Advantages per token instead of per sequence.
+    pub per_token: bool,
+    /// With rollout-correction weights.
+    pub weights: bool,
+    /// Loss per token wanted.
+    pub token_loss: bool,
+    /// Metrics wanted.
+    pub metrics: bool,
+}
+
+/// Which op, and its scalar arguments.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Params {
+    /// `group_advantage`.
+    GroupAdvantage {
+        /// Divide by the standard deviation.
+        norm_by_std: bool,
+        /// 0 or 1.
+        ddof: u32,
+        /// Outside of the root.
+        eps: f64,
+        /// Group of one.
+        singleton: Singleton,
+    },
+    /// `token_ratio`.
+    TokenRatio {
+        /// Guard.
+        guard: Guard,
+        /// Per-token outputs wanted.
+        outputs: bool,
+    },
+    /// `policy_loss_ppo`, `policy_loss_sapo`.
+    Policy(Policy),
+    /// `kl`.
+    Kl {
+        /// Estimator and guards.
+        kl: Kl,
+        /// Per-token outputs wanted.
+        outputs: bool,
+    },
+    /// `aggregate`.
+    Aggregate {
+        /// Sum as well as count.
+        values: bool,
+    },
+    /// `row_scan`.
+    RowScan {
+        /// From which end.
+        direction: Direction,
+    },
+    /// `fold_rows`.
+    FoldRows,
+}
+
+/// Band of `in_band` in every case.
+pub const BAND: [f32; 2] = [0.75, 1.25];
+
+impl Params {
+    /// Name in core's table.
+    pub fn op(&self) -> &'static str {
+        match self {
+            Params::GroupAdvantage { .. } => "group_advantage",
+            Params::TokenRatio { .. } => "token_ratio",
+            Params::Policy(Policy { gate: AnyGate::Ppo(_), .. }) => "policy_loss_ppo",
+            Params::Policy(Policy { gate: AnyGate::Sapo(_), .. }) => "policy_loss_sapo",
+            Params::Kl { .. } => "kl",
+            Params::Aggregate { .. } => "aggregate",
+            Params::RowScan { .. } => "row_scan",
+            Params::FoldRows => "fold_rows",
+        }
+    }
+}
+
+/// Guards: none, the usual bound, one that ordinary log-ratios reach, the same straight-through.
+pub fn guards() -> [Guard; 5] {
+    [
+        Guard::NONE,
+        Guard::clamp(Guard::LOG_RATIO_CLAMP),
+        Guard::clamp(0.5),
+        Guard::straight_through(0.5),
+        Guard::straight_through(20.0),
+    ]
+}
+
+/// Every estimator: free, with verl's clamps, straight-through.
+pub fn kls() -> Vec<Kl> {
+    let mut kls = Vec::new();
+    for estimator in [Estimator::K1, Estimator::Abs, Estimator::K2, Estimator::K3] {
+        kls.push(Kl::new(estimator));
+        kls.push(Kl { straight_through: true, ..Kl::guarded(estimator) });
+    }
+    kls.push(Kl::guarded(Estimator::K3));
+    kls.push(Kl { clamp_in: 0.5, ..Kl::new(Estimator::K3) });
+    kls.push(Kl { clamp_out: 0.125, ..Kl::new(Estimator::K3) });
+    kls
+}
+
+/// Gates: verl's, clip-higher without dual clip, bounds exactly at r = 1 (ties), the widest band; SAPO's temperatures of
+/// the paper, others, and one that saturates.
+pub fn gates() -> [AnyGate; 7] {
+    let ppo = |clip_ratio_low, clip_ratio_high, clip_ratio_c| {
+        AnyGate::Ppo(PpoClip { clip_ratio_low, clip_ratio_high, clip_ratio_c })
+    };
+    let sapo = |tau_pos, tau_neg| AnyGate::Sapo(Sapo { tau_pos, tau_neg });
+    [
+        ppo(0.2, 0.28, 3.0),
+        ppo(0.2, 0.2, f32::INFINITY),
+        ppo(0.0, 0.0, 1.5),
+        ppo(1.0, 4.0, 10.0),
+        sapo(1.0, 1.05),
+        sapo(2.0, 4.0),
+        sapo(40.0, 0.1),
+    ]
+}
+
+/// Aggregation weights: every kind of per-row divisor, with denominators that are no powers of two, the one of an
+/// all-empty batch, and a scale.
+pub fn weights() -> [Weight; 6] {
+    let weight = |per_row, denominator, scale| Weight { per_row, denominator, scale };
+    [
+        weight(PerRow::One, 1.0, 1.0),
+        weight(PerRow::One, 1017.0, 1.0),
+        weight(PerRow::Length { eps: 1e-8 }, 11.0, 1.0),
+        weight(PerRow::AtLeastOne, 15.0, 2.0),
+        weight(PerRow::Constant(1024.0), 7.0, 1.0),
+        weight(PerRow::Length { eps: 1e-8 }, 0.0, 1.0),
+    ]
+}

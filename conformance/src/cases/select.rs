@@ -1,0 +1,43 @@
+//! The same rows in another batch: reordered, repeated, alone, at another offset.
+
+use super::{Case, Data};
+
+/// The rows `rows` of `data`, in that order, behind `lead` masked elements of garbage in a row of their own (0: no such row).
+///
+/// Scalar arguments stay, so a denominator that is a global count stays too.
+pub fn select(case: &Case, rows: &[usize], lead: usize) -> Case {
+    let old = &case.data;
+    let mut new = Data {
+        offsets: vec![0],
+        mask: old.mask.as_ref().map(|_| Vec::new()),
+        element: vec![Vec::new(); old.element.len()],
+        row: vec![Vec::new(); old.row.len()],
+        ..Data::default()
+    };
+    if lead > 0 {
+        // What stands there must not reach the neighbours. Live or not: fine values, since a row may be without a mask.
+        for values in &mut new.element {
+            values.extend((0..lead).map(|i| -0.25 - i as f32 / 64.0));
+        }
+        new.mask.iter_mut().for_each(|mask| mask.extend(vec![1; lead]));
+        new.row.iter_mut().for_each(|values| values.push(-0.5));
+        new.offsets.push(lead as u32);
+    }
+    for &row in rows {
+        let span = old.span(row);
+        for (new, old) in new.element.iter_mut().zip(&old.element) {
+            new.extend(&old[span.clone()]);
+        }
+        if let (Some(new), Some(old)) = (&mut new.mask, &old.mask) {
+            new.extend(&old[span.clone()]);
+        }
+        if !old.element64.is_empty() {
+            new.element64.extend(&old.element64[span.clone()]);
+        }
+        for (new, old) in new.row.iter_mut().zip(&old.row) {
+            new.push(old[row]);
+        }
+        new.offsets.push(new.offsets[new.offsets.len() - 1] + span.len() as u32);
+    }
+    Case { data: new, ..case.clone() }
+}

@@ -1,0 +1,64 @@
+//! What the oracle expects of a case: for every output a value and the magnitude that its error is measured by.
+//!
+//! The magnitude of an element is chosen so that an error of a few units of 2⁻²⁴ of it is what binary32 arithmetic
+//! with correctly rounded inputs can do: d = logp − logp_old rounds once, so a ratio is uncertain by |d|·2⁻²⁴ of itself
+//! whatever its exponential; a sum is measured by the magnitudes of its terms. Magnitude 0 asks for equality;
+//! an infinite one leaves the element out: it sits on a jump of the formula, closer than the rounding of the inputs.
+
+mod advantage;
+mod policy;
+mod sums;
+mod tokens;
+
+use crate::cases::{Case, Params};
+
+/// The oracle's word on one output array.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Want {
+    /// Name of the output.
+    pub name: &'static str,
+    /// Expected values.
+    pub want: Vec<f64>,
+    /// What errors are measured by.
+    pub magnitude: Vec<f64>,
+}
+
+impl Want {
+    pub(crate) fn new(name: &'static str) -> Want {
+        Want { name, ..Want::default() }
+    }
+
+    pub(crate) fn push(&mut self, want: f64, magnitude: f64) {
+        self.want.push(want);
+        self.magnitude.push(magnitude);
+    }
+}
+
+/// Expected outputs of a case, by name; every output that a launch returns is among them, but for `alarm`.
+pub fn expect(case: &Case) -> Vec<Want> {
+    match case.params {
+        Params::GroupAdvantage { .. } => advantage::expect(case),
+        Params::TokenRatio { guard, .. } => tokens::ratio(case, guard),
+        Params::Policy(policy) => policy::expect(case, &policy),
+        Params::Kl { kl, .. } => tokens::kl(case, kl),
+        Params::Aggregate { values } => sums::aggregate(case, values),
+        Params::RowScan { direction } => sums::scan(case, direction),
+        Params::FoldRows => sums::fold(case),
+    }
+}
+
+/// A value with its magnitude, summed.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Sum(pub(crate) f64, pub(crate) f64);
+
+impl Sum {
+    pub(crate) fn add(&mut self, value: f64, magnitude: f64) {
+        self.0 += value;
+        self.1 += magnitude;
+    }
+
+    /// A 0 or 1 that is not certain when the token sits on a jump.
+    pub(crate) fn count(&mut self, yes: bool, uncertain: bool) {
+        self.add(f64::from(u8::from(yes)), if uncertain { f64::INFINITY } else { 0.0 });
+    }
+}

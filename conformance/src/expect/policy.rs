@@ -1,0 +1,170 @@
+//! `policy_loss_ppo` and `policy_loss_sapo`.
+
+use super::tokens::{difference, doubtful, doubtful_ratio, estimator, guard, kl_token};
+use super::{Sum, Want};
+use crate::cases::params::BAND;
+use crate::cases::{AnyGate, Case, Policy, slot};
+use crate::launch::POLICY_SUMS;
+use crate::oracle::aggregate::{Denominators, Mode};
+use crate::oracle::policy_loss::{Gate, PolicyLoss, Token};
+use crate::oracle::ppo_clip::PpoClip;
+use crate::oracle::sapo::Sapo;
+use lockstep_core::aggregate::{PerRow, Weight};
+
+/// The oracle's policy loss.
+pub(crate) fn oracle(policy: &Policy) -> PolicyLoss {
+    PolicyLoss {
+        guard: guard(policy.guard),
+        gate: match policy.gate {
+            AnyGate::Ppo(gate) => Gate::Ppo(PpoClip {
+                low: gate.clip_ratio_low.into(),
+                high: gate.clip_ratio_high.into(),
+                dual: gate.clip_ratio_c.into(),
+            }),
+            AnyGate::Sapo(gate) => {
+                Gate::Sapo(Sapo { tau_pos: gate.tau_pos.into(), tau_neg: gate.tau_neg.into() })
+            }
+        },
+        kl: policy.kl.map(|(kl, coef)| (estimator(kl), coef.into())),
+    }
+}
+
+/// W of a row: the oracle's modes, with the case's denominator as the count that each mode divides by.
+fn row_weight(weight: &Weight, length: usize) -> f64 {
+    let whole = Denominators { tokens: weight.denominator, sequences: weight.denominator };
+    let mode = match weight.per_row {
+        PerRow::One => Mode::SeqMeanTokenSum,
+        PerRow::Length { .. } => Mode::SeqMeanTokenMean { at_least_one: false },
+        PerRow::AtLeastOne => Mode::SeqMeanTokenMean { at_least_one: true },
+        PerRow::Constant(horizon) => Mode::SeqMeanTokenSumNorm { horizon },
+    };
+    weight.scale * mode.weight(length, whole)
+}
+
+/// The oracle's inputs of token `i` of row `row`.
+pub(crate) fn token(case: &Case, policy: &Policy, row: usize, i: usize) -> Token {
+    let input = |k: usize| f64::from(case.data.element[k][i]);
+    Token {
+        logp: input(slot::LOGP),
+        logp_old: input(slot::LOGP_OLD),
+        logp_ref: input(slot::LOGP_REF),
+        advantage: if policy.per_token { input(slot::ADVANTAGE) } else { case.data.row[0][row].into() },
+        weight: if policy.weights { input(slot::WEIGHTS) } else { 1.0 },
+    }
+}
+
+pub(super) fn expect(case: &Case, policy: &Policy) -> Vec<Want> {
+    let oracle = oracle(policy);
+    let per_token = ["coef", "token_loss"];
+    let per_row = ["row_loss", "row_tokens", "max_ratio", "max_neg_ratio"];
+    let [mut coef, mut token_loss] = per_token.map(Want::new);
+    let [mut row_loss, mut row_tokens, mut high, mut low] = per_row.map(Want::new);
+    let mut sums = POLICY_SUMS.map(Want::new);
+    for row in 0..case.data.rows() {
+        let length = case.data.span(row).filter(|i| case.data.live(*i)).count();
+        let weight = row_weight(&policy.weight, length);
+        let mut total = [Sum::default(); POLICY_SUMS.len()];
+        let (mut max, mut min) = ((f64::NEG_INFINITY, 0.0), (f64::NEG_INFINITY, 0.0));
+        for i in case.data.span(row) {
+            if !case.data.live(i) {
+                coef.push(0.0, 0.0);
+                token_loss.push(0.0, 0.0);
+                continue;
+            }
+            let t = token(case, policy, row, i);
+            let c = oracle.token(&t);
+            let m = Magnitudes::new(case, policy, &oracle, &t, i);
+            let gradient = c.policy_gradient + c.kl_gradient;
+            coef.push(weight * gradient, if m.jump { f64::INFINITY } else { weight * m.gradient });
+            token_loss.push(c.loss, m.loss);
+            let (d, spread) = (oracle.guard.value(c.d), m.spread);
+            let (gate_weight, clips) =
+                (oracle.gate.weight(c.r, t.advantage), oracle.gate.clips(c.r, t.advantage));
+            total[0].add(weight * c.loss, weight * m.loss);
+            total[1].add(c.policy, m.policy);
+            total[2].add(c.kl, m.kl);
+            total[3].add(-d, d.abs());
+            total[4].add(c.r, c.r * spread);
+            total[5].add(c.r * c.r, 2.0 * c.r * c.r * spread);
+            // A weight counts as exact 0 or 1 where it is one.
+            let steep = if m.steepness > 0.0 { gate_weight * (2.0 + m.steepness) * spread } else { 0.0 };
+            total[6].add(gate_weight, if m.at_clip { f64::INFINITY } else { steep });
+            for (k, yes) in [(7, clips.high), (8, clips.low), (9, clips.dual)] {
+                total[k].count(yes, m.at_clip);
+            }
+            total[10].count(!oracle.guard.inside(c.d), m.at_guard);
+            let [from, to] = BAND.map(f64::from);
+            let in_doubt = doubtful_ratio(d, c.r, from) || doubtful_ratio(d, c.r, to);
+            total[11].count(from <= c.r && c.r <= to, in_doubt);
+            total[12].add(-t.logp, t.logp.abs());
+            max = if c.r > max.0 { (c.r, c.r * spread) } else { max };
+            min = if -c.r > min.0 { (-c.r, c.r * spread) } else { min };
+        }
+        row_loss.push(total[0].0, total[0].1);
+        row_tokens.push(length as f64, 0.0);
+        for (want, sum) in sums.iter_mut().zip(total) {
+            want.push(sum.0, sum.1);
+        }
+        high.push(max.0, max.1);
+        low.push(min.0, min.1);
+    }
+    [coef, token_loss, row_loss, row_tokens, high, low].into_iter().chain(sums).collect()
+}
+
+/// By what the errors of a token are measured.
+struct Magnitudes {
+    /// 1 + |d|: how uncertain the ratio is.
+    spread: f64,
+    /// How much faster than r the gate's weight changes; 0 where it is a step.
+    steepness: f64,
+    gradient: f64,
+    loss: f64,
+    policy: f64,
+    kl: f64,
+    at_guard: bool,
+    at_clip: bool,
+    /// The gradient jumps here.
+    jump: bool,
+}
+
+impl Magnitudes {
+    fn new(case: &Case, policy: &Policy, oracle: &PolicyLoss, t: &Token, i: usize) -> Magnitudes {
+        let input = |k: usize| case.data.element[k][i];
+        let (raw, exact) = difference(input(slot::LOGP), input(slot::LOGP_OLD));
+        let c = oracle.token(t);
+        let d = oracle.guard.value(raw);
+        let spread = 1.0 + d.abs();
+        let (steepness, at_clip) = match oracle.gate {
+            Gate::Sapo(gate) => (gate.tau(t.advantage) * (c.r + 1.0), false),
+            Gate::Ppo(gate) => {
+                let bounds = [1.0 - gate.low, 1.0 + gate.high, gate.dual];
+                (0.0, bounds.into_iter().any(|b| doubtful_ratio(d, c.r, b)))
+            }
+        };
+        let at_guard = doubtful(raw, exact, oracle.guard.distance_to_kink(raw));
+        let [value, gradient] = match policy.kl {
+            Some((kl, _)) => kl_token(&estimator(kl), input(slot::LOGP), input(slot::LOGP_REF)),
+            None => [(0.0, 0.0); 2],
+        };
+        let beta = oracle.kl.map_or(0.0, |(_, beta)| beta);
+        // dl/dlogp of the unguarded gate says how the rounding of d moves the loss.
+        let slope = (t.weight * oracle.gate.gradient(c.r, t.advantage)).abs();
+        // SAPO's z = tau (r − 1) rounds too, which moves f by f' (r − 1).
+        let gate_weight = oracle.gate.weight(c.r, t.advantage);
+        let by_z =
+            if steepness > 0.0 { t.weight * t.advantage.abs() * gate_weight * (1.0 + c.r) } else { 0.0 };
+        let policy_loss = 2.0 * c.policy.abs() + slope * spread + by_z;
+        let kl_gradient = if beta == 0.0 { 0.0 } else { beta * gradient.1 };
+        Magnitudes {
+            spread,
+            steepness,
+            gradient: c.policy_gradient.abs() * (2.0 + spread) * (1.0 + steepness) + 2.0 * kl_gradient,
+            loss: policy_loss + 2.0 * beta * value.1,
+            policy: policy_loss,
+            kl: value.1,
+            at_guard,
+            at_clip,
+            jump: at_guard || at_clip || kl_gradient.is_infinite(),
+        }
+    }
+}

@@ -1,0 +1,234 @@
+//! From a case to a kernel: poisoned outputs, one launch, named outputs back.
+
+use crate::backend::Backend;
+use crate::cases::params::BAND;
+use crate::cases::{AnyGate, Case, Params, Policy, slot};
+use crate::output::{Output, POISON, POISON64, Place, Values};
+use lockstep_core::advantage::GroupAdvantage;
+use lockstep_core::aggregate::{Aggregate, FoldRows, RowScan};
+use lockstep_core::gate::Gate;
+use lockstep_core::kl::KlDivergence;
+use lockstep_core::policy_loss::{KlTerm, MetricsOut, PolicyLoss, sum};
+use lockstep_core::ragged::{In, Mask, Offsets, Out};
+use lockstep_core::ratio::{TokenRatio, token};
+
+/// Names of the policy loss's statistics, in the order of [`sum`].
+pub const POLICY_SUMS: [&str; sum::SUMS] = [
+    "sum_loss",
+    "sum_policy",
+    "sum_kl_ref",
+    "sum_k1",
+    "sum_ratio",
+    "sum_ratio_squared",
+    "sum_gate",
+    "sum_clip_high",
+    "sum_clip_low",
+    "sum_clip_dual",
+    "sum_guarded",
+    "sum_in_band",
+    "sum_neg_logp",
+];
+
+/// Names of the ratio's statistics, in the order of [`token::sum`].
+pub const RATIO_SUMS: [&str; token::sum::SUMS] =
+    ["sum_k1", "sum_k3", "sum_ratio", "sum_ratio_squared", "sum_guarded", "sum_in_band"];
+
+const MAXIMA: [&str; 2] = ["max_ratio", "max_neg_ratio"];
+
+fn f32s(n: usize) -> Vec<f32> {
+    vec![f32::from_bits(POISON); n]
+}
+fn f64s(n: usize) -> Vec<f64> {
+    vec![f64::from_bits(POISON64); n]
+}
+fn u32s(n: usize) -> Vec<u32> {
+    vec![POISON; n]
+}
+
+fn element(name: &'static str, values: Vec<f32>) -> Output {
+    Output { name, place: Place::Element, values: Values::F32(values) }
+}
+fn row(name: &'static str, values: Values) -> Output {
+    Output { name, place: Place::Row, values }
+}
+
+/// `[K][rows]` as K outputs.
+fn statistics(names: &[&'static str], values: &[f64], rows: usize) -> Vec<Output> {
+    let chunk = |k: usize| Values::F64(values[k * rows..(k + 1) * rows].to_vec());
+    names.iter().enumerate().map(|(k, name)| row(name, chunk(k))).collect()
+}
+
+fn maxima(values: &[f32], rows: usize) -> Vec<Output> {
+    let chunk = |k: usize| Values::F32(values[k * rows..(k + 1) * rows].to_vec());
+    MAXIMA.iter().enumerate().map(|(k, name)| row(name, chunk(k))).collect()
+}
+
+/// The offsets of a case; a case is well-formed by construction.
+fn offsets(case: &Case) -> Offsets<'_> {
+    match Offsets::new("offsets", &case.data.offsets, case.data.elements(), "elements") {
+        Ok(offsets) => offsets,
+        Err(error) => panic!("{} {}: {error}", case.op(), case.label),
+    }
+}
+
+/// Runs a case and returns every output.
+pub fn run<B: Backend>(backend: &B, case: &Case) -> Vec<Output> {
+    let (rows, n) = (case.data.rows(), case.data.elements());
+    let (offsets, mask) = (offsets(case), Mask::new(case.data.mask.as_deref()));
+    let input = |k: usize| In::new(&case.data.element[k][..]);
+    match case.params {
+        Params::GroupAdvantage { norm_by_std, ddof, eps, singleton } => {
+            let (mut advantage, mut mean, mut std) = (f32s(n), f32s(rows), f32s(rows));
+            let (mut counted, mut status) = (u32s(rows), u32s(rows));
+            backend.run(&GroupAdvantage {
+                cu_groups: offsets,
+                rewards: input(slot::FIRST),
+                valid: mask,
+                norm_by_std,
+                ddof,
+                eps,
+                singleton,
+                advantage: Out::new(&mut advantage),
+                mean: Out::new(&mut mean),
+                std: Out::new(&mut std),
+                counted: Out::new(&mut counted),
+                status: Out::new(&mut status),
+            });
+            vec![
+                element("advantage", advantage),
+                row("mean", Values::F32(mean)),
+                row("std", Values::F32(std)),
+                row("counted", Values::U32(counted)),
+                row("status", Values::U32(status)),
+            ]
+        }
+        Params::TokenRatio { guard, outputs } => {
+            let (mut ratio, mut log_ratio) = (f32s(n), f32s(n));
+            let (mut sums, mut max, mut alarm) = (f64s(rows * token::sum::SUMS), f32s(rows * 2), u32s(rows));
+            backend.run(&TokenRatio {
+                cu_seqlens: offsets,
+                loss_mask: mask,
+                logp: input(slot::LOGP),
+                logp_old: input(slot::LOGP_OLD),
+                guard,
+                band: BAND,
+                ratio: outputs.then(|| Out::new(&mut ratio)),
+                log_ratio: outputs.then(|| Out::new(&mut log_ratio)),
+                row_sums: Out::new(&mut sums),
+                row_maxima: Out::new(&mut max),
+                row_alarm: Out::new(&mut alarm),
+            });
+            let mut out = Vec::new();
+            if outputs {
+                out.extend([element("ratio", ratio), element("log_ratio", log_ratio)]);
+            }
+            out.extend(statistics(&RATIO_SUMS, &sums, rows));
+            out.extend(maxima(&max, rows));
+            out.push(row("alarm", Values::U32(alarm)));
+            out
+        }
+        Params::Policy(policy) => match policy.gate {
+            AnyGate::Ppo(gate) => policy_loss(backend, case, &policy, gate),
+            AnyGate::Sapo(gate) => policy_loss(backend, case, &policy, gate),
+        },
+        Params::Kl { kl, outputs } => {
+            let (mut value, mut gradient) = (f32s(n), f32s(n));
+            let (mut sums, mut alarm) = (f64s(rows), u32s(rows));
+            backend.run(&KlDivergence {
+                cu_seqlens: offsets,
+                loss_mask: mask,
+                logp: input(slot::LOGP),
+                logp_ref: input(slot::LOGP_OLD),
+                kl,
+                value: outputs.then(|| Out::new(&mut value)),
+                gradient: outputs.then(|| Out::new(&mut gradient)),
+                row_sum: Out::new(&mut sums),
+                row_alarm: Out::new(&mut alarm),
+            });
+            let mut out = Vec::new();
+            if outputs {
+                out.extend([element("kl", value), element("gradient", gradient)]);
+            }
+            out.extend([row("row_sum", Values::F64(sums)), row("alarm", Values::U32(alarm))]);
+            out
+        }
+        Params::Aggregate { values } => {
+            let (mut sums, mut tokens, mut alarm) = (f64s(rows), u32s(rows), u32s(rows));
+            backend.run(&Aggregate {
+                cu_seqlens: offsets,
+                loss_mask: mask,
+                values: values.then(|| input(slot::FIRST)),
+                row_sum: Out::new(&mut sums),
+                row_tokens: Out::new(&mut tokens),
+                row_alarm: Out::new(&mut alarm),
+            });
+            vec![
+                row("row_sum", Values::F64(sums)),
+                row("row_tokens", Values::U32(tokens)),
+                row("alarm", Values::U32(alarm)),
+            ]
+        }
+        Params::RowScan { direction } => {
+            let mut scanned = f32s(n);
+            backend.run(&RowScan {
+                cu_seqlens: offsets,
+                loss_mask: mask,
+                values: input(slot::FIRST),
+                direction,
+                scanned: Out::new(&mut scanned),
+            });
+            vec![element("scanned", scanned)]
+        }
+        Params::FoldRows => {
+            let mut totals = f64s(rows);
+            let partials = In::new(&case.data.element64[..]);
+            backend.run(&FoldRows { partials, rows: n / rows, totals: Out::new(&mut totals) });
+            vec![row("totals", Values::F64(totals))]
+        }
+    }
+}
+
+fn policy_loss<B: Backend, G: Gate>(backend: &B, case: &Case, policy: &Policy, gate: G) -> Vec<Output> {
+    let (data, rows, n) = (&case.data, case.data.rows(), case.data.elements());
+    let (mut coef, mut token_loss, mut row_loss) = (f32s(n), f32s(n), f64s(rows));
+    let (mut tokens, mut alarm) = (u32s(rows), u32s(rows));
+    let (mut sums, mut max) = (f64s(rows * sum::SUMS), f32s(rows * 2));
+    let input = |k: usize| In::new(&data.element[k][..]);
+    backend.run(&PolicyLoss {
+        cu_seqlens: offsets(case),
+        loss_mask: Mask::new(data.mask.as_deref()),
+        logp: input(slot::LOGP),
+        logp_old: input(slot::LOGP_OLD),
+        advantage: if policy.per_token { input(slot::ADVANTAGE) } else { In::new(&data.row[0][..]) },
+        advantage_per_token: policy.per_token,
+        weights: policy.weights.then(|| input(slot::WEIGHTS)),
+        guard: policy.guard,
+        gate,
+        kl: policy.kl.map(|(kl, coef)| KlTerm { logp_ref: input(slot::LOGP_REF), kl, coef }),
+        weight: policy.weight,
+        coef: Out::new(&mut coef),
+        token_loss: policy.token_loss.then(|| Out::new(&mut token_loss)),
+        row_loss: Out::new(&mut row_loss),
+        row_tokens: Out::new(&mut tokens),
+        row_alarm: Out::new(&mut alarm),
+        metrics: policy.metrics.then(|| MetricsOut {
+            row_sums: Out::new(&mut sums),
+            row_maxima: Out::new(&mut max),
+            band: BAND,
+        }),
+    });
+    let mut out = vec![element("coef", coef)];
+    if policy.token_loss {
+        out.push(element("token_loss", token_loss));
+    }
+    out.extend([
+        row("row_loss", Values::F64(row_loss)),
+        row("row_tokens", Values::U32(tokens)),
+        row("alarm", Values::U32(alarm)),
+    ]);
+    if policy.metrics {
+        out.extend(statistics(&POLICY_SUMS, &sums, rows));
+        out.extend(maxima(&max, rows));
+    }
+    out
+}

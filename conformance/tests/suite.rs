@@ -1,0 +1,94 @@
+//! Every backend of this machine claims the suite: one line each at the end of the file.
+
+use lockstep::{Device, Level};
+use lockstep_conformance::cases::{Case, corpus};
+use lockstep_conformance::{levels, suite};
+use lockstep_cpu::Cpu;
+use std::sync::LazyLock;
+
+/// Not the digest's seed.
+static CASES: LazyLock<Vec<Case>> = LazyLock::new(|| corpus(20_261_121));
+
+/// The device, or `None` after saying why; a failure if it is required.
+fn open(level: Level, threads: usize) -> Option<Device> {
+    match levels::open(level, threads) {
+        Ok(device) => {
+            // The path under test is asserted, not believed.
+            assert!(device.describe().contains(level.name()), "{}", device.describe());
+            assert!(device.describe().contains(&format!("{threads} thread")), "{}", device.describe());
+            Some(device)
+        }
+        Err(absent) => {
+            println!("absent: {}", absent.reason);
+            assert!(!absent.required, "{}", absent.reason);
+            None
+        }
+    }
+}
+
+/// A property that compared less than this compared nothing worth mentioning.
+fn check(at_least: usize, checked: suite::Checked) {
+    let compared = checked.unwrap_or_else(|violation| panic!("{violation}"));
+    println!("{compared} values compared");
+    assert!(compared >= at_least, "only {compared} values were compared");
+}
+
+macro_rules! claim {
+    ($name:ident, $level:ident, $threads:literal) => {
+        mod $name {
+            use super::*;
+
+            #[test]
+            fn same_bits() {
+                let Some(device) = open(Level::$level, $threads) else { return };
+                check(2_000_000, suite::same_bits(&device, &levels::reference(), &CASES));
+            }
+            #[test]
+            fn row_alone() {
+                let Some(device) = open(Level::$level, $threads) else { return };
+                check(1_000_000, suite::row_alone(&device, &CASES));
+            }
+            #[test]
+            fn repacked() {
+                let Some(device) = open(Level::$level, $threads) else { return };
+                check(5_000_000, suite::repacked(&device, &CASES));
+            }
+            #[test]
+            fn masked_garbage() {
+                let Some(device) = open(Level::$level, $threads) else { return };
+                check(50_000, suite::masked_garbage(&device, &CASES));
+            }
+            #[test]
+            fn optional_outputs() {
+                let Some(device) = open(Level::$level, $threads) else { return };
+                check(1_000_000, suite::optional_outputs(&device, &CASES));
+            }
+            #[test]
+            fn faults_are_local() {
+                let Some(device) = open(Level::$level, $threads) else { return };
+                check(500_000, suite::faults_are_local(&device, &CASES));
+            }
+            #[test]
+            fn rows_are_disjoint() {
+                if open(Level::$level, $threads).is_none() {
+                    return;
+                }
+                let cpu = Cpu::new(Level::$level, $threads).unwrap();
+                check(1_000_000, suite::rows_are_disjoint(&cpu, &CASES));
+            }
+        }
+    };
+}
+
+claim!(plain_1, Plain, 1);
+claim!(plain_2, Plain, 2);
+claim!(plain_3, Plain, 3);
+claim!(avx2_1, Avx2, 1);
+claim!(avx2_2, Avx2, 2);
+claim!(avx2_3, Avx2, 3);
+claim!(avx512_1, Avx512, 1);
+claim!(avx512_2, Avx512, 2);
+claim!(avx512_3, Avx512, 3);
+claim!(neon_1, Neon, 1);
+claim!(neon_2, Neon, 2);
+claim!(neon_3, Neon, 3);

@@ -24,7 +24,7 @@ use crate::num::{self, Arith};
 use crate::op::Kernel;
 use crate::ragged::{In, Mask, Offsets, Out, Sink, Stream, flag};
 use crate::ratio::Guard;
-use crate::ratio::token::{Ratio, token_ratio};
+use crate::ratio::token::Ratio;
 use crate::team::{Element, Lane, Team};
 
 /// Index of each statistic in `row_sums`. All but the first are sums over live tokens.
@@ -122,13 +122,20 @@ pub struct PolicyLoss<'a, G> {
 
 impl<G: Gate> PolicyLoss<'_, G> {
     #[inline(always)]
-    fn sweep<T: Team, const KL: bool, const K: usize, const E: usize, const METRICS: bool>(
+    fn sweep<
+        T: Team,
+        const KL: bool,
+        const K: usize,
+        const E: usize,
+        const METRICS: bool,
+        const NARROW: bool,
+    >(
         &self,
         team: &T,
         row: usize,
         band: [f32; 2],
     ) where
-        Token<G, KL, METRICS>: Element<5, 2, K, E>,
+        Token<G, KL, METRICS, NARROW>: Element<5, 2, K, E>,
     {
         let (span, mask) = (self.cu_seqlens.span(row), self.loss_mask);
         let tokens = team.count(span, mask);
@@ -186,19 +193,22 @@ impl<G: Gate> Kernel for PolicyLoss<'_, G> {
 
     #[inline(always)]
     fn row<T: Team>(&self, team: &T, row: usize) {
-        // Four sweeps, so that who wants coefficients only pays for nothing else.
+        // A sweep for each need, so that who wants coefficients only pays for nothing else.
         match (self.kl.is_some(), self.metrics) {
-            (false, None) => self.sweep::<T, false, 1, 0, false>(team, row, [0.0; 2]),
-            (true, None) => self.sweep::<T, true, 1, 0, false>(team, row, [0.0; 2]),
-            (false, Some(m)) => self.sweep::<T, false, { sum::SUMS }, 2, true>(team, row, m.band),
-            (true, Some(m)) => self.sweep::<T, true, { sum::SUMS }, 2, true>(team, row, m.band),
+            (false, None) if self.guard.is_narrow() => {
+                self.sweep::<T, false, 1, 0, false, true>(team, row, [0.0; 2]);
+            }
+            (false, None) => self.sweep::<T, false, 1, 0, false, false>(team, row, [0.0; 2]),
+            (true, None) => self.sweep::<T, true, 1, 0, false, false>(team, row, [0.0; 2]),
+            (false, Some(m)) => self.sweep::<T, false, { sum::SUMS }, 2, true, false>(team, row, m.band),
+            (true, Some(m)) => self.sweep::<T, true, { sum::SUMS }, 2, true, false>(team, row, m.band),
         }
     }
 }
 
-/// One token of a row, with or without the KL term and the metrics.
+/// One token of a row, with or without the KL term and the metrics; NARROW: the guard is.
 #[derive(Clone, Copy)]
-struct Token<G, const KL: bool, const METRICS: bool> {
+struct Token<G, const KL: bool, const METRICS: bool, const NARROW: bool> {
     gate: G,
     guard: Guard,
     kl: Kl,
@@ -219,12 +229,14 @@ struct Computed {
     alarm: u32,
 }
 
-impl<G: Gate, const KL: bool, const METRICS: bool> Token<G, KL, METRICS> {
+impl<G: Gate, const KL: bool, const METRICS: bool, const NARROW: bool> Token<G, KL, METRICS, NARROW> {
     #[inline(always)]
     fn ratio<A: Arith>(&self, input: impl Fn(usize) -> f32) -> (f32, u32) {
         let (logp, logp_old) = (input(0), input(1));
         let alarm = flag::worse(flag::logp(logp), flag::logp(logp_old));
-        (token_ratio::<A>(logp, logp_old, self.guard).ratio, alarm)
+        let (d, _) = self.guard.apply(logp - logp_old);
+        // The same bits either way.
+        (if NARROW { num::exp_normal::<A>(d) } else { num::exp::<A>(d) }, alarm)
     }
 
     #[inline(always)]
@@ -253,7 +265,7 @@ impl<G: Gate, const KL: bool, const METRICS: bool> Token<G, KL, METRICS> {
     }
 }
 
-impl<G: Gate, const KL: bool> Element<5, 2, 1, 0> for Token<G, KL, false> {
+impl<G: Gate, const KL: bool, const NARROW: bool> Element<5, 2, 1, 0> for Token<G, KL, false, NARROW> {
     const STAGED: bool = true;
 
     #[inline(always)]
@@ -268,7 +280,9 @@ impl<G: Gate, const KL: bool> Element<5, 2, 1, 0> for Token<G, KL, false> {
     }
 }
 
-impl<G: Gate, const KL: bool> Element<5, 2, { sum::SUMS }, 2> for Token<G, KL, true> {
+impl<G: Gate, const KL: bool, const NARROW: bool> Element<5, 2, { sum::SUMS }, 2>
+    for Token<G, KL, true, NARROW>
+{
     const STAGED: bool = true;
 
     #[inline(always)]

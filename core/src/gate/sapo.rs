@@ -37,7 +37,7 @@ impl Gate for Sapo {
         let tau = if positive { self.tau_pos } else { self.tau_neg };
         let scale = if positive { 4.0 / self.tau_pos } else { 4.0 / self.tau_neg };
         let z = tau * (ratio - 1.0);
-        let e = num::exp::<A>(-z.abs());
+        let e = num::exp_nonpositive::<A>(-z.abs());
         let inverse = 1.0 / (1.0 + e);
         let p = if z >= 0.0 { inverse } else { e * inverse };
         let weight = 4.0 * ((e * inverse) * inverse);

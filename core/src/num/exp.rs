@@ -110,13 +110,24 @@ fn wide_integer<A: Arith>(x: f32) -> f32 {
     at_least(log2::<A>(x), -149.0) + ROUND_2
 }
 
-/// e^x for x <= 0, a number; what `exp` returns, without what only larger arguments need.
+/// e^x for x <= 0: the bits of [`exp`], without what only larger arguments need. NaN gives 0; a positive x an unspecified
+/// number.
 #[inline(always)]
-pub(super) fn exp_nonpositive<A: Arith>(x: f32) -> f32 {
+pub fn exp_nonpositive<A: Arith>(x: f32) -> f32 {
     let x = at_least(x, -104.0);
     let biased = wide_integer::<A>(x);
     let r = remainder::<A>(x, biased - ROUND_2);
     let scale = wide_power(biased);
+    A::fma(r.hi + r.tail, scale, scale)
+}
+
+/// e^x for |x| <= 87, where e^x and its power of two are normal: the bits of [`exp`] in half of its operations. Other
+/// arguments, NaN among them, give an unspecified number or NaN.
+#[inline(always)]
+pub fn exp_normal<A: Arith>(x: f32) -> f32 {
+    let biased = log2::<A>(x) + ROUND_2;
+    let r = remainder::<A>(x, biased - ROUND_2);
+    let scale = f32::from_bits(biased.to_bits().wrapping_sub(127) << 23);
     A::fma(r.hi + r.tail, scale, scale)
 }
 
@@ -149,6 +160,33 @@ mod tests {
         }
         assert!(worst < libm::exp2(-27.8), "2^{}", libm::log2(worst));
         assert!(worst > libm::exp2(-28.0), "the bound can be tightened: 2^{}", libm::log2(worst));
+    }
+
+    #[test]
+    fn narrow_variants_have_the_bits_of_exp() {
+        use super::super::Soft;
+        let same = |a: f32, b: f32, x: f32| assert_eq!(a.to_bits(), b.to_bits(), "e^{x}");
+        for bits in (0..=u32::MAX).step_by(40_009) {
+            let x = f32::from_bits(bits);
+            if x.abs() <= 87.0 {
+                same(exp_normal::<Soft>(x), exp::<Soft>(x), x);
+            }
+            if x <= 0.0 {
+                same(exp_nonpositive::<Soft>(x), exp::<Soft>(x), x);
+            }
+        }
+        // Where n changes, and the ends.
+        for k in -125..=125 {
+            let edge = ((f64::from(k) + 0.585) * core::f64::consts::LN_2) as f32;
+            for bits in edge.to_bits() - 200..=edge.to_bits() + 200 {
+                let x = f32::from_bits(bits);
+                if x.abs() <= 87.0 {
+                    same(exp_normal::<Soft>(x), exp::<Soft>(x), x);
+                }
+            }
+        }
+        same(exp_normal::<Soft>(-87.0), exp::<Soft>(-87.0), -87.0);
+        same(exp_normal::<Soft>(87.0), exp::<Soft>(87.0), 87.0);
     }
 
     #[test]

@@ -16,7 +16,8 @@ mod tanh;
 #[cfg(feature = "std")]
 pub use arith::Hard;
 pub use arith::{Arith, Soft};
+pub use exp::{exp, exp_nonpositive, exp_normal};
 pub use nan::{canonical, canonical_nan, canonical64, max, min};
 pub use select::count;
-pub use {exp::exp, expm1::expm1, expm1mx::expm1mx, fma::fma, ln::ln, log1p::log1p};
+pub use {expm1::expm1, expm1mx::expm1mx, fma::fma, ln::ln, log1p::log1p};
 pub use {sigmoid::sigmoid, sqrt::sqrt, tanh::tanh};

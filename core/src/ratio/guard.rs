@@ -42,6 +42,12 @@ impl Guard {
         (guarded, guarded == d)
     }
 
+    /// Whether every guarded log-ratio is one that [`exp_normal`](crate::num::exp_normal) takes.
+    #[inline(always)]
+    pub fn is_narrow(self) -> bool {
+        self.bound <= 87.0
+    }
+
     /// The gradient after the guard.
     #[inline(always)]
     pub fn gradient(self, gradient: f32, inside: bool) -> f32 {

@@ -99,8 +99,8 @@ impl Config {
                 hidden: 64,
             },
             adam: AdamConfig { beta1: 0.9, beta2: 0.98, eps: 1e-8, weight_decay: 0.01, max_norm: 1.0 },
-            warm: Warm { rate: 3e-3, batch: 64, updates: 20, target: 0.3, max_steps: 60 },
-            rl: Rl { rate: 3e-4, steps: 240, prompts: 64, group: 8, minibatches: 4 },
+            warm: Warm { rate: 3e-3, batch: 64, updates: 10, target: 0.35, max_steps: 120 },
+            rl: Rl { rate: 3e-4, steps: 280, prompts: 64, group: 8, minibatches: 4 },
             measure: Measure { problems: 256, every: 10 },
         })
     }

@@ -19,9 +19,16 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     run(cli.command.unwrap_or_else(|| Command::Train(TrainArgs::default()))).unwrap_or_else(|error| {
         // Not eprintln: a closed stderr must not turn an error into a panic.
-        let _ = writeln!(std::io::stderr(), "error: {error:#}");
+        let _ = writeln!(std::io::stderr(), "error: {}", message(&error));
         ExitCode::from(BAD_INPUT)
     })
+}
+
+/// The error and its causes in one line, without repetition: some errors already quote their cause.
+fn message(error: &anyhow::Error) -> String {
+    let mut parts: Vec<String> = error.chain().map(ToString::to_string).collect();
+    parts.dedup_by(|cause, effect| effect.contains(cause.as_str()));
+    parts.join(": ")
 }
 
 fn run(command: Command) -> Result<ExitCode> {

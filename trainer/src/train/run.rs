@@ -33,7 +33,7 @@ pub struct TrainArgs {
     /// The run's folder [default: runs/TASK-RECIPE-seedN, with a number behind it when that is taken]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
-    /// RL steps [default: 240]
+    /// RL steps [default: 280]
     #[arg(long)]
     pub steps: Option<u64>,
     /// Write the rollouts of every RL step into this folder, for `lockstep score`
@@ -54,13 +54,13 @@ pub struct TrainArgs {
     /// Updates for each RL batch [default: 4]
     #[arg(long, help_heading = "Sizes")]
     pub minibatches: Option<usize>,
-    /// Most steps of the warm start [default: 60]
+    /// Most steps of the warm start [default: 120]
     #[arg(long, help_heading = "Sizes")]
     pub warm_steps: Option<u64>,
-    /// Updates in a step of the warm start [default: 20]
+    /// Updates in a step of the warm start [default: 10]
     #[arg(long, help_heading = "Sizes")]
     pub warm_updates: Option<u64>,
-    /// The warm start ends when it solves this fraction of training problems [default: 0.3]
+    /// The warm start ends when it solves this fraction of training problems [default: 0.35]
     #[arg(long, help_heading = "Sizes")]
     pub warm_target: Option<f32>,
     /// Held-out problems to measure on [default: 256]

@@ -1,0 +1,139 @@
+//! Bad input of every kind: exit code 2, a message that names what and where, no panic, no file left behind.
+#![cfg(feature = "model")]
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use lockstep_trainer::rollouts::Rollouts;
+
+/// Runs the binary in `folder` and returns what it says when it refuses.
+fn refused(folder: &Path, arguments: &[&str]) -> String {
+    let output =
+        Command::new(env!("CARGO_BIN_EXE_lockstep")).args(arguments).current_dir(folder).output().unwrap();
+    let message = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(2), "{arguments:?}: {message}");
+    assert!(!message.contains("panicked"), "{message}");
+    message
+}
+
+fn names(folder: &Path) -> Vec<String> {
+    let mut names: Vec<_> = fs::read_dir(folder)
+        .unwrap()
+        .map(|e| e.unwrap().file_name().to_string_lossy().into_owned())
+        .collect();
+    names.sort();
+    names
+}
+
+fn rollouts() -> Rollouts {
+    Rollouts {
+        cu_seqlens: vec![0, 2, 4],
+        cu_groups: vec![0, 2],
+        rewards: vec![1.0, 0.0],
+        logp: vec![-1.0; 4],
+        logp_old: vec![-1.1; 4],
+        ..Rollouts::default()
+    }
+}
+
+#[test]
+fn train_refuses() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    fs::write(at.join("bad.jsonl"), "{\"prompt\":\"1\",\"answer\":\"1\"}\n{\"prompt\":\"2\",\"answer\":2}\n")
+        .unwrap();
+    fs::write(at.join("bad.toml"), "[gate]\nkind = \"sapo\"\nclip_ratio_lo = 0.2\n").unwrap();
+    fs::write(at.join("file"), "").unwrap();
+    fs::create_dir(at.join("empty")).unwrap();
+    let before = names(at);
+    for (arguments, expected) in [
+        (&["train", "--task", "sorting"][..], &["unknown task 'sorting'"][..]),
+        (&["train", "--task", "jsonl:none.jsonl"], &["none.jsonl"]),
+        (&["train", "--task", "jsonl:bad.jsonl"], &["bad.jsonl", "line 2", "integer `2`"]),
+        (&["train", "--recipe", "grpoo"], &["grpoo"]),
+        (&["train", "--recipe", "none.toml"], &["none.toml"]),
+        (&["train", "--recipe", "bad.toml"], &["bad.toml", "clip_ratio_lo"]),
+        (&["train", "--out", "file/run"], &["file/run"]),
+        (&["train", "--out", "/proc/run"], &["/proc/run"]),
+        (&["train", "--dump-rollouts", "file/dump", "--out", "/proc/run"], &["/proc/run"]),
+        (&["train", "--resume", "empty"], &["empty/checkpoint.safetensors"]),
+        (&["train", "--resume", "none"], &["none/checkpoint.safetensors"]),
+        (&["train", "--group", "0"], &["--group"]),
+        (&["train", "--width", "30"], &["--width is 30"]),
+        (&["train", "--minibatches", "65"], &["--minibatches is 65"]),
+        (&["train", "--steps", "many"], &["--steps"]),
+        (&["train", "--rate", "nan"], &["--rate"]),
+        (&["fly"], &["fly"]),
+    ] {
+        let message = refused(at, arguments);
+        for part in expected {
+            assert!(message.contains(part), "{arguments:?}: {message}");
+        }
+        assert_eq!(names(at), before, "{arguments:?} left something behind");
+    }
+}
+
+#[test]
+fn resume_refuses_another_configuration_and_a_broken_checkpoint() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    let sizes = "train --task addition:1 --steps 0 --warm-steps 1 --warm-updates 1 --measure 4 --layers 1 --width 8 --out run";
+    let status = Command::new(env!("CARGO_BIN_EXE_lockstep"))
+        .args(sizes.split_whitespace())
+        .current_dir(at)
+        .output()
+        .unwrap()
+        .status;
+    assert!(status.success());
+    assert!(refused(at, &["train", "--resume", "run", "--seed", "9"]).contains("seed: 1 / 9"));
+    assert!(refused(at, &["train", "--resume", "run", "--recipe", "sapo"]).contains("recipe"));
+    assert!(refused(at, &["train", "--out", "run"]).contains("--resume run"));
+    let whole = fs::read(at.join("run/checkpoint.safetensors")).unwrap();
+    fs::write(at.join("run/checkpoint.safetensors"), &whole[..whole.len() - 1]).unwrap();
+    assert!(refused(at, &["train", "--resume", "run"]).contains("safetensors"));
+    fs::write(at.join("run/checkpoint.safetensors"), rollouts().to_bytes().unwrap()).unwrap();
+    assert!(refused(at, &["train", "--resume", "run"]).contains("configuration"));
+    fs::write(at.join("run/checkpoint.safetensors"), &whole).unwrap();
+    fs::write(at.join("run/metrics.jsonl"), "").unwrap();
+    assert!(refused(at, &["train", "--resume", "run"]).contains("metrics.jsonl"));
+}
+
+#[test]
+fn score_refuses() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    let good = rollouts().to_bytes().unwrap();
+    fs::write(at.join("good"), &good).unwrap();
+    fs::write(at.join("cut"), &good[..good.len() - 3]).unwrap();
+    fs::write(at.join("text"), "these are no tensors").unwrap();
+    let cases: [(&str, fn(&mut Rollouts), &str); 8] = [
+        ("positive", |r| r.logp[3] = 0.5, "`logp`[3] is 0.5"),
+        ("nan", |r| r.logp_old[1] = f32::NAN, "`logp_old`[1] is NaN"),
+        ("infinite", |r| r.rewards[1] = f32::INFINITY, "`rewards`[1]"),
+        ("decreasing", |r| r.cu_seqlens = vec![0, 4, 2], "cu_seqlens"),
+        ("late", |r| r.cu_seqlens[0] = 1, "`cu_seqlens`[0]"),
+        ("empty-row", |r| r.cu_seqlens[1] = 0, "cu_seqlens"),
+        ("short", |r| r.logp.truncate(3), "logp"),
+        ("single", |r| r.cu_groups = vec![0, 1, 2], "group"),
+    ];
+    for (name, change, _) in cases {
+        let mut changed = rollouts();
+        change(&mut changed);
+        fs::write(at.join(name), changed.to_bytes().unwrap()).unwrap();
+    }
+    let before = names(at);
+    let refuse = |file: &str, recipe: &str, output: &str, expected: &str| {
+        let message = refused(at, &["score", file, "--recipe", recipe, "-o", output]);
+        assert!(message.contains(expected), "{file}: {message}");
+        assert_eq!(names(at), before, "{file} left something behind");
+    };
+    refuse("none", "grpo", "out", "none");
+    refuse("cut", "grpo", "out", "cut: not a whole safetensors file");
+    refuse("text", "grpo", "out", "text: not a whole safetensors file");
+    refuse("good", "grpoo", "out", "grpoo");
+    refuse("good", "grpo", "none/out", "none/out");
+    for (name, _, expected) in cases {
+        refuse(name, "grpo", "out", expected);
+    }
+}

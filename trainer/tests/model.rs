@@ -1,0 +1,118 @@
+//! The model: cached sampling agrees with the full forward, gradients with differences, and the router learns too.
+#![cfg(feature = "model")]
+
+use lockstep_trainer::model::{Model, Shape, Weights, round_to_bf16};
+use lockstep_trainer::policy::{Pass, Sequence, log_probs, sample};
+use lockstep_trainer::random::{Phase, Stream};
+
+fn shape() -> Shape {
+    Shape { vocab: 7, context: 16, layers: 2, width: 16, heads: 4, experts: 8, top_k: 2, hidden: 8 }
+}
+
+fn sequences() -> Vec<Sequence> {
+    vec![
+        Sequence { prompt: vec![1, 2, 3], response: vec![4, 5, 0] },
+        Sequence { prompt: vec![6], response: vec![2, 2, 3, 4, 0] },
+        Sequence { prompt: vec![3, 3, 3, 1], response: vec![0] },
+    ]
+}
+
+/// What is sampled step by step through the cache has the log-probability that the full forward computes, with prompts
+/// of different lengths in one batch, to rounding.
+#[test]
+fn the_cache_agrees_with_the_full_forward() {
+    let weights = shape().init(1);
+    let model = Model::frozen(&shape(), &weights).unwrap();
+    let prompts: Vec<_> = sequences().into_iter().map(|s| s.prompt).collect();
+    let sampled = sample(&model, &prompts, 10, |row| Stream::new(1, Phase::Rollout, 0, row)).unwrap();
+    let responses: Vec<Sequence> = prompts
+        .iter()
+        .zip(&sampled)
+        .map(|(p, s)| Sequence { prompt: p.clone(), response: s.response.clone() })
+        .collect();
+    let full = log_probs(&shape(), &weights, &responses).unwrap();
+    let cached: Vec<f32> = sampled.iter().flat_map(|s| s.logp.clone()).collect();
+    assert_eq!(full.len(), cached.len());
+    for (full, cached) in full.iter().zip(&cached) {
+        assert!((full - cached).abs() < 1e-4, "{full} {cached}");
+    }
+}
+
+/// A sequence's log-probabilities do not depend on its neighbours or on padding.
+#[test]
+fn sequences_do_not_see_each_other() {
+    let weights = shape().init(2);
+    let together = log_probs(&shape(), &weights, &sequences()).unwrap();
+    let alone: Vec<f32> = sequences()
+        .iter()
+        .flat_map(|s| log_probs(&shape(), &weights, std::slice::from_ref(s)).unwrap())
+        .collect();
+    for (a, b) in together.iter().zip(&alone) {
+        assert!((a - b).abs() < 1e-5, "{a} {b}");
+    }
+    assert!(together.iter().all(|&lp| lp <= 0.0));
+}
+
+fn weighted_sum(weights: &Weights, coefficients: &[f32]) -> f64 {
+    let logp = log_probs(&shape(), weights, &sequences()).unwrap();
+    logp.iter().zip(coefficients).map(|(&a, &b)| f64::from(a) * f64::from(b)).sum()
+}
+
+/// The gradient of sum(logp * coefficients) agrees with central differences in every tensor, the routers included.
+#[test]
+fn gradients_agree_with_differences() {
+    let weights = shape().init(3);
+    let coefficients: Vec<f32> = (0..9).map(|i| [0.5, -1.0, 0.25][i % 3]).collect();
+    let model = Model::trainable(&shape(), &weights).unwrap();
+    let grads = Pass::new(&model, &sequences()).unwrap().gradients(&coefficients).unwrap();
+    for (tensor, weight) in weights.iter().enumerate() {
+        assert_eq!(grads[tensor].len(), weight.values.len());
+        // The entry with the largest gradient: small ones drown in the rounding of f32.
+        let largest = (0..weight.values.len())
+            .max_by(|&a, &b| grads[tensor][a].abs().total_cmp(&grads[tensor][b].abs()));
+        let at = largest.unwrap();
+        let gradient = f64::from(grads[tensor][at]);
+        assert!(gradient != 0.0, "{}: no gradient", weight.name);
+        let step = 1e-3_f32;
+        let moved = |by: f32| {
+            let mut moved = weights.clone();
+            moved[tensor].values[at] += by;
+            weighted_sum(&moved, &coefficients)
+        };
+        let difference = (moved(step) - moved(-step)) / f64::from(2.0 * step);
+        assert!(
+            (gradient - difference).abs() < 0.03 * gradient.abs().max(0.1),
+            "{}[{at}]: gradient {gradient}, difference {difference}",
+            weight.name
+        );
+    }
+}
+
+/// Rounding to bf16 is to nearest, ties to even, and real: some weight moves, none by more than 2^-8 of itself.
+#[test]
+fn bf16_rounding() {
+    let mut weights = shape().init(4);
+    weights[0].values[..4].copy_from_slice(&[1.0, 1.003_906_25, 1.011_718_75, 1.005]);
+    let rounded = round_to_bf16(&weights);
+    assert_eq!(rounded[0].values[..4], [1.0, 1.0, 1.015_625, 1.007_812_5]);
+    assert!(rounded != weights);
+    for (r, w) in rounded.iter().zip(&weights) {
+        assert!(r.values.iter().zip(&w.values).all(|(r, w)| (r - w).abs() <= w.abs() / 256.0));
+    }
+}
+
+/// Sampling follows the probabilities: the first token's frequencies over many rows.
+#[test]
+fn samples_follow_the_probabilities() {
+    let weights = shape().init(5);
+    let model = Model::frozen(&shape(), &weights).unwrap();
+    let n = 4000;
+    let sampled =
+        sample(&model, &vec![vec![1, 2]; n], 1, |row| Stream::new(9, Phase::Measure, 0, row)).unwrap();
+    for token in 0..7 {
+        let one = [Sequence { prompt: vec![1, 2], response: vec![token] }];
+        let p = f64::from(log_probs(&shape(), &weights, &one).unwrap()[0].exp());
+        let seen = sampled.iter().filter(|s| s.response == [token]).count() as f64 / n as f64;
+        assert!((seen - p).abs() < 4.5 * (p * (1.0 - p) / n as f64).sqrt(), "token {token}: {seen} of {p}");
+    }
+}

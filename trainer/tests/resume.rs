@@ -1,0 +1,94 @@
+//! A run that is killed at any moment and resumed ends with the bits of an unbroken run.
+#![cfg(feature = "model")]
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+const SIZES: &str = "--task addition:1 --seed 3 --steps 6 --prompts 4 --group 4 --minibatches 2 --warm-steps 4 --warm-updates 3 \
+                     --warm-target 0.9 --measure 8 --measure-every 2 --layers 1 --width 16";
+
+fn lockstep(arguments: &str, folder: &[(&str, &Path)]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_lockstep"));
+    command.arg("train").args(arguments.split_whitespace()).stdout(Stdio::null()).stderr(Stdio::null());
+    for (flag, path) in folder {
+        command.arg(flag).arg(path);
+    }
+    command
+}
+
+fn result(folder: &Path) -> [Vec<u8>; 2] {
+    ["checkpoint.safetensors", "metrics.jsonl"].map(|name| fs::read(folder.join(name)).unwrap())
+}
+
+#[test]
+fn killed_and_resumed_runs_end_with_the_same_bits() {
+    let root = tempfile::tempdir().unwrap();
+    let unbroken = root.path().join("unbroken");
+    let start = std::time::Instant::now();
+    assert!(lockstep(SIZES, &[("--out", &unbroken)]).status().unwrap().success());
+    let whole = start.elapsed();
+    let expected = result(&unbroken);
+    assert_eq!(String::from_utf8_lossy(&expected[1]).lines().count(), 10);
+
+    // Another number of threads: the same bits.
+    let one = root.path().join("one-thread");
+    assert!(lockstep(&format!("{SIZES} --threads 1"), &[("--out", &one)]).status().unwrap().success());
+    assert_eq!(result(&one), expected, "one thread");
+
+    // Killed again and again until it is through, with delays that fall into every part of the run.
+    let mut kills = 0;
+    for (round, share) in [7, 13, 23, 37, 61].into_iter().enumerate() {
+        let folder = root.path().join(format!("killed-{round}"));
+        for attempt in 0_u32.. {
+            assert!(attempt < 60, "no progress");
+            let has_checkpoint = folder.join("checkpoint.safetensors").exists();
+            let mut child = if has_checkpoint {
+                lockstep("", &[("--resume", &folder)]).spawn().unwrap()
+            } else {
+                lockstep(SIZES, &[("--out", &folder)]).spawn().unwrap()
+            };
+            // Longer from attempt to attempt, so that the test ends on a machine of any speed.
+            std::thread::sleep(whole * share / 100 + whole * attempt / 20 + Duration::from_millis(5));
+            if let Some(status) = child.try_wait().unwrap() {
+                assert!(status.success());
+                break;
+            }
+            child.kill().unwrap();
+            child.wait().unwrap();
+            kills += 1;
+        }
+        assert_eq!(result(&folder), expected, "round {round}");
+        assert!(folder.join("report.html").exists());
+        let left: Vec<_> = fs::read_dir(&folder).unwrap().map(|e| e.unwrap().file_name()).collect();
+        assert!(!left.iter().any(|n| n.to_string_lossy().starts_with(".unfinished")), "{left:?}");
+    }
+    assert!(kills >= 5, "only {kills} runs were killed in flight");
+}
+
+#[test]
+fn what_a_kill_can_leave_behind_is_cleared() {
+    let root = tempfile::tempdir().unwrap();
+    let unbroken = root.path().join("unbroken");
+    assert!(lockstep(SIZES, &[("--out", &unbroken)]).status().unwrap().success());
+    let expected = result(&unbroken);
+
+    // The state after step 3 of the warm start, reached by asking for no more; then a kill between line and checkpoint, a
+    // torn line, and a half-written checkpoint beside the whole one.
+    let folder = root.path().join("torn");
+    let mut child = lockstep(SIZES, &[("--out", &folder)]).spawn().unwrap();
+    while fs::read_to_string(folder.join("metrics.jsonl")).unwrap_or_default().lines().count() < 3 {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let mut metrics = fs::read(folder.join("metrics.jsonl")).unwrap();
+    metrics.extend(b"{\"phase\":\"warm\",\"step\":99}\n{\"phase\":\"rl\",\"st");
+    fs::write(folder.join("metrics.jsonl"), metrics).unwrap();
+    let whole = fs::read(folder.join("checkpoint.safetensors")).unwrap();
+    fs::write(folder.join(".unfinished-abc"), &whole[..whole.len() / 2]).unwrap();
+    assert!(lockstep("", &[("--resume", &folder)]).status().unwrap().success());
+    assert_eq!(result(&folder), expected);
+    assert!(!folder.join(".unfinished-abc").exists());
+}

@@ -21,7 +21,7 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Train a small model: a supervised warm start, then RL on a verifiable task
-    Train(TrainArgs),
+    Train(Box<TrainArgs>),
     /// Apply a recipe to somebody's rollouts: advantages, coefficients, loss, metrics
     Score(ScoreArgs),
     /// Check this machine: one digest over all its SIMD levels, or golden files

@@ -178,6 +178,10 @@ fn flatten(path: &str, value: &Value, out: &mut Vec<(String, String)>) {
                 flatten(&if path.is_empty() { name.clone() } else { format!("{path}.{name}") }, value, out);
             }
         }
+        // All fractions are f32: shown as f32, 0.9 is 0.9.
+        Value::Number(n) if n.is_f64() => {
+            out.push((path.to_owned(), n.as_f64().map_or(String::new(), |x| (x as f32).to_string())));
+        }
         other => out.push((path.to_owned(), other.to_string())),
     }
 }

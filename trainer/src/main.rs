@@ -17,7 +17,7 @@ const INTERRUPTED: u8 = 130;
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    run(cli.command.unwrap_or_else(|| Command::Train(TrainArgs::default()))).unwrap_or_else(|error| {
+    run(cli.command.unwrap_or_else(|| Command::Train(Box::<TrainArgs>::default()))).unwrap_or_else(|error| {
         // Not eprintln: a closed stderr must not turn an error into a panic.
         let _ = writeln!(std::io::stderr(), "error: {}", message(&error));
         ExitCode::from(BAD_INPUT)

@@ -3,7 +3,9 @@
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use lockstep::{Advantage, Advantages, Device, PolicyInput, PolicyOutput, RatioStats, Recipe, ops};
+use lockstep::{
+    Advantage, Advantages, Device, Metrics, Outputs, PolicyInput, PolicyOutput, RatioStats, Recipe, ops,
+};
 
 use crate::rollouts::Rollouts;
 
@@ -11,6 +13,18 @@ use crate::rollouts::Rollouts;
 pub struct Algorithm {
     device: Device,
     recipe: Recipe,
+}
+
+/// Everything that a policy loss comes to.
+pub struct Loss {
+    /// dL/dlogp, `[N]`.
+    pub coef: Vec<f32>,
+    /// Loss per token, `[N]`.
+    pub token_loss: Vec<f32>,
+    /// The loss.
+    pub loss: f64,
+    /// Statistics of ratios and gates.
+    pub metrics: Metrics,
 }
 
 /// The TOML of a recipe, every choice written out, given the name of one or of a file that holds one.
@@ -43,10 +57,23 @@ impl Algorithm {
         Ok(self.recipe.advantages(&self.device, &rollouts.batch()?, &rollouts.rewards)?)
     }
 
-    /// Loss, metrics, and dL/dlogp of every token.
-    pub fn policy_loss(&self, rollouts: &Rollouts, advantage: &[f32]) -> Result<PolicyOutput> {
+    /// dL/dlogp of every token, and nothing else.
+    pub fn coefficients(&self, rollouts: &Rollouts, advantage: &[f32]) -> Result<Vec<f32>> {
+        Ok(self.run(rollouts, advantage, Outputs::COEF)?.coef)
+    }
+
+    /// dL/dlogp, the loss of every token, the loss, and the metrics.
+    pub fn policy_loss(&self, rollouts: &Rollouts, advantage: &[f32]) -> Result<Loss> {
+        let out = self.run(rollouts, advantage, Outputs::ALL)?;
+        let (loss, metrics) =
+            out.loss.zip(out.metrics).context("the loss was asked for, but not computed")?;
+        Ok(Loss { coef: out.coef, token_loss: out.token_loss, loss, metrics })
+    }
+
+    fn run(&self, rollouts: &Rollouts, advantage: &[f32], outputs: Outputs) -> Result<PolicyOutput> {
         let advantage = Advantage::PerSequence(advantage);
         let mut input = PolicyInput::new(&rollouts.logp, &rollouts.logp_old, advantage);
+        input.outputs = outputs;
         // A recipe without a KL term refuses a reference.
         input.logp_ref = self.recipe.kl_term().and(rollouts.logp_ref.as_deref());
         Ok(self.recipe.policy_loss(&self.device, &rollouts.batch()?, &input)?)

@@ -49,7 +49,7 @@ pub fn score_rollouts(recipe: &str, rollouts: &Rollouts) -> Result<(Vec<u8>, Str
         ("constant_groups", advantages.constant_groups() as f64),
         ("singleton_groups", advantages.singleton_groups() as f64),
     ];
-    scalars.extend(loss.metrics.iter().flat_map(metrics));
+    scalars.extend(metrics(&loss.metrics));
     if let Some(mismatch) = algorithm.mismatch(rollouts)? {
         scalars.extend(mismatch_metrics(&mismatch));
     }

@@ -107,7 +107,8 @@ fn score_refuses() {
     fs::write(at.join("good"), &good).unwrap();
     fs::write(at.join("cut"), &good[..good.len() - 3]).unwrap();
     fs::write(at.join("text"), "these are no tensors").unwrap();
-    let cases: [(&str, fn(&mut Rollouts), &str); 8] = [
+    type Change = fn(&mut Rollouts);
+    let cases: [(&str, Change, &str); 8] = [
         ("positive", |r| r.logp[3] = 0.5, "`logp`[3] is 0.5"),
         ("nan", |r| r.logp_old[1] = f32::NAN, "`logp_old`[1] is NaN"),
         ("infinite", |r| r.rewards[1] = f32::INFINITY, "`rewards`[1]"),

@@ -19,6 +19,9 @@ pub fn before_and_after(records: &[Record]) -> (Option<f64>, Option<f64>) {
     (before, rl.iter().rev().find_map(|r| r.held_out))
 }
 
+/// A number of a step.
+type Field = fn(&RlRecord) -> f64;
+
 fn split(records: &[Record]) -> (Vec<&WarmRecord>, Vec<&RlRecord>) {
     let (mut warm, mut rl) = (Vec::new(), Vec::new());
     for record in records {
@@ -62,9 +65,7 @@ pub fn html(config: &Config, records: &[Record], seconds: &[f64]) -> Result<Stri
          log-probability it had in its own update.</p>\n<section class=\"plots\">\n",
         config.measure.problems
     )?;
-    for svg in plots(&warm, &rl)? {
-        write!(page, "<figure>{svg}</figure>\n")?;
-    }
+    page.push_str(&plots(&warm, &rl)?.join("\n"));
     page.push_str("</section>\n");
     comparison(&mut page, &warm, &rl)?;
     configuration(&mut page, config)?;
@@ -94,8 +95,8 @@ fn plots(warm: &[&WarmRecord], rl: &[&RlRecord]) -> Result<Vec<String>> {
     let x = "RL step";
     Ok(vec![
         Plot { y: Some((0.0, 1.0)), ..plot("Reward and held-out pass@1", "fraction solved") }
-            .svg(x, &[line("mean reward", BLUE, |r| r.reward), held_out])?,
-        Plot { log: true, ..plot("Importance ratio: spread", "ratio") }.svg(
+            .figure(x, &[line("mean reward", BLUE, |r| r.reward), held_out])?,
+        Plot { log: true, ..plot("Importance ratio: spread", "ratio") }.figure(
             x,
             &[
                 band("min to max", BLUE, |r| r.ratio_min.max(1e-3), |r| r.ratio_max),
@@ -109,10 +110,10 @@ fn plots(warm: &[&WarmRecord], rl: &[&RlRecord]) -> Result<Vec<String>> {
             ],
         )?,
         plot("KL within a step: old to current policy", "nats per token")
-            .svg(x, &[line("approx. KL (k1)", BLUE, |r| r.approx_kl)])?,
+            .figure(x, &[line("approx. KL (k1)", BLUE, |r| r.approx_kl)])?,
         plot("KL from the warm start", "nats per token")
-            .svg(x, &[line("KL(policy ‖ warm start), k3", PURPLE, |r| r.drift_kl)])?,
-        plot("Clipping", "% of tokens").svg(
+            .figure(x, &[line("KL(policy ‖ warm start), k3", PURPLE, |r| r.drift_kl)])?,
+        plot("Clipping", "% of tokens").figure(
             x,
             &[
                 line("upper clip (A > 0)", BLUE, |r| 100.0 * r.clip_high),
@@ -120,7 +121,7 @@ fn plots(warm: &[&WarmRecord], rl: &[&RlRecord]) -> Result<Vec<String>> {
                 line("dual clip (A < 0)", GREEN, |r| 100.0 * r.clip_dual),
             ],
         )?,
-        plot("Gate and effective sample size", "fraction").svg(
+        plot("Gate and effective sample size", "fraction").figure(
             x,
             &[
                 line("mean gate weight", BLUE, |r| r.gate_mean),
@@ -129,24 +130,25 @@ fn plots(warm: &[&WarmRecord], rl: &[&RlRecord]) -> Result<Vec<String>> {
             ],
         )?,
         plot("Entropy of the policy (sampled)", "nats per token")
-            .svg(x, &[line("−mean log-probability", BLUE, |r| r.entropy)])?,
-        plot("Training-inference mismatch: ratio trainer / engine", "ratio").svg(
+            .figure(x, &[line("−mean log-probability", BLUE, |r| r.entropy)])?,
+        Plot { log: true, ..plot("Training-inference mismatch: ratio trainer / engine", "ratio") }.figure(
             x,
             &[
-                band("min to max", BLUE, |r| r.mismatch_min, |r| r.mismatch_max),
-                band("1 ± std", ORANGE, |r| 1.0 - r.mismatch_std, |r| 1.0 + r.mismatch_std),
+                band("min to max", BLUE, |r| r.mismatch_min.max(1e-3), |r| r.mismatch_max),
+                band("1 ± std", ORANGE, |r| (1.0 - r.mismatch_std).max(1e-3), |r| 1.0 + r.mismatch_std),
             ],
         )?,
         plot("Training-inference mismatch: KL(engine ‖ trainer)", "nats per token")
-            .svg(x, &[line("k1", BLUE, |r| r.mismatch_k1), line("k3", ORANGE, |r| r.mismatch_k3)])?,
+            .figure(x, &[line("k1", BLUE, |r| r.mismatch_k1), line("k3", ORANGE, |r| r.mismatch_k3)])?,
         Plot { y: Some((0.0, 1.0)), ..plot("Groups without a signal", "fraction of groups") }
-            .svg(x, &[line("all rewards equal", PURPLE, |r| r.constant_groups)])?,
+            .figure(x, &[line("all rewards equal", PURPLE, |r| r.constant_groups)])?,
         plot("Warm start: loss", "nats per token")
-            .svg("warm-start step", &[warm_line("supervised loss", BLUE, |r| r.loss)])?,
-        Plot { y: Some((0.0, 1.0)), ..plot("Warm start: training problems solved", "fraction solved") }.svg(
-            "warm-start step",
-            &[warm_line("training problems, sampled", ORANGE, |r| r.training_pass)],
-        )?,
+            .figure("warm-start step", &[warm_line("supervised loss", BLUE, |r| r.loss)])?,
+        Plot { y: Some((0.0, 1.0)), ..plot("Warm start: training problems solved", "fraction solved") }
+            .figure(
+                "warm-start step",
+                &[warm_line("training problems, sampled", ORANGE, |r| r.training_pass)],
+            )?,
     ])
 }
 
@@ -173,7 +175,7 @@ fn comparison(page: &mut String, warm: &[&WarmRecord], rl: &[&RlRecord]) -> Resu
         "<tr><td>held-out pass@1 (before the first, after the last)</td><td>{}</td><td>{}</td></tr>",
         pass[0], pass[1]
     )?;
-    let lines: [(&str, fn(&RlRecord) -> f64); 9] = [
+    let lines: [(&str, Field); 9] = [
         ("mean reward", |r| r.reward),
         ("groups without a signal", |r| r.constant_groups),
         ("tokens of a response", |r| r.response_tokens),
@@ -202,7 +204,7 @@ fn configuration(page: &mut String, config: &Config) -> Result<()> {
     for (name, value) in rows(config)?.iter().filter(|(name, _)| name != "recipe_toml") {
         write!(page, "<tr><td>{}</td><td>{}</td></tr>", escape(name), escape(value))?;
     }
-    write!(page, "</table><pre>{}</pre></div>\n", escape(&config.recipe_toml))?;
+    writeln!(page, "</table><pre>{}</pre></div>", escape(&config.recipe_toml))?;
     Ok(())
 }
 

@@ -1,11 +1,12 @@
-//! One plot as an SVG text: lines and bands over the steps, with labelled axes and a legend.
+//! One plot as an HTML figure: title and legend as text, so that they never cover data, then lines and bands over the steps
+//! as SVG with labelled axes.
 
 use anyhow::{Result, anyhow};
 use plotters::coord::ranged1d::ValueFormatter;
 use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
 
-const SIZE: (u32, u32) = (640, 330);
+const SIZE: (u32, u32) = (640, 310);
 const INK: RGBColor = RGBColor(55, 60, 70);
 const GRID: RGBColor = RGBColor(228, 230, 235);
 
@@ -37,7 +38,7 @@ pub(super) struct Plot {
 
 impl Plot {
     /// Draws the series.
-    pub(super) fn svg(&self, x_label: &str, series: &[Series]) -> Result<String> {
+    pub(super) fn figure(&self, x_label: &str, series: &[Series]) -> Result<String> {
         let values = || series.iter().flat_map(Series::values).filter(|(_, y)| y.is_finite());
         let last = values().map(|(x, _)| x).fold(1.0, f64::max);
         let (low, high) = self.y.unwrap_or_else(|| {
@@ -48,7 +49,6 @@ impl Plot {
         let mut svg = String::new();
         let area = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
         let mut chart = ChartBuilder::on(&area);
-        chart.caption(self.title, ("sans-serif", 17).into_font().style(FontStyle::Bold).color(&INK));
         chart.margin(8).margin_right(18).x_label_area_size(40).y_label_area_size(70);
         let x = 0.0..last.max(1.0);
         if self.log {
@@ -60,11 +60,20 @@ impl Plot {
         }
         area.present().map_err(wrong)?;
         drop(area);
-        Ok(svg)
+        let legend: String = series.iter().map(Series::legend).collect();
+        Ok(format!("<figure><figcaption><b>{}</b>{legend}</figcaption>{svg}</figure>", self.title))
     }
 }
 
 impl Series {
+    fn legend(&self) -> String {
+        let (class, name, RGBColor(r, g, b)) = match self {
+            Self::Line { name, color, .. } => ("line", name, color),
+            Self::Band { name, color, .. } => ("band", name, color),
+        };
+        format!("<span><i class=\"{class}\" style=\"background:rgb({r},{g},{b})\"></i>{name}</span>")
+    }
+
     fn values(&self) -> Box<dyn Iterator<Item = (f64, f64)> + '_> {
         match self {
             Self::Line { points, .. } => Box::new(points.iter().copied()),
@@ -118,38 +127,22 @@ where
     };
     for one in series {
         match one {
-            Series::Line { name, color, points, dots } => {
+            Series::Line { color, points, dots, .. } => {
                 let color = *color;
-                chart
-                    .draw_series(LineSeries::new(inside(points), color.stroke_width(2)))
-                    .map_err(wrong)?
-                    .label(*name)
-                    .legend(move |(x, y)| PathElement::new([(x, y), (x + 16, y)], color.stroke_width(3)));
+                chart.draw_series(LineSeries::new(inside(points), color.stroke_width(2))).map_err(wrong)?;
                 if *dots {
                     let dot = |p| Circle::new(p, 3, color.filled());
                     chart.draw_series(inside(points).into_iter().map(dot)).map_err(wrong)?;
                 }
             }
-            Series::Band { name, color, low, high } => {
+            Series::Band { color, low, high, .. } => {
                 let fill = color.mix(0.22);
                 let outline =
                     inside(low).into_iter().chain(inside(high).into_iter().rev()).collect::<Vec<_>>();
-                chart
-                    .draw_series(std::iter::once(Polygon::new(outline, fill.filled())))
-                    .map_err(wrong)?
-                    .label(*name)
-                    .legend(move |(x, y)| Rectangle::new([(x, y - 5), (x + 16, y + 5)], fill.filled()));
+                chart.draw_series(std::iter::once(Polygon::new(outline, fill.filled()))).map_err(wrong)?;
             }
         }
     }
-    chart
-        .configure_series_labels()
-        .position(SeriesLabelPosition::UpperRight)
-        .background_style(WHITE.mix(0.85))
-        .border_style(GRID)
-        .label_font(text)
-        .draw()
-        .map_err(wrong)?;
     Ok(())
 }
 
@@ -186,7 +179,7 @@ mod tests {
             let plot = Plot { title: "t", y_label: "y", y: None, log };
             for points in [vec![], vec![(1.0, 0.0)], vec![(1.0, f64::NAN), (2.0, f64::INFINITY)]] {
                 let line = Series::Line { name: "n", color: BLUE, points, dots: true };
-                assert!(plot.svg("x", &[line]).unwrap().ends_with("</svg>\n"));
+                assert!(plot.figure("x", &[line]).unwrap().contains("</svg>"));
             }
         }
     }

@@ -77,7 +77,7 @@ impl Columns {
     }
 
     fn is_held_out(problem: &Problem) -> bool {
-        hash(&problem.prompt) % HELD_OUT_SHARE == 0
+        hash(&problem.prompt).is_multiple_of(HELD_OUT_SHARE)
     }
 
     /// See [`super::Task::training`].
@@ -95,7 +95,7 @@ impl Columns {
         let width = if self.operation == Operation::Addition { 2 * self.digits } else { self.digits + 1 };
         let space = 10_u64.pow(width);
         // Odd and no multiple of 5, so coprime to the space: the walk meets every problem once.
-        let stride = 0x9e37_79b9_7f4a_7c13 % space | 1;
+        let stride = (0x9e37_79b9_7f4a_7c13 % space) | 1;
         let stride = if stride % 5 == 0 { stride + 2 } else { stride };
         let mut at = 0;
         let mut problems = Vec::new();

@@ -153,8 +153,7 @@ impl Trainer {
             let pass = Pass::new(&model, &part)?;
             let (mut batch, places) = rollouts.select(groups);
             batch.logp.clone_from(&pass.logp);
-            let loss = self.algorithm.policy_loss(&batch, &advantage)?;
-            let grads = pass.gradients(&loss.coef)?;
+            let grads = pass.gradients(&self.algorithm.coefficients(&batch, &advantage)?)?;
             grad_norm += state.adam.update(&self.config.adam, rate, &mut state.weights, &grads);
             for (place, logp) in places.into_iter().zip(&pass.logp) {
                 rollouts.logp[place] = *logp;
@@ -198,7 +197,7 @@ impl Trainer {
 
     fn describe(&self, rollouts: &Rollouts, advantages: &lockstep::Advantages) -> Result<RlRecord> {
         let loss = self.algorithm.policy_loss(rollouts, &advantages.advantage)?;
-        let m = loss.metrics.unwrap_or_default();
+        let m = loss.metrics;
         let mismatch = self.algorithm.mismatch(rollouts)?.unwrap_or_default();
         let drift = self.algorithm.drift(rollouts)?.unwrap_or_default();
         let sequences = rollouts.rewards.len() as f64;

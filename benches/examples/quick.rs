@@ -35,13 +35,14 @@ fn main() {
         for threads in [1, 2] {
             let d = Device::cpu_with(Some(level), Some(threads)).unwrap();
             for outputs in [Outputs::COEF, Outputs::ALL] {
-                let input = PolicyInput { outputs, counts: Some(counts), ..PolicyInput::new(&new, &old, Advantage::PerSequence(&adv)) };
                 let mut out = PolicyOutput::default();
+                let input = PolicyInput { outputs, counts: Some(counts), ..PolicyInput::new(&new, &old, Advantage::PerSequence(&adv)) };
+                
                 let mut time = |f: &mut dyn FnMut(&mut PolicyOutput)| { let mut b = f64::MAX; for _ in 0..(if level == Level::Plain {2} else {6 * (1 + (1 << 22) / n)}) { let t = Instant::now(); f(&mut out); b = b.min(t.elapsed().as_secs_f64()); } b * 1e9 / n as f64 };
                 let g = Guard::clamp(20.0); let band = [0.8, 1.2];
                 let p = PolicyParams { gate: PpoClip { clip_ratio_low: 0.2, clip_ratio_high: 0.28, clip_ratio_c: 3.0 }, guard: g, kl: None, weight: w, band };
-                let q = PolicyParams { gate: Sapo { tau_pos: 1.0, tau_neg: 1.05 }, guard: g, kl: None, weight: w, band };
-                if std::env::var("PPO").is_ok() { for _ in 0..60 { policy_loss(&d, &batch, &input, &p, &mut PolicyOutput::default()).unwrap(); } return; }
+                let q = PolicyParams { gate: Sapo::new(1.0, 1.05), guard: g, kl: None, weight: w, band };
+                if std::env::var("PPO").is_ok() { for _ in 0..20000 { policy_loss(&d, &batch, &input, &q, &mut out).unwrap(); } return; }
                 let a = time(&mut |o| policy_loss(&d, &batch, &input, &p, o).unwrap());
                 let b = time(&mut |o| policy_loss(&d, &batch, &input, &q, o).unwrap());
                 println!("{level} {threads} metrics {} ppo {a:.3} ns/token sapo {b:.3}  ({:.1} / {:.1} GB/s at 13 B)", outputs.metrics, 13.0 / a, 13.0 / b);

@@ -150,7 +150,7 @@ struct Token(Kl);
 
 impl Element<2, 2, 1, 0> for Token {
     #[inline(always)]
-    fn element<A: Arith>(&self, _staged: f32, input: impl Fn(usize) -> f32) -> Lane<2, 1, 0> {
+    fn element<A: Arith>(&self, _staged: [f32; 2], input: impl Fn(usize) -> f32) -> Lane<2, 1, 0> {
         let (logp, logp_ref) = (input(0), input(1));
         let inputs = flag::worse(flag::logp(logp), flag::logp(logp_ref));
         let (value, gradient) = self.0.token::<A>(logp, logp_ref);

@@ -51,9 +51,9 @@ macro_rules! for_each_op {
                 "GRPO / Dr.GRPO group-relative advantage of each sequence";
             token_ratio: TokenRatio, "ratio/token.rs", "sequence",
                 "importance ratio exp(logp - logp_old) per token, with its statistics";
-            policy_loss_ppo: PolicyLoss, "policy_loss.rs", "sequence",
+            policy_loss_ppo: PolicyLoss, "policy_loss/mod.rs", "sequence",
                 "PPO clip (asymmetric, dual): loss, dL/dlogp and metrics, fused";
-            policy_loss_sapo: PolicyLoss, "policy_loss.rs", "sequence",
+            policy_loss_sapo: PolicyLoss, "policy_loss/mod.rs", "sequence",
                 "SAPO soft gate: loss, dL/dlogp and metrics, fused";
             kl: KlDivergence, "kl.rs", "sequence",
                 "k1, k2, k3 and abs estimators of KL(policy || reference) and their gradients";

@@ -38,7 +38,13 @@ impl Team for Plain {
         for i in span.start..span.end {
             let live = mask.at(i);
             let input = |j: usize| ins[j].at(i);
-            let (staged, first) = f.stage::<Soft>(input);
+            let mut staged = [0.0; 2];
+            let mut first = 0;
+            for number in 0..F::STAGES {
+                let (value, alarm) = f.stage::<Soft>(number, staged, input);
+                staged[number] = value;
+                first = first.max(alarm);
+            }
             let lane = f.element::<Soft>(staged, input);
             for (out, value) in outs.iter().zip(lane.out) {
                 if let Some(out) = out {

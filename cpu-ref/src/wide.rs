@@ -86,7 +86,7 @@ impl<A: Arith, L> Team for Wide<A, L> {
         let Aligned(columns) = &mut Aligned([[0.0f64; COLUMNS]; K]);
         let Aligned(maxima) = &mut Aligned([[f32::NEG_INFINITY; COLUMNS]; E]);
         let Aligned(max) = &mut Aligned([[0.0f32; COLUMNS]; E]);
-        let Aligned(staged) = &mut Aligned([0.0f32; COLUMNS]);
+        let Aligned(staged) = &mut Aligned([[0.0f32; COLUMNS]; 2]);
         let mut alarm = 0;
         let Aligned(out) = &mut Aligned([[0.0f32; COLUMNS]; M]);
         let Aligned(sum) = &mut Aligned([[0.0f32; COLUMNS]; K]);
@@ -121,15 +121,22 @@ impl<A: Arith, L> Team for Wide<A, L> {
 
             // A short chunk computes its padding too, and masks it. `alarm` is one variable and not an array because a loop
             // with a reduction is what LLVM interleaves: several chains in flight instead of one.
-            if F::STAGED {
+            if F::STAGES > 0 {
                 for l in 0..COLUMNS {
-                    let (value, first) = f.stage::<A>(|j| x[j][l]);
-                    staged[l] = value;
+                    let (value, first) = f.stage::<A>(0, [0.0; 2], |j| x[j][l]);
+                    staged[0][l] = value;
                     alarm = alarm.max(if m[l] != 0 { first } else { 0 });
                 }
             }
+            if F::STAGES > 1 {
+                for l in 0..COLUMNS {
+                    let (value, second) = f.stage::<A>(1, [staged[0][l], 0.0], |j| x[j][l]);
+                    staged[1][l] = value;
+                    alarm = alarm.max(if m[l] != 0 { second } else { 0 });
+                }
+            }
             for l in 0..COLUMNS {
-                let lane = f.element::<A>(staged[l], |j| x[j][l]);
+                let lane = f.element::<A>([staged[0][l], staged[1][l]], |j| x[j][l]);
                 let on = m[l] != 0;
                 for j in 0..M {
                     out[j][l] = if on { lane.out[j] } else { 0.0 };

@@ -60,7 +60,7 @@ struct Value;
 
 impl Element<1, 0, 1, 0> for Value {
     #[inline(always)]
-    fn element<A: Arith>(&self, _staged: f32, input: impl Fn(usize) -> f32) -> Lane<0, 1, 0> {
+    fn element<A: Arith>(&self, _staged: [f32; 2], input: impl Fn(usize) -> f32) -> Lane<0, 1, 0> {
         let x = input(0);
         Lane { out: [], sum: [x], max: [], alarm: flag::finite(x) }
     }

@@ -34,8 +34,24 @@ pub trait Gate: Copy + core::fmt::Debug {
     /// Name of the fused op that uses it.
     const POLICY_LOSS: &'static str;
 
+    /// Whether [`stage`](Gate::stage) is needed.
+    const STAGED: bool = false;
+
+    /// What of the gate is long (an exponential) and depends on ratio and advantage alone.
+    #[inline(always)]
+    fn stage<A: Arith>(&self, ratio: f32, advantage: f32) -> f32 {
+        let _ = (ratio, advantage);
+        0.0
+    }
+
+    /// The rest of the gate, given its stage.
+    fn gate_staged(&self, ratio: f32, advantage: f32, staged: f32) -> Gated;
+
     /// Gate of one token with ratio r ≥ 0.
-    fn gate<A: Arith>(&self, ratio: f32, advantage: f32) -> Gated;
+    #[inline(always)]
+    fn gate<A: Arith>(&self, ratio: f32, advantage: f32) -> Gated {
+        self.gate_staged(ratio, advantage, self.stage::<A>(ratio, advantage))
+    }
 
     /// Whether the parameters are in their domain.
     fn check(&self) -> Result<(), Error>;

@@ -10,7 +10,7 @@
 //! **Gradient**: dl/dlogp = −A·r·w(r). On-policy it is −A, that of REINFORCE; the loss *value* at r = 1 is −2A/τ.
 //!
 //! **Special cases**: A = 0: loss 0, gradient 0. p(1 − p) is e/(1 + e)² with e = exp(−|τ(r − 1)|), which does not
-//! cancel at saturation; where it underflows to 0, r·w is 0 for every r including ∞.
+//! cancel at saturation; beyond |τ(r − 1)| = 87, w (below 7e-38) and r·w are 0, for every r including ∞.
 //!
 //! **Variants**: verl and TRL use τ_neg at A = 0 (irrelevant here: the loss is 0) and seq-mean-token-mean; AReaL
 //! aggregates by token-mean.
@@ -22,31 +22,51 @@ use crate::num::{self, Arith};
 /// Parameters of the gate.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sapo {
-    /// Temperature for positive advantages; the paper's 1.0.
-    pub tau_pos: f32,
-    /// Temperature for the others; the paper's 1.05.
-    pub tau_neg: f32,
+    tau_pos: f32,
+    tau_neg: f32,
+    /// 4/τ: divided here, or LLVM divides once more for every token.
+    scale_pos: f32,
+    scale_neg: f32,
 }
+
+impl Sapo {
+    /// Temperatures for positive advantages (the paper's 1.0) and for the others (the paper's 1.05).
+    pub fn new(tau_pos: f32, tau_neg: f32) -> Self {
+        Sapo { tau_pos, tau_neg, scale_pos: 4.0 / tau_pos, scale_neg: 4.0 / tau_neg }
+    }
+}
+
+/// From |τ(r − 1)| = 87 on, where the weight is below 7e-38, it is 0: e stays a normal number, whose exponential is half
+/// as long.
+const SATURATED: f32 = 87.0;
 
 impl Gate for Sapo {
     const POLICY_LOSS: &'static str = "policy_loss_sapo";
 
+    const STAGED: bool = true;
+
+    /// e = exp(−|τ(r − 1)|), 0 from [`SATURATED`] on.
     #[inline(always)]
-    fn gate<A: Arith>(&self, ratio: f32, advantage: f32) -> Gated {
-        let positive = advantage > 0.0;
-        let tau = if positive { self.tau_pos } else { self.tau_neg };
-        let scale = if positive { 4.0 / self.tau_pos } else { 4.0 / self.tau_neg };
-        let z = tau * (ratio - 1.0);
-        let e = num::exp_nonpositive::<A>(-z.abs());
+    fn stage<A: Arith>(&self, ratio: f32, advantage: f32) -> f32 {
+        let tau = if advantage > 0.0 { self.tau_pos } else { self.tau_neg };
+        let z = (tau * (ratio - 1.0)).abs();
+        let bounded = if z < SATURATED { z } else { SATURATED };
+        let e = num::exp_normal::<A>(-bounded);
+        if z < SATURATED { e } else { 0.0 }
+    }
+
+    #[inline(always)]
+    fn gate_staged(&self, ratio: f32, advantage: f32, e: f32) -> Gated {
+        let scale = if advantage > 0.0 { self.scale_pos } else { self.scale_neg };
         let inverse = 1.0 / (1.0 + e);
-        let p = if z >= 0.0 { inverse } else { e * inverse };
-        let weight = 4.0 * ((e * inverse) * inverse);
+        let p = if ratio >= 1.0 { inverse } else { e * inverse };
+        let quarter = (e * inverse) * inverse;
         // r = ∞ (no guard) has weight 0: bounded, or ∞·0 would be NaN.
         let finite = if ratio > f32::MAX { f32::MAX } else { ratio };
         Gated {
-            loss: -((scale * p) * advantage),
-            gradient: -(advantage * (finite * weight)),
-            weight,
+            loss: (scale * p) * -advantage,
+            gradient: (finite * quarter) * (-4.0 * advantage),
+            weight: 4.0 * quarter,
             clipped: 0,
         }
     }

@@ -42,10 +42,11 @@ impl Guard {
         (guarded, guarded == d)
     }
 
-    /// Whether every guarded log-ratio is one that [`exp_normal`](crate::num::exp_normal) takes.
+    /// Whether the gradient is 0 outside and every guarded log-ratio is one that
+    /// [`exp_normal`](crate::num::exp_normal) takes.
     #[inline(always)]
-    pub fn is_narrow(self) -> bool {
-        self.bound <= 87.0
+    pub fn is_narrow_clamp(self) -> bool {
+        self.bound <= 87.0 && !self.straight_through
     }
 
     /// The gradient after the guard.

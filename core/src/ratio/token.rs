@@ -118,7 +118,11 @@ struct Token {
 
 impl Element<2, 2, { sum::SUMS }, 2> for Token {
     #[inline(always)]
-    fn element<A: Arith>(&self, _staged: f32, input: impl Fn(usize) -> f32) -> Lane<2, { sum::SUMS }, 2> {
+    fn element<A: Arith>(
+        &self,
+        _staged: [f32; 2],
+        input: impl Fn(usize) -> f32,
+    ) -> Lane<2, { sum::SUMS }, 2> {
         let (logp, logp_old) = (input(0), input(1));
         let alarm = flag::worse(flag::logp(logp), flag::logp(logp_old));
         let Ratio { log_ratio, ratio, inside } = token_ratio::<A>(logp, logp_old, self.guard);

@@ -8,7 +8,7 @@ use lockstep_core::Error as Argument;
 use lockstep_core::aggregate::Weight;
 use lockstep_core::gate::Gate;
 use lockstep_core::kl::Kl;
-use lockstep_core::policy_loss::{KlTerm, MetricsOut, PolicyLoss, sum};
+use lockstep_core::policy_loss::{KlTerm, LossOut, MetricsOut, PolicyLoss, sum};
 use lockstep_core::ragged::{In, Out};
 use lockstep_core::ratio::Guard;
 
@@ -24,17 +24,19 @@ pub enum Advantage<'a> {
 /// Which optional results to compute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outputs {
-    /// Loss per token.
+    /// The loss, in all and per sequence.
+    pub loss: bool,
+    /// Loss per token; implies `loss`.
     pub token_loss: bool,
-    /// Metrics.
+    /// Metrics; implies `loss`.
     pub metrics: bool,
 }
 
 impl Outputs {
     /// Everything.
-    pub const ALL: Outputs = Outputs { token_loss: true, metrics: true };
-    /// Coefficients and the loss: the fast path.
-    pub const COEF: Outputs = Outputs { token_loss: false, metrics: false };
+    pub const ALL: Outputs = Outputs { loss: true, token_loss: true, metrics: true };
+    /// Coefficients only: the fast path.
+    pub const COEF: Outputs = Outputs { loss: false, token_loss: false, metrics: false };
 }
 
 /// What a policy loss reads. Only `logp` is differentiated.
@@ -78,10 +80,10 @@ pub struct PolicyOutput {
     pub coef: Vec<f32>,
     /// l per token before the aggregation's weights, `[N]`; empty if not asked for.
     pub token_loss: Vec<f32>,
-    /// Σ W·l of each sequence, `[S]`: the loss of any union of sequences is the sum of theirs.
+    /// Σ W·l of each sequence, `[S]`: the loss of any union of sequences is the sum of theirs. Empty if not asked for.
     pub row_loss: Vec<f64>,
-    /// The loss L.
-    pub loss: f64,
+    /// The loss L, if asked for.
+    pub loss: Option<f64>,
     /// Counts of this batch.
     pub counts: Counts,
     /// Metrics, if asked for.
@@ -140,10 +142,11 @@ pub fn policy_loss<G: Gate>(
         }
     };
     let (tokens, rows) = (batch.tokens(), batch.sequences());
-    let Outputs { token_loss, metrics } = input.outputs;
+    let Outputs { loss, token_loss, metrics } = input.outputs;
+    let loss = loss || token_loss || metrics;
     out.coef.resize(tokens, 0.0);
     out.token_loss.resize(if token_loss { tokens } else { 0 }, 0.0);
-    out.row_loss.resize(rows, 0.0);
+    out.row_loss.resize(if loss { rows } else { 0 }, 0.0);
     let scratch = &mut out.scratch;
     scratch.tokens.resize(rows, 0);
     scratch.alarm.resize(rows, 0);
@@ -167,8 +170,10 @@ pub fn policy_loss<G: Gate>(
         kl,
         weight: params.weight,
         coef: Out::new(&mut out.coef),
-        token_loss: token_loss.then(|| Out::new(&mut out.token_loss)),
-        row_loss: Out::new(&mut out.row_loss),
+        loss: loss.then(|| LossOut {
+            token_loss: token_loss.then(|| Out::new(&mut out.token_loss)),
+            row_loss: Out::new(&mut out.row_loss),
+        }),
         row_tokens: Out::new(&mut scratch.tokens),
         row_alarm: Out::new(&mut scratch.alarm),
         metrics: metrics.then(|| MetricsOut {
@@ -186,7 +191,7 @@ pub fn policy_loss<G: Gate>(
         nonempty: out.scratch.tokens.iter().filter(|n| **n > 0).count() as u64,
         sequences: rows as u64,
     };
-    out.loss = fold_rows(device, &out.row_loss, rows)[0];
+    out.loss = loss.then(|| fold_rows(device, &out.row_loss, rows)[0]);
     out.metrics = metrics.then(|| {
         let totals = fold_rows(device, &out.scratch.sums, rows);
         Metrics::new(out.counts.tokens, &totals, fold_maxima(&out.scratch.maxima, rows))

@@ -163,7 +163,7 @@ impl Recipe {
 
     pub(super) fn sapo(&self) -> Result<Sapo, Error> {
         match self.gate {
-            GateChoice::Sapo { tau_pos, tau_neg } => Ok(Sapo { tau_pos, tau_neg }),
+            GateChoice::Sapo { tau_pos, tau_neg } => Ok(Sapo::new(tau_pos, tau_neg)),
             _ => Err(Error::Recipe("the gate is not sapo".into())),
         }
     }

@@ -1,0 +1,205 @@
+//! The fused policy loss: ratio → gate → weight → aggregation, with dL/dlogp in closed form.
+//!
+//! **Formula** (maths.md §0.3, §1.1, §2): with r = exp(guard(logp − logp_old)), l = w·gate(r, A) + kl_coef·kl and the
+//! aggregation weight W of the sequence,
+//!
+//! ```text
+//! L = Σ W·l          coef[t] = dL/dlogp[t] = W·(w·dgate/dlogp + kl_coef·dkl/dlogp)
+//! ```
+//!
+//! A and w are constants; no gradient flows through them, through W, or through `logp_old` and `logp_ref`. w multiplies
+//! *after* clipping (verl, TRL, AReaL and slime agree).
+//!
+//! **Shapes**: per token `[N]`, per sequence `[S]`; `row_sums` `[SUMS][S]`, `row_maxima` `[2][S]`. Each token is read once
+//! and its coefficient written once; loss per token and metrics are optional.
+//!
+//! **Special cases**: masked tokens have coef 0 and enter nothing. A = 0 gives 0 exactly. Outside the guard the gradient is
+//! the guard's. Bad inputs of live tokens raise the row's [alarm](flag); nothing else is promised of that row.
+
+pub mod sum;
+mod token;
+
+use crate::Error;
+use crate::aggregate::Weight;
+use crate::gate::{Gate, check_scalar};
+use crate::kl::{Estimator, Kl};
+use crate::op::Kernel;
+use crate::ragged::{In, Mask, Offsets, Out, Sink, Stream};
+use crate::ratio::Guard;
+use crate::team::{Element, Team};
+use token::Token;
+
+/// The KL term of a policy loss.
+#[derive(Clone, Copy, Debug)]
+pub struct KlTerm<'a> {
+    /// Log-probabilities of the reference, `[N]`.
+    pub logp_ref: In<'a, f32>,
+    /// Estimator and guards.
+    pub kl: Kl,
+    /// β; the term is β·kl.
+    pub coef: f32,
+}
+
+/// Where losses go.
+#[derive(Clone, Copy, Debug)]
+pub struct LossOut<'a> {
+    /// l per token, without W, `[N]`.
+    pub token_loss: Sink<'a>,
+    /// W·Σ l, `[S]`.
+    pub row_loss: Out<'a, f64>,
+}
+
+/// Where metrics go.
+#[derive(Clone, Copy, Debug)]
+pub struct MetricsOut<'a> {
+    /// `[SUMS][S]`, see [`sum`]; entry [`sum::LOSS`] is written to `row_loss` instead.
+    pub row_sums: Out<'a, f64>,
+    /// max r and max −r, `[2][S]`.
+    pub row_maxima: Out<'a, f32>,
+    /// Band of [`sum::IN_BAND`], as ratios.
+    pub band: [f32; 2],
+}
+
+/// The ops `policy_loss_*`, one per gate.
+#[derive(Clone, Copy, Debug)]
+pub struct PolicyLoss<'a, G> {
+    /// Offsets of sequences, `[S+1]`.
+    pub cu_seqlens: Offsets<'a>,
+    /// Which tokens take part, `[N]`.
+    pub loss_mask: Mask<'a>,
+    /// Log-probabilities of the current policy, `[N]`; the only differentiable input.
+    pub logp: In<'a, f32>,
+    /// Log-probabilities of the proximal policy, `[N]`.
+    pub logp_old: In<'a, f32>,
+    /// Advantage, `[S]` or `[N]`.
+    pub advantage: In<'a, f32>,
+    /// Whether `advantage` has one entry per token.
+    pub advantage_per_token: bool,
+    /// Rollout-correction weights, `[N]`; absent = 1.
+    pub weights: Option<In<'a, f32>>,
+    /// Guard of the log-ratio.
+    pub guard: Guard,
+    /// The gate.
+    pub gate: G,
+    /// KL to a reference, if any.
+    pub kl: Option<KlTerm<'a>>,
+    /// Aggregation.
+    pub weight: Weight,
+    /// dL/dlogp, `[N]`.
+    pub coef: Out<'a, f32>,
+    /// Losses, if wanted.
+    pub loss: Option<LossOut<'a>>,
+    /// Live tokens, `[S]`.
+    pub row_tokens: Out<'a, u32>,
+    /// Above [`flag::LIMIT`] where a live input or result is bad, `[S]`.
+    pub row_alarm: Out<'a, u32>,
+    /// Metrics, if wanted; they need the losses.
+    pub metrics: Option<MetricsOut<'a>>,
+}
+
+impl<G: Gate> PolicyLoss<'_, G> {
+    #[inline(always)]
+    fn sweep<
+        T,
+        const M: usize,
+        const K: usize,
+        const E: usize,
+        const KL: bool,
+        const HOT: bool,
+        const WANT: u8,
+    >(
+        &self,
+        team: &T,
+        row: usize,
+    ) where
+        T: Team,
+        Token<G, KL, HOT, WANT>: Element<5, M, K, E>,
+    {
+        let (span, mask) = (self.cu_seqlens.span(row), self.loss_mask);
+        let tokens = team.count(span, mask);
+        let weight = self.weight.of(tokens);
+        let own = if self.advantage_per_token { 0.0 } else { self.advantage.at(row) };
+        let advantage =
+            if self.advantage_per_token { Stream::Array(self.advantage) } else { Stream::Constant(own) };
+        let [logp, logp_old] = [Stream::Array(self.logp), Stream::Array(self.logp_old)];
+        let logp_ref = Stream::or(self.kl.map(|term| term.logp_ref), 0.0);
+        let (kl, kl_coef) = self.kl.map_or((Kl::new(Estimator::K1), 0.0), |term| (term.kl, term.coef));
+        let token = Token {
+            gate: self.gate,
+            guard: self.guard,
+            kl,
+            kl_coef,
+            weight: weight as f32,
+            advantage: own,
+            band: self.metrics.map_or([0.0; 2], |metrics| metrics.band),
+        };
+        let token_loss = self.loss.and_then(|loss| loss.token_loss);
+        let mut outs = [token_loss; M];
+        outs[0] = Some(self.coef);
+        let ins = [logp, logp_old, advantage, Stream::or(self.weights, 1.0), logp_ref];
+        let swept = team.sweep(span, mask, ins, outs, &token);
+        team.leader(|| {
+            let rows = self.cu_seqlens.rows();
+            // A row has fewer than 2³² tokens: its offsets are u32.
+            self.row_tokens.put(row, tokens as u32);
+            self.row_alarm.put(row, swept.alarm);
+            if let (Some(loss), Some(sum)) = (self.loss, swept.sums.first()) {
+                loss.row_loss.put(row, weight * sum);
+            }
+            if let Some(metrics) = self.metrics {
+                for (k, &value) in swept.sums.iter().enumerate() {
+                    metrics.row_sums.put(k * rows + row, if k == sum::LOSS { weight * value } else { value });
+                }
+                for (k, &value) in swept.maxima.iter().enumerate() {
+                    metrics.row_maxima.put(k * rows + row, value);
+                }
+            }
+        });
+    }
+
+    /// Whether the scalar parameters are in their domain.
+    pub fn check(&self) -> Result<(), Error> {
+        self.gate.check()?;
+        self.guard.check()?;
+        if let Some(term) = &self.kl {
+            term.kl.check()?;
+            check_scalar("kl.coef", term.coef, term.coef.is_finite(), "a finite number")?;
+        }
+        if self.metrics.is_some() && self.loss.is_none() {
+            return Err(Error::Combination {
+                argument: "metrics",
+                expected: "metrics come with losses: ask for both",
+            });
+        }
+        Ok(())
+    }
+}
+
+impl<G: Gate> Kernel for PolicyLoss<'_, G> {
+    const NAME: &'static str = G::POLICY_LOSS;
+
+    fn rows(&self) -> usize {
+        self.cu_seqlens.rows()
+    }
+
+    fn work(&self, row: usize) -> usize {
+        self.cu_seqlens.span(row).len()
+    }
+
+    #[inline(always)]
+    fn row<T: Team>(&self, team: &T, row: usize) {
+        // A sweep for each need, so that who wants coefficients only pays for nothing else. Whatever is chosen, a
+        // coefficient's bits are the same.
+        const SUMS: usize = sum::SUMS;
+        let hot = self.guard.is_narrow_clamp() && self.weights.is_none() && !self.advantage_per_token;
+        match (self.kl.is_some(), self.loss.is_some(), self.metrics.is_some()) {
+            (false, false, _) if hot => self.sweep::<T, 1, 0, 0, false, true, { token::COEF }>(team, row),
+            (false, false, _) => self.sweep::<T, 1, 0, 0, false, false, { token::COEF }>(team, row),
+            (true, false, _) => self.sweep::<T, 1, 0, 0, true, false, { token::COEF }>(team, row),
+            (false, true, false) => self.sweep::<T, 2, 1, 0, false, false, { token::LOSS }>(team, row),
+            (true, true, false) => self.sweep::<T, 2, 1, 0, true, false, { token::LOSS }>(team, row),
+            (false, true, true) => self.sweep::<T, 2, SUMS, 2, false, false, { token::METRICS }>(team, row),
+            (true, true, true) => self.sweep::<T, 2, SUMS, 2, true, false, { token::METRICS }>(team, row),
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! One token of a policy loss.
+
+use super::sum;
+use crate::gate::{self, Gate, Gated};
+use crate::kl::Kl;
+use crate::num::{self, Arith};
+use crate::ragged::flag;
+use crate::ratio::Guard;
+use crate::team::{Element, Lane};
+
+/// Coefficients only.
+pub(super) const COEF: u8 = 0;
+/// Coefficients and losses.
+pub(super) const LOSS: u8 = 1;
+/// Coefficients, losses and metrics.
+pub(super) const METRICS: u8 = 2;
+
+/// What is constant over a row. KL: there is a KL term. HOT (with [`COEF`] only): the guard is a narrow clamp, there are no
+/// weights and one advantage, which is what most calls are. WANT: [`COEF`], [`LOSS`] or [`METRICS`].
+#[derive(Clone, Copy)]
+pub(super) struct Token<G, const KL: bool, const HOT: bool, const WANT: u8> {
+    pub(super) gate: G,
+    pub(super) guard: Guard,
+    pub(super) kl: Kl,
+    pub(super) kl_coef: f32,
+    /// W of the row.
+    pub(super) weight: f32,
+    /// Advantage of the row, if it has one.
+    pub(super) advantage: f32,
+    pub(super) band: [f32; 2],
+}
+
+/// What is computed of one token before anything is selected for output.
+struct Computed {
+    coef: f32,
+    loss: f32,
+    policy: f32,
+    kl: f32,
+    log_ratio: f32,
+    inside: bool,
+    gate: Gated,
+    alarm: u32,
+}
+
+impl<G: Gate, const KL: bool, const HOT: bool, const WANT: u8> Token<G, KL, HOT, WANT> {
+    const STAGES: usize = 1 + G::STAGED as usize;
+
+    #[inline(always)]
+    fn advantage(&self, input: impl Fn(usize) -> f32) -> f32 {
+        if HOT { self.advantage } else { input(2) }
+    }
+
+    /// Stage 0 is the ratio, stage 1 the gate's.
+    #[inline(always)]
+    fn stage<A: Arith>(&self, number: usize, staged: [f32; 2], input: impl Fn(usize) -> f32) -> (f32, u32) {
+        if number == 1 {
+            let value = self.gate.stage::<A>(staged[0], self.advantage(input));
+            return (value, flag::finite(value));
+        }
+        let (logp, logp_old) = (input(0), input(1));
+        let alarm = flag::worse(flag::logp(logp), flag::logp(logp_old));
+        let (d, inside) = self.guard.apply(logp - logp_old);
+        if HOT {
+            // The bits of `exp`. Outside the guard the gradient is 0: a ratio of 0 makes it so, and spares the element
+            // the guard (without losses nobody asks for the ratio itself).
+            let ratio = num::exp_normal::<A>(d);
+            return (if inside { ratio } else { 0.0 }, alarm);
+        }
+        (num::exp::<A>(d), alarm)
+    }
+
+    #[inline(always)]
+    fn compute<A: Arith>(&self, [ratio, of_gate]: [f32; 2], input: impl Fn(usize) -> f32) -> Computed {
+        let (log_ratio, inside) = if HOT { (0.0, true) } else { self.guard.apply(input(0) - input(1)) };
+        let gate = self.gate.gate_staged(ratio, self.advantage(&input), of_gate);
+        let gradient = self.guard.gradient(gate.gradient, inside);
+        let mut alarm = 0;
+        let (policy, policy_gradient) = if HOT {
+            (gate.loss, gradient)
+        } else {
+            let weight = input(3);
+            alarm = flag::weight(weight);
+            (weight * gate.loss, weight * gradient)
+        };
+        let (mut loss, mut total, mut kl) = (policy, policy_gradient, 0.0);
+        if KL {
+            let logp_ref = input(4);
+            alarm = flag::worse(alarm, flag::logp(logp_ref));
+            let (value, kl_gradient) = self.kl.token::<A>(input(0), logp_ref);
+            kl = value;
+            loss = A::fma(self.kl_coef, value, policy);
+            total = A::fma(self.kl_coef, kl_gradient, policy_gradient);
+        }
+        // + 0: a coefficient is never −0, whichever way it became 0.
+        let coef = self.weight * total + 0.0;
+        // An advantage that is not finite shows here.
+        alarm = flag::worse(alarm, flag::finite(coef));
+        if WANT != COEF {
+            alarm = flag::worse(alarm, flag::finite(loss));
+        }
+        Computed { coef, loss, policy, kl, log_ratio, inside, gate, alarm }
+    }
+}
+
+impl<G: Gate, const KL: bool, const HOT: bool> Element<5, 1, 0, 0> for Token<G, KL, HOT, COEF> {
+    const STAGES: usize = Self::STAGES;
+
+    #[inline(always)]
+    fn stage<A: Arith>(&self, number: usize, staged: [f32; 2], input: impl Fn(usize) -> f32) -> (f32, u32) {
+        self.stage::<A>(number, staged, input)
+    }
+
+    #[inline(always)]
+    fn element<A: Arith>(&self, staged: [f32; 2], input: impl Fn(usize) -> f32) -> Lane<1, 0, 0> {
+        let t = self.compute::<A>(staged, &input);
+        Lane { out: [t.coef], sum: [], max: [], alarm: t.alarm }
+    }
+}
+
+impl<G: Gate, const KL: bool, const HOT: bool> Element<5, 2, 1, 0> for Token<G, KL, HOT, LOSS> {
+    const STAGES: usize = Self::STAGES;
+
+    #[inline(always)]
+    fn stage<A: Arith>(&self, number: usize, staged: [f32; 2], input: impl Fn(usize) -> f32) -> (f32, u32) {
+        self.stage::<A>(number, staged, input)
+    }
+
+    #[inline(always)]
+    fn element<A: Arith>(&self, staged: [f32; 2], input: impl Fn(usize) -> f32) -> Lane<2, 1, 0> {
+        let t = self.compute::<A>(staged, &input);
+        Lane { out: [t.coef, t.loss], sum: [t.loss], max: [], alarm: t.alarm }
+    }
+}
+
+impl<G: Gate, const KL: bool, const HOT: bool> Element<5, 2, { sum::SUMS }, 2>
+    for Token<G, KL, HOT, METRICS>
+{
+    const STAGES: usize = Self::STAGES;
+
+    #[inline(always)]
+    fn stage<A: Arith>(&self, number: usize, staged: [f32; 2], input: impl Fn(usize) -> f32) -> (f32, u32) {
+        self.stage::<A>(number, staged, input)
+    }
+
+    #[inline(always)]
+    fn element<A: Arith>(&self, staged: [f32; 2], input: impl Fn(usize) -> f32) -> Lane<2, { sum::SUMS }, 2> {
+        let t = self.compute::<A>(staged, &input);
+        let ratio = staged[0];
+        let clip = |bit| num::count(t.gate.clipped & bit != 0);
+        let in_band = (ratio >= self.band[0]) & (ratio <= self.band[1]);
+        let sum = [
+            t.loss,
+            t.policy,
+            t.kl,
+            -t.log_ratio,
+            ratio,
+            ratio * ratio,
+            t.gate.weight,
+            clip(gate::CLIP_HIGH),
+            clip(gate::CLIP_LOW),
+            clip(gate::CLIP_DUAL),
+            num::count(!t.inside),
+            num::count(in_band),
+            -input(0),
+        ];
+        Lane { out: [t.coef, t.loss], sum, max: [ratio, -ratio], alarm: t.alarm }
+    }
+}

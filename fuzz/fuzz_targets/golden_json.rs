@@ -1,0 +1,47 @@
+//! Golden files: read strictly, never in silence. A report passes only if something was compared.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use lockstep_conformance::golden::{GoldenError, verify_dir};
+use std::path::PathBuf;
+use std::sync::OnceLock;
+
+/// A directory of this process in memory, with one file that is written again for every input.
+fn directory() -> &'static PathBuf {
+    static DIRECTORY: OnceLock<PathBuf> = OnceLock::new();
+    DIRECTORY.get_or_init(|| {
+        let memory = PathBuf::from("/dev/shm");
+        let root = if memory.is_dir() { memory } else { std::env::temp_dir() };
+        let path = root.join(format!("lockstep-golden-{}", std::process::id()));
+        std::fs::create_dir_all(&path).expect("a folder for golden files");
+        path
+    })
+}
+
+fuzz_target!(|bytes: &[u8]| {
+    let directory = directory();
+    std::fs::write(directory.join("case.json"), bytes).expect("a golden file");
+    match verify_dir(directory) {
+        Ok(report) => {
+            assert_eq!(report.files.len() + report.uncovered.len(), 1, "the file is covered or listed");
+            assert!(report.to_string().contains("case.json"));
+            for file in &report.files {
+                assert!(file.cases > 0);
+                assert!(!file.passed() || !file.arrays.is_empty(), "passed without comparing anything");
+                assert!(!file.passed() || file.arrays.iter().all(|a| a.error.is_finite()), "{file:?}");
+            }
+        }
+        Err(error) => {
+            let place = match &error {
+                GoldenError::Format { file, reason } | GoldenError::Case { file, reason, .. } => {
+                    assert!(!reason.is_empty());
+                    file.clone()
+                }
+                // Bytes that are not UTF-8.
+                GoldenError::Io { path, .. } => path.display().to_string(),
+                other => panic!("{other}"),
+            };
+            assert!(place.ends_with("case.json") && error.to_string().contains("case.json"), "{error}");
+        }
+    }
+});

@@ -1,0 +1,249 @@
+//! Arguments of the fused policy loss: through a recipe, and with parameters of the op itself.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use lockstep::core::aggregate::{PerRow, Weight};
+use lockstep::core::gate::{PpoClip, Sapo};
+use lockstep::core::kl::{Estimator, Kl};
+use lockstep::core::ratio::Guard;
+use lockstep::ops::policy_loss::{PolicyParams, policy_loss};
+use lockstep::recipe::*;
+use lockstep::{Advantage, Batch, Counts, Device, Error, Metrics, Outputs, PolicyInput, PolicyOutput, Recipe};
+use lockstep_fuzz::*;
+
+/// What an error may name.
+const NAMES: [&str; 20] = [
+    "`logp`",
+    "`logp_old`",
+    "`logp_ref`",
+    "`weights`",
+    "`advantage`",
+    "`clip_ratio_low`",
+    "`clip_ratio_high`",
+    "`clip_ratio_c`",
+    "`tau_pos`",
+    "`tau_neg`",
+    "`guard`",
+    "`kl.",
+    "`coef`",
+    "`token_loss`",
+    "`loss",
+    "recipe: kl.",
+    "recipe: ratio.",
+    "recipe: aggregation.",
+    "recipe: metrics.",
+    "recipe: advantage.",
+];
+
+fn recipe(draw: &mut Draw<'_>) -> Recipe {
+    let mode = draw.one_of(&[
+        AggregationMode::TokenMean,
+        AggregationMode::TokenSum,
+        AggregationMode::SeqMeanTokenSum,
+        AggregationMode::SeqMeanTokenMean,
+        AggregationMode::SeqMeanTokenSumNorm,
+    ]);
+    let with_horizon = (mode == AggregationMode::SeqMeanTokenSumNorm) ^ (draw.byte() == 0xff);
+    Recipe {
+        ratio: RatioChoice {
+            guard: draw.one_of(&[GuardChoice::Clamp, GuardChoice::None, GuardChoice::StraightThrough]),
+            guard_bound: draw.optional(Like::Parameter).unwrap_or(20.0),
+            ..RatioChoice::default()
+        },
+        gate: if draw.flag() {
+            GateChoice::Sapo { tau_pos: draw.float(Like::Parameter), tau_neg: draw.float(Like::Parameter) }
+        } else {
+            GateChoice::PpoClip {
+                clip_ratio_low: draw.optional(Like::Parameter).unwrap_or(0.2),
+                clip_ratio_high: draw.optional(Like::Parameter).unwrap_or(0.28),
+                clip_ratio_c: draw.optional(Like::Parameter).map(|c| c + 1.0),
+            }
+        },
+        kl: draw.flag().then(|| KlChoice {
+            estimator: draw.one_of(&[KlEstimator::K3, KlEstimator::K1, KlEstimator::Abs, KlEstimator::K2]),
+            coef: draw.float(Like::Parameter),
+            clamp_in: draw.optional(Like::Parameter),
+            clamp_out: draw.optional(Like::Parameter),
+            straight_through: draw.flag(),
+        }),
+        aggregation: Aggregation {
+            mode,
+            sequences: draw.one_of(&[CountedSequences::Nonempty, CountedSequences::All]),
+            length: draw.one_of(&[LengthGuard::AddEps, LengthGuard::AtLeastOne]),
+            horizon: with_horizon.then(|| draw.double(Like::Parameter)),
+        },
+        metrics: MetricsChoice {
+            band: match draw.flag() {
+                false => [0.8, 1.2],
+                true => [draw.float(Like::Parameter), draw.float(Like::Parameter)],
+            },
+        },
+        ..Recipe::default()
+    }
+}
+
+/// Parameters of the op itself, which no recipe has checked.
+struct Params {
+    gate: Result<PpoClip, Sapo>,
+    guard: Guard,
+    kl: Option<(Kl, f32)>,
+    weight: Weight,
+    band: [f32; 2],
+}
+
+fn params(draw: &mut Draw<'_>) -> Params {
+    let mut parameter = || draw.float(Like::Parameter);
+    let [a, b, c, bound, coef, clamp_in, clamp_out, low, high] = std::array::from_fn(|_| parameter());
+    let kl = |estimator| Kl { clamp_in, clamp_out, straight_through: false, ..Kl::new(estimator) };
+    Params {
+        gate: match draw.flag() {
+            true => Ok(PpoClip { clip_ratio_low: a, clip_ratio_high: b, clip_ratio_c: c + 1.0 }),
+            false => Err(Sapo { tau_pos: a, tau_neg: b }),
+        },
+        guard: if draw.flag() { Guard::clamp(bound) } else { Guard::straight_through(bound) },
+        kl: draw.flag().then(|| (kl(draw.one_of(&[Estimator::K1, Estimator::K2, Estimator::K3])), coef)),
+        weight: Weight {
+            per_row: match draw.below(4) {
+                0 => PerRow::One,
+                1 => PerRow::Length { eps: draw.double(Like::Parameter) },
+                2 => PerRow::AtLeastOne,
+                _ => PerRow::Constant(draw.double(Like::Parameter)),
+            },
+            denominator: draw.double(Like::Parameter),
+            scale: draw.double(Like::Parameter),
+        },
+        band: [low, high],
+    }
+}
+
+impl Params {
+    fn run(&self, device: &Device, batch: &Batch<'_>, input: &PolicyInput<'_>) -> Result<PolicyOutput, Error> {
+        let Params { guard, kl, weight, band, .. } = *self;
+        let mut out = PolicyOutput::default();
+        match self.gate {
+            Ok(gate) => policy_loss(device, batch, input, &PolicyParams { gate, guard, kl, weight, band }, &mut out)?,
+            Err(gate) => policy_loss(device, batch, input, &PolicyParams { gate, guard, kl, weight, band }, &mut out)?,
+        }
+        Ok(out)
+    }
+}
+
+fn same(a: &PolicyOutput, b: &PolicyOutput) {
+    assert_same_bits("coef", bits32(&a.coef), bits32(&b.coef));
+    assert_same_bits("token_loss", bits32(&a.token_loss), bits32(&b.token_loss));
+    assert_same_bits("row_loss", bits64(&a.row_loss), bits64(&b.row_loss));
+    assert_same_bits("loss", bits64(&[a.loss]), bits64(&[b.loss]));
+    assert_eq!(a.counts, b.counts);
+    // Rust prints the shortest text that reads back as the same bits.
+    assert_eq!(format!("{:?}", a.metrics), format!("{:?}", b.metrics));
+}
+
+fn check_metrics(metrics: &Metrics, live: u64) {
+    let Metrics {
+        tokens,
+        policy_loss_mean,
+        kl_ref_mean,
+        approx_kl,
+        ratio_mean,
+        ratio_std,
+        ratio_min,
+        ratio_max,
+        ess,
+        gate_mean,
+        clip_fraction,
+        clip_fraction_high,
+        clip_fraction_low,
+        clip_fraction_dual,
+        guarded_tokens,
+        in_band_fraction,
+        neg_mean_logp,
+    } = *metrics;
+    assert_eq!(tokens, live);
+    assert!(guarded_tokens <= tokens);
+    let fractions =
+        [clip_fraction, clip_fraction_high, clip_fraction_low, clip_fraction_dual, in_band_fraction, gate_mean];
+    for fraction in fractions {
+        assert!((0.0..=1.0 + 1e-6).contains(&fraction), "{metrics:?}");
+    }
+    assert_finite("metrics", [policy_loss_mean, kl_ref_mean, approx_kl, neg_mean_logp]);
+    // Without a guard a ratio may overflow to infinity, and its mean with it; nothing is ever NaN.
+    let of_ratio = [ratio_mean, ratio_std, ratio_min, ratio_max, ess];
+    assert!(of_ratio.iter().all(|x| !x.is_nan()), "{metrics:?}");
+    assert!((0.0..=1.0 + 1e-5).contains(&ess) && ratio_std >= 0.0 && ratio_min <= ratio_max.max(0.0), "{metrics:?}");
+}
+
+fuzz_target!(|bytes: &[u8]| {
+    let draw = &mut Draw::new(bytes);
+    let packed = Packed::draw(draw);
+    let Some(batch) = packed.batch() else { return };
+    let (by_recipe, recipe, params) = (draw.byte() < 0xc0, recipe(draw), params(draw));
+    let tokens = batch.tokens();
+    let per_token = draw.flag();
+    let outputs = Outputs { token_loss: draw.flag(), metrics: draw.flag() };
+    let counts = draw.flag().then(|| Counts { tokens: draw.u64(), nonempty: draw.u64(), sequences: draw.u64() });
+    // Usually there is a reference exactly when there is a KL term.
+    let has_kl = if by_recipe { recipe.kl.is_some() } else { params.kl.is_some() };
+    let has_ref = has_kl ^ (draw.byte() == 0xff);
+    let has_weights = draw.flag();
+    let advantage = draw.floats(if per_token { tokens } else { batch.sequences() }, Like::Reward);
+    let logp = draw.floats(tokens, Like::LogProbability);
+    let logp_old = draw.floats(tokens, Like::LogProbability);
+    let logp_ref = has_ref.then(|| draw.floats(tokens, Like::LogProbability));
+    let weights = has_weights.then(|| draw.floats(tokens, Like::Weight));
+    let input = PolicyInput {
+        logp: &logp,
+        logp_old: &logp_old,
+        advantage: if per_token { Advantage::PerToken(&advantage) } else { Advantage::PerSequence(&advantage) },
+        logp_ref: logp_ref.as_deref(),
+        weights: weights.as_deref(),
+        counts,
+        outputs,
+    };
+
+    let run = |device: &Device| match by_recipe {
+        true => recipe.policy_loss(device, &batch, &input),
+        false => params.run(device, &batch, &input),
+    };
+    let result = on_every_level(run, same);
+    let live = |i: usize| packed.live(i);
+    assert_domain(&result, "logp", &logp, Domain::LogProbability, live);
+    assert_domain(&result, "logp_old", &logp_old, Domain::LogProbability, live);
+    assert_domain(&result, "logp_ref", logp_ref.as_deref().unwrap_or(&[]), Domain::LogProbability, live);
+    assert_domain(&result, "weights", weights.as_deref().unwrap_or(&[]), Domain::Weight, live);
+    assert_domain(&result, "advantage", &advantage, Domain::Finite, |i| !per_token || live(i));
+    let out = match result {
+        Ok(out) => out,
+        Err(error) => {
+            let message = error.to_string();
+            assert!(NAMES.iter().any(|name| message.contains(name)), "{message}");
+            return;
+        }
+    };
+
+    if by_recipe {
+        recipe.check().expect("a recipe that does not pass its check was run");
+    }
+    assert_eq!((logp.len(), logp_old.len(), out.coef.len()), (tokens, tokens, tokens));
+    assert_eq!(out.token_loss.len(), if outputs.token_loss { tokens } else { 0 });
+    assert_eq!(out.row_loss.len(), batch.sequences());
+    assert_finite("coef", out.coef.iter().map(|x| f64::from(*x)));
+    assert_finite("token_loss", out.token_loss.iter().map(|x| f64::from(*x)));
+    assert_finite("row_loss", out.row_loss.iter().copied());
+    assert_finite("loss", [out.loss]);
+    assert_masked_zero("coef", &out.coef, live);
+    if outputs.token_loss {
+        assert_masked_zero("token_loss", &out.token_loss, live);
+    }
+    let count = (0..tokens).filter(|i| live(*i)).count() as u64;
+    let nonempty = (0..batch.sequences())
+        .filter(|s| {
+            let span = batch.cu_seqlens().span(*s);
+            (span.start..span.end).any(live)
+        })
+        .count() as u64;
+    assert_eq!(out.counts, Counts { tokens: count, nonempty, sequences: batch.sequences() as u64 });
+    assert_eq!(out.metrics.is_some(), outputs.metrics);
+    if let Some(metrics) = &out.metrics {
+        check_metrics(metrics, count);
+    }
+});

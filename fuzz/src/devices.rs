@@ -1,0 +1,34 @@
+//! Every SIMD level of this machine, plain first.
+
+use lockstep::{Device, Error, Level};
+use std::fmt::Debug;
+use std::sync::OnceLock;
+
+/// A device per level; plain, the contract, comes first.
+pub fn devices() -> &'static [Device] {
+    static DEVICES: OnceLock<Vec<Device>> = OnceLock::new();
+    DEVICES.get_or_init(|| {
+        let device = |level| Device::cpu_with(Some(level), Some(1)).expect("an available level");
+        Level::available().into_iter().map(device).collect()
+    })
+}
+
+/// Runs an op at every level and returns what plain returned. `same(plain, other)` compares two results; errors must be
+/// equal as text.
+pub fn on_every_level<T: Debug>(
+    run: impl Fn(&Device) -> Result<T, Error>,
+    same: impl Fn(&T, &T),
+) -> Result<T, Error> {
+    let [plain, faster @ ..] = devices() else { panic!("plain is always there") };
+    let contract = run(plain);
+    for device in faster {
+        match (&contract, &run(device)) {
+            (Ok(a), Ok(b)) => same(a, b),
+            (Err(a), Err(b)) => {
+                assert_eq!(a.to_string(), b.to_string(), "{} returns another error", device.describe());
+            }
+            (a, b) => panic!("plain returned {a:?}, {} returned {b:?}", device.describe()),
+        }
+    }
+    contract
+}

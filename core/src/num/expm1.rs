@@ -6,7 +6,8 @@
 //!
 //! Special cases: ±0 → ±0, +∞ → +∞, -∞ → -1, NaN → NaN; overflow to +∞ above 88.72283; -1 below -17.4.
 //!
-//! Accuracy: at most 1.3086 ULP, at 0xbe9349e5 = -0.28767315, over all 2^32 inputs (12.0 million of them not correctly rounded):
+//! Accuracy: at most 1.3086 ULP, at 0xbe9349e5 = -0.28767315, over all 2^32 inputs
+//! (12.0 million of them not correctly rounded):
 //! `cargo run --release -p lockstep-core --features std --example exhaustive -- expm1`.
 //!
 //! Why: the polynomial of `exp` once more, instead of one of its own, for half an ULP at the ends of n = ±1.

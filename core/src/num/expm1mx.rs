@@ -7,7 +7,8 @@
 //!
 //! Special cases: ±0 → +0, ±∞ → +∞, NaN → NaN; never negative; overflow to +∞ above 88.72283.
 //!
-//! Accuracy: at most 2.4811 ULP, at 0x3affe204 = 0.0019522314, over all 2^32 inputs (160.4 million of them not correctly rounded):
+//! Accuracy: at most 2.4811 ULP, at 0x3affe204 = 0.0019522314, over all 2^32 inputs
+//! (160.4 million of them not correctly rounded):
 //! `cargo run --release -p lockstep-core --features std --example exhaustive -- expm1mx`.
 //!
 //! Why: e^x - 1 - x written as such loses everything for small x: at x = 1e-4 nothing but noise is left of 5e-9.

@@ -10,7 +10,8 @@
 //!
 //! Special cases: ln 1 = +0, ln ±0 = -∞, ln +∞ = +∞, x < 0 or NaN → NaN.
 //!
-//! Accuracy: at most 0.7436 ULP, at 0x3faab053 = 1.333506, over all 2^32 inputs (1.9 million of them not correctly rounded):
+//! Accuracy: at most 0.7436 ULP, at 0x3faab053 = 1.333506, over all 2^32 inputs
+//! (1.9 million of them not correctly rounded):
 //! `cargo run --release -p lockstep-core --features std --example exhaustive -- ln`.
 //!
 //! Why: [2/3, 4/3) is symmetric about 1, where the polynomial needs the least degree. w is formed as it is because

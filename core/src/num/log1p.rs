@@ -7,7 +7,8 @@
 //!
 //! Special cases: ±0 → ±0, +∞ → +∞, -1 → -∞, x < -1 or NaN → NaN.
 //!
-//! Accuracy: at most 0.8215 ULP, at 0x3eabd44f = 0.33560416, over all 2^32 inputs (3.9 million of them not correctly rounded):
+//! Accuracy: at most 0.8215 ULP, at 0x3eabd44f = 0.33560416, over all 2^32 inputs
+//! (3.9 million of them not correctly rounded):
 //! `cargo run --release -p lockstep-core --features std --example exhaustive -- log1p`.
 //!
 //! Why: the usual correction (x - (u - 1))/u needs a division, and is no better.

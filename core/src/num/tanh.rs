@@ -4,7 +4,8 @@
 //!
 //! Special cases: ±0 → ±0, ±∞ → ±1, NaN → NaN; ±1 from |x| = 9.01 on.
 //!
-//! Accuracy: at most 2.4984 ULP, at 0x409029b4 = 4.5050907, over all 2^32 inputs (149.1 million of them not correctly rounded):
+//! Accuracy: at most 2.4984 ULP, at 0x409029b4 = 4.5050907, over all 2^32 inputs
+//! (149.1 million of them not correctly rounded):
 //! `cargo run --release -p lockstep-core --features std --example exhaustive -- tanh`.
 //!
 //! Why: one formula for all x; m is accurate relative to itself, so small x need no branch.

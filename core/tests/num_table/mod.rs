@@ -56,19 +56,26 @@ const ONE: u32 = 0x3f80_0000;
 const MINUS: u32 = 0x8000_0000;
 
 functions! {
-    exp, libm::exp, 0.82, 0x4c1e_fe0d_2828_b8d4, &[(0, ONE), (MINUS, ONE), (INF, INF), (INF | MINUS, 0), (0x42b1_7218, INF),
+    exp, libm::exp, 0.82, 0x4c1e_fe0d_2828_b8d4,
+        &[(0, ONE), (MINUS, ONE), (INF, INF), (INF | MINUS, 0), (0x42b1_7218, INF),
         (0x42b1_7217, 0x7f7f_ff84), (0xc2cf_f000, 1), (0xc2cf_f1b5, 0), (1, ONE)];
-    ln, libm::log, 0.75, 0x7b77_58e3_7bca_eeac, &[(ONE, 0), (0, INF | MINUS), (MINUS, INF | MINUS), (INF, INF), (INF | MINUS, NAN),
+    ln, libm::log, 0.75, 0x7b77_58e3_7bca_eeac,
+        &[(ONE, 0), (0, INF | MINUS), (MINUS, INF | MINUS), (INF, INF), (INF | MINUS, NAN),
         (ONE | MINUS, NAN), (1 | MINUS, NAN), (1, 0xc2ce_8ed0)];
-    expm1, libm::expm1, 1.31, 0xb129_f573_489a_85bf, &[(0, 0), (MINUS, MINUS), (INF, INF), (INF | MINUS, ONE | MINUS), (1, 1),
-        (1 | MINUS, 1 | MINUS), (0x42b1_7218, INF)];
-    expm1mx, expm1mx, 2.49, 0xbaf7_921c_9a1d_34f6, &[(0, 0), (MINUS, 0), (INF, INF), (INF | MINUS, INF), (0x42b1_7218, INF), (1, 0)];
-    log1p, libm::log1p, 0.83, 0x2873_444a_817c_e22f, &[(0, 0), (MINUS, MINUS), (INF, INF), (ONE | MINUS, INF | MINUS), (1, 1),
-        (0xbf80_0001, NAN), (INF | MINUS, NAN), (1 | MINUS, 1 | MINUS)];
-    sigmoid, sigmoid, 2.41, 0xd5b3_4940_b028_3cb3, &[(0, 0x3f00_0000), (MINUS, 0x3f00_0000), (INF, ONE), (INF | MINUS, 0), (0x4200_0000, ONE)];
-    tanh, libm::tanh, 2.5, 0xf6ab_c03e_b960_3807, &[(0, 0), (MINUS, MINUS), (INF, ONE), (INF | MINUS, ONE | MINUS), (1, 1),
-        (1 | MINUS, 1 | MINUS)];
-    sqrt, libm::sqrt, 0.5, 0x79ff_a226_63e3_5616, &[(0, 0), (MINUS, MINUS), (INF, INF), (INF | MINUS, NAN), (1 | MINUS, NAN), (ONE, ONE)];
+    expm1, libm::expm1, 1.31, 0xb129_f573_489a_85bf,
+        &[(0, 0), (MINUS, MINUS), (INF, INF), (INF | MINUS, ONE | MINUS), (1, 1), (1 | MINUS, 1 | MINUS),
+        (0x42b1_7218, INF)];
+    expm1mx, expm1mx, 2.49, 0xbaf7_921c_9a1d_34f6,
+        &[(0, 0), (MINUS, 0), (INF, INF), (INF | MINUS, INF), (0x42b1_7218, INF), (1, 0)];
+    log1p, libm::log1p, 0.83, 0x2873_444a_817c_e22f,
+        &[(0, 0), (MINUS, MINUS), (INF, INF), (ONE | MINUS, INF | MINUS), (1, 1), (0xbf80_0001, NAN),
+        (INF | MINUS, NAN), (1 | MINUS, 1 | MINUS)];
+    sigmoid, sigmoid, 2.41, 0xd5b3_4940_b028_3cb3,
+        &[(0, 0x3f00_0000), (MINUS, 0x3f00_0000), (INF, ONE), (INF | MINUS, 0), (0x4200_0000, ONE)];
+    tanh, libm::tanh, 2.5, 0xf6ab_c03e_b960_3807,
+        &[(0, 0), (MINUS, MINUS), (INF, ONE), (INF | MINUS, ONE | MINUS), (1, 1), (1 | MINUS, 1 | MINUS)];
+    sqrt, libm::sqrt, 0.5, 0x79ff_a226_63e3_5616,
+        &[(0, 0), (MINUS, MINUS), (INF, INF), (INF | MINUS, NAN), (1 | MINUS, NAN), (ONE, ONE)];
 }
 
 /// Each side without overflow, and relative to e^x on the left.

@@ -2,14 +2,14 @@
 
 use crate::backend::Backend;
 use crate::cases::params::BAND;
-use crate::cases::{AnyGate, Case, Params, Policy, slot};
+use crate::cases::{AnyGate, Case, Params, Policy, Taus, slot};
 use crate::output::{Output, POISON, POISON64, Place, Values};
 use lockstep_core::advantage::GroupAdvantage;
 use lockstep_core::aggregate::{Aggregate, FoldRows, RowScan};
-use lockstep_core::gate::Gate;
+use lockstep_core::gate::{Gate, Sapo};
 use lockstep_core::kl::KlDivergence;
-use lockstep_core::policy_loss::{KlTerm, MetricsOut, PolicyLoss, sum};
-use lockstep_core::ragged::{In, Mask, Offsets, Out};
+use lockstep_core::policy_loss::{KlTerm, LossOut, MetricsOut, PolicyLoss, sum};
+use lockstep_core::ragged::{In, Mask, Offsets, Out, flag};
 use lockstep_core::ratio::{TokenRatio, token};
 
 /// Names of the policy loss's statistics, in the order of [`sum`].
@@ -50,6 +50,13 @@ fn element(name: &'static str, values: Vec<f32>) -> Output {
 }
 fn row(name: &'static str, values: Values) -> Output {
     Output { name, place: Place::Row, values }
+}
+
+/// Which alarms are raised: 0 or 1. Below the limit an alarm's value promises nothing (which magnitudes enter it depends on
+/// the outputs that are asked for), and above it neither.
+fn raised(alarm: Vec<u32>) -> Output {
+    let raised = |alarm: u32| if alarm == POISON { POISON } else { u32::from(alarm > flag::LIMIT) };
+    row("alarm", Values::U32(alarm.into_iter().map(raised).collect()))
 }
 
 /// `[K][rows]` as K outputs.
@@ -124,12 +131,14 @@ pub fn run<B: Backend>(backend: &B, case: &Case) -> Vec<Output> {
             }
             out.extend(statistics(&RATIO_SUMS, &sums, rows));
             out.extend(maxima(&max, rows));
-            out.push(row("alarm", Values::U32(alarm)));
+            out.push(raised(alarm));
             out
         }
         Params::Policy(policy) => match policy.gate {
             AnyGate::Ppo(gate) => policy_loss(backend, case, &policy, gate),
-            AnyGate::Sapo(gate) => policy_loss(backend, case, &policy, gate),
+            AnyGate::Sapo(Taus { tau_pos, tau_neg }) => {
+                policy_loss(backend, case, &policy, Sapo::new(tau_pos, tau_neg))
+            }
         },
         Params::Kl { kl, outputs } => {
             let (mut value, mut gradient) = (f32s(n), f32s(n));
@@ -149,7 +158,7 @@ pub fn run<B: Backend>(backend: &B, case: &Case) -> Vec<Output> {
             if outputs {
                 out.extend([element("kl", value), element("gradient", gradient)]);
             }
-            out.extend([row("row_sum", Values::F64(sums)), row("alarm", Values::U32(alarm))]);
+            out.extend([row("row_sum", Values::F64(sums)), raised(alarm)]);
             out
         }
         Params::Aggregate { values } => {
@@ -162,11 +171,7 @@ pub fn run<B: Backend>(backend: &B, case: &Case) -> Vec<Output> {
                 row_tokens: Out::new(&mut tokens),
                 row_alarm: Out::new(&mut alarm),
             });
-            vec![
-                row("row_sum", Values::F64(sums)),
-                row("row_tokens", Values::U32(tokens)),
-                row("alarm", Values::U32(alarm)),
-            ]
+            vec![row("row_sum", Values::F64(sums)), row("row_tokens", Values::U32(tokens)), raised(alarm)]
         }
         Params::RowScan { direction } => {
             let mut scanned = f32s(n);
@@ -207,8 +212,10 @@ fn policy_loss<B: Backend, G: Gate>(backend: &B, case: &Case, policy: &Policy, g
         kl: policy.kl.map(|(kl, coef)| KlTerm { logp_ref: input(slot::LOGP_REF), kl, coef }),
         weight: policy.weight,
         coef: Out::new(&mut coef),
-        token_loss: policy.token_loss.then(|| Out::new(&mut token_loss)),
-        row_loss: Out::new(&mut row_loss),
+        loss: policy.wants_loss().then(|| LossOut {
+            token_loss: policy.token_loss.then(|| Out::new(&mut token_loss)),
+            row_loss: Out::new(&mut row_loss),
+        }),
         row_tokens: Out::new(&mut tokens),
         row_alarm: Out::new(&mut alarm),
         metrics: policy.metrics.then(|| MetricsOut {
@@ -221,11 +228,10 @@ fn policy_loss<B: Backend, G: Gate>(backend: &B, case: &Case, policy: &Policy, g
     if policy.token_loss {
         out.push(element("token_loss", token_loss));
     }
-    out.extend([
-        row("row_loss", Values::F64(row_loss)),
-        row("row_tokens", Values::U32(tokens)),
-        row("alarm", Values::U32(alarm)),
-    ]);
+    if policy.wants_loss() {
+        out.push(row("row_loss", Values::F64(row_loss)));
+    }
+    out.extend([row("row_tokens", Values::U32(tokens)), raised(alarm)]);
     if policy.metrics {
         out.extend(statistics(&POLICY_SUMS, &sums, rows));
         out.extend(maxima(&max, rows));

@@ -26,8 +26,12 @@ pub const KINK: f64 = 1e-4;
 /// At most this fraction of a case's elements may sit on a jump and be left out of a comparison.
 pub const MAX_DOUBTFUL: f64 = 0.01;
 
-/// Values below this are not compared: products of subnormal exponentials.
-pub const FLOOR: f64 = 1e-38;
+/// Differences below this are none: a gate weight under e^-87 (1.6e-38) is 0, and multiplies a ratio of about 88 and an
+/// advantage of at most 50.
+pub const FLOOR: f64 = 1e-33;
+
+/// A handful of binary64 operations on numbers near 1, against the same by hand.
+pub const BY_HAND: f64 = 1e-14;
 
 /// How much wider than the measured error an allowance may be.
 pub const SLACK: f64 = 100.0;

@@ -91,13 +91,12 @@ fn token_ratio(source: Source) -> Vec<Case> {
 
 fn policy_loss(source: Source) -> Vec<Case> {
     let mut cases = Vec::new();
-    // The first entry stands for "no KL term".
-    let terms: Vec<_> = std::iter::once(None).chain(kls().into_iter().map(Some)).collect();
+    let mut terms = kls().into_iter().cycle();
     for gate in gates() {
         for guard in guards() {
             for step in 0..3 {
                 let k = cases.len();
-                let kl = terms[(2 * k + step) % terms.len()].filter(|_| step > 0);
+                let kl = if step == 0 { None } else { terms.next() };
                 let bits = source.fork(7).bits(k);
                 let on = |bit: u32| bits >> bit & 1 == 1;
                 let params = Params::Policy(Policy {
@@ -107,8 +106,9 @@ fn policy_loss(source: Source) -> Vec<Case> {
                     weight: weights()[k % 6],
                     per_token: on(0),
                     weights: on(1),
-                    token_loss: on(2) | on(3),
-                    metrics: on(4) | on(5),
+                    loss: on(2),
+                    token_loss: on(3),
+                    metrics: on(4),
                 });
                 let range = match Range::ALL[(bits >> 8) as usize % 4] {
                     // Bounds exactly at 1 are there for exact ties; log-ratios of 1e-6 are all in doubt beside them.
@@ -131,6 +131,7 @@ fn policy_loss(source: Source) -> Vec<Case> {
                 weight: weights()[2],
                 per_token: false,
                 weights: metrics,
+                loss: metrics,
                 token_loss: metrics,
                 metrics,
             });

@@ -10,7 +10,7 @@ pub mod shapes;
 pub mod values;
 
 pub use corpus::corpus;
-pub use params::{AnyGate, Params, Policy};
+pub use params::{AnyGate, Params, Policy, Taus};
 
 /// A packed batch with the arrays of one op. Which slot means what is the op's business ([`slot`]).
 #[derive(Clone, Debug, Default)]

@@ -2,10 +2,19 @@
 
 use lockstep_core::advantage::Singleton;
 use lockstep_core::aggregate::{PerRow, Weight};
-use lockstep_core::gate::{PpoClip, Sapo};
+use lockstep_core::gate::PpoClip;
 use lockstep_core::kl::{Estimator, Kl};
 use lockstep_core::ratio::Guard;
 use lockstep_core::team::Direction;
+
+/// SAPO's temperatures.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Taus {
+    /// For positive advantages.
+    pub tau_pos: f32,
+    /// For the others.
+    pub tau_neg: f32,
+}
 
 /// A gate of a policy loss.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -13,7 +22,7 @@ pub enum AnyGate {
     /// `policy_loss_ppo`.
     Ppo(PpoClip),
     /// `policy_loss_sapo`.
-    Sapo(Sapo),
+    Sapo(Taus),
 }
 
 /// Scalar arguments of a policy loss.
@@ -31,10 +40,19 @@ pub struct Policy {
     pub per_token: bool,
     /// With rollout-correction weights.
     pub weights: bool,
+    /// Loss per row wanted; the two below imply it.
+    pub loss: bool,
     /// Loss per token wanted.
     pub token_loss: bool,
     /// Metrics wanted.
     pub metrics: bool,
+}
+
+impl Policy {
+    /// Whether any loss is computed.
+    pub fn wants_loss(&self) -> bool {
+        self.loss || self.token_loss || self.metrics
+    }
 }
 
 /// Which op, and its scalar arguments.
@@ -130,7 +148,7 @@ pub fn gates() -> [AnyGate; 7] {
     let ppo = |clip_ratio_low, clip_ratio_high, clip_ratio_c| {
         AnyGate::Ppo(PpoClip { clip_ratio_low, clip_ratio_high, clip_ratio_c })
     };
-    let sapo = |tau_pos, tau_neg| AnyGate::Sapo(Sapo { tau_pos, tau_neg });
+    let sapo = |tau_pos, tau_neg| AnyGate::Sapo(Taus { tau_pos, tau_neg });
     [
         ppo(0.2, 0.28, 3.0),
         ppo(0.2, 0.2, f32::INFINITY),

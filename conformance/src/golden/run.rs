@@ -135,7 +135,7 @@ fn policy_loss(
     }
     let mut expected = Expected::new(&case.expected, batch);
     expected.array("dloss_dlogp", &widen(&out.coef))?;
-    expected.scalar("loss", out.loss, loss_terms)?;
+    expected.scalar("loss", out.loss.ok_or("no loss came back")?, loss_terms)?;
     expected.metrics(&[
         ("pg_clipfrac", metrics.clip_fraction, 0.0),
         ("ppo_kl", metrics.approx_kl, kl_terms),

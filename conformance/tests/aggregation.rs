@@ -1,0 +1,174 @@
+//! Aggregation: the five modes on hand numbers, empty rows counted or not, micro-batches, presets of peers, long sums.
+
+use lockstep::core::aggregate::{PerRow, Weight};
+use lockstep::recipe::{AggregationMode, CountedSequences, LengthGuard};
+use lockstep::{Advantage, Batch, Counts, Device, PolicyInput, Recipe, ops};
+use lockstep_conformance::cases::corpus::tokens;
+use lockstep_conformance::cases::hash::Source;
+use lockstep_conformance::cases::masks::Mask;
+use lockstep_conformance::cases::shapes::named;
+use lockstep_conformance::cases::slot;
+use lockstep_conformance::cases::values::{Range, spread};
+use lockstep_conformance::oracle::aggregate::exact_sum;
+use lockstep_conformance::precision::{BY_HAND, MILLION_TERM_SUM, WORKED};
+
+/// Rows (1, 2, 3), (4), () and (5, masked, 7): Σ 22, L (3, 1, 0, 2), M 6, N 4 of which 3 are not empty.
+const OFFSETS: [u32; 5] = [0, 3, 4, 4, 7];
+const VALUES: [f32; 7] = [1.0, 2.0, 3.0, 4.0, 5.0, f32::NAN, 7.0];
+const MASK: [u8; 7] = [1, 1, 1, 1, 1, 0, 1];
+
+fn aggregate(mode: AggregationMode, sequences: CountedSequences, length: LengthGuard, c: Option<f64>) -> f64 {
+    let device = Device::cpu();
+    let batch = Batch::with_empty_rows(&OFFSETS, &[0, 4], Some(&MASK)).unwrap();
+    let mut recipe = Recipe::default();
+    recipe.aggregation = lockstep::recipe::Aggregation { mode, sequences, length, horizon: c };
+    let counts = batch.counts(&device);
+    assert_eq!(counts, Counts { tokens: 6, nonempty: 3, sequences: 4 });
+    let out = ops::aggregate(&device, &batch, &VALUES, &recipe.weight(counts)).unwrap();
+    assert_eq!((out.row_sum, out.row_tokens), (vec![6.0, 4.0, 0.0, 12.0], vec![3, 1, 0, 2]));
+    out.value
+}
+
+#[test]
+fn five_modes_on_hand_numbers() {
+    use AggregationMode::{SeqMeanTokenMean, SeqMeanTokenSum, SeqMeanTokenSumNorm, TokenMean, TokenSum};
+    use CountedSequences::{All, Nonempty};
+    use LengthGuard::{AddEps, AtLeastOne};
+    let table = [
+        (TokenMean, Nonempty, AddEps, None, 22.0 / 6.0),
+        (TokenMean, All, AddEps, None, 22.0 / 6.0),
+        (TokenSum, Nonempty, AddEps, None, 22.0),
+        (SeqMeanTokenSum, Nonempty, AddEps, None, 22.0 / 3.0),
+        (SeqMeanTokenSum, All, AddEps, None, 22.0 / 4.0),
+        (SeqMeanTokenMean, Nonempty, AddEps, None, (2.0 + 4.0 + 6.0) / 3.0),
+        (SeqMeanTokenMean, All, AtLeastOne, None, (2.0 + 4.0 + 6.0) / 4.0),
+        (SeqMeanTokenSumNorm, Nonempty, AddEps, Some(10.0), 22.0 / 30.0),
+        (SeqMeanTokenSumNorm, All, AddEps, Some(10.0), 22.0 / 40.0),
+    ];
+    for (mode, sequences, length, c, want) in table {
+        let got = aggregate(mode, sequences, length, c);
+        assert!((got - want).abs() <= WORKED, "{mode:?} {sequences:?}: {got}, by hand {want}");
+    }
+    let exact = aggregate(SeqMeanTokenMean, Nonempty, AtLeastOne, None);
+    let eps = aggregate(SeqMeanTokenMean, Nonempty, AddEps, None);
+    let by_hand = (6.0 / (3.0 + 1e-8) + 4.0 / (1.0 + 1e-8) + 12.0 / (2.0 + 1e-8)) / 3.0;
+    assert!((exact - 4.0).abs() <= BY_HAND, "{exact}");
+    assert!((eps - by_hand).abs() <= BY_HAND && eps < exact, "verl's 1e-8 on the length shows: {eps}");
+}
+
+#[test]
+fn an_all_masked_batch_has_loss_zero() {
+    for name in lockstep::recipe::NAMES {
+        let recipe = Recipe::named(name).unwrap();
+        let batch = Batch::new(&[0, 2, 3], &[0, 2], Some(&[0, 0, 0])).unwrap();
+        let nan = [f32::NAN; 3];
+        let input = PolicyInput::new(&nan, &nan, Advantage::PerSequence(&[1.0, -1.0]));
+        let out = recipe.policy_loss(&Device::cpu(), &batch, &input).unwrap();
+        assert_eq!((out.loss, out.coef), (Some(0.0), vec![0.0; 3]), "{name}");
+        assert_eq!(out.metrics.unwrap().tokens, 0);
+    }
+}
+
+#[test]
+fn micro_batches_with_global_counts_add_up_exactly() {
+    let device = Device::cpu();
+    let data = tokens(&named("edges"), Mask::Random, Range::Realistic, Source::new(5));
+    let rows = data.rows();
+    let groups = [0, rows as u32];
+    let (logp, logp_old) = (&data.element[slot::LOGP], &data.element[slot::LOGP_OLD]);
+    let mask = data.mask.as_deref().unwrap();
+    let whole = Batch::with_empty_rows(&data.offsets, &groups, Some(mask)).unwrap();
+    for name in lockstep::recipe::NAMES {
+        let recipe = Recipe::named(name).unwrap();
+        let input = PolicyInput::new(logp, logp_old, Advantage::PerSequence(&data.row[0]));
+        let expected = recipe.policy_loss(&device, &whole, &input).unwrap();
+        for size in [1, 2, 4, 7] {
+            let (mut coef, mut row_loss, mut counts) = (Vec::new(), Vec::new(), Counts::default());
+            for first in (0..rows).step_by(size) {
+                let last = (first + size).min(rows);
+                let span = data.offsets[first] as usize..data.offsets[last] as usize;
+                let offsets: Vec<u32> =
+                    data.offsets[first..=last].iter().map(|o| o - data.offsets[first]).collect();
+                let groups = [0, (last - first) as u32];
+                let batch = Batch::with_empty_rows(&offsets, &groups, Some(&mask[span.clone()])).unwrap();
+                let advantage = Advantage::PerSequence(&data.row[0][first..last]);
+                let input = PolicyInput {
+                    counts: Some(expected.counts),
+                    ..PolicyInput::new(&logp[span.clone()], &logp_old[span], advantage)
+                };
+                let out = recipe.policy_loss(&device, &batch, &input).unwrap();
+                coef.extend(out.coef);
+                row_loss.extend(out.row_loss);
+                counts = counts + out.counts;
+            }
+            let bits = |values: &[f32]| values.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+            assert_eq!(bits(&coef), bits(&expected.coef), "{name}, micro-batches of {size}");
+            assert_eq!(counts, expected.counts);
+            let loss = ops::fold_rows(&device, &row_loss, rows)[0];
+            assert_eq!(loss.to_bits(), expected.loss.unwrap().to_bits(), "{name}, micro-batches of {size}");
+        }
+    }
+}
+
+#[test]
+fn peers_differ_where_they_should() {
+    let device = Device::cpu();
+    let (verl, trl, trl_grpo) =
+        (Recipe::named("verl").unwrap(), Recipe::named("trl").unwrap(), Recipe::named("trl_grpo").unwrap());
+    // A group of one: verl's A = R / (1 + 1e-6), TRL's 0, and Lockstep's own default refuses.
+    let single = Batch::new(&[0, 1], &[0, 1], None).unwrap();
+    let of = |recipe: &Recipe| recipe.advantages(&device, &single, &[0.75]).map(|a| a.advantage[0]);
+    assert!((f64::from(of(&verl).unwrap()) - 0.75).abs() <= WORKED && of(&verl).unwrap() < 0.75);
+    assert_eq!(of(&trl).unwrap(), 0.0);
+    assert!(of(&Recipe::named("grpo").unwrap()).unwrap_err().to_string().contains("`cu_groups`[0]"));
+    // eps 1e-6 against 1e-4.
+    let pair = Batch::new(&[0, 1, 2], &[0, 2], None).unwrap();
+    let of =
+        |recipe: &Recipe| f64::from(recipe.advantages(&device, &pair, &[1.0, 0.0]).unwrap().advantage[0]);
+    assert!((of(&verl) - 0.5 / (0.5f64.sqrt() + 1e-6)).abs() <= WORKED);
+    assert!((of(&trl) - 0.5 / (0.5f64.sqrt() + 1e-4)).abs() <= WORKED);
+    // A sequence without live tokens: verl divides by the others, TRL by all of them. r = 1, A = 1: l = −1.
+    let half = Batch::new(&[0, 2, 3], &[0, 2], Some(&[1, 1, 0])).unwrap();
+    let (logp, advantage) = ([-0.5f32; 3], [1.0f32, 1.0]);
+    let loss = |recipe: &Recipe| {
+        let input = PolicyInput::new(&logp, &logp, Advantage::PerSequence(&advantage));
+        recipe.policy_loss(&device, &half, &input).unwrap().loss.unwrap()
+    };
+    assert!((loss(&Recipe::named("grpo").unwrap()) + 1.0).abs() <= WORKED, "verl's count: 1 sequence");
+    assert!((loss(&trl_grpo) + 0.5).abs() <= WORKED, "TRL's count: 2 sequences");
+    // A log-ratio of 25: verl clamps it to 20 and returns no gradient, TRL does neither.
+    let far = Batch::new(&[0, 1], &[0, 1], None).unwrap();
+    let coef = |recipe: &Recipe| {
+        let input = PolicyInput::new(&[0.0], &[-25.0], Advantage::PerSequence(&[-1.0]));
+        let out = recipe.policy_loss(&device, &far, &input).unwrap();
+        (out.coef[0], out.metrics.unwrap().guarded_tokens)
+    };
+    assert_eq!(coef(&Recipe::named("grpo").unwrap()), (0.0, 1));
+    let (unguarded, guarded) = coef(&trl);
+    assert!((f64::from(unguarded) / 25f64.exp() - 1.0).abs() < 30.0 * WORKED && guarded == 0);
+}
+
+#[test]
+fn a_million_terms() {
+    const N: usize = 1_000_000;
+    let source = Source::new(11);
+    let kinds: [(&str, Box<dyn Fn(usize) -> f32>); 5] = [
+        ("one tenth", Box::new(|_| 0.1)),
+        ("alternating, large against small", Box::new(|i| if i % 2 == 0 { 1e6 } else { -999_999.9 })),
+        ("binary exponents over 60", Box::new(move |i| spread(source, i))),
+        ("one large, the rest lost in plain binary32", Box::new(|i| if i == 0 { 16_777_216.0 } else { 1.0 })),
+        ("a telescope that ends at nothing", Box::new(|i| if i < N / 2 { 3.7 } else { -3.7 })),
+    ];
+    let weight = Weight { per_row: PerRow::One, denominator: 1.0, scale: 1.0 };
+    let offsets = [0, N as u32];
+    let batch = Batch::new(&offsets, &[0, 1], None).unwrap();
+    for (name, kind) in kinds {
+        let values: Vec<f32> = (0..N).map(kind).collect();
+        let got = ops::aggregate(&Device::cpu(), &batch, &values, &weight).unwrap().row_sum[0];
+        let want = exact_sum(values.iter().map(|x| f64::from(*x)));
+        let magnitude: f64 = values.iter().map(|x| f64::from(x.abs())).sum();
+        let error = (got - want).abs() / magnitude;
+        println!("{name}: {error:.1e} of the magnitudes; allowed {MILLION_TERM_SUM:.1e}");
+        assert!(error <= MILLION_TERM_SUM, "{name}: {got} against {want}");
+    }
+}

@@ -1,0 +1,255 @@
+//! Every refusal names the argument and where in it; nothing panics.
+
+use lockstep::core::Error as Argument;
+use lockstep::core::advantage::Singleton;
+use lockstep::core::aggregate::{PerRow, Weight};
+use lockstep::core::kl::{Estimator, Kl};
+use lockstep::core::ratio::Guard;
+use lockstep::core::team::Direction;
+use lockstep::ops::{self, advantage::GroupParams};
+use lockstep::{Advantage, Batch, Device, Error, PolicyInput, Recipe};
+
+fn argument<T: std::fmt::Debug>(result: Result<T, Error>) -> Argument {
+    match result {
+        Err(Error::Argument(error)) => error,
+        other => panic!("expected a refused argument, got {other:?}"),
+    }
+}
+
+/// Name and index of a refused value.
+fn value<T: std::fmt::Debug>(result: Result<T, Error>) -> (&'static str, Option<usize>) {
+    match argument(result) {
+        Argument::Value { argument, index, .. } => (argument, index),
+        other => panic!("expected a refused value, got {other:?}"),
+    }
+}
+
+#[test]
+fn offsets() {
+    let new = |seqlens: &[u32], groups: &[u32], mask: Option<&[u8]>| {
+        argument(Batch::new(seqlens, groups, mask).map(|b| b.tokens()))
+    };
+    assert!(matches!(new(&[], &[0, 1], None), Argument::Empty { argument: "cu_seqlens", .. }));
+    assert!(matches!(new(&[0], &[0], None), Argument::Empty { argument: "cu_seqlens", .. }));
+    assert!(matches!(new(&[0, 1], &[], None), Argument::Empty { argument: "cu_groups", .. }));
+    assert!(matches!(new(&[1, 2], &[0, 1], None), Argument::FirstOffset { argument: "cu_seqlens", got: 1 }));
+    assert!(matches!(new(&[0, 2], &[1, 1], None), Argument::FirstOffset { argument: "cu_groups", got: 1 }));
+    let decreasing = new(&[0, 3, 2, 5], &[0, 3], None);
+    let want = Argument::Decreasing { argument: "cu_seqlens", index: 2, before: 3, got: 2 };
+    assert_eq!(decreasing, want);
+    let last = new(&[0, 2, 4], &[0, 2], Some(&[1; 5]));
+    let want = Argument::LastOffset { argument: "cu_seqlens", index: 2, expected: 5, of: "tokens", got: 4 };
+    assert_eq!(last, want);
+    let last = new(&[0, 2, 4], &[0, 3], None);
+    let want = Argument::LastOffset { argument: "cu_groups", index: 1, expected: 2, of: "sequences", got: 3 };
+    assert_eq!(last, want);
+    let empty = new(&[0, 2, 2, 4], &[0, 3], None);
+    assert_eq!(empty, Argument::EmptyRow { argument: "cu_seqlens", index: 1, row: "sequence" });
+    let empty = new(&[0, 2, 4], &[0, 0, 2], None);
+    assert_eq!(empty, Argument::EmptyRow { argument: "cu_groups", index: 0, row: "group" });
+    assert!(Batch::with_empty_rows(&[0, 2, 2], &[0, 0, 2], None).is_ok());
+}
+
+const OFFSETS: [u32; 3] = [0, 2, 4];
+const GOOD: [f32; 4] = [-0.5, -1.0, -0.25, -2.0];
+
+fn batch(mask: Option<&'static [u8]>) -> Batch<'static> {
+    Batch::new(&OFFSETS, &[0, 2], mask).unwrap()
+}
+
+/// GOOD with `x` at `index`.
+fn with(index: usize, x: f32) -> [f32; 4] {
+    let mut values = GOOD;
+    values[index] = x;
+    values
+}
+
+#[test]
+fn lengths() {
+    let device = Device::cpu();
+    let length = |result: Result<lockstep::PolicyOutput, Error>| match argument(result) {
+        Argument::Length { argument, expected, got, .. } => (argument, expected, got),
+        other => panic!("{other:?}"),
+    };
+    let recipe = Recipe::named("grpo").unwrap();
+    let per_sequence = Advantage::PerSequence(&[1.0, -1.0]);
+    let run = |input: PolicyInput<'_>| length(recipe.policy_loss(&device, &batch(None), &input));
+    assert_eq!(run(PolicyInput::new(&GOOD[..3], &GOOD, per_sequence)), ("logp", 4, 3));
+    assert_eq!(run(PolicyInput::new(&GOOD, &[], per_sequence)), ("logp_old", 4, 0));
+    assert_eq!(run(PolicyInput::new(&GOOD, &GOOD, Advantage::PerSequence(&[1.0]))), ("advantage", 2, 1));
+    assert_eq!(run(PolicyInput::new(&GOOD, &GOOD, Advantage::PerToken(&[1.0; 2]))), ("advantage", 4, 2));
+    let good = PolicyInput::new(&GOOD, &GOOD, per_sequence);
+    assert_eq!(run(PolicyInput { weights: Some(&[1.0]), ..good }), ("weights", 4, 1));
+    assert_eq!(run(PolicyInput { logp_ref: Some(&[]), ..good }), ("logp_ref", 4, 0));
+    let rewards = argument(recipe.advantages(&device, &batch(None), &[1.0]));
+    assert!(matches!(rewards, Argument::Length { argument: "rewards", expected: 2, got: 1, .. }));
+    let valid = argument(recipe.advantages_of(&device, &batch(None), &[1.0, 0.0], Some(&[1])));
+    assert!(matches!(valid, Argument::Length { argument: "valid", expected: 2, got: 1, .. }));
+    let values = argument(ops::row_scan(&device, &batch(None), &[1.0], Direction::Prefix));
+    assert!(matches!(values, Argument::Length { argument: "values", expected: 4, got: 1, .. }));
+}
+
+#[test]
+fn log_probabilities() {
+    let device = Device::cpu();
+    let (recipe, advantage) = (Recipe::named("sapo").unwrap(), [1.0f32, -1.0]);
+    for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 0.5, f32::MIN_POSITIVE] {
+        for index in 0..4 {
+            let values = with(index, bad);
+            let run = |mask, logp: &[f32], old: &[f32]| {
+                let input = PolicyInput::new(logp, old, Advantage::PerSequence(&advantage));
+                recipe.policy_loss(&device, &batch(mask), &input)
+            };
+            assert_eq!(value(run(None, &values, &GOOD)), ("logp", Some(index)), "{bad}");
+            assert_eq!(value(run(None, &GOOD, &values)), ("logp_old", Some(index)), "{bad}");
+            let ratio = ops::token_ratio(&device, &batch(None), &GOOD, &values, Guard::NONE, [0.5, 2.0]);
+            assert_eq!(value(ratio), ("logp_old", Some(index)));
+            let kl = ops::kl(&device, &batch(None), &GOOD, &values, &Kl::new(Estimator::K3));
+            assert_eq!(value(kl), ("logp_ref", Some(index)));
+            assert_eq!(
+                value(ops::ratio::mismatch(&device, &batch(None), &values, &GOOD)),
+                ("logp_rollout", Some(index))
+            );
+            // The same at a masked token is nobody's business.
+            let masks: [&'static [u8]; 4] = [&[0, 1, 1, 1], &[1, 0, 1, 1], &[1, 1, 0, 1], &[1, 1, 1, 0]];
+            assert!(run(Some(masks[index]), &values, &values).is_ok(), "{bad} at {index}, masked");
+        }
+    }
+}
+
+#[test]
+fn advantages_weights_and_values() {
+    let device = Device::cpu();
+    let mut recipe = Recipe::named("grpo").unwrap();
+    let run =
+        |recipe: &Recipe, input: PolicyInput<'_>| value(recipe.policy_loss(&device, &batch(None), &input));
+    for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+        let per_sequence = [1.0, bad];
+        let input = PolicyInput::new(&GOOD, &GOOD, Advantage::PerSequence(&per_sequence));
+        assert_eq!(run(&recipe, input), ("advantage", Some(1)));
+        let per_token = [1.0, -1.0, bad, 1.0];
+        let input = PolicyInput::new(&GOOD, &GOOD, Advantage::PerToken(&per_token));
+        assert_eq!(run(&recipe, input), ("advantage", Some(2)));
+        let values = with(3, bad);
+        let weight = Weight { per_row: PerRow::One, denominator: 1.0, scale: 1.0 };
+        assert_eq!(value(ops::aggregate(&device, &batch(None), &values, &weight)), ("values", Some(3)));
+        assert_eq!(
+            value(ops::row_scan(&device, &batch(None), &values, Direction::Suffix)),
+            ("values", Some(3))
+        );
+    }
+    for bad in [f32::NAN, f32::INFINITY, -1.0, -f32::MIN_POSITIVE] {
+        let weights = [1.0, bad, 1.0, 1.0];
+        let good = PolicyInput::new(&GOOD, &GOOD, Advantage::PerSequence(&[1.0, -1.0]));
+        assert_eq!(
+            run(&recipe, PolicyInput { weights: Some(&weights), ..good }),
+            ("weights", Some(1)),
+            "{bad}"
+        );
+    }
+    let zero = PolicyInput {
+        weights: Some(&[0.0, -0.0, 1.0, 2.0]),
+        ..PolicyInput::new(&GOOD, &GOOD, Advantage::PerSequence(&[1.0, -1.0]))
+    };
+    assert!(recipe.policy_loss(&device, &batch(None), &zero).is_ok(), "a weight of 0 rejects a token");
+
+    // KL term and logp_ref go together.
+    let no_kl =
+        argument(recipe.policy_loss(&device, &batch(None), &PolicyInput { logp_ref: Some(&GOOD), ..zero }));
+    assert!(matches!(no_kl, Argument::Combination { argument: "logp_ref", .. }));
+    recipe = Recipe::from_toml("[kl]\nestimator = \"k3\"\ncoef = 0.1\n").unwrap();
+    let no_ref = argument(recipe.policy_loss(&device, &batch(None), &zero));
+    assert!(matches!(no_ref, Argument::Combination { argument: "logp_ref", .. }));
+    let bad_ref = PolicyInput { logp_ref: Some(&[-1.0, -1.0, -1.0, 1.0]), ..zero };
+    assert_eq!(run(&recipe, bad_ref), ("logp_ref", Some(3)));
+}
+
+#[test]
+fn rewards() {
+    let device = Device::cpu();
+    let params = GroupParams { norm_by_std: true, ddof: 1, eps: 1e-6, singleton: None };
+    let batch = Batch::new(&[0, 1, 2, 3, 4, 5], &[0, 2, 4, 5], None).unwrap();
+    let run = |rewards: &[f32], valid: Option<&[u8]>, params: GroupParams| {
+        ops::group_advantage(&device, &batch, rewards, valid, &params)
+    };
+    let zero = GroupParams { singleton: Some(Singleton::Zero), ..params };
+    assert_eq!(value(run(&[1.0, 0.0, 1.0, f32::INFINITY, 0.0], None, zero)), ("rewards", Some(3)));
+    assert_eq!(value(run(&[1.0, f32::NEG_INFINITY, 1.0, 0.0, 0.0], None, zero)), ("rewards", Some(1)));
+    let invalid = run(&[1.0, 0.0, 1.0, f32::INFINITY, 0.0], Some(&[1, 1, 1, 0, 1]), zero);
+    assert_eq!(invalid.unwrap().counted, [2, 1, 1]);
+    assert_eq!(value(run(&[1.0; 5], None, params)), ("cu_groups", Some(2)), "a group of one");
+    let excluded = run(&[1.0, f32::NAN, 1.0, 0.0, 0.0], None, zero).unwrap();
+    assert_eq!((excluded.counted, excluded.advantage[1]), (vec![1, 2, 1], 0.0));
+    let nan = run(&[1.0, f32::NAN, 1.0, 0.0, 0.0], None, params);
+    assert_eq!(value(nan), ("cu_groups", Some(0)), "one member is left");
+    assert_eq!(value(run(&[1.0; 5], None, GroupParams { ddof: 2, ..zero })), ("ddof", None));
+    for eps in [-1.0, f64::NAN, f64::INFINITY] {
+        assert_eq!(value(run(&[1.0; 5], None, GroupParams { eps, ..zero })), ("eps", None));
+    }
+    let strict = Recipe::from_toml("[advantage]\nnan_reward = \"error\"\nsingleton = \"zero\"\n").unwrap();
+    let refused = strict.advantages(&device, &batch, &[1.0, 0.0, f32::NAN, 0.0, 0.0]);
+    assert_eq!(value(refused), ("rewards", Some(2)));
+    let huge = run(&[f32::MAX, f32::MIN, 1.0, 0.0, 0.0], None, GroupParams { norm_by_std: false, ..zero });
+    assert!(huge.is_ok(), "binary64 inside: {huge:?}");
+    let huge = run(&[f32::MAX, f32::MIN, 1.0, 0.0, 0.0], None, GroupParams { eps: 0.0, ..zero }).unwrap();
+    assert!(huge.advantage.iter().all(|a| a.is_finite()));
+}
+
+#[test]
+fn parameters() {
+    let device = Device::cpu();
+    let kl = |kl: Kl| value(ops::kl(&device, &batch(None), &GOOD, &GOOD, &kl));
+    for bad in [0.0, -1.0, f32::NAN] {
+        assert_eq!(kl(Kl { clamp_in: bad, ..Kl::new(Estimator::K3) }), ("kl.clamp_in", None));
+        assert_eq!(kl(Kl { clamp_out: bad, ..Kl::new(Estimator::K3) }), ("kl.clamp_out", None));
+        let guard = ops::token_ratio(&device, &batch(None), &GOOD, &GOOD, Guard::clamp(bad), [0.5, 2.0]);
+        assert_eq!(value(guard), ("guard", None));
+    }
+}
+
+#[test]
+fn recipes() {
+    // (TOML, words that the message must have)
+    let table: &[(&str, &[&str])] = &[
+        ("nmae = \"x\"", &["nmae", "line 1"]),
+        ("[gate]\nkind = \"sapo\"\nclip_ratio_low = 0.2", &["clip_ratio_low"]),
+        ("[gate]\nkind = \"spao\"", &["spao", "ppo_clip", "sapo"]),
+        ("[advantage]\nddof = 2", &["advantage.ddof", "2", "0 or 1"]),
+        ("[advantage]\neps = -1.0", &["advantage.eps"]),
+        ("[advantage]\neps = nan", &["advantage.eps"]),
+        ("[advantage]\nnorm_by_sdt = true", &["norm_by_sdt", "line 2"]),
+        ("[advantage]\nsingleton = \"raw\"", &["raw", "raw_reward"]),
+        ("[ratio]\nguard_bound = 0.0", &["ratio.guard_bound"]),
+        ("[ratio]\nguard = \"clip\"", &["clip", "clamp"]),
+        ("[ratio]\nlevel = \"sequence\"", &["sequence", "token"]),
+        ("[gate]\nkind = \"ppo_clip\"\nclip_ratio_low = 1.5", &["clip_ratio_low", "1.5"]),
+        ("[gate]\nkind = \"ppo_clip\"\nclip_ratio_high = -0.1", &["clip_ratio_high"]),
+        ("[gate]\nkind = \"ppo_clip\"\nclip_ratio_c = 1.0", &["clip_ratio_c"]),
+        ("[gate]\nkind = \"sapo\"\ntau_pos = 0.0", &["tau_pos"]),
+        ("[gate]\nkind = \"sapo\"\ntau_neg = inf", &["tau_neg"]),
+        ("[kl]\nestimator = \"k3\"", &["coef"]),
+        ("[kl]\nestimator = \"k4\"\ncoef = 0.1", &["k4"]),
+        ("[kl]\nestimator = \"k1\"\ncoef = 0.1\nclamp_in = 20.0", &["kl.clamp_in", "k3"]),
+        ("[kl]\nestimator = \"k3\"\ncoef = 0.1\nclamp_out = -1.0", &["kl.clamp_out"]),
+        ("[kl]\nestimator = \"k3\"\ncoef = nan", &["kl.coef"]),
+        ("[aggregation]\nmode = \"seq-mean-token-sum-norm\"", &["aggregation.horizon"]),
+        ("[aggregation]\nmode = \"seq-mean-token-sum-norm\"\nhorizon = 0.0", &["aggregation.horizon"]),
+        ("[aggregation]\nhorizon = 10.0", &["aggregation.horizon", "seq-mean-token-sum-norm"]),
+        ("[aggregation]\nmode = \"mean\"", &["mean", "token-mean"]),
+        ("[metrics]\nband = [2.0, 1.0]", &["metrics.band"]),
+        ("[metrics]\nband = [0.5]", &["line 2"]),
+        ("[gate\n", &["line 1"]),
+    ];
+    for (toml, words) in table {
+        let error = Recipe::from_toml(toml).unwrap_err();
+        assert!(matches!(error, Error::Recipe(_) | Error::Argument(_)));
+        let message = error.to_string();
+        for word in *words {
+            assert!(message.contains(word), "{toml:?}: no {word:?} in: {message}");
+        }
+    }
+    let unknown = Recipe::named("gpro").unwrap_err().to_string();
+    assert!(unknown.contains("`gpro`") && unknown.contains("grpo"), "{unknown}");
+    let unusable = Recipe::builder("x").ppo_clip(0.2, 0.2, Some(0.5)).build();
+    assert_eq!(value(unusable), ("clip_ratio_c", None));
+}

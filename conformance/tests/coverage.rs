@@ -1,0 +1,119 @@
+//! One list: every op of core's table has oracle, property, digest entry and tolerance, a bench and a row in the docs.
+
+use lockstep_conformance::cases::{AnyGate, Params, Policy, corpus};
+use lockstep_conformance::digest;
+use lockstep_conformance::expect::expect;
+use lockstep_conformance::launch;
+use lockstep_conformance::precision::ALLOWED;
+use lockstep_core::kl::Estimator;
+use lockstep_core::op::OPS;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+/// The ops for which `has` does not hold.
+fn lacking(has: impl Fn(&str) -> bool) -> Vec<&'static str> {
+    OPS.iter().map(|op| op.name).filter(|name| !has(name)).collect()
+}
+
+#[test]
+fn every_op_has_cases_and_a_digest_entry() {
+    for (what, cases) in [("corpus", corpus(1)), ("digest", digest::cases())] {
+        let ops: BTreeSet<&str> = cases.iter().map(|case| case.op()).collect();
+        assert_eq!(lacking(|op| ops.contains(op)), Vec::<&str>::new(), "no case in the {what}");
+        let known: BTreeSet<&str> = OPS.iter().map(|op| op.name).collect();
+        assert_eq!(ops.difference(&known).count(), 0, "cases of ops that are not in the table");
+        let labels: BTreeSet<(&str, &str)> = cases.iter().map(|case| (case.op(), &case.label[..])).collect();
+        assert_eq!(labels.len(), cases.len(), "labels are unique");
+    }
+}
+
+#[test]
+fn every_output_of_every_op_has_an_oracle() {
+    let reference = lockstep_conformance::levels::reference();
+    for case in digest::cases() {
+        let wants: BTreeSet<&str> = expect(&case).iter().map(|want| want.name).collect();
+        for output in launch::run(&reference, &case) {
+            assert!(output.name == "alarm" || wants.contains(output.name), "{} `{}`", case.op(), output.name);
+        }
+    }
+    assert_eq!(lacking(|op| ALLOWED.iter().any(|a| a.op == op)), Vec::<&str>::new(), "no tolerance");
+}
+
+#[test]
+fn every_op_has_an_oracle_file_and_a_property() {
+    // The stem of the oracle is that of core's file, but for the two that share theirs with a formula.
+    let stem = |name: &str| match name {
+        "policy_loss_ppo" => "ppo_clip".to_owned(),
+        "policy_loss_sapo" => "sapo".to_owned(),
+        "aggregate" => "aggregate".to_owned(),
+        _ => {
+            let file = OPS.iter().find(|op| op.name == name).map_or("", |op| op.file);
+            Path::new(file).file_stem().map_or_else(String::new, |stem| stem.to_string_lossy().into_owned())
+        }
+    };
+    let oracle = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/oracle");
+    assert_eq!(lacking(|op| oracle.join(stem(op)).with_extension("rs").is_file()), Vec::<&str>::new());
+    let properties = include_str!("properties.rs");
+    // `kl` would shadow the strategy of that name.
+    let test = |op: &str| if op == "kl" { "kl_divergence".to_owned() } else { op.to_owned() };
+    assert_eq!(lacking(|op| properties.contains(&format!("fn {}(case in", test(op)))), Vec::<&str>::new());
+}
+
+#[test]
+fn the_digest_covers_every_variant() {
+    let cases = digest::cases();
+    let policies: Vec<Policy> = cases
+        .iter()
+        .filter_map(|case| match case.params {
+            Params::Policy(policy) => Some(policy),
+            _ => None,
+        })
+        .collect();
+    for ppo in [true, false] {
+        let of_gate: Vec<&Policy> =
+            policies.iter().filter(|policy| matches!(policy.gate, AnyGate::Ppo(_)) == ppo).collect();
+        let seen =
+            |f: &dyn Fn(&Policy) -> String| of_gate.iter().map(|p| f(p)).collect::<BTreeSet<_>>().len();
+        assert_eq!(seen(&|p| format!("{:?}", p.guard)), 5, "guards");
+        assert_eq!(seen(&|p| format!("{:?}", p.weight)), 6, "aggregation weights");
+        let optional = |p: &Policy| format!("{} {} {}", p.per_token, p.weights, p.metrics);
+        assert_eq!(seen(&optional), 8, "per-token advantages, weights, metrics");
+        assert_eq!(seen(&|p| format!("{} {} {}", p.loss, p.token_loss, p.metrics)), 8, "optional outputs");
+        let estimators =
+            |p: &Policy| format!("{:?}", p.kl.map(|(kl, _)| (kl.estimator, kl.straight_through)));
+        assert_eq!(seen(&estimators), 9, "no KL, and four estimators with both gradients");
+    }
+    for estimator in [Estimator::K1, Estimator::Abs, Estimator::K2, Estimator::K3] {
+        let alone = cases
+            .iter()
+            .filter(|case| matches!(case.params, Params::Kl { kl, .. } if kl.estimator == estimator));
+        assert!(alone.count() >= 4, "{estimator:?}");
+    }
+}
+
+#[test]
+fn every_op_has_a_bench() {
+    let path = root().join("benches/benches/ops.rs");
+    match std::fs::read_to_string(&path) {
+        Ok(text) => assert_eq!(lacking(|op| text.contains(op)), Vec::<&str>::new(), "not in {path:?}"),
+        Err(error) => println!("absent: {path:?}: {error}"),
+    }
+}
+
+#[test]
+fn every_op_has_a_row_in_the_docs() {
+    let path = root().join("docs/ops.md");
+    match std::fs::read_to_string(&path) {
+        Ok(text) => {
+            let has = |op: &str| {
+                text.lines().any(|line| line.starts_with('|') && line.contains(&format!("`{op}`")))
+            };
+            assert_eq!(lacking(has), Vec::<&str>::new(), "no row in {path:?}");
+        }
+        Err(error) => println!("absent: {path:?}: {error}"),
+    }
+}

@@ -1,0 +1,207 @@
+//! Properties: random shapes, masks, values and scalar arguments of every op, against the oracle and across backends.
+//!
+//! Seeds are fixed, so that a run is repeatable; `PROPTEST_RNG_SEED` and `PROPTEST_CASES` explore further. What once failed
+//! is kept in `proptest-regressions/properties.txt`.
+
+use lockstep::Device;
+use lockstep_conformance::accuracy::Measured;
+use lockstep_conformance::cases::corpus::tokens;
+use lockstep_conformance::cases::hash::Source;
+use lockstep_conformance::cases::masks::{Mask, garbage};
+use lockstep_conformance::cases::shapes::Shape;
+use lockstep_conformance::cases::values::{Range, spread};
+use lockstep_conformance::cases::{AnyGate, Case, Data, Params, Policy, Taus, rewards};
+use lockstep_conformance::{launch, levels};
+use lockstep_conformance::{output::first_difference, suite};
+use lockstep_core::advantage::Singleton;
+use lockstep_core::aggregate::{PerRow, Weight};
+use lockstep_core::gate::PpoClip;
+use lockstep_core::kl::{Estimator, Kl};
+use lockstep_core::ratio::Guard;
+use lockstep_core::team::Direction;
+use proptest::prelude::*;
+use proptest::test_runner::{FileFailurePersistence, RngSeed};
+use std::sync::LazyLock;
+
+static BEST: LazyLock<Device> = LazyLock::new(Device::cpu);
+static REFERENCE: LazyLock<Device> = LazyLock::new(levels::reference);
+
+fn config() -> ProptestConfig {
+    ProptestConfig {
+        cases: std::env::var("PROPTEST_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(192),
+        rng_seed: match std::env::var("PROPTEST_RNG_SEED").ok().and_then(|n| n.parse().ok()) {
+            Some(seed) => RngSeed::Fixed(seed),
+            None => RngSeed::Fixed(2_511_20347),
+        },
+        failure_persistence: Some(Box::new(FileFailurePersistence::Direct(
+            "proptest-regressions/properties.txt",
+        ))),
+        ..ProptestConfig::default()
+    }
+}
+
+/// Row lengths: mostly short, with empty rows, some over a column cycle or two.
+fn lengths() -> impl Strategy<Value = Vec<u32>> {
+    prop::collection::vec(prop_oneof![2 => 0..3u32, 4 => 0..70u32, 2 => 120..300u32], 1..9)
+}
+
+fn guard() -> impl Strategy<Value = Guard> {
+    let bound = 0.01f32..25.0;
+    prop_oneof![
+        Just(Guard::NONE),
+        bound.clone().prop_map(Guard::clamp),
+        bound.prop_map(Guard::straight_through)
+    ]
+}
+
+fn kl() -> impl Strategy<Value = Kl> {
+    let estimator = prop::sample::select(vec![Estimator::K1, Estimator::Abs, Estimator::K2, Estimator::K3]);
+    let clamp = || prop_oneof![Just(f32::INFINITY), 0.01f32..25.0];
+    (estimator, clamp(), clamp(), any::<bool>()).prop_map(
+        |(estimator, clamp_in, clamp_out, straight_through)| Kl {
+            estimator,
+            clamp_in,
+            clamp_out,
+            straight_through,
+        },
+    )
+}
+
+fn weight() -> impl Strategy<Value = Weight> {
+    let per_row = prop_oneof![
+        Just(PerRow::One),
+        Just(PerRow::Length { eps: 1e-8 }),
+        Just(PerRow::AtLeastOne),
+        (1.0f64..4096.0).prop_map(PerRow::Constant)
+    ];
+    (per_row, prop_oneof![Just(0.0), 1.0f64..1e5], prop_oneof![Just(1.0), 0.5f64..64.0])
+        .prop_map(|(per_row, denominator, scale)| Weight { per_row, denominator, scale })
+}
+
+fn ppo() -> impl Strategy<Value = AnyGate> {
+    let dual = prop_oneof![Just(f32::INFINITY), 1.01f32..20.0];
+    (0.0f32..=1.0, 0.0f32..3.0, dual).prop_map(|(clip_ratio_low, clip_ratio_high, clip_ratio_c)| {
+        AnyGate::Ppo(PpoClip { clip_ratio_low, clip_ratio_high, clip_ratio_c })
+    })
+}
+
+fn sapo() -> impl Strategy<Value = AnyGate> {
+    (0.05f32..8.0, 0.05f32..8.0).prop_map(|(tau_pos, tau_neg)| AnyGate::Sapo(Taus { tau_pos, tau_neg }))
+}
+
+fn policy(gate: impl Strategy<Value = AnyGate>) -> impl Strategy<Value = Params> {
+    (gate, guard(), prop::option::of((kl(), 0.0f32..2.0)), weight(), any::<[bool; 5]>()).prop_map(
+        |(gate, guard, kl, weight, [per_token, weights, loss, token_loss, metrics])| {
+            Params::Policy(Policy { gate, guard, kl, weight, per_token, weights, loss, token_loss, metrics })
+        },
+    )
+}
+
+/// A case of an op on per-token data.
+fn token_case(params: impl Strategy<Value = Params>) -> impl Strategy<Value = Case> {
+    let (mask, range) = (prop::sample::select(Mask::ALL.to_vec()), prop::sample::select(Range::ALL.to_vec()));
+    (params, lengths(), mask, range, any::<u64>()).prop_map(|(params, lengths, mask, range, seed)| {
+        let shape = Shape { name: "random", catches: "whatever nobody thought of", lengths };
+        let mut data = tokens(&shape, mask, range, Source::new(seed));
+        if matches!(params, Params::Aggregate { .. } | Params::RowScan { .. }) {
+            let value = |i| if data.live(i) { spread(Source::new(seed), i) } else { garbage(i) };
+            data.element = vec![(0..data.elements()).map(value).collect()];
+            data.row.clear();
+        }
+        Case {
+            label: format!("{params:?} {mask:?} {range:?} seed {seed}"),
+            catches: shape.catches,
+            params,
+            data,
+        }
+    })
+}
+
+fn group_case() -> impl Strategy<Value = Case> {
+    let singleton = prop::sample::select(vec![Singleton::Zero, Singleton::RawReward]);
+    let eps = prop_oneof![Just(1e-6), Just(1e-4), Just(0.0), 1e-9f64..1.0];
+    let sizes = prop::collection::vec(prop_oneof![3 => 0..10u32, 1 => 100..300u32], 1..20);
+    (any::<bool>(), 0..2u32, eps, singleton, sizes, any::<bool>(), any::<u64>()).prop_map(
+        |(norm_by_std, ddof, eps, singleton, sizes, valid, seed)| Case {
+            label: format!("valid {valid} seed {seed}"),
+            catches: "whatever nobody thought of",
+            params: Params::GroupAdvantage { norm_by_std, ddof, eps, singleton },
+            data: rewards::groups(&sizes, valid, Source::new(seed)),
+        },
+    )
+}
+
+fn fold_case() -> impl Strategy<Value = Case> {
+    (1..8u32, 1..400u32, any::<u64>()).prop_map(|(statistics, rows, seed)| {
+        let value =
+            |i| f64::from(spread(Source::new(seed), i)) * (1.0 + f64::from(spread(Source::new(!seed), i)));
+        Case {
+            label: format!("{statistics} x {rows} seed {seed}"),
+            catches: "whatever nobody thought of",
+            params: Params::FoldRows,
+            data: Data {
+                offsets: (0..=statistics).map(|s| s * rows).collect(),
+                element64: (0..(statistics * rows) as usize).map(value).collect(),
+                ..Data::default()
+            },
+        }
+    })
+}
+
+/// Reference against the oracle, fastest level against the reference, rows alone, other garbage, faults.
+fn check(case: Case) -> Result<(), TestCaseError> {
+    let reference = launch::run(&*REFERENCE, &case);
+    Measured::default().add(&case, &reference).map_err(TestCaseError::fail)?;
+    let best = launch::run(&*BEST, &case);
+    prop_assert_eq!(first_difference(&reference, &best), None);
+    let cases = [case];
+    suite::row_alone(&*BEST, &cases).map_err(TestCaseError::fail)?;
+    suite::repacked(&*BEST, &cases).map_err(TestCaseError::fail)?;
+    suite::masked_garbage(&*BEST, &cases).map_err(TestCaseError::fail)?;
+    suite::faults_are_local(&*BEST, &cases).map_err(TestCaseError::fail)?;
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(config())]
+
+    #[test]
+    fn group_advantage(case in group_case()) {
+        check(case)?;
+    }
+
+    #[test]
+    fn token_ratio(case in token_case((guard(), any::<bool>()).prop_map(|(guard, outputs)| Params::TokenRatio { guard, outputs }))) {
+        check(case)?;
+    }
+
+    #[test]
+    fn policy_loss_ppo(case in token_case(policy(ppo()))) {
+        check(case)?;
+    }
+
+    #[test]
+    fn policy_loss_sapo(case in token_case(policy(sapo()))) {
+        check(case)?;
+    }
+
+    #[test]
+    fn kl_divergence(case in token_case((kl(), any::<bool>()).prop_map(|(kl, outputs)| Params::Kl { kl, outputs }))) {
+        check(case)?;
+    }
+
+    #[test]
+    fn aggregate(case in token_case(any::<bool>().prop_map(|values| Params::Aggregate { values }))) {
+        check(case)?;
+    }
+
+    #[test]
+    fn row_scan(case in token_case(prop::sample::select(vec![Direction::Prefix, Direction::Suffix]).prop_map(|direction| Params::RowScan { direction }))) {
+        check(case)?;
+    }
+
+    #[test]
+    fn fold_rows(case in fold_case()) {
+        check(case)?;
+    }
+}

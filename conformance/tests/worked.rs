@@ -1,0 +1,165 @@
+//! The worked vectors of maths.md §8.1, §8.2, §8.6: the oracle's formulas and Lockstep, against the printed numbers.
+
+use lockstep::core::advantage::Singleton;
+use lockstep::core::aggregate::{PerRow, Weight};
+use lockstep::core::gate::{Gate, PpoClip, Sapo};
+use lockstep::core::kl::{Estimator, Kl};
+use lockstep::core::ratio::Guard;
+use lockstep::ops::advantage::GroupParams;
+use lockstep::ops::policy_loss::{PolicyParams, policy_loss};
+use lockstep::ops::{group_advantage, kl};
+use lockstep::{Advantage, Batch, Device, PolicyInput, PolicyOutput, Recipe};
+use lockstep_conformance::oracle;
+use lockstep_conformance::precision::WORKED;
+
+/// Absolute up to 1, then relative: binary32 does not hold 19.085537 to 1e-6.
+fn close(got: f64, want: f64) -> bool {
+    (got - want).abs() <= WORKED * want.abs().max(1.0)
+}
+
+/// Loss and dl/dlogp of one token.
+fn token<G: Gate>(gate: G, a: f64, r: f64) -> (f64, f64) {
+    let d = r.ln() as f32;
+    let (logp, logp_old) = if d > 0.0 { ([0.0], [-d]) } else { ([d], [0.0]) };
+    let a = [a as f32];
+    let weight = Weight { per_row: PerRow::One, denominator: 1.0, scale: 1.0 };
+    let params = PolicyParams { gate, guard: Guard::NONE, kl: None, weight, band: [0.5, 2.0] };
+    let input = PolicyInput::new(&logp, &logp_old, Advantage::PerSequence(&a));
+    let mut out = PolicyOutput::default();
+    let batch = Batch::new(&[0, 1], &[0, 1], None).unwrap();
+    policy_loss(&Device::cpu(), &batch, &input, &params, &mut out).unwrap();
+    (out.loss.unwrap(), out.coef[0].into())
+}
+
+#[test]
+fn sapo_8_1() {
+    // tau, r, f(r), w(r), r·w(r)
+    let table = [
+        (1.00, 0.25, 1.283285203, 0.871579975, 0.217894994),
+        (1.00, 0.5, 1.510162675, 0.940014849, 0.470007424),
+        (1.00, 1.0, 2.000000000, 1.0, 1.0),
+        (1.00, 1.5, 2.489837325, 0.940014849, 1.410022273),
+        (1.00, 3.0, 3.523188312, 0.419974342, 1.259923025),
+        (1.00, 10.0, 3.999506422, 0.000493517, 0.004935174),
+        (1.05, 0.5, 1.415938330, 0.934139823, 0.467069912),
+        (1.05, 1.0, 1.904761905, 1.0, 1.0),
+        (1.05, 3.0, 3.393916872, 0.388778819, 1.166336458),
+        (1.05, 10.0, 3.809224063, 0.000314709, 0.003147087),
+    ];
+    for (tau, r, f, w, rw) in table {
+        let formula = oracle::sapo::Sapo { tau_pos: tau, tau_neg: tau };
+        assert!(close(formula.f(r, 1.0), f) && close(formula.weight(r, 1.0), w), "oracle, tau {tau}, r {r}");
+        assert!(close(formula.gradient(r, 1.0), -rw), "oracle, tau {tau}, r {r}");
+        let gate = Sapo::new(tau as f32, tau as f32);
+        for a in [1.0, -1.0] {
+            let (loss, gradient) = token(gate, a, r);
+            assert!(close(loss, -f * a) && close(gradient, -rw * a), "tau {tau}, r {r}: {loss} {gradient}");
+        }
+    }
+}
+
+#[test]
+fn ppo_8_1() {
+    let formula = oracle::ppo_clip::PpoClip { low: 0.2, high: 0.28, dual: 3.0 };
+    let gate = PpoClip { clip_ratio_low: 0.2, clip_ratio_high: 0.28, clip_ratio_c: 3.0 };
+    let table = [
+        (1.0, 1.1, -1.1, -1.1),
+        (1.0, 1.5, -1.28, 0.0),
+        (1.0, 0.5, -0.5, -0.5),
+        (-1.0, 0.5, 0.8, 0.0),
+        (-1.0, 1.5, 1.5, 1.5),
+        (-1.0, 4.0, 3.0, 0.0),
+    ];
+    for (a, r, loss, gradient) in table {
+        assert!(
+            close(formula.loss(r, a), loss) && close(formula.gradient(r, a), gradient),
+            "oracle, {a} {r}"
+        );
+        let got = token(gate, a, r);
+        assert!(close(got.0, loss) && close(got.1, gradient), "A {a}, r {r}: {got:?}");
+    }
+}
+
+#[test]
+fn kl_8_2() {
+    let names = [
+        (Estimator::K1, oracle::kl::Estimator::K1),
+        (Estimator::K2, oracle::kl::Estimator::K2),
+        (Estimator::K3, oracle::kl::Estimator::K3),
+    ];
+    // u, [k1, k2, k3], [their derivatives]
+    let table = [
+        (-1.0, [1.0, 0.5, 0.367879], [1.0, 1.0, 0.632121]),
+        (0.5, [-0.5, 0.125, 0.148721], [1.0, -0.5, -0.648721]),
+        (2.0, [-2.0, 2.0, 4.389056], [1.0, -2.0, -6.389056]),
+        (3.0, [-3.0, 4.5, 16.085537], [1.0, -3.0, -19.085537]),
+    ];
+    for (u, values, gradients) in table {
+        for (k, (estimator, oracle_estimator)) in names.into_iter().enumerate() {
+            let infinite = f64::INFINITY;
+            let formula = oracle::kl::Kl {
+                estimator: oracle_estimator,
+                clamp_in: infinite,
+                clamp_out: infinite,
+                straight_through: false,
+            };
+            assert!(
+                close(formula.value(-u), values[k]) && close(formula.gradient(-u), gradients[k]),
+                "{u} {k}"
+            );
+            let got = one_kl(u, Kl::new(estimator));
+            assert!(close(got.0, values[k]) && close(got.1, gradients[k]), "u {u} {estimator:?}: {got:?}");
+            let plus = one_kl(u, Kl { straight_through: true, ..Kl::new(estimator) });
+            assert!(close(plus.0, values[k]) && close(plus.1, -u), "u {u} {estimator:?}+: {plus:?}");
+        }
+    }
+    assert_eq!(one_kl(3.0, Kl::guarded(Estimator::K3)), (10.0, 0.0), "verl's clamp of the value");
+    assert_eq!(one_kl(25.0, Kl::guarded(Estimator::K3)), (10.0, 0.0), "verl's clamp of u, then of the value");
+    let (value, gradient) = one_kl(-25.0, Kl::guarded(Estimator::K3));
+    assert!(close(value, 10.0) && gradient == 0.0, "e^-20 + 20 - 1 is above 10 too");
+    let only_in = Kl { clamp_in: 2.0, ..Kl::new(Estimator::K3) };
+    assert!(close(one_kl(3.0, only_in).0, 4.389056) && one_kl(3.0, only_in).1 == 0.0);
+    assert!(close(one_kl(2.0, only_in).1, -6.389056), "the bound itself is inside");
+}
+
+fn one_kl(u: f64, estimator: Kl) -> (f64, f64) {
+    // logp_ref − logp = u.
+    let (logp, logp_ref) = if u > 0.0 { ([-u as f32], [0.0]) } else { ([0.0], [u as f32]) };
+    let batch = Batch::new(&[0, 1], &[0, 1], None).unwrap();
+    let out = kl(&Device::cpu(), &batch, &logp, &logp_ref, &estimator).unwrap();
+    (out.kl[0].into(), out.gradient[0].into())
+}
+
+#[test]
+fn advantages_8_6() {
+    let batch = Batch::new(&[0, 1, 2, 3, 4, 5], &[0, 5], None).unwrap();
+    let rewards = [1.0f32, 0.0, 0.0, 1.0, 0.0];
+    let table = [
+        (true, 1, 1e-6, 1.095443, -0.730295),
+        (true, 0, 1e-6, 1.224742, -0.816495),
+        (false, 1, 1e-6, 0.6, -0.4),
+    ];
+    for (norm_by_std, ddof, eps, good, bad) in table {
+        let want = [good, bad, bad, good, bad];
+        let params = GroupParams { norm_by_std, ddof, eps, singleton: Some(Singleton::Zero) };
+        let got = group_advantage(&Device::cpu(), &batch, &rewards, None, &params).unwrap();
+        let formula = oracle::grpo::Grpo { norm_by_std, ddof, eps, singleton: oracle::grpo::Singleton::Zero };
+        let group = formula.group(&rewards.map(f64::from), &[true; 5]);
+        for i in 0..5 {
+            assert!(close(got.advantage[i].into(), want[i]), "{:?}", got.advantage);
+            assert!(close(group.advantage[i], want[i]), "oracle: {group:?}");
+        }
+        assert!(close(got.mean[0].into(), 0.4));
+        assert_eq!((got.counted[0], got.constant_groups(), got.singleton_groups()), (5, 0, 0));
+    }
+}
+
+#[test]
+fn named_recipes_give_the_worked_advantages() {
+    let batch = Batch::new(&[0, 1, 2, 3, 4, 5], &[0, 5], None).unwrap();
+    for (name, want) in [("grpo", 1.095443), ("dr_grpo", 0.6), ("verl", 1.095443), ("trl", 1.095245)] {
+        let recipe = Recipe::named(name).unwrap();
+        let got = recipe.advantages(&Device::cpu(), &batch, &[1.0, 0.0, 0.0, 1.0, 0.0]).unwrap();
+        assert!(close(got.advantage[0].into(), want), "{name}: {:?}", got.advantage);
+    }
+}

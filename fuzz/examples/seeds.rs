@@ -54,7 +54,11 @@ fn batches() {
     write("batch_offsets", "empty_group", &[&[NO, NO, 2, 11, 12, 3, 0, 2, 2, 0]]);
     write("batch_offsets", "mask_too_long", &[&[NO, NO, 2, 11, 12, 2, 0, 2, 2, 1, 200]]);
     write("batch_offsets", "largest_offset", &[&[NO, YES, 2], &[0; 4], &[0xff; 4], &[2, 0, 1, 0]]);
-    write("batch_offsets", "does_not_start_at_0", &[&[NO, YES, 2], &[1, 0, 0, 0], &[3, 0, 0, 0], &[2, 0, 1, 0]]);
+    write(
+        "batch_offsets",
+        "does_not_start_at_0",
+        &[&[NO, YES, 2], &[1, 0, 0, 0], &[3, 0, 0, 0], &[2, 0, 1, 0]],
+    );
 }
 
 fn advantages() {
@@ -62,10 +66,26 @@ fn advantages() {
     // Division, ddof, eps, singleton, valid, length of the rewards, rewards.
     let rewards: &[u8] = &[0, 128, 112, 112, 112, 112];
     write("advantage_args", "grpo", &[&two_groups, &[YES, 0, 0, 0, NO], rewards]);
-    write("advantage_args", "dr_grpo_with_nan", &[&two_groups, &[NO, 1, 0, 0, NO, 0, 128, NAN, 112, 100, 90]]);
-    write("advantage_args", "infinite_reward", &[&two_groups, &[YES, 0, 0, 0, NO, 0, 128, 1, INFINITE, 100, 90]]);
-    write("advantage_args", "largest_rewards", &[&two_groups, &[YES, 0, 0, 0, NO, 0, LARGEST, LOWEST, LARGEST]]);
-    write("advantage_args", "subnormal_rewards_eps_0", &[&two_groups, &[YES, 0, 1, 0, NO, 0, SUBNORMAL, 0xe9, 115]]);
+    write(
+        "advantage_args",
+        "dr_grpo_with_nan",
+        &[&two_groups, &[NO, 1, 0, 0, NO, 0, 128, NAN, 112, 100, 90]],
+    );
+    write(
+        "advantage_args",
+        "infinite_reward",
+        &[&two_groups, &[YES, 0, 0, 0, NO, 0, 128, 1, INFINITE, 100, 90]],
+    );
+    write(
+        "advantage_args",
+        "largest_rewards",
+        &[&two_groups, &[YES, 0, 0, 0, NO, 0, LARGEST, LOWEST, LARGEST]],
+    );
+    write(
+        "advantage_args",
+        "subnormal_rewards_eps_0",
+        &[&two_groups, &[YES, 0, 1, 0, NO, 0, SUBNORMAL, 0xe9, 115]],
+    );
     write("advantage_args", "wrong_length", &[&two_groups, &[YES, 0, 0, 0, NO, 0xff, 128, 112]]);
     let singles = packed(&[(1, true), (1, true), (1, true)], &[0], NO);
     write("advantage_args", "group_of_one_raw_reward", &[&singles, &[YES, 0, 0, 2, NO, 0, 128, 100, 50]]);
@@ -90,14 +110,22 @@ fn per_token() {
     write("kl_args", "empty_row", &[&empty, &[3, NO, NO, NO, 0, 1, 2, 3, 0, 3, 2, 1]]);
     // Guard (and its bound), band, both arrays.
     write("ratio_args", "clamped", &[&ragged, &[1, 50, 80, 0], &usual]);
-    write("ratio_args", "unguarded_overflow", &[&short, &[0, 50, 80, 0, 0, 0, 0, 0, 0, 0, LOWEST, 0xec, 0xeb, 0, 0]]);
+    write(
+        "ratio_args",
+        "unguarded_overflow",
+        &[&short, &[0, 50, 80, 0, 0, 0, 0, 0, 0, 0, LOWEST, 0xec, 0xeb, 0, 0]],
+    );
     write("ratio_args", "negative_infinite", &[&short, &[1, 50, 80, 0, 1, 2, NEGATIVE_INFINITE, 4, 5]]);
     write("ratio_args", "all_masked", &[&masked, &[1, 50, 80, 0], &usual]);
     write("ratio_args", "straight_through", &[&ragged, &[3, 10, 50, 80, 0], &usual]);
     // Weight kind (and constant), denominator, direction, values; partials, rows.
     write("aggregate_args", "token_mean", &[&ragged, &[0, 100, 0, 0], &usual]);
     write("aggregate_args", "sequence_mean_suffix", &[&ragged, &[1, 4, 1, 0], &usual]);
-    write("aggregate_args", "largest_values", &[&short, &[0, 1, 0, 0, LARGEST, LARGEST, LARGEST, LARGEST, LOWEST]]);
+    write(
+        "aggregate_args",
+        "largest_values",
+        &[&short, &[0, 1, 0, 0, LARGEST, LARGEST, LARGEST, LARGEST, LOWEST]],
+    );
     write("aggregate_args", "constant_all_masked", &[&masked, &[3, 7, 2, 0, 0], &usual]);
     write("aggregate_args", "wrong_length", &[&short, &[0, 1, 0, 0xfe, 1, 2, 3, 4, 5, 6]]);
 }
@@ -119,9 +147,9 @@ fn policy_loss() {
     let norm: &[u8] = &[NO, 0, 0, 0, 0xff, NO];
     // Parameters of the op itself, drawn even where the recipe is used: nine numbers, gate, guard, KL, weight.
     let params: &[u8] = &[12, 12, 127, 200, 3, 200, 200, 50, 80, YES, YES, NO, 0, 0, 63, 0, 63];
-    // Advantage per token, token loss, metrics, counts, flip of the reference, weights, length of the advantages.
-    let all: &[u8] = &[NO, YES, YES, NO, 0, NO, 0];
-    let coef_only: &[u8] = &[YES, NO, NO, NO, 0, YES, 0];
+    // Advantage per token, token loss, metrics, loss, counts, flip of the reference, weights, length of the advantages.
+    let all: &[u8] = &[NO, YES, YES, YES, NO, 0, NO, 0];
+    let coef_only: &[u8] = &[YES, NO, NO, NO, NO, 0, YES, 0];
     let part = |name: &str, parts: &[&[u8]]| write("policy_loss_args", name, parts);
     part("ppo_on_policy", &[&ragged, &[by_recipe], ppo, no_kl, params, all, &near]);
     part("ppo_dual_off_policy", &[&ragged, &[by_recipe], ppo_dual, no_kl, params, all, &usual]);
@@ -153,7 +181,10 @@ fn rollouts() {
         write("rollouts_safetensors", name, &[&rollouts.to_bytes().expect("rollouts")]);
     };
     write("good", &good);
-    write("needed_tensors_only", &Rollouts { loss_mask: None, logp_ref: None, logp_rollout: None, ..good.clone() });
+    write(
+        "needed_tensors_only",
+        &Rollouts { loss_mask: None, logp_ref: None, logp_rollout: None, ..good.clone() },
+    );
     write("infinite_reward", &Rollouts { rewards: vec![f32::INFINITY; 4], ..good.clone() });
     write("short_logp", &Rollouts { logp: vec![-1.0; 5], ..good.clone() });
     write("decreasing_offsets", &Rollouts { cu_seqlens: vec![0, 3, 2, 5, 6], ..good.clone() });

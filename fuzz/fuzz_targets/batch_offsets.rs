@@ -24,7 +24,12 @@ fn empty_row(offsets: &[u32]) -> Option<usize> {
     (1..offsets.len()).find(|i| offsets[*i] == offsets[i - 1]).map(|i| i - 1)
 }
 
-fn expected(seqlens: &[u32], groups: &[u32], mask: Option<&[u8]>, empty_rows: bool) -> Option<(&'static str, usize)> {
+fn expected(
+    seqlens: &[u32],
+    groups: &[u32],
+    mask: Option<&[u8]>,
+    empty_rows: bool,
+) -> Option<(&'static str, usize)> {
     if let Some(i) = fault(seqlens, mask.map(<[u8]>::len)) {
         return Some(("cu_seqlens", i));
     }

@@ -35,8 +35,7 @@ fuzz_target!(|bytes: &[u8]| {
         Ok(out) => out,
         Err(error) => {
             let message = error.to_string();
-            let names =
-                ["`logp`", "`logp_ref`", "`kl.clamp_in`", "`kl.clamp_out`", "`kl`[", "`kl gradient`"];
+            let names = ["`logp`", "`logp_ref`", "`kl.clamp_in`", "`kl.clamp_out`", "`kl`[", "`kl gradient`"];
             assert!(names.iter().any(|name| message.contains(name)), "{message}");
             return;
         }

@@ -8,7 +8,9 @@ use lockstep::core::kl::{Estimator, Kl};
 use lockstep::core::ratio::Guard;
 use lockstep::ops::policy_loss::{PolicyParams, policy_loss};
 use lockstep::recipe::*;
-use lockstep::{Advantage, Batch, Counts, Device, Error, Metrics, Outputs, PolicyInput, PolicyOutput, Recipe};
+use lockstep::{
+    Advantage, Batch, Counts, Device, Error, Metrics, Outputs, PolicyInput, PolicyOutput, Recipe,
+};
 use lockstep_fuzz::*;
 
 /// What an error may name.
@@ -98,7 +100,7 @@ fn params(draw: &mut Draw<'_>) -> Params {
     Params {
         gate: match draw.flag() {
             true => Ok(PpoClip { clip_ratio_low: a, clip_ratio_high: b, clip_ratio_c: c + 1.0 }),
-            false => Err(Sapo { tau_pos: a, tau_neg: b }),
+            false => Err(Sapo::new(a, b)),
         },
         guard: if draw.flag() { Guard::clamp(bound) } else { Guard::straight_through(bound) },
         kl: draw.flag().then(|| (kl(draw.one_of(&[Estimator::K1, Estimator::K2, Estimator::K3])), coef)),
@@ -117,12 +119,21 @@ fn params(draw: &mut Draw<'_>) -> Params {
 }
 
 impl Params {
-    fn run(&self, device: &Device, batch: &Batch<'_>, input: &PolicyInput<'_>) -> Result<PolicyOutput, Error> {
+    fn run(
+        &self,
+        device: &Device,
+        batch: &Batch<'_>,
+        input: &PolicyInput<'_>,
+    ) -> Result<PolicyOutput, Error> {
         let Params { guard, kl, weight, band, .. } = *self;
         let mut out = PolicyOutput::default();
         match self.gate {
-            Ok(gate) => policy_loss(device, batch, input, &PolicyParams { gate, guard, kl, weight, band }, &mut out)?,
-            Err(gate) => policy_loss(device, batch, input, &PolicyParams { gate, guard, kl, weight, band }, &mut out)?,
+            Ok(gate) => {
+                policy_loss(device, batch, input, &PolicyParams { gate, guard, kl, weight, band }, &mut out)?
+            }
+            Err(gate) => {
+                policy_loss(device, batch, input, &PolicyParams { gate, guard, kl, weight, band }, &mut out)?
+            }
         }
         Ok(out)
     }
@@ -132,7 +143,7 @@ fn same(a: &PolicyOutput, b: &PolicyOutput) {
     assert_same_bits("coef", bits32(&a.coef), bits32(&b.coef));
     assert_same_bits("token_loss", bits32(&a.token_loss), bits32(&b.token_loss));
     assert_same_bits("row_loss", bits64(&a.row_loss), bits64(&b.row_loss));
-    assert_same_bits("loss", bits64(&[a.loss]), bits64(&[b.loss]));
+    assert_same_bits("loss", bits64(a.loss.as_slice()), bits64(b.loss.as_slice()));
     assert_eq!(a.counts, b.counts);
     // Rust prints the shortest text that reads back as the same bits.
     assert_eq!(format!("{:?}", a.metrics), format!("{:?}", b.metrics));
@@ -160,8 +171,14 @@ fn check_metrics(metrics: &Metrics, live: u64) {
     } = *metrics;
     assert_eq!(tokens, live);
     assert!(guarded_tokens <= tokens);
-    let fractions =
-        [clip_fraction, clip_fraction_high, clip_fraction_low, clip_fraction_dual, in_band_fraction, gate_mean];
+    let fractions = [
+        clip_fraction,
+        clip_fraction_high,
+        clip_fraction_low,
+        clip_fraction_dual,
+        in_band_fraction,
+        gate_mean,
+    ];
     for fraction in fractions {
         assert!((0.0..=1.0 + 1e-6).contains(&fraction), "{metrics:?}");
     }
@@ -169,7 +186,10 @@ fn check_metrics(metrics: &Metrics, live: u64) {
     // Without a guard a ratio may overflow to infinity, and its mean with it; nothing is ever NaN.
     let of_ratio = [ratio_mean, ratio_std, ratio_min, ratio_max, ess];
     assert!(of_ratio.iter().all(|x| !x.is_nan()), "{metrics:?}");
-    assert!((0.0..=1.0 + 1e-5).contains(&ess) && ratio_std >= 0.0 && ratio_min <= ratio_max.max(0.0), "{metrics:?}");
+    assert!(
+        (0.0..=1.0 + 1e-5).contains(&ess) && ratio_std >= 0.0 && ratio_min <= ratio_max.max(0.0),
+        "{metrics:?}"
+    );
 }
 
 fuzz_target!(|bytes: &[u8]| {
@@ -179,8 +199,9 @@ fuzz_target!(|bytes: &[u8]| {
     let (by_recipe, recipe, params) = (draw.byte() < 0xc0, recipe(draw), params(draw));
     let tokens = batch.tokens();
     let per_token = draw.flag();
-    let outputs = Outputs { token_loss: draw.flag(), metrics: draw.flag() };
-    let counts = draw.flag().then(|| Counts { tokens: draw.u64(), nonempty: draw.u64(), sequences: draw.u64() });
+    let outputs = Outputs { token_loss: draw.flag(), metrics: draw.flag(), loss: draw.flag() };
+    let counts =
+        draw.flag().then(|| Counts { tokens: draw.u64(), nonempty: draw.u64(), sequences: draw.u64() });
     // Usually there is a reference exactly when there is a KL term.
     let has_kl = if by_recipe { recipe.kl.is_some() } else { params.kl.is_some() };
     let has_ref = has_kl ^ (draw.byte() == 0xff);
@@ -193,18 +214,22 @@ fuzz_target!(|bytes: &[u8]| {
     let input = PolicyInput {
         logp: &logp,
         logp_old: &logp_old,
-        advantage: if per_token { Advantage::PerToken(&advantage) } else { Advantage::PerSequence(&advantage) },
+        advantage: if per_token {
+            Advantage::PerToken(&advantage)
+        } else {
+            Advantage::PerSequence(&advantage)
+        },
         logp_ref: logp_ref.as_deref(),
         weights: weights.as_deref(),
         counts,
         outputs,
     };
 
-    let run = |device: &Device| match by_recipe {
-        true => recipe.policy_loss(device, &batch, &input),
-        false => params.run(device, &batch, &input),
+    let run = |device: &Device, input: &PolicyInput<'_>| match by_recipe {
+        true => recipe.policy_loss(device, &batch, input),
+        false => params.run(device, &batch, input),
     };
-    let result = on_every_level(run, same);
+    let result = on_every_level(|device| run(device, &input), same);
     let live = |i: usize| packed.live(i);
     assert_domain(&result, "logp", &logp, Domain::LogProbability, live);
     assert_domain(&result, "logp_old", &logp_old, Domain::LogProbability, live);
@@ -225,11 +250,13 @@ fuzz_target!(|bytes: &[u8]| {
     }
     assert_eq!((logp.len(), logp_old.len(), out.coef.len()), (tokens, tokens, tokens));
     assert_eq!(out.token_loss.len(), if outputs.token_loss { tokens } else { 0 });
-    assert_eq!(out.row_loss.len(), batch.sequences());
+    let with_loss = outputs.loss || outputs.token_loss || outputs.metrics;
+    assert_eq!(out.row_loss.len(), if with_loss { batch.sequences() } else { 0 });
+    assert_eq!(out.loss.is_some(), with_loss);
     assert_finite("coef", out.coef.iter().map(|x| f64::from(*x)));
     assert_finite("token_loss", out.token_loss.iter().map(|x| f64::from(*x)));
     assert_finite("row_loss", out.row_loss.iter().copied());
-    assert_finite("loss", [out.loss]);
+    assert_finite("loss", out.loss);
     assert_masked_zero("coef", &out.coef, live);
     if outputs.token_loss {
         assert_masked_zero("token_loss", &out.token_loss, live);
@@ -246,4 +273,8 @@ fuzz_target!(|bytes: &[u8]| {
     if let Some(metrics) = &out.metrics {
         check_metrics(metrics, count);
     }
+    // What else was asked for changes no coefficient.
+    let alone = run(&devices()[0], &PolicyInput { outputs: Outputs::COEF, ..input });
+    let alone = alone.expect("coefficients alone, where everything went well");
+    assert_same_bits("coef alone", bits32(&out.coef), bits32(&alone.coef));
 });

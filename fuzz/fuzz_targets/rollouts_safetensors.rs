@@ -26,7 +26,10 @@ fuzz_target!(|bytes: &[u8]| {
     let batch = rollouts.batch().expect("a batch, or reading should have failed");
     let (tokens, sequences) = (batch.tokens(), batch.sequences());
     assert!(tokens > 0 && sequences > 0);
-    assert_eq!((rollouts.logp.len(), rollouts.logp_old.len(), rollouts.rewards.len()), (tokens, tokens, sequences));
+    assert_eq!(
+        (rollouts.logp.len(), rollouts.logp_old.len(), rollouts.rewards.len()),
+        (tokens, tokens, sequences)
+    );
 
     // Not `==`: a NaN is kept too.
     let written = rollouts.to_bytes().expect("what was read can be written");
@@ -45,6 +48,6 @@ fuzz_target!(|bytes: &[u8]| {
     let advantage = Advantage::PerSequence(&advantages.advantage);
     let input = PolicyInput::new(&rollouts.logp, &rollouts.logp_old, advantage);
     if let Ok(out) = recipe.policy_loss(device, &batch, &input) {
-        assert!(out.loss.is_finite() && out.coef.iter().all(|x| x.is_finite()));
+        assert!(out.loss.is_some_and(f64::is_finite) && out.coef.iter().all(|x| x.is_finite()));
     }
 });

@@ -45,7 +45,11 @@ pub fn assert_domain<T>(
         Err(Error::Argument(Argument::Value { argument, index: Some(i), got, .. })) if *argument == name => {
             assert!(counts(*i), "`{name}`[{i}] takes no part and was refused");
             assert!(!domain.holds(values[*i]), "`{name}`[{i}] is {} and was refused", values[*i]);
-            assert_eq!(f64::from(values[*i]).to_bits() << 1, got.to_bits() << 1, "the error shows another value");
+            assert_eq!(
+                f64::from(values[*i]).to_bits() << 1,
+                got.to_bits() << 1,
+                "the error shows another value"
+            );
         }
         Err(_) => {}
     }
@@ -66,7 +70,11 @@ pub fn assert_masked_zero(name: &str, values: &[f32], live: impl Fn(usize) -> bo
 }
 
 /// Bit equality.
-pub fn assert_same_bits(name: &str, plain: impl IntoIterator<Item = u64>, other: impl IntoIterator<Item = u64>) {
+pub fn assert_same_bits(
+    name: &str,
+    plain: impl IntoIterator<Item = u64>,
+    other: impl IntoIterator<Item = u64>,
+) {
     let (plain, other): (Vec<_>, Vec<_>) = (plain.into_iter().collect(), other.into_iter().collect());
     assert_eq!(plain.len(), other.len(), "lengths of `{name}`");
     for (i, (a, b)) in plain.iter().zip(&other).enumerate() {

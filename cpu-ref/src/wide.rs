@@ -119,6 +119,17 @@ impl<A: Arith, L> Team for Wide<A, L> {
                 _ => &*padded_mask,
             };
 
+            for source in &sources {
+                if let Source::Row(row) = source {
+                    prefetch(&row[start..]);
+                }
+            }
+            for sink in sinks.iter().flatten() {
+                prefetch(&sink[start..]);
+            }
+            if let Some(bytes) = bytes {
+                prefetch(&bytes[start..]);
+            }
             // A short chunk computes its padding too, and masks it. `alarm` is one variable and not an array because a loop
             // with a reduction is what LLVM interleaves: several chains in flight instead of one.
             if F::STAGES > 0 {
@@ -269,6 +280,24 @@ fn store(sink: &[Cell<f32>], values: &[f32; COLUMNS]) {
     } else {
         for (cell, value) in sink.iter().zip(values) {
             cell.set(*value);
+        }
+    }
+}
+
+/// Asks for the chunk that is computed `AHEAD` chunks later: the hardware's own prefetch stops at a page and loses the
+/// bursts in which chunks are read (measured on 64 M tokens: see docs/decisions/0004-cpu-speed.md).
+#[inline(always)]
+#[allow(unsafe_code)]
+fn prefetch<T>(row: &[T]) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        const AHEAD: usize = 8;
+        let chunk = COLUMNS * size_of::<T>();
+        let first = row.as_ptr().cast::<i8>().wrapping_add(AHEAD * chunk);
+        for line in (0..chunk).step_by(64) {
+            // SAFETY: a prefetch is a hint; it reads nothing and may name any address.
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(first.wrapping_add(line)) };
         }
     }
 }

@@ -23,6 +23,9 @@ pub const STEP: f64 = 1.0 / 131_072.0;
 /// Tokens closer than this to a jump of the derivative are left out of finite differences.
 pub const KINK: f64 = 1e-4;
 
+/// Squares of ratios are rounded to binary32 before they are summed, so that an effective sample size may pass 1 by this.
+pub const SQUARE_ROUNDING: f64 = 1.0 / 8_388_608.0;
+
 /// At most this fraction of a case's elements may sit on a jump and be left out of a comparison.
 pub const MAX_DOUBTFUL: f64 = 0.01;
 

@@ -148,11 +148,14 @@ fn peers_differ_where_they_should() {
     assert!((f64::from(unguarded) / 25f64.exp() - 1.0).abs() < 30.0 * WORKED && guarded == 0);
 }
 
+/// The i-th term of a sum.
+type Kind = Box<dyn Fn(usize) -> f32>;
+
 #[test]
 fn a_million_terms() {
     const N: usize = 1_000_000;
     let source = Source::new(11);
-    let kinds: [(&str, Box<dyn Fn(usize) -> f32>); 5] = [
+    let kinds: [(&str, Kind); 5] = [
         ("one tenth", Box::new(|_| 0.1)),
         ("alternating, large against small", Box::new(|i| if i % 2 == 0 { 1e6 } else { -999_999.9 })),
         ("binary exponents over 60", Box::new(move |i| spread(source, i))),

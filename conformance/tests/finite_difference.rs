@@ -30,8 +30,11 @@ fn data(seed: u64) -> Data {
     tokens(&shape, Mask::Random, Range::Realistic, Source::new(seed))
 }
 
-fn gates() -> Vec<(Gate, Box<dyn Fn(Builder) -> Builder>)> {
-    let mut gates: Vec<(Gate, Box<dyn Fn(Builder) -> Builder>)> = Vec::new();
+/// A gate of the oracle, and how a recipe asks for it.
+type Choice = (Gate, Box<dyn Fn(Builder) -> Builder>);
+
+fn gates() -> Vec<Choice> {
+    let mut gates: Vec<Choice> = Vec::new();
     for (low, high, dual) in [(0.2f32, 0.28f32, Some(3.0f32)), (0.1, 0.1, None), (0.5, 2.0, Some(1.5))] {
         let oracle =
             PpoClip { low: low.into(), high: high.into(), dual: dual.map_or(f64::INFINITY, f64::from) };
@@ -115,8 +118,8 @@ fn check(device: &Device, data: &Data, recipe: &Recipe, oracle: &PolicyLoss, mod
         sequences: lengths.iter().filter(|n| **n > 0).count() as f64,
     };
     let (mut pairs, mut flat) = (Vec::new(), 0);
-    for row in 0..data.rows() {
-        let weight = mode.weight(lengths[row], whole);
+    for (row, length) in lengths.into_iter().enumerate() {
+        let weight = mode.weight(length, whole);
         for i in data.span(row) {
             let at = |k: usize| f64::from(data.element[k][i]);
             if !data.live(i) {

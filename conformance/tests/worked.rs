@@ -145,9 +145,9 @@ fn advantages_8_6() {
         let got = group_advantage(&Device::cpu(), &batch, &rewards, None, &params).unwrap();
         let formula = oracle::grpo::Grpo { norm_by_std, ddof, eps, singleton: oracle::grpo::Singleton::Zero };
         let group = formula.group(&rewards.map(f64::from), &[true; 5]);
-        for i in 0..5 {
-            assert!(close(got.advantage[i].into(), want[i]), "{:?}", got.advantage);
-            assert!(close(group.advantage[i], want[i]), "oracle: {group:?}");
+        for (i, want) in want.into_iter().enumerate() {
+            assert!(close(got.advantage[i].into(), want), "{:?}", got.advantage);
+            assert!(close(group.advantage[i], want), "oracle: {group:?}");
         }
         assert!(close(got.mean[0].into(), 0.4));
         assert_eq!((got.counted[0], got.constant_groups(), got.singleton_groups()), (5, 0, 0));

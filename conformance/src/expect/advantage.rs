@@ -33,10 +33,15 @@ pub(super) fn expect(case: &Case) -> Vec<Want> {
         counted.push(group.counted as f64, 0.0);
         let constant = members.iter().all(|r| *r == members[0]) && !members.is_empty();
         let nan = (0..rewards.len()).any(|i| valid[i] && rewards[i].is_nan());
-        let want = u32::from(members.len() == 1) * status::SINGLETON
-            | u32::from(constant) * status::CONSTANT
-            | u32::from(members.is_empty()) * status::NONE_COUNTED
-            | u32::from(nan) * status::NAN_EXCLUDED;
+        let want: u32 = [
+            (members.len() == 1, status::SINGLETON),
+            (constant, status::CONSTANT),
+            (members.is_empty(), status::NONE_COUNTED),
+            (nan, status::NAN_EXCLUDED),
+        ]
+        .into_iter()
+        .map(|(yes, bit)| if yes { bit } else { 0 })
+        .sum();
         bits.push(want.into(), 0.0);
     }
     vec![advantage, mean, std, counted, bits]

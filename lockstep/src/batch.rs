@@ -46,14 +46,14 @@ impl<'a> Batch<'a> {
         cu_groups: &'a [u32],
         loss_mask: Option<&'a [u8]>,
     ) -> Result<Self, Error> {
-        let tokens = match (loss_mask, cu_seqlens.last()) {
-            (Some(mask), _) => mask.len(),
-            (None, Some(&last)) => last as usize,
-            (None, None) => 0,
-        };
+        let tokens = cu_seqlens.last().map_or(0, |last| *last as usize);
         let sequences = cu_seqlens.len().saturating_sub(1);
+        let offsets = Offsets::new("cu_seqlens", cu_seqlens, tokens, "tokens")?;
+        if let Some(mask) = loss_mask {
+            check_length("loss_mask", tokens, "one per token of `cu_seqlens`", mask.len())?;
+        }
         Ok(Batch {
-            cu_seqlens: Offsets::new("cu_seqlens", cu_seqlens, tokens, "tokens")?,
+            cu_seqlens: offsets,
             cu_groups: Offsets::new("cu_groups", cu_groups, sequences, "sequences")?,
             loss_mask: Mask::new(loss_mask),
             tokens,

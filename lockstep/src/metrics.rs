@@ -51,9 +51,13 @@ impl RatioStats {
     }
 }
 
-/// Mean, population standard deviation, effective sample size as a fraction.
+/// Mean, population standard deviation, effective sample size as a fraction. Unguarded ratios above 1.8e19, whose square is
+/// no `f32`, have an infinite spread and an effective sample size of 0.
 fn spread(n: f64, sum: f64, squares: f64) -> (f64, f64, f64) {
     let mean = sum / n;
+    if squares.is_infinite() {
+        return (mean, f64::INFINITY, 0.0);
+    }
     let variance = squares / n - mean * mean;
     let ess = if squares > 0.0 { sum * sum / (n * squares) } else { 0.0 };
     (mean, if variance > 0.0 { variance.sqrt() } else { 0.0 }, ess)

@@ -151,11 +151,12 @@ impl Kernel for GroupAdvantage<'_> {
         });
         team.leader(|| {
             let infinite = !none && (high == f32::INFINITY || low == f32::NEG_INFINITY);
-            let bits = u32::from(singleton) * status::SINGLETON
-                | u32::from(constant) * status::CONSTANT
-                | u32::from(none) * status::NONE_COUNTED
-                | u32::from(nan > 0.0) * status::NAN_EXCLUDED
-                | u32::from(infinite) * status::INFINITE;
+            let bit = |holds: bool, bit: u32| if holds { bit } else { 0 };
+            let bits = bit(singleton, status::SINGLETON)
+                | bit(constant, status::CONSTANT)
+                | bit(none, status::NONE_COUNTED)
+                | bit(nan > 0.0, status::NAN_EXCLUDED)
+                | bit(infinite, status::INFINITE);
             self.mean.put(row, num::canonical(mean as f32));
             self.std.put(row, num::canonical(std as f32));
             self.counted.put(row, n as u32);

@@ -12,6 +12,8 @@
 //! a global count makes the loss independent of micro-batching and of the number of ranks. Divided in binary64,
 //! rounded to `f32` once.
 
+use crate::Error;
+
 /// What a sequence's own sum is divided by.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum PerRow {
@@ -40,13 +42,39 @@ pub struct Weight {
 }
 
 impl Weight {
+    /// Whether every number is in its domain and W is a finite `f32` for every length.
+    pub fn check(&self) -> Result<(), Error> {
+        let wrong = |argument, expected, got| Err(Error::Value { argument, index: None, expected, got });
+        if !(self.denominator >= 0.0 && self.denominator.is_finite()) {
+            return wrong("aggregation denominator", "a finite number of at least 0", self.denominator);
+        }
+        if !self.scale.is_finite() {
+            return wrong("aggregation scale", "a finite number", self.scale);
+        }
+        match self.per_row {
+            PerRow::Length { eps } if !(eps >= 0.0 && eps.is_finite()) => {
+                return wrong("aggregation eps", "a finite number of at least 0", eps);
+            }
+            PerRow::Constant(c) if !(c > 0.0 && c.is_finite()) => {
+                return wrong("aggregation horizon", "a positive finite number", c);
+            }
+            _ => {}
+        }
+        // The largest weight is that of the shortest sequence.
+        let largest = self.of(1);
+        if largest.is_nan() || largest.abs() > f64::from(f32::MAX) {
+            return wrong("aggregation weight", "a weight that f32 can hold", largest);
+        }
+        Ok(())
+    }
+
     /// Whether the weight of a sequence depends on its number of live tokens.
     #[inline(always)]
     pub fn needs_length(&self) -> bool {
         matches!(self.per_row, PerRow::Length { .. } | PerRow::AtLeastOne)
     }
 
-    /// W for a sequence with `length` live tokens.
+    /// W for a sequence with `length` live tokens; 0 for one without.
     #[inline(always)]
     pub fn of(&self, length: u64) -> f64 {
         let length = length as f64;
@@ -63,6 +91,6 @@ impl Weight {
             PerRow::Constant(c) => c,
         };
         let divisor = self.denominator * own;
-        if divisor == 0.0 { 0.0 } else { self.scale / divisor }
+        if divisor == 0.0 || length == 0.0 { 0.0 } else { self.scale / divisor }
     }
 }

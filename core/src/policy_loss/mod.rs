@@ -161,6 +161,7 @@ impl<G: Gate> PolicyLoss<'_, G> {
     pub fn check(&self) -> Result<(), Error> {
         self.gate.check()?;
         self.guard.check()?;
+        self.weight.check()?;
         if let Some(term) = &self.kl {
             term.kl.check()?;
             check_scalar("kl.coef", term.coef, term.coef.is_finite(), "a finite number")?;

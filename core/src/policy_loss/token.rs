@@ -79,7 +79,8 @@ impl<G: Gate, const KL: bool, const HOT: bool, const WANT: u8> Token<G, KL, HOT,
             (gate.loss, gradient)
         } else {
             let weight = input(3);
-            alarm = flag::weight(weight);
+            // Not only where it reaches a result: a clipped token's coefficient is 0 whatever its advantage.
+            alarm = flag::worse(flag::weight(weight), flag::finite(input(2)));
             (weight * gate.loss, weight * gradient)
         };
         let (mut loss, mut total, mut kl) = (policy, policy_gradient, 0.0);
@@ -93,7 +94,6 @@ impl<G: Gate, const KL: bool, const HOT: bool, const WANT: u8> Token<G, KL, HOT,
         }
         // + 0: a coefficient is never −0, whichever way it became 0.
         let coef = self.weight * total + 0.0;
-        // An advantage that is not finite shows here.
         alarm = flag::worse(alarm, flag::finite(coef));
         if WANT != COEF {
             alarm = flag::worse(alarm, flag::finite(loss));

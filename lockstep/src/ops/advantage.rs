@@ -115,9 +115,11 @@ pub fn group_advantage(
             .into());
         }
     }
-    if let Some(index) = out.advantage.iter().position(|a| !a.is_finite()) {
-        let hint = "the rewards of its group are too large for f32, or eps is 0 and they are too close";
-        return Err(Argument::NotFinite { result: "advantage", index, hint }.into());
+    for (result, values) in [("advantage", &out.advantage), ("mean", &out.mean), ("std", &out.std)] {
+        if let Some(index) = values.iter().position(|x| !x.is_finite()) {
+            let hint = "the rewards of the group are too large for f32, or eps is 0 and they are too close";
+            return Err(Argument::NotFinite { result, index, hint }.into());
+        }
     }
     Ok(out)
 }

@@ -26,6 +26,7 @@ pub fn aggregate(
     weight: &Weight,
 ) -> Result<Aggregated, Error> {
     batch.check_tokens("values", values.len())?;
+    weight.check()?;
     let rows = batch.sequences();
     let mut out = Aggregated { row_sum: vec![0.0; rows], row_tokens: vec![0; rows], value: 0.0 };
     let mut alarm = vec![0; rows];

@@ -75,7 +75,7 @@ fn run(
         row_alarm: Out::new(&mut alarm),
     });
     let arguments = [
-        Checked { name: name, domain: Domain::LogProbability, values: logp },
+        Checked { name, domain: Domain::LogProbability, values: logp },
         Checked { name: name_old, domain: Domain::LogProbability, values: logp_old },
     ];
     locate::check(batch, &alarm, &arguments, &[], "choose a guard for the log-ratio")?;

@@ -7,7 +7,7 @@ use lockstep_core::team::Direction;
 
 /// Masked inclusive prefix or suffix sums of `values` `[N]` inside each sequence; see [`lockstep_core::aggregate::scan`].
 ///
-/// Errors: lengths that disagree; a live value that is not finite (index).
+/// Errors: lengths that disagree; a live value that is not finite, a running sum that overflows (index).
 pub fn row_scan(
     device: &Device,
     batch: &Batch<'_>,
@@ -28,5 +28,11 @@ pub fn row_scan(
         direction,
         scanned: Out::new(&mut scanned),
     });
-    Ok(scanned)
+    match scanned.iter().position(|y| !y.is_finite()) {
+        None => Ok(scanned),
+        Some(index) => {
+            let hint = "the running sum is too large for f32";
+            Err(lockstep_core::Error::NotFinite { result: "scanned", index, hint }.into())
+        }
+    }
 }

@@ -36,12 +36,11 @@ impl Recipe {
         rewards: &[f32],
         valid: Option<&[u8]>,
     ) -> Result<Advantages, Error> {
-        if self.advantage.nan_reward == NanReward::Error {
-            if let Some(index) = rewards.iter().position(|r| r.is_nan()) {
-                let expected = "a number (the recipe's nan_reward is error)";
-                let (argument, index, got) = ("rewards", Some(index), f64::NAN);
-                return Err(lockstep_core::Error::Value { argument, index, expected, got }.into());
-            }
+        let nan = rewards.iter().position(|r| r.is_nan());
+        if let (NanReward::Error, Some(_)) = (self.advantage.nan_reward, nan) {
+            let expected = "a number (the recipe's nan_reward is error)";
+            let (argument, index, got) = ("rewards", nan, f64::NAN);
+            return Err(lockstep_core::Error::Value { argument, index, expected, got }.into());
         }
         let params = GroupParams {
             norm_by_std: self.advantage.norm_by_std,

@@ -1,6 +1,6 @@
 //! Recipes from TOML, and the combinations that are refused.
 
-use super::{AdvantageChoice, AggregationMode, GateChoice, GuardChoice, KlEstimator, Recipe};
+use super::{AdvantageChoice, AggregationMode, GateChoice, KlEstimator, Recipe};
 use crate::Error;
 
 impl Recipe {
@@ -42,7 +42,7 @@ impl Recipe {
             )));
         }
         let bound = self.ratio.guard_bound;
-        if self.ratio.guard != GuardChoice::None && !(bound > 0.0 && bound.is_finite()) {
+        if !(bound > 0.0 && bound.is_finite()) {
             return Err(Error::Recipe(format!(
                 "ratio.guard_bound is {bound}: expected a positive finite number"
             )));

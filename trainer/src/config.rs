@@ -61,6 +61,8 @@ pub struct Rl {
     pub steps: u64,
     /// Prompts in a batch.
     pub prompts: usize,
+    /// Most prompts of a batch that are learnt from: the first whose rewards differ.
+    pub keep: usize,
     /// Rollouts for each prompt.
     pub group: usize,
     /// Updates for each batch, each on its own share of the prompts.
@@ -100,8 +102,8 @@ impl Config {
             },
             adam: AdamConfig { beta1: 0.9, beta2: 0.98, eps: 1e-8, weight_decay: 0.01, max_norm: 1.0 },
             warm: Warm { rate: 3e-3, batch: 64, updates: 10, target: 0.35, max_steps: 120 },
-            rl: Rl { rate: 3e-4, steps: 280, prompts: 64, group: 8, minibatches: 4 },
-            measure: Measure { problems: 256, every: 10 },
+            rl: Rl { rate: 3e-4, steps: 320, prompts: 128, keep: 64, group: 8, minibatches: 4 },
+            measure: Measure { problems: 512, every: 10 },
         })
     }
 
@@ -112,6 +114,7 @@ impl Config {
             ("--width", self.model.width),
             ("--experts", self.model.experts),
             ("--prompts", self.rl.prompts),
+            ("--keep", self.rl.keep),
             ("--group", self.rl.group),
             ("--minibatches", self.rl.minibatches),
             ("--measure", self.measure.problems),
@@ -128,10 +131,11 @@ impl Config {
             "--width is {width}: expected a multiple of {heads}, the number of heads"
         );
         ensure!(experts >= top_k, "--experts is {experts}: each token goes to {top_k}");
-        let Rl { prompts, group, minibatches, rate, .. } = self.rl;
+        let Rl { prompts, keep, group, minibatches, rate, .. } = self.rl;
         ensure!(
-            minibatches <= prompts,
-            "--minibatches is {minibatches}: more than the {prompts} prompts of a batch"
+            minibatches <= prompts.min(keep),
+            "--minibatches is {minibatches}: more than the {} prompts that are learnt from",
+            prompts.min(keep)
         );
         ensure!(
             prompts * group < 1 << 28,

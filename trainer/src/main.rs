@@ -12,6 +12,8 @@ use lockstep_trainer::{score, threads, train, verify};
 
 /// Bad input of any kind; clap uses the same code for a bad command line.
 const BAD_INPUT: u8 = 2;
+/// `verify` found a difference.
+const DISAGREES: u8 = 1;
 /// Ended by Ctrl-C.
 const INTERRUPTED: u8 = 130;
 
@@ -44,8 +46,9 @@ fn run(command: Command) -> Result<ExitCode> {
             Ok(ExitCode::SUCCESS)
         }
         Command::Verify(args) => {
-            verify::verify(&args)?;
-            Ok(ExitCode::SUCCESS)
+            let (report, agrees) = verify::verify(&args)?;
+            let _ = writeln!(std::io::stdout(), "{report}");
+            Ok(if agrees { ExitCode::SUCCESS } else { ExitCode::from(DISAGREES) })
         }
     }
 }

@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
+use lockstep_conformance::{digest, golden};
 
 /// What is verified.
 #[derive(Clone, Debug, clap::Args)]
@@ -12,7 +13,16 @@ pub struct VerifyArgs {
     pub golden: Option<PathBuf>,
 }
 
-/// Runs `lockstep verify`. STUB: waits for the names in `lockstep-conformance`.
-pub fn verify(args: &VerifyArgs) -> Result<()> {
-    bail!("verify is not wired yet ({:?})", args.golden)
+/// Runs `lockstep verify`: what it found, and whether all of it agrees.
+pub fn verify(args: &VerifyArgs) -> Result<(String, bool)> {
+    Ok(match &args.golden {
+        Some(folder) => {
+            let report = golden::verify_dir(folder)?;
+            (report.to_string(), report.passed())
+        }
+        None => {
+            let report = digest::verify();
+            (report.to_string(), report.passed())
+        }
+    })
 }

@@ -60,6 +60,7 @@ fn train_refuses() {
         (&["train", "--resume", "empty"], &["empty/checkpoint.safetensors"]),
         (&["train", "--resume", "none"], &["none/checkpoint.safetensors"]),
         (&["train", "--group", "0"], &["--group"]),
+        (&["train", "--keep", "0"], &["--keep"]),
         (&["train", "--width", "30"], &["--width is 30"]),
         (&["train", "--minibatches", "65"], &["--minibatches is 65"]),
         (&["train", "--steps", "many"], &["--steps"]),

@@ -92,7 +92,7 @@ fn gradients_agree_with_differences() {
 #[test]
 fn bf16_rounding() {
     let mut weights = shape().init(4);
-    weights[0].values[..4].copy_from_slice(&[1.0, 1.003_906_25, 1.011_718_75, 1.005]);
+    weights[0].values[..4].copy_from_slice(&[1.0, 1.0 + 1.0 / 256.0, 1.0 + 3.0 / 256.0, 1.005]);
     let rounded = round_to_bf16(&weights);
     assert_eq!(rounded[0].values[..4], [1.0, 1.0, 1.015_625, 1.007_812_5]);
     assert!(rounded != weights);

@@ -30,7 +30,8 @@ pub struct WarmRecord {
     pub held_out: Option<f64>,
 }
 
-/// An RL step. Its loss and ratio statistics are those of the whole batch of rollouts: every token with the
+/// An RL step. Reward, equal groups and length are those of all rollouts; loss and ratio statistics those of all that were
+/// learnt from, every token with the
 /// log-probability that it had in its own update.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RlRecord {

@@ -33,7 +33,7 @@ pub struct TrainArgs {
     /// The run's folder [default: runs/TASK-RECIPE-seedN, with a number behind it when that is taken]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
-    /// RL steps [default: 280]
+    /// RL steps [default: 320]
     #[arg(long)]
     pub steps: Option<u64>,
     /// Write the rollouts of every RL step into this folder, for `lockstep score`
@@ -45,9 +45,12 @@ pub struct TrainArgs {
     /// Learning rate of the RL phase [default: 0.0003]
     #[arg(long, help_heading = "Sizes")]
     pub rate: Option<f32>,
-    /// Prompts in an RL batch [default: 64]
+    /// Prompts in an RL batch [default: 128]
     #[arg(long, help_heading = "Sizes")]
     pub prompts: Option<usize>,
+    /// Most prompts of a batch to learn from: the first whose rewards differ [default: 64]
+    #[arg(long, help_heading = "Sizes")]
+    pub keep: Option<usize>,
     /// Rollouts for each prompt [default: 8]
     #[arg(long, help_heading = "Sizes")]
     pub group: Option<usize>,
@@ -63,7 +66,7 @@ pub struct TrainArgs {
     /// The warm start ends when it solves this fraction of training problems [default: 0.35]
     #[arg(long, help_heading = "Sizes")]
     pub warm_target: Option<f32>,
-    /// Held-out problems to measure on [default: 256]
+    /// Held-out problems to measure on [default: 512]
     #[arg(long, help_heading = "Sizes")]
     pub measure: Option<usize>,
     /// RL steps between two measurements [default: 10]
@@ -121,6 +124,7 @@ impl TrainArgs {
         set(&mut config.rl.steps, self.steps);
         set(&mut config.rl.rate, self.rate);
         set(&mut config.rl.prompts, self.prompts);
+        set(&mut config.rl.keep, self.keep);
         set(&mut config.rl.group, self.group);
         set(&mut config.rl.minibatches, self.minibatches);
         set(&mut config.warm.max_steps, self.warm_steps);

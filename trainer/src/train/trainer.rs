@@ -127,14 +127,20 @@ impl Trainer {
         let sampled = self.rollouts(&state.weights, &asked, Phase::Rollout, index)?;
         tick(1);
 
-        let sequences: Vec<Sequence> = asked
+        let all = self.pack(&asked, &sampled);
+        let everything = self.algorithm.advantages(&all)?;
+        let kept = self.keep(&everything.std);
+        let (mut rollouts, _) = all.select(&kept);
+        let sequences: Vec<Sequence> = kept
             .iter()
-            .zip(&sampled)
-            .map(|(p, s)| {
-                Ok(Sequence { prompt: self.vocab.encode(&p.prompt)?, response: s.response.clone() })
+            .flat_map(|g| g * rl.group..(g + 1) * rl.group)
+            .map(|s| {
+                Ok(Sequence {
+                    prompt: self.vocab.encode(&asked[s].prompt)?,
+                    response: sampled[s].response.clone(),
+                })
             })
             .collect::<Result<_>>()?;
-        let mut rollouts = self.pack(&asked, &sampled);
         // The trainer's own view of what was sampled, before any update, and the policy after the warm start's view.
         rollouts.logp_old = log_probs(&self.config.model, &state.weights, &sequences)?;
         let reference = state.reference.as_ref().context("the RL phase has no reference policy")?;
@@ -144,7 +150,7 @@ impl Trainer {
 
         let rate = self.config.rl_rate(index);
         let mut grad_norm = 0.0;
-        let minibatches = self.minibatches(index);
+        let minibatches = self.minibatches(index, kept.len());
         for (i, groups) in minibatches.iter().enumerate() {
             let members: Vec<usize> = groups.iter().flat_map(|g| g * rl.group..(g + 1) * rl.group).collect();
             let part: Vec<Sequence> = members.iter().map(|&s| sequences[s].clone()).collect();
@@ -163,6 +169,9 @@ impl Trainer {
 
         state.progress.rl_steps += 1;
         let mut record = self.describe(&rollouts, &advantages)?;
+        record.reward = mean(all.rewards.iter().map(|&r| f64::from(r)));
+        record.response_tokens = all.logp_rollout.iter().flatten().count() as f64 / asked.len() as f64;
+        record.constant_groups = everything.constant_groups() as f64 / rl.prompts as f64;
         record.rate = f64::from(rate);
         record.grad_norm = f64::from(grad_norm) / minibatches.len() as f64;
         record.step = state.progress.rl_steps;
@@ -186,13 +195,23 @@ impl Trainer {
         packed
     }
 
-    /// The groups of each minibatch: a shuffle, cut into parts that differ by one group at most.
-    fn minibatches(&self, step: u64) -> Vec<Vec<usize>> {
+    /// The groups to learn from: the first whose rewards differ, since the others have advantage zero. At least as many as
+    /// there are minibatches, so that none is empty.
+    fn keep(&self, std: &[f32]) -> Vec<usize> {
         let rl = &self.config.rl;
-        let mut order: Vec<usize> = (0..rl.prompts).collect();
+        let (mut differ, alike): (Vec<usize>, Vec<usize>) = (0..rl.prompts).partition(|&g| std[g] != 0.0);
+        differ.truncate(rl.keep);
+        let missing = rl.minibatches.saturating_sub(differ.len());
+        differ.extend(alike.into_iter().take(missing));
+        differ
+    }
+
+    /// The groups of each minibatch: a shuffle, cut into parts that differ by one group at most.
+    fn minibatches(&self, step: u64, groups: usize) -> Vec<Vec<usize>> {
+        let parts = self.config.rl.minibatches;
+        let mut order: Vec<usize> = (0..groups).collect();
         Stream::new(self.config.seed, Phase::Shuffle, step, 0).shuffle(&mut order);
-        let cut = |i: usize| i * rl.prompts / rl.minibatches;
-        (0..rl.minibatches).map(|i| order[cut(i)..cut(i + 1)].to_vec()).collect()
+        (0..parts).map(|i| order[i * groups / parts..(i + 1) * groups / parts].to_vec()).collect()
     }
 
     fn describe(&self, rollouts: &Rollouts, advantages: &lockstep::Advantages) -> Result<RlRecord> {
@@ -200,11 +219,7 @@ impl Trainer {
         let m = loss.metrics;
         let mismatch = self.algorithm.mismatch(rollouts)?.unwrap_or_default();
         let drift = self.algorithm.drift(rollouts)?.unwrap_or_default();
-        let sequences = rollouts.rewards.len() as f64;
         Ok(RlRecord {
-            reward: mean(rollouts.rewards.iter().map(|&r| f64::from(r))),
-            constant_groups: advantages.constant_groups() as f64 / self.config.rl.prompts as f64,
-            response_tokens: rollouts.logp.len() as f64 / sequences,
             loss: loss.loss,
             approx_kl: m.approx_kl,
             drift_kl: drift.kl_k3,

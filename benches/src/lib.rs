@@ -1,1 +1,10 @@
-//! Shared inputs of the benchmarks.
+//! What the benchmarks share: one batch of realistic inputs, and every op of the table as a function over it.
+#![forbid(unsafe_code)]
+
+mod copy;
+mod inputs;
+mod ops;
+
+pub use copy::Copy;
+pub use inputs::Inputs;
+pub use ops::{Bench, Run, all, check};

@@ -1,0 +1,55 @@
+//! `cargo run --release -p lockstep-benches --example record [TOKENS] [LENGTH] > benches/record/<machine>/<date>.csv`
+//!
+//! Every op at every level on one thread and on all: the best of several runs, in ns per token, GB/s, and as a fraction of
+//! the copy bandwidth measured in the same run. `LOCKSTEP_LEVEL=avx512` and `LOCKSTEP_OPS=coef` narrow it down.
+
+use lockstep::{Device, Error, Level};
+use lockstep_benches::{Copy, Inputs, all};
+use std::time::Instant;
+
+fn best(runs: usize, mut f: impl FnMut() -> Result<(), Error>) -> Result<f64, Error> {
+    let mut best = f64::INFINITY;
+    for _ in 0..runs {
+        let start = Instant::now();
+        f()?;
+        best = best.min(start.elapsed().as_secs_f64());
+    }
+    Ok(best)
+}
+
+fn main() -> Result<(), Error> {
+    let number =
+        |i: usize, default: usize| std::env::args().nth(i).and_then(|s| s.parse().ok()).unwrap_or(default);
+    let narrow = |name: &str| std::env::var(name).ok();
+    let inputs = Inputs::new(number(1, 64 << 20), number(2, 4096));
+    let tokens = inputs.tokens();
+    let all_threads = std::thread::available_parallelism().map_or(1, usize::from);
+    println!("op,level,threads,tokens,ns_per_token,gb_per_s,fraction_of_copy");
+    for threads in [1, all_threads] {
+        let mut copy = Copy::new(1 << 30, threads);
+        let moved = copy.bytes() as f64;
+        let copied = moved
+            / best(5, || {
+                copy.run();
+                Ok(())
+            })?
+            / 1e9;
+        println!("copy,memcpy,{threads},,,{copied:.1},1.00");
+        drop(copy);
+        for level in
+            Level::available().into_iter().filter(|l| narrow("LOCKSTEP_LEVEL").is_none_or(|n| n == l.name()))
+        {
+            let device = Device::cpu_with(Some(level), Some(threads))?;
+            for mut bench in all(&inputs)? {
+                if narrow("LOCKSTEP_OPS").is_some_and(|part| !bench.name.contains(&part)) {
+                    continue;
+                }
+                let seconds =
+                    best(if level == Level::Plain { 1 } else { 5 }, || (bench.run)(&device).map(|_| ()))?;
+                let (ns, rate) = (seconds * 1e9 / tokens as f64, bench.bytes * tokens as f64 / seconds / 1e9);
+                println!("{},{level},{threads},{tokens},{ns:.4},{rate:.2},{:.2}", bench.name, rate / copied);
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,40 @@
+//! The yardstick: how fast this machine copies memory on the same number of threads.
+
+use rayon::prelude::*;
+
+/// Two buffers larger than the caches.
+#[derive(Debug)]
+pub struct Copy {
+    from: Vec<u8>,
+    to: Vec<u8>,
+    pool: Option<rayon::ThreadPool>,
+    threads: usize,
+}
+
+impl Copy {
+    /// Buffers of `bytes` each, copied by `threads` threads.
+    pub fn new(bytes: usize, threads: usize) -> Copy {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().ok();
+        Copy { from: vec![1; bytes], to: vec![0; bytes], pool, threads }
+    }
+
+    /// Bytes moved by one run: read and written.
+    pub fn bytes(&self) -> u64 {
+        2 * self.from.len() as u64
+    }
+
+    /// Copies once.
+    pub fn run(&mut self) {
+        let chunk = self.from.len().div_ceil(self.threads).max(1);
+        let (from, to) = (&self.from, &mut self.to);
+        let mut copy = || {
+            to.par_chunks_mut(chunk)
+                .zip(from.par_chunks(chunk))
+                .for_each(|(to, from)| to.copy_from_slice(from))
+        };
+        match &self.pool {
+            Some(pool) => pool.install(copy),
+            None => copy(),
+        }
+    }
+}

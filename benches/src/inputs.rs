@@ -1,0 +1,66 @@
+//! A batch as a trainer would hand over: sequences of one length, groups of eight, a tenth of the tokens masked,
+//! log-ratios within ±0.3.
+
+use lockstep::{Batch, Error};
+
+/// Inputs of every op.
+#[derive(Clone, Debug)]
+pub struct Inputs {
+    /// `[S+1]`.
+    pub cu_seqlens: Vec<u32>,
+    /// `[G+1]`.
+    pub cu_groups: Vec<u32>,
+    /// `[N]`.
+    pub loss_mask: Vec<u8>,
+    /// `[N]`.
+    pub logp: Vec<f32>,
+    /// `[N]`.
+    pub logp_old: Vec<f32>,
+    /// `[N]`.
+    pub logp_ref: Vec<f32>,
+    /// `[S]`.
+    pub rewards: Vec<f32>,
+    /// `[S]`.
+    pub advantage: Vec<f32>,
+}
+
+/// splitmix64 as a number in 0..1.
+fn uniform(state: &mut u64) -> f32 {
+    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mut z = *state;
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    ((z ^ (z >> 31)) >> 40) as f32 / 16_777_216.0
+}
+
+impl Inputs {
+    /// About `tokens` tokens in sequences of `length`.
+    pub fn new(tokens: usize, length: usize) -> Inputs {
+        let groups = (tokens / length / 8).max(1);
+        let (sequences, n) = (groups * 8, groups * 8 * length);
+        let mut state = 20_261_121;
+        let mut draw = |low: f32, high: f32| low + (high - low) * uniform(&mut state);
+        let logp_old: Vec<f32> = (0..n).map(|_| draw(-3.0, 0.0)).collect();
+        let near = |x: &f32, by: f32| (x + by).min(0.0);
+        Inputs {
+            cu_seqlens: (0..=sequences).map(|s| (s * length) as u32).collect(),
+            cu_groups: (0..=groups).map(|g| (g * 8) as u32).collect(),
+            loss_mask: (0..n).map(|_| u8::from(draw(0.0, 1.0) > 0.1)).collect(),
+            logp: logp_old.iter().map(|x| near(x, draw(-0.3, 0.3))).collect(),
+            logp_ref: logp_old.iter().map(|x| near(x, draw(-0.3, 0.3))).collect(),
+            logp_old,
+            rewards: (0..sequences).map(|_| draw(0.0, 1.0).round()).collect(),
+            advantage: (0..sequences).map(|_| draw(-1.0, 1.0)).collect(),
+        }
+    }
+
+    /// The batch.
+    pub fn batch(&self) -> Result<Batch<'_>, Error> {
+        Batch::new(&self.cu_seqlens, &self.cu_groups, Some(&self.loss_mask))
+    }
+
+    /// N.
+    pub fn tokens(&self) -> usize {
+        self.logp.len()
+    }
+}

@@ -1,0 +1,153 @@
+//! Every op of the table as something to time. `bytes` counts each array once, inputs and outputs: what the op must
+//! move, not what the cache moves for it.
+
+use crate::Inputs;
+use lockstep::ops::advantage::GroupParams;
+use lockstep::ops::policy_loss::{PolicyParams, policy_loss};
+use lockstep::ops::{self};
+use lockstep::{Advantage, Batch, Counts, Device, Error, Outputs, PolicyInput, PolicyOutput};
+use lockstep_core::advantage::Singleton;
+use lockstep_core::aggregate::{PerRow, Weight};
+use lockstep_core::gate::{Gate, PpoClip, Sapo};
+use lockstep_core::kl::{Estimator, Kl};
+use lockstep_core::ragged::{In, Out};
+use lockstep_core::ratio::Guard;
+use lockstep_core::team::Direction;
+
+/// Runs an op once on a device and returns a checksum of the bits it wrote.
+pub type Run<'a> = Box<dyn FnMut(&Device) -> Result<u64, Error> + 'a>;
+
+/// One op to time.
+pub struct Bench<'a> {
+    /// Name of the op in the table, and what is asked of it: `policy_loss_sapo/coef`.
+    pub name: &'static str,
+    /// Bytes moved per token.
+    pub bytes: f64,
+    /// Runs it.
+    pub run: Run<'a>,
+}
+
+/// Of about a thousand elements: reading them all would be timed.
+fn bits(values: &[f32]) -> u64 {
+    let step = values.len() / 1000 + 1;
+    values
+        .iter()
+        .step_by(step)
+        .fold(values.len() as u64, |h, x| h.wrapping_mul(31).wrapping_add(x.to_bits().into()))
+}
+
+fn bits64(values: &[f64]) -> u64 {
+    values.iter().fold(values.len() as u64, |h, x| h.wrapping_mul(31).wrapping_add(x.to_bits()))
+}
+
+fn policy<'a, G: Gate + 'a>(
+    name: &'static str,
+    inputs: &'a Inputs,
+    (batch, counts): (Batch<'a>, Counts),
+    gate: G,
+    outputs: Outputs,
+    bytes: f64,
+) -> Bench<'a> {
+    let weight =
+        Weight { per_row: PerRow::Length { eps: 1e-8 }, denominator: counts.nonempty as f64, scale: 1.0 };
+    let params = PolicyParams { gate, guard: Guard::clamp(20.0), kl: None, weight, band: [0.8, 1.2] };
+    let mut out = PolicyOutput::default();
+    let run = move |device: &Device| {
+        let advantage = Advantage::PerSequence(&inputs.advantage);
+        let input = PolicyInput {
+            counts: Some(counts),
+            outputs,
+            ..PolicyInput::new(&inputs.logp, &inputs.logp_old, advantage)
+        };
+        policy_loss(device, &batch, &input, &params, &mut out)?;
+        Ok(bits(&out.coef) ^ out.loss.unwrap_or(0.0).to_bits())
+    };
+    Bench { name, bytes, run: Box::new(run) }
+}
+
+/// All ops.
+pub fn all(inputs: &Inputs) -> Result<Vec<Bench<'_>>, Error> {
+    let batch = inputs.batch()?;
+    let both = (batch, batch.counts(&Device::cpu()));
+    let ppo = PpoClip { clip_ratio_low: 0.2, clip_ratio_high: 0.28, clip_ratio_c: 3.0 };
+    let sapo = Sapo::new(1.0, 1.05);
+    let loss = Outputs { loss: true, ..Outputs::COEF };
+    // logp, logp_old, mask in; coef out. With everything: the token loss too.
+    let (coef, everything) = (13.0, 17.0);
+    let mut list = vec![
+        policy("policy_loss_ppo/coef", inputs, both, ppo, Outputs::COEF, coef),
+        policy("policy_loss_ppo/loss", inputs, both, ppo, loss, coef),
+        policy("policy_loss_ppo/all", inputs, both, ppo, Outputs::ALL, everything),
+        policy("policy_loss_sapo/coef", inputs, both, sapo, Outputs::COEF, coef),
+        policy("policy_loss_sapo/loss", inputs, both, sapo, loss, coef),
+        policy("policy_loss_sapo/all", inputs, both, sapo, Outputs::ALL, everything),
+    ];
+    list.push(Bench {
+        name: "token_ratio",
+        bytes: 17.0,
+        run: Box::new(move |device| {
+            let guard = Guard::clamp(20.0);
+            let out = ops::token_ratio(device, &batch, &inputs.logp, &inputs.logp_old, guard, [0.8, 1.2])?;
+            Ok(bits(&out.ratio))
+        }),
+    });
+    list.push(Bench {
+        name: "kl",
+        bytes: 17.0,
+        run: Box::new(move |device| {
+            let k3 = Kl::guarded(Estimator::K3);
+            Ok(bits(&ops::kl(device, &batch, &inputs.logp, &inputs.logp_ref, &k3)?.kl))
+        }),
+    });
+    list.push(Bench {
+        name: "aggregate",
+        bytes: 5.0,
+        run: Box::new(move |device| {
+            let weight = Weight { per_row: PerRow::One, denominator: 1.0, scale: 1.0 };
+            Ok(bits64(&ops::aggregate(device, &batch, &inputs.logp, &weight)?.row_sum))
+        }),
+    });
+    list.push(Bench {
+        name: "row_scan",
+        bytes: 9.0,
+        run: Box::new(move |device| {
+            Ok(bits(&ops::row_scan(device, &batch, &inputs.logp, Direction::Suffix)?))
+        }),
+    });
+    let params = GroupParams { norm_by_std: true, ddof: 1, eps: 1e-6, singleton: Some(Singleton::Zero) };
+    let per_token = inputs.rewards.len() as f64 / inputs.tokens() as f64;
+    list.push(Bench {
+        name: "group_advantage",
+        bytes: 8.0 * per_token,
+        run: Box::new(move |device| {
+            Ok(bits(&ops::group_advantage(device, &batch, &inputs.rewards, None, &params)?.advantage))
+        }),
+    });
+    let partials: Vec<f64> = inputs.rewards.iter().map(|r| f64::from(*r)).collect();
+    list.push(Bench {
+        name: "fold_rows",
+        bytes: 8.0 * per_token,
+        run: Box::new(move |device| {
+            let mut totals = [0.0];
+            let (partials, totals_out) = (In::new(&partials), Out::new(&mut totals));
+            device.run(&lockstep_core::aggregate::FoldRows {
+                partials,
+                rows: partials.len(),
+                totals: totals_out,
+            });
+            Ok(bits64(&totals))
+        }),
+    });
+    Ok(list)
+}
+
+/// Whether every op returns the plain reference's bits on `device`; the name of the first that does not.
+pub fn check(inputs: &Inputs, device: &Device) -> Result<Result<(), &'static str>, Error> {
+    let plain = Device::cpu_with(Some(lockstep::Level::Plain), Some(1))?;
+    for mut bench in all(inputs)? {
+        if (bench.run)(&plain)? != (bench.run)(device)? {
+            return Ok(Err(bench.name));
+        }
+    }
+    Ok(Ok(()))
+}

@@ -38,7 +38,8 @@ fuzz_target!(|bytes: &[u8]| {
         Ok(out) => out,
         Err(error) => {
             let message = error.to_string();
-            let names = ["`rewards`", "`valid`", "`ddof`", "`eps`", "`cu_groups`", "`advantage`"];
+            let names =
+                ["`rewards`", "`valid`", "`ddof`", "`eps`", "`cu_groups`", "`advantage`", "`mean`", "`std`"];
             assert!(names.iter().any(|name| message.contains(name)), "{message}");
             return;
         }

@@ -14,7 +14,7 @@ use lockstep::{
 use lockstep_fuzz::*;
 
 /// What an error may name.
-const NAMES: [&str; 20] = [
+const NAMES: [&str; 21] = [
     "`logp`",
     "`logp_old`",
     "`logp_ref`",
@@ -30,6 +30,7 @@ const NAMES: [&str; 20] = [
     "`coef`",
     "`token_loss`",
     "`loss",
+    "`aggregation ",
     "recipe: kl.",
     "recipe: ratio.",
     "recipe: aggregation.",

@@ -1,0 +1,93 @@
+//! The suite, generic over a backend. Each property returns how much it compared (a property that compared nothing has
+//! failed) or the first violation: op, case, output, index, both bit patterns.
+
+mod disjoint;
+mod garbage;
+mod rows;
+
+pub use disjoint::rows_are_disjoint;
+pub use garbage::{faults_are_local, masked_garbage};
+pub use rows::{repacked, row_alone};
+
+use crate::backend::Backend;
+use crate::cases::params::Policy;
+use crate::cases::{Case, Params};
+use crate::launch;
+use crate::output::{Output, first_difference};
+
+/// Number of values compared, or the first violation.
+pub type Checked = Result<usize, String>;
+
+/// Cases above this many elements are left to [`same_bits`].
+const SMALL: usize = 20_000;
+
+fn small(cases: &[Case]) -> impl Iterator<Item = &Case> {
+    cases.iter().filter(|case| case.data.elements() <= SMALL)
+}
+
+fn size(outputs: &[Output]) -> usize {
+    outputs.iter().map(Output::len).sum()
+}
+
+fn violation<B: Backend>(what: &str, backend: &B, case: &Case, found: (&str, usize, u64, u64)) -> String {
+    let (output, index, want, got) = found;
+    format!(
+        "{what}: {} {} [{}] `{output}`[{index}]: {got:#x}, expected {want:#x} ({})",
+        backend.name(),
+        case.op(),
+        case.label,
+        case.catches
+    )
+}
+
+/// Every output of every case has the bits of `reference`.
+pub fn same_bits<B: Backend, R: Backend>(backend: &B, reference: &R, cases: &[Case]) -> Checked {
+    let mut compared = 0;
+    for case in cases {
+        let (want, got) = (launch::run(reference, case), launch::run(backend, case));
+        if let Some(found) = first_difference(&want, &got) {
+            return Err(violation("same_bits", backend, case, found));
+        }
+        if let Some((output, index)) = poisoned(&got) {
+            return Err(violation(
+                "never written",
+                backend,
+                case,
+                (output, index, 0, got_bits(&got, output, index)),
+            ));
+        }
+        compared += size(&got);
+    }
+    Ok(compared)
+}
+
+fn poisoned(outputs: &[Output]) -> Option<(&'static str, usize)> {
+    outputs.iter().find_map(|o| (0..o.len()).find(|i| o.is_poison(*i)).map(|i| (o.name, i)))
+}
+
+fn got_bits(outputs: &[Output], name: &str, index: usize) -> u64 {
+    outputs.iter().find(|o| o.name == name).map_or(0, |o| o.bits(index))
+}
+
+/// Whether loss per token and metrics are asked for changes no bit of the rest.
+pub fn optional_outputs<B: Backend>(backend: &B, cases: &[Case]) -> Checked {
+    let mut compared = 0;
+    for case in cases {
+        let Params::Policy(policy) = case.params else { continue };
+        let whole = launch::run(backend, case);
+        for bits in 0..8 {
+            let [loss, token_loss, metrics] = [1, 2, 4].map(|bit| bits & bit != 0);
+            let params = Params::Policy(Policy { loss, token_loss, metrics, ..policy });
+            for other in launch::run(backend, &Case { params, ..case.clone() }) {
+                let Some(output) = whole.iter().find(|o| o.name == other.name) else { continue };
+                if let Some(found) =
+                    first_difference(std::slice::from_ref(output), std::slice::from_ref(&other))
+                {
+                    return Err(violation("optional_outputs", backend, case, found));
+                }
+                compared += other.len();
+            }
+        }
+    }
+    Ok(compared)
+}

@@ -1,0 +1,86 @@
+//! A row's results depend on that row alone: not on its neighbours, its offset or its shard.
+
+use super::{Checked, small, violation};
+use crate::backend::Backend;
+use crate::cases::hash::Source;
+use crate::cases::select::select;
+use crate::cases::{Case, Params};
+use crate::launch;
+use crate::output::Output;
+
+/// Row `row` of one launch against row `other_row` of another.
+pub(super) fn compare_row(
+    (case, outputs, row): (&Case, &[Output], usize),
+    (other, other_outputs, other_row): (&Case, &[Output], usize),
+) -> Result<usize, (&'static str, usize, u64, u64)> {
+    let mut compared = 0;
+    for (a, b) in outputs.iter().zip(other_outputs) {
+        let (from, to) = (a.range(&case.data.offsets, row), b.range(&other.data.offsets, other_row));
+        for (i, j) in from.zip(to) {
+            if a.bits(i) != b.bits(j) {
+                return Err((a.name, i, a.bits(i), b.bits(j)));
+            }
+            compared += 1;
+        }
+    }
+    Ok(compared)
+}
+
+/// The rows `rows` in a batch of their own, behind `lead` elements, against the same rows in the whole batch.
+fn same_rows<B: Backend>(
+    what: &str,
+    backend: &B,
+    (case, whole): (&Case, &[Output]),
+    rows: &[usize],
+    lead: usize,
+) -> Checked {
+    let part = select(case, rows, lead);
+    let outputs = launch::run(backend, &part);
+    let first = usize::from(lead > 0);
+    let mut compared = 0;
+    for (position, &row) in rows.iter().enumerate() {
+        compared += compare_row((case, whole, row), (&part, &outputs, position + first))
+            .map_err(|found| violation(what, backend, case, found))?;
+    }
+    Ok(compared)
+}
+
+/// A lead row for this case and number; `fold_rows` has rows of one length and takes none.
+fn lead(case: &Case, k: usize) -> usize {
+    if matches!(case.params, Params::FoldRows) { 0 } else { k % 33 }
+}
+
+/// A row alone has the bits that it has in its batch, at every start offset 0..=32 by turns.
+pub fn row_alone<B: Backend>(backend: &B, cases: &[Case]) -> Checked {
+    let mut compared = 0;
+    for case in small(cases) {
+        let whole = launch::run(backend, case);
+        for row in 0..case.data.rows() {
+            for lead in [0, lead(case, row + 1)] {
+                compared += same_rows("row_alone", backend, (case, &whole), &[row], lead)?;
+            }
+        }
+    }
+    Ok(compared)
+}
+
+/// Rows reordered, and in sub-batches (shards and micro-batches with the same global denominators) of every kind.
+pub fn repacked<B: Backend>(backend: &B, cases: &[Case]) -> Checked {
+    let mut compared = 0;
+    for (k, case) in cases.iter().enumerate() {
+        let whole = launch::run(backend, case);
+        let rows: Vec<usize> = (0..case.data.rows()).collect();
+        let mut shuffled = rows.clone();
+        shuffled.sort_by_key(|row| Source::new(k as u64).bits(*row));
+        let reversed: Vec<usize> = rows.iter().rev().copied().collect();
+        let (even, odd): (Vec<usize>, Vec<usize>) = rows.iter().partition(|row| **row % 2 == 0);
+        let (head, tail) = rows.split_at(rows.len() / 3);
+        let twice: Vec<usize> = tail.iter().chain(tail).copied().collect();
+        for (j, part) in [&shuffled, &reversed, &even, &odd, head, tail, &twice].into_iter().enumerate() {
+            if !part.is_empty() {
+                compared += same_rows("repacked", backend, (case, &whole), part, lead(case, 7 * k + j))?;
+            }
+        }
+    }
+    Ok(compared)
+}

@@ -37,9 +37,8 @@ fn offsets() {
     let decreasing = new(&[0, 3, 2, 5], &[0, 3], None);
     let want = Argument::Decreasing { argument: "cu_seqlens", index: 2, before: 3, got: 2 };
     assert_eq!(decreasing, want);
-    let last = new(&[0, 2, 4], &[0, 2], Some(&[1; 5]));
-    let want = Argument::LastOffset { argument: "cu_seqlens", index: 2, expected: 5, of: "tokens", got: 4 };
-    assert_eq!(last, want);
+    let mask = new(&[0, 2, 4], &[0, 2], Some(&[1; 5]));
+    assert!(matches!(mask, Argument::Length { argument: "loss_mask", expected: 4, got: 5, .. }));
     let last = new(&[0, 2, 4], &[0, 3], None);
     let want = Argument::LastOffset { argument: "cu_groups", index: 1, expected: 2, of: "sequences", got: 3 };
     assert_eq!(last, want);
@@ -189,10 +188,14 @@ fn rewards() {
     let strict = Recipe::from_toml("[advantage]\nnan_reward = \"error\"\nsingleton = \"zero\"\n").unwrap();
     let refused = strict.advantages(&device, &batch, &[1.0, 0.0, f32::NAN, 0.0, 0.0]);
     assert_eq!(value(refused), ("rewards", Some(2)));
-    let huge = run(&[f32::MAX, f32::MIN, 1.0, 0.0, 0.0], None, GroupParams { norm_by_std: false, ..zero });
-    assert!(huge.is_ok(), "binary64 inside: {huge:?}");
-    let huge = run(&[f32::MAX, f32::MIN, 1.0, 0.0, 0.0], None, GroupParams { eps: 0.0, ..zero }).unwrap();
-    assert!(huge.advantage.iter().all(|a| a.is_finite()));
+    // Squares of 1e38 are no binary32; mean, std and advantages are.
+    let huge = run(&[1e38, -1e38, 1.0, 0.0, 0.0], None, zero).unwrap();
+    assert!(huge.std[0] > 1e38 && huge.advantage.iter().all(|a| a.is_finite()));
+    let too_large = argument(run(&[f32::MAX, f32::MIN, 1.0, 0.0, 0.0], None, zero));
+    assert!(matches!(too_large, Argument::NotFinite { result: "std", index: 0, .. }), "{too_large:?}");
+    // eps 0 and rewards one ULP apart: the division is by 1e-8, not by 0.
+    let near = run(&[0.1, 0.1f32.next_up(), 1.0, 0.0, 0.0], None, GroupParams { eps: 0.0, ..zero }).unwrap();
+    assert!(near.advantage[1] > 0.7 && near.advantage[0] < -0.7);
 }
 
 #[test]
@@ -205,6 +208,18 @@ fn parameters() {
         let guard = ops::token_ratio(&device, &batch(None), &GOOD, &GOOD, Guard::clamp(bad), [0.5, 2.0]);
         assert_eq!(value(guard), ("guard", None));
     }
+    let weight = |per_row, denominator, scale| {
+        value(ops::aggregate(&device, &batch(None), &GOOD, &Weight { per_row, denominator, scale }))
+    };
+    for bad in [f64::NAN, f64::INFINITY, -1.0] {
+        assert_eq!(weight(PerRow::One, bad, 1.0), ("aggregation denominator", None));
+        assert_eq!(weight(PerRow::Constant(bad), 1.0, 1.0), ("aggregation horizon", None));
+        assert_eq!(weight(PerRow::Length { eps: bad }, 1.0, 1.0), ("aggregation eps", None));
+    }
+    assert_eq!(weight(PerRow::One, 1.0, f64::NAN), ("aggregation scale", None));
+    assert_eq!(weight(PerRow::One, 1e-300, 1.0), ("aggregation weight", None), "1e300 is no f32");
+    let overflow = argument(ops::row_scan(&device, &batch(None), &[f32::MAX; 4], Direction::Prefix));
+    assert!(matches!(overflow, Argument::NotFinite { result: "scanned", index: 1, .. }), "{overflow:?}");
 }
 
 #[test]

@@ -38,7 +38,7 @@ fn check_stats(stats: &RatioStats, tokens: usize, bounded: bool) {
     assert!(all.iter().all(|x| !x.is_nan()), "{stats:?}");
     if bounded {
         assert_finite("stats", all);
-        assert!(ratio_std >= 0.0 && ess >= 0.0 && ess <= 1.0 + 1e-5 && kl_k3 >= 0.0, "{stats:?}");
+        assert!(ratio_std >= 0.0 && (0.0..=1.0 + 1e-5).contains(&ess) && kl_k3 >= 0.0, "{stats:?}");
         assert!(ratio_min <= ratio_max, "{stats:?}");
         let slack = 1e-6 * ratio_max;
         assert!(ratio_min - slack <= ratio_mean && ratio_mean <= ratio_max + slack, "{stats:?}");

@@ -53,7 +53,7 @@ impl Gate for PpoClip {
         Gated {
             loss: bounded * -advantage,
             gradient: if inside { ratio * -advantage } else { 0.0 },
-            weight: if inside { 1.0 } else { 0.0 },
+            weight: if inside | (advantage == 0.0) { 1.0 } else { 0.0 },
             clipped: if inside | (advantage == 0.0) { 0 } else { clip },
         }
     }

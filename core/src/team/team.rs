@@ -87,7 +87,7 @@ pub trait Team {
     #[inline(always)]
     fn min(&self, span: Span, f: impl Fn(usize) -> f32) -> f32 {
         let negated = self.max(span, |i| -f(i));
-        if negated.is_nan() { num::canonical_nan() } else { -negated }
+        num::canonical(-negated)
     }
 
     /// Number of live elements.

@@ -110,20 +110,20 @@ impl Config {
     /// Whether the numbers make sense together.
     pub fn check(&self) -> Result<()> {
         let positive = [
-            ("--layers", self.model.layers),
-            ("--width", self.model.width),
-            ("--experts", self.model.experts),
-            ("--prompts", self.rl.prompts),
-            ("--keep", self.rl.keep),
-            ("--group", self.rl.group),
-            ("--minibatches", self.rl.minibatches),
-            ("--measure", self.measure.problems),
-            ("--measure-every", self.measure.every as usize),
-            ("--warm-updates", self.warm.updates as usize),
+            ("--layers", self.model.layers, 64),
+            ("--width", self.model.width, 4096),
+            ("--experts", self.model.experts, 256),
+            ("--prompts", self.rl.prompts, 1 << 20),
+            ("--keep", self.rl.keep, 1 << 20),
+            ("--group", self.rl.group, 1 << 20),
+            ("--minibatches", self.rl.minibatches, 1 << 20),
+            ("--measure", self.measure.problems, 1 << 20),
+            ("--measure-every", self.measure.every as usize, 1 << 20),
+            ("--warm-updates", self.warm.updates as usize, 1 << 20),
         ];
-        for (name, value) in positive {
+        for (name, value, most) in positive {
             ensure!(value > 0, "{name} is 0: expected at least 1");
-            ensure!(value <= 1 << 20, "{name} is {value}: expected at most {}", 1 << 20);
+            ensure!(value <= most, "{name} is {value}: expected at most {most}");
         }
         let Shape { width, heads, experts, top_k, .. } = self.model;
         ensure!(

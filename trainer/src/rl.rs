@@ -52,6 +52,23 @@ impl Algorithm {
         self.device.describe()
     }
 
+    /// Whether the recipe takes groups of this size, found out by asking, before a run has cost anything.
+    pub fn check_groups_of(&self, size: usize) -> Result<()> {
+        let offsets: Vec<u32> = (0..=size as u32).collect();
+        let flat = vec![-1.0; size];
+        let rollouts = Rollouts {
+            cu_seqlens: offsets,
+            cu_groups: vec![0, size as u32],
+            rewards: vec![0.0; size],
+            logp: flat.clone(),
+            logp_old: flat.clone(),
+            logp_ref: Some(flat),
+            ..Rollouts::default()
+        };
+        let asked = || self.policy_loss(&rollouts, &self.advantages(&rollouts)?.advantage);
+        asked().map(drop).with_context(|| format!("the recipe refuses groups of {size}"))
+    }
+
     /// Advantages of every sequence from the rewards of its group.
     pub fn advantages(&self, rollouts: &Rollouts) -> Result<Advantages> {
         Ok(self.recipe.advantages(&self.device, &rollouts.batch()?, &rollouts.rewards)?)

@@ -61,6 +61,8 @@ fn train_refuses() {
         (&["train", "--resume", "none"], &["none/checkpoint.safetensors"]),
         (&["train", "--group", "0"], &["--group"]),
         (&["train", "--keep", "0"], &["--keep"]),
+        (&["train", "--group", "1"], &["groups of 1"]),
+        (&["train", "--width", "9999999"], &["--width is 9999999"]),
         (&["train", "--width", "30"], &["--width is 30"]),
         (&["train", "--minibatches", "65"], &["--minibatches is 65"]),
         (&["train", "--steps", "many"], &["--steps"]),

@@ -28,9 +28,9 @@ pub struct Columns {
 }
 
 impl Columns {
-    /// Numbers of 1 to 12 digits.
+    /// Numbers of 1 to 9 digits: the space of all problems is counted in a u64.
     pub fn new(operation: Operation, digits: u32) -> Result<Self> {
-        ensure!((1..=12).contains(&digits), "{digits} digits: expected 1 to 12");
+        ensure!((1..=9).contains(&digits), "{digits} digits: expected 1 to 9");
         Ok(Self { operation, digits })
     }
 
@@ -153,6 +153,21 @@ mod tests {
             (p.prompt.as_str(), p.solution.as_str(), p.answer.as_str()),
             ("347*6=", "7*6=42 4*6+4=28 3*6+2=20 #2082", "2082")
         );
+    }
+
+    #[test]
+    fn the_smallest_and_the_largest_spaces_have_both_sides() {
+        for name in ["addition:1", "multiplication:1", "addition:9", "multiplication:9"] {
+            let task = Task::named(name).unwrap();
+            let held_out = task.held_out(5);
+            assert_eq!(held_out.len(), 5, "{name}");
+            let mut state = 0_u64;
+            let mut below = |n| {
+                state += 7;
+                state % n
+            };
+            assert!(!share_a_prompt(&held_out, &[task.training(&mut below)]), "{name}");
+        }
     }
 
     #[test]

@@ -1,12 +1,14 @@
 //! `lockstep train`.
 
+mod args;
 mod record;
 mod run;
 mod screen;
 mod state;
 mod trainer;
 
+pub use args::TrainArgs;
 pub use record::{METRICS, Record, RlRecord, WarmRecord, read, read_seconds};
-pub use run::{TrainArgs, train};
+pub use run::train;
 pub use state::{FILE as CHECKPOINT, Progress, State};
 pub use trainer::Trainer;

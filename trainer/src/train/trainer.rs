@@ -31,6 +31,7 @@ impl Trainer {
     pub fn new(config: Config, task: Task) -> Result<Self> {
         let vocab = Vocab::new(task.alphabet());
         let algorithm = Algorithm::new(&config.recipe_toml)?;
+        algorithm.check_groups_of(config.rl.group)?;
         let held_out = task.held_out(config.measure.problems);
         Ok(Self { config, task, vocab, algorithm, held_out })
     }

@@ -1,0 +1,159 @@
+//! The command line of `lockstep train`, and the configuration and folder that it asks for.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Result, ensure};
+
+use super::state::FILE;
+use crate::config::Config;
+use crate::task::Task;
+
+/// What the command line says about a run; what it leaves out is the default, or what the checkpoint says.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub struct TrainArgs {
+    /// The recipe: a name (grpo, dr_grpo, dapo, sapo, ppo, verl, trl, ...) or a TOML file [default: dapo]
+    #[arg(long, value_name = "NAME|FILE")]
+    pub recipe: Option<String>,
+    /// The task: addition[:DIGITS], multiplication[:DIGITS] or jsonl:PATH [default: addition]
+    #[arg(long)]
+    pub task: Option<String>,
+    /// Where all randomness starts [default: 1]
+    #[arg(long)]
+    pub seed: Option<u64>,
+    /// Continue the run in this folder
+    #[arg(long, value_name = "DIR", conflicts_with = "out")]
+    pub resume: Option<PathBuf>,
+    /// The run's folder [default: runs/TASK-RECIPE-seedN, with a number behind it when that is taken]
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// RL steps [default: 320]
+    #[arg(long)]
+    pub steps: Option<u64>,
+    /// Write the rollouts of every RL step into this folder, for `lockstep score`
+    #[arg(long, value_name = "DIR")]
+    pub dump_rollouts: Option<PathBuf>,
+    /// Threads [default: all cores]; their number changes no bit of the result
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub threads: Option<u16>,
+    /// Learning rate of the RL phase [default: 0.0003]
+    #[arg(long, help_heading = "Sizes")]
+    pub rate: Option<f32>,
+    /// Prompts in an RL batch [default: 128]
+    #[arg(long, help_heading = "Sizes")]
+    pub prompts: Option<usize>,
+    /// Most prompts of a batch to learn from: the first whose rewards differ [default: 64]
+    #[arg(long, help_heading = "Sizes")]
+    pub keep: Option<usize>,
+    /// Rollouts for each prompt [default: 8]
+    #[arg(long, help_heading = "Sizes")]
+    pub group: Option<usize>,
+    /// Updates for each RL batch [default: 4]
+    #[arg(long, help_heading = "Sizes")]
+    pub minibatches: Option<usize>,
+    /// Most steps of the warm start [default: 120]
+    #[arg(long, help_heading = "Sizes")]
+    pub warm_steps: Option<u64>,
+    /// Updates in a step of the warm start [default: 10]
+    #[arg(long, help_heading = "Sizes")]
+    pub warm_updates: Option<u64>,
+    /// The warm start ends when it solves this fraction of training problems [default: 0.35]
+    #[arg(long, help_heading = "Sizes")]
+    pub warm_target: Option<f32>,
+    /// Held-out problems to measure on [default: 512]
+    #[arg(long, help_heading = "Sizes")]
+    pub measure: Option<usize>,
+    /// RL steps between two measurements [default: 10]
+    #[arg(long, help_heading = "Sizes")]
+    pub measure_every: Option<u64>,
+    /// Transformer layers [default: 2]
+    #[arg(long, help_heading = "Sizes")]
+    pub layers: Option<usize>,
+    /// Width of the model [default: 64]
+    #[arg(long, help_heading = "Sizes")]
+    pub width: Option<usize>,
+    /// Experts in each layer [default: 8]
+    #[arg(long, help_heading = "Sizes")]
+    pub experts: Option<usize>,
+}
+
+const DEFAULT_TASK: &str = "addition";
+const DEFAULT_RECIPE: &str = "dapo";
+
+impl TrainArgs {
+    /// The configuration of a new run.
+    pub(super) fn config(&self) -> Result<(Config, Task)> {
+        let name = self.task.as_deref().unwrap_or(DEFAULT_TASK);
+        let task = Task::named(name)?;
+        let mut config = Config::new(name, &task, self.recipe.as_deref().unwrap_or(DEFAULT_RECIPE))?;
+        self.apply(&mut config);
+        config.check()?;
+        Ok((config, task))
+    }
+
+    /// The configuration of a resumed run: the checkpoint's, with which whatever is said here must agree.
+    pub(super) fn resumed_config(&self, saved: Config) -> Result<(Config, Task)> {
+        let name = self.task.as_deref().unwrap_or(&saved.task);
+        let task = Task::named(name)?;
+        let mut asked =
+            Config { task: name.to_owned(), task_fingerprint: task.fingerprint(), ..saved.clone() };
+        if let Some(recipe) = &self.recipe {
+            (asked.recipe, asked.recipe_toml) = (recipe.clone(), crate::rl::recipe_toml(recipe)?);
+        }
+        self.apply(&mut asked);
+        let differences = saved.differences(&asked)?;
+        ensure!(
+            differences.is_empty(),
+            "the run was started with another configuration (saved / asked for): {}",
+            differences.join("; ")
+        );
+        Ok((saved, task))
+    }
+
+    fn apply(&self, config: &mut Config) {
+        fn set<T: Copy>(field: &mut T, value: Option<T>) {
+            *field = value.unwrap_or(*field);
+        }
+        set(&mut config.seed, self.seed);
+        set(&mut config.rl.steps, self.steps);
+        set(&mut config.rl.rate, self.rate);
+        set(&mut config.rl.prompts, self.prompts);
+        set(&mut config.rl.keep, self.keep);
+        set(&mut config.rl.group, self.group);
+        set(&mut config.rl.minibatches, self.minibatches);
+        set(&mut config.warm.max_steps, self.warm_steps);
+        set(&mut config.warm.updates, self.warm_updates);
+        set(&mut config.warm.target, self.warm_target);
+        set(&mut config.measure.problems, self.measure);
+        set(&mut config.measure.every, self.measure_every);
+        set(&mut config.model.layers, self.layers);
+        set(&mut config.model.width, self.width);
+        set(&mut config.model.experts, self.experts);
+    }
+
+    /// A folder for a new run.
+    pub(super) fn new_folder(&self, config: &Config) -> Result<PathBuf> {
+        if let Some(out) = &self.out {
+            let taken = out.join(FILE);
+            ensure!(
+                !taken.exists(),
+                "{} is there already: continue it with --resume {}, or choose another --out",
+                taken.display(),
+                out.display()
+            );
+            return Ok(out.clone());
+        }
+        let stem = |text: &str| {
+            let name = Path::new(text.strip_prefix("jsonl:").unwrap_or(text)).file_stem();
+            name.map_or(String::new(), |s| s.to_string_lossy().replace(':', ""))
+        };
+        let base = format!("runs/{}-{}-seed{}", stem(&config.task), stem(&config.recipe), config.seed);
+        let mut folder = PathBuf::from(&base);
+        for number in 2.. {
+            if !folder.exists() {
+                break;
+            }
+            folder = PathBuf::from(format!("{base}-{number}"));
+        }
+        Ok(folder)
+    }
+}

@@ -92,3 +92,34 @@ fn what_a_kill_can_leave_behind_is_cleared() {
     assert_eq!(result(&folder), expected);
     assert!(!folder.join(".unfinished-abc").exists());
 }
+
+#[cfg(unix)]
+#[test]
+fn ctrl_c_ends_after_the_step_in_flight() {
+    let root = tempfile::tempdir().unwrap();
+    let folder = root.path().join("run");
+    let lines = || fs::read_to_string(folder.join("metrics.jsonl")).unwrap_or_default().lines().count();
+    // More steps than it can take, so that it is Ctrl-C that ends it.
+    let mut child =
+        lockstep(&SIZES.replace("--steps 6", "--steps 100000"), &[("--out", &folder)]).spawn().unwrap();
+    while lines() < 6 {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    let done = lines();
+    // Every line is covered by the checkpoint: nothing was cut off, so a resumed run goes on from here.
+    let mut child = lockstep("", &[("--resume", &folder)]).spawn().unwrap();
+    while lines() <= done {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let text = fs::read_to_string(folder.join("metrics.jsonl")).unwrap();
+    let steps: Vec<u64> = text
+        .lines()
+        .filter_map(|l| serde_json::from_str::<serde_json::Value>(l).ok()?["step"].as_u64())
+        .collect();
+    let expected: Vec<u64> = (1..=4).chain(1..).take(steps.len()).collect();
+    assert_eq!(steps, expected);
+}

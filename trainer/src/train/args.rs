@@ -14,8 +14,11 @@ pub struct TrainArgs {
     /// The recipe: a name (grpo, dr_grpo, dapo, sapo, ppo, verl, trl, ...) or a TOML file [default: dapo]
     #[arg(long, value_name = "NAME|FILE")]
     pub recipe: Option<String>,
-    /// The task: addition[:DIGITS], multiplication[:DIGITS] or jsonl:PATH [default: addition]
-    #[arg(long)]
+    /// The task.
+    #[arg(
+        long,
+        help = "The task: addition[:DIGITS], multiplication[:DIGITS] or jsonl:PATH [default: addition]"
+    )]
     pub task: Option<String>,
     /// Where all randomness starts [default: 1]
     #[arg(long)]

@@ -18,8 +18,8 @@ pub const POLICY_SUMS: [&str; sum::SUMS] = [
     "sum_policy",
     "sum_kl_ref",
     "sum_k1",
-    "sum_ratio",
-    "sum_ratio_squared",
+    "sum_excess",
+    "sum_excess_squared",
     "sum_gate",
     "sum_clip_high",
     "sum_clip_low",
@@ -31,7 +31,7 @@ pub const POLICY_SUMS: [&str; sum::SUMS] = [
 
 /// Names of the ratio's statistics, in the order of [`token::sum`].
 pub const RATIO_SUMS: [&str; token::sum::SUMS] =
-    ["sum_k1", "sum_k3", "sum_ratio", "sum_ratio_squared", "sum_guarded", "sum_in_band"];
+    ["sum_k1", "sum_k3", "sum_excess", "sum_excess_squared", "sum_guarded", "sum_in_band"];
 
 const MAXIMA: [&str; 2] = ["max_ratio", "max_neg_ratio"];
 

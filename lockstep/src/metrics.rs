@@ -34,8 +34,8 @@ impl RatioStats {
             return RatioStats::default();
         }
         let n = tokens as f64;
-        let (ratio, squared) = (sums[token::sum::RATIO], sums[token::sum::RATIO_SQUARED]);
-        let (ratio_mean, ratio_std, ess) = spread(n, ratio, squared);
+        let (excess, squares) = (sums[token::sum::EXCESS], sums[token::sum::EXCESS_SQUARED]);
+        let (ratio_mean, ratio_std, ess) = spread(n, excess, squares);
         RatioStats {
             tokens,
             kl_k1: sums[token::sum::K1] / n,
@@ -51,16 +51,18 @@ impl RatioStats {
     }
 }
 
-/// Mean, population standard deviation, effective sample size as a fraction. Unguarded ratios above 1.8e19, whose square is
-/// no `f32`, have an infinite spread and an effective sample size of 0.
-fn spread(n: f64, sum: f64, squares: f64) -> (f64, f64, f64) {
-    let mean = sum / n;
+/// Mean, population standard deviation and effective sample size as a fraction, from Σ(r − 1) and Σ(r − 1)². Unguarded
+/// ratios above 1.8e19, whose square is no `f32`, have an infinite spread and an effective sample size of 0.
+fn spread(n: f64, excess: f64, squares: f64) -> (f64, f64, f64) {
+    let mean = excess / n;
     if squares.is_infinite() {
-        return (mean, f64::INFINITY, 0.0);
+        return (1.0 + mean, f64::INFINITY, 0.0);
     }
-    let variance = squares / n - mean * mean;
-    let ess = if squares > 0.0 { sum * sum / (n * squares) } else { 0.0 };
-    (mean, if variance > 0.0 { variance.sqrt() } else { 0.0 }, ess)
+    let variance = (squares / n - mean * mean).max(0.0);
+    // Σr² = Σ(r−1)² + 2Σ(r−1) + n; the squares are rounded to f32 before they are summed.
+    let second = squares / n + 2.0 * mean + 1.0;
+    let ess = if second > 0.0 { ((1.0 + mean) * (1.0 + mean) / second).min(1.0) } else { 0.0 };
+    (1.0 + mean, variance.sqrt(), ess)
 }
 
 /// Metrics of a policy loss over live tokens. All 0 for a batch without any.
@@ -109,7 +111,7 @@ impl Metrics {
         }
         let n = tokens as f64;
         let mean = |k: usize| sums[k] / n;
-        let (ratio_mean, ratio_std, ess) = spread(n, sums[sum::RATIO], sums[sum::RATIO_SQUARED]);
+        let (ratio_mean, ratio_std, ess) = spread(n, sums[sum::EXCESS], sums[sum::EXCESS_SQUARED]);
         Metrics {
             tokens,
             policy_loss_mean: mean(sum::POLICY),

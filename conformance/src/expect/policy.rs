@@ -84,8 +84,9 @@ pub(super) fn expect(case: &Case, policy: &Policy) -> Vec<Want> {
             total[1].add(c.policy, m.policy);
             total[2].add(c.kl, m.kl);
             total[3].add(-d, d.abs());
-            total[4].add(c.r, c.r * spread);
-            total[5].add(c.r * c.r, 2.0 * c.r * c.r * spread);
+            let (excess, error) = (c.r - 1.0, c.r * spread + (c.r - 1.0).abs());
+            total[4].add(excess, error);
+            total[5].add(excess * excess, 2.0 * excess.abs() * error + excess * excess);
             // A weight counts as exact 0 or 1 where it is one.
             let steep = if m.steepness > 0.0 { gate_weight * (2.0 + m.steepness) * spread } else { 0.0 };
             total[6].add(gate_weight, if m.at_clip { f64::INFINITY } else { steep });

@@ -77,8 +77,9 @@ pub(super) fn ratio(case: &Case, policy: Guard) -> Vec<Want> {
             log_ratio.push(raw, raw.abs());
             row_sums[0].add(-d, d.abs());
             row_sums[1].add(k3(d), k3(d) * (1.0 + spread));
-            row_sums[2].add(r, r * spread);
-            row_sums[3].add(r * r, 2.0 * r * r * spread);
+            let (excess, error) = (r - 1.0, r * spread + (r - 1.0).abs());
+            row_sums[2].add(excess, error);
+            row_sums[3].add(excess * excess, 2.0 * excess.abs() * error + excess * excess);
             row_sums[4].count(!oracle.inside(raw), doubtful(raw, exact, oracle.distance_to_kink(raw)));
             let [from, to] = BAND.map(f64::from);
             let in_doubt = doubtful_ratio(d, r, from) || doubtful_ratio(d, r, to);

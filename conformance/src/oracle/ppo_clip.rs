@@ -48,9 +48,8 @@ impl PpoClip {
         if a == 0.0 || self.clips(r, a) != Clips::default() { 0.0 } else { -a * r }
     }
 
-    /// Gradient relative to −A r. At A = 0 any number would do; the band of A > 0 is taken (a convention of core's).
+    /// Gradient relative to −A r. At A = 0, where any number would do, nothing is clipped.
     pub fn weight(&self, r: f64, a: f64) -> f64 {
-        let a = if a == 0.0 { 1.0 } else { a };
         if self.clips(r, a) == Clips::default() { 1.0 } else { 0.0 }
     }
 

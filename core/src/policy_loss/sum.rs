@@ -8,10 +8,10 @@ pub const POLICY: usize = 1;
 pub const KL_REF: usize = 2;
 /// −d, guarded: the k1 estimate of KL(old ‖ current), verl's `ppo_kl`.
 pub const K1: usize = 3;
-/// r.
-pub const RATIO: usize = 4;
-/// r².
-pub const RATIO_SQUARED: usize = 5;
+/// r − 1: near 1 the difference is exact, where r itself would drown it.
+pub const EXCESS: usize = 4;
+/// (r − 1)².
+pub const EXCESS_SQUARED: usize = 5;
 /// Gate weight: gradient relative to plain importance-weighted REINFORCE.
 pub const GATE: usize = 6;
 /// Tokens at the upper clip.

@@ -146,6 +146,7 @@ impl<G: Gate, const KL: bool, const HOT: bool> Element<5, 2, { sum::SUMS }, 2>
     fn element<A: Arith>(&self, staged: [f32; 2], input: impl Fn(usize) -> f32) -> Lane<2, { sum::SUMS }, 2> {
         let t = self.compute::<A>(staged, &input);
         let ratio = staged[0];
+        let excess = ratio - 1.0;
         let clip = |bit| num::count(t.gate.clipped & bit != 0);
         let in_band = (ratio >= self.band[0]) & (ratio <= self.band[1]);
         let sum = [
@@ -153,8 +154,8 @@ impl<G: Gate, const KL: bool, const HOT: bool> Element<5, 2, { sum::SUMS }, 2>
             t.policy,
             t.kl,
             -t.log_ratio,
-            ratio,
-            ratio * ratio,
+            excess,
+            excess * excess,
             t.gate.weight,
             clip(gate::CLIP_HIGH),
             clip(gate::CLIP_LOW),

@@ -39,10 +39,10 @@ pub mod sum {
     pub const K1: usize = 0;
     /// exp(d) − d − 1: the k3 estimate of KL(old ‖ current).
     pub const K3: usize = 1;
-    /// r.
-    pub const RATIO: usize = 2;
-    /// r².
-    pub const RATIO_SQUARED: usize = 3;
+    /// r − 1: near 1 the difference is exact, where r itself would drown it.
+    pub const EXCESS: usize = 2;
+    /// (r − 1)².
+    pub const EXCESS_SQUARED: usize = 3;
     /// Tokens outside the guard.
     pub const GUARDED: usize = 4;
     /// Tokens whose ratio lies in the band, both ends included.
@@ -127,10 +127,10 @@ impl Element<2, 2, { sum::SUMS }, 2> for Token {
         let alarm = flag::worse(flag::logp(logp), flag::logp(logp_old));
         let Ratio { log_ratio, ratio, inside } = token_ratio::<A>(logp, logp_old, self.guard);
         let in_band = (ratio >= self.band[0]) & (ratio <= self.band[1]);
-        let k3 = num::expm1mx::<A>(log_ratio);
+        let (k3, excess) = (num::expm1mx::<A>(log_ratio), ratio - 1.0);
         Lane {
             out: [ratio, logp - logp_old],
-            sum: [-log_ratio, k3, ratio, ratio * ratio, num::count(!inside), num::count(in_band)],
+            sum: [-log_ratio, k3, excess, excess * excess, num::count(!inside), num::count(in_band)],
             max: [ratio, -ratio],
             alarm,
         }

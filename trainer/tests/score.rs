@@ -44,7 +44,7 @@ fn scored_dumps_agree_with_the_log() {
     }
     // Whole groups of 4, one a minibatch at least.
     let sequences = scored.floats("advantage").unwrap().len();
-    assert!(sequences >= 8 && sequences % 4 == 0, "{sequences}");
+    assert!(sequences >= 8 && sequences.is_multiple_of(4), "{sequences}");
     assert_eq!(scored.floats("coef").unwrap().len(), scored.floats("token_loss").unwrap().len());
     // The policy moved between the rollouts and the second update.
     assert!(line["ratio_std"].as_f64().unwrap() > 0.0);

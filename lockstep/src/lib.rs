@@ -28,6 +28,11 @@
 //! ```
 #![forbid(unsafe_code)]
 
+/// The README's example is a test.
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+mod readme {}
+
 mod batch;
 mod device;
 mod error;

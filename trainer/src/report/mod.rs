@@ -112,7 +112,7 @@ fn plots(warm: &[&WarmRecord], rl: &[&RlRecord]) -> Result<Vec<String>> {
         plot("KL within a step: old to current policy", "nats per token")
             .figure(x, &[line("approx. KL (k1)", BLUE, |r| r.approx_kl)])?,
         plot("KL from the warm start", "nats per token")
-            .figure(x, &[line("KL(policy ‖ warm start), k3", PURPLE, |r| r.drift_kl)])?,
+            .figure(x, &[line("KL(policy ‖ warm start), k1", PURPLE, |r| r.drift_k1)])?,
         plot("Clipping", "% of tokens").figure(
             x,
             &[
@@ -182,7 +182,7 @@ fn comparison(page: &mut String, warm: &[&WarmRecord], rl: &[&RlRecord]) -> Resu
         ("entropy, nats per token", |r| r.entropy),
         ("ratio, standard deviation", |r| r.ratio_std),
         ("tokens clipped", |r| r.clip_high + r.clip_low + r.clip_dual),
-        ("KL from the warm start", |r| r.drift_kl),
+        ("KL from the warm start, k1", |r| r.drift_k1),
         ("mismatch, k3", |r| r.mismatch_k3),
         ("length of the gradient", |r| r.grad_norm),
     ];

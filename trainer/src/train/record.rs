@@ -53,8 +53,10 @@ pub struct RlRecord {
     pub loss: f64,
     /// Estimated KL(old ‖ current).
     pub approx_kl: f64,
-    /// Estimated KL(policy ‖ policy after the warm start).
-    pub drift_kl: f64,
+    /// KL(policy ‖ policy after the warm start), k1.
+    pub drift_k1: f64,
+    /// The same, k3: never negative, but one token that the old policy thought likelier weighs e^difference.
+    pub drift_k3: f64,
     /// Mean negative log-probability of the sampled tokens: an estimate of the entropy.
     pub entropy: f64,
     /// Smallest ratio.

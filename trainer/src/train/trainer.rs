@@ -223,7 +223,8 @@ impl Trainer {
         Ok(RlRecord {
             loss: loss.loss,
             approx_kl: m.approx_kl,
-            drift_kl: drift.kl_k3,
+            drift_k1: drift.kl_k1,
+            drift_k3: drift.kl_k3,
             entropy: m.neg_mean_logp,
             ratio_min: m.ratio_min,
             ratio_mean: m.ratio_mean,

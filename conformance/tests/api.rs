@@ -96,11 +96,7 @@ fn check_ratios(sums: &Launch, s: &RatioStats, counts: Counts) {
     if s.tokens == 0 {
         return assert_eq!(*s, RatioStats::default());
     }
-    for (name, got) in [
-        ("sum_k1", s.kl_k1),
-        ("sum_k3", s.kl_k3),
-        ("sum_in_band", s.in_band_fraction),
-    ] {
+    for (name, got) in [("sum_k1", s.kl_k1), ("sum_k3", s.kl_k3), ("sum_in_band", s.in_band_fraction)] {
         sums.mean(name, got, s.tokens);
     }
     assert_eq!(s.guarded_tokens as f64, sums.sum("sum_guarded"));

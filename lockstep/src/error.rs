@@ -5,10 +5,10 @@
 #[non_exhaustive]
 pub enum Error {
     /// An argument is wrong: its name, the position, what was expected.
-    #[error("{0}")]
+    #[error(transparent)]
     Argument(#[from] lockstep_core::Error),
     /// The device asked for is not there.
-    #[error("{0}")]
+    #[error(transparent)]
     Device(#[from] lockstep_cpu::Unavailable),
     /// A recipe that cannot be read or that asks for what is not supported.
     #[error("recipe: {0}")]

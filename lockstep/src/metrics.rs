@@ -14,7 +14,8 @@ pub struct RatioStats {
     pub kl_k3: f64,
     /// Mean ratio.
     pub ratio_mean: f64,
-    /// Population standard deviation of the ratio.
+    /// Population standard deviation of the ratio; below about 2.5e-4 times the largest |r − 1| it is rounding (r − 1 and its
+    /// square are summed as `f32`).
     pub ratio_std: f64,
     /// Smallest ratio.
     pub ratio_min: f64,
@@ -78,7 +79,8 @@ pub struct Metrics {
     pub approx_kl: f64,
     /// Mean ratio.
     pub ratio_mean: f64,
-    /// Population standard deviation of the ratio.
+    /// Population standard deviation of the ratio; below about 2.5e-4 times the largest |r − 1| it is rounding (r − 1 and its
+    /// square are summed as `f32`).
     pub ratio_std: f64,
     /// Smallest ratio.
     pub ratio_min: f64,

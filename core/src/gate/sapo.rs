@@ -45,7 +45,7 @@ impl Gate for Sapo {
 
     const STAGED: bool = true;
 
-    /// e = exp(−|τ(r − 1)|), 0 from [`SATURATED`] on.
+    /// e = exp(−|τ(r − 1)|), 0 from `SATURATED` on.
     #[inline(always)]
     fn stage<A: Arith>(&self, ratio: f32, advantage: f32) -> f32 {
         let tau = if advantage > 0.0 { self.tau_pos } else { self.tau_neg };

@@ -14,7 +14,7 @@
 //! and its coefficient written once; loss per token and metrics are optional.
 //!
 //! **Special cases**: masked tokens have coef 0 and enter nothing. A = 0 gives 0 exactly. Outside the guard the gradient is
-//! the guard's. Bad inputs of live tokens raise the row's [alarm](flag); nothing else is promised of that row.
+//! the guard's. Bad inputs of live tokens raise the row's [alarm](crate::ragged::flag); nothing else is promised of that row.
 
 pub mod sum;
 mod token;
@@ -91,7 +91,7 @@ pub struct PolicyLoss<'a, G> {
     pub loss: Option<LossOut<'a>>,
     /// Live tokens, `[S]`.
     pub row_tokens: Out<'a, u32>,
-    /// Above [`flag::LIMIT`] where a live input or result is bad, `[S]`.
+    /// Above [`flag::LIMIT`](crate::ragged::flag::LIMIT) where a live input or result is bad, `[S]`.
     pub row_alarm: Out<'a, u32>,
     /// Metrics, if wanted; they need the losses.
     pub metrics: Option<MetricsOut<'a>>,

@@ -41,9 +41,9 @@ impl Semigroup for AddF64 {
 /// Which end of the row a scan starts from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
-    /// y[i] covers elements 0..=i.
+    /// `y[i]` covers elements 0..=i.
     Prefix,
-    /// y[i] covers elements i..n.
+    /// `y[i]` covers elements i..n.
     Suffix,
 }
 

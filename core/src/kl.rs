@@ -38,6 +38,15 @@ pub enum Estimator {
     K3,
 }
 
+crate::launch_args!(
+    enum Estimator {
+        K1,
+        Abs,
+        K2,
+        K3,
+    }
+);
+
 /// An estimator with its guards.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Kl {
@@ -50,6 +59,8 @@ pub struct Kl {
     /// Gradient of k2 instead of the estimator's own.
     pub straight_through: bool,
 }
+
+crate::launch_args!(Kl { estimator, clamp_in, clamp_out, straight_through });
 
 impl Kl {
     /// verl's clamp of the log-ratio before k3's exponential.
@@ -129,6 +140,8 @@ pub struct KlDivergence<'a> {
     pub row_alarm: Out<'a, u32>,
 }
 
+crate::kernel_args!(KlDivergence<'_> { cu_seqlens, loss_mask, logp, logp_ref, kl, value, gradient, row_sum, row_alarm });
+
 impl KlDivergence<'_> {
     #[inline(always)]
     fn sweep<T: Team>(&self, team: &T, row: usize, estimator: Estimator) {
@@ -139,10 +152,10 @@ impl KlDivergence<'_> {
             [self.value, self.gradient],
             &Token(Kl { estimator, ..self.kl }),
         );
-        team.leader(|| {
+        if team.leads() {
             self.row_sum.put(row, swept.sums[0]);
             self.row_alarm.put(row, swept.alarm);
-        });
+        }
     }
 }
 
@@ -172,12 +185,22 @@ impl Kernel for KlDivergence<'_> {
 
     #[inline(always)]
     fn row<T: Team>(&self, team: &T, row: usize) {
-        // One sweep per estimator, so that k1, k2 and abs do not pay for k3's exponential.
-        match self.kl.estimator {
-            Estimator::K1 => self.sweep(team, row, Estimator::K1),
-            Estimator::Abs => self.sweep(team, row, Estimator::Abs),
-            Estimator::K2 => self.sweep(team, row, Estimator::K2),
-            Estimator::K3 => self.sweep(team, row, Estimator::K3),
+        match self.variant() {
+            0 => self.row_as::<0, T>(team, row),
+            1 => self.row_as::<1, T>(team, row),
+            2 => self.row_as::<2, T>(team, row),
+            _ => self.row_as::<3, T>(team, row),
         }
+    }
+
+    #[inline(always)]
+    fn variant(&self) -> usize {
+        self.kl.estimator as usize
+    }
+
+    #[inline(always)]
+    fn row_as<const V: usize, T: Team>(&self, team: &T, row: usize) {
+        // One sweep per estimator, so that k1, k2 and abs do not pay for k3's exponential.
+        self.sweep(team, row, const { [Estimator::K1, Estimator::Abs, Estimator::K2, Estimator::K3][V] });
     }
 }

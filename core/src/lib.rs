@@ -19,12 +19,14 @@
 //! | `exp`, `ln`, `sigmoid`, … | [`num`] |
 #![no_std]
 #![deny(unsafe_code)]
+#![cfg_attr(any(target_arch = "nvptx64", target_arch = "amdgpu"), feature(core_float_math))]
 
 #[cfg(feature = "std")]
 extern crate std;
 
 pub mod advantage;
 pub mod aggregate;
+pub mod check;
 pub mod error;
 pub mod gate;
 pub mod kl;

@@ -110,7 +110,7 @@ impl Team for Plain {
         }
     }
 
-    fn leader(&self, f: impl FnOnce()) {
-        f();
+    fn leads(&self) -> bool {
+        true
     }
 }

@@ -34,6 +34,13 @@ pub enum Singleton {
     RawReward,
 }
 
+crate::launch_args!(
+    enum Singleton {
+        Zero,
+        RawReward,
+    }
+);
+
 /// Bits of `status`.
 pub mod status {
     /// One counted member.
@@ -76,6 +83,8 @@ pub struct GroupAdvantage<'a> {
     /// [`status`] bits, `[G]`.
     pub status: Out<'a, u32>,
 }
+
+crate::kernel_args!(GroupAdvantage<'_> { cu_groups, rewards, valid, norm_by_std, ddof, eps, singleton, advantage, mean, std, counted, status });
 
 impl GroupAdvantage<'_> {
     /// Whether the scalar parameters are in their domain.
@@ -149,7 +158,7 @@ impl Kernel for GroupAdvantage<'_> {
             let advantage = if zero || !counted(i) { 0.0 } else { num::canonical(advantage as f32) };
             self.advantage.put(i, advantage);
         });
-        team.leader(|| {
+        if team.leads() {
             let infinite = !none && (high == f32::INFINITY || low == f32::NEG_INFINITY);
             let bit = |holds: bool, bit: u32| if holds { bit } else { 0 };
             let bits = bit(singleton, status::SINGLETON)
@@ -161,6 +170,6 @@ impl Kernel for GroupAdvantage<'_> {
             self.std.put(row, num::canonical(std as f32));
             self.counted.put(row, n as u32);
             self.status.put(row, bits);
-        });
+        }
     }
 }

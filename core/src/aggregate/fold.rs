@@ -17,6 +17,8 @@ pub struct FoldRows<'a> {
     pub totals: Out<'a, f64>,
 }
 
+crate::kernel_args!(FoldRows<'_> { partials, rows, totals });
+
 impl Kernel for FoldRows<'_> {
     const NAME: &'static str = "fold_rows";
 
@@ -32,6 +34,8 @@ impl Kernel for FoldRows<'_> {
     fn row<T: Team>(&self, team: &T, row: usize) {
         let span = Span::new(row * self.rows, (row + 1) * self.rows);
         let [total] = team.sum(span, |i| [self.partials.at(i)]);
-        team.leader(|| self.totals.put(row, total));
+        if team.leads() {
+            self.totals.put(row, total);
+        }
     }
 }

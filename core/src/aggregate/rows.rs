@@ -25,6 +25,8 @@ pub struct Aggregate<'a> {
     pub row_alarm: Out<'a, u32>,
 }
 
+crate::kernel_args!(Aggregate<'_> { cu_seqlens, loss_mask, values, row_sum, row_tokens, row_alarm });
+
 impl Kernel for Aggregate<'_> {
     const NAME: &'static str = "aggregate";
 
@@ -47,12 +49,12 @@ impl Kernel for Aggregate<'_> {
             [sum] = swept.sums;
             alarm = swept.alarm;
         }
-        team.leader(|| {
+        if team.leads() {
             self.row_sum.put(row, sum);
             // A row has fewer than 2³² tokens: its offsets are u32.
             self.row_tokens.put(row, tokens as u32);
             self.row_alarm.put(row, alarm);
-        });
+        }
     }
 }
 

@@ -22,6 +22,8 @@ pub struct RowScan<'a> {
     pub scanned: Out<'a, f32>,
 }
 
+crate::kernel_args!(RowScan<'_> { cu_seqlens, loss_mask, values, direction, scanned });
+
 impl Kernel for RowScan<'_> {
     const NAME: &'static str = "row_scan";
 

@@ -13,6 +13,7 @@
 //! rounded to `f32` once.
 
 use crate::Error;
+use crate::op::{Arg, Decoder, Encoder};
 
 /// What a sequence's own sum is divided by.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -30,6 +31,33 @@ pub enum PerRow {
     Constant(f64),
 }
 
+#[allow(unsafe_code)]
+impl Arg for PerRow {
+    const POINTERS: usize = 0;
+    const WORDS: usize = 2;
+    #[inline(always)]
+    fn encode<E: Encoder>(&self, to: &mut E) {
+        let (kind, number) = match *self {
+            PerRow::One => (0, 0.0),
+            PerRow::Length { eps } => (1, eps),
+            PerRow::AtLeastOne => (2, 0.0),
+            PerRow::Constant(c) => (3, c),
+        };
+        to.word(kind);
+        number.encode(to);
+    }
+    #[inline(always)]
+    unsafe fn decode(from: &mut Decoder) -> Self {
+        let (kind, number) = (from.word(), f64::from_bits(from.word()));
+        match kind {
+            1 => PerRow::Length { eps: number },
+            2 => PerRow::AtLeastOne,
+            3 => PerRow::Constant(number),
+            _ => PerRow::One,
+        }
+    }
+}
+
 /// The weight of every live token of a sequence.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Weight {
@@ -40,6 +68,8 @@ pub struct Weight {
     /// Multiplies the loss (1, or the number of ranks where a framework averages gradients over them).
     pub scale: f64,
 }
+
+crate::launch_args!(Weight { per_row, denominator, scale });
 
 impl Weight {
     /// Whether every number is in its domain and W is a finite `f32` for every length.

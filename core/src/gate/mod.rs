@@ -8,6 +8,7 @@ pub use sapo::Sapo;
 
 use crate::Error;
 use crate::num::Arith;
+use crate::op::Arg;
 
 /// The token took the upper clip (A > 0, r above the band).
 pub const CLIP_HIGH: u32 = 1;
@@ -30,7 +31,7 @@ pub struct Gated {
 }
 
 /// A gate. A token with advantage 0 has loss 0 and gradient 0 (of either sign, never 0·∞).
-pub trait Gate: Copy + core::fmt::Debug {
+pub trait Gate: Arg + Copy + core::fmt::Debug {
     /// Name of the fused op that uses it.
     const POLICY_LOSS: &'static str;
 

@@ -29,6 +29,8 @@ pub struct PpoClip {
     pub clip_ratio_c: f32,
 }
 
+crate::launch_args!(PpoClip { clip_ratio_low, clip_ratio_high, clip_ratio_c });
+
 impl Gate for PpoClip {
     const POLICY_LOSS: &'static str = "policy_loss_ppo";
 

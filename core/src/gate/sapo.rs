@@ -29,6 +29,8 @@ pub struct Sapo {
     scale_neg: f32,
 }
 
+crate::launch_args!(Sapo { tau_pos, tau_neg, scale_pos, scale_neg });
+
 impl Sapo {
     /// Temperatures for positive advantages (the paper's 1.0) and for the others (the paper's 1.05).
     pub fn new(tau_pos: f32, tau_neg: f32) -> Self {

@@ -49,12 +49,32 @@ impl Arith for Soft {
     }
 }
 
-/// The machine's instructions through `std`; inside code compiled for FMA each is one instruction.
+/// The machine's instructions through `std`; inside code compiled for FMA each is one instruction. On a GPU always.
 ///
 /// Elsewhere `f32::mul_add` is a library call: right, but slow.
-#[cfg(feature = "std")]
+#[cfg(any(feature = "std", target_arch = "nvptx64", target_arch = "amdgpu"))]
 #[derive(Clone, Copy, Debug)]
 pub struct Hard;
+
+/// A GPU build has no `std` and stable Rust no other way to these instructions (feature `core_float_math`; the GPU build
+/// is made by a compiler that has it).
+#[cfg(any(target_arch = "nvptx64", target_arch = "amdgpu"))]
+impl Arith for Hard {
+    #[inline(always)]
+    fn fma(a: f32, b: f32, c: f32) -> f32 {
+        core::f32::math::mul_add(a, b, c)
+    }
+
+    #[inline(always)]
+    fn sqrt(x: f32) -> f32 {
+        core::f32::math::sqrt(x)
+    }
+
+    #[inline(always)]
+    fn sqrt64(x: f64) -> f64 {
+        core::f64::math::sqrt(x)
+    }
+}
 
 #[cfg(feature = "std")]
 impl Arith for Hard {

@@ -13,7 +13,7 @@ mod sigmoid;
 mod sqrt;
 mod tanh;
 
-#[cfg(feature = "std")]
+#[cfg(any(feature = "std", target_arch = "nvptx64", target_arch = "amdgpu"))]
 pub use arith::Hard;
 pub use arith::{Arith, Soft};
 pub use exp::{exp, exp_nonpositive, exp_normal};

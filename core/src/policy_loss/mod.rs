@@ -40,6 +40,8 @@ pub struct KlTerm<'a> {
     pub coef: f32,
 }
 
+crate::launch_args!(KlTerm<'_> { logp_ref, kl, coef });
+
 /// Where losses go.
 #[derive(Clone, Copy, Debug)]
 pub struct LossOut<'a> {
@@ -48,6 +50,8 @@ pub struct LossOut<'a> {
     /// W·Σ l, `[S]`.
     pub row_loss: Out<'a, f64>,
 }
+
+crate::launch_args!(LossOut<'_> { token_loss, row_loss });
 
 /// Where metrics go.
 #[derive(Clone, Copy, Debug)]
@@ -59,6 +63,8 @@ pub struct MetricsOut<'a> {
     /// Band of [`sum::IN_BAND`], as ratios.
     pub band: [f32; 2],
 }
+
+crate::launch_args!(MetricsOut<'_> { row_sums, row_maxima, band });
 
 /// The ops `policy_loss_*`, one per gate.
 #[derive(Clone, Copy, Debug)]
@@ -96,6 +102,8 @@ pub struct PolicyLoss<'a, G> {
     /// Metrics, if wanted; they need the losses.
     pub metrics: Option<MetricsOut<'a>>,
 }
+
+crate::kernel_args!(impl[G: Gate] PolicyLoss<'_, G> { cu_seqlens, loss_mask, logp, logp_old, advantage, advantage_per_token, weights, guard, gate, kl, weight, coef, loss, row_tokens, row_alarm, metrics });
 
 impl<G: Gate> PolicyLoss<'_, G> {
     #[inline(always)]
@@ -138,7 +146,7 @@ impl<G: Gate> PolicyLoss<'_, G> {
         outs[0] = Some(self.coef);
         let ins = [logp, logp_old, advantage, Stream::or(self.weights, 1.0), logp_ref];
         let swept = team.sweep(span, mask, ins, outs, &token);
-        team.leader(|| {
+        if team.leads() {
             let rows = self.cu_seqlens.rows();
             // A row has fewer than 2³² tokens: its offsets are u32.
             self.row_tokens.put(row, tokens as u32);
@@ -154,7 +162,7 @@ impl<G: Gate> PolicyLoss<'_, G> {
                     metrics.row_maxima.put(k * rows + row, value);
                 }
             }
-        });
+        }
     }
 
     /// Whether the scalar parameters are in their domain.
@@ -189,18 +197,40 @@ impl<G: Gate> Kernel for PolicyLoss<'_, G> {
 
     #[inline(always)]
     fn row<T: Team>(&self, team: &T, row: usize) {
+        match self.variant() {
+            0 => self.row_as::<0, T>(team, row),
+            1 => self.row_as::<1, T>(team, row),
+            2 => self.row_as::<2, T>(team, row),
+            3 => self.row_as::<3, T>(team, row),
+            4 => self.row_as::<4, T>(team, row),
+            5 => self.row_as::<5, T>(team, row),
+            _ => self.row_as::<6, T>(team, row),
+        }
+    }
+
+    #[inline(always)]
+    fn variant(&self) -> usize {
+        let hot = self.guard.is_narrow_clamp() && self.weights.is_none() && !self.advantage_per_token;
+        match (self.kl.is_some(), self.loss.is_some(), self.metrics.is_some()) {
+            (false, false, _) => usize::from(!hot),
+            (true, false, _) => 2,
+            (kl, true, metrics) => 3 + usize::from(kl) + 2 * usize::from(metrics),
+        }
+    }
+
+    #[inline(always)]
+    fn row_as<const V: usize, T: Team>(&self, team: &T, row: usize) {
         // A sweep for each need, so that who wants coefficients only pays for nothing else. Whatever is chosen, a
         // coefficient's bits are the same.
         const SUMS: usize = sum::SUMS;
-        let hot = self.guard.is_narrow_clamp() && self.weights.is_none() && !self.advantage_per_token;
-        match (self.kl.is_some(), self.loss.is_some(), self.metrics.is_some()) {
-            (false, false, _) if hot => self.sweep::<T, 1, 0, 0, false, true, { token::COEF }>(team, row),
-            (false, false, _) => self.sweep::<T, 1, 0, 0, false, false, { token::COEF }>(team, row),
-            (true, false, _) => self.sweep::<T, 1, 0, 0, true, false, { token::COEF }>(team, row),
-            (false, true, false) => self.sweep::<T, 2, 1, 0, false, false, { token::LOSS }>(team, row),
-            (true, true, false) => self.sweep::<T, 2, 1, 0, true, false, { token::LOSS }>(team, row),
-            (false, true, true) => self.sweep::<T, 2, SUMS, 2, false, false, { token::METRICS }>(team, row),
-            (true, true, true) => self.sweep::<T, 2, SUMS, 2, true, false, { token::METRICS }>(team, row),
+        match V {
+            0 => self.sweep::<T, 1, 0, 0, false, true, { token::COEF }>(team, row),
+            1 => self.sweep::<T, 1, 0, 0, false, false, { token::COEF }>(team, row),
+            2 => self.sweep::<T, 1, 0, 0, true, false, { token::COEF }>(team, row),
+            3 => self.sweep::<T, 2, 1, 0, false, false, { token::LOSS }>(team, row),
+            4 => self.sweep::<T, 2, 1, 0, true, false, { token::LOSS }>(team, row),
+            5 => self.sweep::<T, 2, SUMS, 2, false, false, { token::METRICS }>(team, row),
+            _ => self.sweep::<T, 2, SUMS, 2, true, false, { token::METRICS }>(team, row),
         }
     }
 }

@@ -2,12 +2,28 @@
 
 use super::{In, Span};
 use crate::Error;
+use crate::op::{Arg, Decoder, Encoder};
 
 /// Offsets of R rows: `[u32; R+1]`, starting at 0 and never decreasing; row r is `offsets[r]..offsets[r+1]`.
 ///
 /// Checked when made, so rows never overlap: backends rely on it to run them in parallel.
 #[derive(Clone, Copy, Debug)]
 pub struct Offsets<'a>(In<'a, u32>);
+
+#[allow(unsafe_code)]
+impl Arg for Offsets<'_> {
+    const POINTERS: usize = 1;
+    const WORDS: usize = 1;
+    #[inline(always)]
+    fn encode<E: Encoder>(&self, to: &mut E) {
+        self.0.encode(to);
+    }
+    #[inline(always)]
+    unsafe fn decode(from: &mut Decoder) -> Self {
+        // SAFETY: the caller's.
+        Offsets(unsafe { In::decode(from) })
+    }
+}
 
 impl<'a> Offsets<'a> {
     /// Offsets that pass [`check_offsets`].
@@ -19,6 +35,16 @@ impl<'a> Offsets<'a> {
     ) -> Result<Self, Error> {
         check_offsets(argument, offsets, elements, of)?;
         Ok(Offsets(In::new(offsets)))
+    }
+
+    /// Offsets that nobody has checked: those of a device, which the host cannot read.
+    ///
+    /// # Safety
+    /// They would pass [`check_offsets`] for the arrays that they divide: the op
+    /// [`CheckOffsets`](crate::check::CheckOffsets) asks the device.
+    #[allow(unsafe_code)]
+    pub const unsafe fn unchecked(offsets: In<'a, u32>) -> Self {
+        Offsets(offsets)
     }
 
     /// Number of rows.

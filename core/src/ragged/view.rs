@@ -1,14 +1,23 @@
 //! Views of a kernel's arguments: what it reads and what it writes.
 //!
-//! Inputs are shared slices, outputs slices of cells (the rows of one launch hold the same output and each writes
-//! its own part). Both are bounded; a backend that takes whole rows at once pays one bounds check per row.
+//! A view is an address, a length and the lifetime of what it looks at. Made from a slice it is safe everywhere; made
+//! from an address ([`In::from_raw`]) it may name memory that only a device can reach. On a CPU every access is bounds-
+//! checked (a backend that takes whole rows at once pays one check per row). On a GPU there is nobody to report to:
+//! lengths are checked before the launch, offsets by the `check` ops.
 
 use super::Span;
 use core::cell::Cell;
+use core::marker::PhantomData;
+
+/// Whether accesses are bounds-checked: everywhere but on a GPU, which cannot report a failure.
+const CHECKED: bool = cfg!(not(any(target_arch = "nvptx64", target_arch = "amdgpu")));
 
 /// An input array.
-#[derive(Debug)]
-pub struct In<'a, T>(&'a [T]);
+pub struct In<'a, T> {
+    first: *const T,
+    len: usize,
+    lifetime: PhantomData<&'a [T]>,
+}
 
 impl<T> Clone for In<'_, T> {
     #[inline(always)]
@@ -17,41 +26,81 @@ impl<T> Clone for In<'_, T> {
     }
 }
 impl<T> Copy for In<'_, T> {}
+impl<T> core::fmt::Debug for In<'_, T> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "In[{}]", self.len)
+    }
+}
 
+// SAFETY: an `In` is a shared slice in all but type.
+#[allow(unsafe_code)]
+unsafe impl<T: Sync> Send for In<'_, T> {}
+// SAFETY: as above.
+#[allow(unsafe_code)]
+unsafe impl<T: Sync> Sync for In<'_, T> {}
+
+#[allow(unsafe_code)]
 impl<'a, T: Copy> In<'a, T> {
     /// Views `values`.
     #[inline(always)]
     pub fn new(values: &'a [T]) -> Self {
-        In(values)
+        In { first: values.as_ptr(), len: values.len(), lifetime: PhantomData }
+    }
+
+    /// Views `len` elements at `first`.
+    ///
+    /// # Safety
+    /// For `'a`, `first` is aligned and readable for `len` elements by every backend that the view is handed to, and
+    /// nobody writes there. A view of a GPU's memory may only be handed to that GPU.
+    #[inline(always)]
+    pub const unsafe fn from_raw(first: *const T, len: usize) -> Self {
+        In { first, len, lifetime: PhantomData }
+    }
+
+    /// Address of the first element.
+    #[inline(always)]
+    pub fn as_ptr(self) -> *const T {
+        self.first
     }
 
     /// Number of elements.
     #[inline(always)]
     pub fn len(self) -> usize {
-        self.0.len()
+        self.len
     }
 
     /// Whether there are no elements.
     #[inline(always)]
     pub fn is_empty(self) -> bool {
-        self.0.is_empty()
+        self.len == 0
     }
 
     /// Element `i`.
     #[inline(always)]
     pub fn at(self, i: usize) -> T {
-        self.0[i]
+        if CHECKED {
+            assert!(i < self.len, "element {i} of {}", self.len);
+        }
+        // SAFETY: in bounds: checked above, or vouched for by who launched the kernel (see the module's text); readable by
+        // the contract of the constructor.
+        unsafe { *self.first.add(i) }
     }
 
     /// The elements of a row.
     #[inline(always)]
     pub fn row(self, span: Span) -> &'a [T] {
-        &self.0[span.start..span.end]
+        assert!(span.start <= span.end && span.end <= self.len, "row {span:?} of {}", self.len);
+        // SAFETY: in bounds; readable for 'a and not written, by the contract of the constructor.
+        unsafe { core::slice::from_raw_parts(self.first.add(span.start), span.len()) }
     }
 }
 
 /// An output array. Not `Sync`: who runs rows in parallel vouches that they write different elements.
-pub struct Out<'a, T>(&'a [Cell<T>]);
+pub struct Out<'a, T> {
+    first: *const Cell<T>,
+    len: usize,
+    lifetime: PhantomData<&'a [Cell<T>]>,
+}
 
 impl<T> Clone for Out<'_, T> {
     #[inline(always)]
@@ -62,39 +111,64 @@ impl<T> Clone for Out<'_, T> {
 impl<T> Copy for Out<'_, T> {}
 impl<T> core::fmt::Debug for Out<'_, T> {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        write!(f, "Out[{}]", self.0.len())
+        write!(f, "Out[{}]", self.len)
     }
 }
 
+#[allow(unsafe_code)]
 impl<'a, T: Copy> Out<'a, T> {
     /// Views `values` for writing.
     #[inline(always)]
     pub fn new(values: &'a mut [T]) -> Self {
-        Out(Cell::from_mut(values).as_slice_of_cells())
+        let cells = Cell::from_mut(values).as_slice_of_cells();
+        Out { first: cells.as_ptr(), len: cells.len(), lifetime: PhantomData }
+    }
+
+    /// Views `len` elements at `first` for writing.
+    ///
+    /// # Safety
+    /// For `'a`, `first` is aligned and writable for `len` elements by every backend that the view is handed to, and nobody
+    /// else reads or writes there. A view of a GPU's memory may only be handed to that GPU.
+    #[inline(always)]
+    pub const unsafe fn from_raw(first: *mut T, len: usize) -> Self {
+        Out { first: first.cast(), len, lifetime: PhantomData }
+    }
+
+    /// Address of the first element.
+    #[inline(always)]
+    pub fn as_ptr(self) -> *mut T {
+        self.first.cast_mut().cast()
     }
 
     /// Number of elements.
     #[inline(always)]
     pub fn len(self) -> usize {
-        self.0.len()
+        self.len
     }
 
     /// Whether there are no elements.
     #[inline(always)]
     pub fn is_empty(self) -> bool {
-        self.0.is_empty()
+        self.len == 0
     }
 
     /// Writes element `i`.
     #[inline(always)]
     pub fn put(self, i: usize, value: T) {
-        self.0[i].set(value);
+        if CHECKED {
+            assert!(i < self.len, "element {i} of {}", self.len);
+        }
+        // SAFETY: in bounds: checked above, or vouched for by who launched the kernel; writable by the contract of the
+        // constructor. Through a raw pointer, for no reference to a GPU's memory may exist.
+        unsafe { self.as_ptr().add(i).write(value) };
     }
 
     /// The elements of a row.
     #[inline(always)]
     pub fn row(self, span: Span) -> &'a [Cell<T>] {
-        &self.0[span.start..span.end]
+        assert!(span.start <= span.end && span.end <= self.len, "row {span:?} of {}", self.len);
+        // SAFETY: in bounds; writable for 'a by the contract of the constructor; cells may be shared.
+        unsafe { core::slice::from_raw_parts(self.first.add(span.start), span.len()) }
     }
 }
 

@@ -17,6 +17,8 @@ pub struct Guard {
     straight_through: bool,
 }
 
+crate::launch_args!(Guard { bound, straight_through });
+
 impl Guard {
     /// No guard.
     pub const NONE: Guard = Guard { bound: f32::INFINITY, straight_through: false };

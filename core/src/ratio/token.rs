@@ -78,6 +78,8 @@ pub struct TokenRatio<'a> {
     pub row_alarm: Out<'a, u32>,
 }
 
+crate::kernel_args!(TokenRatio<'_> { cu_seqlens, loss_mask, logp, logp_old, guard, band, ratio, log_ratio, row_sums, row_maxima, row_alarm });
+
 impl Kernel for TokenRatio<'_> {
     const NAME: &'static str = "token_ratio";
 
@@ -98,7 +100,7 @@ impl Kernel for TokenRatio<'_> {
             [self.ratio, self.log_ratio],
             &Token { guard: self.guard, band: self.band },
         );
-        team.leader(|| {
+        if team.leads() {
             let rows = self.rows();
             for (k, &value) in swept.sums.iter().enumerate() {
                 self.row_sums.put(k * rows + row, value);
@@ -107,7 +109,7 @@ impl Kernel for TokenRatio<'_> {
                 self.row_maxima.put(k * rows + row, value);
             }
             self.row_alarm.put(row, swept.alarm);
-        });
+        }
     }
 }
 

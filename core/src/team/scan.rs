@@ -18,8 +18,18 @@ pub trait Semigroup: Copy {
     type Value: Copy;
     /// Neutral element.
     fn identity(self) -> Self::Value;
+    /// The value with each of its 32-bit words sent through `f`: how it moves between the lanes of a GPU.
+    fn map_words(self, value: Self::Value, f: impl FnMut(u32) -> u32) -> Self::Value;
     /// `earlier` comes before `later` in the direction of the scan.
     fn join(self, earlier: Self::Value, later: Self::Value) -> Self::Value;
+}
+
+/// A binary64 number with both of its words sent through `f`.
+#[inline(always)]
+pub fn map_f64(value: f64, mut f: impl FnMut(u32) -> u32) -> f64 {
+    let bits = value.to_bits();
+    let (low, high) = (f(bits as u32), f((bits >> 32) as u32));
+    f64::from_bits(u64::from(high) << 32 | u64::from(low))
 }
 
 /// Running sums in binary64.
@@ -31,6 +41,10 @@ impl Semigroup for AddF64 {
     #[inline(always)]
     fn identity(self) -> f64 {
         0.0
+    }
+    #[inline(always)]
+    fn map_words(self, value: f64, f: impl FnMut(u32) -> u32) -> f64 {
+        map_f64(value, f)
     }
     #[inline(always)]
     fn join(self, earlier: f64, later: f64) -> f64 {
@@ -46,6 +60,13 @@ pub enum Direction {
     /// `y[i]` covers elements i..n.
     Suffix,
 }
+
+crate::launch_args!(
+    enum Direction {
+        Prefix,
+        Suffix,
+    }
+);
 
 /// Scans one block in place and returns the new carry. Lane 31 holds the block's total.
 #[inline(always)]

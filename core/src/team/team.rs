@@ -106,6 +106,7 @@ pub trait Team {
         put: impl Fn(usize, S::Value),
     );
 
-    /// Calls `f` once for the team.
-    fn leader(&self, f: impl FnOnce());
+    /// Whether this is the thread that writes what a row has one of. A condition and not a closure: the reference that a closure
+    /// captures keeps the whole kernel in memory on AMD (`assume` of a non-null private pointer, 344 bytes of scratch).
+    fn leads(&self) -> bool;
 }

@@ -1,0 +1,265 @@
+//! Launch arguments as plain data, so that they can cross to a device.
+//!
+//! A kernel's fields become two lists: **pointers** (every array) and **words** (lengths and scalars, 64 bits each), in
+//! the order of the fields. A device's entry point takes every pointer as a parameter of its own, for only then does the
+//! compiler know that it is global memory (docs/decisions/0005-gpu-launch.md), and the words by value; it then rebuilds
+//! the kernel. Widths do not depend on values: what is absent is null pointers and zero words, so all positions
+//! are constants on the device.
+//!
+//! The macro [`launch_args!`](crate::launch_args) writes both directions from the list of a struct's fields.
+
+use crate::ragged::{In, Out};
+
+/// Pointers that an entry point takes.
+pub const MAX_POINTERS: usize = 24;
+/// Words that an entry point takes.
+pub const MAX_WORDS: usize = 64;
+
+/// Receives launch arguments. Host side.
+pub trait Encoder {
+    /// A length or a scalar.
+    fn word(&mut self, word: u64);
+    /// An array that the kernel reads, or none. Its length follows as a word.
+    fn input<T: Copy>(&mut self, array: Option<In<'_, T>>);
+    /// An array that the kernel writes, or none. Its length follows as a word.
+    fn output<T: Copy>(&mut self, array: Option<Out<'_, T>>);
+}
+
+/// Gives launch arguments back, in the order in which they were encoded. Device side.
+#[derive(Clone, Copy, Debug)]
+pub struct Decoder {
+    pointers: [*mut u8; MAX_POINTERS],
+    words: [u64; MAX_WORDS],
+    pointer: usize,
+    word: usize,
+}
+
+impl Decoder {
+    /// The parameters of an entry point.
+    #[inline(always)]
+    pub fn new(pointers: [*mut u8; MAX_POINTERS], words: [u64; MAX_WORDS]) -> Self {
+        Decoder { pointers, words, pointer: 0, word: 0 }
+    }
+
+    /// The next word.
+    #[inline(always)]
+    pub fn word(&mut self) -> u64 {
+        self.word += 1;
+        self.words[self.word - 1]
+    }
+
+    /// The next pointer.
+    #[inline(always)]
+    pub fn pointer<T>(&mut self) -> *mut T {
+        self.pointer += 1;
+        self.pointers[self.pointer - 1].cast()
+    }
+}
+
+/// Something that launch arguments consist of.
+#[allow(unsafe_code)]
+pub trait Arg: Sized {
+    /// Pointers that it takes, whatever its value.
+    const POINTERS: usize;
+    /// Words that it takes, whatever its value.
+    const WORDS: usize;
+
+    /// Writes it down.
+    fn encode<E: Encoder>(&self, to: &mut E);
+
+    /// Reads it back. Zeros and null pointers give a value too, which nobody uses.
+    ///
+    /// # Safety
+    /// `from` holds what [`encode`](Arg::encode) wrote, with pointers to memory that this device may use as the views say.
+    unsafe fn decode(from: &mut Decoder) -> Self;
+}
+
+#[allow(unsafe_code)]
+impl<T: Copy> Arg for In<'_, T> {
+    const POINTERS: usize = 1;
+    const WORDS: usize = 1;
+    #[inline(always)]
+    fn encode<E: Encoder>(&self, to: &mut E) {
+        to.input(Some(*self));
+    }
+    #[inline(always)]
+    unsafe fn decode(from: &mut Decoder) -> Self {
+        let (first, len) = (from.pointer::<T>(), from.word() as usize);
+        // SAFETY: the caller's.
+        unsafe { In::from_raw(first, len) }
+    }
+}
+
+#[allow(unsafe_code)]
+impl<T: Copy> Arg for Out<'_, T> {
+    const POINTERS: usize = 1;
+    const WORDS: usize = 1;
+    #[inline(always)]
+    fn encode<E: Encoder>(&self, to: &mut E) {
+        to.output(Some(*self));
+    }
+    #[inline(always)]
+    unsafe fn decode(from: &mut Decoder) -> Self {
+        let (first, len) = (from.pointer::<T>(), from.word() as usize);
+        // SAFETY: the caller's.
+        unsafe { Out::from_raw(first, len) }
+    }
+}
+
+#[allow(unsafe_code)]
+impl<A: Arg> Arg for Option<A> {
+    const POINTERS: usize = A::POINTERS;
+    const WORDS: usize = 1 + A::WORDS;
+    #[inline(always)]
+    fn encode<E: Encoder>(&self, to: &mut E) {
+        to.word(u64::from(self.is_some()));
+        match self {
+            Some(value) => value.encode(to),
+            None => {
+                // An absent array brings its length's word along.
+                (0..A::POINTERS).for_each(|_| to.input::<u8>(None));
+                (0..A::WORDS - A::POINTERS).for_each(|_| to.word(0));
+            }
+        }
+    }
+    #[inline(always)]
+    unsafe fn decode(from: &mut Decoder) -> Self {
+        let some = from.word() != 0;
+        // SAFETY: the caller's.
+        let value = unsafe { A::decode(from) };
+        some.then_some(value)
+    }
+}
+
+macro_rules! scalar {
+    ($($scalar:ty: $to:expr, $from:expr;)*) => {$(
+        #[allow(unsafe_code)]
+        impl Arg for $scalar {
+            const POINTERS: usize = 0;
+            const WORDS: usize = 1;
+            #[inline(always)]
+            fn encode<E: Encoder>(&self, to: &mut E) {
+                let word: fn($scalar) -> u64 = $to;
+                to.word(word(*self));
+            }
+            #[inline(always)]
+            unsafe fn decode(from: &mut Decoder) -> Self {
+                let value: fn(u64) -> $scalar = $from;
+                value(from.word())
+            }
+        }
+    )*};
+}
+scalar! {
+    bool: u64::from, |word| word != 0;
+    u8: u64::from, |word| word as u8;
+    u32: u64::from, |word| word as u32;
+    u64: |value| value, |word| word;
+    usize: |value| value as u64, |word| word as usize;
+    f32: |value| u64::from(value.to_bits()), |word| f32::from_bits(word as u32);
+    f64: f64::to_bits, f64::from_bits;
+}
+
+#[allow(unsafe_code)]
+impl<A: Arg + Copy, const N: usize> Arg for [A; N] {
+    const POINTERS: usize = N * A::POINTERS;
+    const WORDS: usize = N * A::WORDS;
+    #[inline(always)]
+    fn encode<E: Encoder>(&self, to: &mut E) {
+        self.iter().for_each(|value| value.encode(to));
+    }
+    #[inline(always)]
+    unsafe fn decode(from: &mut Decoder) -> Self {
+        // SAFETY: the caller's.
+        core::array::from_fn(|_| unsafe { A::decode(from) })
+    }
+}
+
+/// Implements [`Arg`](crate::op::Arg) for a struct from the list of its fields, or for an enum without fields.
+///
+/// ```text
+/// launch_args!(TokenRatio<'_> { cu_seqlens, loss_mask, logp, … });
+/// launch_args!(impl[G: Gate] PolicyLoss<'_, G> { … });
+/// launch_args!(enum Direction { Prefix, Suffix });
+/// ```
+///
+/// A forgotten field does not compile.
+#[macro_export]
+macro_rules! launch_args {
+    ($name:ident $(<$lifetime:lifetime>)? { $($field:ident),* $(,)? }) => {
+        $crate::launch_args!(impl[] $name $(<$lifetime>)? { $($field),* });
+    };
+    (impl[$($bound:tt)*] $name:ident $(<$($generic:tt),*>)? { $($field:ident),* $(,)? }) => {
+        #[allow(unsafe_code)]
+        impl<$($bound)*> $crate::op::Arg for $name $(<$($generic),*>)? {
+            const POINTERS: usize = $crate::op::sum(&[$($crate::op::pointers_of(|x: &Self| &x.$field)),*]);
+            const WORDS: usize = $crate::op::sum(&[$($crate::op::words_of(|x: &Self| &x.$field)),*]);
+            #[inline(always)]
+            fn encode<Enc: $crate::op::Encoder>(&self, to: &mut Enc) {
+                $($crate::op::Arg::encode(&self.$field, to);)*
+            }
+            #[inline(always)]
+            unsafe fn decode(from: &mut $crate::op::Decoder) -> Self {
+                // SAFETY: the caller's; fields are evaluated in the order in which they are written.
+                unsafe { Self { $($field: $crate::op::Arg::decode(from)),* } }
+            }
+        }
+    };
+    (enum $name:ident { $first:ident $(, $variant:ident)* $(,)? }) => {
+        #[allow(unsafe_code)]
+        impl $crate::op::Arg for $name {
+            const POINTERS: usize = 0;
+            const WORDS: usize = 1;
+            #[inline(always)]
+            fn encode<Enc: $crate::op::Encoder>(&self, to: &mut Enc) {
+                to.word(*self as u64);
+            }
+            #[inline(always)]
+            unsafe fn decode(from: &mut $crate::op::Decoder) -> Self {
+                let word = from.word();
+                $(if word == $name::$variant as u64 { return $name::$variant; })*
+                $name::$first
+            }
+        }
+    };
+}
+
+/// [`launch_args!`](crate::launch_args) for the struct of an op, which also says that its rows are
+/// [disjoint](crate::op::DisjointRows).
+#[macro_export]
+macro_rules! kernel_args {
+    ($name:ident $(<$lifetime:lifetime>)? { $($field:ident),* $(,)? }) => {
+        $crate::kernel_args!(impl[] $name $(<$lifetime>)? { $($field),* });
+    };
+    (impl[$($bound:tt)*] $name:ident $(<$($generic:tt),*>)? { $($field:ident),* $(,)? }) => {
+        $crate::launch_args!(impl[$($bound)*] $name $(<$($generic),*>)? { $($field),* });
+
+        // SAFETY: a row of an op writes its own span of [`Offsets`](crate::ragged::Offsets), which cannot overlap, and its own
+        // index of per-row outputs. Conformance tests it for every op of the table (rows_are_disjoint).
+        #[allow(unsafe_code)]
+        unsafe impl<$($bound)*> $crate::op::DisjointRows for $name $(<$($generic),*>)? {}
+    };
+}
+
+/// Pointers of the field that `field` projects to; the projection only carries the type.
+#[doc(hidden)]
+pub const fn pointers_of<S, A: Arg>(_field: fn(&S) -> &A) -> usize {
+    A::POINTERS
+}
+
+/// Words of the field that `field` projects to.
+#[doc(hidden)]
+pub const fn words_of<S, A: Arg>(_field: fn(&S) -> &A) -> usize {
+    A::WORDS
+}
+
+/// Sum of a list, for constants.
+#[doc(hidden)]
+pub const fn sum(list: &[usize]) -> usize {
+    let (mut total, mut i) = (0, 0);
+    while i < list.len() {
+        total += list[i];
+        i += 1;
+    }
+    total
+}

@@ -1,0 +1,136 @@
+//! What an op is, and the one list of them.
+
+mod args;
+
+pub use args::{Arg, Decoder, Encoder, MAX_POINTERS, MAX_WORDS};
+#[doc(hidden)]
+pub use args::{pointers_of, sum, words_of};
+
+use crate::team::Team;
+
+/// An op: its launch arguments and what a team does with one row.
+///
+/// Row r reads its inputs freely and writes only elements that belong to row r; see [`DisjointRows`].
+pub trait Kernel: Arg {
+    /// The op's name in the table.
+    const NAME: &'static str;
+
+    /// Number of rows to run.
+    fn rows(&self) -> usize;
+
+    /// Elements of a row, to balance rows over threads. Any estimate is right; only speed depends on it. Host memory only.
+    fn work(&self, row: usize) -> usize;
+
+    /// What the team does with row `row`.
+    fn row<T: Team>(&self, team: &T, row: usize);
+
+    /// Which of the op's variants (last column of the table) these arguments need.
+    ///
+    /// A GPU has an entry point for each variant, so that who wants little does not pay with the registers of who wants all.
+    /// Variants compute the same function: only speed depends on the choice.
+    #[inline(always)]
+    fn variant(&self) -> usize {
+        0
+    }
+
+    /// [`row`](Kernel::row), when the variant is known to be number V.
+    #[inline(always)]
+    fn row_as<const V: usize, T: Team>(&self, team: &T, row: usize) {
+        self.row(team, row);
+    }
+}
+
+/// A kernel whose rows write disjoint elements, so that a backend may run them in parallel.
+///
+/// # Safety
+/// For any two rows r ≠ s, no element of an output is written by both.
+#[allow(unsafe_code)]
+pub unsafe trait DisjointRows: Kernel {}
+
+/// One line of the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OpInfo {
+    /// Name, the same in every backend, test, benchmark and document.
+    pub name: &'static str,
+    /// File below `core/src` that defines it.
+    pub file: &'static str,
+    /// What a row is.
+    pub row: &'static str,
+    /// What it computes, in one line.
+    pub summary: &'static str,
+    /// Entry points on a GPU, in the order of [`Kernel::variant`].
+    pub entries: &'static [&'static str],
+}
+
+/// Calls `$with!` with the table of ops: `name: Type, "file", "row", "summary", [variants];` lines.
+///
+/// Everything that must exist for every op is generated from here or checked against it (conformance's
+/// coverage test): GPU entry points, dispatch, benchmarks, oracle, property cases, docs. A variant is
+/// `number entry_point`; an op without variants has one.
+#[macro_export]
+macro_rules! for_each_op {
+    ($with:ident) => {
+        $with! {
+            group_advantage: $crate::advantage::GroupAdvantage<'_>, "advantage/grpo.rs", "group",
+                "GRPO / Dr.GRPO group-relative advantage of each sequence", [0 group_advantage];
+            token_ratio: $crate::ratio::TokenRatio<'_>, "ratio/token.rs", "sequence",
+                "importance ratio exp(logp - logp_old) per token, with its statistics", [0 token_ratio];
+            policy_loss_ppo: $crate::policy_loss::PolicyLoss<'_, $crate::gate::PpoClip>, "policy_loss/mod.rs", "sequence",
+                "PPO clip (asymmetric, dual): loss, dL/dlogp and metrics, fused",
+                [0 policy_loss_ppo, 1 policy_loss_ppo_any, 2 policy_loss_ppo_kl, 3 policy_loss_ppo_loss,
+                 4 policy_loss_ppo_kl_loss, 5 policy_loss_ppo_metrics, 6 policy_loss_ppo_kl_metrics];
+            policy_loss_sapo: $crate::policy_loss::PolicyLoss<'_, $crate::gate::Sapo>, "policy_loss/mod.rs", "sequence",
+                "SAPO soft gate: loss, dL/dlogp and metrics, fused",
+                [0 policy_loss_sapo, 1 policy_loss_sapo_any, 2 policy_loss_sapo_kl, 3 policy_loss_sapo_loss,
+                 4 policy_loss_sapo_kl_loss, 5 policy_loss_sapo_metrics, 6 policy_loss_sapo_kl_metrics];
+            kl: $crate::kl::KlDivergence<'_>, "kl.rs", "sequence",
+                "k1, k2, k3 and abs estimators of KL(policy || reference) and their gradients",
+                [0 kl_k1, 1 kl_abs, 2 kl_k2, 3 kl_k3];
+            aggregate: $crate::aggregate::Aggregate<'_>, "aggregate/rows.rs", "sequence",
+                "masked sum and token count of each sequence", [0 aggregate];
+            row_scan: $crate::aggregate::RowScan<'_>, "aggregate/scan.rs", "sequence",
+                "masked inclusive prefix or suffix sums inside each sequence", [0 row_scan];
+            fold_rows: $crate::aggregate::FoldRows<'_>, "aggregate/fold.rs", "statistic",
+                "per-row partial sums folded into whole-batch sums, by row index", [0 fold_rows];
+            check_offsets: $crate::check::CheckOffsets<'_>, "check.rs", "4096 offsets",
+                "first offset that is out of order, for offsets that only a device can see", [0 check_offsets];
+            check_values: $crate::check::CheckValues<'_>, "check.rs", "4096 values",
+                "first live value outside its domain, for arrays that only a device can see", [0 check_values];
+        }
+    };
+}
+
+macro_rules! list {
+    ($($name:ident: $kernel:ty, $file:literal, $row:literal, $summary:literal, [$($number:literal $entry:ident),*];)*) => {
+        /// The table as data.
+        pub const OPS: &[OpInfo] = &[$(OpInfo {
+            name: stringify!($name),
+            file: $file,
+            row: $row,
+            summary: $summary,
+            entries: &[$(stringify!($entry)),*],
+        }),*];
+
+        // Every op fits the entry points, and its variants are numbered in order.
+        $(const _: () = {
+            const fn fits<A: DisjointRows>() {
+                assert!(A::POINTERS <= MAX_POINTERS && A::WORDS <= MAX_WORDS, "raise MAX_POINTERS or MAX_WORDS");
+            }
+            fits::<$kernel>();
+            let numbers: &[usize] = &[$($number),*];
+            let mut i = 0;
+            while i < numbers.len() {
+                assert!(numbers[i] == i, "variants are numbered 0, 1, …");
+                i += 1;
+            }
+        };)*
+    };
+}
+for_each_op!(list);
+
+impl OpInfo {
+    /// The line of this name.
+    pub fn named(name: &str) -> Option<&'static OpInfo> {
+        OPS.iter().find(|op| op.name == name)
+    }
+}

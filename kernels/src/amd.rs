@@ -1,0 +1,54 @@
+//! A wave of AMD's CDNA: 64 lanes.
+
+use crate::wave::Wave;
+
+#[allow(unsafe_code)]
+unsafe extern "C" {
+    #[link_name = "llvm.amdgcn.workitem.id.x"]
+    safe fn workitem_x() -> u32;
+    #[link_name = "llvm.amdgcn.workgroup.id.x"]
+    safe fn workgroup_x() -> u32;
+    #[link_name = "llvm.amdgcn.ds.bpermute"]
+    fn bpermute(address: u32, word: u32) -> u32;
+    #[link_name = "llvm.amdgcn.readfirstlane.i32"]
+    fn readfirstlane(word: u32) -> u32;
+}
+
+/// This thread's wave: workgroups are one wave, so its index is the workgroup's, a scalar.
+#[derive(Clone, Copy)]
+pub(crate) struct Warp;
+
+impl Warp {
+    /// Index of this wave in the grid.
+    #[inline(always)]
+    pub(crate) fn index() -> u32 {
+        workgroup_x()
+    }
+}
+
+#[allow(unsafe_code)]
+impl Wave for Warp {
+    const WIDTH: usize = 64;
+
+    #[inline(always)]
+    fn lane(self) -> usize {
+        workitem_x() as usize
+    }
+
+    #[inline(always)]
+    fn xor(self, word: u32, mask: u32) -> u32 {
+        self.read(word, workitem_x() ^ mask)
+    }
+
+    #[inline(always)]
+    fn read(self, word: u32, from: u32) -> u32 {
+        // SAFETY: all lanes call this together (Wave's contract); an address is four times a lane.
+        unsafe { bpermute(from * 4, word) }
+    }
+
+    #[inline(always)]
+    fn first(self, word: u32) -> u32 {
+        // SAFETY: as above.
+        unsafe { readfirstlane(word) }
+    }
+}

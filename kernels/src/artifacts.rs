@@ -1,0 +1,7 @@
+//! The built artifacts, embedded.
+
+/// PTX text for sm_80, which the driver compiles for everything later.
+pub const PTX: &str = include_str!("../artifacts/lockstep.ptx");
+
+/// HSA code object for gfx942.
+pub const GFX942: &[u8] = include_bytes!("../artifacts/lockstep.gfx942.co");

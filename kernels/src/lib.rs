@@ -1,0 +1,28 @@
+//! The GPU side of Lockstep: a [team](team) of 32 or 64 threads, and one entry point for each op and variant of core's table.
+//!
+//! This crate is compiled three ways: for `nvptx64-nvidia-cuda` and `amdgcn-amd-amdhsa` by `cargo xtask artifacts` (a compiler
+//! with the unstable features below), and for the host by everybody else, where it holds the built [`artifacts`] and tests the
+//! team with threads for lanes. No formula lives here.
+#![no_std]
+#![deny(unsafe_code)]
+#![cfg_attr(
+    any(target_arch = "nvptx64", target_arch = "amdgpu"),
+    feature(abi_gpu_kernel, link_llvm_intrinsics),
+    allow(internal_features)
+)]
+#![cfg_attr(target_arch = "amdgpu", feature(asm_experimental_arch))]
+
+#[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
+extern crate std;
+
+pub mod team;
+pub mod wave;
+
+#[cfg(target_arch = "amdgpu")]
+mod amd;
+#[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
+pub mod artifacts;
+#[cfg(any(target_arch = "nvptx64", target_arch = "amdgpu"))]
+mod entry;
+#[cfg(target_arch = "nvptx64")]
+mod nvidia;

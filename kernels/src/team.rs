@@ -1,0 +1,294 @@
+//! A team of lanes of a GPU, on any [`Wave`]. Its bits are those of `cpu-ref/src/plain.rs`.
+//!
+//! A warp of 32 lanes holds four columns of a reduction in each lane, a wave of 64 two: lane l has columns l, l + WIDTH, ….
+//! Loads of four (two) elements are issued before the first is used, so that enough bytes are under way. The tail of a row
+//! reads its last element again instead of branching: no shuffle stands under a condition that lanes disagree on.
+
+use crate::wave::Wave;
+use core::marker::PhantomData;
+use lockstep_core::num::{self, Arith};
+use lockstep_core::ragged::{Mask, Sink, Span, Stream, flag};
+use lockstep_core::team::fold::{COLUMNS, LANES, PER_LANE};
+use lockstep_core::team::{Direction, Element, Semigroup, Swept, Team};
+
+/// Does `$body` for each column of a lane. Written out, for an array that is indexed by a loop that LLVM did not unroll lives
+/// in local memory (measured: 624 bytes of stack a thread).
+macro_rules! each_column {
+    ($q:ident => $body:block) => {{
+        const $q: usize = 0;
+        $body
+    }
+    {
+        const $q: usize = 1;
+        $body
+    }
+    if W::WIDTH == LANES {
+        {
+            const $q: usize = 2;
+            $body
+        }
+        {
+            const $q: usize = 3;
+            $body
+        }
+    }};
+}
+
+/// A team on a wave, with arithmetic `A`.
+#[derive(Clone, Copy, Debug)]
+pub struct GpuTeam<W, A>(W, PhantomData<A>);
+
+impl<W: Wave, A: Arith> GpuTeam<W, A> {
+    /// The team of this thread's wave.
+    #[inline(always)]
+    pub fn new(wave: W) -> Self {
+        GpuTeam(wave, PhantomData)
+    }
+
+    /// Element `q` of this lane in the chunk that starts at `start`.
+    #[inline(always)]
+    fn offset(&self, start: usize, q: usize) -> usize {
+        start + q * W::WIDTH + self.0.lane()
+    }
+
+    #[inline(always)]
+    fn xor64(&self, x: f64, mask: u32) -> f64 {
+        let bits = x.to_bits();
+        let (low, high) = (self.0.xor(bits as u32, mask), self.0.xor((bits >> 32) as u32, mask));
+        f64::from_bits(u64::from(high) << 32 | u64::from(low))
+    }
+
+    /// The fixed fold of [`lockstep_core::team::fold`], for K reductions side by side. Addition commutes, so every lane ends
+    /// with lane 0's bits.
+    #[inline(always)]
+    fn fold<const K: usize>(&self, columns: [[f64; PER_LANE]; K]) -> [f64; K] {
+        let mut sums = [0.0; K];
+        for k in 0..K {
+            let columns = columns[k];
+            sums[k] = if W::WIDTH == LANES {
+                (columns[0] + columns[1]) + (columns[2] + columns[3])
+            } else {
+                // Lane l < 32 holds columns l and l + 64, lane l + 32 holds l + 32 and l + 96.
+                let low = columns[0] + self.xor64(columns[0], 32);
+                let high = columns[1] + self.xor64(columns[1], 32);
+                low + high
+            };
+        }
+        sums = self.butterfly::<16, K>(sums);
+        sums = self.butterfly::<8, K>(sums);
+        sums = self.butterfly::<4, K>(sums);
+        sums = self.butterfly::<2, K>(sums);
+        sums = self.butterfly::<1, K>(sums);
+        for sum in &mut sums {
+            let bits = num::canonical64(*sum).to_bits();
+            let (low, high) = (self.0.first(bits as u32), self.0.first((bits >> 32) as u32));
+            *sum = f64::from_bits(u64::from(high) << 32 | u64::from(low));
+        }
+        sums
+    }
+
+    #[inline(always)]
+    fn butterfly<const MASK: u32, const K: usize>(&self, mut sums: [f64; K]) -> [f64; K] {
+        for sum in &mut sums {
+            *sum += self.xor64(*sum, MASK);
+        }
+        sums
+    }
+
+    /// Combines one word of every lane by an operation whose order does not matter.
+    #[inline(always)]
+    fn combine(&self, mut word: u32, f: impl Fn(u32, u32) -> u32) -> u32 {
+        let mut step = W::WIDTH as u32 / 2;
+        while step > 0 {
+            word = f(word, self.0.xor(word, step));
+            step /= 2;
+        }
+        self.0.first(word)
+    }
+
+    #[inline(always)]
+    fn combine_max(&self, x: f32) -> f32 {
+        let larger = |a: u32, b: u32| num::max(f32::from_bits(a), f32::from_bits(b)).to_bits();
+        f32::from_bits(self.combine(x.to_bits(), larger))
+    }
+}
+
+impl<W: Wave, A: Arith> Team for GpuTeam<W, A> {
+    type Arith = A;
+
+    #[inline(always)]
+    fn sweep<const J: usize, const M: usize, const K: usize, const E: usize, F: Element<J, M, K, E>>(
+        &self,
+        span: Span,
+        mask: Mask<'_>,
+        ins: [Stream<'_>; J],
+        outs: [Sink<'_>; M],
+        f: &F,
+    ) -> Swept<K, E> {
+        let length = span.len();
+        let mut columns = [[0.0f64; PER_LANE]; K];
+        let mut maxima = [f32::NEG_INFINITY; E];
+        let mut alarm = 0;
+        let mut start = 0;
+        while start < length {
+            let mut x = [[0.0f32; J]; PER_LANE];
+            let mut inside = [false; PER_LANE];
+            let mut live = [false; PER_LANE];
+            each_column!(Q => {
+                let offset = self.offset(start, Q);
+                inside[Q] = offset < length;
+                let i = span.start + if inside[Q] { offset } else { length - 1 };
+                live[Q] = inside[Q] & mask.at(i);
+                for j in 0..J {
+                    x[Q][j] = ins[j].at(i);
+                }
+            });
+            each_column!(Q => {
+                let input = |j: usize| x[Q][j];
+                let mut staged = [0.0; 2];
+                let mut worst = 0;
+                if F::STAGES > 0 {
+                    (staged[0], worst) = f.stage::<A>(0, staged, input);
+                }
+                if F::STAGES > 1 {
+                    let (value, alarm) = f.stage::<A>(1, staged, input);
+                    (staged[1], worst) = (value, flag::worse(worst, alarm));
+                }
+                let lane = f.element::<A>(staged, input);
+                let i = span.start + self.offset(start, Q);
+                for m in 0..M {
+                    if let Some(out) = outs[m] {
+                        let value = if live[Q] { num::canonical(lane.out[m]) } else { 0.0 };
+                        if inside[Q] {
+                            out.put(i, value);
+                        }
+                    }
+                }
+                for k in 0..K {
+                    // A column is never -0, so adding +0 leaves it as it is.
+                    columns[k][Q] += if live[Q] { f64::from(lane.sum[k]) } else { 0.0 };
+                }
+                for e in 0..E {
+                    let value = if live[Q] { lane.max[e] } else { f32::NEG_INFINITY };
+                    maxima[e] = num::max(maxima[e], value);
+                }
+                alarm = flag::worse(alarm, if live[Q] { flag::worse(worst, lane.alarm) } else { 0 });
+            });
+            start += COLUMNS;
+        }
+        let mut swept = Swept { sums: [0.0; K], maxima: [f32::NEG_INFINITY; E], alarm: 0 };
+        swept.sums = self.fold(columns);
+        for e in 0..E {
+            swept.maxima[e] = self.combine_max(maxima[e]);
+        }
+        swept.alarm = self.combine(alarm, flag::worse);
+        swept
+    }
+
+    #[inline(always)]
+    fn sum<const K: usize>(&self, span: Span, f: impl Fn(usize) -> [f64; K]) -> [f64; K] {
+        let length = span.len();
+        let mut columns = [[0.0f64; PER_LANE]; K];
+        let mut start = 0;
+        while start < length {
+            let mut terms = [[0.0f64; K]; PER_LANE];
+            each_column!(Q => {
+                let offset = self.offset(start, Q);
+                if offset < length {
+                    terms[Q] = f(span.start + offset);
+                }
+            });
+            each_column!(Q => {
+                for k in 0..K {
+                    columns[k][Q] += terms[Q][k];
+                }
+            });
+            start += COLUMNS;
+        }
+        self.fold(columns)
+    }
+
+    #[inline(always)]
+    fn max(&self, span: Span, f: impl Fn(usize) -> f32) -> f32 {
+        let mut maximum = f32::NEG_INFINITY;
+        let mut i = span.start + self.0.lane();
+        while i < span.end {
+            maximum = num::max(maximum, f(i));
+            i += W::WIDTH;
+        }
+        self.combine_max(maximum)
+    }
+
+    #[inline(always)]
+    fn count(&self, span: Span, mask: Mask<'_>) -> u64 {
+        let Some(bytes) = mask.bytes() else { return span.len() as u64 };
+        let (length, mut count, mut start) = (span.len(), 0, 0);
+        while start < length {
+            each_column!(Q => {
+                let offset = self.offset(start, Q);
+                let i = span.start + if offset < length { offset } else { length - 1 };
+                count += u32::from((offset < length) & (bytes.at(i) != 0));
+            });
+            start += COLUMNS;
+        }
+        // Fewer than 2³² elements: offsets are u32.
+        u64::from(self.combine(count, |a, b| a + b))
+    }
+
+    #[inline(always)]
+    fn for_each(&self, span: Span, f: impl Fn(usize)) {
+        let mut i = span.start + self.0.lane();
+        while i < span.end {
+            f(i);
+            i += W::WIDTH;
+        }
+    }
+
+    #[inline(always)]
+    fn scan<S: Semigroup>(
+        &self,
+        op: S,
+        span: Span,
+        direction: Direction,
+        get: impl Fn(usize) -> S::Value,
+        put: impl Fn(usize, S::Value),
+    ) {
+        // Blocks are of 32 elements on every target; the upper half of a wave of 64 computes the lower half's values again.
+        let l = self.0.lane() % LANES;
+        let half = (self.0.lane() - l) as u32;
+        let own = self.0.lane() < LANES;
+        let element = |j: usize| match direction {
+            Direction::Prefix => span.start + j,
+            Direction::Suffix => span.end - 1 - j,
+        };
+        let length = span.len();
+        let mut carry = op.identity();
+        let mut start = 0;
+        while start < length {
+            let inside = start + l < length;
+            let mut x = op.identity();
+            if inside {
+                x = get(element(start + l));
+            }
+            let mut step = 1;
+            while step < LANES {
+                let from = half + if l >= step { l - step } else { l } as u32;
+                let before = op.map_words(x, |word| self.0.read(word, from));
+                let joined = op.join(before, x);
+                x = if l >= step { joined } else { x };
+                step *= 2;
+            }
+            x = op.join(carry, x);
+            carry = op.map_words(x, |word| self.0.read(word, LANES as u32 - 1));
+            if inside & own {
+                put(element(start + l), x);
+            }
+            start += LANES;
+        }
+    }
+
+    #[inline(always)]
+    fn leads(&self) -> bool {
+        self.0.lane() == 0
+    }
+}

@@ -55,12 +55,12 @@ impl Hasher {
 }
 
 /// The digest of this device.
-pub fn digest(device: &Device) -> String {
+pub fn digest(device: &Device) -> Result<String, String> {
     let mut hasher = Hasher::new();
     for case in cases() {
-        hasher.case(&case, &launch::run(device, &case));
+        hasher.case(&case, &launch::run(device, &case)?);
     }
-    hasher.hex()
+    Ok(hasher.hex())
 }
 
 /// One configuration of [`verify`].
@@ -93,7 +93,10 @@ pub struct VerifyReport {
 pub fn verify() -> VerifyReport {
     let cases = cases();
     let reference = levels::reference();
-    let expected: Vec<Vec<Output>> = cases.iter().map(|case| launch::run(&reference, case)).collect();
+    let expected: Vec<Vec<Output>> = match cases.iter().map(|case| launch::run(&reference, case)).collect() {
+        Ok(expected) => expected,
+        Err(error) => panic!("the reference cannot fail: {error}"),
+    };
     let mut hasher = Hasher::new();
     cases.iter().zip(&expected).for_each(|(case, outputs)| hasher.case(case, outputs));
     let digest = hasher.hex();
@@ -122,7 +125,10 @@ pub fn verify() -> VerifyReport {
 fn compare(device: &Device, cases: &[Case], expected: &[Vec<Output>]) -> Outcome {
     let mut hasher = Hasher::new();
     for (case, expected) in cases.iter().zip(expected) {
-        let outputs = launch::run(device, case);
+        let outputs = match launch::run(device, case) {
+            Ok(outputs) => outputs,
+            Err(error) => return Outcome::Differs(format!("{} [{}]: {error}", case.op(), case.label)),
+        };
         if let Some((output, index, want, got)) = first_difference(expected, &outputs) {
             let at = format!("{} [{}] `{output}`[{index}]", case.op(), case.label);
             return Outcome::Differs(format!("{at}: {got:#x}, plain has {want:#x}"));

@@ -6,6 +6,7 @@ use crate::cases::{AnyGate, Case, Params, Policy, Taus, slot};
 use crate::output::{Output, POISON, POISON64, Place, Values};
 use lockstep_core::advantage::GroupAdvantage;
 use lockstep_core::aggregate::{Aggregate, FoldRows, RowScan};
+use lockstep_core::check::{CheckOffsets, CheckValues};
 use lockstep_core::gate::{Gate, Sapo};
 use lockstep_core::kl::KlDivergence;
 use lockstep_core::policy_loss::{KlTerm, LossOut, MetricsOut, PolicyLoss, sum};
@@ -79,11 +80,11 @@ fn offsets(case: &Case) -> Offsets<'_> {
 }
 
 /// Runs a case and returns every output.
-pub fn run<B: Backend>(backend: &B, case: &Case) -> Vec<Output> {
+pub fn run<B: Backend>(backend: &B, case: &Case) -> Result<Vec<Output>, String> {
     let (rows, n) = (case.data.rows(), case.data.elements());
     let (offsets, mask) = (offsets(case), Mask::new(case.data.mask.as_deref()));
     let input = |k: usize| In::new(&case.data.element[k][..]);
-    match case.params {
+    Ok(match case.params {
         Params::GroupAdvantage { norm_by_std, ddof, eps, singleton } => {
             let (mut advantage, mut mean, mut std) = (f32s(n), f32s(rows), f32s(rows));
             let (mut counted, mut status) = (u32s(rows), u32s(rows));
@@ -100,7 +101,7 @@ pub fn run<B: Backend>(backend: &B, case: &Case) -> Vec<Output> {
                 std: Out::new(&mut std),
                 counted: Out::new(&mut counted),
                 status: Out::new(&mut status),
-            });
+            })?;
             vec![
                 element("advantage", advantage),
                 row("mean", Values::F32(mean)),
@@ -124,7 +125,7 @@ pub fn run<B: Backend>(backend: &B, case: &Case) -> Vec<Output> {
                 row_sums: Out::new(&mut sums),
                 row_maxima: Out::new(&mut max),
                 row_alarm: Out::new(&mut alarm),
-            });
+            })?;
             let mut out = Vec::new();
             if outputs {
                 out.extend([element("ratio", ratio), element("log_ratio", log_ratio)]);
@@ -135,9 +136,9 @@ pub fn run<B: Backend>(backend: &B, case: &Case) -> Vec<Output> {
             out
         }
         Params::Policy(policy) => match policy.gate {
-            AnyGate::Ppo(gate) => policy_loss(backend, case, &policy, gate),
+            AnyGate::Ppo(gate) => policy_loss(backend, case, &policy, gate)?,
             AnyGate::Sapo(Taus { tau_pos, tau_neg }) => {
-                policy_loss(backend, case, &policy, Sapo::new(tau_pos, tau_neg))
+                policy_loss(backend, case, &policy, Sapo::new(tau_pos, tau_neg))?
             }
         },
         Params::Kl { kl, outputs } => {
@@ -153,7 +154,7 @@ pub fn run<B: Backend>(backend: &B, case: &Case) -> Vec<Output> {
                 gradient: outputs.then(|| Out::new(&mut gradient)),
                 row_sum: Out::new(&mut sums),
                 row_alarm: Out::new(&mut alarm),
-            });
+            })?;
             let mut out = Vec::new();
             if outputs {
                 out.extend([element("kl", value), element("gradient", gradient)]);
@@ -170,7 +171,7 @@ pub fn run<B: Backend>(backend: &B, case: &Case) -> Vec<Output> {
                 row_sum: Out::new(&mut sums),
                 row_tokens: Out::new(&mut tokens),
                 row_alarm: Out::new(&mut alarm),
-            });
+            })?;
             vec![row("row_sum", Values::F64(sums)), row("row_tokens", Values::U32(tokens)), raised(alarm)]
         }
         Params::RowScan { direction } => {
@@ -181,19 +182,36 @@ pub fn run<B: Backend>(backend: &B, case: &Case) -> Vec<Output> {
                 values: input(slot::FIRST),
                 direction,
                 scanned: Out::new(&mut scanned),
-            });
+            })?;
             vec![element("scanned", scanned)]
         }
         Params::FoldRows => {
             let mut totals = f64s(rows);
             let partials = In::new(&case.data.element64[..]);
-            backend.run(&FoldRows { partials, rows: n / rows, totals: Out::new(&mut totals) });
+            backend.run(&FoldRows { partials, rows: n / rows, totals: Out::new(&mut totals) })?;
             vec![row("totals", Values::F64(totals))]
         }
-    }
+        Params::CheckOffsets { elements } => {
+            let mut first_fault = u32s(rows);
+            let offsets = In::new(&case.data.index[..]);
+            backend.run(&CheckOffsets { offsets, elements, first_fault: Out::new(&mut first_fault) })?;
+            vec![row("first_fault", Values::U32(first_fault))]
+        }
+        Params::CheckValues { domain } => {
+            let mut first_fault = u32s(rows);
+            let values = input(slot::FIRST);
+            backend.run(&CheckValues { values, mask, domain, first_fault: Out::new(&mut first_fault) })?;
+            vec![row("first_fault", Values::U32(first_fault))]
+        }
+    })
 }
 
-fn policy_loss<B: Backend, G: Gate>(backend: &B, case: &Case, policy: &Policy, gate: G) -> Vec<Output> {
+fn policy_loss<B: Backend, G: Gate>(
+    backend: &B,
+    case: &Case,
+    policy: &Policy,
+    gate: G,
+) -> Result<Vec<Output>, String> {
     let (data, rows, n) = (&case.data, case.data.rows(), case.data.elements());
     let (mut coef, mut token_loss, mut row_loss) = (f32s(n), f32s(n), f64s(rows));
     let (mut tokens, mut alarm) = (u32s(rows), u32s(rows));
@@ -223,7 +241,7 @@ fn policy_loss<B: Backend, G: Gate>(backend: &B, case: &Case, policy: &Policy, g
             row_maxima: Out::new(&mut max),
             band: BAND,
         }),
-    });
+    })?;
     let mut out = vec![element("coef", coef)];
     if policy.token_loss {
         out.push(element("token_loss", token_loss));
@@ -236,5 +254,5 @@ fn policy_loss<B: Backend, G: Gate>(backend: &B, case: &Case, policy: &Policy, g
         out.extend(statistics(&POLICY_SUMS, &sums, rows));
         out.extend(maxima(&max, rows));
     }
-    out
+    Ok(out)
 }

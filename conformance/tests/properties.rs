@@ -5,6 +5,7 @@
 
 use lockstep::Device;
 use lockstep_conformance::accuracy::Measured;
+use lockstep_conformance::cases::checks::checks;
 use lockstep_conformance::cases::corpus::tokens;
 use lockstep_conformance::cases::hash::Source;
 use lockstep_conformance::cases::masks::{Mask, garbage};
@@ -148,11 +149,18 @@ fn fold_case() -> impl Strategy<Value = Case> {
     })
 }
 
+fn check_case(op: &'static str) -> impl Strategy<Value = Case> {
+    (any::<u64>(), any::<prop::sample::Index>()).prop_map(move |(seed, index)| {
+        let cases: Vec<Case> = checks(Source::new(seed)).into_iter().filter(|case| case.op() == op).collect();
+        Case { label: format!("seed {seed}"), ..index.get(&cases).clone() }
+    })
+}
+
 /// Reference against the oracle, fastest level against the reference, rows alone, other garbage, faults.
 fn check(case: Case) -> Result<(), TestCaseError> {
-    let reference = launch::run(&*REFERENCE, &case);
+    let reference = launch::run(&*REFERENCE, &case).map_err(TestCaseError::fail)?;
     Measured::default().add(&case, &reference).map_err(TestCaseError::fail)?;
-    let best = launch::run(&*BEST, &case);
+    let best = launch::run(&*BEST, &case).map_err(TestCaseError::fail)?;
     prop_assert_eq!(first_difference(&reference, &best), None);
     let cases = [case];
     suite::row_alone(&*BEST, &cases).map_err(TestCaseError::fail)?;
@@ -202,6 +210,16 @@ proptest! {
 
     #[test]
     fn fold_rows(case in fold_case()) {
+        check(case)?;
+    }
+
+    #[test]
+    fn check_offsets(case in check_case("check_offsets")) {
+        check(case)?;
+    }
+
+    #[test]
+    fn check_values(case in check_case("check_values")) {
         check(case)?;
     }
 }

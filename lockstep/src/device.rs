@@ -32,7 +32,8 @@ impl Device {
     }
 
     /// Runs every row of a kernel.
-    pub fn run<K: DisjointRows>(&self, kernel: &K) {
+    pub fn run<K: DisjointRows>(&self, kernel: &K) -> Result<(), Error> {
         self.cpu.run(kernel);
+        Ok(())
     }
 }

@@ -18,6 +18,7 @@ pub fn corpus(seed: u64) -> Vec<Case> {
     cases.extend(kl(source.fork(400)));
     cases.extend(sums(source.fork(500)));
     cases.extend(fold_rows(source.fork(600)));
+    cases.extend(super::checks::checks(source.fork(700)));
     cases
 }
 

@@ -1,5 +1,6 @@
 //! The inputs that everything is tested on: lengths by structure, values by design, each entry with the bug it catches.
 
+pub mod checks;
 pub mod corpus;
 pub mod hash;
 pub mod masks;
@@ -23,6 +24,8 @@ pub struct Data {
     pub element: Vec<Vec<f32>>,
     /// The binary64 input of `fold_rows`, one entry per element.
     pub element64: Vec<f64>,
+    /// The offsets that `check_offsets` looks at, one entry per element.
+    pub index: Vec<u32>,
     /// Arrays with one entry per row.
     pub row: Vec<Vec<f32>>,
 }

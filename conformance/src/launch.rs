@@ -6,7 +6,6 @@ use crate::cases::{AnyGate, Case, Params, Policy, Taus, slot};
 use crate::output::{Output, POISON, POISON64, Place, Values};
 use lockstep_core::advantage::GroupAdvantage;
 use lockstep_core::aggregate::{Aggregate, FoldRows, RowScan};
-use lockstep_core::check::{CheckOffsets, CheckValues};
 use lockstep_core::gate::{Gate, Sapo};
 use lockstep_core::kl::KlDivergence;
 use lockstep_core::policy_loss::{KlTerm, LossOut, MetricsOut, PolicyLoss, sum};
@@ -36,37 +35,37 @@ pub const RATIO_SUMS: [&str; token::sum::SUMS] =
 
 const MAXIMA: [&str; 2] = ["max_ratio", "max_neg_ratio"];
 
-fn f32s(n: usize) -> Vec<f32> {
+pub(crate) fn f32s(n: usize) -> Vec<f32> {
     vec![f32::from_bits(POISON); n]
 }
-fn f64s(n: usize) -> Vec<f64> {
+pub(crate) fn f64s(n: usize) -> Vec<f64> {
     vec![f64::from_bits(POISON64); n]
 }
-fn u32s(n: usize) -> Vec<u32> {
+pub(crate) fn u32s(n: usize) -> Vec<u32> {
     vec![POISON; n]
 }
 
-fn element(name: &'static str, values: Vec<f32>) -> Output {
+pub(crate) fn element(name: &'static str, values: Vec<f32>) -> Output {
     Output { name, place: Place::Element, values: Values::F32(values) }
 }
-fn row(name: &'static str, values: Values) -> Output {
+pub(crate) fn row(name: &'static str, values: Values) -> Output {
     Output { name, place: Place::Row, values }
 }
 
 /// Which alarms are raised: 0 or 1. Below the limit an alarm's value promises nothing (which magnitudes enter it depends on
 /// the outputs that are asked for), and above it neither.
-fn raised(alarm: Vec<u32>) -> Output {
+pub(crate) fn raised(alarm: Vec<u32>) -> Output {
     let raised = |alarm: u32| if alarm == POISON { POISON } else { u32::from(alarm > flag::LIMIT) };
     row("alarm", Values::U32(alarm.into_iter().map(raised).collect()))
 }
 
 /// `[K][rows]` as K outputs.
-fn statistics(names: &[&'static str], values: &[f64], rows: usize) -> Vec<Output> {
+pub(crate) fn statistics(names: &[&'static str], values: &[f64], rows: usize) -> Vec<Output> {
     let chunk = |k: usize| Values::F64(values[k * rows..(k + 1) * rows].to_vec());
     names.iter().enumerate().map(|(k, name)| row(name, chunk(k))).collect()
 }
 
-fn maxima(values: &[f32], rows: usize) -> Vec<Output> {
+pub(crate) fn maxima(values: &[f32], rows: usize) -> Vec<Output> {
     let chunk = |k: usize| Values::F32(values[k * rows..(k + 1) * rows].to_vec());
     MAXIMA.iter().enumerate().map(|(k, name)| row(name, chunk(k))).collect()
 }
@@ -191,18 +190,7 @@ pub fn run<B: Backend>(backend: &B, case: &Case) -> Result<Vec<Output>, String> 
             backend.run(&FoldRows { partials, rows: n / rows, totals: Out::new(&mut totals) })?;
             vec![row("totals", Values::F64(totals))]
         }
-        Params::CheckOffsets { elements } => {
-            let mut first_fault = u32s(rows);
-            let offsets = In::new(&case.data.index[..]);
-            backend.run(&CheckOffsets { offsets, elements, first_fault: Out::new(&mut first_fault) })?;
-            vec![row("first_fault", Values::U32(first_fault))]
-        }
-        Params::CheckValues { domain } => {
-            let mut first_fault = u32s(rows);
-            let values = input(slot::FIRST);
-            backend.run(&CheckValues { values, mask, domain, first_fault: Out::new(&mut first_fault) })?;
-            vec![row("first_fault", Values::U32(first_fault))]
-        }
+        Params::Op(any) => any.run(backend, &case.data)?,
     })
 }
 

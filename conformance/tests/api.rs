@@ -6,6 +6,7 @@ use lockstep::{Advantage, Batch, Counts, Device, Metrics, Outputs, PolicyInput, 
 use lockstep_conformance::cases::params::BAND;
 use lockstep_conformance::cases::{AnyGate, Case, Params, Policy, corpus, slot};
 use lockstep_conformance::launch;
+use lockstep_conformance::ops::{AnyOp, check::Check};
 use lockstep_conformance::output::Output;
 use lockstep_conformance::precision::{BY_HAND, WORKED};
 use lockstep_core::gate::{Gate, Sapo};
@@ -213,14 +214,14 @@ fn slices_in_kernels_out() {
                 expected.same64("totals", &ops::fold_rows(&device, &data.element64, rows).unwrap());
             }
             // For arrays that the host cannot read; on slices the constructors and alarms check.
-            Params::CheckOffsets { elements } => {
+            Params::Op(AnyOp::Check(Check::Offsets { elements })) => {
                 let found =
                     lockstep::core::ragged::check_offsets("offsets", &data.index, elements, "elements");
                 let clean = expected.0["first_fault"].iter().all(|fault| *fault == f64::from(u32::MAX));
                 // Offsets of no row at all are an error of their own.
                 assert_eq!(found.is_ok(), clean && data.index.len() > 1, "{}", case.label);
             }
-            Params::CheckValues { domain } => {
+            Params::Op(AnyOp::Check(Check::Values { domain })) => {
                 let fault =
                     data.element[0].iter().enumerate().position(|(i, x)| data.live(i) && !domain.holds(*x));
                 let first = expected.0["first_fault"].iter().copied().fold(f64::INFINITY, f64::min);

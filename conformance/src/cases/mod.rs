@@ -1,10 +1,10 @@
 //! The inputs that everything is tested on: lengths by structure, values by design, each entry with the bug it catches.
 
-pub mod checks;
 pub mod corpus;
 pub mod hash;
 pub mod masks;
 pub mod params;
+pub mod random;
 pub mod rewards;
 pub mod select;
 pub mod shapes;

@@ -35,7 +35,15 @@ pub fn masked_garbage<B: Backend>(backend: &B, cases: &[Case]) -> Checked {
 pub fn faults_are_local<B: Backend>(backend: &B, cases: &[Case]) -> Checked {
     let mut compared = 0;
     for (k, case) in small(cases).enumerate() {
+        let listed = match case.params {
+            Params::Op(any) => any.fault_slots(),
+            _ => Vec::new(),
+        };
         let fault = |k: usize, slot: usize| match slot {
+            _ if !listed.is_empty() => {
+                let bad = listed.iter().find(|(listed, _)| *listed == slot).map_or(&[][..], |(_, bad)| bad);
+                bad[k % bad.len()]
+            }
             _ if matches!(case.params, Params::Aggregate { .. }) => [f32::NAN, f32::INFINITY][k % 2],
             slot::WEIGHTS => [f32::NAN, f32::INFINITY, -1.0][k % 3],
             slot::ADVANTAGE => [f32::NAN, f32::INFINITY, f32::NEG_INFINITY][k % 3],
@@ -84,6 +92,7 @@ fn slots(case: &Case) -> Vec<usize> {
             let given = optional.into_iter().filter(|(given, _)| *given).map(|(_, slot)| slot);
             [slot::LOGP, slot::LOGP_OLD].into_iter().chain(given).collect()
         }
+        Params::Op(any) => any.fault_slots().into_iter().map(|(slot, _)| slot).collect(),
         _ => Vec::new(),
     }
 }

@@ -1,0 +1,66 @@
+//! The embedded kernels: PTX text, which the driver compiles for its device.
+
+use lockstep_gpu::{Error, Version};
+use lockstep_kernels::artifacts::PTX;
+
+/// The oldest architecture that the PTX is for.
+pub(crate) const NEEDED: &str = "sm_80 or later";
+
+/// Whether the PTX runs on this architecture.
+pub(crate) fn supports(arch: &str) -> Result<(), &'static str> {
+    let number = arch.strip_prefix("sm_").and_then(|number| number.parse().ok());
+    number.filter(|number: &u32| *number >= 80).map(|_| ()).ok_or(NEEDED)
+}
+
+/// The PTX, as the driver wants it: with a NUL at the end.
+pub(crate) fn image() -> Vec<u8> {
+    [PTX.as_bytes(), &[0]].concat()
+}
+
+/// The version of CUDA that a driver must have to read the embedded PTX.
+pub(crate) fn needed() -> Result<Version, Error> {
+    cuda_for_ptx(PTX).ok_or(Error::NoKernels { api: "CUDA", artifact: "kernels/artifacts/lockstep.ptx" })
+}
+
+/// The first CUDA that reads a PTX text, from its `.version` line (table "PTX Release History" of NVIDIA's PTX manual).
+fn cuda_for_ptx(ptx: &str) -> Option<Version> {
+    let line = ptx.lines().find_map(|line| line.trim().strip_prefix(".version"))?;
+    let (major, minor) = line.trim().split_once('.')?;
+    let (major, minor): (u32, u32) = (major.parse().ok()?, minor.parse().ok()?);
+    Some(match (major, minor) {
+        (..=6, _) => Version::new(11, 0),
+        // 7.n came with 11.n, and 7.8 with 11.8.
+        (7, minor) => Version::new(11, minor),
+        // 8.0 to 8.5 came with 12.0 to 12.5, 8.6 with 12.7, 8.7 with 12.8, 8.8 with 12.9.
+        (8, minor @ ..=5) => Version::new(12, minor),
+        (8, minor) => Version::new(12, minor + 1),
+        // 9.n came with 13.n. What comes after is not known here: the driver will say.
+        (9, minor) => Version::new(13, minor),
+        (major, minor) => Version::new(major + 4, minor),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_version_line_says_which_driver_is_needed() {
+        let needs = |line: &str| cuda_for_ptx(&format!("//\n\n{line}\n.target sm_80\n"));
+        assert_eq!(needs(".version 7.0"), Some(Version::new(11, 0)));
+        assert_eq!(needs(".version 7.8"), Some(Version::new(11, 8)));
+        assert_eq!(needs(".version 8.5"), Some(Version::new(12, 5)));
+        assert_eq!(needs(".version 8.6"), Some(Version::new(12, 7)));
+        assert_eq!(needs(".version 8.8"), Some(Version::new(12, 9)));
+        assert_eq!(needs(".version 9.1"), Some(Version::new(13, 1)));
+        assert_eq!(needs(""), None);
+        assert_eq!(needs(".version x"), None);
+    }
+
+    #[test]
+    fn older_than_sm_80_is_refused() {
+        assert_eq!(supports("sm_75"), Err(NEEDED));
+        assert_eq!(supports("gfx942"), Err(NEEDED));
+        assert_eq!(["sm_80", "sm_90", "sm_100", "sm_120"].map(supports), [Ok(()); 4]);
+    }
+}

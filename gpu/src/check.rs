@@ -1,0 +1,133 @@
+//! Arguments that only the device can see, checked there by core's `check` ops.
+//!
+//! The caller brings the scratch: [`lockstep_core::check::rows`] of the argument's length. The report is the lowest number
+//! in it, [`PASSED`] or the index of the first fault.
+
+use crate::{Driver, Error, Gpu, Plain, Stream};
+use lockstep_core::check::{CheckOffsets, CheckValues, Domain, PASSED, rows};
+use lockstep_core::ragged::{In, Mask, Out};
+
+#[allow(unsafe_code)]
+impl<D: Driver> Gpu<D> {
+    /// Asks the device whether `offsets` start at 0, never decrease and end at `elements`, and waits for the answer. An
+    /// error names `argument`, the index and what stands there; `of` is what the elements are.
+    ///
+    /// To check without waiting, [`launch`](Gpu::launch) [`CheckOffsets`] and read the scratch when it suits.
+    ///
+    /// # Safety
+    /// As for [`launch`](Gpu::launch): `offsets` and `scratch` are this device's memory. The offsets may be anything.
+    pub unsafe fn check_offsets(
+        &self,
+        stream: &Stream<D>,
+        (argument, of): (&'static str, &'static str),
+        offsets: In<'_, u32>,
+        elements: usize,
+        scratch: Out<'_, u32>,
+    ) -> Result<(), Error> {
+        if offsets.len() < 2 {
+            let expected = "at least one row: [0, n]";
+            return Err(lockstep_core::Error::Empty { argument, expected }.into());
+        }
+        enough(scratch, offsets.len())?;
+        let first_fault = scratch;
+        // SAFETY: the caller's.
+        let found = unsafe {
+            self.launch(stream, &CheckOffsets { offsets, elements, first_fault })?;
+            self.lowest(stream, scratch, rows(offsets.len()))?
+        };
+        let Some(index) = found else { return Ok(()) };
+        // SAFETY: the caller's; the index is below the length.
+        let got = unsafe { self.read_one(stream, offsets, index)? };
+        let fault = match index {
+            0 if got != 0 => lockstep_core::Error::FirstOffset { argument, got },
+            _ => {
+                // SAFETY: as above.
+                let before =
+                    if index == 0 { 0 } else { unsafe { self.read_one(stream, offsets, index - 1)? } };
+                if got < before {
+                    lockstep_core::Error::Decreasing { argument, index, before, got }
+                } else {
+                    lockstep_core::Error::LastOffset { argument, index, expected: elements, of, got }
+                }
+            }
+        };
+        Err(fault.into())
+    }
+
+    /// Asks the device whether every live value lies in `domain`, and waits for the answer. An error names `argument`,
+    /// the index of the first that does not, and the value.
+    ///
+    /// # Safety
+    /// As for [`launch`](Gpu::launch): the arrays are this device's memory, the mask as long as the values. The values may
+    /// be anything.
+    pub unsafe fn check_values(
+        &self,
+        stream: &Stream<D>,
+        argument: &'static str,
+        values: In<'_, f32>,
+        mask: Mask<'_>,
+        domain: Domain,
+        scratch: Out<'_, u32>,
+    ) -> Result<(), Error> {
+        if let Some(bytes) = mask.bytes()
+            && bytes.len() != values.len()
+        {
+            let (expected, got) = (values.len(), bytes.len());
+            let error = lockstep_core::Error::Length { argument: "mask", expected, because: argument, got };
+            return Err(error.into());
+        }
+        if values.is_empty() {
+            return Ok(());
+        }
+        enough(scratch, values.len())?;
+        // SAFETY: the caller's.
+        let found = unsafe {
+            self.launch(stream, &CheckValues { values, mask, domain, first_fault: scratch })?;
+            self.lowest(stream, scratch, rows(values.len()))?
+        };
+        let Some(index) = found else { return Ok(()) };
+        // SAFETY: the caller's; the index is below the length.
+        let got = unsafe { self.read_one(stream, values, index)? };
+        let (index, expected, got) = (Some(index), domain.expected(), f64::from(got));
+        Err(lockstep_core::Error::Value { argument, index, expected, got }.into())
+    }
+
+    /// The position of the first fault that the rows of a check report.
+    ///
+    /// # Safety
+    /// `report` is this device's memory, at least `rows` long.
+    unsafe fn lowest(
+        &self,
+        stream: &Stream<D>,
+        report: Out<'_, u32>,
+        rows: usize,
+    ) -> Result<Option<usize>, Error> {
+        let mut host = vec![PASSED; rows];
+        // SAFETY: the caller's; the stream is waited for.
+        unsafe { self.download(stream, report.as_ptr(), &mut host)? };
+        Ok(host.into_iter().min().filter(|fault| *fault != PASSED).map(|fault| fault as usize))
+    }
+
+    /// # Safety
+    /// `array` is this device's memory and has element `i`.
+    unsafe fn read_one<T: Plain + Default>(
+        &self,
+        stream: &Stream<D>,
+        array: In<'_, T>,
+        i: usize,
+    ) -> Result<T, Error> {
+        let mut host = [T::default()];
+        // SAFETY: the caller's; the stream is waited for.
+        unsafe { self.download(stream, array.as_ptr().add(i), &mut host)? };
+        Ok(host[0])
+    }
+}
+
+fn enough(scratch: Out<'_, u32>, elements: usize) -> Result<(), Error> {
+    let (expected, got) = (rows(elements), scratch.len());
+    if got >= expected {
+        return Ok(());
+    }
+    let because = "one for each 4096 elements: lockstep_core::check::rows";
+    Err(lockstep_core::Error::Length { argument: "scratch", expected, because, got }.into())
+}

@@ -1,0 +1,67 @@
+//! Events: marks in streams.
+
+use crate::gpu::Context;
+use crate::{Driver, Error, Gpu, Handle};
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A mark in a stream, to wait for and to take time with.
+pub struct Event<D: Driver> {
+    context: Arc<Context<D>>,
+    pub(crate) handle: Handle,
+}
+
+impl<D: Driver> fmt::Debug for Event<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Event({:?})", self.handle.0)
+    }
+}
+
+impl<D: Driver> Gpu<D> {
+    /// A new event; [`Stream::record`](crate::Stream::record) puts it into a queue.
+    pub fn event(&self) -> Result<Event<D>, Error> {
+        let current = self.context.enter()?;
+        let handle = current.driver().create_event().map_err(|fault| self.context.fault(fault))?;
+        Ok(Event { context: self.context.clone(), handle })
+    }
+}
+
+#[allow(unsafe_code)]
+impl<D: Driver> Event<D> {
+    /// Waits until it has happened. One that was never recorded has.
+    pub fn synchronize(&self) -> Result<(), Error> {
+        let current = self.context.enter()?;
+        // SAFETY: ours until dropped.
+        unsafe { current.driver().synchronize_event(self.handle) }.map_err(|fault| self.context.fault(fault))
+    }
+
+    /// Time on the device from `earlier` to this. Both must have happened.
+    pub fn since(&self, earlier: &Event<D>) -> Result<Duration, Error> {
+        earlier.must_be_of(&self.context)?;
+        let current = self.context.enter()?;
+        // SAFETY: ours until dropped.
+        let milliseconds = unsafe { current.driver().elapsed(earlier.handle, self.handle) }
+            .map_err(|fault| self.context.fault(fault))?;
+        Ok(Duration::from_secs_f64(f64::from(milliseconds).max(0.0) / 1e3))
+    }
+
+    pub(crate) fn must_be_of(&self, context: &Arc<Context<D>>) -> Result<(), Error> {
+        if Arc::ptr_eq(&self.context, context) || self.context.handle == context.handle {
+            return Ok(());
+        }
+        Err(Error::ForeignStream { stream: self.handle.0.addr() })
+    }
+}
+
+impl<D: Driver> Drop for Event<D> {
+    fn drop(&mut self) {
+        if let Ok(current) = self.context.force() {
+            // SAFETY: ours, and going.
+            #[allow(unsafe_code)]
+            unsafe {
+                current.driver().destroy_event(self.handle)
+            };
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! Launch geometry. It changes speed, never bits.
+
+use crate::Shape;
+
+/// How many teams share a block and how many blocks a grid has at most. `None` is the backend's choice.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Geometry {
+    /// Teams per block: 1 to 32 warps on NVIDIA, always 1 on AMD.
+    pub teams_per_block: Option<u32>,
+    /// Blocks at most. Teams take rows in turn, so fewer blocks than rows is fine.
+    pub max_blocks: Option<u32>,
+}
+
+/// More threads than any device holds at once, and fewer than a grid of either vendor may have.
+const THREADS: u32 = 1 << 31;
+
+/// One launch's grid.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Grid {
+    pub(crate) blocks: u32,
+    pub(crate) teams_per_block: u32,
+}
+
+impl Grid {
+    /// The grid for `rows` rows when the device holds `resident` blocks at once.
+    pub(crate) fn new(rows: usize, shape: Shape, geometry: Geometry, resident: impl Fn(u32) -> u32) -> Grid {
+        let teams =
+            geometry.teams_per_block.unwrap_or(shape.teams_per_block).clamp(1, shape.max_teams_per_block);
+        let limit =
+            geometry.max_blocks.unwrap_or_else(|| resident(teams)).clamp(1, THREADS / (shape.lanes * teams));
+        let wanted = rows.div_ceil(teams as usize);
+        let blocks = u32::try_from(wanted).unwrap_or(u32::MAX).clamp(1, limit);
+        Grid { blocks, teams_per_block: teams }
+    }
+
+    /// Teams in it.
+    pub(crate) fn teams(self) -> u32 {
+        self.blocks * self.teams_per_block
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NVIDIA: Shape = Shape { lanes: 32, teams_per_block: 8, max_teams_per_block: 32 };
+    const AMD: Shape = Shape { lanes: 64, teams_per_block: 1, max_teams_per_block: 1 };
+
+    fn grid(rows: usize, shape: Shape, teams: Option<u32>, blocks: Option<u32>) -> (u32, u32) {
+        let grid = Grid::new(rows, shape, Geometry { teams_per_block: teams, max_blocks: blocks }, |_| 100);
+        (grid.blocks, grid.teams_per_block)
+    }
+
+    #[test]
+    fn no_more_blocks_than_rows_need_nor_than_the_device_holds() {
+        assert_eq!(grid(1, NVIDIA, None, None), (1, 8));
+        assert_eq!(grid(8, NVIDIA, None, None), (1, 8));
+        assert_eq!(grid(9, NVIDIA, None, None), (2, 8));
+        assert_eq!(grid(1 << 40, NVIDIA, None, None), (100, 8));
+        assert_eq!(grid(99, AMD, None, None), (99, 1));
+    }
+
+    #[test]
+    fn what_the_caller_asks_for_is_kept_within_what_entry_points_can_count() {
+        assert_eq!(grid(1000, NVIDIA, Some(3), Some(7)), (7, 3));
+        assert_eq!(grid(1000, NVIDIA, Some(64), Some(1)), (1, 32));
+        assert_eq!(grid(1000, NVIDIA, Some(0), Some(0)), (1, 1));
+        assert_eq!(grid(1000, AMD, Some(8), None), (100, 1));
+        assert_eq!(grid(usize::MAX, AMD, None, Some(u32::MAX)), (1 << 25, 1));
+    }
+}

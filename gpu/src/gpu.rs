@@ -1,0 +1,245 @@
+//! An open device.
+
+use crate::staged::Arena;
+use crate::{DeviceInfo, Driver, Error, Fault, Geometry, Handle, Kind, Refusal, Shape};
+use lockstep_core::op::{Kernel, OPS};
+use std::ffi::CString;
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+/// An open device. Cloning it is cheap and shares everything but the settings.
+pub struct Gpu<D: Driver> {
+    pub(crate) context: Arc<Context<D>>,
+    pub(crate) geometry: Geometry,
+    pub(crate) verify: bool,
+}
+
+impl<D: Driver> Clone for Gpu<D> {
+    fn clone(&self) -> Self {
+        Gpu { context: self.context.clone(), ..*self }
+    }
+}
+
+impl<D: Driver> fmt::Debug for Gpu<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Gpu").field("info", &self.context.info).field("geometry", &self.geometry).finish()
+    }
+}
+
+impl<D: Driver> Gpu<D> {
+    pub(crate) fn new(context: Arc<Context<D>>) -> Self {
+        Gpu { context, geometry: Geometry::default(), verify: cfg!(debug_assertions) }
+    }
+
+    /// What it is.
+    pub fn info(&self) -> &DeviceInfo {
+        &self.context.info
+    }
+
+    /// The launch geometry in use.
+    pub fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
+    /// The same device with another launch geometry. Results do not depend on it.
+    pub fn with_geometry(&self, geometry: Geometry) -> Self {
+        Gpu { geometry, ..self.clone() }
+    }
+
+    /// The same device, that asks the driver before every launch whose memory the pointers are, or does not. On by default
+    /// where debug assertions are. It costs about a microsecond for each array.
+    ///
+    /// Another device's memory is refused although peer access might make it usable: switch this off then.
+    pub fn with_pointer_checks(&self, verify: bool) -> Self {
+        Gpu { verify, ..self.clone() }
+    }
+
+    /// Bytes of device memory: free, in all.
+    pub fn memory(&self) -> Result<(usize, usize), Error> {
+        let current = self.context.enter()?;
+        current.driver().memory().map_err(|fault| self.context.fault(fault))
+    }
+
+    /// The error that took the context, if one did. Nothing on this device works any more then.
+    pub fn lost(&self) -> Option<Error> {
+        self.context.lost().cloned()
+    }
+
+    /// The vendor's handle of the context in use, for a program that makes contexts of its own.
+    pub fn raw_context(&self) -> *mut std::ffi::c_void {
+        self.context.handle.0
+    }
+}
+
+/// An entry point that was found in the loaded kernels.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Entry {
+    pub(crate) name: &'static str,
+    pub(crate) function: Handle,
+    /// Blocks of the default size that the device holds at once.
+    pub(crate) resident: u32,
+}
+
+/// What the clones of a [`Gpu`] and its buffers and streams share.
+pub(crate) struct Context<D: Driver> {
+    driver: Arc<D>,
+    pub(crate) info: DeviceInfo,
+    pub(crate) shape: Shape,
+    pub(crate) handle: Handle,
+    module: Handle,
+    /// By op in the order of the table, then by variant.
+    entries: Vec<Vec<Entry>>,
+    pub(crate) arenas: Mutex<Vec<Arena>>,
+    lost: OnceLock<Error>,
+}
+
+impl<D: Driver> fmt::Debug for Context<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Context").field("info", &self.info).finish_non_exhaustive()
+    }
+}
+
+#[allow(unsafe_code)]
+impl<D: Driver> Context<D> {
+    /// Attaches to the device and loads the kernels.
+    pub(crate) fn open(driver: Arc<D>, info: DeviceInfo) -> Result<Self, Error> {
+        let handle = driver.attach(info.ordinal).map_err(error)?;
+        // From here on, dropping it gives everything back.
+        let mut context = Context {
+            shape: driver.shape(),
+            driver,
+            info,
+            handle,
+            module: Handle::NULL,
+            entries: Vec::new(),
+            arenas: Mutex::new(Vec::new()),
+            lost: OnceLock::new(),
+        };
+        let current = context.enter()?;
+        let module = current.driver().load().map_err(|Refusal { fault, log }| match fault.kind {
+            Kind::Sticky => error(fault),
+            _ => Error::Module { fault, log },
+        })?;
+        let entries = context.find(module);
+        drop(current);
+        context.module = module;
+        context.entries = entries?;
+        Ok(context)
+    }
+
+    fn find(&self, module: Handle) -> Result<Vec<Vec<Entry>>, Error> {
+        let threads = self.shape.lanes * self.shape.teams_per_block;
+        let entry = |name: &'static str| {
+            let missing = |because: String| Error::MissingEntry { entry: name.to_owned(), because };
+            let symbol = CString::new(name).map_err(|nul| missing(nul.to_string()))?;
+            // SAFETY: the module was just loaded.
+            let function = unsafe { self.driver.function(module, &symbol) }
+                .map_err(|fault| missing(fault.to_string()))?;
+            // SAFETY: as above.
+            let blocks = unsafe { self.driver.resident_blocks(function, threads) }.map_err(error)?;
+            Ok(Entry { name, function, resident: blocks * self.info.units })
+        };
+        OPS.iter().map(|op| op.entries.iter().map(|name| entry(name)).collect()).collect()
+    }
+
+    /// The entry point for a kernel.
+    pub(crate) fn entry<K: Kernel>(&self, kernel: &K) -> Result<Entry, Error> {
+        let op = OPS.iter().position(|op| op.name == K::NAME);
+        op.and_then(|op| self.entries[op].get(kernel.variant()).copied()).ok_or_else(|| Error::MissingEntry {
+            entry: format!("{} (variant {})", K::NAME, kernel.variant()),
+            because: "it is not in core's table of ops".to_owned(),
+        })
+    }
+
+    /// Makes the context current until the guard is dropped. Fails at once when it is lost.
+    pub(crate) fn enter(&self) -> Result<Current<'_, D>, Error> {
+        if let Some(lost) = self.lost() {
+            return Err(lost.clone());
+        }
+        self.force()
+    }
+
+    /// The same for a context that may be lost: to give things back.
+    pub(crate) fn force(&self) -> Result<Current<'_, D>, Error> {
+        // SAFETY: attached in `open`, detached when dropped.
+        let previous = unsafe { self.driver.enter(self.info.ordinal, self.handle) }
+            .map_err(|fault| self.fault(fault))?;
+        Ok(Current { driver: &self.driver, previous, this_thread: PhantomData })
+    }
+
+    pub(crate) fn lost(&self) -> Option<&Error> {
+        self.lost.get()
+    }
+
+    /// The error for a fault; one that took the context is remembered.
+    pub(crate) fn fault(&self, fault: Fault) -> Error {
+        let error = error(fault);
+        if !error.usable() {
+            return self.lost.get_or_init(|| error).clone();
+        }
+        error
+    }
+
+    /// The error for memory that was not had.
+    pub(crate) fn alloc_fault(&self, bytes: usize, fault: Fault) -> Error {
+        if fault.kind != Kind::OutOfMemory {
+            return self.fault(fault);
+        }
+        let (free, total) = self.driver.memory().unwrap_or_default();
+        Error::OutOfMemory { bytes, free, total, fault }
+    }
+}
+
+/// The error for a fault that has no place of its own.
+fn error(fault: Fault) -> Error {
+    match fault.kind {
+        Kind::Sticky => Error::Sticky { fault },
+        _ => Error::Call { fault },
+    }
+}
+
+impl<D: Driver> Drop for Context<D> {
+    fn drop(&mut self) {
+        // What cannot be given back to a lost context is gone with it.
+        if let Ok(current) = self.force() {
+            let arenas = std::mem::take(&mut *self.arenas.lock().unwrap_or_else(PoisonError::into_inner));
+            arenas.into_iter().for_each(|arena| arena.free(&current));
+            if self.module != Handle::NULL {
+                // SAFETY: functions of the module are reached through this context alone, which is going.
+                #[allow(unsafe_code)]
+                unsafe {
+                    current.driver().unload(self.module)
+                };
+            }
+        }
+        // SAFETY: buffers, streams and events hold the context alive, so none of them is left.
+        #[allow(unsafe_code)]
+        unsafe {
+            self.driver.detach(self.info.ordinal, self.handle)
+        };
+    }
+}
+
+/// The context is current on this thread while this lives.
+pub(crate) struct Current<'a, D: Driver> {
+    driver: &'a D,
+    previous: Handle,
+    this_thread: PhantomData<*const ()>,
+}
+
+impl<'a, D: Driver> Current<'a, D> {
+    pub(crate) fn driver(&self) -> &'a D {
+        self.driver
+    }
+}
+
+impl<D: Driver> Drop for Current<'_, D> {
+    fn drop(&mut self) {
+        // SAFETY: guards are locals and not `Send`, so they go in the reverse order of their coming, on their thread.
+        #[allow(unsafe_code)]
+        unsafe {
+            self.driver.leave(self.previous)
+        };
+    }
+}

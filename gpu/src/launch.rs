@@ -1,0 +1,98 @@
+//! Zero-copy launches: a kernel over device memory, on the caller's stream.
+
+use crate::geometry::Grid;
+use crate::gpu::{Current, Entry};
+use crate::{Driver, Error, Gpu, Handle, Kind, Owner, Parameters, Stream};
+use lockstep_core::op::{DisjointRows, Kernel};
+
+impl<D: Driver> Gpu<D> {
+    /// Launches an op whose views hold device addresses, on `stream`. Nothing is allocated, copied or waited for: when this
+    /// returns, the op is in the stream's queue, and its arguments were copied out of `kernel`. A kernel without rows
+    /// launches nothing. A stream that is being captured into a graph captures the launch.
+    ///
+    /// # Safety
+    /// Until the stream has run the op:
+    /// * every array is memory that this device can reach, of the length that its view says, and long enough for what the
+    ///   kernel's documentation says about lengths (no access is bounds-checked on a device);
+    /// * inputs are initialised and not written, outputs are neither read nor written by anybody else, in the order of the
+    ///   streams;
+    /// * offsets pass [`Gpu::check_offsets`].
+    #[allow(unsafe_code)]
+    pub unsafe fn launch<K: DisjointRows>(&self, stream: &Stream<D>, kernel: &K) -> Result<(), Error> {
+        if kernel.rows() == 0 {
+            return Ok(());
+        }
+        let current = self.context.enter()?;
+        stream.must_be_of(&self.context)?;
+        let entry = self.context.entry(kernel)?;
+        let mut parameters = Parameters::of(kernel);
+        if self.verify {
+            self.verify::<K>(&current, &parameters)?;
+        }
+        // SAFETY: the caller's.
+        unsafe { self.enqueue(&current, entry, kernel.rows(), &mut parameters, stream.raw_handle()) }
+    }
+
+    /// Puts an op into a stream's queue.
+    ///
+    /// # Safety
+    /// As for [`launch`](Gpu::launch), of the arrays in `parameters`.
+    #[allow(unsafe_code)]
+    pub(crate) unsafe fn enqueue(
+        &self,
+        current: &Current<'_, D>,
+        entry: Entry,
+        rows: usize,
+        parameters: &mut Parameters,
+        stream: Handle,
+    ) -> Result<(), Error> {
+        let (context, driver) = (&self.context, current.driver());
+        let shape = context.shape;
+        let grid = Grid::new(rows, shape, self.geometry, |teams| {
+            if teams == shape.teams_per_block {
+                return entry.resident;
+            }
+            // SAFETY: an entry's module is loaded for as long as its context lives.
+            let blocks = unsafe { driver.resident_blocks(entry.function, shape.lanes * teams) }.unwrap_or(1);
+            blocks * context.info.units
+        });
+        parameters.teams = grid.teams();
+        let block = (shape.lanes, grid.teams_per_block);
+        parameters
+            // SAFETY: the pointers are to the parameters of every entry point, in their order and of their types
+            // (kernels/src/entry.rs); the rest is the caller's.
+            .with_pointers(|params| unsafe {
+                driver.launch(entry.function, grid.blocks, block, stream, params)
+            })
+            .map_err(|fault| match fault.kind {
+                Kind::Sticky => context.fault(fault),
+                _ => Error::Launch { entry: entry.name, fault },
+            })
+    }
+
+    /// Asks the driver whose memory the arrays are.
+    fn verify<K: Kernel>(&self, current: &Current<'_, D>, parameters: &Parameters) -> Result<(), Error> {
+        for (argument, array) in parameters.arrays().iter().enumerate() {
+            if array.bytes == 0 {
+                continue;
+            }
+            let owner = current.driver().owner(Handle(array.address.cast()));
+            let good = match &owner {
+                Owner::Device { ordinal, context } => {
+                    *ordinal == self.context.info.ordinal
+                        && context.is_none_or(|context| context == self.context.handle)
+                }
+                Owner::Shared => true,
+                Owner::Unknown(fault) if fault.kind == Kind::Sticky => {
+                    return Err(self.context.fault(fault.clone()));
+                }
+                Owner::Unknown(_) => false,
+            };
+            if !good {
+                let address = array.address.addr();
+                return Err(Error::ForeignPointer { op: K::NAME, argument, address, owner });
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,48 @@
+//! What Lockstep's GPU backends share. The vendors' halves are the crates `lockstep-cuda` and `lockstep-rocm`; a program uses
+//! one of them and meets the types here through it.
+//!
+//! | what | where |
+//! |---|---|
+//! | what a vendor's API must do | [`Driver`] |
+//! | a driver that was found, its devices | [`Platform`] |
+//! | an open device: zero-copy [`launch`](Gpu::launch), staged [`run`](Gpu::run) | [`Gpu`] |
+//! | checks of arguments that only the device can see | [`Gpu::check_offsets`], [`Gpu::check_values`] |
+//! | memory, streams, events | [`Buffer`], [`Pinned`], [`Stream`], [`Event`] |
+//! | what can go wrong, and whether the device survived it | [`Error`] |
+//! | what is there, what is missing and why | [`Report`] |
+//!
+//! No maths lives here: a launch writes a kernel's fields down ([`Parameters`]) and hands them to the entry point that
+//! was stamped from the same source.
+#![deny(unsafe_code)]
+
+mod buffer;
+mod check;
+mod driver;
+mod error;
+mod event;
+mod geometry;
+mod gpu;
+mod launch;
+pub mod library;
+mod parameters;
+mod pinned;
+mod platform;
+mod report;
+mod staged;
+mod stream;
+#[cfg(feature = "testing")]
+pub mod testing;
+mod version;
+
+pub use buffer::{Buffer, Plain};
+pub use driver::{DeviceInfo, Direction, Driver, Handle, Owner, Shape};
+pub use error::{Error, Fault, Kind, Refusal};
+pub use event::Event;
+pub use geometry::Geometry;
+pub use gpu::Gpu;
+pub use parameters::Parameters;
+pub use pinned::Pinned;
+pub use platform::Platform;
+pub use report::{DeviceReport, Report};
+pub use stream::Stream;
+pub use version::Version;

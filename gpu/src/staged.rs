@@ -1,0 +1,175 @@
+//! The staged path: a kernel over host memory, run on the device.
+
+use crate::gpu::{Context, Current};
+use crate::{Direction, Driver, Error, Gpu, Handle, Parameters};
+use lockstep_core::op::DisjointRows;
+use std::sync::PoisonError;
+
+/// Where arrays of a staged run start: what memory transactions like.
+const ALIGN: usize = 256;
+/// Arenas grow in these steps.
+const STEP: usize = 1 << 20;
+
+/// Memory and a stream for one run at a time, kept for the next.
+#[derive(Debug)]
+pub(crate) struct Arena {
+    memory: Handle,
+    pinned: Handle,
+    capacity: usize,
+    stream: Handle,
+}
+
+#[allow(unsafe_code)]
+impl Arena {
+    /// Gets memory and a stream; all or nothing.
+    fn new<D: Driver>(context: &Context<D>, current: &Current<'_, D>, bytes: usize) -> Result<Arena, Error> {
+        let (driver, capacity) = (current.driver(), bytes.next_multiple_of(STEP));
+        let stream = driver.create_stream().map_err(|fault| context.fault(fault))?;
+        let mut arena = Arena { memory: Handle::NULL, pinned: Handle::NULL, capacity, stream };
+        let mut get = || {
+            arena.memory = driver.alloc(capacity)?;
+            arena.pinned = driver.alloc_pinned(capacity)?;
+            Ok(())
+        };
+        if let Err(fault) = get() {
+            let error = context.alloc_fault(capacity, fault);
+            arena.free(current);
+            return Err(error);
+        }
+        Ok(arena)
+    }
+
+    /// Gives everything back; what a lost context no longer takes is gone with it.
+    pub(crate) fn free<D: Driver>(self, current: &Current<'_, D>) {
+        let driver = current.driver();
+        // SAFETY: ours, and going; null pointers were never had. The stream is idle or its context lost.
+        unsafe {
+            if self.pinned != Handle::NULL {
+                _ = driver.free_pinned(self.pinned);
+            }
+            if self.memory != Handle::NULL {
+                _ = driver.free(self.memory);
+            }
+            driver.destroy_stream(self.stream);
+        }
+    }
+
+    fn at(handle: Handle, offset: usize) -> Handle {
+        Handle(handle.0.wrapping_byte_add(offset))
+    }
+}
+
+/// Where a run's arrays lie in an arena: inputs first, then outputs, so that one copy brings all and one fetches the outputs.
+struct Layout {
+    offsets: [usize; lockstep_core::op::MAX_POINTERS],
+    outputs: usize,
+    end: usize,
+}
+
+impl Layout {
+    fn of(parameters: &Parameters) -> Layout {
+        let mut layout = Layout { offsets: [0; _], outputs: 0, end: 0 };
+        for written in [false, true] {
+            if written {
+                layout.outputs = layout.end;
+            }
+            for (i, array) in parameters.arrays().iter().enumerate() {
+                if array.written == written {
+                    layout.offsets[i] = layout.end;
+                    layout.end += array.bytes.next_multiple_of(ALIGN);
+                }
+            }
+        }
+        layout
+    }
+}
+
+#[allow(unsafe_code)]
+impl<D: Driver> Gpu<D> {
+    /// Runs every row of a kernel over **host** memory: copies its arrays to the device through pinned memory, launches,
+    /// copies the outputs back and waits. Elements that the kernel does not write keep their values. Memory is kept for the
+    /// next run ([`trim`](Gpu::trim) gives it back); several threads may run at once.
+    ///
+    /// The ops of the crate `lockstep` check lengths and offsets before they come here, and so must whoever makes a kernel by
+    /// hand: on a device no access is bounds-checked.
+    pub fn run<K: DisjointRows>(&self, kernel: &K) -> Result<(), Error> {
+        if kernel.rows() == 0 {
+            return Ok(());
+        }
+        let context = &*self.context;
+        let current = context.enter()?;
+        let entry = context.entry(kernel)?;
+        let mut parameters = Parameters::of(kernel);
+        let layout = Layout::of(&parameters);
+        let arena = self.take(&current, layout.end)?;
+        let result = (|| {
+            let host = parameters.clone();
+            for (array, offset) in parameters.arrays_mut().iter_mut().zip(layout.offsets) {
+                if array.bytes > 0 {
+                    let staged = Arena::at(arena.pinned, offset).0.cast::<u8>();
+                    // SAFETY: the view's contract makes the source readable; the arena is larger than the layout and ours.
+                    unsafe { staged.copy_from_nonoverlapping(array.address, array.bytes) };
+                    array.address = Arena::at(arena.memory, offset).0.cast();
+                }
+            }
+            let stream = arena.stream;
+            let copy = |to, from, bytes, way| {
+                // SAFETY: both sides are in the arena, which nobody else uses until the stream was waited for.
+                unsafe { current.driver().copy(to, from, bytes, way, stream) }
+                    .map_err(|fault| context.fault(fault))
+            };
+            copy(arena.memory, arena.pinned, layout.end, Direction::Upload)?;
+            // SAFETY: all arrays are in the arena, of the lengths that the views say.
+            unsafe { self.enqueue(&current, entry, kernel.rows(), &mut parameters, stream)? };
+            let outputs = |memory| Arena::at(memory, layout.outputs);
+            let bytes = layout.end - layout.outputs;
+            copy(outputs(arena.pinned), outputs(arena.memory), bytes, Direction::Download)?;
+            // SAFETY: the stream is the arena's.
+            unsafe { current.driver().synchronize(stream) }.map_err(|fault| context.fault(fault))?;
+            for (array, offset) in host.arrays().iter().zip(layout.offsets) {
+                if array.written && array.bytes > 0 {
+                    let staged = Arena::at(arena.pinned, offset).0.cast::<u8>();
+                    // SAFETY: an `Out`'s contract makes the target writable.
+                    unsafe { array.address.copy_from_nonoverlapping(staged, array.bytes) };
+                }
+            }
+            Ok(())
+        })();
+        if result.is_err() {
+            // A copy may still be under way.
+            // SAFETY: the stream is the arena's.
+            _ = unsafe { current.driver().synchronize(arena.stream) };
+        }
+        self.put(arena);
+        result
+    }
+
+    /// Gives back the memory that idle staged runs keep.
+    pub fn trim(&self) -> Result<(), Error> {
+        let current = self.context.enter()?;
+        let arenas = std::mem::take(&mut *self.context.arenas.lock().unwrap_or_else(PoisonError::into_inner));
+        arenas.into_iter().for_each(|arena| arena.free(&current));
+        Ok(())
+    }
+
+    /// An arena of at least `bytes` bytes: an idle one that is large enough, or a new one in the place of an idle one.
+    pub(crate) fn take(&self, current: &Current<'_, D>, bytes: usize) -> Result<Arena, Error> {
+        let mut arenas = self.context.arenas.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = arenas.iter().position(|arena| arena.capacity >= bytes);
+        let idle = found.map(|i| arenas.swap_remove(i)).or_else(|| arenas.pop());
+        drop(arenas);
+        match idle {
+            Some(arena) if arena.capacity >= bytes => Ok(arena),
+            idle => {
+                if let Some(small) = idle {
+                    small.free(current);
+                }
+                Arena::new(&self.context, current, bytes)
+            }
+        }
+    }
+
+    pub(crate) fn put(&self, arena: Arena) {
+        self.context.arenas.lock().unwrap_or_else(PoisonError::into_inner).push(arena);
+    }
+}

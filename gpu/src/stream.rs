@@ -1,0 +1,109 @@
+//! Streams: queues of a device, its own or the caller's.
+
+use crate::gpu::Context;
+use crate::{Driver, Error, Event, Gpu, Handle};
+use std::ffi::c_void;
+use std::fmt;
+use std::sync::Arc;
+
+/// A queue of a device: what is put in runs in order.
+pub struct Stream<D: Driver> {
+    context: Arc<Context<D>>,
+    handle: Handle,
+    owned: bool,
+}
+
+impl<D: Driver> fmt::Debug for Stream<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Stream({:?}, {})", self.handle.0, if self.owned { "owned" } else { "the caller's" })
+    }
+}
+
+impl<D: Driver> Gpu<D> {
+    /// A new stream, which does not wait for the default one. It is destroyed when dropped.
+    pub fn stream(&self) -> Result<Stream<D>, Error> {
+        let current = self.context.enter()?;
+        let handle = current.driver().create_stream().map_err(|fault| self.context.fault(fault))?;
+        Ok(Stream { context: self.context.clone(), handle, owned: true })
+    }
+
+    /// The caller's stream (`CUstream`, `cudaStream_t`, `hipStream_t`; null for the default one). It stays the caller's.
+    ///
+    /// Errors when it is known to belong to another device or context.
+    ///
+    /// # Safety
+    /// `stream` is null or a stream, and exists for as long as the result does.
+    #[allow(unsafe_code)]
+    pub unsafe fn stream_from_raw(&self, stream: *mut c_void) -> Result<Stream<D>, Error> {
+        let current = self.context.enter()?;
+        let handle = Handle(stream);
+        // SAFETY: the caller's.
+        let ours = handle == Handle::NULL
+            || unsafe {
+                current.driver().owns_stream(handle, self.context.info.ordinal, self.context.handle)
+            }
+            .unwrap_or(true);
+        if !ours {
+            return Err(Error::ForeignStream { stream: stream.addr() });
+        }
+        Ok(Stream { context: self.context.clone(), handle, owned: false })
+    }
+}
+
+impl<D: Driver> Stream<D> {
+    /// The vendor's handle.
+    pub fn raw(&self) -> *mut c_void {
+        self.handle.0
+    }
+
+    pub(crate) fn raw_handle(&self) -> Handle {
+        self.handle
+    }
+
+    pub(crate) fn must_be_of(&self, context: &Arc<Context<D>>) -> Result<(), Error> {
+        if Arc::ptr_eq(&self.context, context) || self.context.handle == context.handle {
+            return Ok(());
+        }
+        Err(Error::ForeignStream { stream: self.handle.0.addr() })
+    }
+
+    /// Waits until everything on it has run.
+    #[allow(unsafe_code)]
+    pub fn synchronize(&self) -> Result<(), Error> {
+        let current = self.context.enter()?;
+        // SAFETY: it exists: ours until we are dropped, the caller's by the contract of `stream_from_raw`.
+        unsafe { current.driver().synchronize(self.handle) }.map_err(|fault| self.context.fault(fault))
+    }
+
+    /// Marks this place of the queue.
+    #[allow(unsafe_code)]
+    pub fn record(&self, event: &Event<D>) -> Result<(), Error> {
+        event.must_be_of(&self.context)?;
+        let current = self.context.enter()?;
+        // SAFETY: both exist, as in `synchronize`.
+        unsafe { current.driver().record(event.handle, self.handle) }
+            .map_err(|fault| self.context.fault(fault))
+    }
+
+    /// What comes from now on waits until `event`, as it was last recorded, has happened.
+    #[allow(unsafe_code)]
+    pub fn wait(&self, event: &Event<D>) -> Result<(), Error> {
+        let current = self.context.enter()?;
+        // SAFETY: both exist, as in `synchronize`.
+        unsafe { current.driver().wait(self.handle, event.handle) }.map_err(|fault| self.context.fault(fault))
+    }
+}
+
+impl<D: Driver> Drop for Stream<D> {
+    fn drop(&mut self) {
+        if self.owned
+            && let Ok(current) = self.context.force()
+        {
+            // SAFETY: ours, and going.
+            #[allow(unsafe_code)]
+            unsafe {
+                current.driver().destroy_stream(self.handle)
+            };
+        }
+    }
+}

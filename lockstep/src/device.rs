@@ -3,6 +3,9 @@
 use crate::{Backend, Error, Level};
 use lockstep_core::op::DisjointRows;
 use lockstep_cpu::Cpu;
+use lockstep_cuda as cuda;
+use lockstep_gpu::{Driver, Geometry, Gpu, Report};
+use lockstep_rocm as rocm;
 use std::fmt;
 
 /// A device. Which one is chosen changes speed, never bits.
@@ -14,6 +17,8 @@ pub struct Device {
 #[derive(Clone, Debug)]
 enum Kind {
     Cpu(Cpu),
+    Cuda(cuda::Gpu),
+    Rocm(rocm::Gpu),
 }
 
 impl Device {
@@ -54,27 +59,50 @@ impl Device {
         }
     }
 
-    fn gpu(backend: Backend, _ordinal: usize) -> Result<Device, Error> {
-        Err(Error::NoSuchDevice { asked: backend.name().into(), because: "not in this build".into() })
+    fn gpu(backend: Backend, ordinal: usize) -> Result<Device, Error> {
+        let kind = match backend {
+            Backend::Cpu => return Ok(Device::cpu()),
+            Backend::Cuda => Kind::Cuda(cuda::open(ordinal)?),
+            Backend::Rocm => Kind::Rocm(rocm::open(ordinal)?),
+        };
+        Ok(Device { kind })
     }
 
-    /// Every device of a kind. Errors when there is none, and why.
+    /// Every device of a kind that can be used. Errors when there is none, with the reason that the first one has.
     pub fn all(backend: Backend) -> Result<Vec<Device>, Error> {
-        match backend {
-            Backend::Cpu => Ok(vec![Device::cpu()]),
-            gpu => Device::gpu(gpu, 0).map(|device| vec![device]),
+        let report = match backend {
+            Backend::Cpu => return Ok(vec![Device::cpu()]),
+            Backend::Cuda => cuda::devices(),
+            Backend::Rocm => rocm::devices(),
+        };
+        if let Some(missing) = report.missing {
+            return Err(missing.into());
+        }
+        let usable = report.devices.iter().filter(|device| device.unusable.is_none());
+        let devices: Vec<Device> =
+            usable.map(|device| Device::gpu(backend, device.ordinal)).collect::<Result<_, _>>()?;
+        match report.devices.into_iter().find_map(|device| device.unusable) {
+            Some(error) if devices.is_empty() => Err(error.into()),
+            _ => Ok(devices),
         }
     }
 
     /// This device with every launch geometry that its backend has, for tests: results must not depend on it.
     pub fn geometries(&self) -> Vec<Device> {
-        vec![self.clone()]
+        let kinds: Vec<Kind> = match &self.kind {
+            Kind::Cpu(_) => vec![self.kind.clone()],
+            Kind::Cuda(gpu) => geometries(gpu).into_iter().map(Kind::Cuda).collect(),
+            Kind::Rocm(gpu) => geometries(gpu).into_iter().map(Kind::Rocm).collect(),
+        };
+        kinds.into_iter().map(|kind| Device { kind }).collect()
     }
 
     /// What kind it is.
     pub fn backend(&self) -> Backend {
         match &self.kind {
             Kind::Cpu(_) => Backend::Cpu,
+            Kind::Cuda(_) => Backend::Cuda,
+            Kind::Rocm(_) => Backend::Rocm,
         }
     }
 
@@ -85,6 +113,8 @@ impl Device {
                 let threads = cpu.threads();
                 format!("cpu ({}, {threads} thread{})", cpu.level(), if threads == 1 { "" } else { "s" })
             }
+            Kind::Cuda(gpu) => describe(Backend::Cuda, gpu),
+            Kind::Rocm(gpu) => describe(Backend::Rocm, gpu),
         }
     }
 
@@ -94,9 +124,32 @@ impl Device {
     pub fn run<K: DisjointRows>(&self, kernel: &K) -> Result<(), Error> {
         match &self.kind {
             Kind::Cpu(cpu) => cpu.run(kernel),
+            Kind::Cuda(gpu) => gpu.run(kernel)?,
+            Kind::Rocm(gpu) => gpu.run(kernel)?,
         }
         Ok(())
     }
+}
+
+/// A GPU with every size of block, and with grids of one block and of a few, so that teams take rows in turn.
+fn geometries<D: Driver>(gpu: &Gpu<D>) -> Vec<Gpu<D>> {
+    let teams = [None, Some(1), Some(2), Some(4), Some(16), Some(32)];
+    let with = |teams_per_block, max_blocks| gpu.with_geometry(Geometry { teams_per_block, max_blocks });
+    let sizes = teams.into_iter().map(|teams| with(teams, None));
+    sizes.chain([with(None, Some(1)), with(Some(3), Some(7)), with(Some(1), Some(2))]).collect()
+}
+
+fn describe<D: Driver>(backend: Backend, gpu: &Gpu<D>) -> String {
+    let (info, geometry) = (gpu.info(), gpu.geometry());
+    let of = |number: Option<u32>, what: &str| number.map_or(String::new(), |n| format!(", {n} {what}"));
+    format!(
+        "{backend}:{} ({}, {}{}{})",
+        info.ordinal,
+        info.name,
+        info.arch,
+        of(geometry.teams_per_block, "teams a block"),
+        of(geometry.max_blocks, "blocks")
+    )
 }
 
 /// A line of [`devices`].
@@ -131,5 +184,22 @@ pub fn devices() -> Vec<Entry> {
         };
         entries.push(Entry { backend: Backend::Cpu, name: format!("cpu:{level}"), found });
     }
+    entries.extend(of_report(Backend::Cuda, cuda::devices()));
+    entries.extend(of_report(Backend::Rocm, rocm::devices()));
     entries
+}
+
+fn of_report(backend: Backend, report: Report) -> Vec<Entry> {
+    let driver = match (&report.library, report.version) {
+        (Some(library), Some(version)) => format!(" ({library}, version {version})"),
+        (Some(library), None) => format!(" ({library})"),
+        (None, _) => String::new(),
+    };
+    let absent =
+        |missing| Entry { backend, name: backend.to_string(), found: Err(format!("{missing}{driver}")) };
+    let device = |device: &lockstep_gpu::DeviceReport| {
+        let (name, what) = (format!("{backend}:{}", device.ordinal), format!("{device}{driver}"));
+        Entry { backend, name, found: if device.unusable.is_none() { Ok(what) } else { Err(what) } }
+    };
+    report.missing.iter().map(absent).chain(report.devices.iter().map(device)).collect()
 }

@@ -10,6 +10,9 @@ pub enum Error {
     /// The CPU level asked for is not there.
     #[error(transparent)]
     Device(#[from] lockstep_cpu::Unavailable),
+    /// A GPU: why it is not there, or what failed, with the vendor's code and name.
+    #[error(transparent)]
+    Gpu(#[from] lockstep_gpu::Error),
     /// A device that has no such name, or is not there.
     #[error("no device `{asked}`: {because}")]
     NoSuchDevice {

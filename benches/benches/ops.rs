@@ -2,17 +2,17 @@
 //!
 //! What it teaches: how far each op is from the speed of memory. Each op first proves that it returns the plain
 //! reference's bits. The ops of the table: group_advantage, token_ratio, policy_loss_ppo, policy_loss_sapo, kl, aggregate,
-//! row_scan, fold_rows. `examples/record.rs` writes the dated records.
+//! row_scan, fold_rows, check_offsets, check_values. `examples/record.rs` writes the dated records.
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use lockstep::{Device, Level};
-use lockstep_benches::{Copy, Inputs, all, check};
+use lockstep_benches::{Copy, Inputs, all, same_bits};
 
 fn ops(criterion: &mut Criterion) {
     let small = Inputs::new(64 << 10, 1000);
     for level in Level::available() {
         let device = Device::cpu_with(Some(level), None).expect("an available level");
-        assert_eq!(check(&small, &device).expect("valid inputs"), Ok(()), "bits of plain on {level}");
+        assert_eq!(same_bits(&small, &device).expect("valid inputs"), Ok(()), "bits of plain on {level}");
     }
 
     let device = Device::cpu();

@@ -7,4 +7,4 @@ mod ops;
 
 pub use copy::Copy;
 pub use inputs::Inputs;
-pub use ops::{Bench, Run, all, check};
+pub use ops::{Bench, Run, all, same_bits};

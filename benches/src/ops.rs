@@ -8,6 +8,7 @@ use lockstep::ops::{self};
 use lockstep::{Advantage, Batch, Counts, Device, Error, Outputs, PolicyInput, PolicyOutput};
 use lockstep_core::advantage::Singleton;
 use lockstep_core::aggregate::{PerRow, Weight};
+use lockstep_core::check::{self, CheckOffsets, CheckValues};
 use lockstep_core::gate::{Gate, PpoClip, Sapo};
 use lockstep_core::kl::{Estimator, Kl};
 use lockstep_core::ragged::{In, Out};
@@ -68,7 +69,7 @@ fn policy<'a, G: Gate + 'a>(
 /// All ops.
 pub fn all(inputs: &Inputs) -> Result<Vec<Bench<'_>>, Error> {
     let batch = inputs.batch()?;
-    let both = (batch, batch.counts(&Device::cpu()));
+    let both = (batch, batch.counts(&Device::cpu())?);
     let ppo = PpoClip { clip_ratio_low: 0.2, clip_ratio_high: 0.28, clip_ratio_c: 3.0 };
     let sapo = Sapo::new(1.0, 1.05);
     let loss = Outputs { loss: true, ..Outputs::COEF };
@@ -134,15 +135,37 @@ pub fn all(inputs: &Inputs) -> Result<Vec<Bench<'_>>, Error> {
                 partials,
                 rows: partials.len(),
                 totals: totals_out,
-            });
+            })?;
             Ok(bits64(&totals))
+        }),
+    });
+    let offsets: &[u32] = &inputs.cu_seqlens;
+    list.push(Bench {
+        name: "check_offsets",
+        bytes: 4.0 * per_token,
+        run: Box::new(move |device| {
+            let mut faults = vec![0; check::rows(offsets.len())];
+            let (elements, first_fault) = (inputs.tokens(), Out::new(&mut faults));
+            device.run(&CheckOffsets { offsets: In::new(offsets), elements, first_fault })?;
+            Ok(u64::from(faults.into_iter().min().unwrap_or(0)))
+        }),
+    });
+    list.push(Bench {
+        name: "check_values",
+        bytes: 5.0,
+        run: Box::new(move |device| {
+            let mut faults = vec![0; check::rows(inputs.tokens())];
+            let (values, first_fault) = (In::new(&inputs.logp[..]), Out::new(&mut faults));
+            let (mask, domain) = (batch.loss_mask(), check::Domain::LogProbability);
+            device.run(&CheckValues { values, mask, domain, first_fault })?;
+            Ok(u64::from(faults.into_iter().min().unwrap_or(0)))
         }),
     });
     Ok(list)
 }
 
 /// Whether every op returns the plain reference's bits on `device`; the name of the first that does not.
-pub fn check(inputs: &Inputs, device: &Device) -> Result<Result<(), &'static str>, Error> {
+pub fn same_bits(inputs: &Inputs, device: &Device) -> Result<Result<(), &'static str>, Error> {
     let plain = Device::cpu_with(Some(lockstep::Level::Plain), Some(1))?;
     for mut bench in all(inputs)? {
         if (bench.run)(&plain)? != (bench.run)(device)? {

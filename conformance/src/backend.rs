@@ -8,16 +8,16 @@ use lockstep_cpu::Cpu;
 pub trait Backend {
     /// For reports: `avx2, 2 threads`.
     fn name(&self) -> String;
-    /// Runs the kernel.
-    fn run<K: DisjointRows>(&self, kernel: &K);
+    /// Runs the kernel, or says what kept it from running.
+    fn run<K: DisjointRows>(&self, kernel: &K) -> Result<(), String>;
 }
 
 impl Backend for Device {
     fn name(&self) -> String {
         self.describe()
     }
-    fn run<K: DisjointRows>(&self, kernel: &K) {
-        Device::run(self, kernel);
+    fn run<K: DisjointRows>(&self, kernel: &K) -> Result<(), String> {
+        Device::run(self, kernel).map_err(|error| error.to_string())
     }
 }
 
@@ -34,7 +34,8 @@ impl Backend for OneRow {
     fn name(&self) -> String {
         format!("{}, row {} only", self.cpu.level(), self.row)
     }
-    fn run<K: DisjointRows>(&self, kernel: &K) {
+    fn run<K: DisjointRows>(&self, kernel: &K) -> Result<(), String> {
         self.cpu.rows(kernel, self.row..self.row + 1);
+        Ok(())
     }
 }

@@ -35,37 +35,37 @@ pub const RATIO_SUMS: [&str; token::sum::SUMS] =
 
 const MAXIMA: [&str; 2] = ["max_ratio", "max_neg_ratio"];
 
-fn f32s(n: usize) -> Vec<f32> {
+pub(crate) fn f32s(n: usize) -> Vec<f32> {
     vec![f32::from_bits(POISON); n]
 }
-fn f64s(n: usize) -> Vec<f64> {
+pub(crate) fn f64s(n: usize) -> Vec<f64> {
     vec![f64::from_bits(POISON64); n]
 }
-fn u32s(n: usize) -> Vec<u32> {
+pub(crate) fn u32s(n: usize) -> Vec<u32> {
     vec![POISON; n]
 }
 
-fn element(name: &'static str, values: Vec<f32>) -> Output {
+pub(crate) fn element(name: &'static str, values: Vec<f32>) -> Output {
     Output { name, place: Place::Element, values: Values::F32(values) }
 }
-fn row(name: &'static str, values: Values) -> Output {
+pub(crate) fn row(name: &'static str, values: Values) -> Output {
     Output { name, place: Place::Row, values }
 }
 
 /// Which alarms are raised: 0 or 1. Below the limit an alarm's value promises nothing (which magnitudes enter it depends on
 /// the outputs that are asked for), and above it neither.
-fn raised(alarm: Vec<u32>) -> Output {
+pub(crate) fn raised(alarm: Vec<u32>) -> Output {
     let raised = |alarm: u32| if alarm == POISON { POISON } else { u32::from(alarm > flag::LIMIT) };
     row("alarm", Values::U32(alarm.into_iter().map(raised).collect()))
 }
 
 /// `[K][rows]` as K outputs.
-fn statistics(names: &[&'static str], values: &[f64], rows: usize) -> Vec<Output> {
+pub(crate) fn statistics(names: &[&'static str], values: &[f64], rows: usize) -> Vec<Output> {
     let chunk = |k: usize| Values::F64(values[k * rows..(k + 1) * rows].to_vec());
     names.iter().enumerate().map(|(k, name)| row(name, chunk(k))).collect()
 }
 
-fn maxima(values: &[f32], rows: usize) -> Vec<Output> {
+pub(crate) fn maxima(values: &[f32], rows: usize) -> Vec<Output> {
     let chunk = |k: usize| Values::F32(values[k * rows..(k + 1) * rows].to_vec());
     MAXIMA.iter().enumerate().map(|(k, name)| row(name, chunk(k))).collect()
 }
@@ -79,11 +79,11 @@ fn offsets(case: &Case) -> Offsets<'_> {
 }
 
 /// Runs a case and returns every output.
-pub fn run<B: Backend>(backend: &B, case: &Case) -> Vec<Output> {
+pub fn run<B: Backend>(backend: &B, case: &Case) -> Result<Vec<Output>, String> {
     let (rows, n) = (case.data.rows(), case.data.elements());
     let (offsets, mask) = (offsets(case), Mask::new(case.data.mask.as_deref()));
     let input = |k: usize| In::new(&case.data.element[k][..]);
-    match case.params {
+    Ok(match case.params {
         Params::GroupAdvantage { norm_by_std, ddof, eps, singleton } => {
             let (mut advantage, mut mean, mut std) = (f32s(n), f32s(rows), f32s(rows));
             let (mut counted, mut status) = (u32s(rows), u32s(rows));
@@ -100,7 +100,7 @@ pub fn run<B: Backend>(backend: &B, case: &Case) -> Vec<Output> {
                 std: Out::new(&mut std),
                 counted: Out::new(&mut counted),
                 status: Out::new(&mut status),
-            });
+            })?;
             vec![
                 element("advantage", advantage),
                 row("mean", Values::F32(mean)),
@@ -124,7 +124,7 @@ pub fn run<B: Backend>(backend: &B, case: &Case) -> Vec<Output> {
                 row_sums: Out::new(&mut sums),
                 row_maxima: Out::new(&mut max),
                 row_alarm: Out::new(&mut alarm),
-            });
+            })?;
             let mut out = Vec::new();
             if outputs {
                 out.extend([element("ratio", ratio), element("log_ratio", log_ratio)]);
@@ -135,9 +135,9 @@ pub fn run<B: Backend>(backend: &B, case: &Case) -> Vec<Output> {
             out
         }
         Params::Policy(policy) => match policy.gate {
-            AnyGate::Ppo(gate) => policy_loss(backend, case, &policy, gate),
+            AnyGate::Ppo(gate) => policy_loss(backend, case, &policy, gate)?,
             AnyGate::Sapo(Taus { tau_pos, tau_neg }) => {
-                policy_loss(backend, case, &policy, Sapo::new(tau_pos, tau_neg))
+                policy_loss(backend, case, &policy, Sapo::new(tau_pos, tau_neg))?
             }
         },
         Params::Kl { kl, outputs } => {
@@ -153,7 +153,7 @@ pub fn run<B: Backend>(backend: &B, case: &Case) -> Vec<Output> {
                 gradient: outputs.then(|| Out::new(&mut gradient)),
                 row_sum: Out::new(&mut sums),
                 row_alarm: Out::new(&mut alarm),
-            });
+            })?;
             let mut out = Vec::new();
             if outputs {
                 out.extend([element("kl", value), element("gradient", gradient)]);
@@ -170,7 +170,7 @@ pub fn run<B: Backend>(backend: &B, case: &Case) -> Vec<Output> {
                 row_sum: Out::new(&mut sums),
                 row_tokens: Out::new(&mut tokens),
                 row_alarm: Out::new(&mut alarm),
-            });
+            })?;
             vec![row("row_sum", Values::F64(sums)), row("row_tokens", Values::U32(tokens)), raised(alarm)]
         }
         Params::RowScan { direction } => {
@@ -181,19 +181,25 @@ pub fn run<B: Backend>(backend: &B, case: &Case) -> Vec<Output> {
                 values: input(slot::FIRST),
                 direction,
                 scanned: Out::new(&mut scanned),
-            });
+            })?;
             vec![element("scanned", scanned)]
         }
         Params::FoldRows => {
             let mut totals = f64s(rows);
             let partials = In::new(&case.data.element64[..]);
-            backend.run(&FoldRows { partials, rows: n / rows, totals: Out::new(&mut totals) });
+            backend.run(&FoldRows { partials, rows: n / rows, totals: Out::new(&mut totals) })?;
             vec![row("totals", Values::F64(totals))]
         }
-    }
+        Params::Op(any) => any.run(backend, &case.data)?,
+    })
 }
 
-fn policy_loss<B: Backend, G: Gate>(backend: &B, case: &Case, policy: &Policy, gate: G) -> Vec<Output> {
+fn policy_loss<B: Backend, G: Gate>(
+    backend: &B,
+    case: &Case,
+    policy: &Policy,
+    gate: G,
+) -> Result<Vec<Output>, String> {
     let (data, rows, n) = (&case.data, case.data.rows(), case.data.elements());
     let (mut coef, mut token_loss, mut row_loss) = (f32s(n), f32s(n), f64s(rows));
     let (mut tokens, mut alarm) = (u32s(rows), u32s(rows));
@@ -223,7 +229,7 @@ fn policy_loss<B: Backend, G: Gate>(backend: &B, case: &Case, policy: &Policy, g
             row_maxima: Out::new(&mut max),
             band: BAND,
         }),
-    });
+    })?;
     let mut out = vec![element("coef", coef)];
     if policy.token_loss {
         out.push(element("token_loss", token_loss));
@@ -236,5 +242,5 @@ fn policy_loss<B: Backend, G: Gate>(backend: &B, case: &Case, policy: &Policy, g
         out.extend(statistics(&POLICY_SUMS, &sums, rows));
         out.extend(maxima(&max, rows));
     }
-    out
+    Ok(out)
 }

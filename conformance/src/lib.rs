@@ -4,12 +4,15 @@
 pub mod accuracy;
 pub mod backend;
 pub mod cases;
+pub mod configurations;
 pub mod digest;
 pub mod expect;
 pub mod golden;
 pub mod launch;
 pub mod levels;
+pub mod ops;
 pub mod oracle;
 pub mod output;
 pub mod precision;
 pub mod suite;
+pub mod verify;

@@ -22,7 +22,7 @@ fn aggregate(mode: AggregationMode, sequences: CountedSequences, length: LengthG
     let batch = Batch::with_empty_rows(&OFFSETS, &[0, 4], Some(&MASK)).unwrap();
     let mut recipe = Recipe::default();
     recipe.aggregation = lockstep::recipe::Aggregation { mode, sequences, length, horizon: c };
-    let counts = batch.counts(&device);
+    let counts = batch.counts(&device).unwrap();
     assert_eq!(counts, Counts { tokens: 6, nonempty: 3, sequences: 4 });
     let out = ops::aggregate(&device, &batch, &VALUES, &recipe.weight(counts)).unwrap();
     assert_eq!((out.row_sum, out.row_tokens), (vec![6.0, 4.0, 0.0, 12.0], vec![3, 1, 0, 2]));
@@ -104,7 +104,7 @@ fn micro_batches_with_global_counts_add_up_exactly() {
             let bits = |values: &[f32]| values.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
             assert_eq!(bits(&coef), bits(&expected.coef), "{name}, micro-batches of {size}");
             assert_eq!(counts, expected.counts);
-            let loss = ops::fold_rows(&device, &row_loss, rows)[0];
+            let loss = ops::fold_rows(&device, &row_loss, rows).unwrap()[0];
             assert_eq!(loss.to_bits(), expected.loss.unwrap().to_bits(), "{name}, micro-batches of {size}");
         }
     }

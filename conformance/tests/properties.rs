@@ -8,9 +8,11 @@ use lockstep_conformance::accuracy::Measured;
 use lockstep_conformance::cases::corpus::tokens;
 use lockstep_conformance::cases::hash::Source;
 use lockstep_conformance::cases::masks::{Mask, garbage};
+use lockstep_conformance::cases::random::random;
 use lockstep_conformance::cases::shapes::Shape;
 use lockstep_conformance::cases::values::{Range, spread};
 use lockstep_conformance::cases::{AnyGate, Case, Data, Params, Policy, Taus, rewards};
+use lockstep_conformance::ops::AnyOp;
 use lockstep_conformance::{launch, levels};
 use lockstep_conformance::{output::first_difference, suite};
 use lockstep_core::advantage::Singleton;
@@ -148,11 +150,23 @@ fn fold_case() -> impl Strategy<Value = Case> {
     })
 }
 
+/// Ops that have a file in `conformance/src/ops`.
+fn others() -> Vec<&'static str> {
+    let mut ops: Vec<&str> = AnyOp::corpus(Source::new(1)).iter().map(|case| case.op()).collect();
+    ops.dedup();
+    ops
+}
+
+/// A random case of an op that has a file in `conformance/src/ops`.
+fn random_case(op: &'static str) -> impl Strategy<Value = Case> {
+    any::<u64>().prop_map(move |seed| random(op, seed).expect("an op of the table"))
+}
+
 /// Reference against the oracle, fastest level against the reference, rows alone, other garbage, faults.
 fn check(case: Case) -> Result<(), TestCaseError> {
-    let reference = launch::run(&*REFERENCE, &case);
+    let reference = launch::run(&*REFERENCE, &case).map_err(TestCaseError::fail)?;
     Measured::default().add(&case, &reference).map_err(TestCaseError::fail)?;
-    let best = launch::run(&*BEST, &case);
+    let best = launch::run(&*BEST, &case).map_err(TestCaseError::fail)?;
     prop_assert_eq!(first_difference(&reference, &best), None);
     let cases = [case];
     suite::row_alone(&*BEST, &cases).map_err(TestCaseError::fail)?;
@@ -202,6 +216,12 @@ proptest! {
 
     #[test]
     fn fold_rows(case in fold_case()) {
+        check(case)?;
+    }
+
+    /// Every op that has a file in `conformance/src/ops`.
+    #[test]
+    fn every_other_op(case in prop::sample::select(others()).prop_flat_map(random_case)) {
         check(case)?;
     }
 }

@@ -2,15 +2,27 @@
 //!
 //! [`plain`] is the contract: one lane after the other, no SIMD, no threads. Everything beside it
 //! (AVX2, AVX-512, NEON, threads) is a schedule of the same source and must return plain's bits.
+//!
+//! Without the feature `std` (on by default) there is [`plain`] alone, without `std` and without allocation: what a
+//! microcontroller runs (docs/bare-metal.md).
+#![cfg_attr(not(feature = "std"), no_std)]
 #![deny(unsafe_code)]
 
+#[cfg(feature = "std")]
 mod avx;
+#[cfg(feature = "std")]
 mod cpu;
+#[cfg(feature = "std")]
 mod level;
+#[cfg(feature = "std")]
 mod neon;
 pub mod plain;
+#[cfg(feature = "std")]
 mod threads;
+#[cfg(feature = "std")]
 mod wide;
 
+#[cfg(feature = "std")]
 pub use cpu::Cpu;
+#[cfg(feature = "std")]
 pub use level::{Level, Unavailable};

@@ -2,13 +2,13 @@
 //! backend must return, bit for bit. No SIMD, no threads, no hardware fused multiply-add.
 
 use core::array::from_fn;
+use core::ops::Range;
 use lockstep_core::num::{self, Soft};
 use lockstep_core::op::Kernel;
 use lockstep_core::ragged::{Mask, Sink, Span, Stream};
 use lockstep_core::team::fold::{COLUMNS, LANES, fold_columns};
 use lockstep_core::team::scan::scan_block;
 use lockstep_core::team::{Direction, Element, Semigroup, Swept, Team};
-use std::ops::Range;
 
 /// The plain team.
 #[derive(Clone, Copy, Debug, Default)]

@@ -62,7 +62,7 @@ fuzz_target!(|bytes: &[u8]| {
     let partials: Vec<f64> = (0..draw.below(40)).map(|_| draw.double(Like::Reward)).collect();
     let rows = draw.below(9);
     let totals = on_every_level(
-        |device| Ok(fold_rows(device, &partials, rows)),
+        |device| fold_rows(device, &partials, rows),
         |a, b| assert_same_bits("totals", bits64(a), bits64(b)),
     );
     assert_eq!(totals.map(|t| t.len()).ok(), Some(partials.len().checked_div(rows).unwrap_or(0)));

@@ -37,6 +37,11 @@ impl<D: Driver> Gpu<D> {
         &self.context.info
     }
 
+    /// The launch geometry in use.
+    pub fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
     /// The same device with another launch geometry. Results do not depend on it.
     pub fn with_geometry(&self, geometry: Geometry) -> Self {
         Gpu { geometry, ..self.clone() }

@@ -91,7 +91,7 @@ impl<'a> Batch<'a> {
     }
 
     /// Counts live tokens and the sequences that have any.
-    pub fn counts(&self, device: &Device) -> Counts {
+    pub fn counts(&self, device: &Device) -> Result<Counts, Error> {
         let sequences = self.sequences();
         let (mut sums, mut tokens, mut alarm) =
             (vec![0.0; sequences], vec![0; sequences], vec![0; sequences]);
@@ -102,12 +102,12 @@ impl<'a> Batch<'a> {
             row_sum: Out::new(&mut sums),
             row_tokens: Out::new(&mut tokens),
             row_alarm: Out::new(&mut alarm),
-        });
-        Counts {
+        })?;
+        Ok(Counts {
             tokens: tokens.iter().map(|n| u64::from(*n)).sum(),
             nonempty: tokens.iter().filter(|n| **n > 0).count() as u64,
             sequences: sequences as u64,
-        }
+        })
     }
 
     pub(crate) fn check_tokens(&self, argument: &'static str, got: usize) -> Result<(), Error> {

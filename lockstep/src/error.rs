@@ -7,9 +7,20 @@ pub enum Error {
     /// An argument is wrong: its name, the position, what was expected.
     #[error(transparent)]
     Argument(#[from] lockstep_core::Error),
-    /// The device asked for is not there.
+    /// The CPU level asked for is not there.
     #[error(transparent)]
     Device(#[from] lockstep_cpu::Unavailable),
+    /// A GPU: why it is not there, or what failed, with the vendor's code and name.
+    #[error(transparent)]
+    Gpu(#[from] lockstep_gpu::Error),
+    /// A device that has no such name, or is not there.
+    #[error("no device `{asked}`: {because}")]
+    NoSuchDevice {
+        /// The name asked for.
+        asked: String,
+        /// Why there is none.
+        because: String,
+    },
     /// A recipe that cannot be read or that asks for what is not supported.
     #[error("recipe: {0}")]
     Recipe(String),

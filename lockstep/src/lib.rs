@@ -33,6 +33,7 @@
 #[doc = include_str!("../../README.md")]
 mod readme {}
 
+mod backend;
 mod batch;
 mod device;
 mod error;
@@ -40,8 +41,9 @@ mod metrics;
 pub mod ops;
 pub mod recipe;
 
+pub use backend::Backend;
 pub use batch::{Batch, Counts};
-pub use device::Device;
+pub use device::{Device, Entry, devices};
 pub use error::Error;
 pub use lockstep_core as core;
 pub use lockstep_cpu::Level;

@@ -24,6 +24,8 @@ pub enum Command {
     Train(Box<TrainArgs>),
     /// Apply a recipe to somebody's rollouts: advantages, coefficients, loss, metrics
     Score(ScoreArgs),
-    /// Check this machine: one digest over all its SIMD levels, or golden files
+    /// Check this machine: one digest over its SIMD levels and GPUs, or golden files
     Verify(VerifyArgs),
+    /// List what this machine can compute on, and what is missing and why
+    Devices,
 }

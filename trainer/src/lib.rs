@@ -18,6 +18,8 @@ pub mod cli;
 #[cfg(feature = "model")]
 pub mod config;
 #[cfg(feature = "model")]
+pub mod devices;
+#[cfg(feature = "model")]
 pub mod model;
 #[cfg(feature = "model")]
 pub mod policy;

@@ -8,7 +8,7 @@ use anyhow::Result;
 use clap::Parser;
 use lockstep_trainer::cli::{Cli, Command};
 use lockstep_trainer::train::TrainArgs;
-use lockstep_trainer::{score, threads, train, verify};
+use lockstep_trainer::{devices, score, threads, train, verify};
 
 /// Bad input of any kind; clap uses the same code for a bad command line.
 const BAD_INPUT: u8 = 2;
@@ -43,6 +43,10 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Score(args) => {
             let summary = score::score(&args)?;
             let _ = writeln!(std::io::stdout(), "{summary}");
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Devices => {
+            let _ = write!(std::io::stdout(), "{}", devices::list());
             Ok(ExitCode::SUCCESS)
         }
         Command::Verify(args) => {

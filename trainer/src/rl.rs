@@ -42,9 +42,9 @@ pub fn recipe_toml(name_or_file: &str) -> Result<String> {
 }
 
 impl Algorithm {
-    /// The algorithm of a recipe in TOML.
-    pub fn new(recipe: &str) -> Result<Self> {
-        Ok(Self { device: Device::cpu(), recipe: Recipe::from_toml(recipe)? })
+    /// The algorithm of a recipe in TOML, on a device by name: `cpu`, `cuda:1`, ….
+    pub fn new(recipe: &str, device: &str) -> Result<Self> {
+        Ok(Self { device: Device::open(device)?, recipe: Recipe::from_toml(recipe)? })
     }
 
     /// The device, for a log.

@@ -23,14 +23,17 @@ pub struct ScoreArgs {
     /// Where advantage, coef, token_loss, loss and metrics go
     #[arg(short, long, value_name = "OUT.safetensors")]
     pub output: PathBuf,
+    /// Where to compute: cpu, cpu:LEVEL, cuda[:N], rocm[:N]; it changes no bit
+    #[arg(long, value_name = "DEVICE", default_value = "cpu")]
+    pub device: String,
 }
 
 /// Runs `lockstep score` and returns what it tells a person.
 pub fn score(args: &ScoreArgs) -> Result<String> {
     let recipe = recipe_toml(&args.recipe)?;
     let rollouts = Rollouts::read(&args.rollouts)?;
-    let (bytes, summary) =
-        score_rollouts(&recipe, &rollouts).with_context(|| args.rollouts.display().to_string())?;
+    let (bytes, summary) = score_rollouts(&recipe, &args.device, &rollouts)
+        .with_context(|| args.rollouts.display().to_string())?;
     atomic::write(&args.output, &bytes)?;
     Ok(format!("{summary}\nwritten: {}", display(&args.output)))
 }
@@ -40,8 +43,8 @@ fn display(path: &Path) -> String {
 }
 
 /// The bytes of the output file and a summary.
-pub fn score_rollouts(recipe: &str, rollouts: &Rollouts) -> Result<(Vec<u8>, String)> {
-    let algorithm = Algorithm::new(recipe)?;
+pub fn score_rollouts(recipe: &str, device: &str, rollouts: &Rollouts) -> Result<(Vec<u8>, String)> {
+    let algorithm = Algorithm::new(recipe, device)?;
     let advantages = algorithm.advantages(rollouts)?;
     let loss = algorithm.policy_loss(rollouts, &advantages.advantage)?;
     let mut scalars = vec![

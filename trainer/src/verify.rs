@@ -2,27 +2,47 @@
 
 use std::path::PathBuf;
 
-use anyhow::Result;
-use lockstep_conformance::{digest, golden};
+use anyhow::{Result, ensure};
+use lockstep::Backend;
+use lockstep_conformance::{golden, verify as suite};
 
 /// What is verified.
 #[derive(Clone, Debug, clap::Args)]
 pub struct VerifyArgs {
     /// Compare with the golden files in this folder instead
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["backend", "random", "seed", "repeats", "streams"])]
     pub golden: Option<PathBuf>,
+    /// Backends to compare with the plain reference; one that is absent is reported [default: cpu,cuda,rocm]
+    #[arg(long, value_delimiter = ',', value_name = "LIST")]
+    pub backend: Vec<Backend>,
+    /// Random cases for each op [default: 20]
+    #[arg(long, value_name = "N")]
+    pub random: Option<u64>,
+    /// Seed of the first random case
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// How often the corpus is repeated on every stream
+    #[arg(long, default_value_t = 2, value_name = "N")]
+    pub repeats: usize,
+    /// Streams at once
+    #[arg(long, default_value_t = 4, value_name = "N")]
+    pub streams: usize,
 }
 
 /// Runs `lockstep verify`: what it found, and whether all of it agrees.
 pub fn verify(args: &VerifyArgs) -> Result<(String, bool)> {
-    Ok(match &args.golden {
-        Some(folder) => {
-            let report = golden::verify_dir(folder)?;
-            (report.to_string(), report.passed())
-        }
-        None => {
-            let report = digest::verify();
-            (report.to_string(), report.passed())
-        }
-    })
+    if let Some(folder) = &args.golden {
+        let report = golden::verify_dir(folder)?;
+        return Ok((report.to_string(), report.passed()));
+    }
+    ensure!(args.streams <= 256, "--streams is {}: expected at most 256", args.streams);
+    let default = suite::Plan::default();
+    let report = suite::verify(&suite::Plan {
+        backends: if args.backend.is_empty() { default.backends } else { args.backend.clone() },
+        random: args.random.unwrap_or(default.random),
+        seed: args.seed,
+        repeats: args.repeats,
+        streams: args.streams,
+    });
+    Ok((report.to_string(), report.passed()))
 }

@@ -6,6 +6,7 @@ use super::params::{AnyGate, Params, Policy, gates, guards, kls, weights};
 use super::shapes::{Shape, large, named, small};
 use super::values::{self, Range};
 use super::{Case, Data, rewards};
+use crate::ops::AnyOp;
 use lockstep_core::advantage::Singleton;
 use lockstep_core::team::Direction;
 
@@ -18,6 +19,7 @@ pub fn corpus(seed: u64) -> Vec<Case> {
     cases.extend(kl(source.fork(400)));
     cases.extend(sums(source.fork(500)));
     cases.extend(fold_rows(source.fork(600)));
+    cases.extend(AnyOp::corpus(source));
     cases
 }
 

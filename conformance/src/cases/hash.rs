@@ -23,6 +23,12 @@ impl Source {
         Source(splitmix64(self.0 ^ splitmix64(name.wrapping_add(1))))
     }
 
+    /// The stream of a name (FNV-1a), so that a new name changes no other stream.
+    pub fn named(self, name: &str) -> Self {
+        let hash = |h: u64, byte: u8| (h ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
+        self.fork(name.bytes().fold(0xcbf2_9ce4_8422_2325, hash))
+    }
+
     /// 64 bits.
     pub fn bits(self, i: usize) -> u64 {
         splitmix64(self.0.wrapping_add(i as u64))

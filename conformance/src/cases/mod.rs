@@ -4,6 +4,7 @@ pub mod corpus;
 pub mod hash;
 pub mod masks;
 pub mod params;
+pub mod random;
 pub mod rewards;
 pub mod select;
 pub mod shapes;
@@ -23,6 +24,8 @@ pub struct Data {
     pub element: Vec<Vec<f32>>,
     /// The binary64 input of `fold_rows`, one entry per element.
     pub element64: Vec<f64>,
+    /// The offsets that `check_offsets` looks at, one entry per element.
+    pub index: Vec<u32>,
     /// Arrays with one entry per row.
     pub row: Vec<Vec<f32>>,
 }

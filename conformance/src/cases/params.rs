@@ -1,5 +1,6 @@
 //! Op and scalar arguments of a launch.
 
+use crate::ops::AnyOp;
 use lockstep_core::advantage::Singleton;
 use lockstep_core::aggregate::{PerRow, Weight};
 use lockstep_core::gate::PpoClip;
@@ -97,6 +98,14 @@ pub enum Params {
     },
     /// `fold_rows`.
     FoldRows,
+    /// An op with a file in [`ops`](crate::ops).
+    Op(AnyOp),
+}
+
+impl<T: Into<AnyOp>> From<T> for Params {
+    fn from(any: T) -> Params {
+        Params::Op(any.into())
+    }
 }
 
 /// Band of `in_band` in every case.
@@ -114,7 +123,13 @@ impl Params {
             Params::Aggregate { .. } => "aggregate",
             Params::RowScan { .. } => "row_scan",
             Params::FoldRows => "fold_rows",
+            Params::Op(any) => any.op(),
         }
+    }
+
+    /// Whether a row is a block of the whole array: its results are positions in the array, and rows cannot be moved about.
+    pub fn rows_are_blocks(&self) -> bool {
+        matches!(self, Params::Op(any) if any.rows_are_blocks())
     }
 }
 

@@ -44,6 +44,7 @@ pub fn expect(case: &Case) -> Vec<Want> {
         Params::Aggregate { values } => sums::aggregate(case, values),
         Params::RowScan { direction } => sums::scan(case, direction),
         Params::FoldRows => sums::fold(case),
+        Params::Op(any) => any.expect(&case.data),
     }
 }
 

@@ -3,6 +3,7 @@
 //! It imports nothing of Lockstep: plain numbers in, plain numbers out, naive on purpose. A file has the stem of core's.
 
 pub mod aggregate;
+pub mod check;
 pub mod fold;
 pub mod grpo;
 pub mod kl;

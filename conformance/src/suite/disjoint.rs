@@ -15,9 +15,9 @@ pub fn rows_are_disjoint(cpu: &Cpu, cases: &[Case]) -> Checked {
     let mut compared = 0;
     for case in small(cases) {
         let rows = case.data.rows();
-        let every: Vec<Vec<Output>> =
-            (0..rows).map(|row| launch::run(&OneRow { cpu: cpu.clone(), row }, case)).collect();
-        let whole = launch::run(&AllRows(cpu), case);
+        let alone = |row| launch::run(&OneRow { cpu: cpu.clone(), row }, case);
+        let every: Vec<Vec<Output>> = (0..rows).map(alone).collect::<Result<_, _>>()?;
+        let whole = launch::run(&AllRows(cpu), case)?;
         for (k, output) in whole.iter().enumerate() {
             for (row, alone) in every.iter().map(|outputs| &outputs[k]).enumerate() {
                 let own = output.range(&case.data.offsets, row);
@@ -44,7 +44,8 @@ impl Backend for AllRows<'_> {
     fn name(&self) -> String {
         self.0.level().to_string()
     }
-    fn run<K: DisjointRows>(&self, kernel: &K) {
+    fn run<K: DisjointRows>(&self, kernel: &K) -> Result<(), String> {
         self.0.rows(kernel, 0..kernel.rows());
+        Ok(())
     }
 }

@@ -15,14 +15,14 @@ pub fn masked_garbage<B: Backend>(backend: &B, cases: &[Case]) -> Checked {
     for case in small(cases) {
         let Some(mask) = &case.data.mask else { continue };
         let masked = mask.iter().filter(|byte| **byte == 0).count();
-        let whole = launch::run(backend, case);
+        let whole = launch::run(backend, case)?;
         for shift in 1..7 {
             let mut other = case.clone();
             for values in &mut other.data.element {
                 let masked = mask.iter().zip(values).enumerate().filter(|(_, (byte, _))| **byte == 0);
                 masked.for_each(|(i, (_, value))| *value = garbage(i + shift));
             }
-            if let Some(found) = first_difference(&whole, &launch::run(backend, &other)) {
+            if let Some(found) = first_difference(&whole, &launch::run(backend, &other)?) {
                 return Err(violation("masked_garbage", backend, case, found));
             }
         }
@@ -35,13 +35,21 @@ pub fn masked_garbage<B: Backend>(backend: &B, cases: &[Case]) -> Checked {
 pub fn faults_are_local<B: Backend>(backend: &B, cases: &[Case]) -> Checked {
     let mut compared = 0;
     for (k, case) in small(cases).enumerate() {
+        let listed = match case.params {
+            Params::Op(any) => any.fault_slots(),
+            _ => Vec::new(),
+        };
         let fault = |k: usize, slot: usize| match slot {
+            _ if !listed.is_empty() => {
+                let bad = listed.iter().find(|(listed, _)| *listed == slot).map_or(&[][..], |(_, bad)| bad);
+                bad[k % bad.len()]
+            }
             _ if matches!(case.params, Params::Aggregate { .. }) => [f32::NAN, f32::INFINITY][k % 2],
             slot::WEIGHTS => [f32::NAN, f32::INFINITY, -1.0][k % 3],
             slot::ADVANTAGE => [f32::NAN, f32::INFINITY, f32::NEG_INFINITY][k % 3],
             _ => [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 0.5, f32::MIN_POSITIVE][k % 5],
         };
-        let whole = launch::run(backend, case);
+        let whole = launch::run(backend, case)?;
         for (j, slot) in slots(case).into_iter().enumerate() {
             let elements = case.data.elements().max(1);
             let start = Source::new(k as u64).below(j, elements);
@@ -53,7 +61,7 @@ pub fn faults_are_local<B: Backend>(backend: &B, cases: &[Case]) -> Checked {
             };
             let mut other = case.clone();
             other.data.element[slot][i] = fault(k, slot);
-            let outputs = launch::run(backend, &other);
+            let outputs = launch::run(backend, &other)?;
             for row in 0..case.data.rows() {
                 if case.data.span(row).contains(&i) {
                     let alarm = got_bits(&outputs, "alarm", row);
@@ -84,6 +92,7 @@ fn slots(case: &Case) -> Vec<usize> {
             let given = optional.into_iter().filter(|(given, _)| *given).map(|(_, slot)| slot);
             [slot::LOGP, slot::LOGP_OLD].into_iter().chain(given).collect()
         }
+        Params::Op(any) => any.fault_slots().into_iter().map(|(slot, _)| slot).collect(),
         _ => Vec::new(),
     }
 }

@@ -44,7 +44,7 @@ fn violation<B: Backend>(what: &str, backend: &B, case: &Case, found: (&str, usi
 pub fn same_bits<B: Backend, R: Backend>(backend: &B, reference: &R, cases: &[Case]) -> Checked {
     let mut compared = 0;
     for case in cases {
-        let (want, got) = (launch::run(reference, case), launch::run(backend, case));
+        let (want, got) = (launch::run(reference, case)?, launch::run(backend, case)?);
         if let Some(found) = first_difference(&want, &got) {
             return Err(violation("same_bits", backend, case, found));
         }
@@ -74,11 +74,11 @@ pub fn optional_outputs<B: Backend>(backend: &B, cases: &[Case]) -> Checked {
     let mut compared = 0;
     for case in cases {
         let Params::Policy(policy) = case.params else { continue };
-        let whole = launch::run(backend, case);
+        let whole = launch::run(backend, case)?;
         for bits in 0..8 {
             let [loss, token_loss, metrics] = [1, 2, 4].map(|bit| bits & bit != 0);
             let params = Params::Policy(Policy { loss, token_loss, metrics, ..policy });
-            for other in launch::run(backend, &Case { params, ..case.clone() }) {
+            for other in launch::run(backend, &Case { params, ..case.clone() })? {
                 let Some(output) = whole.iter().find(|o| o.name == other.name) else { continue };
                 if let Some(found) =
                     first_difference(std::slice::from_ref(output), std::slice::from_ref(&other))

@@ -23,6 +23,7 @@ use crate::Error;
 use crate::aggregate::Weight;
 use crate::gate::{Gate, check_scalar};
 use crate::kl::{Estimator, Kl};
+use crate::num;
 use crate::op::Kernel;
 use crate::ragged::{In, Mask, Offsets, Out, Sink, Stream};
 use crate::ratio::Guard;
@@ -152,11 +153,12 @@ impl<G: Gate> PolicyLoss<'_, G> {
             self.row_tokens.put(row, tokens as u32);
             self.row_alarm.put(row, swept.alarm);
             if let (Some(loss), Some(sum)) = (self.loss, swept.sums.first()) {
-                loss.row_loss.put(row, weight * sum);
+                loss.row_loss.put(row, num::canonical64(weight * sum));
             }
             if let Some(metrics) = self.metrics {
                 for (k, &value) in swept.sums.iter().enumerate() {
-                    metrics.row_sums.put(k * rows + row, if k == sum::LOSS { weight * value } else { value });
+                    let value = if k == sum::LOSS { num::canonical64(weight * value) } else { value };
+                    metrics.row_sums.put(k * rows + row, value);
                 }
                 for (k, &value) in swept.maxima.iter().enumerate() {
                     metrics.row_maxima.put(k * rows + row, value);

@@ -94,7 +94,7 @@ pub fn group_advantage(
         status: Out::new(&mut out.status),
     };
     kernel.check()?;
-    device.run(&kernel);
+    device.run(&kernel)?;
 
     for (group, bits) in out.status.iter().enumerate() {
         let span = batch.cu_groups().span(group);

@@ -37,19 +37,19 @@ pub fn aggregate(
         row_sum: Out::new(&mut out.row_sum),
         row_tokens: Out::new(&mut out.row_tokens),
         row_alarm: Out::new(&mut alarm),
-    });
+    })?;
     let arguments = [Checked { name: "values", domain: Domain::Finite, values }];
     locate::check(batch, &alarm, &arguments, &[], "")?;
     let weighted: Vec<f64> =
         out.row_sum.iter().zip(&out.row_tokens).map(|(sum, n)| weight.of(u64::from(*n)) * sum).collect();
-    out.value = fold_rows(device, &weighted, rows)[0];
+    out.value = fold_rows(device, &weighted, rows)?[0];
     Ok(out)
 }
 
 /// Folds per-row partial sums `[K][rows]` into K whole-batch sums, in the fixed shape over the row index. A
 /// length that is no multiple of `rows` loses its remainder.
-pub fn fold_rows(device: &Device, partials: &[f64], rows: usize) -> Vec<f64> {
+pub fn fold_rows(device: &Device, partials: &[f64], rows: usize) -> Result<Vec<f64>, Error> {
     let mut totals = vec![0.0; partials.len().checked_div(rows).unwrap_or(0)];
-    device.run(&FoldRows { partials: In::new(partials), rows, totals: Out::new(&mut totals) });
-    totals
+    device.run(&FoldRows { partials: In::new(partials), rows, totals: Out::new(&mut totals) })?;
+    Ok(totals)
 }

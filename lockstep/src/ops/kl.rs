@@ -56,7 +56,7 @@ pub fn kl(
         gradient: Some(Out::new(&mut out.gradient)),
         row_sum: Out::new(&mut out.row_sum),
         row_alarm: Out::new(&mut alarm),
-    });
+    })?;
     let arguments = [
         Checked { name: "logp", domain: Domain::LogProbability, values: logp },
         Checked { name: "logp_ref", domain: Domain::LogProbability, values: logp_ref },
@@ -66,6 +66,6 @@ pub fn kl(
         Checked { name: "kl gradient", domain: Domain::Finite, values: &out.gradient },
     ];
     locate::check(batch, &alarm, &arguments, &results, "set clamp_in or clamp_out")?;
-    out.sum = fold_rows(device, &out.row_sum, rows)[0];
+    out.sum = fold_rows(device, &out.row_sum, rows)?[0];
     Ok(out)
 }

@@ -183,7 +183,7 @@ pub fn policy_loss<G: Gate>(
         }),
     };
     kernel.check()?;
-    device.run(&kernel);
+    device.run(&kernel)?;
 
     check_results(batch, input, out)?;
     out.counts = Counts {
@@ -191,11 +191,17 @@ pub fn policy_loss<G: Gate>(
         nonempty: out.scratch.tokens.iter().filter(|n| **n > 0).count() as u64,
         sequences: rows as u64,
     };
-    out.loss = loss.then(|| fold_rows(device, &out.row_loss, rows)[0]);
-    out.metrics = metrics.then(|| {
-        let totals = fold_rows(device, &out.scratch.sums, rows);
-        Metrics::new(out.counts.tokens, &totals, fold_maxima(&out.scratch.maxima, rows))
-    });
+    out.loss = match loss {
+        true => Some(fold_rows(device, &out.row_loss, rows)?[0]),
+        false => None,
+    };
+    out.metrics = match metrics {
+        true => {
+            let totals = fold_rows(device, &out.scratch.sums, rows)?;
+            Some(Metrics::new(out.counts.tokens, &totals, fold_maxima(&out.scratch.maxima, rows)))
+        }
+        false => None,
+    };
     Ok(())
 }
 

@@ -73,15 +73,15 @@ fn run(
         row_sums: Out::new(&mut sums),
         row_maxima: Out::new(&mut maxima),
         row_alarm: Out::new(&mut alarm),
-    });
+    })?;
     let arguments = [
         Checked { name, domain: Domain::LogProbability, values: logp },
         Checked { name: name_old, domain: Domain::LogProbability, values: logp_old },
     ];
     locate::check(batch, &alarm, &arguments, &[], "choose a guard for the log-ratio")?;
-    let totals = fold_rows(device, &sums, rows);
+    let totals = fold_rows(device, &sums, rows)?;
     let totals: [f64; sum::SUMS] = std::array::from_fn(|k| totals[k]);
-    Ok(RatioStats::new(batch.counts(device).tokens, &totals, fold_maxima(&maxima, rows)))
+    Ok(RatioStats::new(batch.counts(device)?.tokens, &totals, fold_maxima(&maxima, rows)))
 }
 
 /// Maxima over rows of a `[2][S]` array.

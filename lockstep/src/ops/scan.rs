@@ -27,7 +27,7 @@ pub fn row_scan(
         values: In::new(values),
         direction,
         scanned: Out::new(&mut scanned),
-    });
+    })?;
     match scanned.iter().position(|y| !y.is_finite()) {
         None => Ok(scanned),
         Some(index) => {

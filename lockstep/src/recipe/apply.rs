@@ -90,7 +90,10 @@ impl Recipe {
         gate: G,
         out: &mut PolicyOutput,
     ) -> Result<(), Error> {
-        let counts = input.counts.unwrap_or_else(|| batch.counts(device));
+        let counts = match input.counts {
+            Some(counts) => counts,
+            None => batch.counts(device)?,
+        };
         let params = PolicyParams {
             gate,
             guard: self.guard(),

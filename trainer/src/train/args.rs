@@ -38,6 +38,10 @@ pub struct TrainArgs {
     /// Threads [default: all cores]; their number changes no bit of the result
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub threads: Option<u16>,
+    /// Where the RL maths runs: cpu, cpu:LEVEL, cuda[:N], rocm[:N] [default: cpu]; it changes no bit of the result. The model
+    /// itself stays on the CPU
+    #[arg(long, value_name = "DEVICE")]
+    pub device: Option<String>,
     /// Learning rate of the RL phase [default: 0.0003]
     #[arg(long, help_heading = "Sizes")]
     pub rate: Option<f32>,

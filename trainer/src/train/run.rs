@@ -16,17 +16,18 @@ use crate::{atomic, report, threads};
 
 /// Runs `lockstep train`. Returns whether the run reached its end (Ctrl-C ends it early, after the step in flight).
 pub fn train(args: &TrainArgs) -> Result<bool> {
+    let device = args.device.as_deref().unwrap_or("cpu");
     let (trainer, folder, state) = match &args.resume {
         Some(folder) => {
             let (saved, state) = State::load(folder)?;
             let (config, task) =
                 args.resumed_config(saved).with_context(|| format!("cannot resume {}", folder.display()))?;
             atomic::clear_unfinished(folder)?;
-            (Trainer::new(config, task)?, folder.clone(), state)
+            (Trainer::new(config, task, device)?, folder.clone(), state)
         }
         None => {
             let (config, task) = args.config()?;
-            let trainer = Trainer::new(config, task)?;
+            let trainer = Trainer::new(config, task, device)?;
             let folder = args.new_folder(trainer.config())?;
             make_folder(&folder)?;
             let state = State::new(trainer.config());

@@ -27,10 +27,10 @@ pub struct Trainer {
 }
 
 impl Trainer {
-    /// Opens task and recipe.
-    pub fn new(config: Config, task: Task) -> Result<Self> {
+    /// Opens task and recipe; `device` is where the RL maths runs.
+    pub fn new(config: Config, task: Task, device: &str) -> Result<Self> {
         let vocab = Vocab::new(task.alphabet());
-        let algorithm = Algorithm::new(&config.recipe_toml)?;
+        let algorithm = Algorithm::new(&config.recipe_toml, device)?;
         algorithm.check_groups_of(config.rl.group)?;
         let held_out = task.held_out(config.measure.problems);
         Ok(Self { config, task, vocab, algorithm, held_out })

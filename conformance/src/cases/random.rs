@@ -1,0 +1,143 @@
+//! Random cases: any op, from a seed alone, so that a report of a difference is a seed.
+
+use super::corpus::tokens;
+use super::hash::Source;
+use super::masks::{Mask, garbage};
+use super::params::{AnyGate, Params, Policy, Taus, gates, guards, kls, weights};
+use super::shapes::Shape;
+use super::values::{Range, spread};
+use super::{Case, Data, rewards};
+use crate::ops::AnyOp;
+use lockstep_core::advantage::Singleton;
+use lockstep_core::gate::PpoClip;
+use lockstep_core::team::Direction;
+
+const CATCHES: &str = "whatever nobody thought of";
+
+/// Numbers drawn one after the other.
+pub struct Draw {
+    source: Source,
+    next: usize,
+}
+
+impl Draw {
+    /// In 0..n.
+    pub fn below(&mut self, n: usize) -> usize {
+        self.next += 1;
+        self.source.below(self.next, n)
+    }
+
+    /// A coin.
+    pub fn yes(&mut self) -> bool {
+        self.below(2) == 1
+    }
+
+    /// In 0..1.
+    pub fn unit(&mut self) -> f32 {
+        self.next += 1;
+        self.source.unit(self.next)
+    }
+
+    /// One of a list.
+    pub fn pick<T: Copy>(&mut self, list: &[T]) -> T {
+        list[self.below(list.len())]
+    }
+
+    /// A stream of its own, for arrays.
+    pub fn source(&mut self) -> Source {
+        self.next += 1;
+        self.source.fork(self.next as u64)
+    }
+
+    /// Row lengths: mostly short, with empty rows, some over a column cycle or many.
+    pub fn lengths(&mut self) -> Vec<u32> {
+        let rows = 1 + self.below(24);
+        (0..rows)
+            .map(|_| match self.below(10) {
+                0 | 1 => self.below(3),
+                2..7 => self.below(70),
+                7 | 8 => 120 + self.below(200),
+                _ => self.below(3000),
+            } as u32)
+            .collect()
+    }
+
+    fn gate(&mut self, ppo: bool) -> AnyGate {
+        let listed: Vec<AnyGate> =
+            gates().into_iter().filter(|gate| matches!(gate, AnyGate::Ppo(_)) == ppo).collect();
+        match (self.yes(), ppo) {
+            (true, _) => self.pick(&listed),
+            (false, true) => AnyGate::Ppo(PpoClip {
+                clip_ratio_low: self.unit(),
+                clip_ratio_high: 3.0 * self.unit(),
+                clip_ratio_c: if self.yes() { f32::INFINITY } else { 1.01 + 10.0 * self.unit() },
+            }),
+            (false, false) => {
+                AnyGate::Sapo(Taus { tau_pos: 0.05 + 8.0 * self.unit(), tau_neg: 0.05 + 8.0 * self.unit() })
+            }
+        }
+    }
+
+    fn policy(&mut self, ppo: bool) -> Params {
+        let kl = if self.yes() { Some((self.pick(&kls()), 2.0 * self.unit())) } else { None };
+        // Half of all calls want coefficients only, the variant that most callers use.
+        let wants = if self.yes() { 0 } else { self.below(8) };
+        Params::Policy(Policy {
+            gate: self.gate(ppo),
+            guard: self.pick(&guards()),
+            kl,
+            weight: self.pick(&weights()),
+            per_token: self.yes(),
+            weights: self.yes(),
+            loss: wants & 1 != 0,
+            token_loss: wants & 2 != 0,
+            metrics: wants & 4 != 0,
+        })
+    }
+}
+
+/// The case number `seed` of `op`, or `None` when there is no such op.
+pub fn random(op: &str, seed: u64) -> Option<Case> {
+    let source = Source::new(seed).fork(0x0c0f_fee0);
+    let mut draw = Draw { source, next: 0 };
+    let case = |params, data| Case { label: format!("seed {seed}"), catches: CATCHES, params, data };
+    let params = match op {
+        "group_advantage" => {
+            let params = Params::GroupAdvantage {
+                norm_by_std: draw.yes(),
+                ddof: draw.below(2) as u32,
+                eps: draw.pick(&[1e-6, 1e-4, 1e-8, 0.0]),
+                singleton: draw.pick(&[Singleton::Zero, Singleton::RawReward]),
+            };
+            let sizes: Vec<u32> =
+                draw.lengths().into_iter().map(|n| if n % 3 == 0 { n } else { n % 18 }).collect();
+            let valid = draw.yes();
+            return Some(case(params, rewards::groups(&sizes, valid, source.fork(1))));
+        }
+        "fold_rows" => {
+            let (statistics, rows) = (1 + draw.below(8) as u32, 1 + draw.below(3000) as u32);
+            let value = |i| f64::from(spread(source, i)) * (1.0 + f64::from(spread(source.fork(2), i)));
+            let element64 = (0..(statistics * rows) as usize).map(value).collect();
+            let offsets = (0..=statistics).map(|s| s * rows).collect();
+            return Some(case(Params::FoldRows, Data { offsets, element64, ..Data::default() }));
+        }
+        "token_ratio" => Params::TokenRatio { guard: draw.pick(&guards()), outputs: draw.yes() },
+        "policy_loss_ppo" => draw.policy(true),
+        "policy_loss_sapo" => draw.policy(false),
+        "kl" => Params::Kl { kl: draw.pick(&kls()), outputs: draw.yes() },
+        "aggregate" => Params::Aggregate { values: draw.yes() },
+        "row_scan" => Params::RowScan { direction: draw.pick(&[Direction::Prefix, Direction::Suffix]) },
+        _ => {
+            return AnyOp::random(op, &mut draw)
+                .map(|case| Case { label: format!("seed {seed}: {}", case.label), ..case });
+        }
+    };
+    let shape = Shape { name: "random", catches: CATCHES, lengths: draw.lengths() };
+    let mut data = tokens(&shape, draw.pick(&Mask::ALL), draw.pick(&Range::ALL), source.fork(3));
+    if matches!(params, Params::Aggregate { .. } | Params::RowScan { .. }) {
+        let value = |i| if data.live(i) { spread(source.fork(4), i) } else { garbage(i) };
+        data.element = vec![(0..data.elements()).map(value).collect()];
+        data.row.clear();
+    }
+    Some(case(params, data))
+}

@@ -1,0 +1,117 @@
+//! One file for each op: its arguments, how it is launched, what the oracle expects, its cases, its tolerances.
+//!
+//! An op of the table is tested by everything in this crate once it has a file here and a line in the list below: corpus and
+//! digest, accuracy against the oracle, random cases, rows alone and repacked, garbage under the mask, faults. (The first
+//! ops are older than this list; they are the other variants of [`Params`](crate::cases::Params).)
+
+pub mod check;
+
+use crate::backend::Backend;
+use crate::cases::hash::Source;
+use crate::cases::random::Draw;
+use crate::cases::{Case, Data};
+use crate::expect::Want;
+use crate::output::Output;
+use crate::precision::Allowance;
+use std::fmt::Debug;
+
+/// The scalar arguments of an op, and everything that is known of it.
+pub trait OpTest: Copy + Debug + PartialEq {
+    /// Names in core's table of the ops that these arguments can mean.
+    const OPS: &'static [&'static str];
+    /// Tolerances against the oracle; what is not listed must be equal.
+    const ALLOWED: &'static [Allowance];
+
+    /// Which op.
+    fn op(&self) -> &'static str;
+
+    /// Launches the op on `data` with poisoned outputs and returns every output.
+    fn run<B: Backend>(&self, backend: &B, data: &Data) -> Result<Vec<Output>, String>;
+
+    /// What the oracle says of every output but `alarm`.
+    fn expect(&self, data: &Data) -> Vec<Want>;
+
+    /// The fixed cases. Order, labels and values never change for a source: the digest hangs on them.
+    fn corpus(source: Source) -> Vec<Case>;
+
+    /// A random case of `op`, labelled by the caller.
+    fn random(op: &str, draw: &mut Draw) -> Case;
+
+    /// Arrays of [`Data::element`] in which a bad value of a live element must raise the row's alarm, with bad values.
+    fn fault_slots(&self) -> Vec<(usize, &'static [f32])> {
+        Vec::new()
+    }
+
+    /// Whether a row is a block of the whole array, so that rows cannot be moved about.
+    fn rows_are_blocks(&self) -> bool {
+        false
+    }
+}
+
+macro_rules! op_tests {
+    ($($variant:ident: $params:ty,)*) => {
+        /// Arguments of any op that has a file here.
+        #[derive(Clone, Copy, Debug, PartialEq)]
+        pub enum AnyOp {
+            $(#[allow(missing_docs)] $variant($params),)*
+        }
+
+        $(impl From<$params> for AnyOp {
+            fn from(params: $params) -> AnyOp {
+                AnyOp::$variant(params)
+            }
+        })*
+
+        impl AnyOp {
+            /// See [`OpTest::op`].
+            pub fn op(&self) -> &'static str {
+                match self { $(AnyOp::$variant(params) => params.op(),)* }
+            }
+
+            /// See [`OpTest::run`].
+            pub fn run<B: Backend>(&self, backend: &B, data: &Data) -> Result<Vec<Output>, String> {
+                match self { $(AnyOp::$variant(params) => params.run(backend, data),)* }
+            }
+
+            /// See [`OpTest::expect`].
+            pub fn expect(&self, data: &Data) -> Vec<Want> {
+                match self { $(AnyOp::$variant(params) => params.expect(data),)* }
+            }
+
+            /// See [`OpTest::fault_slots`].
+            pub fn fault_slots(&self) -> Vec<(usize, &'static [f32])> {
+                match self { $(AnyOp::$variant(params) => params.fault_slots(),)* }
+            }
+
+            /// See [`OpTest::rows_are_blocks`].
+            pub fn rows_are_blocks(&self) -> bool {
+                match self { $(AnyOp::$variant(params) => params.rows_are_blocks(),)* }
+            }
+
+            /// The fixed cases of every op; each file's values depend on its own ops alone.
+            pub fn corpus(source: Source) -> Vec<Case> {
+                let mut cases = Vec::new();
+                $(cases.extend(<$params>::corpus(source.named(<$params>::OPS[0])));)*
+                cases
+            }
+
+            /// See [`OpTest::random`]; `None` when no file here has that op.
+            pub fn random(op: &str, draw: &mut Draw) -> Option<Case> {
+                $(if <$params>::OPS.contains(&op) {
+                    return Some(<$params>::random(op, draw));
+                })*
+                None
+            }
+
+            /// Every tolerance.
+            pub fn allowed() -> impl Iterator<Item = &'static Allowance> {
+                let all: &[&'static [Allowance]] = &[$(<$params>::ALLOWED),*];
+                all.to_vec().into_iter().flatten()
+            }
+        }
+    };
+}
+
+op_tests! {
+    Check: check::Check,
+}

@@ -1,0 +1,81 @@
+//! The embedded corpus without an operating system: prints the digest and ends the emulator with a status, 0 if the digest
+//! is the published one.
+//!
+//! What every architecture brings, `cortex_m.rs` and `riscv.rs`: the code from reset to [`main`], which fills the stack
+//! with [`UNTOUCHED`]; `NAME`; `semihosting(operation, argument)`; and `float_modes()`, which says what the modes of the
+//! floating-point unit are, or how they are wrong.
+#![no_std]
+#![no_main]
+
+#[cfg_attr(target_arch = "arm", path = "cortex_m.rs")]
+#[cfg_attr(target_arch = "riscv32", path = "riscv.rs")]
+mod machine;
+mod semihosting;
+mod stack;
+
+use core::fmt::Write;
+use core::panic::PanicInfo;
+use lockstep_cpu::plain::Plain;
+use lockstep_embedded::{Trace, corpus, digest};
+use semihosting::{Console, exit};
+
+/// What a word of the stack holds that nobody has written.
+const UNTOUCHED: u32 = 0xa5a5_5a5a;
+
+/// Statuses of the emulator.
+mod status {
+    pub(crate) const PASSED: u32 = 0;
+    pub(crate) const DIFFERS: u32 = 1;
+    pub(crate) const FAILED: u32 = 2;
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn main() -> ! {
+    exit(run().unwrap_or(status::FAILED))
+}
+
+/// An error is that of a console that cannot fail.
+fn run() -> Result<u32, core::fmt::Error> {
+    let mut console = Console;
+    writeln!(console, "machine {}", machine::NAME)?;
+    if cfg!(feature = "trace") {
+        let _ = corpus(&Plain, &mut Trace::new(Console));
+        writeln!(console)?;
+    }
+    let digest = match digest(&Plain) {
+        Ok(digest) => digest,
+        Err(error) => {
+            writeln!(console, "error: the corpus is malformed: {error}")?;
+            return Ok(status::FAILED);
+        }
+    };
+    writeln!(console, "{digest}")?;
+    let (used, size) = (stack::used(), stack::size());
+    writeln!(console, "stack {used} of {size} bytes")?;
+    if used == size {
+        writeln!(console, "error: the stack is too small, and something else may have been overwritten")?;
+        return Ok(status::FAILED);
+    }
+    // After the run, so that it holds for all of it: nothing but reset writes the modes.
+    match machine::float_modes() {
+        Ok(modes) => writeln!(console, "floats {modes}")?,
+        Err(wrong) => {
+            writeln!(console, "error: {wrong}")?;
+            return Ok(status::FAILED);
+        }
+    }
+    Ok(if digest.is_published() { status::PASSED } else { status::DIFFERS })
+}
+
+#[panic_handler]
+fn panic(info: &PanicInfo<'_>) -> ! {
+    let _ = writeln!(Console, "error: {info}");
+    exit(status::FAILED)
+}
+
+/// Where the processor goes on any exception: an access outside of memory, an instruction that it does not have.
+#[unsafe(no_mangle)]
+extern "C" fn fault() -> ! {
+    let _ = writeln!(Console, "error: processor fault");
+    exit(status::FAILED)
+}

@@ -1,0 +1,50 @@
+//! RV32IMAC: reset, semihosting. There is no floating-point unit: every operation is a function of compiler-builtins.
+
+use crate::UNTOUCHED;
+use core::arch::{asm, global_asm};
+
+pub(crate) const NAME: &str = "riscv32imac";
+
+global_asm!(
+    ".section .reset, \"ax\"",
+    ".global reset",
+    "reset:",
+    "la sp, __stack_top",
+    "la t0, trap",
+    "csrw mtvec, t0",
+    "la t0, __stack_bottom",
+    "li t1, {untouched}",
+    "1: sw t1, 0(t0)",
+    "addi t0, t0, 4",
+    "bltu t0, sp, 1b",
+    "j main",
+    // The low two bits of mtvec are its mode.
+    ".balign 4",
+    "trap: j fault",
+    untouched = const UNTOUCHED,
+);
+
+/// One semihosting call.
+pub(crate) fn semihosting(operation: u32, argument: usize) {
+    // SAFETY: the call reads memory behind `argument`, which the callers keep alive, and changes a0 only. The three
+    // instructions, none compressed and all in one page, are the agreed sign.
+    unsafe {
+        asm!(
+            ".option push",
+            ".option norvc",
+            ".balign 16",
+            "slli x0, x0, 0x1f",
+            "ebreak",
+            "srai x0, x0, 7",
+            ".option pop",
+            inout("a0") operation => _,
+            in("a1") argument,
+            options(nostack, preserves_flags),
+        );
+    }
+}
+
+/// Nothing has modes here.
+pub(crate) fn float_modes() -> Result<&'static str, &'static str> {
+    Ok("soft, no floating-point unit")
+}

@@ -1,0 +1,12 @@
+//! `cargo run --release -p lockstep-embedded --example trace`: every output of the corpus as text, to be compared with
+//! what the bare-metal program prints with `--features trace`.
+
+use lockstep_cpu::plain::Plain;
+use lockstep_embedded::{Trace, corpus};
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let mut text = String::new();
+    corpus(&Plain, &mut Trace::new(&mut text))?;
+    println!("{text}");
+    Ok(())
+}

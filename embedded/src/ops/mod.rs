@@ -1,0 +1,86 @@
+//! Every op of the table with the variants of its arguments.
+
+mod advantage;
+mod check;
+mod policy;
+mod sums;
+mod tokens;
+
+use crate::batch::{ELEMENTS, OFFSETS, ROWS};
+use crate::hash::Source;
+use crate::record::{Record, u32s};
+use crate::{POISON, POISON64, Runner};
+use lockstep_core::Error;
+use lockstep_core::kl::{Estimator, Kl};
+use lockstep_core::policy_loss::sum;
+use lockstep_core::ragged::{Offsets, flag};
+use lockstep_core::ratio::Guard;
+
+/// Runs all launches.
+pub(crate) fn run<R: Runner>(runner: &R, record: &mut impl Record) -> Result<(), Error> {
+    let source = Source::new(2);
+    advantage::run(runner, source.fork(1), record)?;
+    tokens::run(runner, source.fork(2), record)?;
+    policy::run(runner, source.fork(3), record)?;
+    sums::run(runner, source.fork(4), record)?;
+    check::run(runner, source.fork(5), record);
+    Ok(())
+}
+
+/// Room for the outputs of any launch.
+struct Outputs {
+    element: [[f32; ELEMENTS]; 2],
+    row64: [f64; sum::SUMS * ROWS],
+    row_loss: [f64; ROWS],
+    row32: [f32; 2 * ROWS],
+    counts: [u32; ROWS],
+    flags: [u32; ROWS],
+}
+
+impl Outputs {
+    fn poisoned() -> Self {
+        let (single, double) = (f32::from_bits(POISON), f64::from_bits(POISON64));
+        Outputs {
+            element: [[single; ELEMENTS]; 2],
+            row64: [double; sum::SUMS * ROWS],
+            row_loss: [double; ROWS],
+            row32: [single; 2 * ROWS],
+            counts: [POISON; ROWS],
+            flags: [POISON; ROWS],
+        }
+    }
+}
+
+/// The offsets of every launch but those of `fold_rows`.
+fn offsets() -> Result<Offsets<'static>, Error> {
+    Offsets::new("offsets", &OFFSETS, ELEMENTS, "elements")
+}
+
+/// Records which alarms are raised: an alarm's value promises nothing, only on which side of the limit it is.
+fn alarms(record: &mut impl Record, alarms: &[u32; ROWS]) {
+    let raised = |alarm: u32| if alarm == POISON { POISON } else { u32::from(alarm > flag::LIMIT) };
+    u32s(record, &alarms.map(raised));
+}
+
+/// Band of `in_band` in every launch.
+const BAND: [f32; 2] = [0.75, 1.25];
+
+/// None, the usual bound, one that ordinary log-ratios reach, and the last two straight-through.
+fn guards() -> [Guard; 5] {
+    [
+        Guard::NONE,
+        Guard::clamp(Guard::LOG_RATIO_CLAMP),
+        Guard::clamp(0.5),
+        Guard::straight_through(Guard::LOG_RATIO_CLAMP),
+        Guard::straight_through(0.5),
+    ]
+}
+
+/// Every estimator free and with verl's clamps and straight-through; k3 with each clamp alone.
+fn kls() -> [Kl; 10] {
+    let both = |estimator| [Kl::new(estimator), Kl { straight_through: true, ..Kl::guarded(estimator) }];
+    let ([a, b], [c, d]) = (both(Estimator::K1), both(Estimator::Abs));
+    let ([e, f], [g, h]) = (both(Estimator::K2), both(Estimator::K3));
+    let k3 = Kl::guarded(Estimator::K3);
+    [a, b, c, d, e, f, g, h, Kl { clamp_in: 0.5, ..k3 }, Kl { clamp_out: 0.125, ..k3 }]
+}

@@ -1,0 +1,142 @@
+//! `policy_loss_ppo` and `policy_loss_sapo`.
+
+use super::{BAND, Outputs, alarms, guards, kls, offsets};
+use crate::Runner;
+use crate::batch::{Batch, ROWS, Range};
+use crate::hash::Source;
+use crate::record::{Record, f32s, f64s, u32s};
+use lockstep_core::Error;
+use lockstep_core::aggregate::{PerRow, Weight};
+use lockstep_core::gate::{Gate, PpoClip, Sapo};
+use lockstep_core::op::Kernel;
+use lockstep_core::policy_loss::{KlTerm, LossOut, MetricsOut, PolicyLoss};
+use lockstep_core::ragged::{In, Mask, Out};
+
+/// Every kind of per-row divisor, with denominators that are no powers of two, the one of an empty batch, and a scale.
+fn weights() -> [Weight; 6] {
+    let weight = |per_row, denominator, scale| Weight { per_row, denominator, scale };
+    [
+        weight(PerRow::One, 1.0, 1.0),
+        weight(PerRow::Length { eps: 1e-8 }, 11.0, 1.0),
+        weight(PerRow::AtLeastOne, 15.0, 2.0),
+        weight(PerRow::One, 1017.0, 1.0),
+        weight(PerRow::Constant(1024.0), 7.0, 1.0),
+        weight(PerRow::Length { eps: 1e-8 }, 0.0, 1.0),
+    ]
+}
+
+pub(super) fn run<R: Runner>(runner: &R, source: Source, record: &mut impl Record) -> Result<(), Error> {
+    let ppo = |clip_ratio_low, clip_ratio_high, clip_ratio_c| PpoClip {
+        clip_ratio_low,
+        clip_ratio_high,
+        clip_ratio_c,
+    };
+    let clips = [ppo(0.2, 0.28, 3.0), ppo(0.0, 0.0, 1.5), ppo(1.0, 4.0, f32::INFINITY)];
+    gates(runner, source.fork(1), clips, record)?;
+    gates(runner, source.fork(2), [Sapo::new(1.0, 1.05), Sapo::new(2.0, 4.0), Sapo::new(40.0, 0.1)], record)
+}
+
+/// Every gate with every guard and every choice of outputs; the other arguments by turns, whose periods share no factor.
+fn gates<R: Runner, G: Gate>(
+    runner: &R,
+    source: Source,
+    gates: [G; 3],
+    record: &mut impl Record,
+) -> Result<(), Error> {
+    let mut case = 0;
+    for gate in gates {
+        for guard in guards() {
+            for wanted in [Wanted::Coef, Wanted::Loss, Wanted::Metrics] {
+                let batch = Batch::new(source.fork(case), Range::ALL[case as usize % 5], case);
+                let bits = source.fork(1000).bits(case as usize);
+                // One coefficient-only launch in two takes the path without weights and KL, with one advantage a row.
+                let hot = wanted == Wanted::Coef && bits & 8 == 0;
+                let on = |bit: u32| bits >> bit & 1 == 1 && !hot;
+                let kl = kls()[case as usize % 10];
+                let options = Options {
+                    per_token: on(0),
+                    weights: on(1),
+                    kl: on(2).then(|| KlTerm {
+                        logp_ref: In::new(&batch.logp_ref),
+                        kl,
+                        coef: [0.05, 0.0, 1.0][case as usize % 3],
+                    }),
+                    weight: weights()[(case / 3) as usize % 6],
+                    wanted,
+                };
+                let mut out = Outputs::poisoned();
+                let kernel = kernel(&batch, gate, guard, &options, &mut out)?;
+                kernel.check()?;
+                runner.run(&kernel);
+                record.begin(PolicyLoss::<G>::NAME, case);
+                f32s(record, &out.element[0]);
+                if wanted != Wanted::Coef {
+                    f32s(record, &out.element[1]);
+                    f64s(record, &out.row_loss);
+                }
+                if wanted == Wanted::Metrics {
+                    f64s(record, &out.row64);
+                    f32s(record, &out.row32);
+                }
+                u32s(record, &out.counts);
+                alarms(record, &out.flags);
+                case += 1;
+            }
+        }
+    }
+    Ok(())
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Wanted {
+    Coef,
+    Loss,
+    Metrics,
+}
+
+struct Options<'a> {
+    per_token: bool,
+    weights: bool,
+    kl: Option<KlTerm<'a>>,
+    weight: Weight,
+    wanted: Wanted,
+}
+
+fn kernel<'a, G: Gate>(
+    batch: &'a Batch,
+    gate: G,
+    guard: lockstep_core::ratio::Guard,
+    options: &Options<'a>,
+    out: &'a mut Outputs,
+) -> Result<PolicyLoss<'a, G>, Error> {
+    let [coef, token_loss] = &mut out.element;
+    Ok(PolicyLoss {
+        cu_seqlens: offsets()?,
+        loss_mask: Mask::new(batch.mask()),
+        logp: In::new(&batch.logp),
+        logp_old: In::new(&batch.logp_old),
+        advantage: if options.per_token {
+            In::new(&batch.advantage)
+        } else {
+            In::new(&batch.advantage[..ROWS])
+        },
+        advantage_per_token: options.per_token,
+        weights: options.weights.then(|| In::new(&batch.weights[..])),
+        guard,
+        gate,
+        kl: options.kl,
+        weight: options.weight,
+        coef: Out::new(coef),
+        loss: (options.wanted != Wanted::Coef).then(|| LossOut {
+            token_loss: Some(Out::new(token_loss)),
+            row_loss: Out::new(&mut out.row_loss),
+        }),
+        row_tokens: Out::new(&mut out.counts),
+        row_alarm: Out::new(&mut out.flags),
+        metrics: (options.wanted == Wanted::Metrics).then(|| MetricsOut {
+            row_sums: Out::new(&mut out.row64),
+            row_maxima: Out::new(&mut out.row32),
+            band: BAND,
+        }),
+    })
+}

@@ -1,0 +1,123 @@
+//! The scalar functions on a few thousand bit patterns each.
+
+use crate::hash::Source;
+use crate::record::{Record, f32s, f64s};
+use lockstep_core::num::{self, Arith};
+
+/// Patterns beyond the edges.
+const PATTERNS: usize = 3072;
+/// Values recorded at once.
+const CHUNK: usize = 128;
+
+/// Magnitudes where something happens: zero, the ends of the subnormal and the normal numbers, where exp rounds to 1,
+/// powers of two, ln 2 and its multiples, the ends of the reduced argument, overflow, underflow, saturation, infinity, NaN.
+/// Each with its neighbours and with both signs.
+const EDGES: [u32; 28] = [
+    0x0000_0001, // smallest subnormal
+    0x0000_0040,
+    0x0040_0000,
+    0x007f_fffe, // up to the smallest normal number
+    0x0080_0000,
+    0x3300_0000, // 2^-25
+    0x3380_0000, // 2^-24
+    0x3980_0000, // 2^-12
+    0x3e93_4b4b, // 0.2877
+    0x3eb1_7218, // ln 2 / 2
+    0x3ecf_9e38, // 0.4055
+    0x3f00_0000,
+    0x3f31_7218, // ln 2
+    0x3f80_0000,
+    0x3fb5_04f3, // √2
+    0x4000_0000,
+    0x4110_2cb3, // where tanh rounds to 1
+    0x4180_0000,
+    0x41e1_0d05, // the worst argument of exp
+    0x42ae_0000, // 87
+    0x42ae_ac50, // exp: the smallest normal result
+    0x42b1_7218, // exp: overflow
+    0x42cf_f1b5, // exp: underflow to 0
+    0x42d0_0000,
+    0x4b00_0000,
+    0x7f7f_fffe,
+    0x7f80_0000,
+    0x7fc0_0000,
+];
+const ARGUMENTS: usize = 6 * EDGES.len() + PATTERNS;
+
+/// Argument `i`: the edges first; then, by turns, any pattern, a magnitude in 2⁻³⁰..2³⁰, and a number in ±105.
+fn argument(source: Source, i: usize) -> f32 {
+    if let Some(edge) = EDGES.get(i / 6) {
+        let magnitude = edge.wrapping_add(i as u32 / 2 % 3).wrapping_sub(1);
+        return f32::from_bits(magnitude | (i as u32 % 2) << 31);
+    }
+    match i % 3 {
+        0 => source.pattern(i),
+        1 => source.spread(i),
+        _ => 105.0 * source.signed(i),
+    }
+}
+
+/// Records f of every argument that it takes.
+fn map(record: &mut impl Record, name: &'static str, f: impl Fn(usize) -> Option<f32>) {
+    record.begin(name, 0);
+    let mut chunk = [0.0; CHUNK];
+    let mut full = 0;
+    for i in 0..ARGUMENTS {
+        if let Some(y) = f(i) {
+            chunk[full] = y;
+            full += 1;
+        }
+        if full == CHUNK || i + 1 == ARGUMENTS {
+            f32s(record, &chunk[..full]);
+            full = 0;
+        }
+    }
+}
+
+/// Every scalar function under the arithmetic `A`.
+pub(crate) fn run<A: Arith>(record: &mut impl Record) {
+    let source = Source::new(1);
+    let x = |i| argument(source, i);
+    // Another argument for the same i, an edge in one case of two.
+    let y = |i: usize| {
+        let edge = source.fork(2).below(i, 2) == 0;
+        argument(source, source.fork(1).below(i, (if edge { 6 * EDGES.len() } else { ARGUMENTS }) as u32))
+    };
+
+    map(record, "num::exp", |i| Some(num::exp::<A>(x(i))));
+    // Only where they promise their bits.
+    map(record, "num::exp_nonpositive", |i| (x(i) <= 0.0).then(|| num::exp_nonpositive::<A>(x(i))));
+    map(record, "num::exp_normal", |i| (x(i).abs() <= 87.0).then(|| num::exp_normal::<A>(x(i))));
+    map(record, "num::ln", |i| Some(num::ln::<A>(x(i))));
+    map(record, "num::expm1", |i| Some(num::expm1::<A>(x(i))));
+    map(record, "num::log1p", |i| Some(num::log1p::<A>(x(i))));
+    map(record, "num::sigmoid", |i| Some(num::sigmoid::<A>(x(i))));
+    map(record, "num::tanh", |i| Some(num::tanh::<A>(x(i))));
+    map(record, "num::expm1mx", |i| Some(num::expm1mx::<A>(x(i))));
+    map(record, "num::sqrt", |i| Some(num::sqrt::<A>(x(i))));
+    // Addends that cancel the product, that end among the subnormals, and any.
+    map(record, "num::fma", |i| {
+        let (a, b) = (x(i), y(i));
+        let c = match i % 3 {
+            0 => -(a * b),
+            1 => source.fork(5).pattern(i),
+            _ => argument(source.fork(5), i),
+        };
+        Some(num::fma::<A>(a, b, c))
+    });
+    map(record, "num::max", |i| Some(num::max(x(i), y(i))));
+    map(record, "num::min", |i| Some(num::min(x(i), y(i))));
+    map(record, "num::canonical", |i| Some(num::canonical(x(i))));
+    map(record, "num::count", |i| Some(num::count(x(i) < y(i))));
+
+    record.begin("num::canonical64", 0);
+    for i in 0..64 {
+        // NaN in one case of four; the shift keeps its payload.
+        let nan = if i % 4 == 0 { 0x7ff0_0000_0000_0000 } else { 0 };
+        f64s(record, &[num::canonical64(f64::from_bits(source.fork(3).bits(i) | nan))]);
+    }
+    record.begin("num::sqrt64", 0);
+    for i in 0..512 {
+        f64s(record, &[num::canonical64(A::sqrt64(f64::from_bits(source.fork(4).bits(i))))]);
+    }
+}

@@ -1,0 +1,173 @@
+//! The published digest: plain has it, every SIMD level has plain's bits, no flipped bit leaves it as it is; and nothing is
+//! missing from the corpus: no op, no scalar function, no output.
+
+mod recorded;
+
+use lockstep_core::num::{Hard, Soft};
+use lockstep_core::op::{DisjointRows, OPS};
+use lockstep_cpu::plain::Plain;
+use lockstep_cpu::{Cpu, Level};
+use lockstep_embedded::{Digest, Kind, POISON, POISON64, PUBLISHED, Runner, digest};
+use recorded::{Event, Name, Recorded};
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+
+/// A SIMD level of this machine, with the machine's fused multiply-add and square root in the scalar functions.
+struct OnCpu(Cpu);
+
+impl Runner for OnCpu {
+    type Arith = Hard;
+
+    fn run<K: DisjointRows>(&self, kernel: &K) {
+        self.0.run(kernel);
+    }
+}
+
+#[test]
+fn plain_has_the_published_digest() {
+    let digest = digest(&Plain).expect("a well-formed corpus");
+    assert_eq!(
+        digest.to_string(),
+        PUBLISHED.trim(),
+        "changed bits: if that is meant, say so in CHANGELOG section Bits and run \
+         `cargo run --release -p lockstep-embedded --example digest -- --write`"
+    );
+    assert!(digest.is_published());
+    let mut other = digest;
+    other.bytes[31] ^= 1;
+    assert!(!other.is_published());
+    assert!(!Digest { values: digest.values + 1, ..digest }.is_published());
+}
+
+#[test]
+fn every_level_has_the_bits_of_plain() {
+    let plain = Recorded::of(&Plain);
+    for level in Level::available() {
+        let same = Recorded::of(&OnCpu(Cpu::new(level, 1).expect("an available level")));
+        assert_eq!(plain.0.len(), same.0.len(), "{level}");
+        for (at, (a, b)) in plain.0.iter().zip(&same.0).enumerate() {
+            assert_eq!(a, b, "{level}: event {at}, {:?}", plain.launch(at));
+        }
+        assert_eq!(
+            plain.digest(),
+            digest(&OnCpu(Cpu::new(level, 1).expect("as above"))).unwrap().to_string()
+        );
+        println!("{level}: the bits of plain");
+    }
+}
+
+/// The first and the last value of every op and scalar function, a different bit each time.
+#[test]
+fn one_flipped_bit_changes_the_digest() {
+    let mut recorded = Recorded::of(&Plain);
+    let digest = recorded.digest();
+    let ends =
+        recorded.names().into_iter().flat_map(|name| [name.values[0], name.values[name.values.len() - 1]]);
+    for (k, at) in ends.enumerate() {
+        let whole = recorded.0[at];
+        let Event::Value(mut bits, width) = whole else { unreachable!("chosen above") };
+        bits[k % width] ^= 1 << (k % 8);
+        recorded.0[at] = Event::Value(bits, width);
+        assert_ne!(recorded.digest(), digest, "{:?}", recorded.launch(at));
+        recorded.0[at] = whole;
+    }
+    assert_eq!(recorded.digest(), digest);
+}
+
+#[test]
+fn every_op_runs_in_several_variants() {
+    let names = Recorded::of(&Plain).names();
+    for op in OPS {
+        let found = names.iter().find(|name| name.name == op.name);
+        let found =
+            found.unwrap_or_else(|| panic!("`{}` is not in the embedded corpus: embedded/src/ops", op.name));
+        let (launches, values) = (found.launches, found.values.len());
+        println!("{}: {launches} launches, {values} values", op.name);
+        assert!(launches >= 6, "{}: {launches} launches", op.name);
+    }
+    for Name { name, .. } in names {
+        let known = name.starts_with("num::") || OPS.iter().any(|op| op.name == name);
+        assert!(known, "`{name}` is in no table");
+    }
+}
+
+/// Plain, and which variants it was given.
+#[derive(Default)]
+struct Variants(RefCell<BTreeSet<(&'static str, usize)>>);
+
+impl Runner for Variants {
+    type Arith = Soft;
+
+    fn run<K: DisjointRows>(&self, kernel: &K) {
+        self.0.borrow_mut().insert((K::NAME, kernel.variant()));
+        Plain.run(kernel);
+    }
+}
+
+#[test]
+fn every_variant_of_every_op_runs() {
+    let variants = Variants::default();
+    Recorded::of(&variants);
+    for op in OPS {
+        for (variant, entry) in op.entries.iter().enumerate() {
+            assert!(variants.0.borrow().contains(&(op.name, variant)), "{}: variant {entry}", op.name);
+        }
+    }
+}
+
+/// Every function that `core::num` exports: what its `pub use` lines name in lower case.
+#[test]
+fn every_scalar_function_runs() {
+    let source = include_str!("../../core/src/num/mod.rs");
+    let names = Recorded::of(&Plain).names();
+    let mut functions = 0;
+    for line in source.lines().filter_map(|line| line.strip_prefix("pub use ")) {
+        let paths =
+            line.split(['{', '}', ',', ';', ' ']).map(|path| path.rsplit("::").next().unwrap_or(path));
+        for function in paths.filter(|name| name.starts_with(char::is_lowercase)) {
+            // A constant, which every other function returns.
+            if function == "canonical_nan" {
+                continue;
+            }
+            let known = names.iter().any(|known| known.name.strip_prefix("num::") == Some(function));
+            assert!(known, "`num::{function}` is not in the embedded corpus: embedded/src/scalar.rs");
+            functions += 1;
+        }
+    }
+    assert!(functions >= 15, "the lines of core/src/num/mod.rs are read no more: {functions}");
+}
+
+#[test]
+fn every_output_is_written() {
+    let recorded = Recorded::of(&Plain);
+    for (at, event) in recorded.0.iter().enumerate() {
+        if let Event::Value(bits, width) = event {
+            let poison = if *width == 8 { POISON64 } else { u64::from(POISON) };
+            assert_ne!(u64::from_le_bytes(*bits), poison, "event {at}, {:?}", recorded.launch(at));
+        }
+    }
+}
+
+/// As the contract says; another payload or sign is one of the machine's, and differs on the next machine.
+#[test]
+fn every_nan_is_the_canonical_one() {
+    let recorded = Recorded::of(&Plain);
+    let (mut of, mut canonical) = (Kind::U32, 0);
+    for (at, event) in recorded.0.iter().enumerate() {
+        match *event {
+            Event::Begin(..) => {}
+            Event::Array(kind, _) => of = kind,
+            Event::Value(bits, _) => {
+                let bits = u64::from_le_bytes(bits);
+                let (is_nan, nan) = match of {
+                    Kind::F32 => (f32::from_bits(bits as u32).is_nan(), 0x7fc0_0000),
+                    Kind::F64 => (f64::from_bits(bits).is_nan(), 0x7ff8_0000_0000_0000),
+                    Kind::U32 => (false, 0),
+                };
+                assert!(!is_nan || bits == nan, "{bits:#x}: event {at}, {:?}", recorded.launch(at));
+                canonical += u32::from(is_nan);
+            }
+        }
+    }
+    assert!(canonical > 1000, "{canonical} NaN: are there hostile inputs left?");
+}

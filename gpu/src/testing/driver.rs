@@ -1,0 +1,554 @@
+//! The driver. Handles are numbers, but for memory, which is memory.
+
+use super::entries::{self, Arguments, Compute};
+use super::state::{Block, Event, Injected, Live, State, Stream, Task};
+use crate::{DeviceInfo, Direction, Driver, Error, Fault, Handle, Kind, Owner, Refusal, Shape, Version};
+use std::alloc::Layout;
+use std::cell::RefCell;
+use std::ffi::{CStr, c_void};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr::without_provenance_mut;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+/// What machine to play.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Its devices.
+    pub devices: Vec<DeviceInfo>,
+    /// The only architecture that the kernels run on.
+    pub supported: &'static str,
+    /// The driver's version.
+    pub version: Version,
+    /// The version that the kernels need.
+    pub needed: Version,
+    /// A warp's or a wave's.
+    pub shape: Shape,
+    /// What runs the rows.
+    pub compute: Compute,
+    /// Bytes of device memory.
+    pub memory: usize,
+}
+
+impl Settings {
+    /// A machine with `devices` devices like NVIDIA's, on the plain team.
+    pub fn warps(devices: usize) -> Settings {
+        let device = |ordinal| DeviceInfo {
+            ordinal,
+            name: format!("host {ordinal}"),
+            arch: "host_1".to_owned(),
+            memory: 1 << 30,
+            units: 3,
+        };
+        Settings {
+            devices: (0..devices).map(device).collect(),
+            supported: "host_1",
+            version: Version::new(1, 2),
+            needed: Version::new(1, 2),
+            shape: Shape { lanes: 32, teams_per_block: 8, max_teams_per_block: 32 },
+            compute: Compute::Plain,
+            memory: 1 << 30,
+        }
+    }
+
+    /// A machine with `devices` devices like AMD's, on the plain team.
+    pub fn waves(devices: usize) -> Settings {
+        let shape = Shape { lanes: 64, teams_per_block: 1, max_teams_per_block: 1 };
+        Settings { shape, ..Settings::warps(devices) }
+    }
+
+    /// The same on threads for lanes.
+    pub fn on_lanes(self) -> Settings {
+        Settings { compute: Compute::Lanes, ..self }
+    }
+}
+
+thread_local! {
+    /// Contexts that were entered on this thread.
+    static CURRENT: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
+}
+
+/// The driver.
+pub struct HostDriver {
+    settings: Settings,
+    state: Mutex<State>,
+}
+
+impl std::fmt::Debug for HostDriver {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("HostDriver").field("settings", &self.settings).finish_non_exhaustive()
+    }
+}
+
+/// The handle that is this number.
+fn handle(number: usize) -> Handle {
+    Handle(without_provenance_mut(number))
+}
+
+fn number(handle: Handle) -> usize {
+    handle.0.addr()
+}
+
+impl HostDriver {
+    /// Of a machine.
+    pub fn new(settings: Settings) -> HostDriver {
+        HostDriver { settings, state: Mutex::default() }
+    }
+
+    /// A fault to inject.
+    pub fn fault(function: &'static str, code: i32, kind: Kind) -> Fault {
+        Fault { function, code, name: format!("HOST_ERROR_{code}"), kind }
+    }
+
+    /// Makes a call fail: that of the method `function` after `spared` more that succeed. A sticky fault takes the context.
+    pub fn inject(&self, function: &'static str, spared: usize, code: i32, kind: Kind) {
+        let fault = HostDriver::fault(function, code, kind);
+        self.state().injected.push(Injected { function, spared, fault });
+    }
+
+    /// What was not given back.
+    pub fn live(&self) -> Live {
+        self.state().live()
+    }
+
+    /// Whether an entry point was ever launched.
+    pub fn launched(&self, entry: &str) -> bool {
+        self.state().launched.contains(entry)
+    }
+
+    /// How often a method was called.
+    pub fn calls(&self, function: &str) -> usize {
+        self.state().calls.get(function).copied().unwrap_or(0)
+    }
+
+    /// How many contexts are entered on this thread.
+    pub fn entered() -> usize {
+        CURRENT.with_borrow(Vec::len)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counts a call, and fails it if it is to fail.
+    fn call(&self, function: &'static str) -> Result<(), Fault> {
+        let mut state = self.state();
+        *state.calls.entry(function).or_default() += 1;
+        let current = CURRENT.with_borrow(|stack| stack.last().copied());
+        if let Some(fault) = current.and_then(|context| state.lost.get(&context)) {
+            return Err(fault.clone());
+        }
+        let Some(at) = state.injected.iter().position(|injected| injected.function == function) else {
+            return Ok(());
+        };
+        if state.injected[at].spared > 0 {
+            state.injected[at].spared -= 1;
+            return Ok(());
+        }
+        let fault = state.injected.remove(at).fault;
+        if let (Kind::Sticky, Some(context)) = (fault.kind, current) {
+            state.lost.insert(context, fault.clone());
+        }
+        Err(fault)
+    }
+
+    /// The same for a call that needs a context: which one.
+    fn call_within(&self, function: &'static str) -> Result<usize, Fault> {
+        self.call(function)?;
+        CURRENT
+            .with_borrow(|stack| stack.last().copied())
+            .ok_or_else(|| HostDriver::fault(function, 201, Kind::Call))
+    }
+
+    /// Contexts are the numbers of devices plus 1.
+    fn ordinal(context: usize) -> usize {
+        context - 1
+    }
+
+    fn queue(&self, stream: Handle, task: Task) -> Result<(), Fault> {
+        let context = CURRENT.with_borrow(|stack| stack.last().copied()).unwrap_or(0);
+        let mut state = self.state();
+        // The default stream of a context comes into being when used; its number is not that of another.
+        let key = if stream == Handle::NULL { usize::MAX - context } else { number(stream) };
+        if stream == Handle::NULL {
+            state.streams.entry(key).or_insert_with(|| Stream::new(context));
+        }
+        match state.streams.get_mut(&key) {
+            Some(stream) if stream.context == context => {
+                stream.tasks.push_back(task);
+                Ok(())
+            }
+            _ => Err(HostDriver::fault("stream", 400, Kind::Call)),
+        }
+    }
+
+    fn key(stream: Handle) -> usize {
+        let context = CURRENT.with_borrow(|stack| stack.last().copied()).unwrap_or(0);
+        if stream == Handle::NULL { usize::MAX - context } else { number(stream) }
+    }
+
+    /// Runs what waits in a stream.
+    fn drain(&self, stream: usize) -> Result<(), Fault> {
+        let running = self.state().streams.get(&stream).map(|stream| stream.running.clone());
+        let Some(running) = running else { return Ok(()) };
+        let _running = running.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            let (task, context) = {
+                let mut state = self.state();
+                let Some(stream) = state.streams.get_mut(&stream) else { return Ok(()) };
+                let Some(task) = stream.tasks.pop_front() else { return Ok(()) };
+                (task, stream.context)
+            };
+            if let Err(fault) = self.perform(task) {
+                let mut state = self.state();
+                state.lost.insert(context, fault.clone());
+                return Err(fault);
+            }
+        }
+    }
+
+    #[allow(unsafe_code)]
+    fn perform(&self, task: Task) -> Result<(), Fault> {
+        let bad_address = || HostDriver::fault("stream", 700, Kind::Sticky);
+        match task {
+            Task::Copy { to, from, bytes } => {
+                // SAFETY: who queued it vouched for both sides until the stream is waited for, and device sides were checked.
+                unsafe { to.0.cast::<u8>().copy_from(from.0.cast(), bytes) };
+            }
+            Task::Fill { to, byte, bytes } => {
+                // SAFETY: as above.
+                unsafe { to.0.cast::<u8>().write_bytes(byte, bytes) };
+            }
+            Task::Launch { entry, arguments } => {
+                let (compute, lanes) = (self.settings.compute, self.settings.shape.lanes);
+                // SAFETY: the launcher vouched for the arguments.
+                let run = AssertUnwindSafe(|| unsafe { entry(&arguments, compute, lanes) });
+                catch_unwind(run).map_err(|_| bad_address())?;
+            }
+            Task::Record(event) => {
+                if let Some(event) = self.state().events.get_mut(&event) {
+                    event.at = Some(Instant::now());
+                }
+            }
+            Task::After(stream) => self.drain(stream)?,
+        }
+        Ok(())
+    }
+
+    #[allow(unsafe_code)]
+    fn get(&self, bytes: usize, context: usize, pinned: bool) -> Result<Handle, Fault> {
+        let no_memory = || HostDriver::fault("alloc", 2, Kind::OutOfMemory);
+        let mut state = self.state();
+        let used: usize = state.blocks.values().map(|block| block.layout.size()).sum();
+        if bytes == 0 {
+            return Err(HostDriver::fault("alloc", 1, Kind::Call));
+        }
+        if used.saturating_add(bytes) > self.settings.memory {
+            return Err(no_memory());
+        }
+        let layout = Layout::from_size_align(bytes, 256).map_err(|_| no_memory())?;
+        // SAFETY: not of size zero.
+        let memory = unsafe { std::alloc::alloc(layout) };
+        if memory.is_null() {
+            return Err(no_memory());
+        }
+        // Nobody may hope for zeros.
+        // SAFETY: just allocated, of this size.
+        unsafe { memory.write_bytes(0xA5, bytes) };
+        memory.expose_provenance();
+        state.blocks.insert(memory.addr(), Block { layout, context, pinned });
+        Ok(Handle(memory.cast()))
+    }
+
+    /// # Safety
+    /// Not used afterwards.
+    #[allow(unsafe_code)]
+    unsafe fn give(&self, memory: Handle, context: usize, pinned: bool) -> Result<(), Fault> {
+        let mut state = self.state();
+        match state.blocks.get(&number(memory)) {
+            Some(block) if block.pinned == pinned && (pinned || block.context == context) => {}
+            _ => return Err(HostDriver::fault("free", 1, Kind::Call)),
+        }
+        if let Some(block) = state.blocks.remove(&number(memory)) {
+            // SAFETY: allocated with this layout in `get`.
+            unsafe { std::alloc::dealloc(memory.0.cast(), block.layout) };
+        }
+        Ok(())
+    }
+}
+
+// SAFETY: pinned memory is an allocation of the host; copies happen when their stream is drained.
+#[allow(unsafe_code)]
+unsafe impl Driver for HostDriver {
+    fn api(&self) -> &'static str {
+        "HOST"
+    }
+    fn library(&self) -> &str {
+        "this process"
+    }
+    fn shape(&self) -> Shape {
+        self.settings.shape
+    }
+    fn version(&self) -> Result<Version, Fault> {
+        self.call("version").map(|()| self.settings.version)
+    }
+    fn needed(&self) -> Result<Version, Error> {
+        Ok(self.settings.needed)
+    }
+    fn count(&self) -> Result<usize, Fault> {
+        self.call("count").map(|()| self.settings.devices.len())
+    }
+    fn info(&self, ordinal: usize) -> Result<DeviceInfo, Fault> {
+        self.call("info")?;
+        self.settings.devices.get(ordinal).cloned().ok_or_else(|| HostDriver::fault("info", 101, Kind::Call))
+    }
+    fn supports(&self, arch: &str) -> Result<(), &'static str> {
+        if arch == self.settings.supported { Ok(()) } else { Err(self.settings.supported) }
+    }
+
+    fn attach(&self, ordinal: usize) -> Result<Handle, Fault> {
+        self.call("attach")?;
+        *self.state().contexts.entry(ordinal + 1).or_default() += 1;
+        Ok(handle(ordinal + 1))
+    }
+
+    unsafe fn detach(&self, _ordinal: usize, context: Handle) {
+        let (mut state, context) = (self.state(), number(context));
+        let left = state.contexts.get_mut(&context).map_or(0, |count| {
+            *count -= 1;
+            *count
+        });
+        if left == 0 {
+            // What a lost context held is gone with it.
+            if state.lost.remove(&context).is_some() {
+                state.streams.retain(|_, stream| stream.context != context);
+                state.events.retain(|_, event| event.context != context);
+                state.modules.retain(|_, of| *of != context);
+                state.blocks.retain(|address, block| {
+                    if block.context == context {
+                        let memory = std::ptr::with_exposed_provenance_mut::<u8>(*address);
+                        // SAFETY: allocated with this layout in `get`; its owner is lost.
+                        unsafe { std::alloc::dealloc(memory, block.layout) };
+                    }
+                    block.context != context
+                });
+            }
+            state.streams.remove(&(usize::MAX - context));
+            state.contexts.remove(&context);
+        }
+    }
+
+    unsafe fn enter(&self, _ordinal: usize, context: Handle) -> Result<Handle, Fault> {
+        self.call("enter")?;
+        CURRENT.with_borrow_mut(|stack| stack.push(number(context)));
+        Ok(Handle::NULL)
+    }
+
+    unsafe fn leave(&self, _previous: Handle) {
+        CURRENT.with_borrow_mut(Vec::pop);
+    }
+
+    fn load(&self) -> Result<Handle, Refusal> {
+        let refuse = |fault| Refusal { fault, log: "line 1: as you asked".to_owned() };
+        let context = self.call_within("load").map_err(refuse)?;
+        let mut state = self.state();
+        let module = state.new_handle();
+        state.modules.insert(module, context);
+        Ok(handle(module))
+    }
+
+    unsafe fn unload(&self, module: Handle) {
+        self.state().modules.remove(&number(module));
+    }
+
+    unsafe fn function(&self, module: Handle, name: &CStr) -> Result<Handle, Fault> {
+        self.call_within("function")?;
+        let mut state = self.state();
+        let entry = name.to_str().ok().and_then(entries::named);
+        let entry = entry.filter(|_| state.modules.contains_key(&number(module)));
+        state.functions.push(entry.ok_or_else(|| HostDriver::fault("function", 500, Kind::Call))?);
+        Ok(handle(state.functions.len()))
+    }
+
+    unsafe fn resident_blocks(&self, _function: Handle, threads: u32) -> Result<u32, Fault> {
+        self.call_within("resident_blocks")?;
+        Ok(512 / threads)
+    }
+
+    fn memory(&self) -> Result<(usize, usize), Fault> {
+        self.call_within("memory")?;
+        let used: usize = self.state().blocks.values().map(|block| block.layout.size()).sum();
+        Ok((self.settings.memory - used, self.settings.memory))
+    }
+
+    fn alloc(&self, bytes: usize) -> Result<Handle, Fault> {
+        let context = self.call_within("alloc")?;
+        self.get(bytes, context, false)
+    }
+
+    unsafe fn free(&self, memory: Handle) -> Result<(), Fault> {
+        let context = self.call_within("free")?;
+        let streams: Vec<usize> = self.state().streams.keys().copied().collect();
+        streams.into_iter().try_for_each(|stream| self.drain(stream))?;
+        // SAFETY: the caller's.
+        unsafe { self.give(memory, context, false) }
+    }
+
+    fn alloc_pinned(&self, bytes: usize) -> Result<Handle, Fault> {
+        let context = self.call_within("alloc_pinned")?;
+        self.get(bytes, context, true)
+    }
+
+    unsafe fn free_pinned(&self, memory: Handle) -> Result<(), Fault> {
+        let context = self.call_within("free_pinned")?;
+        // SAFETY: the caller's.
+        unsafe { self.give(memory, context, true) }
+    }
+
+    unsafe fn copy(
+        &self,
+        to: Handle,
+        from: Handle,
+        bytes: usize,
+        direction: Direction,
+        stream: Handle,
+    ) -> Result<(), Fault> {
+        let context = self.call_within("copy")?;
+        let on_device = |memory| self.state().holds(context, number(memory), bytes);
+        let good = match direction {
+            Direction::Upload => on_device(to),
+            Direction::Download => on_device(from),
+            Direction::Device => on_device(to) && on_device(from),
+        };
+        if !good {
+            return Err(HostDriver::fault("copy", 1, Kind::Call));
+        }
+        self.queue(stream, Task::Copy { to, from, bytes })
+    }
+
+    unsafe fn fill(&self, to: Handle, byte: u8, bytes: usize, stream: Handle) -> Result<(), Fault> {
+        let context = self.call_within("fill")?;
+        if !self.state().holds(context, number(to), bytes) {
+            return Err(HostDriver::fault("fill", 1, Kind::Call));
+        }
+        self.queue(stream, Task::Fill { to, byte, bytes })
+    }
+
+    fn owner(&self, address: Handle) -> Owner {
+        if let Err(fault) = self.call_within("owner") {
+            return Owner::Unknown(fault);
+        }
+        match self.state().block(number(address)) {
+            Some((_, block)) if block.pinned => Owner::Shared,
+            Some((_, block)) => Owner::Device {
+                ordinal: HostDriver::ordinal(block.context),
+                context: Some(handle(block.context)),
+            },
+            None => Owner::Unknown(HostDriver::fault("owner", 1, Kind::ForeignPointer)),
+        }
+    }
+
+    fn create_stream(&self) -> Result<Handle, Fault> {
+        let context = self.call_within("create_stream")?;
+        let mut state = self.state();
+        let number = state.new_handle();
+        state.streams.insert(number, Stream::new(context));
+        Ok(handle(number))
+    }
+
+    unsafe fn destroy_stream(&self, stream: Handle) {
+        if self.call("destroy_stream").is_ok() {
+            _ = self.drain(number(stream));
+            self.state().streams.remove(&number(stream));
+        }
+    }
+
+    unsafe fn owns_stream(&self, stream: Handle, _ordinal: usize, context: Handle) -> Option<bool> {
+        self.call_within("owns_stream").ok()?;
+        Some(self.state().streams.get(&number(stream)).is_some_and(|s| s.context == number(context)))
+    }
+
+    unsafe fn synchronize(&self, stream: Handle) -> Result<(), Fault> {
+        self.call_within("synchronize")?;
+        self.drain(HostDriver::key(stream))
+    }
+
+    fn create_event(&self) -> Result<Handle, Fault> {
+        let context = self.call_within("create_event")?;
+        let mut state = self.state();
+        let number = state.new_handle();
+        state.events.insert(number, Event { context, on: None, at: None });
+        Ok(handle(number))
+    }
+
+    unsafe fn destroy_event(&self, event: Handle) {
+        if self.call("destroy_event").is_ok() {
+            self.state().events.remove(&number(event));
+        }
+    }
+
+    unsafe fn record(&self, event: Handle, stream: Handle) -> Result<(), Fault> {
+        self.call_within("record")?;
+        if let Some(event) = self.state().events.get_mut(&number(event)) {
+            (event.on, event.at) = (Some(HostDriver::key(stream)), None);
+        }
+        self.queue(stream, Task::Record(number(event)))
+    }
+
+    unsafe fn wait(&self, stream: Handle, event: Handle) -> Result<(), Fault> {
+        self.call_within("wait")?;
+        let on = self.state().events.get(&number(event)).and_then(|event| event.on);
+        on.map_or(Ok(()), |on| self.queue(stream, Task::After(on)))
+    }
+
+    unsafe fn synchronize_event(&self, event: Handle) -> Result<(), Fault> {
+        self.call_within("synchronize_event")?;
+        let on = self.state().events.get(&number(event)).and_then(|event| event.on);
+        on.map_or(Ok(()), |on| self.drain(on))
+    }
+
+    unsafe fn elapsed(&self, from: Handle, to: Handle) -> Result<f32, Fault> {
+        self.call_within("elapsed")?;
+        let state = self.state();
+        let at = |event: Handle| state.events.get(&number(event)).and_then(|event| event.at);
+        let (Some(from), Some(to)) = (at(from), at(to)) else {
+            return Err(HostDriver::fault("elapsed", 600, Kind::Call));
+        };
+        Ok(to.saturating_duration_since(from).as_secs_f32() * 1e3)
+    }
+
+    unsafe fn launch(
+        &self,
+        function: Handle,
+        blocks: u32,
+        (threads, teams): (u32, u32),
+        stream: Handle,
+        params: &mut [*mut c_void],
+    ) -> Result<(), Fault> {
+        self.call_within("launch")?;
+        let refuse = |code| Err(HostDriver::fault("launch", code, Kind::Call));
+        let shape = self.settings.shape;
+        if threads != shape.lanes || !(1..=shape.max_teams_per_block).contains(&teams) || blocks == 0 {
+            return refuse(9);
+        }
+        let Some((name, entry)) = self.state().functions.get(number(function) - 1).copied() else {
+            return refuse(400);
+        };
+        // Parameters are copied out now, as a driver does; the arrays behind them are looked at when the stream runs.
+        // SAFETY: the caller's: a u32, 24 pointers, 64 words.
+        let arguments = unsafe {
+            Arguments {
+                teams: params[0].cast::<u32>().read(),
+                pointers: std::array::from_fn(|i| params[1 + i].cast::<*mut u8>().read()),
+                words: std::array::from_fn(|i| {
+                    params[1 + lockstep_core::op::MAX_POINTERS + i].cast::<u64>().read()
+                }),
+            }
+        };
+        if arguments.teams != blocks * teams {
+            return refuse(9);
+        }
+        self.state().launched.insert(name);
+        self.queue(stream, Task::Launch { entry, arguments: Box::new(arguments) })
+    }
+}

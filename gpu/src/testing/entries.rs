@@ -1,0 +1,74 @@
+//! The entry points of `kernels/src/entry.rs`, for the host.
+
+use super::wave::with_lanes;
+use lockstep_core::num::Hard;
+use lockstep_core::op::{Decoder, Kernel, MAX_POINTERS, MAX_WORDS};
+use lockstep_core::team::Team;
+use lockstep_cpu::plain::Plain;
+use lockstep_kernels::team::GpuTeam;
+
+/// What runs the rows of a launch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Compute {
+    /// The plain reference. Fast.
+    Plain,
+    /// The GPU's team, a thread of the host for each lane of a warp or wave. Very slow.
+    Lanes,
+}
+
+/// What an entry point gets.
+#[derive(Clone, Copy)]
+pub(super) struct Arguments {
+    pub(super) teams: u32,
+    pub(super) pointers: [*mut u8; MAX_POINTERS],
+    pub(super) words: [u64; MAX_WORDS],
+}
+
+// SAFETY: rows write different elements, and lanes of a row too: that is what is tested.
+#[allow(unsafe_code)]
+unsafe impl Send for Arguments {}
+// SAFETY: as above.
+#[allow(unsafe_code)]
+unsafe impl Sync for Arguments {}
+
+/// An entry point: runs all rows.
+pub(super) type Entry = unsafe fn(&Arguments, Compute, u32);
+
+/// # Safety
+/// `arguments` are a kernel `K` of host memory.
+#[allow(unsafe_code)]
+unsafe fn run<K: Kernel, const V: usize>(arguments: &Arguments, compute: Compute, lanes: u32) {
+    // SAFETY: the caller's.
+    let decode = || unsafe { K::decode(&mut Decoder::new(arguments.pointers, arguments.words)) };
+    match (compute, lanes) {
+        (Compute::Plain, _) => rows::<K, V, _>(&decode(), &Plain, arguments.teams),
+        (Compute::Lanes, 32) => with_lanes::<32>(|wave| {
+            rows::<K, V, _>(&decode(), &GpuTeam::<_, Hard>::new(wave), arguments.teams);
+        }),
+        (Compute::Lanes, _) => with_lanes::<64>(|wave| {
+            rows::<K, V, _>(&decode(), &GpuTeam::<_, Hard>::new(wave), arguments.teams);
+        }),
+    }
+}
+
+/// The rows of every team, one team after the other.
+fn rows<K: Kernel, const V: usize, T: Team>(kernel: &K, team: &T, teams: u32) {
+    for first in 0..teams as usize {
+        for row in (first..kernel.rows()).step_by(teams as usize) {
+            kernel.row_as::<V, _>(team, row);
+        }
+    }
+}
+
+macro_rules! table {
+    ($($name:ident: $kernel:ty, $file:literal, $row:literal, $summary:literal, [$($variant:literal $entry:ident),*];)*) => {
+        /// The entry point of this name.
+        pub(super) fn named(name: &str) -> Option<(&'static str, Entry)> {
+            match name {
+                $($(stringify!($entry) => Some((stringify!($entry), run::<$kernel, $variant> as Entry)),)*)*
+                _ => None,
+            }
+        }
+    };
+}
+lockstep_core::for_each_op!(table);

@@ -1,0 +1,228 @@
+//! The paths to a device, on a host driver: whatever the path, the geometry and the team, the bits are the reference's.
+
+use lockstep_conformance::backend::Backend;
+use lockstep_conformance::cases::{Case, Params, Policy, corpus};
+use lockstep_conformance::{launch, levels, suite};
+use lockstep_core::check::{CheckOffsets, CheckValues, Domain, PASSED, rows};
+use lockstep_core::kl::{Estimator, Kl};
+use lockstep_core::op::{Decoder, DisjointRows, OPS};
+use lockstep_core::ragged::{In, Mask, Out};
+use lockstep_core::ratio::Guard;
+use lockstep_gpu::testing::{HostDriver, Live, Settings};
+use lockstep_gpu::{Buffer, Geometry, Gpu, Parameters, Platform, Stream};
+
+const GEOMETRIES: [Geometry; 6] = {
+    const fn of(teams: u32, blocks: u32) -> Geometry {
+        Geometry { teams_per_block: Some(teams), max_blocks: Some(blocks) }
+    }
+    let free = Geometry { teams_per_block: None, max_blocks: None };
+    [free, of(1, 1), of(1, 7), of(3, 2), of(32, 1), of(4, 65_535)]
+};
+
+/// Not the digest's seed. Small, and with every variant of the policy losses.
+fn cases() -> Vec<Case> {
+    let mut cases: Vec<Case> = corpus(3).into_iter().filter(|case| case.data.elements() <= 4096).collect();
+    for op in ["policy_loss_ppo", "policy_loss_sapo"] {
+        let of_op = cases.iter().find(|case| case.op() == op && case.data.elements() > 100).unwrap().clone();
+        let Params::Policy(policy) = of_op.params else { unreachable!() };
+        for (kl, loss, metrics) in [(false, false, false), (true, false, false), (true, true, false)] {
+            let kl = kl.then(|| (Kl::guarded(Estimator::K3), 0.01));
+            let guard = Guard::clamp(Guard::LOG_RATIO_CLAMP);
+            let (per_token, weights, token_loss) = (false, false, loss);
+            let policy = Policy { kl, guard, per_token, weights, loss, token_loss, metrics, ..policy };
+            cases.push(Case { params: Params::Policy(policy), ..of_op.clone() });
+        }
+    }
+    cases
+}
+
+/// For each entry point the smallest of the cases that launch it.
+fn one_for_each_entry() -> Vec<Case> {
+    let platform = Platform::new(HostDriver::new(Settings::warps(1)));
+    let gpu = platform.open(0).unwrap();
+    let mut cases = cases();
+    cases.retain(|case| case.data.elements() > 40);
+    cases.sort_by_key(|case| case.data.elements());
+    let launched = || OPS.iter().flat_map(|op| op.entries).filter(|e| platform.driver().launched(e)).count();
+    cases.retain(|case| {
+        let before = launched();
+        launch::run(&Staged(gpu.clone()), case);
+        launched() > before
+    });
+    cases
+}
+
+/// The staged path.
+struct Staged(Gpu<HostDriver>);
+
+impl Backend for Staged {
+    fn name(&self) -> String {
+        format!("staged, {:?}", self.0)
+    }
+    fn run<K: DisjointRows>(&self, kernel: &K) {
+        self.0.run(kernel).unwrap();
+    }
+}
+
+/// The zero-copy path: arrays in buffers of the device, the kernel rebuilt over their addresses, the caller's stream.
+struct ZeroCopy {
+    gpu: Gpu<HostDriver>,
+    stream: Stream<HostDriver>,
+}
+
+impl Backend for ZeroCopy {
+    fn name(&self) -> String {
+        format!("zero copy, {:?}", self.gpu)
+    }
+    fn run<K: DisjointRows>(&self, kernel: &K) {
+        let mut parameters = Parameters::of(kernel);
+        let mut buffers: Vec<Option<Buffer<u8, HostDriver>>> = Vec::new();
+        for array in parameters.arrays_mut() {
+            // SAFETY: a view of the case's memory.
+            let bytes = || unsafe { std::slice::from_raw_parts(array.address, array.bytes) };
+            let buffer = (array.bytes > 0).then(|| self.gpu.upload(&self.stream, bytes()).unwrap());
+            array.address = buffer.as_ref().map_or(array.address, Buffer::as_ptr);
+            buffers.push(buffer);
+        }
+        let (pointers, words) = parameters.raw();
+        // SAFETY: what `of` wrote, with addresses of the device.
+        let on_device = unsafe { K::decode(&mut Decoder::new(pointers, words)) };
+        // SAFETY: of the lengths that the views say, ours until the end.
+        unsafe { self.gpu.launch(&self.stream, &on_device) }.unwrap();
+        drop(on_device);
+        for (array, buffer) in Parameters::of(kernel).arrays().iter().zip(&buffers) {
+            if let (true, Some(buffer)) = (array.written, buffer) {
+                // SAFETY: an output of the case.
+                let out = unsafe { std::slice::from_raw_parts_mut(array.address, array.bytes) };
+                buffer.read(&self.stream, out).unwrap();
+            }
+        }
+    }
+}
+
+fn check(checked: suite::Checked) {
+    let compared = checked.unwrap_or_else(|violation| panic!("{violation}"));
+    assert!(compared > 20_000, "only {compared} values were compared");
+}
+
+/// Both paths over the corpus, and everything given back at the end.
+fn both_paths(settings: Settings, cases: &[Case]) {
+    let platform = Platform::new(HostDriver::new(settings));
+    for geometry in GEOMETRIES {
+        let gpu = platform.open(0).unwrap().with_geometry(geometry).with_pointer_checks(true);
+        check(suite::same_bits(&Staged(gpu.clone()), &levels::reference(), cases));
+        let stream = gpu.stream().unwrap();
+        check(suite::same_bits(&ZeroCopy { gpu, stream }, &levels::reference(), cases));
+        assert_eq!(HostDriver::entered(), 0, "contexts left entered");
+    }
+    assert_eq!(platform.driver().live(), Live::default());
+    every_entry_was_launched(platform.driver());
+}
+
+/// The corpus launches every entry point, or this list says why not.
+fn every_entry_was_launched(driver: &HostDriver) {
+    // The checks have cases of their own, below.
+    let elsewhere = ["check_offsets", "check_values"];
+    for entry in OPS.iter().flat_map(|op| op.entries).filter(|entry| !elsewhere.contains(entry)) {
+        assert!(driver.launched(entry), "`{entry}` has no case here");
+    }
+}
+
+#[test]
+fn warps() {
+    both_paths(Settings::warps(1), &cases());
+}
+
+#[test]
+fn waves() {
+    both_paths(Settings::waves(1), &cases());
+}
+
+/// The GPU's team itself, with a thread of the host for each lane: a small case of every entry point.
+fn lanes(settings: Settings) {
+    let platform = Platform::new(HostDriver::new(settings.on_lanes()));
+    let gpu = platform.open(0).unwrap().with_geometry(GEOMETRIES[3]);
+    let compared = suite::same_bits(&Staged(gpu), &levels::reference(), &one_for_each_entry());
+    assert!(compared.unwrap_or_else(|violation| panic!("{violation}")) > 1000);
+    every_entry_was_launched(platform.driver());
+}
+
+#[test]
+fn warps_of_threads() {
+    lanes(Settings::warps(1));
+}
+
+#[test]
+fn waves_of_threads() {
+    lanes(Settings::waves(1));
+}
+
+/// The checks, whose cases are no part of the corpus: same report as the reference, over every position of a fault.
+#[test]
+fn checks_report_what_the_reference_reports() {
+    let n = 9000;
+    for settings in [Settings::warps(1), Settings::waves(1)] {
+        let platform = Platform::new(HostDriver::new(settings));
+        let gpu = platform.open(0).unwrap();
+        for fault in [None, Some(0), Some(1), Some(4095), Some(4096), Some(n - 1)] {
+            let mut offsets: Vec<u32> = (0..n as u32).collect();
+            let mut values = vec![-0.5f32; n];
+            if let Some(i) = fault {
+                offsets[i] = if i == 0 { 7 } else { offsets[i - 1] - u32::from(i > 1) };
+                values[i] = f32::NAN;
+            }
+            let mut reports = [vec![7; rows(n)], vec![7; rows(n)], vec![7; rows(n)], vec![7; rows(n)]];
+            let [a, b, c, d] = &mut reports;
+            let offsets =
+                |out| CheckOffsets { offsets: In::new(&offsets), elements: n - 1, first_fault: out };
+            let values = |out| CheckValues {
+                values: In::new(&values),
+                mask: Mask::all(),
+                domain: Domain::LogProbability,
+                first_fault: out,
+            };
+            gpu.run(&offsets(Out::new(a))).unwrap();
+            lockstep_cpu::plain::run(&offsets(Out::new(b)), 0..rows(n));
+            gpu.run(&values(Out::new(c))).unwrap();
+            lockstep_cpu::plain::run(&values(Out::new(d)), 0..rows(n));
+            assert_eq!(reports[0], reports[1], "{fault:?}");
+            assert_eq!(reports[2], reports[3], "{fault:?}");
+            assert_eq!(reports[2].iter().min().copied(), Some(fault.map_or(PASSED, |i| i as u32)));
+        }
+        assert!(platform.driver().launched("check_offsets") && platform.driver().launched("check_values"));
+    }
+}
+
+#[test]
+fn several_threads_and_streams_share_a_device() {
+    let platform = Platform::new(HostDriver::new(Settings::warps(1)));
+    let gpu = platform.open(0).unwrap();
+    let cases = cases();
+    std::thread::scope(|scope| {
+        for quarter in cases.chunks(cases.len().div_ceil(4)) {
+            let gpu = gpu.clone();
+            scope.spawn(move || {
+                let stream = gpu.stream().unwrap();
+                suite::same_bits(&Staged(gpu.clone()), &levels::reference(), quarter).unwrap();
+                suite::same_bits(&ZeroCopy { gpu, stream }, &levels::reference(), quarter).unwrap();
+            });
+        }
+    });
+    drop(gpu);
+    assert_eq!(platform.driver().live(), Live::default());
+}
+
+#[test]
+fn a_second_run_allocates_nothing() {
+    let platform = Platform::new(HostDriver::new(Settings::warps(1)));
+    let gpu = platform.open(0).unwrap();
+    let cases = cases();
+    let calls = || ["alloc", "alloc_pinned", "create_stream"].map(|call| platform.driver().calls(call));
+    check(suite::same_bits(&Staged(gpu.clone()), &levels::reference(), &cases));
+    let first = calls();
+    assert_eq!(first, [1, 1, 1], "one arena serves all cases");
+    check(suite::same_bits(&Staged(gpu.clone()), &levels::reference(), &cases));
+    assert_eq!(calls(), first);
+    gpu.trim().unwrap();
+    assert_eq!(platform.driver().live(), Live { contexts: 1, modules: 1, ..Live::default() });
+}

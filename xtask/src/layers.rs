@@ -1,0 +1,5 @@
+//! Layers.
+/// Run.
+pub fn run(_: &std::path::Path) -> anyhow::Result<()> {
+    Ok(())
+}

@@ -103,8 +103,49 @@ pub const LIST: &str = "-d --mcpu=gfx942 --no-show-raw-insn --no-leading-addr --
 pub fn list(tools: &Toolchain, object: &Path) -> Result<String> {
     let text = output(Command::new(&tools.objdump).args(LIST.split(' ')).arg(object))?;
     let code = text.split_once("Disassembly of section .text:").context("no disassembly")?.1;
-    let lines = code.lines().map(|line| line.split("//").next().unwrap_or_default().trim_end());
-    Ok(lines.fold(String::new(), |text, line| text + line + "\n").trim_start().to_owned())
+    Ok(tidy(code))
+}
+
+/// A zero word, as the disassembler reads it: what lies between kernels.
+const PADDING: [&str; 2] = ["...", "v_cndmask_b32_e32 v0, s0, v0, vcc"];
+
+/// The disassembler's text without its remarks and padding, with labels that are counted from 0 in each kernel, so that a
+/// change of one kernel changes its lines alone.
+fn tidy(code: &str) -> String {
+    let mut kernels: Vec<Vec<&str>> = Vec::new();
+    for line in code.lines() {
+        let line = line.split("//").next().unwrap_or_default().trim_end();
+        if line.starts_with('<') && defined(line).is_none() {
+            kernels.push(Vec::new());
+        }
+        if let Some(kernel) = kernels.last_mut() {
+            kernel.push(line);
+        }
+    }
+    kernels.into_iter().map(tidy_kernel).collect::<Vec<_>>().join("\n")
+}
+
+fn tidy_kernel(mut lines: Vec<&str>) -> String {
+    while lines.last().is_some_and(|last| last.is_empty() || PADDING.contains(&last.trim())) {
+        lines.pop();
+    }
+    let labels: Vec<&str> = lines.iter().filter_map(|line| defined(line)).collect();
+    let number = |label: &str| labels.iter().position(|known| *known == label);
+    let tidy = |line: &str| {
+        let (start, last) = line.split_at(line.rfind(' ').map_or(0, |at| at + 1));
+        match (defined(line).and_then(number), number(last).filter(|_| start.contains("branch"))) {
+            (Some(number), _) => format!("<L{number}>:\n"),
+            (None, Some(number)) => format!("{start}L{number}\n"),
+            (None, None) => format!("{line}\n"),
+        }
+    };
+    lines.iter().map(|line| tidy(line)).collect()
+}
+
+/// The label that a line defines: `<L347>:`.
+fn defined(line: &str) -> Option<&str> {
+    let label = line.strip_prefix('<')?.strip_suffix(">:")?;
+    label.strip_prefix('L')?.parse::<usize>().ok().map(|_| label)
 }
 
 fn remove(folder: &Path, prefix: &str) -> Result<()> {
@@ -129,5 +170,45 @@ fn only(folder: &Path, extension: &str) -> Result<PathBuf> {
     match &found[..] {
         [path] => Ok(path.clone()),
         _ => bail!("expected one lockstep_kernels-*.{extension} in {}, found {found:?}", folder.display()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::tidy;
+
+    #[test]
+    fn labels_are_counted_in_each_kernel() {
+        let code = "
+
+<first>:
+	s_cbranch_scc1 L0                                          // 00000001DB34: BF870156
+
+<L0>:
+	s_endpgm                                                   // 00000001DB38: BF810000
+	v_cndmask_b32_e32 v0, s0, v0, vcc                          // 00000001DB3C: 00000000
+
+<second>:
+	s_branch L1                                                // 00000001DB40: BF820000
+
+<L1>:
+	v_cndmask_b32_e32 v0, s0, v0, vcc
+	s_endpgm
+		...
+";
+        let wanted = "<first>:
+	s_cbranch_scc1 L0
+
+<L0>:
+	s_endpgm
+
+<second>:
+	s_branch L0
+
+<L0>:
+	v_cndmask_b32_e32 v0, s0, v0, vcc
+	s_endpgm
+";
+        assert_eq!(tidy(code), wanted);
     }
 }

@@ -33,6 +33,14 @@ const WEIGHTS: Array = ("weights", 4);
 const VALUES: Array = ("values", 4);
 const COEF: Array = ("coef", 4);
 
+/// Whether it is a variant of a policy loss that has a KL term. (The gate `dppo_kl` has the word in its own name.)
+fn with_kl(entry: &str) -> bool {
+    let variant = entry.strip_prefix("policy_loss_dppo_kl").or_else(|| entry.strip_prefix("policy_loss_"));
+    variant.is_some_and(|variant| {
+        ["_kl", "_kl_loss", "_kl_metrics"].iter().any(|suffix| variant.ends_with(suffix))
+    })
+}
+
 /// The traffic of an entry point.
 pub fn of(entry: &str) -> Option<Traffic> {
     let token = |reads, writes| Some(Traffic { element: "token", reads, writes });
@@ -43,19 +51,12 @@ pub fn of(entry: &str) -> Option<Traffic> {
             writes: &[("advantage", 4)],
         }),
         "token_ratio" => token(&[MASK, LOGP, OLD], &[("ratio", 4), ("log_ratio", 4)]),
-        "policy_loss_ppo_any" | "policy_loss_sapo_any" => token(&[MASK, LOGP, OLD, WEIGHTS], &[COEF]),
-        "policy_loss_ppo"
-        | "policy_loss_ppo_loss"
-        | "policy_loss_ppo_metrics"
-        | "policy_loss_sapo"
-        | "policy_loss_sapo_loss"
-        | "policy_loss_sapo_metrics" => token(&[MASK, LOGP, OLD], &[COEF]),
-        "policy_loss_ppo_kl"
-        | "policy_loss_ppo_kl_loss"
-        | "policy_loss_ppo_kl_metrics"
-        | "policy_loss_sapo_kl"
-        | "policy_loss_sapo_kl_loss"
-        | "policy_loss_sapo_kl_metrics" => token(&[MASK, LOGP, OLD, REF], &[COEF]),
+        // Whatever the gate is, the variant says what is read.
+        _ if entry.starts_with("policy_loss_") && entry.ends_with("_any") => {
+            token(&[MASK, LOGP, OLD, WEIGHTS], &[COEF])
+        }
+        _ if with_kl(entry) => token(&[MASK, LOGP, OLD, REF], &[COEF]),
+        _ if entry.starts_with("policy_loss_") => token(&[MASK, LOGP, OLD], &[COEF]),
         "kl_k1" | "kl_abs" | "kl_k2" | "kl_k3" => token(&[MASK, LOGP, REF], &[("value", 4), ("gradient", 4)]),
         "aggregate" => token(&[MASK, VALUES], &[]),
         "row_scan" => token(&[MASK, VALUES], &[("scanned", 4)]),
@@ -81,6 +82,9 @@ mod tests {
     #[test]
     fn the_hot_kernels_move_13_bytes() {
         assert_eq!(of("policy_loss_ppo").map(|traffic| traffic.bytes()), Some(13));
+        assert_eq!(of("policy_loss_dppo_kl_metrics").map(|traffic| traffic.bytes()), Some(13));
+        assert_eq!(of("policy_loss_dppo_kl_kl").map(|traffic| traffic.bytes()), Some(17));
+        assert_eq!(of("policy_loss_cispo_kl_loss").map(|traffic| traffic.bytes()), Some(17));
         assert_eq!(of("token_ratio").map(|traffic| traffic.bytes()), Some(17));
     }
 }

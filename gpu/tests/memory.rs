@@ -1,12 +1,12 @@
 //! Memory, streams, events and checks; what a launch does and does not do.
 
 use lockstep_core::Error as Argument;
-use lockstep_core::aggregate::RowScan;
+use lockstep_core::aggregate::{Aggregate, RowScan};
 use lockstep_core::check::{Domain, rows};
 use lockstep_core::ragged::{In, Mask, Offsets, Out};
 use lockstep_core::team::Direction;
 use lockstep_gpu::testing::{HostDriver, Live, Settings};
-use lockstep_gpu::{Buffer, Error, Gpu, Platform, Stream};
+use lockstep_gpu::{Buffer, Error, Gpu, Parameters, Platform, Stream};
 
 fn open(platform: &Platform<HostDriver>) -> (Gpu<HostDriver>, Stream<HostDriver>) {
     let gpu = platform.open(0).unwrap();
@@ -79,12 +79,37 @@ fn a_launch_only_queues() {
     stream.synchronize().unwrap(); // The caller's stream is still there.
 }
 
+/// The layout that docs/gpu.md tells programs without Rust.
+#[test]
+fn parameters_are_laid_out_as_documented() {
+    let (offsets, mask, values) = ([0, 2, 5], [1u8; 5], [0.5f32; 5]);
+    let (mut sums, mut tokens, mut alarm) = ([0.0f64; 2], [0u32; 2], [0u32; 2]);
+    let (sum, token, raised) = (sums.as_ptr().addr(), tokens.as_ptr().addr(), alarm.as_ptr().addr());
+    let mut kernel = Aggregate {
+        cu_seqlens: Offsets::new("cu_seqlens", &offsets, 5, "tokens").unwrap(),
+        loss_mask: Mask::new(Some(&mask)),
+        values: Some(In::new(&values)),
+        row_sum: Out::new(&mut sums),
+        row_tokens: Out::new(&mut tokens),
+        row_alarm: Out::new(&mut alarm),
+    };
+    let raw = |kernel: &Aggregate<'_>| {
+        let (pointers, words) = Parameters::of(kernel).raw();
+        (pointers.map(|p| p.addr())[..7].to_vec(), words[..9].to_vec())
+    };
+    let (offset, masked, value) = (offsets.as_ptr().addr(), mask.as_ptr().addr(), values.as_ptr().addr());
+    let pointers = |masked, value| vec![offset, masked, value, sum, token, raised, 0];
+    assert_eq!(raw(&kernel), (pointers(masked, value), vec![3, 1, 5, 1, 5, 2, 2, 2, 0]));
+    (kernel.loss_mask, kernel.values) = (Mask::all(), None);
+    assert_eq!(raw(&kernel), (pointers(0, 0), vec![3, 0, 0, 0, 0, 2, 2, 2, 0]));
+}
+
 #[test]
 fn no_rows_no_launch() {
     let platform = Platform::new(HostDriver::new(Settings::warps(1)));
     let (gpu, stream) = open(&platform);
-    // SAFETY: no offsets divide nothing.
     let kernel = |scanned| RowScan {
+        // SAFETY: no offsets divide nothing.
         cu_seqlens: unsafe { Offsets::unchecked(In::new(&[])) },
         loss_mask: Mask::all(),
         values: In::new(&[]),

@@ -51,7 +51,7 @@ impl Driver {
     /// Loads the driver, or says what was looked for.
     pub(crate) fn load() -> Result<Driver, Error> {
         let (library, file) = library::open("CUDA", NAMES)?;
-        // SAFETY: the table has the arguments of cuda.h (tests/bindings.rs); the library is kept beside it.
+        // SAFETY: the table has the arguments of cuda.h (src/bindings.rs); the library is kept beside it.
         let symbols = unsafe { Symbols::load(&library, &file)? };
         Ok(Driver { symbols, file, _library: library })
     }

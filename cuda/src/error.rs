@@ -8,7 +8,7 @@ const NO_DEVICE: i32 = 100;
 const OUT_OF_MEMORY: i32 = 2;
 
 /// After these the context is lost: every later call returns the same.
-const STICKY: [i32; 14] = [
+pub(crate) const STICKY: [i32; 14] = [
     4,   // CUDA_ERROR_DEINITIALIZED: the process is shutting down
     214, // CUDA_ERROR_ECC_UNCORRECTABLE
     220, // CUDA_ERROR_NVLINK_UNCORRECTABLE

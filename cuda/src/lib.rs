@@ -1,5 +1,51 @@
 //! Lockstep on NVIDIA GPUs, sm_80 and later.
-#![doc = ""]
+//!
+//! The driver is looked for at run time: this crate builds and links on every machine, and its absence is a value
+//! ([`Error::NoDriver`]). Kernels are the PTX of `lockstep-kernels`, compiled by the driver when a device is first opened.
+//! Results have the bits of the CPU's plain reference. More: `docs/gpu.md`.
+//!
+//! Arrays and the stream are the caller's, whatever made them (`cudaMalloc`, PyTorch, candle, `cust`, cudarc: all use the device's
+//! primary context, and so does this crate). An op is queued and nothing else happens: no allocation, no copy, no wait.
+//!
+//! ```no_run
+//! use lockstep_core::aggregate::Aggregate;
+//! use lockstep_core::ragged::{In, Mask, Offsets, Out};
+//! use std::ffi::c_void;
+//!
+//! /// Masked sum and token count of each sequence, queued on the caller's stream.
+//! ///
+//! /// # Safety
+//! /// Pointers are memory of device 0 of the lengths below; `stream` is a `CUstream` of it, or null.
+//! unsafe fn sums(
+//!     stream: *mut c_void,
+//!     (cu_seqlens, sequences): (*const u32, usize), // [sequences + 1]
+//!     (values, loss_mask, tokens): (*const f32, *const u8, usize), // [tokens], [tokens]
+//!     (row_sum, row_tokens, row_alarm): (*mut f64, *mut u32, *mut u32), // [sequences] each
+//!     scratch: *mut u32, // [lockstep_core::check::rows(sequences + 1)]
+//! ) -> Result<(), lockstep_cuda::Error> {
+//!     let gpu = lockstep_cuda::open(0)?; // The first call loads the kernels, the next are cheap.
+//!     // SAFETY: the caller's.
+//!     unsafe {
+//!         let stream = gpu.stream_from_raw(stream)?;
+//!         let offsets = In::from_raw(cu_seqlens, sequences + 1);
+//!         // Optional, and it waits: offsets that only the device can see, checked there.
+//!         let scratch = Out::from_raw(scratch, lockstep_core::check::rows(sequences + 1));
+//!         gpu.check_offsets(&stream, ("cu_seqlens", "tokens"), offsets, tokens, scratch)?;
+//!         gpu.launch(&stream, &Aggregate {
+//!             cu_seqlens: Offsets::unchecked(offsets),
+//!             loss_mask: Mask::view(Some(In::from_raw(loss_mask, tokens))),
+//!             values: Some(In::from_raw(values, tokens)),
+//!             row_sum: Out::from_raw(row_sum, sequences),
+//!             row_tokens: Out::from_raw(row_tokens, sequences),
+//!             row_alarm: Out::from_raw(row_alarm, sequences),
+//!         })
+//!     }
+//! }
+//! ```
+//!
+//! Kernels over host memory go through [`Gpu::run`](lockstep_gpu::Gpu::run), which copies there and back.
+#[cfg(test)]
+mod bindings;
 mod driver;
 mod error;
 mod module;

@@ -17,12 +17,18 @@ fn open_and_report_agree_and_do_not_panic() {
 }
 
 #[test]
-fn no_driver_names_what_was_looked_for() {
-    if let Err(Error::NoDriver { api, tried, loader }) = open(0) {
-        assert_eq!(api, "CUDA");
-        assert!(tried.iter().any(|name| name.contains("cuda")), "{tried:?}");
-        assert!(loader.contains("cuda"), "{loader}");
-    } else {
-        println!("this machine has the driver: {}", devices());
+fn what_is_missing_is_named() {
+    match open(0) {
+        Err(Error::NoDriver { api, tried, loader }) => {
+            assert_eq!(api, "CUDA");
+            assert!(tried.iter().any(|name| name.contains("cuda")), "{tried:?}");
+            assert!(loader.contains("cuda"), "{loader}");
+        }
+        // The runtime without a device: Debian's package is enough for it.
+        Err(Error::NoDevice { api, fault }) => {
+            assert_eq!((api, fault.code, &fault.name[..]), ("CUDA", 100, "CUDA_ERROR_NO_DEVICE"));
+            assert!(devices().library.is_some(), "it said that there is no device");
+        }
+        other => println!("{other:?}"),
     }
 }

@@ -1,6 +1,7 @@
 //! Device memory that frees itself.
 
 use crate::gpu::Context;
+use crate::staged::Host;
 use crate::{Direction, Driver, Error, Gpu, Handle, Pinned, Stream};
 use lockstep_core::ragged::{In, Out};
 use std::fmt;
@@ -69,15 +70,9 @@ impl<D: Driver> Gpu<D> {
         to: &mut [T],
     ) -> Result<(), Error> {
         stream.must_be_of(&self.context)?;
-        let (bytes, host) = (size_of_val(to), Handle(to.as_mut_ptr().cast()));
-        if bytes > 0 {
-            let current = self.context.enter()?;
-            let from = Handle(from.cast_mut().cast());
-            // SAFETY: the caller's; the stream is waited for.
-            unsafe { current.driver().copy(host, from, bytes, Direction::Download, stream.raw_handle()) }
-                .map_err(|fault| self.context.fault(fault))?;
-        }
-        stream.synchronize()
+        let (memory, host) = (Handle(from.cast_mut().cast()), Host::Write(to.as_mut_ptr().cast()));
+        // SAFETY: the caller's, and as long as `to`.
+        unsafe { self.context.copy_and_wait(stream.raw_handle(), memory, host, size_of_val(to)) }
     }
 }
 
@@ -114,29 +109,22 @@ impl<T: Plain, D: Driver> Buffer<T, D> {
     /// Copies `values`, of the same length, in the order of the stream, and waits for it.
     pub fn write(&mut self, stream: &Stream<D>, values: &[T]) -> Result<(), Error> {
         assert_eq!(values.len(), self.len, "the lengths of a copy's two sides");
-        let from = Handle(values.as_ptr().cast_mut().cast());
-        self.copy_and_wait(stream, self.memory, from, Direction::Upload)
+        self.copy_and_wait(stream, Host::Read(values.as_ptr().cast()))
     }
 
     /// Copies out to `values`, of the same length, in the order of the stream, and waits for it.
     pub fn read(&self, stream: &Stream<D>, values: &mut [T]) -> Result<(), Error> {
         assert_eq!(values.len(), self.len, "the lengths of a copy's two sides");
-        let to = Handle(values.as_mut_ptr().cast());
-        self.copy_and_wait(stream, to, self.memory, Direction::Download)
+        self.copy_and_wait(stream, Host::Write(values.as_mut_ptr().cast()))
     }
 
     #[allow(unsafe_code)]
-    fn copy_and_wait(
-        &self,
-        stream: &Stream<D>,
-        to: Handle,
-        from: Handle,
-        way: Direction,
-    ) -> Result<(), Error> {
-        // SAFETY: lengths were compared, and the borrows last until the stream was waited for, also when a call fails: nothing
-        // was queued then, or the context is lost and the stream runs no more.
-        unsafe { self.copy(stream, to, from, way)? };
-        stream.synchronize()
+    fn copy_and_wait(&self, stream: &Stream<D>, host: Host) -> Result<(), Error> {
+        stream.must_be_of(&self.context)?;
+        // SAFETY: lengths were compared; the memory is ours.
+        unsafe {
+            self.context.copy_and_wait(stream.raw_handle(), self.memory, host, self.len * size_of::<T>())
+        }
     }
 
     /// Copies from pinned memory of the same length, in the order of the stream. Returns at once.
@@ -164,9 +152,13 @@ impl<T: Plain, D: Driver> Buffer<T, D> {
     }
 
     /// Copies from another buffer of the same length, in the order of the stream, and waits for it.
+    #[allow(unsafe_code)]
     pub fn write_from(&mut self, stream: &Stream<D>, other: &Buffer<T, D>) -> Result<(), Error> {
         assert_eq!(other.len, self.len, "the lengths of a copy's two sides");
-        self.copy_and_wait(stream, self.memory, other.memory, Direction::Device)
+        stream.must_be_of(&other.context)?;
+        // SAFETY: both are buffers of this length, and freeing one waits for what is under way.
+        unsafe { self.copy(stream, self.memory, other.memory, Direction::Device)? };
+        stream.synchronize()
     }
 
     /// Sets every byte, in the order of the stream, and waits for it.

@@ -41,9 +41,11 @@ impl<D: Driver> Gpu<D> {
         let fault = match index {
             0 if got != 0 => lockstep_core::Error::FirstOffset { argument, got },
             _ => {
-                // SAFETY: as above.
-                let before =
-                    if index == 0 { 0 } else { unsafe { self.read_one(stream, offsets, index - 1)? } };
+                let before = match index {
+                    0 => 0,
+                    // SAFETY: as above.
+                    _ => unsafe { self.read_one(stream, offsets, index - 1)? },
+                };
                 if got < before {
                     lockstep_core::Error::Decreasing { argument, index, before, got }
                 } else {

@@ -22,12 +22,17 @@ pub(crate) struct Grid {
 }
 
 impl Grid {
-    /// The grid for `rows` rows when the device holds `resident` blocks at once.
+    /// The grid for `rows` rows. `resident` says how many blocks of so many teams the device holds at once; where that is none,
+    /// for want of registers, blocks are made smaller.
     pub(crate) fn new(rows: usize, shape: Shape, geometry: Geometry, resident: impl Fn(u32) -> u32) -> Grid {
-        let teams =
+        let mut teams =
             geometry.teams_per_block.unwrap_or(shape.teams_per_block).clamp(1, shape.max_teams_per_block);
-        let limit =
-            geometry.max_blocks.unwrap_or_else(|| resident(teams)).clamp(1, THREADS / (shape.lanes * teams));
+        let mut held = resident(teams);
+        while held == 0 && teams > 1 {
+            teams /= 2;
+            held = resident(teams);
+        }
+        let limit = geometry.max_blocks.unwrap_or(held).clamp(1, THREADS / (shape.lanes * teams));
         let wanted = rows.div_ceil(teams as usize);
         let blocks = u32::try_from(wanted).unwrap_or(u32::MAX).clamp(1, limit);
         Grid { blocks, teams_per_block: teams }
@@ -58,6 +63,15 @@ mod tests {
         assert_eq!(grid(9, NVIDIA, None, None), (2, 8));
         assert_eq!(grid(1 << 40, NVIDIA, None, None), (100, 8));
         assert_eq!(grid(99, AMD, None, None), (99, 1));
+    }
+
+    #[test]
+    fn blocks_that_do_not_fit_are_made_smaller() {
+        let geometry = Geometry { teams_per_block: Some(32), max_blocks: Some(5) };
+        let grid = Grid::new(1000, NVIDIA, geometry, |teams| 12 / teams);
+        assert_eq!((grid.blocks, grid.teams_per_block), (5, 8));
+        let hopeless = Grid::new(1000, NVIDIA, Geometry::default(), |_| 0);
+        assert_eq!((hopeless.blocks, hopeless.teams_per_block), (1, 1));
     }
 
     #[test]

@@ -10,9 +10,13 @@ const ALIGN: usize = 256;
 /// Arenas grow in these steps.
 const STEP: usize = 1 << 20;
 
+/// Bytes of a blocking copy that go through pinned memory at a time.
+const CHUNK: usize = 8 << 20;
+
 /// Memory and a stream for one run at a time, kept for the next.
 #[derive(Debug)]
 pub(crate) struct Arena {
+    /// Null for one that only copies.
     memory: Handle,
     pinned: Handle,
     capacity: usize,
@@ -22,12 +26,19 @@ pub(crate) struct Arena {
 #[allow(unsafe_code)]
 impl Arena {
     /// Gets memory and a stream; all or nothing.
-    fn new<D: Driver>(context: &Context<D>, current: &Current<'_, D>, bytes: usize) -> Result<Arena, Error> {
+    fn new<D: Driver>(
+        context: &Context<D>,
+        current: &Current<'_, D>,
+        bytes: usize,
+        device: bool,
+    ) -> Result<Arena, Error> {
         let (driver, capacity) = (current.driver(), bytes.next_multiple_of(STEP));
         let stream = driver.create_stream().map_err(|fault| context.fault(fault))?;
         let mut arena = Arena { memory: Handle::NULL, pinned: Handle::NULL, capacity, stream };
         let mut get = || {
-            arena.memory = driver.alloc(capacity)?;
+            if device {
+                arena.memory = driver.alloc(capacity)?;
+            }
             arena.pinned = driver.alloc_pinned(capacity)?;
             Ok(())
         };
@@ -101,7 +112,7 @@ impl<D: Driver> Gpu<D> {
         let entry = context.entry(kernel)?;
         let mut parameters = Parameters::of(kernel);
         let layout = Layout::of(&parameters);
-        let arena = self.take(&current, layout.end)?;
+        let arena = context.take(&current, layout.end, true)?;
         let result = (|| {
             let host = parameters.clone();
             for (array, offset) in parameters.arrays_mut().iter_mut().zip(layout.offsets) {
@@ -135,12 +146,7 @@ impl<D: Driver> Gpu<D> {
             }
             Ok(())
         })();
-        if result.is_err() {
-            // A copy may still be under way.
-            // SAFETY: the stream is the arena's.
-            _ = unsafe { current.driver().synchronize(arena.stream) };
-        }
-        self.put(arena);
+        context.settle(&current, arena, None, &result);
         result
     }
 
@@ -151,25 +157,93 @@ impl<D: Driver> Gpu<D> {
         arenas.into_iter().for_each(|arena| arena.free(&current));
         Ok(())
     }
+}
 
-    /// An arena of at least `bytes` bytes: an idle one that is large enough, or a new one in the place of an idle one.
-    pub(crate) fn take(&self, current: &Current<'_, D>, bytes: usize) -> Result<Arena, Error> {
-        let mut arenas = self.context.arenas.lock().unwrap_or_else(PoisonError::into_inner);
-        let found = arenas.iter().position(|arena| arena.capacity >= bytes);
-        let idle = found.map(|i| arenas.swap_remove(i)).or_else(|| arenas.pop());
-        drop(arenas);
-        match idle {
-            Some(arena) if arena.capacity >= bytes => Ok(arena),
-            idle => {
-                if let Some(small) = idle {
-                    small.free(current);
-                }
-                Arena::new(&self.context, current, bytes)
-            }
+/// Which way a blocking copy goes, and the host's side of it.
+#[derive(Clone, Copy)]
+pub(crate) enum Host {
+    /// From the host.
+    Read(*const u8),
+    /// To the host.
+    Write(*mut u8),
+}
+
+#[allow(unsafe_code)]
+impl<D: Driver> Context<D> {
+    /// Copies between the host and the device, in the order of a stream, and waits for it.
+    ///
+    /// Through pinned memory of ours: should the wait fail and the copy happen later (a stream that is being captured), it
+    /// happens to memory that is still there.
+    ///
+    /// # Safety
+    /// Both sides hold `bytes` bytes; the stream exists.
+    pub(crate) unsafe fn copy_and_wait(
+        &self,
+        stream: Handle,
+        memory: Handle,
+        host: Host,
+        bytes: usize,
+    ) -> Result<(), Error> {
+        let current = self.enter()?;
+        if bytes == 0 {
+            return Ok(());
         }
+        let arena = self.take(&current, bytes.min(CHUNK), false)?;
+        let driver = current.driver();
+        let pinned = arena.pinned.0.cast::<u8>();
+        let result = (0..bytes).step_by(CHUNK).try_for_each(|start| {
+            let (memory, bytes) = (Arena::at(memory, start), (bytes - start).min(CHUNK));
+            // SAFETY: both sides are the caller's or the arena's, and as long; the arena is kept until it is settled.
+            unsafe {
+                match host {
+                    Host::Read(from) => {
+                        pinned.copy_from_nonoverlapping(from.add(start), bytes);
+                        driver.copy(memory, arena.pinned, bytes, Direction::Upload, stream)?;
+                        driver.synchronize(stream)
+                    }
+                    Host::Write(to) => {
+                        driver.copy(arena.pinned, memory, bytes, Direction::Download, stream)?;
+                        driver.synchronize(stream)?;
+                        to.add(start).copy_from_nonoverlapping(pinned, bytes);
+                        Ok(())
+                    }
+                }
+            }
+        });
+        let result = result.map_err(|fault| self.fault(fault));
+        self.settle(&current, arena, Some(stream), &result);
+        result
     }
 
-    pub(crate) fn put(&self, arena: Arena) {
-        self.context.arenas.lock().unwrap_or_else(PoisonError::into_inner).push(arena);
+    /// An arena of at least `bytes` bytes: an idle one that is large enough, or a new one in the place of an idle one.
+    fn take(&self, current: &Current<'_, D>, bytes: usize, device: bool) -> Result<Arena, Error> {
+        let fits = |arena: &Arena| arena.capacity >= bytes && (!device || arena.memory != Handle::NULL);
+        let mut arenas = self.arenas.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(i) = arenas.iter().position(fits) {
+            return Ok(arenas.swap_remove(i));
+        }
+        let small = arenas.pop();
+        drop(arenas);
+        if let Some(small) = small {
+            small.free(current);
+        }
+        Arena::new(self, current, bytes, device)
+    }
+
+    /// Keeps an arena for the next. After a failure a copy may still be under way, on the arena's stream or another: it is
+    /// waited for, and if that fails too, the arena is never used nor freed again.
+    fn settle<T>(
+        &self,
+        current: &Current<'_, D>,
+        arena: Arena,
+        stream: Option<Handle>,
+        result: &Result<T, Error>,
+    ) {
+        // SAFETY: both streams exist.
+        let idle =
+            result.is_ok() || unsafe { current.driver().synchronize(stream.unwrap_or(arena.stream)) }.is_ok();
+        if idle {
+            self.arenas.lock().unwrap_or_else(PoisonError::into_inner).push(arena);
+        }
     }
 }

@@ -46,7 +46,7 @@ fn one_for_each_entry() -> Vec<Case> {
     let launched = || OPS.iter().flat_map(|op| op.entries).filter(|e| platform.driver().launched(e)).count();
     cases.retain(|case| {
         let before = launched();
-        launch::run(&Staged(gpu.clone()), case);
+        launch::run(&Staged(gpu.clone()), case).unwrap();
         launched() > before
     });
     cases
@@ -59,8 +59,8 @@ impl Backend for Staged {
     fn name(&self) -> String {
         format!("staged, {:?}", self.0)
     }
-    fn run<K: DisjointRows>(&self, kernel: &K) {
-        self.0.run(kernel).unwrap();
+    fn run<K: DisjointRows>(&self, kernel: &K) -> Result<(), String> {
+        self.0.run(kernel).map_err(|error| error.to_string())
     }
 }
 
@@ -74,7 +74,7 @@ impl Backend for ZeroCopy {
     fn name(&self) -> String {
         format!("zero copy, {:?}", self.gpu)
     }
-    fn run<K: DisjointRows>(&self, kernel: &K) {
+    fn run<K: DisjointRows>(&self, kernel: &K) -> Result<(), String> {
         let mut parameters = Parameters::of(kernel);
         let mut buffers: Vec<Option<Buffer<u8, HostDriver>>> = Vec::new();
         for array in parameters.arrays_mut() {
@@ -97,6 +97,7 @@ impl Backend for ZeroCopy {
                 buffer.read(&self.stream, out).unwrap();
             }
         }
+        Ok(())
     }
 }
 

@@ -63,6 +63,9 @@ impl Settings {
     }
 }
 
+/// Threads that a unit holds at once.
+const RESIDENT_THREADS: u32 = 512;
+
 thread_local! {
     /// Contexts that were entered on this thread.
     static CURRENT: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
@@ -372,7 +375,7 @@ unsafe impl Driver for HostDriver {
 
     unsafe fn resident_blocks(&self, _function: Handle, threads: u32) -> Result<u32, Fault> {
         self.call_within("resident_blocks")?;
-        Ok(512 / threads)
+        Ok(RESIDENT_THREADS / threads)
     }
 
     fn memory(&self) -> Result<(usize, usize), Fault> {
@@ -498,6 +501,8 @@ unsafe impl Driver for HostDriver {
     unsafe fn wait(&self, stream: Handle, event: Handle) -> Result<(), Fault> {
         self.call_within("wait")?;
         let on = self.state().events.get(&number(event)).and_then(|event| event.on);
+        // A stream is behind itself anyhow.
+        let on = on.filter(|on| *on != HostDriver::key(stream));
         on.map_or(Ok(()), |on| self.queue(stream, Task::After(on)))
     }
 
@@ -530,6 +535,10 @@ unsafe impl Driver for HostDriver {
         let shape = self.settings.shape;
         if threads != shape.lanes || !(1..=shape.max_teams_per_block).contains(&teams) || blocks == 0 {
             return refuse(9);
+        }
+        // As a kernel with many registers would be.
+        if threads * teams > RESIDENT_THREADS {
+            return refuse(701);
         }
         let Some((name, entry)) = self.state().functions.get(number(function) - 1).copied() else {
             return refuse(400);

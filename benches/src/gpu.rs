@@ -9,7 +9,7 @@ use lockstep_core::kl::{Estimator, Kl, KlDivergence};
 use lockstep_core::op::DisjointRows;
 use lockstep_core::policy_loss::{LossOut, MetricsOut, PolicyLoss, sum};
 use lockstep_core::ragged::{Mask, Offsets};
-use lockstep_core::ratio::{Guard, TokenRatio, token};
+use lockstep_core::ratio::{Guard, Level, TokenRatio, token};
 use lockstep_core::team::Direction;
 use lockstep_gpu::{Buffer, Driver, Error, Gpu, Stream};
 use std::time::Duration;
@@ -281,6 +281,7 @@ impl<D: Driver> OnGpu<D> {
             advantage: self.advantage.view(),
             advantage_per_token: false,
             weights: None,
+            level: Level::Token,
             guard: Guard::clamp(20.0),
             gate,
             kl: None,

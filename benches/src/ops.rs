@@ -12,7 +12,7 @@ use lockstep_core::check::{self, CheckOffsets, CheckValues};
 use lockstep_core::gate::{Cispo, DppoKl, DppoTv, Gate, PpoClip, Reinforce, Sapo};
 use lockstep_core::kl::{Estimator, Kl};
 use lockstep_core::ragged::{In, Out};
-use lockstep_core::ratio::Guard;
+use lockstep_core::ratio::{Guard, Level};
 use lockstep_core::team::Direction;
 
 /// Runs an op once on a device and returns a checksum of the bits it wrote.
@@ -51,7 +51,14 @@ fn policy<'a, G: Gate + 'a>(
 ) -> Bench<'a> {
     let weight =
         Weight { per_row: PerRow::Length { eps: 1e-8 }, denominator: counts.nonempty as f64, scale: 1.0 };
-    let params = PolicyParams { gate, guard: Guard::clamp(20.0), kl: None, weight, band: [0.8, 1.2] };
+    let params = PolicyParams {
+        gate,
+        level: Level::Token,
+        guard: Guard::clamp(20.0),
+        kl: None,
+        weight,
+        band: [0.8, 1.2],
+    };
     let mut out = PolicyOutput::default();
     let run = move |device: &Device| {
         let advantage = Advantage::PerSequence(&inputs.advantage);

@@ -217,6 +217,7 @@ fn policy_loss<B: Backend, G: Gate>(
         advantage: if policy.per_token { input(slot::ADVANTAGE) } else { In::new(&data.row[0][..]) },
         advantage_per_token: policy.per_token,
         weights: policy.weights.then(|| input(slot::WEIGHTS)),
+        level: policy.level,
         guard: policy.guard,
         gate,
         kl: policy.kl.map(|(kl, coef)| KlTerm { logp_ref: input(slot::LOGP_REF), kl, coef }),

@@ -108,8 +108,8 @@ fn check_ratios(sums: &Launch, s: &RatioStats, counts: Counts) {
 fn check_policy<G: Gate>(device: &Device, case: &Case, policy: &Policy, gate: G, expected: &Launch) {
     let (data, groups) = (&case.data, [0, case.data.rows() as u32]);
     let batch = Batch::with_empty_rows(&data.offsets, &groups, data.mask.as_deref()).unwrap();
-    let Policy { guard, kl, weight, per_token, weights, loss, token_loss, metrics, .. } = *policy;
-    let params = PolicyParams { gate, guard, kl, weight, band: BAND };
+    let Policy { level, guard, kl, weight, per_token, weights, loss, token_loss, metrics, .. } = *policy;
+    let params = PolicyParams { gate, level, guard, kl, weight, band: BAND };
     let input = PolicyInput {
         logp_ref: kl.map(|_| &data.element[slot::LOGP_REF][..]),
         weights: weights.then_some(&data.element[slot::WEIGHTS][..]),

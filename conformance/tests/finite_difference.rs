@@ -158,6 +158,7 @@ fn check(device: &Device, data: &Data, recipe: &Recipe, oracle: &PolicyLoss, mod
                 logp_ref: at(slot::LOGP_REF),
                 advantage: at(slot::ADVANTAGE),
                 weight: at(slot::WEIGHTS),
+                sequence: (0.0, 0.0),
             };
             if oracle.distance_to_kink(&t) < KINK {
                 continue;
@@ -191,7 +192,12 @@ fn every_gate_guard_aggregation_and_kl() {
                     if let Some((_, choice)) = kl {
                         builder = builder.kl(choice);
                     }
-                    let oracle = PolicyLoss { guard, gate: *gate, kl: kl.map(|(kl, _)| (kl, BETA.into())) };
+                    let oracle = PolicyLoss {
+                        guard,
+                        log_max: None,
+                        gate: *gate,
+                        kl: kl.map(|(kl, _)| (kl, BETA.into())),
+                    };
                     let recipe = builder.build().unwrap();
                     let (n, zero) = check(&device, &data(k as u64), &recipe, &oracle, mode);
                     assert!(n > 200, "{label}: only {n} tokens compared");
@@ -214,7 +220,7 @@ fn length_guard_at_least_one() {
     recipe.aggregation.sequences = CountedSequences::Nonempty;
     let data = data(77);
     let sapo = Sapo { tau_pos: 1.0, tau_neg: f64::from(1.05f32) };
-    let oracle = PolicyLoss { guard: Guard::None, gate: Gate::Sapo(sapo), kl: None };
+    let oracle = PolicyLoss { guard: Guard::None, log_max: None, gate: Gate::Sapo(sapo), kl: None };
     let mode = Mode::SeqMeanTokenMean { at_least_one: true };
     assert!(check(&Device::cpu(), &data, &recipe, &oracle, mode).0 > 200);
 }
@@ -253,4 +259,41 @@ fn the_op_kl_alone() {
         }
         assert!(compared > 100);
     }
+}
+
+/// GSPO has one term a sequence, L = −(1/N₊) Σ_i min(s_i A_i, clip(s_i) A_i): its differences, not those of a token form.
+#[test]
+fn gspo_is_the_gradient_of_one_term_a_sequence() {
+    let device = Device::cpu();
+    let data = data(41);
+    let (low, high) = (0.05f32, 0.08f32);
+    let recipe = Recipe::named("gspo").unwrap().rebuild("wide").ppo_clip(low, high, None).build().unwrap();
+    let groups = [0, data.rows() as u32];
+    let batch = Batch::with_empty_rows(&data.offsets, &groups, data.mask.as_deref()).unwrap();
+    let (logp, logp_old) = (&data.element[slot::LOGP], &data.element[slot::LOGP_OLD]);
+    let advantage = &data.row[0];
+    let input = PolicyInput::new(logp, logp_old, Advantage::PerSequence(advantage));
+    let coef = recipe.policy_loss(&device, &batch, &input).unwrap().coef;
+
+    let nonempty = (0..data.rows()).filter(|row| data.span(*row).any(|i| data.live(i))).count() as f64;
+    let term = |row: usize, moved: usize, step: f64| {
+        let live: Vec<usize> = data.span(row).filter(|i| data.live(*i)).collect();
+        let d = |i: usize| f64::from(logp[i]) - f64::from(logp_old[i]) + if i == moved { step } else { 0.0 };
+        let s = (live.iter().map(|i| d(*i)).sum::<f64>() / live.len() as f64).exp();
+        let a = f64::from(advantage[row]);
+        let clipped = s.clamp(1.0 - f64::from(low), 1.0 + f64::from(high));
+        -(s * a).min(clipped * a) / nonempty
+    };
+    let (mut compared, mut flat, mut largest, mut worst) = (0, 0, 0.0f64, 0.0f64);
+    for row in 0..data.rows() {
+        for i in data.span(row).filter(|i| data.live(*i)) {
+            let difference = (term(row, i, STEP) - term(row, i, -STEP)) / (2.0 * STEP);
+            largest = largest.max(difference.abs());
+            worst = worst.max((difference - f64::from(coef[i])).abs());
+            flat += usize::from(coef[i] == 0.0 && advantage[row] != 0.0);
+            compared += 1;
+        }
+    }
+    assert!(worst <= FINITE_DIFFERENCE * largest, "{worst:e} of {largest:e}");
+    assert!(compared > 200 && flat > 20 && flat < compared, "{compared} compared, {flat} clipped");
 }

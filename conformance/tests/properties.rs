@@ -19,7 +19,7 @@ use lockstep_core::aggregate::{PerRow, Weight};
 use lockstep_core::gate::PpoClip;
 use lockstep_core::kl::{Estimator, Kl};
 use lockstep_core::op::OPS;
-use lockstep_core::ratio::Guard;
+use lockstep_core::ratio::{Guard, Level};
 use lockstep_core::team::Direction;
 use proptest::prelude::*;
 use proptest::test_runner::{FileFailurePersistence, RngSeed};
@@ -94,7 +94,19 @@ fn sapo() -> impl Strategy<Value = AnyGate> {
 fn policy(gate: impl Strategy<Value = AnyGate>) -> impl Strategy<Value = Params> {
     (gate, guard(), prop::option::of((kl(), 0.0f32..2.0)), weight(), any::<[bool; 5]>()).prop_map(
         |(gate, guard, kl, weight, [per_token, weights, loss, token_loss, metrics])| {
-            Params::Policy(Policy { gate, guard, kl, weight, per_token, weights, loss, token_loss, metrics })
+            let level = if loss { Level::Token } else { Level::Sequence { log_max: 0.5 } };
+            Params::Policy(Policy {
+                gate,
+                level,
+                guard,
+                kl,
+                weight,
+                per_token,
+                weights,
+                loss,
+                token_loss,
+                metrics,
+            })
         },
     )
 }

@@ -3,7 +3,7 @@
 
 use lockstep::core::aggregate::{PerRow, Weight};
 use lockstep::core::gate::{Gate, PpoClip, Sapo};
-use lockstep::core::ratio::Guard;
+use lockstep::core::ratio::{Guard, Level};
 use lockstep::ops::policy_loss::{PolicyParams, policy_loss};
 use lockstep::ops::token_ratio;
 use lockstep::{Advantage, Batch, Device, PolicyInput, PolicyOutput};
@@ -31,7 +31,8 @@ fn token<G: Gate>(device: &Device, gate: G, a: f32, r: f32) -> (f64, f64, [f64; 
     let batch = Batch::new(&[0, 1], &[0, 1], None).unwrap();
     let (logp, logp_old) = if r == 1.0 { (-0.5, -0.5) } else { logps(device, r) };
     let weight = Weight { per_row: PerRow::One, denominator: 1.0, scale: 1.0 };
-    let params = PolicyParams { gate, guard: Guard::NONE, kl: None, weight, band: [0.5, 2.0] };
+    let params =
+        PolicyParams { gate, level: Level::Token, guard: Guard::NONE, kl: None, weight, band: [0.5, 2.0] };
     let mut out = PolicyOutput::default();
     let (logp, logp_old, a) = ([logp], [logp_old], [a]);
     let input = PolicyInput::new(&logp, &logp_old, Advantage::PerSequence(&a));
@@ -133,7 +134,8 @@ fn sapo() {
 fn token_near(device: &Device, gate: Sapo, a: f32, r: f32) -> f64 {
     let batch = Batch::new(&[0, 1], &[0, 1], None).unwrap();
     let weight = Weight { per_row: PerRow::One, denominator: 1.0, scale: 1.0 };
-    let params = PolicyParams { gate, guard: Guard::NONE, kl: None, weight, band: [0.5, 2.0] };
+    let params =
+        PolicyParams { gate, level: Level::Token, guard: Guard::NONE, kl: None, weight, band: [0.5, 2.0] };
     let (logp, logp_old, a) = ([0.0], [-r.ln()], [a]);
     let input = PolicyInput::new(&logp, &logp_old, Advantage::PerSequence(&a));
     let mut out = PolicyOutput::default();

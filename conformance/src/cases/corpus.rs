@@ -8,6 +8,7 @@ use super::values::{self, Range};
 use super::{Case, Data, rewards};
 use crate::ops::AnyOp;
 use lockstep_core::advantage::Singleton;
+use lockstep_core::ratio::Level;
 use lockstep_core::team::Direction;
 
 /// Every case for this seed. Order, labels and values never change for a seed: the digest hangs on them.
@@ -18,6 +19,7 @@ pub fn corpus(seed: u64) -> Vec<Case> {
     cases.extend(policy_loss(source.fork(300)));
     cases.extend(score(source.fork(350)));
     cases.extend(entries(source.fork(360)));
+    cases.extend(sequences(source.fork(370)));
     cases.extend(kl(source.fork(400)));
     cases.extend(sums(source.fork(500)));
     cases.extend(fold_rows(source.fork(600)));
@@ -102,6 +104,7 @@ fn policy_loss(source: Source) -> Vec<Case> {
             let k = cases.len();
             let params = Params::Policy(Policy {
                 gate,
+                level: Level::Token,
                 guard: guards()[1],
                 kl: (k % 2 == 0).then(|| (kls()[6], 0.001)),
                 weight: weights()[2],
@@ -133,6 +136,7 @@ fn with_gates(gates: &[AnyGate], source: Source) -> Vec<Case> {
                 let on = |bit: u32| bits >> bit & 1 == 1;
                 let params = Params::Policy(Policy {
                     gate,
+                    level: Level::Token,
                     guard,
                     kl: kl.map(|kl| (kl, [0.05, 0.0, 1.0][k % 3])),
                     weight: weights()[k % 6],
@@ -180,6 +184,7 @@ fn entries(source: Source) -> Vec<Case> {
                 };
                 let params = Params::Policy(Policy {
                     gate,
+                    level: Level::Token,
                     guard: guards()[1],
                     kl,
                     weight: weights()[k % 5],
@@ -198,6 +203,32 @@ fn entries(source: Source) -> Vec<Case> {
     cases
 }
 
+/// Ratios of sequences: every gate, with and without a bound that is reached.
+fn sequences(source: Source) -> Vec<Case> {
+    let mut cases = Vec::new();
+    for gate in gates().into_iter().chain(score_gates()) {
+        for log_max in [10.0, 0.03125, f32::INFINITY] {
+            let k: usize = cases.len();
+            let params = Params::Policy(Policy {
+                gate,
+                level: Level::Sequence { log_max },
+                guard: guards()[k % 5],
+                kl: (k % 4 == 3).then(|| (kls()[k % 11], 0.05)),
+                weight: weights()[k % 5],
+                per_token: k % 2 == 0,
+                weights: k % 3 == 1,
+                loss: k % 5 > 1,
+                token_loss: k % 5 > 2,
+                metrics: k % 5 == 4,
+            });
+            let range = [Range::Realistic, Range::Wide, Range::Realistic, Range::Ties][k % 4];
+            let case = case(params, &shape(k), Mask::ALL[k % 6], range, k, source);
+            cases.push(Case { label: format!("sequence {}", case.label), ..case });
+        }
+    }
+    cases
+}
+
 fn score(source: Source) -> Vec<Case> {
     let gates = score_gates();
     let mut cases = with_gates(&gates, source);
@@ -206,6 +237,7 @@ fn score(source: Source) -> Vec<Case> {
             let (k, wants) = (cases.len(), cases.len() % 2 == 0);
             let params = Params::Policy(Policy {
                 gate,
+                level: Level::Token,
                 guard: guards()[1],
                 kl: None,
                 weight: weights()[2],

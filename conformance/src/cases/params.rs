@@ -5,7 +5,7 @@ use lockstep_core::advantage::Singleton;
 use lockstep_core::aggregate::{PerRow, Weight};
 use lockstep_core::gate::{Cispo, DppoKl, DppoTv, Gate, PpoClip, Reinforce, Sapo};
 use lockstep_core::kl::{Estimator, Kl};
-use lockstep_core::ratio::Guard;
+use lockstep_core::ratio::{Guard, Level};
 use lockstep_core::team::Direction;
 
 /// SAPO's temperatures.
@@ -53,6 +53,8 @@ impl AnyGate {
 pub struct Policy {
     /// Gate.
     pub gate: AnyGate,
+    /// Over what the ratio is taken.
+    pub level: Level,
     /// Guard.
     pub guard: Guard,
     /// KL term and β.

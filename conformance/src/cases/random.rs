@@ -10,6 +10,7 @@ use super::{Case, Data, rewards};
 use crate::ops::AnyOp;
 use lockstep_core::advantage::Singleton;
 use lockstep_core::gate::{Cispo, DppoKl, DppoTv, PpoClip};
+use lockstep_core::ratio::Level;
 use lockstep_core::team::Direction;
 
 const CATCHES: &str = "whatever nobody thought of";
@@ -95,8 +96,14 @@ impl Draw {
         let kl = if self.yes() { Some((self.pick(&kls()), 2.0 * self.unit())) } else { None };
         // Half of all calls want coefficients only, the variant that most callers use.
         let wants = if self.yes() { 0 } else { self.below(8) };
+        // Half of all calls are on the path that most callers take.
+        let level = match self.below(4) {
+            0 => Level::Sequence { log_max: self.pick(&[10.0, 0.125, f32::INFINITY]) },
+            _ => Level::Token,
+        };
         Params::Policy(Policy {
             gate: self.gate(op),
+            level,
             guard: self.pick(&guards()),
             kl,
             weight: self.pick(&weights()),

@@ -12,10 +12,15 @@ use crate::oracle::policy_loss::{Gate, PolicyLoss, Token};
 use crate::oracle::ppo_clip::PpoClip;
 use crate::oracle::sapo::Sapo;
 use lockstep_core::aggregate::{PerRow, Weight};
+use lockstep_core::ratio::Level;
 
 /// The oracle's policy loss.
 pub(crate) fn oracle(policy: &Policy) -> PolicyLoss {
     PolicyLoss {
+        log_max: match policy.level {
+            Level::Token => None,
+            Level::Sequence { log_max } => Some(log_max.into()),
+        },
         guard: guard(policy.guard),
         gate: match policy.gate {
             AnyGate::Ppo(gate) => Gate::Ppo(PpoClip {
@@ -66,7 +71,17 @@ pub(crate) fn token(case: &Case, policy: &Policy, row: usize, i: usize) -> Token
         logp_ref: input(slot::LOGP_REF),
         advantage: if policy.per_token { input(slot::ADVANTAGE) } else { case.data.row[0][row].into() },
         weight: if policy.weights { input(slot::WEIGHTS) } else { 1.0 },
+        sequence: (0.0, 0.0),
     }
+}
+
+/// Mean log-ratio of the live tokens of a row, and their mean magnitude.
+fn sequence(case: &Case, row: usize) -> (f64, f64) {
+    let input = |k: usize, i: usize| f64::from(case.data.element[k][i]);
+    let live = case.data.span(row).filter(|i| case.data.live(*i));
+    let d: Vec<f64> = live.map(|i| input(slot::LOGP, i) - input(slot::LOGP_OLD, i)).collect();
+    let n = d.len().max(1) as f64;
+    (d.iter().sum::<f64>() / n, d.iter().map(|d| d.abs()).sum::<f64>() / n)
 }
 
 pub(super) fn expect(case: &Case, policy: &Policy) -> Vec<Want> {
@@ -81,19 +96,22 @@ pub(super) fn expect(case: &Case, policy: &Policy) -> Vec<Want> {
         let weight = row_weight(&policy.weight, length);
         let mut total = [Sum::default(); POLICY_SUMS.len()];
         let (mut max, mut min) = ((f64::NEG_INFINITY, 0.0), (f64::NEG_INFINITY, 0.0));
+        let shared = sequence(case, row);
         for i in case.data.span(row) {
             if !case.data.live(i) {
                 coef.push(0.0, 0.0);
                 token_loss.push(0.0, 0.0);
                 continue;
             }
-            let t = token(case, policy, row, i);
+            let t = Token { sequence: shared, ..token(case, policy, row, i) };
             let c = oracle.token(&t);
             let m = Magnitudes::new(case, policy, &oracle, &t, i);
             let gradient = c.policy_gradient + c.kl_gradient;
             coef.push(weight * gradient, if m.jump { f64::INFINITY } else { weight * m.gradient });
             token_loss.push(c.loss, m.loss);
-            let (d, spread) = (oracle.guard.value(c.d), m.spread);
+            // Statistics of log-ratios are of tokens; the ratio is in doubt by the log-ratio that made it.
+            let d = if oracle.log_max.is_some() { c.d } else { oracle.guard.value(c.d) };
+            let spread = m.spread;
             let sample = oracle.sample(&t);
             let (gate_weight, clips) = (oracle.gate.weight(sample), oracle.gate.clips(sample));
             total[0].add(weight * c.loss, weight * m.loss);
@@ -109,9 +127,9 @@ pub(super) fn expect(case: &Case, policy: &Policy) -> Vec<Want> {
             for (k, yes) in [(7, clips.high), (8, clips.low), (9, clips.dual)] {
                 total[k].count(yes, m.at_clip);
             }
-            total[10].count(!oracle.guard.inside(c.d), m.at_guard);
+            total[10].count(!oracle.inside(&t), m.at_guard);
             let [from, to] = BAND.map(f64::from);
-            let in_doubt = doubtful_ratio(d, c.r, from) || doubtful_ratio(d, c.r, to);
+            let in_doubt = doubtful_ratio(m.d, c.r, from) || doubtful_ratio(m.d, c.r, to);
             total[11].count(from <= c.r && c.r <= to, in_doubt);
             total[12].add(-t.logp, t.logp.abs());
             max = if c.r > max.0 { (c.r, c.r * spread) } else { max };
@@ -130,6 +148,8 @@ pub(super) fn expect(case: &Case, policy: &Policy) -> Vec<Want> {
 
 /// By what the errors of a token are measured.
 struct Magnitudes {
+    /// What the rounding of the log-ratio is measured by.
+    d: f64,
     /// 1 + |d|: how uncertain the ratio is.
     spread: f64,
     /// How much faster than r the gate's weight changes; 0 where it is a step.
@@ -149,7 +169,7 @@ impl Magnitudes {
         let input = |k: usize| case.data.element[k][i];
         let (raw, exact) = difference(input(slot::LOGP), input(slot::LOGP_OLD));
         let c = oracle.token(t);
-        let d = oracle.guard.value(raw);
+        let d = if oracle.log_max.is_some() { t.sequence.1 } else { oracle.guard.value(raw) };
         let spread = 1.0 + d.abs();
         let (steepness, at_clip) = match oracle.gate {
             Gate::Sapo(gate) => (gate.tau(t.advantage) * (c.r + 1.0), false),
@@ -162,7 +182,10 @@ impl Magnitudes {
             Gate::Reinforce => (0.0, false),
             Gate::Dppo(gate) => (1.0, doubtful_divergence(&gate, t) || doubtful_ratio(d, c.r, gate.c)),
         };
-        let at_guard = doubtful(raw, exact, oracle.guard.distance_to_kink(raw));
+        let at_guard = match oracle.log_max {
+            None => doubtful(raw, exact, oracle.guard.distance_to_kink(raw)),
+            Some(max) => doubtful(d, d == 0.0, (t.sequence.0 - max).abs()),
+        };
         let [value, gradient] = match policy.kl {
             Some((kl, _)) => kl_token(&estimator(kl), input(slot::LOGP), input(slot::LOGP_REF)),
             None => [(0.0, 0.0); 2],
@@ -184,6 +207,7 @@ impl Magnitudes {
         let policy_loss = 2.0 * c.policy.abs() + slope * spread + by_z;
         let kl_gradient = if beta == 0.0 { 0.0 } else { beta * gradient.1 };
         Magnitudes {
+            d,
             spread,
             steepness,
             gradient: c.policy_gradient.abs() * (2.0 + spread) * (1.0 + steepness) + 2.0 * kl_gradient,

@@ -10,10 +10,11 @@ use lockstep::recipe::{AggregationMode, Builder, GateChoice};
 use lockstep::{Advantage, Batch, Device, PolicyInput, Recipe};
 
 /// The golden ops that Lockstep has.
-pub(super) const OPS: [&str; 8] = [
+pub(super) const OPS: [&str; 9] = [
     "advantage_grpo",
     "policy_loss_ppo_clip",
     "policy_loss_sapo",
+    "policy_loss_gspo",
     "policy_loss_cispo",
     "policy_loss_gpg",
     "policy_loss_dppo_tv",
@@ -33,6 +34,7 @@ pub(super) fn run(device: &Device, op: &str, case: &Case) -> Result<Vec<Compared
     match op {
         "advantage_grpo" => advantage(device, &batch, case, config),
         "policy_loss_ppo_clip" => policy_loss(device, &batch, case, config, ppo_clip, "token-mean"),
+        "policy_loss_gspo" => policy_loss(device, &batch, case, config, gspo, "seq-mean-token-mean"),
         "policy_loss_cispo" => policy_loss(device, &batch, case, config, cispo, "token-mean"),
         "policy_loss_gpg" => policy_loss(device, &batch, case, config, gpg, "token-mean"),
         "policy_loss_dppo_tv" => policy_loss(device, &batch, case, config, dppo_tv, "token-mean"),
@@ -95,6 +97,12 @@ fn ppo_clip(builder: Builder, config: &mut Config<'_>) -> Result<Builder, String
 fn bounds(config: &mut Config<'_>) -> Result<[f64; 2], String> {
     let both = config.number("clip_ratio")?.unwrap_or(0.2);
     Ok([config.number("clip_ratio_low")?.unwrap_or(both), config.number("clip_ratio_high")?.unwrap_or(both)])
+}
+
+/// No dual clip.
+fn gspo(builder: Builder, config: &mut Config<'_>) -> Result<Builder, String> {
+    let [low, high] = bounds(config)?;
+    Ok(builder.ppo_clip(low as f32, high as f32, None).sequence_ratio(Some(10.0)))
 }
 
 /// verl's bounds are distances from 1; Lockstep's are absolute.

@@ -97,8 +97,10 @@ impl Gate {
 /// The stages of a policy loss.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PolicyLoss {
-    /// Of the log-ratio.
+    /// Of the token log-ratio.
     pub guard: Guard,
+    /// Ratios of sequences: the upper bound of the mean log-ratio.
+    pub log_max: Option<f64>,
     /// Gate.
     pub gate: Gate,
     /// KL term and β.
@@ -118,6 +120,8 @@ pub struct Token {
     pub advantage: f64,
     /// Rollout-correction weight w.
     pub weight: f64,
+    /// Mean log-ratio of its sequence, and mean magnitude.
+    pub sequence: (f64, f64),
 }
 
 /// What the oracle says of one token, before the aggregation's weight.
@@ -140,9 +144,26 @@ pub struct Computed {
 }
 
 impl PolicyLoss {
+    /// The log-ratio that is exponentiated, and its derivative with respect to logp.
+    pub fn log_ratio(&self, t: &Token) -> (f64, f64) {
+        let d = t.logp - t.logp_old;
+        match self.log_max {
+            None => (self.guard.value(d), self.guard.derivative(d)),
+            Some(max) => (t.sequence.0.min(max), if t.sequence.0 <= max { 1.0 } else { 0.0 }),
+        }
+    }
+
+    /// Whether the log-ratio is within its bound.
+    pub fn inside(&self, t: &Token) -> bool {
+        match self.log_max {
+            None => self.guard.inside(t.logp - t.logp_old),
+            Some(max) => t.sequence.0 <= max,
+        }
+    }
+
     /// What the gate sees of a token.
     pub fn sample(&self, t: &Token) -> Sample {
-        let r = self.guard.value(t.logp - t.logp_old).exp();
+        let r = self.log_ratio(t).0.exp();
         Sample { r, a: t.advantage, logp: t.logp, logp_old: t.logp_old }
     }
 
@@ -150,10 +171,10 @@ impl PolicyLoss {
     pub fn token(&self, t: &Token) -> Computed {
         let d = t.logp - t.logp_old;
         let x = t.logp - t.logp_ref;
-        let r = self.guard.value(d).exp();
         let sample = self.sample(t);
+        let r = sample.r;
         let policy = t.weight * self.gate.loss(sample);
-        let through = if self.gate.is_score() { 1.0 } else { self.guard.derivative(d) };
+        let through = if self.gate.is_score() { 1.0 } else { self.log_ratio(t).1 };
         let policy_gradient = t.weight * self.gate.gradient(sample) * through;
         let (kl, kl_gradient, beta) = match self.kl {
             Some((kl, beta)) => (kl.value(x), beta * kl.gradient(x), beta),

@@ -1,6 +1,7 @@
 //! The fused policy loss: ratio → gate → weight → aggregation, with dL/dlogp in closed form.
 //!
-//! **Formula** (maths.md §0.3, §1.1, §2): with r = exp(guard(logp − logp_old)), l = w·gate(r, A) + kl_coef·kl and the
+//! **Formula** (maths.md §0.3, §1.1, §2): with r = exp(guard(logp − logp_old)) (or the sequence's, see
+//! [`Level`]), l = w·gate(r, A) + kl_coef·kl and the
 //! aggregation weight W of the sequence,
 //!
 //! ```text
@@ -25,10 +26,10 @@ use crate::gate::{Gate, check_scalar};
 use crate::kl::{Estimator, Kl};
 use crate::num;
 use crate::op::Kernel;
-use crate::ragged::{In, Mask, Offsets, Out, Sink, Stream};
-use crate::ratio::Guard;
+use crate::ragged::{In, Mask, Offsets, Out, Sink, Span, Stream};
+use crate::ratio::{Guard, Level};
 use crate::team::{Element, Team};
-use token::Token;
+use token::{LogRatio, Sequence, Token};
 
 /// The KL term of a policy loss.
 #[derive(Clone, Copy, Debug)]
@@ -84,7 +85,9 @@ pub struct PolicyLoss<'a, G> {
     pub advantage_per_token: bool,
     /// Rollout-correction weights, `[N]`; absent = 1.
     pub weights: Option<In<'a, f32>>,
-    /// Guard of the log-ratio.
+    /// Over what the ratio is taken.
+    pub level: Level,
+    /// Guard of the token log-ratio.
     pub guard: Guard,
     /// The gate.
     pub gate: G,
@@ -104,7 +107,7 @@ pub struct PolicyLoss<'a, G> {
     pub metrics: Option<MetricsOut<'a>>,
 }
 
-crate::kernel_args!(impl[G: Gate] PolicyLoss<'_, G> { cu_seqlens, loss_mask, logp, logp_old, advantage, advantage_per_token, weights, guard, gate, kl, weight, coef, loss, row_tokens, row_alarm, metrics });
+crate::kernel_args!(impl[G: Gate] PolicyLoss<'_, G> { cu_seqlens, loss_mask, logp, logp_old, advantage, advantage_per_token, weights, level, guard, gate, kl, weight, coef, loss, row_tokens, row_alarm, metrics });
 
 impl<G: Gate> PolicyLoss<'_, G> {
     #[inline(always)]
@@ -135,6 +138,7 @@ impl<G: Gate> PolicyLoss<'_, G> {
         let (kl, kl_coef) = self.kl.map_or((Kl::new(Estimator::K1), 0.0), |term| (term.kl, term.coef));
         let token = Token {
             gate: self.gate,
+            sequence: if HOT { None } else { self.sequence(team, span, tokens) },
             guard: self.guard,
             kl,
             kl_coef,
@@ -167,9 +171,22 @@ impl<G: Gate> PolicyLoss<'_, G> {
         }
     }
 
+    /// The log-ratio that all tokens of a sequence share, if the ratio is one of sequences.
+    #[inline(always)]
+    fn sequence<T: Team>(&self, team: &T, span: Span, tokens: u64) -> Option<Sequence> {
+        let Level::Sequence { log_max } = self.level else { return None };
+        let ins = [Stream::Array(self.logp), Stream::Array(self.logp_old)];
+        let swept = team.sweep(span, self.loss_mask, ins, [], &LogRatio);
+        let mean = (swept.sums[0] / if tokens > 1 { tokens as f64 } else { 1.0 }) as f32;
+        // A NaN is not inside.
+        let inside = mean <= log_max;
+        Some(Sequence { log_ratio: if mean > log_max { log_max } else { mean }, inside })
+    }
+
     /// Whether the scalar parameters are in their domain.
     pub fn check(&self) -> Result<(), Error> {
         self.gate.check()?;
+        self.level.check()?;
         self.guard.check()?;
         self.weight.check()?;
         if let Some(term) = &self.kl {
@@ -212,7 +229,8 @@ impl<G: Gate> Kernel for PolicyLoss<'_, G> {
 
     #[inline(always)]
     fn variant(&self) -> usize {
-        let hot = self.guard.is_narrow_clamp() && self.weights.is_none() && !self.advantage_per_token;
+        let plain = self.weights.is_none() && !self.advantage_per_token;
+        let hot = plain && self.level == Level::Token && self.guard.is_narrow_clamp();
         match (self.kl.is_some(), self.loss.is_some(), self.metrics.is_some()) {
             (false, false, _) => usize::from(!hot),
             (true, false, _) => 2,

@@ -15,11 +15,13 @@ pub(super) const LOSS: u8 = 1;
 /// Coefficients, losses and metrics.
 pub(super) const METRICS: u8 = 2;
 
-/// What is constant over a row. KL: there is a KL term. HOT (with [`COEF`] only): the guard is a narrow clamp, there are no
-/// weights and one advantage, which is what most calls are. WANT: [`COEF`], [`LOSS`] or [`METRICS`].
+/// What is constant over a row. KL: there is a KL term. HOT (with [`COEF`] only): ratios of tokens, the guard is a narrow
+/// clamp, there are no weights and one advantage, which is what most calls are. WANT: [`COEF`], [`LOSS`] or [`METRICS`].
 #[derive(Clone, Copy)]
 pub(super) struct Token<G, const KL: bool, const HOT: bool, const WANT: u8> {
     pub(super) gate: G,
+    /// The ratio of the row, if it has one.
+    pub(super) sequence: Option<Sequence>,
     pub(super) guard: Guard,
     pub(super) kl: Kl,
     pub(super) kl_coef: f32,
@@ -28,6 +30,24 @@ pub(super) struct Token<G, const KL: bool, const HOT: bool, const WANT: u8> {
     /// Advantage of the row, if it has one.
     pub(super) advantage: f32,
     pub(super) band: [f32; 2],
+}
+
+/// A log-ratio that all tokens of a row share, and whether it was within its bound.
+#[derive(Clone, Copy)]
+pub(super) struct Sequence {
+    pub(super) log_ratio: f32,
+    pub(super) inside: bool,
+}
+
+/// Sums log-ratios.
+pub(super) struct LogRatio;
+
+impl Element<2, 0, 1, 0> for LogRatio {
+    #[inline(always)]
+    fn element<A: Arith>(&self, _staged: [f32; 2], input: impl Fn(usize) -> f32) -> Lane<0, 1, 0> {
+        // Bad inputs raise the alarm of the sweep that follows.
+        Lane { out: [], sum: [input(0) - input(1)], max: [], alarm: 0 }
+    }
 }
 
 /// What is computed of one token before anything is selected for output.
@@ -55,6 +75,15 @@ impl<G: Gate, const KL: bool, const HOT: bool, const WANT: u8> Token<G, KL, HOT,
         Sample { ratio, advantage: self.advantage(input), logp: input(0), logp_old: input(1) }
     }
 
+    /// The log-ratio that is exponentiated, of a token whose own is `d`, and whether it was within its bound.
+    #[inline(always)]
+    fn log_ratio(&self, d: f32) -> (f32, bool) {
+        match self.sequence {
+            Some(Sequence { log_ratio, inside }) if !HOT => (log_ratio, inside),
+            _ => self.guard.apply(d),
+        }
+    }
+
     /// Stage 0 is the ratio, stage 1 the gate's.
     #[inline(always)]
     fn stage<A: Arith>(&self, number: usize, staged: [f32; 2], input: impl Fn(usize) -> f32) -> (f32, u32) {
@@ -64,7 +93,7 @@ impl<G: Gate, const KL: bool, const HOT: bool, const WANT: u8> Token<G, KL, HOT,
         }
         let (logp, logp_old) = (input(0), input(1));
         let alarm = flag::worse(flag::logp(logp), flag::logp(logp_old));
-        let (d, inside) = self.guard.apply(logp - logp_old);
+        let (d, inside) = self.log_ratio(logp - logp_old);
         if HOT {
             // The bits of `exp`. Outside the guard the gradient is 0: a ratio of 0 makes it so (but for a score
             // gate, whose gradient goes on), and spares the element the guard (without losses nobody asks for the ratio itself).
@@ -76,9 +105,22 @@ impl<G: Gate, const KL: bool, const HOT: bool, const WANT: u8> Token<G, KL, HOT,
 
     #[inline(always)]
     fn compute<A: Arith>(&self, [ratio, of_gate]: [f32; 2], input: impl Fn(usize) -> f32) -> Computed {
-        let (log_ratio, inside) = if HOT { (0.0, true) } else { self.guard.apply(input(0) - input(1)) };
+        let d = input(0) - input(1);
+        let (guarded, inside) = if HOT { (0.0, true) } else { self.log_ratio(d) };
+        // Statistics of log-ratios are of tokens, at every level.
+        let log_ratio = if self.sequence.is_some() { d } else { guarded };
         let gate = self.gate.gate_staged(self.sample(ratio, &input), of_gate);
-        let gradient = if G::SCORE { gate.gradient } else { self.guard.gradient(gate.gradient, inside) };
+        let gradient = match self.sequence {
+            _ if G::SCORE => gate.gradient,
+            Some(_) => {
+                if inside {
+                    gate.gradient
+                } else {
+                    0.0
+                }
+            }
+            None => self.guard.gradient(gate.gradient, inside),
+        };
         let mut alarm = 0;
         let (policy, policy_gradient) = if HOT {
             (gate.loss, gradient)

@@ -11,6 +11,7 @@ use lockstep_core::gate::{Cispo, DppoKl, DppoTv, Gate, PpoClip, Reinforce, Sapo}
 use lockstep_core::op::Kernel;
 use lockstep_core::policy_loss::{KlTerm, LossOut, MetricsOut, PolicyLoss};
 use lockstep_core::ragged::{In, Mask, Out};
+use lockstep_core::ratio::Level;
 
 /// Every kind of per-row divisor, with denominators that are no powers of two, the one of an empty batch, and a scale.
 fn weights() -> [Weight; 6] {
@@ -82,6 +83,7 @@ fn gates<R: Runner, G: Gate>(
                         coef: [0.05, 0.0, 1.0][case as usize % 3],
                     }),
                     weight: weights()[(case / 3) as usize % 6],
+                    level: if on(4) { Level::Sequence { log_max: 0.5 } } else { Level::Token },
                     wanted,
                 };
                 let mut out = Outputs::poisoned();
@@ -119,6 +121,7 @@ struct Options<'a> {
     weights: bool,
     kl: Option<KlTerm<'a>>,
     weight: Weight,
+    level: Level,
     wanted: Wanted,
 }
 
@@ -142,6 +145,7 @@ fn kernel<'a, G: Gate>(
         },
         advantage_per_token: options.per_token,
         weights: options.weights.then(|| In::new(&batch.weights[..])),
+        level: options.level,
         guard,
         gate,
         kl: options.kl,

@@ -10,7 +10,7 @@ use lockstep_core::gate::Gate;
 use lockstep_core::kl::Kl;
 use lockstep_core::policy_loss::{KlTerm, LossOut, MetricsOut, PolicyLoss, sum};
 use lockstep_core::ragged::{In, Out};
-use lockstep_core::ratio::Guard;
+use lockstep_core::ratio::{Guard, Level};
 
 /// Advantages, constants for differentiation.
 #[derive(Clone, Copy, Debug)]
@@ -105,7 +105,9 @@ struct Scratch {
 pub struct PolicyParams<G> {
     /// Gate.
     pub gate: G,
-    /// Guard of the log-ratio.
+    /// Over what the ratio is taken.
+    pub level: Level,
+    /// Guard of the token log-ratio.
     pub guard: Guard,
     /// KL term and its coefficient β.
     pub kl: Option<(Kl, f32)>,
@@ -165,6 +167,7 @@ pub fn policy_loss<G: Gate>(
         advantage: In::new(advantage),
         advantage_per_token,
         weights: input.weights.map(In::new),
+        level: params.level,
         guard: params.guard,
         gate: params.gate,
         kl,

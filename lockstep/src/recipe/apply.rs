@@ -1,8 +1,8 @@
 //! From a recipe's choices to the ops.
 
 use super::{
-    AggregationMode, CountedSequences, GateChoice, GuardChoice, KlEstimator, LengthGuard, NanReward, Recipe,
-    SingletonChoice,
+    AggregationMode, CountedSequences, GateChoice, GuardChoice, KlEstimator, LengthGuard, NanReward,
+    RatioLevel, Recipe, SingletonChoice,
 };
 use crate::ops::advantage::{Advantages, GroupParams, group_advantage};
 use crate::ops::policy_loss::{self, PolicyInput, PolicyOutput, PolicyParams};
@@ -11,7 +11,7 @@ use lockstep_core::advantage::Singleton;
 use lockstep_core::aggregate::{PerRow, Weight};
 use lockstep_core::gate::{Cispo, DppoKl, DppoTv, Gate, PpoClip, Reinforce, Sapo};
 use lockstep_core::kl::{Estimator, Kl};
-use lockstep_core::ratio::Guard;
+use lockstep_core::ratio::{Guard, Level};
 
 /// verl's addition to a sequence's length.
 const EPS_COUNT: f64 = 1e-8;
@@ -131,6 +131,7 @@ impl Recipe {
         };
         let params = PolicyParams {
             gate,
+            level: self.level(),
             guard: self.guard(),
             kl: self.kl_term(),
             weight: self.weight(counts),
@@ -159,6 +160,14 @@ impl Recipe {
             }
         };
         Weight { per_row, denominator, scale: 1.0 }
+    }
+
+    /// Over what the ratio is taken.
+    pub fn level(&self) -> Level {
+        match self.ratio.level {
+            RatioLevel::Token => Level::Token,
+            RatioLevel::Sequence => Level::Sequence { log_max: self.ratio.log_max.unwrap_or(f32::INFINITY) },
+        }
     }
 
     /// The guard of the log-ratio.

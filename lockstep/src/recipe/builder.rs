@@ -1,6 +1,6 @@
 //! Recipes from code.
 
-use super::{AggregationMode, GateChoice, GuardChoice, KlChoice, Recipe, SingletonChoice};
+use super::{AggregationMode, GateChoice, GuardChoice, KlChoice, RatioLevel, Recipe, SingletonChoice};
 use crate::Error;
 
 /// Builds a [`Recipe`]; starts from the defaults of `grpo`, or from any recipe.
@@ -53,6 +53,12 @@ impl Builder {
     /// Guard of the log-ratio.
     pub fn guard(mut self, guard: GuardChoice, bound: f32) -> Self {
         (self.0.ratio.guard, self.0.ratio.guard_bound) = (guard, bound);
+        self
+    }
+
+    /// The ratio of sequences (GSPO), with an upper bound of its logarithm.
+    pub fn sequence_ratio(mut self, log_max: Option<f32>) -> Self {
+        (self.0.ratio.level, self.0.ratio.log_max) = (RatioLevel::Sequence, log_max);
         self
     }
 

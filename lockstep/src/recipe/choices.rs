@@ -73,6 +73,8 @@ pub enum RatioLevel {
     /// Each token by itself.
     #[default]
     Token,
+    /// The geometric mean over the sequence (GSPO).
+    Sequence,
 }
 
 /// Guard policy of the log-ratio.
@@ -98,11 +100,14 @@ pub struct RatioChoice {
     pub guard: GuardChoice,
     /// Its bound in log space.
     pub guard_bound: f32,
+    /// Upper bound of a sequence's log-ratio; absent = none. verl: 10. For level `sequence` only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub log_max: Option<f32>,
 }
 
 impl Default for RatioChoice {
     fn default() -> Self {
-        RatioChoice { level: RatioLevel::Token, guard: GuardChoice::Clamp, guard_bound: 20.0 }
+        RatioChoice { level: RatioLevel::Token, guard: GuardChoice::Clamp, guard_bound: 20.0, log_max: None }
     }
 }
 

@@ -11,7 +11,7 @@
 //! singleton = "error"              # error | zero | raw_reward
 //! nan_reward = "exclude"           # exclude | error
 //! [ratio]                          # logp, logp_old → ratio
-//! level = "token"
+//! level = "token"                  # token | sequence (GSPO: geometric mean; log_max = 10.0 bounds it)
 //! guard = "clamp"                  # none | clamp | straight_through
 //! guard_bound = 20.0
 //! [gate]                           # ratio, advantage → loss, gradient

@@ -8,6 +8,7 @@
 //! | `dr_grpo` | no division | error | clamp 20 | clip 0.2 | seq-mean-token-sum-norm, C 1024 | nonempty |
 //! | `dapo` | ddof 1, 1e-6 | error | clamp 20 | clip 0.2 / 0.28, dual 3 | token-mean | |
 //! | `sapo` | ddof 1, 1e-6 | error | clamp 20 | SAPO 1.0 / 1.05 | seq-mean-token-mean | nonempty, +1e-8 |
+//! | `gspo` | ddof 1, 1e-6 | error | sequence ratio, at most e^10 | clip 3e-4 / 4e-4 | seq-mean-token-mean | nonempty, +1e-8 |
 //! | `cispo` | ddof 1, 1e-6 | error | clamp 20 | CISPO, no lower bound, 1.28 | token-mean | |
 //! | `gpg` | no division | error | clamp 20 | REINFORCE | token-mean | |
 //! | `dppo_tv`, `dppo_kl` | ddof 1, 1e-6 | error | clamp 20 | DPPO 0.15 / 0.15, 0.05 / 0.05, c 3 | token-mean | |
@@ -27,16 +28,17 @@
 
 use super::{
     AdvantageChoice, Aggregation, AggregationMode, CountedSequences, GateChoice, GuardChoice, LengthGuard,
-    RatioChoice, Recipe, SingletonChoice,
+    RatioChoice, RatioLevel, Recipe, SingletonChoice,
 };
 use crate::Error;
 
 /// All names that [`Recipe::named`] knows.
-pub const NAMES: [&str; 16] = [
+pub const NAMES: [&str; 17] = [
     "grpo",
     "dr_grpo",
     "dapo",
     "sapo",
+    "gspo",
     "cispo",
     "gpg",
     "dppo_tv",
@@ -64,6 +66,7 @@ impl Recipe {
         let slime = AdvantageChoice { singleton: SingletonChoice::Zero, ..own };
 
         let clamp = RatioChoice::default();
+        let sequence = RatioChoice { level: RatioLevel::Sequence, log_max: Some(10.0), ..clamp };
         let unguarded = RatioChoice { guard: GuardChoice::None, ..clamp };
 
         let clip = GateChoice::default();
@@ -72,6 +75,7 @@ impl Recipe {
             GateChoice::PpoClip { clip_ratio_low: 0.2, clip_ratio_high: 0.28, clip_ratio_c: Some(3.0) };
         let sapo = GateChoice::Sapo { tau_pos: 1.0, tau_neg: 1.05 };
 
+        let gspo = GateChoice::PpoClip { clip_ratio_low: 3e-4, clip_ratio_high: 4e-4, clip_ratio_c: None };
         let cispo = GateChoice::Cispo { low: 0.0, high: 1.28 };
         let dppo_tv = GateChoice::DppoTv { clip_ratio_low: 0.15, clip_ratio_high: 0.15, clip_ratio_c: 3.0 };
         let dppo_kl = GateChoice::DppoKl { clip_ratio_low: 0.05, clip_ratio_high: 0.05, clip_ratio_c: 3.0 };
@@ -88,6 +92,7 @@ impl Recipe {
             "dr_grpo" => (centred, clamp, clip, constant),
             "dapo" => (own, clamp, higher, by_token),
             "sapo" => (own, clamp, sapo, by_sequence),
+            "gspo" => (own, sequence, gspo, by_sequence),
             "cispo" => (own, clamp, cispo, by_token),
             "gpg" => (centred, clamp, GateChoice::Reinforce {}, by_token),
             "dppo_tv" => (own, clamp, dppo_tv, by_token),

@@ -1,6 +1,6 @@
 //! Recipes from TOML, and the combinations that are refused.
 
-use super::{AdvantageChoice, AggregationMode, KlEstimator, Recipe};
+use super::{AdvantageChoice, AggregationMode, KlEstimator, RatioLevel, Recipe};
 use crate::Error;
 
 impl Recipe {
@@ -46,6 +46,13 @@ impl Recipe {
             return Err(Error::Recipe(format!(
                 "ratio.guard_bound is {bound}: expected a positive finite number"
             )));
+        }
+        match (self.ratio.level, self.ratio.log_max) {
+            (RatioLevel::Token, Some(_)) => refuse("ratio.log_max is used by ratio.level sequence only")?,
+            (_, Some(max)) if max.is_nan() || max <= 0.0 => {
+                return Err(Error::Recipe(format!("ratio.log_max is {max}: expected a positive number")));
+            }
+            _ => {}
         }
         self.check_gate()?;
         if let Some(kl) = &self.kl {

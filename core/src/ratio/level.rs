@@ -1,0 +1,62 @@
+//! Over what an importance ratio is taken.
+//!
+//! | level | r of token t in sequence i | gradient dr/dlogp_t | source |
+//! |---|---|---|---|
+//! | token | exp(d_t) | r | PPO 1707.06347 |
+//! | sequence | s_i = exp(min(mean of d over the live tokens, `log_max`)) | s_i | GSPO-token 2507.18071; maths.md §2.3 |
+//!
+//! d = logp − logp_old. At sequence level every live token has the ratio s_i = sg[s_i]·exp(logp − sg[logp]): under
+//! seq-mean-token-mean with one advantage a sequence, the gradient is that of GSPO's one term per sequence. The mean is a
+//! binary64 sum divided by the number of live tokens and rounded once; a sequence without live tokens has no ratio. Where
+//! the mean exceeds `log_max` the gradient is 0, as autograd's through a clamp (verl: 10). The token guard is not applied.
+
+use crate::Error;
+use crate::gate::check_scalar;
+use crate::op::{Arg, Decoder, Encoder};
+
+/// Over what a ratio is taken.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Level {
+    /// Each token by itself.
+    Token,
+    /// The geometric mean over the sequence.
+    Sequence {
+        /// Upper bound of its logarithm; ∞ = none. verl: 10.
+        log_max: f32,
+    },
+}
+
+impl Level {
+    /// verl's bound of a sequence's log-ratio.
+    pub const GSPO_LOG_MAX: f32 = 10.0;
+
+    /// A bound must be a number.
+    pub fn check(self) -> Result<(), Error> {
+        match self {
+            Level::Token => Ok(()),
+            Level::Sequence { log_max } => {
+                check_scalar("ratio.log_max", log_max, log_max > 0.0, "a positive number (or none)")
+            }
+        }
+    }
+}
+
+#[allow(unsafe_code)]
+impl Arg for Level {
+    const POINTERS: usize = 0;
+    const WORDS: usize = 2;
+    #[inline(always)]
+    fn encode<E: Encoder>(&self, to: &mut E) {
+        let (sequence, log_max) = match *self {
+            Level::Token => (false, 0.0),
+            Level::Sequence { log_max } => (true, log_max),
+        };
+        sequence.encode(to);
+        log_max.encode(to);
+    }
+    #[inline(always)]
+    unsafe fn decode(from: &mut Decoder) -> Self {
+        let (sequence, log_max) = (from.word() != 0, f32::from_bits(from.word() as u32));
+        if sequence { Level::Sequence { log_max } } else { Level::Token }
+    }
+}

@@ -1,7 +1,8 @@
 //! Every op in ns per token and GB/s, beside the copy bandwidth of the same machine on the same threads.
 //!
 //! What it teaches: how far each op is from the speed of memory. Each op first proves that it returns the plain
-//! reference's bits. The ops of the table: group_advantage, token_ratio, policy_loss_ppo, policy_loss_sapo, kl, aggregate,
+//! reference's bits. The ops of the table: group_advantage, token_ratio, policy_loss_ppo, policy_loss_sapo, policy_loss_cispo,
+//! policy_loss_reinforce, policy_loss_dppo_tv, policy_loss_dppo_kl, kl, aggregate,
 //! row_scan, fold_rows, check_offsets, check_values. `examples/record.rs` writes the dated records.
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};

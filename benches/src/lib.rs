@@ -1,10 +1,12 @@
 //! What the benchmarks share: one batch of realistic inputs, and every op of the table as a function over it.
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod copy;
+mod gpu;
 mod inputs;
 mod ops;
 
 pub use copy::Copy;
+pub use gpu::{GpuBench, OnGpu, all_on_gpu};
 pub use inputs::Inputs;
 pub use ops::{Bench, Run, all, same_bits};

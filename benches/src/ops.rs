@@ -9,7 +9,7 @@ use lockstep::{Advantage, Batch, Counts, Device, Error, Outputs, PolicyInput, Po
 use lockstep_core::advantage::Singleton;
 use lockstep_core::aggregate::{PerRow, Weight};
 use lockstep_core::check::{self, CheckOffsets, CheckValues};
-use lockstep_core::gate::{Gate, PpoClip, Sapo};
+use lockstep_core::gate::{Cispo, DppoKl, DppoTv, Gate, PpoClip, Reinforce, Sapo};
 use lockstep_core::kl::{Estimator, Kl};
 use lockstep_core::ragged::{In, Out};
 use lockstep_core::ratio::Guard;
@@ -72,6 +72,8 @@ pub fn all(inputs: &Inputs) -> Result<Vec<Bench<'_>>, Error> {
     let both = (batch, batch.counts(&Device::cpu())?);
     let ppo = PpoClip { clip_ratio_low: 0.2, clip_ratio_high: 0.28, clip_ratio_c: 3.0 };
     let sapo = Sapo::new(1.0, 1.05);
+    let tv = DppoTv { clip_ratio_low: 0.15, clip_ratio_high: 0.15, clip_ratio_c: 3.0 };
+    let kl = DppoKl { clip_ratio_low: 0.05, clip_ratio_high: 0.05, clip_ratio_c: 3.0 };
     let loss = Outputs { loss: true, ..Outputs::COEF };
     // logp, logp_old, mask in; coef out. With everything: the token loss too.
     let (coef, everything) = (13.0, 17.0);
@@ -82,6 +84,10 @@ pub fn all(inputs: &Inputs) -> Result<Vec<Bench<'_>>, Error> {
         policy("policy_loss_sapo/coef", inputs, both, sapo, Outputs::COEF, coef),
         policy("policy_loss_sapo/loss", inputs, both, sapo, loss, coef),
         policy("policy_loss_sapo/all", inputs, both, sapo, Outputs::ALL, everything),
+        policy("policy_loss_cispo/coef", inputs, both, Cispo { low: 0.0, high: 1.28 }, Outputs::COEF, coef),
+        policy("policy_loss_reinforce/coef", inputs, both, Reinforce, Outputs::COEF, coef),
+        policy("policy_loss_dppo_tv/coef", inputs, both, tv, Outputs::COEF, coef),
+        policy("policy_loss_dppo_kl/coef", inputs, both, kl, Outputs::COEF, coef),
     ];
     list.push(Bench {
         name: "token_ratio",

@@ -139,6 +139,10 @@ pub fn run<B: Backend>(backend: &B, case: &Case) -> Result<Vec<Output>, String> 
             AnyGate::Sapo(Taus { tau_pos, tau_neg }) => {
                 policy_loss(backend, case, &policy, Sapo::new(tau_pos, tau_neg))?
             }
+            AnyGate::Cispo(gate) => policy_loss(backend, case, &policy, gate)?,
+            AnyGate::Reinforce(gate) => policy_loss(backend, case, &policy, gate)?,
+            AnyGate::DppoTv(gate) => policy_loss(backend, case, &policy, gate)?,
+            AnyGate::DppoKl(gate) => policy_loss(backend, case, &policy, gate)?,
         },
         Params::Kl { kl, outputs } => {
             let (mut value, mut gradient) = (f32s(n), f32s(n));

@@ -188,6 +188,10 @@ fn slices_in_kernels_out() {
             }
             Params::Policy(policy) => match policy.gate {
                 AnyGate::Ppo(gate) => check_policy(&device, &case, &policy, gate, &expected),
+                AnyGate::Cispo(gate) => check_policy(&device, &case, &policy, gate, &expected),
+                AnyGate::Reinforce(gate) => check_policy(&device, &case, &policy, gate, &expected),
+                AnyGate::DppoTv(gate) => check_policy(&device, &case, &policy, gate, &expected),
+                AnyGate::DppoKl(gate) => check_policy(&device, &case, &policy, gate, &expected),
                 AnyGate::Sapo(taus) => {
                     check_policy(&device, &case, &policy, Sapo::new(taus.tau_pos, taus.tau_neg), &expected);
                 }

@@ -1,14 +1,15 @@
 //! One list: every op of core's table has oracle, property, digest entry and tolerance, a bench and a row in the docs.
 
-use lockstep_conformance::cases::hash::Source;
-use lockstep_conformance::cases::{AnyGate, Params, Policy, corpus};
+use lockstep_conformance::backend::Backend;
+use lockstep_conformance::cases::random::random;
+use lockstep_conformance::cases::{Params, Policy, corpus};
 use lockstep_conformance::digest;
 use lockstep_conformance::expect::expect;
 use lockstep_conformance::launch;
-use lockstep_conformance::ops::AnyOp;
 use lockstep_conformance::precision::allowed;
 use lockstep_core::kl::Estimator;
-use lockstep_core::op::OPS;
+use lockstep_core::op::{DisjointRows, OPS, OpInfo};
+use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
@@ -52,6 +53,8 @@ fn every_op_has_an_oracle_file_and_a_property() {
         "policy_loss_ppo" => "ppo_clip".to_owned(),
         "policy_loss_sapo" => "sapo".to_owned(),
         "aggregate" => "aggregate".to_owned(),
+        "policy_loss_dppo_tv" | "policy_loss_dppo_kl" => "dppo".to_owned(),
+        _ if name.starts_with("policy_loss_") => name["policy_loss_".len()..].to_owned(),
         _ => {
             let file = OPS.iter().find(|op| op.name == name).map_or("", |op| op.file);
             Path::new(file).file_stem().map_or_else(String::new, |stem| stem.to_string_lossy().into_owned())
@@ -59,14 +62,9 @@ fn every_op_has_an_oracle_file_and_a_property() {
     };
     let oracle = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/oracle");
     assert_eq!(lacking(|op| oracle.join(stem(op)).with_extension("rs").is_file()), Vec::<&str>::new());
-    let properties = include_str!("properties.rs");
-    let others: BTreeSet<&str> = AnyOp::corpus(Source::new(1)).iter().map(|case| case.op()).collect();
-    // `kl` would shadow the strategy of that name.
-    let test = |op: &str| if op == "kl" { "kl_divergence".to_owned() } else { op.to_owned() };
-    assert_eq!(
-        lacking(|op| others.contains(op) || properties.contains(&format!("fn {}(case in", test(op)))),
-        Vec::<&str>::new()
-    );
+    // The property test `any_op` draws from these; so does `lockstep verify`.
+    assert_eq!(lacking(|op| random(op, 1).is_some()), Vec::<&str>::new());
+    assert!(include_str!("properties.rs").contains("fn any_op(case in"));
 }
 
 #[test]
@@ -79,9 +77,8 @@ fn the_digest_covers_every_variant() {
             _ => None,
         })
         .collect();
-    for ppo in [true, false] {
-        let of_gate: Vec<&Policy> =
-            policies.iter().filter(|policy| matches!(policy.gate, AnyGate::Ppo(_)) == ppo).collect();
+    for op in OPS.iter().filter(|op| op.name.starts_with("policy_loss_")) {
+        let of_gate: Vec<&Policy> = policies.iter().filter(|policy| policy.gate.op() == op.name).collect();
         let seen =
             |f: &dyn Fn(&Policy) -> String| of_gate.iter().map(|p| f(p)).collect::<BTreeSet<_>>().len();
         assert_eq!(seen(&|p| format!("{:?}", p.guard)), 5, "guards");
@@ -98,6 +95,36 @@ fn the_digest_covers_every_variant() {
             .iter()
             .filter(|case| matches!(case.params, Params::Kl { kl, .. } if kl.estimator == estimator));
         assert!(alone.count() >= 4, "{estimator:?}");
+    }
+}
+
+/// Runs nothing; remembers which entry points a GPU would have used.
+#[derive(Default)]
+struct Entries(RefCell<BTreeSet<&'static str>>);
+
+impl Backend for Entries {
+    fn name(&self) -> String {
+        "entry points".into()
+    }
+    fn run<K: DisjointRows>(&self, kernel: &K) -> Result<(), String> {
+        let op = OpInfo::named(K::NAME).ok_or("not in the table")?;
+        self.0.borrow_mut().insert(op.entries[kernel.variant()]);
+        Ok(())
+    }
+}
+
+#[test]
+fn the_digest_and_random_cases_launch_every_entry_point() {
+    let all: BTreeSet<&str> = OPS.iter().flat_map(|op| op.entries.iter().copied()).collect();
+    let (fixed, drawn) = (Entries::default(), Entries::default());
+    for case in digest::cases() {
+        launch::run(&fixed, &case).unwrap();
+    }
+    for op in OPS {
+        (0..200).for_each(|seed| drop(launch::run(&drawn, &random(op.name, seed).unwrap()).unwrap()));
+    }
+    for entries in [fixed, drawn] {
+        assert_eq!(all.difference(&entries.0.into_inner()).collect::<Vec<_>>(), Vec::<&&str>::new());
     }
 }
 

@@ -5,7 +5,7 @@
 
 use lockstep::core::kl::Kl;
 use lockstep::recipe::{
-    AggregationMode, Builder, CountedSequences, GuardChoice, KlChoice, KlEstimator, LengthGuard,
+    AggregationMode, Builder, CountedSequences, GateChoice, GuardChoice, KlChoice, KlEstimator, LengthGuard,
 };
 use lockstep::{Advantage, Batch, Device, Outputs, PolicyInput, Recipe, ops};
 use lockstep_conformance::cases::corpus::tokens;
@@ -15,6 +15,8 @@ use lockstep_conformance::cases::shapes::Shape;
 use lockstep_conformance::cases::values::Range;
 use lockstep_conformance::cases::{Data, slot};
 use lockstep_conformance::oracle::aggregate::{Denominators, Mode};
+use lockstep_conformance::oracle::cispo::Cispo;
+use lockstep_conformance::oracle::dppo::Dppo;
 use lockstep_conformance::oracle::kl as oracle_kl;
 use lockstep_conformance::oracle::policy_loss::{Gate, PolicyLoss, Token};
 use lockstep_conformance::oracle::ppo_clip::PpoClip;
@@ -44,7 +46,31 @@ fn gates() -> Vec<Choice> {
         let oracle = Sapo { tau_pos: pos.into(), tau_neg: neg.into() };
         gates.push((Gate::Sapo(oracle), Box::new(move |b| b.sapo(pos, neg))));
     }
+    for choice in score_gates() {
+        let oracle = match choice {
+            GateChoice::Cispo { low, high } => Gate::Cispo(Cispo { low: low.into(), high: high.into() }),
+            GateChoice::Reinforce {} => Gate::Reinforce,
+            GateChoice::DppoTv { clip_ratio_low: low, clip_ratio_high: high, clip_ratio_c: c } => {
+                Gate::Dppo(Dppo { low: low.into(), high: high.into(), c: c.into(), kl: false })
+            }
+            GateChoice::DppoKl { clip_ratio_low: low, clip_ratio_high: high, clip_ratio_c: c } => {
+                Gate::Dppo(Dppo { low: low.into(), high: high.into(), c: c.into(), kl: true })
+            }
+            other => panic!("{other:?} is no score gate"),
+        };
+        gates.push((oracle, Box::new(move |b| b.gate(choice))));
+    }
     gates
+}
+
+fn score_gates() -> [GateChoice; 4] {
+    let (clip_ratio_low, clip_ratio_high, clip_ratio_c) = (0.05, 0.05, 1.25);
+    [
+        GateChoice::Cispo { low: 0.9, high: 1.125 },
+        GateChoice::Reinforce {},
+        GateChoice::DppoTv { clip_ratio_low, clip_ratio_high, clip_ratio_c },
+        GateChoice::DppoKl { clip_ratio_low, clip_ratio_high, clip_ratio_c },
+    ]
 }
 
 fn guards() -> [(Guard, GuardChoice, f32); 3] {

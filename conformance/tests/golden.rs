@@ -13,11 +13,19 @@ fn verl_agrees() {
     println!("{report}");
     assert!(report.passed(), "{report}");
     let cases: Vec<(&str, usize)> = report.files.iter().map(|f| (f.op.as_str(), f.cases)).collect();
-    let expected =
-        [("advantage_grpo", 12), ("kl", 24), ("policy_loss_ppo_clip", 48), ("policy_loss_sapo", 24)];
+    let expected = [
+        ("advantage_grpo", 12),
+        ("kl", 24),
+        ("policy_loss_cispo", 24),
+        ("policy_loss_dppo_kl", 12),
+        ("policy_loss_dppo_tv", 12),
+        ("policy_loss_gpg", 12),
+        ("policy_loss_ppo_clip", 48),
+        ("policy_loss_sapo", 24),
+    ];
     assert_eq!(cases, expected);
     let arrays: Vec<usize> = report.files.iter().map(|f| f.arrays.len()).collect();
-    assert_eq!(arrays, [1, 2, 5, 5], "every expected array of every case is compared");
+    assert_eq!(arrays, [1, 2, 5, 5, 5, 2, 5, 5], "every expected array of every case is compared");
 }
 
 /// A directory with the KL file after `edit`; removed when dropped.

@@ -8,21 +8,27 @@ unsafe extern "C" {
     safe fn workitem_x() -> u32;
     #[link_name = "llvm.amdgcn.workgroup.id.x"]
     safe fn workgroup_x() -> u32;
+    #[link_name = "llvm.amdgcn.workgroup.id.y"]
+    safe fn workgroup_y() -> u32;
     #[link_name = "llvm.amdgcn.ds.bpermute"]
     fn bpermute(address: u32, word: u32) -> u32;
     #[link_name = "llvm.amdgcn.readfirstlane.i32"]
     fn readfirstlane(word: u32) -> u32;
 }
 
-/// This thread's wave: workgroups are one wave, so its index is the workgroup's, a scalar.
+/// This thread's wave: workgroups are one wave, so its row is the workgroup's, a scalar.
 #[derive(Clone, Copy)]
 pub(crate) struct Warp;
 
 impl Warp {
-    /// Index of this wave in the grid.
+    /// A wave has one row. In a loop over rows LLVM keeps everything that does not depend on the row in scalar registers, of
+    /// which the kernels with metrics spilled up to 32, and the smallest ones needed half as many vector registers again.
+    pub(crate) const ONE_ROW: bool = true;
+
+    /// The row of this wave, in a grid that is `teams` workgroups wide.
     #[inline(always)]
-    pub(crate) fn index() -> u32 {
-        workgroup_x()
+    pub(crate) fn first_row(teams: u32) -> usize {
+        workgroup_y() as usize * teams as usize + workgroup_x() as usize
     }
 }
 

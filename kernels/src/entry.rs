@@ -4,9 +4,15 @@
 //! name(teams: u32, p0 … p23: *mut u8, w0 … w63: u64)
 //! ```
 //!
-//! `teams` is the number of teams in the grid; team t takes rows t, t + teams, …. Pointers are parameters of their own, because
-//! only then are accesses known to be global, and words because an aggregate's way to a kernel is not settled: amdgpu gets a pointer
-//! (docs/decisions/0005-gpu-launch.md).
+//! Team t of `teams` takes rows t, t + teams, …. On NVIDIA it takes them one after the other: grids of any size are right. On AMD
+//! the grid has a layer for each: it is `teams` workgroups wide (x) and ⌈rows / teams⌉ high (y), one row for each workgroup,
+//! because what a loop over rows keeps in scalar registers does not fit into them.
+//!
+//! Pointers are parameters of their own, because only then are accesses known to be global, and words because an aggregate's way
+//! to a kernel is not settled: amdgpu gets a pointer (docs/decisions/0005-gpu-launch.md).
+
+// Entry points are called by name, from outside of Rust.
+#![allow(unreachable_pub)]
 
 #[cfg(target_arch = "amdgpu")]
 use crate::amd::Warp;
@@ -31,9 +37,12 @@ unsafe fn run<K: Kernel, const V: usize>(
     let kernel = unsafe { K::decode(&mut Decoder::new(pointers, words)) };
     let team = GpuTeam::<_, Hard>::new(Warp);
     let rows = kernel.rows();
-    let mut row = Warp::index() as usize;
+    let mut row = Warp::first_row(teams);
     while row < rows {
         kernel.row_as::<V, _>(&team, row);
+        if Warp::ONE_ROW {
+            break;
+        }
         row += teams as usize;
     }
 }
@@ -82,6 +91,5 @@ lockstep_core::for_each_op!(stamp);
 /// Nothing in a kernel panics: `cargo xtask artifacts` fails when an artifact holds this function's trap.
 #[panic_handler]
 fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
-    #[allow(clippy::empty_loop)]
-    loop {}
+    core::intrinsics::abort()
 }

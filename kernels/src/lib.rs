@@ -7,10 +7,9 @@
 #![deny(unsafe_code)]
 #![cfg_attr(
     any(target_arch = "nvptx64", target_arch = "amdgpu"),
-    feature(abi_gpu_kernel, link_llvm_intrinsics),
+    feature(abi_gpu_kernel, core_intrinsics, link_llvm_intrinsics),
     allow(internal_features)
 )]
-#![cfg_attr(target_arch = "amdgpu", feature(asm_experimental_arch))]
 
 #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
 extern crate std;

@@ -28,10 +28,13 @@ unsafe extern "C" {
 pub(crate) struct Warp;
 
 impl Warp {
-    /// Index of this warp in the grid.
+    /// A warp takes one row after the other.
+    pub(crate) const ONE_ROW: bool = false;
+
+    /// The first row of this warp: its index in the grid.
     #[inline(always)]
-    pub(crate) fn index() -> u32 {
-        ctaid_x() * ntid_y() + tid_y()
+    pub(crate) fn first_row(_teams: u32) -> usize {
+        (ctaid_x() * ntid_y() + tid_y()) as usize
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::hash::Source;
 use super::masks::{Mask, garbage};
-use super::params::{AnyGate, Params, Policy, gates, guards, kls, weights};
+use super::params::{AnyGate, Params, Policy, gates, guards, kls, score_gates, weights};
 use super::shapes::{Shape, large, named, small};
 use super::values::{self, Range};
 use super::{Case, Data, rewards};
@@ -16,6 +16,8 @@ pub fn corpus(seed: u64) -> Vec<Case> {
     let mut cases = group_advantage(source.fork(100));
     cases.extend(token_ratio(source.fork(200)));
     cases.extend(policy_loss(source.fork(300)));
+    cases.extend(score(source.fork(350)));
+    cases.extend(entries(source.fork(360)));
     cases.extend(kl(source.fork(400)));
     cases.extend(sums(source.fork(500)));
     cases.extend(fold_rows(source.fork(600)));
@@ -92,35 +94,7 @@ fn token_ratio(source: Source) -> Vec<Case> {
 }
 
 fn policy_loss(source: Source) -> Vec<Case> {
-    let mut cases = Vec::new();
-    let mut terms = kls().into_iter().cycle();
-    for gate in gates() {
-        for guard in guards() {
-            for step in 0..3 {
-                let k = cases.len();
-                let kl = if step == 0 { None } else { terms.next() };
-                let bits = source.fork(7).bits(k);
-                let on = |bit: u32| bits >> bit & 1 == 1;
-                let params = Params::Policy(Policy {
-                    gate,
-                    guard,
-                    kl: kl.map(|kl| (kl, [0.05, 0.0, 1.0][k % 3])),
-                    weight: weights()[k % 6],
-                    per_token: on(0),
-                    weights: on(1),
-                    loss: on(2),
-                    token_loss: on(3),
-                    metrics: on(4),
-                });
-                let range = match Range::ALL[(bits >> 8) as usize % 4] {
-                    // Bounds exactly at 1 are there for exact ties; log-ratios of 1e-6 are all in doubt beside them.
-                    Range::Tiny if gate == gates()[2] => Range::Ties,
-                    range => range,
-                };
-                cases.push(case(params, &shape(k), Mask::ALL[(bits >> 16) as usize % 6], range, k, source));
-            }
-        }
-    }
+    let mut cases = with_gates(&gates(), source);
     for gate in [gates()[0], gates()[4]] {
         for (shape, metrics) in
             [(large(), true), (large(), false), (named("one"), true), (named("nothing"), true)]
@@ -143,6 +117,107 @@ fn policy_loss(source: Source) -> Vec<Case> {
     }
     // The op a case belongs to follows from its gate; keep each op's cases together.
     cases.sort_by_key(|case| matches!(case.params, Params::Policy(Policy { gate: AnyGate::Sapo(_), .. })));
+    cases
+}
+
+/// Every gate with every guard; the other arguments by turns.
+fn with_gates(gates: &[AnyGate], source: Source) -> Vec<Case> {
+    let mut cases = Vec::new();
+    let mut terms = kls().into_iter().cycle();
+    for &gate in gates {
+        for guard in guards() {
+            for step in 0..3 {
+                let k = cases.len();
+                let kl = if step == 0 { None } else { terms.next() };
+                let bits = source.fork(7).bits(k);
+                let on = |bit: u32| bits >> bit & 1 == 1;
+                let params = Params::Policy(Policy {
+                    gate,
+                    guard,
+                    kl: kl.map(|kl| (kl, [0.05, 0.0, 1.0][k % 3])),
+                    weight: weights()[k % 6],
+                    per_token: on(0),
+                    weights: on(1),
+                    loss: on(2),
+                    token_loss: on(3),
+                    metrics: on(4),
+                });
+                let range = match Range::ALL[(bits >> 8) as usize % 4] {
+                    // Bounds exactly at 1 are there for exact ties; log-ratios of 1e-6 are all in doubt beside them.
+                    Range::Tiny if gate == super::params::gates()[2] => Range::Ties,
+                    range => range,
+                };
+                cases.push(case(params, &shape(k), Mask::ALL[(bits >> 16) as usize % 6], range, k, source));
+            }
+        }
+    }
+    cases
+}
+
+/// Every entry point of every gate: a GPU has code of its own for each.
+fn entries(source: Source) -> Vec<Case> {
+    let mut cases: Vec<Case> = Vec::new();
+    let mut of_op: Vec<&'static str> = Vec::new();
+    for gate in gates().into_iter().chain(score_gates()) {
+        if of_op.contains(&gate.op()) {
+            continue;
+        }
+        of_op.push(gate.op());
+        for kl in [
+            None,
+            Some((kls()[6], 0.05)),
+            Some((kls()[7], 1.0)),
+            Some((kls()[0], 0.05)),
+            Some((kls()[3], 0.5)),
+        ] {
+            for wants in 0..4 {
+                let k = cases.len();
+                // Coefficients only, twice: by the fast path, and with weights. Losses; metrics.
+                let (loss, token_loss, metrics) = match wants {
+                    0 | 1 => (false, false, false),
+                    2 => [(true, false, false), (true, true, false), (false, true, false)][(k / 4) % 3],
+                    _ => (k / 4 % 2 == 1, k / 8 % 2 == 1, true),
+                };
+                let params = Params::Policy(Policy {
+                    gate,
+                    guard: guards()[1],
+                    kl,
+                    weight: weights()[k % 5],
+                    per_token: wants == 1 && k / 4 % 2 == 0,
+                    weights: wants % 2 == 1,
+                    loss,
+                    token_loss,
+                    metrics,
+                });
+                let (mask, range) = (Mask::ALL[k % 6], [Range::Realistic, Range::Wide][k % 2]);
+                let case = case(params, &shape(k), mask, range, k, source);
+                cases.push(Case { label: format!("entry {}", case.label), ..case });
+            }
+        }
+    }
+    cases
+}
+
+fn score(source: Source) -> Vec<Case> {
+    let gates = score_gates();
+    let mut cases = with_gates(&gates, source);
+    for gate in [gates[0], gates[3], gates[4], gates[6]] {
+        for (shape, mask) in [("large", Mask::Random), ("one", Mask::Absent), ("nothing", Mask::Full)] {
+            let (k, wants) = (cases.len(), cases.len() % 2 == 0);
+            let params = Params::Policy(Policy {
+                gate,
+                guard: guards()[1],
+                kl: None,
+                weight: weights()[2],
+                per_token: false,
+                weights: wants,
+                loss: wants,
+                token_loss: wants,
+                metrics: wants,
+            });
+            cases.push(case(params, &named(shape), mask, Range::Realistic, k, source));
+        }
+    }
     cases
 }
 

@@ -3,7 +3,7 @@
 use crate::ops::AnyOp;
 use lockstep_core::advantage::Singleton;
 use lockstep_core::aggregate::{PerRow, Weight};
-use lockstep_core::gate::PpoClip;
+use lockstep_core::gate::{Cispo, DppoKl, DppoTv, Gate, PpoClip, Reinforce, Sapo};
 use lockstep_core::kl::{Estimator, Kl};
 use lockstep_core::ratio::Guard;
 use lockstep_core::team::Direction;
@@ -24,6 +24,28 @@ pub enum AnyGate {
     Ppo(PpoClip),
     /// `policy_loss_sapo`.
     Sapo(Taus),
+    /// `policy_loss_cispo`.
+    Cispo(Cispo),
+    /// `policy_loss_reinforce`.
+    Reinforce(Reinforce),
+    /// `policy_loss_dppo_tv`.
+    DppoTv(DppoTv),
+    /// `policy_loss_dppo_kl`.
+    DppoKl(DppoKl),
+}
+
+impl AnyGate {
+    /// Name of the fused op in core's table.
+    pub fn op(&self) -> &'static str {
+        match self {
+            AnyGate::Ppo(_) => PpoClip::POLICY_LOSS,
+            AnyGate::Sapo(_) => Sapo::POLICY_LOSS,
+            AnyGate::Cispo(_) => Cispo::POLICY_LOSS,
+            AnyGate::Reinforce(_) => Reinforce::POLICY_LOSS,
+            AnyGate::DppoTv(_) => DppoTv::POLICY_LOSS,
+            AnyGate::DppoKl(_) => DppoKl::POLICY_LOSS,
+        }
+    }
 }
 
 /// Scalar arguments of a policy loss.
@@ -117,8 +139,7 @@ impl Params {
         match self {
             Params::GroupAdvantage { .. } => "group_advantage",
             Params::TokenRatio { .. } => "token_ratio",
-            Params::Policy(Policy { gate: AnyGate::Ppo(_), .. }) => "policy_loss_ppo",
-            Params::Policy(Policy { gate: AnyGate::Sapo(_), .. }) => "policy_loss_sapo",
+            Params::Policy(policy) => policy.gate.op(),
             Params::Kl { .. } => "kl",
             Params::Aggregate { .. } => "aggregate",
             Params::RowScan { .. } => "row_scan",
@@ -172,6 +193,26 @@ pub fn gates() -> [AnyGate; 7] {
         sapo(1.0, 1.05),
         sapo(2.0, 4.0),
         sapo(40.0, 0.1),
+    ]
+}
+
+/// Gates on the score: verl's CISPO, without a lower bound, a narrow band; DPPO with verl's bounds, wider ones, and none.
+pub fn score_gates() -> [AnyGate; 8] {
+    let tv = |clip_ratio_low, clip_ratio_high, clip_ratio_c| {
+        AnyGate::DppoTv(DppoTv { clip_ratio_low, clip_ratio_high, clip_ratio_c })
+    };
+    let kl = |clip_ratio_low, clip_ratio_high, clip_ratio_c| {
+        AnyGate::DppoKl(DppoKl { clip_ratio_low, clip_ratio_high, clip_ratio_c })
+    };
+    [
+        AnyGate::Cispo(Cispo { low: 0.8, high: 1.28 }),
+        AnyGate::Cispo(Cispo { low: -9.0, high: 5.0 }),
+        AnyGate::Cispo(Cispo { low: 0.97, high: 0.98 }),
+        AnyGate::Reinforce(Reinforce),
+        tv(0.15, 0.15, 3.0),
+        tv(0.05, 0.4, 20.0),
+        kl(0.05, 0.05, 3.0),
+        kl(0.002, 0.3, f32::INFINITY),
     ]
 }
 

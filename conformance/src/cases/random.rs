@@ -3,13 +3,13 @@
 use super::corpus::tokens;
 use super::hash::Source;
 use super::masks::{Mask, garbage};
-use super::params::{AnyGate, Params, Policy, Taus, gates, guards, kls, weights};
+use super::params::{AnyGate, Params, Policy, Taus, gates, guards, kls, score_gates, weights};
 use super::shapes::Shape;
 use super::values::{Range, spread};
 use super::{Case, Data, rewards};
 use crate::ops::AnyOp;
 use lockstep_core::advantage::Singleton;
-use lockstep_core::gate::PpoClip;
+use lockstep_core::gate::{Cispo, DppoKl, DppoTv, PpoClip};
 use lockstep_core::team::Direction;
 
 const CATCHES: &str = "whatever nobody thought of";
@@ -62,28 +62,41 @@ impl Draw {
             .collect()
     }
 
-    fn gate(&mut self, ppo: bool) -> AnyGate {
-        let listed: Vec<AnyGate> =
-            gates().into_iter().filter(|gate| matches!(gate, AnyGate::Ppo(_)) == ppo).collect();
-        match (self.yes(), ppo) {
-            (true, _) => self.pick(&listed),
-            (false, true) => AnyGate::Ppo(PpoClip {
-                clip_ratio_low: self.unit(),
-                clip_ratio_high: 3.0 * self.unit(),
-                clip_ratio_c: if self.yes() { f32::INFINITY } else { 1.01 + 10.0 * self.unit() },
-            }),
-            (false, false) => {
-                AnyGate::Sapo(Taus { tau_pos: 0.05 + 8.0 * self.unit(), tau_neg: 0.05 + 8.0 * self.unit() })
+    fn gate(&mut self, op: &str) -> AnyGate {
+        let all = gates().into_iter().chain(score_gates());
+        let listed: Vec<AnyGate> = all.filter(|gate| gate.op() == op).collect();
+        let listed = self.pick(&listed);
+        if self.yes() {
+            return listed;
+        }
+        let c = if self.yes() { f32::INFINITY } else { 1.01 + 10.0 * self.unit() };
+        let (low, high) = (self.unit(), 3.0 * self.unit());
+        match listed {
+            AnyGate::Ppo(_) => {
+                AnyGate::Ppo(PpoClip { clip_ratio_low: low, clip_ratio_high: high, clip_ratio_c: c })
             }
+            AnyGate::Sapo(_) => {
+                AnyGate::Sapo(Taus { tau_pos: 0.05 + 8.0 * low, tau_neg: 0.05 + 8.0 * self.unit() })
+            }
+            AnyGate::Cispo(_) => AnyGate::Cispo(Cispo { low, high: low + 0.01 + high }),
+            AnyGate::Reinforce(gate) => AnyGate::Reinforce(gate),
+            AnyGate::DppoTv(_) => {
+                AnyGate::DppoTv(DppoTv { clip_ratio_low: low, clip_ratio_high: high / 3.0, clip_ratio_c: c })
+            }
+            AnyGate::DppoKl(_) => AnyGate::DppoKl(DppoKl {
+                clip_ratio_low: low / 4.0,
+                clip_ratio_high: high / 8.0,
+                clip_ratio_c: c,
+            }),
         }
     }
 
-    fn policy(&mut self, ppo: bool) -> Params {
+    fn policy(&mut self, op: &str) -> Params {
         let kl = if self.yes() { Some((self.pick(&kls()), 2.0 * self.unit())) } else { None };
         // Half of all calls want coefficients only, the variant that most callers use.
         let wants = if self.yes() { 0 } else { self.below(8) };
         Params::Policy(Policy {
-            gate: self.gate(ppo),
+            gate: self.gate(op),
             guard: self.pick(&guards()),
             kl,
             weight: self.pick(&weights()),
@@ -122,8 +135,7 @@ pub fn random(op: &str, seed: u64) -> Option<Case> {
             return Some(case(Params::FoldRows, Data { offsets, element64, ..Data::default() }));
         }
         "token_ratio" => Params::TokenRatio { guard: draw.pick(&guards()), outputs: draw.yes() },
-        "policy_loss_ppo" => draw.policy(true),
-        "policy_loss_sapo" => draw.policy(false),
+        _ if op.starts_with("policy_loss_") => draw.policy(op),
         "kl" => Params::Kl { kl: draw.pick(&kls()), outputs: draw.yes() },
         "aggregate" => Params::Aggregate { values: draw.yes() },
         "row_scan" => Params::RowScan { direction: draw.pick(&[Direction::Prefix, Direction::Suffix]) },

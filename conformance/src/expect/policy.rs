@@ -1,11 +1,13 @@
 //! `policy_loss_ppo` and `policy_loss_sapo`.
 
-use super::tokens::{difference, doubtful, doubtful_ratio, estimator, guard, kl_token};
+use super::tokens::{UNIT, difference, doubtful, doubtful_ratio, estimator, guard, kl_token};
 use super::{Sum, Want};
 use crate::cases::params::BAND;
 use crate::cases::{AnyGate, Case, Policy, slot};
 use crate::launch::POLICY_SUMS;
 use crate::oracle::aggregate::{Denominators, Mode};
+use crate::oracle::cispo::Cispo;
+use crate::oracle::dppo::Dppo;
 use crate::oracle::policy_loss::{Gate, PolicyLoss, Token};
 use crate::oracle::ppo_clip::PpoClip;
 use crate::oracle::sapo::Sapo;
@@ -24,6 +26,20 @@ pub(crate) fn oracle(policy: &Policy) -> PolicyLoss {
             AnyGate::Sapo(gate) => {
                 Gate::Sapo(Sapo { tau_pos: gate.tau_pos.into(), tau_neg: gate.tau_neg.into() })
             }
+            AnyGate::Cispo(gate) => Gate::Cispo(Cispo { low: gate.low.into(), high: gate.high.into() }),
+            AnyGate::Reinforce(_) => Gate::Reinforce,
+            AnyGate::DppoTv(gate) => Gate::Dppo(Dppo {
+                low: gate.clip_ratio_low.into(),
+                high: gate.clip_ratio_high.into(),
+                c: gate.clip_ratio_c.into(),
+                kl: false,
+            }),
+            AnyGate::DppoKl(gate) => Gate::Dppo(Dppo {
+                low: gate.clip_ratio_low.into(),
+                high: gate.clip_ratio_high.into(),
+                c: gate.clip_ratio_c.into(),
+                kl: true,
+            }),
         },
         kl: policy.kl.map(|(kl, coef)| (estimator(kl), coef.into())),
     }
@@ -78,8 +94,8 @@ pub(super) fn expect(case: &Case, policy: &Policy) -> Vec<Want> {
             coef.push(weight * gradient, if m.jump { f64::INFINITY } else { weight * m.gradient });
             token_loss.push(c.loss, m.loss);
             let (d, spread) = (oracle.guard.value(c.d), m.spread);
-            let (gate_weight, clips) =
-                (oracle.gate.weight(c.r, t.advantage), oracle.gate.clips(c.r, t.advantage));
+            let sample = oracle.sample(&t);
+            let (gate_weight, clips) = (oracle.gate.weight(sample), oracle.gate.clips(sample));
             total[0].add(weight * c.loss, weight * m.loss);
             total[1].add(c.policy, m.policy);
             total[2].add(c.kl, m.kl);
@@ -141,6 +157,10 @@ impl Magnitudes {
                 let bounds = [1.0 - gate.low, 1.0 + gate.high, gate.dual];
                 (0.0, bounds.into_iter().any(|b| doubtful_ratio(d, c.r, b)))
             }
+            // The weight moves as r does.
+            Gate::Cispo(gate) => (1.0, [gate.low, gate.high].into_iter().any(|b| doubtful_ratio(d, c.r, b))),
+            Gate::Reinforce => (0.0, false),
+            Gate::Dppo(gate) => (1.0, doubtful_divergence(&gate, t) || doubtful_ratio(d, c.r, gate.c)),
         };
         let at_guard = doubtful(raw, exact, oracle.guard.distance_to_kink(raw));
         let [value, gradient] = match policy.kl {
@@ -149,11 +169,18 @@ impl Magnitudes {
         };
         let beta = oracle.kl.map_or(0.0, |(_, beta)| beta);
         // dl/dlogp of the unguarded gate says how the rounding of d moves the loss.
-        let slope = (t.weight * oracle.gate.gradient(c.r, t.advantage)).abs();
+        let sample = oracle.sample(t);
+        let slope = match oracle.gate.is_score() {
+            true => c.policy.abs(),
+            false => (t.weight * oracle.gate.gradient(sample)).abs(),
+        };
         // SAPO's z = tau (r − 1) rounds too, which moves f by f' (r − 1).
-        let gate_weight = oracle.gate.weight(c.r, t.advantage);
-        let by_z =
-            if steepness > 0.0 { t.weight * t.advantage.abs() * gate_weight * (1.0 + c.r) } else { 0.0 };
+        let gate_weight = oracle.gate.weight(sample);
+        let by_z = if matches!(oracle.gate, Gate::Sapo(_)) {
+            t.weight * t.advantage.abs() * gate_weight * (1.0 + c.r)
+        } else {
+            0.0
+        };
         let policy_loss = 2.0 * c.policy.abs() + slope * spread + by_z;
         let kl_gradient = if beta == 0.0 { 0.0 } else { beta * gradient.1 };
         Magnitudes {
@@ -168,4 +195,27 @@ impl Magnitudes {
             jump: at_guard || at_clip || kl_gradient.is_infinite(),
         }
     }
+}
+
+/// Whether the decision of a trust region may fall either way: within the error of exponentials, logarithms and products.
+fn doubtful_divergence(gate: &Dppo, t: &Token) -> bool {
+    let (logp, logp_old) = (t.logp, t.logp_old);
+    let (p, q) = (logp.exp(), logp_old.exp());
+    let d = (logp - logp_old).abs();
+    let size = match gate.kl {
+        false => (1.0 + d) * p.max(q),
+        true => {
+            let ln = |x: f64| (-x.exp_m1() + 1e-8).ln().abs();
+            q * d + (1.0 - q) * (4.0 + ln(logp) + ln(logp_old))
+        }
+    };
+    let bound = if t.advantage > 0.0 {
+        gate.high
+    } else if gate.kl {
+        gate.low
+    } else {
+        -gate.low
+    };
+    let moved = gate.divergence(logp, logp_old);
+    logp != logp_old && (moved - bound).abs() < 16.0 * UNIT * size
 }

@@ -6,11 +6,20 @@ use super::expected::Expected;
 use super::format::{Case, Inputs};
 use lockstep::core::kl::{Estimator, Kl};
 use lockstep::ops;
-use lockstep::recipe::{AggregationMode, Builder};
+use lockstep::recipe::{AggregationMode, Builder, GateChoice};
 use lockstep::{Advantage, Batch, Device, PolicyInput, Recipe};
 
 /// The golden ops that Lockstep has.
-pub(super) const OPS: [&str; 4] = ["advantage_grpo", "policy_loss_ppo_clip", "policy_loss_sapo", "kl"];
+pub(super) const OPS: [&str; 8] = [
+    "advantage_grpo",
+    "policy_loss_ppo_clip",
+    "policy_loss_sapo",
+    "policy_loss_cispo",
+    "policy_loss_gpg",
+    "policy_loss_dppo_tv",
+    "policy_loss_dppo_kl",
+    "kl",
+];
 
 /// Runs a case; an `Err` says why it cannot be run.
 pub(super) fn run(device: &Device, op: &str, case: &Case) -> Result<Vec<Compared>, String> {
@@ -24,6 +33,10 @@ pub(super) fn run(device: &Device, op: &str, case: &Case) -> Result<Vec<Compared
     match op {
         "advantage_grpo" => advantage(device, &batch, case, config),
         "policy_loss_ppo_clip" => policy_loss(device, &batch, case, config, ppo_clip, "token-mean"),
+        "policy_loss_cispo" => policy_loss(device, &batch, case, config, cispo, "token-mean"),
+        "policy_loss_gpg" => policy_loss(device, &batch, case, config, gpg, "token-mean"),
+        "policy_loss_dppo_tv" => policy_loss(device, &batch, case, config, dppo_tv, "token-mean"),
+        "policy_loss_dppo_kl" => policy_loss(device, &batch, case, config, dppo_kl, "token-mean"),
         "policy_loss_sapo" => policy_loss(device, &batch, case, config, sapo, "seq-mean-token-mean"),
         "kl" => kl(device, &batch, case, config),
         _ => Err(format!("op {op} has no runner")),
@@ -76,6 +89,34 @@ fn ppo_clip(builder: Builder, config: &mut Config<'_>) -> Result<Builder, String
     // A bound at or below 0 never holds: r > 0. Lockstep spells that low = 1.
     let low = low.min(1.0);
     Ok(builder.ppo_clip(low as f32, high as f32, Some(dual as f32)))
+}
+
+/// Low and high bounds, each `clip_ratio` where it is not given.
+fn bounds(config: &mut Config<'_>) -> Result<[f64; 2], String> {
+    let both = config.number("clip_ratio")?.unwrap_or(0.2);
+    Ok([config.number("clip_ratio_low")?.unwrap_or(both), config.number("clip_ratio_high")?.unwrap_or(both)])
+}
+
+/// verl's bounds are distances from 1; Lockstep's are absolute.
+fn cispo(builder: Builder, config: &mut Config<'_>) -> Result<Builder, String> {
+    let [low, high] = bounds(config)?;
+    Ok(builder.gate(GateChoice::Cispo { low: (1.0 - low) as f32, high: (1.0 + high) as f32 }))
+}
+
+fn gpg(builder: Builder, _config: &mut Config<'_>) -> Result<Builder, String> {
+    Ok(builder.gate(GateChoice::Reinforce {}))
+}
+
+fn dppo_tv(builder: Builder, config: &mut Config<'_>) -> Result<Builder, String> {
+    let ([low, high], c) = (bounds(config)?, config.number("clip_ratio_c")?.unwrap_or(3.0));
+    let (clip_ratio_low, clip_ratio_high, clip_ratio_c) = (low as f32, high as f32, c as f32);
+    Ok(builder.gate(GateChoice::DppoTv { clip_ratio_low, clip_ratio_high, clip_ratio_c }))
+}
+
+fn dppo_kl(builder: Builder, config: &mut Config<'_>) -> Result<Builder, String> {
+    let ([low, high], c) = (bounds(config)?, config.number("clip_ratio_c")?.unwrap_or(3.0));
+    let (clip_ratio_low, clip_ratio_high, clip_ratio_c) = (low as f32, high as f32, c as f32);
+    Ok(builder.gate(GateChoice::DppoKl { clip_ratio_low, clip_ratio_high, clip_ratio_c }))
 }
 
 fn sapo(builder: Builder, config: &mut Config<'_>) -> Result<Builder, String> {

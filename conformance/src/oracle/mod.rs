@@ -4,11 +4,14 @@
 
 pub mod aggregate;
 pub mod check;
+pub mod cispo;
+pub mod dppo;
 pub mod fold;
 pub mod grpo;
 pub mod kl;
 pub mod policy_loss;
 pub mod ppo_clip;
+pub mod reinforce;
 pub mod sapo;
 pub mod scan;
 pub mod token;

@@ -1,7 +1,10 @@
 //! The policy loss of a token and its derivative, maths.md §0.3, §1.3, §2: l = w·gate(r, A) + β·kl.
 
+use super::cispo::Cispo;
+use super::dppo::Dppo;
 use super::kl::Kl;
 use super::ppo_clip::{Clips, PpoClip};
+use super::reinforce;
 use super::sapo::Sapo;
 use super::token::Guard;
 
@@ -12,46 +15,81 @@ pub enum Gate {
     Ppo(PpoClip),
     /// SAPO.
     Sapo(Sapo),
+    /// CISPO.
+    Cispo(Cispo),
+    /// GPG.
+    Reinforce,
+    /// DPPO.
+    Dppo(Dppo),
+}
+
+/// What a gate sees.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Sample {
+    /// Guarded ratio.
+    pub r: f64,
+    /// A.
+    pub a: f64,
+    /// Current policy.
+    pub logp: f64,
+    /// Proximal policy.
+    pub logp_old: f64,
 }
 
 impl Gate {
+    /// Whether the loss is −w·A·logp with a constant w.
+    pub fn is_score(&self) -> bool {
+        !matches!(self, Gate::Ppo(_) | Gate::Sapo(_))
+    }
+
     /// Loss.
-    pub fn loss(&self, r: f64, a: f64) -> f64 {
+    pub fn loss(&self, s: Sample) -> f64 {
         match self {
-            Gate::Ppo(gate) => gate.loss(r, a),
-            Gate::Sapo(gate) => gate.loss(r, a),
+            Gate::Ppo(gate) => gate.loss(s.r, s.a),
+            Gate::Sapo(gate) => gate.loss(s.r, s.a),
+            _ => self.gradient(s) * s.logp,
         }
     }
 
     /// dl/dlogp.
-    pub fn gradient(&self, r: f64, a: f64) -> f64 {
+    pub fn gradient(&self, s: Sample) -> f64 {
         match self {
-            Gate::Ppo(gate) => gate.gradient(r, a),
-            Gate::Sapo(gate) => gate.gradient(r, a),
+            Gate::Ppo(gate) => gate.gradient(s.r, s.a),
+            Gate::Sapo(gate) => gate.gradient(s.r, s.a),
+            _ => -s.a * self.weight(s),
         }
     }
 
-    /// Gradient relative to −A r.
-    pub fn weight(&self, r: f64, a: f64) -> f64 {
+    /// Gradient relative to −A r; of a score gate relative to −A.
+    pub fn weight(&self, s: Sample) -> f64 {
         match self {
-            Gate::Ppo(gate) => gate.weight(r, a),
-            Gate::Sapo(gate) => gate.weight(r, a),
+            Gate::Ppo(gate) => gate.weight(s.r, s.a),
+            Gate::Sapo(gate) => gate.weight(s.r, s.a),
+            Gate::Cispo(gate) => gate.weight(s.r),
+            Gate::Reinforce => reinforce::WEIGHT,
+            Gate::Dppo(gate) => gate.weight(s.r, s.a, s.logp, s.logp_old),
         }
     }
 
     /// Bounds hit.
-    pub fn clips(&self, r: f64, a: f64) -> Clips {
+    pub fn clips(&self, s: Sample) -> Clips {
         match self {
-            Gate::Ppo(gate) => gate.clips(r, a),
-            Gate::Sapo(_) => Clips::default(),
+            Gate::Ppo(gate) => gate.clips(s.r, s.a),
+            Gate::Sapo(_) | Gate::Reinforce => Clips::default(),
+            _ if s.a == 0.0 => Clips::default(),
+            Gate::Cispo(gate) => Clips { high: s.r > gate.high, low: s.r < gate.low, dual: false },
+            Gate::Dppo(gate) => {
+                let valid = gate.valid(s.a, s.logp, s.logp_old);
+                Clips { high: !valid && s.a > 0.0, low: !valid && s.a < 0.0, dual: valid && s.r > gate.c }
+            }
         }
     }
 
     /// Distance of r from a jump of the gradient.
-    pub fn distance_to_kink(&self, r: f64) -> f64 {
+    pub fn distance_to_kink(&self, s: Sample) -> f64 {
         match self {
-            Gate::Ppo(gate) => gate.distance_to_kink(r),
-            Gate::Sapo(_) => f64::INFINITY,
+            Gate::Ppo(gate) => gate.distance_to_kink(s.r),
+            _ => f64::INFINITY,
         }
     }
 }
@@ -102,13 +140,21 @@ pub struct Computed {
 }
 
 impl PolicyLoss {
+    /// What the gate sees of a token.
+    pub fn sample(&self, t: &Token) -> Sample {
+        let r = self.guard.value(t.logp - t.logp_old).exp();
+        Sample { r, a: t.advantage, logp: t.logp, logp_old: t.logp_old }
+    }
+
     /// Everything about a token.
     pub fn token(&self, t: &Token) -> Computed {
         let d = t.logp - t.logp_old;
         let x = t.logp - t.logp_ref;
         let r = self.guard.value(d).exp();
-        let policy = t.weight * self.gate.loss(r, t.advantage);
-        let policy_gradient = t.weight * self.gate.gradient(r, t.advantage) * self.guard.derivative(d);
+        let sample = self.sample(t);
+        let policy = t.weight * self.gate.loss(sample);
+        let through = if self.gate.is_score() { 1.0 } else { self.guard.derivative(d) };
+        let policy_gradient = t.weight * self.gate.gradient(sample) * through;
         let (kl, kl_gradient, beta) = match self.kl {
             Some((kl, beta)) => (kl.value(x), beta * kl.gradient(x), beta),
             None => (0.0, 0.0, 0.0),
@@ -124,7 +170,14 @@ impl PolicyLoss {
             Guard::StraightThrough(_) => self.guard.value(d) + step,
             _ => self.guard.value(d + step),
         };
-        let policy = t.weight * self.gate.loss(guarded.exp(), t.advantage);
+        let sample = self.sample(t);
+        let policy = t.weight
+            * if self.gate.is_score() {
+                // The weight is a constant.
+                self.gate.gradient(sample) * (t.logp + step)
+            } else {
+                self.gate.loss(Sample { r: guarded.exp(), ..sample })
+            };
         let kl = match self.kl {
             Some((kl, beta)) if kl.straight_through => beta * (x + step).powi(2) / 2.0,
             Some((kl, beta)) => beta * kl.value(x + step),
@@ -137,7 +190,9 @@ impl PolicyLoss {
     pub fn distance_to_kink(&self, t: &Token) -> f64 {
         let d = t.logp - t.logp_old;
         let kl = self.kl.map_or(f64::INFINITY, |(kl, _)| kl.distance_to_kink(t.logp - t.logp_ref));
-        let gate = self.gate.distance_to_kink(self.guard.value(d).exp());
-        gate.min(self.guard.distance_to_kink(d)).min(kl)
+        if self.gate.is_score() {
+            return kl;
+        }
+        self.gate.distance_to_kink(self.sample(t)).min(self.guard.distance_to_kink(d)).min(kl)
     }
 }

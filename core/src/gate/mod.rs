@@ -1,18 +1,24 @@
 //! Gates: what a ratio and an advantage make of a token's loss, value and gradient together.
 
+pub mod cispo;
+pub mod dppo;
 pub mod ppo_clip;
+pub mod reinforce;
 pub mod sapo;
 
+pub use cispo::Cispo;
+pub use dppo::{DppoKl, DppoTv};
 pub use ppo_clip::PpoClip;
+pub use reinforce::Reinforce;
 pub use sapo::Sapo;
 
 use crate::Error;
 use crate::num::Arith;
 use crate::op::Arg;
 
-/// The token took the upper clip (A > 0, r above the band).
+/// The token took the upper clip (A > 0, r above the band; where a gate clips both signs alike, r above the band).
 pub const CLIP_HIGH: u32 = 1;
-/// The token took the lower clip (A < 0, r below the band).
+/// The token took the lower clip (A < 0, r below the band; or just r below the band).
 pub const CLIP_LOW: u32 = 2;
 /// The token took the dual clip (A < 0, r above c).
 pub const CLIP_DUAL: u32 = 4;
@@ -24,10 +30,24 @@ pub struct Gated {
     pub loss: f32,
     /// dl/dlogp; the ratio is differentiated, the advantage is a constant.
     pub gradient: f32,
-    /// The gradient relative to plain importance-weighted REINFORCE: gradient = −A·r·weight.
+    /// The gradient relative to plain importance-weighted REINFORCE: gradient = −A·r·weight; for a
+    /// [score](Gate::SCORE) gate relative to REINFORCE: gradient = −A·weight.
     pub weight: f32,
     /// [`CLIP_HIGH`], [`CLIP_LOW`], [`CLIP_DUAL`].
     pub clipped: u32,
+}
+
+/// What a gate sees of a token.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Sample {
+    /// r ≥ 0, guarded.
+    pub ratio: f32,
+    /// A.
+    pub advantage: f32,
+    /// Log-probability under the current policy.
+    pub logp: f32,
+    /// Log-probability under the proximal policy.
+    pub logp_old: f32,
 }
 
 /// A gate. A token with advantage 0 has loss 0 and gradient 0 (of either sign, never 0·∞).
@@ -35,23 +55,27 @@ pub trait Gate: Arg + Copy + core::fmt::Debug {
     /// Name of the fused op that uses it.
     const POLICY_LOSS: &'static str;
 
+    /// Whether the gradient flows through logp itself and the ratio is a constant (l = −w·A·logp). Then the guard of the
+    /// log-ratio bounds w and has no say in the gradient.
+    const SCORE: bool = false;
+
     /// Whether [`stage`](Gate::stage) is needed.
     const STAGED: bool = false;
 
-    /// What of the gate is long (an exponential) and depends on ratio and advantage alone.
+    /// What of the gate is long (an exponential).
     #[inline(always)]
-    fn stage<A: Arith>(&self, ratio: f32, advantage: f32) -> f32 {
-        let _ = (ratio, advantage);
+    fn stage<A: Arith>(&self, sample: Sample) -> f32 {
+        let _ = sample;
         0.0
     }
 
     /// The rest of the gate, given its stage.
-    fn gate_staged(&self, ratio: f32, advantage: f32, staged: f32) -> Gated;
+    fn gate_staged(&self, sample: Sample, staged: f32) -> Gated;
 
-    /// Gate of one token with ratio r ≥ 0.
+    /// Gate of one token.
     #[inline(always)]
-    fn gate<A: Arith>(&self, ratio: f32, advantage: f32) -> Gated {
-        self.gate_staged(ratio, advantage, self.stage::<A>(ratio, advantage))
+    fn gate<A: Arith>(&self, sample: Sample) -> Gated {
+        self.gate_staged(sample, self.stage::<A>(sample))
     }
 
     /// Whether the parameters are in their domain.

@@ -15,7 +15,7 @@
 //! **Variants**: TRL's `delta` clamps r from above for both signs, which acts only for A < 0 and equals dual clip with
 //! c = delta. AReaL's sgn(A)·c·A bound never holds for A > 0: the same. Dual clip is off with `clip_ratio_c = ∞`.
 
-use super::{CLIP_DUAL, CLIP_HIGH, CLIP_LOW, Gate, Gated, check_scalar};
+use super::{CLIP_DUAL, CLIP_HIGH, CLIP_LOW, Gate, Gated, Sample, check_scalar};
 use crate::Error;
 
 /// Parameters of the clip.
@@ -35,7 +35,7 @@ impl Gate for PpoClip {
     const POLICY_LOSS: &'static str = "policy_loss_ppo";
 
     #[inline(always)]
-    fn gate_staged(&self, ratio: f32, advantage: f32, _staged: f32) -> Gated {
+    fn gate_staged(&self, Sample { ratio, advantage, .. }: Sample, _staged: f32) -> Gated {
         // max and min of the formula as one clamp with the bounds that can hold for this sign:
         // A >= 0: r at most `high`; A < 0: r at least `low`, at most c. All are finite or infinite as r is, so A = 0 gives 0.
         let (low, high, dual) = (1.0 - self.clip_ratio_low, 1.0 + self.clip_ratio_high, self.clip_ratio_c);

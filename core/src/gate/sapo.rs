@@ -15,7 +15,7 @@
 //! **Variants**: verl and TRL use τ_neg at A = 0 (irrelevant here: the loss is 0) and seq-mean-token-mean; AReaL
 //! aggregates by token-mean.
 
-use super::{Gate, Gated, check_scalar};
+use super::{Gate, Gated, Sample, check_scalar};
 use crate::Error;
 use crate::num::{self, Arith};
 
@@ -49,7 +49,7 @@ impl Gate for Sapo {
 
     /// e = exp(−|τ(r − 1)|), 0 from `SATURATED` on.
     #[inline(always)]
-    fn stage<A: Arith>(&self, ratio: f32, advantage: f32) -> f32 {
+    fn stage<A: Arith>(&self, Sample { ratio, advantage, .. }: Sample) -> f32 {
         let tau = if advantage > 0.0 { self.tau_pos } else { self.tau_neg };
         let z = (tau * (ratio - 1.0)).abs();
         let bounded = if z < SATURATED { z } else { SATURATED };
@@ -58,7 +58,7 @@ impl Gate for Sapo {
     }
 
     #[inline(always)]
-    fn gate_staged(&self, ratio: f32, advantage: f32, e: f32) -> Gated {
+    fn gate_staged(&self, Sample { ratio, advantage, .. }: Sample, e: f32) -> Gated {
         let scale = if advantage > 0.0 { self.scale_pos } else { self.scale_neg };
         let inverse = 1.0 / (1.0 + e);
         let p = if ratio >= 1.0 { inverse } else { e * inverse };

@@ -83,6 +83,18 @@ macro_rules! for_each_op {
                 "SAPO soft gate: loss, dL/dlogp and metrics, fused",
                 [0 policy_loss_sapo, 1 policy_loss_sapo_any, 2 policy_loss_sapo_kl, 3 policy_loss_sapo_loss,
                  4 policy_loss_sapo_kl_loss, 5 policy_loss_sapo_metrics, 6 policy_loss_sapo_kl_metrics];
+            policy_loss_cispo: $crate::policy_loss::PolicyLoss<'_, $crate::gate::Cispo>, "policy_loss/mod.rs", "sequence",
+                "CISPO: clipped importance weight, never differentiated; loss, dL/dlogp and metrics, fused",
+                [0 policy_loss_cispo, 1 policy_loss_cispo_any, 2 policy_loss_cispo_kl, 3 policy_loss_cispo_loss, 4 policy_loss_cispo_kl_loss, 5 policy_loss_cispo_metrics, 6 policy_loss_cispo_kl_metrics];
+            policy_loss_reinforce: $crate::policy_loss::PolicyLoss<'_, $crate::gate::Reinforce>, "policy_loss/mod.rs", "sequence",
+                "REINFORCE without importance weight (GPG): loss, dL/dlogp and metrics, fused",
+                [0 policy_loss_reinforce, 1 policy_loss_reinforce_any, 2 policy_loss_reinforce_kl, 3 policy_loss_reinforce_loss, 4 policy_loss_reinforce_kl_loss, 5 policy_loss_reinforce_metrics, 6 policy_loss_reinforce_kl_metrics];
+            policy_loss_dppo_tv: $crate::policy_loss::PolicyLoss<'_, $crate::gate::DppoTv>, "policy_loss/mod.rs", "sequence",
+                "DPPO, trust region by total variation: loss, dL/dlogp and metrics, fused",
+                [0 policy_loss_dppo_tv, 1 policy_loss_dppo_tv_any, 2 policy_loss_dppo_tv_kl, 3 policy_loss_dppo_tv_loss, 4 policy_loss_dppo_tv_kl_loss, 5 policy_loss_dppo_tv_metrics, 6 policy_loss_dppo_tv_kl_metrics];
+            policy_loss_dppo_kl: $crate::policy_loss::PolicyLoss<'_, $crate::gate::DppoKl>, "policy_loss/mod.rs", "sequence",
+                "DPPO, trust region by binary KL divergence: loss, dL/dlogp and metrics, fused",
+                [0 policy_loss_dppo_kl, 1 policy_loss_dppo_kl_any, 2 policy_loss_dppo_kl_kl, 3 policy_loss_dppo_kl_loss, 4 policy_loss_dppo_kl_kl_loss, 5 policy_loss_dppo_kl_metrics, 6 policy_loss_dppo_kl_kl_metrics];
             kl: $crate::kl::KlDivergence<'_>, "kl.rs", "sequence",
                 "k1, k2, k3 and abs estimators of KL(policy || reference) and their gradients",
                 [0 kl_k1, 1 kl_abs, 2 kl_k2, 3 kl_k3];

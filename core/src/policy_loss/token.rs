@@ -1,7 +1,7 @@
 //! One token of a policy loss.
 
 use super::sum;
-use crate::gate::{self, Gate, Gated};
+use crate::gate::{self, Gate, Gated, Sample};
 use crate::kl::Kl;
 use crate::num::{self, Arith};
 use crate::ragged::flag;
@@ -46,25 +46,30 @@ impl<G: Gate, const KL: bool, const HOT: bool, const WANT: u8> Token<G, KL, HOT,
     const STAGES: usize = 1 + G::STAGED as usize;
 
     #[inline(always)]
-    fn advantage(&self, input: impl Fn(usize) -> f32) -> f32 {
+    fn advantage(&self, input: &impl Fn(usize) -> f32) -> f32 {
         if HOT { self.advantage } else { input(2) }
+    }
+
+    #[inline(always)]
+    fn sample(&self, ratio: f32, input: &impl Fn(usize) -> f32) -> Sample {
+        Sample { ratio, advantage: self.advantage(input), logp: input(0), logp_old: input(1) }
     }
 
     /// Stage 0 is the ratio, stage 1 the gate's.
     #[inline(always)]
     fn stage<A: Arith>(&self, number: usize, staged: [f32; 2], input: impl Fn(usize) -> f32) -> (f32, u32) {
         if number == 1 {
-            let value = self.gate.stage::<A>(staged[0], self.advantage(input));
+            let value = self.gate.stage::<A>(self.sample(staged[0], &input));
             return (value, flag::finite(value));
         }
         let (logp, logp_old) = (input(0), input(1));
         let alarm = flag::worse(flag::logp(logp), flag::logp(logp_old));
         let (d, inside) = self.guard.apply(logp - logp_old);
         if HOT {
-            // The bits of `exp`. Outside the guard the gradient is 0: a ratio of 0 makes it so, and spares the element
-            // the guard (without losses nobody asks for the ratio itself).
+            // The bits of `exp`. Outside the guard the gradient is 0: a ratio of 0 makes it so (but for a score
+            // gate, whose gradient goes on), and spares the element the guard (without losses nobody asks for the ratio itself).
             let ratio = num::exp_normal::<A>(d);
-            return (if inside { ratio } else { 0.0 }, alarm);
+            return (if inside | G::SCORE { ratio } else { 0.0 }, alarm);
         }
         (num::exp::<A>(d), alarm)
     }
@@ -72,8 +77,8 @@ impl<G: Gate, const KL: bool, const HOT: bool, const WANT: u8> Token<G, KL, HOT,
     #[inline(always)]
     fn compute<A: Arith>(&self, [ratio, of_gate]: [f32; 2], input: impl Fn(usize) -> f32) -> Computed {
         let (log_ratio, inside) = if HOT { (0.0, true) } else { self.guard.apply(input(0) - input(1)) };
-        let gate = self.gate.gate_staged(ratio, self.advantage(&input), of_gate);
-        let gradient = self.guard.gradient(gate.gradient, inside);
+        let gate = self.gate.gate_staged(self.sample(ratio, &input), of_gate);
+        let gradient = if G::SCORE { gate.gradient } else { self.guard.gradient(gate.gradient, inside) };
         let mut alarm = 0;
         let (policy, policy_gradient) = if HOT {
             (gate.loss, gradient)

@@ -1,4 +1,4 @@
-//! `policy_loss_ppo` and `policy_loss_sapo`.
+//! The policy losses, every gate.
 
 use super::{BAND, Outputs, alarms, guards, kls, offsets};
 use crate::Runner;
@@ -7,7 +7,7 @@ use crate::hash::Source;
 use crate::record::{Record, f32s, f64s, u32s};
 use lockstep_core::Error;
 use lockstep_core::aggregate::{PerRow, Weight};
-use lockstep_core::gate::{Gate, PpoClip, Sapo};
+use lockstep_core::gate::{Cispo, DppoKl, DppoTv, Gate, PpoClip, Reinforce, Sapo};
 use lockstep_core::op::Kernel;
 use lockstep_core::policy_loss::{KlTerm, LossOut, MetricsOut, PolicyLoss};
 use lockstep_core::ragged::{In, Mask, Out};
@@ -33,7 +33,27 @@ pub(super) fn run<R: Runner>(runner: &R, source: Source, record: &mut impl Recor
     };
     let clips = [ppo(0.2, 0.28, 3.0), ppo(0.0, 0.0, 1.5), ppo(1.0, 4.0, f32::INFINITY)];
     gates(runner, source.fork(1), clips, record)?;
-    gates(runner, source.fork(2), [Sapo::new(1.0, 1.05), Sapo::new(2.0, 4.0), Sapo::new(40.0, 0.1)], record)
+    gates(runner, source.fork(2), [Sapo::new(1.0, 1.05), Sapo::new(2.0, 4.0), Sapo::new(40.0, 0.1)], record)?;
+    let cispo = |low, high| Cispo { low, high };
+    gates(runner, source.fork(3), [cispo(0.8, 1.28), cispo(-9.0, 5.0), cispo(0.97, 0.98)], record)?;
+    gates(runner, source.fork(4), [Reinforce; 3], record)?;
+    let tv = |clip_ratio_low, clip_ratio_high, clip_ratio_c| DppoTv {
+        clip_ratio_low,
+        clip_ratio_high,
+        clip_ratio_c,
+    };
+    gates(runner, source.fork(5), [tv(0.15, 0.15, 3.0), tv(0.05, 0.4, 20.0), tv(0.0, 0.0, 1.5)], record)?;
+    let kl = |clip_ratio_low, clip_ratio_high, clip_ratio_c| DppoKl {
+        clip_ratio_low,
+        clip_ratio_high,
+        clip_ratio_c,
+    };
+    gates(
+        runner,
+        source.fork(6),
+        [kl(0.05, 0.05, 3.0), kl(0.002, 0.3, f32::INFINITY), kl(0.0, 0.0, 1.5)],
+        record,
+    )
 }
 
 /// Every gate with every guard and every choice of outputs; the other arguments by turns, whose periods share no factor.

@@ -9,12 +9,45 @@ use crate::ops::policy_loss::{self, PolicyInput, PolicyOutput, PolicyParams};
 use crate::{Batch, Counts, Device, Error};
 use lockstep_core::advantage::Singleton;
 use lockstep_core::aggregate::{PerRow, Weight};
-use lockstep_core::gate::{Gate, PpoClip, Sapo};
+use lockstep_core::gate::{Cispo, DppoKl, DppoTv, Gate, PpoClip, Reinforce, Sapo};
 use lockstep_core::kl::{Estimator, Kl};
 use lockstep_core::ratio::Guard;
 
 /// verl's addition to a sequence's length.
 const EPS_COUNT: f64 = 1e-8;
+
+/// Does something with core's gate of a choice.
+macro_rules! with_gate {
+    ($choice:expr, |$gate:ident| $body:expr) => {
+        match $choice {
+            GateChoice::PpoClip { clip_ratio_low, clip_ratio_high, clip_ratio_c } => {
+                let clip_ratio_c = clip_ratio_c.unwrap_or(f32::INFINITY);
+                let $gate = PpoClip { clip_ratio_low, clip_ratio_high, clip_ratio_c };
+                $body
+            }
+            GateChoice::Sapo { tau_pos, tau_neg } => {
+                let $gate = Sapo::new(tau_pos, tau_neg);
+                $body
+            }
+            GateChoice::Cispo { low, high } => {
+                let $gate = Cispo { low, high };
+                $body
+            }
+            GateChoice::Reinforce {} => {
+                let $gate = Reinforce;
+                $body
+            }
+            GateChoice::DppoTv { clip_ratio_low, clip_ratio_high, clip_ratio_c } => {
+                let $gate = DppoTv { clip_ratio_low, clip_ratio_high, clip_ratio_c };
+                $body
+            }
+            GateChoice::DppoKl { clip_ratio_low, clip_ratio_high, clip_ratio_c } => {
+                let $gate = DppoKl { clip_ratio_low, clip_ratio_high, clip_ratio_c };
+                $body
+            }
+        }
+    };
+}
 
 impl Recipe {
     /// Advantages of `rewards` `[S]`. A NaN reward is excluded or refused, as the recipe says. Errors: see
@@ -76,10 +109,12 @@ impl Recipe {
         out: &mut PolicyOutput,
     ) -> Result<(), Error> {
         self.check()?;
-        match self.gate {
-            GateChoice::PpoClip { .. } => self.run(device, batch, input, self.ppo_clip()?, out),
-            GateChoice::Sapo { .. } => self.run(device, batch, input, self.sapo()?, out),
-        }
+        with_gate!(self.gate, |gate| self.run(device, batch, input, gate, out))
+    }
+
+    /// Whether the gate's parameters are in their domain.
+    pub(super) fn check_gate(&self) -> Result<(), Error> {
+        with_gate!(self.gate, |gate| Ok(gate.check()?))
     }
 
     fn run<G: Gate>(
@@ -150,23 +185,5 @@ impl Recipe {
             straight_through: choice.straight_through,
         };
         Some((kl, choice.coef))
-    }
-
-    pub(super) fn ppo_clip(&self) -> Result<PpoClip, Error> {
-        match self.gate {
-            GateChoice::PpoClip { clip_ratio_low, clip_ratio_high, clip_ratio_c } => Ok(PpoClip {
-                clip_ratio_low,
-                clip_ratio_high,
-                clip_ratio_c: clip_ratio_c.unwrap_or(f32::INFINITY),
-            }),
-            _ => Err(Error::Recipe("the gate is not ppo_clip".into())),
-        }
-    }
-
-    pub(super) fn sapo(&self) -> Result<Sapo, Error> {
-        match self.gate {
-            GateChoice::Sapo { tau_pos, tau_neg } => Ok(Sapo::new(tau_pos, tau_neg)),
-            _ => Err(Error::Recipe("the gate is not sapo".into())),
-        }
     }
 }

@@ -68,6 +68,12 @@ impl Builder {
         self
     }
 
+    /// Any gate.
+    pub fn gate(mut self, gate: GateChoice) -> Self {
+        self.0.gate = gate;
+        self
+    }
+
     /// KL term.
     pub fn kl(mut self, kl: KlChoice) -> Self {
         self.0.kl = Some(kl);

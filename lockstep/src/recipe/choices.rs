@@ -122,6 +122,41 @@ pub enum GateChoice {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         clip_ratio_c: Option<f32>,
     },
+    /// CISPO: clipped weight, never differentiated. Bounds are absolute.
+    Cispo {
+        /// Least weight; 0 = none.
+        #[serde(default)]
+        low: f32,
+        /// Greatest weight.
+        #[serde(default = "default_cispo_high")]
+        high: f32,
+    },
+    /// REINFORCE without importance weight (GPG).
+    Reinforce {},
+    /// DPPO, trust region by total variation.
+    DppoTv {
+        /// Most that a probability may fall.
+        #[serde(default = "default_dppo")]
+        clip_ratio_low: f32,
+        /// Most that a probability may rise.
+        #[serde(default = "default_dppo")]
+        clip_ratio_high: f32,
+        /// Greatest importance weight.
+        #[serde(default = "default_dppo_c")]
+        clip_ratio_c: f32,
+    },
+    /// DPPO, trust region by binary KL divergence.
+    DppoKl {
+        /// Greatest divergence of a probability that falls.
+        #[serde(default = "default_dppo")]
+        clip_ratio_low: f32,
+        /// Greatest divergence of a probability that rises.
+        #[serde(default = "default_dppo")]
+        clip_ratio_high: f32,
+        /// Greatest importance weight.
+        #[serde(default = "default_dppo_c")]
+        clip_ratio_c: f32,
+    },
     /// SAPO's soft gate.
     Sapo {
         /// Temperature for positive advantages.
@@ -133,6 +168,15 @@ pub enum GateChoice {
     },
 }
 
+fn default_cispo_high() -> f32 {
+    1.28
+}
+fn default_dppo() -> f32 {
+    0.15
+}
+fn default_dppo_c() -> f32 {
+    3.0
+}
 fn default_clip() -> f32 {
     0.2
 }

@@ -15,7 +15,8 @@
 //! guard = "clamp"                  # none | clamp | straight_through
 //! guard_bound = 20.0
 //! [gate]                           # ratio, advantage → loss, gradient
-//! kind = "ppo_clip"                # ppo_clip | sapo (tau_pos, tau_neg)
+//! kind = "ppo_clip"                # ppo_clip | sapo (tau_pos, tau_neg) | cispo (low, high: absolute) | reinforce
+//!                                  # | dppo_tv | dppo_kl (clip_ratio_low, clip_ratio_high, clip_ratio_c)
 //! clip_ratio_low = 0.2
 //! clip_ratio_high = 0.28
 //! clip_ratio_c = 3.0               # leave out: no dual clip

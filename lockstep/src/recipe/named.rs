@@ -8,6 +8,9 @@
 //! | `dr_grpo` | no division | error | clamp 20 | clip 0.2 | seq-mean-token-sum-norm, C 1024 | nonempty |
 //! | `dapo` | ddof 1, 1e-6 | error | clamp 20 | clip 0.2 / 0.28, dual 3 | token-mean | |
 //! | `sapo` | ddof 1, 1e-6 | error | clamp 20 | SAPO 1.0 / 1.05 | seq-mean-token-mean | nonempty, +1e-8 |
+//! | `cispo` | ddof 1, 1e-6 | error | clamp 20 | CISPO, no lower bound, 1.28 | token-mean | |
+//! | `gpg` | no division | error | clamp 20 | REINFORCE | token-mean | |
+//! | `dppo_tv`, `dppo_kl` | ddof 1, 1e-6 | error | clamp 20 | DPPO 0.15 / 0.15, 0.05 / 0.05, c 3 | token-mean | |
 //! | `ppo` | ddof 1, 1e-6 | error | clamp 20 | clip 0.2, dual 3 | token-mean | |
 //! | `verl` (0.9.1, vanilla) | ddof 1, 1e-6 | raw_reward | clamp 20 | clip 0.2, dual 3 | token-mean | |
 //! | `verl_sapo` | as `verl` | raw_reward | clamp 20 | SAPO 1.0 / 1.05 | seq-mean-token-mean | nonempty, +1e-8 |
@@ -29,11 +32,15 @@ use super::{
 use crate::Error;
 
 /// All names that [`Recipe::named`] knows.
-pub const NAMES: [&str; 12] = [
+pub const NAMES: [&str; 16] = [
     "grpo",
     "dr_grpo",
     "dapo",
     "sapo",
+    "cispo",
+    "gpg",
+    "dppo_tv",
+    "dppo_kl",
     "ppo",
     "verl",
     "verl_sapo",
@@ -65,6 +72,10 @@ impl Recipe {
             GateChoice::PpoClip { clip_ratio_low: 0.2, clip_ratio_high: 0.28, clip_ratio_c: Some(3.0) };
         let sapo = GateChoice::Sapo { tau_pos: 1.0, tau_neg: 1.05 };
 
+        let cispo = GateChoice::Cispo { low: 0.0, high: 1.28 };
+        let dppo_tv = GateChoice::DppoTv { clip_ratio_low: 0.15, clip_ratio_high: 0.15, clip_ratio_c: 3.0 };
+        let dppo_kl = GateChoice::DppoKl { clip_ratio_low: 0.05, clip_ratio_high: 0.05, clip_ratio_c: 3.0 };
+
         let by_sequence = Aggregation::default();
         let by_token = Aggregation { mode: AggregationMode::TokenMean, ..by_sequence };
         let constant =
@@ -77,6 +88,10 @@ impl Recipe {
             "dr_grpo" => (centred, clamp, clip, constant),
             "dapo" => (own, clamp, higher, by_token),
             "sapo" => (own, clamp, sapo, by_sequence),
+            "cispo" => (own, clamp, cispo, by_token),
+            "gpg" => (centred, clamp, GateChoice::Reinforce {}, by_token),
+            "dppo_tv" => (own, clamp, dppo_tv, by_token),
+            "dppo_kl" => (own, clamp, dppo_kl, by_token),
             "ppo" => (own, clamp, dual, by_token),
             "verl" => (verl, clamp, dual, by_token),
             "verl_sapo" => (verl, clamp, sapo, by_sequence),

@@ -1,6 +1,6 @@
 //! Recipes from TOML, and the combinations that are refused.
 
-use super::{AdvantageChoice, AggregationMode, GateChoice, KlEstimator, Recipe};
+use super::{AdvantageChoice, AggregationMode, KlEstimator, Recipe};
 use crate::Error;
 
 impl Recipe {
@@ -47,10 +47,7 @@ impl Recipe {
                 "ratio.guard_bound is {bound}: expected a positive finite number"
             )));
         }
-        match self.gate {
-            GateChoice::PpoClip { .. } => lockstep_core::gate::Gate::check(&self.ppo_clip()?)?,
-            GateChoice::Sapo { .. } => lockstep_core::gate::Gate::check(&self.sapo()?)?,
-        }
+        self.check_gate()?;
         if let Some(kl) = &self.kl {
             if !kl.coef.is_finite() {
                 return Err(Error::Recipe(format!("kl.coef is {}: expected a finite number", kl.coef)));

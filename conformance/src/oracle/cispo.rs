@@ -1,0 +1,17 @@
+//! CISPO, maths.md §2.4.
+
+/// Absolute bounds of the weight.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Cispo {
+    /// Least.
+    pub low: f64,
+    /// Greatest.
+    pub high: f64,
+}
+
+impl Cispo {
+    /// clip(r, low, high).
+    pub fn weight(&self, r: f64) -> f64 {
+        r.max(self.low).min(self.high)
+    }
+}

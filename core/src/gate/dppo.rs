@@ -1,0 +1,139 @@
+//! DPPO: trust regions by the divergence of the token's own probability, not by its ratio.
+//!
+//! **Formula** (2602.04879; maths.md §2.7), p = exp(logp), q = exp(logp_old):
+//!
+//! ```text
+//! l = −sg[min(r, c)]·valid·A·logp
+//! TV: valid = p − q ≤ clip_ratio_high          if A > 0, else p − q ≥ −clip_ratio_low
+//! KL: valid = not (kl > clip_ratio_high and p ≥ q) if A > 0, else not (kl > clip_ratio_low and p ≤ q)
+//!     kl = q·(logp_old − logp) + (1 − q)·ln((1 − q + 1e-8)/(1 − p + 1e-8)) = KL(Bernoulli(q) ‖ Bernoulli(p))
+//! ```
+//!
+//! **Gradient**: dl/dlogp = −min(r, c)·valid·A; the mask is one-sided, as PPO's clip is.
+//!
+//! **Special cases**: A = 0: loss 0, gradient 0, never counted as clipped. `CLIP_HIGH`, `CLIP_LOW`: not valid (A > 0, A < 0);
+//! `CLIP_DUAL`: valid, but the weight was truncated at c.
+//!
+//! **Accuracy**: 1 − p comes from `expm1`, so that a nearly certain token keeps its digits.
+//!
+//! **Variants**: the weight's bound c is verl's `clip_ratio_c` (3 where it is not set); the released description truncates
+//! at 20.
+
+use super::{CLIP_DUAL, CLIP_HIGH, CLIP_LOW, Gate, Gated, Sample, check_scalar};
+use crate::Error;
+use crate::num::{self, Arith};
+
+/// Total variation.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct DppoTv {
+    /// Most that a probability may fall, at least 0.
+    pub clip_ratio_low: f32,
+    /// Most that a probability may rise, at least 0.
+    pub clip_ratio_high: f32,
+    /// Greatest importance weight c.
+    pub clip_ratio_c: f32,
+}
+
+crate::launch_args!(DppoTv { clip_ratio_low, clip_ratio_high, clip_ratio_c });
+
+/// Binary KL divergence.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct DppoKl {
+    /// Greatest divergence of a probability that falls, at least 0.
+    pub clip_ratio_low: f32,
+    /// Greatest divergence of a probability that rises, at least 0.
+    pub clip_ratio_high: f32,
+    /// Greatest importance weight c.
+    pub clip_ratio_c: f32,
+}
+
+crate::launch_args!(DppoKl { clip_ratio_low, clip_ratio_high, clip_ratio_c });
+
+/// verl's addition to 1 − q and 1 − p.
+const EPS: f32 = 1e-8;
+
+/// The token, given whether it is valid.
+#[inline(always)]
+fn gated(Sample { ratio, advantage, logp, .. }: Sample, valid: bool, c: f32) -> Gated {
+    let truncated = if ratio > c { c } else { ratio };
+    let weight = if valid { truncated } else { 0.0 };
+    let gradient = weight * -advantage;
+    let refused = if advantage > 0.0 { CLIP_HIGH } else { CLIP_LOW };
+    let clipped = if !valid {
+        refused
+    } else if ratio > c {
+        CLIP_DUAL
+    } else {
+        0
+    };
+    Gated { loss: gradient * logp, gradient, weight, clipped: if advantage == 0.0 { 0 } else { clipped } }
+}
+
+fn check(low: f32, high: f32, c: f32) -> Result<(), Error> {
+    let ok = |bound: f32| bound >= 0.0 && bound.is_finite();
+    check_scalar("clip_ratio_low", low, ok(low), "a finite number of at least 0")?;
+    check_scalar("clip_ratio_high", high, ok(high), "a finite number of at least 0")?;
+    check_scalar("clip_ratio_c", c, c > 0.0, "a positive number (or none)")
+}
+
+impl Gate for DppoTv {
+    const POLICY_LOSS: &'static str = "policy_loss_dppo_tv";
+
+    const SCORE: bool = true;
+
+    const STAGED: bool = true;
+
+    /// p − q = q·(e^(logp − logp_old) − 1), which does not cancel.
+    #[inline(always)]
+    fn stage<A: Arith>(&self, Sample { logp, logp_old, .. }: Sample) -> f32 {
+        let d = logp - logp_old;
+        let (p, q) = (num::exp_nonpositive::<A>(logp), num::exp_nonpositive::<A>(logp_old));
+        if d.abs() < 1.0 { q * num::expm1::<A>(d) } else { p - q }
+    }
+
+    #[inline(always)]
+    fn gate_staged(&self, sample: Sample, moved: f32) -> Gated {
+        let valid = if sample.advantage > 0.0 {
+            moved <= self.clip_ratio_high
+        } else {
+            moved >= -self.clip_ratio_low
+        };
+        gated(sample, valid, self.clip_ratio_c)
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        check(self.clip_ratio_low, self.clip_ratio_high, self.clip_ratio_c)
+    }
+}
+
+impl Gate for DppoKl {
+    const POLICY_LOSS: &'static str = "policy_loss_dppo_kl";
+
+    const SCORE: bool = true;
+
+    const STAGED: bool = true;
+
+    #[inline(always)]
+    fn stage<A: Arith>(&self, Sample { logp, logp_old, .. }: Sample) -> f32 {
+        let q = num::exp_nonpositive::<A>(logp_old);
+        let (not_p, not_q) = (-num::expm1::<A>(logp), -num::expm1::<A>(logp_old));
+        let outside = num::ln::<A>(not_q + EPS) - num::ln::<A>(not_p + EPS);
+        // q = 0 with logp_old = −1e30 must not become 0·∞: the product is bounded by 1/e·….
+        let inside = if q > 0.0 { q * (logp_old - logp) } else { 0.0 };
+        A::fma(not_q, outside, inside)
+    }
+
+    #[inline(always)]
+    fn gate_staged(&self, sample: Sample, divergence: f32) -> Gated {
+        let valid = if sample.advantage > 0.0 {
+            !((divergence > self.clip_ratio_high) & (sample.logp >= sample.logp_old))
+        } else {
+            !((divergence > self.clip_ratio_low) & (sample.logp <= sample.logp_old))
+        };
+        gated(sample, valid, self.clip_ratio_c)
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        check(self.clip_ratio_low, self.clip_ratio_high, self.clip_ratio_c)
+    }
+}

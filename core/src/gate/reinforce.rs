@@ -1,0 +1,42 @@
+//! REINFORCE on sampled tokens, without importance weight: GPG's loss.
+//!
+//! **Formula** (GPG 2504.02546; maths.md §2.7): l = −A·logp.
+//!
+//! **Gradient**: dl/dlogp = −A. The ratio only feeds the statistics.
+//!
+//! **Special cases**: A = 0: loss 0, gradient 0.
+
+use super::{Gate, Gated, Sample};
+use crate::Error;
+use crate::op::{Arg, Decoder, Encoder};
+
+/// No parameters.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Reinforce;
+
+#[allow(unsafe_code)]
+impl Arg for Reinforce {
+    const POINTERS: usize = 0;
+    const WORDS: usize = 0;
+    #[inline(always)]
+    fn encode<E: Encoder>(&self, _to: &mut E) {}
+    #[inline(always)]
+    unsafe fn decode(_from: &mut Decoder) -> Self {
+        Reinforce
+    }
+}
+
+impl Gate for Reinforce {
+    const POLICY_LOSS: &'static str = "policy_loss_reinforce";
+
+    const SCORE: bool = true;
+
+    #[inline(always)]
+    fn gate_staged(&self, Sample { advantage, logp, .. }: Sample, _staged: f32) -> Gated {
+        Gated { loss: -advantage * logp, gradient: -advantage, weight: 1.0, clipped: 0 }
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        Ok(())
+    }
+}

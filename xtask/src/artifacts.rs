@@ -1,0 +1,253 @@
+//! `cargo xtask artifacts`: builds the GPU code, checks it, and writes or compares `kernels/artifacts`.
+
+use crate::code_object::{self, Kernel};
+use crate::device::{self, GFX942, PTX};
+use crate::resources::{self, PROCESSORS, Row};
+use crate::toolchain::{Toolchain, Versions};
+use crate::{Fault, gfx942, ir, ptx, same_entries, workspace};
+use anyhow::{Context, Result, bail};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// The artifacts, in memory.
+#[derive(Clone, Debug)]
+pub struct Artifacts {
+    /// `lockstep.ptx`.
+    pub ptx: String,
+    /// `lockstep.gfx942.co`.
+    pub object: Vec<u8>,
+    /// `lockstep.gfx942.lst`.
+    pub listing: String,
+    /// `resources.csv`.
+    pub resources: String,
+    /// `resources.md`.
+    pub tables: String,
+    /// `toolchain.toml`.
+    pub record: String,
+}
+
+/// `toolchain.toml`: what made the artifacts.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Record {
+    /// Tools.
+    pub versions: Versions,
+    /// How they were called, by artifact.
+    pub flags: BTreeMap<String, String>,
+}
+
+const FILES: [&str; 6] = [
+    "lockstep.ptx",
+    "lockstep.gfx942.co",
+    "lockstep.gfx942.lst",
+    "resources.csv",
+    "resources.md",
+    "toolchain.toml",
+];
+
+/// Where they are in the repository.
+pub fn folder(root: &Path) -> PathBuf {
+    root.join("kernels/artifacts")
+}
+
+impl Artifacts {
+    fn files(&self) -> [(&'static str, &[u8]); 6] {
+        let Artifacts { ptx, object, listing, resources, tables, record } = self;
+        let bytes = [
+            ptx.as_bytes(),
+            object,
+            listing.as_bytes(),
+            resources.as_bytes(),
+            tables.as_bytes(),
+            record.as_bytes(),
+        ];
+        std::array::from_fn(|i| (FILES[i], bytes[i]))
+    }
+
+    /// Reads them from a folder.
+    pub fn read(folder: &Path) -> Result<Artifacts> {
+        let bytes = |name: &str| {
+            let path = folder.join(name);
+            std::fs::read(&path).with_context(|| format!("cannot read {}", path.display()))
+        };
+        let text = |name: &str| -> Result<String> { Ok(String::from_utf8(bytes(name)?)?) };
+        Ok(Artifacts {
+            ptx: text(FILES[0])?,
+            object: bytes(FILES[1])?,
+            listing: text(FILES[2])?,
+            resources: text(FILES[3])?,
+            tables: text(FILES[4])?,
+            record: text(FILES[5])?,
+        })
+    }
+
+    /// Everything that must hold of them and can be seen without a toolchain.
+    pub fn faults(&self) -> Result<Vec<Fault>> {
+        let rows = resources::from_csv(&self.resources)?;
+        let kernels = code_object::kernels(&self.object)?;
+        let modules = ptx::parse(&self.ptx)?;
+        let listed = gfx942::parse(&self.listing)?;
+
+        let mut faults = Vec::new();
+        let of = |kernels: &BTreeMap<String, Kernel>| kernels.keys().cloned().collect::<Vec<_>>();
+        for (what, found) in [
+            ("PTX", modules.names()),
+            ("code object", of(&kernels)),
+            ("listing", listed.iter().map(|function| function.name.clone()).collect()),
+            ("resource table", rows.iter().map(|row| row.entry.clone()).collect()),
+        ] {
+            faults.extend(same_entries(what, &found.iter().map(String::as_str).collect::<Vec<_>>()));
+        }
+        faults.extend(code_object::check(&kernels));
+        faults.extend(resources::check(&rows));
+        faults.extend(ptx::check(&modules));
+        faults.extend(gfx942::check(&listed));
+        faults.extend(agree(&rows, &kernels, &modules.fused(), &gfx942::fused(&listed)));
+        Ok(faults)
+    }
+}
+
+/// The table says of the artifacts what they say of themselves.
+fn agree(
+    rows: &[Row],
+    kernels: &BTreeMap<String, Kernel>,
+    ptx: &BTreeMap<String, ir::Fused>,
+    gfx942: &BTreeMap<String, ir::Fused>,
+) -> Vec<Fault> {
+    let mut faults = Vec::new();
+    for row in rows {
+        for (of, wanted, found) in [
+            ("PTX", row.ptx_fused, ptx.get(&row.entry)),
+            ("listing", row.gfx942_fused, gfx942.get(&row.entry)),
+        ] {
+            let found = found.map(|fused| [fused.single as u32, fused.double as u32]);
+            if found.is_some_and(|found| found != wanted) {
+                let what = format!(
+                    "{of}: [f32, f64] fused multiply-adds are {found:?}, the source asks for {wanted:?}"
+                );
+                faults.push(Fault::new(&row.entry, 0, what));
+            }
+        }
+        if kernels.get(&row.entry).is_some_and(|kernel| resources::of_kernel(kernel) != row.gfx942) {
+            faults.push(Fault::new(&row.entry, 0, "resources.csv is not of this code object"));
+        }
+    }
+    faults
+}
+
+/// Builds the artifacts. Fails when one breaks a rule.
+pub fn build(tools: &Toolchain, root: &Path, target: &Path) -> Result<Artifacts> {
+    let scratch = tempfile::tempdir()?;
+    let versions = tools.versions()?;
+    resources::supports(&tools.ptxas)?;
+
+    let built = PTX.build(tools, root, target)?;
+    let ptx = std::fs::read_to_string(&built.path)?;
+    let mut assembled: [_; 3] = Default::default();
+    for (processor, kernels) in PROCESSORS.iter().zip(&mut assembled) {
+        *kernels = resources::assemble(&tools.ptxas, &built.path, processor, scratch.path())?;
+        println!("ptxas: {} kernels for {processor}", kernels.len());
+    }
+
+    let object = GFX942.build(tools, root, target)?;
+    let linked = scratch.path().join("lockstep.gfx942.co");
+    device::link(tools, &object.path, &linked)?;
+    let listing = device::list(tools, &linked)?;
+    let linked = std::fs::read(&linked)?;
+
+    let mut faults = ir::check(&built.ir);
+    faults.extend(ir::check(&object.ir));
+    let kernels = code_object::kernels(&linked)?;
+    let rows = resources::table(&assembled, &kernels, &ir::fused(&built.ir), &ir::fused(&object.ir))?;
+    let flags = [
+        (FILES[0], PTX.flags()),
+        (FILES[1], format!("{}; ld.lld {}", GFX942.flags(), device::LINK)),
+        (FILES[2], format!("llvm-objdump {}", device::LIST)),
+    ];
+    let record = Record { versions, flags: flags.map(|(file, flags)| (file.to_owned(), flags)).into() };
+    let artifacts = Artifacts {
+        ptx,
+        object: linked,
+        listing,
+        resources: resources::csv(&rows),
+        tables: resources::markdown(&rows),
+        record: format!(
+            "# Written by `cargo xtask artifacts`: what made the files beside it.\n\n{}",
+            toml::to_string(&record)?
+        ),
+    };
+    faults.extend(artifacts.faults()?);
+    if !faults.is_empty() {
+        let list: Vec<String> = faults.iter().map(|fault| format!("  {fault}")).collect();
+        bail!("{} faults in what was built:\n{}", faults.len(), list.join("\n"));
+    }
+    println!(
+        "checked: {} kernels, PTX and gfx942: entry points, arithmetic, divergence, float mode, spills",
+        rows.len()
+    );
+    Ok(artifacts)
+}
+
+/// The command.
+pub fn run(root: &Path, check: bool) -> Result<()> {
+    let tools = Toolchain::find()?;
+    let target = workspace(root)?.target_directory.join("device").into_std_path_buf();
+    let built = build(&tools, root, &target)?;
+    if check { compare(&folder(root), &built) } else { write(&folder(root), &built) }
+}
+
+fn write(folder: &Path, built: &Artifacts) -> Result<()> {
+    for (name, bytes) in built.files() {
+        let path = folder.join(name);
+        let same = std::fs::read(&path).is_ok_and(|old| old == bytes);
+        if !same {
+            std::fs::write(&path, bytes).with_context(|| format!("cannot write {}", path.display()))?;
+        }
+        println!("{}: {} bytes, {}", path.display(), bytes.len(), if same { "unchanged" } else { "written" });
+    }
+    Ok(())
+}
+
+/// Compares what was built with what is committed.
+fn compare(folder: &Path, built: &Artifacts) -> Result<()> {
+    let committed = Artifacts::read(folder)?;
+    let [old, new] = [&committed.record, &built.record].map(|text| toml::from_str::<Record>(text));
+    let (old, new) = (old.context("toolchain.toml")?, new?);
+    let differences: Vec<String> = committed
+        .files()
+        .iter()
+        .zip(built.files())
+        .filter(|((_, old), (_, new))| old != new)
+        .map(|((name, old), (_, new))| format!("  {name}: {}", first_difference(old, new)))
+        .collect();
+    if old.versions != new.versions {
+        println!(
+            "another toolchain than the recorded one:\n  recorded {:?}\n  here     {:?}",
+            old.versions, new.versions
+        );
+        println!(
+            "what it built passes every check; {} files differ:\n{}",
+            differences.len(),
+            differences.join("\n")
+        );
+        return Ok(());
+    }
+    if !differences.is_empty() {
+        bail!(
+            "the committed artifacts are not what this source and toolchain give:\n{}\nrun `cargo xtask artifacts` and commit",
+            differences.join("\n")
+        );
+    }
+    println!("identical: {} files of {}", FILES.len(), folder.display());
+    Ok(())
+}
+
+fn first_difference(old: &[u8], new: &[u8]) -> String {
+    let sizes = format!("{} bytes committed, {} built", old.len(), new.len());
+    let (Ok(old), Ok(new)) = (std::str::from_utf8(old), std::str::from_utf8(new)) else { return sizes };
+    let lines = old.lines().zip(new.lines()).enumerate();
+    match lines.map(|(i, pair)| (i + 1, pair)).find(|(_, (old, new))| old != new) {
+        Some((line, (old, new))) => format!("{sizes}; line {line}: `{}` is now `{}`", old.trim(), new.trim()),
+        None => sizes,
+    }
+}

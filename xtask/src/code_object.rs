@@ -1,0 +1,222 @@
+//! Reads an HSA code object: which kernels it has, what they use, and in which float mode they start.
+
+use crate::Fault;
+use anyhow::{Context, Result, ensure};
+use object::{Object, ObjectSection, ObjectSymbol};
+use serde::Deserialize;
+use std::collections::BTreeMap;
+
+/// What the object says of a kernel: its metadata note (resources) and its descriptor (mode).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Kernel {
+    /// Vector registers, accumulation registers included.
+    pub vgprs: u32,
+    /// Accumulation registers among them.
+    pub agprs: u32,
+    /// Scalar registers, VCC and what the hardware reserves included.
+    pub sgprs: u32,
+    /// Vector registers that were spilled to memory.
+    pub vgpr_spills: u32,
+    /// Scalar registers that were spilled to vector registers.
+    pub sgpr_spills: u32,
+    /// Private memory of a lane in bytes.
+    pub scratch: u32,
+    /// Shared memory of a workgroup in bytes.
+    pub lds: u32,
+    /// Bytes of arguments that the kernel reads.
+    pub kernarg: u32,
+    /// Lanes of a wave.
+    pub wavefront: u32,
+    /// Float mode that it starts in.
+    pub mode: Mode,
+}
+
+/// Float mode that a kernel starts in (`COMPUTE_PGM_RSRC1` of its descriptor).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mode {
+    /// Rounding of binary32; 0 = to nearest, ties to even.
+    pub round_32: u32,
+    /// Rounding of binary16 and binary64.
+    pub round_16_64: u32,
+    /// Denormals of binary32; 3 = kept, as operands and as results.
+    pub denormals_32: u32,
+    /// Denormals of binary16 and binary64.
+    pub denormals_16_64: u32,
+    /// Where an instruction says `clamp`, NaN becomes 0. The listing's check allows no such instruction.
+    pub dx10_clamp: bool,
+    /// Signalling NaNs are quieted by minimum and maximum too, as IEEE-754 has it; quiet ones are ignored by them.
+    pub ieee: bool,
+    /// Binary16 overflows to the largest number instead of ∞.
+    pub fp16_overflow: bool,
+}
+
+#[derive(Deserialize)]
+struct Notes {
+    #[serde(rename = "amdhsa.target")]
+    target: String,
+    #[serde(rename = "amdhsa.kernels")]
+    kernels: Vec<Note>,
+}
+
+#[derive(Deserialize)]
+struct Note {
+    #[serde(rename = ".name")]
+    name: String,
+    #[serde(rename = ".symbol")]
+    symbol: String,
+    #[serde(rename = ".vgpr_count")]
+    vgprs: u32,
+    #[serde(rename = ".agpr_count")]
+    agprs: u32,
+    #[serde(rename = ".sgpr_count")]
+    sgprs: u32,
+    #[serde(rename = ".vgpr_spill_count")]
+    vgpr_spills: u32,
+    #[serde(rename = ".sgpr_spill_count")]
+    sgpr_spills: u32,
+    #[serde(rename = ".private_segment_fixed_size")]
+    scratch: u32,
+    #[serde(rename = ".group_segment_fixed_size")]
+    lds: u32,
+    #[serde(rename = ".kernarg_segment_size")]
+    kernarg: u32,
+    #[serde(rename = ".wavefront_size")]
+    wavefront: u32,
+}
+
+/// `NT_AMDGPU_METADATA`.
+const METADATA: u32 = 32;
+
+/// The kernels of a code object, by name.
+pub fn kernels(object: &[u8]) -> Result<BTreeMap<String, Kernel>> {
+    let file =
+        object::read::elf::ElfFile64::<object::LittleEndian>::parse(object).context("not a code object")?;
+    let notes = file.section_by_name(".note").context("no notes")?;
+    let notes: Notes =
+        rmp_serde::from_slice(metadata(notes.data()?)?).context("metadata that cannot be read")?;
+    ensure!(notes.target == "amdgcn-amd-amdhsa--gfx942", "the code object is for {}", notes.target);
+    let descriptors = file.section_by_name(".rodata").context("no kernel descriptors")?;
+    let mut kernels = BTreeMap::new();
+    for note in notes.kernels {
+        let symbol = file.dynamic_symbols().find(|symbol| symbol.name() == Ok(&note.symbol));
+        let symbol = symbol.with_context(|| format!("no descriptor {}", note.symbol))?;
+        let at = usize::try_from(symbol.address() - descriptors.address())?;
+        let descriptor = descriptors.data()?.get(at..at + 64).context("a descriptor that ends early")?;
+        ensure!(symbol.address() != 0, "{} is not defined", note.symbol);
+        let kernel = Kernel {
+            vgprs: note.vgprs,
+            agprs: note.agprs,
+            sgprs: note.sgprs,
+            vgpr_spills: note.vgpr_spills,
+            sgpr_spills: note.sgpr_spills,
+            scratch: note.scratch.max(word(descriptor, 4)),
+            lds: note.lds.max(word(descriptor, 0)),
+            kernarg: note.kernarg,
+            wavefront: note.wavefront,
+            mode: Mode::of(word(descriptor, 48)),
+        };
+        kernels.insert(note.name, kernel);
+    }
+    Ok(kernels)
+}
+
+fn word(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+}
+
+/// The message of the metadata note in a section of notes.
+fn metadata(mut notes: &[u8]) -> Result<&[u8]> {
+    while notes.len() >= 12 {
+        let (name, size, kind) = (word(notes, 0) as usize, word(notes, 4) as usize, word(notes, 8));
+        let start = 12 + name.next_multiple_of(4);
+        let message = notes.get(start..start + size).context("a note that ends early")?;
+        if kind == METADATA && notes[12..].starts_with(b"AMDGPU\0") {
+            return Ok(message);
+        }
+        notes = notes.get(start + size.next_multiple_of(4)..).unwrap_or_default();
+    }
+    anyhow::bail!("no AMDGPU metadata")
+}
+
+impl Mode {
+    /// What kernels must start in.
+    pub const WANTED: Mode = Mode {
+        round_32: 0,
+        round_16_64: 0,
+        denormals_32: 3,
+        denormals_16_64: 3,
+        dx10_clamp: true,
+        ieee: true,
+        fp16_overflow: false,
+    };
+
+    /// From `COMPUTE_PGM_RSRC1`.
+    pub fn of(rsrc1: u32) -> Mode {
+        let bits = |from: u32| rsrc1 >> from & 3;
+        let bit = |at: u32| rsrc1 >> at & 1 == 1;
+        Mode {
+            round_32: bits(12),
+            round_16_64: bits(14),
+            denormals_32: bits(16),
+            denormals_16_64: bits(18),
+            dx10_clamp: bit(21),
+            ieee: bit(23),
+            fp16_overflow: bit(26),
+        }
+    }
+}
+
+/// Kernels that start in another mode, or are compiled for another wave.
+pub fn check(kernels: &BTreeMap<String, Kernel>) -> Vec<Fault> {
+    let mut faults = Vec::new();
+    for (name, kernel) in kernels {
+        if kernel.mode != Mode::WANTED {
+            faults.push(Fault::new(name, 0, format!("starts in {:?}", kernel.mode)));
+        }
+        if kernel.wavefront != 64 {
+            faults.push(Fault::new(name, 0, format!("is for waves of {}", kernel.wavefront)));
+        }
+    }
+    faults
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kernel(rsrc1: u32, wavefront: u32) -> BTreeMap<String, Kernel> {
+        let mode = Mode::of(rsrc1);
+        let kernel = Kernel {
+            vgprs: 29,
+            agprs: 0,
+            sgprs: 50,
+            vgpr_spills: 0,
+            sgpr_spills: 0,
+            scratch: 0,
+            lds: 0,
+            kernarg: 712,
+            wavefront,
+            mode,
+        };
+        BTreeMap::from([("hot".to_owned(), kernel)])
+    }
+
+    #[test]
+    fn catches_every_other_mode() {
+        const GOOD: u32 = 0x00af_0000 | 3;
+        assert_eq!(check(&kernel(GOOD, 64)), []);
+        // Rounding, flushed denormals (each of both fields), IEEE mode off, clamp, overflow of binary16.
+        for bit in [12, 13, 14, 15, 16, 17, 18, 19, 21, 23, 26] {
+            assert_eq!(check(&kernel(GOOD ^ 1 << bit, 64)).len(), 1, "bit {bit}");
+        }
+        assert_eq!(check(&kernel(GOOD, 32)).len(), 1);
+    }
+
+    #[test]
+    fn broken_objects_are_errors() {
+        for bytes in [&b""[..], b"\x7fELF", &[0; 64]] {
+            assert!(kernels(bytes).is_err());
+        }
+        assert!(metadata(&[7, 0, 0, 0, 255, 0, 0, 0, 32, 0, 0, 0]).is_err());
+    }
+}

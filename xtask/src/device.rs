@@ -1,0 +1,214 @@
+//! Compiles the kernels for one GPU target. What comes out depends on source and toolchain alone: not on the folder of the
+//! checkout, not on that of the build, not on the environment.
+
+use crate::toolchain::{Toolchain, output};
+use anyhow::{Context, Result, bail};
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// A target and the flags that it is built with.
+#[derive(Clone, Copy, Debug)]
+pub struct Target {
+    /// Rust's name of it.
+    pub triple: &'static str,
+    /// Rust's name of the processor: everything later runs the same PTX; a code object runs on this one alone.
+    pub cpu: &'static str,
+    /// What the compiler writes: kind and extension.
+    emit: (&'static str, &'static str),
+}
+
+/// NVIDIA from sm_80, as text.
+pub const PTX: Target = Target { triple: "nvptx64-nvidia-cuda", cpu: "sm_80", emit: ("asm", "s") };
+/// AMD gfx942, as an object.
+pub const GFX942: Target = Target { triple: "amdgcn-amd-amdhsa", cpu: "gfx942", emit: ("obj", "o") };
+
+/// What the compiler made.
+#[derive(Clone, Debug)]
+pub struct Built {
+    /// Path of the text or object.
+    pub path: PathBuf,
+    /// The optimised LLVM IR that it was made from.
+    pub ir: String,
+}
+
+impl Target {
+    /// Its flags, for the record.
+    pub fn flags(&self) -> String {
+        let Target { triple, cpu, emit } = self;
+        format!("--profile device --target {triple} -Zbuild-std=core -C target-cpu={cpu} --emit={}", emit.0)
+    }
+
+    /// Compiles the crate `lockstep-kernels`, always anew.
+    pub fn build(&self, tools: &Toolchain, root: &Path, build: &Path) -> Result<Built> {
+        let folder = build.join(self.triple).join("device");
+        // Left-overs would be taken for results, and a result that cargo thinks fresh would not be written again.
+        remove(&folder.join("deps"), "lockstep_kernels-")?;
+        remove(&folder.join(".fingerprint"), "lockstep-kernels-")?;
+
+        let mut remap = OsString::from("--remap-path-prefix=");
+        remap.push(root);
+        remap.push("=lockstep");
+        let flags = [OsString::from("-C"), format!("target-cpu={}", self.cpu).into(), remap];
+        let mut command = Command::new(&tools.cargo);
+        for (name, _) in std::env::vars_os() {
+            let ours = |name: &str| {
+                (name.starts_with("CARGO") && name != "CARGO_HOME")
+                    || name.starts_with("RUST") && name != "RUSTUP_HOME"
+            };
+            if name.to_str().is_some_and(ours) {
+                command.env_remove(name);
+            }
+        }
+        command
+            .current_dir(root)
+            .env("RUSTC", &tools.rustc)
+            .env("RUSTC_BOOTSTRAP", "1")
+            .env("CARGO_TARGET_DIR", build)
+            .env("CARGO_ENCODED_RUSTFLAGS", flags.join("\u{1f}".as_ref()))
+            .args([
+                "rustc",
+                "--quiet",
+                "--locked",
+                "--profile",
+                "device",
+                "--package",
+                "lockstep-kernels",
+                "--lib",
+            ])
+            .args(["-Zbuild-std=core", "--target", self.triple, "--crate-type", "staticlib", "--"])
+            .arg(format!("--emit={},llvm-ir", self.emit.0));
+        let status = command.status().with_context(|| format!("cannot run {command:?}"))?;
+        if !status.success() {
+            bail!("{} does not compile ({status}): {command:?}", self.triple);
+        }
+        let ir = only(&folder.join("deps"), "ll")?;
+        let ir = std::fs::read_to_string(&ir).with_context(|| ir.display().to_string())?;
+        Ok(Built { path: only(&folder.join("deps"), self.emit.1)?, ir })
+    }
+}
+
+/// Options of the linker, for the record.
+pub const LINK: &str = "-shared";
+
+/// Makes a code object of an object.
+pub fn link(tools: &Toolchain, object: &Path, to: &Path) -> Result<()> {
+    output(Command::new(&tools.lld).arg(LINK).arg("-o").arg(to).arg(object)).map(|_| ())
+}
+
+/// Options of the disassembler, for the record.
+pub const LIST: &str = "-d --mcpu=gfx942 --no-show-raw-insn --no-leading-addr --symbolize-operands";
+
+/// The listing of a code object, without paths and addresses.
+pub fn list(tools: &Toolchain, object: &Path) -> Result<String> {
+    let text = output(Command::new(&tools.objdump).args(LIST.split(' ')).arg(object))?;
+    let code = text.split_once("Disassembly of section .text:").context("no disassembly")?.1;
+    Ok(tidy(code))
+}
+
+/// A zero word, as the disassembler reads it: what lies between kernels.
+const PADDING: [&str; 2] = ["...", "v_cndmask_b32_e32 v0, s0, v0, vcc"];
+
+/// The disassembler's text without its remarks and padding, with labels that are counted from 0 in each kernel, so that a
+/// change of one kernel changes its lines alone.
+fn tidy(code: &str) -> String {
+    let mut kernels: Vec<Vec<&str>> = Vec::new();
+    for line in code.lines() {
+        let line = line.split("//").next().unwrap_or_default().trim_end();
+        if line.starts_with('<') && defined(line).is_none() {
+            kernels.push(Vec::new());
+        }
+        if let Some(kernel) = kernels.last_mut() {
+            kernel.push(line);
+        }
+    }
+    kernels.into_iter().map(tidy_kernel).collect::<Vec<_>>().join("\n")
+}
+
+fn tidy_kernel(mut lines: Vec<&str>) -> String {
+    while lines.last().is_some_and(|last| last.is_empty() || PADDING.contains(&last.trim())) {
+        lines.pop();
+    }
+    let labels: Vec<&str> = lines.iter().filter_map(|line| defined(line)).collect();
+    let number = |label: &str| labels.iter().position(|known| *known == label);
+    let tidy = |line: &str| {
+        let (start, last) = line.split_at(line.rfind(' ').map_or(0, |at| at + 1));
+        match (defined(line).and_then(number), number(last).filter(|_| start.contains("branch"))) {
+            (Some(number), _) => format!("<L{number}>:\n"),
+            (None, Some(number)) => format!("{start}L{number}\n"),
+            (None, None) => format!("{line}\n"),
+        }
+    };
+    lines.iter().map(|line| tidy(line)).collect()
+}
+
+/// The label that a line defines: `<L347>:`.
+fn defined(line: &str) -> Option<&str> {
+    let label = line.strip_prefix('<')?.strip_suffix(">:")?;
+    label.strip_prefix('L')?.parse::<usize>().ok().map(|_| label)
+}
+
+fn remove(folder: &Path, prefix: &str) -> Result<()> {
+    let Ok(list) = folder.read_dir() else { return Ok(()) };
+    for entry in list {
+        let path = entry?.path();
+        if path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(prefix)) {
+            if path.is_dir() { std::fs::remove_dir_all(&path) } else { std::fs::remove_file(&path) }
+                .with_context(|| format!("cannot remove {}", path.display()))?;
+        }
+    }
+    Ok(())
+}
+
+fn only(folder: &Path, extension: &str) -> Result<PathBuf> {
+    let list = folder.read_dir().with_context(|| folder.display().to_string())?;
+    let mut found: Vec<PathBuf> = list.filter_map(|entry| Some(entry.ok()?.path())).collect();
+    found.retain(|path| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        name.starts_with("lockstep_kernels-") && path.extension().is_some_and(|e| e == extension)
+    });
+    match &found[..] {
+        [path] => Ok(path.clone()),
+        _ => bail!("expected one lockstep_kernels-*.{extension} in {}, found {found:?}", folder.display()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::tidy;
+
+    #[test]
+    fn labels_are_counted_in_each_kernel() {
+        let code = "
+
+<first>:
+	s_cbranch_scc1 L0                                          // 00000001DB34: BF870156
+
+<L0>:
+	s_endpgm                                                   // 00000001DB38: BF810000
+	v_cndmask_b32_e32 v0, s0, v0, vcc                          // 00000001DB3C: 00000000
+
+<second>:
+	s_branch L1                                                // 00000001DB40: BF820000
+
+<L1>:
+	v_cndmask_b32_e32 v0, s0, v0, vcc
+	s_endpgm
+		...
+";
+        let wanted = "<first>:
+	s_cbranch_scc1 L0
+
+<L0>:
+	s_endpgm
+
+<second>:
+	s_branch L0
+
+<L0>:
+	v_cndmask_b32_e32 v0, s0, v0, vcc
+	s_endpgm
+";
+        assert_eq!(tidy(code), wanted);
+    }
+}

@@ -1,0 +1,179 @@
+//! `cargo xtask layers`: a folder uses only the folders that the table of DESIGN §5 gives it, all of them above it.
+
+use crate::workspace;
+use anyhow::{Context, Result, bail};
+use cargo_metadata::{DependencyKind, Metadata};
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// A folder of the repository.
+#[derive(Clone, Copy, Debug)]
+pub struct Layer {
+    /// Its path from the root.
+    pub folder: &'static str,
+    /// Folders that it may use.
+    pub uses: &'static [&'static str],
+    /// Folders that its tests may use besides.
+    pub tests: &'static [&'static str],
+}
+
+const fn layer(folder: &'static str, uses: &'static [&'static str]) -> Layer {
+    Layer { folder, uses, tests: &[] }
+}
+
+/// The table, from the bottom of the workspace to its top. What a build needs may only point upwards in it; tests may use what
+/// they compare with.
+pub const LAYERS: &[Layer] = &[
+    layer("core", &[]),
+    layer("cpu-ref", &["core"]),
+    Layer { folder: "kernels", uses: &["core"], tests: &["cpu-ref", "conformance"] },
+    Layer { folder: "gpu", uses: &["core", "kernels"], tests: &["cpu-ref", "conformance"] },
+    Layer { folder: "cuda", uses: &["core", "kernels", "gpu"], tests: &["cpu-ref", "conformance"] },
+    Layer { folder: "rocm", uses: &["core", "kernels", "gpu"], tests: &["cpu-ref", "conformance"] },
+    layer("embedded", &["core", "cpu-ref"]),
+    layer("embedded/bare", &["core", "cpu-ref", "embedded"]),
+    layer("lockstep", &["core", "cpu-ref", "kernels", "gpu", "cuda", "rocm"]),
+    layer("conformance", &["core", "cpu-ref", "kernels", "gpu", "cuda", "rocm", "embedded", "lockstep"]),
+    layer("trainer", &["embedded", "lockstep", "conformance"]),
+    layer("capi", &["core", "lockstep"]),
+    layer("python", &["core", "lockstep", "capi"]),
+    layer("benches", &["core", "cpu-ref", "kernels", "gpu", "cuda", "rocm", "lockstep", "conformance"]),
+    layer("xtask", &["core", "kernels"]),
+    layer("fuzz", &["core", "cpu-ref", "lockstep", "conformance", "trainer"]),
+];
+
+/// What core may use of the registry.
+const CORE_MAY_USE: [&str; 3] = ["libm", "half", "bytemuck"];
+
+/// A dependency: the folder that has it, what it is, and whether tests alone need it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Edge {
+    /// Who.
+    pub from: String,
+    /// A folder, or the name of a package of the registry.
+    pub to: String,
+    /// Whether `to` is a folder.
+    pub is_folder: bool,
+    /// Whether it is a dependency of tests.
+    pub of_tests: bool,
+}
+
+/// The command: the workspace, and those that stand apart from it.
+pub fn run(root: &Path) -> Result<()> {
+    let mut edges = Vec::new();
+    let mut folders = Vec::new();
+    for apart in ["", "fuzz", "embedded/bare"] {
+        if root.join(apart).join("Cargo.toml").is_file() {
+            let metadata = workspace(&root.join(apart))?;
+            edges.extend(edges_of(root, &metadata, &mut folders)?);
+        }
+    }
+    let wrong = check(LAYERS, &folders, &edges);
+    if !wrong.is_empty() {
+        bail!("the layers of the workspace are broken:\n  {}", wrong.join("\n  "));
+    }
+    println!("layers: {} folders, {} dependencies between them, all upwards in the table", folders.len(), {
+        edges.iter().filter(|edge| edge.is_folder).count()
+    });
+    Ok(())
+}
+
+/// The dependencies of a workspace, and the folders of its packages.
+fn edges_of(root: &Path, metadata: &Metadata, folders: &mut Vec<String>) -> Result<Vec<Edge>> {
+    let folder = |path: &Path| -> Result<String> {
+        let path = path.canonicalize()?;
+        let below = path.strip_prefix(root).with_context(|| format!("{} is outside", path.display()))?;
+        Ok(below.to_string_lossy().into_owned())
+    };
+    let mut edges = Vec::new();
+    for package in metadata.workspace_packages() {
+        let from =
+            folder(package.manifest_path.parent().context("a manifest without a folder")?.as_std_path())?;
+        for dependency in &package.dependencies {
+            edges.push(Edge {
+                from: from.clone(),
+                to: match &dependency.path {
+                    Some(path) => folder(path.as_std_path())?,
+                    None => dependency.name.clone(),
+                },
+                is_folder: dependency.path.is_some(),
+                of_tests: dependency.kind == DependencyKind::Development,
+            });
+        }
+        folders.push(from);
+    }
+    Ok(edges)
+}
+
+/// What breaks the table, in words.
+pub fn check(layers: &[Layer], folders: &[String], edges: &[Edge]) -> Vec<String> {
+    let table: BTreeMap<&str, &Layer> = layers.iter().map(|layer| (layer.folder, layer)).collect();
+    let mut wrong = Vec::new();
+    for (at, layer) in layers.iter().enumerate() {
+        for used in layer.uses {
+            if !layers[..at].iter().any(|above| above.folder == *used) {
+                wrong.push(format!("the table: {} uses {used}, which is not above it", layer.folder));
+            }
+        }
+    }
+    for folder in folders.iter().filter(|folder| !table.contains_key(&folder[..])) {
+        wrong.push(format!("{folder} is not in the table (xtask/src/layers.rs)"));
+    }
+    for edge in edges {
+        let Some(layer) = table.get(&edge.from[..]) else { continue };
+        let (from, to) = (&edge.from, &edge.to);
+        let allowed = match edge.is_folder {
+            true => layer.uses.contains(&&to[..]) || edge.of_tests && layer.tests.contains(&&to[..]),
+            false => from != "core" || edge.of_tests || CORE_MAY_USE.contains(&&to[..]),
+        };
+        if !allowed {
+            let may = if edge.is_folder { layer.uses.join(", ") } else { CORE_MAY_USE.join(", ") };
+            wrong.push(format!(
+                "{from} uses {to}, and may use: {}",
+                if may.is_empty() { "nothing" } else { &may }
+            ));
+        }
+    }
+    wrong
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn edge(from: &str, to: &str, is_folder: bool, of_tests: bool) -> Edge {
+        Edge { from: from.into(), to: to.into(), is_folder, of_tests }
+    }
+
+    fn wrong(edge: Edge) -> usize {
+        let folders = [edge.from.clone()];
+        check(LAYERS, &folders, &[edge]).len()
+    }
+
+    #[test]
+    fn the_table_points_upwards() {
+        assert_eq!(check(LAYERS, &[], &[]), Vec::<String>::new());
+        let downwards = [layer("core", &["lockstep"]), layer("lockstep", &["core"])];
+        assert_eq!(check(&downwards, &[], &[]).len(), 1);
+    }
+
+    #[test]
+    fn catches_each_kind_of_dependency() {
+        assert_eq!(wrong(edge("lockstep", "core", true, false)), 0);
+        assert_eq!(wrong(edge("core", "cpu-ref", true, false)), 1, "downwards");
+        assert_eq!(wrong(edge("core", "cpu-ref", true, true)), 1, "downwards, in tests");
+        assert_eq!(wrong(edge("cuda", "rocm", true, false)), 1, "sideways");
+        assert_eq!(wrong(edge("trainer", "core", true, false)), 1, "over the head of lockstep");
+        assert_eq!(wrong(edge("kernels", "conformance", true, true)), 0, "tests compare");
+        assert_eq!(wrong(edge("kernels", "conformance", true, false)), 1, "builds do not");
+        assert_eq!(wrong(edge("core", "rayon", false, false)), 1, "core stands on its own");
+        assert_eq!(wrong(edge("core", "proptest", false, true)), 0, "its tests need not");
+        assert_eq!(wrong(edge("core", "libm", false, false)), 0);
+        assert_eq!(check(LAYERS, &["helpers".to_owned()], &[]).len(), 1, "a folder that nobody placed");
+    }
+
+    #[test]
+    fn this_workspace_keeps_them() -> Result<()> {
+        run(&Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize()?)
+    }
+}

@@ -1,0 +1,74 @@
+//! Lockstep's own tools, as a library, so that the checks are tested and run in an ordinary `cargo test`.
+//!
+//! `cargo xtask artifacts` builds the GPU code ([`device`], by the tools that [`toolchain`] finds), reads what came out
+//! ([`ptx`], [`gfx942`], [`resources`]) and writes it to `kernels/artifacts`; `cargo xtask layers` holds the workspace to its
+//! [`layers`]. The checks read text and need no toolchain.
+#![forbid(unsafe_code)]
+
+pub mod artifacts;
+pub mod code_object;
+pub mod device;
+pub mod gfx942;
+pub mod ir;
+pub mod layers;
+pub mod ptx;
+pub mod resources;
+pub mod toolchain;
+pub mod traffic;
+
+use anyhow::{Context, Result};
+use cargo_metadata::{Metadata, MetadataCommand};
+use std::path::Path;
+
+/// A rule that a built kernel breaks.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Fault {
+    /// Entry point, or the file as a whole.
+    pub entry: String,
+    /// Line of the text, from 1; 0 where there is none.
+    pub line: usize,
+    /// What is wrong.
+    pub what: String,
+}
+
+impl Fault {
+    /// A fault at a line of an entry point.
+    pub fn new(entry: &str, line: usize, what: impl Into<String>) -> Fault {
+        Fault { entry: entry.to_owned(), line, what: what.into() }
+    }
+}
+
+impl std::fmt::Display for Fault {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.line {
+            0 => write!(f, "{}: {}", self.entry, self.what),
+            line => write!(f, "{}, line {line}: {}", self.entry, self.what),
+        }
+    }
+}
+
+/// Every entry point of the table with its op, in the order of the table.
+pub fn entries() -> Vec<(&'static str, &'static str)> {
+    lockstep_core::op::OPS.iter().flat_map(|op| op.entries.iter().map(|entry| (op.name, *entry))).collect()
+}
+
+/// The faults of a list of entry points that is not the table's.
+pub fn same_entries(of: &str, found: &[&str]) -> Vec<Fault> {
+    let wanted = entries();
+    let missing = wanted.iter().filter(|(_, entry)| !found.contains(entry));
+    let extra = found.iter().filter(|name| !wanted.iter().any(|(_, entry)| entry == *name));
+    let fault = |name: &str, what: &str| Fault::new(name, 0, format!("{what} {of}"));
+    missing
+        .map(|(_, entry)| fault(entry, "is in the table of ops but not in the"))
+        .chain(extra.map(|name| fault(name, "is not in the table of ops but in the")))
+        .collect()
+}
+
+/// The workspace that `folder` belongs to.
+pub fn workspace(folder: &Path) -> Result<Metadata> {
+    MetadataCommand::new()
+        .current_dir(folder)
+        .no_deps()
+        .exec()
+        .with_context(|| format!("no cargo metadata of {}", folder.display()))
+}

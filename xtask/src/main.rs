@@ -1,0 +1,43 @@
+//! `cargo xtask`: see `cargo xtask help`.
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+use std::path::Path;
+use std::process::ExitCode;
+
+/// Lockstep's own tools.
+#[derive(Parser)]
+#[command(bin_name = "cargo xtask")]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Rebuild kernels/artifacts: PTX, gfx942 code object, its listing, resource tables, record of the toolchain
+    Artifacts {
+        /// Write nothing: fail when the same toolchain gives other bytes than the committed ones, report when another one does
+        #[arg(long)]
+        check: bool,
+    },
+    /// Fail when a folder uses one that is not above it in the table of DESIGN §5
+    Layers,
+}
+
+fn main() -> ExitCode {
+    let done = || -> Result<()> {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize()?;
+        match Arguments::parse().command {
+            Command::Artifacts { check } => xtask::artifacts::run(&root, check),
+            Command::Layers => xtask::layers::run(&root),
+        }
+    };
+    match done() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

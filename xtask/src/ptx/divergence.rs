@@ -1,0 +1,210 @@
+//! No shuffle where some lanes of the warp may be missing.
+//!
+//! A register *differs* (between the lanes of a warp) when it comes from the lane's number, from memory at an address that
+//! differs, or from another one that differs; or when it is written where lanes have parted. Lanes part at a branch whose
+//! condition differs; every block that this branch decides (by post-dominators), and every block that a branch in
+//! such a block decides, may run without some of them. A shuffle or barrier there is a fault.
+//!
+//! Not distinguished: which value of a register a place sees (one that differs anywhere differs everywhere), so that a fault may be
+//! a false one, but nothing is missed. Blocks of threads are 32 wide: `%tid.y` is one value in a warp, `%tid.x` the lane.
+
+use super::flow::Flow;
+use super::{Function, Instruction};
+use crate::Fault;
+use std::collections::BTreeSet;
+
+/// All faults of a function.
+pub fn check(function: &Function) -> Vec<Fault> {
+    let flow = Flow::of(function);
+    let parted = parted(function, &flow);
+    let mut faults = Vec::new();
+    for (block, range) in flow.blocks.iter().enumerate() {
+        for instruction in
+            function.code[range.clone()].iter().filter(|instruction| is_collective(instruction))
+        {
+            let mut fault = |what: &str| {
+                let text = format!("`{} {}`: {what}", instruction.opcode, instruction.operands.join(", "));
+                faults.push(Fault::new(&function.name, instruction.line, text));
+            };
+            if let Some(branch) = parted.blocks[block] {
+                fault(&format!("lanes have parted at the branch of line {branch}"));
+            }
+            if instruction.guard.as_ref().is_some_and(|guard| parted.differing.contains(&guard.register)) {
+                fault("its guard differs between lanes");
+            }
+            if instruction.base() == "shfl"
+                && instruction.operands.last().is_none_or(|members| members != "-1")
+            {
+                fault("not for all lanes of the warp");
+            }
+        }
+    }
+    faults
+}
+
+/// Instructions that all lanes must reach together.
+fn is_collective(instruction: &Instruction) -> bool {
+    let bases = ["shfl", "bar", "barrier", "vote", "match", "redux", "activemask", "elect"];
+    bases.contains(&instruction.base()) || instruction.has("sync") || instruction.has("aligned")
+}
+
+struct Parted {
+    /// For each block the line of a branch that lanes may have parted at.
+    blocks: Vec<Option<usize>>,
+    /// Registers that differ between lanes.
+    differing: BTreeSet<String>,
+}
+
+fn parted(function: &Function, flow: &Flow) -> Parted {
+    let decided = flow.decided();
+    let mut parted = Parted { blocks: vec![None; flow.blocks.len()], differing: BTreeSet::new() };
+    let mut changed = true;
+    while changed {
+        changed = false;
+        for (block, range) in flow.blocks.iter().enumerate() {
+            for instruction in &function.code[range.clone()] {
+                if parted.blocks[block].is_some() || parted.differs(instruction) {
+                    for register in instruction.writes() {
+                        changed |= parted.differing.insert(register.to_owned());
+                    }
+                }
+            }
+            let Some(last) = function.code[range.clone()].last() else { continue };
+            let parts = flow.next[block].len() > 1
+                && last.reads().iter().any(|&read| parted.differing.contains(read));
+            if parts || parted.blocks[block].is_some() {
+                for &other in &decided[block] {
+                    if parted.blocks[other].is_none() {
+                        parted.blocks[other] =
+                            Some(if parts { last.line } else { parted.blocks[block].unwrap_or(last.line) });
+                        changed = true;
+                    }
+                }
+            }
+        }
+    }
+    parted
+}
+
+impl Parted {
+    /// Whether what it writes differs between lanes that run it together.
+    fn differs(&self, instruction: &Instruction) -> bool {
+        const OWN: [&str; 8] = [
+            "%tid.x",
+            "%laneid",
+            "%lanemask_eq",
+            "%lanemask_le",
+            "%lanemask_lt",
+            "%lanemask_ge",
+            "%lanemask_gt",
+            "%clock",
+        ];
+        let differs =
+            |name: &str| self.differing.contains(name) || OWN.contains(&name) || name.starts_with("%clock");
+        if matches!(instruction.base(), "atom") {
+            return true;
+        }
+        if instruction.opcode.starts_with("shfl.sync.idx") {
+            // One lane's word for all, when all name the same lane, of the whole warp.
+            let operand = |at: usize| instruction.operands.get(at).map_or("", |operand| &operand[..]);
+            return differs(operand(1)) && (differs(operand(2)) || operand(3) != "31");
+        }
+        instruction.reads().into_iter().any(differs)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::faults;
+
+    /// Puts a shuffle at SHUFFLE and says whether that is a fault.
+    fn caught(body: &str) -> bool {
+        let shuffle = "shfl.sync.bfly.b32 	%r9, %r2, 16, 31, -1;";
+        let found = faults(&body.replace("SHUFFLE", shuffle));
+        assert!(found.iter().all(|fault| fault.what.contains("shfl")), "{found:?}");
+        !found.is_empty()
+    }
+
+    #[test]
+    fn catches_a_shuffle_that_sank_into_a_branch_on_the_lane() {
+        assert!(caught(
+            "	@%p1 bra $L__1;\n	bra.uni $L__2;\n$L__1:\n	SHUFFLE\n	st.global.b32 [%rd2], %r9;\n$L__2:"
+        ));
+        // After the branch all lanes are back.
+        assert!(!caught(
+            "	@%p1 bra $L__1;\n	bra.uni $L__2;\n$L__1:\n	st.global.b32 [%rd2], %r2;\n$L__2:\n	SHUFFLE"
+        ));
+        // Before it they are still there.
+        assert!(!caught("	SHUFFLE\n	@!%p1 bra $L__2;\n	st.global.b32 [%rd2], %r9;\n$L__2:"));
+        // On the side that falls through.
+        assert!(caught("	@!%p1 bra $L__2;\n	SHUFFLE\n$L__2:"));
+        // A uniform branch keeps lanes together.
+        assert!(!caught("	setp.eq.b32 %p2, %r2, 0;\n	@!%p2 bra $L__2;\n	SHUFFLE\n$L__2:"));
+    }
+
+    #[test]
+    fn catches_a_guard_and_missing_members() {
+        assert!(caught("	@%p1 SHUFFLE"));
+        assert!(!faults("	shfl.sync.bfly.b32 %r9, %r2, 16, 31, 65535;").is_empty());
+        assert!(!faults("	shfl.sync.bfly.b32 %r9, %r2, 16, 31, %r2;").is_empty());
+    }
+
+    #[test]
+    fn follows_values_through_memory_arithmetic_and_shuffles() {
+        let under = |condition: &str| caught(&format!("{condition}\n	@!%p2 bra $L__2;\n	SHUFFLE\n$L__2:"));
+        // An element that each lane loads for itself.
+        let load = "	cvt.u64.u32 %rd3, %r1;\n	add.s64 %rd4, %rd2, %rd3;\n	ld.global.b32 %r3, [%rd4];";
+        assert!(under(&format!("{load}\n	setp.gt.f32 %p2, %r3, 0f00000000;")));
+        // The row's own, at an address that all share.
+        assert!(!under("	ld.global.b32 %r3, [%rd2+4];\n	setp.eq.b32 %p2, %r3, 0;"));
+        // Half of a pair.
+        assert!(under(
+            "	{ .reg .b32 tmp; mov.b64 {tmp, %r4}, %rd5; }\n	mov.b64 %rd5, {%r2, %r1};\n	setp.eq.b32 %p2, %r4, 0;"
+        ));
+        // One lane's word for all is the same for all; another lane's for each is not.
+        assert!(!under(&format!(
+            "{load}\n	shfl.sync.idx.b32 %r4, %r3, 31, 31, -1;\n	setp.eq.b32 %p2, %r4, 0;"
+        )));
+        assert!(under(&format!(
+            "{load}\n	shfl.sync.idx.b32 %r4, %r3, %r1, 31, -1;\n	setp.eq.b32 %p2, %r4, 0;"
+        )));
+        assert!(under(&format!(
+            "{load}\n	shfl.sync.idx.b32 %r4, %r3, 7, 6175, -1;\n	setp.eq.b32 %p2, %r4, 0;"
+        )));
+        // The warp's number in its block is uniform; the lane's mask is not.
+        assert!(!under("	mov.u32 %r3, %tid.y;\n	setp.eq.b32 %p2, %r3, 0;"));
+        assert!(under("	mov.u32 %r3, %lanemask_lt;\n	setp.eq.b32 %p2, %r3, 0;"));
+    }
+
+    #[test]
+    fn catches_loops_that_lanes_leave_one_by_one() {
+        let start = "	mov.b32 %r3, 0;\n$L__1:\n	add.s32 %r3, %r3, 1;";
+        let by_lane = "	setp.lt.u32 %p2, %r3, %r1;\n	@%p2 bra $L__1;";
+        let by_row = "	setp.lt.u32 %p2, %r3, %r2;\n	@%p2 bra $L__1;";
+        assert!(caught(&format!("{start}\n	SHUFFLE\n{by_lane}")));
+        assert!(!caught(&format!("{start}\n	SHUFFLE\n{by_row}")));
+        assert!(!caught(&format!("{start}\n{by_lane}\n	SHUFFLE")), "they meet again after the loop");
+        // How often each went round differs, and so does a branch on it.
+        let after = "	setp.eq.b32 %p3, %r3, 4;\n	@!%p3 bra $L__2;\n	SHUFFLE\n$L__2:";
+        assert!(caught(&format!("{start}\n{by_lane}\n{after}")));
+        assert!(!caught(&format!("{start}\n{by_row}\n{after}")));
+    }
+
+    #[test]
+    fn catches_values_that_depend_on_the_way_taken() {
+        let join = "	mov.b32 %r3, 1;\n	@%p1 bra $L__1;\n	mov.b32 %r3, 2;\n$L__1:\n	setp.eq.b32 %p2, %r3, 1;";
+        assert!(caught(&format!("{join}\n	@!%p2 bra $L__2;\n	SHUFFLE\n$L__2:")));
+    }
+
+    #[test]
+    fn catches_nested_branches_and_tables() {
+        // A branch on the row inside one on the lane.
+        let nested = "	setp.eq.b32 %p2, %r2, 0;\n	@%p1 bra $L__3;\n	@%p2 bra $L__3;\n	SHUFFLE\n$L__3:";
+        assert!(caught(nested));
+        let table = "$L_brx_0: .branchtargets\n		$L__1,\n		$L__2;\n	brx.idx 	INDEX, $L_brx_0;\n$L__1:\n	SHUFFLE\n$L__2:";
+        assert!(caught(&table.replace("INDEX", "%r1")));
+        assert!(!caught(&table.replace("INDEX", "%r2")));
+        // A lane that returns early is missing everywhere after.
+        assert!(caught("	@%p1 ret;\n	SHUFFLE"));
+    }
+}

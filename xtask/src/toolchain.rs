@@ -1,0 +1,134 @@
+//! The tools that build and measure GPU code: where they are, which versions, and what to do about those that are missing.
+//! Nothing is installed.
+
+use anyhow::{Context, Result, bail};
+use serde::{Deserialize, Serialize};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The tools that were found.
+#[derive(Clone, Debug)]
+pub struct Toolchain {
+    /// Cargo of the compiler below.
+    pub cargo: PathBuf,
+    /// A compiler with both GPU targets and library sources.
+    pub rustc: PathBuf,
+    /// LLVM's linker.
+    pub lld: PathBuf,
+    /// LLVM's disassembler.
+    pub objdump: PathBuf,
+    /// NVIDIA's assembler.
+    pub ptxas: PathBuf,
+}
+
+/// Versions of the tools, as recorded with the artifacts.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Versions {
+    /// Lines of `rustc --version --verbose`, LLVM's version among them.
+    pub rustc: Vec<String>,
+    /// Links the code object.
+    pub lld: String,
+    /// Writes the listing.
+    pub objdump: String,
+    /// Counts registers.
+    pub ptxas: String,
+}
+
+const TARGETS: [&str; 2] = ["nvptx64-nvidia-cuda", "amdgcn-amd-amdhsa"];
+
+const HELP_RUSTC: &str =
+    "a Rust compiler with the targets nvptx64-nvidia-cuda and amdgcn-amd-amdhsa and with library sources:
+      Debian:    apt-get install rustc-web cargo-web rust-web-src
+      elsewhere: rustup toolchain install nightly --component rust-src
+      or set LOCKSTEP_RUSTC to one, with `cargo` beside it";
+const HELP_LLD: &str = "LLVM's linker ld.lld, 19 or later:
+      Debian: apt-get install lld-19         or set LOCKSTEP_LLD";
+const HELP_OBJDUMP: &str = "LLVM's disassembler llvm-objdump, 19 or later:
+      Debian: apt-get install llvm-19        or set LOCKSTEP_OBJDUMP";
+const HELP_PTXAS: &str = "NVIDIA's assembler ptxas, 13 or later (it needs no GPU):
+      python3 -m pip install nvidia-cuda-nvcc
+      or unpack that wheel anywhere and set LOCKSTEP_PTXAS to its nvidia/cu13/bin/ptxas; the CUDA toolkit's does too, in PATH";
+
+impl Toolchain {
+    /// Finds the tools: environment first, then PATH, then where Debian and pip put them. The error names everything that is
+    /// missing, and how to get it.
+    pub fn find() -> Result<Toolchain> {
+        let mut missing = Vec::new();
+        let mut need = |found: Option<PathBuf>, help: &str| {
+            if found.is_none() {
+                missing.push(format!("  - {help}"));
+            }
+            found.unwrap_or_default()
+        };
+        let rustc = need(compilers().into_iter().find(|rustc| builds_for_gpus(rustc)), HELP_RUSTC);
+        let lld = need(tool("LOCKSTEP_LLD", &["ld.lld-19", "ld.lld"]), HELP_LLD);
+        let objdump = need(tool("LOCKSTEP_OBJDUMP", &["llvm-objdump-19", "llvm-objdump"]), HELP_OBJDUMP);
+        let ptxas = need(tool("LOCKSTEP_PTXAS", &["ptxas"]).or_else(ptxas_of_pip), HELP_PTXAS);
+        if !missing.is_empty() {
+            bail!("the artifacts cannot be built here; missing:\n{}", missing.join("\n"));
+        }
+        Ok(Toolchain { cargo: rustc.with_file_name("cargo"), rustc, lld, objdump, ptxas })
+    }
+
+    /// Their versions.
+    pub fn versions(&self) -> Result<Versions> {
+        let line = |tool: &Path, marker: &str| -> Result<String> {
+            let text = output(Command::new(tool).arg("--version"))?;
+            let line = text.lines().find(|line| line.contains(marker));
+            Ok(line.with_context(|| format!("{}: no version", tool.display()))?.trim().to_owned())
+        };
+        Ok(Versions {
+            rustc: output(Command::new(&self.rustc).arg("-vV"))?.lines().map(str::to_owned).collect(),
+            lld: line(&self.lld, "LLD")?,
+            objdump: line(&self.objdump, "LLVM version")?,
+            ptxas: line(&self.ptxas, "Cuda compilation tools")?,
+        })
+    }
+}
+
+/// What a command prints; its errors are errors.
+pub fn output(command: &mut Command) -> Result<String> {
+    let done = command.output().with_context(|| format!("cannot run {command:?}"))?;
+    if !done.status.success() {
+        bail!("{command:?} failed:\n{}", String::from_utf8_lossy(&done.stderr).trim_end());
+    }
+    Ok(String::from_utf8_lossy(&done.stdout).into_owned())
+}
+
+/// Compilers that may do, the wanted one first.
+fn compilers() -> Vec<PathBuf> {
+    if let Some(path) = std::env::var_os("LOCKSTEP_RUSTC") {
+        return vec![path.into()];
+    }
+    let nightly = output(Command::new("rustup").args(["which", "--toolchain", "nightly", "rustc"]));
+    let nightly = nightly.ok().map(|path| PathBuf::from(path.trim()));
+    [PathBuf::from("/usr/bin/rustc")].into_iter().chain(nightly).collect()
+}
+
+fn builds_for_gpus(rustc: &Path) -> bool {
+    let ask = |what| output(Command::new(rustc).args(["--print", what])).unwrap_or_default();
+    let targets = ask("target-list");
+    let sources = Path::new(ask("sysroot").trim()).join("lib/rustlib/src/rust/library/core/src/lib.rs");
+    let known = |target: &str| targets.lines().any(|line| line == target);
+    rustc.with_file_name("cargo").is_file() && sources.is_file() && TARGETS.iter().all(|target| known(target))
+}
+
+/// The tool that the variable names, or the first of these names in PATH.
+fn tool(variable: &str, names: &[&str]) -> Option<PathBuf> {
+    if let Some(path) = std::env::var_os(variable) {
+        return Some(PathBuf::from(path)).filter(|path| path.is_file());
+    }
+    let folders: Vec<PathBuf> = std::env::split_paths(&std::env::var_os("PATH")?).collect();
+    names
+        .iter()
+        .flat_map(|name| folders.iter().map(move |folder| folder.join(name)))
+        .find(|path| path.is_file())
+}
+
+/// Where `pip install nvidia-cuda-nvcc` put it.
+fn ptxas_of_pip() -> Option<PathBuf> {
+    let list = "import sysconfig, pathlib; site = pathlib.Path(sysconfig.get_path('purelib'));
+print(*site.glob('nvidia/*/bin/ptxas'), sep='\\n')";
+    let paths = output(Command::new("python3").args(["-c", list])).ok()?;
+    paths.lines().map(PathBuf::from).find(|path| path.is_file())
+}

@@ -1,0 +1,156 @@
+//! The committed artifacts keep every rule, and a fault that is planted into them is seen. Reads text: needs no toolchain and
+//! no GPU.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use xtask::artifacts::{Artifacts, folder};
+use xtask::{Fault, code_object, entries, gfx942, ptx, resources};
+
+fn committed() -> Artifacts {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    Artifacts::read(&folder(&root)).expect("`cargo xtask artifacts` writes them")
+}
+
+/// Lines of a text with one more before each line that `before` picks.
+fn planted(text: &str, what: &str, before: impl Fn(&str) -> bool) -> String {
+    let line = |line: &str| if before(line) { format!("{what}\n{line}\n") } else { format!("{line}\n") };
+    text.lines().map(line).collect()
+}
+
+fn count(text: &str, what: &str) -> usize {
+    text.lines().filter(|line| line.contains(what)).count()
+}
+
+/// Entry points that a list of faults names.
+fn named(faults: &[Fault]) -> BTreeSet<&str> {
+    faults.iter().map(|fault| &fault.entry[..]).collect()
+}
+
+#[test]
+fn they_keep_every_rule() {
+    let faults = committed().faults().expect("artifacts that can be read");
+    assert_eq!(faults, [], "{}", faults.iter().map(|fault| format!("\n{fault}")).collect::<String>());
+}
+
+#[test]
+fn the_rules_have_something_to_look_at() {
+    let artifacts = committed();
+    assert!(entries().len() >= 25);
+    assert!(count(&artifacts.ptx, "shfl.sync") > 500 && count(&artifacts.ptx, "fma.rn.f32") > 1000);
+    assert!(count(&artifacts.listing, "v_div_fixup") > 20 && count(&artifacts.listing, "v_rsq_f64") == 1);
+    let rows = resources::from_csv(&artifacts.resources).expect("a table");
+    assert!(rows.iter().filter(|row| row.ptx_fused[0] > 0).count() >= 16);
+    // A lane of NVIDIA has four columns, one of AMD two: half the multiply-adds, of the same source.
+    for row in rows {
+        assert_eq!(row.ptx_fused, row.gfx942_fused.map(|count| 2 * count), "{}", row.entry);
+        assert!(row.ptx.iter().all(|used| used.registers > 0) && row.gfx942[0] > 0, "{}", row.entry);
+    }
+}
+
+#[test]
+fn a_kernel_too_few_or_too_many_is_seen() {
+    let good = committed();
+    for (entry, other) in [("kl_k3", "kl_k5"), ("aggregate", "agreggate")] {
+        let mut artifacts = good.clone();
+        artifacts.ptx = good.ptx.replace(&format!(".entry {entry}("), &format!(".entry {other}("));
+        artifacts.listing = good.listing.replace(&format!("<{entry}>:"), &format!("<{other}>:"));
+        artifacts.resources = good.resources.replace(&format!(",{entry},"), &format!(",{other},"));
+        let faults = artifacts.faults().expect("artifacts that can be read");
+        for of in ["PTX", "listing", "resource table"] {
+            assert_eq!(faults.iter().filter(|fault| fault.what.ends_with(of)).count(), 2, "{of}: {faults:?}");
+        }
+    }
+}
+
+#[test]
+fn a_shuffle_beside_any_store_is_seen() {
+    // Every store of every kernel stands where lanes have parted: one of them writes, or each its own element.
+    let text = committed().ptx;
+    let shuffle = "	shfl.sync.bfly.b32 	%r1, %r1, 16, 31, -1;";
+    let stores = count(&text, "st.global");
+    let bad = planted(&text, shuffle, |line| line.contains("st.global"));
+    let faults = ptx::check(&ptx::parse(&bad).expect("PTX"));
+    let parted = faults.iter().filter(|fault| fault.what.contains("lanes have parted"));
+    assert!(stores >= 200);
+    assert!(parted.count() >= stores, "{} faults at {stores} stores", faults.len());
+    assert_eq!(named(&faults).len(), entries().len());
+}
+
+#[test]
+fn arithmetic_of_another_kind_is_seen_in_every_kernel() {
+    let artifacts = committed();
+    let end = |line: &str| line.trim() == "ret;";
+    for bad in ["	mul.f32 	%r1, %r2, %r3;", "	ex2.approx.ftz.f32 	%r1, %r2;", "	st.local.b32 	[%rd1], %r2;"] {
+        let faults = ptx::check(&ptx::parse(&planted(&artifacts.ptx, bad, end)).expect("PTX"));
+        assert_eq!(named(&faults).len(), entries().len(), "{bad}");
+    }
+    let end = |line: &str| line.trim() == "s_endpgm";
+    for bad in
+        ["	v_exp_f32_e32 v1, v2", "	v_rcp_f32_e32 v1, v2", "	scratch_store_dword off, v1, s32", "	s_trap 2"]
+    {
+        let listed = gfx942::parse(&planted(&artifacts.listing, bad, end)).expect("a listing");
+        assert_eq!(named(&gfx942::check(&listed)).len(), entries().len(), "{bad}");
+    }
+}
+
+#[test]
+fn a_contraction_is_seen_in_every_kernel() {
+    let good = committed();
+    let mut bad = good.clone();
+    bad.ptx = planted(&good.ptx, "	fma.rn.f32 	%r1, %r2, %r3, %r1;", |line| line.trim() == "ret;");
+    let faults = bad.faults().expect("artifacts that can be read");
+    assert_eq!(named(&faults).len(), entries().len(), "{faults:?}");
+    let mut bad = good.clone();
+    bad.listing = planted(&good.listing, "	v_fmac_f32_e32 v1, v2, v3", |line| line.trim() == "s_endpgm");
+    let faults = bad.faults().expect("artifacts that can be read");
+    assert_eq!(named(&faults).len(), entries().len(), "{faults:?}");
+}
+
+#[test]
+fn another_float_mode_or_another_object_is_seen() {
+    let good = committed();
+    let kernels = code_object::kernels(&good.object).expect("a code object");
+    assert_eq!(kernels.len(), entries().len());
+    // The word of the float mode occurs in every descriptor: flush binary32's denormals in all of them.
+    let mode = kernels.values().next().expect("a kernel").mode;
+    assert_eq!(mode, code_object::Mode::WANTED);
+    let mut flushed = good.object.clone();
+    let mut changed = 0;
+    for at in (0..flushed.len() - 64).step_by(64) {
+        // Descriptors are aligned to 64 bytes; theirs is the only such word at offset 48.
+        let word = u32::from_le_bytes(flushed[at + 48..at + 52].try_into().expect("four bytes"));
+        if word >> 12 == 0xaf0 && flushed[at + 8..at + 12] == 712u32.to_le_bytes() {
+            flushed[at + 50] &= 0xfc;
+            changed += 1;
+        }
+    }
+    assert_eq!(changed, entries().len());
+    let kernels = code_object::kernels(&flushed).expect("a code object");
+    assert_eq!(code_object::check(&kernels).len(), entries().len());
+}
+
+#[test]
+fn a_table_of_other_artifacts_is_seen() {
+    let good = committed();
+    let mut bad = good.clone();
+    // One more vector register for every kernel.
+    let mut rows = resources::from_csv(&good.resources).expect("a table");
+    rows.iter_mut().for_each(|row| row.gfx942[0] += 1);
+    bad.resources = resources::csv(&rows);
+    assert_eq!(named(&bad.faults().expect("artifacts that can be read")).len(), entries().len());
+    // The table for people is the table for machines.
+    let rows = resources::from_csv(&good.resources).expect("a table");
+    assert_eq!(resources::markdown(&rows), good.tables);
+    assert_eq!(resources::csv(&rows), good.resources);
+}
+
+#[test]
+fn nothing_in_them_tells_where_they_were_built() {
+    let Artifacts { ptx, object, listing, resources, tables, record } = committed();
+    let object = String::from_utf8_lossy(&object).into_owned();
+    for text in [ptx, object, listing, resources, tables, record] {
+        for path in ["/work", "/home", "/root", "/tmp", "/usr", "/build", ".cargo", ".rs:"] {
+            assert!(!text.contains(path), "{path}");
+        }
+    }
+}

@@ -38,28 +38,30 @@ fn everything(platform: &Host) -> Result<(), Error> {
     let same = unsafe { gpu.stream_from_raw(stream.raw())? };
     let (before, after) = (gpu.event()?, gpu.event()?);
     let offsets = gpu.upload(&stream, &OFFSETS)?;
-    let mut values = gpu.alloc::<f32>(5)?;
+    let (mut values, mut scanned) = (gpu.alloc::<f32>(5)?, gpu.alloc::<f32>(5)?);
+    let (mut copy, mut scratch) = (gpu.alloc::<f32>(5)?, gpu.alloc::<u32>(1)?);
     let mut pinned = gpu.pinned::<f32>(5)?;
     pinned.copy_from_slice(&VALUES);
-    // SAFETY: nobody touches either until the stream is waited for.
-    unsafe { values.write_async(&stream, &pinned)? };
-    let (mut scanned, mut scratch, mut copy) =
-        (gpu.alloc::<f32>(5)?, gpu.alloc::<u32>(1)?, gpu.alloc::<f32>(5)?);
-    scanned.fill(&stream, 0)?;
-    // SAFETY: buffers of this device with the lengths that the op needs, ours until the stream is waited for.
-    unsafe {
-        gpu.check_offsets(&stream, ("offsets", "values"), offsets.view(), 5, scratch.view_mut())?;
-        stream.record(&before)?;
-        let kernel = scan(Offsets::unchecked(offsets.view()), values.view(), scanned.view_mut());
-        gpu.launch(&same, &kernel)?;
-    }
-    stream.record(&after)?;
-    stream.wait(&after)?;
-    copy.write_from(&stream, &scanned)?;
-    // SAFETY: as above.
-    unsafe { copy.read_async(&stream, &mut pinned)? };
-    after.synchronize()?;
-    stream.synchronize()?;
+    let result = (|| {
+        scanned.fill(&stream, 0)?;
+        // SAFETY: buffers of this device with the lengths that the op needs, ours until the stream was waited for: below, if
+        // not here.
+        unsafe {
+            values.write_async(&stream, &pinned)?;
+            gpu.check_offsets(&stream, ("offsets", "values"), offsets.view(), 5, scratch.view_mut())?;
+            stream.record(&before)?;
+            let kernel = scan(Offsets::unchecked(offsets.view()), values.view(), scanned.view_mut());
+            gpu.launch(&same, &kernel)?;
+            stream.record(&after)?;
+            stream.wait(&after)?;
+            copy.write_from(&stream, &scanned)?;
+            copy.read_async(&stream, &mut pinned)?;
+        }
+        after.synchronize()?;
+        stream.synchronize()
+    })();
+    // What was queued before a fault may still want the pinned memory.
+    result.inspect_err(|_| _ = stream.synchronize())?;
     assert_eq!(&pinned[..], SCANNED);
     after.since(&before)?;
     gpu.memory()?;

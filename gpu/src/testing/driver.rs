@@ -1,4 +1,6 @@
 //! The driver. Handles are numbers, but for memory, which is memory.
+//!
+//! Over 400 lines: a trait is implemented in one place, and `Driver` has forty methods.
 
 use super::entries::{self, Arguments, Compute};
 use super::state::{Block, Event, Injected, Live, State, Stream, Task};
@@ -280,6 +282,20 @@ impl HostDriver {
     }
 }
 
+impl Drop for HostDriver {
+    /// What could not be given back goes with the machine.
+    fn drop(&mut self) {
+        for (address, block) in std::mem::take(&mut self.state().blocks) {
+            let memory = std::ptr::with_exposed_provenance_mut::<u8>(address);
+            // SAFETY: allocated with this layout in `get`; nothing that uses it outlives its driver.
+            #[allow(unsafe_code)]
+            unsafe {
+                std::alloc::dealloc(memory, block.layout)
+            };
+        }
+    }
+}
+
 // SAFETY: pinned memory is an allocation of the host; copies happen when their stream is drained.
 #[allow(unsafe_code)]
 unsafe impl Driver for HostDriver {
@@ -342,7 +358,12 @@ unsafe impl Driver for HostDriver {
     }
 
     unsafe fn enter(&self, _ordinal: usize, context: Handle) -> Result<Handle, Fault> {
-        self.call("enter")?;
+        self.call("enter").inspect_err(|fault| {
+            // No context is current yet: it is this one that is lost.
+            if fault.kind == Kind::Sticky {
+                self.state().lost.insert(number(context), fault.clone());
+            }
+        })?;
         CURRENT.with_borrow_mut(|stack| stack.push(number(context)));
         Ok(Handle::NULL)
     }

@@ -16,11 +16,10 @@ pub(crate) fn supports(arch: &str) -> Result<(), &'static str> {
 pub(crate) fn image() -> &'static [u8] {
     #[repr(C, align(4096))]
     struct Page<T>(T);
-    const BYTES: [u8; GFX942.len()] = match GFX942.first_chunk() {
+    static IMAGE: Page<[u8; GFX942.len()]> = Page(match GFX942.first_chunk() {
         Some(bytes) => *bytes,
         None => unreachable!(),
-    };
-    static IMAGE: Page<[u8; GFX942.len()]> = Page(BYTES);
+    });
     &IMAGE.0
 }
 

@@ -218,6 +218,29 @@ pub unsafe trait Driver: Send + Sync + 'static {
     /// Both exist.
     unsafe fn elapsed(&self, from: Handle, to: Handle) -> Result<f32, Fault>;
 
+    /// The most layers of a grid, where a team takes one row only: the grid has a layer of teams for every further row. 1
+    /// where teams take row after row (kernels/src/entry.rs).
+    fn max_layers(&self) -> u32 {
+        1
+    }
+
+    /// [`launch`](Driver::launch) with several layers of blocks.
+    ///
+    /// # Safety
+    /// As there; and no more than [`max_layers`](Driver::max_layers).
+    #[allow(unsafe_code)]
+    unsafe fn launch_layers(
+        &self,
+        function: Handle,
+        (blocks, _layers): (u32, u32),
+        block: (u32, u32),
+        stream: Handle,
+        params: &mut [*mut c_void],
+    ) -> Result<(), Fault> {
+        // SAFETY: the caller's; there is one layer.
+        unsafe { self.launch(function, blocks, block, stream, params) }
+    }
+
     /// Launches a kernel over a grid of `blocks` blocks of `threads` × `teams` threads.
     ///
     /// # Safety

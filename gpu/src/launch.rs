@@ -56,13 +56,14 @@ impl<D: Driver> Gpu<D> {
             let blocks = unsafe { driver.resident_blocks(entry.function, shape.lanes * teams) }.unwrap_or(1);
             blocks * context.info.units
         });
+        let (grid, layers) = layers(rows, grid, driver.max_layers());
         parameters.teams = grid.teams();
         let block = (shape.lanes, grid.teams_per_block);
         parameters
             // SAFETY: the pointers are to the parameters of every entry point, in their order and of their types
             // (kernels/src/entry.rs); the rest is the caller's.
             .with_pointers(|params| unsafe {
-                driver.launch(entry.function, grid.blocks, block, stream, params)
+                driver.launch_layers(entry.function, (grid.blocks, layers), block, stream, params)
             })
             .map_err(|fault| match fault.kind {
                 Kind::Sticky => context.fault(fault),
@@ -94,5 +95,41 @@ impl<D: Driver> Gpu<D> {
             }
         }
         Ok(())
+    }
+}
+
+/// A grid for `rows` rows and its layers, on a device that allows so many. With one layer teams take row after row; with more
+/// each row has a team, and a grid that would need more layers than there are becomes wider.
+fn layers(rows: usize, grid: Grid, max_layers: u32) -> (Grid, u32) {
+    if max_layers == 1 {
+        return (grid, 1);
+    }
+    let least = rows.div_ceil(grid.teams_per_block as usize * max_layers as usize);
+    let grid = Grid { blocks: u32::try_from(least).unwrap_or(u32::MAX).max(grid.blocks), ..grid };
+    let layers = rows.div_ceil(grid.teams() as usize);
+    (grid, u32::try_from(layers).unwrap_or(u32::MAX).max(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_row_has_a_team_where_teams_take_one_row() {
+        let grid = |blocks, teams_per_block| Grid { blocks, teams_per_block };
+        assert_eq!(layers(1000, grid(7, 8), 1), (grid(7, 8), 1), "teams take row after row");
+        for (rows, blocks, wanted) in [
+            (1, 1, (1, 1)),
+            (100, 100, (100, 1)),
+            (101, 100, (100, 2)),
+            (7, 1, (1, 7)),
+            (65535, 1, (1, 65535)),
+            (65536, 1, (2, 32768)),
+            (1 << 27, 100, (2049, 65505)),
+        ] {
+            let (wide, high) = layers(rows, grid(blocks, 1), 65535);
+            assert_eq!((wide.blocks, high), wanted, "{rows} rows, {blocks} blocks");
+            assert!(wide.teams() as usize * high as usize >= rows && high <= 65535);
+        }
     }
 }

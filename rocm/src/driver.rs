@@ -323,16 +323,33 @@ unsafe impl lockstep_gpu::Driver for Driver {
         Ok(milliseconds)
     }
 
+    fn max_layers(&self) -> u32 {
+        // What the runtime allows a grid in y.
+        65535
+    }
+
     unsafe fn launch(
         &self,
         function: Handle,
         blocks: u32,
+        block: (u32, u32),
+        stream: Handle,
+        params: &mut [*mut c_void],
+    ) -> Result<(), Fault> {
+        // SAFETY: the caller's.
+        unsafe { self.launch_layers(function, (blocks, 1), block, stream, params) }
+    }
+
+    unsafe fn launch_layers(
+        &self,
+        function: Handle,
+        (x, y): (u32, u32),
         (threads, teams): (u32, u32),
         stream: Handle,
         params: &mut [*mut c_void],
     ) -> Result<(), Fault> {
         let (f, params) = (function.0, params.as_mut_ptr());
-        call!(self.hipModuleLaunchKernel(f, blocks, 1, 1, threads, teams, 1, 0, stream.0, params, null_mut()))
+        call!(self.hipModuleLaunchKernel(f, x, y, 1, threads, teams, 1, 0, stream.0, params, null_mut()))
     }
 }
 

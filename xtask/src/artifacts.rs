@@ -208,7 +208,8 @@ fn write(folder: &Path, built: &Artifacts) -> Result<()> {
     Ok(())
 }
 
-/// Compares what was built with what is committed.
+/// Compares what was built with what is committed: an error when the recorded toolchain gives other bytes. Another toolchain may; that
+/// what it built passed every check is then what was shown.
 fn compare(folder: &Path, built: &Artifacts) -> Result<()> {
     let committed = Artifacts::read(folder)?;
     let [old, new] = [&committed.record, &built.record].map(|text| toml::from_str::<Record>(text));
@@ -249,5 +250,52 @@ fn first_difference(old: &[u8], new: &[u8]) -> String {
     match lines.map(|(i, pair)| (i + 1, pair)).find(|(_, (old, new))| old != new) {
         Some((line, (old, new))) => format!("{sizes}; line {line}: `{}` is now `{}`", old.trim(), new.trim()),
         None => sizes,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn artifacts(ptxas: &str, flags: &str, ptx: &str) -> Result<Artifacts> {
+        let versions = Versions { ptxas: ptxas.to_owned(), ..Versions::default() };
+        let record = Record { versions, flags: [(FILES[0].to_owned(), flags.to_owned())].into() };
+        Ok(Artifacts {
+            ptx: ptx.to_owned(),
+            object: vec![0x7f, 0xff],
+            listing: String::new(),
+            resources: String::new(),
+            tables: String::new(),
+            record: toml::to_string(&record)?,
+        })
+    }
+
+    #[test]
+    fn a_difference_is_an_error_unless_the_toolchain_is_another() -> Result<()> {
+        let folder = tempfile::tempdir()?;
+        assert!(
+            compare(folder.path(), &artifacts("13.5", "-O3", "add.rn.f32")?).is_err(),
+            "nothing committed"
+        );
+        write(folder.path(), &artifacts("13.5", "-O3", "add.rn.f32")?)?;
+        compare(folder.path(), &artifacts("13.5", "-O3", "add.rn.f32")?)?;
+        compare(folder.path(), &artifacts("13.6", "-O3", "mul.rn.f32")?)?;
+
+        let named = |built: &Artifacts| {
+            let error = compare(folder.path(), built).expect_err("a difference").to_string();
+            FILES.map(|file| error.contains(&format!("{file}: ")))
+        };
+        assert_eq!(
+            named(&artifacts("13.5", "-O3", "mul.rn.f32")?),
+            [true, false, false, false, false, false]
+        );
+        assert_eq!(
+            named(&artifacts("13.5", "-O2", "add.rn.f32")?),
+            [false, false, false, false, false, true]
+        );
+        let mut object = artifacts("13.5", "-O3", "add.rn.f32")?;
+        object.object.push(0);
+        assert_eq!(named(&object), [false, true, false, false, false, false]);
+        Ok(())
     }
 }

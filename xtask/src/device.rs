@@ -23,6 +23,10 @@ pub const PTX: Target = Target { triple: "nvptx64-nvidia-cuda", cpu: "sm_80", em
 /// AMD gfx942, as an object.
 pub const GFX942: Target = Target { triple: "amdgcn-amd-amdhsa", cpu: "gfx942", emit: ("obj", "o") };
 
+/// No two operations in one packed one (`v_pk_fma_f32`): it won no register anywhere and cost a few scalar ones, and the listing's
+/// check knows every instruction by name.
+const NO_PACKING: &str = "-C no-vectorize-slp";
+
 /// What the compiler made.
 #[derive(Clone, Debug)]
 pub struct Built {
@@ -36,7 +40,8 @@ impl Target {
     /// Its flags, for the record.
     pub fn flags(&self) -> String {
         let Target { triple, cpu, emit } = self;
-        format!("--profile device --target {triple} -Zbuild-std=core -C target-cpu={cpu} --emit={}", emit.0)
+        let flags = format!("-C target-cpu={cpu} {NO_PACKING}");
+        format!("--profile device --target {triple} -Zbuild-std=core {flags} --emit={}", emit.0)
     }
 
     /// Compiles the crate `lockstep-kernels`, always anew.
@@ -49,7 +54,8 @@ impl Target {
         let mut remap = OsString::from("--remap-path-prefix=");
         remap.push(root);
         remap.push("=lockstep");
-        let flags = [OsString::from("-C"), format!("target-cpu={}", self.cpu).into(), remap];
+        let cpu = format!("-Ctarget-cpu={}", self.cpu);
+        let flags = [cpu.into(), NO_PACKING.replace(' ', "").into(), remap];
         let mut command = Command::new(&tools.cargo);
         for (name, _) in std::env::vars_os() {
             let ours = |name: &str| {

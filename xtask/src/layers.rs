@@ -27,7 +27,8 @@ pub const LAYERS: &[Layer] = &[
     layer("core", &[]),
     layer("cpu-ref", &["core"]),
     Layer { folder: "kernels", uses: &["core"], tests: &["cpu-ref", "conformance"] },
-    Layer { folder: "gpu", uses: &["core", "kernels"], tests: &["cpu-ref", "conformance"] },
+    // With its feature `testing`, a driver that computes with the reference.
+    Layer { folder: "gpu", uses: &["core", "cpu-ref", "kernels"], tests: &["conformance"] },
     Layer { folder: "cuda", uses: &["core", "kernels", "gpu"], tests: &["cpu-ref", "conformance"] },
     Layer { folder: "rocm", uses: &["core", "kernels", "gpu"], tests: &["cpu-ref", "conformance"] },
     layer("embedded", &["core", "cpu-ref"]),
@@ -123,6 +124,8 @@ pub fn check(layers: &[Layer], folders: &[String], edges: &[Edge]) -> Vec<String
         let Some(layer) = table.get(&edge.from[..]) else { continue };
         let (from, to) = (&edge.from, &edge.to);
         let allowed = match edge.is_folder {
+            // Itself, with other features.
+            true if from == to => edge.of_tests,
             true => layer.uses.contains(&&to[..]) || edge.of_tests && layer.tests.contains(&&to[..]),
             false => from != "core" || edge.of_tests || CORE_MAY_USE.contains(&&to[..]),
         };

@@ -114,8 +114,8 @@ pub fn table(
         Ok([count.single as u32, count.double as u32])
     };
     let row = |(op, entry): (&str, &str)| -> Result<Row> {
-        let traffic =
-            traffic::of(entry).with_context(|| format!("{entry} has no traffic (xtask/src/traffic.rs)"))?;
+        let traffic = traffic::of(op, entry)
+            .with_context(|| format!("{entry} has no traffic (xtask/src/traffic.rs)"))?;
         let kernel = objects.get(entry).with_context(|| format!("{entry} is not in the code object"))?;
         let mut ptx = [Assembled::default(); 3];
         for (to, from) in ptx.iter_mut().zip(assembled) {

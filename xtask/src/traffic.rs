@@ -33,17 +33,18 @@ const WEIGHTS: Array = ("weights", 4);
 const VALUES: Array = ("values", 4);
 const COEF: Array = ("coef", 4);
 
-/// Whether it is a variant of a policy loss that has a KL term. (The gate `dppo_kl` has the word in its own name.)
-fn with_kl(entry: &str) -> bool {
-    let variant = entry.strip_prefix("policy_loss_dppo_kl").or_else(|| entry.strip_prefix("policy_loss_"));
-    variant.is_some_and(|variant| {
-        ["_kl", "_kl_loss", "_kl_metrics"].iter().any(|suffix| variant.ends_with(suffix))
-    })
-}
-
-/// The traffic of an entry point.
-pub fn of(entry: &str) -> Option<Traffic> {
+/// The traffic of an entry point of an op.
+pub fn of(op: &str, entry: &str) -> Option<Traffic> {
     let token = |reads, writes| Some(Traffic { element: "token", reads, writes });
+    if op.starts_with("policy_loss_") {
+        // The variants of every gate.
+        return match entry.strip_prefix(op)? {
+            "" | "_loss" | "_metrics" => token(&[MASK, LOGP, OLD], &[COEF]),
+            "_any" => token(&[MASK, LOGP, OLD, WEIGHTS], &[COEF]),
+            "_kl" | "_kl_loss" | "_kl_metrics" => token(&[MASK, LOGP, OLD, REF], &[COEF]),
+            _ => None,
+        };
+    }
     match entry {
         "group_advantage" => Some(Traffic {
             element: "sequence",
@@ -51,12 +52,6 @@ pub fn of(entry: &str) -> Option<Traffic> {
             writes: &[("advantage", 4)],
         }),
         "token_ratio" => token(&[MASK, LOGP, OLD], &[("ratio", 4), ("log_ratio", 4)]),
-        // Whatever the gate is, the variant says what is read.
-        _ if entry.starts_with("policy_loss_") && entry.ends_with("_any") => {
-            token(&[MASK, LOGP, OLD, WEIGHTS], &[COEF])
-        }
-        _ if with_kl(entry) => token(&[MASK, LOGP, OLD, REF], &[COEF]),
-        _ if entry.starts_with("policy_loss_") => token(&[MASK, LOGP, OLD], &[COEF]),
         "kl_k1" | "kl_abs" | "kl_k2" | "kl_k3" => token(&[MASK, LOGP, REF], &[("value", 4), ("gradient", 4)]),
         "aggregate" => token(&[MASK, VALUES], &[]),
         "row_scan" => token(&[MASK, VALUES], &[("scanned", 4)]),
@@ -74,17 +69,21 @@ mod tests {
     #[test]
     fn every_entry_point_has_its_traffic() {
         for (op, entry) in crate::entries() {
-            assert!(of(entry).is_some(), "{op}: what does `{entry}` move?");
+            assert!(of(op, entry).is_some(), "{op}: what does `{entry}` move?");
         }
-        assert!(of("no_such_entry").is_none());
+        assert!(of("kl", "kl_k9").is_none() && of("policy_loss_ppo", "policy_loss_ppo_most").is_none());
     }
 
     #[test]
-    fn the_hot_kernels_move_13_bytes() {
-        assert_eq!(of("policy_loss_ppo").map(|traffic| traffic.bytes()), Some(13));
-        assert_eq!(of("policy_loss_dppo_kl_metrics").map(|traffic| traffic.bytes()), Some(13));
-        assert_eq!(of("policy_loss_dppo_kl_kl").map(|traffic| traffic.bytes()), Some(17));
-        assert_eq!(of("policy_loss_cispo_kl_loss").map(|traffic| traffic.bytes()), Some(17));
-        assert_eq!(of("token_ratio").map(|traffic| traffic.bytes()), Some(17));
+    fn bytes_of_the_usual_calls() {
+        let bytes = |op, entry| of(op, entry).map(|traffic| traffic.bytes());
+        assert_eq!(bytes("policy_loss_ppo", "policy_loss_ppo"), Some(13));
+        assert_eq!(
+            bytes("policy_loss_dppo_kl", "policy_loss_dppo_kl"),
+            Some(13),
+            "a gate with a variant's name"
+        );
+        assert_eq!(bytes("policy_loss_dppo_kl", "policy_loss_dppo_kl_kl"), Some(17));
+        assert_eq!(bytes("token_ratio", "token_ratio"), Some(17));
     }
 }

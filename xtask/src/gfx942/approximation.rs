@@ -155,19 +155,20 @@ pub fn check(function: &Function) -> Vec<Fault> {
         }
         if let Role::Begins(sequence) = Role::of(instruction.base()) {
             seen.entry(at).or_default();
-            let scaled = instruction.reads().iter().all(|register| state.scaled.contains(register));
-            if sequence == DIVISION && !(scaled && !instruction.reads().is_empty()) {
+            let reads = instruction.reads();
+            let scaled = !reads.is_empty() && reads.iter().all(|register| state.scaled.contains(register));
+            if sequence == DIVISION && !scaled {
                 fault("a reciprocal of something that v_div_scale did not make".into());
             }
         }
     }
     for (origin, sequence) in seen {
         let instruction = &code[origin];
-        if let Role::Begins(wanted) = Role::of(instruction.base()) {
-            if wanted != sequence {
-                let what = format!("`{}`: leads to {sequence:?}, not to {wanted:?}", instruction.mnemonic);
-                faults.push(Fault::new(&function.name, instruction.line, what));
-            }
+        if let Role::Begins(wanted) = Role::of(instruction.base())
+            && wanted != sequence
+        {
+            let what = format!("`{}`: leads to {sequence:?}, not to {wanted:?}", instruction.mnemonic);
+            faults.push(Fault::new(&function.name, instruction.line, what));
         }
     }
     faults

@@ -167,13 +167,9 @@ impl Body<'_> {
 fn statement(function: &mut Function, line: usize, text: &str) -> Result<()> {
     if let Some(list) = text.strip_prefix(".branchtargets") {
         // Its label came before it.
-        let label =
-            function.labels.iter().filter(|(_, at)| **at == function.code.len()).map(|(label, _)| label);
-        let label = label
-            .filter(|label| label.contains("brx"))
-            .last()
-            .context("a branch table without a name")?
-            .clone();
+        let here = function.labels.iter().filter(|(_, at)| **at == function.code.len());
+        let name = here.map(|(label, _)| label).find(|label| label.contains("brx"));
+        let label = name.context("a branch table without a name")?.clone();
         function.labels.remove(&label);
         function.tables.insert(label, list.split(',').map(|target| target.trim().to_owned()).collect());
         return Ok(());

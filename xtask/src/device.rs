@@ -14,14 +14,21 @@ pub struct Target {
     pub triple: &'static str,
     /// Rust's name of the processor: everything later runs the same PTX; a code object runs on this one alone.
     pub cpu: &'static str,
+    /// A flag that only this target needs.
+    own: Option<&'static str>,
     /// What the compiler writes: kind and extension.
     emit: (&'static str, &'static str),
 }
 
 /// NVIDIA from sm_80, as text.
-pub const PTX: Target = Target { triple: "nvptx64-nvidia-cuda", cpu: "sm_80", emit: ("asm", "s") };
-/// AMD gfx942, as an object.
-pub const GFX942: Target = Target { triple: "amdgcn-amd-amdhsa", cpu: "gfx942", emit: ("obj", "o") };
+pub const PTX: Target = Target { triple: "nvptx64-nvidia-cuda", cpu: "sm_80", own: None, emit: ("asm", "s") };
+/// AMD gfx942, as an object; of version 5, which ROCm 6.0 reads, where LLVM 22 would make version 6, which needs 6.3.
+pub const GFX942: Target = Target {
+    triple: "amdgcn-amd-amdhsa",
+    cpu: "gfx942",
+    own: Some("-C llvm-args=--amdhsa-code-object-version=5"),
+    emit: ("obj", "o"),
+};
 
 /// No two operations in one packed one (`v_pk_fma_f32`): it won no register anywhere and cost a few scalar ones, and the listing's
 /// check knows every instruction by name.
@@ -39,8 +46,9 @@ pub struct Built {
 impl Target {
     /// Its flags, for the record.
     pub fn flags(&self) -> String {
-        let Target { triple, cpu, emit } = self;
-        let flags = format!("-C target-cpu={cpu} {NO_PACKING}");
+        let Target { triple, cpu, own, emit } = self;
+        let own = own.map(|own| format!(" {own}")).unwrap_or_default();
+        let flags = format!("-C target-cpu={cpu} {NO_PACKING}{own}");
         format!("--profile device --target {triple} -Zbuild-std=core {flags} --emit={}", emit.0)
     }
 
@@ -55,7 +63,8 @@ impl Target {
         remap.push(root);
         remap.push("=lockstep");
         let cpu = format!("-Ctarget-cpu={}", self.cpu);
-        let flags = [cpu.into(), NO_PACKING.replace(' ', "").into(), remap];
+        let mut flags: Vec<OsString> = vec![cpu.into(), NO_PACKING.replace(' ', "").into(), remap];
+        flags.extend(self.own.map(|own| own.replacen(' ', "", 1).into()));
         let mut command = Command::new(&tools.cargo);
         for (name, _) in std::env::vars_os() {
             let ours = |name: &str| {

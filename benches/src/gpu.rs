@@ -184,7 +184,7 @@ impl<D: Driver> OnGpu<D> {
                     row_maxima: self.row32.view_mut(),
                     row_alarm: self.flags.view_mut(),
                 };
-                debug_assert!(token::sum::SUMS <= sum::SUMS);
+                const { assert!(token::sum::SUMS <= sum::SUMS) };
                 enqueue(&self.gpu, &self.stream, &kernel)
             }
             Which::Kl => {

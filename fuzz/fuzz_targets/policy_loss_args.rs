@@ -3,9 +3,9 @@
 
 use libfuzzer_sys::fuzz_target;
 use lockstep::core::aggregate::{PerRow, Weight};
-use lockstep::core::gate::{PpoClip, Sapo};
+use lockstep::core::gate::{Cispo, DppoKl, DppoTv, PpoClip, Reinforce, Sapo};
 use lockstep::core::kl::{Estimator, Kl};
-use lockstep::core::ratio::Guard;
+use lockstep::core::ratio::{Guard, Level};
 use lockstep::ops::policy_loss::{PolicyParams, policy_loss};
 use lockstep::recipe::*;
 use lockstep::{
@@ -14,7 +14,7 @@ use lockstep::{
 use lockstep_fuzz::*;
 
 /// What an error may name.
-const NAMES: [&str; 21] = [
+const NAMES: [&str; 24] = [
     "`logp`",
     "`logp_old`",
     "`logp_ref`",
@@ -23,6 +23,9 @@ const NAMES: [&str; 21] = [
     "`clip_ratio_low`",
     "`clip_ratio_high`",
     "`clip_ratio_c`",
+    "`cispo.low`",
+    "`cispo.high`",
+    "`ratio.log_max`",
     "`tau_pos`",
     "`tau_neg`",
     "`guard`",
@@ -85,9 +88,21 @@ fn recipe(draw: &mut Draw<'_>) -> Recipe {
     }
 }
 
+/// Any gate.
+#[derive(Clone, Copy, Debug)]
+enum AnyGate {
+    Ppo(PpoClip),
+    Sapo(Sapo),
+    Cispo(Cispo),
+    Reinforce(Reinforce),
+    DppoTv(DppoTv),
+    DppoKl(DppoKl),
+}
+
 /// Parameters of the op itself, which no recipe has checked.
 struct Params {
-    gate: Result<PpoClip, Sapo>,
+    gate: AnyGate,
+    level: Level,
     guard: Guard,
     kl: Option<(Kl, f32)>,
     weight: Weight,
@@ -99,10 +114,15 @@ fn params(draw: &mut Draw<'_>) -> Params {
     let [a, b, c, bound, coef, clamp_in, clamp_out, low, high] = std::array::from_fn(|_| parameter());
     let kl = |estimator| Kl { clamp_in, clamp_out, straight_through: false, ..Kl::new(estimator) };
     Params {
-        gate: match draw.flag() {
-            true => Ok(PpoClip { clip_ratio_low: a, clip_ratio_high: b, clip_ratio_c: c + 1.0 }),
-            false => Err(Sapo::new(a, b)),
+        gate: match draw.below(6) {
+            0 => AnyGate::Ppo(PpoClip { clip_ratio_low: a, clip_ratio_high: b, clip_ratio_c: c + 1.0 }),
+            1 => AnyGate::Sapo(Sapo::new(a, b)),
+            2 => AnyGate::Cispo(Cispo { low: a, high: a + b }),
+            3 => AnyGate::Reinforce(Reinforce),
+            4 => AnyGate::DppoTv(DppoTv { clip_ratio_low: a, clip_ratio_high: b, clip_ratio_c: c }),
+            _ => AnyGate::DppoKl(DppoKl { clip_ratio_low: a, clip_ratio_high: b, clip_ratio_c: c }),
         },
+        level: if draw.flag() { Level::Token } else { Level::Sequence { log_max: bound } },
         guard: if draw.flag() { Guard::clamp(bound) } else { Guard::straight_through(bound) },
         kl: draw.flag().then(|| (kl(draw.one_of(&[Estimator::K1, Estimator::K2, Estimator::K3])), coef)),
         weight: Weight {
@@ -126,15 +146,21 @@ impl Params {
         batch: &Batch<'_>,
         input: &PolicyInput<'_>,
     ) -> Result<PolicyOutput, Error> {
-        let Params { guard, kl, weight, band, .. } = *self;
+        let Params { level, guard, kl, weight, band, .. } = *self;
         let mut out = PolicyOutput::default();
+        macro_rules! run {
+            ($gate:expr) => {{
+                let params = PolicyParams { gate: $gate, level, guard, kl, weight, band };
+                policy_loss(device, batch, input, &params, &mut out)?
+            }};
+        }
         match self.gate {
-            Ok(gate) => {
-                policy_loss(device, batch, input, &PolicyParams { gate, guard, kl, weight, band }, &mut out)?
-            }
-            Err(gate) => {
-                policy_loss(device, batch, input, &PolicyParams { gate, guard, kl, weight, band }, &mut out)?
-            }
+            AnyGate::Ppo(gate) => run!(gate),
+            AnyGate::Sapo(gate) => run!(gate),
+            AnyGate::Cispo(gate) => run!(gate),
+            AnyGate::Reinforce(gate) => run!(gate),
+            AnyGate::DppoTv(gate) => run!(gate),
+            AnyGate::DppoKl(gate) => run!(gate),
         }
         Ok(out)
     }

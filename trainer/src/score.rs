@@ -23,7 +23,7 @@ pub struct ScoreArgs {
     /// Where advantage, coef, token_loss, loss and metrics go
     #[arg(short, long, value_name = "OUT.safetensors")]
     pub output: PathBuf,
-    /// Where to compute: cpu, cpu:LEVEL, cuda[:N], rocm[:N]; it changes no bit
+    /// Where to compute: cpu, cpu:LEVEL, cuda, cuda:N, rocm, rocm:N; it changes no bit
     #[arg(long, value_name = "DEVICE", default_value = "cpu")]
     pub device: String,
 }

@@ -106,7 +106,7 @@ fn policy_loss(source: Source) -> Vec<Case> {
                 gate,
                 level: Level::Token,
                 guard: guards()[1],
-                kl: (k % 2 == 0).then(|| (kls()[6], 0.001)),
+                kl: k.is_multiple_of(2).then(|| (kls()[6], 0.001)),
                 weight: weights()[2],
                 per_token: false,
                 weights: metrics,
@@ -188,7 +188,7 @@ fn entries(source: Source) -> Vec<Case> {
                     guard: guards()[1],
                     kl,
                     weight: weights()[k % 5],
-                    per_token: wants == 1 && k / 4 % 2 == 0,
+                    per_token: wants == 1 && (k / 4).is_multiple_of(2),
                     weights: wants % 2 == 1,
                     loss,
                     token_loss,
@@ -215,7 +215,7 @@ fn sequences(source: Source) -> Vec<Case> {
                 guard: guards()[k % 5],
                 kl: (k % 4 == 3).then(|| (kls()[k % 11], 0.05)),
                 weight: weights()[k % 5],
-                per_token: k % 2 == 0,
+                per_token: k.is_multiple_of(2),
                 weights: k % 3 == 1,
                 loss: k % 5 > 1,
                 token_loss: k % 5 > 2,
@@ -234,7 +234,7 @@ fn score(source: Source) -> Vec<Case> {
     let mut cases = with_gates(&gates, source);
     for gate in [gates[0], gates[3], gates[4], gates[6]] {
         for (shape, mask) in [("large", Mask::Random), ("one", Mask::Absent), ("nothing", Mask::Full)] {
-            let (k, wants) = (cases.len(), cases.len() % 2 == 0);
+            let (k, wants) = (cases.len(), cases.len().is_multiple_of(2));
             let params = Params::Policy(Policy {
                 gate,
                 level: Level::Token,

@@ -38,7 +38,7 @@ pub struct TrainArgs {
     /// Threads [default: all cores]; their number changes no bit of the result
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub threads: Option<u16>,
-    /// Where the RL maths runs: cpu, cpu:LEVEL, cuda[:N], rocm[:N] [default: cpu]; it changes no bit of the result. The model
+    /// Where the RL maths runs: cpu, cpu:LEVEL, cuda, cuda:N, rocm, rocm:N [default: cpu]; it changes no bit of the result. The model
     /// itself stays on the CPU
     #[arg(long, value_name = "DEVICE")]
     pub device: Option<String>,

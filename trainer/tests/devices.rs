@@ -1,0 +1,44 @@
+//! `lockstep devices` and `lockstep verify --backend` on whatever machine this is: absence is a line, never a failure, unless
+//! somebody asked for it.
+#![cfg(feature = "model")]
+
+use std::process::{Command, Output};
+
+fn lockstep(arguments: &[&str], require: &str) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_lockstep"));
+    command.args(arguments).env("LOCKSTEP_REQUIRE", require).output().unwrap()
+}
+
+fn text(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+#[test]
+fn devices_lists_every_kind() {
+    let output = lockstep(&["devices"], "");
+    assert!(output.status.success());
+    let text = text(&output);
+    assert!(text.contains("cpu:plain") && text.contains(", the default"), "{text}");
+    for kind in ["cuda", "rocm"] {
+        let line = text.lines().find(|line| line.starts_with(kind)).unwrap_or_else(|| panic!("{text}"));
+        // A device, or a reason: the libraries that were tried, or the vendor's word and number.
+        let reason = ["could be loaded", "(", "version"].iter().any(|word| line.contains(word));
+        assert!(line.contains(':') && reason, "{line}");
+    }
+}
+
+#[test]
+fn an_absent_backend_is_reported_and_fails_only_where_it_is_required() {
+    let quick = ["verify", "--backend", "cuda", "--random", "1", "--repeats", "1", "--streams", "1"];
+    let free = lockstep(&quick, "");
+    assert!(text(&free).contains("cuda"), "{}", text(&free));
+    assert_eq!(free.status.code(), Some(0), "{}", text(&free));
+    if text(&free).contains("absent  cuda") {
+        let required = lockstep(&quick, "cuda");
+        assert_eq!(required.status.code(), Some(1), "{}", text(&required));
+        assert!(text(&required).contains("MISSING cuda"), "{}", text(&required));
+    }
+    let misspelt = lockstep(&quick, "cudda");
+    assert_eq!(misspelt.status.code(), Some(1));
+    assert!(text(&misspelt).contains("cudda"), "{}", text(&misspelt));
+}

@@ -5,7 +5,7 @@
 //! | token | exp(d_t) | r | PPO 1707.06347 |
 //! | sequence | s_i = exp(min(mean of d over the live tokens, `log_max`)) | s_i | GSPO-token 2507.18071; maths.md §2.3 |
 //!
-//! d = logp − logp_old. At sequence level every live token has the ratio s_i = sg[s_i]·exp(logp − sg[logp]): under
+//! d = logp − logp_old. At sequence level every live token has the ratio s_i = sg(s_i)·exp(logp − sg(logp)): under
 //! seq-mean-token-mean with one advantage a sequence, the gradient is that of GSPO's one term per sequence. The mean is a
 //! binary64 sum divided by the number of live tokens and rounded once; a sequence without live tokens has no ratio. Where
 //! the mean exceeds `log_max` the gradient is 0, as autograd's through a clamp (verl: 10). The token guard is not applied.

@@ -5,6 +5,10 @@
 //! ops are older than this list; they are the other variants of [`Params`](crate::cases::Params).)
 
 pub mod check;
+pub mod discounted_return;
+pub mod group;
+pub mod moments;
+pub mod whiten;
 
 use crate::backend::Backend;
 use crate::cases::hash::Source;
@@ -114,4 +118,8 @@ macro_rules! op_tests {
 
 op_tests! {
     Check: check::Check,
+    Group: group::Group,
+    Moments: moments::Moments,
+    Whiten: whiten::Whiten,
+    DiscountedReturn: discounted_return::DiscountedReturn,
 }

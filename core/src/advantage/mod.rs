@@ -1,5 +1,12 @@
-//! Advantages: what a sequence's reward says against its group.
+//! Advantages: what a sequence's reward says against its group, its batch, or the rest of its own rewards.
 
+pub mod baseline;
+pub mod discounted_return;
 pub mod grpo;
+mod members;
+pub mod whiten;
 
+pub use baseline::{Baseline, Scale};
+pub use discounted_return::DiscountedReturn;
 pub use grpo::{GroupAdvantage, Singleton};
+pub use whiten::{Divisor, Whiten};

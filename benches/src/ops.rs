@@ -171,6 +171,19 @@ pub fn all(inputs: &Inputs) -> Result<Vec<Bench<'_>>, Error> {
         bytes: 9.0,
         run: Box::new(move |device| Ok(bits(&ops::discounted_return(device, &batch, &inputs.logp, 0.99)?))),
     });
+    list.push(Bench {
+        name: "pass_at_k",
+        bytes: 8.0 * per_token,
+        run: Box::new(move |device| {
+            Ok(bits(&ops::pass_at_k(device, &batch, &inputs.rewards, None, 4, 0.5)?.advantage))
+        }),
+    });
+    let components = [&inputs.rewards[..], &inputs.advantage[..]].concat();
+    list.push(Bench {
+        name: "combine",
+        bytes: 12.0 * per_token,
+        run: Box::new(move |device| Ok(bits(&ops::combine(device, &batch, &components, &[1.0, 0.5])?))),
+    });
     let partials: Vec<f64> = inputs.rewards.iter().map(|r| f64::from(*r)).collect();
     list.push(Bench {
         name: "fold_rows",

@@ -7,7 +7,9 @@ use lockstep_conformance::cases::params::BAND;
 use lockstep_conformance::cases::{AnyGate, Case, Params, Policy, corpus, slot};
 use lockstep_conformance::launch;
 use lockstep_conformance::ops::discounted_return::DiscountedReturn;
-use lockstep_conformance::ops::{AnyOp, check::Check, group::Group, moments::Moments};
+use lockstep_conformance::ops::{
+    AnyOp, check::Check, combine::Combine, group::Group, moments::Moments, pass_at_k::PassAtK,
+};
 use lockstep_conformance::output::Output;
 use lockstep_conformance::precision::{BY_HAND, WORKED};
 use lockstep_core::advantage::Baseline;
@@ -286,6 +288,26 @@ fn slices_in_kernels_out() {
             Params::Op(AnyOp::Moments(Moments::Fold)) => {
                 let rows = data.elements() / MOMENTS;
                 assert_eq!(expected.sum("count"), data.element64[..rows].iter().sum::<f64>());
+            }
+            Params::Op(AnyOp::PassAtK(PassAtK { k, threshold })) => {
+                let one_token_each: Vec<u32> = (0..=data.elements() as u32).collect();
+                let batch = Batch::with_empty_rows(&one_token_each, &data.offsets, None).unwrap();
+                let (rewards, valid) = (&data.element[0], data.mask.as_deref());
+                let out = ops::pass_at_k(&device, &batch, rewards, valid, k, threshold);
+                // Some groups are smaller than every k: an error that names the first.
+                let few = expected.0["counted"].iter().position(|n| *n < f64::from(k)).unwrap();
+                let error = out.unwrap_err().to_string();
+                assert!(error.starts_with(&format!("`cu_groups`[{few}]")), "{error}");
+            }
+            // A batch has at least one sequence.
+            Params::Op(AnyOp::Combine(_)) if data.elements() == 0 => {}
+            Params::Op(AnyOp::Combine(Combine { kinds, weights })) => {
+                let one_token_each: Vec<u32> = (0..=data.elements() as u32).collect();
+                let batch = Batch::with_empty_rows(&one_token_each, &data.offsets, None).unwrap();
+                let components = data.element[..kinds].concat();
+                let out = ops::combine(&device, &batch, &components, &weights[..kinds]).unwrap();
+                let scored = |(x, want): (&f32, &f64)| x.is_nan() || f64::from(*x) == *want;
+                assert!(out.iter().zip(&expected.0["combined"]).all(scored), "{}", case.label);
             }
             Params::Op(AnyOp::Whiten(params)) => {
                 // The kernel has the moments of another batch, the API those of its own.

@@ -7,6 +7,7 @@ use lockstep::core::kl::{Estimator, Kl};
 use lockstep::core::ratio::{Guard, Level};
 use lockstep::ops::advantage::GroupParams;
 use lockstep::ops::policy_loss::{PolicyParams, policy_loss};
+use lockstep::ops::whiten::WhitenParams;
 use lockstep::ops::{group_advantage, kl};
 use lockstep::recipe::{AdvantageChoice, SingletonChoice};
 use lockstep::{Advantage, Advantages, Batch, Device, PolicyInput, PolicyOutput, Recipe};
@@ -275,4 +276,37 @@ fn shrinkage_by_hand() {
     assert!(close(baseline(1.0, 0.25, false), 0.5 + 0.125), "λ = (1/12)/(1/12 + 1/4)");
     // Laplace: p 3/6, s² 1/4, s²/n 1/16.
     assert!(close(baseline(1.0, 0.0, true), 0.625));
+}
+
+#[test]
+fn pass_at_k_8_6() {
+    let rewards = [1.0f32, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0];
+    let batch = Batch::new(&[0, 1, 2, 3, 4, 5, 6, 7, 8], &[0, 8], None).unwrap();
+    let got = lockstep::ops::pass_at_k(&Device::cpu(), &batch, &rewards, None, 4, 0.5).unwrap();
+    let (rate, good, bad) = oracle::pass_at_k::group(2, 6, 4).unwrap();
+    assert!(close(rate, 0.785714) && close(good, 0.522233) && close(bad, -0.174078), "oracle");
+    all_close(&got.pass_at_k, &[0.785714]);
+    all_close(&got.advantage[..3], &[0.522233, 0.522233, -0.174078]);
+    let sum: f64 = got.advantage.iter().map(|a| f64::from(*a)).sum();
+    assert!(sum.abs() < WORKED, "{sum}");
+}
+
+/// Row 24 of maths.md §10, by hand: the components are (±1/√2)·(√2) in groups of two, so a = (1.5, −1.5, 0.5, −0.5) up to eps.
+#[test]
+fn gdpo_both_batch_steps() {
+    let batch = Batch::new(&[0, 3, 4, 5, 6], &[0, 2, 4], None).unwrap();
+    let rewards = [1.0f32, 0.0, 1.0, 0.0, 0.4, 0.2, 0.1, 0.3];
+    let scale = std::f64::consts::FRAC_1_SQRT_2;
+    let a = [1.5 * scale, -1.5 * scale, 0.5 * scale, -0.5 * scale];
+    let group = GroupParams::grpo(true, 1, 0.0);
+    for (params, count) in [(WhitenParams::VERL, [3.0, 1.0, 1.0, 1.0]), (WhitenParams::TRL, [1.0; 4])] {
+        let n: f64 = count.iter().sum();
+        let mean = a.iter().zip(count).map(|(a, n)| a * n).sum::<f64>() / n;
+        let variance = a.iter().zip(count).map(|(a, n)| n * (a - mean).powi(2)).sum::<f64>() / (n - 1.0);
+        let divisor = if n > 4.0 { (variance + 1e-8).sqrt() } else { variance.sqrt() + 1e-4 };
+        let want = a.map(|a| (a - mean) / divisor);
+        let got =
+            lockstep::ops::gdpo(&Device::cpu(), &batch, &rewards, &[1.0, 0.5], &group, &params).unwrap();
+        all_close(&got, &want);
+    }
 }

@@ -9,6 +9,8 @@
 //! |---|---|
 //! | GRPO, Dr.GRPO, RLOO, OPO, GPG, MC-GRPO, MaxRL, pass@k, … advantage | [`advantage::grpo`], [`advantage::baseline`] |
 //! | masked whitening, batch normalisation (REINFORCE++, GDPO) | [`advantage::whiten`], [`aggregate::moments`] |
+//! | analytic pass@k | [`advantage::pass_at_k`] |
+//! | several rewards, GDPO | [`advantage::combine`] |
 //! | discounted returns | [`advantage::discounted_return`] |
 //! | importance ratio, guards | [`ratio`] |
 //! | PPO clip, clip-higher, dual clip | [`gate::ppo_clip`] |

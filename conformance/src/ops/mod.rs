@@ -5,9 +5,11 @@
 //! ops are older than this list; they are the other variants of [`Params`](crate::cases::Params).)
 
 pub mod check;
+pub mod combine;
 pub mod discounted_return;
 pub mod group;
 pub mod moments;
+pub mod pass_at_k;
 pub mod whiten;
 
 use crate::backend::Backend;
@@ -122,4 +124,6 @@ op_tests! {
     Moments: moments::Moments,
     Whiten: whiten::Whiten,
     DiscountedReturn: discounted_return::DiscountedReturn,
+    PassAtK: pass_at_k::PassAtK,
+    Combine: combine::Combine,
 }

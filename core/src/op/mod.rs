@@ -113,6 +113,10 @@ macro_rules! for_each_op {
                 "values centred and scaled by the moments of a batch", [0 whiten];
             discounted_return: $crate::advantage::DiscountedReturn<'_>, "advantage/discounted_return.rs", "sequence",
                 "discounted sum of the rewards from each token on", [0 discounted_return];
+            pass_at_k: $crate::advantage::PassAtK<'_>, "advantage/pass_at_k.rs", "group",
+                "analytic pass@k advantage of each sequence, and pass@k of its group", [0 pass_at_k];
+            combine: $crate::advantage::Combine<'_>, "advantage/combine.rs", "group",
+                "weighted sum of several rewards or advantages of each sequence", [0 combine];
             check_offsets: $crate::check::CheckOffsets<'_>, "check.rs", "4096 offsets",
                 "first offset that is out of order, for offsets that only a device can see", [0 check_offsets];
             check_values: $crate::check::CheckValues<'_>, "check.rs", "4096 values",

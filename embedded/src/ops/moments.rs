@@ -1,12 +1,12 @@
-//! `row_moments`, `fold_moments`, `whiten` and `discounted_return`: the first three as a trainer chains them.
+//! `row_moments`, `fold_moments`, `whiten` (as a trainer chains them), `discounted_return`, `pass_at_k` and `combine`.
 
 use super::{Outputs, alarms, offsets};
-use crate::batch::{Batch, ROWS, Range};
+use crate::batch::{Batch, ELEMENTS, ROWS, Range};
 use crate::hash::Source;
-use crate::record::{Record, f32s, f64s};
+use crate::record::{Record, f32s, f64s, u32s};
 use crate::{POISON64, Runner};
 use lockstep_core::Error;
-use lockstep_core::advantage::{DiscountedReturn, Divisor, Whiten};
+use lockstep_core::advantage::{Combine, DiscountedReturn, Divisor, PassAtK, Whiten};
 use lockstep_core::aggregate::moments::MOMENTS;
 use lockstep_core::aggregate::{FoldMoments, RowMoments};
 use lockstep_core::op::Kernel;
@@ -19,6 +19,8 @@ pub(super) fn run<R: Runner>(runner: &R, source: Source, record: &mut impl Recor
         let moments = moments(runner, &batch, case, record)?;
         whiten(runner, &batch, moments, case, record)?;
         discounted(runner, &batch, case, record)?;
+        pass_at_k(runner, &batch, case, record)?;
+        combine(runner, &batch, case, record)?;
     }
     Ok(())
 }
@@ -97,6 +99,44 @@ fn discounted<R: Runner>(
     kernel.check()?;
     runner.run(&kernel);
     record.begin(DiscountedReturn::NAME, case);
+    f32s(record, &out.element[0]);
+    Ok(())
+}
+
+fn pass_at_k<R: Runner>(runner: &R, batch: &Batch, case: u32, record: &mut impl Record) -> Result<(), Error> {
+    let mut out = Outputs::poisoned();
+    let kernel = PassAtK {
+        cu_groups: offsets()?,
+        rewards: In::new(&batch.advantage),
+        valid: Mask::new(batch.mask()),
+        k: [1, 2, 4, 8, 100, 1000][case as usize % 6],
+        threshold: 0.5,
+        advantage: Out::new(&mut out.element[0]),
+        pass_at_k: Out::new(&mut out.row32[..ROWS]),
+        counted: Out::new(&mut out.counts),
+    };
+    kernel.check()?;
+    runner.run(&kernel);
+    record.begin(PassAtK::NAME, case);
+    f32s(record, &out.element[0]);
+    f32s(record, &out.row32[..ROWS]);
+    u32s(record, &out.counts);
+    Ok(())
+}
+
+fn combine<R: Runner>(runner: &R, batch: &Batch, case: u32, record: &mut impl Record) -> Result<(), Error> {
+    let mut out = Outputs::poisoned();
+    let mut components = [0.0; 2 * ELEMENTS];
+    components[..ELEMENTS].copy_from_slice(&batch.values);
+    components[ELEMENTS..].copy_from_slice(&batch.advantage);
+    let weights = [0.5, 1.5 - case as f32];
+    runner.run(&Combine {
+        cu_groups: offsets()?,
+        components: In::new(&components),
+        weights: In::new(&weights),
+        combined: Out::new(&mut out.element[0]),
+    });
+    record.begin(Combine::NAME, case);
     f32s(record, &out.element[0]);
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! Every op of the table on a GPU: one batch in device memory, launches without copies, timed by the device's own events.
 
 use crate::Inputs;
-use lockstep_core::advantage::{GroupAdvantage, Singleton};
+use lockstep_core::advantage::{Baseline, GroupAdvantage, Scale, Singleton};
 use lockstep_core::aggregate::{Aggregate, FoldRows, PerRow, RowScan, Weight};
 use lockstep_core::check::{self, CheckOffsets, CheckValues, Domain};
 use lockstep_core::gate::{Cispo, DppoKl, DppoTv, Gate, PpoClip, Reinforce, Sapo};
@@ -229,15 +229,20 @@ impl<D: Driver> OnGpu<D> {
                     cu_groups: offsets(&self.cu_groups),
                     rewards: self.rewards.view(),
                     valid: Mask::all(),
-                    norm_by_std: true,
-                    ddof: 1,
-                    eps: 1e-6,
+                    baseline: Baseline::Mean,
+                    scale: Scale::Std { ddof: 1, eps: 1e-6 },
                     singleton: Singleton::Zero,
+                    limit: f64::INFINITY,
+                    weights: None,
+                    lengths: None,
+                    given: None,
+                    moments: None,
                     advantage: advantage.view_mut(),
                     mean: mean.view_mut(),
                     std: self.row32.view_mut(),
                     counted: self.counts.view_mut(),
                     status: self.flags.view_mut(),
+                    pivot: None,
                 };
                 enqueue(&self.gpu, &self.stream, &kernel)
             }

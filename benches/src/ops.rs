@@ -4,9 +4,10 @@
 use crate::Inputs;
 use lockstep::ops::advantage::GroupParams;
 use lockstep::ops::policy_loss::{PolicyParams, policy_loss};
+use lockstep::ops::whiten::WhitenParams;
 use lockstep::ops::{self};
 use lockstep::{Advantage, Batch, Counts, Device, Error, Outputs, PolicyInput, PolicyOutput};
-use lockstep_core::advantage::Singleton;
+use lockstep_core::advantage::{Baseline, Scale, Singleton};
 use lockstep_core::aggregate::{PerRow, Weight};
 use lockstep_core::check::{self, CheckOffsets, CheckValues};
 use lockstep_core::gate::{Cispo, DppoKl, DppoTv, Gate, PpoClip, Reinforce, Sapo};
@@ -128,7 +129,7 @@ pub fn all(inputs: &Inputs) -> Result<Vec<Bench<'_>>, Error> {
             Ok(bits(&ops::row_scan(device, &batch, &inputs.logp, Direction::Suffix)?))
         }),
     });
-    let params = GroupParams { norm_by_std: true, ddof: 1, eps: 1e-6, singleton: Some(Singleton::Zero) };
+    let params = GroupParams::grpo(true, 1, 1e-6).singleton(Singleton::Zero);
     let per_token = inputs.rewards.len() as f64 / inputs.tokens() as f64;
     list.push(Bench {
         name: "group_advantage",
@@ -136,6 +137,52 @@ pub fn all(inputs: &Inputs) -> Result<Vec<Bench<'_>>, Error> {
         run: Box::new(move |device| {
             Ok(bits(&ops::group_advantage(device, &batch, &inputs.rewards, None, &params)?.advantage))
         }),
+    });
+    for (name, params) in [
+        ("group_advantage/leave_one_out", GroupParams::new(Baseline::LeaveOneOut, Scale::None { ddof: 1 })),
+        ("group_advantage/median", GroupParams::new(Baseline::Median, Scale::Mad { floor: 1e-3 })),
+    ] {
+        let params = params.singleton(Singleton::Zero);
+        list.push(Bench {
+            name,
+            bytes: 8.0 * per_token,
+            run: Box::new(move |device| {
+                Ok(bits(&ops::group_advantage(device, &batch, &inputs.rewards, None, &params)?.advantage))
+            }),
+        });
+    }
+    list.push(Bench {
+        name: "row_moments, fold_moments",
+        bytes: 5.0,
+        run: Box::new(move |device| {
+            let moments = ops::token_moments(device, &batch, &inputs.logp)?;
+            Ok(bits64(&[moments.mean, moments.squares]))
+        }),
+    });
+    list.push(Bench {
+        name: "whiten",
+        bytes: 14.0,
+        run: Box::new(move |device| {
+            Ok(bits(&ops::whiten(device, &batch, Advantage::PerToken(&inputs.logp), &WhitenParams::VERL)?))
+        }),
+    });
+    list.push(Bench {
+        name: "discounted_return",
+        bytes: 9.0,
+        run: Box::new(move |device| Ok(bits(&ops::discounted_return(device, &batch, &inputs.logp, 0.99)?))),
+    });
+    list.push(Bench {
+        name: "pass_at_k",
+        bytes: 8.0 * per_token,
+        run: Box::new(move |device| {
+            Ok(bits(&ops::pass_at_k(device, &batch, &inputs.rewards, None, 4, 0.5)?.advantage))
+        }),
+    });
+    let components = [&inputs.rewards[..], &inputs.advantage[..]].concat();
+    list.push(Bench {
+        name: "combine",
+        bytes: 12.0 * per_token,
+        run: Box::new(move |device| Ok(bits(&ops::combine(device, &batch, &components, &[1.0, 0.5])?))),
     });
     let partials: Vec<f64> = inputs.rewards.iter().map(|r| f64::from(*r)).collect();
     list.push(Bench {

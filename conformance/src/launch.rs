@@ -4,7 +4,7 @@ use crate::backend::Backend;
 use crate::cases::params::BAND;
 use crate::cases::{AnyGate, Case, Params, Policy, Taus, slot};
 use crate::output::{Output, POISON, POISON64, Place, Values};
-use lockstep_core::advantage::GroupAdvantage;
+use lockstep_core::advantage::{Baseline, GroupAdvantage, Scale};
 use lockstep_core::aggregate::{Aggregate, FoldRows, RowScan};
 use lockstep_core::gate::{Gate, Sapo};
 use lockstep_core::kl::KlDivergence;
@@ -91,15 +91,20 @@ pub fn run<B: Backend>(backend: &B, case: &Case) -> Result<Vec<Output>, String> 
                 cu_groups: offsets,
                 rewards: input(slot::FIRST),
                 valid: mask,
-                norm_by_std,
-                ddof,
-                eps,
+                baseline: Baseline::Mean,
+                scale: if norm_by_std { Scale::Std { ddof, eps } } else { Scale::None { ddof } },
                 singleton,
+                limit: f64::INFINITY,
+                weights: None,
+                lengths: None,
+                given: None,
+                moments: None,
                 advantage: Out::new(&mut advantage),
                 mean: Out::new(&mut mean),
                 std: Out::new(&mut std),
                 counted: Out::new(&mut counted),
                 status: Out::new(&mut status),
+                pivot: None,
             })?;
             vec![
                 element("advantage", advantage),

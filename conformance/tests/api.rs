@@ -1,14 +1,19 @@
 //! The public API on slices returns what the kernels return, and its metrics are what their names say.
 
 use lockstep::core::kl::Kl;
-use lockstep::ops::{self, advantage::GroupParams, policy_loss::PolicyParams};
+use lockstep::ops::{self, advantage::GroupParams, policy_loss::PolicyParams, whiten::WhitenParams};
 use lockstep::{Advantage, Batch, Counts, Device, Metrics, Outputs, PolicyInput, PolicyOutput, RatioStats};
 use lockstep_conformance::cases::params::BAND;
 use lockstep_conformance::cases::{AnyGate, Case, Params, Policy, corpus, slot};
 use lockstep_conformance::launch;
-use lockstep_conformance::ops::{AnyOp, check::Check};
+use lockstep_conformance::ops::discounted_return::DiscountedReturn;
+use lockstep_conformance::ops::{
+    AnyOp, check::Check, combine::Combine, group::Group, moments::Moments, pass_at_k::PassAtK,
+};
 use lockstep_conformance::output::Output;
 use lockstep_conformance::precision::{BY_HAND, WORKED};
+use lockstep_core::advantage::Baseline;
+use lockstep_core::aggregate::moments::MOMENTS;
 use lockstep_core::gate::{Gate, Sapo};
 use std::collections::BTreeMap;
 
@@ -156,6 +161,44 @@ fn check_kl(device: &Device, case: &Case, kl: &Kl, expected: &Launch) {
     }
 }
 
+/// The cases whose batch statistics are not those of some larger batch.
+fn check_group(device: &Device, case: &Case, group: &Group, expected: &Launch) {
+    if group.scale.needs_moments() || group.baseline == Baseline::Length {
+        return;
+    }
+    let data = &case.data;
+    let one_token_each: Vec<u32> = (0..=data.elements() as u32).collect();
+    let batch = Batch::with_empty_rows(&one_token_each, &data.offsets, None).unwrap();
+    let params = GroupParams {
+        limit: group.limit,
+        weights: group.baseline.needs_weights().then_some(&data.element[1][..]),
+        given: group.baseline.needs_given().then_some(&data.row[0][..]),
+        ..GroupParams::new(group.baseline, group.scale).singleton(group.singleton)
+    };
+    let out = ops::group_advantage(device, &batch, &data.element[0], data.mask.as_deref(), &params).unwrap();
+    expected.same("advantage", &out.advantage);
+    expected.same("mean", &out.mean);
+    expected.same("std", &out.std);
+    if !out.pivot.is_empty() {
+        assert!(out.pivot.iter().map(|p| f64::from(*p)).eq(expected.0["pivot"].iter().copied()));
+    }
+}
+
+/// What is whitened by its own moments has mean 0 and, with nothing added to the variance, variance 1.
+fn check_whiten(device: &Device, case: &Case, batch: &Batch<'_>) {
+    let values = &case.data.element[0];
+    let params = WhitenParams { eps: 0.0, ..WhitenParams::VERL };
+    let own = ops::token_moments(device, batch, values).unwrap();
+    let out = ops::whiten(device, batch, Advantage::PerToken(values), &params).unwrap();
+    let whitened = ops::token_moments(device, batch, &out).unwrap();
+    if own.high > own.low {
+        let variance = whitened.squares / (whitened.count - 1.0);
+        assert!(whitened.mean.abs() < WORKED && (variance - 1.0).abs() < WORKED, "{whitened:?}");
+    } else {
+        assert!(out.iter().all(|y| *y == 0.0));
+    }
+}
+
 #[test]
 fn slices_in_kernels_out() {
     let device = Device::cpu();
@@ -168,7 +211,7 @@ fn slices_in_kernels_out() {
             Params::GroupAdvantage { norm_by_std, ddof, eps, singleton } => {
                 let one_token_each: Vec<u32> = (0..=data.elements() as u32).collect();
                 let batch = Batch::with_empty_rows(&one_token_each, &data.offsets, None).unwrap();
-                let params = GroupParams { norm_by_std, ddof, eps, singleton: Some(singleton) };
+                let params = GroupParams::grpo(norm_by_std, ddof, eps).singleton(singleton);
                 let valid = data.mask.as_deref();
                 let out = ops::group_advantage(&device, &batch, &data.element[0], valid, &params).unwrap();
                 expected.same("advantage", &out.advantage);
@@ -230,6 +273,47 @@ fn slices_in_kernels_out() {
                     data.element[0].iter().enumerate().position(|(i, x)| data.live(i) && !domain.holds(*x));
                 let first = expected.0["first_fault"].iter().copied().fold(f64::INFINITY, f64::min);
                 assert_eq!(fault.map_or(f64::from(u32::MAX), |i| i as f64), first, "{}", case.label);
+            }
+            Params::Op(AnyOp::Group(group)) => check_group(&device, &case, &group, &expected),
+            Params::Op(AnyOp::DiscountedReturn(DiscountedReturn { gamma })) => {
+                let out = ops::discounted_return(&device, &batch.unwrap(), &data.element[0], gamma).unwrap();
+                expected.same("returns", &out);
+            }
+            Params::Op(AnyOp::Moments(Moments::Rows { per_row: false, nan_is_missing: false })) => {
+                let out = ops::token_moments(&device, &batch.unwrap(), &data.element[0]).unwrap();
+                assert_eq!(out.count, expected.sum("count"), "{}", case.label);
+                assert_eq!(out.high, expected.max("high"), "{}", case.label);
+            }
+            Params::Op(AnyOp::Moments(Moments::Rows { .. })) => {}
+            Params::Op(AnyOp::Moments(Moments::Fold)) => {
+                let rows = data.elements() / MOMENTS;
+                assert_eq!(expected.sum("count"), data.element64[..rows].iter().sum::<f64>());
+            }
+            Params::Op(AnyOp::PassAtK(PassAtK { k, threshold })) => {
+                let one_token_each: Vec<u32> = (0..=data.elements() as u32).collect();
+                let batch = Batch::with_empty_rows(&one_token_each, &data.offsets, None).unwrap();
+                let (rewards, valid) = (&data.element[0], data.mask.as_deref());
+                let out = ops::pass_at_k(&device, &batch, rewards, valid, k, threshold);
+                // Some groups are smaller than every k: an error that names the first.
+                let few = expected.0["counted"].iter().position(|n| *n < f64::from(k)).unwrap();
+                let error = out.unwrap_err().to_string();
+                assert!(error.starts_with(&format!("`cu_groups`[{few}]")), "{error}");
+            }
+            // A batch has at least one sequence.
+            Params::Op(AnyOp::Combine(_)) if data.elements() == 0 => {}
+            Params::Op(AnyOp::Combine(Combine { kinds, weights })) => {
+                let one_token_each: Vec<u32> = (0..=data.elements() as u32).collect();
+                let batch = Batch::with_empty_rows(&one_token_each, &data.offsets, None).unwrap();
+                let components = data.element[..kinds].concat();
+                let out = ops::combine(&device, &batch, &components, &weights[..kinds]).unwrap();
+                let scored = |(x, want): (&f32, &f64)| x.is_nan() || f64::from(*x) == *want;
+                assert!(out.iter().zip(&expected.0["combined"]).all(scored), "{}", case.label);
+            }
+            Params::Op(AnyOp::Whiten(params)) => {
+                // The kernel has the moments of another batch, the API those of its own.
+                if !params.nan_is_missing {
+                    check_whiten(&device, &case, &batch.unwrap());
+                }
             }
         }
         *checked.entry(case.op()).or_default() += 1;

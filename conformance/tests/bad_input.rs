@@ -1,7 +1,7 @@
 //! Every refusal names the argument and where in it; nothing panics.
 
 use lockstep::core::Error as Argument;
-use lockstep::core::advantage::Singleton;
+use lockstep::core::advantage::{Scale, Singleton};
 use lockstep::core::aggregate::{PerRow, Weight};
 use lockstep::core::kl::{Estimator, Kl};
 use lockstep::core::ratio::Guard;
@@ -166,12 +166,13 @@ fn advantages_weights_and_values() {
 #[test]
 fn rewards() {
     let device = Device::cpu();
-    let params = GroupParams { norm_by_std: true, ddof: 1, eps: 1e-6, singleton: None };
+    let params = GroupParams::grpo(true, 1, 1e-6);
     let batch = Batch::new(&[0, 1, 2, 3, 4, 5], &[0, 2, 4, 5], None).unwrap();
-    let run = |rewards: &[f32], valid: Option<&[u8]>, params: GroupParams| {
+    let run = |rewards: &[f32], valid: Option<&[u8]>, params: GroupParams<'_>| {
         ops::group_advantage(&device, &batch, rewards, valid, &params)
     };
-    let zero = GroupParams { singleton: Some(Singleton::Zero), ..params };
+    let zero = params.singleton(Singleton::Zero);
+    let std = |ddof, eps| GroupParams { scale: Scale::Std { ddof, eps }, ..zero };
     assert_eq!(value(run(&[1.0, 0.0, 1.0, f32::INFINITY, 0.0], None, zero)), ("rewards", Some(3)));
     assert_eq!(value(run(&[1.0, f32::NEG_INFINITY, 1.0, 0.0, 0.0], None, zero)), ("rewards", Some(1)));
     let invalid = run(&[1.0, 0.0, 1.0, f32::INFINITY, 0.0], Some(&[1, 1, 1, 0, 1]), zero);
@@ -181,9 +182,9 @@ fn rewards() {
     assert_eq!((excluded.counted, excluded.advantage[1]), (vec![1, 2, 1], 0.0));
     let nan = run(&[1.0, f32::NAN, 1.0, 0.0, 0.0], None, params);
     assert_eq!(value(nan), ("cu_groups", Some(0)), "one member is left");
-    assert_eq!(value(run(&[1.0; 5], None, GroupParams { ddof: 2, ..zero })), ("ddof", None));
+    assert_eq!(value(run(&[1.0; 5], None, std(2, 1e-6))), ("ddof", None));
     for eps in [-1.0, f64::NAN, f64::INFINITY] {
-        assert_eq!(value(run(&[1.0; 5], None, GroupParams { eps, ..zero })), ("eps", None));
+        assert_eq!(value(run(&[1.0; 5], None, std(1, eps))), ("eps", None));
     }
     let strict = Recipe::from_toml("[advantage]\nnan_reward = \"error\"\nsingleton = \"zero\"\n").unwrap();
     let refused = strict.advantages(&device, &batch, &[1.0, 0.0, f32::NAN, 0.0, 0.0]);
@@ -194,7 +195,7 @@ fn rewards() {
     let too_large = argument(run(&[f32::MAX, f32::MIN, 1.0, 0.0, 0.0], None, zero));
     assert!(matches!(too_large, Argument::NotFinite { result: "std", index: 0, .. }), "{too_large:?}");
     // eps 0 and rewards one ULP apart: the division is by 1e-8, not by 0.
-    let near = run(&[0.1, 0.1f32.next_up(), 1.0, 0.0, 0.0], None, GroupParams { eps: 0.0, ..zero }).unwrap();
+    let near = run(&[0.1, 0.1f32.next_up(), 1.0, 0.0, 0.0], None, std(1, 0.0)).unwrap();
     assert!(near.advantage[1] > 0.7 && near.advantage[0] < -0.7);
 }
 

@@ -14,7 +14,13 @@ fn verl_agrees() {
     assert!(report.passed(), "{report}");
     let cases: Vec<(&str, usize)> = report.files.iter().map(|f| (f.op.as_str(), f.cases)).collect();
     let expected = [
+        ("advantage_gpg", 6),
         ("advantage_grpo", 12),
+        ("advantage_grpo_passk", 5),
+        ("advantage_opo", 6),
+        ("advantage_reinforce_plus_plus", 12),
+        ("advantage_reinforce_plus_plus_baseline", 6),
+        ("advantage_rloo", 6),
         ("kl", 24),
         ("policy_loss_cispo", 24),
         ("policy_loss_dppo_kl", 12),
@@ -26,7 +32,11 @@ fn verl_agrees() {
     ];
     assert_eq!(cases, expected);
     let arrays: Vec<usize> = report.files.iter().map(|f| f.arrays.len()).collect();
-    assert_eq!(arrays, [1, 2, 5, 5, 5, 2, 5, 5, 5], "every expected array of every case is compared");
+    assert_eq!(
+        arrays,
+        [1, 1, 1, 1, 2, 1, 1, 2, 5, 5, 5, 2, 5, 5, 5],
+        "every expected array of every case is compared"
+    );
 }
 
 /// A directory with the KL file after `edit`; removed when dropped.

@@ -1,14 +1,16 @@
 //! The worked vectors of maths.md §8.1, §8.2, §8.6: the oracle's formulas and Lockstep, against the printed numbers.
 
-use lockstep::core::advantage::Singleton;
+use lockstep::core::advantage::{Baseline, Scale, Singleton};
 use lockstep::core::aggregate::{PerRow, Weight};
 use lockstep::core::gate::{Gate, PpoClip, Sapo};
 use lockstep::core::kl::{Estimator, Kl};
 use lockstep::core::ratio::{Guard, Level};
 use lockstep::ops::advantage::GroupParams;
 use lockstep::ops::policy_loss::{PolicyParams, policy_loss};
+use lockstep::ops::whiten::WhitenParams;
 use lockstep::ops::{group_advantage, kl};
-use lockstep::{Advantage, Batch, Device, PolicyInput, PolicyOutput, Recipe};
+use lockstep::recipe::{AdvantageChoice, SingletonChoice};
+use lockstep::{Advantage, Advantages, Batch, Device, PolicyInput, PolicyOutput, Recipe};
 use lockstep_conformance::oracle;
 use lockstep_conformance::precision::WORKED;
 
@@ -142,7 +144,7 @@ fn advantages_8_6() {
     ];
     for (norm_by_std, ddof, eps, good, bad) in table {
         let want = [good, bad, bad, good, bad];
-        let params = GroupParams { norm_by_std, ddof, eps, singleton: Some(Singleton::Zero) };
+        let params = GroupParams::grpo(norm_by_std, ddof, eps).singleton(Singleton::Zero);
         let got = group_advantage(&Device::cpu(), &batch, &rewards, None, &params).unwrap();
         let formula = oracle::grpo::Grpo { norm_by_std, ddof, eps, singleton: oracle::grpo::Singleton::Zero };
         let group = formula.group(&rewards.map(f64::from), &[true; 5]);
@@ -162,5 +164,149 @@ fn named_recipes_give_the_worked_advantages() {
         let recipe = Recipe::named(name).unwrap();
         let got = recipe.advantages(&Device::cpu(), &batch, &[1.0, 0.0, 0.0, 1.0, 0.0]).unwrap();
         assert!(close(got.advantage[0].into(), want), "{name}: {:?}", got.advantage);
+    }
+}
+
+/// Advantages of one group through the public API.
+fn of_group(name: &str, rewards: &[f32], lengths: &[u32], edit: impl Fn(&mut AdvantageChoice)) -> Advantages {
+    let cu_seqlens: Vec<u32> = std::iter::once(0)
+        .chain(lengths.iter().scan(0, |sum, n| Some(std::mem::replace(sum, *sum + n) + n)))
+        .collect();
+    let cu_groups = [0, rewards.len() as u32];
+    let batch = Batch::new(&cu_seqlens, &cu_groups, None).unwrap();
+    let mut recipe = Recipe::named(name).unwrap();
+    edit(&mut recipe.advantage);
+    recipe.check().unwrap();
+    recipe.advantages(&Device::cpu(), &batch, rewards).unwrap()
+}
+
+fn all_close(got: &[f32], want: &[f64]) {
+    assert_eq!(got.len(), want.len());
+    assert!(got.iter().zip(want).all(|(got, want)| close(f64::from(*got), *want)), "{got:?}, not {want:?}");
+}
+
+#[test]
+fn baselines_8_6() {
+    let rewards = [1.0f32, 0.0, 0.0, 1.0, 0.0];
+    let lengths = [10, 20, 30, 40, 50];
+    let plain = |_: &mut AdvantageChoice| {};
+    let rloo = of_group("rloo", &rewards, &lengths, plain);
+    all_close(&rloo.advantage, &[0.75, -0.5, -0.5, 0.75, -0.5]);
+    let opo = of_group("opo", &rewards, &lengths, plain);
+    let (good, bad) = (0.666667, -0.333333);
+    all_close(&opo.advantage, &[good, bad, bad, good, bad]);
+    all_close(&opo.mean, &[1.0 / 3.0]);
+
+    let binary = of_group("mc_grpo", &rewards, &lengths, plain);
+    all_close(&binary.advantage, &[1000.0, 0.0, 0.0, 1000.0, 0.0]);
+    assert_eq!(
+        (binary.mean[0], binary.std[0], &binary.pivot[..]),
+        (0.0, 0.0, &[1][..]),
+        "the first of the zeros"
+    );
+    let limited = of_group("mc_grpo", &rewards, &lengths, |a| a.limit = Some(5.0));
+    all_close(&limited.advantage, &[5.0, 0.0, 0.0, 5.0, 0.0]);
+    let real = of_group("mc_grpo", &[0.1, 0.4, 0.5, 0.9, 0.7], &lengths, plain);
+    all_close(&real.advantage, &[-1.990050, -0.497512, 0.0, 1.990050, 0.995025]);
+    all_close(&[real.mean[0], real.std[0]], &[0.5, 0.2]);
+    assert_eq!(real.pivot, [2]);
+    // An even group: the lower median, not the mean of the two in the middle (row 12 of maths.md §10).
+    let even = of_group("mc_grpo", &[0.0, 1.0, 3.0, 9.0], &lengths[..4], |a| a.mad_floor = Some(0.0));
+    assert_eq!((even.mean[0], even.std[0], even.pivot[0]), (1.0, 1.0, 1));
+}
+
+/// By hand from the formulas of maths.md §6.1, §6.4; no vector is printed there.
+#[test]
+fn baselines_by_hand() {
+    let rewards = [1.0f32, 0.0, 0.0, 1.0, 0.0];
+    let lengths = [1; 5];
+    let plain = |_: &mut AdvantageChoice| {};
+    let cases = [
+        ("gpg", [1.5, -1.0, -1.0, 1.5, -1.0]),
+        ("max_rl", [1.5, -1.0, -1.0, 1.5, -1.0]),
+        // A tie of maxima.
+        ("pass_k", [0.0; 5]),
+        // One group: the batch's deviation is its own, sqrt(0.3), and eps 1e-4 as in `trl`.
+        ("lite_ppo", [1.095245, -0.730163, -0.730163, 1.095245, -0.730163]),
+        // Others of a 1: {0, 0, 1, 0}, mean 1/4, std 1/2; of a 0: {1, 0, 1, 0}, mean 1/2, std 0.577350.
+        ("nemo", [1.499997, -0.866024, -0.866024, 1.499997, -0.866024]),
+        // Mean 0.4, one token each: ddof 1 variance 0.3.
+        ("reinforce_plus_plus_baseline", [1.095445, -0.730297, -0.730297, 1.095445, -0.730297]),
+    ];
+    for (name, want) in cases {
+        all_close(&of_group(name, &rewards, &lengths, plain).advantage, &want);
+    }
+    let best = of_group("pass_k", &[0.25, 1.0, 0.5], &[1; 3], |a| a.norm_by_std = false);
+    assert_eq!((&best.advantage[..], &best.pivot[..]), (&[0.0, 0.5, 0.0][..], &[1][..]));
+    // All others equal: exactly 0 deviation, so nothing is divided (NeMo-RL #4158).
+    let one = of_group("nemo", &[0.1, 0.1, 0.1, 0.1, 1.1], &lengths, plain);
+    all_close(&one.advantage[4..], &[1.0]);
+    // A group of 4096 works, medians included.
+    let large: Vec<f32> = (0..4096).map(|i| (i * 2047 % 4096) as f32).collect();
+    let got = of_group("mc_grpo", &large, &[1; 4096], plain);
+    assert_eq!((got.mean[0], got.std[0]), (2047.0, 1024.0));
+}
+
+#[test]
+fn singletons_by_name() {
+    // Row 2 of maths.md §10: verl's list versions give the raw reward, TRL and verl's vectorised RLOO zero.
+    for (name, want) in
+        [("rloo", 0.7), ("opo", 0.7), ("verl", 0.7 / 1.000001), ("trl", 0.0), ("mc_grpo", 0.0)]
+    {
+        all_close(&of_group(name, &[0.7], &[3], |_| {}).advantage, &[want]);
+    }
+    let zero = of_group("rloo", &[0.7], &[3], |a| a.singleton = SingletonChoice::Zero);
+    assert_eq!(zero.advantage, [0.0]);
+}
+
+#[test]
+fn shrinkage_by_hand() {
+    // V0.5-style (our reading), maths.md §6.11: r̄ 0.5, s² 1/3 of n = 4, s²/n 1/12.
+    let batch = Batch::new(&[0, 1, 2, 3, 4], &[0, 4], None).unwrap();
+    let rewards = [1.0f32, 0.0, 1.0, 0.0];
+    let baseline = |prior: f32, tau2: f64, laplace: bool| {
+        let params = GroupParams {
+            given: Some(&[prior]),
+            ..GroupParams::new(Baseline::Shrunk { tau2, laplace }, Scale::None { ddof: 1 })
+        };
+        f64::from(group_advantage(&Device::cpu(), &batch, &rewards, None, &params).unwrap().mean[0])
+    };
+    assert!(close(baseline(0.25, 0.0, false), 0.25), "inside the noise: the prior");
+    assert!(close(baseline(1.0, 0.0, false), 0.5 + 0.5 / 3.0), "λ = (1/12)/(1/4)");
+    assert!(close(baseline(1.0, 0.25, false), 0.5 + 0.125), "λ = (1/12)/(1/12 + 1/4)");
+    // Laplace: p 3/6, s² 1/4, s²/n 1/16.
+    assert!(close(baseline(1.0, 0.0, true), 0.625));
+}
+
+#[test]
+fn pass_at_k_8_6() {
+    let rewards = [1.0f32, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0];
+    let batch = Batch::new(&[0, 1, 2, 3, 4, 5, 6, 7, 8], &[0, 8], None).unwrap();
+    let got = lockstep::ops::pass_at_k(&Device::cpu(), &batch, &rewards, None, 4, 0.5).unwrap();
+    let (rate, good, bad) = oracle::pass_at_k::group(2, 6, 4).unwrap();
+    assert!(close(rate, 0.785714) && close(good, 0.522233) && close(bad, -0.174078), "oracle");
+    all_close(&got.pass_at_k, &[0.785714]);
+    all_close(&got.advantage[..3], &[0.522233, 0.522233, -0.174078]);
+    let sum: f64 = got.advantage.iter().map(|a| f64::from(*a)).sum();
+    assert!(sum.abs() < WORKED, "{sum}");
+}
+
+/// Row 24 of maths.md §10, by hand: the components are (±1/√2)·(√2) in groups of two, so a = (1.5, −1.5, 0.5, −0.5) up to eps.
+#[test]
+fn gdpo_both_batch_steps() {
+    let batch = Batch::new(&[0, 3, 4, 5, 6], &[0, 2, 4], None).unwrap();
+    let rewards = [1.0f32, 0.0, 1.0, 0.0, 0.4, 0.2, 0.1, 0.3];
+    let scale = std::f64::consts::FRAC_1_SQRT_2;
+    let a = [1.5 * scale, -1.5 * scale, 0.5 * scale, -0.5 * scale];
+    let group = GroupParams::grpo(true, 1, 0.0);
+    for (params, count) in [(WhitenParams::VERL, [3.0, 1.0, 1.0, 1.0]), (WhitenParams::TRL, [1.0; 4])] {
+        let n: f64 = count.iter().sum();
+        let mean = a.iter().zip(count).map(|(a, n)| a * n).sum::<f64>() / n;
+        let variance = a.iter().zip(count).map(|(a, n)| n * (a - mean).powi(2)).sum::<f64>() / (n - 1.0);
+        let divisor = if n > 4.0 { (variance + 1e-8).sqrt() } else { variance.sqrt() + 1e-4 };
+        let want = a.map(|a| (a - mean) / divisor);
+        let got =
+            lockstep::ops::gdpo(&Device::cpu(), &batch, &rewards, &[1.0, 0.5], &group, &params).unwrap();
+        all_close(&got, &want);
     }
 }

@@ -7,7 +7,11 @@
 //!
 //! | in the literature | here |
 //! |---|---|
-//! | GRPO, Dr.GRPO advantage | [`advantage::grpo`] |
+//! | GRPO, Dr.GRPO, RLOO, OPO, GPG, MC-GRPO, MaxRL, pass@k, … advantage | [`advantage::grpo`], [`advantage::baseline`] |
+//! | masked whitening, batch normalisation (REINFORCE++, GDPO) | [`advantage::whiten`], [`aggregate::moments`] |
+//! | analytic pass@k | [`advantage::pass_at_k`] |
+//! | several rewards, GDPO | [`advantage::combine`] |
+//! | discounted returns | [`advantage::discounted_return`] |
 //! | importance ratio, guards | [`ratio`] |
 //! | PPO clip, clip-higher, dual clip | [`gate::ppo_clip`] |
 //! | SAPO soft gate | [`gate::sapo`] |

@@ -17,15 +17,16 @@ fuzz_target!(|bytes: &[u8]| {
     let draw = &mut Draw::new(bytes);
     let packed = Packed::draw(draw);
     let Some(batch) = packed.batch() else { return };
+    let norm_by_std = draw.flag();
+    let ddof = draw.one_of(&[1, 0, 1, 0, 2, u32::MAX]);
+    let eps = match draw.below(4) {
+        0 => 1e-6,
+        1 => 0.0,
+        _ => draw.double(Like::Parameter),
+    };
     let params = GroupParams {
-        norm_by_std: draw.flag(),
-        ddof: draw.one_of(&[1, 0, 1, 0, 2, u32::MAX]),
-        eps: match draw.below(4) {
-            0 => 1e-6,
-            1 => 0.0,
-            _ => draw.double(Like::Parameter),
-        },
         singleton: draw.one_of(&[None, Some(Singleton::Zero), Some(Singleton::RawReward)]),
+        ..GroupParams::grpo(norm_by_std, ddof, eps)
     };
     let valid = draw.flag().then(|| draw.mask(batch.sequences()));
     let rewards = draw.floats(batch.sequences(), Like::Reward);
@@ -46,7 +47,7 @@ fuzz_target!(|bytes: &[u8]| {
     };
 
     assert_eq!(rewards.len(), batch.sequences(), "a wrong length was accepted");
-    assert!(params.ddof <= 1 && params.eps >= 0.0 && params.eps.is_finite(), "{params:?} was accepted");
+    assert!(ddof <= 1 && (!norm_by_std || (eps >= 0.0 && eps.is_finite())), "{params:?} was accepted");
     for (name, values) in [("advantage", &out.advantage), ("mean", &out.mean), ("std", &out.std)] {
         assert_finite(name, values.iter().map(|x| f64::from(*x)));
     }

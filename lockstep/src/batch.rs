@@ -90,8 +90,8 @@ impl<'a> Batch<'a> {
         self.loss_mask
     }
 
-    /// Counts live tokens and the sequences that have any.
-    pub fn counts(&self, device: &Device) -> Result<Counts, Error> {
+    /// Live tokens of each sequence, `[S]`.
+    pub fn lengths(&self, device: &Device) -> Result<Vec<u32>, Error> {
         let sequences = self.sequences();
         let (mut sums, mut tokens, mut alarm) =
             (vec![0.0; sequences], vec![0; sequences], vec![0; sequences]);
@@ -103,10 +103,16 @@ impl<'a> Batch<'a> {
             row_tokens: Out::new(&mut tokens),
             row_alarm: Out::new(&mut alarm),
         })?;
+        Ok(tokens)
+    }
+
+    /// Counts live tokens and the sequences that have any.
+    pub fn counts(&self, device: &Device) -> Result<Counts, Error> {
+        let tokens = self.lengths(device)?;
         Ok(Counts {
             tokens: tokens.iter().map(|n| u64::from(*n)).sum(),
             nonempty: tokens.iter().filter(|n| **n > 0).count() as u64,
-            sequences: sequences as u64,
+            sequences: self.sequences() as u64,
         })
     }
 

@@ -24,7 +24,7 @@ pub struct Data {
     pub element: Vec<Vec<f32>>,
     /// The binary64 input of `fold_rows`, one entry per element.
     pub element64: Vec<f64>,
-    /// The offsets that `check_offsets` looks at, one entry per element.
+    /// The offsets that `check_offsets` looks at, the lengths of `group_advantage`; one entry per element.
     pub index: Vec<u32>,
     /// Arrays with one entry per row.
     pub row: Vec<Vec<f32>>,

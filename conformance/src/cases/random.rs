@@ -6,9 +6,8 @@ use super::masks::{Mask, garbage};
 use super::params::{AnyGate, Params, Policy, Taus, gates, guards, kls, score_gates, weights};
 use super::shapes::Shape;
 use super::values::{Range, spread};
-use super::{Case, Data, rewards};
+use super::{Case, Data};
 use crate::ops::AnyOp;
-use lockstep_core::advantage::Singleton;
 use lockstep_core::gate::{Cispo, DppoKl, DppoTv, PpoClip};
 use lockstep_core::ratio::Level;
 use lockstep_core::team::Direction;
@@ -122,18 +121,6 @@ pub fn random(op: &str, seed: u64) -> Option<Case> {
     let mut draw = Draw { source, next: 0 };
     let case = |params, data| Case { label: format!("seed {seed}"), catches: CATCHES, params, data };
     let params = match op {
-        "group_advantage" => {
-            let params = Params::GroupAdvantage {
-                norm_by_std: draw.yes(),
-                ddof: draw.below(2) as u32,
-                eps: draw.pick(&[1e-6, 1e-4, 1e-8, 0.0]),
-                singleton: draw.pick(&[Singleton::Zero, Singleton::RawReward]),
-            };
-            let sizes: Vec<u32> =
-                draw.lengths().into_iter().map(|n| if n % 3 == 0 { n } else { n % 18 }).collect();
-            let valid = draw.yes();
-            return Some(case(params, rewards::groups(&sizes, valid, source.fork(1))));
-        }
         "fold_rows" => {
             let (statistics, rows) = (1 + draw.below(8) as u32, 1 + draw.below(3000) as u32);
             let value = |i| f64::from(spread(source, i)) * (1.0 + f64::from(spread(source.fork(2), i)));

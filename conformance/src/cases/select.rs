@@ -19,6 +19,9 @@ pub fn select(case: &Case, rows: &[usize], lead: usize) -> Case {
         for values in &mut new.element {
             values.extend((0..lead).map(|i| -0.25 - i as f32 / 64.0));
         }
+        if !old.index.is_empty() {
+            new.index.extend((0..lead).map(|i| i as u32));
+        }
         new.mask.iter_mut().for_each(|mask| mask.extend(vec![1; lead]));
         new.row.iter_mut().for_each(|values| values.push(-0.5));
         new.offsets.push(lead as u32);
@@ -33,6 +36,9 @@ pub fn select(case: &Case, rows: &[usize], lead: usize) -> Case {
         }
         if !old.element64.is_empty() {
             new.element64.extend(&old.element64[span.clone()]);
+        }
+        if !old.index.is_empty() {
+            new.index.extend(&old.index[span.clone()]);
         }
         for (new, old) in new.row.iter_mut().zip(&old.row) {
             new.push(old[row]);

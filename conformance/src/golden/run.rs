@@ -4,14 +4,20 @@ use super::compare::Compared;
 use super::config::Config;
 use super::expected::Expected;
 use super::format::{Case, Inputs};
-use lockstep::core::kl::{Estimator, Kl};
+use lockstep::core::kl::{self, Kl};
 use lockstep::ops;
-use lockstep::recipe::{AggregationMode, Builder, GateChoice};
+use lockstep::recipe::{AdvantageChoice, AggregationMode, Builder, Estimator, GateChoice};
 use lockstep::{Advantage, Batch, Device, PolicyInput, Recipe};
 
 /// The golden ops that Lockstep has.
-pub(super) const OPS: [&str; 9] = [
+pub(super) const OPS: [&str; 15] = [
     "advantage_grpo",
+    "advantage_grpo_passk",
+    "advantage_rloo",
+    "advantage_opo",
+    "advantage_gpg",
+    "advantage_reinforce_plus_plus",
+    "advantage_reinforce_plus_plus_baseline",
     "policy_loss_ppo_clip",
     "policy_loss_sapo",
     "policy_loss_gspo",
@@ -32,7 +38,15 @@ pub(super) fn run(device: &Device, op: &str, case: &Case) -> Result<Vec<Compared
         .map_err(text)?;
     let config = Config::new(&case.config);
     match op {
-        "advantage_grpo" => advantage(device, &batch, case, config),
+        "advantage_grpo" => advantage(device, &batch, case, config, Estimator::Grpo),
+        "advantage_grpo_passk" => advantage(device, &batch, case, config, Estimator::PassK),
+        "advantage_rloo" => advantage(device, &batch, case, config, Estimator::Rloo),
+        "advantage_opo" => advantage(device, &batch, case, config, Estimator::Opo),
+        "advantage_gpg" => advantage(device, &batch, case, config, Estimator::Gpg),
+        "advantage_reinforce_plus_plus" => token_advantage(device, &batch, case, config),
+        "advantage_reinforce_plus_plus_baseline" => {
+            advantage(device, &batch, case, config, Estimator::ReinforcePlusPlusBaseline)
+        }
         "policy_loss_ppo_clip" => policy_loss(device, &batch, case, config, ppo_clip, "token-mean"),
         "policy_loss_gspo" => policy_loss(device, &batch, case, config, gspo, "seq-mean-token-mean"),
         "policy_loss_cispo" => policy_loss(device, &batch, case, config, cispo, "token-mean"),
@@ -58,14 +72,18 @@ fn advantage(
     batch: &Batch<'_>,
     case: &Case,
     mut config: Config<'_>,
+    estimator: Estimator,
 ) -> Result<Vec<Compared>, String> {
     if case.inputs.cu_groups.is_none() {
         return Err("input `cu_groups` is missing".into());
     }
     let norm_by_std = config.boolean("norm_adv_by_std_in_grpo")?.unwrap_or(true);
     let eps = config.number("epsilon")?.unwrap_or(1e-6);
+    let f_norm = config.number("f_norm")?;
     config.finish()?;
-    let recipe = verl()?.norm_by_std(norm_by_std).std(1, eps).build().map_err(text)?;
+    let choice =
+        AdvantageChoice { estimator, norm_by_std, eps, f_norm, ..verl()?.build().map_err(text)?.advantage };
+    let recipe = verl()?.advantage(choice).build().map_err(text)?;
     let rewards = floats("rewards", &case.inputs.rewards)?;
     let out = recipe.advantages(device, batch, &rewards).map_err(text)?;
 
@@ -80,6 +98,25 @@ fn advantage(
     let mut expected = Expected::new(&case.expected, batch);
     expected.array("advantages", &got)?;
     expected.finish(&["advantages"])
+}
+
+fn token_advantage(
+    device: &Device,
+    batch: &Batch<'_>,
+    case: &Case,
+    mut config: Config<'_>,
+) -> Result<Vec<Compared>, String> {
+    let gamma = config.number("gamma")?;
+    config.finish()?;
+    let estimator = Estimator::ReinforcePlusPlus;
+    let choice = AdvantageChoice { estimator, gamma, ..AdvantageChoice::default() };
+    let recipe = verl()?.advantage(choice).build().map_err(text)?;
+    let rewards = floats("token_rewards", &case.inputs.token_rewards)?;
+    let out = recipe.token_advantages(device, batch, &rewards).map_err(text)?;
+    let mut expected = Expected::new(&case.expected, batch);
+    expected.array("advantages", &widen(&out.advantage))?;
+    expected.array("returns", &widen(&out.returns))?;
+    expected.finish(&["advantages", "returns"])
 }
 
 fn ppo_clip(builder: Builder, config: &mut Config<'_>) -> Result<Builder, String> {
@@ -203,10 +240,10 @@ fn kl(
     config.finish()?;
     let base = name.strip_suffix('+').unwrap_or(name);
     let estimator = match base {
-        "k1" | "kl" => Estimator::K1,
-        "abs" => Estimator::Abs,
-        "k2" | "mse" => Estimator::K2,
-        "k3" | "low_var_kl" => Estimator::K3,
+        "k1" | "kl" => kl::Estimator::K1,
+        "abs" => kl::Estimator::Abs,
+        "k2" | "mse" => kl::Estimator::K2,
+        "k3" | "low_var_kl" => kl::Estimator::K3,
         _ => return Err(format!("estimator `{name}` is not known")),
     };
     let kl = Kl { straight_through: base.len() < name.len(), ..Kl::guarded(estimator) };

@@ -5,6 +5,12 @@
 //! ops are older than this list; they are the other variants of [`Params`](crate::cases::Params).)
 
 pub mod check;
+pub mod combine;
+pub mod discounted_return;
+pub mod group;
+pub mod moments;
+pub mod pass_at_k;
+pub mod whiten;
 
 use crate::backend::Backend;
 use crate::cases::hash::Source;
@@ -114,4 +120,10 @@ macro_rules! op_tests {
 
 op_tests! {
     Check: check::Check,
+    Group: group::Group,
+    Moments: moments::Moments,
+    Whiten: whiten::Whiten,
+    DiscountedReturn: discounted_return::DiscountedReturn,
+    PassAtK: pass_at_k::PassAtK,
+    Combine: combine::Combine,
 }

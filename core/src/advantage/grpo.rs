@@ -1,28 +1,35 @@
-//! Group-relative advantage: GRPO and, without the division, Dr.GRPO.
+//! Group-relative advantages of outcome rewards: GRPO, Dr.GRPO, RLOO, OPO, GPG, MC-GRPO, MaxRL, pass@k, … by choice of
+//! [`Baseline`] and [`Scale`], whose [table](super::baseline) says which is which.
 //!
-//! **Formula** (GRPO 2402.03300; Dr.GRPO 2503.20783; maths.md §1.5, §6.1), over the counted members of a group:
+//! **Formula** (maths.md §1.5, §6.1, §6.3, §4.6 ii), over the n counted members of a group:
 //!
 //! ```text
-//! A_i = (R_i − mean) / (std + eps)     norm_by_std
-//! A_i =  R_i − mean                    otherwise
+//! A_i = (R_i − b) / scale,   limited to ±limit
 //! std = sqrt(Σ (R_i − mean)² / (n − ddof)),  eps outside the root
 //! ```
 //!
-//! **Shapes**: `rewards`, `advantage` `[S]`; `cu_groups` `[G+1]`; `mean`, `std`, `counted`, `status` `[G]`.
+//! **Shapes**: `rewards`, `advantage`, `weights`, `lengths` `[S]`; `cu_groups` `[G+1]`; `given`, `mean`, `std`, `counted`,
+//! `status`, `pivot` `[G]`; `moments` [`[6]`](crate::aggregate::moments).
 //!
 //! **Special cases**: a NaN reward, or a sequence with `valid` = 0, is *excluded*: it moves no statistic and its
-//! advantage is 0. All counted rewards equal: std and every advantage are exactly 0 (decided on the inputs, max =
-//! min, never on a computed std). One counted member: [`Singleton`]. None: everything is 0.
+//! advantage is 0. All counted rewards equal: std is exactly 0 (decided on the inputs, max = min, never on a computed std), and
+//! so is every advantage against a baseline of the group's own. One counted member: [`Singleton`], for those baselines. None:
+//! everything is 0. Ties go to the lowest index.
 //!
-//! **Accuracy**: mean and the two-pass variance are binary64; the advantage rounds to `f32` once.
+//! **Accuracy**: mean and the two-pass variance are binary64; the advantage rounds to `f32` once. Medians and leave-one-out
+//! deviations take n² steps: for groups of up to a few thousand.
 //!
 //! **Variants** (maths.md §10): ddof 1 (verl, TRL) or 0; eps 1e-6 (verl), 1e-4 (TRL), 1e-8, 1e-9 (OpenRLHF); a group
-//! of one: 0 (TRL) or the raw reward (verl's list version: mean := 0, std := 1).
+//! of one: 0 (TRL) or the raw reward (verl's list version: b := 0, own scale := 1). The scale of a group of one against a given
+//! baseline is 0, so nothing is divided.
 
+use super::baseline::{Baseline, Scale};
+use super::members::Members;
 use crate::Error;
+use crate::aggregate::moments;
 use crate::num::{self, Arith};
 use crate::op::Kernel;
-use crate::ragged::{In, Mask, Offsets, Out};
+use crate::ragged::{In, Mask, Offsets, Out, Span};
 use crate::team::Team;
 
 /// What a group with one counted member gets.
@@ -30,7 +37,7 @@ use crate::team::Team;
 pub enum Singleton {
     /// Advantage 0: there is nothing to compare with.
     Zero,
-    /// mean := 0, std := 1, so that A = R/(1 + eps), or R without the division (verl).
+    /// b := 0, own scale := 1, so that A = R/(1 + eps), or R without the division (verl).
     RawReward,
 }
 
@@ -53,7 +60,12 @@ pub mod status {
     pub const NAN_EXCLUDED: u32 = 8;
     /// A counted reward is infinite: the results of this group are not numbers.
     pub const INFINITE: u32 = 16;
+    /// The weight of a counted member is negative or not finite, or the group's given baseline is not finite.
+    pub const BAD_BASELINE: u32 = 32;
 }
+
+/// `pivot` of a group that has none.
+pub const NO_PIVOT: u32 = u32::MAX;
 
 /// The op `group_advantage`.
 #[derive(Clone, Copy, Debug)]
@@ -64,39 +76,141 @@ pub struct GroupAdvantage<'a> {
     pub rewards: In<'a, f32>,
     /// Which sequences are counted, `[S]`.
     pub valid: Mask<'a>,
-    /// Divide by the standard deviation.
-    pub norm_by_std: bool,
-    /// 1 = unbiased, 0 = population.
-    pub ddof: u32,
-    /// Added to the standard deviation, outside the root.
-    pub eps: f64,
+    /// What rewards are compared with.
+    pub baseline: Baseline,
+    /// What the difference is divided by.
+    pub scale: Scale,
     /// Policy for a group of one.
     pub singleton: Singleton,
+    /// Largest magnitude of an advantage; ∞ = no limit.
+    pub limit: f64,
+    /// Weights of [`Baseline::Weighted`], `[S]`.
+    pub weights: Option<In<'a, f32>>,
+    /// Lengths of [`Baseline::Length`], `[S]`: `row_tokens` of [`Aggregate`](crate::aggregate::Aggregate).
+    pub lengths: Option<In<'a, u32>>,
+    /// Baseline or prior of each group, `[G]`.
+    pub given: Option<In<'a, f32>>,
+    /// Statistics of the whole batch, `[6]`: what [`FoldMoments`](crate::aggregate::FoldMoments) wrote, so nothing waits for it.
+    pub moments: Option<In<'a, f64>>,
     /// `[S]`.
     pub advantage: Out<'a, f32>,
-    /// `[G]`.
+    /// The baseline; the mean for `LeaveOneOut`. `[G]`.
     pub mean: Out<'a, f32>,
-    /// `[G]`.
+    /// The scale without its eps or floor; the standard deviation for `None` and `LeaveOneOutStd`. `[G]`.
     pub std: Out<'a, f32>,
     /// Counted members, `[G]`.
     pub counted: Out<'a, u32>,
     /// [`status`] bits, `[G]`.
     pub status: Out<'a, u32>,
+    /// Position of the pivot in its group, or [`NO_PIVOT`], `[G]`. MC-GRPO's batch leaves the pivot out.
+    pub pivot: Option<Out<'a, u32>>,
 }
 
-crate::kernel_args!(GroupAdvantage<'_> { cu_groups, rewards, valid, norm_by_std, ddof, eps, singleton, advantage, mean, std, counted, status });
+crate::kernel_args!(GroupAdvantage<'_> {
+    cu_groups, rewards, valid, baseline, scale, singleton, limit, weights, lengths, given, moments, advantage, mean, std, counted,
+    status, pivot
+});
 
 impl GroupAdvantage<'_> {
-    /// Whether the scalar parameters are in their domain.
+    /// Whether the scalar parameters are in their domain and the arrays that they need are there.
     pub fn check(&self) -> Result<(), Error> {
-        let wrong = |argument, expected, got| Err(Error::Value { argument, index: None, expected, got });
-        if self.ddof > 1 {
-            return wrong("ddof", "0 or 1", f64::from(self.ddof));
+        self.baseline.check()?;
+        self.scale.check()?;
+        if self.limit.is_nan() || self.limit <= 0.0 {
+            let (argument, expected) = ("limit", "a positive number");
+            return Err(Error::Value { argument, index: None, expected, got: self.limit });
         }
-        if !(self.eps >= 0.0 && self.eps.is_finite()) {
-            return wrong("eps", "a finite number of at least 0", self.eps);
+        let (sequences, groups) = (self.rewards.len(), self.cu_groups.rows());
+        let lengths = [
+            (
+                "weights",
+                self.baseline.needs_weights(),
+                self.weights.map(In::len),
+                sequences,
+                "one per sequence",
+            ),
+            (
+                "lengths",
+                self.baseline == Baseline::Length,
+                self.lengths.map(In::len),
+                sequences,
+                "one per sequence",
+            ),
+            ("given", self.baseline.needs_given(), self.given.map(In::len), groups, "one per group"),
+            (
+                "moments",
+                self.scale.needs_moments(),
+                self.moments.map(In::len),
+                moments::MOMENTS,
+                "the moments of a batch",
+            ),
+        ];
+        for (argument, needed, got, expected, because) in lengths {
+            match got {
+                None if needed => {
+                    let expected = "needed by this baseline or scale";
+                    return Err(Error::Combination { argument, expected });
+                }
+                Some(got) if got != expected => {
+                    return Err(Error::Length { argument, expected, because, got });
+                }
+                _ => {}
+            }
         }
         Ok(())
+    }
+}
+
+/// What is known of a group before its baseline.
+#[derive(Clone, Copy)]
+struct Summary {
+    n: f64,
+    total: f64,
+    high: f32,
+    low: f32,
+    mean: f64,
+    constant: bool,
+}
+
+impl GroupAdvantage<'_> {
+    #[inline(always)]
+    fn members(&self) -> Members<'_> {
+        Members { rewards: self.rewards, valid: self.valid }
+    }
+
+    /// Σ w, Σ w R and the number of bad weights, over counted members.
+    #[inline(always)]
+    fn weighted<T: Team>(&self, team: &T, span: Span) -> [f64; 3] {
+        if !matches!(self.baseline, Baseline::Weighted { .. } | Baseline::Length) {
+            return [0.0; 3];
+        }
+        let (members, weights, lengths) = (self.members(), self.weights, self.lengths);
+        let by_length = self.baseline == Baseline::Length;
+        team.sum(span, move |i| {
+            let weight = match (by_length, weights, lengths) {
+                (true, _, Some(lengths)) => f64::from(lengths.at(i)),
+                (false, Some(weights), _) => f64::from(weights.at(i)),
+                _ => 0.0,
+            };
+            let bad = !(0.0..f64::INFINITY).contains(&weight);
+            let terms = [weight, weight * members.reward(i), f64::from(u8::from(bad))];
+            if members.is(i) { terms } else { [0.0; 3] }
+        })
+    }
+
+    /// λ v₀ + (1 − λ) r̄, as (r̄ − v₀) (1 − λ) + v₀.
+    #[inline(always)]
+    fn shrunk(prior: f64, summary: Summary, squares: f64, tau2: f64, laplace: bool) -> f64 {
+        let n = summary.n;
+        let p = ((summary.total + 1.0) / (n + 2.0)).clamp(0.0, 1.0);
+        let variance = if laplace { p * (1.0 - p) } else { squares / (n - 1.0) };
+        let noise = variance / n;
+        let apart = (summary.mean - prior) * (summary.mean - prior);
+        let larger = if apart > noise { apart } else { noise };
+        let whole = if tau2 > 0.0 { noise + tau2 } else { larger };
+        let trust = if whole > 0.0 { noise / whole } else { 1.0 };
+        let alone = n == 0.0 || (n == 1.0 && !laplace);
+        if alone { prior } else { (summary.mean - prior) * (1.0 - trust) + prior }
     }
 }
 
@@ -108,68 +222,215 @@ impl Kernel for GroupAdvantage<'_> {
     }
 
     fn work(&self, row: usize) -> usize {
-        self.cu_groups.span(row).len()
+        let n = self.cu_groups.span(row).len();
+        if self.variant() == 0 { n } else { n.saturating_mul(n) }
     }
 
     #[inline(always)]
     fn row<T: Team>(&self, team: &T, row: usize) {
-        let span = self.cu_groups.span(row);
-        let counted = |i| self.valid.at(i) && !self.rewards.at(i).is_nan();
-        let reward = |i| f64::from(self.rewards.at(i));
+        match self.variant() {
+            0 => self.row_as::<0, T>(team, row),
+            _ => self.row_as::<1, T>(team, row),
+        }
+    }
 
-        let [n, total, nan] = team.sum(span, |i| {
-            let is_nan = self.valid.at(i) && self.rewards.at(i).is_nan();
+    /// 0: passes over the group; 1: also what looks at every pair of members, medians and leave-one-out deviations.
+    #[inline(always)]
+    fn variant(&self) -> usize {
+        let pairs = self.baseline == Baseline::Median
+            || matches!(self.scale, Scale::LeaveOneOutStd { .. } | Scale::Mad { .. });
+        usize::from(pairs)
+    }
+
+    #[inline(always)]
+    fn row_as<const V: usize, T: Team>(&self, team: &T, row: usize) {
+        let span = self.cu_groups.span(row);
+        let members = self.members();
+        let counted = move |i| members.is(i);
+        let reward = move |i| members.reward(i);
+        let value = move |i| members.rewards.at(i);
+
+        let [n, total, nan] = team.sum(span, move |i| {
+            let is_nan = members.valid.at(i) && value(i).is_nan();
             [
                 f64::from(u8::from(counted(i))),
                 if counted(i) { reward(i) } else { 0.0 },
                 f64::from(u8::from(is_nan)),
             ]
         });
-        let high = team.max(span, |i| if counted(i) { self.rewards.at(i) } else { f32::NEG_INFINITY });
-        let low = team.min(span, |i| if counted(i) { self.rewards.at(i) } else { f32::INFINITY });
+        let high = team.max(span, move |i| if counted(i) { value(i) } else { f32::NEG_INFINITY });
+        let low = team.min(span, move |i| if counted(i) { value(i) } else { f32::INFINITY });
 
         let (none, singleton) = (n == 0.0, n == 1.0);
         let constant = high == low && !none;
-        let raw = singleton && self.singleton == Singleton::RawReward;
-        let mean = if none || raw {
+        let own = self.baseline.is_of_the_group();
+        let raw = singleton && own && self.singleton == Singleton::RawReward;
+        let mean = if none {
             0.0
         } else if constant {
             f64::from(low)
         } else {
             total / n
         };
-        let [squares] = team.sum(span, |i| {
+        let [squares] = team.sum(span, move |i| {
             let centred = reward(i) - mean;
             [if counted(i) { centred * centred } else { 0.0 }]
         });
-        let freedom = n - f64::from(self.ddof);
-        let std = if raw {
-            1.0
-        } else if constant || none {
-            0.0
-        } else {
-            <T::Arith as Arith>::sqrt64(squares / freedom)
+        let summary = Summary { n, total, high, low, mean, constant };
+        let deviation = move |ddof: u32| {
+            let freedom = n - f64::from(ddof);
+            if constant || none { 0.0 } else { <T::Arith as Arith>::sqrt64(squares / freedom) }
         };
 
-        let zero = none || (constant && !raw);
-        team.for_each(span, |i| {
-            let centred = reward(i) - mean;
-            let advantage = if self.norm_by_std { centred / (std + self.eps) } else { centred };
-            let advantage = if zero || !counted(i) { 0.0 } else { num::canonical(advantage as f32) };
-            self.advantage.put(i, advantage);
+        let [weight, weighted, bad_weights] = self.weighted(team, span);
+        let given = match self.given {
+            Some(given) if !own => f64::from(given.at(row)),
+            _ => 0.0,
+        };
+        let (baseline, pivot) =
+            self.baseline_of::<V, T>(team, span, summary, [weight, weighted, given], squares);
+        let baseline = if raw || (none && own) { 0.0 } else { baseline };
+        let gain = if self.baseline == Baseline::LeaveOneOut && n > 1.0 { n / (n - 1.0) } else { 1.0 };
+
+        let (spread, added) = match self.scale {
+            Scale::None { ddof } => (deviation(ddof), 0.0),
+            Scale::Std { ddof, eps } => (deviation(ddof), eps),
+            Scale::LeaveOneOutStd { ddof, eps } => (deviation(ddof), eps),
+            Scale::Mad { floor } => {
+                let mad =
+                    if V == 1 && n > 0.0 { members.median_distance(team, span, n, baseline) } else { 0.0 };
+                (mad, floor)
+            }
+            Scale::Mean => (mean, 0.0),
+            Scale::Batch { ddof, eps } => match self.moments {
+                Some(batch) => (moments::std::<T::Arith>(batch, ddof), eps),
+                None => (0.0, eps),
+            },
+            Scale::Nonzero { norm } => match self.moments {
+                Some(batch) => (norm * moments::nonzero_fraction(batch), 0.0),
+                None => (0.0, 0.0),
+            },
+        };
+        let of_batch = self.scale.needs_moments();
+        let spread = if raw && !of_batch { 1.0 } else { spread };
+        let is_mad = matches!(self.scale, Scale::Mad { .. });
+        let no_scale = spread == 0.0 && (!is_mad || added == 0.0);
+        let undivided = matches!(self.scale, Scale::None { .. }) || no_scale;
+        let divisor = if undivided { 1.0 } else { spread + added };
+
+        let empty_weights =
+            matches!(self.baseline, Baseline::Weighted { .. } | Baseline::Length) && weight == 0.0;
+        let equal = constant && own && !empty_weights && !raw;
+        let zero = none || equal || (matches!(self.scale, Scale::Mean) && spread == 0.0);
+        let second = self.baseline == Baseline::Second && !raw;
+        // Members at the two ends, to see on the inputs whose others are all equal.
+        let mut ends = [0.0; 2];
+        if V == 1 {
+            ends = team.sum(span, move |i| {
+                let at = move |end| f64::from(u8::from(counted(i) && value(i) == end));
+                [at(low), at(high)]
+            });
+        }
+        let (scale, limit, out) = (self.scale, self.limit, self.advantage);
+        team.for_each(span, move |i| {
+            let centred = gain * (reward(i) - baseline);
+            let mut divisor = divisor;
+            if V == 1
+                && let Scale::LeaveOneOutStd { ddof, eps } = scale
+            {
+                let reward = value(i);
+                let alike = constant
+                    || (reward == high && ends[0] == n - 1.0)
+                    || (reward == low && ends[1] == n - 1.0);
+                divisor = if raw {
+                    1.0 + eps
+                } else if alike || n < 3.0 {
+                    1.0
+                } else {
+                    members.std_of_others::<T::Arith>(span, i, n, ddof) + eps
+                };
+            }
+            let advantage = centred / divisor;
+            let advantage = if advantage > limit {
+                limit
+            } else if advantage < -limit {
+                -limit
+            } else {
+                advantage
+            };
+            let other = second && (i - span.start) as u32 != pivot;
+            let advantage = if zero || other || !counted(i) { 0.0 } else { num::canonical(advantage as f32) };
+            out.put(i, advantage);
         });
         if team.leads() {
             let infinite = !none && (high == f32::INFINITY || low == f32::NEG_INFINITY);
-            let bit = |holds: bool, bit: u32| if holds { bit } else { 0 };
+            let bit = move |holds: bool, bit: u32| if holds { bit } else { 0 };
             let bits = bit(singleton, status::SINGLETON)
                 | bit(constant, status::CONSTANT)
                 | bit(none, status::NONE_COUNTED)
                 | bit(nan > 0.0, status::NAN_EXCLUDED)
-                | bit(infinite, status::INFINITE);
-            self.mean.put(row, num::canonical(mean as f32));
-            self.std.put(row, num::canonical(std as f32));
+                | bit(infinite, status::INFINITE)
+                | bit(bad_weights > 0.0 || !given.is_finite(), status::BAD_BASELINE);
+            self.mean.put(row, num::canonical(baseline as f32));
+            self.std.put(row, num::canonical(spread as f32));
             self.counted.put(row, n as u32);
             self.status.put(row, bits);
+            if let Some(out) = self.pivot {
+                out.put(row, pivot);
+            }
+        }
+    }
+}
+
+impl GroupAdvantage<'_> {
+    /// The baseline of a group and its pivot.
+    #[inline(always)]
+    fn baseline_of<const V: usize, T: Team>(
+        &self,
+        team: &T,
+        span: Span,
+        summary: Summary,
+        [weight, weighted, given]: [f64; 3],
+        squares: f64,
+    ) -> (f64, u32) {
+        let Summary { n, high, low, mean, constant, .. } = summary;
+        let members = self.members();
+        match self.baseline {
+            Baseline::Mean | Baseline::LeaveOneOut => (mean, NO_PIVOT),
+            Baseline::Weighted { .. } | Baseline::Length => {
+                let eps = if let Baseline::Weighted { eps } = self.baseline { eps } else { 0.0 };
+                let baseline = if weight == 0.0 {
+                    0.0
+                } else if constant {
+                    f64::from(low)
+                } else {
+                    weighted / (weight + eps)
+                };
+                (baseline, NO_PIVOT)
+            }
+            Baseline::Median => {
+                if V != 1 || n == 0.0 {
+                    return (0.0, NO_PIVOT);
+                }
+                let pivot = members.median(team, span, n);
+                (members.reward(span.start + pivot as usize), pivot)
+            }
+            Baseline::Second => {
+                if n == 0.0 {
+                    return (0.0, NO_PIVOT);
+                }
+                let position = move |i: usize| (i - span.start) as f32;
+                let value = move |i: usize| members.rewards.at(i);
+                let best = move |i: usize| members.is(i) && value(i) == high;
+                let pivot = team.min(span, move |i| if best(i) { position(i) } else { f32::INFINITY }) as u32;
+                let other = move |i: usize| members.is(i) && (i - span.start) as u32 != pivot;
+                let second = team.max(span, move |i| if other(i) { value(i) } else { f32::NEG_INFINITY });
+                (f64::from(if n == 1.0 { high } else { second }), pivot)
+            }
+            Baseline::Given => (given, NO_PIVOT),
+            Baseline::Shrunk { tau2, laplace } => {
+                (Self::shrunk(given, summary, squares, tau2, laplace), NO_PIVOT)
+            }
         }
     }
 }

@@ -72,7 +72,8 @@ macro_rules! for_each_op {
     ($with:ident) => {
         $with! {
             group_advantage: $crate::advantage::GroupAdvantage<'_>, "advantage/grpo.rs", "group",
-                "GRPO / Dr.GRPO group-relative advantage of each sequence", [0 group_advantage];
+                "group-relative advantage of each sequence: every baseline and scale of outcome rewards",
+                [0 group_advantage, 1 group_advantage_pairs];
             token_ratio: $crate::ratio::TokenRatio<'_>, "ratio/token.rs", "sequence",
                 "importance ratio exp(logp - logp_old) per token, with its statistics", [0 token_ratio];
             policy_loss_ppo: $crate::policy_loss::PolicyLoss<'_, $crate::gate::PpoClip>, "policy_loss/mod.rs", "sequence",
@@ -104,6 +105,18 @@ macro_rules! for_each_op {
                 "masked inclusive prefix or suffix sums inside each sequence", [0 row_scan];
             fold_rows: $crate::aggregate::FoldRows<'_>, "aggregate/fold.rs", "statistic",
                 "per-row partial sums folded into whole-batch sums, by row index", [0 fold_rows];
+            row_moments: $crate::aggregate::RowMoments<'_>, "aggregate/moments.rs", "row",
+                "count, mean, centred squares, extremes and non-zeros of each row", [0 row_moments];
+            fold_moments: $crate::aggregate::FoldMoments<'_>, "aggregate/moments.rs", "batch",
+                "moments of rows merged into those of the batch, by row index", [0 fold_moments];
+            whiten: $crate::advantage::Whiten<'_>, "advantage/whiten.rs", "row",
+                "values centred and scaled by the moments of a batch", [0 whiten];
+            discounted_return: $crate::advantage::DiscountedReturn<'_>, "advantage/discounted_return.rs", "sequence",
+                "discounted sum of the rewards from each token on", [0 discounted_return];
+            pass_at_k: $crate::advantage::PassAtK<'_>, "advantage/pass_at_k.rs", "group",
+                "analytic pass@k advantage of each sequence, and pass@k of its group", [0 pass_at_k];
+            combine: $crate::advantage::Combine<'_>, "advantage/combine.rs", "group",
+                "weighted sum of several rewards or advantages of each sequence", [0 combine];
             check_offsets: $crate::check::CheckOffsets<'_>, "check.rs", "4096 offsets",
                 "first offset that is out of order, for offsets that only a device can see", [0 check_offsets];
             check_values: $crate::check::CheckValues<'_>, "check.rs", "4096 values",

@@ -52,6 +52,40 @@ impl Semigroup for AddF64 {
     }
 }
 
+/// The map y ↦ offset + rate · y.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Affine {
+    /// What the running value is multiplied by.
+    pub rate: f64,
+    /// What is added. After a scan: the running value itself, started from 0.
+    pub offset: f64,
+}
+
+impl Affine {
+    /// Leaves the running value as it is: a masked token, over which credit passes.
+    pub const IDENTITY: Affine = Affine { rate: 1.0, offset: 0.0 };
+}
+
+/// Linear recurrences y_t = offset_t + rate_t · y_{t−1} as a scan of maps in binary64: discounted returns, GAE, TD(λ), V-trace.
+#[derive(Clone, Copy, Debug)]
+pub struct AffineF64;
+
+impl Semigroup for AffineF64 {
+    type Value = Affine;
+    #[inline(always)]
+    fn identity(self) -> Affine {
+        Affine::IDENTITY
+    }
+    #[inline(always)]
+    fn map_words(self, value: Affine, mut f: impl FnMut(u32) -> u32) -> Affine {
+        Affine { rate: map_f64(value.rate, &mut f), offset: map_f64(value.offset, &mut f) }
+    }
+    #[inline(always)]
+    fn join(self, earlier: Affine, later: Affine) -> Affine {
+        Affine { rate: later.rate * earlier.rate, offset: later.offset + later.rate * earlier.offset }
+    }
+}
+
 /// Which end of the row a scan starts from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {

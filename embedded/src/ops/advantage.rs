@@ -6,13 +6,13 @@ use crate::batch::{Batch, LENGTHS, OFFSETS, ROWS, Range, garbage};
 use crate::hash::Source;
 use crate::record::{Record, f32s, u32s};
 use lockstep_core::Error;
-use lockstep_core::advantage::{GroupAdvantage, Singleton};
+use lockstep_core::advantage::{Baseline, GroupAdvantage, Scale, Singleton};
 use lockstep_core::op::Kernel;
 use lockstep_core::ragged::{In, Mask, Out};
 
 /// Reward `i` of a group of the given kind: 0 or 1; all equal; nearly so; with NaN; an offset that cancels; large;
 /// subnormal; infinite; any.
-fn reward(kind: usize, source: Source, i: usize) -> f32 {
+pub(super) fn reward(kind: usize, source: Source, i: usize) -> f32 {
     let small = source.signed(i);
     match kind {
         0 => source.below(i, 2) as f32,
@@ -49,15 +49,20 @@ pub(super) fn run<R: Runner>(runner: &R, source: Source, record: &mut impl Recor
                     cu_groups: offsets()?,
                     rewards: In::new(&rewards),
                     valid: Mask::new(batch.mask()),
-                    norm_by_std,
-                    ddof,
-                    eps,
+                    baseline: Baseline::Mean,
+                    scale: if norm_by_std { Scale::Std { ddof, eps } } else { Scale::None { ddof } },
                     singleton,
+                    limit: f64::INFINITY,
+                    weights: None,
+                    lengths: None,
+                    given: None,
+                    moments: None,
                     advantage: Out::new(advantage),
                     mean: Out::new(mean),
                     std: Out::new(std),
                     counted: Out::new(&mut out.counts),
                     status: Out::new(&mut out.flags),
+                    pivot: None,
                 };
                 kernel.check()?;
                 runner.run(&kernel);

@@ -1,7 +1,9 @@
 //! Every op of the table with the variants of its arguments.
 
 mod advantage;
+mod baselines;
 mod check;
+mod moments;
 mod policy;
 mod sums;
 mod tokens;
@@ -24,6 +26,8 @@ pub(crate) fn run<R: Runner>(runner: &R, record: &mut impl Record) -> Result<(),
     policy::run(runner, source.fork(3), record)?;
     sums::run(runner, source.fork(4), record)?;
     check::run(runner, source.fork(5), record);
+    baselines::run(runner, source.fork(6), record)?;
+    moments::run(runner, source.fork(7), record)?;
     Ok(())
 }
 

@@ -1,13 +1,10 @@
 //! From a recipe's choices to the ops.
 
 use super::{
-    AggregationMode, CountedSequences, GateChoice, GuardChoice, KlEstimator, LengthGuard, NanReward,
-    RatioLevel, Recipe, SingletonChoice,
+    AggregationMode, CountedSequences, GateChoice, GuardChoice, KlEstimator, LengthGuard, RatioLevel, Recipe,
 };
-use crate::ops::advantage::{Advantages, GroupParams, group_advantage};
 use crate::ops::policy_loss::{self, PolicyInput, PolicyOutput, PolicyParams};
 use crate::{Batch, Counts, Device, Error};
-use lockstep_core::advantage::Singleton;
 use lockstep_core::aggregate::{PerRow, Weight};
 use lockstep_core::gate::{Cispo, DppoKl, DppoTv, Gate, PpoClip, Reinforce, Sapo};
 use lockstep_core::kl::{Estimator, Kl};
@@ -50,44 +47,6 @@ macro_rules! with_gate {
 }
 
 impl Recipe {
-    /// Advantages of `rewards` `[S]`. A NaN reward is excluded or refused, as the recipe says. Errors: see
-    /// [`group_advantage`].
-    pub fn advantages(
-        &self,
-        device: &Device,
-        batch: &Batch<'_>,
-        rewards: &[f32],
-    ) -> Result<Advantages, Error> {
-        self.advantages_of(device, batch, rewards, None)
-    }
-
-    /// As [`Recipe::advantages`], with sequences whose entry in `valid` `[S]` is 0 left out of their group's statistics.
-    pub fn advantages_of(
-        &self,
-        device: &Device,
-        batch: &Batch<'_>,
-        rewards: &[f32],
-        valid: Option<&[u8]>,
-    ) -> Result<Advantages, Error> {
-        let nan = rewards.iter().position(|r| r.is_nan());
-        if let (NanReward::Error, Some(_)) = (self.advantage.nan_reward, nan) {
-            let expected = "a number (the recipe's nan_reward is error)";
-            let (argument, index, got) = ("rewards", nan, f64::NAN);
-            return Err(lockstep_core::Error::Value { argument, index, expected, got }.into());
-        }
-        let params = GroupParams {
-            norm_by_std: self.advantage.norm_by_std,
-            ddof: self.advantage.ddof,
-            eps: self.advantage.eps,
-            singleton: match self.advantage.singleton {
-                SingletonChoice::Error => None,
-                SingletonChoice::Zero => Some(Singleton::Zero),
-                SingletonChoice::RawReward => Some(Singleton::RawReward),
-            },
-        };
-        group_advantage(device, batch, rewards, valid, &params)
-    }
-
     /// Loss, dL/dlogp and metrics. Errors: see [`policy_loss::policy_loss`].
     pub fn policy_loss(
         &self,

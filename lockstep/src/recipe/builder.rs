@@ -1,6 +1,8 @@
 //! Recipes from code.
 
-use super::{AggregationMode, GateChoice, GuardChoice, KlChoice, RatioLevel, Recipe, SingletonChoice};
+use super::{
+    AdvantageChoice, AggregationMode, GateChoice, GuardChoice, KlChoice, RatioLevel, Recipe, SingletonChoice,
+};
 use crate::Error;
 
 /// Builds a [`Recipe`]; starts from the defaults of `grpo`, or from any recipe.
@@ -32,6 +34,12 @@ impl Recipe {
 }
 
 impl Builder {
+    /// Everything about advantages.
+    pub fn advantage(mut self, choice: AdvantageChoice) -> Self {
+        self.0.advantage = choice;
+        self
+    }
+
     /// Divide advantages by the standard deviation or not (Dr.GRPO).
     pub fn norm_by_std(mut self, yes: bool) -> Self {
         self.0.advantage.norm_by_std = yes;

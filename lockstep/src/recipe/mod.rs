@@ -4,12 +4,18 @@
 //! # Everything that is left out has the default of `grpo`; an unknown key is an error.
 //! name = "mine"
 //! [advantage]                      # reward → advantage
-//! estimator = "grpo"
+//! estimator = "grpo"               # grpo | grpo_batch | grpo_leave_one_out | rloo | opo | gpg | pass_k | mc_grpo | max_rl | remax
+//!                                  # | vcpo | reinforce_plus_plus | reinforce_plus_plus_baseline; the key may be called `kind`
 //! norm_by_std = true               # false: Dr.GRPO
 //! ddof = 1                         # 1 or 0
 //! eps = 1e-6
 //! singleton = "error"              # error | zero | raw_reward
 //! nan_reward = "exclude"           # exclude | error
+//! # limit = 10.0                   # largest magnitude
+//! # mad_floor = 0.001              # mc_grpo
+//! # f_norm = 1.0                   # gpg
+//! # gamma = 1.0                    # reinforce_plus_plus
+//! # whiten = "verl"                # over the batch: verl | nemo (both token-weighted) | trl (over sequences)
 //! [ratio]                          # logp, logp_old → ratio
 //! level = "token"                  # token | sequence (GSPO: geometric mean; log_max = 10.0 bounds it)
 //! guard = "clamp"                  # none | clamp | straight_through
@@ -35,16 +41,19 @@
 //! band = [0.8, 1.2]                # ratios of `in_band_fraction`
 //! ```
 
+mod advantage;
 mod apply;
 mod builder;
 mod choices;
 mod named;
 mod read;
 
+pub use advantage::{Rewards, TokenAdvantages};
 pub use builder::Builder;
 pub use choices::{
     AdvantageChoice, Aggregation, AggregationMode, CountedSequences, Estimator, GateChoice, GuardChoice,
     KlChoice, KlEstimator, LengthGuard, MetricsChoice, NanReward, RatioChoice, RatioLevel, SingletonChoice,
+    WhitenChoice,
 };
 pub use named::NAMES;
 

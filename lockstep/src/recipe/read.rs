@@ -1,6 +1,6 @@
 //! Recipes from TOML, and the combinations that are refused.
 
-use super::{AdvantageChoice, AggregationMode, KlEstimator, RatioLevel, Recipe};
+use super::{AggregationMode, KlEstimator, RatioLevel, Recipe};
 use crate::Error;
 
 impl Recipe {
@@ -32,15 +32,7 @@ impl Recipe {
     /// Whether every value is in its domain and the choices go together.
     pub fn check(&self) -> Result<(), Error> {
         let refuse = |message: &str| Err(Error::Recipe(message.into()));
-        let AdvantageChoice { ddof, eps, .. } = self.advantage;
-        if ddof > 1 {
-            return Err(Error::Recipe(format!("advantage.ddof is {ddof}: expected 0 or 1")));
-        }
-        if !(eps >= 0.0 && eps.is_finite()) {
-            return Err(Error::Recipe(format!(
-                "advantage.eps is {eps}: expected a finite number of at least 0"
-            )));
-        }
+        self.advantage.check()?;
         let bound = self.ratio.guard_bound;
         if !(bound > 0.0 && bound.is_finite()) {
             return Err(Error::Recipe(format!(

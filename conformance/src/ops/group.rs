@@ -1,0 +1,289 @@
+//! `group_advantage` with every baseline and scale. (The mean with the plain deviation, GRPO and Dr.GRPO, has cases of its own in
+//! [`corpus`](crate::cases::corpus).)
+
+use super::OpTest;
+use crate::backend::Backend;
+use crate::cases::hash::Source;
+use crate::cases::masks::garbage;
+use crate::cases::random::Draw;
+use crate::cases::{Case, Data, rewards, values};
+use crate::expect::Want;
+use crate::launch::{element, f32s, row, u32s};
+use crate::oracle::baseline as oracle;
+use crate::oracle::moments as batch;
+use crate::output::{Output, Values};
+use crate::precision::Allowance;
+use lockstep_core::advantage::grpo::{NO_PIVOT, status};
+use lockstep_core::advantage::{Baseline, GroupAdvantage, Scale, Singleton};
+use lockstep_core::aggregate::moments::{COUNT, HIGH, LOW, MEAN, MOMENTS, NONZERO, SQUARES};
+use lockstep_core::ragged::{In, Mask as Valid, Offsets, Out};
+
+/// Arguments of `group_advantage`. Elements: rewards, weights; lengths in [`Data::index`]; per row: the given baseline.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Group {
+    /// Baseline.
+    pub baseline: Baseline,
+    /// Scale.
+    pub scale: Scale,
+    /// Group of one.
+    pub singleton: Singleton,
+    /// Limit.
+    pub limit: f64,
+    /// Moments of a batch that these groups are a part of.
+    pub moments: [f64; MOMENTS],
+}
+
+impl OpTest for Group {
+    const OPS: &'static [&'static str] = &["group_advantage"];
+    const ALLOWED: &'static [Allowance] =
+        &[Allowance { op: "group_advantage", output: "pivot", units: 0.0, reason: "a position" }];
+
+    fn op(&self) -> &'static str {
+        "group_advantage"
+    }
+
+    fn run<B: Backend>(&self, backend: &B, data: &Data) -> Result<Vec<Output>, String> {
+        let (n, rows) = (data.elements(), data.rows());
+        let (mut advantage, mut mean, mut std) = (f32s(n), f32s(rows), f32s(rows));
+        let (mut counted, mut status, mut pivot) = (u32s(rows), u32s(rows), u32s(rows));
+        let offsets = Offsets::new("offsets", &data.offsets, n, "elements").map_err(|e| e.to_string())?;
+        let kernel = GroupAdvantage {
+            cu_groups: offsets,
+            rewards: In::new(&data.element[0]),
+            valid: Valid::new(data.mask.as_deref()),
+            baseline: self.baseline,
+            scale: self.scale,
+            singleton: self.singleton,
+            limit: self.limit,
+            weights: self.baseline.needs_weights().then(|| In::new(&data.element[1][..])),
+            lengths: (self.baseline == Baseline::Length).then(|| In::new(&data.index[..])),
+            given: self.baseline.needs_given().then(|| In::new(&data.row[0][..])),
+            moments: self.scale.needs_moments().then(|| In::new(&self.moments[..])),
+            advantage: Out::new(&mut advantage),
+            mean: Out::new(&mut mean),
+            std: Out::new(&mut std),
+            counted: Out::new(&mut counted),
+            status: Out::new(&mut status),
+            pivot: Some(Out::new(&mut pivot)),
+        };
+        kernel.check().map_err(|e| e.to_string())?;
+        backend.run(&kernel)?;
+        Ok(vec![
+            element("advantage", advantage),
+            row("mean", Values::F32(mean)),
+            row("std", Values::F32(std)),
+            row("counted", Values::U32(counted)),
+            row("status", Values::U32(status)),
+            row("pivot", Values::U32(pivot)),
+        ])
+    }
+
+    fn expect(&self, data: &Data) -> Vec<Want> {
+        let names = ["advantage", "mean", "std", "counted", "status", "pivot"];
+        let [mut advantage, mut mean, mut std, mut counted, mut bits, mut pivot] = names.map(Want::new);
+        let weigh = |i: usize| match self.baseline {
+            Baseline::Length => f64::from(data.index[i]),
+            Baseline::Weighted { .. } => f64::from(data.element[1][i]),
+            _ => 0.0,
+        };
+        for r in 0..data.rows() {
+            let span = data.span(r);
+            let reward = |i: usize| f64::from(data.element[0][i]);
+            let member = |i: usize| {
+                let counted = data.live(i) && !reward(i).is_nan();
+                counted.then(|| oracle::Member { reward: reward(i), weight: weigh(i) })
+            };
+            let members: Vec<Option<oracle::Member>> = span.clone().map(member).collect();
+            let given = if self.baseline.needs_given() { f64::from(data.row[0][r]) } else { 0.0 };
+            let raw = self.singleton == Singleton::RawReward;
+            let (baseline, scale) = (self.oracle_baseline(), self.oracle_scale());
+            let group = oracle::group(baseline, scale, self.limit, &members, given, raw);
+            let kept: Vec<f64> = members.iter().flatten().map(|m| m.reward).collect();
+            // Core sums in binary64 in an order of its own: 1e-8 of a unit of 2^-24 of the largest number.
+            let noise = 1e-8 * kept.iter().fold(given.abs(), |m: f64, r| m.max(r.abs()));
+            for (k, a) in group.advantage.iter().enumerate() {
+                let relative = noise / group.divisor[k].abs();
+                let noise = if *a == 0.0 && group.baseline == 0.0 { 0.0 } else { relative * (1.0 + a.abs()) };
+                let exact = members[k].is_none() || (*a == 0.0 && self.is_exactly_zero(&kept, raw));
+                advantage.push(*a, if exact { 0.0 } else { a.abs() + noise });
+            }
+            mean.push(group.baseline, group.baseline.abs() + noise);
+            std.push(group.spread, group.spread.abs() + if self.scale == Scale::Mean { noise } else { 0.0 });
+            counted.push(kept.len() as f64, 0.0);
+            let constant = kept.iter().all(|r| *r == kept[0]) && !kept.is_empty();
+            let nan = span.clone().any(|i| data.live(i) && reward(i).is_nan());
+            let want: u32 = [
+                (kept.len() == 1, status::SINGLETON),
+                (constant, status::CONSTANT),
+                (kept.is_empty(), status::NONE_COUNTED),
+                (nan, status::NAN_EXCLUDED),
+            ]
+            .into_iter()
+            .map(|(yes, bit)| if yes { bit } else { 0 })
+            .sum();
+            bits.push(want.into(), 0.0);
+            pivot.push(group.pivot.map_or(f64::from(NO_PIVOT), |p| p as f64), 0.0);
+        }
+        vec![advantage, mean, std, counted, bits, pivot]
+    }
+
+    fn corpus(source: Source) -> Vec<Case> {
+        let mut cases = Vec::new();
+        let none = Scale::None { ddof: 1 };
+        let std = Scale::Std { ddof: 1, eps: 1e-6 };
+        let others = Scale::LeaveOneOutStd { ddof: 1, eps: 1e-6 };
+        let batch = Scale::Batch { ddof: 1, eps: 1e-4 };
+        let choices = [
+            (Baseline::LeaveOneOut, none, "RLOO"),
+            (Baseline::LeaveOneOut, others, "NeMo: a residual deviation of equal others (NeMo-RL #4158)"),
+            (Baseline::Mean, Scale::LeaveOneOutStd { ddof: 0, eps: 0.0 }, "0/0 where the others are equal"),
+            (Baseline::Mean, batch, "batch std: a group's own deviation instead"),
+            (Baseline::Mean, Scale::Nonzero { norm: 1.5 }, "GPG: alpha upside down"),
+            (Baseline::Mean, Scale::Mean, "MaxRL: a mean of 0"),
+            (Baseline::Length, none, "OPO: padded lengths; a group without tokens"),
+            (
+                Baseline::Weighted { eps: 1e-8 },
+                Scale::Std { ddof: 0, eps: 0.0 },
+                "VCPO: weights of those not counted",
+            ),
+            (Baseline::Weighted { eps: 0.0 }, batch, "all weights 0"),
+            (
+                Baseline::Median,
+                Scale::Mad { floor: 1e-3 },
+                "MC-GRPO: the upper median; a pivot that is not the lowest",
+            ),
+            (Baseline::Median, none, "a median without its MAD"),
+            (Baseline::Mean, Scale::Mad { floor: 0.5 }, "a MAD around the median instead of the baseline"),
+            (Baseline::Second, std, "pass@k: a tie of maxima; a second best that is not counted"),
+            (Baseline::Second, none, "pass@k without the deviation"),
+            (Baseline::Given, none, "ReMax: zeros for equal rewards"),
+            (Baseline::Given, std, "a division by the deviation 0 of equal rewards"),
+            (Baseline::Given, Scale::Mad { floor: 0.0 }, "the same for the MAD"),
+            (Baseline::Shrunk { tau2: 0.0, laplace: false }, none, "V0.5: a weight above 1"),
+            (Baseline::Shrunk { tau2: 0.05, laplace: true }, none, "V0.5: no data at all"),
+        ];
+        for (k, (baseline, scale, catches)) in choices.into_iter().enumerate() {
+            for (s, singleton) in [Singleton::Zero, Singleton::RawReward].into_iter().enumerate() {
+                let limit = if k % 3 == 2 && s == 1 { 1.25 } else { f64::INFINITY };
+                let source = source.fork(2 * k as u64 + s as u64);
+                let params = Group { baseline, scale, singleton, limit, moments: moments(source) };
+                cases.push(case(params, catches, &rewards::sizes(), (k + s) % 2 == 1, source));
+            }
+        }
+        for (k, index) in [9, 1].into_iter().enumerate() {
+            let (baseline, scale, _) = choices[index];
+            let source = source.fork(1000 + k as u64);
+            let (singleton, limit) = (Singleton::Zero, f64::INFINITY);
+            let params = Group { baseline, scale, singleton, limit, moments: moments(source) };
+            cases.push(case(
+                params,
+                "a block of pairs left out of a large group",
+                &[1000, 0, 777],
+                true,
+                source,
+            ));
+        }
+        cases
+    }
+
+    fn random(_op: &str, draw: &mut Draw) -> Case {
+        let (ddof, eps) = (draw.below(2) as u32, draw.pick(&[1e-6, 1e-4, 1e-8, 0.0]));
+        let baseline = draw.pick(&[
+            Baseline::Mean,
+            Baseline::Mean,
+            Baseline::LeaveOneOut,
+            Baseline::Weighted { eps },
+            Baseline::Length,
+            Baseline::Median,
+            Baseline::Second,
+            Baseline::Given,
+            Baseline::Shrunk { tau2: 0.0, laplace: ddof == 1 },
+            Baseline::Shrunk { tau2: 0.05, laplace: ddof == 0 },
+        ]);
+        let scale = draw.pick(&[
+            Scale::None { ddof },
+            Scale::Std { ddof, eps },
+            Scale::Std { ddof, eps },
+            Scale::LeaveOneOutStd { ddof, eps },
+            Scale::Mad { floor: 1e-3 },
+            Scale::Mean,
+            Scale::Batch { ddof, eps },
+            Scale::Nonzero { norm: 2.0 },
+        ]);
+        let sizes: Vec<u32> =
+            draw.lengths().into_iter().map(|n| if n % 3 == 0 { n } else { n % 18 }).collect();
+        let singleton = draw.pick(&[Singleton::Zero, Singleton::RawReward]);
+        let limit = draw.pick(&[f64::INFINITY, f64::INFINITY, 0.75]);
+        let (valid, source) = (draw.yes(), draw.source());
+        let params = Group { baseline, scale, singleton, limit, moments: moments(source) };
+        case(params, "whatever nobody thought of", &sizes, valid, source)
+    }
+}
+
+impl Group {
+    fn oracle_baseline(&self) -> oracle::Baseline {
+        match self.baseline {
+            Baseline::Mean => oracle::Baseline::Mean,
+            Baseline::LeaveOneOut => oracle::Baseline::LeaveOneOut,
+            Baseline::Weighted { eps } => oracle::Baseline::Weighted { eps },
+            Baseline::Length => oracle::Baseline::Weighted { eps: 0.0 },
+            Baseline::Median => oracle::Baseline::Median,
+            Baseline::Second => oracle::Baseline::Second,
+            Baseline::Given => oracle::Baseline::Given,
+            Baseline::Shrunk { tau2, laplace } => oracle::Baseline::Shrunk { tau2, laplace },
+        }
+    }
+
+    fn oracle_scale(&self) -> oracle::Scale {
+        let [count, mean, squares, low, high, nonzero] =
+            [COUNT, MEAN, SQUARES, LOW, HIGH, NONZERO].map(|k| self.moments[k]);
+        let batch = batch::Moments { count, mean, squares, low, high, nonzero, magnitude: 0.0 };
+        match self.scale {
+            Scale::None { ddof } => oracle::Scale::None { ddof: ddof.into() },
+            Scale::Std { ddof, eps } => oracle::Scale::Std { ddof: ddof.into(), eps },
+            Scale::LeaveOneOutStd { ddof, eps } => oracle::Scale::LeaveOneOutStd { ddof: ddof.into(), eps },
+            Scale::Mad { floor } => oracle::Scale::Mad { floor },
+            Scale::Mean => oracle::Scale::Mean,
+            Scale::Batch { ddof, eps } => {
+                oracle::Scale::Batch { std: batch.variance(ddof.into()).sqrt(), eps }
+            }
+            Scale::Nonzero { norm } => oracle::Scale::Fraction { of: norm * nonzero.max(1.0) / count },
+        }
+    }
+
+    /// Whether equal rewards must give exactly 0.
+    fn is_exactly_zero(&self, kept: &[f64], raw: bool) -> bool {
+        let constant = kept.iter().all(|r| *r == kept[0]);
+        constant && self.baseline.is_of_the_group() && !(raw && kept.len() == 1)
+    }
+}
+
+/// Moments of some batch; every fifth has none of a spread.
+fn moments(source: Source) -> [f64; MOMENTS] {
+    let spread = f64::from(source.fork(77).unit(0)) + 0.1;
+    if source.below(5, 5) == 0 {
+        return [100.0, 0.5, 0.0, 0.5, 0.5, 100.0];
+    }
+    [64.0, 0.25, 63.0 * spread, -1.0, 1.0, source.below(6, 64) as f64]
+}
+
+fn case(params: Group, catches: &'static str, sizes: &[u32], valid: bool, source: Source) -> Case {
+    let mut data = rewards::groups(sizes, valid, source.fork(1));
+    let n = data.elements();
+    let on = |i: usize| data.live(i);
+    // Some groups without any weight.
+    let group = |i: usize| data.offsets.iter().filter(|start| **start as usize <= i).count();
+    let weight = |i: usize| if group(i) % 7 == 3 { 0.0 } else { values::weight(source.fork(2), i) };
+    let weights = (0..n).map(|i| if on(i) { weight(i) } else { garbage(i) }).collect();
+    let index =
+        (0..n).map(|i| if group(i) % 7 == 5 { 0 } else { source.fork(3).below(i, 5000) as u32 }).collect();
+    data.element.push(weights);
+    data.index = index;
+    data.row = vec![(0..data.rows()).map(|r| source.fork(4).unit(r)).collect()];
+    Case {
+        label: format!("{params:?}, {} groups, valid {valid}", sizes.len()),
+        catches,
+        params: params.into(),
+        data,
+    }
+}

@@ -1,0 +1,223 @@
+//! `row_moments`, `fold_moments`.
+
+use super::OpTest;
+use crate::backend::Backend;
+use crate::cases::hash::Source;
+use crate::cases::masks::{Mask, garbage};
+use crate::cases::random::Draw;
+use crate::cases::shapes::{Shape, large, small};
+use crate::cases::{Case, Data, values};
+use crate::expect::Want;
+use crate::launch::{f64s, raised, row, statistics, u32s};
+use crate::oracle::moments as oracle;
+use crate::output::{Output, Values};
+use crate::precision::Allowance;
+use lockstep_core::aggregate::moments::{FoldMoments, MOMENTS, RowMoments};
+use lockstep_core::ragged::{In, Mask as LossMask, Offsets, Out};
+
+/// Arguments of the ops of moments.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Moments {
+    /// `row_moments` of the first array, or of the first array per row.
+    Rows {
+        /// One value per row.
+        per_row: bool,
+        /// NaN is excluded.
+        nan_is_missing: bool,
+    },
+    /// `fold_moments` of [`Data::element64`].
+    Fold,
+}
+
+const NAMES: [&str; MOMENTS] = ["count", "mean", "squares", "low", "high", "nonzero"];
+const SUM64: &str = "binary64 sums in another order: 2^-29 of a unit for each rounding";
+
+const fn allow(op: &'static str, output: &'static str) -> Allowance {
+    Allowance { op, output, units: 1e-7, reason: SUM64 }
+}
+
+impl OpTest for Moments {
+    const OPS: &'static [&'static str] = &["row_moments", "fold_moments"];
+    const ALLOWED: &'static [Allowance] =
+        &[allow("row_moments", "squares"), allow("fold_moments", "squares")];
+
+    fn op(&self) -> &'static str {
+        match self {
+            Moments::Rows { .. } => "row_moments",
+            Moments::Fold => "fold_moments",
+        }
+    }
+
+    fn run<B: Backend>(&self, backend: &B, data: &Data) -> Result<Vec<Output>, String> {
+        match *self {
+            Moments::Rows { per_row, nan_is_missing } => {
+                let rows = data.rows();
+                let (mut moments, mut alarm) = (f64s(MOMENTS * rows), u32s(rows));
+                let offsets = Offsets::new("offsets", &data.offsets, data.elements(), "elements");
+                backend.run(&RowMoments {
+                    offsets: offsets.map_err(|e| e.to_string())?,
+                    mask: LossMask::new(data.mask.as_deref()),
+                    values: In::new(if per_row { &data.row[0][..] } else { &data.element[0][..] }),
+                    per_row,
+                    nan_is_missing,
+                    row_moments: Out::new(&mut moments),
+                    row_alarm: Out::new(&mut alarm),
+                })?;
+                let mut out = statistics(&NAMES, &moments, rows);
+                out.push(raised(alarm));
+                Ok(out)
+            }
+            Moments::Fold => {
+                let mut moments = f64s(MOMENTS);
+                let (row_moments, rows) = (In::new(&data.element64[..]), data.elements() / MOMENTS);
+                backend.run(&FoldMoments { row_moments, rows, moments: Out::new(&mut moments) })?;
+                let one = |k: usize| row(NAMES[k], Values::F64(vec![moments[k]]));
+                Ok((0..MOMENTS).map(one).collect())
+            }
+        }
+    }
+
+    fn expect(&self, data: &Data) -> Vec<Want> {
+        let mut wants = NAMES.map(Want::new);
+        match *self {
+            Moments::Rows { per_row, nan_is_missing } => {
+                for r in 0..data.rows() {
+                    let value =
+                        |i: usize| f64::from(if per_row { data.row[0][r] } else { data.element[0][i] });
+                    let counted = |i: &usize| data.live(*i) && !(nan_is_missing && value(*i).is_nan());
+                    let values: Vec<f64> = data.span(r).filter(counted).map(value).collect();
+                    push(&mut wants, &oracle::Moments::of(&values));
+                }
+            }
+            // The values behind the rows' moments are the oracle's own.
+            Moments::Fold => push(&mut wants, &oracle::Moments::of(&behind(data))),
+        }
+        wants.into()
+    }
+
+    fn corpus(source: Source) -> Vec<Case> {
+        let mut cases = Vec::new();
+        for per_row in [false, true] {
+            let mut shapes = small();
+            shapes.push(large());
+            for (j, shape) in shapes.into_iter().enumerate() {
+                for nan_is_missing in [false, true] {
+                    let k = cases.len();
+                    let mask = Mask::ALL[(k + j) % 6];
+                    cases.push(of_rows(&shape, mask, per_row, nan_is_missing, source.fork(k as u64)));
+                }
+            }
+        }
+        for rows in [1, 2, 31, 33, 128, 129, 1000] {
+            cases.push(fold(rows, source.fork(1000 + rows as u64)));
+        }
+        cases
+    }
+
+    fn random(op: &str, draw: &mut Draw) -> Case {
+        if op == "fold_moments" {
+            return fold(1 + draw.below(3000), draw.source());
+        }
+        let shape = Shape { name: "random", catches: "whatever nobody thought of", lengths: draw.lengths() };
+        of_rows(&shape, draw.pick(&Mask::ALL), draw.yes(), draw.yes(), draw.source())
+    }
+
+    fn fault_slots(&self) -> Vec<(usize, &'static [f32])> {
+        match self {
+            Moments::Rows { per_row: false, nan_is_missing: false } => {
+                vec![(0, &[f32::NAN, f32::INFINITY, f32::NEG_INFINITY])]
+            }
+            Moments::Rows { per_row: false, nan_is_missing: true } => {
+                vec![(0, &[f32::INFINITY, f32::NEG_INFINITY])]
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    fn rows_are_blocks(&self) -> bool {
+        *self == Moments::Fold
+    }
+}
+
+fn push(wants: &mut [Want; MOMENTS], m: &oracle::Moments) {
+    let values = [m.count, m.mean, m.squares, m.low, m.high, m.nonzero];
+    // A mean that is off by 2^-50 of the magnitude moves squares by its product with the sum of distances, itself rounding.
+    let scale = m.squares + 1e-7 * (m.squares * m.count).sqrt() * m.magnitude;
+    let magnitudes = [0.0, m.magnitude, scale, 0.0, 0.0, 0.0];
+    for ((want, value), magnitude) in wants.iter_mut().zip(values).zip(magnitudes) {
+        want.push(value, magnitude);
+    }
+}
+
+/// A value: ordinary, with zeros of both signs; every third row a constant that binary32 does not hold exactly.
+fn value(source: Source, row: usize, i: usize) -> f32 {
+    match (row % 3, source.below(i, 8)) {
+        (1, _) => 0.1 + (row / 3) as f32,
+        (_, 0) => 0.0,
+        (_, 1) => -0.0,
+        _ => 1.0 + values::advantage(source.fork(1), i),
+    }
+}
+
+fn of_rows(shape: &Shape, mask: Mask, per_row: bool, nan_is_missing: bool, source: Source) -> Case {
+    let offsets = shape.offsets();
+    let bytes = mask.bytes(&offsets, source.fork(0));
+    let mut array = Vec::new();
+    for (r, pair) in offsets.windows(2).enumerate() {
+        for i in pair[0] as usize..pair[1] as usize {
+            let live = bytes.as_ref().is_none_or(|bytes| bytes[i] != 0);
+            array.push(match live {
+                false => garbage(i),
+                true if nan_is_missing && source.below(i, 9) == 0 => f32::NAN,
+                true => value(source.fork(1), r, i),
+            });
+        }
+    }
+    let per = |r: usize| match (nan_is_missing, r % 5) {
+        (true, 2) => f32::NAN,
+        _ => value(source.fork(1), 0, r),
+    };
+    Case {
+        label: format!(
+            "{} {mask:?} per row {per_row} NaN missing {nan_is_missing}, {}",
+            shape.name,
+            array.len()
+        ),
+        catches: shape.catches,
+        params: Moments::Rows { per_row, nan_is_missing }.into(),
+        data: Data {
+            row: vec![(0..shape.lengths.len()).map(per).collect()],
+            offsets,
+            mask: bytes,
+            element: vec![array],
+            ..Data::default()
+        },
+    }
+}
+
+/// The values of row r of a case of `fold_moments`: small integers, so that every moment of a row is exact.
+fn row_values(rows: usize, r: usize) -> Vec<f64> {
+    let count = [4, 0, 2, 8, 1][r % 5];
+    let at = |k: usize| ((r * 7 + k * 5 + rows) % 9) as f64 - 4.0;
+    (0..count).map(|k| if r % 4 == 2 { at(0) } else { at(k) }).collect()
+}
+
+fn behind(data: &Data) -> Vec<f64> {
+    let rows = data.elements() / MOMENTS;
+    (0..rows).flat_map(|r| row_values(rows, r)).collect()
+}
+
+fn fold(rows: usize, source: Source) -> Case {
+    let mut element64 = vec![0.0; MOMENTS * rows];
+    for r in 0..rows {
+        let m = oracle::Moments::of(&row_values(rows, r));
+        let values = [m.count, m.mean, m.squares, m.low, m.high, m.nonzero];
+        (0..MOMENTS).for_each(|k| element64[k * rows + r] = values[k]);
+    }
+    Case {
+        label: format!("{rows} rows, {}", source.below(0, 1000)),
+        catches: "a mean of means; the spread between rows left out; extremes of rows without values",
+        params: Moments::Fold.into(),
+        data: Data { offsets: vec![0, (MOMENTS * rows) as u32], element64, ..Data::default() },
+    }
+}

@@ -1,0 +1,110 @@
+//! `pass_at_k`.
+
+use super::OpTest;
+use crate::backend::Backend;
+use crate::cases::hash::Source;
+use crate::cases::random::Draw;
+use crate::cases::{Case, Data, rewards};
+use crate::expect::Want;
+use crate::launch::{element, f32s, row, u32s};
+use crate::oracle::pass_at_k as oracle;
+use crate::output::{Output, Values};
+use crate::precision::Allowance;
+use lockstep_core::advantage::PassAtK as Kernel;
+use lockstep_core::ragged::{In, Mask as Valid, Offsets, Out};
+
+/// Arguments of `pass_at_k`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PassAtK {
+    /// Attempts.
+    pub k: u32,
+    /// What is correct.
+    pub threshold: f32,
+}
+
+const fn allow(output: &'static str) -> Allowance {
+    let reason = "binary64 inside, rounded to binary32 once: half an ULP is at most one unit";
+    Allowance { op: "pass_at_k", output, units: 1.0, reason }
+}
+
+impl OpTest for PassAtK {
+    const OPS: &'static [&'static str] = &["pass_at_k"];
+    const ALLOWED: &'static [Allowance] = &[allow("advantage"), allow("pass_at_k")];
+
+    fn op(&self) -> &'static str {
+        "pass_at_k"
+    }
+
+    fn run<B: Backend>(&self, backend: &B, data: &Data) -> Result<Vec<Output>, String> {
+        let (n, rows) = (data.elements(), data.rows());
+        let (mut advantage, mut pass_at_k, mut counted) = (f32s(n), f32s(rows), u32s(rows));
+        let offsets = Offsets::new("offsets", &data.offsets, n, "elements").map_err(|e| e.to_string())?;
+        let kernel = Kernel {
+            cu_groups: offsets,
+            rewards: In::new(&data.element[0]),
+            valid: Valid::new(data.mask.as_deref()),
+            k: self.k,
+            threshold: self.threshold,
+            advantage: Out::new(&mut advantage),
+            pass_at_k: Out::new(&mut pass_at_k),
+            counted: Out::new(&mut counted),
+        };
+        kernel.check().map_err(|e| e.to_string())?;
+        backend.run(&kernel)?;
+        // A group with too few members has no estimate: NaN, as −1 here, for an oracle compares numbers.
+        let estimate = |x: f32| if x.to_bits() == 0x7fc0_0000 { -1.0 } else { x };
+        Ok(vec![
+            element("advantage", advantage),
+            row("pass_at_k", Values::F32(pass_at_k.into_iter().map(estimate).collect())),
+            row("counted", Values::U32(counted)),
+        ])
+    }
+
+    fn expect(&self, data: &Data) -> Vec<Want> {
+        let [mut advantage, mut rate, mut counted] = ["advantage", "pass_at_k", "counted"].map(Want::new);
+        for r in 0..data.rows() {
+            let reward = |i: usize| data.element[0][i];
+            let member = |i: usize| data.live(i) && !reward(i).is_nan();
+            let correct = |i: usize| member(i) && reward(i) > self.threshold;
+            let n = data.span(r).filter(|i| member(*i)).count();
+            let c = data.span(r).filter(|i| correct(*i)).count();
+            let group = oracle::group(c, n - c, self.k);
+            let (estimate, good, bad) = group.unwrap_or((-1.0, 0.0, 0.0));
+            for i in data.span(r) {
+                let a = if correct(i) { good } else { bad };
+                let a = if member(i) { a } else { 0.0 };
+                advantage.push(a, a.abs());
+            }
+            rate.push(estimate, estimate);
+            counted.push(n as f64, 0.0);
+        }
+        vec![advantage, rate, counted]
+    }
+
+    fn corpus(source: Source) -> Vec<Case> {
+        let mut cases = Vec::new();
+        for k in [1, 2, 4, 8, 64, 1000] {
+            for valid in [false, true] {
+                let source = source.fork(cases.len() as u64);
+                cases.push(case(PassAtK { k, threshold: 0.5 }, &rewards::sizes(), valid, source));
+            }
+        }
+        cases
+    }
+
+    fn random(_op: &str, draw: &mut Draw) -> Case {
+        let params = PassAtK { k: 1 + draw.below(12) as u32, threshold: draw.pick(&[0.5, 0.0, -0.25]) };
+        let sizes: Vec<u32> = draw.lengths();
+        let (valid, source) = (draw.yes(), draw.source());
+        case(params, &sizes, valid, source)
+    }
+}
+
+fn case(params: PassAtK, sizes: &[u32], valid: bool, source: Source) -> Case {
+    Case {
+        label: format!("{params:?}, {} groups, valid {valid}", sizes.len()),
+        catches: "a binomial that wraps for k above the number of wrong ones; 0/0 with none correct",
+        params: params.into(),
+        data: rewards::groups(sizes, valid, source.fork(1)),
+    }
+}

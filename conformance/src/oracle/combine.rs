@@ -1,0 +1,10 @@
+//! Several rewards as one, maths.md §6.8.
+
+/// Σ w x over the components that are numbers, with the sum of magnitudes; NaN without any.
+pub fn sum(components: &[f64], weights: &[f64]) -> (f64, f64) {
+    let there = || components.iter().zip(weights).filter(|(x, _)| !x.is_nan());
+    if there().count() == 0 {
+        return (f64::NAN, 0.0);
+    }
+    (there().map(|(x, w)| x * w).sum(), there().map(|(x, w)| (x * w).abs()).sum())
+}

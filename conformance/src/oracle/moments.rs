@@ -1,0 +1,49 @@
+//! Moments of values and of a batch of rows, maths.md §1.2.
+
+use super::aggregate::exact_sum;
+
+/// What is known of a set of values.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Moments {
+    /// How many.
+    pub count: f64,
+    /// Mean.
+    pub mean: f64,
+    /// Σ (x − mean)².
+    pub squares: f64,
+    /// Smallest.
+    pub low: f64,
+    /// Largest.
+    pub high: f64,
+    /// How many are not 0.
+    pub nonzero: f64,
+    /// Mean magnitude, for error bounds.
+    pub magnitude: f64,
+}
+
+impl Moments {
+    /// Of these values.
+    pub fn of(x: &[f64]) -> Moments {
+        let n = x.len() as f64;
+        let constant = x.iter().all(|y| *y == x[0]);
+        let mean = match (x.is_empty(), constant) {
+            (true, _) => 0.0,
+            (_, true) => x[0],
+            _ => exact_sum(x.iter().copied()) / n,
+        };
+        Moments {
+            count: n,
+            mean,
+            squares: exact_sum(x.iter().map(|y| (y - mean).powi(2))),
+            low: x.iter().copied().fold(f64::INFINITY, f64::min),
+            high: x.iter().copied().fold(f64::NEG_INFINITY, f64::max),
+            nonzero: x.iter().filter(|y| **y != 0.0).count() as f64,
+            magnitude: x.iter().map(|y| y.abs()).sum::<f64>() / n.max(1.0),
+        }
+    }
+
+    /// The variance with this ddof; 0 for equal values and too few.
+    pub fn variance(&self, ddof: f64) -> f64 {
+        if self.low == self.high || self.count <= ddof { 0.0 } else { self.squares / (self.count - ddof) }
+    }
+}

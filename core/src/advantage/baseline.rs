@@ -1,0 +1,227 @@
+//! What a reward is compared with, and what the difference is divided by: the two choices of
+//! [`GroupAdvantage`](super::GroupAdvantage).
+//!
+//! | in the literature | baseline | scale | source |
+//! |---|---|---|---|
+//! | GRPO | `Mean` | `Std` | 2402.03300 |
+//! | Dr.GRPO | `Mean` | `None` | 2503.20783 |
+//! | Lite-PPO, TRL's `scale_rewards=batch` | `Mean` | `Batch` | TRL |
+//! | RLOO | `LeaveOneOut` | `None` | 2402.14740 |
+//! | NeMo's GRPO | `LeaveOneOut` | `LeaveOneOutStd` | NeMo RL |
+//! | OPO | `Length` | `None` | 2505.23585 |
+//! | GPG | `Mean` | `Nonzero` | 2504.02546 |
+//! | MaxRL | `Mean` | `Mean` | 2602.02710 (secondary) |
+//! | pass@k, verl's form | `Second` | `Std` or `None` | 2503.19595 |
+//! | MC-GRPO | `Median` | `Mad` | 2601.22582 |
+//! | ReMax (greedy reward), REINFORCE with any baseline | `Given` | `None` | 2310.10505 |
+//! | VCPO, minimum variance | `Weighted` | `Std` | 2602.17616 |
+//! | V0.5-style (our reading) | `Shrunk` | `None` | 2603.10848 |
+
+use crate::Error;
+use crate::op::{Arg, Decoder, Encoder};
+
+/// The baseline b of A = (R − b) / scale; n counted members with mean r̄.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Baseline {
+    /// r̄.
+    Mean,
+    /// Mean of the others: R_i − b_i = n/(n−1) · (R_i − r̄).
+    LeaveOneOut,
+    /// Σ w_j R_j / (Σ w_j + eps), `weights` `[S]`; 0 when Σ w = 0.
+    Weighted {
+        /// Added to Σ w (VCPO 1e-8).
+        eps: f64,
+    },
+    /// The same with `lengths` `[S]` for weights and eps 0: Σ L_j R_j / Σ L_j.
+    Length,
+    /// Lower median: the value at position ⌊(n−1)/2⌋ of the sorted rewards. The lowest index among its equals is the *pivot*.
+    Median,
+    /// The second largest reward, for the first member with the largest (the *pivot*); every other member has advantage 0.
+    Second,
+    /// `given` `[G]`.
+    Given,
+    /// λ v₀ + (1 − λ) r̄ with the prior v₀ = `given` `[G]` and s² the estimated variance of one reward:
+    /// λ = (s²/n) / max((r̄ − v₀)², s²/n), or with a known prior error λ = (s²/n) / (s²/n + tau2). Both 0: λ = 1.
+    Shrunk {
+        /// Variance of the prior's error; 0 = estimate it from (r̄ − v₀)².
+        tau2: f64,
+        /// s² = p (1 − p) with p = (Σ R + 1)/(n + 2) within 0 to 1, for rewards of 0 and 1; else unbiased (one member: λ = 1).
+        laplace: bool,
+    },
+}
+
+/// What R − b is divided by. Where a deviation is exactly 0 and the advantage is not (a baseline from outside the group), nothing is
+/// divided; where the MAD is 0, its floor divides unless that is 0 too.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Scale {
+    /// 1; the standard deviation is still reported.
+    None {
+        /// Of the reported deviation: 1 = unbiased, 0 = population.
+        ddof: u32,
+    },
+    /// std + eps with the variance Σ (R − r̄)² / (n − ddof).
+    Std {
+        /// 1 = unbiased, 0 = population.
+        ddof: u32,
+        /// Added outside the root.
+        eps: f64,
+    },
+    /// The same over the other members, for each member. 0, exactly, when the others are equal: decided on the inputs.
+    LeaveOneOutStd {
+        /// 1 = unbiased, 0 = population.
+        ddof: u32,
+        /// Added outside the root.
+        eps: f64,
+    },
+    /// MAD + floor, MAD the lower median of |R − b| (not multiplied by 1.4826).
+    Mad {
+        /// MC-GRPO 1e-3: a binary majority has MAD 0, so its minority gets ±1/floor. Recommended 0.1 to 1.
+        floor: f64,
+    },
+    /// r̄ itself; where it is 0 every advantage is 0.
+    Mean,
+    /// std + eps of the whole batch, from `moments`.
+    Batch {
+        /// 1 = unbiased, 0 = population.
+        ddof: u32,
+        /// Added outside the root.
+        eps: f64,
+    },
+    /// norm · max(nonzero, 1) / count, from `moments`: the fraction of rewards that are not 0.
+    Nonzero {
+        /// GPG's f_norm.
+        norm: f64,
+    },
+}
+
+impl Baseline {
+    /// Whether `weights` are read.
+    pub fn needs_weights(self) -> bool {
+        matches!(self, Baseline::Weighted { .. })
+    }
+
+    /// Whether `given` is read.
+    pub fn needs_given(self) -> bool {
+        matches!(self, Baseline::Given | Baseline::Shrunk { .. })
+    }
+
+    /// Whether the baseline of equal rewards is their value, so that every advantage is exactly 0.
+    #[inline(always)]
+    pub fn is_of_the_group(self) -> bool {
+        !matches!(self, Baseline::Given | Baseline::Shrunk { .. })
+    }
+
+    /// Whether its number is in its domain.
+    pub fn check(self) -> Result<(), Error> {
+        match self {
+            Baseline::Weighted { eps } => at_least_0("baseline eps", eps),
+            Baseline::Shrunk { tau2, .. } => at_least_0("baseline tau2", tau2),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Scale {
+    /// Whether `moments` are read.
+    pub fn needs_moments(self) -> bool {
+        matches!(self, Scale::Batch { .. } | Scale::Nonzero { .. })
+    }
+
+    /// Whether its numbers are in their domain.
+    pub fn check(self) -> Result<(), Error> {
+        match self {
+            Scale::Mean => Ok(()),
+            Scale::None { ddof } => Scale::Std { ddof, eps: 0.0 }.check(),
+            Scale::Std { ddof, eps } | Scale::LeaveOneOutStd { ddof, eps } | Scale::Batch { ddof, eps } => {
+                if ddof > 1 {
+                    let (argument, expected, got) = ("ddof", "0 or 1", f64::from(ddof));
+                    return Err(Error::Value { argument, index: None, expected, got });
+                }
+                at_least_0("eps", eps)
+            }
+            Scale::Mad { floor } => at_least_0("floor", floor),
+            Scale::Nonzero { norm } if norm > 0.0 && norm.is_finite() => Ok(()),
+            Scale::Nonzero { norm } => {
+                let (argument, expected) = ("norm", "a positive finite number");
+                Err(Error::Value { argument, index: None, expected, got: norm })
+            }
+        }
+    }
+}
+
+fn at_least_0(argument: &'static str, got: f64) -> Result<(), Error> {
+    let expected = "a finite number of at least 0";
+    let good = got >= 0.0 && got.is_finite();
+    if good { Ok(()) } else { Err(Error::Value { argument, index: None, expected, got }) }
+}
+
+#[allow(unsafe_code)]
+impl Arg for Baseline {
+    const POINTERS: usize = 0;
+    const WORDS: usize = 2;
+    #[inline(always)]
+    fn encode<E: Encoder>(&self, to: &mut E) {
+        let (kind, number) = match *self {
+            Baseline::Mean => (0, 0.0),
+            Baseline::LeaveOneOut => (1, 0.0),
+            Baseline::Weighted { eps } => (2, eps),
+            Baseline::Length => (3, 0.0),
+            Baseline::Median => (4, 0.0),
+            Baseline::Second => (5, 0.0),
+            Baseline::Given => (6, 0.0),
+            Baseline::Shrunk { tau2, laplace: false } => (7, tau2),
+            Baseline::Shrunk { tau2, laplace: true } => (8, tau2),
+        };
+        to.word(kind);
+        number.encode(to);
+    }
+    #[inline(always)]
+    unsafe fn decode(from: &mut Decoder) -> Self {
+        let (kind, number) = (from.word(), f64::from_bits(from.word()));
+        match kind {
+            1 => Baseline::LeaveOneOut,
+            2 => Baseline::Weighted { eps: number },
+            3 => Baseline::Length,
+            4 => Baseline::Median,
+            5 => Baseline::Second,
+            6 => Baseline::Given,
+            7 => Baseline::Shrunk { tau2: number, laplace: false },
+            8 => Baseline::Shrunk { tau2: number, laplace: true },
+            _ => Baseline::Mean,
+        }
+    }
+}
+
+#[allow(unsafe_code)]
+impl Arg for Scale {
+    const POINTERS: usize = 0;
+    const WORDS: usize = 3;
+    #[inline(always)]
+    fn encode<E: Encoder>(&self, to: &mut E) {
+        let (kind, ddof, number) = match *self {
+            Scale::None { ddof } => (0, ddof, 0.0),
+            Scale::Std { ddof, eps } => (1, ddof, eps),
+            Scale::LeaveOneOutStd { ddof, eps } => (2, ddof, eps),
+            Scale::Mad { floor } => (3, 0, floor),
+            Scale::Mean => (4, 0, 0.0),
+            Scale::Batch { ddof, eps } => (5, ddof, eps),
+            Scale::Nonzero { norm } => (6, 0, norm),
+        };
+        to.word(kind);
+        ddof.encode(to);
+        number.encode(to);
+    }
+    #[inline(always)]
+    unsafe fn decode(from: &mut Decoder) -> Self {
+        let (kind, ddof, eps) = (from.word(), from.word() as u32, f64::from_bits(from.word()));
+        match kind {
+            1 => Scale::Std { ddof, eps },
+            2 => Scale::LeaveOneOutStd { ddof, eps },
+            3 => Scale::Mad { floor: eps },
+            4 => Scale::Mean,
+            5 => Scale::Batch { ddof, eps },
+            6 => Scale::Nonzero { norm: eps },
+            _ => Scale::None { ddof },
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! Analytic pass@k advantage, and the unbiased pass@k estimate.
+//!
+//! **Formula** (2508.10751, recalled; maths.md §6.2), n counted members of a group, c correct, w = n − c wrong:
+//!
+//! ```text
+//! q = C(w, k)/C(n, k) = Π_{i<k} (w − i)/(n − i),   pass@k = 1 − q,   σ = sqrt(q (1 − q))
+//! correct: A = q/σ        wrong: A = (q − C(w−1, k−1)/C(n−1, k−1))/σ = −(c/w) q/σ
+//! ```
+//!
+//! Products, no log-gamma: exact to a few units of binary64 for every group size. The advantages of a group sum to 0.
+//!
+//! **Shapes**: `rewards`, `advantage` `[S]`; `cu_groups` `[G+1]`; `pass_at_k`, `counted` `[G]`. Correct is a reward above `threshold`.
+//!
+//! **Special cases**: a NaN reward or `valid` = 0 excludes. All wrong, or fewer than k wrong: σ = 0 and every advantage is 0 (decided on the
+//! counts). Fewer than k members: there is no estimate; advantages are 0 and `pass_at_k` is NaN.
+
+use super::members::Members;
+use crate::Error;
+use crate::num::{self, Arith};
+use crate::op::Kernel;
+use crate::ragged::{In, Mask, Offsets, Out};
+use crate::team::Team;
+
+/// The op `pass_at_k`.
+#[derive(Clone, Copy, Debug)]
+pub struct PassAtK<'a> {
+    /// Offsets of groups, in sequences, `[G+1]`.
+    pub cu_groups: Offsets<'a>,
+    /// Outcome reward per sequence, `[S]`.
+    pub rewards: In<'a, f32>,
+    /// Which sequences are counted, `[S]`.
+    pub valid: Mask<'a>,
+    /// Attempts of which one must be correct; at least 1.
+    pub k: u32,
+    /// A reward above it is correct.
+    pub threshold: f32,
+    /// `[S]`.
+    pub advantage: Out<'a, f32>,
+    /// Estimate of pass@k, `[G]`; NaN with fewer than k members.
+    pub pass_at_k: Out<'a, f32>,
+    /// Counted members, `[G]`.
+    pub counted: Out<'a, u32>,
+}
+
+crate::kernel_args!(PassAtK<'_> { cu_groups, rewards, valid, k, threshold, advantage, pass_at_k, counted });
+
+impl PassAtK<'_> {
+    /// Whether the scalar parameters are in their domain.
+    pub fn check(&self) -> Result<(), Error> {
+        if self.k == 0 {
+            return Err(Error::Value { argument: "k", index: None, expected: "at least 1", got: 0.0 });
+        }
+        if !self.threshold.is_finite() {
+            let (argument, expected, got) = ("threshold", "a finite number", self.threshold.into());
+            return Err(Error::Value { argument, index: None, expected, got });
+        }
+        Ok(())
+    }
+}
+
+impl Kernel for PassAtK<'_> {
+    const NAME: &'static str = "pass_at_k";
+
+    fn rows(&self) -> usize {
+        self.cu_groups.rows()
+    }
+
+    fn work(&self, row: usize) -> usize {
+        self.cu_groups.span(row).len()
+    }
+
+    #[inline(always)]
+    fn row<T: Team>(&self, team: &T, row: usize) {
+        let span = self.cu_groups.span(row);
+        let members = Members { rewards: self.rewards, valid: self.valid };
+        let (threshold, k) = (self.threshold, f64::from(self.k));
+        let correct = move |i| members.is(i) && members.rewards.at(i) > threshold;
+        let [n, c] =
+            team.sum(span, move |i| [f64::from(u8::from(members.is(i))), f64::from(u8::from(correct(i)))]);
+        let wrong = n - c;
+        let mut q = 1.0;
+        // q is 0 with fewer than k wrong members; k may be larger than any group.
+        let mut i = if wrong < k || n < k { k } else { 0.0 };
+        while i < k {
+            q *= (wrong - i) / (n - i);
+            i += 1.0;
+        }
+        let q = if wrong < k { 0.0 } else { q };
+        let zero = q == 0.0 || c == 0.0 || n < k;
+        let good = q / <T::Arith as Arith>::sqrt64(q * (1.0 - q));
+        // A factor and not a choice of two captured numbers, which LLVM makes a choice of addresses: 128 bytes of local memory.
+        let against = -(c / wrong);
+        let out = self.advantage;
+        team.for_each(span, move |i| {
+            let advantage = if correct(i) { 1.0 } else { against } * good;
+            out.put(i, if zero || !members.is(i) { 0.0 } else { num::canonical(advantage as f32) });
+        });
+        if team.leads() {
+            let estimate = if n < k { num::canonical_nan() } else { (1.0 - q) as f32 };
+            self.pass_at_k.put(row, estimate);
+            self.counted.put(row, n as u32);
+        }
+    }
+}

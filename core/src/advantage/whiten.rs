@@ -1,0 +1,152 @@
+//! Whitening: values centred and scaled by the moments of a batch.
+//!
+//! **Formula** (verl's masked_whiten; REINFORCE++ 2501.03262; GDPO 2601.05242; maths.md §1.2, §6.4, §6.8):
+//!
+//! ```text
+//! y = (x − mean) / divisor,    variance = SQUARES / (COUNT − ddof)
+//! divisor = sqrt(variance + eps) | sqrt(max(variance, eps)) | sqrt(variance) + eps
+//! ```
+//!
+//! Without `centre` the mean stays (`y = x / divisor`).
+//!
+//! **Shapes**: `values`, `whitened` `[N]`; `offsets` `[R+1]`; `moments` `[6]` of the same batch, which
+//! [`RowMoments`](crate::aggregate::RowMoments) and [`FoldMoments`](crate::aggregate::FoldMoments) left on the device. Over sequences
+//! of tokens, or over groups of sequences with moments that count tokens (REINFORCE++'s baseline variant, GDPO in verl:
+//! long responses dominate the statistics) or sequences (TRL, NeMo).
+//!
+//! **Special cases**: masked elements, and a NaN that means "no value", get 0. All values equal (LOW = HIGH, decided on the inputs)
+//! or fewer than two: 0 (verl raises an error for one).
+//!
+//! **Accuracy**: binary64, rounded to `f32` once.
+//!
+//! **Variants** (maths.md §10, row 3): `Inside` 1e-8 with ddof 1 (verl); `Floor` 1e-8 with ddof 0 (NeMo), 1e-6 (MSSR); `Outside` 1e-4
+//! (TRL's GDPO); `Outside` 0 (NeMo's GDPO).
+
+use crate::Error;
+use crate::aggregate::moments;
+use crate::num::{self, Arith};
+use crate::op::Kernel;
+use crate::ragged::{In, Mask, Offsets, Out, Stream, flag};
+use crate::team::{Element, Lane, Team};
+
+/// Where eps stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Divisor {
+    /// sqrt(variance + eps).
+    Inside,
+    /// sqrt(max(variance, eps)).
+    Floor,
+    /// sqrt(variance) + eps.
+    Outside,
+}
+
+crate::launch_args!(
+    enum Divisor {
+        Inside,
+        Floor,
+        Outside,
+    }
+);
+
+/// The op `whiten`.
+#[derive(Clone, Copy, Debug)]
+pub struct Whiten<'a> {
+    /// Offsets of rows, `[R+1]`; they only divide the work.
+    pub offsets: Offsets<'a>,
+    /// Which elements take part, `[N]`.
+    pub mask: Mask<'a>,
+    /// `[N]`.
+    pub values: In<'a, f32>,
+    /// NaN means "no value".
+    pub nan_is_missing: bool,
+    /// `[6]`.
+    pub moments: In<'a, f64>,
+    /// Subtract the mean.
+    pub centre: bool,
+    /// Where eps stands.
+    pub divisor: Divisor,
+    /// 1 = unbiased, 0 = population.
+    pub ddof: u32,
+    /// See [`Divisor`].
+    pub eps: f64,
+    /// `[N]`.
+    pub whitened: Out<'a, f32>,
+    /// Above [`flag::LIMIT`] where a value or a result is not finite, `[R]`.
+    pub row_alarm: Out<'a, u32>,
+}
+
+crate::kernel_args!(Whiten<'_> { offsets, mask, values, nan_is_missing, moments, centre, divisor, ddof, eps, whitened, row_alarm });
+
+impl Whiten<'_> {
+    /// Whether the scalar parameters are in their domain.
+    pub fn check(&self) -> Result<(), Error> {
+        super::Scale::Std { ddof: self.ddof, eps: self.eps }.check()?;
+        if self.moments.len() != moments::MOMENTS {
+            return Err(Error::Length {
+                argument: "moments",
+                expected: moments::MOMENTS,
+                because: "the moments of a batch",
+                got: self.moments.len(),
+            });
+        }
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn affine<A: Arith>(&self) -> Line {
+        let variance = moments::variance(self.moments, self.ddof);
+        let root = |x: f64| A::sqrt64(x);
+        let divisor = match self.divisor {
+            Divisor::Inside => root(variance + self.eps),
+            Divisor::Floor => root(if variance > self.eps { variance } else { self.eps }),
+            Divisor::Outside => root(variance) + self.eps,
+        };
+        let one_value = self.moments.at(moments::LOW) == self.moments.at(moments::HIGH);
+        let zero = self.moments.at(moments::COUNT) < 2.0 || one_value;
+        let mean = if self.centre { self.moments.at(moments::MEAN) } else { 0.0 };
+        Line { mean, divisor, zero, nan_is_missing: self.nan_is_missing }
+    }
+}
+
+impl Kernel for Whiten<'_> {
+    const NAME: &'static str = "whiten";
+
+    fn rows(&self) -> usize {
+        self.offsets.rows()
+    }
+
+    fn work(&self, row: usize) -> usize {
+        self.offsets.span(row).len()
+    }
+
+    #[inline(always)]
+    fn row<T: Team>(&self, team: &T, row: usize) {
+        let span = self.offsets.span(row);
+        let line = self.affine::<T::Arith>();
+        let (ins, outs) = ([Stream::Array(self.values)], [Some(self.whitened)]);
+        let alarm = team.sweep(span, self.mask, ins, outs, &line).alarm;
+        if team.leads() {
+            self.row_alarm.put(row, alarm);
+        }
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Line {
+    mean: f64,
+    divisor: f64,
+    zero: bool,
+    nan_is_missing: bool,
+}
+
+impl Element<1, 1, 0, 0> for Line {
+    #[inline(always)]
+    fn element<A: Arith>(&self, _staged: [f32; 2], input: impl Fn(usize) -> f32) -> Lane<1, 0, 0> {
+        let x = input(0);
+        let missing = self.nan_is_missing & x.is_nan();
+        let y = num::canonical(((f64::from(x) - self.mean) / self.divisor) as f32);
+        let out = if self.zero | missing { 0.0 } else { y };
+        let alarm = flag::worse(flag::finite(x), flag::finite(out));
+        Lane { out: [out], sum: [], max: [], alarm: if missing { 0 } else { alarm } }
+    }
+}

@@ -1,0 +1,197 @@
+//! Moments of a batch: what whitening and batch-wide standard deviations need, computed without waiting for anything.
+//!
+//! **Formula** (maths.md §1.2), over the counted elements of a row, or of all rows:
+//!
+//! ```text
+//! COUNT n,  MEAN m = Σ x / n,  SQUARES q = Σ (x − m)²,  LOW min x,  HIGH max x,  NONZERO #{x ≠ 0}
+//! merged:  m = Σ_r n_r m_r / n,   q = Σ_r q_r + n_r (m_r − m)²
+//! ```
+//!
+//! Two passes, so that a variance never cancels; LOW = HIGH says exactly, on the inputs, that there is none. The moments of a
+//! batch are a device array that the next op reads, so the three launches need no synchronisation; partial moments of ranks
+//! are rows like any other.
+//!
+//! **Shapes**: moments are `[6][R]` per row and `[6]` for the batch, in the order above.
+//!
+//! **Special cases**: masked elements are not looked at. A NaN is excluded where NaN means "no value" (rewards), otherwise it
+//! raises the row's alarm. Without elements: n = m = q = 0, LOW = +∞, HIGH = −∞.
+//!
+//! **Accuracy**: binary64 throughout, in the fixed shape of [`team::fold`](crate::team::fold).
+//!
+//! **Variants**: verl divides by M + 1e-8 in both means, which changes nothing that binary32 holds (a relative 1e-8/M).
+
+use crate::num::{Arith, canonical64};
+use crate::op::Kernel;
+use crate::ragged::{In, Mask, Offsets, Out, Span, flag};
+use crate::team::Team;
+
+/// How many moments there are.
+pub const MOMENTS: usize = 6;
+/// Counted elements.
+pub const COUNT: usize = 0;
+/// Their mean.
+pub const MEAN: usize = 1;
+/// Sum of the squares of their distances from it.
+pub const SQUARES: usize = 2;
+/// The smallest.
+pub const LOW: usize = 3;
+/// The largest.
+pub const HIGH: usize = 4;
+/// How many are not 0.
+pub const NONZERO: usize = 5;
+
+/// The variance of a batch with this ddof: exactly 0 when all values are equal or there are too few.
+#[inline(always)]
+pub fn variance(moments: In<'_, f64>, ddof: u32) -> f64 {
+    let freedom = moments.at(COUNT) - f64::from(ddof);
+    // A comparison that holds for NaN too.
+    let none = freedom <= 0.0 || moments.at(LOW) == moments.at(HIGH);
+    if none { 0.0 } else { moments.at(SQUARES) / freedom }
+}
+
+/// Its root.
+#[inline(always)]
+pub fn std<A: Arith>(moments: In<'_, f64>, ddof: u32) -> f64 {
+    A::sqrt64(variance(moments, ddof))
+}
+
+/// The fraction of values that are not 0, at least one of them; 0 without values.
+#[inline(always)]
+pub fn nonzero_fraction(moments: In<'_, f64>) -> f64 {
+    let (count, nonzero) = (moments.at(COUNT), moments.at(NONZERO));
+    let nonzero = if nonzero > 1.0 { nonzero } else { 1.0 };
+    if count == 0.0 { 0.0 } else { nonzero / count }
+}
+
+/// The op `row_moments`.
+#[derive(Clone, Copy, Debug)]
+pub struct RowMoments<'a> {
+    /// Offsets of rows, `[R+1]`: sequences of tokens, or groups of sequences.
+    pub offsets: Offsets<'a>,
+    /// Which elements are counted, `[N]`.
+    pub mask: Mask<'a>,
+    /// Values: `[N]`, or `[R]` for one that all elements of a row share.
+    pub values: In<'a, f32>,
+    /// Values are `[R]`: a long row counts as often as it has elements.
+    pub per_row: bool,
+    /// NaN means "no value" and is excluded.
+    pub nan_is_missing: bool,
+    /// `[6][R]`.
+    pub row_moments: Out<'a, f64>,
+    /// Above [`flag::LIMIT`] where a counted value is not finite, `[R]`.
+    pub row_alarm: Out<'a, u32>,
+}
+
+crate::kernel_args!(RowMoments<'_> { offsets, mask, values, per_row, nan_is_missing, row_moments, row_alarm });
+
+impl Kernel for RowMoments<'_> {
+    const NAME: &'static str = "row_moments";
+
+    fn rows(&self) -> usize {
+        self.offsets.rows()
+    }
+
+    fn work(&self, row: usize) -> usize {
+        self.offsets.span(row).len()
+    }
+
+    #[inline(always)]
+    fn row<T: Team>(&self, team: &T, row: usize) {
+        let span = self.offsets.span(row);
+        let (values, mask, missing) = (self.values, self.mask, self.nan_is_missing);
+        let found = if self.per_row {
+            let n = team.count(span, mask) as f64;
+            let value = values.at(row);
+            let x = canonical64(f64::from(value));
+            let own = [n, x, 0.0, x, x, if value == 0.0 { 0.0 } else { n }];
+            // What a row without values holds must not be copied: it may be anything.
+            if n == 0.0 || (missing && value.is_nan()) { NOTHING } else { own }
+        } else {
+            let counted = move |i: usize| mask.at(i) & !(missing & values.at(i).is_nan());
+            let [n, total, nonzero] = team.sum(span, move |i| {
+                let x = f64::from(values.at(i));
+                if counted(i) { [1.0, x, f64::from(u8::from(x != 0.0))] } else { [0.0; 3] }
+            });
+            let high = team.max(span, move |i| if counted(i) { values.at(i) } else { f32::NEG_INFINITY });
+            let low = team.min(span, move |i| if counted(i) { values.at(i) } else { f32::INFINITY });
+            let mean = if high == low { f64::from(low) } else { total / n };
+            let [squares] = team.sum(span, move |i| {
+                let centred = f64::from(values.at(i)) - mean;
+                [if counted(i) { centred * centred } else { 0.0 }]
+            });
+            let [low, high] = [low, high].map(|end| canonical64(f64::from(end)));
+            let found = [n, canonical64(mean), squares, low, high, nonzero];
+            if n == 0.0 { NOTHING } else { found }
+        };
+        if team.leads() {
+            let rows = self.offsets.rows();
+            self.row_moments.put(row, found[COUNT]);
+            self.row_moments.put(row + rows, found[MEAN]);
+            self.row_moments.put(row + 2 * rows, found[SQUARES]);
+            self.row_moments.put(row + 3 * rows, found[LOW]);
+            self.row_moments.put(row + 4 * rows, found[HIGH]);
+            self.row_moments.put(row + 5 * rows, found[NONZERO]);
+            let low = flag::finite(found[LOW] as f32);
+            let worst = flag::worse(low, flag::finite(found[HIGH] as f32));
+            self.row_alarm.put(row, if found[COUNT] == 0.0 { 0 } else { worst });
+        }
+    }
+}
+
+const NOTHING: [f64; MOMENTS] = [0.0, 0.0, 0.0, f64::INFINITY, f64::NEG_INFINITY, 0.0];
+
+/// The op `fold_moments`: the moments of R rows merged into those of all of them.
+#[derive(Clone, Copy, Debug)]
+pub struct FoldMoments<'a> {
+    /// `[6][R]`.
+    pub row_moments: In<'a, f64>,
+    /// R.
+    pub rows: usize,
+    /// `[6]`.
+    pub moments: Out<'a, f64>,
+}
+
+crate::kernel_args!(FoldMoments<'_> { row_moments, rows, moments });
+
+impl Kernel for FoldMoments<'_> {
+    const NAME: &'static str = "fold_moments";
+
+    fn rows(&self) -> usize {
+        1
+    }
+
+    fn work(&self, _row: usize) -> usize {
+        self.rows
+    }
+
+    #[inline(always)]
+    fn row<T: Team>(&self, team: &T, _row: usize) {
+        let (span, rows) = (Span::new(0, self.rows), self.rows);
+        let at = |moment: usize, r: usize| self.row_moments.at(moment * rows + r);
+        let [n, total, nonzero] =
+            team.sum(span, |r| [at(COUNT, r), at(COUNT, r) * at(MEAN, r), at(NONZERO, r)]);
+        // Extremes are binary32 numbers.
+        let high = team.max(span, |r| at(HIGH, r) as f32);
+        let low = team.min(span, |r| at(LOW, r) as f32);
+        let mean = if n == 0.0 {
+            0.0
+        } else if high == low {
+            f64::from(low)
+        } else {
+            total / n
+        };
+        let [squares] = team.sum(span, |r| {
+            let apart = at(MEAN, r) - mean;
+            let count = at(COUNT, r);
+            [if count == 0.0 { 0.0 } else { at(SQUARES, r) + count * apart * apart }]
+        });
+        if team.leads() {
+            self.moments.put(COUNT, n);
+            self.moments.put(MEAN, canonical64(mean));
+            self.moments.put(SQUARES, squares);
+            self.moments.put(LOW, canonical64(f64::from(low)));
+            self.moments.put(HIGH, canonical64(f64::from(high)));
+            self.moments.put(NONZERO, nonzero);
+        }
+    }
+}

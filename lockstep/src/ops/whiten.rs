@@ -1,0 +1,123 @@
+//! Whitening over a batch.
+
+use super::locate::{self, Checked, Domain};
+use super::moments;
+use crate::{Advantage, Batch, Device, Error};
+use lockstep_core::Error as Argument;
+use lockstep_core::advantage::{Divisor, Whiten};
+use lockstep_core::ragged::{In, Mask, Out, flag};
+
+/// How often a sequence counts in the statistics of values per sequence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Weighting {
+    /// Once for each live token (verl).
+    Tokens,
+    /// Once (TRL, NeMo).
+    Sequences,
+}
+
+/// Parameters of [`whiten`]; formula and variants: [`lockstep_core::advantage::whiten`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct WhitenParams {
+    /// How often a sequence counts; values per token count once each.
+    pub weighting: Weighting,
+    /// Subtract the mean.
+    pub centre: bool,
+    /// Where eps stands.
+    pub divisor: Divisor,
+    /// 1 = unbiased, 0 = population.
+    pub ddof: u32,
+    /// See [`Divisor`].
+    pub eps: f64,
+}
+
+impl WhitenParams {
+    /// verl's masked_whiten: token-weighted, ddof 1, 1e-8 inside the root.
+    pub const VERL: WhitenParams = WhitenParams {
+        weighting: Weighting::Tokens,
+        centre: true,
+        divisor: Divisor::Inside,
+        ddof: 1,
+        eps: 1e-8,
+    };
+    /// NeMo's global normalisation: token-weighted, ddof 0, variance at least 1e-8.
+    pub const NEMO: WhitenParams = WhitenParams { divisor: Divisor::Floor, ddof: 0, ..WhitenParams::VERL };
+    /// TRL's batch step of GDPO: over sequences, ddof 1, 1e-4 outside the root.
+    pub const TRL: WhitenParams = WhitenParams {
+        weighting: Weighting::Sequences,
+        divisor: Divisor::Outside,
+        eps: 1e-4,
+        ..WhitenParams::VERL
+    };
+}
+
+/// `values` centred and scaled by their moments over the whole batch, in the shape they came in. Masked tokens get 0; so does a
+/// sequence whose value is NaN ("no value"), which is left out of the statistics.
+///
+/// Errors: lengths that disagree; a live value per token that is not finite, an infinite value per sequence (index); parameters
+/// outside their domain; a result that is not finite (index).
+///
+/// ```
+/// use lockstep::ops::whiten::{WhitenParams, whiten};
+/// use lockstep::{Advantage, Batch, Device};
+/// let batch = Batch::new(&[0, 1, 4], &[0, 2], None)?;
+/// // Three tokens of the second sequence against one of the first: mean 0.75, variance 0.25.
+/// let out = whiten(&Device::cpu(), &batch, Advantage::PerSequence(&[0.0, 1.0]), &WhitenParams::VERL)?;
+/// assert!((out[0] + 1.5).abs() < 1e-6 && (out[1] - 0.5).abs() < 1e-6);
+/// # Ok::<(), lockstep::Error>(())
+/// ```
+pub fn whiten(
+    device: &Device,
+    batch: &Batch<'_>,
+    values: Advantage<'_>,
+    params: &WhitenParams,
+) -> Result<Vec<f32>, Error> {
+    let per_token = matches!(values, Advantage::PerToken(_));
+    let (values, moments, offsets, mask) = match values {
+        Advantage::PerToken(values) => {
+            batch.check_tokens("values", values.len())?;
+            let (offsets, mask) = (batch.cu_seqlens(), batch.loss_mask());
+            (values, moments::run(device, offsets, mask, ("values", values), false, false)?, offsets, mask)
+        }
+        Advantage::PerSequence(values) => {
+            batch.check_sequences("values", values.len())?;
+            let moments = match params.weighting {
+                Weighting::Tokens => moments::by_tokens(device, batch, values)?,
+                Weighting::Sequences => moments::of_sequences(device, batch, values, None)?,
+            };
+            (values, moments, batch.cu_groups(), Mask::all())
+        }
+    };
+    let (mut whitened, mut alarm) = (vec![0.0; values.len()], vec![0; offsets.rows()]);
+    let kernel = Whiten {
+        offsets,
+        mask,
+        values: In::new(values),
+        nan_is_missing: !per_token,
+        moments: In::new(&moments),
+        centre: params.centre,
+        divisor: params.divisor,
+        ddof: params.ddof,
+        eps: params.eps,
+        whitened: Out::new(&mut whitened),
+        row_alarm: Out::new(&mut alarm),
+    };
+    kernel.check()?;
+    device.run(&kernel)?;
+    let hint = "the spread of the values is too small: choose a larger eps";
+    if per_token {
+        let arguments = [Checked { name: "values", domain: Domain::Finite, values }];
+        let results = [Checked { name: "whitened", domain: Domain::Finite, values: &whitened }];
+        locate::check(batch, &alarm, &arguments, &results, hint)?;
+    } else if alarm.iter().any(|alarm| *alarm > flag::LIMIT) {
+        // An infinite value without a live token is not in the moments.
+        if let Some(index) = values.iter().position(|x| x.is_infinite()) {
+            let (argument, expected, got) =
+                ("values", "a finite number, or NaN for none", values[index].into());
+            return Err(Argument::Value { argument, index: Some(index), expected, got }.into());
+        }
+        let index = whitened.iter().position(|y| !y.is_finite()).unwrap_or(0);
+        return Err(Argument::NotFinite { result: "whitened", index, hint }.into());
+    }
+    Ok(whitened)
+}

@@ -1,14 +1,18 @@
 //! Every op of the table on a GPU: one batch in device memory, launches without copies, timed by the device's own events.
 
 use crate::Inputs;
-use lockstep_core::advantage::{Baseline, GroupAdvantage, Scale, Singleton};
+use lockstep_core::advantage::whiten::Divisor;
+use lockstep_core::advantage::{
+    Baseline, Combine, DiscountedReturn, GroupAdvantage, PassAtK, Scale, Singleton, Whiten,
+};
+use lockstep_core::aggregate::moments::{FoldMoments, MOMENTS, RowMoments};
 use lockstep_core::aggregate::{Aggregate, FoldRows, PerRow, RowScan, Weight};
 use lockstep_core::check::{self, CheckOffsets, CheckValues, Domain};
 use lockstep_core::gate::{Cispo, DppoKl, DppoTv, Gate, PpoClip, Reinforce, Sapo};
 use lockstep_core::kl::{Estimator, Kl, KlDivergence};
 use lockstep_core::op::DisjointRows;
 use lockstep_core::policy_loss::{LossOut, MetricsOut, PolicyLoss, sum};
-use lockstep_core::ragged::{Mask, Offsets};
+use lockstep_core::ragged::{In, Mask, Offsets};
 use lockstep_core::ratio::{Guard, Level, TokenRatio, token};
 use lockstep_core::team::Direction;
 use lockstep_gpu::{Buffer, Driver, Error, Gpu, Stream};
@@ -54,6 +58,12 @@ enum Which {
     Aggregate,
     Scan,
     Advantage,
+    RowMoments,
+    FoldMoments,
+    Whiten,
+    Returns,
+    PassAtK,
+    Combine,
     Fold,
     Offsets,
     Values,
@@ -100,6 +110,12 @@ pub fn all_on_gpu(inputs: &Inputs) -> Vec<GpuBench> {
         bench("aggregate", 5.0, Which::Aggregate),
         bench("row_scan", 9.0, Which::Scan),
         bench("group_advantage", 8.0 * per_token, Which::Advantage),
+        bench("row_moments", 5.0, Which::RowMoments),
+        bench("fold_moments", 48.0 * per_token, Which::FoldMoments),
+        bench("whiten", 9.0, Which::Whiten),
+        bench("discounted_return", 9.0, Which::Returns),
+        bench("pass_at_k", 8.0 * per_token, Which::PassAtK),
+        bench("combine", 12.0 * per_token, Which::Combine),
         bench("fold_rows", 8.0 * per_token, Which::Fold),
         bench("check_offsets", 4.0 * per_token, Which::Offsets),
         bench("check_values", 5.0, Which::Values),
@@ -243,6 +259,79 @@ impl<D: Driver> OnGpu<D> {
                     counted: self.counts.view_mut(),
                     status: self.flags.view_mut(),
                     pivot: None,
+                };
+                enqueue(&self.gpu, &self.stream, &kernel)
+            }
+            Which::RowMoments => {
+                let kernel = RowMoments {
+                    offsets: offsets(&self.cu_seqlens),
+                    mask: Mask::view(Some(self.loss_mask.view())),
+                    values: self.logp.view(),
+                    per_row: false,
+                    nan_is_missing: false,
+                    row_moments: self.sums.view_mut(),
+                    row_alarm: self.flags.view_mut(),
+                };
+                const { assert!(MOMENTS <= sum::SUMS) };
+                enqueue(&self.gpu, &self.stream, &kernel)
+            }
+            Which::FoldMoments => {
+                let (row_moments, moments) = (self.sums.view(), self.row64.view_mut());
+                enqueue(&self.gpu, &self.stream, &FoldMoments { row_moments, rows: self.sequences, moments })
+            }
+            Which::Whiten => {
+                let kernel = Whiten {
+                    offsets: offsets(&self.cu_seqlens),
+                    mask: Mask::view(Some(self.loss_mask.view())),
+                    values: self.logp.view(),
+                    nan_is_missing: false,
+                    moments: self.sums.view(),
+                    centre: true,
+                    divisor: Divisor::Inside,
+                    ddof: 1,
+                    eps: 1e-8,
+                    whitened: self.element[0].view_mut(),
+                    row_alarm: self.flags.view_mut(),
+                };
+                enqueue(&self.gpu, &self.stream, &kernel)
+            }
+            Which::Returns => {
+                let kernel = DiscountedReturn {
+                    cu_seqlens: offsets(&self.cu_seqlens),
+                    loss_mask: Mask::view(Some(self.loss_mask.view())),
+                    rewards: self.logp.view(),
+                    gamma: 0.99,
+                    returns: self.element[0].view_mut(),
+                };
+                enqueue(&self.gpu, &self.stream, &kernel)
+            }
+            Which::PassAtK => {
+                let [advantage, pass_at_k] = &mut self.element;
+                let kernel = PassAtK {
+                    cu_groups: offsets(&self.cu_groups),
+                    rewards: self.rewards.view(),
+                    valid: Mask::all(),
+                    k: 4,
+                    threshold: 0.5,
+                    advantage: advantage.view_mut(),
+                    pass_at_k: pass_at_k.view_mut(),
+                    counted: self.counts.view_mut(),
+                };
+                enqueue(&self.gpu, &self.stream, &kernel)
+            }
+            Which::Combine => {
+                // Two rewards for each sequence; tokens are many more.
+                // SAFETY: the first elements of arrays that have more.
+                #[allow(unsafe_code)]
+                let (components, weights) = unsafe {
+                    let (components, weights) = (self.logp.as_ptr(), self.logp_old.as_ptr());
+                    (In::from_raw(components, 2 * self.sequences), In::from_raw(weights, 2))
+                };
+                let kernel = Combine {
+                    cu_groups: offsets(&self.cu_groups),
+                    components,
+                    weights,
+                    combined: self.element[0].view_mut(),
                 };
                 enqueue(&self.gpu, &self.stream, &kernel)
             }

@@ -61,7 +61,7 @@ impl Wave for Warp {
 
     #[inline(always)]
     fn first(self, word: u32) -> u32 {
-        // After a butterfly all lanes agree already; NVIDIA has no scalar registers to win.
-        word
+        // After a butterfly all lanes agree already. The shuffle says so to the check of the PTX: a row program may branch on a sum.
+        self.read(word, 0)
     }
 }

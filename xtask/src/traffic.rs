@@ -46,13 +46,26 @@ pub fn of(op: &str, entry: &str) -> Option<Traffic> {
         };
     }
     match entry {
-        "group_advantage" => Some(Traffic {
+        "group_advantage" | "group_advantage_median" | "group_advantage_others" => Some(Traffic {
             element: "sequence",
             reads: &[("rewards", 4), ("valid", 1)],
             writes: &[("advantage", 4)],
         }),
         "token_ratio" => token(&[MASK, LOGP, OLD], &[("ratio", 4), ("log_ratio", 4)]),
         "kl_k1" | "kl_abs" | "kl_k2" | "kl_k3" => token(&[MASK, LOGP, REF], &[("value", 4), ("gradient", 4)]),
+        "row_moments" => token(&[MASK, VALUES], &[]),
+        "whiten" => token(&[MASK, VALUES], &[("whitened", 4)]),
+        "discounted_return" => token(&[MASK, ("rewards", 4)], &[("returns", 4)]),
+        "fold_moments" => Some(Traffic { element: "row", reads: &[("row_moments", 48)], writes: &[] }),
+        "pass_at_k" => Some(Traffic {
+            element: "sequence",
+            reads: &[("rewards", 4), ("valid", 1)],
+            writes: &[("advantage", 4)],
+        }),
+        // Two rewards a sequence.
+        "combine" => {
+            Some(Traffic { element: "sequence", reads: &[("components", 8)], writes: &[("combined", 4)] })
+        }
         "aggregate" => token(&[MASK, VALUES], &[]),
         "row_scan" => token(&[MASK, VALUES], &[("scanned", 4)]),
         "fold_rows" => Some(Traffic { element: "partial sum", reads: &[("partials", 8)], writes: &[] }),

@@ -230,16 +230,19 @@ impl Kernel for GroupAdvantage<'_> {
     fn row<T: Team>(&self, team: &T, row: usize) {
         match self.variant() {
             0 => self.row_as::<0, T>(team, row),
-            _ => self.row_as::<1, T>(team, row),
+            1 => self.row_as::<1, T>(team, row),
+            _ => self.row_as::<2, T>(team, row),
         }
     }
 
-    /// 0: passes over the group; 1: also what looks at every pair of members, medians and leave-one-out deviations.
+    /// 0: passes over the group; 1 and 2 look at every pair of members: medians, deviations of the others.
     #[inline(always)]
     fn variant(&self) -> usize {
-        let pairs = self.baseline == Baseline::Median
-            || matches!(self.scale, Scale::LeaveOneOutStd { .. } | Scale::Mad { .. });
-        usize::from(pairs)
+        match (self.baseline, self.scale) {
+            (_, Scale::LeaveOneOutStd { .. }) => 2,
+            (Baseline::Median, _) | (_, Scale::Mad { .. }) => 1,
+            _ => 0,
+        }
     }
 
     #[inline(always)]
@@ -325,7 +328,7 @@ impl Kernel for GroupAdvantage<'_> {
         let second = self.baseline == Baseline::Second && !raw;
         // Members at the two ends, to see on the inputs whose others are all equal.
         let mut ends = [0.0; 2];
-        if V == 1 {
+        if V == 2 {
             ends = team.sum(span, move |i| {
                 let at = move |end| f64::from(u8::from(counted(i) && value(i) == end));
                 [at(low), at(high)]
@@ -335,7 +338,7 @@ impl Kernel for GroupAdvantage<'_> {
         team.for_each(span, move |i| {
             let centred = gain * (reward(i) - baseline);
             let mut divisor = divisor;
-            if V == 1
+            if V == 2
                 && let Scale::LeaveOneOutStd { ddof, eps } = scale
             {
                 let reward = value(i);
@@ -409,7 +412,7 @@ impl GroupAdvantage<'_> {
                 (baseline, NO_PIVOT)
             }
             Baseline::Median => {
-                if V != 1 || n == 0.0 {
+                if V == 0 || n == 0.0 {
                     return (0.0, NO_PIVOT);
                 }
                 let pivot = members.median(team, span, n);

@@ -73,7 +73,7 @@ macro_rules! for_each_op {
         $with! {
             group_advantage: $crate::advantage::GroupAdvantage<'_>, "advantage/grpo.rs", "group",
                 "group-relative advantage of each sequence: every baseline and scale of outcome rewards",
-                [0 group_advantage, 1 group_advantage_pairs];
+                [0 group_advantage, 1 group_advantage_median, 2 group_advantage_others];
             token_ratio: $crate::ratio::TokenRatio<'_>, "ratio/token.rs", "sequence",
                 "importance ratio exp(logp - logp_old) per token, with its statistics", [0 token_ratio];
             policy_loss_ppo: $crate::policy_loss::PolicyLoss<'_, $crate::gate::PpoClip>, "policy_loss/mod.rs", "sequence",

@@ -4,7 +4,7 @@
 //! Each `v_rcp` and `v_rsq` is followed through registers and jumps. What is computed from it may be fused
 //! multiply-adds, products, `v_div_fmas` and moves, exactly as many as the sequence has; `v_div_fixup` (of a division) or
 //! `v_ldexp` (of a square root) ends it. Any other instruction that reads such a register is a fault: a store, a comparison, a
-//! selection, a sum, a shuffle.
+//! selection, a sum, a shuffle. What is left in registers behind the end is followed to the end of the block.
 
 use super::{Function, Instruction};
 use crate::Fault;
@@ -33,6 +33,8 @@ pub const ROOT: Sequence = Sequence { fused: 7, products: 2, last: 0, end: 1 };
 struct State {
     rough: BTreeMap<u32, BTreeSet<usize>>,
     scaled: BTreeSet<u32>,
+    /// Approximations whose sequence has come to its end in this block.
+    ended: BTreeSet<usize>,
 }
 
 impl State {
@@ -43,6 +45,7 @@ impl State {
             self.rough.entry(*register).or_default().extend(origins);
         }
         self.scaled.retain(|register| other.scaled.contains(register));
+        self.ended.retain(|origin| other.ended.contains(origin));
         *self != before
     }
 
@@ -56,12 +59,28 @@ impl State {
             .collect()
     }
 
+    /// On entering a block: what a finished sequence left in registers is dead. LLVM expands a division or root within a
+    /// block, and the structure that it gives to control flow has ways that nobody goes, on which such a register would be read.
+    fn enter_block(&mut self) {
+        let ended = std::mem::take(&mut self.ended);
+        for origins in self.rough.values_mut() {
+            origins.retain(|origin| !ended.contains(origin));
+        }
+        self.rough.retain(|_, origins| !origins.is_empty());
+    }
+
     /// After the instruction at index `at`.
     fn step(&mut self, at: usize, instruction: &Instruction) {
         let base = instruction.base();
         let origins = match Role::of(base) {
-            Role::Begins(_) => BTreeSet::from([at]),
-            Role::Ends => BTreeSet::new(),
+            Role::Begins(_) => {
+                self.ended.remove(&at);
+                BTreeSet::from([at])
+            }
+            Role::Ends => {
+                self.ended.extend(self.origins(instruction));
+                BTreeSet::new()
+            }
             _ => self.origins(instruction),
         };
         for register in instruction.writes() {
@@ -105,6 +124,14 @@ impl Role {
 /// All faults of a kernel.
 pub fn check(function: &Function) -> Vec<Fault> {
     let code = &function.code;
+    // Where blocks begin: wherever a jump leads, and behind one.
+    let mut leaders = BTreeSet::new();
+    for at in 0..code.len() {
+        let next = function.next(at).unwrap_or_default();
+        if next != [at + 1] {
+            leaders.extend(next);
+        }
+    }
     let mut states: Vec<Option<State>> = vec![None; code.len()];
     let mut work = vec![0];
     states[0] = Some(State::default());
@@ -112,6 +139,10 @@ pub fn check(function: &Function) -> Vec<Fault> {
         let Some(mut state) = states[at].clone() else { continue };
         state.step(at, &code[at]);
         for next in function.next(at).unwrap_or_default() {
+            let mut state = state.clone();
+            if leaders.contains(&next) {
+                state.enter_block();
+            }
             let changed = match &mut states[next] {
                 Some(old) => old.join(&state),
                 none => {

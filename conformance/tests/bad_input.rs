@@ -1,12 +1,12 @@
 //! Every refusal names the argument and where in it; nothing panics.
 
 use lockstep::core::Error as Argument;
-use lockstep::core::advantage::{Scale, Singleton};
+use lockstep::core::advantage::{Baseline, Scale, Singleton};
 use lockstep::core::aggregate::{PerRow, Weight};
 use lockstep::core::kl::{Estimator, Kl};
 use lockstep::core::ratio::Guard;
 use lockstep::core::team::Direction;
-use lockstep::ops::{self, advantage::GroupParams};
+use lockstep::ops::{self, advantage::GroupParams, whiten::WhitenParams};
 use lockstep::{Advantage, Batch, Device, Error, PolicyInput, Recipe};
 
 fn argument<T: std::fmt::Debug>(result: Result<T, Error>) -> Argument {
@@ -254,6 +254,12 @@ fn recipes() {
         ("[aggregation]\nmode = \"seq-mean-token-sum-norm\"", &["aggregation.horizon"]),
         ("[aggregation]\nmode = \"seq-mean-token-sum-norm\"\nhorizon = 0.0", &["aggregation.horizon"]),
         ("[aggregation]\nhorizon = 10.0", &["aggregation.horizon", "seq-mean-token-sum-norm"]),
+        ("[advantage]\nmad_floor = 0.1", &["advantage.mad_floor", "mc_grpo"]),
+        ("[advantage]\nkind = \"mc_grpo\"\nmad_floor = -1.0", &["advantage.mad_floor", "at least 0"]),
+        ("[advantage]\nkind = \"gpg\"\nf_norm = 0.0", &["advantage.f_norm", "positive"]),
+        ("[advantage]\nkind = \"reinforce_plus_plus\"\ngamma = 1.5", &["advantage.gamma", "0 to 1"]),
+        ("[advantage]\nlimit = 0.0", &["advantage.limit", "positive"]),
+        ("[advantage]\nwhiten = \"batch\"", &["batch", "nemo"]),
         ("[aggregation]\nmode = \"mean\"", &["mean", "token-mean"]),
         ("[metrics]\nband = [2.0, 1.0]", &["metrics.band"]),
         ("[metrics]\nband = [0.5]", &["line 2"]),
@@ -271,4 +277,48 @@ fn recipes() {
     assert!(unknown.contains("`gpro`") && unknown.contains("grpo"), "{unknown}");
     let unusable = Recipe::builder("x").ppo_clip(0.2, 0.2, Some(0.5)).build();
     assert_eq!(value(unusable), ("clip_ratio_c", None));
+}
+
+#[test]
+fn advantages() {
+    let device = Device::cpu();
+    let batch = Batch::new(&[0, 1, 2, 3, 4], &[0, 2, 4], None).unwrap();
+    let rewards = [1.0, 0.0, 1.0, 0.0];
+    let none = Scale::None { ddof: 1 };
+    let run = |params: GroupParams<'_>| ops::group_advantage(&device, &batch, &rewards, None, &params);
+    let missing = argument(run(GroupParams::new(Baseline::Given, none)));
+    assert!(matches!(missing, Argument::Combination { argument: "given", .. }), "{missing:?}");
+    let given = GroupParams { given: Some(&[0.5, f32::NAN]), ..GroupParams::new(Baseline::Given, none) };
+    assert_eq!(value(run(given)), ("given", Some(1)));
+    let short = GroupParams { given: Some(&[0.5]), ..given };
+    assert!(matches!(argument(run(short)), Argument::Length { argument: "given", expected: 2, got: 1, .. }));
+    let weighted = GroupParams::new(Baseline::Weighted { eps: 0.0 }, none);
+    for bad in [-1.0, f32::NAN, f32::INFINITY] {
+        let weights = [1.0, 1.0, 2.0, bad];
+        assert_eq!(value(run(GroupParams { weights: Some(&weights), ..weighted })), ("weights", Some(3)));
+    }
+    let limit = GroupParams { limit: 0.0, ..GroupParams::grpo(true, 1, 1e-6) };
+    assert_eq!(value(run(limit)), ("limit", None));
+    assert_eq!(value(run(GroupParams::new(Baseline::Median, Scale::Mad { floor: -1.0 }))), ("floor", None));
+    let batch_std = Scale::Batch { ddof: 1, eps: 1e-4 };
+    let infinite = [1.0, 0.0, f32::INFINITY, 0.0];
+    let params = GroupParams::new(Baseline::Mean, batch_std);
+    assert_eq!(value(ops::group_advantage(&device, &batch, &infinite, None, &params)), ("rewards", Some(2)));
+
+    assert_eq!(value(ops::discounted_return(&device, &batch, &rewards, 1.5)), ("gamma", None));
+    assert_eq!(value(ops::discounted_return(&device, &batch, &infinite, 1.0)), ("token rewards", Some(2)));
+    assert_eq!(value(ops::pass_at_k(&device, &batch, &rewards, None, 3, 0.5)), ("cu_groups", Some(0)));
+    assert_eq!(value(ops::pass_at_k(&device, &batch, &rewards, None, 0, 0.5)), ("k", None));
+    assert_eq!(value(ops::combine(&device, &batch, &infinite, &[1.0])), ("components", Some(2)));
+    assert_eq!(value(ops::combine(&device, &batch, &rewards, &[f32::NAN])), ("weights", Some(0)));
+    let whiten = |values| ops::whiten(&device, &batch, values, &WhitenParams::VERL);
+    assert_eq!(value(whiten(Advantage::PerToken(&infinite))), ("values", Some(2)));
+    assert_eq!(value(whiten(Advantage::PerSequence(&infinite))), ("values", Some(2)));
+    assert_eq!(value(ops::token_moments(&device, &batch, &infinite)), ("values", Some(2)));
+
+    let plus = Recipe::named("reinforce_plus_plus").unwrap();
+    let per_sequence = argument(plus.advantages(&device, &batch, &rewards));
+    assert!(matches!(per_sequence, Argument::Combination { argument: "rewards", .. }));
+    let per_token = argument(Recipe::default().token_advantages(&device, &batch, &rewards));
+    assert!(matches!(per_token, Argument::Combination { argument: "token rewards", .. }));
 }

@@ -22,6 +22,8 @@
 //! **Variants** (maths.md §10): ddof 1 (verl, TRL) or 0; eps 1e-6 (verl), 1e-4 (TRL), 1e-8, 1e-9 (OpenRLHF); a group
 //! of one: 0 (TRL) or the raw reward (verl's list version: b := 0, own scale := 1). The scale of a group of one against a given
 //! baseline is 0, so nothing is divided.
+//!
+//! (Over 400 lines because half of them are the arguments of one op; what looks at pairs of members is in `members.rs`.)
 
 use super::baseline::{Baseline, Scale};
 use super::members::Members;

@@ -12,7 +12,7 @@ use lockstep_core::gate::{Cispo, DppoKl, DppoTv, Gate, PpoClip, Reinforce, Sapo}
 use lockstep_core::kl::{Estimator, Kl, KlDivergence};
 use lockstep_core::op::DisjointRows;
 use lockstep_core::policy_loss::{LossOut, MetricsOut, PolicyLoss, sum};
-use lockstep_core::ragged::{In, Mask, Offsets};
+use lockstep_core::ragged::{In, Mask, Offsets, Out};
 use lockstep_core::ratio::{Guard, Level, TokenRatio, token};
 use lockstep_core::team::Direction;
 use lockstep_gpu::{Buffer, Driver, Error, Gpu, Stream};
@@ -321,18 +321,18 @@ impl<D: Driver> OnGpu<D> {
             }
             Which::Combine => {
                 // Two rewards for each sequence; tokens are many more.
+                let combined = self.element[0].view_mut();
                 // SAFETY: the first elements of arrays that have more.
                 #[allow(unsafe_code)]
-                let (components, weights) = unsafe {
+                let (components, weights, combined) = unsafe {
                     let (components, weights) = (self.logp.as_ptr(), self.logp_old.as_ptr());
-                    (In::from_raw(components, 2 * self.sequences), In::from_raw(weights, 2))
+                    (
+                        In::from_raw(components, 2 * self.sequences),
+                        In::from_raw(weights, 2),
+                        Out::from_raw(combined.as_ptr(), self.sequences),
+                    )
                 };
-                let kernel = Combine {
-                    cu_groups: offsets(&self.cu_groups),
-                    components,
-                    weights,
-                    combined: self.element[0].view_mut(),
-                };
+                let kernel = Combine { cu_groups: offsets(&self.cu_groups), components, weights, combined };
                 enqueue(&self.gpu, &self.stream, &kernel)
             }
             Which::Fold => {
@@ -340,7 +340,7 @@ impl<D: Driver> OnGpu<D> {
                 // One statistic: as many totals as the view is long.
                 // SAFETY: the first element of a buffer that has one for each sequence.
                 #[allow(unsafe_code)]
-                let totals = unsafe { lockstep_core::ragged::Out::from_raw(totals.as_ptr(), 1) };
+                let totals = unsafe { Out::from_raw(totals.as_ptr(), 1) };
                 let kernel = FoldRows { partials, rows: self.sequences, totals };
                 enqueue(&self.gpu, &self.stream, &kernel)
             }

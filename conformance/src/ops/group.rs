@@ -1,5 +1,5 @@
 //! `group_advantage` with every baseline and scale. (The mean with the plain deviation, GRPO and Dr.GRPO, has cases of its own in
-//! [`corpus`](crate::cases::corpus).)
+//! [`corpus`](mod@crate::cases::corpus).)
 
 use super::OpTest;
 use crate::backend::Backend;

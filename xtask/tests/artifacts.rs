@@ -37,7 +37,7 @@ fn the_rules_have_something_to_look_at() {
     let artifacts = committed();
     assert!(entries().len() >= 53);
     assert!(count(&artifacts.ptx, "shfl.sync") > 500 && count(&artifacts.ptx, "fma.rn.f32") > 1000);
-    assert!(count(&artifacts.listing, "v_div_fixup") > 20 && count(&artifacts.listing, "v_rsq_f64") == 1);
+    assert!(count(&artifacts.listing, "v_div_fixup") > 20 && count(&artifacts.listing, "v_rsq_f64") >= 1);
     let rows = resources::from_csv(&artifacts.resources).expect("a table");
     assert!(rows.iter().filter(|row| row.ptx_fused[0] > 0).count() >= 16);
     // A lane of NVIDIA has four columns, one of AMD two: half the multiply-adds, of the same source.

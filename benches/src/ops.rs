@@ -221,6 +221,12 @@ pub fn all(inputs: &Inputs) -> Result<Vec<Bench<'_>>, Error> {
             Ok(u64::from(faults.into_iter().min().unwrap_or(0)))
         }),
     });
+    // --- outcome rewards and advantages of sequences
+    // --- advantages over time
+    // --- importance ratios and rollout correction
+    // --- policy losses
+    // --- entropy, values
+    // --- exact sums
     Ok(list)
 }
 

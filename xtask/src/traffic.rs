@@ -66,6 +66,13 @@ pub fn of(op: &str, entry: &str) -> Option<Traffic> {
         "combine" => {
             Some(Traffic { element: "sequence", reads: &[("components", 8)], writes: &[("combined", 4)] })
         }
+        // --- outcome rewards and advantages of sequences
+        // --- advantages over time
+        // --- importance ratios and rollout correction
+        // --- policy losses
+        // --- entropy, values
+        // --- exact sums
+        // --- aggregation
         "aggregate" => token(&[MASK, VALUES], &[]),
         "row_scan" => token(&[MASK, VALUES], &[("scanned", 4)]),
         "fold_rows" => Some(Traffic { element: "partial sum", reads: &[("partials", 8)], writes: &[] }),

@@ -28,7 +28,7 @@ pub fn verify_dir(dir: &Path) -> Result<GoldenReport, GoldenError> {
     let mut report = GoldenReport::default();
     for path in format::list(dir)? {
         let file = format::read(&path)?;
-        if run::OPS.contains(&file.op.as_str()) {
+        if run::OPS.iter().any(|(op, _)| *op == file.op) {
             report.files.push(verify_file(&device, &file)?);
         } else {
             report.uncovered.push((file.name, file.op));

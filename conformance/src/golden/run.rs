@@ -9,23 +9,33 @@ use lockstep::ops;
 use lockstep::recipe::{AdvantageChoice, AggregationMode, Builder, Estimator, GateChoice};
 use lockstep::{Advantage, Batch, Device, PolicyInput, Recipe};
 
+/// Runs a case of one golden op; an `Err` says why it cannot be run.
+type Runner = fn(&Device, &Batch<'_>, &Case) -> Result<Vec<Compared>, String>;
+
 /// The golden ops that Lockstep has.
-pub(super) const OPS: [&str; 15] = [
-    "advantage_grpo",
-    "advantage_grpo_passk",
-    "advantage_rloo",
-    "advantage_opo",
-    "advantage_gpg",
-    "advantage_reinforce_plus_plus",
-    "advantage_reinforce_plus_plus_baseline",
-    "policy_loss_ppo_clip",
-    "policy_loss_sapo",
-    "policy_loss_gspo",
-    "policy_loss_cispo",
-    "policy_loss_gpg",
-    "policy_loss_dppo_tv",
-    "policy_loss_dppo_kl",
-    "kl",
+pub(super) const OPS: &[(&str, Runner)] = &[
+    // Advantages of outcomes.
+    ("advantage_grpo", |device, batch, case| advantage(device, batch, case, Estimator::Grpo)),
+    ("advantage_grpo_passk", |device, batch, case| advantage(device, batch, case, Estimator::PassK)),
+    ("advantage_rloo", |device, batch, case| advantage(device, batch, case, Estimator::Rloo)),
+    ("advantage_opo", |device, batch, case| advantage(device, batch, case, Estimator::Opo)),
+    ("advantage_gpg", |device, batch, case| advantage(device, batch, case, Estimator::Gpg)),
+    ("advantage_reinforce_plus_plus", token_advantage),
+    ("advantage_reinforce_plus_plus_baseline", |device, batch, case| {
+        advantage(device, batch, case, Estimator::ReinforcePlusPlusBaseline)
+    }),
+    // Advantages over time.
+    // Policy losses.
+    ("policy_loss_ppo_clip", |device, batch, case| policy_loss(device, batch, case, ppo_clip, "token-mean")),
+    ("policy_loss_gspo", |device, batch, case| policy_loss(device, batch, case, gspo, "seq-mean-token-mean")),
+    ("policy_loss_cispo", |device, batch, case| policy_loss(device, batch, case, cispo, "token-mean")),
+    ("policy_loss_gpg", |device, batch, case| policy_loss(device, batch, case, gpg, "token-mean")),
+    ("policy_loss_dppo_tv", |device, batch, case| policy_loss(device, batch, case, dppo_tv, "token-mean")),
+    ("policy_loss_dppo_kl", |device, batch, case| policy_loss(device, batch, case, dppo_kl, "token-mean")),
+    ("policy_loss_sapo", |device, batch, case| policy_loss(device, batch, case, sapo, "seq-mean-token-mean")),
+    // Rollout correction.
+    // KL, values.
+    ("kl", kl),
 ];
 
 /// Runs a case; an `Err` says why it cannot be run.
@@ -36,26 +46,9 @@ pub(super) fn run(device: &Device, op: &str, case: &Case) -> Result<Vec<Compared
     });
     let batch = Batch::with_empty_rows(&case.inputs.cu_seqlens, &groups, case.inputs.loss_mask.as_deref())
         .map_err(text)?;
-    let config = Config::new(&case.config);
-    match op {
-        "advantage_grpo" => advantage(device, &batch, case, config, Estimator::Grpo),
-        "advantage_grpo_passk" => advantage(device, &batch, case, config, Estimator::PassK),
-        "advantage_rloo" => advantage(device, &batch, case, config, Estimator::Rloo),
-        "advantage_opo" => advantage(device, &batch, case, config, Estimator::Opo),
-        "advantage_gpg" => advantage(device, &batch, case, config, Estimator::Gpg),
-        "advantage_reinforce_plus_plus" => token_advantage(device, &batch, case, config),
-        "advantage_reinforce_plus_plus_baseline" => {
-            advantage(device, &batch, case, config, Estimator::ReinforcePlusPlusBaseline)
-        }
-        "policy_loss_ppo_clip" => policy_loss(device, &batch, case, config, ppo_clip, "token-mean"),
-        "policy_loss_gspo" => policy_loss(device, &batch, case, config, gspo, "seq-mean-token-mean"),
-        "policy_loss_cispo" => policy_loss(device, &batch, case, config, cispo, "token-mean"),
-        "policy_loss_gpg" => policy_loss(device, &batch, case, config, gpg, "token-mean"),
-        "policy_loss_dppo_tv" => policy_loss(device, &batch, case, config, dppo_tv, "token-mean"),
-        "policy_loss_dppo_kl" => policy_loss(device, &batch, case, config, dppo_kl, "token-mean"),
-        "policy_loss_sapo" => policy_loss(device, &batch, case, config, sapo, "seq-mean-token-mean"),
-        "kl" => kl(device, &batch, case, config),
-        _ => Err(format!("op {op} has no runner")),
+    match OPS.iter().find(|(name, _)| *name == op) {
+        Some((_, runner)) => runner(device, &batch, case),
+        None => Err(format!("op {op} has no runner")),
     }
 }
 
@@ -71,9 +64,9 @@ fn advantage(
     device: &Device,
     batch: &Batch<'_>,
     case: &Case,
-    mut config: Config<'_>,
     estimator: Estimator,
 ) -> Result<Vec<Compared>, String> {
+    let mut config = Config::new(&case.config);
     if case.inputs.cu_groups.is_none() {
         return Err("input `cu_groups` is missing".into());
     }
@@ -100,12 +93,8 @@ fn advantage(
     expected.finish(&["advantages"])
 }
 
-fn token_advantage(
-    device: &Device,
-    batch: &Batch<'_>,
-    case: &Case,
-    mut config: Config<'_>,
-) -> Result<Vec<Compared>, String> {
+fn token_advantage(device: &Device, batch: &Batch<'_>, case: &Case) -> Result<Vec<Compared>, String> {
+    let mut config = Config::new(&case.config);
     let gamma = config.number("gamma")?;
     config.finish()?;
     let estimator = Estimator::ReinforcePlusPlus;
@@ -174,10 +163,10 @@ fn policy_loss(
     device: &Device,
     batch: &Batch<'_>,
     case: &Case,
-    mut config: Config<'_>,
     gate: fn(Builder, &mut Config<'_>) -> Result<Builder, String>,
     default_mode: &str,
 ) -> Result<Vec<Compared>, String> {
+    let mut config = Config::new(&case.config);
     let builder = gate(verl()?, &mut config)?;
     let mode = config.text("aggregation")?.unwrap_or(default_mode);
     let horizon = config.number("horizon")?;
@@ -230,12 +219,8 @@ fn policy_loss(
     expected.finish(&["dloss_dlogp", "loss", "metrics"])
 }
 
-fn kl(
-    device: &Device,
-    batch: &Batch<'_>,
-    case: &Case,
-    mut config: Config<'_>,
-) -> Result<Vec<Compared>, String> {
+fn kl(device: &Device, batch: &Batch<'_>, case: &Case) -> Result<Vec<Compared>, String> {
+    let mut config = Config::new(&case.config);
     let name = config.text("estimator")?.ok_or("config `estimator` is missing")?;
     config.finish()?;
     let base = name.strip_suffix('+').unwrap_or(name);

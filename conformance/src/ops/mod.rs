@@ -126,4 +126,10 @@ op_tests! {
     DiscountedReturn: discounted_return::DiscountedReturn,
     PassAtK: pass_at_k::PassAtK,
     Combine: combine::Combine,
+    // --- outcome rewards and advantages of sequences
+    // --- advantages over time
+    // --- importance ratios and rollout correction
+    // --- policy losses
+    // --- entropy, values
+    // --- exact sums
 }

@@ -71,11 +71,14 @@ pub struct OpInfo {
 macro_rules! for_each_op {
     ($with:ident) => {
         $with! {
+            // --- outcome rewards and advantages of sequences
             group_advantage: $crate::advantage::GroupAdvantage<'_>, "advantage/grpo.rs", "group",
                 "group-relative advantage of each sequence: every baseline and scale of outcome rewards",
                 [0 group_advantage, 1 group_advantage_median, 2 group_advantage_others];
+            // --- importance ratios and rollout correction
             token_ratio: $crate::ratio::TokenRatio<'_>, "ratio/token.rs", "sequence",
                 "importance ratio exp(logp - logp_old) per token, with its statistics", [0 token_ratio];
+            // --- policy losses
             policy_loss_ppo: $crate::policy_loss::PolicyLoss<'_, $crate::gate::PpoClip>, "policy_loss/mod.rs", "sequence",
                 "PPO clip (asymmetric, dual): loss, dL/dlogp and metrics, fused",
                 [0 policy_loss_ppo, 1 policy_loss_ppo_any, 2 policy_loss_ppo_kl, 3 policy_loss_ppo_loss,
@@ -96,9 +99,11 @@ macro_rules! for_each_op {
             policy_loss_dppo_kl: $crate::policy_loss::PolicyLoss<'_, $crate::gate::DppoKl>, "policy_loss/mod.rs", "sequence",
                 "DPPO, trust region by binary KL divergence: loss, dL/dlogp and metrics, fused",
                 [0 policy_loss_dppo_kl, 1 policy_loss_dppo_kl_any, 2 policy_loss_dppo_kl_kl, 3 policy_loss_dppo_kl_loss, 4 policy_loss_dppo_kl_kl_loss, 5 policy_loss_dppo_kl_metrics, 6 policy_loss_dppo_kl_kl_metrics];
+            // --- KL, entropy, values
             kl: $crate::kl::KlDivergence<'_>, "kl.rs", "sequence",
                 "k1, k2, k3 and abs estimators of KL(policy || reference) and their gradients",
                 [0 kl_k1, 1 kl_abs, 2 kl_k2, 3 kl_k3];
+            // --- aggregation and moments
             aggregate: $crate::aggregate::Aggregate<'_>, "aggregate/rows.rs", "sequence",
                 "masked sum and token count of each sequence", [0 aggregate];
             row_scan: $crate::aggregate::RowScan<'_>, "aggregate/scan.rs", "sequence",
@@ -109,14 +114,18 @@ macro_rules! for_each_op {
                 "count, mean, centred squares, extremes and non-zeros of each row", [0 row_moments];
             fold_moments: $crate::aggregate::FoldMoments<'_>, "aggregate/moments.rs", "batch",
                 "moments of rows merged into those of the batch, by row index", [0 fold_moments];
+            // --- whitening
             whiten: $crate::advantage::Whiten<'_>, "advantage/whiten.rs", "row",
                 "values centred and scaled by the moments of a batch", [0 whiten];
+            // --- advantages over time
             discounted_return: $crate::advantage::DiscountedReturn<'_>, "advantage/discounted_return.rs", "sequence",
                 "discounted sum of the rewards from each token on", [0 discounted_return];
+            // --- more of outcome rewards
             pass_at_k: $crate::advantage::PassAtK<'_>, "advantage/pass_at_k.rs", "group",
                 "analytic pass@k advantage of each sequence, and pass@k of its group", [0 pass_at_k];
             combine: $crate::advantage::Combine<'_>, "advantage/combine.rs", "group",
                 "weighted sum of several rewards or advantages of each sequence", [0 combine];
+            // --- checks
             check_offsets: $crate::check::CheckOffsets<'_>, "check.rs", "4096 offsets",
                 "first offset that is out of order, for offsets that only a device can see", [0 check_offsets];
             check_values: $crate::check::CheckValues<'_>, "check.rs", "4096 values",

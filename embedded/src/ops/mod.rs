@@ -28,6 +28,12 @@ pub(crate) fn run<R: Runner>(runner: &R, record: &mut impl Record) -> Result<(),
     check::run(runner, source.fork(5), record);
     baselines::run(runner, source.fork(6), record)?;
     moments::run(runner, source.fork(7), record)?;
+    // --- outcome rewards and advantages of sequences: 10 to 19
+    // --- advantages over time: 20 to 29
+    // --- importance ratios and rollout correction: 30 to 39
+    // --- policy losses: 40 to 49
+    // --- entropy, values: 50 to 59
+    // --- exact sums: 60 to 69
     Ok(())
 }
 

@@ -50,7 +50,7 @@ use super::{
 use crate::Error;
 
 /// All names that [`Recipe::named`] knows.
-pub const NAMES: [&str; 28] = [
+pub const NAMES: &[&str] = &[
     "grpo",
     "dr_grpo",
     "dapo",
@@ -79,6 +79,10 @@ pub const NAMES: [&str; 28] = [
     "vcpo",
     "reinforce_plus_plus",
     "reinforce_plus_plus_baseline",
+    // --- outcome rewards and advantages of sequences
+    // --- advantages over time
+    // --- importance ratios and rollout correction
+    // --- policy losses
 ];
 
 impl Recipe {
@@ -151,6 +155,10 @@ impl Recipe {
             "reinforce_plus_plus_baseline" => {
                 (raw(Estimator::ReinforcePlusPlusBaseline), clamp, clip, by_token)
             }
+            // --- outcome rewards and advantages of sequences
+            // --- advantages over time
+            // --- importance ratios and rollout correction
+            // --- policy losses
             _ => {
                 return Err(Error::Recipe(format!(
                     "no recipe is called `{name}`: known are {}",

@@ -1,0 +1,125 @@
+//! Reward → advantage, as TOML spells it.
+
+use serde::{Deserialize, Serialize};
+
+/// Advantage estimator; formulas: [`lockstep_core::advantage::baseline`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Estimator {
+    /// Group mean and standard deviation: GRPO, and Dr.GRPO without the division.
+    #[default]
+    Grpo,
+    /// Group mean, standard deviation of the whole batch (Lite-PPO; TRL's `scale_rewards=batch`).
+    GrpoBatch,
+    /// Mean and standard deviation of the *other* members (NeMo).
+    GrpoLeaveOneOut,
+    /// Mean of the other members.
+    Rloo,
+    /// Length-weighted mean.
+    Opo,
+    /// Group mean, divided by `f_norm` times the batch's fraction of rewards that are not 0.
+    Gpg,
+    /// The best member against the second best, all others 0 (verl's pass@k).
+    PassK,
+    /// Median and MAD + `mad_floor`; the pivot is excluded.
+    McGrpo,
+    /// Group mean, divided by it.
+    MaxRl,
+    /// A baseline per group that the caller gives: ReMax's greedy reward.
+    #[serde(rename = "remax")]
+    ReMax,
+    /// Mean weighted by the caller's weights, over the standard deviation: VCPO's minimum-variance baseline.
+    Vcpo,
+    /// Discounted returns of token rewards, whitened: REINFORCE++.
+    ReinforcePlusPlus,
+    /// Group mean, whitened over the batch: REINFORCE++'s baseline variant.
+    ReinforcePlusPlusBaseline,
+}
+
+/// Whitening of advantages over the batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WhitenChoice {
+    /// Token-weighted, ddof 1, 1e-8 inside the root.
+    Verl,
+    /// Token-weighted, ddof 0, variance at least 1e-8.
+    Nemo,
+    /// Over sequences, ddof 1, 1e-4 outside the root.
+    Trl,
+}
+
+/// What a group with one counted sequence gets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SingletonChoice {
+    /// It is an error: almost always a wrong group key.
+    #[default]
+    Error,
+    /// Advantage 0 (TRL).
+    Zero,
+    /// mean := 0, std := 1 (verl).
+    RawReward,
+}
+
+/// What a NaN reward means.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NanReward {
+    /// "No score": excluded from its group, advantage 0 (TRL).
+    #[default]
+    Exclude,
+    /// It is an error.
+    Error,
+}
+
+/// Reward → advantage.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct AdvantageChoice {
+    /// Estimator; `kind` is another name of this key.
+    #[serde(alias = "kind")]
+    pub estimator: Estimator,
+    /// Divide by the standard deviation: `grpo`, `grpo_batch`, `grpo_leave_one_out`, `pass_k`, `vcpo`.
+    pub norm_by_std: bool,
+    /// 1 = unbiased, 0 = population; of the same estimators.
+    pub ddof: u32,
+    /// Added to the standard deviation, outside the root; of the same estimators.
+    pub eps: f64,
+    /// Policy for a group of one.
+    pub singleton: SingletonChoice,
+    /// Policy for a NaN reward.
+    pub nan_reward: NanReward,
+    /// Largest magnitude of a group-relative advantage; absent = none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limit: Option<f64>,
+    /// Added to the MAD of `mc_grpo`; absent = 1e-3.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mad_floor: Option<f64>,
+    /// f_norm of `gpg`; absent = 1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub f_norm: Option<f64>,
+    /// Discount per token of `reinforce_plus_plus`; absent = 1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gamma: Option<f64>,
+    /// Whitening over the batch after the estimator; absent = none, but `verl` for the two of REINFORCE++.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub whiten: Option<WhitenChoice>,
+}
+
+impl Default for AdvantageChoice {
+    fn default() -> Self {
+        AdvantageChoice {
+            estimator: Estimator::Grpo,
+            norm_by_std: true,
+            ddof: 1,
+            eps: 1e-6,
+            singleton: SingletonChoice::Error,
+            nan_reward: NanReward::Exclude,
+            limit: None,
+            mad_floor: None,
+            f_norm: None,
+            gamma: None,
+            whiten: None,
+        }
+    }
+}

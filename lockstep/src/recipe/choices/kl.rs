@@ -1,0 +1,39 @@
+//! KL to a reference, as TOML spells it.
+
+use serde::{Deserialize, Serialize};
+
+/// KL estimator, under the names that frameworks use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum KlEstimator {
+    /// logp − logp_ref.
+    #[serde(alias = "kl")]
+    K1,
+    /// Its magnitude.
+    Abs,
+    /// Half its square.
+    #[serde(alias = "mse")]
+    K2,
+    /// eᵘ − u − 1.
+    #[serde(alias = "low_var_kl")]
+    K3,
+}
+
+/// KL to a reference, added to the loss.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct KlChoice {
+    /// Estimator.
+    pub estimator: KlEstimator,
+    /// β; 0 only measures.
+    pub coef: f32,
+    /// k3's clamp of u; absent = none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clamp_in: Option<f32>,
+    /// k3's clamp of the value; absent = none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clamp_out: Option<f32>,
+    /// Gradient of k2 (verl's `+`).
+    #[serde(default)]
+    pub straight_through: bool,
+}

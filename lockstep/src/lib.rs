@@ -35,6 +35,7 @@ mod readme {}
 
 mod backend;
 mod batch;
+pub mod catalogue;
 mod device;
 mod error;
 mod metrics;

@@ -2,6 +2,7 @@
 
 use clap::{Parser, Subcommand};
 
+use crate::list::ListArgs;
 use crate::score::ScoreArgs;
 use crate::train::TrainArgs;
 use crate::verify::VerifyArgs;
@@ -28,4 +29,6 @@ pub enum Command {
     Verify(VerifyArgs),
     /// List what this machine can compute on, and what is missing and why
     Devices,
+    /// List every algorithm: its stages, source, confidence, what it is checked against, its cost
+    List(ListArgs),
 }

@@ -20,6 +20,8 @@ pub mod config;
 #[cfg(feature = "model")]
 pub mod devices;
 #[cfg(feature = "model")]
+pub mod list;
+#[cfg(feature = "model")]
 pub mod model;
 #[cfg(feature = "model")]
 pub mod policy;

@@ -1,0 +1,58 @@
+//! `cargo run --release -p lockstep-benches --example catalogue [TOKENS] > lockstep/src/catalogue/measured.csv`
+//!
+//! What each recipe and function of the catalogue costs on this machine, in nanoseconds: the policy loss with its gradient
+//! for a recipe, the op alone for a function. Best of several runs, all threads, buffers larger than the caches.
+
+use lockstep::recipe::NAMES;
+use lockstep::{Advantage, Device, Error, Outputs, PolicyInput, PolicyOutput, Recipe};
+use lockstep_benches::{Inputs, all};
+use std::time::Instant;
+
+/// Functions of the catalogue and the benches that time them; what a bench has per token, a function may have per sequence.
+const FUNCTIONS: &[(&str, &str, bool)] = &[
+    ("ops::kl", "kl", false),
+    ("ops::token_ratio", "token_ratio", false),
+    ("ops::pass_at_k", "pass_at_k", true),
+    ("ops::discounted_return", "discounted_return", false),
+    ("ops::whiten", "whiten", false),
+];
+
+fn best(mut f: impl FnMut() -> Result<(), Error>) -> Result<f64, Error> {
+    let mut best = f64::INFINITY;
+    for _ in 0..6 {
+        let start = Instant::now();
+        f()?;
+        best = best.min(start.elapsed().as_secs_f64());
+    }
+    Ok(best)
+}
+
+fn main() -> Result<(), Error> {
+    let tokens = std::env::args().nth(1).and_then(|s| s.parse().ok()).unwrap_or(16 << 20);
+    let inputs = Inputs::new(tokens, 4096);
+    let (device, batch) = (Device::cpu(), inputs.batch()?);
+    let counts = batch.counts(&device)?;
+    let level = lockstep::Level::available().last().map_or("none", |level| level.name());
+    println!("# ns; {} tokens in sequences of 4096, {level}, all threads", inputs.tokens());
+    for name in NAMES {
+        let recipe = Recipe::named(name)?;
+        let mut out = PolicyOutput::default();
+        let input = PolicyInput {
+            counts: Some(counts),
+            outputs: Outputs { loss: true, ..Outputs::COEF },
+            ..PolicyInput::new(&inputs.logp, &inputs.logp_old, Advantage::PerSequence(&inputs.advantage))
+        };
+        let seconds = best(|| recipe.policy_loss_into(&device, &batch, &input, &mut out))?;
+        println!("{name},{:.3}", seconds * 1e9 / inputs.tokens() as f64);
+    }
+    for mut bench in all(&inputs)? {
+        let Some((name, _, per_sequence)) = FUNCTIONS.iter().find(|(_, found, _)| *found == bench.name)
+        else {
+            continue;
+        };
+        let of = if *per_sequence { batch.sequences() } else { inputs.tokens() };
+        let seconds = best(|| (bench.run)(&device).map(|_| ()))?;
+        println!("{name},{:.3}", seconds * 1e9 / of as f64);
+    }
+    Ok(())
+}

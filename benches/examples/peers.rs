@@ -1,0 +1,66 @@
+//! What `benches/peers/compare.py` compares: `peers SEQUENCES LENGTH THREADS` prints a JSON line for each thing timed.
+//!
+//! Losses come with their gradient; the best of several runs.
+
+use lockstep::recipe::Builder;
+use lockstep::{Advantage, Device, Error, Outputs, PolicyInput, PolicyOutput, Recipe};
+use lockstep_benches::Inputs;
+use std::time::Instant;
+
+/// Seconds of the fastest run.
+fn best(mut f: impl FnMut() -> Result<(), Error>) -> Result<f64, Error> {
+    f()?;
+    f()?;
+    let (mut best, begun, mut runs) = (f64::INFINITY, Instant::now(), 0);
+    while runs < 5 || (begun.elapsed().as_secs_f64() < 1.0 && runs < 2000) {
+        let start = Instant::now();
+        f()?;
+        best = best.min(start.elapsed().as_secs_f64());
+        runs += 1;
+    }
+    Ok(best)
+}
+
+fn say(name: &str, per: f64, seconds: f64) {
+    println!("{{\"name\": \"{name}\", \"ns\": {}}}", seconds / per);
+}
+
+fn main() -> Result<(), Error> {
+    let number =
+        |i: usize, default: usize| std::env::args().nth(i).and_then(|s| s.parse().ok()).unwrap_or(default);
+    let (sequences, length) = (number(1, 512), number(2, 2048));
+    let inputs = Inputs::new(sequences * length, length);
+    let device = Device::cpu_with(None, Some(number(3, 2)))?;
+    let batch = inputs.batch()?;
+    let counts = batch.counts(&device)?;
+    let tokens = inputs.tokens() as f64 * 1e-9;
+
+    for (name, recipe) in [("grpo", "verl"), ("rloo", "rloo"), ("opo", "opo")] {
+        let recipe = Recipe::named(recipe)?;
+        let seconds = best(|| recipe.advantages(&device, &batch, &inputs.rewards).map(|_| ()))?;
+        say(&format!("advantage_{name}"), batch.sequences() as f64 * 1e-6, seconds);
+    }
+    for (name, change) in LOSSES {
+        let recipe = change(Recipe::named(name)?.rebuild("peers")).build()?;
+        let mut out = PolicyOutput::default();
+        let input = PolicyInput {
+            counts: Some(counts),
+            outputs: Outputs { loss: true, ..Outputs::COEF },
+            ..PolicyInput::new(&inputs.logp, &inputs.logp_old, Advantage::PerSequence(&inputs.advantage))
+        };
+        let seconds = best(|| recipe.policy_loss_into(&device, &batch, &input, &mut out))?;
+        say(name, tokens, seconds);
+    }
+    Ok(())
+}
+
+/// Recipes by name, with verl's defaults where they differ.
+const LOSSES: &[(&str, fn(Builder) -> Builder)] = &[
+    ("ppo", |b| b),
+    ("sapo", |b| b),
+    ("gspo", |b| b),
+    ("cispo", |b| b),
+    ("gpg", |b| b),
+    ("dppo_tv", |b| b),
+    ("dppo_kl", |b| b),
+];

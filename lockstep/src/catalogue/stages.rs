@@ -1,0 +1,66 @@
+//! What a recipe consists of, read from the recipe.
+
+use crate::Recipe;
+use crate::recipe::{Estimator, GateChoice, RatioLevel};
+use toml::{Table, Value};
+
+/// Order of the pipeline; a stage that is not listed comes last.
+const ORDER: [&str; 8] = ["reward", "advantage", "ratio", "correction", "gate", "kl", "value", "aggregation"];
+
+/// The stages in the order of the pipeline: the choice of each, and every setting that is not the default of `grpo`.
+pub(super) fn of(recipe: &Recipe) -> String {
+    let (own, default) = (table(recipe), table(&Recipe::default()));
+    let mut stages: Vec<(&String, &Table)> =
+        own.iter().filter_map(|(stage, value)| Some((stage, value.as_table()?))).collect();
+    stages.sort_by_key(|(stage, _)| ORDER.iter().position(|known| known == stage).unwrap_or(ORDER.len()));
+    let said = stages.into_iter().filter_map(|(stage, settings)| {
+        let usual = default.get(stage).and_then(Value::as_table);
+        let unusual = |key: &str, value| usual.and_then(|usual| usual.get(key)) != Some(value);
+        let is_choice = |key: &str| matches!(key, "estimator" | "kind" | "mode" | "level");
+        let choice = settings.iter().filter(|(key, _)| is_choice(key)).map(|(_, value)| text(value));
+        let others = settings.iter().filter(|(key, value)| !is_choice(key) && unusual(key, value));
+        let said: Vec<String> =
+            choice.chain(others.map(|(key, value)| format!("{key} {}", text(value)))).collect();
+        (!said.is_empty()).then(|| format!("{stage}: {}", said.join(", ")))
+    });
+    said.collect::<Vec<_>>().join("; ")
+}
+
+fn table(recipe: &Recipe) -> Table {
+    Table::try_from(recipe).unwrap_or_default()
+}
+
+fn text(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        // Settings are f32 as well as f64: what f32 holds is printed as it was written.
+        Value::Float(x) if f64::from(*x as f32) == *x => (*x as f32).to_string(),
+        other => other.to_string(),
+    }
+}
+
+/// Golden files of verl that compare what this recipe runs.
+pub(super) fn golden(recipe: &Recipe) -> Vec<&'static str> {
+    let advantage = match recipe.advantage.estimator {
+        Estimator::Grpo => Some("advantage_grpo"),
+        Estimator::PassK => Some("advantage_grpo_passk"),
+        Estimator::Rloo => Some("advantage_rloo"),
+        Estimator::Opo => Some("advantage_opo"),
+        Estimator::Gpg => Some("advantage_gpg"),
+        Estimator::ReinforcePlusPlus => Some("advantage_reinforce_plus_plus"),
+        Estimator::ReinforcePlusPlusBaseline => Some("advantage_reinforce_plus_plus_baseline"),
+        _ => None,
+    };
+    let gate = match (&recipe.gate, recipe.ratio.level) {
+        (GateChoice::PpoClip { .. }, RatioLevel::Sequence) => Some("policy_loss_gspo"),
+        (GateChoice::PpoClip { .. }, RatioLevel::Token) => Some("policy_loss_ppo_clip"),
+        (GateChoice::Sapo { .. }, RatioLevel::Token) => Some("policy_loss_sapo"),
+        (GateChoice::Cispo { .. }, RatioLevel::Token) => Some("policy_loss_cispo"),
+        (GateChoice::Reinforce {}, _) => Some("policy_loss_gpg"),
+        (GateChoice::DppoTv { .. }, RatioLevel::Token) => Some("policy_loss_dppo_tv"),
+        (GateChoice::DppoKl { .. }, RatioLevel::Token) => Some("policy_loss_dppo_kl"),
+        _ => None,
+    };
+    let kl = recipe.kl.map(|_| "kl");
+    advantage.into_iter().chain(gate).chain(kl).collect()
+}

@@ -287,17 +287,20 @@ fn store(sink: &[Cell<f32>], values: &[f32; COLUMNS]) {
 /// Asks for the chunk that is computed `AHEAD` chunks later: the hardware's own prefetch stops at a page and loses the
 /// bursts in which chunks are read (measured on 64 M tokens: see docs/decisions/0004-cpu-speed.md).
 #[inline(always)]
+#[cfg(target_arch = "x86_64")]
 #[allow(unsafe_code)]
 fn prefetch<T>(row: &[T]) {
-    #[cfg(target_arch = "x86_64")]
-    {
-        use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        const AHEAD: usize = 8;
-        let chunk = COLUMNS * size_of::<T>();
-        let first = row.as_ptr().cast::<i8>().wrapping_add(AHEAD * chunk);
-        for line in (0..chunk).step_by(64) {
-            // SAFETY: a prefetch is a hint; it reads nothing and may name any address.
-            unsafe { _mm_prefetch::<_MM_HINT_T0>(first.wrapping_add(line)) };
-        }
+    use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+    const AHEAD: usize = 8;
+    let chunk = COLUMNS * size_of::<T>();
+    let first = row.as_ptr().cast::<i8>().wrapping_add(AHEAD * chunk);
+    for line in (0..chunk).step_by(64) {
+        // SAFETY: a prefetch is a hint; it reads nothing and may name any address.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(first.wrapping_add(line)) };
     }
 }
+
+/// Other processors' own prefetch is left to itself.
+#[inline(always)]
+#[cfg(not(target_arch = "x86_64"))]
+fn prefetch<T>(_row: &[T]) {}

@@ -38,7 +38,7 @@ fn bits(values: &[f32]) -> u64 {
         .fold(values.len() as u64, |h, x| h.wrapping_mul(31).wrapping_add(x.to_bits().into()))
 }
 
-fn bits64(values: &[f64]) -> u64 {
+pub(crate) fn bits64(values: &[f64]) -> u64 {
     values.iter().fold(values.len() as u64, |h, x| h.wrapping_mul(31).wrapping_add(x.to_bits()))
 }
 
@@ -227,6 +227,7 @@ pub fn all(inputs: &Inputs) -> Result<Vec<Bench<'_>>, Error> {
     // --- policy losses
     // --- entropy, values
     // --- exact sums
+    list.extend(crate::exact::benches(inputs, batch));
     Ok(list)
 }
 

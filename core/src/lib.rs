@@ -17,6 +17,7 @@
 //! | SAPO soft gate | [`gate::sapo`] |
 //! | k1, k2, k3, abs | [`kl`] |
 //! | token-mean, seq-mean-token-sum, … | [`aggregate`] |
+//! | sums without an order, for any sharding | [`aggregate::exact`] |
 //! | the fused policy loss and its gradient | [`policy_loss`] |
 //! | packed batches (`cu_seqlens`) | [`ragged`] |
 //! | the order of every sum | [`team::fold`], [`team::scan`] |

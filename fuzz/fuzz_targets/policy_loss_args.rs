@@ -83,6 +83,7 @@ fn recipe(draw: &mut Draw<'_>) -> Recipe {
                 false => [0.8, 1.2],
                 true => [draw.float(Like::Parameter), draw.float(Like::Parameter)],
             },
+            reduction: draw.one_of(&[Reduction::Tree, Reduction::Exact]),
         },
         ..Recipe::default()
     }

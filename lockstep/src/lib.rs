@@ -50,5 +50,6 @@ pub use lockstep_core as core;
 pub use lockstep_cpu::Level;
 pub use metrics::{Metrics, RatioStats};
 pub use ops::advantage::Advantages;
+pub use ops::exact::PolicyTotals;
 pub use ops::policy_loss::{Advantage, Outputs, PolicyInput, PolicyOutput};
 pub use recipe::Recipe;

@@ -72,6 +72,8 @@ pub fn of(op: &str, entry: &str) -> Option<Traffic> {
         // --- policy losses
         // --- entropy, values
         // --- exact sums
+        "exact_sum" => Some(Traffic { element: "value", reads: &[("values", 8), ("mask", 1)], writes: &[] }),
+        "exact_sum_f32" => Some(Traffic { element: "value", reads: &[VALUES, ("mask", 1)], writes: &[] }),
         // --- aggregation
         "aggregate" => token(&[MASK, VALUES], &[]),
         "row_scan" => token(&[MASK, VALUES], &[("scanned", 4)]),

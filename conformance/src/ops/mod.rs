@@ -7,6 +7,7 @@
 pub mod check;
 pub mod combine;
 pub mod discounted_return;
+pub mod exact_sum;
 pub mod group;
 pub mod moments;
 pub mod pass_at_k;
@@ -132,4 +133,5 @@ op_tests! {
     // --- policy losses
     // --- entropy, values
     // --- exact sums
+    ExactSum: exact_sum::ExactSum,
 }

@@ -9,6 +9,7 @@ pub mod cispo;
 pub mod combine;
 pub mod discounted_return;
 pub mod dppo;
+pub mod exact_sum;
 pub mod fold;
 pub mod grpo;
 pub mod kl;

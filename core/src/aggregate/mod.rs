@@ -1,11 +1,16 @@
-//! From per-token values to a number: the five aggregations, with explicit denominators, and the moments of a batch.
+//! From per-token values to a number: the five aggregations, with explicit denominators, the moments of a batch, and sums
+//! without an order.
 
+pub mod exact;
+pub mod exact_sum;
 pub mod fold;
 pub mod moments;
 pub mod rows;
 pub mod scan;
 pub mod weight;
 
+pub use exact::{ExactMoments, ExactSum};
+pub use exact_sum::ExactDigits;
 pub use fold::FoldRows;
 pub use moments::{FoldMoments, RowMoments};
 pub use rows::Aggregate;

@@ -114,6 +114,11 @@ macro_rules! for_each_op {
                 "count, mean, centred squares, extremes and non-zeros of each row", [0 row_moments];
             fold_moments: $crate::aggregate::FoldMoments<'_>, "aggregate/moments.rs", "batch",
                 "moments of rows merged into those of the batch, by row index", [0 fold_moments];
+            // --- exact sums
+            exact_sum: $crate::aggregate::ExactDigits<'_, f64>, "aggregate/exact_sum.rs", "4 digits of 4096 values",
+                "digits of the exact sum of binary64 values, to be added in any order", [0 exact_sum];
+            exact_sum_f32: $crate::aggregate::ExactDigits<'_, f32>, "aggregate/exact_sum.rs", "4 digits of 4096 values",
+                "digits of the exact sum of values or of their squares", [0 exact_sum_f32];
             // --- whitening
             whiten: $crate::advantage::Whiten<'_>, "advantage/whiten.rs", "row",
                 "values centred and scaled by the moments of a batch", [0 whiten];

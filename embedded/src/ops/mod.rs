@@ -3,6 +3,7 @@
 mod advantage;
 mod baselines;
 mod check;
+mod exact;
 mod moments;
 mod policy;
 mod sums;
@@ -34,6 +35,7 @@ pub(crate) fn run<R: Runner>(runner: &R, record: &mut impl Record) -> Result<(),
     // --- policy losses: 40 to 49
     // --- entropy, values: 50 to 59
     // --- exact sums: 60 to 69
+    exact::run(runner, source.fork(60), record)?;
     Ok(())
 }
 

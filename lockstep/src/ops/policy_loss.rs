@@ -91,6 +91,14 @@ pub struct PolicyOutput {
     scratch: Scratch,
 }
 
+impl PolicyOutput {
+    /// Sums `[SUMS][S]` and the maxima of all rows; none without metrics.
+    pub(super) fn partials(&self) -> (&[f64], [f32; 2]) {
+        let rows = self.scratch.sums.len() / sum::SUMS;
+        (&self.scratch.sums, fold_maxima(&self.scratch.maxima, rows))
+    }
+}
+
 /// Per-row buffers, kept between calls.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Scratch {

@@ -5,6 +5,8 @@ use super::moments;
 use crate::{Advantage, Batch, Device, Error};
 use lockstep_core::Error as Argument;
 use lockstep_core::advantage::{Divisor, Whiten};
+use lockstep_core::aggregate::ExactMoments;
+use lockstep_core::aggregate::moments::{MEAN, MOMENTS};
 use lockstep_core::ragged::{In, Mask, Out, flag};
 
 /// How often a sequence counts in the statistics of values per sequence.
@@ -72,21 +74,59 @@ pub fn whiten(
     values: Advantage<'_>,
     params: &WhitenParams,
 ) -> Result<Vec<f32>, Error> {
-    let per_token = matches!(values, Advantage::PerToken(_));
-    let (values, moments, offsets, mask) = match values {
-        Advantage::PerToken(values) => {
-            batch.check_tokens("values", values.len())?;
+    check_lengths(batch, values)?;
+    let moments = match (values, params.weighting) {
+        (Advantage::PerToken(values), _) => {
             let (offsets, mask) = (batch.cu_seqlens(), batch.loss_mask());
-            (values, moments::run(device, offsets, mask, ("values", values), false, false)?, offsets, mask)
+            moments::run(device, offsets, mask, ("values", values), false, false)?
         }
-        Advantage::PerSequence(values) => {
-            batch.check_sequences("values", values.len())?;
-            let moments = match params.weighting {
-                Weighting::Tokens => moments::by_tokens(device, batch, values)?,
-                Weighting::Sequences => moments::of_sequences(device, batch, values, None)?,
-            };
-            (values, moments, batch.cu_groups(), Mask::all())
+        (Advantage::PerSequence(values), Weighting::Tokens) => moments::by_tokens(device, batch, values)?,
+        (Advantage::PerSequence(values), Weighting::Sequences) => {
+            moments::of_sequences(device, batch, values, None)?
         }
+    };
+    run(device, batch, values, params, &moments)
+}
+
+/// As [`whiten`], by the moments of all ranks: those that each one counted of its own values
+/// ([`exact_token_moments`](super::exact::exact_token_moments), [`exact_sequence_moments`](super::exact::exact_sequence_moments), which is
+/// where `params.weighting` is applied), merged in any order. However a batch is sharded, its values get the same bits.
+///
+/// Errors: those of [`whiten`]; moments of a value that was not finite.
+pub fn whiten_by(
+    device: &Device,
+    batch: &Batch<'_>,
+    values: Advantage<'_>,
+    params: &WhitenParams,
+    moments: &ExactMoments,
+) -> Result<Vec<f32>, Error> {
+    check_lengths(batch, values)?;
+    let moments = moments.moments();
+    if !moments[MEAN].is_finite() {
+        let (argument, expected, got) = ("moments", "those of finite values", moments[MEAN]);
+        return Err(Argument::Value { argument, index: Some(MEAN), expected, got }.into());
+    }
+    run(device, batch, values, params, &moments)
+}
+
+fn check_lengths(batch: &Batch<'_>, values: Advantage<'_>) -> Result<(), Error> {
+    match values {
+        Advantage::PerToken(values) => batch.check_tokens("values", values.len()),
+        Advantage::PerSequence(values) => batch.check_sequences("values", values.len()),
+    }
+}
+
+fn run(
+    device: &Device,
+    batch: &Batch<'_>,
+    values: Advantage<'_>,
+    params: &WhitenParams,
+    moments: &[f64; MOMENTS],
+) -> Result<Vec<f32>, Error> {
+    let per_token = matches!(values, Advantage::PerToken(_));
+    let (values, offsets, mask) = match values {
+        Advantage::PerToken(values) => (values, batch.cu_seqlens(), batch.loss_mask()),
+        Advantage::PerSequence(values) => (values, batch.cu_groups(), Mask::all()),
     };
     let (mut whitened, mut alarm) = (vec![0.0; values.len()], vec![0; offsets.rows()]);
     let kernel = Whiten {
@@ -94,7 +134,7 @@ pub fn whiten(
         mask,
         values: In::new(values),
         nan_is_missing: !per_token,
-        moments: In::new(&moments),
+        moments: In::new(moments),
         centre: params.centre,
         divisor: params.divisor,
         ddof: params.ddof,

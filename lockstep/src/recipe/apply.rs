@@ -2,6 +2,7 @@
 
 use super::{
     AggregationMode, CountedSequences, GateChoice, GuardChoice, KlEstimator, LengthGuard, RatioLevel, Recipe,
+    Reduction,
 };
 use crate::ops::policy_loss::{self, PolicyInput, PolicyOutput, PolicyParams};
 use crate::{Batch, Counts, Device, Error};
@@ -96,7 +97,11 @@ impl Recipe {
             weight: self.weight(counts),
             band: self.metrics.band,
         };
-        policy_loss::policy_loss(device, batch, input, &params, out)
+        policy_loss::policy_loss(device, batch, input, &params, out)?;
+        if self.metrics.reduction == Reduction::Exact {
+            out.reduce_exactly();
+        }
+        Ok(())
     }
 
     /// The aggregation weight for these counts.

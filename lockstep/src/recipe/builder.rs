@@ -1,7 +1,8 @@
 //! Recipes from code.
 
 use super::{
-    AdvantageChoice, AggregationMode, GateChoice, GuardChoice, KlChoice, RatioLevel, Recipe, SingletonChoice,
+    AdvantageChoice, AggregationMode, GateChoice, GuardChoice, KlChoice, RatioLevel, Recipe, Reduction,
+    SingletonChoice,
 };
 use crate::Error;
 
@@ -109,6 +110,12 @@ impl Builder {
     /// Band of `in_band_fraction`.
     pub fn band(mut self, low: f32, high: f32) -> Self {
         self.0.metrics.band = [low, high];
+        self
+    }
+
+    /// How loss and metrics are summed over sequences.
+    pub fn reduction(mut self, reduction: Reduction) -> Self {
+        self.0.metrics.reduction = reduction;
         self
     }
 

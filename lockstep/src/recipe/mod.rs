@@ -39,6 +39,7 @@
 //! # horizon = 1024                 # C of seq-mean-token-sum-norm
 //! [metrics]
 //! band = [0.8, 1.2]                # ratios of `in_band_fraction`
+//! reduction = "tree"               # tree | exact: loss and metrics without an order, the same for any sharding
 //! ```
 
 mod advantage;
@@ -52,8 +53,8 @@ pub use advantage::{Rewards, TokenAdvantages};
 pub use builder::Builder;
 pub use choices::{
     AdvantageChoice, Aggregation, AggregationMode, CountedSequences, Estimator, GateChoice, GuardChoice,
-    KlChoice, KlEstimator, LengthGuard, MetricsChoice, NanReward, RatioChoice, RatioLevel, SingletonChoice,
-    WhitenChoice,
+    KlChoice, KlEstimator, LengthGuard, MetricsChoice, NanReward, RatioChoice, RatioLevel, Reduction,
+    SingletonChoice, WhitenChoice,
 };
 pub use named::NAMES;
 

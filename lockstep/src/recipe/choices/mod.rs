@@ -11,5 +11,5 @@ pub use advantage::{AdvantageChoice, Estimator, NanReward, SingletonChoice, Whit
 pub use aggregation::{Aggregation, AggregationMode, CountedSequences, LengthGuard};
 pub use gate::GateChoice;
 pub use kl::{KlChoice, KlEstimator};
-pub use metrics::MetricsChoice;
+pub use metrics::{MetricsChoice, Reduction};
 pub use ratio::{GuardChoice, RatioChoice, RatioLevel};

@@ -1,0 +1,209 @@
+//! `exact_sum`, `exact_sum_f32`: blocks of values of every exponent.
+
+use super::OpTest;
+use crate::backend::Backend;
+use crate::cases::hash::Source;
+use crate::cases::masks::{Mask, garbage};
+use crate::cases::random::Draw;
+use crate::cases::{Case, Data, values};
+use crate::expect::Want;
+use crate::launch::{f64s, statistics};
+use crate::oracle::exact_sum as oracle;
+use crate::output::Output;
+use crate::precision::Allowance;
+use lockstep_core::aggregate::ExactDigits;
+use lockstep_core::aggregate::exact_sum::{self, BLOCK, CLASSES, Summand};
+use lockstep_core::ragged::{In, Mask as LossMask, Out};
+
+/// Arguments of the exact sums.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExactSum {
+    /// `exact_sum` of [`Data::element64`].
+    Double,
+    /// `exact_sum_f32` of the first array.
+    Single {
+        /// Of the squares.
+        square: bool,
+    },
+}
+
+/// The planes of a block in four parts: a row writes one of each.
+const PARTS: [&str; 4] = ["first_quarter", "second_quarter", "third_quarter", "fourth_quarter"];
+const INTEGER: &str = "integers";
+
+const fn equal(op: &'static str, output: &'static str) -> Allowance {
+    Allowance { op, output, units: 0.0, reason: INTEGER }
+}
+
+impl OpTest for ExactSum {
+    const OPS: &'static [&'static str] = &["exact_sum", "exact_sum_f32"];
+    const ALLOWED: &'static [Allowance] = &[equal("exact_sum", PARTS[0]), equal("exact_sum_f32", PARTS[0])];
+
+    fn op(&self) -> &'static str {
+        match self {
+            ExactSum::Double => "exact_sum",
+            ExactSum::Single { .. } => "exact_sum_f32",
+        }
+    }
+
+    fn run<B: Backend>(&self, backend: &B, data: &Data) -> Result<Vec<Output>, String> {
+        match *self {
+            ExactSum::Double => launch(backend, data, &data.element64, false),
+            ExactSum::Single { square } => launch(backend, data, &data.element[0], square),
+        }
+    }
+
+    fn expect(&self, data: &Data) -> Vec<Want> {
+        match *self {
+            ExactSum::Double => planes::<f64>(data, &data.element64),
+            ExactSum::Single { square } => {
+                let own = |x: &f32| if square { f64::from(*x) * f64::from(*x) } else { f64::from(*x) };
+                planes::<f32>(data, &data.element[0].iter().map(own).collect::<Vec<_>>())
+            }
+        }
+    }
+
+    fn corpus(source: Source) -> Vec<Case> {
+        let mut cases = Vec::new();
+        for params in
+            [ExactSum::Double, ExactSum::Single { square: false }, ExactSum::Single { square: true }]
+        {
+            for length in [1, 33, BLOCK - 1, BLOCK, BLOCK + 1, 9000] {
+                let k = cases.len();
+                let (kind, mask) = (Kind::ALL[k % 4], if k % 3 == 0 { Mask::Random } else { Mask::Absent });
+                cases.push(case(params, length, kind, mask, source.fork(k as u64)));
+            }
+        }
+        cases
+    }
+
+    fn random(op: &str, draw: &mut Draw) -> Case {
+        let params = match op {
+            "exact_sum" => ExactSum::Double,
+            _ => ExactSum::Single { square: draw.yes() },
+        };
+        let (length, kind) = (1 + draw.below(6000), draw.pick(&Kind::ALL));
+        case(params, length, kind, draw.pick(&Mask::ALL), draw.source())
+    }
+
+    fn rows_are_blocks(&self) -> bool {
+        true
+    }
+}
+
+fn launch<B: Backend, V: Summand + Sync>(
+    backend: &B,
+    data: &Data,
+    values: &[V],
+    square: bool,
+) -> Result<Vec<Output>, String> {
+    let mut digits = f64s(exact_sum::digits::<V>(values.len()));
+    let (values, mask) = (In::new(values), LossMask::new(data.mask.as_deref()));
+    let kernel = ExactDigits { values, mask, square, digits: Out::new(&mut digits) };
+    kernel.check().map_err(|e| e.to_string())?;
+    backend.run(&kernel)?;
+    Ok(statistics(&PARTS, &digits, data.rows()))
+}
+
+fn planes<V: Summand>(data: &Data, values: &[f64]) -> Vec<Want> {
+    let mut all = vec![Vec::new(); V::PLANES];
+    for start in (0..values.len()).step_by(BLOCK) {
+        let block = start..(start + BLOCK).min(values.len());
+        let live: Vec<f64> = block.filter(|i| data.live(*i)).map(|i| values[i]).collect();
+        let planes = oracle::planes(&live, V::FIRST, V::PLANES - CLASSES);
+        all.iter_mut().zip(planes).for_each(|(plane, digit)| plane.push(digit as f64));
+    }
+    let part = |(k, name): (usize, &'static str)| {
+        let mut want = Want::new(name);
+        let quarter = all.len() / 4;
+        all[k * quarter..(k + 1) * quarter].iter().flatten().for_each(|digit| want.push(*digit, 0.0));
+        want
+    };
+    PARTS.into_iter().enumerate().map(part).collect()
+}
+
+/// What the values are like.
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    /// Any bits: every exponent, NaN, infinities.
+    Patterns,
+    /// Each value and then its negative.
+    Cancelling,
+    /// Subnormal numbers and the largest.
+    Ends,
+    /// Ordinary magnitudes.
+    Spread,
+}
+
+impl Kind {
+    const ALL: [Kind; 4] = [Kind::Patterns, Kind::Cancelling, Kind::Ends, Kind::Spread];
+
+    fn double(self, source: Source, i: usize) -> f64 {
+        let ends =
+            [5e-324, -5e-324, f64::MAX, f64::MIN, f64::MIN_POSITIVE, -0.0, f64::INFINITY, 2.0f64.powi(-537)];
+        match self {
+            Kind::Patterns => f64::from_bits(source.bits(i)),
+            Kind::Cancelling => {
+                let x = f64::from_bits(source.bits(i / 2));
+                if i % 2 == 0 { x } else { -x }
+            }
+            Kind::Ends => ends[source.below(i, ends.len())],
+            Kind::Spread => {
+                f64::from(values::spread(source, i)) * (1.0 + f64::from(values::spread(source.fork(1), i)))
+            }
+        }
+    }
+
+    fn single(self, source: Source, i: usize) -> f32 {
+        let ends = [
+            1e-45,
+            -1e-45,
+            f32::MAX,
+            f32::MIN,
+            f32::MIN_POSITIVE,
+            -0.0,
+            f32::NEG_INFINITY,
+            1.0 + f32::EPSILON,
+        ];
+        match self {
+            Kind::Patterns => f32::from_bits(source.bits(i) as u32),
+            Kind::Cancelling => {
+                let x = f32::from_bits(source.bits(i / 2) as u32);
+                if i % 2 == 0 { x } else { -x }
+            }
+            Kind::Ends => ends[source.below(i, ends.len())],
+            Kind::Spread => values::spread(source, i),
+        }
+    }
+}
+
+fn case(params: ExactSum, length: usize, kind: Kind, mask: Mask, source: Source) -> Case {
+    let bytes = mask.bytes(&[0, length as u32], source.fork(0));
+    let live = |i: usize| bytes.as_ref().is_none_or(|bytes| bytes[i] != 0);
+    let (mut element, mut element64) = (Vec::new(), Vec::new());
+    let planes = match params {
+        ExactSum::Double => {
+            let value = |i| if live(i) { kind.double(source.fork(1), i) } else { f64::from(garbage(i)) };
+            element64 = (0..length).map(value).collect();
+            f64::PLANES
+        }
+        ExactSum::Single { .. } => {
+            let value = |i| if live(i) { kind.single(source.fork(1), i) } else { garbage(i) };
+            element.push((0..length).map(value).collect());
+            f32::PLANES
+        }
+    };
+    let rows = exact_sum::blocks(length) * planes / PARTS.len();
+    Case {
+        label: format!("{params:?} {length} {kind:?} {mask:?}"),
+        catches: "a digit at the seam of two shifts; a subnormal's missing bit; a special value counted as a number",
+        params: params.into(),
+        data: Data {
+            offsets: (0..=rows as u32).collect(),
+            mask: bytes,
+            element,
+            element64,
+            ..Data::default()
+        },
+    }
+}

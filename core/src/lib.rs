@@ -13,6 +13,7 @@
 //! | several rewards, GDPO | [`advantage::combine`] |
 //! | discounted returns | [`advantage::discounted_return`] |
 //! | importance ratio, guards | [`ratio`] |
+//! | rollout correction: TIS, IcePop, MIS, rejection, mismatch | [`correction`] |
 //! | PPO clip, clip-higher, dual clip | [`gate::ppo_clip`] |
 //! | SAPO soft gate | [`gate::sapo`] |
 //! | k1, k2, k3, abs | [`kl`] |
@@ -32,6 +33,7 @@ extern crate std;
 pub mod advantage;
 pub mod aggregate;
 pub mod check;
+pub mod correction;
 pub mod error;
 pub mod gate;
 pub mod kl;

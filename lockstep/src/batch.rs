@@ -60,6 +60,14 @@ impl<'a> Batch<'a> {
         })
     }
 
+    /// The same batch with another loss mask: what rejection left of it.
+    ///
+    /// Errors: a mask of another length.
+    pub fn with_mask(self, loss_mask: &'a [u8]) -> Result<Self, Error> {
+        check_length("loss_mask", self.tokens, "one per token of `cu_seqlens`", loss_mask.len())?;
+        Ok(Batch { loss_mask: Mask::new(Some(loss_mask)), ..self })
+    }
+
     /// N, masked tokens included.
     pub fn tokens(&self) -> usize {
         self.tokens

@@ -20,6 +20,15 @@ impl<'a> Config<'a> {
         self.typed(key, "a number", Value::as_f64)
     }
 
+    /// A string, or a number as its text.
+    pub(super) fn number_or_text(&mut self, key: &str) -> Result<Option<String>, String> {
+        self.typed(key, "a number or a string", |value| match value {
+            Value::Number(number) => Some(number.to_string()),
+            Value::String(text) => Some(text.clone()),
+            _ => None,
+        })
+    }
+
     pub(super) fn boolean(&mut self, key: &str) -> Result<Option<bool>, String> {
         self.typed(key, "true or false", Value::as_bool)
     }

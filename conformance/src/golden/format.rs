@@ -84,6 +84,7 @@ pub(super) struct Inputs {
     pub(super) logp_new: Option<Vec<f64>>,
     pub(super) logp_old: Option<Vec<f64>>,
     pub(super) logp_ref: Option<Vec<f64>>,
+    pub(super) logp_rollout: Option<Vec<f64>>,
     pub(super) seq_advantages: Option<Vec<f64>>,
     pub(super) token_advantages: Option<Vec<f64>>,
     pub(super) is_weights: Option<Vec<f64>>,

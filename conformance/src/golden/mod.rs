@@ -8,6 +8,7 @@
 
 mod compare;
 mod config;
+mod correction;
 mod expected;
 mod format;
 mod report;

@@ -6,6 +6,7 @@
 
 pub mod check;
 pub mod combine;
+pub mod correction;
 pub mod discounted_return;
 pub mod exact_sum;
 pub mod group;
@@ -130,6 +131,7 @@ op_tests! {
     // --- outcome rewards and advantages of sequences
     // --- advantages over time
     // --- importance ratios and rollout correction
+    Correction: correction::Correction,
     // --- policy losses
     // --- entropy, values
     // --- exact sums

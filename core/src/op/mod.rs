@@ -78,6 +78,12 @@ macro_rules! for_each_op {
             // --- importance ratios and rollout correction
             token_ratio: $crate::ratio::TokenRatio<'_>, "ratio/token.rs", "sequence",
                 "importance ratio exp(logp - logp_old) per token, with its statistics", [0 token_ratio];
+            rollout_mismatch: $crate::correction::RolloutMismatch<'_>, "correction/mismatch.rs", "sequence",
+                "how far trainer and sampler are apart: KL estimates, chi-square, extreme tokens, perplexity", [0 rollout_mismatch];
+            rollout_correction: $crate::correction::RolloutCorrection<'_>, "correction/weights.rs", "sequence",
+                "importance weights (TIS, IcePop, MIS) and the loss mask that rejection leaves", [0 rollout_correction];
+            normalize_weights: $crate::correction::NormalizeWeights<'_>, "correction/normalize.rs", "sequence",
+                "weights divided by their mean over the batch", [0 normalize_weights];
             // --- policy losses
             policy_loss_ppo: $crate::policy_loss::PolicyLoss<'_, $crate::gate::PpoClip>, "policy_loss/mod.rs", "sequence",
                 "PPO clip (asymmetric, dual): loss, dL/dlogp and metrics, fused",

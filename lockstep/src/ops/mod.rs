@@ -3,6 +3,7 @@
 pub mod advantage;
 pub mod aggregate;
 pub mod combine;
+pub mod correction;
 pub mod discounted_return;
 pub mod exact;
 pub mod kl;
@@ -17,6 +18,7 @@ pub mod whiten;
 pub use advantage::group_advantage;
 pub use aggregate::{aggregate, fold_rows};
 pub use combine::{combine, gdpo};
+pub use correction::{mismatch_stats, rollout_correction};
 pub use discounted_return::discounted_return;
 pub use exact::{exact_sum, exact_token_sum};
 pub use kl::kl;

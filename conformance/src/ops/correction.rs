@@ -1,0 +1,498 @@
+//! `rollout_mismatch`, `rollout_correction`, `normalize_weights`.
+
+use super::OpTest;
+use crate::backend::Backend;
+use crate::cases::corpus::tokens;
+use crate::cases::hash::Source;
+use crate::cases::masks::Mask;
+use crate::cases::random::Draw;
+use crate::cases::shapes::{Shape, large, small};
+use crate::cases::values::Range;
+use crate::cases::{Case, Data};
+use crate::expect::tokens::{UNIT, difference};
+use crate::expect::{Sum, Want};
+use crate::launch::{element, f32s, f64s, raised, row, statistics, u32s};
+use crate::oracle::mismatch::{self as apart, k3};
+use crate::oracle::normalize as scaled;
+use crate::oracle::weights as oracle;
+use crate::output::{Output, POISON, Place, Values};
+use crate::precision::Allowance;
+use lockstep_core::correction::mismatch::{self, RolloutMismatch};
+use lockstep_core::correction::weights::{self, RolloutCorrection, Rule, WeightLevel};
+use lockstep_core::correction::{K1Band, NormalizeWeights, Rejections, Statistic};
+use lockstep_core::ragged::{In, Mask as LossMask, Offsets, Out};
+
+/// A rejection: statistic, bounds, what the band of k1 is on.
+type Reject = (Statistic, Option<f32>, f32, K1Band);
+
+/// Arguments of the three ops.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Correction {
+    /// `rollout_mismatch`.
+    Mismatch {
+        /// Bound of log-ratios.
+        bound: f32,
+    },
+    /// `rollout_correction`.
+    Weights(Weights),
+    /// `normalize_weights`.
+    Normalize {
+        /// Σ and count.
+        totals: [f64; 2],
+    },
+}
+
+/// Arguments of `rollout_correction`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Weights {
+    /// Level.
+    pub level: WeightLevel,
+    /// Rule.
+    pub rule: Rule,
+    /// Lower end.
+    pub low: Option<f32>,
+    /// Upper end.
+    pub high: f32,
+    /// Bound of log-ratios.
+    pub bound: f32,
+    /// Rejections.
+    pub reject: [Option<Reject>; 3],
+}
+
+const ROUNDED: &str = "binary64 inside, rounded to binary32 once: half an ULP is at most one unit";
+const EXP: &str = "exp or expm1 within 1.4 ULP; the rounding of d is in the magnitude";
+const TERMS: &str = "a binary64 sum of binary32 terms, each as good as its own";
+
+const fn allow(op: &'static str, output: &'static str, units: f64, reason: &'static str) -> Allowance {
+    Allowance { op, output, units, reason }
+}
+
+const MISMATCH: [&str; mismatch::sum::SUMS] = [
+    "log", "k1", "k2", "k3", "excess", "squared", "beyond_1.25", "beyond_2", "beyond_5", "beyond_10",
+    "sequence", "sequence_squared", "perplexity", "live",
+];
+const WEIGHTS: [&str; weights::sum::SUMS] = [
+    "excess", "squared", "weight", "raw", "above", "below", "kept", "tokens", "row_weight", "live",
+];
+const MAXIMA: [&str; 4] = ["max_weight", "max_neg_weight", "max_rho", "max_neg_rho"];
+
+impl OpTest for Correction {
+    const OPS: &'static [&'static str] = &["rollout_correction", "rollout_mismatch", "normalize_weights"];
+    const ALLOWED: &'static [Allowance] = &[
+        allow("rollout_mismatch", "log", 1.0, TERMS),
+        allow("rollout_mismatch", "k1", 1.0, TERMS),
+        allow("rollout_mismatch", "k2", 2.0, TERMS),
+        allow("rollout_mismatch", "k3", 3.0, TERMS),
+        allow("rollout_mismatch", "excess", 2.0, TERMS),
+        allow("rollout_mismatch", "squared", 2.0, TERMS),
+        allow("rollout_mismatch", "sequence", 3.0, EXP),
+        allow("rollout_mismatch", "sequence_squared", 3.0, EXP),
+        allow("rollout_mismatch", "perplexity", 3.0, EXP),
+        allow("rollout_mismatch", "max_d", 1.0, "one subtraction"),
+        allow("rollout_mismatch", "max_neg_d", 1.0, "one subtraction"),
+        allow("rollout_correction", "weights", 3.0, EXP),
+        allow("rollout_correction", "excess", 3.0, TERMS),
+        allow("rollout_correction", "squared", 3.0, TERMS),
+        allow("rollout_correction", "weight", 3.0, TERMS),
+        allow("rollout_correction", "raw", 3.0, TERMS),
+        allow("rollout_correction", "row_weight", 3.0, TERMS),
+        allow("rollout_correction", "max_weight", 3.0, EXP),
+        allow("rollout_correction", "max_neg_weight", 3.0, EXP),
+        allow("rollout_correction", "max_rho", 3.0, EXP),
+        allow("rollout_correction", "max_neg_rho", 3.0, EXP),
+        allow("normalize_weights", "normalized", 1.0, ROUNDED),
+    ];
+
+    fn op(&self) -> &'static str {
+        match self {
+            Correction::Mismatch { .. } => "rollout_mismatch",
+            Correction::Weights(_) => "rollout_correction",
+            Correction::Normalize { .. } => "normalize_weights",
+        }
+    }
+
+    fn run<B: Backend>(&self, backend: &B, data: &Data) -> Result<Vec<Output>, String> {
+        let (n, rows) = (data.elements(), data.rows());
+        let cu_seqlens = Offsets::new("offsets", &data.offsets, n, "elements").map_err(|e| e.to_string())?;
+        let loss_mask = LossMask::new(data.mask.as_deref());
+        let (mut maxima, mut alarm) = (f32s(4 * rows), u32s(rows));
+        match *self {
+            Correction::Mismatch { bound } => {
+                let (mut sums, mut tokens) = (f64s(rows * mismatch::sum::SUMS), u32s(rows));
+                let kernel = RolloutMismatch {
+                    cu_seqlens,
+                    loss_mask,
+                    logp_old: In::new(&data.element[0]),
+                    logp_rollout: In::new(&data.element[1]),
+                    bound,
+                    row_sums: Out::new(&mut sums),
+                    row_maxima: Out::new(&mut maxima[..2 * rows]),
+                    row_tokens: Out::new(&mut tokens),
+                    row_alarm: Out::new(&mut alarm),
+                };
+                kernel.check().map_err(|e| e.to_string())?;
+                backend.run(&kernel)?;
+                let mut out = statistics(&MISMATCH, &sums, rows);
+                let half = |k: usize| Values::F32(maxima[k * rows..(k + 1) * rows].to_vec());
+                out.extend([row("max_d", half(0)), row("max_neg_d", half(1))]);
+                out.extend([row("row_tokens", Values::U32(tokens)), raised(alarm)]);
+                Ok(out)
+            }
+            Correction::Weights(params) => {
+                let (mut values, mut sums) = (f32s(n), f64s(rows * weights::sum::SUMS));
+                let (mut mask, mut kept) = (vec![POISON8; n], vec![POISON8; rows]);
+                let kernel = RolloutCorrection {
+                    cu_seqlens,
+                    loss_mask,
+                    logp_old: In::new(&data.element[0]),
+                    logp_rollout: In::new(&data.element[1]),
+                    level: params.level,
+                    rule: params.rule,
+                    band: [params.low.unwrap_or(1.0 / params.high), params.high],
+                    bounded_below: params.low.is_some(),
+                    bound: params.bound,
+                    rejections: params.rejections()?,
+                    weights: Out::new(&mut values),
+                    kept_mask: Out::new(&mut mask),
+                    row_kept: Out::new(&mut kept),
+                    row_sums: Out::new(&mut sums),
+                    row_maxima: Out::new(&mut maxima),
+                    row_alarm: Out::new(&mut alarm),
+                };
+                kernel.check().map_err(|e| e.to_string())?;
+                backend.run(&kernel)?;
+                let mut out = vec![element("weights", values)];
+                out.push(Output { name: "kept_mask", place: Place::Element, values: bytes(&mask) });
+                out.push(row("row_kept", bytes(&kept)));
+                out.extend(statistics(&WEIGHTS, &sums, rows));
+                for (k, name) in MAXIMA.into_iter().enumerate() {
+                    out.push(row(name, Values::F32(maxima[k * rows..(k + 1) * rows].to_vec())));
+                }
+                out.push(raised(alarm));
+                Ok(out)
+            }
+            Correction::Normalize { totals } => {
+                let mut normalized = f32s(n);
+                backend.run(&NormalizeWeights {
+                    cu_seqlens,
+                    loss_mask,
+                    weights: In::new(&data.element[3]),
+                    totals: In::new(&[f64::NAN, totals[1], totals[0]]),
+                    numerator: 2,
+                    denominator: 1,
+                    normalized: Out::new(&mut normalized),
+                })?;
+                Ok(vec![element("normalized", normalized)])
+            }
+        }
+    }
+
+    fn expect(&self, data: &Data) -> Vec<Want> {
+        match *self {
+            Correction::Mismatch { bound } => expect_mismatch(data, bound.into()),
+            Correction::Weights(params) => params.expect(data),
+            Correction::Normalize { totals } => {
+                let mut want = Want::new("normalized");
+                for i in 0..data.elements() {
+                    let w = if data.live(i) { data.element[3][i].into() } else { 0.0 };
+                    let y = scaled::normalize(w, totals[0], totals[1]);
+                    want.push(y, y.abs());
+                }
+                vec![want]
+            }
+        }
+    }
+
+    fn corpus(source: Source) -> Vec<Case> {
+        let mut cases = Vec::new();
+        let mut add = |params: Correction, shape: &Shape, range: Range| {
+            let k = cases.len();
+            cases.push(case(params, shape, Mask::ALL[k % 6], range, source.fork(k as u64)));
+        };
+        for (k, range) in Range::ALL.into_iter().enumerate() {
+            add(Correction::Mismatch { bound: [20.0, 5.0][k % 2] }, &small()[k % 3], range);
+        }
+        add(Correction::Mismatch { bound: f32::INFINITY }, &small()[0], Range::Realistic);
+        add(Correction::Mismatch { bound: 20.0 }, &large(), Range::Realistic);
+        for level in LEVELS {
+            for rule in RULES {
+                for (k, range) in [Range::Realistic, Range::Wide, Range::Ties].into_iter().enumerate() {
+                    let (low, high) = BANDS[k];
+                    let bound = [20.0, 20.0, 5.0][k];
+                    let params = Weights { level, rule, low, high, bound, reject: REJECTS[k] };
+                    add(Correction::Weights(params), &small()[k], range);
+                }
+            }
+        }
+        // Every statistic, alone.
+        for statistic in Statistic::ALL {
+            let k1 = statistic.is_k1();
+            let (low, high) = if k1 { (Some(0.7), 1.6) } else { (None, 0.03) };
+            for band in [K1Band::Rho, K1Band::InverseRho].into_iter().take(if k1 { 2 } else { 1 }) {
+                let reject = [Some((statistic, low, high, band)), None, None];
+                let params = Weights { reject, bound: f32::INFINITY, ..ROUNDTRIP };
+                add(Correction::Weights(params), &small()[0], Range::Realistic);
+            }
+        }
+        add(Correction::Weights(Weights { reject: REJECTS[0], ..ROUNDTRIP }), &large(), Range::Realistic);
+        for totals in TOTALS {
+            add(Correction::Normalize { totals }, &small()[0], Range::Realistic);
+        }
+        cases
+    }
+
+    fn random(op: &str, draw: &mut Draw) -> Case {
+        let range = draw.pick(&Range::ALL);
+        let params = match op {
+            "rollout_mismatch" => Correction::Mismatch { bound: draw.pick(&[20.0, 5.0, 0.5]) },
+            "normalize_weights" => Correction::Normalize { totals: draw.pick(&TOTALS) },
+            _ => {
+                let (low, high) = draw.pick(&BANDS);
+                let reject = if draw.yes() { [None; 3] } else { draw.pick(&REJECTS) };
+                let (level, rule) = (draw.pick(&LEVELS), draw.pick(&RULES));
+                Correction::Weights(Weights { level, rule, low, high, bound: draw.pick(&[20.0, 5.0]), reject })
+            }
+        };
+        let shape = Shape { name: "random", catches: "whatever nobody thought of", lengths: draw.lengths() };
+        case(params, &shape, draw.pick(&Mask::ALL), range, draw.source())
+    }
+
+    fn fault_slots(&self) -> Vec<(usize, &'static [f32])> {
+        const BAD: &[f32] = &[f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 0.5, f32::MIN_POSITIVE];
+        match self {
+            Correction::Normalize { .. } => Vec::new(),
+            _ => vec![(0, BAD), (1, BAD)],
+        }
+    }
+}
+
+const POISON8: u8 = 0xbd;
+
+/// Bytes as counts, poison as poison.
+fn bytes(values: &[u8]) -> Values {
+    let widen = |byte: &u8| if *byte == POISON8 { POISON } else { u32::from(*byte) };
+    Values::U32(values.iter().map(widen).collect())
+}
+
+const LEVELS: [WeightLevel; 4] =
+    [WeightLevel::Token, WeightLevel::Sequence, WeightLevel::Geometric, WeightLevel::One];
+const RULES: [Rule; 3] = [Rule::Truncate, Rule::Mask, Rule::Plain];
+/// A cap alone, IcePop's band, one that ordinary ratios reach. None of their ends is e^±0.5 or e^0.125.
+const BANDS: [(Option<f32>, f32); 3] = [(None, 1.3), (Some(0.5), 5.0), (Some(0.9), 1.1)];
+const REJECTS: [[Option<Reject>; 3]; 3] = [
+    [
+        Some((Statistic::TokenK1, Some(0.7), 1.3, K1Band::Rho)),
+        Some((Statistic::SeqMeanK3, None, 0.05, K1Band::Rho)),
+        None,
+    ],
+    [
+        Some((Statistic::SeqSumK1, Some(0.001), 50.0, K1Band::InverseRho)),
+        Some((Statistic::TokenK3, None, 1e6, K1Band::Rho)),
+        Some((Statistic::SeqMaxK2, None, 190.0, K1Band::Rho)),
+    ],
+    [
+        Some((Statistic::SeqMeanK1, Some(0.4), 1.5, K1Band::Rho)),
+        Some((Statistic::TokenK2, None, 3.0, K1Band::Rho)),
+        Some((Statistic::SeqMaxK3, None, 1e9, K1Band::Rho)),
+    ],
+];
+const ROUNDTRIP: Weights = Weights {
+    level: WeightLevel::Token,
+    rule: Rule::Truncate,
+    low: None,
+    high: 2.0,
+    bound: 20.0,
+    reject: [None; 3],
+};
+/// Ordinary; a mean that is too small; none; nothing counted.
+const TOTALS: [[f64; 2]; 4] = [[1234.5, 1000.0], [1e-9, 1.0], [0.0, 7.0], [0.0, 0.0]];
+
+fn case(params: Correction, shape: &Shape, mask: Mask, range: Range, source: Source) -> Case {
+    Case {
+        label: format!("{} {mask:?} {range:?} {params:?}", shape.name),
+        catches: "a clamp before instead of after the sum; a band on 1/ρ; a mean over masked tokens; rejected tokens that keep their weight",
+        params: params.into(),
+        data: tokens(shape, mask, range, source),
+    }
+}
+
+/// Live log-ratios of a row.
+fn live(data: &Data, row: usize) -> Vec<f64> {
+    let d = |i: usize| difference(data.element[0][i], data.element[1][i]).0;
+    data.span(row).filter(|i| data.live(*i)).map(d).collect()
+}
+
+fn push(wants: &mut [Want], sums: &[Sum]) {
+    for (want, sum) in wants.iter_mut().zip(sums) {
+        want.push(sum.0, sum.1);
+    }
+}
+
+/// The magnitude of e², e being uncertain by `error` units.
+fn squared(e: f64, error: f64) -> f64 {
+    if error.is_infinite() { error } else { 2.0 * e.abs() * error + e * e }
+}
+
+/// e^x − 1 and the magnitude of its error, when x is uncertain by `spread` units.
+fn excess(x: f64, spread: f64) -> (f64, f64) {
+    (x.exp_m1(), x.exp() * spread + x.exp_m1().abs())
+}
+
+fn expect_mismatch(data: &Data, bound: f64) -> Vec<Want> {
+    let mut wants = MISMATCH.map(Want::new);
+    let [mut high, mut low, mut tokens] = ["max_d", "max_neg_d", "row_tokens"].map(Want::new);
+    for row in 0..data.rows() {
+        let (d, mut sums) = (live(data, row), [Sum::default(); MISMATCH.len()]);
+        for &d in &d {
+            let x = d.clamp(-bound, bound);
+            sums[0].add(d, d.abs());
+            sums[1].add(-x, x.abs());
+            sums[2].add(0.5 * x * x, x * x);
+            sums[3].add(k3(x), k3(x) + x.exp_m1().abs() * x.abs());
+            let (value, error) = excess(x, x.abs());
+            sums[4].add(value, error);
+            sums[5].add(value * value, squared(value, error));
+            for (j, tau) in apart::TAU.into_iter().enumerate() {
+                let doubt = (d.abs() - tau.ln()).abs() < 4.0 * UNIT * (1.0 + d.abs());
+                sums[6 + j].count(apart::extreme(d, tau), doubt);
+            }
+        }
+        if !d.is_empty() {
+            let (total, spread) = (d.iter().sum::<f64>(), d.iter().map(|d| d.abs()).sum::<f64>());
+            let inside = total.abs() <= bound;
+            let value = apart::sequence(&d, bound);
+            let error = (value + 1.0) * if inside { spread } else { 0.0 } + value.abs();
+            sums[10].add(value, error);
+            sums[11].add(value * value, squared(value, error));
+            let ppl = apart::perplexity(&d);
+            sums[12].add(ppl, (ppl + 1.0) * spread / d.len() as f64 + ppl.abs());
+            sums[13].add(1.0, 0.0);
+        }
+        push(&mut wants, &sums);
+        let max = |sign: f64| d.iter().map(|d| sign * d).fold(f64::NEG_INFINITY, f64::max);
+        for (want, value) in [(&mut high, max(1.0)), (&mut low, max(-1.0))] {
+            want.push(value, if value.is_finite() { value.abs() } else { 0.0 });
+        }
+        tokens.push(d.len() as f64, 0.0);
+    }
+    wants.into_iter().chain([high, low, tokens]).collect()
+}
+
+impl Weights {
+    fn rejections(&self) -> Result<Rejections, String> {
+        let listed = self.reject.into_iter().flatten();
+        listed.clone().try_fold(Rejections::NONE, |all, (statistic, low, high, band)| {
+            all.with(statistic, low, high, band).map_err(|e| e.to_string())
+        })
+    }
+
+    /// Whether a statistic of this prefix lets the tokens through, and whether that is in doubt.
+    fn passes(&self, of_token: bool, d: &[f64]) -> (bool, bool) {
+        let bound = f64::from(self.bound);
+        let (mut keeps, mut doubt) = (true, false);
+        for (statistic, low, high, band) in self.reject.into_iter().flatten() {
+            let name = statistic.name();
+            if name.starts_with("token") != of_token {
+                continue;
+            }
+            let value = oracle::statistic(name, d, bound);
+            let [from, to] =
+                oracle::band(name, low.map(f64::from), high.into(), band == K1Band::Rho);
+            keeps &= (from..=to).contains(&value);
+            // What the value may be off by: the rounding of each d through the slope of its estimate.
+            let slope = |x: f64| match name.as_bytes()[name.len() - 1] {
+                b'1' => x.abs(),
+                b'2' => 2.0 * x * x,
+                _ => 2.0 * k3(x) + x.exp_m1().abs() * x.abs(),
+            };
+            let error: f64 = d.iter().map(|d| slope(d.clamp(-bound, bound))).sum();
+            let error = if name.contains("mean") { error / d.len().max(1) as f64 } else { error };
+            let near = |edge: f64| (value - edge).abs() < 4.0 * UNIT * (error + edge.abs());
+            doubt |= (from.is_finite() && near(from)) || near(to);
+        }
+        (keeps, doubt)
+    }
+
+    fn expect(&self, data: &Data) -> Vec<Want> {
+        let (bound, high, low) = (f64::from(self.bound), f64::from(self.high), self.low.map(f64::from));
+        let rule = match self.rule {
+            Rule::Truncate => oracle::Rule::Truncate,
+            Rule::Mask => oracle::Rule::Mask,
+            Rule::Plain => oracle::Rule::Plain,
+        };
+        let [mut values, mut mask, mut row_kept] = ["weights", "kept_mask", "row_kept"].map(Want::new);
+        let (mut wants, mut maxima) = (WEIGHTS.map(Want::new), MAXIMA.map(Want::new));
+        for row in 0..data.rows() {
+            let d = live(data, row);
+            let (total, spread) = (d.iter().sum::<f64>(), d.iter().map(|d| d.abs()).sum::<f64>());
+            let n = d.len().max(1) as f64;
+            let (of_row, row_doubt) = self.passes(false, &d);
+            let mut sums = [Sum::default(); WEIGHTS.len()];
+            let mut certain = false;
+            let mut largest = [(f64::NEG_INFINITY, 0.0); MAXIMA.len()];
+            for i in data.span(row) {
+                if !data.live(i) {
+                    values.push(0.0, 0.0);
+                    mask.push(0.0, 0.0);
+                    continue;
+                }
+                let own = difference(data.element[0][i], data.element[1][i]).0;
+                let (log, spread) = match self.level {
+                    WeightLevel::One => (0.0, 0.0),
+                    WeightLevel::Token => (own, own.abs()),
+                    WeightLevel::Sequence => (total, spread),
+                    WeightLevel::Geometric => (total / n, spread / n),
+                };
+                let clipped = log.clamp(-bound, bound);
+                let spread = if clipped == log { spread } else { 0.0 };
+                let (raw, raw_error) = excess(clipped, spread);
+                let rho = clipped.exp();
+                let near = |edge: f64| {
+                    spread > 0.0 && (rho - edge).abs() < 4.0 * UNIT * (2.0 + spread) * rho.max(edge)
+                };
+                let bottom = low.unwrap_or(1.0 / high);
+                let doubt = near(high) || near(bottom);
+                let weight = oracle::weight(rho, rule, low, high);
+                let jumps = doubt && self.rule == Rule::Mask;
+                let error = if jumps { f64::INFINITY } else { weight * (1.0 + spread) };
+                let error_of_excess = if jumps {
+                    f64::INFINITY
+                } else if weight == rho {
+                    raw_error
+                } else {
+                    (weight - 1.0).abs()
+                };
+                let (token_keeps, token_doubt) = self.passes(true, &[own]);
+                let keeps = of_row && token_keeps;
+                let kept_doubt = row_doubt || token_doubt;
+                certain |= keeps && !kept_doubt;
+                values.push(if keeps { weight } else { 0.0 }, if kept_doubt { f64::INFINITY } else { error });
+                mask.push(f64::from(u8::from(keeps)), if kept_doubt { f64::INFINITY } else { 0.0 });
+                let e = weight - 1.0;
+                let e = if weight == rho { raw } else { e };
+                sums[0].add(e, error_of_excess);
+                sums[1].add(e * e, squared(e, error_of_excess));
+                sums[2].add(weight, error);
+                sums[3].add(raw, raw_error);
+                sums[4].count(rho > high, doubt);
+                sums[5].count(rho < bottom, doubt);
+                sums[6].count(keeps, kept_doubt);
+                for (k, value) in [weight, -weight, rho, -rho].into_iter().enumerate() {
+                    if value > largest[k].0 {
+                        largest[k] = (value, if k < 2 { error } else { rho * (1.0 + spread) });
+                    }
+                }
+            }
+            sums[7].add(d.len() as f64, 0.0);
+            sums[8].add(sums[2].0 / n, sums[2].1 / n);
+            sums[9].add(f64::from(u8::from(!d.is_empty())), 0.0);
+            push(&mut wants, &sums);
+            let doubt = if sums[6].1 > 0.0 && !certain { f64::INFINITY } else { 0.0 };
+            row_kept.push(f64::from(u8::from(sums[6].0 > 0.0)), doubt);
+            for (want, (value, magnitude)) in maxima.iter_mut().zip(largest) {
+                want.push(value, magnitude);
+            }
+        }
+        [values, mask, row_kept].into_iter().chain(wants).chain(maxima).collect()
+    }
+}

@@ -1,0 +1,6 @@
+//! Batch normalisation of weights, maths.md §4.3.
+
+/// w / mean, skipped where the mean is at most 1e-8 or there is nothing to divide by.
+pub fn normalize(w: f64, total: f64, count: f64) -> f64 {
+    if count <= 0.0 || total / count <= 1e-8 { w } else { w * count / total }
+}

@@ -1,0 +1,58 @@
+//! Rollout-correction weights and rejection, maths.md §4.1, §4.3, over the live log-ratios d of a sequence.
+
+use super::mismatch::k3;
+
+/// From ρ to the weight.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Rule {
+    /// Clamped to the band.
+    Truncate,
+    /// 0 outside of the band.
+    Mask,
+    /// ρ.
+    Plain,
+}
+
+/// The weight of ρ under a rule with an optional lower end.
+pub fn weight(rho: f64, rule: Rule, low: Option<f64>, high: f64) -> f64 {
+    let low = low.unwrap_or(0.0);
+    match rule {
+        Rule::Plain => rho,
+        Rule::Truncate => rho.clamp(low, high),
+        Rule::Mask if (low..=high).contains(&rho) => rho,
+        Rule::Mask => 0.0,
+    }
+}
+
+/// k1, k2 or k3 of a token.
+pub fn estimate(k: usize, d: f64, bound: f64) -> f64 {
+    let x = d.clamp(-bound, bound);
+    match k {
+        1 => -x,
+        2 => 0.5 * x * x,
+        _ => k3(x),
+    }
+}
+
+/// A statistic by verl's name over the live tokens of a sequence.
+pub fn statistic(name: &str, d: &[f64], bound: f64) -> f64 {
+    let k = usize::from(name.as_bytes()[name.len() - 1] - b'0');
+    let values = d.iter().map(|d| estimate(k, *d, bound));
+    match name {
+        _ if d.is_empty() => 0.0,
+        _ if name.starts_with("seq_sum") => values.sum(),
+        _ if name.starts_with("seq_mean") => values.sum::<f64>() / d.len() as f64,
+        _ => values.fold(f64::NEG_INFINITY, f64::max),
+    }
+}
+
+/// The band of a statistic: of k1 on ρ or, as verl's code has it, on 1/ρ.
+pub fn band(name: &str, low: Option<f64>, high: f64, on_rho: bool) -> [f64; 2] {
+    match name.ends_with("k1") {
+        false => [f64::NEG_INFINITY, high],
+        true => {
+            let [low, high] = [low.unwrap_or(1.0 / high).ln(), high.ln()];
+            if on_rho { [-high, -low] } else { [low, high] }
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! Weights divided by their mean over the batch.
+//!
+//! **Formula** (verl rollout_is_batch_normalize; maths.md §4.3): w ← w / m, m = totals[numerator] / totals[denominator]; m ≤ 1e-8, or a
+//! denominator of 0, leaves w as it is. Over tokens m = Σ w / M, over sequences Σ of the rows' means / S₊: which of the
+//! [sums](super::weights::sum) `numerator` and `denominator` are.
+//!
+//! **Shapes**: `weights`, `normalized` `[N]`, `totals` the `[SUMS]` that `fold_rows` left on the device: nothing waits.
+//!
+//! **Special cases**: masked tokens write 0. **Accuracy**: binary64 inside, rounded once.
+
+use crate::num;
+use crate::op::Kernel;
+use crate::ragged::{In, Mask, Offsets, Out};
+use crate::team::Team;
+
+/// A mean that is not larger leaves the weights as they are.
+pub const LEAST_MEAN: f64 = 1e-8;
+
+/// The op `normalize_weights`.
+#[derive(Clone, Copy, Debug)]
+pub struct NormalizeWeights<'a> {
+    /// Offsets of sequences, `[S+1]`.
+    pub cu_seqlens: Offsets<'a>,
+    /// Which tokens take part, `[N]`.
+    pub loss_mask: Mask<'a>,
+    /// `[N]`.
+    pub weights: In<'a, f32>,
+    /// Sums over the whole batch.
+    pub totals: In<'a, f64>,
+    /// Which of them is divided.
+    pub numerator: u32,
+    /// Which divides.
+    pub denominator: u32,
+    /// `[N]`.
+    pub normalized: Out<'a, f32>,
+}
+
+crate::kernel_args!(NormalizeWeights<'_> { cu_seqlens, loss_mask, weights, totals, numerator, denominator, normalized });
+
+/// What weights with these sums are divided by.
+#[inline(always)]
+pub fn factor(numerator: f64, denominator: f64) -> f64 {
+    let mean = numerator / denominator;
+    if denominator > 0.0 && mean > LEAST_MEAN { mean } else { 1.0 }
+}
+
+impl Kernel for NormalizeWeights<'_> {
+    const NAME: &'static str = "normalize_weights";
+
+    fn rows(&self) -> usize {
+        self.cu_seqlens.rows()
+    }
+
+    fn work(&self, row: usize) -> usize {
+        self.cu_seqlens.span(row).len()
+    }
+
+    #[inline(always)]
+    fn row<T: Team>(&self, team: &T, row: usize) {
+        let (weights, mask, normalized) = (self.weights, self.loss_mask, self.normalized);
+        let mean = factor(self.totals.at(self.numerator as usize), self.totals.at(self.denominator as usize));
+        team.for_each(self.cu_seqlens.span(row), move |i| {
+            let y = num::canonical((f64::from(weights.at(i)) / mean) as f32);
+            normalized.put(i, if mask.at(i) { y } else { 0.0 });
+        });
+    }
+}

@@ -1,0 +1,239 @@
+//! Rejection of tokens and sequences whose policies are too far apart.
+//!
+//! **Formula** (verl's rollout_rs; maths.md §4.3), x = clip(d, ±bound), k1 = −x, k2 = x²/2, k3 = e^x − 1 − x:
+//!
+//! ```text
+//! token_k1, token_k2, token_k3                 the token stays if its estimate is in the band
+//! seq_{sum,mean}_{k1,k2,k3}, seq_max_{k2,k3}   the sequence stays if its sum, mean or maximum over live tokens is
+//! band of k1: ln low <= k1 <= ln high          of k2, k3: at most high
+//! ```
+//!
+//! Several at once: all must hold. Both ends of a band are inside.
+//!
+//! **Special cases**: the mean, sum and maximum over no token are 0. A sequence stays whole or goes whole for a sequence's
+//! statistic; token statistics take tokens out of it. Statistics are of the *original* mask: what a token statistic takes out still counts
+//! in those of the sequence.
+//!
+//! **Variants** (maths.md §10 row 9): verl's documentation speaks of a band on ρ, its code tests k1 = −ln ρ, which is a band on 1/ρ; the two
+//! agree for low = 1/high only. [`K1Band`] says which. Geometric rejection (Geo-RS, NeMo's seq-mask-tis) is `seq_mean_k1` with a band
+//! on ρ.
+
+use super::{clip, k2_k3};
+use crate::Error;
+use crate::num::{self, Arith, Soft};
+
+/// What a band of `k1` is a band on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum K1Band {
+    /// ρ = p_old / p_rollout: verl's documentation, Geo-RS, NeMo RL.
+    Rho,
+    /// 1/ρ: verl's code.
+    InverseRho,
+}
+
+/// The statistics of verl.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Statistic {
+    TokenK1,
+    TokenK2,
+    TokenK3,
+    SeqSumK1,
+    SeqSumK2,
+    SeqSumK3,
+    SeqMeanK1,
+    SeqMeanK2,
+    SeqMeanK3,
+    SeqMaxK2,
+    SeqMaxK3,
+}
+
+impl Statistic {
+    /// All of them.
+    pub const ALL: [Statistic; 11] = [
+        Statistic::TokenK1,
+        Statistic::TokenK2,
+        Statistic::TokenK3,
+        Statistic::SeqSumK1,
+        Statistic::SeqSumK2,
+        Statistic::SeqSumK3,
+        Statistic::SeqMeanK1,
+        Statistic::SeqMeanK2,
+        Statistic::SeqMeanK3,
+        Statistic::SeqMaxK2,
+        Statistic::SeqMaxK3,
+    ];
+
+    /// verl's name of it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Statistic::TokenK1 => "token_k1",
+            Statistic::TokenK2 => "token_k2",
+            Statistic::TokenK3 => "token_k3",
+            Statistic::SeqSumK1 => "seq_sum_k1",
+            Statistic::SeqSumK2 => "seq_sum_k2",
+            Statistic::SeqSumK3 => "seq_sum_k3",
+            Statistic::SeqMeanK1 => "seq_mean_k1",
+            Statistic::SeqMeanK2 => "seq_mean_k2",
+            Statistic::SeqMeanK3 => "seq_mean_k3",
+            Statistic::SeqMaxK2 => "seq_max_k2",
+            Statistic::SeqMaxK3 => "seq_max_k3",
+        }
+    }
+
+    /// Whether it has a band with two ends.
+    pub fn is_k1(self) -> bool {
+        matches!(self, Statistic::TokenK1 | Statistic::SeqSumK1 | Statistic::SeqMeanK1)
+    }
+}
+
+/// A band of k1 (as k1, not as a ratio) and the largest k2 and k3.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Bands {
+    /// Least and greatest k1.
+    pub k1: [f64; 2],
+    /// Greatest k2.
+    pub k2: f64,
+    /// Greatest k3.
+    pub k3: f64,
+}
+
+crate::launch_args!(Bands { k1, k2, k3 });
+
+impl Bands {
+    /// Everything is inside.
+    pub const OPEN: Bands = Bands { k1: [f64::NEG_INFINITY, f64::INFINITY], k2: f64::INFINITY, k3: f64::INFINITY };
+
+    #[inline(always)]
+    fn holds(self, k1: f64, k2: f64, k3: f64) -> bool {
+        (self.k1[0] <= k1) & (k1 <= self.k1[1]) & (k2 <= self.k2) & (k3 <= self.k3)
+    }
+
+    fn is_open(self) -> bool {
+        self == Bands::OPEN
+    }
+}
+
+/// All rejections at once; those that are not wanted are [open](Bands::OPEN).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Rejections {
+    /// Of each token.
+    pub token: Bands,
+    /// Of a sequence's sum.
+    pub sum: Bands,
+    /// Of its mean.
+    pub mean: Bands,
+    /// Of its maximum, for k2 and k3.
+    pub max: Bands,
+}
+
+crate::launch_args!(Rejections { token, sum, mean, max });
+
+/// What a sequence's statistics are computed from.
+#[derive(Clone, Copy)]
+pub(super) struct SequenceSums {
+    /// Live tokens.
+    pub(super) tokens: f64,
+    /// Σ k1, Σ k2, Σ k3.
+    pub(super) sums: [f64; 3],
+    /// max d and max −d; −∞ without live tokens.
+    pub(super) maxima: [f32; 2],
+}
+
+impl Rejections {
+    /// Nothing is rejected.
+    pub const NONE: Rejections =
+        Rejections { token: Bands::OPEN, sum: Bands::OPEN, mean: Bands::OPEN, max: Bands::OPEN };
+
+    /// With one statistic more. Bounds of a `k1` are ratios, on ρ or 1/ρ; `low` absent: 1/high. Others take `high` only.
+    ///
+    /// Errors: bounds that are not positive or out of order; a `low` for k2 or k3.
+    pub fn with(
+        mut self,
+        statistic: Statistic,
+        low: Option<f32>,
+        high: f32,
+        band: K1Band,
+    ) -> Result<Self, Error> {
+        let value = |argument, expected, got: f32| Error::Value { argument, index: None, expected, got: got.into() };
+        if !(high > 0.0 && high.is_finite()) {
+            return Err(value("rejection.high", "a positive finite number", high));
+        }
+        let group = match statistic {
+            Statistic::TokenK1 | Statistic::TokenK2 | Statistic::TokenK3 => &mut self.token,
+            Statistic::SeqSumK1 | Statistic::SeqSumK2 | Statistic::SeqSumK3 => &mut self.sum,
+            Statistic::SeqMeanK1 | Statistic::SeqMeanK2 | Statistic::SeqMeanK3 => &mut self.mean,
+            Statistic::SeqMaxK2 | Statistic::SeqMaxK3 => &mut self.max,
+        };
+        if statistic.is_k1() {
+            let low = low.unwrap_or(1.0 / high);
+            if !(low > 0.0 && low <= high) {
+                return Err(value("rejection.low", "a positive number, at most `high`", low));
+            }
+            // The library's own logarithm: the host's may be another on another machine.
+            let [low, high] = [low, high].map(|ratio| f64::from(num::ln::<Soft>(ratio)));
+            group.k1 = match band {
+                K1Band::InverseRho => [low, high],
+                K1Band::Rho => [-high, -low],
+            };
+            return Ok(self);
+        }
+        if low.is_some() {
+            let expected = "k2 and k3 are at least 0: they have an upper bound only";
+            return Err(Error::Combination { argument: "rejection.low", expected });
+        }
+        match statistic {
+            Statistic::TokenK2 | Statistic::SeqSumK2 | Statistic::SeqMeanK2 | Statistic::SeqMaxK2 => {
+                group.k2 = f64::from(high);
+            }
+            _ => group.k3 = f64::from(high),
+        }
+        Ok(self)
+    }
+
+    /// Whether nothing is rejected.
+    pub fn is_none(&self) -> bool {
+        *self == Rejections::NONE
+    }
+
+    /// Whether a statistic of sequences is asked for.
+    #[inline(always)]
+    pub(super) fn needs_sequences(&self) -> bool {
+        !(self.sum.is_open() & self.mean.is_open() & self.max.is_open())
+    }
+
+    /// A bound that is NaN holds for nothing.
+    pub fn check(&self) -> Result<(), Error> {
+        for bands in [self.token, self.sum, self.mean, self.max] {
+            for got in [bands.k1[0], bands.k1[1], bands.k2, bands.k3] {
+                if got.is_nan() {
+                    let (argument, expected) = ("rejections", "bounds that are numbers");
+                    return Err(Error::Value { argument, index: None, expected, got });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a token with this clipped log-ratio stays.
+    #[inline(always)]
+    pub(super) fn keeps_token<A: Arith>(&self, x: f32) -> bool {
+        let [k2, k3] = k2_k3::<A>(x);
+        self.token.holds(f64::from(-x), f64::from(k2), f64::from(k3))
+    }
+
+    /// Whether the sequence stays.
+    #[inline(always)]
+    pub(super) fn keeps_sequence<A: Arith>(&self, found: SequenceSums, bound: f32) -> bool {
+        let SequenceSums { tokens, sums: [k1, k2, k3], maxima } = found;
+        let live = tokens > 0.0;
+        let n = if live { tokens } else { 1.0 };
+        // Both estimates are convex with their minimum at 0: the largest is at an end.
+        let [high2, high3] = k2_k3::<A>(clip(maxima[0], bound));
+        let [low2, low3] = k2_k3::<A>(clip(-maxima[1], bound));
+        let largest = |a: f32, b: f32| f64::from(if !live { 0.0 } else { num::max(a, b) });
+        self.sum.holds(k1, k2, k3)
+            & self.mean.holds(k1 / n, k2 / n, k3 / n)
+            & self.max.holds(0.0, largest(high2, low2), largest(high3, low3))
+    }
+}

@@ -1,0 +1,308 @@
+//! Importance weights of rollout correction, and the loss mask that rejection leaves.
+//!
+//! **Formula** (maths.md §4.1, §4.3), d = logp_old − logp_rollout:
+//!
+//! ```text
+//! ρ = exp(clip(d, ±bound)) of a token, exp(clip(Σ d, ±bound)) of a sequence, exp(clip(mean d, ±bound)) geometric, or 1
+//! truncate: w = clip(ρ, low, high)     mask: w = ρ if low <= ρ <= high, else 0     plain: w = ρ
+//! kept_mask = loss_mask where token and sequence pass all rejections, else 0;   weights = w where kept, else 0
+//! ```
+//!
+//! A weight multiplies the policy loss *after* the gate (§10 row 22); it is a constant.
+//!
+//! **Shapes**: `logp_old`, `logp_rollout`, `weights`, `kept_mask` `[N]`; `row_sums` `[SUMS][S]`, `row_maxima` `[4][S]`, `row_kept` `[S]`.
+//!
+//! **Special cases**: masked tokens have weight 0 and mask 0. What is left of a sequence may be nothing, by a statistic of the
+//! sequence, by those of its tokens together, or because it had no live token: then `row_kept` is 0 and it has no part in its
+//! group's baseline either (`valid` of the group advantage); its loss is 0. A band does not reject: a token outside has weight 0 and stays
+//! in the mask. Statistics and batch normalisation are of the weights before rejection, over the original mask (verl).
+//!
+//! **Gradient**: none flows through a weight.
+//!
+//! **Variants**: who is which level, rule and rejection:
+//!
+//! | framework | level | rule | bound | rejection |
+//! |---|---|---|---|---|
+//! | verl TIS, IcePop | token or sequence | truncate (high); mask (low, high) | 20 | any |
+//! | TRL `token_truncate` … `sequence_mask` | token or sequence | truncate or mask; default sequence mask, high 3 | none | |
+//! | slime | token | truncate 0 to 2, or IcePop | none | |
+//! | NeMo RL seq-mask-tis | token | plain | none | seq_mean_k1 on ρ |
+//! | AReaL decoupled PPO | token | plain (logp_old is the proximal policy) | none | |
+//! | Geo-RS | one | | 20 | seq_mean_k1 on ρ |
+//!
+//! Which count divides the loss afterwards, that of the original mask (AReaL, NeMo RL, TRL) or of the kept one (verl), is the caller's named
+//! choice (§10 row 5).
+
+use super::mismatch::check_bound;
+use super::reject::{Rejections, SequenceSums};
+use super::{clip, k2_k3};
+use crate::Error;
+use crate::num::{self, Arith};
+use crate::op::Kernel;
+use crate::ragged::flag;
+use crate::ragged::{In, Mask, Offsets, Out, Stream};
+use crate::team::{Element, Lane, Team};
+
+/// Over what ρ is taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WeightLevel {
+    /// ρ = 1: rejection alone.
+    One,
+    /// Each token by itself.
+    Token,
+    /// The product over the sequence, for all of its tokens.
+    Sequence,
+    /// The geometric mean over the sequence.
+    Geometric,
+}
+
+crate::launch_args!(
+    enum WeightLevel {
+        One,
+        Token,
+        Sequence,
+        Geometric,
+    }
+);
+
+/// From ρ to the weight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rule {
+    /// clip(ρ, low, high): TIS.
+    Truncate,
+    /// ρ inside of [low, high], both ends included, else 0: IcePop, MIS.
+    Mask,
+    /// ρ.
+    Plain,
+}
+
+crate::launch_args!(
+    enum Rule {
+        Truncate,
+        Mask,
+        Plain,
+    }
+);
+
+/// Index of each statistic in `row_sums`; over live tokens, before rejection, but for [`KEPT`](sum::KEPT).
+pub mod sum {
+    /// w − 1.
+    pub const EXCESS: usize = 0;
+    /// (w − 1)².
+    pub const EXCESS_SQUARED: usize = 1;
+    /// w: near 0 it is good where w − 1 is not.
+    pub const WEIGHT: usize = 2;
+    /// ρ − 1.
+    pub const RAW_EXCESS: usize = 3;
+    /// Tokens with ρ above the band.
+    pub const ABOVE: usize = 4;
+    /// Tokens with ρ below it.
+    pub const BELOW: usize = 5;
+    /// Tokens that rejection left.
+    pub const KEPT: usize = 6;
+    /// Live tokens.
+    pub const TOKENS: usize = 7;
+    /// Mean of w over the row; 0 without live tokens.
+    pub const ROW_WEIGHT: usize = 8;
+    /// 1 for a row with live tokens.
+    pub const LIVE: usize = 9;
+    /// Their number.
+    pub const SUMS: usize = 10;
+}
+
+/// How many of them a sweep sums.
+const TOKEN_SUMS: usize = 7;
+
+/// The op `rollout_correction`.
+#[derive(Clone, Copy, Debug)]
+pub struct RolloutCorrection<'a> {
+    /// Offsets of sequences, `[S+1]`.
+    pub cu_seqlens: Offsets<'a>,
+    /// Which tokens take part, `[N]`.
+    pub loss_mask: Mask<'a>,
+    /// The trainer's log-probabilities, `[N]`.
+    pub logp_old: In<'a, f32>,
+    /// The sampler's, `[N]`.
+    pub logp_rollout: In<'a, f32>,
+    /// Over what ρ is taken.
+    pub level: WeightLevel,
+    /// From ρ to the weight.
+    pub rule: Rule,
+    /// Band of the rule, and of [`sum::ABOVE`] and [`sum::BELOW`].
+    pub band: [f32; 2],
+    /// Whether the lower end is one of the rule, and not only of the statistics.
+    pub bounded_below: bool,
+    /// Bound of log-ratios.
+    pub bound: f32,
+    /// What is rejected.
+    pub rejections: Rejections,
+    /// Weights, `[N]`.
+    pub weights: Out<'a, f32>,
+    /// 1 where a token is live and kept, `[N]`.
+    pub kept_mask: Out<'a, u8>,
+    /// 1 where a sequence has a token left, `[S]`.
+    pub row_kept: Out<'a, u8>,
+    /// `[SUMS][S]`, see [`sum`].
+    pub row_sums: Out<'a, f64>,
+    /// max w, max −w, max ρ and max −ρ, `[4][S]`.
+    pub row_maxima: Out<'a, f32>,
+    /// Above [`flag::LIMIT`] where a live input is no log-probability or a weight is not finite, `[S]`.
+    pub row_alarm: Out<'a, u32>,
+}
+
+crate::kernel_args!(RolloutCorrection<'_> { cu_seqlens, loss_mask, logp_old, logp_rollout, level, rule, band, bounded_below, bound, rejections, weights, kept_mask, row_kept, row_sums, row_maxima, row_alarm });
+
+impl RolloutCorrection<'_> {
+    /// Whether the scalar parameters are in their domain.
+    pub fn check(&self) -> Result<(), Error> {
+        check_bound(self.bound)?;
+        self.rejections.check()?;
+        let [low, high] = self.band;
+        if low >= 0.0 && low <= high && high > 0.0 {
+            return Ok(());
+        }
+        let got = f64::from(if low >= 0.0 { high } else { low });
+        let expected = "0 <= low <= high, high above 0";
+        Err(Error::Value { argument: "band", index: None, expected, got })
+    }
+}
+
+impl Kernel for RolloutCorrection<'_> {
+    const NAME: &'static str = "rollout_correction";
+
+    fn rows(&self) -> usize {
+        self.cu_seqlens.rows()
+    }
+
+    fn work(&self, row: usize) -> usize {
+        self.cu_seqlens.span(row).len()
+    }
+
+    #[inline(always)]
+    fn row<T: Team>(&self, team: &T, row: usize) {
+        let (span, mask, bound, rejections) =
+            (self.cu_seqlens.span(row), self.loss_mask, self.bound, self.rejections);
+        let (old, rollout) = (self.logp_old, self.logp_rollout);
+        let tokens = team.count(span, mask) as f64;
+        let n = if tokens > 0.0 { tokens } else { 1.0 };
+        let ins = [Stream::Array(old), Stream::Array(rollout)];
+
+        let of_sequence = matches!(self.level, WeightLevel::Sequence | WeightLevel::Geometric);
+        let (mut log, mut keep) = (0.0, true);
+        if of_sequence | rejections.needs_sequences() {
+            let swept = team.sweep(span, mask, ins, [], &Divergence { bound });
+            let [total, k1, k2, k3] = swept.sums;
+            log = if self.level == WeightLevel::Geometric { total / n } else { total };
+            let found = SequenceSums { tokens, sums: [k1, k2, k3], maxima: swept.maxima };
+            keep = rejections.keeps_sequence::<T::Arith>(found, bound);
+        }
+        let token = Token {
+            shared: clip(log as f32, bound),
+            per_token: self.level == WeightLevel::Token,
+            of_sequence,
+            rule: self.rule,
+            band: self.band,
+            bounded_below: self.bounded_below,
+            bound,
+            rejections,
+            keep,
+        };
+        let swept = team.sweep(span, mask, ins, [Some(self.weights)], &token);
+        let kept_mask = self.kept_mask;
+        team.for_each(span, move |i| {
+            let x = clip(old.at(i) - rollout.at(i), bound);
+            let kept = mask.at(i) & keep & rejections.keeps_token::<T::Arith>(x);
+            kept_mask.put(i, u8::from(kept));
+        });
+        if team.leads() {
+            let rows = self.cu_seqlens.rows();
+            for (k, &value) in swept.sums.iter().enumerate() {
+                self.row_sums.put(k * rows + row, value);
+            }
+            let (total, live) = (swept.sums[sum::WEIGHT], tokens > 0.0);
+            self.row_sums.put(sum::TOKENS * rows + row, tokens);
+            self.row_sums.put(sum::ROW_WEIGHT * rows + row, num::canonical64(total / n));
+            self.row_sums.put(sum::LIVE * rows + row, if live { 1.0 } else { 0.0 });
+            for (k, &value) in swept.maxima.iter().enumerate() {
+                self.row_maxima.put(k * rows + row, value);
+            }
+            self.row_kept.put(row, u8::from(swept.sums[sum::KEPT] > 0.0));
+            self.row_alarm.put(row, swept.alarm);
+        }
+    }
+}
+
+/// Sums of log-ratios and estimates, for the statistics of a sequence.
+struct Divergence {
+    bound: f32,
+}
+
+impl Element<2, 0, 4, 2> for Divergence {
+    #[inline(always)]
+    fn element<A: Arith>(&self, _staged: [f32; 2], input: impl Fn(usize) -> f32) -> Lane<0, 4, 2> {
+        // Bad inputs raise the alarm of the sweep that follows.
+        let d = input(0) - input(1);
+        let x = clip(d, self.bound);
+        let [k2, k3] = k2_k3::<A>(x);
+        Lane { out: [], sum: [d, -x, k2, k3], max: [d, -d], alarm: 0 }
+    }
+}
+
+/// What is constant over a row.
+struct Token {
+    /// The log-ratio of the sequence.
+    shared: f32,
+    per_token: bool,
+    of_sequence: bool,
+    rule: Rule,
+    band: [f32; 2],
+    bounded_below: bool,
+    bound: f32,
+    rejections: Rejections,
+    keep: bool,
+}
+
+impl Element<2, 1, TOKEN_SUMS, 4> for Token {
+    #[inline(always)]
+    fn element<A: Arith>(
+        &self,
+        _staged: [f32; 2],
+        input: impl Fn(usize) -> f32,
+    ) -> Lane<1, TOKEN_SUMS, 4> {
+        let (old, rollout) = (input(0), input(1));
+        let x = clip(old - rollout, self.bound);
+        let shared = if self.of_sequence { self.shared } else { 0.0 };
+        let log = if self.per_token { x } else { shared };
+        let (rho, raw) = (num::exp::<A>(log), num::expm1::<A>(log));
+        let [low, high] = self.band;
+        let (above, below) = (rho > high, rho < low);
+        let (truncate, masked) = (self.rule == Rule::Truncate, self.rule == Rule::Mask);
+        let (cut_above, cut_below) = (above, below & self.bounded_below);
+        // w and w − 1 go the same way, so that near 1 nothing of w − 1 is lost.
+        let ends = |inside: f32, low: f32, high: f32, zero: f32| {
+            let truncated = if cut_above { high } else { inside };
+            let truncated = if cut_below { low } else { truncated };
+            let banded = if cut_above | cut_below { zero } else { inside };
+            let by_rule = if truncate { truncated } else { inside };
+            if masked { banded } else { by_rule }
+        };
+        let weight = ends(rho, low, high, 0.0);
+        let excess = ends(raw, low - 1.0, high - 1.0, -1.0);
+        let kept = self.keep & self.rejections.keeps_token::<A>(x);
+        let alarm = flag::worse(flag::logp(old), flag::logp(rollout));
+        Lane {
+            out: [if kept { weight } else { 0.0 }],
+            sum: [
+                excess,
+                excess * excess,
+                weight,
+                raw,
+                num::count(above),
+                num::count(below),
+                num::count(kept),
+            ],
+            max: [weight, -weight, rho, -rho],
+            alarm: flag::worse(alarm, flag::finite(weight)),
+        }
+    }
+}

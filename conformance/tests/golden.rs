@@ -29,12 +29,13 @@ fn verl_agrees() {
         ("policy_loss_gspo", 48),
         ("policy_loss_ppo_clip", 48),
         ("policy_loss_sapo", 24),
+        ("value_loss", 6),
     ];
     assert_eq!(cases, expected);
     let arrays: Vec<usize> = report.files.iter().map(|f| f.arrays.len()).collect();
     assert_eq!(
         arrays,
-        [1, 1, 1, 1, 2, 1, 1, 2, 5, 5, 5, 2, 5, 5, 5],
+        [1, 1, 1, 1, 2, 1, 1, 2, 5, 5, 5, 2, 5, 5, 5, 3],
         "every expected array of every case is compared"
     );
 }

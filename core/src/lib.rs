@@ -18,6 +18,7 @@
 //! | k1, k2, k3, abs | [`kl`] |
 //! | token-mean, seq-mean-token-sum, … | [`aggregate`] |
 //! | the fused policy loss and its gradient | [`policy_loss`] |
+//! | value loss of a critic | [`value_loss`] |
 //! | packed batches (`cu_seqlens`) | [`ragged`] |
 //! | the order of every sum | [`team::fold`], [`team::scan`] |
 //! | `exp`, `ln`, `sigmoid`, … | [`num`] |
@@ -40,5 +41,6 @@ pub mod policy_loss;
 pub mod ragged;
 pub mod ratio;
 pub mod team;
+pub mod value_loss;
 
 pub use error::Error;

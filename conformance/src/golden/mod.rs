@@ -12,6 +12,7 @@ mod expected;
 mod format;
 mod report;
 mod run;
+mod value;
 
 pub use format::GoldenError;
 pub use report::{ArrayReport, FileReport, GoldenReport};

@@ -36,6 +36,7 @@ pub(super) const OPS: &[(&str, Runner)] = &[
     // Rollout correction.
     // KL, values.
     ("kl", kl),
+    ("value_loss", super::value::value_loss),
 ];
 
 /// Runs a case; an `Err` says why it cannot be run.
@@ -52,7 +53,7 @@ pub(super) fn run(device: &Device, op: &str, case: &Case) -> Result<Vec<Compared
     }
 }
 
-fn text(error: lockstep::Error) -> String {
+pub(super) fn text(error: lockstep::Error) -> String {
     error.to_string()
 }
 
@@ -241,12 +242,12 @@ fn kl(device: &Device, batch: &Batch<'_>, case: &Case) -> Result<Vec<Compared>, 
     expected.finish(&["kl", "dkl_dlogp"])
 }
 
-fn widen(values: &[f32]) -> Vec<f64> {
+pub(super) fn widen(values: &[f32]) -> Vec<f64> {
     values.iter().map(|x| f64::from(*x)).collect()
 }
 
 /// An input as binary32. The format promises that this is exact; if it is not, the comparison would mean nothing.
-fn floats(name: &str, values: &Option<Vec<f64>>) -> Result<Vec<f32>, String> {
+pub(super) fn floats(name: &str, values: &Option<Vec<f64>>) -> Result<Vec<f32>, String> {
     let values = values.as_ref().ok_or_else(|| format!("input `{name}` is missing"))?;
     let inexact = |(_, x): &(usize, &f64)| f64::from(**x as f32) != **x;
     match values.iter().enumerate().find(inexact) {

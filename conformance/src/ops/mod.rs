@@ -10,6 +10,7 @@ pub mod discounted_return;
 pub mod group;
 pub mod moments;
 pub mod pass_at_k;
+pub mod value_loss;
 pub mod whiten;
 
 use crate::backend::Backend;
@@ -131,5 +132,6 @@ op_tests! {
     // --- importance ratios and rollout correction
     // --- policy losses
     // --- entropy, values
+    ValueLoss: value_loss::ValueLoss,
     // --- exact sums
 }

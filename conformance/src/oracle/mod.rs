@@ -20,4 +20,5 @@ pub mod reinforce;
 pub mod sapo;
 pub mod scan;
 pub mod token;
+pub mod value_loss;
 pub mod whiten;

@@ -20,6 +20,7 @@
 //! | token-mean, seq-mean-token-sum, … | [`aggregate`] |
 //! | sums without an order, for any sharding | [`aggregate::exact`] |
 //! | the fused policy loss and its gradient | [`policy_loss`] |
+//! | value loss of a critic | [`value_loss`] |
 //! | packed batches (`cu_seqlens`) | [`ragged`] |
 //! | the order of every sum | [`team::fold`], [`team::scan`] |
 //! | `exp`, `ln`, `sigmoid`, … | [`num`] |
@@ -43,5 +44,6 @@ pub mod policy_loss;
 pub mod ragged;
 pub mod ratio;
 pub mod team;
+pub mod value_loss;
 
 pub use error::Error;

@@ -88,6 +88,9 @@ pub(super) struct Inputs {
     pub(super) seq_advantages: Option<Vec<f64>>,
     pub(super) token_advantages: Option<Vec<f64>>,
     pub(super) is_weights: Option<Vec<f64>>,
+    pub(super) value_new: Option<Vec<f64>>,
+    pub(super) value_old: Option<Vec<f64>>,
+    pub(super) returns: Option<Vec<f64>>,
 }
 
 /// The `*.json` files of a directory, by name.

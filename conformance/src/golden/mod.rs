@@ -13,6 +13,7 @@ mod expected;
 mod format;
 mod report;
 mod run;
+mod value;
 
 pub use format::GoldenError;
 pub use report::{ArrayReport, FileReport, GoldenReport};

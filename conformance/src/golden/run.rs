@@ -39,6 +39,7 @@ pub(super) const OPS: &[(&str, Runner)] = &[
     ("rollout_correction_reject", correction::reject),
     // KL, values.
     ("kl", kl),
+    ("value_loss", super::value::value_loss),
 ];
 
 /// Runs a case; an `Err` says why it cannot be run.

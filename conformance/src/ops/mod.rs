@@ -12,6 +12,7 @@ pub mod exact_sum;
 pub mod group;
 pub mod moments;
 pub mod pass_at_k;
+pub mod value_loss;
 pub mod whiten;
 
 use crate::backend::Backend;
@@ -134,6 +135,7 @@ op_tests! {
     Correction: correction::Correction,
     // --- policy losses
     // --- entropy, values
+    ValueLoss: value_loss::ValueLoss,
     // --- exact sums
     ExactSum: exact_sum::ExactSum,
 }

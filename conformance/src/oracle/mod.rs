@@ -23,5 +23,6 @@ pub mod reinforce;
 pub mod sapo;
 pub mod scan;
 pub mod token;
+pub mod value_loss;
 pub mod weights;
 pub mod whiten;

@@ -109,6 +109,8 @@ macro_rules! for_each_op {
             kl: $crate::kl::KlDivergence<'_>, "kl.rs", "sequence",
                 "k1, k2, k3 and abs estimators of KL(policy || reference) and their gradients",
                 [0 kl_k1, 1 kl_abs, 2 kl_k2, 3 kl_k3];
+            value_loss: $crate::value_loss::ValueLoss<'_>, "value_loss.rs", "sequence",
+                "clipped value loss of a critic: loss, dL/dV and clipped tokens, fused", [0 value_loss];
             // --- aggregation and moments
             aggregate: $crate::aggregate::Aggregate<'_>, "aggregate/rows.rs", "sequence",
                 "masked sum and token count of each sequence", [0 aggregate];

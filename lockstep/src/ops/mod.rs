@@ -13,6 +13,7 @@ pub mod pass_at_k;
 pub mod policy_loss;
 pub mod ratio;
 pub mod scan;
+pub mod value_loss;
 pub mod whiten;
 
 pub use advantage::group_advantage;
@@ -26,4 +27,5 @@ pub use moments::token_moments;
 pub use pass_at_k::pass_at_k;
 pub use ratio::{mismatch, token_ratio};
 pub use scan::row_scan;
+pub use value_loss::{explained_variance, value_loss};
 pub use whiten::whiten;

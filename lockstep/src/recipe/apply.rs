@@ -1,8 +1,7 @@
 //! From a recipe's choices to the ops.
 
 use super::{
-    AggregationMode, CountedSequences, GateChoice, GuardChoice, KlEstimator, LengthGuard, RatioLevel, Recipe,
-    Reduction,
+    Aggregation, AggregationMode, CountedSequences, GateChoice, GuardChoice, KlEstimator, LengthGuard, RatioLevel, Recipe, Reduction,
 };
 use crate::ops::policy_loss::{self, PolicyInput, PolicyOutput, PolicyParams};
 use crate::{Batch, Counts, Device, Error};
@@ -106,24 +105,7 @@ impl Recipe {
 
     /// The aggregation weight for these counts.
     pub fn weight(&self, counts: Counts) -> Weight {
-        let sequences = match self.aggregation.sequences {
-            CountedSequences::Nonempty => counts.nonempty,
-            CountedSequences::All => counts.sequences,
-        } as f64;
-        let length = match self.aggregation.length {
-            LengthGuard::AddEps => PerRow::Length { eps: EPS_COUNT },
-            LengthGuard::AtLeastOne => PerRow::AtLeastOne,
-        };
-        let (per_row, denominator) = match self.aggregation.mode {
-            AggregationMode::TokenMean => (PerRow::One, counts.tokens as f64),
-            AggregationMode::TokenSum => (PerRow::One, 1.0),
-            AggregationMode::SeqMeanTokenSum => (PerRow::One, sequences),
-            AggregationMode::SeqMeanTokenMean => (length, sequences),
-            AggregationMode::SeqMeanTokenSumNorm => {
-                (PerRow::Constant(self.aggregation.horizon.unwrap_or(1.0)), sequences)
-            }
-        };
-        Weight { per_row, denominator, scale: 1.0 }
+        self.aggregation.weight(counts)
     }
 
     /// Over what the ratio is taken.
@@ -158,5 +140,29 @@ impl Recipe {
             straight_through: choice.straight_through,
         };
         Some((kl, choice.coef))
+    }
+}
+
+impl Aggregation {
+    /// The weight of every token's loss for these counts.
+    pub fn weight(&self, counts: Counts) -> Weight {
+        let sequences = match self.sequences {
+            CountedSequences::Nonempty => counts.nonempty,
+            CountedSequences::All => counts.sequences,
+        } as f64;
+        let length = match self.length {
+            LengthGuard::AddEps => PerRow::Length { eps: EPS_COUNT },
+            LengthGuard::AtLeastOne => PerRow::AtLeastOne,
+        };
+        let (per_row, denominator) = match self.mode {
+            AggregationMode::TokenMean => (PerRow::One, counts.tokens as f64),
+            AggregationMode::TokenSum => (PerRow::One, 1.0),
+            AggregationMode::SeqMeanTokenSum => (PerRow::One, sequences),
+            AggregationMode::SeqMeanTokenMean => (length, sequences),
+            AggregationMode::SeqMeanTokenSumNorm => {
+                (PerRow::Constant(self.horizon.unwrap_or(1.0)), sequences)
+            }
+        };
+        Weight { per_row, denominator, scale: 1.0 }
     }
 }

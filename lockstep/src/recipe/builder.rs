@@ -1,8 +1,7 @@
 //! Recipes from code.
 
 use super::{
-    AdvantageChoice, AggregationMode, GateChoice, GuardChoice, KlChoice, RatioLevel, Recipe, Reduction,
-    SingletonChoice,
+    AdvantageChoice, AggregationMode, EntropyChoice, GateChoice, GuardChoice, KlChoice, RatioLevel, Recipe, Reduction, SingletonChoice, ValueChoice,
 };
 use crate::Error;
 
@@ -104,6 +103,18 @@ impl Builder {
     /// C of seq-mean-token-sum-norm.
     pub fn horizon(mut self, tokens: f64) -> Self {
         self.0.aggregation.horizon = Some(tokens);
+        self
+    }
+
+    /// Entropy bonus.
+    pub fn entropy(mut self, choice: EntropyChoice) -> Self {
+        self.0.entropy = Some(choice);
+        self
+    }
+
+    /// Loss of the critic.
+    pub fn value(mut self, choice: ValueChoice) -> Self {
+        self.0.value = Some(choice);
         self
     }
 

@@ -37,6 +37,13 @@
 //! sequences = "nonempty"           # N₊: nonempty (verl) | all (TRL)
 //! length = "add-eps"               # Lᵢ + 1e-8 (verl) | at-least-one: max(Lᵢ, 1) (TRL)
 //! # horizon = 1024                 # C of seq-mean-token-sum-norm
+//! [entropy]                        # leave out: no entropy term
+//! coef = 0.001                     # loss −coef·H, by the aggregation above
+//! [value]                          # leave out: no critic
+//! cliprange_value = 0.5            # leave out: no clipping
+//! coef = 1.0
+//! [value.aggregation]              # as [aggregation]; leave out the table: token-mean
+//! mode = "token-mean"
 //! [metrics]
 //! band = [0.8, 1.2]                # ratios of `in_band_fraction`
 //! reduction = "tree"               # tree | exact: loss and metrics without an order, the same for any sharding
@@ -48,6 +55,7 @@ mod builder;
 mod choices;
 mod named;
 mod read;
+mod value;
 
 pub use advantage::{Rewards, TokenAdvantages};
 pub use builder::Builder;
@@ -55,6 +63,9 @@ pub use choices::{
     AdvantageChoice, Aggregation, AggregationMode, CountedSequences, Estimator, GateChoice, GuardChoice,
     KlChoice, KlEstimator, LengthGuard, MetricsChoice, NanReward, RatioChoice, RatioLevel, Reduction,
     SingletonChoice, WhitenChoice,
+    AdvantageChoice, Aggregation, AggregationMode, CountedSequences, EntropyChoice, Estimator, GateChoice,
+    GuardChoice, KlChoice, KlEstimator, LengthGuard, MetricsChoice, NanReward, RatioChoice, RatioLevel,
+    SingletonChoice, ValueChoice, WhitenChoice,
 };
 pub use named::NAMES;
 
@@ -77,6 +88,12 @@ pub struct Recipe {
     pub kl: Option<KlChoice>,
     /// Per-token losses → one number.
     pub aggregation: Aggregation,
+    /// Entropy bonus, if any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub entropy: Option<EntropyChoice>,
+    /// Loss of the critic, if there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub value: Option<ValueChoice>,
     /// What is measured.
     pub metrics: MetricsChoice,
 }
@@ -91,6 +108,8 @@ impl Default for Recipe {
             gate: GateChoice::default(),
             kl: None,
             aggregation: Aggregation::default(),
+            entropy: None,
+            value: None,
             metrics: MetricsChoice::default(),
         }
     }

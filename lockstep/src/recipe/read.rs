@@ -1,6 +1,6 @@
 //! Recipes from TOML, and the combinations that are refused.
 
-use super::{AggregationMode, KlEstimator, RatioLevel, Recipe};
+use super::{KlEstimator, RatioLevel, Recipe};
 use crate::Error;
 
 impl Recipe {
@@ -61,19 +61,12 @@ impl Recipe {
                 }
             }
         }
-        match (self.aggregation.mode, self.aggregation.horizon) {
-            (AggregationMode::SeqMeanTokenSumNorm, None) => {
-                refuse(
-                    "aggregation.mode seq-mean-token-sum-norm needs aggregation.horizon, its constant C in tokens",
-                )?;
-            }
-            (AggregationMode::SeqMeanTokenSumNorm, Some(c)) if !(c > 0.0 && c.is_finite()) => {
-                return Err(Error::Recipe(format!(
-                    "aggregation.horizon is {c}: expected a positive finite number"
-                )));
-            }
-            (AggregationMode::SeqMeanTokenSumNorm, Some(_)) | (_, None) => {}
-            (_, Some(_)) => refuse("aggregation.horizon is used by seq-mean-token-sum-norm only")?,
+        self.aggregation.check("aggregation")?;
+        if let Some(entropy) = self.entropy.filter(|entropy| !entropy.coef.is_finite()) {
+            return Err(Error::Recipe(format!("entropy.coef is {}: expected a finite number", entropy.coef)));
+        }
+        if let Some(value) = &self.value {
+            value.check()?;
         }
         let [low, high] = self.metrics.band;
         if !(0.0 <= low && low <= high) {

@@ -6,6 +6,7 @@ mod gate;
 mod kl;
 mod metrics;
 mod ratio;
+mod value;
 
 pub use advantage::{AdvantageChoice, Estimator, NanReward, SingletonChoice, WhitenChoice};
 pub use aggregation::{Aggregation, AggregationMode, CountedSequences, LengthGuard};
@@ -13,3 +14,4 @@ pub use gate::GateChoice;
 pub use kl::{KlChoice, KlEstimator};
 pub use metrics::{MetricsChoice, Reduction};
 pub use ratio::{GuardChoice, RatioChoice, RatioLevel};
+pub use value::{EntropyChoice, ValueChoice};

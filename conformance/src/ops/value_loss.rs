@@ -1,0 +1,187 @@
+//! `value_loss`.
+
+use super::OpTest;
+use crate::backend::Backend;
+use crate::cases::hash::Source;
+use crate::cases::masks::{Mask, garbage};
+use crate::cases::params::weights;
+use crate::cases::random::Draw;
+use crate::cases::shapes::{Shape, large, small};
+use crate::cases::{Case, Data};
+use crate::expect::{Sum, Want};
+use crate::launch::{element, f32s, f64s, raised, row, u32s};
+use crate::oracle::value_loss as oracle;
+use crate::output::{Output, Values};
+use crate::precision::Allowance;
+use lockstep_core::aggregate::Weight;
+use lockstep_core::ragged::{In, Mask as LossMask, Offsets, Out};
+use lockstep_core::value_loss::ValueLoss as Kernel;
+
+/// Arguments of `value_loss`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ValueLoss {
+    /// Range of the clip; infinite = none.
+    pub range: f32,
+    /// Old values are given.
+    pub old: bool,
+    /// Loss per token is wanted.
+    pub token_loss: bool,
+    /// Aggregation.
+    pub weight: Weight,
+}
+
+const fn allow(output: &'static str, units: f64, reason: &'static str) -> Allowance {
+    Allowance { op: "value_loss", output, units, reason }
+}
+
+const UNIT: f64 = 1.0 / 16_777_216.0;
+const BAD: &[f32] = &[f32::NAN, f32::INFINITY, f32::NEG_INFINITY];
+
+impl OpTest for ValueLoss {
+    const OPS: &'static [&'static str] = &["value_loss"];
+    const ALLOWED: &'static [Allowance] = &[
+        allow("gradient", 3.0, "a difference, the rounding of W, a product"),
+        allow("token_loss", 3.0, "a difference, squared"),
+        allow("row_loss", 3.0, "a binary64 sum of binary32 terms, each as good as its own output"),
+    ];
+
+    fn op(&self) -> &'static str {
+        "value_loss"
+    }
+
+    fn run<B: Backend>(&self, backend: &B, data: &Data) -> Result<Vec<Output>, String> {
+        let (n, rows) = (data.elements(), data.rows());
+        let (mut gradient, mut token_loss, mut row_loss) = (f32s(n), f32s(n), f64s(rows));
+        let (mut clipped, mut tokens, mut alarm) = (u32s(rows), u32s(rows), u32s(rows));
+        let offsets = Offsets::new("offsets", &data.offsets, n, "elements");
+        let kernel = Kernel {
+            cu_seqlens: offsets.map_err(|e| e.to_string())?,
+            loss_mask: LossMask::new(data.mask.as_deref()),
+            values: In::new(&data.element[0]),
+            values_old: self.old.then(|| In::new(&data.element[1][..])),
+            returns: In::new(&data.element[2]),
+            cliprange_value: self.range,
+            weight: self.weight,
+            gradient: Out::new(&mut gradient),
+            token_loss: self.token_loss.then(|| Out::new(&mut token_loss)),
+            row_loss: Out::new(&mut row_loss),
+            row_clipped: Out::new(&mut clipped),
+            row_tokens: Out::new(&mut tokens),
+            row_alarm: Out::new(&mut alarm),
+        };
+        kernel.check().map_err(|e| e.to_string())?;
+        backend.run(&kernel)?;
+        let mut out = vec![
+            element("gradient", gradient),
+            row("row_loss", Values::F64(row_loss)),
+            row("row_clipped", Values::U32(clipped)),
+            row("row_tokens", Values::U32(tokens)),
+            raised(alarm),
+        ];
+        if self.token_loss {
+            out.push(element("token_loss", token_loss));
+        }
+        Ok(out)
+    }
+
+    fn expect(&self, data: &Data) -> Vec<Want> {
+        let names = ["gradient", "token_loss", "row_loss", "row_clipped", "row_tokens"];
+        let [mut gradient, mut token_loss, mut row_loss, mut clipped, mut tokens] = names.map(Want::new);
+        for r in 0..data.rows() {
+            let live = data.span(r).filter(|i| data.live(*i)).count();
+            let weight = self.weight.of(live as u64);
+            let (mut loss, mut count) = (Sum::default(), Sum::default());
+            for i in data.span(r) {
+                if !data.live(i) {
+                    gradient.push(0.0, 0.0);
+                    token_loss.push(0.0, 0.0);
+                    continue;
+                }
+                let old = if self.old { data.element[1][i] } else { 0.0 };
+                let (v, ret) = (data.element[0][i], data.element[2][i]);
+                let want = oracle::token(v.into(), old.into(), ret.into(), self.range.into());
+                // Rounding of the bounds, of the differences and of their comparison.
+                let size = f64::from(v.abs()) + f64::from(ret.abs()) + f64::from(old.abs());
+                let in_doubt = want.distance_to_kink < 4.0 * UNIT * (size + f64::from(self.range.min(1e30)))
+                    && !exact(v, old, ret, self.range);
+                let size = if in_doubt { f64::INFINITY } else { (weight * want.gradient).abs() };
+                gradient.push(weight * want.gradient, size);
+                // A clipped value stands at a bound that was rounded.
+                let bound = if want.clipped { f64::from(old.abs()) + f64::from(self.range) } else { 0.0 };
+                let root = (2.0 * want.loss).sqrt();
+                token_loss.push(want.loss, want.loss + root * bound);
+                loss.add(weight * want.loss, weight * (want.loss + root * bound));
+                count.count(want.clipped, in_doubt);
+            }
+            row_loss.push(loss.0, loss.1);
+            clipped.push(count.0, count.1);
+            tokens.push(live as f64, 0.0);
+        }
+        vec![gradient, token_loss, row_loss, clipped, tokens]
+    }
+
+    fn corpus(source: Source) -> Vec<Case> {
+        let mut cases = Vec::new();
+        let mut shapes = small();
+        shapes.push(large());
+        for shape in &shapes {
+            for range in [0.5, 0.2, 0.25, f32::INFINITY] {
+                let k = cases.len();
+                if shape.name == "large" && k % 2 == 1 {
+                    continue;
+                }
+                let (old, token_loss) = (range.is_finite() || k % 3 == 0, k % 2 == 0);
+                let params = ValueLoss { range, old, token_loss, weight: weights()[k % 6] };
+                cases.push(case(params, shape, Mask::ALL[k % 6], source.fork(k as u64)));
+            }
+        }
+        cases
+    }
+
+    fn random(_op: &str, draw: &mut Draw) -> Case {
+        let range = draw.pick(&[0.5, 0.2, 0.25, 1e-3, f32::INFINITY]);
+        let old = range.is_finite() || draw.yes();
+        let params = ValueLoss { range, old, token_loss: draw.yes(), weight: draw.pick(&weights()) };
+        let shape = Shape { name: "random", catches: "whatever nobody thought of", lengths: draw.lengths() };
+        case(params, &shape, draw.pick(&Mask::ALL), draw.source())
+    }
+
+    fn fault_slots(&self) -> Vec<(usize, &'static [f32])> {
+        let slots = [(0, BAD), (1, BAD), (2, BAD)];
+        slots.into_iter().filter(|(slot, _)| self.old || *slot != 1).collect()
+    }
+}
+
+/// Whether binary32 holds everything that the decision is made of.
+fn exact(v: f32, old: f32, ret: f32, range: f32) -> bool {
+    let sum = |a: f32, b: f32| f64::from(a + b) == f64::from(a) + f64::from(b);
+    let bounds = sum(old, range) && sum(old, -range);
+    bounds && sum(v, -ret) && sum(old + range, -ret) && sum(old - range, -ret)
+}
+
+/// Values around the old ones; every fourth on a grid of 1/8, so that bounds of 1/4 and 1/2 are met exactly.
+fn case(params: ValueLoss, shape: &Shape, mask: Mask, source: Source) -> Case {
+    let offsets = shape.offsets();
+    let bytes = mask.bytes(&offsets, source.fork(0));
+    let n = offsets[offsets.len() - 1] as usize;
+    let live = |i: usize| bytes.as_ref().is_none_or(|bytes| bytes[i] != 0);
+    let draw = |fork: u64, scale: f32, i: usize| {
+        let x = scale * source.fork(fork).signed(i);
+        if source.fork(9).below(i, 4) == 0 { (x * 8.0).round() / 8.0 } else { x }
+    };
+    let old = |i: usize| draw(1, 4.0, i);
+    let array = |f: &dyn Fn(usize) -> f32| -> Vec<f32> {
+        (0..n).map(|i| if live(i) { f(i) } else { garbage(i) }).collect()
+    };
+    let element = vec![
+        array(&|i| old(i) + draw(2, 0.75, i)),
+        array(&old),
+        array(&|i| old(i) + draw(3, 1.5, i) + if source.fork(4).below(i, 50) == 0 { 1e4 } else { 0.0 }),
+    ];
+    Case {
+        label: format!("{params:?} {} {mask:?}", shape.name),
+        catches: "min for max; a gradient through the clip; the range around the new value; a mask multiplied",
+        params: params.into(),
+        data: Data { offsets, mask: bytes, element, ..Data::default() },
+    }
+}

@@ -1,0 +1,128 @@
+//! The clipped value loss of a critic, with dL/dV in closed form.
+//!
+//! **Formula** (PPO2, as in verl's `compute_value_loss`; maths.md §6.6), V_old the values at the start of the step:
+//!
+//! ```text
+//! V_c = clip(V, V_old − cliprange_value, V_old + cliprange_value)
+//! l   = ½·max((V − ret)², (V_c − ret)²)          L = Σ W·l
+//! ```
+//!
+//! **Shapes**: per token `[N]`, per sequence `[S]`; W is that of the [aggregation](crate::aggregate::weight).
+//!
+//! **Gradient**: dL/dV = W·(V − ret), or 0 where the clipped branch is the larger: V_c does not move there. At a tie the
+//! token counts as not clipped and keeps its gradient (PyTorch's `max` splits a tie of two different branches in halves; the
+//! set has measure zero).
+//!
+//! **Special cases**: masked tokens have gradient 0 and enter nothing. `cliprange_value` = ∞ is no clipping; `values_old` may
+//! then be absent. Bad inputs of live tokens, or a square that overflows, raise the row's [alarm](crate::ragged::flag).
+//!
+//! **Variants**: verl, OpenRLHF and TRL agree on the formula, not on the range: verl 0.5, TRL 0.2. The ½ belongs to the loss
+//! everywhere; TRL's `vf_coef` is [`Weight::scale`].
+
+use crate::Error;
+use crate::aggregate::Weight;
+use crate::gate::check_scalar;
+use crate::num::{self, Arith};
+use crate::op::Kernel;
+use crate::ragged::{In, Mask, Offsets, Out, Sink, Stream, flag};
+use crate::team::{Element, Lane, Team};
+
+/// The op `value_loss`.
+#[derive(Clone, Copy, Debug)]
+pub struct ValueLoss<'a> {
+    /// Offsets of sequences, `[S+1]`.
+    pub cu_seqlens: Offsets<'a>,
+    /// Which tokens take part, `[N]`.
+    pub loss_mask: Mask<'a>,
+    /// V, the critic's values, `[N]`; the only differentiable input.
+    pub values: In<'a, f32>,
+    /// V_old, `[N]`; may be absent without clipping.
+    pub values_old: Option<In<'a, f32>>,
+    /// Returns, `[N]`.
+    pub returns: In<'a, f32>,
+    /// How far V may move from V_old; ∞ = no clipping.
+    pub cliprange_value: f32,
+    /// Aggregation.
+    pub weight: Weight,
+    /// dL/dV, `[N]`.
+    pub gradient: Out<'a, f32>,
+    /// l per token, without W, `[N]`.
+    pub token_loss: Sink<'a>,
+    /// W·Σ l, `[S]`.
+    pub row_loss: Out<'a, f64>,
+    /// Tokens whose clipped branch was the larger, `[S]`.
+    pub row_clipped: Out<'a, u32>,
+    /// Live tokens, `[S]`.
+    pub row_tokens: Out<'a, u32>,
+    /// Above [`flag::LIMIT`] where a live input or result is bad, `[S]`.
+    pub row_alarm: Out<'a, u32>,
+}
+
+crate::kernel_args!(ValueLoss<'_> { cu_seqlens, loss_mask, values, values_old, returns, cliprange_value, weight, gradient, token_loss, row_loss, row_clipped, row_tokens, row_alarm });
+
+impl ValueLoss<'_> {
+    /// Whether the scalar parameters are in their domain and go together with the arrays.
+    pub fn check(&self) -> Result<(), Error> {
+        let range = self.cliprange_value;
+        check_scalar("cliprange_value", range, range > 0.0, "a positive number (or none)")?;
+        if self.values_old.is_none() && range < f32::INFINITY {
+            return Err(Error::Combination { argument: "values_old", expected: "needed to clip values" });
+        }
+        self.weight.check()
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Token {
+    range: f32,
+    /// W of the row.
+    weight: f32,
+}
+
+impl Element<3, 2, 2, 0> for Token {
+    #[inline(always)]
+    fn element<A: Arith>(&self, _staged: [f32; 2], input: impl Fn(usize) -> f32) -> Lane<2, 2, 0> {
+        let (value, old, target) = (input(0), input(1), input(2));
+        let (low, high) = (old - self.range, old + self.range);
+        let raised = if value < low { low } else { value };
+        let bounded = if raised > high { high } else { raised };
+        let (error, clipped_error) = (value - target, bounded - target);
+        let clipped = clipped_error.abs() > error.abs();
+        let larger = if clipped { clipped_error } else { error };
+        let loss = 0.5 * (larger * larger);
+        // + 0: a gradient is never −0, whichever way it became 0.
+        let gradient = if clipped { 0.0 } else { self.weight * error + 0.0 };
+        let inputs = flag::worse(flag::finite(value), flag::worse(flag::finite(old), flag::finite(target)));
+        let alarm = flag::worse(inputs, flag::worse(flag::finite(loss), flag::finite(gradient)));
+        Lane { out: [gradient, loss], sum: [loss, num::count(clipped)], max: [], alarm }
+    }
+}
+
+impl Kernel for ValueLoss<'_> {
+    const NAME: &'static str = "value_loss";
+
+    fn rows(&self) -> usize {
+        self.cu_seqlens.rows()
+    }
+
+    fn work(&self, row: usize) -> usize {
+        self.cu_seqlens.span(row).len()
+    }
+
+    #[inline(always)]
+    fn row<T: Team>(&self, team: &T, row: usize) {
+        let (span, mask) = (self.cu_seqlens.span(row), self.loss_mask);
+        let tokens = team.count(span, mask);
+        let weight = self.weight.of(tokens);
+        let ins = [Stream::Array(self.values), Stream::or(self.values_old, 0.0), Stream::Array(self.returns)];
+        let token = Token { range: self.cliprange_value, weight: weight as f32 };
+        let swept = team.sweep(span, mask, ins, [Some(self.gradient), self.token_loss], &token);
+        if team.leads() {
+            self.row_loss.put(row, num::canonical64(weight * swept.sums[0]));
+            // A row has fewer than 2³² tokens: its offsets are u32.
+            self.row_clipped.put(row, swept.sums[1] as u32);
+            self.row_tokens.put(row, tokens as u32);
+            self.row_alarm.put(row, swept.alarm);
+        }
+    }
+}

@@ -6,6 +6,7 @@ mod exact;
 mod gpu;
 mod inputs;
 mod ops;
+mod over_time;
 
 pub use copy::Copy;
 pub use gpu::{GpuBench, OnGpu, all_on_gpu};

@@ -1,7 +1,7 @@
 //! Every op of the table as something to time. `bytes` counts each array once, inputs and outputs: what the op must
 //! move, not what the cache moves for it.
 
-use crate::Inputs;
+use crate::{Inputs, over_time};
 use lockstep::ops::advantage::GroupParams;
 use lockstep::ops::policy_loss::{PolicyParams, policy_loss};
 use lockstep::ops::whiten::WhitenParams;
@@ -30,7 +30,7 @@ pub struct Bench<'a> {
 }
 
 /// Of about a thousand elements: reading them all would be timed.
-fn bits(values: &[f32]) -> u64 {
+pub(crate) fn bits(values: &[f32]) -> u64 {
     let step = values.len() / 1000 + 1;
     values
         .iter()
@@ -223,6 +223,7 @@ pub fn all(inputs: &Inputs) -> Result<Vec<Bench<'_>>, Error> {
     });
     // --- outcome rewards and advantages of sequences
     // --- advantages over time
+    list.extend(over_time::benches(inputs, batch));
     // --- importance ratios and rollout correction
     // --- policy losses
     // --- entropy, values

@@ -18,6 +18,8 @@ mod level;
 mod neon;
 pub mod plain;
 #[cfg(feature = "std")]
+mod recur;
+#[cfg(feature = "std")]
 mod threads;
 #[cfg(feature = "std")]
 mod wide;

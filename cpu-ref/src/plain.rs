@@ -5,10 +5,11 @@ use core::array::from_fn;
 use core::ops::Range;
 use lockstep_core::num::{self, Soft};
 use lockstep_core::op::Kernel;
-use lockstep_core::ragged::{Mask, Sink, Span, Stream};
+use lockstep_core::ragged::{Mask, Sink, Span, Stream, flag};
 use lockstep_core::team::fold::{COLUMNS, LANES, fold_columns};
+use lockstep_core::team::recur::{STILL, recur_block};
 use lockstep_core::team::scan::scan_block;
-use lockstep_core::team::{Direction, Element, Semigroup, Swept, Team};
+use lockstep_core::team::{Direction, Element, Recurrence, Semigroup, Step, Swept, Team};
 
 /// The plain team.
 #[derive(Clone, Copy, Debug, Default)]
@@ -108,6 +109,49 @@ impl Team for Plain {
                 put(element(block + l), value);
             }
         }
+    }
+
+    fn recur<const J: usize, const K: usize, const M: usize, F: Recurrence<J, K, M>>(
+        &self,
+        span: Span,
+        mask: Mask<'_>,
+        ins: [Stream<'_>; J],
+        outs: [Sink<'_>; M],
+        behind: f32,
+        f: F,
+    ) -> u32 {
+        let (mut carry, mut next, mut alarm) = (0.0, behind, 0);
+        for block in (0..span.len()).step_by(LANES) {
+            let inside = LANES.min(span.len() - block);
+            let element = |l: usize| span.end - 1 - (block + l);
+            let mut maps = [STILL; LANES];
+            let unknown = Step { live: false, own: [0.0; K], value: next, next, y: carry, y_next: carry };
+            let mut steps = [unknown; LANES];
+            for l in 0..inside {
+                let live = mask.at(element(l));
+                let (own, value, flagged) = f.ready::<Soft>(from_fn(|j| ins[j].at(element(l))));
+                if live {
+                    alarm = flag::worse(alarm, flagged);
+                    maps[l] = f.map(own, value, next);
+                }
+                let value = if live { value } else { next };
+                steps[l] = Step { live, own, value, next, ..unknown };
+                next = value;
+            }
+            let running = recur_block(carry, maps);
+            for l in 0..inside {
+                let y_next = if l == 0 { carry } else { running[l - 1] };
+                let values = f.out(Step { y: running[l], y_next, ..steps[l] });
+                for (out, value) in outs.iter().zip(values) {
+                    if let Some(out) = out {
+                        alarm = flag::worse(alarm, flag::finite(value));
+                        out.put(element(l), num::canonical(value));
+                    }
+                }
+            }
+            carry = running[LANES - 1];
+        }
+        alarm
     }
 
     fn leads(&self) -> bool {

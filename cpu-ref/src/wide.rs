@@ -9,13 +9,14 @@
 //! so that LLVM needs no run-time alias checks, of which it allows too few; (3) columns that no element reaches are not folded
 //! specially: they hold +0, and x + 0 = x.
 
+use crate::recur::recur;
 use core::cell::Cell;
 use core::marker::PhantomData;
 use lockstep_core::num::{self, Arith};
 use lockstep_core::ragged::{Mask, Sink, Span, Stream, flag};
 use lockstep_core::team::fold::{COLUMNS, LANES, fold_columns};
 use lockstep_core::team::scan::scan_block;
-use lockstep_core::team::{Direction, Element, Semigroup, Swept, Team};
+use lockstep_core::team::{Direction, Element, Recurrence, Semigroup, Swept, Team};
 
 /// A team of vectors with arithmetic `A`, for the level `L`.
 ///
@@ -262,6 +263,19 @@ impl<A: Arith, L> Team for Wide<A, L> {
             }
             start += LANES;
         }
+    }
+
+    #[inline(always)]
+    fn recur<const J: usize, const K: usize, const M: usize, F: Recurrence<J, K, M>>(
+        &self,
+        span: Span,
+        mask: Mask<'_>,
+        ins: [Stream<'_>; J],
+        outs: [Sink<'_>; M],
+        behind: f32,
+        f: F,
+    ) -> u32 {
+        recur::<A, J, K, M, F>(span, mask, ins, outs, behind, f)
     }
 
     #[inline(always)]

@@ -9,7 +9,9 @@ use core::marker::PhantomData;
 use lockstep_core::num::{self, Arith};
 use lockstep_core::ragged::{Mask, Sink, Span, Stream, flag};
 use lockstep_core::team::fold::{COLUMNS, LANES, PER_LANE};
-use lockstep_core::team::{Direction, Element, Semigroup, Swept, Team};
+use lockstep_core::team::recur::STILL;
+use lockstep_core::team::scan::map_f64;
+use lockstep_core::team::{AffineF64, Direction, Element, Recurrence, Semigroup, Step, Swept, Team};
 
 /// Does `$body` for each column of a lane. Written out, for an array that is indexed by a loop that LLVM did not unroll lives
 /// in local memory (measured: 624 bytes of stack a thread).
@@ -285,6 +287,82 @@ impl<W: Wave, A: Arith> Team for GpuTeam<W, A> {
             }
             start += LANES;
         }
+    }
+
+    #[inline(always)]
+    fn recur<const J: usize, const K: usize, const M: usize, F: Recurrence<J, K, M>>(
+        &self,
+        span: Span,
+        mask: Mask<'_>,
+        ins: [Stream<'_>; J],
+        outs: [Sink<'_>; M],
+        behind: f32,
+        f: F,
+    ) -> u32 {
+        // As in `scan`, the upper half of a wave of 64 computes the lower half's values again.
+        let l = self.0.lane() % LANES;
+        let half = (self.0.lane() - l) as u32;
+        let lower = half + if l > 0 { l - 1 } else { 0 } as u32;
+        let last = LANES as u32 - 1;
+        let own_half = self.0.lane() < LANES;
+        let length = span.len();
+        let (mut carry, mut carried, mut alarm) = (0.0, behind, 0);
+        let mut start = 0;
+        while start < length {
+            let inside = start + l < length;
+            let i = span.end - 1 - if inside { start + l } else { start };
+            let live = inside & mask.at(i);
+            let mut input = [0.0; J];
+            for j in 0..J {
+                input[j] = ins[j].at(i);
+            }
+            let (own, value, flagged) = f.ready::<A>(input);
+            alarm = flag::worse(alarm, if live { flagged } else { 0 });
+
+            // One more than the lane of the last live element up to this lane; 0: none in this block.
+            let mut latest = if live { l as u32 + 1 } else { 0 };
+            let mut step = 1;
+            while step < LANES {
+                let from = half + if l >= step { l - step } else { l } as u32;
+                let before = self.0.read(latest, from);
+                latest = if before > latest { before } else { latest };
+                step *= 2;
+            }
+            let before = self.0.read(latest, lower);
+            let before = if l > 0 { before } else { 0 };
+            let latest = self.0.read(latest, last);
+            let bits = value.to_bits();
+            let found = f32::from_bits(self.0.read(bits, half + if before > 0 { before - 1 } else { 0 }));
+            let next = if before > 0 { found } else { carried };
+            let value = if live { value } else { next };
+            let found = f32::from_bits(self.0.read(bits, if latest > 0 { latest - 1 } else { 0 }));
+            carried = if latest > 0 { found } else { carried };
+
+            let map = f.map(own, value, next);
+            let mut map = if live { map } else { STILL };
+            let mut step = 1;
+            while step < LANES {
+                let from = half + if l >= step { l - step } else { l } as u32;
+                let before = AffineF64.map_words(map, |word| self.0.read(word, from));
+                map = AffineF64.join(if l >= step { before } else { STILL }, map);
+                step *= 2;
+            }
+            let y = map.offset + map.rate * carry;
+            let before = map_f64(y, |word| self.0.read(word, lower));
+            let y_next = if l > 0 { before } else { carry };
+            carry = map_f64(y, |word| self.0.read(word, last));
+            let values = f.out(Step { live, own, value, next, y, y_next });
+            for m in 0..M {
+                if let Some(out) = outs[m] {
+                    alarm = flag::worse(alarm, if inside { flag::finite(values[m]) } else { 0 });
+                    if inside & own_half {
+                        out.put(i, num::canonical(values[m]));
+                    }
+                }
+            }
+            start += LANES;
+        }
+        self.combine(alarm, flag::worse)
     }
 
     #[inline(always)]

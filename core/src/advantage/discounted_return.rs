@@ -39,10 +39,7 @@ crate::kernel_args!(DiscountedReturn<'_> { cu_seqlens, loss_mask, rewards, gamma
 impl DiscountedReturn<'_> {
     /// Whether the scalar parameters are in their domain.
     pub fn check(&self) -> Result<(), Error> {
-        if (0.0..=1.0).contains(&self.gamma) {
-            return Ok(());
-        }
-        Err(Error::Value { argument: "gamma", index: None, expected: "0 to 1", got: self.gamma })
+        super::unit("gamma", self.gamma)
     }
 }
 

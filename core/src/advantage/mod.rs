@@ -3,6 +3,7 @@
 pub mod baseline;
 pub mod combine;
 pub mod discounted_return;
+pub mod gae;
 pub mod grpo;
 mod members;
 pub mod pass_at_k;
@@ -11,6 +12,15 @@ pub mod whiten;
 pub use baseline::{Baseline, Scale};
 pub use combine::Combine;
 pub use discounted_return::DiscountedReturn;
+pub use gae::Gae;
 pub use grpo::{GroupAdvantage, Singleton};
 pub use pass_at_k::PassAtK;
 pub use whiten::{Divisor, Whiten};
+
+/// Whether `got` is a discount or a λ.
+fn unit(argument: &'static str, got: f64) -> Result<(), crate::Error> {
+    if (0.0..=1.0).contains(&got) {
+        return Ok(());
+    }
+    Err(crate::Error::Value { argument, index: None, expected: "0 to 1", got })
+}

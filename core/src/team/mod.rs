@@ -2,8 +2,10 @@
 //! row is written down.
 
 pub mod fold;
+pub mod recur;
 pub mod scan;
 mod team;
 
+pub use recur::{Recurrence, Step};
 pub use scan::{AddF64, Affine, AffineF64, Direction, Semigroup};
 pub use team::{Element, Lane, Swept, Team};

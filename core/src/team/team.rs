@@ -1,5 +1,6 @@
 //! The team: 32 logical lanes that own one row.
 
+use super::recur::Recurrence;
 use super::scan::{Direction, Semigroup};
 use crate::num::{self, Arith};
 use crate::ragged::{Mask, Sink, Span, Stream};
@@ -60,7 +61,7 @@ pub struct Swept<const K: usize, const E: usize> {
 /// computes alike. There are no lane values outside of a closure, so the same program is a loop over vectors
 /// on a CPU and a strided loop of threads on a GPU.
 ///
-/// Order: sums have the shape of [`fold`](super::fold), scans that of [`scan`](super::scan); maxima, minima, counts
+/// Order: sums have the shape of [`fold`](super::fold), scans that of [`scan`](super::scan), recurrences that of [`recur`](super::recur); maxima, minima, counts
 /// and alarms are exact and have no order.
 pub trait Team {
     /// How this backend does its fused multiply-add and square root.
@@ -105,6 +106,19 @@ pub trait Team {
         get: impl Fn(usize) -> S::Value,
         put: impl Fn(usize, S::Value),
     );
+
+    /// A linear recurrence from the last live element of `span` to its first: reads `ins`, writes `outs` at every element, masked ones too, and
+    /// returns the largest alarm of the live elements and of all that was written. `behind` is the value
+    /// behind the last live element. Shape: [`recur`](super::recur).
+    fn recur<const J: usize, const K: usize, const M: usize, F: Recurrence<J, K, M>>(
+        &self,
+        span: Span,
+        mask: Mask<'_>,
+        ins: [Stream<'_>; J],
+        outs: [Sink<'_>; M],
+        behind: f32,
+        f: F,
+    ) -> u32;
 
     /// Whether this is the thread that writes what a row has one of. A condition and not a closure: the reference that a closure
     /// captures keeps the whole kernel in memory on AMD (`assume` of a non-null private pointer, 344 bytes of scratch).

@@ -1,0 +1,138 @@
+//! Generalised advantage estimation, and the λ-returns that a critic learns from.
+//!
+//! **Formula** (1506.02438; verl's `compute_gae_advantage_return`; maths.md §6.6), t' the live token after t:
+//!
+//! ```text
+//! δ_t = r_t + γ V_{t'} − V_t,    A_t = δ_t + γ λ A_{t'},    G_t = A_t + V_t
+//! behind the last live token:  A = 0,  V = bootstrap of a truncated sequence, 0 of a terminated one
+//! ```
+//!
+//! G is exactly TD(λ): G_t = r_t + γ ((1 − λ) V_{t'} + λ G_{t'}).
+//!
+//! **Shapes**: `rewards`, `values`, `advantage`, `returns` `[N]`; `bootstrap`, `truncated` `[S]`; `cu_seqlens` `[S+1]`. Either
+//! result may be left out. Advantages are raw: verl whitens them over the batch ([`Whiten`](super::Whiten)).
+//!
+//! **Special cases**: a masked token (tool output) takes no part: credit jumps over it undiscounted, and it receives advantage and return
+//! of the live token after it (verl writes the same advantage there); behind the last live token these are 0 and the bootstrap. Its reward
+//! and value are not looked at. λ = 0 is the TD error, λ = 1 the discounted return minus V. A bootstrap of a sequence that is not truncated
+//! is not looked at.
+//!
+//! **Accuracy**: a [recurrence](crate::team::recur) of maps in binary64, rounded to `f32` once.
+//!
+//! **Variants**: VAPO (2504.05118) takes another λ for the critic (call twice, with one result each) and
+//! `length_alpha`: λ = clip(1 − 1/(α L), 0, 1) with L live tokens, α 0.05. MARS's older code takes V_{t+1} without looking at the mask: pass no mask.
+
+use crate::Error;
+use crate::num::Arith;
+use crate::op::Kernel;
+use crate::ragged::{In, Mask, Offsets, Out, Stream, flag};
+use crate::team::{Affine, Recurrence, Step, Team};
+
+/// The op `gae`.
+#[derive(Clone, Copy, Debug)]
+pub struct Gae<'a> {
+    /// Offsets of sequences, `[S+1]`.
+    pub cu_seqlens: Offsets<'a>,
+    /// Which tokens take part, `[N]`.
+    pub loss_mask: Mask<'a>,
+    /// Per-token rewards, `[N]`.
+    pub rewards: In<'a, f32>,
+    /// The critic's values, `[N]`.
+    pub values: In<'a, f32>,
+    /// Value behind the last live token, `[S]`; absent = 0.
+    pub bootstrap: Option<In<'a, f32>>,
+    /// Sequences whose bootstrap counts, `[S]`.
+    pub truncated: Mask<'a>,
+    /// Discount of one live token, 0 to 1.
+    pub gamma: f64,
+    /// λ, 0 to 1.
+    pub lambda: f64,
+    /// α of the λ that depends on the sequence's length, instead of `lambda`.
+    pub length_alpha: Option<f64>,
+    /// A, `[N]`.
+    pub advantage: Option<Out<'a, f32>>,
+    /// G, `[N]`.
+    pub returns: Option<Out<'a, f32>>,
+    /// Above [`flag::LIMIT`] where a live reward or value, a bootstrap that counts, or a result is not finite, `[S]`.
+    pub row_alarm: Out<'a, u32>,
+}
+
+crate::kernel_args!(Gae<'_> { cu_seqlens, loss_mask, rewards, values, bootstrap, truncated, gamma, lambda, length_alpha, advantage, returns, row_alarm });
+
+impl Gae<'_> {
+    /// Whether the scalar parameters are in their domain.
+    pub fn check(&self) -> Result<(), Error> {
+        super::unit("gamma", self.gamma)?;
+        super::unit("lambda", self.lambda)?;
+        match self.length_alpha {
+            Some(got) if !(got > 0.0 && got.is_finite()) => {
+                let expected = "a positive finite number";
+                Err(Error::Value { argument: "length_alpha", index: None, expected, got })
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// VAPO's λ of a sequence of `length` live tokens: clip(1 − 1/(α L), 0, 1); 0 without tokens.
+#[inline(always)]
+pub fn length_adaptive_lambda(alpha: f64, length: u64) -> f64 {
+    let lambda = 1.0 - 1.0 / (alpha * length as f64);
+    if lambda > 0.0 { lambda } else { 0.0 }
+}
+
+impl Kernel for Gae<'_> {
+    const NAME: &'static str = "gae";
+
+    fn rows(&self) -> usize {
+        self.cu_seqlens.rows()
+    }
+
+    fn work(&self, row: usize) -> usize {
+        self.cu_seqlens.span(row).len()
+    }
+
+    #[inline(always)]
+    fn row<T: Team>(&self, team: &T, row: usize) {
+        let (span, mask) = (self.cu_seqlens.span(row), self.loss_mask);
+        let lambda = match self.length_alpha {
+            Some(alpha) => length_adaptive_lambda(alpha, team.count(span, mask)),
+            None => self.lambda,
+        };
+        let bootstrap = match self.bootstrap {
+            Some(bootstrap) if self.truncated.at(row) => bootstrap.at(row),
+            _ => 0.0,
+        };
+        let ins = [Stream::Array(self.rewards), Stream::Array(self.values)];
+        let outs = [self.advantage, self.returns];
+        let credit = Credit { gamma: self.gamma, rate: self.gamma * lambda };
+        let alarm = team.recur(span, mask, ins, outs, bootstrap, credit);
+        if team.leads() {
+            self.row_alarm.put(row, flag::worse(alarm, flag::finite(bootstrap)));
+        }
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Credit {
+    gamma: f64,
+    rate: f64,
+}
+
+impl Recurrence<2, 1, 2> for Credit {
+    #[inline(always)]
+    fn ready<A: Arith>(self, [reward, value]: [f32; 2]) -> ([f32; 1], f32, u32) {
+        ([reward], value, flag::worse(flag::finite(reward), flag::finite(value)))
+    }
+
+    #[inline(always)]
+    fn map(self, [reward]: [f32; 1], value: f32, next: f32) -> Affine {
+        let offset = (f64::from(reward) + self.gamma * f64::from(next)) - f64::from(value);
+        Affine { rate: self.rate, offset }
+    }
+
+    #[inline(always)]
+    fn out(self, step: Step<1>) -> [f32; 2] {
+        [step.y as f32, (step.y + f64::from(step.value)) as f32]
+    }
+}

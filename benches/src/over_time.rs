@@ -1,7 +1,7 @@
 //! Advantages over time.
 
-use crate::ops::{Bench, bits};
 use crate::Inputs;
+use crate::ops::{Bench, bits};
 use lockstep::ops::gae::{Ends, GaeInput, GaeOutput, GaeParams, Lambda, gae};
 use lockstep::{Batch, Device};
 

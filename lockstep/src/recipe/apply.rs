@@ -1,7 +1,8 @@
 //! From a recipe's choices to the ops.
 
 use super::{
-    Aggregation, AggregationMode, CountedSequences, GateChoice, GuardChoice, KlEstimator, LengthGuard, RatioLevel, Recipe, Reduction,
+    Aggregation, AggregationMode, CountedSequences, GateChoice, GuardChoice, KlEstimator, LengthGuard,
+    RatioLevel, Recipe, Reduction,
 };
 use crate::ops::policy_loss::{self, PolicyInput, PolicyOutput, PolicyParams};
 use crate::{Batch, Counts, Device, Error};

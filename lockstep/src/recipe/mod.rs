@@ -60,12 +60,9 @@ mod value;
 pub use advantage::{Rewards, TokenAdvantages};
 pub use builder::Builder;
 pub use choices::{
-    AdvantageChoice, Aggregation, AggregationMode, CountedSequences, Estimator, GateChoice, GuardChoice,
-    KlChoice, KlEstimator, LengthGuard, MetricsChoice, NanReward, RatioChoice, RatioLevel, Reduction,
-    SingletonChoice, WhitenChoice,
     AdvantageChoice, Aggregation, AggregationMode, CountedSequences, EntropyChoice, Estimator, GateChoice,
     GuardChoice, KlChoice, KlEstimator, LengthGuard, MetricsChoice, NanReward, RatioChoice, RatioLevel,
-    SingletonChoice, ValueChoice, WhitenChoice,
+    Reduction, SingletonChoice, ValueChoice, WhitenChoice,
 };
 pub use named::NAMES;
 

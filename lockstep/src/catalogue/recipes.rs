@@ -1,6 +1,6 @@
 //! Where each named recipe comes from, and how sure we are of it.
 
-use super::Confidence::{self, FrameworkCode, OfficialCode, Paper, Recalled};
+use super::Confidence::{self, FrameworkCode, OfficialCode, OurReading, Paper, Recalled};
 
 /// Source and confidence of a recipe.
 pub(super) fn source(name: &str) -> Option<(&'static str, Confidence)> {
@@ -36,4 +36,47 @@ const SOURCES: &[(&str, &str, Confidence)] = &[
     ("vcpo", "2602.17616", OfficialCode),
     ("reinforce_plus_plus", "2501.03262", FrameworkCode),
     ("reinforce_plus_plus_baseline", "2501.03262", FrameworkCode),
+    // Rewards and advantages of outcomes.
+    ("dapo_full", "2503.14476", FrameworkCode),
+    ("psr", "2506.01347", OfficialCode),
+    ("nsr", "2506.01347", OfficialCode),
+    ("w_reinforce", "2506.01347", OfficialCode),
+    ("fapo", "2510.22543", FrameworkCode),
+    ("rapo", "2509.24107", Paper),
+    ("conciser", "2505.21178", OurReading),
+    ("evol_rl", "2509.15194", OfficialCode),
+    ("grpovi", "2505.23247", Paper),
+    ("xrpo", "2510.06672", OurReading),
+    ("ace", "ACE", Recalled),
+    ("brpo", "BRPO", Recalled),
+    ("mssr", "MSSR", OfficialCode),
+    ("v0_5", "2603.10848", OurReading),
+    ("pass_at_k", "2508.10751", Recalled),
+    ("gdpo", "2601.05242", FrameworkCode),
+    ("spiral", "2506.24119", OfficialCode),
+    // Rollout correction.
+    ("verl_tis_token", "verl 0.9.1", FrameworkCode),
+    ("verl_tis_sequence", "verl 0.9.1", FrameworkCode),
+    ("verl_mis_sequence", "verl 0.9.1", FrameworkCode),
+    ("icepop", "slime, verl 0.9.1", FrameworkCode),
+    ("geo_rs", "verl 0.9.1", FrameworkCode),
+    ("trl_vllm", "TRL", FrameworkCode),
+    ("slime_tis", "slime", FrameworkCode),
+    ("nemo_seq_mask_tis", "NeMo RL", FrameworkCode),
+    ("areal_decoupled", "2110.00641, AReaL", FrameworkCode),
+    // Gates.
+    ("gmpo", "2507.20673", FrameworkCode),
+    ("kl_cov", "2505.22617", FrameworkCode),
+    ("clip_cov", "2505.22617", FrameworkCode),
+    ("minirl", "2512.01374", Paper),
+    ("remix", "2507.06892", Paper),
+    ("trl_two_sided", "TRL", FrameworkCode),
+    ("dro", "verl 0.9.1", FrameworkCode),
+    ("vespo", "TRL", FrameworkCode),
+    ("topr", "2503.14286", Recalled),
+    ("minpro", "2601.22718", OurReading),
+    ("opsm", "DeepSeek-V3.2; slime, TRL", FrameworkCode),
+    ("top_entropy", "TRL", FrameworkCode),
+    // Prefix trees.
+    ("tempo", "2509.18314", OfficialCode),
 ];

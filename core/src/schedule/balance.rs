@@ -47,15 +47,14 @@ pub fn scratch(sequences: usize, ranks: usize, equal_size: bool) -> Scratch {
     Scratch { sets: states * ranks, links: 2 * sequences }
 }
 
-fn check(length: &[u32], ranks: usize, equal_size: bool, rank: usize, load: usize) -> Result<(), Error> {
-    let n = length.len();
+/// Whether `sequences` can be distributed over `ranks`; ask before allocating scratch. Errors: see [`karmarkar_karp`].
+pub fn check(sequences: usize, ranks: usize, equal_size: bool) -> Result<(), Error> {
     require::scalar("ranks", ranks > 0, "at least 1", 0.0)?;
-    require::scalar("ranks", ranks <= n, "at most the number of sequences", ranks as f64)?;
-    if equal_size && !n.is_multiple_of(ranks) {
+    require::scalar("ranks", ranks <= sequences, "at most the number of sequences", ranks as f64)?;
+    if equal_size && !sequences.is_multiple_of(ranks) {
         return Err(require::value("ranks", None, "a divisor of the number of sequences", ranks as f64));
     }
-    require::length("rank", n, "one per sequence", rank)?;
-    require::length("load", ranks, "one per rank", load)
+    Ok(())
 }
 
 /// A view of the states: sets `[state][k]` and the lists of their members.
@@ -138,7 +137,8 @@ pub fn karmarkar_karp(
     load: &mut [u64],
 ) -> Result<(), Error> {
     let (n, k) = (length.len(), load.len());
-    check(length, k, equal_size, rank.len(), load.len())?;
+    check(n, k, equal_size)?;
+    require::length("rank", n, "one per sequence", rank.len())?;
     let need = scratch(n, k, equal_size);
     require::room("sets", need.sets, sets.len())?;
     require::room("links", need.links, links.len())?;
@@ -200,7 +200,8 @@ pub fn greedy(
     load: &mut [u64],
 ) -> Result<(), Error> {
     let (n, k) = (length.len(), load.len());
-    check(length, k, equal_size, rank.len(), load.len())?;
+    check(n, k, equal_size)?;
+    require::length("rank", n, "one per sequence", rank.len())?;
     require::length("order", n, "one per sequence", order.len())?;
     for (i, id) in order.iter_mut().enumerate() {
         *id = i as u32;

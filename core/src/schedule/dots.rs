@@ -31,7 +31,7 @@ pub fn difficulty(
     let (h, k) = (query.len(), pass_rates.len());
     require::some("query", "an embedding", h)?;
     require::some("pass_rates", "one per reference question", k)?;
-    require::length("references", h * k, "one embedding per pass rate", references.len())?;
+    require::length("references", h.saturating_mul(k), "one embedding per pass rate", references.len())?;
     require::length("weights", k, "one per pass rate", weights.len())?;
     require::scalar("temperature", temperature > 0.0 && temperature.is_finite(), "above 0", temperature)?;
     require::each("query", query, "a finite number", f64::is_finite)?;

@@ -25,8 +25,8 @@ pub enum Outcome {
     Partial,
 }
 
-/// Number of groups, after checking offsets and values.
-pub(super) fn groups(cu_groups: &[u32], metric: &[f32]) -> Result<usize, Error> {
+/// Number of groups, after checking offsets and the values called `name`.
+pub(super) fn groups(cu_groups: &[u32], name: &'static str, metric: &[f32]) -> Result<usize, Error> {
     let argument = "cu_groups";
     let (Some(first), Some(last)) = (cu_groups.first(), cu_groups.last()) else {
         return Err(Error::Empty { argument, expected: "at least the offset 0" });
@@ -47,14 +47,14 @@ pub(super) fn groups(cu_groups: &[u32], metric: &[f32]) -> Result<usize, Error> 
         return Err(Error::LastOffset { argument, index, expected, of: "sequences", got: *last });
     }
     match metric.iter().position(|x| !x.is_finite()) {
-        Some(i) => Err(require::value("rewards", Some(i), "a finite number", metric[i].into())),
+        Some(i) => Err(require::value(name, Some(i), "a finite number", metric[i].into())),
         None => Ok(cu_groups.len() - 1),
     }
 }
 
-/// Marks the groups to keep; returns how many. Errors: offsets, lengths, a metric that is not finite (named `rewards`, index).
+/// Marks the groups to keep; returns how many. Errors: offsets, lengths, a metric that is not finite (index).
 pub fn filter(cu_groups: &[u32], metric: &[f32], kept: &mut [bool]) -> Result<usize, Error> {
-    let groups = groups(cu_groups, metric)?;
+    let groups = groups(cu_groups, "metric", metric)?;
     require::length("kept", groups, "one per group", kept.len())?;
     for (g, kept) in kept.iter_mut().enumerate() {
         let members = &metric[cu_groups[g] as usize..cu_groups[g + 1] as usize];
@@ -106,6 +106,6 @@ mod tests {
         assert!(matches!(filter(&[0, 2, 1], &[0.0; 2], kept), Err(Error::Decreasing { index: 2, .. })));
         assert!(matches!(filter(&[0, 1, 3], &[0.0; 2], kept), Err(Error::LastOffset { index: 2, .. })));
         let e = filter(&[0, 1, 2], &[0.0, f32::INFINITY], kept).unwrap_err();
-        assert!(matches!(e, Error::Value { argument: "rewards", index: Some(1), .. }));
+        assert!(matches!(e, Error::Value { argument: "metric", index: Some(1), .. }));
     }
 }

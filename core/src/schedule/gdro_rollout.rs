@@ -63,6 +63,7 @@ impl RolloutGdro {
     /// Parameters in their domain.
     pub fn check(&self) -> Result<(), Error> {
         require::scalar("most", self.most >= self.least, "at least `least`", self.most.into())?;
+        require::scalar("most", self.most <= 65_536, "at most 65536 rollouts of a prompt", self.most.into())?;
         require::scalar("rate", self.rate.is_finite(), "a finite number", self.rate)?;
         require::scalar("exploration", (0.0..=1.0).contains(&self.exploration), "0 to 1", self.exploration)?;
         require::scalar("price_rate", self.price_rate.is_finite(), "a finite number", self.price_rate)?;
@@ -74,14 +75,19 @@ impl RolloutGdro {
         (self.most.saturating_sub(self.least)) as usize + 1
     }
 
-    fn largest_sum(&self, count: &[u32]) -> usize {
-        count.iter().map(|n| *n as usize * self.most as usize).sum()
+    /// How much scratch [`choose`](Self::choose) needs for these prompts per bin.
+    ///
+    /// Errors: parameters; more than 2²⁴ rollouts if every prompt had n_max.
+    pub fn scratch(&self, count: &[u32]) -> Result<Scratch, Error> {
+        let sums = self.sums(count)?;
+        Ok(Scratch { values: self.arms() + 2 * sums, arms: count.len() * sums })
     }
 
-    /// How much scratch [`choose`](Self::choose) needs for these prompts per bin.
-    pub fn scratch(&self, count: &[u32]) -> Scratch {
-        let sums = self.largest_sum(count) + 1;
-        Scratch { values: self.arms() + 2 * sums, arms: count.len() * sums }
+    fn sums(&self, count: &[u32]) -> Result<usize, Error> {
+        self.check()?;
+        let largest: u128 = count.iter().map(|n| u128::from(*n) * u128::from(self.most)).sum();
+        require::scalar("count", largest <= 1 << 24, "at most 2^24 rollouts at `most` each", largest as f64)?;
+        Ok(largest as usize + 1)
     }
 
     /// ln p of the arms of one bin. Errors: lengths, a score that is not finite (index).
@@ -106,7 +112,7 @@ impl RolloutGdro {
 
     /// One arm (its n) per bin; returns Σ count·n. `scores` is `[B, K]`.
     ///
-    /// Errors: lengths, a score that is not finite (index).
+    /// Errors: lengths, a score that is not finite (index), more than 2²⁴ rollouts if every prompt had n_max.
     pub fn choose(
         &self,
         scores: &[f64],
@@ -116,9 +122,8 @@ impl RolloutGdro {
         arms: &mut [u32],
         chosen: &mut [u32],
     ) -> Result<u64, Error> {
-        self.check()?;
-        let (k, bins, sums) = (self.arms(), count.len(), self.largest_sum(count) + 1);
-        let need = self.scratch(count);
+        let (k, bins, sums) = (self.arms(), count.len(), self.sums(count)?);
+        let need = self.scratch(count)?;
         require::length("scores", bins * k, "one per bin and arm", scores.len())?;
         require::length("chosen", bins, "one per bin", chosen.len())?;
         require::room("values", need.values, values.len())?;
@@ -299,6 +304,8 @@ mod tests {
         assert_eq!(s, [0.0; 15]);
         let e = GDRO.choose(&s, &[1; 3], 12, &mut [0.0; 4], &mut [], &mut [0; 3]).unwrap_err();
         assert!(matches!(e, Error::Length { argument: "values", .. }));
+        let e = GDRO.scratch(&[u32::MAX; 3]).unwrap_err();
+        assert!(matches!(e, Error::Value { argument: "count", .. }));
         s[4] = f64::NAN;
         let e = GDRO.choose(&s, &[1; 3], 12, &mut [0.0; 99], &mut [0; 99], &mut [0; 3]).unwrap_err();
         assert!(matches!(e, Error::Value { argument: "scores", index: Some(4), .. }));

@@ -36,13 +36,19 @@ pub fn admits(mean_reward: f64) -> bool {
     mean_reward > 0.0 && mean_reward < 1.0
 }
 
+/// Whether `count` groups can be drawn. Errors: the buffer has fewer.
+pub fn check(buffer: &Fifo, count: usize) -> Result<(), Error> {
+    let (expected, because) = (buffer.len() as usize, "at most the stored groups");
+    if count <= expected {
+        return Ok(());
+    }
+    Err(Error::Length { argument: "slots", expected, because, got: count })
+}
+
 /// The slots of `buffer` to replay, in the order of drawing. Errors: more slots than the buffer has entries.
 pub fn draw(buffer: &Fifo, seed: u64, step: u32, slots: &mut [u32]) -> Result<(), Error> {
     let mut stream = Stream::new(seed, Purpose::REPLAY, step, 0);
-    if slots.len() > buffer.len() as usize {
-        let (expected, because, got) = (buffer.len() as usize, "at most the stored groups", slots.len());
-        return Err(Error::Length { argument: "slots", expected, because, got });
-    }
+    check(buffer, slots.len())?;
     sample::distinct(&mut stream, buffer.len(), slots)?;
     for slot in slots {
         *slot = buffer.at(*slot).unwrap_or(0);

@@ -12,6 +12,9 @@
 use super::require;
 use crate::Error;
 
+/// Bounds the number of steps.
+const MOST: u32 = 65_536;
+
 /// Bounds and budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
@@ -23,7 +26,7 @@ pub struct Bounds {
     pub budget: u64,
 }
 
-/// Fills `rounded`, returns Σ count·n. Errors: lengths; an x that is below 0 or not finite (index); n_max below n_min; a budget below Σ count·n_min.
+/// Fills `rounded`, returns Σ count·n. Errors: lengths; an x that is below 0 or not finite (index); n_max below n_min or above 65536; a budget below Σ count·n_min.
 pub fn largest_remainder(
     rollouts: &[f64],
     count: &[u32],
@@ -35,12 +38,14 @@ pub fn largest_remainder(
     require::length("rounded", rollouts.len(), "one per bin", rounded.len())?;
     require::each("rollouts", rollouts, "a finite number, at least 0", |x| x >= 0.0 && x.is_finite())?;
     require::scalar("most", most >= least, "at least `least`", most.into())?;
-    let needed: u64 = count.iter().map(|n| u64::from(*n) * u64::from(least)).sum();
+    require::scalar("most", most <= MOST, "at most 65536 rollouts of a prompt", most.into())?;
+    let needed: u128 = count.iter().map(|n| u128::from(*n) * u128::from(least)).sum();
+    let budget = u128::from(budget);
     require::scalar("budget", budget >= needed, "at least `least` for every prompt", budget as f64)?;
-    let mut total = 0;
+    let mut total = 0_u128;
     for (b, n) in rounded.iter_mut().enumerate() {
         *n = (rollouts[b] as u32).clamp(least, most);
-        total += u64::from(count[b]) * u64::from(*n);
+        total += u128::from(count[b]) * u128::from(*n);
     }
     let remainder = |rounded: &[u32], b: usize| rollouts[b] - f64::from(rounded[b]);
     while total > budget {
@@ -52,19 +57,19 @@ pub fn largest_remainder(
         }
         let Some(b) = from else { break };
         rounded[b] -= 1;
-        total -= u64::from(count[b]);
+        total -= u128::from(count[b]);
     }
     loop {
         let mut to = None;
-        let fits = |b: usize| count[b] > 0 && u64::from(count[b]) <= budget.saturating_sub(total);
+        let fits = |b: usize| count[b] > 0 && u128::from(count[b]) <= budget.saturating_sub(total);
         for b in (0..rounded.len()).filter(|b| fits(*b) && rounded[*b] < most) {
             if to.is_none_or(|t| remainder(rounded, b) > remainder(rounded, t)) {
                 to = Some(b);
             }
         }
-        let Some(b) = to else { return Ok(total) };
+        let Some(b) = to else { return Ok(total as u64) };
         rounded[b] += 1;
-        total += u64::from(count[b]);
+        total += u128::from(count[b]);
     }
 }
 

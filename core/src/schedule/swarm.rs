@@ -24,7 +24,7 @@ pub fn draw(
     pool: &mut [u32],
     chosen: &mut [u32],
 ) -> Result<usize, Error> {
-    let groups = dynamic_sampling::groups(cu_groups, rewards)?;
+    let groups = dynamic_sampling::groups(cu_groups, "rewards", rewards)?;
     require::room("pool", groups, pool.len())?;
     let mut n = 0;
     for g in 0..groups {

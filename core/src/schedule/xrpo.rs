@@ -29,7 +29,11 @@ pub struct Known {
 impl Known {
     /// With one more reward.
     pub fn observe(self, reward: f64) -> Self {
-        Known { rollouts: self.rollouts + 1, sum: self.sum + reward, square: self.square + reward * reward }
+        Known {
+            rollouts: self.rollouts.saturating_add(1),
+            sum: self.sum + reward,
+            square: self.square + reward * reward,
+        }
     }
 
     /// s.
@@ -73,7 +77,9 @@ pub fn allocate(known: &[Known], budget: u32, exploration: f64, extra: &mut [u32
     let mut total: u64 = known.iter().map(|k| u64::from(k.rollouts)).sum();
     extra.fill(0);
     for _ in 0..budget {
-        let of = |i: usize| priority(known[i].deviation(), known[i].rollouts + extra[i], total, exploration);
+        let of = |i: usize| {
+            priority(known[i].deviation(), known[i].rollouts.saturating_add(extra[i]), total, exploration)
+        };
         let (mut best, mut best_priority) = (0, of(0));
         for i in 1..known.len() {
             let p = of(i);

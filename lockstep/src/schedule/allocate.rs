@@ -40,7 +40,7 @@ pub fn largest_remainder(rollouts: &[f64], count: &[u32], bounds: Bounds) -> Res
 /// Errors: no prompt; sums that are not finite (index); an exploration below 0.
 ///
 /// ```
-/// use lockstep::core::schedule::xrpo::Known;
+/// use lockstep::schedule::Known;
 /// let certain = Known { rollouts: 4, sum: 4.0, square: 4.0 };
 /// let mixed = Known { rollouts: 4, sum: 2.0, square: 2.0 };
 /// assert_eq!(lockstep::schedule::xrpo(&[certain, mixed, Known::default()], 5, 0.0)?[0], 0);

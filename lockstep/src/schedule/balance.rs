@@ -36,6 +36,7 @@ pub struct Partition {
 /// # Ok::<(), lockstep::Error>(())
 /// ```
 pub fn balance(length: &[u32], ranks: usize, equal_size: bool, how: Balance) -> Result<Partition, Error> {
+    core::check(length.len(), ranks, equal_size)?;
     let differencing = || {
         let need = core::scratch(length.len(), ranks, equal_size);
         let (mut sets, mut links) = (vec![Set::default(); need.sets], vec![0; need.links]);

@@ -30,6 +30,7 @@ pub fn april_order(start_version: &[u32]) -> Result<Vec<u32>, Error> {
 /// # Ok::<(), lockstep::Error>(())
 /// ```
 pub fn replay_slots(buffer: &Fifo, count: u32, seed: u64, step: u32) -> Result<Vec<u32>, Error> {
+    replay::check(buffer, count as usize)?;
     let mut slots = vec![0; count as usize];
     replay::draw(buffer, seed, step, &mut slots)?;
     Ok(slots)

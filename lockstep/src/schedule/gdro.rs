@@ -60,7 +60,7 @@ pub struct Rollouts {
 /// The likeliest arms whose cost is `budget` exactly, or nearest to it; formula: [`lockstep_core::schedule::gdro_rollout`]. `scores` is
 /// `[bins, arms]`. Memory: bins · Σ count·n_max numbers.
 ///
-/// Errors: parameters; lengths; a score that is not finite (index).
+/// Errors: parameters; lengths; a score that is not finite (index); more than 2²⁴ rollouts if every prompt had n_max.
 ///
 /// ```
 /// use lockstep::schedule::{gdro_rollout::{RolloutGdro, UtilitySign}, rollout_gdro_choose};
@@ -78,8 +78,7 @@ pub fn rollout_gdro_choose(
     count: &[u32],
     budget: u64,
 ) -> Result<Rollouts, Error> {
-    gdro.check()?;
-    let need = gdro.scratch(count);
+    let need = gdro.scratch(count)?;
     let (mut values, mut arms) = (vec![0.0; need.values], vec![0; need.arms]);
     let mut per_prompt = vec![0; count.len()];
     let total = gdro.choose(scores, count, budget, &mut values, &mut arms, &mut per_prompt)?;

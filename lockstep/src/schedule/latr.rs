@@ -1,8 +1,8 @@
 //! LATR: capacity and pruning of branches.
 
 use crate::Error;
-pub use lockstep_core::schedule::latr::Latr;
-use lockstep_core::schedule::{latr, overlap};
+use lockstep_core::schedule::latr::{self, Latr};
+use lockstep_core::schedule::overlap;
 
 /// How many of its candidates each row keeps; formula: [`lockstep_core::schedule::latr`].
 ///
@@ -21,7 +21,7 @@ pub fn latr_fit(candidates: &[u32], capacity: u32) -> Result<Vec<u32>, Error> {
 /// Errors: parameters; lengths that differ.
 ///
 /// ```
-/// use lockstep::{core::schedule::latr::Latr, schedule::latr_prunes};
+/// use lockstep::schedule::{Latr, latr_prunes};
 /// assert!(latr_prunes(&Latr::default(), &[1, 2, 3, 4], &[9, 2, 3, 4], None)?);
 /// assert!(!latr_prunes(&Latr::default(), &[1, 2, 3, 4], &[5, 6, 7, 8], None)?);
 /// # Ok::<(), lockstep::Error>(())

@@ -19,7 +19,11 @@ pub use dots::{Difficulty, dots_difficulty, dots_select};
 pub use gdro::{Rollouts, prompt_gdro_distribution, prompt_gdro_weights, rollout_gdro_choose};
 pub use latr::{edit_distance, latr_fit, latr_prunes, rouge_l};
 pub use lockstep_core::random;
+pub use lockstep_core::schedule::latr::{Latr, falls_behind};
+pub use lockstep_core::schedule::order;
 pub use lockstep_core::schedule::overlap::suffix_match;
+pub use lockstep_core::schedule::xrpo::Known;
+
 pub use lockstep_core::schedule::{
     arrol, brorl, dars, fifo, gdro_bins, gdro_prompt, gdro_rollout, masa, ramp, replay, rounding, scope,
     staleness,

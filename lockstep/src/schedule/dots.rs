@@ -20,7 +20,7 @@ pub struct Difficulty {
 /// ```
 /// let d = lockstep::schedule::dots_difficulty(&[1.0, 0.0], &[1.0, 0.0, 0.0, 1.0], &[0.75, 0.25], 1.0)?;
 /// assert!(d.weights[0] > d.weights[1] && d.base > 0.5);
-/// assert!((lockstep::core::schedule::dots::calibrate(0.5, 0.0, 0.0) - 0.5).abs() < 1e-15);
+/// assert!((lockstep::schedule::calibrate(0.5, 0.0, 0.0) - 0.5).abs() < 1e-15);
 /// # Ok::<(), lockstep::Error>(())
 /// ```
 pub fn dots_difficulty(

@@ -19,6 +19,7 @@ pub use dots::{Difficulty, dots_difficulty, dots_select};
 pub use gdro::{Rollouts, prompt_gdro_distribution, prompt_gdro_weights, rollout_gdro_choose};
 pub use latr::{edit_distance, latr_fit, latr_prunes, rouge_l};
 pub use lockstep_core::random;
+pub use lockstep_core::schedule::dots::{calibrate, selection_size};
 pub use lockstep_core::schedule::latr::{Latr, falls_behind};
 pub use lockstep_core::schedule::order;
 pub use lockstep_core::schedule::overlap::suffix_match;

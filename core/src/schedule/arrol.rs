@@ -83,6 +83,10 @@ impl Arrol {
     pub fn inclusion(&self, success: &[f64], inclusion: &mut [f64]) -> Result<(), Error> {
         let keep = self.check(success)?;
         require::length("inclusion", success.len(), "one per rollout", inclusion.len())?;
+        if keep == success.len() {
+            inclusion.fill(1.0);
+            return Ok(());
+        }
         let reach = self.target.max(1.0 - self.target);
         let closeness = |q: f64| 1.0 - (q - self.target).abs() / reach + CLOSENESS_MIN;
         // Whoever would be above 1 is kept for sure, and the others share what is left: at most G rounds.
@@ -121,12 +125,17 @@ impl Arrol {
         require::each("inclusion", inclusion, "0 to 1", |p| (0.0..=1.0).contains(&p))?;
         let u = Stream::new(seed, Purpose::PRUNE, step, group).open();
         let whole = require::nearest(inclusion.iter().sum());
-        let (mut sum, mut taken) = (0.0, 0);
-        for (p, kept) in inclusion.iter().zip(kept.iter_mut()) {
+        let (mut sum, mut taken, mut last) = (0.0, 0, None);
+        for (i, (p, kept)) in inclusion.iter().zip(kept.iter_mut()).enumerate() {
             sum += p;
             // Crosses u + taken; p <= 1, so at most one of them but for rounding.
             *kept = taken < whole && sum > u + f64::from(taken);
             taken += u32::from(*kept);
+            last = if *p > 0.0 && !*kept { Some(i) } else { last };
+        }
+        // A sum rounded to below K, and u next to 1.
+        if let Some(i) = last.filter(|_| taken < whole) {
+            kept[i] = true;
         }
         Ok(())
     }

@@ -43,6 +43,7 @@ pub struct Bins {
     pub margin: f64,
 }
 
+/// Ten bins; δ of 0, the paper's number being unknown to us.
 impl Default for Bins {
     fn default() -> Self {
         Bins { count: 10, margin: 0.0 }

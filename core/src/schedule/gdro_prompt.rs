@@ -16,7 +16,8 @@
 //! `NormalisedQ`.
 //!
 //! **Variants** (maths.md §10 row 16): the paper multiplies by ω ([`Weight::UnnormalisedOmega`]); the released code by q over the bins present in
-//! the batch ([`Weight::NormalisedQ`]), so its weights are at most 1 and shrink with the number of bins. The standard score's divisor (B) is ours.
+//! the batch ([`Weight::NormalisedQ`]), so its weights are at most 1 and shrink with the number of bins. The standard score's divisor (B) and the
+//! default C of 10 are ours.
 
 use super::require;
 use crate::Error;

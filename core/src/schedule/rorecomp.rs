@@ -8,7 +8,7 @@
 //! with probability p₀ (1 − step/steps), 0 from `steps` on
 //! ```
 //!
-//! **Shapes**: `length`, `correct`, `priority` `[G]`, `order` scratch `[G]`. The buffer is a [`Fifo`](super::fifo::Fifo).
+//! **Shapes**: `length`, `correct`, `priority` `[G]`, `order` scratch `[G]`. The buffer is a [`Fifo`].
 //!
 //! **Special cases**: equal lengths in order of index. All right: only short ones go first; all wrong: only long ones.
 //!

@@ -74,9 +74,10 @@ pub fn allocate(known: &[Known], budget: u32, exploration: f64, extra: &mut [u32
             }
         }
     }
-    let mut total: u64 = known.iter().map(|k| u64::from(k.rollouts)).sum();
+    let before: u64 = known.iter().map(|k| u64::from(k.rollouts)).sum();
     extra.fill(0);
-    for _ in 0..budget {
+    for given in 0..budget {
+        let total = before.saturating_add(given.into());
         let of = |i: usize| {
             priority(known[i].deviation(), known[i].rollouts.saturating_add(extra[i]), total, exploration)
         };
@@ -88,7 +89,6 @@ pub fn allocate(known: &[Known], budget: u32, exploration: f64, extra: &mut [u32
             }
         }
         extra[best] += 1;
-        total += 1;
     }
     Ok(())
 }

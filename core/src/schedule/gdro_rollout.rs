@@ -11,7 +11,7 @@
 //!
 //! Solved by dynamic programming over sums, `[B]` by `[Σ count·n_max + 1]`.
 //!
-//! **Special cases**: ties go to the smaller sum, then bin by bin from the first to the smaller arm as the programme meets them. A bin without
+//! **Special cases**: ties go to the smaller sum, then to the smaller arm, from the last bin to the first. A bin without
 //! prompts costs nothing: it gets its likeliest arm and no update.
 //!
 //! **Variants** (maths.md §10 row 17): the released code adds + l̄_b − μ (n − n̄) to the score, which rewards a *high* loss:
@@ -259,6 +259,11 @@ mod tests {
         assert_eq!(choose(&scores(1), &[2, 4, 6], 25).0, 24);
         assert_eq!(choose(&scores(1), &[2, 4, 6], 0), (24, [2, 2, 2]));
         assert_eq!(choose(&scores(1), &[2, 4, 6], 10_000), (72, [6, 6, 6]));
+    }
+
+    #[test]
+    fn equal_scores_give_the_smaller_arm_to_the_last_bin() {
+        assert_eq!(choose(&[0.0; 15], &[1; 3], 12), (12, [6, 4, 2]));
     }
 
     #[test]

@@ -26,7 +26,9 @@ pub struct Bounds {
     pub budget: u64,
 }
 
-/// Fills `rounded`, returns Σ count·n. Errors: lengths; an x that is below 0 or not finite (index); n_max below n_min or above 65536; a budget below Σ count·n_min.
+/// Fills `rounded`, returns Σ count·n.
+///
+/// Errors: lengths; an x that is below 0 or not finite (index); n_max below n_min or above 65536; a budget below Σ count·n_min.
 pub fn largest_remainder(
     rollouts: &[f64],
     count: &[u32],
@@ -99,6 +101,7 @@ mod tests {
             (10, [2, 4, 4]),
             "taken back for the raised bin"
         );
+        assert_eq!(round([0.0, 5.0, 5.0], [1; 3], 2, 8, 11), (11, [2, 5, 4]), "from the higher index");
         assert_eq!(round([9.0; 3], [1; 3], 0, 2, 100), (6, [2; 3]), "all at the top");
         assert_eq!(round([2.0; 3], [0; 3], 1, 4, 0), (0, [2; 3]), "no prompts");
     }

@@ -44,7 +44,7 @@ pub struct Scratch {
 pub fn scratch(sequences: usize, ranks: usize, equal_size: bool) -> Scratch {
     let states = if equal_size { sequences / ranks.max(1) } else { sequences };
     // Links: the lists of members, and the order of the lengths, whose room is the heap's afterwards.
-    Scratch { sets: states * ranks, links: 2 * sequences }
+    Scratch { sets: states.saturating_mul(ranks), links: sequences.saturating_mul(2) }
 }
 
 /// Whether `sequences` can be distributed over `ranks`; ask before allocating scratch. Errors: see [`karmarkar_karp`].

@@ -23,6 +23,8 @@
 //! | value loss of a critic | [`value_loss`] |
 //! | packed batches (`cu_seqlens`) | [`ragged`] |
 //! | the order of every sum | [`team::fold`], [`team::scan`] |
+//! | VADE, GDRO, DARS, DOTS, staleness, load balance, … (host side) | [`schedule`] |
+//! | random numbers by counter (Philox) | [`random`] |
 //! | `exp`, `ln`, `sigmoid`, … | [`num`] |
 #![no_std]
 #![deny(unsafe_code)]
@@ -42,7 +44,9 @@ pub mod num;
 pub mod op;
 pub mod policy_loss;
 pub mod ragged;
+pub mod random;
 pub mod ratio;
+pub mod schedule;
 pub mod team;
 pub mod value_loss;
 

@@ -41,6 +41,7 @@ mod error;
 mod metrics;
 pub mod ops;
 pub mod recipe;
+pub mod schedule;
 
 pub use backend::Backend;
 pub use batch::{Batch, Counts};

@@ -12,6 +12,7 @@ mod select;
 mod sigmoid;
 mod sqrt;
 mod tanh;
+mod wide;
 
 #[cfg(any(feature = "std", target_arch = "nvptx64", target_arch = "amdgpu"))]
 pub use arith::Hard;
@@ -19,5 +20,6 @@ pub use arith::{Arith, Soft};
 pub use exp::{exp, exp_nonpositive, exp_normal};
 pub use nan::{canonical, canonical_nan, canonical64, max, min};
 pub use select::count;
+pub use wide::{exp64, ln64};
 pub use {expm1::expm1, expm1mx::expm1mx, fma::fma, ln::ln, log1p::log1p};
 pub use {sigmoid::sigmoid, sqrt::sqrt, tanh::tanh};

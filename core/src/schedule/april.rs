@@ -1,0 +1,40 @@
+//! APRIL's buffer order: unfinished rollouts are continued before new ones start, the oldest start version first.
+//!
+//! **Formula** (2509.18521, slime, official code; maths.md §4.5, §7.13): by (start version, index). Over-provisioned: sampling stops when N groups are
+//! complete, the rest keep tokens, log-probabilities and versions and come first in the next step.
+//!
+//! **Shapes**: `start_version`, `order` `[n]`; sequences as they lie in the buffer.
+//!
+//! **Special cases**: equal versions keep the order of the buffer.
+
+use super::require;
+use crate::Error;
+
+/// `order` becomes the indices, first to be continued first. Errors: lengths.
+pub fn order(start_version: &[u32], order: &mut [u32]) -> Result<(), Error> {
+    require::length("order", start_version.len(), "one per rollout", order.len())?;
+    for (i, id) in order.iter_mut().enumerate() {
+        *id = i as u32;
+    }
+    order.sort_unstable_by_key(|id| (start_version[*id as usize], *id));
+    Ok(())
+}
+
+/// How many new rollouts start when `in_flight` are wanted and `buffered` are continued.
+pub fn fresh(in_flight: u32, buffered: u32) -> u32 {
+    in_flight.saturating_sub(buffered)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_oldest_version_first_and_then_the_order_of_the_buffer() {
+        let mut o = [0; 6];
+        order(&[7, 5, 7, 5, 6, 5], &mut o).unwrap();
+        assert_eq!(o, [1, 3, 5, 4, 0, 2]);
+        assert_eq!((fresh(128, 40), fresh(16, 40)), (88, 0));
+        assert!(matches!(order(&[1], &mut []), Err(Error::Length { argument: "order", .. })));
+    }
+}

@@ -1,0 +1,255 @@
+//! Prompt-GDRO: more weight for the difficulty bins with the higher loss.
+//!
+//! **Formula** (2601.19280; maths.md §7.3), per step, for bins with prompts in the batch:
+//!
+//! ```text
+//! l̄_b = mean prompt loss in bin b (optionally divided by the bin's share of the batch)
+//! S_b ← (1 − β) S_b + β l̄_b                 (β 0.1; the first observation initialises S_b)
+//! ω_b = exp(η clip(S_b, −C, C))             (η 0.1; or η z_b, z the standard score of S_b over the bins, σ >= 1e-3, |z| <= 3)
+//! q_b = (1 − γ) ω_b/Σω + γ/B                (γ 0.15)
+//! A_i ← A_i · min(weight of its bin, weight_max)          (weight_max 10)
+//! ```
+//!
+//! **Shapes**: per bin `[B]`.
+//!
+//! **Special cases**: a bin that was never observed has S = 0 (ω = 1). All S alike: every z is 0. No bin in the batch: q and weights are 0 under
+//! `NormalisedQ`.
+//!
+//! **Variants** (maths.md §10 row 16): the paper multiplies by ω ([`Weight::UnnormalisedOmega`]); the released code by q over the bins present in
+//! the batch ([`Weight::NormalisedQ`]), so its weights are at most 1 and shrink with the number of bins. The standard score's divisor (B) and the
+//! default C of 10 are ours.
+
+use super::require;
+use crate::Error;
+use crate::num::{self, Arith, Soft};
+
+/// What an advantage is multiplied by (maths.md §10 row 16).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Weight {
+    /// ω_b, the paper's.
+    #[default]
+    UnnormalisedOmega,
+    /// q_b over the bins of the batch, the released code's.
+    NormalisedQ,
+}
+
+/// What bounds a score before the exponential.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Bound {
+    /// To ±C.
+    Clip(f64),
+    /// Standard score over the bins, to ±3.
+    Standardise,
+}
+
+/// Parameters.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PromptGdro {
+    /// β.
+    pub ema: f64,
+    /// η.
+    pub rate: f64,
+    /// What bounds a score.
+    pub bound: Bound,
+    /// γ.
+    pub exploration: f64,
+    /// The highest weight.
+    pub weight_max: f64,
+    /// Which weight.
+    pub weight: Weight,
+    /// Whether the mean loss is divided by the bin's share of the batch.
+    pub per_share: bool,
+}
+
+impl Default for PromptGdro {
+    fn default() -> Self {
+        PromptGdro {
+            ema: 0.1,
+            rate: 0.1,
+            bound: Bound::Clip(10.0),
+            exploration: 0.15,
+            weight_max: 10.0,
+            weight: Weight::UnnormalisedOmega,
+            per_share: false,
+        }
+    }
+}
+
+/// Least standard deviation of the standard score.
+const DEVIATION_MIN: f64 = 1e-3;
+/// Largest standard score.
+const SCORE_MAX: f64 = 3.0;
+
+impl PromptGdro {
+    /// Parameters in their domain.
+    pub fn check(&self) -> Result<(), Error> {
+        require::scalar("ema", (0.0..=1.0).contains(&self.ema), "0 to 1", self.ema)?;
+        require::scalar("exploration", (0.0..=1.0).contains(&self.exploration), "0 to 1", self.exploration)?;
+        require::scalar("weight_max", self.weight_max > 0.0, "above 0", self.weight_max)?;
+        let reach = match self.bound {
+            Bound::Clip(c) => {
+                require::scalar("bound", c > 0.0 && c.is_finite(), "a clip above 0", c)?;
+                self.rate * c
+            }
+            Bound::Standardise => self.rate * SCORE_MAX,
+        };
+        // ω and its sum stay finite.
+        require::scalar(
+            "rate",
+            (0.0..=600.0).contains(&reach),
+            "at least 0, and at most 600 times the bound",
+            self.rate,
+        )
+    }
+
+    /// New scores after a step. `loss_sum` and `count`: prompt losses added up and prompts, per bin; a bin without prompts keeps its score.
+    ///
+    /// Errors: lengths, a loss that is not finite (index), parameters. Nothing changes on an error.
+    pub fn observe(&self, scores: &mut [Option<f64>], loss_sum: &[f64], count: &[u32]) -> Result<(), Error> {
+        self.check()?;
+        require::length("loss_sum", scores.len(), "one per bin", loss_sum.len())?;
+        require::length("count", scores.len(), "one per bin", count.len())?;
+        require::each("loss_sum", loss_sum, "a finite number", f64::is_finite)?;
+        let total: f64 = count.iter().map(|n| f64::from(*n)).sum();
+        for (b, score) in scores.iter_mut().enumerate() {
+            let n = f64::from(count[b]);
+            if n > 0.0 {
+                let share = if self.per_share { n / total } else { 1.0 };
+                let mean = loss_sum[b] / n / share;
+                *score = Some(score.map_or(mean, |s| (1.0 - self.ema) * s + self.ema * mean));
+            }
+        }
+        Ok(())
+    }
+
+    /// ω per bin. With `Standardise`, mean and deviation are those of the bins for which `counts` is above 0.
+    fn omega(&self, scores: &[Option<f64>], count: &[u32], omega: &mut [f64]) {
+        let score = |b: usize| scores[b].unwrap_or(0.0);
+        let present = || (0..scores.len()).filter(|b| count[*b] > 0);
+        let n = present().count() as f64;
+        let (centre, deviation) = match self.bound {
+            Bound::Clip(_) => (0.0, 1.0),
+            Bound::Standardise if n == 0.0 => (0.0, 1.0),
+            Bound::Standardise => {
+                let mean = present().map(score).sum::<f64>() / n;
+                let square = present().map(|b| (score(b) - mean) * (score(b) - mean)).sum::<f64>() / n;
+                (mean, Soft::sqrt64(square).max(DEVIATION_MIN))
+            }
+        };
+        let c = if let Bound::Clip(c) = self.bound { c } else { SCORE_MAX };
+        for (b, out) in omega.iter_mut().enumerate() {
+            *out = num::exp64(self.rate * ((score(b) - centre) / deviation).clamp(-c, c));
+        }
+    }
+
+    fn check_scores(&self, scores: &[Option<f64>], count: &[u32], out: usize) -> Result<(), Error> {
+        self.check()?;
+        require::length("count", scores.len(), "one per bin", count.len())?;
+        require::length("out", scores.len(), "one per bin", out)?;
+        match scores.iter().position(|s| s.is_some_and(|s| !s.is_finite())) {
+            Some(i) => {
+                Err(require::value("scores", Some(i), "a finite number", scores[i].unwrap_or(f64::NAN)))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// q over the bins for which `count` is above 0, and 0 for the others; sums to 1 when there is one.
+    pub fn distribution(&self, scores: &[Option<f64>], count: &[u32], out: &mut [f64]) -> Result<(), Error> {
+        self.check_scores(scores, count, out.len())?;
+        self.omega(scores, count, out);
+        let (mut sum, mut bins) = (0.0, 0.0);
+        for (q, n) in out.iter().zip(count) {
+            if *n > 0 {
+                sum += q;
+                bins += 1.0;
+            }
+        }
+        for (q, n) in out.iter_mut().zip(count) {
+            *q = if *n > 0 { (1.0 - self.exploration) * *q / sum + self.exploration / bins } else { 0.0 };
+        }
+        Ok(())
+    }
+
+    /// What the advantages of each bin are multiplied by.
+    pub fn weights(&self, scores: &[Option<f64>], count: &[u32], out: &mut [f64]) -> Result<(), Error> {
+        match self.weight {
+            Weight::UnnormalisedOmega => {
+                self.check_scores(scores, count, out.len())?;
+                self.omega(scores, count, out);
+            }
+            Weight::NormalisedQ => self.distribution(scores, count, out)?,
+        }
+        for weight in out {
+            *weight = weight.min(self.weight_max);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SCORES: [Option<f64>; 4] = [Some(2.0), Some(-1.0), None, Some(0.5)];
+    const COUNT: [u32; 4] = [3, 5, 0, 2];
+
+    #[test]
+    fn row_10_16_paper_multiplies_by_omega_and_code_by_q() {
+        let mut paper = [0.0; 4];
+        PromptGdro::default().weights(&SCORES, &COUNT, &mut paper).unwrap();
+        for (w, s) in paper.into_iter().zip([2.0, -1.0, 0.0, 0.5]) {
+            assert!((w - libm::exp(0.1 * s)).abs() < 1e-14);
+        }
+        let code = PromptGdro { weight: Weight::NormalisedQ, ..PromptGdro::default() };
+        let mut q = [0.0; 4];
+        code.weights(&SCORES, &COUNT, &mut q).unwrap();
+        let sum = paper[0] + paper[1] + paper[3];
+        for b in [0, 1, 3] {
+            assert!((q[b] - (0.85 * paper[b] / sum + 0.05)).abs() < 1e-14);
+        }
+        assert!((q.iter().sum::<f64>() - 1.0).abs() < 1e-14 && q[2] == 0.0);
+    }
+
+    #[test]
+    fn the_first_observation_initialises() {
+        let g = PromptGdro::default();
+        let mut s = [None, Some(1.0), Some(7.0)];
+        g.observe(&mut s, &[4.0, 6.0, 0.0], &[2, 2, 0]).unwrap();
+        assert_eq!(s, [Some(2.0), Some(0.9 + 0.1 * 3.0), Some(7.0)]);
+        let mut s = [None; 2];
+        PromptGdro { per_share: true, ..g }.observe(&mut s, &[4.0, 6.0], &[1, 3]).unwrap();
+        assert_eq!(s, [Some(16.0), Some(2.0 / 0.75)]);
+    }
+
+    #[test]
+    fn bounds_hold() {
+        let g = PromptGdro { bound: Bound::Clip(2.0), rate: 1.0, weight_max: 5.0, ..PromptGdro::default() };
+        let mut w = [0.0; 2];
+        g.weights(&[Some(1e300), Some(-1e300)], &[1, 1], &mut w).unwrap();
+        assert!(w[0] == 5.0 && (w[1] - libm::exp(-2.0)).abs() < 1e-15);
+        let z = PromptGdro { bound: Bound::Standardise, ..g };
+        z.weights(&[Some(0.4), Some(0.4)], &[1, 1], &mut w).unwrap();
+        assert_eq!(w, [1.0, 1.0]);
+        // Deviation 0.5 about 0.5: scores ±1.
+        z.weights(&[Some(1.0), Some(0.0)], &[9, 1], &mut w).unwrap();
+        assert!((w[0] - libm::exp(1.0)).abs() < 1e-15 && (w[1] - libm::exp(-1.0)).abs() < 1e-15);
+    }
+
+    #[test]
+    fn an_empty_batch_and_wrong_arguments() {
+        let g =
+            PromptGdro { weight: Weight::NormalisedQ, bound: Bound::Standardise, ..PromptGdro::default() };
+        let mut w = [9.0; 2];
+        g.weights(&[Some(1.0), None], &[0, 0], &mut w).unwrap();
+        assert_eq!(w, [0.0, 0.0]);
+        let mut s = [Some(1.0), None];
+        let e = g.observe(&mut s, &[0.0, f64::NAN], &[1, 1]).unwrap_err();
+        assert!(matches!(e, Error::Value { argument: "loss_sum", index: Some(1), .. }));
+        assert_eq!(s, [Some(1.0), None]);
+        let e = g.weights(&[Some(f64::INFINITY), None], &[1, 1], &mut w).unwrap_err();
+        assert!(matches!(e, Error::Value { argument: "scores", index: Some(0), .. }));
+        let wild = PromptGdro { rate: 1e6, ..g };
+        assert!(matches!(wild.check(), Err(Error::Value { argument: "rate", .. })));
+    }
+}

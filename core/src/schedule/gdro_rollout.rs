@@ -1,0 +1,318 @@
+//! Rollout-GDRO: a bandit per difficulty bin chooses how many rollouts its prompts get, under an exact budget.
+//!
+//! **Formula** (2601.19280; maths.md §7.3), arms n = n_min..=n_max in every bin, K = n_max − n_min + 1:
+//!
+//! ```text
+//! p_b(n) = (1 − γ) softmax_n(η score_b) + γ/K
+//! choose one arm per bin: max Σ_b ln p_b(n_b)  subject to  Σ_b count_b n_b = budget  (the closest sum where none is equal)
+//! played arm: score ← score − L,  L = l̄_b + μ n        (the paper: J_b = −l̄_b, L = −J_b + μ n)
+//! μ ← μ + α_μ (n̄_realised − n̄),  n̄ 4,  n̄_realised = Σ count n/Σ count
+//! ```
+//!
+//! Solved by dynamic programming over sums, `[B]` by `[Σ count·n_max + 1]`.
+//!
+//! **Special cases**: ties go to the smaller sum, then to the smaller arm, from the last bin to the first. A bin without
+//! prompts costs nothing: it gets its likeliest arm and no update.
+//!
+//! **Variants** (maths.md §10 row 17): the released code adds + l̄_b − μ (n − n̄) to the score, which rewards a *high* loss:
+//! [`UtilitySign::Code`]. Neither divides by the probability of the played arm.
+
+use super::require;
+use crate::Error;
+use crate::num;
+
+/// What a loss does to the score of the played arm (maths.md §10 row 17).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum UtilitySign {
+    /// − l̄ − μ n, the paper's.
+    #[default]
+    Paper,
+    /// + l̄ − μ (n − n̄), the released code's.
+    Code,
+}
+
+/// Parameters.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RolloutGdro {
+    /// Fewest rollouts of a prompt.
+    pub least: u32,
+    /// Most rollouts of a prompt.
+    pub most: u32,
+    /// η.
+    pub rate: f64,
+    /// γ.
+    pub exploration: f64,
+    /// α_μ.
+    pub price_rate: f64,
+    /// n̄.
+    pub target: f64,
+    /// Which sign.
+    pub utility_sign: UtilitySign,
+}
+
+/// Lengths of the scratch of [`RolloutGdro::choose`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Scratch {
+    /// `f64`: logarithms of probabilities and two rows of the programme.
+    pub values: usize,
+    /// `u32`: the arm behind every sum, bin by bin.
+    pub arms: usize,
+}
+
+impl RolloutGdro {
+    /// Parameters in their domain.
+    pub fn check(&self) -> Result<(), Error> {
+        require::scalar("most", self.most >= self.least, "at least `least`", self.most.into())?;
+        require::scalar("most", self.most <= 65_536, "at most 65536 rollouts of a prompt", self.most.into())?;
+        require::scalar("rate", self.rate.is_finite(), "a finite number", self.rate)?;
+        require::scalar("exploration", (0.0..=1.0).contains(&self.exploration), "0 to 1", self.exploration)?;
+        require::scalar("price_rate", self.price_rate.is_finite(), "a finite number", self.price_rate)?;
+        require::scalar("target", self.target.is_finite(), "a finite number", self.target)
+    }
+
+    /// K.
+    pub fn arms(&self) -> usize {
+        (self.most.saturating_sub(self.least)) as usize + 1
+    }
+
+    /// How much scratch [`choose`](Self::choose) needs for these prompts per bin.
+    ///
+    /// Errors: parameters; more than 2²⁴ rollouts if every prompt had n_max.
+    pub fn scratch(&self, count: &[u32]) -> Result<Scratch, Error> {
+        let sums = self.sums(count)?;
+        Ok(Scratch { values: self.arms() + 2 * sums, arms: count.len() * sums })
+    }
+
+    fn sums(&self, count: &[u32]) -> Result<usize, Error> {
+        self.check()?;
+        let largest: u128 = count.iter().map(|n| u128::from(*n) * u128::from(self.most)).sum();
+        require::scalar("count", largest <= 1 << 24, "at most 2^24 rollouts at `most` each", largest as f64)?;
+        Ok(largest as usize + 1)
+    }
+
+    /// ln p of the arms of one bin. Errors: lengths, a score that is not finite (index).
+    pub fn log_probabilities(&self, scores: &[f64], out: &mut [f64]) -> Result<(), Error> {
+        self.check()?;
+        require::length("scores", self.arms(), "one per arm", scores.len())?;
+        require::length("out", self.arms(), "one per arm", out.len())?;
+        require::each("scores", scores, "a finite number, also times the rate", |s| {
+            (self.rate * s).is_finite()
+        })?;
+        self.fill(scores, out);
+        Ok(())
+    }
+
+    fn fill(&self, scores: &[f64], out: &mut [f64]) {
+        let total = require::ln_sum_exp(scores.iter().map(|s| self.rate * s));
+        let floor = self.exploration / scores.len() as f64;
+        for (score, out) in scores.iter().zip(out) {
+            *out = num::ln64((1.0 - self.exploration) * num::exp64(self.rate * score - total) + floor);
+        }
+    }
+
+    /// One arm (its n) per bin; returns Σ count·n. `scores` is `[B, K]`.
+    ///
+    /// Errors: lengths, a score that is not finite (index), more than 2²⁴ rollouts if every prompt had n_max.
+    pub fn choose(
+        &self,
+        scores: &[f64],
+        count: &[u32],
+        budget: u64,
+        values: &mut [f64],
+        arms: &mut [u32],
+        chosen: &mut [u32],
+    ) -> Result<u64, Error> {
+        let (k, bins, sums) = (self.arms(), count.len(), self.sums(count)?);
+        let need = self.scratch(count)?;
+        require::length("scores", bins * k, "one per bin and arm", scores.len())?;
+        require::length("chosen", bins, "one per bin", chosen.len())?;
+        require::room("values", need.values, values.len())?;
+        require::room("arms", need.arms, arms.len())?;
+        require::each("scores", scores, "a finite number, also times the rate", |s| {
+            (self.rate * s).is_finite()
+        })?;
+        let (log_p, rows) = values.split_at_mut(k);
+        let (mut before, mut after) = rows[..2 * sums].split_at_mut(sums);
+        before.fill(f64::NEG_INFINITY);
+        before[0] = 0.0;
+        for b in 0..bins {
+            self.fill(&scores[b * k..][..k], log_p);
+            after.fill(f64::NEG_INFINITY);
+            let arm_of = &mut arms[b * sums..][..sums];
+            for (arm, gain) in log_p.iter().enumerate() {
+                let cost = count[b] as usize * (self.least as usize + arm);
+                for sum in cost..sums {
+                    let value = before[sum - cost] + gain;
+                    // Strictly better, so that the smaller arm stays.
+                    if value > after[sum] {
+                        after[sum] = value;
+                        arm_of[sum] = arm as u32;
+                    }
+                }
+            }
+            core::mem::swap(&mut before, &mut after);
+        }
+        let reachable = (0..sums).filter(|sum| before[*sum] > f64::NEG_INFINITY);
+        let best = reachable.min_by_key(|sum| (*sum as u64).abs_diff(budget)).unwrap_or(0);
+        let mut left = best;
+        for b in (0..bins).rev() {
+            chosen[b] = self.least + arms[b * sums + left];
+            left -= count[b] as usize * chosen[b] as usize;
+        }
+        Ok(best as u64)
+    }
+
+    /// New scores of the played arms, from the mean loss per bin and the price μ. Errors: lengths, an arm outside n_min..=n_max (index), a loss that
+    /// is not finite in a bin with prompts (index). Nothing changes on an error.
+    pub fn update(
+        &self,
+        scores: &mut [f64],
+        count: &[u32],
+        chosen: &[u32],
+        mean_loss: &[f64],
+        price: f64,
+    ) -> Result<(), Error> {
+        self.check()?;
+        let k = self.arms();
+        require::length("scores", count.len() * k, "one per bin and arm", scores.len())?;
+        require::length("chosen", count.len(), "one per bin", chosen.len())?;
+        require::length("mean_loss", count.len(), "one per bin", mean_loss.len())?;
+        require::scalar("price", price.is_finite(), "a finite number", price)?;
+        for b in 0..count.len() {
+            if !(self.least..=self.most).contains(&chosen[b]) {
+                return Err(require::value("chosen", Some(b), "an arm", chosen[b].into()));
+            }
+            if count[b] > 0 && !mean_loss[b].is_finite() {
+                return Err(require::value("mean_loss", Some(b), "a finite number", mean_loss[b]));
+            }
+        }
+        for b in (0..count.len()).filter(|b| count[*b] > 0) {
+            let n = f64::from(chosen[b]);
+            scores[b * k + (chosen[b] - self.least) as usize] += match self.utility_sign {
+                UtilitySign::Paper => -(mean_loss[b] + price * n),
+                UtilitySign::Code => mean_loss[b] - price * (n - self.target),
+            };
+        }
+        Ok(())
+    }
+
+    /// The next μ, `total` rollouts having been spent on `prompts` prompts; unchanged without prompts.
+    pub fn next_price(&self, price: f64, total: u64, prompts: u64) -> f64 {
+        if prompts == 0 {
+            return price;
+        }
+        price + self.price_rate * (total as f64 / prompts as f64 - self.target)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GDRO: RolloutGdro = RolloutGdro {
+        least: 2,
+        most: 6,
+        rate: 1.0,
+        exploration: 0.1,
+        price_rate: 0.05,
+        target: 4.0,
+        utility_sign: UtilitySign::Paper,
+    };
+
+    fn choose(scores: &[f64], count: &[u32], budget: u64) -> (u64, [u32; 3]) {
+        let (mut values, mut arms, mut chosen) = ([0.0; 500], [0; 1000], [0; 3]);
+        let total = GDRO.choose(scores, count, budget, &mut values, &mut arms, &mut chosen).unwrap();
+        (total, chosen)
+    }
+
+    fn scores(salt: u32) -> [f64; 15] {
+        core::array::from_fn(|i| f64::from((i as u32 * 7919 + salt * 104_729) % 1013) / 200.0)
+    }
+
+    #[test]
+    fn the_programme_finds_what_trying_everything_finds() {
+        for salt in 0..40 {
+            let (scores, count) = (scores(salt), [1 + salt % 3, 3, 2]);
+            let mut log_p = [0.0; 15];
+            for b in 0..3 {
+                GDRO.log_probabilities(&scores[b * 5..][..5], &mut log_p[b * 5..][..5]).unwrap();
+            }
+            let budget = 4 * u64::from(count.iter().sum::<u32>());
+            let mut best = f64::NEG_INFINITY;
+            for (a, b, c) in (0..125).map(|i| (i / 25, i / 5 % 5, i % 5)) {
+                let sum: u64 =
+                    [a, b, c].iter().zip(count).map(|(arm, n)| u64::from(n) * (2 + *arm as u64)).sum();
+                if sum == budget {
+                    best = best.max(log_p[a] + log_p[5 + b] + log_p[10 + c]);
+                }
+            }
+            let (total, chosen) = choose(&scores, &count, budget);
+            let value: f64 = (0..3).map(|b| log_p[b * 5 + (chosen[b] - 2) as usize]).sum();
+            assert_eq!(total, budget);
+            assert!((value - best).abs() < 1e-12, "{value} for {best}");
+        }
+    }
+
+    #[test]
+    fn without_an_exact_sum_the_closest_is_taken() {
+        // Counts of 2, 4, 6: every sum is even. 25 lies between 24 and 26: the smaller.
+        assert_eq!(choose(&scores(1), &[2, 4, 6], 25).0, 24);
+        assert_eq!(choose(&scores(1), &[2, 4, 6], 0), (24, [2, 2, 2]));
+        assert_eq!(choose(&scores(1), &[2, 4, 6], 10_000), (72, [6, 6, 6]));
+    }
+
+    #[test]
+    fn equal_scores_give_the_smaller_arm_to_the_last_bin() {
+        assert_eq!(choose(&[0.0; 15], &[1; 3], 12), (12, [6, 4, 2]));
+    }
+
+    #[test]
+    fn a_bin_without_prompts_gets_its_likeliest_arm() {
+        let mut s = [0.0; 15];
+        s[5 + 3] = 1.0;
+        let (total, chosen) = choose(&s, &[1, 0, 1], 8);
+        assert_eq!((total, chosen[1], chosen[0] + chosen[2]), (8, 5, 8));
+    }
+
+    #[test]
+    fn row_10_17_paper_punishes_a_loss_and_code_rewards_it() {
+        let (count, chosen, loss) = ([3, 0, 1], [4, 2, 6], [0.5, f64::NAN, -0.25]);
+        let mut paper = [0.0; 15];
+        GDRO.update(&mut paper, &count, &chosen, &loss, 0.1).unwrap();
+        let expected =
+            |i: usize| [(2, -0.9), (14, -0.35)].iter().find(|(at, _)| *at == i).map_or(0.0, |x| x.1);
+        assert!((0..15).all(|i| (paper[i] - expected(i)).abs() < 1e-15), "{paper:?}");
+        let mut code = [0.0; 15];
+        let g = RolloutGdro { utility_sign: UtilitySign::Code, ..GDRO };
+        g.update(&mut code, &count, &chosen, &loss, 0.1).unwrap();
+        let expected =
+            |i: usize| [(2, 0.5), (14, -0.45)].iter().find(|(at, _)| *at == i).map_or(0.0, |x| x.1);
+        assert!((0..15).all(|i| (code[i] - expected(i)).abs() < 1e-15), "{code:?}");
+    }
+
+    #[test]
+    fn probabilities_mix_and_the_price_follows_the_budget() {
+        let mut out = [0.0; 5];
+        GDRO.log_probabilities(&[1e308, 0.0, 0.0, 0.0, -1e308], &mut out).unwrap();
+        assert!((libm::exp(out[0]) - 0.92).abs() < 1e-14 && (libm::exp(out[4]) - 0.02).abs() < 1e-14);
+        assert!((GDRO.next_price(0.2, 50, 10) - 0.25).abs() < 1e-15);
+        assert_eq!(GDRO.next_price(0.2, 0, 0), 0.2);
+    }
+
+    #[test]
+    fn wrong_arguments_are_named_and_change_nothing() {
+        let mut s = [0.0; 15];
+        let e = GDRO.update(&mut s, &[1, 1, 1], &[2, 7, 2], &[0.0; 3], 0.0).unwrap_err();
+        assert!(matches!(e, Error::Value { argument: "chosen", index: Some(1), .. }));
+        let e = GDRO.update(&mut s, &[1, 1, 1], &[2; 3], &[0.0, 0.0, f64::NAN], 0.0).unwrap_err();
+        assert!(matches!(e, Error::Value { argument: "mean_loss", index: Some(2), .. }));
+        assert_eq!(s, [0.0; 15]);
+        let e = GDRO.choose(&s, &[1; 3], 12, &mut [0.0; 4], &mut [], &mut [0; 3]).unwrap_err();
+        assert!(matches!(e, Error::Length { argument: "values", .. }));
+        let e = GDRO.scratch(&[u32::MAX; 3]).unwrap_err();
+        assert!(matches!(e, Error::Value { argument: "count", .. }));
+        s[4] = f64::NAN;
+        let e = GDRO.choose(&s, &[1; 3], 12, &mut [0.0; 99], &mut [0; 99], &mut [0; 3]).unwrap_err();
+        assert!(matches!(e, Error::Value { argument: "scores", index: Some(4), .. }));
+    }
+}

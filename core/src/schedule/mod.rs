@@ -1,0 +1,54 @@
+//! Schedules: who is sampled, how often, what is kept, what is too old, which rank gets it. Host-side, a few numbers per prompt.
+//!
+//! These are no ops: nothing here runs on a GPU. Plain functions of slices, without allocation (scratch comes from the caller and a function says
+//! how much), in binary64 with [`num`](crate::num)'s functions and [`random`](crate::random)'s counter: the same decision on every machine and
+//! every rank, so that no decision needs to be broadcast. Ties go to the lower index everywhere.
+//!
+//! "-style (our reading)": the paper's equation could not be read, and formula and parameters are ours.
+//!
+//! | in the literature | here |
+//! |---|---|
+//! | APRIL buffer order | [`april`] |
+//! | ARRoL-style pruning (our reading) | [`arrol`] |
+//! | Karmarkar-Karp load balance over ranks (verl) | [`balance`] |
+//! | BroRL mass balance | [`brorl`] |
+//! | DAPO dynamic sampling | [`dynamic_sampling`] |
+//! | DARS | [`dars`] |
+//! | DOTS selection, rollout replay | [`dots`], [`replay`] |
+//! | GDRO pair | [`gdro_bins`], [`gdro_prompt`], [`gdro_rollout`], [`square_root_law`] |
+//! | LATR | [`latr`], [`overlap`], [`ramp`] |
+//! | MASA rewards | [`masa`] |
+//! | RoRecomp-style batches (our reading) | [`rorecomp`] |
+//! | SCOPE-style salvage (our reading) | [`scope`] |
+//! | staleness: AReaL, verl, ROLL | [`staleness`] |
+//! | Swarm SAPO | [`swarm`] |
+//! | VADE-style selection (our reading) | [`vade`] |
+//! | XRPO-style allocation (our reading) | [`xrpo`] |
+
+pub mod april;
+pub mod arrol;
+pub mod balance;
+pub mod brorl;
+pub mod dars;
+pub mod dots;
+pub mod dynamic_sampling;
+pub mod fifo;
+pub mod gdro_bins;
+pub mod gdro_prompt;
+pub mod gdro_rollout;
+pub mod latr;
+pub mod masa;
+pub mod order;
+pub mod overlap;
+pub mod ramp;
+pub mod replay;
+mod require;
+pub mod rorecomp;
+pub mod rounding;
+pub mod scope;
+pub mod square_root_law;
+pub mod staleness;
+pub mod student_t;
+pub mod swarm;
+pub mod vade;
+pub mod xrpo;

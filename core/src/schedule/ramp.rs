@@ -1,0 +1,31 @@
+//! A number that moves from one value to another over training.
+//!
+//! **Formula**: from + (to − from)·min(step/steps, 1); LATR's share of rollouts goes from 1 to 0.25 (maths.md §7.7; that it goes in a straight line is our
+//! reading).
+//!
+//! **Special cases**: `steps` of 0 is at `to` at once; at and after the last step the value is exactly `to`.
+
+/// The value at `step`.
+pub fn linear(from: f64, to: f64, step: u32, steps: u32) -> f64 {
+    if step >= steps {
+        return to;
+    }
+    from + (to - from) * (f64::from(step) / f64::from(steps))
+}
+
+/// LATR's share of rollouts.
+pub fn latr_share(step: u32, steps: u32) -> f64 {
+    linear(1.0, 0.25, step, steps)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ends_are_exact_and_the_way_is_straight() {
+        assert_eq!((latr_share(0, 100), latr_share(100, 100), latr_share(500, 100)), (1.0, 0.25, 0.25));
+        assert_eq!((latr_share(50, 100), linear(3.0, 7.0, 0, 0)), (0.625, 7.0));
+        assert!((0..99).all(|s| latr_share(s + 1, 100) < latr_share(s, 100)));
+    }
+}

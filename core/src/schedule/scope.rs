@@ -1,0 +1,55 @@
+//! SCOPE-style salvage of wrong rollouts (our reading): keep the steps before the first error, have the rest written anew.
+//!
+//! **Formula** (abstract only; maths.md §7.8), step scores s_1 … s_n of a process reward model: first error = first s < θ (0.5); salvage when the
+//! share of the steps before it is at least φ (0.3). The corrected suffix is off-policy: weight it by a truncated ratio, or mask it; prefix tokens keep
+//! their log-probabilities of sampling.
+//!
+//! **Special cases**: no step below θ: nothing to salvage, the verifier and the model disagree. A NaN score is an error.
+
+use super::require;
+use crate::Error;
+
+/// What becomes of a wrong rollout.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Salvage {
+    /// No step is below θ.
+    NoErrorFound,
+    /// The first error is this step (from 0), too early to keep what is before it.
+    TooEarly(u32),
+    /// Keep this many steps and go on from there.
+    Keep(u32),
+}
+
+/// The decision for one rollout. Errors: no step, a NaN score (index), θ NaN, φ outside 0..=1.
+pub fn salvage(scores: &[f64], threshold: f64, least_share: f64) -> Result<Salvage, Error> {
+    require::some("scores", "one per step", scores.len())?;
+    require::each("scores", scores, "a number", |s| !s.is_nan())?;
+    require::scalar("threshold", !threshold.is_nan(), "a number", threshold)?;
+    require::scalar("least_share", (0.0..=1.0).contains(&least_share), "0 to 1", least_share)?;
+    let Some(first) = scores.iter().position(|s| *s < threshold) else {
+        return Ok(Salvage::NoErrorFound);
+    };
+    let enough = first as f64 / scores.len() as f64 >= least_share;
+    Ok(if enough { Salvage::Keep(first as u32) } else { Salvage::TooEarly(first as u32) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_error_decides() {
+        let s = |scores: &[f64]| salvage(scores, 0.5, 0.3).unwrap();
+        assert_eq!(s(&[0.9, 0.8, 0.5, 0.4, 0.9, 0.1]), Salvage::Keep(3));
+        assert_eq!(s(&[0.9, 0.2, 0.9, 0.9]), Salvage::TooEarly(1));
+        assert_eq!(
+            s(&[0.9, 0.9, 0.9, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1]),
+            Salvage::Keep(3),
+            "exactly the share"
+        );
+        assert_eq!(s(&[0.5, 0.5]), Salvage::NoErrorFound);
+        assert_eq!(salvage(&[0.1], 0.5, 0.0), Ok(Salvage::Keep(0)));
+        let e = salvage(&[0.1, f64::NAN], 0.5, 0.3).unwrap_err();
+        assert!(matches!(e, Error::Value { argument: "scores", index: Some(1), .. }));
+    }
+}

@@ -102,7 +102,7 @@ fn launch<B: Backend, V: Summand + Sync>(
     let kernel = ExactDigits { values, mask, square, digits: Out::new(&mut digits) };
     kernel.check().map_err(|e| e.to_string())?;
     backend.run(&kernel)?;
-    Ok(statistics(&PARTS, &digits, data.rows()))
+    Ok(statistics(&PARTS, &by_row::<V>(&digits), data.rows()))
 }
 
 fn planes<V: Summand>(data: &Data, values: &[f64]) -> Vec<Want> {
@@ -113,13 +113,20 @@ fn planes<V: Summand>(data: &Data, values: &[f64]) -> Vec<Want> {
         let planes = oracle::planes(&live, V::FIRST, V::PLANES - CLASSES);
         all.iter_mut().zip(planes).for_each(|(plane, digit)| plane.push(digit as f64));
     }
-    let part = |(k, name): (usize, &'static str)| {
+    let digits = by_row::<V>(&all.concat());
+    let part = |(name, digits): (&'static str, &[f64])| {
         let mut want = Want::new(name);
-        let quarter = all.len() / 4;
-        all[k * quarter..(k + 1) * quarter].iter().flatten().for_each(|digit| want.push(*digit, 0.0));
+        digits.iter().for_each(|digit| want.push(*digit, 0.0));
         want
     };
-    PARTS.into_iter().enumerate().map(part).collect()
+    PARTS.into_iter().zip(digits.chunks(data.rows())).map(part).collect()
+}
+
+/// `[PLANES][blocks]` as `[4][rows]`: the k-th of what each row wrote.
+fn by_row<V: Summand>(digits: &[f64]) -> Vec<f64> {
+    let (groups, blocks) = (V::PLANES / PARTS.len(), digits.len() / V::PLANES);
+    let rows = (0..PARTS.len()).flat_map(|k| (0..groups * blocks).map(move |row| (k, row)));
+    rows.map(|(k, row)| digits[(k * groups + row % groups) * blocks + row / groups]).collect()
 }
 
 /// What the values are like.

@@ -1,7 +1,8 @@
 //! NVIDIA's driver API, one call a method.
 
+use crate::error::CODES;
+use crate::module;
 use crate::symbols::Symbols;
-use crate::{error, module};
 use lockstep_gpu::library::{self, Library};
 use lockstep_gpu::{DeviceInfo, Direction, Error, Fault, Handle, Kind, Owner, Refusal, Shape, Version};
 use std::ffi::{CStr, c_int, c_void};
@@ -65,7 +66,7 @@ impl Driver {
         let known = unsafe { (self.symbols.cuGetErrorName)(code, &mut name) } == 0 && !name.is_null();
         // SAFETY: the driver's constant, with a NUL at its end.
         let name = known.then(|| unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned());
-        Err(error::fault(function, code, name))
+        Err(CODES.fault(function, code, name))
     }
 
     fn attribute(&self, attribute: c_int, device: c_int) -> Result<u32, Fault> {

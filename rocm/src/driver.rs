@@ -1,7 +1,8 @@
 //! AMD's HIP runtime, one call a method.
 
+use crate::error::CODES;
+use crate::module;
 use crate::symbols::{PointerAttributes, Symbols};
-use crate::{error, module};
 use lockstep_gpu::library::{self, Library};
 use lockstep_gpu::{DeviceInfo, Direction, Error, Fault, Handle, Kind, Owner, Refusal, Shape, Version};
 use std::ffi::{CStr, c_int, c_void};
@@ -71,7 +72,7 @@ impl Driver {
         let name = unsafe { (self.symbols.hipGetErrorName)(code) };
         // SAFETY: the runtime's constant, with a NUL at its end.
         let name = (!name.is_null()).then(|| unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned());
-        Err(error::fault(function, code, name))
+        Err(CODES.fault(function, code, name))
     }
 
     fn attribute(&self, attribute: c_int, device: c_int) -> Result<u32, Fault> {
@@ -261,7 +262,7 @@ unsafe impl lockstep_gpu::Driver for Driver {
                 Memory::Shared => Ok(Owner::Shared),
                 Memory::Unregistered => {
                     let name = Some("hipMemoryTypeUnregistered".to_owned());
-                    Err(error::fault("hipPointerGetAttributes", 0, name))
+                    Err(CODES.fault("hipPointerGetAttributes", 0, name))
                 }
             }
         };

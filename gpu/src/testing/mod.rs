@@ -5,6 +5,7 @@
 //! lost. Entry points are dispatched by the op table and rebuild the kernel from its parameters as a GPU does; they run
 //! on the plain team or on the GPU's team with [threads for lanes](Compute). Any call can be made to [fail](HostDriver::inject).
 
+pub mod absence;
 mod driver;
 mod entries;
 mod state;

@@ -152,7 +152,7 @@ impl Kind {
             Kind::Patterns => f64::from_bits(source.bits(i)),
             Kind::Cancelling => {
                 let x = f64::from_bits(source.bits(i / 2));
-                if i % 2 == 0 { x } else { -x }
+                if i.is_multiple_of(2) { x } else { -x }
             }
             Kind::Ends => ends[source.below(i, ends.len())],
             Kind::Spread => {
@@ -176,7 +176,7 @@ impl Kind {
             Kind::Patterns => f32::from_bits(source.bits(i) as u32),
             Kind::Cancelling => {
                 let x = f32::from_bits(source.bits(i / 2) as u32);
-                if i % 2 == 0 { x } else { -x }
+                if i.is_multiple_of(2) { x } else { -x }
             }
             Kind::Ends => ends[source.below(i, ends.len())],
             Kind::Spread => values::spread(source, i),

@@ -8,10 +8,13 @@
 pub mod absence;
 mod driver;
 mod entries;
+mod machine;
+mod settings;
 mod state;
 mod wave;
 
-pub use driver::{HostDriver, Settings};
 pub use entries::Compute;
+pub use machine::HostDriver;
+pub use settings::Settings;
 pub use state::Live;
 pub use wave::{Exchange, HostWave, with_lanes};

@@ -200,17 +200,13 @@ fn case(params: ExactSum, length: usize, kind: Kind, mask: Mask, source: Source)
             f32::PLANES
         }
     };
-    let rows = exact_sum::blocks(length) * planes / PARTS.len();
+    // A row writes four digits.
+    let digits = (exact_sum::blocks(length) * planes) as u32;
+    let offsets = (0..=digits).step_by(PARTS.len()).collect();
     Case {
         label: format!("{params:?} {length} {kind:?} {mask:?}"),
         catches: "a digit at the seam of two shifts; a subnormal's missing bit; a special value counted as a number",
         params: params.into(),
-        data: Data {
-            offsets: (0..=rows as u32).collect(),
-            mask: bytes,
-            element,
-            element64,
-            ..Data::default()
-        },
+        data: Data { offsets, mask: bytes, element, element64, ..Data::default() },
     }
 }

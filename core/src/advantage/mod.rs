@@ -3,6 +3,7 @@
 pub mod baseline;
 pub mod combine;
 pub mod discounted_return;
+mod group_baseline;
 pub mod grpo;
 mod members;
 pub mod pass_at_k;

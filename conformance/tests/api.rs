@@ -7,6 +7,7 @@ use lockstep_conformance::cases::params::BAND;
 use lockstep_conformance::cases::{AnyGate, Case, Params, Policy, corpus, slot};
 use lockstep_conformance::launch;
 use lockstep_conformance::ops::discounted_return::DiscountedReturn;
+use lockstep_conformance::ops::exact_sum::ExactSum;
 use lockstep_conformance::ops::{
     AnyOp, check::Check, combine::Combine, group::Group, moments::Moments, pass_at_k::PassAtK,
 };
@@ -308,6 +309,28 @@ fn slices_in_kernels_out() {
                 let out = ops::combine(&device, &batch, &components, &weights[..kinds]).unwrap();
                 let scored = |(x, want): (&f32, &f64)| x.is_nan() || f64::from(*x) == *want;
                 assert!(out.iter().zip(&expected.0["combined"]).all(scored), "{}", case.label);
+            }
+            Params::Op(AnyOp::ExactSum(ExactSum::Double)) => {
+                // The op of the API takes no mask.
+                let live = (0..data.element64.len()).filter(|i| data.live(*i)).map(|i| data.element64[i]);
+                let live: Vec<f64> = live.collect();
+                let added = live.iter().copied().collect();
+                let counted = ops::exact_sum(&device, &live).unwrap();
+                assert_eq!(counted, (added, live.len() as u64), "{}", case.label);
+            }
+            Params::Op(AnyOp::ExactSum(ExactSum::Single { square })) => {
+                let one_sequence = [0, data.element[0].len() as u32];
+                let batch = Batch::new(&one_sequence, &[0, 1], data.mask.as_deref()).unwrap();
+                let values = data.element[0].iter().enumerate().filter(|(i, _)| data.live(*i));
+                let values = values.map(|(_, x)| f64::from(*x)).map(|x| if square { x * x } else { x });
+                let values: Vec<f64> = values.collect();
+                let counted = ops::exact_token_sum(&device, &batch, &data.element[0], square).unwrap();
+                assert_eq!(
+                    counted,
+                    (values.iter().copied().collect(), values.len() as u64),
+                    "{}",
+                    case.label
+                );
             }
             Params::Op(AnyOp::Whiten(params)) => {
                 // The kernel has the moments of another batch, the API those of its own.

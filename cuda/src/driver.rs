@@ -1,9 +1,10 @@
 //! NVIDIA's driver API, one call a method.
 
+use crate::error::CODES;
+use crate::module;
 use crate::symbols::Symbols;
-use crate::{error, module};
-use lockstep_gpu::library::{self, Library};
-use lockstep_gpu::{DeviceInfo, Direction, Error, Fault, Handle, Kind, Owner, Refusal, Shape, Version};
+use lockstep_gpu::library::{self, Loaded};
+use lockstep_gpu::{DeviceInfo, Direction, Error, Fault, Handle, Owner, Refusal, Shape, Version};
 use std::ffi::{CStr, c_int, c_void};
 use std::ptr::null_mut;
 
@@ -25,35 +26,23 @@ pub(crate) const STREAM_NON_BLOCKING: u32 = 1;
 pub(crate) const HOST_ALLOC_PORTABLE: u32 = 1;
 
 /// The loaded driver.
-pub struct Driver {
-    symbols: Symbols,
-    file: String,
-    /// Where the functions live. Never unloaded before them.
-    _library: Library,
-}
-
-impl std::fmt::Debug for Driver {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Driver({})", self.file)
-    }
-}
+#[derive(Debug)]
+pub struct Driver(Loaded<Symbols>);
 
 /// Calls a function of the table: `call!(self.name(arguments))`.
 macro_rules! call {
     ($self:ident.$name:ident($($arg:expr),* $(,)?)) => {
         // SAFETY: results go to locals of the right type that outlive the call; handles and other memory are what the
         // contract of `Driver`'s method says, or were just returned by this driver.
-        $self.check(stringify!($name), unsafe { ($self.symbols.$name)($($arg),*) })
+        $self.check(stringify!($name), unsafe { ($self.0.symbols.$name)($($arg),*) })
     };
 }
 
 impl Driver {
     /// Loads the driver, or says what was looked for.
     pub(crate) fn load() -> Result<Driver, Error> {
-        let (library, file) = library::open("CUDA", NAMES)?;
-        // SAFETY: the table has the arguments of cuda.h (src/bindings.rs); the library is kept beside it.
-        let symbols = unsafe { Symbols::load(&library, &file)? };
-        Ok(Driver { symbols, file, _library: library })
+        // SAFETY: the table has the arguments of cuda.h (src/bindings.rs).
+        unsafe { Loaded::open("CUDA", NAMES, Symbols::load) }.map(Driver)
     }
 
     fn check(&self, function: &'static str, code: i32) -> Result<(), Fault> {
@@ -62,10 +51,10 @@ impl Driver {
         }
         let mut name = std::ptr::null();
         // SAFETY: the name goes to a local.
-        let known = unsafe { (self.symbols.cuGetErrorName)(code, &mut name) } == 0 && !name.is_null();
+        let known = unsafe { (self.0.symbols.cuGetErrorName)(code, &mut name) } == 0 && !name.is_null();
         // SAFETY: the driver's constant, with a NUL at its end.
         let name = known.then(|| unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned());
-        Err(error::fault(function, code, name))
+        Err(CODES.fault(function, code, name))
     }
 
     fn attribute(&self, attribute: c_int, device: c_int) -> Result<u32, Fault> {
@@ -101,7 +90,7 @@ unsafe impl lockstep_gpu::Driver for Driver {
     }
 
     fn library(&self) -> &str {
-        &self.file
+        self.0.file()
     }
 
     /// A warp is a team. 8 × 32 threads with 255 registers each fill a multiprocessor's 65,536 registers, so this fits always.
@@ -246,7 +235,7 @@ unsafe impl lockstep_gpu::Driver for Driver {
     }
 
     fn owner(&self, address: Handle) -> Owner {
-        let ask = || {
+        let ask = || -> Result<Owner, Fault> {
             let kind = self.pointer(POINTER_MEMORY_TYPE, address, 0u32)?;
             let managed = self.pointer(POINTER_IS_MANAGED, address, 0u32)?;
             if kind == MEMORY_HOST || managed != 0 {
@@ -258,12 +247,7 @@ unsafe impl lockstep_gpu::Driver for Driver {
             let context = (!context.is_null()).then_some(Handle(context));
             Ok(Owner::Device { ordinal: usize::try_from(ordinal).unwrap_or(usize::MAX), context })
         };
-        ask().unwrap_or_else(|fault: Fault| {
-            Owner::Unknown(match fault.kind {
-                Kind::Call => Fault { kind: Kind::ForeignPointer, ..fault },
-                _ => fault,
-            })
-        })
+        ask().unwrap_or_else(Owner::unknown)
     }
 
     fn create_stream(&self) -> Result<Handle, Fault> {

@@ -1,11 +1,6 @@
 //! The driver's codes.
 
-use lockstep_gpu::{Fault, Kind};
-
-/// `CUDA_ERROR_NO_DEVICE`.
-const NO_DEVICE: i32 = 100;
-/// `CUDA_ERROR_OUT_OF_MEMORY`.
-const OUT_OF_MEMORY: i32 = 2;
+use lockstep_gpu::Codes;
 
 /// After these the context is lost: every later call returns the same.
 pub(crate) const STICKY: [i32; 14] = [
@@ -25,32 +20,25 @@ pub(crate) const STICKY: [i32; 14] = [
     719, // CUDA_ERROR_LAUNCH_FAILED
 ];
 
-/// What a code means.
-fn kind(code: i32) -> Kind {
-    match code {
-        NO_DEVICE => Kind::NoDevice,
-        OUT_OF_MEMORY => Kind::OutOfMemory,
-        _ if STICKY.contains(&code) => Kind::Sticky,
-        _ => Kind::Call,
-    }
-}
-
-/// The fault for a code.
-pub(crate) fn fault(function: &'static str, code: i32, name: Option<String>) -> Fault {
-    let name = name.unwrap_or_else(|| "a code that this driver has no name for".to_owned());
-    Fault { function, code, name, kind: kind(code) }
-}
+pub(crate) const CODES: Codes = Codes {
+    // CUDA_ERROR_NO_DEVICE, CUDA_ERROR_OUT_OF_MEMORY
+    no_device: 100,
+    out_of_memory: 2,
+    sticky: &STICKY,
+    unnamed: "a code that this driver has no name for",
+};
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use lockstep_gpu::Kind;
 
     #[test]
     fn codes_mean_what_the_manual_says() {
-        assert_eq!(kind(100), Kind::NoDevice);
-        assert_eq!(kind(2), Kind::OutOfMemory);
-        assert_eq!([700, 719, 716].map(kind), [Kind::Sticky; 3]);
+        assert_eq!(CODES.kind(100), Kind::NoDevice);
+        assert_eq!(CODES.kind(2), Kind::OutOfMemory);
+        assert_eq!([700, 719, 716].map(|code| CODES.kind(code)), [Kind::Sticky; 3]);
         // Out of resources, an invalid value and a code of the future leave the context alone.
-        assert_eq!([701, 1, 99_999].map(kind), [Kind::Call; 3]);
+        assert_eq!([701, 1, 99_999].map(|code| CODES.kind(code)), [Kind::Call; 3]);
     }
 }

@@ -54,8 +54,7 @@ mod symbols;
 pub use driver::Driver;
 pub use lockstep_gpu::{Error, Geometry, Report};
 
-use lockstep_gpu::Platform;
-use std::sync::{Arc, Mutex, PoisonError};
+use lockstep_gpu::Installed;
 
 /// An open NVIDIA device.
 pub type Gpu = lockstep_gpu::Gpu<Driver>;
@@ -68,29 +67,17 @@ pub type Buffer<T> = lockstep_gpu::Buffer<T, Driver>;
 /// Pinned host memory.
 pub type Pinned<T> = lockstep_gpu::Pinned<T, Driver>;
 
-static PLATFORM: Mutex<Option<Arc<Platform<Driver>>>> = Mutex::new(None);
-
-/// The driver, loaded on the first call. A failure is tried again on the next.
-fn platform() -> Result<Arc<Platform<Driver>>, Error> {
-    let mut platform = PLATFORM.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(platform) = &*platform {
-        return Ok(platform.clone());
-    }
-    Ok(platform.insert(Arc::new(Platform::new(Driver::load()?))).clone())
-}
+static INSTALLED: Installed<Driver> = Installed::new("CUDA", Driver::load);
 
 /// Opens device `ordinal` of this machine.
 ///
 /// Its kernels are loaded on the first call and shared by the next. Errors with [`Error::NoDriver`], [`Error::NoDevice`],
 /// [`Error::NoSuchDevice`], [`Error::Unsupported`], [`Error::DriverTooOld`], [`Error::Module`]; never panics.
 pub fn open(ordinal: usize) -> Result<Gpu, Error> {
-    platform()?.open(ordinal)
+    INSTALLED.open(ordinal)
 }
 
 /// What is on this machine, what is missing and why. Never fails.
 pub fn devices() -> Report {
-    match platform() {
-        Ok(platform) => platform.report(),
-        Err(error) => Report::absent("CUDA", error),
-    }
+    INSTALLED.report()
 }

@@ -1,6 +1,6 @@
 //! What a vendor's API must do. Everything above it is written once.
 
-use crate::{Error, Fault, Refusal, Version};
+use crate::{Error, Fault, Kind, Refusal, Version};
 use std::ffi::{CStr, c_void};
 use std::fmt;
 
@@ -60,6 +60,16 @@ pub enum Owner {
     Shared,
     /// Not memory that the driver knows.
     Unknown(Fault),
+}
+
+impl Owner {
+    /// Of an address about which asking failed: that a call was refused says that the driver does not know it.
+    pub fn unknown(fault: Fault) -> Owner {
+        Owner::Unknown(match fault.kind {
+            Kind::Call => Fault { kind: Kind::ForeignPointer, ..fault },
+            _ => fault,
+        })
+    }
 }
 
 impl fmt::Display for Owner {

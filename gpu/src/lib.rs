@@ -4,7 +4,8 @@
 //! | what | where |
 //! |---|---|
 //! | what a vendor's API must do | [`Driver`] |
-//! | a driver that was found, its devices | [`Platform`] |
+//! | a driver that was found, its devices; the one of this process | [`Platform`], [`Installed`] |
+//! | what an API's codes mean | [`Codes`] |
 //! | an open device: zero-copy [`launch`](Gpu::launch), staged [`run`](Gpu::run) | [`Gpu`] |
 //! | checks of arguments that only the device can see | [`Gpu::check_offsets`], [`Gpu::check_values`] |
 //! | memory, streams, events | [`Buffer`], [`Pinned`], [`Stream`], [`Event`] |
@@ -17,11 +18,13 @@
 
 mod buffer;
 mod check;
+mod codes;
 mod driver;
 mod error;
 mod event;
 mod geometry;
 mod gpu;
+mod installed;
 mod launch;
 pub mod library;
 mod parameters;
@@ -35,11 +38,13 @@ pub mod testing;
 mod version;
 
 pub use buffer::{Buffer, Plain};
+pub use codes::Codes;
 pub use driver::{DeviceInfo, Direction, Driver, Handle, Owner, Shape};
 pub use error::{Error, Fault, Kind, Refusal};
 pub use event::Event;
 pub use geometry::Geometry;
 pub use gpu::Gpu;
+pub use installed::Installed;
 pub use parameters::Parameters;
 pub use pinned::Pinned;
 pub use platform::Platform;

@@ -1,9 +1,10 @@
 //! AMD's HIP runtime, one call a method.
 
+use crate::error::CODES;
+use crate::module;
 use crate::symbols::{PointerAttributes, Symbols};
-use crate::{error, module};
-use lockstep_gpu::library::{self, Library};
-use lockstep_gpu::{DeviceInfo, Direction, Error, Fault, Handle, Kind, Owner, Refusal, Shape, Version};
+use lockstep_gpu::library::{self, Loaded};
+use lockstep_gpu::{DeviceInfo, Direction, Error, Fault, Handle, Owner, Refusal, Shape, Version};
 use std::ffi::{CStr, c_int, c_void};
 use std::ptr::null_mut;
 
@@ -29,35 +30,23 @@ const STREAM_NON_BLOCKING: u32 = 1;
 const HOST_MALLOC_PORTABLE: u32 = 1;
 
 /// The loaded driver.
-pub struct Driver {
-    symbols: Symbols,
-    file: String,
-    /// Where the functions live. Never unloaded before them.
-    _library: Library,
-}
-
-impl std::fmt::Debug for Driver {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Driver({})", self.file)
-    }
-}
+#[derive(Debug)]
+pub struct Driver(Loaded<Symbols>);
 
 /// Calls a function of the table: `call!(self.name(arguments))`.
 macro_rules! call {
     ($self:ident.$name:ident($($arg:expr),* $(,)?)) => {
         // SAFETY: results go to locals of the right type that outlive the call; handles and other memory are what the
         // contract of `Driver`'s method says, or were just returned by this runtime.
-        $self.check(stringify!($name), unsafe { ($self.symbols.$name)($($arg),*) })
+        $self.check(stringify!($name), unsafe { ($self.0.symbols.$name)($($arg),*) })
     };
 }
 
 impl Driver {
     /// Loads the runtime, or says what was looked for.
     pub(crate) fn load() -> Result<Driver, Error> {
-        let (library, file) = library::open("HIP", NAMES)?;
-        // SAFETY: the table has the arguments of hip_runtime_api.h; the library is kept beside it.
-        let symbols = unsafe { Symbols::load(&library, &file)? };
-        Ok(Driver { symbols, file, _library: library })
+        // SAFETY: the table has the arguments of hip_runtime_api.h.
+        unsafe { Loaded::open("HIP", NAMES, Symbols::load) }.map(Driver)
     }
 
     fn check(&self, function: &'static str, code: i32) -> Result<(), Fault> {
@@ -66,12 +55,12 @@ impl Driver {
         }
         // HIP remembers the last error for whoever asks next. It was ours: the caller's program must not find it.
         // SAFETY: no arguments.
-        unsafe { (self.symbols.hipGetLastError)() };
+        unsafe { (self.0.symbols.hipGetLastError)() };
         // SAFETY: any number may be asked about.
-        let name = unsafe { (self.symbols.hipGetErrorName)(code) };
+        let name = unsafe { (self.0.symbols.hipGetErrorName)(code) };
         // SAFETY: the runtime's constant, with a NUL at its end.
         let name = (!name.is_null()).then(|| unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned());
-        Err(error::fault(function, code, name))
+        Err(CODES.fault(function, code, name))
     }
 
     fn attribute(&self, attribute: c_int, device: c_int) -> Result<u32, Fault> {
@@ -88,7 +77,7 @@ impl Driver {
     fn arch(&self, device: c_int) -> Result<String, Fault> {
         let mut properties = Properties([0; _]);
         let (into, name) = ((&raw mut properties).cast(), "hipGetDeviceProperties");
-        let (new, old) = (self.symbols.hipGetDevicePropertiesR0600, self.symbols.hipGetDeviceProperties);
+        let (new, old) = (self.0.symbols.hipGetDevicePropertiesR0600, self.0.symbols.hipGetDeviceProperties);
         let Some(get) = new.or(old) else { return Ok("unknown".to_owned()) };
         // SAFETY: the buffer is larger than any version's structure, and aligned for it.
         self.check(name, unsafe { get(into, device) })?;
@@ -107,7 +96,7 @@ unsafe impl lockstep_gpu::Driver for Driver {
     }
 
     fn library(&self) -> &str {
-        &self.file
+        self.0.file()
     }
 
     /// A wave is a team, and a workgroup: the entry points take their row from the workgroup's number alone, a scalar.
@@ -242,7 +231,7 @@ unsafe impl lockstep_gpu::Driver for Driver {
     }
 
     fn owner(&self, address: Handle) -> Owner {
-        let ask = || {
+        let ask = || -> Result<Owner, Fault> {
             let version = self.version()?;
             let mut found = PointerAttributes {
                 kind: 0,
@@ -261,16 +250,11 @@ unsafe impl lockstep_gpu::Driver for Driver {
                 Memory::Shared => Ok(Owner::Shared),
                 Memory::Unregistered => {
                     let name = Some("hipMemoryTypeUnregistered".to_owned());
-                    Err(error::fault("hipPointerGetAttributes", 0, name))
+                    Err(CODES.fault("hipPointerGetAttributes", 0, name))
                 }
             }
         };
-        ask().unwrap_or_else(|fault: Fault| {
-            Owner::Unknown(match fault.kind {
-                Kind::Call => Fault { kind: Kind::ForeignPointer, ..fault },
-                _ => fault,
-            })
-        })
+        ask().unwrap_or_else(Owner::unknown)
     }
 
     fn create_stream(&self) -> Result<Handle, Fault> {
@@ -284,7 +268,7 @@ unsafe impl lockstep_gpu::Driver for Driver {
     }
 
     unsafe fn owns_stream(&self, stream: Handle, ordinal: usize, _context: Handle) -> Option<bool> {
-        let get = self.symbols.hipStreamGetDevice?;
+        let get = self.0.symbols.hipStreamGetDevice?;
         let mut device = 0;
         // SAFETY: the result goes to a local; the stream is the caller's.
         self.check("hipStreamGetDevice", unsafe { get(stream.0, &mut device) }).ok()?;

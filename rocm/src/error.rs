@@ -1,11 +1,6 @@
 //! The runtime's codes.
 
-use lockstep_gpu::{Fault, Kind};
-
-/// `hipErrorNoDevice`.
-const NO_DEVICE: i32 = 100;
-/// `hipErrorOutOfMemory`.
-const OUT_OF_MEMORY: i32 = 2;
+use lockstep_gpu::Codes;
 
 /// After these the device is lost to this process. Most faults of a kernel do not get here: the runtime aborts the process
 /// ("Memory access fault by GPU node").
@@ -22,32 +17,25 @@ const STICKY: [i32; 10] = [
     53,   // hipErrorPriorLaunchFailure
 ];
 
-/// What a code means.
-fn kind(code: i32) -> Kind {
-    match code {
-        NO_DEVICE => Kind::NoDevice,
-        OUT_OF_MEMORY => Kind::OutOfMemory,
-        _ if STICKY.contains(&code) => Kind::Sticky,
-        _ => Kind::Call,
-    }
-}
-
-/// The fault for a code.
-pub(crate) fn fault(function: &'static str, code: i32, name: Option<String>) -> Fault {
-    let name = name.unwrap_or_else(|| "a code that this runtime has no name for".to_owned());
-    Fault { function, code, name, kind: kind(code) }
-}
+pub(crate) const CODES: Codes = Codes {
+    // hipErrorNoDevice, hipErrorOutOfMemory
+    no_device: 100,
+    out_of_memory: 2,
+    sticky: &STICKY,
+    unnamed: "a code that this runtime has no name for",
+};
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use lockstep_gpu::Kind;
 
     #[test]
     fn codes_mean_what_the_manual_says() {
-        assert_eq!(kind(100), Kind::NoDevice);
-        assert_eq!(kind(2), Kind::OutOfMemory);
-        assert_eq!([700, 719, 1053].map(kind), [Kind::Sticky; 3]);
+        assert_eq!(CODES.kind(100), Kind::NoDevice);
+        assert_eq!(CODES.kind(2), Kind::OutOfMemory);
+        assert_eq!([700, 719, 1053].map(|code| CODES.kind(code)), [Kind::Sticky; 3]);
         // Out of resources, an invalid value and a code of the future leave the device alone.
-        assert_eq!([701, 1, 99_999].map(kind), [Kind::Call; 3]);
+        assert_eq!([701, 1, 99_999].map(|code| CODES.kind(code)), [Kind::Call; 3]);
     }
 }

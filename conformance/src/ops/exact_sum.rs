@@ -102,7 +102,7 @@ fn launch<B: Backend, V: Summand + Sync>(
     let kernel = ExactDigits { values, mask, square, digits: Out::new(&mut digits) };
     kernel.check().map_err(|e| e.to_string())?;
     backend.run(&kernel)?;
-    Ok(statistics(&PARTS, &digits, data.rows()))
+    Ok(statistics(&PARTS, &by_row::<V>(&digits), data.rows()))
 }
 
 fn planes<V: Summand>(data: &Data, values: &[f64]) -> Vec<Want> {
@@ -113,13 +113,20 @@ fn planes<V: Summand>(data: &Data, values: &[f64]) -> Vec<Want> {
         let planes = oracle::planes(&live, V::FIRST, V::PLANES - CLASSES);
         all.iter_mut().zip(planes).for_each(|(plane, digit)| plane.push(digit as f64));
     }
-    let part = |(k, name): (usize, &'static str)| {
+    let digits = by_row::<V>(&all.concat());
+    let part = |(name, digits): (&'static str, &[f64])| {
         let mut want = Want::new(name);
-        let quarter = all.len() / 4;
-        all[k * quarter..(k + 1) * quarter].iter().flatten().for_each(|digit| want.push(*digit, 0.0));
+        digits.iter().for_each(|digit| want.push(*digit, 0.0));
         want
     };
-    PARTS.into_iter().enumerate().map(part).collect()
+    PARTS.into_iter().zip(digits.chunks(data.rows())).map(part).collect()
+}
+
+/// `[PLANES][blocks]` as `[4][rows]`: the k-th of what each row wrote.
+fn by_row<V: Summand>(digits: &[f64]) -> Vec<f64> {
+    let (groups, blocks) = (V::PLANES / PARTS.len(), digits.len() / V::PLANES);
+    let rows = (0..PARTS.len()).flat_map(|k| (0..groups * blocks).map(move |row| (k, row)));
+    rows.map(|(k, row)| digits[(k * groups + row % groups) * blocks + row / groups]).collect()
 }
 
 /// What the values are like.
@@ -145,7 +152,7 @@ impl Kind {
             Kind::Patterns => f64::from_bits(source.bits(i)),
             Kind::Cancelling => {
                 let x = f64::from_bits(source.bits(i / 2));
-                if i % 2 == 0 { x } else { -x }
+                if i.is_multiple_of(2) { x } else { -x }
             }
             Kind::Ends => ends[source.below(i, ends.len())],
             Kind::Spread => {
@@ -169,7 +176,7 @@ impl Kind {
             Kind::Patterns => f32::from_bits(source.bits(i) as u32),
             Kind::Cancelling => {
                 let x = f32::from_bits(source.bits(i / 2) as u32);
-                if i % 2 == 0 { x } else { -x }
+                if i.is_multiple_of(2) { x } else { -x }
             }
             Kind::Ends => ends[source.below(i, ends.len())],
             Kind::Spread => values::spread(source, i),
@@ -193,17 +200,13 @@ fn case(params: ExactSum, length: usize, kind: Kind, mask: Mask, source: Source)
             f32::PLANES
         }
     };
-    let rows = exact_sum::blocks(length) * planes / PARTS.len();
+    // A row writes four digits.
+    let digits = (exact_sum::blocks(length) * planes) as u32;
+    let offsets = (0..=digits).step_by(PARTS.len()).collect();
     Case {
         label: format!("{params:?} {length} {kind:?} {mask:?}"),
         catches: "a digit at the seam of two shifts; a subnormal's missing bit; a special value counted as a number",
         params: params.into(),
-        data: Data {
-            offsets: (0..=rows as u32).collect(),
-            mask: bytes,
-            element,
-            element64,
-            ..Data::default()
-        },
+        data: Data { offsets, mask: bytes, element, element64, ..Data::default() },
     }
 }

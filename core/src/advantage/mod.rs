@@ -4,6 +4,7 @@ pub mod baseline;
 pub mod combine;
 pub mod discounted_return;
 pub mod gae;
+mod group_baseline;
 pub mod grpo;
 mod members;
 pub mod pass_at_k;

@@ -161,8 +161,9 @@ impl<V: Summand> Kernel for ExactDigits<'_, V> {
     #[inline(always)]
     fn row<T: Team>(&self, team: &T, row: usize) {
         let blocks = blocks(self.values.len());
-        let rows = Self::GROUPS * blocks;
-        let (group, start) = (row / blocks, row % blocks * BLOCK);
+        // By a constant: a GPU divides by anything else in floating point, and asks whether it is 0.
+        let (block, group) = (row / Self::GROUPS, row % Self::GROUPS);
+        let start = block * BLOCK;
         let end = if start + BLOCK < self.values.len() { start + BLOCK } else { self.values.len() };
         let (values, mask, square) = (self.values, self.mask, self.square);
         let [a, b, c, d] = team.sum(Span::new(start, end), move |i| {
@@ -177,10 +178,11 @@ impl<V: Summand> Kernel for ExactDigits<'_, V> {
             ]
         });
         if team.leads() {
-            self.digits.put(row, a);
-            self.digits.put(row + rows, b);
-            self.digits.put(row + 2 * rows, c);
-            self.digits.put(row + 3 * rows, d);
+            let (first, step) = (group * blocks + block, Self::GROUPS * blocks);
+            self.digits.put(first, a);
+            self.digits.put(first + step, b);
+            self.digits.put(first + 2 * step, c);
+            self.digits.put(first + 3 * step, d);
         }
     }
 }

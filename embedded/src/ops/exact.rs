@@ -57,7 +57,7 @@ fn singles<R: Runner>(
     record: &mut impl Record,
 ) -> Result<(), Error> {
     let hostile = |i: usize| if source.below(i, 32) == 0 { garbage(i) } else { source.pattern(i) };
-    let value = |i: usize| if case % 2 == 0 { hostile(i) } else { source.spread(i) };
+    let value = |i: usize| if case.is_multiple_of(2) { hostile(i) } else { source.spread(i) };
     let values: [f32; LENGTH] = core::array::from_fn(value);
     for square in [false, true] {
         let mut digits = [f64::from_bits(POISON64); exact_sum::digits::<f32>(LENGTH)];

@@ -5,12 +5,16 @@
 //! lost. Entry points are dispatched by the op table and rebuild the kernel from its parameters as a GPU does; they run
 //! on the plain team or on the GPU's team with [threads for lanes](Compute). Any call can be made to [fail](HostDriver::inject).
 
+pub mod absence;
 mod driver;
 mod entries;
+mod machine;
+mod settings;
 mod state;
 mod wave;
 
-pub use driver::{HostDriver, Settings};
 pub use entries::Compute;
+pub use machine::HostDriver;
+pub use settings::Settings;
 pub use state::Live;
 pub use wave::{Exchange, HostWave, with_lanes};

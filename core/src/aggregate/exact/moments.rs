@@ -4,6 +4,7 @@ use super::accumulator::{ExactSum, LIMBS, LSB, MAGNITUDE, SUBNORMAL};
 use super::integer;
 use crate::Error;
 use crate::aggregate::moments::{COUNT, HIGH, LOW, MEAN, MOMENTS, NONZERO, SQUARES};
+use core::ops::Range;
 
 /// Count, Σx and Σx² without rounding, extremes and non-zeros: the moments of a batch, whatever its sharding.
 ///
@@ -60,14 +61,14 @@ impl ExactMoments {
     /// Errors: a magnitude outside 2⁻⁴⁵⁰ to 2⁴⁵⁰ that is not 0 (its square would not fit), NaN, an infinity. Nothing is added then.
     pub fn add64(&mut self, x: f64) -> Result<(), Error> {
         let (bits, magnitude) = (x.to_bits(), x.abs());
-        const RANGE: [f64; 2] = [f64::from_bits((1023 - 450) << 52), f64::from_bits((1023 + 450) << 52)];
-        if x != 0.0 && !(RANGE[0] <= magnitude && magnitude < RANGE[1]) {
+        const RANGE: Range<f64> = f64::from_bits((1023 - 450) << 52)..f64::from_bits((1023 + 450) << 52);
+        if x != 0.0 && !RANGE.contains(&magnitude) {
             let expected = "0 or a magnitude of 2^-450 to 2^450";
             return Err(Error::Value { argument: "value", index: None, expected, got: x });
         }
         self.count_in(x, 1);
         if x != 0.0 {
-            let mantissa = u128::from(bits & (1 << 52) - 1 | 1 << 52);
+            let mantissa = u128::from((bits & ((1 << 52) - 1)) | 1 << 52);
             // x = mantissa · 2^e; the bit on which 2^(2e) stands.
             let exponent = (bits >> 52 & 0x7ff) as i32 - 1075;
             let (square, bit) = (mantissa * mantissa, (2 * exponent - LSB) as u32);

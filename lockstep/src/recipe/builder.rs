@@ -1,7 +1,7 @@
 //! Recipes from code.
 
 use super::{
-    AdvantageChoice, AggregationMode, GateChoice, GuardChoice, KlChoice, RatioLevel, Recipe, SingletonChoice,
+    AdvantageChoice, AggregationMode, CorrectionChoice, GateChoice, GuardChoice, KlChoice, RatioLevel, Recipe, SingletonChoice,
 };
 use crate::Error;
 
@@ -91,6 +91,12 @@ impl Builder {
     /// KL term.
     pub fn kl(mut self, kl: KlChoice) -> Self {
         self.0.kl = Some(kl);
+        self
+    }
+
+    /// Rollout correction.
+    pub fn correction(mut self, correction: CorrectionChoice) -> Self {
+        self.0.correction = Some(correction);
         self
     }
 

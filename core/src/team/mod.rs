@@ -5,5 +5,5 @@ pub mod fold;
 pub mod scan;
 mod team;
 
-pub use scan::{AddF64, Affine, AffineF64, Direction, Semigroup};
+pub use scan::{AddF64, Affine, AffineF64, Direction, MinF32, Semigroup};
 pub use team::{Element, Lane, Swept, Team};

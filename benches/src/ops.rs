@@ -1,7 +1,7 @@
 //! Every op of the table as something to time. `bytes` counts each array once, inputs and outputs: what the op must
 //! move, not what the cache moves for it.
 
-use crate::Inputs;
+use crate::{Inputs, correction};
 use lockstep::ops::advantage::GroupParams;
 use lockstep::ops::policy_loss::{PolicyParams, policy_loss};
 use lockstep::ops::whiten::WhitenParams;
@@ -30,7 +30,7 @@ pub struct Bench<'a> {
 }
 
 /// Of about a thousand elements: reading them all would be timed.
-fn bits(values: &[f32]) -> u64 {
+pub(crate) fn bits(values: &[f32]) -> u64 {
     let step = values.len() / 1000 + 1;
     values
         .iter()
@@ -38,7 +38,7 @@ fn bits(values: &[f32]) -> u64 {
         .fold(values.len() as u64, |h, x| h.wrapping_mul(31).wrapping_add(x.to_bits().into()))
 }
 
-fn bits64(values: &[f64]) -> u64 {
+pub(crate) fn bits64(values: &[f64]) -> u64 {
     values.iter().fold(values.len() as u64, |h, x| h.wrapping_mul(31).wrapping_add(x.to_bits()))
 }
 
@@ -224,6 +224,7 @@ pub fn all(inputs: &Inputs) -> Result<Vec<Bench<'_>>, Error> {
     // --- outcome rewards and advantages of sequences
     // --- advantages over time
     // --- importance ratios and rollout correction
+    list.extend(correction::benches(inputs, batch));
     // --- policy losses
     // --- entropy, values
     // --- exact sums

@@ -86,8 +86,7 @@ fn row_10_5_denominator_under_rejection() {
         let out = rollout_correction(&cpu(), &batch, &old, &rollout, &params).unwrap();
         let recipe = Recipe::builder("t").aggregation(AggregationMode::TokenMean).build().unwrap();
         let advantage = Advantage::PerSequence(&[1.0, 1.0]);
-        let input =
-            PolicyInput { weights: Some(&out.weights), ..PolicyInput::new(&old, &old, advantage) };
+        let input = PolicyInput { weights: Some(&out.weights), ..PolicyInput::new(&old, &old, advantage) };
         let loss = recipe.policy_loss(&cpu(), &out.batch(&batch).unwrap(), &input).unwrap();
         assert_eq!(loss.counts, out.counts());
         loss.coef
@@ -206,10 +205,8 @@ fn batch_normalisation_makes_the_mean_1() {
     let w = normalized(WeightLevel::Sequence);
     near((f64::from(w[0]) + f64::from(w[3])) / 2.0, 1.0, WORKED);
     // All weights 0: left alone.
-    let zero = CorrectionParams {
-        normalize: true,
-        ..CorrectionParams::mask(WeightLevel::Token, 100.0, 200.0)
-    };
+    let zero =
+        CorrectionParams { normalize: true, ..CorrectionParams::mask(WeightLevel::Token, 100.0, 200.0) };
     let out = correct(&batch, &d, &zero);
     assert_eq!((&out.weights[..], out.stats.normalizer), (&[0.0; 7][..], 1.0));
 }
@@ -229,11 +226,7 @@ fn saturation_and_its_errors() {
     assert!(stats.chi2_token.is_finite() && stats.chi2_seq.is_finite() && stats.ess > 0.0);
     assert_eq!(stats.extreme, [1.0; 4]);
     // Without a clamp a plain weight overflows, and is refused by index; a truncated one does not.
-    let open = CorrectionParams {
-        level: WeightLevel::Token,
-        bound: f32::INFINITY,
-        ..CorrectionParams::NONE
-    };
+    let open = CorrectionParams { level: WeightLevel::Token, bound: f32::INFINITY, ..CorrectionParams::NONE };
     let error = rollout_correction(&cpu(), &batch, &old, &rollout, &open).unwrap_err().to_string();
     assert!(error.starts_with("`weights`[1] is not finite"), "{error}");
     let truncated = CorrectionParams { rule: Rule::Truncate, ..open };
@@ -242,10 +235,7 @@ fn saturation_and_its_errors() {
         [0.0, 2.0, 0.0, 2.0]
     );
     let nan = rollout_correction(&cpu(), &batch, &old, &[0.0, f32::NAN, 0.0, 0.0], &open).unwrap_err();
-    assert_eq!(
-        nan.to_string(),
-        "`logp_rollout`[1] is NaN: expected a finite log-probability (at most 0)"
-    );
+    assert_eq!(nan.to_string(), "`logp_rollout`[1] is NaN: expected a finite log-probability (at most 0)");
     let error = Rejections::NONE.with(Statistic::SeqMaxK3, Some(0.1), 2.0, K1Band::Rho).unwrap_err();
     assert!(error.to_string().contains("upper bound only"), "{error}");
     let error = Rejections::NONE.with(Statistic::TokenK1, Some(3.0), 2.0, K1Band::Rho).unwrap_err();
@@ -313,7 +303,10 @@ fn named_recipes_do_what_their_frameworks_do() {
     weights("nemo_seq_mask_tis", [0.0; 4]);
     weights("geo_rs", [0.0; 4]);
     assert_eq!(run("icepop").kept_mask, [1; 4], "a band zeroes weights, it rejects nothing");
-    assert_eq!((run("geo_rs").denominator, run("trl_vllm").denominator), (Denominator::After, Denominator::Before));
+    assert_eq!(
+        (run("geo_rs").denominator, run("trl_vllm").denominator),
+        (Denominator::After, Denominator::Before)
+    );
 }
 
 #[test]
@@ -337,6 +330,8 @@ fn recipes_refuse_what_does_not_go_together() {
     assert!(toml(&twice).contains("token_k2 twice"));
     let none = Recipe::named("grpo").unwrap();
     let batch = Batch::new(&[0, 1], &[0, 1], None).unwrap();
-    assert!(none.correct(&cpu(), &batch, &[0.0], &[0.0]).unwrap_err().to_string().contains("no [correction]"));
+    assert!(
+        none.correct(&cpu(), &batch, &[0.0], &[0.0]).unwrap_err().to_string().contains("no [correction]")
+    );
     assert_eq!(own().denominator, DenominatorChoice::After);
 }

@@ -91,8 +91,7 @@ pub(super) fn reject(device: &Device, batch: &Batch<'_>, case: &Case) -> Result<
             .ok_or_else(|| format!("mode `{mode}` is not known"))?;
         let (low, high) = band(threshold)?;
         // verl's code, not its documentation.
-        rejections =
-            rejections.with(statistic, low, high, K1Band::InverseRho).map_err(|e| e.to_string())?;
+        rejections = rejections.with(statistic, low, high, K1Band::InverseRho).map_err(|e| e.to_string())?;
     }
     let out = run(device, batch, case, &CorrectionParams::NONE.reject(rejections))?;
     let mut expected = Expected::new(&case.expected, batch);

@@ -68,12 +68,23 @@ const fn allow(op: &'static str, output: &'static str, units: f64, reason: &'sta
 }
 
 const MISMATCH: [&str; mismatch::sum::SUMS] = [
-    "log", "k1", "k2", "k3", "excess", "squared", "beyond_1.25", "beyond_2", "beyond_5", "beyond_10",
-    "sequence", "sequence_squared", "perplexity", "live",
+    "log",
+    "k1",
+    "k2",
+    "k3",
+    "excess",
+    "squared",
+    "beyond_1.25",
+    "beyond_2",
+    "beyond_5",
+    "beyond_10",
+    "sequence",
+    "sequence_squared",
+    "perplexity",
+    "live",
 ];
-const WEIGHTS: [&str; weights::sum::SUMS] = [
-    "excess", "squared", "weight", "raw", "above", "below", "kept", "tokens", "row_weight", "live",
-];
+const WEIGHTS: [&str; weights::sum::SUMS] =
+    ["excess", "squared", "weight", "raw", "above", "below", "kept", "tokens", "row_weight", "live"];
 const MAXIMA: [&str; 4] = ["max_weight", "max_neg_weight", "max_rho", "max_neg_rho"];
 
 impl OpTest for Correction {
@@ -250,7 +261,14 @@ impl OpTest for Correction {
                 let (low, high) = draw.pick(&BANDS);
                 let reject = if draw.yes() { [None; 3] } else { draw.pick(&REJECTS) };
                 let (level, rule) = (draw.pick(&LEVELS), draw.pick(&RULES));
-                Correction::Weights(Weights { level, rule, low, high, bound: draw.pick(&[20.0, 5.0]), reject })
+                Correction::Weights(Weights {
+                    level,
+                    rule,
+                    low,
+                    high,
+                    bound: draw.pick(&[20.0, 5.0]),
+                    reject,
+                })
             }
         };
         let shape = Shape { name: "random", catches: "whatever nobody thought of", lengths: draw.lengths() };
@@ -396,8 +414,7 @@ impl Weights {
                 continue;
             }
             let value = oracle::statistic(name, d, bound);
-            let [from, to] =
-                oracle::band(name, low.map(f64::from), high.into(), band == K1Band::Rho);
+            let [from, to] = oracle::band(name, low.map(f64::from), high.into(), band == K1Band::Rho);
             keeps &= (from..=to).contains(&value);
             // What the value may be off by: the rounding of each d through the slope of its estimate.
             let slope = |x: f64| match name.as_bytes()[name.len() - 1] {

@@ -11,6 +11,7 @@ pub mod discounted_return;
 pub mod group;
 pub mod moments;
 pub mod pass_at_k;
+pub mod ratios;
 pub mod whiten;
 
 use crate::backend::Backend;
@@ -131,6 +132,7 @@ op_tests! {
     // --- advantages over time
     // --- importance ratios and rollout correction
     Correction: correction::Correction,
+    Ratios: ratios::Ratios,
     // --- policy losses
     // --- entropy, values
     // --- exact sums

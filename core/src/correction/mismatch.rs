@@ -155,11 +155,7 @@ struct Token {
 
 impl Element<2, 0, TOKEN_SUMS, 2> for Token {
     #[inline(always)]
-    fn element<A: Arith>(
-        &self,
-        _staged: [f32; 2],
-        input: impl Fn(usize) -> f32,
-    ) -> Lane<0, TOKEN_SUMS, 2> {
+    fn element<A: Arith>(&self, _staged: [f32; 2], input: impl Fn(usize) -> f32) -> Lane<0, TOKEN_SUMS, 2> {
         let (old, rollout) = (input(0), input(1));
         let alarm = flag::worse(flag::logp(old), flag::logp(rollout));
         let d = old - rollout;
@@ -169,18 +165,7 @@ impl Element<2, 0, TOKEN_SUMS, 2> for Token {
         let extreme = [beyond(0), beyond(1), beyond(2), beyond(3)];
         Lane {
             out: [],
-            sum: [
-                d,
-                -x,
-                k2,
-                k3,
-                excess,
-                excess * excess,
-                extreme[0],
-                extreme[1],
-                extreme[2],
-                extreme[3],
-            ],
+            sum: [d, -x, k2, k3, excess, excess * excess, extreme[0], extreme[1], extreme[2], extreme[3]],
             max: [d, -d],
             alarm,
         }

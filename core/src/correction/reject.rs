@@ -102,7 +102,8 @@ crate::launch_args!(Bands { k1, k2, k3 });
 
 impl Bands {
     /// Everything is inside.
-    pub const OPEN: Bands = Bands { k1: [f64::NEG_INFINITY, f64::INFINITY], k2: f64::INFINITY, k3: f64::INFINITY };
+    pub const OPEN: Bands =
+        Bands { k1: [f64::NEG_INFINITY, f64::INFINITY], k2: f64::INFINITY, k3: f64::INFINITY };
 
     #[inline(always)]
     fn holds(self, k1: f64, k2: f64, k3: f64) -> bool {
@@ -155,7 +156,8 @@ impl Rejections {
         high: f32,
         band: K1Band,
     ) -> Result<Self, Error> {
-        let value = |argument, expected, got: f32| Error::Value { argument, index: None, expected, got: got.into() };
+        let value =
+            |argument, expected, got: f32| Error::Value { argument, index: None, expected, got: got.into() };
         if !(high > 0.0 && high.is_finite()) {
             return Err(value("rejection.high", "a positive finite number", high));
         }

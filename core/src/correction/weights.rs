@@ -264,11 +264,7 @@ struct Token {
 
 impl Element<2, 1, TOKEN_SUMS, 4> for Token {
     #[inline(always)]
-    fn element<A: Arith>(
-        &self,
-        _staged: [f32; 2],
-        input: impl Fn(usize) -> f32,
-    ) -> Lane<1, TOKEN_SUMS, 4> {
+    fn element<A: Arith>(&self, _staged: [f32; 2], input: impl Fn(usize) -> f32) -> Lane<1, TOKEN_SUMS, 4> {
         let (old, rollout) = (input(0), input(1));
         let x = clip(old - rollout, self.bound);
         let shared = if self.of_sequence { self.shared } else { 0.0 };

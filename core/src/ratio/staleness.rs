@@ -50,7 +50,9 @@ crate::kernel_args!(Staleness<'_> { cu_seqlens, loss_mask, versions, current, ma
 impl Staleness<'_> {
     /// Whether the scalar parameters are in their domain.
     pub fn check(&self) -> Result<(), Error> {
-        let value = |argument, expected, got: i32| Err(Error::Value { argument, index: None, expected, got: got.into() });
+        let value = |argument, expected, got: i32| {
+            Err(Error::Value { argument, index: None, expected, got: got.into() })
+        };
         if !(0..VERSIONS).contains(&self.current) {
             return value("current", "a version: 0 to 2^24 - 1", self.current);
         }

@@ -35,11 +35,7 @@ impl SampleSizes {
 /// Effective sample size of token weights `[N]` in each sequence and in the batch.
 ///
 /// Errors: lengths that disagree; a live weight that is not a finite number of at least 0 (index).
-pub fn token_sample_sizes(
-    device: &Device,
-    batch: &Batch<'_>,
-    weights: &[f32],
-) -> Result<SampleSizes, Error> {
+pub fn token_sample_sizes(device: &Device, batch: &Batch<'_>, weights: &[f32]) -> Result<SampleSizes, Error> {
     batch.check_tokens("weights", weights.len())?;
     run(device, batch.cu_seqlens(), batch.loss_mask(), weights)
 }
@@ -71,12 +67,7 @@ pub fn sequence_sample_sizes(
     run(device, batch.cu_groups(), Mask::new(valid), weights)
 }
 
-fn run(
-    device: &Device,
-    offsets: Offsets<'_>,
-    mask: Mask<'_>,
-    weights: &[f32],
-) -> Result<SampleSizes, Error> {
+fn run(device: &Device, offsets: Offsets<'_>, mask: Mask<'_>, weights: &[f32]) -> Result<SampleSizes, Error> {
     let rows = offsets.rows();
     let mut out = SampleSizes { rows: vec![0.0; rows], ..SampleSizes::default() };
     let (mut sums, mut alarm) = (vec![0.0; 2 * rows], vec![0; rows]);

@@ -48,8 +48,11 @@ pub fn staleness(
         return Err(Argument::Value { argument: "versions", index: Some(index), expected, got }.into());
     }
     let rows = batch.sequences();
-    let mut out =
-        Staleness { kept_mask: vec![0; batch.tokens()], start_version: vec![0; rows], ..Staleness::default() };
+    let mut out = Staleness {
+        kept_mask: vec![0; batch.tokens()],
+        start_version: vec![0; rows],
+        ..Staleness::default()
+    };
     let (mut off_policy, mut kept) = (vec![0; rows], vec![0; rows]);
     let kernel = Kernel {
         cu_seqlens: batch.cu_seqlens(),

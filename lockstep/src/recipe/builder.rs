@@ -1,7 +1,8 @@
 //! Recipes from code.
 
 use super::{
-    AdvantageChoice, AggregationMode, CorrectionChoice, GateChoice, GuardChoice, KlChoice, RatioLevel, Recipe, SingletonChoice,
+    AdvantageChoice, AggregationMode, CorrectionChoice, GateChoice, GuardChoice, KlChoice, RatioLevel,
+    Recipe, SingletonChoice,
 };
 use crate::Error;
 

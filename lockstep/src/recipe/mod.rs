@@ -66,8 +66,9 @@ pub use advantage::{Rewards, TokenAdvantages};
 pub use builder::Builder;
 pub use choices::{
     AdvantageChoice, Aggregation, AggregationMode, CorrectionChoice, CountedSequences, DenominatorChoice,
-    Estimator, GateChoice, GuardChoice, K1BandChoice, KlChoice, KlEstimator, LengthGuard, MetricsChoice, NanReward, RatioChoice, RatioLevel, RejectChoice,
-    SingletonChoice, WeightLevelChoice, WeightRule, WhitenChoice,
+    Estimator, GateChoice, GuardChoice, K1BandChoice, KlChoice, KlEstimator, LengthGuard, MetricsChoice,
+    NanReward, RatioChoice, RatioLevel, RejectChoice, SingletonChoice, WeightLevelChoice, WeightRule,
+    WhitenChoice,
 };
 pub use named::NAMES;
 

@@ -134,10 +134,8 @@ impl WeightStats {
         self.sequence_mean = total / live;
         if live > 1.0 {
             let centre = centre / live;
-            let squares: f64 = own()
-                .map(|row| excess(sum::EXCESS, row) - centre)
-                .map(|distance| distance * distance)
-                .sum();
+            let squares: f64 =
+                own().map(|row| excess(sum::EXCESS, row) - centre).map(|distance| distance * distance).sum();
             self.sequence_std = (squares / (live - 1.0)).sqrt();
         }
     }

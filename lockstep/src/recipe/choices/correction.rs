@@ -124,6 +124,8 @@ mod statistic {
         let name = String::deserialize(from)?;
         let names = || Statistic::ALL.map(Statistic::name).join(", ");
         let found = Statistic::ALL.into_iter().find(|statistic| statistic.name() == name);
-        found.ok_or_else(|| D::Error::custom(format!("no statistic is called `{name}`: known are {}", names())))
+        found.ok_or_else(|| {
+            D::Error::custom(format!("no statistic is called `{name}`: known are {}", names()))
+        })
     }
 }

@@ -78,7 +78,8 @@ impl Kernel for Staleness<'_> {
     fn row<T: Team>(&self, team: &T, row: usize) {
         let (span, mask, out) = (self.cu_seqlens.span(row), self.loss_mask, self.kept_mask);
         let (versions, current) = (self.versions, self.current);
-        let oldest = current.saturating_sub(self.max_staleness);
+        // In range after `check`; a saturating subtraction is an instruction that only one vendor has.
+        let oldest = current.wrapping_sub(self.max_staleness);
         let keeps = move |i: usize| {
             let v = versions.at(i);
             mask.at(i) & ((v < 0) | (v >= oldest))

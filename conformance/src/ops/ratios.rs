@@ -297,8 +297,7 @@ fn case(params: Ratios, shape: &Shape, mask: Mask, range: Range, source: Source)
     };
     // A few versions back, none, the current one, a later one; whatever they are under the mask.
     let version = |i: usize| current + 2 - source.fork(20).below(i, 8) as i32;
-    data.index =
-        (0..data.elements()).map(|i| version(i).max(-1).min((1 << 24) - 1).cast_unsigned()).collect();
+    data.index = (0..data.elements()).map(|i| version(i).clamp(-1, (1 << 24) - 1).cast_unsigned()).collect();
     Case {
         label: format!("{} {mask:?} {range:?} {params:?}", shape.name),
         catches: "a masked token that enters a minimum; the exclusive prefix as the inclusive one less its end; a carry lost between blocks",

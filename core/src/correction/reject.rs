@@ -183,7 +183,7 @@ impl Rejections {
                 return Err(value("rejection.low", "a positive number, at most `high`", low));
             }
             // The library's own logarithm: the host's may be another on another machine.
-            let [low, high] = [low, high].map(|ratio| num::ln::<Soft>(ratio));
+            let [low, high] = [low, high].map(num::ln::<Soft>);
             group.k1 = match band {
                 K1Band::InverseRho => [low, high],
                 K1Band::Rho => [-high, -low],

@@ -5,6 +5,8 @@
 //! policy_loss_reinforce, policy_loss_dppo_tv, policy_loss_dppo_kl, kl, aggregate,
 //! row_scan, fold_rows, row_moments, fold_moments, whiten, discounted_return, pass_at_k,
 //! combine, exact_sum, exact_sum_f32, check_offsets, check_values. `examples/record.rs` writes the dated records.
+//! combine, rollout_mismatch, rollout_correction, normalize_weights, log_ratio_scan, proximal_logp, staleness,
+//! effective_sample_size, check_offsets, check_values. `examples/record.rs` writes the dated records.
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use lockstep::{Device, Level};

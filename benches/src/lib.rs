@@ -3,6 +3,7 @@
 
 mod copy;
 mod exact;
+mod correction;
 mod gpu;
 mod inputs;
 mod ops;

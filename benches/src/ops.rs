@@ -2,6 +2,7 @@
 //! move, not what the cache moves for it.
 
 use crate::{Inputs, over_time};
+use crate::{Inputs, correction};
 use lockstep::ops::advantage::GroupParams;
 use lockstep::ops::policy_loss::{PolicyParams, policy_loss};
 use lockstep::ops::whiten::WhitenParams;
@@ -225,6 +226,7 @@ pub fn all(inputs: &Inputs) -> Result<Vec<Bench<'_>>, Error> {
     // --- advantages over time
     list.extend(over_time::benches(inputs, batch));
     // --- importance ratios and rollout correction
+    list.extend(correction::benches(inputs, batch));
     // --- policy losses
     // --- entropy, values
     // --- exact sums

@@ -47,6 +47,12 @@ pub(crate) fn u32s(record: &mut impl Record, values: &[u32]) {
     values.iter().for_each(|x| record.value(&x.to_le_bytes()));
 }
 
+/// Records an array of bytes, each as a number.
+pub(crate) fn bytes(record: &mut impl Record, values: &[u8]) {
+    record.array(Kind::U32, values.len() as u32);
+    values.iter().for_each(|x| record.value(&u32::from(*x).to_le_bytes()));
+}
+
 /// The digest and how many values it covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Digest {

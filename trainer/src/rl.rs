@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use anyhow::{Context, Result};
+use lockstep::ops::correction::Correction;
 use lockstep::{
     Advantage, Advantages, Device, Metrics, Outputs, PolicyInput, PolicyOutput, RatioStats, Recipe, ops,
 };
@@ -62,16 +63,29 @@ impl Algorithm {
             rewards: vec![0.0; size],
             logp: flat.clone(),
             logp_old: flat.clone(),
-            logp_ref: Some(flat),
+            logp_ref: Some(flat.clone()),
+            logp_rollout: Some(flat),
             ..Rollouts::default()
         };
         let asked = || self.policy_loss(&rollouts, &self.advantages(&rollouts)?.advantage);
         asked().map(drop).with_context(|| format!("the recipe refuses groups of {size}"))
     }
 
-    /// Advantages of every sequence from the rewards of its group.
+    /// Advantages of every sequence from the rewards of its group; what rollout correction rejected whole has none.
     pub fn advantages(&self, rollouts: &Rollouts) -> Result<Advantages> {
-        Ok(self.recipe.advantages(&self.device, &rollouts.batch()?, &rollouts.rewards)?)
+        let correction = self.correction(rollouts)?;
+        let kept = correction.as_ref().map(|correction| &correction.kept[..]);
+        Ok(self.recipe.advantages_of(&self.device, &rollouts.batch()?, &rollouts.rewards, kept)?)
+    }
+
+    /// The recipe's rollout correction, if it has one.
+    pub fn correction(&self, rollouts: &Rollouts) -> Result<Option<Correction>> {
+        if self.recipe.correction.is_none() {
+            return Ok(None);
+        }
+        let rollout = rollouts.logp_rollout.as_ref();
+        let rollout = rollout.context("the recipe has a [correction]: the rollouts need logp_rollout")?;
+        Ok(Some(self.recipe.correct(&self.device, &rollouts.batch()?, &rollouts.logp_old, rollout)?))
     }
 
     /// dL/dlogp of every token, and nothing else.
@@ -93,7 +107,12 @@ impl Algorithm {
         input.outputs = outputs;
         // A recipe without a KL term refuses a reference.
         input.logp_ref = self.recipe.kl_term().and(rollouts.logp_ref.as_deref());
-        Ok(self.recipe.policy_loss(&self.device, &rollouts.batch()?, &input)?)
+        let (batch, correction) = (rollouts.batch()?, self.correction(rollouts)?);
+        let Some(correction) = &correction else {
+            return Ok(self.recipe.policy_loss(&self.device, &batch, &input)?);
+        };
+        input.weights = Some(&correction.weights);
+        Ok(self.recipe.policy_loss(&self.device, &correction.batch(&batch)?, &input)?)
     }
 
     /// How far the policy that sampled is from the same policy as the trainer computes it.
@@ -107,5 +126,31 @@ impl Algorithm {
     pub fn drift(&self, rollouts: &Rollouts) -> Result<Option<RatioStats>> {
         let Some(reference) = &rollouts.logp_ref else { return Ok(None) };
         Ok(Some(ops::mismatch(&self.device, &rollouts.batch()?, &rollouts.logp_old, reference)?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_correction_is_never_ignored() {
+        let recipe = Recipe::named("verl_tis_token").unwrap().to_toml().unwrap();
+        let algorithm = Algorithm::new(&recipe, "cpu").unwrap();
+        let mut rollouts = Rollouts {
+            cu_seqlens: vec![0, 1, 2],
+            cu_groups: vec![0, 2],
+            rewards: vec![1.0, 0.0],
+            logp: vec![-1.0, -1.0],
+            logp_old: vec![-1.0, -1.0],
+            ..Rollouts::default()
+        };
+        let error = algorithm.advantages(&rollouts).unwrap_err().to_string();
+        assert!(error.contains("need logp_rollout"), "{error}");
+        rollouts.logp_rollout = Some(vec![-1.0, -3.0]);
+        let advantage = algorithm.advantages(&rollouts).unwrap().advantage;
+        let coef = algorithm.coefficients(&rollouts, &advantage).unwrap();
+        assert_eq!(coef[1], -2.0 * coef[0], "truncated at 2");
+        assert!(algorithm.check_groups_of(4).is_ok());
     }
 }

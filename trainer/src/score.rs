@@ -56,6 +56,15 @@ pub fn score_rollouts(recipe: &str, device: &str, rollouts: &Rollouts) -> Result
     if let Some(mismatch) = algorithm.mismatch(rollouts)? {
         scalars.extend(mismatch_metrics(&mismatch));
     }
+    if let Some(correction) = algorithm.correction(rollouts)? {
+        scalars.extend([
+            ("correction_weight_mean", correction.stats.mean),
+            ("correction_weight_std", correction.stats.std),
+            ("correction_ess", correction.stats.ess),
+            ("correction_outside_fraction", correction.stats.outside_fraction),
+            ("correction_rejected_fraction", correction.stats.rejected_fraction),
+        ]);
+    }
 
     let mut writer = Writer::default();
     for (name, values) in

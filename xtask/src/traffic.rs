@@ -29,6 +29,7 @@ const MASK: Array = ("loss_mask", 1);
 const LOGP: Array = ("logp", 4);
 const OLD: Array = ("logp_old", 4);
 const REF: Array = ("logp_ref", 4);
+const ROLLOUT: Array = ("logp_rollout", 4);
 const WEIGHTS: Array = ("weights", 4);
 const VALUES: Array = ("values", 4);
 const COEF: Array = ("coef", 4);
@@ -69,6 +70,13 @@ pub fn of(op: &str, entry: &str) -> Option<Traffic> {
         // --- outcome rewards and advantages of sequences
         // --- advantages over time
         // --- importance ratios and rollout correction
+        "rollout_mismatch" => token(&[MASK, OLD, ROLLOUT], &[]),
+        "rollout_correction" => token(&[MASK, OLD, ROLLOUT], &[WEIGHTS, ("kept_mask", 1)]),
+        "normalize_weights" => token(&[MASK, WEIGHTS], &[("normalized", 4)]),
+        "log_ratio_scan" => token(&[MASK, LOGP, OLD], &[("log_ratio", 4)]),
+        "proximal_logp" => token(&[MASK, ("versions", 4), LOGP, ("logp_behave", 4)], &[("logp_prox", 4)]),
+        "staleness" => token(&[MASK, ("versions", 4)], &[("kept_mask", 1)]),
+        "effective_sample_size" => token(&[MASK, WEIGHTS], &[]),
         // --- policy losses
         // --- entropy, values
         // --- exact sums

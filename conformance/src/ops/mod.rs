@@ -13,6 +13,7 @@ pub mod group;
 pub mod moments;
 pub mod pass_at_k;
 pub mod value_loss;
+pub mod ratios;
 pub mod whiten;
 
 use crate::backend::Backend;
@@ -133,6 +134,7 @@ op_tests! {
     // --- advantages over time
     // --- importance ratios and rollout correction
     Correction: correction::Correction,
+    Ratios: ratios::Ratios,
     // --- policy losses
     // --- entropy, values
     ValueLoss: value_loss::ValueLoss,

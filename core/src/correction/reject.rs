@@ -91,11 +91,11 @@ impl Statistic {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Bands {
     /// Least and greatest k1.
-    pub k1: [f64; 2],
+    pub k1: [f32; 2],
     /// Greatest k2.
-    pub k2: f64,
+    pub k2: f32,
     /// Greatest k3.
-    pub k3: f64,
+    pub k3: f32,
 }
 
 crate::launch_args!(Bands { k1, k2, k3 });
@@ -103,10 +103,20 @@ crate::launch_args!(Bands { k1, k2, k3 });
 impl Bands {
     /// Everything is inside.
     pub const OPEN: Bands =
-        Bands { k1: [f64::NEG_INFINITY, f64::INFINITY], k2: f64::INFINITY, k3: f64::INFINITY };
+        Bands { k1: [f32::NEG_INFINITY, f32::INFINITY], k2: f32::INFINITY, k3: f32::INFINITY };
+    /// Nothing is.
+    pub(super) const CLOSED: Bands = Bands { k1: [f32::INFINITY, f32::NEG_INFINITY], ..Bands::OPEN };
 
     #[inline(always)]
-    fn holds(self, k1: f64, k2: f64, k3: f64) -> bool {
+    fn hold(self, k1: f64, k2: f64, k3: f64) -> bool {
+        let [low, high] = self.k1.map(f64::from);
+        (low <= k1) & (k1 <= high) & (k2 <= f64::from(self.k2)) & (k3 <= f64::from(self.k3))
+    }
+
+    /// Whether a token with this clipped log-ratio stays.
+    #[inline(always)]
+    pub(super) fn keep<A: Arith>(self, x: f32) -> bool {
+        let ([k2, k3], k1) = (k2_k3::<A>(x), -x);
         (self.k1[0] <= k1) & (k1 <= self.k1[1]) & (k2 <= self.k2) & (k3 <= self.k3)
     }
 
@@ -173,7 +183,7 @@ impl Rejections {
                 return Err(value("rejection.low", "a positive number, at most `high`", low));
             }
             // The library's own logarithm: the host's may be another on another machine.
-            let [low, high] = [low, high].map(|ratio| f64::from(num::ln::<Soft>(ratio)));
+            let [low, high] = [low, high].map(num::ln::<Soft>);
             group.k1 = match band {
                 K1Band::InverseRho => [low, high],
                 K1Band::Rho => [-high, -low],
@@ -186,9 +196,9 @@ impl Rejections {
         }
         match statistic {
             Statistic::TokenK2 | Statistic::SeqSumK2 | Statistic::SeqMeanK2 | Statistic::SeqMaxK2 => {
-                group.k2 = f64::from(high);
+                group.k2 = high;
             }
-            _ => group.k3 = f64::from(high),
+            _ => group.k3 = high,
         }
         Ok(self)
     }
@@ -210,18 +220,11 @@ impl Rejections {
             for got in [bands.k1[0], bands.k1[1], bands.k2, bands.k3] {
                 if got.is_nan() {
                     let (argument, expected) = ("rejections", "bounds that are numbers");
-                    return Err(Error::Value { argument, index: None, expected, got });
+                    return Err(Error::Value { argument, index: None, expected, got: got.into() });
                 }
             }
         }
         Ok(())
-    }
-
-    /// Whether a token with this clipped log-ratio stays.
-    #[inline(always)]
-    pub(super) fn keeps_token<A: Arith>(&self, x: f32) -> bool {
-        let [k2, k3] = k2_k3::<A>(x);
-        self.token.holds(f64::from(-x), f64::from(k2), f64::from(k3))
     }
 
     /// Whether the sequence stays.
@@ -234,8 +237,8 @@ impl Rejections {
         let [high2, high3] = k2_k3::<A>(clip(maxima[0], bound));
         let [low2, low3] = k2_k3::<A>(clip(-maxima[1], bound));
         let largest = |a: f32, b: f32| f64::from(if !live { 0.0 } else { num::max(a, b) });
-        self.sum.holds(k1, k2, k3)
-            & self.mean.holds(k1 / n, k2 / n, k3 / n)
-            & self.max.holds(0.0, largest(high2, low2), largest(high3, low3))
+        self.sum.hold(k1, k2, k3)
+            & self.mean.hold(k1 / n, k2 / n, k3 / n)
+            & self.max.hold(0.0, largest(high2, low2), largest(high3, low3))
     }
 }

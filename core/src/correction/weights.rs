@@ -34,7 +34,7 @@
 //! choice (§10 row 5).
 
 use super::mismatch::check_bound;
-use super::reject::{Rejections, SequenceSums};
+use super::reject::{Bands, Rejections, SequenceSums};
 use super::{clip, k2_k3};
 use crate::Error;
 use crate::num::{self, Arith};
@@ -188,31 +188,33 @@ impl Kernel for RolloutCorrection<'_> {
         let ins = [Stream::Array(old), Stream::Array(rollout)];
 
         let of_sequence = matches!(self.level, WeightLevel::Sequence | WeightLevel::Geometric);
-        let (mut log, mut keep) = (0.0, true);
+        // A token's bands; those of a sequence that goes hold nothing.
+        let (mut shared, mut bands) = (0.0, rejections.token);
         if of_sequence | rejections.needs_sequences() {
             let swept = team.sweep(span, mask, ins, [], &Divergence { bound });
             let [total, k1, k2, k3] = swept.sums;
-            log = if self.level == WeightLevel::Geometric { total / n } else { total };
+            let log = if self.level == WeightLevel::Geometric { total / n } else { total };
+            shared = if of_sequence { clip(log as f32, bound) } else { 0.0 };
             let found = SequenceSums { tokens, sums: [k1, k2, k3], maxima: swept.maxima };
-            keep = rejections.keeps_sequence::<T::Arith>(found, bound);
+            if !rejections.keeps_sequence::<T::Arith>(found, bound) {
+                bands = Bands::CLOSED;
+            }
         }
-        let token = Token {
-            shared: clip(log as f32, bound),
-            per_token: self.level == WeightLevel::Token,
-            of_sequence,
-            rule: self.rule,
-            band: self.band,
-            bounded_below: self.bounded_below,
-            bound,
-            rejections,
-            keep,
+        // A rule as its cuts and what stands beyond them: a GPU keeps numbers more cheaply than conditions.
+        let [low, high] = self.band;
+        let lowest = if self.bounded_below { low } else { f32::NEG_INFINITY };
+        let (cuts, ends) = match self.rule {
+            Rule::Truncate => ([lowest, high], [low, high]),
+            Rule::Mask => ([lowest, high], [0.0, 0.0]),
+            Rule::Plain => ([f32::NEG_INFINITY, f32::INFINITY], [0.0, 0.0]),
         };
+        let per_token = self.level == WeightLevel::Token;
+        let token = Token { shared, per_token, band: self.band, cuts, ends, bound, bands };
         let swept = team.sweep(span, mask, ins, [Some(self.weights)], &token);
         let kept_mask = self.kept_mask;
         team.for_each(span, move |i| {
             let x = clip(old.at(i) - rollout.at(i), bound);
-            let kept = mask.at(i) & keep & rejections.keeps_token::<T::Arith>(x);
-            kept_mask.put(i, u8::from(kept));
+            kept_mask.put(i, u8::from(mask.at(i) & bands.keep::<T::Arith>(x)));
         });
         if team.leads() {
             let rows = self.cu_seqlens.rows();
@@ -250,16 +252,15 @@ impl Element<2, 0, 4, 2> for Divergence {
 
 /// What is constant over a row.
 struct Token {
-    /// The log-ratio of the sequence.
+    /// The log-ratio of tokens that do not have their own.
     shared: f32,
     per_token: bool,
-    of_sequence: bool,
-    rule: Rule,
     band: [f32; 2],
-    bounded_below: bool,
+    /// Beyond these ρ becomes one of `ends`.
+    cuts: [f32; 2],
+    ends: [f32; 2],
     bound: f32,
-    rejections: Rejections,
-    keep: bool,
+    bands: Bands,
 }
 
 impl Element<2, 1, TOKEN_SUMS, 4> for Token {
@@ -267,24 +268,15 @@ impl Element<2, 1, TOKEN_SUMS, 4> for Token {
     fn element<A: Arith>(&self, _staged: [f32; 2], input: impl Fn(usize) -> f32) -> Lane<1, TOKEN_SUMS, 4> {
         let (old, rollout) = (input(0), input(1));
         let x = clip(old - rollout, self.bound);
-        let shared = if self.of_sequence { self.shared } else { 0.0 };
-        let log = if self.per_token { x } else { shared };
+        let log = if self.per_token { x } else { self.shared };
         let (rho, raw) = (num::exp::<A>(log), num::expm1::<A>(log));
-        let [low, high] = self.band;
-        let (above, below) = (rho > high, rho < low);
-        let (truncate, masked) = (self.rule == Rule::Truncate, self.rule == Rule::Mask);
-        let (cut_above, cut_below) = (above, below & self.bounded_below);
+        let (above, below) = (rho > self.band[1], rho < self.band[0]);
+        let (cut_above, cut_below) = (rho > self.cuts[1], rho < self.cuts[0]);
         // w and w − 1 go the same way, so that near 1 nothing of w − 1 is lost.
-        let ends = |inside: f32, low: f32, high: f32, zero: f32| {
-            let truncated = if cut_above { high } else { inside };
-            let truncated = if cut_below { low } else { truncated };
-            let banded = if cut_above | cut_below { zero } else { inside };
-            let by_rule = if truncate { truncated } else { inside };
-            if masked { banded } else { by_rule }
-        };
-        let weight = ends(rho, low, high, 0.0);
-        let excess = ends(raw, low - 1.0, high - 1.0, -1.0);
-        let kept = self.keep & self.rejections.keeps_token::<A>(x);
+        let weight = if cut_above { self.ends[1] } else { rho };
+        let weight = if cut_below { self.ends[0] } else { weight };
+        let excess = if cut_above | cut_below { weight - 1.0 } else { raw };
+        let kept = self.bands.keep::<A>(x);
         let alarm = flag::worse(flag::logp(old), flag::logp(rollout));
         Lane {
             out: [if kept { weight } else { 0.0 }],

@@ -153,6 +153,7 @@ macro_rules! scalar {
 scalar! {
     bool: u64::from, |word| word != 0;
     u8: u64::from, |word| word as u8;
+    i32: |value| u64::from(value.cast_unsigned()), |word| (word as u32).cast_signed();
     u32: u64::from, |word| word as u32;
     u64: |value| value, |word| word;
     usize: |value| value as u64, |word| word as usize;

@@ -84,6 +84,14 @@ macro_rules! for_each_op {
                 "importance weights (TIS, IcePop, MIS) and the loss mask that rejection leaves", [0 rollout_correction];
             normalize_weights: $crate::correction::NormalizeWeights<'_>, "correction/normalize.rs", "sequence",
                 "weights divided by their mean over the batch", [0 normalize_weights];
+            log_ratio_scan: $crate::ratio::LogRatioScan<'_>, "ratio/log_ratio_scan.rs", "sequence",
+                "log-ratios of prefixes, prefix minima, segments and whole sequences, one per token", [0 log_ratio_scan];
+            proximal_logp: $crate::ratio::ProximalLogp<'_>, "ratio/proximal.rs", "sequence",
+                "log-probabilities of the proximal policy, interpolated by staleness", [0 proximal_logp];
+            staleness: $crate::ratio::Staleness<'_>, "ratio/staleness.rs", "sequence",
+                "start version, off-policy tokens and the mask of tokens that are not too old", [0 staleness];
+            effective_sample_size: $crate::ratio::EffectiveSampleSize<'_>, "ratio/ess.rs", "row",
+                "effective sample size of the weights of each row", [0 effective_sample_size];
             // --- policy losses
             policy_loss_ppo: $crate::policy_loss::PolicyLoss<'_, $crate::gate::PpoClip>, "policy_loss/mod.rs", "sequence",
                 "PPO clip (asymmetric, dual): loss, dL/dlogp and metrics, fused",

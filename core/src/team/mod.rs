@@ -8,4 +8,5 @@ mod team;
 
 pub use recur::{Recurrence, Step};
 pub use scan::{AddF64, Affine, AffineF64, Direction, Semigroup};
+pub use scan::{AddF64, Affine, AffineF64, Direction, MinF32, Semigroup};
 pub use team::{Element, Lane, Swept, Team};

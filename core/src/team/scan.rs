@@ -11,6 +11,7 @@
 //! A short last block is filled with the identity; nothing is read from it.
 
 use super::fold::LANES;
+use crate::num;
 
 /// An associative operation in exact arithmetic; in floating point the shape above fixes the order.
 pub trait Semigroup: Copy {
@@ -49,6 +50,26 @@ impl Semigroup for AddF64 {
     #[inline(always)]
     fn join(self, earlier: f64, later: f64) -> f64 {
         earlier + later
+    }
+}
+
+/// Running minima in binary32: exact, so that the shape changes no bit.
+#[derive(Clone, Copy, Debug)]
+pub struct MinF32;
+
+impl Semigroup for MinF32 {
+    type Value = f32;
+    #[inline(always)]
+    fn identity(self) -> f32 {
+        f32::INFINITY
+    }
+    #[inline(always)]
+    fn map_words(self, value: f32, mut f: impl FnMut(u32) -> u32) -> f32 {
+        f32::from_bits(f(value.to_bits()))
+    }
+    #[inline(always)]
+    fn join(self, earlier: f32, later: f32) -> f32 {
+        num::min(earlier, later)
     }
 }
 

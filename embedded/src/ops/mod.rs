@@ -4,8 +4,10 @@ mod advantage;
 mod baselines;
 mod check;
 mod exact;
+mod correction;
 mod moments;
 mod policy;
+mod ratios;
 mod sums;
 mod tokens;
 
@@ -32,6 +34,8 @@ pub(crate) fn run<R: Runner>(runner: &R, record: &mut impl Record) -> Result<(),
     // --- outcome rewards and advantages of sequences: 10 to 19
     // --- advantages over time: 20 to 29
     // --- importance ratios and rollout correction: 30 to 39
+    correction::run(runner, source.fork(30), record)?;
+    ratios::run(runner, source.fork(31), record)?;
     // --- policy losses: 40 to 49
     // --- entropy, values: 50 to 59
     // --- exact sums: 60 to 69

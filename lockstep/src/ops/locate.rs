@@ -2,7 +2,7 @@
 
 use crate::{Batch, Error};
 use lockstep_core::Error as Argument;
-use lockstep_core::ragged::flag;
+use lockstep_core::ragged::{Mask, Offsets, flag};
 
 /// What a per-token array must hold.
 #[derive(Clone, Copy)]
@@ -46,11 +46,23 @@ pub(crate) fn check(
     results: &[Checked<'_>],
     hint: &'static str,
 ) -> Result<(), Error> {
+    check_rows(batch.cu_seqlens(), batch.loss_mask(), row_alarm, arguments, results, hint)
+}
+
+/// The same for any rows.
+pub(crate) fn check_rows(
+    offsets: Offsets<'_>,
+    mask: Mask<'_>,
+    row_alarm: &[u32],
+    arguments: &[Checked<'_>],
+    results: &[Checked<'_>],
+    hint: &'static str,
+) -> Result<(), Error> {
     let Some(row) = row_alarm.iter().position(|alarm| *alarm > flag::LIMIT) else {
         return Ok(());
     };
-    let span = batch.cu_seqlens().span(row);
-    let live = || (span.start..span.end).filter(|i| batch.loss_mask().at(*i));
+    let span = offsets.span(row);
+    let live = || (span.start..span.end).filter(|i| mask.at(*i));
     for i in live() {
         for Checked { name, domain, values } in arguments {
             if !domain.holds(values[i]) {
@@ -69,4 +81,12 @@ pub(crate) fn check(
     // The culprit is a result that was not asked for: the token loss.
     let index = live().next().unwrap_or(span.start);
     Err(Argument::NotFinite { result: "loss of the sequence that starts at token", index, hint }.into())
+}
+
+/// The error of the first result that is not finite, if any.
+pub(crate) fn finite(result: &'static str, values: &[f32], hint: &'static str) -> Result<(), Error> {
+    match values.iter().position(|x| !x.is_finite()) {
+        None => Ok(()),
+        Some(index) => Err(Argument::NotFinite { result, index, hint }.into()),
+    }
 }

@@ -1,8 +1,7 @@
 //! Recipes from code.
 
 use super::{
-    AdvantageChoice, AggregationMode, EntropyChoice, GateChoice, GuardChoice, KlChoice, RatioLevel, Recipe,
-    Reduction, SingletonChoice, ValueChoice,
+    AdvantageChoice, AggregationMode, CorrectionChoice, EntropyChoice, GateChoice, GuardChoice, KlChoice, RatioLevel, Recipe, Reduction, SingletonChoice, ValueChoice,
 };
 use crate::Error;
 
@@ -92,6 +91,12 @@ impl Builder {
     /// KL term.
     pub fn kl(mut self, kl: KlChoice) -> Self {
         self.0.kl = Some(kl);
+        self
+    }
+
+    /// Rollout correction.
+    pub fn correction(mut self, correction: CorrectionChoice) -> Self {
+        self.0.correction = Some(correction);
         self
     }
 

@@ -20,6 +20,19 @@
 //! level = "token"                  # token | sequence (GSPO: geometric mean; log_max = 10.0 bounds it)
 //! guard = "clamp"                  # none | clamp | straight_through
 //! guard_bound = 20.0
+//! [correction]                     # logp_old, logp_rollout → weights, rejection; leave out: none
+//! level = "token"                  # one (no weights) | token | sequence | geometric
+//! rule = "truncate"                # truncate (TIS) | mask (IcePop, MIS) | plain
+//! # low = 0.5                      # leave out: no lower end
+//! high = 2.0
+//! bound = 20.0                     # of log-ratios; leave out: none
+//! normalize = false                # divide by the mean over the batch
+//! denominator = "after"            # after (verl): rejected tokens leave the mask | before (TRL, NeMo, AReaL): weight 0
+//! [[correction.reject]]            # as many as wanted, all must hold
+//! statistic = "seq_mean_k1"        # token_k1..3 | seq_sum_k1..3 | seq_mean_k1..3 | seq_max_k2, k3
+//! low = 0.999                      # k1 only, as a ratio; leave out: 1/high
+//! high = 1.001                     # k1: as a ratio; k2, k3: as they are
+//! band = "rho"                     # of k1: rho | inverse_rho (verl's code)
 //! [gate]                           # ratio, advantage → loss, gradient
 //! kind = "ppo_clip"                # ppo_clip | sapo (tau_pos, tau_neg) | cispo (low, high: absolute) | reinforce
 //!                                  # | dppo_tv | dppo_kl (clip_ratio_low, clip_ratio_high, clip_ratio_c)
@@ -53,6 +66,7 @@ mod advantage;
 mod apply;
 mod builder;
 mod choices;
+mod correction;
 mod named;
 mod read;
 mod value;
@@ -63,6 +77,10 @@ pub use choices::{
     AdvantageChoice, Aggregation, AggregationMode, CountedSequences, EntropyChoice, Estimator, GateChoice,
     GuardChoice, KlChoice, KlEstimator, LengthGuard, MetricsChoice, NanReward, RatioChoice, RatioLevel,
     Reduction, SingletonChoice, ValueChoice, WhitenChoice,
+    AdvantageChoice, Aggregation, AggregationMode, CorrectionChoice, CountedSequences, DenominatorChoice,
+    Estimator, GateChoice, GuardChoice, K1BandChoice, KlChoice, KlEstimator, LengthGuard, MetricsChoice,
+    NanReward, RatioChoice, RatioLevel, RejectChoice, SingletonChoice, WeightLevelChoice, WeightRule,
+    WhitenChoice,
 };
 pub use named::NAMES;
 
@@ -83,6 +101,9 @@ pub struct Recipe {
     /// KL to a reference, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kl: Option<KlChoice>,
+    /// Importance weights and rejection for the sampler's probabilities, if any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub correction: Option<CorrectionChoice>,
     /// Per-token losses → one number.
     pub aggregation: Aggregation,
     /// Entropy bonus, if any.
@@ -104,6 +125,7 @@ impl Default for Recipe {
             ratio: RatioChoice::default(),
             gate: GateChoice::default(),
             kl: None,
+            correction: None,
             aggregation: Aggregation::default(),
             entropy: None,
             value: None,

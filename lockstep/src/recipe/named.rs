@@ -38,6 +38,9 @@
 //! | `reinforce_plus_plus` | whitened discounted returns | | gamma 1, verl's whitening |
 //! | `reinforce_plus_plus_baseline` | R − mean, whitened by tokens | raw_reward (verl) | verl's whitening |
 //!
+//! Rollout corrections with the rest of a framework's preset (`verl_tis_token`, `icepop`, `trl_vllm`, …): the table of
+//! `recipe/correction.rs`.
+//!
 //! `ppo` takes its advantages from the group, as the others; bring your own through
 //! [`Advantage::PerToken`](crate::Advantage). `dr_grpo` needs the constant that your run uses: set `horizon`.
 //! A peer's preset states its defaults as read in November 2026; the singleton of `slime` is our reading (it has
@@ -45,7 +48,7 @@
 
 use super::{
     AdvantageChoice, Aggregation, AggregationMode, CountedSequences, Estimator, GateChoice, GuardChoice,
-    LengthGuard, RatioChoice, RatioLevel, Recipe, SingletonChoice,
+    LengthGuard, RatioChoice, RatioLevel, Recipe, SingletonChoice, correction,
 };
 use crate::Error;
 
@@ -82,6 +85,15 @@ pub const NAMES: &[&str] = &[
     // --- outcome rewards and advantages of sequences
     // --- advantages over time
     // --- importance ratios and rollout correction
+    "verl_tis_token",
+    "verl_tis_sequence",
+    "verl_mis_sequence",
+    "icepop",
+    "geo_rs",
+    "trl_vllm",
+    "slime_tis",
+    "nemo_seq_mask_tis",
+    "areal_decoupled",
     // --- policy losses
 ];
 
@@ -158,6 +170,16 @@ impl Recipe {
             // --- outcome rewards and advantages of sequences
             // --- advantages over time
             // --- importance ratios and rollout correction
+            "verl_tis_token" | "verl_tis_sequence" | "verl_mis_sequence" | "geo_rs" => {
+                (verl, clamp, dual, by_token)
+            }
+            "icepop" => (own, clamp, clip, by_token),
+            "trl_vllm" => {
+                (trl, unguarded, clip, Aggregation { sequences: CountedSequences::All, ..by_token })
+            }
+            "slime_tis" => (slime, unguarded, clip, trl_by_sequence),
+            "nemo_seq_mask_tis" => (zero(Estimator::GrpoLeaveOneOut), clamp, clip, by_token),
+            "areal_decoupled" => (slime, unguarded, clip, by_token),
             // --- policy losses
             _ => {
                 return Err(Error::Recipe(format!(
@@ -166,6 +188,7 @@ impl Recipe {
                 )));
             }
         };
-        Ok(Recipe { name: name.into(), advantage, ratio, gate, aggregation, ..Recipe::default() })
+        let correction = correction::named(name);
+        Ok(Recipe { name: name.into(), advantage, ratio, gate, correction, aggregation, ..Recipe::default() })
     }
 }

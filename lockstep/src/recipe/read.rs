@@ -47,6 +47,9 @@ impl Recipe {
             _ => {}
         }
         self.check_gate()?;
+        if let Some(correction) = &self.correction {
+            correction.params()?;
+        }
         if let Some(kl) = &self.kl {
             if !kl.coef.is_finite() {
                 return Err(Error::Recipe(format!("kl.coef is {}: expected a finite number", kl.coef)));

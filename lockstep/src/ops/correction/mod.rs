@@ -9,7 +9,6 @@ pub use stats::WeightStats;
 use super::aggregate::fold_rows;
 use super::locate::{self, Checked, Domain};
 use crate::{Batch, Counts, Device, Error};
-use lockstep_core::Error as Argument;
 use lockstep_core::correction::weights::sum;
 use lockstep_core::correction::{
     LOG_BOUND, NormalizeWeights, Rejections, RolloutCorrection, Rule, WeightLevel,
@@ -187,10 +186,7 @@ pub fn rollout_correction(
             denominator: denominator as u32,
             normalized: Out::new(&mut normalized),
         })?;
-        if let Some(index) = normalized.iter().position(|w| !w.is_finite()) {
-            let hint = "a weight is too large beside the mean of the batch";
-            return Err(Argument::NotFinite { result: "weights", index, hint }.into());
-        }
+        locate::finite("weights", &normalized, "a weight is too large beside the mean of the batch")?;
         out.weights = normalized;
     }
     let sequences = rows as u64;

@@ -84,11 +84,11 @@ impl WeightStats {
             ess: (mean + EPS) * (mean + EPS) / second,
             outside_fraction: match params.rule {
                 Rule::Plain => 0.0,
-                _ if params.low.is_none() => totals[sum::ABOVE] / (tokens + EPS),
-                _ => (totals[sum::ABOVE] + totals[sum::BELOW]) / (tokens + EPS),
+                _ if params.low.is_none() => totals[sum::ABOVE] / tokens,
+                _ => (totals[sum::ABOVE] + totals[sum::BELOW]) / tokens,
             },
-            above_fraction: totals[sum::ABOVE] / (tokens + EPS),
-            below_fraction: totals[sum::BELOW] / (tokens + EPS),
+            above_fraction: totals[sum::ABOVE] / tokens,
+            below_fraction: totals[sum::BELOW] / tokens,
             normalizer: 1.0,
             rejected_fraction: (tokens - totals[sum::KEPT]) / tokens,
             ..WeightStats::default()

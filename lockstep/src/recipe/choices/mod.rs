@@ -2,6 +2,7 @@
 
 mod advantage;
 mod aggregation;
+mod correction;
 mod gate;
 mod kl;
 mod metrics;
@@ -10,6 +11,9 @@ mod value;
 
 pub use advantage::{AdvantageChoice, Estimator, NanReward, SingletonChoice, WhitenChoice};
 pub use aggregation::{Aggregation, AggregationMode, CountedSequences, LengthGuard};
+pub use correction::{
+    CorrectionChoice, DenominatorChoice, K1BandChoice, RejectChoice, WeightLevelChoice, WeightRule,
+};
 pub use gate::GateChoice;
 pub use kl::{KlChoice, KlEstimator};
 pub use metrics::{MetricsChoice, Reduction};

@@ -1,0 +1,365 @@
+//! `log_ratio_scan`, `proximal_logp`, `staleness`, `effective_sample_size`.
+
+use super::OpTest;
+use crate::backend::Backend;
+use crate::cases::corpus::tokens;
+use crate::cases::hash::Source;
+use crate::cases::masks::Mask;
+use crate::cases::random::Draw;
+use crate::cases::shapes::{Shape, large, small};
+use crate::cases::values::Range;
+use crate::cases::{Case, Data, slot};
+use crate::expect::Want;
+use crate::expect::tokens::difference;
+use crate::launch::{element, f32s, f64s, raised, row, u32s};
+use crate::oracle::ess as sizes;
+use crate::oracle::log_ratio_scan as scan;
+use crate::oracle::proximal as prox;
+use crate::oracle::staleness as stale;
+use crate::output::{Output, POISON, Place, Values};
+use crate::precision::Allowance;
+use lockstep_core::ragged::{In, Mask as LossMask, Offsets, Out};
+use lockstep_core::ratio::{
+    EffectiveSampleSize, Interpolation, LogRatioScan, ProximalLogp, ScanKind, Staleness,
+};
+
+/// Arguments of the four ops. Versions are [`Data::index`], `u32::MAX` being −1.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Ratios {
+    /// `log_ratio_scan`.
+    Scan {
+        /// Which log-ratio.
+        kind: ScanKind,
+        /// Minima at most 0.
+        cap: bool,
+    },
+    /// `proximal_logp`.
+    Proximal {
+        /// Current version.
+        current: i32,
+        /// Between what.
+        interpolation: Interpolation,
+    },
+    /// `staleness`.
+    Staleness {
+        /// Current version.
+        current: i32,
+        /// Older tokens go.
+        max: i32,
+    },
+    /// `effective_sample_size`.
+    Ess {
+        /// Added to Σ w².
+        eps: f64,
+    },
+}
+
+const DIFFERENCES: &str = "a difference, and a binary64 sum or a minimum of those, rounded once more";
+const SUM64: &str = "binary64 columns: n/128 + 7 roundings of 2^-53, 2^-29 of a unit each";
+
+const fn allow(op: &'static str, output: &'static str, units: f64, reason: &'static str) -> Allowance {
+    Allowance { op, output, units, reason }
+}
+
+impl OpTest for Ratios {
+    const OPS: &'static [&'static str] =
+        &["log_ratio_scan", "proximal_logp", "staleness", "effective_sample_size"];
+    const ALLOWED: &'static [Allowance] = &[
+        allow("log_ratio_scan", "log_ratio", 2.0, DIFFERENCES),
+        allow("proximal_logp", "logp_prox", 4.0, "two exponentials, a logarithm; or rounded once"),
+        allow("staleness", "kept_mask", 0.0, "a decision on integers"),
+        allow("effective_sample_size", "squares", 1e-7, SUM64),
+        allow("effective_sample_size", "ess", 1e-7, SUM64),
+    ];
+
+    fn op(&self) -> &'static str {
+        match self {
+            Ratios::Scan { .. } => "log_ratio_scan",
+            Ratios::Proximal { .. } => "proximal_logp",
+            Ratios::Staleness { .. } => "staleness",
+            Ratios::Ess { .. } => "effective_sample_size",
+        }
+    }
+
+    fn run<B: Backend>(&self, backend: &B, data: &Data) -> Result<Vec<Output>, String> {
+        let (n, rows) = (data.elements(), data.rows());
+        let offsets = Offsets::new("offsets", &data.offsets, n, "elements").map_err(|e| e.to_string())?;
+        let mask = LossMask::new(data.mask.as_deref());
+        let versions: Vec<i32> = data.index.iter().map(|v| v.cast_signed()).collect();
+        let (mut out, mut alarm) = (f32s(n), u32s(rows));
+        match *self {
+            Ratios::Scan { kind, cap } => {
+                backend.run(&LogRatioScan {
+                    offsets,
+                    loss_mask: mask,
+                    logp: In::new(&data.element[slot::LOGP]),
+                    logp_old: In::new(&data.element[slot::LOGP_OLD]),
+                    kind,
+                    cap_at_one: cap,
+                    log_ratio: Out::new(&mut out),
+                    row_alarm: Out::new(&mut alarm),
+                })?;
+                Ok(vec![element("log_ratio", out), raised(alarm)])
+            }
+            Ratios::Proximal { current, interpolation } => {
+                backend.run(&ProximalLogp {
+                    cu_seqlens: offsets,
+                    loss_mask: mask,
+                    versions: In::new(&versions),
+                    current,
+                    logp_behave: In::new(&data.element[slot::LOGP_OLD]),
+                    logp: In::new(&data.element[slot::LOGP]),
+                    interpolation,
+                    logp_prox: Out::new(&mut out),
+                    row_alarm: Out::new(&mut alarm),
+                })?;
+                Ok(vec![element("logp_prox", out), raised(alarm)])
+            }
+            Ratios::Staleness { current, max } => {
+                let (mut kept, mut start) = (vec![POISON8; n], vec![POISON.cast_signed(); rows]);
+                let [mut off, mut left] = [u32s(rows), u32s(rows)];
+                let kernel = Staleness {
+                    cu_seqlens: offsets,
+                    loss_mask: mask,
+                    versions: In::new(&versions),
+                    current,
+                    max_staleness: max,
+                    kept_mask: Out::new(&mut kept),
+                    row_start: Out::new(&mut start),
+                    row_off_policy: Out::new(&mut off),
+                    row_kept: Out::new(&mut left),
+                };
+                kernel.check().map_err(|e| e.to_string())?;
+                backend.run(&kernel)?;
+                let widen = |byte: &u8| if *byte == POISON8 { POISON } else { u32::from(*byte) };
+                let kept = Values::U32(kept.iter().map(widen).collect());
+                // −1 as the largest number.
+                let start = Values::U32(start.iter().map(|v| v.cast_unsigned()).collect());
+                Ok(vec![
+                    Output { name: "kept_mask", place: Place::Element, values: kept },
+                    row("row_start", start),
+                    row("row_off_policy", Values::U32(off)),
+                    row("row_kept", Values::U32(left)),
+                ])
+            }
+            Ratios::Ess { eps } => {
+                let (mut sums, mut ess) = (f64s(2 * rows), f64s(rows));
+                backend.run(&EffectiveSampleSize {
+                    offsets,
+                    mask,
+                    weights: In::new(&data.element[slot::WEIGHTS]),
+                    eps,
+                    row_sums: Out::new(&mut sums),
+                    row_ess: Out::new(&mut ess),
+                    row_alarm: Out::new(&mut alarm),
+                })?;
+                let squares = sums.split_off(rows);
+                let out = [("total", sums), ("squares", squares), ("ess", ess)];
+                let mut out: Vec<Output> =
+                    out.into_iter().map(|(name, values)| row(name, Values::F64(values))).collect();
+                out.push(raised(alarm));
+                Ok(out)
+            }
+        }
+    }
+
+    fn expect(&self, data: &Data) -> Vec<Want> {
+        match *self {
+            Ratios::Scan { kind, cap } => vec![expect_scan(data, kind, cap)],
+            Ratios::Proximal { current, interpolation } => {
+                let mut want = Want::new("logp_prox");
+                for i in 0..data.elements() {
+                    if !data.live(i) {
+                        want.push(0.0, 0.0);
+                        continue;
+                    }
+                    let [b, p] = [slot::LOGP_OLD, slot::LOGP].map(|k| f64::from(data.element[k][i]));
+                    let alpha = prox::alpha(data.index[i].cast_signed().into(), current.into());
+                    match interpolation {
+                        Interpolation::Loglinear => {
+                            let y = prox::loglinear(b, p, alpha);
+                            want.push(y, y.abs());
+                        }
+                        // An error of the sum's relative size is one of its logarithm's absolute one.
+                        Interpolation::Linear => {
+                            let y = prox::linear(b, p, alpha);
+                            want.push(y, 1.0 + y.abs());
+                        }
+                    }
+                }
+                vec![want]
+            }
+            Ratios::Staleness { current, max } => {
+                let mut wants = ["kept_mask", "row_start", "row_off_policy", "row_kept"].map(Want::new);
+                let version = |i: usize| Some(i64::from(data.index[i].cast_signed())).filter(|v| *v >= 0);
+                for r in 0..data.rows() {
+                    let mut left = 0;
+                    for i in data.span(r) {
+                        let kept = data.live(i) && stale::kept(version(i), current.into(), max.into());
+                        wants[0].push(f64::from(u8::from(kept)), 0.0);
+                        left += usize::from(kept);
+                    }
+                    let live: Vec<Option<i64>> =
+                        data.span(r).filter(|i| data.live(*i)).map(version).collect();
+                    let (start, off) = stale::of_row(&live, current.into());
+                    let start = if start < 0 { f64::from(u32::MAX) } else { start as f64 };
+                    for (want, value) in wants[1..].iter_mut().zip([start, off as f64, left as f64]) {
+                        want.push(value, 0.0);
+                    }
+                }
+                wants.into()
+            }
+            Ratios::Ess { eps } => {
+                let mut wants = ["total", "squares", "ess"].map(Want::new);
+                for r in 0..data.rows() {
+                    let live = data.span(r).filter(|i| data.live(*i));
+                    let w: Vec<f64> = live.map(|i| data.element[slot::WEIGHTS][i].into()).collect();
+                    let squares = w.iter().map(|w| w * w).sum();
+                    for (want, value) in wants.iter_mut().zip([w.iter().sum(), squares, sizes::ess(&w, eps)])
+                    {
+                        want.push(value, value);
+                    }
+                }
+                wants.into()
+            }
+        }
+    }
+
+    fn corpus(source: Source) -> Vec<Case> {
+        let mut cases = Vec::new();
+        let mut add = |params: Ratios, shape: &Shape, range: Range| {
+            let k = cases.len();
+            cases.push(case(params, shape, Mask::ALL[k % 6], range, source.fork(k as u64)));
+        };
+        for (k, kind) in KINDS.into_iter().enumerate() {
+            for (j, range) in Range::ALL.into_iter().enumerate() {
+                add(Ratios::Scan { kind, cap: j % 2 == 0 }, &small()[(k + j) % 3], range);
+            }
+        }
+        add(Ratios::Scan { kind: ScanKind::MinBefore, cap: true }, &large(), Range::Realistic);
+        for interpolation in [Interpolation::Loglinear, Interpolation::Linear] {
+            for (j, range) in Range::ALL.into_iter().enumerate() {
+                add(Ratios::Proximal { current: CURRENT[j], interpolation }, &small()[j % 3], range);
+            }
+        }
+        for (j, max) in MAX.into_iter().enumerate() {
+            add(Ratios::Staleness { current: CURRENT[j % 4], max }, &small()[j % 3], Range::Realistic);
+        }
+        for (j, eps) in EPS.into_iter().enumerate() {
+            add(Ratios::Ess { eps }, &small()[j], Range::Realistic);
+        }
+        add(Ratios::Ess { eps: EPS[0] }, &large(), Range::Realistic);
+        cases
+    }
+
+    fn random(op: &str, draw: &mut Draw) -> Case {
+        let (current, range) = (draw.pick(&CURRENT), draw.pick(&Range::ALL));
+        let interpolation = if draw.yes() { Interpolation::Linear } else { Interpolation::Loglinear };
+        let params = match op {
+            "log_ratio_scan" => Ratios::Scan { kind: draw.pick(&KINDS), cap: draw.yes() },
+            "proximal_logp" => Ratios::Proximal { current, interpolation },
+            "staleness" => Ratios::Staleness { current, max: draw.pick(&MAX) },
+            _ => Ratios::Ess { eps: draw.pick(&EPS) },
+        };
+        let shape = Shape { name: "random", catches: "whatever nobody thought of", lengths: draw.lengths() };
+        case(params, &shape, draw.pick(&Mask::ALL), range, draw.source())
+    }
+
+    fn fault_slots(&self) -> Vec<(usize, &'static [f32])> {
+        const LOGP: &[f32] = &[f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 0.5, f32::MIN_POSITIVE];
+        match self {
+            Ratios::Scan { .. } | Ratios::Proximal { .. } => vec![(slot::LOGP, LOGP), (slot::LOGP_OLD, LOGP)],
+            Ratios::Staleness { .. } => Vec::new(),
+            Ratios::Ess { .. } => vec![(slot::WEIGHTS, &[f32::NAN, f32::INFINITY, -1.0])],
+        }
+    }
+}
+
+const POISON8: u8 = 0xbd;
+const KINDS: [ScanKind; 6] = [
+    ScanKind::Prefix,
+    ScanKind::PrefixBefore,
+    ScanKind::MinBefore,
+    ScanKind::Min,
+    ScanKind::Sum,
+    ScanKind::Mean,
+];
+/// Ordinary; the first; the last that is one; ordinary.
+const CURRENT: [i32; 4] = [7, 0, (1 << 24) - 1, 4];
+const MAX: [i32; 5] = [0, 1, 3, 0, i32::MAX];
+const EPS: [f64; 3] = [1e-8, 0.0, 1e-4];
+
+fn case(params: Ratios, shape: &Shape, mask: Mask, range: Range, source: Source) -> Case {
+    let mut data = tokens(shape, mask, range, source);
+    let current = match params {
+        Ratios::Proximal { current, .. } | Ratios::Staleness { current, .. } => current,
+        _ => 0,
+    };
+    // A few versions back, none, the current one, a later one; whatever they are under the mask.
+    let version = |i: usize| current + 2 - source.fork(20).below(i, 8) as i32;
+    data.index = (0..data.elements()).map(|i| version(i).clamp(-1, (1 << 24) - 1).cast_unsigned()).collect();
+    Case {
+        label: format!("{} {mask:?} {range:?} {params:?}", shape.name),
+        catches: "a masked token that enters a minimum; the exclusive prefix as the inclusive one less its end; a carry lost between blocks",
+        params: params.into(),
+        data,
+    }
+}
+
+fn expect_scan(data: &Data, kind: ScanKind, cap: bool) -> Want {
+    let oracle = match kind {
+        ScanKind::Prefix => scan::Kind::Prefix,
+        ScanKind::PrefixBefore => scan::Kind::PrefixBefore,
+        ScanKind::MinBefore => scan::Kind::MinBefore,
+        ScanKind::Min => scan::Kind::Min,
+        ScanKind::Sum => scan::Kind::Sum,
+        ScanKind::Mean => scan::Kind::Mean,
+    };
+    let mut want = Want::new("log_ratio");
+    for r in 0..data.rows() {
+        let live: Vec<usize> = data.span(r).filter(|i| data.live(*i)).collect();
+        let d: Vec<f64> = live
+            .iter()
+            .map(|i| difference(data.element[slot::LOGP][*i], data.element[slot::LOGP_OLD][*i]).0)
+            .collect();
+        let magnitudes: Vec<f64> = d.iter().map(|d| d.abs()).collect();
+        let values = incremental(&d, oracle, cap);
+        let mut magnitude = match kind {
+            // Of a minimum, one element counts: that with the largest error is at most the largest.
+            ScanKind::MinBefore | ScanKind::Min => {
+                values.iter().zip(&d).map(|(y, d)| y.abs() + d.abs()).collect()
+            }
+            ScanKind::PrefixBefore => incremental(&magnitudes, scan::Kind::Prefix, false),
+            _ => incremental(&magnitudes, oracle, false),
+        };
+        let (mut values, mut magnitudes) = (values.into_iter(), magnitude.drain(..));
+        for i in data.span(r) {
+            match data.live(i) {
+                true => want.push(values.next().unwrap_or(f64::NAN), magnitudes.next().unwrap_or(0.0)),
+                false => want.push(0.0, 0.0),
+            }
+        }
+    }
+    want
+}
+
+/// The oracle over a row; a long one in pieces of time that do not grow with its square.
+fn incremental(d: &[f64], kind: scan::Kind, cap: bool) -> Vec<f64> {
+    if d.len() <= 300 || matches!(kind, scan::Kind::Sum | scan::Kind::Mean) {
+        return scan::row(d, kind, cap);
+    }
+    // What a token needs to know of what stands before it is one number: a sum, or a minimum.
+    let (mut out, mut before) = (Vec::with_capacity(d.len()), Vec::new());
+    for d in d {
+        before.push(*d);
+        out.push(*scan::row(&before, kind, cap).last().unwrap_or(&f64::NAN));
+        if before.len() > 1 {
+            let folded = match kind {
+                scan::Kind::Prefix | scan::Kind::PrefixBefore => before[0] + before[1],
+                _ => before[0].min(before[1]),
+            };
+            before = vec![folded];
+        }
+    }
+    out
+}

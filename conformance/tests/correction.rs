@@ -1,0 +1,337 @@
+//! Rollout correction: rows of maths.md §10, what rejection leaves, saturation, and the errors.
+
+use lockstep::core::correction::{K1Band, Rejections, Rule, Statistic, WeightLevel};
+use lockstep::ops::correction::{
+    Correction, CorrectionParams, Denominator, mismatch_stats, rollout_correction,
+};
+use lockstep::recipe::{AggregationMode, CorrectionChoice, DenominatorChoice, SingletonChoice};
+use lockstep::{Advantage, Batch, Device, Error, PolicyInput, Recipe};
+use lockstep_conformance::precision::{BY_HAND, WORKED};
+
+fn cpu() -> Device {
+    Device::cpu()
+}
+
+/// Log-probabilities whose differences are exactly `d`.
+fn pair(d: &[f32]) -> (Vec<f32>, Vec<f32>) {
+    let old: Vec<f32> = d.iter().map(|d| if *d > 0.0 { 0.0 } else { *d }).collect();
+    let rollout: Vec<f32> = d.iter().map(|d| if *d > 0.0 { -d } else { 0.0 }).collect();
+    (old, rollout)
+}
+
+fn correct(batch: &Batch<'_>, d: &[f32], params: &CorrectionParams) -> Correction {
+    let (old, rollout) = pair(d);
+    rollout_correction(&cpu(), batch, &old, &rollout, params).unwrap()
+}
+
+fn only(statistic: Statistic, low: Option<f32>, high: f32, band: K1Band) -> CorrectionParams {
+    CorrectionParams::NONE.reject(Rejections::NONE.with(statistic, low, high, band).unwrap())
+}
+
+fn near(got: f64, want: f64, tolerance: f64) {
+    assert!((got - want).abs() <= tolerance, "{got} is not {want}");
+}
+
+const K: [f32; 4] = [0.1, -0.3, 0.2, -0.5];
+
+#[test]
+fn worked_8_4_levels_of_the_weight() {
+    let batch = Batch::new(&[0, 4], &[0, 1], None).unwrap();
+    let plain = |level| CorrectionParams { level, rule: Rule::Plain, ..CorrectionParams::NONE };
+    let all = |params| correct(&batch, &K, &params).weights;
+    for (k, w) in K.iter().zip(all(plain(WeightLevel::Token))) {
+        near(w.into(), f64::from(*k).exp(), WORKED);
+    }
+    for (level, want) in
+        [(WeightLevel::Sequence, 0.606531), (WeightLevel::Geometric, 0.882497), (WeightLevel::One, 1.0)]
+    {
+        all(plain(level)).iter().for_each(|w| near((*w).into(), want, WORKED));
+    }
+}
+
+#[test]
+fn row_10_9_k1_rejection_sign() {
+    // ρ = 3 lies in [0.5, 4] but 1/ρ does not; 1/3 the other way round.
+    let batch = Batch::new(&[0, 1, 2], &[0, 2], None).unwrap();
+    let d = [3.0f32.ln(), -(3.0f32.ln())];
+    for statistic in [Statistic::TokenK1, Statistic::SeqSumK1, Statistic::SeqMeanK1] {
+        let kept = |band| correct(&batch, &d, &only(statistic, Some(0.5), 4.0, band)).kept_mask;
+        assert_eq!(kept(K1Band::Rho), [1, 0], "{}", statistic.name());
+        assert_eq!(kept(K1Band::InverseRho), [0, 1], "{}", statistic.name());
+        // A symmetric band cannot tell; it is what a single bound stands for.
+        for band in [K1Band::Rho, K1Band::InverseRho] {
+            assert_eq!(correct(&batch, &d, &only(statistic, None, 4.0, band)).kept_mask, [1, 1]);
+            assert_eq!(correct(&batch, &d, &only(statistic, None, 2.5, band)).kept_mask, [0, 0]);
+        }
+    }
+}
+
+#[test]
+fn both_ends_of_a_band_are_inside() {
+    let batch = Batch::new(&[0, 3], &[0, 1], None).unwrap();
+    let params = only(Statistic::TokenK2, None, 0.5, K1Band::Rho);
+    assert_eq!(correct(&batch, &[1.0, -1.0, 1.000_001], &params).kept_mask, [1, 1, 0]);
+    let icepop = CorrectionParams::mask(WeightLevel::Token, 1.0, 1.0);
+    assert_eq!(correct(&batch, &[0.0, 1e-6, -1e-6], &icepop).weights, [1.0, 0.0, 0.0]);
+}
+
+#[test]
+fn row_10_5_denominator_under_rejection() {
+    // Two of four tokens go. Token-mean over what is left doubles what is left.
+    let batch = Batch::new(&[0, 2, 4], &[0, 2], None).unwrap();
+    let (old, rollout) = pair(&[0.0, 3.0, 0.0, -3.0]);
+    let token = Rejections::NONE.with(Statistic::TokenK2, None, 1.0, K1Band::Rho).unwrap();
+    let coefficients = |denominator| {
+        let params = CorrectionParams { denominator, ..CorrectionParams::NONE.reject(token) };
+        let out = rollout_correction(&cpu(), &batch, &old, &rollout, &params).unwrap();
+        let recipe = Recipe::builder("t").aggregation(AggregationMode::TokenMean).build().unwrap();
+        let advantage = Advantage::PerSequence(&[1.0, 1.0]);
+        let input = PolicyInput { weights: Some(&out.weights), ..PolicyInput::new(&old, &old, advantage) };
+        let loss = recipe.policy_loss(&cpu(), &out.batch(&batch).unwrap(), &input).unwrap();
+        assert_eq!(loss.counts, out.counts());
+        loss.coef
+    };
+    assert_eq!(coefficients(Denominator::Before), [-0.25, 0.0, -0.25, 0.0]);
+    assert_eq!(coefficients(Denominator::After), [-0.5, 0.0, -0.5, 0.0]);
+}
+
+#[test]
+fn row_10_22_weight_after_clipping() {
+    // r = 1.5 is clipped at 1.2: the loss is −w·1.2·A, not −clip(w·r)·A, and the gradient is 0 whatever w is.
+    let batch = Batch::new(&[0, 2], &[0, 1], None).unwrap();
+    let recipe = Recipe::builder("t").ppo_clip(0.2, 0.2, None).build().unwrap();
+    let old = [-1.0, -1.0];
+    let logp = [-1.0 + 1.5f32.ln(), -1.0];
+    let input = PolicyInput {
+        weights: Some(&[0.5, 3.0]),
+        ..PolicyInput::new(&logp, &old, Advantage::PerSequence(&[1.0]))
+    };
+    let out = recipe.policy_loss(&cpu(), &batch, &input).unwrap();
+    near(out.token_loss[0].into(), -0.5 * 1.2, WORKED);
+    assert_eq!(out.coef[0], 0.0);
+    // w·r = 3 is far outside the clip, and yet it is not clipped.
+    near(out.token_loss[1].into(), -3.0, WORKED);
+    near(out.coef[1].into(), -1.5, WORKED);
+}
+
+#[test]
+fn a_sequence_that_loses_all_has_no_part_in_its_baseline() {
+    // Sequence 0: gone whole. 1: its two tokens go one by one. 2, 3: stay. 4: had no live token.
+    let mask = [1, 1, 1, 1, 1, 1, 0];
+    let batch = Batch::with_empty_rows(&[0, 2, 4, 5, 6, 7], &[0, 5], Some(&mask)).unwrap();
+    let (old, rollout) = pair(&[0.6, 0.6, 1.5, -1.5, 0.1, 0.0, 9.0]);
+    let rejections = Rejections::NONE
+        .with(Statistic::SeqSumK1, None, 3.0, K1Band::Rho)
+        .and_then(|r| r.with(Statistic::TokenK2, None, 1.0, K1Band::Rho))
+        .unwrap();
+    let params = CorrectionParams::truncate(WeightLevel::Token, 2.0).reject(rejections);
+    let out = rollout_correction(&cpu(), &batch, &old, &rollout, &params).unwrap();
+    assert_eq!(out.kept_mask, [0, 0, 0, 0, 1, 1, 0]);
+    assert_eq!(out.kept, [0, 0, 1, 1, 0]);
+    assert_eq!((out.counts_before.tokens, out.counts_after.tokens), (6, 2));
+    assert_eq!((out.counts_before.nonempty, out.counts_after.nonempty), (4, 2));
+    near(out.stats.rejected_fraction, 4.0 / 6.0, BY_HAND);
+    near(out.stats.rejected_sequences_fraction, 0.5, BY_HAND);
+
+    let recipe = Recipe::builder("t").norm_by_std(false).singleton(SingletonChoice::Zero).build().unwrap();
+    let adv = recipe.advantages_of(&cpu(), &batch, &[9.0, 9.0, 1.0, 0.0, 9.0], Some(&out.kept)).unwrap();
+    assert_eq!(adv.advantage, [0.0, 0.0, 0.5, -0.5, 0.0], "the rejected rewards of 9 moved the baseline");
+    // And its loss is 0, not NaN, whichever mask divides.
+    for denominator in [Denominator::Before, Denominator::After] {
+        let out = Correction { denominator, ..out.clone() };
+        let input = PolicyInput {
+            weights: Some(&out.weights),
+            ..PolicyInput::new(&old, &old, Advantage::PerSequence(&adv.advantage))
+        };
+        let loss = recipe.policy_loss(&cpu(), &out.batch(&batch).unwrap(), &input).unwrap();
+        assert_eq!((&loss.row_loss[..2], loss.row_loss[4]), (&[0.0, 0.0][..], 0.0));
+        assert_eq!((&loss.coef[..4], loss.coef[6]), (&[0.0; 4][..], 0.0));
+    }
+}
+
+#[test]
+fn everything_rejected_is_a_loss_of_0() {
+    let batch = Batch::new(&[0, 2], &[0, 1], None).unwrap();
+    let params = only(Statistic::TokenK2, None, 1e-3, K1Band::Rho);
+    let out = correct(&batch, &[2.0, -2.0], &params);
+    assert_eq!((&out.weights[..], &out.kept[..]), (&[0.0, 0.0][..], &[0][..]));
+    let old = [-1.0, -1.0];
+    let input = PolicyInput {
+        weights: Some(&out.weights),
+        ..PolicyInput::new(&old, &old, Advantage::PerSequence(&[1.0]))
+    };
+    for mode in [AggregationMode::TokenMean, AggregationMode::SeqMeanTokenMean] {
+        let recipe = Recipe::builder("t").aggregation(mode).build().unwrap();
+        let loss = recipe.policy_loss(&cpu(), &out.batch(&batch).unwrap(), &input).unwrap();
+        assert_eq!((loss.loss, &loss.coef[..]), (Some(0.0), &[0.0, 0.0][..]));
+    }
+}
+
+#[test]
+fn several_rejections_multiply() {
+    let batch = Batch::new(&[0, 3, 6, 9], &[0, 3], None).unwrap();
+    let d = [0.1, 0.2, 1.4, -0.4, 0.9, 0.1, 0.0, 0.05, -0.1];
+    let kept = |list: &[Statistic]| {
+        let all = list.iter().try_fold(Rejections::NONE, |all, s| {
+            all.with(*s, None, if s.is_k1() { 2.0 } else { 0.3 }, K1Band::Rho)
+        });
+        correct(&batch, &d, &CorrectionParams::NONE.reject(all.unwrap())).kept_mask
+    };
+    for a in Statistic::ALL {
+        for b in Statistic::ALL {
+            let product: Vec<u8> = kept(&[a]).iter().zip(kept(&[b])).map(|(a, b)| a * b).collect();
+            assert_eq!(kept(&[a, b]), product, "{} and {}", a.name(), b.name());
+        }
+    }
+}
+
+#[test]
+fn batch_normalisation_makes_the_mean_1() {
+    let mask = [1, 1, 0, 1, 1, 1, 0];
+    let batch = Batch::with_empty_rows(&[0, 3, 6, 7], &[0, 3], Some(&mask)).unwrap();
+    let d = [0.5, -0.2, 7.0, 0.9, 0.3, -0.8, 7.0];
+    let normalized = |level| {
+        let params = CorrectionParams { normalize: true, ..CorrectionParams::truncate(level, 2.0) };
+        let out = correct(&batch, &d, &params);
+        let raw = correct(&batch, &d, &CorrectionParams { normalize: false, ..params });
+        for (y, w) in out.weights.iter().zip(&raw.weights) {
+            near((*y).into(), f64::from(*w) / out.stats.normalizer, WORKED);
+        }
+        out.weights
+    };
+    let w = normalized(WeightLevel::Token);
+    near(w.iter().map(|w| f64::from(*w)).sum::<f64>() / 5.0, 1.0, WORKED);
+    // The mean over the two sequences with tokens, not over all three and not over tokens.
+    let w = normalized(WeightLevel::Sequence);
+    near((f64::from(w[0]) + f64::from(w[3])) / 2.0, 1.0, WORKED);
+    // All weights 0: left alone.
+    let zero =
+        CorrectionParams { normalize: true, ..CorrectionParams::mask(WeightLevel::Token, 100.0, 200.0) };
+    let out = correct(&batch, &d, &zero);
+    assert_eq!((&out.weights[..], out.stats.normalizer), (&[0.0; 7][..], 1.0));
+}
+
+#[test]
+fn saturation_and_its_errors() {
+    let batch = Batch::new(&[0, 2, 4], &[0, 2], None).unwrap();
+    let (old, rollout) = ([-1e30, 0.0, -1e4, 0.0], [0.0, -1e30, 0.0, -1e4]);
+    for level in [WeightLevel::Token, WeightLevel::Sequence, WeightLevel::Geometric] {
+        for rule in [Rule::Truncate, Rule::Mask, Rule::Plain] {
+            let params = CorrectionParams { level, rule, ..CorrectionParams::NONE };
+            let out = rollout_correction(&cpu(), &batch, &old, &rollout, &params).unwrap();
+            assert!(out.weights.iter().all(|w| w.is_finite() && *w >= 0.0));
+        }
+    }
+    let stats = mismatch_stats(&cpu(), &batch, &old, &rollout, 20.0).unwrap();
+    assert!(stats.chi2_token.is_finite() && stats.chi2_seq.is_finite() && stats.ess > 0.0);
+    assert_eq!(stats.extreme, [1.0; 4]);
+    // Without a clamp a plain weight overflows, and is refused by index; a truncated one does not.
+    let open = CorrectionParams { level: WeightLevel::Token, bound: f32::INFINITY, ..CorrectionParams::NONE };
+    let error = rollout_correction(&cpu(), &batch, &old, &rollout, &open).unwrap_err().to_string();
+    assert!(error.starts_with("`weights`[1] is not finite"), "{error}");
+    let truncated = CorrectionParams { rule: Rule::Truncate, ..open };
+    assert_eq!(
+        rollout_correction(&cpu(), &batch, &old, &rollout, &truncated).unwrap().weights,
+        [0.0, 2.0, 0.0, 2.0]
+    );
+    let nan = rollout_correction(&cpu(), &batch, &old, &[0.0, f32::NAN, 0.0, 0.0], &open).unwrap_err();
+    assert_eq!(nan.to_string(), "`logp_rollout`[1] is NaN: expected a finite log-probability (at most 0)");
+    let error = Rejections::NONE.with(Statistic::SeqMaxK3, Some(0.1), 2.0, K1Band::Rho).unwrap_err();
+    assert!(error.to_string().contains("upper bound only"), "{error}");
+    let error = Rejections::NONE.with(Statistic::TokenK1, Some(3.0), 2.0, K1Band::Rho).unwrap_err();
+    assert!(error.to_string().contains("`rejection.low` is 3"), "{error}");
+}
+
+#[test]
+fn mismatch_by_hand() {
+    let batch = Batch::with_empty_rows(&[0, 2, 3, 4], &[0, 3], Some(&[1, 1, 1, 0])).unwrap();
+    let (old, rollout) = pair(&[0.7, -0.1, -2.5, 3.0]);
+    let stats = mismatch_stats(&cpu(), &batch, &old, &rollout, 20.0).unwrap();
+    let d = [0.7f64, -0.1, -2.5];
+    let mean = |f: &dyn Fn(f64) -> f64| d.iter().map(|d| f(*d)).sum::<f64>() / 3.0;
+    assert_eq!(stats.tokens, 3);
+    near(stats.kl_k1, -mean(&|d| d), WORKED);
+    near(stats.kl_k3, mean(&|d| d.exp() - 1.0 - d), WORKED);
+    near(stats.chi2_token, mean(&|d| (2.0 * d).exp()) - 1.0, WORKED);
+    near(stats.chi2_seq, (1.2f64.exp() + (-5.0f64).exp()) / 2.0 - 1.0, WORKED);
+    near(stats.ess, mean(&f64::exp).powi(2) / mean(&|d| (2.0 * d).exp()), WORKED);
+    near(stats.ppl_ratio, ((-0.3f64).exp() + 2.5f64.exp()) / 2.0, WORKED);
+    assert_eq!(stats.extreme, [2.0 / 3.0, 2.0 / 3.0, 1.0 / 3.0, 1.0 / 3.0]);
+    near(stats.max_log_ratio, 0.7, WORKED);
+    assert_eq!(stats.min_log_ratio, -2.5);
+}
+
+#[test]
+fn a_long_sequence() {
+    // A million tokens with ρ = e^0.001: their product is past the clamp, their geometric mean is not.
+    let n = 1_000_000;
+    let batch = [0, n as u32];
+    let batch = Batch::new(&batch, &[0, 1], None).unwrap();
+    let (old, rollout) = (vec![-0.5; n], vec![-0.5 - 1.0 / 1024.0; n]);
+    let weight = |level| {
+        let params = CorrectionParams { level, ..CorrectionParams::NONE };
+        f64::from(rollout_correction(&cpu(), &batch, &old, &rollout, &params).unwrap().weights[n - 1])
+    };
+    near(weight(WeightLevel::Sequence) / 20f64.exp(), 1.0, WORKED);
+    near(weight(WeightLevel::Geometric), (1.0f64 / 1024.0).exp(), WORKED);
+}
+
+#[test]
+fn named_recipes_do_what_their_frameworks_do() {
+    let batch = Batch::new(&[0, 2, 4], &[0, 2], None).unwrap();
+    let d = [1.0, 0.5, -1.0, 0.002];
+    let (old, rollout) = pair(&d);
+    let run = |name: &str| {
+        let recipe = Recipe::named(name).unwrap();
+        assert_eq!(Recipe::from_toml(&recipe.to_toml().unwrap()).unwrap(), recipe, "{name} as TOML");
+        recipe.correct(&cpu(), &batch, &old, &rollout).unwrap()
+    };
+    let weights = |name: &str, want: [f64; 4]| {
+        run(name).weights.iter().zip(want).for_each(|(w, want)| near((*w).into(), want, 2.0 * WORKED));
+    };
+    let r = d.map(|d| f64::from(d).exp());
+    let (first, second) = (r[0] * r[1], r[2] * r[3]);
+    weights("verl_tis_token", [2.0, r[1], r[2], r[3]]);
+    weights("slime_tis", [2.0, r[1], r[2], r[3]]);
+    weights("verl_tis_sequence", [2.0, 2.0, second, second]);
+    weights("verl_mis_sequence", [0.0; 4]);
+    weights("icepop", [r[0], r[1], 0.0, r[3]]);
+    // No lower bound: the second stays, the first is above 3.
+    assert!(first > 3.0);
+    weights("trl_vllm", [0.0, 0.0, second, second]);
+    weights("areal_decoupled", r);
+    weights("nemo_seq_mask_tis", [0.0; 4]);
+    weights("geo_rs", [0.0; 4]);
+    assert_eq!(run("icepop").kept_mask, [1; 4], "a band zeroes weights, it rejects nothing");
+    assert_eq!(
+        (run("geo_rs").denominator, run("trl_vllm").denominator),
+        (Denominator::After, Denominator::Before)
+    );
+}
+
+#[test]
+fn recipes_refuse_what_does_not_go_together() {
+    let error = |choice| match Recipe::builder("t").correction(choice).build() {
+        Err(Error::Recipe(message)) => message,
+        other => panic!("{other:?}"),
+    };
+    let own = CorrectionChoice::default;
+    assert!(error(CorrectionChoice { high: -1.0, ..own() }).contains("correction.high is -1"));
+    assert!(error(CorrectionChoice { low: Some(3.0), ..own() }).contains("correction.low is 3"));
+    assert!(error(CorrectionChoice { bound: Some(0.0), ..own() }).contains("correction.bound is 0"));
+    let toml = |text: &str| Recipe::from_toml(text).unwrap_err().to_string();
+    assert!(toml("[correction]\nrule = \"plain\"\nlow = 0.5\n").contains("truncate and mask only"));
+    assert!(toml("[correction]\nlevel = \"one\"\n").contains("has no weights"));
+    let reject = "[correction]\n[[correction.reject]]\nstatistic = \"token_k2\"\nhigh = 1.0\n";
+    assert!(Recipe::from_toml(reject).is_ok());
+    assert!(toml(&reject.replace("token_k2", "token_k4")).contains("no statistic is called `token_k4`"));
+    assert!(toml(&format!("{reject}low = 0.5\n")).contains("upper bound only"));
+    let twice = format!("{reject}[[correction.reject]]\nstatistic = \"token_k2\"\nhigh = 2.0\n");
+    assert!(toml(&twice).contains("token_k2 twice"));
+    let none = Recipe::named("grpo").unwrap();
+    let batch = Batch::new(&[0, 1], &[0, 1], None).unwrap();
+    assert!(
+        none.correct(&cpu(), &batch, &[0.0], &[0.0]).unwrap_err().to_string().contains("no [correction]")
+    );
+    assert_eq!(own().denominator, DenominatorChoice::After);
+}

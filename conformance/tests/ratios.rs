@@ -1,0 +1,224 @@
+//! Log-ratio scans, proximal interpolation, staleness, effective sample sizes: worked vectors of maths.md §8.4 and properties.
+
+use lockstep::core::num::Soft;
+use lockstep::core::ratio::ess::{LrRule, ess, lr_scale};
+use lockstep::core::ratio::{Interpolation, ScanKind};
+use lockstep::ops::{
+    log_ratio_scan, proximal_logp, segment_log_ratio, sequence_sample_sizes, staleness, token_sample_sizes,
+};
+use lockstep::{Advantage, Batch, Device, PolicyInput, Recipe};
+use lockstep_conformance::precision::WORKED;
+
+const K: [f32; 4] = [0.1, -0.3, 0.2, -0.5];
+
+fn cpu() -> Device {
+    Device::cpu()
+}
+
+fn near(got: &[f32], want: &[f64]) {
+    assert_eq!(got.len(), want.len());
+    for (i, (got, want)) in got.iter().zip(want).enumerate() {
+        assert!((f64::from(*got) - want).abs() <= WORKED, "[{i}]: {got} is not {want}");
+    }
+}
+
+/// Log-probabilities whose differences are exactly `d`.
+fn pair(d: &[f32]) -> (Vec<f32>, Vec<f32>) {
+    let logp = d.iter().map(|d| if *d > 0.0 { 0.0 } else { *d }).collect();
+    (logp, d.iter().map(|d| if *d > 0.0 { -d } else { 0.0 }).collect())
+}
+
+/// Ratios of one sequence.
+fn ratios(d: &[f32], kind: ScanKind, cap: bool) -> Vec<f32> {
+    let offsets = [0, d.len() as u32];
+    let (logp, old) = pair(d);
+    let batch = Batch::new(&offsets, &[0, 1], None).unwrap();
+    let log = log_ratio_scan(&cpu(), &batch, &logp, &old, kind, cap).unwrap();
+    log.into_iter().map(f32::exp).collect()
+}
+
+#[test]
+fn worked_8_4_prefixes_and_sequences() {
+    near(&ratios(&K, ScanKind::Prefix, false), &[1.105171, 0.818731, 1.0, 0.606531]);
+    near(&ratios(&K, ScanKind::PrefixBefore, false), &[1.0, 1.105171, 0.818731, 1.0]);
+    near(&ratios(&K, ScanKind::Sum, false), &[0.606531; 4]);
+    near(&ratios(&K, ScanKind::Mean, false), &[0.882497; 4]);
+}
+
+#[test]
+fn worked_8_4_min_pro_style() {
+    near(&ratios(&K, ScanKind::MinBefore, true), &[1.105171, 0.740818, 0.904837, 0.449329]);
+    // Without the cap the first ratio of 1.105171 raises the second token; the minimum itself never rises.
+    near(&ratios(&K, ScanKind::MinBefore, false), &[1.105171, 0.818731, 0.904837, 0.449329]);
+    near(&ratios(&K, ScanKind::Min, false), &[1.105171, 0.740818, 0.740818, 0.606531]);
+    near(&ratios(&K, ScanKind::Min, true), &[1.0, 0.740818, 0.740818, 0.606531]);
+}
+
+#[test]
+fn a_minimum_passes_over_masked_tokens() {
+    let mask = [0, 1, 0, 1, 1];
+    let batch = Batch::new(&[0, 5], &[0, 1], Some(&mask)).unwrap();
+    let (logp, old) = pair(&[-9.0, 0.5, -9.0, 0.25, 1.0]);
+    let run = |kind| log_ratio_scan(&cpu(), &batch, &logp, &old, kind, false).unwrap();
+    assert_eq!(run(ScanKind::MinBefore), [0.0, 0.5, 0.0, 0.75, 1.25]);
+    assert_eq!(run(ScanKind::Prefix), [0.0, 0.5, 0.0, 0.75, 1.75]);
+    assert_eq!(run(ScanKind::PrefixBefore), [0.0, 0.0, 0.0, 0.5, 0.75]);
+    assert_eq!(run(ScanKind::Sum), [0.0, 1.75, 0.0, 1.75, 1.75]);
+}
+
+#[test]
+fn the_last_prefix_is_the_sequence_and_a_minimum_never_rises() {
+    let d: Vec<f32> = (0..777).map(|i| ((i * 37 % 101) as f32 - 50.0) / 64.0).collect();
+    let (logp, old) = pair(&d);
+    let batch = Batch::new(&[0, 777], &[0, 1], None).unwrap();
+    let run = |kind| log_ratio_scan(&cpu(), &batch, &logp, &old, kind, false).unwrap();
+    let [prefix, before, sum, least] =
+        [ScanKind::Prefix, ScanKind::PrefixBefore, ScanKind::Sum, ScanKind::Min].map(run);
+    assert_eq!(prefix[776], sum[0], "multiples of 1/64: exact");
+    assert!(least.windows(2).all(|pair| pair[1] <= pair[0]));
+    assert!((1..777).all(|t| before[t] == prefix[t - 1]) && before[0] == 0.0);
+}
+
+#[test]
+fn segments() {
+    let batch = Batch::new(&[0, 3, 5], &[0, 1, 2], Some(&[1, 1, 1, 1, 0])).unwrap();
+    let (logp, old) = pair(&[0.5, 0.25, -1.0, 0.125, 4.0]);
+    let run = |segments: &[u32], kind| segment_log_ratio(&cpu(), &batch, segments, &logp, &old, kind);
+    let turns = [0, 2, 3, 5];
+    assert_eq!(run(&turns, ScanKind::Mean).unwrap(), [0.375, 0.375, -1.0, 0.125, 0.0]);
+    assert_eq!(run(&turns, ScanKind::Sum).unwrap(), [0.75, 0.75, -1.0, 0.125, 0.0]);
+    assert_eq!(run(&turns, ScanKind::Prefix).unwrap(), [0.5, 0.75, -1.0, 0.125, 0.0]);
+    // Segments that are the sequences give the sequences' log-ratios; segments of one token the tokens'.
+    let whole = log_ratio_scan(&cpu(), &batch, &logp, &old, ScanKind::Mean, false).unwrap();
+    assert_eq!(run(&[0, 3, 5], ScanKind::Mean).unwrap(), whole);
+    assert_eq!(run(&[0, 1, 2, 3, 4, 5], ScanKind::Mean).unwrap(), [0.5, 0.25, -1.0, 0.125, 0.0]);
+    let error = run(&[0, 2, 4], ScanKind::Mean).unwrap_err().to_string();
+    assert!(error.contains("`cu_segments`[2] is 4"), "{error}");
+    let error = run(&[0, 3, 2, 5], ScanKind::Mean).unwrap_err().to_string();
+    assert!(error.contains("`cu_segments`[2] is 2"), "{error}");
+}
+
+#[test]
+fn saturation_of_scans() {
+    let batch = Batch::new(&[0, 3], &[0, 1], None).unwrap();
+    let run = |logp: [f32; 3], kind| log_ratio_scan(&cpu(), &batch, &logp, &[0.0; 3], kind, true);
+    assert_eq!(run([-1e4, -1e30, 0.0], ScanKind::MinBefore).unwrap(), [-1e4, -1e30, -1e30]);
+    assert_eq!(run([-1e4, -1e30, 0.0], ScanKind::Prefix).unwrap(), [-1e4, -1e30, -1e30]);
+    let error = run([-3e38, -3e38, 0.0], ScanKind::Prefix).unwrap_err().to_string();
+    assert!(error.starts_with("`log_ratio`[1] is not finite"), "{error}");
+    let error = run([0.0, f32::NAN, 0.0], ScanKind::Min).unwrap_err().to_string();
+    assert_eq!(error, "`logp`[1] is NaN: expected a finite log-probability (at most 0)");
+}
+
+#[test]
+fn worked_8_4_proximal_interpolation() {
+    let alpha = lockstep::core::ratio::proximal::alpha;
+    for ((behave, current), want) in
+        [((3, 4), 0.0), ((2, 4), 0.5), ((0, 4), 0.75), ((4, 4), 0.0), ((-1, 4), 0.0)]
+    {
+        assert_eq!(alpha(behave, current), want, "{behave}, {current}");
+    }
+    // A later version than the current one: as if it were current.
+    assert_eq!((alpha(9, 4), alpha(0, i32::MAX) < 1.0), (0.0, true));
+    let batch = Batch::new(&[0, 3], &[0, 1], None).unwrap();
+    let run = |interpolation| {
+        let (behave, logp) = ([-1.0; 3], [-2.0; 3]);
+        proximal_logp(&cpu(), &batch, &[2, 3, -1], 4, &behave, &logp, interpolation).unwrap()
+    };
+    near(&run(Interpolation::Loglinear), &[-1.5, -1.0, -1.0]);
+    near(&run(Interpolation::Linear), &[-1.379885, -1.0, -1.0]);
+}
+
+#[test]
+fn proximal_log_probabilities_stay_log_probabilities() {
+    let batch = Batch::new(&[0, 4], &[0, 1], None).unwrap();
+    let (behave, logp) = ([0.0, -0.0, -1e4, -1e30], [0.0, -1e-7, 0.0, -1e30]);
+    for interpolation in [Interpolation::Loglinear, Interpolation::Linear] {
+        let prox = proximal_logp(&cpu(), &batch, &[1; 4], 10, &behave, &logp, interpolation).unwrap();
+        assert!(prox.iter().all(|p| p.is_finite() && *p <= 0.0), "{prox:?}");
+    }
+    // What comes out can be the `logp_old` of decoupled PPO: at staleness 1 that is the sampler's policy and all weights are 1.
+    let recipe = Recipe::named("areal_decoupled").unwrap();
+    let behave = [-1.0, -0.5, -2.0, -0.25];
+    let prox = proximal_logp(&cpu(), &batch, &[9; 4], 10, &behave, &logp, Interpolation::Loglinear).unwrap();
+    assert_eq!(prox, behave);
+    let out = recipe.correct(&cpu(), &batch, &prox, &behave).unwrap();
+    assert_eq!(out.weights, [1.0; 4]);
+}
+
+#[test]
+fn decoupled_ppo_is_the_weight_times_ppo_against_prox() {
+    let batch = Batch::new(&[0, 4], &[0, 1], None).unwrap();
+    let (behave, prox, logp) =
+        ([-1.0, -0.5, -2.0, -0.25], [-0.75, -0.75, -1.5, -0.5], [-0.7, -0.9, -1.0, -0.5]);
+    let recipe = Recipe::named("areal_decoupled").unwrap();
+    let correction = recipe.correct(&cpu(), &batch, &prox, &behave).unwrap();
+    let plain = PolicyInput::new(&logp, &prox, Advantage::PerSequence(&[0.5]));
+    let input = PolicyInput { weights: Some(&correction.weights), ..plain };
+    let [with, without] = [input, plain].map(|input| recipe.policy_loss(&cpu(), &batch, &input).unwrap());
+    for i in 0..4 {
+        let weight = (f64::from(prox[i]) - f64::from(behave[i])).exp();
+        let want = weight * f64::from(without.coef[i]);
+        assert!((f64::from(with.coef[i]) - want).abs() <= WORKED);
+    }
+    assert_eq!(without.coef[2], 0.0, "r = e^0.5 is clipped");
+}
+
+#[test]
+fn staleness_masks_what_is_too_old() {
+    let mask = [1, 1, 1, 0, 1, 1];
+    let batch = Batch::new(&[0, 4, 6], &[0, 2], Some(&mask)).unwrap();
+    let run = |max| staleness(&cpu(), &batch, &[3, 5, 7, 0, -1, 4], 7, max).unwrap();
+    let found = run(2);
+    assert_eq!(found.kept_mask, [0, 1, 1, 0, 1, 0]);
+    assert_eq!((&found.start_version[..], &found.kept[..]), (&[3, 4][..], &[1, 1][..]));
+    assert_eq!((found.off_policy_fraction, found.too_old_fraction), (0.6, 0.4));
+    assert_eq!(run(0).kept_mask, [0, 0, 1, 0, 1, 0], "slime's mask of off-policy tokens");
+    assert_eq!(run(i32::MAX).kept_mask, mask);
+    let error =
+        |v: [i32; 6], current, max| staleness(&cpu(), &batch, &v, current, max).unwrap_err().to_string();
+    assert!(error([3, 5, -2, 0, 1, 4], 7, 1).starts_with("`versions`[2] is -2"));
+    assert!(error([0; 6], -1, 1).contains("`current` is -1"));
+    assert!(error([0; 6], 1, -1).contains("`max_staleness` is -1"));
+}
+
+#[test]
+fn worked_8_4_effective_sample_size() {
+    for (w, want, scale) in [
+        ([1.0f32, 1.0, 1.0, 1.0], 4.0, 1.0),
+        ([4.0, 1.0, 1.0, 1.0], 2.578947, 0.802955),
+        ([100.0, 1.0, 1.0, 1.0], 1.060582, 0.514923),
+    ] {
+        let batch = Batch::new(&[0, 1, 2, 3, 4], &[0, 4], None).unwrap();
+        let sizes = sequence_sample_sizes(&cpu(), &batch, &w, None).unwrap();
+        assert!((sizes.batch - want).abs() <= WORKED && sizes.rows == [sizes.batch]);
+        assert!((sizes.lr_scale(1.0, LrRule::Sqrt).unwrap() - scale).abs() <= WORKED);
+        assert!((sizes.lr_scale(1.0, LrRule::Linear).unwrap() - scale * scale).abs() <= 2.0 * WORKED);
+    }
+    // ρ_base is where the step is not scaled any more.
+    assert_eq!(lr_scale::<Soft>(2.0, 4.0, 0.5, LrRule::Sqrt), 1.0);
+    assert_eq!(lr_scale::<Soft>(4.0, 4.0, 0.5, LrRule::Linear), 1.0, "never above 1");
+    assert_eq!(lr_scale::<Soft>(0.0, 0.0, 1.0, LrRule::Sqrt), 0.0, "no samples");
+}
+
+#[test]
+fn sample_sizes_of_groups_and_of_what_is_valid() {
+    let batch = Batch::new(&[0, 2, 3, 4, 5], &[0, 2, 4], None).unwrap();
+    let weights = [3.0, 1.0, 2.0, 2.0];
+    let sizes = sequence_sample_sizes(&cpu(), &batch, &weights, None).unwrap();
+    assert!((sizes.rows[0] - 1.6).abs() < WORKED && (sizes.rows[1] - 2.0).abs() < WORKED);
+    assert!((sizes.batch - 64.0 / 18.0).abs() < WORKED);
+    let valid = sequence_sample_sizes(&cpu(), &batch, &weights, Some(&[0, 1, 0, 0])).unwrap();
+    assert!((valid.rows[0] - 1.0).abs() < WORKED && valid.rows[1] == 0.0);
+    assert_eq!(valid.count, 1);
+    // Scaling all weights changes nothing; a weight as large as binary32 goes overflows nothing.
+    let large = weights.map(|w| w * 1e38);
+    let large = sequence_sample_sizes(&cpu(), &batch, &large, None).unwrap();
+    assert!((large.batch - sizes.batch).abs() < WORKED);
+    let tokens = token_sample_sizes(&cpu(), &batch, &[1.0, 3.0, 1.0, 1.0, 0.0]).unwrap();
+    assert!((tokens.rows[0] - 1.6).abs() < WORKED && tokens.rows[3] == 0.0);
+    let error = token_sample_sizes(&cpu(), &batch, &[1.0, -3.0, 1.0, 1.0, 0.0]).unwrap_err().to_string();
+    assert!(error.starts_with("`weights`[1] is -3"), "{error}");
+    assert!(sizes.lr_scale(0.0, LrRule::Sqrt).unwrap_err().to_string().contains("`rho_base` is 0"));
+    assert_eq!(ess(0.0, 0.0, 0.0), 0.0);
+}

@@ -1,0 +1,109 @@
+//! Effective sample size of importance weights, and the step size that VCPO takes from it.
+//!
+//! **Formula** (VCPO 2602.17616; maths.md §4.6), over the counted weights of a row:
+//!
+//! ```text
+//! ESS = (Σ w)² / (Σ w² + eps)                     eps 1e-8
+//! lr_eff = lr · sqrt(min(1, ESS / n / ρ_base))    rule sqrt (AdamW); linear without the root (SGD)
+//! ```
+//!
+//! **Shapes**: `weights` `[N]`; `row_sums` `[2][R]` (Σ w, Σ w²), `row_ess` `[R]`. Rows are sequences of tokens, groups of sequences, or one
+//! row for the batch; sums of ranks add up, [`ess`] turns them into the number.
+//!
+//! **Special cases**: nothing counted: ESS 0, and a learning rate of 0. **Accuracy**: binary64.
+
+use crate::num::{self, Arith};
+use crate::op::Kernel;
+use crate::ragged::flag;
+use crate::ragged::{In, Mask, Offsets, Out, Stream};
+use crate::team::{Element, Lane, Team};
+
+/// VCPO's addition to Σ w².
+pub const EPS: f64 = 1e-8;
+
+/// (Σ w)² / (Σ w² + eps).
+#[inline(always)]
+pub fn ess(total: f64, squares: f64, eps: f64) -> f64 {
+    let divisor = squares + eps;
+    if divisor > 0.0 { total * total / divisor } else { 0.0 }
+}
+
+/// From the effective sample size to a factor of the learning rate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LrRule {
+    /// sqrt(ratio): optimisers that divide by a root of squared gradients.
+    Sqrt,
+    /// The ratio itself: SGD.
+    Linear,
+}
+
+/// The factor of the learning rate for an effective sample size of `ess` out of `count`; 0 without samples.
+#[inline(always)]
+pub fn lr_scale<A: Arith>(ess: f64, count: f64, rho_base: f64, rule: LrRule) -> f64 {
+    let ratio = if count > 0.0 { ess / count / rho_base } else { 0.0 };
+    let ratio = if ratio < 1.0 { ratio } else { 1.0 };
+    match rule {
+        LrRule::Sqrt => A::sqrt64(ratio),
+        LrRule::Linear => ratio,
+    }
+}
+
+/// The op `effective_sample_size`.
+#[derive(Clone, Copy, Debug)]
+pub struct EffectiveSampleSize<'a> {
+    /// Offsets of rows, `[R+1]`.
+    pub offsets: Offsets<'a>,
+    /// Which weights count, `[N]`.
+    pub mask: Mask<'a>,
+    /// `[N]`.
+    pub weights: In<'a, f32>,
+    /// Added to Σ w².
+    pub eps: f64,
+    /// Σ w and Σ w², `[2][R]`.
+    pub row_sums: Out<'a, f64>,
+    /// `[R]`.
+    pub row_ess: Out<'a, f64>,
+    /// Above [`flag::LIMIT`] where a counted weight is not a finite number of at least 0, `[R]`.
+    pub row_alarm: Out<'a, u32>,
+}
+
+crate::kernel_args!(EffectiveSampleSize<'_> { offsets, mask, weights, eps, row_sums, row_ess, row_alarm });
+
+impl Kernel for EffectiveSampleSize<'_> {
+    const NAME: &'static str = "effective_sample_size";
+
+    fn rows(&self) -> usize {
+        self.offsets.rows()
+    }
+
+    fn work(&self, row: usize) -> usize {
+        self.offsets.span(row).len()
+    }
+
+    #[inline(always)]
+    fn row<T: Team>(&self, team: &T, row: usize) {
+        let (span, mask, weights) = (self.offsets.span(row), self.mask, self.weights);
+        let swept = team.sweep(span, mask, [Stream::Array(weights)], [], &Weight);
+        // Squares in binary64: that of a large weight is no binary32 number.
+        let [squares] = team.sum(span, move |i| {
+            let w = f64::from(weights.at(i));
+            [if mask.at(i) { w * w } else { 0.0 }]
+        });
+        if team.leads() {
+            let [total] = swept.sums;
+            self.row_sums.put(row, total);
+            self.row_sums.put(self.offsets.rows() + row, squares);
+            self.row_ess.put(row, num::canonical64(ess(total, squares, self.eps)));
+            self.row_alarm.put(row, swept.alarm);
+        }
+    }
+}
+
+struct Weight;
+
+impl Element<1, 0, 1, 0> for Weight {
+    #[inline(always)]
+    fn element<A: Arith>(&self, _staged: [f32; 2], input: impl Fn(usize) -> f32) -> Lane<0, 1, 0> {
+        Lane { out: [], sum: [input(0)], max: [], alarm: flag::weight(input(0)) }
+    }
+}

@@ -109,8 +109,8 @@ fn explained_variance_of_perfect_constant_and_wrong_values() {
     );
     let eps = 1.0 - (5.0 / 3.0) / (5.0 / 3.0 + 1e-5);
     assert!((explained(&[2.5; 5], 1e-5) - eps).abs() < 1e-12, "verl's eps");
-    let equal = explained_variance(&device, &batch, &returns, &[1.0; 5], 0.0);
-    assert!(equal.is_err(), "values are checked too");
+    let bad = explained_variance(&device, &batch, &[0.0, f32::NAN, 0.0, 0.0, 0.0], &returns, 0.0);
+    assert_eq!(bad.unwrap_err().to_string(), "`values`[1] is NaN: expected a finite number");
     assert_eq!(explained_variance(&device, &batch, &[0.0; 5], &[1.0; 5], 0.0).unwrap(), 0.0);
 }
 

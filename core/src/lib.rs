@@ -35,6 +35,7 @@ pub mod check;
 pub mod error;
 pub mod gate;
 pub mod kl;
+pub mod logits;
 pub mod num;
 pub mod op;
 pub mod policy_loss;

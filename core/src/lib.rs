@@ -18,6 +18,8 @@
 //! | k1, k2, k3, abs | [`kl`] |
 //! | token-mean, seq-mean-token-sum, … | [`aggregate`] |
 //! | the fused policy loss and its gradient | [`policy_loss`] |
+//! | log-probability, entropy and gradient of rows of logits | [`logits`] |
+//! | one-token rollout (OTR) | [`logits::otr`] |
 //! | value loss of a critic | [`value_loss`] |
 //! | packed batches (`cu_seqlens`) | [`ragged`] |
 //! | the order of every sum | [`team::fold`], [`team::scan`] |

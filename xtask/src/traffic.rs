@@ -31,6 +31,7 @@ const OLD: Array = ("logp_old", 4);
 const REF: Array = ("logp_ref", 4);
 const WEIGHTS: Array = ("weights", 4);
 const VALUES: Array = ("values", 4);
+const LOGITS: Array = ("logits", 4);
 const COEF: Array = ("coef", 4);
 
 /// The traffic of an entry point of an op.
@@ -71,6 +72,14 @@ pub fn of(op: &str, entry: &str) -> Option<Traffic> {
         // --- importance ratios and rollout correction
         // --- policy losses
         // --- entropy, values
+        "value_loss" => token(&[MASK, VALUES, ("values_old", 4), ("returns", 4)], &[("gradient", 4)]),
+        // A row is read three times, the second and third from cache.
+        "logits_statistics" | "logits_statistics_moments" => {
+            Some(Traffic { element: "logit", reads: &[LOGITS], writes: &[] })
+        }
+        "logits_gradient" | "otr_exact" => {
+            Some(Traffic { element: "logit", reads: &[LOGITS], writes: &[("gradient", 4)] })
+        }
         // --- exact sums
         // --- aggregation
         "aggregate" => token(&[MASK, VALUES], &[]),

@@ -52,6 +52,7 @@ mod advantage;
 mod apply;
 mod builder;
 mod choices;
+mod entropy;
 mod named;
 mod read;
 mod value;
@@ -63,6 +64,7 @@ pub use choices::{
     GuardChoice, KlChoice, KlEstimator, LengthGuard, MetricsChoice, NanReward, RatioChoice, RatioLevel,
     SingletonChoice, ValueChoice, WhitenChoice,
 };
+pub use entropy::EntropyTerm;
 pub use named::NAMES;
 
 use serde::{Deserialize, Serialize};

@@ -4,6 +4,7 @@
 mod copy;
 mod gpu;
 mod inputs;
+mod logits;
 mod ops;
 
 pub use copy::Copy;

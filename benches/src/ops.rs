@@ -30,7 +30,7 @@ pub struct Bench<'a> {
 }
 
 /// Of about a thousand elements: reading them all would be timed.
-fn bits(values: &[f32]) -> u64 {
+pub(crate) fn bits(values: &[f32]) -> u64 {
     let step = values.len() / 1000 + 1;
     values
         .iter()
@@ -226,6 +226,7 @@ pub fn all(inputs: &Inputs) -> Result<Vec<Bench<'_>>, Error> {
     // --- importance ratios and rollout correction
     // --- policy losses
     // --- entropy, values
+    list.extend(crate::logits::benches(inputs, batch));
     // --- exact sums
     Ok(list)
 }

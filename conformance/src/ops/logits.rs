@@ -171,14 +171,16 @@ impl OpTest for Logits {
             Which::Otr { beta: 1.0, gradient: false },
         ];
         for (rows, vocab) in [(24, 1), (24, 2), (25, 33), (8, 129), (8, 2049), (8, 257), (1, 151_936)] {
-            for which in whichs {
+            for (j, which) in whichs.into_iter().enumerate() {
+                // The longest row, which is slow, once for each op.
+                if vocab > 100_000 && j % 2 == 1 {
+                    continue;
+                }
                 let k = cases.len();
                 let otr = matches!(which, Which::Otr { .. });
                 let temperature = if otr { [1.3, 1.0, 2.0][k % 3] } else { [1.0, 0.7, 1.0, 2.5][k % 4] };
-                if vocab < 2000 || k % 2 == 0 {
-                    let params = Logits { which, temperature, masked: k % 2 == 1 };
-                    cases.push(case(params, rows, vocab, source.fork(k as u64)));
-                }
+                let params = Logits { which, temperature, masked: k % 2 == 1 && rows > 1 };
+                cases.push(case(params, rows, vocab, source.fork(k as u64)));
             }
         }
         cases

@@ -12,6 +12,7 @@
 //! ```
 //!
 //! `score_norm` is computed as ((Z − e_a)/Z)² + (Σ e_v² − e_a²)/Z²: near a certain token 1 − 2p + Σp² is nothing but rounding.
+//! It is right to about 2⁻⁵² absolute.
 //!
 //! **Shapes**: logits `[rows · vocab]`, labels and outputs `[rows]`, `state` `[3][rows]`: max z, Z and H for
 //! [`LogitsGradient`](super::LogitsGradient), which then needs one pass.

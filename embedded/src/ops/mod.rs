@@ -3,6 +3,7 @@
 mod advantage;
 mod baselines;
 mod check;
+mod logits;
 mod moments;
 mod policy;
 mod sums;
@@ -33,6 +34,7 @@ pub(crate) fn run<R: Runner>(runner: &R, record: &mut impl Record) -> Result<(),
     // --- importance ratios and rollout correction: 30 to 39
     // --- policy losses: 40 to 49
     // --- entropy, values: 50 to 59
+    logits::run(runner, source.fork(50), record)?;
     // --- exact sums: 60 to 69
     Ok(())
 }

@@ -18,6 +18,8 @@
 //! | k1, k2, k3, abs | [`kl`] |
 //! | token-mean, seq-mean-token-sum, … | [`aggregate`] |
 //! | the fused policy loss and its gradient | [`policy_loss`] |
+//! | importance-weighted KL | [`kl_importance`] |
+//! | adaptive KL controller | [`kl_control`] |
 //! | log-probability, entropy and gradient of rows of logits | [`logits`] |
 //! | one-token rollout (OTR) | [`logits::otr`] |
 //! | value loss of a critic | [`value_loss`] |
@@ -37,6 +39,8 @@ pub mod check;
 pub mod error;
 pub mod gate;
 pub mod kl;
+pub mod kl_control;
+pub mod kl_importance;
 pub mod logits;
 pub mod num;
 pub mod op;

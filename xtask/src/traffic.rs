@@ -72,6 +72,7 @@ pub fn of(op: &str, entry: &str) -> Option<Traffic> {
         // --- importance ratios and rollout correction
         // --- policy losses
         // --- entropy, values
+        "kl_importance" => token(&[MASK, LOGP, OLD, REF], &[("value", 4), ("gradient", 4)]),
         "value_loss" => token(&[MASK, VALUES, ("values_old", 4), ("returns", 4)], &[("gradient", 4)]),
         // A row is read three times, the second and third from cache.
         "logits_statistics" | "logits_statistics_moments" => {

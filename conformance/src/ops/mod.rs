@@ -8,6 +8,7 @@ pub mod check;
 pub mod combine;
 pub mod discounted_return;
 pub mod group;
+pub mod kl_importance;
 pub mod logits;
 pub mod moments;
 pub mod pass_at_k;
@@ -145,5 +146,6 @@ op_tests! {
     // --- entropy, values
     ValueLoss: value_loss::ValueLoss,
     Logits: logits::Logits,
+    KlImportance: kl_importance::KlImportance,
     // --- exact sums
 }

@@ -13,6 +13,7 @@ pub mod fold;
 pub mod gradient;
 pub mod grpo;
 pub mod kl;
+pub mod kl_importance;
 pub mod moments;
 pub mod otr;
 pub mod pass_at_k;

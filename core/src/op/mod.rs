@@ -103,6 +103,8 @@ macro_rules! for_each_op {
             kl: $crate::kl::KlDivergence<'_>, "kl.rs", "sequence",
                 "k1, k2, k3 and abs estimators of KL(policy || reference) and their gradients",
                 [0 kl_k1, 1 kl_abs, 2 kl_k2, 3 kl_k3];
+            kl_importance: $crate::kl_importance::KlImportance<'_>, "kl_importance.rs", "sequence",
+                "KL estimate weighted by the importance ratio, and its gradient", [0 kl_importance];
             value_loss: $crate::value_loss::ValueLoss<'_>, "value_loss.rs", "sequence",
                 "clipped value loss of a critic: loss, dL/dV and clipped tokens, fused", [0 value_loss];
             logits_statistics: $crate::logits::LogitsStatistics<'_>, "logits/statistics.rs", "token",

@@ -1,11 +1,14 @@
-//! The value loss, and rows of logits over a vocabulary of 151 936: for these a token of the rate is a logit of the row.
+//! Importance-weighted KL, the value loss, and rows of logits over a vocabulary of 151 936: for these a token of the rate is a logit of the row.
 
 use crate::Inputs;
 use crate::ops::{Bench, bits};
 use lockstep::Batch;
+use lockstep::ops::kl_importance::{ThreePolicies, kl_importance};
 use lockstep::ops::logits::{Logits, logits_gradient, logits_statistics, otr_exact};
 use lockstep::ops::value_loss::{ValueInput, value_loss};
 use lockstep_core::aggregate::{PerRow, Weight};
+use lockstep_core::kl::Kl;
+use lockstep_core::ratio::Guard;
 
 /// Qwen's.
 const VOCAB: usize = 151_936;
@@ -24,12 +27,22 @@ pub(crate) fn benches<'a>(inputs: &'a Inputs, batch: Batch<'a>) -> Vec<Bench<'a>
             Ok(bits(&value_loss(device, &batch, &input, 0.2, &weight)?.gradient))
         }),
     };
+    let kl = Bench {
+        name: "kl_importance",
+        bytes: 21.0,
+        run: Box::new(move |device| {
+            let Inputs { logp, logp_old, logp_ref, .. } = inputs;
+            let policies = ThreePolicies { logp, logp_old, logp_ref };
+            let guard = Guard::clamp(Guard::LOG_RATIO_CLAMP);
+            Ok(bits(&kl_importance(device, &batch, &policies, &Kl::LOW_VAR_KL, guard, true)?.gradient))
+        }),
+    };
     // As many whole rows as the log-probabilities fill, at least one, shorter for small inputs.
     let vocab = VOCAB.min(inputs.tokens());
     let tokens = inputs.tokens() / vocab;
     let (z, labels) = (&inputs.logp[..tokens * vocab], vec![17u32.min(vocab as u32 - 1); tokens]);
     let share = (tokens * vocab) as f64 / inputs.tokens() as f64;
-    let mut list = vec![values];
+    let mut list = vec![kl, values];
     for (name, moments) in [("logits_statistics/logp", false), ("logits_statistics/moments", true)] {
         let labels = labels.clone();
         list.push(Bench {

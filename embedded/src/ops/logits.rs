@@ -1,12 +1,13 @@
-//! `value_loss`, and the ops on rows of logits as a trainer chains them.
+//! `kl_importance`, `value_loss`, and the ops on rows of logits as a trainer chains them.
 
-use super::{Outputs, alarms, offsets};
+use super::{Outputs, alarms, guards, kls, offsets};
 use crate::batch::{Batch, ELEMENTS, ROWS, Range};
 use crate::hash::Source;
 use crate::record::{Record, f32s, f64s, u32s};
 use crate::{POISON, POISON64, Runner};
 use lockstep_core::Error;
 use lockstep_core::aggregate::{PerRow, Weight};
+use lockstep_core::kl_importance::KlImportance;
 use lockstep_core::logits::statistics::{LogitsMoments, STATE};
 use lockstep_core::logits::{LogitRows, LogitsGradient, LogitsStatistics, OtrExact};
 use lockstep_core::op::Kernel;
@@ -20,9 +21,37 @@ const VOCAB: usize = 131;
 pub(super) fn run<R: Runner>(runner: &R, source: Source, record: &mut impl Record) -> Result<(), Error> {
     for case in 0..8 {
         let range = [Range::Realistic, Range::Hostile][case as usize / 4];
-        values(runner, &Batch::new(source.fork(case), range, case), case, record)?;
+        let batch = Batch::new(source.fork(case), range, case);
+        kl(runner, &batch, case, record)?;
+        values(runner, &batch, case, record)?;
         logits(runner, source.fork(100 + case), range == Range::Hostile, case, record)?;
     }
+    Ok(())
+}
+
+fn kl<R: Runner>(runner: &R, batch: &Batch, case: u32, record: &mut impl Record) -> Result<(), Error> {
+    let mut out = Outputs::poisoned();
+    let [value, gradient] = &mut out.element;
+    let kernel = KlImportance {
+        cu_seqlens: offsets()?,
+        loss_mask: Mask::new(batch.mask()),
+        logp: In::new(&batch.logp),
+        logp_old: In::new(&batch.logp_old),
+        logp_ref: In::new(&batch.logp_ref),
+        kl: kls()[case as usize],
+        guard: guards()[case as usize % 5],
+        through_ratio: case.is_multiple_of(2),
+        value: Some(Out::new(value)),
+        gradient: Some(Out::new(gradient)),
+        row_sum: Out::new(&mut out.row64[..ROWS]),
+        row_alarm: Out::new(&mut out.flags),
+    };
+    kernel.check()?;
+    runner.run(&kernel);
+    record.begin(KlImportance::NAME, case);
+    out.element.iter().for_each(|values| f32s(record, values));
+    f64s(record, &out.row64[..ROWS]);
+    alarms(record, &out.flags);
     Ok(())
 }
 

@@ -3,6 +3,7 @@
 pub mod baseline;
 pub mod combine;
 pub mod discounted_return;
+pub mod filtration;
 pub mod grpo;
 mod members;
 pub mod pass_at_k;

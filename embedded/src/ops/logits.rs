@@ -69,7 +69,7 @@ fn values<R: Runner>(runner: &R, batch: &Batch, case: u32, record: &mut impl Rec
         cliprange_value: if clips { 0.2 } else { f32::INFINITY },
         weight: Weight { per_row: PerRow::AtLeastOne, denominator: 7.0, scale: 0.5 },
         gradient: Out::new(gradient),
-        token_loss: (case % 2 == 0).then(|| Out::new(token_loss)),
+        token_loss: case.is_multiple_of(2).then(|| Out::new(token_loss)),
         row_loss: Out::new(&mut out.row_loss),
         row_clipped: Out::new(&mut out.counts),
         row_tokens: Out::new(&mut tokens),

@@ -7,6 +7,7 @@
 //! combine, exact_sum, exact_sum_f32, check_offsets, check_values. `examples/record.rs` writes the dated records.
 //! combine, rollout_mismatch, rollout_correction, normalize_weights, log_ratio_scan, proximal_logp, staleness,
 //! effective_sample_size, check_offsets, check_values. `examples/record.rs` writes the dated records.
+//! combine, kl_importance, value_loss, logits_statistics, logits_gradient, otr_exact, check_offsets, check_values. `examples/record.rs` writes the dated records.
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use lockstep::{Device, Level};

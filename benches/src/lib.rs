@@ -6,6 +6,7 @@ mod exact;
 mod correction;
 mod gpu;
 mod inputs;
+mod logits;
 mod ops;
 mod over_time;
 

@@ -229,6 +229,7 @@ pub fn all(inputs: &Inputs) -> Result<Vec<Bench<'_>>, Error> {
     list.extend(correction::benches(inputs, batch));
     // --- policy losses
     // --- entropy, values
+    list.extend(crate::logits::benches(inputs, batch));
     // --- exact sums
     list.extend(crate::exact::benches(inputs, batch));
     Ok(list)

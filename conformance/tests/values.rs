@@ -1,11 +1,15 @@
-//! The value loss: by hand, against finite differences, what it refuses, and its stage in a recipe.
+//! The value loss and the KL terms: by hand, against finite differences, what they refuse, and their stages in a recipe.
 
 use lockstep::core::aggregate::{PerRow, Weight};
+use lockstep::core::kl::{Estimator, Kl};
+use lockstep::core::ratio::Guard;
+use lockstep::ops::kl;
+use lockstep::ops::kl_importance::{ThreePolicies, kl_importance, kl_in_reward};
 use lockstep::ops::value_loss::{ValueInput, explained_variance, value_loss};
 use lockstep::recipe::{AggregationMode, ValueChoice};
 use lockstep::{Batch, Counts, Device, Error, Recipe};
 use lockstep_conformance::cases::hash::Source;
-use lockstep_conformance::oracle::value_loss as oracle;
+use lockstep_conformance::oracle::{kl as estimator, kl_importance as weighted, token, value_loss as oracle};
 use lockstep_conformance::precision::{FINITE_DIFFERENCE, KINK, STEP};
 
 const ONE: Weight = Weight { per_row: PerRow::One, denominator: 1.0, scale: 1.0 };
@@ -109,8 +113,8 @@ fn explained_variance_of_perfect_constant_and_wrong_values() {
     );
     let eps = 1.0 - (5.0 / 3.0) / (5.0 / 3.0 + 1e-5);
     assert!((explained(&[2.5; 5], 1e-5) - eps).abs() < 1e-12, "verl's eps");
-    let equal = explained_variance(&device, &batch, &returns, &[1.0; 5], 0.0);
-    assert!(equal.is_err(), "values are checked too");
+    let bad = explained_variance(&device, &batch, &[0.0, f32::NAN, 0.0, 0.0, 0.0], &returns, 0.0);
+    assert_eq!(bad.unwrap_err().to_string(), "`values`[1] is NaN: expected a finite number");
     assert_eq!(explained_variance(&device, &batch, &[0.0; 5], &[1.0; 5], 0.0).unwrap(), 0.0);
 }
 
@@ -147,4 +151,104 @@ fn the_stage_of_a_recipe() {
         let error = Recipe::from_toml(wrong).unwrap_err().to_string();
         assert!(error.contains(names), "{error}");
     }
+}
+
+#[test]
+fn worked_8_2_k3_with_importance_weights() {
+    let device = Device::cpu();
+    let batch = Batch::new(&[0, 1], &[0, 1], None).unwrap();
+    // u, k3, dk3/dlogp of maths.md §8.2, and a log-ratio.
+    for (u, k3, slope, d) in [
+        (-1.0f32, 0.367879, 0.632121, 0.5f32),
+        (0.5, 0.148721, -0.648721, -0.25),
+        (2.0, 4.389056, -6.389056, 0.0),
+    ] {
+        let r = f64::from(d).exp();
+        let policies = ThreePolicies { logp: &[-4.0], logp_old: &[-4.0 - d], logp_ref: &[-4.0 + u] };
+        let run =
+            |kl: Kl, guard, through| kl_importance(&device, &batch, &policies, &kl, guard, through).unwrap();
+        let close = |got: f32, want: f64| (f64::from(got) - want).abs() <= 1e-6 * want.abs().max(1.0);
+        let detached = run(Kl::UNCLAMPED_K3, Guard::NONE, false);
+        assert!(close(detached.kl[0], r * k3) && close(detached.gradient[0], r * slope), "{u}");
+        let through = run(Kl::UNCLAMPED_K3, Guard::NONE, true);
+        assert!(close(through.kl[0], r * k3) && close(through.gradient[0], -r * f64::from(u)), "{u}: r·x");
+        let guarded = run(Kl::UNCLAMPED_K3, Guard::clamp(0.125), true);
+        let bounded = f64::from(d.clamp(-0.125, 0.125)).exp();
+        let slope = if d == 0.0 { slope + k3 } else { slope };
+        assert!(close(guarded.gradient[0], bounded * slope), "{u}: nothing flows through a clamped r");
+        if d == 0.0 {
+            let alone = kl(&device, &batch, policies.logp, policies.logp_ref, &Kl::UNCLAMPED_K3).unwrap();
+            assert_eq!((alone.kl[0], alone.gradient[0]), (detached.kl[0], detached.gradient[0]));
+        }
+    }
+}
+
+#[test]
+fn row_1_3_clamp_of_the_input_is_redundant_beside_the_clamp_of_the_value() {
+    let device = Device::cpu();
+    let n = 4000usize;
+    let source = Source::new(8);
+    let logp: Vec<f32> = (0..n).map(|i| -200.0 * source.unit(i)).collect();
+    let reference: Vec<f32> = (0..n).map(|i| -200.0 * source.fork(1).unit(i)).collect();
+    let offsets = [0, n as u32];
+    let batch = Batch::new(&offsets, &[0, 1], None).unwrap();
+    let both = kl(&device, &batch, &logp, &reference, &Kl::LOW_VAR_KL).unwrap();
+    let value = Kl { clamp_in: f32::INFINITY, ..Kl::LOW_VAR_KL };
+    assert_eq!(both, kl(&device, &batch, &logp, &reference, &value).unwrap());
+}
+
+#[test]
+fn importance_weighted_gradient_is_that_of_its_value() {
+    let device = Device::cpu();
+    let n = 2000usize;
+    let source = Source::new(21);
+    let draw = |fork: u64| -> Vec<f32> { (0..n).map(|i| -4.0 * source.fork(fork).unit(i)).collect() };
+    let (logp, old, reference) = (draw(1), draw(2), draw(3));
+    let offsets = [0, n as u32];
+    let batch = Batch::new(&offsets, &[0, 1], None).unwrap();
+    let policies = ThreePolicies { logp: &logp, logp_old: &old, logp_ref: &reference };
+    let out = kl_importance(&device, &batch, &policies, &Kl::UNCLAMPED_K3, Guard::clamp(2.0), true).unwrap();
+    let formula = estimator::Kl {
+        estimator: estimator::Estimator::K3,
+        clamp_in: f64::INFINITY,
+        clamp_out: f64::INFINITY,
+        straight_through: false,
+    };
+    let (mut compared, mut clamped) = (0, 0);
+    for i in 0..n {
+        let (x, d) = (f64::from(logp[i]) - f64::from(reference[i]), f64::from(logp[i]) - f64::from(old[i]));
+        let guard = token::Guard::Clamp(2.0);
+        if guard.distance_to_kink(d) < KINK {
+            continue;
+        }
+        let value = |step: f64| weighted::token(&formula, guard, true, x + step, d + step).0;
+        let want = (value(STEP) - value(-STEP)) / (2.0 * STEP);
+        let error = (f64::from(out.gradient[i]) - want).abs() / want.abs().max(1.0);
+        assert!(error <= FINITE_DIFFERENCE, "token {i}: {} against {want}", out.gradient[i]);
+        (compared, clamped) = (compared + 1, clamped + usize::from(!guard.inside(d)));
+    }
+    assert!(compared > 1900 && clamped > 200, "{compared} compared, {clamped} of them clamped");
+}
+
+#[test]
+fn what_the_kl_terms_refuse() {
+    let device = Device::cpu();
+    let batch = Batch::new(&[0, 2], &[0, 1], None).unwrap();
+    let good = [-0.5f32, -1.0];
+    let run = |logp_old: &[f32], guard: Guard| {
+        let policies = ThreePolicies { logp: &good, logp_old, logp_ref: &good };
+        kl_importance(&device, &batch, &policies, &Kl::LOW_VAR_KL, guard, true).unwrap_err().to_string()
+    };
+    assert!(run(&[-0.5, 0.5], Guard::NONE).starts_with("`logp_old`[1] is 0.5"));
+    assert!(run(&good, Guard::clamp(0.0)).starts_with("`guard` is 0"));
+    let k1 = Kl::new(Estimator::K1);
+    let far = ThreePolicies { logp: &good, logp_old: &[-0.5, -1e30], logp_ref: &[-9.0, -9.0] };
+    let overflow = kl_importance(&device, &batch, &far, &k1, Guard::NONE, false).unwrap_err().to_string();
+    assert!(overflow.starts_with("`kl`[1] is not finite"), "{overflow}");
+    let reward = |rewards: &[f32], beta: f32| {
+        kl_in_reward(&device, &batch, rewards, &good, &good, &k1, beta).unwrap_err().to_string()
+    };
+    assert!(reward(&[0.0, f32::NAN], 0.1).starts_with("`token rewards`[1] is NaN"));
+    assert!(reward(&[0.0, 0.0], f32::NAN).starts_with("`kl beta` is NaN"));
+    assert!(reward(&[0.0], 0.1).starts_with("`token rewards` has 1 entries"));
 }

@@ -14,6 +14,20 @@
 //! gradient is 0 where a clamp acts (|u| > clamp_in, or value > clamp_out, which happens from u ≈ 2.6 for 10).
 //! ∞ switches a clamp off (TRL, slime "k3").
 //!
+//! With `clamp_out` = 10, `clamp_in` = 20 changes nothing: u = −20 has k3 = 19 already. So the two that clamp differ in text
+//! only; [`Kl::LOW_VAR_KL`], [`Kl::UNCLAMPED_K3`]:
+//!
+//! | who | name there | clamps |
+//! |---|---|---|
+//! | verl | `low_var_kl`, `k3` | in 20, out 10 |
+//! | NeMo RL | `k3` | in 20, out 10 by default |
+//! | slime | `low_var_kl` | as `low_var_kl` of verl |
+//! | slime | `k3` | none |
+//! | TRL | the only one | none |
+//!
+//! The penalty in the reward, r_t − β·k1 of the policy that sampled, is the same estimate without its gradient; r·k3 is
+//! [`kl_importance`](crate::kl_importance).
+//!
 //! **Straight-through** (verl's `k1+`, `k3+`): the value of the estimator, the gradient of k2.
 //!
 //! **Accuracy**: k3 comes from `expm1mx`, its gradient from `expm1`: no cancellation for small u.
@@ -67,6 +81,11 @@ impl Kl {
     pub const K3_IN: f32 = 20.0;
     /// verl's clamp of k3's value.
     pub const K3_OUT: f32 = 10.0;
+
+    /// k3 with clamps: verl, NeMo RL, slime's `low_var_kl`.
+    pub const LOW_VAR_KL: Kl = Kl::guarded(Estimator::K3);
+    /// k3 without: TRL, slime's `k3`.
+    pub const UNCLAMPED_K3: Kl = Kl::new(Estimator::K3);
 
     /// The estimator without guards.
     pub const fn new(estimator: Estimator) -> Self {

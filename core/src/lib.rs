@@ -20,6 +20,10 @@
 //! | token-mean, seq-mean-token-sum, … | [`aggregate`] |
 //! | sums without an order, for any sharding | [`aggregate::exact`] |
 //! | the fused policy loss and its gradient | [`policy_loss`] |
+//! | importance-weighted KL | [`kl_importance`] |
+//! | adaptive KL controller | [`kl_control`] |
+//! | log-probability, entropy and gradient of rows of logits | [`logits`] |
+//! | one-token rollout (OTR) | [`logits::otr`] |
 //! | value loss of a critic | [`value_loss`] |
 //! | packed batches (`cu_seqlens`) | [`ragged`] |
 //! | the order of every sum | [`team::fold`], [`team::scan`] |
@@ -40,6 +44,9 @@ pub mod correction;
 pub mod error;
 pub mod gate;
 pub mod kl;
+pub mod kl_control;
+pub mod kl_importance;
+pub mod logits;
 pub mod num;
 pub mod op;
 pub mod policy_loss;

@@ -32,6 +32,7 @@ const REF: Array = ("logp_ref", 4);
 const ROLLOUT: Array = ("logp_rollout", 4);
 const WEIGHTS: Array = ("weights", 4);
 const VALUES: Array = ("values", 4);
+const LOGITS: Array = ("logits", 4);
 const COEF: Array = ("coef", 4);
 
 /// The traffic of an entry point of an op.
@@ -79,6 +80,15 @@ pub fn of(op: &str, entry: &str) -> Option<Traffic> {
         "effective_sample_size" => token(&[MASK, WEIGHTS], &[]),
         // --- policy losses
         // --- entropy, values
+        "kl_importance" => token(&[MASK, LOGP, OLD, REF], &[("value", 4), ("gradient", 4)]),
+        "value_loss" => token(&[MASK, VALUES, ("values_old", 4), ("returns", 4)], &[("gradient", 4)]),
+        // A row is read three times, the second and third from cache.
+        "logits_statistics" | "logits_statistics_moments" => {
+            Some(Traffic { element: "logit", reads: &[LOGITS], writes: &[] })
+        }
+        "logits_gradient" | "otr_exact" => {
+            Some(Traffic { element: "logit", reads: &[LOGITS], writes: &[("gradient", 4)] })
+        }
         // --- exact sums
         "exact_sum" => Some(Traffic { element: "value", reads: &[("values", 8), ("mask", 1)], writes: &[] }),
         "exact_sum_f32" => Some(Traffic { element: "value", reads: &[VALUES, ("mask", 1)], writes: &[] }),

@@ -154,6 +154,15 @@ impl Params {
     pub fn rows_are_blocks(&self) -> bool {
         matches!(self, Params::Op(any) if any.rows_are_blocks())
     }
+
+    /// Whether all rows have one length.
+    pub fn rows_are_equal(&self) -> bool {
+        match self {
+            Params::FoldRows => true,
+            Params::Op(any) => any.rows_are_equal(),
+            _ => false,
+        }
+    }
 }
 
 /// Guards: none, the usual bound, one that ordinary log-ratios reach, the same straight-through.

@@ -10,6 +10,8 @@ pub mod correction;
 pub mod discounted_return;
 pub mod exact_sum;
 pub mod group;
+pub mod kl_importance;
+pub mod logits;
 pub mod moments;
 pub mod pass_at_k;
 pub mod value_loss;
@@ -56,6 +58,11 @@ pub trait OpTest: Copy + Debug + PartialEq {
     fn rows_are_blocks(&self) -> bool {
         false
     }
+
+    /// Whether all rows have one length (a matrix), so that none of another length may be put before them.
+    fn rows_are_equal(&self) -> bool {
+        false
+    }
 }
 
 macro_rules! op_tests {
@@ -98,6 +105,11 @@ macro_rules! op_tests {
                 match self { $(AnyOp::$variant(params) => params.rows_are_blocks(),)* }
             }
 
+            /// See [`OpTest::rows_are_equal`].
+            pub fn rows_are_equal(&self) -> bool {
+                match self { $(AnyOp::$variant(params) => params.rows_are_equal(),)* }
+            }
+
             /// The fixed cases of every op; each file's values depend on its own ops alone.
             pub fn corpus(source: Source) -> Vec<Case> {
                 let mut cases = Vec::new();
@@ -138,6 +150,8 @@ op_tests! {
     // --- policy losses
     // --- entropy, values
     ValueLoss: value_loss::ValueLoss,
+    Logits: logits::Logits,
+    KlImportance: kl_importance::KlImportance,
     // --- exact sums
     ExactSum: exact_sum::ExactSum,
 }

@@ -2,9 +2,9 @@
 
 use super::{Checked, small, violation};
 use crate::backend::Backend;
+use crate::cases::Case;
 use crate::cases::hash::Source;
 use crate::cases::select::select;
-use crate::cases::{Case, Params};
 use crate::launch;
 use crate::output::Output;
 
@@ -45,9 +45,9 @@ fn same_rows<B: Backend>(
     Ok(compared)
 }
 
-/// A lead row for this case and number; `fold_rows` has rows of one length and takes none.
+/// A lead row for this case and number; rows of one length take none.
 fn lead(case: &Case, k: usize) -> usize {
-    if matches!(case.params, Params::FoldRows) { 0 } else { k % 33 }
+    if case.params.rows_are_equal() { 0 } else { k % 33 }
 }
 
 /// A row alone has the bits that it has in its batch, at every start offset 0..=32 by turns.

@@ -5,6 +5,7 @@ pub mod combine;
 pub mod discounted_return;
 pub mod gae;
 mod group_baseline;
+pub mod filtration;
 pub mod grpo;
 mod members;
 pub mod pass_at_k;

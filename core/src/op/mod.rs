@@ -117,8 +117,17 @@ macro_rules! for_each_op {
             kl: $crate::kl::KlDivergence<'_>, "kl.rs", "sequence",
                 "k1, k2, k3 and abs estimators of KL(policy || reference) and their gradients",
                 [0 kl_k1, 1 kl_abs, 2 kl_k2, 3 kl_k3];
+            kl_importance: $crate::kl_importance::KlImportance<'_>, "kl_importance.rs", "sequence",
+                "KL estimate weighted by the importance ratio, and its gradient", [0 kl_importance];
             value_loss: $crate::value_loss::ValueLoss<'_>, "value_loss.rs", "sequence",
                 "clipped value loss of a critic: loss, dL/dV and clipped tokens, fused", [0 value_loss];
+            logits_statistics: $crate::logits::LogitsStatistics<'_>, "logits/statistics.rs", "token",
+                "log-probability of the label, logsumexp, entropy, score norm and top token of a row of logits",
+                [0 logits_statistics, 1 logits_statistics_moments];
+            logits_gradient: $crate::logits::LogitsGradient<'_>, "logits/gradient.rs", "token",
+                "gradient of the logits from those of logp and entropy", [0 logits_gradient];
+            otr_exact: $crate::logits::OtrExact<'_>, "logits/otr.rs", "token",
+                "one-token rollout in expectation: loss and gradient of the logits", [0 otr_exact];
             // --- aggregation and moments
             aggregate: $crate::aggregate::Aggregate<'_>, "aggregate/rows.rs", "sequence",
                 "masked sum and token count of each sequence", [0 aggregate];

@@ -5,6 +5,7 @@ mod baselines;
 mod check;
 mod exact;
 mod correction;
+mod logits;
 mod moments;
 mod policy;
 mod ratios;
@@ -38,6 +39,7 @@ pub(crate) fn run<R: Runner>(runner: &R, record: &mut impl Record) -> Result<(),
     ratios::run(runner, source.fork(31), record)?;
     // --- policy losses: 40 to 49
     // --- entropy, values: 50 to 59
+    logits::run(runner, source.fork(50), record)?;
     // --- exact sums: 60 to 69
     exact::run(runner, source.fork(60), record)?;
     Ok(())

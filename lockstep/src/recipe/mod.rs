@@ -67,6 +67,7 @@ mod apply;
 mod builder;
 mod choices;
 mod correction;
+mod entropy;
 mod named;
 mod read;
 mod value;
@@ -82,6 +83,7 @@ pub use choices::{
     NanReward, RatioChoice, RatioLevel, RejectChoice, SingletonChoice, WeightLevelChoice, WeightRule,
     WhitenChoice,
 };
+pub use entropy::EntropyTerm;
 pub use named::NAMES;
 
 use serde::{Deserialize, Serialize};

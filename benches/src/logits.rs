@@ -1,0 +1,77 @@
+//! Importance-weighted KL, the value loss, and rows of logits over a vocabulary of 151 936: for these a token of the rate is a logit of the row.
+
+use crate::Inputs;
+use crate::ops::{Bench, bits};
+use lockstep::Batch;
+use lockstep::ops::kl_importance::{ThreePolicies, kl_importance};
+use lockstep::ops::logits::{Logits, logits_gradient, logits_statistics, otr_exact};
+use lockstep::ops::value_loss::{ValueInput, value_loss};
+use lockstep_core::aggregate::{PerRow, Weight};
+use lockstep_core::kl::Kl;
+use lockstep_core::ratio::Guard;
+
+/// Qwen's.
+const VOCAB: usize = 151_936;
+
+pub(crate) fn benches<'a>(inputs: &'a Inputs, batch: Batch<'a>) -> Vec<Bench<'a>> {
+    let weight = Weight { per_row: PerRow::One, denominator: batch.tokens() as f64, scale: 1.0 };
+    let values = Bench {
+        name: "value_loss",
+        bytes: 21.0,
+        run: Box::new(move |device| {
+            let input = ValueInput {
+                values: &inputs.logp,
+                values_old: Some(&inputs.logp_old),
+                returns: &inputs.logp_ref,
+            };
+            Ok(bits(&value_loss(device, &batch, &input, 0.2, &weight)?.gradient))
+        }),
+    };
+    let kl = Bench {
+        name: "kl_importance",
+        bytes: 21.0,
+        run: Box::new(move |device| {
+            let Inputs { logp, logp_old, logp_ref, .. } = inputs;
+            let policies = ThreePolicies { logp, logp_old, logp_ref };
+            let guard = Guard::clamp(Guard::LOG_RATIO_CLAMP);
+            Ok(bits(&kl_importance(device, &batch, &policies, &Kl::LOW_VAR_KL, guard, true)?.gradient))
+        }),
+    };
+    // As many whole rows as the log-probabilities fill, at least one, shorter for small inputs.
+    let vocab = VOCAB.min(inputs.tokens());
+    let tokens = inputs.tokens() / vocab;
+    let (z, labels) = (&inputs.logp[..tokens * vocab], vec![17u32.min(vocab as u32 - 1); tokens]);
+    let share = (tokens * vocab) as f64 / inputs.tokens() as f64;
+    let mut list = vec![kl, values];
+    for (name, moments) in [("logits_statistics/logp", false), ("logits_statistics/moments", true)] {
+        let labels = labels.clone();
+        list.push(Bench {
+            name,
+            bytes: 4.0 * share,
+            run: Box::new(move |device| {
+                let rows = Logits { logits: z, labels: &labels, loss_mask: None };
+                Ok(bits(&logits_statistics(device, &rows, 1.0, moments)?.logp))
+            }),
+        });
+    }
+    let (of_gradient, of_otr) = (labels.clone(), labels);
+    list.push(Bench {
+        name: "logits_statistics, logits_gradient",
+        bytes: 12.0 * share,
+        run: Box::new(move |device| {
+            let rows = Logits { logits: z, labels: &of_gradient, loss_mask: None };
+            let statistics = logits_statistics(device, &rows, 1.0, true)?;
+            let coef = vec![-0.5; tokens];
+            Ok(bits(&logits_gradient(device, &rows, &statistics, &coef, Some(&coef))?))
+        }),
+    });
+    list.push(Bench {
+        name: "otr_exact",
+        bytes: 8.0 * share,
+        run: Box::new(move |device| {
+            let rows = Logits { logits: z, labels: &of_otr, loss_mask: None };
+            Ok(bits(&otr_exact(device, &rows, 1.3, -0.1, None, true)?.gradient))
+        }),
+    });
+    list
+}

@@ -1,0 +1,146 @@
+//! `kl_importance`.
+
+use super::OpTest;
+use crate::backend::Backend;
+use crate::cases::corpus::tokens;
+use crate::cases::hash::Source;
+use crate::cases::masks::Mask;
+use crate::cases::params::{guards, kls};
+use crate::cases::random::Draw;
+use crate::cases::shapes::{Shape, small};
+use crate::cases::values::Range;
+use crate::cases::{Case, Data, slot};
+use crate::expect::{Sum, Want, tokens as expected};
+use crate::launch::{element, f32s, f64s, raised, row, u32s};
+use crate::oracle::kl_importance as oracle;
+use crate::output::{Output, Values};
+use crate::precision::Allowance;
+use lockstep_core::kl::Kl;
+use lockstep_core::kl_importance::KlImportance as Kernel;
+use lockstep_core::ragged::{In, Mask as LossMask, Offsets, Out};
+use lockstep_core::ratio::Guard;
+
+/// Arguments of `kl_importance`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct KlImportance {
+    /// Estimator.
+    pub kl: Kl,
+    /// Guard of r.
+    pub guard: Guard,
+    /// Through r.
+    pub through: bool,
+    /// Per-token outputs wanted.
+    pub outputs: bool,
+}
+
+const fn allow(output: &'static str) -> Allowance {
+    let reason = "exp within 1 ULP, expm1mx or expm1 within 2.5, two products; the rounding of both differences is in the magnitude";
+    Allowance { op: "kl_importance", output, units: 4.0, reason }
+}
+
+impl OpTest for KlImportance {
+    const OPS: &'static [&'static str] = &["kl_importance"];
+    const ALLOWED: &'static [Allowance] = &[allow("kl"), allow("gradient"), allow("row_sum")];
+
+    fn op(&self) -> &'static str {
+        "kl_importance"
+    }
+
+    fn run<B: Backend>(&self, backend: &B, data: &Data) -> Result<Vec<Output>, String> {
+        let (n, rows) = (data.elements(), data.rows());
+        let (mut value, mut gradient, mut sum, mut alarm) = (f32s(n), f32s(n), f64s(rows), u32s(rows));
+        let offsets = Offsets::new("offsets", &data.offsets, n, "elements");
+        let input = |k: usize| In::new(&data.element[k][..]);
+        let kernel = Kernel {
+            cu_seqlens: offsets.map_err(|e| e.to_string())?,
+            loss_mask: LossMask::new(data.mask.as_deref()),
+            logp: input(slot::LOGP),
+            logp_old: input(slot::LOGP_OLD),
+            logp_ref: input(slot::LOGP_REF),
+            kl: self.kl,
+            guard: self.guard,
+            through_ratio: self.through,
+            value: self.outputs.then(|| Out::new(&mut value)),
+            gradient: self.outputs.then(|| Out::new(&mut gradient)),
+            row_sum: Out::new(&mut sum),
+            row_alarm: Out::new(&mut alarm),
+        };
+        kernel.check().map_err(|e| e.to_string())?;
+        backend.run(&kernel)?;
+        let mut out = vec![row("row_sum", Values::F64(sum)), raised(alarm)];
+        if self.outputs {
+            out.extend([element("kl", value), element("gradient", gradient)]);
+        }
+        Ok(out)
+    }
+
+    fn expect(&self, data: &Data) -> Vec<Want> {
+        let (kl, guard) = (expected::estimator(self.kl), expected::guard(self.guard));
+        let [mut value, mut gradient, mut row_sum] = ["kl", "gradient", "row_sum"].map(Want::new);
+        for r in 0..data.rows() {
+            let mut sum = Sum::default();
+            for i in data.span(r) {
+                if !data.live(i) {
+                    value.push(0.0, 0.0);
+                    gradient.push(0.0, 0.0);
+                    continue;
+                }
+                let at = |k: usize| data.element[k][i];
+                let (d, exact) = expected::difference(at(slot::LOGP), at(slot::LOGP_OLD));
+                let (x, _) = expected::difference(at(slot::LOGP), at(slot::LOGP_REF));
+                let [v, g] = expected::kl_token(&kl, at(slot::LOGP), at(slot::LOGP_REF));
+                let want = oracle::token(&kl, guard, self.through, x, d);
+                let ratio = guard.value(d).exp();
+                let spread = ratio * (1.0 + guard.value(d).abs());
+                value.push(want.0, v.1 * spread);
+                sum.add(want.0, v.1 * spread);
+                let jumps = self.through && expected::doubtful(d, exact, guard.distance_to_kink(d));
+                let through = if self.through { v.1 } else { 0.0 };
+                gradient.push(want.1, if jumps { f64::INFINITY } else { (g.1 + through) * spread });
+            }
+            row_sum.push(sum.0, sum.1);
+        }
+        vec![value, gradient, row_sum]
+    }
+
+    fn corpus(source: Source) -> Vec<Case> {
+        let mut cases = Vec::new();
+        for kl in kls() {
+            for range in Range::ALL {
+                let k = cases.len();
+                // Without a guard r·k3 of log-ratios of ±30 is no f32.
+                let guard = if range == Range::Wide { guards()[1 + k % 3] } else { guards()[k % 5] };
+                let kl = if range == Range::Wide { Kl { clamp_in: 20.0, ..kl } } else { kl };
+                let params = KlImportance { kl, guard, through: k % 2 == 0, outputs: k % 7 != 6 };
+                let shape = small().swap_remove(k % 3);
+                cases.push(case(params, &shape, Mask::ALL[k % 6], range, source.fork(k as u64)));
+            }
+        }
+        cases
+    }
+
+    fn random(_op: &str, draw: &mut Draw) -> Case {
+        let kl = Kl { clamp_in: 20.0, ..draw.pick(&kls()) };
+        let guard = draw.pick(&guards()[1..4]);
+        let params = KlImportance { kl, guard, through: draw.yes(), outputs: draw.yes() };
+        let shape = Shape { name: "random", catches: "whatever nobody thought of", lengths: draw.lengths() };
+        case(params, &shape, draw.pick(&Mask::ALL), draw.pick(&Range::ALL), draw.source())
+    }
+
+    fn fault_slots(&self) -> Vec<(usize, &'static [f32])> {
+        const BAD: &[f32] = &[f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 0.5];
+        [slot::LOGP, slot::LOGP_OLD, slot::LOGP_REF].map(|slot| (slot, BAD)).into()
+    }
+}
+
+fn case(params: KlImportance, shape: &Shape, mask: Mask, range: Range, source: Source) -> Case {
+    let mut data = tokens(shape, mask, range, source);
+    data.element.truncate(3);
+    data.row.clear();
+    Case {
+        label: format!("{params:?} {} {mask:?} {range:?}", shape.name),
+        catches: "old and reference swapped; a gradient that forgets r, or flows through it where it should not",
+        params: params.into(),
+        data,
+    }
+}

@@ -1,0 +1,407 @@
+//! `logits_statistics`, `logits_gradient` and `otr_exact`: rows of logits.
+
+use super::OpTest;
+use crate::backend::Backend;
+use crate::cases::hash::Source;
+use crate::cases::masks::garbage;
+use crate::cases::random::Draw;
+use crate::cases::{Case, Data};
+use crate::expect::Want;
+use crate::launch::{element, f32s, f64s, raised, row, u32s};
+use crate::oracle::statistics::{Softmax, softmax};
+use crate::oracle::{gradient, otr};
+use crate::output::{Output, Values};
+use crate::precision::Allowance;
+use lockstep_core::logits::statistics::{LogitsMoments, STATE};
+use lockstep_core::logits::{LogitRows, LogitsGradient, LogitsStatistics, OtrExact};
+use lockstep_core::ragged::{In, Mask, Out};
+
+/// Which op, with its arguments.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Which {
+    /// `logits_statistics`.
+    Statistics {
+        /// With entropy and sums of squares.
+        moments: bool,
+    },
+    /// `logits_gradient`.
+    Gradient {
+        /// With a coefficient of the entropy.
+        entropy: bool,
+    },
+    /// `otr_exact`.
+    Otr {
+        /// β.
+        beta: f32,
+        /// The gradient is wanted.
+        gradient: bool,
+    },
+}
+
+/// Arguments of an op on logits.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Logits {
+    /// Which op.
+    pub which: Which,
+    /// T, or κ.
+    pub temperature: f32,
+    /// Some rows are masked.
+    pub masked: bool,
+}
+
+/// Slots of [`Data::row`].
+const LABEL: usize = 0;
+const LIVE: usize = 1;
+const COEF: usize = 2;
+const COEF_ENTROPY: usize = 3;
+
+/// A binary64 sum of exponentials loses what is below 2⁻⁵³ of its largest; in units.
+const LOST: f64 = 1.0 / 536_870_912.0;
+
+const fn allow(op: &'static str, output: &'static str, units: f64) -> Allowance {
+    let reason =
+        "the exponent rounds three times (in the magnitude), exp and log1p within 1 ULP, two more products";
+    Allowance { op, output, units, reason }
+}
+
+impl OpTest for Logits {
+    const OPS: &'static [&'static str] = &["logits_statistics", "logits_gradient", "otr_exact"];
+    const ALLOWED: &'static [Allowance] = &[
+        allow("logits_statistics", "logp", 4.0),
+        allow("logits_statistics", "lse", 4.0),
+        allow("logits_statistics", "entropy", 4.0),
+        allow("logits_statistics", "collision", 4.0),
+        allow("logits_statistics", "score_norm", 4.0),
+        allow("logits_gradient", "gradient", 6.0),
+        allow("otr_exact", "loss", 6.0),
+        allow("otr_exact", "gradient", 6.0),
+    ];
+
+    fn op(&self) -> &'static str {
+        match self.which {
+            Which::Statistics { .. } => "logits_statistics",
+            Which::Gradient { .. } => "logits_gradient",
+            Which::Otr { .. } => "otr_exact",
+        }
+    }
+
+    fn run<B: Backend>(&self, backend: &B, data: &Data) -> Result<Vec<Output>, String> {
+        let labels: Vec<u32> = data.row[LABEL].iter().map(|a| *a as u32).collect();
+        let live: Vec<u8> = data.row[LIVE].iter().map(|x| *x as u8).collect();
+        let vocab = data.elements() / data.rows();
+        let live = self.masked.then_some(&live[..]);
+        let rows =
+            LogitRows { logits: In::new(&data.element[0]), rows: data.rows(), vocab, live: Mask::new(live) };
+        match self.which {
+            Which::Statistics { moments } => {
+                self.statistics(backend, rows, &labels, moments).map(|(out, _)| out)
+            }
+            Which::Gradient { entropy } => {
+                let (_, state) = self.statistics(backend, rows, &labels, entropy)?;
+                let (mut gradient, mut alarm) = (f32s(data.elements()), u32s(data.rows()));
+                let kernel = LogitsGradient {
+                    rows,
+                    labels: In::new(&labels),
+                    temperature: self.temperature,
+                    state: In::new(&state),
+                    coef: In::new(&data.row[COEF]),
+                    coef_entropy: entropy.then(|| In::new(&data.row[COEF_ENTROPY][..])),
+                    gradient: Out::new(&mut gradient),
+                    row_alarm: Out::new(&mut alarm),
+                };
+                kernel.check().map_err(|e| e.to_string())?;
+                backend.run(&kernel)?;
+                Ok(vec![element("gradient", gradient), raised(alarm)])
+            }
+            Which::Otr { beta, gradient: wanted } => {
+                let (mut loss, mut gradient) = (f32s(data.rows()), f32s(data.elements()));
+                let mut alarm = u32s(data.rows());
+                let kernel = OtrExact {
+                    rows,
+                    labels: In::new(&labels),
+                    kappa: self.temperature,
+                    beta,
+                    coef: In::new(&data.row[COEF]),
+                    loss: Out::new(&mut loss),
+                    gradient: wanted.then(|| Out::new(&mut gradient)),
+                    row_alarm: Out::new(&mut alarm),
+                };
+                kernel.check().map_err(|e| e.to_string())?;
+                backend.run(&kernel)?;
+                let mut out = vec![row("loss", Values::F32(loss)), raised(alarm)];
+                if wanted {
+                    out.push(element("gradient", gradient));
+                }
+                Ok(out)
+            }
+        }
+    }
+
+    fn expect(&self, data: &Data) -> Vec<Want> {
+        let mut wants = Vec::new();
+        for r in 0..data.rows() {
+            let of_row = match data.row[LIVE][r] == 0.0 && self.masked {
+                true => None,
+                false => Some(self.of_row(data, r)),
+            };
+            for (name, per_element) in self.names() {
+                if wants.iter().all(|want: &Want| want.name != *name) {
+                    wants.push(Want::new(name));
+                }
+                let Some(want) = wants.iter_mut().find(|want| want.name == *name) else { continue };
+                match of_row.iter().flatten().find(|(found, _)| found == name) {
+                    Some((_, values)) => values.iter().for_each(|(value, size)| want.push(*value, *size)),
+                    None => (0..if *per_element { data.span(r).len() } else { 1 })
+                        .for_each(|_| want.push(0.0, 0.0)),
+                }
+            }
+        }
+        wants
+    }
+
+    fn corpus(source: Source) -> Vec<Case> {
+        let mut cases = Vec::new();
+        let whichs = [
+            Which::Statistics { moments: true },
+            Which::Statistics { moments: false },
+            Which::Gradient { entropy: true },
+            Which::Gradient { entropy: false },
+            Which::Otr { beta: 0.0, gradient: true },
+            Which::Otr { beta: -0.1, gradient: true },
+            Which::Otr { beta: 1.0, gradient: false },
+        ];
+        for (rows, vocab) in [(24, 1), (24, 2), (25, 33), (8, 129), (8, 2049), (8, 257), (1, 151_936)] {
+            for (j, which) in whichs.into_iter().enumerate() {
+                // The longest row, which is slow, once for each op.
+                if vocab > 100_000 && j % 2 == 1 {
+                    continue;
+                }
+                let k = cases.len();
+                let otr = matches!(which, Which::Otr { .. });
+                let temperature = if otr { [1.3, 1.0, 2.0][k % 3] } else { [1.0, 0.7, 1.0, 2.5][k % 4] };
+                let params = Logits { which, temperature, masked: k % 2 == 1 && rows > 1 };
+                cases.push(case(params, rows, vocab, source.fork(k as u64)));
+            }
+        }
+        cases
+    }
+
+    fn random(op: &str, draw: &mut Draw) -> Case {
+        let which = match op {
+            "logits_statistics" => Which::Statistics { moments: draw.yes() },
+            "logits_gradient" => Which::Gradient { entropy: draw.yes() },
+            _ => Which::Otr { beta: draw.pick(&[0.0, -0.1, 0.5, 1.0, -3.0]), gradient: draw.yes() },
+        };
+        let temperature = if draw.yes() { 1.0 } else { 0.25 + 2.0 * draw.unit() };
+        let vocab = match draw.below(4) {
+            0 => 1 + draw.below(40),
+            1 => 100 + draw.below(200),
+            _ => 1 + draw.below(5000),
+        };
+        case(Logits { which, temperature, masked: draw.yes() }, 1 + draw.below(12), vocab, draw.source())
+    }
+
+    fn fault_slots(&self) -> Vec<(usize, &'static [f32])> {
+        if self.masked { Vec::new() } else { vec![(0, &[f32::NAN, f32::INFINITY])] }
+    }
+
+    fn rows_are_equal(&self) -> bool {
+        true
+    }
+}
+
+/// The outputs of a row by name, each value with its magnitude.
+type OfRow = Vec<(&'static str, Vec<(f64, f64)>)>;
+
+impl Logits {
+    fn statistics<B: Backend>(
+        &self,
+        backend: &B,
+        rows: LogitRows<'_>,
+        labels: &[u32],
+        moments: bool,
+    ) -> Result<(Vec<Output>, Vec<f64>), String> {
+        let n = rows.rows;
+        let (mut logp, mut lse, mut top, mut state) = (f32s(n), f32s(n), u32s(n), f64s(STATE * n));
+        let [mut entropy, mut collision, mut score_norm] = [f32s(n), f32s(n), f32s(n)];
+        let mut alarm = u32s(n);
+        let kernel = LogitsStatistics {
+            rows,
+            labels: In::new(labels),
+            temperature: self.temperature,
+            logp: Out::new(&mut logp),
+            lse: Out::new(&mut lse),
+            top: Out::new(&mut top),
+            moments: moments.then(|| LogitsMoments {
+                entropy: Out::new(&mut entropy),
+                collision: Out::new(&mut collision),
+                score_norm: Out::new(&mut score_norm),
+            }),
+            state: Out::new(&mut state),
+            row_alarm: Out::new(&mut alarm),
+        };
+        kernel.check().map_err(|e| e.to_string())?;
+        backend.run(&kernel)?;
+        let of_row = |name, values| row(name, Values::F32(values));
+        let mut out =
+            vec![of_row("logp", logp), of_row("lse", lse), row("top", Values::U32(top)), raised(alarm)];
+        if moments {
+            let all = [("entropy", entropy), ("collision", collision), ("score_norm", score_norm)];
+            out.extend(all.map(|(name, values)| of_row(name, values)));
+        }
+        Ok((out, state))
+    }
+
+    /// Names of the outputs, and whether they have an entry per logit.
+    fn names(&self) -> &'static [(&'static str, bool)] {
+        match self.which {
+            Which::Statistics { .. } => &[
+                ("logp", false),
+                ("lse", false),
+                ("top", false),
+                ("entropy", false),
+                ("collision", false),
+                ("score_norm", false),
+            ],
+            Which::Gradient { .. } => &[("gradient", true)],
+            Which::Otr { .. } => &[("loss", false), ("gradient", true)],
+        }
+    }
+
+    fn of_row(&self, data: &Data, r: usize) -> OfRow {
+        let logits: Vec<f64> = data.span(r).map(|i| data.element[0][i].into()).collect();
+        let label = data.row[LABEL][r] as usize;
+        let of = |slot: usize| f64::from(data.row[slot][r]);
+        let t = f64::from(self.temperature);
+        let s = softmax(&logits, t);
+        let (spread, ln_z) = (s.spread() + LOST, -s.logp[s.top]);
+        match self.which {
+            Which::Statistics { .. } => {
+                let sum = |f: &dyn Fn(f64, f64) -> f64| -> f64 {
+                    let terms = s.p.iter().zip(&s.below).filter(|(p, _)| **p > 0.0);
+                    terms.map(|(p, y)| f(*p, y.abs())).sum()
+                };
+                let (entropy, mean) = (s.entropy(), sum(&|p, y| p * y));
+                let (collision, norm) = (s.collision(), s.score_norm(label));
+                let squares = sum(&|p, y| p * p * (1.0 + y));
+                let y = s.below[label].abs();
+                let largest = (logits[s.top] / t).abs();
+                let one = |value: f64, size: f64| vec![(value, size)];
+                vec![
+                    ("logp", one(s.logp[label], y + ln_z + spread)),
+                    ("lse", one(s.lse, largest + ln_z + spread)),
+                    ("top", one(s.top as f64, 0.0)),
+                    ("entropy", one(entropy, sum(&|p, y| p * y * (1.0 + y)) + ln_z + spread * (1.0 + mean))),
+                    ("collision", one(collision, collision * (1.0 + spread) + squares)),
+                    ("score_norm", one(norm, norm * (1.0 + spread + y) + s.miss(label) * spread + squares)),
+                ]
+            }
+            Which::Gradient { entropy } => {
+                let (c, h) = (of(COEF), if entropy { of(COEF_ENTROPY) } else { 0.0 });
+                let want = gradient::row(&s, label, (c, h), t);
+                let (mean, miss) = (s.entropy(), s.miss(label));
+                let size = |v: usize| {
+                    let (p, y) = (s.p[v], s.below[v].abs());
+                    let inner = if p == 0.0 { 0.0 } else { h.abs() * (y + ln_z + mean) };
+                    let score = if v == label { c.abs() * (miss + spread) } else { c.abs() * p };
+                    (score + p * inner) * (1.0 + if y < 1e3 { y } else { 0.0 } + spread) / t
+                };
+                vec![("gradient", want.into_iter().enumerate().map(|(v, want)| (want, size(v))).collect())]
+            }
+            Which::Otr { beta, .. } => {
+                let (policy, beta, c) = (softmax(&logits, 1.0), f64::from(beta), of(COEF));
+                otr_row(&policy, &s, label, beta, c)
+            }
+        }
+    }
+}
+
+fn otr_row(policy: &Softmax, candidates: &Softmax, label: usize, beta: f64, c: f64) -> OfRow {
+    let want = otr::loss(policy, candidates, label, beta);
+    let (lost, lost2) = (policy.spread() + LOST, candidates.spread() + LOST);
+    let (spread, spread2) = (1.0 + lost, 1.0 + lost2);
+    let ln_z = -policy.logp[policy.top];
+    // Beyond the cut nothing depends on y any more.
+    let rounding = |v: usize| 1.0 + if policy.below[v] > -1e3 { -policy.below[v] } else { 0.0 };
+    let reward = |v: usize| if v == label { 1.0 } else { beta.abs() };
+    let size = |v: usize| match candidates.p[v] {
+        0.0 => 0.0,
+        p => p * reward(v) * (policy.below[v].abs() + ln_z + lost) * rounding(v) * spread2,
+    };
+    let loss = (want, (0..policy.p.len()).map(size).sum());
+    let (hit, missed, miss) = (candidates.p[label], candidates.miss(label), policy.miss(label));
+    let slopes = otr::gradient(policy, candidates, label, beta);
+    let sized = |(v, want): (usize, f64)| {
+        let terms = match v == label {
+            true => hit * (miss + lost) + beta.abs() * (missed + lost2),
+            false => beta.abs() * candidates.p[v] + policy.p[v] * (hit + beta.abs() * missed),
+        };
+        (c * want, c.abs() * terms * rounding(v) * (spread + spread2))
+    };
+    let slopes = slopes.into_iter().enumerate().map(sized).collect();
+    vec![("loss", vec![loss]), ("gradient", slopes)]
+}
+
+/// One logit of a row, by the row's kind.
+fn logit(kind: usize, source: Source, v: usize) -> f32 {
+    let bell = source.signed(v) + source.fork(1).signed(v) + source.fork(2).signed(v);
+    match kind {
+        // A language model's: a broad floor, a few candidates.
+        0 => 3.0 * bell + if source.fork(3).below(v, 40) == 0 { 12.0 } else { 0.0 },
+        // Uniform: all ties.
+        1 => 2.5,
+        // Nearly certain.
+        2 => bell - if v == 7 { 0.0 } else { 18.0 },
+        // A third is forbidden.
+        3 if source.fork(4).below(v, 3) == 0 => f32::NEG_INFINITY,
+        3 => 4.0 * bell,
+        // One token is possible.
+        4 => {
+            if v == 3 {
+                -1e30
+            } else {
+                f32::NEG_INFINITY
+            }
+        }
+        // Saturated: ±1e4, with ties of the largest.
+        5 => [1e4, -1e4, 9.99e3, 1e4][source.below(v, 4)],
+        // Differences below the resolution of e^y, and zeros of both signs.
+        6 => [0.0, -0.0, 1e-7, -1e-42, -1e-3][source.below(v, 5)],
+        // The cut at −87 and around it.
+        _ => -87.0 * [0.0, 1.0, 0.999_999_9, 1.000_000_1, 0.5, 1.2][source.below(v, 6)],
+    }
+}
+
+fn case(params: Logits, rows: usize, vocab: usize, source: Source) -> Case {
+    let mut logits = Vec::with_capacity(rows * vocab);
+    let mut row = vec![Vec::new(); 4];
+    for r in 0..rows {
+        let live = !(params.masked && source.fork(1).below(r, 4) == 0);
+        let of_row = source.fork(100 + r as u64);
+        let kind = if vocab < 8 { [0, 1, 5, 6][r % 4] } else { r % 8 };
+        let values: Vec<f32> = (0..vocab).map(|v| logit(kind, of_row, v)).collect();
+        // A label that can occur: the first from a random place on, often the largest.
+        let start = match source.fork(2).below(r, 3) {
+            0 => values.iter().enumerate().fold(0, |m, (v, z)| if *z > values[m] { v } else { m }),
+            _ => source.fork(3).below(r, vocab),
+        };
+        let label = (start..vocab).chain(0..start).find(|v| values[*v].is_finite()).unwrap_or(0);
+        logits.extend(values.iter().enumerate().map(|(v, z)| if live { *z } else { garbage(v) }));
+        row[LABEL].push(label as f32);
+        row[LIVE].push(if live { 1.0 } else { 0.0 });
+        let coef = [0.0, -0.5, 1.0, source.fork(4).signed(r), -2e-5][source.fork(5).below(r, 5)];
+        row[COEF].push(coef);
+        row[COEF_ENTROPY].push([-0.001, 0.0, source.fork(6).signed(r)][r % 3]);
+    }
+    Case {
+        label: format!("{params:?} {rows} rows of {vocab}"),
+        catches: "0·∞ at a forbidden token; a label's entry written twice or not at all; 1 − p near 1; ties of the largest",
+        params: params.into(),
+        data: Data {
+            offsets: (0..=rows).map(|r| (r * vocab) as u32).collect(),
+            element: vec![logits],
+            row,
+            ..Data::default()
+        },
+    }
+}

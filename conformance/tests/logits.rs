@@ -1,0 +1,251 @@
+//! Rows of logits: finite differences, the same bits on every level, what must not be looked at, what is refused, and the
+//! entropy stage of a recipe.
+
+use lockstep::ops::logits::{Logits, logits_gradient, logits_statistics, otr_exact};
+use lockstep::{Batch, Device, Level, Recipe};
+use lockstep_conformance::cases::Case;
+use lockstep_conformance::cases::hash::Source;
+use lockstep_conformance::ops::{OpTest, logits};
+use lockstep_conformance::oracle::otr;
+use lockstep_conformance::oracle::statistics::softmax;
+use lockstep_conformance::precision::{FINITE_DIFFERENCE, STEP};
+use lockstep_conformance::suite;
+
+const FORBIDDEN: f32 = f32::NEG_INFINITY;
+
+fn device() -> Device {
+    Device::cpu()
+}
+
+/// A row with forbidden tokens; the label is 3.
+fn row(vocab: usize, seed: u64) -> Vec<f32> {
+    let source = Source::new(seed);
+    let z = |v: usize| match source.below(v, 9) {
+        0 if v != 3 => FORBIDDEN,
+        1 => 4.0,
+        _ => 2.0 * source.fork(1).signed(v),
+    };
+    (0..vocab).map(z).collect()
+}
+
+fn one<'a>(z: &'a [f32], label: &'static [u32]) -> Logits<'a> {
+    Logits { logits: z, labels: label, loss_mask: None }
+}
+
+#[test]
+fn gradient_of_logp_and_entropy_is_that_of_the_oracle() {
+    for (vocab, t) in [(4usize, 1.0f32), (33, 0.7), (150, 2.5)] {
+        let z = row(vocab, vocab as u64);
+        let (c, h) = (-0.75f32, 0.5f32);
+        let statistics = logits_statistics(&device(), &one(&z, &[3]), t, true).unwrap();
+        let got = logits_gradient(&device(), &one(&z, &[3]), &statistics, &[c], Some(&[h])).unwrap();
+        let loss = |v: usize, step: f64| {
+            let moved: Vec<f64> =
+                z.iter().enumerate().map(|(u, z)| f64::from(*z) + if u == v { step } else { 0.0 }).collect();
+            let s = softmax(&moved, t.into());
+            f64::from(c) * s.logp[3] + f64::from(h) * s.entropy()
+        };
+        for v in 0..vocab {
+            if z[v] == FORBIDDEN {
+                assert_eq!(got[v].to_bits(), 0, "a forbidden token has gradient +0");
+                continue;
+            }
+            let want = (loss(v, STEP) - loss(v, -STEP)) / (2.0 * STEP);
+            assert!((f64::from(got[v]) - want).abs() <= FINITE_DIFFERENCE, "{v}: {} against {want}", got[v]);
+        }
+        let total: f64 = got.iter().map(|g| f64::from(*g)).sum();
+        assert!(total.abs() < 1e-6, "softmax does not see a constant: {total}");
+    }
+}
+
+#[test]
+fn otr_is_the_gradient_of_its_loss_and_weighted_sft_at_kappa_1() {
+    let z = row(60, 5);
+    for (kappa, beta) in [(1.3f32, 0.0f32), (1.3, -0.1), (1.0, 0.5)] {
+        let got = otr_exact(&device(), &one(&z, &[3]), kappa, beta, None, true).unwrap();
+        let at: Vec<f64> = z.iter().map(|z| f64::from(*z)).collect();
+        // Candidates are a constant: the policy alone moves.
+        let candidates = softmax(&at, kappa.into());
+        let loss = |v: usize, step: f64| {
+            let mut moved = at.clone();
+            moved[v] += step;
+            otr::loss(&softmax(&moved, 1.0), &candidates, 3, beta.into())
+        };
+        assert!((got.loss - loss(0, 0.0)).abs() < 1e-6);
+        for v in (0..60).filter(|v| z[*v] != FORBIDDEN) {
+            let want = (loss(v, STEP) - loss(v, -STEP)) / (2.0 * STEP);
+            assert!((f64::from(got.gradient[v]) - want).abs() <= FINITE_DIFFERENCE, "{v}");
+        }
+        if kappa == 1.0 {
+            let statistics = logits_statistics(&device(), &one(&z, &[3]), 1.0, false).unwrap();
+            let weighted = -(1.0 - beta) * statistics.logp[0].exp();
+            let sft = logits_gradient(&device(), &one(&z, &[3]), &statistics, &[weighted], None).unwrap();
+            for (a, b) in sft.iter().zip(&got.gradient) {
+                assert!((a - b).abs() < 1e-7, "{a} {b}");
+            }
+        }
+    }
+}
+
+#[test]
+fn worked_1_4_entropy_of_known_rows() {
+    let statistics = |z: &[f32]| logits_statistics(&device(), &one(z, &[0]), 1.0, true).unwrap();
+    let uniform = statistics(&[7.0; 1000]);
+    assert!((f64::from(uniform.entropy[0]) - 1000f64.ln()).abs() < 1e-6);
+    assert!((f64::from(uniform.collision[0]) - 1e-3).abs() < 1e-9);
+    assert!((f64::from(uniform.lse[0]) - (7.0 + 1000f64.ln())).abs() < 1e-6);
+    let certain = statistics(&[0.0, FORBIDDEN, FORBIDDEN]);
+    let all = (certain.logp[0], certain.entropy[0], certain.collision[0], certain.score_norm[0]);
+    assert_eq!(all, (0.0, 0.0, 1.0, 0.0), "one possible token");
+    // Nearly certain: p = (1 − q, q). ln of a sum rounded to binary32 would be 0, and 1 − 2p + Σp² nothing but rounding.
+    let nearly = statistics(&[0.0, -20.030_119]);
+    assert!((f64::from(nearly.logp[0]) + 2e-9).abs() < 1e-15, "{}", nearly.logp[0]);
+    let nearly = statistics(&[0.0, -9.210_340_5]);
+    let q = 1e-4 / 1.0001;
+    assert!((f64::from(nearly.score_norm[0]) - 2.0 * q * q).abs() < 1e-13, "{}", nearly.score_norm[0]);
+    // Two of three tokens: H = ln 2, score norm ½, whatever is forbidden.
+    let two = statistics(&[1.0, 1.0, FORBIDDEN]);
+    assert!((f64::from(two.entropy[0]) - 2f64.ln()).abs() < 1e-7 && (two.score_norm[0] - 0.5).abs() < 1e-7);
+}
+
+#[test]
+fn top_token_is_the_first_of_the_largest() {
+    let top = |z: &[f32]| logits_statistics(&device(), &one(z, &[3]), 1.0, false).unwrap().top[0];
+    for (vocab, at) in [(4usize, 0usize), (2048, 2047), (2049, 2048), (5000, 2048), (5000, 4999)] {
+        let mut z = vec![-1.0; vocab];
+        (z[at], z[vocab - 1]) = (2.0, 2.0);
+        assert_eq!(top(&z) as usize, at, "of {vocab}");
+    }
+    assert_eq!(top(&[-0.0, 0.0, -1.0, 0.0]), 0, "zeros are equal");
+}
+
+/// The corpus of the ops here and random cases, small enough for every property.
+fn cases() -> Vec<Case> {
+    let corpus = logits::Logits::corpus(Source::new(3));
+    corpus.into_iter().filter(|case| case.data.elements() <= 3000).collect()
+}
+
+#[test]
+fn levels_agree_and_rows_are_their_own() {
+    let cases = cases();
+    let plain = Device::cpu_with(Some(Level::Plain), Some(1)).unwrap();
+    for level in Level::available() {
+        let device = Device::cpu_with(Some(level), Some(2)).unwrap();
+        assert!(suite::same_bits(&device, &plain, &cases).unwrap() > 10_000);
+        assert!(suite::row_alone(&device, &cases).unwrap() > 10_000);
+        assert!(suite::faults_are_local(&device, &cases).unwrap() > 1000);
+    }
+    assert!(
+        suite::rows_are_disjoint(&lockstep_cpu::Cpu::new(Level::best(), 1).unwrap(), &cases).unwrap() > 1000
+    );
+    let big: Vec<Case> =
+        logits::Logits::corpus(Source::new(3)).into_iter().filter(|c| c.data.elements() > 100_000).collect();
+    assert!(suite::same_bits(&device(), &plain, &big).unwrap() > 100_000);
+}
+
+#[test]
+fn masked_rows_are_not_looked_at() {
+    let mut z = row(40, 1);
+    z.extend([f32::NAN; 40]);
+    z.extend(row(40, 2));
+    let rows = Logits { logits: &z, labels: &[3, 77, 3], loss_mask: Some(&[1, 0, 9]) };
+    let all = logits_statistics(&device(), &rows, 1.0, true).unwrap();
+    assert_eq!((all.logp[1], all.entropy[1], all.score_norm[1], all.top[1]), (0.0, 0.0, 0.0, 0));
+    let dz = logits_gradient(&device(), &rows, &all, &[1.0, f32::NAN, 1.0], Some(&[0.5; 3])).unwrap();
+    assert!(dz[40..80].iter().all(|g| g.to_bits() == 0) && dz[80..].iter().any(|g| *g != 0.0));
+    let otr = otr_exact(&device(), &rows, 1.3, 0.0, None, true).unwrap();
+    assert_eq!((otr.row_loss[1], otr.gradient[50]), (0.0, 0.0));
+    let halves = f64::from(otr.row_loss[0]) / 2.0 + f64::from(otr.row_loss[2]) / 2.0;
+    assert!((otr.loss - halves).abs() < 1e-12, "the mean is over two positions");
+    let none = Logits { loss_mask: Some(&[0, 0, 0]), ..rows };
+    assert_eq!(otr_exact(&device(), &none, 1.3, 0.0, None, false).unwrap().loss, 0.0);
+}
+
+#[test]
+fn what_is_refused() {
+    let run = |z: &[f32], labels: &[u32], t: f32| {
+        let rows = Logits { logits: z, labels, loss_mask: None };
+        logits_statistics(&device(), &rows, t, false).map(|_| ()).unwrap_err().to_string()
+    };
+    let mut z = row(20, 1);
+    z.extend(row(20, 2));
+    let with = |i: usize, x: f32| {
+        let mut z = z.clone();
+        z[i] = x;
+        z
+    };
+    let nan = run(&with(33, f32::NAN), &[3, 3], 1.0);
+    assert_eq!(nan, "`logits`[33] is NaN: expected a finite number, or -inf for a forbidden token");
+    assert!(run(&with(0, f32::INFINITY), &[3, 3], 1.0).starts_with("`logits`[0] is inf"));
+    assert!(
+        run(&with(23, FORBIDDEN), &[3, 3], 1.0)
+            .contains("`logits`[23] is -inf: expected a finite number: it is the label's")
+    );
+    assert!(
+        run(&[FORBIDDEN; 20], &[3, 3], 1.0)
+            .starts_with("`logits`[0] is -inf: expected a row with a finite entry")
+    );
+    assert!(run(&z, &[3, 20], 1.0).starts_with("`labels`[1] is 20: expected a token below"));
+    assert!(run(&z[..39], &[3, 3], 1.0).starts_with("`logits` has 39 entries: expected 38"));
+    assert!(run(&z, &[], 1.0).starts_with("`labels` is empty"));
+    for t in [0.0, -1.0, f32::NAN, f32::INFINITY] {
+        assert!(run(&z, &[3, 3], t).starts_with("`temperature` is"));
+    }
+    assert!(run(&[3e38, -3e38], &[1], 1.0).starts_with("`logp`[0] is not finite"));
+    let rows = Logits { logits: &z, labels: &[3, 3], loss_mask: None };
+    let plain = logits_statistics(&device(), &rows, 1.0, false).unwrap();
+    let gradient = |coef: &[f32], of_entropy: Option<&[f32]>| {
+        logits_gradient(&device(), &rows, &plain, coef, of_entropy).map(|_| ()).unwrap_err().to_string()
+    };
+    assert!(gradient(&[1.0, 1.0], Some(&[0.0, 0.0])).contains("ask for moments"));
+    assert!(gradient(&[1.0, f32::NAN], None).starts_with("`coef`[1] is NaN"));
+    assert!(gradient(&[1.0], None).starts_with("`coef` has 1 entries: expected 2"));
+    let beta = otr_exact(&device(), &rows, 1.3, 1.5, None, false).unwrap_err().to_string();
+    assert!(beta.starts_with("`beta` is 1.5"));
+}
+
+#[test]
+fn saturated_rows_are_finite_and_exact() {
+    // ±1e4: the loser's probability is 0, not NaN; its log-probability still counts.
+    let z = [1e4, -1e4, 1e4];
+    let rows = one(&z, &[1]);
+    let out = logits_statistics(&device(), &rows, 1.0, true).unwrap();
+    assert_eq!(out.logp[0], -2e4 - 2f32.ln());
+    assert!((out.score_norm[0] - 1.5).abs() < 1e-6 && (out.entropy[0] - 2f32.ln()).abs() < 1e-7);
+    let dz = logits_gradient(&device(), &rows, &out, &[1.0], Some(&[1.0])).unwrap();
+    assert_eq!(dz, [-0.5, 1.0, -0.5], "at equal p the entropy has no slope");
+    let huge = logits_statistics(&device(), &one(&[3e38, -3e38, 0.0, 3e38], &[0]), 1e-3, true).unwrap();
+    assert!((huge.entropy[0] - 2f32.ln()).abs() < 1e-7, "a difference that overflows is a probability of 0");
+}
+
+#[test]
+fn entropy_term_is_composed_of_aggregation_and_gradient() {
+    let recipe = Recipe::from_toml("[entropy]\ncoef = 0.01\n").unwrap();
+    assert_eq!(recipe, Recipe::from_toml(&recipe.to_toml().unwrap()).unwrap());
+    let batch = Batch::new(&[0, 1, 4], &[0, 2], None).unwrap();
+    let z: Vec<f32> = (0..4).flat_map(|t| row(12, t)).collect();
+    let rows = Logits { logits: &z, labels: &[3; 4], loss_mask: None };
+    let loss = |z: &[f32]| {
+        let rows = Logits { logits: z, ..rows };
+        let out = logits_statistics(&device(), &rows, 1.0, true).unwrap();
+        let term = recipe.entropy_term(&device(), &batch, &out.entropy, None).unwrap();
+        (term, out)
+    };
+    let (term, out) = loss(&z);
+    // seq-mean-token-mean: half for the first token, a sixth for each of the others.
+    let want =
+        f64::from(out.entropy[0]) / 2.0 + out.entropy[1..].iter().map(|h| f64::from(*h) / 6.0).sum::<f64>();
+    assert!((term.entropy - want).abs() < 1e-7 && (term.loss + 0.01 * want).abs() < 1e-9);
+    let dz = logits_gradient(&device(), &rows, &out, &[0.0; 4], Some(&term.coef)).unwrap();
+    // A step down the gradient raises the entropy by its squared norm.
+    let squared: f64 = dz.iter().map(|g| f64::from(*g).powi(2)).sum();
+    let rate = 100.0;
+    let moved: Vec<f32> = z.iter().zip(&dz).map(|(z, g)| z - rate * g).collect();
+    let fell = term.loss - loss(&moved).0.loss;
+    assert!(
+        (fell / (f64::from(rate) * squared) - 1.0).abs() < 0.2,
+        "fell by {fell}, expected {}",
+        f64::from(rate) * squared
+    );
+    assert!(Recipe::named("grpo").unwrap().entropy_term(&device(), &batch, &out.entropy, None).is_err());
+}

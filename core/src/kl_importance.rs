@@ -1,0 +1,126 @@
+//! A KL estimate weighted by the importance ratio, for tokens that another policy sampled.
+//!
+//! **Formula** (DeepSeek-V3.2; TRL's `use_bias_correction_kl`, slime's `use_unbiased_kl`; maths.md §1.3), k any [estimator](crate::kl) of
+//! KL(policy ‖ reference) and r = exp(guard(logp − logp_old)):
+//!
+//! ```text
+//! value = r·k
+//! d/dlogp = r·(k' + k)    through r, which is differentiated too (TRL)
+//! d/dlogp = r·k'          detached
+//! ```
+//!
+//! For k3, k + k' = −u = x without guards: through r, the gradient of r·k3 is r·x, the one that k2 has with importance weight.
+//! A penalty is the term β·W·value of a loss; its coefficients β·W·d/dlogp add to those of a policy loss.
+//!
+//! **Shapes**: per token `[N]`, per sequence `[S]`.
+//!
+//! **Special cases**: outside a clamp [guard](Guard) nothing flows through r; k' still does. At r = 1 value and detached gradient
+//! are those of the op `kl`, bit for bit. Bad inputs of live tokens and results that overflow raise the row's
+//! [alarm](crate::ragged::flag).
+//!
+//! **Variants**: TRL and slime have no guard of r, verl none of this term.
+
+use crate::Error;
+use crate::kl::Kl;
+use crate::num::{self, Arith};
+use crate::op::Kernel;
+use crate::ragged::{In, Mask, Offsets, Out, Sink, Stream, flag};
+use crate::ratio::Guard;
+use crate::team::{Element, Lane, Team};
+
+/// The op `kl_importance`.
+#[derive(Clone, Copy, Debug)]
+pub struct KlImportance<'a> {
+    /// Offsets of sequences, `[S+1]`.
+    pub cu_seqlens: Offsets<'a>,
+    /// Which tokens take part, `[N]`.
+    pub loss_mask: Mask<'a>,
+    /// Log-probabilities of the policy, `[N]`; the only differentiable input.
+    pub logp: In<'a, f32>,
+    /// Log-probabilities of the policy that sampled, `[N]`.
+    pub logp_old: In<'a, f32>,
+    /// Log-probabilities of the reference, `[N]`.
+    pub logp_ref: In<'a, f32>,
+    /// Estimator and its guards.
+    pub kl: Kl,
+    /// Guard of the log-ratio behind r.
+    pub guard: Guard,
+    /// The gradient flows through r too.
+    pub through_ratio: bool,
+    /// Value, `[N]`.
+    pub value: Sink<'a>,
+    /// d value / d logp, `[N]`.
+    pub gradient: Sink<'a>,
+    /// Sum of the value over live tokens, `[S]`.
+    pub row_sum: Out<'a, f64>,
+    /// Above [`flag::LIMIT`] where a live input or result is bad, `[S]`.
+    pub row_alarm: Out<'a, u32>,
+}
+
+crate::kernel_args!(KlImportance<'_> { cu_seqlens, loss_mask, logp, logp_old, logp_ref, kl, guard, through_ratio, value, gradient, row_sum, row_alarm });
+
+impl KlImportance<'_> {
+    /// Whether the guards are in their domain.
+    pub fn check(&self) -> Result<(), Error> {
+        self.kl.check()?;
+        self.guard.check()
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Token {
+    kl: Kl,
+    guard: Guard,
+    through_ratio: bool,
+}
+
+impl Element<3, 2, 1, 0> for Token {
+    const STAGES: usize = 1;
+
+    #[inline(always)]
+    fn stage<A: Arith>(&self, _number: usize, _staged: [f32; 2], input: impl Fn(usize) -> f32) -> (f32, u32) {
+        let alarm = flag::worse(flag::logp(input(0)), flag::logp(input(1)));
+        (num::exp::<A>(self.guard.apply(input(0) - input(1)).0), alarm)
+    }
+
+    #[inline(always)]
+    fn element<A: Arith>(&self, staged: [f32; 2], input: impl Fn(usize) -> f32) -> Lane<2, 1, 0> {
+        let ratio = staged[0];
+        let (_, inside) = self.guard.apply(input(0) - input(1));
+        let (kl, slope) = self.kl.token::<A>(input(0), input(2));
+        let moved = if self.through_ratio { self.guard.gradient(kl, inside) } else { 0.0 };
+        let slope = if self.through_ratio { slope + moved } else { slope };
+        let (value, gradient) = (ratio * kl, ratio * slope);
+        let results = flag::worse(flag::finite(value), flag::finite(gradient));
+        Lane {
+            out: [value, gradient],
+            sum: [value],
+            max: [],
+            alarm: flag::worse(flag::logp(input(2)), results),
+        }
+    }
+}
+
+impl Kernel for KlImportance<'_> {
+    const NAME: &'static str = "kl_importance";
+
+    fn rows(&self) -> usize {
+        self.cu_seqlens.rows()
+    }
+
+    fn work(&self, row: usize) -> usize {
+        self.cu_seqlens.span(row).len()
+    }
+
+    #[inline(always)]
+    fn row<T: Team>(&self, team: &T, row: usize) {
+        let ins = [Stream::Array(self.logp), Stream::Array(self.logp_old), Stream::Array(self.logp_ref)];
+        let token = Token { kl: self.kl, guard: self.guard, through_ratio: self.through_ratio };
+        let swept =
+            team.sweep(self.cu_seqlens.span(row), self.loss_mask, ins, [self.value, self.gradient], &token);
+        if team.leads() {
+            self.row_sum.put(row, swept.sums[0]);
+            self.row_alarm.put(row, swept.alarm);
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! From coefficients of logp and of the entropy to the gradient of the logits.
+//!
+//! **Formula** (maths.md §0.3, §1.4; notation of [`logits`](super)), for the label a of a row, c = dL/dlogp and h = dL/dH:
+//!
+//! ```text
+//! dL/dz_v = [ c·(1[v = a] − p_v) − h·p_v·(ln p_v + H) ] / T
+//! ```
+//!
+//! An entropy bonus is the loss −entropy_coef·Σ W·H, so its h is −entropy_coef·W; c is what a policy loss returns.
+//!
+//! **Shapes**: logits and result `[rows · vocab]`; labels and coefficients `[rows]`; `state` `[3][rows]` of
+//! [`LogitsStatistics`](super::LogitsStatistics) over the same logits and temperature.
+//!
+//! **Special cases**: an entry of −∞ gets exactly 0, as does a row that is masked or whose coefficients are 0. The label's own
+//! entry has 1 − p_a as (Z − e_a)/Z: a nearly certain token keeps its digits. Rows that cannot be used, coefficients that are not
+//! finite and gradients that overflow raise the row's [alarm](crate::ragged::flag).
+
+use super::statistics::{ENTROPY, LARGEST, TOTAL};
+use super::{LogitRows, Scale, check_temperature, floored, inverse, ln_total, weight};
+use crate::Error;
+use crate::num::{self, Arith};
+use crate::op::Kernel;
+use crate::ragged::{In, Mask, Out, Span, Stream, flag};
+use crate::team::{Element, Lane, Team};
+
+/// The op `logits_gradient`.
+#[derive(Clone, Copy, Debug)]
+pub struct LogitsGradient<'a> {
+    /// Logits, and which rows take part.
+    pub rows: LogitRows<'a>,
+    /// Label of each row, `[rows]`.
+    pub labels: In<'a, u32>,
+    /// T.
+    pub temperature: f32,
+    /// What `logits_statistics` left, `[3][rows]`; with its moments where there is a coefficient of the entropy.
+    pub state: In<'a, f64>,
+    /// dL/dlogp, `[rows]`.
+    pub coef: In<'a, f32>,
+    /// dL/dH, `[rows]`; absent = 0.
+    pub coef_entropy: Option<In<'a, f32>>,
+    /// dL/dz, `[rows · vocab]`.
+    pub gradient: Out<'a, f32>,
+    /// Above [`flag::LIMIT`] where the row cannot be used or a result is bad, `[rows]`.
+    pub row_alarm: Out<'a, u32>,
+}
+
+crate::kernel_args!(LogitsGradient<'_> { rows, labels, temperature, state, coef, coef_entropy, gradient, row_alarm });
+
+impl LogitsGradient<'_> {
+    /// Whether sizes and temperature are in their domain.
+    pub fn check(&self) -> Result<(), Error> {
+        self.rows.check()?;
+        check_temperature("temperature", self.temperature)
+    }
+}
+
+/// Every entry but the label's.
+#[derive(Clone, Copy)]
+struct Other {
+    scale: Scale,
+    /// 1/Z.
+    share: f32,
+    /// c/T.
+    score: f32,
+    /// h/T.
+    entropy: f32,
+    /// H − ln Z: added to y it is ln p + H.
+    shift: f32,
+    on: bool,
+}
+
+impl Element<1, 1, 0, 0> for Other {
+    #[inline(always)]
+    fn element<A: Arith>(&self, _staged: [f32; 2], input: impl Fn(usize) -> f32) -> Lane<1, 0, 0> {
+        let y = self.scale.exponent(input(0));
+        let p = weight::<A>(y) * self.share;
+        // 0 − x: a gradient is never −0.
+        let gradient = 0.0 - p * (self.score + self.entropy * (floored(y) + self.shift));
+        let gradient = if self.on { gradient } else { 0.0 };
+        Lane { out: [gradient], sum: [], max: [], alarm: flag::finite(gradient) }
+    }
+}
+
+impl Kernel for LogitsGradient<'_> {
+    const NAME: &'static str = "logits_gradient";
+
+    fn rows(&self) -> usize {
+        self.rows.rows
+    }
+
+    fn work(&self, _row: usize) -> usize {
+        self.rows.vocab
+    }
+
+    #[inline(always)]
+    fn row<T: Team>(&self, team: &T, row: usize) {
+        let span = self.rows.span(row);
+        let on = self.rows.live.at(row);
+        let of_row = |k: usize| self.state.at(k * self.rows.rows + row);
+        let (largest, total, entropy) = (of_row(LARGEST) as f32, of_row(TOTAL), of_row(ENTROPY));
+        let scale = Scale { largest, inverse: inverse(self.temperature) };
+        let shift = entropy - f64::from(ln_total::<T::Arith>(total));
+        let of_entropy = match self.coef_entropy {
+            Some(coef) => coef.at(row),
+            None => 0.0,
+        };
+        let other = Other {
+            scale,
+            share: (1.0 / total) as f32,
+            score: self.coef.at(row) * scale.inverse,
+            entropy: of_entropy * scale.inverse,
+            shift: shift as f32,
+            on,
+        };
+        let given = self.labels.at(row) as usize;
+        let label = span.start + if given < self.rows.vocab { given } else { 0 };
+        // The entries before the label and those behind it: nobody writes the label's but the one who leads.
+        let mut alarm = 0;
+        let (mut from, mut to) = (span.start, label);
+        while from < span.end {
+            let ins = [Stream::Array(self.rows.logits)];
+            let swept = team.sweep(Span::new(from, to), Mask::all(), ins, [Some(self.gradient)], &other);
+            alarm = flag::worse(alarm, swept.alarm);
+            (from, to) = (to + 1, span.end);
+        }
+        if team.leads() {
+            let y = scale.exponent(self.rows.logits.at(label));
+            let e = f64::from(weight::<T::Arith>(y));
+            let score = f64::from(other.score) * ((total - e) / total);
+            let own = score - f64::from(other.entropy) * (e / total) * (f64::from(floored(y)) + shift);
+            let own = if on { num::canonical(own as f32 + 0.0) } else { 0.0 };
+            self.gradient.put(label, own);
+            // A label outside of the vocabulary, or masked there, has no gradient.
+            let known = (given < self.rows.vocab) & (y > f32::NEG_INFINITY);
+            let fault = if on & !known { u32::MAX } else { flag::finite(own) };
+            self.row_alarm.put(row, flag::worse(alarm, fault));
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! One-token rollout: every label position as a one-step RL problem, in expectation.
+//!
+//! **Formula** (OTR 2509.26313, via reviews; maths.md §4.9; the *exact mode*, which needs no samples, is ours): π = softmax(z),
+//! π' = softmax(z/κ) a constant, label x, reward 1 for the label and β for every other token,
+//!
+//! ```text
+//! L_t = −[ π'(x) ln π(x) + β Σ_{a≠x} π'(a) ln π(a) ]
+//! dL_t/dz_v = −[ q_v − p_v Σ_a q_a ],   q_a = π'(a)·(1 if a = x, else β)
+//! ```
+//!
+//! It is the expectation of the paper's −(1/K') Σ_j R(a_j) ln π(a_j) over candidates a_j ~ π', so its variance is 0 and there is
+//! no random number in it. At κ = 1 the gradient is −(1−β)·π(x)·∂ln π(x)/∂z: SFT weighted by the model's own probability.
+//!
+//! **Shapes**: logits and gradient `[rows · vocab]`; labels, coefficients and losses `[rows]`. `coef` is dL/dL_t: 1/T for the mean
+//! over T label positions, masked ones not counted.
+//!
+//! **Defaults**: κ 1.3, β 0 or −0.1 (recalled).
+//!
+//! **Special cases**: an entry of −∞ gets gradient 0 and adds nothing to the loss. A masked row has loss 0 and gradient 0. A label
+//! at −∞ or outside of the vocabulary, a row without finite maximum and results that overflow raise the row's
+//! [alarm](crate::ragged::flag).
+//!
+//! **Accuracy**: the label's own entry is −[π'(x)·(1 − π(x)) − β·π(x)·(1 − π'(x))], each 1 − p as (Z − e)/Z: nothing cancels near
+//! a certain token, nor near an impossible one.
+
+use super::{LogitRows, Scale, check_temperature, inverse, ln_total, weight};
+use crate::Error;
+use crate::gate::check_scalar;
+use crate::num::{self, Arith};
+use crate::op::Kernel;
+use crate::ragged::{In, Mask, Out, Sink, Span, Stream, flag};
+use crate::team::{Element, Lane, Team};
+
+/// The op `otr_exact`.
+#[derive(Clone, Copy, Debug)]
+pub struct OtrExact<'a> {
+    /// Logits, and which rows take part.
+    pub rows: LogitRows<'a>,
+    /// Label of each row, `[rows]`.
+    pub labels: In<'a, u32>,
+    /// κ, the temperature of the candidates.
+    pub kappa: f32,
+    /// β, the reward of a token that is not the label; at most 1.
+    pub beta: f32,
+    /// dL/dL_t, `[rows]`.
+    pub coef: In<'a, f32>,
+    /// L_t, `[rows]`.
+    pub loss: Out<'a, f32>,
+    /// dL/dz, `[rows · vocab]`.
+    pub gradient: Sink<'a>,
+    /// Above [`flag::LIMIT`] where the row cannot be used or a result is bad, `[rows]`.
+    pub row_alarm: Out<'a, u32>,
+}
+
+crate::kernel_args!(OtrExact<'_> { rows, labels, kappa, beta, coef, loss, gradient, row_alarm });
+
+impl OtrExact<'_> {
+    /// Whether sizes and scalar parameters are in their domain.
+    pub fn check(&self) -> Result<(), Error> {
+        self.rows.check()?;
+        check_temperature("kappa", self.kappa)?;
+        let (beta, expected) = (self.beta, "a finite number of at most 1, the label's reward");
+        check_scalar("beta", beta, beta.is_finite() && beta <= 1.0, expected)
+    }
+}
+
+/// Z, Z' and Σ e'·y.
+struct Totals {
+    plain: Scale,
+    tempered: Scale,
+}
+
+impl Element<1, 0, 3, 0> for Totals {
+    #[inline(always)]
+    fn element<A: Arith>(&self, _staged: [f32; 2], input: impl Fn(usize) -> f32) -> Lane<0, 3, 0> {
+        let z = input(0);
+        let y = self.plain.exponent(z);
+        let candidate = weight::<A>(self.tempered.exponent(z));
+        let product = if candidate == 0.0 { 0.0 } else { candidate * y };
+        Lane { out: [], sum: [weight::<A>(y), candidate, product], max: [], alarm: 0 }
+    }
+}
+
+/// Every entry but the label's.
+#[derive(Clone, Copy)]
+struct Other {
+    totals: (Scale, Scale),
+    /// coef·Σ q / Z.
+    of_policy: f32,
+    /// coef·β / Z'.
+    of_candidates: f32,
+    on: bool,
+}
+
+impl Element<1, 1, 0, 0> for Other {
+    #[inline(always)]
+    fn element<A: Arith>(&self, _staged: [f32; 2], input: impl Fn(usize) -> f32) -> Lane<1, 0, 0> {
+        let z = input(0);
+        let (plain, tempered) = self.totals;
+        let policy = weight::<A>(plain.exponent(z)) * self.of_policy;
+        let candidate = weight::<A>(tempered.exponent(z)) * self.of_candidates;
+        // + 0: a gradient is never −0.
+        let gradient = if self.on { policy - candidate + 0.0 } else { 0.0 };
+        Lane { out: [gradient], sum: [], max: [], alarm: flag::finite(gradient) }
+    }
+}
+
+impl Kernel for OtrExact<'_> {
+    const NAME: &'static str = "otr_exact";
+
+    fn rows(&self) -> usize {
+        self.rows.rows
+    }
+
+    fn work(&self, _row: usize) -> usize {
+        self.rows.vocab
+    }
+
+    #[inline(always)]
+    fn row<T: Team>(&self, team: &T, row: usize) {
+        let (span, live) = (self.rows.span(row), self.rows.live_span(row));
+        let on = !live.is_empty();
+        let (largest, _) = self.rows.top(team, live);
+        let plain = Scale { largest, inverse: 1.0 };
+        let tempered = Scale { largest, inverse: inverse(self.kappa) };
+        let ins = [Stream::Array(self.rows.logits)];
+        let swept = team.sweep(live, Mask::all(), ins, [], &Totals { plain, tempered });
+        let [total, candidates, product] = swept.sums;
+
+        let given = self.labels.at(row) as usize;
+        let label = span.start + if given < self.rows.vocab { given } else { 0 };
+        let z = self.rows.logits.at(label);
+        let own = f64::from(weight::<T::Arith>(plain.exponent(z)));
+        let own_candidate = f64::from(weight::<T::Arith>(tempered.exponent(z)));
+        let (coef, beta) = (f64::from(self.coef.at(row)), f64::from(self.beta));
+        let hit = own_candidate / candidates;
+        let rewards = beta + (1.0 - beta) * hit;
+        let mut alarm = 0;
+        if let Some(gradient) = self.gradient {
+            let other = Other {
+                totals: (plain, tempered),
+                of_policy: (coef * rewards / total) as f32,
+                of_candidates: (coef * beta / candidates) as f32,
+                on,
+            };
+            // The entries before the label and those behind it: nobody writes the label's but the one who leads.
+            let (mut from, mut to) = (span.start, label);
+            while from < span.end {
+                let swept = team.sweep(Span::new(from, to), Mask::all(), ins, [Some(gradient)], &other);
+                alarm = flag::worse(alarm, swept.alarm);
+                (from, to) = (to + 1, span.end);
+            }
+        }
+        if team.leads() {
+            let ln_z = f64::from(ln_total::<T::Arith>(total));
+            let logp = f64::from(plain.exponent(z)) - ln_z;
+            let loss = -((1.0 - beta) * hit * logp + beta * (product / candidates - ln_z));
+            let (miss, missed) = ((total - own) / total, (candidates - own_candidate) / candidates);
+            let score = hit * miss - beta * (own / total) * missed;
+            let (loss, slope) = (loss as f32, (0.0 - coef * score) as f32 + 0.0);
+            let known = (given < self.rows.vocab) & (z > f32::NEG_INFINITY) & largest.is_finite();
+            let fault = flag::worse(flag::finite(loss), flag::finite(slope));
+            alarm = flag::worse(alarm, if known { fault } else { u32::MAX });
+            self.loss.put(row, if on { num::canonical(loss) } else { 0.0 });
+            if let Some(gradient) = self.gradient {
+                gradient.put(label, if on { num::canonical(slope) } else { 0.0 });
+            }
+            self.row_alarm.put(row, if on { alarm } else { 0 });
+        }
+    }
+}

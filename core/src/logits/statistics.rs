@@ -1,0 +1,179 @@
+//! What a row of logits says of its label: log-probability, entropy, norm of the score.
+//!
+//! **Formula** (maths.md §1.4, §4.6; notation of [`logits`](super)), for the label a of a row:
+//!
+//! ```text
+//! logp = y_a − ln Z                        log π(a), at temperature T
+//! lse  = max z/T + ln Z                    logsumexp of z/T
+//! H    = ln Z − Σ e_v y_v / Z              entropy, ≥ 0
+//! collision  = Σ p_v² = Σ e_v² / Z²
+//! score_norm = 1 − 2 p_a + Σ p_v²          ‖∂logp/∂(z/T)‖², verl's proxy for a sequence's squared gradient norm
+//! top  = the first v with the largest z
+//! ```
+//!
+//! `score_norm` is computed as ((Z − e_a)/Z)² + (Σ e_v² − e_a²)/Z²: near a certain token 1 − 2p + Σp² is nothing but rounding.
+//! It is right to about 2⁻⁵² absolute.
+//!
+//! **Shapes**: logits `[rows · vocab]`, labels and outputs `[rows]`, `state` `[3][rows]`: max z, Z and H for
+//! [`LogitsGradient`](super::LogitsGradient), which then needs one pass.
+//!
+//! **Special cases**: a masked row gives 0 everywhere. An entry of −∞ has probability 0; a label there, a label outside of the
+//! vocabulary, or a row without finite maximum raise the row's [alarm](crate::ragged::flag).
+//!
+//! **Accuracy**: logp, H and both sums have terms of one sign, so no digits cancel: a few units of 2⁻²⁴ of (1 + |y|) times the
+//! value (conformance measures it against the oracle in binary64).
+
+use super::{LogitRows, Scale, check_temperature, floored, inverse, ln_total, weight};
+use crate::Error;
+use crate::num::{self, Arith};
+use crate::op::Kernel;
+use crate::ragged::{In, Mask, Out, Stream, flag};
+use crate::team::{Element, Lane, Team};
+
+/// Entries of `state` for a row.
+pub const STATE: usize = 3;
+/// The largest logit.
+pub const LARGEST: usize = 0;
+/// Z.
+pub const TOTAL: usize = 1;
+/// H in binary64; 0 when no moments were asked for.
+pub const ENTROPY: usize = 2;
+
+/// What costs two more sums.
+#[derive(Clone, Copy, Debug)]
+pub struct LogitsMoments<'a> {
+    /// H, `[rows]`.
+    pub entropy: Out<'a, f32>,
+    /// Σ p², `[rows]`.
+    pub collision: Out<'a, f32>,
+    /// 1 − 2 p_a + Σ p², `[rows]`.
+    pub score_norm: Out<'a, f32>,
+}
+
+crate::launch_args!(LogitsMoments<'_> { entropy, collision, score_norm });
+
+/// The op `logits_statistics`.
+#[derive(Clone, Copy, Debug)]
+pub struct LogitsStatistics<'a> {
+    /// Logits, and which rows take part.
+    pub rows: LogitRows<'a>,
+    /// Label of each row, `[rows]`.
+    pub labels: In<'a, u32>,
+    /// T.
+    pub temperature: f32,
+    /// Log-probability of the label, `[rows]`.
+    pub logp: Out<'a, f32>,
+    /// logsumexp of z/T, `[rows]`.
+    pub lse: Out<'a, f32>,
+    /// The most probable token, `[rows]`.
+    pub top: Out<'a, u32>,
+    /// Entropy and sums of squares, if wanted.
+    pub moments: Option<LogitsMoments<'a>>,
+    /// For the gradient, `[3][rows]`.
+    pub state: Out<'a, f64>,
+    /// Above [`flag::LIMIT`] where the row cannot be used, `[rows]`.
+    pub row_alarm: Out<'a, u32>,
+}
+
+crate::kernel_args!(LogitsStatistics<'_> { rows, labels, temperature, logp, lse, top, moments, state, row_alarm });
+
+impl LogitsStatistics<'_> {
+    /// Whether sizes and temperature are in their domain.
+    pub fn check(&self) -> Result<(), Error> {
+        self.rows.check()?;
+        check_temperature("temperature", self.temperature)
+    }
+}
+
+struct Total(Scale);
+
+impl Element<1, 0, 1, 0> for Total {
+    #[inline(always)]
+    fn element<A: Arith>(&self, _staged: [f32; 2], input: impl Fn(usize) -> f32) -> Lane<0, 1, 0> {
+        Lane { out: [], sum: [weight::<A>(self.0.exponent(input(0)))], max: [], alarm: 0 }
+    }
+}
+
+struct Moments(Scale);
+
+impl Element<1, 0, 3, 0> for Moments {
+    #[inline(always)]
+    fn element<A: Arith>(&self, _staged: [f32; 2], input: impl Fn(usize) -> f32) -> Lane<0, 3, 0> {
+        let y = self.0.exponent(input(0));
+        let e = weight::<A>(y);
+        Lane { out: [], sum: [e, e * floored(y), e * e], max: [], alarm: 0 }
+    }
+}
+
+impl Kernel for LogitsStatistics<'_> {
+    const NAME: &'static str = "logits_statistics";
+
+    fn rows(&self) -> usize {
+        self.rows.rows
+    }
+
+    fn work(&self, _row: usize) -> usize {
+        self.rows.vocab
+    }
+
+    #[inline(always)]
+    fn row<T: Team>(&self, team: &T, row: usize) {
+        match self.variant() {
+            0 => self.row_as::<0, T>(team, row),
+            _ => self.row_as::<1, T>(team, row),
+        }
+    }
+
+    #[inline(always)]
+    fn variant(&self) -> usize {
+        usize::from(self.moments.is_some())
+    }
+
+    #[inline(always)]
+    fn row_as<const V: usize, T: Team>(&self, team: &T, row: usize) {
+        let span = self.rows.live_span(row);
+        let (largest, top) = self.rows.top(team, span);
+        let scale = Scale { largest, inverse: inverse(self.temperature) };
+        let ins = [Stream::Array(self.rows.logits)];
+        let [total, product, squares] = if V == 0 {
+            [team.sweep(span, Mask::all(), ins, [], &Total(scale)).sums[0], 0.0, 0.0]
+        } else {
+            team.sweep(span, Mask::all(), ins, [], &Moments(scale)).sums
+        };
+        if team.leads() {
+            let live = !span.is_empty();
+            let label = self.labels.at(row);
+            let known = (label as usize) < self.rows.vocab;
+            let z = if live & known { self.rows.logits.at(span.start + label as usize) } else { f32::NAN };
+            let usable = live & largest.is_finite();
+            let y = scale.exponent(z);
+            let ln_z = ln_total::<T::Arith>(total);
+            let logp = y - ln_z;
+            let own = f64::from(weight::<T::Arith>(y));
+            let entropy = f64::from(ln_z) - product / total;
+            // A masked row gives 0, one that cannot be used NaN.
+            let put = move |out: Out<'_, f32>, value: f64| {
+                let value = if usable { value as f32 } else { f32::NAN };
+                out.put(row, if live { num::canonical(value) } else { 0.0 });
+            };
+            put(self.logp, f64::from(logp));
+            put(self.lse, f64::from(largest * scale.inverse + ln_z));
+            self.top.put(row, if usable { top } else { 0 });
+            if let Some(moments) = self.moments {
+                let (rest, squared) = ((total - own) / total, f64::from((own as f32) * (own as f32)));
+                let others = (squares - squared) / (total * total);
+                put(moments.entropy, entropy);
+                put(moments.collision, squares / (total * total));
+                put(moments.score_norm, rest * rest + if others > 0.0 { others } else { 0.0 });
+            }
+            let state = [f64::from(largest), total, if V == 0 { 0.0 } else { entropy }];
+            for (k, value) in state.into_iter().enumerate() {
+                let value = if usable { value } else { f64::NAN };
+                let value = if live { num::canonical64(value) } else { 0.0 };
+                self.state.put(k * self.rows.rows + row, value);
+            }
+            let fault = flag::worse(flag::finite(largest), flag::finite(logp));
+            self.row_alarm.put(row, if live { fault } else { 0 });
+        }
+    }
+}

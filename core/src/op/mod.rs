@@ -99,6 +99,9 @@ macro_rules! for_each_op {
             policy_loss_dppo_kl: $crate::policy_loss::PolicyLoss<'_, $crate::gate::DppoKl>, "policy_loss/mod.rs", "sequence",
                 "DPPO, trust region by binary KL divergence: loss, dL/dlogp and metrics, fused",
                 [0 policy_loss_dppo_kl, 1 policy_loss_dppo_kl_any, 2 policy_loss_dppo_kl_kl, 3 policy_loss_dppo_kl_loss, 4 policy_loss_dppo_kl_kl_loss, 5 policy_loss_dppo_kl_metrics, 6 policy_loss_dppo_kl_kl_metrics];
+            policy_loss_gmpo: $crate::policy_loss::PolicyLossGmpo<'_>, "policy_loss/gmpo.rs", "sequence",
+                "GMPO: geometric-mean ratio of log-ratios clipped token by token; loss, dL/dlogp and metrics, fused",
+                [0 policy_loss_gmpo, 1 policy_loss_gmpo_metrics];
             // --- KL, entropy, values
             kl: $crate::kl::KlDivergence<'_>, "kl.rs", "sequence",
                 "k1, k2, k3 and abs estimators of KL(policy || reference) and their gradients",

@@ -17,8 +17,11 @@
 //! **Special cases**: masked tokens have coef 0 and enter nothing. A = 0 gives 0 exactly. Outside the guard the gradient is
 //! the guard's. Bad inputs of live tokens raise the row's [alarm](crate::ragged::flag); nothing else is promised of that row.
 
+pub mod gmpo;
 pub mod sum;
 mod token;
+
+pub use gmpo::PolicyLossGmpo;
 
 use crate::Error;
 use crate::aggregate::Weight;

@@ -1,5 +1,9 @@
 //! The fused policy loss.
 
+mod gmpo;
+
+pub use gmpo::{GmpoParams, gmpo};
+
 use super::aggregate::fold_rows;
 use super::locate::{self, Checked, Domain};
 use super::ratio::fold_maxima;
@@ -143,22 +147,9 @@ pub fn policy_loss<G: Gate>(
             return Err(Argument::Combination { argument: "logp_ref", expected }.into());
         }
     };
-    let (tokens, rows) = (batch.tokens(), batch.sequences());
-    let Outputs { loss, token_loss, metrics } = input.outputs;
-    let loss = loss || token_loss || metrics;
-    out.coef.resize(tokens, 0.0);
-    out.token_loss.resize(if token_loss { tokens } else { 0 }, 0.0);
-    out.row_loss.resize(if loss { rows } else { 0 }, 0.0);
+    let Outputs { loss, token_loss, metrics } = out.make_room(batch, input.outputs);
     let scratch = &mut out.scratch;
-    scratch.tokens.resize(rows, 0);
-    scratch.alarm.resize(rows, 0);
-    scratch.sums.resize(if metrics { rows * sum::SUMS } else { 0 }, 0.0);
-    scratch.maxima.resize(if metrics { rows * 2 } else { 0 }, 0.0);
-
-    let (advantage, advantage_per_token) = match input.advantage {
-        Advantage::PerSequence(values) => (values, false),
-        Advantage::PerToken(values) => (values, true),
-    };
+    let (advantage, advantage_per_token) = input.advantage.values();
     let kernel = PolicyLoss {
         cu_seqlens: batch.cu_seqlens(),
         loss_mask: batch.loss_mask(),
@@ -187,14 +178,53 @@ pub fn policy_loss<G: Gate>(
     };
     kernel.check()?;
     device.run(&kernel)?;
+    finish(device, batch, input, out)
+}
 
+impl<'a> Advantage<'a> {
+    /// The values, and whether they are per token.
+    fn values(&self) -> (&'a [f32], bool) {
+        match *self {
+            Advantage::PerSequence(values) => (values, false),
+            Advantage::PerToken(values) => (values, true),
+        }
+    }
+}
+
+impl PolicyOutput {
+    /// Makes room for `outputs`; returns them with what they imply.
+    fn make_room(&mut self, batch: &Batch<'_>, outputs: Outputs) -> Outputs {
+        let (tokens, rows) = (batch.tokens(), batch.sequences());
+        let Outputs { loss, token_loss, metrics } = outputs;
+        let loss = loss || token_loss || metrics;
+        self.coef.resize(tokens, 0.0);
+        self.token_loss.resize(if token_loss { tokens } else { 0 }, 0.0);
+        self.row_loss.resize(if loss { rows } else { 0 }, 0.0);
+        let scratch = &mut self.scratch;
+        scratch.tokens.resize(rows, 0);
+        scratch.alarm.resize(rows, 0);
+        scratch.sums.resize(if metrics { rows * sum::SUMS } else { 0 }, 0.0);
+        scratch.maxima.resize(if metrics { rows * 2 } else { 0 }, 0.0);
+        Outputs { loss, token_loss, metrics }
+    }
+}
+
+/// What follows the launch: faults are named, rows folded.
+fn finish(
+    device: &Device,
+    batch: &Batch<'_>,
+    input: &PolicyInput<'_>,
+    out: &mut PolicyOutput,
+) -> Result<(), Error> {
     check_results(batch, input, out)?;
+    let rows = batch.sequences();
     out.counts = Counts {
         tokens: out.scratch.tokens.iter().map(|n| u64::from(*n)).sum(),
         nonempty: out.scratch.tokens.iter().filter(|n| **n > 0).count() as u64,
         sequences: rows as u64,
     };
-    out.loss = match loss {
+    let Outputs { loss, token_loss, metrics } = input.outputs;
+    out.loss = match loss || token_loss || metrics {
         true => Some(fold_rows(device, &out.row_loss, rows)?[0]),
         false => None,
     };

@@ -3,20 +3,22 @@
 use super::{
     AggregationMode, CountedSequences, GateChoice, GuardChoice, KlEstimator, LengthGuard, RatioLevel, Recipe,
 };
-use crate::ops::policy_loss::{self, PolicyInput, PolicyOutput, PolicyParams};
+use crate::ops::policy_loss::{self, GmpoParams, PolicyInput, PolicyOutput, PolicyParams};
 use crate::{Batch, Counts, Device, Error};
 use lockstep_core::aggregate::{PerRow, Weight};
 use lockstep_core::gate::{Cispo, DppoKl, DppoTv, Gate, PpoClip, Reinforce, Sapo};
 use lockstep_core::kl::{Estimator, Kl};
+use lockstep_core::policy_loss::gmpo;
 use lockstep_core::ratio::{Guard, Level};
 
 /// verl's addition to a sequence's length.
 const EPS_COUNT: f64 = 1e-8;
 
-/// Does something with core's gate of a choice.
+/// Does something with core's gate of a choice; GMPO is an op of its own.
 macro_rules! with_gate {
-    ($choice:expr, |$gate:ident| $body:expr) => {
+    ($choice:expr, gmpo => $gmpo:expr, |$gate:ident| $body:expr) => {
         match $choice {
+            GateChoice::Gmpo { .. } => $gmpo,
             GateChoice::PpoClip { clip_ratio_low, clip_ratio_high, clip_ratio_c } => {
                 let clip_ratio_c = clip_ratio_c.unwrap_or(f32::INFINITY);
                 let $gate = PpoClip { clip_ratio_low, clip_ratio_high, clip_ratio_c };
@@ -68,12 +70,55 @@ impl Recipe {
         out: &mut PolicyOutput,
     ) -> Result<(), Error> {
         self.check()?;
-        with_gate!(self.gate, |gate| self.run(device, batch, input, gate, out))
+        let counts = match input.counts {
+            Some(counts) => counts,
+            None => batch.counts(device)?,
+        };
+        with_gate!(
+            self.gate,
+            gmpo => self.gmpo(device, batch, input, counts, out),
+            |gate| self.run(device, batch, input, counts, gate, out)
+        )
     }
 
     /// Whether the gate's parameters are in their domain.
     pub(super) fn check_gate(&self) -> Result<(), Error> {
-        with_gate!(self.gate, |gate| Ok(gate.check()?))
+        with_gate!(self.gate, gmpo => self.check_gmpo(), |gate| Ok(gate.check()?))
+    }
+
+    fn check_gmpo(&self) -> Result<(), Error> {
+        let GateChoice::Gmpo { clip_log_low, clip_log_high } = self.gate else { return Ok(()) };
+        gmpo::check_bounds(clip_log_low, clip_log_high)?;
+        if self.ratio.level != RatioLevel::Token {
+            return Err(Error::Recipe(
+                "gate.kind gmpo clips tokens and averages them itself: ratio.level must be token".into(),
+            ));
+        }
+        match self.kl {
+            None => Ok(()),
+            Some(_) => Err(Error::Recipe(
+                "gate.kind gmpo has no KL term: leave [kl] out and add the coefficients of ops::kl".into(),
+            )),
+        }
+    }
+
+    fn gmpo(
+        &self,
+        device: &Device,
+        batch: &Batch<'_>,
+        input: &PolicyInput<'_>,
+        counts: Counts,
+        out: &mut PolicyOutput,
+    ) -> Result<(), Error> {
+        let GateChoice::Gmpo { clip_log_low, clip_log_high } = self.gate else { return Ok(()) };
+        let params = GmpoParams {
+            clip_log_low,
+            clip_log_high,
+            guard: self.guard(),
+            denominator: counts.sequences as f64,
+            band: self.metrics.band,
+        };
+        policy_loss::gmpo(device, batch, input, &params, out)
     }
 
     fn run<G: Gate>(
@@ -81,13 +126,10 @@ impl Recipe {
         device: &Device,
         batch: &Batch<'_>,
         input: &PolicyInput<'_>,
+        counts: Counts,
         gate: G,
         out: &mut PolicyOutput,
     ) -> Result<(), Error> {
-        let counts = match input.counts {
-            Some(counts) => counts,
-            None => batch.counts(device)?,
-        };
         let params = PolicyParams {
             gate,
             level: self.level(),

@@ -83,6 +83,7 @@ pub const NAMES: &[&str] = &[
     // --- advantages over time
     // --- importance ratios and rollout correction
     // --- policy losses
+    "gmpo",
 ];
 
 impl Recipe {
@@ -159,6 +160,7 @@ impl Recipe {
             // --- advantages over time
             // --- importance ratios and rollout correction
             // --- policy losses
+            "gmpo" => (own, clamp, GateChoice::Gmpo { clip_log_low: 0.4, clip_log_high: 0.4 }, by_sequence),
             _ => {
                 return Err(Error::Recipe(format!(
                     "no recipe is called `{name}`: known are {}",

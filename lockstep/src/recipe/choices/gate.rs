@@ -53,6 +53,16 @@ pub enum GateChoice {
         #[serde(default = "default_dppo_c")]
         clip_ratio_c: f32,
     },
+    /// GMPO: geometric mean over the sequence of log-ratios clipped token by token. Divides by all sequences, whatever
+    /// aggregation is set.
+    Gmpo {
+        /// How far a log-ratio may fall.
+        #[serde(default = "default_gmpo")]
+        clip_log_low: f32,
+        /// How far a log-ratio may rise.
+        #[serde(default = "default_gmpo")]
+        clip_log_high: f32,
+    },
     /// SAPO's soft gate.
     Sapo {
         /// Temperature for positive advantages.
@@ -72,6 +82,9 @@ fn default_dppo() -> f32 {
 }
 fn default_dppo_c() -> f32 {
     3.0
+}
+fn default_gmpo() -> f32 {
+    0.4
 }
 fn default_clip() -> f32 {
     0.2

@@ -15,6 +15,8 @@
 //! | importance ratio, guards | [`ratio`] |
 //! | PPO clip, clip-higher, dual clip | [`gate::ppo_clip`] |
 //! | SAPO soft gate | [`gate::sapo`] |
+//! | GMPO, MiniRL, ReMix, VESPO, TOPR, off-policy sequence mask | [`policy_loss::gmpo`], [`gate::mini_rl`], [`gate::remix`], [`policy_loss::sequence_weight`] |
+//! | KL-Cov, Clip-Cov, top entropy quantile: the n largest of a batch | [`select`] |
 //! | k1, k2, k3, abs | [`kl`] |
 //! | token-mean, seq-mean-token-sum, … | [`aggregate`] |
 //! | the fused policy loss and its gradient | [`policy_loss`] |
@@ -39,6 +41,7 @@ pub mod op;
 pub mod policy_loss;
 pub mod ragged;
 pub mod ratio;
+pub mod select;
 pub mod team;
 
 pub use error::Error;

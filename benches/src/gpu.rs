@@ -372,6 +372,7 @@ impl<D: Driver> OnGpu<D> {
             loss_mask: Mask::view(Some(self.loss_mask.view())),
             logp: self.logp.view(),
             logp_old: self.logp_old.view(),
+            logp_second: None,
             advantage: self.advantage.view(),
             advantage_per_token: false,
             weights: None,

@@ -57,6 +57,7 @@ fn policy<'a, G: Gate + 'a>(
         level: Level::Token,
         guard: Guard::clamp(20.0),
         kl: None,
+        kl_weighted: false,
         weight,
         band: [0.8, 1.2],
     };

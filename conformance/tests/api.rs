@@ -114,7 +114,7 @@ fn check_policy<G: Gate>(device: &Device, case: &Case, policy: &Policy, gate: G,
     let (data, groups) = (&case.data, [0, case.data.rows() as u32]);
     let batch = Batch::with_empty_rows(&data.offsets, &groups, data.mask.as_deref()).unwrap();
     let Policy { level, guard, kl, weight, per_token, weights, loss, token_loss, metrics, .. } = *policy;
-    let params = PolicyParams { gate, level, guard, kl, weight, band: BAND };
+    let params = PolicyParams { gate, level, guard, kl, kl_weighted: false, weight, band: BAND };
     let input = PolicyInput {
         logp_ref: kl.map(|_| &data.element[slot::LOGP_REF][..]),
         weights: weights.then_some(&data.element[slot::WEIGHTS][..]),

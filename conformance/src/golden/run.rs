@@ -6,7 +6,7 @@ use super::expected::Expected;
 use super::format::{Case, Inputs};
 use lockstep::core::kl::{self, Kl};
 use lockstep::ops;
-use lockstep::recipe::{AdvantageChoice, AggregationMode, Builder, Estimator, GateChoice};
+use lockstep::recipe::{AdvantageChoice, AggregationMode, Builder, Estimator, GateChoice, GuardChoice};
 use lockstep::{Advantage, Batch, Device, PolicyInput, Recipe};
 
 /// Runs a case of one golden op; an `Err` says why it cannot be run.
@@ -34,6 +34,7 @@ pub(super) const OPS: &[(&str, Runner)] = &[
     ("policy_loss_dppo_kl", |device, batch, case| policy_loss(device, batch, case, dppo_kl, "token-mean")),
     ("policy_loss_sapo", |device, batch, case| policy_loss(device, batch, case, sapo, "seq-mean-token-mean")),
     ("policy_loss_gmpo", gmpo),
+    ("policy_loss_kl_cov", kl_cov),
     // Rollout correction.
     // KL, values.
     ("kl", kl),
@@ -230,6 +231,32 @@ fn gmpo(device: &Device, batch: &Batch<'_>, case: &Case) -> Result<Vec<Compared>
         ("ppo_kl", metrics.approx_kl, case.kl_terms(batch)),
         ("pg_clipfrac_lower", metrics.clip_fraction_low, 0.0),
     ])?;
+    expected.finish(&["dloss_dlogp", "loss", "metrics"])
+}
+
+/// verl does not guard the log-ratio here, and its `ppo_kl` is the mean of |logp − logp_old|.
+fn kl_cov(device: &Device, batch: &Batch<'_>, case: &Case) -> Result<Vec<Compared>, String> {
+    let mut config = Config::new(&case.config);
+    let kl_cov_ratio = config.number("kl_cov_ratio")?.unwrap_or(2e-4);
+    let ppo_kl_coef = config.number("ppo_kl_coef")?.unwrap_or(1.0) as f32;
+    let mode = config.text("aggregation")?.unwrap_or("token-mean");
+    config.number("horizon")?;
+    config.finish()?;
+    if mode != "token-mean" {
+        return Err(format!("aggregation `{mode}` is not known for this op"));
+    }
+    let gate = GateChoice::KlCov { kl_cov_ratio, ppo_kl_coef };
+    let builder = verl()?.gate(gate).guard(GuardChoice::None, 20.0).aggregation(AggregationMode::TokenMean);
+    let recipe = builder.build().map_err(text)?;
+    let case = Arrays::new(case)?;
+    let out = recipe.policy_loss(device, batch, &case.input()).map_err(text)?;
+    let terms = out.token_loss.iter().map(|l| f64::from(l.abs())).sum::<f64>() / out.counts.tokens as f64;
+    let abs =
+        ops::kl(device, batch, &case.logp, &case.logp_old, &Kl::new(kl::Estimator::Abs)).map_err(text)?;
+    let mut expected = Expected::new(case.expected, batch);
+    expected.array("dloss_dlogp", &widen(&out.coef))?;
+    expected.scalar("loss", out.loss.ok_or("no loss came back")?, terms)?;
+    expected.metrics(&[("ppo_kl", abs.sum / out.counts.tokens as f64, 0.0)])?;
     expected.finish(&["dloss_dlogp", "loss", "metrics"])
 }
 

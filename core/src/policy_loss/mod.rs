@@ -270,7 +270,11 @@ impl<G: Gate> Kernel for PolicyLoss<'_, G> {
 
     #[inline(always)]
     fn row_as<const V: usize, T: Team>(&self, team: &T, row: usize) {
-        if G::SECOND { self.with_streams::<6, V, T>(team, row) } else { self.with_streams::<5, V, T>(team, row) }
+        if G::SECOND {
+            self.with_streams::<6, V, T>(team, row)
+        } else {
+            self.with_streams::<5, V, T>(team, row)
+        }
     }
 }
 

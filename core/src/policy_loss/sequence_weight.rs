@@ -59,10 +59,18 @@ impl SequenceRule {
     pub fn check(&self) -> Result<(), Error> {
         match *self {
             SequenceRule::Vespo { k_pos, lambda_pos, k_neg, lambda_neg } => {
-                for (name, value) in
-                    [("k_pos", k_pos), ("lambda_pos", lambda_pos), ("k_neg", k_neg), ("lambda_neg", lambda_neg)]
-                {
-                    check_scalar(name, value, value >= 0.0 && value.is_finite(), "a finite number of at least 0")?;
+                for (name, value) in [
+                    ("k_pos", k_pos),
+                    ("lambda_pos", lambda_pos),
+                    ("k_neg", k_neg),
+                    ("lambda_neg", lambda_neg),
+                ] {
+                    check_scalar(
+                        name,
+                        value,
+                        value >= 0.0 && value.is_finite(),
+                        "a finite number of at least 0",
+                    )?;
                 }
                 Ok(())
             }
@@ -152,7 +160,8 @@ impl Kernel for SequenceWeight<'_> {
         let bound = if vespo { LOG_MAX } else { f32::INFINITY };
         let weights = Stream::or(self.weights, 1.0);
         let ins = [Stream::Array(self.logp), Stream::Array(self.logp_behave), weights];
-        let swept = team.sweep(span, mask, ins, [], &Moved { bound, swallow: vespo & self.weights.is_some() });
+        let swept =
+            team.sweep(span, mask, ins, [], &Moved { bound, swallow: vespo & self.weights.is_some() });
         let [moved, log_weights] = swept.sums;
         let advantage = self.advantage.at(row);
         let negative = advantage < 0.0;

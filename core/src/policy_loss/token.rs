@@ -165,7 +165,9 @@ impl<G: Gate, const KL: bool, const HOT: bool, const WANT: u8> Token<G, KL, HOT,
     }
 }
 
-impl<G: Gate, const J: usize, const KL: bool, const HOT: bool> Element<J, 1, 0, 0> for Token<G, KL, HOT, COEF> {
+impl<G: Gate, const J: usize, const KL: bool, const HOT: bool> Element<J, 1, 0, 0>
+    for Token<G, KL, HOT, COEF>
+{
     const STAGES: usize = Self::STAGES;
 
     #[inline(always)]
@@ -180,7 +182,9 @@ impl<G: Gate, const J: usize, const KL: bool, const HOT: bool> Element<J, 1, 0, 
     }
 }
 
-impl<G: Gate, const J: usize, const KL: bool, const HOT: bool> Element<J, 2, 1, 0> for Token<G, KL, HOT, LOSS> {
+impl<G: Gate, const J: usize, const KL: bool, const HOT: bool> Element<J, 2, 1, 0>
+    for Token<G, KL, HOT, LOSS>
+{
     const STAGES: usize = Self::STAGES;
 
     #[inline(always)]

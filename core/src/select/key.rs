@@ -94,7 +94,8 @@ impl SelectionKey<'_> {
     /// Whether the scalar parameters are in their domain.
     pub fn check(&self) -> Result<(), Error> {
         let [low, high] = self.band;
-        let value = |argument, got: f32, expected| Error::Value { argument, index: None, expected, got: got.into() };
+        let value =
+            |argument, got: f32, expected| Error::Value { argument, index: None, expected, got: got.into() };
         if low.is_nan() {
             return Err(value("band.low", low, "a number"));
         }

@@ -66,8 +66,7 @@ impl Kernel for SelectTop<'_> {
             let value = if selected { on.at(i) } else { off.at(i) };
             out.put(i, if mask.at(i) { value } else { 0.0 });
         });
-        let [above, ties] =
-            team.sum(span, move |i| [if keys.at(i) > bound { 1.0 } else { 0.0 }, tie(i)]);
+        let [above, ties] = team.sum(span, move |i| [if keys.at(i) > bound { 1.0 } else { 0.0 }, tie(i)]);
         if team.leads() {
             let left = if wanted > before { wanted - before } else { 0.0 };
             self.row_selected.put(row, (above + if ties < left { ties } else { left }) as u32);

@@ -81,6 +81,7 @@ fn gates<R: Runner, G: Gate>(
                         logp_ref: In::new(&batch.logp_ref),
                         kl,
                         coef: [0.05, 0.0, 1.0][case as usize % 3],
+                        weighted: on(3),
                     }),
                     weight: weights()[(case / 3) as usize % 6],
                     level: if on(4) { Level::Sequence { log_max: 0.5 } } else { Level::Token },
@@ -138,6 +139,7 @@ fn kernel<'a, G: Gate>(
         loss_mask: Mask::new(batch.mask()),
         logp: In::new(&batch.logp),
         logp_old: In::new(&batch.logp_old),
+        logp_second: G::SECOND.then(|| In::new(&batch.logp_ref[..])),
         advantage: if options.per_token {
             In::new(&batch.advantage)
         } else {

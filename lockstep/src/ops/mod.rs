@@ -11,6 +11,8 @@ pub mod pass_at_k;
 pub mod policy_loss;
 pub mod ratio;
 pub mod scan;
+pub mod select;
+pub mod sequence_weight;
 pub mod whiten;
 
 pub use advantage::group_advantage;
@@ -22,4 +24,6 @@ pub use moments::token_moments;
 pub use pass_at_k::pass_at_k;
 pub use ratio::{mismatch, token_ratio};
 pub use scan::row_scan;
+pub use select::{covariance, select};
+pub use sequence_weight::sequence_weight;
 pub use whiten::whiten;

@@ -1,8 +1,10 @@
 //! The fused policy loss.
 
 mod gmpo;
+mod second_kl;
 
 pub use gmpo::{GmpoParams, gmpo};
+pub use second_kl::add_kl;
 
 use super::aggregate::fold_rows;
 use super::locate::{self, Checked, Domain};
@@ -52,6 +54,15 @@ pub struct PolicyInput<'a> {
     pub logp_old: &'a [f32],
     /// Advantages.
     pub advantage: Advantage<'a>,
+    /// Log-probabilities of a second policy, `[N]`: of the sampler for MiniRL and whatever is measured against it, of the latest policy
+    /// for ReMix. Where a gate reads one and there is none, `logp_old` stands in.
+    pub logp_second: Option<&'a [f32]>,
+    /// Log-ratios computed elsewhere, `[N]`; needed, and allowed, only at [`Level::Given`].
+    pub log_ratio: Option<&'a [f32]>,
+    /// Entropy of each token's distribution, `[N]`; for a recipe that selects by it.
+    pub entropy: Option<&'a [f32]>,
+    /// For a recipe that selects at random: another one for every call.
+    pub seed: Option<u64>,
     /// Log-probabilities of the frozen reference, `[N]`; needed, and allowed, only with a KL term.
     pub logp_ref: Option<&'a [f32]>,
     /// Rollout-correction weights, `[N]`, multiplied after the gate; absent = 1.
@@ -69,6 +80,10 @@ impl<'a> PolicyInput<'a> {
             logp,
             logp_old,
             advantage,
+            logp_second: None,
+            log_ratio: None,
+            entropy: None,
+            seed: None,
             logp_ref: None,
             weights: None,
             counts: None,
@@ -92,6 +107,8 @@ pub struct PolicyOutput {
     pub counts: Counts,
     /// Metrics, if asked for.
     pub metrics: Option<Metrics>,
+    /// Whether the recipe reads a second policy that was not given, so that `logp_old` stood in for it.
+    pub second_missing: bool,
     scratch: Scratch,
 }
 
@@ -115,6 +132,8 @@ pub struct PolicyParams<G> {
     pub guard: Guard,
     /// KL term and its coefficient β.
     pub kl: Option<(Kl, f32)>,
+    /// Whether the KL term is multiplied by the weights, as the policy term is.
+    pub kl_weighted: bool,
     /// Aggregation weight.
     pub weight: Weight,
     /// Band of the parity statistic, as ratios.
@@ -136,17 +155,15 @@ pub fn policy_loss<G: Gate>(
     check_lengths(batch, input)?;
     let kl = match (params.kl, input.logp_ref) {
         (None, None) => None,
-        (Some((kl, coef)), Some(logp_ref)) => Some(KlTerm { logp_ref: In::new(logp_ref), kl, coef }),
-        (Some(_), None) => {
-            return Err(
-                Argument::Combination { argument: "logp_ref", expected: "needed by the KL term" }.into()
-            );
+        (Some((kl, coef)), Some(logp_ref)) => {
+            Some(KlTerm { logp_ref: In::new(logp_ref), kl, coef, weighted: params.kl_weighted })
         }
-        (None, Some(_)) => {
-            let expected = "given, but there is no KL term: add one (coef = 0 only measures) or leave it out";
-            return Err(Argument::Combination { argument: "logp_ref", expected }.into());
-        }
+        (term, _) => return Err(unmatched_ref(term.is_some())),
     };
+    if (params.level == Level::Given) != input.log_ratio.is_some() {
+        let expected = "log-ratios come with ratio.level given, and only with it";
+        return Err(Argument::Combination { argument: "log_ratio", expected }.into());
+    }
     let Outputs { loss, token_loss, metrics } = out.make_room(batch, input.outputs);
     let scratch = &mut out.scratch;
     let (advantage, advantage_per_token) = input.advantage.values();
@@ -154,7 +171,8 @@ pub fn policy_loss<G: Gate>(
         cu_seqlens: batch.cu_seqlens(),
         loss_mask: batch.loss_mask(),
         logp: In::new(input.logp),
-        logp_old: In::new(input.logp_old),
+        logp_old: In::new(input.log_ratio.unwrap_or(input.logp_old)),
+        logp_second: input.logp_second.map(In::new),
         advantage: In::new(advantage),
         advantage_per_token,
         weights: input.weights.map(In::new),
@@ -181,9 +199,18 @@ pub fn policy_loss<G: Gate>(
     finish(device, batch, input, out)
 }
 
+/// The error of a KL term without a reference, or of a reference without a KL term.
+pub(crate) fn unmatched_ref(term: bool) -> Error {
+    let expected = match term {
+        true => "needed by the KL term",
+        false => "given, but there is no KL term: add one (coef = 0 only measures) or leave it out",
+    };
+    Argument::Combination { argument: "logp_ref", expected }.into()
+}
+
 impl<'a> Advantage<'a> {
     /// The values, and whether they are per token.
-    fn values(&self) -> (&'a [f32], bool) {
+    pub(crate) fn values(&self) -> (&'a [f32], bool) {
         match *self {
             Advantage::PerSequence(values) => (values, false),
             Advantage::PerToken(values) => (values, true),
@@ -241,8 +268,14 @@ fn finish(
 fn check_lengths(batch: &Batch<'_>, input: &PolicyInput<'_>) -> Result<(), Error> {
     batch.check_tokens("logp", input.logp.len())?;
     batch.check_tokens("logp_old", input.logp_old.len())?;
-    if let Some(logp_ref) = input.logp_ref {
-        batch.check_tokens("logp_ref", logp_ref.len())?;
+    let optional = [
+        ("logp_ref", input.logp_ref),
+        ("logp_second", input.logp_second),
+        ("log_ratio", input.log_ratio),
+        ("entropy", input.entropy),
+    ];
+    for (name, values) in optional {
+        values.map_or(Ok(()), |values| batch.check_tokens(name, values.len()))?;
     }
     if let Some(weights) = input.weights {
         batch.check_tokens("weights", weights.len())?;
@@ -272,6 +305,12 @@ fn check_results(batch: &Batch<'_>, input: &PolicyInput<'_>, out: &PolicyOutput)
     ];
     if let Some(values) = input.logp_ref {
         arguments.push(Checked { name: "logp_ref", domain: Domain::LogProbability, values });
+    }
+    if let Some(values) = input.logp_second {
+        arguments.push(Checked { name: "logp_second", domain: Domain::LogProbability, values });
+    }
+    if let Some(values) = input.log_ratio {
+        arguments.push(Checked { name: "log_ratio", domain: Domain::Finite, values });
     }
     if let Some(values) = input.weights {
         arguments.push(Checked { name: "weights", domain: Domain::Weight, values });

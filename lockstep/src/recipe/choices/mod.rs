@@ -4,6 +4,7 @@ mod advantage;
 mod aggregation;
 mod gate;
 mod kl;
+mod mask;
 mod metrics;
 mod ratio;
 
@@ -11,5 +12,6 @@ pub use advantage::{AdvantageChoice, Estimator, NanReward, SingletonChoice, Whit
 pub use aggregation::{Aggregation, AggregationMode, CountedSequences, LengthGuard};
 pub use gate::GateChoice;
 pub use kl::{KlChoice, KlEstimator};
+pub use mask::{Against, MaskChoice};
 pub use metrics::MetricsChoice;
 pub use ratio::{GuardChoice, RatioChoice, RatioLevel};

@@ -2,6 +2,7 @@
 #![deny(unsafe_code)]
 
 mod copy;
+mod gates;
 mod gpu;
 mod inputs;
 mod ops;

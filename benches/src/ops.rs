@@ -30,7 +30,7 @@ pub struct Bench<'a> {
 }
 
 /// Of about a thousand elements: reading them all would be timed.
-fn bits(values: &[f32]) -> u64 {
+pub(crate) fn bits(values: &[f32]) -> u64 {
     let step = values.len() / 1000 + 1;
     values
         .iter()
@@ -45,8 +45,20 @@ fn bits64(values: &[f64]) -> u64 {
 fn policy<'a, G: Gate + 'a>(
     name: &'static str,
     inputs: &'a Inputs,
+    both: (Batch<'a>, Counts),
+    gate: G,
+    outputs: Outputs,
+    bytes: f64,
+) -> Bench<'a> {
+    policy_with(name, inputs, both, gate, None, outputs, bytes)
+}
+
+pub(crate) fn policy_with<'a, G: Gate + 'a>(
+    name: &'static str,
+    inputs: &'a Inputs,
     (batch, counts): (Batch<'a>, Counts),
     gate: G,
+    logp_second: Option<&'a [f32]>,
     outputs: Outputs,
     bytes: f64,
 ) -> Bench<'a> {
@@ -66,6 +78,7 @@ fn policy<'a, G: Gate + 'a>(
         let advantage = Advantage::PerSequence(&inputs.advantage);
         let input = PolicyInput {
             counts: Some(counts),
+            logp_second,
             outputs,
             ..PolicyInput::new(&inputs.logp, &inputs.logp_old, advantage)
         };
@@ -226,6 +239,7 @@ pub fn all(inputs: &Inputs) -> Result<Vec<Bench<'_>>, Error> {
     // --- advantages over time
     // --- importance ratios and rollout correction
     // --- policy losses
+    list.extend(crate::gates::benches(inputs, both));
     // --- entropy, values
     // --- exact sums
     Ok(list)

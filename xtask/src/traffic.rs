@@ -31,6 +31,7 @@ const OLD: Array = ("logp_old", 4);
 const REF: Array = ("logp_ref", 4);
 const WEIGHTS: Array = ("weights", 4);
 const VALUES: Array = ("values", 4);
+const KEYS: Array = ("keys", 4);
 const COEF: Array = ("coef", 4);
 
 /// The traffic of an entry point of an op.
@@ -70,6 +71,15 @@ pub fn of(op: &str, entry: &str) -> Option<Traffic> {
         // --- advantages over time
         // --- importance ratios and rollout correction
         // --- policy losses
+        "sequence_weight" => token(&[MASK, LOGP, ("logp_behave", 4)], &[("out", 4)]),
+        "covariance" => token(&[MASK, LOGP], &[("covariance", 4)]),
+        "selection_key" => token(&[MASK, VALUES], &[KEYS]),
+        "digit_counts" => token(&[KEYS], &[]),
+        // What each row has of the eight digits.
+        "narrow_digits" => {
+            Some(Traffic { element: "row", reads: &[("counts", 32)], writes: &[("ties_before", 4)] })
+        }
+        "select_top" => token(&[MASK, KEYS], &[("out", 4)]),
         // --- entropy, values
         // --- exact sums
         // --- aggregation

@@ -8,7 +8,7 @@
 mod advantage;
 mod policy;
 mod sums;
-mod tokens;
+pub(crate) mod tokens;
 
 use crate::cases::{Case, Params};
 

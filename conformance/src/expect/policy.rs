@@ -199,10 +199,12 @@ impl Magnitudes {
             }
             Gate::Remix(gate) => {
                 let (centre, x) = (oracle.sample(t).centre(), t.logp_second - t.logp_old);
-                let scale = 4.0 * UNIT * ((2.0 + d.abs()) * c.r + (2.0 + x.abs()) * centre + 1.0);
-                let at = |bound: f64| (c.r - bound).abs() < scale;
-                // Two equal ratios, each an exponential of the same number, are exactly equal.
-                (0.0, (d != x || gate.low == 0.0) && (at(centre - gate.low) || at(centre + gate.high)))
+                let of =
+                    |moved: f64, ratio: f64| if moved == 0.0 { 0.0 } else { (2.0 + moved.abs()) * ratio };
+                let size = of(d, c.r) + of(x, centre);
+                let at = |bound: f64| (c.r - bound).abs() < 4.0 * UNIT * (size + bound.abs());
+                // Two exponentials of one number are exactly equal.
+                (0.0, d != x && (at(centre - gate.low) || at(centre + gate.high)))
             }
             Gate::Dppo(gate) => (1.0, doubtful_divergence(&gate, t) || doubtful_ratio(d, c.r, gate.c)),
         };

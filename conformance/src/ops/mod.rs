@@ -7,9 +7,12 @@
 pub mod check;
 pub mod combine;
 pub mod discounted_return;
+pub mod gmpo;
 pub mod group;
 pub mod moments;
 pub mod pass_at_k;
+pub mod selection;
+pub mod sequence_weight;
 pub mod whiten;
 
 use crate::backend::Backend;
@@ -130,6 +133,9 @@ op_tests! {
     // --- advantages over time
     // --- importance ratios and rollout correction
     // --- policy losses
+    Gmpo: gmpo::Gmpo,
+    SequenceWeight: sequence_weight::SequenceWeight,
+    Selection: selection::Selection,
     // --- entropy, values
     // --- exact sums
 }

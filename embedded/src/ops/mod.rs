@@ -3,6 +3,7 @@
 mod advantage;
 mod baselines;
 mod check;
+mod gates;
 mod moments;
 mod policy;
 mod sums;
@@ -32,6 +33,7 @@ pub(crate) fn run<R: Runner>(runner: &R, record: &mut impl Record) -> Result<(),
     // --- advantages over time: 20 to 29
     // --- importance ratios and rollout correction: 30 to 39
     // --- policy losses: 40 to 49
+    gates::run(runner, source.fork(40), record)?;
     // --- entropy, values: 50 to 59
     // --- exact sums: 60 to 69
     Ok(())

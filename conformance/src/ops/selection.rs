@@ -335,7 +335,10 @@ fn all(source: Source) -> Vec<Selection> {
 const KEYS: [u32; 6] = [0x8000_0000, 0x8000_0001, 0xbf80_0000, 0xbf80_0007, 1, u32::MAX];
 
 fn case(params: Selection, shape: &Shape, mask: Mask, range: Range, source: Source, k: usize) -> Case {
-    let mut data = tokens(shape, mask, range, source);
+    // Keys are found by their element: a batch without any has none to move about.
+    let none = shape.lengths.iter().all(|length| *length == 0);
+    let one = Shape { lengths: vec![0, 1], ..shape.clone() };
+    let mut data = tokens(if none { &one } else { shape }, mask, range, source);
     let n = data.elements();
     match params {
         Selection::Covariance { .. } | Selection::Key { .. } => {}

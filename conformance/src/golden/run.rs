@@ -214,7 +214,8 @@ fn policy_loss(
 fn gmpo(device: &Device, batch: &Batch<'_>, case: &Case) -> Result<Vec<Compared>, String> {
     let mut config = Config::new(&case.config);
     let [low, high] = bounds(&mut config)?;
-    (config.text("aggregation")?, config.number("horizon")?);
+    config.text("aggregation")?;
+    config.number("horizon")?;
     config.finish()?;
     // verl takes its bounds as bounds of the logarithm.
     let gate = GateChoice::Gmpo { clip_log_low: low as f32, clip_log_high: high as f32 };

@@ -39,7 +39,7 @@ pub(super) fn run<R: Runner>(runner: &R, source: Source, record: &mut impl Recor
 
 fn gmpo<R: Runner>(runner: &R, batch: &Batch, case: u32, record: &mut impl Record) -> Result<(), Error> {
     let mut out = Outputs::poisoned();
-    let wanted = if case % 2 == 0 { Wanted::Coef } else { Wanted::Metrics };
+    let wanted = if case.is_multiple_of(2) { Wanted::Coef } else { Wanted::Metrics };
     let per_token = case % 4 > 1;
     let kernel = PolicyLossGmpo {
         cu_seqlens: offsets()?,
@@ -188,7 +188,7 @@ fn select<R: Runner>(
         keys: In::new(keys),
         state: In::new(&state),
         ties_before: In::new(&ties_before),
-        on: (case % 2 == 0).then(|| In::new(&batch.logp_old[..])),
+        on: case.is_multiple_of(2).then(|| In::new(&batch.logp_old[..])),
         on_value: 0.0,
         off: (case % 2 == 1).then(|| In::new(&batch.logp[..])),
         off_value: 1.0,

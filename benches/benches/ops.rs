@@ -8,6 +8,8 @@
 //! combine, rollout_mismatch, rollout_correction, normalize_weights, log_ratio_scan, proximal_logp, staleness,
 //! effective_sample_size, check_offsets, check_values. `examples/record.rs` writes the dated records.
 //! combine, kl_importance, value_loss, logits_statistics, logits_gradient, otr_exact, check_offsets, check_values. `examples/record.rs` writes the dated records.
+//! combine, check_offsets, check_values, policy_loss_mini_rl, policy_loss_remix, policy_loss_gmpo, sequence_weight, covariance,
+//! selection_key, digit_counts, narrow_digits, select_top. `examples/record.rs` writes the dated records.
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use lockstep::{Device, Level};

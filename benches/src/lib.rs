@@ -2,8 +2,9 @@
 #![deny(unsafe_code)]
 
 mod copy;
-mod exact;
 mod correction;
+mod exact;
+mod gates;
 mod gpu;
 mod inputs;
 mod logits;

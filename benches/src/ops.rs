@@ -1,8 +1,7 @@
 //! Every op of the table as something to time. `bytes` counts each array once, inputs and outputs: what the op must
 //! move, not what the cache moves for it.
 
-use crate::{Inputs, over_time};
-use crate::{Inputs, correction};
+use crate::{Inputs, correction, over_time};
 use lockstep::ops::advantage::GroupParams;
 use lockstep::ops::policy_loss::{PolicyParams, policy_loss};
 use lockstep::ops::whiten::WhitenParams;
@@ -46,8 +45,20 @@ pub(crate) fn bits64(values: &[f64]) -> u64 {
 fn policy<'a, G: Gate + 'a>(
     name: &'static str,
     inputs: &'a Inputs,
+    both: (Batch<'a>, Counts),
+    gate: G,
+    outputs: Outputs,
+    bytes: f64,
+) -> Bench<'a> {
+    policy_with(name, inputs, both, gate, None, outputs, bytes)
+}
+
+pub(crate) fn policy_with<'a, G: Gate + 'a>(
+    name: &'static str,
+    inputs: &'a Inputs,
     (batch, counts): (Batch<'a>, Counts),
     gate: G,
+    logp_second: Option<&'a [f32]>,
     outputs: Outputs,
     bytes: f64,
 ) -> Bench<'a> {
@@ -58,6 +69,7 @@ fn policy<'a, G: Gate + 'a>(
         level: Level::Token,
         guard: Guard::clamp(20.0),
         kl: None,
+        kl_weighted: false,
         weight,
         band: [0.8, 1.2],
     };
@@ -66,6 +78,7 @@ fn policy<'a, G: Gate + 'a>(
         let advantage = Advantage::PerSequence(&inputs.advantage);
         let input = PolicyInput {
             counts: Some(counts),
+            logp_second,
             outputs,
             ..PolicyInput::new(&inputs.logp, &inputs.logp_old, advantage)
         };
@@ -228,6 +241,7 @@ pub fn all(inputs: &Inputs) -> Result<Vec<Bench<'_>>, Error> {
     // --- importance ratios and rollout correction
     list.extend(correction::benches(inputs, batch));
     // --- policy losses
+    list.extend(crate::gates::benches(inputs, both));
     // --- entropy, values
     list.extend(crate::logits::benches(inputs, batch));
     // --- exact sums

@@ -148,6 +148,8 @@ pub fn run<B: Backend>(backend: &B, case: &Case) -> Result<Vec<Output>, String> 
             AnyGate::Reinforce(gate) => policy_loss(backend, case, &policy, gate)?,
             AnyGate::DppoTv(gate) => policy_loss(backend, case, &policy, gate)?,
             AnyGate::DppoKl(gate) => policy_loss(backend, case, &policy, gate)?,
+            AnyGate::MiniRl(gate) => policy_loss(backend, case, &policy, gate)?,
+            AnyGate::Remix(gate) => policy_loss(backend, case, &policy, gate)?,
         },
         Params::Kl { kl, outputs } => {
             let (mut value, mut gradient) = (f32s(n), f32s(n));
@@ -219,13 +221,14 @@ fn policy_loss<B: Backend, G: Gate>(
         loss_mask: Mask::new(data.mask.as_deref()),
         logp: input(slot::LOGP),
         logp_old: input(slot::LOGP_OLD),
+        logp_second: policy.gate.reads_second().then(|| input(slot::SECOND)),
         advantage: if policy.per_token { input(slot::ADVANTAGE) } else { In::new(&data.row[0][..]) },
         advantage_per_token: policy.per_token,
         weights: policy.weights.then(|| input(slot::WEIGHTS)),
         level: policy.level,
         guard: policy.guard,
         gate,
-        kl: policy.kl.map(|(kl, coef)| KlTerm { logp_ref: input(slot::LOGP_REF), kl, coef }),
+        kl: policy.kl.map(|(kl, coef)| KlTerm { logp_ref: input(slot::LOGP_REF), kl, coef, weighted: false }),
         weight: policy.weight,
         coef: Out::new(&mut coef),
         loss: policy.wants_loss().then(|| LossOut {

@@ -1,13 +1,16 @@
 //! The public API on slices returns what the kernels return, and its metrics are what their names say.
 
 use lockstep::core::kl::Kl;
-use lockstep::ops::{self, advantage::GroupParams, policy_loss::PolicyParams, whiten::WhitenParams};
+use lockstep::ops::policy_loss::{GmpoParams, PolicyParams, gmpo as gmpo_loss};
+use lockstep::ops::{self, advantage::GroupParams, whiten::WhitenParams};
 use lockstep::{Advantage, Batch, Counts, Device, Metrics, Outputs, PolicyInput, PolicyOutput, RatioStats};
 use lockstep_conformance::cases::params::BAND;
 use lockstep_conformance::cases::{AnyGate, Case, Params, Policy, corpus, slot};
 use lockstep_conformance::launch;
 use lockstep_conformance::ops::discounted_return::DiscountedReturn;
 use lockstep_conformance::ops::exact_sum::ExactSum;
+use lockstep_conformance::ops::gmpo::Gmpo;
+use lockstep_conformance::ops::sequence_weight::SequenceWeight;
 use lockstep_conformance::ops::{
     AnyOp, check::Check, combine::Combine, group::Group, moments::Moments, pass_at_k::PassAtK,
 };
@@ -115,9 +118,10 @@ fn check_policy<G: Gate>(device: &Device, case: &Case, policy: &Policy, gate: G,
     let (data, groups) = (&case.data, [0, case.data.rows() as u32]);
     let batch = Batch::with_empty_rows(&data.offsets, &groups, data.mask.as_deref()).unwrap();
     let Policy { level, guard, kl, weight, per_token, weights, loss, token_loss, metrics, .. } = *policy;
-    let params = PolicyParams { gate, level, guard, kl, weight, band: BAND };
+    let params = PolicyParams { gate, level, guard, kl, kl_weighted: false, weight, band: BAND };
     let input = PolicyInput {
         logp_ref: kl.map(|_| &data.element[slot::LOGP_REF][..]),
+        logp_second: G::SECOND.then_some(&data.element[slot::SECOND][..]),
         weights: weights.then_some(&data.element[slot::WEIGHTS][..]),
         outputs: Outputs { loss, token_loss, metrics },
         ..PolicyInput::new(
@@ -159,6 +163,32 @@ fn check_kl(device: &Device, case: &Case, kl: &Kl, expected: &Launch) {
     if expected.0.contains_key("kl") {
         expected.same("kl", &out.kl);
         expected.same("gradient", &out.gradient);
+    }
+}
+
+fn check_gmpo(device: &Device, case: &Case, gmpo: &Gmpo, expected: &Launch) {
+    let (data, groups) = (&case.data, [0, case.data.rows() as u32]);
+    let batch = Batch::with_empty_rows(&data.offsets, &groups, data.mask.as_deref()).unwrap();
+    let Gmpo { guard, clip: [clip_log_low, clip_log_high], denominator, per_token, weights, loss, metrics } =
+        *gmpo;
+    let params = GmpoParams { clip_log_low, clip_log_high, guard, denominator, band: BAND };
+    let advantage = match per_token {
+        true => Advantage::PerToken(&data.element[slot::ADVANTAGE]),
+        false => Advantage::PerSequence(&data.row[0]),
+    };
+    let input = PolicyInput {
+        weights: weights.then_some(&data.element[slot::WEIGHTS][..]),
+        outputs: Outputs { loss, token_loss: false, metrics },
+        ..PolicyInput::new(&data.element[slot::LOGP], &data.element[slot::LOGP_OLD], advantage)
+    };
+    let mut out = PolicyOutput::default();
+    gmpo_loss(device, &batch, &input, &params, &mut out).unwrap();
+    expected.same("coef", &out.coef);
+    if loss {
+        expected.same64("row_loss", &out.row_loss);
+    }
+    if let Some(metrics) = &out.metrics {
+        check_metrics(expected, metrics, out.counts);
     }
 }
 
@@ -236,6 +266,8 @@ fn slices_in_kernels_out() {
                 AnyGate::Reinforce(gate) => check_policy(&device, &case, &policy, gate, &expected),
                 AnyGate::DppoTv(gate) => check_policy(&device, &case, &policy, gate, &expected),
                 AnyGate::DppoKl(gate) => check_policy(&device, &case, &policy, gate, &expected),
+                AnyGate::MiniRl(gate) => check_policy(&device, &case, &policy, gate, &expected),
+                AnyGate::Remix(gate) => check_policy(&device, &case, &policy, gate, &expected),
                 AnyGate::Sapo(taus) => {
                     check_policy(&device, &case, &policy, Sapo::new(taus.tau_pos, taus.tau_neg), &expected);
                 }
@@ -332,6 +364,16 @@ fn slices_in_kernels_out() {
                     case.label
                 );
             }
+            Params::Op(AnyOp::Gmpo(params)) => check_gmpo(&device, &case, &params, &expected),
+            Params::Op(AnyOp::SequenceWeight(SequenceWeight { rule, weights })) => {
+                let logps = [&data.element[slot::LOGP][..], &data.element[slot::LOGP_OLD]];
+                let weights = weights.then_some(&data.element[slot::WEIGHTS][..]);
+                let out = ops::sequence_weight(&device, &batch.unwrap(), logps, &data.row[0], weights, &rule)
+                    .unwrap();
+                expected.same("weight", &out);
+            }
+            // The API chains them; tests/gates.rs holds the chain against a sort.
+            Params::Op(AnyOp::Selection(_)) => {}
             Params::Op(AnyOp::Whiten(params)) => {
                 // The kernel has the moments of another batch, the API those of its own.
                 if !params.nan_is_missing {

@@ -156,6 +156,7 @@ fn check(device: &Device, data: &Data, recipe: &Recipe, oracle: &PolicyLoss, mod
                 logp: at(slot::LOGP),
                 logp_old: at(slot::LOGP_OLD),
                 logp_ref: at(slot::LOGP_REF),
+                logp_second: at(slot::SECOND),
                 advantage: at(slot::ADVANTAGE),
                 weight: at(slot::WEIGHTS),
                 sequence: (0.0, 0.0),

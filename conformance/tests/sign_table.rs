@@ -31,8 +31,15 @@ fn token<G: Gate>(device: &Device, gate: G, a: f32, r: f32) -> (f64, f64, [f64; 
     let batch = Batch::new(&[0, 1], &[0, 1], None).unwrap();
     let (logp, logp_old) = if r == 1.0 { (-0.5, -0.5) } else { logps(device, r) };
     let weight = Weight { per_row: PerRow::One, denominator: 1.0, scale: 1.0 };
-    let params =
-        PolicyParams { gate, level: Level::Token, guard: Guard::NONE, kl: None, weight, band: [0.5, 2.0] };
+    let params = PolicyParams {
+        gate,
+        level: Level::Token,
+        guard: Guard::NONE,
+        kl: None,
+        kl_weighted: false,
+        weight,
+        band: [0.5, 2.0],
+    };
     let mut out = PolicyOutput::default();
     let (logp, logp_old, a) = ([logp], [logp_old], [a]);
     let input = PolicyInput::new(&logp, &logp_old, Advantage::PerSequence(&a));
@@ -134,8 +141,15 @@ fn sapo() {
 fn token_near(device: &Device, gate: Sapo, a: f32, r: f32) -> f64 {
     let batch = Batch::new(&[0, 1], &[0, 1], None).unwrap();
     let weight = Weight { per_row: PerRow::One, denominator: 1.0, scale: 1.0 };
-    let params =
-        PolicyParams { gate, level: Level::Token, guard: Guard::NONE, kl: None, weight, band: [0.5, 2.0] };
+    let params = PolicyParams {
+        gate,
+        level: Level::Token,
+        guard: Guard::NONE,
+        kl: None,
+        kl_weighted: false,
+        weight,
+        band: [0.5, 2.0],
+    };
     let (logp, logp_old, a) = ([0.0], [-r.ln()], [a]);
     let input = PolicyInput::new(&logp, &logp_old, Advantage::PerSequence(&a));
     let mut out = PolicyOutput::default();

@@ -25,8 +25,15 @@ fn token<G: Gate>(gate: G, a: f64, r: f64) -> (f64, f64) {
     let (logp, logp_old) = if d > 0.0 { ([0.0], [-d]) } else { ([d], [0.0]) };
     let a = [a as f32];
     let weight = Weight { per_row: PerRow::One, denominator: 1.0, scale: 1.0 };
-    let params =
-        PolicyParams { gate, level: Level::Token, guard: Guard::NONE, kl: None, weight, band: [0.5, 2.0] };
+    let params = PolicyParams {
+        gate,
+        level: Level::Token,
+        guard: Guard::NONE,
+        kl: None,
+        kl_weighted: false,
+        weight,
+        band: [0.5, 2.0],
+    };
     let input = PolicyInput::new(&logp, &logp_old, Advantage::PerSequence(&a));
     let mut out = PolicyOutput::default();
     let batch = Batch::new(&[0, 1], &[0, 1], None).unwrap();

@@ -16,6 +16,8 @@
 //! | rollout correction: TIS, IcePop, MIS, rejection, mismatch | [`correction`] |
 //! | PPO clip, clip-higher, dual clip | [`gate::ppo_clip`] |
 //! | SAPO soft gate | [`gate::sapo`] |
+//! | GMPO, MiniRL, ReMix, VESPO, TOPR, off-policy sequence mask | [`policy_loss::gmpo`], [`gate::mini_rl`], [`gate::remix`], [`policy_loss::sequence_weight`] |
+//! | KL-Cov, Clip-Cov, top entropy quantile: the n largest of a batch | [`select`] |
 //! | k1, k2, k3, abs | [`kl`] |
 //! | token-mean, seq-mean-token-sum, … | [`aggregate`] |
 //! | sums without an order, for any sharding | [`aggregate::exact`] |
@@ -54,6 +56,7 @@ pub mod ragged;
 pub mod random;
 pub mod ratio;
 pub mod schedule;
+pub mod select;
 pub mod team;
 pub mod value_loss;
 

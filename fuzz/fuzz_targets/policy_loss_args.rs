@@ -147,11 +147,11 @@ impl Params {
         batch: &Batch<'_>,
         input: &PolicyInput<'_>,
     ) -> Result<PolicyOutput, Error> {
-        let Params { level, guard, kl, weight, band, .. } = *self;
+        let Params { level, guard, kl, kl_weighted: false, weight, band, .. } = *self;
         let mut out = PolicyOutput::default();
         macro_rules! run {
             ($gate:expr) => {{
-                let params = PolicyParams { gate: $gate, level, guard, kl, weight, band };
+                let params = PolicyParams { gate: $gate, level, guard, kl, kl_weighted: false, weight, band };
                 policy_loss(device, batch, input, &params, &mut out)?
             }};
         }

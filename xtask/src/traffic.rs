@@ -33,6 +33,7 @@ const ROLLOUT: Array = ("logp_rollout", 4);
 const WEIGHTS: Array = ("weights", 4);
 const VALUES: Array = ("values", 4);
 const LOGITS: Array = ("logits", 4);
+const KEYS: Array = ("keys", 4);
 const COEF: Array = ("coef", 4);
 
 /// The traffic of an entry point of an op.
@@ -79,6 +80,15 @@ pub fn of(op: &str, entry: &str) -> Option<Traffic> {
         "staleness" => token(&[MASK, ("versions", 4)], &[("kept_mask", 1)]),
         "effective_sample_size" => token(&[MASK, WEIGHTS], &[]),
         // --- policy losses
+        "sequence_weight" => token(&[MASK, LOGP, ("logp_behave", 4)], &[("out", 4)]),
+        "covariance" => token(&[MASK, LOGP], &[("covariance", 4)]),
+        "selection_key" => token(&[MASK, VALUES], &[KEYS]),
+        "digit_counts" => token(&[KEYS], &[]),
+        // What each row has of the eight digits.
+        "narrow_digits" => {
+            Some(Traffic { element: "row", reads: &[("counts", 32)], writes: &[("ties_before", 4)] })
+        }
+        "select_top" => token(&[MASK, KEYS], &[("out", 4)]),
         // --- entropy, values
         "kl_importance" => token(&[MASK, LOGP, OLD, REF], &[("value", 4), ("gradient", 4)]),
         "value_loss" => token(&[MASK, VALUES, ("values_old", 4), ("returns", 4)], &[("gradient", 4)]),

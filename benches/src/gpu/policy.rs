@@ -46,6 +46,7 @@ fn run<D: Driver, G: Gate>(batch: &mut OnGpu<D>, gate: G, wants: Wants) -> Resul
         loss_mask: mask(&batch.loss_mask),
         logp: batch.logp.view(),
         logp_old: batch.logp_old.view(),
+        logp_second: None,
         advantage: batch.advantage.view(),
         advantage_per_token: false,
         weights: None,

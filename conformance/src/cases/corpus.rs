@@ -2,7 +2,7 @@
 
 use super::hash::Source;
 use super::masks::{Mask, garbage};
-use super::params::{AnyGate, Params, Policy, gates, guards, kls, score_gates, weights};
+use super::params::{AnyGate, Params, Policy, gates, guards, kls, score_gates, second_gates, weights};
 use super::shapes::{Shape, large, named, small};
 use super::values::{self, Range};
 use super::{Case, Data, rewards};
@@ -18,8 +18,10 @@ pub fn corpus(seed: u64) -> Vec<Case> {
     cases.extend(token_ratio(source.fork(200)));
     cases.extend(policy_loss(source.fork(300)));
     cases.extend(score(source.fork(350)));
-    cases.extend(entries(source.fork(360)));
-    cases.extend(sequences(source.fork(370)));
+    let first: Vec<AnyGate> = gates().into_iter().chain(score_gates()).collect();
+    cases.extend(entries(&first, source.fork(360)));
+    cases.extend(sequences(&first, source.fork(370)));
+    cases.extend(with_second(source.fork(380)));
     cases.extend(kl(source.fork(400)));
     cases.extend(sums(source.fork(500)));
     cases.extend(fold_rows(source.fork(600)));
@@ -43,6 +45,7 @@ pub fn tokens(shape: &Shape, mask: Mask, range: Range, source: Source) -> Data {
         array(&|i| range.other(source.fork(3), i, old(i))),
         array(&|i| values::weight(source.fork(4), i)),
         array(&|i| values::advantage(source.fork(5), i)),
+        array(&|i| range.other(source.fork(8), i, old(i))),
     ];
     let rows = shape.lengths.len();
     let row = vec![(0..rows).map(|s| values::advantage(source.fork(6), s)).collect()];
@@ -159,10 +162,10 @@ fn with_gates(gates: &[AnyGate], source: Source) -> Vec<Case> {
 }
 
 /// Every entry point of every gate: a GPU has code of its own for each.
-fn entries(source: Source) -> Vec<Case> {
+fn entries(gates: &[AnyGate], source: Source) -> Vec<Case> {
     let mut cases: Vec<Case> = Vec::new();
     let mut of_op: Vec<&'static str> = Vec::new();
-    for gate in gates().into_iter().chain(score_gates()) {
+    for &gate in gates {
         if of_op.contains(&gate.op()) {
             continue;
         }
@@ -204,9 +207,9 @@ fn entries(source: Source) -> Vec<Case> {
 }
 
 /// Ratios of sequences: every gate, with and without a bound that is reached.
-fn sequences(source: Source) -> Vec<Case> {
+fn sequences(gates: &[AnyGate], source: Source) -> Vec<Case> {
     let mut cases = Vec::new();
-    for gate in gates().into_iter().chain(score_gates()) {
+    for &gate in gates {
         for log_max in [10.0, 0.03125, f32::INFINITY] {
             let k: usize = cases.len();
             let params = Params::Policy(Policy {
@@ -226,6 +229,19 @@ fn sequences(source: Source) -> Vec<Case> {
             cases.push(Case { label: format!("sequence {}", case.label), ..case });
         }
     }
+    cases
+}
+
+/// Gates with a second policy.
+fn with_second(source: Source) -> Vec<Case> {
+    let gates = second_gates();
+    let named = |what: &str, cases: Vec<Case>| -> Vec<Case> {
+        let label = |case: Case| Case { label: format!("{what} {}", case.label), ..case };
+        cases.into_iter().map(label).collect()
+    };
+    let mut cases = named("second", with_gates(&gates, source.fork(1)));
+    cases.extend(named("second", entries(&gates, source.fork(2))));
+    cases.extend(named("second", sequences(&gates, source.fork(3))));
     cases
 }
 

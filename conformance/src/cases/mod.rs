@@ -44,6 +44,8 @@ pub mod slot {
     pub const WEIGHTS: usize = 3;
     /// Advantages per token.
     pub const ADVANTAGE: usize = 4;
+    /// Log-probabilities of the second policy.
+    pub const SECOND: usize = 5;
 }
 
 impl Data {

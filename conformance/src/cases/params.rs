@@ -3,7 +3,7 @@
 use crate::ops::AnyOp;
 use lockstep_core::advantage::Singleton;
 use lockstep_core::aggregate::{PerRow, Weight};
-use lockstep_core::gate::{Cispo, DppoKl, DppoTv, Gate, PpoClip, Reinforce, Sapo};
+use lockstep_core::gate::{Cispo, DppoKl, DppoTv, Gate, MiniRl, PpoClip, Reinforce, Remix, Sapo};
 use lockstep_core::kl::{Estimator, Kl};
 use lockstep_core::ratio::{Guard, Level};
 use lockstep_core::team::Direction;
@@ -32,6 +32,10 @@ pub enum AnyGate {
     DppoTv(DppoTv),
     /// `policy_loss_dppo_kl`.
     DppoKl(DppoKl),
+    /// `policy_loss_mini_rl`.
+    MiniRl(MiniRl),
+    /// `policy_loss_remix`.
+    Remix(Remix),
 }
 
 impl AnyGate {
@@ -44,7 +48,14 @@ impl AnyGate {
             AnyGate::Reinforce(_) => Reinforce::POLICY_LOSS,
             AnyGate::DppoTv(_) => DppoTv::POLICY_LOSS,
             AnyGate::DppoKl(_) => DppoKl::POLICY_LOSS,
+            AnyGate::MiniRl(_) => MiniRl::POLICY_LOSS,
+            AnyGate::Remix(_) => Remix::POLICY_LOSS,
         }
+    }
+
+    /// Whether it reads a second policy.
+    pub fn reads_second(&self) -> bool {
+        matches!(self, AnyGate::MiniRl(_) | AnyGate::Remix(_))
     }
 }
 
@@ -224,6 +235,22 @@ pub fn score_gates() -> [AnyGate; 8] {
         tv(0.05, 0.4, 20.0),
         kl(0.05, 0.05, 3.0),
         kl(0.002, 0.3, f32::INFINITY),
+    ]
+}
+
+/// Gates with a second policy: the papers' bounds, weights that are truncated often, the widest and the narrowest bands.
+pub fn second_gates() -> [AnyGate; 6] {
+    let mini = |clip_ratio_low, clip_ratio_high, clip_ratio_c| {
+        AnyGate::MiniRl(MiniRl { clip_ratio_low, clip_ratio_high, clip_ratio_c })
+    };
+    let remix = |clip_ratio_low, clip_ratio_high| AnyGate::Remix(Remix { clip_ratio_low, clip_ratio_high });
+    [
+        mini(0.2, 0.27, 5.0),
+        mini(0.05, 0.1, 1.01),
+        mini(1.0, 4.0, 10.0),
+        remix(0.2, 0.2),
+        remix(0.05, 0.1),
+        remix(1.0, 4.0),
     ]
 }
 

@@ -3,12 +3,13 @@
 use super::corpus::tokens;
 use super::hash::Source;
 use super::masks::{Mask, garbage};
-use super::params::{AnyGate, Params, Policy, Taus, gates, guards, kls, score_gates, weights};
+use super::params::{AnyGate, Params, Policy, Taus, gates, guards, kls, score_gates, second_gates, weights};
 use super::shapes::Shape;
 use super::values::{Range, spread};
 use super::{Case, Data};
 use crate::ops::AnyOp;
-use lockstep_core::gate::{Cispo, DppoKl, DppoTv, PpoClip};
+use lockstep_core::gate::{Cispo, DppoKl, DppoTv, MiniRl, PpoClip, Remix};
+use lockstep_core::op::OpInfo;
 use lockstep_core::ratio::Level;
 use lockstep_core::team::Direction;
 
@@ -63,7 +64,7 @@ impl Draw {
     }
 
     fn gate(&mut self, op: &str) -> AnyGate {
-        let all = gates().into_iter().chain(score_gates());
+        let all = gates().into_iter().chain(score_gates()).chain(second_gates());
         let listed: Vec<AnyGate> = all.filter(|gate| gate.op() == op).collect();
         let listed = self.pick(&listed);
         if self.yes() {
@@ -83,6 +84,12 @@ impl Draw {
             AnyGate::DppoTv(_) => {
                 AnyGate::DppoTv(DppoTv { clip_ratio_low: low, clip_ratio_high: high / 3.0, clip_ratio_c: c })
             }
+            AnyGate::MiniRl(_) => AnyGate::MiniRl(MiniRl {
+                clip_ratio_low: low,
+                clip_ratio_high: high,
+                clip_ratio_c: 0.5 + 10.0 * self.unit(),
+            }),
+            AnyGate::Remix(_) => AnyGate::Remix(Remix { clip_ratio_low: low, clip_ratio_high: high }),
             AnyGate::DppoKl(_) => AnyGate::DppoKl(DppoKl {
                 clip_ratio_low: low / 4.0,
                 clip_ratio_high: high / 8.0,
@@ -129,7 +136,7 @@ pub fn random(op: &str, seed: u64) -> Option<Case> {
             return Some(case(Params::FoldRows, Data { offsets, element64, ..Data::default() }));
         }
         "token_ratio" => Params::TokenRatio { guard: draw.pick(&guards()), outputs: draw.yes() },
-        _ if op.starts_with("policy_loss_") => draw.policy(op),
+        _ if OpInfo::named(op).is_some_and(|op| op.file == "policy_loss/mod.rs") => draw.policy(op),
         "kl" => Params::Kl { kl: draw.pick(&kls()), outputs: draw.yes() },
         "aggregate" => Params::Aggregate { values: draw.yes() },
         "row_scan" => Params::RowScan { direction: draw.pick(&[Direction::Prefix, Direction::Suffix]) },

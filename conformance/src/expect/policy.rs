@@ -8,8 +8,10 @@ use crate::launch::POLICY_SUMS;
 use crate::oracle::aggregate::{Denominators, Mode};
 use crate::oracle::cispo::Cispo;
 use crate::oracle::dppo::Dppo;
+use crate::oracle::mini_rl::MiniRl;
 use crate::oracle::policy_loss::{Gate, PolicyLoss, Token};
 use crate::oracle::ppo_clip::PpoClip;
+use crate::oracle::remix::Remix;
 use crate::oracle::sapo::Sapo;
 use lockstep_core::aggregate::{PerRow, Weight};
 use lockstep_core::ratio::Level;
@@ -18,7 +20,7 @@ use lockstep_core::ratio::Level;
 pub(crate) fn oracle(policy: &Policy) -> PolicyLoss {
     PolicyLoss {
         log_max: match policy.level {
-            Level::Token => None,
+            Level::Token | Level::Given => None,
             Level::Sequence { log_max } => Some(log_max.into()),
         },
         guard: guard(policy.guard),
@@ -39,6 +41,14 @@ pub(crate) fn oracle(policy: &Policy) -> PolicyLoss {
                 c: gate.clip_ratio_c.into(),
                 kl: false,
             }),
+            AnyGate::MiniRl(gate) => Gate::MiniRl(MiniRl {
+                low: gate.clip_ratio_low.into(),
+                high: gate.clip_ratio_high.into(),
+                c: gate.clip_ratio_c.into(),
+            }),
+            AnyGate::Remix(gate) => {
+                Gate::Remix(Remix { low: gate.clip_ratio_low.into(), high: gate.clip_ratio_high.into() })
+            }
             AnyGate::DppoKl(gate) => Gate::Dppo(Dppo {
                 low: gate.clip_ratio_low.into(),
                 high: gate.clip_ratio_high.into(),
@@ -69,6 +79,7 @@ pub(crate) fn token(case: &Case, policy: &Policy, row: usize, i: usize) -> Token
         logp: input(slot::LOGP),
         logp_old: input(slot::LOGP_OLD),
         logp_ref: input(slot::LOGP_REF),
+        logp_second: input(slot::SECOND),
         advantage: if policy.per_token { input(slot::ADVANTAGE) } else { case.data.row[0][row].into() },
         weight: if policy.weights { input(slot::WEIGHTS) } else { 1.0 },
         sequence: (0.0, 0.0),
@@ -180,6 +191,21 @@ impl Magnitudes {
             // The weight moves as r does.
             Gate::Cispo(gate) => (1.0, [gate.low, gate.high].into_iter().any(|b| doubtful_ratio(d, c.r, b))),
             Gate::Reinforce => (0.0, false),
+            Gate::MiniRl(gate) => {
+                let x = t.logp - t.logp_second;
+                let bounds = [1.0 - gate.low, 1.0 + gate.high];
+                let masked = bounds.into_iter().any(|b| doubtful_ratio(d, c.r, b));
+                (x.abs(), masked || doubtful_ratio(x, x.exp(), gate.c))
+            }
+            Gate::Remix(gate) => {
+                let (centre, x) = (oracle.sample(t).centre(), t.logp_second - t.logp_old);
+                let of =
+                    |moved: f64, ratio: f64| if moved == 0.0 { 0.0 } else { (2.0 + moved.abs()) * ratio };
+                let size = of(d, c.r) + of(x, centre);
+                let at = |bound: f64| (c.r - bound).abs() < 4.0 * UNIT * (size + bound.abs());
+                // Two exponentials of one number are exactly equal.
+                (0.0, d != x && (at(centre - gate.low) || at(centre + gate.high)))
+            }
             Gate::Dppo(gate) => (1.0, doubtful_divergence(&gate, t) || doubtful_ratio(d, c.r, gate.c)),
         };
         let at_guard = match oracle.log_max {
@@ -199,10 +225,15 @@ impl Magnitudes {
         };
         // SAPO's z = tau (r − 1) rounds too, which moves f by f' (r − 1).
         let gate_weight = oracle.gate.weight(sample);
-        let by_z = if matches!(oracle.gate, Gate::Sapo(_)) {
-            t.weight * t.advantage.abs() * gate_weight * (1.0 + c.r)
-        } else {
-            0.0
+        let by_z = match oracle.gate {
+            Gate::Sapo(_) => t.weight * t.advantage.abs() * gate_weight * (1.0 + c.r),
+            Gate::MiniRl(_) => c.policy.abs() * steepness,
+            // The centre rounds as a ratio does.
+            Gate::Remix(_) if gate_weight == 0.0 => {
+                let x = (t.logp_second - t.logp_old).abs();
+                t.weight * t.advantage.abs() * (sample.centre() * (1.0 + x) + 1.0)
+            }
+            _ => 0.0,
         };
         let policy_loss = 2.0 * c.policy.abs() + slope * spread + by_z;
         let kl_gradient = if beta == 0.0 { 0.0 } else { beta * gradient.1 };

@@ -7,7 +7,7 @@ use super::expected::Expected;
 use super::format::{Case, Inputs};
 use lockstep::core::kl::{self, Kl};
 use lockstep::ops;
-use lockstep::recipe::{AdvantageChoice, AggregationMode, Builder, Estimator, GateChoice};
+use lockstep::recipe::{AdvantageChoice, AggregationMode, Builder, Estimator, GateChoice, GuardChoice};
 use lockstep::{Advantage, Batch, Device, PolicyInput, Recipe};
 
 /// Runs a case of one golden op; an `Err` says why it cannot be run.
@@ -34,6 +34,8 @@ pub(super) const OPS: &[(&str, Runner)] = &[
     ("policy_loss_dppo_tv", |device, batch, case| policy_loss(device, batch, case, dppo_tv, "token-mean")),
     ("policy_loss_dppo_kl", |device, batch, case| policy_loss(device, batch, case, dppo_kl, "token-mean")),
     ("policy_loss_sapo", |device, batch, case| policy_loss(device, batch, case, sapo, "seq-mean-token-mean")),
+    ("policy_loss_gmpo", gmpo),
+    ("policy_loss_kl_cov", kl_cov),
     // Rollout correction.
     ("rollout_correction_is", correction::weights),
     ("rollout_correction_reject", correction::reject),
@@ -187,32 +189,21 @@ fn policy_loss(
     };
     let recipe = builder.build().map_err(text)?;
 
-    let Inputs { logp_new, logp_old, seq_advantages, token_advantages, is_weights, .. } = &case.inputs;
-    let (logp, logp_old) = (floats("logp_new", logp_new)?, floats("logp_old", logp_old)?);
-    let per_token = token_advantages.is_some();
-    let advantage = match token_advantages {
-        Some(_) => floats("token_advantages", token_advantages)?,
-        None => floats("seq_advantages", seq_advantages)?,
-    };
-    let weights = is_weights.is_some().then(|| floats("is_weights", is_weights)).transpose()?;
-    let advantage =
-        if per_token { Advantage::PerToken(&advantage) } else { Advantage::PerSequence(&advantage) };
-    let input = PolicyInput { weights: weights.as_deref(), ..PolicyInput::new(&logp, &logp_old, advantage) };
-    let out = recipe.policy_loss(device, batch, &input).map_err(text)?;
+    let case = Arrays::new(case)?;
+    let out = recipe.policy_loss(device, batch, &case.input()).map_err(text)?;
     let metrics = out.metrics.ok_or("no metrics came back")?;
 
     // Magnitudes of the terms of the two sums that can cancel: W·|l| and |logp_old − logp| / M.
     let weight = recipe.weight(out.counts);
-    let (mut loss_terms, mut kl_terms) = (0.0, 0.0);
+    let (mut loss_terms, kl_terms) = (0.0, case.kl_terms(batch));
     for s in 0..batch.sequences() {
         let span = batch.cu_seqlens().span(s);
         let live: Vec<usize> = (span.start..span.end).filter(|i| batch.loss_mask().at(*i)).collect();
         for &i in &live {
             loss_terms += weight.of(live.len() as u64) * f64::from(out.token_loss[i].abs());
-            kl_terms += f64::from((logp_old[i] - logp[i]).abs()) / out.counts.tokens as f64;
         }
     }
-    let mut expected = Expected::new(&case.expected, batch);
+    let mut expected = Expected::new(case.expected, batch);
     expected.array("dloss_dlogp", &widen(&out.coef))?;
     expected.scalar("loss", out.loss.ok_or("no loss came back")?, loss_terms)?;
     expected.metrics(&[
@@ -221,6 +212,101 @@ fn policy_loss(
         ("pg_clipfrac_lower", metrics.clip_fraction_dual, 0.0),
     ])?;
     expected.finish(&["dloss_dlogp", "loss", "metrics"])
+}
+
+/// One term a sequence: verl ignores the aggregation.
+fn gmpo(device: &Device, batch: &Batch<'_>, case: &Case) -> Result<Vec<Compared>, String> {
+    let mut config = Config::new(&case.config);
+    let [low, high] = bounds(&mut config)?;
+    config.text("aggregation")?;
+    config.number("horizon")?;
+    config.finish()?;
+    // verl takes its bounds as bounds of the logarithm.
+    let gate = GateChoice::Gmpo { clip_log_low: low as f32, clip_log_high: high as f32 };
+    let recipe = verl()?.gate(gate).build().map_err(text)?;
+    let case = Arrays::new(case)?;
+    let out = recipe.policy_loss(device, batch, &case.input()).map_err(text)?;
+    let metrics = out.metrics.ok_or("no metrics came back")?;
+    let terms = out.row_loss.iter().map(|loss| loss.abs()).sum();
+    let mut expected = Expected::new(case.expected, batch);
+    expected.array("dloss_dlogp", &widen(&out.coef))?;
+    expected.scalar("loss", out.loss.ok_or("no loss came back")?, terms)?;
+    expected.metrics(&[
+        ("pg_clipfrac", metrics.clip_fraction_high, 0.0),
+        ("ppo_kl", metrics.approx_kl, case.kl_terms(batch)),
+        ("pg_clipfrac_lower", metrics.clip_fraction_low, 0.0),
+    ])?;
+    expected.finish(&["dloss_dlogp", "loss", "metrics"])
+}
+
+/// verl does not guard the log-ratio here, and its `ppo_kl` is the mean of |logp − logp_old|.
+fn kl_cov(device: &Device, batch: &Batch<'_>, case: &Case) -> Result<Vec<Compared>, String> {
+    let mut config = Config::new(&case.config);
+    let kl_cov_ratio = config.number("kl_cov_ratio")?.unwrap_or(2e-4);
+    let ppo_kl_coef = config.number("ppo_kl_coef")?.unwrap_or(1.0) as f32;
+    let mode = config.text("aggregation")?.unwrap_or("token-mean");
+    config.number("horizon")?;
+    config.finish()?;
+    if mode != "token-mean" {
+        return Err(format!("aggregation `{mode}` is not known for this op"));
+    }
+    let gate = GateChoice::KlCov { kl_cov_ratio, ppo_kl_coef };
+    let builder = verl()?.gate(gate).guard(GuardChoice::None, 20.0).aggregation(AggregationMode::TokenMean);
+    let recipe = builder.build().map_err(text)?;
+    let case = Arrays::new(case)?;
+    let out = recipe.policy_loss(device, batch, &case.input()).map_err(text)?;
+    let terms = out.token_loss.iter().map(|l| f64::from(l.abs())).sum::<f64>() / out.counts.tokens as f64;
+    let abs =
+        ops::kl(device, batch, &case.logp, &case.logp_old, &Kl::new(kl::Estimator::Abs)).map_err(text)?;
+    let mut expected = Expected::new(case.expected, batch);
+    expected.array("dloss_dlogp", &widen(&out.coef))?;
+    expected.scalar("loss", out.loss.ok_or("no loss came back")?, terms)?;
+    expected.metrics(&[("ppo_kl", abs.sum / out.counts.tokens as f64, 0.0)])?;
+    expected.finish(&["dloss_dlogp", "loss", "metrics"])
+}
+
+/// The arrays of a policy loss.
+struct Arrays<'a> {
+    logp: Vec<f32>,
+    logp_old: Vec<f32>,
+    advantage: Vec<f32>,
+    per_token: bool,
+    weights: Option<Vec<f32>>,
+    expected: &'a serde_json::Map<String, serde_json::Value>,
+}
+
+impl<'a> Arrays<'a> {
+    fn new(case: &'a Case) -> Result<Self, String> {
+        let Inputs { logp_new, logp_old, seq_advantages, token_advantages, is_weights, .. } = &case.inputs;
+        let per_token = token_advantages.is_some();
+        Ok(Arrays {
+            logp: floats("logp_new", logp_new)?,
+            logp_old: floats("logp_old", logp_old)?,
+            advantage: match token_advantages {
+                Some(_) => floats("token_advantages", token_advantages)?,
+                None => floats("seq_advantages", seq_advantages)?,
+            },
+            per_token,
+            weights: is_weights.is_some().then(|| floats("is_weights", is_weights)).transpose()?,
+            expected: &case.expected,
+        })
+    }
+
+    fn input(&self) -> PolicyInput<'_> {
+        let advantage = match self.per_token {
+            true => Advantage::PerToken(&self.advantage),
+            false => Advantage::PerSequence(&self.advantage),
+        };
+        let weights = self.weights.as_deref();
+        PolicyInput { weights, ..PolicyInput::new(&self.logp, &self.logp_old, advantage) }
+    }
+
+    /// Magnitudes of the terms of mean(logp_old − logp), which can cancel.
+    fn kl_terms(&self, batch: &Batch<'_>) -> f64 {
+        let live: Vec<usize> = (0..batch.tokens()).filter(|i| batch.loss_mask().at(*i)).collect();
+        let apart = |i: &usize| f64::from((self.logp_old[*i] - self.logp[*i]).abs());
+        live.iter().map(apart).sum::<f64>() / live.len() as f64
+    }
 }
 
 fn kl(device: &Device, batch: &Batch<'_>, case: &Case) -> Result<Vec<Compared>, String> {

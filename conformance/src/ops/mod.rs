@@ -9,13 +9,16 @@ pub mod combine;
 pub mod correction;
 pub mod discounted_return;
 pub mod exact_sum;
+pub mod gmpo;
 pub mod group;
 pub mod kl_importance;
 pub mod logits;
 pub mod moments;
 pub mod pass_at_k;
-pub mod value_loss;
 pub mod ratios;
+pub mod selection;
+pub mod sequence_weight;
+pub mod value_loss;
 pub mod whiten;
 
 use crate::backend::Backend;
@@ -148,6 +151,9 @@ op_tests! {
     Correction: correction::Correction,
     Ratios: ratios::Ratios,
     // --- policy losses
+    Gmpo: gmpo::Gmpo,
+    SequenceWeight: sequence_weight::SequenceWeight,
+    Selection: selection::Selection,
     // --- entropy, values
     ValueLoss: value_loss::ValueLoss,
     Logits: logits::Logits,

@@ -3,8 +3,10 @@
 use super::cispo::Cispo;
 use super::dppo::Dppo;
 use super::kl::Kl;
+use super::mini_rl::MiniRl;
 use super::ppo_clip::{Clips, PpoClip};
 use super::reinforce;
+use super::remix::Remix;
 use super::sapo::Sapo;
 use super::token::Guard;
 
@@ -21,6 +23,10 @@ pub enum Gate {
     Reinforce,
     /// DPPO.
     Dppo(Dppo),
+    /// MiniRL.
+    MiniRl(MiniRl),
+    /// ReMix.
+    Remix(Remix),
 }
 
 /// What a gate sees.
@@ -34,12 +40,21 @@ pub struct Sample {
     pub logp: f64,
     /// Proximal policy.
     pub logp_old: f64,
+    /// Second policy.
+    pub logp_second: f64,
+}
+
+impl Sample {
+    /// The second policy's ratio to the proximal one.
+    pub fn centre(&self) -> f64 {
+        (self.logp_second - self.logp_old).min(87.0).exp()
+    }
 }
 
 impl Gate {
     /// Whether the loss is −w·A·logp with a constant w.
     pub fn is_score(&self) -> bool {
-        !matches!(self, Gate::Ppo(_) | Gate::Sapo(_))
+        !matches!(self, Gate::Ppo(_) | Gate::Sapo(_) | Gate::Remix(_))
     }
 
     /// Loss.
@@ -47,6 +62,7 @@ impl Gate {
         match self {
             Gate::Ppo(gate) => gate.loss(s.r, s.a),
             Gate::Sapo(gate) => gate.loss(s.r, s.a),
+            Gate::Remix(gate) => gate.loss(s.r, s.a, s.centre()),
             _ => self.gradient(s) * s.logp,
         }
     }
@@ -56,6 +72,8 @@ impl Gate {
         match self {
             Gate::Ppo(gate) => gate.gradient(s.r, s.a),
             Gate::Sapo(gate) => gate.gradient(s.r, s.a),
+            Gate::Remix(_) if s.a == 0.0 => 0.0,
+            Gate::Remix(gate) => -s.a * s.r * gate.weight(s.r, s.a, s.centre()),
             _ => -s.a * self.weight(s),
         }
     }
@@ -68,6 +86,8 @@ impl Gate {
             Gate::Cispo(gate) => gate.weight(s.r),
             Gate::Reinforce => reinforce::WEIGHT,
             Gate::Dppo(gate) => gate.weight(s.r, s.a, s.logp, s.logp_old),
+            Gate::MiniRl(gate) => gate.weight(s.r, s.a, s.logp, s.logp_second),
+            Gate::Remix(gate) => gate.weight(s.r, s.a, s.centre()),
         }
     }
 
@@ -77,6 +97,12 @@ impl Gate {
             Gate::Ppo(gate) => gate.clips(s.r, s.a),
             Gate::Sapo(_) | Gate::Reinforce => Clips::default(),
             _ if s.a == 0.0 => Clips::default(),
+            Gate::Remix(gate) => gate.clips(s.r, s.a, s.centre()),
+            Gate::MiniRl(gate) => {
+                let kept = gate.kept(s.r, s.a);
+                let dual = kept && (s.logp - s.logp_second).exp() > gate.c;
+                Clips { high: !kept && s.a > 0.0, low: !kept && s.a < 0.0, dual }
+            }
             Gate::Cispo(gate) => Clips { high: s.r > gate.high, low: s.r < gate.low, dual: false },
             Gate::Dppo(gate) => {
                 let valid = gate.valid(s.a, s.logp, s.logp_old);
@@ -89,6 +115,10 @@ impl Gate {
     pub fn distance_to_kink(&self, s: Sample) -> f64 {
         match self {
             Gate::Ppo(gate) => gate.distance_to_kink(s.r),
+            Gate::Remix(gate) => {
+                let c = s.centre();
+                (s.r - (c - gate.low)).abs().min((s.r - (c + gate.high)).abs())
+            }
             _ => f64::INFINITY,
         }
     }
@@ -116,6 +146,8 @@ pub struct Token {
     pub logp_old: f64,
     /// Reference.
     pub logp_ref: f64,
+    /// Second policy.
+    pub logp_second: f64,
     /// A.
     pub advantage: f64,
     /// Rollout-correction weight w.
@@ -164,7 +196,7 @@ impl PolicyLoss {
     /// What the gate sees of a token.
     pub fn sample(&self, t: &Token) -> Sample {
         let r = self.log_ratio(t).0.exp();
-        Sample { r, a: t.advantage, logp: t.logp, logp_old: t.logp_old }
+        Sample { r, a: t.advantage, logp: t.logp, logp_old: t.logp_old, logp_second: t.logp_second }
     }
 
     /// Everything about a token.

@@ -3,9 +3,9 @@
 pub mod baseline;
 pub mod combine;
 pub mod discounted_return;
+pub mod filtration;
 pub mod gae;
 mod group_baseline;
-pub mod filtration;
 pub mod grpo;
 mod members;
 pub mod pass_at_k;

@@ -83,6 +83,8 @@ impl Gate for DppoTv {
 
     const STAGED: bool = true;
 
+    const READS_OLD: bool = true;
+
     /// p − q = q·(e^(logp − logp_old) − 1), which does not cancel.
     #[inline(always)]
     fn stage<A: Arith>(&self, Sample { logp, logp_old, .. }: Sample) -> f32 {
@@ -112,6 +114,8 @@ impl Gate for DppoKl {
     const SCORE: bool = true;
 
     const STAGED: bool = true;
+
+    const READS_OLD: bool = true;
 
     #[inline(always)]
     fn stage<A: Arith>(&self, Sample { logp, logp_old, .. }: Sample) -> f32 {

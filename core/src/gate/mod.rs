@@ -2,14 +2,18 @@
 
 pub mod cispo;
 pub mod dppo;
+pub mod mini_rl;
 pub mod ppo_clip;
 pub mod reinforce;
+pub mod remix;
 pub mod sapo;
 
 pub use cispo::Cispo;
 pub use dppo::{DppoKl, DppoTv};
+pub use mini_rl::MiniRl;
 pub use ppo_clip::PpoClip;
 pub use reinforce::Reinforce;
+pub use remix::Remix;
 pub use sapo::Sapo;
 
 use crate::Error;
@@ -48,6 +52,8 @@ pub struct Sample {
     pub logp: f32,
     /// Log-probability under the proximal policy.
     pub logp_old: f32,
+    /// Log-probability under a second policy; 0 for a gate that reads [none](Gate::SECOND).
+    pub logp_second: f32,
 }
 
 /// A gate. A token with advantage 0 has loss 0 and gradient 0 (of either sign, never 0·∞).
@@ -61,6 +67,12 @@ pub trait Gate: Arg + Copy + core::fmt::Debug {
 
     /// Whether [`stage`](Gate::stage) is needed.
     const STAGED: bool = false;
+
+    /// Whether a second policy's log-probabilities are read.
+    const SECOND: bool = false;
+
+    /// Whether `logp_old` itself is read, and not only the ratio to it.
+    const READS_OLD: bool = false;
 
     /// What of the gate is long (an exponential).
     #[inline(always)]

@@ -113,6 +113,27 @@ macro_rules! for_each_op {
             policy_loss_dppo_kl: $crate::policy_loss::PolicyLoss<'_, $crate::gate::DppoKl>, "policy_loss/mod.rs", "sequence",
                 "DPPO, trust region by binary KL divergence: loss, dL/dlogp and metrics, fused",
                 [0 policy_loss_dppo_kl, 1 policy_loss_dppo_kl_any, 2 policy_loss_dppo_kl_kl, 3 policy_loss_dppo_kl_loss, 4 policy_loss_dppo_kl_kl_loss, 5 policy_loss_dppo_kl_metrics, 6 policy_loss_dppo_kl_kl_metrics];
+            policy_loss_mini_rl: $crate::policy_loss::PolicyLoss<'_, $crate::gate::MiniRl>, "policy_loss/mod.rs", "sequence",
+                "MiniRL: truncated weight to the rollout policy, PPO's clip as a mask; loss, dL/dlogp and metrics, fused",
+                [0 policy_loss_mini_rl, 1 policy_loss_mini_rl_any, 2 policy_loss_mini_rl_kl, 3 policy_loss_mini_rl_loss, 4 policy_loss_mini_rl_kl_loss, 5 policy_loss_mini_rl_metrics, 6 policy_loss_mini_rl_kl_metrics];
+            policy_loss_remix: $crate::policy_loss::PolicyLoss<'_, $crate::gate::Remix>, "policy_loss/mod.rs", "sequence",
+                "ReMix: PPO's clip around the latest policy's ratio; loss, dL/dlogp and metrics, fused",
+                [0 policy_loss_remix, 1 policy_loss_remix_any, 2 policy_loss_remix_kl, 3 policy_loss_remix_loss, 4 policy_loss_remix_kl_loss, 5 policy_loss_remix_metrics, 6 policy_loss_remix_kl_metrics];
+            policy_loss_gmpo: $crate::policy_loss::PolicyLossGmpo<'_>, "policy_loss/gmpo.rs", "sequence",
+                "GMPO: geometric-mean ratio of log-ratios clipped token by token; loss, dL/dlogp and metrics, fused",
+                [0 policy_loss_gmpo, 1 policy_loss_gmpo_metrics];
+            sequence_weight: $crate::policy_loss::SequenceWeight<'_>, "policy_loss/sequence_weight.rs", "sequence",
+                "weights by how far a sequence has moved: VESPO, TOPR, off-policy mask", [0 sequence_weight];
+            covariance: $crate::select::Covariance<'_>, "select/covariance.rs", "sequence",
+                "centred advantage times centred log-probability of each token", [0 covariance];
+            selection_key: $crate::select::SelectionKey<'_>, "select/key.rs", "sequence",
+                "keys of a selection: ordered bits of a value, or a hash of the position", [0 selection_key];
+            digit_counts: $crate::select::DigitCounts<'_>, "select/digits.rs", "sequence",
+                "keys of each row with a given prefix, counted by their next digit", [0 digit_counts];
+            narrow_digits: $crate::select::NarrowDigits<'_>, "select/digits.rs", "batch",
+                "the next digit of the n-th largest key, and the ties before each row", [0 narrow_digits];
+            select_top: $crate::select::SelectTop<'_>, "select/top.rs", "sequence",
+                "one of two values for each token, by whether it is among the n largest", [0 select_top];
             // --- KL, entropy, values
             kl: $crate::kl::KlDivergence<'_>, "kl.rs", "sequence",
                 "k1, k2, k3 and abs estimators of KL(policy || reference) and their gradients",

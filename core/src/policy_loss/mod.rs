@@ -17,8 +17,13 @@
 //! **Special cases**: masked tokens have coef 0 and enter nothing. A = 0 gives 0 exactly. Outside the guard the gradient is
 //! the guard's. Bad inputs of live tokens raise the row's [alarm](crate::ragged::flag); nothing else is promised of that row.
 
+pub mod gmpo;
+pub mod sequence_weight;
 pub mod sum;
 mod token;
+
+pub use gmpo::PolicyLossGmpo;
+pub use sequence_weight::{SequenceRule, SequenceWeight};
 
 use crate::Error;
 use crate::aggregate::Weight;
@@ -40,9 +45,11 @@ pub struct KlTerm<'a> {
     pub kl: Kl,
     /// β; the term is β·kl.
     pub coef: f32,
+    /// Whether the term is multiplied by the token's weight w, as the policy term is.
+    pub weighted: bool,
 }
 
-crate::launch_args!(KlTerm<'_> { logp_ref, kl, coef });
+crate::launch_args!(KlTerm<'_> { logp_ref, kl, coef, weighted });
 
 /// Where losses go.
 #[derive(Clone, Copy, Debug)]
@@ -77,8 +84,10 @@ pub struct PolicyLoss<'a, G> {
     pub loss_mask: Mask<'a>,
     /// Log-probabilities of the current policy, `[N]`; the only differentiable input.
     pub logp: In<'a, f32>,
-    /// Log-probabilities of the proximal policy, `[N]`.
+    /// Log-probabilities of the proximal policy, `[N]`; at [`Level::Given`] the log-ratios themselves.
     pub logp_old: In<'a, f32>,
+    /// Log-probabilities of the second policy that some gates read, `[N]`; absent = `logp_old`.
+    pub logp_second: Option<In<'a, f32>>,
     /// Advantage, `[S]` or `[N]`.
     pub advantage: In<'a, f32>,
     /// Whether `advantage` has one entry per token.
@@ -107,12 +116,13 @@ pub struct PolicyLoss<'a, G> {
     pub metrics: Option<MetricsOut<'a>>,
 }
 
-crate::kernel_args!(impl[G: Gate] PolicyLoss<'_, G> { cu_seqlens, loss_mask, logp, logp_old, advantage, advantage_per_token, weights, level, guard, gate, kl, weight, coef, loss, row_tokens, row_alarm, metrics });
+crate::kernel_args!(impl[G: Gate] PolicyLoss<'_, G> { cu_seqlens, loss_mask, logp, logp_old, logp_second, advantage, advantage_per_token, weights, level, guard, gate, kl, weight, coef, loss, row_tokens, row_alarm, metrics });
 
 impl<G: Gate> PolicyLoss<'_, G> {
     #[inline(always)]
     fn sweep<
         T,
+        const J: usize,
         const M: usize,
         const K: usize,
         const E: usize,
@@ -125,7 +135,7 @@ impl<G: Gate> PolicyLoss<'_, G> {
         row: usize,
     ) where
         T: Team,
-        Token<G, KL, HOT, WANT>: Element<5, M, K, E>,
+        Token<G, KL, HOT, WANT>: Element<J, M, K, E>,
     {
         let (span, mask) = (self.cu_seqlens.span(row), self.loss_mask);
         let tokens = team.count(span, mask);
@@ -135,13 +145,16 @@ impl<G: Gate> PolicyLoss<'_, G> {
             if self.advantage_per_token { Stream::Array(self.advantage) } else { Stream::Constant(own) };
         let [logp, logp_old] = [Stream::Array(self.logp), Stream::Array(self.logp_old)];
         let logp_ref = Stream::or(self.kl.map(|term| term.logp_ref), 0.0);
-        let (kl, kl_coef) = self.kl.map_or((Kl::new(Estimator::K1), 0.0), |term| (term.kl, term.coef));
+        let no_kl = (Kl::new(Estimator::K1), 0.0, false);
+        let (kl, kl_coef, kl_weighted) = self.kl.map_or(no_kl, |term| (term.kl, term.coef, term.weighted));
         let token = Token {
             gate: self.gate,
             sequence: if HOT { None } else { self.sequence(team, span, tokens) },
+            given: !HOT && self.level == Level::Given,
             guard: self.guard,
             kl,
             kl_coef,
+            kl_weighted,
             weight: weight as f32,
             advantage: own,
             band: self.metrics.map_or([0.0; 2], |metrics| metrics.band),
@@ -149,7 +162,12 @@ impl<G: Gate> PolicyLoss<'_, G> {
         let token_loss = self.loss.and_then(|loss| loss.token_loss);
         let mut outs = [token_loss; M];
         outs[0] = Some(self.coef);
-        let ins = [logp, logp_old, advantage, Stream::or(self.weights, 1.0), logp_ref];
+        let mut ins = [Stream::Constant(0.0); J];
+        (ins[0], ins[1], ins[2]) = (logp, logp_old, advantage);
+        (ins[3], ins[4]) = (Stream::or(self.weights, 1.0), logp_ref);
+        if J > SECOND {
+            ins[J - 1] = Stream::Array(self.logp_second.unwrap_or(self.logp_old));
+        }
         let swept = team.sweep(span, mask, ins, outs, &token);
         if team.leads() {
             let rows = self.cu_seqlens.rows();
@@ -192,6 +210,18 @@ impl<G: Gate> PolicyLoss<'_, G> {
         if let Some(term) = &self.kl {
             term.kl.check()?;
             check_scalar("kl.coef", term.coef, term.coef.is_finite(), "a finite number")?;
+        }
+        if self.level == Level::Given && (G::READS_OLD || (G::SECOND && self.logp_second.is_none())) {
+            return Err(Error::Combination {
+                argument: "ratio.level",
+                expected: "given log-ratios take the place of logp_old, which this gate reads: use level token",
+            });
+        }
+        if self.logp_second.is_some() && !G::SECOND {
+            return Err(Error::Combination {
+                argument: "logp_second",
+                expected: "given, but this gate reads no second policy: leave it out",
+            });
         }
         if self.metrics.is_some() && self.loss.is_none() {
             return Err(Error::Combination {
@@ -240,17 +270,32 @@ impl<G: Gate> Kernel for PolicyLoss<'_, G> {
 
     #[inline(always)]
     fn row_as<const V: usize, T: Team>(&self, team: &T, row: usize) {
+        if G::SECOND {
+            self.with_streams::<6, V, T>(team, row)
+        } else {
+            self.with_streams::<5, V, T>(team, row)
+        }
+    }
+}
+
+/// Index of the second policy among a token's inputs.
+const SECOND: usize = 5;
+
+impl<G: Gate> PolicyLoss<'_, G> {
+    /// Row `row` by variant V, with J inputs a token.
+    #[inline(always)]
+    fn with_streams<const J: usize, const V: usize, T: Team>(&self, team: &T, row: usize) {
         // A sweep for each need, so that who wants coefficients only pays for nothing else. Whatever is chosen, a
         // coefficient's bits are the same.
         const SUMS: usize = sum::SUMS;
         match V {
-            0 => self.sweep::<T, 1, 0, 0, false, true, { token::COEF }>(team, row),
-            1 => self.sweep::<T, 1, 0, 0, false, false, { token::COEF }>(team, row),
-            2 => self.sweep::<T, 1, 0, 0, true, false, { token::COEF }>(team, row),
-            3 => self.sweep::<T, 2, 1, 0, false, false, { token::LOSS }>(team, row),
-            4 => self.sweep::<T, 2, 1, 0, true, false, { token::LOSS }>(team, row),
-            5 => self.sweep::<T, 2, SUMS, 2, false, false, { token::METRICS }>(team, row),
-            _ => self.sweep::<T, 2, SUMS, 2, true, false, { token::METRICS }>(team, row),
+            0 => self.sweep::<T, J, 1, 0, 0, false, true, { token::COEF }>(team, row),
+            1 => self.sweep::<T, J, 1, 0, 0, false, false, { token::COEF }>(team, row),
+            2 => self.sweep::<T, J, 1, 0, 0, true, false, { token::COEF }>(team, row),
+            3 => self.sweep::<T, J, 2, 1, 0, false, false, { token::LOSS }>(team, row),
+            4 => self.sweep::<T, J, 2, 1, 0, true, false, { token::LOSS }>(team, row),
+            5 => self.sweep::<T, J, 2, SUMS, 2, false, false, { token::METRICS }>(team, row),
+            _ => self.sweep::<T, J, 2, SUMS, 2, true, false, { token::METRICS }>(team, row),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! One token of a policy loss.
 
-use super::sum;
+use super::{SECOND, sum};
 use crate::gate::{self, Gate, Gated, Sample};
 use crate::kl::Kl;
 use crate::num::{self, Arith};
@@ -22,9 +22,13 @@ pub(super) struct Token<G, const KL: bool, const HOT: bool, const WANT: u8> {
     pub(super) gate: G,
     /// The ratio of the row, if it has one.
     pub(super) sequence: Option<Sequence>,
+    /// Input 1 is the log-ratio.
+    pub(super) given: bool,
     pub(super) guard: Guard,
     pub(super) kl: Kl,
     pub(super) kl_coef: f32,
+    /// The KL term is multiplied by the token's weight.
+    pub(super) kl_weighted: bool,
     /// W of the row.
     pub(super) weight: f32,
     /// Advantage of the row, if it has one.
@@ -72,7 +76,14 @@ impl<G: Gate, const KL: bool, const HOT: bool, const WANT: u8> Token<G, KL, HOT,
 
     #[inline(always)]
     fn sample(&self, ratio: f32, input: &impl Fn(usize) -> f32) -> Sample {
-        Sample { ratio, advantage: self.advantage(input), logp: input(0), logp_old: input(1) }
+        let logp_second = if G::SECOND { input(SECOND) } else { 0.0 };
+        Sample { ratio, advantage: self.advantage(input), logp: input(0), logp_old: input(1), logp_second }
+    }
+
+    /// The token's own log-ratio.
+    #[inline(always)]
+    fn own(&self, input: &impl Fn(usize) -> f32) -> f32 {
+        if !HOT && self.given { input(1) } else { input(0) - input(1) }
     }
 
     /// The log-ratio that is exponentiated, of a token whose own is `d`, and whether it was within its bound.
@@ -91,9 +102,13 @@ impl<G: Gate, const KL: bool, const HOT: bool, const WANT: u8> Token<G, KL, HOT,
             let value = self.gate.stage::<A>(self.sample(staged[0], &input));
             return (value, flag::finite(value));
         }
-        let (logp, logp_old) = (input(0), input(1));
-        let alarm = flag::worse(flag::logp(logp), flag::logp(logp_old));
-        let (d, inside) = self.log_ratio(logp - logp_old);
+        let second = input(1);
+        let fault = if !HOT && self.given { flag::finite(second) } else { flag::logp(second) };
+        let mut alarm = flag::worse(flag::logp(input(0)), fault);
+        if G::SECOND {
+            alarm = flag::worse(alarm, flag::logp(input(SECOND)));
+        }
+        let (d, inside) = self.log_ratio(self.own(&input));
         if HOT {
             // The bits of `exp`. Outside the guard the gradient is 0: a ratio of 0 makes it so (but for a score
             // gate, whose gradient goes on), and spares the element the guard (without losses nobody asks for the ratio itself).
@@ -105,7 +120,7 @@ impl<G: Gate, const KL: bool, const HOT: bool, const WANT: u8> Token<G, KL, HOT,
 
     #[inline(always)]
     fn compute<A: Arith>(&self, [ratio, of_gate]: [f32; 2], input: impl Fn(usize) -> f32) -> Computed {
-        let d = input(0) - input(1);
+        let d = self.own(&input);
         let (guarded, inside) = if HOT { (0.0, true) } else { self.log_ratio(d) };
         // Statistics of log-ratios are of tokens, at every level.
         let log_ratio = if self.sequence.is_some() { d } else { guarded };
@@ -136,8 +151,9 @@ impl<G: Gate, const KL: bool, const HOT: bool, const WANT: u8> Token<G, KL, HOT,
             alarm = flag::worse(alarm, flag::logp(logp_ref));
             let (value, kl_gradient) = self.kl.token::<A>(input(0), logp_ref);
             kl = value;
-            loss = A::fma(self.kl_coef, value, policy);
-            total = A::fma(self.kl_coef, kl_gradient, policy_gradient);
+            let coef = if !HOT && self.kl_weighted { self.kl_coef * input(3) } else { self.kl_coef };
+            loss = A::fma(coef, value, policy);
+            total = A::fma(coef, kl_gradient, policy_gradient);
         }
         // + 0: a coefficient is never −0, whichever way it became 0.
         let coef = self.weight * total + 0.0;
@@ -149,7 +165,9 @@ impl<G: Gate, const KL: bool, const HOT: bool, const WANT: u8> Token<G, KL, HOT,
     }
 }
 
-impl<G: Gate, const KL: bool, const HOT: bool> Element<5, 1, 0, 0> for Token<G, KL, HOT, COEF> {
+impl<G: Gate, const J: usize, const KL: bool, const HOT: bool> Element<J, 1, 0, 0>
+    for Token<G, KL, HOT, COEF>
+{
     const STAGES: usize = Self::STAGES;
 
     #[inline(always)]
@@ -164,7 +182,9 @@ impl<G: Gate, const KL: bool, const HOT: bool> Element<5, 1, 0, 0> for Token<G, 
     }
 }
 
-impl<G: Gate, const KL: bool, const HOT: bool> Element<5, 2, 1, 0> for Token<G, KL, HOT, LOSS> {
+impl<G: Gate, const J: usize, const KL: bool, const HOT: bool> Element<J, 2, 1, 0>
+    for Token<G, KL, HOT, LOSS>
+{
     const STAGES: usize = Self::STAGES;
 
     #[inline(always)]
@@ -179,7 +199,7 @@ impl<G: Gate, const KL: bool, const HOT: bool> Element<5, 2, 1, 0> for Token<G, 
     }
 }
 
-impl<G: Gate, const KL: bool, const HOT: bool> Element<5, 2, { sum::SUMS }, 2>
+impl<G: Gate, const J: usize, const KL: bool, const HOT: bool> Element<J, 2, { sum::SUMS }, 2>
     for Token<G, KL, HOT, METRICS>
 {
     const STAGES: usize = Self::STAGES;

@@ -3,12 +3,15 @@
 //! | level | r of token t in sequence i | gradient dr/dlogp_t | source |
 //! |---|---|---|---|
 //! | token | exp(d_t) | r | PPO 1707.06347 |
+//! | given | exp(guard(x_t)), x computed elsewhere | r | prefix, segment and minimum-prefix ratios: 2601.22718; maths.md §4.2 |
 //! | sequence | s_i = exp(min(mean of d over the live tokens, `log_max`)) | s_i | GSPO-token 2507.18071; maths.md §2.3 |
 //!
 //! d = logp − logp_old. At sequence level every live token has the ratio s_i = sg(s_i)·exp(logp − sg(logp)): under
 //! seq-mean-token-mean with one advantage a sequence, the gradient is that of GSPO's one term per sequence. The mean is a
 //! binary64 sum divided by the number of live tokens and rounded once; a sequence without live tokens has no ratio. Where
 //! the mean exceeds `log_max` the gradient is 0, as autograd's through a clamp (verl: 10). The token guard is not applied.
+//!
+//! A given log-ratio counts as logp plus a constant: what it owes to other tokens is not differentiated. The guard is applied.
 
 use crate::Error;
 use crate::gate::check_scalar;
@@ -19,6 +22,8 @@ use crate::op::{Arg, Decoder, Encoder};
 pub enum Level {
     /// Each token by itself.
     Token,
+    /// Log-ratios per token that were computed elsewhere, in place of `logp_old`.
+    Given,
     /// The geometric mean over the sequence.
     Sequence {
         /// Upper bound of its logarithm; ∞ = none. verl: 10.
@@ -33,7 +38,7 @@ impl Level {
     /// A bound must be a number.
     pub fn check(self) -> Result<(), Error> {
         match self {
-            Level::Token => Ok(()),
+            Level::Token | Level::Given => Ok(()),
             Level::Sequence { log_max } => {
                 check_scalar("ratio.log_max", log_max, log_max > 0.0, "a positive number (or none)")
             }
@@ -47,16 +52,21 @@ impl Arg for Level {
     const WORDS: usize = 2;
     #[inline(always)]
     fn encode<E: Encoder>(&self, to: &mut E) {
-        let (sequence, log_max) = match *self {
-            Level::Token => (false, 0.0),
-            Level::Sequence { log_max } => (true, log_max),
+        let (kind, log_max) = match *self {
+            Level::Token => (0, 0.0),
+            Level::Sequence { log_max } => (1, log_max),
+            Level::Given => (2, 0.0),
         };
-        sequence.encode(to);
+        to.word(kind);
         log_max.encode(to);
     }
     #[inline(always)]
     unsafe fn decode(from: &mut Decoder) -> Self {
-        let (sequence, log_max) = (from.word() != 0, f32::from_bits(from.word() as u32));
-        if sequence { Level::Sequence { log_max } } else { Level::Token }
+        let (kind, log_max) = (from.word(), f32::from_bits(from.word() as u32));
+        match kind {
+            1 => Level::Sequence { log_max },
+            2 => Level::Given,
+            _ => Level::Token,
+        }
     }
 }

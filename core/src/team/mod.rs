@@ -7,6 +7,5 @@ pub mod scan;
 mod team;
 
 pub use recur::{Recurrence, Step};
-pub use scan::{AddF64, Affine, AffineF64, Direction, Semigroup};
 pub use scan::{AddF64, Affine, AffineF64, Direction, MinF32, Semigroup};
 pub use team::{Element, Lane, Swept, Team};

@@ -3,8 +3,9 @@
 mod advantage;
 mod baselines;
 mod check;
-mod exact;
 mod correction;
+mod exact;
+mod gates;
 mod logits;
 mod moments;
 mod policy;
@@ -38,6 +39,7 @@ pub(crate) fn run<R: Runner>(runner: &R, record: &mut impl Record) -> Result<(),
     correction::run(runner, source.fork(30), record)?;
     ratios::run(runner, source.fork(31), record)?;
     // --- policy losses: 40 to 49
+    gates::run(runner, source.fork(40), record)?;
     // --- entropy, values: 50 to 59
     logits::run(runner, source.fork(50), record)?;
     // --- exact sums: 60 to 69

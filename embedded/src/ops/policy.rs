@@ -58,7 +58,7 @@ pub(super) fn run<R: Runner>(runner: &R, source: Source, record: &mut impl Recor
 }
 
 /// Every gate with every guard and every choice of outputs; the other arguments by turns, whose periods share no factor.
-fn gates<R: Runner, G: Gate>(
+pub(super) fn gates<R: Runner, G: Gate>(
     runner: &R,
     source: Source,
     gates: [G; 3],
@@ -81,9 +81,14 @@ fn gates<R: Runner, G: Gate>(
                         logp_ref: In::new(&batch.logp_ref),
                         kl,
                         coef: [0.05, 0.0, 1.0][case as usize % 3],
+                        weighted: on(3),
                     }),
                     weight: weights()[(case / 3) as usize % 6],
-                    level: if on(4) { Level::Sequence { log_max: 0.5 } } else { Level::Token },
+                    level: match (on(4), on(5)) {
+                        (true, _) => Level::Sequence { log_max: 0.5 },
+                        (false, true) if !G::READS_OLD => Level::Given,
+                        _ => Level::Token,
+                    },
                     wanted,
                 };
                 let mut out = Outputs::poisoned();
@@ -110,7 +115,7 @@ fn gates<R: Runner, G: Gate>(
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Wanted {
+pub(super) enum Wanted {
     Coef,
     Loss,
     Metrics,
@@ -138,6 +143,7 @@ fn kernel<'a, G: Gate>(
         loss_mask: Mask::new(batch.mask()),
         logp: In::new(&batch.logp),
         logp_old: In::new(&batch.logp_old),
+        logp_second: G::SECOND.then(|| In::new(&batch.logp_ref[..])),
         advantage: if options.per_token {
             In::new(&batch.advantage)
         } else {

@@ -1,5 +1,11 @@
 //! The fused policy loss.
 
+mod gmpo;
+mod second_kl;
+
+pub use gmpo::{GmpoParams, gmpo};
+pub use second_kl::add_kl;
+
 use super::aggregate::fold_rows;
 use super::locate::{self, Checked, Domain};
 use super::ratio::fold_maxima;
@@ -48,6 +54,15 @@ pub struct PolicyInput<'a> {
     pub logp_old: &'a [f32],
     /// Advantages.
     pub advantage: Advantage<'a>,
+    /// Log-probabilities of a second policy, `[N]`: of the sampler for MiniRL and whatever is measured against it, of the latest policy
+    /// for ReMix. Where a gate reads one and there is none, `logp_old` stands in.
+    pub logp_second: Option<&'a [f32]>,
+    /// Log-ratios computed elsewhere, `[N]`; needed, and allowed, only at [`Level::Given`].
+    pub log_ratio: Option<&'a [f32]>,
+    /// Entropy of each token's distribution, `[N]`; for a recipe that selects by it.
+    pub entropy: Option<&'a [f32]>,
+    /// For a recipe that selects at random: another one for every call.
+    pub seed: Option<u64>,
     /// Log-probabilities of the frozen reference, `[N]`; needed, and allowed, only with a KL term.
     pub logp_ref: Option<&'a [f32]>,
     /// Rollout-correction weights, `[N]`, multiplied after the gate; absent = 1.
@@ -65,6 +80,10 @@ impl<'a> PolicyInput<'a> {
             logp,
             logp_old,
             advantage,
+            logp_second: None,
+            log_ratio: None,
+            entropy: None,
+            seed: None,
             logp_ref: None,
             weights: None,
             counts: None,
@@ -88,6 +107,8 @@ pub struct PolicyOutput {
     pub counts: Counts,
     /// Metrics, if asked for.
     pub metrics: Option<Metrics>,
+    /// Whether the recipe reads a second policy that was not given, so that `logp_old` stood in for it.
+    pub second_missing: bool,
     scratch: Scratch,
 }
 
@@ -119,6 +140,8 @@ pub struct PolicyParams<G> {
     pub guard: Guard,
     /// KL term and its coefficient β.
     pub kl: Option<(Kl, f32)>,
+    /// Whether the KL term is multiplied by the weights, as the policy term is.
+    pub kl_weighted: bool,
     /// Aggregation weight.
     pub weight: Weight,
     /// Band of the parity statistic, as ratios.
@@ -140,38 +163,24 @@ pub fn policy_loss<G: Gate>(
     check_lengths(batch, input)?;
     let kl = match (params.kl, input.logp_ref) {
         (None, None) => None,
-        (Some((kl, coef)), Some(logp_ref)) => Some(KlTerm { logp_ref: In::new(logp_ref), kl, coef }),
-        (Some(_), None) => {
-            return Err(
-                Argument::Combination { argument: "logp_ref", expected: "needed by the KL term" }.into()
-            );
+        (Some((kl, coef)), Some(logp_ref)) => {
+            Some(KlTerm { logp_ref: In::new(logp_ref), kl, coef, weighted: params.kl_weighted })
         }
-        (None, Some(_)) => {
-            let expected = "given, but there is no KL term: add one (coef = 0 only measures) or leave it out";
-            return Err(Argument::Combination { argument: "logp_ref", expected }.into());
-        }
+        (term, _) => return Err(unmatched_ref(term.is_some())),
     };
-    let (tokens, rows) = (batch.tokens(), batch.sequences());
-    let Outputs { loss, token_loss, metrics } = input.outputs;
-    let loss = loss || token_loss || metrics;
-    out.coef.resize(tokens, 0.0);
-    out.token_loss.resize(if token_loss { tokens } else { 0 }, 0.0);
-    out.row_loss.resize(if loss { rows } else { 0 }, 0.0);
+    if (params.level == Level::Given) != input.log_ratio.is_some() {
+        let expected = "log-ratios come with ratio.level given, and only with it";
+        return Err(Argument::Combination { argument: "log_ratio", expected }.into());
+    }
+    let Outputs { loss, token_loss, metrics } = out.make_room(batch, input.outputs);
     let scratch = &mut out.scratch;
-    scratch.tokens.resize(rows, 0);
-    scratch.alarm.resize(rows, 0);
-    scratch.sums.resize(if metrics { rows * sum::SUMS } else { 0 }, 0.0);
-    scratch.maxima.resize(if metrics { rows * 2 } else { 0 }, 0.0);
-
-    let (advantage, advantage_per_token) = match input.advantage {
-        Advantage::PerSequence(values) => (values, false),
-        Advantage::PerToken(values) => (values, true),
-    };
+    let (advantage, advantage_per_token) = input.advantage.values();
     let kernel = PolicyLoss {
         cu_seqlens: batch.cu_seqlens(),
         loss_mask: batch.loss_mask(),
         logp: In::new(input.logp),
-        logp_old: In::new(input.logp_old),
+        logp_old: In::new(input.log_ratio.unwrap_or(input.logp_old)),
+        logp_second: input.logp_second.map(In::new),
         advantage: In::new(advantage),
         advantage_per_token,
         weights: input.weights.map(In::new),
@@ -195,14 +204,62 @@ pub fn policy_loss<G: Gate>(
     };
     kernel.check()?;
     device.run(&kernel)?;
+    finish(device, batch, input, out)
+}
 
+/// The error of a KL term without a reference, or of a reference without a KL term.
+pub(crate) fn unmatched_ref(term: bool) -> Error {
+    let expected = match term {
+        true => "needed by the KL term",
+        false => "given, but there is no KL term: add one (coef = 0 only measures) or leave it out",
+    };
+    Argument::Combination { argument: "logp_ref", expected }.into()
+}
+
+impl<'a> Advantage<'a> {
+    /// The values, and whether they are per token.
+    pub(crate) fn values(&self) -> (&'a [f32], bool) {
+        match *self {
+            Advantage::PerSequence(values) => (values, false),
+            Advantage::PerToken(values) => (values, true),
+        }
+    }
+}
+
+impl PolicyOutput {
+    /// Makes room for `outputs`; returns them with what they imply.
+    fn make_room(&mut self, batch: &Batch<'_>, outputs: Outputs) -> Outputs {
+        let (tokens, rows) = (batch.tokens(), batch.sequences());
+        let Outputs { loss, token_loss, metrics } = outputs;
+        let loss = loss || token_loss || metrics;
+        self.coef.resize(tokens, 0.0);
+        self.token_loss.resize(if token_loss { tokens } else { 0 }, 0.0);
+        self.row_loss.resize(if loss { rows } else { 0 }, 0.0);
+        let scratch = &mut self.scratch;
+        scratch.tokens.resize(rows, 0);
+        scratch.alarm.resize(rows, 0);
+        scratch.sums.resize(if metrics { rows * sum::SUMS } else { 0 }, 0.0);
+        scratch.maxima.resize(if metrics { rows * 2 } else { 0 }, 0.0);
+        Outputs { loss, token_loss, metrics }
+    }
+}
+
+/// What follows the launch: faults are named, rows folded.
+fn finish(
+    device: &Device,
+    batch: &Batch<'_>,
+    input: &PolicyInput<'_>,
+    out: &mut PolicyOutput,
+) -> Result<(), Error> {
     check_results(batch, input, out)?;
+    let rows = batch.sequences();
     out.counts = Counts {
         tokens: out.scratch.tokens.iter().map(|n| u64::from(*n)).sum(),
         nonempty: out.scratch.tokens.iter().filter(|n| **n > 0).count() as u64,
         sequences: rows as u64,
     };
-    out.loss = match loss {
+    let Outputs { loss, token_loss, metrics } = input.outputs;
+    out.loss = match loss || token_loss || metrics {
         true => Some(fold_rows(device, &out.row_loss, rows)?[0]),
         false => None,
     };
@@ -219,8 +276,14 @@ pub fn policy_loss<G: Gate>(
 fn check_lengths(batch: &Batch<'_>, input: &PolicyInput<'_>) -> Result<(), Error> {
     batch.check_tokens("logp", input.logp.len())?;
     batch.check_tokens("logp_old", input.logp_old.len())?;
-    if let Some(logp_ref) = input.logp_ref {
-        batch.check_tokens("logp_ref", logp_ref.len())?;
+    let optional = [
+        ("logp_ref", input.logp_ref),
+        ("logp_second", input.logp_second),
+        ("log_ratio", input.log_ratio),
+        ("entropy", input.entropy),
+    ];
+    for (name, values) in optional {
+        values.map_or(Ok(()), |values| batch.check_tokens(name, values.len()))?;
     }
     if let Some(weights) = input.weights {
         batch.check_tokens("weights", weights.len())?;
@@ -250,6 +313,12 @@ fn check_results(batch: &Batch<'_>, input: &PolicyInput<'_>, out: &PolicyOutput)
     ];
     if let Some(values) = input.logp_ref {
         arguments.push(Checked { name: "logp_ref", domain: Domain::LogProbability, values });
+    }
+    if let Some(values) = input.logp_second {
+        arguments.push(Checked { name: "logp_second", domain: Domain::LogProbability, values });
+    }
+    if let Some(values) = input.log_ratio {
+        arguments.push(Checked { name: "log_ratio", domain: Domain::Finite, values });
     }
     if let Some(values) = input.weights {
         arguments.push(Checked { name: "weights", domain: Domain::Weight, values });

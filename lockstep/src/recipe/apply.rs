@@ -4,20 +4,48 @@ use super::{
     Aggregation, AggregationMode, CountedSequences, GateChoice, GuardChoice, KlEstimator, LengthGuard,
     RatioLevel, Recipe, Reduction,
 };
-use crate::ops::policy_loss::{self, PolicyInput, PolicyOutput, PolicyParams};
+use crate::ops::policy_loss::{self, GmpoParams, PolicyInput, PolicyOutput, PolicyParams};
 use crate::{Batch, Counts, Device, Error};
 use lockstep_core::aggregate::{PerRow, Weight};
-use lockstep_core::gate::{Cispo, DppoKl, DppoTv, Gate, PpoClip, Reinforce, Sapo};
+use lockstep_core::gate::{Cispo, DppoKl, DppoTv, Gate, MiniRl, PpoClip, Reinforce, Remix, Sapo};
 use lockstep_core::kl::{Estimator, Kl};
+use lockstep_core::policy_loss::gmpo;
 use lockstep_core::ratio::{Guard, Level};
 
 /// verl's addition to a sequence's length.
 const EPS_COUNT: f64 = 1e-8;
 
-/// Does something with core's gate of a choice.
+/// Does something with core's gate of a choice; GMPO is an op of its own.
 macro_rules! with_gate {
-    ($choice:expr, |$gate:ident| $body:expr) => {
+    ($choice:expr, gmpo => $gmpo:expr, |$gate:ident| $body:expr) => {
         match $choice {
+            GateChoice::Gmpo { .. } => $gmpo,
+            GateChoice::Minirl { clip_ratio_low, clip_ratio_high, clip_ratio_c } => {
+                let $gate = MiniRl { clip_ratio_low, clip_ratio_high, clip_ratio_c };
+                $body
+            }
+            GateChoice::Remix { clip_ratio_low, clip_ratio_high } => {
+                let $gate = Remix { clip_ratio_low, clip_ratio_high };
+                $body
+            }
+            GateChoice::TwoSided { clip_ratio_low, clip_ratio_high, delta } => {
+                let $gate = PpoClip { clip_ratio_low, clip_ratio_high, clip_ratio_c: delta };
+                $body
+            }
+            GateChoice::KlCov { .. } => {
+                // No bound that a ratio of binary32 reaches.
+                let (clip_ratio_high, clip_ratio_c) = (f32::MAX, f32::INFINITY);
+                let $gate = PpoClip { clip_ratio_low: 1.0, clip_ratio_high, clip_ratio_c };
+                $body
+            }
+            GateChoice::ClipCov { clip_ratio_low, clip_ratio_high, .. } => {
+                let $gate = PpoClip { clip_ratio_low, clip_ratio_high, clip_ratio_c: f32::INFINITY };
+                $body
+            }
+            GateChoice::Dro { .. } | GateChoice::Vespo { .. } | GateChoice::Topr {} => {
+                let $gate = Reinforce;
+                $body
+            }
             GateChoice::PpoClip { clip_ratio_low, clip_ratio_high, clip_ratio_c } => {
                 let clip_ratio_c = clip_ratio_c.unwrap_or(f32::INFINITY);
                 let $gate = PpoClip { clip_ratio_low, clip_ratio_high, clip_ratio_c };
@@ -69,12 +97,57 @@ impl Recipe {
         out: &mut PolicyOutput,
     ) -> Result<(), Error> {
         self.check()?;
-        with_gate!(self.gate, |gate| self.run(device, batch, input, gate, out))
+        let counts = match input.counts {
+            Some(counts) => counts,
+            None => batch.counts(device)?,
+        };
+        let composed = self.compose(device, batch, input)?;
+        let input = &composed.input(input);
+        out.second_missing = composed.second_missing;
+        with_gate!(
+            self.gate,
+            gmpo => self.gmpo(device, batch, input, counts, out),
+            |gate| self.run(device, batch, input, counts, gate, out)
+        )
     }
 
     /// Whether the gate's parameters are in their domain.
     pub(super) fn check_gate(&self) -> Result<(), Error> {
-        with_gate!(self.gate, |gate| Ok(gate.check()?))
+        with_gate!(self.gate, gmpo => self.check_gmpo()?, |gate| gate.check()?);
+        self.check_composed()
+    }
+
+    fn check_gmpo(&self) -> Result<(), Error> {
+        let GateChoice::Gmpo { clip_log_low, clip_log_high } = self.gate else { return Ok(()) };
+        Ok(gmpo::check_bounds(clip_log_low, clip_log_high)?)
+    }
+
+    fn gmpo(
+        &self,
+        device: &Device,
+        batch: &Batch<'_>,
+        input: &PolicyInput<'_>,
+        counts: Counts,
+        out: &mut PolicyOutput,
+    ) -> Result<(), Error> {
+        let GateChoice::Gmpo { clip_log_low, clip_log_high } = self.gate else { return Ok(()) };
+        let params = GmpoParams {
+            clip_log_low,
+            clip_log_high,
+            guard: self.guard(),
+            denominator: counts.sequences as f64,
+            band: self.metrics.band,
+        };
+        let without = PolicyInput { logp_ref: None, ..*input };
+        policy_loss::gmpo(device, batch, &without, &params, out)?;
+        match (self.kl_term(), input.logp_ref) {
+            (None, None) => Ok(()),
+            (Some(term), Some(logp_ref)) => {
+                let arrays = [input.logp, logp_ref];
+                policy_loss::add_kl(device, batch, arrays, term, self.weight(counts), out).map(drop)
+            }
+            (term, _) => Err(policy_loss::unmatched_ref(term.is_some())),
+        }
     }
 
     fn run<G: Gate>(
@@ -82,18 +155,18 @@ impl Recipe {
         device: &Device,
         batch: &Batch<'_>,
         input: &PolicyInput<'_>,
+        counts: Counts,
         gate: G,
         out: &mut PolicyOutput,
     ) -> Result<(), Error> {
-        let counts = match input.counts {
-            Some(counts) => counts,
-            None => batch.counts(device)?,
-        };
+        let (kl, kl_weighted) = self.composed_kl();
+        out.second_missing |= G::SECOND && input.logp_second.is_none();
         let params = PolicyParams {
             gate,
             level: self.level(),
             guard: self.guard(),
-            kl: self.kl_term(),
+            kl,
+            kl_weighted,
             weight: self.weight(counts),
             band: self.metrics.band,
         };
@@ -113,6 +186,7 @@ impl Recipe {
     pub fn level(&self) -> Level {
         match self.ratio.level {
             RatioLevel::Token => Level::Token,
+            RatioLevel::Given => Level::Given,
             RatioLevel::Sequence => Level::Sequence { log_max: self.ratio.log_max.unwrap_or(f32::INFINITY) },
         }
     }

@@ -1,7 +1,8 @@
 //! Recipes from code.
 
 use super::{
-    AdvantageChoice, AggregationMode, CorrectionChoice, EntropyChoice, GateChoice, GuardChoice, KlChoice, RatioLevel, Recipe, Reduction, SingletonChoice, ValueChoice,
+    AdvantageChoice, AggregationMode, CorrectionChoice, EntropyChoice, GateChoice, GuardChoice, KlChoice,
+    RatioLevel, Recipe, Reduction, SingletonChoice, ValueChoice,
 };
 use crate::Error;
 

@@ -17,7 +17,7 @@
 //! # gamma = 1.0                    # reinforce_plus_plus
 //! # whiten = "verl"                # over the batch: verl | nemo (both token-weighted) | trl (over sequences)
 //! [ratio]                          # logp, logp_old → ratio
-//! level = "token"                  # token | sequence (GSPO: geometric mean; log_max = 10.0 bounds it)
+//! level = "token"                  # token | sequence (GSPO: geometric mean; log_max = 10.0 bounds it) | given (log_ratio of the input)
 //! guard = "clamp"                  # none | clamp | straight_through
 //! guard_bound = 20.0
 //! [correction]                     # logp_old, logp_rollout → weights, rejection; leave out: none
@@ -36,9 +36,18 @@
 //! [gate]                           # ratio, advantage → loss, gradient
 //! kind = "ppo_clip"                # ppo_clip | sapo (tau_pos, tau_neg) | cispo (low, high: absolute) | reinforce
 //!                                  # | dppo_tv | dppo_kl (clip_ratio_low, clip_ratio_high, clip_ratio_c)
+//!                                  # | gmpo (clip_log_low, clip_log_high: of the logarithm) | dro (beta)
+//!                                  # | minirl (clip_ratio_low, clip_ratio_high, clip_ratio_c) | remix (clip_ratio_low, clip_ratio_high)
+//!                                  # | two_sided (clip_ratio_low, clip_ratio_high, delta) | topr
+//!                                  # | kl_cov (kl_cov_ratio, ppo_kl_coef) | vespo (k_pos, lambda_pos, k_neg, lambda_neg)
+//!                                  # | clip_cov (clip_ratio_low, clip_ratio_high, clip_cov_ratio, clip_cov_lb, clip_cov_ub)
 //! clip_ratio_low = 0.2
 //! clip_ratio_high = 0.28
 //! clip_ratio_c = 3.0               # leave out: no dual clip
+//! [mask]                           # leave out: none
+//! opsm_delta = 0.1                 # off-policy sequence mask (A < 0 and mean(old - logp) > delta)
+//! opsm_against = "old"             # old | second (logp_second of the input: the sampler)
+//! top_entropy = 0.2                # 80/20: only the tokens with the largest entropies
 //! [kl]                             # leave out: no KL term
 //! estimator = "k3"                 # k1 | abs | k2 | k3
 //! coef = 0.001
@@ -66,6 +75,7 @@ mod advantage;
 mod apply;
 mod builder;
 mod choices;
+mod compose;
 mod correction;
 mod entropy;
 mod named;
@@ -75,13 +85,10 @@ mod value;
 pub use advantage::{Rewards, TokenAdvantages};
 pub use builder::Builder;
 pub use choices::{
-    AdvantageChoice, Aggregation, AggregationMode, CountedSequences, EntropyChoice, Estimator, GateChoice,
-    GuardChoice, KlChoice, KlEstimator, LengthGuard, MetricsChoice, NanReward, RatioChoice, RatioLevel,
-    Reduction, SingletonChoice, ValueChoice, WhitenChoice,
-    AdvantageChoice, Aggregation, AggregationMode, CorrectionChoice, CountedSequences, DenominatorChoice,
-    Estimator, GateChoice, GuardChoice, K1BandChoice, KlChoice, KlEstimator, LengthGuard, MetricsChoice,
-    NanReward, RatioChoice, RatioLevel, RejectChoice, SingletonChoice, WeightLevelChoice, WeightRule,
-    WhitenChoice,
+    AdvantageChoice, Against, Aggregation, AggregationMode, CorrectionChoice, CountedSequences,
+    DenominatorChoice, EntropyChoice, Estimator, GateChoice, GuardChoice, K1BandChoice, KlChoice,
+    KlEstimator, LengthGuard, MaskChoice, MetricsChoice, NanReward, RatioChoice, RatioLevel, Reduction,
+    RejectChoice, SingletonChoice, ValueChoice, WeightLevelChoice, WeightRule, WhitenChoice,
 };
 pub use entropy::EntropyTerm;
 pub use named::NAMES;
@@ -100,6 +107,9 @@ pub struct Recipe {
     pub ratio: RatioChoice,
     /// Ratio and advantage → loss and gradient.
     pub gate: GateChoice,
+    /// Tokens that the policy term leaves out.
+    #[serde(skip_serializing_if = "nothing")]
+    pub mask: MaskChoice,
     /// KL to a reference, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kl: Option<KlChoice>,
@@ -118,6 +128,11 @@ pub struct Recipe {
     pub metrics: MetricsChoice,
 }
 
+/// Whether a recipe masks nothing.
+fn nothing(mask: &MaskChoice) -> bool {
+    *mask == MaskChoice::default()
+}
+
 impl Default for Recipe {
     /// The named recipe `grpo`.
     fn default() -> Self {
@@ -126,6 +141,7 @@ impl Default for Recipe {
             advantage: AdvantageChoice::default(),
             ratio: RatioChoice::default(),
             gate: GateChoice::default(),
+            mask: MaskChoice::default(),
             kl: None,
             correction: None,
             aggregation: Aggregation::default(),

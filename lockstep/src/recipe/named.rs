@@ -40,6 +40,22 @@
 //!
 //! Rollout corrections with the rest of a framework's preset (`verl_tis_token`, `icepop`, `trl_vllm`, …): the table of
 //! `recipe/correction.rs`.
+//! Policy losses (advantage ddof 1, 1e-6, singleton error, clamp 20 where nothing else is said):
+//!
+//! | name | gate | what else |
+//! |---|---|---|
+//! | `gmpo` | GMPO ±0.4 in log space | divides by all sequences |
+//! | `kl_cov` | no clip; \|d\| on the 2e-4 largest covariances, coef 1 | no guard; token-mean |
+//! | `clip_cov` | clip 0.2; 2e-4 random tokens with covariance in (1, 5) dropped | no guard; token-mean; `seed` per call |
+//! | `minirl` | MiniRL 0.2 / 0.27, c 5 | R − mean; seq-mean-token-sum; `logp_second` = sampler |
+//! | `remix` | ReMix 0.2 around the latest policy | token-mean; `logp_second` = latest, `logp_old` = that of the data |
+//! | `trl_two_sided` | clip 0.2, delta 4 (ours: TRL has no default) | as `trl` |
+//! | `dro` | DRO, β 0.1 (ours) | token-mean |
+//! | `vespo` | VESPO (2, 3) / (3, 2) | as `trl_grpo`; `logp_second` = sampler |
+//! | `topr` | TOPR | seq-mean-token-mean; `logp_second` = sampler |
+//! | `minpro` (MinPRO-style, our reading) | CISPO, no lower bound, 1.28 | `log_ratio` = the minimum-prefix log-ratios |
+//! | `opsm` | clip 0.2, off-policy sequence mask, delta 0.1 (ours) | seq-mean-token-mean |
+//! | `top_entropy` | DAPO's, on the top 20 % of entropies | token-mean; `entropy` |
 //!
 //! `ppo` takes its advantages from the group, as the others; bring your own through
 //! [`Advantage::PerToken`](crate::Advantage). `dr_grpo` needs the constant that your run uses: set `horizon`.
@@ -48,7 +64,7 @@
 
 use super::{
     AdvantageChoice, Aggregation, AggregationMode, CountedSequences, Estimator, GateChoice, GuardChoice,
-    LengthGuard, RatioChoice, RatioLevel, Recipe, SingletonChoice, correction,
+    LengthGuard, MaskChoice, RatioChoice, RatioLevel, Recipe, SingletonChoice, correction,
 };
 use crate::Error;
 
@@ -95,6 +111,18 @@ pub const NAMES: &[&str] = &[
     "nemo_seq_mask_tis",
     "areal_decoupled",
     // --- policy losses
+    "gmpo",
+    "kl_cov",
+    "clip_cov",
+    "minirl",
+    "remix",
+    "trl_two_sided",
+    "dro",
+    "vespo",
+    "topr",
+    "minpro",
+    "opsm",
+    "top_entropy",
 ];
 
 impl Recipe {
@@ -128,6 +156,24 @@ impl Recipe {
         let cispo = GateChoice::Cispo { low: 0.0, high: 1.28 };
         let dppo_tv = GateChoice::DppoTv { clip_ratio_low: 0.15, clip_ratio_high: 0.15, clip_ratio_c: 3.0 };
         let dppo_kl = GateChoice::DppoKl { clip_ratio_low: 0.05, clip_ratio_high: 0.05, clip_ratio_c: 3.0 };
+
+        let kl_cov = GateChoice::KlCov { kl_cov_ratio: 2e-4, ppo_kl_coef: 1.0 };
+        let clip_cov = GateChoice::ClipCov {
+            clip_ratio_low: 0.2,
+            clip_ratio_high: 0.2,
+            clip_cov_ratio: 2e-4,
+            clip_cov_lb: 1.0,
+            clip_cov_ub: 5.0,
+        };
+        let minirl = GateChoice::Minirl { clip_ratio_low: 0.2, clip_ratio_high: 0.27, clip_ratio_c: 5.0 };
+        let two_sided = GateChoice::TwoSided { clip_ratio_low: 0.2, clip_ratio_high: 0.2, delta: 4.0 };
+        let vespo = GateChoice::Vespo { k_pos: 2.0, lambda_pos: 3.0, k_neg: 3.0, lambda_neg: 2.0 };
+        let given = RatioChoice { level: RatioLevel::Given, ..clamp };
+        let mask = match name {
+            "opsm" => MaskChoice { opsm_delta: Some(0.1), ..MaskChoice::default() },
+            "top_entropy" => MaskChoice { top_entropy: Some(0.2), ..MaskChoice::default() },
+            _ => MaskChoice::default(),
+        };
 
         let by_sequence = Aggregation::default();
         let by_token = Aggregation { mode: AggregationMode::TokenMean, ..by_sequence };
@@ -181,6 +227,27 @@ impl Recipe {
             "nemo_seq_mask_tis" => (zero(Estimator::GrpoLeaveOneOut), clamp, clip, by_token),
             "areal_decoupled" => (slime, unguarded, clip, by_token),
             // --- policy losses
+            "gmpo" => (own, clamp, GateChoice::Gmpo { clip_log_low: 0.4, clip_log_high: 0.4 }, by_sequence),
+            "kl_cov" => (own, unguarded, kl_cov, by_token),
+            "clip_cov" => (own, unguarded, clip_cov, by_token),
+            "minirl" => (
+                centred,
+                clamp,
+                minirl,
+                Aggregation { mode: AggregationMode::SeqMeanTokenSum, ..by_sequence },
+            ),
+            "remix" => {
+                (own, clamp, GateChoice::Remix { clip_ratio_low: 0.2, clip_ratio_high: 0.2 }, by_token)
+            }
+            "trl_two_sided" => {
+                (trl, unguarded, two_sided, Aggregation { sequences: CountedSequences::All, ..by_token })
+            }
+            "dro" => (own, clamp, GateChoice::Dro { beta: 0.1 }, by_token),
+            "vespo" => (trl, unguarded, vespo, trl_by_sequence),
+            "topr" => (own, clamp, GateChoice::Topr {}, by_sequence),
+            "minpro" => (own, given, cispo, by_token),
+            "opsm" => (own, clamp, clip, by_sequence),
+            "top_entropy" => (own, clamp, higher, by_token),
             _ => {
                 return Err(Error::Recipe(format!(
                     "no recipe is called `{name}`: known are {}",
@@ -188,7 +255,7 @@ impl Recipe {
                 )));
             }
         };
-        let correction = correction::named(name);
-        Ok(Recipe { name: name.into(), advantage, ratio, gate, correction, aggregation, ..Recipe::default() })
+        let (name, correction) = (name.into(), correction::named(name));
+        Ok(Recipe { name, advantage, ratio, gate, mask, correction, aggregation, ..Recipe::default() })
     }
 }

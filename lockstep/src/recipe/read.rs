@@ -40,7 +40,9 @@ impl Recipe {
             )));
         }
         match (self.ratio.level, self.ratio.log_max) {
-            (RatioLevel::Token, Some(_)) => refuse("ratio.log_max is used by ratio.level sequence only")?,
+            (RatioLevel::Token | RatioLevel::Given, Some(_)) => {
+                refuse("ratio.log_max is used by ratio.level sequence only")?
+            }
             (_, Some(max)) if max.is_nan() || max <= 0.0 => {
                 return Err(Error::Recipe(format!("ratio.log_max is {max}: expected a positive number")));
             }

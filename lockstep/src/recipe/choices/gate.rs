@@ -53,6 +53,97 @@ pub enum GateChoice {
         #[serde(default = "default_dppo_c")]
         clip_ratio_c: f32,
     },
+    /// GMPO: geometric mean over the sequence of log-ratios clipped token by token. Divides by all sequences, whatever
+    /// aggregation is set.
+    Gmpo {
+        /// How far a log-ratio may fall.
+        #[serde(default = "default_gmpo")]
+        clip_log_low: f32,
+        /// How far a log-ratio may rise.
+        #[serde(default = "default_gmpo")]
+        clip_log_high: f32,
+    },
+    /// MiniRL: truncated weight to the second policy (the sampler), PPO's clip as a mask.
+    Minirl {
+        /// Distance of the lower bound from 1.
+        #[serde(default = "default_clip")]
+        clip_ratio_low: f32,
+        /// Distance of the upper bound from 1.
+        #[serde(default = "default_minirl_high")]
+        clip_ratio_high: f32,
+        /// Greatest weight.
+        #[serde(default = "default_minirl_c")]
+        clip_ratio_c: f32,
+    },
+    /// ReMix: PPO's clip around the ratio of the second policy (the latest) to `logp_old`.
+    Remix {
+        /// Distance of the lower bound from the centre.
+        #[serde(default = "default_clip")]
+        clip_ratio_low: f32,
+        /// Distance of the upper bound from the centre.
+        #[serde(default = "default_clip")]
+        clip_ratio_high: f32,
+    },
+    /// TRL's two-sided clip: PPO's, and the ratio at most `delta` where A < 0 (a dual clip).
+    TwoSided {
+        /// Distance of the lower bound from 1.
+        #[serde(default = "default_clip")]
+        clip_ratio_low: f32,
+        /// Distance of the upper bound from 1.
+        #[serde(default = "default_clip")]
+        clip_ratio_high: f32,
+        /// Greatest ratio.
+        delta: f32,
+    },
+    /// KL-Cov: no clip; a KL term on the tokens with the largest covariance of advantage and log-probability.
+    KlCov {
+        /// Their share of the live tokens.
+        #[serde(default = "default_cov_ratio")]
+        kl_cov_ratio: f64,
+        /// Coefficient of |logp − logp_old|.
+        #[serde(default = "default_kl_cov_coef")]
+        ppo_kl_coef: f32,
+    },
+    /// Clip-Cov: PPO's clip, and no loss on a few random tokens with a large covariance.
+    ClipCov {
+        /// Distance of the lower bound from 1.
+        #[serde(default = "default_clip")]
+        clip_ratio_low: f32,
+        /// Distance of the upper bound from 1.
+        #[serde(default = "default_clip")]
+        clip_ratio_high: f32,
+        /// Their share of the live tokens.
+        #[serde(default = "default_cov_ratio")]
+        clip_cov_ratio: f64,
+        /// Covariances above this.
+        #[serde(default = "default_clip_cov_lb")]
+        clip_cov_lb: f32,
+        /// And below this.
+        #[serde(default = "default_clip_cov_ub")]
+        clip_cov_ub: f32,
+    },
+    /// DRO: −(A·logp − β/2·(logp − logp_old)²).
+    Dro {
+        /// β.
+        beta: f32,
+    },
+    /// VESPO: REINFORCE by a gamma weight of the sequence's ratio to the second policy.
+    Vespo {
+        /// k where A ≥ 0.
+        #[serde(default = "two")]
+        k_pos: f32,
+        /// λ where A ≥ 0.
+        #[serde(default = "three")]
+        lambda_pos: f32,
+        /// k where A < 0.
+        #[serde(default = "three")]
+        k_neg: f32,
+        /// λ where A < 0.
+        #[serde(default = "two")]
+        lambda_neg: f32,
+    },
+    /// TOPR: REINFORCE, for A < 0 by the sequence's ratio to the second policy, at most 1.
+    Topr {},
     /// SAPO's soft gate.
     Sapo {
         /// Temperature for positive advantages.
@@ -71,6 +162,33 @@ fn default_dppo() -> f32 {
     0.15
 }
 fn default_dppo_c() -> f32 {
+    3.0
+}
+fn default_gmpo() -> f32 {
+    0.4
+}
+fn default_minirl_high() -> f32 {
+    0.27
+}
+fn default_minirl_c() -> f32 {
+    5.0
+}
+fn default_cov_ratio() -> f64 {
+    2e-4
+}
+fn default_kl_cov_coef() -> f32 {
+    1.0
+}
+fn default_clip_cov_lb() -> f32 {
+    1.0
+}
+fn default_clip_cov_ub() -> f32 {
+    5.0
+}
+fn two() -> f32 {
+    2.0
+}
+fn three() -> f32 {
     3.0
 }
 fn default_clip() -> f32 {

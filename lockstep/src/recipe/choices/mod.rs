@@ -5,6 +5,7 @@ mod aggregation;
 mod correction;
 mod gate;
 mod kl;
+mod mask;
 mod metrics;
 mod ratio;
 mod value;
@@ -16,6 +17,7 @@ pub use correction::{
 };
 pub use gate::GateChoice;
 pub use kl::{KlChoice, KlEstimator};
+pub use mask::{Against, MaskChoice};
 pub use metrics::{MetricsChoice, Reduction};
 pub use ratio::{GuardChoice, RatioChoice, RatioLevel};
 pub use value::{EntropyChoice, ValueChoice};

@@ -9,6 +9,8 @@ pub enum RatioLevel {
     /// Each token by itself.
     #[default]
     Token,
+    /// Log-ratios of the caller (prefix, segment, minimum-prefix ratios).
+    Given,
     /// The geometric mean over the sequence (GSPO).
     Sequence,
 }

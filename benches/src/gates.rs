@@ -1,0 +1,66 @@
+//! GMPO, gates with a second policy, weights of sequences, selections.
+
+use crate::Inputs;
+use crate::ops::{Bench, bits, policy_with};
+use lockstep::ops::policy_loss::{GmpoParams, gmpo};
+use lockstep::ops::select::{Candidates, Pick, select};
+use lockstep::ops::{covariance, sequence_weight};
+use lockstep::{Advantage, Batch, Counts, Outputs, PolicyInput, PolicyOutput};
+use lockstep_core::gate::{MiniRl, Remix};
+use lockstep_core::policy_loss::SequenceRule;
+use lockstep_core::ratio::Guard;
+
+/// The ops of this file.
+pub(crate) fn benches<'a>(inputs: &'a Inputs, both: (Batch<'a>, Counts)) -> Vec<Bench<'a>> {
+    let (batch, counts) = both;
+    let mini = MiniRl { clip_ratio_low: 0.2, clip_ratio_high: 0.27, clip_ratio_c: 5.0 };
+    let remix = Remix { clip_ratio_low: 0.2, clip_ratio_high: 0.2 };
+    let second = Some(&inputs.logp_ref[..]);
+    let params = GmpoParams {
+        clip_log_low: 0.4,
+        clip_log_high: 0.4,
+        guard: Guard::clamp(20.0),
+        denominator: counts.sequences as f64,
+        band: [0.8, 1.2],
+    };
+    let mut out = PolicyOutput::default();
+    let advantage = Advantage::PerSequence(&inputs.advantage);
+    vec![
+        policy_with("policy_loss_mini_rl/coef", inputs, both, mini, second, Outputs::COEF, 17.0),
+        policy_with("policy_loss_remix/coef", inputs, both, remix, second, Outputs::COEF, 17.0),
+        Bench {
+            name: "policy_loss_gmpo/coef",
+            bytes: 13.0,
+            run: Box::new(move |device| {
+                let outputs = Outputs::COEF;
+                let input =
+                    PolicyInput { outputs, ..PolicyInput::new(&inputs.logp, &inputs.logp_old, advantage) };
+                gmpo(device, &batch, &input, &params, &mut out)?;
+                Ok(bits(&out.coef))
+            }),
+        },
+        Bench {
+            name: "sequence_weight",
+            bytes: 13.0,
+            run: Box::new(move |device| {
+                let logps = [&inputs.logp[..], &inputs.logp_old];
+                let rule = SequenceRule::VESPO;
+                Ok(bits(&sequence_weight(device, &batch, logps, &inputs.advantage, None, &rule)?))
+            }),
+        },
+        Bench {
+            name: "covariance",
+            bytes: 9.0,
+            run: Box::new(move |device| Ok(bits(&covariance(device, &batch, &inputs.logp, advantage)?))),
+        },
+        // Keys once, eleven passes over them, one choice.
+        Bench {
+            name: "selection_key, digit_counts, narrow_digits, select_top",
+            bytes: 9.0 + 11.0 * 4.0 + 9.0,
+            run: Box::new(move |device| {
+                let chosen = select(device, &batch, &Candidates::largest(&inputs.logp), 1000)?;
+                Ok(bits(&chosen.choose(device, &batch, Pick::All(1.0), Pick::All(0.0))?.0))
+            }),
+        },
+    ]
+}

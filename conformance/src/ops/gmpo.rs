@@ -1,0 +1,244 @@
+//! `policy_loss_gmpo`.
+
+use super::OpTest;
+use crate::backend::Backend;
+use crate::cases::corpus::tokens;
+use crate::cases::hash::Source;
+use crate::cases::masks::Mask;
+use crate::cases::params::{BAND, guards};
+use crate::cases::random::Draw;
+use crate::cases::shapes::{Shape, large, small};
+use crate::cases::values::Range;
+use crate::cases::{Case, Data, slot};
+use crate::expect::{Sum, Want, tokens as expected};
+use crate::launch::{POLICY_SUMS, element, f32s, f64s, maxima, raised, row, statistics, u32s};
+use crate::oracle::gmpo as oracle;
+use crate::output::{Output, Values};
+use crate::precision::Allowance;
+use lockstep_core::policy_loss::{MetricsOut, PolicyLossGmpo, sum};
+use lockstep_core::ragged::{In, Mask as LossMask, Offsets, Out};
+use lockstep_core::ratio::Guard;
+
+/// Arguments of `policy_loss_gmpo`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Gmpo {
+    /// Guard.
+    pub guard: Guard,
+    /// Bounds of the log-ratio.
+    pub clip: [f32; 2],
+    /// Denominator.
+    pub denominator: f64,
+    /// Advantages per token.
+    pub per_token: bool,
+    /// With weights.
+    pub weights: bool,
+    /// Loss wanted.
+    pub loss: bool,
+    /// Metrics wanted.
+    pub metrics: bool,
+}
+
+const CLIPS: [[f32; 2]; 4] = [[0.4, 0.4], [0.0, 0.0], [0.05, 0.1], [3.0, 0.2]];
+const TERMS: &str = "terms rounded once, summed in binary64";
+const MEANS: &str = "binary64 means of rounded terms, one exponential, two products";
+
+const fn allow(output: &'static str, units: f64, reason: &'static str) -> Allowance {
+    Allowance { op: "policy_loss_gmpo", output, units, reason }
+}
+
+impl OpTest for Gmpo {
+    const OPS: &'static [&'static str] = &["policy_loss_gmpo"];
+    const ALLOWED: &'static [Allowance] = &[
+        allow("coef", 2.0, MEANS),
+        allow("row_loss", 2.0, MEANS),
+        allow("sum_loss", 2.0, MEANS),
+        allow("sum_policy", 2.0, MEANS),
+        allow("sum_k1", 1.0, TERMS),
+        allow("sum_excess", 2.0, TERMS),
+        allow("sum_excess_squared", 2.0, TERMS),
+        allow("sum_neg_logp", 1e-7, "binary64 sums in another order"),
+        allow("max_ratio", 2.0, "exp"),
+        allow("max_neg_ratio", 2.0, "exp"),
+    ];
+
+    fn op(&self) -> &'static str {
+        "policy_loss_gmpo"
+    }
+
+    fn run<B: Backend>(&self, backend: &B, data: &Data) -> Result<Vec<Output>, String> {
+        let (rows, n) = (data.rows(), data.elements());
+        let (mut coef, mut row_loss, mut tokens, mut alarm) = (f32s(n), f64s(rows), u32s(rows), u32s(rows));
+        let (mut sums, mut max) = (f64s(rows * sum::SUMS), f32s(rows * 2));
+        let input = |k: usize| In::new(&data.element[k][..]);
+        let offsets = Offsets::new("offsets", &data.offsets, n, "elements").map_err(|e| e.to_string())?;
+        let kernel = PolicyLossGmpo {
+            cu_seqlens: offsets,
+            loss_mask: LossMask::new(data.mask.as_deref()),
+            logp: input(slot::LOGP),
+            logp_old: input(slot::LOGP_OLD),
+            advantage: if self.per_token { input(slot::ADVANTAGE) } else { In::new(&data.row[0][..]) },
+            advantage_per_token: self.per_token,
+            weights: self.weights.then(|| input(slot::WEIGHTS)),
+            guard: self.guard,
+            clip_log_low: self.clip[0],
+            clip_log_high: self.clip[1],
+            denominator: self.denominator,
+            coef: Out::new(&mut coef),
+            row_loss: self.loss.then(|| Out::new(&mut row_loss)),
+            row_tokens: Out::new(&mut tokens),
+            row_alarm: Out::new(&mut alarm),
+            metrics: self.metrics.then(|| MetricsOut {
+                row_sums: Out::new(&mut sums),
+                row_maxima: Out::new(&mut max),
+                band: BAND,
+            }),
+        };
+        kernel.check().map_err(|e| e.to_string())?;
+        backend.run(&kernel)?;
+        let mut out = vec![element("coef", coef), row("row_tokens", Values::U32(tokens)), raised(alarm)];
+        if self.loss {
+            out.push(row("row_loss", Values::F64(row_loss)));
+        }
+        if self.metrics {
+            out.extend(statistics(&POLICY_SUMS, &sums, rows));
+            out.extend(maxima(&max, rows));
+        }
+        Ok(out)
+    }
+
+    fn expect(&self, data: &Data) -> Vec<Want> {
+        let guard = expected::guard(self.guard);
+        let clip = oracle::Gmpo { low: self.clip[0].into(), high: self.clip[1].into() };
+        let [mut coef, mut row_loss, mut row_tokens] = ["coef", "row_loss", "row_tokens"].map(Want::new);
+        let [mut high, mut low] = ["max_ratio", "max_neg_ratio"].map(Want::new);
+        let mut sums = POLICY_SUMS.map(Want::new);
+        let scale = if self.denominator == 0.0 { 0.0 } else { 1.0 / self.denominator };
+        for r in 0..data.rows() {
+            let at = |k: usize, i: usize| f64::from(data.element[k][i]);
+            let token = |i: usize| oracle::Token {
+                d: guard.value(at(slot::LOGP, i) - at(slot::LOGP_OLD, i)),
+                a: if self.per_token { at(slot::ADVANTAGE, i) } else { data.row[0][r].into() },
+                w: if self.weights { at(slot::WEIGHTS, i) } else { 1.0 },
+            };
+            let live: Vec<usize> = data.span(r).filter(|i| data.live(*i)).collect();
+            let tokens: Vec<oracle::Token> = live.iter().map(|i| token(*i)).collect();
+            let length = tokens.len() as f64 + 1e-8;
+            let loss = clip.loss(&tokens, self.weights);
+            // The exponent rounds as a whole and term by term; the mean advantage may cancel.
+            let exponent: f64 = tokens.iter().map(|t| clip.clipped(t.d, t.a).abs()).sum::<f64>() / length;
+            let logs: f64 = tokens.iter().map(|t| (t.w + 1e-8).ln().abs()).sum::<f64>() / length;
+            let mean: f64 = tokens.iter().map(|t| t.a).sum::<f64>() / length;
+            let spread: f64 = tokens.iter().map(|t| t.a.abs()).sum::<f64>() / length;
+            let cancel = if mean == 0.0 { 0.0 } else { loss.abs() * 1e-9 * spread / mean.abs() };
+            let magnitude = loss.abs() * (2.0 + exponent + if self.weights { logs } else { 0.0 }) + cancel;
+            row_loss.push(loss * scale, magnitude * scale);
+            row_tokens.push(live.len() as f64, 0.0);
+            let mut total = [Sum::default(); POLICY_SUMS.len()];
+            total[0].add(loss * scale, magnitude * scale);
+            total[1].add(loss * live.len() as f64, magnitude * live.len() as f64);
+            let (mut max, mut min) = ((f64::NEG_INFINITY, 0.0), (f64::NEG_INFINITY, 0.0));
+            for i in data.span(r) {
+                if !data.live(i) {
+                    coef.push(0.0, 0.0);
+                    continue;
+                }
+                let t = token(i);
+                let (raw, exact) =
+                    expected::difference(data.element[slot::LOGP][i], data.element[slot::LOGP_OLD][i]);
+                let near = |bound: f64| expected::doubtful(raw, exact, (t.d - bound).abs());
+                let at_clip = near(-clip.low) || near(clip.high);
+                let at_guard = expected::doubtful(raw, exact, guard.distance_to_kink(raw));
+                let keeps = clip.keeps(t.d, t.a);
+                let value = if keeps { loss * scale / length * guard.derivative(raw) } else { 0.0 };
+                let doubt = at_clip || at_guard;
+                coef.push(value, if doubt { f64::INFINITY } else { magnitude * scale / length });
+                let (ratio, spread) = (t.d.exp(), 1.0 + t.d.abs());
+                let (excess, error) = (ratio - 1.0, ratio * spread + (ratio - 1.0).abs());
+                total[3].add(-t.d, t.d.abs());
+                total[4].add(excess, error);
+                total[5].add(excess * excess, 2.0 * excess.abs() * error + excess * excess);
+                total[6].count(keeps, at_clip);
+                let outside = t.d < -clip.low || t.d > clip.high;
+                let unsure = at_clip || (mean != 0.0 && mean.abs() < 1e-9 * spread);
+                total[7].count(outside && mean > 0.0, unsure);
+                total[8].count(outside && mean < 0.0, unsure);
+                total[10].count(!guard.inside(raw), at_guard);
+                let [from, to] = BAND.map(f64::from);
+                let in_doubt =
+                    expected::doubtful_ratio(t.d, ratio, from) || expected::doubtful_ratio(t.d, ratio, to);
+                total[11].count(from <= ratio && ratio <= to, in_doubt);
+                total[12].add(-at(slot::LOGP, i), at(slot::LOGP, i).abs());
+                max = if ratio > max.0 { (ratio, ratio * spread) } else { max };
+                min = if -ratio > min.0 { (-ratio, ratio * spread) } else { min };
+            }
+            for (want, sum) in sums.iter_mut().zip(total) {
+                want.push(sum.0, sum.1);
+            }
+            high.push(max.0, max.1);
+            low.push(min.0, min.1);
+        }
+        [coef, row_loss, row_tokens, high, low].into_iter().chain(sums).collect()
+    }
+
+    fn corpus(source: Source) -> Vec<Case> {
+        let mut cases = Vec::new();
+        for clip in CLIPS {
+            for guard in guards() {
+                for step in 0..2 {
+                    let k: usize = cases.len();
+                    let bits = source.fork(7).bits(k);
+                    let on = |bit: u32| bits >> bit & 1 == 1;
+                    let params = Gmpo {
+                        guard,
+                        clip,
+                        denominator: [1.0, 12.0, 1017.0, 0.0][k % 4],
+                        per_token: on(0),
+                        weights: on(1),
+                        loss: on(2),
+                        metrics: step == 1,
+                    };
+                    let shape = if k == 8 { large() } else { small().swap_remove(k % 5) };
+                    let range = if k == 8 { Range::Realistic } else { Range::ALL[k / 5 % 4] };
+                    cases.push(case(params, &shape, Mask::ALL[k % 6], range, source.fork(k as u64), k));
+                }
+            }
+        }
+        cases
+    }
+
+    fn random(_op: &str, draw: &mut Draw) -> Case {
+        let clip = if draw.yes() { draw.pick(&CLIPS) } else { [draw.unit(), draw.unit()] };
+        let params = Gmpo {
+            guard: draw.pick(&guards()),
+            clip,
+            denominator: draw.pick(&[1.0, 12.0, 1017.0]),
+            per_token: draw.yes(),
+            weights: draw.yes(),
+            loss: draw.yes(),
+            metrics: draw.yes(),
+        };
+        let shape = Shape { name: "random", catches: "whatever nobody thought of", lengths: draw.lengths() };
+        case(params, &shape, draw.pick(&Mask::ALL), draw.pick(&Range::ALL), draw.source(), 0)
+    }
+
+    fn fault_slots(&self) -> Vec<(usize, &'static [f32])> {
+        let logp: &[f32] = &[f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 0.5];
+        let mut slots = vec![(slot::LOGP, logp), (slot::LOGP_OLD, logp)];
+        if self.weights {
+            slots.push((slot::WEIGHTS, &[f32::NAN, f32::INFINITY, -1.0]));
+        }
+        if self.per_token {
+            slots.push((slot::ADVANTAGE, &[f32::NAN, f32::INFINITY]));
+        }
+        slots
+    }
+}
+
+fn case(params: Gmpo, shape: &Shape, mask: Mask, range: Range, source: Source, k: usize) -> Case {
+    Case {
+        label: format!("{k}: {} {mask:?} {range:?}", shape.name),
+        catches: "a mean over the padded width; a bound of the ratio instead of its logarithm; a clip by the wrong sign",
+        params: params.into(),
+        data: tokens(shape, mask, range, source),
+    }
+}

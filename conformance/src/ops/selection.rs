@@ -1,0 +1,366 @@
+//! `covariance`, `selection_key`, `digit_counts`, `narrow_digits`, `select_top`.
+
+use super::OpTest;
+use crate::backend::Backend;
+use crate::cases::corpus::tokens;
+use crate::cases::hash::Source;
+use crate::cases::masks::Mask;
+use crate::cases::random::Draw;
+use crate::cases::shapes::{Shape, large, small};
+use crate::cases::values::Range;
+use crate::cases::{Case, Data, slot};
+use crate::expect::Want;
+use crate::expect::tokens::{difference, doubtful_ratio};
+use crate::launch::{element, f32s, row, u32s};
+use crate::oracle::{covariance as cov, digits, key, ppo_clip, top};
+use crate::output::{Output, Place, Values};
+use crate::precision::Allowance;
+use lockstep_core::aggregate::moments::{MEAN, MOMENTS};
+use lockstep_core::gate::PpoClip;
+use lockstep_core::ragged::{In, Mask as LossMask, Offsets, Out};
+use lockstep_core::select::{
+    ClipTest, Covariance, DIGITS, DigitCounts, NarrowDigits, Order, SHIFTS, SelectTop, SelectionKey,
+};
+
+/// Arguments of the ops of a selection.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Selection {
+    /// `covariance`.
+    Covariance {
+        /// Means of advantages and log-probabilities.
+        means: [f64; 2],
+        /// Advantages per token.
+        per_token: bool,
+    },
+    /// `selection_key` of the advantages.
+    Key {
+        /// Band.
+        band: [f32; 2],
+        /// What PPO's clip holds is left out.
+        unclipped: bool,
+        /// Order.
+        order: Order,
+    },
+    /// `digit_counts` of [`Data::index`].
+    Counts {
+        /// Prefix.
+        prefix: u32,
+        /// Shift.
+        shift: u32,
+    },
+    /// `narrow_digits` of [`Data::index`], `[8][R]`.
+    Narrow {
+        /// Prefix and wanted.
+        state: [u32; 2],
+        /// Shift.
+        shift: u32,
+    },
+    /// `select_top` of [`Data::index`].
+    Top {
+        /// Bound and wanted.
+        state: [u32; 2],
+        /// Values where selected, one value elsewhere; or the reverse.
+        on: bool,
+    },
+}
+
+const CLIP: PpoClip = PpoClip { clip_ratio_low: 0.2, clip_ratio_high: 0.28, clip_ratio_c: f32::INFINITY };
+const COUNTS: [&str; DIGITS] =
+    ["digit_0", "digit_1", "digit_2", "digit_3", "digit_4", "digit_5", "digit_6", "digit_7"];
+const OFF: f32 = 0.25;
+
+const fn exact(op: &'static str, output: &'static str, reason: &'static str) -> Allowance {
+    Allowance { op, output, units: 0.0, reason }
+}
+
+impl OpTest for Selection {
+    const OPS: &'static [&'static str] =
+        &["covariance", "selection_key", "digit_counts", "narrow_digits", "select_top"];
+    const ALLOWED: &'static [Allowance] = &[
+        Allowance {
+            op: "covariance",
+            output: "covariance",
+            units: 1.0,
+            reason: "binary64, rounded to binary32 once: half an ULP is at most one unit",
+        },
+        exact("selection_key", "key", "bits"),
+        exact("digit_counts", "digit_0", "a count"),
+        exact("narrow_digits", "prefix", "bits"),
+        exact("select_top", "out", "a copy"),
+    ];
+
+    fn op(&self) -> &'static str {
+        match self {
+            Selection::Covariance { .. } => "covariance",
+            Selection::Key { .. } => "selection_key",
+            Selection::Counts { .. } => "digit_counts",
+            Selection::Narrow { .. } => "narrow_digits",
+            Selection::Top { .. } => "select_top",
+        }
+    }
+
+    fn run<B: Backend>(&self, backend: &B, data: &Data) -> Result<Vec<Output>, String> {
+        let (rows, n) = (data.rows(), data.elements());
+        let offsets = Offsets::new("offsets", &data.offsets, n, "elements").map_err(|e| e.to_string())?;
+        let mask = LossMask::new(data.mask.as_deref());
+        let input = |k: usize| In::new(&data.element[k][..]);
+        let keys = |values| Output { name: "key", place: Place::Element, values: Values::U32(values) };
+        Ok(match *self {
+            Selection::Covariance { means: [advantage, logp], per_token } => {
+                let mut out = f32s(n);
+                let moments = |mean| {
+                    let mut moments = [f64::NAN; MOMENTS];
+                    moments[MEAN] = mean;
+                    moments
+                };
+                let (advantage_moments, logp_moments) = (moments(advantage), moments(logp));
+                backend.run(&Covariance {
+                    cu_seqlens: offsets,
+                    loss_mask: mask,
+                    logp: input(slot::LOGP),
+                    advantage: if per_token { input(slot::ADVANTAGE) } else { In::new(&data.row[0][..]) },
+                    advantage_per_token: per_token,
+                    logp_moments: In::new(&logp_moments),
+                    advantage_moments: In::new(&advantage_moments),
+                    covariance: Out::new(&mut out),
+                })?;
+                vec![element("covariance", out)]
+            }
+            Selection::Key { band, unclipped, order } => {
+                let mut out = u32s(n);
+                let kernel = SelectionKey {
+                    cu_seqlens: offsets,
+                    loss_mask: mask,
+                    values: input(slot::ADVANTAGE),
+                    band,
+                    unclipped: unclipped.then(|| ClipTest {
+                        logp: input(slot::LOGP),
+                        logp_old: input(slot::LOGP_OLD),
+                        advantage: In::new(&data.row[0][..]),
+                        advantage_per_token: false,
+                        clip: CLIP,
+                    }),
+                    order,
+                    keys: Out::new(&mut out),
+                };
+                kernel.check().map_err(|e| e.to_string())?;
+                backend.run(&kernel)?;
+                vec![keys(out)]
+            }
+            Selection::Counts { prefix, shift } => {
+                let (mut counts, state) = (u32s(DIGITS * rows), [prefix, 0]);
+                backend.run(&DigitCounts {
+                    offsets,
+                    keys: In::new(&data.index),
+                    state: In::new(&state),
+                    shift,
+                    counts: Out::new(&mut counts),
+                })?;
+                let of = |k: usize| row(COUNTS[k], Values::U32(counts[k * rows..(k + 1) * rows].to_vec()));
+                (0..DIGITS).map(of).collect()
+            }
+            Selection::Narrow { state, shift } => {
+                let (mut narrowed, mut ties) = (u32s(2), u32s(n));
+                backend.run(&NarrowDigits {
+                    counts: In::new(&data.index),
+                    rows: n,
+                    state: In::new(&state),
+                    shift,
+                    narrowed: Out::new(&mut narrowed),
+                    ties_before: Out::new(&mut ties),
+                })?;
+                let one = |k: usize| Values::U32(vec![narrowed[k]]);
+                let ties = Output { name: "ties_before", place: Place::Element, values: Values::U32(ties) };
+                vec![row("prefix", one(0)), row("wanted", one(1)), ties]
+            }
+            Selection::Top { state, on } => {
+                let (mut out, mut selected) = (f32s(n), u32s(rows));
+                let before: Vec<u32> = data.row[0].iter().map(|x| *x as u32).collect();
+                let values = Some(input(0));
+                backend.run(&SelectTop {
+                    cu_seqlens: offsets,
+                    loss_mask: mask,
+                    keys: In::new(&data.index),
+                    state: In::new(&state),
+                    ties_before: In::new(&before),
+                    on: values.filter(|_| on),
+                    on_value: OFF,
+                    off: values.filter(|_| !on),
+                    off_value: OFF,
+                    out: Out::new(&mut out),
+                    row_selected: Out::new(&mut selected),
+                })?;
+                vec![element("out", out), row("selected", Values::U32(selected))]
+            }
+        })
+    }
+
+    fn expect(&self, data: &Data) -> Vec<Want> {
+        match *self {
+            Selection::Covariance { means: [mean_a, mean_logp], per_token } => {
+                let mut want = Want::new("covariance");
+                for r in 0..data.rows() {
+                    for i in data.span(r) {
+                        let a = if per_token { data.element[slot::ADVANTAGE][i] } else { data.row[0][r] };
+                        let logp = data.element[slot::LOGP][i].into();
+                        let value = cov::covariance(a.into(), mean_a, logp, mean_logp);
+                        let value = if data.live(i) { value } else { 0.0 };
+                        want.push(value, value.abs());
+                    }
+                }
+                vec![want]
+            }
+            Selection::Key { band, unclipped, order } => {
+                let mut want = Want::new("key");
+                let clip = ppo_clip::PpoClip {
+                    low: CLIP.clip_ratio_low.into(),
+                    high: CLIP.clip_ratio_high.into(),
+                    dual: f64::INFINITY,
+                };
+                for r in 0..data.rows() {
+                    for i in data.span(r) {
+                        let x = data.element[slot::ADVANTAGE][i];
+                        let mut candidate = data.live(i) && key::candidate(x.into(), band.map(f64::from));
+                        let mut doubt = false;
+                        if unclipped && data.live(i) {
+                            let (d, _) =
+                                difference(data.element[slot::LOGP][i], data.element[slot::LOGP_OLD][i]);
+                            candidate &=
+                                clip.clips(d.exp(), data.row[0][r].into()) == ppo_clip::Clips::default();
+                            doubt = [1.0 - clip.low, 1.0 + clip.high]
+                                .iter()
+                                .any(|b| doubtful_ratio(d, d.exp(), *b));
+                        }
+                        let key = match order {
+                            Order::Largest => key::ordered(x),
+                            Order::Random { seed, first } => key::hash(seed, first.wrapping_add(i as u64)),
+                        };
+                        let value = if candidate { f64::from(key) } else { 0.0 };
+                        want.push(value, if doubt { f64::INFINITY } else { 0.0 });
+                    }
+                }
+                vec![want]
+            }
+            Selection::Counts { prefix, shift } => {
+                let mut wants = COUNTS.map(Want::new);
+                for r in 0..data.rows() {
+                    let counts = digits::counts(&data.index[data.span(r)], prefix, shift);
+                    wants.iter_mut().zip(counts).for_each(|(want, count)| want.push(count as f64, 0.0));
+                }
+                wants.into()
+            }
+            Selection::Narrow { state, shift } => {
+                let n = data.elements();
+                let of = |k: usize| &data.index[k * n..(k + 1) * n];
+                let totals: Vec<u64> =
+                    (0..DIGITS).map(|k| of(k).iter().map(|c| u64::from(*c)).sum()).collect();
+                let (digit, left) = digits::narrow(&totals, state[1].into());
+                let [mut prefix, mut wanted, mut ties] = ["prefix", "wanted", "ties_before"].map(Want::new);
+                prefix.push(f64::from(state[0] | ((digit as u64) << shift) as u32), 0.0);
+                wanted.push(left as f64, 0.0);
+                let mut before = 0;
+                for count in of(digit) {
+                    ties.push(f64::from(before), 0.0);
+                    before += count;
+                }
+                vec![prefix, wanted, ties]
+            }
+            Selection::Top { state: [bound, wanted], on } => {
+                let [mut out, mut selected] = ["out", "selected"].map(Want::new);
+                for r in 0..data.rows() {
+                    let keys = &data.index[data.span(r)];
+                    let chosen = top::selected(keys, bound, wanted, data.row[0][r] as u32);
+                    for (i, chosen) in data.span(r).zip(&chosen) {
+                        let value = if *chosen == on { data.element[0][i] } else { OFF };
+                        out.push(if data.live(i) { value.into() } else { 0.0 }, 0.0);
+                    }
+                    selected.push(chosen.iter().filter(|chosen| **chosen).count() as f64, 0.0);
+                }
+                vec![out, selected]
+            }
+        }
+    }
+
+    fn corpus(source: Source) -> Vec<Case> {
+        let mut cases = Vec::new();
+        let mut shapes = small();
+        shapes.push(large());
+        for (j, shape) in shapes.iter().enumerate() {
+            for params in all(source.fork(j as u64)) {
+                let k = cases.len();
+                let range = [Range::Realistic, Range::Ties, Range::Tiny][k % 3];
+                cases.push(case(params, shape, Mask::ALL[k % 6], range, source.fork(1000 + k as u64), k));
+            }
+        }
+        cases
+    }
+
+    fn random(op: &str, draw: &mut Draw) -> Case {
+        let params: Vec<Selection> =
+            all(draw.source()).into_iter().filter(|params| params.op() == op).collect();
+        let shape = Shape { name: "random", catches: "whatever nobody thought of", lengths: draw.lengths() };
+        case(draw.pick(&params), &shape, draw.pick(&Mask::ALL), draw.pick(&Range::ALL), draw.source(), 0)
+    }
+
+    fn rows_are_blocks(&self) -> bool {
+        matches!(self, Selection::Narrow { .. } | Selection::Key { order: Order::Random { .. }, .. })
+    }
+}
+
+/// Every op with every kind of argument.
+fn all(source: Source) -> Vec<Selection> {
+    let (infinite, random) =
+        ([f32::NEG_INFINITY, f32::INFINITY], Order::Random { seed: source.bits(0), first: 5 });
+    let mut all = vec![
+        Selection::Covariance { means: [0.25, -1.5], per_token: false },
+        Selection::Covariance { means: [-0.5, -0.01], per_token: true },
+        Selection::Key { band: infinite, unclipped: false, order: Order::Largest },
+        Selection::Key { band: [0.0, 1.0], unclipped: true, order: Order::Largest },
+        Selection::Key { band: infinite, unclipped: true, order: random },
+        Selection::Key { band: [-1.0, f32::INFINITY], unclipped: false, order: random },
+    ];
+    for (k, shift) in SHIFTS.into_iter().enumerate() {
+        let prefix = (KEYS[k % KEYS.len()] as u64 >> (shift + 3) << (shift + 3)) as u32;
+        all.push(Selection::Counts { prefix, shift });
+        let wanted = [0, 1, 7, 100, 5_000, u32::MAX][k % 6];
+        all.push(Selection::Narrow { state: [prefix, wanted], shift });
+    }
+    for (k, bound) in KEYS.into_iter().enumerate() {
+        all.push(Selection::Top { state: [bound, [1, 0, 20, 3][k % 4]], on: k % 2 == 0 });
+    }
+    all
+}
+
+/// Few, so that there are ties; some share their first digits.
+const KEYS: [u32; 6] = [0x8000_0000, 0x8000_0001, 0xbf80_0000, 0xbf80_0007, 1, u32::MAX];
+
+fn case(params: Selection, shape: &Shape, mask: Mask, range: Range, source: Source, k: usize) -> Case {
+    // Keys are found by their element: a batch without any has none to move about.
+    let none = shape.lengths.iter().all(|length| *length == 0);
+    let one = Shape { lengths: vec![0, 1], ..shape.clone() };
+    let mut data = tokens(if none { &one } else { shape }, mask, range, source);
+    let n = data.elements();
+    match params {
+        Selection::Covariance { .. } | Selection::Key { .. } => {}
+        Selection::Narrow { .. } => {
+            // One row of R counts for each digit.
+            let rows = n.clamp(1, 700);
+            let count =
+                |i: usize| if source.fork(1).below(i, 3) == 0 { source.below(i, 9) as u32 } else { 0 };
+            let index = (0..DIGITS * rows).map(count).collect();
+            data = Data { offsets: vec![0, rows as u32], index, ..Data::default() };
+        }
+        Selection::Counts { .. } | Selection::Top { .. } => {
+            let key = |i: usize| if data.live(i) { KEYS[source.fork(9).below(i, KEYS.len())] } else { 0 };
+            data.index = (0..n).map(key).collect();
+            data.row[0] = (0..data.rows()).map(|r| source.fork(10).below(r, 4) as f32).collect();
+            data.element.truncate(1);
+        }
+    }
+    Case {
+        label: format!("{k}: {} {mask:?} {range:?}", shape.name),
+        catches: "a tie that goes to another index; a key of 0 that is counted; a digit shifted out of the word",
+        params: params.into(),
+        data,
+    }
+}

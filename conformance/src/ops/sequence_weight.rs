@@ -1,0 +1,175 @@
+//! `sequence_weight`.
+
+use super::OpTest;
+use crate::backend::Backend;
+use crate::cases::corpus::tokens;
+use crate::cases::hash::Source;
+use crate::cases::masks::Mask;
+use crate::cases::random::Draw;
+use crate::cases::shapes::{Shape, large, small};
+use crate::cases::values::Range;
+use crate::cases::{Case, Data, slot};
+use crate::expect::Want;
+use crate::expect::tokens::UNIT;
+use crate::launch::{element, f32s, raised, u32s};
+use crate::oracle::sequence_weight as oracle;
+use crate::output::Output;
+use crate::precision::Allowance;
+use lockstep_core::policy_loss::{SequenceRule, SequenceWeight as Kernel};
+use lockstep_core::ragged::{In, Mask as LossMask, Offsets, Out};
+
+/// Arguments of `sequence_weight`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SequenceWeight {
+    /// Which weight.
+    pub rule: SequenceRule,
+    /// The caller brings weights.
+    pub weights: bool,
+}
+
+const RULES: [SequenceRule; 5] = [
+    SequenceRule::VESPO,
+    SequenceRule::Vespo { k_pos: 0.5, lambda_pos: 0.5, k_neg: 1.0, lambda_neg: 0.25 },
+    SequenceRule::Topr,
+    SequenceRule::OffPolicyMask { delta: 0.02 },
+    SequenceRule::OffPolicyMask { delta: -0.5 },
+];
+
+impl OpTest for SequenceWeight {
+    const OPS: &'static [&'static str] = &["sequence_weight"];
+    const ALLOWED: &'static [Allowance] = &[Allowance {
+        op: "sequence_weight",
+        output: "weight",
+        units: 2.0,
+        reason: "rounded log-ratios summed in binary64, two exponentials, one product",
+    }];
+
+    fn op(&self) -> &'static str {
+        "sequence_weight"
+    }
+
+    fn run<B: Backend>(&self, backend: &B, data: &Data) -> Result<Vec<Output>, String> {
+        let (mut weight, mut alarm) = (f32s(data.elements()), u32s(data.rows()));
+        let offsets = Offsets::new("offsets", &data.offsets, data.elements(), "elements");
+        let input = |k: usize| In::new(&data.element[k][..]);
+        self.rule.check().map_err(|e| e.to_string())?;
+        backend.run(&Kernel {
+            cu_seqlens: offsets.map_err(|e| e.to_string())?,
+            loss_mask: LossMask::new(data.mask.as_deref()),
+            logp: input(slot::LOGP),
+            logp_behave: input(slot::LOGP_OLD),
+            advantage: In::new(&data.row[0]),
+            weights: self.weights.then(|| input(slot::WEIGHTS)),
+            rule: self.rule,
+            out: Out::new(&mut weight),
+            row_alarm: Out::new(&mut alarm),
+        })?;
+        Ok(vec![element("weight", weight), raised(alarm)])
+    }
+
+    fn expect(&self, data: &Data) -> Vec<Want> {
+        let mut want = Want::new("weight");
+        for r in 0..data.rows() {
+            let at = |k: usize, i: usize| f64::from(data.element[k][i]);
+            let own = |i: usize| if self.weights { at(slot::WEIGHTS, i) } else { 1.0 };
+            let live: Vec<usize> = data.span(r).filter(|i| data.live(*i)).collect();
+            let d = |i: usize| at(slot::LOGP, i) - at(slot::LOGP_OLD, i);
+            let tokens: Vec<(f64, f64)> = live.iter().map(|i| (d(*i), own(*i))).collect();
+            let a = f64::from(data.row[0][r]);
+            // Each log-ratio rounds once; so does their sum.
+            let sizes: f64 = tokens.iter().map(|(d, _)| d.abs()).sum();
+            let (weight, magnitude, kept) = match self.rule {
+                SequenceRule::Vespo { k_pos, lambda_pos, k_neg, lambda_neg } => {
+                    let (k, lambda) = if a < 0.0 { (k_neg, lambda_neg) } else { (k_pos, lambda_pos) };
+                    let (k, lambda) = (f64::from(k), f64::from(lambda));
+                    let phi = oracle::vespo(&tokens, k, lambda, self.weights);
+                    let clipped: f64 = tokens.iter().map(|(d, _)| d.abs().min(20.0)).sum();
+                    let logs: f64 = tokens.iter().map(|(_, u)| u.ln().abs().min(20.0)).sum();
+                    let size = clipped + if self.weights { logs } else { 0.0 };
+                    // d ln φ = (k − λW) d ln W, and the exponent itself rounds.
+                    let log_w = size_of(&tokens, self.weights);
+                    let w = log_w.exp();
+                    let moved = (k + lambda * w) * (1.0 + size) + (lambda + k * log_w - lambda * w).abs();
+                    (phi, phi * (2.0 + moved), false)
+                }
+                SequenceRule::Topr => {
+                    let weight = oracle::topr(&tokens, a);
+                    (weight, if a < 0.0 { weight * (2.0 + sizes) } else { 0.0 }, true)
+                }
+                SequenceRule::OffPolicyMask { delta } => {
+                    let mean = -tokens.iter().map(|(d, _)| d).sum::<f64>() / tokens.len().max(1) as f64;
+                    let size = (1.0 + sizes) / tokens.len().max(1) as f64;
+                    let doubt = a < 0.0 && (mean - f64::from(delta)).abs() < 4.0 * UNIT * size && mean != 0.0;
+                    let weight = oracle::off_policy_mask(&tokens, a, delta.into());
+                    (weight, if doubt { f64::INFINITY } else { 0.0 }, true)
+                }
+            };
+            for i in data.span(r) {
+                let u = if kept { own(i) } else { 1.0 };
+                match data.live(i) {
+                    true => {
+                        want.push(weight * u, magnitude * u + if magnitude > 0.0 { weight * u } else { 0.0 })
+                    }
+                    false => want.push(0.0, 0.0),
+                }
+            }
+        }
+        vec![want]
+    }
+
+    fn corpus(source: Source) -> Vec<Case> {
+        let mut cases = Vec::new();
+        for rule in RULES {
+            for weights in [false, true] {
+                for range in Range::ALL {
+                    let k: usize = cases.len();
+                    let shape = if k == 16 { large() } else { short(&small().swap_remove(k % 5), k) };
+                    let params = SequenceWeight { rule, weights };
+                    cases.push(case(params, &shape, Mask::ALL[k % 6], range, source.fork(k as u64), k));
+                }
+            }
+        }
+        cases
+    }
+
+    fn random(_op: &str, draw: &mut Draw) -> Case {
+        let rule = draw.pick(&RULES);
+        let shape = Shape { name: "random", catches: "whatever nobody thought of", lengths: draw.lengths() };
+        let params = SequenceWeight { rule, weights: draw.yes() };
+        case(params, &shape, draw.pick(&Mask::ALL), draw.pick(&Range::ALL), draw.source(), 0)
+    }
+
+    fn fault_slots(&self) -> Vec<(usize, &'static [f32])> {
+        let logp: &[f32] = &[f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 0.5];
+        let mut slots = vec![(slot::LOGP, logp), (slot::LOGP_OLD, logp)];
+        if self.weights {
+            slots.push((slot::WEIGHTS, &[f32::NAN, f32::INFINITY, -1.0]));
+        }
+        slots
+    }
+}
+
+/// ln W within its bounds.
+fn size_of(tokens: &[(f64, f64)], weighted: bool) -> f64 {
+    let low = 1e-8f64.ln();
+    let each =
+        |(d, u): &(f64, f64)| d.clamp(-20.0, 20.0) + if weighted { u.ln().clamp(low, 20.0) } else { 0.0 };
+    tokens.iter().map(each).sum::<f64>().clamp(low, 20.0)
+}
+
+/// One case in three with sequences of a few tokens, whose ratios do not saturate.
+fn short(shape: &Shape, k: usize) -> Shape {
+    match k % 3 {
+        0 => Shape { name: "few", catches: shape.catches, lengths: (0..40).map(|i| i % 7).collect() },
+        _ => shape.clone(),
+    }
+}
+
+fn case(params: SequenceWeight, shape: &Shape, mask: Mask, range: Range, source: Source, k: usize) -> Case {
+    Case {
+        label: format!("{k}: {} {mask:?} {range:?}", shape.name),
+        catches: "a mean where a sum is meant; a sign of A; a weight counted twice",
+        params: params.into(),
+        data: tokens(shape, mask, range, source),
+    }
+}

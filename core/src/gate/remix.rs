@@ -1,0 +1,88 @@
+//! ReMix: PPO's clip around the ratio that the latest policy already has.
+//!
+//! **Formula** (2507.06892; maths.md §4.7), data of policy k − i, r = exp(logp − logp_{k−i}), c = sg[exp(logp_k − logp_{k−i})]:
+//!
+//! ```text
+//! l = max(−A·r, −A·clip(r, c − clip_ratio_low, c + clip_ratio_high))
+//! ```
+//!
+//! `logp_old` is that of k − i, the second policy's log-probabilities are those of k. For i = 0, and where there is no second
+//! policy, c = 1: PPO.
+//!
+//! **Gradient**: dl/dlogp = −A·r, or 0 where the clip holds. At a bound the token counts as inside.
+//!
+//! **Special cases**: A = 0: loss 0, gradient 0, never counted as clipped. A logarithm of c above 87 counts as 87.
+//!
+//! **Variants**: the KL-convex term is λ·KL(π ‖ base) + (1 − λ)·KL(π ‖ previous) with [`kl_convex_lambda`]; two KL terms are two
+//! launches, whose coefficients add.
+
+use super::{CLIP_HIGH, CLIP_LOW, Gate, Gated, Sample, check_scalar};
+use crate::Error;
+use crate::num::{self, Arith};
+
+/// Parameters of the clip.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Remix {
+    /// Distance of the lower bound from c, at least 0.
+    pub clip_ratio_low: f32,
+    /// Distance of the upper bound from c, at least 0.
+    pub clip_ratio_high: f32,
+}
+
+crate::launch_args!(Remix { clip_ratio_low, clip_ratio_high });
+
+/// λ of the KL-convex term at training step `step`: max(1 − 0.1·⌈max(step − 50, 0)/10⌉, 0.5).
+///
+/// ```
+/// use lockstep_core::gate::remix::kl_convex_lambda;
+/// assert_eq!([0, 50, 51, 60, 61, 1000].map(kl_convex_lambda), [1.0, 1.0, 0.9, 0.9, 0.8, 0.5]);
+/// ```
+pub fn kl_convex_lambda(step: u64) -> f64 {
+    let tenths = 10u64.saturating_sub(step.saturating_sub(50).div_ceil(10));
+    (if tenths > 5 { tenths } else { 5 }) as f64 / 10.0
+}
+
+impl Gate for Remix {
+    const POLICY_LOSS: &'static str = "policy_loss_remix";
+
+    const STAGED: bool = true;
+
+    const SECOND: bool = true;
+
+    const READS_OLD: bool = true;
+
+    /// c.
+    #[inline(always)]
+    fn stage<A: Arith>(&self, Sample { logp_old, logp_second, .. }: Sample) -> f32 {
+        let d = logp_second - logp_old;
+        num::exp::<A>(if d > 87.0 { 87.0 } else { d })
+    }
+
+    #[inline(always)]
+    fn gate_staged(&self, Sample { ratio, advantage, .. }: Sample, centre: f32) -> Gated {
+        let negative = advantage < 0.0;
+        let (floor, ceiling) = (centre - self.clip_ratio_low, centre + self.clip_ratio_high);
+        let raised = if negative & (ratio < floor) { floor } else { ratio };
+        let bounded = if !negative & (ratio > ceiling) { ceiling } else { raised };
+        let inside = (bounded == ratio) | (advantage == 0.0);
+        Gated {
+            loss: bounded * -advantage,
+            gradient: if inside { ratio * -advantage } else { 0.0 },
+            weight: num::count(inside),
+            clipped: if inside {
+                0
+            } else if negative {
+                CLIP_LOW
+            } else {
+                CLIP_HIGH
+            },
+        }
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        let ok = |bound: f32| bound >= 0.0 && bound.is_finite();
+        let expected = "a finite number of at least 0";
+        check_scalar("clip_ratio_low", self.clip_ratio_low, ok(self.clip_ratio_low), expected)?;
+        check_scalar("clip_ratio_high", self.clip_ratio_high, ok(self.clip_ratio_high), expected)
+    }
+}

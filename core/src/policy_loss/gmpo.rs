@@ -1,0 +1,287 @@
+//! GMPO: one geometric-mean ratio a sequence, its log-ratios clipped token by token.
+//!
+//! **Formula** (2507.20673; maths.md §2.5), d = guard(logp − logp_old), over the live tokens of sequence i:
+//!
+//! ```text
+//! c_t = sgn(A_t)·min(sgn(A_t)·d_t, sgn(A_t)·clip(d_t, −clip_log_low, clip_log_high))     0 where A_t = 0
+//! r_i = exp(Σ c_t / (L_i + 1e-8)),  A_i = Σ A_t / (L_i + 1e-8),  w_i = exp(Σ ln(w_t + 1e-8) / (L_i + 1e-8))
+//! L   = Σ_i −A_i·r_i·w_i / denominator
+//! ```
+//!
+//! **Gradient**: dL/dlogp_t = −A_i·r_i·w_i / (denominator·(L_i + 1e-8)) where c_t = d_t (A_t > 0: d ≤ `clip_log_high`; A_t < 0:
+//! d ≥ −`clip_log_low`), else 0. A, w and logp_old are constants.
+//!
+//! **Shapes**: per token `[N]`, per sequence `[S]`; `row_sums` and `row_maxima` as in [`policy_loss`](super).
+//!
+//! **Special cases**: a token at a bound keeps its gradient. A_t = 0: c_t = 0 and no gradient. A sequence without live tokens
+//! has loss 0, and still counts where the denominator counts all rows. Outside the guard the gradient is the guard's.
+//!
+//! **Variants** (maths.md §10, row 23): bounds are of the *logarithm*: verl takes `clip_ratio_low` and `clip_ratio_high` as they are,
+//! the paper's band (e^−0.4, e^0.4) is 0.4 and 0.4; who means bounds of the ratio passes −ln(1 − eps) and ln(1 + eps). verl divides by
+//! *all* rows whatever aggregation is set: the denominator is S.
+//!
+//! **Statistics**: those of [`sum`] with ratios of tokens; the gate's weight is 1 for a token that keeps its gradient, else 0.
+//! `CLIP_HIGH` and `CLIP_LOW` count, as verl does, every token outside the band, on either side, in sequences with A_i > 0 and
+//! A_i < 0. The policy term of a token is that of its sequence.
+
+use super::{MetricsOut, sum};
+use crate::Error;
+use crate::gate::check_scalar;
+use crate::num::{self, Arith};
+use crate::op::Kernel;
+use crate::ragged::{In, Mask, Offsets, Out, Stream, flag};
+use crate::ratio::Guard;
+use crate::team::{Element, Lane, Team};
+
+/// Added to a length and to a weight before its logarithm, as verl does.
+const EPS: f64 = 1e-8;
+
+/// The op `policy_loss_gmpo`.
+#[derive(Clone, Copy, Debug)]
+pub struct PolicyLossGmpo<'a> {
+    /// Offsets of sequences, `[S+1]`.
+    pub cu_seqlens: Offsets<'a>,
+    /// Which tokens take part, `[N]`.
+    pub loss_mask: Mask<'a>,
+    /// Log-probabilities of the current policy, `[N]`; the only differentiable input.
+    pub logp: In<'a, f32>,
+    /// Log-probabilities of the proximal policy, `[N]`.
+    pub logp_old: In<'a, f32>,
+    /// Advantage, `[S]` or `[N]`.
+    pub advantage: In<'a, f32>,
+    /// Whether `advantage` has one entry per token.
+    pub advantage_per_token: bool,
+    /// Rollout-correction weights, `[N]`; absent = 1.
+    pub weights: Option<In<'a, f32>>,
+    /// Guard of the token log-ratio.
+    pub guard: Guard,
+    /// How far a log-ratio may fall, at least 0.
+    pub clip_log_low: f32,
+    /// How far a log-ratio may rise, at least 0.
+    pub clip_log_high: f32,
+    /// What the sum over sequences is divided by; 0 gives 0.
+    pub denominator: f64,
+    /// dL/dlogp, `[N]`.
+    pub coef: Out<'a, f32>,
+    /// Each sequence's share of the loss, `[S]`, if wanted.
+    pub row_loss: Option<Out<'a, f64>>,
+    /// Live tokens, `[S]`.
+    pub row_tokens: Out<'a, u32>,
+    /// Above [`flag::LIMIT`] where a live input or result is bad, `[S]`.
+    pub row_alarm: Out<'a, u32>,
+    /// Metrics, if wanted.
+    pub metrics: Option<MetricsOut<'a>>,
+}
+
+crate::kernel_args!(PolicyLossGmpo<'_> { cu_seqlens, loss_mask, logp, logp_old, advantage, advantage_per_token, weights, guard, clip_log_low, clip_log_high, denominator, coef, row_loss, row_tokens, row_alarm, metrics });
+
+impl PolicyLossGmpo<'_> {
+    /// Whether the scalar parameters are in their domain.
+    pub fn check(&self) -> Result<(), Error> {
+        check_bounds(self.clip_log_low, self.clip_log_high)?;
+        self.guard.check()?;
+        if self.denominator >= 0.0 && self.denominator.is_finite() {
+            return Ok(());
+        }
+        Err(Error::Value {
+            argument: "denominator",
+            index: None,
+            expected: "a finite number of at least 0",
+            got: self.denominator,
+        })
+    }
+
+    #[inline(always)]
+    fn sequence<T: Team, const K: usize, const E: usize>(&self, team: &T, row: usize)
+    where
+        Token: Element<4, 0, K, E>,
+    {
+        let (span, mask) = (self.cu_seqlens.span(row), self.loss_mask);
+        let tokens = team.count(span, mask);
+        let advantage = match self.advantage_per_token {
+            true => Stream::Array(self.advantage),
+            false => Stream::Constant(self.advantage.at(row)),
+        };
+        let (logp, logp_old) = (Stream::Array(self.logp), Stream::Array(self.logp_old));
+        let token = Token {
+            guard: self.guard,
+            low: -self.clip_log_low,
+            high: self.clip_log_high,
+            weighted: self.weights.is_some(),
+            band: self.metrics.map_or([0.0; 2], |metrics| metrics.band),
+        };
+        let first =
+            team.sweep(span, mask, [logp, logp_old, advantage, Stream::or(self.weights, 1.0)], [], &token);
+        let length = tokens as f64 + EPS;
+        // One exponential for both geometric means.
+        let exponent = (first.sums[CLIPPED] / length + first.sums[LOG_WEIGHT] / length) as f32;
+        let mean = (first.sums[ADVANTAGE] / length) as f32;
+        let scale = if self.denominator == 0.0 { 0.0 } else { 1.0 / self.denominator };
+        // + 0: never −0.
+        let loss = f64::from(-mean * num::exp::<T::Arith>(exponent)) + 0.0;
+        let value = (loss * scale / length) as f32;
+        let kept = Kept { guard: token.guard, low: token.low, high: token.high, value };
+        team.sweep(span, mask, [logp, logp_old, advantage], [Some(self.coef)], &kept);
+        if team.leads() {
+            // A row has fewer than 2³² tokens: its offsets are u32.
+            self.row_tokens.put(row, tokens as u32);
+            self.row_alarm.put(row, flag::worse(first.alarm, flag::finite(value)));
+            let loss = if tokens == 0 { 0.0 } else { num::canonical64(loss) };
+            if let Some(row_loss) = self.row_loss {
+                row_loss.put(row, num::canonical64(loss * scale));
+            }
+            let maxima = (first.maxima.first(), first.maxima.last());
+            if let (Some(metrics), (Some(&high), Some(&low))) = (self.metrics, maxima) {
+                let rows = self.cu_seqlens.rows();
+                let sum = |k: usize| first.sums.get(k).copied().unwrap_or(0.0);
+                let (outside, at) = (sum(OUTSIDE), |k: usize| sum(FIRST_METRIC + k));
+                let put = |k: usize, x: f64| metrics.row_sums.put(k * rows + row, x);
+                put(sum::LOSS, num::canonical64(loss * scale));
+                put(sum::POLICY, num::canonical64(loss * tokens as f64));
+                put(sum::KL_REF, 0.0);
+                put(sum::K1, at(0));
+                put(sum::EXCESS, at(1));
+                put(sum::EXCESS_SQUARED, at(2));
+                put(sum::GATE, at(3));
+                put(sum::CLIP_HIGH, if mean > 0.0 { outside } else { 0.0 });
+                put(sum::CLIP_LOW, if mean < 0.0 { outside } else { 0.0 });
+                put(sum::CLIP_DUAL, 0.0);
+                put(sum::GUARDED, at(4));
+                put(sum::IN_BAND, at(5));
+                put(sum::NEG_LOGP, at(6));
+                metrics.row_maxima.put(row, high);
+                metrics.row_maxima.put(rows + row, low);
+            }
+        }
+    }
+}
+
+/// Whether bounds of a log-ratio are in their domain.
+pub fn check_bounds(low: f32, high: f32) -> Result<(), Error> {
+    let ok = |bound: f32| bound >= 0.0 && bound.is_finite();
+    check_scalar("clip_log_low", low, ok(low), "a finite number of at least 0")?;
+    check_scalar("clip_log_high", high, ok(high), "a finite number of at least 0")
+}
+
+impl Kernel for PolicyLossGmpo<'_> {
+    const NAME: &'static str = "policy_loss_gmpo";
+
+    fn rows(&self) -> usize {
+        self.cu_seqlens.rows()
+    }
+
+    fn work(&self, row: usize) -> usize {
+        self.cu_seqlens.span(row).len()
+    }
+
+    #[inline(always)]
+    fn variant(&self) -> usize {
+        usize::from(self.metrics.is_some())
+    }
+
+    #[inline(always)]
+    fn row<T: Team>(&self, team: &T, row: usize) {
+        match self.variant() {
+            0 => self.row_as::<0, T>(team, row),
+            _ => self.row_as::<1, T>(team, row),
+        }
+    }
+
+    #[inline(always)]
+    fn row_as<const V: usize, T: Team>(&self, team: &T, row: usize) {
+        match V {
+            0 => self.sequence::<T, 3, 0>(team, row),
+            _ => self.sequence::<T, 11, 2>(team, row),
+        }
+    }
+}
+
+/// Index of each sum of the first sweep.
+const CLIPPED: usize = 0;
+const ADVANTAGE: usize = 1;
+const LOG_WEIGHT: usize = 2;
+const OUTSIDE: usize = 3;
+const FIRST_METRIC: usize = 4;
+
+/// The first sweep: what a sequence's ratio, advantage and weight are made of.
+#[derive(Clone, Copy)]
+struct Token {
+    guard: Guard,
+    low: f32,
+    high: f32,
+    weighted: bool,
+    band: [f32; 2],
+}
+
+/// A log-ratio between the bounds that can hold for this sign of the advantage.
+#[inline(always)]
+fn clipped(d: f32, advantage: f32, low: f32, high: f32) -> f32 {
+    let floor = if advantage < 0.0 && d < low { low } else { d };
+    let both = if advantage > 0.0 && d > high { high } else { floor };
+    if advantage == 0.0 { 0.0 } else { both }
+}
+
+impl Token {
+    #[inline(always)]
+    fn terms<A: Arith>(&self, input: &impl Fn(usize) -> f32) -> ([f32; 3], u32) {
+        let (logp, logp_old, advantage, weight) = (input(0), input(1), input(2), input(3));
+        let alarm = flag::worse(flag::logp(logp), flag::logp(logp_old));
+        let alarm = flag::worse(alarm, flag::worse(flag::finite(advantage), flag::weight(weight)));
+        let (d, _) = self.guard.apply(logp - logp_old);
+        let log_weight = if self.weighted { num::ln::<A>(weight + EPS as f32) } else { 0.0 };
+        ([clipped(d, advantage, self.low, self.high), advantage, log_weight], alarm)
+    }
+}
+
+impl Element<4, 0, 3, 0> for Token {
+    #[inline(always)]
+    fn element<A: Arith>(&self, _staged: [f32; 2], input: impl Fn(usize) -> f32) -> Lane<0, 3, 0> {
+        let (sum, alarm) = self.terms::<A>(&input);
+        Lane { out: [], sum, max: [], alarm }
+    }
+}
+
+impl Element<4, 0, 11, 2> for Token {
+    #[inline(always)]
+    fn element<A: Arith>(&self, _staged: [f32; 2], input: impl Fn(usize) -> f32) -> Lane<0, 11, 2> {
+        let ([clipped, advantage, log_weight], alarm) = self.terms::<A>(&input);
+        let (d, inside) = self.guard.apply(input(0) - input(1));
+        let ratio = num::exp::<A>(d);
+        let excess = ratio - 1.0;
+        let kept = (clipped == d) & (advantage != 0.0);
+        let in_band = (ratio >= self.band[0]) & (ratio <= self.band[1]);
+        let sum = [
+            clipped,
+            advantage,
+            log_weight,
+            num::count((d < self.low) | (d > self.high)),
+            -d,
+            excess,
+            excess * excess,
+            num::count(kept),
+            num::count(!inside),
+            num::count(in_band),
+            -input(0),
+        ];
+        Lane { out: [], sum, max: [ratio, -ratio], alarm }
+    }
+}
+
+/// The second sweep: the sequence's value for each token that keeps its gradient.
+struct Kept {
+    guard: Guard,
+    low: f32,
+    high: f32,
+    value: f32,
+}
+
+impl Element<3, 1, 0, 0> for Kept {
+    #[inline(always)]
+    fn element<A: Arith>(&self, _staged: [f32; 2], input: impl Fn(usize) -> f32) -> Lane<1, 0, 0> {
+        let (d, inside) = self.guard.apply(input(0) - input(1));
+        let advantage = input(2);
+        let kept = (clipped(d, advantage, self.low, self.high) == d) & (advantage != 0.0);
+        let coef = if kept { self.guard.gradient(self.value, inside) } else { 0.0 };
+        Lane { out: [coef + 0.0], sum: [], max: [], alarm: 0 }
+    }
+}

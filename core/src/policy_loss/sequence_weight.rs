@@ -1,0 +1,232 @@
+//! Weights per token that depend on how far a whole sequence has moved.
+//!
+//! **Formula** (maths.md §2.7), d = logp − logp_behave, over the live tokens of a sequence with advantage A; u are weights that a
+//! caller brings (1 without):
+//!
+//! | rule | weight of every live token | source |
+//! |---|---|---|
+//! | [`Vespo`](SequenceRule::Vespo) | φ = exp(λ + k·ln W − λ·W); ln W = clip(Σ clip(d, ±20) + Σ clip(ln u, ln 1e-8, 20), ln 1e-8, 20); (k, λ) by A ≥ 0 | VESPO as TRL has it; bounds recalled |
+//! | [`Topr`](SequenceRule::Topr) | u, for A < 0 times min(exp(Σ d), 1) | 2503.14286, TOPR (recalled) |
+//! | [`OffPolicyMask`](SequenceRule::OffPolicyMask) | u, or 0 where A < 0 and mean(−d) > delta | DeepSeek-V3.2; TRL, slime |
+//!
+//! Multiplied into a REINFORCE gate, the first two are the whole loss l = −φ·A·logp; the mask goes with any gate.
+//!
+//! **Shapes**: per token `[N]`; `advantage` `[S]`.
+//!
+//! **Gradient**: none; weights are constants.
+//!
+//! **Special cases**: masked tokens write 0. φ that is not finite is 0. A sequence without live tokens writes nothing else.
+//!
+//! **Variants**: TRL measures the mask against the log-probabilities of the sampler where it has them, slime against `logp_old`:
+//! whichever is passed. VESPO swallows u, it is not multiplied again.
+
+use crate::Error;
+use crate::gate::check_scalar;
+use crate::num::{self, Arith};
+use crate::op::{Arg, Decoder, Encoder, Kernel};
+use crate::ragged::{In, Mask, Offsets, Out, Stream, flag};
+use crate::team::{Element, Lane, Team};
+
+/// Which weight.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum SequenceRule {
+    /// VESPO's gamma weight.
+    Vespo {
+        /// k where A ≥ 0 (2).
+        k_pos: f32,
+        /// λ where A ≥ 0 (3).
+        lambda_pos: f32,
+        /// k where A < 0 (3).
+        k_neg: f32,
+        /// λ where A < 0 (2).
+        lambda_neg: f32,
+    },
+    /// TOPR: full weight for A ≥ 0, the sequence's ratio truncated at 1 for A < 0.
+    Topr,
+    /// Sequences with A < 0 that the policy has left are dropped.
+    OffPolicyMask {
+        /// Largest mean of logp_behave − logp.
+        delta: f32,
+    },
+}
+
+impl SequenceRule {
+    /// VESPO with TRL's constants.
+    pub const VESPO: SequenceRule =
+        SequenceRule::Vespo { k_pos: 2.0, lambda_pos: 3.0, k_neg: 3.0, lambda_neg: 2.0 };
+
+    /// Whether the numbers are in their domain.
+    pub fn check(&self) -> Result<(), Error> {
+        match *self {
+            SequenceRule::Vespo { k_pos, lambda_pos, k_neg, lambda_neg } => {
+                for (name, value) in [
+                    ("k_pos", k_pos),
+                    ("lambda_pos", lambda_pos),
+                    ("k_neg", k_neg),
+                    ("lambda_neg", lambda_neg),
+                ] {
+                    check_scalar(
+                        name,
+                        value,
+                        value >= 0.0 && value.is_finite(),
+                        "a finite number of at least 0",
+                    )?;
+                }
+                Ok(())
+            }
+            SequenceRule::Topr => Ok(()),
+            SequenceRule::OffPolicyMask { delta } => {
+                check_scalar("delta", delta, delta.is_finite(), "a finite number")
+            }
+        }
+    }
+}
+
+#[allow(unsafe_code)]
+impl Arg for SequenceRule {
+    const POINTERS: usize = 0;
+    const WORDS: usize = 5;
+    #[inline(always)]
+    fn encode<E: Encoder>(&self, to: &mut E) {
+        let (kind, numbers) = match *self {
+            SequenceRule::Vespo { k_pos, lambda_pos, k_neg, lambda_neg } => {
+                (0, [k_pos, lambda_pos, k_neg, lambda_neg])
+            }
+            SequenceRule::Topr => (1, [0.0; 4]),
+            SequenceRule::OffPolicyMask { delta } => (2, [delta, 0.0, 0.0, 0.0]),
+        };
+        to.word(kind);
+        numbers.encode(to);
+    }
+    #[inline(always)]
+    unsafe fn decode(from: &mut Decoder) -> Self {
+        let kind = from.word();
+        let mut number = || f32::from_bits(from.word() as u32);
+        let (k_pos, lambda_pos, k_neg, lambda_neg) = (number(), number(), number(), number());
+        match kind {
+            1 => SequenceRule::Topr,
+            2 => SequenceRule::OffPolicyMask { delta: k_pos },
+            _ => SequenceRule::Vespo { k_pos, lambda_pos, k_neg, lambda_neg },
+        }
+    }
+}
+
+/// VESPO's bound of a token's and of the sequence's log-ratio.
+const LOG_MAX: f32 = 20.0;
+/// VESPO's lower bound of ln u and ln W, ln 1e-8.
+const LOG_MIN: f32 = f32::from_bits(0xc193_5d8e); // -18.4206810
+
+/// The op `sequence_weight`.
+#[derive(Clone, Copy, Debug)]
+pub struct SequenceWeight<'a> {
+    /// Offsets of sequences, `[S+1]`.
+    pub cu_seqlens: Offsets<'a>,
+    /// Which tokens take part, `[N]`.
+    pub loss_mask: Mask<'a>,
+    /// Log-probabilities of the current policy, `[N]`.
+    pub logp: In<'a, f32>,
+    /// Log-probabilities of the policy that it is measured against, `[N]`.
+    pub logp_behave: In<'a, f32>,
+    /// Advantage, `[S]`.
+    pub advantage: In<'a, f32>,
+    /// Weights that the caller brings, `[N]`.
+    pub weights: Option<In<'a, f32>>,
+    /// Which weight.
+    pub rule: SequenceRule,
+    /// `[N]`.
+    pub out: Out<'a, f32>,
+    /// Above [`flag::LIMIT`] where a live input is bad, `[S]`.
+    pub row_alarm: Out<'a, u32>,
+}
+
+crate::kernel_args!(SequenceWeight<'_> { cu_seqlens, loss_mask, logp, logp_behave, advantage, weights, rule, out, row_alarm });
+
+impl Kernel for SequenceWeight<'_> {
+    const NAME: &'static str = "sequence_weight";
+
+    fn rows(&self) -> usize {
+        self.cu_seqlens.rows()
+    }
+
+    fn work(&self, row: usize) -> usize {
+        self.cu_seqlens.span(row).len()
+    }
+
+    #[inline(always)]
+    fn row<T: Team>(&self, team: &T, row: usize) {
+        let (span, mask) = (self.cu_seqlens.span(row), self.loss_mask);
+        let tokens = team.count(span, mask);
+        let vespo = matches!(self.rule, SequenceRule::Vespo { .. });
+        let bound = if vespo { LOG_MAX } else { f32::INFINITY };
+        let weights = Stream::or(self.weights, 1.0);
+        let ins = [Stream::Array(self.logp), Stream::Array(self.logp_behave), weights];
+        let swept =
+            team.sweep(span, mask, ins, [], &Moved { bound, swallow: vespo & self.weights.is_some() });
+        let [moved, log_weights] = swept.sums;
+        let advantage = self.advantage.at(row);
+        let negative = advantage < 0.0;
+        let (own, keep) = match self.rule {
+            SequenceRule::Vespo { k_pos, lambda_pos, k_neg, lambda_neg } => {
+                let (k, lambda) = if negative { (k_neg, lambda_neg) } else { (k_pos, lambda_pos) };
+                let log_w = clip((moved + log_weights) as f32, LOG_MIN, LOG_MAX);
+                let w = f64::from(num::exp::<T::Arith>(log_w));
+                let (k, lambda) = (f64::from(k), f64::from(lambda));
+                let phi = num::exp::<T::Arith>((lambda + k * f64::from(log_w) - lambda * w) as f32);
+                (if phi <= f32::MAX { phi } else { 0.0 }, false)
+            }
+            SequenceRule::Topr => {
+                let d = moved as f32;
+                let truncated = num::exp::<T::Arith>(if d < 0.0 { d } else { 0.0 });
+                (if negative { truncated } else { 1.0 }, true)
+            }
+            SequenceRule::OffPolicyMask { delta } => {
+                let mean = -moved / if tokens > 1 { tokens as f64 } else { 1.0 };
+                (if negative & (mean > f64::from(delta)) { 0.0 } else { 1.0 }, true)
+            }
+        };
+        team.sweep(span, mask, [weights], [Some(self.out)], &Scaled { own, keep });
+        if team.leads() {
+            let alarm = if tokens == 0 { 0 } else { flag::finite(advantage) };
+            self.row_alarm.put(row, flag::worse(swept.alarm, alarm));
+        }
+    }
+}
+
+/// x between two bounds.
+#[inline(always)]
+fn clip(x: f32, low: f32, high: f32) -> f32 {
+    let raised = if x < low { low } else { x };
+    if raised > high { high } else { raised }
+}
+
+/// Sums of clipped log-ratios and log-weights.
+struct Moved {
+    bound: f32,
+    /// Weights become part of the sequence's ratio.
+    swallow: bool,
+}
+
+impl Element<3, 0, 2, 0> for Moved {
+    #[inline(always)]
+    fn element<A: Arith>(&self, _staged: [f32; 2], input: impl Fn(usize) -> f32) -> Lane<0, 2, 0> {
+        let (logp, logp_behave, weight) = (input(0), input(1), input(2));
+        let alarm = flag::worse(flag::weight(weight), flag::worse(flag::logp(logp), flag::logp(logp_behave)));
+        let d = clip(logp - logp_behave, -self.bound, self.bound);
+        let log_weight = if self.swallow { clip(num::ln::<A>(weight), LOG_MIN, LOG_MAX) } else { 0.0 };
+        Lane { out: [], sum: [d, log_weight], max: [], alarm }
+    }
+}
+
+/// The sequence's weight, times the token's own if it is kept.
+struct Scaled {
+    own: f32,
+    keep: bool,
+}
+
+impl Element<1, 1, 0, 0> for Scaled {
+    #[inline(always)]
+    fn element<A: Arith>(&self, _staged: [f32; 2], input: impl Fn(usize) -> f32) -> Lane<1, 0, 0> {
+        let weight = if self.keep { self.own * input(0) } else { self.own };
+        Lane { out: [weight], sum: [], max: [], alarm: 0 }
+    }
+}

@@ -1,0 +1,139 @@
+//! The n-th largest key of a batch, three bits at a time.
+//!
+//! **Formula**: a state is a prefix of the n-th largest key and how many of the keys with that prefix are wanted. A pass counts,
+//! in each row, the keys with that prefix by their next digit; the batch's totals, from the largest digit down, give the digit
+//! in which the wanted ones end. After the passes of [`SHIFTS`] the prefix is the key itself.
+//!
+//! **Shapes**: `keys` `[N]`, `counts` `[8][R]`, states `[2]` (prefix, wanted), `ties_before` `[R]`.
+//!
+//! **Special cases**: more wanted than there are candidates: all of them. Nothing wanted, or no candidate: the prefix becomes the
+//! largest number, with 0 wanted, which selects nothing.
+
+use crate::op::Kernel;
+use crate::ragged::{In, Offsets, Out, Span};
+use crate::team::{AddF64, Direction, Team};
+
+/// Digits that three bits can make.
+pub const DIGITS: usize = 8;
+/// By how many bits a key is shifted for the digit of each pass.
+pub const SHIFTS: [u32; 11] = [30, 27, 24, 21, 18, 15, 12, 9, 6, 3, 0];
+
+/// Whether `key` begins with the digits of `prefix` above the one at `shift`.
+#[inline(always)]
+fn begins(key: u32, prefix: u32, shift: u32) -> bool {
+    // 33 bits for the first digit: all keys begin with nothing.
+    u64::from(key) >> (shift + 3) == u64::from(prefix) >> (shift + 3)
+}
+
+/// The op `digit_counts`.
+#[derive(Clone, Copy, Debug)]
+pub struct DigitCounts<'a> {
+    /// Offsets of rows, `[R+1]`.
+    pub offsets: Offsets<'a>,
+    /// Keys, `[N]`; 0 is not counted.
+    pub keys: In<'a, u32>,
+    /// Prefix and wanted, `[2]`.
+    pub state: In<'a, u32>,
+    /// One of [`SHIFTS`].
+    pub shift: u32,
+    /// `[8][R]`.
+    pub counts: Out<'a, u32>,
+}
+
+crate::kernel_args!(DigitCounts<'_> { offsets, keys, state, shift, counts });
+
+impl Kernel for DigitCounts<'_> {
+    const NAME: &'static str = "digit_counts";
+
+    fn rows(&self) -> usize {
+        self.offsets.rows()
+    }
+
+    fn work(&self, row: usize) -> usize {
+        self.offsets.span(row).len()
+    }
+
+    #[inline(always)]
+    fn row<T: Team>(&self, team: &T, row: usize) {
+        let (keys, prefix, shift) = (self.keys, self.state.at(0), self.shift);
+        let counts: [f64; DIGITS] = team.sum(self.offsets.span(row), move |i| {
+            let key = keys.at(i);
+            let digit = (key >> shift) & 7;
+            let counted = (key != 0) & begins(key, prefix, shift);
+            let one = |k: u32| if counted & (digit == k) { 1.0 } else { 0.0 };
+            [one(0), one(1), one(2), one(3), one(4), one(5), one(6), one(7)]
+        });
+        if team.leads() {
+            let rows = self.offsets.rows();
+            for (k, count) in counts.into_iter().enumerate() {
+                // A row has fewer than 2³² elements: its offsets are u32.
+                self.counts.put(k * rows + row, count as u32);
+            }
+        }
+    }
+}
+
+/// The op `narrow_digits`.
+#[derive(Clone, Copy, Debug)]
+pub struct NarrowDigits<'a> {
+    /// `[8][R]`.
+    pub counts: In<'a, u32>,
+    /// R.
+    pub rows: usize,
+    /// Prefix and wanted before this pass, `[2]`: 0 and n before the first.
+    pub state: In<'a, u32>,
+    /// One of [`SHIFTS`].
+    pub shift: u32,
+    /// Prefix and wanted after it, `[2]`.
+    pub narrowed: Out<'a, u32>,
+    /// Keys with the new prefix in the rows before each, `[R]`.
+    pub ties_before: Out<'a, u32>,
+}
+
+crate::kernel_args!(NarrowDigits<'_> { counts, rows, state, shift, narrowed, ties_before });
+
+impl Kernel for NarrowDigits<'_> {
+    const NAME: &'static str = "narrow_digits";
+
+    fn rows(&self) -> usize {
+        1
+    }
+
+    fn work(&self, _row: usize) -> usize {
+        DIGITS * self.rows
+    }
+
+    #[inline(always)]
+    fn row<T: Team>(&self, team: &T, _row: usize) {
+        let (counts, rows, ties_before) = (self.counts, self.rows, self.ties_before);
+        let span = Span::new(0, rows);
+        let at = move |digit: usize, r: usize| f64::from(counts.at(digit * rows + r));
+        let totals: [f64; DIGITS] = team.sum(span, move |r| {
+            [at(0, r), at(1, r), at(2, r), at(3, r), at(4, r), at(5, r), at(6, r), at(7, r)]
+        });
+        let all = totals.iter().fold(0.0, |sum, total| sum + total);
+        let wanted = f64::from(self.state.at(1));
+        let wanted = if wanted < all { wanted } else { all };
+        // From the largest digit down, until the wanted ones are covered.
+        let (mut digit, mut left, mut found) = (7, wanted, wanted == 0.0);
+        for (k, &total) in totals.iter().enumerate().rev() {
+            let here = !found & (total >= left);
+            digit = if here { k } else { digit };
+            left = if found | here { left } else { left - total };
+            found |= here;
+        }
+        team.scan(
+            AddF64,
+            span,
+            Direction::Prefix,
+            move |r| at(digit, r),
+            move |r, sum| ties_before.put(r, (sum - at(digit, r)) as u32),
+        );
+        if team.leads() {
+            // Three bits from bit 30 on: two remain.
+            let bits = (digit as u64) << self.shift;
+            self.narrowed.put(0, self.state.at(0) | bits as u32);
+            self.narrowed.put(1, left as u32);
+        }
+    }
+}

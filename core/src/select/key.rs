@@ -1,0 +1,166 @@
+//! Keys of a selection: a number for each token, larger = sooner, 0 = no candidate.
+//!
+//! **Formula**: with [`Order::Largest`] the bits of the value, mapped so that unsigned integers order as the values do; with
+//! [`Order::Random`] a hash of (seed, position), so that the n largest are a uniform choice without replacement. A candidate is a
+//! live token, strictly inside `band`, that PPO's clip does not hold (`unclipped`).
+//!
+//! **Shapes**: `values`, `keys` `[N]`.
+//!
+//! **Special cases**: NaN is no candidate; −0 and +0 are equal. A hash of 0 counts as 1.
+//!
+//! **Variants** (maths.md §2.6): Clip-Cov: band (1, 5) and random; KL-Cov and the top of the entropies: largest.
+
+use crate::Error;
+use crate::gate::{Gate, PpoClip, Sample};
+use crate::num;
+use crate::op::{Arg, Decoder, Encoder, Kernel};
+use crate::ragged::{In, Mask, Offsets, Out};
+use crate::team::Team;
+
+/// What comes first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// The largest value.
+    Largest,
+    /// The largest hash of (seed, position).
+    Random {
+        /// Another one for every call, or the same positions are chosen.
+        seed: u64,
+        /// Position of element 0 in the whole batch, for a shard of it.
+        first: u64,
+    },
+}
+
+#[allow(unsafe_code)]
+impl Arg for Order {
+    const POINTERS: usize = 0;
+    const WORDS: usize = 3;
+    #[inline(always)]
+    fn encode<E: Encoder>(&self, to: &mut E) {
+        let (random, seed, first) = match *self {
+            Order::Largest => (false, 0, 0),
+            Order::Random { seed, first } => (true, seed, first),
+        };
+        random.encode(to);
+        to.word(seed);
+        to.word(first);
+    }
+    #[inline(always)]
+    unsafe fn decode(from: &mut Decoder) -> Self {
+        let (random, seed, first) = (from.word() != 0, from.word(), from.word());
+        if random { Order::Random { seed, first } } else { Order::Largest }
+    }
+}
+
+/// The tokens that PPO's clip holds are no candidates.
+#[derive(Clone, Copy, Debug)]
+pub struct ClipTest<'a> {
+    /// Log-probabilities of the current policy, `[N]`.
+    pub logp: In<'a, f32>,
+    /// Log-probabilities of the proximal policy, `[N]`.
+    pub logp_old: In<'a, f32>,
+    /// Advantage, `[S]` or `[N]`.
+    pub advantage: In<'a, f32>,
+    /// Whether `advantage` has one entry per token.
+    pub advantage_per_token: bool,
+    /// The clip.
+    pub clip: PpoClip,
+}
+
+crate::launch_args!(ClipTest<'_> { logp, logp_old, advantage, advantage_per_token, clip });
+
+/// The op `selection_key`.
+#[derive(Clone, Copy, Debug)]
+pub struct SelectionKey<'a> {
+    /// Offsets of sequences, `[S+1]`.
+    pub cu_seqlens: Offsets<'a>,
+    /// Which tokens take part, `[N]`.
+    pub loss_mask: Mask<'a>,
+    /// Values, `[N]`.
+    pub values: In<'a, f32>,
+    /// A candidate's value is strictly between these; infinite ends admit every number.
+    pub band: [f32; 2],
+    /// Leave out what PPO's clip holds.
+    pub unclipped: Option<ClipTest<'a>>,
+    /// What comes first.
+    pub order: Order,
+    /// `[N]`.
+    pub keys: Out<'a, u32>,
+}
+
+crate::kernel_args!(SelectionKey<'_> { cu_seqlens, loss_mask, values, band, unclipped, order, keys });
+
+impl SelectionKey<'_> {
+    /// Whether the scalar parameters are in their domain.
+    pub fn check(&self) -> Result<(), Error> {
+        let [low, high] = self.band;
+        let value =
+            |argument, got: f32, expected| Error::Value { argument, index: None, expected, got: got.into() };
+        if low.is_nan() {
+            return Err(value("band.low", low, "a number"));
+        }
+        if high.is_nan() || high <= low {
+            return Err(value("band.high", high, "a number above band.low"));
+        }
+        self.unclipped.map_or(Ok(()), |test| test.clip.check())
+    }
+}
+
+/// The bits of a number, ordered as the numbers are; 0 for NaN and for nothing else.
+#[inline(always)]
+pub fn ordered(x: f32) -> u32 {
+    // −0 becomes +0.
+    let bits = (x + 0.0).to_bits();
+    let negative = bits >> 31 != 0;
+    let key = if negative { !bits } else { bits | 0x8000_0000 };
+    if x.is_nan() { 0 } else { key }
+}
+
+/// The hash of a position, never 0 (splitmix64: a bijection of the counter, then its upper half).
+#[inline(always)]
+pub fn hash(seed: u64, position: u64) -> u32 {
+    let mut z = seed ^ position.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z = z.wrapping_add(seed);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    let high = ((z ^ (z >> 31)) >> 32) as u32;
+    if high == 0 { 1 } else { high }
+}
+
+impl Kernel for SelectionKey<'_> {
+    const NAME: &'static str = "selection_key";
+
+    fn rows(&self) -> usize {
+        self.cu_seqlens.rows()
+    }
+
+    fn work(&self, row: usize) -> usize {
+        self.cu_seqlens.span(row).len()
+    }
+
+    #[inline(always)]
+    fn row<T: Team>(&self, team: &T, row: usize) {
+        let (mask, values, [low, high], order, keys) =
+            (self.loss_mask, self.values, self.band, self.order, self.keys);
+        let unclipped = self.unclipped;
+        team.for_each(self.cu_seqlens.span(row), move |i| {
+            let x = values.at(i);
+            let within = ((x > low) | (low == f32::NEG_INFINITY)) & ((x < high) | (high == f32::INFINITY));
+            let mut candidate = mask.at(i) & within & !x.is_nan();
+            if let Some(test) = unclipped {
+                let (logp, logp_old) = (test.logp.at(i), test.logp_old.at(i));
+                let ratio = num::exp::<T::Arith>(logp - logp_old);
+                let advantage = test.advantage.at(if test.advantage_per_token { i } else { row });
+                let sample = Sample { ratio, advantage, logp, logp_old, logp_second: 0.0 };
+                candidate &= test.clip.gate_staged(sample, 0.0).clipped == 0;
+            }
+            let key = match order {
+                Order::Largest => ordered(x),
+                Order::Random { seed, first } => hash(seed, first.wrapping_add(i as u64)),
+            };
+            keys.put(i, if candidate { key } else { 0 });
+        });
+    }
+}

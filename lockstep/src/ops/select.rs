@@ -1,0 +1,201 @@
+//! The n largest values of a batch, or n random ones, exactly: for KL-Cov, Clip-Cov and the top of the entropies.
+
+use super::moments;
+use crate::{Advantage, Batch, Device, Error};
+use lockstep_core::Error as Argument;
+use lockstep_core::gate::PpoClip;
+use lockstep_core::ragged::{In, Out};
+use lockstep_core::select::{
+    ClipTest, Covariance, DIGITS, DigitCounts, NarrowDigits, Order, SHIFTS, SelectTop, SelectionKey,
+};
+
+/// (A − mean A)·(logp − mean logp) of every token, means over the live tokens of the batch; formula:
+/// [`lockstep_core::select::covariance`]. Masked tokens have 0.
+///
+/// Errors: lengths that disagree; a live value that is not finite (argument, index).
+pub fn covariance(
+    device: &Device,
+    batch: &Batch<'_>,
+    logp: &[f32],
+    advantage: Advantage<'_>,
+) -> Result<Vec<f32>, Error> {
+    batch.check_tokens("logp", logp.len())?;
+    let (values, per_token) = advantage.values();
+    match per_token {
+        true => batch.check_tokens("advantage", values.len())?,
+        false => batch.check_sequences("advantage", values.len())?,
+    }
+    let of =
+        |values, per_row| moments::run(device, batch.cu_seqlens(), batch.loss_mask(), values, per_row, false);
+    let logp_moments = of(("logp", logp), false)?;
+    let advantage_moments = of(("advantage", values), !per_token)?;
+    let mut covariance = vec![0.0; batch.tokens()];
+    device.run(&Covariance {
+        cu_seqlens: batch.cu_seqlens(),
+        loss_mask: batch.loss_mask(),
+        logp: In::new(logp),
+        advantage: In::new(values),
+        advantage_per_token: per_token,
+        logp_moments: In::new(&logp_moments),
+        advantage_moments: In::new(&advantage_moments),
+        covariance: Out::new(&mut covariance),
+    })?;
+    Ok(covariance)
+}
+
+/// Who can be selected, and in which order.
+#[derive(Clone, Copy, Debug)]
+pub struct Candidates<'a> {
+    /// A value of each token, `[N]`; NaN is no candidate.
+    pub values: &'a [f32],
+    /// A candidate's value is strictly between these; infinite ends admit every number.
+    pub band: [f32; 2],
+    /// Leaves out the tokens that PPO's clip holds: the clip, `logp`, `logp_old` and advantages.
+    pub unclipped: Option<(PpoClip, &'a [f32], &'a [f32], Advantage<'a>)>,
+    /// The largest values, or random positions.
+    pub order: Order,
+}
+
+impl<'a> Candidates<'a> {
+    /// Every live token, the largest values first.
+    pub fn largest(values: &'a [f32]) -> Self {
+        let band = [f32::NEG_INFINITY, f32::INFINITY];
+        Candidates { values, band, unclipped: None, order: Order::Largest }
+    }
+}
+
+/// What a token gets.
+#[derive(Clone, Copy, Debug)]
+pub enum Pick<'a> {
+    /// Its own value, `[N]`.
+    Each(&'a [f32]),
+    /// The same for all.
+    All(f32),
+}
+
+/// A selection of tokens.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Selection {
+    keys: Vec<u32>,
+    state: [u32; 2],
+    ties_before: Vec<u32>,
+}
+
+/// Selects the first n candidates of the batch, all of them if there are fewer; ties go to the lowest index.
+///
+/// Errors: lengths that disagree; a band that is none; a clip outside its domain.
+pub fn select(
+    device: &Device,
+    batch: &Batch<'_>,
+    candidates: &Candidates<'_>,
+    n: u32,
+) -> Result<Selection, Error> {
+    batch.check_tokens("values", candidates.values.len())?;
+    let rows = batch.sequences();
+    let mut keys = vec![0; batch.tokens()];
+    let unclipped = match candidates.unclipped {
+        None => None,
+        Some((clip, logp, logp_old, advantage)) => {
+            batch.check_tokens("logp", logp.len())?;
+            batch.check_tokens("logp_old", logp_old.len())?;
+            let (values, advantage_per_token) = advantage.values();
+            match advantage_per_token {
+                true => batch.check_tokens("advantage", values.len())?,
+                false => batch.check_sequences("advantage", values.len())?,
+            }
+            let [logp, logp_old, advantage] = [logp, logp_old, values].map(In::new);
+            Some(ClipTest { logp, logp_old, advantage, advantage_per_token, clip })
+        }
+    };
+    let kernel = SelectionKey {
+        cu_seqlens: batch.cu_seqlens(),
+        loss_mask: batch.loss_mask(),
+        values: In::new(candidates.values),
+        band: candidates.band,
+        unclipped,
+        order: candidates.order,
+        keys: Out::new(&mut keys),
+    };
+    kernel.check()?;
+    device.run(&kernel)?;
+    let (mut counts, mut ties_before) = (vec![0; DIGITS * rows], vec![0; rows]);
+    let mut state = [0, n];
+    for shift in SHIFTS {
+        device.run(&DigitCounts {
+            offsets: batch.cu_seqlens(),
+            keys: In::new(&keys),
+            state: In::new(&state),
+            shift,
+            counts: Out::new(&mut counts),
+        })?;
+        let mut narrowed = [0; 2];
+        device.run(&NarrowDigits {
+            counts: In::new(&counts),
+            rows,
+            state: In::new(&state),
+            shift,
+            narrowed: Out::new(&mut narrowed),
+            ties_before: Out::new(&mut ties_before),
+        })?;
+        state = narrowed;
+    }
+    Ok(Selection { keys, state, ties_before })
+}
+
+impl Selection {
+    /// `on` for the selected tokens, `off` for the other live ones, 0 for masked ones; and how many are selected. The batch is the one
+    /// that the selection was made of.
+    ///
+    /// Errors: lengths that disagree.
+    pub fn choose(
+        &self,
+        device: &Device,
+        batch: &Batch<'_>,
+        on: Pick<'_>,
+        off: Pick<'_>,
+    ) -> Result<(Vec<f32>, u64), Error> {
+        batch.check_tokens("selection", self.keys.len())?;
+        let part = |name, pick| match pick {
+            Pick::All(value) => Ok((None, value)),
+            Pick::Each(values) => {
+                batch.check_tokens(name, values.len()).map(|()| (Some(In::new(values)), 0.0))
+            }
+        };
+        let ((on, on_value), (off, off_value)) = (part("on", on)?, part("off", off)?);
+        let (mut out, mut selected) = (vec![0.0; batch.tokens()], vec![0; batch.sequences()]);
+        device.run(&SelectTop {
+            cu_seqlens: batch.cu_seqlens(),
+            loss_mask: batch.loss_mask(),
+            keys: In::new(&self.keys),
+            state: In::new(&self.state),
+            ties_before: In::new(&self.ties_before),
+            on,
+            on_value,
+            off,
+            off_value,
+            out: Out::new(&mut out),
+            row_selected: Out::new(&mut selected),
+        })?;
+        Ok((out, selected.into_iter().map(u64::from).sum()))
+    }
+}
+
+/// How many tokens KL-Cov and Clip-Cov take of M: ⌊ratio·M⌋, at least one, but none of an empty batch (maths.md §2.6).
+pub fn share(ratio: f64, tokens: u64) -> Result<u32, Error> {
+    if !(0.0..=1.0).contains(&ratio) {
+        let expected = "a number in 0..=1";
+        return Err(Argument::Value { argument: "ratio", index: None, expected, got: ratio }.into());
+    }
+    let floor = (ratio * tokens as f64) as u64;
+    Ok(floor.max(1).min(tokens) as u32)
+}
+
+/// How many of M distinct values are at or above TRL's quantile 1 − `top` (linear interpolation, as `torch.quantile`).
+pub fn top_quantile(top: f64, tokens: u64) -> Result<u32, Error> {
+    if !(0.0..=1.0).contains(&top) {
+        let expected = "a number in 0..=1";
+        return Err(Argument::Value { argument: "top_entropy", index: None, expected, got: top }.into());
+    }
+    let below = ((1.0 - top) * tokens.saturating_sub(1) as f64).ceil() as u64;
+    Ok(tokens.saturating_sub(below) as u32)
+}

@@ -1,0 +1,54 @@
+//! Weights by how far a sequence has moved.
+
+use super::locate::{self, Checked, Domain};
+use crate::{Batch, Device, Error};
+use lockstep_core::Error as Argument;
+use lockstep_core::policy_loss::{SequenceRule, SequenceWeight};
+use lockstep_core::ragged::{In, Out};
+
+/// Weights per token `[N]` by a rule over whole sequences (VESPO, TOPR, off-policy mask); formula:
+/// [`lockstep_core::policy_loss::sequence_weight`]. `advantage` is per sequence; `weights` are those that the caller brings.
+///
+/// Errors: lengths that disagree; a live log-probability that is not finite and at most 0, an advantage that is not finite, a weight
+/// below 0 (argument, index); a rule outside its domain.
+pub fn sequence_weight(
+    device: &Device,
+    batch: &Batch<'_>,
+    [logp, logp_behave]: [&[f32]; 2],
+    advantage: &[f32],
+    weights: Option<&[f32]>,
+    rule: &SequenceRule,
+) -> Result<Vec<f32>, Error> {
+    batch.check_tokens("logp", logp.len())?;
+    batch.check_tokens("logp_behave", logp_behave.len())?;
+    batch.check_sequences("advantage", advantage.len())?;
+    if let Some(weights) = weights {
+        batch.check_tokens("weights", weights.len())?;
+    }
+    if let Some(index) = advantage.iter().position(|a| !a.is_finite()) {
+        let (expected, got) = ("a finite number", advantage[index].into());
+        return Err(Argument::Value { argument: "advantage", index: Some(index), expected, got }.into());
+    }
+    rule.check()?;
+    let (mut out, mut alarm) = (vec![0.0; batch.tokens()], vec![0; batch.sequences()]);
+    device.run(&SequenceWeight {
+        cu_seqlens: batch.cu_seqlens(),
+        loss_mask: batch.loss_mask(),
+        logp: In::new(logp),
+        logp_behave: In::new(logp_behave),
+        advantage: In::new(advantage),
+        weights: weights.map(In::new),
+        rule: *rule,
+        out: Out::new(&mut out),
+        row_alarm: Out::new(&mut alarm),
+    })?;
+    let mut arguments = vec![
+        Checked { name: "logp", domain: Domain::LogProbability, values: logp },
+        Checked { name: "logp_behave", domain: Domain::LogProbability, values: logp_behave },
+    ];
+    if let Some(values) = weights {
+        arguments.push(Checked { name: "weights", domain: Domain::Weight, values });
+    }
+    locate::check(batch, &alarm, &arguments, &[], "")?;
+    Ok(out)
+}

@@ -1,0 +1,229 @@
+//! Policy losses that are a few launches: what a recipe adds to the inputs of the fused op.
+
+use super::{Against, GateChoice, RatioLevel, Recipe};
+use crate::ops::policy_loss::{PolicyInput, unmatched_ref};
+use crate::ops::select::{Candidates, Pick, select, share, top_quantile};
+use crate::ops::{covariance, sequence_weight};
+use crate::{Advantage, Batch, Device, Error};
+use lockstep_core::Error as Argument;
+use lockstep_core::gate::PpoClip;
+use lockstep_core::kl::{Estimator, Kl};
+use lockstep_core::policy_loss::SequenceRule;
+use lockstep_core::select::Order;
+
+/// What the fused op gets in addition to, or in place of, what the caller brought.
+#[derive(Default)]
+pub(super) struct Composed {
+    weights: Option<Vec<f32>>,
+    logp_ref: Option<Vec<f32>>,
+    /// The second policy was read before the fused op.
+    second_read: bool,
+    /// A second policy was wanted and `logp_old` stood in.
+    pub(super) second_missing: bool,
+}
+
+impl Composed {
+    /// The inputs of the fused op.
+    pub(super) fn input<'a>(&'a self, input: &PolicyInput<'a>) -> PolicyInput<'a> {
+        PolicyInput {
+            weights: self.weights.as_deref().or(input.weights),
+            logp_ref: self.logp_ref.as_deref().or(input.logp_ref),
+            logp_second: input.logp_second.filter(|_| !self.second_read),
+            ..*input
+        }
+    }
+
+    /// `logp_second`, or `logp_old` where there is none.
+    fn second<'a>(&mut self, input: &PolicyInput<'a>) -> &'a [f32] {
+        self.second_read = true;
+        self.second_missing |= input.logp_second.is_none();
+        input.logp_second.unwrap_or(input.logp_old)
+    }
+
+    fn apply_rule(
+        &mut self,
+        (device, batch): (&Device, &Batch<'_>),
+        input: &PolicyInput<'_>,
+        behave: &[f32],
+        rule: SequenceRule,
+    ) -> Result<(), Error> {
+        let Advantage::PerSequence(advantage) = input.advantage else {
+            let expected = "one per sequence: the weight of a whole sequence depends on its sign";
+            return Err(Argument::Combination { argument: "advantage", expected }.into());
+        };
+        let weights = self.weights.as_deref().or(input.weights);
+        let new = sequence_weight(device, batch, [input.logp, behave], advantage, weights, &rule)?;
+        self.weights = Some(new);
+        Ok(())
+    }
+}
+
+impl Recipe {
+    /// Launches what comes before the fused op.
+    pub(super) fn compose(
+        &self,
+        device: &Device,
+        batch: &Batch<'_>,
+        input: &PolicyInput<'_>,
+    ) -> Result<Composed, Error> {
+        let (mut composed, on) = (Composed::default(), (device, batch));
+        let own_kl = matches!(self.gate, GateChoice::KlCov { .. } | GateChoice::Dro { .. });
+        if own_kl && input.logp_ref.is_some() {
+            return Err(unmatched_ref(false));
+        }
+        if input.seed.is_some() && !matches!(self.gate, GateChoice::ClipCov { .. }) {
+            let expected = "given, but nothing of the recipe is chosen at random: leave it out";
+            return Err(Argument::Combination { argument: "seed", expected }.into());
+        }
+        let tokens = || Ok::<u64, Error>(batch.counts(device)?.tokens);
+        match self.gate {
+            GateChoice::Vespo { k_pos, lambda_pos, k_neg, lambda_neg } => {
+                let rule = SequenceRule::Vespo { k_pos, lambda_pos, k_neg, lambda_neg };
+                let behave = composed.second(input);
+                composed.apply_rule(on, input, behave, rule)?;
+            }
+            GateChoice::Topr {} => {
+                let behave = composed.second(input);
+                composed.apply_rule(on, input, behave, SequenceRule::Topr)?;
+            }
+            GateChoice::Dro { .. } => composed.logp_ref = Some(input.logp_old.to_vec()),
+            GateChoice::KlCov { kl_cov_ratio, .. } => {
+                let values = covariance(device, batch, input.logp, input.advantage)?;
+                let n = share(kl_cov_ratio, tokens()?)?;
+                let chosen = select(device, batch, &Candidates::largest(&values), n)?;
+                // |logp − logp| is 0, with gradient 0.
+                let (old, own) = (Pick::Each(input.logp_old), Pick::Each(input.logp));
+                composed.logp_ref = Some(chosen.choose(device, batch, old, own)?.0);
+            }
+            GateChoice::ClipCov {
+                clip_ratio_low,
+                clip_ratio_high,
+                clip_cov_ratio,
+                clip_cov_lb,
+                clip_cov_ub,
+            } => {
+                let Some(seed) = input.seed else {
+                    let expected =
+                        "needed by gate.kind clip_cov, which chooses at random: another one for every call";
+                    return Err(Argument::Combination { argument: "seed", expected }.into());
+                };
+                let values = covariance(device, batch, input.logp, input.advantage)?;
+                let clip = PpoClip { clip_ratio_low, clip_ratio_high, clip_ratio_c: f32::INFINITY };
+                let candidates = Candidates {
+                    values: &values,
+                    band: [clip_cov_lb, clip_cov_ub],
+                    unclipped: Some((clip, input.logp, input.logp_old, input.advantage)),
+                    order: Order::Random { seed, first: 0 },
+                };
+                let chosen = select(device, batch, &candidates, share(clip_cov_ratio, tokens()?)?)?;
+                let kept = input.weights.map_or(Pick::All(1.0), Pick::Each);
+                composed.weights = Some(chosen.choose(device, batch, Pick::All(0.0), kept)?.0);
+            }
+            _ => {}
+        }
+        if let Some(delta) = self.mask.opsm_delta {
+            let behave = match self.mask.opsm_against {
+                Against::Old => input.logp_old,
+                Against::Second => composed.second(input),
+            };
+            composed.apply_rule(on, input, behave, SequenceRule::OffPolicyMask { delta })?;
+        }
+        match (self.mask.top_entropy, input.entropy) {
+            (None, None) => {}
+            (Some(top), Some(entropy)) => {
+                let n = top_quantile(top, tokens()?)?;
+                let chosen = select(device, batch, &Candidates::largest(entropy), n)?;
+                let weights = composed.weights.as_deref().or(input.weights);
+                let kept = weights.map_or(Pick::All(1.0), Pick::Each);
+                composed.weights = Some(chosen.choose(device, batch, kept, Pick::All(0.0))?.0);
+            }
+            (top, _) => {
+                let expected = match top {
+                    Some(_) => "needed by mask.top_entropy",
+                    None => "given, but the recipe has no mask.top_entropy: leave it out",
+                };
+                return Err(Argument::Combination { argument: "entropy", expected }.into());
+            }
+        }
+        Ok(composed)
+    }
+
+    /// The KL term of the fused op and whether it carries the weights: the recipe's, or what its gate is made of.
+    pub(super) fn composed_kl(&self) -> (Option<(Kl, f32)>, bool) {
+        match self.gate {
+            GateChoice::KlCov { ppo_kl_coef, .. } => (Some((Kl::new(Estimator::Abs), ppo_kl_coef)), true),
+            // β/2·d² is k2 to the proximal policy.
+            GateChoice::Dro { beta } => (Some((Kl::new(Estimator::K2), beta)), true),
+            _ => (self.kl_term(), false),
+        }
+    }
+
+    /// Whether gate, mask, level and KL term go together.
+    pub(super) fn check_composed(&self) -> Result<(), Error> {
+        let refuse = |message: String| Err(Error::Recipe(message));
+        let number = |name: &str, value: f64, ok: bool, expected: &str| match ok {
+            true => Ok(()),
+            false => Err(Error::Recipe(format!("{name} is {value}: expected {expected}"))),
+        };
+        let fraction =
+            |name: &str, value: f64| number(name, value, (0.0..=1.0).contains(&value), "a number in 0..=1");
+        let finite = |name: &str, value: f32| {
+            number(name, value.into(), value >= 0.0 && value.is_finite(), "a finite number of at least 0")
+        };
+        let own_kl = |kind: &str| match self.kl {
+            None => Ok(()),
+            Some(_) => Err(Error::Recipe(format!(
+                "gate.kind {kind} uses the KL term for itself: leave [kl] out, and add one with ops::policy_loss::add_kl"
+            ))),
+        };
+        match self.gate {
+            GateChoice::KlCov { kl_cov_ratio, ppo_kl_coef } => {
+                fraction("gate.kl_cov_ratio", kl_cov_ratio)?;
+                finite("gate.ppo_kl_coef", ppo_kl_coef)?;
+                own_kl("kl_cov")?;
+            }
+            GateChoice::ClipCov { clip_cov_ratio, clip_cov_lb, clip_cov_ub, .. } => {
+                fraction("gate.clip_cov_ratio", clip_cov_ratio)?;
+                number("gate.clip_cov_lb", clip_cov_lb.into(), !clip_cov_lb.is_nan(), "a number")?;
+                let ok = clip_cov_ub > clip_cov_lb;
+                number("gate.clip_cov_ub", clip_cov_ub.into(), ok, "a number above gate.clip_cov_lb")?;
+            }
+            GateChoice::Dro { beta } => {
+                finite("gate.beta", beta)?;
+                own_kl("dro")?;
+            }
+            GateChoice::Vespo { k_pos, lambda_pos, k_neg, lambda_neg } => {
+                SequenceRule::Vespo { k_pos, lambda_pos, k_neg, lambda_neg }.check()?;
+            }
+            GateChoice::TwoSided { clip_ratio_high, delta, .. } => {
+                // Below it the bound would cut the upper clip of A > 0 too, which a dual clip does not.
+                let ok = delta >= 1.0 + clip_ratio_high;
+                number("gate.delta", delta.into(), ok, "a number of at least 1 + gate.clip_ratio_high")?;
+            }
+            GateChoice::Gmpo { .. } if self.ratio.level != RatioLevel::Token => {
+                refuse(
+                    "gate.kind gmpo clips tokens and averages them itself: ratio.level must be token".into(),
+                )?;
+            }
+            GateChoice::Gmpo { .. } if self.mask.opsm_delta.is_some() || self.mask.top_entropy.is_some() => {
+                refuse(
+                    "gate.kind gmpo takes the geometric mean of weights, which no 0 of a [mask] survives"
+                        .into(),
+                )?;
+            }
+            GateChoice::Remix { .. } if self.ratio.level != RatioLevel::Token => {
+                refuse("gate.kind remix clips around a token's own ratio: ratio.level must be token".into())?;
+            }
+            GateChoice::DppoTv { .. } | GateChoice::DppoKl { .. }
+                if self.ratio.level == RatioLevel::Given =>
+            {
+                refuse("the DPPO gates read logp_old, which ratio.level given replaces: use token".into())?;
+            }
+            _ => {}
+        }
+        if let Some(delta) = self.mask.opsm_delta {
+            number("mask.opsm_delta", delta.into(), delta.is_finite(), "a finite number")?;
+        }
+        self.mask.top_entropy.map_or(Ok(()), |top| fraction("mask.top_entropy", top))
+    }
+}

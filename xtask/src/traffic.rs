@@ -68,6 +68,11 @@ pub fn of(op: &str, entry: &str) -> Option<Traffic> {
         }
         // --- outcome rewards and advantages of sequences
         // --- advantages over time
+        "gae" => token(&[MASK, ("rewards", 4), VALUES], &[("advantage", 4), ("returns", 4)]),
+        "vtrace" => {
+            let reads = &[MASK, LOGP, ("logp_rollout", 4), ("rewards", 4), VALUES];
+            token(reads, &[("vs", 4), ("advantage", 4)])
+        }
         // --- importance ratios and rollout correction
         // --- policy losses
         // --- entropy, values

@@ -10,6 +10,7 @@ mod compare;
 mod config;
 mod expected;
 mod format;
+mod gae;
 mod report;
 mod run;
 

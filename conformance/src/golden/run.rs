@@ -4,6 +4,7 @@ use super::compare::Compared;
 use super::config::Config;
 use super::expected::Expected;
 use super::format::{Case, Inputs};
+use super::gae;
 use lockstep::core::kl::{self, Kl};
 use lockstep::ops;
 use lockstep::recipe::{AdvantageChoice, AggregationMode, Builder, Estimator, GateChoice};
@@ -25,6 +26,7 @@ pub(super) const OPS: &[(&str, Runner)] = &[
         advantage(device, batch, case, Estimator::ReinforcePlusPlusBaseline)
     }),
     // Advantages over time.
+    ("advantage_gae", gae::run),
     // Policy losses.
     ("policy_loss_ppo_clip", |device, batch, case| policy_loss(device, batch, case, ppo_clip, "token-mean")),
     ("policy_loss_gspo", |device, batch, case| policy_loss(device, batch, case, gspo, "seq-mean-token-mean")),
@@ -52,7 +54,7 @@ pub(super) fn run(device: &Device, op: &str, case: &Case) -> Result<Vec<Compared
     }
 }
 
-fn text(error: lockstep::Error) -> String {
+pub(super) fn text(error: lockstep::Error) -> String {
     error.to_string()
 }
 
@@ -241,12 +243,12 @@ fn kl(device: &Device, batch: &Batch<'_>, case: &Case) -> Result<Vec<Compared>, 
     expected.finish(&["kl", "dkl_dlogp"])
 }
 
-fn widen(values: &[f32]) -> Vec<f64> {
+pub(super) fn widen(values: &[f32]) -> Vec<f64> {
     values.iter().map(|x| f64::from(*x)).collect()
 }
 
 /// An input as binary32. The format promises that this is exact; if it is not, the comparison would mean nothing.
-fn floats(name: &str, values: &Option<Vec<f64>>) -> Result<Vec<f32>, String> {
+pub(super) fn floats(name: &str, values: &Option<Vec<f64>>) -> Result<Vec<f32>, String> {
     let values = values.as_ref().ok_or_else(|| format!("input `{name}` is missing"))?;
     let inexact = |(_, x): &(usize, &f64)| f64::from(**x as f32) != **x;
     match values.iter().enumerate().find(inexact) {

@@ -7,9 +7,11 @@
 pub mod check;
 pub mod combine;
 pub mod discounted_return;
+pub mod gae;
 pub mod group;
 pub mod moments;
 pub mod pass_at_k;
+pub mod vtrace;
 pub mod whiten;
 
 use crate::backend::Backend;
@@ -128,6 +130,8 @@ op_tests! {
     Combine: combine::Combine,
     // --- outcome rewards and advantages of sequences
     // --- advantages over time
+    Gae: gae::Gae,
+    VTrace: vtrace::VTrace,
     // --- importance ratios and rollout correction
     // --- policy losses
     // --- entropy, values

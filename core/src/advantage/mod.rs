@@ -7,6 +7,7 @@ pub mod gae;
 pub mod grpo;
 mod members;
 pub mod pass_at_k;
+pub mod vtrace;
 pub mod whiten;
 
 pub use baseline::{Baseline, Scale};
@@ -15,6 +16,7 @@ pub use discounted_return::DiscountedReturn;
 pub use gae::Gae;
 pub use grpo::{GroupAdvantage, Singleton};
 pub use pass_at_k::PassAtK;
+pub use vtrace::VTrace;
 pub use whiten::{Divisor, Whiten};
 
 /// Whether `got` is a discount or a λ.

@@ -12,6 +12,7 @@ pub mod pass_at_k;
 pub mod policy_loss;
 pub mod ratio;
 pub mod scan;
+pub mod vtrace;
 pub mod whiten;
 
 pub use advantage::group_advantage;
@@ -24,4 +25,5 @@ pub use moments::token_moments;
 pub use pass_at_k::pass_at_k;
 pub use ratio::{mismatch, token_ratio};
 pub use scan::row_scan;
+pub use vtrace::vtrace;
 pub use whiten::whiten;

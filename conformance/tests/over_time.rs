@@ -1,0 +1,182 @@
+//! Advantages over time: worked vectors, special cases, and what must hold whatever the numbers are.
+
+use lockstep::ops::gae::{Ends, GaeInput, GaeOutput, GaeParams, Lambda, gae, td_lambda};
+use lockstep::ops::vtrace::{VTraceInput, VTraceParams, vtrace};
+use lockstep::{Batch, Device};
+use lockstep_conformance::oracle::gae as oracle;
+use lockstep_conformance::precision::WORKED;
+use lockstep_core::advantage::gae::length_adaptive_lambda;
+
+fn close(got: &[f32], want: &[f64]) {
+    assert_eq!(got.len(), want.len());
+    for (i, (got, want)) in got.iter().zip(want).enumerate() {
+        assert!((f64::from(*got) - want).abs() <= WORKED, "[{i}] {got} instead of {want}");
+    }
+}
+
+fn params(gamma: f64, lambda: f64) -> GaeParams {
+    GaeParams { gamma, lambda: Lambda::Fixed(lambda), lambda_critic: None }
+}
+
+const REWARDS: [f32; 3] = [0.0, 0.0, 1.0];
+const VALUES: [f32; 3] = [0.2, 0.4, 0.7];
+
+#[test]
+fn worked_8_6_gae() {
+    let batch = Batch::new(&[0, 3], &[0, 1], None).unwrap();
+    let input = GaeInput { rewards: &REWARDS, values: &VALUES, ends: Ends::Terminated };
+    let mut out = GaeOutput::default();
+    gae(&Device::cpu(), &batch, &input, &params(1.0, 0.95), &mut out).unwrap();
+    close(&out.advantage, &[0.75575, 0.585, 0.3]);
+    close(&out.returns, &[0.95575, 0.985, 1.0]);
+}
+
+#[test]
+fn worked_8_6_vtrace() {
+    let batch = Batch::new(&[0, 3], &[0, 1], None).unwrap();
+    // rho = (1.5, 0.5, 1).
+    let logp_rollout = [-1.0f32, -0.5, -0.25];
+    let logp = [-1.0 + 1.5f32.ln(), -0.5 + 0.5f32.ln(), -0.25];
+    let (rewards, values) = (&REWARDS, &VALUES);
+    let input = VTraceInput { logp: &logp, logp_rollout: &logp_rollout, rewards, values, ends: Ends::Terminated };
+    let out = vtrace(&Device::cpu(), &batch, &input, &VTraceParams::default()).unwrap();
+    close(&out.vs, &[0.7, 0.7, 1.0]);
+    close(&out.advantage, &[0.5, 0.3, 0.3]);
+}
+
+#[test]
+fn masked_tokens_take_what_comes_after_them() {
+    let device = Device::cpu();
+    let mask = [1, 0, 0, 1, 1, 0];
+    let batch = Batch::new(&[0, 6], &[0, 1], Some(&mask)).unwrap();
+    let (nan, inf) = (f32::NAN, f32::INFINITY);
+    let input = GaeInput {
+        rewards: &[0.0, nan, inf, 0.0, 1.0, nan],
+        values: &[0.2, inf, nan, 0.4, 0.7, nan],
+        ends: Ends::Flags { terminated: &[0], truncated: &[1], bootstrap: &[0.5] },
+    };
+    let mut out = GaeOutput::default();
+    gae(&device, &batch, &input, &params(0.5, 0.5), &mut out).unwrap();
+    let live = Batch::new(&[0, 3], &[0, 1], None).unwrap();
+    let alone = GaeInput { rewards: &REWARDS, values: &VALUES, ..input };
+    let mut want = GaeOutput::default();
+    gae(&device, &live, &alone, &params(0.5, 0.5), &mut want).unwrap();
+    let spread = |x: &[f32], behind: f32| vec![x[0], x[1], x[1], x[1], x[2], behind];
+    assert_eq!(out.advantage, spread(&want.advantage, 0.0));
+    assert_eq!(out.returns, spread(&want.returns, 0.5), "behind the last live token: the bootstrap");
+    // delta_2 = 1 + 0.5 * 0.5 - 0.7
+    assert!((want.advantage[2] - 0.55).abs() < 1e-6);
+}
+
+#[test]
+fn a_bootstrap_counts_where_truncated_only() {
+    let batch = Batch::new(&[0, 1, 2], &[0, 2], None).unwrap();
+    let ends = Ends::Flags { terminated: &[1, 0], truncated: &[0, 1], bootstrap: &[f32::NAN, 8.0] };
+    let input = GaeInput { rewards: &[1.0, 1.0], values: &[0.5, 0.5], ends };
+    let mut out = GaeOutput::default();
+    gae(&Device::cpu(), &batch, &input, &params(0.5, 1.0), &mut out).unwrap();
+    assert_eq!(out.advantage, [0.5, 4.5]);
+}
+
+#[test]
+fn both_ways_or_none_is_an_error() {
+    let batch = Batch::new(&[0, 1, 2], &[0, 2], None).unwrap();
+    let error = |terminated: [u8; 2], truncated: [u8; 2], bootstrap: [f32; 2]| {
+        let ends = Ends::Flags { terminated: &terminated, truncated: &truncated, bootstrap: &bootstrap };
+        let input = GaeInput { rewards: &[1.0, 1.0], values: &[0.5, 0.5], ends };
+        gae(&Device::cpu(), &batch, &input, &params(1.0, 1.0), &mut GaeOutput::default()).unwrap_err().to_string()
+    };
+    assert_eq!(error([1, 1], [0, 1], [0.0; 2]), "`truncated`[1] is 1: expected not both: the sequence is terminated too");
+    assert_eq!(
+        error([1, 0], [0, 0], [0.0; 2]),
+        "`truncated`[1] is 0: expected one of both: the sequence is not terminated either"
+    );
+    assert_eq!(error([0, 1], [1, 0], [f32::NAN; 2]), "`bootstrap`[0] is NaN: expected a finite number where truncated");
+}
+
+#[test]
+fn bad_numbers_are_named() {
+    let device = Device::cpu();
+    let mask = [1, 0, 1];
+    let batch = Batch::new(&[0, 3], &[0, 1], Some(&mask)).unwrap();
+    let error = |rewards: [f32; 3], values: [f32; 3], params: GaeParams| {
+        let input = GaeInput { rewards: &rewards, values: &values, ends: Ends::Terminated };
+        gae(&device, &batch, &input, &params, &mut GaeOutput::default()).unwrap_err().to_string()
+    };
+    let nan = f32::NAN;
+    assert!(error([0.0, nan, nan], [0.0; 3], params(1.0, 1.0)).starts_with("`token rewards`[2] is NaN"));
+    assert!(error([0.0; 3], [f32::INFINITY, nan, 0.0], params(1.0, 1.0)).starts_with("`values`[0] is inf"));
+    assert!(error([3e38; 3], [0.0; 3], params(1.0, 1.0)).starts_with("`advantage`[0] is not finite"));
+    assert!(error([0.0; 3], [0.0; 3], params(1.5, 1.0)).starts_with("`gamma` is 1.5"));
+    assert!(error([0.0; 3], [0.0; 3], params(1.0, -0.1)).starts_with("`lambda` is -0.1"));
+    let alpha = GaeParams { lambda: Lambda::LengthAdaptive { alpha: 0.0 }, ..params(1.0, 1.0) };
+    assert!(error([0.0; 3], [0.0; 3], alpha).starts_with("`length_alpha` is 0"));
+}
+
+#[test]
+fn returns_are_td_lambda() {
+    let n = 300;
+    let rewards: Vec<f32> = (0..n).map(|i| ((i * 37) % 11) as f32 / 8.0 - 0.5).collect();
+    let values: Vec<f32> = (0..n).map(|i| ((i * 53) % 17) as f32 / 16.0).collect();
+    let cu = [0, n as u32];
+    let batch = Batch::new(&cu, &[0, 1], None).unwrap();
+    let ends = Ends::Flags { terminated: &[0], truncated: &[1], bootstrap: &[0.75] };
+    let input = GaeInput { rewards: &rewards, values: &values, ends };
+    let wide = |x: &[f32]| -> Vec<f64> { x.iter().map(|x| (*x).into()).collect() };
+    for (gamma, lambda) in [(1.0, 0.0), (0.9, 0.5), (0.99, 0.95), (0.7, 1.0)] {
+        let got = td_lambda(&Device::cpu(), &batch, &input, gamma, Lambda::Fixed(lambda)).unwrap();
+        close(&got, &oracle::td_lambda(&wide(&rewards), &wide(&values), 0.75, gamma, lambda));
+    }
+}
+
+#[test]
+fn a_lambda_for_the_critic_and_one_by_length() {
+    let device = Device::cpu();
+    let batch = Batch::new(&[0, 3], &[0, 1], None).unwrap();
+    let input = GaeInput { rewards: &REWARDS, values: &VALUES, ends: Ends::Terminated };
+    let mut vapo = GaeOutput::default();
+    let both = GaeParams { lambda_critic: Some(Lambda::Fixed(1.0)), ..params(1.0, 0.5) };
+    gae(&device, &batch, &input, &both, &mut vapo).unwrap();
+    close(&vapo.returns, &[1.0, 1.0, 1.0]);
+    close(&vapo.advantage, &[0.425, 0.45, 0.3]);
+    // 1 − 1/(0.5 · 3) = 1/3.
+    let adaptive = GaeParams { lambda: Lambda::LengthAdaptive { alpha: 0.5 }, ..params(1.0, 0.0) };
+    let mut out = GaeOutput::default();
+    gae(&device, &batch, &input, &adaptive, &mut out).unwrap();
+    close(&out.advantage, &[0.2 + (0.3 + 0.1) / 3.0, 0.4, 0.3]);
+    assert_eq!([0, 1, 20].map(|length| length_adaptive_lambda(0.05, length)), [0.0; 3]);
+    assert_eq!(length_adaptive_lambda(0.05, 200), 0.9);
+}
+
+#[test]
+fn vtrace_on_policy_is_td_lambda_and_saturates_far_from_it() {
+    let device = Device::cpu();
+    let batch = Batch::new(&[0, 3], &[0, 1], None).unwrap();
+    let ends = Ends::Flags { terminated: &[0], truncated: &[1], bootstrap: &[0.25] };
+    let logp = [-1.0f32, -0.5, -0.25];
+    let (rewards, values) = (&REWARDS[..], &VALUES[..]);
+    let run = |logp: &[f32], logp_rollout: &[f32]| {
+        let input = VTraceInput { logp, logp_rollout, rewards, values, ends };
+        vtrace(&device, &batch, &input, &VTraceParams { gamma: 0.9, lambda: 0.5, ..VTraceParams::default() }).unwrap()
+    };
+    let want = td_lambda(&device, &batch, &GaeInput { rewards, values, ends }, 0.9, Lambda::Fixed(0.5)).unwrap();
+    assert_eq!(run(&logp, &logp).vs, want);
+    // Ratios of e^10000 are truncated to 1, those of e^-10000 and e^-1e30 leave the critic's values.
+    let far = [-1e4f32, -1e4, -1e30];
+    assert_eq!(run(&logp, &far).vs, want);
+    let none = run(&far, &logp);
+    assert_eq!((none.vs, none.advantage), (values.to_vec(), vec![0.0; 3]));
+}
+
+#[test]
+fn a_million_tokens() {
+    let n = 1_000_000;
+    let cu = [0, n as u32];
+    let batch = Batch::new(&cu, &[0, 1], None).unwrap();
+    let (rewards, values) = (vec![1e-3f32; n], vec![0.0; n]);
+    let input = GaeInput { rewards: &rewards, values: &values, ends: Ends::Terminated };
+    let mut out = GaeOutput::default();
+    gae(&Device::cpu(), &batch, &input, &params(1.0, 1.0), &mut out).unwrap();
+    let want = f64::from(1e-3f32) * n as f64;
+    assert!((f64::from(out.advantage[0]) - want).abs() <= want * 2.0f64.powi(-24));
+}

@@ -346,7 +346,7 @@ fn check_gae(device: &Device, case: &Case, batch: &Batch<'_>, params: &Gae, expe
     ops::gae(device, batch, &input, &of(None), &mut out).unwrap();
     let mut apart = GaeOutput::default();
     ops::gae(device, batch, &input, &of(Some(lambda)), &mut apart).unwrap();
-    assert_eq!(out, apart, "{}", case.label);
+    assert!(out.advantage == apart.advantage && out.returns == apart.returns, "{}", case.label);
     if params.advantage {
         expected.same("advantage", &out.advantage);
     }

@@ -73,6 +73,14 @@ pub fn of(op: &str, entry: &str) -> Option<Traffic> {
             let reads = &[MASK, LOGP, ("logp_rollout", 4), ("rewards", 4), VALUES];
             token(reads, &[("vs", 4), ("advantage", 4)])
         }
+        "step_return" => Some(Traffic {
+            element: "step",
+            reads: &[("rewards", 4), ("matches", 1)],
+            writes: &[("returns", 4)],
+        }),
+        "optimal_token_baseline" => {
+            token(&[MASK, ("returns", 4), ("weights", 4)], &[("advantage", 4)])
+        }
         // --- importance ratios and rollout correction
         // --- policy losses
         // --- entropy, values

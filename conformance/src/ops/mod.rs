@@ -10,7 +10,9 @@ pub mod discounted_return;
 pub mod gae;
 pub mod group;
 pub mod moments;
+pub mod optimal_token_baseline;
 pub mod pass_at_k;
+pub mod step_return;
 pub mod vtrace;
 pub mod whiten;
 
@@ -132,6 +134,8 @@ op_tests! {
     // --- advantages over time
     Gae: gae::Gae,
     VTrace: vtrace::VTrace,
+    StepReturn: step_return::StepReturn,
+    OptimalTokenBaseline: optimal_token_baseline::OptimalTokenBaseline,
     // --- importance ratios and rollout correction
     // --- policy losses
     // --- entropy, values

@@ -4,7 +4,7 @@
 //!
 //! ```text
 //! y = (x − mean) / divisor,    variance = SQUARES / (COUNT − ddof)
-//! divisor = sqrt(variance + eps) | sqrt(max(variance, eps)) | sqrt(variance) + eps
+//! divisor = sqrt(variance + eps) | sqrt(max(variance, eps)) | sqrt(variance) + eps | 1
 //! ```
 //!
 //! Without `centre` the mean stays (`y = x / divisor`).
@@ -38,6 +38,8 @@ pub enum Divisor {
     Floor,
     /// sqrt(variance) + eps.
     Outside,
+    /// No division: MARS's mode `mean`.
+    One,
 }
 
 crate::launch_args!(
@@ -45,6 +47,7 @@ crate::launch_args!(
         Inside,
         Floor,
         Outside,
+        One,
     }
 );
 
@@ -100,6 +103,7 @@ impl Whiten<'_> {
             Divisor::Inside => root(variance + self.eps),
             Divisor::Floor => root(if variance > self.eps { variance } else { self.eps }),
             Divisor::Outside => root(variance) + self.eps,
+            Divisor::One => 1.0,
         };
         let one_value = self.moments.at(moments::LOW) == self.moments.at(moments::HIGH);
         let zero = self.moments.at(moments::COUNT) < 2.0 || one_value;

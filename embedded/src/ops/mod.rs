@@ -4,6 +4,7 @@ mod advantage;
 mod baselines;
 mod check;
 mod moments;
+mod over_time;
 mod policy;
 mod sums;
 mod tokens;
@@ -30,6 +31,7 @@ pub(crate) fn run<R: Runner>(runner: &R, record: &mut impl Record) -> Result<(),
     moments::run(runner, source.fork(7), record)?;
     // --- outcome rewards and advantages of sequences: 10 to 19
     // --- advantages over time: 20 to 29
+    over_time::run(runner, source.fork(20), record)?;
     // --- importance ratios and rollout correction: 30 to 39
     // --- policy losses: 40 to 49
     // --- entropy, values: 50 to 59

@@ -2,6 +2,7 @@
 
 use lockstep::core::kl::Kl;
 use lockstep::ops::gae::{Ends, GaeInput, GaeOutput, GaeParams, Lambda};
+use lockstep::ops::step_return::Steps;
 use lockstep::ops::vtrace::{VTraceInput, VTraceParams};
 use lockstep::ops::{self, advantage::GroupParams, policy_loss::PolicyParams, whiten::WhitenParams};
 use lockstep::{Advantage, Batch, Counts, Device, Metrics, Outputs, PolicyInput, PolicyOutput, RatioStats};
@@ -11,10 +12,10 @@ use lockstep_conformance::launch;
 use lockstep_conformance::ops::discounted_return::DiscountedReturn;
 use lockstep_conformance::ops::gae::Gae;
 use lockstep_conformance::ops::vtrace::VTrace;
-use lockstep_conformance::oracle::vtrace::Constants;
 use lockstep_conformance::ops::{
     AnyOp, check::Check, combine::Combine, group::Group, moments::Moments, pass_at_k::PassAtK,
 };
+use lockstep_conformance::oracle::vtrace::Constants;
 use lockstep_conformance::output::Output;
 use lockstep_conformance::precision::{BY_HAND, WORKED};
 use lockstep_core::advantage::Baseline;
@@ -315,7 +316,18 @@ fn slices_in_kernels_out() {
                 assert!(out.iter().zip(&expected.0["combined"]).all(scored), "{}", case.label);
             }
             Params::Op(AnyOp::Gae(params)) => check_gae(&device, &case, &batch.unwrap(), &params, &expected),
-            Params::Op(AnyOp::VTrace(params)) => check_vtrace(&device, &case, &batch.unwrap(), &params, &expected),
+            Params::Op(AnyOp::VTrace(params)) => {
+                check_vtrace(&device, &case, &batch.unwrap(), &params, &expected)
+            }
+            Params::Op(AnyOp::StepReturn(params)) => {
+                let matches: Vec<u8> = data.index.iter().map(|x| (*x % 256) as u8).collect();
+                let steps = Steps { cu_steps: &data.offsets, rewards: &data.element[0], matches: &matches };
+                let out =
+                    ops::step_return(&device, &steps, params.gamma, params.include_first_mismatch).unwrap();
+                expected.same("returns", &out);
+            }
+            // The API makes the weights itself: tests/over_time.rs.
+            Params::Op(AnyOp::OptimalTokenBaseline(_)) => {}
             Params::Op(AnyOp::Whiten(params)) => {
                 // The kernel has the moments of another batch, the API those of its own.
                 if !params.nan_is_missing {
@@ -331,8 +343,7 @@ fn slices_in_kernels_out() {
 
 /// Which sequences are terminated and which truncated.
 fn flags(case: &Case, bootstrap: bool) -> [Vec<u8>; 2] {
-    let truncated: Vec<u8> =
-        case.data.row[1].iter().map(|x| u8::from(*x != 0.0 && bootstrap)).collect();
+    let truncated: Vec<u8> = case.data.row[1].iter().map(|x| u8::from(*x != 0.0 && bootstrap)).collect();
     [truncated.iter().map(|x| 1 - x).collect(), truncated]
 }
 
@@ -340,7 +351,8 @@ fn check_gae(device: &Device, case: &Case, batch: &Batch<'_>, params: &Gae, expe
     let [terminated, truncated] = flags(case, params.bootstrap);
     let ends = Ends::Flags { terminated: &terminated, truncated: &truncated, bootstrap: &case.data.row[0] };
     let input = GaeInput { rewards: &case.data.element[0], values: &case.data.element[1], ends };
-    let lambda = params.length_alpha.map_or(Lambda::Fixed(params.lambda), |alpha| Lambda::LengthAdaptive { alpha });
+    let lambda =
+        params.length_alpha.map_or(Lambda::Fixed(params.lambda), |alpha| Lambda::LengthAdaptive { alpha });
     let mut out = GaeOutput::default();
     let of = |lambda_critic| GaeParams { gamma: params.gamma, lambda, lambda_critic };
     ops::gae(device, batch, &input, &of(None), &mut out).unwrap();
@@ -362,7 +374,8 @@ fn check_vtrace(device: &Device, case: &Case, batch: &Batch<'_>, params: &VTrace
     let [rewards, values, logp, logp_rollout] = [0, 1, 2, 3].map(|k| &case.data.element[k][..]);
     let input = VTraceInput { logp, logp_rollout, rewards, values, ends };
     let Constants { gamma, lambda, rho_bar, rho_pg, c_bar } = params.constants;
-    let out = ops::vtrace(device, batch, &input, &VTraceParams { gamma, lambda, rho_bar, rho_pg, c_bar }).unwrap();
+    let out =
+        ops::vtrace(device, batch, &input, &VTraceParams { gamma, lambda, rho_bar, rho_pg, c_bar }).unwrap();
     expected.same("vs", &out.vs);
     expected.same("advantage", &out.advantage);
 }

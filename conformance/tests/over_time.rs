@@ -1,6 +1,10 @@
 //! Advantages over time: worked vectors, special cases, and what must hold whatever the numbers are.
 
+use lockstep::core::advantage::step_return::step_reward;
 use lockstep::ops::gae::{Ends, GaeInput, GaeOutput, GaeParams, Lambda, gae, td_lambda};
+use lockstep::ops::optimal_token_baseline::{Score, TokenBaselineParams, optimal_token_baseline};
+use lockstep::ops::step_return::{StepParams, Steps, step_advantages, step_return};
+use lockstep::ops::turns::{NormSet, RoleNorm, Turns, normalize_roles, spread, turn_return};
 use lockstep::ops::vtrace::{VTraceInput, VTraceParams, vtrace};
 use lockstep::{Batch, Device};
 use lockstep_conformance::oracle::gae as oracle;
@@ -38,7 +42,8 @@ fn worked_8_6_vtrace() {
     let logp_rollout = [-1.0f32, -0.5, -0.25];
     let logp = [-1.0 + 1.5f32.ln(), -0.5 + 0.5f32.ln(), -0.25];
     let (rewards, values) = (&REWARDS, &VALUES);
-    let input = VTraceInput { logp: &logp, logp_rollout: &logp_rollout, rewards, values, ends: Ends::Terminated };
+    let input =
+        VTraceInput { logp: &logp, logp_rollout: &logp_rollout, rewards, values, ends: Ends::Terminated };
     let out = vtrace(&Device::cpu(), &batch, &input, &VTraceParams::default()).unwrap();
     close(&out.vs, &[0.7, 0.7, 1.0]);
     close(&out.advantage, &[0.5, 0.3, 0.3]);
@@ -84,14 +89,22 @@ fn both_ways_or_none_is_an_error() {
     let error = |terminated: [u8; 2], truncated: [u8; 2], bootstrap: [f32; 2]| {
         let ends = Ends::Flags { terminated: &terminated, truncated: &truncated, bootstrap: &bootstrap };
         let input = GaeInput { rewards: &[1.0, 1.0], values: &[0.5, 0.5], ends };
-        gae(&Device::cpu(), &batch, &input, &params(1.0, 1.0), &mut GaeOutput::default()).unwrap_err().to_string()
+        gae(&Device::cpu(), &batch, &input, &params(1.0, 1.0), &mut GaeOutput::default())
+            .unwrap_err()
+            .to_string()
     };
-    assert_eq!(error([1, 1], [0, 1], [0.0; 2]), "`truncated`[1] is 1: expected not both: the sequence is terminated too");
+    assert_eq!(
+        error([1, 1], [0, 1], [0.0; 2]),
+        "`truncated`[1] is 1: expected not both: the sequence is terminated too"
+    );
     assert_eq!(
         error([1, 0], [0, 0], [0.0; 2]),
         "`truncated`[1] is 0: expected one of both: the sequence is not terminated either"
     );
-    assert_eq!(error([0, 1], [1, 0], [f32::NAN; 2]), "`bootstrap`[0] is NaN: expected a finite number where truncated");
+    assert_eq!(
+        error([0, 1], [1, 0], [f32::NAN; 2]),
+        "`bootstrap`[0] is NaN: expected a finite number where truncated"
+    );
 }
 
 #[test]
@@ -157,9 +170,11 @@ fn vtrace_on_policy_is_td_lambda_and_saturates_far_from_it() {
     let (rewards, values) = (&REWARDS[..], &VALUES[..]);
     let run = |logp: &[f32], logp_rollout: &[f32]| {
         let input = VTraceInput { logp, logp_rollout, rewards, values, ends };
-        vtrace(&device, &batch, &input, &VTraceParams { gamma: 0.9, lambda: 0.5, ..VTraceParams::default() }).unwrap()
+        vtrace(&device, &batch, &input, &VTraceParams { gamma: 0.9, lambda: 0.5, ..VTraceParams::default() })
+            .unwrap()
     };
-    let want = td_lambda(&device, &batch, &GaeInput { rewards, values, ends }, 0.9, Lambda::Fixed(0.5)).unwrap();
+    let want =
+        td_lambda(&device, &batch, &GaeInput { rewards, values, ends }, 0.9, Lambda::Fixed(0.5)).unwrap();
     assert_eq!(run(&logp, &logp).vs, want);
     // Ratios of e^10000 are truncated to 1, those of e^-10000 and e^-1e30 leave the critic's values.
     let far = [-1e4f32, -1e4, -1e30];
@@ -179,4 +194,135 @@ fn a_million_tokens() {
     gae(&Device::cpu(), &batch, &input, &params(1.0, 1.0), &mut out).unwrap();
     let want = f64::from(1e-3f32) * n as f64;
     assert!((f64::from(out.advantage[0]) - want).abs() <= want * 2.0f64.powi(-24));
+}
+
+#[test]
+fn worked_8_6_ui_s1_row_10_19_first_mismatch() {
+    let steps = Steps { cu_steps: &[0, 4], rewards: &[1.0, 1.0, 0.5, 1.0], matches: &[1, 1, 0, 1] };
+    let run = |include| step_return(&Device::cpu(), &steps, 0.5, include).unwrap();
+    assert_eq!(run(false), [1.5, 1.0, 0.5, 1.0], "code");
+    assert_eq!(run(true), [1.625, 1.25, 0.5, 1.0], "paper");
+}
+
+#[test]
+fn step_rewards() {
+    let cases = [
+        ([0.0, 1.0, 1.0], 0.0),
+        ([1.0, 0.0, 1.0], 0.1),
+        ([1.0, 1.0, 0.0], 0.5),
+        ([1.0, 1.0, 1.0], 1.0),
+        ([1.0, 1.0, 0.5], 0.75),
+    ];
+    for ([format, action_type, accuracy], want) in cases {
+        assert!(
+            (step_reward(format, action_type, accuracy) - want).abs() <= WORKED,
+            "{format} {action_type} {accuracy}"
+        );
+    }
+}
+
+#[test]
+fn steps_are_compared_with_those_of_the_same_prompt_and_index() {
+    // Two trajectories of one prompt with 2 and 3 steps, one of another prompt with 1.
+    let batch = Batch::new(&[0, 2, 5, 6], &[0, 2, 3], None).unwrap();
+    let steps = Steps {
+        cu_steps: &[0, 2, 5, 6],
+        rewards: &[1.0, 1.0, 0.5, 1.0, 0.25, 0.75],
+        matches: &[1, 1, 0, 1, 1, 1],
+    };
+    let run = |params| step_advantages(&Device::cpu(), &batch, &steps, &[1.0, 0.0, 0.75], &params).unwrap();
+    let out = run(StepParams { omega: 2.0, ..StepParams::default() });
+    assert_eq!(out.returns, [1.5, 1.0, 0.5, 1.125, 0.25, 0.75]);
+    assert_eq!(out.step, [0.5, -0.0625, -0.5, 0.0625, 0.0, 0.0], "alone at its index: 0");
+    assert_eq!(out.episode, [0.5, -0.5, 0.75], "alone in its prompt: the reward");
+    assert_eq!(out.advantage, [1.5, 0.375, -1.5, -0.375, -0.5, 0.75]);
+    let by_std = run(StepParams { norm_by_std: true, eps: 0.0, ..StepParams::default() });
+    let half = 0.5f64.sqrt();
+    close(&by_std.step, &[half, -half, -half, half, 0.0, 0.0]);
+    let error = step_advantages(
+        &Device::cpu(),
+        &batch,
+        &Steps { cu_steps: &[0, 6], ..steps },
+        &[0.0; 3],
+        &StepParams::default(),
+    );
+    assert!(error.unwrap_err().to_string().starts_with("`cu_steps` has 2 entries"));
+    let nan = Steps { rewards: &[0.0, f32::NAN, 0.0, 0.0, 0.0, 0.0], ..steps };
+    assert!(
+        step_return(&Device::cpu(), &nan, 0.5, true)
+            .unwrap_err()
+            .to_string()
+            .starts_with("`step rewards`[1] is NaN")
+    );
+}
+
+#[test]
+fn turns_see_their_own_reward_and_what_follows() {
+    let device = Device::cpu();
+    let mask = [1, 0, 1, 1, 1, 1, 1];
+    let batch = Batch::new(&[0, 4, 7], &[0, 2], Some(&mask)).unwrap();
+    let turns = Turns { cu_turns: &[0, 2, 3, 4, 7], rewards: &[1.0, -1.0, 0.5, 2.0], roles: &[0, 1, 0, 1] };
+    let returns = turn_return(&device, &batch, &turns, 1.0).unwrap();
+    assert_eq!(returns, [0.5, -0.5, 0.5, 2.0]);
+    assert_eq!(turn_return(&device, &batch, &turns, 0.5).unwrap(), [0.625, -0.75, 0.5, 2.0]);
+    assert_eq!(spread(&batch, turns.cu_turns, &returns).unwrap(), [0.5, 0.0, -0.5, 0.5, 2.0, 2.0, 2.0]);
+    let inside = Turns { cu_turns: &[0, 2, 3, 5, 7], ..turns };
+    let error = turn_return(&device, &batch, &inside, 1.0).unwrap_err().to_string();
+    assert_eq!(error, "`cu_seqlens`[1] is 4: expected an offset of `cu_turns` too");
+    let empty = Turns { cu_turns: &[0, 2, 2, 4, 7], ..turns };
+    assert!(turn_return(&device, &batch, &empty, 1.0).unwrap_err().to_string().contains("turn 1 no members"));
+}
+
+#[test]
+fn row_10_14_mars_normalisation_set() {
+    let device = Device::cpu();
+    let (values, roles) = ([2.0, 2.0, 2.0, 0.5, 1.0, 4.0], [0, 0, 0, 0, 0, 9]);
+    let run =
+        |set, by_std| normalize_roles(&device, &values, &roles, &RoleNorm { set, by_std, eps: 0.0 }).unwrap();
+    // Distinct values 2, 0.5, 1: mean 7/6, squares 7/6, variance 7/12.
+    let unique = NormSet::UniqueValues { with_zero: false };
+    let std = (7.0f64 / 12.0).sqrt();
+    let centred = [5.0 / 6.0, 5.0 / 6.0, 5.0 / 6.0, -2.0 / 3.0, -1.0 / 6.0, 0.0];
+    close(&run(unique, false), &centred);
+    close(&run(unique, true), &centred.map(|x| x / std));
+    // With the padding's zero: mean 0.875; the lone 4 is compared with 0.
+    close(&run(NormSet::UniqueValues { with_zero: true }, false), &[1.125, 1.125, 1.125, -0.375, 0.125, 2.0]);
+    // Samples: mean 1.5, variance 2/4.
+    let half = 0.5f64.sqrt();
+    close(&run(NormSet::Samples, true), &[half, half, half, -2.0 * half, -half, 0.0]);
+}
+
+#[test]
+fn optimal_token_baseline_by_hand() {
+    let device = Device::cpu();
+    // A group of two, of 3 and 2 tokens, and a group of one.
+    let mask = [1, 0, 1, 1, 1, 1];
+    let batch = Batch::new(&[0, 3, 5, 6], &[0, 2, 3], Some(&mask)).unwrap();
+    let nan = f32::NAN;
+    let returns = [1.0, nan, 2.0, 0.0, 0.5, 3.0];
+    let norm = [0.25, nan, 0.25, 0.75, 0.25, 0.5];
+    let run = |score: Score<'_>, ratio: Option<&[f32]>, lone_tail_is_raw| {
+        let params = TokenBaselineParams { eps: 0.0, lone_tail_is_raw };
+        optimal_token_baseline(&device, &batch, &returns, score, ratio, &params).unwrap()
+    };
+    // Position 0: weights 0.25 and 0.75; position 1: the second alone has weight; position 2: the first alone.
+    assert_eq!(run(Score::Norm(&norm), None, false), [0.75, 0.0, 0.0, -0.25, 0.0, 3.0]);
+    assert_eq!(run(Score::Norm(&norm), None, true), [0.75, 0.0, 2.0, -0.25, 0.0, 3.0]);
+    // A ratio of 3 for the first token: weights 2.25 and 0.75.
+    let ratio = [3.0, nan, 1.0, 1.0, 1.0, 1.0];
+    assert_eq!(run(Score::Norm(&norm), Some(&ratio), true)[..4], [0.25, 0.0, 2.0, -0.75]);
+    // p = Σp² = 0.75: norm 0.25.
+    let p = [0.75, nan, 0.75, 0.25, 0.75, 0.5];
+    assert_eq!(
+        run(Score::Probabilities { p: &p, sum_squares: &p }, None, false)[..4],
+        [0.75, 0.0, 0.0, -0.25]
+    );
+    let error = |score: Score<'_>| {
+        let params = TokenBaselineParams::default();
+        optimal_token_baseline(&device, &batch, &returns, score, None, &params).unwrap_err().to_string()
+    };
+    let negative = [0.25, nan, -0.25, 0.75, 0.25, 0.5];
+    assert!(error(Score::Norm(&negative)).starts_with("`score norms`[2] is -0.25"));
+    let above = [0.25, nan, 1.5, 0.75, 0.25, 0.5];
+    assert!(error(Score::Probabilities { p: &above, sum_squares: &p }).starts_with("`p`[2] is 1.5"));
 }

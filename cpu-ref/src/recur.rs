@@ -70,7 +70,8 @@ impl Seen {
     fn fill<const N: usize>(&mut self) {
         let mut step = 1;
         while step <= N {
-            let (value, found): ([u32; N], [u32; N]) = (later(&self.value.0, step), later(&self.found.0, step));
+            let (value, found): ([u32; N], [u32; N]) =
+                (later(&self.value.0, step), later(&self.found.0, step));
             let mut all = u32::MAX;
             for p in 0..N {
                 let own = self.found.0[p];

@@ -78,9 +78,7 @@ pub fn of(op: &str, entry: &str) -> Option<Traffic> {
             reads: &[("rewards", 4), ("matches", 1)],
             writes: &[("returns", 4)],
         }),
-        "optimal_token_baseline" => {
-            token(&[MASK, ("returns", 4), ("weights", 4)], &[("advantage", 4)])
-        }
+        "optimal_token_baseline" => token(&[MASK, ("returns", 4), ("weights", 4)], &[("advantage", 4)]),
         // --- importance ratios and rollout correction
         // --- policy losses
         // --- entropy, values

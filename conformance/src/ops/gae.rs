@@ -81,7 +81,9 @@ impl OpTest for Gae {
         let (mut advantage, mut returns) = (Want::new("advantage"), Want::new("returns"));
         for r in 0..data.rows() {
             let span = data.span(r);
-            let array = |k: usize| -> Vec<f64> { data.element[k][span.clone()].iter().map(|x| (*x).into()).collect() };
+            let array = |k: usize| -> Vec<f64> {
+                data.element[k][span.clone()].iter().map(|x| (*x).into()).collect()
+            };
             let live: Vec<bool> = span.clone().map(|i| data.live(i)).collect();
             let length = live.iter().filter(|live| **live).count();
             let lambda = match self.length_alpha {
@@ -159,7 +161,8 @@ pub(super) fn tokens(shape: &Shape, mask: Mask, source: Source, arrays: u64) -> 
     let bytes = mask.bytes(&offsets, source.fork(0));
     let n = offsets[offsets.len() - 1] as usize;
     let live = |i: usize| bytes.as_ref().is_none_or(|bytes| bytes[i] != 0);
-    let value = |k: u64, i: usize| if live(i) { values::advantage(source.fork(1 + k), i) } else { garbage(i) };
+    let value =
+        |k: u64, i: usize| if live(i) { values::advantage(source.fork(1 + k), i) } else { garbage(i) };
     let element = (0..arrays).map(|k| (0..n).map(|i| value(k, i)).collect()).collect();
     let truncated = |r: usize| source.fork(20).below(r, 2) == 1;
     let rows = shape.lengths.len();

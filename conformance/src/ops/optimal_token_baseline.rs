@@ -101,7 +101,13 @@ impl OpTest for OptimalTokenBaseline {
             for (j, mean_length) in [1, 7, 40, 100_000].into_iter().enumerate() {
                 let k = cases.len();
                 let params = OptimalTokenBaseline { eps: 1e-8, lone_tail_is_raw: (k + j) % 2 == 1 };
-                cases.push(case(params, mean_length, shape, Mask::ALL[(k + k / 6) % 6], source.fork(k as u64)));
+                cases.push(case(
+                    params,
+                    mean_length,
+                    shape,
+                    Mask::ALL[(k + k / 6) % 6],
+                    source.fork(k as u64),
+                ));
             }
         }
         cases
@@ -119,13 +125,21 @@ fn case(params: OptimalTokenBaseline, mean_length: usize, shape: &Shape, mask: M
     let bytes = mask.bytes(&offsets, source.fork(0));
     let n = offsets[offsets.len() - 1] as usize;
     let live = |i: usize| bytes.as_ref().is_none_or(|bytes| bytes[i] != 0);
-    let returns = (0..n).map(|i| if live(i) { values::advantage(source.fork(1), i) } else { garbage(i) }).collect();
-    let weights = (0..n).map(|i| if live(i) { values::weight(source.fork(2), i) } else { garbage(i + 3) }).collect();
+    let returns =
+        (0..n).map(|i| if live(i) { values::advantage(source.fork(1), i) } else { garbage(i) }).collect();
+    let weights =
+        (0..n).map(|i| if live(i) { values::weight(source.fork(2), i) } else { garbage(i + 3) }).collect();
     let starts = |i: usize| u32::from(source.fork(3).below(i, mean_length) == 0);
     Case {
         label: format!("{} {mask:?} {mean_length} {params:?}", shape.name),
         catches: "positions counted over live tokens only; a baseline from the position before; weights under the mask",
         params: params.into(),
-        data: Data { offsets, mask: bytes, element: vec![returns, weights], index: (0..n).map(starts).collect(), ..Data::default() },
+        data: Data {
+            offsets,
+            mask: bytes,
+            element: vec![returns, weights],
+            index: (0..n).map(starts).collect(),
+            ..Data::default()
+        },
     }
 }

@@ -81,7 +81,9 @@ impl OpTest for VTrace {
         let (mut vs, mut advantage) = (Want::new("vs"), Want::new("advantage"));
         for r in 0..data.rows() {
             let span = data.span(r);
-            let array = |k: usize| -> Vec<f64> { data.element[k][span.clone()].iter().map(|x| (*x).into()).collect() };
+            let array = |k: usize| -> Vec<f64> {
+                data.element[k][span.clone()].iter().map(|x| (*x).into()).collect()
+            };
             let live: Vec<bool> = span.clone().map(|i| data.live(i)).collect();
             let log_ratio: Vec<f64> = array(2).iter().zip(array(3)).map(|(p, q)| p - q).collect();
             let behind = if self.bootstrap && data.row[1][r] != 0.0 { data.row[0][r].into() } else { 0.0 };
@@ -115,7 +117,8 @@ impl OpTest for VTrace {
     }
 
     fn fault_slots(&self) -> Vec<(usize, &'static [f32])> {
-        let (bad, logp): (&[f32], &[f32]) = (&[f32::INFINITY, f32::NEG_INFINITY, f32::NAN], &[0.5, f32::NAN, f32::NEG_INFINITY]);
+        let (bad, logp): (&[f32], &[f32]) =
+            (&[f32::INFINITY, f32::NEG_INFINITY, f32::NAN], &[0.5, f32::NAN, f32::NEG_INFINITY]);
         vec![(0, bad), (1, bad), (2, logp), (3, logp)]
     }
 }
@@ -130,7 +133,8 @@ fn case(params: VTrace, shape: &Shape, mask: Mask, range: Range, source: Source)
     let base = |i: usize| range.base(source.fork(30), i);
     let other = |i: usize| range.other(source.fork(31), i, base(i));
     let live = |i: usize| data.live(i);
-    let rollout: Vec<f32> = (0..data.elements()).map(|i| if live(i) { base(i) } else { garbage(i) }).collect();
+    let rollout: Vec<f32> =
+        (0..data.elements()).map(|i| if live(i) { base(i) } else { garbage(i) }).collect();
     let logp = (0..data.elements()).map(|i| if live(i) { other(i) } else { garbage(i + 1) }).collect();
     data.element.extend([logp, rollout]);
     Case {

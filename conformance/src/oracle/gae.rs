@@ -12,14 +12,22 @@ pub struct Credit {
 }
 
 /// The loop, from the last token to the first.
-pub fn row(rewards: &[f64], values: &[f64], live: &[bool], behind: f64, gamma: f64, lambda: f64) -> Vec<Credit> {
+pub fn row(
+    rewards: &[f64],
+    values: &[f64],
+    live: &[bool],
+    behind: f64,
+    gamma: f64,
+    lambda: f64,
+) -> Vec<Credit> {
     let mut out = vec![Credit::default(); rewards.len()];
     let (mut nv, mut acc, mut magnitude) = (behind, 0.0, behind.abs());
     for t in (0..rewards.len()).rev() {
         if live[t] {
             let delta = rewards[t] + gamma * nv - values[t];
             let terms = rewards[t].abs() + gamma * nv.abs() + values[t].abs();
-            (nv, acc, magnitude) = (values[t], delta + gamma * lambda * acc, terms + gamma * lambda * magnitude);
+            (nv, acc, magnitude) =
+                (values[t], delta + gamma * lambda * acc, terms + gamma * lambda * magnitude);
         }
         out[t] = Credit { advantage: acc, returns: acc + nv, magnitude };
     }

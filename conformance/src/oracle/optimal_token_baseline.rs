@@ -21,7 +21,10 @@ pub fn group(sequences: &[Vec<Token>], eps: f64, lone_tail_is_raw: bool) -> Vec<
         let live = || here.iter().filter(|token| token.live);
         let total: f64 = live().map(|token| token.weight).sum::<f64>() + eps;
         let (b, magnitude) = live().fold((0.0, 0.0), |(b, magnitude), token| {
-            (b + token.returns * token.weight / total, magnitude + (token.returns * token.weight / total).abs())
+            (
+                b + token.returns * token.weight / total,
+                magnitude + (token.returns * token.weight / total).abs(),
+            )
         });
         (b, magnitude)
     };

@@ -51,7 +51,12 @@ impl OptimalTokenBaseline<'_> {
         if self.eps >= 0.0 && self.eps.is_finite() {
             return Ok(());
         }
-        Err(Error::Value { argument: "eps", index: None, expected: "a finite number of at least 0", got: self.eps })
+        Err(Error::Value {
+            argument: "eps",
+            index: None,
+            expected: "a finite number of at least 0",
+            got: self.eps,
+        })
     }
 }
 
@@ -72,7 +77,11 @@ impl Kernel for OptimalTokenBaseline<'_> {
 
     fn work(&self, row: usize) -> usize {
         let group = self.cu_groups.span(row);
-        if group.is_empty() { 0 } else { self.cu_seqlens.span(group.end - 1).end - self.cu_seqlens.span(group.start).start }
+        if group.is_empty() {
+            0
+        } else {
+            self.cu_seqlens.span(group.end - 1).end - self.cu_seqlens.span(group.start).start
+        }
     }
 
     #[inline(always)]

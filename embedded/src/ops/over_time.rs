@@ -1,4 +1,4 @@
-//! `gae` and `vtrace`.
+//! `gae`, `vtrace`, `step_return` and `optimal_token_baseline`.
 
 use super::{Outputs, alarms, offsets};
 use crate::Runner;
@@ -6,9 +6,9 @@ use crate::batch::{Batch, ELEMENTS, ROWS, Range};
 use crate::hash::Source;
 use crate::record::{Record, f32s};
 use lockstep_core::Error;
-use lockstep_core::advantage::{Gae, VTrace};
+use lockstep_core::advantage::{Gae, OptimalTokenBaseline, StepReturn, VTrace};
 use lockstep_core::op::Kernel;
-use lockstep_core::ragged::{In, Mask, Out};
+use lockstep_core::ragged::{In, Mask, Offsets, Out};
 
 pub(super) fn run<R: Runner>(runner: &R, source: Source, record: &mut impl Record) -> Result<(), Error> {
     for case in 0..12 {
@@ -20,6 +20,8 @@ pub(super) fn run<R: Runner>(runner: &R, source: Source, record: &mut impl Recor
         }
         gae(runner, &batch, &truncated, case, record)?;
         vtrace(runner, &batch, &truncated, case, record)?;
+        steps(runner, &batch, case, record)?;
+        baseline(runner, &batch, case, record)?;
     }
     Ok(())
 }
@@ -86,6 +88,48 @@ fn vtrace<R: Runner>(
     runner.run(&kernel);
     record.begin(VTrace::NAME, case);
     results(record, &out);
+    Ok(())
+}
+
+fn steps<R: Runner>(runner: &R, batch: &Batch, case: u32, record: &mut impl Record) -> Result<(), Error> {
+    let mut out = Outputs::poisoned();
+    let mut matches = [0; ELEMENTS];
+    for (i, matches) in matches.iter_mut().enumerate() {
+        // A step of every fifth, or seventeenth, does not match.
+        *matches = ((i as u32 + case) % [5, 17][case as usize % 2]) as u8;
+    }
+    let kernel = StepReturn {
+        cu_steps: offsets()?,
+        rewards: In::new(&batch.advantage),
+        matches: In::new(&matches),
+        gamma: [0.5, 0.9, 1.0, 0.0][case as usize % 4],
+        include_first_mismatch: case % 3 == 1,
+        returns: Out::new(&mut out.element[0]),
+    };
+    kernel.check()?;
+    runner.run(&kernel);
+    record.begin(StepReturn::NAME, case);
+    f32s(record, &out.element[0]);
+    Ok(())
+}
+
+fn baseline<R: Runner>(runner: &R, batch: &Batch, case: u32, record: &mut impl Record) -> Result<(), Error> {
+    let mut out = Outputs::poisoned();
+    let cu_groups = [0, 4, 5, 5, 9, ROWS as u32];
+    let kernel = OptimalTokenBaseline {
+        cu_groups: Offsets::new("cu_groups", &cu_groups, ROWS, "sequences")?,
+        cu_seqlens: offsets()?,
+        loss_mask: Mask::new(batch.mask()),
+        returns: In::new(&batch.advantage),
+        weights: In::new(&batch.weights),
+        eps: [1e-8, 0.0][case as usize % 2],
+        lone_tail_is_raw: case % 3 == 1,
+        advantage: Out::new(&mut out.element[0]),
+    };
+    kernel.check()?;
+    runner.run(&kernel);
+    record.begin(OptimalTokenBaseline::NAME, case);
+    f32s(record, &out.element[0]);
     Ok(())
 }
 

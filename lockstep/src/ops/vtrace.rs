@@ -84,7 +84,8 @@ pub fn vtrace(
     }
     let (truncated, bootstrap) = ends.check(batch)?;
     let tokens = batch.tokens();
-    let (mut vs, mut advantage, mut alarm) = (vec![0.0; tokens], vec![0.0; tokens], vec![0; batch.sequences()]);
+    let (mut vs, mut advantage, mut alarm) =
+        (vec![0.0; tokens], vec![0.0; tokens], vec![0; batch.sequences()]);
     let kernel = VTrace {
         cu_seqlens: batch.cu_seqlens(),
         loss_mask: batch.loss_mask(),

@@ -11,6 +11,7 @@ use lockstep_conformance::cases::{AnyGate, Case, Params, Policy, corpus, slot};
 use lockstep_conformance::launch;
 use lockstep_conformance::ops::discounted_return::DiscountedReturn;
 use lockstep_conformance::ops::gae::Gae;
+use lockstep_conformance::ops::step_return;
 use lockstep_conformance::ops::vtrace::VTrace;
 use lockstep_conformance::ops::{
     AnyOp, check::Check, combine::Combine, group::Group, moments::Moments, pass_at_k::PassAtK,
@@ -320,7 +321,7 @@ fn slices_in_kernels_out() {
                 check_vtrace(&device, &case, &batch.unwrap(), &params, &expected)
             }
             Params::Op(AnyOp::StepReturn(params)) => {
-                let matches: Vec<u8> = data.index.iter().map(|x| (*x % 256) as u8).collect();
+                let matches = step_return::matches(data);
                 let steps = Steps { cu_steps: &data.offsets, rewards: &data.element[0], matches: &matches };
                 let out =
                     ops::step_return(&device, &steps, params.gamma, params.include_first_mismatch).unwrap();

@@ -6,7 +6,8 @@ use lockstep::ops::optimal_token_baseline::{Score, TokenBaselineParams, optimal_
 use lockstep::ops::step_return::{StepParams, Steps, step_advantages, step_return};
 use lockstep::ops::turns::{NormSet, RoleNorm, Turns, normalize_roles, spread, turn_return};
 use lockstep::ops::vtrace::{VTraceInput, VTraceParams, vtrace};
-use lockstep::{Batch, Device};
+use lockstep::ops::whiten::{WhitenParams, whiten};
+use lockstep::{Advantage, Batch, Device, Recipe};
 use lockstep_conformance::oracle::gae as oracle;
 use lockstep_conformance::precision::WORKED;
 use lockstep_core::advantage::gae::length_adaptive_lambda;
@@ -325,4 +326,76 @@ fn optimal_token_baseline_by_hand() {
     assert!(error(Score::Norm(&negative)).starts_with("`score norms`[2] is -0.25"));
     let above = [0.25, nan, 1.5, 0.75, 0.25, 0.5];
     assert!(error(Score::Probabilities { p: &above, sum_squares: &p }).starts_with("`p`[2] is 1.5"));
+}
+
+#[test]
+fn recipes_over_time() {
+    let device = Device::cpu();
+    let named = |name: &str| Recipe::named(name).unwrap();
+    let batch = Batch::new(&[0, 3, 5], &[0, 2], None).unwrap();
+    let (rewards, values) = ([0.0, 0.0, 1.0, 0.0, 0.5], [0.2, 0.4, 0.7, 0.1, 0.3]);
+    let input = GaeInput { rewards: &rewards, values: &values, ends: Ends::Terminated };
+
+    let out = named("gae").gae(&device, &batch, &input).unwrap();
+    let mut raw = GaeOutput::default();
+    gae(&device, &batch, &input, &params(1.0, 0.95), &mut raw).unwrap();
+    let want = whiten(&device, &batch, Advantage::PerToken(&raw.advantage), &WhitenParams::VERL).unwrap();
+    assert_eq!((out.advantage, out.returns), (want, raw.returns));
+    // 1/(0.05 L) is more than 1: the policy's λ is 0, the critic's 1.
+    let vapo = named("vapo").gae(&device, &batch, &input).unwrap();
+    assert_eq!(vapo.returns, [1.0, 1.0, 1.0, 0.5, 0.5]);
+
+    let logp = [-0.5; 5];
+    let input = VTraceInput {
+        logp: &logp,
+        logp_rollout: &logp,
+        rewards: &rewards,
+        values: &values,
+        ends: Ends::Terminated,
+    };
+    let out = named("vtrace").vtrace(&device, &batch, &input).unwrap();
+    close(&out.returns, &[1.0, 1.0, 1.0, 0.5, 0.5]);
+
+    let turns = Turns { cu_turns: &[0, 1, 3, 4, 5], rewards: &[1.0, 0.0, 2.0, 1.0], roles: &[0, 1, 0, 1] };
+    let mars = Recipe::from_toml(
+        "[advantage]\nnorm_by_std = false\nlimit = 0.75\n[advantage.over_time]\nkind = \"mars\"\nset = \"samples\"\n",
+    );
+    let out = mars.unwrap().turn_advantages(&device, &batch, &turns).unwrap();
+    assert_eq!(out.returns, [1.0, 0.0, 0.0, 3.0, 1.0]);
+    assert_eq!(out.advantage, [-0.75, -0.5, -0.5, 0.75, 0.5], "within ±1 before the limit");
+    assert!(named("mars").turn_advantages(&device, &batch, &turns).is_ok());
+
+    let steps = Steps { cu_steps: &[0, 2, 3], rewards: &[1.0, 0.5, 0.25], matches: &[1, 1, 1] };
+    let out = named("ui_s1").step_advantages(&device, &batch, &steps, &[0, 1, 3, 5], &[1.0, 0.0]).unwrap();
+    assert_eq!(out.returns, [1.25, 0.5, 0.5, 0.25, 0.25]);
+    assert_eq!(out.advantage, [1.0, 0.5, 0.5, -1.0, -1.0]);
+
+    let score = Score::Norm(&[0.5; 5]);
+    let recipe = named("optimal_token_baseline");
+    let out = recipe.token_baseline_advantages(&device, &batch, &rewards, score, None).unwrap();
+    close(&out.advantage, &[0.25, 0.25, 0.0, -0.25, -0.25]);
+}
+
+#[test]
+fn recipes_over_time_say_what_they_want() {
+    let device = Device::cpu();
+    let batch = Batch::new(&[0, 1, 2], &[0, 2], None).unwrap();
+    for name in ["gae", "vapo", "vtrace", "mars", "ui_s1", "optimal_token_baseline"] {
+        let recipe = Recipe::named(name).unwrap();
+        recipe.check().unwrap();
+        assert_eq!(Recipe::from_toml(&recipe.to_toml().unwrap()).unwrap(), recipe, "{name}");
+        let error = recipe.advantages(&device, &batch, &[1.0, 0.0]).unwrap_err().to_string();
+        assert!(error.contains("place in time"), "{name}: {error}");
+        assert!(recipe.token_advantages(&device, &batch, &[1.0, 0.0]).is_err());
+    }
+    let input = GaeInput { rewards: &[0.0; 2], values: &[0.0; 2], ends: Ends::Terminated };
+    let error = Recipe::named("mars").unwrap().gae(&device, &batch, &input).unwrap_err().to_string();
+    assert!(error.contains("over_time is not gae"), "{error}");
+    let wrong =
+        |text: &str| Recipe::from_toml(&format!("[advantage.over_time]\n{text}")).unwrap_err().to_string();
+    assert!(wrong("kind = \"gae\"\nlambda = 1.5\n").contains("over_time.lambda is 1.5"));
+    assert!(wrong("kind = \"vtrace\"\nrho_bar = 0.0\n").contains("over_time.rho_bar is 0"));
+    assert!(wrong("kind = \"ui_s1\"\nlambda = 1.0\n").contains("lambda"), "not a key of ui_s1");
+    let both = "[advantage]\nestimator = \"rloo\"\n[advantage.over_time]\nkind = \"gae\"\n";
+    assert!(Recipe::from_toml(both).unwrap_err().to_string().contains("leave one out"));
 }

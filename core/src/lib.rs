@@ -12,6 +12,9 @@
 //! | analytic pass@k | [`advantage::pass_at_k`] |
 //! | several rewards, GDPO | [`advantage::combine`] |
 //! | discounted returns | [`advantage::discounted_return`] |
+//! | GAE, TD(λ), V-trace | [`advantage::gae`], [`advantage::vtrace`] |
+//! | step returns (UI-S1) | [`advantage::step_return`] |
+//! | optimal token baseline | [`advantage::optimal_token_baseline`] |
 //! | importance ratio, guards | [`ratio`] |
 //! | PPO clip, clip-higher, dual clip | [`gate::ppo_clip`] |
 //! | SAPO soft gate | [`gate::sapo`] |
@@ -19,7 +22,7 @@
 //! | token-mean, seq-mean-token-sum, … | [`aggregate`] |
 //! | the fused policy loss and its gradient | [`policy_loss`] |
 //! | packed batches (`cu_seqlens`) | [`ragged`] |
-//! | the order of every sum | [`team::fold`], [`team::scan`] |
+//! | the order of every sum | [`team::fold`], [`team::scan`], [`team::recur`] |
 //! | `exp`, `ln`, `sigmoid`, … | [`num`] |
 #![no_std]
 #![deny(unsafe_code)]

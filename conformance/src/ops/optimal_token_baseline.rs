@@ -30,11 +30,16 @@ pub fn sequences(data: &Data) -> [Vec<u32>; 2] {
     for r in 0..data.rows() {
         let span = data.span(r);
         for i in span.clone() {
-            if i + 1 == span.end || data.index[i + 1] % 2 == 1 {
+            if i + 1 == span.end || data.index.get(i + 1).is_some_and(|x| x % 2 == 1) {
                 cu_seqlens.push(i as u32 + 1);
             }
         }
         cu_groups.push(cu_seqlens.len() as u32 - 1);
+    }
+    if cu_seqlens.len() == 1 {
+        // Offsets of no sequence are refused: the last group has an empty one.
+        cu_seqlens.push(0);
+        cu_groups[data.rows()] = 1;
     }
     [cu_seqlens, cu_groups]
 }
@@ -55,9 +60,6 @@ impl OpTest for OptimalTokenBaseline {
     fn run<B: Backend>(&self, backend: &B, data: &Data) -> Result<Vec<Output>, String> {
         let mut advantage = f32s(data.elements());
         let [cu_seqlens, cu_groups] = sequences(data);
-        // A batch without sequences has no offsets that pass: one empty sequence and group each.
-        let cu_seqlens = if cu_seqlens.len() == 1 { vec![0, 0] } else { cu_seqlens };
-        let cu_groups = if cu_groups[cu_groups.len() - 1] == 0 { vec![0, 1] } else { cu_groups };
         let offsets = Offsets::new("cu_seqlens", &cu_seqlens, data.elements(), "elements");
         let groups = Offsets::new("cu_groups", &cu_groups, cu_seqlens.len() - 1, "sequences");
         let kernel = Kernel {

@@ -20,7 +20,7 @@
 //! **Accuracy**: binary64, rounded to `f32` once.
 //!
 //! **Variants** (maths.md §10, row 3): `Inside` 1e-8 with ddof 1 (verl); `Floor` 1e-8 with ddof 0 (NeMo), 1e-6 (MSSR); `Outside` 1e-4
-//! (TRL's GDPO); `Outside` 0 (NeMo's GDPO).
+//! (TRL's GDPO); `Outside` 0 (NeMo's GDPO); `One` (MARS's mode `mean`).
 
 use crate::Error;
 use crate::aggregate::moments;

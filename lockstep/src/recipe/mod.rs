@@ -16,6 +16,10 @@
 //! # f_norm = 1.0                   # gpg
 //! # gamma = 1.0                    # reinforce_plus_plus
 //! # whiten = "verl"                # over the batch: verl | nemo (both token-weighted) | trl (over sequences)
+//! # [advantage.over_time]          # rewards with a place in time, instead of the estimator: [`Recipe::gae`] and its neighbours
+//! # kind = "gae"                   # gae (gamma, lambda, lambda_critic, length_alpha) | vtrace (gamma, lambda, rho_bar, rho_pg, c_bar)
+//!                                  # | mars (gamma, set: unique_values_and_zero | unique_values | samples)
+//!                                  # | ui_s1 (gamma, include_first_mismatch, omega) | optimal_token_baseline (gamma, lone_tail_is_raw)
 //! [ratio]                          # logp, logp_old → ratio
 //! level = "token"                  # token | sequence (GSPO: geometric mean; log_max = 10.0 bounds it)
 //! guard = "clamp"                  # none | clamp | straight_through
@@ -46,14 +50,15 @@ mod apply;
 mod builder;
 mod choices;
 mod named;
+mod over_time;
 mod read;
 
 pub use advantage::{Rewards, TokenAdvantages};
 pub use builder::Builder;
 pub use choices::{
     AdvantageChoice, Aggregation, AggregationMode, CountedSequences, Estimator, GateChoice, GuardChoice,
-    KlChoice, KlEstimator, LengthGuard, MetricsChoice, NanReward, RatioChoice, RatioLevel, SingletonChoice,
-    WhitenChoice,
+    KlChoice, KlEstimator, LengthGuard, MetricsChoice, NanReward, NormSetChoice, RatioChoice, RatioLevel,
+    SingletonChoice, TimeChoice, WhitenChoice,
 };
 pub use named::NAMES;
 

@@ -38,6 +38,17 @@
 //! | `reinforce_plus_plus` | whitened discounted returns | | gamma 1, verl's whitening |
 //! | `reinforce_plus_plus_baseline` | R − mean, whitened by tokens | raw_reward (verl) | verl's whitening |
 //!
+//! Rewards with a place in time, with the same policy loss (`gae` with dual 3, `vapo` with clip 0.2 / 0.28 and dual 3):
+//!
+//! | name | estimator | call | constants |
+//! |---|---|---|---|
+//! | `gae` | GAE, verl's whitening | [`Recipe::gae`] | gamma 1, lambda 0.95 |
+//! | `vapo` | the same | [`Recipe::gae`] | lambda 1 − 1/(0.05 L), of the critic 1 |
+//! | `vtrace` | V-trace | [`Recipe::vtrace`] | gamma, lambda and all bounds 1 |
+//! | `mars` | returns of turns, normalised over the role's distinct values and 0 (as released) | [`Recipe::turn_advantages`] | gamma 1, ddof 1, 1e-6 |
+//! | `ui_s1` | steps and episodes, means only (as released) | [`Recipe::step_advantages`] | gamma 0.5, omega 1 |
+//! | `optimal_token_baseline` | returns against the optimal token baseline | [`Recipe::token_baseline_advantages`] | gamma 1, 1e-8 |
+//!
 //! `ppo` takes its advantages from the group, as the others; bring your own through
 //! [`Advantage::PerToken`](crate::Advantage). `dr_grpo` needs the constant that your run uses: set `horizon`.
 //! A peer's preset states its defaults as read in November 2026; the singleton of `slime` is our reading (it has
@@ -45,7 +56,7 @@
 
 use super::{
     AdvantageChoice, Aggregation, AggregationMode, CountedSequences, Estimator, GateChoice, GuardChoice,
-    LengthGuard, RatioChoice, RatioLevel, Recipe, SingletonChoice,
+    LengthGuard, NormSetChoice, RatioChoice, RatioLevel, Recipe, SingletonChoice, TimeChoice, WhitenChoice,
 };
 use crate::Error;
 
@@ -81,6 +92,12 @@ pub const NAMES: &[&str] = &[
     "reinforce_plus_plus_baseline",
     // --- outcome rewards and advantages of sequences
     // --- advantages over time
+    "gae",
+    "vapo",
+    "vtrace",
+    "mars",
+    "ui_s1",
+    "optimal_token_baseline",
     // --- importance ratios and rollout correction
     // --- policy losses
 ];
@@ -101,6 +118,16 @@ impl Recipe {
         let zero = |estimator| AdvantageChoice { estimator, ..slime };
         let vcpo = AdvantageChoice { estimator: Estimator::Vcpo, ddof: 0, eps: 0.0, ..own };
         let lite_ppo = AdvantageChoice { estimator: Estimator::GrpoBatch, ..trl };
+
+        let over_time = |choice, whiten| AdvantageChoice { over_time: Some(choice), whiten, ..own };
+        let gae = |lambda, lambda_critic, length_alpha| {
+            let choice = TimeChoice::Gae { gamma: 1.0, lambda, lambda_critic, length_alpha };
+            over_time(choice, Some(WhitenChoice::Verl))
+        };
+        let vtrace = TimeChoice::Vtrace { gamma: 1.0, lambda: 1.0, rho_bar: 1.0, rho_pg: 1.0, c_bar: 1.0 };
+        let mars = TimeChoice::Mars { gamma: 1.0, set: NormSetChoice::UniqueValuesAndZero };
+        let ui_s1 = TimeChoice::UiS1 { gamma: 0.5, include_first_mismatch: false, omega: 1.0 };
+        let token_baseline = TimeChoice::OptimalTokenBaseline { gamma: 1.0, lone_tail_is_raw: false };
 
         let clamp = RatioChoice::default();
         let sequence = RatioChoice { level: RatioLevel::Sequence, log_max: Some(10.0), ..clamp };
@@ -157,6 +184,14 @@ impl Recipe {
             }
             // --- outcome rewards and advantages of sequences
             // --- advantages over time
+            "gae" => (gae(0.95, None, None), clamp, dual, by_token),
+            "vapo" => (gae(1.0, Some(1.0), Some(0.05)), clamp, higher, by_token),
+            "vtrace" => (over_time(vtrace, None), clamp, clip, by_token),
+            "mars" => (over_time(mars, None), clamp, clip, by_token),
+            "ui_s1" => {
+                (AdvantageChoice { norm_by_std: false, ..over_time(ui_s1, None) }, clamp, clip, by_token)
+            }
+            "optimal_token_baseline" => (over_time(token_baseline, None), clamp, clip, by_token),
             // --- importance ratios and rollout correction
             // --- policy losses
             _ => {

@@ -5,6 +5,7 @@ mod aggregation;
 mod gate;
 mod kl;
 mod metrics;
+mod over_time;
 mod ratio;
 
 pub use advantage::{AdvantageChoice, Estimator, NanReward, SingletonChoice, WhitenChoice};
@@ -12,4 +13,5 @@ pub use aggregation::{Aggregation, AggregationMode, CountedSequences, LengthGuar
 pub use gate::GateChoice;
 pub use kl::{KlChoice, KlEstimator};
 pub use metrics::MetricsChoice;
+pub use over_time::{NormSetChoice, TimeChoice};
 pub use ratio::{GuardChoice, RatioChoice, RatioLevel};

@@ -73,7 +73,7 @@ fn vtrace<R: Runner>(
         logp_rollout: In::new(&batch.logp_old),
         rewards: In::new(&batch.values),
         values: In::new(&batch.advantage),
-        bootstrap: (case % 2 == 0).then(|| In::new(&batch.advantage[..ROWS])),
+        bootstrap: case.is_multiple_of(2).then(|| In::new(&batch.advantage[..ROWS])),
         truncated: Mask::new(Some(truncated)),
         gamma: [1.0, 0.99, 0.5][case as usize % 3],
         lambda: [1.0, 0.95][case as usize % 2],

@@ -10,6 +10,7 @@
 //! combine, kl_importance, value_loss, logits_statistics, logits_gradient, otr_exact, check_offsets, check_values. `examples/record.rs` writes the dated records.
 //! combine, check_offsets, check_values, policy_loss_mini_rl, policy_loss_remix, policy_loss_gmpo, sequence_weight, covariance,
 //! selection_key, digit_counts, narrow_digits, select_top. `examples/record.rs` writes the dated records.
+//! combine, gae, vtrace, step_return, optimal_token_baseline, check_offsets, check_values. `examples/record.rs` writes the dated records.
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use lockstep::{Device, Level};

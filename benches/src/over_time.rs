@@ -3,6 +3,9 @@
 use crate::Inputs;
 use crate::ops::{Bench, bits};
 use lockstep::ops::gae::{Ends, GaeInput, GaeOutput, GaeParams, Lambda, gae};
+use lockstep::ops::optimal_token_baseline::{Score, TokenBaselineParams, optimal_token_baseline};
+use lockstep::ops::step_return::{Steps, step_return};
+use lockstep::ops::vtrace::{VTraceInput, VTraceParams, vtrace};
 use lockstep::{Batch, Device};
 
 pub(crate) fn benches<'a>(inputs: &'a Inputs, batch: Batch<'a>) -> Vec<Bench<'a>> {
@@ -10,13 +13,48 @@ pub(crate) fn benches<'a>(inputs: &'a Inputs, batch: Batch<'a>) -> Vec<Bench<'a>
     let input = GaeInput { rewards: &inputs.logp, values: &inputs.logp_old, ends: Ends::Terminated };
     let params = GaeParams { gamma: 1.0, lambda: Lambda::Fixed(0.95), lambda_critic: None };
     let mut out = GaeOutput::default();
-    vec![Bench {
-        name: "gae",
-        // Rewards, values and mask in; advantages and returns out.
-        bytes: 17.0,
-        run: Box::new(move |device: &Device| {
-            gae(device, &batch, &input, &params, &mut out)?;
-            Ok(bits(&out.advantage) ^ bits(&out.returns))
-        }),
-    }]
+    let norm: Vec<f32> = inputs.logp_old.iter().map(|x| -x).collect();
+    vec![
+        Bench {
+            name: "gae",
+            // Rewards, values and mask in; advantages and returns out.
+            bytes: 17.0,
+            run: Box::new(move |device: &Device| {
+                gae(device, &batch, &input, &params, &mut out)?;
+                Ok(bits(&out.advantage) ^ bits(&out.returns))
+            }),
+        },
+        Bench {
+            name: "vtrace",
+            // Two log-probabilities, rewards, values and mask in; value targets and advantages out.
+            bytes: 25.0,
+            run: Box::new(move |device: &Device| {
+                let (logp, logp_rollout) = (&inputs.logp[..], &inputs.logp_old[..]);
+                let (rewards, values) = (&inputs.logp_ref[..], &inputs.logp_old[..]);
+                let input = VTraceInput { logp, logp_rollout, rewards, values, ends: Ends::Terminated };
+                let out = vtrace(device, &batch, &input, &VTraceParams::default())?;
+                Ok(bits(&out.vs) ^ bits(&out.advantage))
+            }),
+        },
+        Bench {
+            name: "step_return",
+            // Of as many steps as tokens: rewards and matches in, returns out.
+            bytes: 9.0,
+            run: Box::new(move |device: &Device| {
+                let (cu_steps, matches) = (&inputs.cu_seqlens[..], &inputs.loss_mask[..]);
+                let steps = Steps { cu_steps, rewards: &inputs.logp, matches };
+                Ok(bits(&step_return(device, &steps, 0.5, false)?))
+            }),
+        },
+        Bench {
+            name: "optimal_token_baseline",
+            // Returns, running sums (twice) and mask in; advantages out. The sums are `row_scan`'s.
+            bytes: 21.0,
+            run: Box::new(move |device: &Device| {
+                let params = TokenBaselineParams::default();
+                let score = Score::Norm(&norm);
+                Ok(bits(&optimal_token_baseline(device, &batch, &inputs.logp, score, None, &params)?))
+            }),
+        },
+    ]
 }

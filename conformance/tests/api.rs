@@ -1,7 +1,10 @@
 //! The public API on slices returns what the kernels return, and its metrics are what their names say.
 
 use lockstep::core::kl::Kl;
+use lockstep::ops::gae::{Ends, GaeInput, GaeOutput, GaeParams, Lambda};
 use lockstep::ops::policy_loss::{GmpoParams, PolicyParams, gmpo as gmpo_loss};
+use lockstep::ops::step_return::Steps;
+use lockstep::ops::vtrace::{VTraceInput, VTraceParams};
 use lockstep::ops::{self, advantage::GroupParams, whiten::WhitenParams};
 use lockstep::{Advantage, Batch, Counts, Device, Metrics, Outputs, PolicyInput, PolicyOutput, RatioStats};
 use lockstep_conformance::cases::params::BAND;
@@ -9,11 +12,15 @@ use lockstep_conformance::cases::{AnyGate, Case, Params, Policy, corpus, slot};
 use lockstep_conformance::launch;
 use lockstep_conformance::ops::discounted_return::DiscountedReturn;
 use lockstep_conformance::ops::exact_sum::ExactSum;
+use lockstep_conformance::ops::gae::Gae;
 use lockstep_conformance::ops::gmpo::Gmpo;
 use lockstep_conformance::ops::sequence_weight::SequenceWeight;
+use lockstep_conformance::ops::step_return;
+use lockstep_conformance::ops::vtrace::VTrace;
 use lockstep_conformance::ops::{
     AnyOp, check::Check, combine::Combine, group::Group, moments::Moments, pass_at_k::PassAtK,
 };
+use lockstep_conformance::oracle::vtrace::Constants;
 use lockstep_conformance::output::Output;
 use lockstep_conformance::precision::{BY_HAND, WORKED};
 use lockstep_core::advantage::Baseline;
@@ -374,6 +381,19 @@ fn slices_in_kernels_out() {
             }
             // The API chains them; tests/gates.rs holds the chain against a sort.
             Params::Op(AnyOp::Selection(_)) => {}
+            Params::Op(AnyOp::Gae(params)) => check_gae(&device, &case, &batch.unwrap(), &params, &expected),
+            Params::Op(AnyOp::VTrace(params)) => {
+                check_vtrace(&device, &case, &batch.unwrap(), &params, &expected)
+            }
+            Params::Op(AnyOp::StepReturn(params)) => {
+                let matches = step_return::matches(data);
+                let steps = Steps { cu_steps: &data.offsets, rewards: &data.element[0], matches: &matches };
+                let out =
+                    ops::step_return(&device, &steps, params.gamma, params.include_first_mismatch).unwrap();
+                expected.same("returns", &out);
+            }
+            // The API makes the weights itself: tests/over_time.rs.
+            Params::Op(AnyOp::OptimalTokenBaseline(_)) => {}
             Params::Op(AnyOp::Whiten(params)) => {
                 // The kernel has the moments of another batch, the API those of its own.
                 if !params.nan_is_missing {
@@ -387,6 +407,45 @@ fn slices_in_kernels_out() {
     }
     println!("{checked:?}");
     assert!(checked.len() >= 20 && checked.values().all(|n| *n >= 5));
+}
+
+/// Which sequences are terminated and which truncated.
+fn flags(case: &Case, bootstrap: bool) -> [Vec<u8>; 2] {
+    let truncated: Vec<u8> = case.data.row[1].iter().map(|x| u8::from(*x != 0.0 && bootstrap)).collect();
+    [truncated.iter().map(|x| 1 - x).collect(), truncated]
+}
+
+fn check_gae(device: &Device, case: &Case, batch: &Batch<'_>, params: &Gae, expected: &Launch) {
+    let [terminated, truncated] = flags(case, params.bootstrap);
+    let ends = Ends::Flags { terminated: &terminated, truncated: &truncated, bootstrap: &case.data.row[0] };
+    let input = GaeInput { rewards: &case.data.element[0], values: &case.data.element[1], ends };
+    let lambda =
+        params.length_alpha.map_or(Lambda::Fixed(params.lambda), |alpha| Lambda::LengthAdaptive { alpha });
+    let mut out = GaeOutput::default();
+    let of = |lambda_critic| GaeParams { gamma: params.gamma, lambda, lambda_critic };
+    ops::gae(device, batch, &input, &of(None), &mut out).unwrap();
+    let mut apart = GaeOutput::default();
+    ops::gae(device, batch, &input, &of(Some(lambda)), &mut apart).unwrap();
+    assert!(out.advantage == apart.advantage && out.returns == apart.returns, "{}", case.label);
+    if params.advantage {
+        expected.same("advantage", &out.advantage);
+    }
+    if params.returns {
+        expected.same("returns", &out.returns);
+        expected.same("returns", &ops::td_lambda(device, batch, &input, params.gamma, lambda).unwrap());
+    }
+}
+
+fn check_vtrace(device: &Device, case: &Case, batch: &Batch<'_>, params: &VTrace, expected: &Launch) {
+    let [terminated, truncated] = flags(case, params.bootstrap);
+    let ends = Ends::Flags { terminated: &terminated, truncated: &truncated, bootstrap: &case.data.row[0] };
+    let [rewards, values, logp, logp_rollout] = [0, 1, 2, 3].map(|k| &case.data.element[k][..]);
+    let input = VTraceInput { logp, logp_rollout, rewards, values, ends };
+    let Constants { gamma, lambda, rho_bar, rho_pg, c_bar } = params.constants;
+    let out =
+        ops::vtrace(device, batch, &input, &VTraceParams { gamma, lambda, rho_bar, rho_pg, c_bar }).unwrap();
+    expected.same("vs", &out.vs);
+    expected.same("advantage", &out.advantage);
 }
 
 #[test]

@@ -16,7 +16,7 @@ fn verl_agrees() {
     let covered: Vec<(&str, usize, usize)> =
         report.files.iter().map(|f| (f.op.as_str(), f.cases, f.arrays.len())).collect();
     let expected = [
-        ("advantage_gae", 0, 0),
+        ("advantage_gae", 18, 2),
         ("advantage_gpg", 6, 1),
         ("advantage_grpo", 12, 1),
         ("advantage_grpo_passk", 5, 1),

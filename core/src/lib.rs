@@ -12,6 +12,9 @@
 //! | analytic pass@k | [`advantage::pass_at_k`] |
 //! | several rewards, GDPO | [`advantage::combine`] |
 //! | discounted returns | [`advantage::discounted_return`] |
+//! | GAE, TD(λ), V-trace | [`advantage::gae`], [`advantage::vtrace`] |
+//! | step returns (UI-S1) | [`advantage::step_return`] |
+//! | optimal token baseline | [`advantage::optimal_token_baseline`] |
 //! | importance ratio, guards | [`ratio`] |
 //! | rollout correction: TIS, IcePop, MIS, rejection, mismatch | [`correction`] |
 //! | PPO clip, clip-higher, dual clip | [`gate::ppo_clip`] |
@@ -31,6 +34,7 @@
 //! | the order of every sum | [`team::fold`], [`team::scan`] |
 //! | VADE, GDRO, DARS, DOTS, staleness, load balance, … (host side) | [`schedule`] |
 //! | random numbers by counter (Philox) | [`random`] |
+//! | the order of every sum | [`team::fold`], [`team::scan`], [`team::recur`] |
 //! | `exp`, `ln`, `sigmoid`, … | [`num`] |
 #![no_std]
 #![deny(unsafe_code)]

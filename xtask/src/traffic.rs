@@ -71,6 +71,17 @@ pub fn of(op: &str, entry: &str) -> Option<Traffic> {
         }
         // --- outcome rewards and advantages of sequences
         // --- advantages over time
+        "gae" => token(&[MASK, ("rewards", 4), VALUES], &[("advantage", 4), ("returns", 4)]),
+        "vtrace" => {
+            let reads = &[MASK, LOGP, ("logp_rollout", 4), ("rewards", 4), VALUES];
+            token(reads, &[("vs", 4), ("advantage", 4)])
+        }
+        "step_return" => Some(Traffic {
+            element: "step",
+            reads: &[("rewards", 4), ("matches", 1)],
+            writes: &[("returns", 4)],
+        }),
+        "optimal_token_baseline" => token(&[MASK, ("returns", 4), ("weights", 4)], &[("advantage", 4)]),
         // --- importance ratios and rollout correction
         "rollout_mismatch" => token(&[MASK, OLD, ROLLOUT], &[]),
         "rollout_correction" => token(&[MASK, OLD, ROLLOUT], &[WEIGHTS, ("kept_mask", 1)]),

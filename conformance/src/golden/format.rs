@@ -81,6 +81,7 @@ pub(super) struct Inputs {
     pub(super) loss_mask: Option<Vec<u8>>,
     pub(super) rewards: Option<Vec<f64>>,
     pub(super) token_rewards: Option<Vec<f64>>,
+    pub(super) values: Option<Vec<f64>>,
     pub(super) logp_new: Option<Vec<f64>>,
     pub(super) logp_old: Option<Vec<f64>>,
     pub(super) logp_ref: Option<Vec<f64>>,

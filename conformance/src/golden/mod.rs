@@ -11,6 +11,7 @@ mod config;
 mod correction;
 mod expected;
 mod format;
+mod gae;
 mod report;
 mod run;
 mod value;

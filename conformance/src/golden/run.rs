@@ -5,6 +5,7 @@ use super::config::Config;
 use super::correction;
 use super::expected::Expected;
 use super::format::{Case, Inputs};
+use super::gae;
 use lockstep::core::kl::{self, Kl};
 use lockstep::ops;
 use lockstep::recipe::{AdvantageChoice, AggregationMode, Builder, Estimator, GateChoice, GuardChoice};
@@ -26,6 +27,7 @@ pub(super) const OPS: &[(&str, Runner)] = &[
         advantage(device, batch, case, Estimator::ReinforcePlusPlusBaseline)
     }),
     // Advantages over time.
+    ("advantage_gae", gae::run),
     // Policy losses.
     ("policy_loss_ppo_clip", |device, batch, case| policy_loss(device, batch, case, ppo_clip, "token-mean")),
     ("policy_loss_gspo", |device, batch, case| policy_loss(device, batch, case, gspo, "seq-mean-token-mean")),

@@ -9,16 +9,20 @@ pub mod combine;
 pub mod correction;
 pub mod discounted_return;
 pub mod exact_sum;
+pub mod gae;
 pub mod gmpo;
 pub mod group;
 pub mod kl_importance;
 pub mod logits;
 pub mod moments;
+pub mod optimal_token_baseline;
 pub mod pass_at_k;
 pub mod ratios;
 pub mod selection;
 pub mod sequence_weight;
+pub mod step_return;
 pub mod value_loss;
+pub mod vtrace;
 pub mod whiten;
 
 use crate::backend::Backend;
@@ -147,6 +151,10 @@ op_tests! {
     Combine: combine::Combine,
     // --- outcome rewards and advantages of sequences
     // --- advantages over time
+    Gae: gae::Gae,
+    VTrace: vtrace::VTrace,
+    StepReturn: step_return::StepReturn,
+    OptimalTokenBaseline: optimal_token_baseline::OptimalTokenBaseline,
     // --- importance ratios and rollout correction
     Correction: correction::Correction,
     Ratios: ratios::Ratios,

@@ -75,6 +75,7 @@ impl OpTest for Whiten {
             Divisor::Inside => oracle::Divisor::Inside,
             Divisor::Floor => oracle::Divisor::Floor,
             Divisor::Outside => oracle::Divisor::Outside,
+            Divisor::One => oracle::Divisor::One,
         };
         let divisor = oracle::divisor(kind, variance, self.eps);
         let mean = if self.centre { mean } else { 0.0 };
@@ -107,7 +108,7 @@ impl OpTest for Whiten {
         let params = Whiten {
             nan_is_missing: draw.yes(),
             centre: draw.yes(),
-            divisor: draw.pick(&[Divisor::Inside, Divisor::Floor, Divisor::Outside]),
+            divisor: draw.pick(&[Divisor::Inside, Divisor::Floor, Divisor::Outside, Divisor::One]),
             ddof: draw.below(2) as u32,
             eps,
             moments,

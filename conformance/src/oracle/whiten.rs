@@ -9,6 +9,8 @@ pub enum Divisor {
     Floor,
     /// sqrt(var) + eps.
     Outside,
+    /// 1.
+    One,
 }
 
 /// The divisor for a variance.
@@ -17,6 +19,7 @@ pub fn divisor(kind: Divisor, variance: f64, eps: f64) -> f64 {
         Divisor::Inside => (variance + eps).sqrt(),
         Divisor::Floor => variance.max(eps).sqrt(),
         Divisor::Outside => variance.sqrt() + eps,
+        Divisor::One => 1.0,
     }
 }
 

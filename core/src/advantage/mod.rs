@@ -8,7 +8,10 @@ pub mod gae;
 mod group_baseline;
 pub mod grpo;
 mod members;
+pub mod optimal_token_baseline;
 pub mod pass_at_k;
+pub mod step_return;
+pub mod vtrace;
 pub mod whiten;
 
 pub use baseline::{Baseline, Scale};
@@ -16,7 +19,10 @@ pub use combine::Combine;
 pub use discounted_return::DiscountedReturn;
 pub use gae::Gae;
 pub use grpo::{GroupAdvantage, Singleton};
+pub use optimal_token_baseline::OptimalTokenBaseline;
 pub use pass_at_k::PassAtK;
+pub use step_return::StepReturn;
+pub use vtrace::VTrace;
 pub use whiten::{Divisor, Whiten};
 
 /// Whether `got` is a discount or a λ.

@@ -4,7 +4,7 @@
 //!
 //! ```text
 //! y = (x − mean) / divisor,    variance = SQUARES / (COUNT − ddof)
-//! divisor = sqrt(variance + eps) | sqrt(max(variance, eps)) | sqrt(variance) + eps
+//! divisor = sqrt(variance + eps) | sqrt(max(variance, eps)) | sqrt(variance) + eps | 1
 //! ```
 //!
 //! Without `centre` the mean stays (`y = x / divisor`).
@@ -20,7 +20,7 @@
 //! **Accuracy**: binary64, rounded to `f32` once.
 //!
 //! **Variants** (maths.md §10, row 3): `Inside` 1e-8 with ddof 1 (verl); `Floor` 1e-8 with ddof 0 (NeMo), 1e-6 (MSSR); `Outside` 1e-4
-//! (TRL's GDPO); `Outside` 0 (NeMo's GDPO).
+//! (TRL's GDPO); `Outside` 0 (NeMo's GDPO); `One` (MARS's mode `mean`).
 
 use crate::Error;
 use crate::aggregate::moments;
@@ -38,6 +38,8 @@ pub enum Divisor {
     Floor,
     /// sqrt(variance) + eps.
     Outside,
+    /// No division: MARS's mode `mean`.
+    One,
 }
 
 crate::launch_args!(
@@ -45,6 +47,7 @@ crate::launch_args!(
         Inside,
         Floor,
         Outside,
+        One,
     }
 );
 
@@ -100,6 +103,7 @@ impl Whiten<'_> {
             Divisor::Inside => root(variance + self.eps),
             Divisor::Floor => root(if variance > self.eps { variance } else { self.eps }),
             Divisor::Outside => root(variance) + self.eps,
+            Divisor::One => 1.0,
         };
         let one_value = self.moments.at(moments::LOW) == self.moments.at(moments::HIGH);
         let zero = self.moments.at(moments::COUNT) < 2.0 || one_value;

@@ -173,6 +173,12 @@ macro_rules! for_each_op {
                 "discounted sum of the rewards from each token on", [0 discounted_return];
             gae: $crate::advantage::Gae<'_>, "advantage/gae.rs", "sequence",
                 "generalised advantage estimates over live tokens, and λ-returns", [0 gae];
+            vtrace: $crate::advantage::VTrace<'_>, "advantage/vtrace.rs", "sequence",
+                "values and advantages of a policy that did not sample the data", [0 vtrace];
+            step_return: $crate::advantage::StepReturn<'_>, "advantage/step_return.rs", "trajectory",
+                "discounted sum of step rewards up to the first step that differs from the expert's", [0 step_return];
+            optimal_token_baseline: $crate::advantage::OptimalTokenBaseline<'_>, "advantage/optimal_token_baseline.rs", "group",
+                "returns minus the score-weighted mean of the group at the same position", [0 optimal_token_baseline];
             // --- more of outcome rewards
             pass_at_k: $crate::advantage::PassAtK<'_>, "advantage/pass_at_k.rs", "group",
                 "analytic pass@k advantage of each sequence, and pass@k of its group", [0 pass_at_k];

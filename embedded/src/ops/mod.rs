@@ -8,6 +8,7 @@ mod exact;
 mod gates;
 mod logits;
 mod moments;
+mod over_time;
 mod policy;
 mod ratios;
 mod sums;
@@ -35,6 +36,7 @@ pub(crate) fn run<R: Runner>(runner: &R, record: &mut impl Record) -> Result<(),
     moments::run(runner, source.fork(7), record)?;
     // --- outcome rewards and advantages of sequences: 10 to 19
     // --- advantages over time: 20 to 29
+    over_time::run(runner, source.fork(20), record)?;
     // --- importance ratios and rollout correction: 30 to 39
     correction::run(runner, source.fork(30), record)?;
     ratios::run(runner, source.fork(31), record)?;

@@ -7,7 +7,7 @@ use lockstep_core::Error as Argument;
 use lockstep_core::advantage::{Divisor, Whiten};
 use lockstep_core::aggregate::ExactMoments;
 use lockstep_core::aggregate::moments::{MEAN, MOMENTS};
-use lockstep_core::ragged::{In, Mask, Out, flag};
+use lockstep_core::ragged::{In, Mask, Offsets, Out, flag};
 
 /// How often a sequence counts in the statistics of values per sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -128,22 +128,7 @@ fn run(
         Advantage::PerToken(values) => (values, batch.cu_seqlens(), batch.loss_mask()),
         Advantage::PerSequence(values) => (values, batch.cu_groups(), Mask::all()),
     };
-    let (mut whitened, mut alarm) = (vec![0.0; values.len()], vec![0; offsets.rows()]);
-    let kernel = Whiten {
-        offsets,
-        mask,
-        values: In::new(values),
-        nan_is_missing: !per_token,
-        moments: In::new(moments),
-        centre: params.centre,
-        divisor: params.divisor,
-        ddof: params.ddof,
-        eps: params.eps,
-        whitened: Out::new(&mut whitened),
-        row_alarm: Out::new(&mut alarm),
-    };
-    kernel.check()?;
-    device.run(&kernel)?;
+    let (whitened, alarm) = with_moments(device, offsets, mask, values, moments, !per_token, params)?;
     let hint = "the spread of the values is too small: choose a larger eps";
     if per_token {
         let arguments = [Checked { name: "values", domain: Domain::Finite, values }];
@@ -160,4 +145,33 @@ fn run(
         return Err(Argument::NotFinite { result: "whitened", index, hint }.into());
     }
     Ok(whitened)
+}
+
+/// `values` by the moments of another set of them, and the rows' alarms.
+pub(super) fn with_moments(
+    device: &Device,
+    offsets: Offsets<'_>,
+    mask: Mask<'_>,
+    values: &[f32],
+    moments: &[f64],
+    nan_is_missing: bool,
+    params: &WhitenParams,
+) -> Result<(Vec<f32>, Vec<u32>), Error> {
+    let (mut whitened, mut alarm) = (vec![0.0; values.len()], vec![0; offsets.rows()]);
+    let kernel = Whiten {
+        offsets,
+        mask,
+        values: In::new(values),
+        nan_is_missing,
+        moments: In::new(moments),
+        centre: params.centre,
+        divisor: params.divisor,
+        ddof: params.ddof,
+        eps: params.eps,
+        whitened: Out::new(&mut whitened),
+        row_alarm: Out::new(&mut alarm),
+    };
+    kernel.check()?;
+    device.run(&kernel)?;
+    Ok((whitened, alarm))
 }

@@ -82,6 +82,10 @@ impl Recipe {
         batch: &Batch<'_>,
         input: &Rewards<'_>,
     ) -> Result<Advantages, Error> {
+        if self.advantage.over_time.is_some() {
+            let expected = "advantage.over_time needs rewards with a place in time: call the recipe's method of its name";
+            return Err(Argument::Combination { argument: "rewards", expected }.into());
+        }
         if self.advantage.estimator == Estimator::ReinforcePlusPlus {
             let expected = "reinforce_plus_plus needs rewards per token: call Recipe::token_advantages";
             return Err(Argument::Combination { argument: "rewards", expected }.into());
@@ -113,7 +117,7 @@ impl Recipe {
         batch: &Batch<'_>,
         token_rewards: &[f32],
     ) -> Result<TokenAdvantages, Error> {
-        if self.advantage.estimator != Estimator::ReinforcePlusPlus {
+        if self.advantage.estimator != Estimator::ReinforcePlusPlus || self.advantage.over_time.is_some() {
             let expected = "advantage.estimator takes rewards per sequence: only reinforce_plus_plus takes them per token";
             return Err(Argument::Combination { argument: "token rewards", expected }.into());
         }
@@ -122,6 +126,16 @@ impl Recipe {
         let params = self.advantage.whitening().unwrap_or(WhitenParams::VERL);
         let advantage = whiten(device, batch, Advantage::PerToken(&returns), &params)?;
         Ok(TokenAdvantages { advantage, returns })
+    }
+}
+
+impl WhitenChoice {
+    pub(super) fn params(self) -> WhitenParams {
+        match self {
+            WhitenChoice::Verl => WhitenParams::VERL,
+            WhitenChoice::Nemo => WhitenParams::NEMO,
+            WhitenChoice::Trl => WhitenParams::TRL,
+        }
     }
 }
 
@@ -163,9 +177,7 @@ impl AdvantageChoice {
     fn whitening(&self) -> Option<WhitenParams> {
         let reinforce = [Estimator::ReinforcePlusPlus, Estimator::ReinforcePlusPlusBaseline];
         match self.whiten {
-            Some(WhitenChoice::Verl) => Some(WhitenParams::VERL),
-            Some(WhitenChoice::Nemo) => Some(WhitenParams::NEMO),
-            Some(WhitenChoice::Trl) => Some(WhitenParams::TRL),
+            Some(choice) => Some(choice.params()),
             None => reinforce.contains(&self.estimator).then_some(WhitenParams::VERL),
         }
     }
@@ -201,6 +213,14 @@ impl AdvantageChoice {
             };
             if !good {
                 return Err(Error::Recipe(format!("advantage.{name} is {value}: expected {expected}")));
+            }
+        }
+        if let Some(over_time) = &self.over_time {
+            over_time.check()?;
+            if self.estimator != Estimator::Grpo {
+                return Err(Error::Recipe(
+                    "advantage.over_time stands instead of advantage.estimator: leave one out".into(),
+                ));
             }
         }
         match self.limit {

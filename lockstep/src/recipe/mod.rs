@@ -16,6 +16,10 @@
 //! # f_norm = 1.0                   # gpg
 //! # gamma = 1.0                    # reinforce_plus_plus
 //! # whiten = "verl"                # over the batch: verl | nemo (both token-weighted) | trl (over sequences)
+//! # [advantage.over_time]          # rewards with a place in time, instead of the estimator: [`Recipe::gae`] and its neighbours
+//! # kind = "gae"                   # gae (gamma, lambda, lambda_critic, length_alpha) | vtrace (gamma, lambda, rho_bar, rho_pg, c_bar)
+//!                                  # | mars (gamma, set: unique_values_and_zero | unique_values | samples)
+//!                                  # | ui_s1 (gamma, include_first_mismatch, omega) | optimal_token_baseline (gamma, lone_tail_is_raw)
 //! [ratio]                          # logp, logp_old → ratio
 //! level = "token"                  # token | sequence (GSPO: geometric mean; log_max = 10.0 bounds it) | given (log_ratio of the input)
 //! guard = "clamp"                  # none | clamp | straight_through
@@ -79,6 +83,7 @@ mod compose;
 mod correction;
 mod entropy;
 mod named;
+mod over_time;
 mod read;
 mod value;
 
@@ -87,8 +92,9 @@ pub use builder::Builder;
 pub use choices::{
     AdvantageChoice, Against, Aggregation, AggregationMode, CorrectionChoice, CountedSequences,
     DenominatorChoice, EntropyChoice, Estimator, GateChoice, GuardChoice, K1BandChoice, KlChoice,
-    KlEstimator, LengthGuard, MaskChoice, MetricsChoice, NanReward, RatioChoice, RatioLevel, Reduction,
-    RejectChoice, SingletonChoice, ValueChoice, WeightLevelChoice, WeightRule, WhitenChoice,
+    KlEstimator, LengthGuard, MaskChoice, MetricsChoice, NanReward, NormSetChoice, RatioChoice, RatioLevel,
+    Reduction, RejectChoice, SingletonChoice, TimeChoice, ValueChoice, WeightLevelChoice, WeightRule,
+    WhitenChoice,
 };
 pub use entropy::EntropyTerm;
 pub use named::NAMES;

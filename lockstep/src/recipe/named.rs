@@ -40,6 +40,7 @@
 //!
 //! Rollout corrections with the rest of a framework's preset (`verl_tis_token`, `icepop`, `trl_vllm`, …): the table of
 //! `recipe/correction.rs`.
+//!
 //! Policy losses (advantage ddof 1, 1e-6, singleton error, clamp 20 where nothing else is said):
 //!
 //! | name | gate | what else |
@@ -57,6 +58,17 @@
 //! | `opsm` | clip 0.2, off-policy sequence mask, delta 0.1 (ours) | seq-mean-token-mean |
 //! | `top_entropy` | DAPO's, on the top 20 % of entropies | token-mean; `entropy` |
 //!
+//! Rewards with a place in time, with the same policy loss (`gae` with dual 3, `vapo` with clip 0.2 / 0.28 and dual 3):
+//!
+//! | name | estimator | call | constants |
+//! |---|---|---|---|
+//! | `gae` | GAE, verl's whitening | [`Recipe::gae`] | gamma 1, lambda 0.95 |
+//! | `vapo` | the same | [`Recipe::gae`] | lambda 1 − 1/(0.05 L), of the critic 1 |
+//! | `vtrace` | V-trace | [`Recipe::vtrace`] | gamma, lambda and all bounds 1 |
+//! | `mars` | returns of turns, normalised over the role's distinct values and 0 (as released) | [`Recipe::turn_advantages`] | gamma 1, ddof 1, 1e-6 |
+//! | `ui_s1` | steps and episodes, means only (as released) | [`Recipe::step_advantages`] | gamma 0.5, omega 1 |
+//! | `optimal_token_baseline` | returns against the optimal token baseline | [`Recipe::token_baseline_advantages`] | gamma 1, 1e-8 |
+//!
 //! `ppo` takes its advantages from the group, as the others; bring your own through
 //! [`Advantage::PerToken`](crate::Advantage). `dr_grpo` needs the constant that your run uses: set `horizon`.
 //! A peer's preset states its defaults as read in November 2026; the singleton of `slime` is our reading (it has
@@ -64,7 +76,8 @@
 
 use super::{
     AdvantageChoice, Aggregation, AggregationMode, CountedSequences, Estimator, GateChoice, GuardChoice,
-    LengthGuard, MaskChoice, RatioChoice, RatioLevel, Recipe, SingletonChoice, correction,
+    LengthGuard, MaskChoice, NormSetChoice, RatioChoice, RatioLevel, Recipe, SingletonChoice, TimeChoice,
+    WhitenChoice, correction,
 };
 use crate::Error;
 
@@ -100,6 +113,12 @@ pub const NAMES: &[&str] = &[
     "reinforce_plus_plus_baseline",
     // --- outcome rewards and advantages of sequences
     // --- advantages over time
+    "gae",
+    "vapo",
+    "vtrace",
+    "mars",
+    "ui_s1",
+    "optimal_token_baseline",
     // --- importance ratios and rollout correction
     "verl_tis_token",
     "verl_tis_sequence",
@@ -141,6 +160,16 @@ impl Recipe {
         let zero = |estimator| AdvantageChoice { estimator, ..slime };
         let vcpo = AdvantageChoice { estimator: Estimator::Vcpo, ddof: 0, eps: 0.0, ..own };
         let lite_ppo = AdvantageChoice { estimator: Estimator::GrpoBatch, ..trl };
+
+        let over_time = |choice, whiten| AdvantageChoice { over_time: Some(choice), whiten, ..own };
+        let gae = |lambda, lambda_critic, length_alpha| {
+            let choice = TimeChoice::Gae { gamma: 1.0, lambda, lambda_critic, length_alpha };
+            over_time(choice, Some(WhitenChoice::Verl))
+        };
+        let vtrace = TimeChoice::Vtrace { gamma: 1.0, lambda: 1.0, rho_bar: 1.0, rho_pg: 1.0, c_bar: 1.0 };
+        let mars = TimeChoice::Mars { gamma: 1.0, set: NormSetChoice::UniqueValuesAndZero };
+        let ui_s1 = TimeChoice::UiS1 { gamma: 0.5, include_first_mismatch: false, omega: 1.0 };
+        let token_baseline = TimeChoice::OptimalTokenBaseline { gamma: 1.0, lone_tail_is_raw: false };
 
         let clamp = RatioChoice::default();
         let sequence = RatioChoice { level: RatioLevel::Sequence, log_max: Some(10.0), ..clamp };
@@ -215,6 +244,14 @@ impl Recipe {
             }
             // --- outcome rewards and advantages of sequences
             // --- advantages over time
+            "gae" => (gae(0.95, None, None), clamp, dual, by_token),
+            "vapo" => (gae(1.0, Some(1.0), Some(0.05)), clamp, higher, by_token),
+            "vtrace" => (over_time(vtrace, None), clamp, clip, by_token),
+            "mars" => (over_time(mars, None), clamp, clip, by_token),
+            "ui_s1" => {
+                (AdvantageChoice { norm_by_std: false, ..over_time(ui_s1, None) }, clamp, clip, by_token)
+            }
+            "optimal_token_baseline" => (over_time(token_baseline, None), clamp, clip, by_token),
             // --- importance ratios and rollout correction
             "verl_tis_token" | "verl_tis_sequence" | "verl_mis_sequence" | "geo_rs" => {
                 (verl, clamp, dual, by_token)

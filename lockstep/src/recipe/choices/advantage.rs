@@ -1,5 +1,6 @@
 //! Reward → advantage, as TOML spells it.
 
+use super::TimeChoice;
 use serde::{Deserialize, Serialize};
 
 /// Advantage estimator; formulas: [`lockstep_core::advantage::baseline`].
@@ -104,6 +105,9 @@ pub struct AdvantageChoice {
     /// Whitening over the batch after the estimator; absent = none, but `verl` for the two of REINFORCE++.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub whiten: Option<WhitenChoice>,
+    /// Rewards with a place in time, instead of the estimator.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub over_time: Option<TimeChoice>,
 }
 
 impl Default for AdvantageChoice {
@@ -120,6 +124,7 @@ impl Default for AdvantageChoice {
             f_norm: None,
             gamma: None,
             whiten: None,
+            over_time: None,
         }
     }
 }

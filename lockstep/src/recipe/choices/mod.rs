@@ -7,6 +7,7 @@ mod gate;
 mod kl;
 mod mask;
 mod metrics;
+mod over_time;
 mod ratio;
 mod value;
 
@@ -19,5 +20,6 @@ pub use gate::GateChoice;
 pub use kl::{KlChoice, KlEstimator};
 pub use mask::{Against, MaskChoice};
 pub use metrics::{MetricsChoice, Reduction};
+pub use over_time::{NormSetChoice, TimeChoice};
 pub use ratio::{GuardChoice, RatioChoice, RatioLevel};
 pub use value::{EntropyChoice, ValueChoice};

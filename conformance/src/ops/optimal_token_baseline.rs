@@ -1,0 +1,147 @@
+//! `optimal_token_baseline`: a row is a group of sequences; an odd index says that a sequence starts at the token.
+
+use super::OpTest;
+use crate::backend::Backend;
+use crate::cases::hash::Source;
+use crate::cases::masks::{Mask, garbage};
+use crate::cases::random::Draw;
+use crate::cases::shapes::{Shape, small};
+use crate::cases::{Case, Data, values};
+use crate::expect::Want;
+use crate::launch::{element, f32s};
+use crate::oracle::optimal_token_baseline::{self as oracle, Token};
+use crate::output::Output;
+use crate::precision::Allowance;
+use lockstep_core::advantage::OptimalTokenBaseline as Kernel;
+use lockstep_core::ragged::{In, Mask as LossMask, Offsets, Out};
+
+/// Arguments of `optimal_token_baseline`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct OptimalTokenBaseline {
+    /// eps.
+    pub eps: f64,
+    /// No baseline for the last sequence's tail.
+    pub lone_tail_is_raw: bool,
+}
+
+/// Offsets of the sequences, and of the groups in sequences.
+pub fn sequences(data: &Data) -> [Vec<u32>; 2] {
+    let (mut cu_seqlens, mut cu_groups) = (vec![0], vec![0]);
+    for r in 0..data.rows() {
+        let span = data.span(r);
+        for i in span.clone() {
+            if i + 1 == span.end || data.index.get(i + 1).is_some_and(|x| x % 2 == 1) {
+                cu_seqlens.push(i as u32 + 1);
+            }
+        }
+        cu_groups.push(cu_seqlens.len() as u32 - 1);
+    }
+    if cu_seqlens.len() == 1 {
+        // Offsets of no sequence are refused: the last group has an empty one.
+        cu_seqlens.push(0);
+        cu_groups[data.rows()] = 1;
+    }
+    [cu_seqlens, cu_groups]
+}
+
+impl OpTest for OptimalTokenBaseline {
+    const OPS: &'static [&'static str] = &["optimal_token_baseline"];
+    const ALLOWED: &'static [Allowance] = &[Allowance {
+        op: "optimal_token_baseline",
+        output: "advantage",
+        units: 1.0,
+        reason: "binary64 inside, rounded to binary32 once: half an ULP is at most one unit",
+    }];
+
+    fn op(&self) -> &'static str {
+        "optimal_token_baseline"
+    }
+
+    fn run<B: Backend>(&self, backend: &B, data: &Data) -> Result<Vec<Output>, String> {
+        let mut advantage = f32s(data.elements());
+        let [cu_seqlens, cu_groups] = sequences(data);
+        let offsets = Offsets::new("cu_seqlens", &cu_seqlens, data.elements(), "elements");
+        let groups = Offsets::new("cu_groups", &cu_groups, cu_seqlens.len() - 1, "sequences");
+        let kernel = Kernel {
+            cu_groups: groups.map_err(|e| e.to_string())?,
+            cu_seqlens: offsets.map_err(|e| e.to_string())?,
+            loss_mask: LossMask::new(data.mask.as_deref()),
+            returns: In::new(&data.element[0]),
+            weights: In::new(&data.element[1]),
+            eps: self.eps,
+            lone_tail_is_raw: self.lone_tail_is_raw,
+            advantage: Out::new(&mut advantage),
+        };
+        kernel.check().map_err(|e| e.to_string())?;
+        backend.run(&kernel)?;
+        Ok(vec![element("advantage", advantage)])
+    }
+
+    fn expect(&self, data: &Data) -> Vec<Want> {
+        let mut want = Want::new("advantage");
+        let [cu_seqlens, cu_groups] = sequences(data);
+        for group in cu_groups.windows(2) {
+            let token = |i: u32| {
+                let i = i as usize;
+                let live = data.live(i);
+                let number = |x: f32| if live { f64::from(x) } else { 0.0 };
+                Token { live, returns: number(data.element[0][i]), weight: number(data.element[1][i]) }
+            };
+            let tokens = |s: u32| (cu_seqlens[s as usize]..cu_seqlens[s as usize + 1]).map(token).collect();
+            let members: Vec<Vec<Token>> = (group[0]..group[1]).map(tokens).collect();
+            for (value, magnitude) in oracle::group(&members, self.eps, self.lone_tail_is_raw).concat() {
+                // The binary64 sums before the one rounding leave 1e-6 of a unit of the magnitudes.
+                want.push(value, value.abs() + 1e-6 * magnitude);
+            }
+        }
+        vec![want]
+    }
+
+    fn corpus(source: Source) -> Vec<Case> {
+        let mut cases = Vec::new();
+        for shape in &small() {
+            for (j, mean_length) in [1, 7, 40, 100_000].into_iter().enumerate() {
+                let k = cases.len();
+                let params = OptimalTokenBaseline { eps: 1e-8, lone_tail_is_raw: (k + j) % 2 == 1 };
+                cases.push(case(
+                    params,
+                    mean_length,
+                    shape,
+                    Mask::ALL[(k + k / 6) % 6],
+                    source.fork(k as u64),
+                ));
+            }
+        }
+        cases
+    }
+
+    fn random(_op: &str, draw: &mut Draw) -> Case {
+        let params = OptimalTokenBaseline { eps: 1e-8, lone_tail_is_raw: draw.yes() };
+        let shape = Shape { name: "random", catches: "whatever nobody thought of", lengths: draw.lengths() };
+        case(params, 1 + draw.below(200), &shape, draw.pick(&Mask::ALL), draw.source())
+    }
+}
+
+fn case(params: OptimalTokenBaseline, mean_length: usize, shape: &Shape, mask: Mask, source: Source) -> Case {
+    let offsets = shape.offsets();
+    let bytes = mask.bytes(&offsets, source.fork(0));
+    let n = offsets[offsets.len() - 1] as usize;
+    let live = |i: usize| bytes.as_ref().is_none_or(|bytes| bytes[i] != 0);
+    let returns =
+        (0..n).map(|i| if live(i) { values::advantage(source.fork(1), i) } else { garbage(i) }).collect();
+    let weights =
+        (0..n).map(|i| if live(i) { values::weight(source.fork(2), i) } else { garbage(i + 3) }).collect();
+    let starts = |i: usize| u32::from(source.fork(3).below(i, mean_length) == 0);
+    Case {
+        label: format!("{} {mask:?} {mean_length} {params:?}", shape.name),
+        catches: "positions counted over live tokens only; a baseline from the position before; weights under the mask",
+        params: params.into(),
+        data: Data {
+            offsets,
+            mask: bytes,
+            element: vec![returns, weights],
+            index: (0..n).map(starts).collect(),
+            ..Data::default()
+        },
+    }
+}

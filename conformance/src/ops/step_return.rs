@@ -1,0 +1,110 @@
+//! `step_return`: whether a step matches stands in the mask's place of the case, which no step is hidden by.
+
+use super::OpTest;
+use crate::backend::Backend;
+use crate::cases::hash::Source;
+use crate::cases::random::Draw;
+use crate::cases::shapes::{Shape, small};
+use crate::cases::{Case, Data, values};
+use crate::expect::Want;
+use crate::launch::{element, f32s};
+use crate::oracle::step_return as oracle;
+use crate::output::Output;
+use crate::precision::Allowance;
+use lockstep_core::advantage::StepReturn as Kernel;
+use lockstep_core::ragged::{In, Offsets, Out};
+
+/// Arguments of `step_return`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct StepReturn {
+    /// Discount.
+    pub gamma: f64,
+    /// The paper's sum.
+    pub include_first_mismatch: bool,
+}
+
+/// Whether each step matches, from the case's indices; where it has none, all do.
+pub fn matches(data: &Data) -> Vec<u8> {
+    (0..data.elements()).map(|i| data.index.get(i).map_or(1, |x| (*x % 256) as u8)).collect()
+}
+
+const GAMMAS: [f64; 4] = [0.5, 0.9, 0.0, 1.0];
+
+impl OpTest for StepReturn {
+    const OPS: &'static [&'static str] = &["step_return"];
+    const ALLOWED: &'static [Allowance] = &[Allowance {
+        op: "step_return",
+        output: "returns",
+        units: 1.0,
+        reason: "binary64 inside, rounded to binary32 once: half an ULP is at most one unit",
+    }];
+
+    fn op(&self) -> &'static str {
+        "step_return"
+    }
+
+    fn run<B: Backend>(&self, backend: &B, data: &Data) -> Result<Vec<Output>, String> {
+        let mut returns = f32s(data.elements());
+        let offsets = Offsets::new("offsets", &data.offsets, data.elements(), "elements");
+        let matches = matches(data);
+        let kernel = Kernel {
+            cu_steps: offsets.map_err(|e| e.to_string())?,
+            rewards: In::new(&data.element[0]),
+            matches: In::new(&matches),
+            gamma: self.gamma,
+            include_first_mismatch: self.include_first_mismatch,
+            returns: Out::new(&mut returns),
+        };
+        kernel.check().map_err(|e| e.to_string())?;
+        backend.run(&kernel)?;
+        Ok(vec![element("returns", returns)])
+    }
+
+    fn expect(&self, data: &Data) -> Vec<Want> {
+        let mut want = Want::new("returns");
+        let of = if self.include_first_mismatch { oracle::paper } else { oracle::code };
+        for r in 0..data.rows() {
+            let rewards: Vec<f64> = data.span(r).map(|i| data.element[0][i].into()).collect();
+            let magnitudes: Vec<f64> = rewards.iter().map(|x| x.abs()).collect();
+            let ok: Vec<bool> = matches(data)[data.span(r)].iter().map(|x| *x != 0).collect();
+            let magnitudes = of(&magnitudes, &ok, self.gamma);
+            for (value, magnitude) in of(&rewards, &ok, self.gamma).into_iter().zip(magnitudes) {
+                // The binary64 maps before the one rounding leave 1e-6 of a unit of the magnitudes.
+                want.push(value, value.abs() + 1e-6 * magnitude);
+            }
+        }
+        vec![want]
+    }
+
+    fn corpus(source: Source) -> Vec<Case> {
+        let mut cases = Vec::new();
+        for shape in &small() {
+            for gamma in GAMMAS {
+                let k = cases.len();
+                let params = StepReturn { gamma, include_first_mismatch: (k + k / 4) % 2 == 1 };
+                cases.push(case(params, [2, 9, 1000][k % 3], shape, source.fork(k as u64)));
+            }
+        }
+        cases
+    }
+
+    fn random(_op: &str, draw: &mut Draw) -> Case {
+        let params = StepReturn { gamma: draw.pick(&GAMMAS), include_first_mismatch: draw.yes() };
+        let shape = Shape { name: "random", catches: "whatever nobody thought of", lengths: draw.lengths() };
+        case(params, 1 + draw.below(20), &shape, draw.source())
+    }
+}
+
+/// One step in `rare` does not match.
+fn case(params: StepReturn, rare: usize, shape: &Shape, source: Source) -> Case {
+    let offsets = shape.offsets();
+    let n = offsets[offsets.len() - 1] as usize;
+    let element = vec![(0..n).map(|i| values::advantage(source.fork(1), i)).collect()];
+    let matching = |i: usize| if source.below(i, rare) == 0 { 0 } else { 1 + source.below(i, 255) as u32 };
+    Case {
+        label: format!("{params:?} {} {rare}", shape.name),
+        catches: "credit that passes a step that differs; a cut that takes the step's own reward; a cut at a block's edge",
+        params: params.into(),
+        data: Data { offsets, element, index: (0..n).map(matching).collect(), ..Data::default() },
+    }
+}

@@ -1,0 +1,128 @@
+//! A baseline per position, weighted by how much each sequence's score varies up to there.
+//!
+//! **Formula** (verl's optimal token baseline; maths.md §4.6 (iii)), i over the sequences of a prompt, t the position in the response:
+//!
+//! ```text
+//! W_it = Σ_{u ≤ t} m (1 − 2 p_u + Σ_v p_v²) [· w_u²],    b_t = Σ_i m G_it W_it / (Σ_i m W_it + eps),    A_it = G_it − b_t
+//! ```
+//!
+//! 1 − 2p + Σp² is the squared norm of the score of the sampled token with respect to the logits.
+//!
+//! **Shapes**: `returns` G, `weights` W, `advantage` `[N]`; `cu_seqlens` `[S+1]`, `cu_groups` `[G+1]`. W is what
+//! [`RowScan`](crate::aggregate::RowScan) makes of the score norms.
+//!
+//! **Special cases**: a masked token counts as a position but has no weight and gets 0. A group of one has b = 0; with `lone_tail_is_raw` so does
+//! every position that only one sequence reaches.
+//!
+//! **Accuracy**: binary64, in the order of i, rounded to `f32` once.
+
+use crate::Error;
+use crate::num;
+use crate::op::Kernel;
+use crate::ragged::{In, Mask, Offsets, Out, Span};
+use crate::team::Team;
+
+/// The op `optimal_token_baseline`.
+#[derive(Clone, Copy, Debug)]
+pub struct OptimalTokenBaseline<'a> {
+    /// Offsets of groups, in sequences, `[G+1]`.
+    pub cu_groups: Offsets<'a>,
+    /// Offsets of sequences, in tokens, `[S+1]`.
+    pub cu_seqlens: Offsets<'a>,
+    /// Which tokens take part, `[N]`.
+    pub loss_mask: Mask<'a>,
+    /// Returns, `[N]`.
+    pub returns: In<'a, f32>,
+    /// Running sums of the score norms, `[N]`.
+    pub weights: In<'a, f32>,
+    /// Added to the sum of the weights.
+    pub eps: f64,
+    /// No baseline where only one sequence is left.
+    pub lone_tail_is_raw: bool,
+    /// `[N]`.
+    pub advantage: Out<'a, f32>,
+}
+
+crate::kernel_args!(OptimalTokenBaseline<'_> { cu_groups, cu_seqlens, loss_mask, returns, weights, eps, lone_tail_is_raw, advantage });
+
+impl OptimalTokenBaseline<'_> {
+    /// Whether the scalar parameters are in their domain.
+    pub fn check(&self) -> Result<(), Error> {
+        if self.eps >= 0.0 && self.eps.is_finite() {
+            return Ok(());
+        }
+        Err(Error::Value {
+            argument: "eps",
+            index: None,
+            expected: "a finite number of at least 0",
+            got: self.eps,
+        })
+    }
+}
+
+/// Squared norm of the score of a token with respect to the logits: `p` its probability, `sum_squares` Σ_v p_v². At least 0, whatever
+/// the rounding of its arguments.
+#[inline(always)]
+pub fn score_norm(p: f64, sum_squares: f64) -> f64 {
+    let norm = (1.0 - 2.0 * p) + sum_squares;
+    if norm < 0.0 { 0.0 } else { norm }
+}
+
+impl Kernel for OptimalTokenBaseline<'_> {
+    const NAME: &'static str = "optimal_token_baseline";
+
+    fn rows(&self) -> usize {
+        self.cu_groups.rows()
+    }
+
+    fn work(&self, row: usize) -> usize {
+        let group = self.cu_groups.span(row);
+        if group.is_empty() {
+            0
+        } else {
+            self.cu_seqlens.span(group.end - 1).end - self.cu_seqlens.span(group.start).start
+        }
+    }
+
+    #[inline(always)]
+    fn row<T: Team>(&self, team: &T, row: usize) {
+        let (group, offsets, mask) = (self.cu_groups.span(row), self.cu_seqlens, self.loss_mask);
+        let (returns, weights, advantage) = (self.returns, self.weights, self.advantage);
+        let (eps, lone_tail_is_raw, one) = (self.eps, self.lone_tail_is_raw, group.len() < 2);
+        let mut longest = 0;
+        let mut s = group.start;
+        while s < group.end {
+            let length = offsets.span(s).len();
+            longest = if length > longest { length } else { longest };
+            s += 1;
+        }
+        team.for_each(Span::new(0, longest), move |t| {
+            let (mut weighted, mut total, mut reached) = (0.0, 0.0, 0u32);
+            let mut s = group.start;
+            while s < group.end {
+                let span = offsets.span(s);
+                if t < span.len() {
+                    let i = span.start + t;
+                    let weight = f64::from(weights.at(i));
+                    let live = mask.at(i);
+                    weighted += if live { f64::from(returns.at(i)) * weight } else { 0.0 };
+                    total += if live { weight } else { 0.0 };
+                    reached += 1;
+                }
+                s += 1;
+            }
+            let raw = one | (lone_tail_is_raw & (reached < 2));
+            let baseline = if raw { 0.0 } else { weighted / (total + eps) };
+            let mut s = group.start;
+            while s < group.end {
+                let span = offsets.span(s);
+                if t < span.len() {
+                    let i = span.start + t;
+                    let centred = num::canonical((f64::from(returns.at(i)) - baseline) as f32);
+                    advantage.put(i, if mask.at(i) { centred } else { 0.0 });
+                }
+                s += 1;
+            }
+        });
+    }
+}

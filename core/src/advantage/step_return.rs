@@ -1,0 +1,88 @@
+//! Returns of the steps of an agent that is compared with an expert: credit stops at a step that differs.
+//!
+//! **Formula** (UI-S1 2509.11543; maths.md §6.11), over the steps of a trajectory, ok_t = step t matches the expert:
+//!
+//! ```text
+//! ret_t = r_t + γ s_{t+1} where ok_t, r_t elsewhere;    s behind the last step = 0
+//! s_t = ret_t where ok_t; elsewhere r_t (`include_first_mismatch`) or 0
+//! ```
+//!
+//! **Shapes**: `rewards`, `matches`, `returns` `[K]` per step; `cu_steps` `[S+1]`, steps of each trajectory.
+//!
+//! **Special cases**: γ = 0 leaves each step its own reward.
+//!
+//! **Accuracy**: a [scan](crate::team::scan) of affine maps in binary64, rounded to `f32` once.
+//!
+//! **Variants** (maths.md §10, row 19): the paper's sum includes the first step that differs; in the released code the steps before it do
+//! not see its reward.
+
+use crate::Error;
+use crate::num;
+use crate::op::Kernel;
+use crate::ragged::{In, Offsets, Out};
+use crate::team::{Affine, AffineF64, Direction, Team};
+
+/// The op `step_return`.
+#[derive(Clone, Copy, Debug)]
+pub struct StepReturn<'a> {
+    /// Offsets of trajectories, in steps, `[S+1]`.
+    pub cu_steps: Offsets<'a>,
+    /// Per step, `[K]`.
+    pub rewards: In<'a, f32>,
+    /// Not 0: the step matches the expert, `[K]`.
+    pub matches: In<'a, u8>,
+    /// Discount of one step, 0 to 1.
+    pub gamma: f64,
+    /// The steps before a step that differs see its reward.
+    pub include_first_mismatch: bool,
+    /// `[K]`.
+    pub returns: Out<'a, f32>,
+}
+
+crate::kernel_args!(StepReturn<'_> { cu_steps, rewards, matches, gamma, include_first_mismatch, returns });
+
+impl StepReturn<'_> {
+    /// Whether the scalar parameters are in their domain.
+    pub fn check(&self) -> Result<(), Error> {
+        super::unit("gamma", self.gamma)
+    }
+}
+
+/// UI-S1's reward of a step from whether (or how well) its format, its action's type and its arguments are right, 0 to 1 each:
+/// 0.1 format + 0.4 type where the format is right + 0.5 accuracy where both are.
+pub fn step_reward(format: f64, action_type: f64, accuracy: f64) -> f64 {
+    let of_type = if format > 0.0 { 0.4 * action_type } else { 0.0 };
+    let of_arguments = if format > 0.0 && action_type > 0.0 { 0.5 * accuracy } else { 0.0 };
+    0.1 * format + of_type + of_arguments
+}
+
+impl Kernel for StepReturn<'_> {
+    const NAME: &'static str = "step_return";
+
+    fn rows(&self) -> usize {
+        self.cu_steps.rows()
+    }
+
+    fn work(&self, row: usize) -> usize {
+        self.cu_steps.span(row).len()
+    }
+
+    #[inline(always)]
+    fn row<T: Team>(&self, team: &T, row: usize) {
+        let (rewards, matches, returns) = (self.rewards, self.matches, self.returns);
+        let (gamma, include) = (self.gamma, self.include_first_mismatch);
+        team.scan(
+            AffineF64,
+            self.cu_steps.span(row),
+            Direction::Suffix,
+            move |i| {
+                let (ok, reward) = (matches.at(i) != 0, f64::from(rewards.at(i)));
+                Affine { rate: if ok { gamma } else { 0.0 }, offset: if ok | include { reward } else { 0.0 } }
+            },
+            move |i, y| {
+                let seen = matches.at(i) != 0 || include;
+                returns.put(i, num::canonical(if seen { y.offset as f32 } else { rewards.at(i) }));
+            },
+        );
+    }
+}

@@ -1,0 +1,95 @@
+//! Rewards over time → advantages per token, as TOML spells it.
+
+use serde::{Deserialize, Serialize};
+
+/// Over what MARS takes a role's mean and standard deviation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NormSetChoice {
+    /// The role's distinct values and the padding's 0: the released code.
+    #[default]
+    UniqueValuesAndZero,
+    /// The role's distinct values.
+    UniqueValues,
+    /// Every turn of the role: what the paper describes.
+    Samples,
+}
+
+/// An estimator whose rewards have a place in time; formulas: [`gae`](lockstep_core::advantage::gae),
+/// [`vtrace`](lockstep_core::advantage::vtrace), [`step_return`](lockstep_core::advantage::step_return),
+/// [`optimal_token_baseline`](lockstep_core::advantage::optimal_token_baseline), [`turns`](crate::ops::turns).
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
+pub enum TimeChoice {
+    /// Generalised advantage estimation; wants values.
+    Gae {
+        /// Discount per token.
+        #[serde(default = "one")]
+        gamma: f64,
+        /// λ.
+        #[serde(default = "one")]
+        lambda: f64,
+        /// λ of the returns; absent = that of the advantages.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        lambda_critic: Option<f64>,
+        /// α of VAPO's λ, which depends on the length; instead of `lambda`.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        length_alpha: Option<f64>,
+    },
+    /// V-trace; wants values and two sets of log-probabilities.
+    Vtrace {
+        /// Discount per token.
+        #[serde(default = "one")]
+        gamma: f64,
+        /// λ.
+        #[serde(default = "one")]
+        lambda: f64,
+        /// Largest weight of a TD error.
+        #[serde(default = "one")]
+        rho_bar: f64,
+        /// Largest weight of an advantage.
+        #[serde(default = "one")]
+        rho_pg: f64,
+        /// Largest weight that carries an error back.
+        #[serde(default = "one")]
+        c_bar: f64,
+    },
+    /// Turns of several roles, each normalised among its own; divides by the standard deviation where `norm_by_std` says so.
+    Mars {
+        /// Discount per turn.
+        #[serde(default = "one")]
+        gamma: f64,
+        /// Normalised over what.
+        #[serde(default)]
+        set: NormSetChoice,
+    },
+    /// Steps and episodes; divides by the standard deviations where `norm_by_std` says so.
+    UiS1 {
+        /// Discount per step.
+        #[serde(default = "half")]
+        gamma: f64,
+        /// The paper's sum instead of the released code's.
+        #[serde(default)]
+        include_first_mismatch: bool,
+        /// Weight of the steps beside the episode.
+        #[serde(default = "one")]
+        omega: f64,
+    },
+    /// Returns against a score-weighted mean at the same position.
+    OptimalTokenBaseline {
+        /// Discount per token.
+        #[serde(default = "one")]
+        gamma: f64,
+        /// No baseline where only one sequence is left.
+        #[serde(default)]
+        lone_tail_is_raw: bool,
+    },
+}
+
+fn one() -> f64 {
+    1.0
+}
+
+fn half() -> f64 {
+    0.5
+}

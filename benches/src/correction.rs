@@ -1,17 +1,17 @@
 //! Importance ratios and rollout correction, as things to time.
 
 use crate::Inputs;
-use crate::ops::{Bench, bits, bits64};
+use crate::ops::{Bench, Run, bits, bits64};
+use lockstep::Batch;
 use lockstep::core::correction::{K1Band, Rejections, Statistic, WeightLevel};
 use lockstep::core::ratio::{Interpolation, ScanKind};
 use lockstep::ops::correction::CorrectionParams;
 use lockstep::ops::{self};
-use lockstep::{Batch, Device, Error};
 
 /// The ops of this topic.
 pub(crate) fn benches<'a>(inputs: &'a Inputs, batch: Batch<'a>) -> Vec<Bench<'a>> {
     let mut list = Vec::new();
-    let mut add = |name, bytes, run: Box<dyn FnMut(&Device) -> Result<u64, Error> + 'a>| {
+    let mut add = |name, bytes, run: Run<'a>| {
         list.push(Bench { name, bytes, run });
     };
     let (logp, old, rollout) = (&inputs.logp, &inputs.logp_old, &inputs.logp_ref);

@@ -6,6 +6,9 @@ use lockstep::ops::policy_loss::{GmpoParams, PolicyParams, gmpo as gmpo_loss};
 use lockstep::ops::step_return::Steps;
 use lockstep::ops::vtrace::{VTraceInput, VTraceParams};
 use lockstep::ops::{self, advantage::GroupParams, whiten::WhitenParams};
+use lockstep::ops::kl_importance::ThreePolicies;
+use lockstep::ops::logits::Logits;
+use lockstep::ops::value_loss::ValueInput;
 use lockstep::{Advantage, Batch, Counts, Device, Metrics, Outputs, PolicyInput, PolicyOutput, RatioStats};
 use lockstep_conformance::cases::params::BAND;
 use lockstep_conformance::cases::{AnyGate, Case, Params, Policy, corpus, slot};
@@ -17,6 +20,8 @@ use lockstep_conformance::ops::gmpo::Gmpo;
 use lockstep_conformance::ops::sequence_weight::SequenceWeight;
 use lockstep_conformance::ops::step_return;
 use lockstep_conformance::ops::vtrace::VTrace;
+use lockstep_conformance::ops::kl_importance::KlImportance;
+use lockstep_conformance::ops::logits::{Logits as LogitsTest, Which};
 use lockstep_conformance::ops::{
     AnyOp, check::Check, combine::Combine, group::Group, moments::Moments, pass_at_k::PassAtK,
 };
@@ -237,6 +242,38 @@ fn check_whiten(device: &Device, case: &Case, batch: &Batch<'_>) {
     }
 }
 
+fn check_logits(device: &Device, case: &Case, params: &LogitsTest, expected: &Launch) {
+    let row = &case.data.row;
+    let labels: Vec<u32> = row[0].iter().map(|a| *a as u32).collect();
+    let live: Vec<u8> = row[1].iter().map(|x| *x as u8).collect();
+    let loss_mask = params.masked.then_some(&live[..]);
+    let rows = Logits { logits: &case.data.element[0], labels: &labels, loss_mask };
+    let t = params.temperature;
+    match params.which {
+        Which::Statistics { moments } => {
+            let out = ops::logits_statistics(device, &rows, t, moments).unwrap();
+            expected.same("logp", &out.logp);
+            expected.same("lse", &out.lse);
+            if moments {
+                expected.same("entropy", &out.entropy);
+                expected.same("collision", &out.collision);
+                expected.same("score_norm", &out.score_norm);
+            }
+        }
+        Which::Gradient { entropy } => {
+            let statistics = ops::logits_statistics(device, &rows, t, entropy).unwrap();
+            let of_entropy = entropy.then_some(&row[3][..]);
+            let out = ops::logits_gradient(device, &rows, &statistics, &row[2], of_entropy).unwrap();
+            expected.same("gradient", &out);
+        }
+        // The API's coefficients are those of a mean.
+        Which::Otr { beta, gradient } => {
+            let out = ops::otr_exact(device, &rows, t, beta, None, gradient).unwrap();
+            expected.same("loss", &out.row_loss);
+        }
+    }
+}
+
 #[test]
 fn slices_in_kernels_out() {
     let device = Device::cpu();
@@ -394,6 +431,23 @@ fn slices_in_kernels_out() {
             }
             // The API makes the weights itself: tests/over_time.rs.
             Params::Op(AnyOp::OptimalTokenBaseline(_)) => {}
+            Params::Op(AnyOp::ValueLoss(params)) => {
+                let [values, old, returns] = [0, 1, 2].map(|k| &data.element[k][..]);
+                let input = ValueInput { values, values_old: params.old.then_some(old), returns };
+                let out = ops::value_loss(&device, &batch.unwrap(), &input, params.range, &params.weight);
+                let out = out.unwrap();
+                expected.same("gradient", &out.gradient);
+                expected.same64("row_loss", &out.row_loss);
+            }
+            Params::Op(AnyOp::KlImportance(params)) => {
+                let [logp, logp_old, logp_ref] =
+                    [slot::LOGP, slot::LOGP_OLD, slot::LOGP_REF].map(|k| &data.element[k][..]);
+                let policies = ThreePolicies { logp, logp_old, logp_ref };
+                let KlImportance { kl, guard, through, .. } = params;
+                let out = ops::kl_importance(&device, &batch.unwrap(), &policies, &kl, guard, through);
+                expected.same64("row_sum", &out.unwrap().row_sum);
+            }
+            Params::Op(AnyOp::Logits(params)) => check_logits(&device, &case, &params, &expected),
             Params::Op(AnyOp::Whiten(params)) => {
                 // The kernel has the moments of another batch, the API those of its own.
                 if !params.nan_is_missing {

@@ -113,7 +113,8 @@ impl OpTest for KlImportance {
                 let kl = if range == Range::Wide { Kl { clamp_in: 20.0, ..kl } } else { kl };
                 let params = KlImportance { kl, guard, through: k % 2 == 0, outputs: k % 7 != 6 };
                 let shape = small().swap_remove(k % 3);
-                cases.push(case(params, &shape, Mask::ALL[k % 6], range, source.fork(k as u64)));
+                let case = case(params, &shape, Mask::ALL[k % 6], range, source.fork(k as u64));
+                cases.push(Case { label: format!("{k}: {}", case.label), ..case });
             }
         }
         cases

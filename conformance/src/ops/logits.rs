@@ -180,7 +180,8 @@ impl OpTest for Logits {
                 let otr = matches!(which, Which::Otr { .. });
                 let temperature = if otr { [1.3, 1.0, 2.0][k % 3] } else { [1.0, 0.7, 1.0, 2.5][k % 4] };
                 let params = Logits { which, temperature, masked: k % 2 == 1 && rows > 1 };
-                cases.push(case(params, rows, vocab, source.fork(k as u64)));
+                let case = case(params, rows, vocab, source.fork(k as u64));
+                cases.push(Case { label: format!("{k}: {}", case.label), ..case });
             }
         }
         cases

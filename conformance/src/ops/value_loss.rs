@@ -132,7 +132,8 @@ impl OpTest for ValueLoss {
                 }
                 let (old, token_loss) = (range.is_finite() || k % 3 == 0, k % 2 == 0);
                 let params = ValueLoss { range, old, token_loss, weight: weights()[k % 6] };
-                cases.push(case(params, shape, Mask::ALL[k % 6], source.fork(k as u64)));
+                let case = case(params, shape, Mask::ALL[k % 6], source.fork(k as u64));
+                cases.push(Case { label: format!("{k}: {}", case.label), ..case });
             }
         }
         cases

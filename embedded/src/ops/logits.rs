@@ -78,7 +78,8 @@ fn values<R: Runner>(runner: &R, batch: &Batch, case: u32, record: &mut impl Rec
     kernel.check()?;
     runner.run(&kernel);
     record.begin(ValueLoss::NAME, case);
-    out.element.iter().for_each(|values| f32s(record, values));
+    let wanted = if case.is_multiple_of(2) { 2 } else { 1 };
+    out.element.iter().take(wanted).for_each(|values| f32s(record, values));
     f64s(record, &out.row_loss);
     u32s(record, &out.counts);
     u32s(record, &tokens);
@@ -136,7 +137,7 @@ fn logits<R: Runner>(
     kernel.check()?;
     runner.run(&kernel);
     record.begin(LogitsStatistics::NAME, case);
-    of_row.iter().for_each(|values| f32s(record, values));
+    of_row.iter().take(if moments { 5 } else { 2 }).for_each(|values| f32s(record, values));
     u32s(record, &top);
     f64s(record, &state);
     alarms(record, &flags);

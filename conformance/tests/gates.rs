@@ -1,66 +1,18 @@
 //! Gates and clips: worked vectors of maths.md §8, rows of §10, gradients against differences, and what a recipe refuses.
 
-use lockstep::core::gate::{Cispo, Gate, MiniRl, PpoClip, Reinforce, Remix, Sapo, remix::kl_convex_lambda};
-use lockstep::core::kl::{Estimator, Kl};
+mod gate_batch;
+
+use gate_batch::{batch, close, data, input, one, run, summed, text};
+use lockstep::core::gate::{Cispo, Gate, MiniRl, PpoClip, Reinforce, Remix, Sapo};
 use lockstep::core::ratio::{Guard, Level};
-use lockstep::core::select::Order;
-use lockstep::ops::policy_loss::{PolicyParams, add_kl, policy_loss};
-use lockstep::ops::select::{Candidates, Pick, covariance, select, share, top_quantile};
-use lockstep::recipe::{Against, AggregationMode, GateChoice, GuardChoice, MaskChoice, RatioLevel};
-use lockstep::{Advantage, Batch, Device, Error, Outputs, PolicyInput, PolicyOutput, Recipe};
-use lockstep_conformance::cases::corpus::tokens;
-use lockstep_conformance::cases::hash::Source;
-use lockstep_conformance::cases::masks::Mask;
-use lockstep_conformance::cases::shapes::Shape;
-use lockstep_conformance::cases::values::Range;
-use lockstep_conformance::cases::{Data, slot};
+use lockstep::ops::policy_loss::{PolicyParams, policy_loss};
+use lockstep::recipe::{GateChoice, GuardChoice, RatioLevel};
+use lockstep::{Advantage, Batch, Device, Outputs, PolicyInput, PolicyOutput, Recipe};
+use lockstep_conformance::cases::slot;
 use lockstep_conformance::oracle::policy_loss::{Gate as OracleGate, PolicyLoss, Token};
-use lockstep_conformance::oracle::{gmpo, mini_rl, remix, token, top};
-use lockstep_conformance::precision::{FINITE_DIFFERENCE, KINK, STEP, WORKED};
+use lockstep_conformance::oracle::{gmpo, mini_rl, remix, token};
+use lockstep_conformance::precision::{FINITE_DIFFERENCE, KINK, STEP};
 use lockstep_core::aggregate::{PerRow, Weight};
-
-fn data(seed: u64) -> Data {
-    let lengths = vec![7, 1, 0, 40, 33, 129, 12, 3, 64, 25, 18, 2, 90];
-    tokens(&Shape { name: "ragged", catches: "", lengths }, Mask::Random, Range::Realistic, Source::new(seed))
-}
-
-fn batch<'a>(data: &'a Data, groups: &'a [u32]) -> Batch<'a> {
-    Batch::with_empty_rows(&data.offsets, groups, data.mask.as_deref()).unwrap()
-}
-
-/// The inputs that every gate reads.
-fn input(data: &Data) -> PolicyInput<'_> {
-    let advantage = Advantage::PerSequence(&data.row[0]);
-    PolicyInput::new(&data.element[slot::LOGP], &data.element[slot::LOGP_OLD], advantage)
-}
-
-/// Each token of each sequence by itself: dL/dlogp is dl/dlogp.
-fn summed(name: &str) -> Recipe {
-    let recipe = Recipe::named(name).unwrap();
-    recipe.rebuild("summed").aggregation(AggregationMode::TokenSum).build().unwrap()
-}
-
-fn run(recipe: &Recipe, data: &Data, input: &PolicyInput<'_>) -> Result<PolicyOutput, Error> {
-    recipe.policy_loss(&Device::cpu(), &batch(data, &[0, data.rows() as u32]), input)
-}
-
-/// One sequence, its log-probabilities and one advantage.
-fn one(recipe: &Recipe, logps: [&[f32]; 3], a: f32) -> PolicyOutput {
-    let [logp, old, second] = logps;
-    let (offsets, a) = ([0, logp.len() as u32], [a]);
-    let batch = Batch::new(&offsets, &[0, 1], None).unwrap();
-    let logp_second = (!second.is_empty()).then_some(second);
-    let input = PolicyInput { logp_second, ..PolicyInput::new(logp, old, Advantage::PerSequence(&a)) };
-    recipe.policy_loss(&Device::cpu(), &batch, &input).unwrap()
-}
-
-fn close(got: f64, want: f64) -> bool {
-    (got - want).abs() <= WORKED * want.abs().max(1.0)
-}
-
-fn text(result: Result<impl std::fmt::Debug, Error>) -> String {
-    result.unwrap_err().to_string()
-}
 
 #[test]
 fn worked_8_1_minirl() {
@@ -309,17 +261,6 @@ fn row_10_23_gmpo_bounds_are_of_the_logarithm() {
 }
 
 #[test]
-fn row_10_20_kl_cov_has_no_clip() {
-    let mut recipe = summed("kl_cov");
-    recipe.gate = GateChoice::KlCov { kl_cov_ratio: 0.0, ppo_kl_coef: 0.0 };
-    let out = one(&recipe, [&[-0.1, -5.0], &[-3.0, -0.5], &[]], 1.0);
-    for (coef, d) in out.coef.iter().zip([2.9f64, -4.5]) {
-        assert!(close((*coef).into(), -d.exp()), "{:?}", out.coef);
-    }
-    assert_eq!(out.metrics.unwrap().clip_fraction, 0.0);
-}
-
-#[test]
 fn row_10_22_weights_come_after_the_clip() {
     // Everywhere: w times the clipped loss and gradient, never a clip of w·r.
     let data = data(31);
@@ -332,223 +273,6 @@ fn row_10_22_weights_come_after_the_clip() {
             assert_eq!(0.5 * a, *b, "{name}: {a} {b}");
         }
     }
-}
-
-#[test]
-fn selection_is_a_sort() {
-    let device = Device::cpu();
-    for seed in 0..40u64 {
-        let source = Source::new(seed);
-        let data = data(seed);
-        let groups = [0, data.rows() as u32];
-        // Few values, so that ties cross rows; NaN and both zeros among them.
-        let few = [0.5, -0.0, 0.0, 1.5, -2.0, f32::NAN, f32::MAX, -f32::MAX, 1e-45, f32::INFINITY];
-        let value = |i: usize| if seed % 2 == 0 { few[source.below(i, few.len())] } else { source.signed(i) };
-        let values: Vec<f32> = (0..data.elements()).map(value).collect();
-        let live: Vec<usize> =
-            (0..data.elements()).filter(|i| data.live(*i) && !values[*i].is_nan()).collect();
-        for n in [0, 1, 2, live.len() / 3, live.len() - 1, live.len(), live.len() + 7] {
-            let batch = batch(&data, &groups);
-            let chosen = select(&device, &batch, &Candidates::largest(&values), n as u32).unwrap();
-            let (out, count) = chosen.choose(&device, &batch, Pick::All(1.0), Pick::All(-1.0)).unwrap();
-            let mut want = live.clone();
-            want.sort_by(|a, b| values[*b].partial_cmp(&values[*a]).unwrap().then(a.cmp(b)));
-            want.truncate(n);
-            want.sort_unstable();
-            let got: Vec<usize> = (0..out.len()).filter(|i| out[*i] == 1.0).collect();
-            assert_eq!((got, count), (want, n.min(live.len()) as u64), "seed {seed}, n {n}");
-            assert!((0..out.len()).all(|i| data.live(i) != (out[i] == 0.0)), "masked tokens have 0");
-        }
-    }
-    let keys = [5, 0, 7, 5, 7, 1];
-    assert_eq!(top::largest(&keys, 3), [0, 2, 4], "the oracle's own ties");
-}
-
-#[test]
-fn kl_cov_ties_go_to_the_lowest_index() {
-    // Every covariance is 0: one of four tokens, the first.
-    let recipe =
-        Recipe { gate: GateChoice::KlCov { kl_cov_ratio: 0.25, ppo_kl_coef: 8.0 }, ..summed("kl_cov") };
-    let out = one(&recipe, [&[-0.5; 4], &[-1.0; 4], &[]], 1.0);
-    let r = 0.5f64.exp();
-    assert!(close(out.coef[0].into(), 8.0 - r) && out.coef[1..].iter().all(|c| close((*c).into(), -r)));
-}
-
-#[test]
-fn shares_of_a_batch() {
-    assert_eq!((share(2e-4, 0).unwrap(), share(2e-4, 10).unwrap()), (0, 1), "M = 0: nothing");
-    assert_eq!((share(2e-4, 100_000).unwrap(), share(1.0, 7).unwrap()), (20, 7));
-    assert!(text(share(1.5, 7)).contains("ratio"));
-    // 11 distinct values: the 0.8 quantile is at position 8, so 3 are at or above it.
-    assert_eq!((top_quantile(0.2, 11).unwrap(), top_quantile(0.2, 12).unwrap()), (3, 3));
-    assert_eq!(
-        (top_quantile(1.0, 5).unwrap(), top_quantile(0.0, 5).unwrap(), top_quantile(0.2, 0).unwrap()),
-        (5, 1, 0)
-    );
-}
-
-#[test]
-fn clip_cov_drops_random_candidates() {
-    let mut data = data(41);
-    // Where A = 0 a dropped token could not be told from a kept one.
-    data.row[0].iter_mut().filter(|a| **a == 0.0).for_each(|a| *a = 0.5);
-    let gate = GateChoice::ClipCov {
-        clip_ratio_low: 0.2,
-        clip_ratio_high: 0.2,
-        clip_cov_ratio: 0.05,
-        clip_cov_lb: 0.25,
-        clip_cov_ub: 5.0,
-    };
-    let recipe = Recipe { gate, ..summed("clip_cov") };
-    let plain = run(&summed("trl"), &data, &input(&data)).unwrap();
-    let groups = [0, data.rows() as u32];
-    let batch = batch(&data, &groups);
-    let advantage = Advantage::PerSequence(&data.row[0]);
-    let cov = covariance(&Device::cpu(), &batch, &data.element[slot::LOGP], advantage).unwrap();
-    let clipped = |i: usize| plain.coef[i] == 0.0;
-    let n = share(0.05, batch.counts(&Device::cpu()).unwrap().tokens).unwrap() as usize;
-    let mut seen = std::collections::BTreeMap::<usize, usize>::new();
-    let seeds = 400;
-    for seed in 0..seeds {
-        let out = run(&recipe, &data, &PolicyInput { seed: Some(seed), ..input(&data) }).unwrap();
-        let dropped: Vec<usize> = (0..out.coef.len()).filter(|i| plain.coef[*i] != out.coef[*i]).collect();
-        assert_eq!(dropped.len(), n, "seed {seed}");
-        for i in dropped {
-            assert!(out.coef[i] == 0.0 && out.token_loss[i] == 0.0 && !clipped(i));
-            assert!(cov[i] > 0.25 && cov[i] < 5.0, "{}", cov[i]);
-            *seen.entry(i).or_default() += 1;
-        }
-    }
-    let candidates =
-        (0..cov.len()).filter(|i| data.live(*i) && !clipped(*i) && cov[*i] > 0.25 && cov[*i] < 5.0);
-    let candidates = candidates.count();
-    assert!(
-        candidates > 2 * n && seen.len() == candidates,
-        "{} of {candidates} were ever chosen",
-        seen.len()
-    );
-    // Binomial: within five standard deviations.
-    let p = n as f64 / candidates as f64;
-    let (mean, deviation) = (p * seeds as f64, (p * (1.0 - p) * seeds as f64).sqrt());
-    assert!(seen.values().all(|k| (*k as f64 - mean).abs() < 5.0 * deviation), "{mean} {seen:?}");
-    assert!(text(run(&recipe, &data, &input(&data))).contains("seed"));
-    let order = Order::Random { seed: 3, first: 0 };
-    let all = Candidates { order, ..Candidates::largest(&cov) };
-    let again = |n| select(&Device::cpu(), &batch, &all, n).unwrap();
-    assert_eq!(again(9), again(9));
-}
-
-/// One sequence against a naive formula of its own.
-#[test]
-fn vespo_topr_and_the_off_policy_mask() {
-    let (old, logp) = ([-1.0f32, -1.0], [-0.7f32, -1.1]);
-    let w = 0.2f64.exp();
-    let phi = |k: f64, lambda: f64| (lambda + k * w.ln() - lambda * w).exp();
-    let coef = |recipe: &Recipe, a: f32| f64::from(one(recipe, [&logp, &old, &old], a).coef[0]);
-    assert!(close(coef(&summed("vespo"), 2.0), -2.0 * phi(2.0, 3.0)));
-    assert!(close(coef(&summed("vespo"), -2.0), 2.0 * phi(3.0, 2.0)));
-    // The sequence went up: truncated at 1; down: its ratio.
-    assert!(close(coef(&summed("topr"), 2.0), -2.0) && close(coef(&summed("topr"), -2.0), 2.0));
-    let down = f64::from(one(&summed("topr"), [&old, &logp, &logp], -2.0).coef[0]);
-    assert!(close(down, 2.0 / w), "{down}");
-    let masked = |delta: f32, a: f32| {
-        let mask = MaskChoice { opsm_delta: Some(delta), opsm_against: Against::Old, top_entropy: None };
-        let recipe = Recipe { mask, ..summed("grpo") };
-        one(&recipe, [&old, &logp, &[]], a).coef[1]
-    };
-    // mean(old - logp) = 0.1.
-    assert!(masked(0.05, -1.0) == 0.0 && masked(0.15, -1.0) != 0.0 && masked(0.05, 1.0) != 0.0);
-    let mut per_token = input_of(&logp, &old);
-    per_token.advantage = Advantage::PerToken(&[1.0, 1.0]);
-    let batch = Batch::new(&[0, 2], &[0, 1], None).unwrap();
-    let error = text(summed("vespo").policy_loss(&Device::cpu(), &batch, &per_token));
-    assert!(error.contains("advantage"), "{error}");
-}
-
-fn input_of<'a>(logp: &'a [f32], old: &'a [f32]) -> PolicyInput<'a> {
-    PolicyInput::new(logp, old, Advantage::PerSequence(&[1.0]))
-}
-
-#[test]
-fn dro_is_its_formula() {
-    let recipe = Recipe { gate: GateChoice::Dro { beta: 0.5 }, ..summed("dro") };
-    let (logp, old, a) = (-0.7f64, -1.1f64, 2.0);
-    let loss = |x: f64| -(a * x - 0.25 * (x - old).powi(2));
-    let out = one(&recipe, [&[logp as f32], &[old as f32], &[]], 2.0);
-    assert!(close(out.loss.unwrap(), loss(logp)));
-    let difference = (loss(logp + STEP) - loss(logp - STEP)) / (2.0 * STEP);
-    assert!((f64::from(out.coef[0]) - difference).abs() <= FINITE_DIFFERENCE * difference.abs());
-    assert!(close(out.coef[0].into(), -a + 0.5 * (logp - old)));
-}
-
-#[test]
-fn two_sided_clip_is_a_dual_clip() {
-    let data = data(51);
-    let gate = GateChoice::TwoSided { clip_ratio_low: 0.2, clip_ratio_high: 0.2, delta: 1.25 };
-    let dual = summed("grpo").rebuild("dual").ppo_clip(0.2, 0.2, Some(1.25)).build().unwrap();
-    let two = Recipe { gate, ..summed("grpo") };
-    let (a, b) = (run(&two, &data, &input(&data)).unwrap(), run(&dual, &data, &input(&data)).unwrap());
-    assert!(a.coef == b.coef && a.metrics.unwrap().clip_fraction_dual > 0.0);
-    let gate = GateChoice::TwoSided { clip_ratio_low: 0.2, clip_ratio_high: 0.2, delta: 1.1 };
-    assert!(text(Recipe { gate, ..summed("grpo") }.check()).contains("gate.delta is 1.1"));
-}
-
-#[test]
-fn top_entropy_keeps_the_largest() {
-    let data = data(61);
-    let plain = run(&summed("dapo"), &data, &input(&data)).unwrap();
-    let entropy: Vec<f32> = (0..data.elements()).map(|i| Source::new(6).unit(i)).collect();
-    let recipe = summed("top_entropy");
-    let out = run(&recipe, &data, &PolicyInput { entropy: Some(&entropy), ..input(&data) }).unwrap();
-    let mut live: Vec<usize> = (0..entropy.len()).filter(|i| data.live(*i)).collect();
-    live.sort_by(|a, b| entropy[*b].total_cmp(&entropy[*a]));
-    let n = top_quantile(0.2, live.len() as u64).unwrap() as usize;
-    assert!(live[..n].iter().all(|i| out.coef[*i] == plain.coef[*i]));
-    assert!(live[n..].iter().all(|i| out.coef[*i] == 0.0) && n > 30);
-    assert!(text(run(&recipe, &data, &input(&data))).contains("mask.top_entropy"));
-}
-
-#[test]
-fn kl_convex_is_two_terms() {
-    let data = data(71);
-    let groups = [0, data.rows() as u32];
-    let batch = batch(&data, &groups);
-    let (kl, beta) = (Kl::new(Estimator::K2), 0.5f32);
-    let lambda = kl_convex_lambda(75) as f32;
-    assert_eq!(lambda, 0.7);
-    let (logp, base, previous) =
-        (&data.element[slot::LOGP][..], &data.element[slot::LOGP_REF][..], &data.element[slot::LOGP_OLD][..]);
-    let recipe = summed("remix");
-    let mut out = run(&recipe, &data, &input(&data)).unwrap();
-    let before = out.clone();
-    let weight = recipe.weight(out.counts);
-    for (reference, coef) in [(base, beta * lambda), (previous, beta * (1.0 - lambda))] {
-        add_kl(&Device::cpu(), &batch, [logp, reference], (kl, coef), weight, &mut out).unwrap();
-    }
-    let (mut loss, mut scale) = (before.loss.unwrap(), 1.0);
-    for i in (0..data.elements()).filter(|i| data.live(*i)) {
-        let at = |values: &[f32]| f64::from(values[i]);
-        let [b, p] = [base, previous].map(|q| at(logp) - at(q));
-        let (b_coef, p_coef) = (f64::from(beta * lambda), f64::from(beta * (1.0 - lambda)));
-        let want = at(&before.coef) + b_coef * b + p_coef * p;
-        assert!((at(&out.coef) - want).abs() <= WORKED * (1.0 + want.abs() + b.abs() + p.abs()));
-        loss += b_coef * b * b / 2.0 + p_coef * p * p / 2.0;
-        scale += at(&before.token_loss).abs();
-    }
-    assert!((out.loss.unwrap() - loss).abs() <= WORKED * scale);
-}
-
-#[test]
-fn gmpo_takes_its_kl_term_from_a_second_launch() {
-    let data = data(81);
-    let mut recipe = Recipe::named("gmpo").unwrap();
-    let alone = run(&recipe, &data, &input(&data)).unwrap();
-    let kl = "estimator = \"k2\"\ncoef = 0.5\n";
-    recipe.kl = Recipe::from_toml(&format!("[kl]\n{kl}")).unwrap().kl;
-    let reference = Some(&data.element[slot::LOGP_REF][..]);
-    let out = run(&recipe, &data, &PolicyInput { logp_ref: reference, ..input(&data) }).unwrap();
-    assert!(out.loss.unwrap() > alone.loss.unwrap() && out.coef != alone.coef);
-    assert!(text(run(&recipe, &data, &input(&data))).contains("logp_ref"));
 }
 
 #[test]

@@ -282,6 +282,7 @@ impl Element<3, 1, 0, 0> for Kept {
         let advantage = input(2);
         let kept = (clipped(d, advantage, self.low, self.high) == d) & (advantage != 0.0);
         let coef = if kept { self.guard.gradient(self.value, inside) } else { 0.0 };
-        Lane { out: [coef + 0.0], sum: [], max: [], alarm: 0 }
+        // A NaN comes with an alarm, or nobody makes it the canonical one.
+        Lane { out: [coef + 0.0], sum: [], max: [], alarm: flag::finite(coef) }
     }
 }

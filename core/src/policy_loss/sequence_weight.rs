@@ -227,6 +227,7 @@ impl Element<1, 1, 0, 0> for Scaled {
     #[inline(always)]
     fn element<A: Arith>(&self, _staged: [f32; 2], input: impl Fn(usize) -> f32) -> Lane<1, 0, 0> {
         let weight = if self.keep { self.own * input(0) } else { self.own };
-        Lane { out: [weight], sum: [], max: [], alarm: 0 }
+        // A NaN comes with an alarm, or nobody makes it the canonical one.
+        Lane { out: [weight], sum: [], max: [], alarm: flag::finite(weight) }
     }
 }

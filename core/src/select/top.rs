@@ -7,6 +7,7 @@
 //!
 //! **Special cases**: masked tokens write 0. Key 0 is never selected.
 
+use crate::num::canonical;
 use crate::op::Kernel;
 use crate::ragged::{In, Mask, Offsets, Out, Stream};
 use crate::team::{AddF64, Direction, Team};
@@ -64,7 +65,7 @@ impl Kernel for SelectTop<'_> {
             let key = keys.at(i);
             let selected = (key > bound) | ((key == bound) & (before + ties <= wanted));
             let value = if selected { on.at(i) } else { off.at(i) };
-            out.put(i, if mask.at(i) { value } else { 0.0 });
+            out.put(i, if mask.at(i) { canonical(value) } else { 0.0 });
         });
         let [above, ties] = team.sum(span, move |i| [if keys.at(i) > bound { 1.0 } else { 0.0 }, tie(i)]);
         if team.leads() {

@@ -39,6 +39,7 @@ pub mod op;
 pub mod policy_loss;
 pub mod ragged;
 pub mod ratio;
+pub mod reward;
 pub mod team;
 
 pub use error::Error;

@@ -5,6 +5,7 @@ mod copy;
 mod gpu;
 mod inputs;
 mod ops;
+mod rewards;
 
 pub use copy::Copy;
 pub use gpu::{GpuBench, OnGpu, all_on_gpu};

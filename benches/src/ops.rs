@@ -30,7 +30,7 @@ pub struct Bench<'a> {
 }
 
 /// Of about a thousand elements: reading them all would be timed.
-fn bits(values: &[f32]) -> u64 {
+pub(crate) fn bits(values: &[f32]) -> u64 {
     let step = values.len() / 1000 + 1;
     values
         .iter()
@@ -38,7 +38,7 @@ fn bits(values: &[f32]) -> u64 {
         .fold(values.len() as u64, |h, x| h.wrapping_mul(31).wrapping_add(x.to_bits().into()))
 }
 
-fn bits64(values: &[f64]) -> u64 {
+pub(crate) fn bits64(values: &[f64]) -> u64 {
     values.iter().fold(values.len() as u64, |h, x| h.wrapping_mul(31).wrapping_add(x.to_bits()))
 }
 
@@ -222,6 +222,7 @@ pub fn all(inputs: &Inputs) -> Result<Vec<Bench<'_>>, Error> {
         }),
     });
     // --- outcome rewards and advantages of sequences
+    list.extend(crate::rewards::benches(inputs, batch));
     // --- advantages over time
     // --- importance ratios and rollout correction
     // --- policy losses

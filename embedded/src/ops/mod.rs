@@ -5,6 +5,7 @@ mod baselines;
 mod check;
 mod moments;
 mod policy;
+mod rewards;
 mod sums;
 mod tokens;
 
@@ -29,6 +30,7 @@ pub(crate) fn run<R: Runner>(runner: &R, record: &mut impl Record) -> Result<(),
     baselines::run(runner, source.fork(6), record)?;
     moments::run(runner, source.fork(7), record)?;
     // --- outcome rewards and advantages of sequences: 10 to 19
+    rewards::run(runner, source.fork(10), record)?;
     // --- advantages over time: 20 to 29
     // --- importance ratios and rollout correction: 30 to 39
     // --- policy losses: 40 to 49

@@ -309,6 +309,66 @@ fn slices_in_kernels_out() {
                 let scored = |(x, want): (&f32, &f64)| x.is_nan() || f64::from(*x) == *want;
                 assert!(out.iter().zip(&expected.0["combined"]).all(scored), "{}", case.label);
             }
+            // A batch has at least one sequence.
+            Params::Op(_) if data.elements() == 0 => {}
+            Params::Op(AnyOp::Shape(Shape { shaping, threshold })) => {
+                // References beyond their group are refused by the API.
+                if shaping != Shaping::Preferred {
+                    let flags: Vec<u8> = data.element[1].iter().map(|x| u8::from(*x > 0.0)).collect();
+                    let (lengths, flags) = (Some(&data.index[..]), Some(&flags[..]));
+                    let params = ShapeParams { shaping, threshold, lengths, flags, reference: None };
+                    let (rewards, valid) = (&data.element[0], data.mask.as_deref());
+                    let out = of_groups(&case, |b| ops::shape_rewards(&device, b, rewards, valid, &params));
+                    expected.scored("shaped", &out);
+                }
+            }
+            Params::Op(AnyOp::Filter(Filter { criterion })) => {
+                let (metric, valid) = (&data.element[0], data.mask.as_deref());
+                let out = of_groups(&case, |b| ops::filter_groups(&device, b, metric, valid, criterion));
+                expected.same("statistic", &out.statistic);
+                assert_eq!(expected.sum("kept"), f64::from(out.kept.iter().sum::<u32>()), "{}", case.label);
+                assert_eq!(out.keep.len() - out.dropped_sequences(), expected.sum("keep") as usize);
+            }
+            Params::Op(AnyOp::MaskSequences(_)) => {
+                let keep: Vec<u8> = data.row[0].iter().map(|x| u8::from(*x > 0.0)).collect();
+                let out = ops::mask_sequences(&device, &batch.unwrap(), &keep).unwrap();
+                assert!(out.iter().zip(&expected.0["masked"]).all(|(x, want)| f64::from(*x) == *want));
+            }
+            Params::Op(AnyOp::Novelty(Novelty { mean_weight, bands })) => {
+                let [majority, minority, width, invalid] = bands;
+                let bands = Bands { mean_weight, majority, minority, width, invalid };
+                let one = |i: usize, j: usize| {
+                    data.element[0][i] * data.element[0][j] + data.element[1][i] * data.element[1][j]
+                };
+                let group = |g| data.span(g).flat_map(move |i| data.span(g).map(move |j| one(i, j)));
+                let similarity: Vec<f32> = (0..data.rows()).flat_map(group).collect();
+                let valid = data.mask.as_deref();
+                let out = of_groups(&case, |b| {
+                    ops::novelty_bands(&device, b, &data.index, &similarity, valid, &bands)
+                });
+                expected.scored("shaped", &out.rewards);
+                expected.same("novelty", &out.novelty);
+            }
+            Params::Op(AnyOp::VarianceIncrease(p)) => {
+                let logp = p.weighted.then_some(&data.element64[..]);
+                let (low, high) = (p.bounds[0], p.bounds[1]);
+                let params = VarianceParams { logp, low, high, margin: p.margin, merge_ties: p.merge_ties };
+                let (rewards, valid) = (&data.element[0], data.mask.as_deref());
+                let out = of_groups(&case, |b| ops::variance_increase(&device, b, rewards, valid, &params));
+                expected.scored("shaped", &out);
+            }
+            // The API sums log-probabilities itself, and sorts by role: conformance/tests/outcome.rs.
+            Params::Op(AnyOp::Sharpen(_) | AnyOp::RoleBaseline(_)) => {}
+            Params::Op(AnyOp::EntropyBonus(p)) => {
+                let advantage = match p.per_token {
+                    true => Advantage::PerToken(&data.element[0]),
+                    false => Advantage::PerSequence(&data.row[0]),
+                };
+                let of: fn(&[f32]) -> EntropyOf<'_> = if p.full { EntropyOf::Distribution } else { EntropyOf::Sampled };
+                let (source, batch) = (of(&data.element[1]), batch.unwrap());
+                let out = ops::entropy_bonus(&device, &batch, advantage, source, p.alpha, p.kappa).unwrap();
+                expected.same("shaped", &out);
+            }
             Params::Op(AnyOp::Whiten(params)) => {
                 // The kernel has the moments of another batch, the API those of its own.
                 if !params.nan_is_missing {

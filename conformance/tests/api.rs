@@ -1,20 +1,24 @@
 //! The public API on slices returns what the kernels return, and its metrics are what their names say.
 
 use lockstep::core::kl::Kl;
+use lockstep::ops::reward::{Bands, ShapeParams, VarianceParams};
+use lockstep::ops::sharpen::EntropyOf;
 use lockstep::ops::{self, advantage::GroupParams, policy_loss::PolicyParams, whiten::WhitenParams};
-use lockstep::{Advantage, Batch, Counts, Device, Metrics, Outputs, PolicyInput, PolicyOutput, RatioStats};
+use lockstep::{Advantage, Batch, Counts, Device, Error, Metrics, Outputs, PolicyInput, PolicyOutput, RatioStats};
 use lockstep_conformance::cases::params::BAND;
 use lockstep_conformance::cases::{AnyGate, Case, Params, Policy, corpus, slot};
 use lockstep_conformance::launch;
 use lockstep_conformance::ops::discounted_return::DiscountedReturn;
 use lockstep_conformance::ops::{
-    AnyOp, check::Check, combine::Combine, group::Group, moments::Moments, pass_at_k::PassAtK,
+    AnyOp, check::Check, combine::Combine, filter::Filter, group::Group, moments::Moments, novelty::Novelty,
+    pass_at_k::PassAtK, shape::Shape,
 };
 use lockstep_conformance::output::Output;
 use lockstep_conformance::precision::{BY_HAND, WORKED};
 use lockstep_core::advantage::Baseline;
 use lockstep_core::aggregate::moments::MOMENTS;
 use lockstep_core::gate::{Gate, Sapo};
+use lockstep_core::reward::Shaping;
 use std::collections::BTreeMap;
 
 /// The outputs of a launch by name, as numbers.
@@ -32,6 +36,12 @@ impl Launch {
 
     fn same64(&self, name: &str, got: &[f64]) {
         assert_eq!(got, self.0[name], "{name}");
+    }
+
+    /// As [`Launch::same`], where NaN is "no score".
+    fn scored(&self, name: &str, got: &[f32]) {
+        let same = |(x, want): (&f32, &f64)| x.is_nan() || f64::from(*x) == *want;
+        assert!(got.len() == self.0[name].len() && got.iter().zip(&self.0[name]).all(same), "{name}");
     }
 
     fn sum(&self, name: &str) -> f64 {
@@ -62,6 +72,13 @@ fn counts(case: &Case) -> Counts {
 }
 
 /// Mean, population standard deviation and effective sample size from sums.
+/// A call over the case's rows as groups of sequences of one token.
+fn of_groups<R>(case: &Case, call: impl Fn(&Batch<'_>) -> Result<R, Error>) -> R {
+    let one_token_each: Vec<u32> = (0..=case.data.elements() as u32).collect();
+    let batch = Batch::with_empty_rows(&one_token_each, &case.data.offsets, None).unwrap();
+    call(&batch).unwrap()
+}
+
 fn check_spread(sums: &Launch, n: f64, mean: f64, std: f64, ess: f64) {
     let (excess, squares) = (sums.sum("sum_excess") / n, sums.sum("sum_excess_squared") / n);
     let variance = (squares - excess * excess).max(0.0);
@@ -364,8 +381,8 @@ fn slices_in_kernels_out() {
                     true => Advantage::PerToken(&data.element[0]),
                     false => Advantage::PerSequence(&data.row[0]),
                 };
-                let of: fn(&[f32]) -> EntropyOf<'_> = if p.full { EntropyOf::Distribution } else { EntropyOf::Sampled };
-                let (source, batch) = (of(&data.element[1]), batch.unwrap());
+                let (source, batch) = (&data.element[1][..], batch.unwrap());
+                let source = if p.full { EntropyOf::Distribution(source) } else { EntropyOf::Sampled(source) };
                 let out = ops::entropy_bonus(&device, &batch, advantage, source, p.alpha, p.kappa).unwrap();
                 expected.same("shaped", &out);
             }

@@ -4,7 +4,9 @@ use lockstep::core::kl::Kl;
 use lockstep::ops::reward::{Bands, ShapeParams, VarianceParams};
 use lockstep::ops::sharpen::EntropyOf;
 use lockstep::ops::{self, advantage::GroupParams, policy_loss::PolicyParams, whiten::WhitenParams};
-use lockstep::{Advantage, Batch, Counts, Device, Error, Metrics, Outputs, PolicyInput, PolicyOutput, RatioStats};
+use lockstep::{
+    Advantage, Batch, Counts, Device, Error, Metrics, Outputs, PolicyInput, PolicyOutput, RatioStats,
+};
 use lockstep_conformance::cases::params::BAND;
 use lockstep_conformance::cases::{AnyGate, Case, Params, Policy, corpus, slot};
 use lockstep_conformance::launch;
@@ -382,7 +384,8 @@ fn slices_in_kernels_out() {
                     false => Advantage::PerSequence(&data.row[0]),
                 };
                 let (source, batch) = (&data.element[1][..], batch.unwrap());
-                let source = if p.full { EntropyOf::Distribution(source) } else { EntropyOf::Sampled(source) };
+                let source =
+                    if p.full { EntropyOf::Distribution(source) } else { EntropyOf::Sampled(source) };
                 let out = ops::entropy_bonus(&device, &batch, advantage, source, p.alpha, p.kappa).unwrap();
                 expected.same("shaped", &out);
             }

@@ -101,7 +101,8 @@ fn row_10_1_ddof_by_name() {
     all_close(&rapo.advantage[..2], &[1.224742, -0.816495]);
     // Filters have ddof 0: (0, 0.6) has deviation 0.3, which is not above 0.3; with ddof 1 it would be 0.42.
     let batch = Batch::new(&[0, 1, 2], &[0, 2], None).unwrap();
-    let spread = |eta| ops::filter_groups(&Device::cpu(), &batch, &[0.0, 0.5], None, Criterion::Spread { eta });
+    let spread =
+        |eta| ops::filter_groups(&Device::cpu(), &batch, &[0.0, 0.5], None, Criterion::Spread { eta });
     assert_eq!((spread(0.25).unwrap().kept[0], spread(0.2499).unwrap().kept[0]), (0, 2));
 }
 
@@ -181,7 +182,8 @@ fn row_10_18_mssr_entropy_of_the_sampled_token_or_the_distribution() {
     // 0.8 is limited to 0.5, so that the sign stays.
     all_close(&run(EntropyOf::Distribution(&entropy)), &[-0.5, -0.9, 0.0]);
     let mssr = Recipe::named("mssr").unwrap();
-    let shaped = mssr.entropy_shaped(&Device::cpu(), &batch, &[-1.0, 3.0], EntropyOf::Sampled(&logp)).unwrap();
+    let shaped =
+        mssr.entropy_shaped(&Device::cpu(), &batch, &[-1.0, 3.0], EntropyOf::Sampled(&logp)).unwrap();
     all_close(&shaped[..1], &[-1.0 + 0.4 * 0.36787944]);
     let wrong = mssr.entropy_shaped(&Device::cpu(), &batch, &[-1.0, 3.0], EntropyOf::Distribution(&entropy));
     assert!(wrong.unwrap_err().to_string().contains("entropy"));
@@ -221,7 +223,8 @@ fn grpovi_finds_what_an_exhaustive_search_finds() {
             continue;
         }
         groups += 1;
-        let (low, high) = (if low.is_finite() { low } else { least }, if high.is_finite() { high } else { most });
+        let (low, high) =
+            (if low.is_finite() { low } else { least }, if high.is_finite() { high } else { most });
         let p = oracle::softmax(&logp);
         let splits = oracle::splits(&x, &p, [low, high], merge_ties);
         let best = oracle::best(&splits).unwrap().variance;
@@ -372,19 +375,20 @@ fn evol_rl_by_hand() {
     all_close(&out.novelty, &[0.5625, 0.3125, 0.375, 1.0, 0.0]);
     all_close(&out.rewards, &[1.0, 0.5, 0.625, -0.5, -1.0]);
     // Everybody alike: 0.75 and −0.75; alone: 1.0.
-    let alike = ops::novelty_bands(&Device::cpu(), &batch, &[1, 1, 0, 0, 0], &[0.5; 25], None, &Bands::EVOL_RL);
+    let alike =
+        ops::novelty_bands(&Device::cpu(), &batch, &[1, 1, 0, 0, 0], &[0.5; 25], None, &Bands::EVOL_RL);
     all_close(&alike.unwrap().rewards, &[0.75, 0.75, -0.75, -0.75, -0.75]);
     let one = Batch::new(&[0, 1], &[0, 1], None).unwrap();
     let alone = ops::novelty_bands(&Device::cpu(), &one, &[1], &[f32::NAN], None, &Bands::EVOL_RL).unwrap();
     assert_eq!(alone.rewards, [1.0]);
     let tie = majority(&batch, &[Some(3), Some(1), Some(1), Some(3), None]).unwrap();
     assert_eq!(tie, [1, 0, 0, 1, 2], "a tie goes to the answer that came first");
-    let input =
-        Rewards { classes: Some(&classes), similarity: Some(&similarity), ..Rewards::new(&[0.0; 5]) };
+    let input = Rewards { classes: Some(&classes), similarity: Some(&similarity), ..Rewards::new(&[0.0; 5]) };
     assert!(named("evol_rl", &cu_seqlens, &input).advantage[0] > 0.0);
     let mut bad = similarity.clone();
     bad[1] = f32::INFINITY;
-    let error = ops::novelty_bands(&Device::cpu(), &batch, &classes, &bad, None, &Bands::EVOL_RL).unwrap_err();
+    let error =
+        ops::novelty_bands(&Device::cpu(), &batch, &classes, &bad, None, &Bands::EVOL_RL).unwrap_err();
     assert!(error.to_string().starts_with("`similarity`[1]"), "{error}");
 }
 
@@ -395,7 +399,8 @@ fn xrpo_and_ace_by_hand() {
     let logp = [-0.25f32, -0.75, -1.0, -2.0];
     let run = |rewards: &[f32; 2], advantage: &[f32; 2], lambda, kappa| {
         let sharpening = Sharpening::Novelty { lambda, kappa };
-        let params = SharpenParams { sharpening, threshold: 0.5, logp: &logp, logp_ref: None, per_token: true };
+        let params =
+            SharpenParams { sharpening, threshold: 0.5, logp: &logp, logp_ref: None, per_token: true };
         ops::sharpen(&Device::cpu(), &batch, advantage, rewards, None, &params).unwrap()
     };
     all_close(&run(&[0.0, 1.0], &[-1.0, 1.0], 2.5, 0.5), &[-1.0, 1.5]);
@@ -430,7 +435,13 @@ fn xrpo_and_ace_by_hand() {
 
 #[test]
 fn rapo_by_hand() {
-    let tools = ToolUse { calls: 4, redundant_searches: 1, redundant_queries: 0, unique_searches: 3, unique_queries: 0 };
+    let tools = ToolUse {
+        calls: 4,
+        redundant_searches: 1,
+        redundant_queries: 0,
+        unique_searches: 3,
+        unique_queries: 0,
+    };
     let close = |got: f64, want: f64| assert!((got - want).abs() < 1e-12, "{got}, not {want}");
     close(tools.reward(true, 1.0), 0.1 + 0.75);
     close(tools.reward(false, 0.0), 0.2 * 2.0 / 8.0);
@@ -441,7 +452,10 @@ fn rapo_by_hand() {
     let busy = ToolUse { calls: 99, unique_searches: 50, unique_queries: 49, ..ToolUse::default() };
     close(busy.reward(false, 1.0), 0.5);
 
-    assert_eq!([group_factor(8, 2, f64::INFINITY), group_factor(8, 1, 4.0), group_factor(8, 0, 4.0)], [4.0, 4.0, 0.0]);
+    assert_eq!(
+        [group_factor(8, 2, f64::INFINITY), group_factor(8, 1, 4.0), group_factor(8, 0, 4.0)],
+        [4.0, 4.0, 0.0]
+    );
     // Two groups, one of them constant: the other's advantages are doubled.
     let batch = Batch::new(&[0, 1, 2, 3, 4], &[0, 2, 4], None).unwrap();
     let rapo = Recipe::named("rapo").unwrap();
@@ -454,7 +468,8 @@ fn rapo_by_hand() {
 #[test]
 fn judges_by_hand() {
     assert_eq!([solver(true), solver(false)], [1.0, 0.0]);
-    let verdicts = [(Some(true), true), (Some(false), false), (Some(false), true), (Some(true), false), (None, true)];
+    let verdicts =
+        [(Some(true), true), (Some(false), false), (Some(false), true), (Some(true), false), (None, true)];
     assert_eq!(verdicts.map(|(says, is)| verifier(says, is)), [1.0, 1.0, 0.0, 0.0, 0.0]);
     assert_eq!(step_reward(Verdict::FlawedAt(3), Some(3), 10), 1.0);
     assert_eq!(step_reward(Verdict::FlawedAt(1), Some(6), 10), 0.5);
@@ -503,7 +518,11 @@ fn dapo_full_penalises_and_drops() {
     // Lengths 20480 and 1: all correct, but one overlong by the whole buffer; the filter looks at the rewards before shaping.
     let cu_seqlens = [0, 20480, 20481];
     let kept = named("dapo_full", &cu_seqlens, &Rewards::new(&[1.0, 0.0]));
-    assert_eq!((&kept.keep[..], kept.std[0]), (&[1, 1][..], 0.0), "1 − 1 and 0: nothing to learn after shaping");
+    assert_eq!(
+        (&kept.keep[..], kept.std[0]),
+        (&[1, 1][..], 0.0),
+        "1 − 1 and 0: nothing to learn after shaping"
+    );
     let dropped = named("dapo_full", &cu_seqlens, &Rewards::new(&[1.0, 1.0]));
     assert_eq!((&dropped.keep[..], &dropped.advantage[..]), (&[0, 0][..], &[0.0, 0.0][..]));
     let toml = "[reward.filter]\nkind = \"at_most_tokens\"\nlimit = 20479\n";

@@ -89,9 +89,13 @@ impl OpTest for Filter {
                     (rate, Some(rate < limit), Box::new(|_| false))
                 }
                 Criterion::Balanced { tau } => (mean.abs(), Some(mean.abs() <= tau), Box::new(|_| false)),
-                Criterion::Equal { value } => (fraction(&|x| x == value), None, Box::new(move |x| x == value)),
+                Criterion::Equal { value } => {
+                    (fraction(&|x| x == value), None, Box::new(move |x| x == value))
+                }
                 Criterion::Nonzero => (fraction(&|x| x != 0.0), None, Box::new(|x| x != 0.0)),
-                Criterion::AtMost { limit } => (fraction(&|x| x <= limit), None, Box::new(move |x| x <= limit)),
+                Criterion::AtMost { limit } => {
+                    (fraction(&|x| x <= limit), None, Box::new(move |x| x <= limit))
+                }
             };
             let mut count = 0.0;
             for i in span {

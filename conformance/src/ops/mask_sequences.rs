@@ -21,12 +21,8 @@ pub struct MaskSequences;
 
 impl OpTest for MaskSequences {
     const OPS: &'static [&'static str] = &["mask_sequences"];
-    const ALLOWED: &'static [Allowance] = &[Allowance {
-        op: "mask_sequences",
-        output: "masked",
-        units: 0.0,
-        reason: "0 or 1",
-    }];
+    const ALLOWED: &'static [Allowance] =
+        &[Allowance { op: "mask_sequences", output: "masked", units: 0.0, reason: "0 or 1" }];
 
     fn op(&self) -> &'static str {
         "mask_sequences"

@@ -90,11 +90,16 @@ impl OpTest for Novelty {
             let class = |i: usize| (data.live(i) && data.index[i] < 2).then_some(data.index[i]);
             let class: Vec<Option<u32>> = span.clone().map(class).collect();
             let u: Vec<f64> = (0..class.len())
-                .map(|k| if class[k].is_some() { oracle::novelty(&matrix, &class, k, self.mean_weight) } else { 0.0 })
+                .map(|k| {
+                    if class[k].is_some() {
+                        oracle::novelty(&matrix, &class, k, self.mean_weight)
+                    } else {
+                        0.0
+                    }
+                })
                 .collect();
             for (k, i) in span.enumerate() {
-                let peers: Vec<f64> =
-                    (0..u.len()).filter(|j| class[*j] == class[k]).map(|j| u[j]).collect();
+                let peers: Vec<f64> = (0..u.len()).filter(|j| class[*j] == class[k]).map(|j| u[j]).collect();
                 novelty.push(u[k], u[k].abs());
                 let Some(class) = class[k] else {
                     shaped.push(if data.live(i) { invalid } else { NO_SCORE.into() }, invalid.abs());
@@ -117,7 +122,12 @@ impl OpTest for Novelty {
         let mut cases = Vec::new();
         for params in LIST {
             for valid in [false, true] {
-                cases.push(case(params, &[8, 1, 2, 0, 5, 16, 33, 3, 70, 7], valid, source.fork(cases.len() as u64)));
+                cases.push(case(
+                    params,
+                    &[8, 1, 2, 0, 5, 16, 33, 3, 70, 7],
+                    valid,
+                    source.fork(cases.len() as u64),
+                ));
             }
         }
         cases

@@ -92,7 +92,9 @@ impl OpTest for Shape {
                         let y = oracle::signs(x[k], correct, wrong);
                         (y, y.abs())
                     }
-                    Shaping::Flawed { lambda } => (oracle::flawed(correct, data.element[1][i] > 0.0, lambda), 1.0),
+                    Shaping::Flawed { lambda } => {
+                        (oracle::flawed(correct, data.element[1][i] > 0.0, lambda), 1.0)
+                    }
                     Shaping::Brevity { limit } => {
                         let y = oracle::brevity(&x, &lengths, &counted, threshold, limit.into())[k];
                         (y, y.abs())

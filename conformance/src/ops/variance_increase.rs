@@ -72,8 +72,13 @@ impl OpTest for VarianceIncrease {
             let p = oracle::softmax(&logp);
             let most = x.iter().copied().fold(f64::NEG_INFINITY, f64::max);
             let least = x.iter().copied().fold(f64::INFINITY, f64::min);
-            let high = if self.bounds[1] == f64::INFINITY { most + self.margin } else { self.bounds[1].max(most) };
-            let low = if self.bounds[0] == f64::NEG_INFINITY { least - self.margin } else { self.bounds[0].min(least) };
+            let high =
+                if self.bounds[1] == f64::INFINITY { most + self.margin } else { self.bounds[1].max(most) };
+            let low = if self.bounds[0] == f64::NEG_INFINITY {
+                least - self.margin
+            } else {
+                self.bounds[0].min(least)
+            };
             let splits = oracle::splits(&x, &p, [low, high], self.merge_ties);
             let best = oracle::best(&splits);
             let furthest = logp.iter().map(|l| logp[0] - l).fold(0.0, |m: f64, d| m.max(d.abs()));
@@ -128,7 +133,8 @@ impl OpTest for VarianceIncrease {
 
 fn case(params: VarianceIncrease, sizes: &[u32], valid: bool, source: Source) -> Case {
     let mut data = rewards::groups(sizes, valid, source.fork(1));
-    data.element64 = (0..data.elements()).map(|i| -40.0 + 2.0 * f64::from(source.fork(2).signed(i))).collect();
+    data.element64 =
+        (0..data.elements()).map(|i| -40.0 + 2.0 * f64::from(source.fork(2).signed(i))).collect();
     Case {
         label: format!("{params:?}, {} groups, valid {valid}", sizes.len()),
         catches: "a search that stops at the first end it cannot move; 1 - S_A - S_C that cancels; ties that part",

@@ -1,7 +1,12 @@
 //! RAE, maths.md §6.9: one game after the other.
 
 /// Advantages (0 where `None`) and the final baseline, each with its magnitude.
-pub fn role(rewards: &[Option<f64>], decay: f64, start: f64, subtract_first: bool) -> (Vec<(f64, f64)>, (f64, f64)) {
+pub fn role(
+    rewards: &[Option<f64>],
+    decay: f64,
+    start: f64,
+    subtract_first: bool,
+) -> (Vec<(f64, f64)>, (f64, f64)) {
     let (mut b, mut magnitude) = (start, start.abs());
     let mut out = Vec::new();
     for reward in rewards {

@@ -125,8 +125,8 @@ impl Answers<'_> {
             peer_sum += if peer { s } else { 0.0 };
             others += if counts { 1.0 } else { 0.0 };
             sum += if counts { s } else { 0.0 };
-            // Written so that a NaN stays.
-            nearest = if counts && !(s <= nearest) { s } else { nearest };
+            // A NaN enters and stays.
+            nearest = if counts && (s > nearest || s.is_nan()) { s } else { nearest };
             j += 1;
         }
         let mean = if peers > 0.0 { peer_sum / peers } else { sum / others };
@@ -181,7 +181,10 @@ impl Kernel for NoveltyBands<'_> {
             let inside = if n == 1.0 { 1.0 } else { inside };
             let reward = if major { majority } else { minority } + width * inside;
             let reward = if answers.has_novelty(i) { reward } else { invalid };
-            shaped.put(i, if answers.valid.at(i) { num::canonical(reward as f32) } else { num::canonical_nan() });
+            shaped.put(
+                i,
+                if answers.valid.at(i) { num::canonical(reward as f32) } else { num::canonical_nan() },
+            );
             novelty.put(i, u);
         });
     }

@@ -173,7 +173,13 @@ impl ShapeRewards<'_> {
         let (sequences, groups) = (self.rewards.len(), self.cu_groups.rows());
         let preferred = self.shaping == Shaping::Preferred;
         let arrays = [
-            ("lengths", self.shaping.needs_lengths(), self.lengths.map(In::len), sequences, "one per sequence"),
+            (
+                "lengths",
+                self.shaping.needs_lengths(),
+                self.lengths.map(In::len),
+                sequences,
+                "one per sequence",
+            ),
             ("flags", false, self.flags.map(In::len), sequences, "one per sequence"),
             ("reference", preferred, self.reference.map(In::len), groups, "one per group"),
         ];

@@ -25,7 +25,7 @@ pub(super) fn run<R: Runner>(runner: &R, source: Source, record: &mut impl Recor
         roles(runner, &batch, case, record)?;
         entropy(runner, &batch, case, record)?;
         sharpen(runner, &batch, source.fork(100 + case), case, record)?;
-        if case % 3 == 0 {
+        if case.is_multiple_of(2) {
             pairs(runner, &batch, source.fork(200 + case), case, record)?;
         }
     }
@@ -138,7 +138,7 @@ fn entropy<R: Runner>(runner: &R, batch: &Batch, case: u32, record: &mut impl Re
         cu_seqlens: offsets()?,
         loss_mask: Mask::new(batch.mask()),
         advantage: In::new(&batch.advantage),
-        per_token: case % 3 == 0,
+        per_token: case.is_multiple_of(3),
         source: In::new(if full { &batch.weights } else { &batch.logp }),
         full,
         alpha: [0.4, 2.0][case as usize / 7],
@@ -174,7 +174,7 @@ fn sharpen<R: Runner>(
         threshold: 0.5,
         logp: In::new(&logp),
         logp_ref: None,
-        tokens: (case % 2 == 0).then(|| In::new(&tokens[..])),
+        tokens: case.is_multiple_of(2).then(|| In::new(&tokens[..])),
         sharpening: [
             Sharpening::Novelty { lambda: 2.5, kappa: 0.5 },
             Sharpening::Overconfidence { alpha: 1.0, cap: 5.0, relu: false },
@@ -237,11 +237,11 @@ fn pairs<R: Runner>(
         cu_groups: groups,
         rewards: In::new(&batch.advantage[..MEMBERS]),
         valid: Mask::new(valid),
-        logp: (case % 2 == 0).then(|| In::new(&logp[..])),
+        logp: case.is_multiple_of(4).then(|| In::new(&logp[..])),
         low: f64::NEG_INFINITY,
         high: if case == 6 { 3.0 } else { f64::INFINITY },
         margin: 0.25,
-        merge_ties: case % 4 == 0,
+        merge_ties: case.is_multiple_of(3),
         shaped: Out::new(&mut shaped),
     };
     moved.check()?;

@@ -94,7 +94,8 @@ pub fn majority(batch: &Batch<'_>, answers: &[Option<u32>]) -> Result<Vec<u32>, 
         let members = &answers[span.start..span.end];
         let votes = |answer: &Option<u32>| members.iter().filter(|other| *other == answer).count();
         // The last of several maxima: in reverse order the one that came first.
-        let winner = members.iter().rev().filter(|answer| answer.is_some()).max_by_key(|answer| votes(answer));
+        let winner =
+            members.iter().rev().filter(|answer| answer.is_some()).max_by_key(|answer| votes(answer));
         for (class, answer) in classes[span.start..span.end].iter_mut().zip(members) {
             *class = match answer {
                 None => INVALID,

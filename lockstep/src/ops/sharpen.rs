@@ -184,7 +184,12 @@ pub fn entropy_bonus(
         Advantage::PerSequence(values) => (values, false),
     };
     let expected = if per_token { batch.tokens() } else { batch.sequences() };
-    check_length("advantage", expected, if per_token { "one per token" } else { "one per sequence" }, values.len())?;
+    check_length(
+        "advantage",
+        expected,
+        if per_token { "one per token" } else { "one per sequence" },
+        values.len(),
+    )?;
     let (argument, source, domain) = match entropy {
         EntropyOf::Sampled(logp) => ("logp", logp, Domain::LogProbability),
         EntropyOf::Distribution(entropy) => ("entropy", entropy, Domain::Weight),

@@ -253,7 +253,13 @@ impl AdvantageChoice {
             ("decay", self.decay, Estimator::RoleBaseline, "role_baseline", "0 to 1"),
             ("k", self.k.map(f64::from), Estimator::PassAtK, "pass_at_k", "at least 1"),
             ("laplace", self.laplace.map(|_| 1.0), Estimator::V05, "v0_5", "true or false"),
-            ("role_order", self.role_order.map(|_| 1.0), Estimator::RoleBaseline, "role_baseline", "an order"),
+            (
+                "role_order",
+                self.role_order.map(|_| 1.0),
+                Estimator::RoleBaseline,
+                "role_baseline",
+                "an order",
+            ),
         ];
         for (name, value, estimator, spelled, expected) in own {
             let Some(value) = value else { continue };

@@ -78,8 +78,8 @@ mod reward;
 pub use advantage::{Rewards, TokenAdvantages};
 pub use builder::Builder;
 pub use choices::{
-    AdvantageChoice, Aggregation, AggregationMode, CountedSequences, Estimator, GateChoice, GuardChoice,
-    EntropyChoice, EntropyKind, FilterChoice, KlChoice, KlEstimator, LengthGuard, MetricsChoice, NanReward,
+    AdvantageChoice, Aggregation, AggregationMode, CountedSequences, EntropyChoice, EntropyKind, Estimator,
+    FilterChoice, GateChoice, GuardChoice, KlChoice, KlEstimator, LengthGuard, MetricsChoice, NanReward,
     OverlongChoice, RatioChoice, RatioLevel, RewardChoice, RoleOrder, ShapingChoice, SharpenChoice,
     SingletonChoice, WhitenChoice,
 };

@@ -1,6 +1,8 @@
 //! The reward stage of the named recipes; the others have none.
 
-use super::{EntropyChoice, EntropyKind, FilterChoice, OverlongChoice, RewardChoice, ShapingChoice, SharpenChoice};
+use super::{
+    EntropyChoice, EntropyKind, FilterChoice, OverlongChoice, RewardChoice, ShapingChoice, SharpenChoice,
+};
 
 pub(super) fn of(name: &str) -> RewardChoice {
     let none = RewardChoice::default();

@@ -1,12 +1,14 @@
 //! From a recipe's reward stage to the ops.
 
 use super::{
-    EntropyChoice, EntropyKind, Estimator, FilterChoice, OverlongChoice, Recipe, RewardChoice, Rewards, SharpenChoice,
-    ShapingChoice,
+    EntropyChoice, EntropyKind, Estimator, FilterChoice, OverlongChoice, Recipe, RewardChoice, Rewards,
+    ShapingChoice, SharpenChoice,
 };
 use crate::ops::advantage::Advantages;
 use crate::ops::filter::filter_groups;
-use crate::ops::reward::{Bands, ShapeParams, VarianceParams, novelty_bands, shape_rewards, variance_increase};
+use crate::ops::reward::{
+    Bands, ShapeParams, VarianceParams, novelty_bands, shape_rewards, variance_increase,
+};
 use crate::ops::sharpen::{EntropyOf, SharpenParams, entropy_bonus, sequence_logp, sharpen};
 use crate::ops::{combine, gdpo, pass_at_k, role_baseline};
 use crate::{Advantage, Batch, Device, Error};
@@ -67,7 +69,8 @@ impl RewardChoice {
             Some(ShapingChoice::Grpovi { low, high, margin, .. }) => {
                 let bounds = low.unwrap_or(f64::NEG_INFINITY) < high.unwrap_or(f64::INFINITY);
                 if !(bounds && margin >= 0.0 && margin.is_finite()) {
-                    let message = "reward.shaping grpovi: expected low < high and a finite margin of at least 0";
+                    let message =
+                        "reward.shaping grpovi: expected low < high and a finite margin of at least 0";
                     return Err(Error::Recipe(message.into()));
                 }
             }
@@ -94,9 +97,9 @@ impl RewardChoice {
             return Err(Error::Recipe(message.into()));
         }
         match self.group_factor_cap {
-            Some(cap) if cap.is_nan() || cap < 1.0 => {
-                Err(Error::Recipe(format!("reward.group_factor_cap is {cap}: expected a number of at least 1")))
-            }
+            Some(cap) if cap.is_nan() || cap < 1.0 => Err(Error::Recipe(format!(
+                "reward.group_factor_cap is {cap}: expected a number of at least 1"
+            ))),
             _ => Ok(()),
         }
     }

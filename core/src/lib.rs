@@ -12,6 +12,8 @@
 //! | analytic pass@k | [`advantage::pass_at_k`] |
 //! | several rewards, GDPO | [`advantage::combine`] |
 //! | discounted returns | [`advantage::discounted_return`] |
+//! | PSR, NSR, DAPO's shaping and filter, FAPO, RAPO, BRPO, EVOL-RL, GRPOVI, MarsRL's judges | [`reward`] |
+//! | XRPO-style, ACE; SPIRAL's RAE; MSSR | [`advantage::sharpen`]; [`advantage::role_baseline`]; [`advantage::entropy_bonus`], [`advantage::mssr`] |
 //! | importance ratio, guards | [`ratio`] |
 //! | PPO clip, clip-higher, dual clip | [`gate::ppo_clip`] |
 //! | SAPO soft gate | [`gate::sapo`] |

@@ -94,7 +94,9 @@ impl OpTest for Sharpen {
                         // e^d moves by |d| of itself when d rounds; where the bonus is well beyond its limit it does not move.
                         let moved = lambda * d.exp() * (1.0 + d.abs());
                         let moved = if lambda * (1.0 - d.exp()) < 1.001 * kappa * a { moved } else { 0.0 };
-                        (oracle::novelty(a, x(i), mean, lambda, kappa), a.abs() + moved)
+                        let y = oracle::novelty(a, x(i), mean, lambda, kappa);
+                        // The sum rounds once: a bonus may be larger than the advantage.
+                        (y, y.abs() + moved)
                     }
                     Sharpening::Novelty { .. } => (a, a.abs()),
                     Sharpening::Overconfidence { .. } if a >= 0.0 => (a, a.abs()),

@@ -11,6 +11,8 @@
 //! combine, check_offsets, check_values, policy_loss_mini_rl, policy_loss_remix, policy_loss_gmpo, sequence_weight, covariance,
 //! selection_key, digit_counts, narrow_digits, select_top. `examples/record.rs` writes the dated records.
 //! combine, gae, vtrace, step_return, optimal_token_baseline, check_offsets, check_values. `examples/record.rs` writes the dated records.
+//! combine, shape_rewards, filter_groups, mask_sequences, novelty_bands, variance_increase, sharpen, role_baseline, entropy_bonus,
+//! check_offsets, check_values. `examples/record.rs` writes the dated records.
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use lockstep::{Device, Level};

@@ -10,6 +10,7 @@ mod inputs;
 mod logits;
 mod ops;
 mod over_time;
+mod rewards;
 
 pub use copy::Copy;
 pub use gpu::{GpuBench, OnGpu, all_on_gpu};

@@ -236,6 +236,7 @@ pub fn all(inputs: &Inputs) -> Result<Vec<Bench<'_>>, Error> {
         }),
     });
     // --- outcome rewards and advantages of sequences
+    list.extend(crate::rewards::benches(inputs, batch));
     // --- advantages over time
     list.extend(over_time::benches(inputs, batch));
     // --- importance ratios and rollout correction

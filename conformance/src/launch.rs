@@ -45,6 +45,23 @@ pub(crate) fn u32s(n: usize) -> Vec<u32> {
     vec![POISON; n]
 }
 
+/// A byte that no kernel writes.
+const POISON_BYTE: u8 = 0xba;
+pub(crate) fn bytes(n: usize) -> Vec<u8> {
+    vec![POISON_BYTE; n]
+}
+/// Bytes as numbers, poison as poison.
+pub(crate) fn widened(bytes: Vec<u8>) -> Values {
+    Values::U32(bytes.into_iter().map(|b| if b == POISON_BYTE { POISON } else { b.into() }).collect())
+}
+
+/// What "no score" is for an oracle, which compares numbers.
+pub(crate) const NO_SCORE: f32 = 1e38;
+/// With the canonical NaN as [`NO_SCORE`].
+pub(crate) fn scored(values: Vec<f32>) -> Vec<f32> {
+    values.into_iter().map(|x| if x.to_bits() == 0x7fc0_0000 { NO_SCORE } else { x }).collect()
+}
+
 pub(crate) fn element(name: &'static str, values: Vec<f32>) -> Output {
     Output { name, place: Place::Element, values: Values::F32(values) }
 }

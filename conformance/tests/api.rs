@@ -10,6 +10,11 @@ use lockstep::ops::kl_importance::ThreePolicies;
 use lockstep::ops::logits::Logits;
 use lockstep::ops::value_loss::ValueInput;
 use lockstep::{Advantage, Batch, Counts, Device, Metrics, Outputs, PolicyInput, PolicyOutput, RatioStats};
+use lockstep::ops::reward::{Bands, ShapeParams, VarianceParams};
+use lockstep::ops::sharpen::EntropyOf;
+use lockstep::{
+    Advantage, Batch, Counts, Device, Error, Metrics, Outputs, PolicyInput, PolicyOutput, RatioStats,
+};
 use lockstep_conformance::cases::params::BAND;
 use lockstep_conformance::cases::{AnyGate, Case, Params, Policy, corpus, slot};
 use lockstep_conformance::launch;
@@ -23,7 +28,8 @@ use lockstep_conformance::ops::vtrace::VTrace;
 use lockstep_conformance::ops::kl_importance::KlImportance;
 use lockstep_conformance::ops::logits::{Logits as LogitsTest, Which};
 use lockstep_conformance::ops::{
-    AnyOp, check::Check, combine::Combine, group::Group, moments::Moments, pass_at_k::PassAtK,
+    AnyOp, check::Check, combine::Combine, filter::Filter, group::Group, moments::Moments, novelty::Novelty,
+    pass_at_k::PassAtK, shape::Shape,
 };
 use lockstep_conformance::oracle::vtrace::Constants;
 use lockstep_conformance::output::Output;
@@ -31,6 +37,7 @@ use lockstep_conformance::precision::{BY_HAND, WORKED};
 use lockstep_core::advantage::Baseline;
 use lockstep_core::aggregate::moments::MOMENTS;
 use lockstep_core::gate::{Gate, Sapo};
+use lockstep_core::reward::Shaping;
 use std::collections::BTreeMap;
 
 /// The outputs of a launch by name, as numbers.
@@ -48,6 +55,12 @@ impl Launch {
 
     fn same64(&self, name: &str, got: &[f64]) {
         assert_eq!(got, self.0[name], "{name}");
+    }
+
+    /// As [`Launch::same`], where NaN is "no score".
+    fn scored(&self, name: &str, got: &[f32]) {
+        let same = |(x, want): (&f32, &f64)| x.is_nan() || f64::from(*x) == *want;
+        assert!(got.len() == self.0[name].len() && got.iter().zip(&self.0[name]).all(same), "{name}");
     }
 
     fn sum(&self, name: &str) -> f64 {
@@ -78,6 +91,13 @@ fn counts(case: &Case) -> Counts {
 }
 
 /// Mean, population standard deviation and effective sample size from sums.
+/// A call over the case's rows as groups of sequences of one token.
+fn of_groups<R>(case: &Case, call: impl Fn(&Batch<'_>) -> Result<R, Error>) -> R {
+    let one_token_each: Vec<u32> = (0..=case.data.elements() as u32).collect();
+    let batch = Batch::with_empty_rows(&one_token_each, &case.data.offsets, None).unwrap();
+    call(&batch).unwrap()
+}
+
 fn check_spread(sums: &Launch, n: f64, mean: f64, std: f64, ess: f64) {
     let (excess, squares) = (sums.sum("sum_excess") / n, sums.sum("sum_excess_squared") / n);
     let variance = (squares - excess * excess).max(0.0);
@@ -448,6 +468,67 @@ fn slices_in_kernels_out() {
                 expected.same64("row_sum", &out.unwrap().row_sum);
             }
             Params::Op(AnyOp::Logits(params)) => check_logits(&device, &case, &params, &expected),
+            // A batch has at least one sequence.
+            Params::Op(_) if data.elements() == 0 => {}
+            Params::Op(AnyOp::Shape(Shape { shaping, threshold })) => {
+                // References beyond their group are refused by the API.
+                if shaping != Shaping::Preferred {
+                    let flags: Vec<u8> = data.element[1].iter().map(|x| u8::from(*x > 0.0)).collect();
+                    let (lengths, flags) = (Some(&data.index[..]), Some(&flags[..]));
+                    let params = ShapeParams { shaping, threshold, lengths, flags, reference: None };
+                    let (rewards, valid) = (&data.element[0], data.mask.as_deref());
+                    let out = of_groups(&case, |b| ops::shape_rewards(&device, b, rewards, valid, &params));
+                    expected.scored("shaped", &out);
+                }
+            }
+            Params::Op(AnyOp::Filter(Filter { criterion })) => {
+                let (metric, valid) = (&data.element[0], data.mask.as_deref());
+                let out = of_groups(&case, |b| ops::filter_groups(&device, b, metric, valid, criterion));
+                expected.same("statistic", &out.statistic);
+                assert_eq!(expected.sum("kept"), f64::from(out.kept.iter().sum::<u32>()), "{}", case.label);
+                assert_eq!(out.keep.len() - out.dropped_sequences(), expected.sum("keep") as usize);
+            }
+            Params::Op(AnyOp::MaskSequences(_)) => {
+                let keep: Vec<u8> = data.row[0].iter().map(|x| u8::from(*x > 0.0)).collect();
+                let out = ops::mask_sequences(&device, &batch.unwrap(), &keep).unwrap();
+                assert!(out.iter().zip(&expected.0["masked"]).all(|(x, want)| f64::from(*x) == *want));
+            }
+            Params::Op(AnyOp::Novelty(Novelty { mean_weight, bands })) => {
+                let [majority, minority, width, invalid] = bands;
+                let bands = Bands { mean_weight, majority, minority, width, invalid };
+                let one = |i: usize, j: usize| {
+                    data.element[0][i] * data.element[0][j] + data.element[1][i] * data.element[1][j]
+                };
+                let group = |g| data.span(g).flat_map(move |i| data.span(g).map(move |j| one(i, j)));
+                let similarity: Vec<f32> = (0..data.rows()).flat_map(group).collect();
+                let valid = data.mask.as_deref();
+                let out = of_groups(&case, |b| {
+                    ops::novelty_bands(&device, b, &data.index, &similarity, valid, &bands)
+                });
+                expected.scored("shaped", &out.rewards);
+                expected.same("novelty", &out.novelty);
+            }
+            Params::Op(AnyOp::VarianceIncrease(p)) => {
+                let logp = p.weighted.then_some(&data.element64[..]);
+                let (low, high) = (p.bounds[0], p.bounds[1]);
+                let params = VarianceParams { logp, low, high, margin: p.margin, merge_ties: p.merge_ties };
+                let (rewards, valid) = (&data.element[0], data.mask.as_deref());
+                let out = of_groups(&case, |b| ops::variance_increase(&device, b, rewards, valid, &params));
+                expected.scored("shaped", &out);
+            }
+            // The API sums log-probabilities itself, and sorts by role: conformance/tests/outcome.rs.
+            Params::Op(AnyOp::Sharpen(_) | AnyOp::RoleBaseline(_)) => {}
+            Params::Op(AnyOp::EntropyBonus(p)) => {
+                let advantage = match p.per_token {
+                    true => Advantage::PerToken(&data.element[0]),
+                    false => Advantage::PerSequence(&data.row[0]),
+                };
+                let (source, batch) = (&data.element[1][..], batch.unwrap());
+                let source =
+                    if p.full { EntropyOf::Distribution(source) } else { EntropyOf::Sampled(source) };
+                let out = ops::entropy_bonus(&device, &batch, advantage, source, p.alpha, p.kappa).unwrap();
+                expected.same("shaped", &out);
+            }
             Params::Op(AnyOp::Whiten(params)) => {
                 // The kernel has the moments of another batch, the API those of its own.
                 if !params.nan_is_missing {

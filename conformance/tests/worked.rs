@@ -141,7 +141,7 @@ fn one_kl(u: f64, estimator: Kl) -> (f64, f64) {
 }
 
 #[test]
-fn advantages_8_6() {
+fn worked_8_6_grpo_and_dr_grpo() {
     let batch = Batch::new(&[0, 1, 2, 3, 4, 5], &[0, 5], None).unwrap();
     let rewards = [1.0f32, 0.0, 0.0, 1.0, 0.0];
     let table = [
@@ -193,7 +193,7 @@ fn all_close(got: &[f32], want: &[f64]) {
 }
 
 #[test]
-fn baselines_8_6() {
+fn worked_8_6_rloo_opo_mc_grpo_and_row_10_12() {
     let rewards = [1.0f32, 0.0, 0.0, 1.0, 0.0];
     let lengths = [10, 20, 30, 40, 50];
     let plain = |_: &mut AdvantageChoice| {};
@@ -255,7 +255,7 @@ fn baselines_by_hand() {
 }
 
 #[test]
-fn singletons_by_name() {
+fn row_10_2_singletons_by_name() {
     // Row 2 of maths.md §10: verl's list versions give the raw reward, TRL and verl's vectorised RLOO zero.
     for (name, want) in
         [("rloo", 0.7), ("opo", 0.7), ("verl", 0.7 / 1.000001), ("trl", 0.0), ("mc_grpo", 0.0)]
@@ -286,7 +286,7 @@ fn shrinkage_by_hand() {
 }
 
 #[test]
-fn pass_at_k_8_6() {
+fn worked_8_6_pass_at_k() {
     let rewards = [1.0f32, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0];
     let batch = Batch::new(&[0, 1, 2, 3, 4, 5, 6, 7, 8], &[0, 8], None).unwrap();
     let got = lockstep::ops::pass_at_k(&Device::cpu(), &batch, &rewards, None, 4, 0.5).unwrap();
@@ -300,7 +300,7 @@ fn pass_at_k_8_6() {
 
 /// Row 24 of maths.md §10, by hand: the components are (±1/√2)·(√2) in groups of two, so a = (1.5, −1.5, 0.5, −0.5) up to eps.
 #[test]
-fn gdpo_both_batch_steps() {
+fn row_10_24_gdpo_batch_step() {
     let batch = Batch::new(&[0, 3, 4, 5, 6], &[0, 2, 4], None).unwrap();
     let rewards = [1.0f32, 0.0, 1.0, 0.0, 0.4, 0.2, 0.1, 0.3];
     let scale = std::f64::consts::FRAC_1_SQRT_2;

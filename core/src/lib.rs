@@ -15,6 +15,8 @@
 //! | GAE, TD(λ), V-trace | [`advantage::gae`], [`advantage::vtrace`] |
 //! | step returns (UI-S1) | [`advantage::step_return`] |
 //! | optimal token baseline | [`advantage::optimal_token_baseline`] |
+//! | PSR, NSR, DAPO's shaping and filter, FAPO, RAPO, BRPO, EVOL-RL, GRPOVI, MarsRL's judges | [`reward`] |
+//! | XRPO-style, ACE; SPIRAL's RAE; MSSR | [`advantage::sharpen`]; [`advantage::role_baseline`]; [`advantage::entropy_bonus`], [`advantage::mssr`] |
 //! | importance ratio, guards | [`ratio`] |
 //! | rollout correction: TIS, IcePop, MIS, rejection, mismatch | [`correction`] |
 //! | PPO clip, clip-higher, dual clip | [`gate::ppo_clip`] |
@@ -61,6 +63,7 @@ pub mod random;
 pub mod ratio;
 pub mod schedule;
 pub mod select;
+pub mod reward;
 pub mod team;
 pub mod value_loss;
 

@@ -70,6 +70,39 @@ pub fn of(op: &str, entry: &str) -> Option<Traffic> {
             Some(Traffic { element: "sequence", reads: &[("components", 8)], writes: &[("combined", 4)] })
         }
         // --- outcome rewards and advantages of sequences
+        "shape_rewards" => Some(Traffic {
+            element: "sequence",
+            reads: &[("rewards", 4), ("valid", 1), ("lengths", 4)],
+            writes: &[("shaped", 4)],
+        }),
+        "filter_groups" => {
+            let reads = &[("metric", 4), ("valid", 1)];
+            Some(Traffic { element: "sequence", reads, writes: &[("keep", 1)] })
+        }
+        "mask_sequences" => token(&[MASK], &[("masked", 1)]),
+        // Groups of eight: a row of eight similarities a sequence.
+        "novelty_bands" => Some(Traffic {
+            element: "sequence",
+            reads: &[("similarity", 32), ("classes", 4), ("valid", 1)],
+            writes: &[("shaped", 4), ("novelty", 4)],
+        }),
+        "variance_increase" => Some(Traffic {
+            element: "sequence",
+            reads: &[("rewards", 4), ("valid", 1), ("logp", 8)],
+            writes: &[("shaped", 4)],
+        }),
+        "sharpen" => Some(Traffic {
+            element: "sequence",
+            reads: &[("advantage", 4), ("rewards", 4), ("valid", 1), ("logp", 8), ("tokens", 4)],
+            writes: &[("sharpened", 4)],
+        }),
+        "role_baseline" => Some(Traffic {
+            element: "sequence",
+            reads: &[("rewards", 4), ("valid", 1)],
+            writes: &[("advantage", 4)],
+        }),
+        "entropy_bonus" => token(&[MASK, LOGP], &[("shaped", 4)]),
+        "entropy_bonus_full" => token(&[MASK, ("entropy", 4)], &[("shaped", 4)]),
         // --- advantages over time
         "gae" => token(&[MASK, ("rewards", 4), VALUES], &[("advantage", 4), ("returns", 4)]),
         "vtrace" => {

@@ -22,6 +22,9 @@ pub fn select(case: &Case, rows: &[usize], lead: usize) -> Case {
         if !old.index.is_empty() {
             new.index.extend((0..lead).map(|i| i as u32));
         }
+        if !old.element64.is_empty() {
+            new.element64.extend((0..lead).map(|i| -0.5 - i as f64 / 64.0));
+        }
         new.mask.iter_mut().for_each(|mask| mask.extend(vec![1; lead]));
         new.row.iter_mut().for_each(|values| values.push(-0.5));
         new.offsets.push(lead as u32);

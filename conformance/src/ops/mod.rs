@@ -23,6 +23,17 @@ pub mod sequence_weight;
 pub mod step_return;
 pub mod value_loss;
 pub mod vtrace;
+pub mod entropy_bonus;
+pub mod filter;
+pub mod group;
+pub mod mask_sequences;
+pub mod moments;
+pub mod novelty;
+pub mod pass_at_k;
+pub mod role_baseline;
+pub mod shape;
+pub mod sharpen;
+pub mod variance_increase;
 pub mod whiten;
 
 use crate::backend::Backend;
@@ -150,6 +161,14 @@ op_tests! {
     PassAtK: pass_at_k::PassAtK,
     Combine: combine::Combine,
     // --- outcome rewards and advantages of sequences
+    Shape: shape::Shape,
+    Filter: filter::Filter,
+    MaskSequences: mask_sequences::MaskSequences,
+    Novelty: novelty::Novelty,
+    VarianceIncrease: variance_increase::VarianceIncrease,
+    Sharpen: sharpen::Sharpen,
+    RoleBaseline: role_baseline::RoleBaseline,
+    EntropyBonus: entropy_bonus::EntropyBonus,
     // --- advantages over time
     Gae: gae::Gae,
     VTrace: vtrace::VTrace,

@@ -8,22 +8,28 @@ use crate::team::Team;
 
 /// Rewards and who is counted.
 #[derive(Clone, Copy)]
-pub(super) struct Members<'a> {
-    pub(super) rewards: In<'a, f32>,
-    pub(super) valid: Mask<'a>,
+pub(crate) struct Members<'a> {
+    pub(crate) rewards: In<'a, f32>,
+    pub(crate) valid: Mask<'a>,
 }
 
 impl Members<'_> {
     /// Whether member i is counted: valid, and its reward is not NaN.
     #[inline(always)]
-    pub(super) fn is(self, i: usize) -> bool {
+    pub(crate) fn is(self, i: usize) -> bool {
         self.valid.at(i) && !self.rewards.at(i).is_nan()
     }
 
     /// Its reward.
     #[inline(always)]
-    pub(super) fn reward(self, i: usize) -> f64 {
+    pub(crate) fn reward(self, i: usize) -> f64 {
         f64::from(self.rewards.at(i))
+    }
+
+    /// Its reward, or `other` unless counted.
+    #[inline(always)]
+    pub(crate) fn value_or(self, i: usize, other: f32) -> f32 {
+        if self.is(i) { self.rewards.at(i) } else { other }
     }
 
     /// Distance of its reward from `centre`, NaN unless counted.
@@ -41,13 +47,13 @@ impl Members<'_> {
 
     /// Position of the lower median of n members, the lowest among its equals.
     #[inline(always)]
-    pub(super) fn median<T: Team>(self, team: &T, span: Span, n: f64) -> u32 {
+    pub(crate) fn median<T: Team>(self, team: &T, span: Span, n: f64) -> u32 {
         select(team, span, (n as u32 - 1) / 2, move |i| self.value(i))
     }
 
     /// Lower median of the distances from `centre` of n members.
     #[inline(always)]
-    pub(super) fn median_distance<T: Team>(self, team: &T, span: Span, n: f64, centre: f64) -> f64 {
+    pub(crate) fn median_distance<T: Team>(self, team: &T, span: Span, n: f64, centre: f64) -> f64 {
         let middle = select(team, span, (n as u32 - 1) / 2, move |i| self.distance(i, centre));
         // Rewards that are infinite have distances without order: their group's status says so.
         if middle == NO_PIVOT { 0.0 } else { self.distance(span.start + middle as usize, centre) }
@@ -55,7 +61,7 @@ impl Members<'_> {
 
     /// Standard deviation of the counted members other than `skip`; n counts it.
     #[inline(always)]
-    pub(super) fn std_of_others<A: Arith>(self, span: Span, skip: usize, n: f64, ddof: u32) -> f64 {
+    pub(crate) fn std_of_others<A: Arith>(self, span: Span, skip: usize, n: f64, ddof: u32) -> f64 {
         let mut total = 0.0;
         let mut j = span.start;
         while j < span.end {

@@ -184,6 +184,22 @@ macro_rules! for_each_op {
                 "analytic pass@k advantage of each sequence, and pass@k of its group", [0 pass_at_k];
             combine: $crate::advantage::Combine<'_>, "advantage/combine.rs", "group",
                 "weighted sum of several rewards or advantages of each sequence", [0 combine];
+            shape_rewards: $crate::reward::ShapeRewards<'_>, "reward/shape.rs", "group",
+                "rewards by length, sign, flaw, brevity or preference", [0 shape_rewards];
+            filter_groups: $crate::reward::FilterGroups<'_>, "reward/filter.rs", "group",
+                "which groups and sequences remain in the batch", [0 filter_groups];
+            mask_sequences: $crate::reward::MaskSequences<'_>, "reward/mask_sequences.rs", "sequence",
+                "loss mask without the tokens of dropped sequences", [0 mask_sequences];
+            novelty_bands: $crate::reward::NoveltyBands<'_>, "reward/novelty.rs", "group",
+                "EVOL-RL: reward bands by majority, ranked inside by novelty", [0 novelty_bands];
+            variance_increase: $crate::reward::VarianceIncrease<'_>, "reward/variance_increase.rs", "group",
+                "GRPOVI: rewards of larger variance, with the same mean and order", [0 variance_increase];
+            sharpen: $crate::advantage::Sharpen<'_>, "advantage/sharpen.rs", "group",
+                "advantages sharpened by the likelihood of the answers: XRPO-style, ACE", [0 sharpen];
+            role_baseline: $crate::advantage::RoleBaseline<'_>, "advantage/role_baseline.rs", "role",
+                "SPIRAL's RAE: rewards less a moving average per role", [0 role_baseline];
+            entropy_bonus: $crate::advantage::EntropyBonus<'_>, "advantage/entropy_bonus.rs", "sequence",
+                "MSSR's entropy shaping of advantages per token", [0 entropy_bonus, 1 entropy_bonus_full];
             // --- checks
             check_offsets: $crate::check::CheckOffsets<'_>, "check.rs", "4096 offsets",
                 "first offset that is out of order, for offsets that only a device can see", [0 check_offsets];

@@ -11,6 +11,7 @@ mod moments;
 mod over_time;
 mod policy;
 mod ratios;
+mod rewards;
 mod sums;
 mod tokens;
 
@@ -35,6 +36,7 @@ pub(crate) fn run<R: Runner>(runner: &R, record: &mut impl Record) -> Result<(),
     baselines::run(runner, source.fork(6), record)?;
     moments::run(runner, source.fork(7), record)?;
     // --- outcome rewards and advantages of sequences: 10 to 19
+    rewards::run(runner, source.fork(10), record)?;
     // --- advantages over time: 20 to 29
     over_time::run(runner, source.fork(20), record)?;
     // --- importance ratios and rollout correction: 30 to 39

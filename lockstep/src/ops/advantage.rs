@@ -63,6 +63,10 @@ pub struct Advantages {
     /// Position in its group of the member that a median or second-best baseline turns on, or
     /// [`NO_PIVOT`](lockstep_core::advantage::grpo::NO_PIVOT), `[G]`; empty for other baselines. MC-GRPO leaves it out of the batch.
     pub pivot: Vec<u32>,
+    /// 1 = the sequence remains, `[S]`, where a recipe filters; empty otherwise. [`mask_sequences`](super::mask_sequences()) makes it a loss mask.
+    pub keep: Vec<u8>,
+    /// Moving average of each role after the batch, `[P]`, of the estimator `role_baseline`; empty otherwise.
+    pub role_state: Vec<f64>,
 }
 
 impl Advantages {
@@ -128,6 +132,7 @@ pub fn group_advantage(
         counted: vec![0; groups],
         status: vec![0; groups],
         pivot: vec![0; if has_pivot { groups } else { 0 }],
+        ..Advantages::default()
     };
     let kernel = GroupAdvantage {
         cu_groups: batch.cu_groups(),

@@ -1,15 +1,19 @@
 //! From a recipe's advantage estimator to the ops.
 
-use super::{AdvantageChoice, Estimator, NanReward, Recipe, SingletonChoice, WhitenChoice};
+use super::{AdvantageChoice, Estimator, NanReward, Recipe, RoleOrder, SingletonChoice, WhitenChoice};
 use crate::ops::advantage::{Advantages, GroupParams, group_advantage};
 use crate::ops::whiten::{WhitenParams, whiten};
 use crate::ops::{self};
 use crate::{Advantage, Batch, Device, Error};
 use lockstep_core::Error as Argument;
-use lockstep_core::advantage::{Baseline, Scale, Singleton};
+use lockstep_core::advantage::{Baseline, Divisor, Order, Scale, Singleton};
 
 /// MC-GRPO's released code.
 const MAD_FLOOR: f64 = 1e-3;
+/// Attempts of `pass_at_k` unless the recipe says how many.
+pub(super) const PASS_AT_K: u32 = 4;
+/// SPIRAL's decay.
+pub(super) const ROLE_DECAY: f64 = 0.95;
 /// VCPO adds it to the sum of the weights.
 const VCPO_EPS: f64 = 1e-8;
 
@@ -20,16 +24,51 @@ pub struct Rewards<'a> {
     pub rewards: &'a [f32],
     /// Sequences whose entry is 0 are left out of their group's statistics, `[S]`; absent = all count.
     pub valid: Option<&'a [u8]>,
-    /// A baseline per group, `[G]`: `remax` (the reward of the greedy response).
+    /// A baseline per group, `[G]`: `remax` (the reward of the greedy response), the prior of `v0_5`, MSSR's tracked value.
     pub given: Option<&'a [f32]>,
     /// Weights per sequence, `[S]`: `vcpo` (squared sequence ratio times squared norm of the score).
     pub weights: Option<&'a [f32]>,
+    /// Correct but flawed answers, `[S]`: FAPO.
+    pub flags: Option<&'a [u8]>,
+    /// Position in its group of the answer that the others were compared with, `[G]`: BRPO.
+    pub reference: Option<&'a [u32]>,
+    /// Classes of the answers, `[S]`: EVOL-RL, from [`ops::reward::majority`].
+    pub classes: Option<&'a [u32]>,
+    /// Similarities inside the groups, `[Σ n²]`: EVOL-RL.
+    pub similarity: Option<&'a [f32]>,
+    /// Log-probabilities per token, `[N]`: XRPO, ACE.
+    pub logp: Option<&'a [f32]>,
+    /// The reference's, `[N]`: ACE, GRPOVI.
+    pub logp_ref: Option<&'a [f32]>,
+    /// K rewards `[S]`, one array after the other: GDPO, which does not read `rewards`.
+    pub components: Option<&'a [f32]>,
+    /// Their weights, `[K]`.
+    pub component_weights: Option<&'a [f32]>,
+    /// Role of each sequence, `[S]`: SPIRAL.
+    pub roles: Option<&'a [u32]>,
+    /// Moving average of each role, `[P]`, as the last call returned it.
+    pub role_state: Option<&'a [f64]>,
 }
 
 impl<'a> Rewards<'a> {
     /// Rewards alone.
     pub fn new(rewards: &'a [f32]) -> Self {
-        Rewards { rewards, valid: None, given: None, weights: None }
+        Rewards {
+            rewards,
+            valid: None,
+            given: None,
+            weights: None,
+            flags: None,
+            reference: None,
+            classes: None,
+            similarity: None,
+            logp: None,
+            logp_ref: None,
+            components: None,
+            component_weights: None,
+            roles: None,
+            role_state: None,
+        }
     }
 }
 
@@ -96,16 +135,22 @@ impl Recipe {
             let (argument, index, got) = ("rewards", nan, f64::NAN);
             return Err(Argument::Value { argument, index, expected, got }.into());
         }
-        let params =
-            GroupParams { given: input.given, weights: input.weights, ..self.advantage.group_params() };
-        let mut out = group_advantage(device, batch, input.rewards, input.valid, &params)?;
+        let shaped = self.shaped_rewards(device, batch, input)?;
+        let seen = Rewards { rewards: &shaped, ..*input };
+        if let Some(out) = self.other_estimator(device, batch, &seen)? {
+            return self.after_estimator(device, batch, input, &shaped, out);
+        }
+        let zeros = vec![0.0; if self.advantage.estimator == Estimator::Reward { batch.groups() } else { 0 }];
+        let given = if zeros.is_empty() { input.given } else { Some(&zeros[..]) };
+        let params = GroupParams { given, weights: input.weights, ..self.advantage.group_params() };
+        let mut out = group_advantage(device, batch, &shaped, input.valid, &params)?;
         if let Some(params) = self.advantage.whitening() {
-            let counted = |i: usize| !input.rewards[i].is_nan() && input.valid.is_none_or(|v| v[i] != 0);
+            let counted = |i: usize| !shaped[i].is_nan() && input.valid.is_none_or(|v| v[i] != 0);
             let value = |(i, a): (usize, &f32)| if counted(i) { *a } else { f32::NAN };
             let values: Vec<f32> = out.advantage.iter().enumerate().map(value).collect();
             out.advantage = whiten(device, batch, Advantage::PerSequence(&values), &params)?;
         }
-        Ok(out)
+        self.after_estimator(device, batch, input, &shaped, out)
     }
 
     /// Advantages of rewards per token `[N]`, of the estimator `reinforce_plus_plus`: discounted returns, whitened.
@@ -162,6 +207,13 @@ impl AdvantageChoice {
             Estimator::ReMax => (Baseline::Given, none),
             Estimator::Vcpo => (Baseline::Weighted { eps: VCPO_EPS }, by_std(Scale::Std { ddof, eps })),
             Estimator::ReinforcePlusPlus | Estimator::ReinforcePlusPlusBaseline => (Baseline::Mean, none),
+            Estimator::Reward | Estimator::RoleBaseline => (Baseline::Given, none),
+            Estimator::PassAtK => (Baseline::Mean, none),
+            Estimator::Gdpo => (Baseline::Mean, by_std(Scale::Std { ddof, eps })),
+            Estimator::V05 => {
+                let (tau2, laplace) = (self.tau2.unwrap_or(0.0), self.laplace.unwrap_or(false));
+                (Baseline::Shrunk { tau2, laplace }, none)
+            }
         };
         GroupParams {
             singleton: match self.singleton {
@@ -174,7 +226,15 @@ impl AdvantageChoice {
         }
     }
 
-    fn whitening(&self) -> Option<WhitenParams> {
+    /// Which comes first in `role_baseline`.
+    pub(super) fn order(&self) -> Order {
+        match self.role_order {
+            Some(RoleOrder::UpdateThenSubtract) => Order::UpdateThenSubtract,
+            Some(RoleOrder::SubtractThenUpdate) | None => Order::SubtractThenUpdate,
+        }
+    }
+
+    pub(super) fn whitening(&self) -> Option<WhitenParams> {
         let reinforce = [Estimator::ReinforcePlusPlus, Estimator::ReinforcePlusPlusBaseline];
         match self.whiten {
             Some(choice) => Some(choice.params()),
@@ -198,6 +258,17 @@ impl AdvantageChoice {
             ("mad_floor", self.mad_floor, Estimator::McGrpo, "mc_grpo", "a finite number of at least 0"),
             ("f_norm", self.f_norm, Estimator::Gpg, "gpg", "a positive finite number"),
             ("gamma", self.gamma, Estimator::ReinforcePlusPlus, "reinforce_plus_plus", "0 to 1"),
+            ("tau2", self.tau2, Estimator::V05, "v0_5", "a finite number of at least 0"),
+            ("decay", self.decay, Estimator::RoleBaseline, "role_baseline", "0 to 1"),
+            ("k", self.k.map(f64::from), Estimator::PassAtK, "pass_at_k", "at least 1"),
+            ("laplace", self.laplace.map(|_| 1.0), Estimator::V05, "v0_5", "true or false"),
+            (
+                "role_order",
+                self.role_order.map(|_| 1.0),
+                Estimator::RoleBaseline,
+                "role_baseline",
+                "an order",
+            ),
         ];
         for (name, value, estimator, spelled, expected) in own {
             let Some(value) = value else { continue };
@@ -207,7 +278,8 @@ impl AdvantageChoice {
                 )));
             }
             let good = match name {
-                "gamma" => (0.0..=1.0).contains(&value),
+                "gamma" | "decay" => (0.0..=1.0).contains(&value),
+                "k" => value >= 1.0,
                 "f_norm" => value > 0.0 && finite(value),
                 _ => finite(value),
             };

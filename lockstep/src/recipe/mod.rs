@@ -20,6 +20,31 @@
 //! # kind = "gae"                   # gae (gamma, lambda, lambda_critic, length_alpha) | vtrace (gamma, lambda, rho_bar, rho_pg, c_bar)
 //!                                  # | mars (gamma, set: unique_values_and_zero | unique_values | samples)
 //!                                  # | ui_s1 (gamma, include_first_mismatch, omega) | optimal_token_baseline (gamma, lone_tail_is_raw)
+//! # k = 4                          # estimator pass_at_k (analytic)
+//! # tau2 = 0.05                    # v0_5 (our reading); laplace = true: variance of binary rewards
+//! # decay = 0.95                   # role_baseline (SPIRAL); role_order = "subtract_then_update" | "update_then_subtract"
+//! # (further estimators: reward | pass_at_k | gdpo | v0_5 | role_baseline; whiten = "mssr")
+//! [reward]                         # leave out: rewards as they come
+//! threshold = 0.5                  # a reward above it is correct
+//! [reward.shaping]
+//! kind = "signs"                   # signs (correct, wrong) | fapo (lambda) | conciser (limit) | brpo
+//!                                  # | grpovi (low, high, margin, merge_ties) | evol_rl (mean_weight)
+//! correct = 0.1
+//! wrong = -1.0
+//! [reward.overlong]                # DAPO
+//! max_length = 20480
+//! buffer = 4096
+//! factor = 1.0
+//! saturate = false                 # true: never less than -factor (the paper)
+//! [reward.filter]                  # `keep` of the advantages; ops::mask_sequences makes it a loss mask
+//! kind = "varied"                  # varied | spread (eta) | solve_rate (threshold, limit) | balanced (tau) | equal (value)
+//!                                  # | nonzero_advantage | at_most_tokens (limit)
+//! [reward.sharpen]
+//! kind = "ace"                     # ace (alpha, cap, relu, per_token) | xrpo (lambda, kappa)
+//! [reward.entropy]                 # MSSR: Recipe::entropy_shaped
+//! alpha = 0.4
+//! kappa = 2.0
+//! of = "sampled"                   # sampled | distribution
 //! [ratio]                          # logp, logp_old → ratio
 //! level = "token"                  # token | sequence (GSPO: geometric mean; log_max = 10.0 bounds it) | given (log_ratio of the input)
 //! guard = "clamp"                  # none | clamp | straight_through
@@ -86,6 +111,9 @@ mod named;
 mod over_time;
 mod read;
 mod value;
+mod named_reward;
+mod read;
+mod reward;
 
 pub use advantage::{Rewards, TokenAdvantages};
 pub use builder::Builder;
@@ -95,6 +123,10 @@ pub use choices::{
     KlEstimator, LengthGuard, MaskChoice, MetricsChoice, NanReward, NormSetChoice, RatioChoice, RatioLevel,
     Reduction, RejectChoice, SingletonChoice, TimeChoice, ValueChoice, WeightLevelChoice, WeightRule,
     WhitenChoice,
+    AdvantageChoice, Aggregation, AggregationMode, CountedSequences, EntropyChoice, EntropyKind, Estimator,
+    FilterChoice, GateChoice, GuardChoice, KlChoice, KlEstimator, LengthGuard, MetricsChoice, NanReward,
+    OverlongChoice, RatioChoice, RatioLevel, RewardChoice, RoleOrder, ShapingChoice, SharpenChoice,
+    SingletonChoice, WhitenChoice,
 };
 pub use entropy::EntropyTerm;
 pub use named::NAMES;
@@ -107,6 +139,9 @@ use serde::{Deserialize, Serialize};
 pub struct Recipe {
     /// A name, for logs.
     pub name: String,
+    /// Reward → shaped reward, and what follows the estimator.
+    #[serde(skip_serializing_if = "RewardChoice::is_default")]
+    pub reward: RewardChoice,
     /// Reward → advantage.
     pub advantage: AdvantageChoice,
     /// Log-probabilities → ratio.
@@ -144,6 +179,7 @@ impl Default for Recipe {
     fn default() -> Self {
         Recipe {
             name: "grpo".into(),
+            reward: RewardChoice::default(),
             advantage: AdvantageChoice::default(),
             ratio: RatioChoice::default(),
             gate: GateChoice::default(),

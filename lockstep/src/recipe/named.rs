@@ -37,6 +37,26 @@
 //! | `vcpo` | R − Σ W R / (Σ W + 1e-8), over std | error | ddof 0, 0; weights given |
 //! | `reinforce_plus_plus` | whitened discounted returns | | gamma 1, verl's whitening |
 //! | `reinforce_plus_plus_baseline` | R − mean, whitened by tokens | raw_reward (verl) | verl's whitening |
+//! | `v0_5` | R − shrunk mean, V0.5-style (our reading) | | prior given per group |
+//! | `pass_at_k` | analytic pass@k (2508.10751, recalled) | an error below k members | k 4 |
+//! | `gdpo` | each reward over its group, then the batch | zero | components and weights given; ddof 1, 1e-6; verl's whitening |
+//! | `spiral` | R − moving average of the role | | γ 0.95, subtract then update; roles and state given; advantages of 0 dropped |
+//!
+//! With a reward stage ([`lockstep_core::reward`]; estimator GRPO, singleton zero, unless said), the same policy loss:
+//!
+//! | name | rewards | constants |
+//! |---|---|---|
+//! | `dapo_full` | `dapo` with overlong shaping and dynamic sampling | L_max 20480, buffer 4096, factor 1 |
+//! | `psr`, `nsr`, `w_reinforce` | only correct, only wrong, both by sign; the advantage itself | 1; −1; 0.1 and −1 |
+//! | `fapo` | 1, −1, flawed positives 1 − λ (flags given) | λ 1; clip 0.2 / 0.28, dual 3 |
+//! | `rapo` | 0.1 format + 0.9 answer by `combine` before | ddof 0; advantages times groups/good groups, no cap (ours: 4); prune at the end of an epoch by `solve_rate` |
+//! | `conciser` | ConciseR-style stage 2 (our reading) | L_limit 4096; clip as `fapo` |
+//! | `evol_rl` | bands by majority and novelty (classes, similarities given) | clip as `fapo` |
+//! | `grpovi` | largest variance, own bounds: set `low` and `high` to the range of your rewards | ties may part |
+//! | `xrpo` | XRPO-style sharpening (our reading; logp of the sampling policy given) | λ 2.5, κ 0.5 |
+//! | `ace` | negative advantages by overconfidence (logp, logp_ref given) | α 1, cap 5 (ours) |
+//! | `brpo` | ±1 against a reference (given), the advantage itself | τ 0.6 |
+//! | `mssr` | R − tracked value (given), whitened over sequences, then entropy per token | floor 1e-6, α 0.4, κ 2, sampled |
 //!
 //! Rollout corrections with the rest of a framework's preset (`verl_tis_token`, `icepop`, `trl_vllm`, …): the table of
 //! `recipe/correction.rs`.
@@ -77,7 +97,7 @@
 use super::{
     AdvantageChoice, Aggregation, AggregationMode, CountedSequences, Estimator, GateChoice, GuardChoice,
     LengthGuard, MaskChoice, NormSetChoice, RatioChoice, RatioLevel, Recipe, SingletonChoice, TimeChoice,
-    WhitenChoice, correction,
+    WhitenChoice, correction, named_reward,
 };
 use crate::Error;
 
@@ -112,6 +132,23 @@ pub const NAMES: &[&str] = &[
     "reinforce_plus_plus",
     "reinforce_plus_plus_baseline",
     // --- outcome rewards and advantages of sequences
+    "dapo_full",
+    "psr",
+    "nsr",
+    "w_reinforce",
+    "fapo",
+    "rapo",
+    "conciser",
+    "evol_rl",
+    "grpovi",
+    "xrpo",
+    "ace",
+    "brpo",
+    "mssr",
+    "v0_5",
+    "pass_at_k",
+    "gdpo",
+    "spiral",
     // --- advantages over time
     "gae",
     "vapo",
@@ -159,6 +196,7 @@ impl Recipe {
         let raw = |estimator| AdvantageChoice { estimator, ..verl };
         let zero = |estimator| AdvantageChoice { estimator, ..slime };
         let vcpo = AdvantageChoice { estimator: Estimator::Vcpo, ddof: 0, eps: 0.0, ..own };
+        let mssr = AdvantageChoice { whiten: Some(WhitenChoice::Mssr), ..zero(Estimator::ReMax) };
         let lite_ppo = AdvantageChoice { estimator: Estimator::GrpoBatch, ..trl };
 
         let over_time = |choice, whiten| AdvantageChoice { over_time: Some(choice), whiten, ..own };
@@ -243,6 +281,16 @@ impl Recipe {
                 (raw(Estimator::ReinforcePlusPlusBaseline), clamp, clip, by_token)
             }
             // --- outcome rewards and advantages of sequences
+            "dapo_full" => (own, clamp, higher, by_token),
+            "psr" | "nsr" | "w_reinforce" | "brpo" => (raw(Estimator::Reward), clamp, clip, by_token),
+            "fapo" | "conciser" | "evol_rl" => (zero(Estimator::Grpo), clamp, higher, by_token),
+            "rapo" => (AdvantageChoice { ddof: 0, ..slime }, clamp, clip, by_token),
+            "grpovi" | "xrpo" | "ace" => (zero(Estimator::Grpo), clamp, clip, by_token),
+            "mssr" => (mssr, clamp, clip, by_token),
+            "v0_5" => (zero(Estimator::V05), clamp, clip, by_token),
+            "pass_at_k" => (zero(Estimator::PassAtK), clamp, clip, by_token),
+            "gdpo" => (zero(Estimator::Gdpo), clamp, clip, by_token),
+            "spiral" => (zero(Estimator::RoleBaseline), clamp, clip, by_token),
             // --- advantages over time
             "gae" => (gae(0.95, None, None), clamp, dual, by_token),
             "vapo" => (gae(1.0, Some(1.0), Some(0.05)), clamp, higher, by_token),
@@ -292,7 +340,8 @@ impl Recipe {
                 )));
             }
         };
-        let (name, correction) = (name.into(), correction::named(name));
-        Ok(Recipe { name, advantage, ratio, gate, mask, correction, aggregation, ..Recipe::default() })
+        let (correction, reward) = (correction::named(name), named_reward::of(name));
+        let name = name.into();
+        Ok(Recipe { name, reward, advantage, ratio, gate, mask, correction, aggregation, ..Recipe::default() })
     }
 }

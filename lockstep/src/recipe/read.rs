@@ -33,6 +33,7 @@ impl Recipe {
     pub fn check(&self) -> Result<(), Error> {
         let refuse = |message: &str| Err(Error::Recipe(message.into()));
         self.advantage.check()?;
+        self.reward.check()?;
         let bound = self.ratio.guard_bound;
         if !(bound > 0.0 && bound.is_finite()) {
             return Err(Error::Recipe(format!(

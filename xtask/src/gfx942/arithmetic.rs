@@ -16,7 +16,8 @@ pub fn check(function: &Function) -> Vec<Fault> {
 }
 
 /// Scalar instructions up to their type.
-const SCALAR: [&str; 47] = [
+const SCALAR: [&str; 48] = [
+    "bitset0",
     "load_dword",
     "waitcnt",
     "nop",
@@ -205,6 +206,8 @@ mod tests {
             "v_readfirstlane_b32 s4, v1",
             "ds_bpermute_b32 v10, v22, v14",
             "s_and_saveexec_b64 s[4:5], vcc",
+            // Clears the sign of a binary64 number that all lanes share: |x|.
+            "s_bitset0_b32 s3, 31",
             "s_load_dwordx16 s[8:23], s[0:1], 0x8",
             "global_load_dwordx2 v[10:11], v5, s[4:5] offset:256",
         ] {

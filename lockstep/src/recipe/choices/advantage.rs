@@ -35,6 +35,17 @@ pub enum Estimator {
     ReinforcePlusPlus,
     /// Group mean, whitened over the batch: REINFORCE++'s baseline variant.
     ReinforcePlusPlusBaseline,
+    /// The shaped reward itself: PSR, NSR, W-REINFORCE, BRPO.
+    Reward,
+    /// Analytic pass@k: one of `k` attempts has a reward above `reward.threshold`.
+    PassAtK,
+    /// Several rewards, each normalised in its group, combined by the caller's weights, whitened: GDPO.
+    Gdpo,
+    /// V0.5-style (our reading): the group mean shrunk to a prior per group that the caller gives.
+    #[serde(rename = "v0_5")]
+    V05,
+    /// SPIRAL's RAE: less a moving average per role, whose state the caller keeps.
+    RoleBaseline,
 }
 
 /// Whitening of advantages over the batch.
@@ -47,6 +58,8 @@ pub enum WhitenChoice {
     Nemo,
     /// Over sequences, ddof 1, 1e-4 outside the root.
     Trl,
+    /// Over sequences, ddof 0, variance at least 1e-6.
+    Mssr,
 }
 
 /// What a group with one counted sequence gets.
@@ -60,6 +73,16 @@ pub enum SingletonChoice {
     Zero,
     /// mean := 0, std := 1 (verl).
     RawReward,
+}
+
+/// Whether a reward is part of its own role's baseline (maths.md §10 row 15).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RoleOrder {
+    /// No: SPIRAL's code.
+    SubtractThenUpdate,
+    /// Yes: its paper.
+    UpdateThenSubtract,
 }
 
 /// What a NaN reward means.
@@ -102,7 +125,22 @@ pub struct AdvantageChoice {
     /// Discount per token of `reinforce_plus_plus`; absent = 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gamma: Option<f64>,
-    /// Whitening over the batch after the estimator; absent = none, but `verl` for the two of REINFORCE++.
+    /// Attempts of `pass_at_k`; absent = 4.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub k: Option<u32>,
+    /// Variance of the error of `v0_5`'s prior; absent = estimated from the group.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tau2: Option<f64>,
+    /// Laplace-smoothed variance of binary rewards in `v0_5`; absent = false.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub laplace: Option<bool>,
+    /// γ of `role_baseline`; absent = 0.95.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub decay: Option<f64>,
+    /// Order of `role_baseline`; absent = `subtract_then_update`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub role_order: Option<RoleOrder>,
+    /// Whitening over the batch after the estimator; absent = none, but `verl` for `gdpo` and the two of REINFORCE++.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub whiten: Option<WhitenChoice>,
     /// Rewards with a place in time, instead of the estimator.
@@ -123,6 +161,11 @@ impl Default for AdvantageChoice {
             mad_floor: None,
             f_norm: None,
             gamma: None,
+            k: None,
+            tau2: None,
+            laplace: None,
+            decay: None,
+            role_order: None,
             whiten: None,
             over_time: None,
         }

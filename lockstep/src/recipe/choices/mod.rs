@@ -10,8 +10,9 @@ mod metrics;
 mod over_time;
 mod ratio;
 mod value;
+mod reward;
 
-pub use advantage::{AdvantageChoice, Estimator, NanReward, SingletonChoice, WhitenChoice};
+pub use advantage::{AdvantageChoice, Estimator, NanReward, RoleOrder, SingletonChoice, WhitenChoice};
 pub use aggregation::{Aggregation, AggregationMode, CountedSequences, LengthGuard};
 pub use correction::{
     CorrectionChoice, DenominatorChoice, K1BandChoice, RejectChoice, WeightLevelChoice, WeightRule,
@@ -23,3 +24,6 @@ pub use metrics::{MetricsChoice, Reduction};
 pub use over_time::{NormSetChoice, TimeChoice};
 pub use ratio::{GuardChoice, RatioChoice, RatioLevel};
 pub use value::{EntropyChoice, ValueChoice};
+pub use reward::{
+    EntropyChoice, EntropyKind, FilterChoice, OverlongChoice, RewardChoice, ShapingChoice, SharpenChoice,
+};

@@ -1,0 +1,140 @@
+//! `filter_groups`.
+
+use super::OpTest;
+use crate::backend::Backend;
+use crate::cases::hash::Source;
+use crate::cases::random::Draw;
+use crate::cases::{Case, Data, rewards};
+use crate::expect::Want;
+use crate::launch::{bytes, f32s, row, u32s, widened};
+use crate::oracle::filter as oracle;
+use crate::output::{Output, Place, Values};
+use crate::precision::Allowance;
+use lockstep_core::ragged::{In, Mask as Valid, Offsets, Out};
+use lockstep_core::reward::{Criterion, FilterGroups as Kernel};
+
+/// Arguments of `filter_groups`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Filter {
+    /// What remains.
+    pub criterion: Criterion,
+}
+
+const CRITERIA: [Criterion; 8] = [
+    Criterion::Varied,
+    Criterion::Spread { eta: 0.3 },
+    Criterion::SolveRate { threshold: 0.0, limit: 0.9 },
+    Criterion::SolveRate { threshold: 0.5, limit: 0.5 },
+    Criterion::Balanced { tau: 0.6 },
+    Criterion::Equal { value: 1.0 },
+    Criterion::Nonzero,
+    Criterion::AtMost { limit: 0.25 },
+];
+
+impl OpTest for Filter {
+    const OPS: &'static [&'static str] = &["filter_groups"];
+    const ALLOWED: &'static [Allowance] = &[Allowance {
+        op: "filter_groups",
+        output: "statistic",
+        units: 1.0,
+        reason: "binary64 inside, rounded to binary32 once: half an ULP is at most one unit",
+    }];
+
+    fn op(&self) -> &'static str {
+        "filter_groups"
+    }
+
+    fn run<B: Backend>(&self, backend: &B, data: &Data) -> Result<Vec<Output>, String> {
+        let (n, rows) = (data.elements(), data.rows());
+        let (mut keep, mut kept, mut statistic) = (bytes(n), u32s(rows), f32s(rows));
+        let kernel = Kernel {
+            cu_groups: Offsets::new("offsets", &data.offsets, n, "elements").map_err(|e| e.to_string())?,
+            metric: In::new(&data.element[0]),
+            valid: Valid::new(data.mask.as_deref()),
+            criterion: self.criterion,
+            keep: Out::new(&mut keep),
+            kept: Out::new(&mut kept),
+            statistic: Out::new(&mut statistic),
+        };
+        kernel.check().map_err(|e| e.to_string())?;
+        backend.run(&kernel)?;
+        Ok(vec![
+            Output { name: "keep", place: Place::Element, values: widened(keep) },
+            row("kept", Values::U32(kept)),
+            row("statistic", Values::F32(statistic)),
+        ])
+    }
+
+    fn expect(&self, data: &Data) -> Vec<Want> {
+        let [mut keep, mut kept, mut statistic] = ["keep", "kept", "statistic"].map(Want::new);
+        for r in 0..data.rows() {
+            let span = data.span(r);
+            let counted = |i: usize| data.live(i) && !data.element[0][i].is_nan();
+            let x: Vec<f64> =
+                span.clone().filter(|i| counted(*i)).map(|i| data.element[0][i].into()).collect();
+            let n = x.len();
+            let mean = x.iter().sum::<f64>() / n as f64;
+            let fraction = |holds: &dyn Fn(f64) -> bool| oracle::fraction(&x, holds);
+            let std = if oracle::is_constant(&x) { 0.0 } else { oracle::std(&x) };
+            // Whether groups are kept whole, or which sequences are.
+            type One = Box<dyn Fn(f64) -> bool>;
+            let (number, whole, one): (f64, Option<bool>, One) = match self.criterion {
+                Criterion::Varied => {
+                    let varied = n > 0 && !oracle::is_constant(&x);
+                    (std, Some(varied || n == 1 || span.len() <= 1), Box::new(|_| false))
+                }
+                Criterion::Spread { eta } => (std, Some(n > 0 && std > eta), Box::new(|_| false)),
+                Criterion::SolveRate { threshold, limit } => {
+                    let rate = fraction(&|x| x > threshold);
+                    (rate, Some(rate < limit), Box::new(|_| false))
+                }
+                Criterion::Balanced { tau } => (mean.abs(), Some(mean.abs() <= tau), Box::new(|_| false)),
+                Criterion::Equal { value } => {
+                    (fraction(&|x| x == value), None, Box::new(move |x| x == value))
+                }
+                Criterion::Nonzero => (fraction(&|x| x != 0.0), None, Box::new(|x| x != 0.0)),
+                Criterion::AtMost { limit } => {
+                    (fraction(&|x| x <= limit), None, Box::new(move |x| x <= limit))
+                }
+            };
+            let mut count = 0.0;
+            for i in span {
+                let yes = whole.unwrap_or_else(|| counted(i) && one(data.element[0][i].into()));
+                keep.push(f64::from(u8::from(yes)), 0.0);
+                count += f64::from(u8::from(yes));
+            }
+            kept.push(count, 0.0);
+            let sizes = x.iter().map(|x| x.abs()).sum::<f64>() / n.max(1) as f64;
+            // A mean of both signs may cancel: 1e-8 units of the terms is what binary64 sums leave.
+            let number = if n == 0 { 0.0 } else { number };
+            statistic.push(number, number.abs() + 1e-8 * sizes);
+        }
+        vec![keep, kept, statistic]
+    }
+
+    fn corpus(source: Source) -> Vec<Case> {
+        let mut cases = Vec::new();
+        for criterion in CRITERIA {
+            for valid in [false, true] {
+                let source = source.fork(cases.len() as u64);
+                cases.push(case(Filter { criterion }, &rewards::sizes(), valid, source));
+            }
+        }
+        cases
+    }
+
+    fn random(_op: &str, draw: &mut Draw) -> Case {
+        let criterion = draw.pick(&CRITERIA);
+        let (sizes, valid, source) = (draw.lengths(), draw.yes(), draw.source());
+        case(Filter { criterion }, &sizes, valid, source)
+    }
+}
+
+fn case(params: Filter, sizes: &[u32], valid: bool, source: Source) -> Case {
+    Case {
+        label: format!("{params:?}, {} groups, valid {valid}", sizes.len()),
+        catches: "a deviation of 1e-9 that keeps a group of eight times 0.1; a rate over members that are not counted",
+        params: params.into(),
+        data: rewards::groups(sizes, valid, source.fork(1)),
+    }
+}

@@ -1,0 +1,160 @@
+//! `novelty_bands`.
+
+use super::OpTest;
+use crate::backend::Backend;
+use crate::cases::hash::Source;
+use crate::cases::random::Draw;
+use crate::cases::{Case, Data, rewards};
+use crate::expect::Want;
+use crate::launch::{NO_SCORE, element, f32s, scored};
+use crate::oracle::novelty as oracle;
+use crate::output::Output;
+use crate::precision::Allowance;
+use lockstep_core::ragged::{In, Mask as Valid, Offsets, Out};
+use lockstep_core::reward::NoveltyBands as Kernel;
+
+/// Arguments of `novelty_bands`; classes are [`Data::index`], similarities products of the two arrays.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Novelty {
+    /// w.
+    pub mean_weight: f64,
+    /// Majority, minority, width, invalid.
+    pub bands: [f64; 4],
+}
+
+const PAPER: Novelty = Novelty { mean_weight: 0.5, bands: [0.5, -1.0, 0.5, -1.0] };
+const LIST: [Novelty; 4] = [
+    PAPER,
+    Novelty { mean_weight: 0.0, ..PAPER },
+    Novelty { mean_weight: 1.0, ..PAPER },
+    Novelty { mean_weight: 0.25, bands: [2.0, 0.125, 0.3, -3.0] },
+];
+
+const fn allow(output: &'static str) -> Allowance {
+    let reason = "novelty rounds to binary32 once; its range is in the magnitude of the reward";
+    Allowance { op: "novelty_bands", output, units: 1.0, reason }
+}
+
+fn similarity(data: &Data, i: usize, j: usize) -> f32 {
+    data.element[0][i] * data.element[0][j] + data.element[1][i] * data.element[1][j]
+}
+
+impl OpTest for Novelty {
+    const OPS: &'static [&'static str] = &["novelty_bands"];
+    const ALLOWED: &'static [Allowance] = &[allow("shaped"), allow("novelty")];
+
+    fn op(&self) -> &'static str {
+        "novelty_bands"
+    }
+
+    fn run<B: Backend>(&self, backend: &B, data: &Data) -> Result<Vec<Output>, String> {
+        let n = data.elements();
+        let (mut shaped, mut novelty) = (f32s(n), f32s(n));
+        let (mut pairs, mut start) = (Vec::new(), Vec::new());
+        for r in 0..data.rows() {
+            start.push(pairs.len() as u64);
+            for i in data.span(r) {
+                // The diagonal holds what nobody may read.
+                let one = |j: usize| if i == j { f32::NAN } else { similarity(data, i, j) };
+                pairs.extend(data.span(r).map(one));
+            }
+        }
+        let [majority, minority, width, invalid] = self.bands;
+        let kernel = Kernel {
+            cu_groups: Offsets::new("offsets", &data.offsets, n, "elements").map_err(|e| e.to_string())?,
+            pair_start: In::new(&start),
+            similarity: In::new(&pairs),
+            classes: In::new(&data.index),
+            valid: Valid::new(data.mask.as_deref()),
+            mean_weight: self.mean_weight,
+            majority,
+            minority,
+            width,
+            invalid,
+            shaped: Out::new(&mut shaped),
+            novelty: Out::new(&mut novelty),
+        };
+        kernel.check().map_err(|e| e.to_string())?;
+        backend.run(&kernel)?;
+        Ok(vec![element("shaped", scored(shaped)), element("novelty", novelty)])
+    }
+
+    fn expect(&self, data: &Data) -> Vec<Want> {
+        let [mut shaped, mut novelty] = ["shaped", "novelty"].map(Want::new);
+        let [majority, minority, width, invalid] = self.bands;
+        for r in 0..data.rows() {
+            let span = data.span(r);
+            let one = |i: usize, j: usize| f64::from(similarity(data, i, j));
+            let matrix: Vec<Vec<f64>> =
+                span.clone().map(|i| span.clone().map(|j| one(i, j)).collect()).collect();
+            let class = |i: usize| (data.live(i) && data.index[i] < 2).then_some(data.index[i]);
+            let class: Vec<Option<u32>> = span.clone().map(class).collect();
+            let u: Vec<f64> = (0..class.len())
+                .map(|k| {
+                    if class[k].is_some() {
+                        oracle::novelty(&matrix, &class, k, self.mean_weight)
+                    } else {
+                        0.0
+                    }
+                })
+                .collect();
+            for (k, i) in span.enumerate() {
+                let peers: Vec<f64> = (0..u.len()).filter(|j| class[*j] == class[k]).map(|j| u[j]).collect();
+                novelty.push(u[k], u[k].abs());
+                let Some(class) = class[k] else {
+                    shaped.push(if data.live(i) { invalid } else { NO_SCORE.into() }, invalid.abs());
+                    continue;
+                };
+                let base = if class == 1 { majority } else { minority };
+                let reward = base + width * oracle::place(u[k], &peers);
+                let most = peers.iter().fold(0.0, |m: f64, u| m.max(u.abs()));
+                let range = peers.iter().copied().fold(f64::NEG_INFINITY, f64::max)
+                    - peers.iter().copied().fold(f64::INFINITY, f64::min);
+                // Three roundings of a novelty, over the range that they are divided by.
+                let moved = if range > 0.0 { width * 2.0 * most / range } else { 0.0 };
+                shaped.push(reward, reward.abs() + moved);
+            }
+        }
+        vec![shaped, novelty]
+    }
+
+    fn corpus(source: Source) -> Vec<Case> {
+        let mut cases = Vec::new();
+        for params in LIST {
+            for valid in [false, true] {
+                cases.push(case(
+                    params,
+                    &[8, 1, 2, 0, 5, 16, 33, 3, 70, 7],
+                    valid,
+                    source.fork(cases.len() as u64),
+                ));
+            }
+        }
+        cases
+    }
+
+    fn random(_op: &str, draw: &mut Draw) -> Case {
+        let sizes: Vec<u32> = draw.lengths().into_iter().map(|n| n % 40).collect();
+        let (params, valid, source) = (draw.pick(&LIST), draw.yes(), draw.source());
+        case(params, &sizes, valid, source)
+    }
+}
+
+fn case(params: Novelty, sizes: &[u32], valid: bool, source: Source) -> Case {
+    let mut data = rewards::groups(sizes, valid, source.fork(1));
+    let n = data.elements();
+    // Quarters, so that similarities and their sums are exact and equal novelties are equal for everybody.
+    for name in 0..2 {
+        let value = |i: usize| source.fork(2 + name).below(i, 9) as f32 / 4.0 - 1.0;
+        let value = |i: usize| if data.live(i) { value(i) } else { crate::cases::masks::garbage(i) };
+        let values = (0..n).map(value).collect();
+        if name == 0 { data.element[0] = values } else { data.element.push(values) }
+    }
+    data.index = (0..n).map(|i| [1, 1, 1, 0, 0, 2, 9][source.fork(5).below(i, 7)]).collect();
+    Case {
+        label: format!("{params:?}, {} groups, valid {valid}", sizes.len()),
+        catches: "the diagonal in a maximum; a range over both classes; 0/0 in a class of equals; neighbours without an answer",
+        params: params.into(),
+        data,
+    }
+}

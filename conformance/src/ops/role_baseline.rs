@@ -1,0 +1,114 @@
+//! `role_baseline`.
+
+use super::OpTest;
+use crate::backend::Backend;
+use crate::cases::hash::Source;
+use crate::cases::random::Draw;
+use crate::cases::{Case, Data, rewards};
+use crate::expect::Want;
+use crate::launch::{element, f32s, f64s, row};
+use crate::oracle::role_baseline as oracle;
+use crate::output::{Output, Values};
+use crate::precision::Allowance;
+use lockstep_core::advantage::{Order, RoleBaseline as Kernel};
+use lockstep_core::ragged::{In, Mask as Valid, Offsets, Out};
+
+/// Arguments of `role_baseline`; the row's array is the state.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RoleBaseline {
+    /// γ.
+    pub decay: f64,
+    /// Which comes first.
+    pub order: Order,
+}
+
+const ORDERS: [Order; 2] = [Order::SubtractThenUpdate, Order::UpdateThenSubtract];
+
+impl OpTest for RoleBaseline {
+    const OPS: &'static [&'static str] = &["role_baseline"];
+    const ALLOWED: &'static [Allowance] = &[
+        Allowance {
+            op: "role_baseline",
+            output: "advantage",
+            units: 1.0,
+            reason: "binary64 inside, rounded to binary32 once: half an ULP is at most one unit",
+        },
+        Allowance {
+            op: "role_baseline",
+            output: "state_out",
+            units: 1e-7,
+            reason: "binary64 maps joined in another order: a few roundings of 2^-53, 2^-29 of a unit each",
+        },
+    ];
+
+    fn op(&self) -> &'static str {
+        "role_baseline"
+    }
+
+    fn run<B: Backend>(&self, backend: &B, data: &Data) -> Result<Vec<Output>, String> {
+        let (n, rows) = (data.elements(), data.rows());
+        let (mut advantage, mut state_out) = (f32s(n), f64s(rows));
+        let state: Vec<f64> = data.row[0].iter().map(|x| f64::from(*x)).collect();
+        let kernel = Kernel {
+            cu_roles: Offsets::new("offsets", &data.offsets, n, "elements").map_err(|e| e.to_string())?,
+            rewards: In::new(&data.element[0]),
+            valid: Valid::new(data.mask.as_deref()),
+            decay: self.decay,
+            order: self.order,
+            state: In::new(&state),
+            advantage: Out::new(&mut advantage),
+            state_out: Out::new(&mut state_out),
+        };
+        kernel.check().map_err(|e| e.to_string())?;
+        backend.run(&kernel)?;
+        Ok(vec![element("advantage", advantage), row("state_out", Values::F64(state_out))])
+    }
+
+    fn expect(&self, data: &Data) -> Vec<Want> {
+        let [mut advantage, mut state] = ["advantage", "state_out"].map(Want::new);
+        for r in 0..data.rows() {
+            let reward = |i: usize| {
+                let x = data.element[0][i];
+                (data.live(i) && !x.is_nan()).then_some(f64::from(x))
+            };
+            let games: Vec<Option<f64>> = data.span(r).map(reward).collect();
+            let first = self.order == Order::SubtractThenUpdate;
+            let (values, last) = oracle::role(&games, self.decay, data.row[0][r].into(), first);
+            for (value, magnitude) in values {
+                // The binary64 maps before the one rounding leave 1e-6 of a unit of the magnitudes.
+                advantage.push(value, value.abs() + 1e-6 * magnitude);
+            }
+            state.push(last.0, last.1);
+        }
+        vec![advantage, state]
+    }
+
+    fn corpus(source: Source) -> Vec<Case> {
+        let mut cases = Vec::new();
+        for order in ORDERS {
+            for decay in [0.95, 0.5, 1.0, 0.0] {
+                let (k, valid) = (cases.len() as u64, decay != 0.5);
+                cases.push(case(RoleBaseline { decay, order }, &rewards::sizes(), valid, source.fork(k)));
+            }
+        }
+        cases
+    }
+
+    fn random(_op: &str, draw: &mut Draw) -> Case {
+        let decay = if draw.yes() { 0.95 } else { f64::from(draw.unit()) };
+        let params = RoleBaseline { decay, order: draw.pick(&ORDERS) };
+        let (sizes, valid, source) = (draw.lengths(), draw.yes(), draw.source());
+        case(params, &sizes, valid, source)
+    }
+}
+
+fn case(params: RoleBaseline, sizes: &[u32], valid: bool, source: Source) -> Case {
+    let mut data = rewards::groups(sizes, valid, source.fork(1));
+    data.row = vec![(0..sizes.len()).map(|r| source.fork(2).signed(r)).collect()];
+    Case {
+        label: format!("{params:?}, {} roles, valid {valid}", sizes.len()),
+        catches: "a reward in its own baseline; a state that an empty role loses; a game without a score that decays it",
+        params: params.into(),
+        data,
+    }
+}

@@ -1,0 +1,143 @@
+//! `shape_rewards`.
+
+use super::OpTest;
+use crate::backend::Backend;
+use crate::cases::hash::Source;
+use crate::cases::random::Draw;
+use crate::cases::{Case, Data, rewards};
+use crate::expect::Want;
+use crate::launch::{NO_SCORE, element, f32s, scored};
+use crate::oracle::shape as oracle;
+use crate::output::Output;
+use crate::precision::Allowance;
+use lockstep_core::ragged::{In, Mask as Valid, Offsets, Out};
+use lockstep_core::reward::{ShapeRewards as Kernel, Shaping};
+
+/// Arguments of `shape_rewards`; lengths are [`Data::index`], a positive second array is a flag, the row's array chooses the reference.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Shape {
+    /// Which function.
+    pub shaping: Shaping,
+    /// What is correct.
+    pub threshold: f32,
+}
+
+const KINDS: [Shaping; 8] = [
+    Shaping::Overlong { max_length: 200, buffer: 100, factor: 1.0, saturate: false },
+    Shaping::Overlong { max_length: 200, buffer: 100, factor: 0.7, saturate: true },
+    Shaping::Signs { correct: 1.0, wrong: 0.0 },
+    Shaping::Signs { correct: 0.1, wrong: -1.0 },
+    Shaping::Flawed { lambda: 1.0 },
+    Shaping::Flawed { lambda: 0.3 },
+    Shaping::Brevity { limit: 190 },
+    Shaping::Preferred,
+];
+
+impl OpTest for Shape {
+    const OPS: &'static [&'static str] = &["shape_rewards"];
+    const ALLOWED: &'static [Allowance] = &[Allowance {
+        op: "shape_rewards",
+        output: "shaped",
+        units: 1.0,
+        reason: "binary64 inside, rounded to binary32 once: half an ULP is at most one unit",
+    }];
+
+    fn op(&self) -> &'static str {
+        "shape_rewards"
+    }
+
+    fn run<B: Backend>(&self, backend: &B, data: &Data) -> Result<Vec<Output>, String> {
+        let n = data.elements();
+        let mut shaped = f32s(n);
+        let flags: Vec<u8> = data.element[1].iter().map(|x| u8::from(*x > 0.0)).collect();
+        let reference: Vec<u32> = data.row[0].iter().map(|x| *x as u32).collect();
+        let kernel = Kernel {
+            cu_groups: Offsets::new("offsets", &data.offsets, n, "elements").map_err(|e| e.to_string())?,
+            rewards: In::new(&data.element[0]),
+            valid: Valid::new(data.mask.as_deref()),
+            shaping: self.shaping,
+            threshold: self.threshold,
+            lengths: Some(In::new(&data.index)),
+            flags: Some(In::new(&flags)),
+            reference: Some(In::new(&reference)),
+            shaped: Out::new(&mut shaped),
+        };
+        kernel.check().map_err(|e| e.to_string())?;
+        backend.run(&kernel)?;
+        Ok(vec![element("shaped", scored(shaped))])
+    }
+
+    fn expect(&self, data: &Data) -> Vec<Want> {
+        let mut want = Want::new("shaped");
+        for r in 0..data.rows() {
+            let span = data.span(r);
+            let x: Vec<f64> = span.clone().map(|i| data.element[0][i].into()).collect();
+            let lengths: Vec<f64> = span.clone().map(|i| data.index[i].into()).collect();
+            let counted: Vec<bool> =
+                span.clone().map(|i| data.live(i) && !data.element[0][i].is_nan()).collect();
+            let threshold = f64::from(self.threshold);
+            for (k, i) in span.enumerate() {
+                if !counted[k] {
+                    want.push(NO_SCORE.into(), 0.0);
+                    continue;
+                }
+                let correct = x[k] > threshold;
+                let (shaped, magnitude) = match self.shaping {
+                    Shaping::Overlong { max_length, buffer, factor, saturate } => {
+                        let (max, buffer) = (f64::from(max_length), f64::from(buffer));
+                        let added = oracle::overlong(lengths[k], max, buffer, factor, saturate);
+                        (x[k] + added, x[k].abs() + added.abs())
+                    }
+                    Shaping::Signs { correct, wrong } => {
+                        let y = oracle::signs(x[k], correct, wrong);
+                        (y, y.abs())
+                    }
+                    Shaping::Flawed { lambda } => {
+                        (oracle::flawed(correct, data.element[1][i] > 0.0, lambda), 1.0)
+                    }
+                    Shaping::Brevity { limit } => {
+                        let y = oracle::brevity(&x, &lengths, &counted, threshold, limit.into())[k];
+                        (y, y.abs())
+                    }
+                    Shaping::Preferred if k == data.row[0][r] as usize => (0.0, 0.0),
+                    Shaping::Preferred => (if correct { 1.0 } else { -1.0 }, 0.0),
+                };
+                want.push(shaped, magnitude);
+            }
+        }
+        vec![want]
+    }
+
+    fn corpus(source: Source) -> Vec<Case> {
+        let mut cases = Vec::new();
+        for shaping in KINDS {
+            for valid in [false, true] {
+                let source = source.fork(cases.len() as u64);
+                cases.push(case(Shape { shaping, threshold: 0.5 }, &rewards::sizes(), valid, source));
+            }
+        }
+        cases
+    }
+
+    fn random(_op: &str, draw: &mut Draw) -> Case {
+        let params = Shape { shaping: draw.pick(&KINDS), threshold: draw.pick(&[0.5, 0.0, -2.0]) };
+        let (sizes, valid, source) = (draw.lengths(), draw.yes(), draw.source());
+        case(params, &sizes, valid, source)
+    }
+}
+
+fn case(params: Shape, sizes: &[u32], valid: bool, source: Source) -> Case {
+    let mut data = rewards::groups(sizes, valid, source.fork(1));
+    let n = data.elements();
+    // Lengths on the corners: the start of the buffer, the limit, beyond it.
+    let length = |i: usize| [0, 99, 100, 101, 150, 199, 200, 201, 1000][source.fork(2).below(i, 9)];
+    data.index = (0..n).map(length).collect();
+    data.element.push((0..n).map(|i| source.fork(3).signed(i)).collect());
+    data.row = vec![(0..sizes.len()).map(|r| source.fork(4).below(r, 4) as f32).collect()];
+    Case {
+        label: format!("{params:?}, {} groups, valid {valid}", sizes.len()),
+        catches: "a penalty that starts one token late; a NaN that is wrong and not excluded; one wrong member overlooked",
+        params: params.into(),
+        data,
+    }
+}

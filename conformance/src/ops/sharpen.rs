@@ -1,0 +1,149 @@
+//! `sharpen`.
+
+use super::OpTest;
+use crate::backend::Backend;
+use crate::cases::hash::Source;
+use crate::cases::random::Draw;
+use crate::cases::{Case, Data, rewards, values};
+use crate::expect::Want;
+use crate::launch::{element, f32s};
+use crate::oracle::sharpen as oracle;
+use crate::output::Output;
+use crate::precision::Allowance;
+use lockstep_core::advantage::{Sharpen as Kernel, Sharpening};
+use lockstep_core::ragged::{In, Mask as Valid, Offsets, Out};
+
+/// Arguments of `sharpen`: rewards and advantages per element, lengths are [`Data::index`], log-probabilities [`Data::element64`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Sharpen {
+    /// Which formula.
+    pub sharpening: Sharpening,
+    /// Whether there is a reference.
+    pub reference: bool,
+    /// Whether x is per token.
+    pub per_token: bool,
+}
+
+const LIST: [Sharpening; 5] = [
+    Sharpening::Novelty { lambda: 2.5, kappa: 0.5 },
+    Sharpening::Novelty { lambda: 0.125, kappa: 10.0 },
+    Sharpening::Overconfidence { alpha: 1.0, cap: 5.0, relu: false },
+    Sharpening::Overconfidence { alpha: 0.5, cap: f64::INFINITY, relu: false },
+    Sharpening::Overconfidence { alpha: 1.0, cap: 3.0, relu: true },
+];
+
+fn reference(data: &Data, i: usize) -> f64 {
+    f64::from(data.element[2][i])
+}
+
+impl OpTest for Sharpen {
+    const OPS: &'static [&'static str] = &["sharpen"];
+    const ALLOWED: &'static [Allowance] = &[Allowance {
+        op: "sharpen",
+        output: "sharpened",
+        units: 2.0,
+        reason: "exp and log1p within 1 ULP, products in binary64; the rounding of their arguments is in the magnitude",
+    }];
+
+    fn op(&self) -> &'static str {
+        "sharpen"
+    }
+
+    fn run<B: Backend>(&self, backend: &B, data: &Data) -> Result<Vec<Output>, String> {
+        let n = data.elements();
+        let mut sharpened = f32s(n);
+        let references: Vec<f64> = (0..n).map(|i| reference(data, i)).collect();
+        let kernel = Kernel {
+            cu_groups: Offsets::new("offsets", &data.offsets, n, "elements").map_err(|e| e.to_string())?,
+            advantage: In::new(&data.element[1]),
+            rewards: In::new(&data.element[0]),
+            valid: Valid::new(data.mask.as_deref()),
+            threshold: 0.5,
+            logp: In::new(&data.element64),
+            logp_ref: self.reference.then(|| In::new(&references[..])),
+            tokens: self.per_token.then(|| In::new(&data.index[..])),
+            sharpening: self.sharpening,
+            sharpened: Out::new(&mut sharpened),
+        };
+        kernel.check().map_err(|e| e.to_string())?;
+        backend.run(&kernel)?;
+        Ok(vec![element("sharpened", sharpened)])
+    }
+
+    fn expect(&self, data: &Data) -> Vec<Want> {
+        let mut want = Want::new("sharpened");
+        for r in 0..data.rows() {
+            let counted = |i: usize| data.live(i) && !data.element[0][i].is_nan();
+            let x = |i: usize| {
+                let reference = if self.reference { reference(data, i) } else { 0.0 };
+                let length = if self.per_token { f64::from(data.index[i]) } else { 1.0 };
+                if length == 0.0 { 0.0 } else { (data.element64[i] - reference) / length }
+            };
+            let members: Vec<f64> = data.span(r).filter(|i| counted(*i)).map(x).collect();
+            let mean = members.iter().sum::<f64>() / members.len() as f64;
+            for i in data.span(r) {
+                let a = f64::from(data.element[1][i]);
+                if !counted(i) {
+                    want.push(0.0, 0.0);
+                    continue;
+                }
+                let correct = data.element[0][i] > 0.5;
+                let (sharp, magnitude) = match self.sharpening {
+                    Sharpening::Novelty { lambda, kappa } if correct => {
+                        let d = x(i) - mean;
+                        // e^d moves by |d| of itself when d rounds; where the bonus is well beyond its limit it does not move.
+                        let moved = lambda * d.exp() * (1.0 + d.abs());
+                        let moved = if lambda * (1.0 - d.exp()) < 1.001 * kappa * a { moved } else { 0.0 };
+                        let y = oracle::novelty(a, x(i), mean, lambda, kappa);
+                        // The sum rounds once: a bonus may be larger than the advantage.
+                        (y, y.abs() + moved)
+                    }
+                    Sharpening::Novelty { .. } => (a, a.abs()),
+                    Sharpening::Overconfidence { .. } if a >= 0.0 => (a, a.abs()),
+                    Sharpening::Overconfidence { alpha, cap, relu } => {
+                        let y = a * oracle::factor(x(i), alpha, cap, relu);
+                        (y, y.abs() * (1.0 + alpha))
+                    }
+                };
+                want.push(sharp, magnitude);
+            }
+        }
+        vec![want]
+    }
+
+    fn corpus(source: Source) -> Vec<Case> {
+        let mut cases = Vec::new();
+        for (k, sharpening) in LIST.into_iter().enumerate() {
+            for valid in [false, true] {
+                let params = Sharpen { sharpening, reference: k % 2 == 0, per_token: k < 2 || valid };
+                cases.push(case(params, &rewards::sizes(), valid, source.fork(cases.len() as u64)));
+            }
+        }
+        cases
+    }
+
+    fn random(_op: &str, draw: &mut Draw) -> Case {
+        let params = Sharpen { sharpening: draw.pick(&LIST), reference: draw.yes(), per_token: draw.yes() };
+        let (sizes, valid, source) = (draw.lengths(), draw.yes(), draw.source());
+        case(params, &sizes, valid, source)
+    }
+}
+
+fn case(params: Sharpen, sizes: &[u32], valid: bool, source: Source) -> Case {
+    let mut data = rewards::groups(sizes, valid, source.fork(1));
+    let n = data.elements();
+    let live = |i: usize| data.live(i);
+    let advantage: Vec<f32> = (0..n)
+        .map(|i| if live(i) { values::advantage(source.fork(2), i) } else { crate::cases::masks::garbage(i) })
+        .collect();
+    let near = (0..n).map(|i| if live(i) { -8.0 - 4.0 * source.fork(3).unit(i) } else { f32::NAN }).collect();
+    data.index = (0..n).map(|i| [0, 1, 7, 20][source.fork(4).below(i, 4)]).collect();
+    data.element64 = (0..n).map(|i| -10.0 + 6.0 * f64::from(source.fork(5).signed(i))).collect();
+    data.element.extend([advantage, near]);
+    Case {
+        label: format!("{params:?}, {} groups, valid {valid}", sizes.len()),
+        catches: "a mean over members that are not counted; 0/0 tokens; a positive advantage that grows with confidence",
+        params: params.into(),
+        data,
+    }
+}

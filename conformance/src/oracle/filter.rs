@@ -1,0 +1,17 @@
+//! Group statistics that decide what remains, maths.md §6.9 to §6.12, over counted members.
+
+/// Population standard deviation.
+pub fn std(x: &[f64]) -> f64 {
+    let mean = x.iter().sum::<f64>() / x.len() as f64;
+    (x.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / x.len() as f64).sqrt()
+}
+
+/// Whether all values are the same.
+pub fn is_constant(x: &[f64]) -> bool {
+    x.windows(2).all(|pair| pair[0] == pair[1])
+}
+
+/// Fraction for which `holds`.
+pub fn fraction(x: &[f64], holds: impl Fn(f64) -> bool) -> f64 {
+    x.iter().filter(|x| holds(**x)).count() as f64 / x.len() as f64
+}

@@ -1,0 +1,136 @@
+//! MSSR's entropy shaping: advantages per token, raised where the policy was uncertain.
+//!
+//! **Formula** (2512.18215; maths.md §6.11):
+//!
+//! ```text
+//! ψ_t = min(α H_t, |A_t|/κ),    A'_t = A_t + ψ_t
+//! ```
+//!
+//! α 0.4, κ 2; κ > 1 keeps the sign of A. H is a constant: no gradient passes through it.
+//!
+//! **Shapes**: `logp`, `entropy`, `shaped` `[N]`; `advantage` `[N]` or `[S]`; `cu_seqlens` `[S+1]`.
+//!
+//! **Special cases**: masked tokens get 0 and are not looked at; A = 0 stays 0.
+//!
+//! **Accuracy**: `f32`, one exponential where H is that of the sampled token.
+//!
+//! **Variants** (maths.md §10 row 18): without `entropy`, H_t = −p log p of the *sampled token alone*, as the released code; with it, the entropy of
+//! the whole distribution.
+
+use crate::Error;
+use crate::num::{self, Arith};
+use crate::op::Kernel;
+use crate::ragged::{In, Mask, Offsets, Out, Stream, flag};
+use crate::team::{Element, Lane, Team};
+
+/// The op `entropy_bonus`.
+#[derive(Clone, Copy, Debug)]
+pub struct EntropyBonus<'a> {
+    /// Offsets of sequences, `[S+1]`.
+    pub cu_seqlens: Offsets<'a>,
+    /// Which tokens take part, `[N]`.
+    pub loss_mask: Mask<'a>,
+    /// Advantages, `[N]` or `[S]`.
+    pub advantage: In<'a, f32>,
+    /// Whether there is one advantage per token.
+    pub per_token: bool,
+    /// Log-probability of the sampled token, `[N]`, or its distribution's entropy, of at least 0.
+    pub source: In<'a, f32>,
+    /// Whether `source` is the entropy of the distribution.
+    pub full: bool,
+    /// α, at least 0.
+    pub alpha: f32,
+    /// κ, above 0.
+    pub kappa: f32,
+    /// `[N]`.
+    pub shaped: Out<'a, f32>,
+    /// Above [`flag::LIMIT`] where a live input or result is bad, `[S]`.
+    pub row_alarm: Out<'a, u32>,
+}
+
+crate::kernel_args!(EntropyBonus<'_> {
+    cu_seqlens, loss_mask, advantage, per_token, source, full, alpha, kappa, shaped, row_alarm
+});
+
+impl EntropyBonus<'_> {
+    /// Whether the scalar parameters are in their domain.
+    pub fn check(&self) -> Result<(), Error> {
+        if !(self.alpha >= 0.0 && self.alpha.is_finite()) {
+            let (argument, expected, got) = ("alpha", "a finite number of at least 0", self.alpha.into());
+            return Err(Error::Value { argument, index: None, expected, got });
+        }
+        if !(self.kappa > 0.0 && self.kappa.is_finite()) {
+            let (argument, expected, got) = ("kappa", "a positive finite number", self.kappa.into());
+            return Err(Error::Value { argument, index: None, expected, got });
+        }
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn sweep<const FULL: bool, T: Team>(&self, team: &T, row: usize) {
+        let advantage = match self.per_token {
+            true => Stream::Array(self.advantage),
+            false => Stream::Constant(self.advantage.at(row)),
+        };
+        let token = Token::<FULL> { alpha: self.alpha, kappa: self.kappa };
+        let ins = [advantage, Stream::Array(self.source)];
+        let swept = team.sweep(self.cu_seqlens.span(row), self.loss_mask, ins, [Some(self.shaped)], &token);
+        if team.leads() {
+            self.row_alarm.put(row, swept.alarm);
+        }
+    }
+}
+
+struct Token<const FULL: bool> {
+    alpha: f32,
+    kappa: f32,
+}
+
+impl<const FULL: bool> Element<2, 1, 0, 0> for Token<FULL> {
+    #[inline(always)]
+    fn element<A: Arith>(&self, _staged: [f32; 2], input: impl Fn(usize) -> f32) -> Lane<1, 0, 0> {
+        let (advantage, source) = (input(0), input(1));
+        let entropy = if FULL { source } else { -(num::exp::<A>(source) * source) };
+        let bonus = self.alpha * entropy;
+        let limit = advantage.abs() / self.kappa;
+        let shaped = num::canonical(advantage + if bonus > limit { limit } else { bonus });
+        let bad = if FULL { flag::weight(source) } else { flag::logp(source) };
+        let alarm = flag::worse(flag::worse(flag::finite(advantage), bad), flag::finite(shaped));
+        Lane { out: [shaped], sum: [], max: [], alarm }
+    }
+}
+
+impl Kernel for EntropyBonus<'_> {
+    const NAME: &'static str = "entropy_bonus";
+
+    fn rows(&self) -> usize {
+        self.cu_seqlens.rows()
+    }
+
+    fn work(&self, row: usize) -> usize {
+        self.cu_seqlens.span(row).len()
+    }
+
+    #[inline(always)]
+    fn row<T: Team>(&self, team: &T, row: usize) {
+        match self.full {
+            false => self.row_as::<0, T>(team, row),
+            true => self.row_as::<1, T>(team, row),
+        }
+    }
+
+    #[inline(always)]
+    fn variant(&self) -> usize {
+        usize::from(self.full)
+    }
+
+    #[inline(always)]
+    fn row_as<const V: usize, T: Team>(&self, team: &T, row: usize) {
+        // Two sweeps, so that the entropy of the distribution does not pay for an exponential.
+        if V == 1 {
+            self.sweep::<true, T>(team, row);
+        } else {
+            self.sweep::<false, T>(team, row);
+        }
+    }
+}

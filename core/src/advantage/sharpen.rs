@@ -1,0 +1,204 @@
+//! Advantages sharpened by how likely the policy found its own answers: XRPO's novelty, ACE's overconfidence.
+//!
+//! **Formula** (maths.md §6.11), x_i the log-probability of sequence i, less that of the reference where there is one, by its tokens where
+//! asked:
+//!
+//! ```text
+//! Novelty         η_i = exp(x_i − mean x);  correct: A_i + min( max(λ (1 − η_i), 0), κ max(A_i, 0) ), others unchanged
+//! Overconfidence  A_i < 0: A_i · min(1 + α softplus(x_i), cap), others unchanged;  `relu`: max(x_i, 0) for the softplus
+//! ```
+//!
+//! `Novelty` is XRPO-style (2510.06672, reviews - our reading): x per token, no reference, λ 2.5, κ 0.5. `Overconfidence` is ACE (2602.21420; c_i is
+//! the paper's, form and constants from secondary summaries or ours): x = log π_θ(y) − log π_ref(y) of the whole sequence, α 1, cap 5 (ours,
+//! for x grows with length).
+//!
+//! **Shapes**: `advantage`, `rewards`, `logp`, `logp_ref`, `tokens`, `sharpened` `[S]`; `cu_groups` `[G+1]`. `logp` and `logp_ref` are sums over
+//! tokens: `row_sum` of [`Aggregate`](crate::aggregate::Aggregate).
+//!
+//! **Special cases**: a NaN reward or a sequence that is not `valid` has advantage 0 and no part in the mean; a sequence without tokens
+//! has x = 0 where x is per token. A correct answer whose advantage is negative is not pushed further down (ours).
+//!
+//! **Accuracy**: x and the mean in binary64, one `f32` exponential, products in binary64, rounded to `f32` once.
+//!
+//! **Gradient**: none; advantages are constants.
+
+use super::members::Members;
+use crate::Error;
+use crate::num;
+use crate::op::{Arg, Decoder, Encoder, Kernel};
+use crate::ragged::{In, Mask, Offsets, Out};
+use crate::team::Team;
+
+/// Which formula; see the [module](self).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Sharpening {
+    /// XRPO-style.
+    Novelty {
+        /// λ; 2.5.
+        lambda: f64,
+        /// κ; 0.5.
+        kappa: f64,
+    },
+    /// ACE.
+    Overconfidence {
+        /// α; 1.
+        alpha: f64,
+        /// Greatest factor, at least 1; 5.
+        cap: f64,
+        /// max(x, 0) in place of the softplus.
+        relu: bool,
+    },
+}
+
+impl Sharpening {
+    /// Whether its numbers are in their domain.
+    pub fn check(self) -> Result<(), Error> {
+        let (numbers, cap) = match self {
+            Sharpening::Novelty { lambda, kappa } => ([("lambda", lambda), ("kappa", kappa)], 1.0),
+            Sharpening::Overconfidence { alpha, cap, .. } => ([("alpha", alpha), ("alpha", alpha)], cap),
+        };
+        for (argument, got) in numbers {
+            if !(got >= 0.0 && got.is_finite()) {
+                let expected = "a finite number of at least 0";
+                return Err(Error::Value { argument, index: None, expected, got });
+            }
+        }
+        if cap >= 1.0 {
+            return Ok(());
+        }
+        Err(Error::Value { argument: "cap", index: None, expected: "a number of at least 1", got: cap })
+    }
+}
+
+#[allow(unsafe_code)]
+impl Arg for Sharpening {
+    const POINTERS: usize = 0;
+    const WORDS: usize = 3;
+    #[inline(always)]
+    fn encode<E: Encoder>(&self, to: &mut E) {
+        let (kind, numbers) = match *self {
+            Sharpening::Novelty { lambda, kappa } => (0, [lambda, kappa]),
+            Sharpening::Overconfidence { alpha, cap, relu: false } => (1, [alpha, cap]),
+            Sharpening::Overconfidence { alpha, cap, relu: true } => (2, [alpha, cap]),
+        };
+        to.word(kind);
+        numbers.encode(to);
+    }
+    #[inline(always)]
+    unsafe fn decode(from: &mut Decoder) -> Self {
+        let kind = from.word();
+        let (first, second) = (f64::from_bits(from.word()), f64::from_bits(from.word()));
+        match kind {
+            0 => Sharpening::Novelty { lambda: first, kappa: second },
+            kind => Sharpening::Overconfidence { alpha: first, cap: second, relu: kind == 2 },
+        }
+    }
+}
+
+/// The op `sharpen`.
+#[derive(Clone, Copy, Debug)]
+pub struct Sharpen<'a> {
+    /// Offsets of groups, in sequences, `[G+1]`.
+    pub cu_groups: Offsets<'a>,
+    /// Advantage of each sequence, `[S]`.
+    pub advantage: In<'a, f32>,
+    /// Outcome reward per sequence, `[S]`.
+    pub rewards: In<'a, f32>,
+    /// Which sequences are counted, `[S]`.
+    pub valid: Mask<'a>,
+    /// A reward above it is correct.
+    pub threshold: f32,
+    /// Log-probability of each sequence, `[S]`.
+    pub logp: In<'a, f64>,
+    /// The reference's, `[S]`.
+    pub logp_ref: Option<In<'a, f64>>,
+    /// Live tokens of each sequence, to divide by, `[S]`.
+    pub tokens: Option<In<'a, u32>>,
+    /// Which formula.
+    pub sharpening: Sharpening,
+    /// `[S]`.
+    pub sharpened: Out<'a, f32>,
+}
+
+crate::kernel_args!(Sharpen<'_> { cu_groups, advantage, rewards, valid, threshold, logp, logp_ref, tokens, sharpening, sharpened });
+
+impl Sharpen<'_> {
+    /// Whether the scalar parameters are in their domain and optional arrays have their length.
+    pub fn check(&self) -> Result<(), Error> {
+        self.sharpening.check()?;
+        if !self.threshold.is_finite() {
+            let (argument, expected, got) = ("threshold", "a finite number", self.threshold.into());
+            return Err(Error::Value { argument, index: None, expected, got });
+        }
+        let expected = self.rewards.len();
+        let lengths = [
+            ("logp_ref", self.logp_ref.map_or(expected, In::len)),
+            ("tokens", self.tokens.map_or(expected, In::len)),
+            ("logp", self.logp.len()),
+            ("advantage", self.advantage.len()),
+        ];
+        for (argument, got) in lengths {
+            if got != expected {
+                return Err(Error::Length { argument, expected, because: "one per sequence", got });
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Kernel for Sharpen<'_> {
+    const NAME: &'static str = "sharpen";
+
+    fn rows(&self) -> usize {
+        self.cu_groups.rows()
+    }
+
+    fn work(&self, row: usize) -> usize {
+        self.cu_groups.span(row).len()
+    }
+
+    #[inline(always)]
+    fn row<T: Team>(&self, team: &T, row: usize) {
+        let span = self.cu_groups.span(row);
+        let members = Members { rewards: self.rewards, valid: self.valid };
+        let (logp, logp_ref, tokens) = (self.logp, self.logp_ref, self.tokens);
+        let score = move |i: usize| {
+            let reference = match logp_ref {
+                Some(reference) => reference.at(i),
+                None => 0.0,
+            };
+            let length = match tokens {
+                Some(tokens) => f64::from(tokens.at(i)),
+                None => 1.0,
+            };
+            if length == 0.0 { 0.0 } else { (logp.at(i) - reference) / length }
+        };
+        let [n, total] = team.sum(span, move |i| if members.is(i) { [1.0, score(i)] } else { [0.0; 2] });
+        let mean = total / n;
+        let (advantage, threshold) = (self.advantage, self.threshold);
+        let (sharpening, out) = (self.sharpening, self.sharpened);
+        team.for_each(span, move |i| {
+            let (a, x) = (f64::from(advantage.at(i)), score(i));
+            let sharp = match sharpening {
+                Sharpening::Novelty { lambda, kappa } => {
+                    let likely = f64::from(num::exp::<T::Arith>((x - mean) as f32));
+                    let bonus = lambda * (1.0 - likely);
+                    let bonus = if bonus > 0.0 { bonus } else { 0.0 };
+                    let limit = if a > 0.0 { kappa * a } else { 0.0 };
+                    let bonus = if bonus > limit { limit } else { bonus };
+                    a + if members.rewards.at(i) > threshold { bonus } else { 0.0 }
+                }
+                Sharpening::Overconfidence { alpha, cap, relu } => {
+                    let x = x as f32;
+                    let positive = if x < 0.0 { 0.0 } else { x };
+                    let soft = num::log1p::<T::Arith>(num::exp::<T::Arith>(-x.abs()));
+                    let excess = f64::from(positive) + if relu { 0.0 } else { f64::from(soft) };
+                    let factor = 1.0 + alpha * excess;
+                    let factor = if factor > cap { cap } else { factor };
+                    a * if a < 0.0 { factor } else { 1.0 }
+                }
+            };
+            out.put(i, if members.is(i) { num::canonical(sharp as f32) } else { 0.0 });
+        });
+    }
+}

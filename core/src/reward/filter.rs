@@ -1,0 +1,216 @@
+//! Which groups and sequences remain in a batch.
+//!
+//! **Formula** (maths.md §6.9 to §6.12), over the n counted members of a group, x the metric of each:
+//!
+//! ```text
+//! Varied      keep the group iff max x ≠ min x or n ≤ 1                 (DAPO dynamic sampling 2503.14476)      statistic: std
+//! Spread      keep it iff std x > eta, ddof 0                           (UI-S1 2509.11543)                      std
+//! SolveRate   keep it iff mean 1[x > threshold] < limit                 (RAPO 2509.24107, at the end of an epoch) the mean
+//! Balanced    keep it iff |Σ x| / n ≤ tau                               (BRPO 2506.00103, secondary)            |Σ x| / n
+//! Equal       keep the sequences with x = value                         (PSR: 1, NSR: 0; 2506.01347)            their fraction
+//! Nonzero     keep those with x ≠ 0                                     (SPIRAL 2506.24119)                     their fraction
+//! AtMost      keep those with x ≤ limit                                 (DAPO overlong filtering, x the length)  their fraction
+//! ```
+//!
+//! **Shapes**: `metric`, `keep` `[S]`; `kept`, `statistic` `[G]`; `cu_groups` `[G+1]`.
+//!
+//! **Special cases**: a group is kept or dropped whole, members that are not counted (NaN metric, not `valid`) with it; the criteria of
+//! sequences drop those. Without counted members: the group is kept by `Varied` only if it has at most one member at all, so that a
+//! group of nothing but NaN is dropped; `Spread`, `SolveRate` and `Balanced` drop it.
+//!
+//! **Accuracy**: `Varied` is decided on the inputs, max = min, never on a computed deviation (0.1 eight times has a deviation of 1e-9 in
+//! binary32, maths.md §1.5). Statistics are binary64, rounded to `f32` once.
+
+use crate::Error;
+use crate::advantage::members::Members;
+use crate::num::{self, Arith};
+use crate::op::{Arg, Decoder, Encoder, Kernel};
+use crate::ragged::{In, Mask, Offsets, Out};
+use crate::team::Team;
+
+/// What remains; see the [module](self).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Criterion {
+    /// Groups whose members differ, and groups of one.
+    Varied,
+    /// Groups whose deviation (ddof 0) is above it.
+    Spread {
+        /// UI-S1: 0.3.
+        eta: f64,
+    },
+    /// Groups that are not solved yet.
+    SolveRate {
+        /// A metric above it is solved.
+        threshold: f64,
+        /// RAPO: 0.9; a rate of exactly that is dropped.
+        limit: f64,
+    },
+    /// Groups whose mean is near 0.
+    Balanced {
+        /// 0.6 in a reimplementation of BRPO.
+        tau: f64,
+    },
+    /// Sequences with one value.
+    Equal {
+        /// The value.
+        value: f64,
+    },
+    /// Sequences whose metric is not 0.
+    Nonzero,
+    /// Sequences whose metric is no more.
+    AtMost {
+        /// The limit.
+        limit: f64,
+    },
+}
+
+impl Criterion {
+    fn numbers(self) -> (u64, [f64; 2]) {
+        match self {
+            Criterion::Varied => (0, [0.0; 2]),
+            Criterion::Spread { eta } => (1, [eta, 0.0]),
+            Criterion::SolveRate { threshold, limit } => (2, [threshold, limit]),
+            Criterion::Balanced { tau } => (3, [tau, 0.0]),
+            Criterion::Equal { value } => (4, [value, 0.0]),
+            Criterion::Nonzero => (5, [0.0; 2]),
+            Criterion::AtMost { limit } => (6, [limit, 0.0]),
+        }
+    }
+
+    /// Whether it keeps or drops whole groups.
+    pub fn is_of_groups(self) -> bool {
+        self.numbers().0 < 4
+    }
+
+    /// Whether its numbers are in their domain.
+    pub fn check(self) -> Result<(), Error> {
+        let (argument, least) = match self {
+            Criterion::Spread { .. } => ("eta", 0.0),
+            Criterion::SolveRate { .. } => ("limit", f64::NEG_INFINITY),
+            Criterion::Balanced { .. } => ("tau", 0.0),
+            Criterion::Equal { .. } => ("value", f64::NEG_INFINITY),
+            Criterion::AtMost { .. } => ("limit", f64::NEG_INFINITY),
+            Criterion::Varied | Criterion::Nonzero => return Ok(()),
+        };
+        for got in self.numbers().1 {
+            if !(got >= least && got.is_finite()) {
+                let expected = if least == 0.0 { "a finite number of at least 0" } else { "a finite number" };
+                return Err(Error::Value { argument, index: None, expected, got });
+            }
+        }
+        Ok(())
+    }
+}
+
+#[allow(unsafe_code)]
+impl Arg for Criterion {
+    const POINTERS: usize = 0;
+    const WORDS: usize = 3;
+    #[inline(always)]
+    fn encode<E: Encoder>(&self, to: &mut E) {
+        let (kind, numbers) = self.numbers();
+        to.word(kind);
+        numbers.encode(to);
+    }
+    #[inline(always)]
+    unsafe fn decode(from: &mut Decoder) -> Self {
+        let kind = from.word();
+        let (first, second) = (f64::from_bits(from.word()), f64::from_bits(from.word()));
+        match kind {
+            1 => Criterion::Spread { eta: first },
+            2 => Criterion::SolveRate { threshold: first, limit: second },
+            3 => Criterion::Balanced { tau: first },
+            4 => Criterion::Equal { value: first },
+            5 => Criterion::Nonzero,
+            6 => Criterion::AtMost { limit: first },
+            _ => Criterion::Varied,
+        }
+    }
+}
+
+/// The op `filter_groups`.
+#[derive(Clone, Copy, Debug)]
+pub struct FilterGroups<'a> {
+    /// Offsets of groups, in sequences, `[G+1]`.
+    pub cu_groups: Offsets<'a>,
+    /// What is looked at: rewards, accuracy, lengths, advantages. `[S]`.
+    pub metric: In<'a, f32>,
+    /// Which sequences are counted, `[S]`.
+    pub valid: Mask<'a>,
+    /// What remains.
+    pub criterion: Criterion,
+    /// 1 = the sequence remains, `[S]`: `valid` or a mask for whoever comes next.
+    pub keep: Out<'a, u8>,
+    /// Sequences of the group that remain, `[G]`.
+    pub kept: Out<'a, u32>,
+    /// What was compared, `[G]`; 0 without counted members.
+    pub statistic: Out<'a, f32>,
+}
+
+crate::kernel_args!(FilterGroups<'_> { cu_groups, metric, valid, criterion, keep, kept, statistic });
+
+impl FilterGroups<'_> {
+    /// Whether the scalar parameters are in their domain.
+    pub fn check(&self) -> Result<(), Error> {
+        self.criterion.check()
+    }
+}
+
+impl Kernel for FilterGroups<'_> {
+    const NAME: &'static str = "filter_groups";
+
+    fn rows(&self) -> usize {
+        self.cu_groups.rows()
+    }
+
+    fn work(&self, row: usize) -> usize {
+        self.cu_groups.span(row).len()
+    }
+
+    #[inline(always)]
+    fn row<T: Team>(&self, team: &T, row: usize) {
+        let span = self.cu_groups.span(row);
+        let (members, criterion) = (Members { rewards: self.metric, valid: self.valid }, self.criterion);
+        let wanted = move |i: usize| {
+            let x = members.reward(i);
+            members.is(i)
+                && match criterion {
+                    Criterion::SolveRate { threshold, .. } => x > threshold,
+                    Criterion::Equal { value } => x == value,
+                    Criterion::Nonzero => x != 0.0,
+                    Criterion::AtMost { limit } => x <= limit,
+                    _ => false,
+                }
+        };
+        let [n, total, hits] = team.sum(span, move |i| {
+            let one = |holds: bool| if holds { 1.0 } else { 0.0 };
+            [one(members.is(i)), if members.is(i) { members.reward(i) } else { 0.0 }, one(wanted(i))]
+        });
+        let value = move |i| members.value_or(i, f32::NEG_INFINITY);
+        let high = team.max(span, value);
+        let low = team.min(span, move |i| members.value_or(i, f32::INFINITY));
+        let constant = high == low;
+        let mean = if constant { f64::from(low) } else { total / n };
+        let [squares] = team.sum(span, move |i| {
+            let centred = members.reward(i) - mean;
+            [if members.is(i) { centred * centred } else { 0.0 }]
+        });
+        let std = if constant { 0.0 } else { <T::Arith as Arith>::sqrt64(squares / n) };
+        let none = n == 0.0;
+        let alone = span.len() <= 1 || n == 1.0;
+        let (statistic, all) = match criterion {
+            Criterion::Varied => (std, alone || !(constant || none)),
+            Criterion::Spread { eta } => (std, !none && std > eta),
+            Criterion::SolveRate { limit, .. } => (hits / n, hits / n < limit),
+            Criterion::Balanced { tau } => ((total / n).abs(), (total / n).abs() <= tau),
+            _ => (hits / n, false),
+        };
+        let (groups, out) = (criterion.numbers().0 < 4, self.keep);
+        team.for_each(span, move |i| out.put(i, u8::from(if groups { all } else { wanted(i) })));
+        if team.leads() {
+            let size = if all { span.len() as u32 } else { 0 };
+            self.kept.put(row, if groups { size } else { hits as u32 });
+            self.statistic.put(row, if none { 0.0 } else { num::canonical(statistic as f32) });
+        }
+    }
+}

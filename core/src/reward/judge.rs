@@ -1,0 +1,35 @@
+//! Rewards of those who judge: MarsRL's roles and FAPO's detector. One number per output, plain functions.
+
+/// MarsRL's solver and correctors (2511.11373; maths.md §6.9): 1 if the final answer equals the reference, else 0.
+pub fn solver(correct: bool) -> f32 {
+    if correct { 1.0 } else { 0.0 }
+}
+
+/// MarsRL's verifiers: 1 if the verdict is the truth about the solution that was judged, else 0. A verdict that cannot be read (`None`) is
+/// wrong (ours).
+pub fn verifier(says_correct: Option<bool>, is_correct: bool) -> f32 {
+    solver(says_correct == Some(is_correct))
+}
+
+/// What FAPO's generative judge said (2510.22543; maths.md §6.11).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// No erroneous step (−1 in the released code).
+    Clean,
+    /// The first erroneous step, counted from 0.
+    FlawedAt(u32),
+    /// It cannot be read. For the policy's reward: not flawed.
+    Unreadable,
+}
+
+/// The reward that trains FAPO's judge: for a flawed item (`first_error` is known) of `steps` steps 1 − |t̂ − t*|/steps where a step is
+/// named, else −1; for a clean item 1 where it is called clean, else −1; −1 for what cannot be read.
+pub fn step_reward(said: Verdict, first_error: Option<u32>, steps: u32) -> f64 {
+    match (said, first_error) {
+        (Verdict::FlawedAt(step), Some(truth)) => {
+            1.0 - f64::from(step.abs_diff(truth)) / f64::from(if steps == 0 { 1 } else { steps })
+        }
+        (Verdict::Clean, None) => 1.0,
+        _ => -1.0,
+    }
+}

@@ -1,0 +1,191 @@
+//! EVOL-RL: reward bands by majority vote, ranked inside by novelty.
+//!
+//! **Formula** (2509.15194; maths.md §6.11), S the similarities inside a group, w the weight of the mean:
+//!
+//! ```text
+//! u_i = 1 − ( w · mean_{j ≠ i of i's class} S_ij + (1 − w) · max_{j ≠ i} S_ij )
+//! n_i = (u_i − min u)/(max u − min u) over i's class;   1 in a class of one, 1/2 where all u of a class are equal
+//! R_i = majority + width · n_i,   minority + width · n_i,   or `invalid`
+//! ```
+//!
+//! With the paper's numbers: 0.5 to 1 for the majority, −1 to −0.5 for the others, 1.0 and −0.5 alone, 0.75 and −0.75 when all are alike.
+//!
+//! **Shapes**: `classes`, `novelty`, `shaped` `[S]`; `similarity` `[Σ n²]`, the n × n matrices of the groups one after the other, row by
+//! row; `pair_start` `[G]`: where each begins; `cu_groups` `[G+1]`.
+//!
+//! **Special cases**: invalid answers have no novelty and are nobody's neighbour (ours: they have no answer to compare). A sequence that
+//! is not `valid` gets NaN, "no score". The diagonal is never read. A class without a second member has the mean over all others
+//! (visible in `novelty` only). A NaN similarity makes the rewards of its class NaN; the host refuses it.
+//!
+//! **Accuracy**: similarities in binary64; novelty rounds to `f32` once, and the bands are decided and computed on these `f32`. n² steps for
+//! each of five passes.
+
+use crate::Error;
+use crate::num;
+use crate::op::Kernel;
+use crate::ragged::{In, Mask, Offsets, Out, Span};
+use crate::team::Team;
+
+/// Not the answer of the majority.
+pub const MINORITY: u32 = 0;
+/// The answer of the majority.
+pub const MAJORITY: u32 = 1;
+/// No answer; every larger number too.
+pub const INVALID: u32 = 2;
+
+/// The op `novelty_bands`.
+#[derive(Clone, Copy, Debug)]
+pub struct NoveltyBands<'a> {
+    /// Offsets of groups, in sequences, `[G+1]`.
+    pub cu_groups: Offsets<'a>,
+    /// Where a group's matrix begins, `[G]`.
+    pub pair_start: In<'a, u64>,
+    /// Similarities, `[Σ n²]`.
+    pub similarity: In<'a, f32>,
+    /// [`MINORITY`], [`MAJORITY`] or [`INVALID`], `[S]`.
+    pub classes: In<'a, u32>,
+    /// Which sequences are counted, `[S]`.
+    pub valid: Mask<'a>,
+    /// w, 0 to 1; 0.5.
+    pub mean_weight: f64,
+    /// Least reward of the majority; 0.5.
+    pub majority: f64,
+    /// Least reward of the others; −1.
+    pub minority: f64,
+    /// Width of a band; 0.5.
+    pub width: f64,
+    /// Reward of an invalid answer; −1.
+    pub invalid: f64,
+    /// Reward, `[S]`.
+    pub shaped: Out<'a, f32>,
+    /// u, `[S]`; 0 for who has none.
+    pub novelty: Out<'a, f32>,
+}
+
+crate::kernel_args!(NoveltyBands<'_> {
+    cu_groups, pair_start, similarity, classes, valid, mean_weight, majority, minority, width, invalid, shaped, novelty
+});
+
+impl NoveltyBands<'_> {
+    /// Whether the scalar parameters are in their domain.
+    pub fn check(&self) -> Result<(), Error> {
+        if !(0.0..=1.0).contains(&self.mean_weight) {
+            let (argument, expected) = ("mean_weight", "0 to 1");
+            return Err(Error::Value { argument, index: None, expected, got: self.mean_weight });
+        }
+        let numbers = [
+            ("majority", self.majority),
+            ("minority", self.minority),
+            ("width", self.width),
+            ("invalid", self.invalid),
+        ];
+        for (argument, got) in numbers {
+            if !got.is_finite() {
+                return Err(Error::Value { argument, index: None, expected: "a finite number", got });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A group by value: closures capture it and not the kernel.
+#[derive(Clone, Copy)]
+struct Answers<'a> {
+    span: Span,
+    first: usize,
+    similarity: In<'a, f32>,
+    classes: In<'a, u32>,
+    valid: Mask<'a>,
+    mean_weight: f64,
+}
+
+impl Answers<'_> {
+    #[inline(always)]
+    fn has_novelty(self, i: usize) -> bool {
+        self.valid.at(i) && self.classes.at(i) < INVALID
+    }
+
+    #[inline(always)]
+    fn is_of(self, i: usize, class: u32) -> bool {
+        self.valid.at(i) && self.classes.at(i) == class
+    }
+
+    #[inline(always)]
+    fn novelty(self, i: usize) -> f32 {
+        let row = self.first + (i - self.span.start) * self.span.len();
+        let own = self.classes.at(i);
+        let (mut peers, mut peer_sum, mut others, mut sum) = (0.0, 0.0, 0.0, 0.0);
+        let mut nearest = f64::NEG_INFINITY;
+        let mut j = self.span.start;
+        while j < self.span.end {
+            let counts = j != i && self.has_novelty(j);
+            let s = f64::from(self.similarity.at(row + (j - self.span.start)));
+            let peer = counts && self.classes.at(j) == own;
+            peers += if peer { 1.0 } else { 0.0 };
+            peer_sum += if peer { s } else { 0.0 };
+            others += if counts { 1.0 } else { 0.0 };
+            sum += if counts { s } else { 0.0 };
+            // A NaN enters and stays.
+            nearest = if counts && (s > nearest || s.is_nan()) { s } else { nearest };
+            j += 1;
+        }
+        let mean = if peers > 0.0 { peer_sum / peers } else { sum / others };
+        let u = 1.0 - (self.mean_weight * mean + (1.0 - self.mean_weight) * nearest);
+        num::canonical(if others == 0.0 { 0.0 } else { u as f32 })
+    }
+
+    /// Members, least and greatest novelty of a class.
+    #[inline(always)]
+    fn range<T: Team>(self, team: &T, class: u32) -> (f64, f32, f32) {
+        let [n] = team.sum(self.span, move |i| [if self.is_of(i, class) { 1.0 } else { 0.0 }]);
+        let of = move |i, other| if self.is_of(i, class) { self.novelty(i) } else { other };
+        let low = team.min(self.span, move |i| of(i, f32::INFINITY));
+        (n, low, team.max(self.span, move |i| of(i, f32::NEG_INFINITY)))
+    }
+}
+
+impl Kernel for NoveltyBands<'_> {
+    const NAME: &'static str = "novelty_bands";
+
+    fn rows(&self) -> usize {
+        self.cu_groups.rows()
+    }
+
+    fn work(&self, row: usize) -> usize {
+        let n = self.cu_groups.span(row).len();
+        n.saturating_mul(n)
+    }
+
+    #[inline(always)]
+    fn row<T: Team>(&self, team: &T, row: usize) {
+        let answers = Answers {
+            span: self.cu_groups.span(row),
+            first: self.pair_start.at(row) as usize,
+            similarity: self.similarity,
+            classes: self.classes,
+            valid: self.valid,
+            mean_weight: self.mean_weight,
+        };
+        let (n_major, low_major, high_major) = answers.range(team, MAJORITY);
+        let (n_minor, low_minor, high_minor) = answers.range(team, MINORITY);
+        let (majority, minority, width, invalid) = (self.majority, self.minority, self.width, self.invalid);
+        let (shaped, novelty) = (self.shaped, self.novelty);
+        team.for_each(answers.span, move |i| {
+            let major = answers.is_of(i, MAJORITY);
+            let n = if major { n_major } else { n_minor };
+            let (low, high) = if major { (low_major, high_major) } else { (low_minor, high_minor) };
+            let (low, high) = (f64::from(low), f64::from(high));
+            let u = if answers.has_novelty(i) { answers.novelty(i) } else { 0.0 };
+            let inside = (f64::from(u) - low) / (high - low);
+            let inside = if high == low { 0.5 } else { inside };
+            let inside = if n == 1.0 { 1.0 } else { inside };
+            let reward = if major { majority } else { minority } + width * inside;
+            let reward = if answers.has_novelty(i) { reward } else { invalid };
+            shaped.put(
+                i,
+                if answers.valid.at(i) { num::canonical(reward as f32) } else { num::canonical_nan() },
+            );
+            novelty.put(i, u);
+        });
+    }
+}

@@ -1,0 +1,271 @@
+//! Rewards of sequences as a function of reward, length, a flag or the rest of the group.
+//!
+//! **Formula** (maths.md §6.10, §6.11), R the reward, L the length in tokens, "correct" a reward above `threshold`:
+//!
+//! ```text
+//! Overlong   R + min(−(L − (L_max − B))/B · factor, 0),  with `saturate` never less than R − factor     (DAPO 2503.14476)
+//! Signs      `correct` where R = 1, `wrong` where R = 0, else R                                         (PSR, NSR 2506.01347)
+//! Flawed     correct: 1, or 1 − λ where the flag is set; else −1                                        (FAPO 2510.22543)
+//! Brevity    clip(1 − L/L_limit, 0, 1) where all counted members of the group are correct; else R       (ConciseR-style, our reading)
+//! Preferred  correct: 1, else −1; the group's reference 0                                               (BRPO 2506.00103, secondary)
+//! ```
+//!
+//! **Shapes**: `rewards`, `lengths`, `flags`, `shaped` `[S]`; `reference` `[G]`, the position of a member in its group; `cu_groups` `[G+1]`.
+//!
+//! **Special cases**: a NaN reward ("no score") or a sequence that is not `valid` gives NaN, which excludes it wherever rewards are read.
+//! An infinite reward passes through `Overlong` and `Signs`. L_max − B itself costs nothing; L_max costs `factor`.
+//!
+//! **Accuracy**: binary64, rounded to `f32` once.
+//!
+//! **Variants**: `saturate` false is DAPO's code, which keeps falling beyond L_max; true is the paper. W-REINFORCE is `Signs` with
+//! correct 0.1, wrong −1; PSR 1, 0 and NSR 0, −1 also *drop* the samples that they do not want
+//! ([`Criterion::Equal`](super::Criterion::Equal)), so that denominators shrink. FAPO's λ is 1.
+
+use crate::Error;
+use crate::advantage::members::Members;
+use crate::num;
+use crate::op::{Arg, Decoder, Encoder, Kernel};
+use crate::ragged::{In, Mask, Offsets, Out};
+use crate::team::Team;
+
+/// Which function; see the [module](self).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Shaping {
+    /// A penalty for the last tokens before the limit of length.
+    Overlong {
+        /// L_max, tokens.
+        max_length: u32,
+        /// B, tokens; at least 1.
+        buffer: u32,
+        /// The penalty at L_max.
+        factor: f64,
+        /// Never more than `factor` (the paper); false: it keeps growing (the code).
+        saturate: bool,
+    },
+    /// Other values for the rewards 1 and 0.
+    Signs {
+        /// In place of 1.
+        correct: f64,
+        /// In place of 0.
+        wrong: f64,
+    },
+    /// ±1, and 1 − λ for what is correct but flawed by `flags`.
+    Flawed {
+        /// λ.
+        lambda: f64,
+    },
+    /// Shorter is better, where all are correct.
+    Brevity {
+        /// L_limit, tokens; at least 1.
+        limit: u32,
+    },
+    /// ±1 against the group's `reference`, which gets 0.
+    Preferred,
+}
+
+impl Shaping {
+    /// Whether `lengths` are read.
+    pub fn needs_lengths(self) -> bool {
+        matches!(self, Shaping::Overlong { .. } | Shaping::Brevity { .. })
+    }
+
+    /// Whether its numbers are in their domain.
+    pub fn check(self) -> Result<(), Error> {
+        let finite = |argument, got: f64| match got.is_finite() {
+            true => Ok(()),
+            false => Err(Error::Value { argument, index: None, expected: "a finite number", got }),
+        };
+        match self {
+            Shaping::Overlong { max_length, buffer, factor, .. } => {
+                if buffer == 0 || buffer > max_length {
+                    let (argument, expected, got) = ("buffer", "1 to max_length", f64::from(buffer));
+                    return Err(Error::Value { argument, index: None, expected, got });
+                }
+                if factor < 0.0 {
+                    let (argument, expected) = ("factor", "a finite number of at least 0");
+                    return Err(Error::Value { argument, index: None, expected, got: factor });
+                }
+                finite("factor", factor)
+            }
+            Shaping::Signs { correct, wrong } => {
+                finite("correct", correct)?;
+                finite("wrong", wrong)
+            }
+            Shaping::Flawed { lambda } => finite("lambda", lambda),
+            Shaping::Brevity { limit: 0 } => {
+                Err(Error::Value { argument: "limit", index: None, expected: "at least 1", got: 0.0 })
+            }
+            Shaping::Brevity { .. } | Shaping::Preferred => Ok(()),
+        }
+    }
+}
+
+#[allow(unsafe_code)]
+impl Arg for Shaping {
+    const POINTERS: usize = 0;
+    const WORDS: usize = 5;
+    #[inline(always)]
+    fn encode<E: Encoder>(&self, to: &mut E) {
+        let (kind, tokens, numbers) = match *self {
+            Shaping::Overlong { max_length, buffer, factor, saturate: false } => {
+                (0, [max_length, buffer], [factor, 0.0])
+            }
+            Shaping::Overlong { max_length, buffer, factor, saturate: true } => {
+                (1, [max_length, buffer], [factor, 0.0])
+            }
+            Shaping::Signs { correct, wrong } => (2, [0, 0], [correct, wrong]),
+            Shaping::Flawed { lambda } => (3, [0, 0], [lambda, 0.0]),
+            Shaping::Brevity { limit } => (4, [limit, 0], [0.0, 0.0]),
+            Shaping::Preferred => (5, [0, 0], [0.0, 0.0]),
+        };
+        to.word(kind);
+        tokens.encode(to);
+        numbers.encode(to);
+    }
+    #[inline(always)]
+    unsafe fn decode(from: &mut Decoder) -> Self {
+        let kind = from.word();
+        let (max_length, buffer) = (from.word() as u32, from.word() as u32);
+        let (first, second) = (f64::from_bits(from.word()), f64::from_bits(from.word()));
+        match kind {
+            2 => Shaping::Signs { correct: first, wrong: second },
+            3 => Shaping::Flawed { lambda: first },
+            4 => Shaping::Brevity { limit: max_length },
+            5 => Shaping::Preferred,
+            kind => Shaping::Overlong { max_length, buffer, factor: first, saturate: kind == 1 },
+        }
+    }
+}
+
+/// The op `shape_rewards`.
+#[derive(Clone, Copy, Debug)]
+pub struct ShapeRewards<'a> {
+    /// Offsets of groups, in sequences, `[G+1]`.
+    pub cu_groups: Offsets<'a>,
+    /// Outcome reward per sequence, `[S]`.
+    pub rewards: In<'a, f32>,
+    /// Which sequences are counted, `[S]`.
+    pub valid: Mask<'a>,
+    /// Which function.
+    pub shaping: Shaping,
+    /// A reward above it is correct: `Flawed`, `Brevity`, `Preferred`.
+    pub threshold: f32,
+    /// Lengths in tokens, `[S]`: `Overlong`, `Brevity`.
+    pub lengths: Option<In<'a, u32>>,
+    /// Which sequences are flawed, `[S]`: `Flawed`. Absent = none is.
+    pub flags: Option<In<'a, u8>>,
+    /// Position in its group of the member that the others were compared with, `[G]`: `Preferred`.
+    pub reference: Option<In<'a, u32>>,
+    /// `[S]`.
+    pub shaped: Out<'a, f32>,
+}
+
+crate::kernel_args!(ShapeRewards<'_> { cu_groups, rewards, valid, shaping, threshold, lengths, flags, reference, shaped });
+
+impl ShapeRewards<'_> {
+    /// Whether the scalar parameters are in their domain and the arrays that they need are there.
+    pub fn check(&self) -> Result<(), Error> {
+        self.shaping.check()?;
+        if !self.threshold.is_finite() {
+            let (argument, expected, got) = ("threshold", "a finite number", self.threshold.into());
+            return Err(Error::Value { argument, index: None, expected, got });
+        }
+        let (sequences, groups) = (self.rewards.len(), self.cu_groups.rows());
+        let preferred = self.shaping == Shaping::Preferred;
+        let arrays = [
+            (
+                "lengths",
+                self.shaping.needs_lengths(),
+                self.lengths.map(In::len),
+                sequences,
+                "one per sequence",
+            ),
+            ("flags", false, self.flags.map(In::len), sequences, "one per sequence"),
+            ("reference", preferred, self.reference.map(In::len), groups, "one per group"),
+        ];
+        for (argument, needed, got, expected, because) in arrays {
+            match got {
+                None if needed => {
+                    return Err(Error::Combination { argument, expected: "needed by this shaping" });
+                }
+                Some(got) if got != expected => {
+                    return Err(Error::Length { argument, expected, because, got });
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Kernel for ShapeRewards<'_> {
+    const NAME: &'static str = "shape_rewards";
+
+    fn rows(&self) -> usize {
+        self.cu_groups.rows()
+    }
+
+    fn work(&self, row: usize) -> usize {
+        self.cu_groups.span(row).len()
+    }
+
+    #[inline(always)]
+    fn row<T: Team>(&self, team: &T, row: usize) {
+        let span = self.cu_groups.span(row);
+        let members = Members { rewards: self.rewards, valid: self.valid };
+        let (threshold, shaping, out) = (self.threshold, self.shaping, self.shaped);
+        let (lengths, flags) = (self.lengths, self.flags);
+        let mut wrong = 0.0;
+        if let Shaping::Brevity { .. } = shaping {
+            let missed = move |i| members.is(i) && (members.rewards.at(i) <= threshold);
+            [wrong] = team.sum(span, move |i| [if missed(i) { 1.0 } else { 0.0 }]);
+        }
+        let reference = match self.reference {
+            Some(reference) => span.start + reference.at(row) as usize,
+            None => usize::MAX,
+        };
+        team.for_each(span, move |i| {
+            let (value, reward) = (members.rewards.at(i), members.reward(i));
+            let correct = value > threshold;
+            let length = match lengths {
+                Some(lengths) => f64::from(lengths.at(i)),
+                None => 0.0,
+            };
+            let shaped = match shaping {
+                Shaping::Overlong { max_length, buffer, factor, saturate } => {
+                    let (max_length, buffer) = (f64::from(max_length), f64::from(buffer));
+                    let over = (length - (max_length - buffer)) / buffer;
+                    let over = if saturate && over > 1.0 { 1.0 } else { over };
+                    reward - if over > 0.0 { over * factor } else { 0.0 }
+                }
+                Shaping::Signs { correct, wrong } => {
+                    if value == 1.0 {
+                        correct
+                    } else if value == 0.0 {
+                        wrong
+                    } else {
+                        reward
+                    }
+                }
+                Shaping::Flawed { lambda } => {
+                    let flawed = match flags {
+                        Some(flags) => flags.at(i) != 0,
+                        None => false,
+                    };
+                    let sound = if flawed { 1.0 - lambda } else { 1.0 };
+                    if correct { sound } else { -1.0 }
+                }
+                Shaping::Brevity { limit } => {
+                    let left = 1.0 - length / f64::from(limit);
+                    let left = if left > 0.0 { left } else { 0.0 };
+                    if wrong == 0.0 { left } else { reward }
+                }
+                Shaping::Preferred => {
+                    let side = if correct { 1.0 } else { -1.0 };
+                    if i == reference { 0.0 } else { side }
+                }
+            };
+            out.put(i, if members.is(i) { num::canonical(shaped as f32) } else { num::canonical_nan() });
+        });
+    }
+}

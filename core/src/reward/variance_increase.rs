@@ -1,0 +1,242 @@
+//! GRPOVI: rewards moved so that their variance grows, while their mean under the policy and their order stay.
+//!
+//! **Formula** (2505.23247; maths.md §6.11), over the counted members of a group in descending order of reward (ties by index):
+//!
+//! ```text
+//! p = softmax(logp of the sequences),  c = Σ p r,  bounds m and M
+//! maximise Σ p z²  subject to  Σ p z = c,  m ≤ z ≤ M,  z not increasing
+//! optimum:  z = M for the first k,  m for the last n − l,  between them α = (c − M S_A − m S_C)/S_B
+//! ```
+//!
+//! The search starts at k = 0, l = n and takes, of (k + 1, l) and (k, l − 1), the one with the larger Σ p z², as long as one is feasible
+//! (S_B > 0, m ≤ α ≤ M) and larger than before. An exhaustive search over all (k, l) finds the same (conformance/tests/outcome.rs).
+//!
+//! **Shapes**: `rewards`, `logp`, `shaped` `[S]`; `cu_groups` `[G+1]`.
+//!
+//! **Special cases**: a NaN reward or a sequence that is not `valid` gives NaN, "no score", and has no probability. All counted rewards equal:
+//! they stay as they are. Bounds always contain the group's own rewards. Without `logp` all members are equally likely.
+//!
+//! **Accuracy**: probabilities by `f32` exponentials of log p − max log p (underflow is 0, never NaN), sums in binary64 in the order of the
+//! members, the result rounds to `f32` once. Σ p z² is compared as the variance Σ p (z − c)², which does not cancel.
+//!
+//! **Variants**: `merge_ties` moves equal rewards as one, so that they stay equal (ours); without it, ties go by index and may part, which
+//! the paper allows. m and M are a reward model's range; −∞ and +∞ take the group's own least and greatest reward, `margin` apart.
+//!
+//! **Cost**: no array of ranks, so no memory: each of at most n steps finds the next member by a pass. At most 2 n² steps, each with an
+//! exponential, and every lane of a GPU takes them all: for groups of up to a few hundred.
+
+use crate::Error;
+use crate::advantage::members::Members;
+use crate::num::{self, Arith};
+use crate::op::Kernel;
+use crate::ragged::{In, Mask, Offsets, Out, Span};
+use crate::team::Team;
+
+/// The op `variance_increase`.
+#[derive(Clone, Copy, Debug)]
+pub struct VarianceIncrease<'a> {
+    /// Offsets of groups, in sequences, `[G+1]`.
+    pub cu_groups: Offsets<'a>,
+    /// Outcome reward per sequence, `[S]`.
+    pub rewards: In<'a, f32>,
+    /// Which sequences are counted, `[S]`.
+    pub valid: Mask<'a>,
+    /// Log-probability of each sequence under the reference, `[S]`: `row_sum` of [`Aggregate`](crate::aggregate::Aggregate).
+    pub logp: Option<In<'a, f64>>,
+    /// m; −∞ = the group's least reward less `margin`.
+    pub low: f64,
+    /// M; +∞ = the group's greatest reward plus `margin`.
+    pub high: f64,
+    /// See `low` and `high`; at least 0.
+    pub margin: f64,
+    /// Equal rewards stay equal.
+    pub merge_ties: bool,
+    /// z, `[S]`.
+    pub shaped: Out<'a, f32>,
+}
+
+crate::kernel_args!(VarianceIncrease<'_> { cu_groups, rewards, valid, logp, low, high, margin, merge_ties, shaped });
+
+impl VarianceIncrease<'_> {
+    /// Whether the scalar parameters are in their domain and `logp` has its length.
+    pub fn check(&self) -> Result<(), Error> {
+        if !(self.margin >= 0.0 && self.margin.is_finite()) {
+            let (argument, expected) = ("margin", "a finite number of at least 0");
+            return Err(Error::Value { argument, index: None, expected, got: self.margin });
+        }
+        if self.low.is_nan() || self.high.is_nan() || self.low >= self.high {
+            let (argument, expected) = ("low", "a number below `high`");
+            return Err(Error::Value { argument, index: None, expected, got: self.low });
+        }
+        match self.logp.map(In::len) {
+            Some(got) if got != self.rewards.len() => {
+                let (argument, expected, because) = ("logp", self.rewards.len(), "one per sequence");
+                Err(Error::Length { argument, expected, because, got })
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The counted members with their unnormalised probabilities.
+#[derive(Clone, Copy)]
+struct Weighted<'a> {
+    members: Members<'a>,
+    logp: Option<In<'a, f64>>,
+    greatest: f64,
+}
+
+impl Weighted<'_> {
+    #[inline(always)]
+    fn of<A: Arith>(self, i: usize) -> f64 {
+        match self.logp {
+            Some(logp) => f64::from(num::exp::<A>((logp.at(i) - self.greatest) as f32)),
+            None => 1.0,
+        }
+    }
+}
+
+/// Who is at M, at m, and between: by the last member of either end in the order (reward descending, index ascending).
+#[derive(Clone, Copy)]
+struct Ends {
+    top: f64,
+    top_index: usize,
+    bottom: f64,
+    bottom_index: usize,
+}
+
+impl Ends {
+    #[inline(always)]
+    fn is_at_top(self, i: usize, reward: f64) -> bool {
+        reward > self.top || (reward == self.top && i <= self.top_index)
+    }
+
+    #[inline(always)]
+    fn is_at_bottom(self, i: usize, reward: f64) -> bool {
+        reward < self.bottom || (reward == self.bottom && i >= self.bottom_index)
+    }
+
+    #[inline(always)]
+    fn is_between(self, i: usize, reward: f64) -> bool {
+        !self.is_at_top(i, reward) && !self.is_at_bottom(i, reward)
+    }
+}
+
+/// A way to divide the members: who is where, α and the variance.
+#[derive(Clone, Copy)]
+struct Split {
+    ends: Ends,
+    middle: f64,
+    variance: f64,
+}
+
+/// The split at `ends`, with variance −1 where it is not feasible. One pass.
+#[inline(always)]
+fn split<A: Arith>(weighted: Weighted<'_>, span: Span, ends: Ends, [low, high, mean]: [f64; 3]) -> Split {
+    // Masses, and what the middle must make up for: Σ p r between, Σ p (r − bound) outside. Nothing is found by 1 − S_A − S_C.
+    let (mut at_top, mut at_bottom, mut between, mut owed) = (0.0, 0.0, 0.0, 0.0);
+    let mut i = span.start;
+    while i < span.end {
+        let reward = weighted.members.reward(i);
+        let (top, bottom) = (ends.is_at_top(i, reward), ends.is_at_bottom(i, reward));
+        let p = if weighted.members.is(i) { weighted.of::<A>(i) } else { 0.0 };
+        let bound = if top { high } else { low };
+        let apart = reward - if top || bottom { bound } else { 0.0 };
+        owed += if weighted.members.is(i) { p * apart } else { 0.0 };
+        at_top += if top { p } else { 0.0 };
+        at_bottom += if bottom && !top { p } else { 0.0 };
+        between += if top || bottom { 0.0 } else { p };
+        i += 1;
+    }
+    let middle = owed / between;
+    let (up, down, off) = (high - mean, low - mean, middle - mean);
+    let variance = at_top * (up * up) + at_bottom * (down * down) + between * (off * off);
+    let feasible = between > 0.0 && middle >= low && middle <= high;
+    Split { ends, middle, variance: if feasible { variance } else { -1.0 } }
+}
+
+impl Kernel for VarianceIncrease<'_> {
+    const NAME: &'static str = "variance_increase";
+
+    fn rows(&self) -> usize {
+        self.cu_groups.rows()
+    }
+
+    fn work(&self, row: usize) -> usize {
+        let n = self.cu_groups.span(row).len();
+        n.saturating_mul(n)
+    }
+
+    #[inline(always)]
+    fn row<T: Team>(&self, team: &T, row: usize) {
+        let span = self.cu_groups.span(row);
+        let members = Members { rewards: self.rewards, valid: self.valid };
+        let most = team.max(span, move |i| members.value_or(i, f32::NEG_INFINITY));
+        let least = team.min(span, move |i| members.value_or(i, f32::INFINITY));
+        let [n] = team.sum(span, move |i| [if members.is(i) { 1.0 } else { 0.0 }]);
+
+        let (most, least) = (f64::from(most), f64::from(least));
+        let high = if self.high == f64::INFINITY { most + self.margin } else { self.high };
+        let low = if self.low == f64::NEG_INFINITY { least - self.margin } else { self.low };
+        let (high, low) = (if high < most { most } else { high }, if low > least { least } else { low });
+
+        let mut greatest = f64::NEG_INFINITY;
+        let (mut mass, mut mean) = (0.0, 0.0);
+        if let Some(logp) = self.logp {
+            let mut i = span.start;
+            while i < span.end {
+                let own = if members.is(i) { logp.at(i) } else { f64::NEG_INFINITY };
+                greatest = if own > greatest { own } else { greatest };
+                i += 1;
+            }
+        }
+        let weighted = Weighted { members, logp: self.logp, greatest };
+        let mut i = span.start;
+        while i < span.end {
+            let p = if members.is(i) { weighted.of::<T::Arith>(i) } else { 0.0 };
+            mass += p;
+            mean += if members.is(i) { p * members.reward(i) } else { 0.0 };
+            i += 1;
+        }
+        let limits = [low, high, mean / mass];
+
+        let nobody =
+            Ends { top: f64::INFINITY, top_index: 0, bottom: f64::NEG_INFINITY, bottom_index: usize::MAX };
+        let unchanged = most == least || n == 0.0;
+        let mut best = split::<T::Arith>(weighted, span, nobody, limits);
+        let mut looking = !unchanged;
+        while looking {
+            // The next member from either end.
+            let (mut first, mut first_index) = (f64::NEG_INFINITY, 0);
+            let (mut last, mut last_index) = (f64::INFINITY, 0);
+            let mut i = span.start;
+            while i < span.end {
+                let reward = members.reward(i);
+                let between = members.is(i) && best.ends.is_between(i, reward);
+                let (higher, lower) = (between && reward > first, between && reward <= last);
+                (first, first_index) = if higher { (reward, i) } else { (first, first_index) };
+                (last, last_index) = if lower { (reward, i) } else { (last, last_index) };
+                i += 1;
+            }
+            let first_index = if self.merge_ties { usize::MAX } else { first_index };
+            let last_index = if self.merge_ties { 0 } else { last_index };
+            let more = Ends { top: first, top_index: first_index, ..best.ends };
+            let more = split::<T::Arith>(weighted, span, more, limits);
+            let less = Ends { bottom: last, bottom_index: last_index, ..best.ends };
+            let less = split::<T::Arith>(weighted, span, less, limits);
+            let better = if less.variance > more.variance { less } else { more };
+            looking = better.variance > best.variance;
+            best = if looking { better } else { best };
+        }
+        let out = self.shaped;
+        team.for_each(span, move |i| {
+            let reward = members.reward(i);
+            // Sums and not a choice of three captured numbers, which LLVM makes a choice of addresses: 24 bytes of local memory.
+            let (top, bottom) = (best.ends.is_at_top(i, reward), best.ends.is_at_bottom(i, reward));
+            let one = |holds: bool| if holds { 1.0 } else { 0.0 };
+            let moved = one(top) * high + one(bottom && !top) * low + one(!top && !bottom) * best.middle;
+            let moved = if unchanged { reward } else { moved };
+            out.put(i, if members.is(i) { num::canonical(moved as f32) } else { num::canonical_nan() });
+        });
+    }
+}

@@ -1,0 +1,34 @@
+//! Sequences by role, in their order.
+
+use crate::Error;
+use lockstep_core::Error as Argument;
+use lockstep_core::ragged::Offsets;
+
+/// A stable sort by role.
+pub(super) struct Roles {
+    /// Offsets of roles in `order`, `[P+1]`.
+    cu_roles: Vec<u32>,
+    /// Sequences by role, `[S]`.
+    pub(super) order: Vec<u32>,
+}
+
+impl Roles {
+    pub(super) fn new(roles: &[u32], known: usize) -> Result<Self, Error> {
+        if let Some(index) = roles.iter().position(|role| *role as usize >= known) {
+            let (argument, expected, got) = ("roles", "a role that has a state", roles[index].into());
+            return Err(Argument::Value { argument, index: Some(index), expected, got }.into());
+        }
+        let mut order: Vec<u32> = (0..roles.len() as u32).collect();
+        order.sort_by_key(|i| roles[*i as usize]);
+        let mut cu_roles = vec![0; known + 1];
+        roles.iter().for_each(|role| cu_roles[*role as usize + 1] += 1);
+        for role in 0..known {
+            cu_roles[role + 1] += cu_roles[role];
+        }
+        Ok(Roles { cu_roles, order })
+    }
+
+    pub(super) fn offsets(&self) -> Result<Offsets<'_>, Error> {
+        Ok(Offsets::new("cu_roles", &self.cu_roles, self.order.len(), "sequences")?)
+    }
+}

@@ -52,7 +52,7 @@ fn gae<R: Runner>(
     kernel.check()?;
     runner.run(&kernel);
     record.begin(Gae::NAME, case);
-    results(record, &out);
+    results(record, &out, [case % 6 != 4, case % 6 != 5]);
     Ok(())
 }
 
@@ -87,7 +87,7 @@ fn vtrace<R: Runner>(
     kernel.check()?;
     runner.run(&kernel);
     record.begin(VTrace::NAME, case);
-    results(record, &out);
+    results(record, &out, [true; 2]);
     Ok(())
 }
 
@@ -133,9 +133,10 @@ fn baseline<R: Runner>(runner: &R, batch: &Batch, case: u32, record: &mut impl R
     Ok(())
 }
 
-fn results(record: &mut impl Record, out: &Outputs) {
-    let [first, second]: &[[f32; ELEMENTS]; 2] = &out.element;
-    f32s(record, first);
-    f32s(record, second);
+/// What was asked for, and the alarms.
+fn results(record: &mut impl Record, out: &Outputs, wanted: [bool; 2]) {
+    for (values, _) in out.element.iter().zip(wanted).filter(|(_, wanted)| *wanted) {
+        f32s(record, values);
+    }
     alarms(record, &out.flags);
 }

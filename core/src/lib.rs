@@ -61,9 +61,9 @@ pub mod policy_loss;
 pub mod ragged;
 pub mod random;
 pub mod ratio;
+pub mod reward;
 pub mod schedule;
 pub mod select;
-pub mod reward;
 pub mod team;
 pub mod value_loss;
 

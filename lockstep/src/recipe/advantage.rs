@@ -180,6 +180,9 @@ impl WhitenChoice {
             WhitenChoice::Verl => WhitenParams::VERL,
             WhitenChoice::Nemo => WhitenParams::NEMO,
             WhitenChoice::Trl => WhitenParams::TRL,
+            WhitenChoice::Mssr => {
+                WhitenParams { divisor: Divisor::Floor, ddof: 0, eps: 1e-6, ..WhitenParams::TRL }
+            }
         }
     }
 }

@@ -108,25 +108,21 @@ mod compose;
 mod correction;
 mod entropy;
 mod named;
+mod named_reward;
 mod over_time;
 mod read;
-mod value;
-mod named_reward;
-mod read;
 mod reward;
+mod value;
 
 pub use advantage::{Rewards, TokenAdvantages};
 pub use builder::Builder;
 pub use choices::{
     AdvantageChoice, Against, Aggregation, AggregationMode, CorrectionChoice, CountedSequences,
-    DenominatorChoice, EntropyChoice, Estimator, GateChoice, GuardChoice, K1BandChoice, KlChoice,
-    KlEstimator, LengthGuard, MaskChoice, MetricsChoice, NanReward, NormSetChoice, RatioChoice, RatioLevel,
-    Reduction, RejectChoice, SingletonChoice, TimeChoice, ValueChoice, WeightLevelChoice, WeightRule,
+    DenominatorChoice, EntropyBonusChoice, EntropyChoice, EntropyKind, Estimator, FilterChoice, GateChoice,
+    GuardChoice, K1BandChoice, KlChoice, KlEstimator, LengthGuard, MaskChoice, MetricsChoice, NanReward,
+    NormSetChoice, OverlongChoice, RatioChoice, RatioLevel, Reduction, RejectChoice, RewardChoice, RoleOrder,
+    ShapingChoice, SharpenChoice, SingletonChoice, TimeChoice, ValueChoice, WeightLevelChoice, WeightRule,
     WhitenChoice,
-    AdvantageChoice, Aggregation, AggregationMode, CountedSequences, EntropyChoice, EntropyKind, Estimator,
-    FilterChoice, GateChoice, GuardChoice, KlChoice, KlEstimator, LengthGuard, MetricsChoice, NanReward,
-    OverlongChoice, RatioChoice, RatioLevel, RewardChoice, RoleOrder, ShapingChoice, SharpenChoice,
-    SingletonChoice, WhitenChoice,
 };
 pub use entropy::EntropyTerm;
 pub use named::NAMES;

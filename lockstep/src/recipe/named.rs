@@ -342,6 +342,16 @@ impl Recipe {
         };
         let (correction, reward) = (correction::named(name), named_reward::of(name));
         let name = name.into();
-        Ok(Recipe { name, reward, advantage, ratio, gate, mask, correction, aggregation, ..Recipe::default() })
+        Ok(Recipe {
+            name,
+            reward,
+            advantage,
+            ratio,
+            gate,
+            mask,
+            correction,
+            aggregation,
+            ..Recipe::default()
+        })
     }
 }

@@ -1,7 +1,7 @@
 //! The reward stage of the named recipes; the others have none.
 
 use super::{
-    EntropyChoice, EntropyKind, FilterChoice, OverlongChoice, RewardChoice, ShapingChoice, SharpenChoice,
+    EntropyBonusChoice, EntropyKind, FilterChoice, OverlongChoice, RewardChoice, ShapingChoice, SharpenChoice,
 };
 
 pub(super) fn of(name: &str) -> RewardChoice {
@@ -36,7 +36,7 @@ pub(super) fn of(name: &str) -> RewardChoice {
             ..none
         },
         "mssr" => RewardChoice {
-            entropy: Some(EntropyChoice { alpha: 0.4, kappa: 2.0, of: EntropyKind::Sampled }),
+            entropy: Some(EntropyBonusChoice { alpha: 0.4, kappa: 2.0, of: EntropyKind::Sampled }),
             ..none
         },
         "spiral" => RewardChoice { filter: Some(FilterChoice::NonzeroAdvantage {}), ..none },

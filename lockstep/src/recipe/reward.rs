@@ -1,7 +1,7 @@
 //! From a recipe's reward stage to the ops.
 
 use super::{
-    EntropyChoice, EntropyKind, Estimator, FilterChoice, OverlongChoice, Recipe, RewardChoice, Rewards,
+    EntropyBonusChoice, EntropyKind, Estimator, FilterChoice, OverlongChoice, Recipe, RewardChoice, Rewards,
     ShapingChoice, SharpenChoice,
 };
 use crate::ops::advantage::Advantages;
@@ -90,7 +90,7 @@ impl RewardChoice {
         if let Some(sharpen) = self.sharpen {
             sharpen.sharpening().0.check()?;
         }
-        if let Some(EntropyChoice { alpha, kappa, .. }) = self.entropy
+        if let Some(EntropyBonusChoice { alpha, kappa, .. }) = self.entropy
             && !(alpha >= 0.0 && alpha.is_finite() && kappa > 0.0 && kappa.is_finite())
         {
             let message = "reward.entropy: expected a finite alpha of at least 0 and a positive finite kappa";
@@ -256,7 +256,7 @@ impl Recipe {
             EntropyOf::Distribution(_) => EntropyKind::Distribution,
         };
         match self.reward.entropy {
-            Some(EntropyChoice { alpha, kappa, of }) if of == kind => {
+            Some(EntropyBonusChoice { alpha, kappa, of }) if of == kind => {
                 entropy_bonus(device, batch, Advantage::PerSequence(advantage), entropy, alpha, kappa)
             }
             _ => {

@@ -9,8 +9,8 @@ mod mask;
 mod metrics;
 mod over_time;
 mod ratio;
-mod value;
 mod reward;
+mod value;
 
 pub use advantage::{AdvantageChoice, Estimator, NanReward, RoleOrder, SingletonChoice, WhitenChoice};
 pub use aggregation::{Aggregation, AggregationMode, CountedSequences, LengthGuard};
@@ -23,7 +23,7 @@ pub use mask::{Against, MaskChoice};
 pub use metrics::{MetricsChoice, Reduction};
 pub use over_time::{NormSetChoice, TimeChoice};
 pub use ratio::{GuardChoice, RatioChoice, RatioLevel};
-pub use value::{EntropyChoice, ValueChoice};
 pub use reward::{
-    EntropyChoice, EntropyKind, FilterChoice, OverlongChoice, RewardChoice, ShapingChoice, SharpenChoice,
+    EntropyBonusChoice, EntropyKind, FilterChoice, OverlongChoice, RewardChoice, ShapingChoice, SharpenChoice,
 };
+pub use value::{EntropyChoice, ValueChoice};

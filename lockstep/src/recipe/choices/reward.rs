@@ -146,7 +146,7 @@ pub enum EntropyKind {
 /// MSSR's entropy shaping; formula: [`lockstep_core::advantage::entropy_bonus`].
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct EntropyChoice {
+pub struct EntropyBonusChoice {
     /// α.
     #[serde(default = "mssr_alpha")]
     pub alpha: f32,
@@ -200,7 +200,7 @@ pub struct RewardChoice {
     pub group_factor_cap: Option<f64>,
     /// Advantage per sequence → per token.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub entropy: Option<EntropyChoice>,
+    pub entropy: Option<EntropyBonusChoice>,
 }
 
 impl Default for RewardChoice {

@@ -150,7 +150,7 @@ impl<G: Gate> PolicyLoss<'_, G> {
         let token = Token {
             gate: self.gate,
             sequence: if HOT { None } else { self.sequence(team, span, tokens) },
-            given: !HOT && self.level == Level::Given,
+            given: !HOT && !G::READS_OLD && self.level == Level::Given,
             guard: self.guard,
             kl,
             kl_coef,

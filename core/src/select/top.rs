@@ -9,7 +9,7 @@
 
 use crate::num::canonical;
 use crate::op::Kernel;
-use crate::ragged::{In, Mask, Offsets, Out, Stream};
+use crate::ragged::{In, Mask, Offsets, Out};
 use crate::team::{AddF64, Direction, Team};
 
 /// The op `select_top`.
@@ -58,8 +58,7 @@ impl Kernel for SelectTop<'_> {
         let (mask, keys, out) = (self.loss_mask, self.keys, self.out);
         let (bound, wanted) = (self.state.at(0), f64::from(self.state.at(1)));
         let before = f64::from(self.ties_before.at(row));
-        let on = Stream::or(self.on, self.on_value);
-        let off = Stream::or(self.off, self.off_value);
+        let (on, off) = (Either::new(self.on, self.on_value), Either::new(self.off, self.off_value));
         let tie = move |i: usize| if keys.at(i) == bound { 1.0 } else { 0.0 };
         team.scan(AddF64, span, Direction::Prefix, tie, move |i, ties| {
             let key = keys.at(i);
@@ -72,5 +71,30 @@ impl Kernel for SelectTop<'_> {
             let left = if wanted > before { wanted - before } else { 0.0 };
             self.row_selected.put(row, (above + if ties < left { ties } else { left }) as u32);
         }
+    }
+}
+
+/// An array, or one value for every token. Not a [`Stream`](crate::ragged::Stream): a scan's closure keeps that one's constant in memory, and
+/// LLVM then chooses between its address and the array's (8 bytes of stack, generic loads). Here only bits are chosen.
+#[derive(Clone, Copy)]
+struct Either<'a> {
+    array: Option<In<'a, f32>>,
+    /// 0 where there is an array.
+    value: u32,
+}
+
+impl<'a> Either<'a> {
+    #[inline(always)]
+    fn new(array: Option<In<'a, f32>>, value: f32) -> Self {
+        Either { array, value: if array.is_some() { 0 } else { value.to_bits() } }
+    }
+
+    #[inline(always)]
+    fn at(self, i: usize) -> f32 {
+        let element = match self.array {
+            Some(array) => array.at(i).to_bits(),
+            None => 0,
+        };
+        f32::from_bits(element | self.value)
     }
 }

@@ -110,12 +110,10 @@ fn wrong(instruction: &Instruction) -> Option<&'static str> {
         return (!SCALAR.iter().any(|name| known(name))).then_some("not on the list of scalar instructions");
     }
     let Some(rest) = base.strip_prefix("v_") else { return Some("memory that kernels do not use") };
-    // Output modifiers: `clamp` turns NaN into 0, the others flush denormals.
-    if instruction
-        .operands
-        .iter()
-        .any(|operand| ["clamp", "mul:", "div:"].iter().any(|word| operand.contains(word)))
-    {
+    // Output modifiers: `clamp` turns NaN into 0, the others flush denormals. On integers `clamp` saturates.
+    let saturates = matches!(rest.strip_suffix("_e64").unwrap_or(rest), "sub_u32" | "add_u32");
+    let modifiers = if saturates { &["mul:", "div:"][..] } else { &["clamp", "mul:", "div:"] };
+    if instruction.operands.iter().any(|operand| modifiers.iter().any(|word| operand.contains(word))) {
         return Some("an output modifier");
     }
     if let Some(types) = rest.strip_prefix("cvt_") {
@@ -203,6 +201,7 @@ mod tests {
             "v_cmp_class_f32_e64 s[4:5], v1, 3",
             "v_cndmask_b32_e64 v1, 0, 1, s[4:5]",
             "v_lshl_add_u64 v[6:7], s[4:5], 0, v[4:5]",
+            "v_sub_u32_e64 v6, v2, 1 clamp",
             "v_readfirstlane_b32 s4, v1",
             "ds_bpermute_b32 v10, v22, v14",
             "s_and_saveexec_b64 s[4:5], vcc",

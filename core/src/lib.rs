@@ -12,6 +12,7 @@
 //! | analytic pass@k | [`advantage::pass_at_k`] |
 //! | several rewards, GDPO | [`advantage::combine`] |
 //! | discounted returns | [`advantage::discounted_return`] |
+//! | prefix-tree values, TEMPO, tree rollouts | [`tree`] |
 //! | importance ratio, guards | [`ratio`] |
 //! | PPO clip, clip-higher, dual clip | [`gate::ppo_clip`] |
 //! | SAPO soft gate | [`gate::sapo`] |
@@ -40,5 +41,6 @@ pub mod policy_loss;
 pub mod ragged;
 pub mod ratio;
 pub mod team;
+pub mod tree;
 
 pub use error::Error;

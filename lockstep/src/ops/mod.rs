@@ -11,6 +11,7 @@ pub mod pass_at_k;
 pub mod policy_loss;
 pub mod ratio;
 pub mod scan;
+pub mod tree;
 pub mod whiten;
 
 pub use advantage::group_advantage;
@@ -22,4 +23,5 @@ pub use moments::token_moments;
 pub use pass_at_k::pass_at_k;
 pub use ratio::{mismatch, token_ratio};
 pub use scan::row_scan;
+pub use tree::{prefix_tree, step_values, tempo};
 pub use whiten::whiten;

@@ -10,6 +10,7 @@ pub mod discounted_return;
 pub mod group;
 pub mod moments;
 pub mod pass_at_k;
+pub mod tree;
 pub mod whiten;
 
 use crate::backend::Backend;
@@ -132,4 +133,6 @@ op_tests! {
     // --- policy losses
     // --- entropy, values
     // --- exact sums
+    // --- prefix trees
+    Tree: tree::Tree,
 }

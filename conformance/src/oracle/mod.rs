@@ -20,4 +20,7 @@ pub mod reinforce;
 pub mod sapo;
 pub mod scan;
 pub mod token;
+pub mod tree_advantage;
+pub mod tree_nodes;
+pub mod tree_sort;
 pub mod whiten;

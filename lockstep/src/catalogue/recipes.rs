@@ -36,4 +36,6 @@ const SOURCES: &[(&str, &str, Confidence)] = &[
     ("vcpo", "2602.17616", OfficialCode),
     ("reinforce_plus_plus", "2501.03262", FrameworkCode),
     ("reinforce_plus_plus_baseline", "2501.03262", FrameworkCode),
+    // --- prefix trees
+    ("tempo", "2509.18314", OfficialCode),
 ];

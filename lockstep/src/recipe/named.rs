@@ -37,6 +37,7 @@
 //! | `vcpo` | R − Σ W R / (Σ W + 1e-8), over std | error | ddof 0, 0; weights given |
 //! | `reinforce_plus_plus` | whitened discounted returns | | gamma 1, verl's whitening |
 //! | `reinforce_plus_plus_baseline` | R − mean, whitened by tokens | raw_reward (verl) | verl's whitening |
+//! | `tempo` | GRPO's, and at tokens where responses part (R − mean + V after − V before) / (std + eps) | zero | ddof 1, 1e-6; token ids given |
 //!
 //! `ppo` takes its advantages from the group, as the others; bring your own through
 //! [`Advantage::PerToken`](crate::Advantage). `dr_grpo` needs the constant that your run uses: set `horizon`.
@@ -83,6 +84,8 @@ pub const NAMES: &[&str] = &[
     // --- advantages over time
     // --- importance ratios and rollout correction
     // --- policy losses
+    // --- prefix trees
+    "tempo",
 ];
 
 impl Recipe {
@@ -159,6 +162,8 @@ impl Recipe {
             // --- advantages over time
             // --- importance ratios and rollout correction
             // --- policy losses
+            // --- prefix trees
+            "tempo" => (zero(Estimator::Tempo), clamp, clip, by_token),
             _ => {
                 return Err(Error::Recipe(format!(
                     "no recipe is called `{name}`: known are {}",

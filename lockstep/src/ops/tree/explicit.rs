@@ -73,7 +73,11 @@ pub struct StepValues {
 /// assert_eq!(steps.advantage[3..], [0.5, -0.5, 0.0]);
 /// # Ok::<(), lockstep::Error>(())
 /// ```
-pub fn step_values(device: &Device, tree: &ExplicitTree<'_>, params: &StepParams) -> Result<StepValues, Error> {
+pub fn step_values(
+    device: &Device,
+    tree: &ExplicitTree<'_>,
+    params: &StepParams,
+) -> Result<StepValues, Error> {
     let nodes = tree.parent.len();
     check_length("outcome", nodes, "one per node of `parent`", tree.outcome.len())?;
     check_parents(tree.parent)?;
@@ -86,11 +90,8 @@ pub fn step_values(device: &Device, tree: &ExplicitTree<'_>, params: &StepParams
     if let Some(index) = tree.outcome.iter().position(|r| r.is_infinite()) {
         return Err(value("outcome", index, "a finite reward, or NaN for none", tree.outcome[index].into()));
     }
-    let mut steps = StepValues {
-        value: vec![f64::NAN; nodes],
-        counted: vec![0; nodes],
-        advantage: vec![0.0; nodes],
-    };
+    let mut steps =
+        StepValues { value: vec![f64::NAN; nodes], counted: vec![0; nodes], advantage: vec![0.0; nodes] };
     if nodes == 0 {
         return Ok(steps);
     }
@@ -114,8 +115,11 @@ pub(super) fn check_parents(parent: &[u32]) -> Result<(), Error> {
         (up, steps) = (parent[up as usize], steps + 1);
     }
     let cycle = up as usize == node;
-    let expected =
-        if cycle { "a node that is not below it: this closes a cycle" } else { "a node that stands before it" };
+    let expected = if cycle {
+        "a node that is not below it: this closes a cycle"
+    } else {
+        "a node that stands before it"
+    };
     Err(value("parent", node, expected, got.into()))
 }
 

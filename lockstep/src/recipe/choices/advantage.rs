@@ -34,6 +34,9 @@ pub enum Estimator {
     ReinforcePlusPlus,
     /// Group mean, whitened over the batch: REINFORCE++'s baseline variant.
     ReinforcePlusPlusBaseline,
+    // --- prefix trees
+    /// Group mean and standard deviation, corrected at the tokens where responses part: TEMPO.
+    Tempo,
 }
 
 /// Whitening of advantages over the batch.

@@ -4,7 +4,7 @@
 //! reference's bits. The ops of the table: group_advantage, token_ratio, policy_loss_ppo, policy_loss_sapo, policy_loss_cispo,
 //! policy_loss_reinforce, policy_loss_dppo_tv, policy_loss_dppo_kl, kl, aggregate,
 //! row_scan, fold_rows, row_moments, fold_moments, whiten, discounted_return, pass_at_k,
-//! combine, check_offsets, check_values. `examples/record.rs` writes the dated records.
+//! combine, check_offsets, check_values, tree_sort, tree_nodes, tree_advantage. `examples/record.rs` writes the dated records.
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use lockstep::{Device, Level};

@@ -5,8 +5,10 @@ mod copy;
 mod gpu;
 mod inputs;
 mod ops;
+mod tree;
 
 pub use copy::Copy;
 pub use gpu::{GpuBench, OnGpu, all_on_gpu};
 pub use inputs::Inputs;
 pub use ops::{Bench, Run, all, same_bits};
+pub use tree::shared_halves;

@@ -30,7 +30,7 @@ pub struct Bench<'a> {
 }
 
 /// Of about a thousand elements: reading them all would be timed.
-fn bits(values: &[f32]) -> u64 {
+pub(crate) fn bits(values: &[f32]) -> u64 {
     let step = values.len() / 1000 + 1;
     values
         .iter()
@@ -227,6 +227,8 @@ pub fn all(inputs: &Inputs) -> Result<Vec<Bench<'_>>, Error> {
     // --- policy losses
     // --- entropy, values
     // --- exact sums
+    // --- prefix trees
+    list.extend(crate::tree::benches(inputs, batch)?);
     Ok(list)
 }
 

@@ -153,7 +153,9 @@ impl OpTest for Tree {
             "tree_nodes" => Op::Nodes,
             _ => Op::Advantage,
         };
-        let sizes: Vec<u32> = (0..1 + draw.below(6)).map(|_| draw.below(20) as u32).collect();
+        let mut sizes: Vec<u32> = (0..1 + draw.below(6)).map(|_| draw.below(20) as u32).collect();
+        // A batch has at least one sequence.
+        sizes[0] += 1;
         let (pad, full, seed) = (draw.yes(), draw.yes(), draw.source().bits(0));
         case(Tree { op, seed, pad, full }, &sizes)
     }
@@ -214,9 +216,6 @@ impl Tree {
             let last = offsets[offsets.len() - 1];
             let size = [1, 0, 8, 3, 40][source.below(offsets.len(), 5)];
             offsets.push((last + size).min(sequences as u32));
-        }
-        if offsets.len() < 2 {
-            offsets.push(0);
         }
         offsets
     }
@@ -359,15 +358,17 @@ fn reward(source: Source, i: usize) -> f32 {
     }
 }
 
+/// The same with magnitudes so different that their sums round.
+fn wide(source: Source, i: usize) -> f32 {
+    if source.below(i, 8) == 2 { values::spread(source.fork(2), i) } else { reward(source, i) }
+}
+
 fn case(params: Tree, sizes: &[u32]) -> Case {
     let source = params.source().fork(5);
     let count = sizes.iter().sum::<u32>() as usize;
     let mut data = Data { offsets: vec![0], ..Data::default() };
     if params.op == Op::Advantage {
         data.offsets = packed(&params.responses(count)).0;
-        if count == 0 {
-            data.offsets.push(0);
-        }
         let rows = data.rows();
         data.mask = Mask::ALL[source.below(0, 6)].bytes(&data.offsets, source.fork(1));
         let advantage = |r| values::advantage(source.fork(3), r);
@@ -381,7 +382,7 @@ fn case(params: Tree, sizes: &[u32]) -> Case {
             data.mask = Mask::ALL[source.below(0, 3)].bytes(&data.offsets, source.fork(1));
             let live = |i: usize| data.live(i);
             let rewards: Vec<f32> =
-                (0..count).map(|i| if live(i) { reward(source.fork(2), i) } else { garbage(i) }).collect();
+                (0..count).map(|i| if live(i) { wide(source.fork(2), i) } else { garbage(i) }).collect();
             let weight = |i| if source.below(i, 9) == 0 { 0.0 } else { values::weight(source.fork(3), i) };
             let weights: Vec<f32> =
                 (0..count).map(|i| if live(i) { weight(i) } else { garbage(i) }).collect();

@@ -7,6 +7,7 @@ mod moments;
 mod policy;
 mod sums;
 mod tokens;
+mod tree;
 
 use crate::batch::{ELEMENTS, OFFSETS, ROWS};
 use crate::hash::Source;
@@ -34,6 +35,8 @@ pub(crate) fn run<R: Runner>(runner: &R, record: &mut impl Record) -> Result<(),
     // --- policy losses: 40 to 49
     // --- entropy, values: 50 to 59
     // --- exact sums: 60 to 69
+    // --- prefix trees: 70 to 79
+    tree::run(runner, source.fork(70), record)?;
     Ok(())
 }
 

@@ -103,7 +103,8 @@ pub trait Team {
             let least =
                 self.min(Span::new(start, end), |i| if f(i) { (i - start) as f32 } else { f32::INFINITY });
             if least < f32::INFINITY {
-                return start + least as usize;
+                // By way of 32 bits: the conversion to 64 is no single instruction.
+                return start + least as u32 as usize;
             }
             start = end;
         }

@@ -22,10 +22,10 @@
 //! **Variants**: without `std` the correction is not divided (Dr.GRPO); without `advantage` A is the correction alone.
 
 use super::NONE;
-use crate::num::{self, Arith};
+use crate::num;
 use crate::op::Kernel;
-use crate::ragged::{In, Mask, Offsets, Out, Span, Stream};
-use crate::team::{Element, Lane, Team};
+use crate::ragged::{In, Mask, Offsets, Out, Span};
+use crate::team::Team;
 
 /// The op `tree_advantage`.
 #[derive(Clone, Copy, Debug)]
@@ -84,11 +84,12 @@ impl TreeAdvantage<'_> {
         if divisor == 0.0 { 1.0 } else { divisor }
     }
 
-    /// The same value at every live token of `span`.
+    /// The same value at every live token of `span`. A plain loop: of a sweep nobody needs the reductions, and their shuffles ended up
+    /// behind a branch on the lane (`cargo xtask artifacts` refused it).
     #[inline(always)]
     fn fill<T: Team>(&self, team: &T, span: Span, value: f32) {
-        let (ins, outs) = ([Stream::Constant(value)], [Some(self.token_advantage)]);
-        team.sweep(span, self.loss_mask, ins, outs, &Constant);
+        let (mask, out) = (self.loss_mask, self.token_advantage);
+        team.for_each(span, move |i| out.put(i, if mask.at(i) { value } else { 0.0 }));
     }
 }
 
@@ -112,6 +113,7 @@ impl Kernel for TreeAdvantage<'_> {
             Some(advantage) if counted => advantage.at(row),
             _ => 0.0,
         };
+        let own = num::canonical(own);
         let divisor = self.divisor(row);
         // From the leaf to the root: each stretch is written once, for lanes do not see each other's writes.
         let (mut end, mut inner) = (tokens.end, f64::from(reward));
@@ -127,7 +129,7 @@ impl Kernel for TreeAdvantage<'_> {
                 let combined = num::canonical((f64::from(own) + correction / divisor) as f32);
                 let live = self.loss_mask.at(branch);
                 if team.leads() {
-                    let value = if none { num::canonical(own) } else { combined };
+                    let value = if none { own } else { combined };
                     self.token_advantage.put(branch, if live { value } else { 0.0 });
                 }
                 end = branch;
@@ -136,17 +138,5 @@ impl Kernel for TreeAdvantage<'_> {
             node = self.parent.at(node as usize);
         }
         self.fill(team, Span::new(tokens.start, end), own);
-    }
-}
-
-/// Its input.
-#[derive(Clone, Copy)]
-struct Constant;
-
-impl Element<1, 1, 0, 0> for Constant {
-    #[inline(always)]
-    fn element<A: Arith>(&self, _staged: [f32; 2], input: impl Fn(usize) -> f32) -> Lane<1, 0, 0> {
-        let x = num::canonical(input(0));
-        Lane { out: [x], sum: [], max: [], alarm: 0 }
     }
 }

@@ -236,7 +236,7 @@ impl PrefixTree {
     /// Advantage of each token, `[N]`: `advantage` `[S]` of its sequence (absent: 0), plus its correction, divided by the `std` `[G]` and
     /// eps of its group (absent: undivided). `outcomes` are those of the tree; without both options it is the TD correction itself.
     ///
-    /// Errors: lengths that disagree, an eps outside its domain; a result that is not finite (index).
+    /// Errors: lengths that disagree, an eps outside its domain. What is not finite is the caller's to look for: [`tempo`] does.
     pub fn advantages(
         &self,
         device: &Device,
@@ -245,6 +245,21 @@ impl PrefixTree {
         advantage: Option<&[f32]>,
         std: Option<(&[f32], f64)>,
     ) -> Result<Vec<f32>, Error> {
+        let mut token_advantage = Vec::new();
+        self.advantages_into(device, batch, outcomes, advantage, std, &mut token_advantage)?;
+        Ok(token_advantage)
+    }
+
+    /// As [`PrefixTree::advantages`], into `token_advantage`, whose memory is reused.
+    pub fn advantages_into(
+        &self,
+        device: &Device,
+        batch: &Batch<'_>,
+        outcomes: &Outcomes<'_>,
+        advantage: Option<&[f32]>,
+        std: Option<(&[f32], f64)>,
+        token_advantage: &mut Vec<f32>,
+    ) -> Result<(), Error> {
         outcomes.check(batch)?;
         batch.check_sequences("order of the tree", self.order.len())?;
         if let Some(advantage) = advantage {
@@ -253,7 +268,7 @@ impl PrefixTree {
         if let Some((std, _)) = std {
             check_length("std", batch.groups(), "one per group of `cu_groups`", std.len())?;
         }
-        let mut token_advantage = vec![0.0; batch.tokens()];
+        token_advantage.resize(batch.tokens(), 0.0);
         let kernel = TreeAdvantage {
             cu_seqlens: batch.cu_seqlens(),
             cu_groups: batch.cu_groups(),
@@ -267,11 +282,10 @@ impl PrefixTree {
             advantage: advantage.map(In::new),
             std: std.map(|(std, _)| In::new(std)),
             eps: std.map_or(0.0, |(_, eps)| eps),
-            token_advantage: Out::new(&mut token_advantage),
+            token_advantage: Out::new(token_advantage),
         };
         kernel.check()?;
-        device.run(&kernel)?;
-        Ok(token_advantage)
+        device.run(&kernel)
     }
 
     /// V at the root of each group, `[G]`: the (weighted) mean of its outcomes; NaN without any.

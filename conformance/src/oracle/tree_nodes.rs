@@ -17,6 +17,9 @@ pub struct Node {
     pub parent: Option<usize>,
 }
 
+/// A depth and the positions that agree up to it.
+type Members = (u32, Vec<usize>);
+
 /// Weighted mean of the rewards that are numbers, its magnitude, how many they are.
 fn mean(members: &[usize], rewards: &[f64], weights: &[f64]) -> (f64, f64, usize) {
     let counted: Vec<usize> =
@@ -41,16 +44,16 @@ pub fn group(
         (0..n).filter(|j| *j == k || common(&sorted[*j], &sorted[k], pad) >= shared(k)).collect()
     };
     // Depth and members of each position's node.
-    let all: Vec<(u32, Vec<usize>)> = (1..n).map(|k| (shared(k), members(k))).collect();
-    let number = |found: &(u32, Vec<usize>)| all.iter().position(|node| node == found).map(|k| k + 1);
-    let deepest = |holds: &dyn Fn(&(u32, Vec<usize>)) -> bool| {
+    let all: Vec<Members> = (1..n).map(|k| (shared(k), members(k))).collect();
+    let number = |found: &Members| all.iter().position(|node| node == found).map(|k| k + 1);
+    let deepest = |holds: &dyn Fn(&Members) -> bool| {
         all.iter().filter(|node| holds(node)).max_by_key(|node| node.0).and_then(number)
     };
     let nodes = (0..n).map(|k| {
         let everybody: Vec<usize> = (0..n).collect();
         let own = if k == 0 { &everybody } else { &all[k - 1].1 };
         let (value, magnitude, counted) = mean(own, rewards, weights);
-        let above = |node: &(u32, Vec<usize>)| {
+        let above = |node: &Members| {
             k > 0 && node.0 < all[k - 1].0 && all[k - 1].1.iter().all(|member| node.1.contains(member))
         };
         let node = if k == 0 { None } else { number(&all[k - 1]) };

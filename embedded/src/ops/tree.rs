@@ -106,7 +106,7 @@ fn launch<R: Runner>(runner: &R, source: Source, case: u32, record: &mut impl Re
     let kernel = TreeAdvantage {
         cu_seqlens: seqlens,
         cu_groups: groups,
-        loss_mask: Mask::new((case % 3 != 0).then_some(&mask[..n])),
+        loss_mask: Mask::new((!case.is_multiple_of(3)).then_some(&mask[..n])),
         rewards: In::new(&rewards),
         valid,
         lcp: In::new(&lcp),
@@ -114,7 +114,7 @@ fn launch<R: Runner>(runner: &R, source: Source, case: u32, record: &mut impl Re
         parent: In::new(&parent),
         leaf: In::new(&leaf),
         advantage: (case % 4 != 3).then(|| In::new(&advantage[..])),
-        std: (case % 2 == 0).then(|| In::new(&std[..])),
+        std: case.is_multiple_of(2).then(|| In::new(&std[..])),
         eps: 1e-6,
         token_advantage: Out::new(&mut out[..n]),
     };

@@ -59,6 +59,12 @@ impl Inputs {
         Batch::new(&self.cu_seqlens, &self.cu_groups, Some(&self.loss_mask))
     }
 
+    /// Whole rows of logits that N numbers fill, at least one, and the entries of a row: Qwen's vocabulary, or N where N is smaller.
+    pub(crate) fn logit_rows(&self) -> (usize, usize) {
+        let vocab = 151_936.min(self.tokens());
+        (self.tokens() / vocab, vocab)
+    }
+
     /// N.
     pub fn tokens(&self) -> usize {
         self.logp.len()

@@ -10,9 +10,6 @@ use lockstep_core::aggregate::{PerRow, Weight};
 use lockstep_core::kl::Kl;
 use lockstep_core::ratio::Guard;
 
-/// Qwen's.
-const VOCAB: usize = 151_936;
-
 pub(crate) fn benches<'a>(inputs: &'a Inputs, batch: Batch<'a>) -> Vec<Bench<'a>> {
     let weight = Weight { per_row: PerRow::One, denominator: batch.tokens() as f64, scale: 1.0 };
     let values = Bench {
@@ -37,9 +34,7 @@ pub(crate) fn benches<'a>(inputs: &'a Inputs, batch: Batch<'a>) -> Vec<Bench<'a>
             Ok(bits(&kl_importance(device, &batch, &policies, &Kl::LOW_VAR_KL, guard, true)?.gradient))
         }),
     };
-    // As many whole rows as the log-probabilities fill, at least one, shorter for small inputs.
-    let vocab = VOCAB.min(inputs.tokens());
-    let tokens = inputs.tokens() / vocab;
+    let (tokens, vocab) = inputs.logit_rows();
     let (z, labels) = (&inputs.logp[..tokens * vocab], vec![17u32.min(vocab as u32 - 1); tokens]);
     let share = (tokens * vocab) as f64 / inputs.tokens() as f64;
     let mut list = vec![kl, values];

@@ -36,7 +36,7 @@ fn verl_agrees() {
         ("policy_loss_sapo", 24, 5),
         ("rollout_correction_is", 48, 17),
         ("rollout_correction_reject", 60, 1),
-        ("value_loss", 0, 0),
+        ("value_loss", 6, 3),
     ];
     assert_eq!(covered, expected);
 }

@@ -5,19 +5,29 @@
 
 mod advantage;
 mod check;
+mod correction;
 mod exact;
+mod logits;
+mod over_time;
 mod policy;
+mod rewards;
+mod select;
 mod sums;
 mod tokens;
 
 use crate::Inputs;
 use lockstep_core::aggregate::exact_sum;
 use lockstep_core::check as checks;
+use lockstep_core::correction::mismatch;
 use lockstep_core::op::DisjointRows;
 use lockstep_core::policy_loss::sum;
 use lockstep_core::ragged::{Mask, Offsets};
-use lockstep_gpu::{Buffer, Driver, Error, Gpu, Stream};
+use lockstep_core::select::DIGITS;
+use lockstep_gpu::{Buffer, Driver, Error, Gpu, Plain, Stream};
 use std::time::Duration;
+
+/// The most sums per row that an op of the table has.
+const SUMS: usize = if mismatch::sum::SUMS > sum::SUMS { mismatch::sum::SUMS } else { sum::SUMS };
 
 /// A batch on a device, with room for every op's outputs.
 pub struct OnGpu<D: Driver> {
@@ -30,14 +40,31 @@ pub struct OnGpu<D: Driver> {
     loss_mask: Buffer<u8, D>,
     logp: Buffer<f32, D>,
     logp_old: Buffer<f32, D>,
+    logp_ref: Buffer<f32, D>,
+    // Of the sampled token: what is at least 0 serves as a weight, a value or an entropy too.
+    probability: Buffer<f32, D>,
+    versions: Buffer<i32, D>,
     rewards: Buffer<f32, D>,
     advantage: Buffer<f32, D>,
+    lengths: Buffer<u32, D>,
+    sequence_logp: Buffer<f64, D>,
+    classes: Buffer<u32, D>,
+    pair_start: Buffer<u64, D>,
+    similarity: Buffer<f32, D>,
+    logits: logits::PerRow<D>,
+    wanted: Buffer<u32, D>,
+    keys: Buffer<u32, D>,
+    digit_counts: Buffer<u32, D>,
+    kept: Buffer<u8, D>,
+    row_kept: Buffer<u8, D>,
+    row_start: Buffer<i32, D>,
     element: [Buffer<f32, D>; 2],
     sums: Buffer<f64, D>,
     row64: Buffer<f64, D>,
     digits: Buffer<f64, D>,
     row32: Buffer<f32, D>,
     counts: Buffer<u32, D>,
+    row_tokens: Buffer<u32, D>,
     flags: Buffer<u32, D>,
 }
 
@@ -68,8 +95,13 @@ pub fn all_on_gpu<D: Driver>(inputs: &Inputs) -> Vec<GpuBench<D>> {
     });
     let mut list = vec![copy];
     list.extend(policy::benches());
+    list.extend(correction::benches());
+    list.extend(select::benches(per_token));
     list.extend(tokens::benches());
+    list.extend(logits::benches(inputs));
+    list.extend(over_time::benches());
     list.extend(advantage::benches(per_token));
+    list.extend(rewards::benches(per_token));
     list.extend(sums::benches(per_token));
     list.extend(exact::benches(per_token));
     list.extend(check::benches(per_token));
@@ -90,14 +122,32 @@ impl<D: Driver> OnGpu<D> {
             loss_mask: gpu.upload(&stream, &inputs.loss_mask)?,
             logp: gpu.upload(&stream, &inputs.logp)?,
             logp_old: gpu.upload(&stream, &inputs.logp_old)?,
+            logp_ref: gpu.upload(&stream, &inputs.logp_ref)?,
+            probability: from_iter(&gpu, &stream, inputs.logp.iter().map(|logp| logp.exp()))?,
+            versions: from_iter(&gpu, &stream, (0..tokens).map(|i| (i % 9) as i32))?,
             rewards: gpu.upload(&stream, &inputs.rewards)?,
             advantage: gpu.upload(&stream, &inputs.advantage)?,
+            lengths: from_iter(&gpu, &stream, (0..sequences as u32).map(|s| s * 37 % 1300))?,
+            sequence_logp: from_iter(&gpu, &stream, inputs.advantage.iter().map(|x| f64::from(x - 2.0)))?,
+            classes: from_iter(&gpu, &stream, (0..sequences as u32).map(|s| u32::from(s % 3 != 0)))?,
+            // Groups of eight.
+            pair_start: from_iter(&gpu, &stream, (0..sequences as u64 / 8).map(|g| g * 64))?,
+            similarity: from_iter(&gpu, &stream, (0..sequences * 8).map(|k| (k * 31 % 64) as f32 / 64.0))?,
+            logits: logits::PerRow::new(&gpu, &stream, inputs)?,
+            wanted: gpu.upload(&stream, &[0, tokens as u32 / 10])?,
+            keys: gpu.alloc(tokens)?,
+            digit_counts: gpu.alloc(DIGITS * sequences)?,
+            kept: gpu.alloc(tokens)?,
+            row_kept: gpu.alloc(sequences)?,
+            row_start: gpu.alloc(sequences)?,
             element: [gpu.alloc(tokens)?, gpu.alloc(tokens)?],
-            sums: gpu.alloc(sequences * sum::SUMS)?,
+            sums: gpu.alloc(sequences * SUMS)?,
             row64: gpu.alloc(sequences)?,
             digits: gpu.alloc(exact_sum::digits::<f64>(sequences).max(exact_sum::digits::<f32>(tokens)))?,
-            row32: gpu.alloc(2 * sequences)?,
+            // Four extremes of a row (rollout_correction).
+            row32: gpu.alloc(4 * sequences)?,
             counts: gpu.alloc(sequences)?,
+            row_tokens: gpu.alloc(sequences)?,
             flags: gpu.alloc(sequences.max(checks::rows(tokens)))?,
             gpu,
             stream,
@@ -116,6 +166,14 @@ impl<D: Driver> OnGpu<D> {
         end.synchronize()?;
         end.since(&start)
     }
+}
+
+fn from_iter<D: Driver, T: Plain>(
+    gpu: &Gpu<D>,
+    stream: &Stream<D>,
+    values: impl Iterator<Item = T>,
+) -> Result<Buffer<T, D>, Error> {
+    gpu.upload(stream, &values.collect::<Vec<_>>())
 }
 
 fn mask<D: Driver>(buffer: &Buffer<u8, D>) -> Mask<'_> {

@@ -1,297 +1,38 @@
 //! The public API on slices returns what the kernels return, and its metrics are what their names say.
 
-use lockstep::core::kl::Kl;
-use lockstep::ops::gae::{Ends, GaeInput, GaeOutput, GaeParams, Lambda};
+mod advantage;
+mod launch;
+mod logits;
+mod policy;
+mod ratios;
+
+use advantage::{check_gae, check_group, check_vtrace, check_whiten};
+use launch::{Launch, counts, of_groups};
 use lockstep::ops::kl_importance::ThreePolicies;
-use lockstep::ops::logits::Logits;
-use lockstep::ops::policy_loss::{GmpoParams, PolicyParams, gmpo as gmpo_loss};
 use lockstep::ops::reward::{Bands, ShapeParams, VarianceParams};
 use lockstep::ops::sharpen::EntropyOf;
 use lockstep::ops::step_return::Steps;
 use lockstep::ops::value_loss::ValueInput;
-use lockstep::ops::vtrace::{VTraceInput, VTraceParams};
-use lockstep::ops::{self, advantage::GroupParams, whiten::WhitenParams};
-use lockstep::{
-    Advantage, Batch, Counts, Device, Error, Metrics, Outputs, PolicyInput, PolicyOutput, RatioStats,
-};
+use lockstep::ops::{self, advantage::GroupParams};
+use lockstep::{Advantage, Batch, Device};
 use lockstep_conformance::cases::params::BAND;
-use lockstep_conformance::cases::{AnyGate, Case, Params, Policy, corpus, slot};
-use lockstep_conformance::launch;
+use lockstep_conformance::cases::{AnyGate, Params, corpus, slot};
 use lockstep_conformance::ops::discounted_return::DiscountedReturn;
 use lockstep_conformance::ops::exact_sum::ExactSum;
-use lockstep_conformance::ops::gae::Gae;
-use lockstep_conformance::ops::gmpo::Gmpo;
 use lockstep_conformance::ops::kl_importance::KlImportance;
-use lockstep_conformance::ops::logits::{Logits as LogitsTest, Which};
 use lockstep_conformance::ops::sequence_weight::SequenceWeight;
 use lockstep_conformance::ops::step_return;
-use lockstep_conformance::ops::vtrace::VTrace;
 use lockstep_conformance::ops::{
-    AnyOp, check::Check, combine::Combine, filter::Filter, group::Group, moments::Moments, novelty::Novelty,
+    AnyOp, check::Check, combine::Combine, filter::Filter, moments::Moments, novelty::Novelty,
     pass_at_k::PassAtK, shape::Shape,
 };
-use lockstep_conformance::oracle::vtrace::Constants;
-use lockstep_conformance::output::Output;
-use lockstep_conformance::precision::{BY_HAND, WORKED};
-use lockstep_core::advantage::Baseline;
+use lockstep_conformance::precision::WORKED;
 use lockstep_core::aggregate::moments::MOMENTS;
-use lockstep_core::gate::{Gate, Sapo};
+use lockstep_core::gate::Sapo;
 use lockstep_core::reward::Shaping;
+use logits::check_logits;
+use policy::{check_gmpo, check_kl, check_policy, check_ratios};
 use std::collections::BTreeMap;
-
-/// The outputs of a launch by name, as numbers.
-struct Launch(BTreeMap<&'static str, Vec<f64>>);
-
-impl Launch {
-    fn new(device: &Device, case: &Case) -> Launch {
-        let numbers = |o: &Output| (0..o.len()).map(|i| o.number(i)).collect();
-        Launch(launch::run(device, case).unwrap().iter().map(|o| (o.name, numbers(o))).collect())
-    }
-
-    fn same(&self, name: &str, got: &[f32]) {
-        assert!(got.iter().map(|x| f64::from(*x)).eq(self.0[name].iter().copied()), "{name}");
-    }
-
-    fn same64(&self, name: &str, got: &[f64]) {
-        assert_eq!(got, self.0[name], "{name}");
-    }
-
-    /// As [`Launch::same`], where NaN is "no score".
-    fn scored(&self, name: &str, got: &[f32]) {
-        let same = |(x, want): (&f32, &f64)| x.is_nan() || f64::from(*x) == *want;
-        assert!(got.len() == self.0[name].len() && got.iter().zip(&self.0[name]).all(same), "{name}");
-    }
-
-    fn sum(&self, name: &str) -> f64 {
-        self.0[name].iter().sum()
-    }
-
-    /// Largest entry of a row statistic.
-    fn max(&self, name: &str) -> f64 {
-        self.0[name].iter().fold(f64::NEG_INFINITY, |a, b| a.max(*b))
-    }
-
-    /// A mean over tokens: what the API says against the sum of the rows, relative to the magnitudes of the rows.
-    fn mean(&self, name: &str, got: f64, tokens: u64) {
-        let scale: f64 = self.0[name].iter().map(|x| x.abs()).sum::<f64>() / tokens as f64;
-        let want = self.sum(name) / tokens as f64;
-        assert!((got - want).abs() <= BY_HAND * scale, "{name}: {got}, from the rows {want}");
-    }
-}
-
-fn counts(case: &Case) -> Counts {
-    let live = |row: usize| case.data.span(row).filter(|i| case.data.live(*i)).count() as u64;
-    let rows: Vec<u64> = (0..case.data.rows()).map(live).collect();
-    Counts {
-        tokens: rows.iter().sum(),
-        nonempty: rows.iter().filter(|n| **n > 0).count() as u64,
-        sequences: rows.len() as u64,
-    }
-}
-
-/// Mean, population standard deviation and effective sample size from sums.
-/// A call over the case's rows as groups of sequences of one token.
-fn of_groups<R>(case: &Case, call: impl Fn(&Batch<'_>) -> Result<R, Error>) -> R {
-    let one_token_each: Vec<u32> = (0..=case.data.elements() as u32).collect();
-    let batch = Batch::with_empty_rows(&one_token_each, &case.data.offsets, None).unwrap();
-    call(&batch).unwrap()
-}
-
-fn check_spread(sums: &Launch, n: f64, mean: f64, std: f64, ess: f64) {
-    let (excess, squares) = (sums.sum("sum_excess") / n, sums.sum("sum_excess_squared") / n);
-    let variance = (squares - excess * excess).max(0.0);
-    assert!((mean - 1.0 - excess).abs() <= BY_HAND * mean);
-    // The difference of two near numbers: compared before the root, relative to them.
-    assert!((std * std - variance).abs() <= BY_HAND * squares);
-    let kept = (1.0 + excess).powi(2) / (squares + 2.0 * excess + 1.0);
-    assert!((ess - kept.min(1.0)).abs() <= BY_HAND && ess <= 1.0);
-}
-
-fn check_metrics(sums: &Launch, m: &Metrics, counts: Counts) {
-    assert_eq!(m.tokens, counts.tokens);
-    if m.tokens == 0 {
-        return assert_eq!(*m, Metrics::default());
-    }
-    let n = m.tokens;
-    for (name, got) in [
-        ("sum_policy", m.policy_loss_mean),
-        ("sum_kl_ref", m.kl_ref_mean),
-        ("sum_k1", m.approx_kl),
-        ("sum_gate", m.gate_mean),
-        ("sum_clip_high", m.clip_fraction_high),
-        ("sum_clip_low", m.clip_fraction_low),
-        ("sum_clip_dual", m.clip_fraction_dual),
-        ("sum_in_band", m.in_band_fraction),
-        ("sum_neg_logp", m.neg_mean_logp),
-    ] {
-        sums.mean(name, got, n);
-    }
-    assert!((m.clip_fraction - m.clip_fraction_high - m.clip_fraction_low).abs() <= BY_HAND);
-    assert_eq!(m.guarded_tokens as f64, sums.sum("sum_guarded"));
-    assert_eq!((m.ratio_max, -m.ratio_min), (sums.max("max_ratio"), sums.max("max_neg_ratio")));
-    check_spread(sums, n as f64, m.ratio_mean, m.ratio_std, m.ess);
-}
-
-fn check_ratios(sums: &Launch, s: &RatioStats, counts: Counts) {
-    assert_eq!(s.tokens, counts.tokens);
-    if s.tokens == 0 {
-        return assert_eq!(*s, RatioStats::default());
-    }
-    for (name, got) in [("sum_k1", s.kl_k1), ("sum_k3", s.kl_k3), ("sum_in_band", s.in_band_fraction)] {
-        sums.mean(name, got, s.tokens);
-    }
-    assert_eq!(s.guarded_tokens as f64, sums.sum("sum_guarded"));
-    assert_eq!((s.ratio_max, -s.ratio_min), (sums.max("max_ratio"), sums.max("max_neg_ratio")));
-    check_spread(sums, s.tokens as f64, s.ratio_mean, s.ratio_std, s.ess);
-}
-
-fn check_policy<G: Gate>(device: &Device, case: &Case, policy: &Policy, gate: G, expected: &Launch) {
-    let (data, groups) = (&case.data, [0, case.data.rows() as u32]);
-    let batch = Batch::with_empty_rows(&data.offsets, &groups, data.mask.as_deref()).unwrap();
-    let Policy { level, guard, kl, weight, per_token, weights, loss, token_loss, metrics, .. } = *policy;
-    let params = PolicyParams { gate, level, guard, kl, kl_weighted: false, weight, band: BAND };
-    let input = PolicyInput {
-        logp_ref: kl.map(|_| &data.element[slot::LOGP_REF][..]),
-        logp_second: G::SECOND.then_some(&data.element[slot::SECOND][..]),
-        weights: weights.then_some(&data.element[slot::WEIGHTS][..]),
-        outputs: Outputs { loss, token_loss, metrics },
-        ..PolicyInput::new(
-            &data.element[slot::LOGP],
-            &data.element[slot::LOGP_OLD],
-            if per_token {
-                Advantage::PerToken(&data.element[slot::ADVANTAGE])
-            } else {
-                Advantage::PerSequence(&data.row[0])
-            },
-        )
-    };
-    // A used output: nothing of the last call may show.
-    let mut out = PolicyOutput::default();
-    (out.coef, out.row_loss, out.loss) = (vec![9.0; 99_999], vec![9.0; 9], Some(9.0));
-    ops::policy_loss::policy_loss(device, &batch, &input, &params, &mut out).unwrap();
-    expected.same("coef", &out.coef);
-    assert_eq!(out.counts, counts(case));
-    assert_eq!(out.token_loss.is_empty(), !token_loss || data.elements() == 0);
-    assert_eq!((out.loss.is_some(), out.metrics.is_some()), (policy.wants_loss(), metrics));
-    if token_loss {
-        expected.same("token_loss", &out.token_loss);
-    }
-    if let Some(loss) = out.loss {
-        expected.same64("row_loss", &out.row_loss);
-        let scale: f64 = out.row_loss.iter().map(|x| x.abs()).sum();
-        assert!((loss - out.row_loss.iter().sum::<f64>()).abs() <= BY_HAND * scale);
-    }
-    if let Some(metrics) = &out.metrics {
-        check_metrics(expected, metrics, out.counts);
-    }
-}
-
-fn check_kl(device: &Device, case: &Case, kl: &Kl, expected: &Launch) {
-    let (data, groups) = (&case.data, [0, case.data.rows() as u32]);
-    let batch = Batch::with_empty_rows(&data.offsets, &groups, data.mask.as_deref()).unwrap();
-    let out = ops::kl(device, &batch, &data.element[slot::LOGP], &data.element[slot::LOGP_OLD], kl).unwrap();
-    expected.same64("row_sum", &out.row_sum);
-    if expected.0.contains_key("kl") {
-        expected.same("kl", &out.kl);
-        expected.same("gradient", &out.gradient);
-    }
-}
-
-fn check_gmpo(device: &Device, case: &Case, gmpo: &Gmpo, expected: &Launch) {
-    let (data, groups) = (&case.data, [0, case.data.rows() as u32]);
-    let batch = Batch::with_empty_rows(&data.offsets, &groups, data.mask.as_deref()).unwrap();
-    let Gmpo { guard, clip: [clip_log_low, clip_log_high], denominator, per_token, weights, loss, metrics } =
-        *gmpo;
-    let params = GmpoParams { clip_log_low, clip_log_high, guard, denominator, band: BAND };
-    let advantage = match per_token {
-        true => Advantage::PerToken(&data.element[slot::ADVANTAGE]),
-        false => Advantage::PerSequence(&data.row[0]),
-    };
-    let input = PolicyInput {
-        weights: weights.then_some(&data.element[slot::WEIGHTS][..]),
-        outputs: Outputs { loss, token_loss: false, metrics },
-        ..PolicyInput::new(&data.element[slot::LOGP], &data.element[slot::LOGP_OLD], advantage)
-    };
-    let mut out = PolicyOutput::default();
-    gmpo_loss(device, &batch, &input, &params, &mut out).unwrap();
-    expected.same("coef", &out.coef);
-    if loss {
-        expected.same64("row_loss", &out.row_loss);
-    }
-    if let Some(metrics) = &out.metrics {
-        check_metrics(expected, metrics, out.counts);
-    }
-}
-
-/// The cases whose batch statistics are not those of some larger batch.
-fn check_group(device: &Device, case: &Case, group: &Group, expected: &Launch) {
-    if group.scale.needs_moments() || group.baseline == Baseline::Length {
-        return;
-    }
-    let data = &case.data;
-    let one_token_each: Vec<u32> = (0..=data.elements() as u32).collect();
-    let batch = Batch::with_empty_rows(&one_token_each, &data.offsets, None).unwrap();
-    let params = GroupParams {
-        limit: group.limit,
-        weights: group.baseline.needs_weights().then_some(&data.element[1][..]),
-        given: group.baseline.needs_given().then_some(&data.row[0][..]),
-        ..GroupParams::new(group.baseline, group.scale).singleton(group.singleton)
-    };
-    let out = ops::group_advantage(device, &batch, &data.element[0], data.mask.as_deref(), &params).unwrap();
-    expected.same("advantage", &out.advantage);
-    expected.same("mean", &out.mean);
-    expected.same("std", &out.std);
-    if !out.pivot.is_empty() {
-        assert!(out.pivot.iter().map(|p| f64::from(*p)).eq(expected.0["pivot"].iter().copied()));
-    }
-}
-
-/// What is whitened by its own moments has mean 0 and, with nothing added to the variance, variance 1.
-fn check_whiten(device: &Device, case: &Case, batch: &Batch<'_>) {
-    let values = &case.data.element[0];
-    let params = WhitenParams { eps: 0.0, ..WhitenParams::VERL };
-    let own = ops::token_moments(device, batch, values).unwrap();
-    let out = ops::whiten(device, batch, Advantage::PerToken(values), &params).unwrap();
-    let whitened = ops::token_moments(device, batch, &out).unwrap();
-    if own.high > own.low {
-        let variance = whitened.squares / (whitened.count - 1.0);
-        assert!(whitened.mean.abs() < WORKED && (variance - 1.0).abs() < WORKED, "{whitened:?}");
-    } else {
-        assert!(out.iter().all(|y| *y == 0.0));
-    }
-}
-
-fn check_logits(device: &Device, case: &Case, params: &LogitsTest, expected: &Launch) {
-    let row = &case.data.row;
-    let labels: Vec<u32> = row[0].iter().map(|a| *a as u32).collect();
-    let live: Vec<u8> = row[1].iter().map(|x| *x as u8).collect();
-    let loss_mask = params.masked.then_some(&live[..]);
-    let rows = Logits { logits: &case.data.element[0], labels: &labels, loss_mask };
-    let t = params.temperature;
-    match params.which {
-        Which::Statistics { moments } => {
-            let out = ops::logits_statistics(device, &rows, t, moments).unwrap();
-            expected.same("logp", &out.logp);
-            expected.same("lse", &out.lse);
-            if moments {
-                expected.same("entropy", &out.entropy);
-                expected.same("collision", &out.collision);
-                expected.same("score_norm", &out.score_norm);
-            }
-        }
-        Which::Gradient { entropy } => {
-            let statistics = ops::logits_statistics(device, &rows, t, entropy).unwrap();
-            let of_entropy = entropy.then_some(&row[3][..]);
-            let out = ops::logits_gradient(device, &rows, &statistics, &row[2], of_entropy).unwrap();
-            expected.same("gradient", &out);
-        }
-        // The API's coefficients are those of a mean.
-        Which::Otr { beta, gradient } => {
-            let out = ops::otr_exact(device, &rows, t, beta, None, gradient).unwrap();
-            expected.same("loss", &out.row_loss);
-        }
-    }
-}
 
 #[test]
 fn slices_in_kernels_out() {
@@ -528,8 +269,9 @@ fn slices_in_kernels_out() {
                 let out = ops::entropy_bonus(&device, &batch, advantage, source, p.alpha, p.kappa).unwrap();
                 expected.same("shaped", &out);
             }
-            // Their statistics are sums over a batch of which these outputs are rows: tests/correction.rs, tests/ratios.rs.
-            Params::Op(AnyOp::Correction(_) | AnyOp::Ratios(_)) => {}
+            Params::Op(AnyOp::Ratios(p)) => ratios::check(&device, &case, &batch.unwrap(), &p, &expected),
+            // Its statistics are sums over a batch of which these outputs are rows: tests/correction.rs.
+            Params::Op(AnyOp::Correction(_)) => {}
             // The API chains the three: `tests/trees.rs`.
             Params::Op(AnyOp::Tree(_)) => {}
             Params::Op(AnyOp::Whiten(params)) => {
@@ -542,46 +284,7 @@ fn slices_in_kernels_out() {
         *checked.entry(case.op()).or_default() += 1;
     }
     println!("{checked:?}");
-    assert!(checked.len() == lockstep_core::op::OPS.len() && checked.values().all(|n| *n >= 5));
-}
-
-/// Which sequences are terminated and which truncated.
-fn flags(case: &Case, bootstrap: bool) -> [Vec<u8>; 2] {
-    let truncated: Vec<u8> = case.data.row[1].iter().map(|x| u8::from(*x != 0.0 && bootstrap)).collect();
-    [truncated.iter().map(|x| 1 - x).collect(), truncated]
-}
-
-fn check_gae(device: &Device, case: &Case, batch: &Batch<'_>, params: &Gae, expected: &Launch) {
-    let [terminated, truncated] = flags(case, params.bootstrap);
-    let ends = Ends::Flags { terminated: &terminated, truncated: &truncated, bootstrap: &case.data.row[0] };
-    let input = GaeInput { rewards: &case.data.element[0], values: &case.data.element[1], ends };
-    let lambda =
-        params.length_alpha.map_or(Lambda::Fixed(params.lambda), |alpha| Lambda::LengthAdaptive { alpha });
-    let mut out = GaeOutput::default();
-    let of = |lambda_critic| GaeParams { gamma: params.gamma, lambda, lambda_critic };
-    ops::gae(device, batch, &input, &of(None), &mut out).unwrap();
-    let mut apart = GaeOutput::default();
-    ops::gae(device, batch, &input, &of(Some(lambda)), &mut apart).unwrap();
-    assert!(out.advantage == apart.advantage && out.returns == apart.returns, "{}", case.label);
-    if params.advantage {
-        expected.same("advantage", &out.advantage);
-    }
-    if params.returns {
-        expected.same("returns", &out.returns);
-        expected.same("returns", &ops::td_lambda(device, batch, &input, params.gamma, lambda).unwrap());
-    }
-}
-
-fn check_vtrace(device: &Device, case: &Case, batch: &Batch<'_>, params: &VTrace, expected: &Launch) {
-    let [terminated, truncated] = flags(case, params.bootstrap);
-    let ends = Ends::Flags { terminated: &terminated, truncated: &truncated, bootstrap: &case.data.row[0] };
-    let [rewards, values, logp, logp_rollout] = [0, 1, 2, 3].map(|k| &case.data.element[k][..]);
-    let input = VTraceInput { logp, logp_rollout, rewards, values, ends };
-    let Constants { gamma, lambda, rho_bar, rho_pg, c_bar } = params.constants;
-    let out =
-        ops::vtrace(device, batch, &input, &VTraceParams { gamma, lambda, rho_bar, rho_pg, c_bar }).unwrap();
-    expected.same("vs", &out.vs);
-    expected.same("advantage", &out.advantage);
+    assert!(checked.len() == lockstep_core::op::OPS.len() && checked.values().all(|n| *n >= 4));
 }
 
 #[test]

@@ -1,0 +1,107 @@
+//! Rows of logits over a vocabulary: for these a token of the rate is a logit of the row.
+
+use super::{GpuBench, OnGpu, enqueue};
+use crate::Inputs;
+use lockstep_core::logits::statistics::{LogitsMoments, STATE};
+use lockstep_core::logits::{LogitRows, LogitsGradient, LogitsStatistics, OtrExact};
+use lockstep_core::ragged::{In, Mask};
+use lockstep_gpu::{Buffer, Driver, Error, Gpu, Stream};
+
+/// What a row of logits has one of. The logits themselves are the log-probabilities of the batch.
+pub(super) struct PerRow<D: Driver> {
+    rows: usize,
+    vocab: usize,
+    labels: Buffer<u32, D>,
+    coef: Buffer<f32, D>,
+    state: Buffer<f64, D>,
+    out: [Buffer<f32, D>; 5],
+    top: Buffer<u32, D>,
+    row_alarm: Buffer<u32, D>,
+}
+
+impl<D: Driver> PerRow<D> {
+    /// As many whole rows as the log-probabilities fill.
+    pub(super) fn new(gpu: &Gpu<D>, stream: &Stream<D>, inputs: &Inputs) -> Result<Self, Error> {
+        let (rows, vocab) = inputs.logit_rows();
+        let row = || gpu.alloc(rows);
+        Ok(PerRow {
+            rows,
+            vocab,
+            labels: gpu.upload(stream, &vec![17.min(vocab as u32 - 1); rows])?,
+            coef: gpu.upload(stream, &vec![-1.0; rows])?,
+            state: gpu.alloc(STATE * rows)?,
+            out: [row()?, row()?, row()?, row()?, row()?],
+            top: gpu.alloc(rows)?,
+            row_alarm: gpu.alloc(rows)?,
+        })
+    }
+}
+
+pub(super) fn benches<D: Driver>(inputs: &Inputs) -> Vec<GpuBench<D>> {
+    let (rows, vocab) = inputs.logit_rows();
+    let share = (rows * vocab) as f64 / inputs.tokens() as f64;
+    vec![
+        GpuBench::new("logits_statistics/logp", 4.0 * share, |batch| statistics(batch, false)),
+        // Last before the gradient, which reads its state.
+        GpuBench::new("logits_statistics/moments", 4.0 * share, |batch| statistics(batch, true)),
+        GpuBench::new("logits_gradient", 8.0 * share, gradient),
+        GpuBench::new("otr_exact", 8.0 * share, otr_exact),
+    ]
+}
+
+fn rows<'a, D: Driver>(logp: &'a Buffer<f32, D>, per_row: &PerRow<D>) -> LogitRows<'a> {
+    let (rows, vocab) = (per_row.rows, per_row.vocab);
+    // SAFETY: the first elements of an array that has at least as many.
+    #[allow(unsafe_code)]
+    let logits = unsafe { In::from_raw(logp.view().as_ptr(), rows * vocab) };
+    LogitRows { logits, rows, vocab, live: Mask::all() }
+}
+
+fn statistics<D: Driver>(batch: &mut OnGpu<D>, moments: bool) -> Result<(), Error> {
+    let rows = rows(&batch.logp, &batch.logits);
+    let [logp, lse, entropy, collision, score_norm] = &mut batch.logits.out;
+    let kernel = LogitsStatistics {
+        rows,
+        labels: batch.logits.labels.view(),
+        temperature: 1.0,
+        logp: logp.view_mut(),
+        lse: lse.view_mut(),
+        top: batch.logits.top.view_mut(),
+        moments: moments.then(|| LogitsMoments {
+            entropy: entropy.view_mut(),
+            collision: collision.view_mut(),
+            score_norm: score_norm.view_mut(),
+        }),
+        state: batch.logits.state.view_mut(),
+        row_alarm: batch.logits.row_alarm.view_mut(),
+    };
+    enqueue(&batch.gpu, &batch.stream, &kernel)
+}
+
+fn gradient<D: Driver>(batch: &mut OnGpu<D>) -> Result<(), Error> {
+    let kernel = LogitsGradient {
+        rows: rows(&batch.logp, &batch.logits),
+        labels: batch.logits.labels.view(),
+        temperature: 1.0,
+        state: batch.logits.state.view(),
+        coef: batch.logits.coef.view(),
+        coef_entropy: Some(batch.logits.coef.view()),
+        gradient: batch.element[0].view_mut(),
+        row_alarm: batch.logits.row_alarm.view_mut(),
+    };
+    enqueue(&batch.gpu, &batch.stream, &kernel)
+}
+
+fn otr_exact<D: Driver>(batch: &mut OnGpu<D>) -> Result<(), Error> {
+    let kernel = OtrExact {
+        rows: rows(&batch.logp, &batch.logits),
+        labels: batch.logits.labels.view(),
+        kappa: 1.0,
+        beta: -0.1,
+        coef: batch.logits.coef.view(),
+        loss: batch.logits.out[0].view_mut(),
+        gradient: Some(batch.element[0].view_mut()),
+        row_alarm: batch.logits.row_alarm.view_mut(),
+    };
+    enqueue(&batch.gpu, &batch.stream, &kernel)
+}

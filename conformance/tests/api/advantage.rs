@@ -1,0 +1,95 @@
+//! Advantages of groups and over time, whitening.
+
+use crate::launch::Launch;
+use lockstep::ops::gae::{Ends, GaeInput, GaeOutput, GaeParams, Lambda};
+use lockstep::ops::vtrace::{VTraceInput, VTraceParams};
+use lockstep::ops::{self, advantage::GroupParams, whiten::WhitenParams};
+use lockstep::{Advantage, Batch, Device};
+use lockstep_conformance::cases::Case;
+use lockstep_conformance::ops::{gae::Gae, group::Group, vtrace::VTrace};
+use lockstep_conformance::oracle::vtrace::Constants;
+use lockstep_conformance::precision::WORKED;
+use lockstep_core::advantage::Baseline;
+
+/// The cases whose batch statistics are not those of some larger batch.
+pub(crate) fn check_group(device: &Device, case: &Case, group: &Group, expected: &Launch) {
+    if group.scale.needs_moments() || group.baseline == Baseline::Length {
+        return;
+    }
+    let data = &case.data;
+    let one_token_each: Vec<u32> = (0..=data.elements() as u32).collect();
+    let batch = Batch::with_empty_rows(&one_token_each, &data.offsets, None).unwrap();
+    let params = GroupParams {
+        limit: group.limit,
+        weights: group.baseline.needs_weights().then_some(&data.element[1][..]),
+        given: group.baseline.needs_given().then_some(&data.row[0][..]),
+        ..GroupParams::new(group.baseline, group.scale).singleton(group.singleton)
+    };
+    let out = ops::group_advantage(device, &batch, &data.element[0], data.mask.as_deref(), &params).unwrap();
+    expected.same("advantage", &out.advantage);
+    expected.same("mean", &out.mean);
+    expected.same("std", &out.std);
+    if !out.pivot.is_empty() {
+        assert!(out.pivot.iter().map(|p| f64::from(*p)).eq(expected.0["pivot"].iter().copied()));
+    }
+}
+
+/// What is whitened by its own moments has mean 0 and, with nothing added to the variance, variance 1.
+pub(crate) fn check_whiten(device: &Device, case: &Case, batch: &Batch<'_>) {
+    let values = &case.data.element[0];
+    let params = WhitenParams { eps: 0.0, ..WhitenParams::VERL };
+    let own = ops::token_moments(device, batch, values).unwrap();
+    let out = ops::whiten(device, batch, Advantage::PerToken(values), &params).unwrap();
+    let whitened = ops::token_moments(device, batch, &out).unwrap();
+    if own.high > own.low {
+        let variance = whitened.squares / (whitened.count - 1.0);
+        assert!(whitened.mean.abs() < WORKED && (variance - 1.0).abs() < WORKED, "{whitened:?}");
+    } else {
+        assert!(out.iter().all(|y| *y == 0.0));
+    }
+}
+
+/// Which sequences are terminated and which truncated.
+pub(crate) fn flags(case: &Case, bootstrap: bool) -> [Vec<u8>; 2] {
+    let truncated: Vec<u8> = case.data.row[1].iter().map(|x| u8::from(*x != 0.0 && bootstrap)).collect();
+    [truncated.iter().map(|x| 1 - x).collect(), truncated]
+}
+
+pub(crate) fn check_gae(device: &Device, case: &Case, batch: &Batch<'_>, params: &Gae, expected: &Launch) {
+    let [terminated, truncated] = flags(case, params.bootstrap);
+    let ends = Ends::Flags { terminated: &terminated, truncated: &truncated, bootstrap: &case.data.row[0] };
+    let input = GaeInput { rewards: &case.data.element[0], values: &case.data.element[1], ends };
+    let lambda =
+        params.length_alpha.map_or(Lambda::Fixed(params.lambda), |alpha| Lambda::LengthAdaptive { alpha });
+    let mut out = GaeOutput::default();
+    let of = |lambda_critic| GaeParams { gamma: params.gamma, lambda, lambda_critic };
+    ops::gae(device, batch, &input, &of(None), &mut out).unwrap();
+    let mut apart = GaeOutput::default();
+    ops::gae(device, batch, &input, &of(Some(lambda)), &mut apart).unwrap();
+    assert!(out.advantage == apart.advantage && out.returns == apart.returns, "{}", case.label);
+    if params.advantage {
+        expected.same("advantage", &out.advantage);
+    }
+    if params.returns {
+        expected.same("returns", &out.returns);
+        expected.same("returns", &ops::td_lambda(device, batch, &input, params.gamma, lambda).unwrap());
+    }
+}
+
+pub(crate) fn check_vtrace(
+    device: &Device,
+    case: &Case,
+    batch: &Batch<'_>,
+    params: &VTrace,
+    expected: &Launch,
+) {
+    let [terminated, truncated] = flags(case, params.bootstrap);
+    let ends = Ends::Flags { terminated: &terminated, truncated: &truncated, bootstrap: &case.data.row[0] };
+    let [rewards, values, logp, logp_rollout] = [0, 1, 2, 3].map(|k| &case.data.element[k][..]);
+    let input = VTraceInput { logp, logp_rollout, rewards, values, ends };
+    let Constants { gamma, lambda, rho_bar, rho_pg, c_bar } = params.constants;
+    let out =
+        ops::vtrace(device, batch, &input, &VTraceParams { gamma, lambda, rho_bar, rho_pg, c_bar }).unwrap();
+    expected.same("vs", &out.vs);
+    expected.same("advantage", &out.advantage);
+}

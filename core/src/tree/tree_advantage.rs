@@ -8,7 +8,7 @@
 //!
 //! A_i is what [`group_advantage`](crate::advantage::GroupAdvantage) gave the response: (R_i − mean)/(std + eps) for TEMPO, so
 //! that A is its ((R_i − mean) + V(s_{t+1}) − V(s_t))/(std + eps); any other baseline as well. The second term, the *TD correction*,
-//! is 0 but at tokens where responses part: everywhere else A[i,t] **is** A_i, bit for bit.
+//! is 0 but at tokens where responses part: everywhere else `A[i,t]` **is** A_i, bit for bit.
 //!
 //! **Shapes**: `rewards`, `valid`, `advantage` `[S]` by sequence; `lcp`, `value`, `parent`, `leaf` `[S]` from
 //! [`TreeNodes`](super::TreeNodes); `std` `[G]`, `cu_groups` `[G+1]`; `token_advantage` `[N]`.

@@ -3,21 +3,11 @@
 //! What each recipe and function of the catalogue costs on this machine, in nanoseconds: the policy loss with its gradient
 //! for a recipe, the op alone for a function. Best of several runs, all threads, buffers larger than the caches.
 
+use lockstep::catalogue::{Entry, catalogue};
 use lockstep::recipe::NAMES;
 use lockstep::{Advantage, Device, Error, Outputs, PolicyInput, PolicyOutput, Recipe};
 use lockstep_benches::{Inputs, all};
 use std::time::Instant;
-
-/// Functions of the catalogue and the benches that time them; what a bench has per token, a function may have per sequence.
-const FUNCTIONS: &[(&str, &str, bool)] = &[
-    ("ops::kl", "kl", false),
-    ("ops::token_ratio", "token_ratio", false),
-    ("ops::pass_at_k", "pass_at_k", true),
-    ("ops::discounted_return", "discounted_return", false),
-    ("ops::whiten", "whiten", false),
-    // --- prefix trees
-    ("ops::tempo", "tempo", false),
-];
 
 fn best(mut f: impl FnMut() -> Result<(), Error>) -> Result<f64, Error> {
     let mut best = f64::INFINITY;
@@ -36,25 +26,32 @@ fn main() -> Result<(), Error> {
     let counts = batch.counts(&device)?;
     let level = lockstep::Level::available().last().map_or("none", |level| level.name());
     println!("# ns; {} tokens in sequences of 4096, {level}, all threads", inputs.tokens());
+    let entropy: Vec<f32> = inputs.logp.iter().map(|x| -x).collect();
     for name in NAMES {
         let recipe = Recipe::named(name)?;
         let mut out = PolicyOutput::default();
-        let input = PolicyInput {
+        let usual = PolicyInput {
             counts: Some(counts),
             outputs: Outputs { loss: true, ..Outputs::COEF },
             ..PolicyInput::new(&inputs.logp, &inputs.logp_old, Advantage::PerSequence(&inputs.advantage))
+        };
+        let input = match *name {
+            "minirl" | "remix" | "vespo" | "topr" => {
+                PolicyInput { logp_second: Some(&inputs.logp_ref), ..usual }
+            }
+            "minpro" => PolicyInput { log_ratio: Some(&inputs.logp_ref), ..usual },
+            "clip_cov" => PolicyInput { seed: Some(1), ..usual },
+            "top_entropy" => PolicyInput { entropy: Some(&entropy), ..usual },
+            _ => usual,
         };
         let seconds = best(|| recipe.policy_loss_into(&device, &batch, &input, &mut out))?;
         println!("{name},{:.3}", seconds * 1e9 / inputs.tokens() as f64);
     }
     for mut bench in all(&inputs)? {
-        let Some((name, _, per_sequence)) = FUNCTIONS.iter().find(|(_, found, _)| *found == bench.name)
-        else {
-            continue;
-        };
-        let of = if *per_sequence { batch.sequences() } else { inputs.tokens() };
+        let timed = |entry: &Entry| entry.bench == Some(bench.name);
+        let Some(entry) = catalogue().into_iter().find(timed) else { continue };
         let seconds = best(|| (bench.run)(&device).map(|_| ()))?;
-        println!("{name},{:.3}", seconds * 1e9 / of as f64);
+        println!("{},{:.3}", entry.name, seconds * 1e9 / inputs.tokens() as f64);
     }
     Ok(())
 }

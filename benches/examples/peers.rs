@@ -2,8 +2,12 @@
 //!
 //! Losses come with their gradient; the best of several runs.
 
+use lockstep::core::aggregate::{PerRow, Weight};
+use lockstep::ops::gae::{Ends, GaeInput, GaeOutput, GaeParams, Lambda};
+use lockstep::ops::value_loss::ValueInput;
+use lockstep::ops::whiten::WhitenParams;
 use lockstep::recipe::Builder;
-use lockstep::{Advantage, Device, Error, Outputs, PolicyInput, PolicyOutput, Recipe};
+use lockstep::{Advantage, Device, Error, Outputs, PolicyInput, PolicyOutput, Recipe, ops};
 use lockstep_benches::Inputs;
 use std::time::Instant;
 
@@ -51,11 +55,30 @@ fn main() -> Result<(), Error> {
         let seconds = best(|| recipe.policy_loss_into(&device, &batch, &input, &mut out))?;
         say(name, tokens, seconds);
     }
+    let values: Vec<f32> = inputs.logp.iter().map(|x| x * 0.5).collect();
+    let old: Vec<f32> = values.iter().map(|x| x + 0.1).collect();
+    let ends = Ends::Terminated;
+    let input = GaeInput { rewards: &inputs.logp_ref, values: &values, ends };
+    let params = GaeParams { gamma: 1.0, lambda: Lambda::Fixed(0.95), lambda_critic: None };
+    let mut gae = GaeOutput::default();
+    let seconds = best(|| {
+        // As verl's function: advantages and returns, then whitened.
+        ops::gae(&device, &batch, &input, &params, &mut gae)?;
+        ops::whiten(&device, &batch, Advantage::PerToken(&gae.advantage), &WhitenParams::VERL).map(|_| ())
+    })?;
+    say("gae", tokens, seconds);
+    let weight = Weight { per_row: PerRow::One, denominator: counts.tokens as f64, scale: 1.0 };
+    let input = ValueInput { values: &values, values_old: Some(&old), returns: &inputs.logp_ref };
+    let seconds = best(|| ops::value_loss(&device, &batch, &input, 0.2, &weight).map(|_| ()))?;
+    say("value_loss", tokens, seconds);
     Ok(())
 }
 
-/// Recipes by name, with verl's defaults where they differ.
-const LOSSES: &[(&str, fn(Builder) -> Builder)] = &[
+/// What is changed of a recipe for the comparison.
+type Change = fn(Builder) -> Builder;
+
+/// Recipes by name.
+const LOSSES: &[(&str, Change)] = &[
     ("ppo", |b| b),
     ("sapo", |b| b),
     ("gspo", |b| b),
@@ -63,4 +86,6 @@ const LOSSES: &[(&str, fn(Builder) -> Builder)] = &[
     ("gpg", |b| b),
     ("dppo_tv", |b| b),
     ("dppo_kl", |b| b),
+    ("gmpo", |b| b),
+    ("kl_cov", |b| b),
 ];

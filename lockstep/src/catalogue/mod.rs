@@ -68,6 +68,8 @@ pub struct Entry {
     pub confidence: Confidence,
     /// Golden files of a peer that it is compared with; everything is compared with the f64 oracle.
     pub golden: Vec<&'static str>,
+    /// The bench that times it, if it is not a recipe.
+    pub bench: Option<&'static str>,
     /// Nanoseconds a token (or what `per` says) on the recorded machine, if it is an op.
     pub cost: Option<f64>,
     /// What the cost is per.
@@ -86,6 +88,7 @@ pub fn catalogue() -> Vec<Entry> {
             source,
             confidence,
             golden: stages::golden(&recipe),
+            bench: None,
             cost: measured(name),
             per: "token",
         })

@@ -1,11 +1,12 @@
 //! What a recipe consists of, read from the recipe.
 
 use crate::Recipe;
-use crate::recipe::{Estimator, GateChoice, RatioLevel};
+use crate::recipe::{Estimator, GateChoice, RatioLevel, TimeChoice};
 use toml::{Table, Value};
 
 /// Order of the pipeline; a stage that is not listed comes last.
-const ORDER: [&str; 8] = ["reward", "advantage", "ratio", "correction", "gate", "kl", "value", "aggregation"];
+const ORDER: [&str; 10] =
+    ["reward", "advantage", "ratio", "correction", "mask", "gate", "kl", "entropy", "value", "aggregation"];
 
 /// The stages in the order of the pipeline: the choice of each, and every setting that is not the default of `grpo`.
 pub(super) fn of(recipe: &Recipe) -> String {
@@ -51,6 +52,12 @@ pub(super) fn golden(recipe: &Recipe) -> Vec<&'static str> {
         Estimator::ReinforcePlusPlusBaseline => Some("advantage_reinforce_plus_plus_baseline"),
         _ => None,
     };
+    let over_time = match recipe.advantage.over_time {
+        Some(TimeChoice::Gae { .. }) => Some("advantage_gae"),
+        _ => None,
+    };
+    // An estimator over time stands instead of one of outcomes.
+    let advantage = if recipe.advantage.over_time.is_some() { over_time } else { advantage };
     let gate = match (&recipe.gate, recipe.ratio.level) {
         (GateChoice::PpoClip { .. }, RatioLevel::Sequence) => Some("policy_loss_gspo"),
         (GateChoice::PpoClip { .. }, RatioLevel::Token) => Some("policy_loss_ppo_clip"),
@@ -59,8 +66,13 @@ pub(super) fn golden(recipe: &Recipe) -> Vec<&'static str> {
         (GateChoice::Reinforce {}, _) => Some("policy_loss_gpg"),
         (GateChoice::DppoTv { .. }, RatioLevel::Token) => Some("policy_loss_dppo_tv"),
         (GateChoice::DppoKl { .. }, RatioLevel::Token) => Some("policy_loss_dppo_kl"),
+        (GateChoice::Gmpo { .. }, _) => Some("policy_loss_gmpo"),
+        (GateChoice::KlCov { .. }, _) => Some("policy_loss_kl_cov"),
         _ => None,
     };
     let kl = recipe.kl.map(|_| "kl");
-    advantage.into_iter().chain(gate).chain(kl).collect()
+    let correction =
+        recipe.correction.as_ref().map(|_| ["rollout_correction_is", "rollout_correction_reject"]);
+    let value = recipe.value.map(|_| "value_loss");
+    advantage.into_iter().chain(gate).chain(correction.into_iter().flatten()).chain(kl).chain(value).collect()
 }

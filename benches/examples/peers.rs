@@ -54,8 +54,10 @@ fn main() -> Result<(), Error> {
     Ok(())
 }
 
+type Change = fn(Builder) -> Builder;
+
 /// Recipes by name, with verl's defaults where they differ.
-const LOSSES: &[(&str, fn(Builder) -> Builder)] = &[
+const LOSSES: &[(&str, Change)] = &[
     ("ppo", |b| b),
     ("sapo", |b| b),
     ("gspo", |b| b),

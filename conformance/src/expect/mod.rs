@@ -6,6 +6,7 @@
 //! an infinite one leaves the element out: it sits on a jump of the formula, closer than the rounding of the inputs.
 
 mod advantage;
+pub(crate) mod correction;
 mod policy;
 mod sums;
 pub(crate) mod tokens;

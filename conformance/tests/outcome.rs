@@ -9,13 +9,7 @@ use lockstep::ops::{self};
 use lockstep::recipe::{NAMES, Rewards, RoleOrder};
 use lockstep::{Advantage, Advantages, Batch, Device, PolicyInput, Recipe};
 use lockstep_conformance::cases::hash::Source;
-use lockstep_conformance::precision::WORKED;
-
-fn all_close(got: &[f32], want: &[f64]) {
-    assert_eq!(got.len(), want.len());
-    let close = |(got, want): (&f32, &f64)| (f64::from(*got) - want).abs() <= WORKED * want.abs().max(1.0);
-    assert!(got.iter().zip(want).all(close), "{got:?}, not {want:?}");
-}
+use lockstep_conformance::precision::{WORKED, assert_worked};
 
 /// Offsets of n rows of one.
 fn ones(n: usize) -> Vec<u32> {
@@ -49,7 +43,7 @@ fn row_10_1_ddof_by_name() {
     let ddof = |name: &str| Recipe::named(name).unwrap().advantage.ddof;
     assert_eq!([ddof("verl"), ddof("trl"), ddof("rapo"), ddof("vcpo")], [1, 1, 0, 0]);
     let rapo = named("rapo", &ones(5), &Rewards::new(&[1.0, 0.0, 0.0, 1.0, 0.0]));
-    all_close(&rapo.advantage[..2], &[1.224742, -0.816495]);
+    assert_worked(&rapo.advantage[..2], &[1.224742, -0.816495]);
     // Filters have ddof 0: (0, 0.6) has deviation 0.3, which is not above 0.3; with ddof 1 it would be 0.42.
     let batch = Batch::new(&[0, 1, 2], &[0, 2], None).unwrap();
     let spread =
@@ -64,11 +58,11 @@ fn row_10_3_eps_outside_the_root_in_groups_and_inside_in_whitening() {
     let deviation = f64::from(e) * std::f64::consts::SQRT_2;
     let batch = Batch::new(&[0, 1, 2], &[0, 2], None).unwrap();
     let outside = named("grpo", &ones(2), &Rewards::new(&[0.0, 2.0 * e])).advantage[1];
-    all_close(&[outside], &[f64::from(e) / (deviation + 1e-6)]);
+    assert_worked(&[outside], &[f64::from(e) / (deviation + 1e-6)]);
     let inside = lockstep::ops::whiten::WhitenParams::VERL;
     let values = Advantage::PerSequence(&[0.0, 2e-4]);
     let got = ops::whiten(&Device::cpu(), &batch, values, &inside).unwrap();
-    all_close(&got[1..], &[f64::from(e) / (deviation.powi(2) + 1e-8).sqrt()]);
+    assert_worked(&got[1..], &[f64::from(e) / (deviation.powi(2) + 1e-8).sqrt()]);
 }
 
 #[test]
@@ -106,20 +100,20 @@ fn row_10_15_rae_both_orders_and_resumed() {
         let (head, middle) = run(0..250, &[0.0, 0.0]);
         let (tail, resumed) = run(250..600, &middle);
         let parts: Vec<f64> = head.iter().chain(&tail).map(|a| f64::from(*a)).collect();
-        all_close(&whole, &parts);
+        assert_worked(&whole, &parts);
         assert!(end.iter().zip(&resumed).all(|(a, b)| (a - b).abs() < 1e-12));
     }
     // By recipe: the code's order; a game with advantage exactly 0 is dropped.
     let input =
         Rewards { roles: Some(&[0, 1, 0]), role_state: Some(&[0.0, 0.0]), ..Rewards::new(&[1.0, 0.0, 0.5]) };
     let got = named("spiral", &ones(3), &input);
-    all_close(&got.advantage, &[1.0, 0.0, 0.45]);
+    assert_worked(&got.advantage, &[1.0, 0.0, 0.45]);
     assert_eq!((&got.keep[..], got.role_state.len()), (&[1, 0, 1][..], 2));
     let mut paper = Recipe::named("spiral").unwrap();
     paper.advantage.role_order = Some(RoleOrder::UpdateThenSubtract);
     let batch = Batch::new(&[0, 1, 2, 3], &[0, 3], None).unwrap();
     let got = paper.advantages_with(&Device::cpu(), &batch, &input).unwrap();
-    all_close(&got.advantage[..1], &[0.95]);
+    assert_worked(&got.advantage[..1], &[0.95]);
 }
 
 #[test]
@@ -129,13 +123,13 @@ fn row_10_18_mssr_entropy_of_the_sampled_token_or_the_distribution() {
     let advantage = Advantage::PerSequence(&[-1.0, 3.0]);
     let run = |of| ops::entropy_bonus(&Device::cpu(), &batch, advantage, of, 0.4, 2.0).unwrap();
     // −p log p: 0.367879, 0.303265; times α, below |A|/κ = 0.5.
-    all_close(&run(EntropyOf::Sampled(&logp)), &[-1.0 + 0.4 * 0.36787944, -1.0 + 0.4 * 0.30326533, 0.0]);
+    assert_worked(&run(EntropyOf::Sampled(&logp)), &[-1.0 + 0.4 * 0.36787944, -1.0 + 0.4 * 0.30326533, 0.0]);
     // 0.8 is limited to 0.5, so that the sign stays.
-    all_close(&run(EntropyOf::Distribution(&entropy)), &[-0.5, -0.9, 0.0]);
+    assert_worked(&run(EntropyOf::Distribution(&entropy)), &[-0.5, -0.9, 0.0]);
     let mssr = Recipe::named("mssr").unwrap();
     let shaped =
         mssr.entropy_shaped(&Device::cpu(), &batch, &[-1.0, 3.0], EntropyOf::Sampled(&logp)).unwrap();
-    all_close(&shaped[..1], &[-1.0 + 0.4 * 0.36787944]);
+    assert_worked(&shaped[..1], &[-1.0 + 0.4 * 0.36787944]);
     let wrong = mssr.entropy_shaped(&Device::cpu(), &batch, &[-1.0, 3.0], EntropyOf::Distribution(&entropy));
     assert!(wrong.unwrap_err().to_string().contains("entropy"));
 }
@@ -146,15 +140,15 @@ fn mssr_advantages_are_whitened_over_the_prompts() {
     let batch = Batch::new(&[0, 3, 4], &[0, 1, 2], None).unwrap();
     let input = Rewards { given: Some(&[0.5, 0.25]), ..Rewards::new(&[1.0, 0.0]) };
     let got = Recipe::named("mssr").unwrap().advantages_with(&Device::cpu(), &batch, &input).unwrap();
-    all_close(&got.advantage, &[1.0, -1.0]);
+    assert_worked(&got.advantage, &[1.0, -1.0]);
 }
 
 #[test]
 fn pass_at_k_gdpo_and_v0_5_by_recipe() {
     let rewards = [1.0f32, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0];
     let got = named("pass_at_k", &ones(8), &Rewards::new(&rewards));
-    all_close(&got.advantage[1..3], &[0.522233, -0.174078]);
-    all_close(&got.mean, &[0.785714]);
+    assert_worked(&got.advantage[1..3], &[0.522233, -0.174078]);
+    assert_worked(&got.mean, &[0.785714]);
 
     let (components, weights) = ([1.0f32, 0.0, 1.0, 0.0, 0.3, 0.3, 0.1, 0.1], [1.0f32, 0.5]);
     let input = Rewards {
@@ -174,9 +168,9 @@ fn pass_at_k_gdpo_and_v0_5_by_recipe() {
 
     // r̄ 0.5, s²/n 1/12, prior 1: b = 0.5 + 0.5/3, by hand as in worked.rs; with τ² 0.25 0.625.
     let prior = Rewards { given: Some(&[1.0]), ..Rewards::new(&[1.0, 0.0, 1.0, 0.0]) };
-    all_close(&named("v0_5", &cu_seqlens, &prior).advantage[..1], &[1.0 / 3.0]);
+    assert_worked(&named("v0_5", &cu_seqlens, &prior).advantage[..1], &[1.0 / 3.0]);
     let fixed = Recipe::from_toml("[advantage]\nkind = \"v0_5\"\ntau2 = 0.25\n").unwrap();
-    all_close(&fixed.advantages_with(&Device::cpu(), &batch, &prior).unwrap().mean, &[0.625]);
+    assert_worked(&fixed.advantages_with(&Device::cpu(), &batch, &prior).unwrap().mean, &[0.625]);
 }
 
 #[test]
@@ -228,7 +222,7 @@ fn a_row_of_a_million_tokens_and_games() {
     let advantage = Advantage::PerSequence(&[1.0]);
     let got =
         ops::entropy_bonus(&Device::cpu(), &batch, advantage, EntropyOf::Sampled(&logp), 0.4, 2.0).unwrap();
-    all_close(&[got[0], got[n - 1]], &[1.0 + 0.4 * 0.30326533; 2]);
+    assert_worked(&[got[0], got[n - 1]], &[1.0 + 0.4 * 0.30326533; 2]);
     assert_eq!(ops::mask_sequences(&Device::cpu(), &batch, &[0]).unwrap(), vec![0; n]);
     let (rewards, roles) = (vec![1.0f32; n], vec![0u32; n]);
     let order = Order::SubtractThenUpdate;

@@ -12,13 +12,7 @@ use lockstep::recipe::Rewards;
 use lockstep::{Advantage, Advantages, Batch, Device, PolicyInput, Recipe};
 use lockstep_conformance::cases::hash::Source;
 use lockstep_conformance::oracle::variance_increase as oracle;
-use lockstep_conformance::precision::WORKED;
-
-fn all_close(got: &[f32], want: &[f64]) {
-    assert_eq!(got.len(), want.len());
-    let close = |(got, want): (&f32, &f64)| (f64::from(*got) - want).abs() <= WORKED * want.abs().max(1.0);
-    assert!(got.iter().zip(want).all(close), "{got:?}, not {want:?}");
-}
+use lockstep_conformance::precision::{WORKED, assert_worked};
 
 /// Offsets of n rows of one.
 fn ones(n: usize) -> Vec<u32> {
@@ -54,11 +48,11 @@ fn worked_8_6_grpovi() {
     for merge_ties in [true, false] {
         let params = VarianceParams { merge_ties, ..params };
         let z = ops::variance_increase(&Device::cpu(), &batch, &rewards, None, &params).unwrap();
-        all_close(&z, &want);
+        assert_worked(&z, &want);
     }
     let toml = "[reward.shaping]\nkind = \"grpovi\"\nlow = 0.0\nhigh = 1.0\n";
     let got = Recipe::from_toml(toml).unwrap().advantages(&Device::cpu(), &batch, &rewards).unwrap();
-    all_close(&got.advantage, &[0.863635, 0.863635, -0.772726, -0.954544]);
+    assert_worked(&got.advantage, &[0.863635, 0.863635, -0.772726, -0.954544]);
 }
 
 #[test]
@@ -70,7 +64,7 @@ fn worked_8_6_overlong() {
         for lengths in [None, Some(&lengths[..])] {
             let params = ShapeParams { lengths, ..ShapeParams::new(shaping) };
             let got = ops::shape_rewards(&Device::cpu(), &batch, &[0.0; 4], None, &params).unwrap();
-            all_close(&got, &[0.0, -0.5, -1.0, beyond]);
+            assert_worked(&got, &[0.0, -0.5, -1.0, beyond]);
         }
     }
 }
@@ -181,7 +175,7 @@ fn psr_nsr_drop_and_weighted_keeps() {
     let batch = Batch::new(&cu_seqlens, &[0, 4], None).unwrap();
     for (name, want, keep) in table {
         let got = named(name, &cu_seqlens, &Rewards::new(&rewards));
-        all_close(&got.advantage, &want);
+        assert_worked(&got.advantage, &want);
         assert_eq!(got.keep, keep, "{name}");
         if keep.is_empty() {
             continue;
@@ -204,7 +198,7 @@ fn psr_nsr_drop_and_weighted_keeps() {
 fn fapo_conciser_and_brpo_by_hand() {
     let flags = [0u8, 1, 0];
     let fapo = Rewards { flags: Some(&flags), ..Rewards::new(&[1.0, 1.0, 0.0]) };
-    all_close(&named("fapo", &ones(3), &fapo).advantage, &[0.999999, 0.0, -0.999999]);
+    assert_worked(&named("fapo", &ones(3), &fapo).advantage, &[0.999999, 0.0, -0.999999]);
     // All correct: 1 − L/4096 for lengths 1024 and 2048; a mixed group is plain GRPO; an all-wrong group 0.
     let half = std::f64::consts::FRAC_1_SQRT_2;
     let lengths = [0u32, 1024, 3072];
@@ -249,12 +243,12 @@ fn evol_rl_by_hand() {
     let out =
         ops::novelty_bands(&Device::cpu(), &batch, &classes, &similarity, None, &Bands::EVOL_RL).unwrap();
     // u: 1 − (0.375 + 0.5)/2, 1 − (0.625 + 0.75)/2, 1 − (0.5 + 0.75)/2.
-    all_close(&out.novelty, &[0.5625, 0.3125, 0.375, 1.0, 0.0]);
-    all_close(&out.rewards, &[1.0, 0.5, 0.625, -0.5, -1.0]);
+    assert_worked(&out.novelty, &[0.5625, 0.3125, 0.375, 1.0, 0.0]);
+    assert_worked(&out.rewards, &[1.0, 0.5, 0.625, -0.5, -1.0]);
     // Everybody alike: 0.75 and −0.75; alone: 1.0.
     let alike =
         ops::novelty_bands(&Device::cpu(), &batch, &[1, 1, 0, 0, 0], &[0.5; 25], None, &Bands::EVOL_RL);
-    all_close(&alike.unwrap().rewards, &[0.75, 0.75, -0.75, -0.75, -0.75]);
+    assert_worked(&alike.unwrap().rewards, &[0.75, 0.75, -0.75, -0.75, -0.75]);
     let one = Batch::new(&[0, 1], &[0, 1], None).unwrap();
     let alone = ops::novelty_bands(&Device::cpu(), &one, &[1], &[f32::NAN], None, &Bands::EVOL_RL).unwrap();
     assert_eq!(alone.rewards, [1.0]);
@@ -280,9 +274,9 @@ fn xrpo_and_ace_by_hand() {
             SharpenParams { sharpening, threshold: 0.5, logp: &logp, logp_ref: None, per_token: true };
         ops::sharpen(&Device::cpu(), &batch, advantage, rewards, None, &params).unwrap()
     };
-    all_close(&run(&[0.0, 1.0], &[-1.0, 1.0], 2.5, 0.5), &[-1.0, 1.5]);
-    all_close(&run(&[0.0, 1.0], &[-1.0, 1.0], 1.0, 0.5), &[-1.0, 1.393469]);
-    all_close(&run(&[1.0, 0.0], &[1.0, -1.0], 2.5, 0.5), &[1.0, -1.0]);
+    assert_worked(&run(&[0.0, 1.0], &[-1.0, 1.0], 2.5, 0.5), &[-1.0, 1.5]);
+    assert_worked(&run(&[0.0, 1.0], &[-1.0, 1.0], 1.0, 0.5), &[-1.0, 1.393469]);
+    assert_worked(&run(&[1.0, 0.0], &[1.0, -1.0], 2.5, 0.5), &[1.0, -1.0]);
     let xrpo = Rewards { logp: Some(&logp), ..Rewards::new(&[0.0, 1.0]) };
     let plain = named("grpo", &[0, 2, 4], &Rewards::new(&[0.0, 1.0])).advantage;
     let sharp = named("xrpo", &[0, 2, 4], &xrpo).advantage;
@@ -302,9 +296,9 @@ fn xrpo_and_ace_by_hand() {
         };
         ops::sharpen(&Device::cpu(), &batch, &[1.0, -1.0], &[1.0, 0.0], None, &params).unwrap()
     };
-    all_close(&ace(false, 5.0), &[1.0, -3.126928]);
-    all_close(&ace(true, 5.0), &[1.0, -3.0]);
-    all_close(&ace(false, 2.0), &[1.0, -2.0]);
+    assert_worked(&ace(false, 5.0), &[1.0, -3.126928]);
+    assert_worked(&ace(true, 5.0), &[1.0, -3.0]);
+    assert_worked(&ace(false, 2.0), &[1.0, -2.0]);
     let input = Rewards { logp: Some(&logp), ..Rewards::new(&[0.0, 1.0]) };
     let error = Recipe::named("ace").unwrap().advantages_with(&Device::cpu(), &batch, &input).unwrap_err();
     assert!(error.to_string().contains("`logp_ref`"), "{error}");
@@ -337,7 +331,7 @@ fn rapo_by_hand() {
     let batch = Batch::new(&[0, 1, 2, 3, 4], &[0, 2, 4], None).unwrap();
     let rapo = Recipe::named("rapo").unwrap();
     let got = rapo.advantages(&Device::cpu(), &batch, &[1.0, 0.0, 1.0, 1.0]).unwrap();
-    all_close(&got.advantage, &[2.0 * 0.999998, -2.0 * 0.999998, 0.0, 0.0]);
+    assert_worked(&got.advantage, &[2.0 * 0.999998, -2.0 * 0.999998, 0.0, 0.0]);
     let none = rapo.advantages(&Device::cpu(), &batch, &[1.0; 4]).unwrap();
     assert_eq!(none.advantage, [0.0; 4]);
 }

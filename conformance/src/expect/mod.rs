@@ -7,6 +7,7 @@
 
 mod advantage;
 pub(crate) mod correction;
+mod logits;
 mod policy;
 mod sums;
 pub(crate) mod tokens;

@@ -1,5 +1,6 @@
 //! Rewards: the worked vectors of maths.md §8.6, filters, shaping and judges by hand.
 
+use crate::{named, ones};
 use lockstep::core::advantage::Sharpening;
 use lockstep::core::reward::judge::{Verdict, solver, step_reward, verifier};
 use lockstep::core::reward::rapo::{ToolUse, group_factor};
@@ -9,21 +10,10 @@ use lockstep::ops::reward::{Bands, ShapeParams, VarianceParams, majority};
 use lockstep::ops::sharpen::SharpenParams;
 use lockstep::ops::{self};
 use lockstep::recipe::Rewards;
-use lockstep::{Advantage, Advantages, Batch, Device, PolicyInput, Recipe};
+use lockstep::{Advantage, Batch, Device, PolicyInput, Recipe};
 use lockstep_conformance::cases::hash::Source;
 use lockstep_conformance::oracle::variance_increase as oracle;
 use lockstep_conformance::precision::{WORKED, assert_worked};
-
-/// Offsets of n rows of one.
-fn ones(n: usize) -> Vec<u32> {
-    (0..=n as u32).collect()
-}
-
-fn named(name: &str, cu_seqlens: &[u32], input: &Rewards<'_>) -> Advantages {
-    let cu_groups = [0, cu_seqlens.len() as u32 - 1];
-    let batch = Batch::new(cu_seqlens, &cu_groups, None).unwrap();
-    Recipe::named(name).unwrap().advantages_with(&Device::cpu(), &batch, input).unwrap()
-}
 
 #[test]
 fn worked_8_6_grpovi() {

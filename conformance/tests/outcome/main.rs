@@ -1,5 +1,7 @@
 //! Outcome advantages by recipe: the worked vectors of maths.md §8.6, its rows of §10, and properties.
 
+mod rewards;
+
 use lockstep::core::advantage::Order;
 use lockstep::core::advantage::mssr::{self, ValueTracker};
 use lockstep::core::num::Soft;

@@ -15,6 +15,8 @@ const FUNCTIONS: &[(&str, &str, bool)] = &[
     ("ops::pass_at_k", "pass_at_k", true),
     ("ops::discounted_return", "discounted_return", false),
     ("ops::whiten", "whiten", false),
+    // --- prefix trees
+    ("ops::tempo", "tempo", false),
 ];
 
 fn best(mut f: impl FnMut() -> Result<(), Error>) -> Result<f64, Error> {

@@ -11,8 +11,10 @@ mod logits;
 mod ops;
 mod over_time;
 mod rewards;
+mod tree;
 
 pub use copy::Copy;
 pub use gpu::{GpuBench, OnGpu, all_on_gpu};
 pub use inputs::Inputs;
 pub use ops::{Bench, Run, all, same_bits};
+pub use tree::shared_halves;

@@ -1,10 +1,21 @@
 //! `cargo run --release -p lockstep-conformance --example update_digest`: writes the file `DIGEST`.
 //!
+//! With arguments it writes nothing and prints the digest of the cases of these ops: whether a corpus that grew kept its bits.
+//!
 //! Only after every level agrees. A changed digest is a breaking change: CHANGELOG, section Bits, names the old and new one.
 
+use lockstep::Device;
+use lockstep_conformance::digest;
 use lockstep_conformance::verify::{Plan, verify};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let ops: Vec<String> = std::env::args().skip(1).collect();
+    if !ops.is_empty() {
+        let cases: Vec<_> =
+            digest::cases().into_iter().filter(|c| ops.iter().any(|op| op == c.op())).collect();
+        println!("{} ({} cases)", digest::digest_of(&Device::cpu(), &cases)?, cases.len());
+        return Ok(());
+    }
     let report = verify(&Plan::default());
     println!("{report}");
     if !report.configurations_agree() {

@@ -17,6 +17,7 @@
 //! | optimal token baseline | [`advantage::optimal_token_baseline`] |
 //! | PSR, NSR, DAPO's shaping and filter, FAPO, RAPO, BRPO, EVOL-RL, GRPOVI, MarsRL's judges | [`reward`] |
 //! | XRPO-style, ACE; SPIRAL's RAE; MSSR | [`advantage::sharpen`]; [`advantage::role_baseline`]; [`advantage::entropy_bonus`], [`advantage::mssr`] |
+//! | prefix-tree values, TEMPO, tree rollouts | [`tree`] |
 //! | importance ratio, guards | [`ratio`] |
 //! | rollout correction: TIS, IcePop, MIS, rejection, mismatch | [`correction`] |
 //! | PPO clip, clip-higher, dual clip | [`gate::ppo_clip`] |
@@ -65,6 +66,7 @@ pub mod reward;
 pub mod schedule;
 pub mod select;
 pub mod team;
+pub mod tree;
 pub mod value_loss;
 
 pub use error::Error;

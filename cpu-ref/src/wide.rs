@@ -13,7 +13,7 @@ use crate::recur::recur;
 use core::cell::Cell;
 use core::marker::PhantomData;
 use lockstep_core::num::{self, Arith};
-use lockstep_core::ragged::{Mask, Sink, Span, Stream, flag};
+use lockstep_core::ragged::{In, Mask, Sink, Span, Stream, flag};
 use lockstep_core::team::fold::{COLUMNS, LANES, fold_columns};
 use lockstep_core::team::scan::scan_block;
 use lockstep_core::team::{Direction, Element, Recurrence, Semigroup, Swept, Team};
@@ -219,6 +219,33 @@ impl<A: Arith, L> Team for Wide<A, L> {
             maximum = num::max(maximum, f(i));
         }
         maximum
+    }
+
+    #[inline(always)]
+    fn first(&self, span: Span, f: impl Fn(usize) -> bool) -> usize {
+        (span.start..span.end).find(|i| f(*i)).unwrap_or(span.end)
+    }
+
+    #[inline(always)]
+    fn common_prefix(&self, tokens: In<'_, u32>, a: usize, b: usize, length: usize) -> usize {
+        let (a, b) = (tokens.row(Span::new(a, a + length)), tokens.row(Span::new(b, b + length)));
+        let mut start = 0;
+        // Chunks without a branch inside, which become vector instructions.
+        while length - start >= COLUMNS {
+            let (a, b) = (chunk_of(&a[start..]), chunk_of(&b[start..]));
+            let mut differ = 0;
+            for l in 0..COLUMNS {
+                differ |= a[l] ^ b[l];
+            }
+            if differ != 0 {
+                break;
+            }
+            start += COLUMNS;
+        }
+        while start < length && a[start] == b[start] {
+            start += 1;
+        }
+        start
     }
 
     #[inline(always)]

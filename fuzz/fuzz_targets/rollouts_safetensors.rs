@@ -7,8 +7,17 @@ use lockstep_fuzz::devices;
 use lockstep_trainer::rollouts::Rollouts;
 
 /// The tensors that a rollout file may have.
-const TENSORS: [&str; 8] =
-    ["cu_seqlens", "cu_groups", "loss_mask", "rewards", "logp", "logp_old", "logp_ref", "logp_rollout"];
+const TENSORS: [&str; 9] = [
+    "cu_seqlens",
+    "cu_groups",
+    "loss_mask",
+    "rewards",
+    "logp",
+    "logp_old",
+    "logp_ref",
+    "logp_rollout",
+    "tokens",
+];
 
 fuzz_target!(|bytes: &[u8]| {
     let rollouts = match Rollouts::from_bytes(bytes) {

@@ -5,6 +5,7 @@ use clap::{Parser, Subcommand};
 use crate::list::ListArgs;
 use crate::score::ScoreArgs;
 use crate::train::TrainArgs;
+use crate::tree::TreeArgs;
 use crate::verify::VerifyArgs;
 
 /// Reinforcement-learning maths for LLM post-training, shown whole: a small mixture-of-experts model learns live.
@@ -31,4 +32,6 @@ pub enum Command {
     Devices,
     /// List every algorithm: its stages, source, confidence, what it is checked against, its cost
     List(ListArgs),
+    /// Draw the prefix tree of a group of rollouts, with its values
+    Tree(TreeArgs),
 }

@@ -36,4 +36,6 @@ pub mod threads;
 #[cfg(feature = "model")]
 pub mod train;
 #[cfg(feature = "model")]
+pub mod tree;
+#[cfg(feature = "model")]
 pub mod verify;

@@ -8,7 +8,7 @@ use anyhow::Result;
 use clap::Parser;
 use lockstep_trainer::cli::{Cli, Command};
 use lockstep_trainer::train::TrainArgs;
-use lockstep_trainer::{devices, list, score, threads, train, verify};
+use lockstep_trainer::{devices, list, score, threads, train, tree, verify};
 
 /// Bad input of any kind; clap uses the same code for a bad command line.
 const BAD_INPUT: u8 = 2;
@@ -51,6 +51,10 @@ fn run(command: Command) -> Result<ExitCode> {
         }
         Command::List(args) => {
             let _ = write!(std::io::stdout(), "{}", list::list(&args));
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Tree(args) => {
+            let _ = write!(std::io::stdout(), "{}", tree::tree(&args)?);
             Ok(ExitCode::SUCCESS)
         }
         Command::Verify(args) => {

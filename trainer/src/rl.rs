@@ -4,6 +4,8 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use lockstep::ops::correction::Correction;
+use lockstep::ops::tree::{Outcomes, Tempo};
+use lockstep::recipe::Estimator;
 use lockstep::{
     Advantage, Advantages, Device, Metrics, Outputs, PolicyInput, PolicyOutput, RatioStats, Recipe, ops,
 };
@@ -88,6 +90,21 @@ impl Algorithm {
         Ok(Some(self.recipe.correct(&self.device, &rollouts.batch()?, &rollouts.logp_old, rollout)?))
     }
 
+    /// Advantages of tokens, if that is what the recipe computes: `tempo`, which needs token ids.
+    pub fn token_advantages(&self, rollouts: &Rollouts) -> Result<Option<Tempo>> {
+        if !self.takes_tokens() {
+            return Ok(None);
+        }
+        let tokens =
+            rollouts.tokens.as_deref().context("the recipe needs token ids: tensor 'tokens' is missing")?;
+        let outcomes = Outcomes::new(&rollouts.rewards);
+        Ok(Some(self.recipe.tree_advantages(&self.device, &rollouts.batch()?, tokens.into(), &outcomes)?))
+    }
+
+    fn takes_tokens(&self) -> bool {
+        self.recipe.advantage.estimator == Estimator::Tempo
+    }
+
     /// dL/dlogp of every token, and nothing else.
     pub fn coefficients(&self, rollouts: &Rollouts, advantage: &[f32]) -> Result<Vec<f32>> {
         Ok(self.run(rollouts, advantage, Outputs::COEF)?.coef)
@@ -102,7 +119,10 @@ impl Algorithm {
     }
 
     fn run(&self, rollouts: &Rollouts, advantage: &[f32], outputs: Outputs) -> Result<PolicyOutput> {
-        let advantage = Advantage::PerSequence(advantage);
+        let advantage = match self.takes_tokens() {
+            true => Advantage::PerToken(advantage),
+            false => Advantage::PerSequence(advantage),
+        };
         let mut input = PolicyInput::new(&rollouts.logp, &rollouts.logp_old, advantage);
         input.outputs = outputs;
         // A recipe without a KL term refuses a reference.

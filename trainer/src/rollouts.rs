@@ -7,6 +7,7 @@
 //! | `rewards` | `[S]` | any float; NaN = no reward |
 //! | `logp`, `logp_old` | `[N]` | any float |
 //! | `logp_ref`, `logp_rollout` (optional) | `[N]` | any float |
+//! | `tokens` (optional): token ids, for prefix trees | `[N]` | u32, i32, u64, i64 |
 
 use std::path::Path;
 
@@ -35,6 +36,8 @@ pub struct Rollouts {
     pub logp_ref: Option<Vec<f32>>,
     /// Log-probabilities as the engine that sampled reported them.
     pub logp_rollout: Option<Vec<f32>>,
+    /// Token ids.
+    pub tokens: Option<Vec<u32>>,
 }
 
 impl Rollouts {
@@ -57,18 +60,20 @@ impl Rollouts {
             logp_old: file.floats("logp_old")?,
             logp_ref: file.optional_floats("logp_ref")?,
             logp_rollout: file.optional_floats("logp_rollout")?,
+            tokens: file.optional_ids("tokens")?,
         };
         let batch = rollouts.batch()?;
         let (tokens, sequences) = (batch.tokens(), batch.sequences());
         ensure!(sequences > 0, "cu_seqlens: an empty batch");
         let lengths = [
-            ("logp", Some(&rollouts.logp)),
-            ("logp_old", Some(&rollouts.logp_old)),
-            ("logp_ref", rollouts.logp_ref.as_ref()),
-            ("logp_rollout", rollouts.logp_rollout.as_ref()),
+            ("logp", Some(rollouts.logp.len())),
+            ("logp_old", Some(rollouts.logp_old.len())),
+            ("logp_ref", rollouts.logp_ref.as_ref().map(Vec::len)),
+            ("logp_rollout", rollouts.logp_rollout.as_ref().map(Vec::len)),
+            ("tokens", rollouts.tokens.as_ref().map(Vec::len)),
         ];
-        for (name, values) in lengths {
-            let length = values.map_or(tokens, Vec::len);
+        for (name, length) in lengths {
+            let length = length.unwrap_or(tokens);
             ensure!(
                 length == tokens,
                 "tensor '{name}' has {length} entries, but cu_seqlens has {tokens} tokens"
@@ -112,6 +117,9 @@ impl Rollouts {
                 writer.floats(name, &[values.len()], values);
             }
         }
+        if let Some(tokens) = &self.tokens {
+            writer.offsets("tokens", tokens);
+        }
         writer.finish("rollouts".to_owned())
     }
 
@@ -134,6 +142,7 @@ impl Rollouts {
         part.logp_old = take(&self.logp_old);
         part.logp_ref = self.logp_ref.as_ref().map(take);
         part.logp_rollout = self.logp_rollout.as_ref().map(take);
+        part.tokens = self.tokens.as_ref().map(|ids| places.iter().map(|&i| ids[i]).collect());
         part.loss_mask = self.loss_mask.as_ref().map(|mask| places.iter().map(|&i| mask[i]).collect());
         (part, places)
     }
@@ -153,6 +162,7 @@ mod tests {
             logp_old: vec![-1.5; 6],
             logp_ref: None,
             logp_rollout: Some(vec![-0.5; 6]),
+            tokens: Some(vec![10, 11, 10, 12, 13, u32::MAX]),
         }
     }
 
@@ -175,6 +185,7 @@ mod tests {
         assert_eq!(part.rewards, [f32::INFINITY, 1.0, 1.0, 0.0]);
         assert_eq!(part.logp, [-4.0, -5.0, -6.0, -1.0, -2.0, -3.0]);
         assert_eq!(part.loss_mask, Some(vec![0, 1, 1, 1, 1, 1]));
+        assert_eq!(part.tokens, Some(vec![12, 13, u32::MAX, 10, 11, 10]));
         let (part, _) = example().select(&[1]);
         assert_eq!((part.cu_seqlens, part.cu_groups), (vec![0, 2, 3], vec![0, 2]));
     }
@@ -225,6 +236,7 @@ mod tests {
         };
         assert!(broken(|r| r.rewards.truncate(3)).contains("'rewards' has 3 entries"));
         assert!(broken(|r| r.logp_old.truncate(3)).contains("'logp_old' has 3 entries"));
+        assert!(broken(|r| r.tokens = Some(vec![1; 5])).contains("'tokens' has 5 entries"));
         assert!(broken(|r| r.cu_seqlens[1] = 4).contains("cu_seqlens"));
         assert!(broken(|r| r.cu_groups[1] = 9).contains("cu_groups"));
         assert!(broken(|r| r.loss_mask = Some(vec![1, 1, 1, 1, 2, 1])).contains("'loss_mask'[4] is 2"));

@@ -14,7 +14,7 @@ use crate::tensors::Writer;
 /// What is scored, by what, and where the result goes.
 #[derive(Clone, Debug, clap::Args)]
 pub struct ScoreArgs {
-    /// A safetensors file with cu_seqlens, cu_groups, rewards, logp, logp_old, and optionally loss_mask, logp_ref, logp_rollout
+    /// A safetensors file with cu_seqlens, cu_groups, rewards, logp, logp_old, and optionally loss_mask, logp_ref, logp_rollout, tokens
     #[arg(value_name = "ROLLOUTS.safetensors")]
     pub rollouts: PathBuf,
     /// The recipe: a name (grpo, dapo, sapo, verl, trl, ...) or a TOML file
@@ -45,8 +45,15 @@ fn display(path: &Path) -> String {
 /// The bytes of the output file and a summary.
 pub fn score_rollouts(recipe: &str, device: &str, rollouts: &Rollouts) -> Result<(Vec<u8>, String)> {
     let algorithm = Algorithm::new(recipe, device)?;
-    let advantages = algorithm.advantages(rollouts)?;
-    let loss = algorithm.policy_loss(rollouts, &advantages.advantage)?;
+    // Per token where the recipe computes them so, otherwise per sequence.
+    let (advantage, advantages) = match algorithm.token_advantages(rollouts)? {
+        Some(found) => (found.advantage, found.group),
+        None => {
+            let found = algorithm.advantages(rollouts)?;
+            (found.advantage.clone(), found)
+        }
+    };
+    let loss = algorithm.policy_loss(rollouts, &advantage)?;
     let mut scalars = vec![
         ("loss", loss.loss),
         ("constant_groups", advantages.constant_groups() as f64),
@@ -67,8 +74,7 @@ pub fn score_rollouts(recipe: &str, device: &str, rollouts: &Rollouts) -> Result
     }
 
     let mut writer = Writer::default();
-    for (name, values) in
-        [("advantage", &advantages.advantage), ("coef", &loss.coef), ("token_loss", &loss.token_loss)]
+    for (name, values) in [("advantage", &advantage), ("coef", &loss.coef), ("token_loss", &loss.token_loss)]
     {
         writer.floats(name, &[values.len()], values);
     }

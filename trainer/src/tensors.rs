@@ -98,6 +98,11 @@ impl<'a> Tensors<'a> {
         wide.iter().enumerate().map(narrow).collect()
     }
 
+    /// As [`Self::offsets`], for ids, if the tensor is there.
+    pub fn optional_ids(&self, name: &str) -> Result<Option<Vec<u32>>> {
+        self.has(name).then(|| self.offsets(name)).transpose()
+    }
+
     /// A flat tensor of u8 or bool whose entries are 0 or 1, if it is there.
     pub fn optional_mask(&self, name: &str) -> Result<Option<Vec<u8>>> {
         if !self.has(name) {

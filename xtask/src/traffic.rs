@@ -146,6 +146,14 @@ pub fn of(op: &str, entry: &str) -> Option<Traffic> {
         // --- exact sums
         "exact_sum" => Some(Traffic { element: "value", reads: &[("values", 8), ("mask", 1)], writes: &[] }),
         "exact_sum_f32" => Some(Traffic { element: "value", reads: &[VALUES, ("mask", 1)], writes: &[] }),
+        // --- prefix trees: at most one pass over both responses of each comparison
+        "tree_sort" => token(&[("tokens", 8)], &[]),
+        "tree_nodes" => Some(Traffic {
+            element: "sequence",
+            reads: &[("order, lcp", 8), ("rewards", 4), ("valid", 1)],
+            writes: &[("value", 8), ("counted, node, parent, leaf", 16)],
+        }),
+        "tree_advantage" => token(&[MASK], &[("token_advantage", 4)]),
         // --- aggregation
         "aggregate" => token(&[MASK, VALUES], &[]),
         "row_scan" => token(&[MASK, VALUES], &[("scanned", 4)]),

@@ -5,6 +5,7 @@ pub mod hash;
 pub mod masks;
 pub mod params;
 pub mod random;
+pub mod responses;
 pub mod rewards;
 pub mod select;
 pub mod shapes;

@@ -28,6 +28,7 @@ pub mod sequence_weight;
 pub mod shape;
 pub mod sharpen;
 pub mod step_return;
+pub mod tree;
 pub mod value_loss;
 pub mod variance_increase;
 pub mod vtrace;
@@ -184,4 +185,6 @@ op_tests! {
     KlImportance: kl_importance::KlImportance,
     // --- exact sums
     ExactSum: exact_sum::ExactSum,
+    // --- prefix trees
+    Tree: tree::Tree,
 }

@@ -272,6 +272,8 @@ fn slices_in_kernels_out() {
             Params::Op(AnyOp::Ratios(p)) => ratios::check(&device, &case, &batch.unwrap(), &p, &expected),
             // Its statistics are sums over a batch of which these outputs are rows: tests/correction.rs.
             Params::Op(AnyOp::Correction(_)) => {}
+            // The API chains the three: `tests/trees.rs`.
+            Params::Op(AnyOp::Tree(_)) => {}
             Params::Op(AnyOp::Whiten(params)) => {
                 // The kernel has the moments of another batch, the API those of its own.
                 if !params.nan_is_missing {

@@ -205,6 +205,13 @@ macro_rules! for_each_op {
                 "first offset that is out of order, for offsets that only a device can see", [0 check_offsets];
             check_values: $crate::check::CheckValues<'_>, "check.rs", "4096 values",
                 "first live value outside its domain, for arrays that only a device can see", [0 check_values];
+            // --- prefix trees
+            tree_sort: $crate::tree::TreeSort<'_>, "tree/tree_sort.rs", "merge",
+                "two sorted runs of responses merged, with the prefix that neighbours share", [0 tree_sort];
+            tree_nodes: $crate::tree::TreeNodes<'_>, "tree/tree_nodes.rs", "group",
+                "branching nodes of a group's prefix tree: value, parent, number of responses", [0 tree_nodes];
+            tree_advantage: $crate::tree::TreeAdvantage<'_>, "tree/tree_advantage.rs", "sequence",
+                "advantage of each token: the response's, corrected where responses part (TEMPO)", [0 tree_advantage];
         }
     };
 }

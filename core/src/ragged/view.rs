@@ -95,6 +95,14 @@ impl<'a, T: Copy> In<'a, T> {
     }
 }
 
+impl<'a> In<'a, u32> {
+    /// Views the bit patterns of `values`: token ids as tokenizers keep them.
+    #[inline(always)]
+    pub fn bits_of(values: &'a [i32]) -> Self {
+        In { first: values.as_ptr().cast(), len: values.len(), lifetime: PhantomData }
+    }
+}
+
 /// An output array. Not `Sync`: who runs rows in parallel vouches that they write different elements.
 pub struct Out<'a, T> {
     first: *const Cell<T>,

@@ -3,7 +3,7 @@
 use super::recur::Recurrence;
 use super::scan::{Direction, Semigroup};
 use crate::num::{self, Arith};
-use crate::ragged::{Mask, Sink, Span, Stream};
+use crate::ragged::{In, Mask, Sink, Span, Stream};
 
 /// What one lane says of one element in a [`Team::sweep`]: M values to write, K terms to sum, E values whose
 /// maximum is wanted, and an alarm.
@@ -55,6 +55,9 @@ pub struct Swept<const K: usize, const E: usize> {
     pub alarm: u32,
 }
 
+/// Elements that [`Team::first`] looks at before it asks whether it found one: enough that the question costs little.
+const SEARCHED: usize = 512;
+
 /// A team of [`LANES`](super::fold::LANES) lanes.
 ///
 /// A row program is a sequence of these calls with scalar arithmetic between them, which every lane of a GPU
@@ -89,6 +92,30 @@ pub trait Team {
     fn min(&self, span: Span, f: impl Fn(usize) -> f32) -> f32 {
         let negated = self.max(span, |i| -f(i));
         num::canonical(-negated)
+    }
+
+    /// The lowest i of `span` for which `f(i)` holds, or its end. Exact, so that a backend may stop where it likes.
+    #[inline(always)]
+    fn first(&self, span: Span, f: impl Fn(usize) -> bool) -> usize {
+        let mut start = span.start;
+        while start < span.end {
+            let end = if span.end - start > SEARCHED { start + SEARCHED } else { span.end };
+            // Distances are far below 2²⁴.
+            let least =
+                self.min(Span::new(start, end), |i| if f(i) { (i - start) as f32 } else { f32::INFINITY });
+            if least < f32::INFINITY {
+                // By way of 32 bits: the conversion to 64 is no single instruction.
+                return start + least as u32 as usize;
+            }
+            start = end;
+        }
+        span.end
+    }
+
+    /// How many of the `length` tokens from `a` on equal those from `b` on, up to the first that does not.
+    #[inline(always)]
+    fn common_prefix(&self, tokens: In<'_, u32>, a: usize, b: usize, length: usize) -> usize {
+        self.first(Span::new(0, length), |t| tokens.at(a + t) != tokens.at(b + t))
     }
 
     /// Number of live elements.

@@ -14,6 +14,7 @@ mod ratios;
 mod rewards;
 mod sums;
 mod tokens;
+mod tree;
 
 use crate::batch::{ELEMENTS, OFFSETS, ROWS};
 use crate::hash::Source;
@@ -48,6 +49,8 @@ pub(crate) fn run<R: Runner>(runner: &R, record: &mut impl Record) -> Result<(),
     logits::run(runner, source.fork(50), record)?;
     // --- exact sums: 60 to 69
     exact::run(runner, source.fork(60), record)?;
+    // --- prefix trees: 70 to 79
+    tree::run(runner, source.fork(70), record)?;
     Ok(())
 }
 

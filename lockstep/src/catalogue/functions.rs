@@ -57,6 +57,23 @@ const FUNCTIONS: &[Row] = &[
         "token",
     ),
     ("ops::whiten", "masked whitening, three conventions", "verl, NeMo RL, TRL", FrameworkCode, &[], "token"),
+    // --- prefix trees
+    (
+        "ops::tempo",
+        "prefix-tree values: credit where responses part",
+        "2509.18314",
+        Confidence::OfficialCode,
+        &[],
+        "token",
+    ),
+    (
+        "ops::step_values",
+        "Monte-Carlo values of an explicit tree; process and sibling-relative advantages (TreePS-RAG-style)",
+        "2601.06922",
+        Confidence::OurReading,
+        &[],
+        "step",
+    ),
 ];
 
 const SCHEDULES: &[Row] = &[];

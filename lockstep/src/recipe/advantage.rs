@@ -2,6 +2,7 @@
 
 use super::{AdvantageChoice, Estimator, NanReward, Recipe, RoleOrder, SingletonChoice, WhitenChoice};
 use crate::ops::advantage::{Advantages, GroupParams, group_advantage};
+use crate::ops::tree::{Outcomes, Tempo, TempoParams, Tokens, tempo};
 use crate::ops::whiten::{WhitenParams, whiten};
 use crate::ops::{self};
 use crate::{Advantage, Batch, Device, Error};
@@ -129,12 +130,11 @@ impl Recipe {
             let expected = "reinforce_plus_plus needs rewards per token: call Recipe::token_advantages";
             return Err(Argument::Combination { argument: "rewards", expected }.into());
         }
-        let nan = input.rewards.iter().position(|r| r.is_nan());
-        if let (NanReward::Error, Some(_)) = (self.advantage.nan_reward, nan) {
-            let expected = "a number (the recipe's nan_reward is error)";
-            let (argument, index, got) = ("rewards", nan, f64::NAN);
-            return Err(Argument::Value { argument, index, expected, got }.into());
+        if self.advantage.estimator == Estimator::Tempo {
+            let expected = "tempo needs the token ids: call Recipe::tree_advantages";
+            return Err(Argument::Combination { argument: "rewards", expected }.into());
         }
+        self.check_nan(input.rewards)?;
         let shaped = self.shaped_rewards(device, batch, input)?;
         let seen = Rewards { rewards: &shaped, ..*input };
         if let Some(out) = self.other_estimator(device, batch, &seen)? {
@@ -151,6 +151,47 @@ impl Recipe {
             out.advantage = whiten(device, batch, Advantage::PerSequence(&values), &params)?;
         }
         self.after_estimator(device, batch, input, &shaped, out)
+    }
+
+    /// Whether NaN rewards are what the recipe takes them for.
+    fn check_nan(&self, rewards: &[f32]) -> Result<(), Error> {
+        let nan = rewards.iter().position(|r| r.is_nan());
+        if let (NanReward::Error, Some(_)) = (self.advantage.nan_reward, nan) {
+            let expected = "a number (the recipe's nan_reward is error)";
+            let (argument, index, got) = ("rewards", nan, f64::NAN);
+            return Err(Argument::Value { argument, index, expected, got }.into());
+        }
+        Ok(())
+    }
+
+    /// Advantages of tokens by the prefix trees of token ids `[N]`, of the estimator `tempo`.
+    ///
+    /// Errors: another estimator; see [`tempo`].
+    ///
+    /// ```
+    /// use lockstep::ops::tree::Outcomes;
+    /// use lockstep::{Batch, Device, Recipe};
+    /// let batch = Batch::new(&[0, 2, 4], &[0, 2], None)?;
+    /// let tokens: &[u32] = &[7, 8, 7, 9];
+    /// let out = Recipe::named("tempo")?.tree_advantages(&Device::cpu(), &batch, tokens.into(), &Outcomes::new(&[1.0, 0.0]))?;
+    /// assert!(out.advantage[1] > out.advantage[0]);
+    /// # Ok::<(), lockstep::Error>(())
+    /// ```
+    pub fn tree_advantages(
+        &self,
+        device: &Device,
+        batch: &Batch<'_>,
+        tokens: Tokens<'_>,
+        outcomes: &Outcomes<'_>,
+    ) -> Result<Tempo, Error> {
+        let AdvantageChoice { estimator, norm_by_std, ddof, eps, .. } = self.advantage;
+        if estimator != Estimator::Tempo {
+            let expected = "advantage.estimator takes no token ids: only tempo does";
+            return Err(Argument::Combination { argument: "tokens", expected }.into());
+        }
+        self.check_nan(outcomes.rewards)?;
+        let singleton = self.advantage.group_params().singleton;
+        tempo(device, batch, tokens, outcomes, &TempoParams { norm_by_std, ddof, eps, singleton, pad: None })
     }
 
     /// Advantages of rewards per token `[N]`, of the estimator `reinforce_plus_plus`: discounted returns, whitened.
@@ -194,7 +235,8 @@ impl AdvantageChoice {
         let none = Scale::None { ddof };
         let by_std = |scale: Scale| if self.norm_by_std { scale } else { none };
         let (baseline, scale) = match self.estimator {
-            Estimator::Grpo => (Baseline::Mean, by_std(Scale::Std { ddof, eps })),
+            // TEMPO's is GRPO's but where responses part.
+            Estimator::Grpo | Estimator::Tempo => (Baseline::Mean, by_std(Scale::Std { ddof, eps })),
             Estimator::GrpoBatch => (Baseline::Mean, by_std(Scale::Batch { ddof, eps })),
             Estimator::GrpoLeaveOneOut => {
                 (Baseline::LeaveOneOut, by_std(Scale::LeaveOneOutStd { ddof, eps }))
@@ -297,6 +339,9 @@ impl AdvantageChoice {
                     "advantage.over_time stands instead of advantage.estimator: leave one out".into(),
                 ));
             }
+        }
+        if self.estimator == Estimator::Tempo && (self.limit.is_some() || self.whiten.is_some()) {
+            return Err(Error::Recipe("advantage.limit and advantage.whiten are not for tempo".into()));
         }
         match self.limit {
             Some(limit) if limit.is_nan() || limit <= 0.0 => {

@@ -7,6 +7,7 @@
 //! estimator = "grpo"               # grpo | grpo_batch | grpo_leave_one_out | rloo | opo | gpg | pass_k | mc_grpo | max_rl | remax
 //!                                  # | vcpo | reinforce_plus_plus | reinforce_plus_plus_baseline | reward | pass_at_k | gdpo | v0_5
 //!                                  # | role_baseline; the key may be called `kind`
+//!                                  # | vcpo | reinforce_plus_plus | reinforce_plus_plus_baseline | tempo; the key may be called `kind`
 //! norm_by_std = true               # false: Dr.GRPO
 //! ddof = 1                         # 1 or 0
 //! eps = 1e-6

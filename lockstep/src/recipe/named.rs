@@ -37,6 +37,7 @@
 //! | `vcpo` | R − Σ W R / (Σ W + 1e-8), over std | error | ddof 0, 0; weights given |
 //! | `reinforce_plus_plus` | whitened discounted returns | | gamma 1, verl's whitening |
 //! | `reinforce_plus_plus_baseline` | R − mean, whitened by tokens | raw_reward (verl) | verl's whitening |
+//! | `tempo` | GRPO's, and at tokens where responses part (R − mean + V after − V before) / (std + eps) | zero | ddof 1, 1e-6; token ids given |
 //! | `v0_5` | R − shrunk mean, V0.5-style (our reading) | | prior given per group |
 //! | `pass_at_k` | analytic pass@k (2508.10751, recalled) | an error below k members | k 4 |
 //! | `gdpo` | each reward over its group, then the batch | zero | components and weights given; ddof 1, 1e-6; verl's whitening |
@@ -179,6 +180,8 @@ pub const NAMES: &[&str] = &[
     "minpro",
     "opsm",
     "top_entropy",
+    // --- prefix trees
+    "tempo",
 ];
 
 impl Recipe {
@@ -333,6 +336,8 @@ impl Recipe {
             "minpro" => (own, given, cispo, by_token),
             "opsm" => (own, clamp, clip, by_sequence),
             "top_entropy" => (own, clamp, higher, by_token),
+            // --- prefix trees
+            "tempo" => (zero(Estimator::Tempo), clamp, clip, by_token),
             _ => {
                 return Err(Error::Recipe(format!(
                     "no recipe is called `{name}`: known are {}",

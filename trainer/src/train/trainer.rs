@@ -193,6 +193,7 @@ impl Trainer {
         packed.cu_groups = (0..=asked.len() / group).map(|g| (g * group) as u32).collect();
         packed.rewards = self.rewards(asked, sampled);
         packed.logp_rollout = Some(logp);
+        packed.tokens = Some(sampled.iter().flat_map(|s| s.response.iter().copied()).collect());
         packed
     }
 

@@ -46,6 +46,8 @@ pub enum Estimator {
     V05,
     /// SPIRAL's RAE: less a moving average per role, whose state the caller keeps.
     RoleBaseline,
+    /// Group mean and standard deviation, corrected at the tokens where responses part: TEMPO.
+    Tempo,
 }
 
 /// Whitening of advantages over the batch.

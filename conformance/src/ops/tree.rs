@@ -1,0 +1,398 @@
+//! `tree_sort`, `tree_nodes`, `tree_advantage`: each on what the oracle says of the step before it.
+//!
+//! The responses come from a seed, since no array of a batch has their shape in all three: rows are merges, groups, sequences.
+
+use super::OpTest;
+use crate::backend::Backend;
+use crate::cases::hash::Source;
+use crate::cases::masks::{Mask, garbage};
+use crate::cases::random::Draw;
+use crate::cases::responses::{PAD, responses};
+use crate::cases::{Case, Data, values};
+use crate::expect::Want;
+use crate::launch::{element, f32s, f64s, u32s};
+use crate::oracle::{tree_advantage, tree_nodes, tree_sort};
+use crate::output::{Output, Place, Values};
+use crate::precision::Allowance;
+use lockstep_core::ragged::{In, Mask as Valid, Offsets, Out};
+use lockstep_core::tree::{NONE, TreeAdvantage, TreeNodes, TreeSort};
+
+/// Which op.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Op {
+    Sort,
+    Nodes,
+    Advantage,
+}
+
+/// Arguments of the tree ops.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Tree {
+    op: Op,
+    seed: u64,
+    /// Ended responses go on as [`PAD`].
+    pad: bool,
+    /// Weights per response; for the advantage: sequence advantages and a divisor.
+    full: bool,
+}
+
+const EPS: f64 = 1e-6;
+
+impl OpTest for Tree {
+    const OPS: &'static [&'static str] = &["tree_sort", "tree_nodes", "tree_advantage"];
+    const ALLOWED: &'static [Allowance] = &[
+        Allowance { op: "tree_sort", output: "order", units: 0.0, reason: "a position" },
+        Allowance {
+            op: "tree_nodes",
+            output: "value",
+            units: 1e-7,
+            reason: "a binary64 sum of n terms: n roundings of 2^-53, 2^-29 of a unit each",
+        },
+        Allowance {
+            op: "tree_advantage",
+            output: "token_advantage",
+            units: 1.0,
+            reason: "binary64 inside, rounded to binary32 once: half an ULP is at most one unit",
+        },
+    ];
+
+    fn op(&self) -> &'static str {
+        match self.op {
+            Op::Sort => "tree_sort",
+            Op::Nodes => "tree_nodes",
+            Op::Advantage => "tree_advantage",
+        }
+    }
+
+    fn run<B: Backend>(&self, backend: &B, data: &Data) -> Result<Vec<Output>, String> {
+        match self.op {
+            Op::Sort => self.sort(backend, data),
+            Op::Nodes => self.nodes(backend, data),
+            Op::Advantage => self.advantage(backend, data),
+        }
+    }
+
+    fn expect(&self, data: &Data) -> Vec<Want> {
+        match self.op {
+            Op::Sort => {
+                let all = self.responses(data.elements());
+                let [mut order, mut lcp] = ["order", "lcp"].map(Want::new);
+                for r in 0..data.rows() {
+                    let span = data.span(r);
+                    for (k, shared) in tree_sort::sorted(&all[span.clone()], self.pad()) {
+                        order.push((span.start + k) as f64, 0.0);
+                        lcp.push(shared.into(), 0.0);
+                    }
+                }
+                vec![order, lcp]
+            }
+            Op::Nodes => {
+                let names = ["value", "counted", "node", "parent", "leaf"];
+                let [mut value, mut counted, mut node, mut parent, mut leaf] = names.map(Want::new);
+                let trees = self.trees(data.elements(), &data.offsets, data);
+                for at in 0..data.elements() {
+                    let found = &trees.nodes[at];
+                    value.push(number(found.value), found.magnitude);
+                    counted.push(found.counted as f64, 0.0);
+                    node.push(place(found.node).into(), 0.0);
+                    parent.push(place(found.parent).into(), 0.0);
+                    leaf.push(place(trees.leaf[at]).into(), 0.0);
+                }
+                vec![value, counted, node, parent, leaf]
+            }
+            Op::Advantage => {
+                let mut want = Want::new("token_advantage");
+                let all = self.responses(data.rows());
+                let cu_groups = self.groups(data.rows());
+                let weights = vec![1.0; data.rows()];
+                for (g, group) in cu_groups.windows(2).enumerate() {
+                    let span = group[0] as usize..group[1] as usize;
+                    let rewards: Vec<f64> = data.row[0][span.clone()].iter().map(|r| (*r).into()).collect();
+                    let found = tree_advantage::corrections(
+                        &all[span.clone()],
+                        &rewards,
+                        &weights[span.clone()],
+                        self.pad(),
+                    );
+                    for (sequence, corrections) in span.zip(found) {
+                        let counted = !data.row[0][sequence].is_nan();
+                        let own = if self.full { f64::from(data.row[1][sequence]) } else { 0.0 };
+                        let divisor = if self.full { self.std(g) + EPS } else { 1.0 };
+                        for (i, (correction, magnitude)) in data.span(sequence).zip(corrections) {
+                            if !data.live(i) || !counted {
+                                want.push(0.0, 0.0);
+                                continue;
+                            }
+                            let value = own + correction / divisor;
+                            // The values before the division are binary64: 1e-6 of a unit.
+                            want.push(value, value.abs() + 1e-6 * magnitude / divisor);
+                        }
+                    }
+                }
+                vec![want]
+            }
+        }
+    }
+
+    fn corpus(source: Source) -> Vec<Case> {
+        let mut cases = Vec::new();
+        for sizes in [&[8u32, 1, 0, 2, 16, 5, 33, 3][..], &[130], &[4; 24], &[1], &[2, 2]] {
+            for (pad, full) in [(false, true), (true, false), (true, true), (false, false)] {
+                for op in [Op::Sort, Op::Nodes, Op::Advantage] {
+                    let seed = source.bits(cases.len());
+                    cases.push(case(Tree { op, seed, pad, full }, sizes));
+                }
+            }
+        }
+        cases
+    }
+
+    fn random(op: &str, draw: &mut Draw) -> Case {
+        let op = match op {
+            "tree_sort" => Op::Sort,
+            "tree_nodes" => Op::Nodes,
+            _ => Op::Advantage,
+        };
+        let mut sizes: Vec<u32> = (0..1 + draw.below(6)).map(|_| draw.below(20) as u32).collect();
+        // A batch has at least one sequence.
+        sizes[0] += 1;
+        let (pad, full, seed) = (draw.yes(), draw.yes(), draw.source().bits(0));
+        case(Tree { op, seed, pad, full }, &sizes)
+    }
+
+    fn rows_are_blocks(&self) -> bool {
+        // Positions in the whole batch stand in the arrays, so that rows cannot be moved about.
+        true
+    }
+}
+
+/// The trees of a batch, with positions in the whole of it.
+struct Trees {
+    order: Vec<u32>,
+    lcp: Vec<u32>,
+    nodes: Vec<tree_nodes::Node>,
+    /// By sequence.
+    leaf: Vec<Option<usize>>,
+}
+
+/// A value, or −7 for none: an oracle compares numbers.
+fn number(value: f64) -> f64 {
+    if value.is_nan() { -7.0 } else { value }
+}
+
+fn place(node: Option<usize>) -> u32 {
+    node.map_or(NONE, |node| node as u32)
+}
+
+fn elements(name: &'static str, values: Vec<u32>) -> Output {
+    Output { name, place: Place::Element, values: Values::U32(values) }
+}
+
+fn packed(responses: &[Vec<u32>]) -> (Vec<u32>, Vec<u32>) {
+    let mut offsets = vec![0];
+    for response in responses {
+        offsets.push(offsets[offsets.len() - 1] + response.len() as u32);
+    }
+    (offsets, responses.concat())
+}
+
+impl Tree {
+    fn source(&self) -> Source {
+        Source::new(self.seed)
+    }
+
+    fn responses(&self, count: usize) -> Vec<Vec<u32>> {
+        responses(count, self.source().fork(1))
+    }
+
+    fn pad(&self) -> Option<u32> {
+        self.pad.then_some(PAD)
+    }
+
+    /// Some division of the sequences of an advantage case into groups.
+    fn groups(&self, sequences: usize) -> Vec<u32> {
+        let (mut offsets, source) = (vec![0u32], self.source().fork(2));
+        while (offsets[offsets.len() - 1] as usize) < sequences {
+            let last = offsets[offsets.len() - 1];
+            let size = [1, 0, 8, 3, 40][source.below(offsets.len(), 5)];
+            offsets.push((last + size).min(sequences as u32));
+        }
+        offsets
+    }
+
+    /// Standard deviation of a group; 0 for some.
+    fn std(&self, group: usize) -> f64 {
+        f64::from(self.source().fork(3).below(group, 5) as f32 / 4.0)
+    }
+
+    /// What the oracle says of every group.
+    fn trees(&self, sequences: usize, cu_groups: &[u32], data: &Data) -> Trees {
+        let all = self.responses(sequences);
+        let mut trees = Trees { order: vec![], lcp: vec![], nodes: vec![], leaf: vec![None; sequences] };
+        let rewards = match self.op {
+            Op::Advantage => &data.row[0],
+            _ => &data.element[0],
+        };
+        let counted = |i: usize| self.op == Op::Advantage || data.live(i);
+        let reward = |i: usize| if counted(i) { f64::from(rewards[i]) } else { f64::NAN };
+        let weighted = self.op == Op::Nodes && self.full;
+        for group in cu_groups.windows(2) {
+            let start = group[0] as usize;
+            let sorted = tree_sort::sorted(&all[start..group[1] as usize], self.pad());
+            let order: Vec<usize> = sorted.iter().map(|(k, _)| start + k).collect();
+            let inputs: Vec<Vec<u32>> = order.iter().map(|i| all[*i].clone()).collect();
+            let rewards: Vec<f64> = order.iter().map(|i| reward(*i)).collect();
+            let weight = |i: &usize| if weighted { f64::from(data.element[1][*i]) } else { 1.0 };
+            let weights: Vec<f64> = order.iter().map(weight).collect();
+            let (nodes, leaf) = tree_nodes::group(&inputs, &rewards, &weights, self.pad());
+            let shift = |node: Option<usize>| node.map(|node| node + start);
+            trees.lcp.extend(sorted.iter().map(|(_, shared)| shared));
+            trees.order.extend(order.iter().map(|i| *i as u32));
+            for (k, node) in nodes.into_iter().enumerate() {
+                trees.leaf[order[k]] = shift(leaf[k]);
+                let (parent, own) = (shift(node.parent), shift(node.node));
+                trees.nodes.push(tree_nodes::Node { node: own, parent, ..node });
+            }
+        }
+        trees
+    }
+
+    fn sort<B: Backend>(&self, backend: &B, data: &Data) -> Result<Vec<Output>, String> {
+        let (n, source) = (data.elements(), self.source().fork(4));
+        let all = self.responses(n);
+        let (cu_seqlens, tokens) = packed(&all);
+        let (mut order, mut lcp, mut middle) = (vec![], vec![], vec![]);
+        for r in 0..data.rows() {
+            let span = data.span(r);
+            let split = span.start + source.below(r, span.len() + 1);
+            for run in [span.start..split, split..span.end] {
+                let sorted = tree_sort::sorted(&all[run.clone()], self.pad());
+                order.extend(sorted.iter().map(|(k, _)| (run.start + k) as u32));
+                lcp.extend(sorted.iter().map(|(_, shared)| shared));
+            }
+            middle.push(split as u32);
+        }
+        let (mut sorted, mut sorted_lcp) = (u32s(n), u32s(n));
+        backend.run(&TreeSort {
+            cu_merges: Offsets::new("offsets", &data.offsets, n, "elements").map_err(|e| e.to_string())?,
+            middle: In::new(&middle),
+            cu_seqlens: Offsets::new("cu_seqlens", &cu_seqlens, tokens.len(), "tokens")
+                .map_err(|e| e.to_string())?,
+            tokens: In::new(&tokens),
+            pad: self.pad(),
+            order: In::new(&order),
+            lcp: In::new(&lcp),
+            sorted: Out::new(&mut sorted),
+            sorted_lcp: Out::new(&mut sorted_lcp),
+        })?;
+        Ok(vec![elements("order", sorted), elements("lcp", sorted_lcp)])
+    }
+
+    fn nodes<B: Backend>(&self, backend: &B, data: &Data) -> Result<Vec<Output>, String> {
+        let n = data.elements();
+        let Trees { order, lcp, .. } = self.trees(n, &data.offsets, data);
+        let mut value = f64s(n);
+        let [mut counted, mut node, mut parent, mut leaf] = [(); 4].map(|()| u32s(n));
+        backend.run(&TreeNodes {
+            cu_groups: Offsets::new("offsets", &data.offsets, n, "elements").map_err(|e| e.to_string())?,
+            order: In::new(&order),
+            lcp: In::new(&lcp),
+            rewards: In::new(&data.element[0]),
+            valid: Valid::new(data.mask.as_deref()),
+            weights: self.full.then(|| In::new(&data.element[1][..])),
+            value: Out::new(&mut value),
+            counted: Out::new(&mut counted),
+            node: Out::new(&mut node),
+            parent: Out::new(&mut parent),
+            leaf: Out::new(&mut leaf),
+        })?;
+        // The canonical NaN, and no other.
+        let shown = |x: f64| if x.to_bits() == 0x7ff8_0000_0000_0000 { -7.0 } else { x };
+        let value = Values::F64(value.into_iter().map(shown).collect());
+        Ok(vec![
+            Output { name: "value", place: Place::Element, values: value },
+            elements("counted", counted),
+            elements("node", node),
+            elements("parent", parent),
+            elements("leaf", leaf),
+        ])
+    }
+
+    fn advantage<B: Backend>(&self, backend: &B, data: &Data) -> Result<Vec<Output>, String> {
+        let (sequences, n) = (data.rows(), data.elements());
+        let cu_groups = self.groups(sequences);
+        let trees = self.trees(sequences, &cu_groups, data);
+        let value: Vec<f64> = trees.nodes.iter().map(|node| node.value).collect();
+        let parent: Vec<u32> = trees.nodes.iter().map(|node| place(node.parent)).collect();
+        let leaf: Vec<u32> = trees.leaf.iter().map(|node| place(*node)).collect();
+        let std: Vec<f32> = (0..cu_groups.len() - 1).map(|g| self.std(g) as f32).collect();
+        let mut out = f32s(n);
+        let kernel = TreeAdvantage {
+            cu_seqlens: Offsets::new("offsets", &data.offsets, n, "elements").map_err(|e| e.to_string())?,
+            cu_groups: Offsets::new("cu_groups", &cu_groups, sequences, "sequences")
+                .map_err(|e| e.to_string())?,
+            loss_mask: Valid::new(data.mask.as_deref()),
+            rewards: In::new(&data.row[0]),
+            valid: Valid::all(),
+            lcp: In::new(&trees.lcp),
+            value: In::new(&value),
+            parent: In::new(&parent),
+            leaf: In::new(&leaf),
+            advantage: self.full.then(|| In::new(&data.row[1][..])),
+            std: self.full.then(|| In::new(&std[..])),
+            eps: EPS,
+            token_advantage: Out::new(&mut out),
+        };
+        kernel.check().map_err(|e| e.to_string())?;
+        backend.run(&kernel)?;
+        Ok(vec![element("token_advantage", out)])
+    }
+}
+
+/// 0 or 1, sometimes real or missing.
+fn reward(source: Source, i: usize) -> f32 {
+    match source.below(i, 8) {
+        0 => f32::NAN,
+        1 => source.fork(1).signed(i),
+        k => (k % 2) as f32,
+    }
+}
+
+/// The same with magnitudes so different that their sums round.
+fn wide(source: Source, i: usize) -> f32 {
+    if source.below(i, 8) == 2 { values::spread(source.fork(2), i) } else { reward(source, i) }
+}
+
+fn case(params: Tree, sizes: &[u32]) -> Case {
+    let source = params.source().fork(5);
+    let count = sizes.iter().sum::<u32>() as usize;
+    let mut data = Data { offsets: vec![0], ..Data::default() };
+    if params.op == Op::Advantage {
+        data.offsets = packed(&params.responses(count)).0;
+        let rows = data.rows();
+        data.mask = Mask::ALL[source.below(0, 6)].bytes(&data.offsets, source.fork(1));
+        let advantage = |r| values::advantage(source.fork(3), r);
+        data.row =
+            vec![(0..rows).map(|r| reward(source.fork(2), r)).collect(), (0..rows).map(advantage).collect()];
+    } else {
+        for size in sizes {
+            data.offsets.push(data.offsets[data.offsets.len() - 1] + size);
+        }
+        if params.op == Op::Nodes {
+            data.mask = Mask::ALL[source.below(0, 3)].bytes(&data.offsets, source.fork(1));
+            let live = |i: usize| data.live(i);
+            let rewards: Vec<f32> =
+                (0..count).map(|i| if live(i) { wide(source.fork(2), i) } else { garbage(i) }).collect();
+            let weight = |i| if source.below(i, 9) == 0 { 0.0 } else { values::weight(source.fork(3), i) };
+            let weights: Vec<f32> =
+                (0..count).map(|i| if live(i) { weight(i) } else { garbage(i) }).collect();
+            data.element = vec![rewards, weights];
+        }
+    }
+    Case {
+        label: format!("{params:?}, {} sizes, {count} responses", sizes.len()),
+        catches: "a prefix taken for a duplicate; a node of several children; an end that equals padding; a token read twice",
+        params: params.into(),
+        data,
+    }
+}

@@ -1,0 +1,61 @@
+//! TEMPO, maths.md §5.1, §5.2: an explicit trie, walked token by token.
+
+use std::collections::BTreeMap;
+
+/// A node: a prefix of tokens.
+#[derive(Debug, Default)]
+struct Trie {
+    children: BTreeMap<u32, Trie>,
+    weighted: f64,
+    magnitude: f64,
+    weight: f64,
+}
+
+impl Trie {
+    fn insert(&mut self, tokens: &[u32], reward: f64, weight: f64) {
+        self.weighted += weight * reward;
+        self.magnitude += (weight * reward).abs();
+        self.weight += weight;
+        if let Some((token, rest)) = tokens.split_first() {
+            self.children.entry(*token).or_default().insert(rest, reward, weight);
+        }
+    }
+
+    fn value(&self) -> Option<(f64, f64)> {
+        (self.weight > 0.0).then(|| (self.weighted / self.weight, self.magnitude / self.weight))
+    }
+}
+
+/// V(s_{t+1}) − V(s_t) of every token of every response of a group, with the magnitude of the two values; 0 where one is missing.
+///
+/// A reward that is NaN is dropped first. With `pad`, responses go on as that token to the length of the longest.
+pub fn corrections(
+    responses: &[Vec<u32>],
+    rewards: &[f64],
+    weights: &[f64],
+    pad: Option<u32>,
+) -> Vec<Vec<(f64, f64)>> {
+    let longest = responses.iter().map(Vec::len).max().unwrap_or(0);
+    let mut root = Trie::default();
+    for (k, response) in responses.iter().enumerate().filter(|(k, _)| !rewards[*k].is_nan()) {
+        let mut path = response.clone();
+        if let Some(pad) = pad {
+            path.resize(longest, pad);
+        }
+        root.insert(&path, rewards[k], weights[k]);
+    }
+    let walk = |response: &Vec<u32>| {
+        let (mut node, mut out) = (Some(&root), Vec::new());
+        for token in response {
+            let next = node.and_then(|node| node.children.get(token));
+            let values = (node.and_then(Trie::value), next.and_then(Trie::value));
+            out.push(match values {
+                (Some(before), Some(after)) => (after.0 - before.0, after.1 + before.1),
+                _ => (0.0, 0.0),
+            });
+            node = next;
+        }
+        out
+    };
+    responses.iter().map(walk).collect()
+}

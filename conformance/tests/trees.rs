@@ -1,0 +1,546 @@
+//! Prefix trees: the chain of ops against an explicit trie in binary64, the worked tree of maths.md §8.5, TEMPO against GRPO bit for bit.
+
+use lockstep::core::advantage::Singleton;
+use lockstep::core::tree::NONE;
+use lockstep::ops::advantage::GroupParams;
+use lockstep::ops::tree::{
+    ExplicitTree, Outcomes, Segments, StepBaseline, StepParams, Tempo, TempoParams, prefix_tree, spread,
+    step_values, tempo,
+};
+use lockstep::ops::{self};
+use lockstep::recipe::{AdvantageChoice, Estimator};
+use lockstep::{Batch, Device, Level, Recipe};
+use lockstep_conformance::cases::hash::Source;
+use lockstep_conformance::cases::responses::{PAD, responses};
+use lockstep_conformance::oracle::grpo::{Grpo, Singleton as OracleSingleton};
+use lockstep_conformance::oracle::{tree_advantage, tree_sort};
+use lockstep_conformance::precision::WORKED;
+
+/// A batch by its responses.
+struct Group {
+    cu_seqlens: Vec<u32>,
+    cu_groups: Vec<u32>,
+    tokens: Vec<u32>,
+}
+
+impl Group {
+    fn new(sizes: &[usize], responses: &[Vec<u32>]) -> Self {
+        let (mut cu_seqlens, mut cu_groups) = (vec![0], vec![0]);
+        responses.iter().for_each(|r| cu_seqlens.push(cu_seqlens[cu_seqlens.len() - 1] + r.len() as u32));
+        sizes.iter().for_each(|n| cu_groups.push(cu_groups[cu_groups.len() - 1] + *n as u32));
+        Group { cu_seqlens, cu_groups, tokens: responses.concat() }
+    }
+
+    fn words(words: &[&str]) -> Self {
+        let responses: Vec<Vec<u32>> =
+            words.iter().map(|word| word.chars().map(u32::from).collect()).collect();
+        Group::new(&[words.len()], &responses)
+    }
+
+    fn batch(&self) -> Batch<'_> {
+        Batch::with_empty_rows(&self.cu_seqlens, &self.cu_groups, None).unwrap()
+    }
+
+    fn tempo(&self, rewards: &[f32], params: &TempoParams) -> Tempo {
+        tempo(&Device::cpu(), &self.batch(), self.tokens[..].into(), &Outcomes::new(rewards), params).unwrap()
+    }
+
+    fn of<'a>(&self, sequence: usize, values: &'a [f32]) -> &'a [f32] {
+        &values[self.cu_seqlens[sequence] as usize..self.cu_seqlens[sequence + 1] as usize]
+    }
+}
+
+fn bits(values: &[f32]) -> Vec<u32> {
+    values.iter().map(|x| x.to_bits()).collect()
+}
+
+const TEMPO: TempoParams =
+    TempoParams { norm_by_std: true, ddof: 1, eps: 1e-6, singleton: Some(Singleton::Zero), pad: None };
+
+#[test]
+fn worked_8_5_tempo() {
+    let group = Group::words(&["abc", "abd", "aef", "ghi"]);
+    let out = group.tempo(&[1.0, 0.0, 0.0, 1.0], &TEMPO);
+    let table = [
+        [0.577349, 1.154699, 1.732048],
+        [-1.154699, -0.577349, -1.732048],
+        [-1.154699, -1.443373, -0.866024],
+        [1.732048, 0.866024, 0.866024],
+    ];
+    for (got, want) in out.advantage.iter().zip(table.as_flattened()) {
+        assert!((f64::from(*got) - want).abs() <= WORKED, "{got} {want}");
+    }
+    assert!((out.group.std[0] - 0.577350).abs() < 1e-6);
+    // V(root), V(ab), V(a) by position; the branch before ghi is the root again.
+    let tree = &out.tree;
+    assert_eq!((&tree.order[..], &tree.lcp[..]), (&[0, 1, 2, 3][..], &[0, 2, 1, 0][..]));
+    assert_eq!(tree.value, [0.5, 0.5, 1.0 / 3.0, 0.5]);
+    assert_eq!(tree.roots(&group.batch()), [0.5]);
+    // Without the division: the brackets themselves.
+    let plain = group.tempo(&[1.0, 0.0, 0.0, 1.0], &TempoParams { norm_by_std: false, ..TEMPO });
+    assert_eq!(plain.advantage[..2], [(0.5 + 1.0f64 / 3.0 - 0.5) as f32, (0.5 + 0.5 - 1.0f64 / 3.0) as f32]);
+    assert_eq!(plain.advantage[9..], [1.0, 0.5, 0.5]);
+}
+
+#[test]
+fn row_10_13_tempo_finished_siblings() {
+    // "ab" ended, "abP" went on with the token that the other is padded with.
+    let p = char::from_u32(PAD).unwrap();
+    let group = Group::words(&["ab", &format!("ab{p}"), "cd"]);
+    let rewards = [1.0, 0.0, 0.0];
+    let ours = group.tempo(&rewards, &TEMPO);
+    assert_eq!(ours.tree.lcp, [0, 2, 0]);
+    // Its end is an edge of its own: V(abP) = 0 after V(ab) = 1/2.
+    let want = (0.0 - 1.0 / 3.0 + 0.0 - 0.5) / (0.577_350_269_189_625_8 + 1e-6);
+    assert!((f64::from(ours.advantage[4]) - want).abs() < WORKED);
+    // The released code compares padding: no branch there, so plain GRPO.
+    let official = group.tempo(&rewards, &TempoParams { pad: Some(PAD), ..TEMPO });
+    assert_eq!(official.tree.lcp, [0, u32::MAX, 0]);
+    assert_eq!(official.advantage[4].to_bits(), official.group.advantage[1].to_bits());
+    assert_eq!(bits(&ours.advantage[..4]), bits(&official.advantage[..4]));
+}
+
+/// Every token against (R − mean + V(s_{t+1}) − V(s_t)) / (std + eps) with a trie; non-branch tokens against GRPO's bits.
+fn check(sizes: &[usize], source: Source, params: &TempoParams, reward: impl Fn(usize) -> f32) {
+    let count: usize = sizes.iter().sum();
+    let all = responses(count, source);
+    let group = Group::new(sizes, &all);
+    let rewards: Vec<f32> = (0..count).map(reward).collect();
+    let out = group.tempo(&rewards, params);
+    let formula = Grpo {
+        norm_by_std: params.norm_by_std,
+        ddof: params.ddof,
+        eps: params.eps,
+        singleton: OracleSingleton::Zero,
+    };
+    for pair in group.cu_groups.windows(2) {
+        let span = pair[0] as usize..pair[1] as usize;
+        let own = &all[span.clone()];
+        for (k, (index, shared)) in tree_sort::sorted(own, params.pad).into_iter().enumerate() {
+            let at = span.start + k;
+            let found = (out.tree.order[at] as usize, out.tree.lcp[at]);
+            assert_eq!(found, (span.start + index, shared), "position {at}");
+        }
+        let r: Vec<f64> = span.clone().map(|i| rewards[i].into()).collect();
+        let grpo = formula.group(&r, &vec![true; r.len()]);
+        let corrections = tree_advantage::corrections(own, &r, &vec![1.0; r.len()], params.pad);
+        let divisor = if params.norm_by_std && grpo.std > 0.0 { grpo.std + params.eps } else { 1.0 };
+        for (k, sequence) in span.enumerate() {
+            let advantage = group.of(sequence, &out.advantage);
+            for (t, (correction, magnitude)) in corrections[k].iter().enumerate() {
+                let want = grpo.advantage[k] + if r[k].is_nan() { 0.0 } else { correction / divisor };
+                // Three roundings to binary32: of A, of std, of the result.
+                let allowed = 3.0 * 6e-8 * (want.abs() + grpo.advantage[k].abs() + magnitude / divisor);
+                assert!(
+                    (f64::from(advantage[t]) - want).abs() <= allowed,
+                    "{sequence} {t}: {} {want}",
+                    advantage[t]
+                );
+                if correction.abs() < 1e-12 {
+                    assert_eq!(advantage[t].to_bits(), out.group.advantage[sequence].to_bits());
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn tempo_is_the_walk_over_an_explicit_trie() {
+    for seed in 0..60 {
+        let source = Source::new(seed);
+        let size = |k| source.fork(7).below(k, 20);
+        let params = TempoParams {
+            norm_by_std: seed % 3 != 2,
+            ddof: u32::from(seed % 4 != 3),
+            eps: [1e-6, 1e-4][seed as usize % 2],
+            pad: [None, Some(PAD), None][seed as usize % 3],
+            ..TEMPO
+        };
+        check(&[size(0), size(1), 1, size(2)], source, &params, |i| match seed % 4 {
+            0 => source.fork(8).below(i, 2) as f32,
+            1 => source.fork(8).signed(i),
+            2 if source.fork(9).below(i, 3) == 0 => f32::NAN,
+            // Rewards that are nearly equal.
+            3 => [1.0, 1.000_000_1][source.fork(8).below(i, 2)],
+            _ => (source.fork(8).below(i, 3) as f32) / 2.0,
+        });
+    }
+    check(&[200], Source::new(99), &TEMPO, |i| (i % 2) as f32);
+}
+
+#[test]
+fn tempo_without_shared_prefixes_is_grpo_bit_for_bit() {
+    let source = Source::new(5);
+    for size in [1usize, 2, 3, 8, 33, 512] {
+        let own = |i: usize| {
+            let mut response = vec![i as u32];
+            response.extend((0..source.below(i, 20)).map(|t| source.fork(i as u64).below(t, 5) as u32));
+            response
+        };
+        let all: Vec<Vec<u32>> = (0..size).map(own).collect();
+        let group = Group::new(&[size], &all);
+        let rewards: Vec<f32> = (0..size).map(|i| source.fork(2).signed(i)).collect();
+        for params in [TEMPO, TempoParams { norm_by_std: false, ..TEMPO }] {
+            let out = group.tempo(&rewards, &params);
+            let choice = GroupParams::grpo(params.norm_by_std, 1, 1e-6).singleton(Singleton::Zero);
+            let grpo = ops::group_advantage(&Device::cpu(), &group.batch(), &rewards, None, &choice).unwrap();
+            for i in 0..size {
+                let (own, advantage) = (group.of(i, &out.advantage), grpo.advantage[i]);
+                // The first token of each tells them apart; behind it the path is unique.
+                assert!(own[1..].iter().all(|a| a.to_bits() == advantage.to_bits()), "{size} {i}");
+            }
+        }
+    }
+    // Responses that part before their first token of the tree: groups of one each.
+    let group = Group::new(&[1, 1], &[vec![1, 2], vec![1, 3]]);
+    assert_eq!(group.tempo(&[1.0, 0.0], &TEMPO).advantage, [0.0; 4]);
+}
+
+#[test]
+fn a_shared_token_has_one_correction() {
+    for seed in 0..20 {
+        let (device, source) = (Device::cpu(), Source::new(1000 + seed));
+        let all = responses(24, source);
+        let group = Group::new(&[24], &all);
+        let rewards: Vec<f32> = (0..24).map(|i| source.fork(3).signed(i)).collect();
+        let (batch, outcomes) = (group.batch(), Outcomes::new(&rewards));
+        let tree = prefix_tree(&device, &batch, group.tokens[..].into(), &outcomes, None).unwrap();
+        let correction = tree.advantages(&device, &batch, &outcomes, None, None).unwrap();
+        for a in 0..24 {
+            let (own, mut sum) = (group.of(a, &correction), 0.0);
+            for b in 0..24 {
+                let shared = tree_sort::common(&all[a], &all[b], None) as usize;
+                assert_eq!(bits(&own[..shared]), bits(&group.of(b, &correction)[..shared]), "{seed} {a} {b}");
+            }
+            // Telescoping: their sum is V(leaf) − V(root).
+            sum += own.iter().map(|x| f64::from(*x)).sum::<f64>();
+            let below: Vec<usize> = (0..24).filter(|b| all[*b].starts_with(&all[a])).collect();
+            let leaf = below.iter().map(|b| f64::from(rewards[*b])).sum::<f64>() / below.len() as f64;
+            assert!((sum - (leaf - tree.roots(&batch)[0])).abs() < 1e-5, "{seed} {a}");
+        }
+    }
+}
+
+#[test]
+fn equal_contained_and_empty_responses() {
+    // Two equal, one that is their beginning, one empty, one apart.
+    let group = Group::words(&["abc", "abc", "ab", "", "x"]);
+    let out = group.tempo(&[1.0, 0.0, 0.0, 1.0, 1.0], &TempoParams { norm_by_std: false, ..TEMPO });
+    assert_eq!((&out.tree.order[..], &out.tree.lcp[..]), (&[3, 2, 0, 1, 4][..], &[0, 0, 2, 3, 0][..]));
+    let mean = 0.6f64;
+    let want = |r: f64, delta: f64| (r - mean + delta) as f32;
+    let close = |got: &[f32], want: &[f32]| got.iter().zip(want).all(|(a, b)| (a - b).abs() < 1e-6);
+    // V(a) = V(ab) = 1/3, V(abc) = 1/2: equal responses go on sharing their value.
+    let first = group.of(0, &out.advantage);
+    assert!(
+        close(first, &[want(1.0, 1.0 / 3.0 - mean), want(1.0, 0.0), want(1.0, 0.5 - 1.0 / 3.0)]),
+        "{first:?}"
+    );
+    assert!(close(group.of(2, &out.advantage), &[want(0.0, 1.0 / 3.0 - mean), want(0.0, 0.0)]));
+    assert!(close(group.of(4, &out.advantage), &[want(1.0, 1.0 - mean)]));
+    // All equal: no branch that a token could feel.
+    let same = Group::words(&["abc", "abc", "abc"]);
+    let out = same.tempo(&[1.0, 0.0, 0.0], &TEMPO);
+    assert!(
+        (0..3).all(|i| same
+            .of(i, &out.advantage)
+            .iter()
+            .all(|a| a.to_bits() == out.group.advantage[i].to_bits()))
+    );
+    // Nothing but empty ones.
+    assert_eq!(Group::words(&["", ""]).tempo(&[1.0, 0.0], &TEMPO).advantage, [0.0f32; 0]);
+}
+
+#[test]
+fn a_response_without_outcome_is_as_if_it_were_not_there() {
+    let source = Source::new(77);
+    let all = responses(30, source);
+    let missing = |i: usize| i % 4 == 1;
+    let rewards: Vec<f32> = (0..30).map(|i| if missing(i) { f32::NAN } else { source.signed(i) }).collect();
+    let group = Group::new(&[30], &all);
+    let out = group.tempo(&rewards, &TEMPO);
+    let kept: Vec<usize> = (0..30).filter(|i| !missing(*i)).collect();
+    let less = Group::new(&[kept.len()], &kept.iter().map(|i| all[*i].clone()).collect::<Vec<_>>());
+    let fewer = less.tempo(&kept.iter().map(|i| rewards[*i]).collect::<Vec<_>>(), &TEMPO);
+    // Values have the same bits; mean and deviation are sums of another shape.
+    for (k, i) in kept.iter().enumerate() {
+        let pairs = group.of(*i, &out.advantage).iter().zip(less.of(k, &fewer.advantage));
+        pairs.for_each(|(a, b)| assert!((a - b).abs() <= 1e-6 * b.abs().max(1.0), "{i}"));
+    }
+    (0..30)
+        .filter(|i| missing(*i))
+        .for_each(|i| assert!(group.of(i, &out.advantage).iter().all(|a| *a == 0.0)));
+    // `valid` says the same.
+    let valid: Vec<u8> = (0..30).map(|i| u8::from(!missing(i))).collect();
+    let numbers: Vec<f32> = (0..30).map(|i| if missing(i) { 9.0 } else { rewards[i] }).collect();
+    let outcomes = Outcomes { valid: Some(&valid), ..Outcomes::new(&numbers) };
+    let same = tempo(&Device::cpu(), &group.batch(), group.tokens[..].into(), &outcomes, &TEMPO).unwrap();
+    assert_eq!(bits(&same.advantage), bits(&out.advantage));
+}
+
+#[test]
+fn weights_move_values_and_nothing_else() {
+    let (device, group) = (Device::cpu(), Group::words(&["ab", "ac", "ad"]));
+    let (batch, rewards, weights) = (group.batch(), [1.0, 0.0, 0.5], [3.0, 1.0, 0.0]);
+    let outcomes = Outcomes { weights: Some(&weights), ..Outcomes::new(&rewards) };
+    let out = tempo(
+        &device,
+        &batch,
+        group.tokens[..].into(),
+        &outcomes,
+        &TempoParams { norm_by_std: false, ..TEMPO },
+    );
+    let out = out.unwrap();
+    assert_eq!(out.tree.value[1], 0.75);
+    assert_eq!(out.advantage, [0.5, 0.5 + 0.25, -0.5, -0.5 - 0.75, 0.0, 0.0 + 0.5 - 0.75]);
+}
+
+#[test]
+fn the_tree_goes_on_through_masked_tokens() {
+    // Turn, observation, turn: responses part inside the observation and again after it.
+    let group = Group::words(&["aOb", "aOc", "aPd", "aPd"]);
+    let mask = [1u8, 0, 1].repeat(4);
+    let batch = Batch::new(&group.cu_seqlens, &group.cu_groups, Some(&mask)).unwrap();
+    let outcomes = Outcomes::new(&[1.0, 0.0, 0.0, 0.0]);
+    let params = TempoParams { norm_by_std: false, ..TEMPO };
+    let masked = tempo(&Device::cpu(), &batch, group.tokens[..].into(), &outcomes, &params).unwrap();
+    let open = group.tempo(outcomes.rewards, &params);
+    for (i, live) in mask.iter().enumerate() {
+        let want = if *live == 0 { 0 } else { open.advantage[i].to_bits() };
+        assert_eq!(masked.advantage[i].to_bits(), want);
+    }
+    // Behind the observation values are those of its own branch: V(aO) = 1/2.
+    assert_eq!(masked.advantage[2], 1.0 - 0.25 + 1.0 - 0.5);
+}
+
+#[test]
+fn same_bits_at_every_level_and_number_of_threads() {
+    let source = Source::new(4);
+    let sizes = [64, 1, 17, 128];
+    let all = responses(sizes.iter().sum(), source);
+    let group = Group::new(&sizes, &all);
+    let rewards: Vec<f32> = (0..all.len()).map(|i| source.fork(1).signed(i)).collect();
+    let run = |device: &Device| {
+        let outcomes = Outcomes::new(&rewards);
+        tempo(device, &group.batch(), group.tokens[..].into(), &outcomes, &TEMPO).unwrap()
+    };
+    let plain = run(&Device::cpu_with(Some(Level::Plain), Some(1)).unwrap());
+    for level in Level::available() {
+        for threads in [1, 2, 3] {
+            let out = run(&Device::cpu_with(Some(level), Some(threads)).unwrap());
+            assert_eq!(bits(&out.advantage), bits(&plain.advantage), "{level} {threads}");
+            assert!(out.tree.value.iter().zip(&plain.tree.value).all(|(a, b)| a.to_bits() == b.to_bits()));
+        }
+    }
+    // Signed ids are the same patterns.
+    let signed: Vec<i32> = group.tokens.iter().map(|t| *t as i32).collect();
+    let outcomes = Outcomes::new(&rewards);
+    let out = tempo(&Device::cpu(), &group.batch(), signed[..].into(), &outcomes, &TEMPO).unwrap();
+    assert_eq!(bits(&out.advantage), bits(&plain.advantage));
+}
+
+#[test]
+fn large_groups_and_long_responses() {
+    // 4096 members that share all but the last token with one other; chains in which each contains the one before.
+    let pairs: Vec<Vec<u32>> = (0..4096u32).map(|i| vec![7, i / 2, 3, i]).collect();
+    let group = Group::new(&[4096], &pairs);
+    let rewards: Vec<f32> = (0..4096).map(|i| (i % 3) as f32).collect();
+    let found = group.tempo(&rewards, &TEMPO).tree.statistics(&group.batch());
+    assert_eq!((found.branches, found.tokens, found.tree_tokens), (2049, 16384, 1 + 2 * 2048 + 4096));
+    assert_eq!((found.shared_tokens, found.depths), (3 * 4096, vec![0, 1, 2048]));
+    let chain: Vec<Vec<u32>> = (0..300u32).map(|i| vec![1; i as usize]).collect();
+    let group = Group::new(&[300], &chain);
+    let out = group.tempo(&rewards[..300], &TEMPO);
+    assert_eq!(out.tree.lcp, (0..300u32).map(|i| i.saturating_sub(1)).collect::<Vec<_>>());
+    // One million tokens in each of two responses that differ in the last.
+    let mut long = vec![vec![5u32; 1_000_000]; 2];
+    long[1][999_999] = 6;
+    let group = Group::new(&[2], &long);
+    let out = group.tempo(&[1.0, 0.0], &TEMPO);
+    assert_eq!(out.tree.lcp, [0, 999_999]);
+    let first = group.of(0, &out.advantage);
+    assert!(
+        first[..999_999].iter().all(|a| a.to_bits() == out.group.advantage[0].to_bits())
+            && first[999_999] > first[0]
+    );
+}
+
+#[test]
+fn the_recipe_tempo() {
+    let group = Group::words(&["abc", "abd", "aef", "ghi"]);
+    let (device, batch, rewards) = (Device::cpu(), group.batch(), [1.0, 0.0, 0.0, 1.0]);
+    let recipe = Recipe::named("tempo").unwrap();
+    let out =
+        recipe.tree_advantages(&device, &batch, group.tokens[..].into(), &Outcomes::new(&rewards)).unwrap();
+    assert_eq!(bits(&out.advantage), bits(&group.tempo(&rewards, &TEMPO).advantage));
+    let dr =
+        Recipe { advantage: AdvantageChoice { norm_by_std: false, ..recipe.advantage }, ..recipe.clone() };
+    let out = dr.tree_advantages(&device, &batch, group.tokens[..].into(), &Outcomes::new(&rewards)).unwrap();
+    assert_eq!(out.advantage[9], 1.0);
+    let error = recipe.advantages(&device, &batch, &rewards).unwrap_err().to_string();
+    assert!(error.contains("tree_advantages"), "{error}");
+    let grpo = Recipe::named("grpo").unwrap();
+    let error = grpo.tree_advantages(&device, &batch, group.tokens[..].into(), &Outcomes::new(&rewards));
+    assert!(error.unwrap_err().to_string().contains("tempo"));
+    assert_eq!(recipe.advantage.estimator, Estimator::Tempo);
+}
+
+/// V and the outcomes below, by looking at every node's ancestors.
+fn by_hand(tree: &ExplicitTree<'_>) -> Vec<(f64, usize)> {
+    let below = |node: usize, mut at: usize| loop {
+        if at == node {
+            return true;
+        }
+        match tree.parent[at] {
+            NONE => return false,
+            up => at = up as usize,
+        }
+    };
+    let value = |node: usize| {
+        let counted = |at: &usize| {
+            below(node, *at) && !tree.outcome[*at].is_nan() && tree.weights.is_none_or(|w| w[*at] != 0.0)
+        };
+        let weight = |at: usize| tree.weights.map_or(1.0, |w| f64::from(w[at]));
+        let all: Vec<usize> = (0..tree.parent.len()).filter(counted).collect();
+        let sum: f64 = all.iter().map(|at| weight(*at) * f64::from(tree.outcome[*at])).sum();
+        (sum / all.iter().map(|at| weight(*at)).sum::<f64>(), all.len())
+    };
+    (0..tree.parent.len()).map(value).collect()
+}
+
+#[test]
+fn explicit_trees_have_monte_carlo_values() {
+    for seed in 0..100 {
+        let source = Source::new(seed);
+        let nodes = source.below(0, 40);
+        let parent: Vec<u32> = (0..nodes)
+            .map(|v| {
+                if v == 0 || source.fork(1).below(v, 9) == 0 {
+                    NONE
+                } else {
+                    source.fork(2).below(v, v) as u32
+                }
+            })
+            .collect();
+        // Outcomes at leaves, some missing, and at some inner nodes.
+        let is_leaf = |v: usize| !parent.contains(&(v as u32));
+        let outcome: Vec<f32> = (0..nodes)
+            .map(|v| {
+                if is_leaf(v) == (source.fork(3).below(v, 6) != 0) {
+                    source.fork(4).signed(v)
+                } else {
+                    f32::NAN
+                }
+            })
+            .collect();
+        let weights: Vec<f32> = (0..nodes).map(|v| source.fork(5).below(v, 4) as f32).collect();
+        let tree = ExplicitTree {
+            parent: &parent,
+            outcome: &outcome,
+            weights: (seed % 2 == 1).then_some(&weights[..]),
+        };
+        let want = by_hand(&tree);
+        let steps = step_values(&Device::cpu(), &tree, &StepParams::default()).unwrap();
+        for v in 0..nodes {
+            let (value, counted) = want[v];
+            assert_eq!(steps.counted[v] as usize, counted, "{seed} {v}");
+            assert!(
+                steps.value[v].is_nan() && value.is_nan() || (steps.value[v] - value).abs() < 1e-12,
+                "{seed} {v}"
+            );
+            let up = parent[v];
+            let none = up == NONE || value.is_nan();
+            let process = if none { 0.0 } else { value - want[up as usize].0 };
+            assert!((f64::from(steps.advantage[v]) - process).abs() < 1e-6, "{seed} {v}");
+        }
+    }
+}
+
+#[test]
+fn steps_against_their_siblings() {
+    let nan = f32::NAN;
+    // A root with three steps of values 1, 0, 0.5 (the last has two outcomes).
+    let parent = [NONE, 0, 0, 0, 3, 3];
+    let outcome = [nan, 1.0, 0.0, nan, 1.0, 0.0];
+    let tree = ExplicitTree { parent: &parent, outcome: &outcome, weights: None };
+    let run = |baseline, norm_by_std| {
+        step_values(&Device::cpu(), &tree, &StepParams { baseline, norm_by_std }).unwrap().advantage
+    };
+    assert_eq!(run(StepBaseline::Parent, None), [0.0, 0.5, -0.5, 0.0, 0.5, -0.5]);
+    assert_eq!(run(StepBaseline::Siblings, None), [0.0, 0.5, -0.5, 0.0, 0.5, -0.5]);
+    assert_eq!(run(StepBaseline::OtherSiblings, None), [0.0, 0.75, -0.75, 0.0, 1.0, -1.0]);
+    assert_eq!(run(StepBaseline::Parent, Some((1, 0.0)))[1], 1.0);
+}
+
+#[test]
+fn bad_trees_are_refused_with_the_place() {
+    let message = |parent: &[u32], outcome: &[f32]| {
+        let tree = ExplicitTree { parent, outcome, weights: None };
+        step_values(&Device::cpu(), &tree, &StepParams::default()).unwrap_err().to_string()
+    };
+    assert!(
+        message(&[NONE, 2, 0], &[0.0; 3])
+            .starts_with("`parent`[1] is 2: expected a node that stands before it")
+    );
+    assert!(
+        message(&[NONE, 2, 1], &[0.0; 3])
+            .starts_with("`parent`[1] is 2: expected a node that is not below it: this closes a cycle")
+    );
+    assert!(
+        message(&[NONE, 1], &[0.0; 2]).contains("`parent`[1] is 1: expected a node that is not below it")
+    );
+    assert!(message(&[NONE, 7], &[0.0; 2]).contains("`parent`[1] is 7: expected a node, or NONE"));
+    assert!(message(&[NONE, 0], &[0.0, f32::INFINITY]).contains("`outcome`[1]"));
+    assert!(message(&[NONE, 0], &[0.0]).contains("`outcome` has 1 entries"));
+}
+
+#[test]
+fn steps_spread_over_the_tokens_of_packed_responses() {
+    // One root of two tokens, two answers of one and two.
+    let (parent, start, end, leaf) = ([NONE, 0, 0], [0, 2, 2], [2, 3, 4], [1, 2]);
+    let mask = [0, 1, 1, 1, 1, 1, 1];
+    let batch = Batch::new(&[0, 3, 7], &[0, 2], Some(&mask)).unwrap();
+    let good = Segments { parent: &parent, start: &start, end: &end, leaf: &leaf };
+    let tokens: &[u32] = &[1, 2, 3, 1, 2, 4, 5];
+    let step = [0.5, 1.0, -1.0];
+    let out = spread(&batch, &good, Some(tokens.into()), &step, Some(&[10.0, 20.0])).unwrap();
+    assert_eq!(out, [0.0, 10.5, 11.0, 20.5, 20.5, 19.0, 19.0]);
+    let refused = |segments: &Segments<'_>, tokens: &[u32]| {
+        spread(&batch, segments, Some(tokens.into()), &step, None).unwrap_err().to_string()
+    };
+    let other = refused(&good, &[1, 2, 3, 1, 9, 4, 5]);
+    assert!(other.starts_with("`tokens`[4] is 9") && other.contains("shared segment"), "{other}");
+    let overlap = refused(&Segments { start: &[0, 1, 2], ..good }, tokens);
+    assert!(overlap.starts_with("`start`[1] is 1") && overlap.contains("overlap"), "{overlap}");
+    let gap = refused(&Segments { start: &[1, 2, 2], ..good }, tokens);
+    assert!(gap.starts_with("`start`[0] is 1") && gap.contains("gap"), "{gap}");
+    assert!(refused(&Segments { end: &[2, 1, 4], ..good }, tokens).starts_with("`end`[1] is 1"));
+    assert!(refused(&Segments { leaf: &[1, 1], ..good }, tokens).starts_with("`leaf`[1] is 1"));
+    assert!(refused(&Segments { leaf: &[1, 3], ..good }, tokens).starts_with("`leaf`[1] is 3"));
+    assert!(refused(&Segments { parent: &[NONE, 2, 0], ..good }, tokens).starts_with("`parent`[1]"));
+    assert!(refused(&good, &tokens[1..]).starts_with("`tokens` has 6 entries"));
+}
+
+#[test]
+fn bad_input_of_a_prefix_tree_is_refused_with_the_place() {
+    let group = Group::words(&["ab", "ac"]);
+    let (device, batch) = (Device::cpu(), group.batch());
+    let refused = |tokens: &[u32], outcomes: Outcomes<'_>| {
+        prefix_tree(&device, &batch, tokens.into(), &outcomes, None).unwrap_err().to_string()
+    };
+    let good = Outcomes::new(&[1.0, 0.0]);
+    assert!(refused(&group.tokens[1..], good).starts_with("`tokens` has 3 entries: expected 4"));
+    assert!(refused(&group.tokens, Outcomes::new(&[1.0])).starts_with("`rewards` has 1 entries"));
+    assert!(refused(&group.tokens, Outcomes::new(&[1.0, f32::INFINITY])).starts_with("`rewards`[1] is inf"));
+    assert!(
+        refused(&group.tokens, Outcomes { weights: Some(&[1.0, -1.0]), ..good })
+            .starts_with("`weights`[1] is -1")
+    );
+    assert!(
+        refused(&group.tokens, Outcomes { valid: Some(&[1]), ..good }).starts_with("`valid` has 1 entries")
+    );
+    let choice = TempoParams { singleton: None, ..TEMPO };
+    let one = Group::new(&[1, 1], &[vec![1], vec![2]]);
+    let error = tempo(&device, &one.batch(), one.tokens[..].into(), &good, &choice).unwrap_err().to_string();
+    assert!(error.starts_with("`cu_groups`[0]"), "{error}");
+}

@@ -1,0 +1,142 @@
+//! Advantages of single tokens from a prefix tree: TEMPO.
+//!
+//! **Formula** (TEMPO 2509.18314; maths.md §5.2), for token t of response i, s_t its first t tokens:
+//!
+//! ```text
+//! A[i,t] = A_i + (V(s_{t+1}) − V(s_t)) / (std_g + eps)
+//! ```
+//!
+//! A_i is what [`group_advantage`](crate::advantage::GroupAdvantage) gave the response: (R_i − mean)/(std + eps) for TEMPO, so
+//! that A is its ((R_i − mean) + V(s_{t+1}) − V(s_t))/(std + eps); any other baseline as well. The second term, the *TD correction*,
+//! is 0 but at tokens where responses part: everywhere else `A[i,t]` **is** A_i, bit for bit.
+//!
+//! **Shapes**: `rewards`, `valid`, `advantage` `[S]` by sequence; `lcp`, `value`, `parent`, `leaf` `[S]` from
+//! [`TreeNodes`](super::TreeNodes); `std` `[G]`, `cu_groups` `[G+1]`; `token_advantage` `[N]`.
+//!
+//! **Special cases**: a response that is not counted (NaN reward, `valid` = 0) gets 0. A masked token gets 0, though the tree goes on
+//! through it. A node without a value corrects nothing. A divisor of 0 divides nothing.
+//!
+//! **Accuracy**: V and the correction are binary64; A_i and std are binary32 already, so that a corrected token carries their two
+//! roundings beside its own.
+//!
+//! **Variants**: without `std` the correction is not divided (Dr.GRPO); without `advantage` A is the correction alone.
+
+use super::NONE;
+use crate::num;
+use crate::op::Kernel;
+use crate::ragged::{In, Mask, Offsets, Out, Span};
+use crate::team::Team;
+
+/// The op `tree_advantage`.
+#[derive(Clone, Copy, Debug)]
+pub struct TreeAdvantage<'a> {
+    /// Offsets of sequences, `[S+1]`.
+    pub cu_seqlens: Offsets<'a>,
+    /// Offsets of groups, `[G+1]`.
+    pub cu_groups: Offsets<'a>,
+    /// Which tokens get an advantage, `[N]`.
+    pub loss_mask: Mask<'a>,
+    /// Outcome rewards, `[S]`.
+    pub rewards: In<'a, f32>,
+    /// Which sequences are counted, `[S]`.
+    pub valid: Mask<'a>,
+    /// Depth of each node, `[S]`.
+    pub lcp: In<'a, u32>,
+    /// V of each node, `[S]`.
+    pub value: In<'a, f64>,
+    /// The node above each, `[S]`.
+    pub parent: In<'a, u32>,
+    /// The last node on each sequence's path, `[S]`.
+    pub leaf: In<'a, u32>,
+    /// Advantage of each sequence, `[S]`; absent: 0.
+    pub advantage: Option<In<'a, f32>>,
+    /// Standard deviation of each group, `[G]`; absent: nothing is divided.
+    pub std: Option<In<'a, f32>>,
+    /// Added to it.
+    pub eps: f64,
+    /// `[N]`.
+    pub token_advantage: Out<'a, f32>,
+}
+
+crate::kernel_args!(TreeAdvantage<'_> {
+    cu_seqlens, cu_groups, loss_mask, rewards, valid, lcp, value, parent, leaf, advantage, std, eps, token_advantage
+});
+
+impl TreeAdvantage<'_> {
+    /// Whether the scalar parameter is in its domain.
+    pub fn check(&self) -> Result<(), crate::Error> {
+        crate::advantage::Scale::Std { ddof: 1, eps: self.eps }.check()
+    }
+
+    /// What a correction in the group of `sequence` is divided by.
+    #[inline(always)]
+    fn divisor(&self, sequence: usize) -> f64 {
+        let Some(std) = self.std else { return 1.0 };
+        // The last group that begins at or before it.
+        let (mut low, mut high) = (0, self.cu_groups.rows());
+        while high - low > 1 {
+            let middle = low + (high - low) / 2;
+            let after = self.cu_groups.span(middle).start > sequence;
+            high = if after { middle } else { high };
+            low = if after { low } else { middle };
+        }
+        let divisor = f64::from(std.at(low)) + self.eps;
+        if divisor == 0.0 { 1.0 } else { divisor }
+    }
+
+    /// The same value at every live token of `span`. A plain loop: of a sweep nobody needs the reductions, and their shuffles ended up
+    /// behind a branch on the lane (`cargo xtask artifacts` refused it).
+    #[inline(always)]
+    fn fill<T: Team>(&self, team: &T, span: Span, value: f32) {
+        let (mask, out) = (self.loss_mask, self.token_advantage);
+        team.for_each(span, move |i| out.put(i, if mask.at(i) { value } else { 0.0 }));
+    }
+}
+
+impl Kernel for TreeAdvantage<'_> {
+    const NAME: &'static str = "tree_advantage";
+
+    fn rows(&self) -> usize {
+        self.cu_seqlens.rows()
+    }
+
+    fn work(&self, row: usize) -> usize {
+        self.cu_seqlens.span(row).len()
+    }
+
+    #[inline(always)]
+    fn row<T: Team>(&self, team: &T, row: usize) {
+        let tokens = self.cu_seqlens.span(row);
+        let reward = self.rewards.at(row);
+        let counted = self.valid.at(row) && !reward.is_nan();
+        let own = match self.advantage {
+            Some(advantage) if counted => advantage.at(row),
+            _ => 0.0,
+        };
+        let own = num::canonical(own);
+        let divisor = self.divisor(row);
+        // From the leaf to the root: each stretch is written once, for lanes do not see each other's writes.
+        let (mut end, mut inner) = (tokens.end, f64::from(reward));
+        let mut node = if counted { self.leaf.at(row) } else { NONE };
+        while node != NONE {
+            let (depth, outer) = (self.lcp.at(node as usize) as usize, self.value.at(node as usize));
+            if depth < tokens.len() {
+                let branch = tokens.start + depth;
+                self.fill(team, Span::new(branch + 1, end), own);
+                let correction = inner - outer;
+                // Also where a node has no value.
+                let none = correction == 0.0 || correction.is_nan();
+                let combined = num::canonical((f64::from(own) + correction / divisor) as f32);
+                let live = self.loss_mask.at(branch);
+                if team.leads() {
+                    let value = if none { own } else { combined };
+                    self.token_advantage.put(branch, if live { value } else { 0.0 });
+                }
+                end = branch;
+            }
+            inner = outer;
+            node = self.parent.at(node as usize);
+        }
+        self.fill(team, Span::new(tokens.start, end), own);
+    }
+}

@@ -1,0 +1,134 @@
+//! Responses in lexicographic order of their tokens, with the prefix that neighbours share: one merge of two sorted runs.
+//!
+//! **Formula** (maths.md §5.3; the merge that knows common prefixes, Ng and Kakehi 2008): the heads a, b of two runs carry the length
+//! of the prefix that each shares with the last response that was put out.
+//!
+//! ```text
+//! shared(a) > shared(b):  a is next         (b left the common path earlier)
+//! equal, h:               compare from token h on; the loser's shared becomes their common prefix
+//! ```
+//!
+//! A token is read again only behind a prefix that nobody has counted yet, so that all launches together compare at most
+//! Σ `lcp` tokens and two more per step: linear in tokens, n log n in responses, whatever the responses are.
+//!
+//! **Shapes**: `tokens` `[N]`, `cu_seqlens` `[S+1]`; `order`, `lcp` `[S]` are those of the launch before (at first the identity and 0);
+//! a row merges positions `cu_merges[r]..middle[r]` and `middle[r]..cu_merges[r+1]` into `sorted`, `sorted_lcp` `[S]`, which are
+//! other memory. [`merges`](super::merges) makes the rows.
+//!
+//! **Special cases**: equal responses keep their order; a response that ends sorts before those that go on: its end is an edge of its
+//! own. The first position of a row has `lcp` 0.
+//!
+//! **Variants** (maths.md §10 row 13): with `pad` a response that has ended goes on as that token forever, as in TEMPO's released
+//! code, which compares padded ids; `lcp` may then exceed a response's length, and is 2³² − 1 where padded responses are equal.
+
+use crate::op::Kernel;
+use crate::ragged::{In, Offsets, Out, Span};
+use crate::team::Team;
+
+/// The op `tree_sort`.
+#[derive(Clone, Copy, Debug)]
+pub struct TreeSort<'a> {
+    /// Offsets of merges, in positions, `[M+1]`.
+    pub cu_merges: Offsets<'a>,
+    /// Where the second run of each merge begins, `[M]`.
+    pub middle: In<'a, u32>,
+    /// Offsets of sequences, `[S+1]`.
+    pub cu_seqlens: Offsets<'a>,
+    /// Token ids, `[N]`.
+    pub tokens: In<'a, u32>,
+    /// What an ended response is taken to go on with; absent: nothing equals its end.
+    pub pad: Option<u32>,
+    /// Which sequence stands at each position, `[S]`.
+    pub order: In<'a, u32>,
+    /// Tokens that it shares with the one before it, `[S]`.
+    pub lcp: In<'a, u32>,
+    /// The merged order, `[S]`.
+    pub sorted: Out<'a, u32>,
+    /// Its common prefixes, `[S]`.
+    pub sorted_lcp: Out<'a, u32>,
+}
+
+crate::kernel_args!(TreeSort<'_> { cu_merges, middle, cu_seqlens, tokens, pad, order, lcp, sorted, sorted_lcp });
+
+impl TreeSort<'_> {
+    /// Length of the common prefix of sequences `a` and `b`, which agree before token `from`, and whether `b` comes first.
+    #[inline(always)]
+    fn compare<T: Team>(&self, team: &T, a: usize, b: usize, from: u32) -> (u32, bool) {
+        let (tokens, from) = (self.tokens, from as usize);
+        let (a, b) = (self.cu_seqlens.span(a), self.cu_seqlens.span(b));
+        let both = least(a.len(), b.len());
+        let mut shared = from;
+        if from < both {
+            shared = from + team.common_prefix(tokens, a.start + from, b.start + from, both - from);
+        }
+        if shared < both {
+            return (shared as u32, tokens.at(b.start + shared) < tokens.at(a.start + shared));
+        }
+        let (longer, a_is_longer) = if a.len() > b.len() { (a, true) } else { (b, false) };
+        let Some(pad) = self.pad else { return (both as u32, a_is_longer) };
+        let rest = Span::new(longer.start + shared, longer.end);
+        let differs = team.first(rest, move |i| tokens.at(i) != pad);
+        if shared >= longer.len() || differs == longer.end {
+            return (u32::MAX, false);
+        }
+        // The shorter has `pad` there.
+        ((differs - longer.start) as u32, (tokens.at(differs) < pad) != a_is_longer)
+    }
+}
+
+#[inline(always)]
+fn least(a: usize, b: usize) -> usize {
+    if a < b { a } else { b }
+}
+
+impl Kernel for TreeSort<'_> {
+    const NAME: &'static str = "tree_sort";
+
+    fn rows(&self) -> usize {
+        self.cu_merges.rows()
+    }
+
+    /// The tokens of the sequences that it merges: a run holds neighbours.
+    fn work(&self, row: usize) -> usize {
+        let span = self.cu_merges.span(row);
+        if span.is_empty() {
+            return 0;
+        }
+        self.cu_seqlens.span(span.end - 1).end - self.cu_seqlens.span(span.start).start
+    }
+
+    #[inline(always)]
+    fn row<T: Team>(&self, team: &T, row: usize) {
+        let span = self.cu_merges.span(row);
+        let middle = self.middle.at(row) as usize;
+        let (mut left, mut right) = (span.start, middle);
+        let (mut left_shares, mut right_shares) = (0, 0);
+        let mut position = span.start;
+        while position < span.end {
+            let (has_left, has_right) = (left < middle, right < span.end);
+            let mut takes_right = !has_left | (has_right & (right_shares > left_shares));
+            let shares = if takes_right { right_shares } else { left_shares };
+            if has_left & has_right & (left_shares == right_shares) {
+                let (a, b) = (self.order.at(left) as usize, self.order.at(right) as usize);
+                let (common, right_first) = self.compare(team, a, b, shares);
+                takes_right = right_first;
+                // What is put out keeps `shares`; the other now shares `common` with it.
+                left_shares = common;
+                right_shares = common;
+            }
+            let taken = if takes_right { right } else { left };
+            if team.leads() {
+                self.sorted.put(position, self.order.at(taken));
+                self.sorted_lcp.put(position, shares);
+            }
+            if takes_right {
+                right += 1;
+                right_shares = if right < span.end { self.lcp.at(right) } else { 0 };
+            } else {
+                left += 1;
+                left_shares = if left < middle { self.lcp.at(left) } else { 0 };
+            }
+            position += 1;
+        }
+    }
+}

@@ -15,6 +15,12 @@ pub const MILLION_TERM_SUM: f64 = 1.0 / 4_194_304.0;
 /// Worked vectors of maths.md §8, absolute: what their printed digits carry.
 pub const WORKED: f64 = 1e-6;
 
+/// Panics unless each number is its worked one, [as close](WORKED).
+pub fn assert_worked(got: &[f32], want: &[f64]) {
+    let close = |(got, want): (&f32, &f64)| (f64::from(*got) - want).abs() <= WORKED;
+    assert!(got.len() == want.len() && got.iter().zip(want).all(close), "{got:?}, not {want:?}");
+}
+
 /// Central differences of the oracle's loss against Lockstep's coefficients, relative to the largest: a step of 2⁻¹⁷
 /// truncates at about 1e-11 and cancels at about 1e-11, the rest is binary32's own error of a coefficient.
 pub const FINITE_DIFFERENCE: f64 = 2e-6;

@@ -9,15 +9,8 @@ use lockstep::ops::vtrace::{VTraceInput, VTraceParams, vtrace};
 use lockstep::ops::whiten::{WhitenParams, whiten};
 use lockstep::{Advantage, Batch, Device, Recipe};
 use lockstep_conformance::oracle::gae as oracle;
-use lockstep_conformance::precision::WORKED;
+use lockstep_conformance::precision::{WORKED, assert_worked};
 use lockstep_core::advantage::gae::length_adaptive_lambda;
-
-fn close(got: &[f32], want: &[f64]) {
-    assert_eq!(got.len(), want.len());
-    for (i, (got, want)) in got.iter().zip(want).enumerate() {
-        assert!((f64::from(*got) - want).abs() <= WORKED, "[{i}] {got} instead of {want}");
-    }
-}
 
 fn params(gamma: f64, lambda: f64) -> GaeParams {
     GaeParams { gamma, lambda: Lambda::Fixed(lambda), lambda_critic: None }
@@ -32,8 +25,8 @@ fn worked_8_6_gae() {
     let input = GaeInput { rewards: &REWARDS, values: &VALUES, ends: Ends::Terminated };
     let mut out = GaeOutput::default();
     gae(&Device::cpu(), &batch, &input, &params(1.0, 0.95), &mut out).unwrap();
-    close(&out.advantage, &[0.75575, 0.585, 0.3]);
-    close(&out.returns, &[0.95575, 0.985, 1.0]);
+    assert_worked(&out.advantage, &[0.75575, 0.585, 0.3]);
+    assert_worked(&out.returns, &[0.95575, 0.985, 1.0]);
 }
 
 #[test]
@@ -46,8 +39,8 @@ fn worked_8_6_vtrace() {
     let input =
         VTraceInput { logp: &logp, logp_rollout: &logp_rollout, rewards, values, ends: Ends::Terminated };
     let out = vtrace(&Device::cpu(), &batch, &input, &VTraceParams::default()).unwrap();
-    close(&out.vs, &[0.7, 0.7, 1.0]);
-    close(&out.advantage, &[0.5, 0.3, 0.3]);
+    assert_worked(&out.vs, &[0.7, 0.7, 1.0]);
+    assert_worked(&out.advantage, &[0.5, 0.3, 0.3]);
 }
 
 #[test]
@@ -139,7 +132,7 @@ fn returns_are_td_lambda() {
     let wide = |x: &[f32]| -> Vec<f64> { x.iter().map(|x| (*x).into()).collect() };
     for (gamma, lambda) in [(1.0, 0.0), (0.9, 0.5), (0.99, 0.95), (0.7, 1.0)] {
         let got = td_lambda(&Device::cpu(), &batch, &input, gamma, Lambda::Fixed(lambda)).unwrap();
-        close(&got, &oracle::td_lambda(&wide(&rewards), &wide(&values), 0.75, gamma, lambda));
+        assert_worked(&got, &oracle::td_lambda(&wide(&rewards), &wide(&values), 0.75, gamma, lambda));
     }
 }
 
@@ -151,13 +144,13 @@ fn a_lambda_for_the_critic_and_one_by_length() {
     let mut vapo = GaeOutput::default();
     let both = GaeParams { lambda_critic: Some(Lambda::Fixed(1.0)), ..params(1.0, 0.5) };
     gae(&device, &batch, &input, &both, &mut vapo).unwrap();
-    close(&vapo.returns, &[1.0, 1.0, 1.0]);
-    close(&vapo.advantage, &[0.425, 0.45, 0.3]);
+    assert_worked(&vapo.returns, &[1.0, 1.0, 1.0]);
+    assert_worked(&vapo.advantage, &[0.425, 0.45, 0.3]);
     // 1 − 1/(0.5 · 3) = 1/3.
     let adaptive = GaeParams { lambda: Lambda::LengthAdaptive { alpha: 0.5 }, ..params(1.0, 0.0) };
     let mut out = GaeOutput::default();
     gae(&device, &batch, &input, &adaptive, &mut out).unwrap();
-    close(&out.advantage, &[0.2 + (0.3 + 0.1) / 3.0, 0.4, 0.3]);
+    assert_worked(&out.advantage, &[0.2 + (0.3 + 0.1) / 3.0, 0.4, 0.3]);
     assert_eq!([0, 1, 20].map(|length| length_adaptive_lambda(0.05, length)), [0.0; 3]);
     assert_eq!(length_adaptive_lambda(0.05, 200), 0.9);
 }
@@ -239,7 +232,7 @@ fn steps_are_compared_with_those_of_the_same_prompt_and_index() {
     assert_eq!(out.advantage, [1.5, 0.375, -1.5, -0.375, -0.5, 0.75]);
     let by_std = run(StepParams { norm_by_std: true, eps: 0.0, ..StepParams::default() });
     let half = 0.5f64.sqrt();
-    close(&by_std.step, &[half, -half, -half, half, 0.0, 0.0]);
+    assert_worked(&by_std.step, &[half, -half, -half, half, 0.0, 0.0]);
     let error = step_advantages(
         &Device::cpu(),
         &batch,
@@ -284,13 +277,16 @@ fn row_10_14_mars_normalisation_set() {
     let unique = NormSet::UniqueValues { with_zero: false };
     let std = (7.0f64 / 12.0).sqrt();
     let centred = [5.0 / 6.0, 5.0 / 6.0, 5.0 / 6.0, -2.0 / 3.0, -1.0 / 6.0, 0.0];
-    close(&run(unique, false), &centred);
-    close(&run(unique, true), &centred.map(|x| x / std));
+    assert_worked(&run(unique, false), &centred);
+    assert_worked(&run(unique, true), &centred.map(|x| x / std));
     // With the padding's zero: mean 0.875; the lone 4 is compared with 0.
-    close(&run(NormSet::UniqueValues { with_zero: true }, false), &[1.125, 1.125, 1.125, -0.375, 0.125, 2.0]);
+    assert_worked(
+        &run(NormSet::UniqueValues { with_zero: true }, false),
+        &[1.125, 1.125, 1.125, -0.375, 0.125, 2.0],
+    );
     // Samples: mean 1.5, variance 2/4.
     let half = 0.5f64.sqrt();
-    close(&run(NormSet::Samples, true), &[half, half, half, -2.0 * half, -half, 0.0]);
+    assert_worked(&run(NormSet::Samples, true), &[half, half, half, -2.0 * half, -half, 0.0]);
 }
 
 #[test]
@@ -354,7 +350,7 @@ fn recipes_over_time() {
         ends: Ends::Terminated,
     };
     let out = named("vtrace").vtrace(&device, &batch, &input).unwrap();
-    close(&out.returns, &[1.0, 1.0, 1.0, 0.5, 0.5]);
+    assert_worked(&out.returns, &[1.0, 1.0, 1.0, 0.5, 0.5]);
 
     let turns = Turns { cu_turns: &[0, 1, 3, 4, 5], rewards: &[1.0, 0.0, 2.0, 1.0], roles: &[0, 1, 0, 1] };
     let mars = Recipe::from_toml(
@@ -373,7 +369,7 @@ fn recipes_over_time() {
     let score = Score::Norm(&[0.5; 5]);
     let recipe = named("optimal_token_baseline");
     let out = recipe.token_baseline_advantages(&device, &batch, &rewards, score, None).unwrap();
-    close(&out.advantage, &[0.25, 0.25, 0.0, -0.25, -0.25]);
+    assert_worked(&out.advantage, &[0.25, 0.25, 0.0, -0.25, -0.25]);
 }
 
 #[test]

@@ -26,20 +26,18 @@ fn logps(device: &Device, ratio: f32) -> (f32, f32) {
     panic!("no log-ratio gives exactly {ratio}");
 }
 
+/// A gate and nothing else.
+fn alone<G: Gate>(gate: G) -> PolicyParams<G> {
+    let weight = Weight { per_row: PerRow::One, denominator: 1.0, scale: 1.0 };
+    let (level, guard, band) = (Level::Token, Guard::NONE, [0.5, 2.0]);
+    PolicyParams { gate, level, guard, kl: None, kl_weighted: false, weight, band }
+}
+
 /// Loss, gradient and the fractions at the high, low and dual clip of one token.
 fn token<G: Gate>(device: &Device, gate: G, a: f32, r: f32) -> (f64, f64, [f64; 3]) {
     let batch = Batch::new(&[0, 1], &[0, 1], None).unwrap();
     let (logp, logp_old) = if r == 1.0 { (-0.5, -0.5) } else { logps(device, r) };
-    let weight = Weight { per_row: PerRow::One, denominator: 1.0, scale: 1.0 };
-    let params = PolicyParams {
-        gate,
-        level: Level::Token,
-        guard: Guard::NONE,
-        kl: None,
-        kl_weighted: false,
-        weight,
-        band: [0.5, 2.0],
-    };
+    let params = alone(gate);
     let mut out = PolicyOutput::default();
     let (logp, logp_old, a) = ([logp], [logp_old], [a]);
     let input = PolicyInput::new(&logp, &logp_old, Advantage::PerSequence(&a));
@@ -140,16 +138,7 @@ fn sapo() {
 /// dl/dlogp at a ratio that need not be exact.
 fn token_near(device: &Device, gate: Sapo, a: f32, r: f32) -> f64 {
     let batch = Batch::new(&[0, 1], &[0, 1], None).unwrap();
-    let weight = Weight { per_row: PerRow::One, denominator: 1.0, scale: 1.0 };
-    let params = PolicyParams {
-        gate,
-        level: Level::Token,
-        guard: Guard::NONE,
-        kl: None,
-        kl_weighted: false,
-        weight,
-        band: [0.5, 2.0],
-    };
+    let params = alone(gate);
     let (logp, logp_old, a) = ([0.0], [-r.ln()], [a]);
     let input = PolicyInput::new(&logp, &logp_old, Advantage::PerSequence(&a));
     let mut out = PolicyOutput::default();

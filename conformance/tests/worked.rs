@@ -12,7 +12,7 @@ use lockstep::ops::{group_advantage, kl};
 use lockstep::recipe::{AdvantageChoice, SingletonChoice};
 use lockstep::{Advantage, Advantages, Batch, Device, PolicyInput, PolicyOutput, Recipe};
 use lockstep_conformance::oracle;
-use lockstep_conformance::precision::WORKED;
+use lockstep_conformance::precision::{WORKED, assert_worked};
 
 /// Absolute up to 1, then relative: binary32 does not hold 19.085537 to 1e-6.
 fn close(got: f64, want: f64) -> bool {
@@ -187,35 +187,30 @@ fn of_group(name: &str, rewards: &[f32], lengths: &[u32], edit: impl Fn(&mut Adv
     recipe.advantages(&Device::cpu(), &batch, rewards).unwrap()
 }
 
-fn all_close(got: &[f32], want: &[f64]) {
-    assert_eq!(got.len(), want.len());
-    assert!(got.iter().zip(want).all(|(got, want)| close(f64::from(*got), *want)), "{got:?}, not {want:?}");
-}
-
 #[test]
 fn worked_8_6_rloo_opo_mc_grpo_and_row_10_12() {
     let rewards = [1.0f32, 0.0, 0.0, 1.0, 0.0];
     let lengths = [10, 20, 30, 40, 50];
     let plain = |_: &mut AdvantageChoice| {};
     let rloo = of_group("rloo", &rewards, &lengths, plain);
-    all_close(&rloo.advantage, &[0.75, -0.5, -0.5, 0.75, -0.5]);
+    assert_worked(&rloo.advantage, &[0.75, -0.5, -0.5, 0.75, -0.5]);
     let opo = of_group("opo", &rewards, &lengths, plain);
     let (good, bad) = (0.666667, -0.333333);
-    all_close(&opo.advantage, &[good, bad, bad, good, bad]);
-    all_close(&opo.mean, &[1.0 / 3.0]);
+    assert_worked(&opo.advantage, &[good, bad, bad, good, bad]);
+    assert_worked(&opo.mean, &[1.0 / 3.0]);
 
     let binary = of_group("mc_grpo", &rewards, &lengths, plain);
-    all_close(&binary.advantage, &[1000.0, 0.0, 0.0, 1000.0, 0.0]);
+    assert_worked(&binary.advantage, &[1000.0, 0.0, 0.0, 1000.0, 0.0]);
     assert_eq!(
         (binary.mean[0], binary.std[0], &binary.pivot[..]),
         (0.0, 0.0, &[1][..]),
         "the first of the zeros"
     );
     let limited = of_group("mc_grpo", &rewards, &lengths, |a| a.limit = Some(5.0));
-    all_close(&limited.advantage, &[5.0, 0.0, 0.0, 5.0, 0.0]);
+    assert_worked(&limited.advantage, &[5.0, 0.0, 0.0, 5.0, 0.0]);
     let real = of_group("mc_grpo", &[0.1, 0.4, 0.5, 0.9, 0.7], &lengths, plain);
-    all_close(&real.advantage, &[-1.990050, -0.497512, 0.0, 1.990050, 0.995025]);
-    all_close(&[real.mean[0], real.std[0]], &[0.5, 0.2]);
+    assert_worked(&real.advantage, &[-1.990050, -0.497512, 0.0, 1.990050, 0.995025]);
+    assert_worked(&[real.mean[0], real.std[0]], &[0.5, 0.2]);
     assert_eq!(real.pivot, [2]);
     // An even group: the lower median, not the mean of the two in the middle (row 12 of maths.md §10).
     let even = of_group("mc_grpo", &[0.0, 1.0, 3.0, 9.0], &lengths[..4], |a| a.mad_floor = Some(0.0));
@@ -241,13 +236,13 @@ fn baselines_by_hand() {
         ("reinforce_plus_plus_baseline", [1.095445, -0.730297, -0.730297, 1.095445, -0.730297]),
     ];
     for (name, want) in cases {
-        all_close(&of_group(name, &rewards, &lengths, plain).advantage, &want);
+        assert_worked(&of_group(name, &rewards, &lengths, plain).advantage, &want);
     }
     let best = of_group("pass_k", &[0.25, 1.0, 0.5], &[1; 3], |a| a.norm_by_std = false);
     assert_eq!((&best.advantage[..], &best.pivot[..]), (&[0.0, 0.5, 0.0][..], &[1][..]));
     // All others equal: exactly 0 deviation, so nothing is divided (NeMo-RL #4158).
     let one = of_group("nemo", &[0.1, 0.1, 0.1, 0.1, 1.1], &lengths, plain);
-    all_close(&one.advantage[4..], &[1.0]);
+    assert_worked(&one.advantage[4..], &[1.0]);
     // A group of 4096 works, medians included.
     let large: Vec<f32> = (0..4096).map(|i| (i * 2047 % 4096) as f32).collect();
     let got = of_group("mc_grpo", &large, &[1; 4096], plain);
@@ -260,7 +255,7 @@ fn row_10_2_singletons_by_name() {
     for (name, want) in
         [("rloo", 0.7), ("opo", 0.7), ("verl", 0.7 / 1.000001), ("trl", 0.0), ("mc_grpo", 0.0)]
     {
-        all_close(&of_group(name, &[0.7], &[3], |_| {}).advantage, &[want]);
+        assert_worked(&of_group(name, &[0.7], &[3], |_| {}).advantage, &[want]);
     }
     let zero = of_group("rloo", &[0.7], &[3], |a| a.singleton = SingletonChoice::Zero);
     assert_eq!(zero.advantage, [0.0]);
@@ -292,8 +287,8 @@ fn worked_8_6_pass_at_k() {
     let got = lockstep::ops::pass_at_k(&Device::cpu(), &batch, &rewards, None, 4, 0.5).unwrap();
     let (rate, good, bad) = oracle::pass_at_k::group(2, 6, 4).unwrap();
     assert!(close(rate, 0.785714) && close(good, 0.522233) && close(bad, -0.174078), "oracle");
-    all_close(&got.pass_at_k, &[0.785714]);
-    all_close(&got.advantage[..3], &[0.522233, 0.522233, -0.174078]);
+    assert_worked(&got.pass_at_k, &[0.785714]);
+    assert_worked(&got.advantage[..3], &[0.522233, 0.522233, -0.174078]);
     let sum: f64 = got.advantage.iter().map(|a| f64::from(*a)).sum();
     assert!(sum.abs() < WORKED, "{sum}");
 }
@@ -314,6 +309,6 @@ fn row_10_24_gdpo_batch_step() {
         let want = a.map(|a| (a - mean) / divisor);
         let got =
             lockstep::ops::gdpo(&Device::cpu(), &batch, &rewards, &[1.0, 0.5], &group, &params).unwrap();
-        all_close(&got, &want);
+        assert_worked(&got, &want);
     }
 }

@@ -1,6 +1,7 @@
 //! The paths to a device, on a host driver: whatever the path, the geometry and the team, the bits are the reference's.
 
 use lockstep_conformance::backend::Backend;
+use lockstep_conformance::cases::random::random;
 use lockstep_conformance::cases::{Case, Params, Policy, corpus};
 use lockstep_conformance::{launch, levels, suite};
 use lockstep_core::check::{CheckOffsets, CheckValues, Domain, PASSED, rows};
@@ -53,6 +54,21 @@ fn one_for_each_entry() -> Vec<Case> {
         launched() > before
     });
     cases
+}
+
+/// Two random cases of each op, small ones, with a row longer than a team where the op has such: carries cross from one load to the next.
+fn random_of_each_op() -> Vec<Case> {
+    let longest = |case: &Case| (0..case.data.rows()).map(|row| case.data.span(row).len()).max().unwrap_or(0);
+    let of = |op: &str| {
+        let mut cases: Vec<Case> = (0..100).filter_map(|seed| random(op, seed)).collect();
+        let enough = cases.iter().map(longest).max().unwrap_or(0).min(33);
+        cases.retain(|case| longest(case) >= enough);
+        cases.sort_by_key(|case| case.data.rows() * case.data.elements());
+        cases.truncate(2);
+        assert_eq!(cases.len(), 2, "{op}");
+        cases
+    };
+    OPS.iter().flat_map(|op| of(op.name)).collect()
 }
 
 /// The staged path.
@@ -142,11 +158,12 @@ fn waves() {
     both_paths(Settings::waves(1), &cases());
 }
 
-/// The GPU's team itself, with a thread of the host for each lane: a small case of every entry point.
+/// The GPU's team itself, with a thread of the host for each lane: a small case of every entry point, random ones of every op.
 fn lanes(settings: Settings) {
     let platform = Platform::new(HostDriver::new(settings.on_lanes()));
     let gpu = platform.open(0).unwrap().with_geometry(GEOMETRIES[3]);
-    let compared = suite::same_bits(&Staged(gpu), &levels::reference(), &one_for_each_entry());
+    let cases = [one_for_each_entry(), random_of_each_op()].concat();
+    let compared = suite::same_bits(&Staged(gpu), &levels::reference(), &cases);
     assert!(compared.unwrap_or_else(|violation| panic!("{violation}")) > 1000);
     every_entry_was_launched(platform.driver());
 }

@@ -6,6 +6,8 @@
 //! an infinite one leaves the element out: it sits on a jump of the formula, closer than the rounding of the inputs.
 
 mod advantage;
+pub(crate) mod correction;
+mod logits;
 mod policy;
 mod sums;
 pub(crate) mod tokens;

@@ -9,13 +9,10 @@ use crate::cases::random::Draw;
 use crate::cases::shapes::{Shape, large, small};
 use crate::cases::values::Range;
 use crate::cases::{Case, Data};
-use crate::expect::tokens::{UNIT, difference};
-use crate::expect::{Sum, Want};
-use crate::launch::{element, f32s, f64s, raised, row, statistics, u32s};
-use crate::oracle::mismatch::{self as apart, k3};
+use crate::expect::{Want, correction as expect};
+use crate::launch::{self, element, f32s, f64s, raised, row, statistics, u32s, widened};
 use crate::oracle::normalize as scaled;
-use crate::oracle::weights as oracle;
-use crate::output::{Output, POISON, Place, Values};
+use crate::output::{Output, Place, Values};
 use crate::precision::Allowance;
 use lockstep_core::correction::mismatch::{self, RolloutMismatch};
 use lockstep_core::correction::weights::{self, RolloutCorrection, Rule, WeightLevel};
@@ -67,7 +64,7 @@ const fn allow(op: &'static str, output: &'static str, units: f64, reason: &'sta
     Allowance { op, output, units, reason }
 }
 
-const MISMATCH: [&str; mismatch::sum::SUMS] = [
+pub(crate) const MISMATCH: [&str; mismatch::sum::SUMS] = [
     "log",
     "k1",
     "k2",
@@ -83,9 +80,9 @@ const MISMATCH: [&str; mismatch::sum::SUMS] = [
     "perplexity",
     "live",
 ];
-const WEIGHTS: [&str; weights::sum::SUMS] =
+pub(crate) const WEIGHTS: [&str; weights::sum::SUMS] =
     ["excess", "squared", "weight", "raw", "above", "below", "kept", "tokens", "row_weight", "live"];
-const MAXIMA: [&str; 4] = ["max_weight", "max_neg_weight", "max_rho", "max_neg_rho"];
+pub(crate) const MAXIMA: [&str; 4] = ["max_weight", "max_neg_weight", "max_rho", "max_neg_rho"];
 
 impl OpTest for Correction {
     const OPS: &'static [&'static str] = &["rollout_correction", "rollout_mismatch", "normalize_weights"];
@@ -151,7 +148,7 @@ impl OpTest for Correction {
             }
             Correction::Weights(params) => {
                 let (mut values, mut sums) = (f32s(n), f64s(rows * weights::sum::SUMS));
-                let (mut mask, mut kept) = (vec![POISON8; n], vec![POISON8; rows]);
+                let (mut mask, mut kept) = (launch::bytes(n), launch::bytes(rows));
                 let kernel = RolloutCorrection {
                     cu_seqlens,
                     loss_mask,
@@ -173,8 +170,8 @@ impl OpTest for Correction {
                 kernel.check().map_err(|e| e.to_string())?;
                 backend.run(&kernel)?;
                 let mut out = vec![element("weights", values)];
-                out.push(Output { name: "kept_mask", place: Place::Element, values: bytes(&mask) });
-                out.push(row("row_kept", bytes(&kept)));
+                out.push(Output { name: "kept_mask", place: Place::Element, values: widened(mask) });
+                out.push(row("row_kept", widened(kept)));
                 out.extend(statistics(&WEIGHTS, &sums, rows));
                 for (k, name) in MAXIMA.into_iter().enumerate() {
                     out.push(row(name, Values::F32(maxima[k * rows..(k + 1) * rows].to_vec())));
@@ -200,7 +197,7 @@ impl OpTest for Correction {
 
     fn expect(&self, data: &Data) -> Vec<Want> {
         match *self {
-            Correction::Mismatch { bound } => expect_mismatch(data, bound.into()),
+            Correction::Mismatch { bound } => expect::mismatch(data, bound.into()),
             Correction::Weights(params) => params.expect(data),
             Correction::Normalize { totals } => {
                 let mut want = Want::new("normalized");
@@ -284,14 +281,6 @@ impl OpTest for Correction {
     }
 }
 
-const POISON8: u8 = 0xbd;
-
-/// Bytes as counts, poison as poison.
-fn bytes(values: &[u8]) -> Values {
-    let widen = |byte: &u8| if *byte == POISON8 { POISON } else { u32::from(*byte) };
-    Values::U32(values.iter().map(widen).collect())
-}
-
 const LEVELS: [WeightLevel; 4] =
     [WeightLevel::Token, WeightLevel::Sequence, WeightLevel::Geometric, WeightLevel::One];
 const RULES: [Rule; 3] = [Rule::Truncate, Rule::Mask, Rule::Plain];
@@ -334,182 +323,11 @@ fn case(params: Correction, shape: &Shape, mask: Mask, range: Range, source: Sou
     }
 }
 
-/// Live log-ratios of a row.
-fn live(data: &Data, row: usize) -> Vec<f64> {
-    let d = |i: usize| difference(data.element[0][i], data.element[1][i]).0;
-    data.span(row).filter(|i| data.live(*i)).map(d).collect()
-}
-
-fn push(wants: &mut [Want], sums: &[Sum]) {
-    for (want, sum) in wants.iter_mut().zip(sums) {
-        want.push(sum.0, sum.1);
-    }
-}
-
-/// The magnitude of e², e being uncertain by `error` units.
-fn squared(e: f64, error: f64) -> f64 {
-    if error.is_infinite() { error } else { 2.0 * e.abs() * error + e * e }
-}
-
-/// e^x − 1 and the magnitude of its error, when x is uncertain by `spread` units.
-fn excess(x: f64, spread: f64) -> (f64, f64) {
-    (x.exp_m1(), x.exp() * spread + x.exp_m1().abs())
-}
-
-fn expect_mismatch(data: &Data, bound: f64) -> Vec<Want> {
-    let mut wants = MISMATCH.map(Want::new);
-    let [mut high, mut low, mut tokens] = ["max_d", "max_neg_d", "row_tokens"].map(Want::new);
-    for row in 0..data.rows() {
-        let (d, mut sums) = (live(data, row), [Sum::default(); MISMATCH.len()]);
-        for &d in &d {
-            let x = d.clamp(-bound, bound);
-            sums[0].add(d, d.abs());
-            sums[1].add(-x, x.abs());
-            sums[2].add(0.5 * x * x, x * x);
-            sums[3].add(k3(x), k3(x) + x.exp_m1().abs() * x.abs());
-            let (value, error) = excess(x, x.abs());
-            sums[4].add(value, error);
-            sums[5].add(value * value, squared(value, error));
-            for (j, tau) in apart::TAU.into_iter().enumerate() {
-                let doubt = (d.abs() - tau.ln()).abs() < 4.0 * UNIT * (1.0 + d.abs());
-                sums[6 + j].count(apart::extreme(d, tau), doubt);
-            }
-        }
-        if !d.is_empty() {
-            let (total, spread) = (d.iter().sum::<f64>(), d.iter().map(|d| d.abs()).sum::<f64>());
-            let inside = total.abs() <= bound;
-            let value = apart::sequence(&d, bound);
-            let error = (value + 1.0) * if inside { spread } else { 0.0 } + value.abs();
-            sums[10].add(value, error);
-            sums[11].add(value * value, squared(value, error));
-            let ppl = apart::perplexity(&d);
-            sums[12].add(ppl, (ppl + 1.0) * spread / d.len() as f64 + ppl.abs());
-            sums[13].add(1.0, 0.0);
-        }
-        push(&mut wants, &sums);
-        let max = |sign: f64| d.iter().map(|d| sign * d).fold(f64::NEG_INFINITY, f64::max);
-        for (want, value) in [(&mut high, max(1.0)), (&mut low, max(-1.0))] {
-            want.push(value, if value.is_finite() { value.abs() } else { 0.0 });
-        }
-        tokens.push(d.len() as f64, 0.0);
-    }
-    wants.into_iter().chain([high, low, tokens]).collect()
-}
-
 impl Weights {
     fn rejections(&self) -> Result<Rejections, String> {
         let listed = self.reject.into_iter().flatten();
         listed.clone().try_fold(Rejections::NONE, |all, (statistic, low, high, band)| {
             all.with(statistic, low, high, band).map_err(|e| e.to_string())
         })
-    }
-
-    /// Whether a statistic of this prefix lets the tokens through, and whether that is in doubt.
-    fn passes(&self, of_token: bool, d: &[f64]) -> (bool, bool) {
-        let bound = f64::from(self.bound);
-        let (mut keeps, mut doubt) = (true, false);
-        for (statistic, low, high, band) in self.reject.into_iter().flatten() {
-            let name = statistic.name();
-            if name.starts_with("token") != of_token {
-                continue;
-            }
-            let value = oracle::statistic(name, d, bound);
-            let [from, to] = oracle::band(name, low.map(f64::from), high.into(), band == K1Band::Rho);
-            keeps &= (from..=to).contains(&value);
-            // What the value may be off by: the rounding of each d through the slope of its estimate.
-            let slope = |x: f64| match name.as_bytes()[name.len() - 1] {
-                b'1' => x.abs(),
-                b'2' => 2.0 * x * x,
-                _ => 2.0 * k3(x) + x.exp_m1().abs() * x.abs(),
-            };
-            let error: f64 = d.iter().map(|d| slope(d.clamp(-bound, bound))).sum();
-            let error = if name.contains("mean") { error / d.len().max(1) as f64 } else { error };
-            let near = |edge: f64| (value - edge).abs() < 4.0 * UNIT * (error + edge.abs());
-            doubt |= (from.is_finite() && near(from)) || near(to);
-        }
-        (keeps, doubt)
-    }
-
-    fn expect(&self, data: &Data) -> Vec<Want> {
-        let (bound, high, low) = (f64::from(self.bound), f64::from(self.high), self.low.map(f64::from));
-        let rule = match self.rule {
-            Rule::Truncate => oracle::Rule::Truncate,
-            Rule::Mask => oracle::Rule::Mask,
-            Rule::Plain => oracle::Rule::Plain,
-        };
-        let [mut values, mut mask, mut row_kept] = ["weights", "kept_mask", "row_kept"].map(Want::new);
-        let (mut wants, mut maxima) = (WEIGHTS.map(Want::new), MAXIMA.map(Want::new));
-        for row in 0..data.rows() {
-            let d = live(data, row);
-            let (total, spread) = (d.iter().sum::<f64>(), d.iter().map(|d| d.abs()).sum::<f64>());
-            let n = d.len().max(1) as f64;
-            let (of_row, row_doubt) = self.passes(false, &d);
-            let mut sums = [Sum::default(); WEIGHTS.len()];
-            let mut certain = false;
-            let mut largest = [(f64::NEG_INFINITY, 0.0); MAXIMA.len()];
-            for i in data.span(row) {
-                if !data.live(i) {
-                    values.push(0.0, 0.0);
-                    mask.push(0.0, 0.0);
-                    continue;
-                }
-                let own = difference(data.element[0][i], data.element[1][i]).0;
-                let (log, spread) = match self.level {
-                    WeightLevel::One => (0.0, 0.0),
-                    WeightLevel::Token => (own, own.abs()),
-                    WeightLevel::Sequence => (total, spread),
-                    WeightLevel::Geometric => (total / n, spread / n),
-                };
-                let clipped = log.clamp(-bound, bound);
-                let spread = if clipped == log { spread } else { 0.0 };
-                let (raw, raw_error) = excess(clipped, spread);
-                let rho = clipped.exp();
-                let near = |edge: f64| {
-                    spread > 0.0 && (rho - edge).abs() < 4.0 * UNIT * (2.0 + spread) * rho.max(edge)
-                };
-                let bottom = low.unwrap_or(1.0 / high);
-                let doubt = near(high) || near(bottom);
-                let weight = oracle::weight(rho, rule, low, high);
-                let jumps = doubt && self.rule == Rule::Mask;
-                let error = if jumps { f64::INFINITY } else { weight * (1.0 + spread) };
-                let error_of_excess = if jumps {
-                    f64::INFINITY
-                } else if weight == rho {
-                    raw_error
-                } else {
-                    (weight - 1.0).abs()
-                };
-                let (token_keeps, token_doubt) = self.passes(true, &[own]);
-                let keeps = of_row && token_keeps;
-                let kept_doubt = row_doubt || token_doubt;
-                certain |= keeps && !kept_doubt;
-                values.push(if keeps { weight } else { 0.0 }, if kept_doubt { f64::INFINITY } else { error });
-                mask.push(f64::from(u8::from(keeps)), if kept_doubt { f64::INFINITY } else { 0.0 });
-                let e = weight - 1.0;
-                let e = if weight == rho { raw } else { e };
-                sums[0].add(e, error_of_excess);
-                sums[1].add(e * e, squared(e, error_of_excess));
-                sums[2].add(weight, error);
-                sums[3].add(raw, raw_error);
-                sums[4].count(rho > high, doubt);
-                sums[5].count(rho < bottom, doubt);
-                sums[6].count(keeps, kept_doubt);
-                for (k, value) in [weight, -weight, rho, -rho].into_iter().enumerate() {
-                    if value > largest[k].0 {
-                        largest[k] = (value, if k < 2 { error } else { rho * (1.0 + spread) });
-                    }
-                }
-            }
-            sums[7].add(d.len() as f64, 0.0);
-            sums[8].add(sums[2].0 / n, sums[2].1 / n);
-            sums[9].add(f64::from(u8::from(!d.is_empty())), 0.0);
-            push(&mut wants, &sums);
-            let doubt = if sums[6].1 > 0.0 && !certain { f64::INFINITY } else { 0.0 };
-            row_kept.push(f64::from(u8::from(sums[6].0 > 0.0)), doubt);
-            for (want, (value, magnitude)) in maxima.iter_mut().zip(largest) {
-                want.push(value, magnitude);
-            }
-        }
-        [values, mask, row_kept].into_iter().chain(wants).chain(maxima).collect()
     }
 }

@@ -11,7 +11,7 @@ use crate::cases::values::Range;
 use crate::cases::{Case, Data, slot};
 use crate::expect::Want;
 use crate::expect::tokens::difference;
-use crate::launch::{element, f32s, f64s, raised, row, u32s};
+use crate::launch::{bytes, element, f32s, f64s, raised, row, u32s, widened};
 use crate::oracle::ess as sizes;
 use crate::oracle::log_ratio_scan as scan;
 use crate::oracle::proximal as prox;
@@ -116,7 +116,7 @@ impl OpTest for Ratios {
                 Ok(vec![element("logp_prox", out), raised(alarm)])
             }
             Ratios::Staleness { current, max } => {
-                let (mut kept, mut start) = (vec![POISON8; n], vec![POISON.cast_signed(); rows]);
+                let (mut kept, mut start) = (bytes(n), vec![POISON.cast_signed(); rows]);
                 let [mut off, mut left] = [u32s(rows), u32s(rows)];
                 let kernel = Staleness {
                     cu_seqlens: offsets,
@@ -131,8 +131,7 @@ impl OpTest for Ratios {
                 };
                 kernel.check().map_err(|e| e.to_string())?;
                 backend.run(&kernel)?;
-                let widen = |byte: &u8| if *byte == POISON8 { POISON } else { u32::from(*byte) };
-                let kept = Values::U32(kept.iter().map(widen).collect());
+                let kept = widened(kept);
                 // −1 as the largest number.
                 let start = Values::U32(start.iter().map(|v| v.cast_unsigned()).collect());
                 Ok(vec![
@@ -275,7 +274,6 @@ impl OpTest for Ratios {
     }
 }
 
-const POISON8: u8 = 0xbd;
 const KINDS: [ScanKind; 6] = [
     ScanKind::Prefix,
     ScanKind::PrefixBefore,

@@ -3,7 +3,7 @@
 use super::{Outputs, alarms, offsets};
 use crate::batch::{Batch, ELEMENTS, LENGTHS, ROWS, Range};
 use crate::hash::Source;
-use crate::record::{Record, f32s, f64s, u32s};
+use crate::record::{Record, bytes, f32s, f64s, u32s};
 use crate::{POISON64, Runner};
 use lockstep_core::Error;
 use lockstep_core::advantage::{EntropyBonus, Order, RoleBaseline, Sharpen, Sharpening};
@@ -30,12 +30,6 @@ pub(super) fn run<R: Runner>(runner: &R, source: Source, record: &mut impl Recor
         }
     }
     Ok(())
-}
-
-fn bytes(record: &mut impl Record, bytes: &[u8; ELEMENTS]) {
-    let mut wide = [0; ELEMENTS];
-    wide.iter_mut().zip(bytes).for_each(|(wide, byte)| *wide = u32::from(*byte));
-    u32s(record, &wide);
 }
 
 fn shape<R: Runner>(runner: &R, batch: &Batch, case: u32, record: &mut impl Record) -> Result<(), Error> {

@@ -54,6 +54,13 @@ const SOURCES: &[(&str, &str, Confidence)] = &[
     ("pass_at_k", "2508.10751", Recalled),
     ("gdpo", "2601.05242", FrameworkCode),
     ("spiral", "2506.24119", OfficialCode),
+    // Advantages over time.
+    ("gae", "1506.02438", FrameworkCode),
+    ("vapo", "2504.05118", Recalled),
+    ("vtrace", "1802.01561", FrameworkCode),
+    ("mars", "2510.15414", OfficialCode),
+    ("ui_s1", "2509.11543", OfficialCode),
+    ("optimal_token_baseline", "verl 0.9.1", FrameworkCode),
     // Rollout correction.
     ("verl_tis_token", "verl 0.9.1", FrameworkCode),
     ("verl_tis_sequence", "verl 0.9.1", FrameworkCode),

@@ -5,6 +5,8 @@
 //! name = "mine"
 //! [advantage]                      # reward → advantage
 //! estimator = "grpo"               # grpo | grpo_batch | grpo_leave_one_out | rloo | opo | gpg | pass_k | mc_grpo | max_rl | remax
+//!                                  # | vcpo | reinforce_plus_plus | reinforce_plus_plus_baseline | reward | pass_at_k | gdpo | v0_5
+//!                                  # | role_baseline; the key may be called `kind`
 //!                                  # | vcpo | reinforce_plus_plus | reinforce_plus_plus_baseline | tempo; the key may be called `kind`
 //! norm_by_std = true               # false: Dr.GRPO
 //! ddof = 1                         # 1 or 0
@@ -15,15 +17,14 @@
 //! # mad_floor = 0.001              # mc_grpo
 //! # f_norm = 1.0                   # gpg
 //! # gamma = 1.0                    # reinforce_plus_plus
-//! # whiten = "verl"                # over the batch: verl | nemo (both token-weighted) | trl (over sequences)
+//! # whiten = "verl"                # over the batch: verl | nemo (both token-weighted) | trl (over sequences) | mssr
+//! # k = 4                          # estimator pass_at_k (analytic)
+//! # tau2 = 0.05                    # v0_5 (our reading); laplace = true: variance of binary rewards
+//! # decay = 0.95                   # role_baseline (SPIRAL); role_order = "subtract_then_update" | "update_then_subtract"
 //! # [advantage.over_time]          # rewards with a place in time, instead of the estimator: [`Recipe::gae`] and its neighbours
 //! # kind = "gae"                   # gae (gamma, lambda, lambda_critic, length_alpha) | vtrace (gamma, lambda, rho_bar, rho_pg, c_bar)
 //!                                  # | mars (gamma, set: unique_values_and_zero | unique_values | samples)
 //!                                  # | ui_s1 (gamma, include_first_mismatch, omega) | optimal_token_baseline (gamma, lone_tail_is_raw)
-//! # k = 4                          # estimator pass_at_k (analytic)
-//! # tau2 = 0.05                    # v0_5 (our reading); laplace = true: variance of binary rewards
-//! # decay = 0.95                   # role_baseline (SPIRAL); role_order = "subtract_then_update" | "update_then_subtract"
-//! # (further estimators: reward | pass_at_k | gdpo | v0_5 | role_baseline; whiten = "mssr")
 //! [reward]                         # leave out: rewards as they come
 //! threshold = 0.5                  # a reward above it is correct
 //! [reward.shaping]

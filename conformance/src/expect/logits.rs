@@ -1,0 +1,126 @@
+//! What the ops on rows of logits should give.
+
+use super::Want;
+use crate::cases::Data;
+use crate::ops::logits::{COEF, COEF_ENTROPY, LABEL, LIVE, Logits, Which};
+use crate::oracle::statistics::{Softmax, softmax};
+use crate::oracle::{gradient, otr};
+
+/// A binary64 sum of exponentials loses what is below 2⁻⁵³ of its largest; in units.
+const LOST: f64 = 1.0 / 536_870_912.0;
+
+/// The outputs of a row by name, each value with its magnitude.
+type OfRow = Vec<(&'static str, Vec<(f64, f64)>)>;
+
+impl Logits {
+    pub(crate) fn wants(&self, data: &Data) -> Vec<Want> {
+        let mut wants = Vec::new();
+        for r in 0..data.rows() {
+            let of_row = match data.row[LIVE][r] == 0.0 && self.masked {
+                true => None,
+                false => Some(self.of_row(data, r)),
+            };
+            for (name, per_element) in self.names() {
+                if wants.iter().all(|want: &Want| want.name != *name) {
+                    wants.push(Want::new(name));
+                }
+                let Some(want) = wants.iter_mut().find(|want| want.name == *name) else { continue };
+                match of_row.iter().flatten().find(|(found, _)| found == name) {
+                    Some((_, values)) => values.iter().for_each(|(value, size)| want.push(*value, *size)),
+                    None => (0..if *per_element { data.span(r).len() } else { 1 })
+                        .for_each(|_| want.push(0.0, 0.0)),
+                }
+            }
+        }
+        wants
+    }
+
+    /// Names of the outputs, and whether they have an entry per logit.
+    fn names(&self) -> &'static [(&'static str, bool)] {
+        match self.which {
+            Which::Statistics { .. } => &[
+                ("logp", false),
+                ("lse", false),
+                ("top", false),
+                ("entropy", false),
+                ("collision", false),
+                ("score_norm", false),
+            ],
+            Which::Gradient { .. } => &[("gradient", true)],
+            Which::Otr { .. } => &[("loss", false), ("gradient", true)],
+        }
+    }
+
+    fn of_row(&self, data: &Data, r: usize) -> OfRow {
+        let logits: Vec<f64> = data.span(r).map(|i| data.element[0][i].into()).collect();
+        let label = data.row[LABEL][r] as usize;
+        let of = |slot: usize| f64::from(data.row[slot][r]);
+        let t = f64::from(self.temperature);
+        let s = softmax(&logits, t);
+        let (spread, ln_z) = (s.spread() + LOST, -s.logp[s.top]);
+        match self.which {
+            Which::Statistics { .. } => {
+                let sum = |f: &dyn Fn(f64, f64) -> f64| -> f64 {
+                    let terms = s.p.iter().zip(&s.below).filter(|(p, _)| **p > 0.0);
+                    terms.map(|(p, y)| f(*p, y.abs())).sum()
+                };
+                let (entropy, mean) = (s.entropy(), sum(&|p, y| p * y));
+                let (collision, norm) = (s.collision(), s.score_norm(label));
+                let squares = sum(&|p, y| p * p * (1.0 + y));
+                let y = s.below[label].abs();
+                let largest = (logits[s.top] / t).abs();
+                let one = |value: f64, size: f64| vec![(value, size)];
+                vec![
+                    ("logp", one(s.logp[label], y + ln_z + spread)),
+                    ("lse", one(s.lse, largest + ln_z + spread)),
+                    ("top", one(s.top as f64, 0.0)),
+                    ("entropy", one(entropy, sum(&|p, y| p * y * (1.0 + y)) + ln_z + spread * (1.0 + mean))),
+                    ("collision", one(collision, collision * (1.0 + spread) + squares)),
+                    ("score_norm", one(norm, norm * (1.0 + spread + y) + s.miss(label) * spread + squares)),
+                ]
+            }
+            Which::Gradient { entropy } => {
+                let (c, h) = (of(COEF), if entropy { of(COEF_ENTROPY) } else { 0.0 });
+                let want = gradient::row(&s, label, (c, h), t);
+                let (mean, miss) = (s.entropy(), s.miss(label));
+                let size = |v: usize| {
+                    let (p, y) = (s.p[v], s.below[v].abs());
+                    let inner = if p == 0.0 { 0.0 } else { h.abs() * (y + ln_z + mean) };
+                    let score = if v == label { c.abs() * (miss + spread) } else { c.abs() * p };
+                    (score + p * inner) * (1.0 + if y < 1e3 { y } else { 0.0 } + spread) / t
+                };
+                vec![("gradient", want.into_iter().enumerate().map(|(v, want)| (want, size(v))).collect())]
+            }
+            Which::Otr { beta, .. } => {
+                let (policy, beta, c) = (softmax(&logits, 1.0), f64::from(beta), of(COEF));
+                otr_row(&policy, &s, label, beta, c)
+            }
+        }
+    }
+}
+
+fn otr_row(policy: &Softmax, candidates: &Softmax, label: usize, beta: f64, c: f64) -> OfRow {
+    let want = otr::loss(policy, candidates, label, beta);
+    let (lost, lost2) = (policy.spread() + LOST, candidates.spread() + LOST);
+    let (spread, spread2) = (1.0 + lost, 1.0 + lost2);
+    let ln_z = -policy.logp[policy.top];
+    // Beyond the cut nothing depends on y any more.
+    let rounding = |v: usize| 1.0 + if policy.below[v] > -1e3 { -policy.below[v] } else { 0.0 };
+    let reward = |v: usize| if v == label { 1.0 } else { beta.abs() };
+    let size = |v: usize| match candidates.p[v] {
+        0.0 => 0.0,
+        p => p * reward(v) * (policy.below[v].abs() + ln_z + lost) * rounding(v) * spread2,
+    };
+    let loss = (want, (0..policy.p.len()).map(size).sum());
+    let (hit, missed, miss) = (candidates.p[label], candidates.miss(label), policy.miss(label));
+    let slopes = otr::gradient(policy, candidates, label, beta);
+    let sized = |(v, want): (usize, f64)| {
+        let terms = match v == label {
+            true => hit * (miss + lost) + beta.abs() * (missed + lost2),
+            false => beta.abs() * candidates.p[v] + policy.p[v] * (hit + beta.abs() * missed),
+        };
+        (c * want, c.abs() * terms * rounding(v) * (spread + spread2))
+    };
+    let slopes = slopes.into_iter().enumerate().map(sized).collect();
+    vec![("loss", vec![loss]), ("gradient", slopes)]
+}

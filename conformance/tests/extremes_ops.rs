@@ -61,7 +61,9 @@ fn compare(case: &Case, outputs: &[Output], tally: &mut Tally) -> Result<(), Str
             }
         }
         let (mut masked, mut want) = (Vec::new(), want.clone());
-        (0..rows).filter(|row| alarmed(*row)).for_each(|row| masked.extend(output.range(&case.data.offsets, row)));
+        (0..rows)
+            .filter(|row| alarmed(*row))
+            .for_each(|row| masked.extend(output.range(&case.data.offsets, row)));
         // Of a row with an alarm nothing is promised.
         masked.into_iter().for_each(|i| want.magnitude[i] = f64::INFINITY);
         for i in 0..output.len() {
@@ -112,7 +114,8 @@ fn every_op_with_far_log_probabilities() {
                 }
                 let outputs = launch::run(&reference, &case).unwrap();
                 if let Err(failure) = compare(&case, &outputs, tallies.entry(op.name).or_default()) {
-                    failures.push(format!("{} {far:e} [{}] {:?}: {failure}", op.name, case.label, case.params));
+                    failures
+                        .push(format!("{} {far:e} [{}] {:?}: {failure}", op.name, case.label, case.params));
                     break;
                 }
             }
@@ -124,6 +127,156 @@ fn every_op_with_far_log_probabilities() {
         if tally.right < 20 {
             failures.push(format!("{op}: only {} rows without an alarm", tally.right));
         }
+    }
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
+/// Ops of rewards, values and weights.
+const OF_REWARDS: &[&str] = &[
+    "group_advantage",
+    "pass_at_k",
+    "combine",
+    "shape_rewards",
+    "filter_groups",
+    "whiten",
+    "row_moments",
+    "aggregate",
+    "row_scan",
+    "discounted_return",
+    "gae",
+    "vtrace",
+    "step_return",
+    "optimal_token_baseline",
+    "value_loss",
+    "role_baseline",
+    "variance_increase",
+    "effective_sample_size",
+    "normalize_weights",
+    "exact_sum_f32",
+];
+
+#[test]
+fn every_op_of_rewards_with_rewards_one_rounding_apart() {
+    let reference = Device::cpu_with(Some(Level::Plain), Some(1)).unwrap();
+    let mut failures = Vec::new();
+    for op in OF_REWARDS {
+        let mut tally = Tally::default();
+        for seed in 0..24 {
+            let mut case = random(op, seed).unwrap();
+            if case.data.elements() > 4000 || case.data.element.is_empty() {
+                continue;
+            }
+            for i in (0..case.data.elements())
+                .filter(|i| case.data.mask.as_ref().is_none_or(|m| m.get(*i).is_none_or(|m| *m != 0)))
+            {
+                let Some(value) = case.data.element[0].get_mut(i) else { continue };
+                *value = if i % 3 == 0 { 1.000_000_1 } else { 1.0 };
+            }
+            let outputs = launch::run(&reference, &case).unwrap();
+            if let Err(failure) = compare(&case, &outputs, &mut tally) {
+                failures.push(format!("{op} [{}] {:?}: {failure}", case.label, case.params));
+                break;
+            }
+        }
+        println!("{op:<24} {} rows right, {} alarmed", tally.right, tally.alarmed);
+    }
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
+/// The first row of a case that has elements, repeated to a single row of `n`.
+fn tiled(case: &Case, n: usize) -> Option<Case> {
+    let data = &case.data;
+    let row = (0..data.rows()).find(|row| !data.span(*row).is_empty())?;
+    let span = data.span(row);
+    fn tile<T: Copy>(all: &[T], span: &std::ops::Range<usize>, n: usize) -> Vec<T> {
+        if all.is_empty() { Vec::new() } else { all[span.clone()].iter().copied().cycle().take(n).collect() }
+    }
+    let mut new = case.clone();
+    new.label = format!("{} as one row of {n}", case.label);
+    new.data.offsets = vec![0, n as u32];
+    new.data.mask = data.mask.as_ref().map(|mask| tile(mask, &span, n));
+    new.data.element = data.element.iter().map(|values| tile(values, &span, n)).collect();
+    new.data.element64 = tile(&data.element64, &span, n);
+    new.data.index = tile(&data.index, &span, n);
+    new.data.row = data.row.iter().map(|values| values[row..row + 1].to_vec()).collect();
+    Some(new)
+}
+
+/// Ops of which one row is no batch: theirs is made of the statistics of all rows.
+const NOT_TILED: &[&str] = &["fold_rows", "fold_moments", "narrow_digits"];
+
+/// The array of labels of the ops of logits.
+const LABEL: usize = 0;
+
+/// Ops with n² work or inputs: one large case is enough.
+const SQUARE: &[&str] = &["novelty_bands", "variance_increase", "filter_groups"];
+
+#[test]
+fn every_op_with_rows_of_one_and_of_4096() {
+    let reference = Device::cpu_with(Some(Level::Plain), Some(1)).unwrap();
+    let mut failures = Vec::new();
+    for op in OPS.iter().filter(|op| !NOT_TILED.contains(&op.name)) {
+        let mut tally = Tally::default();
+        for n in [1, 4096] {
+            for seed in 0..if n > 1 && SQUARE.contains(&op.name) { 1 } else { 4 } {
+                let Some(mut case) = random(op.name, seed).and_then(|case| tiled(&case, n)) else { continue };
+                if op.file.starts_with("logits/") {
+                    // Labels are positions in the row.
+                    case.data.row[LABEL][0] = case.data.row[LABEL][0].min((n - 1) as f32);
+                }
+                let ran = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                    let outputs = launch::run(&reference, &case).unwrap();
+                    let mut tally = Tally::default();
+                    compare(&case, &outputs, &mut tally).map(|()| tally)
+                }));
+                match ran {
+                    Ok(Ok(t)) => tally.right += t.right,
+                    Ok(Err(failure)) => {
+                        failures.push(format!("{} {n} {:?}: {failure}", op.name, case.params))
+                    }
+                    Err(_) => failures.push(format!("{} {n}: panic", op.name)),
+                }
+            }
+        }
+        println!("{:<24} {} rows right", op.name, tally.right);
+    }
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
+/// One op of every family whose rows are sequences.
+const LONG: &[&str] = &[
+    "token_ratio",
+    "rollout_mismatch",
+    "rollout_correction",
+    "log_ratio_scan",
+    "policy_loss_ppo",
+    "policy_loss_gmpo",
+    "sequence_weight",
+    "kl",
+    "kl_importance",
+    "value_loss",
+    "aggregate",
+    "row_scan",
+    "whiten",
+    "discounted_return",
+    "gae",
+    "vtrace",
+    "entropy_bonus",
+    "sharpen",
+];
+
+#[test]
+fn a_sequence_of_a_million_tokens() {
+    let reference = Device::cpu_with(Some(Level::Plain), Some(1)).unwrap();
+    let mut failures = Vec::new();
+    for op in LONG {
+        let mut tally = Tally::default();
+        let case = (0..).find_map(|seed| random(op, seed).and_then(|case| tiled(&case, 1_000_000))).unwrap();
+        let outputs = launch::run(&reference, &case).unwrap();
+        if let Err(failure) = compare(&case, &outputs, &mut tally) {
+            failures.push(format!("{op} {:?}: {failure}", case.params));
+        }
+        println!("{op:<24} {} rows right", tally.right);
     }
     assert!(failures.is_empty(), "{}", failures.join("\n"));
 }

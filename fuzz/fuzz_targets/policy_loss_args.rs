@@ -147,7 +147,7 @@ impl Params {
         batch: &Batch<'_>,
         input: &PolicyInput<'_>,
     ) -> Result<PolicyOutput, Error> {
-        let Params { level, guard, kl, kl_weighted: false, weight, band, .. } = *self;
+        let Params { level, guard, kl, weight, band, .. } = *self;
         let mut out = PolicyOutput::default();
         macro_rules! run {
             ($gate:expr) => {{
@@ -253,6 +253,7 @@ fuzz_target!(|bytes: &[u8]| {
         weights: weights.as_deref(),
         counts,
         outputs,
+        ..PolicyInput::new(&logp, &logp_old, Advantage::PerSequence(&[]))
     };
 
     let run = |device: &Device, input: &PolicyInput<'_>| match by_recipe {

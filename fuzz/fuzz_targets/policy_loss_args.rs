@@ -71,6 +71,7 @@ fn recipe(draw: &mut Draw<'_>) -> Recipe {
             clamp_in: draw.optional(Like::Parameter),
             clamp_out: draw.optional(Like::Parameter),
             straight_through: draw.flag(),
+            importance_weighted: KlWeighting::None,
         }),
         aggregation: Aggregation {
             mode,

@@ -1,5 +1,7 @@
 //! Aggregation: the five modes on hand numbers, empty rows counted or not, micro-batches, presets of peers, long sums.
 
+mod wanted;
+
 use lockstep::core::aggregate::{PerRow, Weight};
 use lockstep::recipe::{AggregationMode, CountedSequences, LengthGuard};
 use lockstep::{Advantage, Batch, Counts, Device, PolicyInput, Recipe, ops};
@@ -11,6 +13,7 @@ use lockstep_conformance::cases::slot;
 use lockstep_conformance::cases::values::{Range, spread};
 use lockstep_conformance::oracle::aggregate::exact_sum;
 use lockstep_conformance::precision::{BY_HAND, MILLION_TERM_SUM, WORKED};
+use wanted::{selects, wanted};
 
 /// Rows (1, 2, 3), (4), () and (5, masked, 7): Σ 22, L (3, 1, 0, 2), M 6, N 4 of which 3 are not empty.
 const OFFSETS: [u32; 5] = [0, 3, 4, 4, 7];
@@ -63,6 +66,7 @@ fn an_all_masked_batch_has_loss_zero() {
         let batch = Batch::new(&[0, 2, 3], &[0, 2], Some(&[0, 0, 0])).unwrap();
         let nan = [f32::NAN; 3];
         let input = PolicyInput::new(&nan, &nan, Advantage::PerSequence(&[1.0, -1.0]));
+        let input = wanted(&recipe, input, [&nan, &nan]);
         let out = recipe.policy_loss(&Device::cpu(), &batch, &input).unwrap();
         assert_eq!((out.loss, out.coef), (Some(0.0), vec![0.0; 3]), "{name}");
         assert_eq!(out.metrics.unwrap().tokens, 0);
@@ -78,9 +82,21 @@ fn micro_batches_with_global_counts_add_up_exactly() {
     let (logp, logp_old) = (&data.element[slot::LOGP], &data.element[slot::LOGP_OLD]);
     let mask = data.mask.as_deref().unwrap();
     let whole = Batch::with_empty_rows(&data.offsets, &groups, Some(mask)).unwrap();
-    for name in lockstep::recipe::NAMES {
+    let ratios: Vec<f32> = logp.iter().zip(logp_old).map(|(logp, old)| logp - old).collect();
+    let whole_batch: Vec<&str> = lockstep::recipe::NAMES
+        .iter()
+        .filter(|name| selects(&Recipe::named(name).unwrap()))
+        .copied()
+        .collect();
+    assert_eq!(
+        whole_batch,
+        ["kl_cov", "clip_cov", "top_entropy"],
+        "a selection is of the batch that it is given"
+    );
+    for name in lockstep::recipe::NAMES.iter().filter(|name| !whole_batch.contains(name)) {
         let recipe = Recipe::named(name).unwrap();
         let input = PolicyInput::new(logp, logp_old, Advantage::PerSequence(&data.row[0]));
+        let input = wanted(&recipe, input, [&[], &ratios]);
         let expected = recipe.policy_loss(&device, &whole, &input).unwrap();
         for size in [1, 2, 4, 7] {
             let (mut coef, mut row_loss, mut counts) = (Vec::new(), Vec::new(), Counts::default());
@@ -94,8 +110,9 @@ fn micro_batches_with_global_counts_add_up_exactly() {
                 let advantage = Advantage::PerSequence(&data.row[0][first..last]);
                 let input = PolicyInput {
                     counts: Some(expected.counts),
-                    ..PolicyInput::new(&logp[span.clone()], &logp_old[span], advantage)
+                    ..PolicyInput::new(&logp[span.clone()], &logp_old[span.clone()], advantage)
                 };
+                let input = wanted(&recipe, input, [&[], &ratios[span]]);
                 let out = recipe.policy_loss(&device, &batch, &input).unwrap();
                 coef.extend(out.coef);
                 row_loss.extend(out.row_loss);

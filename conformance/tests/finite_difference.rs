@@ -5,7 +5,8 @@
 
 use lockstep::core::kl::Kl;
 use lockstep::recipe::{
-    AggregationMode, Builder, CountedSequences, GateChoice, GuardChoice, KlChoice, KlEstimator, LengthGuard,
+    AggregationMode, Builder, CountedSequences, GateChoice, GuardChoice, KlChoice, KlEstimator, KlWeighting,
+    LengthGuard,
 };
 use lockstep::{Advantage, Batch, Device, Outputs, PolicyInput, Recipe, ops};
 use lockstep_conformance::cases::corpus::tokens;
@@ -103,8 +104,14 @@ fn estimators() -> Vec<Option<(oracle_kl::Kl, KlChoice)>> {
                     clamp_out: clamp_out_64,
                     straight_through,
                 };
-                let choice =
-                    KlChoice { estimator: choice, coef: BETA, clamp_in, clamp_out, straight_through };
+                let choice = KlChoice {
+                    estimator: choice,
+                    coef: BETA,
+                    clamp_in,
+                    clamp_out,
+                    straight_through,
+                    importance_weighted: KlWeighting::None,
+                };
                 all.push(Some((oracle, choice)));
             }
         }

@@ -47,6 +47,17 @@ fn worked_8_1_gmpo() {
 }
 
 #[test]
+fn worked_8_1_gspo() {
+    // d = (0.1, -0.2, 0.4): s = exp(0.1) = 1.105171 for all three tokens, and each has a third of the gradient.
+    let recipe = Recipe::named("gspo").unwrap().rebuild("wide").ppo_clip(0.2, 0.2, None).build().unwrap();
+    let out = one(&recipe, [&[-0.9, -1.2, -0.6], &[-1.0; 3], &[]], 1.0);
+    assert!(close(out.loss.unwrap(), -1.105171), "{:?}", out.loss);
+    for (coef, loss) in out.coef.iter().zip(&out.token_loss) {
+        assert!(close((*coef).into(), -1.105171 / 3.0) && close((*loss).into(), -1.105171), "{out:?}");
+    }
+}
+
+#[test]
 fn worked_8_4_remix() {
     let recipe = summed("remix");
     let out = one(&recipe, [&[-0.5], &[-1.0], &[-0.8]], 1.0);

@@ -6,6 +6,7 @@ use lockstep::core::ratio::{Interpolation, ScanKind};
 use lockstep::ops::{
     log_ratio_scan, proximal_logp, segment_log_ratio, sequence_sample_sizes, staleness, token_sample_sizes,
 };
+use lockstep::recipe::Rewards;
 use lockstep::{Advantage, Batch, Device, PolicyInput, Recipe};
 use lockstep_conformance::precision::{WORKED, assert_worked};
 
@@ -192,6 +193,19 @@ fn worked_8_4_effective_sample_size() {
     assert_eq!(lr_scale::<Soft>(2.0, 4.0, 0.5, LrRule::Sqrt), 1.0);
     assert_eq!(lr_scale::<Soft>(4.0, 4.0, 0.5, LrRule::Linear), 1.0, "never above 1");
     assert_eq!(lr_scale::<Soft>(0.0, 0.0, 1.0, LrRule::Sqrt), 0.0, "no samples");
+}
+
+#[test]
+fn worked_8_4_vcpo_baseline() {
+    // w (1, 2, 0.5) and squared norms (4, 1, 9): W = w²·norm² = (4, 4, 2.25), b* = 6.25/10.25.
+    let weights: Vec<f32> = [(1.0f32, 4.0f32), (2.0, 1.0), (0.5, 9.0)].map(|(w, norm)| w * w * norm).to_vec();
+    assert_eq!(weights, [4.0, 4.0, 2.25]);
+    let batch = Batch::new(&[0, 1, 2, 3], &[0, 3], None).unwrap();
+    let rewards = Rewards { weights: Some(&weights), ..Rewards::new(&[1.0, 0.0, 1.0]) };
+    let vcpo = Recipe::named("vcpo").unwrap().rebuild("centred").norm_by_std(false).build().unwrap();
+    let got = vcpo.advantages_with(&cpu(), &batch, &rewards).unwrap();
+    assert_worked(&got.mean, &[0.609756]);
+    assert_worked(&got.advantage, &[0.390244, -0.609756, 0.390244]);
 }
 
 #[test]

@@ -3,6 +3,8 @@
 //! A seed of op arguments is the list of choices that the target draws, in its order; what is missing is 0.
 #![forbid(unsafe_code)]
 
+use lockstep::core::aggregate::{ExactMoments, ExactSum};
+use lockstep::ops::exact::PolicyTotals;
 use lockstep_trainer::rollouts::Rollouts;
 use std::fs;
 use std::path::Path;
@@ -43,6 +45,8 @@ fn main() {
     per_token();
     policy_loss();
     rollouts();
+    schedules();
+    exact_bytes();
 }
 
 fn batches() {
@@ -199,4 +203,47 @@ fn rollouts() {
         }
     }
     self::write("rollouts_safetensors", "wrong_type", &[&bytes]);
+}
+
+fn schedules() {
+    // Which rule, size, seed, step, then its arguments.
+    let head = |which: u8, n: u8| [&[which, n][..], &[7; 12]].concat();
+    let usual: Vec<u8> = (0..400u32).map(|i| (i * 37 % 0xe0) as u8).collect();
+    let names = [
+        "balance",
+        "largest_remainder",
+        "square_root_law",
+        "april",
+        "replay",
+        "groups",
+        "arrol",
+        "rorecomp",
+        "vade",
+        "overlap",
+        "latr_fit",
+        "xrpo",
+    ];
+    for (which, name) in names.into_iter().enumerate() {
+        write("schedules", name, &[&head(which as u8, 9), &usual]);
+        write("schedules", &format!("{name}_of_nothing"), &[&head(which as u8, 0)]);
+        write("schedules", &format!("{name}_edges"), &[&head(which as u8, 6), &[NAN; 200]]);
+    }
+}
+
+fn exact_bytes() {
+    let numbers = [1.0, -1e300, f64::MIN_POSITIVE / 2.0, 1e300, 0.1];
+    let sum: ExactSum = numbers.into_iter().collect();
+    let good = sum.to_bytes();
+    write("exact_bytes", "sum", &[&good]);
+    write("exact_bytes", "zero", &[&ExactSum::ZERO.to_bytes()]);
+    write("exact_bytes", "infinite", &[&[f64::INFINITY].into_iter().collect::<ExactSum>().to_bytes()]);
+    write("exact_bytes", "truncated", &[&good[..100]]);
+    let mut unknown = good;
+    unknown[4] = 2;
+    write("exact_bytes", "version_2", &[&unknown]);
+    let mut moments = ExactMoments::NONE;
+    [1.0, -2.5, 0.0].into_iter().for_each(|x| moments.add(x));
+    write("exact_bytes", "moments", &[&moments.to_bytes()]);
+    write("exact_bytes", "totals", &[&PolicyTotals::default().to_bytes()]);
+    write("exact_bytes", "numbers", &[&numbers.map(f64::to_le_bytes).concat()]);
 }

@@ -71,6 +71,7 @@ fn recipe(draw: &mut Draw<'_>) -> Recipe {
             clamp_in: draw.optional(Like::Parameter),
             clamp_out: draw.optional(Like::Parameter),
             straight_through: draw.flag(),
+            importance_weighted: KlWeighting::None,
         }),
         aggregation: Aggregation {
             mode,
@@ -147,7 +148,7 @@ impl Params {
         batch: &Batch<'_>,
         input: &PolicyInput<'_>,
     ) -> Result<PolicyOutput, Error> {
-        let Params { level, guard, kl, kl_weighted: false, weight, band, .. } = *self;
+        let Params { level, guard, kl, weight, band, .. } = *self;
         let mut out = PolicyOutput::default();
         macro_rules! run {
             ($gate:expr) => {{
@@ -253,6 +254,7 @@ fuzz_target!(|bytes: &[u8]| {
         weights: weights.as_deref(),
         counts,
         outputs,
+        ..PolicyInput::new(&logp, &logp_old, Advantage::PerSequence(&[]))
     };
 
     let run = |device: &Device, input: &PolicyInput<'_>| match by_recipe {

@@ -83,6 +83,12 @@ impl<'a> Batch<'a> {
         self.cu_groups.rows()
     }
 
+    /// Tokens of the longest sequence, masked ones included: the width that the batch has when it is padded. A `horizon` that changes
+    /// with every batch, where verl's Dr.GRPO has no configured one.
+    pub fn longest(&self) -> usize {
+        (0..self.sequences()).map(|row| self.cu_seqlens.span(row).len()).max().unwrap_or(0)
+    }
+
     /// Offsets of sequences.
     pub fn cu_seqlens(&self) -> Offsets<'a> {
         self.cu_seqlens

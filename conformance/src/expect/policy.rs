@@ -226,6 +226,8 @@ impl Magnitudes {
         // SAPO's z = tau (r − 1) rounds too, which moves f by f' (r − 1).
         let gate_weight = oracle.gate.weight(sample);
         let by_z = match oracle.gate {
+            // A weight that vanished does not move any more, however large r is.
+            Gate::Sapo(_) if gate_weight == 0.0 => 0.0,
             Gate::Sapo(_) => t.weight * t.advantage.abs() * gate_weight * (1.0 + c.r),
             Gate::MiniRl(_) => c.policy.abs() * steepness,
             // The centre rounds as a ratio does.
@@ -237,11 +239,15 @@ impl Magnitudes {
         };
         let policy_loss = 2.0 * c.policy.abs() + slope * spread + by_z;
         let kl_gradient = if beta == 0.0 { 0.0 } else { beta * gradient.1 };
+        let grown = match c.policy_gradient.abs() {
+            0.0 => 0.0,
+            policy => policy * (2.0 + spread) * (1.0 + steepness),
+        };
         Magnitudes {
             d,
             spread,
             steepness,
-            gradient: c.policy_gradient.abs() * (2.0 + spread) * (1.0 + steepness) + 2.0 * kl_gradient,
+            gradient: grown + 2.0 * kl_gradient,
             loss: policy_loss + 2.0 * beta * value.1,
             policy: policy_loss,
             kl: value.1,

@@ -12,6 +12,7 @@ use crate::cases::{Case, Data, slot};
 use crate::expect::Want;
 use crate::expect::tokens::difference;
 use crate::launch::{bytes, element, f32s, f64s, raised, row, u32s, widened};
+use crate::oracle::aggregate::exact_sum;
 use crate::oracle::ess as sizes;
 use crate::oracle::log_ratio_scan as scan;
 use crate::oracle::proximal as prox;
@@ -213,8 +214,9 @@ impl OpTest for Ratios {
                 for r in 0..data.rows() {
                     let live = data.span(r).filter(|i| data.live(*i));
                     let w: Vec<f64> = live.map(|i| data.element[slot::WEIGHTS][i].into()).collect();
-                    let squares = w.iter().map(|w| w * w).sum();
-                    for (want, value) in wants.iter_mut().zip([w.iter().sum(), squares, sizes::ess(&w, eps)])
+                    let squares = exact_sum(w.iter().map(|w| w * w));
+                    for (want, value) in
+                        wants.iter_mut().zip([exact_sum(w.iter().copied()), squares, sizes::ess(&w, eps)])
                     {
                         want.push(value, value);
                     }

@@ -18,11 +18,11 @@ impl Dppo {
     pub fn divergence(&self, logp: f64, logp_old: f64) -> f64 {
         let (p, q) = (logp.exp(), logp_old.exp());
         if !self.kl {
-            return q * (logp - logp_old).exp_m1();
+            // q may be 0 beside a ratio that is infinite.
+            return if q == 0.0 { p } else { q * (logp - logp_old).exp_m1() };
         }
         let (not_p, not_q) = (-logp.exp_m1(), -logp_old.exp_m1());
         let inside = if q == 0.0 { 0.0 } else { q * (logp_old - logp) };
-        let _ = p;
         inside + not_q * ((not_q + 1e-8) / (not_p + 1e-8)).ln()
     }
 

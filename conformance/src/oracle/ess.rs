@@ -1,7 +1,9 @@
 //! Effective sample size, maths.md §4.6.
 
+use super::aggregate::exact_sum;
+
 /// (Σ w)² / (Σ w² + eps).
 pub fn ess(w: &[f64], eps: f64) -> f64 {
-    let (total, squares): (f64, f64) = (w.iter().sum(), w.iter().map(|w| w * w).sum());
+    let (total, squares): (f64, f64) = (exact_sum(w.iter().copied()), exact_sum(w.iter().map(|w| w * w)));
     if squares + eps == 0.0 { 0.0 } else { total * total / (squares + eps) }
 }

@@ -73,7 +73,8 @@ impl Gate {
             Gate::Ppo(gate) => gate.gradient(s.r, s.a),
             Gate::Sapo(gate) => gate.gradient(s.r, s.a),
             Gate::Remix(_) if s.a == 0.0 => 0.0,
-            Gate::Remix(gate) => -s.a * s.r * gate.weight(s.r, s.a, s.centre()),
+            Gate::Remix(gate) if gate.weight(s.r, s.a, s.centre()) == 0.0 => 0.0,
+            Gate::Remix(_) => -s.a * s.r,
             _ => -s.a * self.weight(s),
         }
     }

@@ -4,7 +4,7 @@ mod gmpo;
 mod second_kl;
 
 pub use gmpo::{GmpoParams, gmpo};
-pub use second_kl::add_kl;
+pub use second_kl::{add_kl, add_kl_importance};
 
 use super::aggregate::fold_rows;
 use super::locate::{self, Checked, Domain};

@@ -1,9 +1,10 @@
 //! From a recipe's choices to the ops.
 
 use super::{
-    Aggregation, AggregationMode, CountedSequences, GateChoice, GuardChoice, KlEstimator, LengthGuard,
-    RatioLevel, Recipe, Reduction,
+    Aggregation, AggregationMode, CountedSequences, GateChoice, GuardChoice, KlEstimator, KlWeighting,
+    LengthGuard, RatioLevel, Recipe, Reduction,
 };
+use crate::ops::kl_importance::ThreePolicies;
 use crate::ops::policy_loss::{self, GmpoParams, PolicyInput, PolicyOutput, PolicyParams};
 use crate::{Batch, Counts, Device, Error};
 use lockstep_core::aggregate::{PerRow, Weight};
@@ -142,6 +143,9 @@ impl Recipe {
         policy_loss::gmpo(device, batch, &without, &params, out)?;
         match (self.kl_term(), input.logp_ref) {
             (None, None) => Ok(()),
+            (Some(_), Some(_)) if self.weighted_kl().is_some() => {
+                self.add_weighted_kl(device, batch, input, counts, out)
+            }
             (Some(term), Some(logp_ref)) => {
                 let arrays = [input.logp, logp_ref];
                 policy_loss::add_kl(device, batch, arrays, term, self.weight(counts), out).map(drop)
@@ -171,10 +175,37 @@ impl Recipe {
             band: self.metrics.band,
         };
         policy_loss::policy_loss(device, batch, input, &params, out)?;
+        self.add_weighted_kl(device, batch, input, counts, out)?;
         if self.metrics.reduction == Reduction::Exact {
             out.reduce_exactly();
         }
         Ok(())
+    }
+
+    /// Whether the gradient of an importance-weighted KL term flows through the ratio; none without such a term.
+    pub(super) fn weighted_kl(&self) -> Option<bool> {
+        match self.kl?.importance_weighted {
+            KlWeighting::None => None,
+            KlWeighting::ThroughRatio => Some(true),
+            KlWeighting::Detached => Some(false),
+        }
+    }
+
+    /// Adds the KL term, where it is weighted by the importance ratio.
+    fn add_weighted_kl(
+        &self,
+        device: &Device,
+        batch: &Batch<'_>,
+        input: &PolicyInput<'_>,
+        counts: Counts,
+        out: &mut PolicyOutput,
+    ) -> Result<(), Error> {
+        let (Some(through), Some(term)) = (self.weighted_kl(), self.kl_term()) else { return Ok(()) };
+        let Some(logp_ref) = input.logp_ref else { return Err(policy_loss::unmatched_ref(true)) };
+        let policies = ThreePolicies { logp: input.logp, logp_old: input.logp_old, logp_ref };
+        let weight = self.weight(counts);
+        policy_loss::add_kl_importance(device, batch, &policies, term, (self.guard(), through), weight, out)
+            .map(drop)
     }
 
     /// The aggregation weight for these counts.

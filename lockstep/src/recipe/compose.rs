@@ -154,6 +154,8 @@ impl Recipe {
             GateChoice::KlCov { ppo_kl_coef, .. } => (Some((Kl::new(Estimator::Abs), ppo_kl_coef)), true),
             // β/2·d² is k2 to the proximal policy.
             GateChoice::Dro { beta } => (Some((Kl::new(Estimator::K2), beta)), true),
+            // What is weighted is added after the fused op, which only measures it.
+            _ if self.weighted_kl().is_some() => (self.kl_term().map(|(kl, _)| (kl, 0.0)), false),
             _ => (self.kl_term(), false),
         }
     }
@@ -220,6 +222,11 @@ impl Recipe {
                 refuse("the DPPO gates read logp_old, which ratio.level given replaces: use token".into())?;
             }
             _ => {}
+        }
+        if self.weighted_kl().is_some() && self.ratio.level == RatioLevel::Given {
+            let message =
+                "kl.importance_weighted weighs by logp - logp_old, which ratio.level given replaces";
+            refuse(message.into())?;
         }
         if let Some(delta) = self.mask.opsm_delta {
             number("mask.opsm_delta", delta.into(), delta.is_finite(), "a finite number")?;

@@ -84,6 +84,7 @@
 //! clamp_in = 20.0                  # k3 only; leave out: none
 //! clamp_out = 10.0
 //! straight_through = false         # verl's "k3+"
+//! importance_weighted = "none"     # none | through_ratio (r·k, r differentiated: DeepSeek-V3.2, TRL, slime) | detached
 //! [aggregation]
 //! mode = "seq-mean-token-mean"     # token-mean | token-sum | seq-mean-token-sum | seq-mean-token-sum-norm
 //! sequences = "nonempty"           # N₊: nonempty (verl) | all (TRL)
@@ -120,10 +121,10 @@ pub use builder::Builder;
 pub use choices::{
     AdvantageChoice, Against, Aggregation, AggregationMode, CorrectionChoice, CountedSequences,
     DenominatorChoice, EntropyBonusChoice, EntropyChoice, EntropyKind, Estimator, FilterChoice, GateChoice,
-    GuardChoice, K1BandChoice, KlChoice, KlEstimator, LengthGuard, MaskChoice, MetricsChoice, NanReward,
-    NormSetChoice, OverlongChoice, RatioChoice, RatioLevel, Reduction, RejectChoice, RewardChoice, RoleOrder,
-    ShapingChoice, SharpenChoice, SingletonChoice, TimeChoice, ValueChoice, WeightLevelChoice, WeightRule,
-    WhitenChoice,
+    GuardChoice, K1BandChoice, KlChoice, KlEstimator, KlWeighting, LengthGuard, MaskChoice, MetricsChoice,
+    NanReward, NormSetChoice, OverlongChoice, RatioChoice, RatioLevel, Reduction, RejectChoice, RewardChoice,
+    RoleOrder, ShapingChoice, SharpenChoice, SingletonChoice, TimeChoice, ValueChoice, WeightLevelChoice,
+    WeightRule, WhitenChoice,
 };
 pub use entropy::EntropyTerm;
 pub use named::NAMES;

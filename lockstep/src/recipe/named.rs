@@ -84,6 +84,7 @@
 //! | name | estimator | call | constants |
 //! |---|---|---|---|
 //! | `gae` | GAE, verl's whitening | [`Recipe::gae`] | gamma 1, lambda 0.95 |
+//! | `ppo_critic` | the same, with a critic and an entropy bonus: PPO in full | [`Recipe::gae`], [`Recipe::value_loss`], [`Recipe::entropy_term`] | as `gae`; value clipped at 0.5, coefficient 1 (verl); entropy 0.001 (ours: verl's default is none) |
 //! | `vapo` | the same | [`Recipe::gae`] | lambda 1 − 1/(0.05 L), of the critic 1 |
 //! | `vtrace` | V-trace | [`Recipe::vtrace`] | gamma, lambda and all bounds 1 |
 //! | `mars` | returns of turns, normalised over the role's distinct values and 0 (as released) | [`Recipe::turn_advantages`] | gamma 1, ddof 1, 1e-6 |
@@ -96,9 +97,9 @@
 //! no rule of its own).
 
 use super::{
-    AdvantageChoice, Aggregation, AggregationMode, CountedSequences, Estimator, GateChoice, GuardChoice,
-    LengthGuard, MaskChoice, NormSetChoice, RatioChoice, RatioLevel, Recipe, SingletonChoice, TimeChoice,
-    WhitenChoice, correction, named_reward,
+    AdvantageChoice, Aggregation, AggregationMode, CountedSequences, EntropyChoice, Estimator, GateChoice,
+    GuardChoice, LengthGuard, MaskChoice, NormSetChoice, RatioChoice, RatioLevel, Recipe, SingletonChoice,
+    TimeChoice, ValueChoice, WhitenChoice, correction, named_reward,
 };
 use crate::Error;
 
@@ -152,6 +153,7 @@ pub const NAMES: &[&str] = &[
     "spiral",
     // --- advantages over time
     "gae",
+    "ppo_critic",
     "vapo",
     "vtrace",
     "mars",
@@ -295,7 +297,7 @@ impl Recipe {
             "gdpo" => (zero(Estimator::Gdpo), clamp, clip, by_token),
             "spiral" => (zero(Estimator::RoleBaseline), clamp, clip, by_token),
             // --- advantages over time
-            "gae" => (gae(0.95, None, None), clamp, dual, by_token),
+            "gae" | "ppo_critic" => (gae(0.95, None, None), clamp, dual, by_token),
             "vapo" => (gae(1.0, Some(1.0), Some(0.05)), clamp, higher, by_token),
             "vtrace" => (over_time(vtrace, None), clamp, clip, by_token),
             "mars" => (over_time(mars, None), clamp, clip, by_token),
@@ -346,8 +348,13 @@ impl Recipe {
             }
         };
         let (correction, reward) = (correction::named(name), named_reward::of(name));
+        let critic = name == "ppo_critic";
+        let value = critic.then(|| ValueChoice { cliprange_value: Some(0.5), ..ValueChoice::default() });
+        let entropy = critic.then_some(EntropyChoice { coef: 0.001 });
         let name = name.into();
         Ok(Recipe {
+            value,
+            entropy,
             name,
             reward,
             advantage,

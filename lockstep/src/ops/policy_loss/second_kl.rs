@@ -1,7 +1,8 @@
 //! A further KL term of a policy loss: ReMix has two, GMPO brings none.
 
 use super::{Outputs, PolicyInput, PolicyOutput, PolicyParams, policy_loss};
-use crate::ops::aggregate::fold_rows;
+use crate::ops::aggregate::{aggregate, fold_rows};
+use crate::ops::kl_importance::{ThreePolicies, kl_importance};
 use crate::{Advantage, Batch, Device, Error};
 use lockstep_core::advantage::Combine;
 use lockstep_core::aggregate::Weight;
@@ -42,8 +43,58 @@ pub fn add_kl(
     };
     let mut term = PolicyOutput::default();
     policy_loss(device, batch, &input, &params, &mut term)?;
-    let sum = |a: &mut Vec<f32>, b: &[f32]| -> Result<(), Error> {
-        let (both, weights) = ([&a[..], b].concat(), [1.0, 1.0]);
+    join(device, batch, out, (&term.coef, &term.token_loss, 1.0), &term.row_loss)?;
+    Ok(term.loss.unwrap_or(0.0))
+}
+
+/// Adds W·coef·r·kl(logp, logp_ref) with r = exp(guard(logp − logp_old)) to a loss and its coefficients, as [`add_kl`] does; formula:
+/// [`lockstep_core::kl_importance`]. Returns Σ W·coef·r·kl.
+///
+/// Errors: those of [`kl_importance`] and [`policy_loss`].
+pub fn add_kl_importance(
+    device: &Device,
+    batch: &Batch<'_>,
+    policies: &ThreePolicies<'_>,
+    (kl, coef): (Kl, f32),
+    (guard, through_ratio): (Guard, bool),
+    weight: Weight,
+    out: &mut PolicyOutput,
+) -> Result<f64, Error> {
+    let values = kl_importance(device, batch, policies, &kl, guard, through_ratio)?;
+    let weight = Weight { scale: weight.scale * f64::from(coef), ..weight };
+    let sums = aggregate(device, batch, &values.kl, &weight)?;
+    // W of a row multiplies −A: the advantages are the gradients, and the scale has the sign.
+    let params = PolicyParams {
+        gate: Reinforce,
+        level: Level::Token,
+        guard: Guard::NONE,
+        kl: None,
+        kl_weighted: false,
+        weight: Weight { scale: -weight.scale, ..weight },
+        band: [0.0, 1.0],
+    };
+    let input = PolicyInput {
+        outputs: Outputs::COEF,
+        ..PolicyInput::new(policies.logp, policies.logp, Advantage::PerToken(&values.gradient))
+    };
+    let mut term = PolicyOutput::default();
+    policy_loss(device, batch, &input, &params, &mut term)?;
+    let rows: Vec<f64> =
+        sums.row_sum.iter().zip(&sums.row_tokens).map(|(sum, n)| weight.of(u64::from(*n)) * sum).collect();
+    join(device, batch, out, (&term.coef, &values.kl, coef), &rows)?;
+    Ok(sums.value)
+}
+
+/// Adds coefficients, `scale` times losses of tokens, and losses of rows.
+fn join(
+    device: &Device,
+    batch: &Batch<'_>,
+    out: &mut PolicyOutput,
+    (coef, token_loss, scale): (&[f32], &[f32], f32),
+    row_loss: &[f64],
+) -> Result<(), Error> {
+    let sum = |a: &mut Vec<f32>, b: &[f32], scale: f32| -> Result<(), Error> {
+        let (both, weights) = ([&a[..], b].concat(), [1.0, scale]);
         device.run(&Combine {
             cu_groups: batch.cu_seqlens(),
             components: In::new(&both),
@@ -52,13 +103,13 @@ pub fn add_kl(
         })
     };
     batch.check_tokens("out.coef", out.coef.len())?;
-    sum(&mut out.coef, &term.coef)?;
-    if outputs.token_loss {
-        sum(&mut out.token_loss, &term.token_loss)?;
+    sum(&mut out.coef, coef, 1.0)?;
+    if !out.token_loss.is_empty() {
+        sum(&mut out.token_loss, token_loss, scale)?;
     }
     if out.loss.is_some() {
-        out.row_loss.iter_mut().zip(&term.row_loss).for_each(|(a, b)| *a += b);
+        out.row_loss.iter_mut().zip(row_loss).for_each(|(a, b)| *a += b);
         out.loss = Some(fold_rows(device, &out.row_loss, batch.sequences())?[0]);
     }
-    Ok(term.loss.unwrap_or(0.0))
+    Ok(())
 }

@@ -19,6 +19,19 @@ pub enum KlEstimator {
     K3,
 }
 
+/// Whether the KL term is multiplied by the token's importance ratio r = exp(logp − logp_old), under the recipe's guard.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum KlWeighting {
+    /// No.
+    #[default]
+    None,
+    /// r·k, and the gradient flows through r too (DeepSeek-V3.2, TRL, slime).
+    ThroughRatio,
+    /// r·k with r a constant.
+    Detached,
+}
+
 /// KL to a reference, added to the loss.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -36,4 +49,13 @@ pub struct KlChoice {
     /// Gradient of k2 (verl's `+`).
     #[serde(default)]
     pub straight_through: bool,
+    /// Importance weight of the term: the tokens come from `logp_old`, the estimate is of the current policy.
+    #[serde(default, skip_serializing_if = "KlWeighting::is_none")]
+    pub importance_weighted: KlWeighting,
+}
+
+impl KlWeighting {
+    fn is_none(&self) -> bool {
+        *self == KlWeighting::None
+    }
 }

@@ -18,7 +18,7 @@ pub use correction::{
     CorrectionChoice, DenominatorChoice, K1BandChoice, RejectChoice, WeightLevelChoice, WeightRule,
 };
 pub use gate::GateChoice;
-pub use kl::{KlChoice, KlEstimator};
+pub use kl::{KlChoice, KlEstimator, KlWeighting};
 pub use mask::{Against, MaskChoice};
 pub use metrics::{MetricsChoice, Reduction};
 pub use over_time::{NormSetChoice, TimeChoice};

@@ -1,0 +1,97 @@
+//! Rows of maths.md §10 that no test of an op carries: both options, each with the result that its framework documents, by hand.
+
+#[path = "gate_batch/one.rs"]
+mod by_hand;
+
+use by_hand::{close, one, summed};
+use lockstep::recipe::{AggregationMode, GateChoice, GuardChoice};
+use lockstep::{Advantage, Batch, Device, PolicyInput, PolicyOutput, Recipe};
+
+/// Sequences of three tokens and one, live but for the last of the first, r = 1: every token's loss is −A.
+fn ragged(recipe: &Recipe, advantage: [f32; 2]) -> PolicyOutput {
+    let batch = Batch::new(&[0, 3, 4], &[0, 2], Some(&[1, 1, 0, 1])).unwrap();
+    let logp = [-1.0; 4];
+    let input = PolicyInput::new(&logp, &logp, Advantage::PerSequence(&advantage));
+    recipe.policy_loss(&Device::cpu(), &batch, &input).unwrap()
+}
+
+#[test]
+fn row_10_6_dr_grpo_constant() {
+    let batch = Batch::new(&[0, 3, 4], &[0, 2], Some(&[1, 1, 0, 1])).unwrap();
+    let with =
+        |horizon: f64| Recipe::named("dr_grpo").unwrap().rebuild("c").horizon(horizon).build().unwrap();
+    // Σ l = −2·3 − 1·1 = −7 over N₊·C. The padded width counts the masked token: C = 3.
+    assert_eq!(batch.longest(), 3);
+    let padded = ragged(&with(batch.longest() as f64), [3.0, 1.0]);
+    assert!(close(padded.loss.unwrap(), -7.0 / 6.0) && close(padded.coef[0].into(), -0.5), "{padded:?}");
+    // The configured constant is the same for every batch; the default 1024.
+    let configured = ragged(&with(10.0), [3.0, 1.0]);
+    assert!(close(configured.loss.unwrap(), -7.0 / 20.0) && close(configured.coef[3].into(), -1.0 / 20.0));
+    let default = ragged(&Recipe::named("dr_grpo").unwrap(), [3.0, 1.0]);
+    assert!(close(default.loss.unwrap(), -7.0 / 2048.0), "{:?}", default.loss);
+}
+
+/// dl/dlogp of one token at ratio r under CISPO with these bounds, A = 2.
+fn cispo(low: f32, high: f32, r: f32) -> f64 {
+    let recipe = summed("cispo").rebuild("c").gate(GateChoice::Cispo { low, high }).build().unwrap();
+    one(&recipe, [&[r.ln() - 2.0], &[-2.0], &[]], 2.0).coef[0].into()
+}
+
+#[test]
+fn row_10_7_cispo_upper_bound() {
+    // `epsilon_high = 5`: TRL's weight is at most 5, that of verl and slime at most 1 + 5.
+    let (trl, verl) = (|r| cispo(0.0, 5.0, r), |r| cispo(0.0, 1.0 + 5.0, r));
+    assert!(close(trl(7.0), -2.0 * 5.0) && close(verl(7.0), -2.0 * 6.0));
+    assert!(close(trl(5.5), -2.0 * 5.0) && close(verl(5.5), -2.0 * 5.5));
+    assert!(close(trl(4.0), -2.0 * 4.0) && close(verl(4.0), -2.0 * 4.0), "inside, they agree");
+    let GateChoice::Cispo { low, high } = Recipe::named("cispo").unwrap().gate else { panic!() };
+    assert_eq!((low, high), (0.0, 1.28), "1 + 0.28, no lower bound");
+}
+
+#[test]
+fn row_10_8_cispo_lower_bound() {
+    // `epsilon_low = 0.2`: TRL has no lower bound, verl and slime raise the weight to 0.8.
+    let (trl, verl) = (|r| cispo(0.0, 1.28, r), |r| cispo(1.0 - 0.2, 1.28, r));
+    assert!(close(trl(0.5), -2.0 * 0.5) && close(verl(0.5), -2.0 * 0.8));
+    assert!(close(trl(0.9), -2.0 * 0.9) && close(verl(0.9), -2.0 * 0.9), "inside, they agree");
+}
+
+#[test]
+fn row_10_10_sapo_aggregation() {
+    // f(1) = 4σ(0)/τ = 2 for A > 0, 2/1.05 for A < 0: l = (−2·3, −2·3, ·; +2/1.05·1).
+    let (first, second) = (-6.0, 2.0 / 1.05);
+    let by_sequence = ["sapo", "verl_sapo", "trl_sapo"];
+    for name in by_sequence {
+        let out = ragged(&Recipe::named(name).unwrap(), [3.0, -1.0]);
+        assert!(close(out.loss.unwrap(), (first + second) / 2.0), "{name}: {:?}", out.loss);
+        assert!(
+            close(out.coef[0].into(), -3.0 / 4.0) && close(out.coef[3].into(), 0.5),
+            "{name}: {:?}",
+            out.coef
+        );
+    }
+    let areal = Recipe::named("sapo").unwrap().rebuild("areal").aggregation(AggregationMode::TokenMean);
+    let out = ragged(&areal.build().unwrap(), [3.0, -1.0]);
+    assert!(close(out.loss.unwrap(), (2.0 * first + second) / 3.0), "AReaL: {:?}", out.loss);
+    assert!(close(out.coef[0].into(), -1.0) && close(out.coef[3].into(), 1.0 / 3.0), "{:?}", out.coef);
+}
+
+#[test]
+fn row_10_11_log_ratio_clamp() {
+    let token = |recipe: &Recipe, d: f32| {
+        let out = one(recipe, [&[0.0], &[-d], &[]], -1.0);
+        (out.loss.unwrap(), f64::from(out.coef[0]), out.metrics.unwrap().guarded_tokens)
+    };
+    // A < 0 without a dual clip: l = r. verl clamps d to 20 and loses the gradient, TRL does neither.
+    let (verl, trl) = (summed("grpo"), summed("trl_grpo"));
+    assert_eq!((verl.ratio.guard, trl.ratio.guard), (GuardChoice::Clamp, GuardChoice::None));
+    let relative = |got: f64, d: f64| (got / d.exp() - 1.0).abs() < 1e-6;
+    let (loss, coef, guarded) = token(&verl, 22.0);
+    assert!(relative(loss, 20.0) && coef == 0.0 && guarded == 1, "{loss} {coef}");
+    let (loss, coef, guarded) = token(&trl, 22.0);
+    assert!(relative(loss, 22.0) && relative(coef, 22.0) && guarded == 0, "{loss} {coef}");
+    // The bound itself is inside; below it they agree.
+    for d in [20.0, 19.0] {
+        assert_eq!(token(&verl, d), token(&trl, d));
+    }
+}

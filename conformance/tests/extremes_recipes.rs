@@ -1,0 +1,92 @@
+//! Every named recipe at the extremes: finite, or an error that says where and what to choose.
+
+mod wanted;
+
+use lockstep::recipe::{GuardChoice, NAMES, RatioLevel, Rewards};
+use lockstep::{Advantage, Batch, Device, Outputs, PolicyInput, Recipe};
+use wanted::wanted;
+
+/// Log-ratios of ±1e4 and of 1e30, ordinary ones, and none.
+const LOGP: [f32; 8] = [0.0, -1e4, -0.0, -1e4, -0.5, -1e4, -1e30, -0.5];
+const OLD: [f32; 8] = [-1e4, 0.0, -1e4, -1e-30, -0.5, -1e4, -0.5, -1.0];
+
+#[test]
+fn every_recipe_with_far_policies() {
+    let (device, batch) = (Device::cpu(), Batch::new(&[0, 2, 4, 8], &[0, 3], None).unwrap());
+    let ratios: Vec<f32> = LOGP.iter().zip(OLD).map(|(logp, old)| (logp - old).clamp(-1e4, 1e4)).collect();
+    let mut refused = Vec::new();
+    for name in NAMES {
+        let recipe = Recipe::named(name).unwrap();
+        for advantage in [[1.0f32, 2.0, -1.0], [-1.0, -3.0, 0.0], [1.0, 1.000_000_1, 1.0]] {
+            for outputs in [Outputs::ALL, Outputs::COEF] {
+                let input = PolicyInput {
+                    outputs,
+                    ..PolicyInput::new(&LOGP, &OLD, Advantage::PerSequence(&advantage))
+                };
+                let input = wanted(&recipe, input, [&[0.0; 8], &ratios]);
+                match recipe.policy_loss(&device, &batch, &input) {
+                    Ok(out) => {
+                        let values = out.coef.iter().chain(&out.token_loss);
+                        assert!(values.copied().all(f32::is_finite), "{name}: {out:?}");
+                        assert!(out.loss.is_none_or(f64::is_finite), "{name}: {:?}", out.loss);
+                    }
+                    Err(error) => {
+                        let text = error.to_string();
+                        assert!(text.contains("guard") && text.contains('['), "{name}: {text}");
+                        refused.push((*name, recipe.ratio.guard, recipe.ratio.level));
+                    }
+                }
+            }
+        }
+    }
+    refused.dedup();
+    println!("refused: {refused:?}");
+    assert!(!refused.is_empty(), "TRL has no guard: e^10000 is no number");
+    for (name, guard, level) in refused {
+        // DRO's own term is the square of a log-ratio that no guard bounds: 1e30² is no number of binary32.
+        let free = guard == GuardChoice::None || level != RatioLevel::Token || name == "dro";
+        assert!(free, "{name} has a guard");
+    }
+}
+
+#[test]
+fn every_estimator_in_groups_of_1_and_4096() {
+    let device = Device::cpu();
+    let mut compared = 0;
+    for name in NAMES {
+        let recipe = Recipe::named(name).unwrap();
+        for n in [1usize, 4096] {
+            let offsets: Vec<u32> = (0..=n as u32).collect();
+            let groups = [0, n as u32];
+            let batch = Batch::new(&offsets, &groups, None).unwrap();
+            let ones = vec![1.0f32; n];
+            let equal: Vec<f32> = ones.clone();
+            let near: Vec<f32> = (0..n).map(|i| if i % 3 == 0 { 1.000_000_1 } else { 1.0 }).collect();
+            for rewards in [&equal, &near] {
+                let input = Rewards { weights: (*name == "vcpo").then_some(&ones), ..Rewards::new(rewards) };
+                match recipe.advantages_with(&device, &batch, &input) {
+                    Ok(out) => {
+                        assert!(
+                            out.advantage.iter().all(|a| a.is_finite()),
+                            "{name} {n}: {:?}",
+                            &out.advantage[..1]
+                        );
+                        let mean: f64 = out.advantage.iter().map(|a| f64::from(*a)).sum::<f64>() / n as f64;
+                        if *name == "grpo" && std::ptr::eq(rewards, &near) {
+                            // The deviation of these rewards is 5.6e-8 beside an eps of 1e-6.
+                            let most = out.advantage.iter().fold(0.0f32, |most, a| most.max(a.abs()));
+                            assert!(mean.abs() < 1e-7 && most > 0.07 && most < 0.08, "{mean} {most}");
+                        }
+                        compared += n;
+                    }
+                    // A group of one, or an input that the recipe wants: each is named.
+                    Err(error) => assert!(
+                        error.to_string().contains('`') || error.to_string().contains("recipe"),
+                        "{name}: {error}"
+                    ),
+                }
+            }
+        }
+    }
+    assert!(compared > 40 * 4096, "only {compared}");
+}

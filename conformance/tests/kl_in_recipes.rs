@@ -1,0 +1,104 @@
+//! `[kl] importance_weighted`: loss and coefficients of a recipe have β·W·r·k and its gradient, by hand, with every aggregation.
+
+use lockstep::recipe::{AggregationMode, KlChoice, KlEstimator, KlWeighting, Reduction};
+use lockstep::{Advantage, Batch, Device, Outputs, PolicyInput, PolicyOutput, Recipe};
+use lockstep_conformance::precision::WORKED;
+
+const OFFSETS: [u32; 3] = [0, 3, 4];
+const MASK: [u8; 4] = [1, 1, 0, 1];
+const LOGP: [f32; 4] = [-1.0, -2.0, f32::NAN, -0.5];
+const OLD: [f32; 4] = [-1.25, -1.5, f32::NAN, -0.5];
+const REF: [f32; 4] = [-1.5, -2.5, f32::NAN, -0.25];
+const BETA: f64 = 0.25;
+
+fn recipe(name: &str, mode: AggregationMode, weighted: KlWeighting) -> Recipe {
+    let kl = KlChoice {
+        estimator: KlEstimator::K3,
+        coef: BETA as f32,
+        clamp_in: None,
+        clamp_out: None,
+        straight_through: false,
+        importance_weighted: weighted,
+    };
+    Recipe::named(name).unwrap().rebuild("weighted").kl(kl).aggregation(mode).build().unwrap()
+}
+
+fn run(recipe: &Recipe, outputs: Outputs, with_ref: bool) -> PolicyOutput {
+    let batch = Batch::new(&OFFSETS, &[0, 2], Some(&MASK)).unwrap();
+    let logp_ref = with_ref.then_some(&REF[..]);
+    let advantage = Advantage::PerSequence(&[1.0, -2.0]);
+    let input = PolicyInput { logp_ref, outputs, ..PolicyInput::new(&LOGP, &OLD, advantage) };
+    recipe.policy_loss(&Device::cpu(), &batch, &input).unwrap()
+}
+
+#[test]
+fn importance_weighted_kl_by_hand() {
+    // Ratios 1.284, 0.607, 1: the lengths of the sequences are 2 and 1, of the batch 3.
+    let modes = [
+        (AggregationMode::TokenMean, [1.0 / 3.0, 1.0 / 3.0]),
+        (AggregationMode::TokenSum, [1.0, 1.0]),
+        (AggregationMode::SeqMeanTokenMean, [1.0 / 4.0, 1.0 / 2.0]),
+        (AggregationMode::SeqMeanTokenSum, [1.0 / 2.0, 1.0 / 2.0]),
+    ];
+    for name in ["ppo", "sapo", "gmpo"] {
+        for (mode, w) in modes {
+            let mut plain = recipe(name, mode, KlWeighting::None);
+            plain.kl = None;
+            let plain = run(&plain, Outputs::ALL, false);
+            for weighted in [KlWeighting::ThroughRatio, KlWeighting::Detached] {
+                let recipe = recipe(name, mode, weighted);
+                let out = run(&recipe, Outputs::ALL, true);
+                let mut loss = 0.0;
+                for (i, row) in [(0, 0), (1, 0), (3, 1)] {
+                    let (x, d) = (f64::from(LOGP[i] - REF[i]), f64::from(LOGP[i] - OLD[i]));
+                    let (r, k3, slope) = (d.exp(), (-x).exp() + x - 1.0, 1.0 - (-x).exp());
+                    let gradient = if weighted == KlWeighting::Detached { r * slope } else { r * x };
+                    loss += w[row] * BETA * r * k3;
+                    let coef = f64::from(plain.coef[i]) + w[row] * BETA * gradient;
+                    assert!(
+                        (f64::from(out.coef[i]) - coef).abs() < WORKED,
+                        "{name} {mode:?} {weighted:?} {i}"
+                    );
+                    if name == "gmpo" {
+                        continue; // Its policy term is one of sequences.
+                    }
+                    let token = f64::from(plain.token_loss[i]) + BETA * r * k3;
+                    assert!((f64::from(out.token_loss[i]) - token).abs() < WORKED, "{name} {mode:?} {i}");
+                }
+                let total = plain.loss.unwrap() + loss;
+                assert!(
+                    (out.loss.unwrap() - total).abs() < WORKED,
+                    "{name} {mode:?}: {:?} {total}",
+                    out.loss
+                );
+                assert!((out.row_loss.iter().sum::<f64>() - total).abs() < WORKED);
+                assert_eq!(
+                    (out.coef[2], out.token_loss.get(2).copied().unwrap_or(0.0)),
+                    (0.0, 0.0),
+                    "masked"
+                );
+                let coef = run(&recipe, Outputs::COEF, true).coef;
+                assert_eq!(coef, out.coef, "{name}: coefficients alone");
+                if name != "gmpo" {
+                    let exact = recipe.clone().rebuild("exact").reduction(Reduction::Exact).build().unwrap();
+                    let exact = run(&exact, Outputs::ALL, true);
+                    assert!((exact.loss.unwrap() - total).abs() < WORKED, "{name}: exact {:?}", exact.loss);
+                    assert!(out.metrics.unwrap().kl_ref_mean > 0.0, "measured, without the weight");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn importance_weighted_kl_in_toml() {
+    let toml = "[kl]\nestimator = \"k3\"\ncoef = 0.1\nimportance_weighted = \"through_ratio\"\n";
+    let recipe = Recipe::from_toml(toml).unwrap();
+    assert_eq!(recipe.kl.unwrap().importance_weighted, KlWeighting::ThroughRatio);
+    assert_eq!(Recipe::from_toml(&recipe.to_toml().unwrap()).unwrap(), recipe);
+    let given = format!("{toml}[ratio]\nlevel = \"given\"\n[gate]\nkind = \"cispo\"\n");
+    let error = Recipe::from_toml(&given).unwrap_err().to_string();
+    assert!(error.contains("importance_weighted") && error.contains("given"), "{error}");
+    let unknown = Recipe::from_toml(&toml.replace("through_ratio", "yes")).unwrap_err().to_string();
+    assert!(unknown.contains("through_ratio") && unknown.contains("detached"), "{unknown}");
+}

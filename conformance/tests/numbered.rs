@@ -1,0 +1,100 @@
+//! Every worked vector of maths.md §8 and every row of its §10 has a test whose name carries the number: this looks for the names.
+
+use std::path::{Path, PathBuf};
+
+/// Lines of §8: the section, and a word of the test's name; an empty one where the section is one vector.
+const WORKED: &[(&str, &[&str])] = &[
+    ("8_1", &["sapo", "ppo", "minirl", "gspo", "gmpo"]),
+    ("8_2", &["kl"]),
+    ("8_3", &[""]),
+    ("8_4", &["prefixes_and_sequences", "min_pro", "proximal", "effective_sample_size", "vcpo", "remix"]),
+    ("8_5", &[""]),
+    (
+        "8_6",
+        &[
+            "_grpo",
+            "dr_grpo",
+            "rloo",
+            "opo",
+            "mc_grpo",
+            "gae",
+            "vtrace",
+            "pass_at_k",
+            "grpovi",
+            "ui_s1",
+            "overlong",
+            "mssr",
+        ],
+    ),
+    ("8_7", &["dars", "square_root_law", "areal_capacity"]),
+];
+
+const ROWS: std::ops::RangeInclusive<u32> = 1..=24;
+
+/// What a branch that is not merged yet brings. Its tests must be *absent*: take the line out when they arrive.
+const PENDING: &[(&str, &str)] = &[
+    ("row_10_13", "branch `tree`"),
+    ("8_5", "branch `tree`"),
+    ("row_10_21", "branch `routing`"),
+    ("8_3", "branch `routing`"),
+];
+
+/// Names of all functions under `folder` that are marked `#[test]`.
+fn tests(folder: &Path, into: &mut Vec<String>) {
+    let entries = std::fs::read_dir(folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display()));
+    for path in entries.map(|entry| entry.unwrap().path()) {
+        if path.is_dir() {
+            tests(&path, into);
+        } else if path.extension().is_some_and(|ext| ext == "rs") {
+            let text = std::fs::read_to_string(&path).unwrap();
+            for part in text.split("#[test]").skip(1) {
+                let name = part.lines().find_map(|line| line.trim().strip_prefix("fn "));
+                into.extend(name.and_then(|name| name.split('(').next()).map(str::to_owned));
+            }
+        }
+    }
+}
+
+/// Whether `name` has `number` in it, and not as the beginning of a longer number.
+fn carries(name: &str, number: &str) -> bool {
+    name.match_indices(number).any(|(at, _)| {
+        let (before, after) = (name[..at].chars().last(), name[at + number.len()..].chars().next());
+        let part = |c: Option<char>| c.is_some_and(|c| c.is_ascii_digit());
+        !part(before) && !part(after)
+    })
+}
+
+#[test]
+fn every_worked_vector_and_every_disagreement_has_a_test() {
+    let root: PathBuf = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let mut names = Vec::new();
+    for folder in ["conformance/tests", "lockstep/tests", "core/src", "lockstep/src"] {
+        tests(&root.join(folder), &mut names);
+    }
+    assert!(names.len() > 300, "only {} tests: are the folders right?", names.len());
+    let pending = |key: &str| PENDING.iter().any(|(name, _)| *name == key);
+    let mut wrong = Vec::new();
+    let mut look = |key: String, found: bool| match (found, pending(&key)) {
+        (false, false) => wrong.push(format!("{key}: no test")),
+        (true, true) => wrong.push(format!("{key}: is there now: take it out of PENDING")),
+        _ => {}
+    };
+    for (section, words) in WORKED {
+        for word in *words {
+            let found = names.iter().any(|name| carries(name, section) && name.contains(word));
+            look(format!("{section} {word}").trim().to_owned(), found);
+        }
+    }
+    for row in ROWS {
+        let key = format!("row_10_{row}");
+        let found = names.iter().any(|name| carries(name, &key));
+        look(key, found);
+    }
+    assert_eq!(wrong, Vec::<String>::new());
+}
+
+#[test]
+fn a_number_is_no_part_of_a_longer_one() {
+    assert!(carries("row_10_1_ddof", "row_10_1") && carries("a_row_10_1", "row_10_1"));
+    assert!(!carries("row_10_12", "row_10_1") && !carries("worked_18_1", "8_1"));
+}

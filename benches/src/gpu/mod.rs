@@ -14,6 +14,7 @@ mod rewards;
 mod select;
 mod sums;
 mod tokens;
+mod tree;
 
 use crate::Inputs;
 use lockstep_core::aggregate::exact_sum;
@@ -52,6 +53,7 @@ pub struct OnGpu<D: Driver> {
     pair_start: Buffer<u64, D>,
     similarity: Buffer<f32, D>,
     logits: logits::PerRow<D>,
+    tree: tree::Tree<D>,
     wanted: Buffer<u32, D>,
     keys: Buffer<u32, D>,
     digit_counts: Buffer<u32, D>,
@@ -102,6 +104,7 @@ pub fn all_on_gpu<D: Driver>(inputs: &Inputs) -> Vec<GpuBench<D>> {
     list.extend(over_time::benches());
     list.extend(advantage::benches(per_token));
     list.extend(rewards::benches(per_token));
+    list.extend(tree::benches(per_token));
     list.extend(sums::benches(per_token));
     list.extend(exact::benches(per_token));
     list.extend(check::benches(per_token));
@@ -134,6 +137,7 @@ impl<D: Driver> OnGpu<D> {
             pair_start: from_iter(&gpu, &stream, (0..sequences as u64 / 8).map(|g| g * 64))?,
             similarity: from_iter(&gpu, &stream, (0..sequences * 8).map(|k| (k * 31 % 64) as f32 / 64.0))?,
             logits: logits::PerRow::new(&gpu, &stream, inputs)?,
+            tree: tree::Tree::new(&gpu, &stream, inputs)?,
             wanted: gpu.upload(&stream, &[0, tokens as u32 / 10])?,
             keys: gpu.alloc(tokens)?,
             digit_counts: gpu.alloc(DIGITS * sequences)?,

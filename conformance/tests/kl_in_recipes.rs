@@ -72,7 +72,11 @@ fn importance_weighted_kl_by_hand() {
                     out.loss
                 );
                 assert!((out.row_loss.iter().sum::<f64>() - total).abs() < WORKED);
-                assert_eq!((out.coef[2], out.token_loss.get(2).copied().unwrap_or(0.0)), (0.0, 0.0), "masked");
+                assert_eq!(
+                    (out.coef[2], out.token_loss.get(2).copied().unwrap_or(0.0)),
+                    (0.0, 0.0),
+                    "masked"
+                );
                 let coef = run(&recipe, Outputs::COEF, true).coef;
                 assert_eq!(coef, out.coef, "{name}: coefficients alone");
                 if name != "gmpo" {

@@ -21,7 +21,7 @@ fn logp_slots(case: &Case) -> Vec<usize> {
         Params::Policy(_) => vec![slot::LOGP, slot::LOGP_OLD, slot::LOGP_REF, slot::SECOND],
         Params::Op(any) => {
             let above = |bad: &&[f32]| bad.iter().any(|x| *x > 0.0 && x.is_finite());
-            any.fault_slots().into_iter().filter(|(_, bad)| above(&bad)).map(|(slot, _)| slot).collect()
+            any.fault_slots().into_iter().filter(|(_, bad)| above(bad)).map(|(slot, _)| slot).collect()
         }
         _ => Vec::new(),
     }

@@ -12,6 +12,7 @@ pub(crate) mod members;
 pub mod mssr;
 pub mod optimal_token_baseline;
 pub mod pass_at_k;
+pub mod robust_baseline;
 pub mod role_baseline;
 pub mod sharpen;
 pub mod step_return;

@@ -32,6 +32,8 @@ impl Purpose {
     pub const COMPENSATE: Purpose = Purpose(5);
     /// External groups of [`schedule::swarm`](crate::schedule::swarm).
     pub const SWARM: Purpose = Purpose(6);
+    /// The rollout that RAPO replaces.
+    pub const RAPO: Purpose = Purpose(7);
 }
 
 /// Numbers in order; cheap to make, so make one per element.

@@ -41,6 +41,7 @@ pub mod masa;
 pub mod order;
 pub mod overlap;
 pub mod ramp;
+pub mod rapo;
 pub mod replay;
 mod require;
 pub mod rorecomp;

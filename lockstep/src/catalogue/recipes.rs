@@ -18,6 +18,7 @@ const SOURCES: &[(&str, &str, Confidence)] = &[
     ("dppo_tv", "2602.04879", FrameworkCode),
     ("dppo_kl", "2602.04879", FrameworkCode),
     ("ppo", "1707.06347, 1912.09729", FrameworkCode),
+    ("ppo_critic", "1707.06347, 1506.02438", FrameworkCode),
     ("verl", "verl 0.9.1", FrameworkCode),
     ("verl_sapo", "verl 0.9.1", FrameworkCode),
     ("trl", "TRL", FrameworkCode),

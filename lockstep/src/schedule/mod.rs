@@ -60,8 +60,8 @@ pub use lockstep_core::schedule::overlap::suffix_match;
 pub use lockstep_core::schedule::xrpo::Known;
 
 pub use lockstep_core::schedule::{
-    arrol, brorl, dars, fifo, gdro_bins, gdro_prompt, gdro_rollout, masa, ramp, replay, rounding, scope,
-    staleness,
+    arrol, brorl, dars, fifo, gdro_bins, gdro_prompt, gdro_rollout, masa, ramp, rapo, replay, rounding,
+    scope, staleness,
 };
 pub use prune::{Pruned, Sampled, arrol_sampled, arrol_two_ended, rorecomp_split};
 pub use vade::{Posterior, Utility, Vade, VadeSelection, vade_select};

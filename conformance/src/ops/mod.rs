@@ -12,6 +12,7 @@ pub mod entropy_bonus;
 pub mod exact_sum;
 pub mod filter;
 pub mod gae;
+pub mod gating;
 pub mod gmpo;
 pub mod group;
 pub mod kl_importance;
@@ -184,4 +185,6 @@ op_tests! {
     KlImportance: kl_importance::KlImportance,
     // --- exact sums
     ExactSum: exact_sum::ExactSum,
+    // --- routing replay
+    Gating: gating::Gating,
 }

@@ -17,6 +17,8 @@ pub mod exact_sum;
 pub mod filter;
 pub mod fold;
 pub mod gae;
+pub mod gating_backward;
+pub mod gating_forward;
 pub mod gmpo;
 pub mod gradient;
 pub mod grpo;

@@ -205,6 +205,12 @@ macro_rules! for_each_op {
                 "first offset that is out of order, for offsets that only a device can see", [0 check_offsets];
             check_values: $crate::check::CheckValues<'_>, "check.rs", "4096 values",
                 "first live value outside its domain, for arrays that only a device can see", [0 check_values];
+            // --- routing replay
+            gating_forward: $crate::routing::GatingForward<'_>, "routing/gating_forward.rs", "router row",
+                "experts and gate weights of a mixture-of-experts router, natural or replayed",
+                [0 gating_forward, 1 gating_forward_all, 2 gating_forward_sigmoid];
+            gating_backward: $crate::routing::GatingBackward<'_>, "routing/gating_backward.rs", "router row",
+                "gradient of the dense router scores from that of the gate weights", [0 gating_backward, 1 gating_backward_all];
         }
     };
 }

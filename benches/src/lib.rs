@@ -11,6 +11,7 @@ mod logits;
 mod ops;
 mod over_time;
 mod rewards;
+mod routing;
 
 pub use copy::Copy;
 pub use gpu::{GpuBench, OnGpu, all_on_gpu};

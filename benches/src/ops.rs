@@ -247,6 +247,8 @@ pub fn all(inputs: &Inputs) -> Result<Vec<Bench<'_>>, Error> {
     list.extend(crate::logits::benches(inputs, batch));
     // --- exact sums
     list.extend(crate::exact::benches(inputs, batch));
+    // --- routing replay
+    list.extend(crate::routing::benches(inputs));
     Ok(list)
 }
 

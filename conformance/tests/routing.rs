@@ -106,7 +106,9 @@ fn accuracy() {
     let plain = Device::cpu_with(Some(Level::Plain), Some(1)).unwrap();
     let mut measured = Measured::default();
     for case in cases() {
-        measured.add(&case, &launch::run(&plain, &case).unwrap()).unwrap_or_else(|failure| panic!("{failure}"));
+        measured
+            .add(&case, &launch::run(&plain, &case).unwrap())
+            .unwrap_or_else(|failure| panic!("{failure}"));
     }
     for ((op, output), (units, label)) in measured.0 {
         println!("{op} {output}: {units:.2} units [{label}]");

@@ -12,7 +12,9 @@ use lockstep_core::team::fold::{COLUMNS, LANES, PER_LANE};
 use lockstep_core::team::order::{LEAST, ordered, unordered};
 use lockstep_core::team::recur::STILL;
 use lockstep_core::team::scan::map_f64;
-use lockstep_core::team::{AffineF64, Direction, Element, Key, Picked, Recurrence, Semigroup, Step, Swept, Team};
+use lockstep_core::team::{
+    AffineF64, Direction, Element, Key, Picked, Recurrence, Semigroup, Step, Swept, Team,
+};
 
 /// Does `$body` for each column of a lane. Written out, for an array that is indexed by a loop that LLVM did not unroll lives
 /// in local memory (measured: 624 bytes of stack a thread).

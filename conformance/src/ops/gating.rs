@@ -84,11 +84,8 @@ impl OpTest for Gating {
         let each = || (0..rows).flat_map(|r| (0..k).map(move |j| (r, j)));
         let wide: Vec<u16> = each().map(|(r, j)| entry(r, j)).collect();
         let narrow: Vec<u8> = wide.iter().map(|e| *e as u8).collect();
-        let view = if self.wide {
-            Trace::wide(In::new(&wide), 1, k)
-        } else {
-            Trace::narrow(In::new(&narrow), 1, k)
-        };
+        let view =
+            if self.wide { Trace::wide(In::new(&wide), 1, k) } else { Trace::narrow(In::new(&narrow), 1, k) };
         let live: Vec<u8> = data.row[LIVE].iter().map(|x| *x as u8).collect();
         let bias: Vec<f32> = (0..router.experts).map(bias_of).collect();
         let (mut narrow, mut wide) = (vec![0xba_u8; rows * k], vec![0xdbad_u16; rows * k]);
@@ -318,7 +315,8 @@ fn case(params: Gating, rows: usize, source: Source) -> Case {
         let absent = source.fork(2).below(r, 5) == 0 && (k > 1 || params.wide);
         for j in 0..k {
             row[j][r] = if absent { -1.0 } else { ((start + j * stride) % experts) as f32 };
-            row[COEF + j][r] = [0.0, -0.5, 1.0, source.fork(3 + j as u64).signed(r)][source.fork(4).below(r + j, 4)];
+            row[COEF + j][r] =
+                [0.0, -0.5, 1.0, source.fork(3 + j as u64).signed(r)][source.fork(4).below(r + j, 4)];
         }
         row[LIVE][r] = if source.fork(5).below(r, 4) == 0 { 0.0 } else { 1.0 };
     }

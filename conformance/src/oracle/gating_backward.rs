@@ -8,7 +8,11 @@ pub fn row(scores: &[f64], chosen: &[usize], coef: &[f64], rule: &Rule) -> Vec<(
     // Shares of the denominator: of the chosen, or of all.
     let all: Vec<usize> = (0..scores.len()).collect();
     let unscaled = Rule { scale: 1.0, ..*rule };
-    let share = if rule.sigmoid { Vec::new() } else { gates(scores, if rule.over_chosen { chosen } else { &all }, &unscaled) };
+    let share = if rule.sigmoid {
+        Vec::new()
+    } else {
+        gates(scores, if rule.over_chosen { chosen } else { &all }, &unscaled)
+    };
     let total: f64 = chosen.iter().map(|e| 1.0 / (1.0 + (-scores[*e]).exp())).sum::<f64>() + 1e-20;
     let of = |b: usize| {
         let mut sum = (0.0, 0.0);

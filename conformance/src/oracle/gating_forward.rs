@@ -20,11 +20,11 @@ pub struct Rule {
 /// The experts that a router chooses, and by how much the closest two candidates of a decision differ (0 = a tie, not counted).
 pub fn natural(scores: &[f64], bias: &[f64], rule: &Rule) -> (Vec<usize>, f64) {
     let mut gap = f64::INFINITY;
-    let mut largest = |keys: &[f64], count: usize| -> Vec<usize> {
+    let mut largest = |keys: &[f64], count: usize, from: usize| -> Vec<usize> {
         let mut order: Vec<usize> = (0..keys.len()).collect();
         // −0 equals +0; the sort is stable, so that equal keys stay in order.
         order.sort_by(|a, b| keys[*b].partial_cmp(&keys[*a]).unwrap_or(std::cmp::Ordering::Equal));
-        for pair in order.windows(2).take(count) {
+        for pair in order.windows(2).take(count).skip(from) {
             let difference = keys[pair[0]] - keys[pair[1]];
             if difference > 0.0 {
                 gap = gap.min(difference);
@@ -34,7 +34,7 @@ pub fn natural(scores: &[f64], bias: &[f64], rule: &Rule) -> (Vec<usize>, f64) {
         order
     };
     if !rule.sigmoid {
-        return (largest(scores, rule.top_k), f64::INFINITY);
+        return (largest(scores, rule.top_k, 0), f64::INFINITY);
     }
     let mut keys: Vec<f64> = scores.iter().zip(bias).map(|(s, b)| 1.0 / (1.0 + (-s).exp()) + b).collect();
     if rule.groups > 1 {
@@ -45,14 +45,15 @@ pub fn natural(scores: &[f64], bias: &[f64], rule: &Rule) -> (Vec<usize>, f64) {
             sorted.iter().take(2).sum::<f64>()
         };
         let sums: Vec<f64> = keys.chunks(size).map(of_group).collect();
-        let taken = largest(&sums, rule.top_groups);
+        // In which order groups are taken does not matter.
+        let taken = largest(&sums, rule.top_groups, rule.top_groups - 1);
         for (e, key) in keys.iter_mut().enumerate() {
             if !taken.contains(&(e / size)) {
                 *key = f64::NEG_INFINITY;
             }
         }
     }
-    (largest(&keys, rule.top_k), gap)
+    (largest(&keys, rule.top_k, 0), gap)
 }
 
 /// The sums of each group's two largest σ(s)+b.

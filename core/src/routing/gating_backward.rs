@@ -58,7 +58,12 @@ impl GatingBackward<'_> {
         Router::length("gate gradients", self.coef.len(), self.rows, k)?;
         let (expected, got) = (self.rows, if self.chosen.top_k() == k { self.chosen.rows() } else { 0 });
         if expected != got {
-            return Err(Error::Length { argument: "chosen", expected, because: "rows of top_k experts", got });
+            return Err(Error::Length {
+                argument: "chosen",
+                expected,
+                because: "rows of top_k experts",
+                got,
+            });
         }
         Ok(())
     }

@@ -11,7 +11,7 @@
 //!
 //! **Accuracy**: numerators in binary32, their sum and the quotient in binary64, rounded once.
 
-use super::{Router, RouterKind, SIGMOID_EPS, Trace};
+use super::{Router, RouterKind, SIGMOID_EPS, Trace, quotient};
 use crate::Error;
 use crate::logits::weight;
 use crate::num::{self, Arith};
@@ -66,10 +66,11 @@ impl<'a> ChosenOut<'a> {
             Some(ids) => usize::from(ids.get(i)),
             None => 0,
         };
-        narrow | match self.wide {
-            Some(ids) => usize::from(ids.get(i)),
-            None => 0,
-        }
+        narrow
+            | match self.wide {
+                Some(ids) => usize::from(ids.get(i)),
+                None => 0,
+            }
     }
 }
 
@@ -123,7 +124,12 @@ impl GatingForward<'_> {
         if let Some(replay) = self.replay {
             if replay.trace.top_k() != router.top_k {
                 let (argument, expected) = ("trace", "entries of a record as many as the router's top_k");
-                return Err(Error::Value { argument, index: None, expected, got: replay.trace.top_k() as f64 });
+                return Err(Error::Value {
+                    argument,
+                    index: None,
+                    expected,
+                    got: replay.trace.top_k() as f64,
+                });
             }
             let (expected, got) = (self.rows, replay.trace.rows());
             if expected != got {
@@ -179,7 +185,7 @@ impl Key for Biased {
 /// σ(s) + b in the groups whose bit is set.
 struct InGroups {
     bits: u32,
-    /// ⌈2²⁰ / experts of a group⌉: (e·this) / 2²⁰ is e's group, for e < 512.
+    /// ⌊2²⁰ / experts of a group⌋ + 1: ⌊e·this / 2²⁰⌋ is e's group, for e and groups up to 512.
     inverse: u32,
 }
 
@@ -235,7 +241,7 @@ impl<'a> GatingForward<'a> {
         let stored = Stored { sums, first: base };
         let row_start = Span::new(span.start, span.start + groups);
         let bits = team.largest(row_start, scores, None, router.top_groups, &stored, move |_, _| {}).bits;
-        let inverse = (1u32 << 20).div_ceil(size as u32);
+        let inverse = quotient(1 << 20, size) as u32 + 1;
         team.largest(span, scores, bias, router.top_k, &InGroups { bits, inverse }, put).alarm
     }
 

@@ -35,6 +35,13 @@ use crate::Error;
 use crate::ragged::{In, Span};
 use crate::team::MAX_LARGEST;
 
+/// ⌊a / b⌋ for numbers below 2³². AMD has no integer division: LLVM makes it of approximations and a trap. The binary64 quotient is below
+/// the next integer whenever the exact one is, for they are 2⁻³² apart.
+#[inline(always)]
+fn quotient(a: usize, b: usize) -> usize {
+    (f64::from(a as u32) / f64::from(b as u32)) as u32 as usize
+}
+
 /// How scores become gates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RouterKind {
@@ -102,17 +109,13 @@ impl Router {
     /// Mixtral: 8 experts, 2 of them.
     pub const MIXTRAL: Router = Router::new(RouterKind::SoftmaxChosen, 8, 2);
     /// DeepSeek-V3: 256 experts, 8 of them from 4 of 8 groups, scale 2.5.
-    pub const DEEPSEEK_V3: Router = Router {
-        scale: 2.5,
-        groups: 8,
-        top_groups: 4,
-        ..Router::new(RouterKind::SigmoidNormalized, 256, 8)
-    };
+    pub const DEEPSEEK_V3: Router =
+        Router { scale: 2.5, groups: 8, top_groups: 4, ..Router::new(RouterKind::SigmoidNormalized, 256, 8) };
 
     /// Experts of a group.
     #[inline(always)]
     pub fn per_group(&self) -> usize {
-        self.experts / self.groups
+        quotient(self.experts, self.groups)
     }
 
     /// Scores of a row.
@@ -129,8 +132,18 @@ impl Router {
         };
         size("experts", self.experts, (1..=MAX_LARGEST).contains(&self.experts), "1 to 512")?;
         let most = if self.experts < MAX_TOP_K { self.experts } else { MAX_TOP_K };
-        size("top_k", self.top_k, (1..=most).contains(&self.top_k), "1 to 32 and at most the number of experts")?;
-        crate::gate::check_scalar("scale", self.scale, self.scale > 0.0 && self.scale.is_finite(), "a number above 0")?;
+        size(
+            "top_k",
+            self.top_k,
+            (1..=most).contains(&self.top_k),
+            "1 to 32 and at most the number of experts",
+        )?;
+        crate::gate::check_scalar(
+            "scale",
+            self.scale,
+            self.scale > 0.0 && self.scale.is_finite(),
+            "a number above 0",
+        )?;
         let whole = (1..=MAX_GROUPS).contains(&self.groups) && self.experts.is_multiple_of(self.groups);
         size("groups", self.groups, whole, "1 to 32, a divisor of the number of experts")?;
         if self.groups > 1 && !self.kind.sigmoid() {

@@ -71,7 +71,7 @@ impl<'a> Trace<'a> {
     /// The token of a row.
     #[inline(always)]
     pub fn token(&self, row: usize) -> usize {
-        row / self.layers
+        if self.layers == 1 { row } else { super::quotient(row, self.layers) }
     }
 
     /// Position in memory of the first entry of a row.
@@ -88,10 +88,11 @@ impl<'a> Trace<'a> {
             Some(ids) => u32::from(ids.at(position)),
             None => 0,
         };
-        narrow | match self.wide {
-            Some(ids) => u32::from(ids.at(position)),
-            None => 0,
-        }
+        narrow
+            | match self.wide {
+                Some(ids) => u32::from(ids.at(position)),
+                None => 0,
+            }
     }
 
     /// What every entry of an absent record is.
@@ -130,10 +131,12 @@ impl<'a> Trace<'a> {
         let per_token = self.stored * self.top_k;
         let got = self.len();
         if per_token == 0 || !got.is_multiple_of(per_token) || got / per_token != tokens {
-            return Err(match per_token > 0 && got.is_multiple_of(per_token) && got / per_token + 1 == tokens {
-                true => TraceFault::OneTokenShort { tokens },
-                false => TraceFault::Shape { expected: tokens.saturating_mul(per_token), got },
-            });
+            return Err(
+                match per_token > 0 && got.is_multiple_of(per_token) && got / per_token + 1 == tokens {
+                    true => TraceFault::OneTokenShort { tokens },
+                    false => TraceFault::Shape { expected: tokens.saturating_mul(per_token), got },
+                },
+            );
         }
         // The number that stands for "missing" is no expert where a record can be that number alone.
         let most = self.missing() as usize + usize::from(self.top_k > 1);

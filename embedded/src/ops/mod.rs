@@ -12,6 +12,7 @@ mod over_time;
 mod policy;
 mod ratios;
 mod rewards;
+mod routing;
 mod sums;
 mod tokens;
 
@@ -48,6 +49,8 @@ pub(crate) fn run<R: Runner>(runner: &R, record: &mut impl Record) -> Result<(),
     logits::run(runner, source.fork(50), record)?;
     // --- exact sums: 60 to 69
     exact::run(runner, source.fork(60), record)?;
+    // --- routing replay: 80 to 89
+    routing::run(runner, source.fork(80), record)?;
     Ok(())
 }
 

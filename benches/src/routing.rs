@@ -3,7 +3,9 @@
 use crate::Inputs;
 use crate::ops::{Bench, bits};
 use lockstep_core::ragged::{In, Mask, Out};
-use lockstep_core::routing::{ChosenOut, GatingBackward, GatingForward, Replay, Router, RouterKind, Trace};
+use lockstep_core::routing::{
+    BalanceLoss, ChosenOut, GatingBackward, GatingForward, Replay, Router, RouterKind, Trace,
+};
 
 const ROUTERS: [(&str, &str, RouterKind); 3] = [
     ("gating_forward/softmax_chosen", "gating_backward/softmax_chosen", RouterKind::SoftmaxChosen),
@@ -88,6 +90,26 @@ pub(crate) fn benches(inputs: &Inputs) -> Vec<Bench<'_>> {
             }),
         });
     }
+    let load: Vec<f32> = (0..experts).map(|e| e as f32 / 8128.0).collect();
+    let mut of_balance = (vec![0.0f32; rows * experts], vec![0.0f64; rows], vec![0u32; rows]);
+    list.push(Bench {
+        name: "balance_loss",
+        bytes: 8.0,
+        run: Box::new(move |device| {
+            let (gradient, row_loss, alarm) = &mut of_balance;
+            device.run(&BalanceLoss {
+                experts,
+                rows,
+                scores: In::new(scores),
+                load: In::new(&load),
+                weight: 1.0,
+                gradient: Out::new(gradient),
+                row_loss: Out::new(row_loss),
+                row_alarm: Out::new(alarm),
+            })?;
+            Ok(bits(gradient))
+        }),
+    });
     let router = Router::new(RouterKind::SoftmaxChosen, experts, top_k);
     let mut buffers = Buffers::new(rows, top_k);
     let record: Vec<u8> = (0..per_row).map(|i| ((i / top_k + 13 * (i % top_k)) % experts) as u8).collect();

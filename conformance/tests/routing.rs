@@ -2,14 +2,15 @@
 
 use lockstep::core::ragged::Mask;
 use lockstep::core::routing::{Place, Replay, Router, RouterKind, TraceFault, filler};
-use lockstep::ops::{gating_backward, gating_forward};
-use lockstep::routing::{Ids, RoutingTrace, mismatch};
+use lockstep::ops::{balance_loss, gating_backward, gating_forward};
+use lockstep::routing::{Ids, LoadSum, RoutingTrace, load, mismatch};
 use lockstep::{Device, Error, Level};
 use lockstep_conformance::accuracy::Measured;
 use lockstep_conformance::cases::Case;
 use lockstep_conformance::cases::hash::Source;
 use lockstep_conformance::cases::random::random;
-use lockstep_conformance::ops::{OpTest, gating};
+use lockstep_conformance::ops::{OpTest, balance, gating};
+use lockstep_conformance::oracle::balance as oracle_balance;
 use lockstep_conformance::oracle::gating_forward::{Rule, gates, natural};
 use lockstep_conformance::precision::{FINITE_DIFFERENCE, STEP};
 use lockstep_conformance::{launch, suite};
@@ -95,7 +96,8 @@ fn the_gradient_is_that_of_the_oracle_natural_and_replayed() {
 
 fn cases() -> Vec<Case> {
     let mut cases = gating::Gating::corpus(Source::new(3));
-    for op in gating::Gating::OPS {
+    cases.extend(balance::Balance::corpus(Source::new(4)));
+    for op in gating::Gating::OPS.iter().chain(balance::Balance::OPS) {
         cases.extend((0..60).map(|seed| random(op, seed).unwrap()));
     }
     cases
@@ -236,4 +238,46 @@ fn bad_traces_are_named() {
     let nan = [1.0, 2.0, f32::NAN, 0.0];
     let error = gating_forward(&Device::cpu(), &router, &nan, None, None).unwrap_err().to_string();
     assert!(error.contains("`scores`[2]"), "{error}");
+}
+
+#[test]
+fn balance_loss_and_its_gradient() {
+    let trace = RoutingTrace::from_ids(&[0, 1, 0, 2, 0, 1, -1, -1], 4, 3, 1, 2).unwrap();
+    let f = load(&trace.view(), 3, LoadSum::One).unwrap();
+    assert_eq!(f, [3.0 / 6.0, 2.0 / 6.0, 1.0 / 6.0]);
+    // Hugging Face counts per token: the sum is K.
+    assert_eq!(load(&trace.view(), 3, LoadSum::TopK).unwrap(), [1.0, 2.0 / 3.0, 1.0 / 3.0]);
+    // Uniform scores: E Σ f/E = Σ f = 1, and no slope but that of the load.
+    let even = balance_loss(&Device::cpu(), &[0.5; 12], &f, 1.0).unwrap();
+    assert!((even.loss - 1.0).abs() < 1e-7 && even.gradient[0] > 0.0 && even.gradient[2] < 0.0);
+    let source = Source::new(8);
+    let scores: Vec<f32> = (0..12).map(|i| 2.0 * source.signed(i)).collect();
+    let got = balance_loss(&Device::cpu(), &scores, &f, 0.25).unwrap();
+    let f64s = |x: &[f32]| -> Vec<f64> { x.iter().map(|x| f64::from(*x)).collect() };
+    let loss = |moved: &[f64]| -> f64 {
+        moved.chunks(3).map(|row| oracle_balance::row(row, &f64s(&f), 0.25 * 3.0 / 4.0).0).sum()
+    };
+    assert!((got.loss - loss(&f64s(&scores))).abs() < 1e-6);
+    for i in 0..12 {
+        let moved = |step: f64| {
+            let mut scores = f64s(&scores);
+            scores[i] += step;
+            loss(&scores)
+        };
+        let want = (moved(STEP) - moved(-STEP)) / (2.0 * STEP);
+        assert!((f64::from(got.gradient[i]) - want).abs() <= FINITE_DIFFERENCE, "{i}");
+    }
+    assert!(balance_loss(&Device::cpu(), &scores, &[f32::NAN, 0.0, 0.0], 1.0).is_err());
+    assert!(balance_loss(&Device::cpu(), &scores[..11], &f, 1.0).is_err());
+}
+
+#[test]
+fn mismatch_counts_routers_tokens_and_layers() {
+    let a = RoutingTrace::from_ids(&[0, 1, 2, 3, 0, 1, 2, 3, 0, 1, -1, -1], 3, 5, 2, 2).unwrap();
+    let b = RoutingTrace::from_ids(&[1, 0, 2, 4, 0, 1, 3, 2, 2, 3, 0, 1], 3, 5, 2, 2).unwrap();
+    let found = mismatch(&a.view(), &b.view()).unwrap();
+    assert_eq!((found.routers, found.differing, found.tokens, found.tokens_differing), (5, 2, 3, 2));
+    assert_eq!((found.shared, &found.layers[..]), (7, &[(3, 1), (2, 1)][..]));
+    assert!((found.overlap() - 0.7).abs() < 1e-12 && (found.layers_per_token() - 2.0 / 3.0).abs() < 1e-12);
+    assert!(mismatch(&a.view(), &b.view().slice(0, 1).unwrap()).is_err());
 }

@@ -163,6 +163,9 @@ pub fn of(op: &str, entry: &str) -> Option<Traffic> {
             reads: &[("chosen", 8), ("gates", 32), ("coef", 32)],
             writes: &[("gradient", 512)],
         }),
+        "balance_loss" => {
+            Some(Traffic { element: "router row", reads: &[("scores", 512)], writes: &[("gradient", 512)] })
+        }
         "gating_backward_all" => Some(Traffic {
             element: "router row",
             reads: &[("scores", 512), ("chosen", 8), ("gates", 32), ("coef", 32)],

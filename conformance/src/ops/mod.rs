@@ -4,6 +4,7 @@
 //! digest, accuracy against the oracle, random cases, rows alone and repacked, garbage under the mask, faults. (The first
 //! ops are older than this list; they are the other variants of [`Params`](crate::cases::Params).)
 
+pub mod balance;
 pub mod check;
 pub mod combine;
 pub mod correction;
@@ -187,4 +188,5 @@ op_tests! {
     ExactSum: exact_sum::ExactSum,
     // --- routing replay
     Gating: gating::Gating,
+    Balance: balance::Balance,
 }

@@ -3,6 +3,7 @@
 //! It imports nothing of Lockstep: plain numbers in, plain numbers out, naive on purpose. A file has the stem of core's.
 
 pub mod aggregate;
+pub mod balance;
 pub mod baseline;
 pub mod check;
 pub mod cispo;

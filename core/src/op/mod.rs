@@ -211,6 +211,8 @@ macro_rules! for_each_op {
                 [0 gating_forward, 1 gating_forward_all, 2 gating_forward_sigmoid];
             gating_backward: $crate::routing::GatingBackward<'_>, "routing/gating_backward.rs", "router row",
                 "gradient of the dense router scores from that of the gate weights", [0 gating_backward, 1 gating_backward_all];
+            balance_loss: $crate::routing::BalanceLoss<'_>, "routing/balance.rs", "router row",
+                "load-balance loss of a router and the gradient of its scores", [0 balance_loss];
         }
     };
 }

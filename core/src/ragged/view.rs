@@ -162,6 +162,16 @@ impl<'a, T: Copy> Out<'a, T> {
         self.len == 0
     }
 
+    /// The elements of `span` as a view of their own.
+    #[inline(always)]
+    pub fn part(self, span: Span) -> Self {
+        if CHECKED {
+            assert!(span.start <= span.end && span.end <= self.len, "part {span:?} of {}", self.len);
+        }
+        // SAFETY: inside of this view, or vouched for by who launched the kernel.
+        Out { first: unsafe { self.first.add(span.start) }, len: span.len(), lifetime: PhantomData }
+    }
+
     /// Writes element `i`.
     #[inline(always)]
     pub fn put(self, i: usize, value: T) {

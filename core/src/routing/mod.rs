@@ -23,10 +23,12 @@
 //!
 //! There is no state: an op is a function of (scores, trace, mask), and says how many rows it replayed.
 
+pub mod balance;
 pub mod gating_backward;
 pub mod gating_forward;
 mod trace;
 
+pub use balance::BalanceLoss;
 pub use gating_backward::GatingBackward;
 pub use gating_forward::{ChosenOut, GatingForward, Replay};
 pub use trace::{Place, Trace, TraceFault, filler};

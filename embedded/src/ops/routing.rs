@@ -1,12 +1,14 @@
 //! `gating_forward`, natural and replayed, and `gating_backward` of what it chose.
 
 use crate::hash::Source;
-use crate::record::{Record, f32s, u32s};
-use crate::{POISON, Runner};
+use crate::record::{Record, f32s, f64s, u32s};
+use crate::{POISON, POISON64, Runner};
 use lockstep_core::Error;
 use lockstep_core::op::Kernel;
 use lockstep_core::ragged::{In, Mask, Out, flag};
-use lockstep_core::routing::{ChosenOut, GatingBackward, GatingForward, Replay, Router, RouterKind, Trace};
+use lockstep_core::routing::{
+    BalanceLoss, ChosenOut, GatingBackward, GatingForward, Replay, Router, RouterKind, Trace,
+};
 
 /// Rows, of 132 experts: a chunk and a rest, four groups.
 const TOKENS: usize = 6;
@@ -93,6 +95,21 @@ fn gating<R: Runner>(runner: &R, source: Source, case: u32, record: &mut impl Re
     runner.run(&kernel);
     record.begin(GatingBackward::NAME, case);
     f32s(record, &gradient);
+    u32s(record, &alarm.map(raised));
+    let mut row_loss = [f64::from_bits(POISON64); TOKENS];
+    runner.run(&BalanceLoss {
+        experts: EXPERTS,
+        rows: TOKENS,
+        scores: In::new(&scores),
+        load: In::new(&bias),
+        weight: 0.5,
+        gradient: Out::new(&mut gradient),
+        row_loss: Out::new(&mut row_loss),
+        row_alarm: Out::new(&mut alarm),
+    });
+    record.begin(BalanceLoss::NAME, case);
+    f32s(record, &gradient);
+    f64s(record, &row_loss);
     u32s(record, &alarm.map(raised));
     Ok(())
 }

@@ -53,7 +53,7 @@ pub use pass_at_k::pass_at_k;
 pub use proximal::proximal_logp;
 pub use ratio::{mismatch, token_ratio};
 pub use reward::{novelty_bands, shape_rewards, variance_increase};
-pub use routing::{gating_backward, gating_forward};
+pub use routing::{balance_loss, gating_backward, gating_forward};
 pub use scan::row_scan;
 pub use select::{covariance, select};
 pub use sequence_weight::sequence_weight;

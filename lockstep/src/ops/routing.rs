@@ -5,7 +5,7 @@ use crate::routing::Ids;
 use crate::{Device, Error};
 use lockstep_core::Error as Argument;
 use lockstep_core::ragged::{In, Out, flag};
-use lockstep_core::routing::{ChosenOut, GatingBackward, GatingForward, Replay, Router, Trace};
+use lockstep_core::routing::{BalanceLoss, ChosenOut, GatingBackward, GatingForward, Replay, Router, Trace};
 
 /// What a router did, for each row.
 #[derive(Clone, Debug, PartialEq)]
@@ -136,6 +136,48 @@ pub fn gating_backward(
             Err(Argument::NotFinite { result: "gradient", index, hint }.into())
         }
     }
+}
+
+/// What `balance_loss` returns.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Balance {
+    /// coef · E Σ f P.
+    pub loss: f64,
+    /// dL/dscores, `[rows, E]`.
+    pub gradient: Vec<f32>,
+}
+
+/// The load-balance loss coef · E Σ f_e P_e of `scores` `[rows, E]` with the load f `[E]`, counted from the natural map or from the
+/// replayed one ([`crate::routing::load`]; verl: natural also under replay); formula: [`lockstep_core::routing::balance`].
+///
+/// Errors: sizes that disagree; scores or loads that are not finite (index).
+pub fn balance_loss(device: &Device, scores: &[f32], load: &[f32], coef: f64) -> Result<Balance, Error> {
+    let experts = load.len();
+    if experts == 0 || scores.is_empty() {
+        let argument = if experts == 0 { "load" } else { "scores" };
+        return Err(Argument::Empty { argument, expected: "one entry per expert" }.into());
+    }
+    let rows = scores.len() / experts;
+    let (mut gradient, mut row_loss, mut alarms) = (vec![0.0; scores.len()], vec![0.0; rows], vec![0; rows]);
+    let kernel = BalanceLoss {
+        experts,
+        rows,
+        scores: In::new(scores),
+        load: In::new(load),
+        weight: coef * experts as f64 / rows as f64,
+        gradient: Out::new(&mut gradient),
+        row_loss: Out::new(&mut row_loss),
+        row_alarm: Out::new(&mut alarms),
+    };
+    kernel.check()?;
+    device.run(&kernel)?;
+    if let Some(row) = alarms.iter().position(|alarm| *alarm > flag::LIMIT) {
+        finite("load", load)?;
+        finite("scores", scores)?;
+        let (index, hint) = (row * experts, "scale the coefficient");
+        return Err(Argument::NotFinite { result: "gradient", index, hint }.into());
+    }
+    Ok(Balance { loss: super::fold_rows(device, &row_loss, rows)?[0], gradient })
 }
 
 fn finite(argument: &'static str, values: &[f32]) -> Result<(), Error> {

@@ -2,8 +2,10 @@
 //!
 //! Memory is tokens × layers × top_k × 1 byte (2 above 256 experts) and nothing else: 384 bytes a token for 48 layers of top-8.
 
+mod load;
 pub mod mismatch;
 
+pub use load::{LoadSum, load};
 pub use mismatch::{Mismatch, mismatch};
 
 use crate::Error;

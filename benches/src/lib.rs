@@ -11,6 +11,7 @@ mod logits;
 mod ops;
 mod over_time;
 mod rewards;
+mod routing;
 mod tree;
 
 pub use copy::Copy;

@@ -32,6 +32,7 @@
 //! | adaptive KL controller | [`kl_control`] |
 //! | log-probability, entropy and gradient of rows of logits | [`logits`] |
 //! | one-token rollout (OTR) | [`logits::otr`] |
+//! | MoE routing replay R2, R3: gates, their gradient, traces, mismatch | [`routing`] |
 //! | value loss of a critic | [`value_loss`] |
 //! | packed batches (`cu_seqlens`) | [`ragged`] |
 //! | the order of every sum | [`team::fold`], [`team::scan`] |
@@ -63,6 +64,7 @@ pub mod ragged;
 pub mod random;
 pub mod ratio;
 pub mod reward;
+pub mod routing;
 pub mod schedule;
 pub mod select;
 pub mod team;

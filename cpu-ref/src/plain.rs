@@ -5,11 +5,12 @@ use core::array::from_fn;
 use core::ops::Range;
 use lockstep_core::num::{self, Soft};
 use lockstep_core::op::Kernel;
-use lockstep_core::ragged::{Mask, Sink, Span, Stream, flag};
+use lockstep_core::ragged::{In, Mask, Sink, Span, Stream, flag};
 use lockstep_core::team::fold::{COLUMNS, LANES, fold_columns};
+use lockstep_core::team::order::{LEAST, ordered, unordered};
 use lockstep_core::team::recur::{STILL, recur_block};
 use lockstep_core::team::scan::scan_block;
-use lockstep_core::team::{Direction, Element, Recurrence, Semigroup, Step, Swept, Team};
+use lockstep_core::team::{Direction, Element, Key, Picked, Recurrence, Semigroup, Step, Swept, Team};
 
 /// The plain team.
 #[derive(Clone, Copy, Debug, Default)]
@@ -152,6 +153,41 @@ impl Team for Plain {
             carry = running[LANES - 1];
         }
         alarm
+    }
+
+    fn largest<F: Key>(
+        &self,
+        span: Span,
+        values: In<'_, f32>,
+        bias: Option<In<'_, f32>>,
+        count: usize,
+        key: &F,
+        put: impl Fn(usize, usize),
+    ) -> Picked {
+        let mut picked = Picked { sum: 0.0, bits: 0, alarm: 0 };
+        let mut last = (i32::MAX, None);
+        for j in 0..count {
+            let mut best = (LEAST, 0);
+            for e in 0..span.len() {
+                let (value, bias) = (values.at(span.start + e), bias.map_or(0.0, |bias| bias.at(e)));
+                let faults = flag::finite(value).max(flag::finite(bias));
+                picked.alarm = picked.alarm.max(faults);
+                let order = ordered(key.key::<Soft>(value, bias, e));
+                let behind = last.1.is_none_or(|at| order < last.0 || (order == last.0 && e > at));
+                if behind && order > best.0 {
+                    best = (order, e);
+                }
+            }
+            picked.sum = if j == 0 { unordered(best.0) } else { picked.sum + unordered(best.0) };
+            picked.bits |= if best.1 < 32 { 1 << best.1 } else { 0 };
+            put(j, best.1);
+            last = (best.0, Some(best.1));
+        }
+        picked
+    }
+
+    fn place(&self, span: Span, count: usize, at: impl Fn(usize) -> usize, put: impl Fn(usize, usize)) {
+        (0..count).for_each(|j| put(j, span.start + at(j)));
     }
 
     fn leads(&self) -> bool {

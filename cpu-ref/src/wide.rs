@@ -15,8 +15,9 @@ use core::marker::PhantomData;
 use lockstep_core::num::{self, Arith};
 use lockstep_core::ragged::{In, Mask, Sink, Span, Stream, flag};
 use lockstep_core::team::fold::{COLUMNS, LANES, fold_columns};
+use lockstep_core::team::order::{LEAST, ordered, unordered};
 use lockstep_core::team::scan::scan_block;
-use lockstep_core::team::{Direction, Element, Recurrence, Semigroup, Swept, Team};
+use lockstep_core::team::{Direction, Element, Key, MAX_LARGEST, Picked, Recurrence, Semigroup, Swept, Team};
 
 /// A team of vectors with arithmetic `A`, for the level `L`.
 ///
@@ -303,6 +304,69 @@ impl<A: Arith, L> Team for Wide<A, L> {
         f: F,
     ) -> u32 {
         recur::<A, J, K, M, F>(span, mask, ins, outs, behind, f)
+    }
+
+    /// Keys are computed once, to a buffer; a pick is an integer maximum over it, then the lowest index that has it.
+    #[inline(always)]
+    fn largest<F: Key>(
+        &self,
+        span: Span,
+        values: In<'_, f32>,
+        bias: Option<In<'_, f32>>,
+        count: usize,
+        key: &F,
+        put: impl Fn(usize, usize),
+    ) -> Picked {
+        let row = values.row(span);
+        let length = row.len();
+        assert!(length <= MAX_LARGEST, "rows of at most {MAX_LARGEST} elements");
+        let bias = bias.map(|bias| bias.row(Span::new(0, length)));
+        let zeros = [0.0f32; COLUMNS];
+        let Aligned(keys) = &mut Aligned([[LEAST; COLUMNS]; MAX_LARGEST / COLUMNS]);
+        let keys = &mut keys[..length.div_ceil(COLUMNS)];
+        let mut alarm = 0;
+        for (chunk, keys) in keys.iter_mut().enumerate() {
+            let start = chunk * COLUMNS;
+            let live = COLUMNS.min(length - start);
+            let value = &row[start..start + live];
+            let biases = match bias {
+                Some(bias) => &bias[start..start + live],
+                None => &zeros[..live],
+            };
+            // What lies behind a short last chunk has no key: it may not be asked for.
+            for l in 0..live {
+                alarm = alarm.max(flag::finite(value[l])).max(flag::finite(biases[l]));
+                keys[l] = ordered(key.key::<A>(value[l], biases[l], start + l));
+            }
+        }
+        let mut picked = Picked { sum: 0.0, bits: 0, alarm };
+        for j in 0..count {
+            let mut best = LEAST;
+            for keys in keys.iter() {
+                for order in keys {
+                    best = best.max(*order);
+                }
+            }
+            let mut at = i32::MAX;
+            for (chunk, keys) in keys.iter().enumerate() {
+                for l in 0..COLUMNS {
+                    at = at.min(if keys[l] == best { (chunk * COLUMNS + l) as i32 } else { i32::MAX });
+                }
+            }
+            let at = at as usize;
+            keys[at / COLUMNS][at % COLUMNS] = LEAST;
+            picked.sum = if j == 0 { unordered(best) } else { picked.sum + unordered(best) };
+            picked.bits |= if at < 32 { 1 << at } else { 0 };
+            put(j, at);
+        }
+        picked
+    }
+
+    #[inline(always)]
+    fn place(&self, span: Span, count: usize, at: impl Fn(usize) -> usize, put: impl Fn(usize, usize)) {
+        for j in 0..count {
+            put(j, span.start + at(j));
+        }
     }
 
     #[inline(always)]

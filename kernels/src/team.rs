@@ -7,11 +7,14 @@
 use crate::wave::Wave;
 use core::marker::PhantomData;
 use lockstep_core::num::{self, Arith};
-use lockstep_core::ragged::{Mask, Sink, Span, Stream, flag};
+use lockstep_core::ragged::{In, Mask, Sink, Span, Stream, flag};
 use lockstep_core::team::fold::{COLUMNS, LANES, PER_LANE};
+use lockstep_core::team::order::{LEAST, ordered, unordered};
 use lockstep_core::team::recur::STILL;
 use lockstep_core::team::scan::map_f64;
-use lockstep_core::team::{AffineF64, Direction, Element, Recurrence, Semigroup, Step, Swept, Team};
+use lockstep_core::team::{
+    AffineF64, Direction, Element, Key, Picked, Recurrence, Semigroup, Step, Swept, Team,
+};
 
 /// Does `$body` for each column of a lane. Written out, for an array that is indexed by a loop that LLVM did not unroll lives
 /// in local memory (measured: 624 bytes of stack a thread).
@@ -363,6 +366,67 @@ impl<W: Wave, A: Arith> Team for GpuTeam<W, A> {
             start += LANES;
         }
         self.combine(alarm, flag::worse)
+    }
+
+    /// Every pick is a pass over the row, whose elements come from cache: the keys of a lane would be an array in registers, of a
+    /// size that only the launch knows.
+    #[inline(always)]
+    fn largest<F: Key>(
+        &self,
+        span: Span,
+        values: In<'_, f32>,
+        bias: Option<In<'_, f32>>,
+        count: usize,
+        key: &F,
+        put: impl Fn(usize, usize),
+    ) -> Picked {
+        // Orders as unsigned integers; 0 is below that of every number.
+        let unsigned = |order: i32| order.cast_unsigned() ^ LEAST.cast_unsigned();
+        let length = span.len();
+        let (mut last, mut last_at, mut alarm) = (u32::MAX, 0, 0);
+        let (mut sum, mut bits) = (0.0, 0);
+        let mut j = 0;
+        while j < count {
+            let (mut best, mut at) = (0, u32::MAX);
+            let mut e = self.0.lane();
+            while e < length {
+                let value = values.at(span.start + e);
+                let bias = match bias {
+                    Some(bias) => bias.at(e),
+                    None => 0.0,
+                };
+                alarm = flag::worse(alarm, flag::worse(flag::finite(value), flag::finite(bias)));
+                let order = unsigned(ordered(key.key::<A>(value, bias, e)));
+                let behind = (j == 0) | (order < last) | ((order == last) & (e as u32 > last_at));
+                let better = behind & (order > best);
+                best = if better { order } else { best };
+                at = if better { e as u32 } else { at };
+                e += W::WIDTH;
+            }
+            last = self.combine(best, flag::worse);
+            let own = if best == last { at } else { u32::MAX };
+            last_at = self.combine(own, |a, b| if a < b { a } else { b });
+            let picked = unordered((last ^ LEAST.cast_unsigned()).cast_signed());
+            sum = if j == 0 { picked } else { sum + picked };
+            bits |= if last_at < 32 { 1 << (last_at & 31) } else { 0 };
+            if self.0.lane() == j % W::WIDTH {
+                put(j, last_at as usize);
+            }
+            j += 1;
+        }
+        Picked { sum, bits, alarm: self.combine(alarm, flag::worse) }
+    }
+
+    #[inline(always)]
+    fn place(&self, span: Span, count: usize, at: impl Fn(usize) -> usize, put: impl Fn(usize, usize)) {
+        let mut j = 0;
+        while j < count {
+            let offset = at(j);
+            if self.0.lane() == offset % W::WIDTH {
+                put(j, span.start + offset);
+            }
+            j += 1;
+        }
     }
 
     #[inline(always)]

@@ -7,6 +7,9 @@ pub enum Error {
     /// An argument is wrong: its name, the position, what was expected.
     #[error(transparent)]
     Argument(#[from] lockstep_core::Error),
+    /// A routing trace is wrong: the token, layer and entry, what was expected.
+    #[error(transparent)]
+    Trace(#[from] lockstep_core::routing::TraceFault),
     /// The CPU level asked for is not there.
     #[error(transparent)]
     Device(#[from] lockstep_cpu::Unavailable),

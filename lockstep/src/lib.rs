@@ -41,6 +41,7 @@ mod error;
 mod metrics;
 pub mod ops;
 pub mod recipe;
+pub mod routing;
 pub mod schedule;
 
 pub use backend::Backend;

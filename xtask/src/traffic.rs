@@ -160,6 +160,25 @@ pub fn of(op: &str, entry: &str) -> Option<Traffic> {
         "fold_rows" => Some(Traffic { element: "partial sum", reads: &[("partials", 8)], writes: &[] }),
         "check_offsets" => Some(Traffic { element: "offset", reads: &[("offsets", 4)], writes: &[] }),
         "check_values" => Some(Traffic { element: "value", reads: &[VALUES, ("mask", 1)], writes: &[] }),
+        // --- routing replay: rows of 128 experts, 8 of them, replayed.
+        "gating_forward" | "gating_forward_all" | "gating_forward_sigmoid" => Some(Traffic {
+            element: "router row",
+            reads: &[("scores", 512), ("trace", 8), ("mask", 1)],
+            writes: &[("chosen", 8), ("gates", 32)],
+        }),
+        "gating_backward" => Some(Traffic {
+            element: "router row",
+            reads: &[("chosen", 8), ("gates", 32), ("coef", 32)],
+            writes: &[("gradient", 512)],
+        }),
+        "balance_loss" => {
+            Some(Traffic { element: "router row", reads: &[("scores", 512)], writes: &[("gradient", 512)] })
+        }
+        "gating_backward_all" => Some(Traffic {
+            element: "router row",
+            reads: &[("scores", 512), ("chosen", 8), ("gates", 32), ("coef", 32)],
+            writes: &[("gradient", 512)],
+        }),
         _ => None,
     }
 }

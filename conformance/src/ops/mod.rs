@@ -4,6 +4,7 @@
 //! digest, accuracy against the oracle, random cases, rows alone and repacked, garbage under the mask, faults. (The first
 //! ops are older than this list; they are the other variants of [`Params`](crate::cases::Params).)
 
+pub mod balance;
 pub mod check;
 pub mod combine;
 pub mod correction;
@@ -12,6 +13,7 @@ pub mod entropy_bonus;
 pub mod exact_sum;
 pub mod filter;
 pub mod gae;
+pub mod gating;
 pub mod gmpo;
 pub mod group;
 pub mod kl_importance;
@@ -187,4 +189,7 @@ op_tests! {
     ExactSum: exact_sum::ExactSum,
     // --- prefix trees
     Tree: tree::Tree,
+    // --- routing replay
+    Gating: gating::Gating,
+    Balance: balance::Balance,
 }

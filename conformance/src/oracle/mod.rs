@@ -3,6 +3,7 @@
 //! It imports nothing of Lockstep: plain numbers in, plain numbers out, naive on purpose. A file has the stem of core's.
 
 pub mod aggregate;
+pub mod balance;
 pub mod baseline;
 pub mod check;
 pub mod cispo;
@@ -17,6 +18,8 @@ pub mod exact_sum;
 pub mod filter;
 pub mod fold;
 pub mod gae;
+pub mod gating_backward;
+pub mod gating_forward;
 pub mod gmpo;
 pub mod gradient;
 pub mod grpo;

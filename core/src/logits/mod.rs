@@ -130,7 +130,7 @@ fn inverse(temperature: f32) -> f32 {
 
 /// e^y for y ≤ 0, 0 below the cut.
 #[inline(always)]
-fn weight<A: Arith>(y: f32) -> f32 {
+pub(crate) fn weight<A: Arith>(y: f32) -> f32 {
     let e = num::exp_normal::<A>(if y < CUT { CUT } else { y });
     if y < CUT { 0.0 } else { e }
 }

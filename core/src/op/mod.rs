@@ -212,6 +212,14 @@ macro_rules! for_each_op {
                 "branching nodes of a group's prefix tree: value, parent, number of responses", [0 tree_nodes];
             tree_advantage: $crate::tree::TreeAdvantage<'_>, "tree/tree_advantage.rs", "sequence",
                 "advantage of each token: the response's, corrected where responses part (TEMPO)", [0 tree_advantage];
+            // --- routing replay
+            gating_forward: $crate::routing::GatingForward<'_>, "routing/gating_forward.rs", "router row",
+                "experts and gate weights of a mixture-of-experts router, natural or replayed",
+                [0 gating_forward, 1 gating_forward_all, 2 gating_forward_sigmoid];
+            gating_backward: $crate::routing::GatingBackward<'_>, "routing/gating_backward.rs", "router row",
+                "gradient of the dense router scores from that of the gate weights", [0 gating_backward, 1 gating_backward_all];
+            balance_loss: $crate::routing::BalanceLoss<'_>, "routing/balance.rs", "router row",
+                "load-balance loss of a router and the gradient of its scores", [0 balance_loss];
         }
     };
 }

@@ -75,6 +75,16 @@ impl<'a, T: Copy> In<'a, T> {
         self.len == 0
     }
 
+    /// The elements of `span` as a view of their own.
+    #[inline(always)]
+    pub fn part(self, span: Span) -> Self {
+        if CHECKED {
+            assert!(span.start <= span.end && span.end <= self.len, "part {span:?} of {}", self.len);
+        }
+        // SAFETY: inside of this view, or vouched for by who launched the kernel.
+        In { first: unsafe { self.first.add(span.start) }, len: span.len(), lifetime: PhantomData }
+    }
+
     /// Element `i`.
     #[inline(always)]
     pub fn at(self, i: usize) -> T {
@@ -160,6 +170,16 @@ impl<'a, T: Copy> Out<'a, T> {
         self.len == 0
     }
 
+    /// The elements of `span` as a view of their own.
+    #[inline(always)]
+    pub fn part(self, span: Span) -> Self {
+        if CHECKED {
+            assert!(span.start <= span.end && span.end <= self.len, "part {span:?} of {}", self.len);
+        }
+        // SAFETY: inside of this view, or vouched for by who launched the kernel.
+        Out { first: unsafe { self.first.add(span.start) }, len: span.len(), lifetime: PhantomData }
+    }
+
     /// Writes element `i`.
     #[inline(always)]
     pub fn put(self, i: usize, value: T) {
@@ -169,6 +189,16 @@ impl<'a, T: Copy> Out<'a, T> {
         // SAFETY: in bounds: checked above, or vouched for by who launched the kernel; writable by the contract of the
         // constructor. Through a raw pointer, for no reference to a GPU's memory may exist.
         unsafe { self.as_ptr().add(i).write(value) };
+    }
+
+    /// Element `i`, which the same thread of the same row wrote before: other threads' writes need not be visible.
+    #[inline(always)]
+    pub fn get(self, i: usize) -> T {
+        if CHECKED {
+            assert!(i < self.len, "element {i} of {}", self.len);
+        }
+        // SAFETY: in bounds as above; what is writable is readable.
+        unsafe { *self.as_ptr().add(i) }
     }
 
     /// The elements of a row.

@@ -2,10 +2,11 @@
 //! row is written down.
 
 pub mod fold;
+pub mod order;
 pub mod recur;
 pub mod scan;
 mod team;
 
 pub use recur::{Recurrence, Step};
 pub use scan::{AddF64, Affine, AffineF64, Direction, MinF32, Semigroup};
-pub use team::{Element, Lane, Swept, Team};
+pub use team::{Element, Key, Lane, MAX_LARGEST, Picked, Swept, Team};

@@ -57,6 +57,25 @@ pub struct Swept<const K: usize, const E: usize> {
 
 /// Elements that [`Team::first`] looks at before it asks whether it found one: enough that the question costs little.
 const SEARCHED: usize = 512;
+/// By what a [`Team::largest`] orders the elements of a short row. A trait for the reason that [`Element`] is one.
+pub trait Key {
+    /// The key of element `element` of the row, from its value and its bias.
+    fn key<A: Arith>(&self, value: f32, bias: f32, element: usize) -> f32;
+}
+
+/// What a [`Team::largest`] found.
+#[derive(Clone, Copy, Debug)]
+pub struct Picked {
+    /// Sum of the picked keys, added in binary32 in the order of the picks.
+    pub sum: f32,
+    /// Bit e is set if element e < 32 was picked.
+    pub bits: u32,
+    /// The largest alarm of the values and biases of the whole row, picked or not: above the limit if one is not finite.
+    pub alarm: u32,
+}
+
+/// Elements that a row of [`Team::largest`] may have.
+pub const MAX_LARGEST: usize = 512;
 
 /// A team of [`LANES`](super::fold::LANES) lanes.
 ///
@@ -146,6 +165,25 @@ pub trait Team {
         behind: f32,
         f: F,
     ) -> u32;
+
+    /// The `count` elements of `span` with the largest keys, largest first, equal keys by the lower index; `put(j, e)` receives the
+    /// j-th, counted from the start of the span, on the thread that [`for_each`](Team::for_each) gives element j to.
+    ///
+    /// `span` has at least `count` and at most [`MAX_LARGEST`] elements; `bias` has one value for each or is 0. −0 equals +0; a NaN is
+    /// above everything, and raises the alarm.
+    fn largest<F: Key>(
+        &self,
+        span: Span,
+        values: In<'_, f32>,
+        bias: Option<In<'_, f32>>,
+        count: usize,
+        key: &F,
+        put: impl Fn(usize, usize),
+    ) -> Picked;
+
+    /// Calls `put(j, i)` for j in 0..count, where i = `span.start` + `at(j)`, on the thread that [`for_each`](Team::for_each) and
+    /// [`sweep`](Team::sweep) over `span` give element i to: what one of them wrote there before is overwritten.
+    fn place(&self, span: Span, count: usize, at: impl Fn(usize) -> usize, put: impl Fn(usize, usize));
 
     /// Whether this is the thread that writes what a row has one of. A condition and not a closure: the reference that a closure
     /// captures keeps the whole kernel in memory on AMD (`assume` of a non-null private pointer, 344 bytes of scratch).

@@ -12,6 +12,7 @@ mod over_time;
 mod policy;
 mod ratios;
 mod rewards;
+mod routing;
 mod sums;
 mod tokens;
 mod tree;
@@ -51,6 +52,8 @@ pub(crate) fn run<R: Runner>(runner: &R, record: &mut impl Record) -> Result<(),
     exact::run(runner, source.fork(60), record)?;
     // --- prefix trees: 70 to 79
     tree::run(runner, source.fork(70), record)?;
+    // --- routing replay: 80 to 89
+    routing::run(runner, source.fork(80), record)?;
     Ok(())
 }
 

@@ -1,0 +1,126 @@
+//! `balance_loss`.
+
+use super::OpTest;
+use crate::backend::Backend;
+use crate::cases::hash::Source;
+use crate::cases::random::Draw;
+use crate::cases::{Case, Data};
+use crate::expect::Want;
+use crate::launch::{element, f32s, f64s, raised, row, u32s};
+use crate::oracle::balance as oracle;
+use crate::output::{Output, Values};
+use crate::precision::Allowance;
+use lockstep_core::ragged::{In, Out};
+use lockstep_core::routing::BalanceLoss as Kernel;
+
+/// Arguments of `balance_loss`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Balance {
+    /// w.
+    pub weight: f64,
+}
+
+const REASON: &str =
+    "the exponent rounds once (in the magnitude), exp within 1 ULP, three products, one difference";
+
+/// The load of an expert.
+fn load_of(e: usize) -> f32 {
+    [0.25, 0.0, 1.0, 0.125, 0.01][e % 5]
+}
+
+impl OpTest for Balance {
+    const OPS: &'static [&'static str] = &["balance_loss"];
+    const ALLOWED: &'static [Allowance] = &[
+        Allowance { op: "balance_loss", output: "gradient", units: 5.0, reason: REASON },
+        Allowance { op: "balance_loss", output: "row_loss", units: 4.0, reason: REASON },
+    ];
+
+    fn op(&self) -> &'static str {
+        "balance_loss"
+    }
+
+    fn run<B: Backend>(&self, backend: &B, data: &Data) -> Result<Vec<Output>, String> {
+        let rows = data.rows();
+        let experts = data.elements() / rows;
+        let load: Vec<f32> = (0..experts).map(load_of).collect();
+        let (mut gradient, mut row_loss, mut alarm) = (f32s(data.elements()), f64s(rows), u32s(rows));
+        let kernel = Kernel {
+            experts,
+            rows,
+            scores: In::new(&data.element[0]),
+            load: In::new(&load),
+            weight: self.weight,
+            gradient: Out::new(&mut gradient),
+            row_loss: Out::new(&mut row_loss),
+            row_alarm: Out::new(&mut alarm),
+        };
+        kernel.check().map_err(|e| e.to_string())?;
+        backend.run(&kernel)?;
+        Ok(vec![element("gradient", gradient), row("row_loss", Values::F64(row_loss)), raised(alarm)])
+    }
+
+    fn expect(&self, data: &Data) -> Vec<Want> {
+        let (mut gradient, mut row_loss) = (Want::new("gradient"), Want::new("row_loss"));
+        for r in 0..data.rows() {
+            let scores: Vec<f64> = data.span(r).map(|i| data.element[0][i].into()).collect();
+            let load: Vec<f64> = (0..scores.len()).map(|e| load_of(e).into()).collect();
+            let largest = scores.iter().fold(f64::NEG_INFINITY, |m, s| m.max(*s));
+            // The exponents' rounding, weighted by what they enter.
+            let ones = vec![1.0; scores.len()];
+            let shares = oracle::row(&scores, &ones, 1.0).1;
+            let spread: f64 =
+                shares.iter().zip(&scores).map(|((_, p), s)| p / 2.0 * (s - largest).abs()).sum();
+            let (loss, slopes) = oracle::row(&scores, &load, self.weight);
+            row_loss.push(loss, self.weight.abs() * (1.0 + spread));
+            for ((want, terms), s) in slopes.into_iter().zip(&scores) {
+                let mean = self.weight.abs() * terms.min(1.0);
+                gradient.push(want, (terms + mean) * (1.0 + spread + (s - largest).abs().min(100.0)));
+            }
+        }
+        vec![gradient, row_loss]
+    }
+
+    fn corpus(source: Source) -> Vec<Case> {
+        let sizes = [(24, 1), (24, 8), (16, 60), (24, 128), (8, 257), (6, 512)];
+        let of = |(k, (rows, experts)): (usize, (usize, usize))| {
+            let weight = [1.0, 0.001, -2.0][k % 3];
+            case(Balance { weight }, rows, experts, source.fork(k as u64))
+        };
+        sizes.into_iter().enumerate().map(of).collect()
+    }
+
+    fn random(_op: &str, draw: &mut Draw) -> Case {
+        let weight = draw.pick(&[1.0, 0.01, -0.5, 128.0]);
+        case(Balance { weight }, 1 + draw.below(20), 1 + draw.below(300), draw.source())
+    }
+
+    fn fault_slots(&self) -> Vec<(usize, &'static [f32])> {
+        vec![(0, &[f32::NAN, f32::INFINITY, f32::NEG_INFINITY])]
+    }
+
+    fn rows_are_equal(&self) -> bool {
+        true
+    }
+}
+
+fn case(params: Balance, rows: usize, experts: usize, source: Source) -> Case {
+    let score = |r: usize, e: usize| {
+        let of_row = source.fork(r as u64);
+        match r % 4 {
+            0 => 3.0 * of_row.signed(e),
+            1 => 0.5,
+            2 => [1e4, -1e4, 9e3][of_row.below(e, 3)],
+            _ => 20.0 * of_row.signed(e),
+        }
+    };
+    Case {
+        label: format!("{params:?} {rows} rows of {experts}"),
+        catches: "loads indexed by the row's position; a row's sum over the wrong span",
+        params: params.into(),
+        data: Data {
+            offsets: (0..=rows).map(|r| (r * experts) as u32).collect(),
+            element: vec![(0..rows * experts).map(|i| score(i / experts, i % experts)).collect()],
+            ..Data::default()
+        },
+    }
+}

@@ -1,0 +1,338 @@
+//! `gating_forward` and `gating_backward`: rows of router scores.
+
+use super::OpTest;
+use crate::backend::Backend;
+use crate::cases::hash::Source;
+use crate::cases::random::Draw;
+use crate::cases::{Case, Data};
+use crate::expect::Want;
+use crate::launch::{element, f32s, raised, row, u32s};
+use crate::oracle::gating_forward::Rule;
+use crate::oracle::{gating_backward, gating_forward};
+use crate::output::{Output, POISON, Values};
+use crate::precision::Allowance;
+use lockstep_core::ragged::{In, Mask, Out};
+use lockstep_core::routing::{ChosenOut, GatingBackward, GatingForward, Replay, Router, RouterKind, Trace};
+
+/// Most experts that a case chooses: one output for each.
+const MOST: usize = 8;
+const EXPERTS: [&str; MOST] =
+    ["expert_0", "expert_1", "expert_2", "expert_3", "expert_4", "expert_5", "expert_6", "expert_7"];
+const GATES: [&str; MOST] = ["gate_0", "gate_1", "gate_2", "gate_3", "gate_4", "gate_5", "gate_6", "gate_7"];
+
+/// Slots of [`Data::row`]: the record's entries, then the coefficients, then the mask.
+const COEF: usize = MOST;
+const LIVE: usize = 2 * MOST;
+
+/// Arguments of an op of the router.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Gating {
+    /// The gradient is the op, the forward pass only gives its inputs.
+    pub backward: bool,
+    /// Rule and shape.
+    pub router: Router,
+    /// There is a trace; −1 in the first entry = absent.
+    pub replay: bool,
+    /// Experts are 16-bit numbers.
+    pub wide: bool,
+    /// There is a bias.
+    pub bias: bool,
+}
+
+const fn gate(output: &'static str) -> Allowance {
+    let reason = "the exponent rounds once (in the magnitude), exp or sigmoid within 1 ULP, a binary64 quotient, two roundings";
+    Allowance { op: "gating_forward", output, units: 4.0, reason }
+}
+
+/// The bias of an expert: multiples of 1/8, some below −1, where 0 in the place of another group's experts would win.
+fn bias_of(e: usize) -> f32 {
+    [0.0, 0.125, -0.25, 0.5, 0.0, -1.5, 0.25, -0.125][(e * 5 + e / 8) % 8]
+}
+
+impl OpTest for Gating {
+    const OPS: &'static [&'static str] = &["gating_forward", "gating_backward"];
+    const ALLOWED: &'static [Allowance] = &[
+        gate("gate_0"),
+        gate("gate_1"),
+        gate("gate_2"),
+        gate("gate_3"),
+        gate("gate_4"),
+        gate("gate_5"),
+        gate("gate_6"),
+        gate("gate_7"),
+        Allowance {
+            op: "gating_forward",
+            output: "group_sum",
+            units: 4.0,
+            reason: "two sigmoids within 1 ULP, two biases added, one sum, each rounded once",
+        },
+        Allowance {
+            op: "gating_backward",
+            output: "gradient",
+            units: 6.0,
+            reason: "gates as above, rounded to binary32 before; the rest in binary64",
+        },
+    ];
+
+    fn op(&self) -> &'static str {
+        if self.backward { "gating_backward" } else { "gating_forward" }
+    }
+
+    fn run<B: Backend>(&self, backend: &B, data: &Data) -> Result<Vec<Output>, String> {
+        let (rows, k, router) = (data.rows(), self.router.top_k, self.router);
+        let entry = |r: usize, j: usize| if data.row[0][r] < 0.0 { u16::MAX } else { data.row[j][r] as u16 };
+        let each = || (0..rows).flat_map(|r| (0..k).map(move |j| (r, j)));
+        let wide: Vec<u16> = each().map(|(r, j)| entry(r, j)).collect();
+        let narrow: Vec<u8> = wide.iter().map(|e| *e as u8).collect();
+        let view =
+            if self.wide { Trace::wide(In::new(&wide), 1, k) } else { Trace::narrow(In::new(&narrow), 1, k) };
+        let live: Vec<u8> = data.row[LIVE].iter().map(|x| *x as u8).collect();
+        let bias: Vec<f32> = (0..router.experts).map(bias_of).collect();
+        let (mut narrow, mut wide) = (vec![0xba_u8; rows * k], vec![0xdbad_u16; rows * k]);
+        let mut gates = f32s(rows * k);
+        let mut sums = f32s(rows * router.groups);
+        let (mut replayed, mut alarm) = (u32s(rows), u32s(rows));
+        let forward = GatingForward {
+            router,
+            rows,
+            scores: In::new(&data.element[0]),
+            bias: self.bias.then(|| In::new(&bias[..])),
+            replay: self.replay.then(|| Replay { trace: view, mask: Mask::new(Some(&live)) }),
+            chosen: if self.wide {
+                ChosenOut::wide(Out::new(&mut wide))
+            } else {
+                ChosenOut::narrow(Out::new(&mut narrow))
+            },
+            gates: Out::new(&mut gates),
+            group_scores: (router.groups > 1).then(|| Out::new(&mut sums)),
+            row_replayed: Out::new(&mut replayed),
+            row_alarm: Out::new(&mut alarm),
+        };
+        forward.check().map_err(|e| e.to_string())?;
+        if self.backward {
+            // The inputs of the gradient are the same whichever backend it runs on.
+            crate::levels::reference().run(&forward).map_err(|e| e.to_string())?;
+            let chosen = if self.wide {
+                Trace::wide(In::new(&wide), 1, k)
+            } else {
+                Trace::narrow(In::new(&narrow), 1, k)
+            };
+            let coef: Vec<f32> = each().map(|(r, j)| data.row[COEF + j][r]).collect();
+            let (mut gradient, mut alarm) = (f32s(data.elements()), u32s(rows));
+            let kernel = GatingBackward {
+                router,
+                rows,
+                scores: In::new(&data.element[0]),
+                chosen,
+                gates: In::new(&gates),
+                coef: In::new(&coef),
+                gradient: Out::new(&mut gradient),
+                row_alarm: Out::new(&mut alarm),
+            };
+            kernel.check().map_err(|e| e.to_string())?;
+            backend.run(&kernel)?;
+            return Ok(vec![element("gradient", gradient), raised(alarm)]);
+        }
+        backend.run(&forward)?;
+        let id = |i: usize| match self.wide {
+            true if wide[i] == 0xdbad => POISON,
+            true => wide[i].into(),
+            false if narrow[i] == 0xba => POISON,
+            false => narrow[i].into(),
+        };
+        let mut out = Vec::new();
+        for j in 0..k {
+            let column = || (0..rows).map(|r| r * k + j);
+            out.push(row(EXPERTS[j], Values::U32(column().map(id).collect())));
+            out.push(row(GATES[j], Values::F32(column().map(|i| gates[i]).collect())));
+        }
+        if router.groups > 1 {
+            // Of the groups the last stands for all.
+            let last = sums.chunks(router.groups).map(|sums| sums[router.groups - 1]).collect();
+            out.push(row("group_sum", Values::F32(last)));
+        }
+        out.extend([row("replayed", Values::U32(replayed)), raised(alarm)]);
+        Ok(out)
+    }
+
+    fn expect(&self, data: &Data) -> Vec<Want> {
+        let k = self.router.top_k;
+        let mut experts: Vec<Want> = EXPERTS[..k].iter().map(|name| Want::new(name)).collect();
+        let mut gates: Vec<Want> = GATES[..k].iter().map(|name| Want::new(name)).collect();
+        let (mut replayed, mut gradient) = (Want::new("replayed"), Want::new("gradient"));
+        let mut group = Want::new("group_sum");
+        let rule = self.rule();
+        for r in 0..data.rows() {
+            let scores: Vec<f64> = data.span(r).map(|i| data.element[0][i].into()).collect();
+            let bias: Vec<f64> =
+                (0..scores.len()).map(|e| if self.bias { bias_of(e).into() } else { 0.0 }).collect();
+            let replay = self.replay && data.row[LIVE][r] != 0.0 && data.row[0][r] >= 0.0;
+            let (chosen, gap) = match replay {
+                true => ((0..k).map(|j| data.row[j][r] as usize).collect(), f64::INFINITY),
+                false => gating_forward::natural(&scores, &bias, &rule),
+            };
+            // Closer candidates than binary32 tells apart: any of them is right.
+            let doubt = if gap < 2e-6 { f64::INFINITY } else { 0.0 };
+            let size = self.rounding(&scores, &chosen);
+            for (j, want) in gating_forward::gates(&scores, &chosen, &rule).into_iter().enumerate() {
+                experts[j].push(chosen[j] as f64, doubt);
+                gates[j].push(want, doubt + want * size(chosen[j]));
+            }
+            replayed.push(f64::from(u8::from(replay)), 0.0);
+            let sums = gating_forward::group_scores(&scores, &bias, rule.groups);
+            let last = if replay { 0.0 } else { sums[rule.groups - 1] };
+            group.push(last, if replay { 0.0 } else { 4.0 });
+            let coef: Vec<f64> = (0..k).map(|j| data.row[COEF + j][r].into()).collect();
+            for (e, (want, terms)) in
+                gating_backward::row(&scores, &chosen, &coef, &rule).into_iter().enumerate()
+            {
+                gradient.push(want, doubt + terms * size(e));
+            }
+        }
+        let mut wants = if self.backward { vec![gradient] } else { vec![replayed, group] };
+        if !self.backward {
+            wants.extend(experts.into_iter().chain(gates));
+        }
+        wants
+    }
+
+    fn corpus(source: Source) -> Vec<Case> {
+        let mut cases = Vec::new();
+        let new = Router::new;
+        let grouped = |experts, top_k, groups, top_groups| Router {
+            groups,
+            top_groups,
+            scale: 2.5,
+            ..new(RouterKind::SigmoidNormalized, experts, top_k)
+        };
+        let routers = [
+            (Router::QWEN3, 24),
+            (Router::MIXTRAL, 24),
+            (new(RouterKind::SoftmaxChosen, 1, 1), 8),
+            (Router { scale: 1.5, ..new(RouterKind::SoftmaxAll, 60, 4) }, 24),
+            (new(RouterKind::SoftmaxAll, 257, 8), 16),
+            (Router::DEEPSEEK_V3, 16),
+            (grouped(12, 3, 3, 2), 24),
+            (grouped(8, 2, 8, 5), 24),
+            (new(RouterKind::SigmoidNormalized, 128, 8), 16),
+            (Router { scale: 0.5, ..new(RouterKind::Sigmoid, 130, 1) }, 16),
+            (new(RouterKind::SoftmaxChosen, 512, 8), 8),
+        ];
+        for (router, rows) in routers {
+            for backward in [false, true] {
+                for replay in [false, true] {
+                    let k = cases.len();
+                    let bias = router.kind.sigmoid() && (k / 4).is_multiple_of(2);
+                    let wide = router.experts > 255 || k % 3 == 0;
+                    let params = Gating { backward, router, replay, wide, bias };
+                    let case = case(params, rows, source.fork(k as u64));
+                    cases.push(Case { label: format!("{k}: {}", case.label), ..case });
+                }
+            }
+        }
+        cases
+    }
+
+    fn random(op: &str, draw: &mut Draw) -> Case {
+        use RouterKind::{Sigmoid, SigmoidNormalized, SoftmaxAll, SoftmaxChosen};
+        let kind = draw.pick(&[SoftmaxChosen, SoftmaxAll, SigmoidNormalized, Sigmoid]);
+        let groups = if kind.sigmoid() && draw.yes() { 1 + draw.below(8) } else { 1 };
+        let experts = groups * (1 + draw.below(if groups > 1 { 16 } else { 200 }));
+        let top_groups = 1 + draw.below(groups);
+        let most = MOST.min(top_groups * (experts / groups));
+        let scale = draw.pick(&[1.0, 2.5, 0.1]);
+        let router = Router { scale, groups, top_groups, ..Router::new(kind, experts, 1 + draw.below(most)) };
+        let params = Gating {
+            backward: op == "gating_backward",
+            router,
+            replay: draw.yes(),
+            wide: draw.yes(),
+            bias: kind.sigmoid() && draw.yes(),
+        };
+        case(params, 1 + draw.below(20), draw.source())
+    }
+
+    fn fault_slots(&self) -> Vec<(usize, &'static [f32])> {
+        // The gradient of a softmax over the chosen does not look at the scores; the forward pass does.
+        if self.backward { Vec::new() } else { vec![(0, &[f32::NAN, f32::INFINITY, f32::NEG_INFINITY])] }
+    }
+
+    fn rows_are_equal(&self) -> bool {
+        true
+    }
+}
+
+impl Gating {
+    fn rule(&self) -> Rule {
+        let Router { top_k, kind, scale, groups, top_groups, .. } = self.router;
+        let over_chosen = matches!(kind, RouterKind::SoftmaxChosen | RouterKind::SigmoidNormalized);
+        Rule { sigmoid: kind.sigmoid(), over_chosen, scale: scale.into(), top_k, groups, top_groups }
+    }
+
+    /// Relative rounding of an expert's gate: its exponent rounds once, and so do those of the denominator.
+    fn rounding(&self, scores: &[f64], chosen: &[usize]) -> impl Fn(usize) -> f64 {
+        let rule = self.rule();
+        let all: Vec<usize> = (0..scores.len()).collect();
+        let over = if rule.over_chosen { chosen.to_vec() } else { all };
+        let largest = over.iter().fold(f64::NEG_INFINITY, |m, e| m.max(scores[*e]));
+        let shares = gating_forward::gates(scores, &over, &Rule { scale: 1.0, ..rule });
+        let spread: f64 = over.iter().zip(shares).map(|(e, p)| p * (scores[*e] - largest).abs()).sum();
+        let distance: Vec<f64> = scores.iter().map(|s| (s - largest).abs()).collect();
+        move |e| if rule.sigmoid { 1.0 } else { 1.0 + spread + distance[e].min(100.0) }
+    }
+}
+
+/// One score, by the row's kind.
+fn score(kind: usize, sigmoid: bool, source: Source, e: usize) -> f32 {
+    let bell = source.signed(e) + source.fork(1).signed(e) + source.fork(2).signed(e);
+    match kind {
+        // Multiples of 1/64: ties that are exact, and sigmoids that binary32 tells apart.
+        0 => (bell * 128.0) as i32 as f32 / 64.0,
+        // Uniform: all ties.
+        1 => 0.75,
+        // Zeros of both signs are equal.
+        2 => [0.0, -0.0][source.below(e, 2)],
+        // Saturated; sigmoids of it are 0 and 1.
+        3 => [1e4, -1e4, 1e4][source.below(e, 3)],
+        _ if sigmoid => (bell * 64.0) as i32 as f32 / 16.0,
+        // The cut at −87 and around it, and the spread of a trained router.
+        4 => -87.0 * [0.0, 1.0, 0.999_999_9, 1.000_000_1, 0.5, 1.2][source.below(e, 6)],
+        _ => 2.0 * bell,
+    }
+}
+
+fn case(params: Gating, rows: usize, source: Source) -> Case {
+    let (experts, k) = (params.router.experts, params.router.top_k);
+    let sigmoid = params.router.kind.sigmoid();
+    let mut scores = Vec::with_capacity(rows * experts);
+    let mut row = vec![vec![0.0; rows]; LIVE + 1];
+    for r in 0..rows {
+        let of_row = source.fork(100 + r as u64);
+        scores.extend((0..experts).map(|e| score(r % 7, sigmoid, of_row, e)));
+        // Distinct experts: an odd stride from a random start, or the natural ones of half the rows in another order.
+        let start = source.fork(1).below(r, experts);
+        let stride = (1..experts.max(2)).find(|s| gcd(*s, experts) == 1 && *s * 3 > experts).unwrap_or(1);
+        let absent = source.fork(2).below(r, 5) == 0 && (k > 1 || params.wide);
+        for j in 0..k {
+            row[j][r] = if absent { -1.0 } else { ((start + j * stride) % experts) as f32 };
+            row[COEF + j][r] =
+                [0.0, -0.5, 1.0, source.fork(3 + j as u64).signed(r)][source.fork(4).below(r + j, 4)];
+        }
+        row[LIVE][r] = if source.fork(5).below(r, 4) == 0 { 0.0 } else { 1.0 };
+    }
+    Case {
+        label: format!("{params:?} {rows} rows"),
+        catches: "ties to another index; gates of the selection instead of the record; a gradient lost where the two differ",
+        params: params.into(),
+        data: Data {
+            offsets: (0..=rows).map(|r| (r * experts) as u32).collect(),
+            element: vec![scores],
+            row,
+            ..Data::default()
+        },
+    }
+}
+
+fn gcd(a: usize, b: usize) -> usize {
+    if b == 0 { a } else { gcd(b, a % b) }
+}

@@ -1,0 +1,36 @@
+//! The gradient of a router's scores, by the Jacobian of the gates written out: dg_a/ds_b for every pair.
+
+use super::gating_forward::{Rule, gates};
+
+/// dL/ds of every expert, with the magnitude of its terms.
+pub fn row(scores: &[f64], chosen: &[usize], coef: &[f64], rule: &Rule) -> Vec<(f64, f64)> {
+    let g = gates(scores, chosen, rule);
+    // Shares of the denominator: of the chosen, or of all.
+    let all: Vec<usize> = (0..scores.len()).collect();
+    let unscaled = Rule { scale: 1.0, ..*rule };
+    let share = if rule.sigmoid {
+        Vec::new()
+    } else {
+        gates(scores, if rule.over_chosen { chosen } else { &all }, &unscaled)
+    };
+    let total: f64 = chosen.iter().map(|e| 1.0 / (1.0 + (-scores[*e]).exp())).sum::<f64>() + 1e-20;
+    let of = |b: usize| {
+        let mut sum = (0.0, 0.0);
+        for (a, e) in chosen.iter().enumerate() {
+            let own = if *e == b { 1.0 } else { 0.0 };
+            let (p, rest) = (1.0 / (1.0 + (-scores[b]).exp()), 1.0 / (1.0 + scores[b].exp()));
+            let inside = if chosen.contains(&b) { 1.0 } else { 0.0 };
+            let (first, second) = if rule.sigmoid {
+                let taken = if rule.over_chosen { inside * g[a] * p / total } else { 0.0 };
+                (own * g[a] * rest, taken * rest)
+            } else {
+                let place = if rule.over_chosen { chosen.iter().position(|e| *e == b) } else { Some(b) };
+                (own * g[a], place.map_or(0.0, |at| g[a] * share[at]))
+            };
+            sum.0 += coef[a] * (first - second);
+            sum.1 += coef[a].abs() * (first + second);
+        }
+        sum
+    };
+    (0..scores.len()).map(of).collect()
+}

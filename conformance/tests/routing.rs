@@ -1,0 +1,283 @@
+//! Routing replay: the worked vectors, finite differences, the same bits on every level, traces that are refused.
+
+use lockstep::core::ragged::Mask;
+use lockstep::core::routing::{Place, Replay, Router, RouterKind, TraceFault, filler};
+use lockstep::ops::{balance_loss, gating_backward, gating_forward};
+use lockstep::routing::{Ids, LoadSum, RoutingTrace, load, mismatch};
+use lockstep::{Device, Error, Level};
+use lockstep_conformance::accuracy::Measured;
+use lockstep_conformance::cases::Case;
+use lockstep_conformance::cases::hash::Source;
+use lockstep_conformance::cases::random::random;
+use lockstep_conformance::ops::{OpTest, balance, gating};
+use lockstep_conformance::oracle::balance as oracle_balance;
+use lockstep_conformance::oracle::gating_forward::{Rule, gates, natural};
+use lockstep_conformance::precision::{FINITE_DIFFERENCE, STEP};
+use lockstep_conformance::{launch, suite};
+
+const SCORES: [f32; 4] = [1.0, 2.0, 0.5, -1.0];
+
+fn near(got: &[f32], want: &[f64]) {
+    assert_eq!(got.len(), want.len());
+    for (got, want) in got.iter().zip(want) {
+        assert!((f64::from(*got) - want).abs() < 1e-6, "{got} against {want}");
+    }
+}
+
+fn replayed(kind: RouterKind, record: &[i32]) -> Vec<f32> {
+    let trace = RoutingTrace::from_ids(record, 1, 4, 1, record.len()).unwrap();
+    let replay = Replay { trace: trace.view(), mask: Mask::all() };
+    let router = Router::new(kind, 4, record.len());
+    gating_forward(&Device::cpu(), &router, &SCORES, None, Some(replay)).unwrap().gates
+}
+
+#[test]
+fn worked_8_3_routing() {
+    let device = Device::cpu();
+    let router = Router::new(RouterKind::SoftmaxChosen, 4, 2);
+    let own = gating_forward(&device, &router, &SCORES, None, None).unwrap();
+    assert_eq!((own.chosen, own.replayed), (Ids::U8(vec![1, 0]), 0));
+    near(&own.gates, &[0.731059, 0.268941]);
+    near(&replayed(RouterKind::SoftmaxChosen, &[0, 2]), &[0.622459, 0.377541]);
+    // The order of the record is the order of the gates.
+    near(&replayed(RouterKind::SoftmaxChosen, &[2, 0]), &[0.377541, 0.622459]);
+    let trace = RoutingTrace::from_ids(&[0, 2], 1, 4, 1, 2).unwrap();
+    let replay = Replay { trace: trace.view(), mask: Mask::all() };
+    let gating = gating_forward(&device, &router, &SCORES, None, Some(replay)).unwrap();
+    let gradient = gating_backward(&device, &router, &SCORES, &gating, &[1.0, 0.0]).unwrap();
+    near(&gradient, &[0.235004, 0.0, -0.235004, 0.0]);
+}
+
+#[test]
+fn row_10_21_router_weights() {
+    near(&replayed(RouterKind::SoftmaxChosen, &[0, 2]), &[0.622459, 0.377541]);
+    near(&replayed(RouterKind::SoftmaxAll, &[0, 2]), &[0.224208, 0.135989]);
+    near(&replayed(RouterKind::SigmoidNormalized, &[0, 2]), &[0.540117, 0.459883]);
+    near(&replayed(RouterKind::Sigmoid, &[0, 2]), &[0.731059, 0.622459]);
+}
+
+#[test]
+fn the_gradient_is_that_of_the_oracle_natural_and_replayed() {
+    use RouterKind::{Sigmoid, SigmoidNormalized, SoftmaxAll, SoftmaxChosen};
+    let source = Source::new(5);
+    for kind in [SoftmaxChosen, SoftmaxAll, SigmoidNormalized, Sigmoid] {
+        let router = Router { scale: 1.5, ..Router::new(kind, 10, 3) };
+        let rule = Rule {
+            sigmoid: kind.sigmoid(),
+            over_chosen: matches!(kind, SoftmaxChosen | SigmoidNormalized),
+            scale: 1.5,
+            top_k: 3,
+            groups: 1,
+            top_groups: 1,
+        };
+        let scores: Vec<f32> = (0..10).map(|e| 2.0 * source.signed(e)).collect();
+        let wide: Vec<f64> = scores.iter().map(|s| f64::from(*s)).collect();
+        let trace = RoutingTrace::from_ids(&[9, 0, 4], 1, 10, 1, 3).unwrap();
+        let replay = Replay { trace: trace.view(), mask: Mask::all() };
+        let coef = [0.5f32, -1.0, 0.25];
+        for (replay, chosen) in [(None, natural(&wide, &[0.0; 10], &rule).0), (Some(replay), vec![9, 0, 4])] {
+            let forward = gating_forward(&Device::cpu(), &router, &scores, None, replay).unwrap();
+            assert_eq!(forward.chosen, Ids::U8(chosen.iter().map(|e| *e as u8).collect()));
+            let got = gating_backward(&Device::cpu(), &router, &scores, &forward, &coef).unwrap();
+            for e in 0..10 {
+                let loss = |step: f64| -> f64 {
+                    let mut moved = wide.clone();
+                    moved[e] += step;
+                    gates(&moved, &chosen, &rule).iter().zip(coef).map(|(g, c)| g * f64::from(c)).sum()
+                };
+                let want = (loss(STEP) - loss(-STEP)) / (2.0 * STEP);
+                assert!((f64::from(got[e]) - want).abs() <= FINITE_DIFFERENCE, "{kind:?} {e}");
+            }
+            // Megatron #79: an expert that only the record has must not lose its gradient.
+            assert!(chosen.iter().all(|e| got[*e] != 0.0));
+        }
+    }
+}
+
+fn cases() -> Vec<Case> {
+    let mut cases = gating::Gating::corpus(Source::new(3));
+    cases.extend(balance::Balance::corpus(Source::new(4)));
+    for op in gating::Gating::OPS.iter().chain(balance::Balance::OPS) {
+        cases.extend((0..60).map(|seed| random(op, seed).unwrap()));
+    }
+    cases
+}
+
+#[test]
+fn accuracy() {
+    let plain = Device::cpu_with(Some(Level::Plain), Some(1)).unwrap();
+    let mut measured = Measured::default();
+    for case in cases() {
+        measured
+            .add(&case, &launch::run(&plain, &case).unwrap())
+            .unwrap_or_else(|failure| panic!("{failure}"));
+    }
+    for ((op, output), (units, label)) in measured.0 {
+        println!("{op} {output}: {units:.2} units [{label}]");
+    }
+}
+
+#[test]
+fn levels_agree_and_rows_are_their_own() {
+    let cases = cases();
+    let plain = Device::cpu_with(Some(Level::Plain), Some(1)).unwrap();
+    for level in Level::available() {
+        let device = Device::cpu_with(Some(level), Some(2)).unwrap();
+        assert!(suite::same_bits(&device, &plain, &cases).unwrap() > 10_000);
+        assert!(suite::row_alone(&device, &cases).unwrap() > 10_000);
+        assert!(suite::faults_are_local(&device, &cases).unwrap() > 1000);
+    }
+    let cpu = lockstep_cpu::Cpu::new(Level::best(), 1).unwrap();
+    assert!(suite::rows_are_disjoint(&cpu, &cases).unwrap() > 1000);
+}
+
+#[test]
+fn mask_and_absent_records_fall_back_to_the_live_router() {
+    let router = Router::new(RouterKind::SoftmaxChosen, 4, 2);
+    let scores: Vec<f32> = SCORES.repeat(6);
+    // Two layers of three tokens; token 1 has no record in layer 0.
+    let ids = [0, 2, 2, 3, -1, -1, 3, 0, 0, 3, 2, 0];
+    let trace = RoutingTrace::from_ids(&ids, 3, 4, 2, 2).unwrap();
+    let replay = Replay { trace: trace.view(), mask: Mask::new(Some(&[1, 1, 0])) };
+    let out = gating_forward(&Device::cpu(), &router, &scores, None, Some(replay)).unwrap();
+    assert_eq!(out.chosen, Ids::U8(vec![0, 2, 2, 3, 1, 0, 3, 0, 1, 0, 1, 0]));
+    assert_eq!((out.row_replayed, out.replayed), (vec![1, 1, 0, 1, 0, 0], 3));
+    // The second layer alone is a view with the same strides.
+    let layer = trace.view().slice(1, 1).unwrap();
+    let replay = Replay { trace: layer, mask: Mask::all() };
+    let out = gating_forward(&Device::cpu(), &router, &scores[..12], None, Some(replay)).unwrap();
+    assert_eq!(out.chosen, Ids::U8(vec![2, 3, 3, 0, 2, 0]));
+    assert!(trace.view().slice(1, 2).is_none());
+}
+
+#[test]
+fn replaying_the_natural_choice_changes_no_bit() {
+    // R2 in the first mini-batch: the target policy is unaltered.
+    let router = Router::QWEN3;
+    let source = Source::new(9);
+    let scores: Vec<f32> = (0..64 * 128).map(|i| 3.0 * source.signed(i)).collect();
+    let own = gating_forward(&Device::cpu(), &router, &scores, None, None).unwrap();
+    let mut trace = RoutingTrace::new(128, 1, 8).unwrap();
+    trace.append_chosen(&own.chosen).unwrap();
+    let replay = Replay { trace: trace.view(), mask: Mask::all() };
+    let again = gating_forward(&Device::cpu(), &router, &scores, None, Some(replay)).unwrap();
+    assert_eq!((own.chosen, own.gates, 64), (again.chosen, again.gates, again.replayed));
+}
+
+#[test]
+fn ties_go_to_the_lowest_index() {
+    let router = Router::new(RouterKind::SoftmaxChosen, 6, 3);
+    let out = gating_forward(&Device::cpu(), &router, &[-0.0, 1.0, 0.0, 1.0, 0.0, -0.0], None, None).unwrap();
+    assert_eq!(out.chosen, Ids::U8(vec![1, 3, 0]));
+}
+
+#[test]
+fn size_law() {
+    let mut trace = RoutingTrace::new(128, 48, 8).unwrap();
+    trace.append_padding(1000);
+    assert_eq!(trace.bytes(), 384 * 1000);
+    assert_eq!(trace.view().validate(1000, 128), Ok(48_000));
+    let wide = RoutingTrace::new(257, 1, 8).unwrap();
+    assert!(matches!(wide.ids(), Ids::U16(_)));
+}
+
+#[test]
+fn filler_is_distinct_and_spreads() {
+    for (experts, top_k) in [(128, 8), (8, 8), (60, 7), (1, 1), (5, 3)] {
+        let mut load = vec![0; experts];
+        for row in 0..experts {
+            let ids: Vec<usize> = (0..top_k).map(|j| filler(row, j, top_k, experts)).collect();
+            assert!((0..top_k).all(|j| !ids[..j].contains(&ids[j])));
+            ids.iter().for_each(|e| load[*e] += 1);
+        }
+        assert!(load.iter().all(|n| *n == top_k), "{load:?}");
+    }
+}
+
+#[test]
+fn stitching_puts_parts_together() {
+    let ids: Vec<i32> = (0..24).map(|i| (i / 2 + i % 2) % 7).collect();
+    let whole = RoutingTrace::from_ids(&ids, 6, 7, 2, 2).unwrap();
+    let mut parts = RoutingTrace::new(7, 2, 2).unwrap();
+    parts.stitch(&whole, 0..2).unwrap();
+    parts.stitch(&whole, 2..6).unwrap();
+    assert_eq!(parts, whole);
+    assert_eq!(mismatch(&parts.view(), &whole.view()).unwrap().differing, 0);
+    assert!(parts.stitch(&whole, 5..7).is_err());
+    assert!(parts.stitch(&RoutingTrace::new(8, 2, 2).unwrap(), 0..0).is_err());
+    parts.append_absent(1);
+    assert_eq!(parts.view().validate(7, 7), Ok(12), "a token without record is not counted");
+}
+
+fn fault(ids: &[i32], tokens: usize) -> TraceFault {
+    match RoutingTrace::from_ids(ids, tokens, 256, 1, 2) {
+        Err(Error::Trace(fault)) => fault,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn bad_traces_are_named() {
+    let place = Place { token: 1, layer: 0, entry: 1 };
+    assert_eq!(fault(&[0, 1, 5, 5], 2), TraceFault::Duplicate { place, expert: 5, other: 0 });
+    // As a byte, the missing one would be expert 255.
+    assert_eq!(fault(&[0, 1, 5, -1], 2), TraceFault::Partial { place });
+    assert_eq!(fault(&[0, 1], 2), TraceFault::OneTokenShort { tokens: 2 });
+    assert_eq!(fault(&[0, 1], 4), TraceFault::Shape { expected: 8, got: 2 });
+    assert!(RoutingTrace::from_ids(&[255, 0, -1, -1], 2, 256, 1, 2).is_ok());
+    let error = RoutingTrace::from_ids(&[0, 256], 1, 256, 1, 2).unwrap_err().to_string();
+    assert!(error.contains("`trace`[1] is 256"), "{error}");
+    let error = fault(&[0, 1, 5, 5], 2).to_string();
+    assert!(error.contains("`trace`[1, 0, 1] is 5"), "{error}");
+    // A trace made for more experts than the router has.
+    let trace = RoutingTrace::from_ids(&[3, 9], 1, 16, 1, 2).unwrap();
+    let replay = Replay { trace: trace.view(), mask: Mask::all() };
+    let router = Router::new(RouterKind::SoftmaxAll, 4, 2);
+    let error = gating_forward(&Device::cpu(), &router, &SCORES, None, Some(replay)).unwrap_err();
+    assert!(matches!(error, Error::Trace(TraceFault::Range { expert: 9, experts: 4, .. })), "{error}");
+    let nan = [1.0, 2.0, f32::NAN, 0.0];
+    let error = gating_forward(&Device::cpu(), &router, &nan, None, None).unwrap_err().to_string();
+    assert!(error.contains("`scores`[2]"), "{error}");
+}
+
+#[test]
+fn balance_loss_and_its_gradient() {
+    let trace = RoutingTrace::from_ids(&[0, 1, 0, 2, 0, 1, -1, -1], 4, 3, 1, 2).unwrap();
+    let f = load(&trace.view(), 3, LoadSum::One).unwrap();
+    assert_eq!(f, [3.0 / 6.0, 2.0 / 6.0, 1.0 / 6.0]);
+    // Hugging Face counts per token: the sum is K.
+    assert_eq!(load(&trace.view(), 3, LoadSum::TopK).unwrap(), [1.0, 2.0 / 3.0, 1.0 / 3.0]);
+    // Uniform scores: E Σ f/E = Σ f = 1, and no slope but that of the load.
+    let even = balance_loss(&Device::cpu(), &[0.5; 12], &f, 1.0).unwrap();
+    assert!((even.loss - 1.0).abs() < 1e-7 && even.gradient[0] > 0.0 && even.gradient[2] < 0.0);
+    let source = Source::new(8);
+    let scores: Vec<f32> = (0..12).map(|i| 2.0 * source.signed(i)).collect();
+    let got = balance_loss(&Device::cpu(), &scores, &f, 0.25).unwrap();
+    let f64s = |x: &[f32]| -> Vec<f64> { x.iter().map(|x| f64::from(*x)).collect() };
+    let loss = |moved: &[f64]| -> f64 {
+        moved.chunks(3).map(|row| oracle_balance::row(row, &f64s(&f), 0.25 * 3.0 / 4.0).0).sum()
+    };
+    assert!((got.loss - loss(&f64s(&scores))).abs() < 1e-6);
+    for i in 0..12 {
+        let moved = |step: f64| {
+            let mut scores = f64s(&scores);
+            scores[i] += step;
+            loss(&scores)
+        };
+        let want = (moved(STEP) - moved(-STEP)) / (2.0 * STEP);
+        assert!((f64::from(got.gradient[i]) - want).abs() <= FINITE_DIFFERENCE, "{i}");
+    }
+    assert!(balance_loss(&Device::cpu(), &scores, &[f32::NAN, 0.0, 0.0], 1.0).is_err());
+    assert!(balance_loss(&Device::cpu(), &scores[..11], &f, 1.0).is_err());
+}
+
+#[test]
+fn mismatch_counts_routers_tokens_and_layers() {
+    let a = RoutingTrace::from_ids(&[0, 1, 2, 3, 0, 1, 2, 3, 0, 1, -1, -1], 3, 5, 2, 2).unwrap();
+    let b = RoutingTrace::from_ids(&[1, 0, 2, 4, 0, 1, 3, 2, 2, 3, 0, 1], 3, 5, 2, 2).unwrap();
+    let found = mismatch(&a.view(), &b.view()).unwrap();
+    assert_eq!((found.routers, found.differing, found.tokens, found.tokens_differing), (5, 2, 3, 2));
+    assert_eq!((found.shared, &found.layers[..]), (7, &[(3, 1), (2, 1)][..]));
+    assert!((found.overlap() - 0.7).abs() < 1e-12 && (found.layers_per_token() - 2.0 / 3.0).abs() < 1e-12);
+    assert!(mismatch(&a.view(), &b.view().slice(0, 1).unwrap()).is_err());
+}

@@ -1,0 +1,125 @@
+//! Load-balance loss of a router, and its gradient.
+//!
+//! **Formula** (Switch 2101.03961 eq. 4, GShard 2006.16668), p = softmax of the scores over all experts, f_e the load of expert e:
+//!
+//! ```text
+//! L = w Σ_r Σ_e f_e p_re          = coef · E Σ_e f_e P_e  for w = coef · E / rows,  P_e = mean_r p_re
+//! dL/ds_re = w p_re (f_e − d_r),  d_r = Σ_e f_e p_re
+//! ```
+//!
+//! f has no gradient. It is counted from a routing map: the natural one in verl also under replay (maths.md §3.2), or the
+//! replayed one: the caller's choice, since f is an argument ([`lockstep::routing`](https://docs.rs/lockstep-rl) counts either).
+//!
+//! **Shapes**: `scores`, `gradient` `[rows, E]`; `load` `[E]`; `row_loss` `[rows]`, w·d_r, to be folded.
+//!
+//! **Special cases**: scores and loads that are not finite raise the row's [alarm](crate::ragged::flag). An exponential below e⁻⁸⁷ of the largest is 0.
+//!
+//! **Variants**: f sums to 1 (Megatron) or to K (Hugging Face's `load_balancing_loss_func`): the same but for a factor K.
+
+use super::gating_forward::Whole;
+use super::{Router, RouterKind};
+use crate::Error;
+use crate::logits::weight;
+use crate::num::{self, Arith};
+use crate::op::Kernel;
+use crate::ragged::{In, Mask, Out, Span, Stream, flag};
+use crate::team::{Element, Lane, Team};
+
+/// The op `balance_loss`.
+#[derive(Clone, Copy, Debug)]
+pub struct BalanceLoss<'a> {
+    /// E.
+    pub experts: usize,
+    /// Number of rows.
+    pub rows: usize,
+    /// `[rows, E]`.
+    pub scores: In<'a, f32>,
+    /// f, `[E]`.
+    pub load: In<'a, f32>,
+    /// w.
+    pub weight: f64,
+    /// dL/ds, `[rows, E]`.
+    pub gradient: Out<'a, f32>,
+    /// w·d_r, `[rows]`.
+    pub row_loss: Out<'a, f64>,
+    /// Above [`flag::LIMIT`] where the row cannot be used, `[rows]`.
+    pub row_alarm: Out<'a, u32>,
+}
+
+crate::kernel_args!(BalanceLoss<'_> { experts, rows, scores, load, weight, gradient, row_loss, row_alarm });
+
+impl BalanceLoss<'_> {
+    /// Whether sizes and the weight are in their domain.
+    pub fn check(&self) -> Result<(), Error> {
+        Router::new(RouterKind::SoftmaxAll, self.experts, 1).check_scores(self.scores, self.rows)?;
+        Router::length("load", self.load.len(), 1, self.experts)?;
+        match self.weight.is_finite() {
+            true => Ok(()),
+            false => {
+                let (argument, expected) = ("weight", "a finite number");
+                Err(Error::Value { argument, index: None, expected, got: self.weight })
+            }
+        }
+    }
+}
+
+/// Z, Σ e·f, and whether loads are finite.
+struct Loaded {
+    largest: f32,
+}
+
+impl Element<2, 0, 2, 0> for Loaded {
+    #[inline(always)]
+    fn element<A: Arith>(&self, _staged: [f32; 2], input: impl Fn(usize) -> f32) -> Lane<0, 2, 0> {
+        let e = weight::<A>(input(0) - self.largest);
+        Lane { out: [], sum: [e, e * input(1)], max: [], alarm: flag::finite(input(1)) }
+    }
+}
+
+struct Slope {
+    largest: f32,
+    mean: f32,
+    /// w/Z.
+    factor: f32,
+}
+
+impl Element<2, 1, 0, 0> for Slope {
+    #[inline(always)]
+    fn element<A: Arith>(&self, _staged: [f32; 2], input: impl Fn(usize) -> f32) -> Lane<1, 0, 0> {
+        let gradient = weight::<A>(input(0) - self.largest) * (input(1) - self.mean) * self.factor + 0.0;
+        Lane { out: [gradient], sum: [], max: [], alarm: flag::finite(gradient) }
+    }
+}
+
+impl Kernel for BalanceLoss<'_> {
+    const NAME: &'static str = "balance_loss";
+
+    fn rows(&self) -> usize {
+        self.rows
+    }
+
+    fn work(&self, _row: usize) -> usize {
+        self.experts
+    }
+
+    #[inline(always)]
+    fn row<T: Team>(&self, team: &T, row: usize) {
+        // Row and loads are indexed alike.
+        let (of_row, span) =
+            (Span::new(row * self.experts, (row + 1) * self.experts), Span::new(0, self.experts));
+        let scores = Stream::Array(self.scores.part(of_row));
+        let ins = [scores, Stream::Array(self.load)];
+        let swept = team.sweep(span, Mask::all(), [scores], [], &Whole);
+        let largest = swept.maxima[0];
+        let loaded = team.sweep(span, Mask::all(), ins, [], &Loaded { largest });
+        let [total, product] = loaded.sums;
+        let mean = product / total;
+        let slope = Slope { largest, mean: mean as f32, factor: (self.weight / total) as f32 };
+        let written = team.sweep(span, Mask::all(), ins, [Some(self.gradient.part(of_row))], &slope);
+        if team.leads() {
+            self.row_loss.put(row, num::canonical64(self.weight * mean));
+            let alarm = flag::worse(swept.alarm, loaded.alarm);
+            self.row_alarm.put(row, flag::worse(alarm, written.alarm));
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! From the gradient of the gates to that of the scores.
+//!
+//! **Formula**, with c_e = dL/dg_e on the chosen set I, scale c, and d = Σ_{e in I} g_e c_e / c:
+//!
+//! ```text
+//! SoftmaxChosen       dL/ds_e = g_e (c_e − d)                  0 outside of I
+//! SoftmaxAll          dL/ds_e = g_e c_e [e in I] − c p_e d     p: softmax over all
+//! SigmoidNormalized   dL/ds_e = g_e (c_e − d)(1 − σ(s_e))      0 outside of I
+//! Sigmoid             dL/ds_e = g_e c_e (1 − σ(s_e))           0 outside of I
+//! ```
+//!
+//! The selection has no gradient, nor has the bias. The gradient is dense, `[rows, E]`: an expert that was replayed though the live router
+//! would not have chosen it has its own (Megatron #79: gathering after the scatter of a top-k lost it).
+//!
+//! **Shapes**: `scores`, `gradient` `[rows, E]`; `gates`, `coef` `[rows, K]` and `chosen` as [`GatingForward`](super::GatingForward) wrote them.
+//!
+//! **Special cases**: gates and coefficients that are not finite, experts outside of 0..E, and for SoftmaxAll scores that are
+//! not finite raise the row's [alarm](crate::ragged::flag).
+
+use super::gating_forward::{Total, Whole};
+use super::{Router, RouterKind, Trace};
+use crate::Error;
+use crate::logits::weight;
+use crate::num::{self, Arith};
+use crate::op::Kernel;
+use crate::ragged::{In, Mask, Out, Span, Stream, flag};
+use crate::team::{Element, Lane, Team};
+
+/// The op `gating_backward`.
+#[derive(Clone, Copy, Debug)]
+pub struct GatingBackward<'a> {
+    /// Rule and shape.
+    pub router: Router,
+    /// Number of rows.
+    pub rows: usize,
+    /// `[rows, E]`.
+    pub scores: In<'a, f32>,
+    /// Experts that ran, `[rows, K]`.
+    pub chosen: Trace<'a>,
+    /// Their gates, `[rows, K]`.
+    pub gates: In<'a, f32>,
+    /// dL/dg, `[rows, K]`.
+    pub coef: In<'a, f32>,
+    /// dL/ds, `[rows, E]`.
+    pub gradient: Out<'a, f32>,
+    /// Above [`flag::LIMIT`] where the row cannot be used, `[rows]`.
+    pub row_alarm: Out<'a, u32>,
+}
+
+crate::kernel_args!(GatingBackward<'_> { router, rows, scores, chosen, gates, coef, gradient, row_alarm });
+
+impl GatingBackward<'_> {
+    /// Whether sizes and parameters are in their domain and agree.
+    pub fn check(&self) -> Result<(), Error> {
+        self.router.check_scores(self.scores, self.rows)?;
+        let k = self.router.top_k;
+        Router::length("gates", self.gates.len(), self.rows, k)?;
+        Router::length("gate gradients", self.coef.len(), self.rows, k)?;
+        let (expected, got) = (self.rows, if self.chosen.top_k() == k { self.chosen.rows() } else { 0 });
+        if expected != got {
+            return Err(Error::Length {
+                argument: "chosen",
+                expected,
+                because: "rows of top_k experts",
+                got,
+            });
+        }
+        Ok(())
+    }
+}
+
+/// No gradient.
+struct Nothing;
+
+impl Element<1, 1, 0, 0> for Nothing {
+    #[inline(always)]
+    fn element<A: Arith>(&self, _staged: [f32; 2], _input: impl Fn(usize) -> f32) -> Lane<1, 0, 0> {
+        Lane { out: [0.0], sum: [], max: [], alarm: 0 }
+    }
+}
+
+/// The share of every expert in the denominator.
+struct Denominator {
+    largest: f32,
+    /// d·c/Z.
+    factor: f32,
+}
+
+impl Element<1, 1, 0, 0> for Denominator {
+    #[inline(always)]
+    fn element<A: Arith>(&self, _staged: [f32; 2], input: impl Fn(usize) -> f32) -> Lane<1, 0, 0> {
+        // 0 − x: a gradient is never −0.
+        let gradient = 0.0 - weight::<A>(input(0) - self.largest) * self.factor;
+        Lane { out: [gradient], sum: [], max: [], alarm: flag::finite(gradient) }
+    }
+}
+
+impl Kernel for GatingBackward<'_> {
+    const NAME: &'static str = "gating_backward";
+
+    fn rows(&self) -> usize {
+        self.rows
+    }
+
+    fn work(&self, _row: usize) -> usize {
+        self.router.experts
+    }
+
+    #[inline(always)]
+    fn row<T: Team>(&self, team: &T, row: usize) {
+        match self.variant() {
+            0 => self.row_as::<0, T>(team, row),
+            _ => self.row_as::<1, T>(team, row),
+        }
+    }
+
+    #[inline(always)]
+    fn variant(&self) -> usize {
+        usize::from(matches!(self.router.kind, RouterKind::SoftmaxAll))
+    }
+
+    #[inline(always)]
+    fn row_as<const V: usize, T: Team>(&self, team: &T, row: usize) {
+        let (router, span) = (self.router, self.router.span(row));
+        let (scores, chosen, gates, coef, out) =
+            (self.scores, self.chosen, self.gates, self.coef, self.gradient);
+        let (k, experts) = (router.top_k, router.experts);
+        let (first, position, scale) = (row * k, chosen.position(row), f64::from(router.scale));
+        let expert = move |j: usize| {
+            let expert = chosen.at(position + j) as usize;
+            if expert < experts { expert } else { experts - 1 }
+        };
+        let [dot, faults] = team.sum(Span::new(0, k), move |j| {
+            let (g, c) = (gates.at(first + j), coef.at(first + j));
+            let usable = (flag::worse(flag::finite(g), flag::finite(c)) <= flag::LIMIT)
+                & ((chosen.at(position + j) as usize) < experts);
+            [f64::from(g) * f64::from(c), if usable { 0.0 } else { 1.0 }]
+        });
+        let mean = dot / scale;
+        let mut alarm = if faults > 0.0 { u32::MAX } else { 0 };
+        let (mut largest, mut factor) = (0.0, 0.0);
+        if V == 1 {
+            let ins = [Stream::Array(scores)];
+            let swept = team.sweep(span, Mask::all(), ins, [], &Whole);
+            largest = swept.maxima[0];
+            factor = dot / team.sweep(span, Mask::all(), ins, [], &Total { largest }).sums[0];
+            alarm = flag::worse(alarm, swept.alarm);
+            let rest = Denominator { largest, factor: factor as f32 };
+            alarm = flag::worse(alarm, team.sweep(span, Mask::all(), ins, [Some(out)], &rest).alarm);
+        } else {
+            team.sweep(span, Mask::all(), [Stream::Constant(0.0)], [Some(out)], &Nothing);
+        }
+        let sigmoid = router.kind.sigmoid();
+        let subtracted = if matches!(router.kind, RouterKind::Sigmoid) { 0.0 } else { mean };
+        team.place(span, k, expert, move |j, i| {
+            let (g, c) = (f64::from(gates.at(first + j)), f64::from(coef.at(first + j)));
+            let gradient = if V == 1 {
+                g * c - f64::from(weight::<T::Arith>(scores.at(i) - largest)) * factor
+            } else {
+                let slope = if sigmoid { num::sigmoid::<T::Arith>(-scores.at(i)) } else { 1.0 };
+                g * (c - subtracted) * f64::from(slope)
+            };
+            out.put(i, num::canonical(gradient as f32 + 0.0));
+        });
+        if team.leads() {
+            self.row_alarm.put(row, alarm);
+        }
+    }
+}

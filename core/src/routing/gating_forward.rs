@@ -1,0 +1,355 @@
+//! Which experts run, and with which gates.
+//!
+//! **Formula**: see [`routing`](super). A row replays if there is a [`Trace`], the mask has its token, and the trace has its record;
+//! else it selects by its own scores.
+//!
+//! **Shapes**: a row is one token's router in one layer: `scores` `[rows, E]`, `chosen` and `gates` `[rows, K]`; rows of a trace with several
+//! layers have the layers of a token side by side. `bias` `[E]`, `group_scores` `[rows, groups]`, the mask `[tokens]`.
+//!
+//! **Special cases**: a score or bias that is not finite, an expert outside of 0..E or twice in a record raise the row's
+//! [alarm](crate::ragged::flag). An exponential below e⁻⁸⁷ of the largest is 0, as in [`logits`](crate::logits).
+//!
+//! **Accuracy**: numerators in binary32, their sum and the quotient in binary64, rounded once.
+
+use super::{Router, RouterKind, SIGMOID_EPS, Trace, quotient};
+use crate::Error;
+use crate::logits::weight;
+use crate::num::{self, Arith};
+use crate::op::Kernel;
+use crate::ragged::{In, Mask, Out, Span, Stream, flag};
+use crate::team::{Element, Key, Lane, Team};
+
+/// What is replayed, and for which tokens.
+#[derive(Clone, Copy, Debug)]
+pub struct Replay<'a> {
+    /// `[tokens, layers, K]`.
+    pub trace: Trace<'a>,
+    /// Tokens that replay, `[tokens]`; the others select. Response tokens alone, for instance.
+    pub mask: Mask<'a>,
+}
+
+crate::launch_args!(Replay<'_> { trace, mask });
+
+/// Where the chosen experts go, `[rows, K]`: bytes, or 16-bit numbers.
+#[derive(Clone, Copy, Debug)]
+pub struct ChosenOut<'a> {
+    narrow: Option<Out<'a, u8>>,
+    wide: Option<Out<'a, u16>>,
+}
+
+crate::launch_args!(ChosenOut<'_> { narrow, wide });
+
+impl<'a> ChosenOut<'a> {
+    /// As bytes; at most 256 experts.
+    pub fn narrow(ids: Out<'a, u8>) -> Self {
+        ChosenOut { narrow: Some(ids), wide: None }
+    }
+
+    /// As 16-bit numbers.
+    pub fn wide(ids: Out<'a, u16>) -> Self {
+        ChosenOut { narrow: None, wide: Some(ids) }
+    }
+
+    #[inline(always)]
+    fn put(self, i: usize, expert: usize) {
+        if let Some(ids) = self.narrow {
+            ids.put(i, expert as u8);
+        }
+        if let Some(ids) = self.wide {
+            ids.put(i, expert as u16);
+        }
+    }
+
+    #[inline(always)]
+    fn get(self, i: usize) -> usize {
+        let narrow = match self.narrow {
+            Some(ids) => usize::from(ids.get(i)),
+            None => 0,
+        };
+        narrow
+            | match self.wide {
+                Some(ids) => usize::from(ids.get(i)),
+                None => 0,
+            }
+    }
+}
+
+/// The op `gating_forward`.
+#[derive(Clone, Copy, Debug)]
+pub struct GatingForward<'a> {
+    /// Rule and shape.
+    pub router: Router,
+    /// Number of rows.
+    pub rows: usize,
+    /// `[rows, E]`.
+    pub scores: In<'a, f32>,
+    /// b of a selection by sigmoids, `[E]`; absent = 0. It does not enter the gates.
+    pub bias: Option<In<'a, f32>>,
+    /// What is replayed, if anything.
+    pub replay: Option<Replay<'a>>,
+    /// `[rows, K]`.
+    pub chosen: ChosenOut<'a>,
+    /// `[rows, K]`, in the order of `chosen`.
+    pub gates: Out<'a, f32>,
+    /// Sums of each group's two largest σ+b, `[rows, groups]`; 0 where a row replays. Only with more than one group.
+    pub group_scores: Option<Out<'a, f32>>,
+    /// 1 where the row was replayed, `[rows]`.
+    pub row_replayed: Out<'a, u32>,
+    /// Above [`flag::LIMIT`] where the row cannot be used, `[rows]`.
+    pub row_alarm: Out<'a, u32>,
+}
+
+crate::kernel_args!(GatingForward<'_> { router, rows, scores, bias, replay, chosen, gates, group_scores, row_replayed, row_alarm });
+
+impl GatingForward<'_> {
+    /// Whether sizes and parameters are in their domain and agree.
+    pub fn check(&self) -> Result<(), Error> {
+        let router = &self.router;
+        router.check_scores(self.scores, self.rows)?;
+        if let Some(bias) = self.bias {
+            if !router.kind.sigmoid() {
+                let expected = "only sigmoid routers have a bias";
+                return Err(Error::Combination { argument: "bias", expected });
+            }
+            Router::length("bias", bias.len(), 1, router.experts)?;
+        }
+        match self.group_scores {
+            Some(out) => Router::length("group_scores", out.len(), self.rows, router.groups)?,
+            None if router.groups > 1 => {
+                let expected = "needed where experts form groups";
+                return Err(Error::Combination { argument: "group_scores", expected });
+            }
+            None => {}
+        }
+        if let Some(replay) = self.replay {
+            if replay.trace.top_k() != router.top_k {
+                let (argument, expected) = ("trace", "entries of a record as many as the router's top_k");
+                return Err(Error::Value {
+                    argument,
+                    index: None,
+                    expected,
+                    got: replay.trace.top_k() as f64,
+                });
+            }
+            let (expected, got) = (self.rows, replay.trace.rows());
+            if expected != got {
+                return Err(Error::Length { argument: "trace", expected, because: "rows of scores", got });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The largest score, and whether all are finite.
+pub(super) struct Whole;
+
+impl Element<1, 0, 0, 1> for Whole {
+    #[inline(always)]
+    fn element<A: Arith>(&self, _staged: [f32; 2], input: impl Fn(usize) -> f32) -> Lane<0, 0, 1> {
+        Lane { out: [], sum: [], max: [input(0)], alarm: flag::finite(input(0)) }
+    }
+}
+
+/// Z of the softmax over all experts.
+pub(super) struct Total {
+    pub(super) largest: f32,
+}
+
+impl Element<1, 0, 1, 0> for Total {
+    #[inline(always)]
+    fn element<A: Arith>(&self, _staged: [f32; 2], input: impl Fn(usize) -> f32) -> Lane<0, 1, 0> {
+        Lane { out: [], sum: [weight::<A>(input(0) - self.largest)], max: [], alarm: 0 }
+    }
+}
+
+/// The score itself.
+struct Score;
+
+impl Key for Score {
+    #[inline(always)]
+    fn key<A: Arith>(&self, value: f32, _bias: f32, _element: usize) -> f32 {
+        value
+    }
+}
+
+/// σ(s) + b.
+struct Biased;
+
+impl Key for Biased {
+    #[inline(always)]
+    fn key<A: Arith>(&self, value: f32, bias: f32, _element: usize) -> f32 {
+        num::sigmoid::<A>(value) + bias
+    }
+}
+
+/// σ(s) + b in the groups whose bit is set.
+struct InGroups {
+    bits: u32,
+    /// ⌊2²⁰ / experts of a group⌋ + 1: ⌊e·this / 2²⁰⌋ is e's group, for e and groups up to 512.
+    inverse: u32,
+}
+
+impl Key for InGroups {
+    #[inline(always)]
+    fn key<A: Arith>(&self, value: f32, bias: f32, element: usize) -> f32 {
+        let group = (element as u32 * self.inverse) >> 20;
+        let key = num::sigmoid::<A>(value) + bias;
+        if (self.bits >> group) & 1 == 1 { key } else { f32::NEG_INFINITY }
+    }
+}
+
+/// What this row wrote of its groups.
+struct Stored<'a> {
+    sums: Out<'a, f32>,
+    first: usize,
+}
+
+impl Key for Stored<'_> {
+    #[inline(always)]
+    fn key<A: Arith>(&self, _value: f32, _bias: f32, element: usize) -> f32 {
+        self.sums.get(self.first + element)
+    }
+}
+
+impl<'a> GatingForward<'a> {
+    /// The row's own choice among sigmoids; returns the alarm.
+    #[inline(always)]
+    fn choose_by_sigmoid<T: Team>(&self, team: &T, row: usize) -> u32 {
+        let (router, span) = (self.router, self.router.span(row));
+        let first = row * router.top_k;
+        let (chosen, scores, bias) = (self.chosen, self.scores, self.bias);
+        let put = move |j: usize, e: usize| chosen.put(first + j, e);
+        let Some(sums) = self.group_scores else {
+            return team.largest(span, scores, bias, router.top_k, &Biased, put).alarm;
+        };
+        let (groups, size) = (router.groups, router.per_group());
+        let base = row * groups;
+        let mut g = 0;
+        while g < groups {
+            let group = Span::new(g * size, (g + 1) * size);
+            let of_group = match bias {
+                Some(bias) => Some(bias.part(group)),
+                None => None,
+            };
+            let part = Span::new(span.start + group.start, span.start + group.end);
+            let pair = if size > 1 { 2 } else { 1 };
+            let sum = team.largest(part, scores, of_group, pair, &Biased, move |_, _| {}).sum;
+            let own = Span::new(base, base + groups);
+            team.place(own, 1, move |_| g, move |_, i| sums.put(i, num::canonical(sum)));
+            g += 1;
+        }
+        let stored = Stored { sums, first: base };
+        let row_start = Span::new(span.start, span.start + groups);
+        let bits = team.largest(row_start, scores, None, router.top_groups, &stored, move |_, _| {}).bits;
+        let inverse = quotient(1 << 20, size) as u32 + 1;
+        team.largest(span, scores, bias, router.top_k, &InGroups { bits, inverse }, put).alarm
+    }
+
+    /// The record's experts, held inside of 0..E; returns the alarm.
+    #[inline(always)]
+    fn take_record<T: Team>(&self, team: &T, row: usize, trace: Trace<'a>) -> u32 {
+        let (experts, k) = (self.router.experts, self.router.top_k);
+        let (chosen, slots) = (self.chosen, Span::new(0, k));
+        let (first, position) = (row * k, trace.position(row));
+        team.for_each(slots, move |j| {
+            let expert = trace.at(position + j) as usize;
+            chosen.put(first + j, if expert < experts { expert } else { experts - 1 });
+        });
+        if let Some(sums) = self.group_scores {
+            let groups = self.router.groups;
+            team.for_each(Span::new(row * groups, (row + 1) * groups), move |i| sums.put(i, 0.0));
+        }
+        let bad = team.max(slots, move |j| if trace.holds(row, j, experts) { 0.0 } else { 1.0 });
+        if bad > 0.0 { u32::MAX } else { 0 }
+    }
+}
+
+impl Kernel for GatingForward<'_> {
+    const NAME: &'static str = "gating_forward";
+
+    fn rows(&self) -> usize {
+        self.rows
+    }
+
+    fn work(&self, _row: usize) -> usize {
+        self.router.experts
+    }
+
+    #[inline(always)]
+    fn row<T: Team>(&self, team: &T, row: usize) {
+        match self.variant() {
+            0 => self.row_as::<0, T>(team, row),
+            1 => self.row_as::<1, T>(team, row),
+            _ => self.row_as::<2, T>(team, row),
+        }
+    }
+
+    #[inline(always)]
+    fn variant(&self) -> usize {
+        match self.router.kind {
+            RouterKind::SoftmaxChosen => 0,
+            RouterKind::SoftmaxAll => 1,
+            RouterKind::SigmoidNormalized | RouterKind::Sigmoid => 2,
+        }
+    }
+
+    #[inline(always)]
+    fn row_as<const V: usize, T: Team>(&self, team: &T, row: usize) {
+        let (router, span) = (self.router, self.router.span(row));
+        let (k, scores, chosen, gates) = (router.top_k, self.scores, self.chosen, self.gates);
+        let (first, slots) = (row * k, Span::new(0, k));
+        let ins = [Stream::Array(scores)];
+        let mut alarm = 0;
+        let mut replayed = false;
+        if let Some(Replay { trace, mask }) = self.replay {
+            replayed = mask.at(trace.token(row)) & !trace.is_absent(row);
+            if replayed {
+                alarm = self.take_record(team, row, trace);
+            }
+        }
+        let mut largest = 0.0;
+        if (V == 1) | replayed {
+            let swept = team.sweep(span, Mask::all(), ins, [], &Whole);
+            (largest, alarm) = (swept.maxima[0], flag::worse(alarm, swept.alarm));
+        }
+        if !replayed {
+            let natural = if V == 2 {
+                self.choose_by_sigmoid(team, row)
+            } else {
+                team.largest(span, scores, None, k, &Score, move |j, e| chosen.put(first + j, e)).alarm
+            };
+            alarm = flag::worse(alarm, natural);
+        }
+        let score = move |j: usize| scores.at(span.start + chosen.get(first + j));
+        if V == 0 {
+            largest = team.max(slots, score);
+        }
+        team.for_each(slots, move |j| {
+            let s = score(j);
+            let numerator =
+                if V == 2 { num::sigmoid::<T::Arith>(s) } else { weight::<T::Arith>(s - largest) };
+            gates.put(first + j, num::canonical(numerator));
+        });
+        let total = if V == 1 {
+            team.sweep(span, Mask::all(), ins, [], &Total { largest }).sums[0]
+        } else {
+            let [sum] = team.sum(slots, move |j| [f64::from(gates.get(first + j))]);
+            if V == 0 {
+                sum
+            } else if matches!(router.kind, RouterKind::SigmoidNormalized) {
+                sum + f64::from(SIGMOID_EPS)
+            } else {
+                1.0
+            }
+        };
+        let share = f64::from(router.scale) / total;
+        team.for_each(slots, move |j| {
+            let gate = f64::from(gates.get(first + j)) * share;
+            gates.put(first + j, num::canonical(gate as f32));
+        });
+        if team.leads() {
+            self.row_replayed.put(row, u32::from(replayed));
+            self.row_alarm.put(row, alarm);
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! Routing replay of mixture-of-experts models: which experts ran is recorded, and run again in the update.
+//!
+//! A router gives each token a score s_e for each of E experts and runs K of them, weighted by gates g. Replay takes the K experts
+//! from a [`Trace`] and their gates from the *live* scores, so that the gradient reaches the router (R2: the trace is the old
+//! policy's, R3: the rollout's; 2512.01374 §3.2, 2510.11370; maths.md §3.2). What is replayed is the selection alone: it has no
+//! gradient.
+//!
+//! ```text
+//! SoftmaxChosen       g_e = c·exp(s_e) / Σ_{j in I} exp(s_j)           Mixtral; Qwen3 (norm_topk_prob)
+//! SoftmaxAll          g_e = c·exp(s_e) / Σ_j exp(s_j)                  softmax, then top-k, not renormalised
+//! SigmoidNormalized   g_e = c·σ(s_e) / (Σ_{j in I} σ(s_j) + 1e-20)     DeepSeek-V3
+//! Sigmoid             g_e = c·σ(s_e)                                   the same with norm_topk_prob off
+//! ```
+//!
+//! I is the set of K experts, c the routed scaling factor. Softmax over all experts renormalised over the chosen is
+//! `SoftmaxChosen` exactly: the common denominator cancels. Natural selection takes the K largest scores, for sigmoids the K
+//! largest σ(s)+b inside the `top_groups` groups whose two largest σ(s)+b have the largest sums; equal ones by the lower index. Experts
+//! of other groups are never taken (DeepSeek's inference code; the Hugging Face port puts 0 in their place, so that it takes them before
+//! an expert with a negative σ+b).
+//!
+//! **Order**: the K experts of a row are in the order of selection, or as the trace has them; gates and coefficients follow
+//! it. A combination in bf16 depends on it (slime sorts, Megatron does not).
+//!
+//! There is no state: an op is a function of (scores, trace, mask), and says how many rows it replayed.
+
+pub mod balance;
+pub mod gating_backward;
+pub mod gating_forward;
+mod trace;
+
+pub use balance::BalanceLoss;
+pub use gating_backward::GatingBackward;
+pub use gating_forward::{ChosenOut, GatingForward, Replay};
+pub use trace::{Place, Trace, TraceFault, filler};
+
+use crate::Error;
+use crate::ragged::{In, Span};
+use crate::team::MAX_LARGEST;
+
+/// ⌊a / b⌋ for numbers below 2³². AMD has no integer division: LLVM makes it of approximations and a trap. The binary64 quotient is below
+/// the next integer whenever the exact one is, for they are 2⁻³² apart.
+#[inline(always)]
+fn quotient(a: usize, b: usize) -> usize {
+    (f64::from(a as u32) / f64::from(b as u32)) as u32 as usize
+}
+
+/// How scores become gates.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RouterKind {
+    /// Softmax over the chosen experts.
+    SoftmaxChosen,
+    /// Softmax over all experts, of which the chosen are taken.
+    SoftmaxAll,
+    /// Sigmoids over the sum of the chosen.
+    SigmoidNormalized,
+    /// Sigmoids.
+    Sigmoid,
+}
+
+crate::launch_args!(
+    enum RouterKind {
+        SoftmaxChosen,
+        SoftmaxAll,
+        SigmoidNormalized,
+        Sigmoid,
+    }
+);
+
+impl RouterKind {
+    /// Whether scores are sigmoids.
+    pub fn sigmoid(self) -> bool {
+        matches!(self, RouterKind::Sigmoid | RouterKind::SigmoidNormalized)
+    }
+}
+
+/// Added to the sum of sigmoids (0x1e3ce508).
+pub const SIGMOID_EPS: f32 = 1e-20;
+
+/// Experts that a router may choose.
+pub const MAX_TOP_K: usize = 32;
+/// Groups that experts may form.
+pub const MAX_GROUPS: usize = 32;
+
+/// A router: its shape and its rule.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Router {
+    /// E, at most [`MAX_LARGEST`].
+    pub experts: usize,
+    /// K, at most [`MAX_TOP_K`].
+    pub top_k: usize,
+    /// How scores become gates.
+    pub kind: RouterKind,
+    /// Factor of all gates; above 0.
+    pub scale: f32,
+    /// Groups of equal size; 1 = none. Sigmoids only.
+    pub groups: usize,
+    /// Groups that experts are taken from.
+    pub top_groups: usize,
+}
+
+crate::launch_args!(Router { experts, top_k, kind, scale, groups, top_groups });
+
+impl Router {
+    /// A router without groups and scale.
+    pub const fn new(kind: RouterKind, experts: usize, top_k: usize) -> Router {
+        Router { experts, top_k, kind, scale: 1.0, groups: 1, top_groups: 1 }
+    }
+
+    /// Qwen3-MoE: 128 experts, 8 of them, `norm_topk_prob`.
+    pub const QWEN3: Router = Router::new(RouterKind::SoftmaxChosen, 128, 8);
+    /// Mixtral: 8 experts, 2 of them.
+    pub const MIXTRAL: Router = Router::new(RouterKind::SoftmaxChosen, 8, 2);
+    /// DeepSeek-V3: 256 experts, 8 of them from 4 of 8 groups, scale 2.5.
+    pub const DEEPSEEK_V3: Router =
+        Router { scale: 2.5, groups: 8, top_groups: 4, ..Router::new(RouterKind::SigmoidNormalized, 256, 8) };
+
+    /// Experts of a group.
+    #[inline(always)]
+    pub fn per_group(&self) -> usize {
+        quotient(self.experts, self.groups)
+    }
+
+    /// Scores of a row.
+    #[inline(always)]
+    fn span(&self, row: usize) -> Span {
+        Span::new(row * self.experts, (row + 1) * self.experts)
+    }
+
+    /// Whether all parameters are in their domain.
+    pub fn check(&self) -> Result<(), Error> {
+        let size = |argument, value: usize, ok, expected| match ok {
+            true => Ok(()),
+            false => Err(Error::Value { argument, index: None, expected, got: value as f64 }),
+        };
+        size("experts", self.experts, (1..=MAX_LARGEST).contains(&self.experts), "1 to 512")?;
+        let most = if self.experts < MAX_TOP_K { self.experts } else { MAX_TOP_K };
+        size(
+            "top_k",
+            self.top_k,
+            (1..=most).contains(&self.top_k),
+            "1 to 32 and at most the number of experts",
+        )?;
+        crate::gate::check_scalar(
+            "scale",
+            self.scale,
+            self.scale > 0.0 && self.scale.is_finite(),
+            "a number above 0",
+        )?;
+        let whole = (1..=MAX_GROUPS).contains(&self.groups) && self.experts.is_multiple_of(self.groups);
+        size("groups", self.groups, whole, "1 to 32, a divisor of the number of experts")?;
+        if self.groups > 1 && !self.kind.sigmoid() {
+            let expected = "only sigmoid routers choose among groups";
+            return Err(Error::Combination { argument: "groups", expected });
+        }
+        let enough = self.top_groups <= self.groups && self.top_groups * self.per_group() >= self.top_k;
+        size("top_groups", self.top_groups, enough, "at most the groups, with top_k experts in them")
+    }
+
+    /// Whether `got` values are `per_row` for each of `rows`.
+    fn length(argument: &'static str, got: usize, rows: usize, per_row: usize) -> Result<(), Error> {
+        let (expected, because) = (rows.saturating_mul(per_row), "rows times entries of a row");
+        if got == expected { Ok(()) } else { Err(Error::Length { argument, expected, because, got }) }
+    }
+
+    fn check_scores(&self, scores: In<'_, f32>, rows: usize) -> Result<(), Error> {
+        self.check()?;
+        Router::length("scores", scores.len(), rows, self.experts)
+    }
+}

@@ -1,0 +1,200 @@
+//! Routing traces that own their memory: recording, stitching, views.
+//!
+//! Memory is tokens × layers × top_k × 1 byte (2 above 256 experts) and nothing else: 384 bytes a token for 48 layers of top-8.
+
+mod load;
+pub mod mismatch;
+
+pub use load::{LoadSum, load};
+pub use mismatch::{Mismatch, mismatch};
+
+use crate::Error;
+use lockstep_core::Error as Argument;
+use lockstep_core::ragged::In;
+use lockstep_core::routing::{Trace, filler};
+
+/// Expert ids in the narrowest type that holds them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ids {
+    /// Up to 256 experts.
+    U8(Vec<u8>),
+    /// Up to 65536.
+    U16(Vec<u16>),
+}
+
+impl Ids {
+    fn len(&self) -> usize {
+        match self {
+            Ids::U8(ids) => ids.len(),
+            Ids::U16(ids) => ids.len(),
+        }
+    }
+}
+
+/// Which experts ran: `[tokens, layers, top_k]`, packed like the tokens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RoutingTrace {
+    ids: Ids,
+    layers: usize,
+    top_k: usize,
+    experts: usize,
+}
+
+impl RoutingTrace {
+    /// A trace without tokens. Entries are bytes if `experts` fit: up to 256, 255 for top_k = 1 (see [`Trace`] about absent records).
+    pub fn new(experts: usize, layers: usize, top_k: usize) -> Result<RoutingTrace, Error> {
+        let out_of = |argument, expected, got: usize| {
+            Err(Argument::Value { argument, index: None, expected, got: got as f64 }.into())
+        };
+        if layers == 0 {
+            return out_of("layers", "at least 1", layers);
+        }
+        let spare = usize::from(top_k == 1);
+        if experts == 0 || experts > (1 << 16) - spare {
+            return out_of("experts", "1 to 65536, one less for top_k 1", experts);
+        }
+        if top_k == 0 || top_k > experts {
+            return out_of("top_k", "1 to the number of experts", top_k);
+        }
+        let ids = if experts <= 256 - spare { Ids::U8(Vec::new()) } else { Ids::U16(Vec::new()) };
+        Ok(RoutingTrace { ids, layers, top_k, experts })
+    }
+
+    /// A trace of an engine's ids, `[tokens, layers, top_k]` in any integer type, −1 = missing. Checked before it is narrowed.
+    pub fn from_ids<I: Copy + Into<i64>>(
+        ids: &[I],
+        tokens: usize,
+        experts: usize,
+        layers: usize,
+        top_k: usize,
+    ) -> Result<RoutingTrace, Error> {
+        let mut trace = RoutingTrace::new(experts, layers, top_k)?;
+        let bad = |id: i64| !(id == -1 || (0..experts as i64).contains(&id));
+        if let Some(index) = ids.iter().position(|id| bad((*id).into())) {
+            let id: i64 = ids[index].into();
+            let (argument, expected) = ("trace", "an expert, or -1 for a missing one");
+            return Err(Argument::Value { argument, index: Some(index), expected, got: id as f64 }.into());
+        }
+        trace.check_partial(ids)?;
+        match &mut trace.ids {
+            Ids::U8(out) => out.extend(ids.iter().map(|id| (*id).into() as u8)),
+            Ids::U16(out) => out.extend(ids.iter().map(|id| (*id).into() as u16)),
+        }
+        trace.view().validate(tokens, experts)?;
+        Ok(trace)
+    }
+
+    /// A −1 beside experts: with 256 experts it would look like expert 255 as a byte.
+    fn check_partial<I: Copy + Into<i64>>(&self, ids: &[I]) -> Result<(), Error> {
+        for (row, record) in ids.chunks(self.top_k).enumerate() {
+            let missing = |id: &I| (*id).into() == -1;
+            if record.iter().any(missing) && !record.iter().all(missing) {
+                let place = lockstep_core::routing::Place {
+                    token: row / self.layers,
+                    layer: row % self.layers,
+                    entry: record.iter().position(missing).unwrap_or(0),
+                };
+                return Err(lockstep_core::routing::TraceFault::Partial { place }.into());
+            }
+        }
+        Ok(())
+    }
+
+    /// Layers.
+    pub fn layers(&self) -> usize {
+        self.layers
+    }
+
+    /// K.
+    pub fn top_k(&self) -> usize {
+        self.top_k
+    }
+
+    /// E.
+    pub fn experts(&self) -> usize {
+        self.experts
+    }
+
+    /// Tokens.
+    pub fn tokens(&self) -> usize {
+        self.ids.len() / (self.layers * self.top_k)
+    }
+
+    /// The entries, for a file.
+    pub fn ids(&self) -> &Ids {
+        &self.ids
+    }
+
+    /// Bytes of the entries.
+    pub fn bytes(&self) -> usize {
+        match &self.ids {
+            Ids::U8(ids) => ids.len(),
+            Ids::U16(ids) => 2 * ids.len(),
+        }
+    }
+
+    /// A view of all layers; [`Trace::slice`] gives some of them without a copy.
+    pub fn view(&self) -> Trace<'_> {
+        match &self.ids {
+            Ids::U8(ids) => Trace::narrow(In::new(ids), self.layers, self.top_k),
+            Ids::U16(ids) => Trace::wide(In::new(ids), self.layers, self.top_k),
+        }
+    }
+
+    fn append(&mut self, entries: impl Iterator<Item = u32>) {
+        match &mut self.ids {
+            Ids::U8(ids) => ids.extend(entries.map(|id| id as u8)),
+            Ids::U16(ids) => ids.extend(entries.map(|id| id as u16)),
+        }
+    }
+
+    /// Appends the tokens `range` of `other`: the records of a cached prefix, or of the next part of a partial rollout.
+    pub fn stitch(&mut self, other: &RoutingTrace, range: std::ops::Range<usize>) -> Result<(), Error> {
+        let shape = |t: &RoutingTrace| (t.experts, t.layers, t.top_k);
+        if shape(self) != shape(other) {
+            let expected = "a trace of the same experts, layers and top_k";
+            return Err(Argument::Combination { argument: "stitched trace", expected }.into());
+        }
+        if range.start > range.end || range.end > other.tokens() {
+            let (argument, expected) = ("stitched range", "tokens of the trace, in order");
+            let got = range.end as f64;
+            return Err(Argument::Value { argument, index: None, expected, got }.into());
+        }
+        let per_token = self.layers * self.top_k;
+        let entries = range.start * per_token..range.end * per_token;
+        match (&mut self.ids, &other.ids) {
+            (Ids::U8(own), Ids::U8(ids)) => own.extend_from_slice(&ids[entries]),
+            (Ids::U16(own), Ids::U16(ids)) => own.extend_from_slice(&ids[entries]),
+            // The same number of experts has the same type.
+            _ => unreachable!("traces of one shape have one type"),
+        }
+        Ok(())
+    }
+
+    /// Appends `tokens` tokens without a record: the live router chooses there. What an engine that returns tokens − 1 rows owes.
+    pub fn append_absent(&mut self, tokens: usize) {
+        let entries = tokens * self.layers * self.top_k;
+        self.append(std::iter::repeat_n(u32::MAX, entries));
+    }
+
+    /// Appends `tokens` tokens of padding, whose experts are those of [`filler`]: distinct, and spread over all of them.
+    pub fn append_padding(&mut self, tokens: usize) {
+        let (layers, top_k, experts) = (self.layers, self.top_k, self.experts);
+        let from = self.tokens() * layers;
+        let rows = from..from + tokens * layers;
+        self.append(rows.flat_map(move |row| (0..top_k).map(move |j| filler(row, j, top_k, experts) as u32)));
+    }
+
+    /// Appends one layer's choices for the only layer of a trace, as `gating_forward` returned them: recording for R2.
+    pub fn append_chosen(&mut self, chosen: &Ids) -> Result<(), Error> {
+        if self.layers != 1 || !chosen.len().is_multiple_of(self.top_k) {
+            let expected = "whole rows for a trace of one layer";
+            return Err(Argument::Combination { argument: "chosen", expected }.into());
+        }
+        match chosen {
+            Ids::U8(ids) => self.append(ids.iter().map(|id| u32::from(*id))),
+            Ids::U16(ids) => self.append(ids.iter().map(|id| u32::from(*id))),
+        }
+        Ok(())
+    }
+}

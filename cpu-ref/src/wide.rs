@@ -14,7 +14,7 @@ use core::cell::Cell;
 use core::marker::PhantomData;
 use lockstep_core::num::{self, Arith};
 use lockstep_core::ragged::{In, Mask, Sink, Span, Stream, flag};
-use lockstep_core::team::fold::{COLUMNS, LANES, fold_columns};
+use lockstep_core::team::fold::{COLUMNS, LANES, butterfly, fold_columns};
 use lockstep_core::team::order::{LEAST, ordered, unordered};
 use lockstep_core::team::scan::scan_block;
 use lockstep_core::team::{Direction, Element, Key, MAX_LARGEST, Picked, Recurrence, Semigroup, Swept, Team};
@@ -208,7 +208,11 @@ impl<A: Arith, L> Team for Wide<A, L> {
         }
         let mut sums = [0.0; K];
         for k in 0..K {
-            sums[k] = num::canonical64(fold_columns(&columns[k]));
+            // In a short row the other columns are +0, and x + 0 = x.
+            let mut lanes = [0.0; LANES];
+            lanes.copy_from_slice(&columns[k][..LANES]);
+            let short = span.len() <= LANES;
+            sums[k] = num::canonical64(if short { butterfly(lanes) } else { fold_columns(&columns[k]) });
         }
         sums
     }

@@ -189,6 +189,8 @@ fn slices_in_kernels_out() {
                     ops::step_return(&device, &steps, params.gamma, params.include_first_mismatch).unwrap();
                 expected.same("returns", &out);
             }
+            // Records and loads are the oracle's own there: tests/routing.rs holds the API.
+            Params::Op(AnyOp::Gating(_) | AnyOp::Balance(_)) => {}
             // The API makes the weights itself: tests/over_time.rs.
             Params::Op(AnyOp::OptimalTokenBaseline(_)) => {}
             Params::Op(AnyOp::ValueLoss(params)) => {

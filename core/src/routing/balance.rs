@@ -16,7 +16,7 @@
 //!
 //! **Variants**: f sums to 1 (Megatron) or to K (Hugging Face's `load_balancing_loss_func`): the same but for a factor K.
 
-use super::gating_forward::Whole;
+use super::gating_forward::largest_of;
 use super::{Router, RouterKind};
 use crate::Error;
 use crate::logits::weight;
@@ -109,8 +109,7 @@ impl Kernel for BalanceLoss<'_> {
             (Span::new(row * self.experts, (row + 1) * self.experts), Span::new(0, self.experts));
         let scores = Stream::Array(self.scores.part(of_row));
         let ins = [scores, Stream::Array(self.load)];
-        let swept = team.sweep(span, Mask::all(), [scores], [], &Whole);
-        let largest = swept.maxima[0];
+        let (largest, found) = largest_of(team, of_row, self.scores);
         let loaded = team.sweep(span, Mask::all(), ins, [], &Loaded { largest });
         let [total, product] = loaded.sums;
         let mean = product / total;
@@ -118,7 +117,7 @@ impl Kernel for BalanceLoss<'_> {
         let written = team.sweep(span, Mask::all(), ins, [Some(self.gradient.part(of_row))], &slope);
         if team.leads() {
             self.row_loss.put(row, num::canonical64(self.weight * mean));
-            let alarm = flag::worse(swept.alarm, loaded.alarm);
+            let alarm = flag::worse(found, loaded.alarm);
             self.row_alarm.put(row, flag::worse(alarm, written.alarm));
         }
     }

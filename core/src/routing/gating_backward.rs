@@ -17,7 +17,7 @@
 //! **Special cases**: gates and coefficients that are not finite, experts outside of 0..E, and for SoftmaxAll scores that are
 //! not finite raise the row's [alarm](crate::ragged::flag).
 
-use super::gating_forward::{Total, Whole};
+use super::gating_forward::{Total, largest_of};
 use super::{Router, RouterKind, Trace};
 use crate::Error;
 use crate::logits::weight;
@@ -141,10 +141,10 @@ impl Kernel for GatingBackward<'_> {
         let (mut largest, mut factor) = (0.0, 0.0);
         if V == 1 {
             let ins = [Stream::Array(scores)];
-            let swept = team.sweep(span, Mask::all(), ins, [], &Whole);
-            largest = swept.maxima[0];
+            let found = largest_of(team, span, scores);
+            largest = found.0;
             factor = dot / team.sweep(span, Mask::all(), ins, [], &Total { largest }).sums[0];
-            alarm = flag::worse(alarm, swept.alarm);
+            alarm = flag::worse(alarm, found.1);
             let rest = Denominator { largest, factor: factor as f32 };
             alarm = flag::worse(alarm, team.sweep(span, Mask::all(), ins, [Some(out)], &rest).alarm);
         } else {

@@ -140,13 +140,21 @@ impl GatingForward<'_> {
     }
 }
 
-/// The largest score, and whether all are finite.
-pub(super) struct Whole;
+/// The largest of a row of scores, and the alarm of all. A pick, because the maximum of a sweep costs a CPU as much as the exponentials
+/// of so short a row.
+#[inline(always)]
+pub(super) fn largest_of<T: Team>(team: &T, span: Span, scores: In<'_, f32>) -> (f32, u32) {
+    let picked = team.largest(span, scores, None, 1, &Score, move |_, _| {});
+    (picked.sum, picked.alarm)
+}
 
-impl Element<1, 0, 0, 1> for Whole {
+/// Whether all scores are finite.
+struct Finite;
+
+impl Element<1, 0, 0, 0> for Finite {
     #[inline(always)]
-    fn element<A: Arith>(&self, _staged: [f32; 2], input: impl Fn(usize) -> f32) -> Lane<0, 0, 1> {
-        Lane { out: [], sum: [], max: [input(0)], alarm: flag::finite(input(0)) }
+    fn element<A: Arith>(&self, _staged: [f32; 2], input: impl Fn(usize) -> f32) -> Lane<0, 0, 0> {
+        Lane { out: [], sum: [], max: [], alarm: flag::finite(input(0)) }
     }
 }
 
@@ -227,10 +235,7 @@ impl<'a> GatingForward<'a> {
         let mut g = 0;
         while g < groups {
             let group = Span::new(g * size, (g + 1) * size);
-            let of_group = match bias {
-                Some(bias) => Some(bias.part(group)),
-                None => None,
-            };
+            let of_group = bias.map(|bias| bias.part(group));
             let part = Span::new(span.start + group.start, span.start + group.end);
             let pair = if size > 1 { 2 } else { 1 };
             let sum = team.largest(part, scores, of_group, pair, &Biased, move |_, _| {}).sum;
@@ -308,9 +313,11 @@ impl Kernel for GatingForward<'_> {
             }
         }
         let mut largest = 0.0;
-        if (V == 1) | replayed {
-            let swept = team.sweep(span, Mask::all(), ins, [], &Whole);
-            (largest, alarm) = (swept.maxima[0], flag::worse(alarm, swept.alarm));
+        if V == 1 {
+            let found = largest_of(team, span, scores);
+            (largest, alarm) = (found.0, flag::worse(alarm, found.1));
+        } else if replayed {
+            alarm = flag::worse(alarm, team.sweep(span, Mask::all(), ins, [], &Finite).alarm);
         }
         if !replayed {
             let natural = if V == 2 {

@@ -120,4 +120,13 @@ pub(crate) fn run<A: Arith>(record: &mut impl Record) {
     for i in 0..512 {
         f64s(record, &[num::canonical64(A::sqrt64(f64::from_bits(source.fork(4).bits(i))))]);
     }
+    // Of the host's schedules.
+    record.begin("num::exp64", 0);
+    for i in 0..512 {
+        f64s(record, &[num::canonical64(num::exp64(7.0 * f64::from(x(i))))]);
+    }
+    record.begin("num::ln64", 0);
+    for i in 0..512 {
+        f64s(record, &[num::canonical64(num::ln64(f64::from_bits(source.fork(6).bits(i))))]);
+    }
 }

@@ -11,6 +11,7 @@ mod logits;
 mod over_time;
 mod policy;
 mod rewards;
+mod routing;
 mod select;
 mod sums;
 mod tokens;
@@ -54,6 +55,7 @@ pub struct OnGpu<D: Driver> {
     similarity: Buffer<f32, D>,
     logits: logits::PerRow<D>,
     tree: tree::Tree<D>,
+    routed: routing::Routed<D>,
     wanted: Buffer<u32, D>,
     keys: Buffer<u32, D>,
     digit_counts: Buffer<u32, D>,
@@ -105,6 +107,7 @@ pub fn all_on_gpu<D: Driver>(inputs: &Inputs) -> Vec<GpuBench<D>> {
     list.extend(advantage::benches(per_token));
     list.extend(rewards::benches(per_token));
     list.extend(tree::benches(per_token));
+    list.extend(routing::benches(inputs));
     list.extend(sums::benches(per_token));
     list.extend(exact::benches(per_token));
     list.extend(check::benches(per_token));
@@ -138,6 +141,7 @@ impl<D: Driver> OnGpu<D> {
             similarity: from_iter(&gpu, &stream, (0..sequences * 8).map(|k| (k * 31 % 64) as f32 / 64.0))?,
             logits: logits::PerRow::new(&gpu, &stream, inputs)?,
             tree: tree::Tree::new(&gpu, &stream, inputs)?,
+            routed: routing::Routed::new(&gpu, &stream, inputs)?,
             wanted: gpu.upload(&stream, &[0, tokens as u32 / 10])?,
             keys: gpu.alloc(tokens)?,
             digit_counts: gpu.alloc(DIGITS * sequences)?,

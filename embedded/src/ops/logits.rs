@@ -140,7 +140,7 @@ fn logits<R: Runner>(
     of_row.iter().take(if moments { 5 } else { 2 }).for_each(|values| f32s(record, values));
     u32s(record, &top);
     f64s(record, &state);
-    alarms(record, &flags);
+    alarms(record, &flags[..TOKENS]);
 
     let mut gradient = [single; ELEMENTS];
     let kernel = LogitsGradient {
@@ -157,7 +157,7 @@ fn logits<R: Runner>(
     runner.run(&kernel);
     record.begin(LogitsGradient::NAME, case);
     f32s(record, &gradient[..TOKENS * VOCAB]);
-    alarms(record, &flags);
+    alarms(record, &flags[..TOKENS]);
 
     let mut loss = [single; TOKENS];
     let kernel = OtrExact {
@@ -175,6 +175,6 @@ fn logits<R: Runner>(
     record.begin(OtrExact::NAME, case);
     f32s(record, &loss);
     f32s(record, &gradient[..TOKENS * VOCAB]);
-    alarms(record, &flags);
+    alarms(record, &flags[..TOKENS]);
     Ok(())
 }

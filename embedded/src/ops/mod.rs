@@ -87,9 +87,12 @@ fn offsets() -> Result<Offsets<'static>, Error> {
 }
 
 /// Records which alarms are raised: an alarm's value promises nothing, only on which side of the limit it is.
-fn alarms(record: &mut impl Record, alarms: &[u32; ROWS]) {
-    let raised = |alarm: u32| if alarm == POISON { POISON } else { u32::from(alarm > flag::LIMIT) };
-    u32s(record, &alarms.map(raised));
+fn alarms(record: &mut impl Record, alarms: &[u32]) {
+    let mut raised = [0; ROWS];
+    for (raised, alarm) in raised.iter_mut().zip(alarms) {
+        *raised = if *alarm == POISON { POISON } else { u32::from(*alarm > flag::LIMIT) };
+    }
+    u32s(record, &raised[..alarms.len()]);
 }
 
 /// Band of `in_band` in every launch.

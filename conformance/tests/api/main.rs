@@ -276,8 +276,6 @@ fn slices_in_kernels_out() {
             Params::Op(AnyOp::Correction(_)) => {}
             // The API chains the three: `tests/trees.rs`.
             Params::Op(AnyOp::Tree(_)) => {}
-            // Scores of rows by layers, with traces: `tests/routing.rs`.
-            Params::Op(AnyOp::Gating(_) | AnyOp::Balance(_)) => {}
             Params::Op(AnyOp::Whiten(params)) => {
                 // The kernel has the moments of another batch, the API those of its own.
                 if !params.nan_is_missing {

@@ -35,14 +35,17 @@ fn they_keep_every_rule() {
 #[test]
 fn the_rules_have_something_to_look_at() {
     let artifacts = committed();
-    assert!(entries().len() >= 53);
+    assert!(entries().len() >= 120);
     assert!(count(&artifacts.ptx, "shfl.sync") > 500 && count(&artifacts.ptx, "fma.rn.f32") > 1000);
     assert!(count(&artifacts.listing, "v_div_fixup") > 20 && count(&artifacts.listing, "v_rsq_f64") >= 1);
     let rows = resources::from_csv(&artifacts.resources).expect("a table");
     assert!(rows.iter().filter(|row| row.ptx_fused[0] > 0).count() >= 16);
-    // A lane of NVIDIA has four columns, one of AMD two: half the multiply-adds, of the same source.
+    // A lane of NVIDIA has four columns, one of AMD two: half the multiply-adds, of the same source; what a row computes once
+    // stands once in both.
     for row in rows {
-        assert_eq!(row.ptx_fused, row.gfx942_fused.map(|count| 2 * count), "{}", row.entry);
+        for (ptx, gfx942) in row.ptx_fused.into_iter().zip(row.gfx942_fused) {
+            assert!(gfx942 <= ptx && ptx <= 2 * gfx942, "{}: {ptx} and {gfx942}", row.entry);
+        }
         assert!(row.ptx.iter().all(|used| used.registers > 0) && row.gfx942[0] > 0, "{}", row.entry);
     }
 }

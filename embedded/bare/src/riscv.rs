@@ -17,10 +17,10 @@ global_asm!(
     "1: sw t1, 0(t0)",
     "addi t0, t0, 4",
     "bltu t0, sp, 1b",
-    "j main",
+    "tail main",
     // The low two bits of mtvec are its mode.
     ".balign 4",
-    "trap: j fault",
+    "trap: tail fault",
     untouched = const UNTOUCHED,
 );
 

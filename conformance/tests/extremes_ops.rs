@@ -202,8 +202,19 @@ fn tiled(case: &Case, n: usize) -> Option<Case> {
     Some(new)
 }
 
-/// Ops of which one row is no batch: theirs is made of the statistics of all rows.
-const NOT_TILED: &[&str] = &["fold_rows", "fold_moments", "narrow_digits"];
+/// Ops of which one row is no batch: theirs is made of the statistics of all rows, or of a sorted group (tests/trees.rs),
+/// or it is one router's experts (tests/routing.rs).
+const NOT_TILED: &[&str] = &[
+    "fold_rows",
+    "fold_moments",
+    "narrow_digits",
+    "tree_sort",
+    "tree_nodes",
+    "tree_advantage",
+    "gating_forward",
+    "gating_backward",
+    "balance_loss",
+];
 
 /// The array of labels of the ops of logits.
 const LABEL: usize = 0;

@@ -57,7 +57,6 @@ pub enum Ratios {
 
 const DIFFERENCES: &str = "a difference, and a binary64 sum or a minimum of those, rounded once more";
 const SUM64: &str = "binary64 columns: n/128 + 7 roundings of 2^-53, 2^-29 of a unit each";
-    "squares of binary32 are exact in binary64, and their columns lose nothing at these sizes";
 
 const fn allow(op: &'static str, output: &'static str, units: f64, reason: &'static str) -> Allowance {
     Allowance { op, output, units, reason }

@@ -180,6 +180,7 @@ fn rollouts() {
         logp_old: vec![-1.5; 6],
         logp_ref: Some(vec![-1.25; 6]),
         logp_rollout: Some(vec![-0.5; 6]),
+        tokens: None,
     };
     let write = |name: &str, rollouts: &Rollouts| {
         write("rollouts_safetensors", name, &[&rollouts.to_bytes().expect("rollouts")]);

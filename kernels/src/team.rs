@@ -1,4 +1,4 @@
-//! A team of lanes of a GPU, on any [`Wave`]. Its bits are those of `cpu-ref/src/plain.rs`.
+//! A team of lanes of a GPU, on any [`Wave`]. Its bits are those of `cpu-ref/src/plain.rs`. Beyond 400 lines, for it is one impl of one trait.
 //!
 //! A warp of 32 lanes holds four columns of a reduction in each lane, a wave of 64 two: lane l has columns l, l + WIDTH, ….
 //! Loads of four (two) elements are issued before the first is used, so that enough bytes are under way. The tail of a row

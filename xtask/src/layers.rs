@@ -39,7 +39,15 @@ pub const LAYERS: &[Layer] = &[
     layer("capi", &["core", "lockstep"]),
     layer("python", &["core", "lockstep", "capi"]),
     layer("benches", &["core", "cpu-ref", "kernels", "gpu", "cuda", "rocm", "lockstep", "conformance"]),
-    layer("xtask", &["core", "kernels"]),
+    // Development only: the shipped GPU code on a CPU, and driver libraries made of it.
+    Layer { folder: "emulator", uses: &[], tests: &["core", "kernels"] },
+    Layer { folder: "emulator/libcuda", uses: &["emulator"], tests: &["core", "gpu", "cuda", "conformance"] },
+    Layer {
+        folder: "emulator/libamdhip64",
+        uses: &["emulator"],
+        tests: &["core", "gpu", "rocm", "conformance"],
+    },
+    layer("xtask", &["core", "kernels", "emulator"]),
     layer("fuzz", &["core", "cpu-ref", "lockstep", "conformance", "trainer"]),
 ];
 

@@ -9,7 +9,7 @@
 //! ```
 //!
 //! The search starts at k = 0, l = n and takes, of (k + 1, l) and (k, l − 1), the one with the larger Σ p z², as long as one is feasible
-//! (S_B > 0, m ≤ α ≤ M) and larger than before. An exhaustive search over all (k, l) finds the same (conformance/tests/outcome.rs).
+//! (S_B > 0, m ≤ α ≤ M) and larger than before. An exhaustive search over all (k, l) finds the same (conformance/tests/all/outcome/mod.rs).
 //!
 //! **Shapes**: `rewards`, `logp`, `shaped` `[S]`; `cu_groups` `[G+1]`.
 //!

@@ -1,9 +1,6 @@
 //! Rows of maths.md §10 that no test of an op carries: both options, each with the result that its framework documents, by hand.
 
-#[path = "gate_batch/one.rs"]
-mod by_hand;
-
-use by_hand::{close, one, summed};
+use crate::gate_batch::{close, one, summed};
 use lockstep::recipe::{AggregationMode, GateChoice, GuardChoice};
 use lockstep::{Advantage, Batch, Device, PolicyInput, PolicyOutput, Recipe};
 

@@ -1,6 +1,6 @@
 //! Policy losses, KL, ratios and their statistics.
 
-use crate::launch::{Launch, counts};
+use super::launch::{Launch, counts};
 use lockstep::core::kl::Kl;
 use lockstep::ops;
 use lockstep::ops::policy_loss::{GmpoParams, PolicyParams, gmpo as gmpo_loss};

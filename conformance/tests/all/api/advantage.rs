@@ -1,6 +1,6 @@
 //! Advantages of groups and over time, whitening.
 
-use crate::launch::Launch;
+use super::launch::Launch;
 use lockstep::ops::gae::{Ends, GaeInput, GaeOutput, GaeParams, Lambda};
 use lockstep::ops::vtrace::{VTraceInput, VTraceParams};
 use lockstep::ops::{self, advantage::GroupParams, whiten::WhitenParams};

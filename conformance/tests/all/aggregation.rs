@@ -1,7 +1,6 @@
 //! Aggregation: the five modes on hand numbers, empty rows counted or not, micro-batches, presets of peers, long sums.
 
-mod wanted;
-
+use crate::wanted::{selects, wanted};
 use lockstep::core::aggregate::{PerRow, Weight};
 use lockstep::recipe::{AggregationMode, CountedSequences, LengthGuard};
 use lockstep::{Advantage, Batch, Counts, Device, PolicyInput, Recipe, ops};
@@ -13,7 +12,6 @@ use lockstep_conformance::cases::slot;
 use lockstep_conformance::cases::values::{Range, spread};
 use lockstep_conformance::oracle::aggregate::exact_sum;
 use lockstep_conformance::precision::{BY_HAND, MILLION_TERM_SUM, WORKED};
-use wanted::{selects, wanted};
 
 /// Rows (1, 2, 3), (4), () and (5, masked, 7): Σ 22, L (3, 1, 0, 2), M 6, N 4 of which 3 are not empty.
 const OFFSETS: [u32; 5] = [0, 3, 4, 4, 7];

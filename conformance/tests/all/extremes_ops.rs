@@ -202,8 +202,8 @@ fn tiled(case: &Case, n: usize) -> Option<Case> {
     Some(new)
 }
 
-/// Ops of which one row is no batch: theirs is made of the statistics of all rows, or of a sorted group (tests/trees.rs),
-/// or it is one router's experts (tests/routing.rs).
+/// Ops of which one row is no batch: theirs is made of the statistics of all rows, or of a sorted group (tests/all/trees.rs),
+/// or it is one router's experts (tests/all/routing.rs).
 const NOT_TILED: &[&str] = &[
     "fold_rows",
     "fold_moments",

@@ -1,10 +1,8 @@
 //! Every named recipe at the extremes: finite, or an error that says where and what to choose.
 
-mod wanted;
-
+use crate::wanted::wanted;
 use lockstep::recipe::{GuardChoice, NAMES, RatioLevel, Rewards};
 use lockstep::{Advantage, Batch, Device, Outputs, PolicyInput, Recipe};
-use wanted::wanted;
 
 /// Log-ratios of ±1e4 and of 1e30, ordinary ones, and none.
 const LOGP: [f32; 8] = [0.0, -1e4, -0.0, -1e4, -0.5, -1e4, -1e30, -0.5];

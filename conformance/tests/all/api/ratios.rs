@@ -1,6 +1,6 @@
 //! Log-ratios of prefixes, the proximal policy, staleness, sample sizes.
 
-use crate::launch::Launch;
+use super::launch::Launch;
 use lockstep::core::ratio::ess::EPS;
 use lockstep::ops;
 use lockstep::{Batch, Device};

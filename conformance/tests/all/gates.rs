@@ -1,8 +1,6 @@
 //! Gates and clips: worked vectors of maths.md §8, rows of §10, gradients against differences, and what a recipe refuses.
 
-mod gate_batch;
-
-use gate_batch::{batch, close, data, input, one, run, summed, text};
+use crate::gate_batch::{batch, close, data, input, one, run, summed, text};
 use lockstep::core::gate::{Cispo, Gate, MiniRl, PpoClip, Reinforce, Remix, Sapo};
 use lockstep::core::ratio::{Guard, Level};
 use lockstep::ops::policy_loss::{PolicyParams, policy_loss};

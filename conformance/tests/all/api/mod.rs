@@ -6,8 +6,10 @@ mod logits;
 mod policy;
 mod ratios;
 
-use advantage::{check_gae, check_group, check_vtrace, check_whiten};
-use launch::{Launch, counts, of_groups};
+use self::advantage::{check_gae, check_group, check_vtrace, check_whiten};
+use self::launch::{Launch, counts, of_groups};
+use self::logits::check_logits;
+use self::policy::{check_gmpo, check_kl, check_policy, check_ratios};
 use lockstep::ops::kl_importance::ThreePolicies;
 use lockstep::ops::reward::{Bands, ShapeParams, VarianceParams};
 use lockstep::ops::sharpen::EntropyOf;
@@ -30,8 +32,6 @@ use lockstep_conformance::precision::WORKED;
 use lockstep_core::aggregate::moments::MOMENTS;
 use lockstep_core::gate::Sapo;
 use lockstep_core::reward::Shaping;
-use logits::check_logits;
-use policy::{check_gmpo, check_kl, check_policy, check_ratios};
 use std::collections::BTreeMap;
 
 #[test]
@@ -176,7 +176,7 @@ fn slices_in_kernels_out() {
                     .unwrap();
                 expected.same("weight", &out);
             }
-            // The API chains them; tests/gates.rs holds the chain against a sort.
+            // The API chains them; tests/all/gates.rs holds the chain against a sort.
             Params::Op(AnyOp::Selection(_)) => {}
             Params::Op(AnyOp::Gae(params)) => check_gae(&device, &case, &batch.unwrap(), &params, &expected),
             Params::Op(AnyOp::VTrace(params)) => {
@@ -189,9 +189,9 @@ fn slices_in_kernels_out() {
                     ops::step_return(&device, &steps, params.gamma, params.include_first_mismatch).unwrap();
                 expected.same("returns", &out);
             }
-            // Records and loads are the oracle's own there: tests/routing.rs holds the API.
+            // Records and loads are the oracle's own there: tests/all/routing.rs holds the API.
             Params::Op(AnyOp::Gating(_) | AnyOp::Balance(_)) => {}
-            // The API makes the weights itself: tests/over_time.rs.
+            // The API makes the weights itself: tests/all/over_time.rs.
             Params::Op(AnyOp::OptimalTokenBaseline(_)) => {}
             Params::Op(AnyOp::ValueLoss(params)) => {
                 let [values, old, returns] = [0, 1, 2].map(|k| &data.element[k][..]);
@@ -258,7 +258,7 @@ fn slices_in_kernels_out() {
                 let out = of_groups(&case, |b| ops::variance_increase(&device, b, rewards, valid, &params));
                 expected.scored("shaped", &out);
             }
-            // The API sums log-probabilities itself, and sorts by role: conformance/tests/outcome.rs.
+            // The API sums log-probabilities itself, and sorts by role: conformance/tests/all/outcome/mod.rs.
             Params::Op(AnyOp::Sharpen(_) | AnyOp::RoleBaseline(_)) => {}
             Params::Op(AnyOp::EntropyBonus(p)) => {
                 let advantage = match p.per_token {
@@ -272,9 +272,9 @@ fn slices_in_kernels_out() {
                 expected.same("shaped", &out);
             }
             Params::Op(AnyOp::Ratios(p)) => ratios::check(&device, &case, &batch.unwrap(), &p, &expected),
-            // Its statistics are sums over a batch of which these outputs are rows: tests/correction.rs.
+            // Its statistics are sums over a batch of which these outputs are rows: tests/all/correction.rs.
             Params::Op(AnyOp::Correction(_)) => {}
-            // The API chains the three: `tests/trees.rs`.
+            // The API chains the three: `tests/all/trees.rs`.
             Params::Op(AnyOp::Tree(_)) => {}
             Params::Op(AnyOp::Whiten(params)) => {
                 // The kernel has the moments of another batch, the API those of its own.

@@ -1,8 +1,6 @@
 //! Selections over a batch and weights of sequences: KL-Cov, Clip-Cov, the top of the entropies, VESPO, TOPR, masks, further KL terms.
 
-mod gate_batch;
-
-use gate_batch::{batch, close, data, input, one, run, summed, text};
+use crate::gate_batch::{batch, close, data, input, one, run, summed, text};
 use lockstep::core::gate::remix::kl_convex_lambda;
 use lockstep::core::kl::{Estimator, Kl};
 use lockstep::core::select::Order;

@@ -1,6 +1,6 @@
 //! Rows of logits.
 
-use crate::launch::Launch;
+use super::launch::Launch;
 use lockstep::Device;
 use lockstep::ops::{self, logits::Logits};
 use lockstep_conformance::cases::Case;

@@ -1,6 +1,6 @@
 //! Rewards: the worked vectors of maths.md §8.6, filters, shaping and judges by hand.
 
-use crate::{named, ones};
+use super::{named, ones};
 use lockstep::core::advantage::Sharpening;
 use lockstep::core::reward::judge::{Verdict, solver, step_reward, verifier};
 use lockstep::core::reward::rapo::{ToolUse, group_factor};

@@ -1,0 +1,35 @@
+//! Every property and example that the ops, the API, the recipes and the golden files are held to.
+//!
+//! One binary: each op is compiled for each SIMD level, and a binary per topic would compile them all again.
+
+mod accuracy;
+mod aggregation;
+mod api;
+mod bad_input;
+mod correction;
+mod coverage;
+mod disagreements;
+mod exact;
+mod exact_batch;
+mod extremes;
+mod extremes_ops;
+mod extremes_recipes;
+mod finite_difference;
+mod gate_batch;
+mod gates;
+mod golden;
+mod kl_in_recipes;
+mod logits;
+mod numbered;
+mod outcome;
+mod over_time;
+mod properties;
+mod ratios;
+mod routing;
+mod selections;
+mod sign_table;
+mod suite;
+mod trees;
+mod values;
+mod wanted;
+mod worked;

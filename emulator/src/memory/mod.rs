@@ -1,0 +1,365 @@
+//! Memory of the emulated device: every access is inside one allocation, aligned, of written bytes, and free of races.
+//!
+//! Addresses are the emulator's own: an allocation's number is in the upper bits, so that an access that leaves its
+//! allocation lands in no other, however far it strays within [`SPACE`], and no address is one of the host.
+
+mod races;
+
+use crate::fault::{Access, FaultKind};
+use races::{Races, Who};
+
+/// Bits of an address that count within one allocation.
+const SPACE_BITS: u32 = 33;
+/// Bytes of address space of one allocation: half of it lies before the allocation.
+pub const SPACE: u64 = 1 << SPACE_BITS;
+/// The first address: above it the device's, far from null.
+const BASE: u64 = 0x1000_0000_0000;
+/// Allocations at one time: addresses stay below 2^47.
+const SLOTS: usize = 1 << 13;
+/// What an allocation begins at a multiple of, as `cuMemAlloc` and `hipMalloc` promise.
+pub const ALIGN: u64 = 256;
+
+/// Device memory.
+#[derive(Debug)]
+pub struct Memory {
+    slots: Vec<Option<Allocation>>,
+    free: Vec<usize>,
+    limit: u64,
+    used: u64,
+    /// Who runs, in numbers that never come back: a launch takes as many as it has teams.
+    epoch: u64,
+    team: u64,
+}
+
+#[derive(Debug)]
+struct Allocation {
+    bytes: Vec<u8>,
+    written: Vec<bool>,
+    races: Races,
+}
+
+impl Memory {
+    /// A device of so many bytes.
+    pub fn new(limit: u64) -> Memory {
+        Memory { slots: Vec::new(), free: Vec::new(), limit, used: 0, epoch: 1, team: 0 }
+    }
+
+    /// Bytes of the device.
+    pub fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    /// Bytes in allocations.
+    pub fn used(&self) -> u64 {
+        self.used
+    }
+
+    /// Allocations that were not freed: first address and bytes.
+    pub fn live(&self) -> Vec<(u64, u64)> {
+        let sizes = self.slots.iter().enumerate();
+        sizes.filter_map(|(slot, a)| a.as_ref().map(|a| (start(slot), a.bytes.len() as u64))).collect()
+    }
+
+    /// Takes memory whose bytes nobody wrote yet; none where the device has no more of it, or for no bytes.
+    pub fn alloc(&mut self, bytes: u64) -> Option<u64> {
+        if bytes == 0 || bytes > SPACE / 2 || self.used.checked_add(bytes)? > self.limit {
+            return None;
+        }
+        let slot = match self.free.pop() {
+            Some(slot) => slot,
+            None if self.slots.len() < SLOTS => {
+                self.slots.push(None);
+                self.slots.len() - 1
+            }
+            None => return None,
+        };
+        let len = usize::try_from(bytes).ok()?;
+        // Not zeros: code that counts on zeros shall not work by chance where the check for written bytes is off.
+        self.slots[slot] =
+            Some(Allocation { bytes: vec![0xa5; len], written: vec![false; len], races: Races::new(len) });
+        self.used += bytes;
+        Some(start(slot))
+    }
+
+    /// Gives an allocation back; false where none begins at the address.
+    pub fn release(&mut self, address: u64) -> bool {
+        let Some((slot, offset)) = split(address) else { return false };
+        let Some(found) = self.slots.get_mut(slot) else { return false };
+        if offset != 0 {
+            return false;
+        }
+        let Some(allocation) = found.take() else { return false };
+        self.used -= allocation.bytes.len() as u64;
+        // The oldest is used again first: a stale address stays wrong for as long as possible.
+        self.free.insert(0, slot);
+        true
+    }
+
+    /// The allocation that an address is in: first address and bytes.
+    pub fn owner(&self, address: u64) -> Option<(u64, u64)> {
+        let (slot, offset) = split(address)?;
+        let allocation = self.slots.get(slot)?.as_ref()?;
+        let len = allocation.bytes.len() as i64;
+        (0..len).contains(&offset).then(|| (start(slot), len as u64))
+    }
+
+    /// Begins a launch of so many teams: what was read and written before it is no race.
+    pub fn launch(&mut self, teams: u64) {
+        self.epoch += self.team.max(1);
+        self.team = teams;
+    }
+
+    /// What a load or store needs: the team of the launch that does it, from 0.
+    pub fn team(&mut self, team: u64) -> View<'_> {
+        let who = Who { epoch: self.epoch, team };
+        View { memory: self, who }
+    }
+
+    /// Copies from the host (`cuMemcpyHtoD`).
+    pub fn upload(&mut self, address: u64, from: &[u8]) -> Result<(), FaultKind> {
+        if from.is_empty() {
+            return Ok(());
+        }
+        let (allocation, range) = self.range(Access::Store, address, from.len() as u64)?;
+        allocation.bytes[range.clone()].copy_from_slice(from);
+        allocation.written[range].fill(true);
+        Ok(())
+    }
+
+    /// Copies to the host (`cuMemcpyDtoH`). Bytes that nobody wrote are copied too, as devices do: nothing computes with them.
+    pub fn download(&mut self, address: u64, to: &mut [u8]) -> Result<(), FaultKind> {
+        if to.is_empty() {
+            return Ok(());
+        }
+        let (allocation, range) = self.range(Access::Load, address, to.len() as u64)?;
+        to.copy_from_slice(&allocation.bytes[range]);
+        Ok(())
+    }
+
+    /// Copies within the device; what was not written stays so. The two ranges must not overlap.
+    pub fn copy(&mut self, to: u64, from: u64, bytes: u64) -> Result<(), FaultKind> {
+        if bytes == 0 {
+            return Ok(());
+        }
+        let (allocation, range) = self.range(Access::Load, from, bytes)?;
+        let (data, written) = (allocation.bytes[range.clone()].to_vec(), allocation.written[range].to_vec());
+        let (allocation, range) = self.range(Access::Store, to, bytes)?;
+        allocation.bytes[range.clone()].copy_from_slice(&data);
+        allocation.written[range].copy_from_slice(&written);
+        Ok(())
+    }
+
+    /// Sets bytes (`cuMemsetD8`).
+    pub fn fill(&mut self, address: u64, byte: u8, bytes: u64) -> Result<(), FaultKind> {
+        if bytes == 0 {
+            return Ok(());
+        }
+        let (allocation, range) = self.range(Access::Store, address, bytes)?;
+        allocation.bytes[range.clone()].fill(byte);
+        allocation.written[range].fill(true);
+        Ok(())
+    }
+
+    fn range(
+        &mut self,
+        access: Access,
+        address: u64,
+        bytes: u64,
+    ) -> Result<(&mut Allocation, std::ops::Range<usize>), FaultKind> {
+        let found = split(address).and_then(|(slot, offset)| {
+            let len = self.slots.get(slot)?.as_ref()?.bytes.len() as u64;
+            let offset = u64::try_from(offset).ok()?;
+            (offset <= len && bytes <= len - offset).then_some((slot, offset as usize))
+        });
+        let Some((slot, offset)) = found else { return Err(self.stray(access, address, bytes)) };
+        match self.slots[slot].as_mut() {
+            Some(allocation) => Ok((allocation, offset..offset + bytes as usize)),
+            None => Err(FaultKind::Unimplemented("an allocation that is not there".into())),
+        }
+    }
+
+    #[cold]
+    fn stray(&self, access: Access, address: u64, bytes: u64) -> FaultKind {
+        let nearest = match split(address).map(|(slot, offset)| (slot, offset, self.slots.get(slot))) {
+            Some((slot, offset, Some(Some(allocation)))) => {
+                let len = allocation.bytes.len() as i64;
+                let by = if offset < 0 { -offset } else { (offset + bytes as i64 - len).max(0) };
+                let side = if offset < 0 { "before" } else { "past the end of" };
+                format!("{by} bytes {side} the allocation of {len} bytes at {:#x}", start(slot))
+            }
+            Some((_, _, Some(None))) => "in memory that was freed".to_owned(),
+            _ => "in no allocation".to_owned(),
+        };
+        FaultKind::OutOfBounds { access, address, size: u32::try_from(bytes).unwrap_or(u32::MAX), nearest }
+    }
+}
+
+/// Memory as one team of a launch sees it.
+#[derive(Debug)]
+pub struct View<'m> {
+    memory: &'m mut Memory,
+    who: Who,
+}
+
+impl View<'_> {
+    /// Loads `N` bytes (1, 2, 4, 8 or 16), little-endian as they lie.
+    #[inline]
+    pub fn load<const N: usize>(&mut self, address: u64) -> Result<[u8; N], FaultKind> {
+        aligned(Access::Load, address, N)?;
+        let who = self.who;
+        let (allocation, range) = self.memory.range(Access::Load, address, N as u64)?;
+        if let Some(byte) = allocation.written[range.clone()].iter().position(|written| !written) {
+            return Err(FaultKind::Unwritten { address, size: N as u32, byte: byte as u32 });
+        }
+        if let Some((other, did)) = allocation.races.read(range.clone(), who) {
+            return Err(race(Access::Load, address, N, other, did));
+        }
+        let mut value = [0; N];
+        value.copy_from_slice(&allocation.bytes[range]);
+        Ok(value)
+    }
+
+    /// Stores `N` bytes (1, 2, 4, 8 or 16).
+    #[inline]
+    pub fn store<const N: usize>(&mut self, address: u64, value: [u8; N]) -> Result<(), FaultKind> {
+        aligned(Access::Store, address, N)?;
+        let who = self.who;
+        let (allocation, range) = self.memory.range(Access::Store, address, N as u64)?;
+        if let Some((other, did)) = allocation.races.write(range.clone(), who) {
+            return Err(race(Access::Store, address, N, other, did));
+        }
+        allocation.written[range.clone()].fill(true);
+        allocation.bytes[range].copy_from_slice(&value);
+        Ok(())
+    }
+}
+
+/// Two lanes of one instruction that store to one address must store the same: `(lane, address, bytes)` of each.
+pub fn clash(stores: &[(u32, u64, [u8; 16])], size: u32) -> Result<(), (u32, FaultKind)> {
+    let increasing = stores.windows(2).all(|pair| pair[0].1 + u64::from(size) <= pair[1].1);
+    if increasing {
+        return Ok(());
+    }
+    for (at, (lane, address, value)) in stores.iter().enumerate() {
+        for (other, theirs, bytes) in &stores[..at] {
+            let overlap = *address < theirs + u64::from(size) && *theirs < address + u64::from(size);
+            if overlap && (address != theirs || value[..size as usize] != bytes[..size as usize]) {
+                return Err((*lane, FaultKind::Clash { address: *address, size, other: *other }));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn aligned(access: Access, address: u64, size: usize) -> Result<(), FaultKind> {
+    if address.is_multiple_of(size as u64) {
+        Ok(())
+    } else {
+        Err(FaultKind::Misaligned { access, address, size: size as u32 })
+    }
+}
+
+#[cold]
+fn race(access: Access, address: u64, size: usize, other: u64, did: &'static str) -> FaultKind {
+    FaultKind::Race {
+        access,
+        address,
+        size: size as u32,
+        other: u32::try_from(other).unwrap_or(u32::MAX),
+        did,
+    }
+}
+
+/// Where an allocation begins.
+fn start(slot: usize) -> u64 {
+    BASE + SPACE * slot as u64 + SPACE / 2
+}
+
+/// The allocation whose space an address is in, and where in it.
+fn split(address: u64) -> Option<(usize, i64)> {
+    let above = address.checked_sub(BASE)?;
+    let slot = usize::try_from(above >> SPACE_BITS).ok().filter(|slot| *slot < SLOTS)?;
+    Some((slot, (above & (SPACE - 1)) as i64 - (SPACE / 2) as i64))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn memory() -> (Memory, u64) {
+        let mut memory = Memory::new(1 << 20);
+        let address = memory.alloc(64).unwrap();
+        (memory, address)
+    }
+
+    #[test]
+    fn bytes_come_back_and_the_limit_holds() {
+        let (mut memory, a) = memory();
+        assert_eq!(a % ALIGN, 0);
+        memory.upload(a, &[1, 2, 3, 4]).unwrap();
+        assert_eq!(memory.team(0).load::<4>(a).unwrap(), [1, 2, 3, 4]);
+        memory.copy(a + 8, a, 4).unwrap();
+        let mut back = [0; 4];
+        memory.download(a + 8, &mut back).unwrap();
+        assert_eq!(back, [1, 2, 3, 4]);
+        assert_eq!(memory.alloc(1 << 20), None);
+        assert_eq!((memory.live(), memory.used()), (vec![(a, 64)], 64));
+        assert!(!memory.release(a + 8) && memory.release(a) && !memory.release(a));
+        assert_eq!(memory.used(), 0);
+        assert!(matches!(memory.team(0).load::<4>(a), Err(FaultKind::OutOfBounds { .. })));
+    }
+
+    #[test]
+    fn strays_are_named() {
+        let (mut memory, a) = memory();
+        let text = |result: Result<[u8; 4], FaultKind>| result.unwrap_err().to_string();
+        assert!(
+            text(memory.team(0).load(a + 64)).contains("4 bytes past the end of the allocation of 64 bytes")
+        );
+        assert!(text(memory.team(0).load(a - 4)).contains("4 bytes before"));
+        assert!(text(memory.team(0).load(4)).contains("in no allocation"));
+        assert!(text(memory.team(0).load(u64::MAX - 3)).contains("in no allocation"));
+        assert!(text(memory.team(0).load(a + 2)).contains("not aligned"));
+        assert!(text(memory.team(0).load(a + 4)).contains("byte 0 was never written"));
+        memory.upload(a, &[1, 2, 3]).unwrap();
+        assert!(text(memory.team(0).load(a)).contains("byte 3 was never written"));
+    }
+
+    #[test]
+    fn teams_race_within_a_launch_only() {
+        let (mut memory, a) = memory();
+        memory.fill(a, 0, 64).unwrap();
+        memory.launch(3);
+        memory.team(0).store(a, [1; 4]).unwrap();
+        memory.team(0).store(a, [2; 4]).unwrap();
+        assert_eq!(memory.team(0).load(a).unwrap(), [2; 4]);
+        assert!(matches!(
+            memory.team(1).store(a + 2, [3; 2]),
+            Err(FaultKind::Race { other: 0, did: "wrote", .. })
+        ));
+        assert!(matches!(
+            memory.team(1).load::<2>(a + 2),
+            Err(FaultKind::Race { other: 0, did: "wrote", .. })
+        ));
+        memory.team(1).load::<4>(a + 8).unwrap();
+        memory.team(2).load::<4>(a + 8).unwrap();
+        assert!(matches!(
+            memory.team(2).store(a + 8, [3; 1]),
+            Err(FaultKind::Race { other: 1, did: "read", .. })
+        ));
+        memory.team(2).load::<4>(a + 12).unwrap();
+        memory.team(2).store(a + 12, [3; 1]).unwrap();
+        memory.launch(3);
+        memory.team(1).store(a, [3; 4]).unwrap();
+        memory.team(1).store(a + 8, [3; 4]).unwrap();
+    }
+
+    #[test]
+    fn lanes_clash_when_they_store_different_bytes() {
+        let store = |lane, address, byte| (lane, address, [byte; 16]);
+        assert!(clash(&[store(0, 0, 1), store(1, 4, 2)], 4).is_ok());
+        assert!(clash(&[store(0, 0, 1), store(1, 0, 1)], 4).is_ok());
+        let (lane, kind) = clash(&[store(0, 0, 1), store(3, 0, 2)], 4).unwrap_err();
+        assert_eq!((lane, kind), (3, FaultKind::Clash { address: 0, size: 4, other: 0 }));
+    }
+}

@@ -7,15 +7,13 @@ use crate::memory::Memory;
 /// Instructions that one team may take: more is an endless loop. The longest row of the tests takes some 10^7.
 pub const MAX_INSTRUCTIONS: u64 = 1 << 33;
 
-/// Blocks and what is in them. Grids and blocks have one dimension of blocks, and lanes × teams threads.
+/// Blocks of a grid and threads of a block, x first: what `cuLaunchKernel` and `hipModuleLaunchKernel` take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grid {
-    /// Blocks (workgroups).
-    pub blocks: u32,
-    /// Threads of a block in its first dimension: the lanes of a team.
-    pub lanes: u32,
-    /// Threads of a block in its second dimension: its teams.
-    pub teams: u32,
+    /// Blocks (workgroups). x runs fastest.
+    pub blocks: [u32; 3],
+    /// Threads of a block. x runs fastest: 32 or 64 of them in a row of threads are a team (warp, wave).
+    pub threads: [u32; 3],
 }
 
 /// A parameter of an entry point, as its module declares it.

@@ -18,3 +18,4 @@ pub mod counts;
 pub mod fault;
 pub mod launch;
 pub mod memory;
+pub mod ptx;

@@ -4,9 +4,13 @@
 //! allocation lands in no other, however far it strays within [`SPACE`], and no address is one of the host.
 
 mod races;
+mod trace;
 
-use crate::fault::{Access, FaultKind};
+pub use trace::LastStore;
+
+use crate::fault::{Access, FaultKind, Instruction};
 use races::{Races, Who};
+use trace::Trace;
 
 /// Bits of an address that count within one allocation.
 const SPACE_BITS: u32 = 33;
@@ -29,6 +33,7 @@ pub struct Memory {
     /// Who runs, in numbers that never come back: a launch takes as many as it has teams.
     epoch: u64,
     team: u64,
+    trace: Option<Trace>,
 }
 
 #[derive(Debug)]
@@ -41,7 +46,7 @@ struct Allocation {
 impl Memory {
     /// A device of so many bytes.
     pub fn new(limit: u64) -> Memory {
-        Memory { slots: Vec::new(), free: Vec::new(), limit, used: 0, epoch: 1, team: 0 }
+        Memory { slots: Vec::new(), free: Vec::new(), limit, used: 0, epoch: 1, team: 0, trace: None }
     }
 
     /// Bytes of the device.
@@ -90,6 +95,9 @@ impl Memory {
         }
         let Some(allocation) = found.take() else { return false };
         self.used -= allocation.bytes.len() as u64;
+        if let Some(trace) = &mut self.trace {
+            trace.forget(address..address + allocation.bytes.len() as u64);
+        }
         // The oldest is used again first: a stale address stays wrong for as long as possible.
         self.free.insert(0, slot);
         true
@@ -109,6 +117,23 @@ impl Memory {
         self.team = teams;
     }
 
+    /// Notes from now on which instruction and lane stored each byte ([`Memory::last_store`]). It costs time and memory.
+    pub fn trace_stores(&mut self) {
+        self.trace.get_or_insert_default();
+    }
+
+    /// The store that a byte came from, if stores are traced and a kernel wrote it.
+    pub fn last_store(&self, address: u64) -> Option<LastStore> {
+        self.trace.as_ref()?.last(address)
+    }
+
+    /// At the end of a launch, whatever its end: which instructions the numbers of [`View::note`] are.
+    pub fn explain_stores(&mut self, entry: &str, teams_of_block: u32, instruction: impl FnMut(u32) -> Instruction) {
+        if let Some(trace) = &mut self.trace {
+            trace.explain(entry, teams_of_block, instruction);
+        }
+    }
+
     /// What a load or store needs: the team of the launch that does it, from 0.
     pub fn team(&mut self, team: u64) -> View<'_> {
         let who = Who { epoch: self.epoch, team };
@@ -123,6 +148,7 @@ impl Memory {
         let (allocation, range) = self.range(Access::Store, address, from.len() as u64)?;
         allocation.bytes[range.clone()].copy_from_slice(from);
         allocation.written[range].fill(true);
+        self.host_wrote(address, from.len() as u64);
         Ok(())
     }
 
@@ -146,6 +172,7 @@ impl Memory {
         let (allocation, range) = self.range(Access::Store, to, bytes)?;
         allocation.bytes[range.clone()].copy_from_slice(&data);
         allocation.written[range].copy_from_slice(&written);
+        self.host_wrote(to, bytes);
         Ok(())
     }
 
@@ -157,7 +184,14 @@ impl Memory {
         let (allocation, range) = self.range(Access::Store, address, bytes)?;
         allocation.bytes[range.clone()].fill(byte);
         allocation.written[range].fill(true);
+        self.host_wrote(address, bytes);
         Ok(())
+    }
+
+    fn host_wrote(&mut self, address: u64, bytes: u64) {
+        if let Some(trace) = &mut self.trace {
+            trace.forget(address..address + bytes);
+        }
     }
 
     fn range(
@@ -231,6 +265,19 @@ impl View<'_> {
         allocation.written[range.clone()].fill(true);
         allocation.bytes[range].copy_from_slice(&value);
         Ok(())
+    }
+
+    /// Whether stores are traced.
+    #[inline]
+    pub fn traced(&self) -> bool {
+        self.memory.trace.is_some()
+    }
+
+    /// Notes that a lane stored by instruction number `at`, if stores are traced.
+    pub fn note(&mut self, address: u64, size: u32, lane: u32, at: u32) {
+        if let Some(trace) = &mut self.memory.trace {
+            trace.note(address, size, self.who.team, lane, at);
+        }
     }
 }
 

@@ -1,0 +1,121 @@
+//! ld, st, cvta.
+
+use super::super::body::Operand;
+use super::super::error::ParseError;
+use super::super::op::{Access, Op, Step};
+use super::super::types::{Kind, Ty};
+use super::operands::Operands;
+use super::step;
+
+type Found = Result<Option<Step>, ParseError>;
+
+pub(super) fn lower(o: &mut Operands<'_, '_, '_>, base: &str, parts: &[&str]) -> Found {
+    if base == "cvta" {
+        // Generic addresses of global memory are global addresses.
+        return match parts {
+            ["to", "global", "u64"] | ["global", "u64"] => {
+                Ok(Some(Step { d: o.to(Ty::U64)?, a: o.from(Ty::U64)?, ..step(Op::Copy) }))
+            }
+            _ => Ok(None),
+        };
+    }
+    let load = base == "ld";
+    let [space @ ("global" | "param"), modifiers @ .., ty] = parts else { return Ok(None) };
+    let Some(ty) = Ty::parse(ty).filter(|ty| *ty != Ty::PREDICATE) else { return Ok(None) };
+    // How long caches keep something changes no result.
+    let mut rest = modifiers;
+    if let ["nc", after @ ..] = rest
+        && load
+        && *space == "global"
+    {
+        rest = after;
+    }
+    let hints: &[&str] = if load { &["ca", "cg", "cs", "lu", "cv"] } else { &["wb", "cg", "cs", "wt"] };
+    if let [hint, after @ ..] = rest
+        && hints.contains(hint)
+        && *space == "global"
+    {
+        rest = after;
+    }
+    let count = match rest {
+        [] => 1,
+        ["v2"] => 2,
+        ["v4"] => 4,
+        _ => return Ok(None),
+    };
+    if u32::from(count) * ty.bytes() > 16 || (*space == "param" && (!load || count > 1)) {
+        return Ok(None);
+    }
+    let access = Access { bytes: ty.bytes() as u8, count, sign_to: 0 };
+    if load { loaded(o, *space == "param", access, ty) } else { stored(o, access, ty) }
+}
+
+fn loaded(o: &mut Operands<'_, '_, '_>, param: bool, access: Access, ty: Ty) -> Found {
+    let targets = values(o, access.count)?;
+    let mut slots = Vec::new();
+    let mut sign_to = 0;
+    for target in targets {
+        let (slot, width) = target_slot(o, target, ty)?;
+        slots.push(slot);
+        sign_to = if ty.kind == Kind::Signed { width } else { 0 };
+    }
+    // One extension for all values of a vector.
+    let widths_agree = access.count == 1 || ty.kind != Kind::Signed || ty.bits >= 32;
+    if !widths_agree {
+        return Ok(None);
+    }
+    let access = Access { sign_to, ..access };
+    let d = if access.count == 1 { slots[0] } else { o.list(&slots) };
+    if !param {
+        let (a, extra) = address(o)?;
+        return Ok(Some(Step { d, a, extra, ..step(Op::LoadGlobal(access)) }));
+    }
+    let Operand::Address(base, offset) = o.next()? else {
+        return Err(o.wrong("expected the address of a parameter"));
+    };
+    // A parameter at an address that is computed is not implemented.
+    let Operand::Name(name) = &**base else { return Ok(None) };
+    let found = o.lower.entry.params.iter().find(|param| param.name == name.text);
+    let place = found.ok_or_else(|| o.wrong(format!("{} is no parameter", name.text)))?.place;
+    let inside = *offset >= 0 && *offset + i64::from(access.bytes) <= i64::from(place.size);
+    let extra = i64::from(place.offset) + offset;
+    if !inside || extra % i64::from(access.bytes) != 0 {
+        return Err(o.wrong(format!("bytes {offset} … of a parameter of {} bytes", place.size)));
+    }
+    Ok(Some(Step { d, extra, ..step(Op::LoadParam(access)) }))
+}
+
+fn stored(o: &mut Operands<'_, '_, '_>, access: Access, ty: Ty) -> Found {
+    let (a, extra) = address(o)?;
+    let mut slots = Vec::new();
+    for value in values(o, access.count)? {
+        let slot = if ty.kind == Kind::Float { o.slot_from(value, ty)? } else { o.slot_from_wider(value, ty)? };
+        slots.push(slot);
+    }
+    let d = if access.count == 1 { slots[0] } else { o.list(&slots) };
+    Ok(Some(Step { d, a, extra, ..step(Op::StoreGlobal(access)) }))
+}
+
+fn target_slot<'t>(
+    o: &mut Operands<'_, '_, 't>,
+    target: &Operand<'t>,
+    ty: Ty,
+) -> Result<(u32, u8), ParseError> {
+    if ty.kind == Kind::Float { Ok((o.slot_to(target, ty)?, ty.bits)) } else { o.slot_wider(target, ty) }
+}
+
+/// The one value, or those in braces.
+fn values<'l, 't>(o: &mut Operands<'l, '_, 't>, count: u8) -> Result<Vec<&'l Operand<'t>>, ParseError> {
+    match o.next()? {
+        Operand::List(list) if list.len() == usize::from(count) && count > 1 => Ok(list.iter().collect()),
+        Operand::List(_) => Err(o.wrong(format!("expected {count} values"))),
+        one if count == 1 => Ok(vec![one]),
+        _ => Err(o.wrong(format!("expected {count} values in braces"))),
+    }
+}
+
+/// `[register + offset]`.
+fn address(o: &mut Operands<'_, '_, '_>) -> Result<(u32, i64), ParseError> {
+    let Operand::Address(base, offset) = o.next()? else { return Err(o.wrong("expected an address")) };
+    Ok((o.slot_from(base, Ty::U64)?, *offset))
+}

@@ -1,0 +1,73 @@
+//! Shuffles and votes: what lanes of a warp tell each other.
+
+use super::super::entry::Entry;
+use super::super::op::{NONE, Shuffle, Step, Vote};
+use super::registers::Registers;
+use super::{Done, LANES, Stop, lanes};
+use crate::fault::FaultKind;
+
+/// The lanes that an exchange of `mask` waits for: the one member mask that all of them name.
+pub(crate) fn members(r: &Registers<'_>, slot: u32, mask: u32) -> Result<u32, Box<Stop>> {
+    let masks = r.get(slot, mask)?;
+    let mut wanted = None;
+    for lane in lanes(mask) {
+        let own = masks[lane] as u32;
+        if own >> lane & 1 == 0 {
+            let why = format!("lane {lane} executes it and is not in its own mask {own:#x}");
+            return Err(missing(1 << lane, why, lane));
+        }
+        if wanted.is_some_and(|wanted| wanted != own) {
+            return Err(missing(1 << lane, format!("its mask is {own:#x}, another lane's is not"), lane));
+        }
+        wanted = Some(own);
+    }
+    Ok(wanted.unwrap_or_default())
+}
+
+#[cold]
+fn missing(missing: u32, why: String, lane: usize) -> Box<Stop> {
+    Stop::of(FaultKind::Missing { missing: u64::from(missing), why }, Some(lane as u32))
+}
+
+/// shfl.sync, by lanes that are all there.
+pub(crate) fn shuffle(r: &mut Registers<'_>, entry: &Entry, step: &Step, mode: Shuffle, mask: u32) -> Done {
+    let predicate = entry.lists[step.extra as usize + 1];
+    let (a, b, c) = (r.get(step.a, mask)?, r.get(step.b, mask)?, r.get(step.c, mask)?);
+    let (mut values, mut inside) = ([0; LANES], 0);
+    for lane in lanes(mask) {
+        let (at, amount) = (lane as i32, (b[lane] & 31) as i32);
+        let (clamp, segment) = ((c[lane] & 31) as i32, (c[lane] >> 8 & 31) as i32);
+        let last = (at & segment) | (clamp & !segment);
+        let first = at & segment;
+        let (from, within) = match mode {
+            Shuffle::Up => (at - amount, at - amount >= last),
+            Shuffle::Down => (at + amount, at + amount <= last),
+            Shuffle::Butterfly => (at ^ amount, at ^ amount <= last),
+            Shuffle::Index => {
+                let from = first | (amount & !segment);
+                (from, from <= last)
+            }
+        };
+        let from = if within { from as usize & 31 } else { lane };
+        if mask >> from & 1 == 0 {
+            let why = format!("lane {lane} reads a word of lane {from}, which does not take part");
+            return Err(missing(1 << from, why, lane));
+        }
+        values[lane] = a[from];
+        inside |= u32::from(within) << lane;
+    }
+    r.put(step.d, mask, &values)?;
+    if predicate == NONE { Ok(()) } else { r.put_predicate(predicate, mask, inside) }
+}
+
+/// vote.sync, by lanes that are all there.
+pub(crate) fn vote(r: &mut Registers<'_>, step: &Step, mode: Vote, mask: u32) -> Done {
+    let yes = r.predicate(step.a, mask)? & mask;
+    let value = match mode {
+        Vote::Ballot => return r.put(step.d, mask, &[u64::from(yes); LANES]),
+        Vote::All => yes == mask,
+        Vote::Any => yes != 0,
+        Vote::Uniform => yes == mask || yes == 0,
+    };
+    r.put_predicate(step.d, mask, if value { u32::MAX } else { 0 })
+}

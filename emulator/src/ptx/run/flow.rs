@@ -1,0 +1,248 @@
+//! A warp's way through its steps.
+//!
+//! Lanes that stand at one step run it together. Where they part, those at the least step go first: so they meet again as
+//! early as they can, however the assembler of a device would order them. At a shuffle they wait for the lanes that it names.
+
+use super::super::entry::Entry;
+use super::super::op::{Op, Step};
+use super::registers::Registers;
+use super::{Done, Stop, compute, exchange, lanes, memory};
+use crate::counts::Counts;
+use crate::fault::FaultKind;
+use crate::memory::View;
+
+/// Lanes at one step.
+#[derive(Clone, Copy, Debug)]
+struct Group {
+    pc: u32,
+    mask: u32,
+}
+
+/// A warp under way.
+pub(crate) struct Warp<'w, 'e, 'm> {
+    pub(crate) entry: &'e Entry,
+    pub(crate) registers: &'w mut Registers<'e>,
+    pub(crate) params: &'w [u8],
+    pub(crate) view: View<'m>,
+    pub(crate) counts: &'w mut Counts,
+    /// Steps that the warp may take.
+    pub(crate) limit: u64,
+    /// Lanes that run.
+    now: Group,
+    /// Others, the least step last.
+    others: Vec<Group>,
+    /// Those that wait for others at a shuffle, and whom they wait for.
+    waiting: Vec<(Group, u32)>,
+}
+
+impl<'w, 'e, 'm> Warp<'w, 'e, 'm> {
+    pub(crate) fn new(
+        entry: &'e Entry,
+        registers: &'w mut Registers<'e>,
+        params: &'w [u8],
+        view: View<'m>,
+        counts: &'w mut Counts,
+        limit: u64,
+        mask: u32,
+    ) -> Self {
+        let now = Group { pc: 0, mask };
+        Warp {
+            entry,
+            registers,
+            params,
+            view,
+            counts,
+            limit,
+            now,
+            others: Vec::new(),
+            waiting: Vec::new(),
+        }
+    }
+
+    /// Runs until all lanes have ended, or one faults: then the fault comes with its step.
+    pub(crate) fn run(&mut self) -> Result<(), (u32, Box<Stop>)> {
+        let mut left = self.limit;
+        while self.now.mask != 0 {
+            if self.others.last().is_some_and(|least| least.pc <= self.now.pc) {
+                self.least();
+            }
+            let Group { pc, mask } = self.now;
+            let step = &self.entry.steps[pc as usize];
+            if left == 0 {
+                return Err((pc, Stop::of(FaultKind::Endless(self.limit), None)));
+            }
+            left -= 1;
+            self.counts.instructions += 1;
+            self.counts.lane_instructions += u64::from(mask.count_ones());
+            self.now.pc += 1;
+            self.step(step, pc, mask).map_err(|stop| (pc, stop))?;
+            if self.now.mask == 0 {
+                self.resume()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Nobody runs: the others, or nobody is left, or those that wait do so in vain.
+    fn resume(&mut self) -> Result<(), (u32, Box<Stop>)> {
+        if let Some(next) = self.others.pop() {
+            self.now = next;
+            return Ok(());
+        }
+        let Some((group, members)) = self.waiting.first() else { return Ok(()) };
+        let missing = members & !group.mask;
+        let here = group.mask;
+        let why = format!("its mask is {members:#x}, and only lanes {here:#x} ever come");
+        let kind = FaultKind::Missing { missing: u64::from(missing), why };
+        Err((group.pc, Stop::of(kind, None)))
+    }
+
+    /// The lanes at the least step run; lanes at the same step join.
+    fn least(&mut self) {
+        while let Some(group) = self.others.pop() {
+            if group.pc > self.now.pc {
+                self.others.push(group);
+                return;
+            }
+            if group.pc == self.now.pc {
+                self.now.mask |= group.mask;
+            } else {
+                let parked = self.now;
+                self.now = group;
+                self.park(parked);
+            }
+        }
+    }
+
+    /// Lanes that run later.
+    fn park(&mut self, group: Group) {
+        if group.mask == 0 {
+            return;
+        }
+        let at = self.others.partition_point(|other| other.pc > group.pc);
+        match self.others.get_mut(at) {
+            Some(other) if other.pc == group.pc => other.mask |= group.mask,
+            _ => self.others.insert(at, group),
+        }
+    }
+
+    #[inline]
+    fn step(&mut self, step: &Step, pc: u32, active: u32) -> Done {
+        let mask = self.registers.guarded(step.guard, active)?;
+        match step.op {
+            Op::Branch(uniform) => {
+                let to = step.extra as u32;
+                if mask == active {
+                    self.now.pc = to;
+                } else if mask != 0 {
+                    if uniform {
+                        return Err(disagree(active, mask));
+                    }
+                    self.park(Group { pc: to, mask });
+                    self.now.mask = active & !mask;
+                }
+                Ok(())
+            }
+            _ if mask == 0 => Ok(()),
+            Op::LoadGlobal(access) => {
+                let counts = &mut *self.counts;
+                memory::load(self.registers, self.entry, step, access, &mut self.view, counts, mask)
+            }
+            Op::StoreGlobal(access) => {
+                let counts = &mut *self.counts;
+                memory::store(self.registers, self.entry, step, access, &mut self.view, counts, mask)?;
+                if self.view.traced() {
+                    self.trace(step, pc, access.bytes * access.count, mask)?;
+                }
+                Ok(())
+            }
+            Op::LoadParam(access) => memory::load_param(self.registers, step, access, self.params, mask),
+            Op::Shuffle(mode) => {
+                let members = self.entry.lists[step.extra as usize];
+                let Some(mask) = self.gather(members, pc, active, mask)? else { return Ok(()) };
+                exchange::shuffle(self.registers, self.entry, step, mode, mask)
+            }
+            Op::Vote(mode) => {
+                let Some(mask) = self.gather(step.b, pc, active, mask)? else { return Ok(()) };
+                exchange::vote(self.registers, step, mode, mask)
+            }
+            Op::BranchTable(uniform) => self.branch_table(step, uniform, active, mask),
+            Op::Exit => {
+                self.now.mask = active & !mask;
+                Ok(())
+            }
+            Op::Trap => {
+                let lane = lanes(mask).next().map(|lane| lane as u32);
+                Err(Stop::of(FaultKind::End("a trap".into()), lane))
+            }
+            Op::End => Err(Stop::of(FaultKind::Jump("the end of the text".into()), None)),
+            Op::Unimplemented => {
+                let message = self.entry.messages.get(step.extra as usize);
+                Err(Stop::of(FaultKind::Unimplemented(message.cloned().unwrap_or_default()), None))
+            }
+            _ => compute::compute(self.registers, step, mask),
+        }
+    }
+
+    fn branch_table(&mut self, step: &Step, uniform: bool, active: u32, mask: u32) -> Done {
+        let table = &self.entry.tables[step.extra as usize];
+        let choices = *self.registers.get(step.a, mask)?;
+        if let Some(lane) = lanes(mask).find(|lane| choices[*lane] >= table.len() as u64) {
+            let what = format!("entry {} of a table of {}", choices[lane], table.len());
+            return Err(Stop::of(FaultKind::Jump(what), Some(lane as u32)));
+        }
+        let fall = Group { pc: self.now.pc, mask: active & !mask };
+        let mut left = mask;
+        let mut groups = Vec::new();
+        while left != 0 {
+            let to = table[choices[left.trailing_zeros() as usize] as usize];
+            let same = lanes(left).filter(|lane| table[choices[*lane] as usize] == to);
+            let mask = same.fold(0, |mask, lane| mask | 1 << lane);
+            groups.push(Group { pc: to, mask });
+            left &= !mask;
+        }
+        if uniform && groups.len() + usize::from(fall.mask != 0) > 1 {
+            return Err(disagree(active, groups[0].mask));
+        }
+        self.now.mask = 0;
+        groups.into_iter().chain([fall]).for_each(|group| self.park(group));
+        if let Some(first) = self.others.pop() {
+            self.now = first;
+        }
+        Ok(())
+    }
+
+    /// Lanes at a shuffle: all that it names, or none, for they wait for the others.
+    fn gather(&mut self, slot: u32, pc: u32, active: u32, mask: u32) -> Result<Option<u32>, Box<Stop>> {
+        // Lanes that the guard keeps away go on.
+        let mut here = mask;
+        if let Some(at) = self.waiting.iter().position(|(group, _)| group.pc == pc) {
+            here |= self.waiting.swap_remove(at).0.mask;
+        }
+        let members = exchange::members(self.registers, slot, here)?;
+        if members & !here == 0 {
+            self.now.mask = active | here;
+            return Ok(Some(here));
+        }
+        self.waiting.push((Group { pc, mask: here }, members));
+        self.now.mask = active & !mask;
+        Ok(None)
+    }
+
+    /// Notes who stored, so that a wrong bit can be traced.
+    #[cold]
+    fn trace(&mut self, step: &Step, pc: u32, size: u8, mask: u32) -> Done {
+        let addresses = *self.registers.get(step.a, mask)?;
+        for lane in lanes(mask) {
+            let address = addresses[lane].wrapping_add_signed(step.extra);
+            self.view.note(address, u32::from(size), lane as u32, pc);
+        }
+        Ok(())
+    }
+}
+
+#[cold]
+fn disagree(active: u32, taken: u32) -> Box<Stop> {
+    let what = format!("two places: .uni, and of lanes {active:#x} only {taken:#x} take it");
+    Stop::of(FaultKind::Jump(what), None)
+}

@@ -1,0 +1,140 @@
+//! Loads and stores of a warp.
+
+use super::super::entry::Entry;
+use super::super::op::{Access, Step};
+use super::registers::Registers;
+use super::{Done, LANES, Lanes, Stop, lanes};
+use crate::counts::Counts;
+use crate::fault::FaultKind;
+use crate::memory::{View, clash};
+
+/// ld.param: one value for all lanes.
+pub(crate) fn load_param(r: &mut Registers<'_>, step: &Step, access: Access, params: &[u8], mask: u32) -> Done {
+    let (at, size) = (step.extra as usize, usize::from(access.bytes));
+    let mut bytes = [0; 16];
+    // Lowering and launch have checked that the parameter is there.
+    let from = params.get(at..at + size).unwrap_or_default();
+    bytes[..from.len()].copy_from_slice(from);
+    r.put(step.d, mask, &[value(&bytes, 0, access); LANES])
+}
+
+/// ld.global.
+pub(crate) fn load(
+    r: &mut Registers<'_>,
+    entry: &Entry,
+    step: &Step,
+    access: Access,
+    view: &mut View<'_>,
+    counts: &mut Counts,
+    mask: u32,
+) -> Done {
+    let addresses = addresses(r, step, mask)?;
+    let size = access.bytes * access.count;
+    counts.request(lanes(mask).map(|lane| (addresses[lane], u32::from(size))));
+    let mut found = [[0; LANES]; 4];
+    for lane in lanes(mask) {
+        let at = addresses[lane];
+        let loaded = match size {
+            1 => view.load::<1>(at).map(filled),
+            2 => view.load::<2>(at).map(filled),
+            4 => view.load::<4>(at).map(filled),
+            8 => view.load::<8>(at).map(filled),
+            _ => view.load::<16>(at),
+        };
+        let bytes = loaded.map_err(|kind| Stop::of(kind, Some(lane as u32)))?;
+        for (which, values) in found[..usize::from(access.count)].iter_mut().enumerate() {
+            values[lane] = value(&bytes, which, access);
+        }
+    }
+    if access.count == 1 {
+        return r.put(step.d, mask, &found[0]);
+    }
+    for (which, values) in found[..usize::from(access.count)].iter().enumerate() {
+        r.put(entry.lists[step.d as usize + which], mask, values)?;
+    }
+    Ok(())
+}
+
+/// st.global.
+pub(crate) fn store(
+    r: &Registers<'_>,
+    entry: &Entry,
+    step: &Step,
+    access: Access,
+    view: &mut View<'_>,
+    counts: &mut Counts,
+    mask: u32,
+) -> Done {
+    let addresses = addresses(r, step, mask)?;
+    let size = access.bytes * access.count;
+    counts.request(lanes(mask).map(|lane| (addresses[lane], u32::from(size))));
+    let mut stores = [(0, 0, [0; 16]); LANES];
+    let mut many = 0;
+    for lane in lanes(mask) {
+        stores[many] = (lane as u32, addresses[lane], [0; 16]);
+        many += 1;
+    }
+    let stores = &mut stores[..many];
+    for which in 0..usize::from(access.count) {
+        let slot = if access.count == 1 { step.d } else { entry.lists[step.d as usize + which] };
+        let values = r.get(slot, mask)?;
+        let width = usize::from(access.bytes);
+        for (lane, _, bytes) in &mut *stores {
+            let value = values[*lane as usize].to_le_bytes();
+            bytes[which * width..(which + 1) * width].copy_from_slice(&value[..width]);
+        }
+    }
+    // An address near the end of all addresses overflows where clash adds its size: no memory is there.
+    if let Some((lane, address, _)) = stores.iter().find(|(_, address, _)| *address > u64::MAX - 16) {
+        let nearest = "in no allocation".to_owned();
+        let size = u32::from(size);
+        let kind = FaultKind::OutOfBounds { access: crate::fault::Access::Store, address: *address, size, nearest };
+        return Err(Stop::of(kind, Some(*lane)));
+    }
+    clash(stores, u32::from(size)).map_err(|(lane, kind)| Stop::of(kind, Some(lane)))?;
+    for (lane, at, bytes) in stores {
+        let stored = match size {
+            1 => view.store::<1>(*at, first(bytes)),
+            2 => view.store::<2>(*at, first(bytes)),
+            4 => view.store::<4>(*at, first(bytes)),
+            8 => view.store::<8>(*at, first(bytes)),
+            _ => view.store::<16>(*at, *bytes),
+        };
+        stored.map_err(|kind| Stop::of(kind, Some(*lane)))?;
+    }
+    Ok(())
+}
+
+fn addresses(r: &Registers<'_>, step: &Step, mask: u32) -> Result<Lanes, Box<Stop>> {
+    let mut addresses = *r.get(step.a, mask)?;
+    for address in &mut addresses {
+        *address = address.wrapping_add_signed(step.extra);
+    }
+    Ok(addresses)
+}
+
+/// Number `which` of the values in the bytes, as a register has it.
+#[inline(always)]
+fn value(bytes: &[u8; 16], which: usize, access: Access) -> u64 {
+    let width = usize::from(access.bytes);
+    let mut word = [0; 8];
+    word[..width].copy_from_slice(&bytes[which * width..(which + 1) * width]);
+    let value = u64::from_le_bytes(word);
+    if access.sign_to == 0 {
+        return value;
+    }
+    let spare = 64 - 8 * u32::from(access.bytes);
+    (((value << spare) as i64) >> spare) as u64 & (u64::MAX >> (64 - access.sign_to))
+}
+
+fn filled<const N: usize>(bytes: [u8; N]) -> [u8; 16] {
+    let mut all = [0; 16];
+    all[..N].copy_from_slice(&bytes);
+    all
+}
+
+fn first<const N: usize>(bytes: &[u8; 16]) -> [u8; N] {
+    let mut some = [0; N];
+    some.copy_from_slice(&bytes[..N]);
+    some
+}

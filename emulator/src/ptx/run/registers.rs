@@ -1,0 +1,115 @@
+//! Registers of a warp. Each slot knows which lanes wrote it: a lane that reads what it never wrote is a fault.
+
+use super::super::entry::Entry;
+use super::super::op::NONE;
+use super::{Done, LANES, Lanes, Stop, lanes};
+use crate::fault::FaultKind;
+
+/// The register file of a warp.
+#[derive(Debug)]
+pub(crate) struct Registers<'e> {
+    entry: &'e Entry,
+    /// Values, zero-extended from their registers' widths.
+    values: Vec<Lanes>,
+    written: Vec<u32>,
+    /// A bit for each lane.
+    predicates: Vec<u32>,
+    predicates_written: Vec<u32>,
+}
+
+impl<'e> Registers<'e> {
+    pub(crate) fn new(entry: &'e Entry) -> Self {
+        let (registers, predicates) = (entry.registers as usize, entry.predicates as usize);
+        let mut file = Registers {
+            entry,
+            values: vec![[0; LANES]; registers],
+            written: vec![0; registers],
+            predicates: vec![0; predicates],
+            predicates_written: vec![0; predicates],
+        };
+        for (slot, value) in &entry.constants {
+            file.values[*slot as usize] = [*value; LANES];
+        }
+        file.clear();
+        file
+    }
+
+    /// For the next warp: nothing is written but constants.
+    pub(crate) fn clear(&mut self) {
+        self.written.fill(0);
+        self.predicates_written.fill(0);
+        for (slot, _) in &self.entry.constants {
+            self.written[*slot as usize] = u32::MAX;
+        }
+        for (slot, value) in &self.entry.predicate_constants {
+            self.predicates_written[*slot as usize] = u32::MAX;
+            self.predicates[*slot as usize] = if *value { u32::MAX } else { 0 };
+        }
+    }
+
+    /// The values of a slot that all lanes of the mask wrote.
+    #[inline(always)]
+    pub(crate) fn get(&self, slot: u32, mask: u32) -> Result<&Lanes, Box<Stop>> {
+        let missing = mask & !self.written[slot as usize];
+        if missing != 0 {
+            return Err(self.unwritten(slot, missing, false));
+        }
+        Ok(&self.values[slot as usize])
+    }
+
+    /// Writes the lanes of the mask.
+    #[inline(always)]
+    pub(crate) fn put(&mut self, slot: u32, mask: u32, values: &Lanes) -> Done {
+        let target = &mut self.values[slot as usize];
+        if mask == u32::MAX {
+            *target = *values;
+        } else {
+            for lane in 0..LANES {
+                let all = u64::from(mask >> lane & 1).wrapping_neg();
+                target[lane] = (values[lane] & all) | (target[lane] & !all);
+            }
+        }
+        self.written[slot as usize] |= mask;
+        Ok(())
+    }
+
+    /// A special register, in all lanes.
+    pub(crate) fn put_special(&mut self, slot: u32, values: Lanes) {
+        self.values[slot as usize] = values;
+        self.written[slot as usize] = u32::MAX;
+    }
+
+    /// A predicate that all lanes of the mask wrote: a bit for each lane.
+    #[inline(always)]
+    pub(crate) fn predicate(&self, slot: u32, mask: u32) -> Result<u32, Box<Stop>> {
+        let missing = mask & !self.predicates_written[slot as usize];
+        if missing != 0 {
+            return Err(self.unwritten(slot, missing, true));
+        }
+        Ok(self.predicates[slot as usize])
+    }
+
+    #[inline(always)]
+    pub(crate) fn put_predicate(&mut self, slot: u32, mask: u32, values: u32) -> Done {
+        let target = &mut self.predicates[slot as usize];
+        *target = (values & mask) | (*target & !mask);
+        self.predicates_written[slot as usize] |= mask;
+        Ok(())
+    }
+
+    /// The lanes of `active` that a guard lets through.
+    #[inline(always)]
+    pub(crate) fn guarded(&self, guard: u32, active: u32) -> Result<u32, Box<Stop>> {
+        if guard == NONE {
+            return Ok(active);
+        }
+        let negated = (guard & 1).wrapping_neg();
+        Ok((self.predicate(guard / 2, active)? ^ negated) & active)
+    }
+
+    #[cold]
+    fn unwritten(&self, slot: u32, missing: u32, predicate: bool) -> Box<Stop> {
+        let kind = FaultKind::UnwrittenRegister(self.entry.register(slot, predicate));
+        Stop::of(kind, lanes(missing).next().map(|lane| lane as u32))
+    }
+}

@@ -13,10 +13,7 @@ use crate::fault::FaultKind;
 /// Runs a step that is neither of memory, nor an exchange, nor flow.
 pub(crate) fn compute(r: &mut Registers<'_>, step: &Step, mask: u32) -> Done {
     match step.op {
-        Op::Copy => {
-            let values = *r.get(step.a, mask)?;
-            r.put(step.d, mask, &values)
-        }
+        Op::Copy => r.copy(step.d, step.a, mask),
         Op::Pack(bits) => two(r, step, mask, |a, b| a | b << bits),
         Op::Unpack(bits) => {
             let low = u64::MAX >> (64 - bits);
@@ -103,15 +100,10 @@ pub(crate) fn compute(r: &mut Registers<'_>, step: &Step, mask: u32) -> Done {
             compare!(op, f64::from_bits, nan, |f| predicate(r, step, mask, f))
         }
         Op::Select => {
-            let chosen = r.predicate(step.c, mask)?;
-            let (a, b) = (r.get(step.a, mask)?, r.get(step.b, mask)?);
-            let mut values = [0; LANES];
-            for lane in 0..LANES {
-                let all = u64::from(chosen >> lane & 1).wrapping_neg();
-                values[lane] = (a[lane] & all) | (b[lane] & !all);
-            }
-            r.put(step.d, mask, &values)
+            let yes = r.predicate(step.c, mask)?;
+            r.select(step.d, [step.a, step.b], yes, mask)
         }
+        Op::Logic(Logic::Copy) => r.copy_predicate(step.d, step.a, mask),
         Op::Logic(op) => {
             let (a, b) = (r.predicate(step.a, mask)?, r.predicate(step.b, mask)?);
             let value = match op {

@@ -1,4 +1,7 @@
-//! Registers of a warp. Each slot knows which lanes wrote it: a lane that reads what it never wrote is a fault.
+//! Registers of a warp. Each slot knows which lanes wrote it: a lane that computes with what it never wrote is a fault.
+//!
+//! LLVM leaves registers unwritten on paths that do not use them, and lets `mov` and `selp` carry them on: so these two pass
+//! it on that a lane was never written, and every other instruction faults.
 
 use super::super::entry::Entry;
 use super::super::op::NONE;
@@ -70,6 +73,36 @@ impl<'e> Registers<'e> {
             }
         }
         self.written[slot as usize] |= mask;
+        Ok(())
+    }
+
+    /// Copies a slot: lanes that were never written stay so.
+    pub(crate) fn copy(&mut self, to: u32, from: u32, mask: u32) -> Done {
+        let (values, written) = (self.values[from as usize], self.written[from as usize]);
+        self.put(to, mask, &values)?;
+        self.written[to as usize] &= written | !mask;
+        Ok(())
+    }
+
+    /// Copies a predicate in the same way.
+    pub(crate) fn copy_predicate(&mut self, to: u32, from: u32, mask: u32) -> Done {
+        let written = self.predicates_written[from as usize];
+        self.put_predicate(to, mask, self.predicates[from as usize])?;
+        self.predicates_written[to as usize] &= written | !mask;
+        Ok(())
+    }
+
+    /// Of each lane one of two slots: `yes` has the lanes of the first. What is not chosen need not be written.
+    pub(crate) fn select(&mut self, to: u32, [a, b]: [u32; 2], yes: u32, mask: u32) -> Done {
+        let written = (self.written[a as usize] & yes) | (self.written[b as usize] & !yes);
+        let (first, second) = (&self.values[a as usize], &self.values[b as usize]);
+        let mut values = [0; LANES];
+        for lane in 0..LANES {
+            let all = u64::from(yes >> lane & 1).wrapping_neg();
+            values[lane] = (first[lane] & all) | (second[lane] & !all);
+        }
+        self.put(to, mask, &values)?;
+        self.written[to as usize] &= written | !mask;
         Ok(())
     }
 

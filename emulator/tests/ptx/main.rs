@@ -1,0 +1,18 @@
+//! The PTX interpreter: instruction by instruction against the ISA's definitions, the parser, the shipped entry points, and
+//! faults that are planted.
+
+mod compare;
+mod convert;
+mod device;
+mod entries;
+mod exact;
+mod exchange;
+mod float;
+mod flow;
+mod fused;
+mod integer;
+mod lanes;
+mod memory;
+mod parser;
+mod planted;
+mod special;

@@ -8,7 +8,7 @@ use lockstep_emulator::launch::{Grid, Program};
 use lockstep_emulator::memory::Memory;
 
 /// What an op wants on the device: its arrays there, and how outputs come back.
-pub struct Encoded<'m> {
+pub(crate) struct Encoded<'m> {
     memory: &'m mut Memory,
     pointers: Vec<u64>,
     words: Vec<u64>,
@@ -53,7 +53,7 @@ impl Encoder for Encoded<'_> {
 }
 
 /// Runs an op in a grid of `blocks` blocks of `warps` warps. Its outputs are unwritten memory at the start.
-pub fn run<K: Kernel>(
+pub(crate) fn run<K: Kernel>(
     module: &dyn Program,
     kernel: &K,
     blocks: u32,
@@ -65,7 +65,7 @@ pub fn run<K: Kernel>(
 
 /// The same, in memory that the caller looks at afterwards.
 #[allow(unsafe_code)]
-pub fn run_in<K: Kernel>(
+pub(crate) fn run_in<K: Kernel>(
     module: &dyn Program,
     kernel: &K,
     blocks: u32,

@@ -61,13 +61,13 @@ impl Fixed {
 
 /// A binary format.
 #[derive(Clone, Copy, Debug)]
-pub struct Format {
+pub(crate) struct Format {
     mantissa: i32,
     exponent: i32,
 }
 
-pub const F32: Format = Format { mantissa: 23, exponent: 8 };
-pub const F64: Format = Format { mantissa: 52, exponent: 11 };
+pub(crate) const F32: Format = Format { mantissa: 23, exponent: 8 };
+pub(crate) const F64: Format = Format { mantissa: 52, exponent: 11 };
 
 impl Format {
     fn bias(self) -> i32 {
@@ -108,7 +108,7 @@ impl Format {
     }
 
     /// `a · b + c`, rounded once to nearest, ties to even. Finite operands only; a sum of zero is +0, unless both are -0.
-    pub fn fma(self, a: u64, b: u64, c: u64) -> u64 {
+    pub(crate) fn fma(self, a: u64, b: u64, c: u64) -> u64 {
         let ((sa, ma, ea), (sb, mb, eb), (sc, mc, ec)) = (self.parts(a), self.parts(b), self.parts(c));
         let product = Fixed::of(u128::from(ma) * u128::from(mb), ea + eb);
         let third = Fixed::of(u128::from(mc), ec);
@@ -124,12 +124,12 @@ impl Format {
     }
 
     /// The number 1.
-    pub fn one(self) -> u64 {
+    pub(crate) fn one(self) -> u64 {
         (self.bias() as u64) << self.mantissa
     }
 
     /// Whether `q` is the nearest of `a / b`: `|a - q·b|` of no neighbour is less. Positive numbers only.
-    pub fn nearest_quotient(self, a: u64, b: u64, q: u64) -> bool {
+    pub(crate) fn nearest_quotient(self, a: u64, b: u64, q: u64) -> bool {
         let (_, ma, ea) = self.parts(a);
         let (_, mb, eb) = self.parts(b);
         let dividend = Fixed::of(u128::from(ma), ea);
@@ -147,7 +147,7 @@ impl Format {
     }
 
     /// Whether `q` is the nearest of the root of `a`: `a` is between the squares of the middles to its neighbours.
-    pub fn nearest_root(self, a: u64, q: u64) -> bool {
+    pub(crate) fn nearest_root(self, a: u64, q: u64) -> bool {
         let (_, ma, ea) = self.parts(a);
         let (_, mq, eq) = self.parts(q);
         // (q ± ulp/2)² = (2·mq ± 1)² · 2^(2·eq - 2)

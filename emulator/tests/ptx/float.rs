@@ -98,7 +98,7 @@ fn subnormals_are_numbers() {
     table("fma.rn.f32 %r3, %r0, %r1, %r2", "%r3", &[([1, f(0.5), 1], 2), ([1, 1, 1], 1)]);
     table("div.rn.f32 %r3, %r0, %r1", "%r3", &[([1, f(2.0), 0], 0), ([3, f(2.0), 0], 2), ([f(1.0), f(2e38), 0], f(1.0 / 2e38))]);
     table("rcp.rn.f32 %r3, %r0", "%r3", &[([f(2e38), 0, 0], f(1.0 / 2e38))]);
-    table("sqrt.rn.f32 %r3, %r0", "%r3", &[([1, 0, 0], f(2.0_f32.powi(-74) * std::f32::consts::SQRT_2))]);
+    table("sqrt.rn.f32 %r3, %r0", "%r3", &[([1, 0, 0], f(2.0_f32.powi(-75) * std::f32::consts::SQRT_2))]);
     table("cvt.rn.f32.f64 %r3, %d0", "%r3", &[([d(2.0_f64.powi(-149)), 0, 0], 1), ([d(2.0_f64.powi(-150)), 0, 0], 0), ([d(1.5 * 2.0_f64.powi(-149)), 0, 0], 2)]);
     table("cvt.f64.f32 %d3, %r0", "%d3", &[([1, 0, 0], d(2.0_f64.powi(-149)))]);
     table("max.f32 %r3, %r0, %r1", "%r3", &[([1, 0, 0], 1), ([MINUS | 1, MINUS, 0], MINUS)]);

@@ -6,11 +6,11 @@ use lockstep_emulator::memory::Memory;
 use lockstep_emulator::ptx::Module;
 
 /// One warp.
-pub const WARP: Grid = Grid { blocks: [1, 1, 1], threads: [32, 1, 1] };
+pub(crate) const WARP: Grid = Grid { blocks: [1, 1, 1], threads: [32, 1, 1] };
 
 /// A module around a body, with an entry point `t(p_in, p_out)`. In each lane, %d0 … %d2 are its words, %r0 … and %h0 … their
 /// lower 32 and 16 bits, %p0 … whether they are not 0; %r8 is the lane, %d8 and %d9 are the addresses of its words and result.
-pub fn module(body: &str) -> String {
+pub(crate) fn module(body: &str) -> String {
     format!(
         ".version 7.0
 .target sm_80
@@ -51,10 +51,10 @@ pub fn module(body: &str) -> String {
 }
 
 /// The line of a body's first line.
-pub const FIRST: u32 = 33;
+pub(crate) const FIRST: u32 = 32;
 
 /// Stores `register` as the lane's result.
-pub fn result(register: &str) -> String {
+pub(crate) fn result(register: &str) -> String {
     match register.as_bytes()[1] {
         b'h' => format!("\tcvt.u64.u16 %d11, {register};\n\tst.global.b64 [%d9], %d11;"),
         b'r' => format!("\tcvt.u64.u32 %d11, {register};\n\tst.global.b64 [%d9], %d11;"),
@@ -63,14 +63,16 @@ pub fn result(register: &str) -> String {
     }
 }
 
-/// Runs a body on up to 32 lanes' words; what is beyond them are zeros.
-pub fn warp(body: &str, words: &[[u64; 3]]) -> Result<Vec<u64>, Box<Fault>> {
+/// Runs a body on up to 32 lanes' words; the last stand for the lanes beyond.
+pub(crate) fn warp(body: &str, words: &[[u64; 3]]) -> Result<Vec<u64>, Box<Fault>> {
     let text = module(body);
     let module = Module::parse(&text).unwrap_or_else(|error| panic!("{error}\n{text}"));
     let mut memory = Memory::new(1 << 20);
     let (from, to) = (memory.alloc(32 * 24).expect("memory"), memory.alloc(32 * 8).expect("memory"));
     let mut bytes: Vec<u8> = words.as_flattened().iter().flat_map(|word| word.to_le_bytes()).collect();
-    bytes.resize(32 * 24, 0);
+    while let Some(last) = words.last().filter(|_| bytes.len() < 32 * 24) {
+        bytes.extend(last.iter().flat_map(|word| word.to_le_bytes()));
+    }
     memory.upload(from, &bytes).expect("an upload");
     memory.fill(to, 0, 32 * 8).expect("an upload");
     let params: Vec<u8> = [from, to].iter().flat_map(|address| address.to_le_bytes()).collect();
@@ -81,14 +83,14 @@ pub fn warp(body: &str, words: &[[u64; 3]]) -> Result<Vec<u64>, Box<Fault>> {
 }
 
 /// The results of one instruction that writes `register`.
-pub fn run(instruction: &str, register: &str, words: &[[u64; 3]]) -> Vec<u64> {
+pub(crate) fn run(instruction: &str, register: &str, words: &[[u64; 3]]) -> Vec<u64> {
     let body = format!("\t{instruction};\n{}", result(register));
     let results = words.chunks(32).map(|words| warp(&body, words).unwrap_or_else(|fault| panic!("{fault}")));
     results.flatten().collect()
 }
 
 /// An instruction, and what it gives for which words.
-pub fn table(instruction: &str, register: &str, rows: &[([u64; 3], u64)]) {
+pub(crate) fn table(instruction: &str, register: &str, rows: &[([u64; 3], u64)]) {
     let words: Vec<[u64; 3]> = rows.iter().map(|(words, _)| *words).collect();
     for ((words, want), got) in rows.iter().zip(run(instruction, register, &words)) {
         assert_eq!(got, *want, "{instruction} of {words:#x?}: {got:#x}, expected {want:#x}");
@@ -96,7 +98,7 @@ pub fn table(instruction: &str, register: &str, rows: &[([u64; 3], u64)]) {
 }
 
 /// Words that look random, the same each time.
-pub fn random(seed: u64) -> impl Iterator<Item = u64> {
+pub(crate) fn random(seed: u64) -> impl Iterator<Item = u64> {
     let mut state = seed;
     std::iter::repeat_with(move || {
         state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);

@@ -41,10 +41,15 @@ pub const LAYERS: &[Layer] = &[
     layer("benches", &["core", "cpu-ref", "kernels", "gpu", "cuda", "rocm", "lockstep", "conformance"]),
     // Development only: the shipped GPU code on a CPU, and driver libraries made of it.
     Layer { folder: "emulator", uses: &[], tests: &["core", "kernels"] },
-    Layer { folder: "emulator/libcuda", uses: &["emulator"], tests: &["core", "gpu", "cuda", "conformance"] },
+    layer("emulator/abi", &["emulator"]),
+    Layer {
+        folder: "emulator/libcuda",
+        uses: &["emulator", "emulator/abi"],
+        tests: &["core", "gpu", "cuda", "conformance"],
+    },
     Layer {
         folder: "emulator/libamdhip64",
-        uses: &["emulator"],
+        uses: &["emulator", "emulator/abi"],
         tests: &["core", "gpu", "rocm", "conformance"],
     },
     layer("xtask", &["core", "kernels", "emulator"]),

@@ -12,7 +12,6 @@ use lockstep_gpu::{Error, Version};
 const LIBRARY: Emulated = Emulated { built: "liblockstep_emulated_cuda.so", name: "libcuda.so.1" };
 
 const CUDA: Backend<Driver> = Backend {
-    emulated: LIBRARY,
     open: lockstep_cuda::open,
     devices: lockstep_cuda::devices,
     symbols: include_str!("../../../cuda/src/symbols.rs"),

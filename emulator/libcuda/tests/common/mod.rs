@@ -3,7 +3,7 @@
 pub(crate) mod session;
 pub(crate) mod sweep;
 
-use lockstep_emulated_abi::testing::{Controls, Emulated, Held};
+use lockstep_emulated_abi::testing::{Controls, Held};
 use lockstep_gpu::{Driver, Error, Gpu, Owner, Report, Version};
 use session::{OFFSETS, VALUES, everything, run, scan};
 
@@ -11,8 +11,6 @@ use lockstep_core::ragged::{In, Offsets, Out};
 
 /// A backend, and how its API calls things.
 pub(crate) struct Backend<D: Driver> {
-    /// The library.
-    pub(crate) emulated: Emulated,
     /// The backend's `open`.
     pub(crate) open: fn(usize) -> Result<Gpu<D>, Error>,
     /// The backend's `devices`.

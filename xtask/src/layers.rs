@@ -34,7 +34,11 @@ pub const LAYERS: &[Layer] = &[
     layer("embedded", &["core", "cpu-ref"]),
     layer("embedded/bare", &["core", "cpu-ref", "embedded"]),
     layer("lockstep", &["core", "cpu-ref", "kernels", "gpu", "cuda", "rocm"]),
-    layer("conformance", &["core", "cpu-ref", "kernels", "gpu", "cuda", "rocm", "embedded", "lockstep"]),
+    Layer {
+        folder: "conformance",
+        uses: &["core", "cpu-ref", "kernels", "gpu", "cuda", "rocm", "embedded", "lockstep"],
+        tests: &["emulator/abi"],
+    },
     layer("trainer", &["embedded", "lockstep", "conformance"]),
     layer("capi", &["core", "lockstep"]),
     layer("python", &["core", "lockstep", "capi"]),

@@ -46,8 +46,9 @@ impl Arguments {
             match &word[..] {
                 "--backend" => {
                     let found = Backend::ALL.into_iter().find(|backend| backend.name() == value);
-                    arguments.backend =
-                        found.filter(|b| *b != Backend::Cpu).ok_or(format!("{word} {value}: cuda or rocm"))?;
+                    arguments.backend = found
+                        .filter(|b| *b != Backend::Cpu)
+                        .ok_or(format!("{word} {value}: cuda or rocm"))?;
                 }
                 "--cases" => arguments.cases = number()?,
                 "--seed" => arguments.seed = number()?,

@@ -45,9 +45,10 @@ impl Report {
 
     /// Resources by entry point.
     pub(crate) fn csv(&self) -> String {
-        let mut csv = "entry,cases,launches,instructions,lane_instructions,requests,bytes_requested,bytes_moved_32,\
+        let mut csv =
+            "entry,cases,launches,instructions,lane_instructions,requests,bytes_requested,bytes_moved_32,\
                        bytes_moved_64,bytes_moved_128\n"
-            .to_owned();
+                .to_owned();
         for (entry, counts) in &self.counts {
             _ = write!(csv, "{entry},{}", self.hits.get(&entry[..]).copied().unwrap_or(0));
             for count in counts {
@@ -79,7 +80,11 @@ impl Report {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{:<24} {:>6} {:>9} {:>10} {:>14} {:>9}", "op", "cases", "elements", "values", "bits differing", "s")?;
+        writeln!(
+            f,
+            "{:<24} {:>6} {:>9} {:>10} {:>14} {:>9}",
+            "op", "cases", "elements", "values", "bits differing", "s"
+        )?;
         for (op, of) in &self.ops {
             let OfOp { cases, elements, values, bits, seconds, .. } = of;
             writeln!(f, "{op:<24} {cases:>6} {elements:>9} {values:>10} {bits:>14} {seconds:>9.2}")?;
@@ -94,7 +99,12 @@ impl fmt::Display for Report {
             writeln!(f, "MISSED  {entry}: no case takes it")?;
         }
         if let Some((op, cases)) = self.short.iter().min_by_key(|(_, cases)| *cases) {
-            writeln!(f, "short   time ran out: {} ops have fewer than {} cases, {op} {cases}", self.short.len(), self.wanted)?;
+            writeln!(
+                f,
+                "short   time ran out: {} ops have fewer than {} cases, {op} {cases}",
+                self.short.len(),
+                self.wanted
+            )?;
         }
         let sum = |of: fn(&OfOp) -> u64| self.ops.values().map(of).sum::<u64>();
         let lanes: u64 = self.counts.values().map(|counts| counts[2]).sum();

@@ -139,10 +139,8 @@ impl<'a, D: Driver> Run<'a, D> {
             let fault = self.controls.as_ref().map(Controls::fault).filter(|fault| !fault.is_empty());
             let fault = fault.map_or(String::new(), |fault| format!("\n          {fault}"));
             let (path, geometry) = (device.path, device.gpu.geometry());
-            self.failures.push(format!(
-                "{} [{}] ({path:?}, {geometry:?}): {wrong}{fault}",
-                op.name, case.label
-            ));
+            self.failures
+                .push(format!("{} [{}] ({path:?}, {geometry:?}): {wrong}{fault}", op.name, case.label));
         }
         let lost = gpu.lost().is_some();
         drop(device);

@@ -73,7 +73,8 @@ impl Library {
     /// `failure` ends with a NUL.
     pub unsafe fn inject(&self, failure: *const c_char) -> i32 {
         // SAFETY: the caller's.
-        let failure = unsafe { text(failure, -1) }.ok().and_then(|failure| failure.to_str().ok()?.parse().ok());
+        let failure =
+            unsafe { text(failure, -1) }.ok().and_then(|failure| failure.to_str().ok()?.parse().ok());
         match (failure, self.machine()) {
             (Some(failure), Ok(machine)) => {
                 machine.inject(failure);
@@ -163,7 +164,10 @@ macro_rules! exports {
         /// # Safety
         /// `to` is null or writable for `len` bytes.
         #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn lockstep_emulator_complaints(to: *mut std::ffi::c_char, len: usize) -> usize {
+        pub unsafe extern "C" fn lockstep_emulator_complaints(
+            to: *mut std::ffi::c_char,
+            len: usize,
+        ) -> usize {
             // SAFETY: the caller's.
             unsafe { $library.say($crate::exports::Words::Complaints, to, len) }
         }

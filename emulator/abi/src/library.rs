@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Names the environment variable with the settings: docs/emulator.md, "Fault injection".
-pub const SETTINGS: &str = "LOCKSTEP_EMULATOR";
+pub(crate) const SETTINGS: &str = "LOCKSTEP_EMULATOR";
 
 /// A library: a `static` of its crate.
 pub struct Library {

@@ -90,9 +90,8 @@ pub unsafe fn elf<'a>(image: *const c_void) -> Option<&'a [u8]> {
     let short = |at: usize| u64::from(header[at]) | u64::from(header[at + 1]) << 8;
     let (segments, sections) = (wide(32)?, wide(40)?);
     let (segment, segment_count, section, section_count) = (short(54), short(56), short(58), short(60));
-    let mut end = (HEADER as u64)
-        .max(segments + segment * segment_count)
-        .max(sections + section * section_count);
+    let mut end =
+        (HEADER as u64).max(segments + segment * segment_count).max(sections + section * section_count);
     for i in 0..segment_count {
         let at = usize::try_from(segments + i * segment).ok()?;
         let field = |offset: usize| {

@@ -55,9 +55,8 @@ impl Program for Stub {
         params: &[u8],
         memory: &mut Memory,
     ) -> Result<Counts, Box<Fault>> {
-        let wide = |i: usize| {
-            u64::from_le_bytes(params[8 + 8 * i..16 + 8 * i].try_into().expect("eight bytes"))
-        };
+        let wide =
+            |i: usize| u64::from_le_bytes(params[8 + 8 * i..16 + 8 * i].try_into().expect("eight bytes"));
         memory.launch(1);
         let run = match entry {
             "row_scan" => row_scan(memory, wide),

@@ -42,11 +42,8 @@ impl Emulated {
             .env(crate::library::SETTINGS, settings)
             .output()
             .expect("this program runs");
-        let said = format!(
-            "{}{}",
-            String::from_utf8_lossy(&output.stdout),
-            String::from_utf8_lossy(&output.stderr)
-        );
+        let said =
+            format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
         _ = fs::remove_dir_all(&folder);
         assert!(output.status.success(), "{test}, in its own process: {}\n{said}", output.status);
         assert!(said.contains("1 passed"), "no test is called {test}:\n{said}");

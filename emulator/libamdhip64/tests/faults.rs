@@ -6,9 +6,9 @@
 mod common;
 
 use common::Backend;
-use lockstep_rocm::Driver;
 use lockstep_emulated_abi::testing::Emulated;
 use lockstep_gpu::{Error, Version};
+use lockstep_rocm::Driver;
 
 const LIBRARY: Emulated = Emulated { built: "liblockstep_emulated_hip.so", name: "libamdhip64.so" };
 

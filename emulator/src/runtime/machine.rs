@@ -382,13 +382,7 @@ impl Machine {
     }
 
     /// Queues a fill.
-    pub fn fill(
-        &self,
-        (current, stream): (usize, u64),
-        to: u64,
-        byte: u8,
-        bytes: u64,
-    ) -> Result<(), i32> {
+    pub fn fill(&self, (current, stream): (usize, u64), to: u64, byte: u8, bytes: u64) -> Result<(), i32> {
         let mut device = self.on(current, stream)?;
         if bytes == 0 {
             return Ok(());

@@ -9,14 +9,37 @@ use std::time::Instant;
 
 /// What waits in a stream.
 pub(super) enum Task {
-    Upload { to: u64, from: Source },
-    Download { to: u64, from: u64, bytes: u64 },
-    Copy { to: u64, from: u64, bytes: u64 },
-    Fill { to: u64, byte: u8, bytes: u64 },
-    Launch { program: Arc<dyn Program>, entry: Arc<str>, grid: Grid, params: Vec<u8> },
+    Upload {
+        to: u64,
+        from: Source,
+    },
+    Download {
+        to: u64,
+        from: u64,
+        bytes: u64,
+    },
+    Copy {
+        to: u64,
+        from: u64,
+        bytes: u64,
+    },
+    Fill {
+        to: u64,
+        byte: u8,
+        bytes: u64,
+    },
+    Launch {
+        program: Arc<dyn Program>,
+        entry: Arc<str>,
+        grid: Grid,
+        params: Vec<u8>,
+    },
     Record(u64),
     /// All of another stream up to a place in it.
-    After { stream: u64, place: u64 },
+    After {
+        stream: u64,
+        place: u64,
+    },
 }
 
 /// The host's side of an upload.

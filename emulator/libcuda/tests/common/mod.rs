@@ -80,7 +80,11 @@ pub(crate) fn no_such_device<D: Driver>(backend: &Backend<D>, controls: &Control
     nothing_left(controls, "no such device");
 }
 
-pub(crate) fn too_old<D: Driver>(backend: &Backend<D>, controls: &Controls, (found, needed): (Version, Version)) {
+pub(crate) fn too_old<D: Driver>(
+    backend: &Backend<D>,
+    controls: &Controls,
+    (found, needed): (Version, Version),
+) {
     let error = backend.refused(controls);
     assert_eq!(error, Error::DriverTooOld { api: backend.names.0, found, needed });
     assert_eq!((backend.devices)().devices[0].unusable.as_ref(), Some(&error));

@@ -12,7 +12,9 @@ const STICKY: i32 = 700;
 /// The functions of a backend's table, from its source.
 fn functions(symbols: &'static str, prefix: &str) -> Vec<&'static str> {
     let name = |line: &'static str| line.trim_start().split_once('(').map(|(name, _)| name);
-    let is = |name: &&str| name.starts_with(prefix) && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
+    let is = |name: &&str| {
+        name.starts_with(prefix) && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
+    };
     symbols.lines().filter_map(name).filter(is).collect()
 }
 

@@ -140,3 +140,56 @@ fn a_library_that_lacks_a_function() {
         common::nothing_left(controls, "a function is missing");
     });
 }
+
+/// What failed on our account is not found by the caller's program.
+#[test]
+fn the_last_error_is_taken_away() {
+    LIBRARY.run("the_last_error_is_taken_away", "", |controls| {
+        let gpu = lockstep_rocm::open(0).unwrap();
+        controls.inject("hipMalloc@1:1");
+        gpu.alloc::<u8>(8).unwrap_err();
+        assert_eq!(controls.calls("hipGetLastError"), 1);
+        drop(gpu);
+        common::nothing_left(controls, "the last error");
+    });
+}
+
+/// Without the newer layout of the properties the older one is read.
+#[test]
+fn a_library_that_lacks_what_is_optional() {
+    let lacks = ["hipGetDevicePropertiesR0600", "hipStreamGetDevice"];
+    LIBRARY.run_without("a_library_that_lacks_what_is_optional", "", &lacks, |controls| {
+        common::session::everything(lockstep_rocm::open(0)).unwrap();
+        assert_eq!(controls.calls("hipStreamGetDevice"), 0);
+        assert!(controls.calls("hipGetDeviceProperties") > 0);
+        common::nothing_left(controls, "what is optional");
+    });
+}
+
+#[test]
+fn a_library_that_cannot_tell_the_architecture() {
+    let lacks = ["hipGetDevicePropertiesR0600", "hipGetDeviceProperties"];
+    LIBRARY.run_without("a_library_that_cannot_tell_the_architecture", "", &lacks, |controls| {
+        common::unsupported(&HIP, controls, "unknown");
+    });
+}
+
+/// The caller's device is current again after every call; where it cannot be changed, that is an error.
+#[test]
+fn the_callers_device_comes_back() {
+    LIBRARY.run("the_callers_device_comes_back", "devices=2", |controls| {
+        let other = lockstep_rocm::open(1).unwrap();
+        let changes = controls.calls("hipSetDevice");
+        assert!(changes > 0 && changes.is_multiple_of(2), "there and back, {changes}");
+        controls.inject("hipSetDevice@1:101");
+        let error = other.alloc::<u8>(8).unwrap_err();
+        assert_eq!(error.to_string(), "hipSetDevice returned hipErrorInvalidDevice (101)");
+        common::session::everything(Ok(other)).unwrap();
+        common::nothing_left(controls, "two devices");
+    });
+}
+
+#[test]
+fn several_threads_at_once() {
+    LIBRARY.run("several_threads_at_once", "", |controls| common::several_threads(&HIP, controls));
+}

@@ -141,3 +141,37 @@ fn a_library_that_lacks_a_function() {
         common::nothing_left(controls, "a function is missing");
     });
 }
+
+#[test]
+fn a_driver_that_cannot_name_its_codes() {
+    LIBRARY.run("a_driver_that_cannot_name_its_codes", "fail=cuGetErrorName@*:1", |controls| {
+        let gpu = lockstep_cuda::open(0).unwrap();
+        controls.inject("cuMemAlloc_v2@1:1");
+        let error = gpu.alloc::<u8>(8).unwrap_err().to_string();
+        assert_eq!(error, "cuMemAlloc_v2 returned a code that this driver has no name for (1)");
+        drop(gpu);
+        common::nothing_left(controls, "no names");
+    });
+}
+
+/// The caller's context is current again after every call, and nothing of ours is left on the thread.
+#[test]
+fn the_callers_context_comes_back() {
+    LIBRARY.run("the_callers_context_comes_back", "devices=2", |controls| {
+        let [gpu, other] = [0, 1].map(|ordinal| lockstep_cuda::open(ordinal).unwrap());
+        let (stream, there) = (gpu.stream().unwrap(), other.stream().unwrap());
+        let one = gpu.upload(&stream, &[1u8, 2]).unwrap();
+        let two = other.upload(&there, &[3u8]).unwrap();
+        let pushes = controls.calls("cuCtxPushCurrent_v2");
+        assert!(pushes > 4 && pushes == controls.calls("cuCtxPopCurrent_v2"));
+        // Dropped in the wrong order, from another thread.
+        std::thread::spawn(move || drop((gpu, two, other, there, one, stream))).join().unwrap();
+        assert_eq!(controls.calls("cuCtxPushCurrent_v2"), controls.calls("cuCtxPopCurrent_v2"));
+        common::nothing_left(controls, "two devices");
+    });
+}
+
+#[test]
+fn several_threads_at_once() {
+    LIBRARY.run("several_threads_at_once", "", |controls| common::several_threads(&CUDA, controls));
+}

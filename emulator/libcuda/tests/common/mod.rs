@@ -262,3 +262,14 @@ pub(crate) fn a_code_without_a_name<D: Driver>(
     drop(gpu);
     nothing_left(controls, "a code without a name");
 }
+
+/// Threads with a device of their own, which is one.
+pub(crate) fn several_threads<D: Driver>(backend: &Backend<D>, controls: &Controls) {
+    let open = backend.open;
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(move || (0..3).for_each(|_| everything(open(0)).unwrap()));
+        }
+    });
+    nothing_left(controls, "several threads");
+}

@@ -6,6 +6,7 @@
 //! memory           allocations; every access is inside one, aligned, of bytes that were written, and free of races
 //! launch           a grid of teams, one after the other: a `Program` runs a `Team`
 //! fault            what went wrong and where: kernel, team, lane, instruction, address
+//! runtime          devices, streams, modules: what the emulated driver libraries are made of
 //! counts           instructions, lane-instructions and memory transactions of a launch
 //! ```
 //!
@@ -19,3 +20,4 @@ pub mod fault;
 pub mod launch;
 pub mod memory;
 pub mod ptx;
+pub mod runtime;

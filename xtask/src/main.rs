@@ -23,6 +23,14 @@ enum Command {
     },
     /// Fail when a folder uses one that is not above it in the table of DESIGN §5
     Layers,
+    /// Run a program on the emulated driver libraries: docs/emulator.md
+    Emulate {
+        /// cuda or rocm; both, side by side, if none is given
+        backend: Option<String>,
+        /// The program and its arguments; arguments alone (`-- --cases 50`) are those of conformance's example `emulated`
+        #[arg(last = true, allow_hyphen_values = true)]
+        words: Vec<String>,
+    },
 }
 
 fn main() -> ExitCode {
@@ -31,6 +39,7 @@ fn main() -> ExitCode {
         match Arguments::parse().command {
             Command::Artifacts { check } => xtask::artifacts::run(&root, check),
             Command::Layers => xtask::layers::run(&root),
+            Command::Emulate { backend, words } => xtask::emulate::run(&root, backend.as_deref(), &words),
         }
     };
     match done() {

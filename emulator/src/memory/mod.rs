@@ -20,12 +20,18 @@ pub const SPACE: u64 = 1 << SPACE_BITS;
 const BASE: u64 = 0x1000_0000_0000;
 /// Allocations at one time: addresses stay below 2^47.
 const SLOTS: usize = 1 << 13;
+/// Devices whose addresses differ.
+pub const DEVICES: usize = 8;
+/// Allocations of one device at one time.
+const PER_DEVICE: usize = SLOTS / DEVICES;
 /// What an allocation begins at a multiple of, as `cuMemAlloc` and `hipMalloc` promise.
 pub const ALIGN: u64 = 256;
 
 /// Device memory.
 #[derive(Debug)]
 pub struct Memory {
+    /// Number of the first of its slots: every device has addresses of its own.
+    first: usize,
     slots: Vec<Option<Allocation>>,
     free: Vec<usize>,
     limit: u64,
@@ -46,7 +52,13 @@ struct Allocation {
 impl Memory {
     /// A device of so many bytes.
     pub fn new(limit: u64) -> Memory {
-        Memory { slots: Vec::new(), free: Vec::new(), limit, used: 0, epoch: 1, team: 0, trace: None }
+        Memory::of_device(0, limit)
+    }
+
+    /// Device number `device` (below [`DEVICES`]), of so many bytes.
+    pub fn of_device(device: usize, limit: u64) -> Memory {
+        let first = device.min(DEVICES - 1) * PER_DEVICE;
+        Memory { first, slots: Vec::new(), free: Vec::new(), limit, used: 0, epoch: 1, team: 0, trace: None }
     }
 
     /// Bytes of the device.
@@ -62,7 +74,7 @@ impl Memory {
     /// Allocations that were not freed: first address and bytes.
     pub fn live(&self) -> Vec<(u64, u64)> {
         let sizes = self.slots.iter().enumerate();
-        sizes.filter_map(|(slot, a)| a.as_ref().map(|a| (start(slot), a.bytes.len() as u64))).collect()
+        sizes.filter_map(|(slot, a)| a.as_ref().map(|a| (self.start(slot), a.bytes.len() as u64))).collect()
     }
 
     /// Takes memory whose bytes nobody wrote yet; none where the device has no more of it, or for no bytes.
@@ -72,7 +84,7 @@ impl Memory {
         }
         let slot = match self.free.pop() {
             Some(slot) => slot,
-            None if self.slots.len() < SLOTS => {
+            None if self.slots.len() < PER_DEVICE => {
                 self.slots.push(None);
                 self.slots.len() - 1
             }
@@ -83,12 +95,12 @@ impl Memory {
         self.slots[slot] =
             Some(Allocation { bytes: vec![0xa5; len], written: vec![false; len], races: Races::new(len) });
         self.used += bytes;
-        Some(start(slot))
+        Some(self.start(slot))
     }
 
     /// Gives an allocation back; false where none begins at the address.
     pub fn release(&mut self, address: u64) -> bool {
-        let Some((slot, offset)) = split(address) else { return false };
+        let Some((slot, offset)) = self.split(address) else { return false };
         let Some(found) = self.slots.get_mut(slot) else { return false };
         if offset != 0 {
             return false;
@@ -105,10 +117,10 @@ impl Memory {
 
     /// The allocation that an address is in: first address and bytes.
     pub fn owner(&self, address: u64) -> Option<(u64, u64)> {
-        let (slot, offset) = split(address)?;
+        let (slot, offset) = self.split(address)?;
         let allocation = self.slots.get(slot)?.as_ref()?;
         let len = allocation.bytes.len() as i64;
-        (0..len).contains(&offset).then(|| (start(slot), len as u64))
+        (0..len).contains(&offset).then(|| (self.start(slot), len as u64))
     }
 
     /// Begins a launch of so many teams: what was read and written before it is no race.
@@ -200,7 +212,7 @@ impl Memory {
         address: u64,
         bytes: u64,
     ) -> Result<(&mut Allocation, std::ops::Range<usize>), FaultKind> {
-        let found = split(address).and_then(|(slot, offset)| {
+        let found = self.split(address).and_then(|(slot, offset)| {
             let len = self.slots.get(slot)?.as_ref()?.bytes.len() as u64;
             let offset = u64::try_from(offset).ok()?;
             (offset <= len && bytes <= len - offset).then_some((slot, offset as usize))
@@ -212,14 +224,26 @@ impl Memory {
         }
     }
 
+    /// Where an allocation begins.
+    fn start(&self, slot: usize) -> u64 {
+        BASE + SPACE * (self.first + slot) as u64 + SPACE / 2
+    }
+
+    /// The allocation whose space an address is in, and where in it.
+    fn split(&self, address: u64) -> Option<(usize, i64)> {
+        let above = address.checked_sub(BASE)?;
+        let slot = usize::try_from(above >> SPACE_BITS).ok()?.checked_sub(self.first)?;
+        (slot < PER_DEVICE).then_some((slot, (above & (SPACE - 1)) as i64 - (SPACE / 2) as i64))
+    }
+
     #[cold]
     fn stray(&self, access: Access, address: u64, bytes: u64) -> FaultKind {
-        let nearest = match split(address).map(|(slot, offset)| (slot, offset, self.slots.get(slot))) {
+        let nearest = match self.split(address).map(|(slot, offset)| (slot, offset, self.slots.get(slot))) {
             Some((slot, offset, Some(Some(allocation)))) => {
                 let len = allocation.bytes.len() as i64;
                 let by = if offset < 0 { -offset } else { (offset + bytes as i64 - len).max(0) };
                 let side = if offset < 0 { "before" } else { "past the end of" };
-                format!("{by} bytes {side} the allocation of {len} bytes at {:#x}", start(slot))
+                format!("{by} bytes {side} the allocation of {len} bytes at {:#x}", self.start(slot))
             }
             Some((_, _, Some(None))) => "in memory that was freed".to_owned(),
             _ => "in no allocation".to_owned(),
@@ -315,18 +339,6 @@ fn race(access: Access, address: u64, size: usize, other: u64, did: &'static str
         other: u32::try_from(other).unwrap_or(u32::MAX),
         did,
     }
-}
-
-/// Where an allocation begins.
-fn start(slot: usize) -> u64 {
-    BASE + SPACE * slot as u64 + SPACE / 2
-}
-
-/// The allocation whose space an address is in, and where in it.
-fn split(address: u64) -> Option<(usize, i64)> {
-    let above = address.checked_sub(BASE)?;
-    let slot = usize::try_from(above >> SPACE_BITS).ok().filter(|slot| *slot < SLOTS)?;
-    Some((slot, (above & (SPACE - 1)) as i64 - (SPACE / 2) as i64))
 }
 
 #[cfg(test)]

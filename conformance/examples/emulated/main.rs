@@ -1,0 +1,73 @@
+//! `cargo xtask emulate cuda`: every op on a GPU, real or emulated, against the plain reference, bit for bit.
+//!
+//! ```text
+//! emulated [--backend cuda|rocm] [--cases 200] [--seed N] [--minutes N] [--ops a,b] [--digest] [--out FILE]
+//! ```
+//!
+//! Random cases of each op by turns, zero-copy (each array an allocation of its own, so that an access one byte too far is seen) and
+//! staged, in several launch geometries. Then entry points that no case hit are aimed at. On an emulated library: what the launches
+//! took, by entry point. Exit code 0: no bit differed and every entry point of the ops was hit.
+
+mod arguments;
+mod device;
+mod report;
+mod run;
+
+use arguments::Arguments;
+use lockstep::Backend;
+use lockstep_gpu::Driver;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let arguments = match Arguments::parse(std::env::args().skip(1)) {
+        Ok(arguments) => arguments,
+        Err(error) => {
+            eprintln!("error: {error}");
+            return ExitCode::from(2);
+        }
+    };
+    let passed = match arguments.backend {
+        Backend::Rocm => on(&arguments, lockstep_rocm::open, "libamdhip64.so"),
+        _ => on(&arguments, lockstep_cuda::open, "libcuda.so.1"),
+    };
+    match passed {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// Everything, on one backend. An error is why nothing ran.
+fn on<D: Driver>(
+    arguments: &Arguments,
+    open: fn(usize) -> Result<lockstep_gpu::Gpu<D>, lockstep_gpu::Error>,
+    library: &str,
+) -> Result<bool, String> {
+    let mut run = run::Run::new(open, library, arguments)?;
+    println!("device  {}", run.describe());
+    println!("seed    {} (--seed {0} repeats this run)", arguments.seed);
+    run.random();
+    run.aim();
+    let report = run.finish();
+    print!("{report}");
+    if let Some(file) = &arguments.out {
+        std::fs::write(file, report.csv()).map_err(|error| format!("{}: {error}", file.display()))?;
+    }
+    let same_digest = !arguments.digest || digest(arguments.backend)?;
+    println!("{}", if report.passed() && same_digest { "pass" } else { "FAIL" });
+    Ok(report.passed() && same_digest)
+}
+
+/// Whether the device's digest of the corpus is the published one.
+fn digest(backend: Backend) -> Result<bool, String> {
+    let begun = std::time::Instant::now();
+    let device = lockstep::Device::open(&format!("{backend}:0")).map_err(|error| error.to_string())?;
+    let found = lockstep_conformance::digest::digest(&device)?;
+    let same = found == lockstep_conformance::digest::PUBLISHED.trim();
+    let says = if same { "the published one" } else { "NOT the published one" };
+    println!("digest  {found}, {says}, {:.0} s", begun.elapsed().as_secs_f64());
+    Ok(same)
+}

@@ -1,0 +1,214 @@
+//! Cases, by turns over the ops.
+
+use crate::arguments::Arguments;
+use crate::device::{Device, Probe};
+use crate::report::{OfOp, Report};
+use lockstep::Device as Reference;
+use lockstep_conformance::cases::Case;
+use lockstep_conformance::cases::random::random;
+use lockstep_conformance::output::Output;
+use lockstep_conformance::{digest, launch, levels};
+use lockstep_core::op::{OPS, OpInfo};
+use lockstep_emulated_abi::testing::Controls;
+use lockstep_gpu::{Driver, Error, Gpu};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Instant;
+
+/// An op that failed so often is left alone.
+const FAILURES: u64 = 3;
+/// Random cases of an op among which an entry point is looked for that none has hit.
+const SEARCHED: u64 = 20_000;
+
+/// A run on a device.
+pub(crate) struct Run<'a, D: Driver> {
+    open: fn(usize) -> Result<Gpu<D>, Error>,
+    gpu: Option<Gpu<D>>,
+    controls: Option<Controls>,
+    reference: Reference,
+    arguments: &'a Arguments,
+    begun: Instant,
+    ops: BTreeMap<&'static str, OfOp>,
+    hits: BTreeMap<&'static str, u64>,
+    failures: Vec<String>,
+    counts: BTreeMap<String, [u64; 8]>,
+    device: String,
+}
+
+impl<'a, D: Driver> Run<'a, D> {
+    pub(crate) fn new(
+        open: fn(usize) -> Result<Gpu<D>, Error>,
+        library: &str,
+        arguments: &'a Arguments,
+    ) -> Result<Self, String> {
+        let gpu = open(0).map_err(|error| error.to_string())?;
+        let info = gpu.info();
+        Ok(Run {
+            device: format!("{}: {}, {}, {} units", arguments.backend, info.name, info.arch, info.units),
+            open,
+            gpu: Some(gpu),
+            controls: Controls::try_open(library).ok(),
+            reference: levels::reference(),
+            arguments,
+            begun: Instant::now(),
+            ops: BTreeMap::new(),
+            hits: BTreeMap::new(),
+            failures: Vec::new(),
+            counts: BTreeMap::new(),
+        })
+    }
+
+    pub(crate) fn describe(&self) -> &str {
+        &self.device
+    }
+
+    fn late(&self) -> bool {
+        self.arguments.time.is_some_and(|time| self.begun.elapsed() >= time)
+    }
+
+    /// Random cases of each op, by turns: a run that ends early has as many of each.
+    pub(crate) fn random(&mut self) {
+        for turn in 0..self.arguments.cases {
+            for op in &self.arguments.ops {
+                if self.late() {
+                    return;
+                }
+                let seed = self.arguments.seed.wrapping_add(turn);
+                match random(op.name, seed) {
+                    Some(case) => self.case(op, &case, turn),
+                    None => self.failures.push(format!("{} has no random cases", op.name)),
+                }
+            }
+        }
+    }
+
+    /// A case for each entry point that none has hit: a random one, or one of the corpus.
+    pub(crate) fn aim(&mut self) {
+        for op in &self.arguments.ops {
+            for entry in op.entries {
+                if self.hits.contains_key(entry) {
+                    continue;
+                }
+                let hits = |case: &Case| {
+                    let probe = Probe::default();
+                    launch::run(&probe, case).is_ok() && probe.0.borrow().contains(entry)
+                };
+                let first = self.arguments.seed.wrapping_add(self.arguments.cases);
+                let drawn = (0..SEARCHED).filter_map(|i| random(op.name, first.wrapping_add(i))).find(hits);
+                let of_op = |case: &Case| case.op() == op.name && case.data.elements() <= 4096;
+                let case = drawn.or_else(|| digest::cases().into_iter().filter(of_op).find(hits));
+                if let Some(case) = case {
+                    self.case(op, &case, 0);
+                }
+            }
+        }
+    }
+
+    fn case(&mut self, op: &OpInfo, case: &Case, turn: u64) {
+        if self.ops.get(op.name).is_some_and(|of| of.failures >= FAILURES) {
+            return;
+        }
+        let Some(gpu) = self.gpu.take().or_else(|| (self.open)(0).ok()) else {
+            self.failures.push(format!("{}: the device cannot be opened any more", op.name));
+            return;
+        };
+        let expected = match launch::run(&self.reference, case) {
+            Ok(expected) => expected,
+            Err(error) => panic!("the reference cannot fail: {error}"),
+        };
+        let device = Device::at_turn(&gpu, turn, self.controls.is_some());
+        let begun = Instant::now();
+        let got = launch::run(&device, case);
+        let of = self.ops.entry(op.name).or_default();
+        of.seconds += begun.elapsed().as_secs_f64();
+        of.cases += 1;
+        of.elements += case.data.elements() as u64;
+        for entry in device.entries.borrow().iter() {
+            *self.hits.entry(entry).or_default() += 1;
+        }
+        let wrong = match &got {
+            Ok(got) => {
+                let (values, bits, first) = differences(&expected, got);
+                of.values += values;
+                of.bits += bits;
+                first
+            }
+            Err(error) => Some(error.clone()),
+        };
+        if let Some(wrong) = wrong {
+            of.failures += 1;
+            let fault = self.controls.as_ref().map(Controls::fault).filter(|fault| !fault.is_empty());
+            let fault = fault.map_or(String::new(), |fault| format!("\n          {fault}"));
+            let (path, geometry) = (device.path, device.gpu.geometry());
+            self.failures
+                .push(format!("{} [{}] ({path:?}, {geometry:?}): {wrong}{fault}", op.name, case.label));
+        }
+        let lost = gpu.lost().is_some();
+        drop(device);
+        if lost {
+            drop(gpu);
+            self.count();
+            // Only a new process would help a real one.
+            if let Some(controls) = &self.controls {
+                controls.reset(&std::env::var("LOCKSTEP_EMULATOR").unwrap_or_default());
+            }
+        } else {
+            self.gpu = Some(gpu);
+        }
+    }
+
+    /// Adds what the library counted since the last reset.
+    fn count(&mut self) {
+        for ran in self.controls.iter().flat_map(Controls::counts) {
+            let all = self.counts.entry(ran.entry).or_default();
+            for (all, count) in all.iter_mut().zip(ran.counts) {
+                *all += count;
+            }
+        }
+    }
+
+    pub(crate) fn finish(mut self) -> Report {
+        self.gpu = None;
+        self.count();
+        let complaints = self.controls.as_ref().map(Controls::complaints).unwrap_or_default();
+        self.failures.extend(complaints.lines().map(str::to_owned));
+        if let Some(controls) = &self.controls {
+            for (held, what) in [(controls.live(), "live"), (controls.leaked(), "left in a context")] {
+                if held != Default::default() {
+                    self.failures.push(format!("{what} at the end: {held:?}"));
+                }
+            }
+        }
+        let wanted: BTreeSet<&'static str> =
+            self.arguments.ops.iter().flat_map(|op| op.entries).copied().collect();
+        let missed = wanted.iter().filter(|entry| !self.hits.contains_key(**entry)).copied().collect();
+        let short = self.ops.iter().filter(|(_, of)| of.cases < self.arguments.cases && of.failures == 0);
+        Report {
+            short: short.map(|(op, of)| (*op, of.cases)).collect(),
+            wanted: self.arguments.cases,
+            all: self.arguments.ops.len() == OPS.len(),
+            entries: wanted.len(),
+            missed,
+            hits: self.hits,
+            ops: self.ops,
+            failures: self.failures,
+            counts: self.counts,
+            seconds: self.begun.elapsed().as_secs_f64(),
+        }
+    }
+}
+
+/// Values compared, bits that differ, and the first value that does.
+fn differences(expected: &[Output], got: &[Output]) -> (u64, u64, Option<String>) {
+    let (mut values, mut bits, mut first) = (0, 0, None);
+    for (a, b) in expected.iter().zip(got) {
+        for i in 0..a.len() {
+            values += 1;
+            let differing = (a.bits(i) ^ b.bits(i)).count_ones();
+            bits += u64::from(differing);
+            if differing > 0 && first.is_none() {
+                first = Some(format!("`{}`[{i}]: {:#x}, plain has {:#x}", a.name, b.bits(i), a.bits(i)));
+            }
+        }
+    }
+    (values, bits, first)
+}

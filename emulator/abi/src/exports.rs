@@ -1,0 +1,185 @@
+//! `lockstep_emulator_*`: what tests ask a library.
+
+use crate::Library;
+use crate::pointers::{put_text, text};
+use lockstep_emulator::runtime::{Live, Machine};
+use std::ffi::c_char;
+use std::fmt::Write;
+
+/// What a library says of itself.
+#[derive(Clone, Copy, Debug)]
+pub enum Words {
+    /// The last fault of a kernel, or nothing.
+    Fault,
+    /// What a program did that works by luck, one a line.
+    Complaints,
+    /// One line for each entry point that ran: name, launches, instructions, lane-instructions, requests, bytes requested, bytes
+    /// moved in sectors of 32, 64 and 128 bytes, separated by spaces.
+    Counts,
+}
+
+fn words(machine: &Machine, which: Words) -> String {
+    match which {
+        Words::Fault => machine.fault().map(|fault| fault.to_string()).unwrap_or_default(),
+        Words::Complaints => machine.complaints().join("\n"),
+        Words::Counts => machine.counts().iter().fold(String::new(), |mut text, (entry, (launches, c))| {
+            let [a, b, d] = c.bytes_moved;
+            let (i, l, r, q) = (c.instructions, c.lane_instructions, c.requests, c.bytes_requested);
+            _ = writeln!(text, "{entry} {launches} {i} {l} {r} {q} {a} {b} {d}");
+            text
+        }),
+    }
+}
+
+impl Library {
+    /// Writes words to a buffer; their length, whatever fits.
+    ///
+    /// # Safety
+    /// `to` is null or writable for `len` bytes.
+    pub unsafe fn say(&self, which: Words, to: *mut c_char, len: usize) -> usize {
+        let words = self.machine().map(|machine| words(&machine, which)).unwrap_or_default();
+        // SAFETY: the caller's. A null buffer asks for the length alone.
+        _ = unsafe { put_text(to, len, &words, 0) };
+        words.len()
+    }
+
+    /// Writes what is live, or what contexts leaked, as six numbers.
+    ///
+    /// # Safety
+    /// `to` is writable for six numbers.
+    pub unsafe fn tell(&self, which: fn(&Machine) -> Live, to: *mut u64) {
+        let live = self.machine().map(|machine| which(&machine)).unwrap_or_default().array();
+        for (at, count) in live.into_iter().enumerate() {
+            // SAFETY: the caller's.
+            unsafe { to.add(at).write(count) };
+        }
+    }
+
+    /// [`reset`](Library::reset) with a text of C.
+    ///
+    /// # Safety
+    /// `settings` ends with a NUL.
+    pub unsafe fn reset_to(&self, settings: *const c_char) -> i32 {
+        // SAFETY: the caller's.
+        match unsafe { text(settings, -1) }.map(|settings| settings.to_str()) {
+            Ok(Ok(settings)) => self.reset(settings),
+            _ => -1,
+        }
+    }
+
+    /// Makes a later call fail: `function@nth:code`.
+    ///
+    /// # Safety
+    /// `failure` ends with a NUL.
+    pub unsafe fn inject(&self, failure: *const c_char) -> i32 {
+        // SAFETY: the caller's.
+        let failure =
+            unsafe { text(failure, -1) }.ok().and_then(|failure| failure.to_str().ok()?.parse().ok());
+        match (failure, self.machine()) {
+            (Some(failure), Ok(machine)) => {
+                machine.inject(failure);
+                0
+            }
+            _ => -1,
+        }
+    }
+
+    /// How often a function was called.
+    ///
+    /// # Safety
+    /// `function` ends with a NUL.
+    pub unsafe fn calls(&self, function: *const c_char) -> u64 {
+        // SAFETY: the caller's.
+        let function = unsafe { text(function, -1) }.ok().and_then(|function| function.to_str().ok());
+        function.zip(self.machine().ok()).map_or(0, |(function, machine)| machine.calls(function))
+    }
+}
+
+/// The functions, of a `static` [`Library`](crate::Library).
+#[macro_export]
+macro_rules! exports {
+    ($library:path) => {
+        /// A machine as a new process would find it, with these settings.
+        ///
+        /// # Safety
+        /// `settings` is null or ends with a NUL.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn lockstep_emulator_reset(settings: *const std::ffi::c_char) -> i32 {
+            // SAFETY: the caller's.
+            unsafe { $library.reset_to(settings) }
+        }
+
+        /// Makes a later call fail: `function@nth:code`.
+        ///
+        /// # Safety
+        /// `failure` is null or ends with a NUL.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn lockstep_emulator_inject(failure: *const std::ffi::c_char) -> i32 {
+            // SAFETY: the caller's.
+            unsafe { $library.inject(failure) }
+        }
+
+        /// How often a function was called.
+        ///
+        /// # Safety
+        /// `function` is null or ends with a NUL.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn lockstep_emulator_calls(function: *const std::ffi::c_char) -> u64 {
+            // SAFETY: the caller's.
+            unsafe { $library.calls(function) }
+        }
+
+        /// What was not given back: memory, pinned memory, streams, events, modules, references to contexts.
+        ///
+        /// # Safety
+        /// `to` is writable for six numbers.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn lockstep_emulator_live(to: *mut u64) {
+            // SAFETY: the caller's.
+            unsafe { $library.tell(lockstep_emulator::runtime::Machine::live, to) }
+        }
+
+        /// What contexts still held when their last reference went.
+        ///
+        /// # Safety
+        /// `to` is writable for six numbers.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn lockstep_emulator_leaked(to: *mut u64) {
+            // SAFETY: the caller's.
+            unsafe { $library.tell(lockstep_emulator::runtime::Machine::leaked, to) }
+        }
+
+        /// The last fault of a kernel; its length.
+        ///
+        /// # Safety
+        /// `to` is null or writable for `len` bytes.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn lockstep_emulator_fault(to: *mut std::ffi::c_char, len: usize) -> usize {
+            // SAFETY: the caller's.
+            unsafe { $library.say($crate::exports::Words::Fault, to, len) }
+        }
+
+        /// What a program did that works by luck; its length.
+        ///
+        /// # Safety
+        /// `to` is null or writable for `len` bytes.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn lockstep_emulator_complaints(
+            to: *mut std::ffi::c_char,
+            len: usize,
+        ) -> usize {
+            // SAFETY: the caller's.
+            unsafe { $library.say($crate::exports::Words::Complaints, to, len) }
+        }
+
+        /// What each entry point did; its length.
+        ///
+        /// # Safety
+        /// `to` is null or writable for `len` bytes.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn lockstep_emulator_counts(to: *mut std::ffi::c_char, len: usize) -> usize {
+            // SAFETY: the caller's.
+            unsafe { $library.say($crate::exports::Words::Counts, to, len) }
+        }
+    };
+}

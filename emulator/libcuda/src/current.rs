@@ -1,0 +1,33 @@
+//! Which context is current on a thread.
+
+use crate::vendor::VENDOR;
+use lockstep_emulator::runtime::Machine;
+use std::cell::RefCell;
+
+thread_local! {
+    /// Contexts that were pushed on this thread.
+    static PUSHED: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
+}
+
+/// The device of the current context, or the code for there being none.
+pub(crate) fn device(machine: &Machine) -> Result<usize, i32> {
+    let context = PUSHED.with_borrow(|stack| stack.last().copied()).ok_or(VENDOR.codes.no_context)?;
+    machine.context(context)
+}
+
+/// The same for who does not mind.
+pub(crate) fn maybe(machine: &Machine) -> Option<usize> {
+    device(machine).ok()
+}
+
+/// Makes a context current.
+pub(crate) fn push(machine: &Machine, context: u64) -> Result<(), i32> {
+    machine.context(context)?;
+    PUSHED.with_borrow_mut(|stack| stack.push(context));
+    Ok(())
+}
+
+/// The one before is current again.
+pub(crate) fn pop() -> Result<u64, i32> {
+    PUSHED.with_borrow_mut(Vec::pop).ok_or(VENDOR.codes.no_context)
+}

@@ -1,0 +1,61 @@
+//! Every call of every function fails once, in every way.
+
+use super::session::everything;
+use super::{Backend, nothing_left};
+use lockstep_emulated_abi::testing::{Controls, Held};
+use lockstep_gpu::{Driver, Error};
+
+/// An invalid value, no memory, an illegal address.
+const CODES: [i32; 3] = [1, 2, 700];
+const STICKY: i32 = 700;
+
+/// The functions of a backend's table, from its source.
+fn functions(symbols: &'static str, prefix: &str) -> Vec<&'static str> {
+    let name = |line: &'static str| line.trim_start().split_once('(').map(|(name, _)| name);
+    let is = |name: &&str| {
+        name.starts_with(prefix) && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
+    };
+    symbols.lines().filter_map(name).filter(is).collect()
+}
+
+/// Fails each call of a session by turns. Each failure is a value that names the code, or the session does not care; nothing is
+/// left behind; the device goes on, or is lost and says so.
+pub(crate) fn every_call_may_fail<D: Driver>(backend: &Backend<D>, controls: &Controls) {
+    let session = || everything((backend.open)(0));
+    controls.reset("quiet");
+    session().unwrap();
+    let functions = functions(backend.symbols, backend.prefixes.0);
+    assert!(functions.len() > 30, "{functions:?}");
+    let calls: Vec<u64> = functions.iter().map(|function| controls.calls(function)).collect();
+    let (mut tried, mut failed) = (0, 0);
+    for (function, calls) in functions.iter().zip(calls) {
+        assert_eq!(calls == 0, backend.unused.contains(function), "{function} is called {calls} times");
+        for nth in 1..=calls {
+            for code in CODES {
+                let what = format!("{function}@{nth}:{code}");
+                controls.reset("quiet");
+                controls.inject(&what);
+                tried += 1;
+                let result = session();
+                if let Err(error) = &result {
+                    failed += 1;
+                    assert!(error.to_string().contains(&format!("({code})")), "{what}: {error}");
+                    assert!(error.usable() || code == STICKY, "{what}: {error:?}");
+                }
+                if backend.givers.contains(function) {
+                    assert_eq!(controls.complaints(), "", "{what}");
+                } else {
+                    nothing_left(controls, &what);
+                }
+                let again = session();
+                let lost = matches!(&again, Err(Error::Sticky { fault }) if fault.code == STICKY);
+                assert!(again.is_ok() || code == STICKY && lost, "{what}: then {again:?}");
+                if lost {
+                    assert_eq!(controls.live(), Held::default(), "{what}: after the loss");
+                }
+            }
+        }
+    }
+    println!("{tried} failures, {failed} of them errors");
+    assert!(tried > 500 && failed > 300, "{tried} {failed}");
+}

@@ -1,0 +1,91 @@
+//! Calls that are to fail, and how often each function was called.
+
+use std::collections::BTreeMap;
+use std::str::FromStr;
+
+/// A call that is to fail: `function@nth:code`, counted from 1; `*` is every call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// The vendor's function.
+    pub function: String,
+    /// Which call of it, from when the failure was asked for; none is every one.
+    pub nth: Option<u64>,
+    /// What it returns.
+    pub code: i32,
+}
+
+impl FromStr for Failure {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Failure, String> {
+        let expected = || format!("`{text}`: expected function@nth:code");
+        let (function, rest) = text.split_once('@').ok_or_else(expected)?;
+        let (nth, code) = rest.split_once(':').ok_or_else(expected)?;
+        let nth = match nth.trim() {
+            "*" => None,
+            nth => Some(nth.parse().ok().filter(|nth| *nth > 0).ok_or_else(expected)?),
+        };
+        let code = code.trim().parse().map_err(|_| expected())?;
+        Ok(Failure { function: function.trim().to_owned(), nth, code })
+    }
+}
+
+/// What is to fail, and what was called.
+#[derive(Debug, Default)]
+pub(super) struct Failures {
+    waiting: Vec<Failure>,
+    calls: BTreeMap<&'static str, u64>,
+}
+
+impl Failures {
+    pub(super) fn add(&mut self, failure: Failure) {
+        self.waiting.push(failure);
+    }
+
+    /// Counts a call; the code with which it fails.
+    pub(super) fn call(&mut self, function: &'static str) -> Option<i32> {
+        *self.calls.entry(function).or_default() += 1;
+        let mut code = None;
+        self.waiting.retain_mut(|failure| {
+            if failure.function != function || code.is_some() {
+                return true;
+            }
+            match &mut failure.nth {
+                None => code = Some(failure.code),
+                Some(1) => {
+                    code = Some(failure.code);
+                    return false;
+                }
+                Some(nth) => *nth -= 1,
+            }
+            true
+        });
+        code
+    }
+
+    pub(super) fn calls(&self, function: &str) -> u64 {
+        self.calls.get(function).copied().unwrap_or(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_nth_call_fails_once_and_all_fail_always() {
+        let mut failures = Failures::default();
+        failures.add("a@2:700".parse().unwrap());
+        failures.add("b@*:-3".parse().unwrap());
+        let codes = ["a", "a", "a", "b", "b", "c"].map(|function| failures.call(function));
+        assert_eq!(codes, [None, Some(700), None, Some(-3), Some(-3), None]);
+        assert_eq!((failures.calls("a"), failures.calls("d")), (3, 0));
+    }
+
+    #[test]
+    fn what_is_misspelt_is_refused() {
+        for text in ["", "a", "a@1", "a@0:1", "a@x:1", "a@1:x", "a:1"] {
+            assert!(text.parse::<Failure>().is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,571 @@
+//! The machine: its devices, and the calls of an API as methods. Results are the vendor's codes.
+
+use super::device::Device;
+use super::failures::{Failure, Failures};
+use super::host::Host;
+use super::live::Live;
+use super::settings::Settings;
+use super::streams::{DEFAULT, Event, Source, Stream, Task};
+use super::vendor::Vendor;
+use crate::counts::Counts;
+use crate::fault::Fault;
+use crate::launch::{Grid, Parameter, Program};
+use crate::memory::Memory;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// Handles never come back, not even on another machine of this process: a stale one is nobody's.
+static SERIAL: AtomicU64 = AtomicU64::new(1);
+
+/// Modules that were read, as a driver keeps what it compiled.
+static CACHE: Mutex<Vec<(Vec<u8>, Arc<dyn Program>)>> = Mutex::new(Vec::new());
+const CACHED: usize = 4;
+
+/// What an API calls a grid's limits.
+const MAX_THREADS: u64 = 1024;
+const MAX_BLOCKS: [u32; 3] = [i32::MAX as u32, 65_535, 65_535];
+
+/// The machine that is played.
+pub struct Machine {
+    vendor: &'static Vendor,
+    settings: Settings,
+    host: Box<dyn Host>,
+    devices: Vec<Mutex<Device>>,
+    failures: Mutex<Failures>,
+    /// Pinned memory by address: bytes, and the device that was current.
+    pinned: Mutex<BTreeMap<u64, (u64, usize)>>,
+}
+
+/// Between which memories a copy goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// Host to device.
+    Upload,
+    /// Device to host.
+    Download,
+    /// Within the device.
+    Device,
+}
+
+/// Whose memory an address is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Owner {
+    /// Memory of this device, in the allocation that begins here.
+    Device(usize),
+    /// Pinned memory, made while this device was current.
+    Pinned(usize),
+}
+
+/// A launch.
+#[derive(Clone, Debug)]
+pub struct Launch {
+    /// Handle of the entry point.
+    pub function: u64,
+    /// Blocks and threads.
+    pub grid: Grid,
+    /// The buffer of its parameters.
+    pub params: Vec<u8>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn new_handle(device: usize) -> u64 {
+    SERIAL.fetch_add(1, Ordering::Relaxed) << 8 | (device as u64) << 4
+}
+
+fn device_of(handle: u64) -> usize {
+    (handle >> 4 & 15) as usize
+}
+
+impl Machine {
+    /// A machine of these settings.
+    pub fn new(vendor: &'static Vendor, settings: Settings, host: Box<dyn Host>) -> Machine {
+        let device = |number| {
+            let memory = Memory::of_device(number, settings.memory);
+            Mutex::new(Device::new(vendor.codes, memory, settings.quiet))
+        };
+        let mut failures = Failures::default();
+        settings.failures.iter().cloned().for_each(|failure| failures.add(failure));
+        Machine {
+            vendor,
+            devices: (0..settings.devices).map(device).collect(),
+            failures: Mutex::new(failures),
+            pinned: Mutex::default(),
+            settings,
+            host,
+        }
+    }
+
+    /// What was asked for.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// Begins a call: counts it, and fails it if it is to fail. A code after which a device is lost takes the current one.
+    pub fn call(&self, function: &'static str, current: Option<usize>) -> Result<(), i32> {
+        let Some(code) = lock(&self.failures).call(function) else { return Ok(()) };
+        if let Some(device) = current.and_then(|device| self.devices.get(device))
+            && self.vendor.codes.sticky.contains(&code)
+        {
+            lock(device).lose(code);
+        }
+        Err(code)
+    }
+
+    /// Makes a later call fail.
+    pub fn inject(&self, failure: Failure) {
+        lock(&self.failures).add(failure);
+    }
+
+    /// Whether there is such a device.
+    pub fn has(&self, device: usize) -> Result<(), i32> {
+        if device < self.devices.len() { Ok(()) } else { Err(self.vendor.codes.no_such_device) }
+    }
+
+    /// A device that is not lost.
+    fn device(&self, device: usize) -> Result<MutexGuard<'_, Device>, i32> {
+        self.has(device)?;
+        let device = lock(&self.devices[device]);
+        device.lost.map_or(Ok(()), Err)?;
+        Ok(device)
+    }
+
+    /// The device of a handle.
+    fn of(&self, handle: u64) -> Result<MutexGuard<'_, Device>, i32> {
+        self.device(device_of(handle)).map_err(|code| match code {
+            code if code == self.vendor.codes.no_such_device => self.vendor.codes.handle,
+            code => code,
+        })
+    }
+
+    fn no_handle<T>(&self, found: Option<T>) -> Result<T, i32> {
+        found.ok_or(self.vendor.codes.handle)
+    }
+
+    // --- contexts
+
+    /// One more reference to a device's context.
+    pub fn retain(&self, device: usize) -> Result<u64, i32> {
+        let mut found = self.device(device)?;
+        let (handle, references) = found.context.get_or_insert_with(|| (new_handle(device), 0));
+        *references += 1;
+        Ok(*handle)
+    }
+
+    /// One reference less. After the last what the context held is gone. A lost one stays lost.
+    pub fn release(&self, device: usize) -> Result<(), i32> {
+        self.has(device)?;
+        let mut found = lock(&self.devices[device]);
+        match &mut found.context {
+            None => return Err(self.vendor.codes.no_context),
+            Some((_, references)) if *references > 1 => *references -= 1,
+            Some(_) => {
+                let drained = found.finish_all(&*self.host);
+                let held = lock(&self.pinned).values().filter(|(_, of)| *of == device).count() as u64;
+                if found.lost.is_none() {
+                    found.leaked.pinned += held;
+                }
+                found.destroy_context();
+                drained?;
+            }
+        }
+        found.lost.map_or(Ok(()), Err)
+    }
+
+    /// The device whose context has this handle.
+    pub fn context(&self, handle: u64) -> Result<usize, i32> {
+        let device = device_of(handle);
+        let found = self.devices.get(device).and_then(|device| lock(device).context);
+        if found.is_some_and(|(of, _)| of == handle) { Ok(device) } else { Err(self.vendor.codes.no_context) }
+    }
+
+    /// The context of a device, if somebody has it.
+    pub fn context_of(&self, device: usize) -> Option<u64> {
+        self.devices.get(device).and_then(|device| lock(device).context).map(|(handle, _)| handle)
+    }
+
+    // --- modules
+
+    /// Reads a module. An error has the compiler's log.
+    pub fn load(&self, device: usize, image: &[u8]) -> Result<u64, (i32, String)> {
+        let mut found = self.device(device).map_err(|code| (code, String::new()))?;
+        if let Some(log) = &self.settings.refuse {
+            return Err((self.vendor.codes.image, log.clone()));
+        }
+        let mut cache = lock(&CACHE);
+        let known = cache.iter().find(|(bytes, _)| bytes == image).map(|(_, program)| program.clone());
+        let program = match known {
+            Some(program) => program,
+            None => {
+                let program = (self.vendor.load)(image).map_err(|log| (self.vendor.codes.image, log))?;
+                if cache.len() == CACHED {
+                    cache.remove(0);
+                }
+                cache.push((image.to_vec(), program.clone()));
+                program
+            }
+        };
+        let handle = new_handle(device);
+        found.modules.insert(handle, program);
+        Ok(handle)
+    }
+
+    /// Forgets a module. What was launched of it runs before.
+    pub fn unload(&self, module: u64) -> Result<(), i32> {
+        let mut device = self.of(module)?;
+        device.finish_all(&*self.host)?;
+        self.no_handle(device.modules.remove(&module))?;
+        device.functions.retain(|_, (of, _)| *of != module);
+        Ok(())
+    }
+
+    /// An entry point of a module.
+    pub fn function(&self, module: u64, name: &str) -> Result<u64, i32> {
+        let mut device = self.of(module)?;
+        let program = self.no_handle(device.modules.get(&module))?;
+        if self.settings.lacks.iter().any(|lacking| lacking == name) || program.parameters(name).is_none() {
+            return Err(self.vendor.codes.not_found);
+        }
+        let handle = new_handle(device_of(module));
+        device.functions.insert(handle, (module, name.into()));
+        Ok(handle)
+    }
+
+    fn entry(&self, device: &Device, function: u64) -> Result<(Arc<dyn Program>, Arc<str>), i32> {
+        let (module, entry) = self.no_handle(device.functions.get(&function))?;
+        Ok((self.no_handle(device.modules.get(module))?.clone(), entry.clone()))
+    }
+
+    /// The parameters of an entry point.
+    pub fn parameters(&self, function: u64) -> Result<Vec<Parameter>, i32> {
+        let device = self.of(function)?;
+        let (program, entry) = self.entry(&device, function)?;
+        self.no_handle(program.parameters(&entry))
+    }
+
+    /// How many blocks of so many threads a unit holds.
+    pub fn resident(&self, function: u64, threads: i32) -> Result<i32, i32> {
+        let device = self.of(function)?;
+        self.entry(&device, function)?;
+        match u32::try_from(threads) {
+            Ok(threads @ 1..) => Ok((self.settings.threads / threads).cast_signed()),
+            _ => Err(self.vendor.codes.value),
+        }
+    }
+
+    // --- memory
+
+    /// Bytes free and in all.
+    pub fn memory(&self, device: usize) -> Result<(u64, u64), i32> {
+        let device = self.device(device)?;
+        Ok((device.memory.limit() - device.memory.used(), device.memory.limit()))
+    }
+
+    /// Device memory, which holds nothing that may be read.
+    pub fn alloc(&self, device: usize, bytes: u64) -> Result<u64, i32> {
+        let mut device = self.device(device)?;
+        if bytes == 0 {
+            return Err(self.vendor.codes.value);
+        }
+        device.memory.alloc(bytes).ok_or(self.vendor.codes.out_of_memory)
+    }
+
+    /// Gives device memory back, after what was queued.
+    pub fn free(&self, current: usize, address: u64) -> Result<(), i32> {
+        drop(self.device(current)?);
+        let Some(Owner::Device(device)) = self.owner(address) else { return Err(self.vendor.codes.value) };
+        let mut device = self.device(device)?;
+        device.finish_all(&*self.host)?;
+        if device.memory.release(address) { Ok(()) } else { Err(self.vendor.codes.value) }
+    }
+
+    /// Pinned host memory.
+    pub fn alloc_pinned(&self, device: usize, bytes: u64) -> Result<u64, i32> {
+        drop(self.device(device)?);
+        if bytes == 0 {
+            return Err(self.vendor.codes.value);
+        }
+        if bytes > self.settings.memory {
+            return Err(self.vendor.codes.out_of_memory);
+        }
+        let address = self.host.alloc(bytes).ok_or(self.vendor.codes.out_of_memory)?;
+        lock(&self.pinned).insert(address, (bytes, device));
+        Ok(address)
+    }
+
+    /// Gives pinned memory back, after what was queued.
+    pub fn free_pinned(&self, current: usize, address: u64) -> Result<(), i32> {
+        drop(self.device(current)?);
+        let bytes = match lock(&self.pinned).get(&address) {
+            Some((bytes, _)) => *bytes,
+            None => return Err(self.vendor.codes.value),
+        };
+        for device in &self.devices {
+            let mut device = lock(device);
+            // A lost device touches it no more.
+            if device.lost.is_none() {
+                device.finish_all(&*self.host)?;
+            }
+        }
+        lock(&self.pinned).remove(&address);
+        self.host.free(address, bytes);
+        Ok(())
+    }
+
+    fn is_pinned(&self, address: u64, bytes: u64) -> bool {
+        let pinned = lock(&self.pinned);
+        let below = pinned.range(..=address).next_back();
+        below.is_some_and(|(start, (size, _))| address - start <= *size && bytes <= size - (address - start))
+    }
+
+    /// Whose memory an address is.
+    pub fn owner(&self, address: u64) -> Option<Owner> {
+        for (number, device) in self.devices.iter().enumerate() {
+            if lock(device).memory.owner(address).is_some() {
+                return Some(Owner::Device(number));
+            }
+        }
+        let pinned = lock(&self.pinned);
+        let (start, (size, of)) = pinned.range(..=address).next_back()?;
+        (address - start < *size).then_some(Owner::Pinned(*of))
+    }
+
+    /// Whether an allocation of the device contains the bytes.
+    fn holds(&self, device: &Device, address: u64, bytes: u64) -> Result<(), i32> {
+        let inside =
+            device.memory.owner(address).is_some_and(|(start, size)| bytes <= size - (address - start));
+        if inside { Ok(()) } else { Err(self.vendor.codes.value) }
+    }
+
+    /// Queues a copy. Pageable host memory is read and written before this returns, as the APIs say; pinned memory when its turn
+    /// comes.
+    pub fn copy(
+        &self,
+        (current, stream): (usize, u64),
+        way: Way,
+        to: u64,
+        from: u64,
+        bytes: u64,
+    ) -> Result<(), i32> {
+        let mut device = self.on(current, stream)?;
+        if bytes == 0 {
+            return Ok(());
+        }
+        match way {
+            Way::Upload => {
+                self.holds(&device, to, bytes)?;
+                let from = if self.is_pinned(from, bytes) {
+                    Source::Pinned { address: from, bytes }
+                } else {
+                    let mut staged = vec![0; bytes as usize];
+                    self.host.read(from, &mut staged);
+                    Source::Staged(staged)
+                };
+                self.queue(&mut device, stream, Task::Upload { to, from })
+            }
+            Way::Download => {
+                self.holds(&device, from, bytes)?;
+                let pinned = self.is_pinned(to, bytes);
+                self.queue(&mut device, stream, Task::Download { to, from, bytes })?;
+                if pinned { Ok(()) } else { device.finish(stream, &*self.host) }
+            }
+            Way::Device => {
+                self.holds(&device, to, bytes)?;
+                self.holds(&device, from, bytes)?;
+                self.queue(&mut device, stream, Task::Copy { to, from, bytes })
+            }
+        }
+    }
+
+    /// Queues a fill.
+    pub fn fill(&self, (current, stream): (usize, u64), to: u64, byte: u8, bytes: u64) -> Result<(), i32> {
+        let mut device = self.on(current, stream)?;
+        if bytes == 0 {
+            return Ok(());
+        }
+        self.holds(&device, to, bytes)?;
+        self.queue(&mut device, stream, Task::Fill { to, byte, bytes })
+    }
+
+    // --- streams and events
+
+    /// The device of a stream; the default stream is the current device's.
+    fn on(&self, current: usize, stream: u64) -> Result<MutexGuard<'_, Device>, i32> {
+        if stream == DEFAULT {
+            return self.device(current);
+        }
+        let device = self.of(stream)?;
+        self.no_handle(device.streams.get(&stream))?;
+        Ok(device)
+    }
+
+    fn queue(&self, device: &mut Device, stream: u64, task: Task) -> Result<(), i32> {
+        self.no_handle(device.queue(stream, task, &*self.host))?
+    }
+
+    /// A new stream; a blocking one and the default stream wait for each other.
+    pub fn create_stream(&self, device: usize, blocking: bool) -> Result<u64, i32> {
+        let handle = new_handle(device);
+        self.device(device)?.streams.insert(handle, Stream { blocking, ..Stream::default() });
+        Ok(handle)
+    }
+
+    /// Destroys a stream, after what is in it.
+    pub fn destroy_stream(&self, stream: u64) -> Result<(), i32> {
+        let mut device = self.of(stream)?;
+        self.no_handle(device.streams.get(&stream))?;
+        device.finish(stream, &*self.host)?;
+        device.streams.remove(&stream);
+        Ok(())
+    }
+
+    /// The device of a stream.
+    pub fn stream_device(&self, current: usize, stream: u64) -> Result<usize, i32> {
+        drop(self.on(current, stream)?);
+        Ok(if stream == DEFAULT { current } else { device_of(stream) })
+    }
+
+    /// Runs what is in a stream.
+    pub fn synchronize(&self, current: usize, stream: u64) -> Result<(), i32> {
+        self.on(current, stream)?.finish(stream, &*self.host)
+    }
+
+    /// A new event.
+    pub fn create_event(&self, device: usize) -> Result<u64, i32> {
+        let handle = new_handle(device);
+        self.device(device)?.events.insert(handle, Event::default());
+        Ok(handle)
+    }
+
+    /// Forgets an event.
+    pub fn destroy_event(&self, event: u64) -> Result<(), i32> {
+        let mut device = self.of(event)?;
+        self.no_handle(device.events.remove(&event)).map(drop)
+    }
+
+    /// Marks a place of a stream of the event's device.
+    pub fn record(&self, current: usize, event: u64, stream: u64) -> Result<(), i32> {
+        if self.stream_device(current, stream)? != device_of(event) {
+            return Err(self.vendor.codes.handle);
+        }
+        let mut device = self.of(event)?;
+        self.no_handle(device.events.get(&event))?;
+        self.queue(&mut device, stream, Task::Record(event))?;
+        let place = device.streams.get(&stream).map_or(0, |stream| stream.queued);
+        if let Some(event) = device.events.get_mut(&event) {
+            (event.on, event.at) = (Some((stream, place)), None);
+        }
+        Ok(())
+    }
+
+    /// What comes on the stream waits for the event as it was last recorded.
+    pub fn wait(&self, current: usize, stream: u64, event: u64) -> Result<(), i32> {
+        let of = self.stream_device(current, stream)?;
+        if of != device_of(event) {
+            // Another device's queue: to have it done at once is early enough.
+            return self.synchronize_event(event);
+        }
+        let mut device = self.of(event)?;
+        let on = self.no_handle(device.events.get(&event))?.on;
+        match on {
+            Some((on, place)) if on != stream => {
+                self.queue(&mut device, stream, Task::After { stream: on, place })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Runs what is before an event. One that was never recorded has happened.
+    pub fn synchronize_event(&self, event: u64) -> Result<(), i32> {
+        let mut device = self.of(event)?;
+        let on = self.no_handle(device.events.get(&event))?.on;
+        on.map_or(Ok(()), |(stream, place)| device.reach(stream, place, &*self.host))
+    }
+
+    /// Time between two events of one device.
+    pub fn elapsed(&self, from: u64, to: u64) -> Result<Duration, i32> {
+        if device_of(from) != device_of(to) {
+            return Err(self.vendor.codes.handle);
+        }
+        let device = self.of(from)?;
+        let at = |event: u64| {
+            let event = self.no_handle(device.events.get(&event))?;
+            self.no_handle(event.on)?;
+            event.at.ok_or(self.vendor.codes.not_ready)
+        };
+        Ok(at(to)?.saturating_duration_since(at(from)?))
+    }
+
+    // --- launches
+
+    /// Queues a launch.
+    pub fn launch(&self, current: usize, launch: Launch, stream: u64) -> Result<(), i32> {
+        let Launch { function, grid, params } = launch;
+        let threads = grid.threads.iter().try_fold(1u64, |all, n| all.checked_mul(u64::from(*n)));
+        let fits = threads.is_some_and(|threads| (1..=MAX_THREADS).contains(&threads));
+        let grid_fits = grid.blocks.iter().zip(MAX_BLOCKS).all(|(n, most)| (1..=most).contains(n));
+        if !fits || !grid_fits {
+            return Err(self.vendor.codes.value);
+        }
+        if self.stream_device(current, stream)? != device_of(function) {
+            return Err(self.vendor.codes.handle);
+        }
+        let mut device = self.of(function)?;
+        let (program, entry) = self.entry(&device, function)?;
+        self.queue(&mut device, stream, Task::Launch { program, entry, grid, params })
+    }
+
+    // --- what it found
+
+    /// What was not given back, on devices that are not lost.
+    pub fn live(&self) -> Live {
+        let mut live = Live::default();
+        let mut lost = Vec::new();
+        for device in &self.devices {
+            let device = lock(device);
+            live += device.live();
+            lost.push(device.lost.is_some());
+        }
+        live.pinned += lock(&self.pinned).values().filter(|(_, of)| !lost[*of]).count() as u64;
+        live
+    }
+
+    /// What contexts still held when their last reference went.
+    pub fn leaked(&self) -> Live {
+        let mut leaked = Live::default();
+        self.devices.iter().for_each(|device| leaked += lock(device).leaked);
+        leaked
+    }
+
+    /// The last fault of a kernel.
+    pub fn fault(&self) -> Option<Fault> {
+        self.devices.iter().find_map(|device| lock(device).fault.clone())
+    }
+
+    /// What a program did that works by luck.
+    pub fn complaints(&self) -> Vec<String> {
+        self.devices.iter().flat_map(|device| lock(device).complaints.clone()).collect()
+    }
+
+    /// Launches and counts of each entry point, over all devices.
+    pub fn counts(&self) -> BTreeMap<String, (u64, Counts)> {
+        let mut all: BTreeMap<String, (u64, Counts)> = BTreeMap::new();
+        for device in &self.devices {
+            for (entry, (launches, counts)) in &lock(device).counts {
+                let of = all.entry(entry.clone()).or_default();
+                of.0 += launches;
+                of.1 += *counts;
+            }
+        }
+        all
+    }
+
+    /// How often a function was called.
+    pub fn calls(&self, function: &str) -> u64 {
+        lock(&self.failures).calls(function)
+    }
+}

@@ -16,5 +16,6 @@
 
 pub mod counts;
 pub mod fault;
+pub mod gfx942;
 pub mod launch;
 pub mod memory;

@@ -64,7 +64,6 @@ pub fn source(number: u16, ty: Ty, literal: Option<u32>) -> Result<Src, Refusal>
             None => return invalid("a literal where none may be".into()),
             Some(word) => Src::Const(match ty {
                 Ty::D => u64::from(word) << 32,
-                Ty::H => u64::from(word & 0xffff),
                 _ => u64::from(word),
             }),
         },
@@ -87,7 +86,6 @@ pub fn vector(number: u8, width: u8) -> Result<u8, Refusal> {
 
 fn constant(value: i64, ty: Ty) -> Src {
     Src::Const(match ty {
-        Ty::H => u64::from(value as u16),
         Ty::L | Ty::D | Ty::M => value.cast_unsigned(),
         _ => u64::from(value as u32),
     })

@@ -3,7 +3,7 @@
 use super::compare;
 use super::inst::{Coding, EXEC, Inst, M0, Part, Src, VCC};
 use super::op::{Form, Op, Spec, Ty};
-use super::operand::{DOUBLE, HALF, SINGLE};
+use super::operand::{DOUBLE, SINGLE};
 use std::fmt;
 
 const NAMES: [&str; 8] = ["0.5", "-0.5", "1.0", "-1.0", "2.0", "-2.0", "4.0", "-4.0"];
@@ -38,10 +38,7 @@ fn integer(value: i64) -> Option<String> {
 
 fn constant(value: u64, ty: Ty) -> String {
     let (signed, name) = match ty {
-        Ty::H => {
-            let short = value as u16;
-            (i64::from(short as i16), HALF.iter().position(|c| *c == short).filter(|_| false))
-        }
+        Ty::H => (i64::from(value as i32), None),
         Ty::L | Ty::D | Ty::M => (value.cast_signed(), DOUBLE.iter().position(|c| *c == value)),
         _ => (i64::from(value as i32), SINGLE.iter().position(|c| *c == value as u32)),
     };
@@ -53,6 +50,7 @@ fn constant(value: u64, ty: Ty) -> String {
         Some(8) => "0.15915494".to_owned(),
         Some(which) => NAMES[which].to_owned(),
         None if ty == Ty::D => format!("{:#x}", value >> 32),
+        None if ty == Ty::H => format!("{:#x}", value as u16),
         None => format!("{value:#x}"),
     }
 }

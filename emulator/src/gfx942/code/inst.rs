@@ -64,11 +64,16 @@ pub enum Coding {
     Sdwa,
 }
 
+/// No instruction of a kernel.
+pub const NOWHERE: u32 = u32::MAX;
+
 /// An instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Inst {
     /// What it does.
     pub op: Op,
+    /// Its form.
+    pub form: Form,
     /// How it is encoded.
     pub coding: Coding,
     /// Its bytes: 4 or 8.
@@ -87,8 +92,10 @@ pub struct Inst {
     pub clamp: bool,
     /// Result times 2, 4 or ½ (1, 2, 3).
     pub omod: u8,
-    /// Immediate: of scalar operations, offset of an access. Once a kernel is loaded, the index that a jump leads to.
+    /// Immediate: of scalar operations and jumps, offset of an access.
     pub imm: i32,
+    /// Number of the instruction in its kernel that a jump leads to; [`NOWHERE`] before the kernel is whole, or if there is none.
+    pub target: u32,
     /// Opcode of a comparison; cache bits of an access (sc0, nt, sc1).
     pub more: u8,
     /// Parts of registers.
@@ -100,6 +107,7 @@ impl Inst {
     pub fn new(op: Op, size: u8) -> Inst {
         Inst {
             op,
+            form: op.spec().form,
             coding: Coding::Plain,
             size,
             dst: 0,
@@ -110,6 +118,7 @@ impl Inst {
             clamp: false,
             omod: 0,
             imm: 0,
+            target: NOWHERE,
             more: 0,
             sdwa: Sdwa { dst: Part::All, unused: 2, src: [Part::All; 2], sext: [false; 2] },
         }
@@ -126,7 +135,7 @@ impl Inst {
 
     /// Whether `dst` is a scalar register.
     pub fn scalar_dst(&self) -> bool {
-        matches!(self.spec().form, Form::Sop1 | Form::Sop2 | Form::Sopk | Form::Smem)
+        matches!(self.form, Form::Sop1 | Form::Sop2 | Form::Sopk | Form::Smem)
             || matches!(self.op, Op::VCmp | Op::VReadfirstlane | Op::VReadlane)
     }
 

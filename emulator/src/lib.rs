@@ -17,6 +17,7 @@
 
 pub mod counts;
 pub mod fault;
+pub mod gfx942;
 pub mod launch;
 pub mod memory;
 pub mod ptx;

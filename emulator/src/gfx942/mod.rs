@@ -1,0 +1,16 @@
+//! gfx942 (AMD Instinct MI300, CDNA3): machine code of a code object, wave by wave.
+//!
+//! ```text
+//! object, metadata, descriptor   the file: kernels, their arguments, what a wave starts with
+//! code                           words to instructions, and to LLVM's text
+//! run                            registers, operations, memory, a grid of waves
+//! ```
+
+pub mod code;
+pub mod descriptor;
+pub mod metadata;
+pub mod object;
+pub mod run;
+
+pub use run::Approximation;
+pub use run::launch::CodeObject;

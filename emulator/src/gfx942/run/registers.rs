@@ -1,0 +1,314 @@
+//! Registers of a wave, and what is known of them: whether they were written, and whether a load into them is under way.
+
+use super::number::Approximation;
+use super::stop::{Done, Stop, stop};
+use crate::fault::FaultKind;
+use crate::gfx942::code::inst::{EXEC, Src, VCC};
+use crate::gfx942::code::text;
+use std::collections::VecDeque;
+
+/// One word of each lane.
+pub(super) type Lanes = [u32; 64];
+
+/// A load or store that may be under way.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pending {
+    /// Scalar, or vector, registers that it fills; none for a store.
+    pub(super) scalar: bool,
+    pub(super) first: u8,
+    pub(super) count: u8,
+    /// Returns in any order.
+    pub(super) unordered: bool,
+}
+
+/// A counter that `s_waitcnt` waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Counter {
+    Vm,
+    Lgkm,
+}
+
+pub(super) struct Registers {
+    pub(super) v: Vec<Lanes>,
+    /// Lanes that were written.
+    written: [u64; 256],
+    /// Lanes that were written and are not under way.
+    ready: [u64; 256],
+    /// Loads under way into a register.
+    filling: [u8; 256],
+    s: [u32; 128],
+    s_written: u128,
+    s_ready: u128,
+    s_filling: [u8; 128],
+    pub(super) exec: u64,
+    scc: Option<bool>,
+    vm: VecDeque<Pending>,
+    lgkm: VecDeque<Pending>,
+    pub(super) ieee: bool,
+    pub(super) dx10_clamp: bool,
+    pub(super) approximation: Approximation,
+}
+
+impl Registers {
+    pub(super) fn new() -> Registers {
+        Registers {
+            v: vec![[0; 64]; 256],
+            written: [0; 256],
+            ready: [0; 256],
+            filling: [0; 256],
+            s: [0; 128],
+            s_written: 0,
+            s_ready: 0,
+            s_filling: [0; 128],
+            exec: 0,
+            scc: None,
+            vm: VecDeque::new(),
+            lgkm: VecDeque::new(),
+            ieee: true,
+            dx10_clamp: true,
+            approximation: Approximation::default(),
+        }
+    }
+
+    /// For the next wave: nothing is written, and every lane is active.
+    pub(super) fn clear(&mut self, exec: u64) {
+        self.written.fill(0);
+        self.ready.fill(0);
+        self.filling.fill(0);
+        (self.s_written, self.s_ready) = (0, 0);
+        self.s_filling.fill(0);
+        self.exec = exec;
+        self.scc = None;
+        self.vm.clear();
+        self.lgkm.clear();
+    }
+
+    #[cold]
+    fn unready(&self, number: u8, width: u8, lanes: u64) -> Box<Stop> {
+        for at in number..number + width {
+            let missing = lanes & !self.ready[usize::from(at)];
+            if missing != 0 {
+                let never = missing & !self.written[usize::from(at)];
+                let name = text::vector(at, 1);
+                let kind = if never == 0 { self.no_wait(false, at, name) } else { FaultKind::UnwrittenRegister(name) };
+                let lane = if never == 0 { missing } else { never }.trailing_zeros();
+                return Box::new(Stop { kind, lane: Some(lane) });
+            }
+        }
+        Box::new(Stop { kind: FaultKind::UnwrittenRegister(text::vector(number, width)), lane: None })
+    }
+
+    fn no_wait(&self, scalar: bool, at: u8, name: String) -> FaultKind {
+        let fills = |p: &Pending| p.scalar == scalar && p.count > 0 && (p.first..p.first + p.count).contains(&at);
+        let why = if let Some(behind) = self.vm.iter().rev().position(fills) {
+            format!("vmcnt({behind}) would do")
+        } else {
+            let unordered = self.lgkm.iter().any(|p| p.unordered);
+            let behind = self.lgkm.iter().rev().position(fills).unwrap_or(0);
+            format!("lgkmcnt({}) would do", if unordered { 0 } else { behind })
+        };
+        FaultKind::NoWait(name, why)
+    }
+
+    /// Checks that the lanes of vector registers hold values.
+    #[inline(always)]
+    pub(super) fn have(&self, number: u8, width: u8, lanes: u64) -> Done {
+        let mut missing = lanes & !self.ready[usize::from(number)];
+        if width > 1 {
+            for at in number..number + width {
+                missing |= lanes & !self.ready[usize::from(at)];
+            }
+        }
+        if missing == 0 { Ok(()) } else { Err(self.unready(number, width, lanes)) }
+    }
+
+    /// Checks that no load will overwrite vector registers that are about to be written, and says that `lanes` of them are.
+    #[inline(always)]
+    pub(super) fn wrote(&mut self, number: u8, width: u8, lanes: u64) -> Done {
+        for at in usize::from(number)..usize::from(number) + usize::from(width) {
+            if self.filling[at] != 0 {
+                return stop(self.no_wait(false, at as u8, text::vector(at as u8, 1)));
+            }
+            self.written[at] |= lanes;
+            self.ready[at] |= lanes;
+        }
+        Ok(())
+    }
+
+    /// A scalar register.
+    #[inline(always)]
+    pub(super) fn s32(&self, number: u8) -> Done<u32> {
+        if number & 126 == EXEC {
+            return Ok((self.exec >> (32 * u32::from(number & 1))) as u32);
+        }
+        if self.s_ready >> number & 1 == 0 {
+            return stop(self.s_unready(number));
+        }
+        Ok(self.s[usize::from(number & 127)])
+    }
+
+    /// A pair of them.
+    #[inline(always)]
+    pub(super) fn s64(&self, number: u8) -> Done<u64> {
+        if number == EXEC {
+            return Ok(self.exec);
+        }
+        Ok(u64::from(self.s32(number)?) | u64::from(self.s32(number + 1)?) << 32)
+    }
+
+    #[cold]
+    fn s_unready(&self, number: u8) -> FaultKind {
+        let name = text::scalar(number, 1);
+        if self.s_filling[usize::from(number)] != 0 { self.no_wait(true, number, name) } else { FaultKind::UnwrittenRegister(name) }
+    }
+
+    /// Writes a scalar register.
+    #[inline(always)]
+    pub(super) fn set32(&mut self, number: u8, value: u32) -> Done {
+        let at = usize::from(number & 127);
+        if number & 126 == EXEC {
+            let shift = 32 * u32::from(number & 1);
+            self.exec = self.exec & !(0xffff_ffff << shift) | u64::from(value) << shift;
+            return Ok(());
+        }
+        if self.s_filling[at] != 0 {
+            return stop(self.no_wait(true, number, text::scalar(number, 1)));
+        }
+        self.s[at] = value;
+        self.s_written |= 1 << at;
+        self.s_ready |= 1 << at;
+        Ok(())
+    }
+
+    /// Writes a pair of them.
+    #[inline(always)]
+    pub(super) fn set64(&mut self, number: u8, value: u64) -> Done {
+        if number == EXEC {
+            self.exec = value;
+            return Ok(());
+        }
+        self.set32(number, value as u32)?;
+        self.set32(number + 1, (value >> 32) as u32)
+    }
+
+    pub(super) fn scc(&self) -> Done<bool> {
+        self.scc.map_or_else(|| stop(FaultKind::UnwrittenRegister("scc".into())), Ok)
+    }
+
+    #[inline(always)]
+    pub(super) fn set_scc(&mut self, value: bool) {
+        self.scc = Some(value);
+    }
+
+    /// A scalar source.
+    #[inline(always)]
+    pub(super) fn scalar32(&self, src: Src) -> Done<u32> {
+        match src {
+            Src::S(number) => self.s32(number),
+            Src::Const(value) => Ok(value as u32),
+            Src::Vccz => Ok(u32::from(self.s64(VCC)? == 0)),
+            Src::Execz => Ok(u32::from(self.exec == 0)),
+            Src::Scc => self.scc().map(u32::from),
+            Src::V(_) | Src::None => stop(FaultKind::Unimplemented("a vector register as a scalar operand".into())),
+        }
+    }
+
+    /// A scalar source of 64 bits.
+    #[inline(always)]
+    pub(super) fn scalar64(&self, src: Src) -> Done<u64> {
+        match src {
+            Src::S(number) => self.s64(number),
+            Src::Const(value) => Ok(value),
+            _ => stop(FaultKind::Unimplemented("an operand of 64 bits that is neither a register nor a constant".into())),
+        }
+    }
+
+    /// Loads into vector registers are under way; they are written already, and may be read after a wait.
+    pub(super) fn fill(&mut self, counter: Counter, number: u8, width: u8, lanes: u64) -> Done {
+        for at in usize::from(number)..usize::from(number) + usize::from(width) {
+            // Loads of one kind return in order, so one may follow another into the same register.
+            let mine = self.queue(counter).iter().filter(|p| fills(p, false, at)).count();
+            if usize::from(self.filling[at]) != mine {
+                return stop(self.no_wait(false, at as u8, text::vector(at as u8, 1)));
+            }
+            self.written[at] |= lanes;
+            self.ready[at] = 0;
+            self.filling[at] += 1;
+        }
+        self.begin(counter, Pending { scalar: false, first: number, count: width, unordered: false });
+        Ok(())
+    }
+
+    /// A scalar load is under way. `known` says which of its words hold something.
+    pub(super) fn fill_scalar(&mut self, number: u8, words: &[u32], known: u32) -> Done {
+        for (word, value) in words.iter().enumerate() {
+            let at = usize::from(number) + word;
+            if self.s_filling[at] != 0 {
+                return stop(self.no_wait(true, at as u8, text::scalar(at as u8, 1)));
+            }
+            self.s[at] = *value;
+            let bit = 1 << at;
+            self.s_written = if known >> word & 1 == 1 { self.s_written | bit } else { self.s_written & !bit };
+            self.s_ready &= !bit;
+            self.s_filling[at] += 1;
+        }
+        self.begin(Counter::Lgkm, Pending { scalar: true, first: number, count: words.len() as u8, unordered: true });
+        Ok(())
+    }
+
+    fn queue(&self, counter: Counter) -> &VecDeque<Pending> {
+        match counter {
+            Counter::Vm => &self.vm,
+            Counter::Lgkm => &self.lgkm,
+        }
+    }
+
+    /// Counts a load or store.
+    pub(super) fn begin(&mut self, counter: Counter, pending: Pending) {
+        match counter {
+            Counter::Vm => {
+                self.vm.push_back(pending);
+                // The counter has six bits: the next access waits until it fits.
+                self.wait(Counter::Vm, 63);
+            }
+            Counter::Lgkm => self.lgkm.push_back(pending),
+        }
+    }
+
+    /// Waits until at most `most` are under way.
+    pub(super) fn wait(&mut self, counter: Counter, most: usize) {
+        // Scalar loads come back in any order: before all have, nobody knows which did.
+        if counter == Counter::Lgkm && most > 0 && self.lgkm.iter().any(|p| p.unordered) {
+            return;
+        }
+        while self.queue(counter).len() > most {
+            let done = match counter {
+                Counter::Vm => self.vm.pop_front(),
+                Counter::Lgkm => self.lgkm.pop_front(),
+            };
+            let Some(done) = done else { return };
+            for at in usize::from(done.first)..usize::from(done.first) + usize::from(done.count) {
+                if done.scalar {
+                    self.s_filling[at] -= 1;
+                    self.s_ready |= self.s_written & 1 << at;
+                } else {
+                    self.filling[at] -= 1;
+                    if self.filling[at] == 0 {
+                        self.ready[at] = self.written[at];
+                    }
+                }
+            }
+        }
+    }
+
+    /// Registers that loads are still filling at the end.
+    pub(super) fn under_way(&self) -> Option<String> {
+        let loads = self.vm.iter().chain(&self.lgkm).find(|p| p.count > 0)?;
+        let name = if loads.scalar { text::scalar(loads.first, loads.count) } else { text::vector(loads.first, loads.count) };
+        Some(format!("a load into {name} is under way"))
+    }
+}
+
+fn fills(pending: &Pending, scalar: bool, at: usize) -> bool {
+    pending.scalar == scalar && (usize::from(pending.first)..usize::from(pending.first) + usize::from(pending.count)).contains(&at)
+}

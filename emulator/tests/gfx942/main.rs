@@ -1,0 +1,5 @@
+//! The gfx942 interpreter: decoding against LLVM, semantics, shipped kernels, planted faults.
+
+mod decoding;
+mod llvm;
+mod random;

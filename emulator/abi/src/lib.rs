@@ -12,7 +12,6 @@ pub mod exports;
 mod host;
 mod library;
 pub mod pointers;
-pub mod stub;
 pub mod testing;
 
 pub use library::Library;

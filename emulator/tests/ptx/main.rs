@@ -15,4 +15,5 @@ mod lanes;
 mod memory;
 mod parser;
 mod planted;
+mod robust;
 mod special;

@@ -79,6 +79,10 @@ fn measure<K: Kernel>(module: &Module, op: &K) -> Result<(), Box<dyn std::error:
     let seconds = start.elapsed().as_secs_f64();
     launch.back(&mut memory);
     let millions = counts.lane_instructions as f64 / 1e6;
-    println!("{}: {millions:.1} M lane-instructions in {seconds:.2} s: {:.0} M/s", K::NAME, millions / seconds);
+    println!(
+        "{}: {millions:.1} M lane-instructions in {seconds:.2} s: {:.0} M/s",
+        K::NAME,
+        millions / seconds
+    );
     Ok(())
 }

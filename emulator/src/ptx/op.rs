@@ -40,7 +40,10 @@ pub(crate) enum Op {
     /// Bits `c` … of `b` are those of `a`; `extra` has the slot of their number.
     Insert(IntTy),
     /// Funnel shift of `b:a` by `c`: left or right, the amount wrapped or clamped.
-    Funnel { left: bool, wrap: bool },
+    Funnel {
+        left: bool,
+        wrap: bool,
+    },
     /// Any function of three bits: `extra` is its table.
     Lop3,
     /// Bytes of `b:a` that `c` chooses.
@@ -197,7 +200,12 @@ pub(crate) struct Width {
 /// Conversions. `register`: bits that the result is extended to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Convert {
-    Int { from: Width, to: Width, register: u8, saturate: bool },
+    Int {
+        from: Width,
+        to: Width,
+        register: u8,
+        saturate: bool,
+    },
     /// f32 to f64: exact.
     Widen,
     /// f64 to f32, to nearest.
@@ -206,7 +214,12 @@ pub(crate) enum Convert {
     Whole(FloatTy, Rounding),
     /// To nearest.
     FromInt(Width, FloatTy),
-    ToInt { from: FloatTy, rounding: Rounding, to: Width, register: u8 },
+    ToInt {
+        from: FloatTy,
+        rounding: Rounding,
+        to: Width,
+        register: u8,
+    },
 }
 
 /// Whose word a lane gets.

@@ -19,7 +19,8 @@ pub(crate) struct Encoded<'m> {
 impl Encoded<'_> {
     fn array(&mut self, bytes: Option<&[u8]>, len: usize, size: usize) -> u64 {
         self.words.push(len as u64);
-        let address = if len == 0 { 0 } else { self.memory.alloc((len * size) as u64).expect("device memory") };
+        let address =
+            if len == 0 { 0 } else { self.memory.alloc((len * size) as u64).expect("device memory") };
         if let Some(bytes) = bytes {
             self.memory.upload(address, bytes).expect("an upload");
         }

@@ -5,12 +5,12 @@ use super::device::Launch;
 use lockstep_core::advantage::{Baseline, GroupAdvantage, Scale, Singleton};
 use lockstep_core::aggregate::{Aggregate, PerRow, RowScan, Weight};
 use lockstep_core::gate::PpoClip;
+use lockstep_core::op::Kernel;
 use lockstep_core::policy_loss::{LossOut, PolicyLoss};
 use lockstep_core::ragged::{In, Mask, Offsets, Out, flag};
 use lockstep_core::ratio::{Guard, Level};
 use lockstep_core::team::Direction;
 use lockstep_core::tree::TreeSort;
-use lockstep_core::op::Kernel;
 use lockstep_emulator::counts::Counts;
 use lockstep_emulator::fault::Fault;
 use lockstep_emulator::memory::Memory;
@@ -112,7 +112,10 @@ fn a_policy_loss_at_ratio_one() {
             kl: None,
             weight: Weight { per_row: PerRow::One, denominator: 8.0, scale: 1.0 },
             coef: Out::new(&mut coef),
-            loss: Some(LossOut { token_loss: Some(Out::new(&mut token_loss)), row_loss: Out::new(&mut row_loss) }),
+            loss: Some(LossOut {
+                token_loss: Some(Out::new(&mut token_loss)),
+                row_loss: Out::new(&mut row_loss),
+            }),
             row_tokens: Out::new(&mut tokens),
             row_alarm: Out::new(&mut alarms),
             metrics: None,
@@ -193,7 +196,10 @@ fn a_shipped_store_can_be_traced() {
     };
     run_in(&op, 2, 1, &mut memory).unwrap_or_else(|fault| panic!("{fault}"));
     assert_eq!((sums, tokens), ([30.0, 34.0], [30, 34]));
-    let stores: Vec<String> = memory.live().iter().filter_map(|(a, _)| memory.last_store(*a)).map(|s| s.to_string()).collect();
+    let stores: Vec<String> =
+        memory.live().iter().filter_map(|(a, _)| memory.last_store(*a)).map(|s| s.to_string()).collect();
     assert_eq!(stores.len(), 3, "one for each output: {stores:?}");
-    assert!(stores.iter().all(|store| store.starts_with("last stored in `aggregate`, block 0, team 0, lane 0, instruction line ")));
+    assert!(stores.iter().all(|store| {
+        store.starts_with("last stored in `aggregate`, block 0, team 0, lane 0, instruction line ")
+    }));
 }

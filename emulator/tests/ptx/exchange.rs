@@ -51,7 +51,8 @@ fn up_and_down_stop_at_the_ends() {
 fn votes_count_their_members() {
     let words: Vec<[u64; 3]> = (0..32).map(|lane| [lane % 2, 1, 0]).collect();
     let vote = |instruction: &str, register: &str| {
-        warp(&format!("\t{instruction};\n{}", result(register)), &words).unwrap_or_else(|fault| panic!("{fault}"))
+        warp(&format!("\t{instruction};\n{}", result(register)), &words)
+            .unwrap_or_else(|fault| panic!("{fault}"))
     };
     assert_eq!(vote("vote.sync.ballot.b32 %r3, %p0, -1", "%r3"), vec![0xaaaa_aaaa; 32]);
     assert_eq!(vote("vote.sync.any.pred %p3, %p0, -1", "%p3"), vec![1; 32]);
@@ -77,10 +78,14 @@ $L_end:
     assert!(got.iter().enumerate().all(|(lane, got)| *got == if lane < 16 { 15 } else { 7 }));
     // A lane that is not named, and a word of a lane that is not there.
     let fault = warp(&body.replace("65535", "255"), &[[0; 3]; 32]).unwrap_err();
-    assert!(matches!(&fault.kind, FaultKind::Missing { missing: 0x100, why } if why.contains("not in its own mask")));
+    assert!(
+        matches!(&fault.kind, FaultKind::Missing { missing: 0x100, why } if why.contains("not in its own mask"))
+    );
     assert_eq!(fault.place.lane, Some(8));
     let fault = warp(&body.replace("%r8, 15, 31", "%r8, 20, 31"), &[[0; 3]; 32]).unwrap_err();
-    assert!(matches!(&fault.kind, FaultKind::Missing { missing: 0x10_0000, why } if why.contains("reads a word of lane 20")));
+    assert!(
+        matches!(&fault.kind, FaultKind::Missing { missing: 0x10_0000, why } if why.contains("reads a word of lane 20"))
+    );
 }
 
 #[test]

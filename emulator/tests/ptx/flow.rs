@@ -56,7 +56,10 @@ $L_end:
     assert!(ok(&body).iter().enumerate().all(|(lane, got)| *got == [10, 20, 10, 30][lane % 4]));
     let fault = warp(&body.replace("%r8, 3;", "%r8, 7;"), &[[0; 3]; 32]).unwrap_err();
     assert_eq!(fault.kind, FaultKind::Jump("entry 4 of a table of 4".into()));
-    assert_eq!((fault.place.lane, &fault.instruction.text[..]), (Some(4), "brx.idx %r4, $L_brx_0;"[..22].trim_end_matches(';')));
+    assert_eq!(
+        (fault.place.lane, &fault.instruction.text[..]),
+        (Some(4), "brx.idx %r4, $L_brx_0;"[..22].trim_end_matches(';'))
+    );
 }
 
 #[test]
@@ -72,7 +75,11 @@ fn guards_keep_lanes_away() {
         result("%r3")
     );
     let got = ok(&body);
-    assert!(got.iter().enumerate().all(|(lane, got)| *got == [11, 21, 0][if lane == 6 { 2 } else { usize::from(lane > 4) }]));
+    assert!(
+        got.iter()
+            .enumerate()
+            .all(|(lane, got)| *got == [11, 21, 0][if lane == 6 { 2 } else { usize::from(lane > 4) }])
+    );
 }
 
 #[test]
@@ -80,7 +87,8 @@ fn ends_and_endless_loops_are_faults() {
     let fault = warp("\ttrap;", &[[0; 3]; 32]).unwrap_err();
     assert_eq!(fault.kind, FaultKind::End("a trap".into()));
     let text = module("$L_loop:\n\tbra.uni $L_loop;");
-    let module = Module::parse(&text).map(|module| module.with_limit(1000)).unwrap_or_else(|error| panic!("{error}"));
+    let module =
+        Module::parse(&text).map(|module| module.with_limit(1000)).unwrap_or_else(|error| panic!("{error}"));
     let mut memory = Memory::new(1 << 16);
     let a = memory.alloc(32 * 24).expect("memory");
     memory.fill(a, 0, 32 * 24).expect("memory");

@@ -50,7 +50,10 @@ fn stores_take_the_low_bits() {
         ("st.global.b32 [%d9], %d0", 0x8586_8788),
         ("st.global.u32 [%d9], 7", 7),
     ] {
-        assert_eq!(warp(&format!("\t{instruction};"), &[[0x8182_8384_8586_8788, 0, 0]]).map(|got| got[0]), Ok(want));
+        assert_eq!(
+            warp(&format!("\t{instruction};"), &[[0x8182_8384_8586_8788, 0, 0]]).map(|got| got[0]),
+            Ok(want)
+        );
     }
 }
 

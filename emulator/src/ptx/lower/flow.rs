@@ -21,7 +21,7 @@ pub(super) fn lower(o: &mut Operands<'_, '_, '_>, base: &str, parts: &[&str]) ->
             Ok(Some(Step { extra, ..step(Op::Branch(!parts.is_empty())) }))
         }
         ("brx", ["idx"] | ["idx", "uni"]) => {
-            let a = o.from(Ty::U32)?;
+            let a = o.source(Ty::U32)?;
             let Operand::Name(name) = o.next()? else { return Err(o.wrong("expected a branch table")) };
             let extra = i64::from(table(o, *name)?);
             Ok(Some(Step { a, extra, ..step(Op::BranchTable(parts.len() == 2)) }))
@@ -34,9 +34,9 @@ pub(super) fn lower(o: &mut Operands<'_, '_, '_>, base: &str, parts: &[&str]) ->
                 "idx" => Shuffle::Index,
                 _ => return Ok(None),
             };
-            let (d, predicate) = o.to_two(Ty::B32)?;
-            let (a, b, c) = (o.from(Ty::B32)?, o.from(Ty::B32)?, o.from(Ty::B32)?);
-            let members = o.from(Ty::B32)?;
+            let (d, predicate) = o.target_two(Ty::B32)?;
+            let (a, b, c) = (o.source(Ty::B32)?, o.source(Ty::B32)?, o.source(Ty::B32)?);
+            let members = o.source(Ty::B32)?;
             let extra = i64::from(o.list(&[members, predicate]));
             Ok(Some(Step { d, a, b, c, extra, ..step(Op::Shuffle(mode)) }))
         }
@@ -48,8 +48,8 @@ pub(super) fn lower(o: &mut Operands<'_, '_, '_>, base: &str, parts: &[&str]) ->
                 ("ballot", "b32") => (Vote::Ballot, Ty::B32),
                 _ => return Ok(None),
             };
-            let (d, a) = (o.to(to)?, o.predicate()?);
-            Ok(Some(Step { d, a, b: o.from(Ty::B32)?, ..step(Op::Vote(mode)) }))
+            let (d, a) = (o.target(to)?, o.predicate()?);
+            Ok(Some(Step { d, a, b: o.source(Ty::B32)?, ..step(Op::Vote(mode)) }))
         }
         _ => Ok(None),
     }

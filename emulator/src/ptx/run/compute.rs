@@ -170,12 +170,7 @@ fn compare_integers(r: &mut Registers<'_>, step: &Step, mask: u32, op: Compare, 
 }
 
 #[inline(always)]
-fn one(
-    r: &Registers<'_>,
-    from: u32,
-    mask: u32,
-    f: impl Fn(u64) -> u64,
-) -> Result<super::Lanes, Box<Stop>> {
+fn one(r: &Registers<'_>, from: u32, mask: u32, f: impl Fn(u64) -> u64) -> Result<super::Lanes, Box<Stop>> {
     let a = r.get(from, mask)?;
     let mut values = [0; LANES];
     for lane in 0..LANES {

@@ -46,17 +46,7 @@ impl<'w, 'e, 'm> Warp<'w, 'e, 'm> {
         mask: u32,
     ) -> Self {
         let now = Group { pc: 0, mask };
-        Warp {
-            entry,
-            registers,
-            params,
-            view,
-            counts,
-            limit,
-            now,
-            others: Vec::new(),
-            waiting: Vec::new(),
-        }
+        Warp { entry, registers, params, view, counts, limit, now, others: Vec::new(), waiting: Vec::new() }
     }
 
     /// Runs until all lanes have ended, or one faults: then the fault comes with its step.

@@ -9,7 +9,13 @@ use crate::fault::FaultKind;
 use crate::memory::{View, clash};
 
 /// ld.param: one value for all lanes.
-pub(crate) fn load_param(r: &mut Registers<'_>, step: &Step, access: Access, params: &[u8], mask: u32) -> Done {
+pub(crate) fn load_param(
+    r: &mut Registers<'_>,
+    step: &Step,
+    access: Access,
+    params: &[u8],
+    mask: u32,
+) -> Done {
     let (at, size) = (step.extra as usize, usize::from(access.bytes));
     let mut bytes = [0; 16];
     // Lowering and launch have checked that the parameter is there.
@@ -109,7 +115,8 @@ pub(crate) fn store(
     if let Some((lane, address, _)) = stores.iter().find(|(_, address, _)| *address > u64::MAX - 16) {
         let nearest = "in no allocation".to_owned();
         let size = u32::from(size);
-        let kind = FaultKind::OutOfBounds { access: crate::fault::Access::Store, address: *address, size, nearest };
+        let kind =
+            FaultKind::OutOfBounds { access: crate::fault::Access::Store, address: *address, size, nearest };
         return Err(Stop::of(kind, Some(*lane)));
     }
     clash(stores, u32::from(size)).map_err(|(lane, kind)| Stop::of(kind, Some(lane)))?;

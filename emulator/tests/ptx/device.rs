@@ -55,7 +55,7 @@ impl Encoder for Encoded<'_> {
 
 /// An op whose arrays are on the device.
 pub(crate) struct Launch {
-    entry: &'static str,
+    pub(crate) entry: &'static str,
     grid: Grid,
     params: Vec<u8>,
     outputs: Vec<(u64, *mut u8, usize)>,

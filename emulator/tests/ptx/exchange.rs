@@ -109,3 +109,31 @@ $L_end:
     let got = warp(&body, &[[0; 3]; 32]).unwrap_or_else(|fault| panic!("{fault}"));
     assert!(got.iter().enumerate().all(|(lane, got)| *got == 2 - lane as u64 % 2));
 }
+
+#[test]
+fn halves_with_masks_of_their_own_do_not_wait_for_each_other() {
+    let masks = "	setp.lt.u32 %p3, %r8, 16;
+	selp.b32 %r4, 65535, -65536, %p3;
+";
+    let shuffle = "	shfl.sync.bfly.b32 %r3, %r8, 1, 31, %r4;
+";
+    let swapped = |got: &[u64]| got.iter().enumerate().all(|(lane, got)| *got == lane as u64 ^ 1);
+    let together = format!("{masks}{shuffle}{}", result("%r3"));
+    assert!(warp(&together, &[[0; 3]; 32]).is_ok_and(|got| swapped(&got)));
+    // One half comes to the instruction after the other has left it.
+    let apart = format!(
+        "{masks}	@!%p3 bra $L_long;
+$L_meet:
+{shuffle}	bra.uni $L_end;
+$L_long:
+	bra.uni $L_meet;
+$L_end:
+{}",
+        result("%r3")
+    );
+    assert!(warp(&apart, &[[0; 3]; 32]).is_ok_and(|got| swapped(&got)));
+    // Masks that overlap and are not the same: the lanes wait for each other in vain.
+    let crossed = together.replace("65535, -65536", "-1, -65536");
+    let fault = warp(&crossed, &[[0; 3]; 32]).unwrap_err();
+    assert!(matches!(fault.kind, FaultKind::Missing { missing: 0xffff_0000, .. }), "{fault}");
+}

@@ -120,3 +120,38 @@ fn counts_are_of_warps_and_of_lanes() {
     assert_eq!((counts.requests, counts.bytes_requested), (3, 3 * 32 * 8));
     assert_eq!(counts.bytes_moved[0], 3 * 32 * 24, "a stride of 24 bytes touches every sector");
 }
+
+#[test]
+fn unwritten_registers_pass_through_moves_alone() {
+    // %r5 is written in lanes below 7 only.
+    let some = "	setp.lt.u32 %p3, %r8, 7;
+	@%p3 mov.b32 %r5, 1;
+	mov.b32 %r6, %r5;
+	selp.b32 %r3, %r6, 2, %p3;
+";
+    let got = ok(&format!("{some}{}", result("%r3")));
+    assert!(got.iter().enumerate().all(|(lane, got)| *got == if lane < 7 { 1 } else { 2 }));
+    let fault = |body: &str| {
+        let fault = warp(&format!("{some}{body}"), &[[0; 3]; 32]).unwrap_err();
+        assert_eq!(fault.place.lane, Some(7), "{fault}");
+        fault.kind
+    };
+    let unwritten = |name: &str| FaultKind::UnwrittenRegister(name.into());
+    assert_eq!(fault("\tadd.s32 %r3, %r5, 1;"), unwritten("%r5"));
+    assert_eq!(fault("\tadd.s32 %r3, 1, %r6;"), unwritten("%r6"));
+    assert_eq!(fault("\tst.global.b32 [%d9], %r6;"), unwritten("%r6"));
+    assert_eq!(fault("\tselp.b32 %r7, 2, %r6, %p3;\n\tcvt.u64.u32 %d11, %r7;"), unwritten("%r7"));
+    // A predicate of which `and` knows the result, and one of which it does not.
+    let some = "	setp.lt.u32 %p3, %r8, 7;
+	@%p3 setp.eq.b32 %p4, %r8, 3;
+	and.pred %p5, %p3, %p4;
+	not.pred %p6, %p3;
+	or.pred %p6, %p4, %p6;
+";
+    let got = ok(&format!("{some}{}", result("%p5")));
+    assert!(got.iter().enumerate().all(|(lane, got)| *got == u64::from(lane == 3)));
+    let got = ok(&format!("{some}{}", result("%p6")));
+    assert!(got.iter().enumerate().all(|(lane, got)| *got == u64::from(lane == 3 || lane >= 7)));
+    let fault = warp(&format!("{some}\tor.pred %p5, %p3, %p4;"), &[[0; 3]; 32]).unwrap_err();
+    assert_eq!((fault.kind, fault.place.lane), (unwritten("%p4"), Some(7)));
+}

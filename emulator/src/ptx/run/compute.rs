@@ -104,16 +104,13 @@ pub(crate) fn compute(r: &mut Registers<'_>, step: &Step, mask: u32) -> Done {
             r.select(step.d, [step.a, step.b], yes, mask)
         }
         Op::Logic(Logic::Copy) => r.copy_predicate(step.d, step.a, mask),
+        Op::Logic(op @ (Logic::And | Logic::Or)) => {
+            let value = r.either(step.a, step.b, op == Logic::Or, mask)?;
+            r.put_predicate(step.d, mask, value)
+        }
         Op::Logic(op) => {
             let (a, b) = (r.predicate(step.a, mask)?, r.predicate(step.b, mask)?);
-            let value = match op {
-                Logic::Copy => a,
-                Logic::Not => !a,
-                Logic::And => a & b,
-                Logic::Or => a | b,
-                Logic::Xor => a ^ b,
-            };
-            r.put_predicate(step.d, mask, value)
+            r.put_predicate(step.d, mask, if op == Logic::Not { !a } else { a ^ b })
         }
         Op::Convert(op) => conversions(r, step, mask, op),
         _ => Err(Stop::of(FaultKind::Unimplemented("a step that computes nothing".into()), None)),

@@ -6,22 +6,19 @@ use super::registers::Registers;
 use super::{Done, LANES, Stop, lanes};
 use crate::fault::FaultKind;
 
-/// The lanes that an exchange of `mask` waits for: the one member mask that all of them name.
-pub(crate) fn members(r: &Registers<'_>, slot: u32, mask: u32) -> Result<u32, Box<Stop>> {
+/// The member mask that the first lane of `mask` names, and the lanes of `mask` that name the same.
+pub(crate) fn members(r: &Registers<'_>, slot: u32, mask: u32) -> Result<(u32, u32), Box<Stop>> {
     let masks = r.get(slot, mask)?;
-    let mut wanted = None;
-    for lane in lanes(mask) {
-        let own = masks[lane] as u32;
-        if own >> lane & 1 == 0 {
-            let why = format!("lane {lane} executes it and is not in its own mask {own:#x}");
+    let first = masks[mask.trailing_zeros() as usize & 31] as u32;
+    let mut here = 0;
+    for lane in lanes(mask).filter(|lane| masks[*lane] as u32 == first) {
+        if first >> lane & 1 == 0 {
+            let why = format!("lane {lane} executes it and is not in its own mask {first:#x}");
             return Err(missing(1 << lane, why, lane));
         }
-        if wanted.is_some_and(|wanted| wanted != own) {
-            return Err(missing(1 << lane, format!("its mask is {own:#x}, another lane's is not"), lane));
-        }
-        wanted = Some(own);
+        here |= 1 << lane;
     }
-    Ok(wanted.unwrap_or_default())
+    Ok((first, here))
 }
 
 #[cold]

@@ -1,7 +1,8 @@
 //! Registers of a warp. Each slot knows which lanes wrote it: a lane that computes with what it never wrote is a fault.
 //!
 //! LLVM leaves registers unwritten on paths that do not use them, and lets `mov` and `selp` carry them on: so these two pass
-//! it on that a lane was never written, and every other instruction faults.
+//! it on that a lane was never written, and every other instruction faults. (`and` and `or` of predicates need one operand
+//! alone where it settles the result: that is how LLVM writes a condition behind a condition.)
 
 use super::super::entry::Entry;
 use super::super::op::NONE;
@@ -120,6 +121,19 @@ impl<'e> Registers<'e> {
             return Err(self.unwritten(slot, missing, true));
         }
         Ok(self.predicates[slot as usize])
+    }
+
+    /// `a & b`, or `a | b`: where one of them settles the result, the other need not be written.
+    pub(crate) fn either(&self, a: u32, b: u32, or: bool, mask: u32) -> Result<u32, Box<Stop>> {
+        // What settles: false of an and, true of an or.
+        let settles = |slot: u32| {
+            let value = self.predicates[slot as usize];
+            self.predicates_written[slot as usize] & if or { value } else { !value }
+        };
+        let (first, second) = (settles(a), settles(b));
+        self.predicate(a, mask & !second)?;
+        self.predicate(b, mask & !first)?;
+        Ok(if or { first | second } else { !(first | second) })
     }
 
     #[inline(always)]

@@ -33,6 +33,8 @@ pub(crate) enum Op {
     Int1(Int1, IntTy),
     Int2(Int2, IntTy),
     Int3(Int3, IntTy),
+    /// A sum or difference that leaves a carry, takes one, or both.
+    Carry(Carry, IntTy),
     /// A product of twice the width; with `true`, `c` is added.
     Wide(IntTy, bool),
     /// Bits `b` … of `a`, `c` of them.
@@ -65,6 +67,8 @@ pub(crate) enum Op {
     Shuffle(Shuffle),
     /// `b` is the member mask's slot, `a` a predicate.
     Vote(Vote),
+    /// `b` is the member mask's slot: all words of `a` by one operation.
+    Reduce(Int2, IntTy),
     /// To `extra`. `true`: all lanes agree, says the text.
     Branch(bool),
     /// To an entry of table `extra`, which `a` chooses.
@@ -86,6 +90,15 @@ pub(crate) struct Access {
     pub(crate) count: u8,
     /// Bits to extend the sign to; 0: to extend by zeros.
     pub(crate) sign_to: u8,
+}
+
+/// What a sum or difference does with the carry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Carry {
+    /// A difference: the carry is a borrow.
+    pub(crate) sub: bool,
+    pub(crate) takes: bool,
+    pub(crate) leaves: bool,
 }
 
 /// One integer.

@@ -137,3 +137,22 @@ $L_end:
     let fault = warp(&crossed, &[[0; 3]; 32]).unwrap_err();
     assert!(matches!(fault.kind, FaultKind::Missing { missing: 0xffff_0000, .. }), "{fault}");
 }
+
+#[test]
+fn reductions_are_of_all_members() {
+    let words: Vec<[u64; 3]> = (0..32).map(|lane| [(lane as i64 - 3) as u64, 1 << lane, 0]).collect();
+    for (instruction, want) in [
+        ("redux.sync.add.s32 %r3, %r0, -1", 32 * 31 / 2 - 3 * 32),
+        ("redux.sync.add.u32 %r3, %r1, -1", 0xffff_ffff),
+        ("redux.sync.min.s32 %r3, %r0, -1", 0xffff_fffd),
+        ("redux.sync.min.u32 %r3, %r0, -1", 0),
+        ("redux.sync.max.s32 %r3, %r0, -1", 28),
+        ("redux.sync.max.u32 %r3, %r0, -1", 0xffff_ffff),
+        ("redux.sync.or.b32 %r3, %r1, -1", 0xffff_ffff),
+        ("redux.sync.and.b32 %r3, %r1, -1", 0),
+        ("redux.sync.xor.b32 %r3, %r1, -1", 0xffff_ffff),
+    ] {
+        let got = warp(&format!("\t{instruction};\n{}", result("%r3")), &words);
+        assert_eq!(got, Ok(vec![want; 32]), "{instruction}");
+    }
+}

@@ -169,3 +169,17 @@ fn predicates_are_logic() {
     table("mov.pred %p3, -1", "%p3", &rows(|_, _| true));
     table("mov.pred %p3, 0", "%p3", &rows(|_, _| false));
 }
+
+#[test]
+fn carries_join_words() {
+    // %d1:%d0 + %d2:1, and the upper word less a borrow.
+    let sum = "add.cc.u64 %d3, %d0, 1;\n\taddc.u64 %d3, %d1, %d2";
+    table(sum, "%d3", &[([u64::MAX, 5, 7], 13), ([0, 5, 7], 12), ([u64::MAX, u64::MAX, 0], 0)]);
+    let difference = "sub.cc.s32 %r3, %r0, 1;\n\tsubc.s32 %r3, %r1, %r2";
+    table(difference, "%r3", &[([0, 5, 2], 2), ([1, 5, 2], 3), ([0, 0, 0], M32)]);
+    // Three words: the middle one takes and leaves a carry.
+    let chain = "add.cc.u32 %r3, %r0, %r0;\n\taddc.cc.u32 %r3, %r1, -1;\n\taddc.u32 %r3, %r2, 0";
+    table(chain, "%r3", &[([1 << 31, 0, 9], 10), ([0, 0, 9], 9), ([0, 1, 9], 10)]);
+    let fault = warp("\taddc.u32 %r3, %r0, %r1;", &[[0; 3]; 32]).unwrap_err();
+    assert_eq!(fault.kind, FaultKind::UnwrittenRegister("CC.CF".into()));
+}

@@ -2,7 +2,7 @@
 
 use super::super::body::Operand;
 use super::super::error::ParseError;
-use super::super::op::{Compare, Float1, Float2, Int1, Int2, Int3, Logic, Op, Step};
+use super::super::op::{Carry, Compare, Float1, Float2, Int1, Int2, Int3, Logic, Op, Step};
 use super::super::types::{FloatTy, IntTy, Kind, Ty};
 use super::operands::Operands;
 use super::step;
@@ -139,8 +139,11 @@ fn float(o: &mut Operands<'_, '_, '_>, base: &str, modifiers: &[&str], ty: Ty) -
 fn integer(o: &mut Operands<'_, '_, '_>, base: &str, modifiers: &[&str], ty: Ty) -> Found {
     let Some(int) = IntTy::of(ty) else { return Ok(None) };
     let bits = ty.kind == Kind::Bits;
-    if let ("add" | "sub" | "mul" | "div" | "rem" | "min" | "max" | "mad" | "sad" | "neg" | "abs", true) =
-        (base, bits)
+    if let (
+        "add" | "addc" | "sub" | "subc" | "mul" | "div" | "rem" | "min" | "max" | "mad" | "sad" | "neg"
+        | "abs",
+        true,
+    ) = (base, bits)
     {
         return Ok(None);
     }
@@ -157,6 +160,15 @@ fn integer(o: &mut Operands<'_, '_, '_>, base: &str, modifiers: &[&str], ty: Ty)
         ("mad", ["wide"]) if ty.bits < 64 => {
             let (d, a, b, c) = (o.target(wide)?, o.source(ty)?, o.source(ty)?, o.source(wide)?);
             return Ok(Some(Step { d, a, b, c, ..step(Op::Wide(int, true)) }));
+        }
+        ("add" | "sub", ["cc"]) | ("addc" | "subc", [] | ["cc"]) if ty.bits >= 32 => {
+            let carry = Carry {
+                sub: base.starts_with("sub"),
+                takes: base.ends_with('c'),
+                leaves: !modifiers.is_empty(),
+            };
+            let (d, a, b) = (o.target(ty)?, o.source(ty)?, o.source(ty)?);
+            return Ok(Some(Step { d, a, b, ..step(Op::Carry(carry, int)) }));
         }
         ("mad", ["lo"]) => return three(o, Int3::MadLo, int, ty),
         ("mad", ["hi"]) => return three(o, Int3::MadHi, int, ty),

@@ -1,7 +1,9 @@
-//! Shuffles and votes: what lanes of a warp tell each other.
+//! Shuffles, votes and reductions: what lanes of a warp tell each other.
 
 use super::super::entry::Entry;
-use super::super::op::{NONE, Shuffle, Step, Vote};
+use super::super::op::{Int2, NONE, Shuffle, Step, Vote};
+use super::super::types::IntTy;
+use super::int::int2;
 use super::registers::Registers;
 use super::{Done, LANES, Stop, lanes};
 use crate::fault::FaultKind;
@@ -67,4 +69,16 @@ pub(crate) fn vote(r: &mut Registers<'_>, step: &Step, mode: Vote, mask: u32) ->
         Vote::Uniform => yes == mask || yes == 0,
     };
     r.put_predicate(step.d, mask, if value { u32::MAX } else { 0 })
+}
+
+/// redux.sync, by lanes that are all there. Whole numbers: their order changes nothing.
+pub(crate) fn reduce(r: &mut Registers<'_>, step: &Step, op: Int2, ty: IntTy, mask: u32) -> Done {
+    let values = r.get(step.a, mask)?;
+    let words = lanes(mask).map(|lane| values[lane]);
+    let fold = |f: &dyn Fn(u64, u64) -> u64| words.reduce(f).unwrap_or_default();
+    let all = match ty {
+        IntTy::S32 => int2!(op, i32, |f| fold(&f)),
+        _ => int2!(op, u32, |f| fold(&f)),
+    };
+    r.put(step.d, mask, &[all; LANES])
 }

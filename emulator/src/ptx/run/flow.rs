@@ -156,6 +156,9 @@ impl<'w, 'e, 'm> Warp<'w, 'e, 'm> {
             Op::Vote(mode) => self.exchange(step.b, pc, active, mask, |registers, _, mask| {
                 exchange::vote(registers, step, mode, mask)
             }),
+            Op::Reduce(op, ty) => self.exchange(step.b, pc, active, mask, |registers, _, mask| {
+                exchange::reduce(registers, step, op, ty, mask)
+            }),
             Op::BranchTable(uniform) => self.branch_table(step, uniform, active, mask),
             Op::Exit => {
                 self.now.mask = active & !mask;

@@ -19,6 +19,9 @@ pub(crate) struct Registers<'e> {
     /// A bit for each lane.
     predicates: Vec<u32>,
     predicates_written: Vec<u32>,
+    /// The carry of each lane, and who has one.
+    carry: u32,
+    carry_written: u32,
 }
 
 impl<'e> Registers<'e> {
@@ -30,6 +33,8 @@ impl<'e> Registers<'e> {
             written: vec![0; registers],
             predicates: vec![0; predicates],
             predicates_written: vec![0; predicates],
+            carry: 0,
+            carry_written: 0,
         };
         for (slot, value) in &entry.constants {
             file.values[*slot as usize] = [*value; LANES];
@@ -42,6 +47,7 @@ impl<'e> Registers<'e> {
     pub(crate) fn clear(&mut self) {
         self.written.fill(0);
         self.predicates_written.fill(0);
+        self.carry_written = 0;
         for (slot, _) in &self.entry.constants {
             self.written[*slot as usize] = u32::MAX;
         }
@@ -142,6 +148,19 @@ impl<'e> Registers<'e> {
         *target = (values & mask) | (*target & !mask);
         self.predicates_written[slot as usize] |= mask;
         Ok(())
+    }
+
+    /// The carry that the last `.cc` left.
+    pub(crate) fn carry(&self, mask: u32) -> Result<u32, Box<Stop>> {
+        match lanes(mask & !self.carry_written).next() {
+            None => Ok(self.carry),
+            Some(lane) => Err(Stop::of(FaultKind::UnwrittenRegister("CC.CF".into()), Some(lane as u32))),
+        }
+    }
+
+    pub(crate) fn put_carry(&mut self, mask: u32, carry: u32) {
+        self.carry = (carry & mask) | (self.carry & !mask);
+        self.carry_written |= mask;
     }
 
     /// The lanes of `active` that a guard lets through.

@@ -52,17 +52,19 @@ pub(super) fn lower(o: &mut Operands<'_, '_, '_>, base: &str, parts: &[&str]) ->
 
 fn loaded(o: &mut Operands<'_, '_, '_>, param: bool, access: Access, ty: Ty) -> Found {
     let targets = values(o, access.count)?;
-    let mut slots = Vec::new();
-    let mut sign_to = 0;
+    let (mut slots, mut widths) = (Vec::new(), Vec::new());
     for target in targets {
         let (slot, width) = target_slot(o, target, ty)?;
         slots.push(slot);
-        sign_to = if ty.kind == Kind::Signed { width } else { 0 };
+        widths.push(width);
     }
-    // One extension for all values of a vector.
-    let widths_agree = access.count == 1 || ty.kind != Kind::Signed || ty.bits >= 32;
-    if !widths_agree {
-        return Ok(None);
+    let mut sign_to = 0;
+    if ty.kind == Kind::Signed {
+        // A vector's signs are extended alike.
+        if widths.windows(2).any(|pair| pair[0] != pair[1]) {
+            return Ok(None);
+        }
+        sign_to = widths[0];
     }
     let access = Access { sign_to, ..access };
     let d = if access.count == 1 { slots[0] } else { o.list(&slots) };

@@ -1,9 +1,19 @@
-//! How fast PTX runs here: `cargo run --release -p lockstep-emulator --example speed [ENTRY] [TOKENS]`.
+//! How fast PTX runs here: `cargo run --release -p lockstep-emulator --example speed [TOKENS]`.
 //!
-//! Sequences of 4096 tokens go through an entry point that takes `cu_seqlens`, an optional mask and optional values
-//! (`aggregate`, or `policy_loss_ppo`'s arrays); it prints lane-instructions a second.
+//! Sequences of 4096 tokens go through shipped entry points; it prints the lane-instructions of each, and how many a second.
 
-use lockstep_emulator::launch::{Grid, Program};
+#[path = "../tests/ptx/device.rs"]
+mod device;
+
+use device::Launch;
+use lockstep_core::aggregate::{Aggregate, PerRow, RowScan, Weight};
+use lockstep_core::gate::PpoClip;
+use lockstep_core::op::Kernel;
+use lockstep_core::policy_loss::{LossOut, PolicyLoss};
+use lockstep_core::ragged::{In, Mask, Offsets, Out};
+use lockstep_core::ratio::{Guard, Level};
+use lockstep_core::team::Direction;
+use lockstep_emulator::launch::Program;
 use lockstep_emulator::memory::Memory;
 use lockstep_emulator::ptx::Module;
 use std::time::Instant;
@@ -15,52 +25,64 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("{entries} entry points read in {:.2} s", start.elapsed().as_secs_f64());
 
     let tokens: u32 = std::env::args().nth(1).map_or(Ok(1 << 20), |text| text.parse())?;
-    for entry in ["aggregate", "row_scan", "token_ratio"] {
-        let mut memory = Memory::new(1 << 34);
-        let rows = tokens.div_ceil(4096);
-        let offsets: Vec<u8> = (0..=rows).flat_map(|row| (row * 4096).min(tokens).to_le_bytes()).collect();
-        let values: Vec<u8> = (0..tokens).flat_map(|i| (-0.5 - (i % 97) as f32 * 0.01).to_le_bytes()).collect();
-        let mut array = |bytes: &[u8]| -> Result<u64, Box<dyn std::error::Error>> {
-            let address = memory.alloc(bytes.len() as u64).ok_or("no memory")?;
-            memory.upload(address, bytes)?;
-            Ok(address)
-        };
-        let (offsets, a, b) = (array(&offsets)?, array(&values)?, array(&values)?);
-        let mut out = |bytes: u64| memory.alloc(bytes).ok_or("no memory");
-        let n = u64::from(tokens);
-        let r = u64::from(rows);
-        // Fields of the ops' structs, in order (docs/gpu.md).
-        let (pointers, words) = match entry {
-            "aggregate" => (vec![offsets, 0, a, out(8 * r)?, out(4 * r)?, out(4 * r)?], vec![r + 1, 0, 0, 1, n, r, r, r]),
-            "row_scan" => (vec![offsets, 0, a, out(4 * n)?], vec![r + 1, 0, 0, n, 0, n]),
-            _ => (
-                vec![offsets, 0, a, b, out(4 * n)?, 0, out(64 * r)?, out(64 * r)?, out(64 * r)?],
-                vec![r + 1, 0, 0, n, n, 1, n],
-            ),
-        };
-        let mut params = vec![0; 8 + 8 * 24 + 8 * 64];
-        params[..4].copy_from_slice(&rows.to_le_bytes());
-        for (at, value) in pointers.iter().enumerate() {
-            params[8 + 8 * at..16 + 8 * at].copy_from_slice(&value.to_le_bytes());
-        }
-        for (at, value) in words.iter().enumerate() {
-            params[200 + 8 * at..208 + 8 * at].copy_from_slice(&value.to_le_bytes());
-        }
-        let grid = Grid { blocks: [rows.div_ceil(8), 1, 1], threads: [32, 8, 1] };
-        let start = Instant::now();
-        match module.launch(entry, grid, &params, &mut memory) {
-            Ok(counts) => {
-                let seconds = start.elapsed().as_secs_f64();
-                println!(
-                    "{entry}: {} tokens, {:.1} M lane-instructions, {:.2} s, {:.0} M lane-instructions/s",
-                    tokens,
-                    counts.lane_instructions as f64 / 1e6,
-                    seconds,
-                    counts.lane_instructions as f64 / 1e6 / seconds
-                );
-            }
-            Err(fault) => println!("{entry}: {fault}"),
-        }
-    }
+    let n = tokens as usize;
+    let offsets: Vec<u32> = (0..=tokens.div_ceil(4096)).map(|row| (row * 4096).min(tokens)).collect();
+    let rows = offsets.len() - 1;
+    let cu_seqlens = Offsets::new("cu_seqlens", &offsets, n, "tokens").map_err(|error| error.to_string())?;
+    let values: Vec<f32> = (0..n).map(|i| -0.5 - (i % 97) as f32 * 0.01).collect();
+    let others: Vec<f32> = (0..n).map(|i| -0.5 - (i % 89) as f32 * 0.011).collect();
+    let (loss_mask, values) = (Mask::new(None), In::new(&values));
+    let advantage = vec![0.7; rows];
+    let (mut a, mut b) = (vec![0.0; n], vec![0.0; n]);
+    let (mut sums, mut counts, mut alarms) = (vec![0.0; rows], vec![0; rows], vec![0; rows]);
+
+    let op = Aggregate {
+        cu_seqlens,
+        loss_mask,
+        values: Some(values),
+        row_sum: Out::new(&mut sums),
+        row_tokens: Out::new(&mut counts),
+        row_alarm: Out::new(&mut alarms),
+    };
+    measure(&module, &op)?;
+    let (direction, scanned) = (Direction::Suffix, Out::new(&mut a));
+    measure(&module, &RowScan { cu_seqlens, loss_mask, values, direction, scanned })?;
+    let op = PolicyLoss {
+        cu_seqlens,
+        loss_mask,
+        logp: values,
+        logp_old: In::new(&others),
+        logp_second: None,
+        advantage: In::new(&advantage),
+        advantage_per_token: false,
+        weights: None,
+        level: Level::Token,
+        guard: Guard::NONE,
+        gate: PpoClip { clip_ratio_low: 0.2, clip_ratio_high: 0.2, clip_ratio_c: 3.0 },
+        kl: None,
+        weight: Weight { per_row: PerRow::One, denominator: 8.0, scale: 1.0 },
+        coef: Out::new(&mut a),
+        loss: Some(LossOut { token_loss: Some(Out::new(&mut b)), row_loss: Out::new(&mut sums) }),
+        row_tokens: Out::new(&mut counts),
+        row_alarm: Out::new(&mut alarms),
+        metrics: None,
+    };
+    measure(&module, &op)
+}
+
+/// Runs an op once: the launch alone counts, not the copies.
+fn measure<K: Kernel>(module: &Module, op: &K) -> Result<(), Box<dyn std::error::Error>> {
+    let mut memory = Memory::new(1 << 34);
+    let launch = Launch::new(op, (op.rows() as u32).div_ceil(8), 8, &mut memory);
+    let start = Instant::now();
+    let counts = launch.run(module, &mut memory)?;
+    let seconds = start.elapsed().as_secs_f64();
+    launch.back(&mut memory);
+    let millions = counts.lane_instructions as f64 / 1e6;
+    println!(
+        "{}: {millions:.1} M lane-instructions in {seconds:.2} s: {:.0} M/s",
+        K::NAME,
+        millions / seconds
+    );
     Ok(())
 }

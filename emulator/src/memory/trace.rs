@@ -50,7 +50,12 @@ impl Trace {
     }
 
     /// The launch has ended: what its notes mean.
-    pub(crate) fn explain(&mut self, entry: &str, teams: u32, mut instruction: impl FnMut(u32) -> Instruction) {
+    pub(crate) fn explain(
+        &mut self,
+        entry: &str,
+        teams: u32,
+        mut instruction: impl FnMut(u32) -> Instruction,
+    ) {
         let number = self.launches.len() as u32;
         let mut launch = Launch { entry: entry.to_owned(), teams: teams.max(1), ..Launch::default() };
         for note in self.bytes.values().filter(|note| note.launch == number) {

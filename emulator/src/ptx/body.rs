@@ -176,8 +176,7 @@ fn operand<'t>(p: &mut Parser<'t>, scope: &Scope<'t>) -> Result<Operand<'t>, Par
         if p.took("+") || p.token.text == "-" {
             let token = p.token;
             let Number::Int(value) = number(p)? else { return Err(wrong(token, "expected an offset")) };
-            offset =
-                i64::from(i32::try_from(value).map_err(|_| wrong(token, "an offset beyond 32 bits"))?);
+            offset = i64::from(i32::try_from(value).map_err(|_| wrong(token, "an offset beyond 32 bits"))?);
         }
         p.expect("]")?;
         return Ok(Operand::Address(Box::new(base), offset));

@@ -110,7 +110,8 @@ mod tests {
             }
             found.push((token.text, token.line));
         }
-        let second = ["ld.global.b32", "%r1", ",", "[", "%rd2", "+", "-", "4", "]", ";"].map(|text| (text, 2));
+        let second =
+            ["ld.global.b32", "%r1", ",", "[", "%rd2", "+", "-", "4", "]", ";"].map(|text| (text, 2));
         let third = ["@", "!", "%p1", "x y", "é"].map(|text| (text, 3));
         assert_eq!(found, [&second[..], &third[..]].concat());
     }

@@ -33,6 +33,8 @@ pub(crate) enum Op {
     Int1(Int1, IntTy),
     Int2(Int2, IntTy),
     Int3(Int3, IntTy),
+    /// A sum or difference that leaves a carry, takes one, or both.
+    Carry(Carry, IntTy),
     /// A product of twice the width; with `true`, `c` is added.
     Wide(IntTy, bool),
     /// Bits `b` … of `a`, `c` of them.
@@ -40,7 +42,10 @@ pub(crate) enum Op {
     /// Bits `c` … of `b` are those of `a`; `extra` has the slot of their number.
     Insert(IntTy),
     /// Funnel shift of `b:a` by `c`: left or right, the amount wrapped or clamped.
-    Funnel { left: bool, wrap: bool },
+    Funnel {
+        left: bool,
+        wrap: bool,
+    },
     /// Any function of three bits: `extra` is its table.
     Lop3,
     /// Bytes of `b:a` that `c` chooses.
@@ -62,6 +67,8 @@ pub(crate) enum Op {
     Shuffle(Shuffle),
     /// `b` is the member mask's slot, `a` a predicate.
     Vote(Vote),
+    /// `b` is the member mask's slot: all words of `a` by one operation.
+    Reduce(Int2, IntTy),
     /// To `extra`. `true`: all lanes agree, says the text.
     Branch(bool),
     /// To an entry of table `extra`, which `a` chooses.
@@ -83,6 +90,15 @@ pub(crate) struct Access {
     pub(crate) count: u8,
     /// Bits to extend the sign to; 0: to extend by zeros.
     pub(crate) sign_to: u8,
+}
+
+/// What a sum or difference does with the carry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Carry {
+    /// A difference: the carry is a borrow.
+    pub(crate) sub: bool,
+    pub(crate) takes: bool,
+    pub(crate) leaves: bool,
 }
 
 /// One integer.
@@ -197,7 +213,12 @@ pub(crate) struct Width {
 /// Conversions. `register`: bits that the result is extended to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Convert {
-    Int { from: Width, to: Width, register: u8, saturate: bool },
+    Int {
+        from: Width,
+        to: Width,
+        register: u8,
+        saturate: bool,
+    },
     /// f32 to f64: exact.
     Widen,
     /// f64 to f32, to nearest.
@@ -206,7 +227,12 @@ pub(crate) enum Convert {
     Whole(FloatTy, Rounding),
     /// To nearest.
     FromInt(Width, FloatTy),
-    ToInt { from: FloatTy, rounding: Rounding, to: Width, register: u8 },
+    ToInt {
+        from: FloatTy,
+        rounding: Rounding,
+        to: Width,
+        register: u8,
+    },
 }
 
 /// Whose word a lane gets.

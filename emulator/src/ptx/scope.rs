@@ -8,7 +8,7 @@ use super::types::Ty;
 use std::collections::HashMap;
 
 /// Registers that an entry point may declare: far more than any assembler takes.
-const MAX: u32 = 1 << 20;
+const MAX: u32 = 1 << 16;
 
 /// A register: its type, and its slot among the registers or among the predicates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

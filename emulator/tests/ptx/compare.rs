@@ -54,9 +54,14 @@ fn numbers_and_nans_compare_as_the_isa_says() {
 #[test]
 fn integers_compare_with_a_sign_or_without() {
     let big = 0xffff_ffff;
-    for (name, [less, equal, greater]) in
-        [("lt", [1, 0, 0]), ("le", [1, 1, 0]), ("gt", [0, 0, 1]), ("ge", [0, 1, 1]), ("eq", [0, 1, 0]), ("ne", [1, 0, 1])]
-    {
+    for (name, [less, equal, greater]) in [
+        ("lt", [1, 0, 0]),
+        ("le", [1, 1, 0]),
+        ("gt", [0, 0, 1]),
+        ("ge", [0, 1, 1]),
+        ("eq", [0, 1, 0]),
+        ("ne", [1, 0, 1]),
+    ] {
         let unsigned = [([1, big, 0], less), ([big, 1, 0], greater), ([big, big, 0], equal)];
         table(&format!("setp.{name}.u32 %p3, %r0, %r1"), "%p3", &unsigned);
         let signed = [([1, big, 0], greater), ([big, 1, 0], less), ([big, big, 0], equal)];

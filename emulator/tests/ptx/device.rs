@@ -19,7 +19,8 @@ pub(crate) struct Encoded<'m> {
 impl Encoded<'_> {
     fn array(&mut self, bytes: Option<&[u8]>, len: usize, size: usize) -> u64 {
         self.words.push(len as u64);
-        let address = if len == 0 { 0 } else { self.memory.alloc((len * size) as u64).expect("device memory") };
+        let address =
+            if len == 0 { 0 } else { self.memory.alloc((len * size) as u64).expect("device memory") };
         if let Some(bytes) = bytes {
             self.memory.upload(address, bytes).expect("an upload");
         }
@@ -52,44 +53,44 @@ impl Encoder for Encoded<'_> {
     }
 }
 
-/// Runs an op in a grid of `blocks` blocks of `warps` warps. Its outputs are unwritten memory at the start.
-pub(crate) fn run<K: Kernel>(
-    module: &dyn Program,
-    kernel: &K,
-    blocks: u32,
-    warps: u32,
-) -> Result<Counts, Box<Fault>> {
-    let mut memory = Memory::new(1 << 32);
-    run_in(module, kernel, blocks, warps, &mut memory)
+/// An op whose arrays are on the device.
+pub(crate) struct Launch {
+    pub(crate) entry: &'static str,
+    grid: Grid,
+    params: Vec<u8>,
+    outputs: Vec<(u64, *mut u8, usize)>,
 }
 
-/// The same, in memory that the caller looks at afterwards.
-#[allow(unsafe_code)]
-pub(crate) fn run_in<K: Kernel>(
-    module: &dyn Program,
-    kernel: &K,
-    blocks: u32,
-    warps: u32,
-    memory: &mut Memory,
-) -> Result<Counts, Box<Fault>> {
-    let mut to = Encoded { memory, pointers: Vec::new(), words: Vec::new(), outputs: Vec::new() };
-    Arg::encode(kernel, &mut to);
-    let Encoded { memory, mut pointers, mut words, outputs } = to;
-    pointers.resize(MAX_POINTERS, 0);
-    words.resize(MAX_WORDS, 0);
-    let mut params = (blocks * warps).to_le_bytes().to_vec();
-    params.resize(8, 0);
-    for value in pointers.iter().chain(&words) {
-        params.extend(value.to_le_bytes());
+impl Launch {
+    /// Copies an op's inputs to the device; its outputs are unwritten memory there.
+    pub(crate) fn new<K: Kernel>(kernel: &K, blocks: u32, warps: u32, memory: &mut Memory) -> Launch {
+        let mut to = Encoded { memory, pointers: Vec::new(), words: Vec::new(), outputs: Vec::new() };
+        Arg::encode(kernel, &mut to);
+        let Encoded { mut pointers, mut words, outputs, .. } = to;
+        pointers.resize(MAX_POINTERS, 0);
+        words.resize(MAX_WORDS, 0);
+        let mut params = (blocks * warps).to_le_bytes().to_vec();
+        params.resize(8, 0);
+        for value in pointers.iter().chain(&words) {
+            params.extend(value.to_le_bytes());
+        }
+        let op = OPS.iter().find(|op| op.name == K::NAME).expect("an op of the table");
+        let grid = Grid { blocks: [blocks, 1, 1], threads: [32, warps, 1] };
+        Launch { entry: op.entries[kernel.variant()], grid, params, outputs }
     }
-    let op = OPS.iter().find(|op| op.name == K::NAME).expect("an op of the table");
-    let entry = op.entries[kernel.variant()];
-    let grid = Grid { blocks: [blocks, 1, 1], threads: [32, warps, 1] };
-    let counts = module.launch(entry, grid, &params, memory)?;
-    for (address, host, bytes) in outputs.into_iter().filter(|(_, _, bytes)| *bytes > 0) {
-        // SAFETY: the output lives as long as the kernel, which has it alone.
-        let host = unsafe { std::slice::from_raw_parts_mut(host, bytes) };
-        memory.download(address, host).expect("a download");
+
+    /// Runs it.
+    pub(crate) fn run(&self, module: &dyn Program, memory: &mut Memory) -> Result<Counts, Box<Fault>> {
+        module.launch(self.entry, self.grid, &self.params, memory)
     }
-    Ok(counts)
+
+    /// Copies its outputs to where the op has them.
+    #[allow(unsafe_code)]
+    pub(crate) fn back(self, memory: &mut Memory) {
+        for (address, host, bytes) in self.outputs.into_iter().filter(|(_, _, bytes)| *bytes > 0) {
+            // SAFETY: the output lives as long as the kernel, which has it alone.
+            let host = unsafe { std::slice::from_raw_parts_mut(host, bytes) };
+            memory.download(address, host).expect("a download");
+        }
+    }
 }

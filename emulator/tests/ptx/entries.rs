@@ -1,15 +1,18 @@
 //! Shipped entry points, on values whose results are known by hand. (All of them, against the reference's bits, run through the
 //! driver library that is made of the emulator.)
 
-use super::device::{run, run_in};
+use super::device::Launch;
 use lockstep_core::advantage::{Baseline, GroupAdvantage, Scale, Singleton};
 use lockstep_core::aggregate::{Aggregate, PerRow, RowScan, Weight};
 use lockstep_core::gate::PpoClip;
+use lockstep_core::op::Kernel;
 use lockstep_core::policy_loss::{LossOut, PolicyLoss};
 use lockstep_core::ragged::{In, Mask, Offsets, Out, flag};
 use lockstep_core::ratio::{Guard, Level};
 use lockstep_core::team::Direction;
 use lockstep_core::tree::TreeSort;
+use lockstep_emulator::counts::Counts;
+use lockstep_emulator::fault::Fault;
 use lockstep_emulator::memory::Memory;
 use lockstep_emulator::ptx::Module;
 use lockstep_kernels::artifacts::PTX;
@@ -19,6 +22,17 @@ static MODULE: LazyLock<Module> = LazyLock::new(|| Module::parse(PTX).expect("th
 
 /// Blocks, and warps of each: fewer than rows, as many, more.
 const GRIDS: [(u32, u32); 3] = [(1, 1), (2, 2), (1, 8)];
+
+fn run<K: Kernel>(op: &K, blocks: u32, warps: u32) -> Result<Counts, Box<Fault>> {
+    run_in(op, blocks, warps, &mut Memory::new(1 << 24))
+}
+
+fn run_in<K: Kernel>(op: &K, blocks: u32, warps: u32, memory: &mut Memory) -> Result<Counts, Box<Fault>> {
+    let launch = Launch::new(op, blocks, warps, memory);
+    let counts = launch.run(&*MODULE, memory)?;
+    launch.back(memory);
+    Ok(counts)
+}
 
 fn offsets(offsets: &[u32], elements: usize) -> Offsets<'_> {
     Offsets::new("cu_seqlens", offsets, elements, "tokens").expect("offsets")
@@ -39,7 +53,7 @@ fn sums_of_rows() {
             row_tokens: Out::new(&mut tokens),
             row_alarm: Out::new(&mut alarms),
         };
-        let counts = run(&*MODULE, &op, blocks, warps).unwrap_or_else(|fault| panic!("{fault}"));
+        let counts = run(&op, blocks, warps).unwrap_or_else(|fault| panic!("{fault}"));
         assert!(counts.instructions > 100 && counts.efficiency(0) > 0.5, "{counts:?}");
         for row in 0..4 {
             let live = (cu[row] as usize..cu[row + 1] as usize).filter(|i| mask[*i] != 0);
@@ -64,7 +78,7 @@ fn prefixes_of_rows() {
             direction,
             scanned: Out::new(&mut scanned),
         };
-        run(&*MODULE, &op, 1, 2).unwrap_or_else(|fault| panic!("{fault}"));
+        run(&op, 1, 2).unwrap_or_else(|fault| panic!("{fault}"));
         for row in cu.windows(2) {
             let (start, end) = (row[0] as usize, row[1] as usize);
             for i in start..end {
@@ -98,12 +112,15 @@ fn a_policy_loss_at_ratio_one() {
             kl: None,
             weight: Weight { per_row: PerRow::One, denominator: 8.0, scale: 1.0 },
             coef: Out::new(&mut coef),
-            loss: Some(LossOut { token_loss: Some(Out::new(&mut token_loss)), row_loss: Out::new(&mut row_loss) }),
+            loss: Some(LossOut {
+                token_loss: Some(Out::new(&mut token_loss)),
+                row_loss: Out::new(&mut row_loss),
+            }),
             row_tokens: Out::new(&mut tokens),
             row_alarm: Out::new(&mut alarms),
             metrics: None,
         };
-        run(&*MODULE, &op, blocks, warps).unwrap_or_else(|fault| panic!("{fault}"));
+        run(&op, blocks, warps).unwrap_or_else(|fault| panic!("{fault}"));
         for i in 0..42 {
             let a = advantage[usize::from(i >= 40)];
             // L = −A·r / 8 with r = exp(0) = 1, and dL/dlogp the same.
@@ -138,7 +155,7 @@ fn advantages_of_groups() {
         status: Out::new(&mut status),
         pivot: None,
     };
-    run(&*MODULE, &op, 1, 2).unwrap_or_else(|fault| panic!("{fault}"));
+    run(&op, 1, 2).unwrap_or_else(|fault| panic!("{fault}"));
     assert_eq!(advantage, [0.5, -0.5, -0.5, 0.5, 0.0, 0.0, 0.0, 0.0]);
     assert_eq!((mean, counted), ([0.5, 5.0, 3.0], [4, 1, 3]));
 }
@@ -159,7 +176,7 @@ fn two_sequences_in_order() {
         sorted: Out::new(&mut sorted),
         sorted_lcp: Out::new(&mut shared),
     };
-    run(&*MODULE, &op, 1, 1).unwrap_or_else(|fault| panic!("{fault}"));
+    run(&op, 1, 1).unwrap_or_else(|fault| panic!("{fault}"));
     assert_eq!((sorted, shared), ([1, 0], [0, 2]));
 }
 
@@ -177,9 +194,12 @@ fn a_shipped_store_can_be_traced() {
         row_tokens: Out::new(&mut tokens),
         row_alarm: Out::new(&mut alarms),
     };
-    run_in(&*MODULE, &op, 2, 1, &mut memory).unwrap_or_else(|fault| panic!("{fault}"));
+    run_in(&op, 2, 1, &mut memory).unwrap_or_else(|fault| panic!("{fault}"));
     assert_eq!((sums, tokens), ([30.0, 34.0], [30, 34]));
-    let stores: Vec<String> = memory.live().iter().filter_map(|(a, _)| memory.last_store(*a)).map(|s| s.to_string()).collect();
+    let stores: Vec<String> =
+        memory.live().iter().filter_map(|(a, _)| memory.last_store(*a)).map(|s| s.to_string()).collect();
     assert_eq!(stores.len(), 3, "one for each output: {stores:?}");
-    assert!(stores.iter().all(|store| store.starts_with("last stored in `aggregate`, block 0, team 0, lane 0, instruction line ")));
+    assert!(stores.iter().all(|store| {
+        store.starts_with("last stored in `aggregate`, block 0, team 0, lane 0, instruction line ")
+    }));
 }

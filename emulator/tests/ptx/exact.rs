@@ -98,11 +98,8 @@ impl Format {
         mantissa += u64::from(half && (rest || mantissa & 1 == 1));
         // A mantissa that rounds up to the next power of two carries into the exponent.
         let field = (last - lowest) as u64;
-        let bits = if mantissa >> self.mantissa == 0 {
-            mantissa
-        } else {
-            (field << self.mantissa) + mantissa
-        };
+        let bits =
+            if mantissa >> self.mantissa == 0 { mantissa } else { (field << self.mantissa) + mantissa };
         let infinity = ((1_u64 << self.exponent) - 1) << self.mantissa;
         sign | bits.min(infinity)
     }
@@ -143,7 +140,7 @@ impl Format {
         };
         let own = distance(q);
         let closer = |other: u64| distance(other).compare(&own) == Ordering::Less;
-        !closer(q + 1) && !(q > 0 && closer(q - 1))
+        !(closer(q + 1) || q > 0 && closer(q - 1))
     }
 
     /// Whether `q` is the nearest of the root of `a`: `a` is between the squares of the middles to its neighbours.
@@ -153,7 +150,8 @@ impl Format {
         // (q ± ulp/2)² = (2·mq ± 1)² · 2^(2·eq - 2)
         let square = |x: u64| Fixed::of(u128::from(x) * u128::from(x), 2 * eq - 2);
         let value = Fixed::of(u128::from(ma), ea);
-        square(2 * mq - 1).compare(&value) != Ordering::Greater && value.compare(&square(2 * mq + 1)) != Ordering::Greater
+        square(2 * mq - 1).compare(&value) != Ordering::Greater
+            && value.compare(&square(2 * mq + 1)) != Ordering::Greater
     }
 }
 

@@ -51,7 +51,8 @@ fn up_and_down_stop_at_the_ends() {
 fn votes_count_their_members() {
     let words: Vec<[u64; 3]> = (0..32).map(|lane| [lane % 2, 1, 0]).collect();
     let vote = |instruction: &str, register: &str| {
-        warp(&format!("\t{instruction};\n{}", result(register)), &words).unwrap_or_else(|fault| panic!("{fault}"))
+        warp(&format!("\t{instruction};\n{}", result(register)), &words)
+            .unwrap_or_else(|fault| panic!("{fault}"))
     };
     assert_eq!(vote("vote.sync.ballot.b32 %r3, %p0, -1", "%r3"), vec![0xaaaa_aaaa; 32]);
     assert_eq!(vote("vote.sync.any.pred %p3, %p0, -1", "%p3"), vec![1; 32]);
@@ -77,10 +78,14 @@ $L_end:
     assert!(got.iter().enumerate().all(|(lane, got)| *got == if lane < 16 { 15 } else { 7 }));
     // A lane that is not named, and a word of a lane that is not there.
     let fault = warp(&body.replace("65535", "255"), &[[0; 3]; 32]).unwrap_err();
-    assert!(matches!(&fault.kind, FaultKind::Missing { missing: 0x100, why } if why.contains("not in its own mask")));
+    assert!(
+        matches!(&fault.kind, FaultKind::Missing { missing: 0x100, why } if why.contains("not in its own mask"))
+    );
     assert_eq!(fault.place.lane, Some(8));
     let fault = warp(&body.replace("%r8, 15, 31", "%r8, 20, 31"), &[[0; 3]; 32]).unwrap_err();
-    assert!(matches!(&fault.kind, FaultKind::Missing { missing: 0x10_0000, why } if why.contains("reads a word of lane 20")));
+    assert!(
+        matches!(&fault.kind, FaultKind::Missing { missing: 0x10_0000, why } if why.contains("reads a word of lane 20"))
+    );
 }
 
 #[test]
@@ -103,4 +108,51 @@ $L_end:
     );
     let got = warp(&body, &[[0; 3]; 32]).unwrap_or_else(|fault| panic!("{fault}"));
     assert!(got.iter().enumerate().all(|(lane, got)| *got == 2 - lane as u64 % 2));
+}
+
+#[test]
+fn halves_with_masks_of_their_own_do_not_wait_for_each_other() {
+    let masks = "	setp.lt.u32 %p3, %r8, 16;
+	selp.b32 %r4, 65535, -65536, %p3;
+";
+    let shuffle = "	shfl.sync.bfly.b32 %r3, %r8, 1, 31, %r4;
+";
+    let swapped = |got: &[u64]| got.iter().enumerate().all(|(lane, got)| *got == lane as u64 ^ 1);
+    let together = format!("{masks}{shuffle}{}", result("%r3"));
+    assert!(warp(&together, &[[0; 3]; 32]).is_ok_and(|got| swapped(&got)));
+    // One half comes to the instruction after the other has left it.
+    let apart = format!(
+        "{masks}	@!%p3 bra $L_long;
+$L_meet:
+{shuffle}	bra.uni $L_end;
+$L_long:
+	bra.uni $L_meet;
+$L_end:
+{}",
+        result("%r3")
+    );
+    assert!(warp(&apart, &[[0; 3]; 32]).is_ok_and(|got| swapped(&got)));
+    // Masks that overlap and are not the same: the lanes wait for each other in vain.
+    let crossed = together.replace("65535, -65536", "-1, -65536");
+    let fault = warp(&crossed, &[[0; 3]; 32]).unwrap_err();
+    assert!(matches!(fault.kind, FaultKind::Missing { missing: 0xffff_0000, .. }), "{fault}");
+}
+
+#[test]
+fn reductions_are_of_all_members() {
+    let words: Vec<[u64; 3]> = (0..32).map(|lane| [(lane as i64 - 3) as u64, 1 << lane, 0]).collect();
+    for (instruction, want) in [
+        ("redux.sync.add.s32 %r3, %r0, -1", 32 * 31 / 2 - 3 * 32),
+        ("redux.sync.add.u32 %r3, %r1, -1", 0xffff_ffff),
+        ("redux.sync.min.s32 %r3, %r0, -1", 0xffff_fffd),
+        ("redux.sync.min.u32 %r3, %r0, -1", 0),
+        ("redux.sync.max.s32 %r3, %r0, -1", 28),
+        ("redux.sync.max.u32 %r3, %r0, -1", 0xffff_ffff),
+        ("redux.sync.or.b32 %r3, %r1, -1", 0xffff_ffff),
+        ("redux.sync.and.b32 %r3, %r1, -1", 0),
+        ("redux.sync.xor.b32 %r3, %r1, -1", 0xffff_ffff),
+    ] {
+        let got = warp(&format!("\t{instruction};\n{}", result("%r3")), &words);
+        assert_eq!(got, Ok(vec![want; 32]), "{instruction}");
+    }
 }

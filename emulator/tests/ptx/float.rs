@@ -47,15 +47,31 @@ fn every_nan_of_binary32_is_one() {
 fn nans_of_binary64_keep_their_payload() {
     let (a, b) = (0x7ff0_0000_0000_0001, 0xfff8_0000_0000_0002);
     let quiet = a | 1 << 51;
-    table("add.rn.f64 %d3, %d0, %d1", "%d3", &[([a, 0, 0], quiet), ([0, b, 0], b), ([a, b, 0], quiet), ([b, a, 0], b)]);
+    table(
+        "add.rn.f64 %d3, %d0, %d1",
+        "%d3",
+        &[([a, 0, 0], quiet), ([0, b, 0], b), ([a, b, 0], quiet), ([b, a, 0], b)],
+    );
     table("mul.rn.f64 %d3, %d0, %d1", "%d3", &[([0, INF64, 0], 0xfff8_0000_0000_0000)]);
     table("sub.rn.f64 %d3, %d0, %d1", "%d3", &[([INF64, INF64, 0], 0xfff8_0000_0000_0000)]);
     table("div.rn.f64 %d3, %d0, %d1", "%d3", &[([0, 0, 0], 0xfff8_0000_0000_0000), ([d(1.0), b, 0], b)]);
-    table("fma.rn.f64 %d3, %d0, %d1, %d2", "%d3", &[([INF64, 0, b], b), ([INF64, 0, 0], 0xfff8_0000_0000_0000), ([0, a, b], quiet)]);
-    table("sqrt.rn.f64 %d3, %d0", "%d3", &[([d(-1.0), 0, 0], 0xfff8_0000_0000_0000), ([MINUS64, 0, 0], MINUS64)]);
+    table(
+        "fma.rn.f64 %d3, %d0, %d1, %d2",
+        "%d3",
+        &[([INF64, 0, b], b), ([INF64, 0, 0], 0xfff8_0000_0000_0000), ([0, a, b], quiet)],
+    );
+    table(
+        "sqrt.rn.f64 %d3, %d0",
+        "%d3",
+        &[([d(-1.0), 0, 0], 0xfff8_0000_0000_0000), ([MINUS64, 0, 0], MINUS64)],
+    );
     table("neg.f64 %d3, %d0", "%d3", &[([b, 0, 0], b ^ MINUS64), ([0, 0, 0], MINUS64)]);
     table("abs.f64 %d3, %d0", "%d3", &[([b, 0, 0], b ^ MINUS64), ([d(-3.5), 0, 0], d(3.5))]);
-    table("cvt.f64.f32 %d3, %r0", "%d3", &[([QUIET, 0, 0], 0x7ff8_0246_8000_0000), ([SIGNALLING, 0, 0], 0xfff8_0000_2000_0000)]);
+    table(
+        "cvt.f64.f32 %d3, %r0",
+        "%d3",
+        &[([QUIET, 0, 0], 0x7ff8_0246_8000_0000), ([SIGNALLING, 0, 0], 0xfff8_0000_2000_0000)],
+    );
 }
 
 #[test]
@@ -66,22 +82,58 @@ fn of_a_number_and_a_nan_min_and_max_are_the_number() {
             table(&format!("{op} %r3, %r0, %r1"), "%r3", &rows);
         }
     }
-    table("min.f32 %r3, %r0, %r1", "%r3", &[([0, MINUS, 0], MINUS), ([MINUS, 0, 0], MINUS), ([1, 2, 0], 1), ([f(3.0), f(-3.0), 0], f(-3.0))]);
-    table("max.f32 %r3, %r0, %r1", "%r3", &[([0, MINUS, 0], 0), ([MINUS, 0, 0], 0), ([1, 2, 0], 2), ([f(3.0), f(-3.0), 0], f(3.0))]);
-    table("min.NaN.f32 %r3, %r0, %r1", "%r3", &[([QUIET, 0, 0], NAN), ([0, QUIET, 0], NAN), ([0, MINUS, 0], MINUS)]);
+    table(
+        "min.f32 %r3, %r0, %r1",
+        "%r3",
+        &[([0, MINUS, 0], MINUS), ([MINUS, 0, 0], MINUS), ([1, 2, 0], 1), ([f(3.0), f(-3.0), 0], f(-3.0))],
+    );
+    table(
+        "max.f32 %r3, %r0, %r1",
+        "%r3",
+        &[([0, MINUS, 0], 0), ([MINUS, 0, 0], 0), ([1, 2, 0], 2), ([f(3.0), f(-3.0), 0], f(3.0))],
+    );
+    table(
+        "min.NaN.f32 %r3, %r0, %r1",
+        "%r3",
+        &[([QUIET, 0, 0], NAN), ([0, QUIET, 0], NAN), ([0, MINUS, 0], MINUS)],
+    );
     table("max.NaN.f32 %r3, %r0, %r1", "%r3", &[([QUIET, 0, 0], NAN), ([f(1.0), f(2.0), 0], f(2.0))]);
     let nan = 0x7ff8_0000_0000_0009;
-    table("min.f64 %d3, %d0, %d1", "%d3", &[([nan, d(2.0), 0], d(2.0)), ([0, MINUS64, 0], MINUS64), ([nan, nan, 0], u64::MAX >> 1)]);
-    table("max.f64 %d3, %d0, %d1", "%d3", &[([d(2.0), nan, 0], d(2.0)), ([MINUS64, 0, 0], 0), ([d(-1.0), d(-2.0), 0], d(-1.0))]);
+    table(
+        "min.f64 %d3, %d0, %d1",
+        "%d3",
+        &[([nan, d(2.0), 0], d(2.0)), ([0, MINUS64, 0], MINUS64), ([nan, nan, 0], u64::MAX >> 1)],
+    );
+    table(
+        "max.f64 %d3, %d0, %d1",
+        "%d3",
+        &[([d(2.0), nan, 0], d(2.0)), ([MINUS64, 0, 0], 0), ([d(-1.0), d(-2.0), 0], d(-1.0))],
+    );
 }
 
 #[test]
 fn signs_of_zeros_and_infinities() {
-    table("add.rn.f32 %r3, %r0, %r1", "%r3", &[([0, MINUS, 0], 0), ([MINUS, MINUS, 0], MINUS), ([f(1.0), f(-1.0), 0], 0)]);
+    table(
+        "add.rn.f32 %r3, %r0, %r1",
+        "%r3",
+        &[([0, MINUS, 0], 0), ([MINUS, MINUS, 0], MINUS), ([f(1.0), f(-1.0), 0], 0)],
+    );
     table("sub.rn.f32 %r3, %r0, %r1", "%r3", &[([0, 0, 0], 0), ([MINUS, 0, 0], MINUS)]);
-    table("mul.rn.f32 %r3, %r0, %r1", "%r3", &[([MINUS, f(2.0), 0], MINUS), ([f(3e38), f(-3e38), 0], INF | MINUS)]);
-    table("fma.rn.f32 %r3, %r0, %r1, %r2", "%r3", &[([0, MINUS, MINUS], MINUS), ([0, MINUS, 0], 0), ([f(1.0), f(-1.0), f(1.0)], 0)]);
-    table("div.rn.f32 %r3, %r0, %r1", "%r3", &[([f(1.0), 0, 0], INF), ([f(-1.0), 0, 0], INF | MINUS), ([f(1.0), INF, 0], 0)]);
+    table(
+        "mul.rn.f32 %r3, %r0, %r1",
+        "%r3",
+        &[([MINUS, f(2.0), 0], MINUS), ([f(3e38), f(-3e38), 0], INF | MINUS)],
+    );
+    table(
+        "fma.rn.f32 %r3, %r0, %r1, %r2",
+        "%r3",
+        &[([0, MINUS, MINUS], MINUS), ([0, MINUS, 0], 0), ([f(1.0), f(-1.0), f(1.0)], 0)],
+    );
+    table(
+        "div.rn.f32 %r3, %r0, %r1",
+        "%r3",
+        &[([f(1.0), 0, 0], INF), ([f(-1.0), 0, 0], INF | MINUS), ([f(1.0), INF, 0], 0)],
+    );
     table("rcp.rn.f32 %r3, %r0", "%r3", &[([MINUS, 0, 0], INF | MINUS), ([INF, 0, 0], 0)]);
     table("sqrt.rn.f32 %r3, %r0", "%r3", &[([MINUS, 0, 0], MINUS), ([INF, 0, 0], INF)]);
     table("neg.f32 %r3, %r0", "%r3", &[([0, 0, 0], MINUS), ([f(1.5), 0, 0], f(-1.5))]);
@@ -92,14 +144,34 @@ fn signs_of_zeros_and_infinities() {
 
 #[test]
 fn subnormals_are_numbers() {
-    table("add.rn.f32 %r3, %r0, %r1", "%r3", &[([1, 1, 0], 2), ([0x7f_ffff, 1, 0], 0x80_0000), ([0x80_0000, MINUS | 1, 0], 0x7f_ffff)]);
+    table(
+        "add.rn.f32 %r3, %r0, %r1",
+        "%r3",
+        &[([1, 1, 0], 2), ([0x7f_ffff, 1, 0], 0x80_0000), ([0x80_0000, MINUS | 1, 0], 0x7f_ffff)],
+    );
     // Half of the least is a tie: to even, 0; of the next, 2; and so on.
-    table("mul.rn.f32 %r3, %r0, %r1", "%r3", &[([1, f(0.5), 0], 0), ([3, f(0.5), 0], 2), ([1, f(0.75), 0], 1), ([MINUS | 1, f(0.5), 0], MINUS)]);
+    table(
+        "mul.rn.f32 %r3, %r0, %r1",
+        "%r3",
+        &[([1, f(0.5), 0], 0), ([3, f(0.5), 0], 2), ([1, f(0.75), 0], 1), ([MINUS | 1, f(0.5), 0], MINUS)],
+    );
     table("fma.rn.f32 %r3, %r0, %r1, %r2", "%r3", &[([1, f(0.5), 1], 2), ([1, 1, 1], 1)]);
-    table("div.rn.f32 %r3, %r0, %r1", "%r3", &[([1, f(2.0), 0], 0), ([3, f(2.0), 0], 2), ([f(1.0), f(2e38), 0], f(1.0 / 2e38))]);
+    table(
+        "div.rn.f32 %r3, %r0, %r1",
+        "%r3",
+        &[([1, f(2.0), 0], 0), ([3, f(2.0), 0], 2), ([f(1.0), f(2e38), 0], f(1.0 / 2e38))],
+    );
     table("rcp.rn.f32 %r3, %r0", "%r3", &[([f(2e38), 0, 0], f(1.0 / 2e38))]);
     table("sqrt.rn.f32 %r3, %r0", "%r3", &[([1, 0, 0], f(2.0_f32.powi(-75) * std::f32::consts::SQRT_2))]);
-    table("cvt.rn.f32.f64 %r3, %d0", "%r3", &[([d(2.0_f64.powi(-149)), 0, 0], 1), ([d(2.0_f64.powi(-150)), 0, 0], 0), ([d(1.5 * 2.0_f64.powi(-149)), 0, 0], 2)]);
+    table(
+        "cvt.rn.f32.f64 %r3, %d0",
+        "%r3",
+        &[
+            ([d(2.0_f64.powi(-149)), 0, 0], 1),
+            ([d(2.0_f64.powi(-150)), 0, 0], 0),
+            ([d(1.5 * 2.0_f64.powi(-149)), 0, 0], 2),
+        ],
+    );
     table("cvt.f64.f32 %d3, %r0", "%d3", &[([1, 0, 0], d(2.0_f64.powi(-149)))]);
     table("max.f32 %r3, %r0, %r1", "%r3", &[([1, 0, 0], 1), ([MINUS | 1, MINUS, 0], MINUS)]);
     table("add.rn.f64 %d3, %d0, %d1", "%d3", &[([1, 1, 0], 2)]);
@@ -110,7 +182,8 @@ fn subnormals_are_numbers() {
 /// Operations of IEEE 754 that this processor has, on random bits of all classes.
 #[test]
 fn any_bits_give_this_processors_bits() {
-    let words: Vec<[u64; 3]> = random(21).zip(random(22)).zip(random(23)).take(512).map(|((a, b), c)| [a, b, c]).collect();
+    let words: Vec<[u64; 3]> =
+        random(21).zip(random(22)).zip(random(23)).take(512).map(|((a, b), c)| [a, b, c]).collect();
     let single = |x: f32| if x.is_nan() { NAN } else { f(x) };
     type Op = fn(f32, f32, f32) -> f32;
     let ops: [(&str, Op); 6] = [

@@ -56,7 +56,10 @@ $L_end:
     assert!(ok(&body).iter().enumerate().all(|(lane, got)| *got == [10, 20, 10, 30][lane % 4]));
     let fault = warp(&body.replace("%r8, 3;", "%r8, 7;"), &[[0; 3]; 32]).unwrap_err();
     assert_eq!(fault.kind, FaultKind::Jump("entry 4 of a table of 4".into()));
-    assert_eq!((fault.place.lane, &fault.instruction.text[..]), (Some(4), "brx.idx %r4, $L_brx_0;"[..22].trim_end_matches(';')));
+    assert_eq!(
+        (fault.place.lane, &fault.instruction.text[..]),
+        (Some(4), "brx.idx %r4, $L_brx_0;"[..22].trim_end_matches(';'))
+    );
 }
 
 #[test]
@@ -72,7 +75,11 @@ fn guards_keep_lanes_away() {
         result("%r3")
     );
     let got = ok(&body);
-    assert!(got.iter().enumerate().all(|(lane, got)| *got == [11, 21, 0][if lane == 6 { 2 } else { usize::from(lane > 4) }]));
+    assert!(
+        got.iter()
+            .enumerate()
+            .all(|(lane, got)| *got == [11, 21, 0][if lane == 6 { 2 } else { usize::from(lane > 4) }])
+    );
 }
 
 #[test]
@@ -80,7 +87,8 @@ fn ends_and_endless_loops_are_faults() {
     let fault = warp("\ttrap;", &[[0; 3]; 32]).unwrap_err();
     assert_eq!(fault.kind, FaultKind::End("a trap".into()));
     let text = module("$L_loop:\n\tbra.uni $L_loop;");
-    let module = Module::parse(&text).map(|module| module.with_limit(1000)).unwrap_or_else(|error| panic!("{error}"));
+    let module =
+        Module::parse(&text).map(|module| module.with_limit(1000)).unwrap_or_else(|error| panic!("{error}"));
     let mut memory = Memory::new(1 << 16);
     let a = memory.alloc(32 * 24).expect("memory");
     memory.fill(a, 0, 32 * 24).expect("memory");
@@ -111,4 +119,39 @@ fn counts_are_of_warps_and_of_lanes() {
     assert_eq!(counts.lane_instructions, (19 + 2 + 1) * 32 + 27);
     assert_eq!((counts.requests, counts.bytes_requested), (3, 3 * 32 * 8));
     assert_eq!(counts.bytes_moved[0], 3 * 32 * 24, "a stride of 24 bytes touches every sector");
+}
+
+#[test]
+fn unwritten_registers_pass_through_moves_alone() {
+    // %r5 is written in lanes below 7 only.
+    let some = "	setp.lt.u32 %p3, %r8, 7;
+	@%p3 mov.b32 %r5, 1;
+	mov.b32 %r6, %r5;
+	selp.b32 %r3, %r6, 2, %p3;
+";
+    let got = ok(&format!("{some}{}", result("%r3")));
+    assert!(got.iter().enumerate().all(|(lane, got)| *got == if lane < 7 { 1 } else { 2 }));
+    let fault = |body: &str| {
+        let fault = warp(&format!("{some}{body}"), &[[0; 3]; 32]).unwrap_err();
+        assert_eq!(fault.place.lane, Some(7), "{fault}");
+        fault.kind
+    };
+    let unwritten = |name: &str| FaultKind::UnwrittenRegister(name.into());
+    assert_eq!(fault("\tadd.s32 %r3, %r5, 1;"), unwritten("%r5"));
+    assert_eq!(fault("\tadd.s32 %r3, 1, %r6;"), unwritten("%r6"));
+    assert_eq!(fault("\tst.global.b32 [%d9], %r6;"), unwritten("%r6"));
+    assert_eq!(fault("\tselp.b32 %r7, 2, %r6, %p3;\n\tcvt.u64.u32 %d11, %r7;"), unwritten("%r7"));
+    // A predicate of which `and` knows the result, and one of which it does not.
+    let some = "	setp.lt.u32 %p3, %r8, 7;
+	@%p3 setp.eq.b32 %p4, %r8, 3;
+	and.pred %p5, %p3, %p4;
+	not.pred %p6, %p3;
+	or.pred %p6, %p4, %p6;
+";
+    let got = ok(&format!("{some}{}", result("%p5")));
+    assert!(got.iter().enumerate().all(|(lane, got)| *got == u64::from(lane == 3)));
+    let got = ok(&format!("{some}{}", result("%p6")));
+    assert!(got.iter().enumerate().all(|(lane, got)| *got == u64::from(lane == 3 || lane >= 7)));
+    let fault = warp(&format!("{some}\tor.pred %p5, %p3, %p4;"), &[[0; 3]; 32]).unwrap_err();
+    assert_eq!((fault.kind, fault.place.lane), (unwritten("%p4"), Some(7)));
 }

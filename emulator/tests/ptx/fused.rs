@@ -25,7 +25,8 @@ fn numbers(format: Format, seed: u64, count: usize) -> Vec<u64> {
 
 fn triples(format: Format, count: usize) -> Vec<[u64; 3]> {
     let lists = [11, 12, 13].map(|seed| numbers(format, seed, count));
-    let mut triples: Vec<[u64; 3]> = (0..count).map(|i| [lists[0][i], lists[1][(i * 7) % count], lists[2][(i * 5) % count]]).collect();
+    let mut triples: Vec<[u64; 3]> =
+        (0..count).map(|i| [lists[0][i], lists[1][(i * 7) % count], lists[2][(i * 5) % count]]).collect();
     // Sums that almost cancel: c is the product's negative, rounded, or its neighbour.
     for i in 0..count {
         let [a, b, _] = triples[i];
@@ -59,7 +60,11 @@ fn fma_rounds_once() {
     table("fma.rn.f32 %r3, %r0, %r1, %r2", "%r3", &[([f(tiny), f(tiny), f(up)], f(up))]);
     let (a, b) = (1.0 + 2.0_f32.powi(-12), 1.0 + 2.0_f32.powi(-12));
     // (1 + 2^-12)² = 1 + 2^-11 + 2^-24; less 1 + 2^-11 leaves what a rounded product has lost.
-    table("fma.rn.f32 %r3, %r0, %r1, %r2", "%r3", &[([f(a), f(b), f(-(1.0 + 2.0_f32.powi(-11)))], f(2.0_f32.powi(-24)))]);
+    table(
+        "fma.rn.f32 %r3, %r0, %r1, %r2",
+        "%r3",
+        &[([f(a), f(b), f(-(1.0 + 2.0_f32.powi(-11)))], f(2.0_f32.powi(-24)))],
+    );
 }
 
 #[test]
@@ -95,7 +100,11 @@ fn quotients_and_roots_are_nearest() {
         let inverses = run(&format!("rcp.rn.{ty} {result}, %{register}1"), &result, &words);
         for (i, [a, b, _]) in words.iter().enumerate() {
             assert!(format.nearest_quotient(*a, *b, quotients[i]), "{a:#x} / {b:#x} = {:#x}", quotients[i]);
-            assert!(format.nearest_quotient(format.one(), *b, inverses[i]), "1 / {b:#x} = {:#x}", inverses[i]);
+            assert!(
+                format.nearest_quotient(format.one(), *b, inverses[i]),
+                "1 / {b:#x} = {:#x}",
+                inverses[i]
+            );
             assert!(format.nearest_root(*a, roots[i]), "root of {a:#x} = {:#x}", roots[i]);
         }
     }

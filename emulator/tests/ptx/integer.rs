@@ -38,18 +38,26 @@ fn upper_halves_are_exact() {
     table("mad.wide.u32 %d3, %r0, %r1, %d2", "%d3", &[([M32, M32, 0xffff_ffff], 0xffff_ffff_0000_0000)]);
     table("mad.hi.u32 %r3, %r0, %r1, %r2", "%r3", &[([M32, M32, 3], 1)]);
     let words: Vec<[u64; 3]> = random(1).take(64).zip(random(2)).map(|(a, b)| [a, b, 0]).collect();
-    let high = |a: u64, b: u64| (u128::from(a) * u128::from(b) >> 64) as u64;
+    let high = |a: u64, b: u64| ((u128::from(a) * u128::from(b)) >> 64) as u64;
     let want: Vec<u64> = words.iter().map(|[a, b, _]| high(*a, *b)).collect();
     assert_eq!(run("mul.hi.u64 %d3, %d0, %d1", "%d3", &words), want);
 }
 
 #[test]
 fn shifts_clamp_at_the_width() {
-    table("shl.b32 %r3, %r0, %r1", "%r3", &[([1, 31, 0], 1 << 31), ([1, 32, 0], 0), ([1, M32, 0], 0), ([3, 0, 0], 3)]);
+    table(
+        "shl.b32 %r3, %r0, %r1",
+        "%r3",
+        &[([1, 31, 0], 1 << 31), ([1, 32, 0], 0), ([1, M32, 0], 0), ([3, 0, 0], 3)],
+    );
     table("shl.b64 %d3, %d0, %r1", "%d3", &[([1, 63, 0], 1 << 63), ([1, 64, 0], 0), ([1, 65, 0], 0)]);
     table("shl.b16 %h3, %h0, %r1", "%h3", &[([3, 15, 0], 0x8000), ([3, 16, 0], 0)]);
     table("shr.u32 %r3, %r0, %r1", "%r3", &[([M32, 31, 0], 1), ([M32, 32, 0], 0), ([M32, 33, 0], 0)]);
-    table("shr.s32 %r3, %r0, %r1", "%r3", &[([1 << 31, 31, 0], M32), ([1 << 31, 40, 0], M32), ([5, 99, 0], 0)]);
+    table(
+        "shr.s32 %r3, %r0, %r1",
+        "%r3",
+        &[([1 << 31, 31, 0], M32), ([1 << 31, 40, 0], M32), ([5, 99, 0], 0)],
+    );
     table("shr.u64 %d3, %d0, %r1", "%d3", &[([u64::MAX, 63, 0], 1), ([u64::MAX, 64, 0], 0)]);
     table("shr.s64 %d3, %d0, %r1", "%d3", &[([1 << 63, 64, 0], u64::MAX), ([1 << 62, 64, 0], 0)]);
     table("shr.u16 %h3, %h0, %r1", "%h3", &[([0x8000, 15, 0], 1), ([0x8000, 16, 0], 0)]);
@@ -75,7 +83,11 @@ fn order_has_a_sign_or_none() {
 
 #[test]
 fn division_truncates() {
-    table("div.s32 %r3, %r0, %r1", "%r3", &[([s32(-7), 2, 0], s32(-3)), ([s32(i32::MIN), M32, 0], s32(i32::MIN))]);
+    table(
+        "div.s32 %r3, %r0, %r1",
+        "%r3",
+        &[([s32(-7), 2, 0], s32(-3)), ([s32(i32::MIN), M32, 0], s32(i32::MIN))],
+    );
     let body = format!("\trem.s32 %r3, %r0, %r1;\n{}", result("%r3"));
     let mut words = vec![[s32(-7), 2, 0]; 32];
     assert_eq!(warp(&body, &words).map(|found| found[0]), Ok(s32(-1)));
@@ -106,7 +118,11 @@ fn bits_are_moved_and_counted() {
     table("mov.b64 %d3, {%r0, %r1}", "%d3", &[([0x1111_1111, 0x2222_2222, 0], 0x2222_2222_1111_1111)]);
     table("mov.b32 %r3, {%h0, %h1}", "%r3", &[([0x1111, 0x2222, 0], 0x2222_1111)]);
     table("mov.b64 {%r4, %r3}, %d0", "%r3", &[([0x2222_2222_1111_1111, 0, 0], 0x2222_2222)]);
-    table("{ .reg .b32 tmp; mov.b64 {tmp, %r3}, %d0; }", "%r3", &[([0x2222_2222_1111_1111, 0, 0], 0x2222_2222)]);
+    table(
+        "{ .reg .b32 tmp; mov.b64 {tmp, %r3}, %d0; }",
+        "%r3",
+        &[([0x2222_2222_1111_1111, 0, 0], 0x2222_2222)],
+    );
     table("mov.b64 {%r3, _}, %d0", "%r3", &[([0x2222_2222_1111_1111, 0, 0], 0x1111_1111)]);
 }
 
@@ -126,7 +142,8 @@ fn bit_fields_are_what_the_isa_says() {
     for (a, b) in random(3).zip(places.iter().cycle()).take(12) {
         words.extend(places.map(|c| [a, *b, c]));
     }
-    for (ty, signed, width) in [("u32", false, 32), ("s32", true, 32), ("u64", false, 64), ("s64", true, 64)] {
+    for (ty, signed, width) in [("u32", false, 32), ("s32", true, 32), ("u64", false, 64), ("s64", true, 64)]
+    {
         let r = if width == 32 { "r" } else { "d" };
         let low = u64::MAX >> (64 - width);
         let got = run(&format!("bfe.{ty} %{r}3, %{r}0, %r1, %r2"), &format!("%{r}3"), &words);
@@ -151,4 +168,18 @@ fn predicates_are_logic() {
     table("mov.pred %p3, %p1", "%p3", &rows(|_, b| b));
     table("mov.pred %p3, -1", "%p3", &rows(|_, _| true));
     table("mov.pred %p3, 0", "%p3", &rows(|_, _| false));
+}
+
+#[test]
+fn carries_join_words() {
+    // %d1:%d0 + %d2:1, and the upper word less a borrow.
+    let sum = "add.cc.u64 %d3, %d0, 1;\n\taddc.u64 %d3, %d1, %d2";
+    table(sum, "%d3", &[([u64::MAX, 5, 7], 13), ([0, 5, 7], 12), ([u64::MAX, u64::MAX, 0], 0)]);
+    let difference = "sub.cc.s32 %r3, %r0, 1;\n\tsubc.s32 %r3, %r1, %r2";
+    table(difference, "%r3", &[([0, 5, 2], 2), ([1, 5, 2], 3), ([0, 0, 0], M32)]);
+    // Three words: the middle one takes and leaves a carry.
+    let chain = "add.cc.u32 %r3, %r0, %r0;\n\taddc.cc.u32 %r3, %r1, -1;\n\taddc.u32 %r3, %r2, 0";
+    table(chain, "%r3", &[([1 << 31, 0, 9], 10), ([0, 0, 9], 9), ([0, 1, 9], 10)]);
+    let fault = warp("\taddc.u32 %r3, %r0, %r1;", &[[0; 3]; 32]).unwrap_err();
+    assert_eq!(fault.kind, FaultKind::UnwrittenRegister("CC.CF".into()));
 }

@@ -15,4 +15,6 @@ mod lanes;
 mod memory;
 mod parser;
 mod planted;
+mod planted_shipped;
+mod robust;
 mod special;

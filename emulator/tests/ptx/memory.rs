@@ -34,6 +34,10 @@ fn vectors_are_loaded_and_stored_whole() {
     assert_eq!(warp(&body, &[[1 << 32 | 2, 3 << 32 | 4, 5]]).map(|got| got[0]), Ok(4));
     let body = vector(&format!("\tld.global.v2.f64 {{%d3, %d4}}, [%d8];\n{}", result("%d4")));
     assert_eq!(warp(&body, &[[7, 8, 9]]).map(|got| got[0]), Ok(8));
+    let body = vector(&format!("\tld.global.v2.s32 {{%d3, %d4}}, [%d8];\n{}", result("%d4")));
+    assert_eq!(warp(&body, &[[0xffff_fffe_0000_0001, 8, 9]]).map(|got| got[0]), Ok(u64::MAX - 1));
+    let body = body.replace("{%d3, %d4}", "{%r3, %d4}");
+    assert!(warp(&body, &[[0; 3]]).is_err_and(|fault| matches!(fault.kind, FaultKind::Unimplemented(_))));
     let body = vector("\tst.global.v2.b32 [%d9], {%r1, 9};");
     assert_eq!(warp(&body, &[[7, 8, 9]]).map(|got| got[0]), Ok(9 << 32 | 8));
     let body = vector("\tst.global.v4.b16 [%d9], {%h0, %h1, %h2, %h0};");
@@ -50,7 +54,10 @@ fn stores_take_the_low_bits() {
         ("st.global.b32 [%d9], %d0", 0x8586_8788),
         ("st.global.u32 [%d9], 7", 7),
     ] {
-        assert_eq!(warp(&format!("\t{instruction};"), &[[0x8182_8384_8586_8788, 0, 0]]).map(|got| got[0]), Ok(want));
+        assert_eq!(
+            warp(&format!("\t{instruction};"), &[[0x8182_8384_8586_8788, 0, 0]]).map(|got| got[0]),
+            Ok(want)
+        );
     }
 }
 

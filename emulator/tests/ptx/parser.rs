@@ -42,7 +42,12 @@ fn malformed_bodies_name_line_and_token() {
         ("\tadd.s32 %r3, %d0, %r1;", 0, "add.s32", "register of 32 bits"),
         ("\tadd.s64 %r3, %d0, %d1;", 0, "add.s64", "register of 64 bits"),
         ("\tadd.rn.f32 %r3, %r0, 1;", 0, "add.rn.f32", "constant of another type"),
-        ("\tadd.s32 %r3, %r0, 0f3F800000;\n\tadd.s32 %r3, %r0, 4294967296;", 1, "add.s32", "more than 32 bits"),
+        (
+            "\tadd.s32 %r3, %r0, 0f3F800000;\n\tadd.s32 %r3, %r0, 4294967296;",
+            1,
+            "add.s32",
+            "more than 32 bits",
+        ),
         ("\tmov.b64 %d3, 0f3F800000;", 0, "mov.b64", "constant of another type"),
         ("\tmov.b32 %r3, 0f3F80;", 0, "0f3F80", "expected a constant"),
         ("\tmov.b32 %r3, 12x;", 0, "12x", "expected a constant"),
@@ -106,7 +111,9 @@ fn malformed_modules_name_line_and_token() {
 
 #[test]
 fn every_cut_of_a_text_is_an_error_and_no_panic() {
-    let text = module("\t{ .reg .b32 tmp; mov.b64 {tmp, %r3}, %d0; }\n\t@!%p0 st.global.v2.b32 [%d9+-8], {%r3, 0x1F};");
+    let text = module(
+        "\t{ .reg .b32 tmp; mov.b64 {tmp, %r3}, %d0; }\n\t@!%p0 st.global.v2.b32 [%d9+-8], {%r3, 0x1F};",
+    );
     for end in (0..text.len() - 2).filter(|end| text.is_char_boundary(*end)) {
         assert!(Module::parse(&text[..end]).is_err(), "{}", &text[..end]);
     }
@@ -135,7 +142,8 @@ fn what_is_not_implemented_faults_where_it_stands() {
         "setp.lt.and.s32 %p3, %r0, %r1, %p0",
         "setp.lo.s32 %p3, %r0, %r1",
         "setp.lt.b32 %p3, %r0, %r1",
-        "add.cc.s32 %r3, %r0, %r1",
+        "mad.lo.cc.s32 %r3, %r0, %r1, %r2",
+        "redux.sync.add.f32 %r3, %r0, -1",
         "add.sat.s32 %r3, %r0, %r1",
         "cvt.rz.f32.f64 %r3, %d0",
         "cvt.f32.f64 %r3, %d0",

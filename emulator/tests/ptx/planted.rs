@@ -87,7 +87,8 @@ fn run(changes: &[(&str, &str)], x_written: u32) -> Run {
     let mut memory = Memory::new(1 << 20);
     memory.trace_stores();
     let arrays = [4 * N, 4 * N, 4 * N, 8].map(|bytes| memory.alloc(u64::from(bytes)).expect("memory"));
-    let floats = |n: u32, f: fn(f32) -> f32| (0..n).flat_map(|i| f(i as f32).to_le_bytes()).collect::<Vec<u8>>();
+    let floats =
+        |n: u32, f: fn(f32) -> f32| (0..n).flat_map(|i| f(i as f32).to_le_bytes()).collect::<Vec<u8>>();
     memory.upload(arrays[0], &floats(x_written, |i| 1.1 + i * 0.1)).expect("an upload");
     memory.upload(arrays[1], &floats(N, |i| -3.3 - i * 0.2)).expect("an upload");
     let mut params: Vec<u8> = arrays.iter().flat_map(|address| address.to_le_bytes()).collect();
@@ -114,7 +115,8 @@ fn at(fault: &Fault, line: String, block: u32, lane: Option<u32>) {
 fn without_a_fault_it_runs() {
     let mut run = run(&[], N);
     assert_eq!(run.result, Ok(()));
-    let want: Vec<u32> = (0..N).map(|i| ((1.1 + i as f32 * 0.1) * 3.0 + (-3.3 - i as f32 * 0.2)).to_bits()).collect();
+    let want: Vec<u32> =
+        (0..N).map(|i| ((1.1 + i as f32 * 0.1) * 3.0 + (-3.3 - i as f32 * 0.2)).to_bits()).collect();
     assert_eq!(run.out(), want);
 }
 
@@ -124,15 +126,22 @@ fn a_store_one_element_too_far() {
     // The load comes first: element 37 of x is past its end.
     at(&fault, line("ld.global.b32 %r5"), 1, Some(5));
     let past = arrays[0] + 4 * u64::from(N);
-    assert!(matches!(fault.kind, FaultKind::OutOfBounds { access: Access::Load, address, size: 4, .. } if address == past));
+    assert!(
+        matches!(fault.kind, FaultKind::OutOfBounds { access: Access::Load, address, size: 4, .. } if address == past)
+    );
 
     let (fault, arrays) = run(&[("st.global.b32 [%d7], %r7", "st.global.b32 [%d7+4], %r7")], N).fault();
     at(&fault, line("st.global.b32 [%d7]"), 1, Some(4));
-    let FaultKind::OutOfBounds { access: Access::Store, address, size: 4, nearest } = &fault.kind else { panic!("{fault}") };
+    let FaultKind::OutOfBounds { access: Access::Store, address, size: 4, nearest } = &fault.kind else {
+        panic!("{fault}")
+    };
     assert_eq!(*address, arrays[2] + 4 * u64::from(N));
     assert!(nearest.contains("4 bytes past the end of the allocation of 148 bytes"), "{nearest}");
     let report = fault.to_string();
-    assert!(report.contains("`axpy`, block 1, team 0, lane 4, instruction line 35 `st.global.b32 [%d7+4], %r7`"), "{report}");
+    assert!(
+        report.contains("`axpy`, block 1, team 0, lane 4, instruction line 35 `st.global.b32 [%d7+4], %r7`"),
+        "{report}"
+    );
 }
 
 #[test]
@@ -189,7 +198,10 @@ fn an_address_that_is_not_aligned() {
 
 #[test]
 fn a_product_and_sum_that_were_contracted() {
-    let fused = [("	mul.rn.f32 %r7, %r5, 0f40400000;\n", ""), ("add.rn.f32 %r7, %r7, %r6", "fma.rn.f32 %r7, %r5, 0f40400000, %r6")];
+    let fused = [
+        ("	mul.rn.f32 %r7, %r5, 0f40400000;\n", ""),
+        ("add.rn.f32 %r7, %r7, %r6", "fma.rn.f32 %r7, %r5, 0f40400000, %r6"),
+    ];
     let (mut good, mut bad) = (run(&[], N), run(&fused, N));
     assert_eq!((&good.result, &bad.result), (&Ok(()), &Ok(())), "no fault: only bits differ");
     let (want, got) = (good.out(), bad.out());
@@ -205,7 +217,9 @@ fn a_product_and_sum_that_were_contracted() {
 
 #[test]
 fn every_planted_modifier_is_named() {
-    for (old, new) in [("mul.rn.f32", "mul.f32"), ("mul.rn.f32", "mul.rn.ftz.f32"), ("add.rn.f32", "add.rz.f32")] {
+    for (old, new) in
+        [("mul.rn.f32", "mul.f32"), ("mul.rn.f32", "mul.rn.ftz.f32"), ("add.rn.f32", "add.rz.f32")]
+    {
         let (fault, _) = run(&[(old, new)], N).fault();
         assert_eq!(fault.kind, FaultKind::Unimplemented(new.into()));
         at(&fault, line(old), 0, None);

@@ -74,17 +74,22 @@ fn threads_are_numbered_x_first() {
     ];
     for (register, want) in wanted {
         let got = run(register, "", grid).unwrap_or_else(|kind| panic!("{kind}"));
-        assert!(got.iter().enumerate().all(|(t, got)| *got as usize == want(index(t), t)), "{register}: {got:?}");
+        assert!(
+            got.iter().enumerate().all(|(t, got)| *got as usize == want(index(t), t)),
+            "{register}: {got:?}"
+        );
     }
 }
 
 #[test]
 fn launches_that_do_not_fit_are_refused() {
-    let fails = |directive: &str, blocks: [u32; 3], threads: [u32; 3]| {
-        match run("%tid.x", directive, Grid { blocks, threads }) {
-            Err(FaultKind::Launch(what)) => what,
-            other => panic!("{directive} {threads:?}: {other:?}"),
-        }
+    let fails = |directive: &str, blocks: [u32; 3], threads: [u32; 3]| match run(
+        "%tid.x",
+        directive,
+        Grid { blocks, threads },
+    ) {
+        Err(FaultKind::Launch(what)) => what,
+        other => panic!("{directive} {threads:?}: {other:?}"),
     };
     assert!(fails(".reqntid 32, 2", [1, 1, 1], [64, 1, 1]).contains(".reqntid demands [32, 2, 1]"));
     assert!(fails(".maxntid 64", [1, 1, 1], [32, 3, 1]).contains(".maxntid allows [64, 1, 1]"));
@@ -92,10 +97,14 @@ fn launches_that_do_not_fit_are_refused() {
     assert!(fails("", [1, 1, 1], [32, 33, 1]).contains("up to 1024"));
     assert!(fails("", [0, 1, 1], [32, 1, 1]).contains("blocks"));
     assert!(fails("", [1, 65536, 1], [32, 1, 1]).contains("blocks"));
-    assert!(run("%tid.x", ".reqntid 32, 2\n.minnctapersm 4", Grid { blocks: [1, 1, 1], threads: [32, 2, 1] }).is_ok());
+    assert!(
+        run("%tid.x", ".reqntid 32, 2\n.minnctapersm 4", Grid { blocks: [1, 1, 1], threads: [32, 2, 1] })
+            .is_ok()
+    );
     let module = Module::parse(&text("%tid.x", "")).unwrap_or_else(|error| panic!("{error}"));
     let grid = Grid { blocks: [1, 1, 1], threads: [32, 1, 1] };
-    let launch = |entry, bytes: &[u8]| module.launch(entry, grid, bytes, &mut Memory::new(1)).unwrap_err().to_string();
+    let launch =
+        |entry, bytes: &[u8]| module.launch(entry, grid, bytes, &mut Memory::new(1)).unwrap_err().to_string();
     assert!(launch("k", &[0; 4]).contains("4 bytes of parameters; it has 8"));
     assert!(launch("other", &[0; 8]).contains("no such entry point"));
 }

@@ -2,7 +2,7 @@
 
 use super::super::body::Operand;
 use super::super::error::ParseError;
-use super::super::op::{Compare, Float1, Float2, Int1, Int2, Int3, Logic, Op, Step};
+use super::super::op::{Carry, Compare, Float1, Float2, Int1, Int2, Int3, Logic, Op, Step};
 use super::super::types::{FloatTy, IntTy, Kind, Ty};
 use super::operands::Operands;
 use super::step;
@@ -17,7 +17,7 @@ pub(super) fn lower(o: &mut Operands<'_, '_, '_>, base: &str, parts: &[&str]) ->
     match (base, ty.kind) {
         ("mov", _) if plain => moved(o, ty),
         ("selp", kind) if plain && kind != Kind::Predicate => {
-            let (d, a, b) = (o.to(ty)?, o.from(ty)?, o.from(ty)?);
+            let (d, a, b) = (o.target(ty)?, o.source(ty)?, o.source(ty)?);
             Ok(Some(Step { d, a, b, c: o.predicate()?, ..step(Op::Select) }))
         }
         ("setp", _) => compare(o, modifiers, ty),
@@ -37,17 +37,17 @@ fn moved(o: &mut Operands<'_, '_, '_>, ty: Ty) -> Found {
     if let Some(Operand::List(list)) = o.peek() {
         let ([low, high], true) = (&list[..], pairs) else { return Ok(None) };
         o.next()?;
-        let (d, b) = (o.slot_to(low, half)?, o.slot_to(high, half)?);
-        return Ok(Some(Step { d, b, a: o.from(ty)?, ..step(Op::Unpack(half.bits)) }));
+        let (d, b) = (o.target_slot(low, half)?, o.target_slot(high, half)?);
+        return Ok(Some(Step { d, b, a: o.source(ty)?, ..step(Op::Unpack(half.bits)) }));
     }
-    let d = o.to(ty)?;
+    let d = o.target(ty)?;
     if let Some(Operand::List(list)) = o.peek() {
         let ([low, high], true) = (&list[..], pairs) else { return Ok(None) };
         o.next()?;
-        let (a, b) = (o.slot_from(low, half)?, o.slot_from(high, half)?);
+        let (a, b) = (o.source_slot(low, half)?, o.source_slot(high, half)?);
         return Ok(Some(Step { d, a, b, ..step(Op::Pack(half.bits)) }));
     }
-    Ok(Some(Step { d, a: o.from(ty)?, ..step(Op::Copy) }))
+    Ok(Some(Step { d, a: o.source(ty)?, ..step(Op::Copy) }))
 }
 
 fn logic(o: &mut Operands<'_, '_, '_>, base: &str) -> Found {
@@ -59,7 +59,7 @@ fn logic(o: &mut Operands<'_, '_, '_>, base: &str) -> Found {
         "xor" => (Logic::Xor, true),
         _ => return Ok(None),
     };
-    let (d, a) = (o.to(Ty::PREDICATE)?, o.predicate()?);
+    let (d, a) = (o.target(Ty::PREDICATE)?, o.predicate()?);
     let b = if two { o.predicate()? } else { a };
     Ok(Some(Step { d, a, b, ..step(Op::Logic(op)) }))
 }
@@ -101,7 +101,7 @@ fn compare(o: &mut Operands<'_, '_, '_>, modifiers: &[&str], ty: Ty) -> Found {
     if matches!(o.peek(), Some(Operand::Two(..))) {
         return Ok(None);
     }
-    Ok(Some(Step { d: o.to(Ty::PREDICATE)?, a: o.from(ty)?, b: o.from(ty)?, ..step(op) }))
+    Ok(Some(Step { d: o.target(Ty::PREDICATE)?, a: o.source(ty)?, b: o.source(ty)?, ..step(op) }))
 }
 
 fn float(o: &mut Operands<'_, '_, '_>, base: &str, modifiers: &[&str], ty: Ty) -> Found {
@@ -125,13 +125,13 @@ fn float(o: &mut Operands<'_, '_, '_>, base: &str, modifiers: &[&str], ty: Ty) -
         ("fma" | "mad", ["rn"]) => Op::Fma(float),
         _ => return Ok(None),
     };
-    let (d, a) = (o.to(ty)?, o.from(ty)?);
+    let (d, a) = (o.target(ty)?, o.source(ty)?);
     let (mut b, mut c) = (a, a);
     if matches!(op, Op::Float2(..) | Op::Fma(_)) {
-        b = o.from(ty)?;
+        b = o.source(ty)?;
     }
     if matches!(op, Op::Fma(_)) {
-        c = o.from(ty)?;
+        c = o.source(ty)?;
     }
     Ok(Some(Step { d, a, b, c, ..step(op) }))
 }
@@ -139,19 +139,36 @@ fn float(o: &mut Operands<'_, '_, '_>, base: &str, modifiers: &[&str], ty: Ty) -
 fn integer(o: &mut Operands<'_, '_, '_>, base: &str, modifiers: &[&str], ty: Ty) -> Found {
     let Some(int) = IntTy::of(ty) else { return Ok(None) };
     let bits = ty.kind == Kind::Bits;
-    if let ("add" | "sub" | "mul" | "div" | "rem" | "min" | "max" | "mad" | "sad" | "neg" | "abs", true) =
-        (base, bits)
+    if let (
+        "add" | "addc" | "sub" | "subc" | "mul" | "div" | "rem" | "min" | "max" | "mad" | "sad" | "neg"
+        | "abs",
+        true,
+    ) = (base, bits)
     {
         return Ok(None);
     }
     let wide = Ty { kind: ty.kind, bits: ty.bits.saturating_mul(2) };
     match (base, modifiers) {
         ("mul", ["wide"]) if ty.bits < 64 => {
-            return Ok(Some(Step { d: o.to(wide)?, a: o.from(ty)?, b: o.from(ty)?, ..step(Op::Wide(int, false)) }));
+            return Ok(Some(Step {
+                d: o.target(wide)?,
+                a: o.source(ty)?,
+                b: o.source(ty)?,
+                ..step(Op::Wide(int, false))
+            }));
         }
         ("mad", ["wide"]) if ty.bits < 64 => {
-            let (d, a, b, c) = (o.to(wide)?, o.from(ty)?, o.from(ty)?, o.from(wide)?);
+            let (d, a, b, c) = (o.target(wide)?, o.source(ty)?, o.source(ty)?, o.source(wide)?);
             return Ok(Some(Step { d, a, b, c, ..step(Op::Wide(int, true)) }));
+        }
+        ("add" | "sub", ["cc"]) | ("addc" | "subc", [] | ["cc"]) if ty.bits >= 32 => {
+            let carry = Carry {
+                sub: base.starts_with("sub"),
+                takes: base.ends_with('c'),
+                leaves: !modifiers.is_empty(),
+            };
+            let (d, a, b) = (o.target(ty)?, o.source(ty)?, o.source(ty)?);
+            return Ok(Some(Step { d, a, b, ..step(Op::Carry(carry, int)) }));
         }
         ("mad", ["lo"]) => return three(o, Int3::MadLo, int, ty),
         ("mad", ["hi"]) => return three(o, Int3::MadHi, int, ty),
@@ -174,14 +191,14 @@ fn integer(o: &mut Operands<'_, '_, '_>, base: &str, modifiers: &[&str], ty: Ty)
         ("shr", []) => Int2::Shr,
         _ => return other(o, base, modifiers, ty, int),
     };
-    let (d, a) = (o.to(ty)?, o.from(ty)?);
+    let (d, a) = (o.target(ty)?, o.source(ty)?);
     let amount = matches!(two, Int2::Shl | Int2::Shr);
-    let b = o.from(if amount { Ty::U32 } else { ty })?;
+    let b = o.source(if amount { Ty::U32 } else { ty })?;
     Ok(Some(Step { d, a, b, ..step(Op::Int2(two, int)) }))
 }
 
 fn three(o: &mut Operands<'_, '_, '_>, op: Int3, int: IntTy, ty: Ty) -> Found {
-    let (d, a, b, c) = (o.to(ty)?, o.from(ty)?, o.from(ty)?, o.from(ty)?);
+    let (d, a, b, c) = (o.target(ty)?, o.source(ty)?, o.source(ty)?, o.source(ty)?);
     Ok(Some(Step { d, a, b, c, ..step(Op::Int3(op, int)) }))
 }
 
@@ -197,32 +214,32 @@ fn other(o: &mut Operands<'_, '_, '_>, base: &str, modifiers: &[&str], ty: Ty, i
         ("clz", []) if bits && ty.bits >= 32 => Int1::LeadingZeros,
         ("popc", []) if bits && ty.bits >= 32 => Int1::CountOnes,
         ("bfe", []) if !bits && ty.bits >= 32 => {
-            let (d, a, b, c) = (o.to(ty)?, o.from(ty)?, o.from(Ty::U32)?, o.from(Ty::U32)?);
+            let (d, a, b, c) = (o.target(ty)?, o.source(ty)?, o.source(Ty::U32)?, o.source(Ty::U32)?);
             return Ok(Some(Step { d, a, b, c, ..step(Op::Extract(int)) }));
         }
         ("bfi", []) if bits && ty.bits >= 32 => {
-            let (d, a, b, c) = (o.to(ty)?, o.from(ty)?, o.from(ty)?, o.from(Ty::U32)?);
-            let extra = i64::from(o.from(Ty::U32)?);
+            let (d, a, b, c) = (o.target(ty)?, o.source(ty)?, o.source(ty)?, o.source(Ty::U32)?);
+            let extra = i64::from(o.source(Ty::U32)?);
             return Ok(Some(Step { d, a, b, c, extra, ..step(Op::Insert(int)) }));
         }
         ("shf", [side @ ("l" | "r"), mode @ ("wrap" | "clamp")]) if ty == Ty::B32 => {
-            let (d, a, b, c) = (o.to(ty)?, o.from(ty)?, o.from(ty)?, o.from(Ty::U32)?);
+            let (d, a, b, c) = (o.target(ty)?, o.source(ty)?, o.source(ty)?, o.source(Ty::U32)?);
             let op = Op::Funnel { left: *side == "l", wrap: *mode == "wrap" };
             return Ok(Some(Step { d, a, b, c, ..step(op) }));
         }
         ("lop3", []) if ty == Ty::B32 => {
-            let (d, a, b, c) = (o.to(ty)?, o.from(ty)?, o.from(ty)?, o.from(ty)?);
+            let (d, a, b, c) = (o.target(ty)?, o.source(ty)?, o.source(ty)?, o.source(ty)?);
             let table = o.immediate()?;
             let extra = i64::from(u8::try_from(table).map_err(|_| o.wrong("a table beyond 8 bits"))?);
             return Ok(Some(Step { d, a, b, c, extra, ..step(Op::Lop3) }));
         }
         ("prmt", []) if ty == Ty::B32 => {
-            let (d, a, b, c) = (o.to(ty)?, o.from(ty)?, o.from(ty)?, o.from(ty)?);
+            let (d, a, b, c) = (o.target(ty)?, o.source(ty)?, o.source(ty)?, o.source(ty)?);
             return Ok(Some(Step { d, a, b, c, ..step(Op::Permute) }));
         }
         _ => return Ok(None),
     };
     let counts = matches!(one, Int1::LeadingZeros | Int1::CountOnes);
-    let d = o.to(if counts { Ty::U32 } else { ty })?;
-    Ok(Some(Step { d, a: o.from(ty)?, ..step(Op::Int1(one, int)) }))
+    let d = o.target(if counts { Ty::U32 } else { ty })?;
+    Ok(Some(Step { d, a: o.source(ty)?, ..step(Op::Int1(one, int)) }))
 }

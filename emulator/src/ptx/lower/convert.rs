@@ -28,31 +28,31 @@ pub(super) fn lower(o: &mut Operands<'_, '_, '_>, parts: &[&str]) -> Result<Opti
                 ["sat"] => true,
                 _ => return Ok(None),
             };
-            let (d, register) = o.to_wider(to)?;
+            let (d, register) = o.target_wider(to)?;
             (d, register, Convert::Int { from: narrow, to: wide, register, saturate })
         }
         (None, Some(float)) => {
             let (Some(width), Some(rounding)) = (width(to), whole) else { return Ok(None) };
-            let (d, register) = o.to_wider(to)?;
+            let (d, register) = o.target_wider(to)?;
             (d, register, Convert::ToInt { from: float, rounding, to: width, register })
         }
         (Some(float), None) => {
             let (Some(width), ["rn"]) = (width(from), modifiers) else { return Ok(None) };
-            (o.to(to)?, to.bits, Convert::FromInt(width, float))
+            (o.target(to)?, to.bits, Convert::FromInt(width, float))
         }
         (Some(FloatTy::F64), Some(FloatTy::F32)) if modifiers.is_empty() => {
-            (o.to(to)?, to.bits, Convert::Widen)
+            (o.target(to)?, to.bits, Convert::Widen)
         }
         (Some(FloatTy::F32), Some(FloatTy::F64)) if modifiers == ["rn"] => {
-            (o.to(to)?, to.bits, Convert::Narrow)
+            (o.target(to)?, to.bits, Convert::Narrow)
         }
         (Some(a), Some(b)) if a == b => {
             let Some(rounding) = whole else { return Ok(None) };
-            (o.to(to)?, to.bits, Convert::Whole(a, rounding))
+            (o.target(to)?, to.bits, Convert::Whole(a, rounding))
         }
         _ => return Ok(None),
     };
     debug_assert!(register >= to.bits);
-    let a = if from.kind == Kind::Float { o.from(from)? } else { o.from_wider(from)? };
+    let a = if from.kind == Kind::Float { o.source(from)? } else { o.source_wider(from)? };
     Ok(Some(Step { d, a, ..step(Op::Convert(convert)) }))
 }

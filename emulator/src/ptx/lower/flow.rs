@@ -1,11 +1,11 @@
-//! Jumps, ends, shuffles and votes.
+//! Jumps, ends, and exchanges between lanes.
 
 use super::super::body::Operand;
 use super::super::error::ParseError;
 use super::super::lex::Token;
-use super::super::op::{Op, Shuffle, Step, Vote};
+use super::super::op::{Int2, Op, Shuffle, Step, Vote};
 use super::super::parse::wrong;
-use super::super::types::Ty;
+use super::super::types::{IntTy, Kind, Ty};
 use super::operands::Operands;
 use super::step;
 
@@ -21,7 +21,7 @@ pub(super) fn lower(o: &mut Operands<'_, '_, '_>, base: &str, parts: &[&str]) ->
             Ok(Some(Step { extra, ..step(Op::Branch(!parts.is_empty())) }))
         }
         ("brx", ["idx"] | ["idx", "uni"]) => {
-            let a = o.from(Ty::U32)?;
+            let a = o.source(Ty::U32)?;
             let Operand::Name(name) = o.next()? else { return Err(o.wrong("expected a branch table")) };
             let extra = i64::from(table(o, *name)?);
             Ok(Some(Step { a, extra, ..step(Op::BranchTable(parts.len() == 2)) }))
@@ -34,11 +34,26 @@ pub(super) fn lower(o: &mut Operands<'_, '_, '_>, base: &str, parts: &[&str]) ->
                 "idx" => Shuffle::Index,
                 _ => return Ok(None),
             };
-            let (d, predicate) = o.to_two(Ty::B32)?;
-            let (a, b, c) = (o.from(Ty::B32)?, o.from(Ty::B32)?, o.from(Ty::B32)?);
-            let members = o.from(Ty::B32)?;
+            let (d, predicate) = o.target_two(Ty::B32)?;
+            let (a, b, c) = (o.source(Ty::B32)?, o.source(Ty::B32)?, o.source(Ty::B32)?);
+            let members = o.source(Ty::B32)?;
             let extra = i64::from(o.list(&[members, predicate]));
             Ok(Some(Step { d, a, b, c, extra, ..step(Op::Shuffle(mode)) }))
+        }
+        ("redux", ["sync", op, name]) => {
+            let Some(ty) = Ty::parse(name).filter(|ty| ty.bits == 32) else { return Ok(None) };
+            let op = match (*op, ty.kind) {
+                ("add", Kind::Unsigned | Kind::Signed) => Int2::Add,
+                ("min", Kind::Unsigned | Kind::Signed) => Int2::Min,
+                ("max", Kind::Unsigned | Kind::Signed) => Int2::Max,
+                ("and", Kind::Bits) => Int2::And,
+                ("or", Kind::Bits) => Int2::Or,
+                ("xor", Kind::Bits) => Int2::Xor,
+                _ => return Ok(None),
+            };
+            let Some(int) = IntTy::of(ty) else { return Ok(None) };
+            let (d, a) = (o.target(ty)?, o.source(ty)?);
+            Ok(Some(Step { d, a, b: o.source(Ty::B32)?, ..step(Op::Reduce(op, int)) }))
         }
         ("vote", ["sync", mode, ty]) => {
             let (mode, to) = match (*mode, *ty) {
@@ -48,8 +63,8 @@ pub(super) fn lower(o: &mut Operands<'_, '_, '_>, base: &str, parts: &[&str]) ->
                 ("ballot", "b32") => (Vote::Ballot, Ty::B32),
                 _ => return Ok(None),
             };
-            let (d, a) = (o.to(to)?, o.predicate()?);
-            Ok(Some(Step { d, a, b: o.from(Ty::B32)?, ..step(Op::Vote(mode)) }))
+            let (d, a) = (o.target(to)?, o.predicate()?);
+            Ok(Some(Step { d, a, b: o.source(Ty::B32)?, ..step(Op::Vote(mode)) }))
         }
         _ => Ok(None),
     }

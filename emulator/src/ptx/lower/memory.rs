@@ -14,7 +14,7 @@ pub(super) fn lower(o: &mut Operands<'_, '_, '_>, base: &str, parts: &[&str]) ->
         // Generic addresses of global memory are global addresses.
         return match parts {
             ["to", "global", "u64"] | ["global", "u64"] => {
-                Ok(Some(Step { d: o.to(Ty::U64)?, a: o.from(Ty::U64)?, ..step(Op::Copy) }))
+                Ok(Some(Step { d: o.target(Ty::U64)?, a: o.source(Ty::U64)?, ..step(Op::Copy) }))
             }
             _ => Ok(None),
         };
@@ -52,17 +52,19 @@ pub(super) fn lower(o: &mut Operands<'_, '_, '_>, base: &str, parts: &[&str]) ->
 
 fn loaded(o: &mut Operands<'_, '_, '_>, param: bool, access: Access, ty: Ty) -> Found {
     let targets = values(o, access.count)?;
-    let mut slots = Vec::new();
-    let mut sign_to = 0;
+    let (mut slots, mut widths) = (Vec::new(), Vec::new());
     for target in targets {
         let (slot, width) = target_slot(o, target, ty)?;
         slots.push(slot);
-        sign_to = if ty.kind == Kind::Signed { width } else { 0 };
+        widths.push(width);
     }
-    // One extension for all values of a vector.
-    let widths_agree = access.count == 1 || ty.kind != Kind::Signed || ty.bits >= 32;
-    if !widths_agree {
-        return Ok(None);
+    let mut sign_to = 0;
+    if ty.kind == Kind::Signed {
+        // A vector's signs are extended alike.
+        if widths.windows(2).any(|pair| pair[0] != pair[1]) {
+            return Ok(None);
+        }
+        sign_to = widths[0];
     }
     let access = Access { sign_to, ..access };
     let d = if access.count == 1 { slots[0] } else { o.list(&slots) };
@@ -89,7 +91,8 @@ fn stored(o: &mut Operands<'_, '_, '_>, access: Access, ty: Ty) -> Found {
     let (a, extra) = address(o)?;
     let mut slots = Vec::new();
     for value in values(o, access.count)? {
-        let slot = if ty.kind == Kind::Float { o.slot_from(value, ty)? } else { o.slot_from_wider(value, ty)? };
+        let slot =
+            if ty.kind == Kind::Float { o.source_slot(value, ty)? } else { o.source_slot_wider(value, ty)? };
         slots.push(slot);
     }
     let d = if access.count == 1 { slots[0] } else { o.list(&slots) };
@@ -101,7 +104,11 @@ fn target_slot<'t>(
     target: &Operand<'t>,
     ty: Ty,
 ) -> Result<(u32, u8), ParseError> {
-    if ty.kind == Kind::Float { Ok((o.slot_to(target, ty)?, ty.bits)) } else { o.slot_wider(target, ty) }
+    if ty.kind == Kind::Float {
+        Ok((o.target_slot(target, ty)?, ty.bits))
+    } else {
+        o.target_slot_wider(target, ty)
+    }
 }
 
 /// The one value, or those in braces.
@@ -117,5 +124,5 @@ fn values<'l, 't>(o: &mut Operands<'l, '_, 't>, count: u8) -> Result<Vec<&'l Ope
 /// `[register + offset]`.
 fn address(o: &mut Operands<'_, '_, '_>) -> Result<(u32, i64), ParseError> {
     let Operand::Address(base, offset) = o.next()? else { return Err(o.wrong("expected an address")) };
-    Ok((o.slot_from(base, Ty::U64)?, *offset))
+    Ok((o.source_slot(base, Ty::U64)?, *offset))
 }

@@ -51,7 +51,7 @@ impl<'t> Lower<'_, 't> {
         let mut operands = Operands::new(self, statement);
         let found = match base {
             "ld" | "st" | "cvta" => memory::lower(&mut operands, base, &parts)?,
-            "bra" | "brx" | "ret" | "exit" | "trap" | "shfl" | "vote" => {
+            "bra" | "brx" | "ret" | "exit" | "trap" | "shfl" | "vote" | "redux" => {
                 flow::lower(&mut operands, base, &parts)?
             }
             "cvt" => convert::lower(&mut operands, &parts)?,
@@ -60,15 +60,7 @@ impl<'t> Lower<'_, 't> {
         let Some(step) = found else {
             let message = self.entry.messages.len();
             self.entry.messages.push(statement.opcode.text.to_owned());
-            return Ok(Step {
-                op: Op::Unimplemented,
-                guard,
-                d: 0,
-                a: 0,
-                b: 0,
-                c: 0,
-                extra: message as i64,
-            });
+            return Ok(Step { op: Op::Unimplemented, guard, d: 0, a: 0, b: 0, c: 0, extra: message as i64 });
         };
         operands.finish()?;
         Ok(Step { guard, ..step })

@@ -45,12 +45,12 @@ impl<'l, 'b, 't> Operands<'l, 'b, 't> {
     }
 
     /// A register that is written, as wide as its type.
-    pub(crate) fn to(&mut self, ty: Ty) -> Result<u32, ParseError> {
+    pub(crate) fn target(&mut self, ty: Ty) -> Result<u32, ParseError> {
         let operand = self.next()?;
-        self.slot_to(operand, ty)
+        self.target_slot(operand, ty)
     }
 
-    pub(crate) fn slot_to(&mut self, operand: &Operand<'t>, ty: Ty) -> Result<u32, ParseError> {
+    pub(crate) fn target_slot(&mut self, operand: &Operand<'t>, ty: Ty) -> Result<u32, ParseError> {
         match operand {
             Operand::Register(register) => {
                 self.writable(*register)?;
@@ -59,8 +59,7 @@ impl<'l, 'b, 't> Operands<'l, 'b, 't> {
             // Written and never read.
             Operand::Sink => {
                 let slots = &mut self.lower.entry;
-                let next =
-                    if ty == Ty::PREDICATE { &mut slots.predicates } else { &mut slots.registers };
+                let next = if ty == Ty::PREDICATE { &mut slots.predicates } else { &mut slots.registers };
                 *next += 1;
                 Ok(*next - 1)
             }
@@ -69,29 +68,33 @@ impl<'l, 'b, 't> Operands<'l, 'b, 't> {
     }
 
     /// A register that is written and may be wider than the type: its slot and its width.
-    pub(crate) fn to_wider(&mut self, ty: Ty) -> Result<(u32, u8), ParseError> {
+    pub(crate) fn target_wider(&mut self, ty: Ty) -> Result<(u32, u8), ParseError> {
         let operand = self.next()?;
-        self.slot_wider(operand, ty)
+        self.target_slot_wider(operand, ty)
     }
 
-    pub(crate) fn slot_wider(&mut self, operand: &Operand<'t>, ty: Ty) -> Result<(u32, u8), ParseError> {
+    pub(crate) fn target_slot_wider(
+        &mut self,
+        operand: &Operand<'t>,
+        ty: Ty,
+    ) -> Result<(u32, u8), ParseError> {
         match operand {
             Operand::Register(register) => {
                 self.writable(*register)?;
                 self.wider(*register, ty)
             }
-            Operand::Sink => Ok((self.slot_to(operand, Ty::U64)?, ty.bits)),
+            Operand::Sink => Ok((self.target_slot(operand, Ty::U64)?, ty.bits)),
             _ => Err(self.wrong(format!("operand {}: expected a register", self.at))),
         }
     }
 
     /// A value that is read: a register as wide as its type, or a constant.
-    pub(crate) fn from(&mut self, ty: Ty) -> Result<u32, ParseError> {
+    pub(crate) fn source(&mut self, ty: Ty) -> Result<u32, ParseError> {
         let operand = self.next()?;
-        self.slot_from(operand, ty)
+        self.source_slot(operand, ty)
     }
 
-    pub(crate) fn slot_from(&mut self, operand: &Operand<'t>, ty: Ty) -> Result<u32, ParseError> {
+    pub(crate) fn source_slot(&mut self, operand: &Operand<'t>, ty: Ty) -> Result<u32, ParseError> {
         match operand {
             Operand::Register(register) => self.same(*register, ty),
             Operand::Number(number) => self.constant(*number, ty),
@@ -100,12 +103,12 @@ impl<'l, 'b, 't> Operands<'l, 'b, 't> {
     }
 
     /// A value that is read, from a register that may be wider than the type.
-    pub(crate) fn from_wider(&mut self, ty: Ty) -> Result<u32, ParseError> {
+    pub(crate) fn source_wider(&mut self, ty: Ty) -> Result<u32, ParseError> {
         let operand = self.next()?;
-        self.slot_from_wider(operand, ty)
+        self.source_slot_wider(operand, ty)
     }
 
-    pub(crate) fn slot_from_wider(&mut self, operand: &Operand<'t>, ty: Ty) -> Result<u32, ParseError> {
+    pub(crate) fn source_slot_wider(&mut self, operand: &Operand<'t>, ty: Ty) -> Result<u32, ParseError> {
         match operand {
             Operand::Register(register) => Ok(self.wider(*register, ty)?.0),
             Operand::Number(number) => self.constant(*number, ty),
@@ -132,13 +135,13 @@ impl<'l, 'b, 't> Operands<'l, 'b, 't> {
     }
 
     /// `d` or `d|p`: the slots of a register and of a predicate, `NONE` if there is none.
-    pub(crate) fn to_two(&mut self, ty: Ty) -> Result<(u32, u32), ParseError> {
+    pub(crate) fn target_two(&mut self, ty: Ty) -> Result<(u32, u32), ParseError> {
         match self.next()? {
             Operand::Two(register, predicate) => {
                 self.writable(*register)?;
                 Ok((self.same(*register, ty)?, self.same(*predicate, Ty::PREDICATE)?))
             }
-            operand => Ok((self.slot_to(operand, ty)?, NONE)),
+            operand => Ok((self.target_slot(operand, ty)?, NONE)),
         }
     }
 
@@ -159,9 +162,7 @@ impl<'l, 'b, 't> Operands<'l, 'b, 't> {
 
     fn same(&self, register: Register, ty: Ty) -> Result<u32, ParseError> {
         if register.ty.bits != ty.bits || !register.ty.agrees(ty) {
-            return Err(
-                self.wrong(format!("operand {}: expected a register of {} bits", self.at, ty.bits))
-            );
+            return Err(self.wrong(format!("operand {}: expected a register of {} bits", self.at, ty.bits)));
         }
         Ok(register.slot)
     }

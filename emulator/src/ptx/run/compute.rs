@@ -2,7 +2,7 @@
 //!
 //! Lanes outside of the mask are computed too, where that is cheaper than asking, and not written.
 
-use super::super::op::{Compare, Convert, Float1, Float2, Int2, Logic, Op, Step};
+use super::super::op::{Carry, Compare, Convert, Float1, Float2, Int2, Logic, Op, Step};
 use super::super::types::{FloatTy, IntTy};
 use super::convert::convert;
 use super::int::{self, compare, int2};
@@ -40,6 +40,7 @@ pub(crate) fn compute(r: &mut Registers<'_>, step: &Step, mask: u32) -> Done {
             IntTy::S32 => three(r, step, mask, |a, b, c| int::int3::<i32>(op, a, b, c)),
             IntTy::S64 => three(r, step, mask, |a, b, c| int::int3::<i64>(op, a, b, c)),
         },
+        Op::Carry(op, ty) => carry(r, step, mask, op, ty),
         Op::Wide(ty, add) => {
             let c = if add { u64::MAX } else { 0 };
             // Without a sum, the first operand stands in for the third.
@@ -104,16 +105,13 @@ pub(crate) fn compute(r: &mut Registers<'_>, step: &Step, mask: u32) -> Done {
             r.select(step.d, [step.a, step.b], yes, mask)
         }
         Op::Logic(Logic::Copy) => r.copy_predicate(step.d, step.a, mask),
+        Op::Logic(op @ (Logic::And | Logic::Or)) => {
+            let value = r.either(step.a, step.b, op == Logic::Or, mask)?;
+            r.put_predicate(step.d, mask, value)
+        }
         Op::Logic(op) => {
             let (a, b) = (r.predicate(step.a, mask)?, r.predicate(step.b, mask)?);
-            let value = match op {
-                Logic::Copy => a,
-                Logic::Not => !a,
-                Logic::And => a & b,
-                Logic::Or => a | b,
-                Logic::Xor => a ^ b,
-            };
-            r.put_predicate(step.d, mask, value)
+            r.put_predicate(step.d, mask, if op == Logic::Not { !a } else { a ^ b })
         }
         Op::Convert(op) => conversions(r, step, mask, op),
         _ => Err(Stop::of(FaultKind::Unimplemented("a step that computes nothing".into()), None)),
@@ -132,6 +130,25 @@ fn conversions(r: &mut Registers<'_>, step: &Step, mask: u32, op: Convert) -> Do
         Convert::Narrow => put1(r, step, mask, |a| convert(Convert::Narrow, a)),
         _ => put1(r, step, mask, |a| convert(op, a)),
     }
+}
+
+/// add.cc, addc, sub.cc, subc: the carry of each lane is a predicate of its own.
+fn carry(r: &mut Registers<'_>, step: &Step, mask: u32, op: Carry, ty: IntTy) -> Done {
+    let bits = if matches!(ty, IntTy::U64 | IntTy::S64) { 64 } else { 32 };
+    let before = if op.takes { r.carry(mask)? } else { 0 };
+    let (a, b) = (r.get(step.a, mask)?, r.get(step.b, mask)?);
+    let (mut values, mut after) = ([0; LANES], 0);
+    for lane in 0..LANES {
+        let (x, y) = (i128::from(a[lane]), i128::from(b[lane]) + i128::from(before >> lane & 1));
+        let exact = if op.sub { x - y } else { x + y };
+        values[lane] = exact as u64 & (u64::MAX >> (64 - bits));
+        // A borrow leaves a negative number, whose upper bits are ones.
+        after |= u32::from(exact >> bits & 1 == 1) << lane;
+    }
+    if op.leaves {
+        r.put_carry(mask, after);
+    }
+    r.put(step.d, mask, &values)
 }
 
 fn integers(r: &mut Registers<'_>, step: &Step, mask: u32, op: Int2, ty: IntTy) -> Done {
@@ -170,12 +187,7 @@ fn compare_integers(r: &mut Registers<'_>, step: &Step, mask: u32, op: Compare, 
 }
 
 #[inline(always)]
-fn one(
-    r: &Registers<'_>,
-    from: u32,
-    mask: u32,
-    f: impl Fn(u64) -> u64,
-) -> Result<super::Lanes, Box<Stop>> {
+fn one(r: &Registers<'_>, from: u32, mask: u32, f: impl Fn(u64) -> u64) -> Result<super::Lanes, Box<Stop>> {
     let a = r.get(from, mask)?;
     let mut values = [0; LANES];
     for lane in 0..LANES {

@@ -1,27 +1,26 @@
-//! Shuffles and votes: what lanes of a warp tell each other.
+//! Shuffles, votes and reductions: what lanes of a warp tell each other.
 
 use super::super::entry::Entry;
-use super::super::op::{NONE, Shuffle, Step, Vote};
+use super::super::op::{Int2, NONE, Shuffle, Step, Vote};
+use super::super::types::IntTy;
+use super::int::int2;
 use super::registers::Registers;
 use super::{Done, LANES, Stop, lanes};
 use crate::fault::FaultKind;
 
-/// The lanes that an exchange of `mask` waits for: the one member mask that all of them name.
-pub(crate) fn members(r: &Registers<'_>, slot: u32, mask: u32) -> Result<u32, Box<Stop>> {
+/// The member mask that the first lane of `mask` names, and the lanes of `mask` that name the same.
+pub(crate) fn members(r: &Registers<'_>, slot: u32, mask: u32) -> Result<(u32, u32), Box<Stop>> {
     let masks = r.get(slot, mask)?;
-    let mut wanted = None;
-    for lane in lanes(mask) {
-        let own = masks[lane] as u32;
-        if own >> lane & 1 == 0 {
-            let why = format!("lane {lane} executes it and is not in its own mask {own:#x}");
+    let first = masks[mask.trailing_zeros() as usize & 31] as u32;
+    let mut here = 0;
+    for lane in lanes(mask).filter(|lane| masks[*lane] as u32 == first) {
+        if first >> lane & 1 == 0 {
+            let why = format!("lane {lane} executes it and is not in its own mask {first:#x}");
             return Err(missing(1 << lane, why, lane));
         }
-        if wanted.is_some_and(|wanted| wanted != own) {
-            return Err(missing(1 << lane, format!("its mask is {own:#x}, another lane's is not"), lane));
-        }
-        wanted = Some(own);
+        here |= 1 << lane;
     }
-    Ok(wanted.unwrap_or_default())
+    Ok((first, here))
 }
 
 #[cold]
@@ -70,4 +69,16 @@ pub(crate) fn vote(r: &mut Registers<'_>, step: &Step, mode: Vote, mask: u32) ->
         Vote::Uniform => yes == mask || yes == 0,
     };
     r.put_predicate(step.d, mask, if value { u32::MAX } else { 0 })
+}
+
+/// redux.sync, by lanes that are all there. Whole numbers: their order changes nothing.
+pub(crate) fn reduce(r: &mut Registers<'_>, step: &Step, op: Int2, ty: IntTy, mask: u32) -> Done {
+    let values = r.get(step.a, mask)?;
+    let words = lanes(mask).map(|lane| values[lane]);
+    let fold = |f: &dyn Fn(u64, u64) -> u64| words.reduce(f).unwrap_or_default();
+    let all = match ty {
+        IntTy::S32 => int2!(op, i32, |f| fold(&f)),
+        _ => int2!(op, u32, |f| fold(&f)),
+    };
+    r.put(step.d, mask, &[all; LANES])
 }

@@ -46,17 +46,7 @@ impl<'w, 'e, 'm> Warp<'w, 'e, 'm> {
         mask: u32,
     ) -> Self {
         let now = Group { pc: 0, mask };
-        Warp {
-            entry,
-            registers,
-            params,
-            view,
-            counts,
-            limit,
-            now,
-            others: Vec::new(),
-            waiting: Vec::new(),
-        }
+        Warp { entry, registers, params, view, counts, limit, now, others: Vec::new(), waiting: Vec::new() }
     }
 
     /// Runs until all lanes have ended, or one faults: then the fault comes with its step.
@@ -159,13 +149,16 @@ impl<'w, 'e, 'm> Warp<'w, 'e, 'm> {
             Op::LoadParam(access) => memory::load_param(self.registers, step, access, self.params, mask),
             Op::Shuffle(mode) => {
                 let members = self.entry.lists[step.extra as usize];
-                let Some(mask) = self.gather(members, pc, active, mask)? else { return Ok(()) };
-                exchange::shuffle(self.registers, self.entry, step, mode, mask)
+                self.exchange(members, pc, active, mask, |registers, entry, mask| {
+                    exchange::shuffle(registers, entry, step, mode, mask)
+                })
             }
-            Op::Vote(mode) => {
-                let Some(mask) = self.gather(step.b, pc, active, mask)? else { return Ok(()) };
-                exchange::vote(self.registers, step, mode, mask)
-            }
+            Op::Vote(mode) => self.exchange(step.b, pc, active, mask, |registers, _, mask| {
+                exchange::vote(registers, step, mode, mask)
+            }),
+            Op::Reduce(op, ty) => self.exchange(step.b, pc, active, mask, |registers, _, mask| {
+                exchange::reduce(registers, step, op, ty, mask)
+            }),
             Op::BranchTable(uniform) => self.branch_table(step, uniform, active, mask),
             Op::Exit => {
                 self.now.mask = active & !mask;
@@ -212,21 +205,33 @@ impl<'w, 'e, 'm> Warp<'w, 'e, 'm> {
         Ok(())
     }
 
-    /// Lanes at a shuffle: all that it names, or none, for they wait for the others.
-    fn gather(&mut self, slot: u32, pc: u32, active: u32, mask: u32) -> Result<Option<u32>, Box<Stop>> {
-        // Lanes that the guard keeps away go on.
-        let mut here = mask;
-        if let Some(at) = self.waiting.iter().position(|(group, _)| group.pc == pc) {
-            here |= self.waiting.swap_remove(at).0.mask;
+    /// Lanes at an exchange, by the masks that they name: who is complete runs it, the others wait.
+    fn exchange(
+        &mut self,
+        slot: u32,
+        pc: u32,
+        active: u32,
+        mask: u32,
+        run: impl Fn(&mut Registers<'e>, &Entry, u32) -> Done,
+    ) -> Done {
+        let (mut left, mut ran) = (mask, 0);
+        while left != 0 {
+            let (members, mut here) = exchange::members(self.registers, slot, left)?;
+            left &= !here;
+            let same = |(group, named): &(Group, u32)| group.pc == pc && *named == members;
+            if let Some(at) = self.waiting.iter().position(same) {
+                here |= self.waiting.swap_remove(at).0.mask;
+            }
+            if members & !here == 0 {
+                run(self.registers, self.entry, here)?;
+                ran |= here;
+            } else {
+                self.waiting.push((Group { pc, mask: here }, members));
+            }
         }
-        let members = exchange::members(self.registers, slot, here)?;
-        if members & !here == 0 {
-            self.now.mask = active | here;
-            return Ok(Some(here));
-        }
-        self.waiting.push((Group { pc, mask: here }, members));
-        self.now.mask = active & !mask;
-        Ok(None)
+        // Lanes that the guard keeps away go on too.
+        self.now.mask = (active & !mask) | ran;
+        Ok(())
     }
 
     /// Notes who stored, so that a wrong bit can be traced.

@@ -81,7 +81,7 @@ pub(crate) fn mul_hi<T: Word>(a: T, b: T) -> T {
     if T::SIGNED || T::BITS < 64 {
         T::from_wide((a.wide() * b.wide()) >> T::BITS)
     } else {
-        T::of((u128::from(a.bits()) * u128::from(b.bits()) >> 64) as u64)
+        T::of(((u128::from(a.bits()) * u128::from(b.bits())) >> 64) as u64)
     }
 }
 

@@ -9,7 +9,13 @@ use crate::fault::FaultKind;
 use crate::memory::{View, clash};
 
 /// ld.param: one value for all lanes.
-pub(crate) fn load_param(r: &mut Registers<'_>, step: &Step, access: Access, params: &[u8], mask: u32) -> Done {
+pub(crate) fn load_param(
+    r: &mut Registers<'_>,
+    step: &Step,
+    access: Access,
+    params: &[u8],
+    mask: u32,
+) -> Done {
     let (at, size) = (step.extra as usize, usize::from(access.bytes));
     let mut bytes = [0; 16];
     // Lowering and launch have checked that the parameter is there.
@@ -30,27 +36,49 @@ pub(crate) fn load(
 ) -> Done {
     let addresses = addresses(r, step, mask)?;
     let size = access.bytes * access.count;
-    counts.request(lanes(mask).map(|lane| (addresses[lane], u32::from(size))));
-    let mut found = [[0; LANES]; 4];
-    for lane in lanes(mask) {
-        let at = addresses[lane];
-        let loaded = match size {
-            1 => view.load::<1>(at).map(filled),
-            2 => view.load::<2>(at).map(filled),
-            4 => view.load::<4>(at).map(filled),
-            8 => view.load::<8>(at).map(filled),
-            _ => view.load::<16>(at),
-        };
-        let bytes = loaded.map_err(|kind| Stop::of(kind, Some(lane as u32)))?;
-        for (which, values) in found[..usize::from(access.count)].iter_mut().enumerate() {
-            values[lane] = value(&bytes, which, access);
+    if access.count == 1 {
+        let mut values = [0; LANES];
+        match size {
+            1 => each(view, &addresses, mask, |lane, [byte]| values[lane] = u64::from(byte))?,
+            2 => each(view, &addresses, mask, |lane, bytes| values[lane] = u16::from_le_bytes(bytes).into())?,
+            4 => each(view, &addresses, mask, |lane, bytes| values[lane] = u32::from_le_bytes(bytes).into())?,
+            _ => each(view, &addresses, mask, |lane, bytes| values[lane] = u64::from_le_bytes(bytes))?,
+        }
+        if access.sign_to != 0 {
+            values = values.map(|value| signed(value, access));
+        }
+        r.put(step.d, mask, &values)?;
+    } else {
+        let mut found = [[0; 16]; LANES];
+        match size {
+            2 => each(view, &addresses, mask, |lane, bytes: [u8; 2]| found[lane] = filled(bytes))?,
+            4 => each(view, &addresses, mask, |lane, bytes: [u8; 4]| found[lane] = filled(bytes))?,
+            8 => each(view, &addresses, mask, |lane, bytes: [u8; 8]| found[lane] = filled(bytes))?,
+            _ => each(view, &addresses, mask, |lane, bytes: [u8; 16]| found[lane] = bytes)?,
+        }
+        for which in 0..usize::from(access.count) {
+            let values = found.map(|bytes| value(&bytes, which, access));
+            r.put(entry.lists[step.d as usize + which], mask, &values)?;
         }
     }
-    if access.count == 1 {
-        return r.put(step.d, mask, &found[0]);
-    }
-    for (which, values) in found[..usize::from(access.count)].iter().enumerate() {
-        r.put(entry.lists[step.d as usize + which], mask, values)?;
+    // Only now: addresses that are none have no sectors.
+    counts.request(lanes(mask).map(|lane| (addresses[lane], u32::from(size))));
+    Ok(())
+}
+
+/// Loads `N` bytes for each lane.
+#[inline]
+fn each<const N: usize>(
+    view: &mut View<'_>,
+    addresses: &Lanes,
+    mask: u32,
+    mut put: impl FnMut(usize, [u8; N]),
+) -> Done {
+    for lane in lanes(mask) {
+        match view.load::<N>(addresses[lane]) {
+            Ok(bytes) => put(lane, bytes),
+            Err(kind) => return Err(Stop::of(kind, Some(lane as u32))),
+        }
     }
     Ok(())
 }
@@ -67,7 +95,6 @@ pub(crate) fn store(
 ) -> Done {
     let addresses = addresses(r, step, mask)?;
     let size = access.bytes * access.count;
-    counts.request(lanes(mask).map(|lane| (addresses[lane], u32::from(size))));
     let mut stores = [(0, 0, [0; 16]); LANES];
     let mut many = 0;
     for lane in lanes(mask) {
@@ -88,7 +115,8 @@ pub(crate) fn store(
     if let Some((lane, address, _)) = stores.iter().find(|(_, address, _)| *address > u64::MAX - 16) {
         let nearest = "in no allocation".to_owned();
         let size = u32::from(size);
-        let kind = FaultKind::OutOfBounds { access: crate::fault::Access::Store, address: *address, size, nearest };
+        let kind =
+            FaultKind::OutOfBounds { access: crate::fault::Access::Store, address: *address, size, nearest };
         return Err(Stop::of(kind, Some(*lane)));
     }
     clash(stores, u32::from(size)).map_err(|(lane, kind)| Stop::of(kind, Some(lane)))?;
@@ -102,6 +130,7 @@ pub(crate) fn store(
         };
         stored.map_err(|kind| Stop::of(kind, Some(*lane)))?;
     }
+    counts.request(lanes(mask).map(|lane| (addresses[lane], u32::from(size))));
     Ok(())
 }
 
@@ -119,7 +148,12 @@ fn value(bytes: &[u8; 16], which: usize, access: Access) -> u64 {
     let width = usize::from(access.bytes);
     let mut word = [0; 8];
     word[..width].copy_from_slice(&bytes[which * width..(which + 1) * width]);
-    let value = u64::from_le_bytes(word);
+    signed(u64::from_le_bytes(word), access)
+}
+
+/// With the sign extended as far as the register reaches.
+#[inline(always)]
+fn signed(value: u64, access: Access) -> u64 {
     if access.sign_to == 0 {
         return value;
     }

@@ -1,7 +1,8 @@
 //! Registers of a warp. Each slot knows which lanes wrote it: a lane that computes with what it never wrote is a fault.
 //!
 //! LLVM leaves registers unwritten on paths that do not use them, and lets `mov` and `selp` carry them on: so these two pass
-//! it on that a lane was never written, and every other instruction faults.
+//! it on that a lane was never written, and every other instruction faults. (`and` and `or` of predicates need one operand
+//! alone where it settles the result: that is how LLVM writes a condition behind a condition.)
 
 use super::super::entry::Entry;
 use super::super::op::NONE;
@@ -18,6 +19,9 @@ pub(crate) struct Registers<'e> {
     /// A bit for each lane.
     predicates: Vec<u32>,
     predicates_written: Vec<u32>,
+    /// The carry of each lane, and who has one.
+    carry: u32,
+    carry_written: u32,
 }
 
 impl<'e> Registers<'e> {
@@ -29,6 +33,8 @@ impl<'e> Registers<'e> {
             written: vec![0; registers],
             predicates: vec![0; predicates],
             predicates_written: vec![0; predicates],
+            carry: 0,
+            carry_written: 0,
         };
         for (slot, value) in &entry.constants {
             file.values[*slot as usize] = [*value; LANES];
@@ -41,6 +47,7 @@ impl<'e> Registers<'e> {
     pub(crate) fn clear(&mut self) {
         self.written.fill(0);
         self.predicates_written.fill(0);
+        self.carry_written = 0;
         for (slot, _) in &self.entry.constants {
             self.written[*slot as usize] = u32::MAX;
         }
@@ -122,12 +129,38 @@ impl<'e> Registers<'e> {
         Ok(self.predicates[slot as usize])
     }
 
+    /// `a & b`, or `a | b`: where one of them settles the result, the other need not be written.
+    pub(crate) fn either(&self, a: u32, b: u32, or: bool, mask: u32) -> Result<u32, Box<Stop>> {
+        // What settles: false of an and, true of an or.
+        let settles = |slot: u32| {
+            let value = self.predicates[slot as usize];
+            self.predicates_written[slot as usize] & if or { value } else { !value }
+        };
+        let (first, second) = (settles(a), settles(b));
+        self.predicate(a, mask & !second)?;
+        self.predicate(b, mask & !first)?;
+        Ok(if or { first | second } else { !(first | second) })
+    }
+
     #[inline(always)]
     pub(crate) fn put_predicate(&mut self, slot: u32, mask: u32, values: u32) -> Done {
         let target = &mut self.predicates[slot as usize];
         *target = (values & mask) | (*target & !mask);
         self.predicates_written[slot as usize] |= mask;
         Ok(())
+    }
+
+    /// The carry that the last `.cc` left.
+    pub(crate) fn carry(&self, mask: u32) -> Result<u32, Box<Stop>> {
+        match lanes(mask & !self.carry_written).next() {
+            None => Ok(self.carry),
+            Some(lane) => Err(Stop::of(FaultKind::UnwrittenRegister("CC.CF".into()), Some(lane as u32))),
+        }
+    }
+
+    pub(crate) fn put_carry(&mut self, mask: u32, carry: u32) {
+        self.carry = (carry & mask) | (self.carry & !mask);
+        self.carry_written |= mask;
     }
 
     /// The lanes of `active` that a guard lets through.

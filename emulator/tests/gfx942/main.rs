@@ -1,5 +1,7 @@
 //! The gfx942 interpreter: decoding against LLVM, semantics, shipped kernels, planted faults.
 
 mod decoding;
+mod division;
 mod llvm;
+mod machine;
 mod random;

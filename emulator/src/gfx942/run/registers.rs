@@ -400,14 +400,6 @@ impl Registers {
             }
         }
     }
-
-    /// Registers that loads from memory are still filling at the end. What was moved between lanes and then not needed
-    /// (LLVM leaves the last carry of a scan) is no loss.
-    pub(super) fn under_way(&self) -> Option<String> {
-        let loads = self.vm.iter().chain(self.lgkm.iter().filter(|p| p.unordered)).find(|p| p.count > 0)?;
-        let name = if loads.scalar { text::scalar(loads.first, loads.count) } else { text::vector(loads.first, loads.count) };
-        Some(format!("a load into {name} is under way"))
-    }
 }
 
 fn fills(pending: &Pending, scalar: bool, at: usize) -> bool {

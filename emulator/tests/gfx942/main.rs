@@ -2,6 +2,8 @@
 
 mod decoding;
 mod division;
+mod faults;
 mod llvm;
 mod machine;
 mod random;
+mod vector;

@@ -148,7 +148,7 @@ fn fault(words: &[u32], blocks: u32, lane: Option<u32>, instruction: &str) -> (u
 
 #[test]
 fn half_a_wave_in_a_reduction_of_64() {
-    let (_, kind) = fault(LOW_HALF, 1, Some(0), "+0x30 `ds_bpermute_b32 v4, v3, v2`");
+    let (_, kind) = fault(LOW_HALF, 1, Some(0), "+0x2c `ds_bpermute_b32 v4, v3, v2`");
     let FaultKind::Missing { missing, why } = kind else { panic!("{kind}") };
     assert_eq!(missing, 0xffff_ffff_0000_0000);
     assert_eq!(why, "lane 0 reads from one that is not active");

@@ -6,4 +6,5 @@ mod faults;
 mod llvm;
 mod machine;
 mod random;
+mod shipped;
 mod vector;

@@ -13,4 +13,4 @@ pub mod object;
 pub mod run;
 
 pub use run::Approximation;
-pub use run::launch::CodeObject;
+pub use run::launch::Module;

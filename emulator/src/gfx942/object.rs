@@ -81,7 +81,11 @@ pub(super) fn load(bytes: &[u8]) -> Result<Vec<Kernel>, LoadError> {
 
 fn kernel(note: Note, descriptor: &[u8], code: &[u8]) -> Kernel {
     let words: Vec<u32> = code.chunks_exact(4).map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect();
-    let descriptor = Descriptor::read(descriptor).and_then(|d| if note.dynamic_stack { Err("a dynamic stack".into()) } else { Ok(d) });
+    let descriptor = match (note.wavefront, note.dynamic_stack) {
+        (64, false) => Descriptor::read(descriptor),
+        (64, true) => Err("a dynamic stack".to_owned()),
+        (lanes, _) => Err(format!("waves of {lanes}")),
+    };
     let mut kernel = Kernel {
         name: note.name,
         code: Vec::new(),
@@ -92,33 +96,62 @@ fn kernel(note: Note, descriptor: &[u8], code: &[u8]) -> Kernel {
         max_threads: note.max_threads,
         descriptor,
     };
-    if note.wavefront != 64 {
-        kernel.descriptor = Err(format!("waves of {}", note.wavefront));
-    }
-    let mut at = 0;
-    while at < words.len() {
-        let inst = decode(&words[at..]).unwrap_or_else(|why| {
-            kernel.refused.insert(kernel.code.len(), why.to_string());
-            Inst::new(Op::Refused, 4)
-        });
-        kernel.code.push(inst);
-        kernel.offsets.push(at as u32 * 4);
-        at += usize::from(inst.size / 4);
-    }
-    for number in 0..kernel.code.len() {
-        let inst = kernel.code[number];
-        if inst.jumps() {
-            let to = i64::from(kernel.offsets[number]) + 4 + 4 * i64::from(inst.imm);
-            let found = u32::try_from(to).ok().and_then(|to| kernel.offsets.binary_search(&to).ok());
-            kernel.code[number].target = found.map_or(NOWHERE, |found| found as u32);
-        }
-        if let Ok(descriptor) = &kernel.descriptor
-            && let Some(why) = beyond(&inst, descriptor)
-        {
-            kernel.refused.insert(number, why);
-        }
-    }
+    kernel.decode(&words);
     kernel
+}
+
+impl Kernel {
+    pub(super) fn from_words(name: &str, words: &[u32], arguments: u32) -> Kernel {
+        let argument = |at: u32| Argument { offset: 8 * at, size: 8, kind: "by_value".to_owned() };
+        let descriptor = Descriptor {
+            vgprs: 128,
+            sgprs: 102,
+            kernarg: true,
+            workgroup: [true, true, false],
+            workitem: 0,
+            dx10_clamp: true,
+            ieee: true,
+        };
+        let mut kernel = Kernel {
+            name: name.to_owned(),
+            code: Vec::new(),
+            offsets: Vec::new(),
+            refused: BTreeMap::new(),
+            arguments: (0..arguments).map(argument).collect(),
+            kernarg: 8 * arguments,
+            max_threads: 1024,
+            descriptor: Ok(descriptor),
+        };
+        kernel.decode(words);
+        kernel
+    }
+
+    /// Decodes all, then finds what jumps lead to.
+    fn decode(&mut self, words: &[u32]) {
+        let mut at = 0;
+        while at < words.len() {
+            let inst = decode(&words[at..]).unwrap_or_else(|why| {
+                self.refused.insert(self.code.len(), why.to_string());
+                Inst::new(Op::Refused, 4)
+            });
+            self.code.push(inst);
+            self.offsets.push(at as u32 * 4);
+            at += usize::from(inst.size / 4);
+        }
+        for number in 0..self.code.len() {
+            let inst = self.code[number];
+            if inst.jumps() {
+                let to = i64::from(self.offsets[number]) + 4 + 4 * i64::from(inst.imm);
+                let found = u32::try_from(to).ok().and_then(|to| self.offsets.binary_search(&to).ok());
+                self.code[number].target = found.map_or(NOWHERE, |found| found as u32);
+            }
+            if let Ok(descriptor) = &self.descriptor
+                && let Some(why) = beyond(&inst, descriptor)
+            {
+                self.refused.insert(number, why);
+            }
+        }
+    }
 }
 
 /// A register that the kernel was not given, or a modifier that is not implemented.

@@ -1,5 +1,10 @@
 //! The gfx942 interpreter: decoding against LLVM, semantics, shipped kernels, planted faults.
 
 mod decoding;
+mod division;
+mod faults;
 mod llvm;
+mod machine;
 mod random;
+mod shipped;
+mod vector;

@@ -69,7 +69,9 @@ impl Registers {
         let Some((kind, exec)) = kind(i.more) else { return stop(FaultKind::Unimplemented(i.to_string())) };
         let condition = u32::from(i.more & 7);
         let holds = |order: Ordering| condition & relation(order) != 0;
-        let (ordered, negated) = (u32::from(i.more & 7), i.more & 8 != 0);
+        // Conditions with bit 3 are the opposites of the first eight, in reverse.
+        let negated = i.more & 8 != 0;
+        let ordered = u32::from(if negated { !i.more } else { i.more } & 7);
         let float = |order: Option<Ordering>| order.is_some_and(|o| ordered & relation(o) != 0) != negated;
         let mask = match kind {
             Kind::ClassF32 => self.classes(i, false)?,

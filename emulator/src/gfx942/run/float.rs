@@ -198,7 +198,7 @@ impl Registers {
     }
 
     fn div_fmas(&mut self, i: &Inst) -> Done {
-        let scaled = self.s64(VCC)?;
+        let scaled = self.mask(VCC)?;
         let at = |lane: usize| scaled >> lane & 1 == 1;
         if i.op == Op::VDivFmasF32 {
             let mut buffers = [[0; 64]; 3];

@@ -1,10 +1,10 @@
 //! Vector operations on integers and bits.
 
-use super::operands::Wide;
+use super::operands::{Wide, blend};
 use super::registers::{Lanes, Registers};
 use super::stop::{Done, stop};
 use crate::fault::FaultKind;
-use crate::gfx942::code::inst::{Inst, Src};
+use crate::gfx942::code::inst::{Coding, Inst, Src};
 use crate::gfx942::code::op::Op;
 
 impl Registers {
@@ -60,7 +60,7 @@ impl Registers {
     #[inline(always)]
     fn carry(&mut self, i: &Inst, f: impl Fn(u32, u32, bool) -> (u32, bool)) -> Done {
         let carries = match i.src[2] {
-            Src::S(number) => self.s64(number)?,
+            Src::S(number) => self.mask(number)?,
             _ => 0,
         };
         let mut buffers = [[0; 64]; 2];
@@ -94,24 +94,57 @@ impl Registers {
         self.set64(i.sdst, mask & exec)
     }
 
+    /// The lanes of a source that hold something.
+    fn lanes_of(&self, src: Src, width: u8) -> Done<u64> {
+        match (src, width) {
+            (Src::V(number), _) => self.holding(number, width),
+            (Src::S(number), 1) => Ok(if self.known32(number)?.1 == u32::MAX { u64::MAX } else { 0 }),
+            (Src::S(number), _) => Ok(if self.known64(number)?.1 == u64::MAX { u64::MAX } else { 0 }),
+            _ => Ok(u64::MAX),
+        }
+    }
+
     fn cndmask(&mut self, i: &Inst) -> Done {
         let Src::S(number) = i.src[2] else { return stop(FaultKind::Unimplemented(i.to_string())) };
-        let mask = self.s64(number)?;
+        let mask = self.mask(number)?;
+        let known = mask & self.lanes_of(i.src[1], 1)? | !mask & self.lanes_of(i.src[0], 1)?;
         let mut buffers = [[0; 64]; 2];
         let [first, second] = &mut buffers;
-        let (a, b) = (self.read32(i, 0, first)?, self.read32(i, 1, second)?);
+        let (a, b) = (self.unchecked32(i, 0, first)?, self.unchecked32(i, 1, second)?);
         let mut out: Lanes = [0; 64];
         for lane in 0..64 {
             let take = 0u32.wrapping_sub((mask >> lane & 1) as u32);
             out[lane] = b[lane] & take | a[lane] & !take;
         }
-        self.put32(i, &out)
+        let exec = self.exec;
+        self.wrote_known(i.dst, 1, exec, known)?;
+        blend(&mut self.v[usize::from(i.dst)], &out, exec);
+        Ok(())
     }
 
-    fn move_wide(&mut self, i: &Inst) -> Done {
-        let mut x: Wide = [0; 64];
-        self.read64(i, 0, &mut x)?;
-        self.put64(i, &x)
+    /// `v_mov_b32`, `v_mov_b64`: what holds nothing is carried on as such.
+    fn move_words(&mut self, i: &Inst, width: u8) -> Done {
+        let known = self.lanes_of(i.src[0], width)?;
+        let exec = self.exec;
+        if exec & !known == 0 || i.coding == Coding::Sdwa {
+            if width == 1 {
+                return self.unary(i, |a| a);
+            }
+            let mut x: Wide = [0; 64];
+            self.read64(i, 0, &mut x)?;
+            return self.put64(i, &x);
+        }
+        self.wrote_known(i.dst, width, exec, known)?;
+        for word in 0..width {
+            let mut out = [0; 64];
+            match i.src[0] {
+                Src::V(number) => out = self.v[usize::from(number + word)],
+                Src::S(number) => out.fill(self.known32(number + word)?.0),
+                _ => {}
+            }
+            blend(&mut self.v[usize::from(i.dst + word)], &out, exec);
+        }
+        Ok(())
     }
 
     fn shift_add_wide(&mut self, i: &Inst) -> Done {
@@ -157,8 +190,8 @@ impl Registers {
         let clamp = i.clamp;
         match i.op {
             VNop => Ok(()),
-            VMovB32 => self.unary(i, |a| a),
-            VMovB64 => self.move_wide(i),
+            VMovB32 => self.move_words(i, 1),
+            VMovB64 => self.move_words(i, 2),
             VNotB32 => self.unary(i, |a| !a),
             VBfrevB32 => self.unary(i, u32::reverse_bits),
             VFfbhU32 => self.unary(i, |a| if a == 0 { u32::MAX } else { a.leading_zeros() }),

@@ -7,6 +7,7 @@ use super::stop::Stop;
 use super::wave;
 use crate::counts::Counts;
 use crate::fault::{Fault, FaultKind, Instruction, Place};
+use crate::gfx942::code::op::Op;
 use crate::gfx942::object::{Kernel, LoadError, load};
 use crate::launch::{Grid, Parameter, Program};
 use crate::memory::Memory;
@@ -16,20 +17,26 @@ const WAVE: u64 = 64;
 
 /// A code object, decoded.
 #[derive(Clone, Debug)]
-pub struct CodeObject {
+pub struct Module {
     kernels: Vec<Kernel>,
     approximation: Approximation,
 }
 
-impl CodeObject {
+impl Module {
     /// From the bytes of its file.
-    pub fn load(bytes: &[u8]) -> Result<CodeObject, LoadError> {
-        Ok(CodeObject { kernels: load(bytes)?, approximation: Approximation::default() })
+    pub fn load(bytes: &[u8]) -> Result<Module, LoadError> {
+        Ok(Module { kernels: load(bytes)?, approximation: Approximation::default() })
+    }
+
+    /// One kernel of these words, to try instructions: `arguments` arguments of eight bytes at s[0:1], the workgroup's x and y in s2
+    /// and s3, the lane in v0, 128 vector and all scalar registers.
+    pub fn from_words(name: &str, words: &[u32], arguments: u32) -> Module {
+        Module { kernels: vec![Kernel::from_words(name, words, arguments)], approximation: Approximation::default() }
     }
 
     /// With reciprocals, roots and NaN like this.
     #[must_use]
-    pub fn with_approximation(mut self, approximation: Approximation) -> CodeObject {
+    pub fn with_approximation(mut self, approximation: Approximation) -> Module {
         self.approximation = approximation;
         self
     }
@@ -91,6 +98,10 @@ fn check(kernel: &Kernel, grid: Grid, params: &[u8]) -> Result<(), FaultKind> {
     if threads > kernel.max_threads {
         return wrong(format!("workgroups of {threads} threads, of at most {}", kernel.max_threads));
     }
+    let barrier = kernel.code.iter().any(|inst| inst.op == Op::SBarrier);
+    if barrier && u64::from(threads) > WAVE {
+        return Err(FaultKind::Unimplemented("a barrier between waves".into()));
+    }
     for dimension in 0..3 {
         if grid.blocks[dimension].checked_mul(grid.threads[dimension]).is_none() {
             return wrong("2^32 threads or more in one dimension".into());
@@ -135,7 +146,7 @@ fn start(r: &mut Registers, kernel: &Kernel, grid: Grid, block: [u32; 3], first:
     Ok(())
 }
 
-impl Program for CodeObject {
+impl Program for Module {
     fn entries(&self) -> Vec<String> {
         self.kernels.iter().map(|kernel| kernel.name.clone()).collect()
     }

@@ -21,37 +21,41 @@ impl Registers {
     /// Source `at`, of 32 bits, with its modifiers. It stays where it is when nothing is to be done to it.
     #[inline(always)]
     pub(super) fn read32<'b>(&'b self, i: &Inst, at: usize, buffer: &'b mut Lanes) -> Done<&'b Lanes> {
-        let from = match i.src[at] {
-            Src::V(number) => {
-                self.have(number, 1, self.exec)?;
-                &self.v[usize::from(number)]
+        match i.src[at] {
+            Src::V(number) => self.have(number, 1, self.exec)?,
+            Src::S(number) => {
+                self.s32(number)?;
             }
-            scalar => {
-                buffer.fill(self.scalar32(scalar)?);
-                if (i.neg | i.abs) >> at & 1 == 0 && i.coding != Coding::Sdwa {
-                    return Ok(buffer);
-                }
-                &buffer.clone()
-            }
-        };
-        if (i.neg | i.abs) >> at & 1 == 1 {
-            let keep = if i.abs >> at & 1 == 1 { 0x7fff_ffff } else { u32::MAX };
-            let flip = u32::from(i.neg >> at & 1) << 31;
-            for lane in 0..64 {
-                buffer[lane] = from[lane] & keep ^ flip;
-            }
-            return Ok(buffer);
+            _ => {}
         }
-        if i.coding == Coding::Sdwa && at < 2 {
-            for lane in 0..64 {
-                buffer[lane] = part(from[lane], i.sdwa.src[at], i.sdwa.sext[at]);
-            }
-            return Ok(buffer);
+        self.unchecked32(i, at, buffer)
+    }
+
+    /// The same, where the caller looks after lanes that hold nothing.
+    #[inline(always)]
+    pub(super) fn unchecked32<'b>(&'b self, i: &Inst, at: usize, buffer: &'b mut Lanes) -> Done<&'b Lanes> {
+        let signs = (i.neg | i.abs) >> at & 1 == 1;
+        if let (Src::V(number), false, true) = (i.src[at], signs, i.coding != Coding::Sdwa) {
+            return Ok(&self.v[usize::from(number)]);
         }
         match i.src[at] {
-            Src::V(number) => Ok(&self.v[usize::from(number)]),
-            _ => Ok(buffer),
+            Src::V(number) => *buffer = self.v[usize::from(number)],
+            Src::S(number) => buffer.fill(self.known32(number)?.0),
+            constant => buffer.fill(self.scalar32(constant)?),
         }
+        if signs {
+            let keep = if i.abs >> at & 1 == 1 { 0x7fff_ffff } else { u32::MAX };
+            let flip = u32::from(i.neg >> at & 1) << 31;
+            for x in buffer.iter_mut() {
+                *x = *x & keep ^ flip;
+            }
+        }
+        if i.coding == Coding::Sdwa && at < 2 {
+            for x in buffer.iter_mut() {
+                *x = part(*x, i.sdwa.src[at], i.sdwa.sext[at]);
+            }
+        }
+        Ok(buffer)
     }
 
     /// Source `at`, of 64 bits, with its modifiers.

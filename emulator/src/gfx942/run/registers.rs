@@ -37,8 +37,10 @@ pub(super) struct Registers {
     /// Loads under way into a register.
     filling: [u8; 256],
     s: [u32; 128],
-    s_written: u128,
-    s_ready: u128,
+    /// Bits that hold something, and those of them that no load is about to replace. Bits, for LLVM joins masks whose lanes are
+    /// written on different ways.
+    s_written: [u32; 128],
+    s_ready: [u32; 128],
     s_filling: [u8; 128],
     pub(super) exec: u64,
     scc: Option<bool>,
@@ -57,8 +59,8 @@ impl Registers {
             ready: [0; 256],
             filling: [0; 256],
             s: [0; 128],
-            s_written: 0,
-            s_ready: 0,
+            s_written: [0; 128],
+            s_ready: [0; 128],
             s_filling: [0; 128],
             exec: 0,
             scc: None,
@@ -75,7 +77,8 @@ impl Registers {
         self.written.fill(0);
         self.ready.fill(0);
         self.filling.fill(0);
-        (self.s_written, self.s_ready) = (0, 0);
+        self.s_written.fill(0);
+        self.s_ready.fill(0);
         self.s_filling.fill(0);
         self.exec = exec;
         self.scc = None;
@@ -122,6 +125,33 @@ impl Registers {
         if missing == 0 { Ok(()) } else { Err(self.unready(number, width, lanes)) }
     }
 
+    /// Which lanes of vector registers hold values, where no load into them is under way. Moves and selections carry lanes that do
+    /// not on: LLVM has them read what a way that nobody goes would have written.
+    #[inline(always)]
+    pub(super) fn holding(&self, number: u8, width: u8) -> Done<u64> {
+        let mut lanes = u64::MAX;
+        for at in number..number + width {
+            if self.filling[usize::from(at)] != 0 && self.exec != 0 {
+                return Err(self.unready(at, 1, self.exec));
+            }
+            lanes &= self.ready[usize::from(at)];
+        }
+        Ok(lanes)
+    }
+
+    /// Says that `lanes` of vector registers are written, but with nothing where they are not `known`.
+    #[inline(always)]
+    pub(super) fn wrote_known(&mut self, number: u8, width: u8, lanes: u64, known: u64) -> Done {
+        self.wrote(number, width, lanes)?;
+        if lanes & !known != 0 {
+            for at in usize::from(number)..usize::from(number) + usize::from(width) {
+                self.written[at] &= !lanes | known;
+                self.ready[at] = self.written[at];
+            }
+        }
+        Ok(())
+    }
+
     /// Checks that no load will overwrite vector registers that are about to be written, and says that `lanes` of them are.
     #[inline(always)]
     pub(super) fn wrote(&mut self, number: u8, width: u8, lanes: u64) -> Done {
@@ -141,7 +171,7 @@ impl Registers {
         if number & 126 == EXEC {
             return Ok((self.exec >> (32 * u32::from(number & 1))) as u32);
         }
-        if self.s_ready >> number & 1 == 0 {
+        if self.s_ready[usize::from(number & 127)] != u32::MAX {
             return stop(self.s_unready(number));
         }
         Ok(self.s[usize::from(number & 127)])
@@ -154,6 +184,54 @@ impl Registers {
             return Ok(self.exec);
         }
         Ok(u64::from(self.s32(number)?) | u64::from(self.s32(number + 1)?) << 32)
+    }
+
+    /// A pair of them, and which of its bits hold something. No load into it may be under way.
+    #[inline(always)]
+    pub(super) fn known64(&self, number: u8) -> Done<(u64, u64)> {
+        if number == EXEC {
+            return Ok((self.exec, u64::MAX));
+        }
+        let at = usize::from(number & 126);
+        if self.s_filling[at] | self.s_filling[at + 1] != 0 {
+            let filling = number + u8::from(self.s_filling[at] == 0);
+            return stop(self.s_unready(filling));
+        }
+        let both = |of: &[u32; 128]| u64::from(of[at]) | u64::from(of[at + 1]) << 32;
+        Ok((both(&self.s), both(&self.s_ready)))
+    }
+
+    /// A register, and which of its bits hold something.
+    #[inline(always)]
+    pub(super) fn known32(&self, number: u8) -> Done<(u32, u32)> {
+        if number & 126 == EXEC {
+            return self.s32(number).map(|value| (value, u32::MAX));
+        }
+        let at = usize::from(number & 127);
+        if self.s_filling[at] != 0 {
+            return stop(self.s_unready(number));
+        }
+        Ok((self.s[at], self.s_ready[at]))
+    }
+
+    /// A pair of them as a mask: the bits of active lanes hold something.
+    #[inline(always)]
+    pub(super) fn mask(&self, number: u8) -> Done<u64> {
+        let (mask, known) = self.known64(number)?;
+        if self.exec & !known != 0 {
+            let lane = Some((self.exec & !known).trailing_zeros());
+            return Err(Box::new(Stop { kind: FaultKind::UnwrittenRegister(text::scalar(number, 2)), lane }));
+        }
+        Ok(mask)
+    }
+
+    /// Whether a pair of them is not 0: a bit that is 1 tells, whatever the others are.
+    pub(super) fn any(&self, number: u8) -> Done<bool> {
+        let (mask, known) = self.known64(number)?;
+        if mask & known == 0 && known != u64::MAX {
+            return stop(FaultKind::UnwrittenRegister(text::scalar(number, 2)));
+        }
+        Ok(mask & known != 0)
     }
 
     #[cold]
@@ -175,8 +253,26 @@ impl Registers {
             return stop(self.no_wait(true, number, text::scalar(number, 1)));
         }
         self.s[at] = value;
-        self.s_written |= 1 << at;
-        self.s_ready |= 1 << at;
+        self.s_written[at] = u32::MAX;
+        self.s_ready[at] = u32::MAX;
+        Ok(())
+    }
+
+    /// Writes a register, or a pair, some of whose bits hold nothing.
+    pub(super) fn set_known(&mut self, number: u8, width: u8, value: u64, known: u64) -> Done {
+        let bits = if width == 2 { known } else { known | 0xffff_ffff << 32 };
+        if number & 126 == EXEC && bits != u64::MAX {
+            return stop(FaultKind::UnwrittenRegister("what is written to exec".into()));
+        }
+        for at in 0..width {
+            let shift = 32 * u32::from(at);
+            self.set32(number + at, (value >> shift) as u32)?;
+            if number & 126 != EXEC {
+                let place = usize::from((number + at) & 127);
+                self.s_written[place] = (known >> shift) as u32;
+                self.s_ready[place] = self.s_written[place];
+            }
+        }
         Ok(())
     }
 
@@ -200,13 +296,18 @@ impl Registers {
         self.scc = Some(value);
     }
 
+    /// SCC of a result some of whose bits hold nothing may be anything.
+    pub(super) fn set_scc_known(&mut self, value: Option<bool>) {
+        self.scc = value;
+    }
+
     /// A scalar source.
     #[inline(always)]
     pub(super) fn scalar32(&self, src: Src) -> Done<u32> {
         match src {
             Src::S(number) => self.s32(number),
             Src::Const(value) => Ok(value as u32),
-            Src::Vccz => Ok(u32::from(self.s64(VCC)? == 0)),
+            Src::Vccz => Ok(u32::from(!self.any(VCC)?)),
             Src::Execz => Ok(u32::from(self.exec == 0)),
             Src::Scc => self.scc().map(u32::from),
             Src::V(_) | Src::None => stop(FaultKind::Unimplemented("a vector register as a scalar operand".into())),
@@ -247,9 +348,8 @@ impl Registers {
                 return stop(self.no_wait(true, at as u8, text::scalar(at as u8, 1)));
             }
             self.s[at] = *value;
-            let bit = 1 << at;
-            self.s_written = if known >> word & 1 == 1 { self.s_written | bit } else { self.s_written & !bit };
-            self.s_ready &= !bit;
+            self.s_written[at] = if known >> word & 1 == 1 { u32::MAX } else { 0 };
+            self.s_ready[at] = 0;
             self.s_filling[at] += 1;
         }
         self.begin(Counter::Lgkm, Pending { scalar: true, first: number, count: words.len() as u8, unordered: true });
@@ -290,7 +390,7 @@ impl Registers {
             for at in usize::from(done.first)..usize::from(done.first) + usize::from(done.count) {
                 if done.scalar {
                     self.s_filling[at] -= 1;
-                    self.s_ready |= self.s_written & 1 << at;
+                    self.s_ready[at] = self.s_written[at];
                 } else {
                     self.filling[at] -= 1;
                     if self.filling[at] == 0 {
@@ -299,13 +399,6 @@ impl Registers {
                 }
             }
         }
-    }
-
-    /// Registers that loads are still filling at the end.
-    pub(super) fn under_way(&self) -> Option<String> {
-        let loads = self.vm.iter().chain(&self.lgkm).find(|p| p.count > 0)?;
-        let name = if loads.scalar { text::scalar(loads.first, loads.count) } else { text::vector(loads.first, loads.count) };
-        Some(format!("a load into {name} is under way"))
     }
 }
 

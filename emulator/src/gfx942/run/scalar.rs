@@ -20,6 +20,9 @@ pub(super) fn run(r: &mut Registers, i: &Inst) -> Done {
     use Op::*;
     let spec = i.spec();
     let literal = i.size == 8;
+    if carries_on(i.op) && !whole(r, i)? {
+        return partial(r, i);
+    }
     let read = |at: usize| match spec.src[at] {
         Ty::N => Ok(0),
         Ty::I => r.scalar32(i.src[at]).map(u64::from),
@@ -156,6 +159,81 @@ pub(super) fn run(r: &mut Registers, i: &Inst) -> Done {
     if let Some(scc) = scc {
         r.set_scc(scc);
     }
+    Ok(())
+}
+
+/// Operations on bits, and moves: bits that hold nothing stay such.
+fn carries_on(op: Op) -> bool {
+    use Op::*;
+    matches!(
+        op,
+        SAndB32 | SAndB64 | SOrB32 | SOrB64 | SXorB32 | SXorB64 | SAndn2B32 | SAndn2B64 | SOrn2B32 | SOrn2B64 | SNandB32
+            | SNandB64 | SNorB32 | SNorB64 | SXnorB32 | SXnorB64 | SNotB32 | SNotB64 | SMovB32 | SMovB64 | SCselectB32
+            | SCselectB64 | SAndSaveexec | SOrSaveexec | SAndn2Saveexec
+    )
+}
+
+/// A source and which of its bits hold something.
+fn known(r: &Registers, src: Src, ty: Ty) -> Done<(u64, u64)> {
+    match (src, ty.width()) {
+        (Src::S(number), 2) => r.known64(number),
+        (Src::S(number), 1) => r.known32(number).map(|(value, bits)| (value.into(), u64::from(bits) | 0xffff_ffff << 32)),
+        (_, 0) => Ok((0, u64::MAX)),
+        (_, 1) => r.scalar32(src).map(|value| (value.into(), u64::MAX)),
+        _ => r.scalar64(src).map(|value| (value, u64::MAX)),
+    }
+}
+
+#[inline(always)]
+fn whole(r: &Registers, i: &Inst) -> Done<bool> {
+    let spec = i.spec();
+    Ok(known(r, i.src[0], spec.src[0])?.1 & known(r, i.src[1], spec.src[1])?.1 == u64::MAX)
+}
+
+/// An operation on bits of which some hold nothing: a bit of the result holds something if it is the same whatever those are.
+#[cold]
+fn partial(r: &mut Registers, i: &Inst) -> Done {
+    use Op::*;
+    let spec = i.spec();
+    let ((x, known_x), (y, known_y)) = (known(r, i.src[0], spec.src[0])?, known(r, i.src[1], spec.src[1])?);
+    let width = spec.dst.width();
+    match i.op {
+        SMovB32 | SMovB64 => return r.set_known(i.dst, width, x, known_x),
+        SCselectB32 | SCselectB64 => {
+            let (value, known) = if r.scc()? { (x, known_x) } else { (y, known_y) };
+            return r.set_known(i.dst, width, value, known);
+        }
+        _ => {}
+    }
+    let exec = r.exec;
+    let saves = matches!(i.op, SAndSaveexec | SOrSaveexec | SAndn2Saveexec);
+    let (y, known_y) = if saves { (exec, u64::MAX) } else { (y, known_y) };
+    let f = |x: u64, y: u64| match i.op {
+        SAndB32 | SAndB64 | SAndSaveexec => x & y,
+        SOrB32 | SOrB64 | SOrSaveexec => x | y,
+        SXorB32 | SXorB64 => x ^ y,
+        SAndn2B32 | SAndn2B64 | SAndn2Saveexec => x & !y,
+        SOrn2B32 | SOrn2B64 => x | !y,
+        SNandB32 | SNandB64 => !(x & y),
+        SNorB32 | SNorB64 => !(x | y),
+        SXnorB32 | SXnorB64 => !(x ^ y),
+        _ => !x,
+    };
+    let ([x0, x1], [y0, y1]) = ([x & known_x, x | !known_x], [y & known_y, y | !known_y]);
+    let all = [f(x0, y0), f(x0, y1), f(x1, y0), f(x1, y1)];
+    let mask = if width == 1 { 0xffff_ffff } else { u64::MAX };
+    let value = all[0] & mask;
+    let same = all.iter().fold(u64::MAX, |same, other| same & !(all[0] ^ other)) | !mask;
+    if saves {
+        if same != u64::MAX {
+            return stop(FaultKind::UnwrittenRegister(format!("what {} writes to exec", spec.name)));
+        }
+        r.set64(i.dst, exec)?;
+        r.exec = value;
+    } else {
+        r.set_known(i.dst, width, value, same)?;
+    }
+    r.set_scc_known(if value & same != 0 { Some(true) } else if same == u64::MAX { Some(false) } else { None });
     Ok(())
 }
 

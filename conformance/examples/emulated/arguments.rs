@@ -13,6 +13,8 @@ pub(crate) struct Arguments {
     pub(crate) cases: u64,
     /// Seed of the first; each next has the next.
     pub(crate) seed: u64,
+    /// Elements of most cases, at most.
+    pub(crate) elements: u64,
     /// When to stop, whatever is left.
     pub(crate) time: Option<Duration>,
     /// Which ops; all if there are none.
@@ -31,6 +33,7 @@ impl Arguments {
             cases: 200,
             // Readable, and another at every run.
             seed: fresh / 1_000_000 % 1_000_000_000,
+            elements: 2000,
             time: None,
             ops: Vec::new(),
             digest: false,
@@ -52,6 +55,7 @@ impl Arguments {
                 }
                 "--cases" => arguments.cases = number()?,
                 "--seed" => arguments.seed = number()?,
+                "--elements" => arguments.elements = number()?,
                 "--minutes" => arguments.time = Some(Duration::from_secs(60 * number()?)),
                 "--seconds" => arguments.time = Some(Duration::from_secs(number()?)),
                 "--ops" => {

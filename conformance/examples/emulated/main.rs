@@ -1,11 +1,11 @@
 //! `cargo xtask emulate cuda`: every op on a GPU, real or emulated, against the plain reference, bit for bit.
 //!
 //! ```text
-//! emulated [--backend cuda|rocm] [--cases 200] [--seed N] [--minutes N] [--ops a,b] [--digest] [--out FILE]
+//! emulated [--backend cuda|rocm] [--cases 200] [--elements 2000] [--seed N] [--minutes N] [--ops a,b] [--digest] [--out FILE]
 //! ```
 //!
 //! Random cases of each op by turns, zero-copy (each array an allocation of its own, so that an access one byte too far is seen) and
-//! staged, in several launch geometries. Then entry points that no case hit are aimed at. On an emulated library: what the launches
+//! staged, in several launch geometries. Then entry points that few cases hit are aimed at. On an emulated library: what the launches
 //! took, by entry point. Exit code 0: no bit differed and every entry point of the ops was hit.
 
 mod arguments;

@@ -16,8 +16,15 @@ use std::time::Instant;
 
 /// An op that failed so often is left alone.
 const FAILURES: u64 = 3;
-/// Random cases of an op among which an entry point is looked for that none has hit.
+/// Each entry point has at least one case for so many cases of its op.
+const AIMED: u64 = 10;
+/// Random cases of an op among which those for an entry point are looked for.
 const SEARCHED: u64 = 20_000;
+/// Draws for a case that is small, and how far apart their seeds are.
+const DRAWS: u64 = 16;
+const STRIDE: u64 = 1_000_000_007;
+/// Every so many turns a case has the size that it happens to have.
+const LARGE: u64 = 8;
 
 /// A run on a device.
 pub(crate) struct Run<'a, D: Driver> {
@@ -72,8 +79,7 @@ impl<'a, D: Driver> Run<'a, D> {
                 if self.late() {
                     return;
                 }
-                let seed = self.arguments.seed.wrapping_add(turn);
-                match random(op.name, seed) {
+                match self.draw(op, turn) {
                     Some(case) => self.case(op, &case, turn),
                     None => self.failures.push(format!("{} has no random cases", op.name)),
                 }
@@ -81,23 +87,55 @@ impl<'a, D: Driver> Run<'a, D> {
         }
     }
 
-    /// A case for each entry point that none has hit: a random one, or one of the corpus.
+    /// The case of a turn. Most are small, for a turn to be short: of several draws the first below the limit, or the smallest.
+    fn draw(&self, op: &OpInfo, turn: u64) -> Option<Case> {
+        let draws = if turn.is_multiple_of(LARGE) { 1 } else { DRAWS };
+        let mut smallest: Option<Case> = None;
+        for draw in 0..draws {
+            let seed = self.arguments.seed.wrapping_add(turn).wrapping_add(draw * STRIDE);
+            let case = random(op.name, seed)?;
+            let elements = case.data.elements();
+            if smallest.as_ref().is_none_or(|smallest| elements < smallest.data.elements()) {
+                smallest = Some(case);
+            }
+            if elements as u64 <= self.arguments.elements {
+                break;
+            }
+        }
+        smallest
+    }
+
+    /// More cases for entry points that few have hit: random ones, or those of the corpus.
     pub(crate) fn aim(&mut self) {
+        let enough = (self.arguments.cases / AIMED).max(1);
         for op in &self.arguments.ops {
             for entry in op.entries {
-                if self.hits.contains_key(entry) {
-                    continue;
-                }
                 let hits = |case: &Case| {
                     let probe = Probe::default();
                     launch::run(&probe, case).is_ok() && probe.0.borrow().contains(entry)
                 };
+                let small = |case: &Case| case.data.elements() as u64 <= self.arguments.elements;
                 let first = self.arguments.seed.wrapping_add(self.arguments.cases);
-                let drawn = (0..SEARCHED).filter_map(|i| random(op.name, first.wrapping_add(i))).find(hits);
-                let of_op = |case: &Case| case.op() == op.name && case.data.elements() <= 4096;
-                let case = drawn.or_else(|| digest::cases().into_iter().filter(of_op).find(hits));
-                if let Some(case) = case {
-                    self.case(op, &case, 0);
+                let draw =
+                    |i| random(op.name, first.wrapping_add(i)).filter(|case| small(case) && hits(case));
+                let mut drawn = (0..SEARCHED).filter_map(draw);
+                let mut missing = enough.saturating_sub(self.hits.get(entry).copied().unwrap_or(0));
+                let mut cases = Vec::new();
+                while missing > 0
+                    && let Some(case) = drawn.next()
+                {
+                    cases.push(case);
+                    missing -= 1;
+                }
+                if cases.is_empty() && !self.hits.contains_key(entry) {
+                    let of_op = |case: &Case| case.op() == op.name && hits(case);
+                    cases.extend(digest::cases().into_iter().find(of_op));
+                }
+                for (turn, case) in cases.iter().enumerate() {
+                    // One at least, however late it is.
+                    if !self.late() || !self.hits.contains_key(entry) {
+                        self.case(op, case, turn as u64);
+                    }
                 }
             }
         }
@@ -122,9 +160,6 @@ impl<'a, D: Driver> Run<'a, D> {
         of.seconds += begun.elapsed().as_secs_f64();
         of.cases += 1;
         of.elements += case.data.elements() as u64;
-        for entry in device.entries.borrow().iter() {
-            *self.hits.entry(entry).or_default() += 1;
-        }
         let wrong = match &got {
             Ok(got) => {
                 let (values, bits, first) = differences(&expected, got);
@@ -134,6 +169,11 @@ impl<'a, D: Driver> Run<'a, D> {
             }
             Err(error) => Some(error.clone()),
         };
+        if wrong.is_none() {
+            for entry in device.entries.borrow().iter() {
+                *self.hits.entry(entry).or_default() += 1;
+            }
+        }
         if let Some(wrong) = wrong {
             of.failures += 1;
             let fault = self.controls.as_ref().map(Controls::fault).filter(|fault| !fault.is_empty());

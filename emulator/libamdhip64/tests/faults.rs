@@ -42,6 +42,13 @@ fn every_call_may_fail() {
 }
 
 #[test]
+fn every_function_may_fail_for_good() {
+    LIBRARY.run("every_function_may_fail_for_good", "", |controls| {
+        common::sweep::every_function_may_fail_for_good(&HIP, controls);
+    });
+}
+
+#[test]
 fn no_device() {
     LIBRARY.run("no_device", "devices=0", |controls| {
         common::no_device(&HIP, controls, (100, "hipErrorNoDevice"));

@@ -3,13 +3,15 @@
 use std::collections::BTreeMap;
 use std::str::FromStr;
 
-/// A call that is to fail: `function@nth:code`, counted from 1; `*` is every call.
+/// A call that is to fail: `function@nth:code`, counted from 1; `nth+` is this call and every later one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
     /// The vendor's function.
     pub function: String,
-    /// Which call of it, from when the failure was asked for; none is every one.
-    pub nth: Option<u64>,
+    /// Which call of it, from when the failure was asked for.
+    pub nth: u64,
+    /// Whether every later one fails too.
+    pub for_good: bool,
     /// What it returns.
     pub code: i32,
 }
@@ -21,12 +23,13 @@ impl FromStr for Failure {
         let expected = || format!("`{text}`: expected function@nth:code");
         let (function, rest) = text.split_once('@').ok_or_else(expected)?;
         let (nth, code) = rest.split_once(':').ok_or_else(expected)?;
-        let nth = match nth.trim() {
-            "*" => None,
-            nth => Some(nth.parse().ok().filter(|nth| *nth > 0).ok_or_else(expected)?),
+        let (nth, for_good) = match nth.trim().strip_suffix('+') {
+            Some(nth) => (nth, true),
+            None => (nth.trim(), false),
         };
+        let nth = nth.parse().ok().filter(|nth| *nth > 0).ok_or_else(expected)?;
         let code = code.trim().parse().map_err(|_| expected())?;
-        Ok(Failure { function: function.trim().to_owned(), nth, code })
+        Ok(Failure { function: function.trim().to_owned(), nth, for_good, code })
     }
 }
 
@@ -50,15 +53,12 @@ impl Failures {
             if failure.function != function || code.is_some() {
                 return true;
             }
-            match &mut failure.nth {
-                None => code = Some(failure.code),
-                Some(1) => {
-                    code = Some(failure.code);
-                    return false;
-                }
-                Some(nth) => *nth -= 1,
+            if failure.nth > 1 {
+                failure.nth -= 1;
+                return true;
             }
-            true
+            code = Some(failure.code);
+            failure.for_good
         });
         code
     }
@@ -76,15 +76,15 @@ mod tests {
     fn the_nth_call_fails_once_and_all_fail_always() {
         let mut failures = Failures::default();
         failures.add("a@2:700".parse().unwrap());
-        failures.add("b@*:-3".parse().unwrap());
-        let codes = ["a", "a", "a", "b", "b", "c"].map(|function| failures.call(function));
-        assert_eq!(codes, [None, Some(700), None, Some(-3), Some(-3), None]);
+        failures.add("b@2+:-3".parse().unwrap());
+        let codes = ["a", "a", "a", "b", "b", "b", "c"].map(|function| failures.call(function));
+        assert_eq!(codes, [None, Some(700), None, None, Some(-3), Some(-3), None]);
         assert_eq!((failures.calls("a"), failures.calls("d")), (3, 0));
     }
 
     #[test]
     fn what_is_misspelt_is_refused() {
-        for text in ["", "a", "a@1", "a@0:1", "a@x:1", "a@1:x", "a:1"] {
+        for text in ["", "a", "a@1", "a@0:1", "a@x:1", "a@+:1", "a@1:x", "a:1"] {
             assert!(text.parse::<Failure>().is_err(), "{text}");
         }
     }

@@ -20,8 +20,14 @@ use std::time::Duration;
 static SERIAL: AtomicU64 = AtomicU64::new(1);
 
 /// Modules that were read, as a driver keeps what it compiled.
-static CACHE: Mutex<Vec<(Vec<u8>, Arc<dyn Program>)>> = Mutex::new(Vec::new());
+static CACHE: Mutex<Vec<Compiled>> = Mutex::new(Vec::new());
 const CACHED: usize = 4;
+
+/// A module's bytes and what was read from them.
+struct Compiled {
+    image: Vec<u8>,
+    program: Arc<dyn Program>,
+}
 
 /// What an API calls a grid's limits.
 const MAX_THREADS: u64 = 1024;
@@ -197,7 +203,7 @@ impl Machine {
             return Err((self.vendor.codes.image, log.clone()));
         }
         let mut cache = lock(&CACHE);
-        let known = cache.iter().find(|(bytes, _)| bytes == image).map(|(_, program)| program.clone());
+        let known = cache.iter().find(|known| known.image == image).map(|known| known.program.clone());
         let program = match known {
             Some(program) => program,
             None => {
@@ -205,7 +211,7 @@ impl Machine {
                 if cache.len() == CACHED {
                     cache.remove(0);
                 }
-                cache.push((image.to_vec(), program.clone()));
+                cache.push(Compiled { image: image.to_vec(), program: program.clone() });
                 program
             }
         };

@@ -59,3 +59,32 @@ pub(crate) fn every_call_may_fail<D: Driver>(backend: &Backend<D>, controls: &Co
     println!("{tried} failures, {failed} of them errors");
     assert!(tried > 500 && failed > 300, "{tried} {failed}");
 }
+
+/// From each call on a function fails for good: what cannot be given back stays, but nothing panics, and errors are errors.
+pub(crate) fn every_function_may_fail_for_good<D: Driver>(backend: &Backend<D>, controls: &Controls) {
+    let session = || everything((backend.open)(0));
+    controls.reset("quiet");
+    session().unwrap();
+    let functions = functions(backend.symbols, backend.prefixes.0);
+    let calls: Vec<u64> = functions.iter().map(|function| controls.calls(function)).collect();
+    for (function, calls) in functions.iter().zip(calls) {
+        // Of the many calls that find entry points, some.
+        for nth in (1..=calls).filter(|nth| *nth < 20 || nth % 10 == 0) {
+            for code in CODES {
+                let what = format!("{function}@{nth}+:{code}");
+                controls.reset("quiet");
+                controls.inject(&what);
+                for result in [session(), session()] {
+                    if let Err(error) = result {
+                        assert!(error.to_string().contains(&format!("({code})")), "{what}: {error}");
+                        assert!(error.usable() || code == STICKY, "{what}: {error:?}");
+                    }
+                }
+                assert_eq!(controls.complaints(), "", "{what}");
+            }
+        }
+    }
+    controls.reset("quiet");
+    session().unwrap();
+    nothing_left(controls, "after everything");
+}

@@ -11,4 +11,4 @@ pub use args::TrainArgs;
 pub use record::{METRICS, Record, RlRecord, WarmRecord, read, read_seconds};
 pub use run::train;
 pub use state::{FILE as CHECKPOINT, Progress, State};
-pub use trainer::Trainer;
+pub use trainer::{RlStep, Trainer};

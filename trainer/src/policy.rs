@@ -93,10 +93,12 @@ impl<'a> Pass<'a> {
             rest = tail;
             let mut others = Vec::new();
             if let Some(packed) = rest_of_scores {
-                let (own, later) = sequences.split_at(sequences.len().min(self.routed.len().div_ceil(SHARDS)));
+                let (own, later) =
+                    sequences.split_at(sequences.len().min(self.routed.len().div_ceil(SHARDS)));
                 let count = own.iter().map(|record| record.scores.len()).sum();
-                let (head, tail) =
-                    packed.split_at_checked(count).ok_or_else(|| anyhow!("too few coefficients of scores"))?;
+                let (head, tail) = packed
+                    .split_at_checked(count)
+                    .ok_or_else(|| anyhow!("too few coefficients of scores"))?;
                 (sequences, rest_of_scores) = (later, Some(tail));
                 others = spread(part, own, head)?;
             }
@@ -170,8 +172,7 @@ fn run_shard(model: &Model, sequences: &[Sequence], records: Option<&[&Record]>)
     let hidden = model.hidden(&tokens, rows, None, routes.as_mut())?;
     let device = hidden.device();
     let picked = hidden.index_select(&Tensor::from_vec(at, n, device)?, 0)?;
-    let logp =
-        model.log_probs(&picked)?.gather(&Tensor::from_vec(target, (n, 1), device)?, 1)?.squeeze(1)?;
+    let logp = model.log_probs(&picked)?.gather(&Tensor::from_vec(target, (n, 1), device)?, 1)?.squeeze(1)?;
     let Some(mut routes) = routes else {
         return Ok(Part { logp, scores: Vec::new(), routed: Vec::new(), replayed: 0 });
     };

@@ -56,7 +56,8 @@ impl RoutingTrace {
     /// Errors: no whole safetensors file; metadata that are missing or that name no router; a tensor that is missing, of another type or of another
     /// shape than the metadata say; and the [`lockstep_core::routing::TraceFault`]s, with token, layer and entry.
     pub fn from_safetensors(bytes: &[u8]) -> Result<RoutingTrace, Error> {
-        let whole = |error| Error::TraceFile(format!("{} bytes are no safetensors file: {error}", bytes.len()));
+        let whole =
+            |error| Error::TraceFile(format!("{} bytes are no safetensors file: {error}", bytes.len()));
         let file = SafeTensors::deserialize(bytes).map_err(whole)?;
         let (_, header) = SafeTensors::read_metadata(bytes).map_err(whole)?;
         let Some(note) = header.metadata().as_ref().and_then(|metadata| metadata.get(NAME)) else {
@@ -167,17 +168,17 @@ mod tests {
                 "missing field `top_k`",
             ),
             (
-                file(
-                    u8,
-                    &[1, 1, 2],
-                    &[0, 1],
-                    "routing",
-                    Some("{\"experts\":1,\"layers\":1,\"top_k\":2}"),
-                ),
+                file(u8, &[1, 1, 2], &[0, 1], "routing", Some("{\"experts\":1,\"layers\":1,\"top_k\":2}")),
                 "`top_k` is 2",
             ),
-            (file(u8, &[1, 1, 2], &[0, 1], "routes", note), "tensor `routing` is missing; the file has: routes"),
-            (file(u16, &[1, 1, 2], &[0, 0, 1, 0], "routing", note), "is U16: expected U8 for 8 experts, top_k 2"),
+            (
+                file(u8, &[1, 1, 2], &[0, 1], "routes", note),
+                "tensor `routing` is missing; the file has: routes",
+            ),
+            (
+                file(u16, &[1, 1, 2], &[0, 0, 1, 0], "routing", note),
+                "is U16: expected U8 for 8 experts, top_k 2",
+            ),
             (file(Dtype::I8, &[1, 1, 2], &[0, 1], "routing", note), "is I8: expected U8"),
             (file(u8, &[1, 2], &[0, 1], "routing", note), "shape [1, 2]: expected [tokens, 1, 2]"),
             (file(u8, &[1, 2, 1], &[0, 1], "routing", note), "shape [1, 2, 1]: expected [tokens, 1, 2]"),

@@ -79,17 +79,7 @@ impl Model {
             });
         }
         let (norm, head) = (RmsNorm::new(next()?), next()?);
-        Ok(Self {
-            shape: shape.clone(),
-            gate: None,
-            bf16: false,
-            all,
-            embed,
-            position,
-            layers,
-            norm,
-            head,
-        })
+        Ok(Self { shape: shape.clone(), gate: None, bf16: false, all, embed, position, layers, norm, head })
     }
 
     /// The same model, run in this manner.

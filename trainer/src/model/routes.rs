@@ -75,7 +75,8 @@ impl Gate {
         let replay = match replay {
             None => None,
             Some(trace) => {
-                let trace = trace.view().slice(layer, 1).context("the trace has fewer layers than the model")?;
+                let trace =
+                    trace.view().slice(layer, 1).context("the trace has fewer layers than the model")?;
                 Some(Replay { trace, mask: Mask::all() })
             }
         };

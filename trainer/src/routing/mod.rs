@@ -3,6 +3,7 @@
 mod balance;
 mod metrics;
 mod record;
+mod study;
 
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
@@ -11,6 +12,7 @@ pub use balance::{Balance, balance};
 pub use metrics::{Mismatches, compare};
 pub use record::Record;
 pub(crate) use record::time_major;
+pub use study::{StudyArgs, StudyRun, study};
 
 /// What the update replays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]

@@ -102,7 +102,7 @@ const DEFAULT_RECIPE: &str = "dapo";
 
 impl TrainArgs {
     /// The configuration of a new run.
-    pub(super) fn config(&self) -> Result<(Config, Task)> {
+    pub(crate) fn config(&self) -> Result<(Config, Task)> {
         let name = self.task.as_deref().unwrap_or(DEFAULT_TASK);
         let task = Task::named(name)?;
         let mut config = Config::new(name, &task, self.recipe.as_deref().unwrap_or(DEFAULT_RECIPE))?;

@@ -125,8 +125,7 @@ impl Run {
             return Ok(Record::Warm(self.trainer.warm_step(state, |i| screen.tick(i))?));
         }
         screen.begin("rollouts", config.rl.minibatches as u64 + 1);
-        let super::RlStep { record, rollouts, routing } =
-            self.trainer.rl_step(state, |i| screen.tick(i))?;
+        let super::RlStep { record, rollouts, routing } = self.trainer.rl_step(state, |i| screen.tick(i))?;
         if let Some(folder) = &self.dump {
             let file = |what: &str| folder.join(format!("{what}-{:06}.safetensors", record.step));
             rollouts.write(&file("rollouts"))?;

@@ -224,7 +224,8 @@ impl Trainer {
         if mode.is_some() {
             let [gap_old, gap_update] = self.algorithm.gaps(&rollouts)?;
             let pack = |records: &[Record]| Record::concat(&self.config.model, records);
-            let found = routing::compare(&self.config.model, &pack(&ran[0])?, &pack(&ran[1])?, &pack(&ran[2])?)?;
+            let found =
+                routing::compare(&self.config.model, &pack(&ran[0])?, &pack(&ran[1])?, &pack(&ran[2])?)?;
             let replayed = replayed as u64;
             record.routing = Some(routing::Mismatches { replayed, gap_old, gap_update, balance, ..found });
             trace = Some(Record::concat(&self.config.model, engine)?.trace);

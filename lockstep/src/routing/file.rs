@@ -158,7 +158,8 @@ mod tests {
 
     #[test]
     fn every_fault_has_its_error() {
-        let note = Some("{\"experts\":8,\"layers\":1,\"top_k\":2}");
+        let written = "{\"experts\":8,\"layers\":1,\"top_k\":2}";
+        let note = Some(written);
         let (u8, u16) = (Dtype::U8, Dtype::U16);
         for (found, expected) in [
             (file(u8, &[1, 1, 2], &[0, 1], "routing", None), "metadata has no key `routing`"),
@@ -190,7 +191,7 @@ mod tests {
         }
         let place = Place { token: 0, layer: 0, entry: 1 };
         let view = TensorView::new(u8, vec![1, 1, 2], &[3, 9]).unwrap();
-        let note = HashMap::from([("routing".to_owned(), note.unwrap().to_owned())]);
+        let note = HashMap::from([("routing".to_owned(), written.to_owned())]);
         let bytes = safetensors::serialize([("routing", view)], Some(note)).unwrap();
         let found = RoutingTrace::from_safetensors(&bytes).unwrap_err();
         assert!(matches!(found, Error::Trace(TraceFault::Range { place: p, .. }) if p == place));

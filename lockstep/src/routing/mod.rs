@@ -50,8 +50,9 @@ impl RoutingTrace {
         let out_of = |argument, expected, got: usize| {
             Err(Argument::Value { argument, index: None, expected, got: got as f64 }.into())
         };
-        if layers == 0 {
-            return out_of("layers", "at least 1", layers);
+        // Far above any model; sizes cannot overflow.
+        if layers == 0 || layers > 1 << 16 {
+            return out_of("layers", "1 to 65536", layers);
         }
         let spare = usize::from(top_k == 1);
         if experts == 0 || experts > (1 << 16) - spare {

@@ -43,8 +43,8 @@ struct Part {
     logp: Tensor,
     /// Each layer's router scores, `[positions * rows, E]`, if the model records.
     scores: Vec<Tensor>,
-    routed: Vec<Record>,
-    replayed: usize,
+    /// How many sequences have a record.
+    routed: usize,
 }
 
 impl<'a> Pass<'a> {
@@ -62,18 +62,19 @@ impl<'a> Pass<'a> {
             Some(records) => shards(records).into_iter().map(Some).collect(),
             None => vec![None; SHARDS],
         };
-        let mut parts: Vec<Part> = shards(sequences)
+        let shards: Vec<(Part, Vec<Record>, usize)> = shards(sequences)
             .into_par_iter()
             .zip(replays)
             .map(|(shard, records)| run_shard(model, shard, records))
             .collect::<Result<_>>()?;
-        let (mut logp, mut routed, mut replayed) = (Vec::new(), Vec::new(), 0);
-        for part in &mut parts {
-            logp.extend(part.logp.to_vec1::<f32>()?);
-            routed.append(&mut part.routed);
-            replayed += part.replayed;
+        let mut pass = Self { model, parts: Vec::new(), logp: Vec::new(), routed: Vec::new(), replayed: 0 };
+        for (part, routed, replayed) in shards {
+            pass.logp.extend(part.logp.to_vec1::<f32>()?);
+            pass.parts.push(part);
+            pass.routed.extend(routed);
+            pass.replayed += replayed;
         }
-        Ok(Self { model, parts, logp, routed, replayed })
+        Ok(pass)
     }
 
     /// The gradient of `sum(logp * coefficients)` for every weight.
@@ -93,14 +94,13 @@ impl<'a> Pass<'a> {
             rest = tail;
             let mut others = Vec::new();
             if let Some(packed) = rest_of_scores {
-                let (own, later) =
-                    sequences.split_at(sequences.len().min(self.routed.len().div_ceil(SHARDS)));
+                let (own, later) = sequences.split_at(part.routed);
                 let count = own.iter().map(|record| record.scores.len()).sum();
                 let (head, tail) = packed
                     .split_at_checked(count)
                     .ok_or_else(|| anyhow!("too few coefficients of scores"))?;
                 (sequences, rest_of_scores) = (later, Some(tail));
-                others = spread(part, own, head)?;
+                others = spread(part, own, head);
             }
             jobs.push((part, head, others));
         }
@@ -116,27 +116,23 @@ impl<'a> Pass<'a> {
 }
 
 /// Coefficients packed like the records of a part as those of its layers' scores; padding has 0.
-fn spread(part: &Part, records: &[Record], packed: &[f32]) -> Result<Vec<Vec<f32>>> {
+fn spread(part: &Part, records: &[Record], packed: &[f32]) -> Vec<Vec<f32>> {
     let (layers, rows) = (part.scores.len(), records.len());
     let mut spread: Vec<Vec<f32>> = part.scores.iter().map(|scores| vec![0.0; scores.elem_count()]).collect();
-    let mut packed = packed.iter();
+    let mut first = 0;
     for (row, record) in records.iter().enumerate() {
         let (tokens, experts) = (record.trace.tokens(), record.trace.experts());
-        for t in 0..tokens {
-            for layer in &mut spread {
-                let place = (t * rows + row) * experts;
-                let part = packed.by_ref().take(experts);
-                // The last token was not read.
-                if t + 1 < tokens {
-                    layer[place..place + experts].iter_mut().zip(part).for_each(|(to, from)| *to = *from);
-                } else {
-                    part.for_each(drop);
-                }
+        // The last token was not read.
+        for t in 0..tokens - 1 {
+            for (index, layer) in spread.iter_mut().enumerate() {
+                let from = ((first + t) * layers + index) * experts;
+                let to = (t * rows + row) * experts;
+                layer[to..to + experts].copy_from_slice(&packed[from..from + experts]);
             }
         }
+        first += tokens;
     }
-    debug_assert!(packed.next().is_none() && spread.len() == layers);
-    Ok(spread)
+    spread
 }
 
 fn add(mut a: Vec<Vec<f32>>, b: Vec<Vec<f32>>) -> Vec<Vec<f32>> {
@@ -151,7 +147,12 @@ pub fn log_probs(shape: &Shape, weights: &Weights, sequences: &[Sequence]) -> Re
     Ok(Pass::new(&Model::frozen(shape, weights)?, sequences)?.logp)
 }
 
-fn run_shard(model: &Model, sequences: &[Sequence], records: Option<&[&Record]>) -> Result<Part> {
+/// A shard, its records, and how many router rows were replayed.
+fn run_shard(
+    model: &Model,
+    sequences: &[Sequence],
+    records: Option<&[&Record]>,
+) -> Result<(Part, Vec<Record>, usize)> {
     let rows = sequences.len();
     let longest = sequences.iter().map(|s| s.prompt.len() + s.response.len()).max().unwrap_or(1);
     // The last token of a sequence is predicted, never read.
@@ -174,14 +175,14 @@ fn run_shard(model: &Model, sequences: &[Sequence], records: Option<&[&Record]>)
     let picked = hidden.index_select(&Tensor::from_vec(at, n, device)?, 0)?;
     let logp = model.log_probs(&picked)?.gather(&Tensor::from_vec(target, (n, 1), device)?, 1)?.squeeze(1)?;
     let Some(mut routes) = routes else {
-        return Ok(Part { logp, scores: Vec::new(), routed: Vec::new(), replayed: 0 });
+        return Ok((Part { logp, scores: Vec::new(), routed: 0 }, Vec::new(), 0));
     };
     let scores = routes.layers.iter_mut().filter_map(|layer| layer.attached.take()).collect();
     let of = |(row, s): (usize, &Sequence)| {
         Record::of(model.shape(), &routes, rows, row, s.prompt.len() + s.response.len())
     };
-    let routed = sequences.iter().enumerate().map(of).collect::<Result<_>>()?;
-    Ok(Part { logp, scores, routed, replayed: routes.replayed })
+    let routed: Vec<Record> = sequences.iter().enumerate().map(of).collect::<Result<_>>()?;
+    Ok((Part { logp, scores, routed: routed.len() }, routed, routes.replayed))
 }
 
 /// A sampled response and the log-probability of each of its tokens at the moment of sampling.

@@ -16,7 +16,7 @@ pub struct StudyArgs {
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=1000))]
     pub seeds: u64,
     /// RL steps of each run
-    #[arg(long, default_value_t = 40, value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=100_000))]
     pub steps: u64,
     /// Updates for each RL batch
     #[arg(long, default_value_t = 8)]

@@ -232,3 +232,35 @@ pub fn rows(config: &Config) -> Result<Vec<(String, String)>> {
     flatten("", &serde_json::to_value(config)?, &mut out);
     Ok(out)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::routing::{Mode, RolloutPrecision};
+
+    /// Checkpoints of runs without replay are those of before there was replay, byte for byte, and those of then are read.
+    #[test]
+    fn what_is_not_asked_for_is_not_written() {
+        let task = Task::named("addition:1").unwrap();
+        let config = Config::new("addition:1", &task, "grpo").unwrap();
+        let text = serde_json::to_string(&config).unwrap();
+        assert!(!text.contains("routing") && !text.contains("rollout_precision"), "{text}");
+        assert_eq!(serde_json::from_str::<Config>(&text).unwrap(), config);
+        assert_eq!((config.trainer_manner(), config.engine_manner()), Default::default());
+        let mut asked = config.clone();
+        asked.routing = Some(Routing { mode: Mode::R3, balance: 0.5 });
+        asked.rollout_precision = RolloutPrecision::Bf16;
+        let differences = config.differences(&asked).unwrap();
+        assert_eq!(differences.len(), 3);
+        for one in [
+            "rollout_precision: not set / \"bf16\"",
+            "routing.balance: not set / 0.5",
+            "routing.mode: not set / \"r3\"",
+        ] {
+            assert!(differences.iter().any(|found| found == one), "{differences:?}");
+        }
+        assert_eq!(asked.differences(&config).unwrap().len(), 3);
+        let text = serde_json::to_string(&asked).unwrap();
+        assert_eq!(serde_json::from_str::<Config>(&text).unwrap(), asked);
+    }
+}

@@ -5,6 +5,7 @@
 
 use lockstep::core::aggregate::{ExactMoments, ExactSum};
 use lockstep::ops::exact::PolicyTotals;
+use lockstep::routing::RoutingTrace;
 use lockstep_trainer::rollouts::Rollouts;
 use std::fs;
 use std::path::Path;
@@ -45,6 +46,7 @@ fn main() {
     per_token();
     policy_loss();
     rollouts();
+    routing();
     schedules();
     exact_bytes();
 }
@@ -204,6 +206,35 @@ fn rollouts() {
         }
     }
     self::write("rollouts_safetensors", "wrong_type", &[&bytes]);
+}
+
+fn routing() {
+    let trace = |experts| {
+        let mut trace = RoutingTrace::new(experts, 2, 3).expect("a trace");
+        trace.append_padding(3);
+        trace.append_absent(1);
+        trace.to_safetensors().expect("routing")
+    };
+    let write = |name: &str, bytes: &[u8]| write("routing_safetensors", name, &[bytes]);
+    write("good", &trace(8));
+    write("wide", &trace(300));
+    let bytes = trace(8);
+    write("truncated", &bytes[..bytes.len() - 3]);
+    // Fields of the metadata and of the shape, changed in place.
+    let changed = |from: &[u8], to: &[u8]| {
+        let mut bytes = bytes.clone();
+        let at = bytes.windows(from.len()).position(|part| part == from).expect("a field");
+        bytes[at..at + to.len()].copy_from_slice(to);
+        bytes
+    };
+    write("few_experts", &changed(b"experts\\\":8", b"experts\\\":4"));
+    write("other_layers", &changed(b"layers\\\":2", b"layers\\\":3"));
+    write("top_k_of_0", &changed(b"top_k\\\":3", b"top_k\\\":0"));
+    write("signed", &changed(b"\"U8\"", b"\"I8\""));
+    let mut twice = bytes.clone();
+    let last = twice.len() - 7;
+    twice[last] = twice[last - 1];
+    write("expert_twice", &twice);
 }
 
 fn schedules() {

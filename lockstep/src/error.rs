@@ -10,6 +10,9 @@ pub enum Error {
     /// A routing trace is wrong: the token, layer and entry, what was expected.
     #[error(transparent)]
     Trace(#[from] lockstep_core::routing::TraceFault),
+    /// A file that holds no routing trace: the tensor or the field, what was expected.
+    #[error("routing trace file: {0}")]
+    TraceFile(String),
     /// The CPU level asked for is not there.
     #[error(transparent)]
     Device(#[from] lockstep_cpu::Unavailable),

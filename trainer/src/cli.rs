@@ -3,6 +3,7 @@
 use clap::{Parser, Subcommand};
 
 use crate::list::ListArgs;
+use crate::routing::StudyArgs;
 use crate::score::ScoreArgs;
 use crate::train::TrainArgs;
 use crate::tree::TreeArgs;
@@ -32,6 +33,8 @@ pub enum Command {
     Devices,
     /// List every algorithm: its stages, source, confidence, what it is checked against, its cost
     List(ListArgs),
+    /// Compare routing replay: no replay, R2 and R3 from the same warm starts, over some seeds
+    Routing(StudyArgs),
     /// Draw the prefix tree of a group of rollouts, with its values
     Tree(TreeArgs),
 }

@@ -5,7 +5,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::adamw::AdamConfig;
-use crate::model::Shape;
+use crate::model::{Manner, Shape};
+use crate::routing::{RolloutPrecision, Routing};
 use crate::task::Task;
 use crate::vocab::Vocab;
 
@@ -33,6 +34,12 @@ pub struct Config {
     pub rl: Rl,
     /// How policies are measured.
     pub measure: Measure,
+    /// Routing through Lockstep's router, recorded and perhaps replayed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub routing: Option<Routing>,
+    /// What the policy is rounded to where it samples.
+    #[serde(default, skip_serializing_if = "RolloutPrecision::is_default")]
+    pub rollout_precision: RolloutPrecision,
 }
 
 /// The supervised warm start: it ends with the first step after which the policy solves enough *training* problems.
@@ -104,7 +111,19 @@ impl Config {
             warm: Warm { rate: 3e-3, batch: 64, updates: 10, target: 0.35, max_steps: 120 },
             rl: Rl { rate: 3e-4, steps: 320, prompts: 128, keep: 64, group: 8, minibatches: 4 },
             measure: Measure { problems: 512, every: 10 },
+            routing: None,
+            rollout_precision: RolloutPrecision::default(),
         })
+    }
+
+    /// How the trainer runs the model.
+    pub fn trainer_manner(&self) -> Manner {
+        Manner { lockstep_router: self.routing.is_some(), bf16: false }
+    }
+
+    /// How the policy is run where it samples.
+    pub fn engine_manner(&self) -> Manner {
+        Manner { bf16: self.rollout_precision == RolloutPrecision::Bf16, ..self.trainer_manner() }
     }
 
     /// Whether the numbers make sense together.
@@ -113,6 +132,7 @@ impl Config {
             ("--layers", self.model.layers, 64),
             ("--width", self.model.width, 4096),
             ("--experts", self.model.experts, 256),
+            ("--top-k", self.model.top_k, 32),
             ("--prompts", self.rl.prompts, 1 << 20),
             ("--keep", self.rl.keep, 1 << 20),
             ("--group", self.rl.group, 1 << 20),
@@ -130,7 +150,15 @@ impl Config {
             width % heads == 0,
             "--width is {width}: expected a multiple of {heads}, the number of heads"
         );
-        ensure!(experts >= top_k, "--experts is {experts}: each token goes to {top_k}");
+        ensure!(experts >= top_k, "--experts is {experts}: each token goes to {top_k} (--top-k)");
+        if let Some(Routing { mode, balance }) = &self.routing {
+            let mode = mode.name();
+            ensure!(experts > 1, "--routing {mode} with --experts 1: expected experts to choose among");
+            ensure!(
+                balance.is_finite() && *balance >= 0.0,
+                "--balance is {balance}: expected a finite number of at least 0"
+            );
+        }
         let Rl { prompts, keep, group, minibatches, rate, .. } = self.rl;
         ensure!(
             minibatches <= prompts.min(keep),
@@ -167,10 +195,18 @@ impl Config {
         let (mut a, mut b) = (Vec::new(), Vec::new());
         flatten("", &serde_json::to_value(self)?, &mut a);
         flatten("", &serde_json::to_value(other)?, &mut b);
-        Ok(a.iter()
-            .zip(&b)
-            .filter(|(a, b)| a != b)
-            .map(|((name, a), (_, b))| format!("{name}: {a} / {b}"))
+        // A field may be in one of them only.
+        let of = |fields: &[(String, String)], name: &str| {
+            let found = fields.iter().find(|(other, _)| other == name);
+            found.map_or("not set".to_owned(), |(_, value)| value.clone())
+        };
+        let mut names: Vec<&String> = a.iter().map(|(name, _)| name).collect();
+        names.extend(b.iter().map(|(name, _)| name).filter(|name| a.iter().all(|(other, _)| other != *name)));
+        Ok(names
+            .into_iter()
+            .map(|name| (name, of(&a, name), of(&b, name)))
+            .filter(|(_, a, b)| a != b)
+            .map(|(name, a, b)| format!("{name}: {a} / {b}"))
             .collect())
     }
 }
@@ -195,4 +231,36 @@ pub fn rows(config: &Config) -> Result<Vec<(String, String)>> {
     let mut out = Vec::new();
     flatten("", &serde_json::to_value(config)?, &mut out);
     Ok(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::routing::{Mode, RolloutPrecision};
+
+    /// Checkpoints of runs without replay are those of before there was replay, byte for byte, and those of then are read.
+    #[test]
+    fn what_is_not_asked_for_is_not_written() {
+        let task = Task::named("addition:1").unwrap();
+        let config = Config::new("addition:1", &task, "grpo").unwrap();
+        let text = serde_json::to_string(&config).unwrap();
+        assert!(!text.contains("routing") && !text.contains("rollout_precision"), "{text}");
+        assert_eq!(serde_json::from_str::<Config>(&text).unwrap(), config);
+        assert_eq!((config.trainer_manner(), config.engine_manner()), Default::default());
+        let mut asked = config.clone();
+        asked.routing = Some(Routing { mode: Mode::R3, balance: 0.5 });
+        asked.rollout_precision = RolloutPrecision::Bf16;
+        let differences = config.differences(&asked).unwrap();
+        assert_eq!(differences.len(), 3);
+        for one in [
+            "rollout_precision: not set / \"bf16\"",
+            "routing.balance: not set / 0.5",
+            "routing.mode: not set / \"r3\"",
+        ] {
+            assert!(differences.iter().any(|found| found == one), "{differences:?}");
+        }
+        assert_eq!(asked.differences(&config).unwrap().len(), 3);
+        let text = serde_json::to_string(&asked).unwrap();
+        assert_eq!(serde_json::from_str::<Config>(&text).unwrap(), asked);
+    }
 }

@@ -30,6 +30,8 @@ pub mod random;
 #[cfg(feature = "model")]
 pub mod report;
 #[cfg(feature = "model")]
+pub mod routing;
+#[cfg(feature = "model")]
 pub mod score;
 #[cfg(feature = "model")]
 pub mod threads;

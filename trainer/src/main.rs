@@ -8,7 +8,7 @@ use anyhow::Result;
 use clap::Parser;
 use lockstep_trainer::cli::{Cli, Command};
 use lockstep_trainer::train::TrainArgs;
-use lockstep_trainer::{devices, list, score, threads, train, tree, verify};
+use lockstep_trainer::{devices, list, routing, score, threads, train, tree, verify};
 
 /// Bad input of any kind; clap uses the same code for a bad command line.
 const BAD_INPUT: u8 = 2;
@@ -43,6 +43,11 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Score(args) => {
             let summary = score::score(&args)?;
             let _ = writeln!(std::io::stdout(), "{summary}");
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Routing(args) => {
+            threads::quiet_candle()?;
+            routing::study(&args)?;
             Ok(ExitCode::SUCCESS)
         }
         Command::Devices => {

@@ -1,12 +1,13 @@
 //! What the loop asks of a model: log-probabilities of responses with their gradient, and samples. Work is split into a
 //! fixed number of shards, whatever the number of threads, and their results are added in order: threads change no bit.
 
-use anyhow::{Result, anyhow};
+use anyhow::{Result, anyhow, bail};
 use candle_core::Tensor;
 use rayon::prelude::*;
 
-use crate::model::{Model, Shape, Weights};
+use crate::model::{Model, Routes, Shape, Weights};
 use crate::random::Stream;
+use crate::routing::{Record, time_major};
 use crate::vocab::END;
 
 /// One prompt with one response (which ends with the end token unless it was cut off), as tokens.
@@ -28,39 +29,110 @@ fn shards<T>(items: &[T]) -> Vec<&[T]> {
 /// Log-probabilities of the response tokens, sequence after sequence, still attached to their graph.
 pub struct Pass<'a> {
     model: &'a Model,
-    parts: Vec<Tensor>,
+    parts: Vec<Part>,
     /// The values of all parts, packed `[N]`.
     pub logp: Vec<f32>,
+    /// The routing of every sequence, if the model records it.
+    pub routed: Vec<Record>,
+    /// Router rows that were replayed.
+    pub replayed: usize,
+}
+
+/// A shard that was run.
+struct Part {
+    logp: Tensor,
+    /// Each layer's router scores, `[positions * rows, E]`, if the model records.
+    scores: Vec<Tensor>,
+    /// How many sequences have a record.
+    routed: usize,
 }
 
 impl<'a> Pass<'a> {
     /// Runs the model over the sequences.
     pub fn new(model: &'a Model, sequences: &[Sequence]) -> Result<Self> {
-        let parts: Vec<Tensor> = shards(sequences)
+        Self::replaying(model, sequences, None)
+    }
+
+    /// Runs the model over the sequences with the experts of their records, if there are any.
+    pub fn replaying(model: &'a Model, sequences: &[Sequence], records: Option<&[&Record]>) -> Result<Self> {
+        let replays: Vec<Option<&[&Record]>> = match records {
+            Some(records) if records.len() != sequences.len() => {
+                bail!("{} records for {} sequences", records.len(), sequences.len())
+            }
+            Some(records) => shards(records).into_iter().map(Some).collect(),
+            None => vec![None; SHARDS],
+        };
+        let shards: Vec<(Part, Vec<Record>, usize)> = shards(sequences)
             .into_par_iter()
-            .map(|shard| response_logp(model, shard))
+            .zip(replays)
+            .map(|(shard, records)| run_shard(model, shard, records))
             .collect::<Result<_>>()?;
-        let mut logp = Vec::new();
-        for part in &parts {
-            logp.extend(part.to_vec1::<f32>()?);
+        let mut pass = Self { model, parts: Vec::new(), logp: Vec::new(), routed: Vec::new(), replayed: 0 };
+        for (part, routed, replayed) in shards {
+            pass.logp.extend(part.logp.to_vec1::<f32>()?);
+            pass.parts.push(part);
+            pass.routed.extend(routed);
+            pass.replayed += replayed;
         }
-        Ok(Self { model, parts, logp })
+        Ok(pass)
     }
 
     /// The gradient of `sum(logp * coefficients)` for every weight.
     pub fn gradients(&self, coefficients: &[f32]) -> Result<Vec<Vec<f32>>> {
-        let mut rest = coefficients;
+        self.gradients_with(coefficients, None)
+    }
+
+    /// The same, plus that of `sum(scores * scores' coefficients)`, whose coefficients are packed like the records, `[tokens, layers, E]`.
+    pub fn gradients_with(&self, coefficients: &[f32], scores: Option<&[f32]>) -> Result<Vec<Vec<f32>>> {
+        let (mut rest, mut rest_of_scores) = (coefficients, scores);
+        let mut sequences = &self.routed[..];
         let mut jobs = Vec::new();
         for part in &self.parts {
-            let (head, tail) =
-                rest.split_at_checked(part.elem_count()).ok_or_else(|| anyhow!("too few coefficients"))?;
-            jobs.push((part, head));
+            let (head, tail) = rest
+                .split_at_checked(part.logp.elem_count())
+                .ok_or_else(|| anyhow!("too few coefficients"))?;
             rest = tail;
+            let mut others = Vec::new();
+            if let Some(packed) = rest_of_scores {
+                let (own, later) = sequences.split_at(part.routed);
+                let count = own.iter().map(|record| record.scores.len()).sum();
+                let (head, tail) = packed
+                    .split_at_checked(count)
+                    .ok_or_else(|| anyhow!("too few coefficients of scores"))?;
+                (sequences, rest_of_scores) = (later, Some(tail));
+                others = spread(part, own, head);
+            }
+            jobs.push((part, head, others));
         }
-        let grads: Vec<Vec<Vec<f32>>> =
-            jobs.into_par_iter().map(|(part, c)| self.model.gradients(part, c)).collect::<Result<_>>()?;
+        let grads: Vec<Vec<Vec<f32>>> = jobs
+            .into_par_iter()
+            .map(|(part, c, others)| {
+                let others: Vec<_> = part.scores.iter().zip(others).collect();
+                self.model.gradients(&part.logp, c, &others)
+            })
+            .collect::<Result<_>>()?;
         grads.into_iter().reduce(add).ok_or_else(|| anyhow!("no sequences"))
     }
+}
+
+/// Coefficients packed like the records of a part as those of its layers' scores; padding has 0.
+fn spread(part: &Part, records: &[Record], packed: &[f32]) -> Vec<Vec<f32>> {
+    let (layers, rows) = (part.scores.len(), records.len());
+    let mut spread: Vec<Vec<f32>> = part.scores.iter().map(|scores| vec![0.0; scores.elem_count()]).collect();
+    let mut first = 0;
+    for (row, record) in records.iter().enumerate() {
+        let (tokens, experts) = (record.trace.tokens(), record.trace.experts());
+        // The last token was not read.
+        for t in 0..tokens - 1 {
+            for (index, layer) in spread.iter_mut().enumerate() {
+                let from = ((first + t) * layers + index) * experts;
+                let to = (t * rows + row) * experts;
+                layer[to..to + experts].copy_from_slice(&packed[from..from + experts]);
+            }
+        }
+        first += tokens;
+    }
+    spread
 }
 
 fn add(mut a: Vec<Vec<f32>>, b: Vec<Vec<f32>>) -> Vec<Vec<f32>> {
@@ -75,7 +147,12 @@ pub fn log_probs(shape: &Shape, weights: &Weights, sequences: &[Sequence]) -> Re
     Ok(Pass::new(&Model::frozen(shape, weights)?, sequences)?.logp)
 }
 
-fn response_logp(model: &Model, sequences: &[Sequence]) -> Result<Tensor> {
+/// A shard, its records, and how many router rows were replayed.
+fn run_shard(
+    model: &Model,
+    sequences: &[Sequence],
+    records: Option<&[&Record]>,
+) -> Result<(Part, Vec<Record>, usize)> {
     let rows = sequences.len();
     let longest = sequences.iter().map(|s| s.prompt.len() + s.response.len()).max().unwrap_or(1);
     // The last token of a sequence is predicted, never read.
@@ -91,10 +168,21 @@ fn response_logp(model: &Model, sequences: &[Sequence]) -> Result<Tensor> {
         }
     }
     let n = at.len();
-    let hidden = model.hidden(&tokens, rows, None)?;
+    let replay = records.map(|records| time_major(model.shape(), records, longest - 1)).transpose()?;
+    let mut routes = (model.records() || replay.is_some()).then(|| Routes::new(replay));
+    let hidden = model.hidden(&tokens, rows, None, routes.as_mut())?;
     let device = hidden.device();
-    let rows = hidden.index_select(&Tensor::from_vec(at, n, device)?, 0)?;
-    Ok(model.log_probs(&rows)?.gather(&Tensor::from_vec(target, (n, 1), device)?, 1)?.squeeze(1)?)
+    let picked = hidden.index_select(&Tensor::from_vec(at, n, device)?, 0)?;
+    let logp = model.log_probs(&picked)?.gather(&Tensor::from_vec(target, (n, 1), device)?, 1)?.squeeze(1)?;
+    let Some(mut routes) = routes else {
+        return Ok((Part { logp, scores: Vec::new(), routed: 0 }, Vec::new(), 0));
+    };
+    let scores = routes.layers.iter_mut().filter_map(|layer| layer.attached.take()).collect();
+    let of = |(row, s): (usize, &Sequence)| {
+        Record::of(model.shape(), &routes, rows, row, s.prompt.len() + s.response.len())
+    };
+    let routed: Vec<Record> = sequences.iter().enumerate().map(of).collect::<Result<_>>()?;
+    Ok((Part { logp, scores, routed: routed.len() }, routed, routes.replayed))
 }
 
 /// A sampled response and the log-probability of each of its tokens at the moment of sampling.
@@ -104,6 +192,8 @@ pub struct Sampled {
     pub response: Vec<u32>,
     /// One log-probability a token.
     pub logp: Vec<f32>,
+    /// The routing of prompt and response, if the model records it.
+    pub routed: Option<Record>,
 }
 
 /// Samples one response of at most `limit` tokens for each prompt, at temperature 1, each from its own random stream.
@@ -136,8 +226,9 @@ fn sample_shard(
     // What all rows read before the first of them writes.
     let mut seen = shard.iter().map(|(_, p)| p.len()).min().unwrap_or(1);
     let mut tokens: Vec<u32> = (0..seen).flat_map(|t| shard.iter().map(move |(_, p)| p[t])).collect();
+    let mut routes = model.records().then(Routes::default);
     loop {
-        let hidden = model.hidden(&tokens, rows, Some(&mut cache))?;
+        let hidden = model.hidden(&tokens, rows, Some(&mut cache), routes.as_mut())?;
         let last = hidden.narrow(0, tokens.len() - rows, rows)?;
         let log_probs: Vec<Vec<f32>> = model.log_probs(&last)?.to_vec2()?;
         tokens.clear();
@@ -156,10 +247,17 @@ fn sample_shard(
             tokens.push(token);
         }
         if done.iter().all(|&d| d) {
-            return Ok(sampled);
+            break;
         }
         seen += 1;
     }
+    if let Some(routes) = &routes {
+        for (row, (_, prompt)) in shard.iter().enumerate() {
+            let tokens = prompt.len() + sampled[row].response.len();
+            sampled[row].routed = Some(Record::of(model.shape(), routes, rows, row, tokens)?);
+        }
+    }
+    Ok(sampled)
 }
 
 /// The first token at which the cumulated probability passes `u`.

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use lockstep::ops::correction::Correction;
+use lockstep::ops::correction::{Correction, mean_abs_log_ratio};
 use lockstep::ops::tree::{Outcomes, Tempo};
 use lockstep::recipe::Estimator;
 use lockstep::{
@@ -139,6 +139,14 @@ impl Algorithm {
     pub fn mismatch(&self, rollouts: &Rollouts) -> Result<Option<RatioStats>> {
         let Some(rollout) = &rollouts.logp_rollout else { return Ok(None) };
         Ok(Some(ops::mismatch(&self.device, &rollouts.batch()?, rollout, &rollouts.logp_old)?))
+    }
+
+    /// Mean |log-probability of the rollout − in the trainer|: of the old policy, and in the update.
+    pub fn gaps(&self, rollouts: &Rollouts) -> Result<[f64; 2]> {
+        let rollout = rollouts.logp_rollout.as_ref().context("the rollouts have no logp_rollout")?;
+        let batch = rollouts.batch()?;
+        let gap = |logp: &[f32]| mean_abs_log_ratio(&batch, logp, rollout);
+        Ok([gap(&rollouts.logp_old)?, gap(&rollouts.logp)?])
     }
 
     /// How far the policy is from the reference: statistics of reference against policy, whose `kl_k3` estimates

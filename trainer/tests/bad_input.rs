@@ -73,6 +73,18 @@ fn train_refuses() {
         (&["train", "--minibatches", "65"], &["--minibatches is 65"]),
         (&["train", "--steps", "many"], &["--steps"]),
         (&["train", "--rate", "nan"], &["--rate"]),
+        (&["train", "--experts", "4", "--top-k", "5"], &["--experts is 4", "goes to 5 (--top-k)"]),
+        (&["train", "--top-k", "0"], &["--top-k is 0"]),
+        (&["train", "--routing", "r4"], &["'r4'", "none, r2, r3"]),
+        (
+            &["train", "--routing", "r3", "--experts", "1", "--top-k", "1"],
+            &["--routing r3 with --experts 1", "experts to choose among"],
+        ),
+        (&["train", "--balance", "0.1"], &["--balance is 0.1", "no --routing"]),
+        (&["train", "--balance", "inf", "--routing", "none"], &["--balance is inf"]),
+        (&["train", "--rollout-precision", "fp8"], &["'fp8'", "f32, bf16-weights, bf16"]),
+        (&["routing", "--experts", "2", "--top-k", "3"], &["--experts is 2"]),
+        (&["routing", "--out", "/proc/run"], &["/proc/run"]),
         (&["fly"], &["fly"]),
     ] {
         let message = refused(at, arguments);
@@ -97,6 +109,10 @@ fn resume_refuses_another_configuration_and_a_broken_checkpoint() {
     assert!(status.success());
     assert!(refused(at, &["train", "--resume", "run", "--seed", "9"]).contains("seed: 1 / 9"));
     assert!(refused(at, &["train", "--resume", "run", "--recipe", "sapo"]).contains("recipe"));
+    assert!(
+        refused(at, &["train", "--resume", "run", "--routing", "r3"])
+            .contains("routing.mode: not set / \"r3\"")
+    );
     assert!(refused(at, &["train", "--out", "run"]).contains("--resume run"));
     let whole = fs::read(at.join("run/checkpoint.safetensors")).unwrap();
     fs::write(at.join("run/checkpoint.safetensors"), &whole[..whole.len() - 1]).unwrap();

@@ -49,6 +49,25 @@ fn ratio(part: usize, whole: usize) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
 }
 
+/// Whether two traces have one shape and records of experts that differ.
+pub(super) fn check_pair(a: &Trace<'_>, b: &Trace<'_>) -> Result<(), Error> {
+    let shapes = [
+        ("tokens of the second trace", a.tokens(), b.tokens()),
+        ("layers of the second trace", a.layers(), b.layers()),
+        ("top_k of the second trace", a.top_k(), b.top_k()),
+    ];
+    for (argument, expected, got) in shapes {
+        if expected != got {
+            return Err(Argument::Length { argument, expected, because: "those of the first", got }.into());
+        }
+    }
+    for trace in [a, b] {
+        // As many experts as entries can name: how many the router has, a trace does not say.
+        trace.validate(trace.tokens(), trace.missing() as usize + usize::from(trace.top_k() > 1))?;
+    }
+    Ok(())
+}
+
 /// Compares two traces of the same tokens, as sets: the order of the experts does not count.
 ///
 /// ```
@@ -59,11 +78,10 @@ fn ratio(part: usize, whole: usize) -> f64 {
 /// assert_eq!((found.router_fraction(), found.token_fraction(), found.overlap()), (0.5, 1.0, 0.75));
 /// # Ok::<(), lockstep::Error>(())
 /// ```
+///
+/// Errors: tokens, layers or top_k that differ (which, and both numbers); a record with an expert twice (token, layer and entry).
 pub fn mismatch(a: &Trace<'_>, b: &Trace<'_>) -> Result<Mismatch, Error> {
-    if (a.tokens(), a.layers(), a.top_k()) != (b.tokens(), b.layers(), b.top_k()) {
-        let expected = "two traces of the same tokens, layers and top_k";
-        return Err(Argument::Combination { argument: "trace", expected }.into());
-    }
+    check_pair(a, b)?;
     let top_k = a.top_k();
     let mut found = Mismatch { top_k, layers: vec![(0, 0); a.layers()], ..Mismatch::default() };
     for token in 0..a.tokens() {

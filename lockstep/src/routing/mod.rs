@@ -2,9 +2,13 @@
 //!
 //! Memory is tokens × layers × top_k × 1 byte (2 above 256 experts) and nothing else: 384 bytes a token for 48 layers of top-8.
 
+#[cfg(feature = "safetensors")]
+mod file;
+pub mod gates;
 mod load;
 pub mod mismatch;
 
+pub use gates::{GateKl, gate_kl, replay_kl};
 pub use load::{LoadSum, load};
 pub use mismatch::{Mismatch, mismatch};
 
@@ -46,8 +50,9 @@ impl RoutingTrace {
         let out_of = |argument, expected, got: usize| {
             Err(Argument::Value { argument, index: None, expected, got: got as f64 }.into())
         };
-        if layers == 0 {
-            return out_of("layers", "at least 1", layers);
+        // Far above any model; sizes cannot overflow.
+        if layers == 0 || layers > 1 << 16 {
+            return out_of("layers", "1 to 65536", layers);
         }
         let spare = usize::from(top_k == 1);
         if experts == 0 || experts > (1 << 16) - spare {
@@ -185,11 +190,13 @@ impl RoutingTrace {
         self.append(rows.flat_map(move |row| (0..top_k).map(move |j| filler(row, j, top_k, experts) as u32)));
     }
 
-    /// Appends one layer's choices for the only layer of a trace, as `gating_forward` returned them: recording for R2.
+    /// Appends the choices of whole tokens, `[tokens, layers, top_k]`, as `gating_forward` returns them for rows that have the layers of a
+    /// token side by side: recording for R2.
     pub fn append_chosen(&mut self, chosen: &Ids) -> Result<(), Error> {
-        if self.layers != 1 || !chosen.len().is_multiple_of(self.top_k) {
-            let expected = "whole rows for a trace of one layer";
-            return Err(Argument::Combination { argument: "chosen", expected }.into());
+        let per_token = self.layers * self.top_k;
+        if !chosen.len().is_multiple_of(per_token) {
+            let (expected, because) = (chosen.len().next_multiple_of(per_token), "whole tokens");
+            return Err(Argument::Length { argument: "chosen", expected, because, got: chosen.len() }.into());
         }
         match chosen {
             Ids::U8(ids) => self.append(ids.iter().map(|id| u32::from(*id))),

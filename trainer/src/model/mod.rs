@@ -6,27 +6,41 @@
 mod attention;
 mod moe;
 mod norm;
+mod routes;
 mod shape;
 mod softmax;
 
 use anyhow::{Context, Result};
-use candle_core::{D, Device, Tensor, Var};
+use candle_core::{D, DType, Device, Tensor, Var};
 
 pub use attention::Cache;
+pub use routes::{LayerRoutes, Routes, router};
 pub use shape::{Shape, Weight, Weights, round_to_bf16};
 
 use attention::Attention;
 use moe::Moe;
 use norm::RmsNorm;
+use routes::Gate;
 
 struct Layer {
     attention: Attention,
     moe: Moe,
 }
 
+/// How a model is run, besides its weights.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Manner {
+    /// Lockstep's router, which replays and records, instead of candle's.
+    pub lockstep_router: bool,
+    /// The residual stream and the logits are rounded to bf16, about as in an engine that computes in bf16.
+    pub bf16: bool,
+}
+
 /// Weights as candle tensors, ready to run.
 pub struct Model {
     shape: Shape,
+    gate: Option<Gate>,
+    bf16: bool,
     /// Every weight, in the order of [`Shape::tensors`], so that gradients can be read back.
     all: Vec<Tensor>,
     embed: Tensor,
@@ -65,7 +79,28 @@ impl Model {
             });
         }
         let (norm, head) = (RmsNorm::new(next()?), next()?);
-        Ok(Self { shape: shape.clone(), all, embed, position, layers, norm, head })
+        Ok(Self { shape: shape.clone(), gate: None, bf16: false, all, embed, position, layers, norm, head })
+    }
+
+    /// The same model, run in this manner.
+    pub fn run_as(self, manner: Manner) -> Result<Self> {
+        let Shape { experts, top_k, .. } = self.shape;
+        let gate = manner.lockstep_router.then(|| Gate::new(experts, top_k)).transpose()?;
+        Ok(Self { gate, bf16: manner.bf16, ..self })
+    }
+
+    /// Sizes.
+    pub fn shape(&self) -> &Shape {
+        &self.shape
+    }
+
+    /// Whether passes can be recorded and replayed.
+    pub fn records(&self) -> bool {
+        self.gate.is_some()
+    }
+
+    fn round(&self, x: Tensor) -> Result<Tensor> {
+        Ok(if self.bf16 { x.to_dtype(DType::BF16)?.to_dtype(DType::F32)? } else { x })
     }
 
     /// An empty cache for `rows` sequences.
@@ -74,16 +109,30 @@ impl Model {
     }
 
     /// The last layer's output `[T * rows, width]` for `tokens` (`[T * rows]`, time-major), the continuation of what the
-    /// cache holds when there is one.
-    pub fn hidden(&self, tokens: &[u32], rows: usize, mut cache: Option<&mut Cache>) -> Result<Tensor> {
+    /// cache holds when there is one. `routes` records the routing of these rows, and says what is replayed.
+    pub fn hidden(
+        &self,
+        tokens: &[u32],
+        rows: usize,
+        mut cache: Option<&mut Cache>,
+        mut routes: Option<&mut Routes>,
+    ) -> Result<Tensor> {
+        if routes.is_some() && self.gate.is_none() {
+            return routes::no_router();
+        }
         let start = cache.as_ref().map_or(0, |c| c.len());
         let positions: Vec<u32> = (0..tokens.len()).map(|i| (start + i / rows) as u32).collect();
         let mut x = (self.embed.index_select(&indices(tokens)?, 0)?
             + self.position.index_select(&indices(&positions)?, 0)?)?;
         for (index, layer) in self.layers.iter().enumerate() {
-            x = layer.attention.add_to(&x, rows, cache.as_deref_mut().map(|c| (c, index)))?;
-            x = layer.moe.add_to(&x)?;
+            x = self.round(layer.attention.add_to(
+                &self.round(x)?,
+                rows,
+                cache.as_deref_mut().map(|c| (c, index)),
+            )?)?;
+            x = layer.moe.add_to(&x, self.gate.as_ref(), index, routes.as_deref_mut())?;
         }
+        x = self.round(x)?;
         if let Some(cache) = cache {
             cache.advance(tokens.len() / rows);
         }
@@ -92,16 +141,28 @@ impl Model {
 
     /// Log-probabilities over the vocabulary of what follows each given row of [`Self::hidden`]'s output.
     pub fn log_probs(&self, hidden: &Tensor) -> Result<Tensor> {
-        let logits = hidden.matmul(&self.head)?;
+        let logits = self.round(hidden.matmul(&self.head)?)?;
         let shifted = logits.broadcast_sub(&logits.max_keepdim(D::Minus1)?.detach())?;
         Ok(shifted.broadcast_sub(&shifted.exp()?.sum_keepdim(D::Minus1)?.log()?)?)
     }
 
-    /// The gradients of `sum(output * coefficients)`, in the order of [`Shape::tensors`]. A weight that the output does not
-    /// depend on has gradient zero.
-    pub fn gradients(&self, output: &Tensor, coefficients: &[f32]) -> Result<Vec<Vec<f32>>> {
-        let coefficients = Tensor::from_slice(coefficients, coefficients.len(), &Device::Cpu)?;
-        let grads = (output * coefficients)?.sum_all()?.backward()?;
+    /// The gradients of `sum(output * coefficients)`, and of the same sums of `others`, in the order of [`Shape::tensors`]. A weight that
+    /// nothing of this depends on has gradient zero.
+    pub fn gradients(
+        &self,
+        output: &Tensor,
+        coefficients: &[f32],
+        others: &[(&Tensor, Vec<f32>)],
+    ) -> Result<Vec<Vec<f32>>> {
+        let product = |output: &Tensor, coefficients: &[f32]| -> Result<Tensor> {
+            let coefficients = Tensor::from_slice(coefficients, output.shape(), &Device::Cpu)?;
+            Ok((output * coefficients)?.sum_all()?)
+        };
+        let mut sum = product(output, coefficients)?;
+        for (output, coefficients) in others {
+            sum = (sum + product(output, coefficients)?)?;
+        }
+        let grads = sum.backward()?;
         let read = |t: &Tensor| match grads.get(t) {
             Some(g) => Ok(g.flatten_all()?.to_vec1()?),
             None => Ok(vec![0.0; t.elem_count()]),

@@ -1,11 +1,14 @@
 //! The mixture of experts: a softmax router sends each token to its `top_k` experts, whose outputs are mixed by the
 //! router's renormalised probabilities. The gradient reaches the router through these probabilities.
+//!
+//! The router is candle's own, or, for routing replay, Lockstep's, whose gates are the same numbers but for their rounding.
 
 use anyhow::Result;
 use candle_core::{D, Tensor};
 
 use super::indices;
 use super::norm::RmsNorm;
+use super::routes::{Gate, Routes};
 use super::softmax::softmax;
 
 pub(super) struct Moe {
@@ -23,37 +26,44 @@ struct Dispatch {
     slots: usize,
     /// The token of each slot, `[experts * slots]`.
     token: Vec<u32>,
-    /// The chosen expert of each token by rank, `[top_k][tokens]`.
-    expert: Vec<Vec<u32>>,
     /// The slot of each token by rank, `[top_k][tokens]`.
     slot: Vec<Vec<u32>>,
 }
 
+/// The `top_k` likeliest experts of each token, `[tokens * top_k]`.
+fn best(probs: &[Vec<f32>], top_k: usize) -> Vec<u32> {
+    let mut chosen = Vec::with_capacity(probs.len() * top_k);
+    for probs in probs {
+        let mut order: Vec<u32> = (0..probs.len() as u32).collect();
+        // A stable sort: ties go to the lowest index.
+        order.sort_by(|&a, &b| probs[b as usize].total_cmp(&probs[a as usize]));
+        chosen.extend(&order[..top_k]);
+    }
+    chosen
+}
+
 impl Dispatch {
-    fn new(probs: &[Vec<f32>], experts: usize, top_k: usize) -> Self {
+    /// Places tokens with the experts `chosen`, `[tokens * top_k]`.
+    fn new(chosen: &[u32], experts: usize, top_k: usize) -> Self {
         let mut queues = vec![Vec::new(); experts];
-        let mut expert = vec![Vec::with_capacity(probs.len()); top_k];
-        let mut place = vec![Vec::with_capacity(probs.len()); top_k];
-        for (token, probs) in probs.iter().enumerate() {
-            let mut order: Vec<usize> = (0..experts).collect();
-            // A stable sort: ties go to the lowest index.
-            order.sort_by(|&a, &b| probs[b].total_cmp(&probs[a]));
-            for rank in 0..top_k {
-                let e = order[rank];
-                expert[rank].push(e as u32);
-                place[rank].push(queues[e].len());
-                queues[e].push(token as u32);
+        let mut place = vec![Vec::with_capacity(chosen.len() / top_k); top_k];
+        for (token, chosen) in chosen.chunks_exact(top_k).enumerate() {
+            for (rank, &e) in chosen.iter().enumerate() {
+                place[rank].push(queues[e as usize].len());
+                queues[e as usize].push(token as u32);
             }
         }
         let slots = queues.iter().map(Vec::len).max().unwrap_or(0);
-        let slot =
-            |rank: usize| expert[rank].iter().zip(&place[rank]).map(|(&e, &p)| e * slots as u32 + p as u32);
+        let slot = |rank: usize| {
+            let chosen = chosen.chunks_exact(top_k).map(move |chosen| chosen[rank]);
+            chosen.zip(&place[rank]).map(|(e, &p)| e * slots as u32 + p as u32)
+        };
         let slot = (0..top_k).map(|rank| slot(rank).collect()).collect();
         let token = queues.into_iter().flat_map(|mut q| {
             q.resize(slots, 0);
             q
         });
-        Self { slots, token: token.collect(), expert, slot }
+        Self { slots, token: token.collect(), slot }
     }
 }
 
@@ -62,28 +72,43 @@ impl Moe {
         Self { top_k, norm, router, up, down }
     }
 
-    /// x + experts(norm(x)).
-    pub(super) fn add_to(&self, x: &Tensor) -> Result<Tensor> {
+    /// x + experts(norm(x)), with the gates of `gate` if there is one, else with candle's.
+    pub(super) fn add_to(
+        &self,
+        x: &Tensor,
+        gate: Option<&Gate>,
+        layer: usize,
+        routes: Option<&mut Routes>,
+    ) -> Result<Tensor> {
         let (tokens, width) = x.dims2()?;
         let experts = self.up.dim(0)?;
         let y = self.norm.forward(x)?;
-        let probs = softmax(&y.matmul(&self.router)?, 1.0, false)?;
-        let dispatch = Dispatch::new(&probs.to_vec2()?, experts, self.top_k);
+        let scores = y.matmul(&self.router)?;
+        let (chosen, gates) = match gate {
+            Some(gate) => gate.apply(&scores, layer, routes)?,
+            None => self.own_gates(&scores, tokens)?,
+        };
+        let dispatch = Dispatch::new(&chosen, experts, self.top_k);
 
         let inputs =
             y.index_select(&indices(&dispatch.token)?, 0)?.reshape((experts, dispatch.slots, width))?;
         let outputs = inputs.matmul(&self.up)?.relu()?.matmul(&self.down)?;
         let outputs = outputs.reshape((experts * dispatch.slots, width))?;
 
-        let chosen: Vec<u32> = (0..tokens).flat_map(|t| dispatch.expert.iter().map(move |e| e[t])).collect();
-        let gates = probs.gather(&indices(&chosen)?.reshape((tokens, self.top_k))?, D::Minus1)?;
-        let gates = gates.broadcast_div(&gates.sum_keepdim(D::Minus1)?)?;
         let mut sum = x.clone();
         for (rank, slot) in dispatch.slot.iter().enumerate() {
             let part = outputs.index_select(&indices(slot)?, 0)?;
             sum = (sum + part.broadcast_mul(&gates.narrow(1, rank, 1)?)?)?;
         }
         Ok(sum)
+    }
+
+    fn own_gates(&self, scores: &Tensor, tokens: usize) -> Result<(Vec<u32>, Tensor)> {
+        let probs = softmax(scores, 1.0, false)?;
+        let chosen = best(&probs.to_vec2()?, self.top_k);
+        let gates = probs.gather(&indices(&chosen)?.reshape((tokens, self.top_k))?, D::Minus1)?;
+        let gates = gates.broadcast_div(&gates.sum_keepdim(D::Minus1)?)?;
+        Ok((chosen, gates))
     }
 }
 
@@ -94,8 +119,9 @@ mod tests {
     #[test]
     fn tokens_go_to_their_best_experts_and_ties_to_the_lowest() {
         let probs = [vec![0.1, 0.6, 0.3], vec![0.4, 0.2, 0.4], vec![0.2, 0.2, 0.6]];
-        let d = Dispatch::new(&probs, 3, 2);
-        assert_eq!(d.expert, [[1, 0, 2], [2, 2, 0]]);
+        let chosen = best(&probs, 2);
+        assert_eq!(chosen, [1, 2, 0, 2, 2, 0]);
+        let d = Dispatch::new(&chosen, 3, 2);
         assert_eq!(d.slots, 3);
         assert_eq!(d.token, [1, 2, 0, 0, 0, 0, 0, 1, 2]);
         assert_eq!(d.slot, [[3, 0, 8], [6, 7, 1]]);

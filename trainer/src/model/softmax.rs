@@ -76,9 +76,10 @@ impl CustomOp2 for SoftmaxBackward {
     }
 }
 
-fn values<'a>(storage: &'a CpuStorage, layout: &Layout) -> candle_core::Result<&'a [f32]> {
+/// A tensor's numbers, which must be contiguous.
+pub(super) fn values<'a>(storage: &'a CpuStorage, layout: &Layout) -> candle_core::Result<&'a [f32]> {
     match layout.contiguous_offsets() {
         Some((start, end)) => Ok(&storage.as_slice::<f32>()?[start..end]),
-        None => candle_core::bail!("softmax of a tensor that is not contiguous"),
+        None => candle_core::bail!("an op of this model on a tensor that is not contiguous"),
     }
 }

@@ -1,6 +1,8 @@
 //! `report.html`: one page with everything in it, plots as inline SVG, no script, nothing fetched.
 
 mod plot;
+mod routing;
+mod study;
 
 use std::fmt::Write;
 
@@ -9,6 +11,8 @@ use anyhow::Result;
 use crate::config::{Config, rows};
 use crate::train::{Record, RlRecord, WarmRecord};
 use plot::{BLUE, GREEN, ORANGE, PURPLE, Plot, Series};
+
+pub use study::{markdown as study_markdown, study_html};
 
 const STYLE: &str = include_str!("style.css");
 
@@ -66,8 +70,10 @@ pub fn html(config: &Config, records: &[Record], seconds: &[f64]) -> Result<Stri
         config.measure.problems
     )?;
     page.push_str(&plots(&warm, &rl)?.join("\n"));
+    page.push_str(&routing::plots(&rl)?.join("\n"));
     page.push_str("</section>\n");
     comparison(&mut page, &warm, &rl)?;
+    routing::tables(&mut page, &rl)?;
     configuration(&mut page, config)?;
     page.push_str("</main></body></html>\n");
     Ok(page)

@@ -2,10 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail, ensure};
 
 use super::state::FILE;
 use crate::config::Config;
+use crate::routing::{Mode, RolloutPrecision, Routing};
 use crate::task::Task;
 
 /// What the command line says about a run; what it leaves out is the default, or what the checkpoint says.
@@ -81,6 +82,19 @@ pub struct TrainArgs {
     /// Experts in each layer [default: 8]
     #[arg(long, help_heading = "Sizes")]
     pub experts: Option<usize>,
+    /// Experts that each token goes to [default: 2]
+    #[arg(long, help_heading = "Sizes")]
+    pub top_k: Option<usize>,
+    /// Route through Lockstep's router, record the rollout's routing, and replay in the update [default: the model's own router, nothing
+    /// recorded]
+    #[arg(long, value_enum, value_name = "MODE", help_heading = "Routing")]
+    pub routing: Option<Mode>,
+    /// Coefficient of the load-balance loss of the RL phase; needs --routing [default: 0]
+    #[arg(long, value_name = "COEF", help_heading = "Routing")]
+    pub balance: Option<f32>,
+    /// What the policy is rounded to where it samples [default: bf16-weights]
+    #[arg(long, value_enum, value_name = "PRECISION", help_heading = "Routing")]
+    pub rollout_precision: Option<RolloutPrecision>,
 }
 
 const DEFAULT_TASK: &str = "addition";
@@ -88,11 +102,11 @@ const DEFAULT_RECIPE: &str = "dapo";
 
 impl TrainArgs {
     /// The configuration of a new run.
-    pub(super) fn config(&self) -> Result<(Config, Task)> {
+    pub(crate) fn config(&self) -> Result<(Config, Task)> {
         let name = self.task.as_deref().unwrap_or(DEFAULT_TASK);
         let task = Task::named(name)?;
         let mut config = Config::new(name, &task, self.recipe.as_deref().unwrap_or(DEFAULT_RECIPE))?;
-        self.apply(&mut config);
+        self.apply(&mut config)?;
         config.check()?;
         Ok((config, task))
     }
@@ -106,7 +120,7 @@ impl TrainArgs {
         if let Some(recipe) = &self.recipe {
             (asked.recipe, asked.recipe_toml) = (recipe.clone(), crate::rl::recipe_toml(recipe)?);
         }
-        self.apply(&mut asked);
+        self.apply(&mut asked)?;
         let differences = saved.differences(&asked)?;
         ensure!(
             differences.is_empty(),
@@ -116,7 +130,7 @@ impl TrainArgs {
         Ok((saved, task))
     }
 
-    fn apply(&self, config: &mut Config) {
+    fn apply(&self, config: &mut Config) -> Result<()> {
         fn set<T: Copy>(field: &mut T, value: Option<T>) {
             *field = value.unwrap_or(*field);
         }
@@ -135,6 +149,19 @@ impl TrainArgs {
         set(&mut config.model.layers, self.layers);
         set(&mut config.model.width, self.width);
         set(&mut config.model.experts, self.experts);
+        set(&mut config.model.top_k, self.top_k);
+        set(&mut config.rollout_precision, self.rollout_precision);
+        if let Some(mode) = self.routing {
+            let balance = config.routing.map_or(0.0, |routing| routing.balance);
+            config.routing = Some(Routing { mode, balance });
+        }
+        if let Some(coef) = self.balance {
+            let Some(routing) = &mut config.routing else {
+                bail!("--balance is {coef}, but there is no --routing: only Lockstep's router has that loss");
+            };
+            routing.balance = coef;
+        }
+        Ok(())
     }
 
     /// A folder for a new run.

@@ -10,5 +10,6 @@ mod trainer;
 pub use args::TrainArgs;
 pub use record::{METRICS, Record, RlRecord, WarmRecord, read, read_seconds};
 pub use run::train;
+pub(crate) use screen::say;
 pub use state::{FILE as CHECKPOINT, Progress, State};
-pub use trainer::Trainer;
+pub use trainer::{RlStep, Trainer};

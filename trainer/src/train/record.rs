@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
 
+use crate::routing::Mismatches;
+
 /// One step.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "phase", rename_all = "lowercase")]
@@ -91,6 +93,9 @@ pub struct RlRecord {
     pub mismatch_max: f64,
     /// Its standard deviation.
     pub mismatch_std: f64,
+    /// Differences of routing, where it is recorded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub routing: Option<Mismatches>,
 }
 
 /// Where records go.

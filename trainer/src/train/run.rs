@@ -106,8 +106,9 @@ impl Run {
         let m = &config.model;
         let weights: usize = state.weights.iter().map(|w| w.values.len()).sum();
         screen.line(&format!(
-            "task {} · recipe {} · seed {} · folder {}\nmodel: {} layers, width {}, {} experts (top {}), {weights} weights · Lockstep on {}",
+            "task {} · recipe {} · seed {} · folder {}\nmodel: {} layers, width {}, {} experts (top {}), {weights} weights · Lockstep on {}{}",
             config.task, config.recipe, config.seed, self.folder.display(), m.layers, m.width, m.experts, m.top_k, self.trainer.device(),
+            config.routing.map_or(String::new(), |routing| format!(" · routing replay: {}", routing.mode.name())),
         ));
         if state.progress.lines() > 0 {
             screen.line(&format!(
@@ -124,9 +125,13 @@ impl Run {
             return Ok(Record::Warm(self.trainer.warm_step(state, |i| screen.tick(i))?));
         }
         screen.begin("rollouts", config.rl.minibatches as u64 + 1);
-        let (record, rollouts) = self.trainer.rl_step(state, |i| screen.tick(i))?;
+        let super::RlStep { record, rollouts, routing } = self.trainer.rl_step(state, |i| screen.tick(i))?;
         if let Some(folder) = &self.dump {
-            rollouts.write(&folder.join(format!("rollouts-{:06}.safetensors", record.step)))?;
+            let file = |what: &str| folder.join(format!("{what}-{:06}.safetensors", record.step));
+            rollouts.write(&file("rollouts"))?;
+            if let Some(trace) = &routing {
+                atomic::write(&file("routing"), &trace.to_safetensors()?)?;
+            }
         }
         Ok(Record::Rl(Box::new(record)))
     }

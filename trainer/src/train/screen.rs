@@ -76,7 +76,7 @@ impl Screen {
 }
 
 /// A line on stdout. A reader that went away (`| head`) does not end a run.
-pub(super) fn say(line: &str) {
+pub(crate) fn say(line: &str) {
     let _ = writeln!(std::io::stdout(), "{line}");
 }
 

@@ -1,16 +1,18 @@
 //! The steps of a run: each takes a state to the next, a function of configuration and state alone.
 
 use anyhow::{Context, Result};
+use lockstep::routing::RoutingTrace;
 
 use super::record::{RlRecord, WarmRecord};
 use super::state::State;
 use crate::adamw::AdamW;
 use crate::config::Config;
 use crate::model::{Model, Weights, round_to_bf16};
-use crate::policy::{Pass, Sampled, Sequence, log_probs, sample};
+use crate::policy::{Pass, Sampled, Sequence, sample};
 use crate::random::{Phase, Stream};
 use crate::rl::Algorithm;
 use crate::rollouts::Rollouts;
+use crate::routing::{self, Mode, Record, RolloutPrecision};
 use crate::task::{Problem, Task};
 use crate::vocab::{END, Vocab};
 
@@ -24,6 +26,16 @@ pub struct Trainer {
     vocab: Vocab,
     algorithm: Algorithm,
     held_out: Vec<Problem>,
+}
+
+/// An RL step that was done.
+pub struct RlStep {
+    /// Its line in the metrics.
+    pub record: RlRecord,
+    /// The rollouts as the updates saw them.
+    pub rollouts: Rollouts,
+    /// Their routing in the engine, every token of prompt and response, if it is recorded.
+    pub routing: Option<RoutingTrace>,
 }
 
 impl Trainer {
@@ -56,7 +68,13 @@ impl Trainer {
         self.task.training(&mut |n| stream.below(n))
     }
 
-    /// Samples a response to each problem from the policy as the inference engine holds it: every weight rounded to bf16.
+    /// The model as the trainer runs it, with or without gradients.
+    fn model(&self, weights: &Weights, trainable: bool) -> Result<Model> {
+        let build = if trainable { Model::trainable } else { Model::frozen };
+        build(&self.config.model, weights)?.run_as(self.config.trainer_manner())
+    }
+
+    /// Samples a response to each problem from the policy as the inference engine holds it: by default every weight rounded to bf16.
     fn rollouts(
         &self,
         weights: &Weights,
@@ -64,7 +82,11 @@ impl Trainer {
         phase: Phase,
         step: u64,
     ) -> Result<Vec<Sampled>> {
-        let engine = Model::frozen(&self.config.model, &round_to_bf16(weights))?;
+        let engine = match self.config.rollout_precision {
+            RolloutPrecision::F32 => Model::frozen(&self.config.model, weights)?,
+            _ => Model::frozen(&self.config.model, &round_to_bf16(weights))?,
+        };
+        let engine = engine.run_as(self.config.engine_manner())?;
         let prompts: Vec<_> = problems.iter().map(|p| self.vocab.encode(&p.prompt)).collect::<Result<_>>()?;
         let limit = self.task.longest().1 + 1;
         sample(&engine, &prompts, limit, |row| Stream::new(self.config.seed, phase, step, row))
@@ -96,7 +118,7 @@ impl Trainer {
                 response.push(END);
                 Ok(Sequence { prompt: self.vocab.encode(&problem.prompt)?, response })
             });
-            let model = Model::trainable(&self.config.model, &state.weights)?;
+            let model = self.model(&state.weights, true)?;
             let pass = Pass::new(&model, &batch.collect::<Result<Vec<_>>>()?)?;
             record.loss = -mean(pass.logp.iter().map(|&x| f64::from(x)));
             let grads = pass.gradients(&vec![-1.0 / pass.logp.len() as f32; pass.logp.len()])?;
@@ -118,8 +140,8 @@ impl Trainer {
         Ok(record)
     }
 
-    /// One RL step: rollouts, rewards, and the updates that learn from them. Returns the rollouts as the updates saw them.
-    pub fn rl_step(&self, state: &mut State, tick: impl Fn(u64)) -> Result<(RlRecord, Rollouts)> {
+    /// One RL step: rollouts, rewards, and the updates that learn from them.
+    pub fn rl_step(&self, state: &mut State, tick: impl Fn(u64)) -> Result<RlStep> {
         let rl = &self.config.rl;
         let index = state.progress.rl_steps;
         let problems: Vec<Problem> =
@@ -132,38 +154,60 @@ impl Trainer {
         let everything = self.algorithm.advantages(&all)?;
         let kept = self.keep(&everything.std);
         let (mut rollouts, _) = all.select(&kept);
-        let sequences: Vec<Sequence> = kept
+        let members: Vec<usize> = kept.iter().flat_map(|g| g * rl.group..(g + 1) * rl.group).collect();
+        let sequences: Vec<Sequence> = members
             .iter()
-            .flat_map(|g| g * rl.group..(g + 1) * rl.group)
-            .map(|s| {
+            .map(|&s| {
                 Ok(Sequence {
                     prompt: self.vocab.encode(&asked[s].prompt)?,
                     response: sampled[s].response.clone(),
                 })
             })
             .collect::<Result<_>>()?;
+        // The engine's routing, one record a sequence, if there is any.
+        let engine: Vec<&Record> = members.iter().filter_map(|&s| sampled[s].routed.as_ref()).collect();
+        let mode = self.config.routing.map(|routing| routing.mode);
         // The trainer's own view of what was sampled, before any update, and the policy after the warm start's view.
-        rollouts.logp_old = log_probs(&self.config.model, &state.weights, &sequences)?;
+        let old = self.model(&state.weights, false)?;
+        let old = Pass::replaying(&old, &sequences, (mode == Some(Mode::R3)).then_some(&engine[..]))?;
+        rollouts.logp_old.clone_from(&old.logp);
         let reference = state.reference.as_ref().context("the RL phase has no reference policy")?;
-        rollouts.logp_ref = Some(log_probs(&self.config.model, reference, &sequences)?);
+        rollouts.logp_ref = Some(Pass::new(&self.model(reference, false)?, &sequences)?.logp);
         rollouts.logp = rollouts.logp_old.clone();
         let advantages = self.algorithm.advantages(&rollouts)?;
 
         let rate = self.config.rl_rate(index);
-        let mut grad_norm = 0.0;
+        let (mut grad_norm, mut replayed, mut balance) = (0.0, old.replayed, 0.0);
+        // What ran in the rollout, for the old policy and in the updates, in the order of the updates.
+        let mut ran: [Vec<Record>; 3] = Default::default();
         let minibatches = self.minibatches(index, kept.len());
         for (i, groups) in minibatches.iter().enumerate() {
             let members: Vec<usize> = groups.iter().flat_map(|g| g * rl.group..(g + 1) * rl.group).collect();
             let part: Vec<Sequence> = members.iter().map(|&s| sequences[s].clone()).collect();
             let advantage: Vec<f32> = members.iter().map(|&s| advantages.advantage[s]).collect();
-            let model = Model::trainable(&self.config.model, &state.weights)?;
-            let pass = Pass::new(&model, &part)?;
+            let records: Option<Vec<&Record>> = match mode {
+                None | Some(Mode::None) => None,
+                Some(Mode::R2) => Some(members.iter().map(|&s| &old.routed[s]).collect()),
+                Some(Mode::R3) => Some(members.iter().map(|&s| engine[s]).collect()),
+            };
+            let model = self.model(&state.weights, true)?;
+            let pass = Pass::replaying(&model, &part, records.as_deref())?;
             let (mut batch, places) = rollouts.select(groups);
             batch.logp.clone_from(&pass.logp);
-            let grads = pass.gradients(&self.algorithm.coefficients(&batch, &advantage)?)?;
+            let coefficients = self.algorithm.coefficients(&batch, &advantage)?;
+            let balanced = self.balance(&pass)?;
+            let scores = balanced.as_ref().map(|balance| &balance.gradient[..]);
+            let grads = pass.gradients_with(&coefficients, scores)?;
             grad_norm += state.adam.update(&self.config.adam, rate, &mut state.weights, &grads);
             for (place, logp) in places.into_iter().zip(&pass.logp) {
                 rollouts.logp[place] = *logp;
+            }
+            replayed += pass.replayed;
+            balance += balanced.map_or(0.0, |balance| balance.loss) / minibatches.len() as f64;
+            if mode.is_some() {
+                ran[0].extend(members.iter().map(|&s| engine[s].clone()));
+                ran[1].extend(members.iter().map(|&s| old.routed[s].clone()));
+                ran[2].extend(pass.routed);
             }
             tick(i as u64 + 2);
         }
@@ -176,10 +220,31 @@ impl Trainer {
         record.rate = f64::from(rate);
         record.grad_norm = f64::from(grad_norm) / minibatches.len() as f64;
         record.step = state.progress.rl_steps;
+        let mut trace = None;
+        if mode.is_some() {
+            let [gap_old, gap_update] = self.algorithm.gaps(&rollouts)?;
+            let pack = |records: &[Record]| Record::concat(&self.config.model, records);
+            let found =
+                routing::compare(&self.config.model, &pack(&ran[0])?, &pack(&ran[1])?, &pack(&ran[2])?)?;
+            let replayed = replayed as u64;
+            record.routing = Some(routing::Mismatches { replayed, gap_old, gap_update, balance, ..found });
+            trace = Some(Record::concat(&self.config.model, engine)?.trace);
+        }
         if record.step % self.config.measure.every == 0 || record.step == rl.steps {
             record.held_out = Some(self.held_out(&state.weights, record.step)?);
         }
-        Ok((record, rollouts))
+        Ok(RlStep { record, rollouts, routing: trace })
+    }
+
+    /// The load-balance loss of a pass, if there is one.
+    fn balance(&self, pass: &Pass<'_>) -> Result<Option<routing::Balance>> {
+        match self.config.routing {
+            Some(routing) if routing.balance > 0.0 => {
+                let record = Record::concat(&self.config.model, &pass.routed)?;
+                Ok(Some(routing::balance(&self.config.model, &record, routing.balance)?))
+            }
+            _ => Ok(None),
+        }
     }
 
     fn pack(&self, asked: &[&Problem], sampled: &[Sampled]) -> Rollouts {

@@ -88,3 +88,27 @@ pub fn mismatch_stats(
         min_log_ratio: -f64::from(neg_low),
     })
 }
+
+/// Mean of |logp_old − logp_rollout| over live tokens, nats; 0 without any. Unlike k1 it does not cancel.
+///
+/// Errors: lengths that disagree; a live log-probability that is NaN, infinite or above 0 (argument, index).
+pub fn mean_abs_log_ratio(batch: &Batch<'_>, logp_old: &[f32], logp_rollout: &[f32]) -> Result<f64, Error> {
+    let arguments = [("logp_old", logp_old), ("logp_rollout", logp_rollout)];
+    for (name, values) in arguments {
+        batch.check_tokens(name, values.len())?;
+    }
+    let (mut sum, mut live) = (0.0, 0u64);
+    for token in (0..batch.tokens()).filter(|token| batch.loss_mask().at(*token)) {
+        for (argument, values) in arguments {
+            let value = values[token];
+            if !(value <= 0.0 && value.is_finite()) {
+                let expected = "a log-probability: finite, at most 0";
+                let (index, got) = (Some(token), f64::from(value));
+                return Err(lockstep_core::Error::Value { argument, index, expected, got }.into());
+            }
+        }
+        sum += (f64::from(logp_old[token]) - f64::from(logp_rollout[token])).abs();
+        live += 1;
+    }
+    Ok(sum / live.max(1) as f64)
+}

@@ -3,7 +3,7 @@
 mod mismatch;
 mod stats;
 
-pub use mismatch::{Mismatch, mismatch_stats};
+pub use mismatch::{Mismatch, mean_abs_log_ratio, mismatch_stats};
 pub use stats::WeightStats;
 
 use super::aggregate::fold_rows;

@@ -1,0 +1,68 @@
+//! Routing replay in the loop: what is recorded, what is replayed, how far rollout and update are apart. The maths is Lockstep's.
+
+mod balance;
+mod metrics;
+mod record;
+mod study;
+
+use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
+
+pub use balance::{Balance, balance};
+pub use metrics::{Mismatches, compare};
+pub use record::Record;
+pub(crate) use record::time_major;
+pub use study::{StudyArgs, StudyRun, study};
+
+/// What the update replays.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    /// Nothing: routing is recorded and compared, each pass routes for itself
+    None,
+    /// The old policy's routing, recorded in training precision before the updates (R2)
+    R2,
+    /// The rollout's routing (R3), in the pass of the old policy too
+    R3,
+}
+
+impl Mode {
+    /// As on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::R2 => "r2",
+            Self::R3 => "r3",
+        }
+    }
+}
+
+/// Routing through Lockstep's router. Without it the model routes for itself, and nothing is recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Routing {
+    /// What the update replays.
+    pub mode: Mode,
+    /// Coefficient of the load-balance loss of the RL phase; 0 = none.
+    pub balance: f32,
+}
+
+/// What a policy is rounded to where it samples.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum RolloutPrecision {
+    /// Nothing: the trainer's own numbers
+    F32,
+    /// Weights to bf16
+    #[default]
+    Bf16Weights,
+    /// Weights, residual stream and logits to bf16
+    Bf16,
+}
+
+impl RolloutPrecision {
+    /// Whether it is what runs without a word about it have.
+    pub fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+}

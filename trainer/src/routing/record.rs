@@ -1,0 +1,75 @@
+//! The routing of one sequence.
+
+use anyhow::{Context, Result};
+use lockstep::routing::RoutingTrace;
+
+use crate::model::{Routes, Shape};
+
+/// What the routers did with every token of a prompt and its response. The last token is predicted, never read: it has no record.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Record {
+    /// Experts, `[tokens, layers, K]`.
+    pub trace: RoutingTrace,
+    /// Their gates, the same shape; 0 without a record.
+    pub gates: Vec<f32>,
+    /// Scores of all experts, `[tokens, layers, E]`; 0 without a record.
+    pub scores: Vec<f32>,
+}
+
+impl Record {
+    /// Of no token.
+    pub fn empty(shape: &Shape) -> Result<Self> {
+        let trace = RoutingTrace::new(shape.experts, shape.layers, shape.top_k)?;
+        Ok(Self { trace, gates: Vec::new(), scores: Vec::new() })
+    }
+
+    /// Of sequence `row` of the `rows` that were run together, `tokens` long.
+    pub fn of(shape: &Shape, routes: &Routes, rows: usize, row: usize, tokens: usize) -> Result<Self> {
+        let (k, experts) = (shape.top_k, shape.experts);
+        let mut ids: Vec<i64> = Vec::with_capacity(tokens * shape.layers * k);
+        let (mut gates, mut scores) = (Vec::with_capacity(ids.capacity()), Vec::new());
+        for at in (0..tokens - 1).map(|t| t * rows + row) {
+            for layer in &routes.layers {
+                let part = at * k..(at + 1) * k;
+                let chosen = layer.chosen.get(part.clone()).context("a token that was never routed")?;
+                ids.extend(chosen.iter().map(|id| i64::from(*id)));
+                gates.extend(&layer.gates[part]);
+                scores.extend(&layer.scores[at * experts..(at + 1) * experts]);
+            }
+        }
+        let mut trace = RoutingTrace::from_ids(&ids, tokens - 1, experts, shape.layers, k)?;
+        trace.append_absent(1);
+        gates.resize(tokens * shape.layers * k, 0.0);
+        scores.resize(tokens * shape.layers * experts, 0.0);
+        Ok(Self { trace, gates, scores })
+    }
+
+    /// The sequences one after the other.
+    pub fn concat<'a>(shape: &Shape, records: impl IntoIterator<Item = &'a Record>) -> Result<Self> {
+        let mut all = Self::empty(shape)?;
+        for record in records {
+            all.trace.stitch(&record.trace, 0..record.trace.tokens())?;
+            all.gates.extend(&record.gates);
+            all.scores.extend(&record.scores);
+        }
+        Ok(all)
+    }
+}
+
+/// The traces of sequences that are run together as the model's rows, `[positions * rows, layers, K]`; padding has no record.
+pub(crate) fn time_major(shape: &Shape, records: &[&Record], positions: usize) -> Result<RoutingTrace> {
+    let (rows, k) = (records.len(), shape.top_k);
+    let mut ids = vec![-1_i64; positions * rows * shape.layers * k];
+    for (row, record) in records.iter().enumerate() {
+        let view = record.trace.view();
+        for from in (0..view.rows()).filter(|from| !view.is_absent(*from)) {
+            let (t, layer) = (from / shape.layers, from % shape.layers);
+            let to = ((t * rows + row) * shape.layers + layer) * k;
+            for j in 0..k {
+                *ids.get_mut(to + j).context("a trace longer than its sequence")? =
+                    i64::from(view.at(view.position(from) + j));
+            }
+        }
+    }
+    Ok(RoutingTrace::from_ids(&ids, positions * rows, shape.experts, shape.layers, k)?)
+}

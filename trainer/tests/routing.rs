@@ -1,0 +1,312 @@
+//! Routing replay in the trainer: what replay promises, and that the model without it is the one it was.
+#![cfg(feature = "model")]
+
+use std::path::Path;
+use std::process::Command;
+
+use lockstep::routing::{RoutingTrace, mismatch};
+use lockstep_trainer::config::Config;
+use lockstep_trainer::model::{Manner, Model, Shape, Weights, round_to_bf16};
+use lockstep_trainer::policy::{Pass, Sequence, sample};
+use lockstep_trainer::random::{Phase, Stream};
+use lockstep_trainer::routing::{Mode, Record, RolloutPrecision, Routing, balance, compare};
+use lockstep_trainer::task::Task;
+use lockstep_trainer::train::{RlRecord, RlStep, State, Trainer, read};
+
+const ROUTED: Manner = Manner { lockstep_router: true, bf16: false };
+
+fn shape() -> Shape {
+    Shape { vocab: 7, context: 16, layers: 2, width: 16, heads: 4, experts: 8, top_k: 2, hidden: 8 }
+}
+
+fn sequences() -> Vec<Sequence> {
+    let sequence =
+        |prompt: &[u32], response: &[u32]| Sequence { prompt: prompt.to_vec(), response: response.to_vec() };
+    vec![
+        sequence(&[1, 2, 3], &[4, 5, 0]),
+        sequence(&[6], &[2, 2, 3, 4, 0]),
+        sequence(&[3, 3, 3, 1], &[0]),
+        sequence(&[5, 1], &[6, 0]),
+        sequence(&[2], &[1]),
+    ]
+}
+
+fn frozen(weights: &Weights, manner: Manner) -> Model {
+    Model::frozen(&shape(), weights).unwrap().run_as(manner).unwrap()
+}
+
+/// The records of a pass that replays nothing.
+fn records(weights: &Weights) -> Vec<Record> {
+    Pass::new(&frozen(weights, ROUTED), &sequences()).unwrap().routed
+}
+
+/// Lockstep's router and candle's are the same function.
+#[test]
+fn the_two_routers_agree_to_rounding() {
+    let weights = shape().init(1);
+    let models = [Manner::default(), ROUTED].map(|manner| frozen(&weights, manner));
+    let [own, routed] = models.each_ref().map(|model| Pass::new(model, &sequences()).unwrap());
+    assert!(own.routed.is_empty());
+    for (own, routed) in own.logp.iter().zip(&routed.logp) {
+        assert!((own - routed).abs() < 1e-5, "{own} {routed}");
+    }
+}
+
+/// Every token that is read has a record in every layer, the last one none; another shard's padding changes nothing.
+#[test]
+fn records_cover_what_is_read() {
+    let weights = shape().init(2);
+    for (record, s) in records(&weights).iter().zip(sequences()) {
+        let tokens = s.prompt.len() + s.response.len();
+        assert_eq!(record.trace.tokens(), tokens);
+        assert_eq!(record.trace.view().validate(tokens, 8), Ok((tokens - 1) * 2));
+        let model = frozen(&weights, ROUTED);
+        assert_eq!(Pass::new(&model, &[s]).unwrap().routed[0].trace, record.trace);
+        assert_eq!(record.gates.len(), tokens * 2 * 2);
+        let sums = record.gates.chunks(2).map(|gates| gates.iter().sum::<f32>());
+        for (i, sum) in sums.enumerate() {
+            let expected = if i < (tokens - 1) * 2 { 1.0 } else { 0.0 };
+            assert!((sum - expected).abs() < 1e-6, "{i}: {sum}");
+        }
+    }
+}
+
+/// Replaying the natural choice changes no bit: R2 in the first update.
+#[test]
+fn replaying_the_own_choice_changes_no_bit() {
+    let weights = shape().init(3);
+    let model = frozen(&weights, ROUTED);
+    let own = Pass::new(&model, &sequences()).unwrap();
+    let again = Pass::replaying(&model, &sequences(), Some(&own.routed.iter().collect::<Vec<_>>())).unwrap();
+    assert_eq!((&own.logp, &own.routed, own.replayed), (&again.logp, &again.routed, 0));
+    let rows: usize = sequences().iter().map(|s| 2 * (s.prompt.len() + s.response.len() - 1)).sum();
+    assert_eq!(again.replayed, rows, "padding is not replayed");
+}
+
+/// What the engine ran through its cache, step by step, runs again in the trainer, though its own choice is another.
+#[test]
+fn the_rollout_is_replayed() {
+    let weights = shape().init(4);
+    let engine = frozen(&round_to_bf16(&weights), Manner { bf16: true, ..ROUTED });
+    let prompts: Vec<Vec<u32>> = (0..40).map(|i| vec![1 + i % 6, 1 + i / 7, 3]).collect();
+    let sampled = sample(&engine, &prompts, 9, |row| Stream::new(1, Phase::Rollout, 0, row)).unwrap();
+    let sequences: Vec<Sequence> = prompts
+        .iter()
+        .zip(&sampled)
+        .map(|(p, s)| Sequence { prompt: p.clone(), response: s.response.clone() })
+        .collect();
+    let engine: Vec<&Record> = sampled.iter().map(|s| s.routed.as_ref().unwrap()).collect();
+    let model = frozen(&weights, ROUTED);
+    let free = Pass::new(&model, &sequences).unwrap();
+    let replayed = Pass::replaying(&model, &sequences, Some(&engine)).unwrap();
+    let pack = |records: Vec<&Record>| Record::concat(&shape(), records).unwrap();
+    let (engine, free) = (pack(engine), pack(free.routed.iter().collect()));
+    let again = pack(replayed.routed.iter().collect());
+    let without = compare(&shape(), &engine, &free, &free).unwrap();
+    assert!(without.differ > 0.0 && without.differ < 0.5 && without.replay_kl > 0.0, "{without:?}");
+    assert!(without.tokens_differ >= without.differ && without.overlap < 1.0, "{without:?}");
+    let with = compare(&shape(), &engine, &again, &again).unwrap();
+    assert_eq!((with.differ, with.tokens_differ, with.overlap, with.differ_old), (0.0, 0.0, 1.0, 0.0));
+    assert_eq!(with.routers, without.routers);
+    assert_eq!(mismatch(&engine.trace.view(), &again.trace.view()).unwrap().differing, 0);
+    // The gates are the live ones: close to the engine's, not equal.
+    assert!(with.gate_kl > 0.0 && with.gate_kl < 0.01, "{with:?}");
+    // A trace of other sequences is refused, not cut to fit.
+    let few: Vec<&Record> = sampled[..3].iter().map(|s| s.routed.as_ref().unwrap()).collect();
+    assert!(Pass::replaying(&model, &sequences, Some(&few)).is_err());
+    let own = frozen(&weights, Manner::default());
+    assert!(Pass::replaying(&own, &sequences[..3], Some(&few)).is_err(), "candle's router cannot replay");
+}
+
+/// sum(logp · c) + sum(scores · d), in binary64.
+fn objective(weights: &Weights, replay: &[&Record], c: &[f32], d: &[f32]) -> f64 {
+    let model = frozen(weights, ROUTED);
+    let pass = Pass::replaying(&model, &sequences(), Some(replay)).unwrap();
+    let dot = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum::<f64>();
+    let scores = Record::concat(&shape(), &pass.routed).unwrap().scores;
+    dot(&pass.logp, c) + dot(&scores, d)
+}
+
+/// The gradient of the layer with Lockstep's router, under replay of another policy's choice, against central differences in every
+/// tensor, the routers included; with and without a gradient that enters at the scores.
+#[test]
+fn gradients_agree_with_differences_under_replay() {
+    let weights = shape().init(5);
+    let other = records(&shape().init(6));
+    let replay: Vec<&Record> = other.iter().collect();
+    let model = Model::trainable(&shape(), &weights).unwrap().run_as(ROUTED).unwrap();
+    let pass = Pass::replaying(&model, &sequences(), Some(&replay)).unwrap();
+    let c: Vec<f32> = (0..pass.logp.len()).map(|i| [0.5, -1.0, 0.25][i % 3]).collect();
+    let scores: usize = pass.routed.iter().map(|record| record.scores.len()).sum();
+    for d in [vec![0.0; scores], (0..scores).map(|i| [0.02, -0.03, 0.01, 0.0, 0.05][i % 5]).collect()] {
+        let grads = pass.gradients_with(&c, Some(&d)).unwrap();
+        if d[0] == 0.0 {
+            assert_eq!(grads, pass.gradients(&c).unwrap());
+        }
+        for (tensor, weight) in weights.iter().enumerate() {
+            let at = (0..weight.values.len())
+                .max_by(|&a, &b| grads[tensor][a].abs().total_cmp(&grads[tensor][b].abs()))
+                .unwrap();
+            let gradient = f64::from(grads[tensor][at]);
+            assert!(gradient != 0.0, "{}: no gradient", weight.name);
+            let step = 1e-3_f32;
+            let moved = |by: f32| {
+                let mut moved = weights.clone();
+                moved[tensor].values[at] += by;
+                objective(&moved, &replay, &c, &d)
+            };
+            let difference = (moved(step) - moved(-step)) / f64::from(2.0 * step);
+            assert!(
+                (gradient - difference).abs() < 0.03 * gradient.abs().max(0.1),
+                "{}[{at}]: gradient {gradient}, difference {difference}",
+                weight.name
+            );
+        }
+    }
+}
+
+/// The load-balance loss is 1 for even scores, larger for uneven ones, and a step against its gradient lowers it.
+#[test]
+fn the_load_balance_loss_goes_down() {
+    let mut weights = shape().init(7);
+    // A router that likes expert 0.
+    let router = weights.iter_mut().find(|w| w.name == "layer1.moe.router").unwrap();
+    router.values.iter_mut().step_by(8).for_each(|w| *w += 1.0);
+    let loss = |weights: &Weights| {
+        let record = Record::concat(&shape(), &records(weights)).unwrap();
+        balance(&shape(), &record, 1.0).unwrap()
+    };
+    let before = loss(&weights);
+    assert!(before.loss > 1.01, "{}", before.loss);
+    let model = Model::trainable(&shape(), &weights).unwrap().run_as(ROUTED).unwrap();
+    let pass = Pass::new(&model, &sequences()).unwrap();
+    let grads = pass.gradients_with(&vec![0.0; pass.logp.len()], Some(&before.gradient)).unwrap();
+    for (weight, grad) in weights.iter_mut().zip(&grads) {
+        weight.values.iter_mut().zip(grad).for_each(|(w, g)| *w -= 0.01 * g);
+    }
+    assert!(loss(&weights).loss < before.loss);
+}
+
+/// Steps of a small run whose policy is the same at the start for all modes.
+fn steps(routing: Option<Mode>, precision: RolloutPrecision) -> (Vec<RlRecord>, Option<RoutingTrace>, State) {
+    let task = Task::named("addition:1").unwrap();
+    let mut config = Config::new("addition:1", &task, "dapo").unwrap();
+    config.model = Shape { layers: 2, width: 16, hidden: 16, ..config.model };
+    (config.rl.prompts, config.rl.keep, config.rl.group, config.rl.minibatches) = (6, 6, 4, 3);
+    (config.rl.rate, config.measure.problems) = (0.02, 4);
+    config.routing = routing.map(|mode| Routing { mode, balance: 0.01 });
+    config.rollout_precision = precision;
+    config.check().unwrap();
+    let trainer = Trainer::new(config, task, "cpu").unwrap();
+    let mut state = State::new(trainer.config());
+    state.progress.warm_done = true;
+    state.reference = Some(state.weights.clone());
+    let mut done = Vec::new();
+    let mut trace = None;
+    for _ in 0..3 {
+        let RlStep { record, routing, .. } = trainer.rl_step(&mut state, drop).unwrap();
+        done.push(record);
+        trace = routing;
+    }
+    (done, trace, state)
+}
+
+/// What each mode promises, in every step, with a rollout in bf16 and several updates a batch.
+#[test]
+fn each_mode_runs_the_experts_that_it_promises() {
+    let routing = |mode| -> Vec<_> {
+        steps(Some(mode), RolloutPrecision::Bf16).0.into_iter().map(|r| r.routing.unwrap()).collect()
+    };
+    let none = routing(Mode::None);
+    assert!(none.iter().all(|m| m.replayed == 0 && m.differ == m.differ_live));
+    assert!(none.iter().any(|m| m.differ > 0.0 && m.differ_old > 0.0), "{none:?}");
+    let r2 = routing(Mode::R2);
+    assert!(r2.iter().all(|m| m.differ_old == 0.0 && m.replayed == m.routers), "{r2:?}");
+    assert!(r2.iter().any(|m| m.differ > 0.0), "the engine is not the old policy: {r2:?}");
+    let r3 = routing(Mode::R3);
+    for m in &r3 {
+        assert_eq!((m.differ, m.tokens_differ, m.layers_per_token, m.overlap), (0.0, 0.0, 0.0, 1.0));
+        assert_eq!(m.replayed, 2 * m.routers, "in the pass of the old policy and in the updates");
+        assert!(m.balance > 0.0 && m.gap_old > 0.0);
+    }
+    assert!(r3.iter().any(|m| m.differ_live > 0.0), "replay had something to do: {r3:?}");
+    // The first rollout is the same for all.
+    assert_eq!(none[0].routers, r3[0].routers);
+    assert_eq!(none[0].gap_old, r2[0].gap_old);
+}
+
+/// Without a word about routing nothing is recorded, in the metrics neither; with full precision the engine is the trainer but for its cache.
+#[test]
+fn nothing_is_recorded_unless_asked() {
+    let (records, trace, _) = steps(None, RolloutPrecision::Bf16Weights);
+    assert!(trace.is_none() && records.iter().all(|r| r.routing.is_none()));
+    let line = serde_json::to_string(&records[0]).unwrap();
+    assert!(!line.contains("routing"), "{line}");
+    let (records, trace, _) = steps(Some(Mode::R3), RolloutPrecision::F32);
+    assert!(trace.unwrap().tokens() > 0);
+    assert!(records.iter().all(|r| r.routing.as_ref().unwrap().gap_old < 1e-4));
+}
+
+fn lockstep(folder: &Path, arguments: &str) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_lockstep"));
+    let output = command.args(arguments.split_whitespace()).current_dir(folder).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+const SIZES: &str = "--task addition:1 --seed 3 --prompts 4 --group 4 --minibatches 2 --warm-steps 2 --warm-updates 2 --measure 4 --layers 1 \
+                     --width 16 --routing r3 --rollout-precision bf16 --balance 0.01 --threads 1";
+
+/// A run with replay that is interrupted and resumed has the bits of an unbroken one; its dumped traces load, and its report shows them.
+#[test]
+fn runs_with_replay_resume_and_report() {
+    let root = tempfile::tempdir().unwrap();
+    let at = root.path();
+    lockstep(at, &format!("train {SIZES} --steps 3 --out whole --dump-rollouts dump"));
+    let mut child = Command::new(env!("CARGO_BIN_EXE_lockstep"))
+        .args(format!("train {SIZES} --steps 3 --out killed").split_whitespace())
+        .current_dir(at)
+        .stdout(std::process::Stdio::null())
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    while std::fs::read_to_string(at.join("killed/metrics.jsonl")).unwrap_or_default().lines().count() < 3 {
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    lockstep(at, "train --resume killed --routing r3");
+    for name in ["checkpoint.safetensors", "metrics.jsonl"] {
+        let of = |run: &str| std::fs::read(at.join(run).join(name)).unwrap();
+        assert_eq!(of("whole"), of("killed"), "{name}");
+    }
+    assert_eq!(read(&at.join("whole")).unwrap().len(), 5);
+    let report = std::fs::read_to_string(at.join("whole/report.html")).unwrap();
+    for text in ["<h2>Routing</h2>", "Routing: KL of gates", "router rows replayed", "layer by layer"] {
+        assert!(report.contains(text), "{text}");
+    }
+    let trace = std::fs::read(at.join("dump/routing-000003.safetensors")).unwrap();
+    let trace = RoutingTrace::from_safetensors(&trace).unwrap();
+    assert_eq!((trace.layers(), trace.top_k(), trace.experts()), (1, 2, 8));
+    assert!(trace.tokens() > 0);
+}
+
+/// `lockstep routing` writes its page, its numbers and its table.
+#[test]
+fn the_study_writes_a_report() {
+    let root = tempfile::tempdir().unwrap();
+    lockstep(
+        root.path(),
+        "routing --seeds 1 --steps 2 --task addition:1 --warm-steps 1 --prompts 4 --keep 4 --minibatches 2 --measure 4 --layers 1 --width 16 \
+         --out study",
+    );
+    let page = std::fs::read_to_string(root.path().join("study/routing.html")).unwrap();
+    assert!(page.contains("Seed by seed") && page.contains("</svg>"));
+    let lines = std::fs::read_to_string(root.path().join("study/routing.jsonl")).unwrap();
+    let modes: Vec<String> = lines
+        .lines()
+        .map(|line| {
+            serde_json::from_str::<serde_json::Value>(line).unwrap()["mode"].as_str().unwrap().to_owned()
+        })
+        .collect();
+    assert_eq!(modes, ["none", "r2", "r3"]);
+}

@@ -51,8 +51,14 @@ fn long(random: &mut Random, opcode: u32) -> Vec<u32> {
 fn sdwa(random: &mut Random) -> u32 {
     let selects = random.below(7) as u32 | (random.below(7) as u32) << 8;
     let first = random.bits(8) >> random.bits(1);
-    first | (random.below(7) as u32) << 8 | rarely(random, 2) << 11 | selects << 16 | rarely(random, 1) << 19 | rarely(random, 1) << 27
-        | rarely(random, 1) << 23 | rarely(random, 1) << 31
+    first
+        | (random.below(7) as u32) << 8
+        | rarely(random, 2) << 11
+        | selects << 16
+        | rarely(random, 1) << 19
+        | rarely(random, 1) << 27
+        | rarely(random, 1) << 23
+        | rarely(random, 1) << 31
 }
 
 /// Random encodings of an operation, in every coding that it has.
@@ -62,7 +68,8 @@ fn encodings(random: &mut Random, form: Form, opcode: u16) -> Vec<Vec<u32>> {
     let dst = even(random);
     let scalar = [source(random, false), 106, 126, 4 * (random.bits(5))][random.below(4) as usize] & 127;
     let literal = literal(random);
-    let whole = |word: u32, sources: &[u32]| if sources.contains(&255) { vec![word, literal] } else { vec![word] };
+    let whole =
+        |word: u32, sources: &[u32]| if sources.contains(&255) { vec![word, literal] } else { vec![word] };
     let v0 = source(random, true);
     let v1 = even(random);
     match form {
@@ -82,7 +89,8 @@ fn encodings(random: &mut Random, form: Form, opcode: u16) -> Vec<Vec<u32>> {
         }
         Form::Vop2 => {
             let short = op << 25 | dst << 17 | v1 << 9;
-            let constant = if matches!(op, 23 | 24) { vec![short | v0, literal] } else { whole(short | v0, &[v0]) };
+            let constant =
+                if matches!(op, 23 | 24) { vec![short | v0, literal] } else { whole(short | v0, &[v0]) };
             vec![constant, long(random, op + 0x100), vec![short | 249, sdwa(random)]]
         }
         Form::Vopc => {
@@ -90,7 +98,10 @@ fn encodings(random: &mut Random, form: Form, opcode: u16) -> Vec<Vec<u32>> {
             vec![whole(short | v0, &[v0]), long(random, op), vec![short | 249, sdwa(random)]]
         }
         Form::Vop3 => vec![long(random, op)],
-        Form::Ds => vec![vec![0xd800_0000 | op << 17 | rarely(random, 16), dst << 24 | v1 << 8 | v0 & 255 | rarely(random, 8) << 16]],
+        Form::Ds => vec![vec![
+            0xd800_0000 | op << 17 | rarely(random, 16),
+            dst << 24 | v1 << 8 | v0 & 255 | rarely(random, 8) << 16,
+        ]],
         Form::Global => {
             let base = if random.one_in(2) { 0x7f } else { scalar };
             let cache = rarely(random, 2) << 16 | rarely(random, 1) << 25;
@@ -129,14 +140,30 @@ fn random_encodings_decode_to_the_text_of_llvm() {
     for ((name, words), text) in cases.iter().zip(texts) {
         let mine = decode(words);
         match (mine, text) {
-            (Ok(inst), Some(text)) if inst.to_string() == text && usize::from(inst.size) == 4 * words.len() => same += 1,
+            (Ok(inst), Some(text))
+                if inst.to_string() == text && usize::from(inst.size) == 4 * words.len() =>
+            {
+                same += 1
+            }
             (Err(_), None) => refused += 1,
             (Err(Refusal::Unsupported(why)), Some(_)) => *unsupported.entry(why).or_default() += 1,
-            (mine, text) => wrong.push(format!("{name} {words:08x?}: {} for LLVM's {text:?}", mine.map_or_else(|e| e.to_string(), |i| i.to_string()))),
+            (mine, text) => wrong.push(format!(
+                "{name} {words:08x?}: {} for LLVM's {text:?}",
+                mine.map_or_else(|e| e.to_string(), |i| i.to_string())
+            )),
         }
     }
-    println!("{same} the same, {refused} refused by both, unsupported: {}", unsupported.values().sum::<usize>());
-    assert!(wrong.is_empty(), "{} of {} differ, seed {seed:#x}:\n{}", wrong.len(), cases.len(), wrong[..wrong.len().min(40)].join("\n"));
+    println!(
+        "{same} the same, {refused} refused by both, unsupported: {}",
+        unsupported.values().sum::<usize>()
+    );
+    assert!(
+        wrong.is_empty(),
+        "{} of {} differ, seed {seed:#x}:\n{}",
+        wrong.len(),
+        cases.len(),
+        wrong[..wrong.len().min(40)].join("\n")
+    );
     assert!(same * 3 > cases.len(), "only {same} of {} are instructions", cases.len());
     if std::env::var_os("LOCKSTEP_SHOW").is_some() {
         println!("{unsupported:#?}");

@@ -127,7 +127,8 @@ fn launch(words: &[u32], blocks: u32) -> (u64, Result<Vec<u32>, Box<Fault>>) {
     let bytes: Vec<u8> = (0..64u32).flat_map(|n| (n * 3).to_le_bytes()).collect();
     memory.upload(input, &bytes).unwrap();
     let params = [out.to_le_bytes(), input.to_le_bytes()].concat();
-    let done = module.launch("planted", Grid { blocks: [blocks, 1, 1], threads: [64, 1, 1] }, &params, &mut memory);
+    let done =
+        module.launch("planted", Grid { blocks: [blocks, 1, 1], threads: [64, 1, 1] }, &params, &mut memory);
     let words = done.map(|_| {
         let mut bytes = [0; 256];
         memory.download(out, &mut bytes).unwrap();
@@ -157,7 +158,9 @@ fn half_a_wave_in_a_reduction_of_64() {
 #[test]
 fn a_store_one_element_too_far() {
     let (out, kind) = fault(OFF_BY_ONE, 1, Some(63), "+0x1c `global_store_dword v1, v2, s[8:9] offset:4`");
-    let FaultKind::OutOfBounds { access: Access::Store, address, size: 4, nearest } = kind else { panic!("{kind}") };
+    let FaultKind::OutOfBounds { access: Access::Store, address, size: 4, nearest } = kind else {
+        panic!("{kind}")
+    };
     assert_eq!(address, out + 256);
     assert!(nearest.contains("4 bytes past the end"), "{nearest}");
 }
@@ -195,7 +198,10 @@ fn lanes_and_workgroups_that_store_to_one_place() {
     let (out, kind) = fault(CLASH, 1, Some(1), "+0x18 `global_store_dword v1, v0, s[8:9]`");
     assert_eq!(kind, FaultKind::Clash { address: out, size: 4, other: 0 });
     let (out, kind) = fault(RACE, 2, Some(0), "+0x14 `global_store_dword v1, v2, s[8:9]`");
-    assert_eq!(kind, FaultKind::Race { access: Access::Store, address: out, size: 4, other: 0, did: "wrote" });
+    assert_eq!(
+        kind,
+        FaultKind::Race { access: Access::Store, address: out, size: 4, other: 0, did: "wrote" }
+    );
 }
 
 #[test]

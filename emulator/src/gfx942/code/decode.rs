@@ -21,7 +21,9 @@ pub fn decode(code: &[u32]) -> Result<Inst, Refusal> {
             (0b11_0100, Some(next)) => valu::long(word, next),
             (0b11_0110, Some(next)) => ds(word, next),
             (0b11_0111, Some(next)) => global(word, next),
-            (0b11_0000 | 0b11_0100 | 0b11_0110 | 0b11_0111, None) => invalid("the second half is missing".into()),
+            (0b11_0000 | 0b11_0100 | 0b11_0110 | 0b11_0111, None) => {
+                invalid("the second half is missing".into())
+            }
             _ => unsupported(format!("the encoding of {word:#010x}")),
         },
     }
@@ -141,7 +143,8 @@ fn global(word: u32, next: u32) -> Result<Inst, Refusal> {
     let mut inst = Inst::new(op, 8);
     inst.imm = (word << 19).cast_signed() >> 19;
     inst.more = (bits(word, 16, 1) | bits(word, 17, 1) << 1 | bits(word, 25, 1) << 2) as u8;
-    let (address, data, base, dst) = (bits(next, 0, 8), bits(next, 8, 8), bits(next, 16, 7), bits(next, 24, 8));
+    let (address, data, base, dst) =
+        (bits(next, 0, 8), bits(next, 8, 8), bits(next, 16, 7), bits(next, 24, 8));
     if base == 0x7f {
         inst.src[0] = Src::V(vector(address as u8, 2)?);
     } else {

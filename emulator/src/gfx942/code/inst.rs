@@ -1,7 +1,7 @@
 //! A decoded instruction.
 
-use super::op::{Form, Op, Spec, Ty};
 use super::compare;
+use super::op::{Form, Op, Spec, Ty};
 
 /// Number of VCC among the scalar registers.
 pub const VCC: u8 = 106;
@@ -128,7 +128,13 @@ impl Inst {
     pub fn spec(&self) -> Spec {
         if self.op == Op::VCmp {
             let ty = compare::operands(self.more);
-            return Spec { form: Form::Vopc, opcode: u16::from(self.more), name: "v_cmp", dst: Ty::M, src: [ty.0, ty.1, Ty::N] };
+            return Spec {
+                form: Form::Vopc,
+                opcode: u16::from(self.more),
+                name: "v_cmp",
+                dst: Ty::M,
+                src: [ty.0, ty.1, Ty::N],
+            };
         }
         self.op.spec()
     }
@@ -142,13 +148,34 @@ impl Inst {
     /// Whether a carry or a mask goes to `sdst`.
     pub fn has_sdst(&self) -> bool {
         use Op::*;
-        matches!(self.op, VAddCo | VSubCo | VSubrevCo | VAddcCo | VSubbCo | VSubbrevCo | VDivScaleF32 | VDivScaleF64 | VMadU64U32 | VMadI64I32)
+        matches!(
+            self.op,
+            VAddCo
+                | VSubCo
+                | VSubrevCo
+                | VAddcCo
+                | VSubbCo
+                | VSubbrevCo
+                | VDivScaleF32
+                | VDivScaleF64
+                | VMadU64U32
+                | VMadI64I32
+        )
     }
 
     /// Whether it is a jump, whose `imm` is where to.
     pub fn jumps(&self) -> bool {
         use Op::*;
-        matches!(self.op, SBranch | SCbranchScc0 | SCbranchScc1 | SCbranchVccz | SCbranchVccnz | SCbranchExecz | SCbranchExecnz)
+        matches!(
+            self.op,
+            SBranch
+                | SCbranchScc0
+                | SCbranchScc1
+                | SCbranchVccz
+                | SCbranchVccnz
+                | SCbranchExecz
+                | SCbranchExecnz
+        )
     }
 
     /// Registers that a load fills or a store takes.

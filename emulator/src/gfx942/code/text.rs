@@ -29,7 +29,11 @@ pub fn vector(number: u8, width: u8) -> String {
 }
 
 fn registers(kind: char, number: u8, width: u8) -> String {
-    if width == 1 { format!("{kind}{number}") } else { format!("{kind}[{number}:{}]", u16::from(number) + u16::from(width) - 1) }
+    if width == 1 {
+        format!("{kind}{number}")
+    } else {
+        format!("{kind}[{number}:{}]", u16::from(number) + u16::from(width) - 1)
+    }
 }
 
 fn integer(value: i64) -> Option<String> {
@@ -85,7 +89,8 @@ impl Inst {
     pub fn name(&self) -> String {
         let spec = self.spec();
         let base = if self.op == Op::VCmp { compare::name(self.more) } else { spec.name.to_owned() };
-        let bare = matches!(self.op, Op::VFmamk | Op::VFmaak | Op::VReadfirstlane) || (self.op == Op::VNop && self.coding == Coding::Plain);
+        let bare = matches!(self.op, Op::VFmamk | Op::VFmaak | Op::VReadfirstlane)
+            || (self.op == Op::VNop && self.coding == Coding::Plain);
         match (spec.form, self.coding) {
             _ if bare => base,
             (Form::Vop1 | Form::Vop2 | Form::Vopc, Coding::Plain) => base + "_e32",
@@ -139,7 +144,8 @@ impl Inst {
         }
         text += ["", " mul:2", " mul:4", " div:2"][usize::from(self.omod & 3)];
         if self.coding == Coding::Sdwa {
-            let unused = ["UNUSED_PAD", "UNUSED_SEXT", "UNUSED_PRESERVE"][usize::from(self.sdwa.unused.min(2))];
+            let unused =
+                ["UNUSED_PAD", "UNUSED_SEXT", "UNUSED_PRESERVE"][usize::from(self.sdwa.unused.min(2))];
             if spec.form != Form::Vopc {
                 text += &format!(" dst_sel:{} dst_unused:{unused}", part(self.sdwa.dst));
             }
@@ -182,11 +188,22 @@ impl Inst {
             Form::Sopk => format!("{}, {:#x}", scalar(self.dst, 1), self.imm as u16),
             Form::Smem => {
                 let glc = if self.more == 0 { "" } else { " glc" };
-                format!("{}, {}, {}{glc}", scalar(self.dst, self.words()), source(self.src[0], Ty::L), hex(self.imm))
+                format!(
+                    "{}, {}, {}{glc}",
+                    scalar(self.dst, self.words()),
+                    source(self.src[0], Ty::L),
+                    hex(self.imm)
+                )
             }
             Form::Ds => {
                 let [address, data, _] = self.src;
-                format!("{}, {}, {}{}", vector(self.dst, 1), source(address, Ty::I), source(data, Ty::I), self.offset())
+                format!(
+                    "{}, {}, {}{}",
+                    vector(self.dst, 1),
+                    source(address, Ty::I),
+                    source(data, Ty::I),
+                    self.offset()
+                )
             }
             Form::Global => {
                 let [address, base, data] = self.src;

@@ -116,7 +116,9 @@ pub(super) fn long(word: u32, next: u32) -> Result<Inst, Refusal> {
     let numbers = [bits(next, 0, 9), bits(next, 9, 9), bits(next, 18, 9)];
     for (at, number) in numbers.into_iter().enumerate() {
         match spec.src[at] {
-            Ty::N if number != 0 => return unsupported(format!("operand {at} of {}, which has none", spec.name)),
+            Ty::N if number != 0 => {
+                return unsupported(format!("operand {at} of {}, which has none", spec.name));
+            }
             Ty::N => {}
             Ty::M if number > 127 => return unsupported(format!("source {number} as a mask")),
             ty => inst.src[at] = source(number, ty, None)?,

@@ -247,11 +247,17 @@ impl Registers {
             }),
             VBfeI32 => self.ternary(i, |a, b, c| {
                 let (from, width) = (b & 31, c & 31);
-                if width == 0 { 0 } else { ((i64::from(signed(a)) >> from << (64 - width)) >> (64 - width)) as u32 }
+                if width == 0 {
+                    0
+                } else {
+                    ((i64::from(signed(a)) >> from << (64 - width)) >> (64 - width)) as u32
+                }
             }),
             VBfiB32 => self.ternary(i, |a, b, c| a & b | !a & c),
             VAlignbit => self.ternary(i, |a, b, c| ((u64::from(a) << 32 | u64::from(b)) >> (c & 31)) as u32),
-            VAlignbyte => self.ternary(i, |a, b, c| ((u64::from(a) << 32 | u64::from(b)) >> (8 * (c & 3))) as u32),
+            VAlignbyte => {
+                self.ternary(i, |a, b, c| ((u64::from(a) << 32 | u64::from(b)) >> (8 * (c & 3))) as u32)
+            }
             VMin3I32 => self.ternary(i, |a, b, c| signed(a).min(signed(b)).min(signed(c)).cast_unsigned()),
             VMin3U32 => self.ternary(i, |a, b, c| a.min(b).min(c)),
             VMax3I32 => self.ternary(i, |a, b, c| signed(a).max(signed(b)).max(signed(c)).cast_unsigned()),

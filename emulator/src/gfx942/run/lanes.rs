@@ -36,10 +36,14 @@ impl Registers {
     /// `ds_bpermute_b32`: each active lane reads the lane that its address names, `ds_permute_b32`: writes to it. The hardware
     /// reads 0 from a lane that is not active; here that is a fault, for nothing in Lockstep means it.
     pub(super) fn permute(&mut self, i: &Inst) -> Done {
-        let [Src::V(address), Src::V(data), _] = i.src else { return stop(FaultKind::Unimplemented(i.to_string())) };
+        let [Src::V(address), Src::V(data), _] = i.src else {
+            return stop(FaultKind::Unimplemented(i.to_string()));
+        };
         let exec = self.exec;
         self.have(address, 1, exec)?;
-        let other = |lane: usize| (self.v[usize::from(address)][lane].wrapping_add(i.imm.cast_unsigned()) / 4 & 63) as usize;
+        let other = |lane: usize| {
+            (self.v[usize::from(address)][lane].wrapping_add(i.imm.cast_unsigned()) >> 2 & 63) as usize
+        };
         let mut out: Lanes = [0; 64];
         let mut lanes = exec;
         if i.op == Op::DsPermute {
@@ -54,7 +58,10 @@ impl Registers {
                 lanes |= 1 << to;
             }
             if lanes != exec {
-                return stop(FaultKind::Missing { missing: exec ^ lanes, why: "each active lane is written once".into() });
+                return stop(FaultKind::Missing {
+                    missing: exec ^ lanes,
+                    why: "each active lane is written once".into(),
+                });
             }
         } else {
             let (mut sources, mut reader, mut missing) = (0u64, 0, 0u64);

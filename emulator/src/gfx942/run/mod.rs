@@ -4,6 +4,7 @@ mod access;
 mod comparing;
 mod divide;
 mod float;
+mod hazards;
 mod integer;
 mod lanes;
 pub mod launch;

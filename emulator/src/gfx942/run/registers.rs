@@ -1,5 +1,6 @@
 //! Registers of a wave, and what is known of them: whether they were written, and whether a load into them is under way.
 
+use super::hazards::Hazards;
 use super::number::Approximation;
 use super::stop::{Done, Stop, stop};
 use crate::fault::FaultKind;
@@ -46,6 +47,7 @@ pub(super) struct Registers {
     scc: Option<bool>,
     vm: VecDeque<Pending>,
     lgkm: VecDeque<Pending>,
+    pub(super) hazards: Hazards,
     pub(super) ieee: bool,
     pub(super) dx10_clamp: bool,
     pub(super) approximation: Approximation,
@@ -66,6 +68,7 @@ impl Registers {
             scc: None,
             vm: VecDeque::new(),
             lgkm: VecDeque::new(),
+            hazards: Hazards::new(),
             ieee: true,
             dx10_clamp: true,
             approximation: Approximation::default(),
@@ -81,6 +84,7 @@ impl Registers {
         self.s_ready.fill(0);
         self.s_filling.fill(0);
         self.exec = exec;
+        self.hazards.clear();
         self.scc = None;
         self.vm.clear();
         self.lgkm.clear();
@@ -93,7 +97,11 @@ impl Registers {
             if missing != 0 {
                 let never = missing & !self.written[usize::from(at)];
                 let name = text::vector(at, 1);
-                let kind = if never == 0 { self.no_wait(false, at, name) } else { FaultKind::UnwrittenRegister(name) };
+                let kind = if never == 0 {
+                    self.no_wait(false, at, name)
+                } else {
+                    FaultKind::UnwrittenRegister(name)
+                };
                 let lane = if never == 0 { missing } else { never }.trailing_zeros();
                 return Box::new(Stop { kind, lane: Some(lane) });
             }
@@ -102,7 +110,8 @@ impl Registers {
     }
 
     fn no_wait(&self, scalar: bool, at: u8, name: String) -> FaultKind {
-        let fills = |p: &Pending| p.scalar == scalar && p.count > 0 && (p.first..p.first + p.count).contains(&at);
+        let fills =
+            |p: &Pending| p.scalar == scalar && p.count > 0 && (p.first..p.first + p.count).contains(&at);
         let why = if let Some(behind) = self.vm.iter().rev().position(fills) {
             format!("vmcnt({behind}) would do")
         } else {
@@ -237,7 +246,11 @@ impl Registers {
     #[cold]
     fn s_unready(&self, number: u8) -> FaultKind {
         let name = text::scalar(number, 1);
-        if self.s_filling[usize::from(number)] != 0 { self.no_wait(true, number, name) } else { FaultKind::UnwrittenRegister(name) }
+        if self.s_filling[usize::from(number)] != 0 {
+            self.no_wait(true, number, name)
+        } else {
+            FaultKind::UnwrittenRegister(name)
+        }
     }
 
     /// Writes a scalar register.
@@ -310,7 +323,9 @@ impl Registers {
             Src::Vccz => Ok(u32::from(!self.any(VCC)?)),
             Src::Execz => Ok(u32::from(self.exec == 0)),
             Src::Scc => self.scc().map(u32::from),
-            Src::V(_) | Src::None => stop(FaultKind::Unimplemented("a vector register as a scalar operand".into())),
+            Src::V(_) | Src::None => {
+                stop(FaultKind::Unimplemented("a vector register as a scalar operand".into()))
+            }
         }
     }
 
@@ -320,7 +335,9 @@ impl Registers {
         match src {
             Src::S(number) => self.s64(number),
             Src::Const(value) => Ok(value),
-            _ => stop(FaultKind::Unimplemented("an operand of 64 bits that is neither a register nor a constant".into())),
+            _ => stop(FaultKind::Unimplemented(
+                "an operand of 64 bits that is neither a register nor a constant".into(),
+            )),
         }
     }
 
@@ -352,7 +369,10 @@ impl Registers {
             self.s_ready[at] = 0;
             self.s_filling[at] += 1;
         }
-        self.begin(Counter::Lgkm, Pending { scalar: true, first: number, count: words.len() as u8, unordered: true });
+        self.begin(
+            Counter::Lgkm,
+            Pending { scalar: true, first: number, count: words.len() as u8, unordered: true },
+        );
         Ok(())
     }
 
@@ -403,5 +423,6 @@ impl Registers {
 }
 
 fn fills(pending: &Pending, scalar: bool, at: usize) -> bool {
-    pending.scalar == scalar && (usize::from(pending.first)..usize::from(pending.first) + usize::from(pending.count)).contains(&at)
+    pending.scalar == scalar
+        && (usize::from(pending.first)..usize::from(pending.first) + usize::from(pending.count)).contains(&at)
 }

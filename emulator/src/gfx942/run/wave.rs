@@ -11,7 +11,11 @@ use crate::gfx942::object::Kernel;
 use crate::launch::MAX_INSTRUCTIONS;
 
 /// Runs to the end; or to a fault, with the number of the instruction.
-pub(super) fn run(kernel: &Kernel, r: &mut Registers, world: &mut World<'_>) -> Result<(), (usize, Box<Stop>)> {
+pub(super) fn run(
+    kernel: &Kernel,
+    r: &mut Registers,
+    world: &mut World<'_>,
+) -> Result<(), (usize, Box<Stop>)> {
     let mut at = 0;
     let (mut instructions, mut lanes) = (0u64, 0u64);
     let ended = loop {
@@ -48,6 +52,17 @@ fn step(kernel: &Kernel, r: &mut Registers, world: &mut World<'_>, i: &Inst, at:
         && let Some(why) = kernel.refused.get(&at)
     {
         return stop(FaultKind::Unimplemented(why.clone()));
+    }
+    let soon = match i.form {
+        Form::Vop1 | Form::Vop2 | Form::Vop3 | Form::Vopc => r.hazards.vector(i),
+        Form::Global => r.hazards.access(i),
+        _ => {
+            r.hazards.pass(if i.op == Op::SNop { (i.imm & 15) as u64 + 1 } else { 1 });
+            None
+        }
+    };
+    if let Some(why) = soon {
+        return stop(FaultKind::TooSoon(why));
     }
     match i.form {
         Form::Vop1 | Form::Vop2 | Form::Vop3 => {

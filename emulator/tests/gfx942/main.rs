@@ -6,5 +6,6 @@ mod faults;
 mod llvm;
 mod machine;
 mod random;
+mod scalar;
 mod shipped;
 mod vector;

@@ -7,7 +7,7 @@ pub struct Descriptor {
     pub vgprs: u32,
     /// Scalar registers that it may name, without VCC and what the hardware keeps behind it.
     pub sgprs: u32,
-    /// Whether s[0:1] is the address of the arguments.
+    /// Whether s0 and s1 are the address of the arguments.
     pub kernarg: bool,
     /// Which workgroup numbers follow in scalar registers: x, y, z.
     pub workgroup: [bool; 3],

@@ -2,6 +2,7 @@
 
 mod decoding;
 mod division;
+mod edges;
 mod faults;
 mod llvm;
 mod machine;

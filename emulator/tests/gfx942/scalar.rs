@@ -63,9 +63,9 @@ fn results_and_scc() {
         ("s_sub_i32 s20, s16, s18", &[0x81941210], |x, y| {
             some(lo(x).wrapping_sub(lo(y)), (lo(x) as i32).checked_sub(lo(y) as i32).is_none())
         }),
-        ("s_mul_hi_u32 s20, s16, s18", &[0x96141210], |x, y| some(((x & M) * (y & M) >> 32) as u32, true)),
+        ("s_mul_hi_u32 s20, s16, s18", &[0x96141210], |x, y| some((((x & M) * (y & M)) >> 32) as u32, true)),
         ("s_mul_hi_i32 s20, s16, s18", &[0x96941210], |x, y| {
-            some((i64::from(lo(x) as i32) * i64::from(lo(y) as i32) >> 32) as u32, true)
+            some(((i64::from(lo(x) as i32) * i64::from(lo(y) as i32)) >> 32) as u32, true)
         }),
         ("s_mulk_i32 s20, 0xff85", &[0xb794ff85], |_, _| some(0, true)),
         ("s_andn2_b64 s[20:21], s[16:17], s[18:19]", &[0x89941210], |x, y| (x & !y, x & !y != 0)),

@@ -1,8 +1,9 @@
 //! Loads and stores of global memory, and of the arguments.
 
 use super::operands::blend;
-use super::registers::{Counter, Lanes, Registers};
+use super::registers::{Lanes, Registers};
 use super::stop::{Done, Stop, Stops, stop};
+use super::waits::Counter;
 use crate::counts::Counts;
 use crate::fault::{Access, FaultKind};
 use crate::gfx942::code::inst::{Inst, Src};

@@ -1,8 +1,9 @@
 //! Moves between lanes, and between lanes and scalar registers.
 
 use super::operands::blend;
-use super::registers::{Counter, Lanes, Pending, Registers};
+use super::registers::{Lanes, Registers};
 use super::stop::{Done, Stop, stop};
+use super::waits::{Counter, Pending};
 use crate::fault::FaultKind;
 use crate::gfx942::code::inst::{Inst, Src};
 use crate::gfx942::code::op::Op;

@@ -13,6 +13,7 @@ mod operands;
 mod registers;
 mod scalar;
 mod stop;
+mod waits;
 mod wave;
 
 pub use number::Approximation;

@@ -1,9 +1,10 @@
 //! One wave, from its first instruction to `s_endpgm`.
 
 use super::access::World;
-use super::registers::{Counter, Registers};
+use super::registers::Registers;
 use super::scalar;
 use super::stop::{Done, Stop, stop};
+use super::waits::Counter;
 use crate::fault::FaultKind;
 use crate::gfx942::code::inst::{Inst, VCC};
 use crate::gfx942::code::op::{Form, Op};

@@ -62,7 +62,7 @@ fn sdwa(random: &mut Random) -> u32 {
 }
 
 /// Random encodings of an operation, in every coding that it has.
-fn encodings(random: &mut Random, form: Form, opcode: u16) -> Vec<Vec<u32>> {
+pub(crate) fn encodings(random: &mut Random, form: Form, opcode: u16) -> Vec<Vec<u32>> {
     let op = u32::from(opcode);
     let (s0, s1) = (source(random, false), source(random, false));
     let dst = even(random);

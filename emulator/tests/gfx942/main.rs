@@ -7,6 +7,7 @@ mod faults;
 mod llvm;
 mod machine;
 mod random;
+mod robust;
 mod scalar;
 mod shipped;
 mod vector;

@@ -162,3 +162,58 @@ fn classes() {
         }
     }
 }
+
+/// v8 is 13 before; what a lane gets of a.
+type Moves = (&'static str, &'static [u32], fn(&[u64; 64], usize) -> u64);
+
+#[test]
+fn lanes_from_other_lanes() {
+    let rows: &[Moves] = &[
+        (
+            "v_mov_b32_dpp v8, v2 quad_perm:[3,2,1,0] row_mask:0xf bank_mask:0xf",
+            &[0x7e1002fa, 0xff001b02],
+            |a, l| a[l ^ 3],
+        ),
+        ("v_mov_b32_dpp v8, v2 row_shr:1 row_mask:0xf bank_mask:0xf", &[0x7e1002fa, 0xff011102], |a, l| {
+            if l % 16 == 0 { 0xd } else { a[l - 1] }
+        }),
+        (
+            "v_mov_b32_dpp v8, v2 row_shl:3 row_mask:0xf bank_mask:0xf bound_ctrl:1",
+            &[0x7e1002fa, 0xff090302],
+            |a, l| if l % 16 > 12 { 0 } else { a[l + 3] },
+        ),
+        ("v_mov_b32_dpp v8, v2 row_ror:1 row_mask:0xf bank_mask:0xf", &[0x7e1002fa, 0xff012102], |a, l| {
+            a[l & 48 | (l + 15) % 16]
+        }),
+        ("v_mov_b32_dpp v8, v2 wave_shr:1 row_mask:0xf bank_mask:0xf", &[0x7e1002fa, 0xff013802], |a, l| {
+            if l == 0 { 0xd } else { a[l - 1] }
+        }),
+        (
+            "v_mov_b32_dpp v8, v2 row_half_mirror row_mask:0xf bank_mask:0xf",
+            &[0x7e1002fa, 0xff014102],
+            |a, l| a[l ^ 7],
+        ),
+        (
+            "v_mov_b32_dpp v8, v2 row_bcast:15 row_mask:0xa bank_mask:0xf",
+            &[0x7e1002fa, 0xaf014202],
+            |a, l| match l / 16 {
+                1 => a[15],
+                3 => a[47],
+                _ => 0xd,
+            },
+        ),
+        ("v_mov_b32_dpp v8, v2 row_mirror row_mask:0xf bank_mask:0x1", &[0x7e1002fa, 0xf1014002], |a, l| {
+            if l % 16 < 4 { a[l ^ 15] } else { 0xd }
+        }),
+    ];
+    let a: [u64; 64] = std::array::from_fn(|lane| 1000 + lane as u64);
+    for (name, words, expect) in rows {
+        assert_eq!(text(words), [*name]);
+        // v_mov_b32_e32 v8, 13
+        let words = [&[0x7e10_028d], *words].concat();
+        let out = run(&words, [&a, &[0; 64], &[0; 64]], Approximation::Rounded).unwrap();
+        for lane in 0..64 {
+            assert_eq!(out[lane], expect(&a, lane), "{name}, lane {lane}");
+        }
+    }
+}

@@ -45,7 +45,10 @@ pub(crate) fn disassemble(encodings: &[Vec<u32>]) -> Option<Vec<Option<String>>>
     while !rest.is_empty() {
         let instructions = rest.iter().take_while(|line| *line != MARKER).count();
         let markers = rest[instructions..].iter().take_while(|line| *line == MARKER).count();
-        texts.push((instructions == 1 && !rest[0].contains("/*")).then(|| rest[0].clone()));
+        texts.push(
+            (instructions == 1 && markers.is_multiple_of(MARKERS) && !rest[0].contains("/*"))
+                .then(|| rest[0].clone()),
+        );
         // More markers: the next encodings print nothing.
         texts.resize(texts.len() + markers.div_ceil(MARKERS) - 1, None);
         rest = &rest[instructions + markers..];

@@ -33,13 +33,18 @@ fn random_instructions_do_not_panic() {
             }
             for words in encodings(&mut random, *form, *opcode) {
                 let nop = 0xbf80_000f;
-                let code = [before.as_slice(), &[0xbf06_8080, nop], &words, &[nop, 0xbf8c_0000, 0xbf81_0000]].concat();
-                let module = Module::from_words("any", &code, 2).with_approximation(Approximation::Perturbed(seed));
+                let code = [before.as_slice(), &[0xbf06_8080, nop], &words, &[nop, 0xbf8c_0000, 0xbf81_0000]]
+                    .concat();
+                let module =
+                    Module::from_words("any", &code, 2).with_approximation(Approximation::Perturbed(seed));
                 match module.launch("any", ONE, &[0; 16], &mut Memory::new(1 << 20)) {
                     Ok(_) => ran += 1,
                     Err(fault) => {
                         stopped += 1;
-                        assert!(!matches!(fault.kind, FaultKind::TooSoon(_) | FaultKind::NoWait(..)), "{fault}");
+                        assert!(
+                            !matches!(fault.kind, FaultKind::TooSoon(_) | FaultKind::NoWait(..)),
+                            "{fault}"
+                        );
                     }
                 }
             }

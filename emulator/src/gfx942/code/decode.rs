@@ -1,6 +1,6 @@
 //! From words to an instruction: scalar forms, memory, and which form it is.
 
-use super::inst::{Inst, Src};
+use super::inst::{Inst, M0, Src};
 use super::op::{Form, Op, Spec, Ty, find};
 use super::operand::{LITERAL, scalar, source, vector};
 use super::{Refusal, invalid, unsupported, vector as valu};
@@ -107,6 +107,9 @@ fn smem(word: u32, next: u32) -> Result<Inst, Refusal> {
     let (op, _) = named(Form::Smem, bits(word, 18, 8))?;
     let mut inst = Inst::new(op, 8);
     inst.dst = scalar(bits(word, 6, 7), inst.words())?;
+    if inst.dst >= M0 {
+        return invalid(format!("a scalar load into scalar register {}", inst.dst));
+    }
     inst.src[0] = Src::S(scalar(bits(word, 0, 6) << 1, 2)?);
     let (sgpr, nv, immediate) = (bits(word, 14, 1), bits(word, 15, 1), bits(word, 17, 1));
     if sgpr != 0 || nv != 0 || immediate != 1 || bits(word, 13, 1) != 0 || bits(next, 21, 11) != 0 {

@@ -62,6 +62,21 @@ pub enum Coding {
     E64,
     /// With parts of registers.
     Sdwa,
+    /// With the first source from other lanes.
+    Dpp,
+}
+
+/// What a DPP instruction says besides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Dpp {
+    /// Which lane each lane reads.
+    pub control: u16,
+    /// A lane that reads none, or one that is not active, reads 0; else it is left out.
+    pub zero: bool,
+    /// Rows of 16 lanes that take part.
+    pub rows: u8,
+    /// Banks of four lanes in each row that take part.
+    pub banks: u8,
 }
 
 /// No instruction of a kernel.
@@ -100,6 +115,8 @@ pub struct Inst {
     pub more: u8,
     /// Parts of registers.
     pub sdwa: Sdwa,
+    /// Lanes of the first source.
+    pub dpp: Dpp,
 }
 
 impl Inst {
@@ -121,6 +138,7 @@ impl Inst {
             target: NOWHERE,
             more: 0,
             sdwa: Sdwa { dst: Part::All, unused: 2, src: [Part::All; 2], sext: [false; 2] },
+            dpp: Dpp { control: 0xe4, zero: false, rows: 15, banks: 15 },
         }
     }
 

@@ -77,6 +77,9 @@ pub fn source(number: u16, ty: Ty, literal: Option<u32>) -> Result<Src, Refusal>
         251..=254 => return unsupported(format!("source {number}")),
         LITERAL => match literal {
             None => return invalid("a literal where none may be".into()),
+            Some(0x1_0000..) if ty == Ty::H => {
+                return unsupported("a literal of 32 bits for an operand of 16".into());
+            }
             Some(word) => Src::Const(match ty {
                 Ty::D => u64::from(word) << 32,
                 _ => u64::from(word),

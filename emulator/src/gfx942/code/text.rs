@@ -1,9 +1,9 @@
 //! The text of an instruction, as LLVM prints it.
 
-use super::compare;
 use super::inst::{Coding, EXEC, Inst, M0, Part, Src, VCC};
 use super::op::{Form, Op, Spec, Ty};
 use super::operand::{DOUBLE, SINGLE};
+use super::{compare, dpp};
 use std::fmt;
 
 const NAMES: [&str; 8] = ["0.5", "-0.5", "1.0", "-1.0", "2.0", "-2.0", "4.0", "-4.0"];
@@ -96,6 +96,7 @@ impl Inst {
             (Form::Vop1 | Form::Vop2 | Form::Vopc, Coding::Plain) => base + "_e32",
             (Form::Vop1 | Form::Vop2 | Form::Vopc, Coding::E64) => base + "_e64",
             (_, Coding::Sdwa) => base + "_sdwa",
+            (_, Coding::Dpp) => base + "_dpp",
             _ => base,
         }
     }
@@ -143,6 +144,13 @@ impl Inst {
             text += " clamp";
         }
         text += ["", " mul:2", " mul:4", " div:2"][usize::from(self.omod & 3)];
+        if self.coding == Coding::Dpp {
+            let name = dpp::name(self.dpp.control).unwrap_or_default();
+            text += &format!(" {name} row_mask:{:#x} bank_mask:{:#x}", self.dpp.rows, self.dpp.banks);
+            if self.dpp.zero {
+                text += " bound_ctrl:1";
+            }
+        }
         if self.coding == Coding::Sdwa {
             let unused =
                 ["UNUSED_PAD", "UNUSED_SEXT", "UNUSED_PRESERVE"][usize::from(self.sdwa.unused.min(2))];

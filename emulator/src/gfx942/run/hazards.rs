@@ -7,8 +7,9 @@
 //! | | `v_readlane`, `v_writelane` with it as lane, `v_div_fmas` with VCC | 4 |
 //! | | access to global memory with it as base; VCC and `vccz` as an operand | 5 |
 //! | `v_cmpx` writes EXEC | `v_readlane`, `v_readfirstlane`, `v_writelane` | 4 |
-//! | | `execz` as an operand | 5 |
+//! | | `execz` as an operand; DPP | 5 |
 //! | vector operation writes a vector register | `v_readlane`, `v_readfirstlane` reads it | 1 |
+//! | | DPP reads it from other lanes | 2 |
 //! | reciprocal or root writes a vector register | other vector operation reads it | 1 |
 //! | SDWA writes part of a vector register | vector operation reads it | 1 |
 //! | store of 12 or 16 bytes | vector operation overwrites its data | 2 |
@@ -114,7 +115,8 @@ impl Hazards {
             || self.soon(self.rough.2, 1)
             || self.soon(self.partial.2, 1)
             || self.soon(self.store.2, 2);
-        let crossing = matches!(i.op, Op::VReadfirstlane | Op::VReadlane | Op::VWritelane);
+        let crossing =
+            i.coding == Coding::Dpp || matches!(i.op, Op::VReadfirstlane | Op::VReadlane | Op::VWritelane);
         if (recent || crossing)
             && let Some(why) = self.too_soon(i, crossing)
         {
@@ -141,7 +143,7 @@ impl Hazards {
                 return Some(why);
             }
             if let Src::V(number) = i.src[at]
-                && let Some(why) = self.vector_soon(i, number, ty.width(), crossing)
+                && let Some(why) = self.vector_soon(i, number, ty.width(), crossing && at == 0)
             {
                 return Some(why);
             }
@@ -150,8 +152,11 @@ impl Hazards {
         {
             return Some("vcc was written by a vector operation less than 4 wait states ago".to_owned());
         }
-        if crossing && self.soon(self.exec, 4) {
-            return Some("EXEC was written by a vector operation less than 4 wait states ago".to_owned());
+        let states = if i.coding == Coding::Dpp { 5 } else { 4 };
+        if crossing && self.soon(self.exec, states) {
+            return Some(format!(
+                "EXEC was written by a vector operation less than {states} wait states ago"
+            ));
         }
         let width = spec.dst.width();
         if matches!(i.op, Op::VFmacF32 | Op::VFmacF64)

@@ -124,9 +124,10 @@ impl Registers {
 
     /// `v_mov_b32`, `v_mov_b64`: what holds nothing is carried on as such.
     fn move_words(&mut self, i: &Inst, width: u8) -> Done {
-        let known = self.lanes_of(i.src[0], width)?;
+        let parts = matches!(i.coding, Coding::Sdwa | Coding::Dpp);
+        let known = if parts { u64::MAX } else { self.lanes_of(i.src[0], width)? };
         let exec = self.exec;
-        if exec & !known == 0 || i.coding == Coding::Sdwa {
+        if exec & !known == 0 {
             if width == 1 {
                 return self.unary(i, |a| a);
             }

@@ -90,6 +90,30 @@ impl Registers {
         Ok(())
     }
 
+    /// A DPP operation: its first source comes from other lanes; lanes that read none are left out, or read 0.
+    pub(super) fn across(&mut self, i: &Inst) -> Done {
+        let Src::V(number) = i.src[0] else { return stop(FaultKind::Unimplemented(i.to_string())) };
+        let exec = self.exec;
+        let (mut sources, mut active) = (0u64, 0u64);
+        for lane in (0..64u8).filter(|lane| exec >> lane & 1 == 1) {
+            if i.dpp.rows >> (lane / 16) & 1 == 0 || i.dpp.banks >> (lane / 4 % 4) & 1 == 0 {
+                continue;
+            }
+            let from = i.dpp.source(lane).filter(|from| exec >> from & 1 == 1);
+            if from.is_some() || i.dpp.zero {
+                active |= 1 << lane;
+            }
+            sources |= from.map_or(0, |from| 1 << from);
+            let value = from.map_or(0, |from| self.v[usize::from(number)][usize::from(from)]);
+            self.crossed[usize::from(lane)] = value;
+        }
+        self.have(number, 1, sources)?;
+        self.exec = active;
+        let done = self.integer(i);
+        self.exec = exec;
+        done
+    }
+
     /// A store is under way: it fills nothing.
     pub(super) fn begin_store(&mut self) {
         self.begin(Counter::Vm, Pending { scalar: false, first: 0, count: 0, unordered: false });

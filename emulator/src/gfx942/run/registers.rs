@@ -27,6 +27,8 @@ pub(super) struct Registers {
     pub(super) s_ready: [u32; 128],
     pub(super) s_filling: [u8; 128],
     pub(super) exec: u64,
+    /// The first source of a DPP operation, from the lanes that it reads.
+    pub(super) crossed: Lanes,
     scc: Option<bool>,
     pub(super) vm: VecDeque<Pending>,
     pub(super) lgkm: VecDeque<Pending>,
@@ -48,6 +50,7 @@ impl Registers {
             s_ready: [0; 128],
             s_filling: [0; 128],
             exec: 0,
+            crossed: [0; 64],
             scc: None,
             vm: VecDeque::new(),
             lgkm: VecDeque::new(),

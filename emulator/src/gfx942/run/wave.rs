@@ -6,7 +6,7 @@ use super::scalar;
 use super::stop::{Done, Stop, stop};
 use super::waits::Counter;
 use crate::fault::FaultKind;
-use crate::gfx942::code::inst::{Inst, VCC};
+use crate::gfx942::code::inst::{Coding, Inst, VCC};
 use crate::gfx942::code::op::{Form, Op};
 use crate::gfx942::object::Kernel;
 use crate::launch::MAX_INSTRUCTIONS;
@@ -69,6 +69,8 @@ fn step(kernel: &Kernel, r: &mut Registers, world: &mut World<'_>, i: &Inst, at:
         Form::Vop1 | Form::Vop2 | Form::Vop3 => {
             if matches!(i.op, Op::VReadfirstlane | Op::VReadlane | Op::VWritelane) {
                 r.between_lanes(i)?;
+            } else if i.coding == Coding::Dpp {
+                r.across(i)?;
             } else {
                 r.integer(i)?;
             }

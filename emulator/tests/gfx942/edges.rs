@@ -183,7 +183,7 @@ fn lanes_from_other_lanes() {
             |a, l| if l % 16 > 12 { 0 } else { a[l + 3] },
         ),
         ("v_mov_b32_dpp v8, v2 row_ror:1 row_mask:0xf bank_mask:0xf", &[0x7e1002fa, 0xff012102], |a, l| {
-            a[l & 48 | (l + 15) % 16]
+            a[l & 48 | ((l + 15) % 16)]
         }),
         ("v_mov_b32_dpp v8, v2 wave_shr:1 row_mask:0xf bank_mask:0xf", &[0x7e1002fa, 0xff013802], |a, l| {
             if l == 0 { 0xd } else { a[l - 1] }

@@ -18,10 +18,18 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     let mut memory = Memory::new(1 << 32);
     let bytes = |words: &mut dyn Iterator<Item = u32>| words.flat_map(u32::to_le_bytes).collect::<Vec<u8>>();
-    let offsets = bytes(&mut (0..=rows).map(|row| (u64::from(tokens) * u64::from(row) / u64::from(rows)) as u32));
+    let offsets =
+        bytes(&mut (0..=rows).map(|row| (u64::from(tokens) * u64::from(row) / u64::from(rows)) as u32));
     let values = bytes(&mut (0..tokens).map(|n| (n as f32).sin().to_bits()));
     let mut pointers = Vec::new();
-    for (input, len) in [(Some(&offsets), 0), (None, 0), (Some(&values), 0), (None, 8 * rows), (None, 4 * rows), (None, 4 * rows)] {
+    for (input, len) in [
+        (Some(&offsets), 0),
+        (None, 0),
+        (Some(&values), 0),
+        (None, 8 * rows),
+        (None, 4 * rows),
+        (None, 4 * rows),
+    ] {
         let len = input.map_or(u64::from(len), |input| input.len() as u64);
         let address = memory.alloc(len).unwrap_or(0);
         if let Some(input) = input {
@@ -37,7 +45,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     params.extend(pointers.iter().chain(&words).flat_map(|word| word.to_le_bytes()));
 
     let begun = Instant::now();
-    let counts = module.launch("aggregate", Grid { blocks: [rows, 1, 1], threads: [64, 1, 1] }, &params, &mut memory)?;
+    let counts = module.launch(
+        "aggregate",
+        Grid { blocks: [rows, 1, 1], threads: [64, 1, 1] },
+        &params,
+        &mut memory,
+    )?;
     let seconds = begun.elapsed().as_secs_f64();
     println!(
         "{} lane-instructions in {seconds:.2} s: {:.0} million a second; {:.2} of the sectors of 32 bytes used",

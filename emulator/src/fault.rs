@@ -119,6 +119,9 @@ pub enum FaultKind {
     /// A register that a load has not filled yet, for want of a wait (gfx942).
     #[error("register {0} is used while a load into it is under way: {1}")]
     NoWait(String, String),
+    /// Too few instructions between two that need some between them (gfx942).
+    #[error("too soon: {0}")]
+    TooSoon(String),
     /// A shuffle or barrier at which a lane is missing.
     #[error("lanes {missing:#x} do not take part: {why}")]
     Missing {

@@ -7,7 +7,7 @@ pub struct Descriptor {
     pub vgprs: u32,
     /// Scalar registers that it may name, without VCC and what the hardware keeps behind it.
     pub sgprs: u32,
-    /// Whether s[0:1] is the address of the arguments.
+    /// Whether s0 and s1 are the address of the arguments.
     pub kernarg: bool,
     /// Which workgroup numbers follow in scalar registers: x, y, z.
     pub workgroup: [bool; 3],
@@ -34,19 +34,26 @@ impl Descriptor {
 
     /// From its 64 bytes; or what it asks for that is not implemented.
     pub fn read(bytes: &[u8]) -> Result<Descriptor, String> {
-        let [lds, scratch, rsrc3, rsrc1, rsrc2, properties] = [0, 4, 44, 48, 52, 56].map(|at| word(bytes, at));
+        let [lds, scratch, rsrc3, rsrc1, rsrc2, properties] =
+            [0, 4, 44, 48, 52, 56].map(|at| word(bytes, at));
         let bits = |word: u32, from: u32, count: u32| word >> from & ((1 << count) - 1);
         let properties_alone = properties & 0xffff;
         let refused = [
             (lds != 0 || bits(rsrc2, 15, 9) != 0, "local memory"),
             (scratch != 0 || bits(rsrc2, 0, 1) != 0, "private memory"),
             (properties >> 16 != 0, "preloaded arguments"),
-            (properties_alone & !0x8 != 0, "user registers besides the arguments' address, waves of 32, or a dynamic stack"),
+            (
+                properties_alone & !0x8 != 0,
+                "user registers besides the arguments' address, waves of 32, or a dynamic stack",
+            ),
             (bits(rsrc2, 10, 1) != 0, "workgroup info"),
             (bits(rsrc2, 13, 2) != 0 || bits(rsrc2, 24, 7) != 0, "exceptions"),
             (bits(rsrc1, 12, 4) != 0, "rounding other than to nearest"),
             (bits(rsrc1, 16, 4) != 0xf, "flushed denormals"),
-            (bits(rsrc1, 10, 2) != 0 || bits(rsrc1, 20, 1) != 0 || bits(rsrc1, 22, 1) != 0, "priority, privilege or debug mode"),
+            (
+                bits(rsrc1, 10, 2) != 0 || bits(rsrc1, 20, 1) != 0 || bits(rsrc1, 22, 1) != 0,
+                "priority, privilege or debug mode",
+            ),
             (bits(rsrc2, 11, 2) == 3, "workitem id 3"),
         ];
         if let Some((_, what)) = refused.iter().find(|(is, _)| *is) {

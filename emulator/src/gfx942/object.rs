@@ -80,7 +80,8 @@ pub(super) fn load(bytes: &[u8]) -> Result<Vec<Kernel>, LoadError> {
 }
 
 fn kernel(note: Note, descriptor: &[u8], code: &[u8]) -> Kernel {
-    let words: Vec<u32> = code.chunks_exact(4).map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect();
+    let words: Vec<u32> =
+        code.chunks_exact(4).map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect();
     let descriptor = match (note.wavefront, note.dynamic_stack) {
         (64, false) => Descriptor::read(descriptor),
         (64, true) => Err("a dynamic stack".to_owned()),

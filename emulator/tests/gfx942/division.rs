@@ -86,8 +86,22 @@ fn markstein(denominator: u64, numerator: u64, mantissa: u32) -> bool {
 /// Numbers of every kind: ordinary, of any exponent, at the ends of the range, special.
 fn number_64(random: &mut Random) -> f64 {
     let special = [
-        0.0, -0.0, f64::INFINITY, f64::NEG_INFINITY, f64::NAN, 1.0, -1.0, f64::MIN_POSITIVE, f64::MAX, f64::from_bits(1),
-        f64::from_bits(0x000f_ffff_ffff_ffff), 3.0, 1.0 / 3.0, 2.0f64.powi(1022), 2.0f64.powi(-1022), 10.0,
+        0.0,
+        -0.0,
+        f64::INFINITY,
+        f64::NEG_INFINITY,
+        f64::NAN,
+        1.0,
+        -1.0,
+        f64::MIN_POSITIVE,
+        f64::MAX,
+        f64::from_bits(1),
+        f64::from_bits(0x000f_ffff_ffff_ffff),
+        3.0,
+        1.0 / 3.0,
+        2.0f64.powi(1022),
+        2.0f64.powi(-1022),
+        10.0,
     ];
     match random.below(8) {
         0 => special[random.below(special.len() as u64) as usize],
@@ -102,8 +116,22 @@ fn number_64(random: &mut Random) -> f64 {
 
 fn number_32(random: &mut Random) -> f32 {
     let special = [
-        0.0, -0.0, f32::INFINITY, f32::NEG_INFINITY, f32::NAN, 1.0, -1.0, f32::MIN_POSITIVE, f32::MAX, f32::from_bits(1),
-        f32::from_bits(0x007f_ffff), 3.0, 1.0 / 3.0, 2.0f32.powi(127), 2.0f32.powi(-126), 10.0,
+        0.0,
+        -0.0,
+        f32::INFINITY,
+        f32::NEG_INFINITY,
+        f32::NAN,
+        1.0,
+        -1.0,
+        f32::MIN_POSITIVE,
+        f32::MAX,
+        f32::from_bits(1),
+        f32::from_bits(0x007f_ffff),
+        3.0,
+        1.0 / 3.0,
+        2.0f32.powi(127),
+        2.0f32.powi(-126),
+        10.0,
     ];
     match random.below(8) {
         0 => special[random.below(special.len() as u64) as usize],
@@ -119,7 +147,7 @@ fn number_32(random: &mut Random) -> f32 {
 #[test]
 fn binary64_division_is_ieee_whatever_the_reciprocal() {
     let words = words(DIVIDE_64);
-    let seed = 0xd1f_64;
+    let seed = 0xd1_f064;
     let mut random = Random(seed);
     for round in 0..1000 {
         let a: [u64; 64] = std::array::from_fn(|_| number_64(&mut random).to_bits());
@@ -132,7 +160,11 @@ fn binary64_division_is_ieee_whatever_the_reciprocal() {
                 continue;
             }
             let same = mine.to_bits() == wanted.to_bits() || mine.is_nan() && wanted.is_nan();
-            assert!(same, "{x:e} / {y:e} = {wanted:e}, not {mine:e} ({:?}, seed {seed:#x})", MODES[round % 5]);
+            assert!(
+                same,
+                "{x:e} / {y:e} = {wanted:e}, not {mine:e} ({:?}, seed {seed:#x})",
+                MODES[round % 5]
+            );
         }
     }
 }
@@ -142,7 +174,8 @@ fn binary64_division_is_ieee_whatever_the_reciprocal() {
 fn a_power_of_two_over_all_ones_depends_on_the_reciprocal() {
     let words = words(DIVIDE_64);
     let (x, y) = (1.0f64, f64::from_bits(0x3fff_ffff_ffff_ffff));
-    let quotients = MODES.map(|mode| run(&words, [&[x.to_bits(); 64], &[y.to_bits(); 64], &[0; 64]], mode).unwrap()[0]);
+    let quotients =
+        MODES.map(|mode| run(&words, [&[x.to_bits(); 64], &[y.to_bits(); 64], &[0; 64]], mode).unwrap()[0]);
     assert_eq!(quotients[0], (x / y).to_bits());
     assert!(quotients[1..].iter().all(|q| *q == 0.5f64.to_bits()), "{quotients:x?}");
 }
@@ -150,7 +183,7 @@ fn a_power_of_two_over_all_ones_depends_on_the_reciprocal() {
 #[test]
 fn binary32_division_is_ieee_whatever_the_reciprocal() {
     let words = words(DIVIDE_32);
-    let seed = 0xd1f_32;
+    let seed = 0xd1_f032;
     let mut random = Random(seed);
     for round in 0..1000 {
         let a: [u64; 64] = std::array::from_fn(|_| number_32(&mut random).to_bits().into());
@@ -163,7 +196,11 @@ fn binary32_division_is_ieee_whatever_the_reciprocal() {
                 continue;
             }
             let same = mine.to_bits() == wanted.to_bits() || mine.is_nan() && wanted.is_nan();
-            assert!(same, "{x:e} / {y:e} = {wanted:e}, not {mine:e} ({:?}, seed {seed:#x})", MODES[round % 5]);
+            assert!(
+                same,
+                "{x:e} / {y:e} = {wanted:e}, not {mine:e} ({:?}, seed {seed:#x})",
+                MODES[round % 5]
+            );
         }
     }
 }

@@ -127,7 +127,8 @@ fn launch(words: &[u32], blocks: u32) -> (u64, Result<Vec<u32>, Box<Fault>>) {
     let bytes: Vec<u8> = (0..64u32).flat_map(|n| (n * 3).to_le_bytes()).collect();
     memory.upload(input, &bytes).unwrap();
     let params = [out.to_le_bytes(), input.to_le_bytes()].concat();
-    let done = module.launch("planted", Grid { blocks: [blocks, 1, 1], threads: [64, 1, 1] }, &params, &mut memory);
+    let done =
+        module.launch("planted", Grid { blocks: [blocks, 1, 1], threads: [64, 1, 1] }, &params, &mut memory);
     let words = done.map(|_| {
         let mut bytes = [0; 256];
         memory.download(out, &mut bytes).unwrap();
@@ -157,7 +158,9 @@ fn half_a_wave_in_a_reduction_of_64() {
 #[test]
 fn a_store_one_element_too_far() {
     let (out, kind) = fault(OFF_BY_ONE, 1, Some(63), "+0x1c `global_store_dword v1, v2, s[8:9] offset:4`");
-    let FaultKind::OutOfBounds { access: Access::Store, address, size: 4, nearest } = kind else { panic!("{kind}") };
+    let FaultKind::OutOfBounds { access: Access::Store, address, size: 4, nearest } = kind else {
+        panic!("{kind}")
+    };
     assert_eq!(address, out + 256);
     assert!(nearest.contains("4 bytes past the end"), "{nearest}");
 }
@@ -195,7 +198,10 @@ fn lanes_and_workgroups_that_store_to_one_place() {
     let (out, kind) = fault(CLASH, 1, Some(1), "+0x18 `global_store_dword v1, v0, s[8:9]`");
     assert_eq!(kind, FaultKind::Clash { address: out, size: 4, other: 0 });
     let (out, kind) = fault(RACE, 2, Some(0), "+0x14 `global_store_dword v1, v2, s[8:9]`");
-    assert_eq!(kind, FaultKind::Race { access: Access::Store, address: out, size: 4, other: 0, did: "wrote" });
+    assert_eq!(
+        kind,
+        FaultKind::Race { access: Access::Store, address: out, size: 4, other: 0, did: "wrote" }
+    );
 }
 
 #[test]
@@ -218,4 +224,71 @@ fn launches_that_the_kernel_does_not_allow() {
     assert!(refuse("planted", 0, 16).contains("0, 1, 1"));
     assert!(refuse("planted", 64, 8).contains("8 bytes of arguments"));
     assert!(refuse("other", 64, 16).contains("no such kernel"));
+}
+
+// One wait state less than it takes.
+const LANE: &[u32] = &[
+    0x7e080500, // v_readfirstlane_b32 s4, v0
+    0xbf800002, // s_nop 2
+    0xd2890005, 0x00000900, // v_readlane_b32 s5, v0, s4
+    0xbf810000, // s_endpgm
+];
+const DIVIDE: &[u32] = &[
+    0x7e0202f2, // v_mov_b32_e32 v1, 1.0
+    0xd1e06a02, 0x04060301, // v_div_scale_f32 v2, vcc, v1, v1, v1
+    0xbf800002, // s_nop 2
+    0xd1e20003, 0x04060301, // v_div_fmas_f32 v3, v1, v1, v1
+    0xbf810000, // s_endpgm
+];
+const MASK: &[u32] = &[
+    0x7d940080, // v_cmp_eq_u32_e32 vcc, 0, v0
+    0xbf800000, // s_nop 0
+    0x00020080, // v_cndmask_b32_e32 v1, 0, v0, vcc
+    0xbf810000, // s_endpgm
+];
+const BASE: &[u32] = &[
+    0x7e020280, // v_mov_b32_e32 v1, 0
+    0xc0060200, 0x00000000, // s_load_dwordx2 s[8:9], s[0:1], 0x0
+    0xbf8cc07f, // s_waitcnt lgkmcnt(0)
+    0x7e040208, // v_mov_b32_e32 v2, s8
+    0x7e060209, // v_mov_b32_e32 v3, s9
+    0xbf800000, // s_nop 0
+    0x7e140502, // v_readfirstlane_b32 s10, v2
+    0x7e160503, // v_readfirstlane_b32 s11, v3
+    0xbf800003, // s_nop 3
+    0xdc708000, 0x000a0101, // global_store_dword v1, v1, s[10:11]
+    0xbf810000, // s_endpgm
+];
+const RECIPROCAL: &[u32] = &[
+    0x7e0202f2, // v_mov_b32_e32 v1, 1.0
+    0x7e044501, // v_rcp_f32_e32 v2, v1
+    0x02060302, // v_add_f32_e32 v3, v2, v1
+    0xbf810000, // s_endpgm
+];
+
+#[test]
+fn too_few_wait_states() {
+    let why = |words: &[u32], instruction: &str| {
+        let kind = fault(words, 1, None, instruction).1;
+        let FaultKind::TooSoon(why) = kind else { panic!("{kind}") };
+        // One more, and there is no fault: `s_nop` counts its number and one.
+        let mut longer = words.to_vec();
+        match longer.iter().rposition(|word| word >> 16 == 0xbf80) {
+            Some(at) => longer[at] += 1,
+            None => longer.insert(longer.len() - 2, 0xbf80_0000),
+        }
+        launch(&longer, 1).1.unwrap();
+        why
+    };
+    assert!(
+        why(LANE, "+0x8 `v_readlane_b32 s5, v0, s4`")
+            .starts_with("s4 was written by a vector operation less than 4")
+    );
+    assert!(why(DIVIDE, "+0x10 `v_div_fmas_f32 v3, v1, v1, v1`").starts_with("vcc was written"));
+    assert!(
+        why(MASK, "+0x8 `v_cndmask_b32_e32 v1, 0, v0, vcc`")
+            .starts_with("vcc was written by a vector operation less than 2")
+    );
+    assert!(why(BASE, "+0x28 `global_store_dword v1, v1, s[10:11]`").starts_with("s[10:11] was written"));
+    assert!(why(RECIPROCAL, "+0x8 `v_add_f32_e32 v3, v2, v1`").contains("reciprocal"));
 }

@@ -7,7 +7,8 @@ use std::process::{Command, Stdio};
 pub(crate) fn run(names: &[&str], arguments: &[&str], input: &[u8]) -> Option<(String, String)> {
     for name in names {
         let piped = Stdio::piped;
-        let spawned = Command::new(name).args(arguments).stdin(piped()).stdout(piped()).stderr(piped()).spawn();
+        let spawned =
+            Command::new(name).args(arguments).stdin(piped()).stdout(piped()).stderr(piped()).spawn();
         let Ok(mut child) = spawned else { continue };
         let mut stdin = child.stdin.take().unwrap();
         let input = input.to_vec();
@@ -31,18 +32,23 @@ const MARKERS: usize = 3;
 pub(crate) fn disassemble(encodings: &[Vec<u32>]) -> Option<Vec<Option<String>>> {
     let mut input = String::new();
     for words in encodings {
-        let bytes: Vec<String> = words.iter().flat_map(|w| w.to_le_bytes()).map(|b| format!("{b:#04x}")).collect();
+        let bytes: Vec<String> =
+            words.iter().flat_map(|w| w.to_le_bytes()).map(|b| format!("{b:#04x}")).collect();
         input += &format!("{}\n{}", bytes.join(","), MARKER_BYTES.repeat(MARKERS));
     }
     let arguments = ["--disassemble", "-triple=amdgcn-amd-amdhsa", "-mcpu=gfx942"];
     let (output, errors) = run(&["llvm-mc-19", "llvm-mc"], &arguments, input.as_bytes())?;
-    let lines: Vec<String> = output.lines().map(plain).filter(|line| !line.is_empty() && !line.starts_with('.')).collect();
+    let lines: Vec<String> =
+        output.lines().map(plain).filter(|line| !line.is_empty() && !line.starts_with('.')).collect();
     let mut texts = Vec::new();
     let mut rest = lines.as_slice();
     while !rest.is_empty() {
         let instructions = rest.iter().take_while(|line| *line != MARKER).count();
         let markers = rest[instructions..].iter().take_while(|line| *line == MARKER).count();
-        texts.push((instructions == 1 && !rest[0].contains("/*")).then(|| rest[0].clone()));
+        texts.push(
+            (instructions == 1 && markers.is_multiple_of(MARKERS) && !rest[0].contains("/*"))
+                .then(|| rest[0].clone()),
+        );
         // More markers: the next encodings print nothing.
         texts.resize(texts.len() + markers.div_ceil(MARKERS) - 1, None);
         rest = &rest[instructions + markers..];

@@ -2,9 +2,12 @@
 
 mod decoding;
 mod division;
+mod edges;
 mod faults;
 mod llvm;
 mod machine;
 mod random;
+mod robust;
+mod scalar;
 mod shipped;
 mod vector;

@@ -77,7 +77,12 @@ impl Encoder for Arguments {
 
 /// Runs a kernel of the shipped object and copies its outputs back.
 fn run<K: Kernel>(module: &Module, entry: &str, kernel: &K, teams: u32) -> Result<Counts, Box<Fault>> {
-    let mut to = Arguments { memory: Memory::new(1 << 30), arrays: Vec::new(), pointers: Vec::new(), words: Vec::new() };
+    let mut to = Arguments {
+        memory: Memory::new(1 << 30),
+        arrays: Vec::new(),
+        pointers: Vec::new(),
+        words: Vec::new(),
+    };
     kernel.encode(&mut to);
     to.pointers.resize(24, 0);
     to.words.resize(64, 0);
@@ -97,15 +102,26 @@ fn run<K: Kernel>(module: &Module, entry: &str, kernel: &K, teams: u32) -> Resul
     Ok(counts)
 }
 
-const MODES: [Approximation; 3] = [Approximation::Rounded, Approximation::Perturbed(1), Approximation::Perturbed(0xfeed)];
+const MODES: [Approximation; 3] =
+    [Approximation::Rounded, Approximation::Perturbed(1), Approximation::Perturbed(0xfeed)];
 
 #[test]
 fn every_kernel_decodes_and_none_is_refused() {
     assert!(module().kernels().len() > 100);
     for kernel in module().kernels() {
-        assert!(kernel.refused.is_empty() && kernel.descriptor.is_ok(), "{}: {:?}", kernel.name, kernel.refused);
+        assert!(
+            kernel.refused.is_empty() && kernel.descriptor.is_ok(),
+            "{}: {:?}",
+            kernel.name,
+            kernel.refused
+        );
         let parameters = module().parameters(&kernel.name).unwrap();
-        assert_eq!((parameters.len(), parameters[0].size, parameters[1].offset), (89, 4, 8), "{}", kernel.name);
+        assert_eq!(
+            (parameters.len(), parameters[0].size, parameters[1].offset),
+            (89, 4, 8),
+            "{}",
+            kernel.name
+        );
     }
 }
 
@@ -126,7 +142,10 @@ fn aggregate() {
             row_alarm: Out::new(&mut alarm),
         };
         let counts = run(module(), "aggregate", &kernel, teams).unwrap();
-        assert!(counts.requests > 30 && counts.lane_instructions > 60 * counts.instructions / 2, "{counts:?}");
+        assert!(
+            counts.requests > 30 && counts.lane_instructions > 60 * counts.instructions / 2,
+            "{counts:?}"
+        );
         for row in 0..4 {
             let live = (offsets[row] as usize..offsets[row + 1] as usize).filter(|i| mask[*i] != 0);
             assert_eq!(sum[row], live.clone().map(|i| f64::from(values[i])).sum::<f64>());

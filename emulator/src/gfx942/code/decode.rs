@@ -1,6 +1,6 @@
 //! From words to an instruction: scalar forms, memory, and which form it is.
 
-use super::inst::{Inst, Src};
+use super::inst::{Inst, M0, Src};
 use super::op::{Form, Op, Spec, Ty, find};
 use super::operand::{LITERAL, scalar, source, vector};
 use super::{Refusal, invalid, unsupported, vector as valu};
@@ -21,7 +21,9 @@ pub fn decode(code: &[u32]) -> Result<Inst, Refusal> {
             (0b11_0100, Some(next)) => valu::long(word, next),
             (0b11_0110, Some(next)) => ds(word, next),
             (0b11_0111, Some(next)) => global(word, next),
-            (0b11_0000 | 0b11_0100 | 0b11_0110 | 0b11_0111, None) => invalid("the second half is missing".into()),
+            (0b11_0000 | 0b11_0100 | 0b11_0110 | 0b11_0111, None) => {
+                invalid("the second half is missing".into())
+            }
             _ => unsupported(format!("the encoding of {word:#010x}")),
         },
     }
@@ -105,6 +107,9 @@ fn smem(word: u32, next: u32) -> Result<Inst, Refusal> {
     let (op, _) = named(Form::Smem, bits(word, 18, 8))?;
     let mut inst = Inst::new(op, 8);
     inst.dst = scalar(bits(word, 6, 7), inst.words())?;
+    if inst.dst >= M0 {
+        return invalid(format!("a scalar load into scalar register {}", inst.dst));
+    }
     inst.src[0] = Src::S(scalar(bits(word, 0, 6) << 1, 2)?);
     let (sgpr, nv, immediate) = (bits(word, 14, 1), bits(word, 15, 1), bits(word, 17, 1));
     if sgpr != 0 || nv != 0 || immediate != 1 || bits(word, 13, 1) != 0 || bits(next, 21, 11) != 0 {
@@ -141,7 +146,8 @@ fn global(word: u32, next: u32) -> Result<Inst, Refusal> {
     let mut inst = Inst::new(op, 8);
     inst.imm = (word << 19).cast_signed() >> 19;
     inst.more = (bits(word, 16, 1) | bits(word, 17, 1) << 1 | bits(word, 25, 1) << 2) as u8;
-    let (address, data, base, dst) = (bits(next, 0, 8), bits(next, 8, 8), bits(next, 16, 7), bits(next, 24, 8));
+    let (address, data, base, dst) =
+        (bits(next, 0, 8), bits(next, 8, 8), bits(next, 16, 7), bits(next, 24, 8));
     if base == 0x7f {
         inst.src[0] = Src::V(vector(address as u8, 2)?);
     } else {

@@ -1,7 +1,7 @@
 //! A decoded instruction.
 
-use super::op::{Form, Op, Spec, Ty};
 use super::compare;
+use super::op::{Form, Op, Spec, Ty};
 
 /// Number of VCC among the scalar registers.
 pub const VCC: u8 = 106;
@@ -62,6 +62,21 @@ pub enum Coding {
     E64,
     /// With parts of registers.
     Sdwa,
+    /// With the first source from other lanes.
+    Dpp,
+}
+
+/// What a DPP instruction says besides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Dpp {
+    /// Which lane each lane reads.
+    pub control: u16,
+    /// A lane that reads none, or one that is not active, reads 0; else it is left out.
+    pub zero: bool,
+    /// Rows of 16 lanes that take part.
+    pub rows: u8,
+    /// Banks of four lanes in each row that take part.
+    pub banks: u8,
 }
 
 /// No instruction of a kernel.
@@ -100,6 +115,8 @@ pub struct Inst {
     pub more: u8,
     /// Parts of registers.
     pub sdwa: Sdwa,
+    /// Lanes of the first source.
+    pub dpp: Dpp,
 }
 
 impl Inst {
@@ -121,6 +138,7 @@ impl Inst {
             target: NOWHERE,
             more: 0,
             sdwa: Sdwa { dst: Part::All, unused: 2, src: [Part::All; 2], sext: [false; 2] },
+            dpp: Dpp { control: 0xe4, zero: false, rows: 15, banks: 15 },
         }
     }
 
@@ -128,7 +146,13 @@ impl Inst {
     pub fn spec(&self) -> Spec {
         if self.op == Op::VCmp {
             let ty = compare::operands(self.more);
-            return Spec { form: Form::Vopc, opcode: u16::from(self.more), name: "v_cmp", dst: Ty::M, src: [ty.0, ty.1, Ty::N] };
+            return Spec {
+                form: Form::Vopc,
+                opcode: u16::from(self.more),
+                name: "v_cmp",
+                dst: Ty::M,
+                src: [ty.0, ty.1, Ty::N],
+            };
         }
         self.op.spec()
     }
@@ -142,13 +166,34 @@ impl Inst {
     /// Whether a carry or a mask goes to `sdst`.
     pub fn has_sdst(&self) -> bool {
         use Op::*;
-        matches!(self.op, VAddCo | VSubCo | VSubrevCo | VAddcCo | VSubbCo | VSubbrevCo | VDivScaleF32 | VDivScaleF64 | VMadU64U32 | VMadI64I32)
+        matches!(
+            self.op,
+            VAddCo
+                | VSubCo
+                | VSubrevCo
+                | VAddcCo
+                | VSubbCo
+                | VSubbrevCo
+                | VDivScaleF32
+                | VDivScaleF64
+                | VMadU64U32
+                | VMadI64I32
+        )
     }
 
     /// Whether it is a jump, whose `imm` is where to.
     pub fn jumps(&self) -> bool {
         use Op::*;
-        matches!(self.op, SBranch | SCbranchScc0 | SCbranchScc1 | SCbranchVccz | SCbranchVccnz | SCbranchExecz | SCbranchExecnz)
+        matches!(
+            self.op,
+            SBranch
+                | SCbranchScc0
+                | SCbranchScc1
+                | SCbranchVccz
+                | SCbranchVccnz
+                | SCbranchExecz
+                | SCbranchExecnz
+        )
     }
 
     /// Registers that a load fills or a store takes.

@@ -2,6 +2,7 @@
 
 pub mod compare;
 pub mod decode;
+mod dpp;
 pub mod inst;
 pub mod op;
 pub mod operand;

@@ -8,12 +8,27 @@ use super::{Refusal, invalid, unsupported};
 pub const HALF: [u16; 9] = [0x3800, 0xb800, 0x3c00, 0xbc00, 0x4000, 0xc000, 0x4400, 0xc400, 0x3118];
 /// The same as binary32.
 pub const SINGLE: [u32; 9] = [
-    0x3f00_0000, 0xbf00_0000, 0x3f80_0000, 0xbf80_0000, 0x4000_0000, 0xc000_0000, 0x4080_0000, 0xc080_0000, 0x3e22_f983,
+    0x3f00_0000,
+    0xbf00_0000,
+    0x3f80_0000,
+    0xbf80_0000,
+    0x4000_0000,
+    0xc000_0000,
+    0x4080_0000,
+    0xc080_0000,
+    0x3e22_f983,
 ];
 /// The same as binary64.
 pub const DOUBLE: [u64; 9] = [
-    0x3fe0_0000_0000_0000, 0xbfe0_0000_0000_0000, 0x3ff0_0000_0000_0000, 0xbff0_0000_0000_0000, 0x4000_0000_0000_0000,
-    0xc000_0000_0000_0000, 0x4010_0000_0000_0000, 0xc010_0000_0000_0000, 0x3fc4_5f30_6dc9_c882,
+    0x3fe0_0000_0000_0000,
+    0xbfe0_0000_0000_0000,
+    0x3ff0_0000_0000_0000,
+    0xbff0_0000_0000_0000,
+    0x4000_0000_0000_0000,
+    0xc000_0000_0000_0000,
+    0x4010_0000_0000_0000,
+    0xc010_0000_0000_0000,
+    0x3fc4_5f30_6dc9_c882,
 ];
 
 /// Number of "a literal follows".
@@ -62,6 +77,9 @@ pub fn source(number: u16, ty: Ty, literal: Option<u32>) -> Result<Src, Refusal>
         251..=254 => return unsupported(format!("source {number}")),
         LITERAL => match literal {
             None => return invalid("a literal where none may be".into()),
+            Some(0x1_0000..) if ty == Ty::H => {
+                return unsupported("a literal of 32 bits for an operand of 16".into());
+            }
             Some(word) => Src::Const(match ty {
                 Ty::D => u64::from(word) << 32,
                 _ => u64::from(word),

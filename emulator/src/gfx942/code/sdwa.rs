@@ -16,7 +16,14 @@ fn part(number: u16) -> Result<Part, Refusal> {
 }
 
 /// Integer operations of 32 and 16 bits: modifiers of floats are not implemented.
-pub(super) fn decode(word: u32, next: u32, form: Form, op: Op, spec: &Spec, more: u8) -> Result<Inst, Refusal> {
+pub(super) fn decode(
+    word: u32,
+    next: u32,
+    form: Form,
+    op: Op,
+    spec: &Spec,
+    more: u8,
+) -> Result<Inst, Refusal> {
     let whole = |ty: Ty| matches!(ty, Ty::I | Ty::H | Ty::N);
     let implemented = spec.src.iter().all(|ty| whole(*ty))
         && (whole(spec.dst) && form == Form::Vop2 || op == Op::VMovB32)

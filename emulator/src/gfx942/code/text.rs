@@ -1,9 +1,9 @@
 //! The text of an instruction, as LLVM prints it.
 
-use super::compare;
 use super::inst::{Coding, EXEC, Inst, M0, Part, Src, VCC};
 use super::op::{Form, Op, Spec, Ty};
 use super::operand::{DOUBLE, SINGLE};
+use super::{compare, dpp};
 use std::fmt;
 
 const NAMES: [&str; 8] = ["0.5", "-0.5", "1.0", "-1.0", "2.0", "-2.0", "4.0", "-4.0"];
@@ -29,7 +29,11 @@ pub fn vector(number: u8, width: u8) -> String {
 }
 
 fn registers(kind: char, number: u8, width: u8) -> String {
-    if width == 1 { format!("{kind}{number}") } else { format!("{kind}[{number}:{}]", u16::from(number) + u16::from(width) - 1) }
+    if width == 1 {
+        format!("{kind}{number}")
+    } else {
+        format!("{kind}[{number}:{}]", u16::from(number) + u16::from(width) - 1)
+    }
 }
 
 fn integer(value: i64) -> Option<String> {
@@ -85,12 +89,14 @@ impl Inst {
     pub fn name(&self) -> String {
         let spec = self.spec();
         let base = if self.op == Op::VCmp { compare::name(self.more) } else { spec.name.to_owned() };
-        let bare = matches!(self.op, Op::VFmamk | Op::VFmaak | Op::VReadfirstlane) || (self.op == Op::VNop && self.coding == Coding::Plain);
+        let bare = matches!(self.op, Op::VFmamk | Op::VFmaak | Op::VReadfirstlane)
+            || (self.op == Op::VNop && self.coding == Coding::Plain);
         match (spec.form, self.coding) {
             _ if bare => base,
             (Form::Vop1 | Form::Vop2 | Form::Vopc, Coding::Plain) => base + "_e32",
             (Form::Vop1 | Form::Vop2 | Form::Vopc, Coding::E64) => base + "_e64",
             (_, Coding::Sdwa) => base + "_sdwa",
+            (_, Coding::Dpp) => base + "_dpp",
             _ => base,
         }
     }
@@ -138,8 +144,16 @@ impl Inst {
             text += " clamp";
         }
         text += ["", " mul:2", " mul:4", " div:2"][usize::from(self.omod & 3)];
+        if self.coding == Coding::Dpp {
+            let name = dpp::name(self.dpp.control).unwrap_or_default();
+            text += &format!(" {name} row_mask:{:#x} bank_mask:{:#x}", self.dpp.rows, self.dpp.banks);
+            if self.dpp.zero {
+                text += " bound_ctrl:1";
+            }
+        }
         if self.coding == Coding::Sdwa {
-            let unused = ["UNUSED_PAD", "UNUSED_SEXT", "UNUSED_PRESERVE"][usize::from(self.sdwa.unused.min(2))];
+            let unused =
+                ["UNUSED_PAD", "UNUSED_SEXT", "UNUSED_PRESERVE"][usize::from(self.sdwa.unused.min(2))];
             if spec.form != Form::Vopc {
                 text += &format!(" dst_sel:{} dst_unused:{unused}", part(self.sdwa.dst));
             }
@@ -182,11 +196,22 @@ impl Inst {
             Form::Sopk => format!("{}, {:#x}", scalar(self.dst, 1), self.imm as u16),
             Form::Smem => {
                 let glc = if self.more == 0 { "" } else { " glc" };
-                format!("{}, {}, {}{glc}", scalar(self.dst, self.words()), source(self.src[0], Ty::L), hex(self.imm))
+                format!(
+                    "{}, {}, {}{glc}",
+                    scalar(self.dst, self.words()),
+                    source(self.src[0], Ty::L),
+                    hex(self.imm)
+                )
             }
             Form::Ds => {
                 let [address, data, _] = self.src;
-                format!("{}, {}, {}{}", vector(self.dst, 1), source(address, Ty::I), source(data, Ty::I), self.offset())
+                format!(
+                    "{}, {}, {}{}",
+                    vector(self.dst, 1),
+                    source(address, Ty::I),
+                    source(data, Ty::I),
+                    self.offset()
+                )
             }
             Form::Global => {
                 let [address, base, data] = self.src;

@@ -1,10 +1,10 @@
 //! From words to a vector instruction: VOP1, VOP2, VOPC in four bytes, and VOP3.
 
 use super::decode::{bits, literal, named};
-use super::inst::{Coding, Inst, Src, VCC};
+use super::inst::{Coding, EXEC, Inst, Src, VCC};
 use super::op::{Form, Op, Spec, Ty};
 use super::operand::{scalar, source, vector};
-use super::{Refusal, compare, invalid, sdwa, unsupported};
+use super::{Refusal, compare, dpp, invalid, sdwa, unsupported};
 
 /// Source 0 of an instruction whose second word says more.
 const SDWA: u16 = 249;
@@ -34,7 +34,8 @@ pub(super) fn short(word: u32, next: Option<u32>) -> Result<Inst, Refusal> {
     let (op, spec, more) = operation(form, opcode)?;
     let first = bits(word, 0, 9);
     if first == DPP {
-        return unsupported(format!("DPP of {}", spec.name));
+        let Some(next) = next else { return invalid("the second half is missing".into()) };
+        return dpp::decode(word, next, form, op, &spec);
     }
     if first == SDWA {
         let Some(next) = next else { return invalid("the second half is missing".into()) };
@@ -78,7 +79,7 @@ pub(super) fn short(word: u32, next: Option<u32>) -> Result<Inst, Refusal> {
 fn destination(op: Op, spec: &Spec, number: u16) -> Result<u8, Refusal> {
     if matches!(op, Op::VReadfirstlane | Op::VReadlane) {
         if number > 127 {
-            return invalid(format!("scalar register {number}"));
+            return unsupported(format!("scalar register {number}"));
         }
         return scalar(number, 1);
     }
@@ -116,8 +117,11 @@ pub(super) fn long(word: u32, next: u32) -> Result<Inst, Refusal> {
     let numbers = [bits(next, 0, 9), bits(next, 9, 9), bits(next, 18, 9)];
     for (at, number) in numbers.into_iter().enumerate() {
         match spec.src[at] {
-            Ty::N if number != 0 => return unsupported(format!("operand {at} of {}, which has none", spec.name)),
+            Ty::N if number != 0 => {
+                return unsupported(format!("operand {at} of {}, which has none", spec.name));
+            }
             Ty::N => {}
+            Ty::M if number == u16::from(EXEC) => return invalid("EXEC as a mask".into()),
             Ty::M if number > 127 => return unsupported(format!("source {number} as a mask")),
             ty => inst.src[at] = source(number, ty, None)?,
         }

@@ -1,8 +1,9 @@
 //! Loads and stores of global memory, and of the arguments.
 
 use super::operands::blend;
-use super::registers::{Counter, Lanes, Registers};
+use super::registers::{Lanes, Registers};
 use super::stop::{Done, Stop, Stops, stop};
+use super::waits::Counter;
 use crate::counts::Counts;
 use crate::fault::{Access, FaultKind};
 use crate::gfx942::code::inst::{Inst, Src};
@@ -96,9 +97,13 @@ impl World<'_> {
             let mut view = self.memory.team(self.team);
             match i.op {
                 Op::GLoadU8 => out[0][lane] = u32::from(u8::from_le_bytes(view.load(address).lane(at)?)),
-                Op::GLoadI8 => out[0][lane] = i32::from(i8::from_le_bytes(view.load(address).lane(at)?)).cast_unsigned(),
+                Op::GLoadI8 => {
+                    out[0][lane] = i32::from(i8::from_le_bytes(view.load(address).lane(at)?)).cast_unsigned()
+                }
                 Op::GLoadU16 => out[0][lane] = u32::from(u16::from_le_bytes(view.load(address).lane(at)?)),
-                Op::GLoadI16 => out[0][lane] = i32::from(i16::from_le_bytes(view.load(address).lane(at)?)).cast_unsigned(),
+                Op::GLoadI16 => {
+                    out[0][lane] = i32::from(i16::from_le_bytes(view.load(address).lane(at)?)).cast_unsigned()
+                }
                 _ => {
                     for word in 0..usize::from(i.words()) {
                         let address = address.wrapping_add(4 * word as u64);
@@ -129,7 +134,8 @@ impl World<'_> {
         for lane in (0..64usize).filter(|lane| exec >> lane & 1 == 1) {
             let mut bytes = [0; 16];
             for word in 0..usize::from(i.words()) {
-                bytes[4 * word..4 * word + 4].copy_from_slice(&r.v[usize::from(data) + word][lane].to_le_bytes());
+                bytes[4 * word..4 * word + 4]
+                    .copy_from_slice(&r.v[usize::from(data) + word][lane].to_le_bytes());
             }
             self.stores.push((lane as u32, addresses[lane], bytes));
         }

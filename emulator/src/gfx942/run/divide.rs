@@ -17,7 +17,9 @@ macro_rules! division {
                 numerator.to_bits() | QUIET
             } else if denominator.is_nan() {
                 denominator.to_bits() | QUIET
-            } else if denominator == 0.0 && numerator == 0.0 || denominator.is_infinite() && numerator.is_infinite() {
+            } else if denominator == 0.0 && numerator == 0.0
+                || denominator.is_infinite() && numerator.is_infinite()
+            {
                 !(<$bits>::MAX >> 1) | INFINITY | QUIET
             } else if denominator == 0.0 || numerator.is_infinite() {
                 sign | INFINITY
@@ -109,7 +111,11 @@ fn to_odd(sum: f64, error: f64) -> f64 {
     if error == 0.0 || sum.to_bits() & 1 == 1 {
         return sum;
     }
-    if (error > 0.0) == (sum > 0.0) { f64::from_bits(sum.to_bits() + 1) } else { f64::from_bits(sum.to_bits() - 1) }
+    if (error > 0.0) == (sum > 0.0) {
+        f64::from_bits(sum.to_bits() + 1)
+    } else {
+        f64::from_bits(sum.to_bits() - 1)
+    }
 }
 
 /// `v_div_fmas_f64`.
@@ -129,7 +135,11 @@ pub(super) fn fmas64(a: f64, b: f64, c: f64, scaled: bool) -> f64 {
     if lost == 0.0 {
         return result;
     }
-    let neighbour = f64::from_bits(if (lost > 0.0) == (rounded > 0.0) { result.to_bits() + 1 } else { result.to_bits() - 1 });
+    let neighbour = f64::from_bits(if (lost > 0.0) == (rounded > 0.0) {
+        result.to_bits() + 1
+    } else {
+        result.to_bits() - 1
+    });
     let step = super::number::ldexp64(neighbour, -by) - back;
     let error = fma_error(a, b, c, rounded);
     if lost + lost == step && error != 0.0 && (error > 0.0) == (lost > 0.0) { neighbour } else { result }

@@ -146,7 +146,13 @@ impl Registers {
         if i.clamp {
             for x in &mut out {
                 *x = match f32_of(*x) {
-                    nan if nan.is_nan() => if self.dx10_clamp { 0 } else { *x },
+                    nan if nan.is_nan() => {
+                        if self.dx10_clamp {
+                            0
+                        } else {
+                            *x
+                        }
+                    }
                     // -0 and what is below.
                     value if value <= 0.0 => 0,
                     value => value.min(1.0).to_bits(),
@@ -161,7 +167,13 @@ impl Registers {
         if i.clamp {
             for x in &mut out {
                 *x = match f64_of(*x) {
-                    nan if nan.is_nan() => if self.dx10_clamp { 0 } else { *x },
+                    nan if nan.is_nan() => {
+                        if self.dx10_clamp {
+                            0
+                        } else {
+                            *x
+                        }
+                    }
                     value if value <= 0.0 => 0,
                     value => value.min(1.0).to_bits(),
                 };
@@ -205,7 +217,8 @@ impl Registers {
             let [a, b, c] = self.three32(i, &mut buffers, 3)?;
             let mut out: Lanes = [0; 64];
             for lane in 0..64 {
-                out[lane] = divide::fmas32(f32_of(a[lane]), f32_of(b[lane]), f32_of(c[lane]), at(lane)).to_bits();
+                out[lane] =
+                    divide::fmas32(f32_of(a[lane]), f32_of(b[lane]), f32_of(c[lane]), at(lane)).to_bits();
                 if is_nan32(out[lane]) {
                     out[lane] = self.approximation.nan32(&[a[lane], b[lane], c[lane]]);
                 }
@@ -264,7 +277,9 @@ impl Registers {
             VLdexpF32 => self.single(i, 2, |a, by, _| number::ldexp32(a, by.to_bits().cast_signed())),
             VRcpF32 => self.single(i, 1, |a, _, _| near.near32(1.0 / a, a.to_bits(), 1)),
             VRcpF64 => self.double(i, 1, |a, _, _| near.near64(1.0 / a, a.to_bits(), 1 << 29)),
-            VRsqF32 => self.single(i, 1, |a, _, _| near.near32((1.0 / f64::from(a).sqrt()) as f32, a.to_bits(), 1)),
+            VRsqF32 => {
+                self.single(i, 1, |a, _, _| near.near32((1.0 / f64::from(a).sqrt()) as f32, a.to_bits(), 1))
+            }
             VRsqF64 => self.double(i, 1, |a, _, _| near.near64(1.0 / a.sqrt(), a.to_bits(), 1 << 29)),
             VSqrtF32 => self.single(i, 1, |a, _, _| near.near32(a.sqrt(), a.to_bits(), 1)),
             VSqrtF64 => self.double(i, 1, |a, _, _| near.near64(a.sqrt(), a.to_bits(), 1 << 29)),
@@ -280,8 +295,18 @@ impl Registers {
             VDivFmasF32 | VDivFmasF64 => self.div_fmas(i),
             VDivFixupF32 => self.bits32(i, 3, divide::fixup32),
             VDivFixupF64 => self.bits64(i, 3, divide::fixup64),
-            VCvtF64F32 => self.widen(i, |a| if is_nan32(a) { number::widen_nan(a) } else { f64::from(f32_of(a)).to_bits() }),
-            VCvtF32F64 => self.narrow(i, |a| if is_nan64(a) { number::narrow_nan(a) } else { (f64_of(a) as f32).to_bits() }),
+            VCvtF64F32 => {
+                self.widen(
+                    i,
+                    |a| if is_nan32(a) { number::widen_nan(a) } else { f64::from(f32_of(a)).to_bits() },
+                )
+            }
+            VCvtF32F64 => {
+                self.narrow(
+                    i,
+                    |a| if is_nan64(a) { number::narrow_nan(a) } else { (f64_of(a) as f32).to_bits() },
+                )
+            }
             VCvtF64I32 => self.widen(i, |a| f64::from(a.cast_signed()).to_bits()),
             VCvtF64U32 => self.widen(i, |a| f64::from(a).to_bits()),
             VCvtF32I32 => self.bits32(i, 1, |a, _, _| (a.cast_signed() as f32).to_bits()),
@@ -291,12 +316,12 @@ impl Registers {
             VCvtF32Ubyte2 => self.bits32(i, 1, |a, _, _| f32::from((a >> 16) as u8).to_bits()),
             VCvtF32Ubyte3 => self.bits32(i, 1, |a, _, _| f32::from((a >> 24) as u8).to_bits()),
             // Towards zero, what is too large to the limit, NaN to 0: as Rust's `as`.
-            VCvtU32F32 => self.to_integer(i, |a| f32_of(a) as u32),
-            VCvtI32F32 => self.to_integer(i, |a| (f32_of(a) as i32).cast_unsigned()),
+            VCvtU32F32 => self.integer_of(i, |a| f32_of(a) as u32),
+            VCvtI32F32 => self.integer_of(i, |a| (f32_of(a) as i32).cast_unsigned()),
             VCvtU32F64 => self.narrow_integer(i, |a| f64_of(a) as u32),
             VCvtI32F64 => self.narrow_integer(i, |a| (f64_of(a) as i32).cast_unsigned()),
             VFrexpMantF32 => self.single(i, 1, |a, _, _| number::frexp(f64::from(a)).0 as f32),
-            VFrexpExpF32 => self.to_integer(i, |a| number::frexp(f64::from(f32_of(a))).1.cast_unsigned()),
+            VFrexpExpF32 => self.integer_of(i, |a| number::frexp(f64::from(f32_of(a))).1.cast_unsigned()),
             VFrexpMantF64 => self.double(i, 1, |a, _, _| number::frexp(a).0),
             VFrexpExpF64 => self.narrow_integer(i, |a| number::frexp(f64_of(a)).1.cast_unsigned()),
             _ => stop(FaultKind::Unimplemented(i.to_string())),
@@ -304,7 +329,7 @@ impl Registers {
     }
 
     #[inline(always)]
-    fn to_integer(&mut self, i: &Inst, f: impl Fn(u32) -> u32) -> Done {
+    fn integer_of(&mut self, i: &Inst, f: impl Fn(u32) -> u32) -> Done {
         let mut buffer = [0; 64];
         let a = self.read32(i, 0, &mut buffer)?;
         let mut out: Lanes = [0; 64];

@@ -124,9 +124,10 @@ impl Registers {
 
     /// `v_mov_b32`, `v_mov_b64`: what holds nothing is carried on as such.
     fn move_words(&mut self, i: &Inst, width: u8) -> Done {
-        let known = self.lanes_of(i.src[0], width)?;
+        let parts = matches!(i.coding, Coding::Sdwa | Coding::Dpp);
+        let known = if parts { u64::MAX } else { self.lanes_of(i.src[0], width)? };
         let exec = self.exec;
-        if exec & !known == 0 || i.coding == Coding::Sdwa {
+        if exec & !known == 0 {
             if width == 1 {
                 return self.unary(i, |a| a);
             }
@@ -247,11 +248,17 @@ impl Registers {
             }),
             VBfeI32 => self.ternary(i, |a, b, c| {
                 let (from, width) = (b & 31, c & 31);
-                if width == 0 { 0 } else { ((i64::from(signed(a)) >> from << (64 - width)) >> (64 - width)) as u32 }
+                if width == 0 {
+                    0
+                } else {
+                    ((i64::from(signed(a)) >> from << (64 - width)) >> (64 - width)) as u32
+                }
             }),
             VBfiB32 => self.ternary(i, |a, b, c| a & b | !a & c),
             VAlignbit => self.ternary(i, |a, b, c| ((u64::from(a) << 32 | u64::from(b)) >> (c & 31)) as u32),
-            VAlignbyte => self.ternary(i, |a, b, c| ((u64::from(a) << 32 | u64::from(b)) >> (8 * (c & 3))) as u32),
+            VAlignbyte => {
+                self.ternary(i, |a, b, c| ((u64::from(a) << 32 | u64::from(b)) >> (8 * (c & 3))) as u32)
+            }
             VMin3I32 => self.ternary(i, |a, b, c| signed(a).min(signed(b)).min(signed(c)).cast_unsigned()),
             VMin3U32 => self.ternary(i, |a, b, c| a.min(b).min(c)),
             VMax3I32 => self.ternary(i, |a, b, c| signed(a).max(signed(b)).max(signed(c)).cast_unsigned()),

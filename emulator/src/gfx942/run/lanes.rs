@@ -1,8 +1,9 @@
 //! Moves between lanes, and between lanes and scalar registers.
 
 use super::operands::blend;
-use super::registers::{Counter, Lanes, Pending, Registers};
+use super::registers::{Lanes, Registers};
 use super::stop::{Done, Stop, stop};
+use super::waits::{Counter, Pending};
 use crate::fault::FaultKind;
 use crate::gfx942::code::inst::{Inst, Src};
 use crate::gfx942::code::op::Op;
@@ -36,10 +37,14 @@ impl Registers {
     /// `ds_bpermute_b32`: each active lane reads the lane that its address names, `ds_permute_b32`: writes to it. The hardware
     /// reads 0 from a lane that is not active; here that is a fault, for nothing in Lockstep means it.
     pub(super) fn permute(&mut self, i: &Inst) -> Done {
-        let [Src::V(address), Src::V(data), _] = i.src else { return stop(FaultKind::Unimplemented(i.to_string())) };
+        let [Src::V(address), Src::V(data), _] = i.src else {
+            return stop(FaultKind::Unimplemented(i.to_string()));
+        };
         let exec = self.exec;
         self.have(address, 1, exec)?;
-        let other = |lane: usize| (self.v[usize::from(address)][lane].wrapping_add(i.imm.cast_unsigned()) / 4 & 63) as usize;
+        let other = |lane: usize| {
+            (self.v[usize::from(address)][lane].wrapping_add(i.imm.cast_unsigned()) >> 2 & 63) as usize
+        };
         let mut out: Lanes = [0; 64];
         let mut lanes = exec;
         if i.op == Op::DsPermute {
@@ -54,7 +59,10 @@ impl Registers {
                 lanes |= 1 << to;
             }
             if lanes != exec {
-                return stop(FaultKind::Missing { missing: exec ^ lanes, why: "each active lane is written once".into() });
+                return stop(FaultKind::Missing {
+                    missing: exec ^ lanes,
+                    why: "each active lane is written once".into(),
+                });
             }
         } else {
             let (mut sources, mut reader, mut missing) = (0u64, 0, 0u64);
@@ -80,6 +88,30 @@ impl Registers {
         self.fill(Counter::Lgkm, i.dst, 1, lanes)?;
         blend(&mut self.v[usize::from(i.dst)], &out, lanes);
         Ok(())
+    }
+
+    /// A DPP operation: its first source comes from other lanes; lanes that read none are left out, or read 0.
+    pub(super) fn across(&mut self, i: &Inst) -> Done {
+        let Src::V(number) = i.src[0] else { return stop(FaultKind::Unimplemented(i.to_string())) };
+        let exec = self.exec;
+        let (mut sources, mut active) = (0u64, 0u64);
+        for lane in (0..64u8).filter(|lane| exec >> lane & 1 == 1) {
+            if i.dpp.rows >> (lane / 16) & 1 == 0 || i.dpp.banks >> (lane / 4 % 4) & 1 == 0 {
+                continue;
+            }
+            let from = i.dpp.source(lane).filter(|from| exec >> from & 1 == 1);
+            if from.is_some() || i.dpp.zero {
+                active |= 1 << lane;
+            }
+            sources |= from.map_or(0, |from| 1 << from);
+            let value = from.map_or(0, |from| self.v[usize::from(number)][usize::from(from)]);
+            self.crossed[usize::from(lane)] = value;
+        }
+        self.have(number, 1, sources)?;
+        self.exec = active;
+        let done = self.integer(i);
+        self.exec = exec;
+        done
     }
 
     /// A store is under way: it fills nothing.

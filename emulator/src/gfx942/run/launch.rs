@@ -28,10 +28,13 @@ impl Module {
         Ok(Module { kernels: load(bytes)?, approximation: Approximation::default() })
     }
 
-    /// One kernel of these words, to try instructions: `arguments` arguments of eight bytes at s[0:1], the workgroup's x and y in s2
+    /// One kernel of these words, to try instructions: `arguments` arguments of eight bytes, their address in s0 and s1, the workgroup's x and y in s2
     /// and s3, the lane in v0, 128 vector and all scalar registers.
     pub fn from_words(name: &str, words: &[u32], arguments: u32) -> Module {
-        Module { kernels: vec![Kernel::from_words(name, words, arguments)], approximation: Approximation::default() }
+        Module {
+            kernels: vec![Kernel::from_words(name, words, arguments)],
+            approximation: Approximation::default(),
+        }
     }
 
     /// With reciprocals, roots and NaN like this.
@@ -73,7 +76,9 @@ fn arguments(kernel: &Kernel, grid: Grid, params: &[u8]) -> Arguments {
             "hidden_group_size_" => u64::from(grid.threads[dimension]),
             // Grids are whole workgroups, and begin at 0.
             "hidden_remainder_" | "hidden_global_offset_" => 0,
-            "hidden_grid_dims" => (0..3).rev().find(|d| grid.blocks[*d] * grid.threads[*d] > 1).map_or(1, |d| d as u64 + 1),
+            "hidden_grid_dims" => {
+                (0..3).rev().find(|d| grid.blocks[*d] * grid.threads[*d] > 1).map_or(1, |d| d as u64 + 1)
+            }
             // Unwritten: a kernel that reads it stops.
             _ => continue,
         };
@@ -90,7 +95,8 @@ fn check(kernel: &Kernel, grid: Grid, params: &[u8]) -> Result<(), FaultKind> {
     if let Err(what) = &kernel.descriptor {
         return Err(FaultKind::Unimplemented(format!("a kernel with {what}")));
     }
-    let threads = grid.threads.iter().try_fold(1u32, |product, n| product.checked_mul(*n)).unwrap_or(u32::MAX);
+    let threads =
+        grid.threads.iter().try_fold(1u32, |product, n| product.checked_mul(*n)).unwrap_or(u32::MAX);
     let blocks = grid.blocks.iter().try_fold(1u32, |product, n| product.checked_mul(*n)).unwrap_or(0);
     if blocks == 0 || threads == 0 {
         return wrong(format!("{:?} workgroups of {:?} threads", grid.blocks, grid.threads));
@@ -116,7 +122,13 @@ fn check(kernel: &Kernel, grid: Grid, params: &[u8]) -> Result<(), FaultKind> {
 }
 
 /// Registers of a wave before its first instruction.
-fn start(r: &mut Registers, kernel: &Kernel, grid: Grid, block: [u32; 3], first: u64) -> Result<(), Box<Stop>> {
+fn start(
+    r: &mut Registers,
+    kernel: &Kernel,
+    grid: Grid,
+    block: [u32; 3],
+    first: u64,
+) -> Result<(), Box<Stop>> {
     let Ok(descriptor) = kernel.descriptor else { return Ok(()) };
     let threads: u64 = grid.threads.iter().map(|n| u64::from(*n)).product();
     let active = (threads - first).min(WAVE);
@@ -156,7 +168,13 @@ impl Program for Module {
         Some(explicit.map(|argument| Parameter { offset: argument.offset, size: argument.size }).collect())
     }
 
-    fn launch(&self, entry: &str, grid: Grid, params: &[u8], memory: &mut Memory) -> Result<Counts, Box<Fault>> {
+    fn launch(
+        &self,
+        entry: &str,
+        grid: Grid,
+        params: &[u8],
+        memory: &mut Memory,
+    ) -> Result<Counts, Box<Fault>> {
         let refuse = |kind: FaultKind| Box::new(kind.at(entry, Place::default(), Instruction::default()));
         let Some(kernel) = self.kernel(entry) else {
             return Err(refuse(FaultKind::Launch("no such kernel".into())));
@@ -170,7 +188,8 @@ impl Program for Module {
         let mut counts = Counts::default();
         let mut registers = Registers::new();
         registers.approximation = self.approximation;
-        let mut world = World { memory, arguments: &arguments, counts: &mut counts, team: 0, stores: Vec::new() };
+        let mut world =
+            World { memory, arguments: &arguments, counts: &mut counts, team: 0, stores: Vec::new() };
         for number in 0..blocks {
             let [width, height, _] = grid.blocks.map(u64::from);
             let block = [number % width, number / width % height, number / width / height].map(|n| n as u32);

@@ -4,6 +4,7 @@ mod access;
 mod comparing;
 mod divide;
 mod float;
+mod hazards;
 mod integer;
 mod lanes;
 pub mod launch;
@@ -12,6 +13,7 @@ mod operands;
 mod registers;
 mod scalar;
 mod stop;
+mod waits;
 mod wave;
 
 pub use number::Approximation;

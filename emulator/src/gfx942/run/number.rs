@@ -27,7 +27,9 @@ impl Approximation {
                 if near.is_normal() { near } else { exact }
             }
             // These instructions may flush subnormal results (LLVM: AMDGPUCodeGenPrepare).
-            Approximation::Perturbed(seed) if exact.is_subnormal() && hash(seed) & 1 == 1 => 0f32.copysign(exact),
+            Approximation::Perturbed(seed) if exact.is_subnormal() && hash(seed) & 1 == 1 => {
+                0f32.copysign(exact)
+            }
             _ => exact,
         }
     }
@@ -83,7 +85,13 @@ macro_rules! extremes {
                 return extreme_of_nan!(a, b, ieee, $is_nan, $quiet);
             }
             let (x, y) = (<$float>::from_bits(a), <$float>::from_bits(b));
-            if x == 0.0 && y == 0.0 { a | b } else if x < y { a } else { b }
+            if x == 0.0 && y == 0.0 {
+                a | b
+            } else if x < y {
+                a
+            } else {
+                b
+            }
         }
 
         /// The larger one.
@@ -93,7 +101,13 @@ macro_rules! extremes {
                 return extreme_of_nan!(a, b, ieee, $is_nan, $quiet);
             }
             let (x, y) = (<$float>::from_bits(a), <$float>::from_bits(b));
-            if x == 0.0 && y == 0.0 { a & b } else if x >= y { a } else { b }
+            if x == 0.0 && y == 0.0 {
+                a & b
+            } else if x >= y {
+                a
+            } else {
+                b
+            }
         }
     };
 }

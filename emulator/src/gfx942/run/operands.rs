@@ -22,6 +22,8 @@ impl Registers {
     #[inline(always)]
     pub(super) fn read32<'b>(&'b self, i: &Inst, at: usize, buffer: &'b mut Lanes) -> Done<&'b Lanes> {
         match i.src[at] {
+            // `across` has looked.
+            Src::V(_) if at == 0 && i.coding == Coding::Dpp => {}
             Src::V(number) => self.have(number, 1, self.exec)?,
             Src::S(number) => {
                 self.s32(number)?;
@@ -35,10 +37,12 @@ impl Registers {
     #[inline(always)]
     pub(super) fn unchecked32<'b>(&'b self, i: &Inst, at: usize, buffer: &'b mut Lanes) -> Done<&'b Lanes> {
         let signs = (i.neg | i.abs) >> at & 1 == 1;
-        if let (Src::V(number), false, true) = (i.src[at], signs, i.coding != Coding::Sdwa) {
+        let own = i.coding != Coding::Sdwa && (i.coding != Coding::Dpp || at > 0);
+        if let (Src::V(number), false, true) = (i.src[at], signs, own) {
             return Ok(&self.v[usize::from(number)]);
         }
         match i.src[at] {
+            Src::V(_) if at == 0 && i.coding == Coding::Dpp => *buffer = self.crossed,
             Src::V(number) => *buffer = self.v[usize::from(number)],
             Src::S(number) => buffer.fill(self.known32(number)?.0),
             constant => buffer.fill(self.scalar32(constant)?),

@@ -1,7 +1,9 @@
 //! Registers of a wave, and what is known of them: whether they were written, and whether a load into them is under way.
 
+use super::hazards::Hazards;
 use super::number::Approximation;
 use super::stop::{Done, Stop, stop};
+use super::waits::Pending;
 use crate::fault::FaultKind;
 use crate::gfx942::code::inst::{EXEC, Src, VCC};
 use crate::gfx942::code::text;
@@ -10,42 +12,27 @@ use std::collections::VecDeque;
 /// One word of each lane.
 pub(super) type Lanes = [u32; 64];
 
-/// A load or store that may be under way.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Pending {
-    /// Scalar, or vector, registers that it fills; none for a store.
-    pub(super) scalar: bool,
-    pub(super) first: u8,
-    pub(super) count: u8,
-    /// Returns in any order.
-    pub(super) unordered: bool,
-}
-
-/// A counter that `s_waitcnt` waits for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Counter {
-    Vm,
-    Lgkm,
-}
-
 pub(super) struct Registers {
     pub(super) v: Vec<Lanes>,
     /// Lanes that were written.
-    written: [u64; 256],
+    pub(super) written: [u64; 256],
     /// Lanes that were written and are not under way.
-    ready: [u64; 256],
+    pub(super) ready: [u64; 256],
     /// Loads under way into a register.
-    filling: [u8; 256],
-    s: [u32; 128],
+    pub(super) filling: [u8; 256],
+    pub(super) s: [u32; 128],
     /// Bits that hold something, and those of them that no load is about to replace. Bits, for LLVM joins masks whose lanes are
     /// written on different ways.
-    s_written: [u32; 128],
-    s_ready: [u32; 128],
-    s_filling: [u8; 128],
+    pub(super) s_written: [u32; 128],
+    pub(super) s_ready: [u32; 128],
+    pub(super) s_filling: [u8; 128],
     pub(super) exec: u64,
+    /// The first source of a DPP operation, from the lanes that it reads.
+    pub(super) crossed: Lanes,
     scc: Option<bool>,
-    vm: VecDeque<Pending>,
-    lgkm: VecDeque<Pending>,
+    pub(super) vm: VecDeque<Pending>,
+    pub(super) lgkm: VecDeque<Pending>,
+    pub(super) hazards: Hazards,
     pub(super) ieee: bool,
     pub(super) dx10_clamp: bool,
     pub(super) approximation: Approximation,
@@ -63,9 +50,11 @@ impl Registers {
             s_ready: [0; 128],
             s_filling: [0; 128],
             exec: 0,
+            crossed: [0; 64],
             scc: None,
             vm: VecDeque::new(),
             lgkm: VecDeque::new(),
+            hazards: Hazards::new(),
             ieee: true,
             dx10_clamp: true,
             approximation: Approximation::default(),
@@ -81,6 +70,7 @@ impl Registers {
         self.s_ready.fill(0);
         self.s_filling.fill(0);
         self.exec = exec;
+        self.hazards.clear();
         self.scc = None;
         self.vm.clear();
         self.lgkm.clear();
@@ -93,24 +83,16 @@ impl Registers {
             if missing != 0 {
                 let never = missing & !self.written[usize::from(at)];
                 let name = text::vector(at, 1);
-                let kind = if never == 0 { self.no_wait(false, at, name) } else { FaultKind::UnwrittenRegister(name) };
+                let kind = if never == 0 {
+                    self.no_wait(false, at, name)
+                } else {
+                    FaultKind::UnwrittenRegister(name)
+                };
                 let lane = if never == 0 { missing } else { never }.trailing_zeros();
                 return Box::new(Stop { kind, lane: Some(lane) });
             }
         }
         Box::new(Stop { kind: FaultKind::UnwrittenRegister(text::vector(number, width)), lane: None })
-    }
-
-    fn no_wait(&self, scalar: bool, at: u8, name: String) -> FaultKind {
-        let fills = |p: &Pending| p.scalar == scalar && p.count > 0 && (p.first..p.first + p.count).contains(&at);
-        let why = if let Some(behind) = self.vm.iter().rev().position(fills) {
-            format!("vmcnt({behind}) would do")
-        } else {
-            let unordered = self.lgkm.iter().any(|p| p.unordered);
-            let behind = self.lgkm.iter().rev().position(fills).unwrap_or(0);
-            format!("lgkmcnt({}) would do", if unordered { 0 } else { behind })
-        };
-        FaultKind::NoWait(name, why)
     }
 
     /// Checks that the lanes of vector registers hold values.
@@ -237,7 +219,11 @@ impl Registers {
     #[cold]
     fn s_unready(&self, number: u8) -> FaultKind {
         let name = text::scalar(number, 1);
-        if self.s_filling[usize::from(number)] != 0 { self.no_wait(true, number, name) } else { FaultKind::UnwrittenRegister(name) }
+        if self.s_filling[usize::from(number)] != 0 {
+            self.no_wait(true, number, name)
+        } else {
+            FaultKind::UnwrittenRegister(name)
+        }
     }
 
     /// Writes a scalar register.
@@ -310,7 +296,9 @@ impl Registers {
             Src::Vccz => Ok(u32::from(!self.any(VCC)?)),
             Src::Execz => Ok(u32::from(self.exec == 0)),
             Src::Scc => self.scc().map(u32::from),
-            Src::V(_) | Src::None => stop(FaultKind::Unimplemented("a vector register as a scalar operand".into())),
+            Src::V(_) | Src::None => {
+                stop(FaultKind::Unimplemented("a vector register as a scalar operand".into()))
+            }
         }
     }
 
@@ -320,88 +308,9 @@ impl Registers {
         match src {
             Src::S(number) => self.s64(number),
             Src::Const(value) => Ok(value),
-            _ => stop(FaultKind::Unimplemented("an operand of 64 bits that is neither a register nor a constant".into())),
+            _ => stop(FaultKind::Unimplemented(
+                "an operand of 64 bits that is neither a register nor a constant".into(),
+            )),
         }
     }
-
-    /// Loads into vector registers are under way; they are written already, and may be read after a wait.
-    pub(super) fn fill(&mut self, counter: Counter, number: u8, width: u8, lanes: u64) -> Done {
-        for at in usize::from(number)..usize::from(number) + usize::from(width) {
-            // Loads of one kind return in order, so one may follow another into the same register.
-            let mine = self.queue(counter).iter().filter(|p| fills(p, false, at)).count();
-            if usize::from(self.filling[at]) != mine {
-                return stop(self.no_wait(false, at as u8, text::vector(at as u8, 1)));
-            }
-            self.written[at] |= lanes;
-            self.ready[at] = 0;
-            self.filling[at] += 1;
-        }
-        self.begin(counter, Pending { scalar: false, first: number, count: width, unordered: false });
-        Ok(())
-    }
-
-    /// A scalar load is under way. `known` says which of its words hold something.
-    pub(super) fn fill_scalar(&mut self, number: u8, words: &[u32], known: u32) -> Done {
-        for (word, value) in words.iter().enumerate() {
-            let at = usize::from(number) + word;
-            if self.s_filling[at] != 0 {
-                return stop(self.no_wait(true, at as u8, text::scalar(at as u8, 1)));
-            }
-            self.s[at] = *value;
-            self.s_written[at] = if known >> word & 1 == 1 { u32::MAX } else { 0 };
-            self.s_ready[at] = 0;
-            self.s_filling[at] += 1;
-        }
-        self.begin(Counter::Lgkm, Pending { scalar: true, first: number, count: words.len() as u8, unordered: true });
-        Ok(())
-    }
-
-    fn queue(&self, counter: Counter) -> &VecDeque<Pending> {
-        match counter {
-            Counter::Vm => &self.vm,
-            Counter::Lgkm => &self.lgkm,
-        }
-    }
-
-    /// Counts a load or store.
-    pub(super) fn begin(&mut self, counter: Counter, pending: Pending) {
-        match counter {
-            Counter::Vm => {
-                self.vm.push_back(pending);
-                // The counter has six bits: the next access waits until it fits.
-                self.wait(Counter::Vm, 63);
-            }
-            Counter::Lgkm => self.lgkm.push_back(pending),
-        }
-    }
-
-    /// Waits until at most `most` are under way.
-    pub(super) fn wait(&mut self, counter: Counter, most: usize) {
-        // Scalar loads come back in any order: before all have, nobody knows which did.
-        if counter == Counter::Lgkm && most > 0 && self.lgkm.iter().any(|p| p.unordered) {
-            return;
-        }
-        while self.queue(counter).len() > most {
-            let done = match counter {
-                Counter::Vm => self.vm.pop_front(),
-                Counter::Lgkm => self.lgkm.pop_front(),
-            };
-            let Some(done) = done else { return };
-            for at in usize::from(done.first)..usize::from(done.first) + usize::from(done.count) {
-                if done.scalar {
-                    self.s_filling[at] -= 1;
-                    self.s_ready[at] = self.s_written[at];
-                } else {
-                    self.filling[at] -= 1;
-                    if self.filling[at] == 0 {
-                        self.ready[at] = self.written[at];
-                    }
-                }
-            }
-        }
-    }
-}
-
-fn fills(pending: &Pending, scalar: bool, at: usize) -> bool {
-    pending.scalar == scalar && (usize::from(pending.first)..usize::from(pending.first) + usize::from(pending.count)).contains(&at)
 }

@@ -116,8 +116,8 @@ pub(super) fn run(r: &mut Registers, i: &Inst) -> Done {
         SBitset1B32 => plain(u64::from(r.s32(i.dst)? | 1 << (a & 31))),
         SBitset0B64 => plain(r.s64(i.dst)? & !(1 << (a & 63))),
         SBitset1B64 => plain(r.s64(i.dst)? | 1 << (a & 63)),
-        SAndSaveexec | SOrSaveexec | SXorSaveexec | SAndn2Saveexec | SOrn2Saveexec | SNandSaveexec | SNorSaveexec
-        | SXnorSaveexec | SAndn1Saveexec | SOrn1Saveexec | SAndn1Wrexec | SAndn2Wrexec => {
+        SAndSaveexec | SOrSaveexec | SXorSaveexec | SAndn2Saveexec | SOrn2Saveexec | SNandSaveexec
+        | SNorSaveexec | SXnorSaveexec | SAndn1Saveexec | SOrn1Saveexec | SAndn1Wrexec | SAndn2Wrexec => {
             let old = r.exec;
             let new = match i.op {
                 SAndSaveexec => x & old,
@@ -167,9 +167,31 @@ fn carries_on(op: Op) -> bool {
     use Op::*;
     matches!(
         op,
-        SAndB32 | SAndB64 | SOrB32 | SOrB64 | SXorB32 | SXorB64 | SAndn2B32 | SAndn2B64 | SOrn2B32 | SOrn2B64 | SNandB32
-            | SNandB64 | SNorB32 | SNorB64 | SXnorB32 | SXnorB64 | SNotB32 | SNotB64 | SMovB32 | SMovB64 | SCselectB32
-            | SCselectB64 | SAndSaveexec | SOrSaveexec | SAndn2Saveexec
+        SAndB32
+            | SAndB64
+            | SOrB32
+            | SOrB64
+            | SXorB32
+            | SXorB64
+            | SAndn2B32
+            | SAndn2B64
+            | SOrn2B32
+            | SOrn2B64
+            | SNandB32
+            | SNandB64
+            | SNorB32
+            | SNorB64
+            | SXnorB32
+            | SXnorB64
+            | SNotB32
+            | SNotB64
+            | SMovB32
+            | SMovB64
+            | SCselectB32
+            | SCselectB64
+            | SAndSaveexec
+            | SOrSaveexec
+            | SAndn2Saveexec
     )
 }
 
@@ -177,7 +199,9 @@ fn carries_on(op: Op) -> bool {
 fn known(r: &Registers, src: Src, ty: Ty) -> Done<(u64, u64)> {
     match (src, ty.width()) {
         (Src::S(number), 2) => r.known64(number),
-        (Src::S(number), 1) => r.known32(number).map(|(value, bits)| (value.into(), u64::from(bits) | 0xffff_ffff << 32)),
+        (Src::S(number), 1) => {
+            r.known32(number).map(|(value, bits)| (value.into(), u64::from(bits) | 0xffff_ffff << 32))
+        }
         (_, 0) => Ok((0, u64::MAX)),
         (_, 1) => r.scalar32(src).map(|value| (value.into(), u64::MAX)),
         _ => r.scalar64(src).map(|value| (value, u64::MAX)),
@@ -233,7 +257,13 @@ fn partial(r: &mut Registers, i: &Inst) -> Done {
     } else {
         r.set_known(i.dst, width, value, same)?;
     }
-    r.set_scc_known(if value & same != 0 { Some(true) } else if same == u64::MAX { Some(false) } else { None });
+    r.set_scc_known(if value & same != 0 {
+        Some(true)
+    } else if same == u64::MAX {
+        Some(false)
+    } else {
+        None
+    });
     Ok(())
 }
 

@@ -1,17 +1,22 @@
 //! One wave, from its first instruction to `s_endpgm`.
 
 use super::access::World;
-use super::registers::{Counter, Registers};
+use super::registers::Registers;
 use super::scalar;
 use super::stop::{Done, Stop, stop};
+use super::waits::Counter;
 use crate::fault::FaultKind;
-use crate::gfx942::code::inst::{Inst, VCC};
+use crate::gfx942::code::inst::{Coding, Inst, VCC};
 use crate::gfx942::code::op::{Form, Op};
 use crate::gfx942::object::Kernel;
 use crate::launch::MAX_INSTRUCTIONS;
 
 /// Runs to the end; or to a fault, with the number of the instruction.
-pub(super) fn run(kernel: &Kernel, r: &mut Registers, world: &mut World<'_>) -> Result<(), (usize, Box<Stop>)> {
+pub(super) fn run(
+    kernel: &Kernel,
+    r: &mut Registers,
+    world: &mut World<'_>,
+) -> Result<(), (usize, Box<Stop>)> {
     let mut at = 0;
     let (mut instructions, mut lanes) = (0u64, 0u64);
     let ended = loop {
@@ -49,10 +54,23 @@ fn step(kernel: &Kernel, r: &mut Registers, world: &mut World<'_>, i: &Inst, at:
     {
         return stop(FaultKind::Unimplemented(why.clone()));
     }
+    let soon = match i.form {
+        Form::Vop1 | Form::Vop2 | Form::Vop3 | Form::Vopc => r.hazards.vector(i),
+        Form::Global => r.hazards.access(i),
+        _ => {
+            r.hazards.pass(if i.op == Op::SNop { (i.imm & 15) as u64 + 1 } else { 1 });
+            None
+        }
+    };
+    if let Some(why) = soon {
+        return stop(FaultKind::TooSoon(why));
+    }
     match i.form {
         Form::Vop1 | Form::Vop2 | Form::Vop3 => {
             if matches!(i.op, Op::VReadfirstlane | Op::VReadlane | Op::VWritelane) {
                 r.between_lanes(i)?;
+            } else if i.coding == Coding::Dpp {
+                r.across(i)?;
             } else {
                 r.integer(i)?;
             }

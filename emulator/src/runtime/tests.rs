@@ -244,3 +244,51 @@ fn failures_come_when_they_are_asked_for() {
     let settings = Settings::parse(&VENDOR, " version=12.4 ;arch=a;refuse=x = y;").unwrap();
     assert_eq!((settings.version, &settings.arch[..], settings.refuse.as_deref()), (124, "a", Some("x = y")));
 }
+
+#[test]
+fn the_default_stream_and_blocking_ones_wait_for_each_other() {
+    let (machine, host) = machine("");
+    let [blocking, free] = [true, false].map(|blocking| machine.create_stream(0, blocking).unwrap());
+    let (memory, pinned) = (machine.alloc(0, 1).unwrap(), machine.alloc_pinned(0, 1).unwrap());
+    let read = |stream| {
+        machine.copy((0, stream), Way::Download, pinned, memory, 1).unwrap();
+        machine.synchronize(0, stream).unwrap();
+        host.lock().unwrap()[&pinned][0]
+    };
+    machine.fill((0, blocking), memory, 1, 1).unwrap();
+    assert_eq!(read(0), 1);
+    machine.fill((0, 0), memory, 2, 1).unwrap();
+    assert_eq!(read(blocking), 2);
+    machine.fill((0, 0), memory, 3, 1).unwrap();
+    assert_eq!(read(free), 2, "this one waits for nobody");
+}
+
+#[test]
+fn a_stream_may_wait_for_another_devices_event() {
+    let (machine, _host) = machine("");
+    let [here, there] = [0, 1].map(|device| machine.create_stream(device, false).unwrap());
+    let (memory, event) = (machine.alloc(1, 1).unwrap(), machine.create_event(1).unwrap());
+    machine.fill((1, there), memory, 4, 1).unwrap();
+    machine.record(1, event, there).unwrap();
+    assert_eq!(machine.record(0, event, here), Err(400), "an event is its device's");
+    machine.wait(0, here, event).unwrap();
+    machine.destroy_event(event).unwrap();
+    assert_eq!(machine.wait(0, here, event), Err(400));
+    assert_eq!(machine.stream_device(0, there), Ok(1));
+}
+
+/// What was launched runs with the module that it came from, though that goes first.
+#[test]
+fn unloading_waits_for_what_was_launched() {
+    let (machine, _host) = machine("");
+    let memory = machine.alloc(0, 1).unwrap();
+    machine.fill((0, 0), memory, 4, 1).unwrap();
+    let module = machine.load(0, b"double").unwrap();
+    let function = machine.function(module, "double").unwrap();
+    assert_eq!(machine.parameters(function), Ok(vec![Parameter { offset: 0, size: 8 }]));
+    let grid = Grid { blocks: [1; 3], threads: [32, 1, 1] };
+    machine.launch(0, Launch { function, grid, params: memory.to_le_bytes().to_vec() }, 0).unwrap();
+    machine.unload(module).unwrap();
+    assert_eq!(machine.counts()["double"].0, 1);
+    assert_eq!(machine.parameters(function), Err(400));
+}

@@ -1,5 +1,6 @@
 //! Which instructions to use.
 
+use crate::pick::{Elements, Keys};
 use std::fmt;
 
 /// A SIMD level. It changes speed, never bits.
@@ -82,5 +83,14 @@ impl Level {
 impl fmt::Display for Level {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.name())
+    }
+}
+
+/// What a level does by hand.
+pub(crate) trait Picks {
+    /// The elements with the `count` largest keys, in their order, equal ones by the lower element; `false`: one by one is the way.
+    #[inline(always)]
+    fn picks<const N: usize>(_keys: &Keys<N>, _count: usize, _at: &mut Elements) -> bool {
+        false
     }
 }

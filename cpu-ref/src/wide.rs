@@ -10,13 +10,15 @@
 //! so that LLVM needs no run-time alias checks, of which it allows too few; (3) columns that no element reaches are not folded
 //! specially: they hold +0, and x + 0 = x.
 
+use crate::level::Picks;
+use crate::pick;
 use crate::recur::recur;
 use core::cell::Cell;
 use core::marker::PhantomData;
 use lockstep_core::num::{self, Arith};
 use lockstep_core::ragged::{In, Mask, Sink, Span, Stream, flag};
 use lockstep_core::team::fold::{COLUMNS, LANES, butterfly, fold_columns};
-use lockstep_core::team::order::{LEAST, ordered, unordered};
+use lockstep_core::team::order::unordered;
 use lockstep_core::team::scan::scan_block;
 use lockstep_core::team::{Direction, Element, Key, MAX_LARGEST, Picked, Recurrence, Semigroup, Swept, Team};
 
@@ -57,7 +59,7 @@ fn chunk_of<T>(row: &[T]) -> &Chunk<T> {
     }
 }
 
-impl<A: Arith, L> Team for Wide<A, L> {
+impl<A: Arith, L: Picks> Team for Wide<A, L> {
     type Arith = A;
 
     #[inline(always)]
@@ -200,7 +202,9 @@ impl<A: Arith, L> Team for Wide<A, L> {
 
     #[inline(always)]
     fn sum<const K: usize>(&self, span: Span, f: impl Fn(usize) -> [f64; K]) -> [f64; K] {
+        // One place that calls `f`.
         let mut columns = [[0.0f64; COLUMNS]; K];
+        let short = span.len() <= LANES;
         for i in 0..span.len() {
             let terms = f(span.start + i);
             for k in 0..K {
@@ -212,7 +216,6 @@ impl<A: Arith, L> Team for Wide<A, L> {
             // In a short row the other columns are +0, and x + 0 = x.
             let mut lanes = [0.0; LANES];
             lanes.copy_from_slice(&columns[k][..LANES]);
-            let short = span.len() <= LANES;
             sums[k] = num::canonical64(if short { butterfly(lanes) } else { fold_columns(&columns[k]) });
         }
         sums
@@ -311,7 +314,6 @@ impl<A: Arith, L> Team for Wide<A, L> {
         recur::<A, J, K, M, F>(span, mask, ins, outs, behind, f)
     }
 
-    /// Keys are computed once, to a buffer; a pick is an integer maximum over it, then the lowest index that has it.
     #[inline(always)]
     fn largest<F: Key>(
         &self,
@@ -323,44 +325,18 @@ impl<A: Arith, L> Team for Wide<A, L> {
         put: impl Fn(usize, usize),
     ) -> Picked {
         let row = values.row(span);
-        let length = row.len();
-        assert!(length <= MAX_LARGEST, "rows of at most {MAX_LARGEST} elements");
-        let bias = bias.map(|bias| bias.row(Span::new(0, length)));
-        let zeros = [0.0f32; COLUMNS];
-        let Aligned(keys) = &mut Aligned([[LEAST; COLUMNS]; MAX_LARGEST / COLUMNS]);
-        let keys = &mut keys[..length.div_ceil(COLUMNS)];
-        let mut alarm = 0;
-        for (chunk, keys) in keys.iter_mut().enumerate() {
-            let start = chunk * COLUMNS;
-            let live = COLUMNS.min(length - start);
-            let value = &row[start..start + live];
-            let biases = match bias {
-                Some(bias) => &bias[start..start + live],
-                None => &zeros[..live],
-            };
-            // What lies behind a short last chunk has no key: it may not be asked for.
-            for l in 0..live {
-                alarm = alarm.max(flag::finite(value[l])).max(flag::finite(biases[l]));
-                keys[l] = ordered(key.key::<A>(value[l], biases[l], start + l));
-            }
-        }
-        let mut picked = Picked { sum: 0.0, bits: 0, alarm };
+        let bias = bias.map(|bias| bias.row(Span::new(0, row.len())));
+        prefetch(row);
+        let found = match row.len() {
+            0..=32 => pick::largest::<A, L, F, 32>(row, bias, count, key),
+            33..=128 => pick::largest::<A, L, F, 128>(row, bias, count, key),
+            129..=256 => pick::largest::<A, L, F, 256>(row, bias, count, key),
+            _ => pick::largest::<A, L, F, MAX_LARGEST>(row, bias, count, key),
+        };
+        let mut picked = Picked { sum: 0.0, bits: 0, alarm: found.alarm };
         for j in 0..count {
-            let mut best = LEAST;
-            for keys in keys.iter() {
-                for order in keys {
-                    best = best.max(*order);
-                }
-            }
-            let mut at = i32::MAX;
-            for (chunk, keys) in keys.iter().enumerate() {
-                for l in 0..COLUMNS {
-                    at = at.min(if keys[l] == best { (chunk * COLUMNS + l) as i32 } else { i32::MAX });
-                }
-            }
-            let at = at as usize;
-            keys[at / COLUMNS][at % COLUMNS] = LEAST;
-            picked.sum = if j == 0 { unordered(best) } else { picked.sum + unordered(best) };
+            let (order, at) = (unordered(found.orders[j]), found.at[j] as usize);
+            picked.sum = if j == 0 { order } else { picked.sum + order };
             picked.bits |= if at < 32 { 1 << at } else { 0 };
             put(j, at);
         }

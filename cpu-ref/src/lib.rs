@@ -24,6 +24,8 @@ mod recur;
 #[cfg(feature = "std")]
 mod ranked;
 #[cfg(feature = "std")]
+mod short;
+#[cfg(feature = "std")]
 mod threads;
 #[cfg(feature = "std")]
 mod wide;

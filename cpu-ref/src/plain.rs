@@ -164,7 +164,7 @@ impl Team for Plain {
         key: &F,
         put: impl Fn(usize, usize),
     ) -> Picked {
-        let mut picked = Picked { sum: 0.0, bits: 0, alarm: 0 };
+        let mut picked = Picked { sum: 0.0, first: 0.0, bits: 0, alarm: 0 };
         let mut last = (i32::MAX, None);
         for j in 0..count {
             let mut best = (LEAST, 0);
@@ -178,7 +178,8 @@ impl Team for Plain {
                     best = (order, e);
                 }
             }
-            picked.sum = if j == 0 { unordered(best.0) } else { picked.sum + unordered(best.0) };
+            picked.first = if j == 0 { unordered(best.0) } else { picked.first };
+            picked.sum = if j == 0 { picked.first } else { picked.sum + unordered(best.0) };
             picked.bits |= if best.1 < 32 { 1 << best.1 } else { 0 };
             put(j, best.1);
             last = (best.0, Some(best.1));

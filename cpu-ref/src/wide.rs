@@ -13,14 +13,15 @@
 use crate::level::Picks;
 use crate::pick;
 use crate::recur::recur;
+use crate::short;
 use core::cell::Cell;
 use core::marker::PhantomData;
 use lockstep_core::num::{self, Arith};
-use lockstep_core::ragged::{In, Mask, Sink, Span, Stream, flag};
+use lockstep_core::ragged::{In, Mask, Out, Sink, Span, Stream, flag};
 use lockstep_core::team::fold::{COLUMNS, LANES, butterfly, fold_columns};
 use lockstep_core::team::order::unordered;
 use lockstep_core::team::scan::scan_block;
-use lockstep_core::team::{Direction, Element, Key, MAX_LARGEST, Picked, Recurrence, Semigroup, Swept, Team};
+use lockstep_core::team::{Direction, Element, Key, MAX_LARGEST, Picked, Recurrence, Semigroup, Swept, Team, Term};
 
 /// A team of vectors with arithmetic `A`, for the level `L`.
 ///
@@ -222,6 +223,52 @@ impl<A: Arith, L: Picks> Team for Wide<A, L> {
     }
 
     #[inline(always)]
+    fn sum_of<const J: usize, const K: usize, F: Term<J, K>>(
+        &self,
+        span: Span,
+        ins: [In<'_, f32>; J],
+        f: F,
+    ) -> [f64; K] {
+        let rows = ins.map(|row| row.row(span));
+        match span.len() {
+            0..=16 => short::sums::<16, J, K, F>(rows, f),
+            _ => short::sums::<LANES, J, K, F>(rows, f),
+        }
+    }
+
+    #[inline(always)]
+    fn shares<const SUM: bool, F: Key + Copy>(
+        &self,
+        count: usize,
+        value: impl Fn(usize) -> f32 + Copy,
+        key: F,
+        factor: impl Fn(f64) -> f64,
+        put: impl Fn(usize, f32),
+    ) {
+        let mut x = [0.0f32; LANES];
+        for j in 0..count {
+            x[j] = value(j);
+        }
+        if count <= 16 {
+            short::shares::<16, SUM, A, F>(&mut x, count, key, factor);
+        } else {
+            short::shares::<LANES, SUM, A, F>(&mut x, count, key, factor);
+        }
+        for j in 0..count {
+            put(j, x[j]);
+        }
+    }
+
+    #[inline(always)]
+    fn fill(&self, span: Span, out: Out<'_, f32>, value: f32) {
+        let cells = out.row(span);
+        prefetch(cells);
+        for cell in cells {
+            cell.set(value);
+        }
+    }
+
+    #[inline(always)]
     fn max(&self, span: Span, f: impl Fn(usize) -> f32) -> f32 {
         let mut maximum = f32::NEG_INFINITY;
         for i in span.start..span.end {
@@ -333,7 +380,7 @@ impl<A: Arith, L: Picks> Team for Wide<A, L> {
             129..=256 => pick::largest::<A, L, F, 256>(row, bias, count, key),
             _ => pick::largest::<A, L, F, MAX_LARGEST>(row, bias, count, key),
         };
-        let mut picked = Picked { sum: 0.0, bits: 0, alarm: found.alarm };
+        let mut picked = Picked { sum: 0.0, first: unordered(found.orders[0]), bits: 0, alarm: found.alarm };
         for j in 0..count {
             let (order, at) = (unordered(found.orders[j]), found.at[j] as usize);
             picked.sum = if j == 0 { order } else { picked.sum + order };

@@ -384,7 +384,7 @@ impl<W: Wave, A: Arith> Team for GpuTeam<W, A> {
         let unsigned = |order: i32| order.cast_unsigned() ^ LEAST.cast_unsigned();
         let length = span.len();
         let (mut last, mut last_at, mut alarm) = (u32::MAX, 0, 0);
-        let (mut sum, mut bits) = (0.0, 0);
+        let (mut sum, mut first, mut bits) = (0.0, 0.0, 0);
         let mut j = 0;
         while j < count {
             let (mut best, mut at) = (0, u32::MAX);
@@ -407,6 +407,7 @@ impl<W: Wave, A: Arith> Team for GpuTeam<W, A> {
             let own = if best == last { at } else { u32::MAX };
             last_at = self.combine(own, |a, b| if a < b { a } else { b });
             let picked = unordered((last ^ LEAST.cast_unsigned()).cast_signed());
+            first = if j == 0 { picked } else { first };
             sum = if j == 0 { picked } else { sum + picked };
             bits |= if last_at < 32 { 1 << (last_at & 31) } else { 0 };
             if self.0.lane() == j % W::WIDTH {
@@ -414,7 +415,7 @@ impl<W: Wave, A: Arith> Team for GpuTeam<W, A> {
             }
             j += 1;
         }
-        Picked { sum, bits, alarm: self.combine(alarm, flag::worse) }
+        Picked { sum, first, bits, alarm: self.combine(alarm, flag::worse) }
     }
 
     #[inline(always)]

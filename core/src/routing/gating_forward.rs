@@ -180,6 +180,30 @@ impl Key for Score {
     }
 }
 
+/// e^(s − largest).
+#[derive(Clone, Copy)]
+struct Exponential {
+    largest: f32,
+}
+
+impl Key for Exponential {
+    #[inline(always)]
+    fn key<A: Arith>(&self, value: f32, _bias: f32, _element: usize) -> f32 {
+        weight::<A>(value - self.largest)
+    }
+}
+
+/// σ(s).
+#[derive(Clone, Copy)]
+struct Sigmoid;
+
+impl Key for Sigmoid {
+    #[inline(always)]
+    fn key<A: Arith>(&self, value: f32, _bias: f32, _element: usize) -> f32 {
+        num::sigmoid::<A>(value)
+    }
+}
+
 /// σ(s) + b.
 struct Biased;
 
@@ -323,37 +347,28 @@ impl Kernel for GatingForward<'_> {
             let natural = if V == 2 {
                 self.choose_by_sigmoid(team, row)
             } else {
-                team.largest(span, scores, None, k, &Score, move |j, e| chosen.put(first + j, e)).alarm
+                let picked = team.largest(span, scores, None, k, &Score, move |j, e| chosen.put(first + j, e));
+                largest = picked.first;
+                picked.alarm
             };
             alarm = flag::worse(alarm, natural);
         }
         let score = move |j: usize| scores.at(span.start + chosen.get(first + j));
-        if V == 0 {
+        if V == 0 && replayed {
             largest = team.max(slots, score);
         }
-        team.for_each(slots, move |j| {
-            let s = score(j);
-            let numerator =
-                if V == 2 { num::sigmoid::<T::Arith>(s) } else { weight::<T::Arith>(s - largest) };
-            gates.put(first + j, num::canonical(numerator));
-        });
-        let total = if V == 1 {
-            team.sweep(span, Mask::all(), ins, [], &Total { largest }).sums[0]
+        let scale = f64::from(router.scale);
+        let put = move |j: usize, gate: f32| gates.put(first + j, gate);
+        if V == 1 {
+            let total = team.sweep(span, Mask::all(), ins, [], &Total { largest }).sums[0];
+            team.shares::<false, _>(k, score, Exponential { largest }, move |_| scale / total, put);
+        } else if V == 0 {
+            team.shares::<true, _>(k, score, Exponential { largest }, move |sum| scale / sum, put);
         } else {
-            let [sum] = team.sum(slots, move |j| [f64::from(gates.get(first + j))]);
-            if V == 0 {
-                sum
-            } else if matches!(router.kind, RouterKind::SigmoidNormalized) {
-                sum + f64::from(SIGMOID_EPS)
-            } else {
-                1.0
-            }
-        };
-        let share = f64::from(router.scale) / total;
-        team.for_each(slots, move |j| {
-            let gate = f64::from(gates.get(first + j)) * share;
-            gates.put(first + j, num::canonical(gate as f32));
-        });
+            let normalized = matches!(router.kind, RouterKind::SigmoidNormalized);
+            let factor = move |sum: f64| scale / if normalized { sum + f64::from(SIGMOID_EPS) } else { 1.0 };
+            team.shares::<true, _>(k, score, Sigmoid, factor, put);
+        }
         if team.leads() {
             self.row_replayed.put(row, u32::from(replayed));
             self.row_alarm.put(row, alarm);

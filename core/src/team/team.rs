@@ -3,7 +3,7 @@
 use super::recur::Recurrence;
 use super::scan::{Direction, Semigroup};
 use crate::num::{self, Arith};
-use crate::ragged::{In, Mask, Sink, Span, Stream};
+use crate::ragged::{In, Mask, Out, Sink, Span, Stream};
 
 /// What one lane says of one element in a [`Team::sweep`]: M values to write, K terms to sum, E values whose
 /// maximum is wanted, and an alarm.
@@ -63,11 +63,19 @@ pub trait Key {
     fn key<A: Arith>(&self, value: f32, bias: f32, element: usize) -> f32;
 }
 
+/// What a [`Team::sum_of`] sums. A trait for the reason that [`Element`] is one.
+pub trait Term<const J: usize, const K: usize>: Copy {
+    /// From the inputs of an element to its terms.
+    fn terms(self, input: [f32; J]) -> [f64; K];
+}
+
 /// What a [`Team::largest`] found.
 #[derive(Clone, Copy, Debug)]
 pub struct Picked {
     /// Sum of the picked keys, added in binary32 in the order of the picks.
     pub sum: f32,
+    /// The largest key.
+    pub first: f32,
     /// Bit e is set if element e < 32 was picked.
     pub bits: u32,
     /// The largest alarm of the values and biases of the whole row, picked or not: above the limit if one is not finite.
@@ -102,6 +110,50 @@ pub trait Team {
 
     /// K sums of `f(i)` over the elements of `span`; for short rows and index arithmetic.
     fn sum<const K: usize>(&self, span: Span, f: impl Fn(usize) -> [f64; K]) -> [f64; K];
+
+    /// K sums over the at most [`LANES`](super::fold::LANES) elements of `span`, as [`sum`](Team::sum).
+    #[inline(always)]
+    fn sum_of<const J: usize, const K: usize, F: Term<J, K>>(
+        &self,
+        span: Span,
+        ins: [In<'_, f32>; J],
+        f: F,
+    ) -> [f64; K] {
+        self.sum(span, move |i| {
+            let mut input = [0.0; J];
+            for j in 0..J {
+                input[j] = ins[j].at(i);
+            }
+            f.terms(input)
+        })
+    }
+
+    /// Numerators n_j = `key` of `value(j)` for j in 0..count, at most [`LANES`](super::fold::LANES), times one factor: `put(j, n_j · factor)`,
+    /// on the thread that [`for_each`](Team::for_each) gives element j to. The factor is made from Σ n_j, or from 0 without `SUM`.
+    #[inline(always)]
+    fn shares<const SUM: bool, F: Key + Copy>(
+        &self,
+        count: usize,
+        value: impl Fn(usize) -> f32 + Copy,
+        key: F,
+        factor: impl Fn(f64) -> f64,
+        put: impl Fn(usize, f32),
+    ) {
+        let slots = Span::new(0, count);
+        let numerator = move |j: usize| num::canonical(key.key::<Self::Arith>(value(j), 0.0, j));
+        let mut total = 0.0;
+        if SUM {
+            [total] = self.sum(slots, move |j| [f64::from(numerator(j))]);
+        }
+        let factor = factor(total);
+        self.for_each(slots, move |j| put(j, num::canonical((f64::from(numerator(j)) * factor) as f32)));
+    }
+
+    /// Writes `value` to every element of `span`, each on the thread that [`for_each`](Team::for_each) gives it to.
+    #[inline(always)]
+    fn fill(&self, span: Span, out: Out<'_, f32>, value: f32) {
+        self.for_each(span, move |i| out.put(i, value));
+    }
 
     /// Maximum of `f(i)`; −∞ for an empty span, the canonical NaN if any value is NaN.
     fn max(&self, span: Span, f: impl Fn(usize) -> f32) -> f32;

@@ -1,0 +1,86 @@
+//! Rows of at most 32 elements, 16 or 32 places at a time. A loop over fewer LLVM unrolls before it makes vectors of it.
+
+use lockstep_core::num::{self, Arith};
+use lockstep_core::team::{Key, Term};
+
+/// The fold of [`lockstep_core::team::fold`] when only the first N columns are not +0: x + 0 = x, for no column is −0.
+#[inline(always)]
+fn fold<const N: usize>(columns: &[f64; N]) -> f64 {
+    let mut lanes = *columns;
+    let mut half = N / 2;
+    while half > 0 {
+        for l in 0..half {
+            lanes[l] += lanes[l + half];
+        }
+        half /= 2;
+    }
+    num::canonical64(lanes[0])
+}
+
+/// See [`Team::sum_of`](lockstep_core::team::Team::sum_of).
+#[inline(always)]
+pub(crate) fn sums<const N: usize, const J: usize, const K: usize, F: Term<J, K>>(
+    rows: [&[f32]; J],
+    f: F,
+) -> [f64; K] {
+    let mut x = [[0.0f32; N]; J];
+    for j in 0..J {
+        load(&mut x[j], rows[j]);
+    }
+    let length = rows.first().map_or(0, |row| row.len());
+    let mut columns = [[0.0f64; N]; K];
+    for l in 0..N {
+        let mut input = [0.0; J];
+        for j in 0..J {
+            input[j] = x[j][l];
+        }
+        let terms = f.terms(input);
+        for k in 0..K {
+            columns[k][l] = if l < length { 0.0 + terms[k] } else { 0.0 };
+        }
+    }
+    let mut sums = [0.0; K];
+    for k in 0..K {
+        sums[k] = fold(&columns[k]);
+    }
+    sums
+}
+
+/// Copies to the first places. Lengths of 8 and 16 are fixed, or they would be calls of `memcpy`.
+#[inline(always)]
+fn load<const N: usize>(to: &mut [f32; N], from: &[f32]) {
+    match from.len() {
+        8 => to[..8].copy_from_slice(&from[..8]),
+        16 => to[..16].copy_from_slice(&from[..16]),
+        length => {
+            for l in 0..length {
+                to[l] = from[l];
+            }
+        }
+    }
+}
+
+/// See [`Team::shares`](lockstep_core::team::Team::shares): from values to shares, in place.
+#[inline(always)]
+pub(crate) fn shares<const N: usize, const SUM: bool, A: Arith, F: Key>(
+    x: &mut [f32; lockstep_core::team::fold::LANES],
+    count: usize,
+    key: F,
+    factor: impl Fn(f64) -> f64,
+) {
+    for l in 0..N {
+        x[l] = num::canonical(key.key::<A>(x[l], 0.0, l));
+    }
+    let mut total = 0.0;
+    if SUM {
+        let mut columns = [0.0f64; N];
+        for l in 0..N {
+            columns[l] = if l < count { 0.0 + f64::from(x[l]) } else { 0.0 };
+        }
+        total = fold(&columns);
+    }
+    let factor = factor(total);
+    for l in 0..N {
+        x[l] = num::canonical((f64::from(x[l]) * factor) as f32);
+    }
+}

@@ -6,7 +6,7 @@ use crate::level::Picks;
 use lockstep_core::num::Arith;
 use lockstep_core::ragged::flag;
 use lockstep_core::team::fold::{COLUMNS, LANES};
-use lockstep_core::team::order::{LEAST, ordered};
+use lockstep_core::team::order::{LEAST, ordered, unordered};
 use lockstep_core::team::{Key, MAX_LARGEST};
 
 /// Numbers on cache-line boundaries.
@@ -16,13 +16,13 @@ pub(crate) struct Aligned<T>(pub(crate) T);
 /// Keys of `N` elements; behind a short row [`LEAST`].
 pub(crate) type Keys<const N: usize> = Aligned<[i32; N]>;
 
-/// Elements of the picks, in their order.
+/// Elements of at most 16 picks, the first pick's at place 15.
 pub(crate) type Elements = [u32; LANES];
 
-/// What was picked: elements, the orders of their keys, and the alarm of the whole row.
+/// What was picked: elements, their keys, and the alarm of the whole row.
 pub(crate) struct Largest {
     pub(crate) at: Elements,
-    pub(crate) orders: [i32; LANES],
+    pub(crate) keys: [f32; LANES],
     pub(crate) alarm: u32,
 }
 
@@ -39,20 +39,28 @@ pub(crate) fn largest<A: Arith, L: Picks, F: Key, const N: usize>(
 ) -> Largest {
     assert!(row.len() <= N && count <= LANES, "{count} of {} elements: at most {LANES} of {MAX_LARGEST}", row.len());
     let mut keys = Aligned([LEAST; N]);
-    let alarm = keys_of::<A, F, N>(&mut keys.0, row, bias, key);
-    let mut found = Largest { at: [0; LANES], orders: [0; LANES], alarm };
-    if count > 1 && L::picks(&keys, count, &mut found.at) {
+    let alarm = match bias {
+        Some(bias) => keys_of::<A, F, true, N>(&mut keys.0, row, bias, key),
+        None => keys_of::<A, F, false, N>(&mut keys.0, row, &[], key),
+    };
+    let mut found = Largest { at: [0; LANES], keys: [0.0; LANES], alarm };
+    let mut rising = [0; LANES];
+    if count > 1 && L::picks(&keys, count, &mut rising) {
         for j in 0..count {
-            found.orders[j] = keys.0[found.at[j] as usize % N];
+            let at = rising[(15 - j) % LANES];
+            found.at[j] = at;
+            found.keys[j] = unordered(keys.0[at as usize % N]);
         }
         return found;
     }
     for j in 0..count {
         let (best, at) = maximum(&keys.0);
         found.at[j] = at;
-        found.orders[j] = best;
-        for e in 0..N {
-            keys.0[e] = if e as u32 == at { LEAST } else { keys.0[e] };
+        found.keys[j] = unordered(best);
+        if j + 1 < count {
+            for e in 0..N {
+                keys.0[e] = if e as u32 == at { LEAST } else { keys.0[e] };
+            }
         }
     }
     found
@@ -74,13 +82,12 @@ fn maximum<const N: usize>(keys: &[i32; N]) -> (i32, u32) {
 
 /// Fills `keys` and returns the alarm. What lies behind a short row has no key: it may not be asked for.
 #[inline(always)]
-fn keys_of<A: Arith, F: Key, const N: usize>(
+fn keys_of<A: Arith, F: Key, const BIAS: bool, const N: usize>(
     keys: &mut [i32; N],
     row: &[f32],
-    bias: Option<&[f32]>,
+    bias: &[f32],
     key: &F,
 ) -> u32 {
-    let zeros = [0.0f32; COLUMNS];
     let mut alarm = 0;
     for (chunk, keys) in keys.chunks_mut(COLUMNS).enumerate() {
         let start = chunk * COLUMNS;
@@ -88,15 +95,19 @@ fn keys_of<A: Arith, F: Key, const N: usize>(
             break;
         }
         let live = COLUMNS.min(row.len() - start);
-        let value = &row[start..start + live];
-        let biases = match bias {
-            Some(bias) => &bias[start..start + live],
-            None => &zeros[..live],
-        };
         let keys = &mut keys[..live];
-        for l in 0..live {
-            alarm = alarm.max(flag::finite(value[l])).max(flag::finite(biases[l]));
-            keys[l] = ordered(key.key::<A>(value[l], biases[l], start + l));
+        let value = &row[start..start + live];
+        if BIAS {
+            let bias = &bias[start..start + live];
+            for l in 0..live {
+                alarm = alarm.max(flag::finite(value[l])).max(flag::finite(bias[l]));
+                keys[l] = ordered(key.key::<A>(value[l], bias[l], start + l));
+            }
+        } else {
+            for l in 0..live {
+                alarm = alarm.max(flag::finite(value[l]));
+                keys[l] = ordered(key.key::<A>(value[l], 0.0, start + l));
+            }
         }
     }
     alarm

@@ -1,5 +1,6 @@
 //! Rows of at most 32 elements, 16 or 32 places at a time. A loop over fewer LLVM unrolls before it makes vectors of it.
 
+use core::cell::Cell;
 use lockstep_core::num::{self, Arith};
 use lockstep_core::team::{Key, Term};
 
@@ -82,5 +83,19 @@ pub(crate) fn shares<const N: usize, const SUM: bool, A: Arith, F: Key>(
     let factor = factor(total);
     for l in 0..N {
         x[l] = num::canonical((f64::from(x[l]) * factor) as f32);
+    }
+}
+
+/// Writes the first places; 8 of them without a loop.
+#[inline(always)]
+pub(crate) fn put(cells: &[Cell<f32>], slots: &[f32; lockstep_core::team::fold::LANES]) {
+    if cells.len() == 8 {
+        for l in 0..8 {
+            cells[l].set(slots[l]);
+        }
+    } else {
+        for (cell, slot) in cells.iter().zip(slots) {
+            cell.set(*slot);
+        }
     }
 }

@@ -19,7 +19,6 @@ use core::marker::PhantomData;
 use lockstep_core::num::{self, Arith};
 use lockstep_core::ragged::{In, Mask, Out, Sink, Span, Stream, flag};
 use lockstep_core::team::fold::{COLUMNS, LANES, butterfly, fold_columns};
-use lockstep_core::team::order::unordered;
 use lockstep_core::team::scan::scan_block;
 use lockstep_core::team::{Direction, Element, Key, MAX_LARGEST, Picked, Recurrence, Semigroup, Swept, Team, Term};
 
@@ -62,6 +61,7 @@ fn chunk_of<T>(row: &[T]) -> &Chunk<T> {
 
 impl<A: Arith, L: Picks> Team for Wide<A, L> {
     type Arith = A;
+    type Slots = [f32; LANES];
 
     #[inline(always)]
     fn sweep<const J: usize, const M: usize, const K: usize, const E: usize, F: Element<J, M, K, E>>(
@@ -237,26 +237,33 @@ impl<A: Arith, L: Picks> Team for Wide<A, L> {
     }
 
     #[inline(always)]
+    fn slots(&self, count: usize, value: impl Fn(usize) -> f32) -> [f32; LANES] {
+        let mut slots = [0.0; LANES];
+        for j in 0..count {
+            slots[j] = value(j);
+        }
+        slots
+    }
+
+    #[inline(always)]
     fn shares<const SUM: bool, F: Key + Copy>(
         &self,
         count: usize,
-        value: impl Fn(usize) -> f32 + Copy,
+        mut slots: [f32; LANES],
         key: F,
         factor: impl Fn(f64) -> f64,
-        put: impl Fn(usize, f32),
-    ) {
-        let mut x = [0.0f32; LANES];
-        for j in 0..count {
-            x[j] = value(j);
-        }
+    ) -> [f32; LANES] {
         if count <= 16 {
-            short::shares::<16, SUM, A, F>(&mut x, count, key, factor);
+            short::shares::<16, SUM, A, F>(&mut slots, count, key, factor);
         } else {
-            short::shares::<LANES, SUM, A, F>(&mut x, count, key, factor);
+            short::shares::<LANES, SUM, A, F>(&mut slots, count, key, factor);
         }
-        for j in 0..count {
-            put(j, x[j]);
-        }
+        slots
+    }
+
+    #[inline(always)]
+    fn put_slots(&self, span: Span, out: Out<'_, f32>, slots: [f32; LANES]) {
+        short::put(out.row(span), &slots);
     }
 
     #[inline(always)]
@@ -370,7 +377,7 @@ impl<A: Arith, L: Picks> Team for Wide<A, L> {
         count: usize,
         key: &F,
         put: impl Fn(usize, usize),
-    ) -> Picked {
+    ) -> Picked<[f32; LANES]> {
         let row = values.row(span);
         let bias = bias.map(|bias| bias.row(Span::new(0, row.len())));
         prefetch(row);
@@ -380,10 +387,11 @@ impl<A: Arith, L: Picks> Team for Wide<A, L> {
             129..=256 => pick::largest::<A, L, F, 256>(row, bias, count, key),
             _ => pick::largest::<A, L, F, MAX_LARGEST>(row, bias, count, key),
         };
-        let mut picked = Picked { sum: 0.0, first: unordered(found.orders[0]), bits: 0, alarm: found.alarm };
+        let first = found.keys[0];
+        let mut picked = Picked { keys: found.keys, sum: first, first, bits: 0, alarm: found.alarm };
         for j in 0..count {
-            let (order, at) = (unordered(found.orders[j]), found.at[j] as usize);
-            picked.sum = if j == 0 { order } else { picked.sum + order };
+            let at = found.at[j] as usize;
+            picked.sum = if j == 0 { first } else { picked.sum + found.keys[j] };
             picked.bits |= if at < 32 { 1 << at } else { 0 };
             put(j, at);
         }

@@ -343,32 +343,34 @@ impl Kernel for GatingForward<'_> {
         } else if replayed {
             alarm = flag::worse(alarm, team.sweep(span, Mask::all(), ins, [], &Finite).alarm);
         }
-        if !replayed {
-            let natural = if V == 2 {
-                self.choose_by_sigmoid(team, row)
-            } else {
-                let picked = team.largest(span, scores, None, k, &Score, move |j, e| chosen.put(first + j, e));
-                largest = picked.first;
-                picked.alarm
-            };
-            alarm = flag::worse(alarm, natural);
-        }
         let score = move |j: usize| scores.at(span.start + chosen.get(first + j));
-        if V == 0 && replayed {
-            largest = team.max(slots, score);
-        }
+        // Of scores that were picked by themselves the team has them still.
+        let slots = if replayed {
+            if V == 0 {
+                largest = team.max(slots, score);
+            }
+            team.slots(k, score)
+        } else if V == 2 {
+            alarm = flag::worse(alarm, self.choose_by_sigmoid(team, row));
+            team.slots(k, score)
+        } else {
+            let picked = team.largest(span, scores, None, k, &Score, move |j, e| chosen.put(first + j, e));
+            alarm = flag::worse(alarm, picked.alarm);
+            largest = picked.first;
+            picked.keys
+        };
         let scale = f64::from(router.scale);
-        let put = move |j: usize, gate: f32| gates.put(first + j, gate);
-        if V == 1 {
+        let shares = if V == 1 {
             let total = team.sweep(span, Mask::all(), ins, [], &Total { largest }).sums[0];
-            team.shares::<false, _>(k, score, Exponential { largest }, move |_| scale / total, put);
+            team.shares::<false, _>(k, slots, Exponential { largest }, move |_| scale / total)
         } else if V == 0 {
-            team.shares::<true, _>(k, score, Exponential { largest }, move |sum| scale / sum, put);
+            team.shares::<true, _>(k, slots, Exponential { largest }, move |sum| scale / sum)
         } else {
             let normalized = matches!(router.kind, RouterKind::SigmoidNormalized);
             let factor = move |sum: f64| scale / if normalized { sum + f64::from(SIGMOID_EPS) } else { 1.0 };
-            team.shares::<true, _>(k, score, Sigmoid, factor, put);
-        }
+            team.shares::<true, _>(k, slots, Sigmoid, factor)
+        };
+        team.put_slots(Span::new(first, first + k), gates, shares);
         if team.leads() {
             self.row_replayed.put(row, u32::from(replayed));
             self.row_alarm.put(row, alarm);

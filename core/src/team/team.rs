@@ -71,7 +71,9 @@ pub trait Term<const J: usize, const K: usize>: Copy {
 
 /// What a [`Team::largest`] found.
 #[derive(Clone, Copy, Debug)]
-pub struct Picked {
+pub struct Picked<S> {
+    /// The picked keys, those of the first [`LANES`](super::fold::LANES) picks; −0 is +0.
+    pub keys: S,
     /// Sum of the picked keys, added in binary32 in the order of the picks.
     pub sum: f32,
     /// The largest key.
@@ -96,6 +98,9 @@ pub const MAX_LARGEST: usize = 512;
 pub trait Team {
     /// How this backend does its fused multiply-add and square root.
     type Arith: Arith;
+
+    /// A number for each of at most [`LANES`](super::fold::LANES) elements: on a GPU one in each lane.
+    type Slots: Copy;
 
     /// Reads `ins` at every live element of `span`, applies `f`, writes its `out` to `outs` (masked elements get
     /// 0), and reduces the rest.
@@ -128,26 +133,21 @@ pub trait Team {
         })
     }
 
-    /// Numerators n_j = `key` of `value(j)` for j in 0..count, at most [`LANES`](super::fold::LANES), times one factor: `put(j, n_j · factor)`,
-    /// on the thread that [`for_each`](Team::for_each) gives element j to. The factor is made from Σ n_j, or from 0 without `SUM`.
-    #[inline(always)]
+    /// `value(j)` for j in 0..count, at most [`LANES`](super::fold::LANES), each on the thread that [`for_each`](Team::for_each) gives element j to.
+    fn slots(&self, count: usize, value: impl Fn(usize) -> f32) -> Self::Slots;
+
+    /// Numerators n_j = `key` of slot j for j in 0..count, times one factor: n_j · factor. The factor is made from Σ n_j, or from 0 without
+    /// `SUM`.
     fn shares<const SUM: bool, F: Key + Copy>(
         &self,
         count: usize,
-        value: impl Fn(usize) -> f32 + Copy,
+        slots: Self::Slots,
         key: F,
         factor: impl Fn(f64) -> f64,
-        put: impl Fn(usize, f32),
-    ) {
-        let slots = Span::new(0, count);
-        let numerator = move |j: usize| num::canonical(key.key::<Self::Arith>(value(j), 0.0, j));
-        let mut total = 0.0;
-        if SUM {
-            [total] = self.sum(slots, move |j| [f64::from(numerator(j))]);
-        }
-        let factor = factor(total);
-        self.for_each(slots, move |j| put(j, num::canonical((f64::from(numerator(j)) * factor) as f32)));
-    }
+    ) -> Self::Slots;
+
+    /// Writes the slots to the elements of `span`.
+    fn put_slots(&self, span: Span, out: Out<'_, f32>, slots: Self::Slots);
 
     /// Writes `value` to every element of `span`, each on the thread that [`for_each`](Team::for_each) gives it to.
     #[inline(always)]
@@ -231,7 +231,7 @@ pub trait Team {
         count: usize,
         key: &F,
         put: impl Fn(usize, usize),
-    ) -> Picked;
+    ) -> Picked<Self::Slots>;
 
     /// Calls `put(j, i)` for j in 0..count, where i = `span.start` + `at(j)`, on the thread that [`for_each`](Team::for_each) and
     /// [`sweep`](Team::sweep) over `span` give element i to: what one of them wrote there before is overwritten.

@@ -25,6 +25,7 @@ pub fn run<K: Kernel>(kernel: &K, rows: Range<usize>) {
 
 impl Team for Plain {
     type Arith = Soft;
+    const ALONE: bool = true;
     type Slots = [f32; LANES];
 
     fn sweep<const J: usize, const M: usize, const K: usize, const E: usize, F: Element<J, M, K, E>>(

@@ -61,6 +61,7 @@ fn chunk_of<T>(row: &[T]) -> &Chunk<T> {
 
 impl<A: Arith, L: Picks> Team for Wide<A, L> {
     type Arith = A;
+    const ALONE: bool = true;
     type Slots = [f32; LANES];
 
     #[inline(always)]
@@ -267,11 +268,22 @@ impl<A: Arith, L: Picks> Team for Wide<A, L> {
     }
 
     #[inline(always)]
-    fn fill(&self, span: Span, out: Out<'_, f32>, value: f32) {
+    fn fill(&self, span: Span, mask: Mask<'_>, out: Out<'_, f32>, value: f32) {
         let cells = out.row(span);
-        prefetch(cells);
-        for cell in cells {
-            cell.set(value);
+        let Some(bytes) = mask.bytes() else {
+            for chunk in cells.chunks(COLUMNS) {
+                prefetch(chunk);
+                store(chunk, &[value; COLUMNS]);
+            }
+            return;
+        };
+        for (chunk, bytes) in cells.chunks(COLUMNS).zip(bytes.row(span).chunks(COLUMNS)) {
+            prefetch(chunk);
+            let mut values = [0.0; COLUMNS];
+            for (to, byte) in values.iter_mut().zip(bytes) {
+                *to = if *byte != 0 { value } else { 0.0 };
+            }
+            store(chunk, &values);
         }
     }
 
@@ -295,6 +307,8 @@ impl<A: Arith, L: Picks> Team for Wide<A, L> {
         let mut start = 0;
         // Chunks without a branch inside, which become vector instructions.
         while length - start >= COLUMNS {
+            prefetch(&a[start..]);
+            prefetch(&b[start..]);
             let (a, b) = (chunk_of(&a[start..]), chunk_of(&b[start..]));
             let mut differ = 0;
             for l in 0..COLUMNS {

@@ -120,6 +120,7 @@ impl<W: Wave, A: Arith> GpuTeam<W, A> {
 
 impl<W: Wave, A: Arith> Team for GpuTeam<W, A> {
     type Arith = A;
+    const ALONE: bool = false;
     type Slots = f32;
 
     #[inline(always)]

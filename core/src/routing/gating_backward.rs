@@ -147,7 +147,7 @@ impl Kernel for GatingBackward<'_> {
             let rest = Denominator { largest, factor: factor as f32 };
             alarm = flag::worse(alarm, team.sweep(span, Mask::all(), ins, [Some(out)], &rest).alarm);
         } else {
-            team.fill(span, out, 0.0);
+            team.fill(span, Mask::all(), out, 0.0);
         }
         let sigmoid = router.kind.sigmoid();
         let subtracted = if matches!(router.kind, RouterKind::Sigmoid) { 0.0 } else { mean };

@@ -99,6 +99,9 @@ pub trait Team {
     /// How this backend does its fused multiply-add and square root.
     type Arith: Arith;
 
+    /// Whether one thread runs a row, so that it sees all that the row wrote.
+    const ALONE: bool;
+
     /// A number for each of at most [`LANES`](super::fold::LANES) elements: on a GPU one in each lane.
     type Slots: Copy;
 
@@ -149,10 +152,12 @@ pub trait Team {
     /// Writes the slots to the elements of `span`.
     fn put_slots(&self, span: Span, out: Out<'_, f32>, slots: Self::Slots);
 
-    /// Writes `value` to every element of `span`, each on the thread that [`for_each`](Team::for_each) gives it to.
+    /// Writes `value` to every live element of `span` and 0 to the others, each on the thread that [`for_each`](Team::for_each) gives it to. A
+    /// plain loop: of a sweep nobody needs the reductions, and on a GPU their shuffles ended up behind a branch on the lane (`cargo xtask
+    /// artifacts` refused it).
     #[inline(always)]
-    fn fill(&self, span: Span, out: Out<'_, f32>, value: f32) {
-        self.for_each(span, move |i| out.put(i, value));
+    fn fill(&self, span: Span, mask: Mask<'_>, out: Out<'_, f32>, value: f32) {
+        self.for_each(span, move |i| out.put(i, if mask.at(i) { value } else { 0.0 }));
     }
 
     /// Maximum of `f(i)`; −∞ for an empty span, the canonical NaN if any value is NaN.

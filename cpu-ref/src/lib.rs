@@ -20,9 +20,9 @@ mod neon;
 mod pick;
 pub mod plain;
 #[cfg(feature = "std")]
-mod recur;
-#[cfg(feature = "std")]
 mod ranked;
+#[cfg(feature = "std")]
+mod recur;
 #[cfg(feature = "std")]
 mod short;
 #[cfg(feature = "std")]

@@ -3,6 +3,7 @@
 //! A pick is a maximum over all keys, then the lowest element that has it. AVX-512 does better for more than two picks ([`ranked`]).
 
 use crate::level::Picks;
+use crate::short::Slots;
 use lockstep_core::num::Arith;
 use lockstep_core::ragged::flag;
 use lockstep_core::team::fold::{COLUMNS, LANES};
@@ -22,7 +23,7 @@ pub(crate) type Elements = [u32; LANES];
 /// What was picked: elements, their keys, and the alarm of the whole row.
 pub(crate) struct Largest {
     pub(crate) at: Elements,
-    pub(crate) keys: [f32; LANES],
+    pub(crate) keys: Slots,
     pub(crate) alarm: u32,
 }
 
@@ -37,26 +38,30 @@ pub(crate) fn largest<A: Arith, L: Picks, F: Key, const N: usize>(
     count: usize,
     key: &F,
 ) -> Largest {
-    assert!(row.len() <= N && count <= LANES, "{count} of {} elements: at most {LANES} of {MAX_LARGEST}", row.len());
+    assert!(
+        row.len() <= N && count <= LANES,
+        "{count} of {} elements: at most {LANES} of {MAX_LARGEST}",
+        row.len()
+    );
     let mut keys = Aligned([LEAST; N]);
     let alarm = match bias {
         Some(bias) => keys_of::<A, F, true, N>(&mut keys.0, row, bias, key),
         None => keys_of::<A, F, false, N>(&mut keys.0, row, &[], key),
     };
-    let mut found = Largest { at: [0; LANES], keys: [0.0; LANES], alarm };
+    let mut found = Largest { at: [0; LANES], keys: Slots([0.0; LANES]), alarm };
     let mut rising = [0; LANES];
     if count > 1 && L::picks(&keys, count, &mut rising) {
         for j in 0..count {
             let at = rising[(15 - j) % LANES];
             found.at[j] = at;
-            found.keys[j] = unordered(keys.0[at as usize % N]);
+            found.keys.0[j] = unordered(keys.0[at as usize % N]);
         }
         return found;
     }
     for j in 0..count {
         let (best, at) = maximum(&keys.0);
         found.at[j] = at;
-        found.keys[j] = unordered(best);
+        found.keys.0[j] = unordered(best);
         if j + 1 < count {
             for e in 0..N {
                 keys.0[e] = if e as u32 == at { LEAST } else { keys.0[e] };

@@ -2,18 +2,24 @@
 
 use core::cell::Cell;
 use lockstep_core::num::{self, Arith};
+use lockstep_core::team::fold::LANES;
 use lockstep_core::team::{Key, Term};
+
+/// A number for each element, on a boundary of cache lines.
+#[derive(Clone, Copy)]
+#[repr(C, align(64))]
+pub(crate) struct Slots(pub(crate) [f32; LANES]);
 
 /// The fold of [`lockstep_core::team::fold`] when only the first N columns are not +0: x + 0 = x, for no column is −0.
 #[inline(always)]
 fn fold<const N: usize>(columns: &[f64; N]) -> f64 {
     let mut lanes = *columns;
-    let mut half = N / 2;
-    while half > 0 {
-        for l in 0..half {
-            lanes[l] += lanes[l + half];
+    for half in [16, 8, 4, 2, 1] {
+        if half < N {
+            for l in 0..half {
+                lanes[l] += lanes[l + half];
+            }
         }
-        half /= 2;
     }
     num::canonical64(lanes[0])
 }
@@ -61,34 +67,36 @@ fn load<const N: usize>(to: &mut [f32; N], from: &[f32]) {
     }
 }
 
-/// See [`Team::shares`](lockstep_core::team::Team::shares): from values to shares, in place.
+/// See [`Team::shares`](lockstep_core::team::Team::shares): from values to shares, in place. Numerators of N places, of which no more than
+/// the first D have a slot.
 #[inline(always)]
-pub(crate) fn shares<const N: usize, const SUM: bool, A: Arith, F: Key>(
-    x: &mut [f32; lockstep_core::team::fold::LANES],
+pub(crate) fn shares<const N: usize, const D: usize, const SUM: bool, A: Arith, F: Key>(
+    x: &mut Slots,
     count: usize,
     key: F,
     factor: impl Fn(f64) -> f64,
 ) {
+    let Slots(x) = x;
     for l in 0..N {
         x[l] = num::canonical(key.key::<A>(x[l], 0.0, l));
     }
     let mut total = 0.0;
     if SUM {
-        let mut columns = [0.0f64; N];
-        for l in 0..N {
+        let mut columns = [0.0f64; D];
+        for l in 0..D {
             columns[l] = if l < count { 0.0 + f64::from(x[l]) } else { 0.0 };
         }
         total = fold(&columns);
     }
     let factor = factor(total);
-    for l in 0..N {
+    for l in 0..D {
         x[l] = num::canonical((f64::from(x[l]) * factor) as f32);
     }
 }
 
 /// Writes the first places; 8 of them without a loop.
 #[inline(always)]
-pub(crate) fn put(cells: &[Cell<f32>], slots: &[f32; lockstep_core::team::fold::LANES]) {
+pub(crate) fn put(cells: &[Cell<f32>], Slots(slots): &Slots) {
     if cells.len() == 8 {
         for l in 0..8 {
             cells[l].set(slots[l]);

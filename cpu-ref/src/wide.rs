@@ -13,14 +13,16 @@
 use crate::level::Picks;
 use crate::pick;
 use crate::recur::recur;
-use crate::short;
+use crate::short::{self, Slots};
 use core::cell::Cell;
 use core::marker::PhantomData;
 use lockstep_core::num::{self, Arith};
 use lockstep_core::ragged::{In, Mask, Out, Sink, Span, Stream, flag};
 use lockstep_core::team::fold::{COLUMNS, LANES, butterfly, fold_columns};
 use lockstep_core::team::scan::scan_block;
-use lockstep_core::team::{Direction, Element, Key, MAX_LARGEST, Picked, Recurrence, Semigroup, Swept, Team, Term};
+use lockstep_core::team::{
+    Direction, Element, Key, MAX_LARGEST, Picked, Recurrence, Semigroup, Swept, Team, Term,
+};
 
 /// A team of vectors with arithmetic `A`, for the level `L`.
 ///
@@ -62,7 +64,7 @@ fn chunk_of<T>(row: &[T]) -> &Chunk<T> {
 impl<A: Arith, L: Picks> Team for Wide<A, L> {
     type Arith = A;
     const ALONE: bool = true;
-    type Slots = [f32; LANES];
+    type Slots = Slots;
 
     #[inline(always)]
     fn sweep<const J: usize, const M: usize, const K: usize, const E: usize, F: Element<J, M, K, E>>(
@@ -238,10 +240,10 @@ impl<A: Arith, L: Picks> Team for Wide<A, L> {
     }
 
     #[inline(always)]
-    fn slots(&self, count: usize, value: impl Fn(usize) -> f32) -> [f32; LANES] {
-        let mut slots = [0.0; LANES];
+    fn slots(&self, count: usize, value: impl Fn(usize) -> f32) -> Slots {
+        let mut slots = Slots([0.0; LANES]);
         for j in 0..count {
-            slots[j] = value(j);
+            slots.0[j] = value(j);
         }
         slots
     }
@@ -250,20 +252,20 @@ impl<A: Arith, L: Picks> Team for Wide<A, L> {
     fn shares<const SUM: bool, F: Key + Copy>(
         &self,
         count: usize,
-        mut slots: [f32; LANES],
+        mut slots: Slots,
         key: F,
         factor: impl Fn(f64) -> f64,
-    ) -> [f32; LANES] {
-        if count <= 16 {
-            short::shares::<16, SUM, A, F>(&mut slots, count, key, factor);
-        } else {
-            short::shares::<LANES, SUM, A, F>(&mut slots, count, key, factor);
+    ) -> Slots {
+        match count {
+            0..=8 => short::shares::<16, 8, SUM, A, F>(&mut slots, count, key, factor),
+            9..=16 => short::shares::<16, 16, SUM, A, F>(&mut slots, count, key, factor),
+            _ => short::shares::<LANES, LANES, SUM, A, F>(&mut slots, count, key, factor),
         }
         slots
     }
 
     #[inline(always)]
-    fn put_slots(&self, span: Span, out: Out<'_, f32>, slots: [f32; LANES]) {
+    fn put_slots(&self, span: Span, out: Out<'_, f32>, slots: Slots) {
         short::put(out.row(span), &slots);
     }
 
@@ -304,11 +306,13 @@ impl<A: Arith, L: Picks> Team for Wide<A, L> {
     #[inline(always)]
     fn common_prefix(&self, tokens: In<'_, u32>, a: usize, b: usize, length: usize) -> usize {
         let (a, b) = (tokens.row(Span::new(a, a + length)), tokens.row(Span::new(b, b + length)));
+        // Most comparisons of a merge end at once.
+        if length == 0 || a[0] != b[0] {
+            return 0;
+        }
         let mut start = 0;
         // Chunks without a branch inside, which become vector instructions.
         while length - start >= COLUMNS {
-            prefetch(&a[start..]);
-            prefetch(&b[start..]);
             let (a, b) = (chunk_of(&a[start..]), chunk_of(&b[start..]));
             let mut differ = 0;
             for l in 0..COLUMNS {
@@ -391,7 +395,7 @@ impl<A: Arith, L: Picks> Team for Wide<A, L> {
         count: usize,
         key: &F,
         put: impl Fn(usize, usize),
-    ) -> Picked<[f32; LANES]> {
+    ) -> Picked<Slots> {
         let row = values.row(span);
         let bias = bias.map(|bias| bias.row(Span::new(0, row.len())));
         prefetch(row);
@@ -401,11 +405,11 @@ impl<A: Arith, L: Picks> Team for Wide<A, L> {
             129..=256 => pick::largest::<A, L, F, 256>(row, bias, count, key),
             _ => pick::largest::<A, L, F, MAX_LARGEST>(row, bias, count, key),
         };
-        let first = found.keys[0];
+        let first = found.keys.0[0];
         let mut picked = Picked { keys: found.keys, sum: first, first, bits: 0, alarm: found.alarm };
         for j in 0..count {
             let at = found.at[j] as usize;
-            picked.sum = if j == 0 { first } else { picked.sum + found.keys[j] };
+            picked.sum = if j == 0 { first } else { picked.sum + found.keys.0[j] };
             picked.bits |= if at < 32 { 1 << at } else { 0 };
             put(j, at);
         }

@@ -208,7 +208,8 @@ impl TreeNodes<'_> {
         node.put(first, NONE);
         parent.put(first, NONE);
         for at in first + 1..end {
-            let (left, right, stands) = (parent.get(at) as usize, counted.get(at) as usize, node.get(at) as usize);
+            let (left, right, stands) =
+                (parent.get(at) as usize, counted.get(at) as usize, node.get(at) as usize);
             let (value, count) = match stands == at {
                 true => self.mean(left, right),
                 false => (self.value.get(stands), counted.get(stands)),

@@ -59,11 +59,7 @@ fn load<const N: usize>(to: &mut [f32; N], from: &[f32]) {
     match from.len() {
         8 => to[..8].copy_from_slice(&from[..8]),
         16 => to[..16].copy_from_slice(&from[..16]),
-        length => {
-            for l in 0..length {
-                to[l] = from[l];
-            }
-        }
+        _ => to.iter_mut().zip(from).for_each(|(to, from)| *to = *from),
     }
 }
 

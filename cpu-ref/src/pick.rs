@@ -1,6 +1,6 @@
 //! [`Team::largest`](lockstep_core::team::Team::largest) as vectors: keys once, to a buffer, as integers of the same order; then the picks.
 //!
-//! A pick is a maximum over all keys, then the lowest element that has it. AVX-512 does better for more than two picks ([`ranked`]).
+//! A pick is a maximum over all keys, then the lowest element that has it. AVX-512 does better for two picks and more ([`ranked`](crate::ranked)).
 
 use crate::level::Picks;
 use crate::short::Slots;

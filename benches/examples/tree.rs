@@ -5,7 +5,7 @@
 
 use lockstep::ops::tree::{Outcomes, PrefixTree, Scratch, TempoParams, Tokens, tempo};
 use lockstep::{Batch, Device, Error};
-use lockstep_benches::shared_halves;
+use lockstep_benches::{Copy, shared_halves};
 use std::time::Instant;
 
 /// Peak and current memory of this process in bytes, where the system says so.
@@ -26,7 +26,7 @@ fn best(runs: usize, mut f: impl FnMut() -> Result<(), Error>) -> Result<f64, Er
     Ok(best)
 }
 
-fn measure(device: &Device, responses: usize, length: usize) -> Result<(), Error> {
+fn measure(device: &Device, threads: usize, responses: usize, length: usize) -> Result<(), Error> {
     let cu_seqlens: Vec<u32> = (0..=responses).map(|s| (s * length) as u32).collect();
     let tokens = shared_halves(&cu_seqlens);
     let rewards: Vec<f32> = (0..responses).map(|s| f32::from(u8::from((s * 7) % 3 == 0))).collect();
@@ -45,14 +45,21 @@ fn measure(device: &Device, responses: usize, length: usize) -> Result<(), Error
     let fill = best(5, || {
         tree.advantages_into(device, &batch, &outcomes, Some(&rewards), Some((&[0.5], 1e-6)), &mut out)
     })?;
+    // 4 bytes of a token read, 4 written.
+    let mut copy = Copy::new(4 * responses * length, threads);
+    let copied = best(5, || {
+        copy.run();
+        Ok(())
+    })?;
     let shared = 100.0 * tree.statistics(&batch).shared_fraction();
     let each = 1e9 / n;
     println!(
         "{responses} x {length}, {shared:.0} % shared: tempo {whole:.4} s, at most {beyond:.1} MB beyond input and output; \
-         reusing memory {:.3} ns per token (tree {:.3}, advantages {:.3})",
+         reusing memory {:.3} ns per token (tree {:.3}, advantages {:.3}), {:.2} times a copy of the same bytes",
         (sort + fill) * each,
         sort * each,
-        fill * each
+        fill * each,
+        (sort + fill) / copied
     );
     Ok(())
 }
@@ -60,14 +67,15 @@ fn measure(device: &Device, responses: usize, length: usize) -> Result<(), Error
 fn main() -> Result<(), Error> {
     let number =
         |i: usize, default: usize| std::env::args().nth(i).and_then(|s| s.parse().ok()).unwrap_or(default);
-    let device = Device::cpu_with(None, Some(number(3, 2)))?;
+    let threads = number(3, 2);
+    let device = Device::cpu_with(None, Some(threads))?;
     println!("{}", device.describe());
     if std::env::args().len() > 1 {
-        return measure(&device, number(1, 512), number(2, 32_768));
+        return measure(&device, threads, number(1, 512), number(2, 32_768));
     }
     // The peak is the process's, so that a case's memory shows only while cases grow.
     for length in [2048, 8192, 32_768, 131_072] {
-        measure(&device, 512, length)?;
+        measure(&device, threads, 512, length)?;
     }
-    measure(&device, 2048, 32_768)
+    measure(&device, threads, 2048, 32_768)
 }

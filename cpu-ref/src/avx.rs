@@ -1,6 +1,9 @@
 //! The x86-64 levels: the wide team compiled under two sets of target features.
 #![cfg(target_arch = "x86_64")]
 
+use crate::level::Picks;
+use crate::pick::{Elements, Keys};
+use crate::ranked;
 use crate::wide::Wide;
 use lockstep_core::num::Hard;
 use lockstep_core::op::Kernel;
@@ -8,6 +11,17 @@ use std::ops::Range;
 
 struct Avx2;
 struct Avx512;
+
+impl Picks for Avx2 {}
+
+impl Picks for Avx512 {
+    #[inline(always)]
+    #[allow(unsafe_code)]
+    fn picks<const N: usize>(keys: &Keys<N>, count: usize, at: &mut Elements) -> bool {
+        // SAFETY: only teams of this level ask, and `Cpu` makes them where the machine has AVX-512.
+        unsafe { ranked::picks(keys, count, at) }
+    }
+}
 
 /// Rows under AVX2 and FMA.
 #[target_feature(enable = "avx2,fma")]
@@ -18,7 +32,7 @@ pub(crate) fn rows_avx2<K: Kernel>(kernel: &K, rows: Range<usize>) {
 }
 
 /// Rows under AVX-512.
-#[target_feature(enable = "avx2,fma,avx512f,avx512bw,avx512dq,avx512vl")]
+#[target_feature(enable = "avx2,fma,popcnt,bmi1,avx512f,avx512bw,avx512dq,avx512vl")]
 pub(crate) fn rows_avx512<K: Kernel>(kernel: &K, rows: Range<usize>) {
     for row in rows {
         kernel.row(&Wide::<Hard, Avx512>::new(), row);

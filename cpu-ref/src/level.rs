@@ -1,5 +1,6 @@
 //! Which instructions to use.
 
+use crate::pick::{Elements, Keys};
 use std::fmt;
 
 /// A SIMD level. It changes speed, never bits.
@@ -9,7 +10,7 @@ pub enum Level {
     Plain,
     /// x86-64 with AVX2 and FMA.
     Avx2,
-    /// x86-64 with AVX-512 F, BW, DQ and VL.
+    /// x86-64 with AVX-512 F, BW, DQ and VL, POPCNT and BMI1 (which every such machine has).
     Avx512,
     /// AArch64 (NEON and FMA are part of its baseline).
     Neon,
@@ -51,6 +52,8 @@ impl Level {
                     && is_x86_feature_detected!("avx512bw")
                     && is_x86_feature_detected!("avx512dq")
                     && is_x86_feature_detected!("avx512vl")
+                    && is_x86_feature_detected!("popcnt")
+                    && is_x86_feature_detected!("bmi1")
             }
             #[cfg(not(target_arch = "x86_64"))]
             Level::Avx2 | Level::Avx512 => false,
@@ -82,5 +85,14 @@ impl Level {
 impl fmt::Display for Level {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.name())
+    }
+}
+
+/// What a level does by hand.
+pub(crate) trait Picks {
+    /// The elements with the `count` largest keys, in their order, equal ones by the lower element; `false`: one by one is the way.
+    #[inline(always)]
+    fn picks<const N: usize>(_keys: &Keys<N>, _count: usize, _at: &mut Elements) -> bool {
+        false
     }
 }

@@ -16,9 +16,15 @@ mod cpu;
 mod level;
 #[cfg(feature = "std")]
 mod neon;
+#[cfg(feature = "std")]
+mod pick;
 pub mod plain;
 #[cfg(feature = "std")]
+mod ranked;
+#[cfg(feature = "std")]
 mod recur;
+#[cfg(feature = "std")]
+mod short;
 #[cfg(feature = "std")]
 mod threads;
 #[cfg(feature = "std")]

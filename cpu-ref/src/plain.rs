@@ -5,7 +5,7 @@ use core::array::from_fn;
 use core::ops::Range;
 use lockstep_core::num::{self, Soft};
 use lockstep_core::op::Kernel;
-use lockstep_core::ragged::{In, Mask, Sink, Span, Stream, flag};
+use lockstep_core::ragged::{In, Mask, Out, Sink, Span, Stream, flag};
 use lockstep_core::team::fold::{COLUMNS, LANES, fold_columns};
 use lockstep_core::team::order::{LEAST, ordered, unordered};
 use lockstep_core::team::recur::{STILL, recur_block};
@@ -25,6 +25,8 @@ pub fn run<K: Kernel>(kernel: &K, rows: Range<usize>) {
 
 impl Team for Plain {
     type Arith = Soft;
+    const ALONE: bool = true;
+    type Slots = [f32; LANES];
 
     fn sweep<const J: usize, const M: usize, const K: usize, const E: usize, F: Element<J, M, K, E>>(
         &self,
@@ -163,8 +165,8 @@ impl Team for Plain {
         count: usize,
         key: &F,
         put: impl Fn(usize, usize),
-    ) -> Picked {
-        let mut picked = Picked { sum: 0.0, bits: 0, alarm: 0 };
+    ) -> Picked<[f32; LANES]> {
+        let mut picked = Picked { keys: [0.0; LANES], sum: 0.0, first: 0.0, bits: 0, alarm: 0 };
         let mut last = (i32::MAX, None);
         for j in 0..count {
             let mut best = (LEAST, 0);
@@ -178,12 +180,39 @@ impl Team for Plain {
                     best = (order, e);
                 }
             }
-            picked.sum = if j == 0 { unordered(best.0) } else { picked.sum + unordered(best.0) };
+            picked.first = if j == 0 { unordered(best.0) } else { picked.first };
+            picked.sum = if j == 0 { picked.first } else { picked.sum + unordered(best.0) };
+            if j < LANES {
+                picked.keys[j] = unordered(best.0);
+            }
             picked.bits |= if best.1 < 32 { 1 << best.1 } else { 0 };
             put(j, best.1);
             last = (best.0, Some(best.1));
         }
         picked
+    }
+
+    fn slots(&self, count: usize, value: impl Fn(usize) -> f32) -> [f32; LANES] {
+        from_fn(|j| if j < count { value(j) } else { 0.0 })
+    }
+
+    fn shares<const SUM: bool, F: Key + Copy>(
+        &self,
+        count: usize,
+        slots: [f32; LANES],
+        key: F,
+        factor: impl Fn(f64) -> f64,
+    ) -> [f32; LANES] {
+        let numerators: [f32; LANES] = from_fn(|j| num::canonical(key.key::<Soft>(slots[j], 0.0, j)));
+        let total = if SUM { self.sum(Span::new(0, count), |j| [f64::from(numerators[j])])[0] } else { 0.0 };
+        let factor = factor(total);
+        numerators.map(|numerator| num::canonical((f64::from(numerator) * factor) as f32))
+    }
+
+    fn put_slots(&self, span: Span, out: Out<'_, f32>, slots: [f32; LANES]) {
+        for j in 0..span.len() {
+            out.put(span.start + j, slots[j]);
+        }
     }
 
     fn place(&self, span: Span, count: usize, at: impl Fn(usize) -> usize, put: impl Fn(usize, usize)) {

@@ -10,15 +10,19 @@
 //! so that LLVM needs no run-time alias checks, of which it allows too few; (3) columns that no element reaches are not folded
 //! specially: they hold +0, and x + 0 = x.
 
+use crate::level::Picks;
+use crate::pick;
 use crate::recur::recur;
+use crate::short::{self, Slots};
 use core::cell::Cell;
 use core::marker::PhantomData;
 use lockstep_core::num::{self, Arith};
-use lockstep_core::ragged::{In, Mask, Sink, Span, Stream, flag};
+use lockstep_core::ragged::{In, Mask, Out, Sink, Span, Stream, flag};
 use lockstep_core::team::fold::{COLUMNS, LANES, butterfly, fold_columns};
-use lockstep_core::team::order::{LEAST, ordered, unordered};
 use lockstep_core::team::scan::scan_block;
-use lockstep_core::team::{Direction, Element, Key, MAX_LARGEST, Picked, Recurrence, Semigroup, Swept, Team};
+use lockstep_core::team::{
+    Direction, Element, Key, MAX_LARGEST, Picked, Recurrence, Semigroup, Swept, Team, Term,
+};
 
 /// A team of vectors with arithmetic `A`, for the level `L`.
 ///
@@ -57,8 +61,10 @@ fn chunk_of<T>(row: &[T]) -> &Chunk<T> {
     }
 }
 
-impl<A: Arith, L> Team for Wide<A, L> {
+impl<A: Arith, L: Picks> Team for Wide<A, L> {
     type Arith = A;
+    const ALONE: bool = true;
+    type Slots = Slots;
 
     #[inline(always)]
     fn sweep<const J: usize, const M: usize, const K: usize, const E: usize, F: Element<J, M, K, E>>(
@@ -200,7 +206,9 @@ impl<A: Arith, L> Team for Wide<A, L> {
 
     #[inline(always)]
     fn sum<const K: usize>(&self, span: Span, f: impl Fn(usize) -> [f64; K]) -> [f64; K] {
+        // One place that calls `f`.
         let mut columns = [[0.0f64; COLUMNS]; K];
+        let short = span.len() <= LANES;
         for i in 0..span.len() {
             let terms = f(span.start + i);
             for k in 0..K {
@@ -212,10 +220,73 @@ impl<A: Arith, L> Team for Wide<A, L> {
             // In a short row the other columns are +0, and x + 0 = x.
             let mut lanes = [0.0; LANES];
             lanes.copy_from_slice(&columns[k][..LANES]);
-            let short = span.len() <= LANES;
             sums[k] = num::canonical64(if short { butterfly(lanes) } else { fold_columns(&columns[k]) });
         }
         sums
+    }
+
+    #[inline(always)]
+    fn sum_of<const J: usize, const K: usize, F: Term<J, K>>(
+        &self,
+        span: Span,
+        ins: [In<'_, f32>; J],
+        f: F,
+    ) -> [f64; K] {
+        let rows = ins.map(|row| row.row(span));
+        match span.len() {
+            0..=16 => short::sums::<16, J, K, F>(rows, f),
+            _ => short::sums::<LANES, J, K, F>(rows, f),
+        }
+    }
+
+    #[inline(always)]
+    fn slots(&self, count: usize, value: impl Fn(usize) -> f32) -> Slots {
+        let mut slots = Slots([0.0; LANES]);
+        for j in 0..count {
+            slots.0[j] = value(j);
+        }
+        slots
+    }
+
+    #[inline(always)]
+    fn shares<const SUM: bool, F: Key + Copy>(
+        &self,
+        count: usize,
+        mut slots: Slots,
+        key: F,
+        factor: impl Fn(f64) -> f64,
+    ) -> Slots {
+        match count {
+            0..=8 => short::shares::<16, 8, SUM, A, F>(&mut slots, count, key, factor),
+            9..=16 => short::shares::<16, 16, SUM, A, F>(&mut slots, count, key, factor),
+            _ => short::shares::<LANES, LANES, SUM, A, F>(&mut slots, count, key, factor),
+        }
+        slots
+    }
+
+    #[inline(always)]
+    fn put_slots(&self, span: Span, out: Out<'_, f32>, slots: Slots) {
+        short::put(out.row(span), &slots);
+    }
+
+    #[inline(always)]
+    fn fill(&self, span: Span, mask: Mask<'_>, out: Out<'_, f32>, value: f32) {
+        let cells = out.row(span);
+        let Some(bytes) = mask.bytes() else {
+            for chunk in cells.chunks(COLUMNS) {
+                prefetch(chunk);
+                store(chunk, &[value; COLUMNS]);
+            }
+            return;
+        };
+        for (chunk, bytes) in cells.chunks(COLUMNS).zip(bytes.row(span).chunks(COLUMNS)) {
+            prefetch(chunk);
+            let mut values = [0.0; COLUMNS];
+            for (to, byte) in values.iter_mut().zip(bytes) {
+                *to = if *byte != 0 { value } else { 0.0 };
+            }
+            store(chunk, &values);
+        }
     }
 
     #[inline(always)]
@@ -235,6 +306,10 @@ impl<A: Arith, L> Team for Wide<A, L> {
     #[inline(always)]
     fn common_prefix(&self, tokens: In<'_, u32>, a: usize, b: usize, length: usize) -> usize {
         let (a, b) = (tokens.row(Span::new(a, a + length)), tokens.row(Span::new(b, b + length)));
+        // Most comparisons of a merge end at once.
+        if length == 0 || a[0] != b[0] {
+            return 0;
+        }
         let mut start = 0;
         // Chunks without a branch inside, which become vector instructions.
         while length - start >= COLUMNS {
@@ -311,7 +386,6 @@ impl<A: Arith, L> Team for Wide<A, L> {
         recur::<A, J, K, M, F>(span, mask, ins, outs, behind, f)
     }
 
-    /// Keys are computed once, to a buffer; a pick is an integer maximum over it, then the lowest index that has it.
     #[inline(always)]
     fn largest<F: Key>(
         &self,
@@ -321,46 +395,21 @@ impl<A: Arith, L> Team for Wide<A, L> {
         count: usize,
         key: &F,
         put: impl Fn(usize, usize),
-    ) -> Picked {
+    ) -> Picked<Slots> {
         let row = values.row(span);
-        let length = row.len();
-        assert!(length <= MAX_LARGEST, "rows of at most {MAX_LARGEST} elements");
-        let bias = bias.map(|bias| bias.row(Span::new(0, length)));
-        let zeros = [0.0f32; COLUMNS];
-        let Aligned(keys) = &mut Aligned([[LEAST; COLUMNS]; MAX_LARGEST / COLUMNS]);
-        let keys = &mut keys[..length.div_ceil(COLUMNS)];
-        let mut alarm = 0;
-        for (chunk, keys) in keys.iter_mut().enumerate() {
-            let start = chunk * COLUMNS;
-            let live = COLUMNS.min(length - start);
-            let value = &row[start..start + live];
-            let biases = match bias {
-                Some(bias) => &bias[start..start + live],
-                None => &zeros[..live],
-            };
-            // What lies behind a short last chunk has no key: it may not be asked for.
-            for l in 0..live {
-                alarm = alarm.max(flag::finite(value[l])).max(flag::finite(biases[l]));
-                keys[l] = ordered(key.key::<A>(value[l], biases[l], start + l));
-            }
-        }
-        let mut picked = Picked { sum: 0.0, bits: 0, alarm };
+        let bias = bias.map(|bias| bias.row(Span::new(0, row.len())));
+        prefetch(row);
+        let found = match row.len() {
+            0..=32 => pick::largest::<A, L, F, 32>(row, bias, count, key),
+            33..=128 => pick::largest::<A, L, F, 128>(row, bias, count, key),
+            129..=256 => pick::largest::<A, L, F, 256>(row, bias, count, key),
+            _ => pick::largest::<A, L, F, MAX_LARGEST>(row, bias, count, key),
+        };
+        let first = found.keys.0[0];
+        let mut picked = Picked { keys: found.keys, sum: first, first, bits: 0, alarm: found.alarm };
         for j in 0..count {
-            let mut best = LEAST;
-            for keys in keys.iter() {
-                for order in keys {
-                    best = best.max(*order);
-                }
-            }
-            let mut at = i32::MAX;
-            for (chunk, keys) in keys.iter().enumerate() {
-                for l in 0..COLUMNS {
-                    at = at.min(if keys[l] == best { (chunk * COLUMNS + l) as i32 } else { i32::MAX });
-                }
-            }
-            let at = at as usize;
-            keys[at / COLUMNS][at % COLUMNS] = LEAST;
-            picked.sum = if j == 0 { unordered(best) } else { picked.sum + unordered(best) };
+            let at = found.at[j] as usize;
+            picked.sum = if j == 0 { first } else { picked.sum + found.keys.0[j] };
             picked.bits |= if at < 32 { 1 << at } else { 0 };
             put(j, at);
         }

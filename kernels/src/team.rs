@@ -7,7 +7,7 @@
 use crate::wave::Wave;
 use core::marker::PhantomData;
 use lockstep_core::num::{self, Arith};
-use lockstep_core::ragged::{In, Mask, Sink, Span, Stream, flag};
+use lockstep_core::ragged::{In, Mask, Out, Sink, Span, Stream, flag};
 use lockstep_core::team::fold::{COLUMNS, LANES, PER_LANE};
 use lockstep_core::team::order::{LEAST, ordered, unordered};
 use lockstep_core::team::recur::STILL;
@@ -120,6 +120,8 @@ impl<W: Wave, A: Arith> GpuTeam<W, A> {
 
 impl<W: Wave, A: Arith> Team for GpuTeam<W, A> {
     type Arith = A;
+    const ALONE: bool = false;
+    type Slots = f32;
 
     #[inline(always)]
     fn sweep<const J: usize, const M: usize, const K: usize, const E: usize, F: Element<J, M, K, E>>(
@@ -379,12 +381,12 @@ impl<W: Wave, A: Arith> Team for GpuTeam<W, A> {
         count: usize,
         key: &F,
         put: impl Fn(usize, usize),
-    ) -> Picked {
+    ) -> Picked<f32> {
         // Orders as unsigned integers; 0 is below that of every number.
         let unsigned = |order: i32| order.cast_unsigned() ^ LEAST.cast_unsigned();
         let length = span.len();
         let (mut last, mut last_at, mut alarm) = (u32::MAX, 0, 0);
-        let (mut sum, mut bits) = (0.0, 0);
+        let (mut sum, mut first, mut keys, mut bits) = (0.0, 0.0, 0.0, 0);
         let mut j = 0;
         while j < count {
             let (mut best, mut at) = (0, u32::MAX);
@@ -407,6 +409,8 @@ impl<W: Wave, A: Arith> Team for GpuTeam<W, A> {
             let own = if best == last { at } else { u32::MAX };
             last_at = self.combine(own, |a, b| if a < b { a } else { b });
             let picked = unordered((last ^ LEAST.cast_unsigned()).cast_signed());
+            first = if j == 0 { picked } else { first };
+            keys = if self.0.lane() == j { picked } else { keys };
             sum = if j == 0 { picked } else { sum + picked };
             bits |= if last_at < 32 { 1 << (last_at & 31) } else { 0 };
             if self.0.lane() == j % W::WIDTH {
@@ -414,7 +418,36 @@ impl<W: Wave, A: Arith> Team for GpuTeam<W, A> {
             }
             j += 1;
         }
-        Picked { sum, bits, alarm: self.combine(alarm, flag::worse) }
+        Picked { keys, sum, first, bits, alarm: self.combine(alarm, flag::worse) }
+    }
+
+    #[inline(always)]
+    fn slots(&self, count: usize, value: impl Fn(usize) -> f32) -> f32 {
+        if self.0.lane() < count { value(self.0.lane()) } else { 0.0 }
+    }
+
+    #[inline(always)]
+    fn shares<const SUM: bool, F: Key + Copy>(
+        &self,
+        count: usize,
+        slots: f32,
+        key: F,
+        factor: impl Fn(f64) -> f64,
+    ) -> f32 {
+        let numerator = num::canonical(key.key::<A>(slots, 0.0, self.0.lane()));
+        let mut total = 0.0;
+        if SUM {
+            [total] = self.sum(Span::new(0, count), move |_| [f64::from(numerator)]);
+        }
+        num::canonical((f64::from(numerator) * factor(total)) as f32)
+    }
+
+    #[inline(always)]
+    fn put_slots(&self, span: Span, out: Out<'_, f32>, slots: f32) {
+        let j = self.0.lane();
+        if j < span.len() {
+            out.put(span.start + j, slots);
+        }
     }
 
     #[inline(always)]

@@ -172,6 +172,82 @@ fn ties_go_to_the_lowest_index() {
     assert_eq!(out.chosen, Ids::U8(vec![1, 3, 0]));
 }
 
+/// Scores without order, with few values, all equal, zeros of both signs, as bf16, any bits that are finite.
+fn scores_of(style: usize, source: Source, count: usize) -> Vec<f32> {
+    let of = |i: usize| match style {
+        0 => 4.0 * source.signed(i),
+        1 => source.below(i, 5) as f32,
+        2 => 0.25,
+        3 => [0.0, -0.0, 1e-42, -1e-42][source.below(i, 4)],
+        4 => f32::from_bits(source.signed(i).to_bits() & 0xffff_0000),
+        _ => Some(f32::from_bits(source.bits(i) as u32)).filter(|x| x.is_finite()).unwrap_or(f32::MAX),
+    };
+    (0..count).map(of).collect()
+}
+
+#[test]
+fn every_level_picks_what_sorting_picks() {
+    let shapes = [
+        (1, 1),
+        (8, 2),
+        (16, 16),
+        (17, 3),
+        (32, 4),
+        (33, 32),
+        (127, 8),
+        (128, 8),
+        (128, 1),
+        (129, 9),
+        (256, 8),
+        (384, 8),
+        (500, 17),
+        (512, 10),
+    ];
+    for (experts, top_k) in shapes {
+        for style in 0..6 {
+            let (source, rows) = (Source::new(style as u64).fork(experts as u64), 5);
+            let scores = scores_of(style, source, rows * experts);
+            let mut want = Vec::new();
+            for row in scores.chunks(experts) {
+                let mut order: Vec<usize> = (0..experts).collect();
+                // Stable: equal scores, zeros of both signs among them, by the lower index.
+                order.sort_by(|a, b| row[*b].partial_cmp(&row[*a]).unwrap());
+                want.extend(order[..top_k].iter().map(|e| *e as u16));
+            }
+            let router = Router::new(RouterKind::SoftmaxChosen, experts, top_k);
+            let plain = Device::cpu_with(Some(Level::Plain), Some(1)).unwrap();
+            let first = gating_forward(&plain, &router, &scores, None, None).unwrap();
+            let ids = match &first.chosen {
+                Ids::U8(ids) => ids.iter().map(|e| u16::from(*e)).collect(),
+                Ids::U16(ids) => ids.clone(),
+            };
+            assert_eq!(ids, want, "{experts} {top_k} {style}");
+            for level in Level::available() {
+                let device = Device::cpu_with(Some(level), Some(2)).unwrap();
+                let own = gating_forward(&device, &router, &scores, None, None).unwrap();
+                assert_eq!(own.chosen, first.chosen, "{level} {experts} {top_k} {style}");
+                assert!(own.gates.iter().zip(&first.gates).all(|(a, b)| a.to_bits() == b.to_bits()));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_score_that_is_not_finite_is_named_at_every_level() {
+    for level in Level::available() {
+        let device = Device::cpu_with(Some(level), Some(1)).unwrap();
+        for (at, bad) in [(0, f32::NAN), (127, f32::INFINITY), (200, f32::NEG_INFINITY), (255, -f32::NAN)] {
+            let mut scores = scores_of(0, Source::new(1), 256);
+            scores[at] = bad;
+            for kind in [RouterKind::SoftmaxChosen, RouterKind::SoftmaxAll, RouterKind::Sigmoid] {
+                let error =
+                    gating_forward(&device, &Router::new(kind, 128, 8), &scores, None, None).unwrap_err();
+                assert!(error.to_string().contains(&format!("`scores`[{at}]")), "{level}: {error}");
+            }
+        }
+    }
+}
+
 #[test]
 fn size_law() {
     let mut trace = RoutingTrace::new(128, 48, 8).unwrap();

@@ -5,8 +5,8 @@ use lockstep::core::advantage::Singleton;
 use lockstep::core::tree::NONE;
 use lockstep::ops::advantage::GroupParams;
 use lockstep::ops::tree::{
-    ExplicitTree, Outcomes, Segments, StepBaseline, StepParams, Tempo, TempoParams, prefix_tree, spread,
-    step_values, tempo,
+    ExplicitTree, Outcomes, PrefixTree, Segments, StepBaseline, StepParams, Tempo, TempoParams, prefix_tree,
+    spread, step_values, tempo,
 };
 use lockstep::ops::{self};
 use lockstep::recipe::{AdvantageChoice, Estimator};
@@ -338,6 +338,95 @@ fn same_bits_at_every_level_and_number_of_threads() {
     let outcomes = Outcomes::new(&rewards);
     let out = tempo(&Device::cpu(), &group.batch(), signed[..].into(), &outcomes, &TEMPO).unwrap();
     assert_eq!(bits(&out.advantage), bits(&plain.advantage));
+}
+
+/// What `tree_nodes` documents, position by position and all pairs: the group by itself, without a stack.
+fn nodes_by_definition(group: &Group, outcomes: &Outcomes<'_>, tree: &PrefixTree) {
+    let around = |first: usize, end: usize, at: usize, depth: u32| {
+        let start = (first..at).rev().find(|q| tree.lcp[q + 1] < depth).map_or(first, |q| q + 1);
+        let stop = (at + 1..end).find(|q| tree.lcp[*q] < depth).unwrap_or(end);
+        (start, stop, (start + 1..stop).find(|q| tree.lcp[*q] == depth))
+    };
+    for pair in group.cu_groups.windows(2) {
+        let (first, end) = (pair[0] as usize, pair[1] as usize);
+        let above = |start: usize, stop: usize| {
+            let left = (start > first).then(|| tree.lcp[start]);
+            let right = (stop < end).then(|| tree.lcp[stop]);
+            left.max(right).map_or(NONE, |depth| around(first, end, start, depth).2.unwrap() as u32)
+        };
+        for at in first..end {
+            let (start, stop, node) = match at == first {
+                true => (first, end, None),
+                false => around(first, end, at, tree.lcp[at]),
+            };
+            let (mut total, mut weight, mut kept) = (0.0f64, 0.0f64, Vec::new());
+            for sequence in tree.order[start..stop].iter().map(|sequence| *sequence as usize) {
+                let own = outcomes.weights.map_or(1.0, |weights| weights[sequence]);
+                let reward = outcomes.rewards[sequence];
+                if outcomes.valid.is_none_or(|valid| valid[sequence] != 0) && !reward.is_nan() && own != 0.0 {
+                    total += f64::from(own) * f64::from(reward);
+                    weight += f64::from(own);
+                    kept.push(reward);
+                }
+            }
+            let equal = kept.first().filter(|first| kept.iter().all(|reward| reward == *first));
+            let value = equal.map_or(total / weight, |first| f64::from(*first));
+            let value = if value.is_nan() { f64::NAN } else { value };
+            assert_eq!(tree.value[at].to_bits(), value.to_bits(), "value at {at} of {first}..{end}");
+            assert_eq!(tree.counted[at] as usize, kept.len(), "counted at {at}");
+            assert_eq!(tree.node[at], node.map_or(NONE, |node| node as u32), "node of {at}");
+            assert_eq!(
+                tree.parent[at],
+                if at == first { NONE } else { above(start, stop) },
+                "parent of {at}"
+            );
+            assert_eq!(tree.leaf[tree.order[at] as usize], above(at, at + 1), "leaf at {at}");
+        }
+    }
+}
+
+#[test]
+fn nodes_of_any_group_are_those_of_their_definition() {
+    for seed in 0..60 {
+        let source = Source::new(seed);
+        let sizes: Vec<usize> = (0..4).map(|g| source.below(g, [1, 3, 12, 50][g])).chain([1]).collect();
+        let count: usize = sizes.iter().sum();
+        // Equal, contained, empty and unrelated responses: few ids, few lengths.
+        let of = source.fork(1);
+        let ids = [1, 2, 3, 1 << 30][seed as usize % 4];
+        let all: Vec<Vec<u32>> = (0..count)
+            .map(|i| (0..of.below(i, 9)).map(|t| source.fork(2).below(16 * i + t, ids) as u32).collect())
+            .collect();
+        let rewards: Vec<f32> = (0..count)
+            .map(|i| match source.fork(3).below(i, 6) {
+                0 => f32::NAN,
+                1 => 1.0,
+                2 => 1e30,
+                _ => source.fork(4).signed(i),
+            })
+            .collect();
+        let valid: Vec<u8> = (0..count).map(|i| u8::from(source.fork(5).below(i, 5) > 0)).collect();
+        let weights: Vec<f32> = (0..count).map(|i| source.fork(6).below(i, 4) as f32 / 3.0).collect();
+        let group = Group::new(&sizes, &all);
+        let outcomes = match seed % 3 {
+            0 => Outcomes::new(&rewards),
+            _ => Outcomes { rewards: &rewards, valid: Some(&valid), weights: Some(&weights) },
+        };
+        let pad = (seed % 5 == 0).then_some(1);
+        for level in [Level::Plain, Level::best()] {
+            let device = Device::cpu_with(Some(level), Some(2)).unwrap();
+            let tree = prefix_tree(&device, &group.batch(), group.tokens[..].into(), &outcomes, pad).unwrap();
+            nodes_by_definition(&group, &outcomes, &tree);
+        }
+    }
+    // 4096 responses, each two share half: one root with 2048 children.
+    let pairs: Vec<Vec<u32>> = (0..4096u32).map(|i| vec![i / 2, i / 2, i, i]).collect();
+    let rewards: Vec<f32> = (0..4096).map(|i| Source::new(7).signed(i)).collect();
+    let (group, outcomes) = (Group::new(&[4096], &pairs), Outcomes::new(&rewards));
+    let tree = prefix_tree(&Device::cpu(), &group.batch(), group.tokens[..].into(), &outcomes, None).unwrap();
+    let (all, count): (f64, usize) = (rewards.iter().map(|r| f64::from(*r)).sum(), 4096);
+    assert!((0..count).step_by(2).all(|at| tree.value[at].to_bits() == (all / 4096.0).to_bits()));
+    assert!((1..count).step_by(2).all(|at| tree.node[at] == at as u32 && tree.parent[at] == 2));
 }
 
 #[test]

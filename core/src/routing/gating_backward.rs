@@ -24,7 +24,7 @@ use crate::logits::weight;
 use crate::num::{self, Arith};
 use crate::op::Kernel;
 use crate::ragged::{In, Mask, Out, Span, Stream, flag};
-use crate::team::{Element, Lane, Team};
+use crate::team::{Element, Lane, Team, Term};
 
 /// The op `gating_backward`.
 #[derive(Clone, Copy, Debug)]
@@ -69,13 +69,15 @@ impl GatingBackward<'_> {
     }
 }
 
-/// No gradient.
-struct Nothing;
+/// g·c, and whether either is not finite.
+#[derive(Clone, Copy)]
+struct Product;
 
-impl Element<1, 1, 0, 0> for Nothing {
+impl Term<2, 2> for Product {
     #[inline(always)]
-    fn element<A: Arith>(&self, _staged: [f32; 2], _input: impl Fn(usize) -> f32) -> Lane<1, 0, 0> {
-        Lane { out: [0.0], sum: [], max: [], alarm: 0 }
+    fn terms(self, [g, c]: [f32; 2]) -> [f64; 2] {
+        let usable = flag::worse(flag::finite(g), flag::finite(c)) <= flag::LIMIT;
+        [f64::from(g) * f64::from(c), if usable { 0.0 } else { 1.0 }]
     }
 }
 
@@ -130,14 +132,11 @@ impl Kernel for GatingBackward<'_> {
             let expert = chosen.at(position + j) as usize;
             if expert < experts { expert } else { experts - 1 }
         };
-        let [dot, faults] = team.sum(Span::new(0, k), move |j| {
-            let (g, c) = (gates.at(first + j), coef.at(first + j));
-            let usable = (flag::worse(flag::finite(g), flag::finite(c)) <= flag::LIMIT)
-                & ((chosen.at(position + j) as usize) < experts);
-            [f64::from(g) * f64::from(c), if usable { 0.0 } else { 1.0 }]
-        });
+        let slots = Span::new(0, k);
+        let [dot, faults] = team.sum_of(Span::new(first, first + k), [gates, coef], Product);
+        let strange = team.first(slots, move |j| chosen.at(position + j) as usize >= experts);
         let mean = dot / scale;
-        let mut alarm = if faults > 0.0 { u32::MAX } else { 0 };
+        let mut alarm = if (faults > 0.0) | (strange < k) { u32::MAX } else { 0 };
         let (mut largest, mut factor) = (0.0, 0.0);
         if V == 1 {
             let ins = [Stream::Array(scores)];
@@ -148,7 +147,7 @@ impl Kernel for GatingBackward<'_> {
             let rest = Denominator { largest, factor: factor as f32 };
             alarm = flag::worse(alarm, team.sweep(span, Mask::all(), ins, [Some(out)], &rest).alarm);
         } else {
-            team.sweep(span, Mask::all(), [Stream::Constant(0.0)], [Some(out)], &Nothing);
+            team.fill(span, Mask::all(), out, 0.0);
         }
         let sigmoid = router.kind.sigmoid();
         let subtracted = if matches!(router.kind, RouterKind::Sigmoid) { 0.0 } else { mean };

@@ -180,6 +180,30 @@ impl Key for Score {
     }
 }
 
+/// e^(s − largest).
+#[derive(Clone, Copy)]
+struct Exponential {
+    largest: f32,
+}
+
+impl Key for Exponential {
+    #[inline(always)]
+    fn key<A: Arith>(&self, value: f32, _bias: f32, _element: usize) -> f32 {
+        weight::<A>(value - self.largest)
+    }
+}
+
+/// σ(s).
+#[derive(Clone, Copy)]
+struct Sigmoid;
+
+impl Key for Sigmoid {
+    #[inline(always)]
+    fn key<A: Arith>(&self, value: f32, _bias: f32, _element: usize) -> f32 {
+        num::sigmoid::<A>(value)
+    }
+}
+
 /// σ(s) + b.
 struct Biased;
 
@@ -319,41 +343,34 @@ impl Kernel for GatingForward<'_> {
         } else if replayed {
             alarm = flag::worse(alarm, team.sweep(span, Mask::all(), ins, [], &Finite).alarm);
         }
-        if !replayed {
-            let natural = if V == 2 {
-                self.choose_by_sigmoid(team, row)
-            } else {
-                team.largest(span, scores, None, k, &Score, move |j, e| chosen.put(first + j, e)).alarm
-            };
-            alarm = flag::worse(alarm, natural);
-        }
         let score = move |j: usize| scores.at(span.start + chosen.get(first + j));
-        if V == 0 {
-            largest = team.max(slots, score);
-        }
-        team.for_each(slots, move |j| {
-            let s = score(j);
-            let numerator =
-                if V == 2 { num::sigmoid::<T::Arith>(s) } else { weight::<T::Arith>(s - largest) };
-            gates.put(first + j, num::canonical(numerator));
-        });
-        let total = if V == 1 {
-            team.sweep(span, Mask::all(), ins, [], &Total { largest }).sums[0]
-        } else {
-            let [sum] = team.sum(slots, move |j| [f64::from(gates.get(first + j))]);
+        // Of scores that were picked by themselves the team has them still.
+        let slots = if replayed {
             if V == 0 {
-                sum
-            } else if matches!(router.kind, RouterKind::SigmoidNormalized) {
-                sum + f64::from(SIGMOID_EPS)
-            } else {
-                1.0
+                largest = team.max(slots, score);
             }
+            team.slots(k, score)
+        } else if V == 2 {
+            alarm = flag::worse(alarm, self.choose_by_sigmoid(team, row));
+            team.slots(k, score)
+        } else {
+            let picked = team.largest(span, scores, None, k, &Score, move |j, e| chosen.put(first + j, e));
+            alarm = flag::worse(alarm, picked.alarm);
+            largest = picked.first;
+            picked.keys
         };
-        let share = f64::from(router.scale) / total;
-        team.for_each(slots, move |j| {
-            let gate = f64::from(gates.get(first + j)) * share;
-            gates.put(first + j, num::canonical(gate as f32));
-        });
+        let scale = f64::from(router.scale);
+        let shares = if V == 1 {
+            let total = team.sweep(span, Mask::all(), ins, [], &Total { largest }).sums[0];
+            team.shares::<false, _>(k, slots, Exponential { largest }, move |_| scale / total)
+        } else if V == 0 {
+            team.shares::<true, _>(k, slots, Exponential { largest }, move |sum| scale / sum)
+        } else {
+            let normalized = matches!(router.kind, RouterKind::SigmoidNormalized);
+            let factor = move |sum: f64| scale / if normalized { sum + f64::from(SIGMOID_EPS) } else { 1.0 };
+            team.shares::<true, _>(k, slots, Sigmoid, factor)
+        };
+        team.put_slots(Span::new(first, first + k), gates, shares);
         if team.leads() {
             self.row_replayed.put(row, u32::from(replayed));
             self.row_alarm.put(row, alarm);

@@ -3,7 +3,7 @@
 use super::recur::Recurrence;
 use super::scan::{Direction, Semigroup};
 use crate::num::{self, Arith};
-use crate::ragged::{In, Mask, Sink, Span, Stream};
+use crate::ragged::{In, Mask, Out, Sink, Span, Stream};
 
 /// What one lane says of one element in a [`Team::sweep`]: M values to write, K terms to sum, E values whose
 /// maximum is wanted, and an alarm.
@@ -63,11 +63,21 @@ pub trait Key {
     fn key<A: Arith>(&self, value: f32, bias: f32, element: usize) -> f32;
 }
 
+/// What a [`Team::sum_of`] sums. A trait for the reason that [`Element`] is one.
+pub trait Term<const J: usize, const K: usize>: Copy {
+    /// From the inputs of an element to its terms.
+    fn terms(self, input: [f32; J]) -> [f64; K];
+}
+
 /// What a [`Team::largest`] found.
 #[derive(Clone, Copy, Debug)]
-pub struct Picked {
+pub struct Picked<S> {
+    /// The picked keys, those of the first [`LANES`](super::fold::LANES) picks; −0 is +0.
+    pub keys: S,
     /// Sum of the picked keys, added in binary32 in the order of the picks.
     pub sum: f32,
+    /// The largest key.
+    pub first: f32,
     /// Bit e is set if element e < 32 was picked.
     pub bits: u32,
     /// The largest alarm of the values and biases of the whole row, picked or not: above the limit if one is not finite.
@@ -89,6 +99,12 @@ pub trait Team {
     /// How this backend does its fused multiply-add and square root.
     type Arith: Arith;
 
+    /// Whether one thread runs a row, so that it sees all that the row wrote.
+    const ALONE: bool;
+
+    /// A number for each of at most [`LANES`](super::fold::LANES) elements: on a GPU one in each lane.
+    type Slots: Copy;
+
     /// Reads `ins` at every live element of `span`, applies `f`, writes its `out` to `outs` (masked elements get
     /// 0), and reduces the rest.
     fn sweep<const J: usize, const M: usize, const K: usize, const E: usize, F: Element<J, M, K, E>>(
@@ -102,6 +118,47 @@ pub trait Team {
 
     /// K sums of `f(i)` over the elements of `span`; for short rows and index arithmetic.
     fn sum<const K: usize>(&self, span: Span, f: impl Fn(usize) -> [f64; K]) -> [f64; K];
+
+    /// K sums over the at most [`LANES`](super::fold::LANES) elements of `span`, as [`sum`](Team::sum).
+    #[inline(always)]
+    fn sum_of<const J: usize, const K: usize, F: Term<J, K>>(
+        &self,
+        span: Span,
+        ins: [In<'_, f32>; J],
+        f: F,
+    ) -> [f64; K] {
+        self.sum(span, move |i| {
+            let mut input = [0.0; J];
+            for j in 0..J {
+                input[j] = ins[j].at(i);
+            }
+            f.terms(input)
+        })
+    }
+
+    /// `value(j)` for j in 0..count, at most [`LANES`](super::fold::LANES), each on the thread that [`for_each`](Team::for_each) gives element j to.
+    fn slots(&self, count: usize, value: impl Fn(usize) -> f32) -> Self::Slots;
+
+    /// Numerators n_j = `key` of slot j for j in 0..count, times one factor: n_j · factor. The factor is made from Σ n_j, or from 0 without
+    /// `SUM`.
+    fn shares<const SUM: bool, F: Key + Copy>(
+        &self,
+        count: usize,
+        slots: Self::Slots,
+        key: F,
+        factor: impl Fn(f64) -> f64,
+    ) -> Self::Slots;
+
+    /// Writes the slots to the elements of `span`.
+    fn put_slots(&self, span: Span, out: Out<'_, f32>, slots: Self::Slots);
+
+    /// Writes `value` to every live element of `span` and 0 to the others, each on the thread that [`for_each`](Team::for_each) gives it to. A
+    /// plain loop: of a sweep nobody needs the reductions, and on a GPU their shuffles ended up behind a branch on the lane (`cargo xtask
+    /// artifacts` refused it).
+    #[inline(always)]
+    fn fill(&self, span: Span, mask: Mask<'_>, out: Out<'_, f32>, value: f32) {
+        self.for_each(span, move |i| out.put(i, if mask.at(i) { value } else { 0.0 }));
+    }
 
     /// Maximum of `f(i)`; −∞ for an empty span, the canonical NaN if any value is NaN.
     fn max(&self, span: Span, f: impl Fn(usize) -> f32) -> f32;
@@ -179,7 +236,7 @@ pub trait Team {
         count: usize,
         key: &F,
         put: impl Fn(usize, usize),
-    ) -> Picked;
+    ) -> Picked<Self::Slots>;
 
     /// Calls `put(j, i)` for j in 0..count, where i = `span.start` + `at(j)`, on the thread that [`for_each`](Team::for_each) and
     /// [`sweep`](Team::sweep) over `span` give element i to: what one of them wrote there before is overwritten.

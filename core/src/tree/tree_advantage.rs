@@ -84,12 +84,10 @@ impl TreeAdvantage<'_> {
         if divisor == 0.0 { 1.0 } else { divisor }
     }
 
-    /// The same value at every live token of `span`. A plain loop: of a sweep nobody needs the reductions, and their shuffles ended up
-    /// behind a branch on the lane (`cargo xtask artifacts` refused it).
+    /// The same value at every live token of `span`.
     #[inline(always)]
     fn fill<T: Team>(&self, team: &T, span: Span, value: f32) {
-        let (mask, out) = (self.loss_mask, self.token_advantage);
-        team.for_each(span, move |i| out.put(i, if mask.at(i) { value } else { 0.0 }));
+        team.fill(span, self.loss_mask, self.token_advantage, value);
     }
 }
 

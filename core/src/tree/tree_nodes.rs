@@ -109,43 +109,117 @@ impl Kernel for TreeNodes<'_> {
     }
 
     fn work(&self, row: usize) -> usize {
-        let n = self.cu_groups.span(row).len();
-        n.saturating_mul(n)
+        self.cu_groups.span(row).len()
     }
 
     #[inline(always)]
     fn row<T: Team>(&self, team: &T, row: usize) {
-        let TreeNodes { order, lcp, rewards, valid, weights, value, counted, node, parent, leaf, .. } = *self;
-        let shared = Shared { lcp, span: self.cu_groups.span(row) };
-        team.for_each(shared.span, move |at| {
+        let span = self.cu_groups.span(row);
+        if T::ALONE {
+            self.in_order(span);
+            return;
+        }
+        let (kernel, shared) = (*self, Shared { lcp: self.lcp, span });
+        team.for_each(span, move |at| {
             let first = at == shared.span.start;
             let found = if first {
                 Interval { start: at, end: shared.span.end, node: at }
             } else {
-                shared.around(at, lcp.at(at))
+                shared.around(at, shared.lcp.at(at))
             };
-            let (mut total, mut weight, mut count) = (0.0, 0.0, 0);
-            let (mut low, mut high) = (f32::INFINITY, f32::NEG_INFINITY);
-            let mut k = found.start;
-            while k < found.end {
-                let i = order.at(k) as usize;
-                let (reward, own) = (rewards.at(i), weights.map_or(1.0, |weights| weights.at(i)));
-                if valid.at(i) && !reward.is_nan() && own != 0.0 {
-                    total += f64::from(own) * f64::from(reward);
-                    weight += f64::from(own);
-                    count += 1;
-                    low = if reward < low { reward } else { low };
-                    high = if reward > high { reward } else { high };
-                }
-                k += 1;
-            }
-            let mean = if low == high { f64::from(low) } else { total / weight };
-            // 0/0 without any.
-            value.put(at, canonical64(mean));
-            counted.put(at, count);
-            node.put(at, if first { NONE } else { found.node as u32 });
-            parent.put(at, if first { NONE } else { shared.parent(found.start, found.end) });
-            leaf.put(order.at(at) as usize, shared.parent(at, at + 1));
+            let (value, counted) = kernel.mean(found.start, found.end);
+            kernel.value.put(at, value);
+            kernel.counted.put(at, counted);
+            kernel.node.put(at, if first { NONE } else { found.node as u32 });
+            kernel.parent.put(at, if first { NONE } else { shared.parent(found.start, found.end) });
+            kernel.leaf.put(kernel.order.at(at) as usize, shared.parent(at, at + 1));
         });
+    }
+}
+
+impl TreeNodes<'_> {
+    /// V of the responses at positions `start..end`, and how many of them are counted.
+    #[inline(always)]
+    fn mean(&self, start: usize, end: usize) -> (f64, u32) {
+        let (order, rewards, valid, weights) = (self.order, self.rewards, self.valid, self.weights);
+        let (mut total, mut weight, mut count) = (0.0, 0.0, 0);
+        let (mut low, mut high) = (f32::INFINITY, f32::NEG_INFINITY);
+        let mut k = start;
+        while k < end {
+            let i = order.at(k) as usize;
+            let (reward, own) = (rewards.at(i), weights.map_or(1.0, |weights| weights.at(i)));
+            if valid.at(i) && !reward.is_nan() && own != 0.0 {
+                total += f64::from(own) * f64::from(reward);
+                weight += f64::from(own);
+                count += 1;
+                low = if reward < low { reward } else { low };
+                high = if reward > high { reward } else { high };
+            }
+            k += 1;
+        }
+        let mean = if low == high { f64::from(low) } else { total / weight };
+        // 0/0 without any.
+        (canonical64(mean), count)
+    }
+
+    /// The node of whichever of positions `left` and `right` is the deeper branch; a position at the start or end of the group is none.
+    #[inline(always)]
+    fn deeper(&self, span: Span, left: usize, right: usize) -> u32 {
+        let (is_left, is_right) = (left > span.start, right < span.end);
+        if is_left && (!is_right || self.lcp.at(left) > self.lcp.at(right)) {
+            self.node.get(left)
+        } else if is_right {
+            self.node.get(right)
+        } else {
+            NONE
+        }
+    }
+
+    /// A group by one thread: where intervals begin and end by jumps over what lies deeper, each node's mean once.
+    ///
+    /// Jumps are linear in responses. A response is summed once for each branch on its path, of which it has at most its length and one: linear
+    /// in tokens. Until the last pass `parent` holds where an interval begins and `counted` where it ends.
+    fn in_order(&self, span: Span) {
+        let TreeNodes { lcp, node, parent, counted, .. } = *self;
+        let Span { start: first, end } = span;
+        if span.is_empty() {
+            return;
+        }
+        for at in first + 1..end {
+            let depth = lcp.at(at);
+            let mut left = at - 1;
+            while left > first && lcp.at(left) > depth {
+                left = parent.get(left) as usize;
+            }
+            let again = left > first && lcp.at(left) == depth;
+            node.put(at, if again { node.get(left) } else { at as u32 });
+            parent.put(at, if again { parent.get(left) } else { left as u32 });
+        }
+        for at in (first + 1..end).rev() {
+            let mut right = at + 1;
+            while right < end && lcp.at(right) >= lcp.at(at) {
+                right = counted.get(right) as usize;
+            }
+            counted.put(at, right as u32);
+        }
+        let (value, count) = self.mean(first, end);
+        self.value.put(first, value);
+        counted.put(first, count);
+        node.put(first, NONE);
+        parent.put(first, NONE);
+        for at in first + 1..end {
+            let (left, right, stands) =
+                (parent.get(at) as usize, counted.get(at) as usize, node.get(at) as usize);
+            let (value, count) = match stands == at {
+                true => self.mean(left, right),
+                false => (self.value.get(stands), counted.get(stands)),
+            };
+            self.value.put(at, value);
+            counted.put(at, count);
+            parent.put(at, self.deeper(span, left, right));
+        }
+        for at in first..end {
+            self.leaf.put(self.order.at(at) as usize, self.deeper(span, at, at + 1));
+        }
     }
 }

@@ -1,0 +1,111 @@
+//! `cargo run --release -p lockstep-benches --example routing [ROWS] [THREADS]`
+//!
+//! What a router of one layer costs, forward and backward (a million tokens, 128 experts, 8 of them), as a multiple of the time in which the same
+//! threads read and write the same bytes in the same run. Buffers are made once; nothing is kept between calls.
+
+use lockstep::{Device, Error};
+use lockstep_benches::Copy;
+use lockstep_core::ragged::{In, Out};
+use lockstep_core::routing::{ChosenOut, GatingBackward, GatingForward, Router, RouterKind, Trace};
+use std::time::Instant;
+
+/// Best of 5, in seconds, after one that makes the pages.
+fn best(mut f: impl FnMut() -> Result<(), Error>) -> Result<f64, Error> {
+    f()?;
+    let mut best = f64::INFINITY;
+    for _ in 0..5 {
+        let start = Instant::now();
+        f()?;
+        best = best.min(start.elapsed().as_secs_f64());
+    }
+    Ok(best)
+}
+
+/// Scores without order, about normal.
+fn scores(count: usize) -> Vec<f32> {
+    let mut state = 0x9e37_79b9_7f4a_7c15u64;
+    let mut uniform = move || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 40) as f32 / 16_777_216.0
+    };
+    (0..count).map(|_| 1.7 * (uniform() + uniform() + uniform() + uniform() - 2.0)).collect()
+}
+
+fn main() -> Result<(), Error> {
+    let number =
+        |i: usize, default: usize| std::env::args().nth(i).and_then(|s| s.parse().ok()).unwrap_or(default);
+    let (rows, threads) = (number(1, 1 << 20), number(2, 2));
+    let device = Device::cpu_with(None, Some(threads))?;
+    println!("{}, {rows} rows, {threads} threads; ns per row", device.describe());
+    let deepseek = Router { top_k: 8, ..Router::DEEPSEEK_V3 };
+    let routers = [
+        ("softmax of the chosen", Router::QWEN3),
+        ("softmax of all", Router::new(RouterKind::SoftmaxAll, 128, 8)),
+        ("sigmoids", Router::new(RouterKind::SigmoidNormalized, 128, 8)),
+        ("sigmoids in groups", deepseek),
+    ];
+    for (name, router) in routers {
+        // The same number of scores for each.
+        let rows = rows * 128 / router.experts;
+        let (experts, top_k) = (router.experts, router.top_k);
+        let scores = scores(rows * experts);
+        let coef: Vec<f32> = scores[..rows * top_k].to_vec();
+        let (mut chosen, mut gates) = (vec![0u8; rows * top_k], vec![0.0f32; rows * top_k]);
+        let (mut replayed, mut alarm) = (vec![0u32; rows], vec![0u32; rows]);
+        let mut group_scores = vec![0.0f32; if router.groups > 1 { rows * router.groups } else { 0 }];
+        let mut gradient = vec![0.0f32; rows * experts];
+        let forward = best(|| {
+            device.run(&GatingForward {
+                router,
+                rows,
+                scores: In::new(&scores),
+                bias: None,
+                replay: None,
+                chosen: ChosenOut::narrow(Out::new(&mut chosen)),
+                gates: Out::new(&mut gates),
+                group_scores: (router.groups > 1).then(|| Out::new(&mut group_scores)),
+                row_replayed: Out::new(&mut replayed),
+                row_alarm: Out::new(&mut alarm),
+            })
+        })?;
+        let backward = best(|| {
+            device.run(&GatingBackward {
+                router,
+                rows,
+                scores: In::new(&scores),
+                chosen: Trace::narrow(In::new(&chosen), 1, top_k),
+                gates: In::new(&gates),
+                coef: In::new(&coef),
+                gradient: Out::new(&mut gradient),
+                row_alarm: Out::new(&mut alarm),
+            })
+        })?;
+        // Each array once for each launch that touches it. A backward of the chosen reads no scores; sigmoids only those of the chosen.
+        let row = 4 * experts + 5 * top_k + 8 + if router.groups > 1 { 4 * router.groups } else { 0 };
+        let reads = match router.kind {
+            RouterKind::SoftmaxChosen => 0,
+            RouterKind::SoftmaxAll => 4 * experts,
+            RouterKind::SigmoidNormalized | RouterKind::Sigmoid => 4 * top_k,
+        };
+        let bytes = rows * (row + reads + 9 * top_k + 4 * experts + 4);
+        let mut copy = Copy::new(bytes / 2, threads);
+        let copied = best(|| {
+            copy.run();
+            Ok(())
+        })?;
+        let each = 1e9 / rows as f64;
+        println!(
+            "{name:>22}, {experts}: forward {:6.1} backward {:6.1} sum {:6.1}; the same {} bytes copied {:5.1} ({:.1} GB/s): {:.2} times",
+            forward * each,
+            backward * each,
+            (forward + backward) * each,
+            bytes / rows,
+            copied * each,
+            bytes as f64 / copied / 1e9,
+            (forward + backward) / copied
+        );
+    }
+    Ok(())
+}

@@ -1,0 +1,119 @@
+//! [`Team::largest`](lockstep_core::team::Team::largest) as vectors: keys once, to a buffer, as integers of the same order; then the picks.
+//!
+//! A pick is a maximum over all keys, then the lowest element that has it. AVX-512 does better for two picks and more ([`ranked`](crate::ranked)).
+
+use crate::level::Picks;
+use crate::short::Slots;
+use lockstep_core::num::Arith;
+use lockstep_core::ragged::flag;
+use lockstep_core::team::fold::{COLUMNS, LANES};
+use lockstep_core::team::order::{LEAST, ordered, unordered};
+use lockstep_core::team::{Key, MAX_LARGEST};
+
+/// Numbers on cache-line boundaries.
+#[repr(C, align(64))]
+pub(crate) struct Aligned<T>(pub(crate) T);
+
+/// Keys of `N` elements; behind a short row [`LEAST`].
+pub(crate) type Keys<const N: usize> = Aligned<[i32; N]>;
+
+/// Elements of at most 16 picks, the first pick's at place 15.
+pub(crate) type Elements = [u32; LANES];
+
+/// What was picked: elements, their keys, and the alarm of the whole row.
+pub(crate) struct Largest {
+    pub(crate) at: Elements,
+    pub(crate) keys: Slots,
+    pub(crate) alarm: u32,
+}
+
+/// The `count` largest of at most `N` elements.
+///
+/// It gives no pick to a closure: of several calls in one function LLVM inlines none, and then compiles the closure without the level's
+/// features.
+#[inline(always)]
+pub(crate) fn largest<A: Arith, L: Picks, F: Key, const N: usize>(
+    row: &[f32],
+    bias: Option<&[f32]>,
+    count: usize,
+    key: &F,
+) -> Largest {
+    assert!(
+        row.len() <= N && count <= LANES,
+        "{count} of {} elements: at most {LANES} of {MAX_LARGEST}",
+        row.len()
+    );
+    let mut keys = Aligned([LEAST; N]);
+    let alarm = match bias {
+        Some(bias) => keys_of::<A, F, true, N>(&mut keys.0, row, bias, key),
+        None => keys_of::<A, F, false, N>(&mut keys.0, row, &[], key),
+    };
+    let mut found = Largest { at: [0; LANES], keys: Slots([0.0; LANES]), alarm };
+    let mut rising = [0; LANES];
+    if count > 1 && L::picks(&keys, count, &mut rising) {
+        for j in 0..count {
+            let at = rising[(15 - j) % LANES];
+            found.at[j] = at;
+            found.keys.0[j] = unordered(keys.0[at as usize % N]);
+        }
+        return found;
+    }
+    for j in 0..count {
+        let (best, at) = maximum(&keys.0);
+        found.at[j] = at;
+        found.keys.0[j] = unordered(best);
+        if j + 1 < count {
+            for e in 0..N {
+                keys.0[e] = if e as u32 == at { LEAST } else { keys.0[e] };
+            }
+        }
+    }
+    found
+}
+
+/// The largest key and the lowest element that has it.
+#[inline(always)]
+fn maximum<const N: usize>(keys: &[i32; N]) -> (i32, u32) {
+    let mut best = LEAST;
+    for order in keys {
+        best = best.max(*order);
+    }
+    let mut at = i32::MAX;
+    for e in 0..N {
+        at = at.min(if keys[e] == best { e as i32 } else { i32::MAX });
+    }
+    (best, at.cast_unsigned())
+}
+
+/// Fills `keys` and returns the alarm. What lies behind a short row has no key: it may not be asked for.
+#[inline(always)]
+fn keys_of<A: Arith, F: Key, const BIAS: bool, const N: usize>(
+    keys: &mut [i32; N],
+    row: &[f32],
+    bias: &[f32],
+    key: &F,
+) -> u32 {
+    let mut alarm = 0;
+    for (chunk, keys) in keys.chunks_mut(COLUMNS).enumerate() {
+        let start = chunk * COLUMNS;
+        if start >= row.len() {
+            break;
+        }
+        let live = COLUMNS.min(row.len() - start);
+        let keys = &mut keys[..live];
+        let value = &row[start..start + live];
+        if BIAS {
+            let bias = &bias[start..start + live];
+            for l in 0..live {
+                alarm = alarm.max(flag::finite(value[l])).max(flag::finite(bias[l]));
+                keys[l] = ordered(key.key::<A>(value[l], bias[l], start + l));
+            }
+        } else {
+            for l in 0..live {
+                alarm = alarm.max(flag::finite(value[l]));
+                keys[l] = ordered(key.key::<A>(value[l], 0.0, start + l));
+            }
+        }
+    }
+    alarm
+}

@@ -9,6 +9,7 @@ use std::sync::Arc;
 #[derive(Clone, Debug)]
 pub struct Cpu {
     level: Level,
+    /// The threads beside the caller's.
     pool: Option<Arc<rayon::ThreadPool>>,
 }
 
@@ -21,7 +22,8 @@ impl Cpu {
         }
         let pool = match threads {
             0 | 1 => None,
-            n => rayon::ThreadPoolBuilder::new().num_threads(n).build().ok().map(Arc::new),
+            // The calling thread is one of them.
+            n => rayon::ThreadPoolBuilder::new().num_threads(n - 1).build().ok().map(Arc::new),
         };
         Ok(Cpu { level, pool })
     }
@@ -39,7 +41,7 @@ impl Cpu {
 
     /// The number of threads in use.
     pub fn threads(&self) -> usize {
-        self.pool.as_ref().map_or(1, |pool| pool.current_num_threads())
+        self.pool.as_ref().map_or(1, |pool| pool.current_num_threads() + 1)
     }
 
     /// Runs every row of `kernel`.

@@ -2,8 +2,8 @@
 
 use crate::cpu::Cpu;
 use lockstep_core::op::DisjointRows;
-use rayon::prelude::*;
 use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Below this much work a second thread costs more than it saves.
 const TASK: usize = 16 * 1024;
@@ -22,14 +22,24 @@ impl<K: DisjointRows> Shared<'_, K> {
     }
 }
 
-/// Runs all rows of `kernel` on the threads of `pool`.
+/// Runs all rows of `kernel` on the calling thread and those of `pool`.
 pub(crate) fn run<K: DisjointRows>(cpu: &Cpu, pool: &rayon::ThreadPool, kernel: &K) {
     let tasks = chunks(kernel);
     if tasks.len() < 2 {
         return cpu.rows(kernel, 0..kernel.rows());
     }
-    let shared = Shared(kernel);
-    pool.install(|| tasks.into_par_iter().for_each(|rows| shared.run(cpu, rows)));
+    let (shared, next) = (Shared(kernel), AtomicUsize::new(0));
+    let work = || {
+        while let Some(rows) = tasks.get(next.fetch_add(1, Ordering::Relaxed)) {
+            shared.run(cpu, rows.clone());
+        }
+    };
+    // The calling thread takes part, and starts before the others are awake.
+    let others = pool.current_num_threads().min(tasks.len() - 1);
+    pool.in_place_scope(|scope| {
+        (0..others).for_each(|_| scope.spawn(|_| work()));
+        work();
+    });
 }
 
 /// Consecutive rows with about [`TASK`] work each.

@@ -11,11 +11,15 @@
 #[cfg(feature = "std")]
 mod avx;
 #[cfg(feature = "std")]
+mod chunks;
+#[cfg(feature = "std")]
 mod cpu;
 #[cfg(feature = "std")]
 mod level;
 #[cfg(feature = "std")]
 mod neon;
+#[cfg(feature = "std")]
+mod nth;
 pub mod plain;
 #[cfg(feature = "std")]
 mod recur;
@@ -28,3 +32,5 @@ mod wide;
 pub use cpu::Cpu;
 #[cfg(feature = "std")]
 pub use level::{Level, Unavailable};
+#[cfg(feature = "std")]
+pub use nth::Nth;

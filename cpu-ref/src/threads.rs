@@ -22,23 +22,29 @@ impl<K: DisjointRows> Shared<'_, K> {
     }
 }
 
-/// Runs all rows of `kernel` on the calling thread and those of `pool`.
+/// Runs all rows of `kernel`.
 pub(crate) fn run<K: DisjointRows>(cpu: &Cpu, pool: &rayon::ThreadPool, kernel: &K) {
-    let tasks = chunks(kernel);
-    if tasks.len() < 2 {
-        return cpu.rows(kernel, 0..kernel.rows());
-    }
-    let (shared, next) = (Shared(kernel), AtomicUsize::new(0));
-    let work = || {
-        while let Some(rows) = tasks.get(next.fetch_add(1, Ordering::Relaxed)) {
-            shared.run(cpu, rows.clone());
+    let (tasks, shared) = (chunks(kernel), Shared(kernel));
+    each(Some(pool), tasks.len(), &|task| shared.run(cpu, tasks[task].clone()));
+}
+
+/// Calls `work` for every task, on the calling thread and those of `pool`.
+pub(crate) fn each(pool: Option<&rayon::ThreadPool>, tasks: usize, work: &(dyn Fn(usize) + Sync)) {
+    let Some(pool) = pool.filter(|_| tasks > 1) else { return (0..tasks).for_each(work) };
+    let next = AtomicUsize::new(0);
+    let take = || {
+        loop {
+            match next.fetch_add(1, Ordering::Relaxed) {
+                task if task < tasks => work(task),
+                _ => break,
+            }
         }
     };
     // The calling thread takes part, and starts before the others are awake.
-    let others = pool.current_num_threads().min(tasks.len() - 1);
+    let others = pool.current_num_threads().min(tasks - 1);
     pool.in_place_scope(|scope| {
-        (0..others).for_each(|_| scope.spawn(|_| work()));
-        work();
+        (0..others).for_each(|_| scope.spawn(|_| take()));
+        take();
     });
 }
 

@@ -3,7 +3,7 @@
 use super::recur::Recurrence;
 use super::scan::{Direction, Semigroup};
 use crate::num::{self, Arith};
-use crate::ragged::{In, Mask, Sink, Span, Stream};
+use crate::ragged::{In, Mask, Out, Sink, Span, Stream};
 
 /// What one lane says of one element in a [`Team::sweep`]: M values to write, K terms to sum, E values whose
 /// maximum is wanted, and an alarm.
@@ -42,6 +42,18 @@ pub trait Element<const J: usize, const M: usize, const K: usize, const E: usize
         let _ = (number, staged, input);
         (0.0, 0)
     }
+}
+
+/// Terms of one element for a [`Team::sum_live`], in binary64. A trait for the reason that [`Element`] is one.
+pub trait Terms<const J: usize, const K: usize>: Copy {
+    /// From the inputs of a live element to what is summed.
+    fn terms(self, input: impl Fn(usize) -> f32) -> [f64; K];
+}
+
+/// A number of 32 bits for each element, for a [`Team::number`]. A trait for the reason that [`Element`] is one.
+pub trait Number<const J: usize>: Copy {
+    /// From the inputs of live element `i` of the array to what is written.
+    fn number<A: Arith>(self, i: usize, input: impl Fn(usize) -> f32) -> u32;
 }
 
 /// What a sweep found over a row.
@@ -102,6 +114,34 @@ pub trait Team {
 
     /// K sums of `f(i)` over the elements of `span`; for short rows and index arithmetic.
     fn sum<const K: usize>(&self, span: Span, f: impl Fn(usize) -> [f64; K]) -> [f64; K];
+
+    /// K sums of the terms of the live elements of `span`, in the shape of [`sum`](Team::sum).
+    #[inline(always)]
+    fn sum_live<const J: usize, const K: usize, F: Terms<J, K>>(
+        &self,
+        span: Span,
+        mask: Mask<'_>,
+        ins: [Stream<'_>; J],
+        f: F,
+    ) -> [f64; K] {
+        self.sum(span, move |i| if mask.at(i) { f.terms(|j| ins[j].at(i)) } else { [0.0; K] })
+    }
+
+    /// Writes a number for every live element of `span`, 0 for the others.
+    #[inline(always)]
+    fn number<const J: usize, F: Number<J>>(
+        &self,
+        span: Span,
+        mask: Mask<'_>,
+        ins: [Stream<'_>; J],
+        out: Out<'_, u32>,
+        f: F,
+    ) {
+        self.for_each(span, move |i| {
+            let number = f.number::<Self::Arith>(i, |j| ins[j].at(i));
+            out.put(i, if mask.at(i) { number } else { 0 });
+        });
+    }
 
     /// Maximum of `f(i)`; −∞ for an empty span, the canonical NaN if any value is NaN.
     fn max(&self, span: Span, f: impl Fn(usize) -> f32) -> f32;

@@ -53,7 +53,8 @@ impl Cpu {
         let bound = match rank {
             0 => u32::MAX,
             rank => {
-                let (_, nth, _) = band.inside.select_nth_unstable_by(rank - 1, |a, b| (b >> 32).cmp(&(a >> 32)));
+                let (_, nth, _) =
+                    band.inside.select_nth_unstable_by(rank - 1, |a, b| (b >> 32).cmp(&(a >> 32)));
                 (*nth >> 32) as u32
             }
         };

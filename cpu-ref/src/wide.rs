@@ -92,6 +92,7 @@ impl<A: Arith, L> Team for Wide<A, L> {
         let Aligned(columns) = &mut Aligned([[0.0f64; COLUMNS]; K]);
         // Integers of the same order: their maximum is one instruction, and like the alarm a reduction.
         let mut maxima = [signed_order(f32::NEG_INFINITY); E];
+        let Aligned(max) = &mut Aligned([[0.0f32; COLUMNS]; E]);
         let Aligned(staged) = &mut Aligned([[0.0f32; COLUMNS]; 2]);
         let mut alarm = 0;
         let Aligned(out) = &mut Aligned([[0.0f32; COLUMNS]; M]);
@@ -162,9 +163,17 @@ impl<A: Arith, L> Team for Wide<A, L> {
                     sum[k][l] = if on { lane.sum[k] } else { 0.0 };
                 }
                 for e in 0..E {
-                    maxima[e] = maxima[e].max(signed_order(if on { lane.max[e] } else { f32::NEG_INFINITY }));
+                    max[e][l] = if on { lane.max[e] } else { f32::NEG_INFINITY };
                 }
                 alarm = alarm.max(if on { lane.alarm } else { 0 });
+            }
+            for e in 0..E {
+                // A variable of its own: an array of them becomes one short vector, and the loop stays scalar.
+                let mut maximum = maxima[e];
+                for l in 0..COLUMNS {
+                    maximum = maximum.max(signed_order(max[e][l]));
+                }
+                maxima[e] = maximum;
             }
             for k in 0..K {
                 for l in 0..COLUMNS {

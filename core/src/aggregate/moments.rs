@@ -146,7 +146,12 @@ impl Element<1, 0, 3, 2> for Spread {
         let absent = self.missing & x.is_nan();
         let term = if absent { 0.0 } else { x };
         let end = |x: f32| if absent { f32::NEG_INFINITY } else { x };
-        Lane { out: [], sum: [term, count((x != 0.0) & !absent), count(absent)], max: [end(x), end(-x)], alarm: 0 }
+        Lane {
+            out: [],
+            sum: [term, count((x != 0.0) & !absent), count(absent)],
+            max: [end(x), end(-x)],
+            alarm: 0,
+        }
     }
 }
 

@@ -56,7 +56,8 @@ impl Kernel for Covariance<'_> {
             true => Stream::Array(self.advantage),
             false => Stream::Constant(self.advantage.at(row)),
         };
-        let centred = Centred { logp: self.logp_moments.at(MEAN), advantage: self.advantage_moments.at(MEAN) };
+        let centred =
+            Centred { logp: self.logp_moments.at(MEAN), advantage: self.advantage_moments.at(MEAN) };
         let ins = [Stream::Array(self.logp), advantage];
         team.sweep(self.cu_seqlens.span(row), self.loss_mask, ins, [Some(self.covariance)], &centred);
     }

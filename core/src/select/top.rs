@@ -59,7 +59,8 @@ impl Kernel for SelectTop<'_> {
         let (bound, wanted) = (self.state.at(0), f64::from(self.state.at(1)));
         let before = f64::from(self.ties_before.at(row));
         // Keys travel as the bits of numbers.
-        let counted = team.sweep(span, Mask::all(), [Stream::Array(keys.as_numbers())], [], &Counted { bound });
+        let counted =
+            team.sweep(span, Mask::all(), [Stream::Array(keys.as_numbers())], [], &Counted { bound });
         let [above, ties] = counted.sums;
         // Mostly a row's ties are all selected or none: only where the choice ends inside of a row does it take their order.
         if before < wanted && before + ties > wanted {

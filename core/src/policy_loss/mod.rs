@@ -305,6 +305,7 @@ impl<G: Gate> Kernel for PolicyLoss<'_, G> {
         match self.variant() {
             _ if self.alike() => self.alike_row(team, row),
             3 if self.hot() && !written => self.row_as::<HOT_LOSS, T>(team, row),
+            4 if self.hot() && !written => self.row_as::<HOT_KL_LOSS, T>(team, row),
             0 => self.row_as::<0, T>(team, row),
             1 => self.row_as::<1, T>(team, row),
             2 => self.row_as::<2, T>(team, row),
@@ -337,6 +338,8 @@ impl<G: Gate> Kernel for PolicyLoss<'_, G> {
 
 /// Not a variant of the table: losses of tokens that are [`hot`](PolicyLoss::hot), summed and not written.
 const HOT_LOSS: usize = 7;
+/// The same with a KL term.
+const HOT_KL_LOSS: usize = 8;
 
 /// Index of the second policy among a token's inputs.
 const SECOND: usize = 5;
@@ -356,6 +359,7 @@ impl<G: Gate> PolicyLoss<'_, G> {
             4 => self.sweep::<T, J, 2, 1, 0, true, false, { token::LOSS }>(team, row),
             5 => self.sweep::<T, J, 2, SUMS, 2, false, false, { token::METRICS }>(team, row),
             HOT_LOSS => self.sweep::<T, J, 1, 1, 0, false, true, { token::LOSS }>(team, row),
+            HOT_KL_LOSS => self.sweep::<T, J, 1, 1, 0, true, true, { token::LOSS }>(team, row),
             _ => self.sweep::<T, J, 2, SUMS, 2, true, false, { token::METRICS }>(team, row),
         }
     }

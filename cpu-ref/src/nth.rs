@@ -86,7 +86,7 @@ fn likely(keys: &[u32], n: usize) -> Option<(u32, u32)> {
         return None;
     }
     // Odd, so that rows whose length is a power of two are not seen at the same places.
-    let stride = keys.len() / SAMPLE | 1;
+    let stride = (keys.len() / SAMPLE) | 1;
     let mut sample: Vec<u32> = keys.iter().step_by(stride).copied().collect();
     let at = n as f64 * sample.len() as f64 / keys.len() as f64;
     // Four standard deviations of a rank in a sample, and some for small ones.
@@ -107,7 +107,7 @@ pub(crate) fn scan(keys: &[u32], first: usize, low: u32, high: u32) -> Band {
     let mut band = Band::default();
     let keep = |key: u32, at: usize, inside: &mut Vec<u64>| {
         if low <= key && key <= high {
-            inside.push(u64::from(key) << 32 | (first + at) as u64);
+            inside.push((u64::from(key) << 32) | (first + at) as u64);
         }
     };
     let (chunks, rest) = keys.as_chunks::<CHUNK>();
@@ -151,12 +151,12 @@ mod tests {
         let mut state = 1u32;
         let mut draw = || {
             state = state.wrapping_mul(747_796_405).wrapping_add(2_891_336_453);
-            (state >> 11 ^ state).wrapping_mul(277_803_737)
+            ((state >> 11) ^ state).wrapping_mul(277_803_737)
         };
         let spread: Vec<u32> = (0..20_003).map(|_| draw()).collect();
         let few: Vec<u32> = (0..17_000).map(|_| draw() % 7).collect();
         // What the sample sees is not what there is.
-        let stride = 20_000 / SAMPLE | 1;
+        let stride = (20_000 / SAMPLE) | 1;
         let hidden: Vec<u32> = (0..20_000).map(|i| if i % stride == 0 { 5 } else { draw() | 16 }).collect();
         let rare: Vec<u32> = (0..40_000).map(|i| if i % 9973 == 1 { u32::MAX } else { 0 }).collect();
         for keys in [spread, few, hidden, rare, vec![9; 17_000], vec![3, 0, 3, 1], vec![]] {

@@ -110,7 +110,7 @@ pub struct PolicyLoss<'a, G> {
     pub loss: Option<LossOut<'a>>,
     /// Live tokens, `[S]`.
     pub row_tokens: Out<'a, u32>,
-    /// Above [`flag::LIMIT`](crate::ragged::flag::LIMIT) where a live input or result is bad, `[S]`.
+    /// Above [`flag::LIMIT`] where a live input or result is bad, `[S]`.
     pub row_alarm: Out<'a, u32>,
     /// Metrics, if wanted; they need the losses.
     pub metrics: Option<MetricsOut<'a>>,

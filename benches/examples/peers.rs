@@ -4,7 +4,7 @@
 
 use lockstep::core::aggregate::{PerRow, Weight};
 use lockstep::ops::gae::{Ends, GaeInput, GaeOutput, GaeParams, Lambda};
-use lockstep::ops::value_loss::ValueInput;
+use lockstep::ops::value_loss::{ValueInput, ValueOutput};
 use lockstep::ops::whiten::WhitenParams;
 use lockstep::recipe::Builder;
 use lockstep::{Advantage, Device, Error, Outputs, PolicyInput, PolicyOutput, Recipe, ops};
@@ -60,16 +60,23 @@ fn main() -> Result<(), Error> {
     let ends = Ends::Terminated;
     let input = GaeInput { rewards: &inputs.logp_ref, values: &values, ends };
     let params = GaeParams { gamma: 1.0, lambda: Lambda::Fixed(0.95), lambda_critic: None };
-    let mut gae = GaeOutput::default();
+    let (mut gae, mut whitened) = (GaeOutput::default(), Vec::new());
     let seconds = best(|| {
         // As verl's function: advantages and returns, then whitened.
         ops::gae(&device, &batch, &input, &params, &mut gae)?;
-        ops::whiten(&device, &batch, Advantage::PerToken(&gae.advantage), &WhitenParams::VERL).map(|_| ())
+        ops::whiten_into(
+            &device,
+            &batch,
+            Advantage::PerToken(&gae.advantage),
+            &WhitenParams::VERL,
+            &mut whitened,
+        )
     })?;
     say("gae", tokens, seconds);
     let weight = Weight { per_row: PerRow::One, denominator: counts.tokens as f64, scale: 1.0 };
     let input = ValueInput { values: &values, values_old: Some(&old), returns: &inputs.logp_ref };
-    let seconds = best(|| ops::value_loss(&device, &batch, &input, 0.2, &weight).map(|_| ()))?;
+    let mut out = ValueOutput::default();
+    let seconds = best(|| ops::value_loss_into(&device, &batch, &input, 0.2, &weight, false, &mut out))?;
     say("value_loss", tokens, seconds);
     Ok(())
 }

@@ -4,6 +4,7 @@
 use crate::level::Picks;
 use crate::pick::{Elements, Keys};
 use crate::ranked;
+use crate::nth::{Band, scan};
 use crate::wide::Wide;
 use lockstep_core::num::Hard;
 use lockstep_core::op::Kernel;
@@ -37,4 +38,16 @@ pub(crate) fn rows_avx512<K: Kernel>(kernel: &K, rows: Range<usize>) {
     for row in rows {
         kernel.row(&Wide::<Hard, Avx512>::new(), row);
     }
+}
+
+/// Keys in a band under AVX2.
+#[target_feature(enable = "avx2")]
+pub(crate) fn scan_avx2(keys: &[u32], first: usize, low: u32, high: u32) -> Band {
+    scan(keys, first, low, high)
+}
+
+/// Keys in a band under AVX-512.
+#[target_feature(enable = "avx2,avx512f,avx512bw,avx512dq,avx512vl")]
+pub(crate) fn scan_avx512(keys: &[u32], first: usize, low: u32, high: u32) -> Band {
+    scan(keys, first, low, high)
 }

@@ -1,5 +1,6 @@
 //! A CPU with a chosen level and number of threads.
 
+use crate::nth::{self, Band};
 use crate::{Level, Unavailable, plain, threads};
 use lockstep_core::op::{DisjointRows, Kernel};
 use std::ops::Range;
@@ -9,6 +10,7 @@ use std::sync::Arc;
 #[derive(Clone, Debug)]
 pub struct Cpu {
     level: Level,
+    /// The threads beside the caller's.
     pool: Option<Arc<rayon::ThreadPool>>,
 }
 
@@ -21,7 +23,8 @@ impl Cpu {
         }
         let pool = match threads {
             0 | 1 => None,
-            n => rayon::ThreadPoolBuilder::new().num_threads(n).build().ok().map(Arc::new),
+            // The calling thread is one of them.
+            n => rayon::ThreadPoolBuilder::new().num_threads(n - 1).build().ok().map(Arc::new),
         };
         Ok(Cpu { level, pool })
     }
@@ -39,7 +42,7 @@ impl Cpu {
 
     /// The number of threads in use.
     pub fn threads(&self) -> usize {
-        self.pool.as_ref().map_or(1, |pool| pool.current_num_threads())
+        self.pool.as_ref().map_or(1, |pool| pool.current_num_threads() + 1)
     }
 
     /// Runs every row of `kernel`.
@@ -47,6 +50,25 @@ impl Cpu {
         match &self.pool {
             Some(pool) => threads::run(self, pool, kernel),
             None => self.rows(kernel, 0..kernel.rows()),
+        }
+    }
+
+    /// The threads beside the caller's, if there are any.
+    pub(crate) fn pool(&self) -> Option<&rayon::ThreadPool> {
+        self.pool.as_deref()
+    }
+
+    /// Keys in a band: see [`Cpu::nth_largest`].
+    #[allow(unsafe_code)]
+    pub(crate) fn scan(&self, keys: &[u32], first: usize, low: u32, high: u32) -> Band {
+        match self.level {
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: `new` checked that this machine has the level's features.
+            Level::Avx2 => unsafe { crate::avx::scan_avx2(keys, first, low, high) },
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: as above.
+            Level::Avx512 => unsafe { crate::avx::scan_avx512(keys, first, low, high) },
+            _ => nth::scan(keys, first, low, high),
         }
     }
 

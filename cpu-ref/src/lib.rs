@@ -11,6 +11,8 @@
 #[cfg(feature = "std")]
 mod avx;
 #[cfg(feature = "std")]
+mod chunks;
+#[cfg(feature = "std")]
 mod cpu;
 #[cfg(feature = "std")]
 mod level;
@@ -18,6 +20,7 @@ mod level;
 mod neon;
 #[cfg(feature = "std")]
 mod pick;
+mod nth;
 pub mod plain;
 #[cfg(feature = "std")]
 mod ranked;
@@ -34,3 +37,5 @@ mod wide;
 pub use cpu::Cpu;
 #[cfg(feature = "std")]
 pub use level::{Level, Unavailable};
+#[cfg(feature = "std")]
+pub use nth::Nth;

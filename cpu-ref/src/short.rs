@@ -3,7 +3,7 @@
 use core::cell::Cell;
 use lockstep_core::num::{self, Arith};
 use lockstep_core::team::fold::LANES;
-use lockstep_core::team::{Key, Term};
+use lockstep_core::team::{Key, Terms};
 
 /// A number for each element, on a boundary of cache lines.
 #[derive(Clone, Copy)]
@@ -26,7 +26,7 @@ fn fold<const N: usize>(columns: &[f64; N]) -> f64 {
 
 /// See [`Team::sum_of`](lockstep_core::team::Team::sum_of).
 #[inline(always)]
-pub(crate) fn sums<const N: usize, const J: usize, const K: usize, F: Term<J, K>>(
+pub(crate) fn sums<const N: usize, const J: usize, const K: usize, F: Terms<J, K>>(
     rows: [&[f32]; J],
     f: F,
 ) -> [f64; K] {
@@ -37,11 +37,7 @@ pub(crate) fn sums<const N: usize, const J: usize, const K: usize, F: Term<J, K>
     let length = rows.first().map_or(0, |row| row.len());
     let mut columns = [[0.0f64; N]; K];
     for l in 0..N {
-        let mut input = [0.0; J];
-        for j in 0..J {
-            input[j] = x[j][l];
-        }
-        let terms = f.terms(input);
+        let terms = f.terms(|j| x[j][l]);
         for k in 0..K {
             columns[k][l] = if l < length { 0.0 + terms[k] } else { 0.0 };
         }

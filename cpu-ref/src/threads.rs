@@ -3,6 +3,7 @@
 use crate::cpu::Cpu;
 use lockstep_core::op::DisjointRows;
 use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 /// Below this much work a second thread costs more than it saves.
@@ -22,28 +23,49 @@ impl<K: DisjointRows> Shared<'_, K> {
     }
 }
 
-/// Runs all rows of `kernel` on the threads of `pool`. A thread that is free takes the next rows: nobody looks through all of them first
-/// (measured for a million rows: 3 ms on one thread), and memory is walked through in order.
+/// Runs all rows of `kernel`. A thread that is free takes the next rows: nobody looks through all of them first (measured for a million
+/// rows: 3 ms on one thread), and memory is walked through in order.
 pub(crate) fn run<K: DisjointRows>(cpu: &Cpu, pool: &rayon::ThreadPool, kernel: &K) {
-    let rows = kernel.rows();
-    let first = task(kernel, 0);
-    if first == rows {
-        return cpu.rows(kernel, 0..rows);
+    if task(kernel, 0) == kernel.rows() {
+        return cpu.rows(kernel, 0..kernel.rows());
     }
     let (shared, next) = (Shared(kernel), Mutex::new(0));
-    pool.broadcast(|_| {
-        loop {
-            let rows = {
-                let mut next = next.lock().unwrap_or_else(PoisonError::into_inner);
-                let start = *next;
-                *next = task(shared.0, start);
-                start..*next
-            };
-            if rows.is_empty() {
-                break;
-            }
-            shared.run(cpu, rows);
+    together(pool, usize::MAX, &|| {
+        let rows = {
+            let mut next = next.lock().unwrap_or_else(PoisonError::into_inner);
+            let start = *next;
+            *next = task(shared.0, start);
+            start..*next
+        };
+        if rows.is_empty() {
+            return false;
         }
+        shared.run(cpu, rows);
+        true
+    });
+}
+
+/// Calls `work` for every task, on the calling thread and those of `pool`.
+pub(crate) fn each(pool: Option<&rayon::ThreadPool>, tasks: usize, work: &(dyn Fn(usize) + Sync)) {
+    let Some(pool) = pool.filter(|_| tasks > 1) else { return (0..tasks).for_each(work) };
+    let next = AtomicUsize::new(0);
+    together(pool, tasks, &|| {
+        let task = next.fetch_add(1, Ordering::Relaxed);
+        if task < tasks {
+            work(task);
+        }
+        task < tasks
+    });
+}
+
+/// Calls `step` until it has no more to do, on at most as many threads as `pool` has and as there are `tasks`. The calling thread is
+/// one of them, and starts before the others are awake.
+fn together(pool: &rayon::ThreadPool, tasks: usize, step: &(dyn Fn() -> bool + Sync)) {
+    let take = || while step() {};
+    let others = pool.current_num_threads().min(tasks).saturating_sub(1);
+    pool.in_place_scope(|scope| {
+        (0..others).for_each(|_| scope.spawn(|_| take()));
+        take();
     });
 }
 

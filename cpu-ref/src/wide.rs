@@ -10,6 +10,7 @@
 //! so that LLVM needs no run-time alias checks, of which it allows too few; (3) columns that no element reaches are not folded
 //! specially: they hold +0, and x + 0 = x.
 
+use crate::chunks::{number, sum_live};
 use crate::level::Picks;
 use crate::pick;
 use crate::recur::recur;
@@ -19,9 +20,10 @@ use core::marker::PhantomData;
 use lockstep_core::num::{self, Arith};
 use lockstep_core::ragged::{In, Mask, Out, Sink, Span, Stream, flag};
 use lockstep_core::team::fold::{COLUMNS, LANES, butterfly, fold_columns};
+use lockstep_core::team::order::{signed_order, unordered};
 use lockstep_core::team::scan::scan_block;
 use lockstep_core::team::{
-    Direction, Element, Key, MAX_LARGEST, Picked, Recurrence, Semigroup, Swept, Team, Term,
+    Direction, Element, Key, MAX_LARGEST, Number, Picked, Recurrence, Semigroup, Swept, Team, Terms,
 };
 
 /// A team of vectors with arithmetic `A`, for the level `L`.
@@ -39,22 +41,22 @@ impl<A, L> Wide<A, L> {
 }
 
 /// 128 elements: element c is column c.
-type Chunk<T> = [T; COLUMNS];
+pub(crate) type Chunk<T> = [T; COLUMNS];
 
 /// Buffers on cache-line boundaries: a vector that straddles two lines costs twice (measured: a third of the time).
 #[repr(C, align(64))]
-struct Aligned<T>(T);
+pub(crate) struct Aligned<T>(pub(crate) T);
 
 /// One row's view of an input: its elements, or a chunk of the constant.
 #[derive(Clone, Copy)]
-enum Source<'a> {
+pub(crate) enum Source<'a> {
     Row(&'a [f32]),
     Constant,
 }
 
 /// The first 128 elements of `row`.
 #[inline(always)]
-fn chunk_of<T>(row: &[T]) -> &Chunk<T> {
+pub(crate) fn chunk_of<T>(row: &[T]) -> &Chunk<T> {
     match row[..COLUMNS].try_into() {
         Ok(chunk) => chunk,
         Err(_) => unreachable!("a slice of 128 is an array of 128"),
@@ -93,7 +95,8 @@ impl<A: Arith, L: Picks> Team for Wide<A, L> {
         }
 
         let Aligned(columns) = &mut Aligned([[0.0f64; COLUMNS]; K]);
-        let Aligned(maxima) = &mut Aligned([[f32::NEG_INFINITY; COLUMNS]; E]);
+        // Integers of the same order: their maximum is one instruction, and like the alarm a reduction.
+        let mut maxima = [signed_order(f32::NEG_INFINITY); E];
         let Aligned(max) = &mut Aligned([[0.0f32; COLUMNS]; E]);
         let Aligned(staged) = &mut Aligned([[0.0f32; COLUMNS]; 2]);
         let mut alarm = 0;
@@ -170,9 +173,12 @@ impl<A: Arith, L: Picks> Team for Wide<A, L> {
                 alarm = alarm.max(if on { lane.alarm } else { 0 });
             }
             for e in 0..E {
+                // A variable of its own: an array of them becomes one short vector, and the loop stays scalar.
+                let mut maximum = maxima[e];
                 for l in 0..COLUMNS {
-                    maxima[e][l] = num::max(maxima[e][l], max[e][l]);
+                    maximum = maximum.max(signed_order(max[e][l]));
                 }
+                maxima[e] = maximum;
             }
             for k in 0..K {
                 for l in 0..COLUMNS {
@@ -197,9 +203,7 @@ impl<A: Arith, L: Picks> Team for Wide<A, L> {
             swept.sums[k] = num::canonical64(fold_columns(&columns[k]));
         }
         for e in 0..E {
-            for value in maxima[e] {
-                swept.maxima[e] = num::max(swept.maxima[e], value);
-            }
+            swept.maxima[e] = num::canonical(unordered(maxima[e]));
         }
         swept
     }
@@ -226,7 +230,7 @@ impl<A: Arith, L: Picks> Team for Wide<A, L> {
     }
 
     #[inline(always)]
-    fn sum_of<const J: usize, const K: usize, F: Term<J, K>>(
+    fn sum_of<const J: usize, const K: usize, F: Terms<J, K>>(
         &self,
         span: Span,
         ins: [In<'_, f32>; J],
@@ -287,6 +291,29 @@ impl<A: Arith, L: Picks> Team for Wide<A, L> {
             }
             store(chunk, &values);
         }
+    }
+
+    #[inline(always)]
+    fn sum_live<const J: usize, const K: usize, F: Terms<J, K>>(
+        &self,
+        span: Span,
+        mask: Mask<'_>,
+        ins: [Stream<'_>; J],
+        f: F,
+    ) -> [f64; K] {
+        sum_live(span, mask, ins, f)
+    }
+
+    #[inline(always)]
+    fn number<const J: usize, F: Number<J>>(
+        &self,
+        span: Span,
+        mask: Mask<'_>,
+        ins: [Stream<'_>; J],
+        out: Out<'_, u32>,
+        f: F,
+    ) {
+        number::<A, J, F>(span, mask, ins, out, f);
     }
 
     #[inline(always)]
@@ -431,7 +458,7 @@ impl<A: Arith, L: Picks> Team for Wide<A, L> {
 
 /// Writes the first elements of a chunk. A whole chunk has a fixed length, or it would be a call of `memcpy`.
 #[inline(always)]
-fn store(sink: &[Cell<f32>], values: &[f32; COLUMNS]) {
+pub(crate) fn store<T: Copy>(sink: &[Cell<T>], values: &[T; COLUMNS]) {
     if sink.len() == COLUMNS {
         for l in 0..COLUMNS {
             sink[l].set(values[l]);

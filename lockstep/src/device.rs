@@ -118,6 +118,14 @@ impl Device {
         }
     }
 
+    /// The CPU, if it is one with another way to a result than the reference's.
+    pub(crate) fn fast_cpu(&self) -> Option<&Cpu> {
+        match &self.kind {
+            Kind::Cpu(cpu) if cpu.level() != Level::Plain => Some(cpu),
+            _ => None,
+        }
+    }
+
     /// Runs every row of a kernel over host memory. A GPU copies inputs there and outputs back.
     ///
     /// Errors: what keeps a GPU from doing so. A CPU always can.

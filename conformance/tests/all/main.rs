@@ -14,6 +14,7 @@ mod exact_batch;
 mod extremes;
 mod extremes_ops;
 mod extremes_recipes;
+mod fast_paths;
 mod finite_difference;
 mod gate_batch;
 mod gates;

@@ -20,10 +20,10 @@
 //!
 //! **Variants**: verl divides by M + 1e-8 in both means, which changes nothing that binary32 holds (a relative 1e-8/M).
 
-use crate::num::{Arith, canonical64};
+use crate::num::{Arith, canonical, canonical64, count};
 use crate::op::Kernel;
-use crate::ragged::{In, Mask, Offsets, Out, Span, flag};
-use crate::team::Team;
+use crate::ragged::{In, Mask, Offsets, Out, Span, Stream, flag};
+use crate::team::{Element, Lane, Team, Terms};
 
 /// How many moments there are.
 pub const MOMENTS: usize = 6;
@@ -107,18 +107,14 @@ impl Kernel for RowMoments<'_> {
             // What a row without values holds must not be copied: it may be anything.
             if n == 0.0 || (missing && value.is_nan()) { NOTHING } else { own }
         } else {
-            let counted = move |i: usize| mask.at(i) & !(missing & values.at(i).is_nan());
-            let [n, total, nonzero] = team.sum(span, move |i| {
-                let x = f64::from(values.at(i));
-                if counted(i) { [1.0, x, f64::from(u8::from(x != 0.0))] } else { [0.0; 3] }
-            });
-            let high = team.max(span, move |i| if counted(i) { values.at(i) } else { f32::NEG_INFINITY });
-            let low = team.min(span, move |i| if counted(i) { values.at(i) } else { f32::INFINITY });
+            let ins = [Stream::Array(values)];
+            let swept = team.sweep(span, mask, ins, [], &Spread { missing });
+            let [total, nonzero, absent] = swept.sums;
+            // Counted and not summed where every live element counts.
+            let n = team.count(span, mask) as f64 - absent;
+            let (high, low) = (swept.maxima[0], canonical(-swept.maxima[1]));
             let mean = if high == low { f64::from(low) } else { total / n };
-            let [squares] = team.sum(span, move |i| {
-                let centred = f64::from(values.at(i)) - mean;
-                [if counted(i) { centred * centred } else { 0.0 }]
-            });
+            let [squares] = team.sum_live(span, mask, ins, Squares { missing, mean });
             let [low, high] = [low, high].map(|end| canonical64(f64::from(end)));
             let found = [n, canonical64(mean), squares, low, high, nonzero];
             if n == 0.0 { NOTHING } else { found }
@@ -135,6 +131,43 @@ impl Kernel for RowMoments<'_> {
             let worst = flag::worse(low, flag::finite(found[HIGH] as f32));
             self.row_alarm.put(row, if found[COUNT] == 0.0 { 0 } else { worst });
         }
+    }
+}
+
+/// What is summed, and both ends.
+struct Spread {
+    missing: bool,
+}
+
+impl Element<1, 0, 3, 2> for Spread {
+    #[inline(always)]
+    fn element<A: Arith>(&self, _staged: [f32; 2], input: impl Fn(usize) -> f32) -> Lane<0, 3, 2> {
+        let x = input(0);
+        let absent = self.missing & x.is_nan();
+        let term = if absent { 0.0 } else { x };
+        let end = |x: f32| if absent { f32::NEG_INFINITY } else { x };
+        Lane {
+            out: [],
+            sum: [term, count((x != 0.0) & !absent), count(absent)],
+            max: [end(x), end(-x)],
+            alarm: 0,
+        }
+    }
+}
+
+/// Squares of the distances from the mean.
+#[derive(Clone, Copy)]
+struct Squares {
+    missing: bool,
+    mean: f64,
+}
+
+impl Terms<1, 1> for Squares {
+    #[inline(always)]
+    fn terms(self, input: impl Fn(usize) -> f32) -> [f64; 1] {
+        let x = input(0);
+        let centred = f64::from(x) - self.mean;
+        [if self.missing & x.is_nan() { 0.0 } else { centred * centred }]
     }
 }
 

@@ -14,7 +14,8 @@
 //! **Special cases**: A = 0: loss 0, gradient 0, never counted as clipped. `CLIP_HIGH`, `CLIP_LOW`: not valid (A > 0, A < 0);
 //! `CLIP_DUAL`: valid, but the weight was truncated at c.
 //!
-//! **Accuracy**: 1 − p comes from `expm1`, so that a nearly certain token keeps its digits.
+//! **Accuracy**: 1 − p comes from `expm1`, so that a nearly certain token keeps its digits; the logarithm is one of a quotient, as the
+//! formula has it, which loses less than the difference of two.
 //!
 //! **Variants**: the weight's bound c is verl's `clip_ratio_c` (3 where it is not set); the released description truncates
 //! at 20.
@@ -119,9 +120,10 @@ impl Gate for DppoKl {
 
     #[inline(always)]
     fn stage<A: Arith>(&self, Sample { logp, logp_old, .. }: Sample) -> f32 {
-        let q = num::exp_nonpositive::<A>(logp_old);
-        let (not_p, not_q) = (-num::expm1::<A>(logp), -num::expm1::<A>(logp_old));
-        let outside = num::ln::<A>(not_q + EPS) - num::ln::<A>(not_p + EPS);
+        let (q, not_q) = num::exp_and_rest::<A>(logp_old);
+        let not_p = -num::expm1_nonpositive::<A>(logp);
+        // Both sums are from 1e-8 to 1, so that their quotient is normal.
+        let outside = num::ln_normal::<A>((not_q + EPS) / (not_p + EPS));
         // q = 0 with logp_old = −1e30 must not become 0·∞: the product is bounded by 1/e·….
         let inside = if q > 0.0 { q * (logp_old - logp) } else { 0.0 };
         A::fma(not_q, outside, inside)

@@ -65,6 +65,9 @@ pub trait Gate: Arg + Copy + core::fmt::Debug {
     /// log-ratio bounds w and has no say in the gradient.
     const SCORE: bool = false;
 
+    /// Whether the ratio is read at all.
+    const RATIO: bool = true;
+
     /// Whether [`stage`](Gate::stage) is needed.
     const STAGED: bool = false;
 

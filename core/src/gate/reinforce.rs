@@ -31,6 +31,8 @@ impl Gate for Reinforce {
 
     const SCORE: bool = true;
 
+    const RATIO: bool = false;
+
     #[inline(always)]
     fn gate_staged(&self, Sample { advantage, logp, .. }: Sample, _staged: f32) -> Gated {
         Gated { loss: -advantage * logp, gradient: -advantage, weight: 1.0, clipped: 0 }

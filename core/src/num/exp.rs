@@ -32,7 +32,7 @@ const ROUND: f32 = f32::from_bits(0x4b40_0000); // 1.5·2^23
 /// The same, with the integer biased as the exponent of a binary32 number is.
 const ROUND_1: f32 = ROUND + 127.0;
 /// The same, biased as the sum of two exponents.
-const ROUND_2: f32 = ROUND + 254.0;
+pub(super) const ROUND_2: f32 = ROUND + 254.0;
 
 /// Q0..Q5.
 const Q: [f32; 6] = [
@@ -68,7 +68,7 @@ pub(super) fn remainder<A: Arith>(x: f32, n: f32) -> Remainder {
 
 /// x / ln 2, less the offset; rounded, it is n.
 #[inline(always)]
-fn log2<A: Arith>(x: f32) -> f32 {
+pub(super) fn log2<A: Arith>(x: f32) -> f32 {
     A::fma(x, LOG2_E, -0.085)
 }
 
@@ -87,7 +87,7 @@ pub(super) fn power(biased: f32) -> f32 {
 
 /// 2^n for n in -149..=127 from n + ROUND_2, as 2^a·2^b with a = floor(n/2): subnormal powers come out too.
 #[inline(always)]
-fn wide_power(biased: f32) -> f32 {
+pub(super) fn wide_power(biased: f32) -> f32 {
     let a = (biased.to_bits() >> 1) << 23;
     let b = (biased.to_bits() << 23).wrapping_sub(a);
     f32::from_bits(a) * f32::from_bits(b)

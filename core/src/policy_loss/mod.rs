@@ -27,14 +27,14 @@ pub use sequence_weight::{SequenceRule, SequenceWeight};
 
 use crate::Error;
 use crate::aggregate::Weight;
-use crate::gate::{Gate, check_scalar};
+use crate::gate::{Gate, Sample, check_scalar};
 use crate::kl::{Estimator, Kl};
 use crate::num;
 use crate::op::Kernel;
-use crate::ragged::{In, Mask, Offsets, Out, Sink, Span, Stream};
+use crate::ragged::{In, Mask, Offsets, Out, Sink, Span, Stream, flag};
 use crate::ratio::{Guard, Level};
 use crate::team::{Element, Team};
-use token::{LogRatio, Sequence, Token};
+use token::{Alike, LogRatio, Sequence, Token};
 
 /// The KL term of a policy loss.
 #[derive(Clone, Copy, Debug)]
@@ -110,7 +110,7 @@ pub struct PolicyLoss<'a, G> {
     pub loss: Option<LossOut<'a>>,
     /// Live tokens, `[S]`.
     pub row_tokens: Out<'a, u32>,
-    /// Above [`flag::LIMIT`](crate::ragged::flag::LIMIT) where a live input or result is bad, `[S]`.
+    /// Above [`flag::LIMIT`] where a live input or result is bad, `[S]`.
     pub row_alarm: Out<'a, u32>,
     /// Metrics, if wanted; they need the losses.
     pub metrics: Option<MetricsOut<'a>>,
@@ -173,7 +173,13 @@ impl<G: Gate> PolicyLoss<'_, G> {
             let rows = self.cu_seqlens.rows();
             // A row has fewer than 2³² tokens: its offsets are u32.
             self.row_tokens.put(row, tokens as u32);
-            self.row_alarm.put(row, swept.alarm);
+            let mut alarm = swept.alarm;
+            if HOT && K > 0 && tokens > 0 {
+                // A sum of finite binary32 numbers is finite in binary64.
+                let lost = if swept.sums[0].is_finite() { 0 } else { u32::MAX };
+                alarm = flag::worse(alarm, flag::worse(flag::finite(own), lost));
+            }
+            self.row_alarm.put(row, alarm);
             if let (Some(loss), Some(sum)) = (self.loss, swept.sums.first()) {
                 loss.row_loss.put(row, num::canonical64(weight * sum));
             }
@@ -194,11 +200,59 @@ impl<G: Gate> PolicyLoss<'_, G> {
     fn sequence<T: Team>(&self, team: &T, span: Span, tokens: u64) -> Option<Sequence> {
         let Level::Sequence { log_max } = self.level else { return None };
         let ins = [Stream::Array(self.logp), Stream::Array(self.logp_old)];
-        let swept = team.sweep(span, self.loss_mask, ins, [], &LogRatio);
-        let mean = (swept.sums[0] / if tokens > 1 { tokens as f64 } else { 1.0 }) as f32;
-        // A NaN is not inside.
-        let inside = mean <= log_max;
-        Some(Sequence { log_ratio: if mean > log_max { log_max } else { mean }, inside })
+        // Bad inputs raise the alarm of the sweep that follows.
+        let swept = team.sweep(span, self.loss_mask, ins, [], &LogRatio::<false>);
+        Some(Sequence::of(swept.sums[0], tokens, log_max))
+    }
+
+    /// Whether all tokens of a row have one coefficient and one loss.
+    #[inline(always)]
+    fn alike(&self) -> bool {
+        let own = G::SCORE || G::SECOND || G::READS_OLD || self.kl.is_some() || self.metrics.is_some();
+        matches!(self.level, Level::Sequence { .. }) && self.plain() && !own
+    }
+
+    /// A row whose tokens are [`alike`](Self::alike): the bits of the sweep for any row, without a ratio and a gate for every token.
+    #[inline(always)]
+    fn alike_row<T: Team>(&self, team: &T, row: usize) {
+        let Level::Sequence { log_max } = self.level else { return };
+        let (span, mask) = (self.cu_seqlens.span(row), self.loss_mask);
+        let tokens = team.count(span, mask);
+        let weight = self.weight.of(tokens);
+        let ins = [Stream::Array(self.logp), Stream::Array(self.logp_old)];
+        let moved = team.sweep(span, mask, ins, [], &LogRatio::<true>);
+        let sequence = Sequence::of(moved.sums[0], tokens, log_max);
+        let advantage = self.advantage.at(row);
+        let ratio = num::exp::<T::Arith>(sequence.log_ratio);
+        let sample = Sample { ratio, advantage, logp: 0.0, logp_old: 0.0, logp_second: 0.0 };
+        let gate = self.gate.gate::<T::Arith>(sample);
+        let gradient = if sequence.inside { gate.gradient } else { 0.0 };
+        let coef = num::canonical(weight as f32 * gradient + 0.0);
+        let one = Alike { coef, loss: num::canonical(gate.loss) };
+        let token_loss = self.loss.and_then(|loss| loss.token_loss);
+        let swept = team.sweep(span, mask, [Stream::Constant(0.0)], [Some(self.coef), token_loss], &one);
+        if team.leads() {
+            // A row has fewer than 2³² tokens: its offsets are u32.
+            self.row_tokens.put(row, tokens as u32);
+            let loss = if self.loss.is_some() { flag::finite(one.loss) } else { 0 };
+            let own = flag::worse(flag::finite(advantage), flag::worse(flag::finite(one.coef), loss));
+            self.row_alarm.put(row, flag::worse(moved.alarm, if tokens == 0 { 0 } else { own }));
+            if let Some(loss) = self.loss {
+                loss.row_loss.put(row, num::canonical64(weight * swept.sums[0]));
+            }
+        }
+    }
+
+    /// No weights, and one advantage for a row.
+    #[inline(always)]
+    fn plain(&self) -> bool {
+        self.weights.is_none() && !self.advantage_per_token
+    }
+
+    /// What most calls are: see [`Token`].
+    #[inline(always)]
+    fn hot(&self) -> bool {
+        self.plain() && self.level == Level::Token && self.guard.is_narrow_clamp()
     }
 
     /// Whether the scalar parameters are in their domain.
@@ -244,9 +298,14 @@ impl<G: Gate> Kernel for PolicyLoss<'_, G> {
         self.cu_seqlens.span(row).len()
     }
 
+    /// Not on a GPU, which has an entry point for each variant: what would be worth an entry point more is chosen here.
     #[inline(always)]
     fn row<T: Team>(&self, team: &T, row: usize) {
+        let written = self.loss.is_some_and(|loss| loss.token_loss.is_some());
         match self.variant() {
+            _ if self.alike() => self.alike_row(team, row),
+            3 if self.hot() && !written => self.row_as::<HOT_LOSS, T>(team, row),
+            4 if self.hot() && !written => self.row_as::<HOT_KL_LOSS, T>(team, row),
             0 => self.row_as::<0, T>(team, row),
             1 => self.row_as::<1, T>(team, row),
             2 => self.row_as::<2, T>(team, row),
@@ -259,8 +318,7 @@ impl<G: Gate> Kernel for PolicyLoss<'_, G> {
 
     #[inline(always)]
     fn variant(&self) -> usize {
-        let plain = self.weights.is_none() && !self.advantage_per_token;
-        let hot = plain && self.level == Level::Token && self.guard.is_narrow_clamp();
+        let hot = self.hot();
         match (self.kl.is_some(), self.loss.is_some(), self.metrics.is_some()) {
             (false, false, _) => usize::from(!hot),
             (true, false, _) => 2,
@@ -277,6 +335,11 @@ impl<G: Gate> Kernel for PolicyLoss<'_, G> {
         }
     }
 }
+
+/// Not a variant of the table: losses of tokens that are [`hot`](PolicyLoss::hot), summed and not written.
+const HOT_LOSS: usize = 7;
+/// The same with a KL term.
+const HOT_KL_LOSS: usize = 8;
 
 /// Index of the second policy among a token's inputs.
 const SECOND: usize = 5;
@@ -295,6 +358,8 @@ impl<G: Gate> PolicyLoss<'_, G> {
             3 => self.sweep::<T, J, 2, 1, 0, false, false, { token::LOSS }>(team, row),
             4 => self.sweep::<T, J, 2, 1, 0, true, false, { token::LOSS }>(team, row),
             5 => self.sweep::<T, J, 2, SUMS, 2, false, false, { token::METRICS }>(team, row),
+            HOT_LOSS => self.sweep::<T, J, 1, 1, 0, false, true, { token::LOSS }>(team, row),
+            HOT_KL_LOSS => self.sweep::<T, J, 1, 1, 0, true, true, { token::LOSS }>(team, row),
             _ => self.sweep::<T, J, 2, SUMS, 2, true, false, { token::METRICS }>(team, row),
         }
     }

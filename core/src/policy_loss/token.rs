@@ -15,7 +15,7 @@ pub(super) const LOSS: u8 = 1;
 /// Coefficients, losses and metrics.
 pub(super) const METRICS: u8 = 2;
 
-/// What is constant over a row. KL: there is a KL term. HOT (with [`COEF`] only): ratios of tokens, the guard is a narrow
+/// What is constant over a row. KL: there is a KL term. HOT (never with [`METRICS`]): ratios of tokens, the guard is a narrow
 /// clamp, there are no weights and one advantage, which is what most calls are. WANT: [`COEF`], [`LOSS`] or [`METRICS`].
 #[derive(Clone, Copy)]
 pub(super) struct Token<G, const KL: bool, const HOT: bool, const WANT: u8> {
@@ -43,14 +43,39 @@ pub(super) struct Sequence {
     pub(super) inside: bool,
 }
 
-/// Sums log-ratios.
-pub(super) struct LogRatio;
+impl Sequence {
+    /// From the sum of the log-ratios of `tokens` live tokens.
+    #[inline(always)]
+    pub(super) fn of(sum: f64, tokens: u64, log_max: f32) -> Self {
+        let mean = (sum / if tokens > 1 { tokens as f64 } else { 1.0 }) as f32;
+        // A NaN is not inside.
+        Sequence { log_ratio: if mean > log_max { log_max } else { mean }, inside: mean <= log_max }
+    }
+}
 
-impl Element<2, 0, 1, 0> for LogRatio {
+/// Sums log-ratios. CHECKED: with the alarms of the log-probabilities, where no sweep that reads them follows.
+pub(super) struct LogRatio<const CHECKED: bool>;
+
+impl<const CHECKED: bool> Element<2, 0, 1, 0> for LogRatio<CHECKED> {
     #[inline(always)]
     fn element<A: Arith>(&self, _staged: [f32; 2], input: impl Fn(usize) -> f32) -> Lane<0, 1, 0> {
-        // Bad inputs raise the alarm of the sweep that follows.
-        Lane { out: [], sum: [input(0) - input(1)], max: [], alarm: 0 }
+        let alarm = if CHECKED { flag::worse(flag::logp(input(0)), flag::logp(input(1))) } else { 0 };
+        Lane { out: [], sum: [input(0) - input(1)], max: [], alarm }
+    }
+}
+
+/// Every token of a row is the same: a ratio of sequences, one advantage, nothing else of a token's own. The alarm is the row's: a
+/// constant one keeps LLVM from vectors. So a NaN is the canonical one already.
+#[derive(Clone, Copy)]
+pub(super) struct Alike {
+    pub(super) coef: f32,
+    pub(super) loss: f32,
+}
+
+impl Element<1, 2, 1, 0> for Alike {
+    #[inline(always)]
+    fn element<A: Arith>(&self, _staged: [f32; 2], _input: impl Fn(usize) -> f32) -> Lane<2, 1, 0> {
+        Lane { out: [self.coef, self.loss], sum: [self.loss], max: [], alarm: 0 }
     }
 }
 
@@ -67,7 +92,10 @@ struct Computed {
 }
 
 impl<G: Gate, const KL: bool, const HOT: bool, const WANT: u8> Token<G, KL, HOT, WANT> {
-    const STAGES: usize = 1 + G::STAGED as usize;
+    /// Whether the ratio is a stage: nobody needs one of a gate that reads none, but the metrics.
+    const RATIO: bool = G::RATIO || WANT == METRICS;
+
+    const STAGES: usize = Self::RATIO as usize + G::STAGED as usize;
 
     #[inline(always)]
     fn advantage(&self, input: &impl Fn(usize) -> f32) -> f32 {
@@ -102,26 +130,37 @@ impl<G: Gate, const KL: bool, const HOT: bool, const WANT: u8> Token<G, KL, HOT,
             let value = self.gate.stage::<A>(self.sample(staged[0], &input));
             return (value, flag::finite(value));
         }
+        let alarm = self.faults(&input);
+        let (d, inside) = self.log_ratio(self.own(&input));
+        if HOT {
+            // The bits of `exp`. Outside the guard the gradient is 0: without losses, which need the ratio itself, a ratio of 0
+            // makes it so (but for a score gate, whose gradient goes on), and spares the element the guard.
+            let ratio = num::exp_normal::<A>(d);
+            return (if WANT != COEF || inside | G::SCORE { ratio } else { 0.0 }, alarm);
+        }
+        (num::exp::<A>(d), alarm)
+    }
+
+    /// The alarm of the log-probabilities.
+    #[inline(always)]
+    fn faults(&self, input: &impl Fn(usize) -> f32) -> u32 {
         let second = input(1);
         let fault = if !HOT && self.given { flag::finite(second) } else { flag::logp(second) };
         let mut alarm = flag::worse(flag::logp(input(0)), fault);
         if G::SECOND {
             alarm = flag::worse(alarm, flag::logp(input(SECOND)));
         }
-        let (d, inside) = self.log_ratio(self.own(&input));
-        if HOT {
-            // The bits of `exp`. Outside the guard the gradient is 0: a ratio of 0 makes it so (but for a score
-            // gate, whose gradient goes on), and spares the element the guard (without losses nobody asks for the ratio itself).
-            let ratio = num::exp_normal::<A>(d);
-            return (if inside | G::SCORE { ratio } else { 0.0 }, alarm);
-        }
-        (num::exp::<A>(d), alarm)
+        alarm
     }
 
     #[inline(always)]
     fn compute<A: Arith>(&self, [ratio, of_gate]: [f32; 2], input: impl Fn(usize) -> f32) -> Computed {
         let d = self.own(&input);
-        let (guarded, inside) = if HOT { (0.0, true) } else { self.log_ratio(d) };
+        let (guarded, inside) = match (HOT, WANT) {
+            (true, COEF) => (0.0, true),
+            (true, _) => (0.0, self.guard.holds(d)),
+            _ => self.log_ratio(d),
+        };
         // Statistics of log-ratios are of tokens, at every level.
         let log_ratio = if self.sequence.is_some() { d } else { guarded };
         let gate = self.gate.gate_staged(self.sample(ratio, &input), of_gate);
@@ -136,13 +175,13 @@ impl<G: Gate, const KL: bool, const HOT: bool, const WANT: u8> Token<G, KL, HOT,
             }
             None => self.guard.gradient(gate.gradient, inside),
         };
-        let mut alarm = 0;
+        let mut alarm = if Self::RATIO { 0 } else { self.faults(&input) };
         let (policy, policy_gradient) = if HOT {
             (gate.loss, gradient)
         } else {
             let weight = input(3);
             // Not only where it reaches a result: a clipped token's coefficient is 0 whatever its advantage.
-            alarm = flag::worse(flag::weight(weight), flag::finite(input(2)));
+            alarm = flag::worse(alarm, flag::worse(flag::weight(weight), flag::finite(input(2))));
             (weight * gate.loss, weight * gradient)
         };
         let (mut loss, mut total, mut kl) = (policy, policy_gradient, 0.0);
@@ -158,7 +197,7 @@ impl<G: Gate, const KL: bool, const HOT: bool, const WANT: u8> Token<G, KL, HOT,
         // + 0: a coefficient is never −0, whichever way it became 0.
         let coef = self.weight * total + 0.0;
         alarm = flag::worse(alarm, flag::finite(coef));
-        if WANT != COEF {
+        if WANT != COEF && !HOT {
             alarm = flag::worse(alarm, flag::finite(loss));
         }
         Computed { coef, loss, policy, kl, log_ratio, inside, gate, alarm }
@@ -179,6 +218,24 @@ impl<G: Gate, const J: usize, const KL: bool, const HOT: bool> Element<J, 1, 0, 
     fn element<A: Arith>(&self, staged: [f32; 2], input: impl Fn(usize) -> f32) -> Lane<1, 0, 0> {
         let t = self.compute::<A>(staged, &input);
         Lane { out: [t.coef], sum: [], max: [], alarm: t.alarm }
+    }
+}
+
+/// Losses are summed and not written: one that is not finite leaves a sum that is not, which the row looks at.
+impl<G: Gate, const J: usize, const KL: bool, const HOT: bool> Element<J, 1, 1, 0>
+    for Token<G, KL, HOT, LOSS>
+{
+    const STAGES: usize = Self::STAGES;
+
+    #[inline(always)]
+    fn stage<A: Arith>(&self, number: usize, staged: [f32; 2], input: impl Fn(usize) -> f32) -> (f32, u32) {
+        self.stage::<A>(number, staged, input)
+    }
+
+    #[inline(always)]
+    fn element<A: Arith>(&self, staged: [f32; 2], input: impl Fn(usize) -> f32) -> Lane<1, 1, 0> {
+        let t = self.compute::<A>(staged, &input);
+        Lane { out: [t.coef], sum: [t.loss], max: [], alarm: t.alarm }
     }
 }
 

@@ -111,6 +111,12 @@ impl<'a> In<'a, u32> {
     pub fn bits_of(values: &'a [i32]) -> Self {
         In { first: values.as_ptr().cast(), len: values.len(), lifetime: PhantomData }
     }
+
+    /// The same bits as numbers, for a sweep, which reads `f32`: only their bits may be used.
+    #[inline(always)]
+    pub fn as_numbers(self) -> In<'a, f32> {
+        In { first: self.first.cast(), len: self.len, lifetime: PhantomData }
+    }
 }
 
 /// An output array. Not `Sync`: who runs rows in parallel vouches that they write different elements.

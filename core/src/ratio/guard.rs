@@ -44,6 +44,12 @@ impl Guard {
         (guarded, guarded == d)
     }
 
+    /// Whether `d` is inside the bound: what [`apply`](Guard::apply) says, without the clamp.
+    #[inline(always)]
+    pub fn holds(self, d: f32) -> bool {
+        d.abs() <= self.bound
+    }
+
     /// Whether the gradient is 0 outside and every guarded log-ratio is one that
     /// [`exp_normal`](crate::num::exp_normal) takes.
     #[inline(always)]

@@ -24,7 +24,7 @@ use crate::logits::weight;
 use crate::num::{self, Arith};
 use crate::op::Kernel;
 use crate::ragged::{In, Mask, Out, Span, Stream, flag};
-use crate::team::{Element, Lane, Team, Term};
+use crate::team::{Element, Lane, Team, Terms};
 
 /// The op `gating_backward`.
 #[derive(Clone, Copy, Debug)]
@@ -73,9 +73,10 @@ impl GatingBackward<'_> {
 #[derive(Clone, Copy)]
 struct Product;
 
-impl Term<2, 2> for Product {
+impl Terms<2, 2> for Product {
     #[inline(always)]
-    fn terms(self, [g, c]: [f32; 2]) -> [f64; 2] {
+    fn terms(self, input: impl Fn(usize) -> f32) -> [f64; 2] {
+        let (g, c) = (input(0), input(1));
         let usable = flag::worse(flag::finite(g), flag::finite(c)) <= flag::LIMIT;
         [f64::from(g) * f64::from(c), if usable { 0.0 } else { 1.0 }]
     }

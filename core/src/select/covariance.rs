@@ -11,10 +11,10 @@
 //! **Variants**: verl's means are those of the micro-batch, so that its results depend on it; pass the moments of the whole batch.
 
 use crate::aggregate::moments::MEAN;
-use crate::num::canonical;
+use crate::num::Arith;
 use crate::op::Kernel;
-use crate::ragged::{In, Mask, Offsets, Out};
-use crate::team::Team;
+use crate::ragged::{In, Mask, Offsets, Out, Stream, flag};
+use crate::team::{Element, Lane, Team};
 
 /// The op `covariance`.
 #[derive(Clone, Copy, Debug)]
@@ -52,14 +52,29 @@ impl Kernel for Covariance<'_> {
 
     #[inline(always)]
     fn row<T: Team>(&self, team: &T, row: usize) {
-        let (mask, logp, advantage, per_token) =
-            (self.loss_mask, self.logp, self.advantage, self.advantage_per_token);
-        let (mean_logp, mean_advantage) = (self.logp_moments.at(MEAN), self.advantage_moments.at(MEAN));
-        let out = self.covariance;
-        team.for_each(self.cu_seqlens.span(row), move |i| {
-            let a = f64::from(advantage.at(if per_token { i } else { row }));
-            let product = (a - mean_advantage) * (f64::from(logp.at(i)) - mean_logp);
-            out.put(i, if mask.at(i) { canonical(product as f32) } else { 0.0 });
-        });
+        let advantage = match self.advantage_per_token {
+            true => Stream::Array(self.advantage),
+            false => Stream::Constant(self.advantage.at(row)),
+        };
+        let centred =
+            Centred { logp: self.logp_moments.at(MEAN), advantage: self.advantage_moments.at(MEAN) };
+        let ins = [Stream::Array(self.logp), advantage];
+        team.sweep(self.cu_seqlens.span(row), self.loss_mask, ins, [Some(self.covariance)], &centred);
+    }
+}
+
+/// The means that are subtracted.
+struct Centred {
+    logp: f64,
+    advantage: f64,
+}
+
+impl Element<2, 1, 0, 0> for Centred {
+    #[inline(always)]
+    fn element<A: Arith>(&self, _staged: [f32; 2], input: impl Fn(usize) -> f32) -> Lane<1, 0, 0> {
+        let (logp, advantage) = (f64::from(input(0)), f64::from(input(1)));
+        let product = ((advantage - self.advantage) * (logp - self.logp)) as f32;
+        // A NaN comes with an alarm, or nobody makes it the canonical one.
+        Lane { out: [product], sum: [], max: [], alarm: flag::finite(product) }
     }
 }

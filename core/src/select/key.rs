@@ -12,10 +12,10 @@
 
 use crate::Error;
 use crate::gate::{Gate, PpoClip, Sample};
-use crate::num;
+use crate::num::{self, Arith};
 use crate::op::{Arg, Decoder, Encoder, Kernel};
-use crate::ragged::{In, Mask, Offsets, Out};
-use crate::team::Team;
+use crate::ragged::{In, Mask, Offsets, Out, Stream};
+use crate::team::{Number, Team};
 
 /// What comes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -142,25 +142,58 @@ impl Kernel for SelectionKey<'_> {
 
     #[inline(always)]
     fn row<T: Team>(&self, team: &T, row: usize) {
-        let (mask, values, [low, high], order, keys) =
-            (self.loss_mask, self.values, self.band, self.order, self.keys);
-        let unclipped = self.unclipped;
-        team.for_each(self.cu_seqlens.span(row), move |i| {
-            let x = values.at(i);
-            let within = ((x > low) | (low == f32::NEG_INFINITY)) & ((x < high) | (high == f32::INFINITY));
-            let mut candidate = mask.at(i) & within & !x.is_nan();
-            if let Some(test) = unclipped {
-                let (logp, logp_old) = (test.logp.at(i), test.logp_old.at(i));
-                let ratio = num::exp::<T::Arith>(logp - logp_old);
-                let advantage = test.advantage.at(if test.advantage_per_token { i } else { row });
-                let sample = Sample { ratio, advantage, logp, logp_old, logp_second: 0.0 };
-                candidate &= test.clip.gate_staged(sample, 0.0).clipped == 0;
+        let span = self.cu_seqlens.span(row);
+        let values = Stream::Array(self.values);
+        let key = Key { band: self.band, order: self.order };
+        match self.unclipped {
+            None => team.number(span, self.loss_mask, [values], self.keys, key),
+            Some(test) => {
+                let advantage = match test.advantage_per_token {
+                    true => Stream::Array(test.advantage),
+                    false => Stream::Constant(test.advantage.at(row)),
+                };
+                let ins = [values, Stream::Array(test.logp), Stream::Array(test.logp_old), advantage];
+                team.number(span, self.loss_mask, ins, self.keys, Unclipped { key, clip: test.clip });
             }
-            let key = match order {
-                Order::Largest => ordered(x),
-                Order::Random { seed, first } => hash(seed, first.wrapping_add(i as u64)),
-            };
-            keys.put(i, if candidate { key } else { 0 });
-        });
+        }
+    }
+}
+
+/// The key of a value, 0 outside of the band.
+#[derive(Clone, Copy)]
+struct Key {
+    band: [f32; 2],
+    order: Order,
+}
+
+impl Number<1> for Key {
+    #[inline(always)]
+    fn number<A: Arith>(self, i: usize, input: impl Fn(usize) -> f32) -> u32 {
+        let (x, [low, high]) = (input(0), self.band);
+        let within = ((x > low) | (low == f32::NEG_INFINITY)) & ((x < high) | (high == f32::INFINITY));
+        let key = match self.order {
+            Order::Largest => ordered(x),
+            Order::Random { seed, first } => hash(seed, first.wrapping_add(i as u64)),
+        };
+        if within & !x.is_nan() { key } else { 0 }
+    }
+}
+
+/// The same, 0 where the clip holds.
+#[derive(Clone, Copy)]
+struct Unclipped {
+    key: Key,
+    clip: PpoClip,
+}
+
+impl Number<4> for Unclipped {
+    #[inline(always)]
+    fn number<A: Arith>(self, i: usize, input: impl Fn(usize) -> f32) -> u32 {
+        let (logp, logp_old) = (input(1), input(2));
+        let ratio = num::exp::<A>(logp - logp_old);
+        let sample = Sample { ratio, advantage: input(3), logp, logp_old, logp_second: 0.0 };
+        let free = self.clip.gate_staged(sample, 0.0).clipped == 0;
+        let key = self.key.number::<A>(i, |_| input(0));
+        if free { key } else { 0 }
     }
 }

@@ -7,10 +7,10 @@
 //!
 //! **Special cases**: masked tokens write 0. Key 0 is never selected.
 
-use crate::num::canonical;
+use crate::num::{Arith, canonical, count};
 use crate::op::Kernel;
-use crate::ragged::{In, Mask, Offsets, Out};
-use crate::team::{AddF64, Direction, Team};
+use crate::ragged::{In, Mask, Offsets, Out, Stream, flag};
+use crate::team::{AddF64, Direction, Element, Lane, Team};
 
 /// The op `select_top`.
 #[derive(Clone, Copy, Debug)]
@@ -58,19 +58,60 @@ impl Kernel for SelectTop<'_> {
         let (mask, keys, out) = (self.loss_mask, self.keys, self.out);
         let (bound, wanted) = (self.state.at(0), f64::from(self.state.at(1)));
         let before = f64::from(self.ties_before.at(row));
-        let (on, off) = (Either::new(self.on, self.on_value), Either::new(self.off, self.off_value));
-        let tie = move |i: usize| if keys.at(i) == bound { 1.0 } else { 0.0 };
-        team.scan(AddF64, span, Direction::Prefix, tie, move |i, ties| {
-            let key = keys.at(i);
-            let selected = (key > bound) | ((key == bound) & (before + ties <= wanted));
-            let value = if selected { on.at(i) } else { off.at(i) };
-            out.put(i, if mask.at(i) { canonical(value) } else { 0.0 });
-        });
-        let [above, ties] = team.sum(span, move |i| [if keys.at(i) > bound { 1.0 } else { 0.0 }, tie(i)]);
+        // Keys travel as the bits of numbers.
+        let counted =
+            team.sweep(span, Mask::all(), [Stream::Array(keys.as_numbers())], [], &Counted { bound });
+        let [above, ties] = counted.sums;
+        // Mostly a row's ties are all selected or none: only where the choice ends inside of a row does it take their order.
+        if before < wanted && before + ties > wanted {
+            let (on, off) = (Either::new(self.on, self.on_value), Either::new(self.off, self.off_value));
+            let tie = move |i: usize| if keys.at(i) == bound { 1.0 } else { 0.0 };
+            team.scan(AddF64, span, Direction::Prefix, tie, move |i, ties| {
+                let key = keys.at(i);
+                let selected = (key > bound) | ((key == bound) & (before + ties <= wanted));
+                let value = if selected { on.at(i) } else { off.at(i) };
+                out.put(i, if mask.at(i) { canonical(value) } else { 0.0 });
+            });
+        } else {
+            let (on, off) = (Stream::or(self.on, self.on_value), Stream::or(self.off, self.off_value));
+            let chosen = Chosen { bound, ties: before < wanted };
+            team.sweep(span, mask, [Stream::Array(keys.as_numbers()), on, off], [Some(out)], &chosen);
+        }
         if team.leads() {
             let left = if wanted > before { wanted - before } else { 0.0 };
             self.row_selected.put(row, (above + if ties < left { ties } else { left }) as u32);
         }
+    }
+}
+
+/// Keys above the bound, and equal to it.
+struct Counted {
+    bound: u32,
+}
+
+impl Element<1, 0, 2, 0> for Counted {
+    #[inline(always)]
+    fn element<A: Arith>(&self, _staged: [f32; 2], input: impl Fn(usize) -> f32) -> Lane<0, 2, 0> {
+        let key = input(0).to_bits();
+        Lane { out: [], sum: [count(key > self.bound), count(key == self.bound)], max: [], alarm: 0 }
+    }
+}
+
+/// A choice by the key alone.
+struct Chosen {
+    bound: u32,
+    /// Whether keys equal to the bound are selected.
+    ties: bool,
+}
+
+impl Element<3, 1, 0, 0> for Chosen {
+    #[inline(always)]
+    fn element<A: Arith>(&self, _staged: [f32; 2], input: impl Fn(usize) -> f32) -> Lane<1, 0, 0> {
+        let key = input(0).to_bits();
+        let selected = (key > self.bound) | ((key == self.bound) & self.ties);
+        let value = if selected { input(1) } else { input(2) };
+        // A NaN comes with an alarm, or nobody makes it the canonical one.
+        Lane { out: [value], sum: [], max: [], alarm: flag::finite(value) }
     }
 }
 

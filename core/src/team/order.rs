@@ -3,7 +3,14 @@
 /// Order of `x`: −0 as +0, every NaN as one number above +∞. [`LEAST`] is the order of nothing.
 #[inline(always)]
 pub fn ordered(x: f32) -> i32 {
-    let bits = (x + 0.0).to_bits().cast_signed();
+    let order = signed_order(x + 0.0);
+    if x.is_nan() { i32::MAX } else { order }
+}
+
+/// The same with −0 below +0.
+#[inline(always)]
+pub fn signed_order(x: f32) -> i32 {
+    let bits = x.to_bits().cast_signed();
     let order = bits ^ ((bits >> 31).cast_unsigned() >> 1).cast_signed();
     if x.is_nan() { i32::MAX } else { order }
 }
@@ -27,6 +34,9 @@ mod tests {
         assert!(rising.windows(2).all(|w| ordered(w[0]) < ordered(w[1])));
         assert!(rising.iter().all(|x| unordered(ordered(*x)).to_bits() == x.to_bits()));
         assert_eq!(ordered(-0.0), ordered(0.0));
+        assert!(signed_order(-1e-45) < signed_order(-0.0) && signed_order(-0.0) < signed_order(0.0));
+        assert!(rising.windows(2).all(|w| signed_order(w[0]) < signed_order(w[1])));
+        assert_eq!([f32::from_bits(u32::MAX), f32::NAN].map(signed_order), [i32::MAX; 2]);
         assert_eq!(ordered(f32::from_bits(u32::MAX)), ordered(f32::NAN));
         assert!(ordered(f32::NAN) > ordered(f32::INFINITY) && ordered(f32::NEG_INFINITY) > LEAST);
     }

@@ -44,6 +44,18 @@ pub trait Element<const J: usize, const M: usize, const K: usize, const E: usize
     }
 }
 
+/// Terms of one element for a [`Team::sum_live`] or [`Team::sum_of`], in binary64. A trait for the reason that [`Element`] is one.
+pub trait Terms<const J: usize, const K: usize>: Copy {
+    /// From the inputs of an element to what is summed.
+    fn terms(self, input: impl Fn(usize) -> f32) -> [f64; K];
+}
+
+/// A number of 32 bits for each element, for a [`Team::number`]. A trait for the reason that [`Element`] is one.
+pub trait Number<const J: usize>: Copy {
+    /// From the inputs of live element `i` of the array to what is written.
+    fn number<A: Arith>(self, i: usize, input: impl Fn(usize) -> f32) -> u32;
+}
+
 /// What a sweep found over a row.
 #[derive(Clone, Copy, Debug)]
 pub struct Swept<const K: usize, const E: usize> {
@@ -57,16 +69,11 @@ pub struct Swept<const K: usize, const E: usize> {
 
 /// Elements that [`Team::first`] looks at before it asks whether it found one: enough that the question costs little.
 const SEARCHED: usize = 512;
+
 /// By what a [`Team::largest`] orders the elements of a short row. A trait for the reason that [`Element`] is one.
 pub trait Key {
     /// The key of element `element` of the row, from its value and its bias.
     fn key<A: Arith>(&self, value: f32, bias: f32, element: usize) -> f32;
-}
-
-/// What a [`Team::sum_of`] sums. A trait for the reason that [`Element`] is one.
-pub trait Term<const J: usize, const K: usize>: Copy {
-    /// From the inputs of an element to its terms.
-    fn terms(self, input: [f32; J]) -> [f64; K];
 }
 
 /// What a [`Team::largest`] found.
@@ -121,19 +128,13 @@ pub trait Team {
 
     /// K sums over the at most [`LANES`](super::fold::LANES) elements of `span`, as [`sum`](Team::sum).
     #[inline(always)]
-    fn sum_of<const J: usize, const K: usize, F: Term<J, K>>(
+    fn sum_of<const J: usize, const K: usize, F: Terms<J, K>>(
         &self,
         span: Span,
         ins: [In<'_, f32>; J],
         f: F,
     ) -> [f64; K] {
-        self.sum(span, move |i| {
-            let mut input = [0.0; J];
-            for j in 0..J {
-                input[j] = ins[j].at(i);
-            }
-            f.terms(input)
-        })
+        self.sum(span, move |i| f.terms(|j| ins[j].at(i)))
     }
 
     /// `value(j)` for j in 0..count, at most [`LANES`](super::fold::LANES), each on the thread that [`for_each`](Team::for_each) gives element j to.
@@ -158,6 +159,34 @@ pub trait Team {
     #[inline(always)]
     fn fill(&self, span: Span, mask: Mask<'_>, out: Out<'_, f32>, value: f32) {
         self.for_each(span, move |i| out.put(i, if mask.at(i) { value } else { 0.0 }));
+    }
+
+    /// K sums of the terms of the live elements of `span`, in the shape of [`sum`](Team::sum).
+    #[inline(always)]
+    fn sum_live<const J: usize, const K: usize, F: Terms<J, K>>(
+        &self,
+        span: Span,
+        mask: Mask<'_>,
+        ins: [Stream<'_>; J],
+        f: F,
+    ) -> [f64; K] {
+        self.sum(span, move |i| if mask.at(i) { f.terms(|j| ins[j].at(i)) } else { [0.0; K] })
+    }
+
+    /// Writes a number for every live element of `span`, 0 for the others.
+    #[inline(always)]
+    fn number<const J: usize, F: Number<J>>(
+        &self,
+        span: Span,
+        mask: Mask<'_>,
+        ins: [Stream<'_>; J],
+        out: Out<'_, u32>,
+        f: F,
+    ) {
+        self.for_each(span, move |i| {
+            let number = f.number::<Self::Arith>(i, |j| ins[j].at(i));
+            out.put(i, if mask.at(i) { number } else { 0 });
+        });
     }
 
     /// Maximum of `f(i)`; −∞ for an empty span, the canonical NaN if any value is NaN.

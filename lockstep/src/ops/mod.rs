@@ -65,6 +65,6 @@ pub use staleness::staleness;
 pub use step_return::{step_advantages, step_return};
 pub use tree::{prefix_tree, step_values, tempo};
 pub use turns::{normalize_roles, turn_return};
-pub use value_loss::{explained_variance, value_loss};
+pub use value_loss::{explained_variance, value_loss, value_loss_into};
 pub use vtrace::vtrace;
-pub use whiten::whiten;
+pub use whiten::{whiten, whiten_into};

@@ -9,6 +9,7 @@ pub use second_kl::{add_kl, add_kl_importance};
 use super::aggregate::fold_rows;
 use super::locate::{self, Checked, Domain};
 use super::ratio::fold_maxima;
+use super::select::Selection;
 use crate::{Batch, Counts, Device, Error, Metrics};
 use lockstep_core::Error as Argument;
 use lockstep_core::aggregate::Weight;
@@ -110,9 +111,40 @@ pub struct PolicyOutput {
     /// Whether the recipe reads a second policy that was not given, so that `logp_old` stood in for it.
     pub second_missing: bool,
     scratch: Scratch,
+    spare: Spare,
+}
+
+/// Buffers of what a recipe launches before the fused op, kept between calls. They are no part of a result.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Spare {
+    free: Vec<Vec<f32>>,
+    pub(crate) selection: Selection,
+}
+
+impl Spare {
+    /// A buffer of any length and content.
+    pub(crate) fn take(&mut self) -> Vec<f32> {
+        self.free.pop().unwrap_or_default()
+    }
+
+    /// Keeps a buffer.
+    pub(crate) fn give(&mut self, buffer: Option<Vec<f32>>) {
+        self.free.extend(buffer);
+    }
+}
+
+impl PartialEq for Spare {
+    fn eq(&self, _other: &Spare) -> bool {
+        true
+    }
 }
 
 impl PolicyOutput {
+    /// Buffers for what comes before the fused op.
+    pub(crate) fn spare(&mut self) -> &mut Spare {
+        &mut self.spare
+    }
+
     /// Sums `[SUMS][S]` and the maxima of all rows; none without metrics.
     pub(super) fn partials(&self) -> (&[f64], [f32; 2]) {
         let rows = self.scratch.sums.len() / sum::SUMS;

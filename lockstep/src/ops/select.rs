@@ -3,8 +3,9 @@
 use super::moments;
 use crate::{Advantage, Batch, Device, Error};
 use lockstep_core::Error as Argument;
+use lockstep_core::aggregate::moments::COUNT;
 use lockstep_core::gate::PpoClip;
-use lockstep_core::ragged::{In, Out};
+use lockstep_core::ragged::{In, Offsets, Out};
 use lockstep_core::select::{
     ClipTest, Covariance, DIGITS, DigitCounts, NarrowDigits, Order, SHIFTS, SelectTop, SelectionKey,
 };
@@ -19,6 +20,19 @@ pub fn covariance(
     logp: &[f32],
     advantage: Advantage<'_>,
 ) -> Result<Vec<f32>, Error> {
+    let mut out = Vec::new();
+    covariance_into(device, batch, logp, advantage, &mut out)?;
+    Ok(out)
+}
+
+/// As [`covariance`], into `out`, whose memory is reused; returns the number of live tokens. `out` is unspecified after an error.
+pub fn covariance_into(
+    device: &Device,
+    batch: &Batch<'_>,
+    logp: &[f32],
+    advantage: Advantage<'_>,
+    out: &mut Vec<f32>,
+) -> Result<u64, Error> {
     batch.check_tokens("logp", logp.len())?;
     let (values, per_token) = advantage.values();
     match per_token {
@@ -29,7 +43,7 @@ pub fn covariance(
         |values, per_row| moments::run(device, batch.cu_seqlens(), batch.loss_mask(), values, per_row, false);
     let logp_moments = of(("logp", logp), false)?;
     let advantage_moments = of(("advantage", values), !per_token)?;
-    let mut covariance = vec![0.0; batch.tokens()];
+    out.resize(batch.tokens(), 0.0);
     device.run(&Covariance {
         cu_seqlens: batch.cu_seqlens(),
         loss_mask: batch.loss_mask(),
@@ -38,9 +52,9 @@ pub fn covariance(
         advantage_per_token: per_token,
         logp_moments: In::new(&logp_moments),
         advantage_moments: In::new(&advantage_moments),
-        covariance: Out::new(&mut covariance),
+        covariance: Out::new(out),
     })?;
-    Ok(covariance)
+    Ok(logp_moments[COUNT] as u64)
 }
 
 /// Who can be selected, and in which order.
@@ -74,7 +88,7 @@ pub enum Pick<'a> {
 }
 
 /// A selection of tokens.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Selection {
     keys: Vec<u32>,
     state: [u32; 2],
@@ -90,9 +104,23 @@ pub fn select(
     candidates: &Candidates<'_>,
     n: u32,
 ) -> Result<Selection, Error> {
+    let mut selection = Selection::default();
+    select_into(device, batch, candidates, n, &mut selection)?;
+    Ok(selection)
+}
+
+/// As [`select`], into `selection`, whose memory is reused and which is unspecified after an error.
+pub fn select_into(
+    device: &Device,
+    batch: &Batch<'_>,
+    candidates: &Candidates<'_>,
+    n: u32,
+    selection: &mut Selection,
+) -> Result<(), Error> {
     batch.check_tokens("values", candidates.values.len())?;
-    let rows = batch.sequences();
-    let mut keys = vec![0; batch.tokens()];
+    let Selection { keys, state, ties_before } = selection;
+    keys.resize(batch.tokens(), 0);
+    ties_before.resize(batch.sequences(), 0);
     let unclipped = match candidates.unclipped {
         None => None,
         Some((clip, logp, logp_old, advantage)) => {
@@ -114,16 +142,36 @@ pub fn select(
         band: candidates.band,
         unclipped,
         order: candidates.order,
-        keys: Out::new(&mut keys),
+        keys: Out::new(keys),
     };
     kernel.check()?;
     device.run(&kernel)?;
-    let (mut counts, mut ties_before) = (vec![0; DIGITS * rows], vec![0; rows]);
+    *state = match device.fast_cpu() {
+        Some(cpu) => {
+            let nth = cpu.nth_largest(keys, n);
+            count_before(batch.cu_seqlens(), &nth.ties, ties_before);
+            [nth.bound, nth.wanted]
+        }
+        None => narrow(device, batch.cu_seqlens(), keys, n, ties_before)?,
+    };
+    Ok(())
+}
+
+/// The n-th largest key and how many of its equals are wanted, and the equals before each row, by passes.
+fn narrow(
+    device: &Device,
+    offsets: Offsets<'_>,
+    keys: &[u32],
+    n: u32,
+    ties_before: &mut [u32],
+) -> Result<[u32; 2], Error> {
+    let rows = offsets.rows();
+    let mut counts = vec![0; DIGITS * rows];
     let mut state = [0, n];
     for shift in SHIFTS {
         device.run(&DigitCounts {
-            offsets: batch.cu_seqlens(),
-            keys: In::new(&keys),
+            offsets,
+            keys: In::new(keys),
             state: In::new(&state),
             shift,
             counts: Out::new(&mut counts),
@@ -135,11 +183,21 @@ pub fn select(
             state: In::new(&state),
             shift,
             narrowed: Out::new(&mut narrowed),
-            ties_before: Out::new(&mut ties_before),
+            ties_before: Out::new(ties_before),
         })?;
         state = narrowed;
     }
-    Ok(Selection { keys, state, ties_before })
+    Ok(state)
+}
+
+/// How many of the places `ties`, which ascend, are before each row.
+fn count_before(offsets: Offsets<'_>, ties: &[u32], before: &mut [u32]) {
+    let mut seen = 0;
+    for (row, before) in before.iter_mut().enumerate() {
+        let start = offsets.span(row).start;
+        seen += ties[seen..].iter().take_while(|tie| (**tie as usize) < start).count();
+        *before = seen as u32;
+    }
 }
 
 impl Selection {
@@ -154,6 +212,20 @@ impl Selection {
         on: Pick<'_>,
         off: Pick<'_>,
     ) -> Result<(Vec<f32>, u64), Error> {
+        let mut out = Vec::new();
+        let selected = self.choose_into(device, batch, on, off, &mut out)?;
+        Ok((out, selected))
+    }
+
+    /// As [`choose`](Selection::choose), into `out`, whose memory is reused.
+    pub fn choose_into(
+        &self,
+        device: &Device,
+        batch: &Batch<'_>,
+        on: Pick<'_>,
+        off: Pick<'_>,
+        out: &mut Vec<f32>,
+    ) -> Result<u64, Error> {
         batch.check_tokens("selection", self.keys.len())?;
         let part = |name, pick| match pick {
             Pick::All(value) => Ok((None, value)),
@@ -162,7 +234,8 @@ impl Selection {
             }
         };
         let ((on, on_value), (off, off_value)) = (part("on", on)?, part("off", off)?);
-        let (mut out, mut selected) = (vec![0.0; batch.tokens()], vec![0; batch.sequences()]);
+        out.resize(batch.tokens(), 0.0);
+        let mut selected = vec![0; batch.sequences()];
         device.run(&SelectTop {
             cu_seqlens: batch.cu_seqlens(),
             loss_mask: batch.loss_mask(),
@@ -173,10 +246,10 @@ impl Selection {
             on_value,
             off,
             off_value,
-            out: Out::new(&mut out),
+            out: Out::new(out),
             row_selected: Out::new(&mut selected),
         })?;
-        Ok((out, selected.into_iter().map(u64::from).sum()))
+        Ok(selected.into_iter().map(u64::from).sum())
     }
 }
 

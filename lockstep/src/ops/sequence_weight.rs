@@ -19,6 +19,21 @@ pub fn sequence_weight(
     weights: Option<&[f32]>,
     rule: &SequenceRule,
 ) -> Result<Vec<f32>, Error> {
+    let mut out = Vec::new();
+    sequence_weight_into(device, batch, [logp, logp_behave], advantage, weights, rule, &mut out)?;
+    Ok(out)
+}
+
+/// As [`sequence_weight`], into `out`, whose memory is reused. `out` is unspecified after an error.
+pub fn sequence_weight_into(
+    device: &Device,
+    batch: &Batch<'_>,
+    [logp, logp_behave]: [&[f32]; 2],
+    advantage: &[f32],
+    weights: Option<&[f32]>,
+    rule: &SequenceRule,
+    out: &mut Vec<f32>,
+) -> Result<(), Error> {
     batch.check_tokens("logp", logp.len())?;
     batch.check_tokens("logp_behave", logp_behave.len())?;
     batch.check_sequences("advantage", advantage.len())?;
@@ -30,7 +45,8 @@ pub fn sequence_weight(
         return Err(Argument::Value { argument: "advantage", index: Some(index), expected, got }.into());
     }
     rule.check()?;
-    let (mut out, mut alarm) = (vec![0.0; batch.tokens()], vec![0; batch.sequences()]);
+    out.resize(batch.tokens(), 0.0);
+    let mut alarm = vec![0; batch.sequences()];
     device.run(&SequenceWeight {
         cu_seqlens: batch.cu_seqlens(),
         loss_mask: batch.loss_mask(),
@@ -39,7 +55,7 @@ pub fn sequence_weight(
         advantage: In::new(advantage),
         weights: weights.map(In::new),
         rule: *rule,
-        out: Out::new(&mut out),
+        out: Out::new(out),
         row_alarm: Out::new(&mut alarm),
     })?;
     let mut arguments = vec![
@@ -49,6 +65,5 @@ pub fn sequence_weight(
     if let Some(values) = weights {
         arguments.push(Checked { name: "weights", domain: Domain::Weight, values });
     }
-    locate::check(batch, &alarm, &arguments, &[], "")?;
-    Ok(out)
+    locate::check(batch, &alarm, &arguments, &[], "")
 }

@@ -127,8 +127,9 @@ pub fn normalize_roles(
         let offsets = Offsets::new("values", &all, set.len(), "values")?;
         let moments = moments::run(device, offsets, Mask::all(), ("values", &set), false, false)?;
         let offsets = Offsets::new("values", &whole, samples.len(), "values")?;
-        let (normalized, alarm) =
-            with_moments(device, offsets, Mask::all(), &samples, &moments, false, &params)?;
+        let mut normalized = Vec::new();
+        let whole = (&samples[..], false);
+        let alarm = with_moments(device, offsets, Mask::all(), whole, &moments, &params, &mut normalized)?;
         if alarm.iter().any(|alarm| *alarm > flag::LIMIT) {
             let index = own[normalized.iter().position(|y| !y.is_finite()).unwrap_or(0)];
             let hint = "the spread of the role's values is too small: choose a larger eps";

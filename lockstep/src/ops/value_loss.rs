@@ -34,6 +34,15 @@ pub struct ValueOutput {
     pub clip_fraction: f64,
     /// Counts of this batch.
     pub counts: Counts,
+    scratch: Scratch,
+}
+
+/// Clipped and live tokens and alarms of each row, kept between calls.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Scratch {
+    clipped: Vec<u32>,
+    tokens: Vec<u32>,
+    alarm: Vec<u32>,
 }
 
 /// Value loss and dL/dV; formula: [`lockstep_core::value_loss`]. `cliprange_value` = ∞ is no clipping.
@@ -61,19 +70,35 @@ pub fn value_loss(
     cliprange_value: f32,
     weight: &Weight,
 ) -> Result<ValueOutput, Error> {
+    let mut out = ValueOutput::default();
+    value_loss_into(device, batch, input, cliprange_value, weight, true, &mut out)?;
+    Ok(out)
+}
+
+/// As [`value_loss`], into `out`, whose memory is reused; without `token_loss` that one stays empty. `out` is unspecified after an
+/// error.
+pub fn value_loss_into(
+    device: &Device,
+    batch: &Batch<'_>,
+    input: &ValueInput<'_>,
+    cliprange_value: f32,
+    weight: &Weight,
+    token_loss: bool,
+    out: &mut ValueOutput,
+) -> Result<(), Error> {
     batch.check_tokens("values", input.values.len())?;
     batch.check_tokens("returns", input.returns.len())?;
     if let Some(old) = input.values_old {
         batch.check_tokens("values_old", old.len())?;
     }
     let (tokens, rows) = (batch.tokens(), batch.sequences());
-    let mut out = ValueOutput {
-        gradient: vec![0.0; tokens],
-        token_loss: vec![0.0; tokens],
-        row_loss: vec![0.0; rows],
-        ..ValueOutput::default()
-    };
-    let (mut clipped, mut row_tokens, mut alarm) = (vec![0u32; rows], vec![0u32; rows], vec![0; rows]);
+    out.gradient.resize(tokens, 0.0);
+    out.token_loss.resize(if token_loss { tokens } else { 0 }, 0.0);
+    out.row_loss.resize(rows, 0.0);
+    let Scratch { clipped, tokens: row_tokens, alarm } = &mut out.scratch;
+    for row in [&mut *clipped, &mut *row_tokens, &mut *alarm] {
+        row.resize(rows, 0);
+    }
     let kernel = ValueLoss {
         cu_seqlens: batch.cu_seqlens(),
         loss_mask: batch.loss_mask(),
@@ -83,11 +108,11 @@ pub fn value_loss(
         cliprange_value,
         weight: *weight,
         gradient: Out::new(&mut out.gradient),
-        token_loss: Some(Out::new(&mut out.token_loss)),
+        token_loss: token_loss.then(|| Out::new(&mut out.token_loss)),
         row_loss: Out::new(&mut out.row_loss),
-        row_clipped: Out::new(&mut clipped),
-        row_tokens: Out::new(&mut row_tokens),
-        row_alarm: Out::new(&mut alarm),
+        row_clipped: Out::new(clipped),
+        row_tokens: Out::new(row_tokens),
+        row_alarm: Out::new(alarm),
     };
     kernel.check()?;
     device.run(&kernel)?;
@@ -98,12 +123,12 @@ pub fn value_loss(
     if let Some(values) = input.values_old {
         arguments.push(Checked { name: "values_old", domain: Domain::Finite, values });
     }
-    let results = [
-        Checked { name: "value gradient", domain: Domain::Finite, values: &out.gradient },
-        Checked { name: "value loss", domain: Domain::Finite, values: &out.token_loss },
-    ];
+    let mut results = vec![Checked { name: "value gradient", domain: Domain::Finite, values: &out.gradient }];
+    if token_loss {
+        results.push(Checked { name: "value loss", domain: Domain::Finite, values: &out.token_loss });
+    }
     let hint = "the square of a value's error is too large for f32: scale values and returns";
-    locate::check(batch, &alarm, &arguments, &results, hint)?;
+    locate::check(batch, alarm, &arguments, &results, hint)?;
     out.counts = Counts {
         tokens: row_tokens.iter().map(|n| u64::from(*n)).sum(),
         nonempty: row_tokens.iter().filter(|n| **n > 0).count() as u64,
@@ -112,7 +137,7 @@ pub fn value_loss(
     let clipped: u64 = clipped.iter().map(|n| u64::from(*n)).sum();
     out.clip_fraction = if out.counts.tokens == 0 { 0.0 } else { clipped as f64 / out.counts.tokens as f64 };
     out.loss = fold_rows(device, &out.row_loss, rows)?[0];
-    Ok(out)
+    Ok(())
 }
 
 /// How much of the spread of the returns the values explain, over live tokens: 1 − Var(ret − V)/(Var(ret) + `eps`), variances

@@ -74,6 +74,19 @@ pub fn whiten(
     values: Advantage<'_>,
     params: &WhitenParams,
 ) -> Result<Vec<f32>, Error> {
+    let mut whitened = Vec::new();
+    whiten_into(device, batch, values, params, &mut whitened)?;
+    Ok(whitened)
+}
+
+/// As [`whiten`], into `out`, whose memory is reused. `out` is unspecified after an error.
+pub fn whiten_into(
+    device: &Device,
+    batch: &Batch<'_>,
+    values: Advantage<'_>,
+    params: &WhitenParams,
+    out: &mut Vec<f32>,
+) -> Result<(), Error> {
     check_lengths(batch, values)?;
     let moments = match (values, params.weighting) {
         (Advantage::PerToken(values), _) => {
@@ -85,7 +98,7 @@ pub fn whiten(
             moments::of_sequences(device, batch, values, None)?
         }
     };
-    run(device, batch, values, params, &moments)
+    run(device, batch, values, params, &moments, out)
 }
 
 /// As [`whiten`], by the moments of all ranks: those that each one counted of its own values
@@ -106,7 +119,9 @@ pub fn whiten_by(
         let (argument, expected, got) = ("moments", "those of finite values", moments[MEAN]);
         return Err(Argument::Value { argument, index: Some(MEAN), expected, got }.into());
     }
-    run(device, batch, values, params, &moments)
+    let mut whitened = Vec::new();
+    run(device, batch, values, params, &moments, &mut whitened)?;
+    Ok(whitened)
 }
 
 fn check_lengths(batch: &Batch<'_>, values: Advantage<'_>) -> Result<(), Error> {
@@ -122,17 +137,18 @@ fn run(
     values: Advantage<'_>,
     params: &WhitenParams,
     moments: &[f64; MOMENTS],
-) -> Result<Vec<f32>, Error> {
+    whitened: &mut Vec<f32>,
+) -> Result<(), Error> {
     let per_token = matches!(values, Advantage::PerToken(_));
     let (values, offsets, mask) = match values {
         Advantage::PerToken(values) => (values, batch.cu_seqlens(), batch.loss_mask()),
         Advantage::PerSequence(values) => (values, batch.cu_groups(), Mask::all()),
     };
-    let (whitened, alarm) = with_moments(device, offsets, mask, values, moments, !per_token, params)?;
+    let alarm = with_moments(device, offsets, mask, (values, !per_token), moments, params, whitened)?;
     let hint = "the spread of the values is too small: choose a larger eps";
     if per_token {
         let arguments = [Checked { name: "values", domain: Domain::Finite, values }];
-        let results = [Checked { name: "whitened", domain: Domain::Finite, values: &whitened }];
+        let results = [Checked { name: "whitened", domain: Domain::Finite, values: whitened }];
         locate::check(batch, &alarm, &arguments, &results, hint)?;
     } else if alarm.iter().any(|alarm| *alarm > flag::LIMIT) {
         // An infinite value without a live token is not in the moments.
@@ -144,20 +160,21 @@ fn run(
         let index = whitened.iter().position(|y| !y.is_finite()).unwrap_or(0);
         return Err(Argument::NotFinite { result: "whitened", index, hint }.into());
     }
-    Ok(whitened)
+    Ok(())
 }
 
-/// `values` by the moments of another set of them, and the rows' alarms.
+/// `values` by the moments of another set of them, into `whitened`; NaN may be missing. Returns the rows' alarms.
 pub(super) fn with_moments(
     device: &Device,
     offsets: Offsets<'_>,
     mask: Mask<'_>,
-    values: &[f32],
+    (values, nan_is_missing): (&[f32], bool),
     moments: &[f64],
-    nan_is_missing: bool,
     params: &WhitenParams,
-) -> Result<(Vec<f32>, Vec<u32>), Error> {
-    let (mut whitened, mut alarm) = (vec![0.0; values.len()], vec![0; offsets.rows()]);
+    whitened: &mut Vec<f32>,
+) -> Result<Vec<u32>, Error> {
+    whitened.resize(values.len(), 0.0);
+    let mut alarm = vec![0; offsets.rows()];
     let kernel = Whiten {
         offsets,
         mask,
@@ -168,10 +185,10 @@ pub(super) fn with_moments(
         divisor: params.divisor,
         ddof: params.ddof,
         eps: params.eps,
-        whitened: Out::new(&mut whitened),
+        whitened: Out::new(whitened),
         row_alarm: Out::new(&mut alarm),
     };
     kernel.check()?;
     device.run(&kernel)?;
-    Ok((whitened, alarm))
+    Ok(alarm)
 }

@@ -102,14 +102,16 @@ impl Recipe {
             Some(counts) => counts,
             None => batch.counts(device)?,
         };
-        let composed = self.compose(device, batch, input)?;
+        let composed = self.compose(device, batch, input, out.spare())?;
         let input = &composed.input(input);
         out.second_missing = composed.second_missing;
-        with_gate!(
+        let done = with_gate!(
             self.gate,
             gmpo => self.gmpo(device, batch, input, counts, out),
             |gate| self.run(device, batch, input, counts, gate, out)
-        )
+        );
+        composed.spare(out.spare());
+        done
     }
 
     /// Whether the gate's parameters are in their domain.

@@ -1,9 +1,9 @@
 //! Policy losses that are a few launches: what a recipe adds to the inputs of the fused op.
 
 use super::{Against, GateChoice, RatioLevel, Recipe};
-use crate::ops::policy_loss::{PolicyInput, unmatched_ref};
-use crate::ops::select::{Candidates, Pick, select, share, top_quantile};
-use crate::ops::{covariance, sequence_weight};
+use crate::ops::policy_loss::{PolicyInput, Spare, unmatched_ref};
+use crate::ops::select::{Candidates, Pick, covariance_into, select_into, share, top_quantile};
+use crate::ops::sequence_weight::sequence_weight_into;
 use crate::{Advantage, Batch, Device, Error};
 use lockstep_core::Error as Argument;
 use lockstep_core::gate::PpoClip;
@@ -16,6 +16,8 @@ use lockstep_core::select::Order;
 pub(super) struct Composed {
     weights: Option<Vec<f32>>,
     logp_ref: Option<Vec<f32>>,
+    /// `logp_old` is the reference.
+    old_is_ref: bool,
     /// The second policy was read before the fused op.
     second_read: bool,
     /// A second policy was wanted and `logp_old` stood in.
@@ -27,10 +29,20 @@ impl Composed {
     pub(super) fn input<'a>(&'a self, input: &PolicyInput<'a>) -> PolicyInput<'a> {
         PolicyInput {
             weights: self.weights.as_deref().or(input.weights),
-            logp_ref: self.logp_ref.as_deref().or(input.logp_ref),
+            logp_ref: self.logp_ref.as_deref().or(if self.old_is_ref {
+                Some(input.logp_old)
+            } else {
+                input.logp_ref
+            }),
             logp_second: input.logp_second.filter(|_| !self.second_read),
             ..*input
         }
+    }
+
+    /// Gives the buffers back.
+    pub(super) fn spare(self, spare: &mut Spare) {
+        spare.give(self.weights);
+        spare.give(self.logp_ref);
     }
 
     /// `logp_second`, or `logp_old` where there is none.
@@ -46,14 +58,16 @@ impl Composed {
         input: &PolicyInput<'_>,
         behave: &[f32],
         rule: SequenceRule,
+        spare: &mut Spare,
     ) -> Result<(), Error> {
         let Advantage::PerSequence(advantage) = input.advantage else {
             let expected = "one per sequence: the weight of a whole sequence depends on its sign";
             return Err(Argument::Combination { argument: "advantage", expected }.into());
         };
         let weights = self.weights.as_deref().or(input.weights);
-        let new = sequence_weight(device, batch, [input.logp, behave], advantage, weights, &rule)?;
-        self.weights = Some(new);
+        let mut new = spare.take();
+        sequence_weight_into(device, batch, [input.logp, behave], advantage, weights, &rule, &mut new)?;
+        spare.give(self.weights.replace(new));
         Ok(())
     }
 }
@@ -65,6 +79,7 @@ impl Recipe {
         device: &Device,
         batch: &Batch<'_>,
         input: &PolicyInput<'_>,
+        spare: &mut Spare,
     ) -> Result<Composed, Error> {
         let (mut composed, on) = (Composed::default(), (device, batch));
         let own_kl = matches!(self.gate, GateChoice::KlCov { .. } | GateChoice::Dro { .. });
@@ -75,25 +90,28 @@ impl Recipe {
             let expected = "given, but nothing of the recipe is chosen at random: leave it out";
             return Err(Argument::Combination { argument: "seed", expected }.into());
         }
-        let tokens = || Ok::<u64, Error>(batch.counts(device)?.tokens);
         match self.gate {
             GateChoice::Vespo { k_pos, lambda_pos, k_neg, lambda_neg } => {
                 let rule = SequenceRule::Vespo { k_pos, lambda_pos, k_neg, lambda_neg };
                 let behave = composed.second(input);
-                composed.apply_rule(on, input, behave, rule)?;
+                composed.apply_rule(on, input, behave, rule, spare)?;
             }
             GateChoice::Topr {} => {
                 let behave = composed.second(input);
-                composed.apply_rule(on, input, behave, SequenceRule::Topr)?;
+                composed.apply_rule(on, input, behave, SequenceRule::Topr, spare)?;
             }
-            GateChoice::Dro { .. } => composed.logp_ref = Some(input.logp_old.to_vec()),
+            GateChoice::Dro { .. } => composed.old_is_ref = true,
             GateChoice::KlCov { kl_cov_ratio, .. } => {
-                let values = covariance(device, batch, input.logp, input.advantage)?;
-                let n = share(kl_cov_ratio, tokens()?)?;
-                let chosen = select(device, batch, &Candidates::largest(&values), n)?;
+                let mut values = spare.take();
+                let live = covariance_into(device, batch, input.logp, input.advantage, &mut values)?;
+                let n = share(kl_cov_ratio, live)?;
+                select_into(device, batch, &Candidates::largest(&values), n, &mut spare.selection)?;
+                spare.give(Some(values));
                 // |logp − logp| is 0, with gradient 0.
                 let (old, own) = (Pick::Each(input.logp_old), Pick::Each(input.logp));
-                composed.logp_ref = Some(chosen.choose(device, batch, old, own)?.0);
+                let mut chosen = spare.take();
+                spare.selection.choose_into(device, batch, old, own, &mut chosen)?;
+                composed.logp_ref = Some(chosen);
             }
             GateChoice::ClipCov {
                 clip_ratio_low,
@@ -107,7 +125,8 @@ impl Recipe {
                         "needed by gate.kind clip_cov, which chooses at random: another one for every call";
                     return Err(Argument::Combination { argument: "seed", expected }.into());
                 };
-                let values = covariance(device, batch, input.logp, input.advantage)?;
+                let mut values = spare.take();
+                let live = covariance_into(device, batch, input.logp, input.advantage, &mut values)?;
                 let clip = PpoClip { clip_ratio_low, clip_ratio_high, clip_ratio_c: f32::INFINITY };
                 let candidates = Candidates {
                     values: &values,
@@ -115,9 +134,13 @@ impl Recipe {
                     unclipped: Some((clip, input.logp, input.logp_old, input.advantage)),
                     order: Order::Random { seed, first: 0 },
                 };
-                let chosen = select(device, batch, &candidates, share(clip_cov_ratio, tokens()?)?)?;
+                let n = share(clip_cov_ratio, live)?;
+                select_into(device, batch, &candidates, n, &mut spare.selection)?;
+                spare.give(Some(values));
                 let kept = input.weights.map_or(Pick::All(1.0), Pick::Each);
-                composed.weights = Some(chosen.choose(device, batch, Pick::All(0.0), kept)?.0);
+                let mut chosen = spare.take();
+                spare.selection.choose_into(device, batch, Pick::All(0.0), kept, &mut chosen)?;
+                composed.weights = Some(chosen);
             }
             _ => {}
         }
@@ -126,16 +149,18 @@ impl Recipe {
                 Against::Old => input.logp_old,
                 Against::Second => composed.second(input),
             };
-            composed.apply_rule(on, input, behave, SequenceRule::OffPolicyMask { delta })?;
+            composed.apply_rule(on, input, behave, SequenceRule::OffPolicyMask { delta }, spare)?;
         }
         match (self.mask.top_entropy, input.entropy) {
             (None, None) => {}
             (Some(top), Some(entropy)) => {
-                let n = top_quantile(top, tokens()?)?;
-                let chosen = select(device, batch, &Candidates::largest(entropy), n)?;
+                let n = top_quantile(top, batch.counts(device)?.tokens)?;
+                select_into(device, batch, &Candidates::largest(entropy), n, &mut spare.selection)?;
                 let weights = composed.weights.as_deref().or(input.weights);
                 let kept = weights.map_or(Pick::All(1.0), Pick::Each);
-                composed.weights = Some(chosen.choose(device, batch, kept, Pick::All(0.0))?.0);
+                let mut chosen = spare.take();
+                spare.selection.choose_into(device, batch, kept, Pick::All(0.0), &mut chosen)?;
+                spare.give(composed.weights.replace(chosen));
             }
             (top, _) => {
                 let expected = match top {

@@ -1,0 +1,158 @@
+//! What a CPU does in another way than a GPU, and what writes into a caller's memory: the same bits.
+
+use crate::gate_batch::{data, input};
+use lockstep::core::aggregate::{PerRow, Weight};
+use lockstep::core::op::OPS;
+use lockstep::core::ratio::{Guard, Level};
+use lockstep::core::select::Order;
+use lockstep::ops::select::{Candidates, Pick, Selection, covariance, covariance_into, select, select_into};
+use lockstep::ops::value_loss::{ValueInput, ValueOutput};
+use lockstep::ops::whiten::WhitenParams;
+use lockstep::recipe::MaskChoice;
+use lockstep::{Advantage, Batch, Device, PolicyInput, PolicyOutput, Recipe, ops};
+use lockstep_conformance::cases::hash::Source;
+use lockstep_conformance::cases::{Case, Params, random, slot};
+use lockstep_conformance::launch;
+use lockstep_conformance::output::first_difference;
+
+/// Where a device differs from the entry point of a policy loss: the way that an advantage per token takes, whatever it is.
+fn differs(device: &Device, case: &Case) -> Option<(&'static str, usize, u64, u64)> {
+    let mut general = case.clone();
+    if let Params::Policy(policy) = &mut general.params {
+        policy.per_token = true;
+    }
+    for row in 0..case.data.rows() {
+        for i in case.data.offsets[row]..case.data.offsets[row + 1] {
+            general.data.element[slot::ADVANTAGE][i as usize] = case.data.row[0][row];
+        }
+    }
+    first_difference(&launch::run(&plain(), &general).unwrap(), &launch::run(device, case).unwrap())
+}
+
+fn plain() -> Device {
+    Device::open("cpu:plain").unwrap()
+}
+
+#[test]
+fn short_ways_of_policy_losses_have_the_bits_of_the_general_one() {
+    for op in OPS.iter().filter(|op| op.file == "policy_loss/mod.rs") {
+        for seed in 0..24 {
+            let mut case = random::random(op.name, seed).unwrap();
+            let Params::Policy(policy) = &mut case.params else { panic!("{}", op.name) };
+            // What the two short ways of a CPU take.
+            (policy.weights, policy.per_token) = (false, false);
+            if seed % 5 != 0 {
+                policy.kl = None;
+            }
+            (policy.loss, policy.token_loss, policy.metrics) = (seed % 4 != 3, seed % 8 == 2, false);
+            policy.guard = Guard::clamp(if seed % 3 == 0 { 0.25 } else { 20.0 });
+            policy.level = match seed % 2 {
+                0 => Level::Token,
+                _ => Level::Sequence { log_max: if seed % 3 == 0 { 0.125 } else { 10.0 } },
+            };
+            // Bad inputs too: an alarm, and bits that are the same all the same.
+            if seed >= 16 {
+                let k = if seed % 2 == 0 { slot::LOGP } else { slot::LOGP_OLD };
+                let bad = [f32::NAN, f32::NEG_INFINITY, 0.5, f32::INFINITY][seed as usize % 4];
+                case.data.element[k].iter_mut().step_by(7).for_each(|x| *x = bad);
+            }
+            assert_eq!(differs(&plain(), &case), None, "{} plain {seed}", op.name);
+            assert_eq!(differs(&Device::cpu(), &case), None, "{} fast {seed}", op.name);
+        }
+    }
+}
+
+/// A batch that is larger than the sample of a selection, with values, some of them equal.
+fn large(seed: u64) -> (Vec<u32>, Vec<u8>, Vec<f32>) {
+    let source = Source::new(seed);
+    let mut offsets = vec![0u32];
+    for r in 0.. {
+        match offsets[r] {
+            last if last > 24_000 => break,
+            last => offsets.push(last + [0, 1, 700, 2047, 33][r % 5]),
+        }
+    }
+    let n = offsets[offsets.len() - 1] as usize;
+    let value = |i: usize| match seed % 3 {
+        0 => source.signed(i),
+        1 => [0.5, -0.0, 0.0, f32::NAN, -2.0, f32::INFINITY][source.below(i, 6)],
+        _ => 1.0,
+    };
+    let mask = (0..n).map(|i| u8::from(source.fork(1).below(i, 10) != 0 && seed != 5)).collect();
+    (offsets, mask, (0..n).map(value).collect())
+}
+
+#[test]
+fn one_pass_selects_what_eleven_do() {
+    // Memory that an earlier batch of another size and content left.
+    let mut reused = Selection::default();
+    for seed in 0..6 {
+        let (offsets, mask, values) = large(seed);
+        let groups = [0, offsets.len() as u32 - 1];
+        let batch = Batch::with_empty_rows(&offsets, &groups, Some(&mask)).unwrap();
+        let n = values.len() as u32;
+        for wanted in [0, 1, n / 5000, n / 5, n] {
+            for order in [Order::Largest, Order::Random { seed, first: 3 }] {
+                let candidates = Candidates { order, ..Candidates::largest(&values) };
+                let passes = select(&plain(), &batch, &candidates, wanted).unwrap();
+                select_into(&Device::cpu(), &batch, &candidates, wanted, &mut reused).unwrap();
+                assert_eq!(reused, passes, "seed {seed}, {wanted} of {n}");
+                let (on, off) = (Pick::All(1.0), Pick::Each(&values[..]));
+                let choose = |device: Device| passes.choose(&device, &batch, on, off).unwrap();
+                let [(a, x), (b, y)] = [plain(), Device::cpu()].map(choose);
+                assert!(x == y && a.iter().zip(&b).all(|(a, b)| a.to_bits() == b.to_bits()));
+            }
+        }
+    }
+}
+
+#[test]
+fn memory_that_is_reused_changes_no_bit() {
+    let device = Device::cpu();
+    let (mut whitened, mut moved, mut value) = (vec![7.0; 3], vec![7.0; 900], ValueOutput::default());
+    for seed in 0..4 {
+        let data = data(seed);
+        let groups = [0, data.rows() as u32];
+        let batch = Batch::with_empty_rows(&data.offsets, &groups, data.mask.as_deref()).unwrap();
+        let [logp, old] = [slot::LOGP, slot::LOGP_OLD].map(|k| &data.element[k][..]);
+        let values = Advantage::PerToken(logp);
+        ops::whiten_into(&device, &batch, values, &WhitenParams::VERL, &mut whitened).unwrap();
+        assert_eq!(whitened, ops::whiten(&plain(), &batch, values, &WhitenParams::VERL).unwrap());
+        let advantage = Advantage::PerSequence(&data.row[0]);
+        let tokens = covariance_into(&device, &batch, logp, advantage, &mut moved).unwrap();
+        assert_eq!(tokens, batch.counts(&device).unwrap().tokens);
+        assert_eq!(moved, covariance(&plain(), &batch, logp, advantage).unwrap());
+        let weight = Weight { per_row: PerRow::One, denominator: 3.0, scale: 1.0 };
+        let read = ValueInput { values: logp, values_old: Some(old), returns: old };
+        ops::value_loss_into(&device, &batch, &read, 0.1, &weight, seed % 2 == 0, &mut value).unwrap();
+        let fresh = ops::value_loss(&plain(), &batch, &read, 0.1, &weight).unwrap();
+        assert_eq!((&value.gradient, &value.row_loss), (&fresh.gradient, &fresh.row_loss));
+        assert_eq!((value.loss, value.clip_fraction), (fresh.loss, fresh.clip_fraction));
+        assert_eq!(value.token_loss, if seed % 2 == 0 { fresh.token_loss } else { vec![] });
+    }
+}
+
+#[test]
+fn recipes_reuse_buffers_without_a_trace() {
+    let mut out = PolicyOutput::default();
+    for seed in 0..3 {
+        let data = data(seed);
+        let groups = [0, data.rows() as u32];
+        let batch = Batch::with_empty_rows(&data.offsets, &groups, data.mask.as_deref()).unwrap();
+        let entropy: Vec<f32> = data.element[slot::LOGP].iter().map(|x| -x).collect();
+        for name in ["kl_cov", "clip_cov", "vespo", "topr", "opsm", "dro", "top_entropy", "ppo"] {
+            let mut recipe = Recipe::named(name).unwrap();
+            let top = recipe.mask.top_entropy.is_some() || name == "clip_cov";
+            if name == "clip_cov" {
+                recipe.mask = MaskChoice { top_entropy: Some(0.5), ..recipe.mask };
+            }
+            let given = PolicyInput {
+                entropy: top.then_some(&entropy[..]),
+                seed: (name == "clip_cov").then_some(seed),
+                ..input(&data)
+            };
+            recipe.policy_loss_into(&Device::cpu(), &batch, &given, &mut out).unwrap();
+            assert_eq!(out, recipe.policy_loss(&plain(), &batch, &given).unwrap(), "{name}");
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! The n-th largest key of a batch in one pass: what eleven passes of `digit_counts` and `narrow_digits` find on a GPU.
+//!
+//! Both are exact, so that they agree whatever they look at (docs/decisions/0008-fewer-passes.md). A sample of the keys names a band
+//! in which the wanted key should lie; the pass counts the keys above it and keeps those inside. Where the sample misled, the band is
+//! made of all candidates.
+
+use crate::{Cpu, threads};
+use std::sync::Mutex;
+
+/// The n-th largest key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Nth {
+    /// The key; the largest number if nothing is wanted or there is no candidate.
+    pub bound: u32,
+    /// How many of the keys that equal it are among the n largest.
+    pub wanted: u32,
+    /// Where the keys that equal it are, ascending.
+    pub ties: Vec<u32>,
+}
+
+/// Keys in a sample.
+const SAMPLE: usize = 8192;
+/// Keys of a task.
+const TASK: usize = 32 * 1024;
+/// Keys that are looked at together.
+const CHUNK: usize = 16;
+
+/// Keys from `low` to `high` with their places.
+#[derive(Default)]
+pub(crate) struct Band {
+    above: usize,
+    /// Key, then place.
+    inside: Vec<u64>,
+}
+
+impl Cpu {
+    /// The n-th largest of `keys`, all of them if there are fewer candidates; key 0 is none. There are fewer than 2³² keys.
+    pub fn nth_largest(&self, keys: &[u32], n: u32) -> Nth {
+        let n = n as usize;
+        let likely = if n == 0 { None } else { likely(keys, n) };
+        let found = likely.map(|(low, high)| self.band(keys, low, high));
+        let (mut band, rank) = match found {
+            Some(band) if band.above < n && n - band.above <= band.inside.len() => {
+                let rank = n - band.above;
+                (band, rank)
+            }
+            _ => {
+                let all = self.band(keys, 1, u32::MAX);
+                let rank = n.min(all.inside.len());
+                (all, rank)
+            }
+        };
+        let bound = match rank {
+            0 => u32::MAX,
+            rank => {
+                let (_, nth, _) =
+                    band.inside.select_nth_unstable_by(rank - 1, |a, b| (b >> 32).cmp(&(a >> 32)));
+                (*nth >> 32) as u32
+            }
+        };
+        let larger = band.inside.iter().filter(|entry| (*entry >> 32) as u32 > bound).count();
+        let equal = band.inside.iter().filter(|entry| (*entry >> 32) as u32 == bound);
+        let mut ties: Vec<u32> = equal.map(|entry| *entry as u32).collect();
+        ties.sort_unstable();
+        Nth { bound, wanted: rank.saturating_sub(larger) as u32, ties }
+    }
+
+    fn band(&self, keys: &[u32], low: u32, high: u32) -> Band {
+        let whole = Mutex::new(Band::default());
+        threads::each(self.pool(), keys.len().div_ceil(TASK), &|task| {
+            let start = task * TASK;
+            let part = self.scan(&keys[start..keys.len().min(start + TASK)], start, low, high);
+            // A lock is poisoned by a panic, which ends this call too.
+            if let Ok(mut whole) = whole.lock() {
+                whole.above += part.above;
+                whole.inside.extend(part.inside);
+            }
+        });
+        whole.into_inner().unwrap_or_default()
+    }
+}
+
+/// Bounds between which the n-th largest key should lie; none for a batch that is no larger than its sample.
+fn likely(keys: &[u32], n: usize) -> Option<(u32, u32)> {
+    if keys.len() <= 2 * SAMPLE {
+        return None;
+    }
+    // Odd, so that rows whose length is a power of two are not seen at the same places.
+    let stride = (keys.len() / SAMPLE) | 1;
+    let mut sample: Vec<u32> = keys.iter().step_by(stride).copied().collect();
+    let at = n as f64 * sample.len() as f64 / keys.len() as f64;
+    // Four standard deviations of a rank in a sample, and some for small ones.
+    let slack = 4.0 * at.sqrt() + 16.0;
+    let mut descending = |rank: f64, outside: u32| {
+        if !(0.0..sample.len() as f64).contains(&rank) {
+            return outside;
+        }
+        *sample.select_nth_unstable_by(rank as usize, |a, b| b.cmp(a)).1
+    };
+    let (high, low) = (descending(at - slack, u32::MAX), descending(at + slack, 1));
+    Some((low.max(1), high))
+}
+
+/// The band of some keys, of which the first has the place `first`.
+#[inline(always)]
+pub(crate) fn scan(keys: &[u32], first: usize, low: u32, high: u32) -> Band {
+    let mut band = Band::default();
+    let keep = |key: u32, at: usize, inside: &mut Vec<u64>| {
+        if low <= key && key <= high {
+            inside.push((u64::from(key) << 32) | (first + at) as u64);
+        }
+    };
+    let (chunks, rest) = keys.as_chunks::<CHUNK>();
+    for (c, chunk) in chunks.iter().enumerate() {
+        let (mut above, mut inside) = (0, 0);
+        for key in chunk {
+            above += u32::from(*key > high);
+            inside |= u32::from(low <= *key) & u32::from(*key <= high);
+        }
+        band.above += above as usize;
+        if inside != 0 {
+            for (l, key) in chunk.iter().enumerate() {
+                keep(*key, c * CHUNK + l, &mut band.inside);
+            }
+        }
+    }
+    for (l, key) in rest.iter().enumerate() {
+        band.above += usize::from(*key > high);
+        keep(*key, chunks.len() * CHUNK + l, &mut band.inside);
+    }
+    band
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Level;
+
+    fn naive(keys: &[u32], n: u32) -> Nth {
+        let mut sorted: Vec<u32> = keys.iter().copied().filter(|key| *key != 0).collect();
+        sorted.sort_unstable_by(|a, b| b.cmp(a));
+        let n = (n as usize).min(sorted.len());
+        let bound = if n == 0 { u32::MAX } else { sorted[n - 1] };
+        let wanted = sorted[..n].iter().filter(|key| **key == bound).count() as u32;
+        let ties = (0..keys.len()).filter(|i| keys[*i] == bound).map(|i| i as u32).collect();
+        Nth { bound, wanted, ties }
+    }
+
+    #[test]
+    fn agrees_with_sorting() {
+        let mut state = 1u32;
+        let mut draw = || {
+            state = state.wrapping_mul(747_796_405).wrapping_add(2_891_336_453);
+            ((state >> 11) ^ state).wrapping_mul(277_803_737)
+        };
+        let spread: Vec<u32> = (0..20_003).map(|_| draw()).collect();
+        let few: Vec<u32> = (0..17_000).map(|_| draw() % 7).collect();
+        // What the sample sees is not what there is.
+        let stride = (20_000 / SAMPLE) | 1;
+        let hidden: Vec<u32> = (0..20_000).map(|i| if i % stride == 0 { 5 } else { draw() | 16 }).collect();
+        let rare: Vec<u32> = (0..40_000).map(|i| if i % 9973 == 1 { u32::MAX } else { 0 }).collect();
+        for keys in [spread, few, hidden, rare, vec![9; 17_000], vec![3, 0, 3, 1], vec![]] {
+            let len = keys.len() as u32;
+            for n in [0, 1, 17, len / 5, len.saturating_sub(1), u32::MAX] {
+                let expected = naive(&keys, n);
+                for (level, threads) in Level::available().into_iter().zip([2, 1, 3]) {
+                    let Ok(cpu) = Cpu::new(level, threads) else { panic!("an available level") };
+                    assert!(cpu.nth_largest(&keys, n) == expected, "{level} {threads} {len} {n}");
+                }
+            }
+        }
+    }
+}

@@ -20,6 +20,7 @@ mod gates;
 mod golden;
 mod kl_in_recipes;
 mod logits;
+mod logits_pairs;
 mod numbered;
 mod outcome;
 mod over_time;

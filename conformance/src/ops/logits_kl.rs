@@ -145,11 +145,13 @@ impl LogitsKl {
         let of_u = |v: usize| common + known(a.below[v]) + known(b.below[v]);
         let term = |v: usize| {
             let (p, q) = (a.p[v], b.p[v]);
-            let u = if p > 0.0 && q > 0.0 { b.logp[v] - a.logp[v] } else { 0.0 };
+            let u = if p > 0.0 { b.logp[v] - a.logp[v] } else { 0.0 };
             let own = if p > 0.0 { (q - p * (1.0 + u)).abs() } else { q };
             let far =
                 if u > 1.0 { q * rounding(b.below[v]) + p * (1.0 + u) * rounding(a.below[v]) } else { 0.0 };
-            own * (rounding(a.below[v]) + common) + (q - p).abs() * of_u(v) + far
+            // Where both sides agree to the last bit, the square of the error of u is all there is.
+            let square = p * of_u(v) * of_u(v) / 16_777_216.0;
+            own * (rounding(a.below[v]) + common) + (q - p).abs() * of_u(v) + square + far
         };
         let of_kl: f64 = (0..a.p.len()).map(term).sum();
         kl.push(value, of_kl);

@@ -18,6 +18,7 @@ mod finite_difference;
 mod gate_batch;
 mod gates;
 mod golden;
+mod host_stages;
 mod kl_in_recipes;
 mod logits;
 mod logits_pairs;

@@ -1,12 +1,15 @@
 //! From a recipe's advantage estimator to the ops.
 
-use super::{AdvantageChoice, Estimator, NanReward, Recipe, RoleOrder, SingletonChoice, WhitenChoice};
-use crate::ops::advantage::{Advantages, GroupParams, group_advantage};
+use super::{
+    AdvantageChoice, Estimator, NanReward, Recipe, RobustChoice, RoleOrder, SingletonChoice, WhitenChoice,
+};
+use crate::ops::advantage::{Advantages, GroupParams, group_advantage, lone};
 use crate::ops::tree::{Outcomes, Tempo, TempoParams, Tokens, tempo};
 use crate::ops::whiten::{WhitenParams, whiten};
 use crate::ops::{self};
 use crate::{Advantage, Batch, Device, Error};
 use lockstep_core::Error as Argument;
+use lockstep_core::advantage::robust_baseline::Robust;
 use lockstep_core::advantage::{Baseline, Divisor, Order, Scale, Singleton};
 
 /// MC-GRPO's released code.
@@ -15,6 +18,8 @@ const MAD_FLOOR: f64 = 1e-3;
 pub(super) const PASS_AT_K: u32 = 4;
 /// SPIRAL's decay.
 pub(super) const ROLE_DECAY: f64 = 0.95;
+/// Share of the weight that VCPO's winsorised mean clips at each end.
+const WINSOR_SHARE: f64 = 0.05;
 /// VCPO adds it to the sum of the weights.
 const VCPO_EPS: f64 = 1e-8;
 
@@ -140,9 +145,13 @@ impl Recipe {
         if let Some(out) = self.other_estimator(device, batch, &seen)? {
             return self.after_estimator(device, batch, input, &shaped, out);
         }
-        let zeros = vec![0.0; if self.advantage.estimator == Estimator::Reward { batch.groups() } else { 0 }];
-        let given = if zeros.is_empty() { input.given } else { Some(&zeros[..]) };
-        let params = GroupParams { given, weights: input.weights, ..self.advantage.group_params() };
+        let own = match self.advantage.estimator {
+            Estimator::Reward => vec![0.0; batch.groups()],
+            _ => self.robust_baselines(batch, &seen)?,
+        };
+        let given = if own.is_empty() { input.given } else { Some(&own[..]) };
+        let weights = input.weights.filter(|_| self.advantage.robust.is_none());
+        let params = GroupParams { given, weights, ..self.advantage.group_params() };
         let mut out = group_advantage(device, batch, &shaped, input.valid, &params)?;
         if let Some(params) = self.advantage.whitening() {
             let counted = |i: usize| !shaped[i].is_nan() && input.valid.is_none_or(|v| v[i] != 0);
@@ -151,6 +160,39 @@ impl Recipe {
             out.advantage = whiten(device, batch, Advantage::PerSequence(&values), &params)?;
         }
         self.after_estimator(device, batch, input, &shaped, out)
+    }
+
+    /// The baselines of `advantage.robust`, `[G]`; none without it. Where no counted member has a weight, 0, as the weighted mean's.
+    fn robust_baselines(&self, batch: &Batch<'_>, input: &Rewards<'_>) -> Result<Vec<f32>, Error> {
+        let rule = match self.advantage.robust {
+            None => return Ok(Vec::new()),
+            Some(RobustChoice::Median) => Robust::Median,
+            Some(RobustChoice::Winsorised) => {
+                Robust::Winsorised(self.advantage.winsor_share.unwrap_or(WINSOR_SHARE))
+            }
+        };
+        let weights = super::reward::needed(input.weights, "weights")?;
+        let mut counted = input.rewards.to_vec();
+        if let Some(valid) = input.valid {
+            batch.check_sequences("valid", valid.len())?;
+            counted.iter_mut().zip(valid).filter(|(_, v)| **v == 0).for_each(|(r, _)| *r = f32::NAN);
+        }
+        let mut baselines = ops::robust_baselines(batch, &counted, weights, rule)?;
+        baselines.iter_mut().filter(|b| b.is_nan()).for_each(|b| *b = 0.0);
+        for (group, baseline) in baselines.iter_mut().enumerate() {
+            let span = batch.cu_groups().span(group);
+            let members = (span.start..span.end).filter(|i| !counted[*i].is_nan()).count();
+            match self.advantage.singleton {
+                SingletonChoice::Error if members == 1 => return Err(lone(group)),
+                SingletonChoice::RawReward if members == 1 => *baseline = 0.0,
+                // Its own reward.
+                SingletonChoice::Zero if members == 1 => {
+                    *baseline = only_reward(&counted[span.start..span.end])
+                }
+                _ => {}
+            }
+        }
+        Ok(baselines)
     }
 
     /// Whether NaN rewards are what the recipe takes them for.
@@ -215,6 +257,11 @@ impl Recipe {
     }
 }
 
+/// The one reward of a group that has a single counted member.
+fn only_reward(rewards: &[f32]) -> f32 {
+    rewards.iter().copied().find(|reward| !reward.is_nan()).unwrap_or(0.0)
+}
+
 impl WhitenChoice {
     pub(super) fn params(self) -> WhitenParams {
         match self {
@@ -250,6 +297,7 @@ impl AdvantageChoice {
             }
             Estimator::MaxRl => (Baseline::Mean, Scale::Mean),
             Estimator::ReMax => (Baseline::Given, none),
+            Estimator::Vcpo if self.robust.is_some() => (Baseline::Given, by_std(Scale::Std { ddof, eps })),
             Estimator::Vcpo => (Baseline::Weighted { eps: VCPO_EPS }, by_std(Scale::Std { ddof, eps })),
             Estimator::ReinforcePlusPlus | Estimator::ReinforcePlusPlusBaseline => (Baseline::Mean, none),
             Estimator::Reward | Estimator::RoleBaseline => (Baseline::Given, none),
@@ -307,6 +355,8 @@ impl AdvantageChoice {
             ("decay", self.decay, Estimator::RoleBaseline, "role_baseline", "0 to 1"),
             ("k", self.k.map(f64::from), Estimator::PassAtK, "pass_at_k", "at least 1"),
             ("laplace", self.laplace.map(|_| 1.0), Estimator::V05, "v0_5", "true or false"),
+            ("robust", self.robust.map(|_| 1.0), Estimator::Vcpo, "vcpo", "median or winsorised"),
+            ("winsor_share", self.winsor_share, Estimator::Vcpo, "vcpo", "at least 0 and below 0.5"),
             (
                 "role_order",
                 self.role_order.map(|_| 1.0),
@@ -325,12 +375,17 @@ impl AdvantageChoice {
             let good = match name {
                 "gamma" | "decay" => (0.0..=1.0).contains(&value),
                 "k" => value >= 1.0,
+                "winsor_share" => (0.0..0.5).contains(&value),
                 "f_norm" => value > 0.0 && finite(value),
                 _ => finite(value),
             };
             if !good {
                 return Err(Error::Recipe(format!("advantage.{name} is {value}: expected {expected}")));
             }
+        }
+        if self.winsor_share.is_some() && self.robust != Some(RobustChoice::Winsorised) {
+            let message = "advantage.winsor_share is used by advantage.robust winsorised only";
+            return Err(Error::Recipe(message.into()));
         }
         if let Some(over_time) = &self.over_time {
             over_time.check()?;

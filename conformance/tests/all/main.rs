@@ -6,6 +6,7 @@ mod accuracy;
 mod aggregation;
 mod api;
 mod bad_input;
+mod combinations;
 mod correction;
 mod coverage;
 mod disagreements;

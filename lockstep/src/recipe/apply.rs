@@ -111,7 +111,11 @@ impl Recipe {
             gmpo => self.gmpo(device, batch, input, counts, out),
             |gate| self.run(device, batch, input, counts, gate, out)
         )
-        .map_err(|error| self.explained(error))
+        .map_err(|error| self.explained(error))?;
+        if self.metrics.reduction == Reduction::Exact {
+            out.reduce_exactly();
+        }
+        Ok(())
     }
 
     /// The error of a result that is no number, with what can be done about it in this recipe.
@@ -188,11 +192,7 @@ impl Recipe {
             band: self.metrics.band,
         };
         policy_loss::policy_loss(device, batch, input, &params, out)?;
-        self.add_weighted_kl(device, batch, input, counts, out)?;
-        if self.metrics.reduction == Reduction::Exact {
-            out.reduce_exactly();
-        }
-        Ok(())
+        self.add_weighted_kl(device, batch, input, counts, out)
     }
 
     /// Whether the gradient of an importance-weighted KL term flows through the ratio; none without such a term.

@@ -120,6 +120,7 @@ mod named_reward;
 mod over_time;
 mod read;
 mod reward;
+mod together;
 mod value;
 
 pub use advantage::{Rewards, TokenAdvantages};
@@ -134,6 +135,7 @@ pub use choices::{
 };
 pub use entropy::EntropyTerm;
 pub use named::NAMES;
+pub use together::refused;
 
 use serde::{Deserialize, Serialize};
 

@@ -47,6 +47,20 @@ fn main() {
     rollouts();
     schedules();
     exact_bytes();
+    any_op();
+}
+
+/// Every op once: as it is drawn, and with a few changes.
+fn any_op() {
+    for (k, op) in lockstep::core::op::OPS.iter().enumerate() {
+        let changes: Vec<u8> = (0..96).map(|i| (i * 37 + k * 11) as u8).collect();
+        write("any_op", op.name, &[&[k as u8], &[k as u8, 1, 0, 0, 0, 0, 0, 0]]);
+        write(
+            "any_op",
+            &format!("{}_changed", op.name),
+            &[&[k as u8], &[k as u8, 2, 0, 0, 0, 0, 0, 0], &changes],
+        );
+    }
 }
 
 fn batches() {

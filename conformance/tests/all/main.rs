@@ -15,6 +15,7 @@ mod exact_batch;
 mod extremes;
 mod extremes_ops;
 mod extremes_recipes;
+mod extremes_trees_routing;
 mod finite_difference;
 mod gate_batch;
 mod gates;

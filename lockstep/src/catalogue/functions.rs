@@ -77,6 +77,7 @@ const FUNCTIONS: &[Row] = &[
     ("ops::logits_kl", "KL divergence of rows of logits over the whole vocabulary, both directions", "elementary", Ours, &[], "", "logit"),
     ("ops::value_loss", "clipped value loss and its gradient", "1707.06347", FrameworkCode, &["value_loss"], "value_loss", "token"),
     ("core::kl_control::AdaptiveKl", "adaptive KL coefficient", "1909.08593", FrameworkCode, &[], "", ""),
+    ("core::advantage::trust", "V0.5-style test of a prior: fuse, sample more, or the mean", "2603.10848", OurReading, &[], "", ""),
     ("core::advantage::filtration", "PF-PPO-style weights", "2409.06957", OurReading, &[], "", ""),
     // Exact sums.
     ("ops::exact_sum", "sums without an order: any sharding gives the same bits", "docs/decisions/0007", Ours, &[], "exact_sum", "token"),

@@ -18,9 +18,9 @@ pub fn counts(p: &[f64], points: &[f64], uncertain: f64) -> Vec<(usize, bool)> {
         let inside = places.iter().filter(|x| (from..to).contains(*x)).count();
         let near = |edge: f64| places.iter().any(|x| (x - edge).abs() <= uncertain);
         // Neither end of the line is in question.
-        let certain = !(near(from) && from > 0.0) && !(near(to) && 1.0 - to > 1e-12);
+        let in_doubt = near(from) && from > 0.0 || near(to) && 1.0 - to > 1e-12;
         from = to;
-        (inside, certain)
+        (inside, !in_doubt)
     };
     p.iter().map(piece).collect()
 }

@@ -3,13 +3,12 @@
 use super::{
     AdvantageChoice, Estimator, NanReward, Recipe, RobustChoice, RoleOrder, SingletonChoice, WhitenChoice,
 };
-use crate::ops::advantage::{Advantages, GroupParams, group_advantage, lone};
+use crate::ops::advantage::{Advantages, GroupParams, group_advantage};
 use crate::ops::tree::{Outcomes, Tempo, TempoParams, Tokens, tempo};
 use crate::ops::whiten::{WhitenParams, whiten};
 use crate::ops::{self};
 use crate::{Advantage, Batch, Device, Error};
 use lockstep_core::Error as Argument;
-use lockstep_core::advantage::robust_baseline::Robust;
 use lockstep_core::advantage::{Baseline, Divisor, Order, Scale, Singleton};
 
 /// MC-GRPO's released code.
@@ -18,8 +17,6 @@ const MAD_FLOOR: f64 = 1e-3;
 pub(super) const PASS_AT_K: u32 = 4;
 /// SPIRAL's decay.
 pub(super) const ROLE_DECAY: f64 = 0.95;
-/// Share of the weight that VCPO's winsorised mean clips at each end.
-const WINSOR_SHARE: f64 = 0.05;
 /// VCPO adds it to the sum of the weights.
 const VCPO_EPS: f64 = 1e-8;
 
@@ -162,39 +159,6 @@ impl Recipe {
         self.after_estimator(device, batch, input, &shaped, out)
     }
 
-    /// The baselines of `advantage.robust`, `[G]`; none without it. Where no counted member has a weight, 0, as the weighted mean's.
-    fn robust_baselines(&self, batch: &Batch<'_>, input: &Rewards<'_>) -> Result<Vec<f32>, Error> {
-        let rule = match self.advantage.robust {
-            None => return Ok(Vec::new()),
-            Some(RobustChoice::Median) => Robust::Median,
-            Some(RobustChoice::Winsorised) => {
-                Robust::Winsorised(self.advantage.winsor_share.unwrap_or(WINSOR_SHARE))
-            }
-        };
-        let weights = super::reward::needed(input.weights, "weights")?;
-        let mut counted = input.rewards.to_vec();
-        if let Some(valid) = input.valid {
-            batch.check_sequences("valid", valid.len())?;
-            counted.iter_mut().zip(valid).filter(|(_, v)| **v == 0).for_each(|(r, _)| *r = f32::NAN);
-        }
-        let mut baselines = ops::robust_baselines(batch, &counted, weights, rule)?;
-        baselines.iter_mut().filter(|b| b.is_nan()).for_each(|b| *b = 0.0);
-        for (group, baseline) in baselines.iter_mut().enumerate() {
-            let span = batch.cu_groups().span(group);
-            let members = (span.start..span.end).filter(|i| !counted[*i].is_nan()).count();
-            match self.advantage.singleton {
-                SingletonChoice::Error if members == 1 => return Err(lone(group)),
-                SingletonChoice::RawReward if members == 1 => *baseline = 0.0,
-                // Its own reward.
-                SingletonChoice::Zero if members == 1 => {
-                    *baseline = only_reward(&counted[span.start..span.end])
-                }
-                _ => {}
-            }
-        }
-        Ok(baselines)
-    }
-
     /// Whether NaN rewards are what the recipe takes them for.
     fn check_nan(&self, rewards: &[f32]) -> Result<(), Error> {
         let nan = rewards.iter().position(|r| r.is_nan());
@@ -255,11 +219,6 @@ impl Recipe {
         let advantage = whiten(device, batch, Advantage::PerToken(&returns), &params)?;
         Ok(TokenAdvantages { advantage, returns })
     }
-}
-
-/// The one reward of a group that has a single counted member.
-fn only_reward(rewards: &[f32]) -> f32 {
-    rewards.iter().copied().find(|reward| !reward.is_nan()).unwrap_or(0.0)
 }
 
 impl WhitenChoice {

@@ -120,6 +120,7 @@ mod named_reward;
 mod over_time;
 mod read;
 mod reward;
+mod robust;
 mod together;
 mod value;
 

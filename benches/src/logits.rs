@@ -3,8 +3,11 @@
 use crate::Inputs;
 use crate::ops::{Bench, bits};
 use lockstep::Batch;
+use lockstep::core::logits::kl::Direction;
 use lockstep::ops::kl_importance::{ThreePolicies, kl_importance};
-use lockstep::ops::logits::{Logits, logits_gradient, logits_statistics, otr_exact};
+use lockstep::ops::logits::{
+    Logits, TwoRows, draw_tokens, logits_gradient, logits_kl, logits_statistics, otr_exact, otr_sampled,
+};
 use lockstep::ops::value_loss::{ValueInput, value_loss};
 use lockstep_core::aggregate::{PerRow, Weight};
 use lockstep_core::kl::Kl;
@@ -49,7 +52,8 @@ pub(crate) fn benches<'a>(inputs: &'a Inputs, batch: Batch<'a>) -> Vec<Bench<'a>
             }),
         });
     }
-    let (of_gradient, of_otr) = (labels.clone(), labels);
+    let (of_gradient, of_otr, of_draws, of_sampled) =
+        (labels.clone(), labels.clone(), labels.clone(), labels);
     list.push(Bench {
         name: "logits_statistics, logits_gradient",
         bytes: 12.0 * share,
@@ -66,6 +70,34 @@ pub(crate) fn benches<'a>(inputs: &'a Inputs, batch: Batch<'a>) -> Vec<Bench<'a>
         run: Box::new(move |device| {
             let rows = Logits { logits: z, labels: &of_otr, loss_mask: None };
             Ok(bits(&otr_exact(device, &rows, 1.3, -0.1, None, true)?.gradient))
+        }),
+    });
+    list.push(Bench {
+        name: "draw_tokens",
+        bytes: 4.0 * share,
+        run: Box::new(move |device| {
+            let rows = Logits { logits: z, labels: &of_draws, loss_mask: None };
+            let tokens = draw_tokens(device, &rows, 1.3, 256, 7)?;
+            Ok(tokens.iter().fold(0, |h: u64, token| h.wrapping_mul(31).wrapping_add((*token).into())))
+        }),
+    });
+    list.push(Bench {
+        name: "otr_sampled",
+        bytes: 8.0 * share,
+        run: Box::new(move |device| {
+            let rows = Logits { logits: z, labels: &of_sampled, loss_mask: None };
+            let candidates: Vec<u32> = (0..tokens * 256).map(|j| (j % 256 * vocab / 256) as u32).collect();
+            Ok(bits(&otr_sampled(device, &rows, &candidates, -0.1, None, true)?.gradient))
+        }),
+    });
+    let reference = &inputs.logp_ref[..tokens * vocab];
+    list.push(Bench {
+        name: "logits_kl",
+        bytes: 12.0 * share,
+        run: Box::new(move |device| {
+            let rows = TwoRows { logits: z, reference, vocab, loss_mask: None };
+            let coef = vec![1.0; tokens];
+            Ok(bits(&logits_kl(device, &rows, Direction::Policy, 1.0, Some(&coef))?.gradient))
         }),
     });
     list

@@ -31,7 +31,8 @@
 //! | importance-weighted KL | [`kl_importance`] |
 //! | adaptive KL controller | [`kl_control`] |
 //! | log-probability, entropy and gradient of rows of logits | [`logits`] |
-//! | one-token rollout (OTR) | [`logits::otr`] |
+//! | one-token rollout (OTR), in expectation or from drawn tokens | [`logits::otr`], [`logits::otr_sampled`], [`logits::draw`] |
+//! | KL divergence over the whole vocabulary | [`logits::kl`] |
 //! | MoE routing replay R2, R3: gates, their gradient, traces, mismatch | [`routing`] |
 //! | value loss of a critic | [`value_loss`] |
 //! | packed batches (`cu_seqlens`) | [`ragged`] |

@@ -49,6 +49,20 @@ fn main() {
     routing();
     schedules();
     exact_bytes();
+    any_op();
+}
+
+/// Every op once: as it is drawn, and with a few changes.
+fn any_op() {
+    for (k, op) in lockstep::core::op::OPS.iter().enumerate() {
+        let changes: Vec<u8> = (0..96).map(|i| (i * 37 + k * 11) as u8).collect();
+        write("any_op", op.name, &[&[k as u8], &[k as u8, 1, 0, 0, 0, 0, 0, 0]]);
+        write(
+            "any_op",
+            &format!("{}_changed", op.name),
+            &[&[k as u8], &[k as u8, 2, 0, 0, 0, 0, 0, 0], &changes],
+        );
+    }
 }
 
 fn batches() {
@@ -165,6 +179,10 @@ fn policy_loss() {
     part("all_masked", &[&masked, &[by_recipe], sapo, k3, params, all, &usual]);
     part("dr_grpo_horizon", &[&short, &[by_recipe, 4, 0, 0, NO, NO, NO, NO, NO], norm, params, all, &near]);
     part("op_parameters", &[&ragged, &[0xc0], ppo, no_kl, params, all, &near]);
+    for (name, gate) in [("op_mini_rl", 6), ("op_remix", 7), ("op_gmpo", 8)] {
+        let own: Vec<u8> = [&params[..9], &[gate], &params[10..]].concat();
+        part(name, &[&ragged, &[0xc0], ppo, no_kl, &own, all, &near]);
+    }
     part("nan_logp", &[&short, &[by_recipe], ppo, no_kl, params, all, &[128, 100, 0, 1, NAN]]);
     part("infinite_advantage", &[&short, &[by_recipe], ppo, no_kl, params, all, &[128, INFINITE, 0, 1, 2]]);
     let unguarded: &[u8] = &[0, 0, 1, NO, NO, NO, NO, NO];

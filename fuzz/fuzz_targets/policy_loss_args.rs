@@ -3,10 +3,10 @@
 
 use libfuzzer_sys::fuzz_target;
 use lockstep::core::aggregate::{PerRow, Weight};
-use lockstep::core::gate::{Cispo, DppoKl, DppoTv, PpoClip, Reinforce, Sapo};
+use lockstep::core::gate::{Cispo, DppoKl, DppoTv, MiniRl, PpoClip, Reinforce, Remix, Sapo};
 use lockstep::core::kl::{Estimator, Kl};
 use lockstep::core::ratio::{Guard, Level};
-use lockstep::ops::policy_loss::{PolicyParams, policy_loss};
+use lockstep::ops::policy_loss::{GmpoParams, PolicyParams, gmpo, policy_loss};
 use lockstep::recipe::*;
 use lockstep::{
     Advantage, Batch, Counts, Device, Error, Metrics, Outputs, PolicyInput, PolicyOutput, Recipe,
@@ -14,10 +14,15 @@ use lockstep::{
 use lockstep_fuzz::*;
 
 /// What an error may name.
-const NAMES: [&str; 24] = [
+const NAMES: [&str; 29] = [
     "`logp`",
     "`logp_old`",
     "`logp_ref`",
+    "`logp_second`",
+    "`clip_log_low`",
+    "`clip_log_high`",
+    "`denominator`",
+    "`ratio.level`",
     "`weights`",
     "`advantage`",
     "`clip_ratio_low`",
@@ -99,6 +104,10 @@ enum AnyGate {
     Reinforce(Reinforce),
     DppoTv(DppoTv),
     DppoKl(DppoKl),
+    MiniRl(MiniRl),
+    Remix(Remix),
+    /// How far a log-ratio may fall and rise.
+    Gmpo([f32; 2]),
 }
 
 /// Parameters of the op itself, which no recipe has checked.
@@ -116,12 +125,15 @@ fn params(draw: &mut Draw<'_>) -> Params {
     let [a, b, c, bound, coef, clamp_in, clamp_out, low, high] = std::array::from_fn(|_| parameter());
     let kl = |estimator| Kl { clamp_in, clamp_out, straight_through: false, ..Kl::new(estimator) };
     Params {
-        gate: match draw.below(6) {
+        gate: match draw.below(9) {
             0 => AnyGate::Ppo(PpoClip { clip_ratio_low: a, clip_ratio_high: b, clip_ratio_c: c + 1.0 }),
             1 => AnyGate::Sapo(Sapo::new(a, b)),
             2 => AnyGate::Cispo(Cispo { low: a, high: a + b }),
             3 => AnyGate::Reinforce(Reinforce),
             4 => AnyGate::DppoTv(DppoTv { clip_ratio_low: a, clip_ratio_high: b, clip_ratio_c: c }),
+            6 => AnyGate::MiniRl(MiniRl { clip_ratio_low: a, clip_ratio_high: b, clip_ratio_c: c }),
+            7 => AnyGate::Remix(Remix { clip_ratio_low: a, clip_ratio_high: b }),
+            8 => AnyGate::Gmpo([a, b]),
             _ => AnyGate::DppoKl(DppoKl { clip_ratio_low: a, clip_ratio_high: b, clip_ratio_c: c }),
         },
         level: if draw.flag() { Level::Token } else { Level::Sequence { log_max: bound } },
@@ -163,6 +175,13 @@ impl Params {
             AnyGate::Reinforce(gate) => run!(gate),
             AnyGate::DppoTv(gate) => run!(gate),
             AnyGate::DppoKl(gate) => run!(gate),
+            AnyGate::MiniRl(gate) => run!(gate),
+            AnyGate::Remix(gate) => run!(gate),
+            AnyGate::Gmpo([clip_log_low, clip_log_high]) => {
+                let denominator = weight.denominator;
+                let params = GmpoParams { clip_log_low, clip_log_high, guard, denominator, band };
+                gmpo(device, batch, input, &params, &mut out)?
+            }
         }
         Ok(out)
     }
@@ -234,7 +253,9 @@ fuzz_target!(|bytes: &[u8]| {
     let counts =
         draw.flag().then(|| Counts { tokens: draw.u64(), nonempty: draw.u64(), sequences: draw.u64() });
     // Usually there is a reference exactly when there is a KL term.
-    let has_kl = if by_recipe { recipe.kl.is_some() } else { params.kl.is_some() };
+    // GMPO has no KL term and no loss per token.
+    let is_gmpo = !by_recipe && matches!(params.gate, AnyGate::Gmpo(_));
+    let has_kl = if by_recipe { recipe.kl.is_some() } else { params.kl.is_some() && !is_gmpo };
     let has_ref = has_kl ^ (draw.byte() == 0xff);
     let has_weights = draw.flag();
     let advantage = draw.floats(if per_token { tokens } else { batch.sequences() }, Like::Reward);
@@ -242,6 +263,8 @@ fuzz_target!(|bytes: &[u8]| {
     let logp_old = draw.floats(tokens, Like::LogProbability);
     let logp_ref = has_ref.then(|| draw.floats(tokens, Like::LogProbability));
     let weights = has_weights.then(|| draw.floats(tokens, Like::Weight));
+    let reads_second = !by_recipe && matches!(params.gate, AnyGate::MiniRl(_) | AnyGate::Remix(_));
+    let second = (reads_second && draw.flag()).then(|| draw.floats(tokens, Like::LogProbability));
     let input = PolicyInput {
         logp: &logp,
         logp_old: &logp_old,
@@ -252,6 +275,7 @@ fuzz_target!(|bytes: &[u8]| {
         },
         logp_ref: logp_ref.as_deref(),
         weights: weights.as_deref(),
+        logp_second: second.as_deref(),
         counts,
         outputs,
         ..PolicyInput::new(&logp, &logp_old, Advantage::PerSequence(&[]))
@@ -266,6 +290,7 @@ fuzz_target!(|bytes: &[u8]| {
     assert_domain(&result, "logp", &logp, Domain::LogProbability, live);
     assert_domain(&result, "logp_old", &logp_old, Domain::LogProbability, live);
     assert_domain(&result, "logp_ref", logp_ref.as_deref().unwrap_or(&[]), Domain::LogProbability, live);
+    assert_domain(&result, "logp_second", second.as_deref().unwrap_or(&[]), Domain::LogProbability, live);
     assert_domain(&result, "weights", weights.as_deref().unwrap_or(&[]), Domain::Weight, live);
     assert_domain(&result, "advantage", &advantage, Domain::Finite, |i| !per_token || live(i));
     let out = match result {
@@ -281,8 +306,9 @@ fuzz_target!(|bytes: &[u8]| {
         recipe.check().expect("a recipe that does not pass its check was run");
     }
     assert_eq!((logp.len(), logp_old.len(), out.coef.len()), (tokens, tokens, tokens));
-    assert_eq!(out.token_loss.len(), if outputs.token_loss { tokens } else { 0 });
-    let with_loss = outputs.loss || outputs.token_loss || outputs.metrics;
+    let token_loss = outputs.token_loss && !is_gmpo;
+    assert_eq!(out.token_loss.len(), if token_loss { tokens } else { 0 });
+    let with_loss = outputs.loss || token_loss || outputs.metrics;
     assert_eq!(out.row_loss.len(), if with_loss { batch.sequences() } else { 0 });
     assert_eq!(out.loss.is_some(), with_loss);
     assert_finite("coef", out.coef.iter().map(|x| f64::from(*x)));
@@ -290,7 +316,7 @@ fuzz_target!(|bytes: &[u8]| {
     assert_finite("row_loss", out.row_loss.iter().copied());
     assert_finite("loss", out.loss);
     assert_masked_zero("coef", &out.coef, live);
-    if outputs.token_loss {
+    if token_loss {
         assert_masked_zero("token_loss", &out.token_loss, live);
     }
     let count = (0..tokens).filter(|i| live(*i)).count() as u64;

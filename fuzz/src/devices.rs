@@ -13,6 +13,17 @@ pub fn devices() -> &'static [Device] {
     })
 }
 
+/// Plain on one thread, then the fastest level on one thread and the next on three: rows are shared out differently.
+pub fn crews() -> &'static [Device] {
+    static CREWS: OnceLock<Vec<Device>> = OnceLock::new();
+    CREWS.get_or_init(|| {
+        let levels = Level::available();
+        let crew = |level, threads| Device::cpu_with(Some(level), Some(threads)).expect("an available level");
+        let [best, next] = [1, 2].map(|k| levels[levels.len().saturating_sub(k)]);
+        vec![crew(Level::Plain, 1), crew(best, 1), crew(next, 3)]
+    })
+}
+
 /// Runs an op at every level and returns what plain returned. `same(plain, other)` compares two results; errors must be
 /// equal as text.
 pub fn on_every_level<T: Debug>(

@@ -10,9 +10,11 @@
 mod check;
 mod devices;
 mod draw;
+mod mutate;
 mod packed;
 
 pub use check::{Domain, assert_domain, assert_finite, assert_masked_zero, assert_same_bits, bits32, bits64};
-pub use devices::{devices, on_every_level};
+pub use devices::{crews, devices, on_every_level};
 pub use draw::{Draw, Like};
+pub use mutate::{mutate, reshaped};
 pub use packed::Packed;

@@ -140,8 +140,12 @@ pub fn of(op: &str, entry: &str) -> Option<Traffic> {
         "logits_statistics" | "logits_statistics_moments" => {
             Some(Traffic { element: "logit", reads: &[LOGITS], writes: &[] })
         }
-        "logits_gradient" | "otr_exact" => {
+        "logits_gradient" | "otr_exact" | "otr_sampled" => {
             Some(Traffic { element: "logit", reads: &[LOGITS], writes: &[("gradient", 4)] })
+        }
+        "draw_tokens" => Some(Traffic { element: "logit", reads: &[LOGITS], writes: &[] }),
+        "logits_kl" | "logits_kl_reverse" => {
+            Some(Traffic { element: "logit", reads: &[LOGITS, ("reference", 4)], writes: &[("gradient", 4)] })
         }
         // --- exact sums
         "exact_sum" => Some(Traffic { element: "value", reads: &[("values", 8), ("mask", 1)], writes: &[] }),

@@ -2,10 +2,16 @@
 
 use super::{GpuBench, OnGpu, enqueue};
 use crate::Inputs;
+use lockstep_core::logits::kl::Direction;
 use lockstep_core::logits::statistics::{LogitsMoments, STATE};
-use lockstep_core::logits::{LogitRows, LogitsGradient, LogitsStatistics, OtrExact};
+use lockstep_core::logits::{
+    DrawTokens, LogitRows, LogitsGradient, LogitsKl, LogitsStatistics, OtrExact, OtrSampled,
+};
 use lockstep_core::ragged::{In, Mask};
 use lockstep_gpu::{Buffer, Driver, Error, Gpu, Stream};
+
+/// Draws of each row.
+const DRAWS: usize = 256;
 
 /// What a row of logits has one of. The logits themselves are the log-probabilities of the batch.
 pub(super) struct PerRow<D: Driver> {
@@ -16,6 +22,7 @@ pub(super) struct PerRow<D: Driver> {
     state: Buffer<f64, D>,
     out: [Buffer<f32, D>; 5],
     top: Buffer<u32, D>,
+    drawn: Buffer<u32, D>,
     row_alarm: Buffer<u32, D>,
 }
 
@@ -32,6 +39,7 @@ impl<D: Driver> PerRow<D> {
             state: gpu.alloc(STATE * rows)?,
             out: [row()?, row()?, row()?, row()?, row()?],
             top: gpu.alloc(rows)?,
+            drawn: gpu.alloc(rows * DRAWS)?,
             row_alarm: gpu.alloc(rows)?,
         })
     }
@@ -46,15 +54,24 @@ pub(super) fn benches<D: Driver>(inputs: &Inputs) -> Vec<GpuBench<D>> {
         GpuBench::new("logits_statistics/moments", 4.0 * share, |batch| statistics(batch, true)),
         GpuBench::new("logits_gradient", 8.0 * share, gradient),
         GpuBench::new("otr_exact", 8.0 * share, otr_exact),
+        // Before the loss, which reads what it draws.
+        GpuBench::new("draw_tokens", 4.0 * share, draw_tokens),
+        GpuBench::new("otr_sampled", 8.0 * share, otr_sampled),
+        GpuBench::new("logits_kl", 12.0 * share, logits_kl),
     ]
 }
 
 fn rows<'a, D: Driver>(logp: &'a Buffer<f32, D>, per_row: &PerRow<D>) -> LogitRows<'a> {
     let (rows, vocab) = (per_row.rows, per_row.vocab);
+    LogitRows { logits: whole_rows(logp, per_row), rows, vocab, live: Mask::all() }
+}
+
+fn whole_rows<'a, D: Driver>(values: &'a Buffer<f32, D>, per_row: &PerRow<D>) -> In<'a, f32> {
     // SAFETY: the first elements of an array that has at least as many.
     #[allow(unsafe_code)]
-    let logits = unsafe { In::from_raw(logp.view().as_ptr(), rows * vocab) };
-    LogitRows { logits, rows, vocab, live: Mask::all() }
+    unsafe {
+        In::from_raw(values.view().as_ptr(), per_row.rows * per_row.vocab)
+    }
 }
 
 fn statistics<D: Driver>(batch: &mut OnGpu<D>, moments: bool) -> Result<(), Error> {
@@ -100,6 +117,48 @@ fn otr_exact<D: Driver>(batch: &mut OnGpu<D>) -> Result<(), Error> {
         beta: -0.1,
         coef: batch.logits.coef.view(),
         loss: batch.logits.out[0].view_mut(),
+        gradient: Some(batch.element[0].view_mut()),
+        row_alarm: batch.logits.row_alarm.view_mut(),
+    };
+    enqueue(&batch.gpu, &batch.stream, &kernel)
+}
+
+fn draw_tokens<D: Driver>(batch: &mut OnGpu<D>) -> Result<(), Error> {
+    let kernel = DrawTokens {
+        rows: rows(&batch.logp, &batch.logits),
+        temperature: 1.3,
+        draws: DRAWS,
+        seed: 7,
+        first: 0,
+        tokens: batch.logits.drawn.view_mut(),
+        row_alarm: batch.logits.row_alarm.view_mut(),
+    };
+    enqueue(&batch.gpu, &batch.stream, &kernel)
+}
+
+fn otr_sampled<D: Driver>(batch: &mut OnGpu<D>) -> Result<(), Error> {
+    let kernel = OtrSampled {
+        rows: rows(&batch.logp, &batch.logits),
+        labels: batch.logits.labels.view(),
+        candidates: batch.logits.drawn.view(),
+        draws: DRAWS,
+        beta: -0.1,
+        coef: batch.logits.coef.view(),
+        loss: batch.logits.out[0].view_mut(),
+        gradient: Some(batch.element[0].view_mut()),
+        row_alarm: batch.logits.row_alarm.view_mut(),
+    };
+    enqueue(&batch.gpu, &batch.stream, &kernel)
+}
+
+fn logits_kl<D: Driver>(batch: &mut OnGpu<D>) -> Result<(), Error> {
+    let kernel = LogitsKl {
+        rows: rows(&batch.logp, &batch.logits),
+        reference: whole_rows(&batch.logp_ref, &batch.logits),
+        direction: Direction::Policy,
+        temperature: 1.0,
+        coef: batch.logits.coef.view(),
+        value: batch.logits.out[0].view_mut(),
         gradient: Some(batch.element[0].view_mut()),
         row_alarm: batch.logits.row_alarm.view_mut(),
     };

@@ -103,7 +103,8 @@ impl OpTest for Balance {
     }
 }
 
-fn case(params: Balance, rows: usize, experts: usize, source: Source) -> Case {
+/// Rows of every kind of score.
+pub fn case(params: Balance, rows: usize, experts: usize, source: Source) -> Case {
     let score = |r: usize, e: usize| {
         let of_row = source.fork(r as u64);
         match r % 4 {

@@ -301,7 +301,8 @@ fn score(kind: usize, sigmoid: bool, source: Source, e: usize) -> f32 {
     }
 }
 
-fn case(params: Gating, rows: usize, source: Source) -> Case {
+/// Rows of every kind of score, with a record and coefficients.
+pub fn case(params: Gating, rows: usize, source: Source) -> Case {
     let (experts, k) = (params.router.experts, params.router.top_k);
     let sigmoid = params.router.kind.sigmoid();
     let mut scores = Vec::with_capacity(rows * experts);

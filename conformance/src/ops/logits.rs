@@ -259,10 +259,20 @@ fn logit(kind: usize, source: Source, v: usize) -> f32 {
 }
 
 fn case(params: Logits, rows: usize, vocab: usize, source: Source) -> Case {
+    Case {
+        label: format!("{params:?} {rows} rows of {vocab}"),
+        catches: "0·∞ at a forbidden token; a label's entry written twice or not at all; 1 − p near 1; ties of the largest",
+        params: params.into(),
+        data: batch(params.masked, rows, vocab, source),
+    }
+}
+
+/// Rows of every kind, with labels that can occur and coefficients; see the slots above.
+pub(crate) fn batch(masked: bool, rows: usize, vocab: usize, source: Source) -> Data {
     let mut logits = Vec::with_capacity(rows * vocab);
     let mut row = vec![Vec::new(); 4];
     for r in 0..rows {
-        let live = !(params.masked && source.fork(1).below(r, 4) == 0);
+        let live = !(masked && source.fork(1).below(r, 4) == 0);
         let of_row = source.fork(100 + r as u64);
         let kind = if vocab < 8 { [0, 1, 5, 6][r % 4] } else { r % 8 };
         let values: Vec<f32> = (0..vocab).map(|v| logit(kind, of_row, v)).collect();
@@ -279,15 +289,10 @@ fn case(params: Logits, rows: usize, vocab: usize, source: Source) -> Case {
         row[COEF].push(coef);
         row[COEF_ENTROPY].push([-0.001, 0.0, source.fork(6).signed(r)][r % 3]);
     }
-    Case {
-        label: format!("{params:?} {rows} rows of {vocab}"),
-        catches: "0·∞ at a forbidden token; a label's entry written twice or not at all; 1 − p near 1; ties of the largest",
-        params: params.into(),
-        data: Data {
-            offsets: (0..=rows).map(|r| (r * vocab) as u32).collect(),
-            element: vec![logits],
-            row,
-            ..Data::default()
-        },
+    Data {
+        offsets: (0..=rows).map(|r| (r * vocab) as u32).collect(),
+        element: vec![logits],
+        row,
+        ..Data::default()
     }
 }

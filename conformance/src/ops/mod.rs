@@ -18,6 +18,7 @@ pub mod gmpo;
 pub mod group;
 pub mod kl_importance;
 pub mod logits;
+pub mod logits_kl;
 pub mod mask_sequences;
 pub mod moments;
 pub mod novelty;
@@ -25,6 +26,7 @@ pub mod optimal_token_baseline;
 pub mod pass_at_k;
 pub mod ratios;
 pub mod role_baseline;
+pub mod sampling;
 pub mod selection;
 pub mod sequence_weight;
 pub mod shape;
@@ -192,4 +194,7 @@ op_tests! {
     // --- routing replay
     Gating: gating::Gating,
     Balance: balance::Balance,
+    // --- more of rows of logits
+    Sampling: sampling::Sampling,
+    LogitsKl: logits_kl::LogitsKl,
 }

@@ -36,12 +36,12 @@ fn value(far: f32, slot: usize, i: usize, seed: u64) -> f32 {
 
 /// What became of the rows of an op.
 #[derive(Default)]
-struct Tally {
-    right: usize,
-    alarmed: usize,
+pub(crate) struct Tally {
+    pub(crate) right: usize,
+    pub(crate) alarmed: usize,
 }
 
-fn compare(case: &Case, outputs: &[Output], tally: &mut Tally) -> Result<(), String> {
+pub(crate) fn compare(case: &Case, outputs: &[Output], tally: &mut Tally) -> Result<(), String> {
     let rows = case.data.rows();
     let alarm = outputs.iter().find(|output| output.name == "alarm");
     let alarmed = |row: usize| alarm.is_some_and(|alarm| row < alarm.len() && alarm.bits(row) != 0);
@@ -202,8 +202,8 @@ fn tiled(case: &Case, n: usize) -> Option<Case> {
     Some(new)
 }
 
-/// Ops of which one row is no batch: theirs is made of the statistics of all rows, or of a sorted group (tests/all/trees.rs),
-/// or it is one router's experts (tests/all/routing.rs).
+/// Ops of which one row is no batch: theirs is made of the statistics of all rows, or of a sorted group or one router's experts
+/// (tests/all/extremes_trees_routing.rs).
 const NOT_TILED: &[&str] = &[
     "fold_rows",
     "fold_moments",

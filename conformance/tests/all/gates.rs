@@ -139,7 +139,7 @@ fn given_log_ratios_are_refused_by_gates_that_read_logp_old() {
     ] {
         let mut recipe = Recipe::named("minpro").unwrap();
         recipe.gate = gate;
-        assert!(text(recipe.check()).contains("token"), "{gate:?}");
+        assert!(text(recipe.check()).contains("ratio.level"), "{gate:?}");
     }
     let remix = params(Remix { clip_ratio_low: 0.1, clip_ratio_high: 0.1 }, Level::Given);
     let groups = [0, data.rows() as u32];

@@ -171,6 +171,30 @@ fn dro_is_its_formula() {
     assert!(close(out.coef[0].into(), -a + 0.5 * (logp - old)));
 }
 
+/// The square is the formula's and has no clamp: right as long as it is a number of binary32, then an error that says so.
+#[test]
+fn dro_far_away_is_its_formula_or_an_error() {
+    let recipe = Recipe { gate: GateChoice::Dro { beta: 0.5 }, ..summed("dro") };
+    for far in [1e4f32, 1e10, 1e19] {
+        for [logp, old] in [[-far, 0.0], [0.0, -far]] {
+            let out = one(&recipe, [&[logp], &[old], &[]], 2.0);
+            let (x, d) = (f64::from(logp), f64::from(logp - old));
+            let want = -(2.0 * x - 0.25 * d * d);
+            assert!((out.loss.unwrap() / want - 1.0).abs() < 1e-6, "{logp} {old}: {:?}", out.loss);
+            assert!((f64::from(out.coef[0]) / (0.5 * d - 2.0) - 1.0).abs() < 1e-6, "{logp} {old}");
+        }
+    }
+    let batch = Batch::new(&[0, 2], &[0, 1], None).unwrap();
+    let run = |logp: &[f32], old: &[f32], mask: Option<&[u8]>| {
+        let batch = if mask.is_some() { Batch::new(&[0, 2], &[0, 1], mask).unwrap() } else { batch };
+        recipe.policy_loss(&Device::cpu(), &batch, &input_of(logp, old))
+    };
+    let error = run(&[-0.5, -1e30], &[-0.5, -0.5], None).unwrap_err().to_string();
+    assert!(error.contains("[1]") && error.contains("DRO squares") && error.contains("loss_mask"), "{error}");
+    let masked = run(&[-0.5, -1e30], &[-0.5, -0.5], Some(&[1, 0])).unwrap();
+    assert!(masked.coef == [-1.0, 0.0] && masked.loss.unwrap().is_finite());
+}
+
 #[test]
 fn two_sided_clip_is_a_dual_clip() {
     let data = data(51);

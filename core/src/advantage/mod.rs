@@ -16,6 +16,7 @@ pub mod robust_baseline;
 pub mod role_baseline;
 pub mod sharpen;
 pub mod step_return;
+pub mod trust;
 pub mod vtrace;
 pub mod whiten;
 

@@ -43,8 +43,22 @@ impl ValueTracker {
 
     /// Weight of the prompt's sampler: √(v (1 − v)) + 1e-6.
     pub fn sampling_weight<A: Arith>(self) -> f64 {
-        A::sqrt64(self.value() * (1.0 - self.value())) + 1e-6
+        priority::<A>(self.value(), 1e-6)
     }
+}
+
+/// What SPO adds to a priority (recalled).
+pub const SPO_FLOOR: f64 = 0.05;
+
+/// Weight of a prompt of value v in prioritised sampling: √(v (1 − v)) + floor; MSSR 1e-6, SPO [0.05](SPO_FLOOR). A v outside 0..=1 counts as the nearer end.
+///
+/// ```
+/// use lockstep_core::{advantage::mssr::{SPO_FLOOR, priority}, num::Soft};
+/// assert_eq!([0.5, 0.0, 1.5].map(|v| priority::<Soft>(v, SPO_FLOOR)), [0.55, 0.05, 0.05]);
+/// ```
+pub fn priority<A: Arith>(value: f64, floor: f64) -> f64 {
+    let spread = value * (1.0 - value);
+    A::sqrt64(if spread > 0.0 { spread } else { 0.0 }) + floor
 }
 
 /// ρ = clip(2^(−D/0.06), 0.875, 0.96), D = Σ (logp_prev − logp_now) over live tokens; 0.96 at the first visit (`None`) or where D is not

@@ -12,12 +12,18 @@
 //!
 //! A row whose largest entry is not finite (a NaN or +∞ in it, or −∞ everywhere) raises its alarm; its results are NaN.
 
+pub mod draw;
 pub mod gradient;
+pub mod kl;
 pub mod otr;
+pub mod otr_sampled;
 pub mod statistics;
 
+pub use draw::DrawTokens;
 pub use gradient::LogitsGradient;
+pub use kl::LogitsKl;
 pub use otr::OtrExact;
+pub use otr_sampled::OtrSampled;
 pub use statistics::LogitsStatistics;
 
 use crate::Error;
@@ -76,6 +82,12 @@ impl LogitRows<'_> {
         Span::new(span.start, if self.live.at(row) { span.end } else { span.start })
     }
 
+    /// The largest of `span`, NaN if there is one in it; −∞ of nothing.
+    #[inline(always)]
+    fn largest<T: Team>(&self, team: &T, span: Span) -> f32 {
+        largest(team, self.logits, span)
+    }
+
     /// The largest of `span`, NaN if there is one in it, and where it first stands, counted from the start.
     #[inline(always)]
     fn top<T: Team>(&self, team: &T, span: Span) -> (f32, u32) {
@@ -96,6 +108,12 @@ impl LogitRows<'_> {
         let index = if first > f32::NEG_INFINITY { (block - span.start) as u32 + (-first) as u32 } else { 0 };
         (largest, index)
     }
+}
+
+/// The largest of `span`, NaN if there is one in it; −∞ of nothing.
+#[inline(always)]
+fn largest<T: Team>(team: &T, logits: In<'_, f32>, span: Span) -> f32 {
+    team.sweep(span, Mask::all(), [Stream::Array(logits)], [], &Largest).maxima[0]
 }
 
 struct Largest;

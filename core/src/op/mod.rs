@@ -149,6 +149,13 @@ macro_rules! for_each_op {
                 "gradient of the logits from those of logp and entropy", [0 logits_gradient];
             otr_exact: $crate::logits::OtrExact<'_>, "logits/otr.rs", "token",
                 "one-token rollout in expectation: loss and gradient of the logits", [0 otr_exact];
+            draw_tokens: $crate::logits::DrawTokens<'_>, "logits/draw.rs", "token",
+                "tokens drawn from rows of logits, by position and seed", [0 draw_tokens];
+            otr_sampled: $crate::logits::OtrSampled<'_>, "logits/otr_sampled.rs", "token",
+                "one-token rollout from drawn tokens: loss and gradient of the logits", [0 otr_sampled];
+            logits_kl: $crate::logits::LogitsKl<'_>, "logits/kl.rs", "token",
+                "KL divergence between two rows of logits over the whole vocabulary, and its gradient",
+                [0 logits_kl, 1 logits_kl_reverse];
             // --- aggregation and moments
             aggregate: $crate::aggregate::Aggregate<'_>, "aggregate/rows.rs", "sequence",
                 "masked sum and token count of each sequence", [0 aggregate];

@@ -34,6 +34,8 @@ impl Purpose {
     pub const SWARM: Purpose = Purpose(6);
     /// The rollout that RAPO replaces.
     pub const RAPO: Purpose = Purpose(7);
+    /// The answer that BRPO compares the others with.
+    pub const BRPO: Purpose = Purpose(8);
 }
 
 /// Numbers in order; cheap to make, so make one per element.

@@ -1,4 +1,6 @@
-//! Rewards of those who judge: MarsRL's roles and FAPO's detector. One number per output, plain functions.
+//! Rewards of those who judge: MarsRL's roles, FAPO's detector, BRPO's reference. One number per output, plain functions.
+
+use crate::random::{Purpose, Stream};
 
 /// MarsRL's solver and correctors (2511.11373; maths.md §6.9): 1 if the final answer equals the reference, else 0.
 pub fn solver(correct: bool) -> f32 {
@@ -9,6 +11,20 @@ pub fn solver(correct: bool) -> f32 {
 /// wrong (ours).
 pub fn verifier(says_correct: Option<bool>, is_correct: bool) -> f32 {
     solver(says_correct == Some(is_correct))
+}
+
+/// The answer of group `group` that BRPO (2506.00103, recalled; maths.md §6.11) compares the others with: drawn uniformly among `members`, 0 of none. Keep it
+/// with the group's rewards: [`Shaping::Preferred`](super::Shaping::Preferred) wants it.
+///
+/// ```
+/// use lockstep_core::reward::judge::brpo_reference;
+/// assert!(brpo_reference(8, 1234, 0, 5) < 8 && brpo_reference(8, 1234, 0, 5) == brpo_reference(8, 1234, 0, 5));
+/// ```
+pub fn brpo_reference(members: u32, seed: u64, step: u32, group: u32) -> u32 {
+    match members {
+        0 => 0,
+        _ => Stream::new(seed, Purpose::BRPO, step, group).below(members.into()) as u32,
+    }
 }
 
 /// What FAPO's generative judge said (2510.22543; maths.md §6.11).

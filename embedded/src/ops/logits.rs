@@ -8,8 +8,11 @@ use crate::{POISON, POISON64, Runner};
 use lockstep_core::Error;
 use lockstep_core::aggregate::{PerRow, Weight};
 use lockstep_core::kl_importance::KlImportance;
+use lockstep_core::logits::kl::Direction;
 use lockstep_core::logits::statistics::{LogitsMoments, STATE};
-use lockstep_core::logits::{LogitRows, LogitsGradient, LogitsStatistics, OtrExact};
+use lockstep_core::logits::{
+    DrawTokens, LogitRows, LogitsGradient, LogitsKl, LogitsStatistics, OtrExact, OtrSampled,
+};
 use lockstep_core::op::Kernel;
 use lockstep_core::ragged::{In, Mask, Out};
 use lockstep_core::value_loss::ValueLoss;
@@ -17,6 +20,8 @@ use lockstep_core::value_loss::ValueLoss;
 /// Rows of logits, of 131 entries: a chunk and a rest.
 const TOKENS: usize = 5;
 const VOCAB: usize = 131;
+/// Draws of each.
+const DRAWS: usize = 7;
 
 pub(super) fn run<R: Runner>(runner: &R, source: Source, record: &mut impl Record) -> Result<(), Error> {
     for case in 0..8 {
@@ -173,6 +178,62 @@ fn logits<R: Runner>(
     kernel.check()?;
     runner.run(&kernel);
     record.begin(OtrExact::NAME, case);
+    f32s(record, &loss);
+    f32s(record, &gradient[..TOKENS * VOCAB]);
+    alarms(record, &flags[..TOKENS]);
+
+    let mut tokens = [POISON; TOKENS * DRAWS];
+    let kernel = DrawTokens {
+        rows,
+        temperature,
+        draws: DRAWS,
+        seed: 99 + u64::from(case),
+        first: u64::from(case) << 33,
+        tokens: Out::new(&mut tokens),
+        row_alarm: Out::new(&mut flags[..TOKENS]),
+    };
+    kernel.check()?;
+    runner.run(&kernel);
+    record.begin(DrawTokens::NAME, case);
+    u32s(record, &tokens);
+    alarms(record, &flags[..TOKENS]);
+
+    let kernel = OtrSampled {
+        rows,
+        labels: In::new(&labels),
+        candidates: In::new(&tokens),
+        draws: DRAWS,
+        beta: [0.0, -0.1, 1.0, 0.5][case as usize % 4],
+        coef: In::new(&coef),
+        loss: Out::new(&mut loss),
+        gradient: Some(Out::new(&mut gradient[..TOKENS * VOCAB])),
+        row_alarm: Out::new(&mut flags[..TOKENS]),
+    };
+    kernel.check()?;
+    runner.run(&kernel);
+    record.begin(OtrSampled::NAME, case);
+    f32s(record, &loss);
+    f32s(record, &gradient[..TOKENS * VOCAB]);
+    alarms(record, &flags[..TOKENS]);
+
+    let mut reference = [0.0; TOKENS * VOCAB];
+    for (i, q) in reference.iter_mut().enumerate() {
+        *q = if z[i].is_finite() { z[i] + 0.25 * source.fork(2).signed(i) } else { z[i] };
+    }
+    let directions = [Direction::Policy, Direction::Reference];
+    let kernel = LogitsKl {
+        rows,
+        reference: In::new(&reference),
+        direction: directions[case as usize / 2 % 2],
+        temperature,
+        coef: In::new(&coef),
+        value: Out::new(&mut loss),
+        gradient: (case % 4 != 1).then(|| Out::new(&mut gradient[..TOKENS * VOCAB])),
+        row_alarm: Out::new(&mut flags[..TOKENS]),
+    };
+    kernel.check()?;
+    runner.run(&kernel);
+    record.begin(LogitsKl::NAME, case);
     f32s(record, &loss);
     f32s(record, &gradient[..TOKENS * VOCAB]);
     alarms(record, &flags[..TOKENS]);

@@ -72,8 +72,12 @@ const FUNCTIONS: &[Row] = &[
     ("ops::logits_statistics", "log-probability, entropy, collision of rows of logits; masked vocabularies", "elementary", FrameworkCode, &[], "", "logit"),
     ("ops::logits_gradient", "their gradient in the logits", "elementary", FrameworkCode, &[], "", "logit"),
     ("ops::otr_exact", "one-token rollout without samples", "2509.26313", Ours, &[], "", "logit"),
+    ("ops::otr_sampled", "one-token rollout from drawn candidates", "2509.26313", Paper, &[], "", "logit"),
+    ("ops::draw_tokens", "stratified draws from rows of logits, by position and seed", "2509.26313", Ours, &[], "", "logit"),
+    ("ops::logits_kl", "KL divergence of rows of logits over the whole vocabulary, both directions", "elementary", Ours, &[], "", "logit"),
     ("ops::value_loss", "clipped value loss and its gradient", "1707.06347", FrameworkCode, &["value_loss"], "value_loss", "token"),
     ("core::kl_control::AdaptiveKl", "adaptive KL coefficient", "1909.08593", FrameworkCode, &[], "", ""),
+    ("core::advantage::trust", "V0.5-style test of a prior: fuse, sample more, or the mean", "2603.10848", OurReading, &[], "", ""),
     ("core::advantage::filtration", "PF-PPO-style weights", "2409.06957", OurReading, &[], "", ""),
     // Exact sums.
     ("ops::exact_sum", "sums without an order: any sharding gives the same bits", "docs/decisions/0007", Ours, &[], "exact_sum", "token"),

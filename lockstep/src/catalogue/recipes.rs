@@ -55,6 +55,10 @@ const SOURCES: &[(&str, &str, Confidence)] = &[
     ("pass_at_k", "2508.10751", Recalled),
     ("gdpo", "2601.05242", FrameworkCode),
     ("spiral", "2506.24119", OfficialCode),
+    ("vcpo_median", "2602.17616", OfficialCode),
+    ("vcpo_winsorised", "2602.17616", OfficialCode),
+    ("pf_ppo", "2409.06957, verl", OurReading),
+    ("rapo_replay", "2509.24107", Paper),
     // Advantages over time.
     ("gae", "1506.02438", FrameworkCode),
     ("vapo", "2504.05118", Recalled),

@@ -168,13 +168,7 @@ pub fn group_advantage(
             return Err(bad_baseline(params, span, group, |i| counted(i) && !rewards[i].is_nan()).into());
         }
         if bits & status::SINGLETON != 0 && params.singleton.is_none() && params.baseline.is_of_the_group() {
-            return Err(Argument::Value {
-                argument: "cu_groups",
-                index: Some(group),
-                expected: "a group with at least two counted sequences, or a `singleton` policy: zero or raw_reward",
-                got: 1.0,
-            }
-            .into());
+            return Err(lone(group));
         }
     }
     for (result, values) in [("advantage", &out.advantage), ("mean", &out.mean), ("std", &out.std)] {
@@ -202,4 +196,10 @@ fn bad_baseline(
     let index = (span.start..span.end.min(weights.len())).find(bad);
     let (expected, got) = ("a finite weight of at least 0", index.map_or(f64::NAN, |i| weights[i].into()));
     Argument::Value { argument: "weights", index, expected, got }
+}
+
+/// The error for a group of one without a policy for it.
+pub(crate) fn lone(group: usize) -> Error {
+    let expected = "a group with at least two counted sequences, or a `singleton` policy: zero or raw_reward";
+    Argument::Value { argument: "cu_groups", index: Some(group), expected, got: 1.0 }.into()
 }

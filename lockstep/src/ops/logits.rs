@@ -1,5 +1,11 @@
 //! Rows of logits: what they say of their labels, their gradient, and the one-token rollout.
 
+mod divergence;
+mod sampled;
+
+pub use divergence::{Divergence, TwoRows, logits_kl};
+pub use sampled::{draw_tokens, otr_sampled};
+
 use crate::batch::check_length;
 use crate::{Device, Error};
 use lockstep_core::Error as Argument;
@@ -243,17 +249,9 @@ pub fn otr_exact(
     gradient: bool,
 ) -> Result<Otr, Error> {
     let rows = logits.rows()?;
-    let n = rows.rows;
-    let counted = (0..n).filter(|row| rows.live.at(*row)).count() as u64;
-    let positions = positions.unwrap_or(counted);
-    let share = if positions == 0 { 0.0 } else { 1.0 / positions as f64 };
-    let coef = vec![share as f32; n];
-    let mut out = Otr {
-        row_loss: vec![0.0; n],
-        loss: 0.0,
-        gradient: vec![0.0; if gradient { logits.logits.len() } else { 0 }],
-    };
-    let mut alarms = vec![0; n];
+    let share = share(&rows, positions);
+    let (coef, mut out, mut alarms) =
+        (vec![share as f32; rows.rows], Otr::new(&rows, gradient), vec![0; rows.rows]);
     let kernel = OtrExact {
         rows,
         labels: In::new(logits.labels),
@@ -267,7 +265,27 @@ pub fn otr_exact(
     kernel.check()?;
     device.run(&kernel)?;
     logits.check_alarms(&alarms, &[], "loss of the row")?;
-    let partials: Vec<f64> = out.row_loss.iter().map(|l| share * f64::from(*l)).collect();
-    out.loss = super::aggregate::fold_rows(device, &partials, n)?[0];
-    Ok(out)
+    out.mean(device, share)
+}
+
+/// What a row has of a mean over `positions` rows, or over those that take part.
+fn share(rows: &LogitRows<'_>, positions: Option<u64>) -> f64 {
+    let counted = || (0..rows.rows).filter(|row| rows.live.at(*row)).count() as u64;
+    match positions.unwrap_or_else(counted) {
+        0 => 0.0,
+        positions => 1.0 / positions as f64,
+    }
+}
+
+impl Otr {
+    fn new(rows: &LogitRows<'_>, gradient: bool) -> Self {
+        let entries = if gradient { rows.logits.len() } else { 0 };
+        Otr { row_loss: vec![0.0; rows.rows], loss: 0.0, gradient: vec![0.0; entries] }
+    }
+
+    fn mean(mut self, device: &Device, share: f64) -> Result<Self, Error> {
+        let partials: Vec<f64> = self.row_loss.iter().map(|l| share * f64::from(*l)).collect();
+        self.loss = super::aggregate::fold_rows(device, &partials, partials.len())?[0];
+        Ok(self)
+    }
 }

@@ -49,7 +49,7 @@ pub use host_rules::{filtration, robust_baselines};
 pub use kl::kl;
 pub use kl_importance::{kl_importance, kl_in_reward};
 pub use log_ratio::{log_ratio_scan, segment_log_ratio};
-pub use logits::{logits_gradient, logits_statistics, otr_exact};
+pub use logits::{draw_tokens, logits_gradient, logits_kl, logits_statistics, otr_exact, otr_sampled};
 pub use moments::token_moments;
 pub use optimal_token_baseline::optimal_token_baseline;
 pub use pass_at_k::pass_at_k;

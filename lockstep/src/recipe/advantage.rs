@@ -1,6 +1,8 @@
 //! From a recipe's advantage estimator to the ops.
 
-use super::{AdvantageChoice, Estimator, NanReward, Recipe, RoleOrder, SingletonChoice, WhitenChoice};
+use super::{
+    AdvantageChoice, Estimator, NanReward, Recipe, RobustChoice, RoleOrder, SingletonChoice, WhitenChoice,
+};
 use crate::ops::advantage::{Advantages, GroupParams, group_advantage};
 use crate::ops::tree::{Outcomes, Tempo, TempoParams, Tokens, tempo};
 use crate::ops::whiten::{WhitenParams, whiten};
@@ -140,9 +142,13 @@ impl Recipe {
         if let Some(out) = self.other_estimator(device, batch, &seen)? {
             return self.after_estimator(device, batch, input, &shaped, out);
         }
-        let zeros = vec![0.0; if self.advantage.estimator == Estimator::Reward { batch.groups() } else { 0 }];
-        let given = if zeros.is_empty() { input.given } else { Some(&zeros[..]) };
-        let params = GroupParams { given, weights: input.weights, ..self.advantage.group_params() };
+        let own = match self.advantage.estimator {
+            Estimator::Reward => vec![0.0; batch.groups()],
+            _ => self.robust_baselines(batch, &seen)?,
+        };
+        let given = if own.is_empty() { input.given } else { Some(&own[..]) };
+        let weights = input.weights.filter(|_| self.advantage.robust.is_none());
+        let params = GroupParams { given, weights, ..self.advantage.group_params() };
         let mut out = group_advantage(device, batch, &shaped, input.valid, &params)?;
         if let Some(params) = self.advantage.whitening() {
             let counted = |i: usize| !shaped[i].is_nan() && input.valid.is_none_or(|v| v[i] != 0);
@@ -250,6 +256,7 @@ impl AdvantageChoice {
             }
             Estimator::MaxRl => (Baseline::Mean, Scale::Mean),
             Estimator::ReMax => (Baseline::Given, none),
+            Estimator::Vcpo if self.robust.is_some() => (Baseline::Given, by_std(Scale::Std { ddof, eps })),
             Estimator::Vcpo => (Baseline::Weighted { eps: VCPO_EPS }, by_std(Scale::Std { ddof, eps })),
             Estimator::ReinforcePlusPlus | Estimator::ReinforcePlusPlusBaseline => (Baseline::Mean, none),
             Estimator::Reward | Estimator::RoleBaseline => (Baseline::Given, none),
@@ -307,6 +314,8 @@ impl AdvantageChoice {
             ("decay", self.decay, Estimator::RoleBaseline, "role_baseline", "0 to 1"),
             ("k", self.k.map(f64::from), Estimator::PassAtK, "pass_at_k", "at least 1"),
             ("laplace", self.laplace.map(|_| 1.0), Estimator::V05, "v0_5", "true or false"),
+            ("robust", self.robust.map(|_| 1.0), Estimator::Vcpo, "vcpo", "median or winsorised"),
+            ("winsor_share", self.winsor_share, Estimator::Vcpo, "vcpo", "at least 0 and below 0.5"),
             (
                 "role_order",
                 self.role_order.map(|_| 1.0),
@@ -325,12 +334,17 @@ impl AdvantageChoice {
             let good = match name {
                 "gamma" | "decay" => (0.0..=1.0).contains(&value),
                 "k" => value >= 1.0,
+                "winsor_share" => (0.0..0.5).contains(&value),
                 "f_norm" => value > 0.0 && finite(value),
                 _ => finite(value),
             };
             if !good {
                 return Err(Error::Recipe(format!("advantage.{name} is {value}: expected {expected}")));
             }
+        }
+        if self.winsor_share.is_some() && self.robust != Some(RobustChoice::Winsorised) {
+            let message = "advantage.winsor_share is used by advantage.robust winsorised only";
+            return Err(Error::Recipe(message.into()));
         }
         if let Some(over_time) = &self.over_time {
             over_time.check()?;

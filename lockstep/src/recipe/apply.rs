@@ -7,6 +7,7 @@ use super::{
 use crate::ops::kl_importance::ThreePolicies;
 use crate::ops::policy_loss::{self, GmpoParams, PolicyInput, PolicyOutput, PolicyParams};
 use crate::{Batch, Counts, Device, Error};
+use lockstep_core::Error as Argument;
 use lockstep_core::aggregate::{PerRow, Weight};
 use lockstep_core::gate::{Cispo, DppoKl, DppoTv, Gate, MiniRl, PpoClip, Reinforce, Remix, Sapo};
 use lockstep_core::kl::{Estimator, Kl};
@@ -109,9 +110,25 @@ impl Recipe {
             self.gate,
             gmpo => self.gmpo(device, batch, input, counts, out),
             |gate| self.run(device, batch, input, counts, gate, out)
-        );
+        )
+        .map_err(|error| self.explained(error));
         composed.spare(out.spare());
-        done
+        done?;
+        if self.metrics.reduction == Reduction::Exact {
+            out.reduce_exactly();
+        }
+        Ok(())
+    }
+
+    /// The error of a result that is no number, with what can be done about it in this recipe.
+    fn explained(&self, error: Error) -> Error {
+        match (error, &self.gate) {
+            (Error::Argument(Argument::NotFinite { result, index, .. }), GateChoice::Dro { .. }) => {
+                let hint = "DRO squares logp - logp_old, which no guard bounds: beyond 1e19 leave the token out of loss_mask";
+                Argument::NotFinite { result, index, hint }.into()
+            }
+            (error, _) => error,
+        }
     }
 
     /// Whether the gate's parameters are in their domain.
@@ -177,11 +194,7 @@ impl Recipe {
             band: self.metrics.band,
         };
         policy_loss::policy_loss(device, batch, input, &params, out)?;
-        self.add_weighted_kl(device, batch, input, counts, out)?;
-        if self.metrics.reduction == Reduction::Exact {
-            out.reduce_exactly();
-        }
-        Ok(())
+        self.add_weighted_kl(device, batch, input, counts, out)
     }
 
     /// Whether the gradient of an importance-weighted KL term flows through the ratio; none without such a term.

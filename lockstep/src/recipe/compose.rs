@@ -185,9 +185,8 @@ impl Recipe {
         }
     }
 
-    /// Whether gate, mask, level and KL term go together.
+    /// Whether the numbers of gate and mask are in their domain.
     pub(super) fn check_composed(&self) -> Result<(), Error> {
-        let refuse = |message: String| Err(Error::Recipe(message));
         let number = |name: &str, value: f64, ok: bool, expected: &str| match ok {
             true => Ok(()),
             false => Err(Error::Recipe(format!("{name} is {value}: expected {expected}"))),
@@ -197,17 +196,10 @@ impl Recipe {
         let finite = |name: &str, value: f32| {
             number(name, value.into(), value >= 0.0 && value.is_finite(), "a finite number of at least 0")
         };
-        let own_kl = |kind: &str| match self.kl {
-            None => Ok(()),
-            Some(_) => Err(Error::Recipe(format!(
-                "gate.kind {kind} uses the KL term for itself: leave [kl] out, and add one with ops::policy_loss::add_kl"
-            ))),
-        };
         match self.gate {
             GateChoice::KlCov { kl_cov_ratio, ppo_kl_coef } => {
                 fraction("gate.kl_cov_ratio", kl_cov_ratio)?;
                 finite("gate.ppo_kl_coef", ppo_kl_coef)?;
-                own_kl("kl_cov")?;
             }
             GateChoice::ClipCov { clip_cov_ratio, clip_cov_lb, clip_cov_ub, .. } => {
                 fraction("gate.clip_cov_ratio", clip_cov_ratio)?;
@@ -217,7 +209,6 @@ impl Recipe {
             }
             GateChoice::Dro { beta } => {
                 finite("gate.beta", beta)?;
-                own_kl("dro")?;
             }
             GateChoice::Vespo { k_pos, lambda_pos, k_neg, lambda_neg } => {
                 SequenceRule::Vespo { k_pos, lambda_pos, k_neg, lambda_neg }.check()?;
@@ -227,31 +218,7 @@ impl Recipe {
                 let ok = delta >= 1.0 + clip_ratio_high;
                 number("gate.delta", delta.into(), ok, "a number of at least 1 + gate.clip_ratio_high")?;
             }
-            GateChoice::Gmpo { .. } if self.ratio.level != RatioLevel::Token => {
-                refuse(
-                    "gate.kind gmpo clips tokens and averages them itself: ratio.level must be token".into(),
-                )?;
-            }
-            GateChoice::Gmpo { .. } if self.mask.opsm_delta.is_some() || self.mask.top_entropy.is_some() => {
-                refuse(
-                    "gate.kind gmpo takes the geometric mean of weights, which no 0 of a [mask] survives"
-                        .into(),
-                )?;
-            }
-            GateChoice::Remix { .. } if self.ratio.level != RatioLevel::Token => {
-                refuse("gate.kind remix clips around a token's own ratio: ratio.level must be token".into())?;
-            }
-            GateChoice::DppoTv { .. } | GateChoice::DppoKl { .. }
-                if self.ratio.level == RatioLevel::Given =>
-            {
-                refuse("the DPPO gates read logp_old, which ratio.level given replaces: use token".into())?;
-            }
             _ => {}
-        }
-        if self.weighted_kl().is_some() && self.ratio.level == RatioLevel::Given {
-            let message =
-                "kl.importance_weighted weighs by logp - logp_old, which ratio.level given replaces";
-            refuse(message.into())?;
         }
         if let Some(delta) = self.mask.opsm_delta {
             number("mask.opsm_delta", delta.into(), delta.is_finite(), "a finite number")?;

@@ -19,6 +19,7 @@
 //! # gamma = 1.0                    # reinforce_plus_plus
 //! # whiten = "verl"                # over the batch: verl | nemo (both token-weighted) | trl (over sequences) | mssr
 //! # k = 4                          # estimator pass_at_k (analytic)
+//! # robust = "median"              # vcpo: median | winsorised, in place of the weighted mean; winsor_share = 0.05
 //! # tau2 = 0.05                    # v0_5 (our reading); laplace = true: variance of binary rewards
 //! # decay = 0.95                   # role_baseline (SPIRAL); role_order = "subtract_then_update" | "update_then_subtract"
 //! # [advantage.over_time]          # rewards with a place in time, instead of the estimator: [`Recipe::gae`] and its neighbours
@@ -27,6 +28,8 @@
 //!                                  # | ui_s1 (gamma, include_first_mismatch, omega) | optimal_token_baseline (gamma, lone_tail_is_raw)
 //! [reward]                         # leave out: rewards as they come
 //! threshold = 0.5                  # a reward above it is correct
+//! # replay_successes = true        # RAPO: Recipe::replays
+//! # group_factor_cap = 4.0         # RAPO: advantages times groups/good groups, at most this; leave out: none
 //! [reward.shaping]
 //! kind = "signs"                   # signs (correct, wrong) | fapo (lambda) | conciser (limit) | brpo
 //!                                  # | grpovi (low, high, margin, merge_ties) | evol_rl (mean_weight)
@@ -42,6 +45,9 @@
 //!                                  # | nonzero_advantage | at_most_tokens (limit)
 //! [reward.sharpen]
 //! kind = "ace"                     # ace (alpha, cap, relu, per_token) | xrpo (lambda, kappa)
+//! [reward.filtration]              # PF-PPO-style (our reading): advantages times how often a response is drawn
+//! kind = "power"                   # power (power) | best_of_n | best_random | best_worst | max_min | max_random
+//! power = 2
 //! [reward.entropy]                 # MSSR: Recipe::entropy_shaped
 //! alpha = 0.4
 //! kappa = 2.0
@@ -114,20 +120,23 @@ mod named_reward;
 mod over_time;
 mod read;
 mod reward;
+mod robust;
+mod together;
 mod value;
 
 pub use advantage::{Rewards, TokenAdvantages};
 pub use builder::Builder;
 pub use choices::{
     AdvantageChoice, Against, Aggregation, AggregationMode, CorrectionChoice, CountedSequences,
-    DenominatorChoice, EntropyBonusChoice, EntropyChoice, EntropyKind, Estimator, FilterChoice, GateChoice,
-    GuardChoice, K1BandChoice, KlChoice, KlEstimator, KlWeighting, LengthGuard, MaskChoice, MetricsChoice,
-    NanReward, NormSetChoice, OverlongChoice, RatioChoice, RatioLevel, Reduction, RejectChoice, RewardChoice,
-    RoleOrder, ShapingChoice, SharpenChoice, SingletonChoice, TimeChoice, ValueChoice, WeightLevelChoice,
-    WeightRule, WhitenChoice,
+    DenominatorChoice, EntropyBonusChoice, EntropyChoice, EntropyKind, Estimator, FilterChoice,
+    FiltrationChoice, GateChoice, GuardChoice, K1BandChoice, KlChoice, KlEstimator, KlWeighting, LengthGuard,
+    MaskChoice, MetricsChoice, NanReward, NormSetChoice, OverlongChoice, RatioChoice, RatioLevel, Reduction,
+    RejectChoice, RewardChoice, RobustChoice, RoleOrder, ShapingChoice, SharpenChoice, SingletonChoice,
+    TimeChoice, ValueChoice, WeightLevelChoice, WeightRule, WhitenChoice,
 };
 pub use entropy::EntropyTerm;
 pub use named::NAMES;
+pub use together::refused;
 
 use serde::{Deserialize, Serialize};
 

@@ -35,6 +35,7 @@
 //! | `nemo` | leave-one-out mean and std | zero | ddof 1, 1e-6, divides only where std > 0 |
 //! | `remax` | R − greedy reward | | given per group |
 //! | `vcpo` | R − Σ W R / (Σ W + 1e-8), over std | error | ddof 0, 0; weights given |
+//! | `vcpo_median`, `vcpo_winsorised` | as `vcpo`, less the weighted median, or the weighted mean between the quantiles | | 0.05 |
 //! | `reinforce_plus_plus` | whitened discounted returns | | gamma 1, verl's whitening |
 //! | `reinforce_plus_plus_baseline` | R − mean, whitened by tokens | raw_reward (verl) | verl's whitening |
 //! | `tempo` | GRPO's, and at tokens where responses part (R − mean + V after − V before) / (std + eps) | zero | ddof 1, 1e-6; token ids given |
@@ -50,6 +51,8 @@
 //! | `dapo_full` | `dapo` with overlong shaping and dynamic sampling | L_max 20480, buffer 4096, factor 1 |
 //! | `psr`, `nsr`, `w_reinforce` | only correct, only wrong, both by sign; the advantage itself | 1; −1; 0.1 and −1 |
 //! | `fapo` | 1, −1, flawed positives 1 − λ (flags given) | λ 1; clip 0.2 / 0.28, dual 3 |
+//! | `rapo_replay` | `rapo`, and groups that failed altogether get their last success back | [`Recipe::replays`] |
+//! | `pf_ppo` | PF-PPO-style (our reading): advantages times how often a response is drawn | power 2 (verl); dual 3 |
 //! | `rapo` | 0.1 format + 0.9 answer by `combine` before | ddof 0; advantages times groups/good groups, no cap (ours: 4); prune at the end of an epoch by `solve_rate` |
 //! | `conciser` | ConciseR-style stage 2 (our reading) | L_limit 4096; clip as `fapo` |
 //! | `evol_rl` | bands by majority and novelty (classes, similarities given) | clip as `fapo` |
@@ -98,8 +101,8 @@
 
 use super::{
     AdvantageChoice, Aggregation, AggregationMode, CountedSequences, EntropyChoice, Estimator, GateChoice,
-    GuardChoice, LengthGuard, MaskChoice, NormSetChoice, RatioChoice, RatioLevel, Recipe, SingletonChoice,
-    TimeChoice, ValueChoice, WhitenChoice, correction, named_reward,
+    GuardChoice, LengthGuard, MaskChoice, NormSetChoice, RatioChoice, RatioLevel, Recipe, RobustChoice,
+    SingletonChoice, TimeChoice, ValueChoice, WhitenChoice, correction, named_reward,
 };
 use crate::Error;
 
@@ -151,6 +154,10 @@ pub const NAMES: &[&str] = &[
     "pass_at_k",
     "gdpo",
     "spiral",
+    "vcpo_median",
+    "vcpo_winsorised",
+    "pf_ppo",
+    "rapo_replay",
     // --- advantages over time
     "gae",
     "ppo_critic",
@@ -201,6 +208,7 @@ impl Recipe {
         let raw = |estimator| AdvantageChoice { estimator, ..verl };
         let zero = |estimator| AdvantageChoice { estimator, ..slime };
         let vcpo = AdvantageChoice { estimator: Estimator::Vcpo, ddof: 0, eps: 0.0, ..own };
+        let robust = |choice| AdvantageChoice { robust: Some(choice), ..vcpo };
         let mssr = AdvantageChoice { whiten: Some(WhitenChoice::Mssr), ..zero(Estimator::ReMax) };
         let lite_ppo = AdvantageChoice { estimator: Estimator::GrpoBatch, ..trl };
 
@@ -289,7 +297,10 @@ impl Recipe {
             "dapo_full" => (own, clamp, higher, by_token),
             "psr" | "nsr" | "w_reinforce" | "brpo" => (raw(Estimator::Reward), clamp, clip, by_token),
             "fapo" | "conciser" | "evol_rl" => (zero(Estimator::Grpo), clamp, higher, by_token),
-            "rapo" => (AdvantageChoice { ddof: 0, ..slime }, clamp, clip, by_token),
+            "vcpo_median" => (robust(RobustChoice::Median), clamp, clip, by_token),
+            "vcpo_winsorised" => (robust(RobustChoice::Winsorised), clamp, clip, by_token),
+            "pf_ppo" => (zero(Estimator::Grpo), clamp, dual, by_token),
+            "rapo" | "rapo_replay" => (AdvantageChoice { ddof: 0, ..slime }, clamp, clip, by_token),
             "grpovi" | "xrpo" | "ace" => (zero(Estimator::Grpo), clamp, clip, by_token),
             "mssr" => (mssr, clamp, clip, by_token),
             "v0_5" => (zero(Estimator::V05), clamp, clip, by_token),

@@ -1,7 +1,8 @@
 //! The reward stage of the named recipes; the others have none.
 
 use super::{
-    EntropyBonusChoice, EntropyKind, FilterChoice, OverlongChoice, RewardChoice, ShapingChoice, SharpenChoice,
+    EntropyBonusChoice, EntropyKind, FilterChoice, FiltrationChoice, OverlongChoice, RewardChoice,
+    ShapingChoice, SharpenChoice,
 };
 
 pub(super) fn of(name: &str) -> RewardChoice {
@@ -18,6 +19,10 @@ pub(super) fn of(name: &str) -> RewardChoice {
         "nsr" => RewardChoice { shaping: signs(0.0, -1.0), filter: equal(0.0), ..none },
         "w_reinforce" => RewardChoice { shaping: signs(0.1, -1.0), ..none },
         "fapo" => RewardChoice { shaping: Some(ShapingChoice::Fapo { lambda: 1.0 }), ..none },
+        "rapo_replay" => {
+            RewardChoice { group_factor_cap: Some(f64::INFINITY), replay_successes: true, ..none }
+        }
+        "pf_ppo" => RewardChoice { filtration: Some(FiltrationChoice::Power { power: 2 }), ..none },
         "rapo" => RewardChoice { group_factor_cap: Some(f64::INFINITY), ..none },
         "conciser" => RewardChoice { shaping: Some(ShapingChoice::Conciser { limit: 4096 }), ..none },
         "evol_rl" => RewardChoice { shaping: Some(ShapingChoice::EvolRl { mean_weight: 0.5 }), ..none },

@@ -67,6 +67,7 @@ impl Recipe {
                 }
             }
         }
+        self.check_together()?;
         self.aggregation.check("aggregation")?;
         if let Some(entropy) = self.entropy.filter(|entropy| !entropy.coef.is_finite()) {
             return Err(Error::Recipe(format!("entropy.coef is {}: expected a finite number", entropy.coef)));

@@ -1,11 +1,12 @@
 //! From a recipe's reward stage to the ops.
 
 use super::{
-    EntropyBonusChoice, EntropyKind, Estimator, FilterChoice, OverlongChoice, Recipe, RewardChoice, Rewards,
-    ShapingChoice, SharpenChoice,
+    EntropyBonusChoice, EntropyKind, Estimator, FilterChoice, FiltrationChoice, OverlongChoice, Recipe,
+    RewardChoice, Rewards, ShapingChoice, SharpenChoice,
 };
 use crate::ops::advantage::Advantages;
 use crate::ops::filter::filter_groups;
+use crate::ops::filtration;
 use crate::ops::reward::{
     Bands, ShapeParams, VarianceParams, novelty_bands, shape_rewards, variance_increase,
 };
@@ -14,7 +15,9 @@ use crate::ops::{combine, gdpo, pass_at_k, role_baseline};
 use crate::{Advantage, Batch, Device, Error};
 use lockstep_core::Error as Argument;
 use lockstep_core::advantage::Sharpening;
+use lockstep_core::advantage::filtration::Filtration;
 use lockstep_core::reward::{Criterion, Shaping, rapo};
+use lockstep_core::schedule::rapo::replaces;
 
 /// The error for an array that a choice needs and nobody gave.
 pub(super) fn needed<'a, T: ?Sized>(array: Option<&'a T>, argument: &'static str) -> Result<&'a T, Error> {
@@ -35,6 +38,19 @@ impl SharpenChoice {
             SharpenChoice::Ace { alpha, cap, relu, per_token } => {
                 (Sharpening::Overconfidence { alpha, cap, relu }, per_token)
             }
+        }
+    }
+}
+
+impl FiltrationChoice {
+    fn rule(self) -> Filtration {
+        match self {
+            FiltrationChoice::BestOfN {} => Filtration::BestOfN,
+            FiltrationChoice::BestRandom {} => Filtration::BestRandom,
+            FiltrationChoice::BestWorst {} => Filtration::BestWorst,
+            FiltrationChoice::MaxMin {} => Filtration::MaxMin,
+            FiltrationChoice::MaxRandom {} => Filtration::MaxRandom,
+            FiltrationChoice::Power { power } => Filtration::Power(power),
         }
     }
 }
@@ -214,6 +230,19 @@ impl Recipe {
             let params = SharpenParams { sharpening, threshold, logp, logp_ref, per_token };
             out.advantage = sharpen(device, batch, &out.advantage, input.rewards, input.valid, &params)?;
         }
+        if let Some(choice) = self.reward.filtration {
+            let counted = |i: usize| input.valid.is_none_or(|valid| valid[i] != 0);
+            let value = |(i, r): (usize, &f32)| if counted(i) { *r } else { f32::NAN };
+            let counted: Vec<f32> = shaped.iter().enumerate().map(value).collect();
+            let weights = filtration(batch, &counted, choice.rule())?;
+            for group in 0..batch.groups() {
+                let span = batch.cu_groups().span(group);
+                let n = (span.start..span.end).filter(|i| !counted[*i].is_nan()).count() as f64;
+                for i in span.start..span.end {
+                    out.advantage[i] = (f64::from(out.advantage[i]) * (n * weights[i])) as f32;
+                }
+            }
+        }
         if let Some(cap) = self.reward.group_factor_cap {
             let good = out.std.iter().filter(|std| **std > 0.0).count();
             let factor = rapo::group_factor(batch.groups() as u32, good as u32, cap);
@@ -239,6 +268,44 @@ impl Recipe {
             out.keep = filtered.keep;
         }
         Ok(out)
+    }
+
+    /// RAPO's replay: the sequence of each group that gives way to the group's stored success, `[G]`; none where one succeeded or `stored` `[G]`
+    /// is 0. Before the advantages: put the stored tokens, reward and log-probabilities in its place, then take the advantages of the whole group.
+    /// [`stores`](lockstep_core::schedule::rapo::stores) says what a group leaves behind.
+    ///
+    /// Errors: a recipe without `reward.replay_successes`; lengths that disagree.
+    ///
+    /// ```
+    /// use lockstep::{Batch, Recipe};
+    /// let batch = Batch::new(&[0, 1, 2, 3, 4], &[0, 2, 4], None)?;
+    /// let recipe = Recipe::named("rapo_replay")?;
+    /// // The first group has a success of its own; the second gets the stored one in place of sequence 2 or 3.
+    /// let replaced = recipe.replays(&batch, &[0.0, 1.0, 0.0, 0.1], &[1, 1], 7, 0)?;
+    /// assert!(replaced[0].is_none() && matches!(replaced[1], Some(2 | 3)));
+    /// # Ok::<(), lockstep::Error>(())
+    /// ```
+    pub fn replays(
+        &self,
+        batch: &Batch<'_>,
+        rewards: &[f32],
+        stored: &[u8],
+        seed: u64,
+        step: u32,
+    ) -> Result<Vec<Option<u32>>, Error> {
+        if !self.reward.replay_successes {
+            let expected = "given, but the recipe has no reward.replay_successes";
+            return Err(Argument::Combination { argument: "stored", expected }.into());
+        }
+        batch.check_sequences("rewards", rewards.len())?;
+        crate::batch::check_length("stored", batch.groups(), "one per group", stored.len())?;
+        let of_group = |group: usize| {
+            let span = batch.cu_groups().span(group);
+            let which =
+                replaces(&rewards[span.start..span.end], stored[group] != 0, seed, step, group as u32);
+            which.map(|i| span.start as u32 + i)
+        };
+        Ok((0..batch.groups()).map(of_group).collect())
     }
 
     /// The advantages `[S]` as advantages per token, `[N]`, raised by entropy as `reward.entropy` says.

@@ -8,7 +8,7 @@ mod ratios;
 
 use self::advantage::{check_gae, check_group, check_vtrace, check_whiten};
 use self::launch::{Launch, counts, of_groups};
-use self::logits::check_logits;
+use self::logits::{check_logits, check_logits_kl, check_sampling};
 use self::policy::{check_gmpo, check_kl, check_policy, check_ratios};
 use lockstep::ops::kl_importance::ThreePolicies;
 use lockstep::ops::reward::{Bands, ShapeParams, VarianceParams};
@@ -210,6 +210,8 @@ fn slices_in_kernels_out() {
                 expected.same64("row_sum", &out.unwrap().row_sum);
             }
             Params::Op(AnyOp::Logits(params)) => check_logits(&device, &case, &params, &expected),
+            Params::Op(AnyOp::LogitsKl(params)) => check_logits_kl(&device, &case, &params, &expected),
+            Params::Op(AnyOp::Sampling(params)) => check_sampling(&device, &case, &params, &expected),
             // A batch has at least one sequence.
             Params::Op(_) if data.elements() == 0 => {}
             Params::Op(AnyOp::Shape(Shape { shaping, threshold })) => {

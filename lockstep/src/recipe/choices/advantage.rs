@@ -87,6 +87,16 @@ pub enum RoleOrder {
     UpdateThenSubtract,
 }
 
+/// What stands in place of VCPO's weighted mean: a baseline that a few large weights do not decide.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RobustChoice {
+    /// The weighted median.
+    Median,
+    /// The weighted mean after clipping to the quantiles `winsor_share` and 1 − `winsor_share`.
+    Winsorised,
+}
+
 /// What a NaN reward means.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -142,6 +152,12 @@ pub struct AdvantageChoice {
     /// Order of `role_baseline`; absent = `subtract_then_update`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub role_order: Option<RoleOrder>,
+    /// In place of `vcpo`'s weighted mean; absent = the mean.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub robust: Option<RobustChoice>,
+    /// Share of the weight beyond each quantile of `robust = "winsorised"`; absent = 0.05.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub winsor_share: Option<f64>,
     /// Whitening over the batch after the estimator; absent = none, but `verl` for `gdpo` and the two of REINFORCE++.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub whiten: Option<WhitenChoice>,
@@ -168,6 +184,8 @@ impl Default for AdvantageChoice {
             laplace: None,
             decay: None,
             role_order: None,
+            robust: None,
+            winsor_share: None,
             whiten: None,
             over_time: None,
         }

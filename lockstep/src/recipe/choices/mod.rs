@@ -12,7 +12,9 @@ mod ratio;
 mod reward;
 mod value;
 
-pub use advantage::{AdvantageChoice, Estimator, NanReward, RoleOrder, SingletonChoice, WhitenChoice};
+pub use advantage::{
+    AdvantageChoice, Estimator, NanReward, RobustChoice, RoleOrder, SingletonChoice, WhitenChoice,
+};
 pub use aggregation::{Aggregation, AggregationMode, CountedSequences, LengthGuard};
 pub use correction::{
     CorrectionChoice, DenominatorChoice, K1BandChoice, RejectChoice, WeightLevelChoice, WeightRule,
@@ -24,6 +26,7 @@ pub use metrics::{MetricsChoice, Reduction};
 pub use over_time::{NormSetChoice, TimeChoice};
 pub use ratio::{GuardChoice, RatioChoice, RatioLevel};
 pub use reward::{
-    EntropyBonusChoice, EntropyKind, FilterChoice, OverlongChoice, RewardChoice, ShapingChoice, SharpenChoice,
+    EntropyBonusChoice, EntropyKind, FilterChoice, FiltrationChoice, OverlongChoice, RewardChoice,
+    ShapingChoice, SharpenChoice,
 };
 pub use value::{EntropyChoice, ValueChoice};

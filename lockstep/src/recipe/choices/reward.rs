@@ -102,6 +102,29 @@ pub enum FilterChoice {
     },
 }
 
+/// How much each response counts, by the rewards of its group: PF-PPO-style (our reading); formulas:
+/// [`lockstep_core::advantage::filtration`]. The probability of being drawn times the size of the group multiplies the advantage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
+pub enum FiltrationChoice {
+    /// The best alone.
+    BestOfN {},
+    /// The best, and the others in expectation over a random one of them.
+    BestRandom {},
+    /// The best and the worst.
+    BestWorst {},
+    /// All at either end.
+    MaxMin {},
+    /// All, those at the top four times as often.
+    MaxRandom {},
+    /// By a power of the reward's magnitude.
+    Power {
+        /// p; verl 2.
+        #[serde(default = "two")]
+        power: u32,
+    },
+}
+
 /// What sharpens advantages; formulas: [`lockstep_core::advantage::sharpen`].
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
@@ -161,6 +184,9 @@ pub struct EntropyBonusChoice {
 fn one() -> f64 {
     1.0
 }
+fn two() -> u32 {
+    2
+}
 fn half() -> f64 {
     0.5
 }
@@ -195,6 +221,12 @@ pub struct RewardChoice {
     /// Advantage → advantage.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sharpen: Option<SharpenChoice>,
+    /// Advantages times how often a response is drawn, after `sharpen`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub filtration: Option<FiltrationChoice>,
+    /// RAPO: groups that failed altogether get their last success back, by [`Recipe::replays`](crate::Recipe::replays).
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub replay_successes: bool,
     /// RAPO's factor n_groups/n_good on all advantages, at most this; absent = none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub group_factor_cap: Option<f64>,
@@ -211,6 +243,8 @@ impl Default for RewardChoice {
             overlong: None,
             filter: None,
             sharpen: None,
+            filtration: None,
+            replay_successes: false,
             group_factor_cap: None,
             entropy: None,
         }

@@ -1,0 +1,202 @@
+//! `logits_kl`: two rows of logits.
+
+use super::OpTest;
+use super::logits::{COEF, LABEL, LIVE, batch};
+use crate::backend::Backend;
+use crate::cases::hash::Source;
+use crate::cases::random::Draw;
+use crate::cases::{Case, Data};
+use crate::expect::Want;
+use crate::launch::{element, f32s, raised, row, u32s};
+use crate::oracle::logits_kl::{divergence, reverse_slope, slope};
+use crate::oracle::statistics::{Softmax, softmax};
+use crate::output::{Output, Values};
+use crate::precision::Allowance;
+use lockstep_core::logits::kl::Direction;
+use lockstep_core::logits::{LogitRows, LogitsKl as Kernel};
+use lockstep_core::ragged::{In, Mask, Out};
+
+/// Arguments of `logits_kl`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LogitsKl {
+    /// Over which side.
+    pub direction: Direction,
+    /// T.
+    pub temperature: f32,
+    /// Some rows are masked.
+    pub masked: bool,
+    /// The gradient is wanted.
+    pub gradient: bool,
+}
+
+const REASON: &str = "two exponents round three times each (in the magnitude), exp, log1p and expm1mx within 2.5 ULP, three products";
+
+impl OpTest for LogitsKl {
+    const OPS: &'static [&'static str] = &["logits_kl"];
+    const ALLOWED: &'static [Allowance] = &[
+        Allowance { op: "logits_kl", output: "kl", units: 6.0, reason: REASON },
+        Allowance { op: "logits_kl", output: "gradient", units: 6.0, reason: REASON },
+    ];
+
+    fn op(&self) -> &'static str {
+        "logits_kl"
+    }
+
+    fn run<B: Backend>(&self, backend: &B, data: &Data) -> Result<Vec<Output>, String> {
+        let live: Vec<u8> = data.row[LIVE].iter().map(|x| *x as u8).collect();
+        let (rows, vocab) = (data.rows(), data.elements() / data.rows());
+        let (mut value, mut gradient, mut alarm) = (f32s(rows), f32s(data.elements()), u32s(rows));
+        let kernel = Kernel {
+            rows: LogitRows {
+                logits: In::new(&data.element[0]),
+                rows,
+                vocab,
+                live: Mask::new(self.masked.then_some(&live[..])),
+            },
+            reference: In::new(&data.element[1]),
+            direction: self.direction,
+            temperature: self.temperature,
+            coef: In::new(&data.row[COEF]),
+            value: Out::new(&mut value),
+            gradient: self.gradient.then(|| Out::new(&mut gradient)),
+            row_alarm: Out::new(&mut alarm),
+        };
+        kernel.check().map_err(|e| e.to_string())?;
+        backend.run(&kernel)?;
+        let mut out = vec![row("kl", Values::F32(value)), raised(alarm)];
+        if self.gradient {
+            out.push(element("gradient", gradient));
+        }
+        Ok(out)
+    }
+
+    fn expect(&self, data: &Data) -> Vec<Want> {
+        let (mut kl, mut gradient) = (Want::new("kl"), Want::new("gradient"));
+        for r in 0..data.rows() {
+            if self.masked && data.row[LIVE][r] == 0.0 {
+                kl.push(0.0, 0.0);
+                data.span(r).for_each(|_| gradient.push(0.0, 0.0));
+                continue;
+            }
+            let side = |k: usize| {
+                let z: Vec<f64> = data.element[k][data.span(r)].iter().map(|z| (*z).into()).collect();
+                softmax(&z, self.temperature.into())
+            };
+            self.row(&side(0), &side(1), data.row[COEF][r].into(), &mut kl, &mut gradient);
+        }
+        vec![kl, gradient]
+    }
+
+    fn corpus(source: Source) -> Vec<Case> {
+        let mut cases = Vec::new();
+        for (rows, vocab) in [(24, 1), (24, 2), (25, 33), (8, 129), (8, 2049), (40, 257), (1, 151_936)] {
+            for direction in [Direction::Policy, Direction::Reference] {
+                for gradient in [true, false] {
+                    if vocab > 100_000 && !gradient {
+                        continue;
+                    }
+                    let k = cases.len();
+                    let temperature = [1.0, 0.7, 1.0, 2.5][k % 4];
+                    let params =
+                        LogitsKl { direction, temperature, masked: k % 3 == 1 && rows > 1, gradient };
+                    let case = case(params, rows, vocab, source.fork(k as u64));
+                    cases.push(Case { label: format!("{k}: {}", case.label), ..case });
+                }
+            }
+        }
+        cases
+    }
+
+    fn random(_op: &str, draw: &mut Draw) -> Case {
+        let direction = draw.pick(&[Direction::Policy, Direction::Reference]);
+        let temperature = if draw.yes() { 1.0 } else { 0.25 + 2.0 * draw.unit() };
+        let vocab = match draw.below(3) {
+            0 => 1 + draw.below(40),
+            1 => 100 + draw.below(200),
+            _ => 1 + draw.below(5000),
+        };
+        let params = LogitsKl { direction, temperature, masked: draw.yes(), gradient: draw.yes() };
+        case(params, 1 + draw.below(12), vocab, draw.source())
+    }
+
+    fn fault_slots(&self) -> Vec<(usize, &'static [f32])> {
+        let bad: &[f32] = &[f32::NAN, f32::INFINITY];
+        if self.masked { Vec::new() } else { vec![(0, bad), (1, bad)] }
+    }
+
+    fn rows_are_equal(&self) -> bool {
+        true
+    }
+}
+
+impl LogitsKl {
+    fn row(&self, policy: &Softmax, reference: &Softmax, c: f64, kl: &mut Want, gradient: &mut Want) {
+        let t = f64::from(self.temperature);
+        let (a, b, slopes) = match self.direction {
+            Direction::Policy => (policy, reference, slope(policy, reference)),
+            Direction::Reference => (reference, policy, reverse_slope(policy, reference)),
+        };
+        let value = divergence(a, b);
+        // What the rounding of y does to an exponential, beyond the cut nothing.
+        let rounding = |y: f64| if y > -1e3 { 1.0 - y } else { 1.0 };
+        let known = |y: f64| if y.is_finite() { -y } else { 0.0 };
+        let common = 2.0 + a.spread() + b.spread() - a.logp[a.top] - b.logp[b.top];
+        // The error of u = ln b − ln a, in units.
+        let of_u = |v: usize| common + known(a.below[v]) + known(b.below[v]);
+        let term = |v: usize| {
+            let (p, q) = (a.p[v], b.p[v]);
+            let u = if p > 0.0 { b.logp[v] - a.logp[v] } else { 0.0 };
+            let own = if p > 0.0 { (q - p * (1.0 + u)).abs() } else { q };
+            let far =
+                if u > 1.0 { q * rounding(b.below[v]) + p * (1.0 + u) * rounding(a.below[v]) } else { 0.0 };
+            // Where both sides agree to the last bit, the square of the error of u is all there is.
+            let square = p * of_u(v) * of_u(v) / 16_777_216.0;
+            own * (rounding(a.below[v]) + common) + (q - p).abs() * of_u(v) + square + far
+        };
+        let of_kl: f64 = (0..a.p.len()).map(term).sum();
+        kl.push(value, of_kl);
+        for (v, want) in slopes.into_iter().enumerate() {
+            let (p, q) = (a.p[v], b.p[v]);
+            let size = match self.direction {
+                Direction::Policy => p * (of_u(v) + of_kl) + want.abs() * (rounding(a.below[v]) + common),
+                Direction::Reference => (p * rounding(a.below[v]) + q * rounding(b.below[v])) * common,
+            };
+            gradient.push(c * want / t, (c / t).abs() * size);
+        }
+    }
+}
+
+fn case(params: LogitsKl, rows: usize, vocab: usize, source: Source) -> Case {
+    let mut data = batch(params.masked, rows, vocab, source);
+    let other = batch(false, rows, vocab, source.fork(777));
+    let mut reference = Vec::with_capacity(data.elements());
+    for r in 0..rows {
+        let label = data.span(r).start + data.row[LABEL][r] as usize;
+        for i in data.span(r) {
+            let z = data.element[0][i];
+            let noise = source.fork(7).signed(i);
+            let near = match source.fork(8).below(r, 5) {
+                0 => z + 1e-3 * noise,
+                1 => z,
+                2 => 0.5 * z,
+                3 => z + noise,
+                _ => other.element[0][i],
+            };
+            // The side that is averaged over may forbid more than the other, not less.
+            let near = match params.direction {
+                Direction::Policy if near == f32::NEG_INFINITY && z > f32::NEG_INFINITY => z.max(-5.0),
+                Direction::Reference if z == f32::NEG_INFINITY => f32::NEG_INFINITY,
+                Direction::Reference if i == label && near == f32::NEG_INFINITY => z,
+                _ => near,
+            };
+            reference.push(near);
+        }
+    }
+    data.element.push(reference);
+    Case {
+        label: format!("{params:?} {rows} rows of {vocab}"),
+        catches: "the difference of two nearly equal rows; a token that one side forbids; sides exchanged",
+        params: params.into(),
+        data,
+    }
+}

@@ -1,0 +1,279 @@
+//! `draw_tokens` and `otr_sampled`: tokens drawn from rows of logits, and the loss of them.
+
+use super::OpTest;
+use super::logits::{COEF, LABEL, LIVE, batch};
+use crate::backend::Backend;
+use crate::cases::hash::Source;
+use crate::cases::random::Draw;
+use crate::cases::{Case, Data};
+use crate::expect::Want;
+use crate::launch::{element, f32s, raised, row, u32s};
+use crate::oracle::statistics::{Softmax, softmax};
+use crate::oracle::{draw as oracle, otr_sampled};
+use crate::output::{Output, POISON, Place, Values};
+use crate::precision::Allowance;
+use lockstep_core::logits::{DrawTokens, LogitRows, OtrSampled};
+use lockstep_core::ragged::{In, Mask, Out};
+
+/// Which op, with its arguments.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Which {
+    /// `draw_tokens`.
+    Tokens {
+        /// κ.
+        temperature: f32,
+        /// Seed.
+        seed: u64,
+        /// Position of row 0.
+        first: u64,
+    },
+    /// `otr_sampled`, of candidates that a hash of the row gives.
+    Otr {
+        /// β.
+        beta: f32,
+        /// The gradient is wanted.
+        gradient: bool,
+    },
+}
+
+/// Arguments of an op of drawn tokens.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Sampling {
+    /// Which op.
+    pub which: Which,
+    /// K.
+    pub draws: usize,
+    /// Some rows are masked.
+    pub masked: bool,
+}
+
+const REASON: &str =
+    "the exponent rounds three times (in the magnitude), exp and log1p within 1 ULP, the rest in binary64";
+
+impl OpTest for Sampling {
+    const OPS: &'static [&'static str] = &["draw_tokens", "otr_sampled"];
+    const ALLOWED: &'static [Allowance] = &[
+        // Counts are equal but where a point sits on an edge: such are left out.
+        Allowance { op: "draw_tokens", output: "counts", units: 0.0, reason: "whole numbers" },
+        Allowance { op: "otr_sampled", output: "loss", units: 6.0, reason: REASON },
+        Allowance { op: "otr_sampled", output: "gradient", units: 6.0, reason: REASON },
+    ];
+
+    fn op(&self) -> &'static str {
+        match self.which {
+            Which::Tokens { .. } => "draw_tokens",
+            Which::Otr { .. } => "otr_sampled",
+        }
+    }
+
+    fn run<B: Backend>(&self, backend: &B, data: &Data) -> Result<Vec<Output>, String> {
+        let labels: Vec<u32> = data.row[LABEL].iter().map(|a| *a as u32).collect();
+        let live: Vec<u8> = data.row[LIVE].iter().map(|x| *x as u8).collect();
+        let (n, vocab) = (data.rows(), data.elements() / data.rows());
+        let live = Mask::new(self.masked.then_some(&live[..]));
+        let rows = LogitRows { logits: In::new(&data.element[0]), rows: n, vocab, live };
+        let mut alarm = u32s(n);
+        match self.which {
+            Which::Tokens { temperature, seed, first } => {
+                let mut tokens = u32s(n * self.draws);
+                let kernel = DrawTokens {
+                    rows,
+                    temperature,
+                    draws: self.draws,
+                    seed,
+                    first,
+                    tokens: Out::new(&mut tokens),
+                    row_alarm: Out::new(&mut alarm),
+                };
+                kernel.check().map_err(|e| e.to_string())?;
+                backend.run(&kernel)?;
+                let values = Values::U32(counted(&tokens, vocab, self.draws));
+                Ok(vec![Output { name: "counts", place: Place::Element, values }, raised(alarm)])
+            }
+            Which::Otr { beta, gradient: wanted } => {
+                let candidates: Vec<u32> =
+                    (0..n).flat_map(|r| candidates(&data.element[0][data.span(r)], self.draws)).collect();
+                let (mut loss, mut gradient) = (f32s(n), f32s(data.elements()));
+                let kernel = OtrSampled {
+                    rows,
+                    labels: In::new(&labels),
+                    candidates: In::new(&candidates),
+                    draws: self.draws,
+                    beta,
+                    coef: In::new(&data.row[COEF]),
+                    loss: Out::new(&mut loss),
+                    gradient: wanted.then(|| Out::new(&mut gradient)),
+                    row_alarm: Out::new(&mut alarm),
+                };
+                kernel.check().map_err(|e| e.to_string())?;
+                backend.run(&kernel)?;
+                let mut out = vec![row("loss", Values::F32(loss)), raised(alarm)];
+                if wanted {
+                    out.push(element("gradient", gradient));
+                }
+                Ok(out)
+            }
+        }
+    }
+
+    fn expect(&self, data: &Data) -> Vec<Want> {
+        let live = |r: usize| !self.masked || data.row[LIVE][r] != 0.0;
+        let z =
+            |r: usize| -> Vec<f64> { data.element[0][data.span(r)].iter().map(|z| f64::from(*z)).collect() };
+        let mut wants = match self.which {
+            Which::Tokens { .. } => vec![Want::new("counts")],
+            Which::Otr { .. } => vec![Want::new("loss"), Want::new("gradient")],
+        };
+        for r in 0..data.rows() {
+            match self.which {
+                Which::Tokens { temperature, seed, first } if live(r) => {
+                    let row = first.wrapping_add(r as u64).wrapping_mul(self.draws as u64);
+                    let points: Vec<f64> =
+                        (0..self.draws as u64).map(|j| oracle::point(seed, row.wrapping_add(j))).collect();
+                    let p = softmax(&z(r), temperature.into());
+                    for (count, certain) in oracle::counts(&p.p, &points, uncertain(&p)) {
+                        wants[0].push(count as f64, if certain { 0.0 } else { f64::INFINITY });
+                    }
+                }
+                // All draws of a masked row are token 0.
+                Which::Tokens { .. } => data.span(r).enumerate().for_each(|(v, _)| {
+                    wants[0].push(if v == 0 { self.draws as f64 } else { 0.0 }, 0.0);
+                }),
+                Which::Otr { beta, .. } if live(r) => {
+                    let p = softmax(&z(r), 1.0);
+                    let drawn = candidates(&data.element[0][data.span(r)], self.draws);
+                    otr_row(&p, data, r, &drawn, beta.into(), &mut wants);
+                }
+                Which::Otr { .. } => {
+                    wants[0].push(0.0, 0.0);
+                    data.span(r).for_each(|_| wants[1].push(0.0, 0.0));
+                }
+            }
+        }
+        wants
+    }
+
+    fn corpus(source: Source) -> Vec<Case> {
+        let mut cases = Vec::new();
+        for (rows, vocab) in [(24, 1), (24, 2), (25, 33), (8, 129), (8, 2049), (40, 257), (1, 151_936)] {
+            for j in 0..4usize {
+                let k = cases.len();
+                if vocab > 100_000 && j % 2 == 1 {
+                    continue;
+                }
+                let temperature = [1.3, 1.0, 2.0][k % 3];
+                let which = match j {
+                    0 => Which::Tokens { temperature, seed: 77 + k as u64, first: 0 },
+                    1 => Which::Tokens { temperature, seed: k as u64, first: (1 << 40) + 3 },
+                    2 => Which::Otr { beta: -0.1, gradient: true },
+                    _ => Which::Otr { beta: [0.0, 1.0][k / 4 % 2], gradient: k % 8 < 4 },
+                };
+                let draws = [256, 1, 17, 5][k % 4];
+                let params = Sampling { which, draws, masked: k % 2 == 1 && rows > 1 };
+                let case = case(params, rows, vocab, source.fork(k as u64));
+                cases.push(Case { label: format!("{k}: {}", case.label), ..case });
+            }
+        }
+        cases
+    }
+
+    fn random(op: &str, draw: &mut Draw) -> Case {
+        let which = match op {
+            "draw_tokens" => Which::Tokens {
+                temperature: if draw.yes() { 1.3 } else { 0.25 + 2.0 * draw.unit() },
+                seed: draw.below(1 << 40) as u64,
+                first: draw.below(1 << 40) as u64,
+            },
+            _ => Which::Otr { beta: draw.pick(&[0.0, -0.1, 0.5, 1.0, -3.0]), gradient: draw.yes() },
+        };
+        let vocab = match draw.below(3) {
+            0 => 1 + draw.below(40),
+            1 => 100 + draw.below(200),
+            _ => 1 + draw.below(5000),
+        };
+        let draws = if draw.yes() { 1 + draw.below(20) } else { 1 + draw.below(1024) };
+        case(Sampling { which, draws, masked: draw.yes() }, 1 + draw.below(12), vocab, draw.source())
+    }
+
+    fn fault_slots(&self) -> Vec<(usize, &'static [f32])> {
+        if self.masked { Vec::new() } else { vec![(0, &[f32::NAN, f32::INFINITY])] }
+    }
+
+    /// The points of a row hang on its position.
+    fn rows_are_blocks(&self) -> bool {
+        matches!(self.which, Which::Tokens { .. })
+    }
+
+    fn rows_are_equal(&self) -> bool {
+        true
+    }
+}
+
+/// How often each token stands in each row's tokens; poison where one is missing, out of order or outside.
+fn counted(tokens: &[u32], vocab: usize, draws: usize) -> Vec<u32> {
+    let mut counts = Vec::with_capacity(tokens.len() / draws * vocab);
+    for row in tokens.chunks(draws) {
+        let mut of_row = vec![0u32; vocab];
+        let good = row.is_sorted() && row.iter().all(|token| (*token as usize) < vocab);
+        match good {
+            true => row.iter().for_each(|token| of_row[*token as usize] += 1),
+            false => of_row.fill(POISON),
+        }
+        counts.extend(of_row);
+    }
+    counts
+}
+
+/// How far an edge on the line from 0 to 1 may be off: exponentials by their units, pieces by the part that is cut.
+fn uncertain(p: &Softmax) -> f64 {
+    let bits = 64 - (p.p.len() as u64).leading_zeros();
+    let cut = p.p.iter().filter(|p| **p > 0.0).count() as f64 * 2f64.powi(bits as i32 - 53);
+    (4.0 + 2.0 * p.spread()) / 16_777_216.0 + cut
+}
+
+/// Candidates of a row, ascending, among the tokens that can occur: the likelier ones more often, by a hash of the row.
+pub fn candidates(z: &[f32], draws: usize) -> Vec<u32> {
+    let possible: Vec<u32> = (0..z.len() as u32).filter(|v| z[*v as usize].is_finite()).collect();
+    if possible.is_empty() {
+        return vec![0; draws];
+    }
+    let own = Source::new(z.iter().fold(0, |sum: u64, z| sum.rotate_left(5) ^ u64::from(z.to_bits())));
+    let top =
+        possible.iter().copied().fold(possible[0], |m, v| if z[v as usize] > z[m as usize] { v } else { m });
+    let pick = |j: usize| match own.below(j, 3) {
+        0 => top,
+        _ => possible[own.fork(1).below(j, possible.len())],
+    };
+    let mut drawn: Vec<u32> = (0..draws).map(pick).collect();
+    drawn.sort_unstable();
+    drawn
+}
+
+fn otr_row(p: &Softmax, data: &Data, r: usize, drawn: &[u32], beta: f64, wants: &mut [Want]) {
+    let (label, c) = (data.row[LABEL][r] as usize, f64::from(data.row[COEF][r]));
+    let drawn: Vec<usize> = drawn.iter().map(|a| *a as usize).collect();
+    let k = drawn.len() as f64;
+    let (spread, ln_z) = (2.0 + p.spread(), -p.logp[p.top]);
+    let reward = |a: usize| if a == label { 1.0 } else { beta.abs() };
+    let size = |a: usize| reward(a) * (p.below[a].abs() + ln_z + spread);
+    wants[0].push(otr_sampled::loss(p, label, &drawn, beta), drawn.iter().map(|a| size(*a)).sum::<f64>() / k);
+    let all: f64 = drawn.iter().map(|a| reward(*a)).sum();
+    let mut own = vec![0.0; p.p.len()];
+    drawn.iter().for_each(|a| own[*a] += reward(*a));
+    for (v, want) in otr_sampled::gradient(p, label, &drawn, beta).into_iter().enumerate() {
+        let rounding = spread + if p.below[v] > -1e3 { -p.below[v] } else { 0.0 };
+        let miss = if own[v] == 0.0 { 0.0 } else { p.miss(v) };
+        // 1 − π by way of Z, which keeps 2⁻⁵³ of itself.
+        let lost = own[v] * 2f64.powi(-29);
+        wants[1].push(c * want, c.abs() * ((own[v] * miss + p.p[v] * all) * rounding + lost) / k);
+    }
+}
+
+fn case(params: Sampling, rows: usize, vocab: usize, source: Source) -> Case {
+    Case {
+        label: format!("{params:?} {rows} rows of {vocab}"),
+        catches: "a draw in two pieces or in none; a token drawn several times; 1 − p near 1",
+        params: params.into(),
+        data: batch(params.masked, rows, vocab, source),
+    }
+}

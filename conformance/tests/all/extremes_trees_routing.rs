@@ -1,0 +1,187 @@
+//! Trees and routers at the extremes that `extremes_ops` cannot tile: a row there is a sorted group, or one router's experts.
+//!
+//! The oracle of the nodes compares every pair of members token by token; groups of 4096 are compared with the trie of token counts
+//! instead, which is as naive and linear in the tokens.
+
+use crate::extremes_ops::{Tally, compare};
+use lockstep::ops::tree::{Outcomes, TempoParams, tempo};
+use lockstep::{Batch, Device, Level};
+use lockstep_conformance::cases::Case;
+use lockstep_conformance::cases::hash::Source;
+use lockstep_conformance::launch;
+use lockstep_conformance::ops::balance::{self, Balance};
+use lockstep_conformance::ops::gating::{self, Gating};
+use lockstep_conformance::oracle::tree_advantage::corrections;
+use lockstep_core::advantage::Singleton;
+use lockstep_core::routing::{Router, RouterKind};
+
+const PLAIN: TempoParams =
+    TempoParams { norm_by_std: true, ddof: 1, eps: 1e-6, singleton: Some(Singleton::Zero), pad: None };
+
+fn reference() -> Device {
+    Device::cpu_with(Some(Level::Plain), Some(1)).unwrap()
+}
+
+/// Responses of one group, packed.
+fn packed(responses: &[Vec<u32>]) -> (Vec<u32>, Vec<u32>) {
+    let mut offsets = vec![0u32];
+    responses.iter().for_each(|r| offsets.push(offsets[offsets.len() - 1] + r.len() as u32));
+    (offsets, responses.concat())
+}
+
+/// V after − V before of every token, with a magnitude.
+type Corrections = Vec<Vec<(f64, f64)>>;
+
+/// Those of the trie.
+fn of_trie(responses: &[Vec<u32>], rewards: &[f32]) -> Corrections {
+    let outcomes: Vec<f64> = rewards.iter().map(|r| f64::from(*r)).collect();
+    corrections(responses, &outcomes, &vec![1.0; rewards.len()], None)
+}
+
+/// Token advantages of a group on the plain level and on the fastest, which agree, against what the corrections make them.
+fn group(responses: &[Vec<u32>], rewards: &[f32], found: Corrections) -> Vec<f32> {
+    let (offsets, tokens) = packed(responses);
+    let groups = [0, responses.len() as u32];
+    let batch = Batch::new(&offsets, &groups, None).unwrap();
+    let run = |device: &Device| {
+        tempo(device, &batch, tokens[..].into(), &Outcomes::new(rewards), &PLAIN).unwrap().advantage
+    };
+    let got = run(&reference());
+    let bits = |values: &[f32]| values.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+    assert_eq!(bits(&got), bits(&run(&Device::cpu())), "one result on every level");
+
+    let n = rewards.len() as f64;
+    let mean = rewards.iter().map(|r| f64::from(*r)).sum::<f64>() / n;
+    let squares: f64 = rewards.iter().map(|r| (f64::from(*r) - mean).powi(2)).sum();
+    let constant = rewards.iter().all(|r| *r == rewards[0]);
+    let std = if constant { 0.0 } else { (squares / (n - 1.0)).sqrt() };
+    let mut at = 0;
+    for (k, tokens) in found.into_iter().enumerate() {
+        let own = if constant { 0.0 } else { f64::from(rewards[k]) - mean };
+        for (correction, magnitude) in tokens {
+            let (divisor, size) = (std + 1e-6, own.abs() + magnitude);
+            let want = (own + correction) / divisor;
+            // GRPO's part and the deviation are binary32 before the sum, the sum is afterwards; mean and values are binary64 sums of at
+            // most 4096 rewards: 2⁻⁴⁰ of themselves.
+            let rounded = (own.abs() + correction.abs()) / divisor + want.abs();
+            let allowed = rounded / 16_777_216.0 + (size + mean.abs()) / divisor / 1.0e12;
+            assert!((f64::from(got[at]) - want).abs() <= allowed, "{k}, {at}: {} against {want}", got[at]);
+            at += 1;
+        }
+    }
+    got
+}
+
+#[test]
+fn trees_of_4096_short_responses() {
+    // 16³ leaves below every node; then half of them twice, some ending where others go on.
+    let full: Vec<Vec<u32>> = (0..4096u32).map(|i| vec![i % 16, i / 16 % 16, i / 256]).collect();
+    let mixed: Vec<Vec<u32>> = (0..4096u32)
+        .map(|i| [1, 2, 3][..1 + i as usize % 3].iter().map(|k| (i / 5) % (k * 3 + 1)).collect())
+        .collect();
+    let source = Source::new(8);
+    for responses in [full, mixed] {
+        let binary: Vec<f32> = (0..4096).map(|i| source.below(i, 2) as f32).collect();
+        let near: Vec<f32> = (0..4096).map(|i| if i % 3 == 0 { 1.000_000_1 } else { 1.0 }).collect();
+        let wide: Vec<f32> = (0..4096).map(|i| [1e6, -1e6, 1e-6, 0.5][source.below(i, 4)]).collect();
+        for rewards in [binary, near, wide] {
+            let got = group(&responses, &rewards, of_trie(&responses, &rewards));
+            assert!(got.iter().any(|a| *a != 0.0) && got.iter().all(|a| a.is_finite()));
+        }
+        let equal = [0.1; 4096];
+        assert!(
+            group(&responses, &equal, of_trie(&responses, &equal)).iter().all(|a| *a == 0.0),
+            "equal rewards teach nothing"
+        );
+    }
+}
+
+#[test]
+fn trees_of_one_response() {
+    for length in [1, 1_000_000] {
+        let got = group(&[vec![3; length]], &[1e30], vec![vec![(0.0, 0.0); length]]);
+        assert!(got.len() == length && got.iter().all(|a| a.to_bits() == 0), "a group of one");
+    }
+}
+
+#[test]
+fn trees_of_responses_of_a_million_tokens() {
+    // They part at the first token, in the middle, at the last, and one ends where the others go on.
+    let base: Vec<u32> = (0..1_000_000u32).map(|t| t % 50_000).collect();
+    let with = |at: usize| {
+        let mut response = base.clone();
+        response[at] = 77_777;
+        response
+    };
+    let responses = [base.clone(), with(0), with(500_000), with(999_999), base[..999_999].to_vec()];
+    let mut found: Corrections = responses.iter().map(|r| vec![(0.0, 0.0); r.len()]).collect();
+    let mut part =
+        |k: usize, at: usize, before: f64, after: f64| found[k][at] = (after - before, after + before);
+    // V: 0.45 of all, 0.5625 of all but the second, 2/3 of those that also pass the middle; the shorter one is still among them there.
+    let (all, without, last) = (0.45, 0.5625, 2.0 / 3.0);
+    [0, 2, 3, 4].into_iter().for_each(|k| part(k, 0, all, without));
+    part(1, 0, all, 0.0);
+    [0, 3, 4].into_iter().for_each(|k| part(k, 500_000, without, last));
+    part(2, 500_000, without, 0.25);
+    part(0, 999_999, last, 1.0);
+    part(3, 999_999, last, 0.0);
+    group(&responses, &[1.0, 0.0, 0.25, 0.0, 1.0], found);
+}
+
+/// Runs a case and compares every row with the oracle.
+fn rows_right(case: &Case) -> usize {
+    let mut tally = Tally::default();
+    compare(case, &launch::run(&reference(), case).unwrap(), &mut tally)
+        .unwrap_or_else(|e| panic!("{}: {e}", case.label));
+    tally.right
+}
+
+/// Of one expert, of all that a router may have, of many rows; replayed and not; scores of ±1e30 beside ordinary ones.
+#[test]
+fn routers_at_the_extremes() {
+    let new = Router::new;
+    let routers = [
+        (new(RouterKind::SoftmaxChosen, 1, 1), 4096),
+        (new(RouterKind::Sigmoid, 1, 1), 4096),
+        (new(RouterKind::SoftmaxAll, 512, 8), 64),
+        (new(RouterKind::SoftmaxChosen, 512, 1), 64),
+        (new(RouterKind::SigmoidNormalized, 512, 8), 64),
+        (Router::DEEPSEEK_V3, 1),
+        (Router::QWEN3, 2048),
+    ];
+    let (mut right, mut asked) = (0, 0);
+    for (k, (router, rows)) in routers.into_iter().enumerate() {
+        for backward in [false, true] {
+            for replay in [false, true] {
+                let params = Gating { backward, router, replay, wide: router.experts > 255, bias: false };
+                let case = gating::case(params, rows, Source::new(k as u64));
+                right += rows_right(&case);
+                asked += rows;
+                let mut far = case.clone();
+                let (scores, source) = (&mut far.data.element[0], Source::new(99));
+                (0..scores.len()).for_each(|i| {
+                    let ordinary = scores[i];
+                    scores[i] = [1e30, -1e30, 1e4, -1e4, ordinary][source.below(i, 5)];
+                });
+                right += rows_right(&far);
+                asked += rows;
+            }
+        }
+    }
+    assert_eq!(right, asked, "scores that are numbers raise no alarm");
+}
+
+#[test]
+fn balance_at_the_extremes() {
+    for (rows, experts) in [(4096, 1), (1, 512), (2048, 128)] {
+        let case = balance::case(Balance { weight: 0.01 }, rows, experts, Source::new(5));
+        assert_eq!(rows_right(&case), rows);
+        let mut far = case.clone();
+        let source = Source::new(98);
+        far.data.element[0]
+            .iter_mut()
+            .enumerate()
+            .for_each(|(i, s)| *s = [1e30, -1e30, 0.0][source.below(i, 3)]);
+        assert_eq!(rows_right(&far), rows);
+    }
+}

@@ -1,0 +1,134 @@
+//! The stages of a recipe that run on the host: VCPO's robust baselines, PF-PPO's filtration, RAPO's replay.
+
+use lockstep::recipe::{Rewards, SingletonChoice};
+use lockstep::{Batch, Device, Recipe};
+
+const REWARDS: [f32; 4] = [1.0, 0.0, 4.0, 3.0];
+const WEIGHTS: [f32; 4] = [4.0, 4.0, 2.25, 1.0];
+
+fn batch() -> Batch<'static> {
+    Batch::new(&[0, 1, 2, 3, 4], &[0, 3, 4], None).unwrap()
+}
+
+fn advantages(recipe: &Recipe, rewards: &Rewards<'_>) -> Result<Vec<f32>, String> {
+    recipe
+        .advantages_with(&Device::cpu(), &batch(), rewards)
+        .map(|out| out.advantage)
+        .map_err(|e| e.to_string())
+}
+
+fn centred(name: &str) -> Recipe {
+    with(name, SingletonChoice::Zero).rebuild("centred").norm_by_std(false).build().unwrap()
+}
+
+fn with(name: &str, singleton: SingletonChoice) -> Recipe {
+    Recipe::named(name).unwrap().rebuild(name).singleton(singleton).build().unwrap()
+}
+
+#[test]
+fn worked_4_6_robust_baselines() {
+    let rewards = Rewards { weights: Some(&WEIGHTS), ..Rewards::new(&REWARDS) };
+    // Half of 10.25 is reached at reward 1.
+    assert_eq!(advantages(&centred("vcpo_median"), &rewards).unwrap(), [0.0, -1.0, 3.0, 0.0]);
+    // Both quantiles are the ends: the weighted mean 13/10.25.
+    let got = advantages(&centred("vcpo_winsorised"), &rewards).unwrap();
+    assert!((f64::from(got[0]) - (1.0 - 13.0 / 10.25)).abs() < 1e-6, "{got:?}");
+    // At a share of 0.3 the upper quantile is 1: (4·1 + 4·0 + 2.25·1)/10.25.
+    let mut wide = centred("vcpo_winsorised");
+    wide.advantage.winsor_share = Some(0.3);
+    let got = advantages(&wide, &rewards).unwrap();
+    assert!((f64::from(got[2]) - (4.0 - 6.25 / 10.25)).abs() < 1e-6, "{got:?}");
+    // Over the population deviation, as `vcpo`: sqrt(26/9).
+    let got = advantages(&with("vcpo_median", SingletonChoice::Zero), &rewards).unwrap();
+    assert!((f64::from(got[2]) - 3.0 / (26.0f64 / 9.0).sqrt()).abs() < 1e-6, "{got:?}");
+    // One that does not count moves no baseline; without any weight the baseline is 0, as the weighted mean's.
+    let valid = Rewards { valid: Some(&[0, 1, 1, 1]), ..rewards };
+    assert_eq!(advantages(&centred("vcpo_median"), &valid).unwrap(), [0.0, 0.0, 4.0, 0.0]);
+    let none = Rewards { weights: Some(&[0.0; 4]), ..rewards };
+    for name in ["vcpo_median", "vcpo"] {
+        assert_eq!(advantages(&centred(name), &none).unwrap()[..3], REWARDS[..3], "{name}");
+    }
+    // A group of one: the policy of all estimators.
+    for name in ["vcpo", "vcpo_median", "vcpo_winsorised"] {
+        let lone = |singleton| advantages(&with(name, singleton), &rewards).map(|advantage| advantage[3]);
+        assert_eq!(
+            (lone(SingletonChoice::Zero), lone(SingletonChoice::RawReward)),
+            (Ok(0.0), Ok(3.0)),
+            "{name}"
+        );
+        assert!(lone(SingletonChoice::Error).unwrap_err().contains("`cu_groups`[1]"), "{name}");
+    }
+    let error = advantages(&centred("vcpo_median"), &Rewards::new(&REWARDS)).unwrap_err();
+    assert!(error.contains("`weights`") && error.contains("needed"), "{error}");
+}
+
+#[test]
+fn robust_baselines_are_read_and_checked() {
+    let read = |toml: &str| Recipe::from_toml(toml);
+    let own =
+        read("[advantage]\nestimator = \"vcpo\"\nrobust = \"winsorised\"\nwinsor_share = 0.25\n").unwrap();
+    assert_eq!(own, read(&own.to_toml().unwrap()).unwrap());
+    for (toml, said) in [
+        ("robust = \"median\"\n", "advantage.robust"),
+        ("estimator = \"vcpo\"\nwinsor_share = 0.1\n", "advantage.winsor_share"),
+        ("estimator = \"vcpo\"\nrobust = \"median\"\nwinsor_share = 0.1\n", "advantage.winsor_share"),
+        (
+            "estimator = \"vcpo\"\nrobust = \"winsorised\"\nwinsor_share = 0.5\n",
+            "advantage.winsor_share is 0.5",
+        ),
+    ] {
+        let error = read(&format!("[advantage]\n{toml}")).unwrap_err().to_string();
+        assert!(error.contains(said), "{error}");
+    }
+}
+
+#[test]
+fn filtration_multiplies_advantages() {
+    let plain = Recipe::from_toml("[advantage]\nsingleton = \"zero\"\n").unwrap();
+    let base = advantages(&plain, &Rewards::new(&REWARDS)).unwrap();
+    let factors = |kind: &str| {
+        let toml = format!("[advantage]\nsingleton = \"zero\"\n[reward.filtration]\nkind = \"{kind}\"\n");
+        let recipe = Recipe::from_toml(&toml).unwrap();
+        assert_eq!(recipe, Recipe::from_toml(&recipe.to_toml().unwrap()).unwrap());
+        let got = advantages(&recipe, &Rewards::new(&REWARDS)).unwrap();
+        [0, 1, 2].map(|i| f64::from(got[i]) / f64::from(base[i]))
+    };
+    let close = |got: [f64; 3], want: [f64; 3]| got.iter().zip(want).all(|(a, b)| (a - b).abs() < 1e-6);
+    // Three responses: three times the probability of being drawn.
+    assert!(close(factors("best_of_n"), [0.0, 0.0, 3.0]));
+    assert!(close(factors("best_random"), [0.75, 0.75, 1.5]));
+    assert!(close(factors("best_worst"), [0.0, 1.5, 1.5]));
+    assert!(close(factors("max_min"), [0.0, 1.5, 1.5]));
+    assert!(close(factors("max_random"), [0.5, 0.5, 2.0]));
+    assert!(close(factors("power"), [3.0 / 17.0, 0.0, 48.0 / 17.0]));
+    // The one that does not count is not drawn, and the group is a group of two.
+    let pf_ppo = Recipe::named("pf_ppo").unwrap();
+    let got = advantages(&pf_ppo, &Rewards { valid: Some(&[1, 1, 0, 1]), ..Rewards::new(&REWARDS) }).unwrap();
+    assert!(got[2] == 0.0 && (f64::from(got[0]) - 2.0 * 0.5f64.sqrt()).abs() < 1e-5, "{got:?}");
+}
+
+#[test]
+fn replay_of_successes() {
+    let recipe = Recipe::named("rapo_replay").unwrap();
+    let failed = [0.0f32, 0.5, 0.1, 0.2];
+    let mut seen = [0; 4];
+    for step in 0..300 {
+        let got = recipe.replays(&batch(), &failed, &[1, 0], 5, step).unwrap();
+        assert_eq!(got[1], None, "nothing is stored for the second group");
+        seen[got[0].unwrap() as usize] += 1;
+    }
+    // Binomial, 300 draws of 1/3: 100 ± 8, five deviations.
+    assert!(seen[..3].iter().all(|n| (60..140).contains(n)) && seen[3] == 0, "{seen:?}");
+    let error = Recipe::named("rapo").unwrap().replays(&batch(), &failed, &[1, 1], 5, 0).unwrap_err();
+    assert!(error.to_string().contains("reward.replay_successes"), "{error}");
+    assert!(recipe.replays(&batch(), &failed, &[1], 5, 0).unwrap_err().to_string().contains("`stored`"));
+    assert!(
+        recipe.replays(&batch(), &failed[..3], &[1, 1], 5, 0).unwrap_err().to_string().contains("`rewards`")
+    );
+    // The group's statistics are those with the success in its place.
+    let mut rewards = failed;
+    let which = recipe.replays(&batch(), &rewards, &[1, 1], 5, 0).unwrap();
+    which.into_iter().flatten().for_each(|i| rewards[i as usize] = 1.0);
+    let out = recipe.advantages(&Device::cpu(), &batch(), &rewards).unwrap();
+    assert!(out.std[0] > 0.0 && out.advantage.iter().any(|a| *a > 0.0));
+}

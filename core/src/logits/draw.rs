@@ -1,0 +1,215 @@
+//! Tokens drawn from rows of logits, by position and seed alone: no state, no order of rows.
+//!
+//! **Formula** (ours; what the sampled mode of OTR 2509.26313 needs, maths.md §4.9): π' = softmax(z/κ). The line from 0 to 1 is cut into pieces
+//! of length π'(v), in the order of v, and into K equal strata; draw j is the token in whose piece a uniform point of stratum j
+//! falls. The point comes from a hash of (seed, row, j).
+//!
+//! Stratified draws have the expectation of independent ones, E[(1/K) Σ_j f(a_j)] = Σ_v π'(v) f(v), and never a larger variance. They come in ascending order
+//! of tokens: their order says nothing.
+//!
+//! **Method**: pieces are whole numbers, ⌊e_v·2^s⌋ with s so large that their sum stays below 2⁵³. So sums in binary64 are exact, the
+//! pieces meet without gap or overlap in whatever order they are added, and every draw falls into exactly one.
+//!
+//! **Shapes**: logits `[rows · vocab]`, tokens `[rows · draws]`.
+//!
+//! **Special cases**: an entry of −∞ is never drawn, nor one below 2⁻ˢ of the most probable (s = 35 for a vocabulary of 151 936). A masked row gives
+//! 0 everywhere; so does a row without finite maximum, which raises its [alarm](crate::ragged::flag).
+
+use super::{LogitRows, Scale, check_temperature, inverse, weight};
+use crate::Error;
+use crate::op::Kernel;
+use crate::ragged::{In, Out, Span, flag};
+use crate::select::key::hash;
+use crate::team::{AddF64, Direction, Team};
+
+/// The op `draw_tokens`.
+#[derive(Clone, Copy, Debug)]
+pub struct DrawTokens<'a> {
+    /// Logits, and which rows take part.
+    pub rows: LogitRows<'a>,
+    /// κ, the temperature of the draws.
+    pub temperature: f32,
+    /// K, draws for each row; at most [`DrawTokens::MAX_DRAWS`].
+    pub draws: usize,
+    /// Another one for every call, or the same points are drawn.
+    pub seed: u64,
+    /// Position of row 0 in the whole batch, for a shard of it.
+    pub first: u64,
+    /// `[rows · draws]`, ascending in each row.
+    pub tokens: Out<'a, u32>,
+    /// Above [`flag::LIMIT`] where the row cannot be used, `[rows]`.
+    pub row_alarm: Out<'a, u32>,
+}
+
+crate::kernel_args!(DrawTokens<'_> { rows, temperature, draws, seed, first, tokens, row_alarm });
+
+impl DrawTokens<'_> {
+    /// Most draws of a row: products with a sum of pieces stay below 2⁶⁴.
+    pub const MAX_DRAWS: usize = 1024;
+
+    /// Whether sizes and scalar parameters are in their domain.
+    pub fn check(&self) -> Result<(), Error> {
+        self.rows.check()?;
+        check_temperature("temperature", self.temperature)?;
+        check_draws("draws", self.draws, Self::MAX_DRAWS, "1 to 1024")?;
+        let (expected, got) = (self.rows.rows.saturating_mul(self.draws), self.tokens.len());
+        if got != expected {
+            return Err(Error::Length { argument: "tokens", expected, because: "rows times draws", got });
+        }
+        Ok(())
+    }
+}
+
+/// Domain check of a number of draws.
+pub(super) fn check_draws(
+    argument: &'static str,
+    draws: usize,
+    most: usize,
+    expected: &'static str,
+) -> Result<(), Error> {
+    if draws == 0 || draws > most {
+        return Err(Error::Value { argument, index: None, expected, got: draws as f64 });
+    }
+    Ok(())
+}
+
+/// 2^s: V pieces of at most 2^s sum to less than 2⁵³.
+#[inline(always)]
+fn unit(vocab: usize) -> f64 {
+    let bits = 64 - (vocab as u64).leading_zeros();
+    f64::from_bits(u64::from(1023 + 53 - bits) << 52)
+}
+
+/// The strata of one row, over the whole numbers from 0 to the sum of its pieces.
+#[derive(Clone, Copy)]
+struct Strata {
+    sum: u64,
+    draws: u64,
+    seed: u64,
+    /// Position of the row's draw 0 in the whole batch.
+    first: u64,
+}
+
+impl Strata {
+    /// Where stratum j starts: ⌊j·sum/K⌋.
+    #[inline(always)]
+    fn start(self, j: u64) -> u64 {
+        j * self.sum / self.draws
+    }
+
+    /// The point of stratum j.
+    #[inline(always)]
+    fn point(self, j: u64) -> u64 {
+        let (from, to) = (self.start(j), self.start(j + 1));
+        let position = self.first.wrapping_add(j).wrapping_mul(2);
+        let high = u64::from(hash(self.seed, position));
+        let low = u64::from(hash(self.seed, position.wrapping_add(1)));
+        // The upper half of a 64-bit number times a width below 2⁵³.
+        let (width, random) = (to - from, high << 32 | low);
+        from + ((u128::from(random) * u128::from(width)) >> 64) as u64
+    }
+
+    /// How many points lie below c.
+    #[inline(always)]
+    fn below(self, c: u64) -> u64 {
+        if c >= self.sum {
+            return self.draws;
+        }
+        // The last stratum that starts at c or before: j·sum < (c + 1)·K.
+        let j = ((c + 1) * self.draws - 1) / self.sum;
+        j + u64::from(self.point(j) < c)
+    }
+}
+
+impl Kernel for DrawTokens<'_> {
+    const NAME: &'static str = "draw_tokens";
+
+    fn rows(&self) -> usize {
+        self.rows.rows
+    }
+
+    fn work(&self, _row: usize) -> usize {
+        self.rows.vocab
+    }
+
+    #[inline(always)]
+    fn row<T: Team>(&self, team: &T, row: usize) {
+        let (tokens, draws) = (self.tokens, self.draws);
+        let own = Span::new(row * draws, (row + 1) * draws);
+        let live = self.rows.live_span(row);
+        let largest = self.rows.largest(team, live);
+        let usable = !live.is_empty() & largest.is_finite();
+        let span = Span::new(live.start, if usable { live.end } else { live.start });
+        let scale = Scale { largest, inverse: inverse(self.temperature) };
+        let (logits, unit) = (self.rows.logits, unit(self.rows.vocab));
+        let sum = team.sum(span, move |i| [piece::<T>(logits, scale, unit, i)])[0] as u64;
+        let first = self.first.wrapping_add(row as u64).wrapping_mul(draws as u64);
+        let strata = Strata { sum, draws: draws as u64, seed: self.seed, first };
+        if usable {
+            team.scan(
+                AddF64,
+                span,
+                Direction::Prefix,
+                move |i| piece::<T>(logits, scale, unit, i),
+                move |i, end| {
+                    let length = piece::<T>(logits, scale, unit, i);
+                    if length > 0.0 {
+                        let (from, to) = (strata.below((end - length) as u64), strata.below(end as u64));
+                        let mut j = from;
+                        while j < to {
+                            tokens.put(own.start + j as usize, (i - span.start) as u32);
+                            j += 1;
+                        }
+                    }
+                },
+            );
+        } else {
+            team.for_each(own, move |j| tokens.put(j, 0));
+        }
+        if team.leads() {
+            let fault = flag::finite(largest);
+            self.row_alarm.put(row, if live.is_empty() { 0 } else { fault });
+        }
+    }
+}
+
+/// The piece of an entry: a whole number.
+#[inline(always)]
+fn piece<T: Team>(logits: In<'_, f32>, scale: Scale, unit: f64, i: usize) -> f64 {
+    (f64::from(weight::<T::Arith>(scale.exponent(logits.at(i)))) * unit) as u64 as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_sum_below_two_to_53() {
+        for vocab in [1usize, 2, 3, 1024, 1025, 151_936, LogitRows::MAX_VOCAB] {
+            let sum = unit(vocab) * vocab as f64;
+            assert!(sum <= 2f64.powi(53) && sum > 2f64.powi(51), "{vocab}");
+        }
+    }
+
+    /// Every stratum has one point, counted at every place as a plain count does.
+    #[test]
+    fn points_are_counted() {
+        for (sum, draws) in [(1u64 << 20, 7u64), ((1 << 53) - 1, 1024), (1000, 1000), (1024, 1)] {
+            let strata = Strata { sum, draws, seed: 5, first: 77 };
+            let mut points = [0; 1024];
+            let points = &mut points[..draws as usize];
+            for (j, point) in (0..draws).zip(points.iter_mut()) {
+                *point = strata.point(j);
+                assert!(strata.start(j) <= *point && *point < strata.start(j + 1));
+            }
+            let plain = |c: u64| points.iter().filter(|p| **p < c).count() as u64;
+            for j in 0..draws {
+                let (start, point) = (strata.start(j), points[j as usize]);
+                for c in [start, point, point + 1, start.saturating_sub(1)] {
+                    assert_eq!(strata.below(c), plain(c), "{c} of {sum}, {draws} draws");
+                }
+            }
+            assert_eq!(strata.below(sum), draws);
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! One-token rollout from drawn tokens: the estimator whose expectation [`otr`](super::otr) is.
+//!
+//! **Formula** (OTR 2509.26313, via reviews; maths.md §4.9): π = softmax(z), candidates a_1 … a_K drawn from π' = softmax(z/κ), label x,
+//! R(a) = 1 for the label and β for every other token,
+//!
+//! ```text
+//! L_t = −(1/K) Σ_j R(a_j) ln π(a_j)
+//! dL_t/dz_v = −(1/K) Σ_j R(a_j) (1[v = a_j] − π(v))
+//! ```
+//!
+//! Candidates and rewards are constants; there is no importance weight π/π'. [`draw_tokens`](super::draw) draws them; any other sampler will do.
+//!
+//! **Shapes**: logits and gradient `[rows · vocab]`; candidates `[rows · draws]`, ascending in each row, repeated where drawn more than
+//! once; labels, coefficients and losses `[rows]`. `coef` is dL/dL_t: 1/T for the mean over T label positions, masked ones not counted.
+//!
+//! **Defaults**: K 256, κ 1.3, β 0 or −0.1 (κ and β recalled).
+//!
+//! **Special cases**: an entry of −∞ gets gradient 0. A masked row has loss 0 and gradient 0. Candidates out of order, outside of the vocabulary or
+//! at −∞, a label at −∞ or outside, a row without finite maximum and results that overflow raise the row's [alarm](crate::ragged::flag).
+//!
+//! **Accuracy**: the entry of a token that n of the K candidates are is −(coef/K)·[n R (1 − π) − π Σ R of the others], with 1 − π as (Z − e)/Z:
+//! nothing cancels near a certain token.
+
+use super::draw::check_draws;
+use super::{LogitRows, Scale, ln_total, weight};
+use crate::Error;
+use crate::gate::check_scalar;
+use crate::num::{self, Arith};
+use crate::op::Kernel;
+use crate::ragged::{In, Mask, Out, Sink, Span, Stream, flag};
+use crate::team::{Element, Lane, Team};
+
+/// The op `otr_sampled`.
+#[derive(Clone, Copy, Debug)]
+pub struct OtrSampled<'a> {
+    /// Logits, and which rows take part.
+    pub rows: LogitRows<'a>,
+    /// Label of each row, `[rows]`.
+    pub labels: In<'a, u32>,
+    /// Candidates of each row, ascending, `[rows · draws]`.
+    pub candidates: In<'a, u32>,
+    /// K, candidates of each row.
+    pub draws: usize,
+    /// β, the reward of a token that is not the label; at most 1.
+    pub beta: f32,
+    /// dL/dL_t, `[rows]`.
+    pub coef: In<'a, f32>,
+    /// L_t, `[rows]`.
+    pub loss: Out<'a, f32>,
+    /// dL/dz, `[rows · vocab]`.
+    pub gradient: Sink<'a>,
+    /// Above [`flag::LIMIT`] where the row cannot be used or a result is bad, `[rows]`.
+    pub row_alarm: Out<'a, u32>,
+}
+
+crate::kernel_args!(OtrSampled<'_> { rows, labels, candidates, draws, beta, coef, loss, gradient, row_alarm });
+
+impl OtrSampled<'_> {
+    /// Most candidates of a row: counts of them are exact in binary32.
+    pub const MAX_DRAWS: usize = 1 << 20;
+
+    /// Whether sizes and scalar parameters are in their domain.
+    pub fn check(&self) -> Result<(), Error> {
+        self.rows.check()?;
+        check_draws("draws", self.draws, Self::MAX_DRAWS, "1 to 1048576")?;
+        let (expected, got) = (self.rows.rows.saturating_mul(self.draws), self.candidates.len());
+        if got != expected {
+            return Err(Error::Length { argument: "candidates", expected, because: "rows times draws", got });
+        }
+        let (beta, expected) = (self.beta, "a finite number of at most 1, the label's reward");
+        check_scalar("beta", beta, beta.is_finite() && beta <= 1.0, expected)
+    }
+}
+
+struct Total(Scale);
+
+impl Element<1, 0, 1, 0> for Total {
+    #[inline(always)]
+    fn element<A: Arith>(&self, _staged: [f32; 2], input: impl Fn(usize) -> f32) -> Lane<0, 1, 0> {
+        Lane { out: [], sum: [weight::<A>(self.0.exponent(input(0)))], max: [], alarm: 0 }
+    }
+}
+
+/// What every entry gets, drawn or not: coef·Σ R/(K·Z)·e.
+#[derive(Clone, Copy)]
+struct Undrawn {
+    scale: Scale,
+    factor: f32,
+    on: bool,
+}
+
+impl Element<1, 1, 0, 0> for Undrawn {
+    #[inline(always)]
+    fn element<A: Arith>(&self, _staged: [f32; 2], input: impl Fn(usize) -> f32) -> Lane<1, 0, 0> {
+        // + 0: a gradient is never −0.
+        let gradient = weight::<A>(self.scale.exponent(input(0))) * self.factor + 0.0;
+        let gradient = if self.on { gradient } else { 0.0 };
+        Lane { out: [gradient], sum: [], max: [], alarm: flag::finite(gradient) }
+    }
+}
+
+impl Kernel for OtrSampled<'_> {
+    const NAME: &'static str = "otr_sampled";
+
+    fn rows(&self) -> usize {
+        self.rows.rows
+    }
+
+    fn work(&self, _row: usize) -> usize {
+        self.rows.vocab + self.draws
+    }
+
+    #[inline(always)]
+    fn row<T: Team>(&self, team: &T, row: usize) {
+        let (span, live) = (self.rows.span(row), self.rows.live_span(row));
+        let on = !live.is_empty();
+        let scale = Scale { largest: self.rows.largest(team, live), inverse: 1.0 };
+        let ins = [Stream::Array(self.rows.logits)];
+        let total = team.sweep(live, Mask::all(), ins, [], &Total(scale)).sums[0];
+        let ln_z = f64::from(ln_total::<T::Arith>(total));
+
+        let (logits, candidates, vocab) = (self.rows.logits, self.candidates, self.rows.vocab);
+        let from = row * self.draws;
+        let drawn = Span::new(from, if on { from + self.draws } else { from });
+        let label = self.labels.at(row);
+        let beta = f64::from(self.beta);
+        let [hits, products, bad] = team.sum(drawn, move |j| {
+            let a = candidates.at(j);
+            let z = logits.at(span.start + within(a, vocab));
+            let hit = a == label;
+            let reward = if hit { 1.0 } else { beta };
+            // Two candidates after one another, so that equal ones are neighbours.
+            let ordered = (j == from) || candidates.at(j - 1) <= a;
+            let known = ordered & ((a as usize) < vocab) & (z > f32::NEG_INFINITY);
+            let product = reward * (f64::from(scale.exponent(z)) - ln_z);
+            [if hit { 1.0 } else { 0.0 }, product, if known { 0.0 } else { 1.0 }]
+        });
+        let count = self.draws as f64;
+        let coef = f64::from(self.coef.at(row)) / count;
+        let rewards = hits + beta * (count - hits);
+        let mut alarm = if bad > 0.0 { u32::MAX } else { 0 };
+        if let Some(gradient) = self.gradient {
+            let undrawn = Undrawn { scale, factor: (coef * rewards / total) as f32, on };
+            let swept = team.sweep(span, Mask::all(), ins, [Some(gradient)], &undrawn);
+            alarm = flag::worse(alarm, swept.alarm);
+            let place = move |j: usize| within(candidates.at(from + j), vocab);
+            team.place(span, drawn.len(), place, move |j, i| {
+                let at = from + j;
+                let a = candidates.at(at);
+                if (j == 0) || candidates.at(at - 1) != a {
+                    let mut end = at + 1;
+                    while end < drawn.end && candidates.at(end) == a {
+                        end += 1;
+                    }
+                    let own = (end - at) as f64;
+                    let reward = if a == label { 1.0 } else { beta };
+                    let e = f64::from(weight::<T::Arith>(scale.exponent(logits.at(i))));
+                    let miss = (total - e) / total;
+                    // Σ R of the candidates that are another token; exact for the label.
+                    let hits_of_others = if a == label { 0.0 } else { hits };
+                    let others = hits_of_others + beta * (count - own - hits_of_others);
+                    let slope = 0.0 - coef * (own * reward * miss - e / total * others);
+                    gradient.put(i, num::canonical(slope as f32 + 0.0));
+                }
+            });
+        }
+        if team.leads() {
+            let given = label as usize;
+            let z = logits.at(span.start + within(label, vocab));
+            let loss = (0.0 - products / count) as f32 + 0.0;
+            let known = (given < vocab) & (z > f32::NEG_INFINITY) & scale.largest.is_finite();
+            // The entries of drawn tokens are below twice |coef|·(1 + |β|).
+            let bound = (2.0 * count * coef.abs() * (1.0 + beta.abs())) as f32;
+            let fault = flag::worse(flag::finite(loss), flag::finite(bound));
+            alarm = flag::worse(alarm, if known { fault } else { u32::MAX });
+            self.loss.put(row, if on { num::canonical(loss) } else { 0.0 });
+            self.row_alarm.put(row, if on { alarm } else { 0 });
+        }
+    }
+}
+
+/// The token as a position of the row: 0 for one that is outside, which the alarm tells of.
+#[inline(always)]
+fn within(token: u32, vocab: usize) -> usize {
+    if (token as usize) < vocab { token as usize } else { 0 }
+}

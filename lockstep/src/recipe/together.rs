@@ -1,0 +1,137 @@
+//! Which choices of different stages do not go together, and why: the one table, which `check` applies and docs/combinations.md shows.
+
+use super::{
+    Against, AggregationMode, DenominatorChoice, Estimator, GateChoice, KlWeighting, RatioLevel, Recipe,
+    WeightLevelChoice, WeightRule,
+};
+use crate::Error;
+
+/// Two choices without a common meaning.
+struct Rule {
+    /// The TOML key of one, with its value where that matters.
+    left: &'static str,
+    /// The other's.
+    right: &'static str,
+    why: &'static str,
+    holds: fn(&Recipe) -> bool,
+}
+
+const fn rule(
+    left: &'static str,
+    right: &'static str,
+    why: &'static str,
+    holds: fn(&Recipe) -> bool,
+) -> Rule {
+    Rule { left, right, why, holds }
+}
+
+/// The pairs that [`Recipe::check`] refuses: key, key, reason. Every other pair of choices has a result.
+pub fn refused() -> impl Iterator<Item = (&'static str, &'static str, &'static str)> {
+    RULES.iter().map(|rule| (rule.left, rule.right, rule.why))
+}
+
+const PER_TOKEN: &str =
+    "it weighs a sequence by the sign of its one advantage, and here each token has its own";
+const NO_STAGE: &str = "its advantages are made by a call of their own, which has no such stage";
+const OWN_KL: &str =
+    "the gate uses the KL term for itself: leave [kl] out, and add one with ops::policy_loss::add_kl";
+const NO_DEVIATION: &str = "the factor counts groups with a deviation, which this estimator does not have";
+const UNUSED: &str = "the estimator does without";
+
+#[rustfmt::skip]
+const RULES: &[Rule] = &[
+    rule("gate.kind gmpo", "ratio.level other than token", "GMPO clips tokens and averages them itself",
+        |r| gmpo(r) && r.ratio.level != RatioLevel::Token),
+    rule("gate.kind gmpo", "mask.opsm_delta", "GMPO takes the geometric mean of weights, which no 0 of a mask survives",
+        |r| gmpo(r) && r.mask.opsm_delta.is_some()),
+    rule("gate.kind gmpo", "mask.top_entropy", "GMPO takes the geometric mean of weights, which no 0 of a mask survives",
+        |r| gmpo(r) && r.mask.top_entropy.is_some()),
+    rule("gate.kind gmpo", "correction.rule mask at correction.level token",
+        "GMPO takes the geometric mean of weights, which no 0 of a token survives: mask whole sequences",
+        |r| gmpo(r) && r.correction.as_ref().is_some_and(|c| c.rule == WeightRule::Mask && c.level == WeightLevelChoice::Token)),
+    rule("gate.kind gmpo", "correction.reject of tokens under correction.denominator before",
+        "rejected tokens get weight 0, which no geometric mean survives: use after",
+        |r| gmpo(r) && rejects_tokens_by_weight(r)),
+    rule("gate.kind gmpo", "aggregation.mode other than seq-mean-token-mean, without [kl] and [entropy]",
+        "GMPO is a mean over all sequences whatever the mode, which would be that of the other terms",
+        |r| gmpo(r) && r.aggregation.mode != AggregationMode::SeqMeanTokenMean && r.kl.is_none() && r.entropy.is_none()),
+    rule("gate.kind remix", "ratio.level other than token", "ReMix clips around a token's own ratio",
+        |r| matches!(r.gate, GateChoice::Remix { .. }) && r.ratio.level != RatioLevel::Token),
+    rule("gate.kind clip_cov", "ratio.level other than token", "Clip-Cov drops tokens whose own ratio is not clipped",
+        |r| matches!(r.gate, GateChoice::ClipCov { .. }) && r.ratio.level != RatioLevel::Token),
+    rule("gate.kind dppo_tv or dppo_kl", "ratio.level given", "the DPPO gates read logp_old, which the given ratio replaces",
+        |r| matches!(r.gate, GateChoice::DppoTv { .. } | GateChoice::DppoKl { .. }) && given(r)),
+    rule("kl.importance_weighted", "ratio.level given", "the term is weighed by logp - logp_old, which the given ratio replaces",
+        |r| r.kl.is_some_and(|kl| kl.importance_weighted != KlWeighting::None) && given(r)),
+    rule("gate.kind kl_cov", "[kl]", OWN_KL, |r| matches!(r.gate, GateChoice::KlCov { .. }) && r.kl.is_some()),
+    rule("gate.kind dro", "[kl]", OWN_KL, |r| matches!(r.gate, GateChoice::Dro { .. }) && r.kl.is_some()),
+    rule("gate.kind vespo or topr", "advantage.over_time", PER_TOKEN, |r| by_sequence(r) && r.advantage.over_time.is_some()),
+    rule("gate.kind vespo or topr", "advantage.estimator reinforce_plus_plus or tempo", PER_TOKEN, |r| by_sequence(r) && token_estimator(r)),
+    rule("gate.kind vespo or topr", "reward.entropy", PER_TOKEN, |r| by_sequence(r) && r.reward.entropy.is_some()),
+    rule("mask.opsm_delta", "advantage.over_time", PER_TOKEN, |r| r.mask.opsm_delta.is_some() && r.advantage.over_time.is_some()),
+    rule("mask.opsm_delta", "advantage.estimator reinforce_plus_plus or tempo", PER_TOKEN, |r| r.mask.opsm_delta.is_some() && token_estimator(r)),
+    rule("mask.opsm_delta", "reward.entropy", PER_TOKEN, |r| r.mask.opsm_delta.is_some() && r.reward.entropy.is_some()),
+    rule("mask.opsm_against second", "no mask.opsm_delta", "it says what the delta is measured against",
+        |r| r.mask.opsm_against == Against::Second && r.mask.opsm_delta.is_none()),
+    rule("advantage.over_time", "reward.filter", NO_STAGE, |r| own_call(r, true) && r.reward.filter.is_some()),
+    rule("advantage.over_time", "reward.sharpen", NO_STAGE, |r| own_call(r, true) && r.reward.sharpen.is_some()),
+    rule("advantage.over_time", "reward.filtration", NO_STAGE, |r| own_call(r, true) && r.reward.filtration.is_some()),
+    rule("advantage.over_time", "reward.group_factor_cap", NO_STAGE, |r| own_call(r, true) && r.reward.group_factor_cap.is_some()),
+    rule("advantage.over_time", "reward.entropy", NO_STAGE, |r| own_call(r, true) && r.reward.entropy.is_some()),
+    rule("advantage.estimator reinforce_plus_plus or tempo", "reward.filter", NO_STAGE, |r| own_call(r, false) && r.reward.filter.is_some()),
+    rule("advantage.estimator reinforce_plus_plus or tempo", "reward.sharpen", NO_STAGE, |r| own_call(r, false) && r.reward.sharpen.is_some()),
+    rule("advantage.estimator reinforce_plus_plus or tempo", "reward.filtration", NO_STAGE, |r| own_call(r, false) && r.reward.filtration.is_some()),
+    rule("advantage.estimator reinforce_plus_plus or tempo", "reward.group_factor_cap", NO_STAGE,
+        |r| own_call(r, false) && r.reward.group_factor_cap.is_some()),
+    rule("advantage.estimator reinforce_plus_plus or tempo", "reward.entropy", NO_STAGE, |r| own_call(r, false) && r.reward.entropy.is_some()),
+    rule("advantage.estimator pass_at_k, gdpo or role_baseline", "reward.group_factor_cap", NO_DEVIATION,
+        |r| (apart(r) || r.advantage.estimator == Estimator::Gdpo) && r.reward.group_factor_cap.is_some()),
+    rule("advantage.estimator pass_at_k or role_baseline", "advantage.whiten", UNUSED, |r| apart(r) && r.advantage.whiten.is_some()),
+    rule("advantage.estimator pass_at_k or role_baseline", "advantage.limit", UNUSED, |r| apart(r) && r.advantage.limit.is_some()),
+];
+
+fn gmpo(r: &Recipe) -> bool {
+    matches!(r.gate, GateChoice::Gmpo { .. })
+}
+
+fn given(r: &Recipe) -> bool {
+    r.ratio.level == RatioLevel::Given
+}
+
+/// Gates that weigh a sequence as a whole.
+fn by_sequence(r: &Recipe) -> bool {
+    matches!(r.gate, GateChoice::Vespo { .. } | GateChoice::Topr {})
+}
+
+/// Estimators with an advantage per token.
+fn token_estimator(r: &Recipe) -> bool {
+    matches!(r.advantage.estimator, Estimator::ReinforcePlusPlus | Estimator::Tempo)
+}
+
+/// Advantages that [`Recipe::advantages_with`] does not make: of [`over_time`](super::TimeChoice), or of an estimator per token.
+fn own_call(r: &Recipe, over_time: bool) -> bool {
+    if over_time { r.advantage.over_time.is_some() } else { token_estimator(r) }
+}
+
+/// Estimators that are no call of the group op.
+fn apart(r: &Recipe) -> bool {
+    matches!(r.advantage.estimator, Estimator::PassAtK | Estimator::RoleBaseline)
+}
+
+fn rejects_tokens_by_weight(r: &Recipe) -> bool {
+    let Some(correction) = &r.correction else { return false };
+    let of_tokens = correction.reject.iter().any(|reject| reject.statistic.name().starts_with("token_"));
+    of_tokens && correction.denominator == DenominatorChoice::Before
+}
+
+impl Recipe {
+    /// Whether the stages go together. Errors: the first pair that does not, by its keys.
+    pub(super) fn check_together(&self) -> Result<(), Error> {
+        match RULES.iter().find(|rule| (rule.holds)(self)) {
+            None => Ok(()),
+            Some(Rule { left, right, why, .. }) => {
+                Err(Error::Recipe(format!("{left} does not go with {right}: {why}")))
+            }
+        }
+    }
+}

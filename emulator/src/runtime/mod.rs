@@ -8,7 +8,8 @@
 //! host        memory of the process, through who may touch it
 //! device      one device: what it holds, what waits in its streams, what it found
 //! streams     queues: work happens when somebody waits for it
-//! machine     all of it, behind locks; the calls of an API are its methods
+//! machine     all of it, behind locks; the calls of an API are its methods: contexts, modules, memory
+//! queues      more of them: copies, streams, events, launches
 //! ```
 //!
 //! Every result is a vendor's code. What was queued runs as late as the API allows, when it is waited for: whoever reads too
@@ -19,6 +20,7 @@ mod failures;
 mod host;
 mod live;
 mod machine;
+mod queues;
 mod settings;
 mod streams;
 mod vendor;
@@ -26,7 +28,8 @@ mod vendor;
 pub use failures::Failure;
 pub use host::Host;
 pub use live::Live;
-pub use machine::{Launch, Machine, Owner, Way};
+pub use machine::{Machine, Owner};
+pub use queues::{Launch, Way};
 pub use settings::Settings;
 pub use vendor::{Codes, Loader, Vendor};
 

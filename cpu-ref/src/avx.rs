@@ -2,9 +2,9 @@
 #![cfg(target_arch = "x86_64")]
 
 use crate::level::Picks;
+use crate::nth::{Band, scan};
 use crate::pick::{Elements, Keys};
 use crate::ranked;
-use crate::nth::{Band, scan};
 use crate::wide::Wide;
 use lockstep_core::num::Hard;
 use lockstep_core::op::Kernel;

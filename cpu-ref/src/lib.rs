@@ -18,9 +18,9 @@ mod cpu;
 mod level;
 #[cfg(feature = "std")]
 mod neon;
+mod nth;
 #[cfg(feature = "std")]
 mod pick;
-mod nth;
 pub mod plain;
 #[cfg(feature = "std")]
 mod ranked;

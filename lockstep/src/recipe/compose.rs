@@ -1,6 +1,6 @@
 //! Policy losses that are a few launches: what a recipe adds to the inputs of the fused op.
 
-use super::{Against, GateChoice, RatioLevel, Recipe};
+use super::{Against, GateChoice, Recipe};
 use crate::ops::policy_loss::{PolicyInput, Spare, unmatched_ref};
 use crate::ops::select::{Candidates, Pick, covariance_into, select_into, share, top_quantile};
 use crate::ops::sequence_weight::sequence_weight_into;

@@ -80,21 +80,51 @@ fn unit(vocab: usize) -> f64 {
     f64::from_bits(u64::from(1023 + 53 - bits) << 52)
 }
 
+/// 2⁵²: from here on binary64 has whole numbers only.
+const WHOLE: f64 = 4_503_599_627_370_496.0;
+
+/// The whole number nearest to x, 0 ≤ x < 2⁵³. Sums and bits: a conversion to 64 bits is a chain of roundings and multiply-adds on AMD.
+#[inline(always)]
+fn whole(x: f64) -> u64 {
+    let above = x >= WHOLE;
+    let low = if above { x } else { x + WHOLE };
+    // A difference: what rounds up to 2⁵² carries into the exponent.
+    low.to_bits() - WHOLE.to_bits() + (u64::from(above) << 52)
+}
+
+/// ⌊n/d⌋ for n < 2⁶³ and d, ⌊n/d⌋ < 2⁵³ whose product with one more than the quotient is below 2⁶⁴. In binary64, and then set right by one: GPUs
+/// have no integer division, and AMD's way round it is an approximation that cannot be held to anything (`cargo xtask artifacts`).
+#[inline(always)]
+fn quotient(n: u64, d: u64) -> u64 {
+    let q = whole(n as f64 / d as f64);
+    let q = if q * d > n { q - 1 } else { q };
+    if (q + 1) * d <= n { q + 1 } else { q }
+}
+
 /// The strata of one row, over the whole numbers from 0 to the sum of its pieces.
 #[derive(Clone, Copy)]
 struct Strata {
     sum: u64,
     draws: u64,
+    /// ⌊sum/K⌋ and what is left.
+    each: u64,
+    left: u64,
     seed: u64,
     /// Position of the row's draw 0 in the whole batch.
     first: u64,
 }
 
 impl Strata {
+    #[inline(always)]
+    fn new(sum: u64, draws: u64, seed: u64, first: u64) -> Strata {
+        let each = quotient(sum, draws);
+        Strata { sum, draws, each, left: sum - each * draws, seed, first }
+    }
+
     /// Where stratum j starts: ⌊j·sum/K⌋.
     #[inline(always)]
     fn start(self, j: u64) -> u64 {
-        j * self.sum / self.draws
+        j * self.each + quotient(j * self.left, self.draws)
     }
 
     /// The point of stratum j.
@@ -116,7 +146,7 @@ impl Strata {
             return self.draws;
         }
         // The last stratum that starts at c or before: j·sum < (c + 1)·K.
-        let j = ((c + 1) * self.draws - 1) / self.sum;
+        let j = quotient((c + 1) * self.draws - 1, self.sum);
         j + u64::from(self.point(j) < c)
     }
 }
@@ -142,9 +172,9 @@ impl Kernel for DrawTokens<'_> {
         let span = Span::new(live.start, if usable { live.end } else { live.start });
         let scale = Scale { largest, inverse: inverse(self.temperature) };
         let (logits, unit) = (self.rows.logits, unit(self.rows.vocab));
-        let sum = team.sum(span, move |i| [piece::<T>(logits, scale, unit, i)])[0] as u64;
+        let sum = team.sum(span, move |i| [piece::<T>(logits, scale, unit, i)])[0];
         let first = self.first.wrapping_add(row as u64).wrapping_mul(draws as u64);
-        let strata = Strata { sum, draws: draws as u64, seed: self.seed, first };
+        let strata = Strata::new(whole(sum), draws as u64, self.seed, first);
         if usable {
             team.scan(
                 AddF64,
@@ -154,7 +184,7 @@ impl Kernel for DrawTokens<'_> {
                 move |i, end| {
                     let length = piece::<T>(logits, scale, unit, i);
                     if length > 0.0 {
-                        let (from, to) = (strata.below((end - length) as u64), strata.below(end as u64));
+                        let (from, to) = (strata.below(whole(end - length)), strata.below(whole(end)));
                         let mut j = from;
                         while j < to {
                             tokens.put(own.start + j as usize, (i - span.start) as u32);
@@ -176,7 +206,9 @@ impl Kernel for DrawTokens<'_> {
 /// The piece of an entry: a whole number.
 #[inline(always)]
 fn piece<T: Team>(logits: In<'_, f32>, scale: Scale, unit: f64, i: usize) -> f64 {
-    (f64::from(weight::<T::Arith>(scale.exponent(logits.at(i)))) * unit) as u64 as f64
+    let length = f64::from(weight::<T::Arith>(scale.exponent(logits.at(i)))) * unit;
+    let nearest = (length + WHOLE) - WHOLE;
+    if nearest > length { nearest - 1.0 } else { nearest }
 }
 
 #[cfg(test)]
@@ -191,11 +223,37 @@ mod tests {
         }
     }
 
+    #[test]
+    fn whole_numbers_keep_every_bit() {
+        for n in [0u64, 1, 2, 3, (1 << 52) - 1, 1 << 52, (1 << 52) + 1, (1 << 53) - 1] {
+            assert_eq!(whole(n as f64), n);
+        }
+        assert_eq!([0.4, 0.6, 1023.75, WHOLE - 0.5].map(whole), [0, 1, 1024, 1 << 52]);
+    }
+
+    #[test]
+    fn quotients_are_whole() {
+        for d in [1u64, 2, 3, 7, 1000, 1023, 1024] {
+            for q in [0u64, 1, 2, 1000, (1 << 53) / d - 1] {
+                for n in [q * d, q * d + d - 1, (q * d).saturating_sub(1), q * d + d / 2] {
+                    assert_eq!(quotient(n, d), n / d, "{n} / {d}");
+                }
+            }
+        }
+        for d in [(1u64 << 53) - 1, (1 << 53) - 3, (1 << 52) + 1, 6_004_799_503_160_661] {
+            for q in 0..1024u64 {
+                for n in [q * d, q * d + d - 1, (q * d).saturating_sub(1)] {
+                    assert_eq!(quotient(n, d), n / d, "{n} / {d}");
+                }
+            }
+        }
+    }
+
     /// Every stratum has one point, counted at every place as a plain count does.
     #[test]
     fn points_are_counted() {
         for (sum, draws) in [(1u64 << 20, 7u64), ((1 << 53) - 1, 1024), (1000, 1000), (1024, 1)] {
-            let strata = Strata { sum, draws, seed: 5, first: 77 };
+            let strata = Strata::new(sum, draws, 5, 77);
             let mut points = [0; 1024];
             let points = &mut points[..draws as usize];
             for (j, point) in (0..draws).zip(points.iter_mut()) {

@@ -88,7 +88,15 @@ pub(crate) fn run<A: Arith>(record: &mut impl Record) {
     // Only where they promise their bits.
     map(record, "num::exp_nonpositive", |i| (x(i) <= 0.0).then(|| num::exp_nonpositive::<A>(x(i))));
     map(record, "num::exp_normal", |i| (x(i).abs() <= 87.0).then(|| num::exp_normal::<A>(x(i))));
+    // Both results by turns.
+    map(record, "num::exp_and_rest", |i| {
+        let (e, rest) = num::exp_and_rest::<A>(x(i));
+        (x(i) <= 0.0).then_some(if i % 2 == 0 { e } else { rest })
+    });
     map(record, "num::ln", |i| Some(num::ln::<A>(x(i))));
+    map(record, "num::ln_normal", |i| {
+        (x(i) >= f32::MIN_POSITIVE && x(i) < f32::INFINITY).then(|| num::ln_normal::<A>(x(i)))
+    });
     map(record, "num::expm1", |i| Some(num::expm1::<A>(x(i))));
     map(record, "num::log1p", |i| Some(num::log1p::<A>(x(i))));
     map(record, "num::sigmoid", |i| Some(num::sigmoid::<A>(x(i))));

@@ -225,7 +225,8 @@ fn gmpo(device: &Device, batch: &Batch<'_>, case: &Case) -> Result<Vec<Compared>
     config.finish()?;
     // verl takes its bounds as bounds of the logarithm.
     let gate = GateChoice::Gmpo { clip_log_low: low as f32, clip_log_high: high as f32 };
-    let recipe = verl()?.gate(gate).build().map_err(text)?;
+    let builder = verl()?.gate(gate).aggregation(AggregationMode::SeqMeanTokenMean);
+    let recipe = builder.build().map_err(text)?;
     let case = Arrays::new(case)?;
     let out = recipe.policy_loss(device, batch, &case.input()).map_err(text)?;
     let metrics = out.metrics.ok_or("no metrics came back")?;

@@ -113,10 +113,11 @@ pub(crate) fn encodings(random: &mut Random, form: Form, opcode: u16) -> Vec<Vec
         }
         Form::Vopc => {
             let short = 0x7c00_0000 | op << 17 | v1 << 9;
+            let mask = if random.one_in(2) { 0 } else { 0x8000 | random.bits(7) << 8 };
             vec![
                 whole(short | v0, &[v0]),
                 long(random, op),
-                vec![short | 249, sdwa(random)],
+                vec![short | 249, sdwa(random) & !0xff00 | mask],
                 vec![short | 250, dpp(random)],
             ]
         }

@@ -15,7 +15,7 @@ fn part(number: u16) -> Result<Part, Refusal> {
     })
 }
 
-/// Integer operations of 32 and 16 bits: modifiers of floats are not implemented.
+/// Integer operations and comparisons of 32 and 16 bits: modifiers of floats are not implemented.
 pub(super) fn decode(
     word: u32,
     next: u32,
@@ -26,21 +26,31 @@ pub(super) fn decode(
 ) -> Result<Inst, Refusal> {
     let whole = |ty: Ty| matches!(ty, Ty::I | Ty::H | Ty::N);
     let implemented = spec.src.iter().all(|ty| whole(*ty))
-        && (whole(spec.dst) && form == Form::Vop2 || op == Op::VMovB32)
+        && (whole(spec.dst) && form == Form::Vop2 || op == Op::VMovB32 || form == Form::Vopc)
         && !matches!(op, Op::VAddCo | Op::VSubCo | Op::VSubrevCo);
     if !implemented {
         return unsupported(format!("SDWA of {}", spec.name));
     }
+    let mask = form == Form::Vopc;
     let mut inst = Inst::new(op, 8);
     inst.coding = Coding::Sdwa;
     inst.more = more;
     inst.sdst = VCC;
-    inst.dst = bits(word, 17, 8) as u8;
-    let unused = bits(next, 11, 2) as u8;
+    // A comparison says in these bits which scalar registers get the mask, if not VCC.
+    inst.dst = match (mask, bits(next, 15, 1)) {
+        (false, _) => bits(word, 17, 8) as u8,
+        (true, 0) if bits(next, 8, 7) != 0 => {
+            return unsupported("an SDWA mask that is VCC by two ways".into());
+        }
+        (true, 0) => VCC,
+        (true, _) => scalar(bits(next, 8, 7), 2)?,
+    };
+    let unused = if mask { 2 } else { bits(next, 11, 2) as u8 };
     if unused == 3 {
         return unsupported("dst_unused 3".into());
     }
-    let modifiers = bits(next, 13, 3) | bits(next, 20, 2) | bits(next, 28, 2);
+    let output = if mask { 0 } else { bits(next, 13, 3) };
+    let modifiers = output | bits(next, 20, 2) | bits(next, 28, 2);
     if modifiers != 0 || bits(next, 22, 1) != 0 || bits(next, 30, 1) != 0 {
         return unsupported("modifiers of SDWA".into());
     }
@@ -64,7 +74,7 @@ pub(super) fn decode(
         inst.src[1] = operand(number, bits(next, 31, 1) != 0)?;
     }
     inst.sdwa = Sdwa {
-        dst: part(bits(next, 8, 3))?,
+        dst: if mask { Part::All } else { part(bits(next, 8, 3))? },
         unused,
         src: [part(bits(next, 16, 3))?, if one { Part::All } else { part(bits(next, 24, 3))? }],
         sext: [bits(next, 19, 1) != 0, bits(next, 27, 1) != 0],

@@ -98,6 +98,7 @@ pub(crate) fn run<A: Arith>(record: &mut impl Record) {
         (x(i) >= f32::MIN_POSITIVE && x(i) < f32::INFINITY).then(|| num::ln_normal::<A>(x(i)))
     });
     map(record, "num::expm1", |i| Some(num::expm1::<A>(x(i))));
+    map(record, "num::expm1_nonpositive", |i| (x(i) <= 0.0).then(|| num::expm1_nonpositive::<A>(x(i))));
     map(record, "num::log1p", |i| Some(num::log1p::<A>(x(i))));
     map(record, "num::sigmoid", |i| Some(num::sigmoid::<A>(x(i))));
     map(record, "num::tanh", |i| Some(num::tanh::<A>(x(i))));

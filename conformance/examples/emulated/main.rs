@@ -6,7 +6,7 @@
 //!
 //! Random cases of each op by turns, zero-copy (each array an allocation of its own, so that an access one byte too far is seen) and
 //! staged, in several launch geometries. Then entry points that few cases hit are aimed at. On an emulated library: what the launches
-//! took, by entry point. Exit code 0: no bit differed and every entry point of the ops was hit.
+//! took, by entry point. Exit code 0: no bit differed, every op had its cases, and every entry point of the ops was hit.
 
 mod arguments;
 mod device;

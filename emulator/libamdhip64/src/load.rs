@@ -1,11 +1,13 @@
 //! From the bytes of a code object to something that runs.
 
-use lockstep_emulator::gfx942::Module;
+use lockstep_emulator::gfx942::{Approximation, Module};
 use lockstep_emulator::launch::Program;
+use lockstep_emulator::runtime::Settings;
 use std::sync::Arc;
 
 /// Reads a code object. An error is why not; HIP has no log to put it in.
-pub(crate) fn program(image: &[u8]) -> Result<Arc<dyn Program>, String> {
-    let object = Module::load(image).map_err(|error| error.to_string())?;
-    Ok(Arc::new(object))
+pub(crate) fn program(image: &[u8], settings: &Settings) -> Result<Arc<dyn Program>, String> {
+    let module = Module::load(image).map_err(|error| error.to_string())?;
+    let approximation = settings.approximate.map_or(Approximation::Rounded, Approximation::Perturbed);
+    Ok(Arc::new(module.with_approximation(approximation)))
 }

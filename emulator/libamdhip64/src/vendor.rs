@@ -38,6 +38,7 @@ pub(crate) static VENDOR: Vendor = Vendor {
         lacks: Vec::new(),
         failures: Vec::new(),
         quiet: false,
+        approximate: None,
     },
     version,
     load: program,

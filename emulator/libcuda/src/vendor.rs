@@ -36,6 +36,7 @@ pub(crate) static VENDOR: Vendor = Vendor {
         lacks: Vec::new(),
         failures: Vec::new(),
         quiet: false,
+        approximate: None,
     },
     version: |major, minor| (major * 1000 + minor * 10).cast_signed(),
     load: program,

@@ -24,6 +24,7 @@ const CACHED: usize = 4;
 /// A module's bytes and what was read from them.
 struct Compiled {
     image: Vec<u8>,
+    approximate: Option<u64>,
     program: Arc<dyn Program>,
 }
 
@@ -174,16 +175,21 @@ impl Machine {
         if let Some(log) = &self.settings.refuse {
             return Err((self.vendor.codes.image, log.clone()));
         }
+        let approximate = self.settings.approximate;
         let mut cache = lock(&CACHE);
-        let known = cache.iter().find(|known| known.image == image).map(|known| known.program.clone());
+        let known = cache
+            .iter()
+            .find(|known| known.image == image && known.approximate == approximate)
+            .map(|known| known.program.clone());
         let program = match known {
             Some(program) => program,
             None => {
-                let program = (self.vendor.load)(image).map_err(|log| (self.vendor.codes.image, log))?;
+                let program = (self.vendor.load)(image, &self.settings)
+                    .map_err(|log| (self.vendor.codes.image, log))?;
                 if cache.len() == CACHED {
                     cache.remove(0);
                 }
-                cache.push(Compiled { image: image.to_vec(), program: program.clone() });
+                cache.push(Compiled { image: image.to_vec(), approximate, program: program.clone() });
                 program
             }
         };

@@ -28,6 +28,8 @@ pub struct Settings {
     pub failures: Vec<Failure>,
     /// Whether faults of kernels are written to the standard error output too.
     pub quiet: bool,
+    /// What a manual leaves open (the last bits of reciprocals and roots, NaN) is drawn from this seed; without one it is exact.
+    pub approximate: Option<u64>,
 }
 
 impl Settings {
@@ -62,6 +64,7 @@ impl Settings {
             "lacks" => self.lacks.push(value.to_owned()),
             "fail" => self.failures.push(value.parse()?),
             "quiet" => self.quiet = true,
+            "approximate" => self.approximate = Some(number(value)?),
             _ => return Err("no such key".to_owned()),
         }
         Ok(())

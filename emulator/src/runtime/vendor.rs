@@ -5,8 +5,8 @@ use crate::fault::FaultKind;
 use crate::launch::Program;
 use std::sync::Arc;
 
-/// Reads a module: the text of a PTX file, the bytes of a code object. An error is the compiler's log.
-pub type Loader = fn(&[u8]) -> Result<Arc<dyn Program>, String>;
+/// Reads a module for this machine: the text of a PTX file, the bytes of a code object. An error is the compiler's log.
+pub type Loader = fn(&[u8], &Settings) -> Result<Arc<dyn Program>, String>;
 
 /// One API.
 #[derive(Clone, Copy, Debug)]

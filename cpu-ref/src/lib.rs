@@ -18,6 +18,7 @@ mod cpu;
 mod level;
 #[cfg(feature = "std")]
 mod neon;
+#[cfg(feature = "std")]
 mod nth;
 #[cfg(feature = "std")]
 mod pick;

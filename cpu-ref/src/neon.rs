@@ -1,12 +1,15 @@
 //! The AArch64 level: NEON and FMA are in the baseline, so no target feature is named.
 #![cfg(target_arch = "aarch64")]
 
+use crate::level::Picks;
 use crate::wide::Wide;
 use lockstep_core::num::Hard;
 use lockstep_core::op::Kernel;
 use std::ops::Range;
 
 struct Neon;
+
+impl Picks for Neon {}
 
 /// Rows with NEON.
 pub(crate) fn rows_neon<K: Kernel>(kernel: &K, rows: Range<usize>) {

@@ -17,6 +17,17 @@ fn f64_of(x: u64) -> f64 {
     f64::from_bits(x)
 }
 
+/// A result between 0 and 1; none for a NaN that stays as it is.
+#[inline(always)]
+fn clamped(value: f64, nan_is_zero: bool) -> Option<f64> {
+    match value {
+        nan if nan.is_nan() => nan_is_zero.then_some(0.0),
+        // -0 and what is below.
+        value if value <= 0.0 => Some(0.0),
+        value => Some(value.min(1.0)),
+    }
+}
+
 impl Registers {
     /// Sources of 32 bits; a third one that is not there is the destination of a `v_fmac`.
     #[inline(always)]
@@ -145,18 +156,10 @@ impl Registers {
     fn finish32(&mut self, i: &Inst, mut out: Lanes) -> Done {
         if i.clamp {
             for x in &mut out {
-                *x = match f32_of(*x) {
-                    nan if nan.is_nan() => {
-                        if self.dx10_clamp {
-                            0
-                        } else {
-                            *x
-                        }
-                    }
-                    // -0 and what is below.
-                    value if value <= 0.0 => 0,
-                    value => value.min(1.0).to_bits(),
-                };
+                // Exact both ways: binary64 holds every binary32.
+                if let Some(value) = clamped(f32_of(*x).into(), self.dx10_clamp) {
+                    *x = (value as f32).to_bits();
+                }
             }
         }
         self.put32(i, &out)
@@ -166,17 +169,9 @@ impl Registers {
     fn finish64(&mut self, i: &Inst, mut out: Wide) -> Done {
         if i.clamp {
             for x in &mut out {
-                *x = match f64_of(*x) {
-                    nan if nan.is_nan() => {
-                        if self.dx10_clamp {
-                            0
-                        } else {
-                            *x
-                        }
-                    }
-                    value if value <= 0.0 => 0,
-                    value => value.min(1.0).to_bits(),
-                };
+                if let Some(value) = clamped(f64_of(*x), self.dx10_clamp) {
+                    *x = value.to_bits();
+                }
             }
         }
         self.put64(i, &out)

@@ -80,7 +80,10 @@ fn words(lines: &[(&str, &[u32])]) -> Vec<u32> {
 /// (Markstein, 1990): only where `v_rcp` itself rounds up is the quotient IEEE's.
 fn markstein(denominator: u64, numerator: u64, mantissa: u32) -> bool {
     let ones = (1 << mantissa) - 1;
-    denominator & ones == ones && (numerator & ones).count_ones() <= 1
+    let (fraction, magnitude) = (numerator & ones, if mantissa == 23 { 0x7fff_ffff } else { u64::MAX >> 1 });
+    // A subnormal power of two has its one bit here, a normal one has none.
+    let power = if numerator & magnitude == fraction { fraction.count_ones() <= 1 } else { fraction == 0 };
+    denominator & ones == ones && power
 }
 
 /// Numbers of every kind: ordinary, of any exponent, at the ends of the range, special.

@@ -58,11 +58,11 @@ pub(crate) fn each(pool: Option<&rayon::ThreadPool>, tasks: usize, work: &(dyn F
     });
 }
 
-/// Calls `step` until it has no more to do, on at most as many threads as `pool` has and as there are `tasks`. The calling thread is
-/// one of them, and starts before the others are awake.
+/// Calls `step` until it has no more to do, on the calling thread and those of `pool`, at most as many as there are `tasks`. The
+/// calling thread starts before the others are awake.
 fn together(pool: &rayon::ThreadPool, tasks: usize, step: &(dyn Fn() -> bool + Sync)) {
     let take = || while step() {};
-    let others = pool.current_num_threads().min(tasks).saturating_sub(1);
+    let others = pool.current_num_threads().min(tasks.saturating_sub(1));
     pool.in_place_scope(|scope| {
         (0..others).for_each(|_| scope.spawn(|_| take()));
         take();
@@ -77,4 +77,25 @@ fn task<K: DisjointRows>(kernel: &K, start: usize) -> usize {
         end += 1;
     }
     end
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    /// Two threads are two: `Cpu` gives a pool of one beside the caller's, and each task waits until the other has begun.
+    #[test]
+    fn the_calling_thread_counts_beside_the_pool() {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(1).build().expect("a thread");
+        let (first, second) = (mpsc::channel(), mpsc::channel());
+        let ends = [(first.0, Mutex::new(second.1)), (second.0, Mutex::new(first.1))];
+        each(Some(&pool), 2, &|task| {
+            let (tell, hear) = &ends[task];
+            tell.send(()).expect("the other end lives as long");
+            let heard = hear.lock().expect("one task has it").recv_timeout(Duration::from_secs(60));
+            assert!(heard.is_ok(), "task {task} ran alone");
+        });
+    }
 }

@@ -1,4 +1,4 @@
-//! What `benches/peers/compare.py` compares: `peers SEQUENCES LENGTH THREADS` prints a JSON line for each thing timed.
+//! What `benches/peers/compare.py` compares: `peers SEQUENCES LENGTH THREADS [NAME]` prints a JSON line for each thing timed (or the one named).
 //!
 //! Losses come with their gradient; the best of several runs.
 
@@ -38,13 +38,18 @@ fn main() -> Result<(), Error> {
     let batch = inputs.batch()?;
     let counts = batch.counts(&device)?;
     let tokens = inputs.tokens() as f64 * 1e-9;
+    let only = std::env::args().nth(4);
+    let wanted = |name: &str| only.as_deref().is_none_or(|only| only == name);
 
     for (name, recipe) in [("grpo", "verl"), ("rloo", "rloo"), ("opo", "opo")] {
-        let recipe = Recipe::named(recipe)?;
+        let (name, recipe) = (format!("advantage_{name}"), Recipe::named(recipe)?);
+        if !wanted(&name) {
+            continue;
+        }
         let seconds = best(|| recipe.advantages(&device, &batch, &inputs.rewards).map(|_| ()))?;
-        say(&format!("advantage_{name}"), batch.sequences() as f64 * 1e-6, seconds);
+        say(&name, batch.sequences() as f64 * 1e-6, seconds);
     }
-    for (name, change) in LOSSES {
+    for (name, change) in LOSSES.iter().filter(|(name, _)| wanted(name)) {
         let recipe = change(Recipe::named(name)?.rebuild("peers")).build()?;
         let mut out = PolicyOutput::default();
         let input = PolicyInput {
@@ -61,23 +66,27 @@ fn main() -> Result<(), Error> {
     let input = GaeInput { rewards: &inputs.logp_ref, values: &values, ends };
     let params = GaeParams { gamma: 1.0, lambda: Lambda::Fixed(0.95), lambda_critic: None };
     let (mut gae, mut whitened) = (GaeOutput::default(), Vec::new());
-    let seconds = best(|| {
-        // As verl's function: advantages and returns, then whitened.
-        ops::gae(&device, &batch, &input, &params, &mut gae)?;
-        ops::whiten_into(
-            &device,
-            &batch,
-            Advantage::PerToken(&gae.advantage),
-            &WhitenParams::VERL,
-            &mut whitened,
-        )
-    })?;
-    say("gae", tokens, seconds);
+    if wanted("gae") {
+        let seconds = best(|| {
+            // As verl's function: advantages and returns, then whitened.
+            ops::gae(&device, &batch, &input, &params, &mut gae)?;
+            ops::whiten_into(
+                &device,
+                &batch,
+                Advantage::PerToken(&gae.advantage),
+                &WhitenParams::VERL,
+                &mut whitened,
+            )
+        })?;
+        say("gae", tokens, seconds);
+    }
     let weight = Weight { per_row: PerRow::One, denominator: counts.tokens as f64, scale: 1.0 };
     let input = ValueInput { values: &values, values_old: Some(&old), returns: &inputs.logp_ref };
     let mut out = ValueOutput::default();
-    let seconds = best(|| ops::value_loss_into(&device, &batch, &input, 0.2, &weight, false, &mut out))?;
-    say("value_loss", tokens, seconds);
+    if wanted("value_loss") {
+        let seconds = best(|| ops::value_loss_into(&device, &batch, &input, 0.2, &weight, false, &mut out))?;
+        say("value_loss", tokens, seconds);
+    }
     Ok(())
 }
 

@@ -79,9 +79,10 @@ struct Token {
     weight: f32,
 }
 
-impl Element<3, 2, 2, 0> for Token {
+impl Token {
+    /// Gradient, loss, whether it is clipped, and the alarm.
     #[inline(always)]
-    fn element<A: Arith>(&self, _staged: [f32; 2], input: impl Fn(usize) -> f32) -> Lane<2, 2, 0> {
+    fn compute(&self, input: impl Fn(usize) -> f32) -> (f32, f32, bool, u32) {
         let (value, old, target) = (input(0), input(1), input(2));
         let (low, high) = (old - self.range, old + self.range);
         let raised = if value < low { low } else { value };
@@ -94,6 +95,23 @@ impl Element<3, 2, 2, 0> for Token {
         let gradient = if clipped { 0.0 } else { self.weight * error + 0.0 };
         let inputs = flag::worse(flag::finite(value), flag::worse(flag::finite(old), flag::finite(target)));
         let alarm = flag::worse(inputs, flag::worse(flag::finite(loss), flag::finite(gradient)));
+        (gradient, loss, clipped, alarm)
+    }
+}
+
+/// Losses of tokens are not written.
+impl Element<3, 1, 2, 0> for Token {
+    #[inline(always)]
+    fn element<A: Arith>(&self, _staged: [f32; 2], input: impl Fn(usize) -> f32) -> Lane<1, 2, 0> {
+        let (gradient, loss, clipped, alarm) = self.compute(input);
+        Lane { out: [gradient], sum: [loss, num::count(clipped)], max: [], alarm }
+    }
+}
+
+impl Element<3, 2, 2, 0> for Token {
+    #[inline(always)]
+    fn element<A: Arith>(&self, _staged: [f32; 2], input: impl Fn(usize) -> f32) -> Lane<2, 2, 0> {
+        let (gradient, loss, clipped, alarm) = self.compute(input);
         Lane { out: [gradient, loss], sum: [loss, num::count(clipped)], max: [], alarm }
     }
 }
@@ -116,7 +134,12 @@ impl Kernel for ValueLoss<'_> {
         let weight = self.weight.of(tokens);
         let ins = [Stream::Array(self.values), Stream::or(self.values_old, 0.0), Stream::Array(self.returns)];
         let token = Token { range: self.cliprange_value, weight: weight as f32 };
-        let swept = team.sweep(span, mask, ins, [Some(self.gradient), self.token_loss], &token);
+        // A GPU's sweep asks each lane anyway, and its entry point holds one sweep.
+        let swept = if T::ALONE && self.token_loss.is_none() {
+            team.sweep(span, mask, ins, [Some(self.gradient)], &token)
+        } else {
+            team.sweep(span, mask, ins, [Some(self.gradient), self.token_loss], &token)
+        };
         if team.leads() {
             self.row_loss.put(row, num::canonical64(weight * swept.sums[0]));
             // A row has fewer than 2³² tokens: its offsets are u32.

@@ -19,6 +19,7 @@ pub use sapo::Sapo;
 use crate::Error;
 use crate::num::Arith;
 use crate::op::Arg;
+use crate::ratio::Guard;
 
 /// The token took the upper clip (A > 0, r above the band; where a gate clips both signs alike, r above the band).
 pub const CLIP_HIGH: u32 = 1;
@@ -26,6 +27,9 @@ pub const CLIP_HIGH: u32 = 1;
 pub const CLIP_LOW: u32 = 2;
 /// The token took the dual clip (A < 0, r above c).
 pub const CLIP_DUAL: u32 = 4;
+
+/// Bound of the log-ratio of [`Sample::own_ratio`]; that of the usual guard, so that one ratio serves for both.
+pub const OWN_BOUND: f32 = Guard::LOG_RATIO_CLAMP;
 
 /// A token after the gate.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -54,6 +58,9 @@ pub struct Sample {
     pub logp_old: f32,
     /// Log-probability under a second policy; 0 for a gate that reads [none](Gate::SECOND).
     pub logp_second: f32,
+    /// The token's own ratio, its logarithm bounded by ±[`OWN_BOUND`], whatever `ratio` is taken over; for a gate that
+    /// [reads](Gate::READS_OWN) it.
+    pub own_ratio: f32,
 }
 
 /// A gate. A token with advantage 0 has loss 0 and gradient 0 (of either sign, never 0·∞).
@@ -77,6 +84,9 @@ pub trait Gate: Arg + Copy + core::fmt::Debug {
     /// Whether `logp_old` itself is read, and not only the ratio to it.
     const READS_OLD: bool = false;
 
+    /// Whether the token's own ratio is read.
+    const READS_OWN: bool = false;
+
     /// What of the gate is long (an exponential).
     #[inline(always)]
     fn stage<A: Arith>(&self, sample: Sample) -> f32 {
@@ -85,12 +95,12 @@ pub trait Gate: Arg + Copy + core::fmt::Debug {
     }
 
     /// The rest of the gate, given its stage.
-    fn gate_staged(&self, sample: Sample, staged: f32) -> Gated;
+    fn gate_staged<A: Arith>(&self, sample: Sample, staged: f32) -> Gated;
 
     /// Gate of one token.
     #[inline(always)]
     fn gate<A: Arith>(&self, sample: Sample) -> Gated {
-        self.gate_staged(sample, self.stage::<A>(sample))
+        self.gate_staged::<A>(sample, self.stage::<A>(sample))
     }
 
     /// Whether the parameters are in their domain.

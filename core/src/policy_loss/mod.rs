@@ -27,7 +27,7 @@ pub use sequence_weight::{SequenceRule, SequenceWeight};
 
 use crate::Error;
 use crate::aggregate::Weight;
-use crate::gate::{Gate, Sample, check_scalar};
+use crate::gate::{Gate, OWN_BOUND, Sample, check_scalar};
 use crate::kl::{Estimator, Kl};
 use crate::num;
 use crate::op::Kernel;
@@ -126,7 +126,7 @@ impl<G: Gate> PolicyLoss<'_, G> {
         const M: usize,
         const K: usize,
         const E: usize,
-        const KL: bool,
+        const KL: u8,
         const HOT: bool,
         const WANT: u8,
     >(
@@ -224,7 +224,7 @@ impl<G: Gate> PolicyLoss<'_, G> {
         let sequence = Sequence::of(moved.sums[0], tokens, log_max);
         let advantage = self.advantage.at(row);
         let ratio = num::exp::<T::Arith>(sequence.log_ratio);
-        let sample = Sample { ratio, advantage, logp: 0.0, logp_old: 0.0, logp_second: 0.0 };
+        let sample = Sample { ratio, advantage, logp: 0.0, logp_old: 0.0, logp_second: 0.0, own_ratio: 1.0 };
         let gate = self.gate.gate::<T::Arith>(sample);
         let gradient = if sequence.inside { gate.gradient } else { 0.0 };
         let coef = num::canonical(weight as f32 * gradient + 0.0);
@@ -252,7 +252,8 @@ impl<G: Gate> PolicyLoss<'_, G> {
     /// What most calls are: see [`Token`].
     #[inline(always)]
     fn hot(&self) -> bool {
-        self.plain() && self.level == Level::Token && self.guard.is_narrow_clamp()
+        let shared = !G::READS_OWN || self.guard == Guard::clamp(OWN_BOUND);
+        self.plain() && self.level == Level::Token && self.guard.is_narrow_clamp() && shared
     }
 
     /// Whether the scalar parameters are in their domain.
@@ -302,17 +303,22 @@ impl<G: Gate> Kernel for PolicyLoss<'_, G> {
     #[inline(always)]
     fn row<T: Team>(&self, team: &T, row: usize) {
         let written = self.loss.is_some_and(|loss| loss.token_loss.is_some());
+        let k3 = self.kl.is_some_and(|term| term.kl.estimator == Estimator::K3);
         match self.variant() {
             _ if self.alike() => self.alike_row(team, row),
             3 if self.hot() && !written => self.row_as::<HOT_LOSS, T>(team, row),
-            4 if self.hot() && !written => self.row_as::<HOT_KL_LOSS, T>(team, row),
+            4 if self.hot() && !written && k3 => self.row_as::<HOT_K3_LOSS, T>(team, row),
+            4 if self.hot() && !written => self.row_as::<HOT_LINEAR_LOSS, T>(team, row),
             0 => self.row_as::<0, T>(team, row),
             1 => self.row_as::<1, T>(team, row),
-            2 => self.row_as::<2, T>(team, row),
+            2 if k3 => self.row_as::<K3, T>(team, row),
+            2 => self.row_as::<LINEAR, T>(team, row),
             3 => self.row_as::<3, T>(team, row),
-            4 => self.row_as::<4, T>(team, row),
+            4 if k3 => self.row_as::<K3_LOSS, T>(team, row),
+            4 => self.row_as::<LINEAR_LOSS, T>(team, row),
             5 => self.row_as::<5, T>(team, row),
-            _ => self.row_as::<6, T>(team, row),
+            _ if k3 => self.row_as::<K3_METRICS, T>(team, row),
+            _ => self.row_as::<LINEAR_METRICS, T>(team, row),
         }
     }
 
@@ -338,8 +344,15 @@ impl<G: Gate> Kernel for PolicyLoss<'_, G> {
 
 /// Not a variant of the table: losses of tokens that are [`hot`](PolicyLoss::hot), summed and not written.
 const HOT_LOSS: usize = 7;
-/// The same with a KL term.
-const HOT_KL_LOSS: usize = 8;
+/// Nor are these, whose KL term is known not to be k3, or known to be.
+const LINEAR: usize = 8;
+const LINEAR_LOSS: usize = 9;
+const LINEAR_METRICS: usize = 10;
+const HOT_LINEAR_LOSS: usize = 11;
+const K3: usize = 12;
+const K3_LOSS: usize = 13;
+const K3_METRICS: usize = 14;
+const HOT_K3_LOSS: usize = 15;
 
 /// Index of the second policy among a token's inputs.
 const SECOND: usize = 5;
@@ -351,16 +364,28 @@ impl<G: Gate> PolicyLoss<'_, G> {
         // A sweep for each need, so that who wants coefficients only pays for nothing else. Whatever is chosen, a
         // coefficient's bits are the same.
         const SUMS: usize = sum::SUMS;
+        const { assert!(V <= HOT_K3_LOSS) };
         match V {
-            0 => self.sweep::<T, J, 1, 0, 0, false, true, { token::COEF }>(team, row),
-            1 => self.sweep::<T, J, 1, 0, 0, false, false, { token::COEF }>(team, row),
-            2 => self.sweep::<T, J, 1, 0, 0, true, false, { token::COEF }>(team, row),
-            3 => self.sweep::<T, J, 2, 1, 0, false, false, { token::LOSS }>(team, row),
-            4 => self.sweep::<T, J, 2, 1, 0, true, false, { token::LOSS }>(team, row),
-            5 => self.sweep::<T, J, 2, SUMS, 2, false, false, { token::METRICS }>(team, row),
-            HOT_LOSS => self.sweep::<T, J, 1, 1, 0, false, true, { token::LOSS }>(team, row),
-            HOT_KL_LOSS => self.sweep::<T, J, 1, 1, 0, true, true, { token::LOSS }>(team, row),
-            _ => self.sweep::<T, J, 2, SUMS, 2, true, false, { token::METRICS }>(team, row),
+            0 => self.sweep::<T, J, 1, 0, 0, { token::NONE }, true, { token::COEF }>(team, row),
+            1 => self.sweep::<T, J, 1, 0, 0, { token::NONE }, false, { token::COEF }>(team, row),
+            2 => self.sweep::<T, J, 1, 0, 0, { token::ANY }, false, { token::COEF }>(team, row),
+            3 => self.sweep::<T, J, 2, 1, 0, { token::NONE }, false, { token::LOSS }>(team, row),
+            4 => self.sweep::<T, J, 2, 1, 0, { token::ANY }, false, { token::LOSS }>(team, row),
+            5 => self.sweep::<T, J, 2, SUMS, 2, { token::NONE }, false, { token::METRICS }>(team, row),
+            6 => self.sweep::<T, J, 2, SUMS, 2, { token::ANY }, false, { token::METRICS }>(team, row),
+            HOT_LOSS => self.sweep::<T, J, 1, 1, 0, { token::NONE }, true, { token::LOSS }>(team, row),
+            LINEAR => self.sweep::<T, J, 1, 0, 0, { token::LINEAR }, false, { token::COEF }>(team, row),
+            LINEAR_LOSS => self.sweep::<T, J, 2, 1, 0, { token::LINEAR }, false, { token::LOSS }>(team, row),
+            LINEAR_METRICS => {
+                self.sweep::<T, J, 2, SUMS, 2, { token::LINEAR }, false, { token::METRICS }>(team, row)
+            }
+            HOT_LINEAR_LOSS => {
+                self.sweep::<T, J, 1, 1, 0, { token::LINEAR }, true, { token::LOSS }>(team, row)
+            }
+            K3 => self.sweep::<T, J, 1, 0, 0, { token::K3 }, false, { token::COEF }>(team, row),
+            K3_LOSS => self.sweep::<T, J, 2, 1, 0, { token::K3 }, false, { token::LOSS }>(team, row),
+            K3_METRICS => self.sweep::<T, J, 2, SUMS, 2, { token::K3 }, false, { token::METRICS }>(team, row),
+            _ => self.sweep::<T, J, 1, 1, 0, { token::K3 }, true, { token::LOSS }>(team, row),
         }
     }
 }

@@ -100,10 +100,6 @@ pub(crate) fn run<A: Arith>(record: &mut impl Record) {
     map(record, "num::expm1", |i| Some(num::expm1::<A>(x(i))));
     map(record, "num::expm1_nonpositive", |i| (x(i) <= 0.0).then(|| num::expm1_nonpositive::<A>(x(i))));
     map(record, "num::log1p", |i| Some(num::log1p::<A>(x(i))));
-    map(record, "num::reciprocal", |i| {
-        let x = f32::from_bits(0x3f80_0000 | (x(i).to_bits() & 0x007f_ffff));
-        Some(num::reciprocal::<A>(x))
-    });
     map(record, "num::sigmoid", |i| Some(num::sigmoid::<A>(x(i))));
     map(record, "num::tanh", |i| Some(num::tanh::<A>(x(i))));
     map(record, "num::expm1mx", |i| Some(num::expm1mx::<A>(x(i))));

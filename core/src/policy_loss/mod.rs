@@ -127,7 +127,7 @@ impl<G: Gate> PolicyLoss<'_, G> {
         const K: usize,
         const E: usize,
         const KL: u8,
-        const HOT: bool,
+        const HOT: u8,
         const WANT: u8,
     >(
         &self,
@@ -149,8 +149,8 @@ impl<G: Gate> PolicyLoss<'_, G> {
         let (kl, kl_coef, kl_weighted) = self.kl.map_or(no_kl, |term| (term.kl, term.coef, term.weighted));
         let token = Token {
             gate: self.gate,
-            sequence: if HOT { None } else { self.sequence(team, span, tokens) },
-            given: !HOT && !G::READS_OLD && self.level == Level::Given,
+            sequence: if HOT == token::GENERAL { self.sequence(team, span, tokens) } else { None },
+            given: HOT == token::GENERAL && !G::READS_OLD && self.level == Level::Given,
             guard: self.guard,
             kl,
             kl_coef,
@@ -174,7 +174,7 @@ impl<G: Gate> PolicyLoss<'_, G> {
             // A row has fewer than 2³² tokens: its offsets are u32.
             self.row_tokens.put(row, tokens as u32);
             let mut alarm = swept.alarm;
-            if HOT && K > 0 && tokens > 0 {
+            if HOT != token::GENERAL && K > 0 && tokens > 0 {
                 // A sum of finite binary32 numbers is finite in binary64.
                 let lost = if swept.sums[0].is_finite() { 0 } else { u32::MAX };
                 alarm = flag::worse(alarm, flag::worse(flag::finite(own), lost));
@@ -249,11 +249,17 @@ impl<G: Gate> PolicyLoss<'_, G> {
         self.weights.is_none() && !self.advantage_per_token
     }
 
-    /// What most calls are: see [`Token`].
+    /// What most calls are: see [`token::NARROW`].
     #[inline(always)]
     fn hot(&self) -> bool {
         let shared = !G::READS_OWN || self.guard == Guard::clamp(OWN_BOUND);
         self.plain() && self.level == Level::Token && self.guard.is_narrow_clamp() && shared
+    }
+
+    /// The same without a guard: TRL, slime, AReaL and NeMo RL have none.
+    #[inline(always)]
+    fn open(&self) -> bool {
+        self.plain() && self.level == Level::Token && self.guard == Guard::NONE
     }
 
     /// Whether the scalar parameters are in their domain.
@@ -306,6 +312,9 @@ impl<G: Gate> Kernel for PolicyLoss<'_, G> {
         let k3 = self.kl.is_some_and(|term| term.kl.estimator == Estimator::K3);
         match self.variant() {
             _ if self.alike() => self.alike_row(team, row),
+            1 if self.open() => self.row_as::<OPEN, T>(team, row),
+            3 if self.open() && !written => self.row_as::<OPEN_LOSS, T>(team, row),
+            4 if self.open() && !written && !k3 => self.row_as::<OPEN_LINEAR_LOSS, T>(team, row),
             3 if self.hot() && !written => self.row_as::<HOT_LOSS, T>(team, row),
             4 if self.hot() && !written && k3 => self.row_as::<HOT_K3_LOSS, T>(team, row),
             4 if self.hot() && !written => self.row_as::<HOT_LINEAR_LOSS, T>(team, row),
@@ -353,6 +362,10 @@ const K3: usize = 12;
 const K3_LOSS: usize = 13;
 const K3_METRICS: usize = 14;
 const HOT_K3_LOSS: usize = 15;
+/// Nor are these, of tokens that are [`open`](PolicyLoss::open).
+const OPEN: usize = 16;
+const OPEN_LOSS: usize = 17;
+const OPEN_LINEAR_LOSS: usize = 18;
 
 /// Index of the second policy among a token's inputs.
 const SECOND: usize = 5;
@@ -364,28 +377,48 @@ impl<G: Gate> PolicyLoss<'_, G> {
         // A sweep for each need, so that who wants coefficients only pays for nothing else. Whatever is chosen, a
         // coefficient's bits are the same.
         const SUMS: usize = sum::SUMS;
-        const { assert!(V <= HOT_K3_LOSS) };
+        const { assert!(V <= OPEN_LINEAR_LOSS) };
         match V {
-            0 => self.sweep::<T, J, 1, 0, 0, { token::NONE }, true, { token::COEF }>(team, row),
-            1 => self.sweep::<T, J, 1, 0, 0, { token::NONE }, false, { token::COEF }>(team, row),
-            2 => self.sweep::<T, J, 1, 0, 0, { token::ANY }, false, { token::COEF }>(team, row),
-            3 => self.sweep::<T, J, 2, 1, 0, { token::NONE }, false, { token::LOSS }>(team, row),
-            4 => self.sweep::<T, J, 2, 1, 0, { token::ANY }, false, { token::LOSS }>(team, row),
-            5 => self.sweep::<T, J, 2, SUMS, 2, { token::NONE }, false, { token::METRICS }>(team, row),
-            6 => self.sweep::<T, J, 2, SUMS, 2, { token::ANY }, false, { token::METRICS }>(team, row),
-            HOT_LOSS => self.sweep::<T, J, 1, 1, 0, { token::NONE }, true, { token::LOSS }>(team, row),
-            LINEAR => self.sweep::<T, J, 1, 0, 0, { token::LINEAR }, false, { token::COEF }>(team, row),
-            LINEAR_LOSS => self.sweep::<T, J, 2, 1, 0, { token::LINEAR }, false, { token::LOSS }>(team, row),
-            LINEAR_METRICS => {
-                self.sweep::<T, J, 2, SUMS, 2, { token::LINEAR }, false, { token::METRICS }>(team, row)
+            0 => self.sweep::<T, J, 1, 0, 0, { token::NONE }, { token::NARROW }, { token::COEF }>(team, row),
+            1 => self.sweep::<T, J, 1, 0, 0, { token::NONE }, { token::GENERAL }, { token::COEF }>(team, row),
+            2 => self.sweep::<T, J, 1, 0, 0, { token::ANY }, { token::GENERAL }, { token::COEF }>(team, row),
+            3 => self.sweep::<T, J, 2, 1, 0, { token::NONE }, { token::GENERAL }, { token::LOSS }>(team, row),
+            4 => self.sweep::<T, J, 2, 1, 0, { token::ANY }, { token::GENERAL }, { token::LOSS }>(team, row),
+            5 => self.sweep::<T, J, 2, SUMS, 2, { token::NONE }, { token::GENERAL }, { token::METRICS }>(
+                team, row,
+            ),
+            6 => self
+                .sweep::<T, J, 2, SUMS, 2, { token::ANY }, { token::GENERAL }, { token::METRICS }>(team, row),
+            HOT_LOSS => {
+                self.sweep::<T, J, 1, 1, 0, { token::NONE }, { token::NARROW }, { token::LOSS }>(team, row)
             }
+            LINEAR => {
+                self.sweep::<T, J, 1, 0, 0, { token::LINEAR }, { token::GENERAL }, { token::COEF }>(team, row)
+            }
+            LINEAR_LOSS => {
+                self.sweep::<T, J, 2, 1, 0, { token::LINEAR }, { token::GENERAL }, { token::LOSS }>(team, row)
+            }
+            LINEAR_METRICS => self
+                .sweep::<T, J, 2, SUMS, 2, { token::LINEAR }, { token::GENERAL }, { token::METRICS }>(
+                    team, row,
+                ),
             HOT_LINEAR_LOSS => {
-                self.sweep::<T, J, 1, 1, 0, { token::LINEAR }, true, { token::LOSS }>(team, row)
+                self.sweep::<T, J, 1, 1, 0, { token::LINEAR }, { token::NARROW }, { token::LOSS }>(team, row)
             }
-            K3 => self.sweep::<T, J, 1, 0, 0, { token::K3 }, false, { token::COEF }>(team, row),
-            K3_LOSS => self.sweep::<T, J, 2, 1, 0, { token::K3 }, false, { token::LOSS }>(team, row),
-            K3_METRICS => self.sweep::<T, J, 2, SUMS, 2, { token::K3 }, false, { token::METRICS }>(team, row),
-            _ => self.sweep::<T, J, 1, 1, 0, { token::K3 }, true, { token::LOSS }>(team, row),
+            K3 => self.sweep::<T, J, 1, 0, 0, { token::K3 }, { token::GENERAL }, { token::COEF }>(team, row),
+            K3_LOSS => {
+                self.sweep::<T, J, 2, 1, 0, { token::K3 }, { token::GENERAL }, { token::LOSS }>(team, row)
+            }
+            K3_METRICS => self
+                .sweep::<T, J, 2, SUMS, 2, { token::K3 }, { token::GENERAL }, { token::METRICS }>(team, row),
+            HOT_K3_LOSS => {
+                self.sweep::<T, J, 1, 1, 0, { token::K3 }, { token::NARROW }, { token::LOSS }>(team, row)
+            }
+            OPEN => self.sweep::<T, J, 1, 0, 0, { token::NONE }, { token::OPEN }, { token::COEF }>(team, row),
+            OPEN_LOSS => {
+                self.sweep::<T, J, 1, 1, 0, { token::NONE }, { token::OPEN }, { token::LOSS }>(team, row)
+            }
+            _ => self.sweep::<T, J, 1, 1, 0, { token::LINEAR }, { token::OPEN }, { token::LOSS }>(team, row),
         }
     }
 }

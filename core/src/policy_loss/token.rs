@@ -15,6 +15,13 @@ pub(super) const LOSS: u8 = 1;
 /// Coefficients, losses and metrics.
 pub(super) const METRICS: u8 = 2;
 
+/// Any row.
+pub(super) const GENERAL: u8 = 0;
+/// What most calls are (never with [`METRICS`]): ratios of tokens, no weights, one advantage; the guard is a narrow clamp.
+pub(super) const NARROW: u8 = 1;
+/// The same without a guard.
+pub(super) const OPEN: u8 = 2;
+
 /// No KL term.
 pub(super) const NONE: u8 = 0;
 /// Whichever estimator the term has. Chosen inside of the loop, it costs every token all of them (measured: 3.9 ns a token).
@@ -24,10 +31,10 @@ pub(super) const LINEAR: u8 = 2;
 /// k3.
 pub(super) const K3: u8 = 3;
 
-/// What is constant over a row. KL: [`NONE`], [`ANY`], [`LINEAR`] or [`K3`]. HOT (never with [`METRICS`]): ratios of tokens, the guard is a narrow
-/// clamp, there are no weights and one advantage, which is what most calls are. WANT: [`COEF`], [`LOSS`] or [`METRICS`].
+/// What is constant over a row. KL: [`NONE`], [`ANY`], [`LINEAR`] or [`K3`]. HOT: [`GENERAL`], [`NARROW`] or [`OPEN`]. WANT: [`COEF`],
+/// [`LOSS`] or [`METRICS`].
 #[derive(Clone, Copy)]
-pub(super) struct Token<G, const KL: u8, const HOT: bool, const WANT: u8> {
+pub(super) struct Token<G, const KL: u8, const HOT: u8, const WANT: u8> {
     pub(super) gate: G,
     /// The ratio of the row, if it has one.
     pub(super) sequence: Option<Sequence>,
@@ -100,7 +107,7 @@ struct Computed {
     alarm: u32,
 }
 
-impl<G: Gate, const KL: u8, const HOT: bool, const WANT: u8> Token<G, KL, HOT, WANT> {
+impl<G: Gate, const KL: u8, const HOT: u8, const WANT: u8> Token<G, KL, HOT, WANT> {
     /// Whether the ratio is a stage: nobody needs one of a gate that reads none, but the metrics.
     const RATIO: bool = G::RATIO || WANT == METRICS;
 
@@ -108,7 +115,7 @@ impl<G: Gate, const KL: u8, const HOT: bool, const WANT: u8> Token<G, KL, HOT, W
 
     #[inline(always)]
     fn advantage(&self, input: &impl Fn(usize) -> f32) -> f32 {
-        if HOT { self.advantage } else { input(2) }
+        if HOT == GENERAL { input(2) } else { self.advantage }
     }
 
     #[inline(always)]
@@ -117,8 +124,8 @@ impl<G: Gate, const KL: u8, const HOT: bool, const WANT: u8> Token<G, KL, HOT, W
         let logp_second = if G::SECOND { input(SECOND) } else { 0.0 };
         let own_ratio = match (G::READS_OWN, HOT) {
             (false, _) => 1.0,
-            (true, true) => ratio,
-            (true, false) => num::exp_normal::<A>(Guard::clamp(gate::OWN_BOUND).apply(logp - logp_old).0),
+            (true, NARROW) => ratio,
+            (true, _) => num::exp_normal::<A>(Guard::clamp(gate::OWN_BOUND).apply(logp - logp_old).0),
         };
         Sample { ratio, advantage: self.advantage(input), logp, logp_old, logp_second, own_ratio }
     }
@@ -126,14 +133,14 @@ impl<G: Gate, const KL: u8, const HOT: bool, const WANT: u8> Token<G, KL, HOT, W
     /// The token's own log-ratio.
     #[inline(always)]
     fn own(&self, input: &impl Fn(usize) -> f32) -> f32 {
-        if !HOT && self.given { input(1) } else { input(0) - input(1) }
+        if HOT == GENERAL && self.given { input(1) } else { input(0) - input(1) }
     }
 
     /// The log-ratio that is exponentiated, of a token whose own is `d`, and whether it was within its bound.
     #[inline(always)]
     fn log_ratio(&self, d: f32) -> (f32, bool) {
         match self.sequence {
-            Some(Sequence { log_ratio, inside }) if !HOT => (log_ratio, inside),
+            Some(Sequence { log_ratio, inside }) if HOT == GENERAL => (log_ratio, inside),
             _ => self.guard.apply(d),
         }
     }
@@ -146,8 +153,12 @@ impl<G: Gate, const KL: u8, const HOT: bool, const WANT: u8> Token<G, KL, HOT, W
             return (value, flag::finite(value));
         }
         let alarm = self.faults(&input);
-        let (d, inside) = self.log_ratio(self.own(&input));
-        if HOT {
+        let own = self.own(&input);
+        if HOT == OPEN {
+            return (num::exp::<A>(own), alarm);
+        }
+        let (d, inside) = self.log_ratio(own);
+        if HOT == NARROW {
             // The bits of `exp`. Outside the guard the gradient is 0: without losses, which need the ratio itself, a ratio of 0
             // makes it so (but for a score gate, whose gradient goes on), and spares the element the guard.
             let ratio = num::exp_normal::<A>(d);
@@ -160,7 +171,7 @@ impl<G: Gate, const KL: u8, const HOT: bool, const WANT: u8> Token<G, KL, HOT, W
     #[inline(always)]
     fn faults(&self, input: &impl Fn(usize) -> f32) -> u32 {
         let second = input(1);
-        let fault = if !HOT && self.given { flag::finite(second) } else { flag::logp(second) };
+        let fault = if HOT == GENERAL && self.given { flag::finite(second) } else { flag::logp(second) };
         let mut alarm = flag::worse(flag::logp(input(0)), fault);
         if G::SECOND {
             alarm = flag::worse(alarm, flag::logp(input(SECOND)));
@@ -172,8 +183,8 @@ impl<G: Gate, const KL: u8, const HOT: bool, const WANT: u8> Token<G, KL, HOT, W
     fn compute<A: Arith>(&self, [ratio, of_gate]: [f32; 2], input: impl Fn(usize) -> f32) -> Computed {
         let d = self.own(&input);
         let (guarded, inside) = match (HOT, WANT) {
-            (true, COEF) => (0.0, true),
-            (true, _) => (0.0, self.guard.holds(d)),
+            (NARROW, COEF) | (OPEN, _) => (0.0, true),
+            (NARROW, _) => (0.0, self.guard.holds(d)),
             _ => self.log_ratio(d),
         };
         // Statistics of log-ratios are of tokens, at every level.
@@ -191,7 +202,7 @@ impl<G: Gate, const KL: u8, const HOT: bool, const WANT: u8> Token<G, KL, HOT, W
             None => self.guard.gradient(gate.gradient, inside),
         };
         let mut alarm = if Self::RATIO { 0 } else { self.faults(&input) };
-        let (policy, policy_gradient) = if HOT {
+        let (policy, policy_gradient) = if HOT != GENERAL {
             (gate.loss, gradient)
         } else {
             let weight = input(3);
@@ -209,21 +220,22 @@ impl<G: Gate, const KL: u8, const HOT: bool, const WANT: u8> Token<G, KL, HOT, W
                 _ => self.kl.token::<A>(input(0), logp_ref),
             };
             kl = value;
-            let coef = if !HOT && self.kl_weighted { self.kl_coef * input(3) } else { self.kl_coef };
+            let coef =
+                if HOT == GENERAL && self.kl_weighted { self.kl_coef * input(3) } else { self.kl_coef };
             loss = A::fma(coef, value, policy);
             total = A::fma(coef, kl_gradient, policy_gradient);
         }
         // + 0: a coefficient is never −0, whichever way it became 0.
         let coef = self.weight * total + 0.0;
         alarm = flag::worse(alarm, flag::finite(coef));
-        if WANT != COEF && !HOT {
+        if WANT != COEF && HOT == GENERAL {
             alarm = flag::worse(alarm, flag::finite(loss));
         }
         Computed { coef, loss, policy, kl, log_ratio, inside, gate, alarm }
     }
 }
 
-impl<G: Gate, const J: usize, const KL: u8, const HOT: bool> Element<J, 1, 0, 0> for Token<G, KL, HOT, COEF> {
+impl<G: Gate, const J: usize, const KL: u8, const HOT: u8> Element<J, 1, 0, 0> for Token<G, KL, HOT, COEF> {
     const STAGES: usize = Self::STAGES;
 
     #[inline(always)]
@@ -239,7 +251,7 @@ impl<G: Gate, const J: usize, const KL: u8, const HOT: bool> Element<J, 1, 0, 0>
 }
 
 /// Losses are summed and not written: one that is not finite leaves a sum that is not, which the row looks at.
-impl<G: Gate, const J: usize, const KL: u8, const HOT: bool> Element<J, 1, 1, 0> for Token<G, KL, HOT, LOSS> {
+impl<G: Gate, const J: usize, const KL: u8, const HOT: u8> Element<J, 1, 1, 0> for Token<G, KL, HOT, LOSS> {
     const STAGES: usize = Self::STAGES;
 
     #[inline(always)]
@@ -254,7 +266,7 @@ impl<G: Gate, const J: usize, const KL: u8, const HOT: bool> Element<J, 1, 1, 0>
     }
 }
 
-impl<G: Gate, const J: usize, const KL: u8, const HOT: bool> Element<J, 2, 1, 0> for Token<G, KL, HOT, LOSS> {
+impl<G: Gate, const J: usize, const KL: u8, const HOT: u8> Element<J, 2, 1, 0> for Token<G, KL, HOT, LOSS> {
     const STAGES: usize = Self::STAGES;
 
     #[inline(always)]
@@ -269,7 +281,7 @@ impl<G: Gate, const J: usize, const KL: u8, const HOT: bool> Element<J, 2, 1, 0>
     }
 }
 
-impl<G: Gate, const J: usize, const KL: u8, const HOT: bool> Element<J, 2, { sum::SUMS }, 2>
+impl<G: Gate, const J: usize, const KL: u8, const HOT: u8> Element<J, 2, { sum::SUMS }, 2>
     for Token<G, KL, HOT, METRICS>
 {
     const STAGES: usize = Self::STAGES;

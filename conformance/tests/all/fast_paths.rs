@@ -2,6 +2,7 @@
 
 use crate::gate_batch::{data, input};
 use lockstep::core::aggregate::{PerRow, Weight};
+use lockstep::core::kl::{Estimator, Kl};
 use lockstep::core::op::OPS;
 use lockstep::core::ratio::{Guard, Level};
 use lockstep::core::select::Order;
@@ -36,22 +37,25 @@ fn plain() -> Device {
 #[test]
 fn short_ways_of_policy_losses_have_the_bits_of_the_general_one() {
     for op in OPS.iter().filter(|op| op.file == "policy_loss/mod.rs") {
-        for seed in 0..24 {
+        for seed in 0..48 {
             let mut case = random::random(op.name, seed).unwrap();
             let Params::Policy(policy) = &mut case.params else { panic!("{}", op.name) };
-            // What the two short ways of a CPU take.
+            let choice = |k: usize, of: usize| Source::new(seed).fork(9).below(k, of);
+            // What the short ways of a CPU take.
             (policy.weights, policy.per_token) = (false, false);
-            if seed % 5 != 0 {
-                policy.kl = None;
-            }
-            (policy.loss, policy.token_loss, policy.metrics) = (seed % 4 != 3, seed % 8 == 2, false);
-            policy.guard = Guard::clamp(if seed % 3 == 0 { 0.25 } else { 20.0 });
-            policy.level = match seed % 2 {
-                0 => Level::Token,
-                _ => Level::Sequence { log_max: if seed % 3 == 0 { 0.125 } else { 10.0 } },
+            policy.kl = (choice(0, 2) == 0).then(|| {
+                let estimator = [Estimator::K1, Estimator::Abs, Estimator::K2, Estimator::K3][choice(1, 4)];
+                (Kl { straight_through: choice(2, 4) == 0, ..Kl::guarded(estimator) }, 0.25)
+            });
+            (policy.loss, policy.token_loss, policy.metrics) = (choice(3, 3) != 0, choice(4, 4) == 0, false);
+            policy.token_loss &= policy.loss;
+            policy.guard = [Guard::clamp(0.25), Guard::clamp(20.0), Guard::NONE][choice(5, 3)];
+            policy.level = match choice(6, 3) {
+                0 => Level::Sequence { log_max: if seed % 3 == 0 { 0.125 } else { 10.0 } },
+                _ => Level::Token,
             };
             // Bad inputs too: an alarm, and bits that are the same all the same.
-            if seed >= 16 {
+            if seed >= 32 {
                 let k = if seed % 2 == 0 { slot::LOGP } else { slot::LOGP_OLD };
                 let bad = [f32::NAN, f32::NEG_INFINITY, 0.5, f32::INFINITY][seed as usize % 4];
                 case.data.element[k].iter_mut().step_by(7).for_each(|x| *x = bad);

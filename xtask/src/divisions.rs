@@ -102,7 +102,9 @@ pub fn check(found: &[Division]) -> Vec<Fault> {
     let mut faults: Vec<Fault> =
         outside.map(|division| Fault::new(&division.file, division.line, "a division")).collect();
     let idle = HOST.iter().filter(|host| !found.iter().any(|division| division.file.starts_with(**host)));
-    faults.extend(idle.map(|host| Fault::new(host, 0, "on the list of xtask/src/divisions.rs, but divides nothing")));
+    faults.extend(
+        idle.map(|host| Fault::new(host, 0, "on the list of xtask/src/divisions.rs, but divides nothing")),
+    );
     faults.sort();
     faults.dedup();
     faults
@@ -135,7 +137,8 @@ fn ratio::ess(_1: f64, _2: u32) -> f64 {
         let found = divisions(MIR)?;
         assert_eq!(found, [at("ratio/ess.rs", 5), at("schedule/order.rs", 6), at("kl.rs", 7)]);
         let faults = check(&found);
-        let outside: Vec<_> = faults.iter().filter(|fault| fault.line > 0).map(|fault| &fault.entry[..]).collect();
+        let outside: Vec<_> =
+            faults.iter().filter(|fault| fault.line > 0).map(|fault| &fault.entry[..]).collect();
         assert_eq!(outside, ["kl.rs", "ratio/ess.rs"]);
         assert_eq!(faults.len() - 2, HOST.len() - 1, "the rest of the list divides nothing here");
         assert!(divisions(&MIR.replace("_0: f64", "_7: f64")).is_err(), "a place of unknown type");

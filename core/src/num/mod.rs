@@ -10,6 +10,8 @@ mod ln;
 mod log1p;
 mod nan;
 mod select;
+#[cfg(any(target_arch = "amdgpu", test))]
+mod settle;
 mod sigmoid;
 mod sqrt;
 mod tanh;

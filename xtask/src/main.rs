@@ -23,6 +23,8 @@ enum Command {
     },
     /// Fail when a folder uses one that is not above it in the table of DESIGN §5
     Layers,
+    /// Fail when `core` divides floats with `/` in what may run on a GPU
+    Divisions,
     /// Run a program on the emulated driver libraries: docs/emulator.md
     Emulate {
         /// cuda or rocm; both, side by side, if none is given
@@ -39,6 +41,7 @@ fn main() -> ExitCode {
         match Arguments::parse().command {
             Command::Artifacts { check } => xtask::artifacts::run(&root, check),
             Command::Layers => xtask::layers::run(&root),
+            Command::Divisions => xtask::divisions::run(&root),
             Command::Emulate { backend, words } => xtask::emulate::run(&root, backend.as_deref(), &words),
         }
     };

@@ -92,7 +92,7 @@ impl<const FULL: bool> Element<2, 1, 0, 0> for Token<FULL> {
         let (advantage, source) = (input(0), input(1));
         let entropy = if FULL { source } else { -(num::exp::<A>(source) * source) };
         let bonus = self.alpha * entropy;
-        let limit = advantage.abs() / self.kappa;
+        let limit = num::div(advantage.abs(), self.kappa);
         let shaped = num::canonical(advantage + if bonus > limit { limit } else { bonus });
         let bad = if FULL { flag::weight(source) } else { flag::logp(source) };
         let alarm = flag::worse(flag::worse(flag::finite(advantage), bad), flag::finite(shaped));

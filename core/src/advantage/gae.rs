@@ -23,7 +23,7 @@
 //! `length_alpha`: λ = clip(1 − 1/(α L), 0, 1) with L live tokens, α 0.05. MARS's older code takes V_{t+1} without looking at the mask: pass no mask.
 
 use crate::Error;
-use crate::num::Arith;
+use crate::num::{self, Arith};
 use crate::op::Kernel;
 use crate::ragged::{In, Mask, Offsets, Out, Stream, flag};
 use crate::team::{Affine, Recurrence, Step, Team};
@@ -77,7 +77,7 @@ impl Gae<'_> {
 /// VAPO's λ of a sequence of `length` live tokens: clip(1 − 1/(α L), 0, 1); 0 without tokens.
 #[inline(always)]
 pub fn length_adaptive_lambda(alpha: f64, length: u64) -> f64 {
-    let lambda = 1.0 - 1.0 / (alpha * length as f64);
+    let lambda = 1.0 - num::div64(1.0, alpha * length as f64);
     if lambda > 0.0 { lambda } else { 0.0 }
 }
 

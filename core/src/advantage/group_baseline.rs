@@ -2,6 +2,7 @@
 
 use super::baseline::Baseline;
 use super::grpo::{GroupAdvantage, NO_PIVOT};
+use crate::num;
 use crate::ragged::Span;
 use crate::team::Team;
 
@@ -41,13 +42,13 @@ impl GroupAdvantage<'_> {
     #[inline(always)]
     fn shrunk(prior: f64, summary: Summary, squares: f64, tau2: f64, laplace: bool) -> f64 {
         let n = summary.n;
-        let p = ((summary.total + 1.0) / (n + 2.0)).clamp(0.0, 1.0);
-        let variance = if laplace { p * (1.0 - p) } else { squares / (n - 1.0) };
-        let noise = variance / n;
+        let p = num::div64(summary.total + 1.0, n + 2.0).clamp(0.0, 1.0);
+        let variance = if laplace { p * (1.0 - p) } else { num::div64(squares, n - 1.0) };
+        let noise = num::div64(variance, n);
         let apart = (summary.mean - prior) * (summary.mean - prior);
         let larger = if apart > noise { apart } else { noise };
         let whole = if tau2 > 0.0 { noise + tau2 } else { larger };
-        let trust = if whole > 0.0 { noise / whole } else { 1.0 };
+        let trust = if whole > 0.0 { num::div64(noise, whole) } else { 1.0 };
         let alone = n == 0.0 || (n == 1.0 && !laplace);
         if alone { prior } else { (summary.mean - prior) * (1.0 - trust) + prior }
     }
@@ -73,7 +74,7 @@ impl GroupAdvantage<'_> {
                 } else if constant {
                     f64::from(low)
                 } else {
-                    weighted / (weight + eps)
+                    num::div64(weighted, weight + eps)
                 };
                 (baseline, NO_PIVOT)
             }

@@ -230,7 +230,7 @@ impl Kernel for GroupAdvantage<'_> {
         } else if constant {
             f64::from(low)
         } else {
-            total / n
+            num::div64(total, n)
         };
         let [squares] = team.sum(span, move |i| {
             let centred = reward(i) - mean;
@@ -239,7 +239,7 @@ impl Kernel for GroupAdvantage<'_> {
         let summary = Summary { n, total, high, low, mean, constant };
         let deviation = move |ddof: u32| {
             let freedom = n - f64::from(ddof);
-            if constant || none { 0.0 } else { <T::Arith as Arith>::sqrt64(squares / freedom) }
+            if constant || none { 0.0 } else { <T::Arith as Arith>::sqrt64(num::div64(squares, freedom)) }
         };
 
         let [weight, weighted, bad_weights] = self.weighted(team, span);
@@ -250,7 +250,8 @@ impl Kernel for GroupAdvantage<'_> {
         let (baseline, pivot) =
             self.baseline_of::<V, T>(team, span, summary, [weight, weighted, given], squares);
         let baseline = if raw || (none && own) { 0.0 } else { baseline };
-        let gain = if self.baseline == Baseline::LeaveOneOut && n > 1.0 { n / (n - 1.0) } else { 1.0 };
+        let gain =
+            if self.baseline == Baseline::LeaveOneOut && n > 1.0 { num::div64(n, n - 1.0) } else { 1.0 };
 
         let (spread, added) = match self.scale {
             Scale::None { ddof } => (deviation(ddof), 0.0),
@@ -310,7 +311,7 @@ impl Kernel for GroupAdvantage<'_> {
                     members.std_of_others::<T::Arith>(span, i, n, ddof) + eps
                 };
             }
-            let advantage = centred / divisor;
+            let advantage = num::div64(centred, divisor);
             let advantage = if advantage > limit {
                 limit
             } else if advantage < -limit {

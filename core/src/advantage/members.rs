@@ -2,7 +2,7 @@
 //! (312 bytes of scratch, measured).
 
 use super::grpo::NO_PIVOT;
-use crate::num::Arith;
+use crate::num::{self, Arith};
 use crate::ragged::{In, Mask, Span};
 use crate::team::Team;
 
@@ -68,7 +68,7 @@ impl Members<'_> {
             total += if j != skip && self.is(j) { self.reward(j) } else { 0.0 };
             j += 1;
         }
-        let mean = total / (n - 1.0);
+        let mean = num::div64(total, n - 1.0);
         let mut squares = 0.0;
         let mut j = span.start;
         while j < span.end {
@@ -76,7 +76,7 @@ impl Members<'_> {
             squares += if j != skip && self.is(j) { centred * centred } else { 0.0 };
             j += 1;
         }
-        A::sqrt64(squares / (n - 1.0 - f64::from(ddof)))
+        A::sqrt64(num::div64(squares, n - 1.0 - f64::from(ddof)))
     }
 }
 

@@ -112,7 +112,7 @@ impl Kernel for OptimalTokenBaseline<'_> {
                 s += 1;
             }
             let raw = one | (lone_tail_is_raw & (reached < 2));
-            let baseline = if raw { 0.0 } else { weighted / (total + eps) };
+            let baseline = if raw { 0.0 } else { num::div64(weighted, total + eps) };
             let mut s = group.start;
             while s < group.end {
                 let span = offsets.span(s);

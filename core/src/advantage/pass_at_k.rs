@@ -82,14 +82,14 @@ impl Kernel for PassAtK<'_> {
         // q is 0 with fewer than k wrong members; k may be larger than any group.
         let mut i = if wrong < k || n < k { k } else { 0.0 };
         while i < k {
-            q *= (wrong - i) / (n - i);
+            q *= num::div64(wrong - i, n - i);
             i += 1.0;
         }
         let q = if wrong < k { 0.0 } else { q };
         let zero = q == 0.0 || c == 0.0 || n < k;
-        let good = q / <T::Arith as Arith>::sqrt64(q * (1.0 - q));
+        let good = num::div64(q, <T::Arith as Arith>::sqrt64(q * (1.0 - q)));
         // A factor and not a choice of two captured numbers, which LLVM makes a choice of addresses: 128 bytes of local memory.
-        let against = -(c / wrong);
+        let against = -num::div64(c, wrong);
         let out = self.advantage;
         team.for_each(span, move |i| {
             let advantage = if correct(i) { 1.0 } else { against } * good;

@@ -171,10 +171,10 @@ impl Kernel for Sharpen<'_> {
                 Some(tokens) => f64::from(tokens.at(i)),
                 None => 1.0,
             };
-            if length == 0.0 { 0.0 } else { (logp.at(i) - reference) / length }
+            if length == 0.0 { 0.0 } else { num::div64(logp.at(i) - reference, length) }
         };
         let [n, total] = team.sum(span, move |i| if members.is(i) { [1.0, score(i)] } else { [0.0; 2] });
-        let mean = total / n;
+        let mean = num::div64(total, n);
         let (advantage, threshold) = (self.advantage, self.threshold);
         let (sharpening, out) = (self.sharpening, self.sharpened);
         team.for_each(span, move |i| {

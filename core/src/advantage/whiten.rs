@@ -148,7 +148,7 @@ impl Element<1, 1, 0, 0> for Line {
     fn element<A: Arith>(&self, _staged: [f32; 2], input: impl Fn(usize) -> f32) -> Lane<1, 0, 0> {
         let x = input(0);
         let missing = self.nan_is_missing & x.is_nan();
-        let y = num::canonical(((f64::from(x) - self.mean) / self.divisor) as f32);
+        let y = num::canonical(num::div64(f64::from(x) - self.mean, self.divisor) as f32);
         let out = if self.zero | missing { 0.0 } else { y };
         let alarm = flag::worse(flag::finite(x), flag::finite(out));
         Lane { out: [out], sum: [], max: [], alarm: if missing { 0 } else { alarm } }

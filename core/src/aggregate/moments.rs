@@ -20,7 +20,7 @@
 //!
 //! **Variants**: verl divides by M + 1e-8 in both means, which changes nothing that binary32 holds (a relative 1e-8/M).
 
-use crate::num::{Arith, canonical, canonical64, count};
+use crate::num::{self, Arith, canonical, canonical64, count};
 use crate::op::Kernel;
 use crate::ragged::{In, Mask, Offsets, Out, Span, Stream, flag};
 use crate::team::{Element, Lane, Team, Terms};
@@ -46,7 +46,7 @@ pub fn variance(moments: In<'_, f64>, ddof: u32) -> f64 {
     let freedom = moments.at(COUNT) - f64::from(ddof);
     // A comparison that holds for NaN too.
     let none = freedom <= 0.0 || moments.at(LOW) == moments.at(HIGH);
-    if none { 0.0 } else { moments.at(SQUARES) / freedom }
+    if none { 0.0 } else { num::div64(moments.at(SQUARES), freedom) }
 }
 
 /// Its root.
@@ -60,7 +60,7 @@ pub fn std<A: Arith>(moments: In<'_, f64>, ddof: u32) -> f64 {
 pub fn nonzero_fraction(moments: In<'_, f64>) -> f64 {
     let (count, nonzero) = (moments.at(COUNT), moments.at(NONZERO));
     let nonzero = if nonzero > 1.0 { nonzero } else { 1.0 };
-    if count == 0.0 { 0.0 } else { nonzero / count }
+    if count == 0.0 { 0.0 } else { num::div64(nonzero, count) }
 }
 
 /// The op `row_moments`.
@@ -113,7 +113,7 @@ impl Kernel for RowMoments<'_> {
             // Counted and not summed where every live element counts.
             let n = team.count(span, mask) as f64 - absent;
             let (high, low) = (swept.maxima[0], canonical(-swept.maxima[1]));
-            let mean = if high == low { f64::from(low) } else { total / n };
+            let mean = if high == low { f64::from(low) } else { num::div64(total, n) };
             let [squares] = team.sum_live(span, mask, ins, Squares { missing, mean });
             let [low, high] = [low, high].map(|end| canonical64(f64::from(end)));
             let found = [n, canonical64(mean), squares, low, high, nonzero];
@@ -211,7 +211,7 @@ impl Kernel for FoldMoments<'_> {
         } else if high == low {
             f64::from(low)
         } else {
-            total / n
+            num::div64(total, n)
         };
         let [squares] = team.sum(span, |r| {
             let apart = at(MEAN, r) - mean;

@@ -13,6 +13,7 @@
 //! rounded to `f32` once.
 
 use crate::Error;
+use crate::num;
 use crate::op::{Arg, Decoder, Encoder};
 
 /// What a sequence's own sum is divided by.
@@ -121,6 +122,6 @@ impl Weight {
             PerRow::Constant(c) => c,
         };
         let divisor = self.denominator * own;
-        if divisor == 0.0 || length == 0.0 { 0.0 } else { self.scale / divisor }
+        if divisor == 0.0 || length == 0.0 { 0.0 } else { num::div64(self.scale, divisor) }
     }
 }

@@ -133,7 +133,7 @@ impl Kernel for RolloutMismatch<'_> {
             }
             let (log, live) = (swept.sums[sum::LOG], tokens > 0);
             let sequence = f64::from(num::expm1::<T::Arith>(clip(log as f32, bound)));
-            let mean = log / if live { tokens as f64 } else { 1.0 };
+            let mean = num::div64(log, if live { tokens as f64 } else { 1.0 });
             let ppl = f64::from(num::expm1::<T::Arith>(-(mean as f32)));
             let of_row = |value: f64| if live { num::canonical64(value) } else { 0.0 };
             self.row_sums.put(sum::SEQUENCE * rows + row, of_row(sequence));

@@ -40,7 +40,7 @@ crate::kernel_args!(NormalizeWeights<'_> { cu_seqlens, loss_mask, weights, total
 /// What weights with these sums are divided by.
 #[inline(always)]
 pub fn factor(numerator: f64, denominator: f64) -> f64 {
-    let mean = numerator / denominator;
+    let mean = num::div64(numerator, denominator);
     if denominator > 0.0 && mean > LEAST_MEAN { mean } else { 1.0 }
 }
 
@@ -60,7 +60,7 @@ impl Kernel for NormalizeWeights<'_> {
         let (weights, mask, normalized) = (self.weights, self.loss_mask, self.normalized);
         let mean = factor(self.totals.at(self.numerator as usize), self.totals.at(self.denominator as usize));
         team.for_each(self.cu_seqlens.span(row), move |i| {
-            let y = num::canonical((f64::from(weights.at(i)) / mean) as f32);
+            let y = num::canonical(num::div64(f64::from(weights.at(i)), mean) as f32);
             normalized.put(i, if mask.at(i) { y } else { 0.0 });
         });
     }

@@ -238,7 +238,7 @@ impl Rejections {
         let [low2, low3] = k2_k3::<A>(clip(-maxima[1], bound));
         let largest = |a: f32, b: f32| f64::from(if !live { 0.0 } else { num::max(a, b) });
         self.sum.hold(k1, k2, k3)
-            & self.mean.hold(k1 / n, k2 / n, k3 / n)
+            & self.mean.hold(num::div64(k1, n), num::div64(k2, n), num::div64(k3, n))
             & self.max.hold(0.0, largest(high2, low2), largest(high3, low3))
     }
 }

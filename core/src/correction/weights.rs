@@ -193,7 +193,7 @@ impl Kernel for RolloutCorrection<'_> {
         if of_sequence | rejections.needs_sequences() {
             let swept = team.sweep(span, mask, ins, [], &Divergence { bound });
             let [total, k1, k2, k3] = swept.sums;
-            let log = if self.level == WeightLevel::Geometric { total / n } else { total };
+            let log = if self.level == WeightLevel::Geometric { num::div64(total, n) } else { total };
             shared = if of_sequence { clip(log as f32, bound) } else { 0.0 };
             let found = SequenceSums { tokens, sums: [k1, k2, k3], maxima: swept.maxima };
             if !rejections.keeps_sequence::<T::Arith>(found, bound) {
@@ -223,7 +223,7 @@ impl Kernel for RolloutCorrection<'_> {
             }
             let (total, live) = (swept.sums[sum::WEIGHT], tokens > 0.0);
             self.row_sums.put(sum::TOKENS * rows + row, tokens);
-            self.row_sums.put(sum::ROW_WEIGHT * rows + row, num::canonical64(total / n));
+            self.row_sums.put(sum::ROW_WEIGHT * rows + row, num::canonical64(num::div64(total, n)));
             self.row_sums.put(sum::LIVE * rows + row, if live { 1.0 } else { 0.0 });
             for (k, &value) in swept.maxima.iter().enumerate() {
                 self.row_maxima.put(k * rows + row, value);

@@ -125,7 +125,7 @@ impl Gate for DppoKl {
         let (q, not_q) = num::exp_and_rest::<A>(logp_old);
         let not_p = -num::expm1_nonpositive::<A>(logp);
         // Both sums are from 1e-8 to 1, so that their quotient is normal.
-        let outside = num::ln_normal::<A>((not_q + EPS) / (not_p + EPS));
+        let outside = num::ln_normal::<A>(num::div(not_q + EPS, not_p + EPS));
         // q = 0 with logp_old = −1e30 must not become 0·∞: the product is bounded by 1/e·….
         let inside = if q > 0.0 { q * (logp_old - logp) } else { 0.0 };
         A::fma(not_q, outside, inside)

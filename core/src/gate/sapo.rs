@@ -60,7 +60,7 @@ impl Gate for Sapo {
     #[inline(always)]
     fn gate_staged<A: Arith>(&self, Sample { ratio, advantage, .. }: Sample, e: f32) -> Gated {
         let scale = if advantage > 0.0 { self.scale_pos } else { self.scale_neg };
-        let inverse = 1.0 / (1.0 + e);
+        let inverse = num::div(1.0, 1.0 + e);
         let p = if ratio >= 1.0 { inverse } else { e * inverse };
         let quarter = (e * inverse) * inverse;
         // r = ∞ (no guard) has weight 0: bounded, or ∞·0 would be NaN.

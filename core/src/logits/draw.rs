@@ -17,6 +17,7 @@
 
 use super::{LogitRows, Scale, check_temperature, inverse, weight};
 use crate::Error;
+use crate::num;
 use crate::op::Kernel;
 use crate::ragged::{In, Out, Span, flag};
 use crate::select::key::hash;
@@ -96,7 +97,7 @@ fn whole(x: f64) -> u64 {
 /// have no integer division, and AMD's way round it is an approximation that cannot be held to anything (`cargo xtask artifacts`).
 #[inline(always)]
 fn quotient(n: u64, d: u64) -> u64 {
-    let q = whole(n as f64 / d as f64);
+    let q = whole(num::div64(n as f64, d as f64));
     let q = if q * d > n { q - 1 } else { q };
     if (q + 1) * d <= n { q + 1 } else { q }
 }

@@ -106,7 +106,7 @@ impl Kernel for LogitsGradient<'_> {
         };
         let other = Other {
             scale,
-            share: (1.0 / total) as f32,
+            share: num::div64(1.0, total) as f32,
             score: self.coef.at(row) * scale.inverse,
             entropy: of_entropy * scale.inverse,
             shift: shift as f32,
@@ -126,8 +126,9 @@ impl Kernel for LogitsGradient<'_> {
         if team.leads() {
             let y = scale.exponent(self.rows.logits.at(label));
             let e = f64::from(weight::<T::Arith>(y));
-            let score = f64::from(other.score) * ((total - e) / total);
-            let own = score - f64::from(other.entropy) * (e / total) * (f64::from(floored(y)) + shift);
+            let score = f64::from(other.score) * num::div64(total - e, total);
+            let own =
+                score - f64::from(other.entropy) * num::div64(e, total) * (f64::from(floored(y)) + shift);
             let own = if on { num::canonical(own as f32 + 0.0) } else { 0.0 };
             self.gradient.put(label, own);
             // A label outside of the vocabulary, or masked there, has no gradient.

@@ -179,7 +179,11 @@ impl Kernel for LogitsKl<'_> {
         let ins = [Stream::Array(a), Stream::Array(b)];
         let [total_a, total_b] = team.sweep(live, Mask::all(), ins, [], &Totals(scales)).sums;
         let shift = ln_total::<T::Arith>(total_a) - ln_total::<T::Arith>(total_b);
-        let sides = Sides { scales, shares: [(1.0 / total_a) as f32, (1.0 / total_b) as f32], shift };
+        let sides = Sides {
+            scales,
+            shares: [num::div64(1.0, total_a) as f32, num::div64(1.0, total_b) as f32],
+            shift,
+        };
         let kl = team.sweep(live, Mask::all(), ins, [], &Term(sides)).sums[0] as f32;
         let mut alarm = 0;
         if let Some(gradient) = self.gradient {

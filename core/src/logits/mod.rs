@@ -143,7 +143,7 @@ impl Scale {
 /// 1/T as the ops use it.
 #[inline(always)]
 fn inverse(temperature: f32) -> f32 {
-    1.0 / temperature
+    crate::num::div(1.0, temperature)
 }
 
 /// e^y for y ≤ 0, 0 below the cut.

@@ -133,14 +133,14 @@ impl Kernel for OtrExact<'_> {
         let own = f64::from(weight::<T::Arith>(plain.exponent(z)));
         let own_candidate = f64::from(weight::<T::Arith>(tempered.exponent(z)));
         let (coef, beta) = (f64::from(self.coef.at(row)), f64::from(self.beta));
-        let hit = own_candidate / candidates;
+        let hit = num::div64(own_candidate, candidates);
         let rewards = beta + (1.0 - beta) * hit;
         let mut alarm = 0;
         if let Some(gradient) = self.gradient {
             let other = Other {
                 totals: (plain, tempered),
-                of_policy: (coef * rewards / total) as f32,
-                of_candidates: (coef * beta / candidates) as f32,
+                of_policy: num::div64(coef * rewards, total) as f32,
+                of_candidates: num::div64(coef * beta, candidates) as f32,
                 on,
             };
             // The entries before the label and those behind it: nobody writes the label's but the one who leads.
@@ -154,9 +154,10 @@ impl Kernel for OtrExact<'_> {
         if team.leads() {
             let ln_z = f64::from(ln_total::<T::Arith>(total));
             let logp = f64::from(plain.exponent(z)) - ln_z;
-            let loss = -((1.0 - beta) * hit * logp + beta * (product / candidates - ln_z));
-            let (miss, missed) = ((total - own) / total, (candidates - own_candidate) / candidates);
-            let score = hit * miss - beta * (own / total) * missed;
+            let loss = -((1.0 - beta) * hit * logp + beta * (num::div64(product, candidates) - ln_z));
+            let (miss, missed) =
+                (num::div64(total - own, total), num::div64(candidates - own_candidate, candidates));
+            let score = hit * miss - beta * num::div64(own, total) * missed;
             let (loss, slope) = (loss as f32, (0.0 - coef * score) as f32 + 0.0);
             let known = (given < self.rows.vocab) & (z > f32::NEG_INFINITY) & largest.is_finite();
             let fault = flag::worse(flag::finite(loss), flag::finite(slope));

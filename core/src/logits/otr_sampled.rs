@@ -136,11 +136,11 @@ impl Kernel for OtrSampled<'_> {
             [if hit { 1.0 } else { 0.0 }, product, if known { 0.0 } else { 1.0 }]
         });
         let count = self.draws as f64;
-        let coef = f64::from(self.coef.at(row)) / count;
+        let coef = num::div64(f64::from(self.coef.at(row)), count);
         let rewards = hits + beta * (count - hits);
         let mut alarm = if bad > 0.0 { u32::MAX } else { 0 };
         if let Some(gradient) = self.gradient {
-            let undrawn = Undrawn { scale, factor: (coef * rewards / total) as f32, on };
+            let undrawn = Undrawn { scale, factor: num::div64(coef * rewards, total) as f32, on };
             let swept = team.sweep(span, Mask::all(), ins, [Some(gradient)], &undrawn);
             alarm = flag::worse(alarm, swept.alarm);
             let place = move |j: usize| within(candidates.at(from + j), vocab);
@@ -155,11 +155,11 @@ impl Kernel for OtrSampled<'_> {
                     let own = (end - at) as f64;
                     let reward = if a == label { 1.0 } else { beta };
                     let e = f64::from(weight::<T::Arith>(scale.exponent(logits.at(i))));
-                    let miss = (total - e) / total;
+                    let miss = num::div64(total - e, total);
                     // Σ R of the candidates that are another token; exact for the label.
                     let hits_of_others = if a == label { 0.0 } else { hits };
                     let others = hits_of_others + beta * (count - own - hits_of_others);
-                    let slope = 0.0 - coef * (own * reward * miss - e / total * others);
+                    let slope = 0.0 - coef * (own * reward * miss - num::div64(e, total) * others);
                     gradient.put(i, num::canonical(slope as f32 + 0.0));
                 }
             });
@@ -167,7 +167,7 @@ impl Kernel for OtrSampled<'_> {
         if team.leads() {
             let given = label as usize;
             let z = logits.at(span.start + within(label, vocab));
-            let loss = (0.0 - products / count) as f32 + 0.0;
+            let loss = (0.0 - num::div64(products, count)) as f32 + 0.0;
             let known = (given < vocab) & (z > f32::NEG_INFINITY) & scale.largest.is_finite();
             // The entries of drawn tokens are below twice |coef|·(1 + |β|).
             let bound = (2.0 * count * coef.abs() * (1.0 + beta.abs())) as f32;

@@ -150,7 +150,7 @@ impl Kernel for LogitsStatistics<'_> {
             let ln_z = ln_total::<T::Arith>(total);
             let logp = y - ln_z;
             let own = f64::from(weight::<T::Arith>(y));
-            let entropy = f64::from(ln_z) - product / total;
+            let entropy = f64::from(ln_z) - num::div64(product, total);
             // A masked row gives 0, one that cannot be used NaN.
             let put = move |out: Out<'_, f32>, value: f64| {
                 let value = if usable { value as f32 } else { f32::NAN };
@@ -160,10 +160,11 @@ impl Kernel for LogitsStatistics<'_> {
             put(self.lse, f64::from(largest * scale.inverse + ln_z));
             self.top.put(row, if usable { top } else { 0 });
             if let Some(moments) = self.moments {
-                let (rest, squared) = ((total - own) / total, f64::from((own as f32) * (own as f32)));
-                let others = (squares - squared) / (total * total);
+                let (rest, squared) =
+                    (num::div64(total - own, total), f64::from((own as f32) * (own as f32)));
+                let others = num::div64(squares - squared, total * total);
                 put(moments.entropy, entropy);
-                put(moments.collision, squares / (total * total));
+                put(moments.collision, num::div64(squares, total * total));
                 put(moments.score_norm, rest * rest + if others > 0.0 { others } else { 0.0 });
             }
             let state = [f64::from(largest), total, if V == 0 { 0.0 } else { entropy }];

@@ -72,7 +72,10 @@ impl Arith for Hard {
 
     #[inline(always)]
     fn sqrt64(x: f64) -> f64 {
-        core::f64::math::sqrt(x)
+        let root = core::f64::math::sqrt(x);
+        #[cfg(target_arch = "amdgpu")]
+        let root = super::settle::root(x, root);
+        root
     }
 }
 

@@ -1,6 +1,7 @@
 //! The scalar functions of the bit contract, one file each, from exactly rounded operations only: no platform libm.
 
 mod arith;
+mod div;
 mod exp;
 mod expm1;
 mod expm1mx;
@@ -9,6 +10,8 @@ mod ln;
 mod log1p;
 mod nan;
 mod select;
+#[cfg(any(target_arch = "amdgpu", test))]
+mod settle;
 mod sigmoid;
 mod sqrt;
 mod tanh;
@@ -17,6 +20,7 @@ mod wide;
 #[cfg(any(feature = "std", target_arch = "nvptx64", target_arch = "amdgpu"))]
 pub use arith::Hard;
 pub use arith::{Arith, Soft};
+pub use div::{div, div64};
 pub use exp::{exp, exp_nonpositive, exp_normal};
 pub use expm1::{exp_and_rest, expm1, expm1_nonpositive};
 pub use ln::{ln, ln_normal};

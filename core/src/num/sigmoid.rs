@@ -11,6 +11,7 @@
 //! Why: both forms keep the relative accuracy of small results; one division, always with a divisor in [1, 2].
 
 use super::Arith;
+use super::div::div;
 use super::exp::exp_nonpositive;
 use super::nan::unless_nan;
 
@@ -19,5 +20,5 @@ use super::nan::unless_nan;
 pub fn sigmoid<A: Arith>(x: f32) -> f32 {
     let e = exp_nonpositive::<A>(-x.abs());
     let top = if x < 0.0 { e } else { 1.0 };
-    unless_nan(x, top / (1.0 + e))
+    unless_nan(x, div(top, 1.0 + e))
 }

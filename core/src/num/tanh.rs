@@ -11,6 +11,7 @@
 //! Why: one formula for all x; m is accurate relative to itself, so small x need no branch.
 
 use super::Arith;
+use super::div::div;
 use super::expm1::expm1_nonpositive;
 use super::nan::{unless_nan, with_sign_of};
 
@@ -18,5 +19,5 @@ use super::nan::{unless_nan, with_sign_of};
 #[inline(always)]
 pub fn tanh<A: Arith>(x: f32) -> f32 {
     let m = expm1_nonpositive::<A>(-2.0 * x.abs());
-    unless_nan(x, with_sign_of(x, m.abs() / (2.0 + m)))
+    unless_nan(x, with_sign_of(x, div(m.abs(), 2.0 + m)))
 }

@@ -114,12 +114,13 @@ impl PolicyLossGmpo<'_> {
             team.sweep(span, mask, [logp, logp_old, advantage, Stream::or(self.weights, 1.0)], [], &token);
         let length = tokens as f64 + EPS;
         // One exponential for both geometric means.
-        let exponent = (first.sums[CLIPPED] / length + first.sums[LOG_WEIGHT] / length) as f32;
-        let mean = (first.sums[ADVANTAGE] / length) as f32;
-        let scale = if self.denominator == 0.0 { 0.0 } else { 1.0 / self.denominator };
+        let exponent =
+            (num::div64(first.sums[CLIPPED], length) + num::div64(first.sums[LOG_WEIGHT], length)) as f32;
+        let mean = num::div64(first.sums[ADVANTAGE], length) as f32;
+        let scale = if self.denominator == 0.0 { 0.0 } else { num::div64(1.0, self.denominator) };
         // + 0: never −0.
         let loss = f64::from(-mean * num::exp::<T::Arith>(exponent)) + 0.0;
-        let value = (loss * scale / length) as f32;
+        let value = num::div64(loss * scale, length) as f32;
         let kept = Kept { guard: token.guard, low: token.low, high: token.high, value };
         team.sweep(span, mask, [logp, logp_old, advantage], [Some(self.coef)], &kept);
         if team.leads() {

@@ -180,7 +180,7 @@ impl Kernel for SequenceWeight<'_> {
                 (if negative { truncated } else { 1.0 }, true)
             }
             SequenceRule::OffPolicyMask { delta } => {
-                let mean = -moved / if tokens > 1 { tokens as f64 } else { 1.0 };
+                let mean = num::div64(-moved, if tokens > 1 { tokens as f64 } else { 1.0 });
                 (if negative & (mean > f64::from(delta)) { 0.0 } else { 1.0 }, true)
             }
         };

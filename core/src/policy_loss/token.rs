@@ -63,7 +63,7 @@ impl Sequence {
     /// From the sum of the log-ratios of `tokens` live tokens.
     #[inline(always)]
     pub(super) fn of(sum: f64, tokens: u64, log_max: f32) -> Self {
-        let mean = (sum / if tokens > 1 { tokens as f64 } else { 1.0 }) as f32;
+        let mean = num::div64(sum, if tokens > 1 { tokens as f64 } else { 1.0 }) as f32;
         // A NaN is not inside.
         Sequence { log_ratio: if mean > log_max { log_max } else { mean }, inside: mean <= log_max }
     }

@@ -25,7 +25,7 @@ pub const EPS: f64 = 1e-8;
 #[inline(always)]
 pub fn ess(total: f64, squares: f64, eps: f64) -> f64 {
     let divisor = squares + eps;
-    if divisor > 0.0 { total * total / divisor } else { 0.0 }
+    if divisor > 0.0 { num::div64(total * total, divisor) } else { 0.0 }
 }
 
 /// From the effective sample size to a factor of the learning rate.
@@ -40,7 +40,7 @@ pub enum LrRule {
 /// The factor of the learning rate for an effective sample size of `ess` out of `count`; 0 without samples.
 #[inline(always)]
 pub fn lr_scale<A: Arith>(ess: f64, count: f64, rho_base: f64, rule: LrRule) -> f64 {
-    let ratio = if count > 0.0 { ess / count / rho_base } else { 0.0 };
+    let ratio = if count > 0.0 { num::div64(num::div64(ess, count), rho_base) } else { 0.0 };
     let ratio = if ratio < 1.0 { ratio } else { 1.0 };
     match rule {
         LrRule::Sqrt => A::sqrt64(ratio),

@@ -124,7 +124,7 @@ impl Kernel for LogRatioScan<'_> {
             ScanKind::Sum | ScanKind::Mean => {
                 let n = team.count(span, mask) as f64;
                 let divisor = if self.kind == ScanKind::Mean && n > 1.0 { n } else { 1.0 };
-                let y = num::canonical((swept.sums[0] / divisor) as f32);
+                let y = num::canonical(num::div64(swept.sums[0], divisor) as f32);
                 team.for_each(span, move |i| out.put(i, if mask.at(i) { y } else { 0.0 }));
             }
         }

@@ -46,7 +46,7 @@ crate::launch_args!(
 pub fn alpha(version: i32, current: i32) -> f64 {
     let stale = f64::from(current) - f64::from(version);
     // Staleness of a later version is negative.
-    if version >= 0 && stale > 0.0 { (stale - 1.0) / stale } else { 0.0 }
+    if version >= 0 && stale > 0.0 { num::div64(stale - 1.0, stale) } else { 0.0 }
 }
 
 /// The op `proximal_logp`.

@@ -190,20 +190,20 @@ impl Kernel for FilterGroups<'_> {
         let high = team.max(span, value);
         let low = team.min(span, move |i| members.value_or(i, f32::INFINITY));
         let constant = high == low;
-        let mean = if constant { f64::from(low) } else { total / n };
+        let mean = if constant { f64::from(low) } else { num::div64(total, n) };
         let [squares] = team.sum(span, move |i| {
             let centred = members.reward(i) - mean;
             [if members.is(i) { centred * centred } else { 0.0 }]
         });
-        let std = if constant { 0.0 } else { <T::Arith as Arith>::sqrt64(squares / n) };
+        let std = if constant { 0.0 } else { <T::Arith as Arith>::sqrt64(num::div64(squares, n)) };
         let none = n == 0.0;
         let alone = span.len() <= 1 || n == 1.0;
         let (statistic, all) = match criterion {
             Criterion::Varied => (std, alone || !(constant || none)),
             Criterion::Spread { eta } => (std, !none && std > eta),
-            Criterion::SolveRate { limit, .. } => (hits / n, hits / n < limit),
-            Criterion::Balanced { tau } => ((total / n).abs(), (total / n).abs() <= tau),
-            _ => (hits / n, false),
+            Criterion::SolveRate { limit, .. } => (num::div64(hits, n), num::div64(hits, n) < limit),
+            Criterion::Balanced { tau } => (num::div64(total, n).abs(), num::div64(total, n).abs() <= tau),
+            _ => (num::div64(hits, n), false),
         };
         let (groups, out) = (criterion.numbers().0 < 4, self.keep);
         team.for_each(span, move |i| out.put(i, u8::from(if groups { all } else { wanted(i) })));

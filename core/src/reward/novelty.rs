@@ -129,7 +129,7 @@ impl Answers<'_> {
             nearest = if counts && (s > nearest || s.is_nan()) { s } else { nearest };
             j += 1;
         }
-        let mean = if peers > 0.0 { peer_sum / peers } else { sum / others };
+        let mean = if peers > 0.0 { num::div64(peer_sum, peers) } else { num::div64(sum, others) };
         let u = 1.0 - (self.mean_weight * mean + (1.0 - self.mean_weight) * nearest);
         num::canonical(if others == 0.0 { 0.0 } else { u as f32 })
     }
@@ -176,7 +176,7 @@ impl Kernel for NoveltyBands<'_> {
             let (low, high) = if major { (low_major, high_major) } else { (low_minor, high_minor) };
             let (low, high) = (f64::from(low), f64::from(high));
             let u = if answers.has_novelty(i) { answers.novelty(i) } else { 0.0 };
-            let inside = (f64::from(u) - low) / (high - low);
+            let inside = num::div64(f64::from(u) - low, high - low);
             let inside = if high == low { 0.5 } else { inside };
             let inside = if n == 1.0 { 1.0 } else { inside };
             let reward = if major { majority } else { minority } + width * inside;

@@ -234,7 +234,7 @@ impl Kernel for ShapeRewards<'_> {
             let shaped = match shaping {
                 Shaping::Overlong { max_length, buffer, factor, saturate } => {
                     let (max_length, buffer) = (f64::from(max_length), f64::from(buffer));
-                    let over = (length - (max_length - buffer)) / buffer;
+                    let over = num::div64(length - (max_length - buffer), buffer);
                     let over = if saturate && over > 1.0 { 1.0 } else { over };
                     reward - if over > 0.0 { over * factor } else { 0.0 }
                 }
@@ -256,7 +256,7 @@ impl Kernel for ShapeRewards<'_> {
                     if correct { sound } else { -1.0 }
                 }
                 Shaping::Brevity { limit } => {
-                    let left = 1.0 - length / f64::from(limit);
+                    let left = 1.0 - num::div64(length, f64::from(limit));
                     let left = if left > 0.0 { left } else { 0.0 };
                     if wrong == 0.0 { left } else { reward }
                 }

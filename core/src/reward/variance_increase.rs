@@ -148,7 +148,7 @@ fn split<A: Arith>(weighted: Weighted<'_>, span: Span, ends: Ends, [low, high, m
         between += if top || bottom { 0.0 } else { p };
         i += 1;
     }
-    let middle = owed / between;
+    let middle = num::div64(owed, between);
     let (up, down, off) = (high - mean, low - mean, middle - mean);
     let variance = at_top * (up * up) + at_bottom * (down * down) + between * (off * off);
     let feasible = between > 0.0 && middle >= low && middle <= high;
@@ -198,7 +198,7 @@ impl Kernel for VarianceIncrease<'_> {
             mean += if members.is(i) { p * members.reward(i) } else { 0.0 };
             i += 1;
         }
-        let limits = [low, high, mean / mass];
+        let limits = [low, high, num::div64(mean, mass)];
 
         let nobody =
             Ends { top: f64::INFINITY, top_index: 0, bottom: f64::NEG_INFINITY, bottom_index: usize::MAX };

@@ -112,8 +112,8 @@ impl Kernel for BalanceLoss<'_> {
         let (largest, found) = largest_of(team, of_row, self.scores);
         let loaded = team.sweep(span, Mask::all(), ins, [], &Loaded { largest });
         let [total, product] = loaded.sums;
-        let mean = product / total;
-        let slope = Slope { largest, mean: mean as f32, factor: (self.weight / total) as f32 };
+        let mean = num::div64(product, total);
+        let slope = Slope { largest, mean: mean as f32, factor: num::div64(self.weight, total) as f32 };
         let written = team.sweep(span, Mask::all(), ins, [Some(self.gradient.part(of_row))], &slope);
         if team.leads() {
             self.row_loss.put(row, num::canonical64(self.weight * mean));

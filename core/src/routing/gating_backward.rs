@@ -136,14 +136,14 @@ impl Kernel for GatingBackward<'_> {
         let slots = Span::new(0, k);
         let [dot, faults] = team.sum_of(Span::new(first, first + k), [gates, coef], Product);
         let strange = team.first(slots, move |j| chosen.at(position + j) as usize >= experts);
-        let mean = dot / scale;
+        let mean = num::div64(dot, scale);
         let mut alarm = if (faults > 0.0) | (strange < k) { u32::MAX } else { 0 };
         let (mut largest, mut factor) = (0.0, 0.0);
         if V == 1 {
             let ins = [Stream::Array(scores)];
             let found = largest_of(team, span, scores);
             largest = found.0;
-            factor = dot / team.sweep(span, Mask::all(), ins, [], &Total { largest }).sums[0];
+            factor = num::div64(dot, team.sweep(span, Mask::all(), ins, [], &Total { largest }).sums[0]);
             alarm = flag::worse(alarm, found.1);
             let rest = Denominator { largest, factor: factor as f32 };
             alarm = flag::worse(alarm, team.sweep(span, Mask::all(), ins, [Some(out)], &rest).alarm);

@@ -362,12 +362,14 @@ impl Kernel for GatingForward<'_> {
         let scale = f64::from(router.scale);
         let shares = if V == 1 {
             let total = team.sweep(span, Mask::all(), ins, [], &Total { largest }).sums[0];
-            team.shares::<false, _>(k, slots, Exponential { largest }, move |_| scale / total)
+            team.shares::<false, _>(k, slots, Exponential { largest }, move |_| num::div64(scale, total))
         } else if V == 0 {
-            team.shares::<true, _>(k, slots, Exponential { largest }, move |sum| scale / sum)
+            team.shares::<true, _>(k, slots, Exponential { largest }, move |sum| num::div64(scale, sum))
         } else {
             let normalized = matches!(router.kind, RouterKind::SigmoidNormalized);
-            let factor = move |sum: f64| scale / if normalized { sum + f64::from(SIGMOID_EPS) } else { 1.0 };
+            let factor = move |sum: f64| {
+                num::div64(scale, if normalized { sum + f64::from(SIGMOID_EPS) } else { 1.0 })
+            };
             team.shares::<true, _>(k, slots, Sigmoid, factor)
         };
         team.put_slots(Span::new(first, first + k), gates, shares);

@@ -41,7 +41,7 @@ use crate::team::MAX_LARGEST;
 /// the next integer whenever the exact one is, for they are 2⁻³² apart.
 #[inline(always)]
 fn quotient(a: usize, b: usize) -> usize {
-    (f64::from(a as u32) / f64::from(b as u32)) as u32 as usize
+    crate::num::div64(f64::from(a as u32), f64::from(b as u32)) as u32 as usize
 }
 
 /// How scores become gates.

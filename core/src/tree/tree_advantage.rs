@@ -124,7 +124,7 @@ impl Kernel for TreeAdvantage<'_> {
                 let correction = inner - outer;
                 // Also where a node has no value.
                 let none = correction == 0.0 || correction.is_nan();
-                let combined = num::canonical((f64::from(own) + correction / divisor) as f32);
+                let combined = num::canonical((f64::from(own) + num::div64(correction, divisor)) as f32);
                 let live = self.loss_mask.at(branch);
                 if team.leads() {
                     let value = if none { own } else { combined };

@@ -19,7 +19,7 @@
 //! **Accuracy**: binary64, each node's sum in the order of its responses.
 
 use super::NONE;
-use crate::num::canonical64;
+use crate::num::{self, canonical64};
 use crate::op::Kernel;
 use crate::ragged::{In, Mask, Offsets, Out, Span};
 use crate::team::Team;
@@ -157,7 +157,7 @@ impl TreeNodes<'_> {
             }
             k += 1;
         }
-        let mean = if low == high { f64::from(low) } else { total / weight };
+        let mean = if low == high { f64::from(low) } else { num::div64(total, weight) };
         // 0/0 without any.
         (canonical64(mean), count)
     }

@@ -1,4 +1,4 @@
-//! Reciprocals and reciprocal roots are approximate. They may only be where LLVM's correctly rounded division or square root
+//! Reciprocals and reciprocal roots are approximate. They may only be where LLVM's binary64 division or square root
 //! begins, and nothing of them may get out but through its end.
 //!
 //! Each `v_rcp` and `v_rsq` is followed through registers and jumps. What is computed from it may be fused
@@ -23,7 +23,8 @@ pub struct Sequence {
     pub end: usize,
 }
 
-/// v_div_scale ×2, v_rcp, five multiply-adds and a product, v_div_fmas, v_div_fixup, in binary32 and binary64.
+/// v_div_scale ×2, v_rcp, five multiply-adds and a product, v_div_fmas, v_div_fixup, in binary64: kernels divide in nothing else
+/// (`core/src/num/div.rs`).
 pub const DIVISION: Sequence = Sequence { fused: 5, products: 1, last: 1, end: 1 };
 /// v_rsq_f64, two products, seven multiply-adds, v_ldexp_f64.
 pub const ROOT: Sequence = Sequence { fused: 7, products: 2, last: 0, end: 1 };
@@ -109,13 +110,13 @@ enum Role {
 impl Role {
     fn of(base: &str) -> Role {
         match base {
-            "v_rcp_f32" | "v_rcp_f64" => Role::Begins(DIVISION),
+            "v_rcp_f64" => Role::Begins(DIVISION),
             "v_rsq_f64" => Role::Begins(ROOT),
-            "v_fma_f32" | "v_fmac_f32" | "v_fma_f64" | "v_fmac_f64" => Role::Fused,
-            "v_mul_f32" | "v_mul_f64" => Role::Product,
+            "v_fma_f64" | "v_fmac_f64" => Role::Fused,
+            "v_mul_f64" => Role::Product,
             "v_mov_b32" | "v_mov_b64" => Role::Move,
-            "v_div_fmas_f32" | "v_div_fmas_f64" => Role::Last,
-            "v_div_fixup_f32" | "v_div_fixup_f64" | "v_ldexp_f64" => Role::Ends,
+            "v_div_fmas_f64" => Role::Last,
+            "v_div_fixup_f64" | "v_ldexp_f64" => Role::Ends,
             _ => Role::None,
         }
     }
@@ -245,7 +246,7 @@ mod tests {
             assert_eq!(fused(&functions(&more))["hot"], Fused { single: 0, double: 1 });
         }
         let single = DIVISION.replace("f64", "f32").replace("6:7", "6").replace("dwordx2", "dword");
-        assert_eq!(faults(&single), []);
+        assert!(!faults(&single).is_empty(), "a binary32 division");
         assert_eq!(faults(&format!("{DIVISION}\n{ROOT}\n{DIVISION}")), []);
         // A jump in the middle of one.
         let jump =

@@ -133,7 +133,10 @@ fn wrong(instruction: &Instruction) -> Option<&'static str> {
     }
     let known = |name: &str| rest.strip_prefix(name).is_some_and(|end| end == "_f32" || end == "_f64");
     match FLOAT.iter().any(|name| known(name)) {
-        true if rest == "rsq_f32" => Some("no part of a correctly rounded square root"),
+        true if rest.starts_with("rsq_f32") => Some("no part of a correctly rounded square root"),
+        true if rest.starts_with("rcp_f32") => {
+            Some("a binary32 division, whose last bit may rest on it: num::div")
+        }
         true => None,
         false => Some("not on the list of exact or correctly rounded operations"),
     }
@@ -153,6 +156,7 @@ mod tests {
             "v_sqrt_f32_e32 v1, v2",
             "v_sqrt_f64_e32 v[2:3], v[4:5]",
             "v_rsq_f32_e32 v1, v2",
+            "v_rcp_f32_e32 v1, v2",
             "v_rcp_iflag_f32_e32 v1, v2",
             "v_mad_f32 v1, v2, v3, v4",
             "v_mac_f32_e32 v1, v2, v3",

@@ -25,7 +25,6 @@ pub fn fused(functions: &[Function]) -> BTreeMap<String, Fused> {
         let single = count(&["v_fma_f32", "v_fmac_f32", "v_fmaak_f32", "v_fmamk_f32"]);
         let double = count(&["v_fma_f64", "v_fmac_f64"]);
         let in_double = count(&["v_rcp_f64"]) * of_division + count(&["v_rsq_f64"]) * of_root;
-        let single = single.saturating_sub(count(&["v_rcp_f32"]) * of_division);
         (function.name.clone(), Fused { single, double: double.saturating_sub(in_double) })
     };
     functions.iter().map(of).collect()

@@ -4,6 +4,7 @@ use super::accumulator::{ExactSum, LIMBS, LSB, MAGNITUDE, SUBNORMAL};
 use super::integer;
 use crate::Error;
 use crate::aggregate::moments::{COUNT, HIGH, LOW, MEAN, MOMENTS, NONZERO, SQUARES};
+use crate::num;
 use core::ops::Range;
 
 /// Count, Σx and Σx² without rounding, extremes and non-zeros: the moments of a batch, whatever its sharding.
@@ -119,7 +120,7 @@ impl ExactMoments {
         match self.count {
             0 => 0.0,
             _ if self.one_value() => self.low,
-            n => crate::num::canonical64(self.sum.finish() / n as f64),
+            n => num::canonical64(num::div64(self.sum.finish(), n as f64)),
         }
     }
 
@@ -129,7 +130,7 @@ impl ExactMoments {
             0 => 0.0,
             _ if !self.sum.is_finite() => f64::from_bits(0x7ff8_0000_0000_0000),
             _ if self.one_value() => 0.0,
-            n => self.numerator() / n as f64,
+            n => num::div64(self.numerator(), n as f64),
         }
     }
 
@@ -137,7 +138,7 @@ impl ExactMoments {
     pub fn variance(&self, ddof: u32) -> f64 {
         match self.count.checked_sub(ddof.into()) {
             None | Some(0) => 0.0,
-            Some(freedom) => self.squares() / freedom as f64,
+            Some(freedom) => num::div64(self.squares(), freedom as f64),
         }
     }
 

@@ -17,12 +17,21 @@ fn hash(mut z: u64) -> u64 {
     z ^ (z >> 31)
 }
 
+/// How many units an approximation is off: any number up to the most, and the most itself, either way, in every other case.
+fn off(hash: u64, units: u64) -> i64 {
+    match hash >> 62 {
+        0 => units.cast_signed(),
+        1 => -units.cast_signed(),
+        _ => (hash % (2 * units + 1)).cast_signed() - units.cast_signed(),
+    }
+}
+
 impl Approximation {
     /// The result `exact`, correctly rounded, of an operation on `of`, whose error is at most `units` in the last place.
     pub(super) fn near32(self, exact: f32, of: u32, units: u32) -> f32 {
         match self {
             Approximation::Perturbed(seed) if exact.is_normal() => {
-                let by = (hash(seed ^ u64::from(of)) % u64::from(2 * units + 1)) as i32 - units as i32;
+                let by = off(hash(seed ^ u64::from(of)), u64::from(units)) as i32;
                 let near = f32::from_bits(exact.to_bits().wrapping_add_signed(by));
                 if near.is_normal() { near } else { exact }
             }
@@ -38,7 +47,7 @@ impl Approximation {
     pub(super) fn near64(self, exact: f64, of: u64, units: u64) -> f64 {
         match self {
             Approximation::Perturbed(seed) if exact.is_normal() => {
-                let by = (hash(seed ^ of) % (2 * units + 1)).cast_signed() - units.cast_signed();
+                let by = off(hash(seed ^ of), units);
                 let near = f64::from_bits(exact.to_bits().wrapping_add_signed(by));
                 if near.is_normal() { near } else { exact }
             }

@@ -1,0 +1,147 @@
+//! `cargo xtask divisions`: what may run on a GPU divides with `num::div` and `num::div64`, not with `/`, which AMD rounds as its
+//! reciprocal happens to be (docs/emulator.md, "Division").
+//!
+//! Read from the compiler's MIR of `core`, where each division has its type and its place in the source.
+
+use crate::Fault;
+use crate::toolchain::output;
+use anyhow::{Context, Result, bail};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Command;
+
+/// Files of `core/src` whose `/` on floats never runs on a GPU: host code, and the two functions themselves.
+pub const HOST: [&str; 14] = [
+    "num/div.rs",
+    // binary64 functions of schedules
+    "num/wide.rs",
+    "random/",
+    "schedule/",
+    "kl_control.rs",
+    // parameters, computed before a launch
+    "gate/sapo.rs",
+    "gate/remix.rs",
+    "correction/reject.rs",
+    // one number for a batch or group
+    "advantage/filtration.rs",
+    "advantage/mssr.rs",
+    "advantage/robust_baseline.rs",
+    "advantage/trust.rs",
+    "reward/judge.rs",
+    "reward/rapo.rs",
+];
+
+/// The command.
+pub fn run(root: &Path) -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let mir = folder.path().join("core.mir");
+    let mut emit = std::ffi::OsString::from("--emit=mir=");
+    emit.push(&mir);
+    // Spans are an option of nightly compilers.
+    output(
+        Command::new(env!("CARGO"))
+            .current_dir(root)
+            .env("RUSTC_BOOTSTRAP", "1")
+            .args(["rustc", "--quiet", "--locked", "--package", "lockstep-core", "--lib", "--"])
+            .arg(emit)
+            .arg("-Zmir-include-spans=on"),
+    )?;
+    let mir = std::fs::read_to_string(&mir).with_context(|| mir.display().to_string())?;
+    let found = divisions(&mir)?;
+    let faults = check(&found);
+    if !faults.is_empty() {
+        let list: Vec<String> = faults.iter().map(Fault::to_string).collect();
+        bail!("`/` on floats in what may run on a GPU; use num::div, num::div64:\n  {}", list.join("\n  "));
+    }
+    println!("divisions: {} of floats with `/`, all in host code", found.len());
+    Ok(())
+}
+
+/// A division of floats: file below `core/src`, line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Division {
+    /// The file.
+    pub file: String,
+    /// Its line.
+    pub line: usize,
+}
+
+/// All divisions of floats in a text of MIR.
+pub fn divisions(mir: &str) -> Result<Vec<Division>> {
+    let mut types: BTreeMap<&str, &str> = BTreeMap::new();
+    let mut found = Vec::new();
+    for line in mir.lines() {
+        let code = line.trim_start();
+        if !line.is_empty() && !line.starts_with(' ') {
+            types.clear();
+        } else if let Some((name, kind)) = code.strip_prefix("let ").and_then(|rest| rest.split_once(": ")) {
+            types.insert(name.trim_start_matches("mut "), kind.split(';').next().unwrap_or_default());
+        } else if let Some((to, _)) = code.split_once(" = Div(") {
+            // `_5`, `(*_5)` or `(_5.1: f64)`.
+            let local = to.trim_start_matches(['(', '*']).split([')', '.']).next().unwrap_or_default();
+            let kind = match to.split_once(": ") {
+                Some((_, kind)) => kind,
+                None => types.get(local).with_context(|| format!("MIR, a place of unknown type: {code}"))?,
+            };
+            if kind.contains("f32") || kind.contains("f64") {
+                let span = code.split_once("core/src/").with_context(|| format!("MIR, no place: {code}"))?.1;
+                let mut parts = span.split(':');
+                let file = parts.next().unwrap_or_default().to_owned();
+                let line = parts.next().unwrap_or_default().parse().context("MIR, a line number")?;
+                found.push(Division { file, line });
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// Those that stand elsewhere than in host code, and entries of the list that hold none.
+pub fn check(found: &[Division]) -> Vec<Fault> {
+    let host = |file: &str| HOST.iter().any(|host| file.starts_with(host));
+    let outside = found.iter().filter(|division| !host(&division.file));
+    let mut faults: Vec<Fault> =
+        outside.map(|division| Fault::new(&division.file, division.line, "a division")).collect();
+    let idle = HOST.iter().filter(|host| !found.iter().any(|division| division.file.starts_with(**host)));
+    faults.extend(
+        idle.map(|host| Fault::new(host, 0, "on the list of xtask/src/divisions.rs, but divides nothing")),
+    );
+    faults.sort();
+    faults.dedup();
+    faults
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIR: &str = "
+fn ratio::ess(_1: f64, _2: u32) -> f64 {
+    debug total => _1;  // in scope 0 at core/src/ratio/ess.rs:3:5: 3:9
+    let mut _0: f64;    // return place in scope 0 at core/src/ratio/ess.rs:3:5: 3:9
+    let mut _3: u32;    // in scope 0 at core/src/ratio/ess.rs:4:5: 4:9
+    let _4: &mut f32;   // in scope 0 at core/src/ratio/ess.rs:4:5: 4:9
+
+    bb0: {
+        _3 = Div(copy _2, const 32_u32); // scope 0 at core/src/ratio/ess.rs:4:5: 4:9
+        _0 = Div(copy _1, move _5);      // scope 0 at core/src/ratio/ess.rs:5:5: 5:9
+        (*_4) = Div(copy (*_4), move _5); // scope 0 at core/src/schedule/order.rs:6:5: 6:9
+        (_9.1: f64) = Div(copy _1, move _5); // scope 0 at core/src/kl.rs:7:5: 7:9
+        _0 = Mul(copy _1, move _5);      // scope 0 at core/src/ratio/ess.rs:8:5: 8:9
+    }
+}
+";
+
+    #[test]
+    fn reads_types_and_places() -> Result<()> {
+        let at = |file: &str, line| Division { file: file.to_owned(), line };
+        let found = divisions(MIR)?;
+        assert_eq!(found, [at("ratio/ess.rs", 5), at("schedule/order.rs", 6), at("kl.rs", 7)]);
+        let faults = check(&found);
+        let outside: Vec<_> =
+            faults.iter().filter(|fault| fault.line > 0).map(|fault| &fault.entry[..]).collect();
+        assert_eq!(outside, ["kl.rs", "ratio/ess.rs"]);
+        assert_eq!(faults.len() - 2, HOST.len() - 1, "the rest of the list divides nothing here");
+        assert!(divisions(&MIR.replace("_0: f64", "_7: f64")).is_err(), "a place of unknown type");
+        Ok(())
+    }
+}

@@ -120,7 +120,6 @@ impl<W: Wave, A: Arith> GpuTeam<W, A> {
 
 impl<W: Wave, A: Arith> Team for GpuTeam<W, A> {
     type Arith = A;
-    const ALONE: bool = false;
     type Slots = f32;
 
     #[inline(always)]
@@ -460,6 +459,11 @@ impl<W: Wave, A: Arith> Team for GpuTeam<W, A> {
             }
             j += 1;
         }
+    }
+
+    #[inline(always)]
+    fn settle(&self) {
+        self.0.settle();
     }
 
     #[inline(always)]

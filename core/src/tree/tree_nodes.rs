@@ -76,13 +76,11 @@ impl Kernel for TreeNodes<'_> {
         team.settle();
         let kernel = *self;
         team.for_each(span, move |at| {
-            if at == span.start {
-                kernel.mean(at, span.start, span.end);
-                kernel.node.put(at, NONE);
-                kernel.parent.put(at, NONE);
-            } else if kernel.stands(at) {
-                kernel.mean(at, kernel.counted.get(at) as usize, kernel.node.get(at) as usize);
-                kernel.node.put(at, at as u32);
+            // Who stands for a node knows its end, which is behind it; the others name who does, which is before them.
+            let end = kernel.node.get(at) as usize;
+            if end > at {
+                kernel.mean(at, kernel.counted.get(at) as usize, end);
+                kernel.node.put(at, if at == span.start { NONE } else { at as u32 });
             }
         });
         team.settle();
@@ -104,11 +102,14 @@ impl TreeNodes<'_> {
     /// linear in responses.
     ///
     /// The nodes that go on are a stack, linked by `parent`, the deepest on top. Until [`mean`](Self::mean) is done `counted` holds where a
-    /// node begins and `node`, which at its lowest position would be that position, where it ends.
+    /// node begins and `node`, which at its lowest position will be that position, where it ends.
     #[inline(always)]
     fn bounds(&self, span: Span) {
         let TreeNodes { lcp, node, parent, counted, .. } = *self;
         let Span { start: first, end } = span;
+        counted.put(first, first as u32);
+        node.put(first, end as u32);
+        parent.put(first, NONE);
         // The first position of the group stands for the end of the stack.
         let (mut top, mut reached) = (first, 0);
         let mut at = first + 1;
@@ -141,12 +142,6 @@ impl TreeNodes<'_> {
         }
     }
 
-    /// Whether position `at` stands for its node, before [`mean`](Self::mean).
-    #[inline(always)]
-    fn stands(&self, at: usize) -> bool {
-        self.node.get(at) as usize > at
-    }
-
     /// V of the responses at positions `start..end`, and how many of them are counted, for position `at`.
     #[inline(always)]
     fn mean(&self, at: usize, start: usize, end: usize) {
@@ -157,13 +152,15 @@ impl TreeNodes<'_> {
         while k < end {
             let i = order.at(k) as usize;
             let (reward, own) = (rewards.at(i), weights.map_or(1.0, |weights| weights.at(i)));
-            if valid.at(i) && !reward.is_nan() && own != 0.0 {
-                total += f64::from(own) * f64::from(reward);
-                weight += f64::from(own);
-                count += 1;
-                low = if reward < low { reward } else { low };
-                high = if reward > high { reward } else { high };
-            }
+            let counts = valid.at(i) & !reward.is_nan() & (own != 0.0);
+            // A sum that began with +0 is never -0, so that adding +0 leaves it as it is.
+            let (term, own) =
+                if counts { (f64::from(own) * f64::from(reward), f64::from(own)) } else { (0.0, 0.0) };
+            total += term;
+            weight += own;
+            count += u32::from(counts);
+            low = if counts & (reward < low) { reward } else { low };
+            high = if counts & (reward > high) { reward } else { high };
             k += 1;
         }
         let mean = if low == high { f64::from(low) } else { total / weight };

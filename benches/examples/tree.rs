@@ -6,13 +6,51 @@
 use lockstep::ops::tree::{Outcomes, PrefixTree, Scratch, TempoParams, Tokens, tempo};
 use lockstep::{Batch, Device, Error};
 use lockstep_benches::{Copy, shared_halves};
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
-/// Peak and current memory of this process in bytes, where the system says so.
-fn memory(line: &str) -> Option<f64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let found = status.lines().find(|l| l.starts_with(line))?;
-    Some(found.split_whitespace().nth(1)?.parse::<f64>().ok()? * 1024.0)
+/// The system's allocator, and how many bytes it has given out: what the system says of the process counts pages, and the peak of all
+/// cases before.
+struct Counted;
+
+static NOW: AtomicUsize = AtomicUsize::new(0);
+static PEAK: AtomicUsize = AtomicUsize::new(0);
+
+// SAFETY: the system's allocator does it all.
+unsafe impl GlobalAlloc for Counted {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        took(layout.size());
+        // SAFETY: the caller's.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        took(layout.size());
+        // SAFETY: the caller's.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+
+    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        NOW.fetch_sub(layout.size(), Ordering::Relaxed);
+        // SAFETY: the caller's.
+        unsafe { System.dealloc(at, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counted = Counted;
+
+fn took(bytes: usize) {
+    PEAK.fetch_max(NOW.fetch_add(bytes, Ordering::Relaxed) + bytes, Ordering::Relaxed);
+}
+
+/// The most bytes that there are while `f` runs, beyond those before it.
+fn peak<T>(f: impl FnOnce() -> T) -> (T, usize) {
+    let before = NOW.load(Ordering::Relaxed);
+    PEAK.store(before, Ordering::Relaxed);
+    let out = f();
+    (out, PEAK.load(Ordering::Relaxed) - before)
 }
 
 /// Best of `runs`, in seconds.
@@ -33,29 +71,31 @@ fn measure(device: &Device, threads: usize, responses: usize, length: usize) -> 
     let groups = [0, responses as u32];
     let batch = Batch::new(&cu_seqlens, &groups, None)?;
     let (outcomes, ids) = (Outcomes::new(&rewards), Tokens::from(&tokens[..]));
-    let before = memory("VmRSS");
-    let whole = best(3, || tempo(device, &batch, ids, &outcomes, &TempoParams::default()).map(drop))?;
+    let whole = || tempo(device, &batch, ids, &outcomes, &TempoParams::default());
+    let (result, most) = peak(whole);
+    let advantage = 4 * result?.advantage.len();
+    let whole = best(3, || whole().map(drop))?;
     let n = (responses * length) as f64;
-    let beyond =
-        memory("VmHWM").zip(before).map_or(f64::NAN, |(peak, before)| (peak - before - 4.0 * n) / 1e6);
 
     // The same with memory that is there already, so that the system's page faults are not timed.
     let (mut tree, mut scratch, mut out) = (PrefixTree::default(), Scratch::default(), Vec::new());
-    let sort = best(5, || tree.build(device, &batch, ids, &outcomes, None, &mut scratch))?;
-    let fill = best(5, || {
+    let runs = if n < 4e6 { 50 } else { 7 };
+    let sort = best(runs, || tree.build(device, &batch, ids, &outcomes, None, &mut scratch))?;
+    let fill = best(runs, || {
         tree.advantages_into(device, &batch, &outcomes, Some(&rewards), Some((&[0.5], 1e-6)), &mut out)
     })?;
     // 4 bytes of a token read, 4 written.
     let mut copy = Copy::new(4 * responses * length, threads);
-    let copied = best(5, || {
+    let copied = best(runs, || {
         copy.run();
         Ok(())
     })?;
     let shared = 100.0 * tree.statistics(&batch).shared_fraction();
     let each = 1e9 / n;
     println!(
-        "{responses} x {length}, {shared:.0} % shared: tempo {whole:.4} s, at most {beyond:.1} MB beyond input and output; \
+        "{responses} x {length}, {shared:.0} % shared: tempo {whole:.4} s, {:.3} MB beyond input and advantages; \
          reusing memory {:.3} ns per token (tree {:.3}, advantages {:.3}), {:.2} times a copy of the same bytes",
+        (most - advantage) as f64 / 1e6,
         (sort + fill) * each,
         sort * each,
         fill * each,
@@ -73,7 +113,6 @@ fn main() -> Result<(), Error> {
     if std::env::args().len() > 1 {
         return measure(&device, threads, number(1, 512), number(2, 32_768));
     }
-    // The peak is the process's, so that a case's memory shows only while cases grow.
     for length in [2048, 8192, 32_768, 131_072] {
         measure(&device, threads, 512, length)?;
     }

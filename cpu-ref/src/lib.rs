@@ -31,6 +31,7 @@ mod recur;
 mod short;
 #[cfg(feature = "std")]
 mod threads;
+mod together;
 #[cfg(feature = "std")]
 mod wide;
 

@@ -25,7 +25,6 @@ pub fn run<K: Kernel>(kernel: &K, rows: Range<usize>) {
 
 impl Team for Plain {
     type Arith = Soft;
-    const ALONE: bool = true;
     type Slots = [f32; LANES];
 
     fn sweep<const J: usize, const M: usize, const K: usize, const E: usize, F: Element<J, M, K, E>>(
@@ -218,6 +217,9 @@ impl Team for Plain {
     fn place(&self, span: Span, count: usize, at: impl Fn(usize) -> usize, put: impl Fn(usize, usize)) {
         (0..count).for_each(|j| put(j, span.start + at(j)));
     }
+
+    #[inline(always)]
+    fn settle(&self) {}
 
     fn leads(&self) -> bool {
         true

@@ -1,6 +1,7 @@
 //! Rows over threads.
 
 use crate::cpu::Cpu;
+use crate::together::together;
 use lockstep_core::op::DisjointRows;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -55,17 +56,6 @@ pub(crate) fn each(pool: Option<&rayon::ThreadPool>, tasks: usize, work: &(dyn F
             work(task);
         }
         task < tasks
-    });
-}
-
-/// Calls `step` until it has no more to do, on the calling thread and those of `pool`, at most as many as there are `tasks`. The
-/// calling thread starts before the others are awake.
-fn together(pool: &rayon::ThreadPool, tasks: usize, step: &(dyn Fn() -> bool + Sync)) {
-    let take = || while step() {};
-    let others = pool.current_num_threads().min(tasks.saturating_sub(1));
-    pool.in_place_scope(|scope| {
-        (0..others).for_each(|_| scope.spawn(|_| take()));
-        take();
     });
 }
 

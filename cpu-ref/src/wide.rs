@@ -65,7 +65,6 @@ pub(crate) fn chunk_of<T>(row: &[T]) -> &Chunk<T> {
 
 impl<A: Arith, L: Picks> Team for Wide<A, L> {
     type Arith = A;
-    const ALONE: bool = true;
     type Slots = Slots;
 
     #[inline(always)]
@@ -449,6 +448,9 @@ impl<A: Arith, L: Picks> Team for Wide<A, L> {
             put(j, span.start + at(j));
         }
     }
+
+    #[inline(always)]
+    fn settle(&self) {}
 
     #[inline(always)]
     fn leads(&self) -> bool {

@@ -1,6 +1,7 @@
 //! A wave of AMD's CDNA: 64 lanes.
 
 use crate::wave::Wave;
+use core::sync::atomic::{Ordering, compiler_fence};
 
 #[allow(unsafe_code)]
 unsafe extern "C" {
@@ -14,6 +15,8 @@ unsafe extern "C" {
     fn bpermute(address: u32, word: u32) -> u32;
     #[link_name = "llvm.amdgcn.readfirstlane.i32"]
     fn readfirstlane(word: u32) -> u32;
+    #[link_name = "llvm.amdgcn.wave.barrier"]
+    fn wave_barrier();
 }
 
 /// This thread's wave: workgroups are one wave, so its row is the workgroup's, a scalar.
@@ -56,5 +59,15 @@ impl Wave for Warp {
     fn first(self, word: u32) -> u32 {
         // SAFETY: as above.
         unsafe { readfirstlane(word) }
+    }
+
+    /// No instruction: a wave's accesses to memory happen in order (LLVM's memory model for gfx942, fences of a wavefront), so that
+    /// only the compiler must keep it.
+    #[inline(always)]
+    fn settle(self) {
+        compiler_fence(Ordering::SeqCst);
+        // SAFETY: all lanes call this together (Wave's contract).
+        unsafe { wave_barrier() }
+        compiler_fence(Ordering::SeqCst);
     }
 }

@@ -21,6 +21,8 @@ unsafe extern "C" {
     fn shfl_bfly(members: u32, word: u32, mask: u32, clamp: u32) -> u32;
     #[link_name = "llvm.nvvm.shfl.sync.idx.i32"]
     fn shfl_idx(members: u32, word: u32, lane: u32, clamp: u32) -> u32;
+    #[link_name = "llvm.nvvm.bar.warp.sync"]
+    fn bar_warp_sync(members: u32);
 }
 
 /// This thread's warp: blocks are 32 × n threads, so a warp is one value of `tid.y`.
@@ -63,5 +65,11 @@ impl Wave for Warp {
     fn first(self, word: u32) -> u32 {
         // After a butterfly all lanes agree already. The shuffle says so to the check of the PTX: a row program may branch on a sum.
         self.read(word, 0)
+    }
+
+    #[inline(always)]
+    fn settle(self) {
+        // SAFETY: as above. It orders memory between the lanes that take part.
+        unsafe { bar_warp_sync(ALL) }
     }
 }

@@ -120,7 +120,6 @@ impl<W: Wave, A: Arith> GpuTeam<W, A> {
 
 impl<W: Wave, A: Arith> Team for GpuTeam<W, A> {
     type Arith = A;
-    const ALONE: bool = false;
     type Slots = f32;
 
     #[inline(always)]
@@ -224,6 +223,36 @@ impl<W: Wave, A: Arith> Team for GpuTeam<W, A> {
             i += W::WIDTH;
         }
         self.combine_max(maximum)
+    }
+
+    /// One element for each lane, for most comparisons of a merge end there; then as many as keep enough bytes under way, between two
+    /// questions whether one was found.
+    #[inline(always)]
+    fn first(&self, span: Span, f: impl Fn(usize) -> bool) -> usize {
+        let length = span.len();
+        let mut start = 0;
+        while start < length {
+            let mut least = u32::MAX;
+            // Behind the end the last element, again.
+            let mut look = |offset: usize| {
+                let offset = if offset < length { offset } else { length - 1 };
+                let at = if f(span.start + offset) { offset as u32 } else { u32::MAX };
+                least = if at < least { at } else { least };
+            };
+            let looked = if start == 0 { W::WIDTH } else { 2 * COLUMNS };
+            if start == 0 {
+                look(self.0.lane());
+            } else {
+                each_column!(Q => { look(self.offset(start, Q)); });
+                each_column!(Q => { look(self.offset(start + COLUMNS, Q)); });
+            }
+            let found = self.combine(least, |a, b| if a < b { a } else { b });
+            if found != u32::MAX {
+                return span.start + found as usize;
+            }
+            start += looked;
+        }
+        span.end
     }
 
     #[inline(always)]
@@ -460,6 +489,11 @@ impl<W: Wave, A: Arith> Team for GpuTeam<W, A> {
             }
             j += 1;
         }
+    }
+
+    #[inline(always)]
+    fn settle(&self) {
+        self.0.settle();
     }
 
     #[inline(always)]

@@ -14,4 +14,6 @@ pub trait Wave: Copy {
     fn read(self, word: u32, from: u32) -> u32;
     /// `word` of the first lane, as a value that the compiler knows to be the same in all.
     fn first(self, word: u32) -> u32;
+    /// What any lane wrote to memory before, all lanes read after.
+    fn settle(self);
 }

@@ -32,6 +32,28 @@ fn filler_is_distinct_and_spreads() {
 }
 
 #[test]
+fn slices_of_layers_and_tokens_are_views() {
+    for experts in [7, 300] {
+        let ids: Vec<i32> = (0..5 * 3 * 2).map(|i| (i / 2 * 3 + i % 2) % 7).collect();
+        let whole = RoutingTrace::from_ids(&ids, 5, experts, 3, 2).unwrap();
+        let view = whole.view();
+        let part = view.part(1, 3).unwrap().slice(1, 2).unwrap();
+        assert_eq!((part.tokens(), part.layers(), part.rows()), (3, 2, 6));
+        assert_eq!(part.validate(3, experts), Ok(6));
+        for row in 0..part.rows() {
+            let (token, layer) = (1 + row / 2, 1 + row % 2);
+            for j in 0..2 {
+                assert_eq!(part.at(part.position(row) + j), ids[(token * 3 + layer) * 2 + j] as u32);
+            }
+        }
+        // In the other order too; nothing at the end is a part, too much is none.
+        assert_eq!(view.slice(1, 2).unwrap().part(1, 3).unwrap().position(5), part.position(5));
+        assert_eq!(view.part(5, 0).unwrap().rows(), 0);
+        assert!(view.part(3, 3).is_none() && view.part(usize::MAX, 2).is_none() && view.slice(2, 2).is_none());
+    }
+}
+
+#[test]
 fn stitching_puts_parts_together() {
     let ids: Vec<i32> = (0..24).map(|i| (i / 2 + i % 2) % 7).collect();
     let whole = RoutingTrace::from_ids(&ids, 6, 7, 2, 2).unwrap();

@@ -1,16 +1,16 @@
 //! The trace: which experts ran, for each token and layer.
 //!
 //! **Shape**: `[tokens, layers, top_k]`, packed like the tokens, `u8` for up to 256 experts, `u16` above: 48 layers × top-8 are
-//! 384 bytes a token. A range of layers is a view with the same strides, not a copy.
+//! 384 bytes a token. A range of layers or tokens is a view with the same strides, not a copy.
 //!
 //! **Absent records**: a record (the top_k entries of a token and layer) that consists of nothing but 0xFF (`u8`) or 0xFFFF (`u16`)
 //! is absent: the live router chooses there. With top_k ≥ 2 that is no record of any router, for its experts would be equal; with
 //! top_k = 1, expert 255 of a `u8` trace and 65535 of a `u16` trace cannot be recorded, and `check` refuses so many experts.
 
-use crate::ragged::In;
+use crate::ragged::{In, Span};
 use core::fmt;
 
-/// A view of a trace: all tokens, a range of layers.
+/// A view of a trace: a range of tokens, a range of layers.
 #[derive(Clone, Copy, Debug)]
 pub struct Trace<'a> {
     narrow: Option<In<'a, u8>>,
@@ -39,6 +39,18 @@ impl<'a> Trace<'a> {
     pub fn slice(self, first: usize, layers: usize) -> Option<Self> {
         let inside = first.checked_add(layers).is_some_and(|end| end <= self.layers);
         inside.then_some(Trace { first: self.first + first, layers, ..self })
+    }
+
+    /// The tokens `first..first + tokens` of this view, such as those of a data- or sequence-parallel rank; `None` if it has not so many.
+    pub fn part(self, first: usize, tokens: usize) -> Option<Self> {
+        let end = first.checked_add(tokens).filter(|end| *end <= self.tokens())?;
+        let per_token = self.stored * self.top_k;
+        let span = Span::new(first * per_token, end * per_token);
+        Some(Trace {
+            narrow: self.narrow.map(|ids| ids.part(span)),
+            wide: self.wide.map(|ids| ids.part(span)),
+            ..self
+        })
     }
 
     /// Layers of the view.

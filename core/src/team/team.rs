@@ -106,9 +106,6 @@ pub trait Team {
     /// How this backend does its fused multiply-add and square root.
     type Arith: Arith;
 
-    /// Whether one thread runs a row, so that it sees all that the row wrote.
-    const ALONE: bool;
-
     /// A number for each of at most [`LANES`](super::fold::LANES) elements: on a GPU one in each lane.
     type Slots: Copy;
 
@@ -270,6 +267,9 @@ pub trait Team {
     /// Calls `put(j, i)` for j in 0..count, where i = `span.start` + `at(j)`, on the thread that [`for_each`](Team::for_each) and
     /// [`sweep`](Team::sweep) over `span` give element i to: what one of them wrote there before is overwritten.
     fn place(&self, span: Span, count: usize, at: impl Fn(usize) -> usize, put: impl Fn(usize, usize));
+
+    /// What any thread of the team wrote before, all read after. Without it a thread reads what it wrote itself, and no more.
+    fn settle(&self);
 
     /// Whether this is the thread that writes what a row has one of. A condition and not a closure: the reference that a closure
     /// captures keeps the whole kernel in memory on AMD (`assume` of a non-null private pointer, 344 bytes of scratch).

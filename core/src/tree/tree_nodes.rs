@@ -53,54 +53,6 @@ pub struct TreeNodes<'a> {
 
 crate::kernel_args!(TreeNodes<'_> { cu_groups, order, lcp, rewards, valid, weights, value, counted, node, parent, leaf });
 
-/// Where the node of a position begins and ends, and who stands for it.
-#[derive(Clone, Copy)]
-struct Interval {
-    start: usize,
-    end: usize,
-    node: usize,
-}
-
-/// The common prefixes of a group.
-#[derive(Clone, Copy)]
-struct Shared<'a> {
-    lcp: In<'a, u32>,
-    span: Span,
-}
-
-impl Shared<'_> {
-    /// The node of depth `depth` that contains position `at`.
-    #[inline(always)]
-    fn around(self, at: usize, depth: u32) -> Interval {
-        let (mut start, mut end, mut node) = (at, at + 1, at);
-        while start > self.span.start && self.lcp.at(start) >= depth {
-            node = if self.lcp.at(start) == depth { start } else { node };
-            start -= 1;
-        }
-        while end < self.span.end && self.lcp.at(end) >= depth {
-            // The lowest, if there is none to the left.
-            node = if node == start && self.lcp.at(end) == depth { end } else { node };
-            end += 1;
-        }
-        Interval { start, end, node }
-    }
-
-    /// Depth of the last branch around positions `start..end`: 1 + the depth, or 0 when the group ends on both sides.
-    #[inline(always)]
-    fn above(self, start: usize, end: usize) -> u64 {
-        let left = if start > self.span.start { u64::from(self.lcp.at(start)) + 1 } else { 0 };
-        let right = if end < self.span.end { u64::from(self.lcp.at(end)) + 1 } else { 0 };
-        if left > right { left } else { right }
-    }
-
-    /// The node just above positions `start..end`, or [`NONE`].
-    #[inline(always)]
-    fn parent(self, start: usize, end: usize) -> u32 {
-        let above = self.above(start, end);
-        if above == 0 { NONE } else { self.around(start, (above - 1) as u32).node as u32 }
-    }
-}
-
 impl Kernel for TreeNodes<'_> {
     const NAME: &'static str = "tree_nodes";
 
@@ -115,32 +67,84 @@ impl Kernel for TreeNodes<'_> {
     #[inline(always)]
     fn row<T: Team>(&self, team: &T, row: usize) {
         let span = self.cu_groups.span(row);
-        if T::ALONE {
-            self.in_order(span);
+        if span.is_empty() {
             return;
         }
-        let (kernel, shared) = (*self, Shared { lcp: self.lcp, span });
+        if team.leads() {
+            self.bounds(span);
+        }
+        team.settle();
+        let kernel = *self;
         team.for_each(span, move |at| {
-            let first = at == shared.span.start;
-            let found = if first {
-                Interval { start: at, end: shared.span.end, node: at }
-            } else {
-                shared.around(at, shared.lcp.at(at))
-            };
-            let (value, counted) = kernel.mean(found.start, found.end);
-            kernel.value.put(at, value);
-            kernel.counted.put(at, counted);
-            kernel.node.put(at, if first { NONE } else { found.node as u32 });
-            kernel.parent.put(at, if first { NONE } else { shared.parent(found.start, found.end) });
-            kernel.leaf.put(kernel.order.at(at) as usize, shared.parent(at, at + 1));
+            // Who stands for a node knows its end, which is behind it; the others name who does, which is before them.
+            let end = kernel.node.get(at) as usize;
+            if end > at {
+                kernel.mean(at, kernel.counted.get(at) as usize, end);
+                kernel.node.put(at, if at == span.start { NONE } else { at as u32 });
+            }
+        });
+        team.settle();
+        team.for_each(span, move |at| {
+            let node = kernel.node.get(at);
+            if at > span.start && node != at as u32 {
+                let node = node as usize;
+                kernel.value.put(at, kernel.value.get(node));
+                kernel.counted.put(at, kernel.counted.get(node));
+                kernel.parent.put(at, kernel.parent.get(node));
+            }
+            kernel.leaf.put(kernel.order.at(at) as usize, kernel.deeper(span, at, at + 1));
         });
     }
 }
 
 impl TreeNodes<'_> {
-    /// V of the responses at positions `start..end`, and how many of them are counted.
+    /// Where each node begins and ends, and the node above it, by one lane: each position is put on a stack at most once, so that this is
+    /// linear in responses.
+    ///
+    /// The nodes that go on are a stack, linked by `parent`, the deepest on top. Until [`mean`](Self::mean) is done `counted` holds where a
+    /// node begins and `node`, which at its lowest position will be that position, where it ends.
     #[inline(always)]
-    fn mean(&self, start: usize, end: usize) -> (f64, u32) {
+    fn bounds(&self, span: Span) {
+        let TreeNodes { lcp, node, parent, counted, .. } = *self;
+        let Span { start: first, end } = span;
+        counted.put(first, first as u32);
+        node.put(first, end as u32);
+        parent.put(first, NONE);
+        // The first position of the group stands for the end of the stack.
+        let (mut top, mut reached) = (first, 0);
+        let mut at = first + 1;
+        while at < end {
+            let (depth, mut start) = (lcp.at(at), at - 1);
+            while top != first && reached > depth {
+                start = counted.get(top) as usize;
+                node.put(top, at as u32);
+                let below = parent.get(top) as usize;
+                reached = lcp.at(below);
+                // The node above is the deeper one of both neighbours.
+                let ends = below == first || reached < depth;
+                parent.put(top, if ends { at as u32 } else { below as u32 });
+                top = below;
+            }
+            if top != first && reached == depth {
+                node.put(at, top as u32);
+            } else {
+                counted.put(at, start as u32);
+                parent.put(at, top as u32);
+                (top, reached) = (at, depth);
+            }
+            at += 1;
+        }
+        while top != first {
+            let below = parent.get(top) as usize;
+            node.put(top, end as u32);
+            parent.put(top, if below == first { NONE } else { below as u32 });
+            top = below;
+        }
+    }
+
+    /// V of the responses at positions `start..end`, and how many of them are counted, for position `at`.
+    #[inline(always)]
+    fn mean(&self, at: usize, start: usize, end: usize) {
         let (order, rewards, valid, weights) = (self.order, self.rewards, self.valid, self.weights);
         let (mut total, mut weight, mut count) = (0.0, 0.0, 0);
         let (mut low, mut high) = (f32::INFINITY, f32::NEG_INFINITY);
@@ -148,18 +152,21 @@ impl TreeNodes<'_> {
         while k < end {
             let i = order.at(k) as usize;
             let (reward, own) = (rewards.at(i), weights.map_or(1.0, |weights| weights.at(i)));
-            if valid.at(i) && !reward.is_nan() && own != 0.0 {
-                total += f64::from(own) * f64::from(reward);
-                weight += f64::from(own);
-                count += 1;
-                low = if reward < low { reward } else { low };
-                high = if reward > high { reward } else { high };
-            }
+            let counts = valid.at(i) & !reward.is_nan() & (own != 0.0);
+            // A sum that began with +0 is never -0, so that adding +0 leaves it as it is.
+            let (term, own) =
+                if counts { (f64::from(own) * f64::from(reward), f64::from(own)) } else { (0.0, 0.0) };
+            total += term;
+            weight += own;
+            count += u32::from(counts);
+            low = if counts & (reward < low) { reward } else { low };
+            high = if counts & (reward > high) { reward } else { high };
             k += 1;
         }
         let mean = if low == high { f64::from(low) } else { num::div64(total, weight) };
         // 0/0 without any.
-        (canonical64(mean), count)
+        self.value.put(at, canonical64(mean));
+        self.counted.put(at, count);
     }
 
     /// The node of whichever of positions `left` and `right` is the deeper branch; a position at the start or end of the group is none.
@@ -172,54 +179,6 @@ impl TreeNodes<'_> {
             self.node.get(right)
         } else {
             NONE
-        }
-    }
-
-    /// A group by one thread: where intervals begin and end by jumps over what lies deeper, each node's mean once.
-    ///
-    /// Jumps are linear in responses. A response is summed once for each branch on its path, of which it has at most its length and one: linear
-    /// in tokens. Until the last pass `parent` holds where an interval begins and `counted` where it ends.
-    fn in_order(&self, span: Span) {
-        let TreeNodes { lcp, node, parent, counted, .. } = *self;
-        let Span { start: first, end } = span;
-        if span.is_empty() {
-            return;
-        }
-        for at in first + 1..end {
-            let depth = lcp.at(at);
-            let mut left = at - 1;
-            while left > first && lcp.at(left) > depth {
-                left = parent.get(left) as usize;
-            }
-            let again = left > first && lcp.at(left) == depth;
-            node.put(at, if again { node.get(left) } else { at as u32 });
-            parent.put(at, if again { parent.get(left) } else { left as u32 });
-        }
-        for at in (first + 1..end).rev() {
-            let mut right = at + 1;
-            while right < end && lcp.at(right) >= lcp.at(at) {
-                right = counted.get(right) as usize;
-            }
-            counted.put(at, right as u32);
-        }
-        let (value, count) = self.mean(first, end);
-        self.value.put(first, value);
-        counted.put(first, count);
-        node.put(first, NONE);
-        parent.put(first, NONE);
-        for at in first + 1..end {
-            let (left, right, stands) =
-                (parent.get(at) as usize, counted.get(at) as usize, node.get(at) as usize);
-            let (value, count) = match stands == at {
-                true => self.mean(left, right),
-                false => (self.value.get(stands), counted.get(stands)),
-            };
-            self.value.put(at, value);
-            counted.put(at, count);
-            parent.put(at, self.deeper(span, left, right));
-        }
-        for at in first..end {
-            self.leaf.put(self.order.at(at) as usize, self.deeper(span, at, at + 1));
         }
     }
 }

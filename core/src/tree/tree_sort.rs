@@ -48,6 +48,9 @@ pub struct TreeSort<'a> {
     pub sorted_lcp: Out<'a, u32>,
 }
 
+/// What a step of a merge costs, in tokens of a comparison (measured: 17 ns, 0.3 ns).
+const STEP: usize = 64;
+
 crate::kernel_args!(TreeSort<'_> { cu_merges, middle, cu_seqlens, tokens, pad, order, lcp, sorted, sorted_lcp });
 
 impl TreeSort<'_> {
@@ -88,11 +91,12 @@ impl Kernel for TreeSort<'_> {
         self.cu_merges.rows()
     }
 
-    /// The tokens of the sequences that it merges: a run holds neighbours.
+    /// Two sequences may have all their tokens in common. Runs of more know already what their neighbours share, and their steps mostly
+    /// end at the first token: a step costs as much as some of those.
     fn work(&self, row: usize) -> usize {
         let span = self.cu_merges.span(row);
-        if span.is_empty() {
-            return 0;
+        if span.len() != 2 {
+            return STEP * span.len();
         }
         self.cu_seqlens.span(span.end - 1).end - self.cu_seqlens.span(span.start).start
     }

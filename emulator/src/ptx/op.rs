@@ -69,6 +69,8 @@ pub(crate) enum Op {
     Vote(Vote),
     /// `b` is the member mask's slot: all words of `a` by one operation.
     Reduce(Int2, IntTy),
+    /// `b` is the member mask's slot: its lanes go on together.
+    Meet,
     /// To `extra`. `true`: all lanes agree, says the text.
     Branch(bool),
     /// To an entry of table `extra`, which `a` chooses.

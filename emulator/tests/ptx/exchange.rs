@@ -63,6 +63,25 @@ fn votes_count_their_members() {
 }
 
 #[test]
+fn a_barrier_of_the_warp_waits_for_its_lanes() {
+    let body = format!(
+        "	setp.ne.u32 %p3, %r8, 0;
+	@%p3 bra $L_meet;
+	mov.b32 %r3, 5;
+$L_meet:
+	bar.warp.sync -1;
+	shfl.sync.idx.b32 %r3, %r3, 0, 31, -1;
+{}",
+        result("%r3")
+    );
+    let body = format!("\tmov.b32 %r3, 7;\n{body}");
+    let got = warp(&body, &[[0; 3]; 32]).unwrap_or_else(|fault| panic!("{fault}"));
+    assert_eq!(got, vec![5; 32]);
+    let fault = warp(&body.replace("@%p3 bra $L_meet", "@%p3 ret"), &[[0; 3]; 32]).unwrap_err();
+    assert!(matches!(fault.kind, FaultKind::Missing { missing: 0xffff_fffe, .. }), "{fault}");
+}
+
+#[test]
 fn half_a_warp_exchanges_among_itself() {
     // Lanes below 16 name themselves alone; the others never come.
     let body = format!(

@@ -138,7 +138,7 @@ impl RoutingTrace {
         }
     }
 
-    /// A view of all layers; [`Trace::slice`] gives some of them without a copy.
+    /// A view of all; [`Trace::slice`] gives some of its layers, [`Trace::part`] some of its tokens, without a copy.
     pub fn view(&self) -> Trace<'_> {
         match &self.ids {
             Ids::U8(ids) => Trace::narrow(In::new(ids), self.layers, self.top_k),

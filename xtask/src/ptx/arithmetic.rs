@@ -71,6 +71,7 @@ fn wrong(instruction: &Instruction) -> Option<&'static str> {
         | "not" | "shl" | "shr" | "shf" | "lop3" | "prmt" | "bfe" | "bfi" | "clz" | "popc" | "brev"
         | "div" | "rem" | "addc" | "subc" | "set" | "slct" => None,
         "bra" | "brx" | "ret" => None,
+        "bar" => (suffixes != ["warp", "sync"]).then_some("a barrier beyond the warp"),
         "shfl" => (suffixes.first() != Some(&"sync")).then_some("a shuffle that does not wait for its lanes"),
         "call" => Some("a call"),
         "trap" | "exit" | "brkpt" => Some("an end that no kernel wants: something panics"),
@@ -131,6 +132,8 @@ mod tests {
             "trap",
             "exit",
             "membar.gl",
+            "bar.sync 0",
+            "barrier.sync.aligned 0",
         ] {
             let found = faults(&format!("\t{planted};"));
             assert_eq!(found.len(), 1, "{planted}: {found:?}");
@@ -152,6 +155,7 @@ mod tests {
             "mad.lo.s32 %r3, %r2, %r2, %r2",
             "selp.f32 %r3, %r2, %r2, %p1",
             "setp.nan.f32 %p3, %r2, %r2",
+            "bar.warp.sync -1",
         ] {
             assert_eq!(faults(&format!("\t{allowed};")), [], "{allowed}");
         }

@@ -32,7 +32,7 @@ pub fn check(function: &Function) -> Vec<Fault> {
             if instruction.guard.as_ref().is_some_and(|guard| parted.differing.contains(&guard.register)) {
                 fault("its guard differs between lanes");
             }
-            if instruction.base() == "shfl"
+            if (instruction.base() == "shfl" || instruction.opcode == "bar.warp.sync")
                 && instruction.operands.last().is_none_or(|members| members != "-1")
             {
                 fault("not for all lanes of the warp");

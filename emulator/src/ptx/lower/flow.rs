@@ -55,6 +55,7 @@ pub(super) fn lower(o: &mut Operands<'_, '_, '_>, base: &str, parts: &[&str]) ->
             let (d, a) = (o.target(ty)?, o.source(ty)?);
             Ok(Some(Step { d, a, b: o.source(Ty::B32)?, ..step(Op::Reduce(op, int)) }))
         }
+        ("bar", ["warp", "sync"]) => Ok(Some(Step { b: o.source(Ty::B32)?, ..step(Op::Meet) })),
         ("vote", ["sync", mode, ty]) => {
             let (mode, to) = match (*mode, *ty) {
                 ("all", "pred") => (Vote::All, Ty::PREDICATE),

@@ -159,6 +159,8 @@ impl<'w, 'e, 'm> Warp<'w, 'e, 'm> {
             Op::Reduce(op, ty) => self.exchange(step.b, pc, active, mask, |registers, _, mask| {
                 exchange::reduce(registers, step, op, ty, mask)
             }),
+            // Accesses to memory happen in the order of the steps, so that there is nothing else to do.
+            Op::Meet => self.exchange(step.b, pc, active, mask, |_, _, _| Ok(())),
             Op::BranchTable(uniform) => self.branch_table(step, uniform, active, mask),
             Op::Exit => {
                 self.now.mask = active & !mask;

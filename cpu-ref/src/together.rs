@@ -1,0 +1,153 @@
+//! Work that several threads do, without waiting for one that comes too late.
+//!
+//! A thread that sleeps needs 10 to 50 µs to wake, in which the calling thread may have done all there is. `rayon`'s scopes wait for every
+//! thread they called; here who comes when the work is done finds the door shut.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+/// Calls `step` until it has no more to do, on the calling thread and on those of `pool`, at most as many as there are `tasks`. Returns
+/// when no thread is inside `step` and none will be.
+pub(crate) fn together(pool: &rayon::ThreadPool, tasks: usize, step: &(dyn Fn() -> bool + Sync)) {
+    let others = pool.current_num_threads().min(tasks.saturating_sub(1));
+    let door = Arc::new(Door::default());
+    let work = Work::of(step);
+    let closing = Closing(&door);
+    for _ in 0..others {
+        let door = Arc::clone(&door);
+        pool.spawn(move || door.enter(work));
+    }
+    while step() {}
+    drop(closing);
+    let panicked = door.lock().panicked.take();
+    if let Some(panic) = panicked {
+        resume_unwind(panic);
+    }
+}
+
+/// A caller's `step`, of whatever lifetime: a pointer, for late threads hold it when it is gone.
+#[derive(Clone, Copy)]
+struct Work(*const (dyn Fn() -> bool + Sync));
+
+// SAFETY: what it points to is `Sync`, and used only behind the door.
+#[allow(unsafe_code)]
+unsafe impl Send for Work {}
+
+impl Work {
+    #[allow(unsafe_code)]
+    fn of<'a>(step: &'a (dyn Fn() -> bool + Sync + 'a)) -> Work {
+        let step: *const (dyn Fn() -> bool + Sync + 'a) = step;
+        // SAFETY: the lifetime alone changes; `Door::enter` says why it is kept.
+        Work(unsafe {
+            std::mem::transmute::<
+                *const (dyn Fn() -> bool + Sync + 'a),
+                *const (dyn Fn() -> bool + Sync + 'static),
+            >(step)
+        })
+    }
+}
+
+/// Through which other threads get to the work.
+#[derive(Default)]
+struct Door {
+    state: Mutex<State>,
+    left: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    shut: bool,
+    inside: usize,
+    panicked: Option<Box<dyn Any + Send>>,
+}
+
+impl Door {
+    /// Nothing panics while it is locked.
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Does the work, if the door is open.
+    fn enter(&self, Work(step): Work) {
+        {
+            let mut state = self.lock();
+            if state.shut {
+                return;
+            }
+            state.inside += 1;
+        }
+        // SAFETY: the door was open when this thread was counted, so that `Closing`, which lives in the function that has the
+        // reference, is not dropped before this thread is out again.
+        #[allow(unsafe_code)]
+        let step = unsafe { &*step };
+        let done = catch_unwind(AssertUnwindSafe(|| while step() {}));
+        let mut state = self.lock();
+        state.inside -= 1;
+        if let Err(panic) = done {
+            state.panicked = Some(panic);
+        }
+        if state.inside == 0 {
+            self.left.notify_all();
+        }
+    }
+}
+
+/// Shuts the door and waits for who is inside; when the calling thread's work panics, too.
+struct Closing<'a>(&'a Door);
+
+impl Drop for Closing<'_> {
+    fn drop(&mut self) {
+        let mut state = self.0.lock();
+        state.shut = true;
+        while state.inside > 0 {
+            state = self.0.left.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+    use std::sync::mpsc;
+
+    fn pool() -> rayon::ThreadPool {
+        rayon::ThreadPoolBuilder::new().num_threads(1).build().expect("a thread")
+    }
+
+    #[test]
+    fn a_thread_that_comes_late_is_not_waited_for() {
+        let pool = pool();
+        let (free, held) = mpsc::channel::<()>();
+        pool.spawn(move || {
+            let _ = held.recv();
+        });
+        // The only other thread is busy until `free` goes.
+        let steps = AtomicUsize::new(0);
+        together(&pool, 2, &|| steps.fetch_add(1, Ordering::Relaxed) < 9);
+        assert_eq!(steps.load(Ordering::Relaxed), 10);
+        drop(free);
+        // What it was called for is gone: it finds the door shut.
+        pool.install(|| ());
+        assert_eq!(steps.load(Ordering::Relaxed), 10);
+    }
+
+    #[test]
+    fn a_panic_of_either_thread_arrives() {
+        let (pool, caller) = (pool(), std::thread::current().id());
+        for planted_on_caller in [true, false] {
+            let came = AtomicBool::new(false);
+            let step = || {
+                let on_caller = std::thread::current().id() == caller;
+                came.fetch_or(!on_caller, Ordering::Relaxed);
+                while !came.load(Ordering::Relaxed) {
+                    std::thread::yield_now();
+                }
+                assert!(on_caller != planted_on_caller, "planted");
+                false
+            };
+            assert!(catch_unwind(AssertUnwindSafe(|| together(&pool, 2, &step))).is_err());
+        }
+    }
+}

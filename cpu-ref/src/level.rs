@@ -1,6 +1,6 @@
 //! Which instructions to use.
 
-use crate::pick::{Elements, Keys};
+use crate::pick::{Keys, Ranked};
 use std::fmt;
 
 /// A SIMD level. It changes speed, never bits.
@@ -90,9 +90,9 @@ impl fmt::Display for Level {
 
 /// What a level does by hand.
 pub(crate) trait Picks {
-    /// The elements with the `count` largest keys, in their order, equal ones by the lower element; `false`: one by one is the way.
+    /// The elements with the `count` largest keys, in their order, equal ones by the lower element; `None`: one by one is the way.
     #[inline(always)]
-    fn picks<const N: usize>(_keys: &Keys<N>, _count: usize, _at: &mut Elements) -> bool {
-        false
+    fn picks<const N: usize>(_keys: &Keys<N>, _count: usize) -> Option<Ranked> {
+        None
     }
 }

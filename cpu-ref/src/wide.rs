@@ -426,16 +426,16 @@ impl<A: Arith, L: Picks> Team for Wide<A, L> {
         let row = values.row(span);
         let bias = bias.map(|bias| bias.row(Span::new(0, row.len())));
         prefetch(row);
-        let found = match row.len() {
+        let (found, alarm) = match row.len() {
             0..=32 => pick::largest::<A, L, F, 32>(row, bias, count, key),
             33..=128 => pick::largest::<A, L, F, 128>(row, bias, count, key),
             129..=256 => pick::largest::<A, L, F, 256>(row, bias, count, key),
             _ => pick::largest::<A, L, F, MAX_LARGEST>(row, bias, count, key),
         };
         let first = found.keys.0[0];
-        let mut picked = Picked { keys: found.keys, sum: first, first, bits: 0, alarm: found.alarm };
+        let mut picked = Picked { keys: found.keys, sum: first, first, bits: 0, alarm };
         for j in 0..count {
-            let at = found.at[j] as usize;
+            let at = found.at.0[j] as usize;
             picked.sum = if j == 0 { first } else { picked.sum + found.keys.0[j] };
             picked.bits |= if at < 32 { 1 << at } else { 0 };
             put(j, at);

@@ -11,6 +11,7 @@
 //!
 //! **Accuracy**: numerators in binary32, their sum and the quotient in binary64, rounded once.
 
+use super::block::ROWS;
 use super::{Router, RouterKind, SIGMOID_EPS, Trace, quotient};
 use crate::Error;
 use crate::logits::weight;
@@ -18,6 +19,7 @@ use crate::num::{self, Arith};
 use crate::op::Kernel;
 use crate::ragged::{In, Mask, Out, Span, Stream, flag};
 use crate::team::{Element, Key, Lane, Team};
+use core::ops::Range;
 
 /// What is replayed, and for which tokens.
 #[derive(Clone, Copy, Debug)]
@@ -171,7 +173,7 @@ impl Element<1, 0, 1, 0> for Total {
 }
 
 /// The score itself.
-struct Score;
+pub(super) struct Score;
 
 impl Key for Score {
     #[inline(always)]
@@ -205,7 +207,7 @@ impl Key for Sigmoid {
 }
 
 /// σ(s) + b.
-struct Biased;
+pub(super) struct Biased;
 
 impl Key for Biased {
     #[inline(always)]
@@ -310,6 +312,28 @@ impl Kernel for GatingForward<'_> {
             0 => self.row_as::<0, T>(team, row),
             1 => self.row_as::<1, T>(team, row),
             _ => self.row_as::<2, T>(team, row),
+        }
+    }
+
+    #[inline(always)]
+    fn block<T: Team>(&self, team: &T, rows: Range<usize>) {
+        let mut row = rows.start;
+        let plain = self.replay.is_none() & self.bias.is_none() & self.group_scores.is_none();
+        if let (8, true, Some(chosen), None) =
+            (self.router.top_k, plain, self.chosen.narrow, self.chosen.wide)
+        {
+            while row + ROWS <= rows.end {
+                match (self.variant(), self.router.experts) {
+                    (0, 128) => self.block_of::<0, 128, T>(team, row, chosen),
+                    (1, 128) => self.block_of::<1, 128, T>(team, row, chosen),
+                    (2, 128) => self.block_of::<2, 128, T>(team, row, chosen),
+                    _ => break,
+                }
+                row += ROWS;
+            }
+        }
+        for row in row..rows.end {
+            self.row(team, row);
         }
     }
 

@@ -1,0 +1,261 @@
+//! Rows of shapes that many models have, sixteen at a time: where vectors are one thread's.
+//!
+//! The row programs of [`gating_forward`](super::gating_forward) and [`gating_backward`](super::gating_backward) are chains of some 300 cycles, and
+//! of rows that follow each other a processor overlaps less than two. Here everything between the picks and the dense gradient is a loop over
+//! rows, with lengths that the compiler knows. Same functions, same order of sums: the same bits.
+
+use super::gating_backward::GatingBackward;
+use super::gating_forward::{Biased, GatingForward, Score};
+use super::{RouterKind, SIGMOID_EPS};
+use crate::logits::weight;
+use crate::num::{self, Arith};
+use crate::ragged::{Mask, Out, Span, flag};
+use crate::team::Team;
+use crate::team::fold::{COLUMNS, fold_columns};
+use crate::team::order::{LEAST, ordered, unordered};
+
+/// Rows of a block.
+pub(super) const ROWS: usize = 16;
+/// Picked experts.
+const K: usize = 8;
+/// Slots of a block.
+const SLOTS: usize = ROWS * K;
+
+/// A number for each slot of a block.
+type Slots = [f32; SLOTS];
+/// A number for each row.
+type Each = [f64; ROWS];
+
+/// Sums of the rows' slots, in the shape of [`fold`](crate::team::fold): columns beyond the eighth are +0, and x + 0 = x, for no term is −0.
+#[inline(always)]
+fn sums(terms: &[f64; SLOTS]) -> Each {
+    let mut sums = [0.0; ROWS];
+    for r in 0..ROWS {
+        let x: &[f64; K] = &terms.as_chunks().0[r];
+        sums[r] = num::canonical64(((x[0] + x[4]) + (x[2] + x[6])) + ((x[1] + x[5]) + (x[3] + x[7])));
+    }
+    sums
+}
+
+/// A row's number for each of its slots.
+#[inline(always)]
+fn spread<N: Copy + Default>(each: &[N; ROWS]) -> [N; SLOTS] {
+    let mut slots = [N::default(); SLOTS];
+    for r in 0..ROWS {
+        for j in 0..K {
+            slots[r * K + j] = each[r];
+        }
+    }
+    slots
+}
+
+/// e^(s − largest) of all experts of a row, in place.
+#[inline(always)]
+fn exponentials<A: Arith, const E: usize>(x: &mut [f32; E], largest: f32) {
+    for e in 0..E {
+        x[e] = weight::<A>(x[e] - largest);
+    }
+}
+
+/// Their sum, of whole chunks.
+#[inline(always)]
+fn total<const E: usize>(x: &[f32; E]) -> f64 {
+    let mut columns = [0.0f64; COLUMNS];
+    for c in 0..COLUMNS {
+        columns[c] = f64::from(x[c]);
+    }
+    for chunk in 1..E / COLUMNS {
+        for c in 0..COLUMNS {
+            columns[c] += f64::from(x[chunk * COLUMNS + c]);
+        }
+    }
+    num::canonical64(fold_columns(&columns))
+}
+
+#[inline(always)]
+fn load<const E: usize>(row: &[f32]) -> [f32; E] {
+    let mut x = [0.0; E];
+    x.copy_from_slice(&row[..E]);
+    x
+}
+
+impl GatingForward<'_> {
+    /// Rows `first..first + ROWS` of a router of E experts, 8 of which are picked: natural, without bias and groups.
+    #[inline(always)]
+    pub(super) fn block_of<const V: usize, const E: usize, T: Team>(&self, team: &T, first: usize, chosen: Out<'_, u8>) {
+        let scale = f64::from(self.router.scale);
+        let (mut largest, mut totals) = ([0.0f32; ROWS], [0.0f64; ROWS]);
+        for r in 0..ROWS {
+            let row = first + r;
+            let span = Span::new(row * E, row * E + E);
+            let slot = row * K;
+            let picked = if V == 2 {
+                team.largest(span, self.scores, None, K, &Biased, move |j, e| chosen.put(slot + j, e as u8))
+            } else {
+                team.largest(span, self.scores, None, K, &Score, move |j, e| chosen.put(slot + j, e as u8))
+            };
+            largest[r] = picked.first;
+            self.row_alarm.put(row, picked.alarm);
+            if V == 2 {
+                let (scores, gates) = (self.scores.row(span), self.gates.row(Span::new(slot, slot + K)));
+                for j in 0..K {
+                    gates[j].set(scores[usize::from(chosen.get(slot + j)) % E]);
+                }
+            } else {
+                team.put_slots(Span::new(slot, slot + K), self.gates, picked.keys);
+            }
+            if V == 1 {
+                let mut x = load::<E>(self.scores.row(span));
+                exponentials::<T::Arith, E>(&mut x, picked.first);
+                totals[r] = total(&x);
+            }
+        }
+        let gates = self.gates.row(Span::new(first * K, (first + ROWS) * K));
+        let mut x: Slots = [0.0; SLOTS];
+        for i in 0..SLOTS {
+            x[i] = gates[i].get();
+        }
+        let largest = spread(&largest);
+        for i in 0..SLOTS {
+            x[i] = if V == 2 {
+                num::sigmoid::<T::Arith>(x[i])
+            } else {
+                num::canonical(weight::<T::Arith>(x[i] - largest[i]))
+            };
+        }
+        let mut terms = [0.0f64; SLOTS];
+        for i in 0..SLOTS {
+            terms[i] = f64::from(x[i]);
+        }
+        if V != 1 {
+            totals = sums(&terms);
+        }
+        let (added, divides) = match self.router.kind {
+            RouterKind::SigmoidNormalized => (f64::from(SIGMOID_EPS), true),
+            RouterKind::Sigmoid => (0.0, false),
+            RouterKind::SoftmaxChosen | RouterKind::SoftmaxAll => (0.0, true),
+        };
+        for r in 0..ROWS {
+            let below = if V == 2 { totals[r] + added } else { totals[r] };
+            totals[r] = scale / if divides { below } else { 1.0 };
+        }
+        let factor = spread(&totals);
+        for i in 0..SLOTS {
+            x[i] = num::canonical((terms[i] * factor[i]) as f32);
+        }
+        for i in 0..SLOTS {
+            gates[i].set(x[i]);
+        }
+        for replayed in self.row_replayed.row(Span::new(first, first + ROWS)) {
+            replayed.set(0);
+        }
+    }
+}
+
+impl GatingBackward<'_> {
+    /// Rows `first..first + ROWS` of a router of E experts, 8 of which are picked; `chosen` are theirs.
+    #[inline(always)]
+    pub(super) fn block_of<const V: usize, const E: usize, T: Team>(&self, team: &T, first: usize, chosen: &[u8]) {
+        let slots = Span::new(first * K, (first + ROWS) * K);
+        let (g, c): (&[f32; SLOTS], &[f32; SLOTS]) =
+            match (self.gates.row(slots).try_into(), self.coef.row(slots).try_into(), ) {
+                (Ok(g), Ok(c)) => (g, c),
+                _ => unreachable!("a span of so many slots"),
+            };
+        let chosen = &chosen[..SLOTS];
+        let scale = f64::from(self.router.scale);
+        let mut products = [0.0f64; SLOTS];
+        let mut faults = [0u32; SLOTS];
+        let mut experts = [0u32; SLOTS];
+        for i in 0..SLOTS {
+            products[i] = 0.0 + f64::from(g[i]) * f64::from(c[i]);
+        }
+        for i in 0..SLOTS {
+            let usable = (flag::worse(flag::finite(g[i]), flag::finite(c[i])) <= flag::LIMIT) & (u32::from(chosen[i]) < E as u32);
+            faults[i] = if usable { 0 } else { u32::MAX };
+            experts[i] = u32::from(chosen[i]).min(E as u32 - 1);
+        }
+        let dots = sums(&products);
+        let mut alarms = [0u32; ROWS];
+        for r in 0..ROWS {
+            let x: &[u32; K] = &faults.as_chunks().0[r];
+            alarms[r] = ((x[0] | x[4]) | (x[2] | x[6])) | ((x[1] | x[5]) | (x[3] | x[7]));
+        }
+        let sigmoid = self.router.kind.sigmoid();
+        let mut means = [0.0f64; ROWS];
+        for r in 0..ROWS {
+            means[r] = if matches!(self.router.kind, RouterKind::Sigmoid) { 0.0 } else { dots[r] / scale };
+        }
+        let mut slopes = [1.0f32; SLOTS];
+        if V == 0 && sigmoid {
+            for r in 0..ROWS {
+                let start = (first + r) * E;
+                let scores = self.scores.row(Span::new(start, start + E));
+                for j in 0..K {
+                    slopes[r * K + j] = -scores[experts[r * K + j] as usize % E];
+                }
+            }
+            for i in 0..SLOTS {
+                slopes[i] = num::sigmoid::<T::Arith>(slopes[i]);
+            }
+        }
+        if V == 0 {
+            let mean = spread(&means);
+            let mut gradients = [0.0f32; SLOTS];
+            for i in 0..SLOTS {
+                let gradient = f64::from(g[i]) * (f64::from(c[i]) - mean[i]) * f64::from(slopes[i]);
+                gradients[i] = num::canonical(gradient as f32 + 0.0);
+            }
+            for r in 0..ROWS {
+                let start = (first + r) * E;
+                let span = Span::new(start, start + E);
+                team.fill(span, Mask::all(), self.gradient, 0.0);
+                let out = self.gradient.row(span);
+                for j in 0..K {
+                    out[experts[r * K + j] as usize % E].set(gradients[r * K + j]);
+                }
+            }
+        } else {
+            for r in 0..ROWS {
+                let start = (first + r) * E;
+                let span = Span::new(start, start + E);
+                let (scores, out) = (self.scores.row(span), self.gradient.row(span));
+                let mut x = load::<E>(scores);
+                let (mut best, mut alarm) = (LEAST, 0);
+                for e in 0..E {
+                    best = best.max(ordered(x[e]));
+                    alarm = alarm.max(flag::finite(x[e]));
+                }
+                exponentials::<T::Arith, E>(&mut x, unordered(best));
+                let factor = dots[r] / total(&x);
+                let narrow = factor as f32;
+                let mut y = [0.0f32; E];
+                let mut written = 0;
+                for e in 0..E {
+                    // 0 − x: a gradient is never −0.
+                    y[e] = 0.0 - x[e] * narrow;
+                    written = written.max(flag::finite(y[e]));
+                }
+                if written > flag::LIMIT {
+                    for e in 0..E {
+                        y[e] = num::canonical(y[e]);
+                    }
+                }
+                for e in 0..E {
+                    out[e].set(y[e]);
+                }
+                for j in 0..K {
+                    let i = r * K + j;
+                    let e = experts[i] as usize % E;
+                    let gradient = products[i] - f64::from(x[e]) * factor;
+                    out[e].set(num::canonical(gradient as f32 + 0.0));
+                }
+                alarms[r] = flag::worse(flag::worse(alarms[r], alarm), written);
+            }
+        }
+        let alarm = self.row_alarm.row(Span::new(first, first + ROWS));
+        for r in 0..ROWS {
+            alarm[r].set(alarms[r]);
+        }
+    }
+}

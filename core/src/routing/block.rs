@@ -104,9 +104,12 @@ impl GatingForward<'_> {
             } else {
                 team.put_slots(Span::new(slot, slot + K), self.gates, picked.keys);
             }
-            if V == 1 {
-                let mut x = load::<E>(self.scores.row(span));
-                exponentials::<T::Arith, E>(&mut x, picked.first);
+        }
+        if V == 1 {
+            for r in 0..ROWS {
+                let start = (first + r) * E;
+                let mut x = load::<E>(self.scores.row(Span::new(start, start + E)));
+                exponentials::<T::Arith, E>(&mut x, largest[r]);
                 totals[r] = total(&x);
             }
         }
@@ -216,24 +219,38 @@ impl GatingBackward<'_> {
                 }
             }
         } else {
+            let mut largest = [0.0f32; ROWS];
             for r in 0..ROWS {
                 let start = (first + r) * E;
-                let span = Span::new(start, start + E);
-                let (scores, out) = (self.scores.row(span), self.gradient.row(span));
-                let mut x = load::<E>(scores);
+                let scores = &self.scores.row(Span::new(start, start + E))[..E];
                 let (mut best, mut alarm) = (LEAST, 0);
                 for e in 0..E {
-                    best = best.max(ordered(x[e]));
-                    alarm = alarm.max(flag::finite(x[e]));
+                    best = best.max(ordered(scores[e]));
+                    alarm = alarm.max(flag::finite(scores[e]));
                 }
-                exponentials::<T::Arith, E>(&mut x, unordered(best));
-                let factor = dots[r] / total(&x);
-                let narrow = factor as f32;
+                largest[r] = unordered(best);
+                alarms[r] = flag::worse(alarms[r], alarm);
+            }
+            let mut x = [[0.0f32; E]; ROWS];
+            let mut factors = [0.0f64; ROWS];
+            for r in 0..ROWS {
+                let start = (first + r) * E;
+                x[r] = load::<E>(self.scores.row(Span::new(start, start + E)));
+                exponentials::<T::Arith, E>(&mut x[r], largest[r]);
+                factors[r] = total(&x[r]);
+            }
+            for r in 0..ROWS {
+                factors[r] = dots[r] / factors[r];
+            }
+            for r in 0..ROWS {
+                let start = (first + r) * E;
+                let out = &self.gradient.row(Span::new(start, start + E))[..E];
+                let narrow = factors[r] as f32;
                 let mut y = [0.0f32; E];
                 let mut written = 0;
                 for e in 0..E {
                     // 0 − x: a gradient is never −0.
-                    y[e] = 0.0 - x[e] * narrow;
+                    y[e] = 0.0 - x[r][e] * narrow;
                     written = written.max(flag::finite(y[e]));
                 }
                 if written > flag::LIMIT {
@@ -244,13 +261,23 @@ impl GatingBackward<'_> {
                 for e in 0..E {
                     out[e].set(y[e]);
                 }
+                alarms[r] = flag::worse(alarms[r], written);
+            }
+            let mut gradients = [0.0f32; SLOTS];
+            for i in 0..SLOTS {
+                gradients[i] = x[i / K][experts[i] as usize % E];
+            }
+            let factor = spread(&factors);
+            for i in 0..SLOTS {
+                let gradient = products[i] - f64::from(gradients[i]) * factor[i];
+                gradients[i] = num::canonical(gradient as f32 + 0.0);
+            }
+            for r in 0..ROWS {
+                let start = (first + r) * E;
+                let out = &self.gradient.row(Span::new(start, start + E))[..E];
                 for j in 0..K {
-                    let i = r * K + j;
-                    let e = experts[i] as usize % E;
-                    let gradient = products[i] - f64::from(x[e]) * factor;
-                    out[e].set(num::canonical(gradient as f32 + 0.0));
+                    out[experts[r * K + j] as usize % E].set(gradients[r * K + j]);
                 }
-                alarms[r] = flag::worse(flag::worse(alarms[r], alarm), written);
             }
         }
         let alarm = self.row_alarm.row(Span::new(first, first + ROWS));

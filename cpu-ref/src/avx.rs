@@ -8,6 +8,7 @@ use crate::ranked;
 use crate::wide::Wide;
 use lockstep_core::num::Hard;
 use lockstep_core::op::Kernel;
+use lockstep_core::team::Near;
 use std::ops::Range;
 
 struct Avx2;
@@ -18,9 +19,9 @@ impl Picks for Avx2 {}
 impl Picks for Avx512 {
     #[inline(always)]
     #[allow(unsafe_code)]
-    fn picks<const N: usize>(keys: &Keys<N>, count: usize) -> Option<Ranked> {
+    fn picks<const N: usize>(keys: &Keys<N>, count: usize, near: Option<Near>) -> Option<Ranked> {
         // SAFETY: only teams of this level ask, and `Cpu` makes them where the machine has AVX-512.
-        unsafe { ranked::picks(keys, count) }
+        unsafe { ranked::picks(keys, count, near) }
     }
 }
 

@@ -1,6 +1,7 @@
 //! Which instructions to use.
 
 use crate::pick::{Keys, Ranked};
+use lockstep_core::team::Near;
 use std::fmt;
 
 /// A SIMD level. It changes speed, never bits.
@@ -90,9 +91,10 @@ impl fmt::Display for Level {
 
 /// What a level does by hand.
 pub(crate) trait Picks {
-    /// The elements with the `count` largest keys, in their order, equal ones by the lower element; `None`: one by one is the way.
+    /// The elements with the `count` largest keys, in their order, equal ones by the lower element, and behind them those with keys that are
+    /// less by `near.below`, or some; `None`: one by one is the way.
     #[inline(always)]
-    fn picks<const N: usize>(_keys: &Keys<N>, _count: usize) -> Option<Ranked> {
+    fn picks<const N: usize>(_keys: &Keys<N>, _count: usize, _near: Option<Near>) -> Option<Ranked> {
         None
     }
 }

@@ -17,8 +17,9 @@ pub(crate) struct Aligned<T>(pub(crate) T);
 /// Keys of `N` elements; behind a short row [`LEAST`].
 pub(crate) type Keys<const N: usize> = Aligned<[i32; N]>;
 
-/// What was picked, the first first: elements and their keys.
+/// What was picked, the first first: elements and their keys; `found` of them, with those behind the last pick.
 pub(crate) struct Ranked {
+    pub(crate) found: u32,
     pub(crate) at: Aligned<[u32; LANES]>,
     pub(crate) keys: Slots,
 }
@@ -40,18 +41,56 @@ pub(crate) fn largest<A: Arith, L: Picks, F: Key, const N: usize>(
         row.len()
     );
     let mut keys = Aligned([LEAST; N]);
+    if let (Some(near), None, 3..) = (F::NEAR, bias, count) {
+        let alarm = keys_of::<A, Value, false, N>(&mut keys.0, row, &[], &Value);
+        if alarm <= flag::LIMIT
+            && let Some(ranked) = L::picks(&keys, count, Some(near))
+            && let Some(ranked) = by_key::<A, F>(ranked, count, key)
+        {
+            return (ranked, alarm);
+        }
+    }
     let alarm = match bias {
         Some(bias) => keys_of::<A, F, true, N>(&mut keys.0, row, bias, key),
         None => keys_of::<A, F, false, N>(&mut keys.0, row, &[], key),
     };
-    let ranked = if count > 1 { L::picks(&keys, count) } else { None };
+    let ranked = if count > 1 { L::picks(&keys, count, None) } else { None };
     (ranked.unwrap_or_else(|| one_by_one(&mut keys, count)), alarm)
+}
+
+/// The value as key.
+struct Value;
+
+impl Key for Value {
+    #[inline(always)]
+    fn key<A: Arith>(&self, value: f32, _bias: f32, _element: usize) -> f32 {
+        value
+    }
+}
+
+/// Keys for values, if the order stays.
+#[inline(always)]
+fn by_key<A: Arith, F: Key>(mut ranked: Ranked, count: usize, key: &F) -> Option<Ranked> {
+    const FEW: usize = 16;
+    let mut orders = Aligned([LEAST; FEW]);
+    for l in 0..FEW {
+        orders.0[l] = ordered(key.key::<A>(ranked.keys.0[l], 0.0, ranked.at.0[l] as usize));
+    }
+    let (own, at, mut bad) = (&orders.0, &ranked.at.0, 0);
+    for l in 0..FEW - 1 {
+        let falls = (own[l] > own[l + 1]) | ((own[l] == own[l + 1]) & (at[l] < at[l + 1]));
+        bad |= u32::from(!falls & (l as u32 + 1 < ranked.found));
+    }
+    for l in 0..FEW {
+        ranked.keys.0[l] = if l < count { unordered(own[l]) } else { 0.0 };
+    }
+    if bad == 0 { Some(ranked) } else { None }
 }
 
 /// Each pick a maximum over all keys, then the lowest element that has it.
 #[inline(always)]
 fn one_by_one<const N: usize>(Aligned(keys): &mut Keys<N>, count: usize) -> Ranked {
-    let mut found = Ranked { at: Aligned([0; LANES]), keys: Slots([0.0; LANES]) };
+    let mut found = Ranked { at: Aligned([0; LANES]), keys: Slots([0.0; LANES]), found: count as u32 };
     for j in 0..count {
         let (best, at) = maximum(keys);
         found.at.0[j] = at;

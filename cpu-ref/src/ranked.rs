@@ -22,8 +22,8 @@
 use crate::pick::{Aligned, Keys, Ranked};
 use crate::short::Slots;
 use core::arch::x86_64::*;
-use lockstep_core::team::MAX_LARGEST;
-use lockstep_core::team::order::LEAST;
+use lockstep_core::team::{MAX_LARGEST, Near};
+use lockstep_core::team::order::{LEAST, unordered};
 
 /// Lanes of a vector.
 const LANES: usize = 16;
@@ -33,7 +33,7 @@ const MOST: usize = MAX_LARGEST / LANES;
 /// The elements with the `count` largest keys and these keys, the first first; `None` where one by one is the way.
 #[inline]
 #[target_feature(enable = "avx512f,popcnt,bmi1")]
-pub(crate) fn picks<const N: usize>(keys: &Keys<N>, count: usize) -> Option<Ranked> {
+pub(crate) fn picks<const N: usize>(keys: &Keys<N>, count: usize, near: Option<Near>) -> Option<Ranked> {
     if count > LANES {
         return None;
     }
@@ -42,6 +42,29 @@ pub(crate) fn picks<const N: usize>(keys: &Keys<N>, count: usize) -> Option<Rank
         // SAFETY: 16 integers are 64 bytes.
         unsafe { _mm512_loadu_si512(part.as_ptr().cast()) }
     };
+    if count <= 2 && N <= 8 * LANES {
+        // One by one: the maximum, and the first that has it.
+        let mut ranked = Ranked { at: Aligned([0; 2 * LANES]), keys: Slots([0.0; 2 * LANES]), found: count as u32 };
+        let mut taken = 0u128;
+        for j in 0..count {
+            let mut heads = _mm512_set1_epi32(LEAST);
+            for v in 0..N / LANES {
+                let live = !((taken >> (v * LANES)) as u16);
+                heads = _mm512_mask_max_epi32(heads, live, heads, vector(v));
+            }
+            let best = _mm512_reduce_max_epi32(heads);
+            let mut equal = 0u128;
+            for v in 0..N / LANES {
+                let same = _mm512_cmpeq_epi32_mask(vector(v), _mm512_set1_epi32(best));
+                equal |= u128::from(same) << (v * LANES);
+            }
+            let at = (equal & !taken).trailing_zeros();
+            taken |= 1u128.checked_shl(at).unwrap_or(0);
+            ranked.at.0[j] = at;
+            ranked.keys.0[j] = unordered(best);
+        }
+        return Some(ranked);
+    }
     let number = _mm512_set1_epi32(N as i32 - 1);
     let lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
     // Below the key without its number, N − 1 less the element.
@@ -54,7 +77,11 @@ pub(crate) fn picks<const N: usize>(keys: &Keys<N>, count: usize) -> Option<Rank
         heads = _mm512_max_epi32(heads, name(v));
     }
     let last = _mm512_set1_epi32(count as i32 - 1);
-    let floor = _mm512_andnot_si512(number, _mm512_permutexvar_epi32(last, falling(heads)));
+    let mut floor = _mm512_andnot_si512(number, _mm512_permutexvar_epi32(last, falling(heads)));
+    if let Some(near) = near {
+        let low = _mm512_sub_ps(_mm512_castsi512_ps(turned(floor)), _mm512_set1_ps(near.below));
+        floor = turned(_mm512_castps_si512(low));
+    }
 
     let least = _mm512_set1_epi32(LEAST);
     let (mut candidates, mut found) = (least, 0);
@@ -89,15 +116,31 @@ pub(crate) fn picks<const N: usize>(keys: &Keys<N>, count: usize) -> Option<Rank
     if found > LANES as u32 || u32::from(rising) & pairs.wrapping_sub(1) != 0 {
         return None;
     }
-    let wanted = ((1u32 << count) - 1) as u16;
-    let sign = _mm512_srli_epi32::<1>(_mm512_srai_epi32::<31>(own));
-    let mut ranked = Ranked { at: Aligned([0; 2 * LANES]), keys: Slots([0.0; 2 * LANES]) };
+    let own = turned(own);
+    if let Some(near) = near {
+        let own = _mm512_castsi512_ps(own);
+        let inside = _mm512_cmp_ps_mask::<_CMP_GE_OQ>(own, _mm512_set1_ps(near.from))
+            & _mm512_cmp_ps_mask::<_CMP_LE_OQ>(own, _mm512_set1_ps(near.to));
+        if (inside >> (count - 1)) & 1 == 0 {
+            return None;
+        }
+    }
+    let left = if near.is_some() { found } else { count as u32 };
+    let wanted = ((1u32 << left) - 1) as u16;
+    let mut ranked = Ranked { at: Aligned([0; 2 * LANES]), keys: Slots([0.0; 2 * LANES]), found };
     // SAFETY: 16 numbers are 64 bytes.
     unsafe {
         _mm512_store_si512(ranked.at.0.as_mut_ptr().cast(), at);
-        _mm512_store_si512(ranked.keys.0.as_mut_ptr().cast(), _mm512_maskz_xor_epi32(wanted, own, sign));
+        _mm512_store_si512(ranked.keys.0.as_mut_ptr().cast(), _mm512_maskz_mov_epi32(wanted, own));
     }
     Some(ranked)
+}
+
+/// From an order to its number, and from a number to its order with −0 below +0.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn turned(x: __m512i) -> __m512i {
+    _mm512_xor_si512(x, _mm512_srli_epi32::<1>(_mm512_srai_epi32::<31>(x)))
 }
 
 /// Sixteen numbers, the largest first: a bitonic network, each step between a lane and the one whose number differs in the bits `M`.

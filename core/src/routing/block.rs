@@ -96,14 +96,7 @@ impl GatingForward<'_> {
             };
             largest[r] = picked.first;
             self.row_alarm.put(row, picked.alarm);
-            if V == 2 {
-                let (scores, gates) = (self.scores.row(span), self.gates.row(Span::new(slot, slot + K)));
-                for j in 0..K {
-                    gates[j].set(scores[usize::from(chosen.get(slot + j)) % E]);
-                }
-            } else {
-                team.put_slots(Span::new(slot, slot + K), self.gates, picked.keys);
-            }
+            team.put_slots(Span::new(slot, slot + K), self.gates, picked.keys);
         }
         if V == 1 {
             for r in 0..ROWS {
@@ -120,11 +113,8 @@ impl GatingForward<'_> {
         }
         let largest = spread(&largest);
         for i in 0..SLOTS {
-            x[i] = if V == 2 {
-                num::sigmoid::<T::Arith>(x[i])
-            } else {
-                num::canonical(weight::<T::Arith>(x[i] - largest[i]))
-            };
+            // Without bias the key is the sigmoid.
+            x[i] = if V == 2 { x[i] } else { num::canonical(weight::<T::Arith>(x[i] - largest[i])) };
         }
         let mut terms = [0.0f64; SLOTS];
         for i in 0..SLOTS {

@@ -18,7 +18,7 @@ use crate::logits::weight;
 use crate::num::{self, Arith};
 use crate::op::Kernel;
 use crate::ragged::{In, Mask, Out, Span, Stream, flag};
-use crate::team::{Element, Key, Lane, Team};
+use crate::team::{Element, Key, Lane, Near, Team};
 use core::ops::Range;
 
 /// What is replayed, and for which tokens.
@@ -210,6 +210,10 @@ impl Key for Sigmoid {
 pub(super) struct Biased;
 
 impl Key for Biased {
+    /// `sigmoid` is within 2.41 units of the last place, so that e^2·2.41·2⁻²³ apart is apart after rounding; ln σ rises by 1 − σ, 0.018 at 4 and
+    /// more below. 0.018·(2⁻¹⁴ − 2⁻¹⁹) = 1.06e-6 is more than the 5.8e-7 of two errors. Below −87, where it is subnormal, it is far below that of −60.
+    const NEAR: Option<Near> = Some(Near { from: -60.0, to: 4.0, below: 1.0 / 16384.0 });
+
     #[inline(always)]
     fn key<A: Arith>(&self, value: f32, bias: f32, _element: usize) -> f32 {
         num::sigmoid::<A>(value) + bias

@@ -70,8 +70,23 @@ pub struct Swept<const K: usize, const E: usize> {
 /// Elements that [`Team::first`] looks at before it asks whether it found one: enough that the question costs little.
 const SEARCHED: usize = 512;
 
+/// Where keys of elements without bias follow their values: for v in `from..=to`, an element whose value is below v by more than `below` has a key below
+/// that of every element whose value is v or more.
+#[derive(Clone, Copy, Debug)]
+pub struct Near {
+    /// Lowest v.
+    pub from: f32,
+    /// Largest v.
+    pub to: f32,
+    /// More than 0; v − `below` is rounded to nearest.
+    pub below: f32,
+}
+
 /// By what a [`Team::largest`] orders the elements of a short row. A trait for the reason that [`Element`] is one.
 pub trait Key {
+    /// If keys follow values, a backend may look at values and make keys of a few elements only.
+    const NEAR: Option<Near> = None;
+
     /// The key of element `element` of the row, from its value and its bias.
     fn key<A: Arith>(&self, value: f32, bias: f32, element: usize) -> f32;
 }

@@ -3,7 +3,7 @@
 
 use crate::level::Picks;
 use crate::nth::{Band, scan};
-use crate::pick::{Keys, Ranked};
+use crate::pick::{Aligned, FEW, Keys, Ranked};
 use crate::ranked;
 use crate::wide::Wide;
 use lockstep_core::num::Hard;
@@ -22,6 +22,13 @@ impl Picks for Avx512 {
     fn picks<const N: usize>(keys: &Keys<N>, count: usize, near: Option<Near>) -> Option<Ranked> {
         // SAFETY: only teams of this level ask, and `Cpu` makes them where the machine has AVX-512.
         unsafe { ranked::picks(keys, count, near) }
+    }
+
+    #[inline(always)]
+    #[allow(unsafe_code)]
+    fn falls(orders: &Aligned<[i32; FEW]>, ranked: &Ranked) -> bool {
+        // SAFETY: as above.
+        unsafe { ranked::falls(orders, ranked) }
     }
 }
 

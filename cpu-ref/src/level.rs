@@ -1,6 +1,6 @@
 //! Which instructions to use.
 
-use crate::pick::{Keys, Ranked};
+use crate::pick::{Aligned, FEW, Keys, Ranked};
 use lockstep_core::team::Near;
 use std::fmt;
 
@@ -96,5 +96,11 @@ pub(crate) trait Picks {
     #[inline(always)]
     fn picks<const N: usize>(_keys: &Keys<N>, _count: usize, _near: Option<Near>) -> Option<Ranked> {
         None
+    }
+
+    /// Whether what [`picks`](Picks::picks) returned is in order by `orders` too.
+    #[inline(always)]
+    fn falls(_orders: &Aligned<[i32; FEW]>, _ranked: &Ranked) -> bool {
+        false
     }
 }

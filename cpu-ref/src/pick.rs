@@ -17,6 +17,9 @@ pub(crate) struct Aligned<T>(pub(crate) T);
 /// Keys of `N` elements; behind a short row [`LEAST`].
 pub(crate) type Keys<const N: usize> = Aligned<[i32; N]>;
 
+/// Elements that may be looked at for at most as many picks.
+pub(crate) const FEW: usize = 16;
+
 /// What was picked, the first first: elements and their keys; `found` of them, with those behind the last pick.
 pub(crate) struct Ranked {
     pub(crate) found: u32,
@@ -45,7 +48,7 @@ pub(crate) fn largest<A: Arith, L: Picks, F: Key, const N: usize>(
         let alarm = keys_of::<A, Value, false, N>(&mut keys.0, row, &[], &Value);
         if alarm <= flag::LIMIT
             && let Some(ranked) = L::picks(&keys, count, Some(near))
-            && let Some(ranked) = by_key::<A, F>(ranked, count, key)
+            && let Some(ranked) = by_key::<A, L, F>(ranked, count, key)
         {
             return (ranked, alarm);
         }
@@ -70,21 +73,15 @@ impl Key for Value {
 
 /// Keys for values, if the order stays.
 #[inline(always)]
-fn by_key<A: Arith, F: Key>(mut ranked: Ranked, count: usize, key: &F) -> Option<Ranked> {
-    const FEW: usize = 16;
+fn by_key<A: Arith, L: Picks, F: Key>(mut ranked: Ranked, count: usize, key: &F) -> Option<Ranked> {
     let mut orders = Aligned([LEAST; FEW]);
     for l in 0..FEW {
         orders.0[l] = ordered(key.key::<A>(ranked.keys.0[l], 0.0, ranked.at.0[l] as usize));
     }
-    let (own, at, mut bad) = (&orders.0, &ranked.at.0, 0);
-    for l in 0..FEW - 1 {
-        let falls = (own[l] > own[l + 1]) | ((own[l] == own[l + 1]) & (at[l] < at[l + 1]));
-        bad |= u32::from(!falls & (l as u32 + 1 < ranked.found));
-    }
     for l in 0..FEW {
-        ranked.keys.0[l] = if l < count { unordered(own[l]) } else { 0.0 };
+        ranked.keys.0[l] = if l < count { unordered(orders.0[l]) } else { 0.0 };
     }
-    if bad == 0 { Some(ranked) } else { None }
+    if L::falls(&orders, &ranked) { Some(ranked) } else { None }
 }
 
 /// Each pick a maximum over all keys, then the lowest element that has it.

@@ -136,6 +136,21 @@ pub(crate) fn picks<const N: usize>(keys: &Keys<N>, count: usize, near: Option<N
     Some(ranked)
 }
 
+/// Whether the found elements are in the order of `orders`, equal ones by the lower element.
+#[inline]
+#[target_feature(enable = "avx512f")]
+pub(crate) fn falls(orders: &Aligned<[i32; LANES]>, ranked: &Ranked) -> bool {
+    // SAFETY: 16 integers are 64 bytes.
+    let (own, at) = unsafe {
+        (_mm512_load_si512(orders.0.as_ptr().cast()), _mm512_load_si512(ranked.at.0.as_ptr().cast()))
+    };
+    let (next, next_at) = (_mm512_alignr_epi32::<1>(own, own), _mm512_alignr_epi32::<1>(at, at));
+    let above = _mm512_cmpgt_epi32_mask(own, next);
+    let same = _mm512_mask_cmplt_epi32_mask(_mm512_cmpeq_epi32_mask(own, next), at, next_at);
+    let pairs = ((1u32 << (ranked.found & 31)) >> 1).wrapping_sub(1);
+    !u32::from(above | same) & pairs == 0
+}
+
 /// From an order to its number, and from a number to its order with −0 below +0.
 #[inline]
 #[target_feature(enable = "avx512f")]

@@ -218,6 +218,8 @@ impl GatingBackward<'_> {
                     best = best.max(ordered(scores[e]));
                     alarm = alarm.max(flag::finite(scores[e]));
                 }
+                // What phases behind this one write, and the next block's scores.
+                team.soon(self.gradient.as_ptr(), self.gradient.len(), Span::new(start, start + E));
                 largest[r] = unordered(best);
                 alarms[r] = flag::worse(alarms[r], alarm);
             }
@@ -226,6 +228,8 @@ impl GatingBackward<'_> {
             for r in 0..ROWS {
                 let start = (first + r) * E;
                 x[r] = load::<E>(self.scores.row(Span::new(start, start + E)));
+                let next = start + ROWS * E;
+                team.soon(self.scores.as_ptr(), self.scores.len(), Span::new(next, next + E));
                 exponentials::<T::Arith, E>(&mut x[r], largest[r]);
                 factors[r] = total(&x[r]);
             }

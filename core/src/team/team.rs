@@ -286,6 +286,12 @@ pub trait Team {
     /// [`sweep`](Team::sweep) over `span` give element i to: what one of them wrote there before is overwritten.
     fn place(&self, span: Span, count: usize, at: impl Fn(usize) -> usize, put: impl Fn(usize, usize));
 
+    /// A hint: `span` of an array of `length` elements, the first of them at `first`, will be read or written soon. Where it reaches beyond the array, nothing happens.
+    #[inline(always)]
+    fn soon(&self, first: *const f32, length: usize, span: Span) {
+        let _ = (first, length, span);
+    }
+
     /// Whether this is the thread that writes what a row has one of. A condition and not a closure: the reference that a closure
     /// captures keeps the whole kernel in memory on AMD (`assume` of a non-null private pointer, 344 bytes of scratch).
     fn leads(&self) -> bool;

@@ -22,8 +22,8 @@
 use crate::pick::{Aligned, Keys, Ranked};
 use crate::short::Slots;
 use core::arch::x86_64::*;
-use lockstep_core::team::{MAX_LARGEST, Near};
 use lockstep_core::team::order::{LEAST, unordered};
+use lockstep_core::team::{MAX_LARGEST, Near};
 
 /// Lanes of a vector.
 const LANES: usize = 16;
@@ -44,7 +44,8 @@ pub(crate) fn picks<const N: usize>(keys: &Keys<N>, count: usize, near: Option<N
     };
     if count <= 2 && N <= 8 * LANES {
         // One by one: the maximum, and the first that has it.
-        let mut ranked = Ranked { at: Aligned([0; 2 * LANES]), keys: Slots([0.0; 2 * LANES]), found: count as u32 };
+        let mut ranked =
+            Ranked { at: Aligned([0; 2 * LANES]), keys: Slots([0.0; 2 * LANES]), found: count as u32 };
         let mut taken = 0u128;
         for j in 0..count {
             let mut heads = _mm512_set1_epi32(LEAST);
@@ -84,15 +85,22 @@ pub(crate) fn picks<const N: usize>(keys: &Keys<N>, count: usize, near: Option<N
     }
 
     let least = _mm512_set1_epi32(LEAST);
-    let (mut candidates, mut found) = (least, 0);
+    // Two chains, one behind the other in the end.
+    let mut halves = [(least, 0u32); 2];
+    let behind = |to: __m512i, found: u32, from: __m512i| {
+        _mm512_mask_expand_epi32(to, (0xffff_u64 << (found & 63)) as u16, from)
+    };
     for v in 0..N / LANES {
+        let (candidates, found) = &mut halves[2 * v / (N / LANES)];
         let own = name(v);
         let above = _mm512_cmpge_epi32_mask(own, floor);
-        let free = (0xffff_u64 << (found & 63)) as u16;
         let own = _mm512_mask_compress_epi32(least, above, own);
-        candidates = _mm512_mask_expand_epi32(candidates, free, own);
-        found += above.count_ones();
+        *candidates = behind(*candidates, *found, own);
+        *found += above.count_ones();
     }
+    let [(candidates, first), (others, second)] = halves;
+    let candidates = behind(candidates, first, others);
+    let found = first + second;
     let sorted = falling(candidates);
     let at = _mm512_andnot_si512(sorted, number);
 

@@ -164,7 +164,9 @@ impl GatingForward<'_> {
             }
         }
         let bits = groups_of(&own, self.router.top_groups);
-        for (to, from) in sums.row(Span::new(first * GROUPS, (first + ROWS) * GROUPS)).iter().zip(own.as_flattened()) {
+        for (to, from) in
+            sums.row(Span::new(first * GROUPS, (first + ROWS) * GROUPS)).iter().zip(own.as_flattened())
+        {
             to.set(*from);
         }
         for r in 0..ROWS {
@@ -182,7 +184,12 @@ impl GatingForward<'_> {
 
     /// Rows `first..first + ROWS` of a router of E experts, 8 of which are picked by themselves.
     #[inline(always)]
-    pub(super) fn block_of<const V: usize, const E: usize, T: Team>(&self, team: &T, first: usize, chosen: Out<'_, u8>) {
+    pub(super) fn block_of<const V: usize, const E: usize, T: Team>(
+        &self,
+        team: &T,
+        first: usize,
+        chosen: Out<'_, u8>,
+    ) {
         let scale = f64::from(self.router.scale);
         let (mut largest, mut totals) = ([0.0f32; ROWS], [0.0f64; ROWS]);
         if let (2, 256, Some(sums)) = (V, E, self.group_scores) {
@@ -268,10 +275,15 @@ impl GatingForward<'_> {
 impl GatingBackward<'_> {
     /// Rows `first..first + ROWS` of a router of E experts, 8 of which are picked; `chosen` are theirs.
     #[inline(always)]
-    pub(super) fn block_of<const V: usize, const E: usize, T: Team>(&self, team: &T, first: usize, chosen: &[u8]) {
+    pub(super) fn block_of<const V: usize, const E: usize, T: Team>(
+        &self,
+        team: &T,
+        first: usize,
+        chosen: &[u8],
+    ) {
         let slots = Span::new(first * K, (first + ROWS) * K);
         let (g, c): (&[f32; SLOTS], &[f32; SLOTS]) =
-            match (self.gates.row(slots).try_into(), self.coef.row(slots).try_into(), ) {
+            match (self.gates.row(slots).try_into(), self.coef.row(slots).try_into()) {
                 (Ok(g), Ok(c)) => (g, c),
                 _ => unreachable!("a span of so many slots"),
             };
@@ -284,7 +296,8 @@ impl GatingBackward<'_> {
             products[i] = 0.0 + f64::from(g[i]) * f64::from(c[i]);
         }
         for i in 0..SLOTS {
-            let usable = (flag::worse(flag::finite(g[i]), flag::finite(c[i])) <= flag::LIMIT) & (u32::from(chosen[i]) < E as u32);
+            let usable = (flag::worse(flag::finite(g[i]), flag::finite(c[i])) <= flag::LIMIT)
+                & (u32::from(chosen[i]) < E as u32);
             faults[i] = if usable { 0 } else { u32::MAX };
             experts[i] = u32::from(chosen[i]).min(E as u32 - 1);
         }

@@ -17,8 +17,8 @@
 //! **Special cases**: gates and coefficients that are not finite, experts outside of 0..E, and for SoftmaxAll scores that are
 //! not finite raise the row's [alarm](crate::ragged::flag).
 
-use super::gating_forward::{Total, largest_of};
 use super::block::ROWS;
+use super::gating_forward::{Total, largest_of};
 use super::{Router, RouterKind, Trace};
 use crate::Error;
 use crate::logits::weight;

@@ -322,14 +322,19 @@ impl Kernel for GatingForward<'_> {
     #[inline(always)]
     fn block<T: Team>(&self, team: &T, rows: Range<usize>) {
         let mut row = rows.start;
-        let chosen = if self.replay.is_none() & self.chosen.wide.is_none() { self.chosen.narrow } else { None };
+        let chosen =
+            if self.replay.is_none() & self.chosen.wide.is_none() { self.chosen.narrow } else { None };
         if let (8, Some(chosen)) = (self.router.top_k, chosen) {
             while row + ROWS <= rows.end {
                 match (self.variant(), self.router.experts, self.router.groups) {
                     (0, 128, 1) => self.block_of::<0, 128, T>(team, row, chosen),
                     (1, 128, 1) => self.block_of::<1, 128, T>(team, row, chosen),
-                    (2, 128, 1) if self.group_scores.is_none() => self.block_of::<2, 128, T>(team, row, chosen),
-                    (2, 256, 8) if self.group_scores.is_some() => self.block_of::<2, 256, T>(team, row, chosen),
+                    (2, 128, 1) if self.group_scores.is_none() => {
+                        self.block_of::<2, 128, T>(team, row, chosen)
+                    }
+                    (2, 256, 8) if self.group_scores.is_some() => {
+                        self.block_of::<2, 256, T>(team, row, chosen)
+                    }
                     _ => break,
                 }
                 row += ROWS;

@@ -3,11 +3,12 @@
 
 use crate::level::Picks;
 use crate::nth::{Band, scan};
-use crate::pick::{Elements, Keys};
+use crate::pick::{Aligned, FEW, Keys, Ranked};
 use crate::ranked;
 use crate::wide::Wide;
 use lockstep_core::num::Hard;
 use lockstep_core::op::Kernel;
+use lockstep_core::team::Near;
 use std::ops::Range;
 
 struct Avx2;
@@ -18,26 +19,29 @@ impl Picks for Avx2 {}
 impl Picks for Avx512 {
     #[inline(always)]
     #[allow(unsafe_code)]
-    fn picks<const N: usize>(keys: &Keys<N>, count: usize, at: &mut Elements) -> bool {
+    fn picks<const N: usize>(keys: &Keys<N>, count: usize, near: Option<Near>) -> Option<Ranked> {
         // SAFETY: only teams of this level ask, and `Cpu` makes them where the machine has AVX-512.
-        unsafe { ranked::picks(keys, count, at) }
+        unsafe { ranked::picks(keys, count, near) }
+    }
+
+    #[inline(always)]
+    #[allow(unsafe_code)]
+    fn falls(orders: &Aligned<[i32; FEW]>, ranked: &Ranked) -> bool {
+        // SAFETY: as above.
+        unsafe { ranked::falls(orders, ranked) }
     }
 }
 
 /// Rows under AVX2 and FMA.
 #[target_feature(enable = "avx2,fma")]
 pub(crate) fn rows_avx2<K: Kernel>(kernel: &K, rows: Range<usize>) {
-    for row in rows {
-        kernel.row(&Wide::<Hard, Avx2>::new(), row);
-    }
+    kernel.block(&Wide::<Hard, Avx2>::new(), rows);
 }
 
 /// Rows under AVX-512.
 #[target_feature(enable = "avx2,fma,popcnt,bmi1,avx512f,avx512bw,avx512dq,avx512vl")]
 pub(crate) fn rows_avx512<K: Kernel>(kernel: &K, rows: Range<usize>) {
-    for row in rows {
-        kernel.row(&Wide::<Hard, Avx512>::new(), row);
-    }
+    kernel.block(&Wide::<Hard, Avx512>::new(), rows);
 }
 
 /// Keys in a band under AVX2.

@@ -1,6 +1,7 @@
 //! Which instructions to use.
 
-use crate::pick::{Elements, Keys};
+use crate::pick::{Aligned, FEW, Keys, Ranked};
+use lockstep_core::team::Near;
 use std::fmt;
 
 /// A SIMD level. It changes speed, never bits.
@@ -90,9 +91,16 @@ impl fmt::Display for Level {
 
 /// What a level does by hand.
 pub(crate) trait Picks {
-    /// The elements with the `count` largest keys, in their order, equal ones by the lower element; `false`: one by one is the way.
+    /// The elements with the `count` largest keys, in their order, equal ones by the lower element, and behind them those with keys that are
+    /// less by `near.below`, or some; `None`: one by one is the way.
     #[inline(always)]
-    fn picks<const N: usize>(_keys: &Keys<N>, _count: usize, _at: &mut Elements) -> bool {
+    fn picks<const N: usize>(_keys: &Keys<N>, _count: usize, _near: Option<Near>) -> Option<Ranked> {
+        None
+    }
+
+    /// Whether what [`picks`](Picks::picks) returned is in order by `orders` too.
+    #[inline(always)]
+    fn falls(_orders: &Aligned<[i32; FEW]>, _ranked: &Ranked) -> bool {
         false
     }
 }

@@ -13,7 +13,5 @@ impl Picks for Neon {}
 
 /// Rows with NEON.
 pub(crate) fn rows_neon<K: Kernel>(kernel: &K, rows: Range<usize>) {
-    for row in rows {
-        kernel.row(&Wide::<Hard, Neon>::new(), row);
-    }
+    kernel.block(&Wide::<Hard, Neon>::new(), rows);
 }

@@ -17,14 +17,14 @@ pub(crate) struct Aligned<T>(pub(crate) T);
 /// Keys of `N` elements; behind a short row [`LEAST`].
 pub(crate) type Keys<const N: usize> = Aligned<[i32; N]>;
 
-/// Elements of at most 16 picks, the first pick's at place 15.
-pub(crate) type Elements = [u32; LANES];
+/// Elements that may be looked at for at most as many picks.
+pub(crate) const FEW: usize = 16;
 
-/// What was picked: elements, their keys, and the alarm of the whole row.
-pub(crate) struct Largest {
-    pub(crate) at: Elements,
+/// What was picked, the first first: elements and their keys; `found` of them, with those behind the last pick.
+pub(crate) struct Ranked {
+    pub(crate) found: u32,
+    pub(crate) at: Aligned<[u32; LANES]>,
     pub(crate) keys: Slots,
-    pub(crate) alarm: u32,
 }
 
 /// The `count` largest of at most `N` elements.
@@ -37,34 +37,64 @@ pub(crate) fn largest<A: Arith, L: Picks, F: Key, const N: usize>(
     bias: Option<&[f32]>,
     count: usize,
     key: &F,
-) -> Largest {
+) -> (Ranked, u32) {
     assert!(
         row.len() <= N && count <= LANES,
         "{count} of {} elements: at most {LANES} of {MAX_LARGEST}",
         row.len()
     );
     let mut keys = Aligned([LEAST; N]);
+    if let (Some(near), None, 3..) = (F::NEAR, bias, count) {
+        let alarm = keys_of::<A, Value, false, N>(&mut keys.0, row, &[], &Value);
+        if alarm <= flag::LIMIT
+            && let Some(ranked) = L::picks(&keys, count, Some(near))
+            && let Some(ranked) = by_key::<A, L, F>(ranked, count, key)
+        {
+            return (ranked, alarm);
+        }
+    }
     let alarm = match bias {
         Some(bias) => keys_of::<A, F, true, N>(&mut keys.0, row, bias, key),
         None => keys_of::<A, F, false, N>(&mut keys.0, row, &[], key),
     };
-    let mut found = Largest { at: [0; LANES], keys: Slots([0.0; LANES]), alarm };
-    let mut rising = [0; LANES];
-    if count > 1 && L::picks(&keys, count, &mut rising) {
-        for j in 0..count {
-            let at = rising[(15 - j) % LANES];
-            found.at[j] = at;
-            found.keys.0[j] = unordered(keys.0[at as usize % N]);
-        }
-        return found;
+    let ranked = if count > 1 { L::picks(&keys, count, None) } else { None };
+    (ranked.unwrap_or_else(|| one_by_one(&mut keys, count)), alarm)
+}
+
+/// The value as key.
+struct Value;
+
+impl Key for Value {
+    #[inline(always)]
+    fn key<A: Arith>(&self, value: f32, _bias: f32, _element: usize) -> f32 {
+        value
     }
+}
+
+/// Keys for values, if the order stays.
+#[inline(always)]
+fn by_key<A: Arith, L: Picks, F: Key>(mut ranked: Ranked, count: usize, key: &F) -> Option<Ranked> {
+    let mut orders = Aligned([LEAST; FEW]);
+    for l in 0..FEW {
+        orders.0[l] = ordered(key.key::<A>(ranked.keys.0[l], 0.0, ranked.at.0[l] as usize));
+    }
+    for l in 0..FEW {
+        ranked.keys.0[l] = if l < count { unordered(orders.0[l]) } else { 0.0 };
+    }
+    if L::falls(&orders, &ranked) { Some(ranked) } else { None }
+}
+
+/// Each pick a maximum over all keys, then the lowest element that has it.
+#[inline(always)]
+fn one_by_one<const N: usize>(Aligned(keys): &mut Keys<N>, count: usize) -> Ranked {
+    let mut found = Ranked { at: Aligned([0; LANES]), keys: Slots([0.0; LANES]), found: count as u32 };
     for j in 0..count {
-        let (best, at) = maximum(&keys.0);
-        found.at[j] = at;
+        let (best, at) = maximum(keys);
+        found.at.0[j] = at;
         found.keys.0[j] = unordered(best);
         if j + 1 < count {
             for e in 0..N {
-                keys.0[e] = if e as u32 == at { LEAST } else { keys.0[e] };
+                keys[e] = if e as u32 == at { LEAST } else { keys[e] };
             }
         }
     }

@@ -425,16 +425,16 @@ impl<A: Arith, L: Picks> Team for Wide<A, L> {
         let row = values.row(span);
         let bias = bias.map(|bias| bias.row(Span::new(0, row.len())));
         prefetch(row);
-        let found = match row.len() {
+        let (found, alarm) = match row.len() {
             0..=32 => pick::largest::<A, L, F, 32>(row, bias, count, key),
             33..=128 => pick::largest::<A, L, F, 128>(row, bias, count, key),
             129..=256 => pick::largest::<A, L, F, 256>(row, bias, count, key),
             _ => pick::largest::<A, L, F, MAX_LARGEST>(row, bias, count, key),
         };
         let first = found.keys.0[0];
-        let mut picked = Picked { keys: found.keys, sum: first, first, bits: 0, alarm: found.alarm };
+        let mut picked = Picked { keys: found.keys, sum: first, first, bits: 0, alarm };
         for j in 0..count {
-            let at = found.at[j] as usize;
+            let at = found.at.0[j] as usize;
             picked.sum = if j == 0 { first } else { picked.sum + found.keys.0[j] };
             picked.bits |= if at < 32 { 1 << at } else { 0 };
             put(j, at);
@@ -451,6 +451,13 @@ impl<A: Arith, L: Picks> Team for Wide<A, L> {
 
     #[inline(always)]
     fn settle(&self) {}
+
+    #[inline(always)]
+    fn soon(&self, first: *const f32, length: usize, span: Span) {
+        if span.end <= length {
+            ask(first.wrapping_add(span.start).cast(), span.len() * size_of::<f32>());
+        }
+    }
 
     #[inline(always)]
     fn leads(&self) -> bool {
@@ -475,20 +482,25 @@ pub(crate) fn store<T: Copy>(sink: &[Cell<T>], values: &[T; COLUMNS]) {
 /// Asks for the chunk that is computed `AHEAD` chunks later: the hardware's own prefetch stops at a page and loses the
 /// bursts in which chunks are read (measured on 64 M tokens: see docs/decisions/0004-cpu-speed.md).
 #[inline(always)]
-#[cfg(target_arch = "x86_64")]
-#[allow(unsafe_code)]
 fn prefetch<T>(row: &[T]) {
-    use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
     const AHEAD: usize = 8;
     let chunk = COLUMNS * size_of::<T>();
-    let first = row.as_ptr().cast::<i8>().wrapping_add(AHEAD * chunk);
-    for line in (0..chunk).step_by(64) {
+    ask(row.as_ptr().cast::<u8>().wrapping_add(AHEAD * chunk), chunk);
+}
+
+/// Asks for `bytes` from `first` on.
+#[inline(always)]
+#[cfg(target_arch = "x86_64")]
+#[allow(unsafe_code)]
+fn ask(first: *const u8, bytes: usize) {
+    use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+    for line in (0..bytes).step_by(64) {
         // SAFETY: a prefetch is a hint; it reads nothing and may name any address.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(first.wrapping_add(line)) };
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(first.wrapping_add(line).cast()) };
     }
 }
 
 /// Other processors' own prefetch is left to itself.
 #[inline(always)]
 #[cfg(not(target_arch = "x86_64"))]
-fn prefetch<T>(_row: &[T]) {}
+fn ask(_first: *const u8, _bytes: usize) {}

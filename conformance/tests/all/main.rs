@@ -31,6 +31,7 @@ mod over_time;
 mod properties;
 mod ratios;
 mod routing;
+mod routing_blocks;
 mod routing_traces;
 mod selections;
 mod sign_table;

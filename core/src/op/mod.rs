@@ -24,6 +24,14 @@ pub trait Kernel: Arg {
     /// What the team does with row `row`.
     fn row<T: Team>(&self, team: &T, row: usize);
 
+    /// What the team does with `rows`, one after the other: where it has vectors for one thread, which may overlap the short rows of an op here.
+    #[inline(always)]
+    fn block<T: Team>(&self, team: &T, rows: core::ops::Range<usize>) {
+        for row in rows {
+            self.row(team, row);
+        }
+    }
+
     /// Which of the op's variants (last column of the table) these arguments need.
     ///
     /// A GPU has an entry point for each variant, so that who wants little does not pay with the registers of who wants all.

@@ -17,6 +17,7 @@
 //! **Special cases**: gates and coefficients that are not finite, experts outside of 0..E, and for SoftmaxAll scores that are
 //! not finite raise the row's [alarm](crate::ragged::flag).
 
+use super::block::ROWS;
 use super::gating_forward::{Total, largest_of};
 use super::{Router, RouterKind, Trace};
 use crate::Error;
@@ -25,6 +26,7 @@ use crate::num::{self, Arith};
 use crate::op::Kernel;
 use crate::ragged::{In, Mask, Out, Span, Stream, flag};
 use crate::team::{Element, Lane, Team, Terms};
+use core::ops::Range;
 
 /// The op `gating_backward`.
 #[derive(Clone, Copy, Debug)]
@@ -114,6 +116,26 @@ impl Kernel for GatingBackward<'_> {
         match self.variant() {
             0 => self.row_as::<0, T>(team, row),
             _ => self.row_as::<1, T>(team, row),
+        }
+    }
+
+    #[inline(always)]
+    fn block<T: Team>(&self, team: &T, rows: Range<usize>) {
+        let mut row = rows.start;
+        if let (8, Some(chosen)) = (self.router.top_k, self.chosen.packed()) {
+            while row + ROWS <= rows.end {
+                let ids = chosen.row(Span::new(row * 8, (row + ROWS) * 8));
+                match (self.variant(), self.router.experts) {
+                    (0, 128) => self.block_of::<0, 128, T>(team, row, ids),
+                    (0, 256) => self.block_of::<0, 256, T>(team, row, ids),
+                    (1, 128) => self.block_of::<1, 128, T>(team, row, ids),
+                    _ => break,
+                }
+                row += ROWS;
+            }
+        }
+        for row in row..rows.end {
+            self.row(team, row);
         }
     }
 

@@ -11,13 +11,15 @@
 //!
 //! **Accuracy**: numerators in binary32, their sum and the quotient in binary64, rounded once.
 
+use super::block::ROWS;
 use super::{Router, RouterKind, SIGMOID_EPS, Trace, quotient};
 use crate::Error;
 use crate::logits::weight;
 use crate::num::{self, Arith};
 use crate::op::Kernel;
 use crate::ragged::{In, Mask, Out, Span, Stream, flag};
-use crate::team::{Element, Key, Lane, Team};
+use crate::team::{Element, Key, Lane, Near, Team};
+use core::ops::Range;
 
 /// What is replayed, and for which tokens.
 #[derive(Clone, Copy, Debug)]
@@ -171,7 +173,7 @@ impl Element<1, 0, 1, 0> for Total {
 }
 
 /// The score itself.
-struct Score;
+pub(super) struct Score;
 
 impl Key for Score {
     #[inline(always)]
@@ -205,9 +207,13 @@ impl Key for Sigmoid {
 }
 
 /// σ(s) + b.
-struct Biased;
+pub(super) struct Biased;
 
 impl Key for Biased {
+    /// `sigmoid` is within 2.41 units of the last place, so that e^2·2.41·2⁻²³ apart is apart after rounding; ln σ rises by 1 − σ, 0.018 at 4 and
+    /// more below. 0.018·(2⁻¹⁴ − 2⁻¹⁹) = 1.06e-6 is more than the 5.8e-7 of two errors. Below −87, where it is subnormal, it is far below that of −60.
+    const NEAR: Option<Near> = Some(Near { from: -60.0, to: 4.0, below: 1.0 / 16384.0 });
+
     #[inline(always)]
     fn key<A: Arith>(&self, value: f32, bias: f32, _element: usize) -> f32 {
         num::sigmoid::<A>(value) + bias
@@ -310,6 +316,32 @@ impl Kernel for GatingForward<'_> {
             0 => self.row_as::<0, T>(team, row),
             1 => self.row_as::<1, T>(team, row),
             _ => self.row_as::<2, T>(team, row),
+        }
+    }
+
+    #[inline(always)]
+    fn block<T: Team>(&self, team: &T, rows: Range<usize>) {
+        let mut row = rows.start;
+        let chosen =
+            if self.replay.is_none() & self.chosen.wide.is_none() { self.chosen.narrow } else { None };
+        if let (8, Some(chosen)) = (self.router.top_k, chosen) {
+            while row + ROWS <= rows.end {
+                match (self.variant(), self.router.experts, self.router.groups) {
+                    (0, 128, 1) => self.block_of::<0, 128, T>(team, row, chosen),
+                    (1, 128, 1) => self.block_of::<1, 128, T>(team, row, chosen),
+                    (2, 128, 1) if self.group_scores.is_none() => {
+                        self.block_of::<2, 128, T>(team, row, chosen)
+                    }
+                    (2, 256, 8) if self.group_scores.is_some() => {
+                        self.block_of::<2, 256, T>(team, row, chosen)
+                    }
+                    _ => break,
+                }
+                row += ROWS;
+            }
+        }
+        for row in row..rows.end {
+            self.row(team, row);
         }
     }
 

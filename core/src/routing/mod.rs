@@ -24,6 +24,7 @@
 //! There is no state: an op is a function of (scores, trace, mask), and says how many rows it replayed.
 
 pub mod balance;
+mod block;
 pub mod gating_backward;
 pub mod gating_forward;
 mod trace;

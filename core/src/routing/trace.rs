@@ -93,6 +93,13 @@ impl<'a> Trace<'a> {
         (token * self.stored + self.first + (row - token * self.layers)) * self.top_k
     }
 
+    /// The entries as bytes, if they are bytes and row follows row.
+    #[inline(always)]
+    pub(super) fn packed(&self) -> Option<In<'a, u8>> {
+        let whole = self.wide.is_none() & (self.first == 0) & (self.layers == self.stored);
+        if whole { self.narrow } else { None }
+    }
+
     /// The entry at a position.
     #[inline(always)]
     pub fn at(&self, position: usize) -> u32 {

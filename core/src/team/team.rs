@@ -70,8 +70,23 @@ pub struct Swept<const K: usize, const E: usize> {
 /// Elements that [`Team::first`] looks at before it asks whether it found one: enough that the question costs little.
 const SEARCHED: usize = 512;
 
+/// Where keys of elements without bias follow their values: for v in `from..=to`, an element whose value is below v by more than `below` has a key below
+/// that of every element whose value is v or more.
+#[derive(Clone, Copy, Debug)]
+pub struct Near {
+    /// Lowest v.
+    pub from: f32,
+    /// Largest v.
+    pub to: f32,
+    /// More than 0; v − `below` is rounded to nearest.
+    pub below: f32,
+}
+
 /// By what a [`Team::largest`] orders the elements of a short row. A trait for the reason that [`Element`] is one.
 pub trait Key {
+    /// If keys follow values, a backend may look at values and make keys of a few elements only.
+    const NEAR: Option<Near> = None;
+
     /// The key of element `element` of the row, from its value and its bias.
     fn key<A: Arith>(&self, value: f32, bias: f32, element: usize) -> f32;
 }
@@ -270,6 +285,12 @@ pub trait Team {
 
     /// What any thread of the team wrote before, all read after. Without it a thread reads what it wrote itself, and no more.
     fn settle(&self);
+
+    /// A hint: `span` of an array of `length` elements, the first of them at `first`, will be read or written soon. Where it reaches beyond the array, nothing happens.
+    #[inline(always)]
+    fn soon(&self, first: *const f32, length: usize, span: Span) {
+        let _ = (first, length, span);
+    }
 
     /// Whether this is the thread that writes what a row has one of. A condition and not a closure: the reference that a closure
     /// captures keeps the whole kernel in memory on AMD (`assume` of a non-null private pointer, 344 bytes of scratch).

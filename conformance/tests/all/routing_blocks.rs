@@ -1,0 +1,127 @@
+//! What a CPU does to sixteen rows of a common router at once: the bits of one row after the other, bad numbers included.
+
+use lockstep::core::ragged::{In, Out, flag};
+use lockstep::core::routing::{ChosenOut, GatingBackward, GatingForward, Router, RouterKind, Trace};
+use lockstep::{Device, Level};
+use lockstep_conformance::cases::hash::Source;
+
+/// Two blocks of 16, and rows behind them.
+const ROWS: usize = 37;
+/// Kinds of scores.
+const STYLES: usize = 9;
+
+/// Scores without order, as bf16, with few values; a few units apart around a number, where names are equal and where sigmoids are or change their
+/// order; saturated; without an order and some of them bad.
+fn score(style: usize, source: Source, i: usize) -> f32 {
+    let around = |x: f32| f32::from_bits(x.to_bits() + source.below(i, 700) as u32);
+    match style {
+        0 => 4.0 * source.signed(i),
+        1 => f32::from_bits((2.0 * source.signed(i)).to_bits() & 0xffff_0000),
+        2 => [0.0, -0.0, 1.0, 1.5][source.below(i, 4)],
+        3 => around(0.9),
+        4 => around([3.9999, -0.693][source.below(i, 2)]),
+        5 => around([-60.0, -88.0, 1.0][(i / 128) % 3]),
+        6 => 30.0 * source.signed(i),
+        7 => -110.0 + 10.0 * source.signed(i),
+        _ => match source.below(i, 500) {
+            0 => f32::NAN,
+            1 => f32::INFINITY,
+            2 => f32::NEG_INFINITY,
+            3 => -f32::NAN,
+            _ => source.signed(i),
+        },
+    }
+}
+
+/// Bits of all that a forward and a backward write; alarms above the limit are one.
+fn bits(device: &Device, router: Router, style: usize, with_bias: bool) -> Vec<Vec<u32>> {
+    let source = Source::new(style as u64).fork(router.experts as u64);
+    let (experts, top_k) = (router.experts, router.top_k);
+    let scores: Vec<f32> = (0..ROWS * experts).map(|i| score(style, source, i)).collect();
+    let bias: Vec<f32> = (0..experts).map(|e| 0.5 * source.fork(1).signed(e)).collect();
+    let (mut chosen, mut gates) = (vec![0u8; ROWS * top_k], vec![7.0f32; ROWS * top_k]);
+    let mut group_scores = vec![7.0f32; ROWS * router.groups];
+    let (mut replayed, mut alarms) = (vec![7u32; ROWS], vec![7u32; ROWS]);
+    device
+        .run(&GatingForward {
+            router,
+            rows: ROWS,
+            scores: In::new(&scores),
+            bias: with_bias.then(|| In::new(&bias)),
+            replay: None,
+            chosen: ChosenOut::narrow(Out::new(&mut chosen)),
+            gates: Out::new(&mut gates),
+            group_scores: (router.groups > 1).then(|| Out::new(&mut group_scores)),
+            row_replayed: Out::new(&mut replayed),
+            row_alarm: Out::new(&mut alarms),
+        })
+        .unwrap();
+    let forward = alarms.clone();
+    let coef: Vec<f32> = (0..ROWS * top_k).map(|i| score([0, 2, 8][style % 3], source.fork(2), i)).collect();
+    let mut experts_run = chosen.clone();
+    if style == 8 {
+        // No expert of 128.
+        experts_run[20] = 200;
+    }
+    let mut gradient = vec![7.0f32; ROWS * experts];
+    device
+        .run(&GatingBackward {
+            router,
+            rows: ROWS,
+            scores: In::new(&scores),
+            chosen: Trace::narrow(In::new(&experts_run), 1, top_k),
+            gates: In::new(&gates),
+            coef: In::new(&coef),
+            gradient: Out::new(&mut gradient),
+            row_alarm: Out::new(&mut alarms),
+        })
+        .unwrap();
+    let numbers = |x: &[f32]| x.iter().map(|x| x.to_bits()).collect();
+    let alarm = |x: &[u32]| x.iter().map(|x| *x.min(&(flag::LIMIT + 1))).collect();
+    let chosen = chosen.iter().map(|e| u32::from(*e)).collect();
+    vec![
+        chosen,
+        numbers(&gates),
+        numbers(&group_scores),
+        replayed,
+        alarm(&forward),
+        numbers(&gradient),
+        alarm(&alarms),
+    ]
+}
+
+fn agree(router: Router, with_bias: bool) {
+    let plain = Device::cpu_with(Some(Level::Plain), Some(1)).unwrap();
+    for style in 0..STYLES {
+        let want = bits(&plain, router, style, with_bias);
+        for level in Level::available() {
+            let got = bits(&Device::cpu_with(Some(level), Some(1)).unwrap(), router, style, with_bias);
+            for (array, (got, want)) in got.iter().zip(&want).enumerate() {
+                let differs = (0..want.len()).find(|i| got[*i] != want[*i]);
+                assert_eq!(
+                    differs, None,
+                    "{level}, style {style}, array {array}, {router:?}, bias {with_bias}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn blocks_of_softmax_routers_have_the_bits_of_rows() {
+    for kind in [RouterKind::SoftmaxChosen, RouterKind::SoftmaxAll] {
+        agree(Router { scale: 1.5, ..Router::new(kind, 128, 8) }, false);
+    }
+}
+
+#[test]
+fn blocks_of_sigmoid_routers_have_the_bits_of_rows() {
+    agree(Router::new(RouterKind::SigmoidNormalized, 128, 8), false);
+    agree(Router { scale: 2.5, ..Router::new(RouterKind::Sigmoid, 128, 8) }, true);
+}
+
+#[test]
+fn blocks_of_grouped_routers_have_the_bits_of_rows() {
+    agree(Router::DEEPSEEK_V3, true);
+    agree(Router { top_groups: 3, ..Router::DEEPSEEK_V3 }, false);
+}

@@ -78,6 +78,7 @@ const FUNCTIONS: &[Row] = &[
     ("ops::value_loss", "clipped value loss and its gradient", "1707.06347", FrameworkCode, &["value_loss"], "value_loss", "token"),
     ("core::kl_control::AdaptiveKl", "adaptive KL coefficient", "1909.08593", FrameworkCode, &[], "", ""),
     ("core::advantage::trust", "V0.5-style test of a prior: fuse, sample more, or the mean", "2603.10848", OurReading, &[], "", ""),
+    ("core::advantage::mssr", "MSSR: a prompt's tracked value; rho per prompt or for all (both releases), SPO's start and priority", "2512.18215", OfficialCode, &[], "", ""),
     ("core::advantage::filtration", "PF-PPO-style weights", "2409.06957", OurReading, &[], "", ""),
     // Exact sums.
     ("ops::exact_sum", "sums without an order: any sharding gives the same bits", "docs/decisions/0007", Ours, &[], "exact_sum", "token"),
@@ -102,6 +103,7 @@ const SCHEDULES: &[(&str, &str, &str, Confidence)] = &[
     ("schedule::latr_prunes", "LATR: branching and pruning", "2510.24302", OfficialCode),
     ("schedule::scope", "SCOPE-style salvage of a prefix", "SCOPE", OurReading),
     ("schedule::swarm_groups", "Swarm SAPO: external groups", "2509.08721", OfficialCode),
+    ("schedule::swarm_best", "genrl: the external groups with the greatest total rewards", "genrl, 2509.08721", OfficialCode),
     ("schedule::masa", "MASA rewards", "2510.03259", OfficialCode),
     ("schedule::brorl", "BroRL mass balance", "2510.01180", Paper),
     ("schedule::staleness", "AReaL capacity, verl rollouts per synchronisation, ROLL admissibility", "AReaL, verl, ROLL", FrameworkCode),

@@ -59,6 +59,23 @@ pub fn swarm_groups(
     Ok(chosen)
 }
 
+/// Up to `count` external groups with the greatest total rewards above 0, the greatest first; formula: [`lockstep_core::schedule::swarm`].
+///
+/// Errors: as [`swarm_groups`].
+///
+/// ```
+/// let groups = lockstep::schedule::swarm_best(&[0, 2, 4, 6], &[0.0, 1.0, 0.0, 0.0, 1.0, 1.0], 4)?;
+/// assert_eq!(groups, [2, 0]);
+/// # Ok::<(), lockstep::Error>(())
+/// ```
+pub fn swarm_best(cu_groups: &[u32], rewards: &[f32], count: usize) -> Result<Vec<u32>, Error> {
+    let groups = cu_groups.len().saturating_sub(1);
+    let (mut pool, mut chosen) = (vec![0; groups], vec![0; count.min(groups)]);
+    let n = swarm::best(cu_groups, rewards, &mut pool, &mut chosen)?;
+    chosen.truncate(n);
+    Ok(chosen)
+}
+
 /// The groups that have a spread, in order of arrival, at most `wanted`; formula: [`lockstep_core::schedule::dynamic_sampling`].
 ///
 /// Errors: offsets (index); a value that is not finite (index).

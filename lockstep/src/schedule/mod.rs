@@ -48,7 +48,7 @@ mod vade;
 
 pub use allocate::{largest_remainder, square_root_law, xrpo};
 pub use balance::{Balance, Partition, balance};
-pub use buffers::{april_order, dynamic_sampling, replay_slots, swarm_groups};
+pub use buffers::{april_order, dynamic_sampling, replay_slots, swarm_best, swarm_groups};
 pub use dots::{Difficulty, dots_difficulty, dots_select};
 pub use gdro::{Rollouts, prompt_gdro_distribution, prompt_gdro_weights, rollout_gdro_choose};
 pub use latr::{edit_distance, latr_fit, latr_prunes, rouge_l};

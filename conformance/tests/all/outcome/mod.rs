@@ -3,7 +3,7 @@
 mod rewards;
 
 use lockstep::core::advantage::Order;
-use lockstep::core::advantage::mssr::{self, ValueTracker};
+use lockstep::core::advantage::mssr::{self, GlobalRho, ValueTracker};
 use lockstep::core::num::Soft;
 use lockstep::core::reward::Criterion;
 use lockstep::ops::sharpen::EntropyOf;
@@ -38,6 +38,38 @@ fn worked_8_6_mssr_rho() {
     assert_eq!((after.good, after.bad), (4.5, 3.5));
     assert_eq!(after.updated(0.5, 1.0).bad, 4.5, "a score of exactly 0.5 is no success");
     assert!((start.sampling_weight::<Soft>() - 0.500001).abs() < 1e-12);
+}
+
+#[test]
+fn mssr_global_rho_falls_above_the_target_and_rises_below() {
+    let (first, later) = (GlobalRho::FIRST, GlobalRho::LATER);
+    let near = |got: f64, want: f64| assert!((got - want).abs() < 1e-12, "{got} for {want}");
+    near(GlobalRho::MIDDLE, 0.9175);
+    near(first.rho(&[0.01; 9]), 0.9175);
+    near(later.rho(&[]), 0.9175);
+    // Below the target it rises with the KL: 0.875 at 0, 0.96 at the target.
+    near(first.rho(&[0.0; 10]), 0.875);
+    near(first.rho(&[0.05; 10]), 0.9175);
+    near(first.rho(&[0.1; 10]), 0.96);
+    near(later.rho(&[0.05]), 0.9175);
+    // Above, it falls: half way just above the target, all the way at twice as much; later all the way at once.
+    near(first.rho(&[0.15; 10]), 0.96 - 0.75 * 0.085);
+    near(first.rho(&[0.3; 10]), 0.875);
+    near(later.rho(&[0.11]), 0.875);
+    // The mean is of the last values: nineteen of 0.05 and the last 0.15 give 0.055; what came earlier is forgotten.
+    let mut history = vec![9.0; 30];
+    history.extend([0.05; 19]);
+    history.push(0.15);
+    near(first.rho(&history), 0.875 + 0.55 * 0.085);
+    near(later.rho(&history), 0.875 + 0.6 * 0.085);
+    // A negative estimate is at the end of the range; no number, in the middle.
+    near(first.rho(&[-1.0; 10]), 0.875);
+    near(first.rho(&[f64::NAN; 10]), 0.9175);
+    near(first.rho(&[f64::INFINITY; 10]), 0.875);
+    let from = ValueTracker::starting_at(0.75);
+    assert_eq!((from.good, from.bad), (6.0, 2.0));
+    assert_eq!(ValueTracker::starting_at(f64::NAN), ValueTracker::default());
+    assert_eq!(ValueTracker::starting_at(-3.0).value(), 0.0);
 }
 
 #[test]

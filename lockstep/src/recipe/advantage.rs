@@ -234,6 +234,14 @@ impl WhitenChoice {
     }
 }
 
+impl Estimator {
+    /// Whether the group op divides by a standard deviation.
+    fn divides_by_std(self) -> bool {
+        use Estimator::{Gdpo, Grpo, GrpoBatch, GrpoLeaveOneOut, PassK, Vcpo};
+        matches!(self, Grpo | GrpoBatch | GrpoLeaveOneOut | PassK | Vcpo | Gdpo)
+    }
+}
+
 impl AdvantageChoice {
     /// The group op's parameters.
     pub(super) fn group_params(&self) -> GroupParams<'static> {
@@ -274,6 +282,7 @@ impl AdvantageChoice {
                 SingletonChoice::RawReward => Some(Singleton::RawReward),
             },
             limit: self.limit.unwrap_or(f64::INFINITY),
+            least_std: self.least_std.unwrap_or(0.0),
             ..GroupParams::new(baseline, scale)
         }
     }
@@ -340,6 +349,17 @@ impl AdvantageChoice {
             };
             if !good {
                 return Err(Error::Recipe(format!("advantage.{name} is {value}: expected {expected}")));
+            }
+        }
+        if let Some(least) = self.least_std {
+            if !finite(least) {
+                return Err(Error::Recipe(format!(
+                    "advantage.least_std is {least}: expected a finite number of at least 0"
+                )));
+            }
+            if !(self.norm_by_std && self.over_time.is_none() && self.estimator.divides_by_std()) {
+                let message = "advantage.least_std is for estimators that divide by a standard deviation";
+                return Err(Error::Recipe(message.into()));
             }
         }
         if self.winsor_share.is_some() && self.robust != Some(RobustChoice::Winsorised) {

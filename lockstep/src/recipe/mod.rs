@@ -6,11 +6,11 @@
 //! [advantage]                      # reward → advantage
 //! estimator = "grpo"               # grpo | grpo_batch | grpo_leave_one_out | rloo | opo | gpg | pass_k | mc_grpo | max_rl | remax
 //!                                  # | vcpo | reinforce_plus_plus | reinforce_plus_plus_baseline | reward | pass_at_k | gdpo | v0_5
-//!                                  # | role_baseline; the key may be called `kind`
-//!                                  # | vcpo | reinforce_plus_plus | reinforce_plus_plus_baseline | tempo; the key may be called `kind`
+//!                                  # | role_baseline | tempo; the key may be called `kind`
 //! norm_by_std = true               # false: Dr.GRPO
 //! ddof = 1                         # 1 or 0
 //! eps = 1e-6
+//! # least_std = 1e-8               # a standard deviation of at most this divides nothing (VCPO)
 //! singleton = "error"              # error | zero | raw_reward
 //! nan_reward = "exclude"           # exclude | error
 //! # limit = 10.0                   # largest magnitude

@@ -34,7 +34,7 @@
 //! | `lite_ppo` | (R − mean) / (batch std + eps) | zero | ddof 1, 1e-4 |
 //! | `nemo` | leave-one-out mean and std | zero | ddof 1, 1e-6, divides only where std > 0 |
 //! | `remax` | R − greedy reward | | given per group |
-//! | `vcpo` | R − Σ W R / (Σ W + 1e-8), over std | error | ddof 0, 0; weights given |
+//! | `vcpo` | R − Σ W R / (Σ W + 1e-8), over std | error | ddof 0, 0; divides where std > 1e-8; weights given |
 //! | `vcpo_median`, `vcpo_winsorised` | as `vcpo`, less the weighted median, or the weighted mean between the quantiles | | 0.05 |
 //! | `reinforce_plus_plus` | whitened discounted returns | | gamma 1, verl's whitening |
 //! | `reinforce_plus_plus_baseline` | R − mean, whitened by tokens | raw_reward (verl) | verl's whitening |
@@ -207,7 +207,13 @@ impl Recipe {
 
         let raw = |estimator| AdvantageChoice { estimator, ..verl };
         let zero = |estimator| AdvantageChoice { estimator, ..slime };
-        let vcpo = AdvantageChoice { estimator: Estimator::Vcpo, ddof: 0, eps: 0.0, ..own };
+        let vcpo = AdvantageChoice {
+            estimator: Estimator::Vcpo,
+            ddof: 0,
+            eps: 0.0,
+            least_std: Some(1e-8),
+            ..own
+        };
         let robust = |choice| AdvantageChoice { robust: Some(choice), ..vcpo };
         let mssr = AdvantageChoice { whiten: Some(WhitenChoice::Mssr), ..zero(Estimator::ReMax) };
         let lite_ppo = AdvantageChoice { estimator: Estimator::GrpoBatch, ..trl };

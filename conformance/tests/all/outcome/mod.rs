@@ -86,6 +86,31 @@ fn row_10_1_ddof_by_name() {
 }
 
 #[test]
+fn vcpo_divides_by_a_deviation_above_its_threshold_alone() {
+    // Deviations (ddof 0) of half the difference, weights alike: b is the mean.
+    let advantage = |difference: f32, name: &str| {
+        let (rewards, weights) = ([0.0, difference], [1.0, 1.0]);
+        named(name, &ones(2), &Rewards { weights: Some(&weights), ..Rewards::new(&rewards) }).advantage[1]
+    };
+    for name in ["vcpo", "vcpo_winsorised"] {
+        let above = f64::from(advantage(4e-8, name));
+        assert!((above - 1.0).abs() < 0.25, "{name}: {above}");
+        let below = advantage(1.6e-8, name);
+        assert!((f64::from(below) - 0.8e-8).abs() < 1e-9, "{name}: {below}");
+    }
+    let toml = "[advantage]\nkind = \"vcpo\"\nddof = 0\neps = 0.0\n";
+    let weights = Some(&[1.0f32, 1.0][..]);
+    let input = Rewards { weights, ..Rewards::new(&[0.0, 1.6e-8]) };
+    let batch = Batch::new(&[0, 1, 2], &[0, 2], None).unwrap();
+    let without = Recipe::from_toml(toml).unwrap().advantages_with(&Device::cpu(), &batch, &input).unwrap();
+    assert!((without.advantage[1] - 1.0).abs() < 1e-5);
+    for refused in ["kind = \"rloo\"\nleast_std = 0.1", "norm_by_std = false\nleast_std = 0.1", "least_std = -1.0"] {
+        let error = Recipe::from_toml(&format!("[advantage]\n{refused}\n")).unwrap_err().to_string();
+        assert!(error.contains("advantage.least_std"), "{error}");
+    }
+}
+
+#[test]
 fn row_10_3_eps_outside_the_root_in_groups_and_inside_in_whitening() {
     // Two values 0 and 2e: deviation (ddof 1) √2 e.
     let e = 1e-4f32;

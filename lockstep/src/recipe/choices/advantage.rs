@@ -121,6 +121,9 @@ pub struct AdvantageChoice {
     pub ddof: u32,
     /// Added to the standard deviation, outside the root; of the same estimators.
     pub eps: f64,
+    /// A standard deviation of at most this divides nothing; absent = 0. VCPO's code: 1e-8. Of the same estimators and `gdpo`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub least_std: Option<f64>,
     /// Policy for a group of one.
     pub singleton: SingletonChoice,
     /// Policy for a NaN reward.
@@ -173,6 +176,7 @@ impl Default for AdvantageChoice {
             norm_by_std: true,
             ddof: 1,
             eps: 1e-6,
+            least_std: None,
             singleton: SingletonChoice::Error,
             nan_reward: NanReward::Exclude,
             limit: None,

@@ -170,7 +170,8 @@ impl OpTest for Group {
             for (s, singleton) in [Singleton::Zero, Singleton::RawReward].into_iter().enumerate() {
                 let limit = if k % 3 == 2 && s == 1 { 1.25 } else { f64::INFINITY };
                 let source = source.fork(2 * k as u64 + s as u64);
-                let params = Group { baseline, scale, singleton, limit, moments: moments(source), least_std: 0.0 };
+                let params =
+                    Group { baseline, scale, singleton, limit, moments: moments(source), least_std: 0.0 };
                 cases.push(case(params, catches, &rewards::sizes(), (k + s) % 2 == 1, source));
             }
         }
@@ -180,13 +181,20 @@ impl OpTest for Group {
             let source = source.fork(2000 + k as u64);
             let (singleton, limit, least_std) = (Singleton::Zero, f64::INFINITY, 0.45);
             let params = Group { baseline, scale, singleton, limit, moments: moments(source), least_std };
-            cases.push(case(params, "VCPO: a division by a small deviation", &rewards::sizes(), true, source));
+            cases.push(case(
+                params,
+                "VCPO: a division by a small deviation",
+                &rewards::sizes(),
+                true,
+                source,
+            ));
         }
         for (k, index) in [9, 1].into_iter().enumerate() {
             let (baseline, scale, _) = choices[index];
             let source = source.fork(1000 + k as u64);
             let (singleton, limit) = (Singleton::Zero, f64::INFINITY);
-            let params = Group { baseline, scale, singleton, limit, moments: moments(source), least_std: 0.0 };
+            let params =
+                Group { baseline, scale, singleton, limit, moments: moments(source), least_std: 0.0 };
             cases.push(case(
                 params,
                 "a block of pairs left out of a large group",

@@ -47,7 +47,12 @@ pub fn draw(
 
 /// Takes the groups with the greatest total rewards, the greatest first, ties by index, of those whose total is above 0. Otherwise as [`draw`]: `chosen`
 /// receives ids, `pool` is scratch `[G]`; returns how many there are. Nothing is random, and groups of equal rewards are not left out (genrl).
-pub fn best(cu_groups: &[u32], rewards: &[f32], pool: &mut [u32], chosen: &mut [u32]) -> Result<usize, Error> {
+pub fn best(
+    cu_groups: &[u32],
+    rewards: &[f32],
+    pool: &mut [u32],
+    chosen: &mut [u32],
+) -> Result<usize, Error> {
     let groups = dynamic_sampling::groups(cu_groups, "rewards", rewards)?;
     require::room("pool", groups, pool.len())?;
     let total = |group: u32| -> f64 {
@@ -105,7 +110,10 @@ mod tests {
         assert_eq!(chosen[0], 1);
         assert_eq!(best(&[0], &[], &mut [], &mut chosen), Ok(0));
         let e = best(&CU, &REWARDS, &mut pool[..3], &mut chosen).unwrap_err();
-        assert!(matches!(e, Error::Length { argument: "pool", .. } | Error::Value { argument: "pool", .. }), "{e}");
+        assert!(
+            matches!(e, Error::Length { argument: "pool", .. } | Error::Value { argument: "pool", .. }),
+            "{e}"
+        );
     }
 
     #[test]

@@ -190,14 +190,20 @@ impl Recipe {
         tokens: Tokens<'_>,
         outcomes: &Outcomes<'_>,
     ) -> Result<Tempo, Error> {
-        let AdvantageChoice { estimator, norm_by_std, ddof, eps, .. } = self.advantage;
+        let AdvantageChoice { estimator, norm_by_std, ddof, eps, pad_id, .. } = self.advantage;
         if estimator != Estimator::Tempo {
             let expected = "advantage.estimator takes no token ids: only tempo does";
             return Err(Argument::Combination { argument: "tokens", expected }.into());
         }
         self.check_nan(outcomes.rewards)?;
         let singleton = self.advantage.group_params().singleton;
-        tempo(device, batch, tokens, outcomes, &TempoParams { norm_by_std, ddof, eps, singleton, pad: None })
+        tempo(
+            device,
+            batch,
+            tokens,
+            outcomes,
+            &TempoParams { norm_by_std, ddof, eps, singleton, pad: pad_id },
+        )
     }
 
     /// Advantages of rewards per token `[N]`, of the estimator `reinforce_plus_plus`: discounted returns, whitened.
@@ -230,6 +236,10 @@ impl WhitenChoice {
             WhitenChoice::Mssr => {
                 WhitenParams { divisor: Divisor::Floor, ddof: 0, eps: 1e-6, ..WhitenParams::TRL }
             }
+            WhitenChoice::Areal => {
+                WhitenParams { divisor: Divisor::Outside, eps: 1e-5, ..WhitenParams::VERL }
+            }
+            WhitenChoice::NemoGdpo => WhitenParams { eps: 0.0, ..WhitenParams::TRL },
         }
     }
 }
@@ -269,6 +279,9 @@ impl AdvantageChoice {
             Estimator::ReinforcePlusPlus | Estimator::ReinforcePlusPlusBaseline => (Baseline::Mean, none),
             Estimator::Reward | Estimator::RoleBaseline => (Baseline::Given, none),
             Estimator::PassAtK => (Baseline::Mean, none),
+            Estimator::Gdpo if self.leave_one_out == Some(true) => {
+                (Baseline::LeaveOneOut, by_std(Scale::LeaveOneOutStd { ddof, eps }))
+            }
             Estimator::Gdpo => (Baseline::Mean, by_std(Scale::Std { ddof, eps })),
             Estimator::V05 => {
                 let (tau2, laplace) = (self.tau2.unwrap_or(0.0), self.laplace.unwrap_or(false));
@@ -323,6 +336,8 @@ impl AdvantageChoice {
             ("decay", self.decay, Estimator::RoleBaseline, "role_baseline", "0 to 1"),
             ("k", self.k.map(f64::from), Estimator::PassAtK, "pass_at_k", "at least 1"),
             ("laplace", self.laplace.map(|_| 1.0), Estimator::V05, "v0_5", "true or false"),
+            ("leave_one_out", self.leave_one_out.map(|_| 1.0), Estimator::Gdpo, "gdpo", "true or false"),
+            ("pad_id", self.pad_id.map(f64::from), Estimator::Tempo, "tempo", "a token id"),
             ("robust", self.robust.map(|_| 1.0), Estimator::Vcpo, "vcpo", "median or winsorised"),
             ("winsor_share", self.winsor_share, Estimator::Vcpo, "vcpo", "at least 0 and below 0.5"),
             (

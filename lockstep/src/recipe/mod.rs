@@ -17,7 +17,9 @@
 //! # mad_floor = 0.001              # mc_grpo
 //! # f_norm = 1.0                   # gpg
 //! # gamma = 1.0                    # reinforce_plus_plus
-//! # whiten = "verl"                # over the batch: verl | nemo (both token-weighted) | trl (over sequences) | mssr
+//! # whiten = "verl"                # over the batch: verl | nemo | areal (token-weighted) | trl | nemo_gdpo | mssr (over sequences)
+//! # leave_one_out = true           # gdpo: each reward against the others (NeMo)
+//! # pad_id = 0                     # tempo: finished responses compare equal to it (the released code)
 //! # k = 4                          # estimator pass_at_k (analytic)
 //! # robust = "median"              # vcpo: median | winsorised, in place of the weighted mean; winsor_share = 0.05
 //! # tau2 = 0.05                    # v0_5 (our reading); laplace = true: variance of binary rewards
@@ -54,6 +56,7 @@
 //! of = "sampled"                   # sampled | distribution
 //! [ratio]                          # logp, logp_old → ratio
 //! level = "token"                  # token | sequence (GSPO: geometric mean; log_max = 10.0 bounds it) | given (log_ratio of the input)
+//! advantage = "own"                # own | sequence_mean (of advantages per token, level sequence: AReaL)
 //! guard = "clamp"                  # none | clamp | straight_through
 //! guard_bound = 20.0
 //! [correction]                     # logp_old, logp_rollout → weights, rejection; leave out: none
@@ -72,10 +75,11 @@
 //! [gate]                           # ratio, advantage → loss, gradient
 //! kind = "ppo_clip"                # ppo_clip | sapo (tau_pos, tau_neg) | cispo (low, high: absolute) | reinforce
 //!                                  # | dppo_tv | dppo_kl (clip_ratio_low, clip_ratio_high, clip_ratio_c)
-//!                                  # | gmpo (clip_log_low, clip_log_high: of the logarithm) | dro (beta)
+//!                                  # | gmpo (clip_log_low, clip_log_high; bounds: log | ratio) | dro (beta)
 //!                                  # | minirl (clip_ratio_low, clip_ratio_high, clip_ratio_c) | remix (clip_ratio_low, clip_ratio_high)
 //!                                  # | two_sided (clip_ratio_low, clip_ratio_high, delta) | topr
-//!                                  # | kl_cov (kl_cov_ratio, ppo_kl_coef) | vespo (k_pos, lambda_pos, k_neg, lambda_neg)
+//!                                  # | kl_cov (kl_cov_ratio, ppo_kl_coef; clip_ratio_low, clip_ratio_high: leave out for no clip) | vespo (k_pos, lambda_pos, k_neg, lambda_neg,
+//!                                  # against: second | old, the latter with the weights of [correction] in its exponent: TRL)
 //!                                  # | clip_cov (clip_ratio_low, clip_ratio_high, clip_cov_ratio, clip_cov_lb, clip_cov_ub)
 //! clip_ratio_low = 0.2
 //! clip_ratio_high = 0.28
@@ -91,8 +95,10 @@
 //! clamp_out = 10.0
 //! straight_through = false         # verl's "k3+"
 //! importance_weighted = "none"     # none | through_ratio (r·k, r differentiated: DeepSeek-V3.2, TRL, slime) | detached
+//!                                  # | score (r = 1, differentiated: NeMo RL)
 //! [aggregation]
 //! mode = "seq-mean-token-mean"     # token-mean | token-sum | seq-mean-token-sum | seq-mean-token-sum-norm
+//!                                  # | seq-mean-token-sum-norm-padded (C is the longest sequence of the call)
 //! sequences = "nonempty"           # N₊: nonempty (verl) | all (TRL)
 //! length = "add-eps"               # Lᵢ + 1e-8 (verl) | at-least-one: max(Lᵢ, 1) (TRL)
 //! # horizon = 1024                 # C of seq-mean-token-sum-norm
@@ -116,6 +122,7 @@ mod compose;
 mod correction;
 mod entropy;
 mod named;
+mod named_peers;
 mod named_reward;
 mod over_time;
 mod read;
@@ -129,10 +136,10 @@ pub use builder::Builder;
 pub use choices::{
     AdvantageChoice, Against, Aggregation, AggregationMode, CorrectionChoice, CountedSequences,
     DenominatorChoice, EntropyBonusChoice, EntropyChoice, EntropyKind, Estimator, FilterChoice,
-    FiltrationChoice, GateChoice, GuardChoice, K1BandChoice, KlChoice, KlEstimator, KlWeighting, LengthGuard,
-    MaskChoice, MetricsChoice, NanReward, NormSetChoice, OverlongChoice, RatioChoice, RatioLevel, Reduction,
-    RejectChoice, RewardChoice, RobustChoice, RoleOrder, ShapingChoice, SharpenChoice, SingletonChoice,
-    TimeChoice, ValueChoice, WeightLevelChoice, WeightRule, WhitenChoice,
+    FiltrationChoice, GateChoice, GmpoBounds, GuardChoice, K1BandChoice, KlChoice, KlEstimator, KlWeighting,
+    LengthGuard, MaskChoice, MetricsChoice, NanReward, NormSetChoice, OverlongChoice, RatioAdvantage,
+    RatioChoice, RatioLevel, Reduction, RejectChoice, RewardChoice, RobustChoice, RoleOrder, ShapingChoice,
+    SharpenChoice, SingletonChoice, TimeChoice, ValueChoice, WeightLevelChoice, WeightRule, WhitenChoice,
 };
 pub use entropy::EntropyTerm;
 pub use named::NAMES;

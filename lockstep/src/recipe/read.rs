@@ -1,6 +1,6 @@
 //! Recipes from TOML, and the combinations that are refused.
 
-use super::{KlEstimator, RatioLevel, Recipe};
+use super::{KlEstimator, RatioAdvantage, RatioLevel, Recipe};
 use crate::Error;
 
 impl Recipe {
@@ -48,6 +48,9 @@ impl Recipe {
                 return Err(Error::Recipe(format!("ratio.log_max is {max}: expected a positive number")));
             }
             _ => {}
+        }
+        if self.ratio.advantage == RatioAdvantage::SequenceMean && self.ratio.level != RatioLevel::Sequence {
+            refuse("ratio.advantage sequence_mean is used by ratio.level sequence only")?;
         }
         self.check_gate()?;
         if let Some(correction) = &self.correction {

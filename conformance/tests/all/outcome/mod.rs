@@ -104,7 +104,9 @@ fn vcpo_divides_by_a_deviation_above_its_threshold_alone() {
     let batch = Batch::new(&[0, 1, 2], &[0, 2], None).unwrap();
     let without = Recipe::from_toml(toml).unwrap().advantages_with(&Device::cpu(), &batch, &input).unwrap();
     assert!((without.advantage[1] - 1.0).abs() < 1e-5);
-    for refused in ["kind = \"rloo\"\nleast_std = 0.1", "norm_by_std = false\nleast_std = 0.1", "least_std = -1.0"] {
+    for refused in
+        ["kind = \"rloo\"\nleast_std = 0.1", "norm_by_std = false\nleast_std = 0.1", "least_std = -1.0"]
+    {
         let error = Recipe::from_toml(&format!("[advantage]\n{refused}\n")).unwrap_err().to_string();
         assert!(error.contains("advantage.least_std"), "{error}");
     }

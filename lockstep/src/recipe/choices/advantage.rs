@@ -62,6 +62,10 @@ pub enum WhitenChoice {
     Trl,
     /// Over sequences, ddof 0, variance at least 1e-6.
     Mssr,
+    /// Token-weighted, ddof 1, 1e-5 outside the root.
+    Areal,
+    /// Over sequences, ddof 1, nothing added: NeMo's batch step of GDPO.
+    NemoGdpo,
 }
 
 /// What a group with one counted sequence gets.
@@ -149,6 +153,12 @@ pub struct AdvantageChoice {
     /// Laplace-smoothed variance of binary rewards in `v0_5`; absent = false.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub laplace: Option<bool>,
+    /// Against mean and standard deviation of the other members, for each reward of `gdpo` (NeMo); absent = false.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub leave_one_out: Option<bool>,
+    /// Padding id of `tempo`, to which finished responses compare equal (the released code); absent = they never match a live token.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pad_id: Option<u32>,
     /// γ of `role_baseline`; absent = 0.95.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub decay: Option<f64>,
@@ -186,6 +196,8 @@ impl Default for AdvantageChoice {
             k: None,
             tau2: None,
             laplace: None,
+            leave_one_out: None,
+            pad_id: None,
             decay: None,
             role_order: None,
             robust: None,

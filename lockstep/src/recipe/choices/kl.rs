@@ -30,6 +30,8 @@ pub enum KlWeighting {
     ThroughRatio,
     /// r·k with r a constant.
     Detached,
+    /// k, as if the tokens came from the current policy: r = exp(logp − sg(logp)) is 1 and adds k to the gradient (NeMo RL; 2506.09477).
+    Score,
 }
 
 /// KL to a reference, added to the loss.

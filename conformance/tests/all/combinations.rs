@@ -79,6 +79,15 @@ const DIMENSIONS: &[&[Choice]] = &[
         ("[kl]\nestimator = \"k3\"\ncoef = 0.1\nimportance_weighted = \"through_ratio\"\n", &["[kl]", "kl."]),
         ("[kl]\nestimator = \"k2\"\ncoef = 0.1\nimportance_weighted = \"detached\"\n", &["[kl]", "kl."]),
         ("[kl]\nestimator = \"k3\"\ncoef = 0.1\nimportance_weighted = \"score\"\n", &["[kl]", "kl."]),
+        ("[kl]\nestimator = \"low_var_kl\"\ncoef = 0.1\nplace = \"reward\"\n", &["[kl]", "kl."]),
+        (
+            "[kl]\nestimator = \"k3\"\ncoef = 0.1\nplace = \"reward\"\nimportance_weighted = \"detached\"\n",
+            &["[kl]", "kl."],
+        ),
+        (
+            "[kl]\nestimator = \"k3\"\ncoef = 0.1\nplace = \"reward\"\nstraight_through = true\n",
+            &["[kl]", "kl."],
+        ),
     ],
     &[
         ("[mask]\nopsm_delta = 0.05\n", &["mask."]),
@@ -255,6 +264,11 @@ fn run(recipe: &Recipe, seed: u64) -> Result<(), String> {
         finite("advantage", of_token.iter().copied())?;
         Advantage::PerToken(&of_token)
     };
+    if recipe.kl.is_some() && recipe.kl_term().is_none() {
+        let penalised =
+            recipe.penalised_rewards(&device, &whole, &entropy, &old, &reference).map_err(text)?;
+        finite("penalised reward", penalised)?;
+    }
     if recipe.reward.replay_successes {
         recipe.replays(&whole, &rewards, &[1, 1], seed, 0).map_err(text)?;
     }
@@ -268,7 +282,7 @@ fn run(recipe: &Recipe, seed: u64) -> Result<(), String> {
             | GateChoice::Topr {}
     );
     let input = PolicyInput {
-        logp_ref: recipe.kl.map(|_| &reference[..]),
+        logp_ref: recipe.kl_term().map(|_| &reference[..]),
         logp_second: reads_second.then_some(&second),
         log_ratio: (recipe.ratio.level == RatioLevel::Given).then_some(&ratios),
         entropy: recipe.mask.top_entropy.map(|_| &entropy[..]),

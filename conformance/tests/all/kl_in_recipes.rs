@@ -1,6 +1,6 @@
 //! `[kl] importance_weighted`: loss and coefficients of a recipe have β·W·r·k and its gradient, by hand, with every aggregation.
 
-use lockstep::recipe::{AggregationMode, KlChoice, KlEstimator, KlWeighting, Reduction};
+use lockstep::recipe::{AggregationMode, KlChoice, KlEstimator, KlPlace, KlWeighting, Reduction};
 use lockstep::{Advantage, Batch, Device, Outputs, PolicyInput, PolicyOutput, Recipe};
 use lockstep_conformance::precision::WORKED;
 
@@ -19,6 +19,7 @@ fn recipe(name: &str, mode: AggregationMode, weighted: KlWeighting) -> Recipe {
         clamp_out: None,
         straight_through: false,
         importance_weighted: weighted,
+        place: KlPlace::Loss,
     };
     Recipe::named(name).unwrap().rebuild("weighted").kl(kl).aggregation(mode).build().unwrap()
 }
@@ -105,4 +106,37 @@ fn importance_weighted_kl_in_toml() {
     assert!(error.contains("importance_weighted") && error.contains("given"), "{error}");
     let unknown = Recipe::from_toml(&toml.replace("through_ratio", "yes")).unwrap_err().to_string();
     assert!(unknown.contains("through_ratio") && unknown.contains("detached"), "{unknown}");
+}
+
+/// The same estimator under two names: with clamps that the recipe may still set, and without any.
+#[test]
+fn low_var_kl_is_k3_with_clamps() {
+    let kl = |text: &str| Recipe::from_toml(&format!("[kl]\ncoef = 0.5\n{text}")).unwrap().kl_term().unwrap();
+    let (clamped, plain) = (kl("estimator = \"low_var_kl\"\n"), kl("estimator = \"k3\"\n"));
+    assert_eq!((clamped.0.clamp_in, clamped.0.clamp_out, clamped.1), (20.0, 10.0, 0.5));
+    assert_eq!(plain.0.clamp_out, f32::INFINITY);
+    assert_eq!(kl("estimator = \"low_var_kl\"\nclamp_out = 5.0\n").0.clamp_out, 5.0);
+    let text =
+        Recipe::from_toml("[kl]\nestimator = \"low_var_kl\"\ncoef = 0.5\n").unwrap().to_toml().unwrap();
+    assert!(text.contains("low_var_kl"), "{text}");
+}
+
+/// PPO and REINFORCE++: the penalty is in the rewards, so the loss has no term and refuses a reference.
+#[test]
+fn a_kl_term_in_the_rewards_is_none_of_the_loss() {
+    let toml = "[advantage]\nestimator = \"reinforce_plus_plus\"\n[kl]\nestimator = \"k2\"\ncoef = 0.5\nplace = \"reward\"\n";
+    let recipe = Recipe::from_toml(toml).unwrap();
+    assert!(recipe.kl_term().is_none());
+    let (device, batch) = (Device::cpu(), Batch::new(&[0, 2], &[0, 1], None).unwrap());
+    let (logp, reference) = ([-1.0f32, -2.0], [-1.5f32, -1.0]);
+    // r − 0.5·x²/2.
+    let rewards = recipe.penalised_rewards(&device, &batch, &[0.0, 1.0], &logp, &reference).unwrap();
+    assert_eq!(rewards, [-0.0625, 0.75]);
+    let input = PolicyInput::new(&logp, &logp, Advantage::PerToken(&rewards));
+    assert!(recipe.policy_loss(&device, &batch, &input).is_ok());
+    let with = PolicyInput { logp_ref: Some(&reference), ..input };
+    assert!(recipe.policy_loss(&device, &batch, &with).unwrap_err().to_string().contains("logp_ref"));
+    let in_loss = Recipe::from_toml("[kl]\nestimator = \"k2\"\ncoef = 0.5\n").unwrap();
+    let error = in_loss.penalised_rewards(&device, &batch, &rewards, &logp, &reference).unwrap_err();
+    assert!(error.to_string().contains("place reward"), "{error}");
 }

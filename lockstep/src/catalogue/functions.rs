@@ -37,6 +37,7 @@ pub(super) fn all() -> impl Iterator<Item = Entry> {
 const FUNCTIONS: &[Row] = &[
     // Rewards and advantages of outcomes.
     ("ops::group_advantage", "baseline and scale of each group", "2402.03300 and its family", FrameworkCode, &["advantage_grpo"], "group_advantage", "token"),
+    ("ops::vcpo_weights", "weights of VCPO's minimum-variance baseline, from measured norms or the proxy of tokens", "2602.17616", OfficialCode, &[], "", ""),
     ("ops::shape_rewards", "overlong, PSR/NSR/weighted, FAPO, length-aware, pairwise", "2503.14476, 2506.01347, 2510.22543", FrameworkCode, &[], "shape_rewards", "token"),
     ("ops::filter_groups", "dynamic sampling, solve rate, spread: what is dropped is counted", "2503.14476, 2509.24107", FrameworkCode, &[], "filter_groups", "token"),
     ("ops::novelty_bands", "EVOL-RL bands", "2509.15194", OfficialCode, &[], "novelty_bands", "token"),

@@ -53,7 +53,7 @@ pub(crate) fn sequence_means_into(
 }
 
 /// Sums and counts of live tokens, `[S]`.
-fn row_sums(
+pub(crate) fn row_sums(
     device: &Device,
     batch: &Batch<'_>,
     name: &'static str,

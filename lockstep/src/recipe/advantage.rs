@@ -190,7 +190,7 @@ impl Recipe {
         tokens: Tokens<'_>,
         outcomes: &Outcomes<'_>,
     ) -> Result<Tempo, Error> {
-        let AdvantageChoice { estimator, norm_by_std, ddof, eps, pad_id, .. } = self.advantage;
+        let AdvantageChoice { estimator, norm_by_std, ddof, eps, pad_id, stop_at_mask, .. } = self.advantage;
         if estimator != Estimator::Tempo {
             let expected = "advantage.estimator takes no token ids: only tempo does";
             return Err(Argument::Combination { argument: "tokens", expected }.into());
@@ -202,7 +202,14 @@ impl Recipe {
             batch,
             tokens,
             outcomes,
-            &TempoParams { norm_by_std, ddof, eps, singleton, pad: pad_id },
+            &TempoParams {
+                norm_by_std,
+                ddof,
+                eps,
+                singleton,
+                pad: pad_id,
+                stop_at_mask: stop_at_mask.unwrap_or(false),
+            },
         )
     }
 
@@ -337,6 +344,7 @@ impl AdvantageChoice {
             ("k", self.k.map(f64::from), Estimator::PassAtK, "pass_at_k", "at least 1"),
             ("laplace", self.laplace.map(|_| 1.0), Estimator::V05, "v0_5", "true or false"),
             ("leave_one_out", self.leave_one_out.map(|_| 1.0), Estimator::Gdpo, "gdpo", "true or false"),
+            ("stop_at_mask", self.stop_at_mask.map(|_| 1.0), Estimator::Tempo, "tempo", "true or false"),
             ("pad_id", self.pad_id.map(f64::from), Estimator::Tempo, "tempo", "a token id"),
             ("robust", self.robust.map(|_| 1.0), Estimator::Vcpo, "vcpo", "median or winsorised"),
             ("winsor_share", self.winsor_share, Estimator::Vcpo, "vcpo", "at least 0 and below 0.5"),

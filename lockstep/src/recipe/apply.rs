@@ -1,7 +1,7 @@
 //! From a recipe's choices to the ops.
 
 use super::{
-    Aggregation, AggregationMode, CountedSequences, GateChoice, GmpoBounds, GuardChoice, KlEstimator,
+    Aggregation, AggregationMode, CountedSequences, GateChoice, GmpoBounds, GuardChoice, KlPlace,
     KlWeighting, LengthGuard, RatioLevel, Recipe, Reduction,
 };
 use crate::ops::kl_importance::ThreePolicies;
@@ -10,7 +10,6 @@ use crate::{Batch, Counts, Device, Error};
 use lockstep_core::Error as Argument;
 use lockstep_core::aggregate::{PerRow, Weight};
 use lockstep_core::gate::{Cispo, DppoKl, DppoTv, Gate, MiniRl, PpoClip, Reinforce, Remix, Sapo};
-use lockstep_core::kl::{Estimator, Kl};
 use lockstep_core::num::Soft;
 use lockstep_core::policy_loss::gmpo;
 use lockstep_core::ratio::{Guard, Level};
@@ -216,7 +215,7 @@ impl Recipe {
 
     /// Whether the gradient of an importance-weighted KL term flows through the ratio; none without such a term.
     pub(super) fn weighted_kl(&self) -> Option<bool> {
-        match self.kl?.importance_weighted {
+        match self.kl.filter(|kl| kl.place == KlPlace::Loss)?.importance_weighted {
             KlWeighting::None => None,
             KlWeighting::ThroughRatio | KlWeighting::Score => Some(true),
             KlWeighting::Detached => Some(false),
@@ -263,23 +262,6 @@ impl Recipe {
             GuardChoice::Clamp => Guard::clamp(self.ratio.guard_bound),
             GuardChoice::StraightThrough => Guard::straight_through(self.ratio.guard_bound),
         }
-    }
-
-    /// The KL estimator and its coefficient, if there is a KL term.
-    pub fn kl_term(&self) -> Option<(Kl, f32)> {
-        let choice = self.kl?;
-        let kl = Kl {
-            estimator: match choice.estimator {
-                KlEstimator::K1 => Estimator::K1,
-                KlEstimator::Abs => Estimator::Abs,
-                KlEstimator::K2 => Estimator::K2,
-                KlEstimator::K3 => Estimator::K3,
-            },
-            clamp_in: choice.clamp_in.unwrap_or(f32::INFINITY),
-            clamp_out: choice.clamp_out.unwrap_or(f32::INFINITY),
-            straight_through: choice.straight_through,
-        };
-        Some((kl, choice.coef))
     }
 }
 

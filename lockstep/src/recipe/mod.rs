@@ -20,6 +20,7 @@
 //! # whiten = "verl"                # over the batch: verl | nemo | areal (token-weighted) | trl | nemo_gdpo | mssr (over sequences)
 //! # leave_one_out = true           # gdpo: each reward against the others (NeMo)
 //! # pad_id = 0                     # tempo: finished responses compare equal to it (the released code)
+//! # stop_at_mask = true            # tempo: behind the first masked token the response's own advantage (the released code)
 //! # k = 4                          # estimator pass_at_k (analytic)
 //! # robust = "median"              # vcpo: median | winsorised, in place of the weighted mean; winsor_share = 0.05
 //! # tau2 = 0.05                    # v0_5 (our reading); laplace = true: variance of binary rewards
@@ -89,7 +90,8 @@
 //! opsm_against = "old"             # old | second (logp_second of the input: the sampler)
 //! top_entropy = 0.2                # 80/20: only the tokens with the largest entropies
 //! [kl]                             # leave out: no KL term
-//! estimator = "k3"                 # k1 | abs | k2 | k3
+//! estimator = "k3"                 # k1 | abs | k2 | k3 | low_var_kl (k3 with clamps 20 and 10)
+//! place = "loss"                   # loss | reward (of tokens, less coef·k: Recipe::penalised_rewards)
 //! coef = 0.001
 //! clamp_in = 20.0                  # k3 only; leave out: none
 //! clamp_out = 10.0
@@ -121,6 +123,7 @@ mod choices;
 mod compose;
 mod correction;
 mod entropy;
+mod kl;
 mod named;
 mod named_peers;
 mod named_reward;
@@ -136,10 +139,11 @@ pub use builder::Builder;
 pub use choices::{
     AdvantageChoice, Against, Aggregation, AggregationMode, CorrectionChoice, CountedSequences,
     DenominatorChoice, EntropyBonusChoice, EntropyChoice, EntropyKind, Estimator, FilterChoice,
-    FiltrationChoice, GateChoice, GmpoBounds, GuardChoice, K1BandChoice, KlChoice, KlEstimator, KlWeighting,
-    LengthGuard, MaskChoice, MetricsChoice, NanReward, NormSetChoice, OverlongChoice, RatioAdvantage,
-    RatioChoice, RatioLevel, Reduction, RejectChoice, RewardChoice, RobustChoice, RoleOrder, ShapingChoice,
-    SharpenChoice, SingletonChoice, TimeChoice, ValueChoice, WeightLevelChoice, WeightRule, WhitenChoice,
+    FiltrationChoice, GateChoice, GmpoBounds, GuardChoice, K1BandChoice, KlChoice, KlEstimator, KlPlace,
+    KlWeighting, LengthGuard, MaskChoice, MetricsChoice, NanReward, NormSetChoice, OverlongChoice,
+    RatioAdvantage, RatioChoice, RatioLevel, Reduction, RejectChoice, RewardChoice, RobustChoice, RoleOrder,
+    ShapingChoice, SharpenChoice, SingletonChoice, TimeChoice, ValueChoice, WeightLevelChoice, WeightRule,
+    WhitenChoice,
 };
 pub use entropy::EntropyTerm;
 pub use named::NAMES;

@@ -19,15 +19,15 @@
 //! | `roll` | `slime` | seq-mean-token-mean as verl guards it |
 //! | `ms_swift` | `trl_grpo` | KL: k3 0.04 without clamps |
 //! | `ui_s1_paper` | `ui_s1` | the first mismatch counts (row 19), divided by the standard deviations |
-//! | `tempo_released` | `tempo` | finished responses compare equal to padding id 0 (row 13): set `pad_id` to your tokenizer's |
+//! | `tempo_released` | `tempo` | finished responses compare equal to padding id 0 (row 13): set `pad_id` to your tokenizer's; behind the first masked token plain GRPO |
 //!
 //! TRL, AReaL, NeMo RL, ROLL and ms-swift as read in 2026; verl 0.9.1.
 
 use super::{
     Against, AggregationMode, CorrectionChoice, CountedSequences, DenominatorChoice, Estimator, GateChoice,
-    K1BandChoice, KlChoice, KlEstimator, KlWeighting, LengthGuard, RatioAdvantage, RatioChoice, RatioLevel,
-    Recipe, RejectChoice, SingletonChoice, TimeChoice, WeightLevelChoice, WeightRule, WhitenChoice,
-    correction,
+    K1BandChoice, KlChoice, KlEstimator, KlPlace, KlWeighting, LengthGuard, RatioAdvantage, RatioChoice,
+    RatioLevel, Recipe, RejectChoice, SingletonChoice, TimeChoice, WeightLevelChoice, WeightRule,
+    WhitenChoice, correction,
 };
 use crate::Error;
 use lockstep_core::correction::Statistic;
@@ -70,6 +70,7 @@ fn change(name: &str, recipe: &mut Recipe) {
         clamp_out: None,
         straight_through: false,
         importance_weighted: KlWeighting::None,
+        place: KlPlace::Loss,
     };
     let before = CorrectionChoice { denominator: DenominatorChoice::Before, ..CorrectionChoice::default() };
     match name {
@@ -153,7 +154,9 @@ fn change(name: &str, recipe: &mut Recipe) {
             recipe.advantage.over_time =
                 Some(TimeChoice::UiS1 { gamma: 0.5, include_first_mismatch: true, omega: 1.0 });
         }
-        "tempo_released" => recipe.advantage.pad_id = Some(0),
+        "tempo_released" => {
+            (recipe.advantage.pad_id, recipe.advantage.stop_at_mask) = (Some(0), Some(true));
+        }
         _ => {}
     }
 }

@@ -65,8 +65,10 @@ impl Recipe {
                 if value.is_nan() || value <= 0.0 {
                     return Err(Error::Recipe(format!("kl.{name} is {value}: expected a positive number")));
                 }
-                if kl.estimator != KlEstimator::K3 {
-                    return Err(Error::Recipe(format!("kl.{name} applies to the estimator k3 only")));
+                if !matches!(kl.estimator, KlEstimator::K3 | KlEstimator::LowVarKl) {
+                    return Err(Error::Recipe(format!(
+                        "kl.{name} applies to the estimators k3 and low_var_kl only"
+                    )));
                 }
             }
         }

@@ -6,7 +6,9 @@ use lockstep::core::advantage::Order;
 use lockstep::core::advantage::mssr::{self, GlobalRho, ValueTracker};
 use lockstep::core::num::Soft;
 use lockstep::core::reward::Criterion;
+use lockstep::ops::optimal_token_baseline::Score;
 use lockstep::ops::sharpen::EntropyOf;
+use lockstep::ops::vcpo::{SequenceScore, VcpoWeights};
 use lockstep::ops::{self};
 use lockstep::recipe::{NAMES, Rewards, RoleOrder};
 use lockstep::{Advantage, Advantages, Batch, Device, PolicyInput, Recipe};
@@ -110,6 +112,34 @@ fn vcpo_divides_by_a_deviation_above_its_threshold_alone() {
         let error = Recipe::from_toml(&format!("[advantage]\n{refused}\n")).unwrap_err().to_string();
         assert!(error.contains("advantage.least_std"), "{error}");
     }
+}
+
+/// W = w² ‖g‖² / L², and what is too large, too long or has no score.
+#[test]
+fn vcpo_weights_from_norms_and_from_tokens() {
+    let batch = Batch::new(&[0, 2, 5], &[0, 2], Some(&[1, 1, 1, 0, 1])).unwrap();
+    let (old, rollout) = ([-1.0f32; 5], [-1.25f32, -1.25, -0.5, f32::NAN, -0.5]);
+    let policies: [&[f32]; 2] = [&old, &rollout];
+    let run = |score, per_length, most| {
+        ops::vcpo_weights(&Device::cpu(), &batch, policies, score, &VcpoWeights { per_length, most })
+    };
+    let want = [0.5f64.exp().powi(2) * 3.0, (-1.0f64).exp().powi(2) * 5.0];
+    assert_worked(&run(SequenceScore::Norm(&[3.0, 5.0]), false, None).unwrap(), &want);
+    assert_worked(&run(SequenceScore::Norm(&[3.0, 5.0]), true, None).unwrap(), &want.map(|w| w / 4.0));
+    let capped = run(SequenceScore::Norm(&[3.0, 5.0]), false, Some(1.0)).unwrap();
+    assert_worked(&capped, &[3.0, want[1]]);
+    // The proxy: live tokens of 1 − 2p + Σp².
+    let tokens = SequenceScore::Tokens(Score::Norm(&[1.0, 2.0, 3.0, f32::NAN, 2.0]));
+    assert_worked(&run(tokens, false, None).unwrap(), &want);
+    let far = Batch::new(&[0, 1, 2], &[0, 2], None).unwrap();
+    let policies: [&[f32]; 2] = [&[-1.0, -1.0], &[-1e4, -1e4]];
+    let run = |norm: &[f32], most| {
+        let params = VcpoWeights { per_length: false, most };
+        ops::vcpo_weights(&Device::cpu(), &far, policies, SequenceScore::Norm(norm), &params)
+    };
+    assert!(run(&[0.0, 1.0], None).unwrap_err().to_string().contains("most"));
+    assert_eq!(run(&[0.0, 2.0], Some(8.0)).unwrap(), [0.0, 128.0]);
+    assert!(run(&[-1.0, 2.0], None).unwrap_err().to_string().contains("score norms"));
 }
 
 #[test]

@@ -14,7 +14,7 @@ pub(crate) fn wanted<'a>(
         seed: matches!(recipe.gate, GateChoice::ClipCov { .. }).then_some(7),
         entropy: recipe.mask.top_entropy.map(|_| entropy),
         log_ratio: (recipe.ratio.level == RatioLevel::Given).then_some(log_ratio),
-        logp_ref: recipe.kl.map(|_| input.logp_old),
+        logp_ref: recipe.kl_term().map(|_| input.logp_old),
         ..input
     }
 }

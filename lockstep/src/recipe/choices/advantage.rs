@@ -159,6 +159,9 @@ pub struct AdvantageChoice {
     /// Padding id of `tempo`, to which finished responses compare equal (the released code); absent = they never match a live token.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pad_id: Option<u32>,
+    /// Behind the first masked token `tempo` gives the response's own advantage (the released code); absent = false.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stop_at_mask: Option<bool>,
     /// γ of `role_baseline`; absent = 0.95.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub decay: Option<f64>,
@@ -198,6 +201,7 @@ impl Default for AdvantageChoice {
             laplace: None,
             leave_one_out: None,
             pad_id: None,
+            stop_at_mask: None,
             decay: None,
             role_order: None,
             robust: None,

@@ -20,7 +20,7 @@ pub use correction::{
     CorrectionChoice, DenominatorChoice, K1BandChoice, RejectChoice, WeightLevelChoice, WeightRule,
 };
 pub use gate::{GateChoice, GmpoBounds};
-pub use kl::{KlChoice, KlEstimator, KlWeighting};
+pub use kl::{KlChoice, KlEstimator, KlPlace, KlWeighting};
 pub use mask::{Against, MaskChoice};
 pub use metrics::{MetricsChoice, Reduction};
 pub use over_time::{NormSetChoice, TimeChoice};

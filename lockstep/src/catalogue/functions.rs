@@ -105,6 +105,8 @@ const SCHEDULES: &[(&str, &str, &str, Confidence)] = &[
     ("schedule::scope", "SCOPE-style salvage of a prefix", "SCOPE", OurReading),
     ("schedule::swarm_groups", "Swarm SAPO: external groups", "2509.08721", OfficialCode),
     ("schedule::swarm_best", "genrl: the external groups with the greatest total rewards", "genrl, 2509.08721", OfficialCode),
+    ("schedule::marsrl_inputs", "MarsRL: which outputs become inputs of the next role", "2511.11373", Paper),
+    ("schedule::remix", "ReMix: historical minibatches and reincarnation; the distribution over the window is ours", "2507.06892", Paper),
     ("schedule::masa", "MASA rewards", "2510.03259", OfficialCode),
     ("schedule::brorl", "BroRL mass balance", "2510.01180", Paper),
     ("schedule::staleness", "AReaL capacity, verl rollouts per synchronisation, ROLL admissibility", "AReaL, verl, ROLL", FrameworkCode),

@@ -2,6 +2,7 @@
 
 use crate::gate_batch::{close, one, summed};
 use lockstep::ops::tree::Outcomes;
+use lockstep::ops::turns::Turns;
 use lockstep::recipe::{Estimator, GateChoice, GmpoBounds, NAMES, Rewards, SingletonChoice};
 use lockstep::{Advantage, Batch, Device, PolicyInput, Recipe};
 
@@ -74,6 +75,55 @@ fn row_10_13_the_released_tempo_compares_padding() {
     );
     let error = Recipe::from_toml("[advantage]\npad_id = 0\n").unwrap_err().to_string();
     assert!(error.contains("advantage.pad_id") && error.contains("tempo"), "{error}");
+}
+
+#[test]
+fn row_10_14_and_15_what_the_papers_say_by_name() {
+    let rewards = Rewards { roles: Some(&[0, 0]), role_state: Some(&[0.0]), ..Rewards::new(&[1.0, 0.0]) };
+    let of = |name: &str| advantages(&named(name), &[0, 1, 2], &[0, 2], &rewards);
+    // γ 0.95: b is 0 and 0.05 before the games, 0.05 and 0.0475 after them.
+    let (code, paper) = (of("spiral"), of("spiral_paper"));
+    assert!(close(code[0].into(), 1.0) && close(code[1].into(), -0.05), "{code:?}");
+    assert!(close(paper[0].into(), 0.95) && close(paper[1].into(), -0.0475), "{paper:?}");
+    let turns = Turns { cu_turns: &[0, 1, 2, 3], rewards: &[1.0, 1.0, 4.0], roles: &[0, 0, 0] };
+    let batch = Batch::new(&[0, 1, 2, 3], &[0, 3], None).unwrap();
+    let run = |name: &str| named(name).turn_advantages(&Device::cpu(), &batch, &turns).unwrap().advantage;
+    // Over the samples (1, 1, 4): mean 2, deviation √3; over the distinct values and 0, (0, 1, 4): mean 5/3, deviation 2.0817.
+    let (code, paper) = (run("mars"), run("mars_paper"));
+    let (samples, distinct) = (3.0f64.sqrt() + 1e-6, (13.0f64 / 3.0).sqrt() + 1e-6);
+    assert!(close(paper[0].into(), -1.0 / samples) && close(paper[2].into(), 2.0 / samples), "{paper:?}");
+    assert!(close(code[0].into(), (-2.0 / 3.0) / distinct), "{code:?}");
+}
+
+#[test]
+fn vcpo_in_full_truncates_weights_of_sequences_at_8() {
+    let batch = Batch::new(&[0, 2, 4], &[0, 2], None).unwrap();
+    let (old, rollout) = ([-1.0f32; 4], [-3.0f32, -3.0, -1.25, -1.25]);
+    let correction = named("vcpo_full").correct(&Device::cpu(), &batch, &old, &rollout).unwrap();
+    let want = [8.0, 8.0, 0.5f64.exp(), 0.5f64.exp()];
+    assert!(
+        correction.weights.iter().zip(want).all(|(w, x)| close((*w).into(), x)),
+        "{:?}",
+        correction.weights
+    );
+    assert!(named("vcpo").correction.is_none());
+}
+
+/// ReMax of token rewards, with masked tokens and two groups.
+#[test]
+fn remax_of_token_rewards() {
+    let batch = Batch::new(&[0, 3, 4, 6], &[0, 2, 3], Some(&[1, 0, 1, 1, 1, 1])).unwrap();
+    let rewards = [0.5f32, f32::NAN, 1.0, 0.25, -1.0, 2.0];
+    let remax = named("remax");
+    let out = remax.remax_advantages(&Device::cpu(), &batch, &rewards, &[0.5, 1.0]).unwrap();
+    assert_eq!(out.advantage, [1.0, 0.0, 0.5, -0.25, 0.0, 1.0]);
+    let error = |recipe: &Recipe, greedy: &[f32]| {
+        recipe.remax_advantages(&Device::cpu(), &batch, &rewards, greedy).unwrap_err().to_string()
+    };
+    assert!(
+        error(&remax, &[0.5]).contains("greedy rewards") && error(&remax, &[0.5, f32::NAN]).contains("[1]")
+    );
+    assert!(error(&named("grpo"), &[0.5, 1.0]).contains("remax"));
 }
 
 #[test]

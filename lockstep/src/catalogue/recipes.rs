@@ -114,4 +114,7 @@ const SOURCES: &[(&str, &str, Confidence)] = &[
     ("ms_swift", "ms-swift", FrameworkCode),
     ("ui_s1_paper", "2509.11543", Paper),
     ("tempo_released", "2509.18314", OfficialCode),
+    ("spiral_paper", "2506.24119", Recalled),
+    ("mars_paper", "2510.15414", Paper),
+    ("vcpo_full", "2602.17616", OfficialCode),
 ];

@@ -35,7 +35,7 @@
 //! | `max_rl` | (R − mean) / mean | zero | |
 //! | `lite_ppo` | (R − mean) / (batch std + eps) | zero | ddof 1, 1e-4 |
 //! | `nemo` | leave-one-out mean and std | zero | ddof 1, 1e-6, divides only where std > 0 |
-//! | `remax` | R − greedy reward | | given per group |
+//! | `remax` | R − greedy reward; of token rewards what is still to come less it: [`Recipe::remax_advantages`] | | given per group |
 //! | `vcpo` | R − Σ W R / (Σ W + 1e-8), over std | error | ddof 0, 0; divides where std > 1e-8; weights given |
 //! | `vcpo_median`, `vcpo_winsorised` | as `vcpo`, less the weighted median, or the weighted mean between the quantiles | | 0.05 |
 //! | `reinforce_plus_plus` | whitened discounted returns | | gamma 1, verl's whitening |
@@ -217,6 +217,9 @@ pub const NAMES: &[&str] = &[
     "ms_swift",
     "ui_s1_paper",
     "tempo_released",
+    "spiral_paper",
+    "mars_paper",
+    "vcpo_full",
 ];
 
 impl Recipe {

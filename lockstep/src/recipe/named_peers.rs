@@ -19,15 +19,21 @@
 //! | `roll` | `slime` | seq-mean-token-mean as verl guards it |
 //! | `ms_swift` | `trl_grpo` | KL: k3 0.04 without clamps |
 //! | `ui_s1_paper` | `ui_s1` | the first mismatch counts (row 19), divided by the standard deviations |
+//! | `spiral_paper` | `spiral` | a reward is part of its own baseline (row 15) |
+//! | `mars_paper` | `mars` | normalised over every turn of the role (row 14) |
+//! | `vcpo_full` | `vcpo` | its gradient's weights: of sequences, truncated at 8 (verl's bound 20) |
 //! | `tempo_released` | `tempo` | finished responses compare equal to padding id 0 (row 13): set `pad_id` to your tokenizer's; behind the first masked token plain GRPO |
+//!
+//! AReaL takes tokens above the cap out of the means of `areal_gspo` too; here they have weight 0 and stay in them. ROLL normalises rewards in their groups
+//! where its configuration says so, as its GRPO examples do.
 //!
 //! TRL, AReaL, NeMo RL, ROLL and ms-swift as read in 2026; verl 0.9.1.
 
 use super::{
     Against, AggregationMode, CorrectionChoice, CountedSequences, DenominatorChoice, Estimator, GateChoice,
-    K1BandChoice, KlChoice, KlEstimator, KlPlace, KlWeighting, LengthGuard, RatioAdvantage, RatioChoice,
-    RatioLevel, Recipe, RejectChoice, SingletonChoice, TimeChoice, WeightLevelChoice, WeightRule,
-    WhitenChoice, correction,
+    K1BandChoice, KlChoice, KlEstimator, KlPlace, KlWeighting, LengthGuard, NormSetChoice, RatioAdvantage,
+    RatioChoice, RatioLevel, Recipe, RejectChoice, RoleOrder, SingletonChoice, TimeChoice, WeightLevelChoice,
+    WeightRule, WhitenChoice, correction,
 };
 use crate::Error;
 use lockstep_core::correction::Statistic;
@@ -54,6 +60,9 @@ fn base(name: &str) -> Option<&'static str> {
         "ms_swift" => "trl_grpo",
         "ui_s1_paper" => "ui_s1",
         "tempo_released" => "tempo",
+        "spiral_paper" => "spiral",
+        "mars_paper" => "mars",
+        "vcpo_full" => "vcpo",
         _ => return None,
     })
 }
@@ -153,6 +162,15 @@ fn change(name: &str, recipe: &mut Recipe) {
             recipe.advantage.norm_by_std = true;
             recipe.advantage.over_time =
                 Some(TimeChoice::UiS1 { gamma: 0.5, include_first_mismatch: true, omega: 1.0 });
+        }
+        "spiral_paper" => recipe.advantage.role_order = Some(RoleOrder::UpdateThenSubtract),
+        "mars_paper" => {
+            let set = NormSetChoice::Samples;
+            recipe.advantage.over_time = Some(TimeChoice::Mars { gamma: 1.0, set });
+        }
+        "vcpo_full" => {
+            recipe.correction =
+                correction::named("verl_tis_sequence").map(|c| CorrectionChoice { high: 8.0, ..c });
         }
         "tempo_released" => {
             (recipe.advantage.pad_id, recipe.advantage.stop_at_mask) = (Some(0), Some(true));

@@ -1,8 +1,6 @@
 //! From a recipe's advantage estimator to the ops.
 
-use super::{
-    AdvantageChoice, Estimator, NanReward, Recipe, RobustChoice, RoleOrder, SingletonChoice, WhitenChoice,
-};
+use super::{AdvantageChoice, Estimator, NanReward, Recipe, RoleOrder, SingletonChoice, WhitenChoice};
 use crate::ops::advantage::{Advantages, GroupParams, group_advantage};
 use crate::ops::tree::{Outcomes, Tempo, TempoParams, Tokens, tempo};
 use crate::ops::whiten::{WhitenParams, whiten};
@@ -213,55 +211,6 @@ impl Recipe {
         )
     }
 
-    /// Advantages of rewards per token `[N]`, of the estimator `remax`: what is still to come, less the `greedy` response's reward `[G]`.
-    ///
-    /// Errors: another estimator; lengths that disagree; a live reward or a greedy one that is not finite (index); a result that is not finite (index).
-    ///
-    /// ```
-    /// use lockstep::{Batch, Device, Recipe};
-    /// let batch = Batch::new(&[0, 2, 3], &[0, 2], None)?;
-    /// let out = Recipe::named("remax")?.remax_advantages(&Device::cpu(), &batch, &[0.25, 1.0, 0.0], &[0.5])?;
-    /// assert_eq!((out.advantage, out.returns), (vec![0.75, 0.5, -0.5], vec![1.25, 1.0, 0.0]));
-    /// # Ok::<(), lockstep::Error>(())
-    /// ```
-    pub fn remax_advantages(
-        &self,
-        device: &Device,
-        batch: &Batch<'_>,
-        token_rewards: &[f32],
-        greedy: &[f32],
-    ) -> Result<TokenAdvantages, Error> {
-        if self.advantage.estimator != Estimator::ReMax || self.advantage.over_time.is_some() {
-            let expected = "advantage.estimator takes no greedy rewards: only remax does";
-            return Err(Argument::Combination { argument: "greedy rewards", expected }.into());
-        }
-        crate::batch::check_length("greedy rewards", batch.groups(), "one per group", greedy.len())?;
-        if let Some(index) = greedy.iter().position(|r| !r.is_finite()) {
-            let (argument, expected, got) = ("greedy rewards", "a finite number", greedy[index].into());
-            return Err(Argument::Value { argument, index: Some(index), expected, got }.into());
-        }
-        let returns = ops::discounted_return(device, batch, token_rewards, 1.0)?;
-        let mut advantage = vec![0.0; returns.len()];
-        for (group, greedy) in greedy.iter().enumerate() {
-            let sequences = batch.cu_groups().span(group);
-            for sequence in sequences.start..sequences.end {
-                let tokens = batch.cu_seqlens().span(sequence);
-                let live = (tokens.start..tokens.end).filter(|i| batch.loss_mask().at(*i));
-                live.for_each(|i| advantage[i] = returns[i] - greedy);
-            }
-        }
-        if let Some(params) = self.advantage.whitening() {
-            advantage = whiten(device, batch, Advantage::PerToken(&advantage), &params)?;
-        }
-        match advantage.iter().position(|a| !a.is_finite()) {
-            None => Ok(TokenAdvantages { advantage, returns }),
-            Some(index) => {
-                let hint = "the rewards are too large for f32";
-                Err(Argument::NotFinite { result: "advantage", index, hint }.into())
-            }
-        }
-    }
-
     /// Advantages of rewards per token `[N]`, of the estimator `reinforce_plus_plus`: discounted returns, whitened.
     ///
     /// Errors: another estimator; see [`ops::discounted_return()`], [`whiten`].
@@ -297,14 +246,6 @@ impl WhitenChoice {
             }
             WhitenChoice::NemoGdpo => WhitenParams { eps: 0.0, ..WhitenParams::TRL },
         }
-    }
-}
-
-impl Estimator {
-    /// Whether the group op divides by a standard deviation.
-    fn divides_by_std(self) -> bool {
-        use Estimator::{Gdpo, Grpo, GrpoBatch, GrpoLeaveOneOut, PassK, Vcpo};
-        matches!(self, Grpo | GrpoBatch | GrpoLeaveOneOut | PassK | Vcpo | Gdpo)
     }
 }
 
@@ -369,94 +310,6 @@ impl AdvantageChoice {
         match self.whiten {
             Some(choice) => Some(choice.params()),
             None => reinforce.contains(&self.estimator).then_some(WhitenParams::VERL),
-        }
-    }
-
-    /// Whether every number is in its domain and belongs to the estimator.
-    pub(super) fn check(&self) -> Result<(), Error> {
-        let Self { ddof, eps, .. } = *self;
-        if ddof > 1 {
-            return Err(Error::Recipe(format!("advantage.ddof is {ddof}: expected 0 or 1")));
-        }
-        if !(eps >= 0.0 && eps.is_finite()) {
-            return Err(Error::Recipe(format!(
-                "advantage.eps is {eps}: expected a finite number of at least 0"
-            )));
-        }
-        let finite = |x: f64| x >= 0.0 && x.is_finite();
-        let own = [
-            ("mad_floor", self.mad_floor, Estimator::McGrpo, "mc_grpo", "a finite number of at least 0"),
-            ("f_norm", self.f_norm, Estimator::Gpg, "gpg", "a positive finite number"),
-            ("gamma", self.gamma, Estimator::ReinforcePlusPlus, "reinforce_plus_plus", "0 to 1"),
-            ("tau2", self.tau2, Estimator::V05, "v0_5", "a finite number of at least 0"),
-            ("decay", self.decay, Estimator::RoleBaseline, "role_baseline", "0 to 1"),
-            ("k", self.k.map(f64::from), Estimator::PassAtK, "pass_at_k", "at least 1"),
-            ("laplace", self.laplace.map(|_| 1.0), Estimator::V05, "v0_5", "true or false"),
-            ("leave_one_out", self.leave_one_out.map(|_| 1.0), Estimator::Gdpo, "gdpo", "true or false"),
-            ("stop_at_mask", self.stop_at_mask.map(|_| 1.0), Estimator::Tempo, "tempo", "true or false"),
-            ("pad_id", self.pad_id.map(f64::from), Estimator::Tempo, "tempo", "a token id"),
-            ("robust", self.robust.map(|_| 1.0), Estimator::Vcpo, "vcpo", "median or winsorised"),
-            ("winsor_share", self.winsor_share, Estimator::Vcpo, "vcpo", "at least 0 and below 0.5"),
-            (
-                "role_order",
-                self.role_order.map(|_| 1.0),
-                Estimator::RoleBaseline,
-                "role_baseline",
-                "an order",
-            ),
-        ];
-        for (name, value, estimator, spelled, expected) in own {
-            let Some(value) = value else { continue };
-            if self.estimator != estimator {
-                return Err(Error::Recipe(format!(
-                    "advantage.{name} is used by the estimator {spelled} only"
-                )));
-            }
-            let good = match name {
-                "gamma" | "decay" => (0.0..=1.0).contains(&value),
-                "k" => value >= 1.0,
-                "winsor_share" => (0.0..0.5).contains(&value),
-                "f_norm" => value > 0.0 && finite(value),
-                _ => finite(value),
-            };
-            if !good {
-                return Err(Error::Recipe(format!("advantage.{name} is {value}: expected {expected}")));
-            }
-        }
-        if let Some(least) = self.least_std {
-            if !finite(least) {
-                return Err(Error::Recipe(format!(
-                    "advantage.least_std is {least}: expected a finite number of at least 0"
-                )));
-            }
-            if !(self.norm_by_std && self.over_time.is_none() && self.estimator.divides_by_std()) {
-                let message = "advantage.least_std is for estimators that divide by a standard deviation";
-                return Err(Error::Recipe(message.into()));
-            }
-        }
-        if self.winsor_share.is_some() && self.robust != Some(RobustChoice::Winsorised) {
-            let message = "advantage.winsor_share is used by advantage.robust winsorised only";
-            return Err(Error::Recipe(message.into()));
-        }
-        if let Some(over_time) = &self.over_time {
-            over_time.check()?;
-            if self.estimator != Estimator::Grpo {
-                return Err(Error::Recipe(
-                    "advantage.over_time stands instead of advantage.estimator: leave one out".into(),
-                ));
-            }
-        }
-        if self.estimator == Estimator::Tempo && (self.limit.is_some() || self.whiten.is_some()) {
-            return Err(Error::Recipe("advantage.limit and advantage.whiten are not for tempo".into()));
-        }
-        match self.limit {
-            Some(limit) if limit.is_nan() || limit <= 0.0 => {
-                Err(Error::Recipe(format!("advantage.limit is {limit}: expected a positive number")))
-            }
-            Some(_) if self.estimator == Estimator::ReinforcePlusPlus => {
-                Err(Error::Recipe("advantage.limit is for advantages per sequence".into()))
-            }
-            _ => Ok(()),
         }
     }
 }

@@ -117,6 +117,7 @@
 //! ```
 
 mod advantage;
+mod advantage_check;
 mod apply;
 mod builder;
 mod choices;
@@ -129,6 +130,7 @@ mod named_peers;
 mod named_reward;
 mod over_time;
 mod read;
+mod remax;
 mod reward;
 mod robust;
 mod together;

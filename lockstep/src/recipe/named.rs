@@ -1,4 +1,4 @@
-//! Recipes with a name: algorithms, and what each peer does by default. One entry each, no arithmetic.
+//! Recipes with a name: algorithms, and what each peer does by default. One entry each, no arithmetic. (Over 400 lines: half of them are this table.)
 //!
 //! Where peers differ (maths.md §10 and the survey behind it):
 //!

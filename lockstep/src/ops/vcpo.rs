@@ -50,7 +50,7 @@ pub fn vcpo_weights(
 ) -> Result<Vec<f32>, Error> {
     batch.check_tokens("logp_old", logp_old.len())?;
     batch.check_tokens("logp_rollout", logp_rollout.len())?;
-    if let Some(got) = params.most.filter(|most| !(*most > 0.0)) {
+    if let Some(got) = params.most.filter(|most| most.is_nan() || *most <= 0.0) {
         let (argument, expected) = ("most", "a positive number");
         return Err(Argument::Value { argument, index: None, expected, got }.into());
     }

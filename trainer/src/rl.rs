@@ -50,7 +50,7 @@ impl Algorithm {
         let recipe = Recipe::from_toml(recipe)?;
         if recipe.kl.is_some() && recipe.kl_term().is_none() {
             bail!(
-                "kl.place reward needs rewards of tokens, and here a reward is of a sequence: use place loss"
+                "kl.place reward needs rewards of tokens and convex a previous policy, which are not here: use place loss"
             );
         }
         Ok(Self { device: Device::open(device)?, recipe })

@@ -8,7 +8,7 @@ use lockstep::ops::tree::Outcomes;
 use lockstep::ops::value_loss::ValueInput;
 use lockstep::ops::vtrace::VTraceInput;
 use lockstep::recipe::{
-    Against, EntropyKind, Estimator, GateChoice, RatioLevel, Rewards, TimeChoice, refused,
+    Against, EntropyKind, Estimator, GateChoice, KlPlace, RatioLevel, Rewards, TimeChoice, refused,
 };
 use lockstep::{Advantage, Batch, Device, Error, PolicyInput, Recipe};
 use lockstep_conformance::cases::hash::Source;
@@ -79,6 +79,11 @@ const DIMENSIONS: &[&[Choice]] = &[
         ("[kl]\nestimator = \"k3\"\ncoef = 0.1\nimportance_weighted = \"through_ratio\"\n", &["[kl]", "kl."]),
         ("[kl]\nestimator = \"k2\"\ncoef = 0.1\nimportance_weighted = \"detached\"\n", &["[kl]", "kl."]),
         ("[kl]\nestimator = \"k3\"\ncoef = 0.1\nimportance_weighted = \"score\"\n", &["[kl]", "kl."]),
+        ("[kl]\nestimator = \"k2\"\ncoef = 0.1\nplace = \"convex\"\n", &["[kl]", "kl."]),
+        (
+            "[kl]\nestimator = \"k2\"\ncoef = 0.1\nplace = \"convex\"\nimportance_weighted = \"detached\"\n",
+            &["[kl]", "kl."],
+        ),
         ("[kl]\nestimator = \"low_var_kl\"\ncoef = 0.1\nplace = \"reward\"\n", &["[kl]", "kl."]),
         (
             "[kl]\nestimator = \"k3\"\ncoef = 0.1\nplace = \"reward\"\nimportance_weighted = \"detached\"\n",
@@ -264,7 +269,7 @@ fn run(recipe: &Recipe, seed: u64) -> Result<(), String> {
         finite("advantage", of_token.iter().copied())?;
         Advantage::PerToken(&of_token)
     };
-    if recipe.kl.is_some() && recipe.kl_term().is_none() {
+    if recipe.kl.is_some_and(|kl| kl.place == KlPlace::Reward) {
         let penalised =
             recipe.penalised_rewards(&device, &whole, &entropy, &old, &reference).map_err(text)?;
         finite("penalised reward", penalised)?;
@@ -290,7 +295,11 @@ fn run(recipe: &Recipe, seed: u64) -> Result<(), String> {
         weights,
         ..PolicyInput::new(&logp, &old, advantage)
     };
-    let out = recipe.policy_loss(&device, &batch, &input).map_err(text)?;
+    let mut out = recipe.policy_loss(&device, &batch, &input).map_err(text)?;
+    if recipe.kl.is_some_and(|kl| kl.place == KlPlace::Convex) {
+        let policies = [&logp[..], &reference, &second];
+        recipe.add_kl_convex(&device, &batch, policies, 60, None, &mut out).map_err(text)?;
+    }
     finite("coef", out.coef.iter().chain(&out.token_loss).copied())?;
     finite("loss", out.loss.map(|loss| loss as f32))?;
     if recipe.entropy.is_some() {

@@ -140,3 +140,31 @@ fn a_kl_term_in_the_rewards_is_none_of_the_loss() {
     let error = in_loss.penalised_rewards(&device, &batch, &rewards, &logp, &reference).unwrap_err();
     assert!(error.to_string().contains("place reward"), "{error}");
 }
+
+/// ReMix: λ of the base policy and 1 − λ of the previous one, by every aggregation's weight, beside the policy term.
+#[test]
+fn the_kl_convex_term_moves_from_the_base_to_the_previous_policy() {
+    let recipe = Recipe::named("remix_full").unwrap();
+    let (device, batch) = (Device::cpu(), Batch::new(&[0, 2, 3], &[0, 2], Some(&[1, 0, 1])).unwrap());
+    let (logp, base, previous) = ([-1.0f32, f32::NAN, -2.0], [-1.5f32, 0.0, -2.0], [-0.8f32, 0.0, -2.5]);
+    let input = PolicyInput::new(&logp, &logp, Advantage::PerSequence(&[1.0, -1.0]));
+    let plain = recipe.policy_loss(&device, &batch, &input).unwrap();
+    for (step, lambda) in [(0, 1.0), (55, 0.9), (1000, 0.5)] {
+        let mut out = plain.clone();
+        let term =
+            recipe.add_kl_convex(&device, &batch, [&logp, &base, &previous], step, None, &mut out).unwrap();
+        // x of the two live tokens: 0.5 and 0 to the base, −0.2 and 0.5 to the previous policy; k2 = x²/2, token-mean of two.
+        let k2 = |x: f64| 0.5 * x * x;
+        let want = 0.01 / 2.0 * (lambda * k2(0.5) + (1.0 - lambda) * (k2(-0.2) + k2(0.5)));
+        assert!((term - want).abs() < 1e-8, "{step}: {term} {want}");
+        assert!((out.loss.unwrap() - plain.loss.unwrap() - want).abs() < 1e-8);
+        let gradient = |x: f64, y: f64| 0.01 / 2.0 * (lambda * x + (1.0 - lambda) * y);
+        for (i, want) in [(0, gradient(0.5, -0.2)), (2, gradient(0.0, 0.5))] {
+            assert!((f64::from(out.coef[i]) - f64::from(plain.coef[i]) - want).abs() < 1e-7, "{step} {i}");
+        }
+        assert_eq!(out.coef[1], 0.0);
+    }
+    let other = Recipe::named("remix").unwrap();
+    let error = other.add_kl_convex(&device, &batch, [&logp, &base, &previous], 0, None, &mut plain.clone());
+    assert!(error.unwrap_err().to_string().contains("place convex"));
+}

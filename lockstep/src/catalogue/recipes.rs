@@ -117,4 +117,5 @@ const SOURCES: &[(&str, &str, Confidence)] = &[
     ("spiral_paper", "2506.24119", Recalled),
     ("mars_paper", "2510.15414", Paper),
     ("vcpo_full", "2602.17616", OfficialCode),
+    ("remix_full", "2507.06892", Paper),
 ];

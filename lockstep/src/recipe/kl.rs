@@ -2,14 +2,61 @@
 
 use super::{KlChoice, KlEstimator, KlPlace, Recipe};
 use crate::ops::kl_importance::kl_in_reward;
-use crate::{Batch, Device, Error};
+use crate::ops::policy_loss::{PolicyOutput, add_kl};
+use crate::{Batch, Counts, Device, Error};
 use lockstep_core::Error as Argument;
+use lockstep_core::gate::remix::kl_convex_lambda;
 use lockstep_core::kl::{Estimator, Kl};
 
 impl Recipe {
     /// The KL estimator and its coefficient, if the loss has a KL term.
     pub fn kl_term(&self) -> Option<(Kl, f32)> {
         self.kl.filter(|kl| kl.place == KlPlace::Loss).map(|kl| (kl.kl(), kl.coef))
+    }
+
+    /// Adds ReMix's KL-convex term β·(λ·KL(π ‖ base) + (1 − λ)·KL(π ‖ previous)) to a loss and its coefficients, where `kl.place` is `convex`; λ of the
+    /// training step is [`kl_convex_lambda`]. Log-probabilities `[N]` of the current, the base and the previous policy; `counts` are those of the
+    /// *whole* batch when this is a part of it. Returns the term.
+    ///
+    /// Errors: a recipe with another KL term, or none; see [`add_kl`].
+    ///
+    /// ```
+    /// use lockstep::{Advantage, Batch, Device, PolicyInput, Recipe};
+    /// let (device, recipe) = (Device::cpu(), Recipe::named("remix_full")?);
+    /// let batch = Batch::new(&[0, 1], &[0, 1], None)?;
+    /// let (logp, base, previous) = ([-1.0], [-1.5], [-0.75]);
+    /// let mut out = recipe.policy_loss(&device, &batch, &PolicyInput::new(&logp, &logp, Advantage::PerSequence(&[0.0])))?;
+    /// // Step 0: the base policy alone. x = 0.5, whose k2 is 0.125 with gradient 0.5.
+    /// let term = recipe.add_kl_convex(&device, &batch, [&logp, &base, &previous], 0, None, &mut out)?;
+    /// assert!((term - 0.01 * 0.125).abs() < 1e-9 && (out.coef[0] - 0.01 * 0.5).abs() < 1e-9);
+    /// # Ok::<(), lockstep::Error>(())
+    /// ```
+    pub fn add_kl_convex(
+        &self,
+        device: &Device,
+        batch: &Batch<'_>,
+        [logp, base, previous]: [&[f32]; 3],
+        step: u64,
+        counts: Option<Counts>,
+        out: &mut PolicyOutput,
+    ) -> Result<f64, Error> {
+        self.check()?;
+        let Some(choice) = self.kl.filter(|kl| kl.place == KlPlace::Convex) else {
+            let expected = "given, but the recipe has no [kl] with place convex";
+            return Err(Argument::Combination { argument: "previous", expected }.into());
+        };
+        let counts = match counts {
+            Some(counts) => counts,
+            None => batch.counts(device)?,
+        };
+        let weight = self.aggregation.for_batch(batch).weight(counts);
+        let lambda = kl_convex_lambda(step);
+        let mut total = 0.0;
+        for (reference, share) in [(base, lambda), (previous, 1.0 - lambda)] {
+            let coef = (f64::from(choice.coef) * share) as f32;
+            total += add_kl(device, batch, [logp, reference], (choice.kl(), coef), weight, out)?;
+        }
+        Ok(total)
     }
 
     /// Token rewards `[N]` less the recipe's KL penalty of the policy that sampled, where `kl.place` is `reward`.

@@ -91,7 +91,7 @@
 //! top_entropy = 0.2                # 80/20: only the tokens with the largest entropies
 //! [kl]                             # leave out: no KL term
 //! estimator = "k3"                 # k1 | abs | k2 | k3 | low_var_kl (k3 with clamps 20 and 10)
-//! place = "loss"                   # loss | reward (of tokens, less coef·k: Recipe::penalised_rewards)
+//! place = "loss"                   # loss | reward (of tokens, less coef·k: Recipe::penalised_rewards) | convex (ReMix: Recipe::add_kl_convex)
 //! coef = 0.001
 //! clamp_in = 20.0                  # k3 only; leave out: none
 //! clamp_out = 10.0

@@ -220,6 +220,7 @@ pub const NAMES: &[&str] = &[
     "spiral_paper",
     "mars_paper",
     "vcpo_full",
+    "remix_full",
 ];
 
 impl Recipe {

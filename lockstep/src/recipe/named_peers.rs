@@ -22,6 +22,7 @@
 //! | `spiral_paper` | `spiral` | a reward is part of its own baseline (row 15) |
 //! | `mars_paper` | `mars` | normalised over every turn of the role (row 14) |
 //! | `vcpo_full` | `vcpo` | its gradient's weights: of sequences, truncated at 8 (verl's bound 20) |
+//! | `remix_full` | `remix` | its KL-convex term (k2, 0.01) and its entropy bonus (0.001); estimator and coefficients are ours |
 //! | `tempo_released` | `tempo` | finished responses compare equal to padding id 0 (row 13): set `pad_id` to your tokenizer's; behind the first masked token plain GRPO |
 //!
 //! AReaL takes tokens above the cap out of the means of `areal_gspo` too; here they have weight 0 and stay in them. ROLL normalises rewards in their groups
@@ -30,10 +31,10 @@
 //! TRL, AReaL, NeMo RL, ROLL and ms-swift as read in 2026; verl 0.9.1.
 
 use super::{
-    Against, AggregationMode, CorrectionChoice, CountedSequences, DenominatorChoice, Estimator, GateChoice,
-    K1BandChoice, KlChoice, KlEstimator, KlPlace, KlWeighting, LengthGuard, NormSetChoice, RatioAdvantage,
-    RatioChoice, RatioLevel, Recipe, RejectChoice, RoleOrder, SingletonChoice, TimeChoice, WeightLevelChoice,
-    WeightRule, WhitenChoice, correction,
+    Against, AggregationMode, CorrectionChoice, CountedSequences, DenominatorChoice, EntropyChoice,
+    Estimator, GateChoice, K1BandChoice, KlChoice, KlEstimator, KlPlace, KlWeighting, LengthGuard,
+    NormSetChoice, RatioAdvantage, RatioChoice, RatioLevel, Recipe, RejectChoice, RoleOrder, SingletonChoice,
+    TimeChoice, WeightLevelChoice, WeightRule, WhitenChoice, correction,
 };
 use crate::Error;
 use lockstep_core::correction::Statistic;
@@ -63,6 +64,7 @@ fn base(name: &str) -> Option<&'static str> {
         "spiral_paper" => "spiral",
         "mars_paper" => "mars",
         "vcpo_full" => "vcpo",
+        "remix_full" => "remix",
         _ => return None,
     })
 }
@@ -171,6 +173,11 @@ fn change(name: &str, recipe: &mut Recipe) {
         "vcpo_full" => {
             recipe.correction =
                 correction::named("verl_tis_sequence").map(|c| CorrectionChoice { high: 8.0, ..c });
+        }
+        "remix_full" => {
+            let (estimator, place) = (KlEstimator::K2, KlPlace::Convex);
+            recipe.kl = Some(KlChoice { estimator, place, ..k3(0.01) });
+            recipe.entropy = Some(EntropyChoice { coef: 0.001 });
         }
         "tempo_released" => {
             (recipe.advantage.pad_id, recipe.advantage.stop_at_mask) = (Some(0), Some(true));

@@ -45,6 +45,9 @@ pub enum KlPlace {
     /// Into the rewards of tokens, of the policy that sampled: r − β·k, by [`Recipe::penalised_rewards`](crate::Recipe::penalised_rewards) (PPO,
     /// REINFORCE++). No gradient flows.
     Reward,
+    /// Into the loss in two parts, λ of the base policy and 1 − λ of the previous one, by
+    /// [`Recipe::add_kl_convex`](crate::Recipe::add_kl_convex) (ReMix).
+    Convex,
 }
 
 impl KlPlace {

@@ -42,6 +42,7 @@ fn main() -> Result<(), Error> {
             "minpro" => PolicyInput { log_ratio: Some(&inputs.logp_ref), ..usual },
             "clip_cov" => PolicyInput { seed: Some(1), ..usual },
             "top_entropy" => PolicyInput { entropy: Some(&entropy), ..usual },
+            _ if recipe.kl_term().is_some() => PolicyInput { logp_ref: Some(&inputs.logp_ref), ..usual },
             _ => usual,
         };
         let seconds = best(|| recipe.policy_loss_into(&device, &batch, &input, &mut out))?;

@@ -112,6 +112,7 @@ pub fn run<B: Backend>(backend: &B, case: &Case) -> Result<Vec<Output>, String> 
                 scale: if norm_by_std { Scale::Std { ddof, eps } } else { Scale::None { ddof } },
                 singleton,
                 limit: f64::INFINITY,
+                least_std: 0.0,
                 weights: None,
                 lengths: None,
                 given: None,

@@ -77,6 +77,7 @@ fn recipe(draw: &mut Draw<'_>) -> Recipe {
             clamp_out: draw.optional(Like::Parameter),
             straight_through: draw.flag(),
             importance_weighted: KlWeighting::None,
+            place: KlPlace::Loss,
         }),
         aggregation: Aggregation {
             mode,

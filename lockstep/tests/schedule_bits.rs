@@ -207,6 +207,11 @@ fn bits_of_bookkeeping() {
     let rewards: Vec<f32> = below(51, 160, 2).into_iter().map(|r| r as f32).collect();
     let cu: Vec<u32> = (0..=40).map(|g| 4 * g).collect();
     same("swarm", Hash::integers(swarm_groups(&cu, &rewards, 8, SEED, 4).unwrap()), 0x766b_4060_a21e_b3fc);
+    same("swarm best", Hash::integers(swarm_best(&cu, &rewards, 8).unwrap()), 0x6456_8242_3e43_5f8b);
+    let marsrl = marsrl_inputs(&rewards, None, 0.0, 50, (SEED, 4, 1)).unwrap();
+    same("marsrl", Hash::integers(marsrl), 0x332f_a625_1666_7f68);
+    let mix = remix::Mix::default();
+    same("remix", Hash::integers((0..200).map(|m| mix.lag(SEED, 9, m).unwrap())), 0xbdc2_f01c_e418_9765);
     same(
         "dynamic sampling",
         Hash::integers(dynamic_sampling(&cu, &rewards, 30).unwrap()),

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use lockstep::ops::correction::{Correction, mean_abs_log_ratio};
 use lockstep::ops::tree::{Outcomes, Tempo};
 use lockstep::recipe::Estimator;
@@ -47,7 +47,13 @@ pub fn recipe_toml(name_or_file: &str) -> Result<String> {
 impl Algorithm {
     /// The algorithm of a recipe in TOML, on a device by name: `cpu`, `cuda:1`, ….
     pub fn new(recipe: &str, device: &str) -> Result<Self> {
-        Ok(Self { device: Device::open(device)?, recipe: Recipe::from_toml(recipe)? })
+        let recipe = Recipe::from_toml(recipe)?;
+        if recipe.kl.is_some() && recipe.kl_term().is_none() {
+            bail!(
+                "kl.place reward needs rewards of tokens and convex a previous policy, which are not here: use place loss"
+            );
+        }
+        Ok(Self { device: Device::open(device)?, recipe })
     }
 
     /// The device, for a log.

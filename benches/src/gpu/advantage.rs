@@ -25,6 +25,7 @@ fn group_advantage<D: Driver>(batch: &mut OnGpu<D>) -> Result<(), Error> {
         scale: Scale::Std { ddof: 1, eps: 1e-6 },
         singleton: Singleton::Zero,
         limit: f64::INFINITY,
+        least_std: 0.0,
         weights: None,
         lengths: None,
         given: None,

@@ -8,7 +8,9 @@ use super::format::{Case, Inputs};
 use super::gae;
 use lockstep::core::kl::{self, Kl};
 use lockstep::ops;
-use lockstep::recipe::{AdvantageChoice, AggregationMode, Builder, Estimator, GateChoice, GuardChoice};
+use lockstep::recipe::{
+    AdvantageChoice, AggregationMode, Builder, Estimator, GateChoice, GmpoBounds, GuardChoice,
+};
 use lockstep::{Advantage, Batch, Device, PolicyInput, Recipe};
 
 /// Runs a case of one golden op; an `Err` says why it cannot be run.
@@ -224,7 +226,8 @@ fn gmpo(device: &Device, batch: &Batch<'_>, case: &Case) -> Result<Vec<Compared>
     config.number("horizon")?;
     config.finish()?;
     // verl takes its bounds as bounds of the logarithm.
-    let gate = GateChoice::Gmpo { clip_log_low: low as f32, clip_log_high: high as f32 };
+    let gate =
+        GateChoice::Gmpo { clip_log_low: low as f32, clip_log_high: high as f32, bounds: GmpoBounds::Log };
     let builder = verl()?.gate(gate).aggregation(AggregationMode::SeqMeanTokenMean);
     let recipe = builder.build().map_err(text)?;
     let case = Arrays::new(case)?;
@@ -253,7 +256,7 @@ fn kl_cov(device: &Device, batch: &Batch<'_>, case: &Case) -> Result<Vec<Compare
     if mode != "token-mean" {
         return Err(format!("aggregation `{mode}` is not known for this op"));
     }
-    let gate = GateChoice::KlCov { kl_cov_ratio, ppo_kl_coef };
+    let gate = GateChoice::KlCov { kl_cov_ratio, ppo_kl_coef, clip_ratio_low: None, clip_ratio_high: None };
     let builder = verl()?.gate(gate).guard(GuardChoice::None, 20.0).aggregation(AggregationMode::TokenMean);
     let recipe = builder.build().map_err(text)?;
     let case = Arrays::new(case)?;

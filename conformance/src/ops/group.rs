@@ -29,6 +29,8 @@ pub struct Group {
     pub singleton: Singleton,
     /// Limit.
     pub limit: f64,
+    /// Deviations up to this divide nothing.
+    pub least_std: f64,
     /// Moments of a batch that these groups are a part of.
     pub moments: [f64; MOMENTS],
 }
@@ -55,6 +57,7 @@ impl OpTest for Group {
             scale: self.scale,
             singleton: self.singleton,
             limit: self.limit,
+            least_std: self.least_std,
             weights: self.baseline.needs_weights().then(|| In::new(&data.element[1][..])),
             lengths: (self.baseline == Baseline::Length).then(|| In::new(&data.index[..])),
             given: self.baseline.needs_given().then(|| In::new(&data.row[0][..])),
@@ -97,7 +100,8 @@ impl OpTest for Group {
             let given = if self.baseline.needs_given() { f64::from(data.row[0][r]) } else { 0.0 };
             let raw = self.singleton == Singleton::RawReward;
             let (baseline, scale) = (self.oracle_baseline(), self.oracle_scale());
-            let group = oracle::group(baseline, scale, self.limit, &members, given, raw);
+            let limits = [self.limit, self.least_std];
+            let group = oracle::group(baseline, scale, limits, &members, given, raw);
             let kept: Vec<f64> = members.iter().flatten().map(|m| m.reward).collect();
             // Core sums in binary64 in an order of its own: 1e-8 of a unit of 2^-24 of the largest number.
             let noise = 1e-8 * kept.iter().fold(given.abs(), |m: f64, r| m.max(r.abs()));
@@ -166,15 +170,31 @@ impl OpTest for Group {
             for (s, singleton) in [Singleton::Zero, Singleton::RawReward].into_iter().enumerate() {
                 let limit = if k % 3 == 2 && s == 1 { 1.25 } else { f64::INFINITY };
                 let source = source.fork(2 * k as u64 + s as u64);
-                let params = Group { baseline, scale, singleton, limit, moments: moments(source) };
+                let params =
+                    Group { baseline, scale, singleton, limit, moments: moments(source), least_std: 0.0 };
                 cases.push(case(params, catches, &rewards::sizes(), (k + s) % 2 == 1, source));
             }
+        }
+        // Deviations on both sides of it, of the group, of the others and of the batch.
+        for (k, index) in [11, 1, 3].into_iter().enumerate() {
+            let (baseline, scale, _) = choices[index];
+            let source = source.fork(2000 + k as u64);
+            let (singleton, limit, least_std) = (Singleton::Zero, f64::INFINITY, 0.45);
+            let params = Group { baseline, scale, singleton, limit, moments: moments(source), least_std };
+            cases.push(case(
+                params,
+                "VCPO: a division by a small deviation",
+                &rewards::sizes(),
+                true,
+                source,
+            ));
         }
         for (k, index) in [9, 1].into_iter().enumerate() {
             let (baseline, scale, _) = choices[index];
             let source = source.fork(1000 + k as u64);
             let (singleton, limit) = (Singleton::Zero, f64::INFINITY);
-            let params = Group { baseline, scale, singleton, limit, moments: moments(source) };
+            let params =
+                Group { baseline, scale, singleton, limit, moments: moments(source), least_std: 0.0 };
             cases.push(case(
                 params,
                 "a block of pairs left out of a large group",
@@ -215,7 +235,8 @@ impl OpTest for Group {
         let singleton = draw.pick(&[Singleton::Zero, Singleton::RawReward]);
         let limit = draw.pick(&[f64::INFINITY, f64::INFINITY, 0.75]);
         let (valid, source) = (draw.yes(), draw.source());
-        let params = Group { baseline, scale, singleton, limit, moments: moments(source) };
+        let least_std = draw.pick(&[0.0, 0.0, 1e-8, 0.3]);
+        let params = Group { baseline, scale, singleton, limit, moments: moments(source), least_std };
         case(params, "whatever nobody thought of", &sizes, valid, source)
     }
 }

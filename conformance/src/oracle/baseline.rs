@@ -117,12 +117,12 @@ fn lower_median(x: &[f64]) -> f64 {
     sorted[(sorted.len() - 1) / 2]
 }
 
-/// Advantages of one group. `members[i]` is `None` for one that is excluded; `raw` is the policy for a group of one: b := 0 and own
+/// Advantages of one group, at most `limit`; a deviation of at most `least_std` divides nothing. `members[i]` is `None` for one that is excluded; `raw` is the policy for a group of one: b := 0 and own
 /// scale := 1.
 pub fn group(
     baseline: Baseline,
     scale: Scale,
-    limit: f64,
+    [limit, least_std]: [f64; 2],
     members: &[Option<Member>],
     given: f64,
     raw: bool,
@@ -204,12 +204,13 @@ pub fn group(
             Scale::None { .. } => 1.0,
             Scale::LeaveOneOutStd { eps, .. } if raw => 1.0 + eps,
             Scale::LeaveOneOutStd { ddof, eps } => match deviation(&others, ddof) {
-                0.0 => 1.0,
+                std if std == 0.0 || std <= least_std => 1.0,
                 std => std + eps,
             },
             Scale::Mad { floor } if out.spread + floor == 0.0 => 1.0,
             Scale::Mad { floor } => out.spread + floor,
             _ if out.spread == 0.0 => 1.0,
+            Scale::Std { .. } | Scale::Batch { .. } if out.spread <= least_std => 1.0,
             Scale::Std { eps, .. } | Scale::Batch { eps, .. } => out.spread + eps,
             Scale::Mean | Scale::Fraction { .. } => out.spread,
         };

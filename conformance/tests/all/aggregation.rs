@@ -88,8 +88,8 @@ fn micro_batches_with_global_counts_add_up_exactly() {
         .collect();
     assert_eq!(
         whole_batch,
-        ["kl_cov", "clip_cov", "top_entropy"],
-        "a selection is of the batch that it is given"
+        ["kl_cov", "clip_cov", "top_entropy", "verl_dr_grpo"],
+        "a selection and a padded width are of the batch that is given"
     );
     for name in lockstep::recipe::NAMES.iter().filter(|name| !whole_batch.contains(name)) {
         let recipe = Recipe::named(name).unwrap();

@@ -7,7 +7,9 @@ use lockstep::ops::sharpen::EntropyOf;
 use lockstep::ops::tree::Outcomes;
 use lockstep::ops::value_loss::ValueInput;
 use lockstep::ops::vtrace::VTraceInput;
-use lockstep::recipe::{EntropyKind, Estimator, GateChoice, RatioLevel, Rewards, TimeChoice, refused};
+use lockstep::recipe::{
+    Against, EntropyKind, Estimator, GateChoice, KlPlace, RatioLevel, Rewards, TimeChoice, refused,
+};
 use lockstep::{Advantage, Batch, Device, Error, PolicyInput, Recipe};
 use lockstep_conformance::cases::hash::Source;
 use std::collections::BTreeSet;
@@ -31,10 +33,14 @@ const DIMENSIONS: &[&[Choice]] = &[
         ("[gate]\nkind = \"topr\"\n", &["gate.kind"]),
         ("[gate]\nkind = \"kl_cov\"\nkl_cov_ratio = 0.25\n", &["gate.kind"]),
         ("[gate]\nkind = \"vespo\"\n", &["gate.kind"]),
+        ("[gate]\nkind = \"vespo\"\nagainst = \"old\"\n", &["gate.kind"]),
+        ("[gate]\nkind = \"gmpo\"\nbounds = \"ratio\"\n", &["gate.kind"]),
+        ("[gate]\nkind = \"kl_cov\"\nclip_ratio_low = 0.2\nclip_ratio_high = 0.2\n", &["gate.kind"]),
         ("[gate]\nkind = \"clip_cov\"\nclip_cov_ratio = 0.25\nclip_cov_lb = -1.0\n", &["gate.kind"]),
     ],
     &[
         ("[ratio]\nlevel = \"sequence\"\nlog_max = 10.0\n", &["ratio.level"]),
+        ("[ratio]\nlevel = \"sequence\"\nadvantage = \"sequence_mean\"\n", &["ratio.level"]),
         ("[ratio]\nlevel = \"given\"\n", &["ratio.level"]),
         ("[ratio]\nguard = \"none\"\n", &["ratio.guard"]),
         ("[ratio]\nguard = \"straight_through\"\nguard_bound = 0.5\n", &["ratio.guard"]),
@@ -62,6 +68,7 @@ const DIMENSIONS: &[&[Choice]] = &[
         ("[aggregation]\nmode = \"token-sum\"\n", &["aggregation."]),
         ("[aggregation]\nmode = \"seq-mean-token-sum\"\n", &["aggregation."]),
         ("[aggregation]\nmode = \"seq-mean-token-sum-norm\"\nhorizon = 64.0\n", &["aggregation."]),
+        ("[aggregation]\nmode = \"seq-mean-token-sum-norm-padded\"\n", &["aggregation."]),
         ("[aggregation]\nsequences = \"all\"\nlength = \"at-least-one\"\n", &["aggregation."]),
     ],
     &[
@@ -71,6 +78,21 @@ const DIMENSIONS: &[&[Choice]] = &[
         ("[kl]\nestimator = \"k3\"\ncoef = 0.1\nclamp_in = 20.0\nclamp_out = 10.0\n", &["[kl]", "kl."]),
         ("[kl]\nestimator = \"k3\"\ncoef = 0.1\nimportance_weighted = \"through_ratio\"\n", &["[kl]", "kl."]),
         ("[kl]\nestimator = \"k2\"\ncoef = 0.1\nimportance_weighted = \"detached\"\n", &["[kl]", "kl."]),
+        ("[kl]\nestimator = \"k3\"\ncoef = 0.1\nimportance_weighted = \"score\"\n", &["[kl]", "kl."]),
+        ("[kl]\nestimator = \"k2\"\ncoef = 0.1\nplace = \"convex\"\n", &["[kl]", "kl."]),
+        (
+            "[kl]\nestimator = \"k2\"\ncoef = 0.1\nplace = \"convex\"\nimportance_weighted = \"detached\"\n",
+            &["[kl]", "kl."],
+        ),
+        ("[kl]\nestimator = \"low_var_kl\"\ncoef = 0.1\nplace = \"reward\"\n", &["[kl]", "kl."]),
+        (
+            "[kl]\nestimator = \"k3\"\ncoef = 0.1\nplace = \"reward\"\nimportance_weighted = \"detached\"\n",
+            &["[kl]", "kl."],
+        ),
+        (
+            "[kl]\nestimator = \"k3\"\ncoef = 0.1\nplace = \"reward\"\nstraight_through = true\n",
+            &["[kl]", "kl."],
+        ),
     ],
     &[
         ("[mask]\nopsm_delta = 0.05\n", &["mask."]),
@@ -82,6 +104,13 @@ const DIMENSIONS: &[&[Choice]] = &[
         ("[advantage]\nnorm_by_std = false\n", &["advantage."]),
         ("[advantage]\nwhiten = \"verl\"\n", &["advantage."]),
         ("[advantage]\nlimit = 1.0\n", &["advantage."]),
+        ("[advantage]\nleast_std = 0.1\n", &["advantage."]),
+        ("[advantage]\nwhiten = \"areal\"\n", &["advantage."]),
+        (
+            "[advantage]\nestimator = \"gdpo\"\nleave_one_out = true\nwhiten = \"nemo_gdpo\"\n",
+            &["advantage."],
+        ),
+        ("[advantage]\nestimator = \"tempo\"\npad_id = 1\n", &["advantage."]),
         ("[advantage]\nestimator = \"grpo_batch\"\n", &["advantage."]),
         ("[advantage]\nestimator = \"grpo_leave_one_out\"\n", &["advantage."]),
         ("[advantage]\nestimator = \"rloo\"\n", &["advantage."]),
@@ -240,6 +269,11 @@ fn run(recipe: &Recipe, seed: u64) -> Result<(), String> {
         finite("advantage", of_token.iter().copied())?;
         Advantage::PerToken(&of_token)
     };
+    if recipe.kl.is_some_and(|kl| kl.place == KlPlace::Reward) {
+        let penalised =
+            recipe.penalised_rewards(&device, &whole, &entropy, &old, &reference).map_err(text)?;
+        finite("penalised reward", penalised)?;
+    }
     if recipe.reward.replay_successes {
         recipe.replays(&whole, &rewards, &[1, 1], seed, 0).map_err(text)?;
     }
@@ -247,10 +281,13 @@ fn run(recipe: &Recipe, seed: u64) -> Result<(), String> {
     let ratios: Vec<f32> = logp.iter().zip(&old).map(|(a, b)| a - b).collect();
     let reads_second = matches!(
         recipe.gate,
-        GateChoice::Minirl { .. } | GateChoice::Remix { .. } | GateChoice::Vespo { .. } | GateChoice::Topr {}
+        GateChoice::Minirl { .. }
+            | GateChoice::Remix { .. }
+            | GateChoice::Vespo { against: Against::Second, .. }
+            | GateChoice::Topr {}
     );
     let input = PolicyInput {
-        logp_ref: recipe.kl.map(|_| &reference[..]),
+        logp_ref: recipe.kl_term().map(|_| &reference[..]),
         logp_second: reads_second.then_some(&second),
         log_ratio: (recipe.ratio.level == RatioLevel::Given).then_some(&ratios),
         entropy: recipe.mask.top_entropy.map(|_| &entropy[..]),
@@ -258,7 +295,11 @@ fn run(recipe: &Recipe, seed: u64) -> Result<(), String> {
         weights,
         ..PolicyInput::new(&logp, &old, advantage)
     };
-    let out = recipe.policy_loss(&device, &batch, &input).map_err(text)?;
+    let mut out = recipe.policy_loss(&device, &batch, &input).map_err(text)?;
+    if recipe.kl.is_some_and(|kl| kl.place == KlPlace::Convex) {
+        let policies = [&logp[..], &reference, &second];
+        recipe.add_kl_convex(&device, &batch, policies, 60, None, &mut out).map_err(text)?;
+    }
     finite("coef", out.coef.iter().chain(&out.token_loss).copied())?;
     finite("loss", out.loss.map(|loss| loss as f32))?;
     if recipe.entropy.is_some() {

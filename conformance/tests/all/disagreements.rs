@@ -1,7 +1,8 @@
 //! Rows of maths.md §10 that no test of an op carries: both options, each with the result that its framework documents, by hand.
 
 use crate::gate_batch::{close, one, summed};
-use lockstep::recipe::{AggregationMode, GateChoice, GuardChoice};
+use lockstep::ops;
+use lockstep::recipe::{AggregationMode, EntropyChoice, GateChoice, GuardChoice};
 use lockstep::{Advantage, Batch, Device, PolicyInput, PolicyOutput, Recipe};
 
 /// Sequences of three tokens and one, live but for the last of the first, r = 1: every token's loss is −A.
@@ -26,6 +27,20 @@ fn row_10_6_dr_grpo_constant() {
     assert!(close(configured.loss.unwrap(), -7.0 / 20.0) && close(configured.coef[3].into(), -1.0 / 20.0));
     let default = ragged(&Recipe::named("dr_grpo").unwrap(), [3.0, 1.0]);
     assert!(close(default.loss.unwrap(), -7.0 / 2048.0), "{:?}", default.loss);
+    // By name: verl without a constant takes the padded width, TRL its constant and all sequences, here two of three.
+    let verl = Recipe::named("verl_dr_grpo").unwrap();
+    let own = ragged(&verl, [3.0, 1.0]);
+    assert_eq!((&own.coef, own.loss), (&padded.coef, padded.loss));
+    let error = ops::aggregate(&Device::cpu(), &batch, &[1.0; 4], &verl.weight(own.counts)).unwrap_err();
+    assert!(error.to_string().contains("horizon"), "{error}");
+    let entropy = Recipe { entropy: Some(EntropyChoice { coef: 1.0 }), ..verl };
+    let term = entropy.entropy_term(&Device::cpu(), &batch, &[1.0; 4], None).unwrap();
+    assert!(close(term.entropy, 3.0 / 6.0), "{term:?}");
+    let empty = Batch::with_empty_rows(&[0, 3, 4, 4], &[0, 3], Some(&[1, 1, 0, 1])).unwrap();
+    let logp = [-1.0; 4];
+    let input = PolicyInput::new(&logp, &logp, Advantage::PerSequence(&[3.0, 1.0, 5.0]));
+    let trl = Recipe::named("trl_dr_grpo").unwrap().policy_loss(&Device::cpu(), &empty, &input).unwrap();
+    assert!(close(trl.loss.unwrap(), -7.0 / (3.0 * 1024.0)), "{:?}", trl.loss);
 }
 
 /// dl/dlogp of one token at ratio r under CISPO with these bounds, A = 2.
@@ -41,8 +56,13 @@ fn row_10_7_cispo_upper_bound() {
     assert!(close(trl(7.0), -2.0 * 5.0) && close(verl(7.0), -2.0 * 6.0));
     assert!(close(trl(5.5), -2.0 * 5.0) && close(verl(5.5), -2.0 * 5.5));
     assert!(close(trl(4.0), -2.0 * 4.0) && close(verl(4.0), -2.0 * 4.0), "inside, they agree");
-    let GateChoice::Cispo { low, high } = Recipe::named("cispo").unwrap().gate else { panic!() };
-    assert_eq!((low, high), (0.0, 1.28), "1 + 0.28, no lower bound");
+    let bounds = |name: &str| match Recipe::named(name).unwrap().gate {
+        GateChoice::Cispo { low, high } => (low, high),
+        other => panic!("{name}: {other:?}"),
+    };
+    assert_eq!(bounds("cispo"), (0.0, 1.28), "1 + 0.28, no lower bound");
+    assert_eq!(bounds("trl_cispo"), (0.0, 5.0), "absolute");
+    assert_eq!([bounds("verl_cispo"), bounds("slime_cispo")], [(0.8, 1.2); 2], "1 ± 0.2");
 }
 
 #[test]
@@ -67,8 +87,9 @@ fn row_10_10_sapo_aggregation() {
             out.coef
         );
     }
-    let areal = Recipe::named("sapo").unwrap().rebuild("areal").aggregation(AggregationMode::TokenMean);
-    let out = ragged(&areal.build().unwrap(), [3.0, -1.0]);
+    let areal = Recipe::named("areal_sapo").unwrap();
+    assert_eq!(areal.aggregation.mode, AggregationMode::TokenMean);
+    let out = ragged(&areal, [3.0, -1.0]);
     assert!(close(out.loss.unwrap(), (2.0 * first + second) / 3.0), "AReaL: {:?}", out.loss);
     assert!(close(out.coef[0].into(), -1.0) && close(out.coef[3].into(), 1.0 / 3.0), "{:?}", out.coef);
 }

@@ -1,6 +1,6 @@
 //! Log-ratios of ±1e4: under a clamp value *and* gradient are finite; without one an overflow is an error that says where.
 
-use lockstep::recipe::{GuardChoice, KlChoice, KlEstimator, KlWeighting};
+use lockstep::recipe::{GuardChoice, KlChoice, KlEstimator, KlPlace, KlWeighting};
 use lockstep::{Advantage, Batch, Device, Error, Outputs, PolicyInput, Recipe, core};
 
 const LOGP: [f32; 6] = [0.0, -1e4, -0.0, -1e4, -0.5, -1e4];
@@ -49,6 +49,7 @@ fn kl_of_far_policies() {
         clamp_out,
         straight_through: false,
         importance_weighted: KlWeighting::None,
+        place: KlPlace::Loss,
     };
     let run = |choice| {
         let recipe = Recipe::builder("kl").kl(choice).build().unwrap();

@@ -15,8 +15,14 @@ use lockstep_conformance::oracle::tree_advantage::corrections;
 use lockstep_core::advantage::Singleton;
 use lockstep_core::routing::{Router, RouterKind};
 
-const PLAIN: TempoParams =
-    TempoParams { norm_by_std: true, ddof: 1, eps: 1e-6, singleton: Some(Singleton::Zero), pad: None };
+const PLAIN: TempoParams = TempoParams {
+    norm_by_std: true,
+    ddof: 1,
+    eps: 1e-6,
+    singleton: Some(Singleton::Zero),
+    pad: None,
+    stop_at_mask: false,
+};
 
 fn reference() -> Device {
     Device::cpu_with(Some(Level::Plain), Some(1)).unwrap()

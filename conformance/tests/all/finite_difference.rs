@@ -5,8 +5,8 @@
 
 use lockstep::core::kl::Kl;
 use lockstep::recipe::{
-    AggregationMode, Builder, CountedSequences, GateChoice, GuardChoice, KlChoice, KlEstimator, KlWeighting,
-    LengthGuard,
+    AggregationMode, Builder, CountedSequences, GateChoice, GuardChoice, KlChoice, KlEstimator, KlPlace,
+    KlWeighting, LengthGuard,
 };
 use lockstep::{Advantage, Batch, Device, Outputs, PolicyInput, Recipe, ops};
 use lockstep_conformance::cases::corpus::tokens;
@@ -111,6 +111,7 @@ fn estimators() -> Vec<Option<(oracle_kl::Kl, KlChoice)>> {
                     clamp_out,
                     straight_through,
                     importance_weighted: KlWeighting::None,
+                    place: KlPlace::Loss,
                 };
                 all.push(Some((oracle, choice)));
             }

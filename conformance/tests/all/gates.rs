@@ -4,7 +4,7 @@ use crate::gate_batch::{batch, close, data, input, one, run, summed, text};
 use lockstep::core::gate::{Cispo, Gate, MiniRl, PpoClip, Reinforce, Remix, Sapo};
 use lockstep::core::ratio::{Guard, Level};
 use lockstep::ops::policy_loss::{PolicyParams, policy_loss};
-use lockstep::recipe::{GateChoice, GuardChoice, RatioLevel};
+use lockstep::recipe::{GateChoice, GmpoBounds, GuardChoice, RatioLevel};
 use lockstep::{Advantage, Batch, Device, Outputs, PolicyInput, PolicyOutput, Recipe};
 use lockstep_conformance::cases::slot;
 use lockstep_conformance::oracle::policy_loss::{Gate as OracleGate, PolicyLoss, Token};
@@ -42,6 +42,33 @@ fn worked_8_1_gmpo() {
             assert!(close((*coef).into(), -f64::from(a) * ratio / 3.0 * kept), "{:?}", out.coef);
         }
     }
+}
+
+/// AReaL's GSPO: advantages per token count as the mean over the sequence's live tokens.
+#[test]
+fn gspo_with_the_sequence_mean_of_the_advantage() {
+    let recipe =
+        Recipe::named("areal_gspo").unwrap().rebuild("wide").ppo_clip(0.2, 0.2, None).build().unwrap();
+    let batch = Batch::new(&[0, 4, 5, 7], &[0, 3], Some(&[1, 1, 0, 1, 1, 0, 0])).unwrap();
+    let logp = [-0.9f32, -1.2, -7.0, -0.6, -1.0, -1.0, -1.0];
+    let old = [-1.0f32; 7];
+    // Live tokens of the first: 3, −1 and 1: the mean is 1. What is masked is not read.
+    let token = [3.0f32, -1.0, f32::NAN, 1.0, -2.0, f32::INFINITY, 5.0];
+    let run = |recipe: &Recipe, advantage| {
+        recipe.policy_loss(&Device::cpu(), &batch, &PolicyInput::new(&logp, &old, advantage)).unwrap()
+    };
+    let means = run(&recipe, Advantage::PerToken(&token));
+    let given = run(&recipe, Advantage::PerSequence(&[1.0, -2.0, 0.0]));
+    assert_eq!((&means.coef, means.loss), (&given.coef, given.loss));
+    let s = 0.1f64.exp();
+    assert!(close(means.coef[0].into(), -s / 4.0), "one of four live tokens of the batch: {:?}", means.coef);
+    // verl and TRL: each token its own; the second one's has the other sign.
+    let own = Recipe::named("gspo").unwrap().rebuild("wide").ppo_clip(0.2, 0.2, None).build().unwrap();
+    let finite = token.map(|a| if a.is_finite() { a } else { 0.0 });
+    let own = run(&own, Advantage::PerToken(&finite));
+    assert!(own.coef[0] < 0.0 && own.coef[1] > 0.0 && means.coef[1] < 0.0);
+    let error = Recipe::from_toml("[ratio]\nadvantage = \"sequence_mean\"\n").unwrap_err().to_string();
+    assert!(error.contains("ratio.advantage") && error.contains("ratio.level"), "{error}");
 }
 
 #[test]
@@ -135,7 +162,7 @@ fn given_log_ratios_are_refused_by_gates_that_read_logp_old() {
         GateChoice::DppoTv { clip_ratio_low: 0.1, clip_ratio_high: 0.1, clip_ratio_c: 3.0 },
         GateChoice::DppoKl { clip_ratio_low: 0.1, clip_ratio_high: 0.1, clip_ratio_c: 3.0 },
         GateChoice::Remix { clip_ratio_low: 0.1, clip_ratio_high: 0.1 },
-        GateChoice::Gmpo { clip_log_low: 0.1, clip_log_high: 0.1 },
+        GateChoice::Gmpo { clip_log_low: 0.1, clip_log_high: 0.1, bounds: GmpoBounds::Log },
     ] {
         let mut recipe = Recipe::named("minpro").unwrap();
         recipe.gate = gate;
@@ -223,7 +250,7 @@ fn gmpo_matches_finite_differences() {
     let clip = gmpo::Gmpo { low: f64::from(0.1f32), high: f64::from(0.2f32) };
     let recipe = recipe
         .rebuild("fd")
-        .gate(GateChoice::Gmpo { clip_log_low: 0.1, clip_log_high: 0.2 })
+        .gate(GateChoice::Gmpo { clip_log_low: 0.1, clip_log_high: 0.2, bounds: GmpoBounds::Log })
         .build()
         .unwrap();
     for per_token in [false, true] {

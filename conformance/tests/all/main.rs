@@ -28,6 +28,7 @@ mod logits_pairs;
 mod numbered;
 mod outcome;
 mod over_time;
+mod peers;
 mod properties;
 mod ratios;
 mod routing;

@@ -16,7 +16,12 @@ use lockstep_conformance::precision::{FINITE_DIFFERENCE, STEP, WORKED};
 #[test]
 fn row_10_20_kl_cov_has_no_clip() {
     let mut recipe = summed("kl_cov");
-    recipe.gate = GateChoice::KlCov { kl_cov_ratio: 0.0, ppo_kl_coef: 0.0 };
+    recipe.gate = GateChoice::KlCov {
+        kl_cov_ratio: 0.0,
+        ppo_kl_coef: 0.0,
+        clip_ratio_low: None,
+        clip_ratio_high: None,
+    };
     let out = one(&recipe, [&[-0.1, -5.0], &[-3.0, -0.5], &[]], 1.0);
     for (coef, d) in out.coef.iter().zip([2.9f64, -4.5]) {
         assert!(close((*coef).into(), -d.exp()), "{:?}", out.coef);
@@ -57,8 +62,15 @@ fn selection_is_a_sort() {
 #[test]
 fn kl_cov_ties_go_to_the_lowest_index() {
     // Every covariance is 0: one of four tokens, the first.
-    let recipe =
-        Recipe { gate: GateChoice::KlCov { kl_cov_ratio: 0.25, ppo_kl_coef: 8.0 }, ..summed("kl_cov") };
+    let recipe = Recipe {
+        gate: GateChoice::KlCov {
+            kl_cov_ratio: 0.25,
+            ppo_kl_coef: 8.0,
+            clip_ratio_low: None,
+            clip_ratio_high: None,
+        },
+        ..summed("kl_cov")
+    };
     let out = one(&recipe, [&[-0.5; 4], &[-1.0; 4], &[]], 1.0);
     let r = 0.5f64.exp();
     assert!(close(out.coef[0].into(), 8.0 - r) && out.coef[1..].iter().all(|c| close((*c).into(), -r)));
@@ -153,6 +165,31 @@ fn vespo_topr_and_the_off_policy_mask() {
     let batch = Batch::new(&[0, 2], &[0, 1], None).unwrap();
     let error = text(summed("vespo").policy_loss(&Device::cpu(), &batch, &per_token));
     assert!(error.contains("advantage"), "{error}");
+}
+
+/// TRL's: the ratio is taken to `logp_old`, and the weights of the correction for the sampler enter the exponent, not the loss.
+#[test]
+fn vespo_takes_the_correction_into_its_exponent() {
+    let (logp, old, sampler) = ([-0.7f32, -1.1], [-1.0f32, -1.0], [-1.4f32, -0.9]);
+    let batch = Batch::new(&[0, 2], &[0, 1], None).unwrap();
+    let phi = |log_w: f64| (3.0 + 2.0 * log_w - 3.0 * log_w.exp()).exp();
+    let run = |recipe: &Recipe, weights: Option<&[f32]>, second: Option<&[f32]>| {
+        let input = PolicyInput { weights, logp_second: second, ..input_of(&logp, &old) };
+        let out = recipe.policy_loss(&Device::cpu(), &batch, &input).unwrap();
+        (f64::from(out.coef[0]), out.second_missing)
+    };
+    let trl = Recipe::named("trl_vespo").unwrap();
+    let trl = Recipe { aggregation: summed("vespo").aggregation, ..trl };
+    // d = 0.3 − 0.1; the sampler is 0.4 and −0.1 away: 0.2 + 0.3, with the first weight cut at ln 1.25 in the second case.
+    let corrected = trl.correct(&Device::cpu(), &batch, &old, &sampler).unwrap();
+    let (coef, missing) = run(&trl, Some(&corrected.weights), None);
+    assert!(close(coef, -phi(0.5)) && !missing, "{coef}");
+    let cut = [1.25, corrected.weights[1]];
+    assert!(close(run(&trl, Some(&cut), None).0, -phi(0.2 + 1.25f64.ln() - 0.1)));
+    assert!(close(run(&trl, None, None).0, -phi(0.2)));
+    // The same, uncut, by way of the sampler's own log-probabilities.
+    let (coef, missing) = run(&summed("vespo"), None, Some(&sampler));
+    assert!(close(coef, -phi(0.5)) && !missing, "{coef}");
 }
 
 fn input_of<'a>(logp: &'a [f32], old: &'a [f32]) -> PolicyInput<'a> {

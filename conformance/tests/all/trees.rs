@@ -55,8 +55,14 @@ fn bits(values: &[f32]) -> Vec<u32> {
     values.iter().map(|x| x.to_bits()).collect()
 }
 
-const TEMPO: TempoParams =
-    TempoParams { norm_by_std: true, ddof: 1, eps: 1e-6, singleton: Some(Singleton::Zero), pad: None };
+const TEMPO: TempoParams = TempoParams {
+    norm_by_std: true,
+    ddof: 1,
+    eps: 1e-6,
+    singleton: Some(Singleton::Zero),
+    pad: None,
+    stop_at_mask: false,
+};
 
 #[test]
 fn worked_8_5_tempo() {
@@ -143,6 +149,26 @@ fn check(sizes: &[usize], source: Source, params: &TempoParams, reward: impl Fn(
             }
         }
     }
+}
+
+/// The released code stops at the first observation; ours goes on behind it.
+#[test]
+fn tempo_behind_an_observation() {
+    // Two turns of three responses; the middle token is an observation. The first two part behind it, the third at the start.
+    let batch = Batch::new(&[0, 3, 6, 9], &[0, 3], Some(&[1, 0, 1, 1, 0, 1, 1, 0, 1])).unwrap();
+    let tokens: &[u32] = &[7, 5, 1, 7, 5, 2, 8, 5, 1];
+    let run = |stop_at_mask| {
+        let params = TempoParams { stop_at_mask, ..TEMPO };
+        tempo(&Device::cpu(), &batch, tokens.into(), &Outcomes::new(&[1.0, 0.0, 0.0]), &params).unwrap()
+    };
+    let (ours, released) = (run(false), run(true));
+    let group = &ours.group.advantage;
+    for (i, live) in [1, 0, 1, 1, 0, 1, 1, 0, 1].into_iter().enumerate() {
+        let behind = i % 3 == 2;
+        let want = if behind { group[i / 3] } else { ours.advantage[i] };
+        assert_eq!(released.advantage[i], if live == 0 { 0.0 } else { want }, "{i}");
+    }
+    assert!(ours.advantage[2] > group[0] && ours.advantage[0] != group[0]);
 }
 
 #[test]

@@ -21,7 +21,7 @@
 //!
 //! **Variants** (maths.md §10): ddof 1 (verl, TRL) or 0; eps 1e-6 (verl), 1e-4 (TRL), 1e-8, 1e-9 (OpenRLHF); a group
 //! of one: 0 (TRL) or the raw reward (verl's list version: b := 0, own scale := 1). The scale of a group of one against a given
-//! baseline is 0, so nothing is divided.
+//! baseline is 0, so nothing is divided. VCPO's code divides only by a deviation above 1e-8: `least_std`.
 //!
 //! The baselines themselves are in `group_baseline.rs`; what looks at pairs of members is in `members.rs`.
 
@@ -87,6 +87,8 @@ pub struct GroupAdvantage<'a> {
     pub singleton: Singleton,
     /// Largest magnitude of an advantage; ∞ = no limit.
     pub limit: f64,
+    /// A standard deviation of at most this divides nothing; 0: only one of 0.
+    pub least_std: f64,
     /// Weights of [`Baseline::Weighted`], `[S]`.
     pub weights: Option<In<'a, f32>>,
     /// Lengths of [`Baseline::Length`], `[S]`: `row_tokens` of [`Aggregate`](crate::aggregate::Aggregate).
@@ -110,7 +112,7 @@ pub struct GroupAdvantage<'a> {
 }
 
 crate::kernel_args!(GroupAdvantage<'_> {
-    cu_groups, rewards, valid, baseline, scale, singleton, limit, weights, lengths, given, moments, advantage, mean, std, counted,
+    cu_groups, rewards, valid, baseline, scale, singleton, limit, least_std, weights, lengths, given, moments, advantage, mean, std, counted,
     status, pivot
 });
 
@@ -122,6 +124,10 @@ impl GroupAdvantage<'_> {
         if self.limit.is_nan() || self.limit <= 0.0 {
             let (argument, expected) = ("limit", "a positive number");
             return Err(Error::Value { argument, index: None, expected, got: self.limit });
+        }
+        if !(self.least_std >= 0.0 && self.least_std.is_finite()) {
+            let (argument, expected) = ("least_std", "a finite number of at least 0");
+            return Err(Error::Value { argument, index: None, expected, got: self.least_std });
         }
         let (sequences, groups) = (self.rewards.len(), self.cu_groups.rows());
         let lengths = [
@@ -275,7 +281,9 @@ impl Kernel for GroupAdvantage<'_> {
         let of_batch = self.scale.needs_moments();
         let spread = if raw && !of_batch { 1.0 } else { spread };
         let is_mad = matches!(self.scale, Scale::Mad { .. });
-        let no_scale = spread == 0.0 && (!is_mad || added == 0.0);
+        let is_std = matches!(self.scale, Scale::Std { .. } | Scale::Batch { .. });
+        let least_std = self.least_std;
+        let no_scale = (spread == 0.0 || (is_std && spread <= least_std)) && (!is_mad || added == 0.0);
         let undivided = matches!(self.scale, Scale::None { .. }) || no_scale;
         let divisor = if undivided { 1.0 } else { spread + added };
 
@@ -308,7 +316,8 @@ impl Kernel for GroupAdvantage<'_> {
                 } else if alike || n < 3.0 {
                     1.0
                 } else {
-                    members.std_of_others::<T::Arith>(span, i, n, ddof) + eps
+                    let std = members.std_of_others::<T::Arith>(span, i, n, ddof);
+                    if std <= least_std { 1.0 } else { std + eps }
                 };
             }
             let advantage = num::div64(centred, divisor);

@@ -29,6 +29,13 @@ impl Default for ValueTracker {
 }
 
 impl ValueTracker {
+    /// n₀ counts at a value, the mean of a prompt's first scores (SPO); outside 0..=1 it counts as the nearer end, NaN as 0.5.
+    pub fn starting_at(value: f64) -> Self {
+        let counts = 1.0 / (1.0 - RHO_MIN);
+        let value = if value.is_nan() { 0.5 } else { value.clamp(0.0, 1.0) };
+        ValueTracker { good: counts * value, bad: counts * (1.0 - value) }
+    }
+
     /// v = a/(a + b): read it before the update.
     pub fn value(self) -> f64 {
         self.good / (self.good + self.bad)
@@ -70,4 +77,53 @@ pub fn rho<A: Arith>(drift: Option<f64>) -> f64 {
     let kept = if kept > RHO_MAX { RHO_MAX } else { kept };
     let kept = if kept < RHO_MIN { RHO_MIN } else { kept };
     if drift.is_finite() { kept } else { RHO_MAX }
+}
+
+/// ρ for all prompts, from the KL divergences of the last steps: the released code's other choice, in place of a [`rho`] per prompt.
+///
+/// Above `target` ρ falls with the mean KL, to its least at `until` times the target. At or below it ρ *rises* with the KL, from its
+/// least at 0 to its greatest at the target: the opposite of what the code's comments say, and a jump at the target. Kept as released.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct GlobalRho {
+    /// With fewer values the middle of the range.
+    pub least_values: usize,
+    /// The mean is of so many of the last values.
+    pub window: usize,
+    /// KL at which the two branches meet.
+    pub target: f64,
+    /// In targets: where ρ is at its least. 1: everywhere above the target.
+    pub until: f64,
+}
+
+impl GlobalRho {
+    /// As first released: the middle below 10 values, the last 20, target 0.1, least at 0.2.
+    pub const FIRST: GlobalRho = GlobalRho { least_values: 10, window: 20, target: 0.1, until: 2.0 };
+    /// As released later: from the first value on, the last 10, least above 0.1.
+    pub const LATER: GlobalRho = GlobalRho { least_values: 1, window: 10, target: 0.1, until: 1.0 };
+    /// Between the least and the greatest ρ: the released code's fixed ρ, and what too few values give.
+    pub const MIDDLE: f64 = 0.5 * (RHO_MIN + RHO_MAX);
+
+    /// ρ after these KL divergences, one per step, the oldest first. A mean that is no number gives the [middle](Self::MIDDLE).
+    ///
+    /// ```
+    /// use lockstep_core::advantage::mssr::GlobalRho;
+    /// assert_eq!(GlobalRho::FIRST.rho(&[0.5; 9]), GlobalRho::MIDDLE);
+    /// assert_eq!(GlobalRho::FIRST.rho(&[0.5; 10]), 0.875);
+    /// ```
+    pub fn rho(self, divergences: &[f64]) -> f64 {
+        let (n, kept) = (divergences.len(), divergences.len().min(self.window));
+        if n < self.least_values || kept == 0 {
+            return Self::MIDDLE;
+        }
+        let total: f64 = divergences[n - kept..].iter().sum();
+        let share = total / kept as f64 / self.target;
+        let range = RHO_MAX - RHO_MIN;
+        let rho = if share > 1.0 {
+            let fallen = share / self.until;
+            RHO_MAX - if fallen > 1.0 { 1.0 } else { fallen } * range
+        } else {
+            RHO_MIN + share * range
+        };
+        if rho.is_nan() { Self::MIDDLE } else { rho.clamp(RHO_MIN, RHO_MAX) }
+    }
 }

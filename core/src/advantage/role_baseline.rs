@@ -16,7 +16,8 @@
 //! **Accuracy**: a [scan](crate::team::scan) of affine maps in binary64; the advantage rounds to `f32` once.
 //!
 //! **Variants** (maths.md §10 row 15): [`Order`]. The same scalar goes to every turn and token of that role in the game; games whose advantage
-//! is exactly 0 are dropped by [`Criterion::Nonzero`](crate::reward::Criterion::Nonzero).
+//! is exactly 0 are dropped by [`Criterion::Nonzero`](crate::reward::Criterion::Nonzero). With a discount per step from the end: put the advantage on the
+//! last token (or turn) and take [`DiscountedReturn`](super::DiscountedReturn).
 
 use super::members::Members;
 use crate::Error;

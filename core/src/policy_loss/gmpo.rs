@@ -17,7 +17,7 @@
 //! has loss 0, and still counts where the denominator counts all rows. Outside the guard the gradient is the guard's.
 //!
 //! **Variants** (maths.md §10, row 23): bounds are of the *logarithm*: verl takes `clip_ratio_low` and `clip_ratio_high` as they are,
-//! the paper's band (e^−0.4, e^0.4) is 0.4 and 0.4; who means bounds of the ratio passes −ln(1 − eps) and ln(1 + eps). verl divides by
+//! the paper's band (e^−0.4, e^0.4) is 0.4 and 0.4; who means bounds of the ratio takes [`bounds_of_ratio`]. verl divides by
 //! *all* rows whatever aggregation is set: the denominator is S.
 //!
 //! **Statistics**: those of [`sum`] with ratios of tokens; the gate's weight is 1 for a token that keeps its gradient, else 0.
@@ -162,6 +162,16 @@ pub fn check_bounds(low: f32, high: f32) -> Result<(), Error> {
     let ok = |bound: f32| bound >= 0.0 && bound.is_finite();
     check_scalar("clip_log_low", low, ok(low), "a finite number of at least 0")?;
     check_scalar("clip_log_high", high, ok(high), "a finite number of at least 0")
+}
+
+/// The bounds of the logarithm that are bounds 1 − `low` and 1 + `high` of the ratio: −ln(1 − low) and ln(1 + high).
+///
+/// ```
+/// use lockstep_core::{num::Soft, policy_loss::gmpo::bounds_of_ratio};
+/// assert_eq!(bounds_of_ratio::<Soft>(0.5, 1.0), [std::f32::consts::LN_2; 2]);
+/// ```
+pub fn bounds_of_ratio<A: Arith>(low: f32, high: f32) -> [f32; 2] {
+    [-num::log1p::<A>(-low), num::log1p::<A>(high)]
 }
 
 impl Kernel for PolicyLossGmpo<'_> {

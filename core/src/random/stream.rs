@@ -36,6 +36,10 @@ impl Purpose {
     pub const RAPO: Purpose = Purpose(7);
     /// The answer that BRPO compares the others with.
     pub const BRPO: Purpose = Purpose(8);
+    /// Where a minibatch of [`schedule::remix`](crate::schedule::remix) comes from.
+    pub const REMIX: Purpose = Purpose(9);
+    /// Inputs of the next role in [`schedule::marsrl`](crate::schedule::marsrl).
+    pub const MARSRL: Purpose = Purpose(10);
 }
 
 /// Numbers in order; cheap to make, so make one per element.

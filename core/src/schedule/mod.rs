@@ -17,7 +17,9 @@
 //! | DOTS selection, rollout replay | [`dots`], [`replay`] |
 //! | GDRO pair | [`gdro_bins`], [`gdro_prompt`], [`gdro_rollout`], [`square_root_law`] |
 //! | LATR | [`latr`], [`overlap`], [`ramp`] |
+//! | MarsRL's inputs of the next role | [`marsrl`] |
 //! | MASA rewards | [`masa`] |
+//! | ReMix's historical data and reincarnation | [`remix`] |
 //! | RoRecomp-style batches (our reading) | [`rorecomp`] |
 //! | SCOPE-style salvage (our reading) | [`scope`] |
 //! | staleness: AReaL, verl, ROLL | [`staleness`] |
@@ -37,11 +39,13 @@ pub mod gdro_bins;
 pub mod gdro_prompt;
 pub mod gdro_rollout;
 pub mod latr;
+pub mod marsrl;
 pub mod masa;
 pub mod order;
 pub mod overlap;
 pub mod ramp;
 pub mod rapo;
+pub mod remix;
 pub mod replay;
 mod require;
 pub mod rorecomp;

@@ -6,7 +6,8 @@
 //!
 //! **Special cases**: fewer than J such groups: what there is; the caller makes up the number with local ones.
 //!
-//! **Variants**: genrl's maths example ranks by total score and cuts at zero, on the list before it is sorted (taken for a bug). Not offered.
+//! **Variants**: genrl's maths example takes the groups with the greatest total score: [`best`]. Its cut at zero is found on the list before it is
+//! sorted and applied to the sorted one, taken for a bug: here groups without a positive total are left out.
 
 use super::{dynamic_sampling, require};
 use crate::Error;
@@ -44,6 +45,40 @@ pub fn draw(
     Ok(take)
 }
 
+/// Takes the groups with the greatest total rewards, the greatest first, ties by index, of those whose total is above 0. Otherwise as [`draw`]: `chosen`
+/// receives ids, `pool` is scratch `[G]`; returns how many there are. Nothing is random, and groups of equal rewards are not left out (genrl).
+pub fn best(
+    cu_groups: &[u32],
+    rewards: &[f32],
+    pool: &mut [u32],
+    chosen: &mut [u32],
+) -> Result<usize, Error> {
+    let groups = dynamic_sampling::groups(cu_groups, "rewards", rewards)?;
+    require::room("pool", groups, pool.len())?;
+    let total = |group: u32| -> f64 {
+        let g = group as usize;
+        rewards[cu_groups[g] as usize..cu_groups[g + 1] as usize].iter().map(|r| f64::from(*r)).sum()
+    };
+    let mut n = 0;
+    for g in (0..groups as u32).filter(|g| total(*g) > 0.0) {
+        pool[n] = g;
+        n += 1;
+    }
+    let take = chosen.len().min(n);
+    for at in 0..take {
+        let mut greatest = at;
+        for other in at + 1..n {
+            let (a, b) = (total(pool[other]), total(pool[greatest]));
+            if a > b || (a == b && pool[other] < pool[greatest]) {
+                greatest = other;
+            }
+        }
+        pool.swap(at, greatest);
+        chosen[at] = pool[at];
+    }
+    Ok(take)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -62,6 +97,23 @@ mod tests {
         }
         // 2000 each of three; five standard deviations are 129.
         assert!(seen[1] == 0 && [0, 2, 3].iter().all(|g| seen[*g].abs_diff(2000) < 129), "{seen:?}");
+    }
+
+    #[test]
+    fn the_best_come_first_and_a_total_of_zero_is_cut_after_sorting() {
+        // Totals 1, 2, 0, 1, −0.5: the 0 stands before a group that is taken, where a cut on the unsorted list would lose it.
+        let (cu, rewards) = ([0, 2, 4, 6, 8, 9], [1.0, 0.0, 1.0, 1.0, 0.0, 0.0, 0.25, 0.75, -0.5]);
+        let (mut pool, mut chosen) = ([0; 5], [9; 5]);
+        assert_eq!(best(&cu, &rewards, &mut pool, &mut chosen), Ok(3));
+        assert_eq!(chosen, [1, 0, 3, 9, 9]);
+        assert_eq!(best(&cu, &rewards, &mut pool, &mut chosen[..1]), Ok(1));
+        assert_eq!(chosen[0], 1);
+        assert_eq!(best(&[0], &[], &mut [], &mut chosen), Ok(0));
+        let e = best(&CU, &REWARDS, &mut pool[..3], &mut chosen).unwrap_err();
+        assert!(
+            matches!(e, Error::Length { argument: "pool", .. } | Error::Value { argument: "pool", .. }),
+            "{e}"
+        );
     }
 
     #[test]

@@ -53,6 +53,7 @@ pub(super) fn run<R: Runner>(runner: &R, source: Source, record: &mut impl Recor
                     scale: if norm_by_std { Scale::Std { ddof, eps } } else { Scale::None { ddof } },
                     singleton,
                     limit: f64::INFINITY,
+                    least_std: 0.0,
                     weights: None,
                     lengths: None,
                     given: None,

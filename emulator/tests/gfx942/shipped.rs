@@ -170,6 +170,7 @@ fn group_advantage_whatever_the_reciprocals_are() {
             scale: Scale::Std { ddof: 0, eps: 0.0 },
             singleton: Singleton::Zero,
             limit: f64::INFINITY,
+            least_std: 0.0,
             weights: None,
             lengths: None,
             given: None,

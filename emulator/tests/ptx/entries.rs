@@ -144,6 +144,7 @@ fn advantages_of_groups() {
         scale: Scale::None { ddof: 1 },
         singleton: Singleton::Zero,
         limit: f64::INFINITY,
+        least_std: 0.0,
         weights: None,
         lengths: None,
         given: None,

@@ -37,6 +37,7 @@ pub(super) fn all() -> impl Iterator<Item = Entry> {
 const FUNCTIONS: &[Row] = &[
     // Rewards and advantages of outcomes.
     ("ops::group_advantage", "baseline and scale of each group", "2402.03300 and its family", FrameworkCode, &["advantage_grpo"], "group_advantage", "token"),
+    ("ops::vcpo_weights", "weights of VCPO's minimum-variance baseline, from measured norms or the proxy of tokens", "2602.17616", OfficialCode, &[], "", ""),
     ("ops::shape_rewards", "overlong, PSR/NSR/weighted, FAPO, length-aware, pairwise", "2503.14476, 2506.01347, 2510.22543", FrameworkCode, &[], "shape_rewards", "token"),
     ("ops::filter_groups", "dynamic sampling, solve rate, spread: what is dropped is counted", "2503.14476, 2509.24107", FrameworkCode, &[], "filter_groups", "token"),
     ("ops::novelty_bands", "EVOL-RL bands", "2509.15194", OfficialCode, &[], "novelty_bands", "token"),
@@ -78,6 +79,7 @@ const FUNCTIONS: &[Row] = &[
     ("ops::value_loss", "clipped value loss and its gradient", "1707.06347", FrameworkCode, &["value_loss"], "value_loss", "token"),
     ("core::kl_control::AdaptiveKl", "adaptive KL coefficient", "1909.08593", FrameworkCode, &[], "", ""),
     ("core::advantage::trust", "V0.5-style test of a prior: fuse, sample more, or the mean", "2603.10848", OurReading, &[], "", ""),
+    ("core::advantage::mssr", "MSSR: a prompt's tracked value; rho per prompt or for all (both releases), SPO's start and priority", "2512.18215", OfficialCode, &[], "", ""),
     ("core::advantage::filtration", "PF-PPO-style weights", "2409.06957", OurReading, &[], "", ""),
     // Exact sums.
     ("ops::exact_sum", "sums without an order: any sharding gives the same bits", "docs/decisions/0007", Ours, &[], "exact_sum", "token"),
@@ -102,6 +104,9 @@ const SCHEDULES: &[(&str, &str, &str, Confidence)] = &[
     ("schedule::latr_prunes", "LATR: branching and pruning", "2510.24302", OfficialCode),
     ("schedule::scope", "SCOPE-style salvage of a prefix", "SCOPE", OurReading),
     ("schedule::swarm_groups", "Swarm SAPO: external groups", "2509.08721", OfficialCode),
+    ("schedule::swarm_best", "genrl: the external groups with the greatest total rewards", "genrl, 2509.08721", OfficialCode),
+    ("schedule::marsrl_inputs", "MarsRL: which outputs become inputs of the next role", "2511.11373", Paper),
+    ("schedule::remix", "ReMix: historical minibatches and reincarnation; the distribution over the window is ours", "2507.06892", Paper),
     ("schedule::masa", "MASA rewards", "2510.03259", OfficialCode),
     ("schedule::brorl", "BroRL mass balance", "2510.01180", Paper),
     ("schedule::staleness", "AReaL capacity, verl rollouts per synchronisation, ROLL admissibility", "AReaL, verl, ROLL", FrameworkCode),

@@ -20,6 +20,8 @@ pub struct GroupParams<'a> {
     pub singleton: Option<Singleton>,
     /// Largest magnitude of an advantage; ∞ = no limit.
     pub limit: f64,
+    /// A standard deviation of at most this divides nothing; 0: only one of 0. VCPO 1e-8.
+    pub least_std: f64,
     /// Weights of [`Baseline::Weighted`], `[S]`.
     pub weights: Option<&'a [f32]>,
     /// The baseline [`Baseline::Given`] (ReMax: the reward of the greedy response) or the prior of [`Baseline::Shrunk`], `[G]`.
@@ -30,7 +32,7 @@ impl GroupParams<'static> {
     /// A baseline and a scale; a group of one is an error.
     pub const fn new(baseline: Baseline, scale: Scale) -> Self {
         let (weights, given) = (None, None);
-        GroupParams { baseline, scale, singleton: None, limit: f64::INFINITY, weights, given }
+        GroupParams { baseline, scale, singleton: None, limit: f64::INFINITY, least_std: 0.0, weights, given }
     }
 
     /// GRPO, or Dr.GRPO without `norm_by_std`.
@@ -142,6 +144,7 @@ pub fn group_advantage(
         scale: params.scale,
         singleton: params.singleton.unwrap_or(Singleton::Zero),
         limit: params.limit,
+        least_std: params.least_std,
         weights: params.weights.map(In::new),
         lengths: lengths.as_deref().map(In::new),
         given: params.given.map(In::new),

@@ -33,6 +33,7 @@ pub mod step_return;
 pub mod tree;
 pub mod turns;
 pub mod value_loss;
+pub mod vcpo;
 pub mod vtrace;
 pub mod whiten;
 
@@ -66,5 +67,6 @@ pub use step_return::{step_advantages, step_return};
 pub use tree::{prefix_tree, step_values, tempo};
 pub use turns::{normalize_roles, turn_return};
 pub use value_loss::{explained_variance, value_loss, value_loss_into};
+pub use vcpo::vcpo_weights;
 pub use vtrace::vtrace;
 pub use whiten::{whiten, whiten_into};

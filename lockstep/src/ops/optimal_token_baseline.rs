@@ -62,24 +62,9 @@ pub fn optimal_token_baseline(
     params: &TokenBaselineParams,
 ) -> Result<Vec<f32>, Error> {
     batch.check_tokens("returns", returns.len())?;
-    let norm: Vec<f32> = match score {
-        Score::Norm(norm) => {
-            batch.check_tokens("score norms", norm.len())?;
-            norm.to_vec()
-        }
-        Score::Probabilities { p, sum_squares } => {
-            batch.check_tokens("p", p.len())?;
-            batch.check_tokens("sum_squares", sum_squares.len())?;
-            check(batch, "p", p, "a probability", |x| (0.0..=1.0).contains(&x))?;
-            check(batch, "sum_squares", sum_squares, "a sum of squared probabilities", |x| {
-                (0.0..=1.0).contains(&x)
-            })?;
-            p.iter().zip(sum_squares).map(|(p, s)| score_norm((*p).into(), (*s).into()) as f32).collect()
-        }
-    };
+    let norm = norms(batch, score)?;
     let weight = "a finite number of at least 0";
     check(batch, "returns", returns, "a finite number", f32::is_finite)?;
-    check(batch, "score norms", &norm, weight, |x| x >= 0.0 && x.is_finite())?;
     let weighted = match ratio {
         None => norm,
         Some(ratio) => {
@@ -111,6 +96,30 @@ pub fn optimal_token_baseline(
             Err(Argument::NotFinite { result: "advantage", index, hint }.into())
         }
     }
+}
+
+/// The squared norms of the tokens' scores, `[N]`.
+///
+/// Errors: lengths that disagree; a live norm, probability or sum out of its domain (index).
+pub(crate) fn norms(batch: &Batch<'_>, score: Score<'_>) -> Result<Vec<f32>, Error> {
+    let norm: Vec<f32> = match score {
+        Score::Norm(norm) => {
+            batch.check_tokens("score norms", norm.len())?;
+            norm.to_vec()
+        }
+        Score::Probabilities { p, sum_squares } => {
+            batch.check_tokens("p", p.len())?;
+            batch.check_tokens("sum_squares", sum_squares.len())?;
+            check(batch, "p", p, "a probability", |x| (0.0..=1.0).contains(&x))?;
+            check(batch, "sum_squares", sum_squares, "a sum of squared probabilities", |x| {
+                (0.0..=1.0).contains(&x)
+            })?;
+            p.iter().zip(sum_squares).map(|(p, s)| score_norm((*p).into(), (*s).into()) as f32).collect()
+        }
+    };
+    let expected = "a finite number of at least 0";
+    check(batch, "score norms", &norm, expected, |x| x >= 0.0 && x.is_finite())?;
+    Ok(norm)
 }
 
 fn check(

@@ -1,8 +1,6 @@
 //! From a recipe's advantage estimator to the ops.
 
-use super::{
-    AdvantageChoice, Estimator, NanReward, Recipe, RobustChoice, RoleOrder, SingletonChoice, WhitenChoice,
-};
+use super::{AdvantageChoice, Estimator, NanReward, Recipe, RoleOrder, SingletonChoice, WhitenChoice};
 use crate::ops::advantage::{Advantages, GroupParams, group_advantage};
 use crate::ops::tree::{Outcomes, Tempo, TempoParams, Tokens, tempo};
 use crate::ops::whiten::{WhitenParams, whiten};
@@ -190,14 +188,27 @@ impl Recipe {
         tokens: Tokens<'_>,
         outcomes: &Outcomes<'_>,
     ) -> Result<Tempo, Error> {
-        let AdvantageChoice { estimator, norm_by_std, ddof, eps, .. } = self.advantage;
+        let AdvantageChoice { estimator, norm_by_std, ddof, eps, pad_id, stop_at_mask, .. } = self.advantage;
         if estimator != Estimator::Tempo {
             let expected = "advantage.estimator takes no token ids: only tempo does";
             return Err(Argument::Combination { argument: "tokens", expected }.into());
         }
         self.check_nan(outcomes.rewards)?;
         let singleton = self.advantage.group_params().singleton;
-        tempo(device, batch, tokens, outcomes, &TempoParams { norm_by_std, ddof, eps, singleton, pad: None })
+        tempo(
+            device,
+            batch,
+            tokens,
+            outcomes,
+            &TempoParams {
+                norm_by_std,
+                ddof,
+                eps,
+                singleton,
+                pad: pad_id,
+                stop_at_mask: stop_at_mask.unwrap_or(false),
+            },
+        )
     }
 
     /// Advantages of rewards per token `[N]`, of the estimator `reinforce_plus_plus`: discounted returns, whitened.
@@ -230,6 +241,10 @@ impl WhitenChoice {
             WhitenChoice::Mssr => {
                 WhitenParams { divisor: Divisor::Floor, ddof: 0, eps: 1e-6, ..WhitenParams::TRL }
             }
+            WhitenChoice::Areal => {
+                WhitenParams { divisor: Divisor::Outside, eps: 1e-5, ..WhitenParams::VERL }
+            }
+            WhitenChoice::NemoGdpo => WhitenParams { eps: 0.0, ..WhitenParams::TRL },
         }
     }
 }
@@ -261,6 +276,9 @@ impl AdvantageChoice {
             Estimator::ReinforcePlusPlus | Estimator::ReinforcePlusPlusBaseline => (Baseline::Mean, none),
             Estimator::Reward | Estimator::RoleBaseline => (Baseline::Given, none),
             Estimator::PassAtK => (Baseline::Mean, none),
+            Estimator::Gdpo if self.leave_one_out == Some(true) => {
+                (Baseline::LeaveOneOut, by_std(Scale::LeaveOneOutStd { ddof, eps }))
+            }
             Estimator::Gdpo => (Baseline::Mean, by_std(Scale::Std { ddof, eps })),
             Estimator::V05 => {
                 let (tau2, laplace) = (self.tau2.unwrap_or(0.0), self.laplace.unwrap_or(false));
@@ -274,6 +292,7 @@ impl AdvantageChoice {
                 SingletonChoice::RawReward => Some(Singleton::RawReward),
             },
             limit: self.limit.unwrap_or(f64::INFINITY),
+            least_std: self.least_std.unwrap_or(0.0),
             ..GroupParams::new(baseline, scale)
         }
     }
@@ -291,80 +310,6 @@ impl AdvantageChoice {
         match self.whiten {
             Some(choice) => Some(choice.params()),
             None => reinforce.contains(&self.estimator).then_some(WhitenParams::VERL),
-        }
-    }
-
-    /// Whether every number is in its domain and belongs to the estimator.
-    pub(super) fn check(&self) -> Result<(), Error> {
-        let Self { ddof, eps, .. } = *self;
-        if ddof > 1 {
-            return Err(Error::Recipe(format!("advantage.ddof is {ddof}: expected 0 or 1")));
-        }
-        if !(eps >= 0.0 && eps.is_finite()) {
-            return Err(Error::Recipe(format!(
-                "advantage.eps is {eps}: expected a finite number of at least 0"
-            )));
-        }
-        let finite = |x: f64| x >= 0.0 && x.is_finite();
-        let own = [
-            ("mad_floor", self.mad_floor, Estimator::McGrpo, "mc_grpo", "a finite number of at least 0"),
-            ("f_norm", self.f_norm, Estimator::Gpg, "gpg", "a positive finite number"),
-            ("gamma", self.gamma, Estimator::ReinforcePlusPlus, "reinforce_plus_plus", "0 to 1"),
-            ("tau2", self.tau2, Estimator::V05, "v0_5", "a finite number of at least 0"),
-            ("decay", self.decay, Estimator::RoleBaseline, "role_baseline", "0 to 1"),
-            ("k", self.k.map(f64::from), Estimator::PassAtK, "pass_at_k", "at least 1"),
-            ("laplace", self.laplace.map(|_| 1.0), Estimator::V05, "v0_5", "true or false"),
-            ("robust", self.robust.map(|_| 1.0), Estimator::Vcpo, "vcpo", "median or winsorised"),
-            ("winsor_share", self.winsor_share, Estimator::Vcpo, "vcpo", "at least 0 and below 0.5"),
-            (
-                "role_order",
-                self.role_order.map(|_| 1.0),
-                Estimator::RoleBaseline,
-                "role_baseline",
-                "an order",
-            ),
-        ];
-        for (name, value, estimator, spelled, expected) in own {
-            let Some(value) = value else { continue };
-            if self.estimator != estimator {
-                return Err(Error::Recipe(format!(
-                    "advantage.{name} is used by the estimator {spelled} only"
-                )));
-            }
-            let good = match name {
-                "gamma" | "decay" => (0.0..=1.0).contains(&value),
-                "k" => value >= 1.0,
-                "winsor_share" => (0.0..0.5).contains(&value),
-                "f_norm" => value > 0.0 && finite(value),
-                _ => finite(value),
-            };
-            if !good {
-                return Err(Error::Recipe(format!("advantage.{name} is {value}: expected {expected}")));
-            }
-        }
-        if self.winsor_share.is_some() && self.robust != Some(RobustChoice::Winsorised) {
-            let message = "advantage.winsor_share is used by advantage.robust winsorised only";
-            return Err(Error::Recipe(message.into()));
-        }
-        if let Some(over_time) = &self.over_time {
-            over_time.check()?;
-            if self.estimator != Estimator::Grpo {
-                return Err(Error::Recipe(
-                    "advantage.over_time stands instead of advantage.estimator: leave one out".into(),
-                ));
-            }
-        }
-        if self.estimator == Estimator::Tempo && (self.limit.is_some() || self.whiten.is_some()) {
-            return Err(Error::Recipe("advantage.limit and advantage.whiten are not for tempo".into()));
-        }
-        match self.limit {
-            Some(limit) if limit.is_nan() || limit <= 0.0 => {
-                Err(Error::Recipe(format!("advantage.limit is {limit}: expected a positive number")))
-            }
-            Some(_) if self.estimator == Estimator::ReinforcePlusPlus => {
-                Err(Error::Recipe("advantage.limit is for advantages per sequence".into()))
-            }
-            _ => Ok(()),
         }
     }
 }

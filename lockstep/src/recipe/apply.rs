@@ -1,8 +1,8 @@
 //! From a recipe's choices to the ops.
 
 use super::{
-    Aggregation, AggregationMode, CountedSequences, GateChoice, GuardChoice, KlEstimator, KlWeighting,
-    LengthGuard, RatioLevel, Recipe, Reduction,
+    Aggregation, AggregationMode, CountedSequences, GateChoice, GmpoBounds, GuardChoice, KlPlace,
+    KlWeighting, LengthGuard, RatioLevel, Recipe, Reduction,
 };
 use crate::ops::kl_importance::ThreePolicies;
 use crate::ops::policy_loss::{self, GmpoParams, PolicyInput, PolicyOutput, PolicyParams};
@@ -10,7 +10,7 @@ use crate::{Batch, Counts, Device, Error};
 use lockstep_core::Error as Argument;
 use lockstep_core::aggregate::{PerRow, Weight};
 use lockstep_core::gate::{Cispo, DppoKl, DppoTv, Gate, MiniRl, PpoClip, Reinforce, Remix, Sapo};
-use lockstep_core::kl::{Estimator, Kl};
+use lockstep_core::num::Soft;
 use lockstep_core::policy_loss::gmpo;
 use lockstep_core::ratio::{Guard, Level};
 
@@ -34,10 +34,13 @@ macro_rules! with_gate {
                 let $gate = PpoClip { clip_ratio_low, clip_ratio_high, clip_ratio_c: delta };
                 $body
             }
-            GateChoice::KlCov { .. } => {
-                // No bound that a ratio of binary32 reaches.
-                let (clip_ratio_high, clip_ratio_c) = (f32::MAX, f32::INFINITY);
-                let $gate = PpoClip { clip_ratio_low: 1.0, clip_ratio_high, clip_ratio_c };
+            GateChoice::KlCov { clip_ratio_low, clip_ratio_high, .. } => {
+                // Without a clip no bound that a ratio of binary32 reaches.
+                let $gate = PpoClip {
+                    clip_ratio_low: clip_ratio_low.unwrap_or(1.0),
+                    clip_ratio_high: clip_ratio_high.unwrap_or(f32::MAX),
+                    clip_ratio_c: f32::INFINITY,
+                };
                 $body
             }
             GateChoice::ClipCov { clip_ratio_low, clip_ratio_high, .. } => {
@@ -99,6 +102,10 @@ impl Recipe {
         out: &mut PolicyOutput,
     ) -> Result<(), Error> {
         self.check()?;
+        if self.aggregation.mode == AggregationMode::SeqMeanTokenSumNormPadded {
+            let aggregation = self.aggregation.for_batch(batch);
+            return Recipe { aggregation, ..self.clone() }.policy_loss_into(device, batch, input, out);
+        }
         let counts = match input.counts {
             Some(counts) => counts,
             None => batch.counts(device)?,
@@ -138,7 +145,12 @@ impl Recipe {
     }
 
     fn check_gmpo(&self) -> Result<(), Error> {
-        let GateChoice::Gmpo { clip_log_low, clip_log_high } = self.gate else { return Ok(()) };
+        let GateChoice::Gmpo { clip_log_low, clip_log_high, bounds } = self.gate else { return Ok(()) };
+        if bounds == GmpoBounds::Ratio && !(0.0..1.0).contains(&clip_log_low) {
+            return Err(Error::Recipe(format!(
+                "gate.clip_log_low is {clip_log_low}: expected 0 to below 1, for gate.bounds is ratio"
+            )));
+        }
         Ok(gmpo::check_bounds(clip_log_low, clip_log_high)?)
     }
 
@@ -150,7 +162,11 @@ impl Recipe {
         counts: Counts,
         out: &mut PolicyOutput,
     ) -> Result<(), Error> {
-        let GateChoice::Gmpo { clip_log_low, clip_log_high } = self.gate else { return Ok(()) };
+        let GateChoice::Gmpo { clip_log_low, clip_log_high, bounds } = self.gate else { return Ok(()) };
+        let [clip_log_low, clip_log_high] = match bounds {
+            GmpoBounds::Log => [clip_log_low, clip_log_high],
+            GmpoBounds::Ratio => gmpo::bounds_of_ratio::<Soft>(clip_log_low, clip_log_high),
+        };
         let params = GmpoParams {
             clip_log_low,
             clip_log_high,
@@ -199,9 +215,9 @@ impl Recipe {
 
     /// Whether the gradient of an importance-weighted KL term flows through the ratio; none without such a term.
     pub(super) fn weighted_kl(&self) -> Option<bool> {
-        match self.kl?.importance_weighted {
+        match self.kl.filter(|kl| kl.place == KlPlace::Loss)?.importance_weighted {
             KlWeighting::None => None,
-            KlWeighting::ThroughRatio => Some(true),
+            KlWeighting::ThroughRatio | KlWeighting::Score => Some(true),
             KlWeighting::Detached => Some(false),
         }
     }
@@ -217,7 +233,9 @@ impl Recipe {
     ) -> Result<(), Error> {
         let (Some(through), Some(term)) = (self.weighted_kl(), self.kl_term()) else { return Ok(()) };
         let Some(logp_ref) = input.logp_ref else { return Err(policy_loss::unmatched_ref(true)) };
-        let policies = ThreePolicies { logp: input.logp, logp_old: input.logp_old, logp_ref };
+        let on_policy = self.kl.is_some_and(|kl| kl.importance_weighted == KlWeighting::Score);
+        let logp_old = if on_policy { input.logp } else { input.logp_old };
+        let policies = ThreePolicies { logp: input.logp, logp_old, logp_ref };
         let weight = self.weight(counts);
         policy_loss::add_kl_importance(device, batch, &policies, term, (self.guard(), through), weight, out)
             .map(drop)
@@ -245,27 +263,22 @@ impl Recipe {
             GuardChoice::StraightThrough => Guard::straight_through(self.ratio.guard_bound),
         }
     }
-
-    /// The KL estimator and its coefficient, if there is a KL term.
-    pub fn kl_term(&self) -> Option<(Kl, f32)> {
-        let choice = self.kl?;
-        let kl = Kl {
-            estimator: match choice.estimator {
-                KlEstimator::K1 => Estimator::K1,
-                KlEstimator::Abs => Estimator::Abs,
-                KlEstimator::K2 => Estimator::K2,
-                KlEstimator::K3 => Estimator::K3,
-            },
-            clamp_in: choice.clamp_in.unwrap_or(f32::INFINITY),
-            clamp_out: choice.clamp_out.unwrap_or(f32::INFINITY),
-            straight_through: choice.straight_through,
-        };
-        Some((kl, choice.coef))
-    }
 }
 
 impl Aggregation {
-    /// The weight of every token's loss for these counts.
+    /// This aggregation with the constant of its mode read from the batch, where the mode is one of the padded width.
+    pub fn for_batch(self, batch: &Batch<'_>) -> Aggregation {
+        match self.mode {
+            AggregationMode::SeqMeanTokenSumNormPadded => Aggregation {
+                mode: AggregationMode::SeqMeanTokenSumNorm,
+                horizon: Some(batch.longest().max(1) as f64),
+                ..self
+            },
+            _ => self,
+        }
+    }
+
+    /// The weight of every token's loss for these counts; of a mode of the padded width only after [`Aggregation::for_batch`].
     pub fn weight(&self, counts: Counts) -> Weight {
         let sequences = match self.sequences {
             CountedSequences::Nonempty => counts.nonempty,
@@ -283,6 +296,8 @@ impl Aggregation {
             AggregationMode::SeqMeanTokenSumNorm => {
                 (PerRow::Constant(self.horizon.unwrap_or(1.0)), sequences)
             }
+            // Nobody said how long; `Weight::check` refuses it.
+            AggregationMode::SeqMeanTokenSumNormPadded => (PerRow::Constant(f64::NAN), sequences),
         };
         Weight { per_row, denominator, scale: 1.0 }
     }

@@ -1,6 +1,7 @@
 //! Policy losses that are a few launches: what a recipe adds to the inputs of the fused op.
 
-use super::{Against, GateChoice, Recipe};
+use super::{Against, GateChoice, RatioAdvantage, Recipe};
+use crate::ops::aggregate::sequence_means_into;
 use crate::ops::policy_loss::{PolicyInput, Spare, unmatched_ref};
 use crate::ops::select::{Candidates, Pick, covariance_into, select_into, share, top_quantile};
 use crate::ops::sequence_weight::sequence_weight_into;
@@ -14,6 +15,8 @@ use lockstep_core::select::Order;
 /// What the fused op gets in addition to, or in place of, what the caller brought.
 #[derive(Default)]
 pub(super) struct Composed {
+    /// Advantages per sequence.
+    advantage: Option<Vec<f32>>,
     weights: Option<Vec<f32>>,
     logp_ref: Option<Vec<f32>>,
     /// `logp_old` is the reference.
@@ -28,6 +31,7 @@ impl Composed {
     /// The inputs of the fused op.
     pub(super) fn input<'a>(&'a self, input: &PolicyInput<'a>) -> PolicyInput<'a> {
         PolicyInput {
+            advantage: self.advantage.as_deref().map_or(input.advantage, Advantage::PerSequence),
             weights: self.weights.as_deref().or(input.weights),
             logp_ref: self.logp_ref.as_deref().or(if self.old_is_ref {
                 Some(input.logp_old)
@@ -41,8 +45,17 @@ impl Composed {
 
     /// Gives the buffers back.
     pub(super) fn spare(self, spare: &mut Spare) {
+        spare.give(self.advantage);
         spare.give(self.weights);
         spare.give(self.logp_ref);
+    }
+
+    /// The policy that something is measured against.
+    fn against<'a>(&mut self, which: Against, input: &PolicyInput<'a>) -> &'a [f32] {
+        match which {
+            Against::Old => input.logp_old,
+            Against::Second => self.second(input),
+        }
     }
 
     /// `logp_second`, or `logp_old` where there is none.
@@ -82,6 +95,10 @@ impl Recipe {
         spare: &mut Spare,
     ) -> Result<Composed, Error> {
         let (mut composed, on) = (Composed::default(), (device, batch));
+        let means = self.sequence_means(device, batch, input.advantage, spare)?;
+        let own = *input;
+        let advantage = means.as_deref().map_or(own.advantage, Advantage::PerSequence);
+        let input = &PolicyInput { advantage, ..own };
         let own_kl = matches!(self.gate, GateChoice::KlCov { .. } | GateChoice::Dro { .. });
         if own_kl && input.logp_ref.is_some() {
             return Err(unmatched_ref(false));
@@ -91,9 +108,9 @@ impl Recipe {
             return Err(Argument::Combination { argument: "seed", expected }.into());
         }
         match self.gate {
-            GateChoice::Vespo { k_pos, lambda_pos, k_neg, lambda_neg } => {
+            GateChoice::Vespo { k_pos, lambda_pos, k_neg, lambda_neg, against } => {
                 let rule = SequenceRule::Vespo { k_pos, lambda_pos, k_neg, lambda_neg };
-                let behave = composed.second(input);
+                let behave = composed.against(against, input);
                 composed.apply_rule(on, input, behave, rule, spare)?;
             }
             GateChoice::Topr {} => {
@@ -145,10 +162,7 @@ impl Recipe {
             _ => {}
         }
         if let Some(delta) = self.mask.opsm_delta {
-            let behave = match self.mask.opsm_against {
-                Against::Old => input.logp_old,
-                Against::Second => composed.second(input),
-            };
+            let behave = composed.against(self.mask.opsm_against, input);
             composed.apply_rule(on, input, behave, SequenceRule::OffPolicyMask { delta }, spare)?;
         }
         match (self.mask.top_entropy, input.entropy) {
@@ -170,7 +184,27 @@ impl Recipe {
                 return Err(Argument::Combination { argument: "entropy", expected }.into());
             }
         }
+        composed.advantage = means;
         Ok(composed)
+    }
+
+    /// Means of advantages per token over the live tokens of each sequence, where `ratio.advantage` asks for them.
+    fn sequence_means(
+        &self,
+        device: &Device,
+        batch: &Batch<'_>,
+        advantage: Advantage<'_>,
+        spare: &mut Spare,
+    ) -> Result<Option<Vec<f32>>, Error> {
+        let (RatioAdvantage::SequenceMean, Advantage::PerToken(advantage)) =
+            (self.ratio.advantage, advantage)
+        else {
+            return Ok(None);
+        };
+        batch.check_tokens("advantage", advantage.len())?;
+        let mut means = spare.take();
+        sequence_means_into(device, batch, "advantage", advantage, &mut means)?;
+        Ok(Some(means))
     }
 
     /// The KL term of the fused op and whether it carries the weights: the recipe's, or what its gate is made of.
@@ -197,7 +231,7 @@ impl Recipe {
             number(name, value.into(), value >= 0.0 && value.is_finite(), "a finite number of at least 0")
         };
         match self.gate {
-            GateChoice::KlCov { kl_cov_ratio, ppo_kl_coef } => {
+            GateChoice::KlCov { kl_cov_ratio, ppo_kl_coef, .. } => {
                 fraction("gate.kl_cov_ratio", kl_cov_ratio)?;
                 finite("gate.ppo_kl_coef", ppo_kl_coef)?;
             }
@@ -210,7 +244,7 @@ impl Recipe {
             GateChoice::Dro { beta } => {
                 finite("gate.beta", beta)?;
             }
-            GateChoice::Vespo { k_pos, lambda_pos, k_neg, lambda_neg } => {
+            GateChoice::Vespo { k_pos, lambda_pos, k_neg, lambda_neg, .. } => {
                 SequenceRule::Vespo { k_pos, lambda_pos, k_neg, lambda_neg }.check()?;
             }
             GateChoice::TwoSided { clip_ratio_high, delta, .. } => {

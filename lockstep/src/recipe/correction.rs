@@ -13,7 +13,7 @@
 //!
 //! The rest of each is its framework's preset; the bands of `verl_mis_sequence` and `nemo_seq_mask_tis` are ours, for frameworks leave
 //! them to the user. `areal_decoupled` is decoupled PPO: the weight is exp(prox − behave), PPO clips against prox, which is
-//! `logp_old` here.
+//! `logp_old` here. Those of more peers: `recipe/named_peers.rs`.
 
 use super::{
     CorrectionChoice, DenominatorChoice, K1BandChoice, Recipe, RejectChoice, WeightLevelChoice, WeightRule,

@@ -6,18 +6,21 @@
 //! [advantage]                      # reward → advantage
 //! estimator = "grpo"               # grpo | grpo_batch | grpo_leave_one_out | rloo | opo | gpg | pass_k | mc_grpo | max_rl | remax
 //!                                  # | vcpo | reinforce_plus_plus | reinforce_plus_plus_baseline | reward | pass_at_k | gdpo | v0_5
-//!                                  # | role_baseline; the key may be called `kind`
-//!                                  # | vcpo | reinforce_plus_plus | reinforce_plus_plus_baseline | tempo; the key may be called `kind`
+//!                                  # | role_baseline | tempo; the key may be called `kind`
 //! norm_by_std = true               # false: Dr.GRPO
 //! ddof = 1                         # 1 or 0
 //! eps = 1e-6
+//! # least_std = 1e-8               # a standard deviation of at most this divides nothing (VCPO)
 //! singleton = "error"              # error | zero | raw_reward
 //! nan_reward = "exclude"           # exclude | error
 //! # limit = 10.0                   # largest magnitude
 //! # mad_floor = 0.001              # mc_grpo
 //! # f_norm = 1.0                   # gpg
 //! # gamma = 1.0                    # reinforce_plus_plus
-//! # whiten = "verl"                # over the batch: verl | nemo (both token-weighted) | trl (over sequences) | mssr
+//! # whiten = "verl"                # over the batch: verl | nemo | areal (token-weighted) | trl | nemo_gdpo | mssr (over sequences)
+//! # leave_one_out = true           # gdpo: each reward against the others (NeMo)
+//! # pad_id = 0                     # tempo: finished responses compare equal to it (the released code)
+//! # stop_at_mask = true            # tempo: behind the first masked token the response's own advantage (the released code)
 //! # k = 4                          # estimator pass_at_k (analytic)
 //! # robust = "median"              # vcpo: median | winsorised, in place of the weighted mean; winsor_share = 0.05
 //! # tau2 = 0.05                    # v0_5 (our reading); laplace = true: variance of binary rewards
@@ -54,6 +57,7 @@
 //! of = "sampled"                   # sampled | distribution
 //! [ratio]                          # logp, logp_old → ratio
 //! level = "token"                  # token | sequence (GSPO: geometric mean; log_max = 10.0 bounds it) | given (log_ratio of the input)
+//! advantage = "own"                # own | sequence_mean (of advantages per token, level sequence: AReaL)
 //! guard = "clamp"                  # none | clamp | straight_through
 //! guard_bound = 20.0
 //! [correction]                     # logp_old, logp_rollout → weights, rejection; leave out: none
@@ -72,10 +76,11 @@
 //! [gate]                           # ratio, advantage → loss, gradient
 //! kind = "ppo_clip"                # ppo_clip | sapo (tau_pos, tau_neg) | cispo (low, high: absolute) | reinforce
 //!                                  # | dppo_tv | dppo_kl (clip_ratio_low, clip_ratio_high, clip_ratio_c)
-//!                                  # | gmpo (clip_log_low, clip_log_high: of the logarithm) | dro (beta)
+//!                                  # | gmpo (clip_log_low, clip_log_high; bounds: log | ratio) | dro (beta)
 //!                                  # | minirl (clip_ratio_low, clip_ratio_high, clip_ratio_c) | remix (clip_ratio_low, clip_ratio_high)
 //!                                  # | two_sided (clip_ratio_low, clip_ratio_high, delta) | topr
-//!                                  # | kl_cov (kl_cov_ratio, ppo_kl_coef) | vespo (k_pos, lambda_pos, k_neg, lambda_neg)
+//!                                  # | kl_cov (kl_cov_ratio, ppo_kl_coef; clip_ratio_low, clip_ratio_high: leave out for no clip) | vespo (k_pos, lambda_pos, k_neg, lambda_neg,
+//!                                  # against: second | old, the latter with the weights of [correction] in its exponent: TRL)
 //!                                  # | clip_cov (clip_ratio_low, clip_ratio_high, clip_cov_ratio, clip_cov_lb, clip_cov_ub)
 //! clip_ratio_low = 0.2
 //! clip_ratio_high = 0.28
@@ -85,14 +90,17 @@
 //! opsm_against = "old"             # old | second (logp_second of the input: the sampler)
 //! top_entropy = 0.2                # 80/20: only the tokens with the largest entropies
 //! [kl]                             # leave out: no KL term
-//! estimator = "k3"                 # k1 | abs | k2 | k3
+//! estimator = "k3"                 # k1 | abs | k2 | k3 | low_var_kl (k3 with clamps 20 and 10)
+//! place = "loss"                   # loss | reward (of tokens, less coef·k: Recipe::penalised_rewards) | convex (ReMix: Recipe::add_kl_convex)
 //! coef = 0.001
 //! clamp_in = 20.0                  # k3 only; leave out: none
 //! clamp_out = 10.0
 //! straight_through = false         # verl's "k3+"
 //! importance_weighted = "none"     # none | through_ratio (r·k, r differentiated: DeepSeek-V3.2, TRL, slime) | detached
+//!                                  # | score (r = 1, differentiated: NeMo RL)
 //! [aggregation]
 //! mode = "seq-mean-token-mean"     # token-mean | token-sum | seq-mean-token-sum | seq-mean-token-sum-norm
+//!                                  # | seq-mean-token-sum-norm-padded (C is the longest sequence of the call)
 //! sequences = "nonempty"           # N₊: nonempty (verl) | all (TRL)
 //! length = "add-eps"               # Lᵢ + 1e-8 (verl) | at-least-one: max(Lᵢ, 1) (TRL)
 //! # horizon = 1024                 # C of seq-mean-token-sum-norm
@@ -109,16 +117,20 @@
 //! ```
 
 mod advantage;
+mod advantage_check;
 mod apply;
 mod builder;
 mod choices;
 mod compose;
 mod correction;
 mod entropy;
+mod kl;
 mod named;
+mod named_peers;
 mod named_reward;
 mod over_time;
 mod read;
+mod remax;
 mod reward;
 mod robust;
 mod together;
@@ -129,10 +141,11 @@ pub use builder::Builder;
 pub use choices::{
     AdvantageChoice, Against, Aggregation, AggregationMode, CorrectionChoice, CountedSequences,
     DenominatorChoice, EntropyBonusChoice, EntropyChoice, EntropyKind, Estimator, FilterChoice,
-    FiltrationChoice, GateChoice, GuardChoice, K1BandChoice, KlChoice, KlEstimator, KlWeighting, LengthGuard,
-    MaskChoice, MetricsChoice, NanReward, NormSetChoice, OverlongChoice, RatioChoice, RatioLevel, Reduction,
-    RejectChoice, RewardChoice, RobustChoice, RoleOrder, ShapingChoice, SharpenChoice, SingletonChoice,
-    TimeChoice, ValueChoice, WeightLevelChoice, WeightRule, WhitenChoice,
+    FiltrationChoice, GateChoice, GmpoBounds, GuardChoice, K1BandChoice, KlChoice, KlEstimator, KlPlace,
+    KlWeighting, LengthGuard, MaskChoice, MetricsChoice, NanReward, NormSetChoice, OverlongChoice,
+    RatioAdvantage, RatioChoice, RatioLevel, Reduction, RejectChoice, RewardChoice, RobustChoice, RoleOrder,
+    ShapingChoice, SharpenChoice, SingletonChoice, TimeChoice, ValueChoice, WeightLevelChoice, WeightRule,
+    WhitenChoice,
 };
 pub use entropy::EntropyTerm;
 pub use named::NAMES;

@@ -1,4 +1,4 @@
-//! Recipes with a name: algorithms, and what each peer does by default. One entry each, no arithmetic.
+//! Recipes with a name: algorithms, and what each peer does by default. One entry each, no arithmetic. (Over 400 lines: half of them are this table.)
 //!
 //! Where peers differ (maths.md §10 and the survey behind it):
 //!
@@ -20,6 +20,8 @@
 //! | `openrlhf` (group_norm) | ddof 1, 1e-9 | error | clamp 20 | clip 0.2 | token-mean | |
 //! | `slime` | ddof 1, 1e-6 | zero | none | clip 0.2 | seq-mean-token-mean | all, max(L, 1) |
 //!
+//! More of them, as changes of these: the table of `recipe/named_peers.rs`.
+//!
 //! Estimators of outcome advantages, with the policy loss of `dapo` but a symmetric clip (clip 0.2, clamp 20, token-mean); formulas:
 //! [`lockstep_core::advantage::baseline`].
 //!
@@ -33,8 +35,8 @@
 //! | `max_rl` | (R − mean) / mean | zero | |
 //! | `lite_ppo` | (R − mean) / (batch std + eps) | zero | ddof 1, 1e-4 |
 //! | `nemo` | leave-one-out mean and std | zero | ddof 1, 1e-6, divides only where std > 0 |
-//! | `remax` | R − greedy reward | | given per group |
-//! | `vcpo` | R − Σ W R / (Σ W + 1e-8), over std | error | ddof 0, 0; weights given |
+//! | `remax` | R − greedy reward; of token rewards what is still to come less it: [`Recipe::remax_advantages`] | | given per group |
+//! | `vcpo` | R − Σ W R / (Σ W + 1e-8), over std | error | ddof 0, 0; divides where std > 1e-8; weights given |
 //! | `vcpo_median`, `vcpo_winsorised` | as `vcpo`, less the weighted median, or the weighted mean between the quantiles | | 0.05 |
 //! | `reinforce_plus_plus` | whitened discounted returns | | gamma 1, verl's whitening |
 //! | `reinforce_plus_plus_baseline` | R − mean, whitened by tokens | raw_reward (verl) | verl's whitening |
@@ -100,9 +102,10 @@
 //! no rule of its own).
 
 use super::{
-    AdvantageChoice, Aggregation, AggregationMode, CountedSequences, EntropyChoice, Estimator, GateChoice,
-    GuardChoice, LengthGuard, MaskChoice, NormSetChoice, RatioChoice, RatioLevel, Recipe, RobustChoice,
-    SingletonChoice, TimeChoice, ValueChoice, WhitenChoice, correction, named_reward,
+    AdvantageChoice, Against, Aggregation, AggregationMode, CountedSequences, EntropyChoice, Estimator,
+    GateChoice, GmpoBounds, GuardChoice, LengthGuard, MaskChoice, NormSetChoice, RatioChoice, RatioLevel,
+    Recipe, RobustChoice, SingletonChoice, TimeChoice, ValueChoice, WhitenChoice, correction, named_peers,
+    named_reward,
 };
 use crate::Error;
 
@@ -191,6 +194,33 @@ pub const NAMES: &[&str] = &[
     "top_entropy",
     // --- prefix trees
     "tempo",
+    // --- peers
+    "verl_dr_grpo",
+    "verl_cispo",
+    "verl_rloo_vectorized",
+    "verl_geo_rs",
+    "trl_cispo",
+    "trl_dr_grpo",
+    "trl_gdpo",
+    "trl_vespo",
+    "slime_cispo",
+    "slime_gspo",
+    "areal",
+    "areal_gspo",
+    "areal_sapo",
+    "nemo_kl",
+    "nemo_gspo",
+    "nemo_gdpo",
+    "mlperf_v6_1",
+    "openrlhf_gspo",
+    "roll",
+    "ms_swift",
+    "ui_s1_paper",
+    "tempo_released",
+    "spiral_paper",
+    "mars_paper",
+    "vcpo_full",
+    "remix_full",
 ];
 
 impl Recipe {
@@ -198,6 +228,9 @@ impl Recipe {
     ///
     /// Errors: an unknown name, with the known ones.
     pub fn named(name: &str) -> Result<Recipe, Error> {
+        if let Some(recipe) = named_peers::of(name)? {
+            return Ok(recipe);
+        }
         let own = AdvantageChoice::default();
         let centred = AdvantageChoice { norm_by_std: false, ..own };
         let verl = AdvantageChoice { singleton: SingletonChoice::RawReward, ..own };
@@ -207,7 +240,8 @@ impl Recipe {
 
         let raw = |estimator| AdvantageChoice { estimator, ..verl };
         let zero = |estimator| AdvantageChoice { estimator, ..slime };
-        let vcpo = AdvantageChoice { estimator: Estimator::Vcpo, ddof: 0, eps: 0.0, ..own };
+        let vcpo =
+            AdvantageChoice { estimator: Estimator::Vcpo, ddof: 0, eps: 0.0, least_std: Some(1e-8), ..own };
         let robust = |choice| AdvantageChoice { robust: Some(choice), ..vcpo };
         let mssr = AdvantageChoice { whiten: Some(WhitenChoice::Mssr), ..zero(Estimator::ReMax) };
         let lite_ppo = AdvantageChoice { estimator: Estimator::GrpoBatch, ..trl };
@@ -237,7 +271,12 @@ impl Recipe {
         let dppo_tv = GateChoice::DppoTv { clip_ratio_low: 0.15, clip_ratio_high: 0.15, clip_ratio_c: 3.0 };
         let dppo_kl = GateChoice::DppoKl { clip_ratio_low: 0.05, clip_ratio_high: 0.05, clip_ratio_c: 3.0 };
 
-        let kl_cov = GateChoice::KlCov { kl_cov_ratio: 2e-4, ppo_kl_coef: 1.0 };
+        let kl_cov = GateChoice::KlCov {
+            kl_cov_ratio: 2e-4,
+            ppo_kl_coef: 1.0,
+            clip_ratio_low: None,
+            clip_ratio_high: None,
+        };
         let clip_cov = GateChoice::ClipCov {
             clip_ratio_low: 0.2,
             clip_ratio_high: 0.2,
@@ -245,9 +284,16 @@ impl Recipe {
             clip_cov_lb: 1.0,
             clip_cov_ub: 5.0,
         };
+        let gmpo = GateChoice::Gmpo { clip_log_low: 0.4, clip_log_high: 0.4, bounds: GmpoBounds::Log };
         let minirl = GateChoice::Minirl { clip_ratio_low: 0.2, clip_ratio_high: 0.27, clip_ratio_c: 5.0 };
         let two_sided = GateChoice::TwoSided { clip_ratio_low: 0.2, clip_ratio_high: 0.2, delta: 4.0 };
-        let vespo = GateChoice::Vespo { k_pos: 2.0, lambda_pos: 3.0, k_neg: 3.0, lambda_neg: 2.0 };
+        let vespo = GateChoice::Vespo {
+            k_pos: 2.0,
+            lambda_pos: 3.0,
+            k_neg: 3.0,
+            lambda_neg: 2.0,
+            against: Against::Second,
+        };
         let given = RatioChoice { level: RatioLevel::Given, ..clamp };
         let mask = match name {
             "opsm" => MaskChoice { opsm_delta: Some(0.1), ..MaskChoice::default() },
@@ -286,7 +332,7 @@ impl Recipe {
             "mc_grpo" => (zero(Estimator::McGrpo), clamp, clip, by_token),
             "max_rl" => (zero(Estimator::MaxRl), clamp, clip, by_token),
             "lite_ppo" => (lite_ppo, clamp, clip, by_token),
-            "nemo" => (zero(Estimator::GrpoLeaveOneOut), clamp, clip, by_token),
+            "nemo" => (zero(Estimator::GrpoLeaveOneOut), unguarded, clip, by_token),
             "remax" => (zero(Estimator::ReMax), clamp, clip, by_token),
             "vcpo" => (vcpo, clamp, clip, by_token),
             "reinforce_plus_plus" => (raw(Estimator::ReinforcePlusPlus), clamp, clip, by_token),
@@ -325,10 +371,10 @@ impl Recipe {
                 (trl, unguarded, clip, Aggregation { sequences: CountedSequences::All, ..by_token })
             }
             "slime_tis" => (slime, unguarded, clip, trl_by_sequence),
-            "nemo_seq_mask_tis" => (zero(Estimator::GrpoLeaveOneOut), clamp, clip, by_token),
+            "nemo_seq_mask_tis" => (zero(Estimator::GrpoLeaveOneOut), unguarded, clip, by_token),
             "areal_decoupled" => (slime, unguarded, clip, by_token),
             // --- policy losses
-            "gmpo" => (own, clamp, GateChoice::Gmpo { clip_log_low: 0.4, clip_log_high: 0.4 }, by_sequence),
+            "gmpo" => (own, clamp, gmpo, by_sequence),
             "kl_cov" => (own, unguarded, kl_cov, by_token),
             "clip_cov" => (own, unguarded, clip_cov, by_token),
             "minirl" => (

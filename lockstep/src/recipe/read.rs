@@ -1,6 +1,6 @@
 //! Recipes from TOML, and the combinations that are refused.
 
-use super::{KlEstimator, RatioLevel, Recipe};
+use super::{KlEstimator, RatioAdvantage, RatioLevel, Recipe};
 use crate::Error;
 
 impl Recipe {
@@ -49,6 +49,9 @@ impl Recipe {
             }
             _ => {}
         }
+        if self.ratio.advantage == RatioAdvantage::SequenceMean && self.ratio.level != RatioLevel::Sequence {
+            refuse("ratio.advantage sequence_mean is used by ratio.level sequence only")?;
+        }
         self.check_gate()?;
         if let Some(correction) = &self.correction {
             correction.params()?;
@@ -62,8 +65,10 @@ impl Recipe {
                 if value.is_nan() || value <= 0.0 {
                     return Err(Error::Recipe(format!("kl.{name} is {value}: expected a positive number")));
                 }
-                if kl.estimator != KlEstimator::K3 {
-                    return Err(Error::Recipe(format!("kl.{name} applies to the estimator k3 only")));
+                if !matches!(kl.estimator, KlEstimator::K3 | KlEstimator::LowVarKl) {
+                    return Err(Error::Recipe(format!(
+                        "kl.{name} applies to the estimators k3 and low_var_kl only"
+                    )));
                 }
             }
         }

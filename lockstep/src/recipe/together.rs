@@ -1,8 +1,8 @@
 //! Which choices of different stages do not go together, and why: the one table, which `check` applies and docs/combinations.md shows.
 
 use super::{
-    Against, AggregationMode, DenominatorChoice, Estimator, GateChoice, KlWeighting, RatioLevel, Recipe,
-    WeightLevelChoice, WeightRule,
+    Against, AggregationMode, DenominatorChoice, Estimator, GateChoice, KlPlace, KlWeighting, RatioLevel,
+    Recipe, WeightLevelChoice, WeightRule,
 };
 use crate::Error;
 
@@ -54,7 +54,7 @@ const RULES: &[Rule] = &[
         |r| gmpo(r) && rejects_tokens_by_weight(r)),
     rule("gate.kind gmpo", "aggregation.mode other than seq-mean-token-mean, without [kl] and [entropy]",
         "GMPO is a mean over all sequences whatever the mode, which would be that of the other terms",
-        |r| gmpo(r) && r.aggregation.mode != AggregationMode::SeqMeanTokenMean && r.kl.is_none() && r.entropy.is_none()),
+        |r| gmpo(r) && r.aggregation.mode != AggregationMode::SeqMeanTokenMean && r.kl_term().is_none() && r.entropy.is_none()),
     rule("gate.kind remix", "ratio.level other than token", "ReMix clips around a token's own ratio",
         |r| matches!(r.gate, GateChoice::Remix { .. }) && r.ratio.level != RatioLevel::Token),
     rule("gate.kind clip_cov", "ratio.level other than token", "Clip-Cov drops tokens whose own ratio is not clipped",
@@ -63,8 +63,14 @@ const RULES: &[Rule] = &[
         |r| matches!(r.gate, GateChoice::DppoTv { .. } | GateChoice::DppoKl { .. }) && given(r)),
     rule("kl.importance_weighted", "ratio.level given", "the term is weighed by logp - logp_old, which the given ratio replaces",
         |r| r.kl.is_some_and(|kl| kl.importance_weighted != KlWeighting::None) && given(r)),
-    rule("gate.kind kl_cov", "[kl]", OWN_KL, |r| matches!(r.gate, GateChoice::KlCov { .. }) && r.kl.is_some()),
-    rule("gate.kind dro", "[kl]", OWN_KL, |r| matches!(r.gate, GateChoice::Dro { .. }) && r.kl.is_some()),
+    rule("kl.place reward", "kl.importance_weighted", "no gradient flows through a reward: the policy that sampled is its own",
+        |r| in_reward(r) && r.kl.is_some_and(|kl| kl.importance_weighted != KlWeighting::None)),
+    rule("kl.place convex", "kl.importance_weighted", "the two terms are added as they are",
+        |r| r.kl.is_some_and(|kl| kl.place == KlPlace::Convex && kl.importance_weighted != KlWeighting::None)),
+    rule("kl.place reward", "kl.straight_through", "no gradient flows through a reward",
+        |r| in_reward(r) && r.kl.is_some_and(|kl| kl.straight_through)),
+    rule("gate.kind kl_cov", "[kl]", OWN_KL, |r| matches!(r.gate, GateChoice::KlCov { .. }) && r.kl_term().is_some()),
+    rule("gate.kind dro", "[kl]", OWN_KL, |r| matches!(r.gate, GateChoice::Dro { .. }) && r.kl_term().is_some()),
     rule("gate.kind vespo or topr", "advantage.over_time", PER_TOKEN, |r| by_sequence(r) && r.advantage.over_time.is_some()),
     rule("gate.kind vespo or topr", "advantage.estimator reinforce_plus_plus or tempo", PER_TOKEN, |r| by_sequence(r) && token_estimator(r)),
     rule("gate.kind vespo or topr", "reward.entropy", PER_TOKEN, |r| by_sequence(r) && r.reward.entropy.is_some()),
@@ -92,6 +98,10 @@ const RULES: &[Rule] = &[
 
 fn gmpo(r: &Recipe) -> bool {
     matches!(r.gate, GateChoice::Gmpo { .. })
+}
+
+fn in_reward(r: &Recipe) -> bool {
+    r.kl.is_some_and(|kl| kl.place == KlPlace::Reward)
 }
 
 fn given(r: &Recipe) -> bool {

@@ -2,7 +2,7 @@
 
 use crate::Error;
 use lockstep_core::schedule::fifo::Fifo;
-use lockstep_core::schedule::{april, dynamic_sampling as filter, replay, swarm};
+use lockstep_core::schedule::{april, dynamic_sampling as filter, marsrl, replay, swarm};
 
 /// The order in which unfinished rollouts are continued, oldest start version first; formula: [`lockstep_core::schedule::april`].
 ///
@@ -55,6 +55,47 @@ pub fn swarm_groups(
     let groups = cu_groups.len().saturating_sub(1);
     let (mut pool, mut chosen) = (vec![0; groups], vec![0; count.min(groups)]);
     let n = swarm::draw(cu_groups, rewards, seed, step, &mut pool, &mut chosen)?;
+    chosen.truncate(n);
+    Ok(chosen)
+}
+
+/// Up to `count` external groups with the greatest total rewards above 0, the greatest first; formula: [`lockstep_core::schedule::swarm`].
+///
+/// Errors: as [`swarm_groups`].
+///
+/// ```
+/// let groups = lockstep::schedule::swarm_best(&[0, 2, 4, 6], &[0.0, 1.0, 0.0, 0.0, 1.0, 1.0], 4)?;
+/// assert_eq!(groups, [2, 0]);
+/// # Ok::<(), lockstep::Error>(())
+/// ```
+pub fn swarm_best(cu_groups: &[u32], rewards: &[f32], count: usize) -> Result<Vec<u32>, Error> {
+    let groups = cu_groups.len().saturating_sub(1);
+    let (mut pool, mut chosen) = (vec![0; groups], vec![0; count.min(groups)]);
+    let n = swarm::best(cu_groups, rewards, &mut pool, &mut chosen)?;
+    chosen.truncate(n);
+    Ok(chosen)
+}
+
+/// Positions of up to `count` outputs of a role that become inputs of the next, those of reward `preferred` first; formula:
+/// [`lockstep_core::schedule::marsrl`]. `at` is seed, step and which choice of the step.
+///
+/// Errors: lengths; a reward that is not finite (index).
+///
+/// ```
+/// // The corrector gets verdicts that are right, of solutions whose error was reported.
+/// let chosen = lockstep::schedule::marsrl_inputs(&[1.0, 0.0, 1.0], Some(&[false, true, true]), 1.0, 2, (1234, 0, 0))?;
+/// assert_eq!(chosen, [2, 1]);
+/// # Ok::<(), lockstep::Error>(())
+/// ```
+pub fn marsrl_inputs(
+    rewards: &[f32],
+    eligible: Option<&[bool]>,
+    preferred: f32,
+    count: usize,
+    at: (u64, u32, u32),
+) -> Result<Vec<u32>, Error> {
+    let (mut pool, mut chosen) = (vec![0; rewards.len()], vec![0; count.min(rewards.len())]);
+    let n = marsrl::inputs(rewards, eligible, preferred, at, &mut pool, &mut chosen)?;
     chosen.truncate(n);
     Ok(chosen)
 }

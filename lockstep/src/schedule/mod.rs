@@ -48,7 +48,7 @@ mod vade;
 
 pub use allocate::{largest_remainder, square_root_law, xrpo};
 pub use balance::{Balance, Partition, balance};
-pub use buffers::{april_order, dynamic_sampling, replay_slots, swarm_groups};
+pub use buffers::{april_order, dynamic_sampling, marsrl_inputs, replay_slots, swarm_best, swarm_groups};
 pub use dots::{Difficulty, dots_difficulty, dots_select};
 pub use gdro::{Rollouts, prompt_gdro_distribution, prompt_gdro_weights, rollout_gdro_choose};
 pub use latr::{edit_distance, latr_fit, latr_prunes, rouge_l};
@@ -60,8 +60,8 @@ pub use lockstep_core::schedule::overlap::suffix_match;
 pub use lockstep_core::schedule::xrpo::Known;
 
 pub use lockstep_core::schedule::{
-    arrol, brorl, dars, fifo, gdro_bins, gdro_prompt, gdro_rollout, masa, ramp, rapo, replay, rounding,
-    scope, staleness,
+    arrol, brorl, dars, fifo, gdro_bins, gdro_prompt, gdro_rollout, masa, ramp, rapo, remix, replay,
+    rounding, scope, staleness,
 };
 pub use prune::{Pruned, Sampled, arrol_sampled, arrol_two_ended, rorecomp_split};
 pub use vade::{Posterior, Utility, Vade, VadeSelection, vade_select};

@@ -3,10 +3,12 @@
 mod rewards;
 
 use lockstep::core::advantage::Order;
-use lockstep::core::advantage::mssr::{self, ValueTracker};
+use lockstep::core::advantage::mssr::{self, GlobalRho, ValueTracker};
 use lockstep::core::num::Soft;
 use lockstep::core::reward::Criterion;
+use lockstep::ops::optimal_token_baseline::Score;
 use lockstep::ops::sharpen::EntropyOf;
+use lockstep::ops::vcpo::{SequenceScore, VcpoWeights};
 use lockstep::ops::{self};
 use lockstep::recipe::{NAMES, Rewards, RoleOrder};
 use lockstep::{Advantage, Advantages, Batch, Device, PolicyInput, Recipe};
@@ -41,6 +43,38 @@ fn worked_8_6_mssr_rho() {
 }
 
 #[test]
+fn mssr_global_rho_falls_above_the_target_and_rises_below() {
+    let (first, later) = (GlobalRho::FIRST, GlobalRho::LATER);
+    let near = |got: f64, want: f64| assert!((got - want).abs() < 1e-12, "{got} for {want}");
+    near(GlobalRho::MIDDLE, 0.9175);
+    near(first.rho(&[0.01; 9]), 0.9175);
+    near(later.rho(&[]), 0.9175);
+    // Below the target it rises with the KL: 0.875 at 0, 0.96 at the target.
+    near(first.rho(&[0.0; 10]), 0.875);
+    near(first.rho(&[0.05; 10]), 0.9175);
+    near(first.rho(&[0.1; 10]), 0.96);
+    near(later.rho(&[0.05]), 0.9175);
+    // Above, it falls: half way just above the target, all the way at twice as much; later all the way at once.
+    near(first.rho(&[0.15; 10]), 0.96 - 0.75 * 0.085);
+    near(first.rho(&[0.3; 10]), 0.875);
+    near(later.rho(&[0.11]), 0.875);
+    // The mean is of the last values: nineteen of 0.05 and the last 0.15 give 0.055; what came earlier is forgotten.
+    let mut history = vec![9.0; 30];
+    history.extend([0.05; 19]);
+    history.push(0.15);
+    near(first.rho(&history), 0.875 + 0.55 * 0.085);
+    near(later.rho(&history), 0.875 + 0.6 * 0.085);
+    // A negative estimate is at the end of the range; no number, in the middle.
+    near(first.rho(&[-1.0; 10]), 0.875);
+    near(first.rho(&[f64::NAN; 10]), 0.9175);
+    near(first.rho(&[f64::INFINITY; 10]), 0.875);
+    let from = ValueTracker::starting_at(0.75);
+    assert_eq!((from.good, from.bad), (6.0, 2.0));
+    assert_eq!(ValueTracker::starting_at(f64::NAN), ValueTracker::default());
+    assert_eq!(ValueTracker::starting_at(-3.0).value(), 0.0);
+}
+
+#[test]
 fn row_10_1_ddof_by_name() {
     let ddof = |name: &str| Recipe::named(name).unwrap().advantage.ddof;
     assert_eq!([ddof("verl"), ddof("trl"), ddof("rapo"), ddof("vcpo")], [1, 1, 0, 0]);
@@ -51,6 +85,61 @@ fn row_10_1_ddof_by_name() {
     let spread =
         |eta| ops::filter_groups(&Device::cpu(), &batch, &[0.0, 0.5], None, Criterion::Spread { eta });
     assert_eq!((spread(0.25).unwrap().kept[0], spread(0.2499).unwrap().kept[0]), (0, 2));
+}
+
+#[test]
+fn vcpo_divides_by_a_deviation_above_its_threshold_alone() {
+    // Deviations (ddof 0) of half the difference, weights alike: b is the mean.
+    let advantage = |difference: f32, name: &str| {
+        let (rewards, weights) = ([0.0, difference], [1.0, 1.0]);
+        named(name, &ones(2), &Rewards { weights: Some(&weights), ..Rewards::new(&rewards) }).advantage[1]
+    };
+    for name in ["vcpo", "vcpo_winsorised"] {
+        let above = f64::from(advantage(4e-8, name));
+        assert!((above - 1.0).abs() < 0.25, "{name}: {above}");
+        let below = advantage(1.6e-8, name);
+        assert!((f64::from(below) - 0.8e-8).abs() < 1e-9, "{name}: {below}");
+    }
+    let toml = "[advantage]\nkind = \"vcpo\"\nddof = 0\neps = 0.0\n";
+    let weights = Some(&[1.0f32, 1.0][..]);
+    let input = Rewards { weights, ..Rewards::new(&[0.0, 1.6e-8]) };
+    let batch = Batch::new(&[0, 1, 2], &[0, 2], None).unwrap();
+    let without = Recipe::from_toml(toml).unwrap().advantages_with(&Device::cpu(), &batch, &input).unwrap();
+    assert!((without.advantage[1] - 1.0).abs() < 1e-5);
+    for refused in
+        ["kind = \"rloo\"\nleast_std = 0.1", "norm_by_std = false\nleast_std = 0.1", "least_std = -1.0"]
+    {
+        let error = Recipe::from_toml(&format!("[advantage]\n{refused}\n")).unwrap_err().to_string();
+        assert!(error.contains("advantage.least_std"), "{error}");
+    }
+}
+
+/// W = w² ‖g‖² / L², and what is too large, too long or has no score.
+#[test]
+fn vcpo_weights_from_norms_and_from_tokens() {
+    let batch = Batch::new(&[0, 2, 5], &[0, 2], Some(&[1, 1, 1, 0, 1])).unwrap();
+    let (old, rollout) = ([-1.0f32; 5], [-1.25f32, -1.25, -0.5, f32::NAN, -0.5]);
+    let policies: [&[f32]; 2] = [&old, &rollout];
+    let run = |score, per_length, most| {
+        ops::vcpo_weights(&Device::cpu(), &batch, policies, score, &VcpoWeights { per_length, most })
+    };
+    let want = [0.5f64.exp().powi(2) * 3.0, (-1.0f64).exp().powi(2) * 5.0];
+    assert_worked(&run(SequenceScore::Norm(&[3.0, 5.0]), false, None).unwrap(), &want);
+    assert_worked(&run(SequenceScore::Norm(&[3.0, 5.0]), true, None).unwrap(), &want.map(|w| w / 4.0));
+    let capped = run(SequenceScore::Norm(&[3.0, 5.0]), false, Some(1.0)).unwrap();
+    assert_worked(&capped, &[3.0, want[1]]);
+    // The proxy: live tokens of 1 − 2p + Σp².
+    let tokens = SequenceScore::Tokens(Score::Norm(&[1.0, 2.0, 3.0, f32::NAN, 2.0]));
+    assert_worked(&run(tokens, false, None).unwrap(), &want);
+    let far = Batch::new(&[0, 1, 2], &[0, 2], None).unwrap();
+    let policies: [&[f32]; 2] = [&[-1.0, -1.0], &[-1e4, -1e4]];
+    let run = |norm: &[f32], most| {
+        let params = VcpoWeights { per_length: false, most };
+        ops::vcpo_weights(&Device::cpu(), &far, policies, SequenceScore::Norm(norm), &params)
+    };
+    assert!(run(&[0.0, 1.0], None).unwrap_err().to_string().contains("most"));
+    assert_eq!(run(&[0.0, 2.0], Some(8.0)).unwrap(), [0.0, 128.0]);
+    assert!(run(&[-1.0, 2.0], None).unwrap_err().to_string().contains("score norms"));
 }
 
 #[test]

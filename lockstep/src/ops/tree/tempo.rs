@@ -19,11 +19,21 @@ pub struct TempoParams {
     pub singleton: Option<Singleton>,
     /// What ended responses are taken to go on with: `None` = their end is an edge of its own, an id = as in the released code.
     pub pad: Option<u32>,
+    /// Behind the first masked token of a response (an observation, in several turns) the advantage is the response's own, as in the released
+    /// code; `false`: the tree goes on through observations (ours).
+    pub stop_at_mask: bool,
 }
 
 impl Default for TempoParams {
     fn default() -> Self {
-        TempoParams { norm_by_std: true, ddof: 1, eps: 1e-6, singleton: Some(Singleton::Zero), pad: None }
+        TempoParams {
+            norm_by_std: true,
+            ddof: 1,
+            eps: 1e-6,
+            singleton: Some(Singleton::Zero),
+            pad: None,
+            stop_at_mask: false,
+        }
     }
 }
 
@@ -64,7 +74,15 @@ pub fn tempo(
     let group = group_advantage(device, batch, outcomes.rewards, outcomes.valid, &choice)?;
     let tree = prefix_tree(device, batch, tokens, outcomes, params.pad)?;
     let std = params.norm_by_std.then_some((&group.std[..], params.eps));
-    let advantage = tree.advantages(device, batch, outcomes, Some(&group.advantage), std)?;
+    let mut advantage = tree.advantages(device, batch, outcomes, Some(&group.advantage), std)?;
+    if params.stop_at_mask {
+        let live = |i: &usize| batch.loss_mask().at(*i);
+        for (sequence, own) in group.advantage.iter().enumerate() {
+            let span = batch.cu_seqlens().span(sequence);
+            let behind = (span.start..span.end).skip_while(live);
+            behind.filter(live).for_each(|i| advantage[i] = *own);
+        }
+    }
     let bad = |(i, x): (usize, &f32)| !x.is_finite() && batch.loss_mask().at(i);
     match advantage.iter().enumerate().position(bad) {
         None => Ok(Tempo { advantage, group, tree }),

@@ -62,6 +62,10 @@ pub enum WhitenChoice {
     Trl,
     /// Over sequences, ddof 0, variance at least 1e-6.
     Mssr,
+    /// Token-weighted, ddof 1, 1e-5 outside the root.
+    Areal,
+    /// Over sequences, ddof 1, nothing added: NeMo's batch step of GDPO.
+    NemoGdpo,
 }
 
 /// What a group with one counted sequence gets.
@@ -121,6 +125,9 @@ pub struct AdvantageChoice {
     pub ddof: u32,
     /// Added to the standard deviation, outside the root; of the same estimators.
     pub eps: f64,
+    /// A standard deviation of at most this divides nothing; absent = 0. VCPO's code: 1e-8. Of the same estimators and `gdpo`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub least_std: Option<f64>,
     /// Policy for a group of one.
     pub singleton: SingletonChoice,
     /// Policy for a NaN reward.
@@ -146,6 +153,15 @@ pub struct AdvantageChoice {
     /// Laplace-smoothed variance of binary rewards in `v0_5`; absent = false.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub laplace: Option<bool>,
+    /// Against mean and standard deviation of the other members, for each reward of `gdpo` (NeMo); absent = false.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub leave_one_out: Option<bool>,
+    /// Padding id of `tempo`, to which finished responses compare equal (the released code); absent = they never match a live token.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pad_id: Option<u32>,
+    /// Behind the first masked token `tempo` gives the response's own advantage (the released code); absent = false.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stop_at_mask: Option<bool>,
     /// γ of `role_baseline`; absent = 0.95.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub decay: Option<f64>,
@@ -173,6 +189,7 @@ impl Default for AdvantageChoice {
             norm_by_std: true,
             ddof: 1,
             eps: 1e-6,
+            least_std: None,
             singleton: SingletonChoice::Error,
             nan_reward: NanReward::Exclude,
             limit: None,
@@ -182,6 +199,9 @@ impl Default for AdvantageChoice {
             k: None,
             tau2: None,
             laplace: None,
+            leave_one_out: None,
+            pad_id: None,
+            stop_at_mask: None,
             decay: None,
             role_order: None,
             robust: None,

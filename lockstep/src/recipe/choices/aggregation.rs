@@ -14,6 +14,9 @@ pub enum AggregationMode {
     SeqMeanTokenSum,
     /// Mean over sequences of Σ l / C.
     SeqMeanTokenSumNorm,
+    /// The same with C the longest sequence of the call, masked tokens included: verl's Dr.GRPO without a configured constant. It changes
+    /// from batch to batch.
+    SeqMeanTokenSumNormPadded,
     /// Mean over sequences of the mean of l.
     #[default]
     SeqMeanTokenMean,

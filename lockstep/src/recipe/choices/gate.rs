@@ -1,5 +1,6 @@
 //! Ratio and advantage → loss and gradient, as TOML spells it.
 
+use super::Against;
 use serde::{Deserialize, Serialize};
 
 /// Ratio and advantage → loss and gradient.
@@ -62,6 +63,9 @@ pub enum GateChoice {
         /// How far a log-ratio may rise.
         #[serde(default = "default_gmpo")]
         clip_log_high: f32,
+        /// What the two are bounds of.
+        #[serde(default, skip_serializing_if = "GmpoBounds::is_log")]
+        bounds: GmpoBounds,
     },
     /// MiniRL: truncated weight to the second policy (the sampler), PPO's clip as a mask.
     Minirl {
@@ -103,6 +107,12 @@ pub enum GateChoice {
         /// Coefficient of |logp − logp_old|.
         #[serde(default = "default_kl_cov_coef")]
         ppo_kl_coef: f32,
+        /// PPO's clip beside it, distance of the lower bound from 1; absent = none (verl).
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        clip_ratio_low: Option<f32>,
+        /// Distance of the upper bound from 1; absent = none.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        clip_ratio_high: Option<f32>,
     },
     /// Clip-Cov: PPO's clip, and no loss on a few random tokens with a large covariance.
     ClipCov {
@@ -141,6 +151,10 @@ pub enum GateChoice {
         /// λ where A < 0.
         #[serde(default = "two")]
         lambda_neg: f32,
+        /// The policy that the ratio is taken to. The weights of a correction enter the exponent either way, so that one of them corrects for
+        /// the sampler: `old` and weights (TRL), or `second`, the sampler itself, without.
+        #[serde(default = "second", skip_serializing_if = "is_second")]
+        against: Against,
     },
     /// TOPR: REINFORCE, for A < 0 by the sequence's ratio to the second policy, at most 1.
     Topr {},
@@ -153,6 +167,23 @@ pub enum GateChoice {
         #[serde(default = "default_tau_neg")]
         tau_neg: f32,
     },
+}
+
+/// What GMPO's bounds are bounds of (maths.md §10 row 23).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum GmpoBounds {
+    /// The logarithm: the log-ratio is within −low to high (verl, the paper).
+    #[default]
+    Log,
+    /// The ratio: it is within 1 − low to 1 + high.
+    Ratio,
+}
+
+impl GmpoBounds {
+    fn is_log(&self) -> bool {
+        *self == GmpoBounds::Log
+    }
 }
 
 fn default_cispo_high() -> f32 {
@@ -184,6 +215,12 @@ fn default_clip_cov_lb() -> f32 {
 }
 fn default_clip_cov_ub() -> f32 {
     5.0
+}
+fn second() -> Against {
+    Against::Second
+}
+fn is_second(against: &Against) -> bool {
+    *against == Against::Second
 }
 fn two() -> f32 {
     2.0

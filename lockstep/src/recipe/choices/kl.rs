@@ -15,8 +15,9 @@ pub enum KlEstimator {
     #[serde(alias = "mse")]
     K2,
     /// eᵘ − u − 1.
-    #[serde(alias = "low_var_kl")]
     K3,
+    /// The same with verl's clamps 20 and 10, where the recipe sets none: verl under both names, slime under this one alone.
+    LowVarKl,
 }
 
 /// Whether the KL term is multiplied by the token's importance ratio r = exp(logp − logp_old), under the recipe's guard.
@@ -30,9 +31,32 @@ pub enum KlWeighting {
     ThroughRatio,
     /// r·k with r a constant.
     Detached,
+    /// k, as if the tokens came from the current policy: r = exp(logp − sg(logp)) is 1 and adds k to the gradient (NeMo RL; 2506.09477).
+    Score,
 }
 
-/// KL to a reference, added to the loss.
+/// Where the KL term goes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum KlPlace {
+    /// Into the loss: + β·k (GRPO).
+    #[default]
+    Loss,
+    /// Into the rewards of tokens, of the policy that sampled: r − β·k, by [`Recipe::penalised_rewards`](crate::Recipe::penalised_rewards) (PPO,
+    /// REINFORCE++). No gradient flows.
+    Reward,
+    /// Into the loss in two parts, λ of the base policy and 1 − λ of the previous one, by
+    /// [`Recipe::add_kl_convex`](crate::Recipe::add_kl_convex) (ReMix).
+    Convex,
+}
+
+impl KlPlace {
+    fn is_loss(&self) -> bool {
+        *self == KlPlace::Loss
+    }
+}
+
+/// KL to a reference.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct KlChoice {
@@ -52,6 +76,9 @@ pub struct KlChoice {
     /// Importance weight of the term: the tokens come from `logp_old`, the estimate is of the current policy.
     #[serde(default, skip_serializing_if = "KlWeighting::is_none")]
     pub importance_weighted: KlWeighting,
+    /// In the loss or in the rewards.
+    #[serde(default, skip_serializing_if = "KlPlace::is_loss")]
+    pub place: KlPlace,
 }
 
 impl KlWeighting {

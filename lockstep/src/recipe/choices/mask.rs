@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// What the off-policy sequence mask measures against.
+/// What the off-policy sequence mask or a gate measures against.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Against {

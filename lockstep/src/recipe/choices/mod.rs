@@ -19,12 +19,12 @@ pub use aggregation::{Aggregation, AggregationMode, CountedSequences, LengthGuar
 pub use correction::{
     CorrectionChoice, DenominatorChoice, K1BandChoice, RejectChoice, WeightLevelChoice, WeightRule,
 };
-pub use gate::GateChoice;
-pub use kl::{KlChoice, KlEstimator, KlWeighting};
+pub use gate::{GateChoice, GmpoBounds};
+pub use kl::{KlChoice, KlEstimator, KlPlace, KlWeighting};
 pub use mask::{Against, MaskChoice};
 pub use metrics::{MetricsChoice, Reduction};
 pub use over_time::{NormSetChoice, TimeChoice};
-pub use ratio::{GuardChoice, RatioChoice, RatioLevel};
+pub use ratio::{GuardChoice, RatioAdvantage, RatioChoice, RatioLevel};
 pub use reward::{
     EntropyBonusChoice, EntropyKind, FilterChoice, FiltrationChoice, OverlongChoice, RewardChoice,
     ShapingChoice, SharpenChoice,

@@ -15,6 +15,23 @@ pub enum RatioLevel {
     Sequence,
 }
 
+/// The advantage of a token whose ratio is its sequence's.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RatioAdvantage {
+    /// Its own (GSPO-token; verl, TRL).
+    #[default]
+    Own,
+    /// The mean of the sequence's live tokens (AReaL).
+    SequenceMean,
+}
+
+impl RatioAdvantage {
+    fn is_own(&self) -> bool {
+        *self == RatioAdvantage::Own
+    }
+}
+
 /// Guard policy of the log-ratio.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -41,10 +58,19 @@ pub struct RatioChoice {
     /// Upper bound of a sequence's log-ratio; absent = none. verl: 10. For level `sequence` only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub log_max: Option<f32>,
+    /// Whose advantage a token has, where advantages are per token. For level `sequence` only.
+    #[serde(skip_serializing_if = "RatioAdvantage::is_own")]
+    pub advantage: RatioAdvantage,
 }
 
 impl Default for RatioChoice {
     fn default() -> Self {
-        RatioChoice { level: RatioLevel::Token, guard: GuardChoice::Clamp, guard_bound: 20.0, log_max: None }
+        RatioChoice {
+            level: RatioLevel::Token,
+            guard: GuardChoice::Clamp,
+            guard_bound: 20.0,
+            log_max: None,
+            advantage: RatioAdvantage::Own,
+        }
     }
 }

@@ -1,0 +1,102 @@
+//! Which numbers an advantage estimator takes, and whether they are in their domain.
+
+use super::{AdvantageChoice, Estimator, RobustChoice};
+use crate::Error;
+
+impl Estimator {
+    /// Whether the group op divides by a standard deviation.
+    fn divides_by_std(self) -> bool {
+        use Estimator::{Gdpo, Grpo, GrpoBatch, GrpoLeaveOneOut, PassK, Vcpo};
+        matches!(self, Grpo | GrpoBatch | GrpoLeaveOneOut | PassK | Vcpo | Gdpo)
+    }
+}
+
+impl AdvantageChoice {
+    /// Whether every number is in its domain and belongs to the estimator.
+    pub(super) fn check(&self) -> Result<(), Error> {
+        let Self { ddof, eps, .. } = *self;
+        if ddof > 1 {
+            return Err(Error::Recipe(format!("advantage.ddof is {ddof}: expected 0 or 1")));
+        }
+        if !(eps >= 0.0 && eps.is_finite()) {
+            return Err(Error::Recipe(format!(
+                "advantage.eps is {eps}: expected a finite number of at least 0"
+            )));
+        }
+        let finite = |x: f64| x >= 0.0 && x.is_finite();
+        let own = [
+            ("mad_floor", self.mad_floor, Estimator::McGrpo, "mc_grpo", "a finite number of at least 0"),
+            ("f_norm", self.f_norm, Estimator::Gpg, "gpg", "a positive finite number"),
+            ("gamma", self.gamma, Estimator::ReinforcePlusPlus, "reinforce_plus_plus", "0 to 1"),
+            ("tau2", self.tau2, Estimator::V05, "v0_5", "a finite number of at least 0"),
+            ("decay", self.decay, Estimator::RoleBaseline, "role_baseline", "0 to 1"),
+            ("k", self.k.map(f64::from), Estimator::PassAtK, "pass_at_k", "at least 1"),
+            ("laplace", self.laplace.map(|_| 1.0), Estimator::V05, "v0_5", "true or false"),
+            ("leave_one_out", self.leave_one_out.map(|_| 1.0), Estimator::Gdpo, "gdpo", "true or false"),
+            ("stop_at_mask", self.stop_at_mask.map(|_| 1.0), Estimator::Tempo, "tempo", "true or false"),
+            ("pad_id", self.pad_id.map(f64::from), Estimator::Tempo, "tempo", "a token id"),
+            ("robust", self.robust.map(|_| 1.0), Estimator::Vcpo, "vcpo", "median or winsorised"),
+            ("winsor_share", self.winsor_share, Estimator::Vcpo, "vcpo", "at least 0 and below 0.5"),
+            (
+                "role_order",
+                self.role_order.map(|_| 1.0),
+                Estimator::RoleBaseline,
+                "role_baseline",
+                "an order",
+            ),
+        ];
+        for (name, value, estimator, spelled, expected) in own {
+            let Some(value) = value else { continue };
+            if self.estimator != estimator {
+                return Err(Error::Recipe(format!(
+                    "advantage.{name} is used by the estimator {spelled} only"
+                )));
+            }
+            let good = match name {
+                "gamma" | "decay" => (0.0..=1.0).contains(&value),
+                "k" => value >= 1.0,
+                "winsor_share" => (0.0..0.5).contains(&value),
+                "f_norm" => value > 0.0 && finite(value),
+                _ => finite(value),
+            };
+            if !good {
+                return Err(Error::Recipe(format!("advantage.{name} is {value}: expected {expected}")));
+            }
+        }
+        if let Some(least) = self.least_std {
+            if !finite(least) {
+                return Err(Error::Recipe(format!(
+                    "advantage.least_std is {least}: expected a finite number of at least 0"
+                )));
+            }
+            if !(self.norm_by_std && self.over_time.is_none() && self.estimator.divides_by_std()) {
+                let message = "advantage.least_std is for estimators that divide by a standard deviation";
+                return Err(Error::Recipe(message.into()));
+            }
+        }
+        if self.winsor_share.is_some() && self.robust != Some(RobustChoice::Winsorised) {
+            let message = "advantage.winsor_share is used by advantage.robust winsorised only";
+            return Err(Error::Recipe(message.into()));
+        }
+        if let Some(over_time) = &self.over_time {
+            over_time.check()?;
+            if self.estimator != Estimator::Grpo {
+                return Err(Error::Recipe(
+                    "advantage.over_time stands instead of advantage.estimator: leave one out".into(),
+                ));
+            }
+        }
+        if self.estimator == Estimator::Tempo && (self.limit.is_some() || self.whiten.is_some()) {
+            return Err(Error::Recipe("advantage.limit and advantage.whiten are not for tempo".into()));
+        }
+        match self.limit {
+            Some(limit) if limit.is_nan() || limit <= 0.0 => {
+                Err(Error::Recipe(format!("advantage.limit is {limit}: expected a positive number")))
+            }
+            Some(_) if self.estimator == Estimator::ReinforcePlusPlus => {
+                Err(Error::Recipe("advantage.limit is for advantages per sequence".into()))
+            }
+            _ => Ok(()),
+        }
+    }
+}

@@ -127,19 +127,34 @@ impl Kernel for ValueLoss<'_> {
         self.cu_seqlens.span(row).len()
     }
 
+    /// Not on a GPU, whose sweep asks each lane for a sink anyway: losses of tokens that nobody wants are not computed.
     #[inline(always)]
     fn row<T: Team>(&self, team: &T, row: usize) {
+        if self.token_loss.is_none() {
+            self.swept(team, row, [Some(self.gradient)]);
+        } else {
+            self.row_as::<0, T>(team, row);
+        }
+    }
+
+    #[inline(always)]
+    fn row_as<const V: usize, T: Team>(&self, team: &T, row: usize) {
+        self.swept(team, row, [Some(self.gradient), self.token_loss]);
+    }
+}
+
+impl ValueLoss<'_> {
+    #[inline(always)]
+    fn swept<T: Team, const M: usize>(&self, team: &T, row: usize, outs: [Sink<'_>; M])
+    where
+        Token: Element<3, M, 2, 0>,
+    {
         let (span, mask) = (self.cu_seqlens.span(row), self.loss_mask);
         let tokens = team.count(span, mask);
         let weight = self.weight.of(tokens);
         let ins = [Stream::Array(self.values), Stream::or(self.values_old, 0.0), Stream::Array(self.returns)];
         let token = Token { range: self.cliprange_value, weight: weight as f32 };
-        // A GPU's sweep asks each lane anyway, and its entry point holds one sweep.
-        let swept = if T::ALONE && self.token_loss.is_none() {
-            team.sweep(span, mask, ins, [Some(self.gradient)], &token)
-        } else {
-            team.sweep(span, mask, ins, [Some(self.gradient), self.token_loss], &token)
-        };
+        let swept = team.sweep(span, mask, ins, outs, &token);
         if team.leads() {
             self.row_loss.put(row, num::canonical64(weight * swept.sums[0]));
             // A row has fewer than 2³² tokens: its offsets are u32.

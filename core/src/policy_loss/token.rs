@@ -183,7 +183,9 @@ impl<G: Gate, const KL: u8, const HOT: u8, const WANT: u8> Token<G, KL, HOT, WAN
     fn compute<A: Arith>(&self, [ratio, of_gate]: [f32; 2], input: impl Fn(usize) -> f32) -> Computed {
         let d = self.own(&input);
         let (guarded, inside) = match (HOT, WANT) {
-            (NARROW, COEF) | (OPEN, _) => (0.0, true),
+            (NARROW, COEF) => (0.0, true),
+            // As everywhere, a NaN is not inside.
+            (OPEN, _) => (0.0, !d.is_nan()),
             (NARROW, _) => (0.0, self.guard.holds(d)),
             _ => self.log_ratio(d),
         };

@@ -77,8 +77,8 @@ pub fn divisions(mir: &str) -> Result<Vec<Division>> {
         } else if let Some((name, kind)) = code.strip_prefix("let ").and_then(|rest| rest.split_once(": ")) {
             types.insert(name.trim_start_matches("mut "), kind.split(';').next().unwrap_or_default());
         } else if let Some((to, _)) = code.split_once(" = Div(") {
-            // `_5`, `(*_5)` or `(_5.1: f64)`.
-            let local = to.trim_start_matches(['(', '*']).split([')', '.']).next().unwrap_or_default();
+            // `_5`, `(*_5)`, `_5[_6]` or `(_5.1: f64)`.
+            let local = to.trim_start_matches(['(', '*']).split([')', '.', '[']).next().unwrap_or_default();
             let kind = match to.split_once(": ") {
                 Some((_, kind)) => kind,
                 None => types.get(local).with_context(|| format!("MIR, a place of unknown type: {code}"))?,
@@ -119,6 +119,7 @@ fn ratio::ess(_1: f64, _2: u32) -> f64 {
     debug total => _1;  // in scope 0 at core/src/ratio/ess.rs:3:5: 3:9
     let mut _0: f64;    // return place in scope 0 at core/src/ratio/ess.rs:3:5: 3:9
     let mut _3: u32;    // in scope 0 at core/src/ratio/ess.rs:4:5: 4:9
+    let mut _6: [f64; 8]; // in scope 0 at core/src/num/ln.rs:4:5: 4:9
     let _4: &mut f32;   // in scope 0 at core/src/ratio/ess.rs:4:5: 4:9
 
     bb0: {
@@ -126,6 +127,7 @@ fn ratio::ess(_1: f64, _2: u32) -> f64 {
         _0 = Div(copy _1, move _5);      // scope 0 at core/src/ratio/ess.rs:5:5: 5:9
         (*_4) = Div(copy (*_4), move _5); // scope 0 at core/src/schedule/order.rs:6:5: 6:9
         (_9.1: f64) = Div(copy _1, move _5); // scope 0 at core/src/kl.rs:7:5: 7:9
+        _6[_2] = Div(copy _1, move _5); // scope 0 at core/src/num/ln.rs:9:5: 9:9
         _0 = Mul(copy _1, move _5);      // scope 0 at core/src/ratio/ess.rs:8:5: 8:9
     }
 }
@@ -135,11 +137,11 @@ fn ratio::ess(_1: f64, _2: u32) -> f64 {
     fn reads_types_and_places() -> Result<()> {
         let at = |file: &str, line| Division { file: file.to_owned(), line };
         let found = divisions(MIR)?;
-        assert_eq!(found, [at("ratio/ess.rs", 5), at("schedule/order.rs", 6), at("kl.rs", 7)]);
+        assert_eq!(found, [at("ratio/ess.rs", 5), at("schedule/order.rs", 6), at("kl.rs", 7), at("num/ln.rs", 9)]);
         let faults = check(&found);
         let outside: Vec<_> =
             faults.iter().filter(|fault| fault.line > 0).map(|fault| &fault.entry[..]).collect();
-        assert_eq!(outside, ["kl.rs", "ratio/ess.rs"]);
+        assert_eq!(outside, ["kl.rs", "num/ln.rs", "ratio/ess.rs"]);
         assert_eq!(faults.len() - 2, HOST.len() - 1, "the rest of the list divides nothing here");
         assert!(divisions(&MIR.replace("_0: f64", "_7: f64")).is_err(), "a place of unknown type");
         Ok(())

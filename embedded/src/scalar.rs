@@ -129,6 +129,12 @@ pub(crate) fn run<A: Arith>(record: &mut impl Record) {
     for i in 0..512 {
         f64s(record, &[num::canonical64(A::sqrt64(f64::from_bits(source.fork(4).bits(i))))]);
     }
+    map(record, "num::div", |i| Some(num::canonical(num::div(x(i), y(i)))));
+    record.begin("num::div64", 0);
+    for i in 0..512 {
+        let [a, b] = [7, 8].map(|fork| f64::from_bits(source.fork(fork).bits(i)));
+        f64s(record, &[num::canonical64(num::div64(a, b))]);
+    }
     // Of the host's schedules.
     record.begin("num::exp64", 0);
     for i in 0..512 {

@@ -449,7 +449,7 @@ fn next_below_a_power_of_two_the_reciprocal_decides() {
 fn binary32_reciprocals_that_stay_wrong() {
     let mut missed = Vec::new();
     for b in (1u32 << 23)..(1 << 24) {
-        let b = f32::from_bits(b - (1 << 23) | 0x3f80_0000);
+        let b = f32::from_bits((b - (1 << 23)) | 0x3f80_0000);
         // The reciprocal is exact in binary64 to 2^-53, and 2^-48 away from any tie.
         let nearest = (1.0 / f64::from(b)) as f32;
         for units in -1..=1 {

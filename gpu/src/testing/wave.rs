@@ -74,6 +74,9 @@ impl<const WIDTH: usize> Wave for HostWave<'_, WIDTH> {
     fn first(self, word: u32) -> u32 {
         self.exchange(word, 0)
     }
+    fn settle(self) {
+        self.exchange.meet();
+    }
 }
 
 /// Runs `lane` once for each lane, all at the same time. Panics if one of them does.

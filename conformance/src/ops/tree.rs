@@ -156,6 +156,10 @@ impl OpTest for Tree {
         let mut sizes: Vec<u32> = (0..1 + draw.below(6)).map(|_| draw.below(20) as u32).collect();
         // A batch has at least one sequence.
         sizes[0] += 1;
+        // Several passes of a wave over one group.
+        if op == Op::Nodes && draw.below(8) == 0 {
+            sizes.push(100 + draw.below(200) as u32);
+        }
         let (pad, full, seed) = (draw.yes(), draw.yes(), draw.source().bits(0));
         case(Tree { op, seed, pad, full }, &sizes)
     }

@@ -79,18 +79,25 @@ impl Kernel for TreeNodes<'_> {
             // Who stands for a node knows its end, which is behind it; the others name who does, which is before them.
             let end = kernel.node.get(at) as usize;
             if end > at {
-                kernel.mean(at, kernel.counted.get(at) as usize, end);
-                kernel.node.put(at, if at == span.start { NONE } else { at as u32 });
+                let first = at == span.start;
+                // A node without one above is the whole group, whose value the first position has.
+                if first || kernel.parent.get(at) != NONE {
+                    kernel.mean(at, kernel.counted.get(at) as usize, end);
+                }
+                kernel.node.put(at, if first { NONE } else { at as u32 });
             }
         });
         team.settle();
         team.for_each(span, move |at| {
-            let node = kernel.node.get(at);
-            if at > span.start && node != at as u32 {
-                let node = node as usize;
-                kernel.value.put(at, kernel.value.get(node));
-                kernel.counted.put(at, kernel.counted.get(node));
-                kernel.parent.put(at, kernel.parent.get(node));
+            if at > span.start {
+                let node = kernel.node.get(at) as usize;
+                let parent = kernel.parent.get(node);
+                let same = if parent == NONE { span.start } else { node };
+                if same != at {
+                    kernel.value.put(at, kernel.value.get(same));
+                    kernel.counted.put(at, kernel.counted.get(same));
+                    kernel.parent.put(at, parent);
+                }
             }
             kernel.leaf.put(kernel.order.at(at) as usize, kernel.deeper(span, at, at + 1));
         });

@@ -66,8 +66,8 @@ fn groups_of(sums: &[[f32; GROUPS]; ROWS], count: usize) -> [u32; ROWS] {
         let mut above = [0u32; ROWS];
         for h in 0..GROUPS {
             for r in 0..ROWS {
-                // Before h come those with the same sum.
-                let bound = if h < g { orders[g][r].saturating_sub(1) } else { orders[g][r] };
+                // Of equal sums the lower group's is above. No order is the least integer.
+                let bound = if h < g { orders[g][r] - 1 } else { orders[g][r] };
                 above[r] += u32::from(orders[h][r] > bound);
             }
         }

@@ -3,7 +3,7 @@
 
 use crate::level::Picks;
 use crate::nth::{Band, scan};
-use crate::pick::{Aligned, FEW, Keys, Ranked};
+use crate::pick::{Aligned, Elements, FEW, Keys, Ranked};
 use crate::ranked;
 use crate::wide::Wide;
 use lockstep_core::num::Hard;
@@ -26,9 +26,9 @@ impl Picks for Avx512 {
 
     #[inline(always)]
     #[allow(unsafe_code)]
-    fn falls(orders: &Aligned<[i32; FEW]>, ranked: &Ranked) -> bool {
+    fn falls(orders: &Aligned<[i32; FEW]>, at: &Elements, found: u32) -> bool {
         // SAFETY: as above.
-        unsafe { ranked::falls(orders, ranked) }
+        unsafe { ranked::falls(orders, at, found) }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Which instructions to use.
 
-use crate::pick::{Aligned, FEW, Keys, Ranked};
+use crate::pick::{Aligned, Elements, FEW, Keys, Ranked};
 use lockstep_core::team::Near;
 use std::fmt;
 
@@ -98,9 +98,9 @@ pub(crate) trait Picks {
         None
     }
 
-    /// Whether what [`picks`](Picks::picks) returned is in order by `orders` too.
+    /// Whether the first `found` elements, which [`picks`](Picks::picks) returned, are in order by `orders` too.
     #[inline(always)]
-    fn falls(_orders: &Aligned<[i32; FEW]>, _ranked: &Ranked) -> bool {
+    fn falls(_orders: &Aligned<[i32; FEW]>, _at: &Elements, _found: u32) -> bool {
         false
     }
 }

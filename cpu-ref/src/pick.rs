@@ -20,10 +20,13 @@ pub(crate) type Keys<const N: usize> = Aligned<[i32; N]>;
 /// Elements that may be looked at for at most as many picks.
 pub(crate) const FEW: usize = 16;
 
+/// The elements of at most 32 picks.
+pub(crate) type Elements = Aligned<[u32; LANES]>;
+
 /// What was picked, the first first: elements and their keys; `found` of them, with those behind the last pick.
 pub(crate) struct Ranked {
     pub(crate) found: u32,
-    pub(crate) at: Aligned<[u32; LANES]>,
+    pub(crate) at: Elements,
     pub(crate) keys: Slots,
 }
 
@@ -81,7 +84,7 @@ fn by_key<A: Arith, L: Picks, F: Key>(mut ranked: Ranked, count: usize, key: &F)
     for l in 0..FEW {
         ranked.keys.0[l] = if l < count { unordered(orders.0[l]) } else { 0.0 };
     }
-    if L::falls(&orders, &ranked) { Some(ranked) } else { None }
+    if L::falls(&orders, &ranked.at, ranked.found) { Some(ranked) } else { None }
 }
 
 /// Each pick a maximum over all keys, then the lowest element that has it.

@@ -12,14 +12,14 @@
 //! elements leave 10.6 candidates on average (draws from 16 columns until 8 were seen).
 //!
 //! Nothing goes through memory between the keys and what was picked: a vector that is read where several stores wrote waits until they have left
-//! the core (measured: half of the time of a row).
+//! the core (measured: a seventh of the time of a row).
 //!
 //! By hand and not as loops, for LLVM makes no vectors of loops over 16 lanes: it unrolls them first (measured for a row of 128: 1.1 to 1.4
 //! times as long as picks one by one; docs/decisions/0009-routing-and-trees.md).
 #![cfg(target_arch = "x86_64")]
 #![allow(unsafe_code)]
 
-use crate::pick::{Aligned, Keys, Ranked};
+use crate::pick::{Aligned, Elements, Keys, Ranked};
 use crate::short::Slots;
 use core::arch::x86_64::*;
 use lockstep_core::team::order::{LEAST, unordered};
@@ -147,15 +147,14 @@ pub(crate) fn picks<const N: usize>(keys: &Keys<N>, count: usize, near: Option<N
 /// Whether the found elements are in the order of `orders`, equal ones by the lower element.
 #[inline]
 #[target_feature(enable = "avx512f")]
-pub(crate) fn falls(orders: &Aligned<[i32; LANES]>, ranked: &Ranked) -> bool {
+pub(crate) fn falls(orders: &Aligned<[i32; LANES]>, at: &Elements, found: u32) -> bool {
     // SAFETY: 16 integers are 64 bytes.
-    let (own, at) = unsafe {
-        (_mm512_load_si512(orders.0.as_ptr().cast()), _mm512_load_si512(ranked.at.0.as_ptr().cast()))
-    };
+    let (own, at) =
+        unsafe { (_mm512_load_si512(orders.0.as_ptr().cast()), _mm512_load_si512(at.0.as_ptr().cast())) };
     let (next, next_at) = (_mm512_alignr_epi32::<1>(own, own), _mm512_alignr_epi32::<1>(at, at));
     let above = _mm512_cmpgt_epi32_mask(own, next);
     let same = _mm512_mask_cmplt_epi32_mask(_mm512_cmpeq_epi32_mask(own, next), at, next_at);
-    let pairs = ((1u32 << (ranked.found & 31)) >> 1).wrapping_sub(1);
+    let pairs = ((1u32 << (found & 31)) >> 1).wrapping_sub(1);
     !u32::from(above | same) & pairs == 0
 }
 

@@ -1,0 +1,204 @@
+//! Sixteen rows forward.
+
+use super::super::gating_forward::{Biased, GatingForward, Score};
+use super::super::{RouterKind, SIGMOID_EPS};
+use super::{K, ROWS, SLOTS, Slots, exponentials, load, spread, sums, total};
+use crate::logits::weight;
+use crate::num::{self, Arith};
+use crate::ragged::{In, Out, Span, flag};
+use crate::team::Team;
+use crate::team::order::{LEAST, ordered, unordered};
+
+/// Experts of a group, and groups.
+const GROUP: usize = 32;
+const GROUPS: usize = 8;
+
+/// σ(s) + b of all experts of a row, and the alarm of both.
+#[inline(always)]
+fn biased<A: Arith, const E: usize>(x: &mut [f32; E], scores: &[f32], bias: Option<&[f32]>) -> u32 {
+    let (scores, mut alarm) = (&scores[..E], 0);
+    for e in 0..E {
+        alarm = alarm.max(flag::finite(scores[e]));
+    }
+    for e in 0..E {
+        x[e] = num::sigmoid::<A>(scores[e]);
+    }
+    if let Some(bias) = bias {
+        let bias = &bias[..E];
+        for e in 0..E {
+            alarm = alarm.max(flag::finite(bias[e]));
+            x[e] += bias[e];
+        }
+    }
+    alarm
+}
+
+/// The sum of the two largest of a group, as two picks give it.
+#[inline(always)]
+fn two_largest(x: &[f32; GROUP]) -> f32 {
+    let (mut first, mut second) = ([LEAST; GROUP / 2], [LEAST; GROUP / 2]);
+    for l in 0..GROUP / 2 {
+        let (a, b) = (ordered(x[l]), ordered(x[l + GROUP / 2]));
+        first[l] = a.max(b);
+        second[l] = a.min(b);
+    }
+    for half in [8, 4, 2, 1] {
+        for l in 0..half {
+            let (a, b) = (first[l], first[l + half]);
+            second[l] = a.min(b).max(second[l].max(second[l + half]));
+            first[l] = a.max(b);
+        }
+    }
+    unordered(first[0]) + unordered(second[0])
+}
+
+/// Bit g is set if group g is one of the `count` with the largest sums, equal ones by the lower group.
+#[inline(always)]
+fn groups_of(sums: &[[f32; GROUPS]; ROWS], count: usize) -> [u32; ROWS] {
+    let mut orders = [[0i32; ROWS]; GROUPS];
+    for g in 0..GROUPS {
+        for r in 0..ROWS {
+            orders[g][r] = ordered(sums[r][g]);
+        }
+    }
+    let mut bits = [0; ROWS];
+    for g in 0..GROUPS {
+        let mut above = [0u32; ROWS];
+        for h in 0..GROUPS {
+            for r in 0..ROWS {
+                // Of equal sums the lower group's is above. No order is the least integer.
+                let bound = if h < g { orders[g][r] - 1 } else { orders[g][r] };
+                above[r] += u32::from(orders[h][r] > bound);
+            }
+        }
+        for r in 0..ROWS {
+            bits[r] |= u32::from((above[r] as usize) < count) << g;
+        }
+    }
+    bits
+}
+
+impl GatingForward<'_> {
+    /// Experts of `ROWS` rows of DeepSeek's groups, and the scores of the experts as gates.
+    #[inline(always)]
+    fn choose_in_groups<T: Team>(&self, team: &T, first: usize, chosen: Out<'_, u8>, sums: Out<'_, f32>) {
+        const E: usize = GROUP * GROUPS;
+        let bias = self.bias.map(|bias| bias.row(Span::new(0, E)));
+        let mut keys = [[0.0f32; E]; ROWS];
+        let mut own = [[0.0f32; GROUPS]; ROWS];
+        for r in 0..ROWS {
+            let row = first + r;
+            let scores = self.scores.row(Span::new(row * E, row * E + E));
+            self.row_alarm.put(row, biased::<T::Arith, E>(&mut keys[r], scores, bias));
+            for g in 0..GROUPS {
+                own[r][g] = num::canonical(two_largest(&keys[r].as_chunks().0[g]));
+            }
+        }
+        let bits = groups_of(&own, self.router.top_groups);
+        for (to, from) in
+            sums.row(Span::new(first * GROUPS, (first + ROWS) * GROUPS)).iter().zip(own.as_flattened())
+        {
+            to.set(*from);
+        }
+        for r in 0..ROWS {
+            let slot = (first + r) * K;
+            for g in 0..GROUPS {
+                let inside = (bits[r] >> g) & 1 == 1;
+                for e in g * GROUP..(g + 1) * GROUP {
+                    keys[r][e] = if inside { keys[r][e] } else { f32::NEG_INFINITY };
+                }
+            }
+            let row = In::new(&keys[r]);
+            team.largest(Span::new(0, E), row, None, K, &Score, move |j, e| chosen.put(slot + j, e as u8));
+        }
+    }
+
+    /// Rows `first..first + ROWS` of a router of E experts, 8 of which are picked by themselves.
+    #[inline(always)]
+    pub(in crate::routing) fn block_of<const V: usize, const E: usize, T: Team>(
+        &self,
+        team: &T,
+        first: usize,
+        chosen: Out<'_, u8>,
+    ) {
+        let scale = f64::from(self.router.scale);
+        let (mut largest, mut totals) = ([0.0f32; ROWS], [0.0f64; ROWS]);
+        if let (2, 256, Some(sums)) = (V, E, self.group_scores) {
+            self.choose_in_groups(team, first, chosen, sums);
+        } else {
+            for r in 0..ROWS {
+                let row = first + r;
+                let span = Span::new(row * E, row * E + E);
+                let slot = row * K;
+                let put = move |j, e| chosen.put(slot + j, e as u8);
+                let picked = if V == 2 {
+                    team.largest(span, self.scores, self.bias, K, &Biased, put)
+                } else {
+                    team.largest(span, self.scores, None, K, &Score, put)
+                };
+                largest[r] = picked.first;
+                self.row_alarm.put(row, picked.alarm);
+                team.put_slots(Span::new(slot, slot + K), self.gates, picked.keys);
+            }
+        }
+        // Without bias the key of a sigmoid is its sigmoid.
+        let again = V == 2 && (self.bias.is_some() || E == 256);
+        if again {
+            for r in 0..ROWS {
+                let scores = self.scores.row(Span::new((first + r) * E, (first + r) * E + E));
+                for slot in (first + r) * K..(first + r + 1) * K {
+                    self.gates.put(slot, scores[usize::from(chosen.get(slot)) % E]);
+                }
+            }
+        }
+        if V == 1 {
+            for r in 0..ROWS {
+                let start = (first + r) * E;
+                let mut x = load::<E>(self.scores.row(Span::new(start, start + E)));
+                exponentials::<T::Arith, E>(&mut x, largest[r]);
+                totals[r] = total(&x);
+            }
+        }
+        let gates = self.gates.row(Span::new(first * K, (first + ROWS) * K));
+        let mut x: Slots = [0.0; SLOTS];
+        for i in 0..SLOTS {
+            x[i] = gates[i].get();
+        }
+        let largest = spread(&largest);
+        if V < 2 {
+            for i in 0..SLOTS {
+                x[i] = num::canonical(weight::<T::Arith>(x[i] - largest[i]));
+            }
+        } else if again {
+            for i in 0..SLOTS {
+                x[i] = num::sigmoid::<T::Arith>(x[i]);
+            }
+        }
+        let mut terms = [0.0f64; SLOTS];
+        for i in 0..SLOTS {
+            terms[i] = f64::from(x[i]);
+        }
+        if V != 1 {
+            totals = sums(&terms);
+        }
+        let (added, divides) = match self.router.kind {
+            RouterKind::SigmoidNormalized => (f64::from(SIGMOID_EPS), true),
+            RouterKind::Sigmoid => (0.0, false),
+            RouterKind::SoftmaxChosen | RouterKind::SoftmaxAll => (0.0, true),
+        };
+        for r in 0..ROWS {
+            let below = if V == 2 { totals[r] + added } else { totals[r] };
+            totals[r] = scale / if divides { below } else { 1.0 };
+        }
+        let factor = spread(&totals);
+        for i in 0..SLOTS {
+            x[i] = num::canonical((terms[i] * factor[i]) as f32);
+        }
+        for i in 0..SLOTS {
+            gates[i].set(x[i]);
+        }
+        for replayed in self.row_replayed.row(Span::new(first, first + ROWS)) {
+            replayed.set(0);
+        }
+    }
+}

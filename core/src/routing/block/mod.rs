@@ -1,0 +1,77 @@
+//! Rows of shapes that many models have, sixteen at a time: where vectors are one thread's.
+//!
+//! The row programs of [`gating_forward`](super::gating_forward) and [`gating_backward`](super::gating_backward) are chains of some 300 cycles, and
+//! of rows that follow each other a processor overlaps less than two. Here everything between the picks and the dense gradient is a loop over
+//! rows, with lengths that the compiler knows. Same functions, same order of sums: the same bits.
+
+mod backward;
+mod forward;
+
+use crate::logits::weight;
+use crate::num::{self, Arith};
+use crate::team::fold::{COLUMNS, fold_columns};
+
+/// Rows of a block.
+pub(super) const ROWS: usize = 16;
+/// Picked experts.
+const K: usize = 8;
+/// Slots of a block.
+const SLOTS: usize = ROWS * K;
+
+/// A number for each slot of a block.
+type Slots = [f32; SLOTS];
+/// A number for each row.
+type Each = [f64; ROWS];
+
+/// Sums of the rows' slots, in the shape of [`fold`](crate::team::fold): columns beyond the eighth are +0, and x + 0 = x, for no term is −0.
+#[inline(always)]
+fn sums(terms: &[f64; SLOTS]) -> Each {
+    let mut sums = [0.0; ROWS];
+    for r in 0..ROWS {
+        let x: &[f64; K] = &terms.as_chunks().0[r];
+        sums[r] = num::canonical64(((x[0] + x[4]) + (x[2] + x[6])) + ((x[1] + x[5]) + (x[3] + x[7])));
+    }
+    sums
+}
+
+/// A row's number for each of its slots.
+#[inline(always)]
+fn spread<N: Copy + Default>(each: &[N; ROWS]) -> [N; SLOTS] {
+    let mut slots = [N::default(); SLOTS];
+    for r in 0..ROWS {
+        for j in 0..K {
+            slots[r * K + j] = each[r];
+        }
+    }
+    slots
+}
+
+/// e^(s − largest) of all experts of a row, in place.
+#[inline(always)]
+fn exponentials<A: Arith, const E: usize>(x: &mut [f32; E], largest: f32) {
+    for e in 0..E {
+        x[e] = weight::<A>(x[e] - largest);
+    }
+}
+
+/// Their sum, of whole chunks.
+#[inline(always)]
+fn total<const E: usize>(x: &[f32; E]) -> f64 {
+    let mut columns = [0.0f64; COLUMNS];
+    for c in 0..COLUMNS {
+        columns[c] = f64::from(x[c]);
+    }
+    for chunk in 1..E / COLUMNS {
+        for c in 0..COLUMNS {
+            columns[c] += f64::from(x[chunk * COLUMNS + c]);
+        }
+    }
+    num::canonical64(fold_columns(&columns))
+}
+
+#[inline(always)]
+fn load<const E: usize>(row: &[f32]) -> [f32; E] {
+    let mut x = [0.0; E];
+    x.copy_from_slice(&row[..E]);
+    x
+}

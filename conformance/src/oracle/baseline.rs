@@ -204,7 +204,7 @@ pub fn group(
             Scale::None { .. } => 1.0,
             Scale::LeaveOneOutStd { eps, .. } if raw => 1.0 + eps,
             Scale::LeaveOneOutStd { ddof, eps } => match deviation(&others, ddof) {
-                std if std == 0.0 || std <= least_std => 1.0,
+                0.0 => 1.0,
                 std => std + eps,
             },
             Scale::Mad { floor } if out.spread + floor == 0.0 => 1.0,

@@ -87,7 +87,7 @@ pub struct GroupAdvantage<'a> {
     pub singleton: Singleton,
     /// Largest magnitude of an advantage; ∞ = no limit.
     pub limit: f64,
-    /// A standard deviation of at most this divides nothing; 0: only one of 0.
+    /// A standard deviation of at most this divides nothing; 0: only one of 0. Of [`Scale::Std`] and [`Scale::Batch`].
     pub least_std: f64,
     /// Weights of [`Baseline::Weighted`], `[S]`.
     pub weights: Option<In<'a, f32>>,
@@ -128,6 +128,11 @@ impl GroupAdvantage<'_> {
         if !(self.least_std >= 0.0 && self.least_std.is_finite()) {
             let (argument, expected) = ("least_std", "a finite number of at least 0");
             return Err(Error::Value { argument, index: None, expected, got: self.least_std });
+        }
+        if self.least_std > 0.0 && !self.holds_back() {
+            let (argument, expected) =
+                ("least_std", "0: only the scales std and batch divide by a deviation that it holds back");
+            return Err(Error::Combination { argument, expected });
         }
         let (sequences, groups) = (self.rewards.len(), self.cu_groups.rows());
         let lengths = [
@@ -171,6 +176,12 @@ impl GroupAdvantage<'_> {
 }
 
 impl GroupAdvantage<'_> {
+    /// Whether the scale divides by a deviation that `least_std` holds back.
+    #[inline(always)]
+    fn holds_back(&self) -> bool {
+        matches!(self.scale, Scale::Std { .. } | Scale::Batch { .. })
+    }
+
     #[inline(always)]
     pub(super) fn members(&self) -> Members<'_> {
         Members { rewards: self.rewards, valid: self.valid }
@@ -281,8 +292,9 @@ impl Kernel for GroupAdvantage<'_> {
         let of_batch = self.scale.needs_moments();
         let spread = if raw && !of_batch { 1.0 } else { spread };
         let is_mad = matches!(self.scale, Scale::Mad { .. });
-        let is_std = matches!(self.scale, Scale::Std { .. } | Scale::Batch { .. });
-        let least_std = self.least_std;
+        // Never read where every member has a deviation of its own: gfx942 would spill.
+        let least_std = if V == 2 { 0.0 } else { self.least_std };
+        let is_std = self.holds_back();
         let no_scale = (spread == 0.0 || (is_std && spread <= least_std)) && (!is_mad || added == 0.0);
         let undivided = matches!(self.scale, Scale::None { .. }) || no_scale;
         let divisor = if undivided { 1.0 } else { spread + added };
@@ -316,8 +328,7 @@ impl Kernel for GroupAdvantage<'_> {
                 } else if alike || n < 3.0 {
                     1.0
                 } else {
-                    let std = members.std_of_others::<T::Arith>(span, i, n, ddof);
-                    if std <= least_std { 1.0 } else { std + eps }
+                    members.std_of_others::<T::Arith>(span, i, n, ddof) + eps
                 };
             }
             let advantage = num::div64(centred, divisor);

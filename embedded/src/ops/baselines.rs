@@ -77,7 +77,10 @@ fn launch<R: Runner>(
         scale,
         singleton: if case.is_multiple_of(3) { Singleton::RawReward } else { Singleton::Zero },
         limit: if case % 4 == 3 { 1.25 } else { f64::INFINITY },
-        least_std: if case % 5 == 4 { 0.25 } else { 0.0 },
+        least_std: match scale {
+            Scale::Std { .. } | Scale::Batch { .. } if case % 2 == 1 => 0.25,
+            _ => 0.0,
+        },
         weights: baseline.needs_weights().then(|| In::new(&batch.weights[..])),
         lengths: (baseline == Baseline::Length).then(|| In::new(&lengths[..])),
         given: baseline.needs_given().then(|| In::new(&batch.advantage[..ROWS])),

@@ -20,7 +20,7 @@ pub struct GroupParams<'a> {
     pub singleton: Option<Singleton>,
     /// Largest magnitude of an advantage; ∞ = no limit.
     pub limit: f64,
-    /// A standard deviation of at most this divides nothing; 0: only one of 0. VCPO 1e-8.
+    /// A standard deviation of at most this divides nothing; 0: only one of 0. VCPO 1e-8. Of [`Scale::Std`] and [`Scale::Batch`].
     pub least_std: f64,
     /// Weights of [`Baseline::Weighted`], `[S]`.
     pub weights: Option<&'a [f32]>,

@@ -4,10 +4,10 @@ use super::{AdvantageChoice, Estimator, RobustChoice};
 use crate::Error;
 
 impl Estimator {
-    /// Whether the group op divides by a standard deviation.
+    /// Whether the group op divides by one standard deviation.
     fn divides_by_std(self) -> bool {
-        use Estimator::{Gdpo, Grpo, GrpoBatch, GrpoLeaveOneOut, PassK, Vcpo};
-        matches!(self, Grpo | GrpoBatch | GrpoLeaveOneOut | PassK | Vcpo | Gdpo)
+        use Estimator::{Gdpo, Grpo, GrpoBatch, PassK, Vcpo};
+        matches!(self, Grpo | GrpoBatch | PassK | Vcpo | Gdpo)
     }
 }
 
@@ -69,8 +69,9 @@ impl AdvantageChoice {
                     "advantage.least_std is {least}: expected a finite number of at least 0"
                 )));
             }
-            if !(self.norm_by_std && self.over_time.is_none() && self.estimator.divides_by_std()) {
-                let message = "advantage.least_std is for estimators that divide by a standard deviation";
+            let own = self.leave_one_out != Some(true) && self.estimator.divides_by_std();
+            if !(self.norm_by_std && self.over_time.is_none() && own) {
+                let message = "advantage.least_std is for estimators that divide by one standard deviation";
                 return Err(Error::Recipe(message.into()));
             }
         }

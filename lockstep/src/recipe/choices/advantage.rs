@@ -125,7 +125,7 @@ pub struct AdvantageChoice {
     pub ddof: u32,
     /// Added to the standard deviation, outside the root; of the same estimators.
     pub eps: f64,
-    /// A standard deviation of at most this divides nothing; absent = 0. VCPO's code: 1e-8. Of the same estimators and `gdpo`.
+    /// A standard deviation of at most this divides nothing; absent = 0. VCPO's code: 1e-8. Of `grpo`, `grpo_batch`, `pass_k`, `vcpo`, `gdpo`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub least_std: Option<f64>,
     /// Policy for a group of one.

@@ -212,7 +212,8 @@ pub(super) struct Biased;
 impl Key for Biased {
     /// `sigmoid` is within 2.41 units of the last place, so that e^2·2.41·2⁻²³ apart is apart after rounding; ln σ rises by 1 − σ, 0.018 at 4 and
     /// more below. 0.018·(2⁻¹⁴ − 2⁻¹⁹) = 1.06e-6 is more than the 5.8e-7 of two errors. Below −87, where it is subnormal, it is far below that of −60.
-    const NEAR: Option<Near> = Some(Near { from: -60.0, to: 4.0, below: 1.0 / 16384.0 });
+    /// `below` is 2⁻¹⁴.
+    const NEAR: Option<Near> = Some(Near { from: -60.0, to: 4.0, below: 6.103_515_6e-5 });
 
     #[inline(always)]
     fn key<A: Arith>(&self, value: f32, bias: f32, _element: usize) -> f32 {

@@ -46,7 +46,11 @@ impl GatingBackward<'_> {
         let sigmoid = self.router.kind.sigmoid();
         let mut means = [0.0f64; ROWS];
         for r in 0..ROWS {
-            means[r] = if matches!(self.router.kind, RouterKind::Sigmoid) { 0.0 } else { dots[r] / scale };
+            means[r] = if matches!(self.router.kind, RouterKind::Sigmoid) {
+                0.0
+            } else {
+                num::div64(dots[r], scale)
+            };
         }
         let mut slopes = [1.0f32; SLOTS];
         if V == 0 && sigmoid {
@@ -103,7 +107,7 @@ impl GatingBackward<'_> {
                 factors[r] = total(&x[r]);
             }
             for r in 0..ROWS {
-                factors[r] = dots[r] / factors[r];
+                factors[r] = num::div64(dots[r], factors[r]);
             }
             for r in 0..ROWS {
                 let start = (first + r) * E;

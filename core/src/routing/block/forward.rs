@@ -188,7 +188,7 @@ impl GatingForward<'_> {
         };
         for r in 0..ROWS {
             let below = if V == 2 { totals[r] + added } else { totals[r] };
-            totals[r] = scale / if divides { below } else { 1.0 };
+            totals[r] = num::div64(scale, if divides { below } else { 1.0 });
         }
         let factor = spread(&totals);
         for i in 0..SLOTS {

@@ -10,18 +10,14 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 
-/// Files of `core/src` whose `/` on floats never runs on a GPU: host code, and the two functions themselves.
-pub const HOST: [&str; 14] = [
+/// Files of `core/src` that hold no kernel, and the two functions themselves.
+pub const HOST: [&str; 11] = [
     "num/div.rs",
     // binary64 functions of schedules
     "num/wide.rs",
     "random/",
     "schedule/",
     "kl_control.rs",
-    // parameters, computed before a launch
-    "gate/sapo.rs",
-    "gate/remix.rs",
-    "correction/reject.rs",
     // one number for a batch or group
     "advantage/filtration.rs",
     "advantage/mssr.rs",

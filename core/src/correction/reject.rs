@@ -178,7 +178,7 @@ impl Rejections {
             Statistic::SeqMaxK2 | Statistic::SeqMaxK3 => &mut self.max,
         };
         if statistic.is_k1() {
-            let low = low.unwrap_or(1.0 / high);
+            let low = low.unwrap_or(num::div(1.0, high));
             if !(low > 0.0 && low <= high) {
                 return Err(value("rejection.low", "a positive number, at most `high`", low));
             }

@@ -39,7 +39,7 @@ crate::launch_args!(Remix { clip_ratio_low, clip_ratio_high });
 /// ```
 pub fn kl_convex_lambda(step: u64) -> f64 {
     let tenths = 10u64.saturating_sub(step.saturating_sub(50).div_ceil(10));
-    (if tenths > 5 { tenths } else { 5 }) as f64 / 10.0
+    num::div64((if tenths > 5 { tenths } else { 5 }) as f64, 10.0)
 }
 
 impl Gate for Remix {

@@ -34,7 +34,7 @@ crate::launch_args!(Sapo { tau_pos, tau_neg, scale_pos, scale_neg });
 impl Sapo {
     /// Temperatures for positive advantages (the paper's 1.0) and for the others (the paper's 1.05).
     pub fn new(tau_pos: f32, tau_neg: f32) -> Self {
-        Sapo { tau_pos, tau_neg, scale_pos: 4.0 / tau_pos, scale_neg: 4.0 / tau_neg }
+        Sapo { tau_pos, tau_neg, scale_pos: num::div(4.0, tau_pos), scale_neg: num::div(4.0, tau_neg) }
     }
 }
 

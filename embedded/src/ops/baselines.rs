@@ -42,17 +42,20 @@ pub(super) fn run<R: Runner>(runner: &R, source: Source, record: &mut impl Recor
         for s in 0..2 {
             let scale = scales[(2 * b + s) % scales.len()];
             let case = 2 * b as u32 + s as u32;
-            launch(runner, source.fork(case), case, (baseline, scale), record)?;
+            launch(runner, source.fork(case), case, (baseline, scale, 0.0), record)?;
         }
     }
-    Ok(())
+    // Deviations on both sides of what divides.
+    let weighted = Baseline::Weighted { eps: 1e-8 };
+    launch(runner, source.fork(18), 18, (weighted, Scale::Std { ddof: 0, eps: 0.0 }, 0.25), record)?;
+    launch(runner, source.fork(19), 19, (Baseline::Mean, Scale::Batch { ddof: 1, eps: 1e-4 }, 0.25), record)
 }
 
 fn launch<R: Runner>(
     runner: &R,
     source: Source,
     case: u32,
-    (baseline, scale): (Baseline, Scale),
+    (baseline, scale, least_std): (Baseline, Scale, f64),
     record: &mut impl Record,
 ) -> Result<(), Error> {
     let batch = Batch::new(source, Range::Realistic, case);
@@ -77,10 +80,7 @@ fn launch<R: Runner>(
         scale,
         singleton: if case.is_multiple_of(3) { Singleton::RawReward } else { Singleton::Zero },
         limit: if case % 4 == 3 { 1.25 } else { f64::INFINITY },
-        least_std: match scale {
-            Scale::Std { .. } | Scale::Batch { .. } if case % 2 == 1 => 0.25,
-            _ => 0.0,
-        },
+        least_std,
         weights: baseline.needs_weights().then(|| In::new(&batch.weights[..])),
         lengths: (baseline == Baseline::Length).then(|| In::new(&lengths[..])),
         given: baseline.needs_given().then(|| In::new(&batch.advantage[..ROWS])),

@@ -2,10 +2,11 @@
 
 mod rewards;
 
-use lockstep::core::advantage::Order;
 use lockstep::core::advantage::mssr::{self, GlobalRho, ValueTracker};
+use lockstep::core::advantage::{Baseline, Order, Scale};
 use lockstep::core::num::Soft;
 use lockstep::core::reward::Criterion;
+use lockstep::ops::advantage::GroupParams;
 use lockstep::ops::optimal_token_baseline::Score;
 use lockstep::ops::sharpen::EntropyOf;
 use lockstep::ops::vcpo::{SequenceScore, VcpoWeights};
@@ -106,9 +107,23 @@ fn vcpo_divides_by_a_deviation_above_its_threshold_alone() {
     let batch = Batch::new(&[0, 1, 2], &[0, 2], None).unwrap();
     let without = Recipe::from_toml(toml).unwrap().advantages_with(&Device::cpu(), &batch, &input).unwrap();
     assert!((without.advantage[1] - 1.0).abs() < 1e-5);
-    for refused in
-        ["kind = \"rloo\"\nleast_std = 0.1", "norm_by_std = false\nleast_std = 0.1", "least_std = -1.0"]
-    {
+    let scales = [
+        (Scale::LeaveOneOutStd { ddof: 1, eps: 0.0 }, 0.1),
+        (Scale::None { ddof: 1 }, 0.1),
+        (Scale::Std { ddof: 1, eps: 0.0 }, -0.1),
+        (Scale::Std { ddof: 1, eps: 0.0 }, f64::NAN),
+    ];
+    for (scale, least_std) in scales {
+        let params = GroupParams { least_std, ..GroupParams::new(Baseline::Mean, scale) };
+        let error = ops::group_advantage(&Device::cpu(), &batch, &[0.0, 1.0], None, &params).unwrap_err();
+        assert!(error.to_string().contains("least_std"), "{error}");
+    }
+    for refused in [
+        "kind = \"grpo_leave_one_out\"\nleast_std = 0.1",
+        "kind = \"rloo\"\nleast_std = 0.1",
+        "norm_by_std = false\nleast_std = 0.1",
+        "least_std = -1.0",
+    ] {
         let error = Recipe::from_toml(&format!("[advantage]\n{refused}\n")).unwrap_err().to_string();
         assert!(error.contains("advantage.least_std"), "{error}");
     }

@@ -96,6 +96,9 @@ impl Kernel for TreeNodes<'_> {
                 if same != at {
                     kernel.value.put(at, kernel.value.get(same));
                     kernel.counted.put(at, kernel.counted.get(same));
+                }
+                // Who stands for a node has it already, and others read it now.
+                if node != at {
                     kernel.parent.put(at, parent);
                 }
             }

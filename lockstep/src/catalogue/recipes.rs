@@ -111,7 +111,7 @@ const SOURCES: &[(&str, &str, Confidence)] = &[
     ("mlperf_v6_1", "MLPerf Training v6.1 (NeMo RL)", Recalled),
     ("openrlhf_gspo", "OpenRLHF", FrameworkCode),
     ("roll", "ROLL", FrameworkCode),
-    ("ms_swift", "ms-swift", FrameworkCode),
+    ("ms_swift", "ms-swift", Recalled),
     ("ui_s1_paper", "2509.11543", Paper),
     ("tempo_released", "2509.18314", OfficialCode),
     ("spiral_paper", "2506.24119", Recalled),

@@ -1,6 +1,7 @@
 //! [`Team::largest`](lockstep_core::team::Team::largest) as vectors: keys once, to a buffer, as integers of the same order; then the picks.
 //!
-//! A pick is a maximum over all keys, then the lowest element that has it. AVX-512 does better for two picks and more ([`ranked`](crate::ranked)).
+//! A pick is a maximum over all keys, then the lowest element that has it. AVX-512 does better for two picks and more ([`ranked`](crate::ranked)), and where
+//! keys follow values makes keys of its candidates alone.
 
 use crate::level::Picks;
 use crate::short::Slots;

@@ -8,7 +8,7 @@ use lockstep_conformance::cases::hash::Source;
 /// Two blocks of 16, and rows behind them.
 const ROWS: usize = 37;
 /// Kinds of scores.
-const STYLES: usize = 9;
+const STYLES: usize = 10;
 
 /// Scores without order, as bf16, with few values; a few units apart around a number, where names are equal and where sigmoids are or change their
 /// order; saturated; without an order and some of them bad.
@@ -23,6 +23,13 @@ fn score(style: usize, source: Source, i: usize) -> f32 {
         5 => around([-60.0, -88.0, 1.0][(i / 128) % 3]),
         6 => 30.0 * source.signed(i),
         7 => -110.0 + 10.0 * source.signed(i),
+        // Seven far above; the eighth pick is the lower of two scores, one unit below the other, whose sigmoids are equal.
+        9 => match i % 128 {
+            110..117 => 3.75 + (i % 128) as f32 / 1024.0,
+            101 => 3.5,
+            50 => f32::from_bits(3.5f32.to_bits() - 1),
+            _ => -1.0 + 0.5 * source.signed(i),
+        },
         _ => match source.below(i, 500) {
             0 => f32::NAN,
             1 => f32::INFINITY,

@@ -30,7 +30,10 @@ mod recur;
 #[cfg(feature = "std")]
 mod short;
 #[cfg(feature = "std")]
+mod stream;
+#[cfg(feature = "std")]
 mod threads;
+#[cfg(feature = "std")]
 mod together;
 #[cfg(feature = "std")]
 mod wide;

@@ -460,6 +460,11 @@ impl<A: Arith, L: Picks> Team for Wide<A, L> {
     }
 
     #[inline(always)]
+    fn leave(&self, to: &[Cell<f32>], values: &[f32]) {
+        crate::stream::stream(to, values);
+    }
+
+    #[inline(always)]
     fn leads(&self) -> bool {
         true
     }

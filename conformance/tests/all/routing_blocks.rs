@@ -132,3 +132,44 @@ fn blocks_of_grouped_routers_have_the_bits_of_rows() {
     agree(Router::DEEPSEEK_V3, true);
     agree(Router { top_groups: 3, ..Router::DEEPSEEK_V3 }, false);
 }
+
+/// A gradient that is in no cache goes past them: what is written whole is what is written in parts, which are not.
+#[test]
+fn a_gradient_beyond_the_caches_has_the_bits_of_its_parts() {
+    const PART: usize = 1 << 16;
+    let rows = 2 * PART + 48;
+    for (kind, level) in [RouterKind::SoftmaxChosen, RouterKind::SoftmaxAll].into_iter().flat_map(|kind| {
+        Level::available().into_iter().filter(|level| *level != Level::Plain).map(move |level| (kind, level))
+    }) {
+        let (router, device) = (Router::new(kind, 128, 8), Device::cpu_with(Some(level), Some(2)).unwrap());
+        let source = Source::new(77);
+        let scores: Vec<f32> = (0..rows * 128).map(|i| source.signed(i)).collect();
+        let chosen: Vec<u8> = (0..rows * 8).map(|i| (16 * (i % 8) + (i * 7 / 8) % 16) as u8).collect();
+        let gates: Vec<f32> = (0..rows * 8).map(|i| source.fork(1).signed(i).abs()).collect();
+        let coef: Vec<f32> = (0..rows * 8).map(|i| source.fork(2).signed(i)).collect();
+        let (mut whole, mut parts) = (vec![7.0f32; rows * 128], vec![5.0f32; rows * 128]);
+        let backward = |first: usize, gradient: &mut [f32]| {
+            let (rows, mut alarm) = (gradient.len() / 128, vec![0; gradient.len() / 128]);
+            let of = |each: usize| first * each..(first + rows) * each;
+            device
+                .run(&GatingBackward {
+                    router,
+                    rows,
+                    scores: In::new(&scores[of(128)]),
+                    chosen: Trace::narrow(In::new(&chosen[of(8)]), 1, 8),
+                    gates: In::new(&gates[of(8)]),
+                    coef: In::new(&coef[of(8)]),
+                    gradient: Out::new(gradient),
+                    row_alarm: Out::new(&mut alarm),
+                })
+                .unwrap();
+            assert!(alarm.iter().all(|alarm| *alarm <= flag::LIMIT));
+        };
+        backward(0, &mut whole);
+        for first in (0..rows).step_by(PART) {
+            let end = rows.min(first + PART);
+            backward(first, &mut parts[first * 128..end * 128]);
+        }
+        assert!(whole.iter().zip(&parts).all(|(a, b)| a.to_bits() == b.to_bits()), "{kind:?} {level}");
+    }
+}

@@ -4,6 +4,7 @@ use super::recur::Recurrence;
 use super::scan::{Direction, Semigroup};
 use crate::num::{self, Arith};
 use crate::ragged::{In, Mask, Out, Sink, Span, Stream};
+use core::cell::Cell;
 
 /// What one lane says of one element in a [`Team::sweep`]: M values to write, K terms to sum, E values whose
 /// maximum is wanted, and an alarm.
@@ -290,6 +291,14 @@ pub trait Team {
     #[inline(always)]
     fn soon(&self, first: *const f32, length: usize, span: Span) {
         let _ = (first, length, span);
+    }
+
+    /// Writes `values` to `to`, which is as long and is not read again soon: past the caches, where that is faster.
+    #[inline(always)]
+    fn leave(&self, to: &[Cell<f32>], values: &[f32]) {
+        for (cell, value) in to.iter().zip(values) {
+            cell.set(*value);
+        }
     }
 
     /// Whether this is the thread that writes what a row has one of. A condition and not a closure: the reference that a closure

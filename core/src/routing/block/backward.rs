@@ -8,6 +8,9 @@ use crate::ragged::{Mask, Span, flag};
 use crate::team::Team;
 use crate::team::order::{LEAST, ordered, unordered};
 
+/// A gradient of more numbers (64 MB) is in no cache when it is read: its zeros go past them, and their lines are not read first.
+const FAR: usize = 1 << 24;
+
 impl GatingBackward<'_> {
     /// Rows `first..first + ROWS` of a router of E experts, 8 of which are picked; `chosen` are theirs.
     #[inline(always)]
@@ -65,6 +68,7 @@ impl GatingBackward<'_> {
                 slopes[i] = num::sigmoid::<T::Arith>(slopes[i]);
             }
         }
+        let far = self.gradient.len() > FAR;
         if V == 0 {
             let mean = spread(&means);
             let mut gradients = [0.0f32; SLOTS];
@@ -75,10 +79,18 @@ impl GatingBackward<'_> {
             for r in 0..ROWS {
                 let start = (first + r) * E;
                 let span = Span::new(start, start + E);
-                team.fill(span, Mask::all(), self.gradient, 0.0);
                 let out = self.gradient.row(span);
-                for j in 0..K {
-                    out[experts[r * K + j] as usize % E].set(gradients[r * K + j]);
+                if far {
+                    let mut row = [0.0; E];
+                    for j in 0..K {
+                        row[experts[r * K + j] as usize % E] = gradients[r * K + j];
+                    }
+                    team.leave(out, &row);
+                } else {
+                    team.fill(span, Mask::all(), self.gradient, 0.0);
+                    for j in 0..K {
+                        out[experts[r * K + j] as usize % E].set(gradients[r * K + j]);
+                    }
                 }
             }
         } else {
@@ -92,7 +104,9 @@ impl GatingBackward<'_> {
                     alarm = alarm.max(flag::finite(scores[e]));
                 }
                 // What phases behind this one write, and the next block's scores.
-                team.soon(self.gradient.as_ptr(), self.gradient.len(), Span::new(start, start + E));
+                if !far {
+                    team.soon(self.gradient.as_ptr(), self.gradient.len(), Span::new(start, start + E));
+                }
                 largest[r] = unordered(best);
                 alarms[r] = flag::worse(alarms[r], alarm);
             }
@@ -108,6 +122,15 @@ impl GatingBackward<'_> {
             }
             for r in 0..ROWS {
                 factors[r] = num::div64(dots[r], factors[r]);
+            }
+            let mut gradients = [0.0f32; SLOTS];
+            for i in 0..SLOTS {
+                gradients[i] = x[i / K][experts[i] as usize % E];
+            }
+            let factor = spread(&factors);
+            for i in 0..SLOTS {
+                let gradient = products[i] - f64::from(gradients[i]) * factor[i];
+                gradients[i] = num::canonical(gradient as f32 + 0.0);
             }
             for r in 0..ROWS {
                 let start = (first + r) * E;
@@ -125,26 +148,17 @@ impl GatingBackward<'_> {
                         y[e] = num::canonical(y[e]);
                     }
                 }
-                for e in 0..E {
-                    out[e].set(y[e]);
+                for j in 0..K {
+                    y[experts[r * K + j] as usize % E] = gradients[r * K + j];
+                }
+                if far {
+                    team.leave(out, &y);
+                } else {
+                    for e in 0..E {
+                        out[e].set(y[e]);
+                    }
                 }
                 alarms[r] = flag::worse(alarms[r], written);
-            }
-            let mut gradients = [0.0f32; SLOTS];
-            for i in 0..SLOTS {
-                gradients[i] = x[i / K][experts[i] as usize % E];
-            }
-            let factor = spread(&factors);
-            for i in 0..SLOTS {
-                let gradient = products[i] - f64::from(gradients[i]) * factor[i];
-                gradients[i] = num::canonical(gradient as f32 + 0.0);
-            }
-            for r in 0..ROWS {
-                let start = (first + r) * E;
-                let out = &self.gradient.row(Span::new(start, start + E))[..E];
-                for j in 0..K {
-                    out[experts[r * K + j] as usize % E].set(gradients[r * K + j]);
-                }
             }
         }
         let alarm = self.row_alarm.row(Span::new(first, first + ROWS));

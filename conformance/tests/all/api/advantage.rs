@@ -21,6 +21,7 @@ pub(crate) fn check_group(device: &Device, case: &Case, group: &Group, expected:
     let batch = Batch::with_empty_rows(&one_token_each, &data.offsets, None).unwrap();
     let params = GroupParams {
         limit: group.limit,
+        least_std: group.least_std,
         weights: group.baseline.needs_weights().then_some(&data.element[1][..]),
         given: group.baseline.needs_given().then_some(&data.row[0][..]),
         ..GroupParams::new(group.baseline, group.scale).singleton(group.singleton)

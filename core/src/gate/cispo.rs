@@ -16,7 +16,6 @@
 
 use super::{CLIP_HIGH, CLIP_LOW, Gate, Gated, Sample, check_scalar};
 use crate::Error;
-use crate::num::Arith;
 
 /// Parameters of the clip.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -35,7 +34,7 @@ impl Gate for Cispo {
     const SCORE: bool = true;
 
     #[inline(always)]
-    fn gate_staged<A: Arith>(&self, Sample { ratio, advantage, logp, .. }: Sample, _staged: f32) -> Gated {
+    fn gate_staged(&self, Sample { ratio, advantage, logp, .. }: Sample, _staged: f32) -> Gated {
         let raised = if ratio < self.low { self.low } else { ratio };
         let weight = if raised > self.high { self.high } else { raised };
         let gradient = weight * -advantage;

@@ -17,7 +17,6 @@
 
 use super::{CLIP_DUAL, CLIP_HIGH, CLIP_LOW, Gate, Gated, Sample, check_scalar};
 use crate::Error;
-use crate::num::Arith;
 
 /// Parameters of the clip.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -36,7 +35,7 @@ impl Gate for PpoClip {
     const POLICY_LOSS: &'static str = "policy_loss_ppo";
 
     #[inline(always)]
-    fn gate_staged<A: Arith>(&self, Sample { ratio, advantage, .. }: Sample, _staged: f32) -> Gated {
+    fn gate_staged(&self, Sample { ratio, advantage, .. }: Sample, _staged: f32) -> Gated {
         // max and min of the formula as one clamp with the bounds that can hold for this sign:
         // A >= 0: r at most `high`; A < 0: r at least `low`, at most c. All are finite or infinite as r is, so A = 0 gives 0.
         let (low, high, dual) = (1.0 - self.clip_ratio_low, 1.0 + self.clip_ratio_high, self.clip_ratio_c);

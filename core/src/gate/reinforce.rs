@@ -8,7 +8,6 @@
 
 use super::{Gate, Gated, Sample};
 use crate::Error;
-use crate::num::Arith;
 use crate::op::{Arg, Decoder, Encoder};
 
 /// No parameters.
@@ -35,7 +34,7 @@ impl Gate for Reinforce {
     const RATIO: bool = false;
 
     #[inline(always)]
-    fn gate_staged<A: Arith>(&self, Sample { advantage, logp, .. }: Sample, _staged: f32) -> Gated {
+    fn gate_staged(&self, Sample { advantage, logp, .. }: Sample, _staged: f32) -> Gated {
         Gated { loss: -advantage * logp, gradient: -advantage, weight: 1.0, clipped: 0 }
     }
 

@@ -58,7 +58,7 @@ impl Gate for Sapo {
     }
 
     #[inline(always)]
-    fn gate_staged<A: Arith>(&self, Sample { ratio, advantage, .. }: Sample, e: f32) -> Gated {
+    fn gate_staged(&self, Sample { ratio, advantage, .. }: Sample, e: f32) -> Gated {
         let scale = if advantage > 0.0 { self.scale_pos } else { self.scale_neg };
         let inverse = num::div(1.0, 1.0 + e);
         let p = if ratio >= 1.0 { inverse } else { e * inverse };

@@ -191,7 +191,7 @@ impl<G: Gate, const KL: u8, const HOT: u8, const WANT: u8> Token<G, KL, HOT, WAN
         };
         // Statistics of log-ratios are of tokens, at every level.
         let log_ratio = if self.sequence.is_some() { d } else { guarded };
-        let gate = self.gate.gate_staged::<A>(self.sample::<A>(ratio, &input), of_gate);
+        let gate = self.gate.gate_staged(self.sample::<A>(ratio, &input), of_gate);
         let gradient = match self.sequence {
             _ if G::SCORE => gate.gradient,
             Some(_) => {

@@ -5,6 +5,7 @@ use crate::level::Picks;
 use crate::nth::{Band, scan};
 use crate::pick::{Aligned, Elements, FEW, Keys, Ranked};
 use crate::ranked;
+use crate::stream::drain;
 use crate::wide::Wide;
 use lockstep_core::num::Hard;
 use lockstep_core::op::Kernel;
@@ -32,16 +33,18 @@ impl Picks for Avx512 {
     }
 }
 
-/// Rows under AVX2 and FMA.
+/// Rows under AVX2 and FMA, drained.
 #[target_feature(enable = "avx2,fma")]
 pub(crate) fn rows_avx2<K: Kernel>(kernel: &K, rows: Range<usize>) {
     kernel.block(&Wide::<Hard, Avx2>::new(), rows);
+    drain();
 }
 
-/// Rows under AVX-512.
+/// Rows under AVX-512, drained.
 #[target_feature(enable = "avx2,fma,popcnt,bmi1,avx512f,avx512bw,avx512dq,avx512vl")]
 pub(crate) fn rows_avx512<K: Kernel>(kernel: &K, rows: Range<usize>) {
     kernel.block(&Wide::<Hard, Avx512>::new(), rows);
+    drain();
 }
 
 /// Keys in a band under AVX2.

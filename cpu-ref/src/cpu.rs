@@ -86,6 +86,5 @@ impl Cpu {
             Level::Neon => crate::neon::rows_neon(kernel, rows),
             _ => plain::run(kernel, rows),
         }
-        crate::stream::drain();
     }
 }

@@ -1,10 +1,10 @@
 //! Stores past the caches: a line that is written whole need not be read first.
+#![cfg(target_arch = "x86_64")]
 
 use core::cell::Cell;
 
 /// Writes `values` to `to`; [`drain`] comes before another thread reads them.
 #[inline(always)]
-#[cfg(target_arch = "x86_64")]
 #[allow(unsafe_code)]
 pub(crate) fn stream(to: &[Cell<f32>], values: &[f32]) {
     use core::arch::x86_64::{_mm_loadu_ps, _mm_stream_ps};
@@ -19,22 +19,12 @@ pub(crate) fn stream(to: &[Cell<f32>], values: &[f32]) {
     }
 }
 
-/// Other processors store as they do.
-#[inline(always)]
-#[cfg(not(target_arch = "x86_64"))]
-pub(crate) fn stream(to: &[Cell<f32>], values: &[f32]) {
-    to.iter().zip(values).for_each(|(cell, value)| cell.set(*value));
-}
-
 /// Orders what [`stream`] wrote before what this thread does next.
 #[inline(always)]
 #[allow(unsafe_code)]
 pub(crate) fn drain() {
-    #[cfg(target_arch = "x86_64")]
     // SAFETY: SSE is part of x86-64.
-    unsafe {
-        core::arch::x86_64::_mm_sfence();
-    }
+    unsafe { core::arch::x86_64::_mm_sfence() };
 }
 
 #[cfg(test)]

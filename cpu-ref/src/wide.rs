@@ -459,6 +459,8 @@ impl<A: Arith, L: Picks> Team for Wide<A, L> {
         }
     }
 
+    /// The levels of x86-64 drain at the end of their rows.
+    #[cfg(target_arch = "x86_64")]
     #[inline(always)]
     fn leave(&self, to: &[Cell<f32>], values: &[f32]) {
         crate::stream::stream(to, values);

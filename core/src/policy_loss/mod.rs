@@ -21,13 +21,14 @@ pub mod gmpo;
 pub mod sequence_weight;
 pub mod sum;
 mod token;
+mod variants;
 
 pub use gmpo::PolicyLossGmpo;
 pub use sequence_weight::{SequenceRule, SequenceWeight};
 
 use crate::Error;
 use crate::aggregate::Weight;
-use crate::gate::{Gate, OWN_BOUND, Sample, check_scalar};
+use crate::gate::{Gate, Sample, check_scalar};
 use crate::kl::{Estimator, Kl};
 use crate::num;
 use crate::op::Kernel;
@@ -35,6 +36,7 @@ use crate::ragged::{In, Mask, Offsets, Out, Sink, Span, Stream, flag};
 use crate::ratio::{Guard, Level};
 use crate::team::{Element, Team};
 use token::{Alike, LogRatio, Sequence, Token};
+use variants::SECOND;
 
 /// The KL term of a policy loss.
 #[derive(Clone, Copy, Debug)]
@@ -249,19 +251,6 @@ impl<G: Gate> PolicyLoss<'_, G> {
         self.weights.is_none() && !self.advantage_per_token
     }
 
-    /// What most calls are: see [`token::NARROW`].
-    #[inline(always)]
-    fn hot(&self) -> bool {
-        let shared = !G::READS_OWN || self.guard == Guard::clamp(OWN_BOUND);
-        self.plain() && self.level == Level::Token && self.guard.is_narrow_clamp() && shared
-    }
-
-    /// The same without a guard: TRL, slime, AReaL and NeMo RL have none.
-    #[inline(always)]
-    fn open(&self) -> bool {
-        self.plain() && self.level == Level::Token && self.guard == Guard::NONE
-    }
-
     /// Whether the scalar parameters are in their domain.
     pub fn check(&self) -> Result<(), Error> {
         self.gate.check()?;
@@ -305,30 +294,9 @@ impl<G: Gate> Kernel for PolicyLoss<'_, G> {
         self.cu_seqlens.span(row).len()
     }
 
-    /// Not on a GPU, which has an entry point for each variant: what would be worth an entry point more is chosen here.
     #[inline(always)]
     fn row<T: Team>(&self, team: &T, row: usize) {
-        let written = self.loss.is_some_and(|loss| loss.token_loss.is_some());
-        let k3 = self.kl.is_some_and(|term| term.kl.estimator == Estimator::K3);
-        match self.variant() {
-            _ if self.alike() => self.alike_row(team, row),
-            1 if self.open() => self.row_as::<OPEN, T>(team, row),
-            3 if self.open() && !written => self.row_as::<OPEN_LOSS, T>(team, row),
-            4 if self.open() && !written && !k3 => self.row_as::<OPEN_LINEAR_LOSS, T>(team, row),
-            3 if self.hot() && !written => self.row_as::<HOT_LOSS, T>(team, row),
-            4 if self.hot() && !written && k3 => self.row_as::<HOT_K3_LOSS, T>(team, row),
-            4 if self.hot() && !written => self.row_as::<HOT_LINEAR_LOSS, T>(team, row),
-            0 => self.row_as::<0, T>(team, row),
-            1 => self.row_as::<1, T>(team, row),
-            2 if k3 => self.row_as::<K3, T>(team, row),
-            2 => self.row_as::<LINEAR, T>(team, row),
-            3 => self.row_as::<3, T>(team, row),
-            4 if k3 => self.row_as::<K3_LOSS, T>(team, row),
-            4 => self.row_as::<LINEAR_LOSS, T>(team, row),
-            5 => self.row_as::<5, T>(team, row),
-            _ if k3 => self.row_as::<K3_METRICS, T>(team, row),
-            _ => self.row_as::<LINEAR_METRICS, T>(team, row),
-        }
+        self.choose(team, row);
     }
 
     #[inline(always)]
@@ -347,78 +315,6 @@ impl<G: Gate> Kernel for PolicyLoss<'_, G> {
             self.with_streams::<6, V, T>(team, row)
         } else {
             self.with_streams::<5, V, T>(team, row)
-        }
-    }
-}
-
-/// Not a variant of the table: losses of tokens that are [`hot`](PolicyLoss::hot), summed and not written.
-const HOT_LOSS: usize = 7;
-/// Nor are these, whose KL term is known not to be k3, or known to be.
-const LINEAR: usize = 8;
-const LINEAR_LOSS: usize = 9;
-const LINEAR_METRICS: usize = 10;
-const HOT_LINEAR_LOSS: usize = 11;
-const K3: usize = 12;
-const K3_LOSS: usize = 13;
-const K3_METRICS: usize = 14;
-const HOT_K3_LOSS: usize = 15;
-/// Nor are these, of tokens that are [`open`](PolicyLoss::open).
-const OPEN: usize = 16;
-const OPEN_LOSS: usize = 17;
-const OPEN_LINEAR_LOSS: usize = 18;
-
-/// Index of the second policy among a token's inputs.
-const SECOND: usize = 5;
-
-impl<G: Gate> PolicyLoss<'_, G> {
-    /// Row `row` by variant V, with J inputs a token.
-    #[inline(always)]
-    fn with_streams<const J: usize, const V: usize, T: Team>(&self, team: &T, row: usize) {
-        // A sweep for each need, so that who wants coefficients only pays for nothing else. Whatever is chosen, a
-        // coefficient's bits are the same.
-        const SUMS: usize = sum::SUMS;
-        const { assert!(V <= OPEN_LINEAR_LOSS) };
-        match V {
-            0 => self.sweep::<T, J, 1, 0, 0, { token::NONE }, { token::NARROW }, { token::COEF }>(team, row),
-            1 => self.sweep::<T, J, 1, 0, 0, { token::NONE }, { token::GENERAL }, { token::COEF }>(team, row),
-            2 => self.sweep::<T, J, 1, 0, 0, { token::ANY }, { token::GENERAL }, { token::COEF }>(team, row),
-            3 => self.sweep::<T, J, 2, 1, 0, { token::NONE }, { token::GENERAL }, { token::LOSS }>(team, row),
-            4 => self.sweep::<T, J, 2, 1, 0, { token::ANY }, { token::GENERAL }, { token::LOSS }>(team, row),
-            5 => self.sweep::<T, J, 2, SUMS, 2, { token::NONE }, { token::GENERAL }, { token::METRICS }>(
-                team, row,
-            ),
-            6 => self
-                .sweep::<T, J, 2, SUMS, 2, { token::ANY }, { token::GENERAL }, { token::METRICS }>(team, row),
-            HOT_LOSS => {
-                self.sweep::<T, J, 1, 1, 0, { token::NONE }, { token::NARROW }, { token::LOSS }>(team, row)
-            }
-            LINEAR => {
-                self.sweep::<T, J, 1, 0, 0, { token::LINEAR }, { token::GENERAL }, { token::COEF }>(team, row)
-            }
-            LINEAR_LOSS => {
-                self.sweep::<T, J, 2, 1, 0, { token::LINEAR }, { token::GENERAL }, { token::LOSS }>(team, row)
-            }
-            LINEAR_METRICS => self
-                .sweep::<T, J, 2, SUMS, 2, { token::LINEAR }, { token::GENERAL }, { token::METRICS }>(
-                    team, row,
-                ),
-            HOT_LINEAR_LOSS => {
-                self.sweep::<T, J, 1, 1, 0, { token::LINEAR }, { token::NARROW }, { token::LOSS }>(team, row)
-            }
-            K3 => self.sweep::<T, J, 1, 0, 0, { token::K3 }, { token::GENERAL }, { token::COEF }>(team, row),
-            K3_LOSS => {
-                self.sweep::<T, J, 2, 1, 0, { token::K3 }, { token::GENERAL }, { token::LOSS }>(team, row)
-            }
-            K3_METRICS => self
-                .sweep::<T, J, 2, SUMS, 2, { token::K3 }, { token::GENERAL }, { token::METRICS }>(team, row),
-            HOT_K3_LOSS => {
-                self.sweep::<T, J, 1, 1, 0, { token::K3 }, { token::NARROW }, { token::LOSS }>(team, row)
-            }
-            OPEN => self.sweep::<T, J, 1, 0, 0, { token::NONE }, { token::OPEN }, { token::COEF }>(team, row),
-            OPEN_LOSS => {
-                self.sweep::<T, J, 1, 1, 0, { token::NONE }, { token::OPEN }, { token::LOSS }>(team, row)
-            }
-            _ => self.sweep::<T, J, 1, 1, 0, { token::LINEAR }, { token::OPEN }, { token::LOSS }>(team, row),
         }
     }
 }

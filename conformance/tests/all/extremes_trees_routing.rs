@@ -12,17 +12,7 @@ use lockstep_conformance::launch;
 use lockstep_conformance::ops::balance::{self, Balance};
 use lockstep_conformance::ops::gating::{self, Gating};
 use lockstep_conformance::oracle::tree_advantage::corrections;
-use lockstep_core::advantage::Singleton;
 use lockstep_core::routing::{Router, RouterKind};
-
-const PLAIN: TempoParams = TempoParams {
-    norm_by_std: true,
-    ddof: 1,
-    eps: 1e-6,
-    singleton: Some(Singleton::Zero),
-    pad: None,
-    stop_at_mask: false,
-};
 
 fn reference() -> Device {
     Device::cpu_with(Some(Level::Plain), Some(1)).unwrap()
@@ -50,7 +40,9 @@ fn group(responses: &[Vec<u32>], rewards: &[f32], found: Corrections) -> Vec<f32
     let groups = [0, responses.len() as u32];
     let batch = Batch::new(&offsets, &groups, None).unwrap();
     let run = |device: &Device| {
-        tempo(device, &batch, tokens[..].into(), &Outcomes::new(rewards), &PLAIN).unwrap().advantage
+        tempo(device, &batch, tokens[..].into(), &Outcomes::new(rewards), &TempoParams::DEFAULT)
+            .unwrap()
+            .advantage
     };
     let got = run(&reference());
     let bits = |values: &[f32]| values.iter().map(|x| x.to_bits()).collect::<Vec<_>>();

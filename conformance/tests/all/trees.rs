@@ -55,14 +55,7 @@ fn bits(values: &[f32]) -> Vec<u32> {
     values.iter().map(|x| x.to_bits()).collect()
 }
 
-const TEMPO: TempoParams = TempoParams {
-    norm_by_std: true,
-    ddof: 1,
-    eps: 1e-6,
-    singleton: Some(Singleton::Zero),
-    pad: None,
-    stop_at_mask: false,
-};
+const TEMPO: TempoParams = TempoParams::DEFAULT;
 
 #[test]
 fn worked_8_5_tempo() {

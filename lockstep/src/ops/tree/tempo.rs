@@ -24,16 +24,25 @@ pub struct TempoParams {
     pub stop_at_mask: bool,
 }
 
+impl TempoParams {
+    /// The sample standard deviation plus 1e-6; 0 for a group of one; ends of responses as edges; trees that go on through observations.
+    pub const DEFAULT: TempoParams = TempoParams {
+        norm_by_std: true,
+        ddof: 1,
+        eps: 1e-6,
+        singleton: Some(Singleton::Zero),
+        pad: None,
+        stop_at_mask: false,
+    };
+
+    fn group(&self) -> GroupParams<'static> {
+        GroupParams::grpo(self.norm_by_std, self.ddof, self.eps)
+    }
+}
+
 impl Default for TempoParams {
     fn default() -> Self {
-        TempoParams {
-            norm_by_std: true,
-            ddof: 1,
-            eps: 1e-6,
-            singleton: Some(Singleton::Zero),
-            pad: None,
-            stop_at_mask: false,
-        }
+        Self::DEFAULT
     }
 }
 
@@ -90,11 +99,5 @@ pub fn tempo(
             let hint = "the rewards of the group are too large for f32, or eps is 0 and they are too close";
             Err(Argument::NotFinite { result: "token advantage", index, hint }.into())
         }
-    }
-}
-
-impl TempoParams {
-    fn group(&self) -> GroupParams<'static> {
-        GroupParams::grpo(self.norm_by_std, self.ddof, self.eps)
     }
 }

@@ -102,10 +102,6 @@ impl Recipe {
         out: &mut PolicyOutput,
     ) -> Result<(), Error> {
         self.check()?;
-        if self.aggregation.mode == AggregationMode::SeqMeanTokenSumNormPadded {
-            let aggregation = self.aggregation.for_batch(batch);
-            return Recipe { aggregation, ..self.clone() }.policy_loss_into(device, batch, input, out);
-        }
         let counts = match input.counts {
             Some(counts) => counts,
             None => batch.counts(device)?,
@@ -182,8 +178,8 @@ impl Recipe {
                 self.add_weighted_kl(device, batch, input, counts, out)
             }
             (Some(term), Some(logp_ref)) => {
-                let arrays = [input.logp, logp_ref];
-                policy_loss::add_kl(device, batch, arrays, term, self.weight(counts), out).map(drop)
+                let (arrays, weight) = ([input.logp, logp_ref], self.aggregation.weight_in(batch, counts));
+                policy_loss::add_kl(device, batch, arrays, term, weight, out).map(drop)
             }
             (term, _) => Err(policy_loss::unmatched_ref(term.is_some())),
         }
@@ -206,7 +202,7 @@ impl Recipe {
             guard: self.guard(),
             kl,
             kl_weighted,
-            weight: self.weight(counts),
+            weight: self.aggregation.weight_in(batch, counts),
             band: self.metrics.band,
         };
         policy_loss::policy_loss(device, batch, input, &params, out)?;
@@ -236,12 +232,12 @@ impl Recipe {
         let on_policy = self.kl.is_some_and(|kl| kl.importance_weighted == KlWeighting::Score);
         let logp_old = if on_policy { input.logp } else { input.logp_old };
         let policies = ThreePolicies { logp: input.logp, logp_old, logp_ref };
-        let weight = self.weight(counts);
+        let weight = self.aggregation.weight_in(batch, counts);
         policy_loss::add_kl_importance(device, batch, &policies, term, (self.guard(), through), weight, out)
             .map(drop)
     }
 
-    /// The aggregation weight for these counts.
+    /// The aggregation weight for these counts; see [`Aggregation::weight`].
     pub fn weight(&self, counts: Counts) -> Weight {
         self.aggregation.weight(counts)
     }
@@ -278,7 +274,12 @@ impl Aggregation {
         }
     }
 
-    /// The weight of every token's loss for these counts; of a mode of the padded width only after [`Aggregation::for_batch`].
+    /// The weight of every token's loss in `batch` for these counts.
+    pub fn weight_in(&self, batch: &Batch<'_>, counts: Counts) -> Weight {
+        self.for_batch(batch).weight(counts)
+    }
+
+    /// As [`Aggregation::weight_in`] for these counts alone; of a mode of the padded width only after [`Aggregation::for_batch`].
     pub fn weight(&self, counts: Counts) -> Weight {
         let sequences = match self.sequences {
             CountedSequences::Nonempty => counts.nonempty,

@@ -44,7 +44,7 @@ impl Recipe {
             Some(counts) => counts,
             None => batch.counts(device)?,
         };
-        let weight = self.aggregation.for_batch(batch).weight(counts);
+        let weight = self.aggregation.weight_in(batch, counts);
         let aggregated = aggregate(device, batch, entropy, &weight)?;
         let mut coef = vec![0.0; batch.tokens()];
         for (sequence, length) in aggregated.row_tokens.iter().enumerate() {

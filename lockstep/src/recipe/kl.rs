@@ -49,7 +49,7 @@ impl Recipe {
             Some(counts) => counts,
             None => batch.counts(device)?,
         };
-        let weight = self.aggregation.for_batch(batch).weight(counts);
+        let weight = self.aggregation.weight_in(batch, counts);
         let lambda = kl_convex_lambda(step);
         let mut total = 0.0;
         for (reference, share) in [(base, lambda), (previous, 1.0 - lambda)] {

@@ -65,7 +65,7 @@ impl Recipe {
             Some(counts) => counts,
             None => batch.counts(device)?,
         };
-        let weight = value.aggregation.for_batch(batch).weight(counts);
+        let weight = value.aggregation.weight_in(batch, counts);
         let weight = lockstep_core::aggregate::Weight { scale: value.coef, ..weight };
         value_loss(device, batch, input, value.cliprange_value.unwrap_or(f32::INFINITY), &weight)
     }

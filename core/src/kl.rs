@@ -101,13 +101,13 @@ impl Kl {
     #[inline(always)]
     pub fn token<A: Arith>(&self, logp: f32, logp_ref: f32) -> (f32, f32) {
         let x = logp - logp_ref;
-        let (value, gradient) = match self.estimator {
+        let own = match self.estimator {
             Estimator::K1 => (x, 1.0),
             Estimator::Abs => abs(x),
-            Estimator::K2 => (0.5 * (x * x), x),
+            Estimator::K2 => k2(x),
             Estimator::K3 => self.k3::<A>(-x),
         };
-        (value, if self.straight_through { x } else { gradient })
+        self.passed(x, own)
     }
 
     /// [`token`](Kl::token) for the estimators without an exponential, by masks: on a CPU a choice of three becomes a jump, and the loop
@@ -121,17 +121,21 @@ impl Kl {
             let others = !(is_abs | is_k2) & by_k1.to_bits();
             f32::from_bits((is_abs & by_abs.to_bits()) | (is_k2 & by_k2.to_bits()) | others)
         };
-        let (size, sign) = abs(x);
-        let (value, gradient) = (either(size, 0.5 * (x * x), x), either(sign, x, 1.0));
-        (value, if self.straight_through { x } else { gradient })
+        let ((size, sign), (half_square, slope)) = (abs(x), k2(x));
+        self.passed(x, (either(size, half_square, x), either(sign, slope, 1.0)))
     }
 
     /// [`token`](Kl::token) for k3.
     #[inline(always)]
     pub(crate) fn token_k3<A: Arith>(&self, logp: f32, logp_ref: f32) -> (f32, f32) {
         let x = logp - logp_ref;
-        let (value, gradient) = self.k3::<A>(-x);
-        (value, if self.straight_through { x } else { gradient })
+        self.passed(x, self.k3::<A>(-x))
+    }
+
+    /// Value and gradient of an estimator at x; straight through, the gradient is k2's.
+    #[inline(always)]
+    fn passed(&self, x: f32, (value, gradient): (f32, f32)) -> (f32, f32) {
+        (value, if self.straight_through { k2(x).1 } else { gradient })
     }
 
     #[inline(always)]
@@ -156,6 +160,12 @@ impl Kl {
 fn abs(x: f32) -> (f32, f32) {
     let below = if x < 0.0 { -1.0 } else { 0.0 };
     (x.abs(), if x > 0.0 { 1.0 } else { below })
+}
+
+/// x²/2 and its derivative.
+#[inline(always)]
+fn k2(x: f32) -> (f32, f32) {
+    (0.5 * (x * x), x)
 }
 
 /// The op `kl`.

@@ -14,8 +14,9 @@
 //! **Special cases**: A = 0: loss 0, gradient 0, never counted as clipped. `CLIP_HIGH`, `CLIP_LOW`: not valid (A > 0, A < 0);
 //! `CLIP_DUAL`: valid, but the weight was truncated at c.
 //!
-//! **Accuracy**: TV: p − q to 1.5e-7, which the last bit of logp alone moves it by as much; a clip is decided to that. KL: 1 − p comes from `expm1`, so that a nearly certain token keeps its digits; the logarithm is one of a quotient, as the
-//! formula has it, which loses less than the difference of two.
+//! **Accuracy**: TV: p − q to 1.5e-7, which is what the last bit of logp alone moves it by; a token within that of the bound may be decided
+//! either way. KL: 1 − p comes from `expm1`, so that a nearly certain token keeps its digits. The logarithm is one of a quotient, as
+//! in the formula: that loses less than the difference of two.
 //!
 //! **Variants**: the weight's bound c is verl's `clip_ratio_c` (3 where it is not set); the released description truncates
 //! at 20.

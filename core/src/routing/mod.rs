@@ -27,6 +27,7 @@ pub mod balance;
 mod block;
 pub mod gating_backward;
 pub mod gating_forward;
+mod key;
 mod trace;
 
 pub use balance::BalanceLoss;

@@ -1,6 +1,7 @@
 //! Sixteen rows forward.
 
-use super::super::gating_forward::{Biased, GatingForward, Score};
+use super::super::gating_forward::GatingForward;
+use super::super::key::{Biased, Score};
 use super::super::{RouterKind, SIGMOID_EPS};
 use super::{K, ROWS, SLOTS, Slots, exponentials, load, spread, sums, total};
 use crate::logits::weight;

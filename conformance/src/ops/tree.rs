@@ -102,18 +102,13 @@ impl OpTest for Tree {
             }
             Op::Advantage => {
                 let mut want = Want::new("token_advantage");
-                let all = self.responses(data.rows());
+                let (all, weights) = (self.responses(data.rows()), vec![1.0; data.rows()]);
                 let cu_groups = self.groups(data.rows());
-                let weights = vec![1.0; data.rows()];
                 for (g, group) in cu_groups.windows(2).enumerate() {
                     let span = group[0] as usize..group[1] as usize;
                     let rewards: Vec<f64> = data.row[0][span.clone()].iter().map(|r| (*r).into()).collect();
-                    let found = tree_advantage::corrections(
-                        &all[span.clone()],
-                        &rewards,
-                        &weights[span.clone()],
-                        self.pad(),
-                    );
+                    let (inputs, weights) = (&all[span.clone()], &weights[span.clone()]);
+                    let found = tree_advantage::corrections(inputs, &rewards, weights, self.pad());
                     for (sequence, corrections) in span.zip(found) {
                         let counted = !data.row[0][sequence].is_nan();
                         let own = if self.full { f64::from(data.row[1][sequence]) } else { 0.0 };

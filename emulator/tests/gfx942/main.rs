@@ -9,5 +9,6 @@ mod machine;
 mod random;
 mod robust;
 mod scalar;
+mod sequences;
 mod shipped;
 mod vector;

@@ -12,7 +12,7 @@ pub mod gae;
 pub mod host_rules;
 pub mod kl;
 pub mod kl_importance;
-mod locate;
+pub(crate) mod locate;
 pub mod log_ratio;
 pub mod logits;
 pub mod moments;

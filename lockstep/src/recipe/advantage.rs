@@ -2,12 +2,14 @@
 
 use super::{AdvantageChoice, Estimator, NanReward, Recipe, RoleOrder, SingletonChoice, WhitenChoice};
 use crate::ops::advantage::{Advantages, GroupParams, group_advantage};
+use crate::ops::locate;
 use crate::ops::tree::{Outcomes, Tempo, TempoParams, Tokens, tempo};
 use crate::ops::whiten::{WhitenParams, whiten};
 use crate::ops::{self};
 use crate::{Advantage, Batch, Device, Error};
 use lockstep_core::Error as Argument;
 use lockstep_core::advantage::{Baseline, Divisor, Order, Scale, Singleton};
+use std::borrow::Cow;
 
 /// MC-GRPO's released code.
 const MAD_FLOOR: f64 = 1e-3;
@@ -226,9 +228,23 @@ impl Recipe {
         }
         let gamma = self.advantage.gamma.unwrap_or(1.0);
         let returns = ops::discounted_return(device, batch, token_rewards, gamma)?;
-        let params = self.advantage.whitening().unwrap_or(WhitenParams::VERL);
-        let advantage = whiten(device, batch, Advantage::PerToken(&returns), &params)?;
+        let advantage = self.whitened(device, batch, (&returns).into())?;
         Ok(TokenAdvantages { advantage, returns })
+    }
+
+    /// Advantages of tokens, whitened where the recipe or its estimator wants it, and finite.
+    pub(super) fn whitened(
+        &self,
+        device: &Device,
+        batch: &Batch<'_>,
+        advantage: Cow<'_, [f32]>,
+    ) -> Result<Vec<f32>, Error> {
+        let advantage = match self.advantage.whitening() {
+            Some(params) => whiten(device, batch, Advantage::PerToken(&advantage), &params)?,
+            None => advantage.into_owned(),
+        };
+        locate::finite("advantage", &advantage, "the rewards are too large for f32")?;
+        Ok(advantage)
     }
 }
 

@@ -1,8 +1,7 @@
 //! ReMax over rewards of tokens.
 
 use super::{Estimator, Recipe, TokenAdvantages};
-use crate::ops::whiten::whiten;
-use crate::{Advantage, Batch, Device, Error, ops};
+use crate::{Batch, Device, Error, ops};
 use lockstep_core::Error as Argument;
 
 impl Recipe {
@@ -43,15 +42,7 @@ impl Recipe {
                 live.for_each(|i| advantage[i] = returns[i] - greedy);
             }
         }
-        if let Some(params) = self.advantage.whitening() {
-            advantage = whiten(device, batch, Advantage::PerToken(&advantage), &params)?;
-        }
-        match advantage.iter().position(|a| !a.is_finite()) {
-            None => Ok(TokenAdvantages { advantage, returns }),
-            Some(index) => {
-                let hint = "the rewards are too large for f32";
-                Err(Argument::NotFinite { result: "advantage", index, hint }.into())
-            }
-        }
+        let advantage = self.whitened(device, batch, advantage.into())?;
+        Ok(TokenAdvantages { advantage, returns })
     }
 }

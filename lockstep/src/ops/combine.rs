@@ -1,6 +1,8 @@
 //! Several rewards of one sequence.
 
 use super::advantage::{GroupParams, group_advantage};
+use super::locate;
+use super::reward::not_infinite;
 use super::whiten::{WhitenParams, whiten};
 use crate::batch::check_length;
 use crate::{Advantage, Batch, Device, Error};
@@ -19,16 +21,8 @@ pub fn combine(
 ) -> Result<Vec<f32>, Error> {
     let sequences = batch.sequences();
     check_length("components", weights.len() * sequences, "one per weight and sequence", components.len())?;
-    let value = |argument, values: &[f32], index: usize, expected| {
-        let got = values[index].into();
-        Argument::Value { argument, index: Some(index), expected, got }
-    };
-    if let Some(index) = weights.iter().position(|w| !w.is_finite()) {
-        return Err(value("weights", weights, index, "a finite number").into());
-    }
-    if let Some(index) = components.iter().position(|x| x.is_infinite()) {
-        return Err(value("components", components, index, "a finite number, or NaN for none").into());
-    }
+    locate::each_finite("weights", weights)?;
+    locate::each("components", components, "a finite number, or NaN for none", |_, x| !x.is_infinite())?;
     let mut combined = vec![0.0; sequences];
     device.run(&Combine {
         cu_groups: batch.cu_groups(),
@@ -36,13 +30,7 @@ pub fn combine(
         weights: In::new(weights),
         combined: Out::new(&mut combined),
     })?;
-    match combined.iter().position(|x| x.is_infinite()) {
-        None => Ok(combined),
-        Some(index) => {
-            let hint = "the weighted sum is too large for f32";
-            Err(Argument::NotFinite { result: "combined", index, hint }.into())
-        }
-    }
+    not_infinite("combined", combined, "the weighted sum is too large for f32")
 }
 
 /// GDPO (2601.05242): each of K rewards `[S]`, one array after the other, normalised in its group by `group`, combined by `weights` `[K]`,

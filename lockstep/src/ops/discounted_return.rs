@@ -1,7 +1,7 @@
 //! Discounted returns.
 
+use super::locate;
 use crate::{Batch, Device, Error};
-use lockstep_core::Error as Argument;
 use lockstep_core::advantage::DiscountedReturn;
 use lockstep_core::ragged::{In, Out};
 
@@ -24,11 +24,8 @@ pub fn discounted_return(
     gamma: f64,
 ) -> Result<Vec<f32>, Error> {
     batch.check_tokens("token rewards", rewards.len())?;
-    let bad = |(i, x): (usize, &f32)| batch.loss_mask().at(i) && !x.is_finite();
-    if let Some(index) = rewards.iter().enumerate().position(bad) {
-        let (argument, expected, got) = ("token rewards", "a finite number", f64::from(rewards[index]));
-        return Err(Argument::Value { argument, index: Some(index), expected, got }.into());
-    }
+    let holds = |i, x: f32| !batch.loss_mask().at(i) || x.is_finite();
+    locate::each("token rewards", rewards, "a finite number", holds)?;
     let mut returns = vec![0.0; batch.tokens()];
     let kernel = DiscountedReturn {
         cu_seqlens: batch.cu_seqlens(),
@@ -39,11 +36,6 @@ pub fn discounted_return(
     };
     kernel.check()?;
     device.run(&kernel)?;
-    match returns.iter().position(|y| !y.is_finite()) {
-        None => Ok(returns),
-        Some(index) => {
-            let hint = "the discounted sum is too large for f32";
-            Err(Argument::NotFinite { result: "returns", index, hint }.into())
-        }
-    }
+    locate::finite("returns", &returns, "the discounted sum is too large for f32")?;
+    Ok(returns)
 }

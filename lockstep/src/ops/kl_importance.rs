@@ -126,11 +126,7 @@ pub fn kl_in_reward(
         weights: In::new(&[1.0, -beta]),
         combined: Out::new(&mut penalised),
     })?;
-    match penalised.iter().position(|r| !r.is_finite()) {
-        None => Ok(penalised),
-        Some(index) => {
-            let hint = "the penalty is too large for f32: set clamps or a smaller beta";
-            Err(Argument::NotFinite { result: "penalised reward", index, hint }.into())
-        }
-    }
+    let hint = "the penalty is too large for f32: set clamps or a smaller beta";
+    locate::finite("penalised reward", &penalised, hint)?;
+    Ok(penalised)
 }

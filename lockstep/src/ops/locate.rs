@@ -83,6 +83,24 @@ pub(crate) fn check_rows(
     Err(Argument::NotFinite { result: "loss of the sequence that starts at token", index, hint }.into())
 }
 
+/// The error of the first value of an argument that is not what is expected, if any; `holds` gets its index too.
+pub(crate) fn each(
+    argument: &'static str,
+    values: &[f32],
+    expected: &'static str,
+    holds: impl Fn(usize, f32) -> bool,
+) -> Result<(), Error> {
+    match values.iter().enumerate().position(|(i, x)| !holds(i, *x)) {
+        None => Ok(()),
+        Some(i) => Err(Argument::Value { argument, index: Some(i), expected, got: values[i].into() }.into()),
+    }
+}
+
+/// [`each`] where a finite number is expected.
+pub(crate) fn each_finite(argument: &'static str, values: &[f32]) -> Result<(), Error> {
+    each(argument, values, "a finite number", |_, x| x.is_finite())
+}
+
 /// The error of the first result that is not finite, if any.
 pub(crate) fn finite(result: &'static str, values: &[f32], hint: &'static str) -> Result<(), Error> {
     match values.iter().position(|x| !x.is_finite()) {

@@ -1,8 +1,7 @@
 //! A baseline per position, weighted by score norms.
 
-use super::row_scan;
+use super::{locate, row_scan};
 use crate::{Batch, Device, Error};
-use lockstep_core::Error as Argument;
 use lockstep_core::advantage::OptimalTokenBaseline;
 use lockstep_core::advantage::optimal_token_baseline::score_norm;
 use lockstep_core::ragged::{In, Out};
@@ -88,14 +87,9 @@ pub fn optimal_token_baseline(
     };
     kernel.check()?;
     device.run(&kernel)?;
-    match advantage.iter().position(|y| !y.is_finite()) {
-        None => Ok(advantage),
-        Some(index) => {
-            let hint =
-                "all weights of a position are 0 (choose an eps above 0), or a sum is too large for f32";
-            Err(Argument::NotFinite { result: "advantage", index, hint }.into())
-        }
-    }
+    let hint = "all weights of a position are 0 (choose an eps above 0), or a sum is too large for f32";
+    locate::finite("advantage", &advantage, hint)?;
+    Ok(advantage)
 }
 
 /// The squared norms of the tokens' scores, `[N]`.
@@ -129,8 +123,5 @@ fn check(
     expected: &'static str,
     holds: impl Fn(f32) -> bool,
 ) -> Result<(), Error> {
-    match (0..values.len()).find(|i| batch.loss_mask().at(*i) && !holds(values[*i])) {
-        None => Ok(()),
-        Some(i) => Err(Argument::Value { argument, index: Some(i), expected, got: values[i].into() }.into()),
-    }
+    locate::each(argument, values, expected, |i, x| !batch.loss_mask().at(i) || holds(x))
 }

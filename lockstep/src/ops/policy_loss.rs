@@ -324,16 +324,7 @@ fn check_lengths(batch: &Batch<'_>, input: &PolicyInput<'_>) -> Result<(), Error
         Advantage::PerToken(values) => batch.check_tokens("advantage", values.len()),
         Advantage::PerSequence(values) => {
             batch.check_sequences("advantage", values.len())?;
-            match values.iter().position(|a| !a.is_finite()) {
-                None => Ok(()),
-                Some(index) => Err(Argument::Value {
-                    argument: "advantage",
-                    index: Some(index),
-                    expected: "a finite number",
-                    got: values[index].into(),
-                }
-                .into()),
-            }
+            locate::each_finite("advantage", values)
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Gates of mixture-of-experts routers, natural or replayed, and their gradient.
 
+use super::locate::each_finite;
 use crate::batch::check_length;
 use crate::routing::Ids;
 use crate::{Device, Error};
@@ -86,8 +87,8 @@ pub fn gating_forward(
     kernel.check()?;
     device.run(&kernel)?;
     if alarms.iter().any(|alarm| *alarm > flag::LIMIT) {
-        finite("bias", bias.unwrap_or_default())?;
-        finite("scores", scores)?;
+        each_finite("bias", bias.unwrap_or_default())?;
+        each_finite("scores", scores)?;
         return Err(Argument::NotFinite { result: "gates", index: 0, hint: "scale the scores" }.into());
     }
     let replayed = row_replayed.iter().filter(|replayed| **replayed != 0).count();
@@ -126,11 +127,11 @@ pub fn gating_backward(
     };
     kernel.check()?;
     device.run(&kernel)?;
-    finite("gate gradients", gate_gradients)?;
+    each_finite("gate gradients", gate_gradients)?;
     match alarms.iter().position(|alarm| *alarm > flag::LIMIT) {
         None => Ok(gradient),
         Some(row) => {
-            finite("scores", scores)?;
+            each_finite("scores", scores)?;
             chosen.validate(rows, router.experts)?;
             let (index, hint) = (row * router.experts, "scale the scores or the gate gradients");
             Err(Argument::NotFinite { result: "gradient", index, hint }.into())
@@ -172,20 +173,10 @@ pub fn balance_loss(device: &Device, scores: &[f32], load: &[f32], coef: f64) ->
     kernel.check()?;
     device.run(&kernel)?;
     if let Some(row) = alarms.iter().position(|alarm| *alarm > flag::LIMIT) {
-        finite("load", load)?;
-        finite("scores", scores)?;
+        each_finite("load", load)?;
+        each_finite("scores", scores)?;
         let (index, hint) = (row * experts, "scale the coefficient");
         return Err(Argument::NotFinite { result: "gradient", index, hint }.into());
     }
     Ok(Balance { loss: super::fold_rows(device, &row_loss, rows)?[0], gradient })
-}
-
-fn finite(argument: &'static str, values: &[f32]) -> Result<(), Error> {
-    match values.iter().position(|x| !x.is_finite()) {
-        None => Ok(()),
-        Some(index) => {
-            let (expected, got) = ("a finite number", f64::from(values[index]));
-            Err(Argument::Value { argument, index: Some(index), expected, got }.into())
-        }
-    }
 }

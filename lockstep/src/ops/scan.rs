@@ -1,5 +1,6 @@
 //! Running sums inside each sequence.
 
+use super::locate;
 use crate::{Batch, Device, Error};
 use lockstep_core::aggregate::RowScan;
 use lockstep_core::ragged::{In, Out};
@@ -15,11 +16,8 @@ pub fn row_scan(
     direction: Direction,
 ) -> Result<Vec<f32>, Error> {
     batch.check_tokens("values", values.len())?;
-    let bad = |(i, x): (usize, &f32)| batch.loss_mask().at(i) && !x.is_finite();
-    if let Some(index) = values.iter().enumerate().position(bad) {
-        let (argument, expected, got) = ("values", "a finite number", f64::from(values[index]));
-        return Err(lockstep_core::Error::Value { argument, index: Some(index), expected, got }.into());
-    }
+    let holds = |i, x: f32| !batch.loss_mask().at(i) || x.is_finite();
+    locate::each("values", values, "a finite number", holds)?;
     let mut scanned = vec![0.0; batch.tokens()];
     device.run(&RowScan {
         cu_seqlens: batch.cu_seqlens(),
@@ -28,11 +26,6 @@ pub fn row_scan(
         direction,
         scanned: Out::new(&mut scanned),
     })?;
-    match scanned.iter().position(|y| !y.is_finite()) {
-        None => Ok(scanned),
-        Some(index) => {
-            let hint = "the running sum is too large for f32";
-            Err(lockstep_core::Error::NotFinite { result: "scanned", index, hint }.into())
-        }
-    }
+    locate::finite("scanned", &scanned, "the running sum is too large for f32")?;
+    Ok(scanned)
 }

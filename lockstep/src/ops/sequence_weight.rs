@@ -2,7 +2,6 @@
 
 use super::locate::{self, Checked, Domain};
 use crate::{Batch, Device, Error};
-use lockstep_core::Error as Argument;
 use lockstep_core::policy_loss::{SequenceRule, SequenceWeight};
 use lockstep_core::ragged::{In, Out};
 
@@ -40,10 +39,7 @@ pub fn sequence_weight_into(
     if let Some(weights) = weights {
         batch.check_tokens("weights", weights.len())?;
     }
-    if let Some(index) = advantage.iter().position(|a| !a.is_finite()) {
-        let (expected, got) = ("a finite number", advantage[index].into());
-        return Err(Argument::Value { argument: "advantage", index: Some(index), expected, got }.into());
-    }
+    locate::each_finite("advantage", advantage)?;
     rule.check()?;
     out.resize(batch.tokens(), 0.0);
     let mut alarm = vec![0; batch.sequences()];

@@ -1,5 +1,6 @@
 //! Advantages after the group: sharpened by likelihood, less a role's moving average, raised by entropy.
 
+use super::locate;
 use super::reward::{check_finite64, check_scores, not_infinite};
 use super::roles::Roles;
 use crate::batch::check_length;
@@ -81,10 +82,7 @@ pub fn sharpen(
 ) -> Result<Vec<f32>, Error> {
     check_scores(batch, "rewards", rewards, valid)?;
     check_length("advantage", batch.sequences(), "one per sequence", advantage.len())?;
-    if let Some(index) = advantage.iter().position(|a| !a.is_finite()) {
-        let (argument, expected, got) = ("advantage", "a finite number", advantage[index].into());
-        return Err(Argument::Value { argument, index: Some(index), expected, got }.into());
-    }
+    locate::each_finite("advantage", advantage)?;
     let logp = sequence_logp(device, batch, "logp", params.logp)?;
     let logp_ref = match params.logp_ref {
         Some(logp_ref) => Some(sequence_logp(device, batch, "logp_ref", logp_ref)?),

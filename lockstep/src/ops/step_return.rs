@@ -2,9 +2,9 @@
 
 use super::advantage::{GroupParams, group_advantage};
 use super::combine::combine;
+use super::locate;
 use crate::batch::check_length;
 use crate::{Batch, Device, Error};
-use lockstep_core::Error as Argument;
 use lockstep_core::advantage::{Baseline, Scale, Singleton, StepReturn};
 use lockstep_core::ragged::{In, Offsets, Out};
 
@@ -83,18 +83,10 @@ pub fn step_return(
         returns: Out::new(&mut returns),
     };
     kernel.check()?;
-    if let Some(index) = rewards.iter().position(|r| !r.is_finite()) {
-        let (argument, expected, got) = ("step rewards", "a finite number", rewards[index].into());
-        return Err(Argument::Value { argument, index: Some(index), expected, got }.into());
-    }
+    locate::each_finite("step rewards", rewards)?;
     device.run(&kernel)?;
-    match returns.iter().position(|y| !y.is_finite()) {
-        None => Ok(returns),
-        Some(index) => {
-            let hint = "the discounted sum is too large for f32";
-            Err(Argument::NotFinite { result: "returns", index, hint }.into())
-        }
-    }
+    locate::finite("returns", &returns, "the discounted sum is too large for f32")?;
+    Ok(returns)
 }
 
 /// UI-S1's advantages of steps: A_S against the steps of the same prompt (group of `batch`) and index, 0 where there is no other; A_E of the

@@ -1,7 +1,7 @@
 //! Advantages of turns: MARS.
 
 use super::whiten::{WhitenParams, with_moments};
-use super::{discounted_return, moments};
+use super::{discounted_return, locate, moments};
 use crate::batch::check_length;
 use crate::{Batch, Device, Error};
 use lockstep_core::Error as Argument;
@@ -96,10 +96,7 @@ pub fn normalize_roles(
     norm: &RoleNorm,
 ) -> Result<Vec<f32>, Error> {
     check_length("roles", values.len(), "one per turn", roles.len())?;
-    if let Some(index) = values.iter().position(|x| !x.is_finite()) {
-        let (argument, expected, got) = ("values", "a finite number", values[index].into());
-        return Err(Argument::Value { argument, index: Some(index), expected, got }.into());
-    }
+    locate::each_finite("values", values)?;
     let mut distinct: Vec<u32> = roles.to_vec();
     distinct.sort_unstable();
     distinct.dedup();

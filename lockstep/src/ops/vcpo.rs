@@ -1,6 +1,7 @@
 //! VCPO's weights of the minimum-variance baseline.
 
 use super::aggregate::row_sums;
+use super::locate;
 use super::optimal_token_baseline::{Score, norms};
 use crate::{Batch, Device, Error};
 use lockstep_core::Error as Argument;
@@ -60,12 +61,8 @@ pub fn vcpo_weights(
     let norm: Vec<f64> = match score {
         SequenceScore::Norm(norm) => {
             batch.check_sequences("score norms", norm.len())?;
-            let bad = norm.iter().position(|x| !(*x >= 0.0 && x.is_finite()));
-            if let Some(index) = bad {
-                let (argument, expected) = ("score norms", "a finite number of at least 0");
-                let got = norm[index].into();
-                return Err(Argument::Value { argument, index: Some(index), expected, got }.into());
-            }
+            let (expected, holds) = ("a finite number of at least 0", |_, x: f32| x >= 0.0 && x.is_finite());
+            locate::each("score norms", norm, expected, holds)?;
             norm.iter().map(|x| f64::from(*x)).collect()
         }
         SequenceScore::Tokens(score) => row_sums(device, batch, "score norms", &norms(batch, score)?)?.0,
@@ -79,11 +76,6 @@ pub fn vcpo_weights(
         if norm[i] == 0.0 || length == 0.0 { 0.0 } else { weight as f32 }
     };
     let weights: Vec<f32> = moved.iter().enumerate().map(weight).collect();
-    match weights.iter().position(|w| !w.is_finite()) {
-        None => Ok(weights),
-        Some(index) => {
-            let hint = "the importance weight is too large for f32: give `most`";
-            Err(Argument::NotFinite { result: "weight", index, hint }.into())
-        }
-    }
+    locate::finite("weight", &weights, "the importance weight is too large for f32: give `most`")?;
+    Ok(weights)
 }

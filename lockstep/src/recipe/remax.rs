@@ -28,10 +28,7 @@ impl Recipe {
             return Err(Argument::Combination { argument: "greedy rewards", expected }.into());
         }
         crate::batch::check_length("greedy rewards", batch.groups(), "one per group", greedy.len())?;
-        if let Some(index) = greedy.iter().position(|r| !r.is_finite()) {
-            let (argument, expected, got) = ("greedy rewards", "a finite number", greedy[index].into());
-            return Err(Argument::Value { argument, index: Some(index), expected, got }.into());
-        }
+        ops::locate::each_finite("greedy rewards", greedy)?;
         let returns = ops::discounted_return(device, batch, token_rewards, 1.0)?;
         let mut advantage = vec![0.0; returns.len()];
         for (group, greedy) in greedy.iter().enumerate() {

@@ -3,7 +3,8 @@
 //! [`Team::sum_live`]: lockstep_core::team::Team::sum_live
 //! [`Team::number`]: lockstep_core::team::Team::number
 
-use crate::wide::{Aligned, Chunk, Source, chunk_of, store};
+use crate::lanes::{store_rest, store_whole};
+use crate::wide::{Aligned, Chunk, Source, chunk_of, prefetch};
 use lockstep_core::num::{self, Arith};
 use lockstep_core::ragged::{Mask, Out, Span, Stream};
 use lockstep_core::team::fold::{COLUMNS, fold_columns};
@@ -53,6 +54,14 @@ impl<'a, const J: usize> Chunks<'a, J> {
                 Some(bytes) => self.padded_mask.0[..live].copy_from_slice(&bytes[start..]),
                 None => self.padded_mask.0[..live].fill(1),
             }
+        }
+        for source in &self.sources {
+            if let Source::Row(row) = source {
+                prefetch(&row[start..]);
+            }
+        }
+        if let Some(bytes) = self.bytes {
+            prefetch(&bytes[start..]);
         }
         let mut x = [&self.padded.0[0]; J];
         for j in 0..J {
@@ -106,10 +115,14 @@ pub(crate) fn number<A: Arith, const J: usize, F: Number<J>>(
     let (sink, Aligned(numbers)) = (out.row(span), &mut Aligned([0u32; COLUMNS]));
     for start in (0..span.len()).step_by(COLUMNS) {
         let (x, mask) = chunks.at(start);
+        prefetch(&sink[start..]);
         for l in 0..COLUMNS {
             let number = f.number::<A>(span.start + start + l, |j| x[j][l]);
             numbers[l] = if mask[l] != 0 { number } else { 0 };
         }
-        store(&sink[start..sink.len().min(start + COLUMNS)], numbers);
+        if sink.len() - start >= COLUMNS {
+            store_whole(&sink[start..], numbers);
+        }
     }
+    store_rest(sink, numbers);
 }

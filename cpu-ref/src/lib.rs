@@ -15,6 +15,8 @@ mod chunks;
 #[cfg(feature = "std")]
 mod cpu;
 #[cfg(feature = "std")]
+mod lanes;
+#[cfg(feature = "std")]
 mod level;
 #[cfg(feature = "std")]
 mod neon;

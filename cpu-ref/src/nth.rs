@@ -18,12 +18,18 @@ pub struct Nth {
     pub ties: Vec<u32>,
 }
 
-/// Keys in a sample.
+/// Keys in a sample, at most.
 const SAMPLE: usize = 8192;
+/// A small batch's sample: one key in so many.
+const ONE_IN: usize = 16;
+/// Keys that are not worth a sample.
+const FEW: usize = 2048;
 /// Keys of a task.
 const TASK: usize = 32 * 1024;
 /// Keys that are looked at together.
-const CHUNK: usize = 16;
+const CHUNK: usize = 128;
+/// Keys side by side.
+const SIDE: usize = 16;
 
 /// Keys from `low` to `high` with their places.
 #[derive(Default)]
@@ -80,13 +86,17 @@ impl Cpu {
     }
 }
 
-/// Bounds between which the n-th largest key should lie; none for a batch that is no larger than its sample.
+/// How far apart the keys of a sample of `len` keys are. Odd, so that rows whose length is a power of two are not seen at the same places.
+fn stride(len: usize) -> usize {
+    (len / (len / ONE_IN).clamp(1, SAMPLE)) | 1
+}
+
+/// Bounds between which the n-th largest key should lie; none for a small batch.
 fn likely(keys: &[u32], n: usize) -> Option<(u32, u32)> {
-    if keys.len() <= 2 * SAMPLE {
+    if keys.len() <= FEW {
         return None;
     }
-    // Odd, so that rows whose length is a power of two are not seen at the same places.
-    let stride = (keys.len() / SAMPLE) | 1;
+    let stride = stride(keys.len());
     let mut sample: Vec<u32> = keys.iter().step_by(stride).copied().collect();
     let at = n as f64 * sample.len() as f64 / keys.len() as f64;
     // Four standard deviations of a rank in a sample, and some for small ones.
@@ -105,22 +115,32 @@ fn likely(keys: &[u32], n: usize) -> Option<(u32, u32)> {
 #[inline(always)]
 pub(crate) fn scan(keys: &[u32], first: usize, low: u32, high: u32) -> Band {
     let mut band = Band::default();
+    // One comparison: what is below `low` wraps around.
+    let within = |key: u32| key.wrapping_sub(low) <= high - low;
     let keep = |key: u32, at: usize, inside: &mut Vec<u64>| {
-        if low <= key && key <= high {
+        if within(key) {
             inside.push((u64::from(key) << 32) | (first + at) as u64);
         }
     };
     let (chunks, rest) = keys.as_chunks::<CHUNK>();
+    let mut above = [0u32; SIDE];
     for (c, chunk) in chunks.iter().enumerate() {
-        let (mut above, mut inside) = (0, 0);
-        for key in chunk {
-            above += u32::from(*key > high);
-            inside |= u32::from(low <= *key) & u32::from(*key <= high);
+        let (groups, _) = chunk.as_chunks::<SIDE>();
+        let mut inside = [0; SIDE];
+        for group in groups {
+            for l in 0..SIDE {
+                above[l] += u32::from(group[l] > high);
+                inside[l] |= u32::from(within(group[l]));
+            }
         }
-        band.above += above as usize;
-        if inside != 0 {
-            for (l, key) in chunk.iter().enumerate() {
-                keep(*key, c * CHUNK + l, &mut band.inside);
+        if inside.iter().fold(0, |any, lane| any | lane) == 0 {
+            continue;
+        }
+        for (g, group) in groups.iter().enumerate() {
+            let any = group.iter().fold(0, |any, key| any | u32::from(within(*key)));
+            if any != 0 {
+                let at = c * CHUNK + g * SIDE;
+                group.iter().enumerate().for_each(|(l, key)| keep(*key, at + l, &mut band.inside));
             }
         }
     }
@@ -128,6 +148,7 @@ pub(crate) fn scan(keys: &[u32], first: usize, low: u32, high: u32) -> Band {
         band.above += usize::from(*key > high);
         keep(*key, chunks.len() * CHUNK + l, &mut band.inside);
     }
+    band.above += above.iter().map(|lane| *lane as usize).sum::<usize>();
     band
 }
 
@@ -156,10 +177,11 @@ mod tests {
         let spread: Vec<u32> = (0..20_003).map(|_| draw()).collect();
         let few: Vec<u32> = (0..17_000).map(|_| draw() % 7).collect();
         // What the sample sees is not what there is.
-        let stride = (20_000 / SAMPLE) | 1;
+        let stride = stride(20_000);
         let hidden: Vec<u32> = (0..20_000).map(|i| if i % stride == 0 { 5 } else { draw() | 16 }).collect();
         let rare: Vec<u32> = (0..40_000).map(|i| if i % 9973 == 1 { u32::MAX } else { 0 }).collect();
-        for keys in [spread, few, hidden, rare, vec![9; 17_000], vec![3, 0, 3, 1], vec![]] {
+        let small: Vec<u32> = (0..2500).map(|_| draw()).collect();
+        for keys in [spread, small, few, hidden, rare, vec![9; 17_000], vec![3, 0, 3, 1], vec![]] {
             let len = keys.len() as u32;
             for n in [0, 1, 17, len / 5, len.saturating_sub(1), u32::MAX] {
                 let expected = naive(&keys, n);

@@ -11,6 +11,7 @@
 //! specially: they hold +0, and x + 0 = x.
 
 use crate::chunks::{number, sum_live};
+use crate::lanes::{add, count, elements, stage, store_rest, store_whole};
 use crate::level::Picks;
 use crate::pick;
 use crate::recur::recur;
@@ -141,36 +142,15 @@ impl<A: Arith, L: Picks> Team for Wide<A, L> {
             if let Some(bytes) = bytes {
                 prefetch(&bytes[start..]);
             }
-            // A short chunk computes its padding too, and masks it. `alarm` is one variable and not an array because a loop
-            // with a reduction is what LLVM interleaves: several chains in flight instead of one.
+            // A short chunk computes its padding too, and masks it.
+            let [first, second] = staged;
             if F::STAGES > 0 {
-                for l in 0..COLUMNS {
-                    let (value, first) = f.stage::<A>(0, [0.0; 2], |j| x[j][l]);
-                    staged[0][l] = value;
-                    alarm = alarm.max(if m[l] != 0 { first } else { 0 });
-                }
+                alarm = alarm.max(stage::<A, J, M, K, E, F>(f, 0, None, x, m, first));
             }
             if F::STAGES > 1 {
-                for l in 0..COLUMNS {
-                    let (value, second) = f.stage::<A>(1, [staged[0][l], 0.0], |j| x[j][l]);
-                    staged[1][l] = value;
-                    alarm = alarm.max(if m[l] != 0 { second } else { 0 });
-                }
+                alarm = alarm.max(stage::<A, J, M, K, E, F>(f, 1, Some(first), x, m, second));
             }
-            for l in 0..COLUMNS {
-                let lane = f.element::<A>([staged[0][l], staged[1][l]], |j| x[j][l]);
-                let on = m[l] != 0;
-                for j in 0..M {
-                    out[j][l] = if on { lane.out[j] } else { 0.0 };
-                }
-                for k in 0..K {
-                    sum[k][l] = if on { lane.sum[k] } else { 0.0 };
-                }
-                for e in 0..E {
-                    max[e][l] = if on { lane.max[e] } else { f32::NEG_INFINITY };
-                }
-                alarm = alarm.max(if on { lane.alarm } else { 0 });
-            }
+            alarm = alarm.max(elements::<A, J, M, K, E, F>(f, [first, second], x, m, out, sum, max));
             for e in 0..E {
                 // A variable of its own: an array of them becomes one short vector, and the loop stays scalar.
                 let mut maximum = maxima[e];
@@ -180,16 +160,21 @@ impl<A: Arith, L: Picks> Team for Wide<A, L> {
                 maxima[e] = maximum;
             }
             for k in 0..K {
-                for l in 0..COLUMNS {
-                    columns[k][l] += f64::from(sum[k][l]);
-                }
+                add(&mut columns[k], &sum[k]);
             }
-            for j in 0..M {
-                if let Some(sink) = sinks[j] {
-                    store(&sink[start..start + live], &out[j]);
+            if whole {
+                for j in 0..M {
+                    if let Some(sink) = sinks[j] {
+                        store_whole(&sink[start..], &out[j]);
+                    }
                 }
             }
             start += COLUMNS;
+        }
+        for j in 0..M {
+            if let Some(sink) = sinks[j] {
+                store_rest(sink, &out[j]);
+            }
         }
         let mut swept = Swept { sums: [0.0; K], maxima: [f32::NEG_INFINITY; E], alarm };
         if alarm > flag::LIMIT {
@@ -275,21 +260,21 @@ impl<A: Arith, L: Picks> Team for Wide<A, L> {
     #[inline(always)]
     fn fill(&self, span: Span, mask: Mask<'_>, out: Out<'_, f32>, value: f32) {
         let cells = out.row(span);
-        let Some(bytes) = mask.bytes() else {
-            for chunk in cells.chunks(COLUMNS) {
-                prefetch(chunk);
-                store(chunk, &[value; COLUMNS]);
+        let mut values = [value; COLUMNS];
+        let bytes = mask.bytes().map(|bytes| bytes.row(span));
+        for start in (0..cells.len()).step_by(COLUMNS) {
+            prefetch(&cells[start..]);
+            if let Some(bytes) = bytes {
+                let bytes = &bytes[start..];
+                for (to, byte) in values.iter_mut().zip(bytes) {
+                    *to = if *byte != 0 { value } else { 0.0 };
+                }
             }
-            return;
-        };
-        for (chunk, bytes) in cells.chunks(COLUMNS).zip(bytes.row(span).chunks(COLUMNS)) {
-            prefetch(chunk);
-            let mut values = [0.0; COLUMNS];
-            for (to, byte) in values.iter_mut().zip(bytes) {
-                *to = if *byte != 0 { value } else { 0.0 };
+            if cells.len() - start >= COLUMNS {
+                store_whole(&cells[start..], &values);
             }
-            store(chunk, &values);
         }
+        store_rest(cells, &values);
     }
 
     #[inline(always)]
@@ -358,7 +343,7 @@ impl<A: Arith, L: Picks> Team for Wide<A, L> {
     #[inline(always)]
     fn count(&self, span: Span, mask: Mask<'_>) -> u64 {
         match mask.bytes() {
-            Some(bytes) => bytes.row(span).iter().map(|byte| u64::from(*byte != 0)).sum(),
+            Some(bytes) => count(bytes.row(span)),
             None => span.len() as u64,
         }
     }
@@ -472,24 +457,10 @@ impl<A: Arith, L: Picks> Team for Wide<A, L> {
     }
 }
 
-/// Writes the first elements of a chunk. A whole chunk has a fixed length, or it would be a call of `memcpy`.
-#[inline(always)]
-pub(crate) fn store<T: Copy>(sink: &[Cell<T>], values: &[T; COLUMNS]) {
-    if sink.len() == COLUMNS {
-        for l in 0..COLUMNS {
-            sink[l].set(values[l]);
-        }
-    } else {
-        for (cell, value) in sink.iter().zip(values) {
-            cell.set(*value);
-        }
-    }
-}
-
 /// Asks for the chunk that is computed `AHEAD` chunks later: the hardware's own prefetch stops at a page and loses the
 /// bursts in which chunks are read (measured on 64 M tokens: see docs/decisions/0004-cpu-speed.md).
 #[inline(always)]
-fn prefetch<T>(row: &[T]) {
+pub(crate) fn prefetch<T>(row: &[T]) {
     const AHEAD: usize = 8;
     let chunk = COLUMNS * size_of::<T>();
     ask(row.as_ptr().cast::<u8>().wrapping_add(AHEAD * chunk), chunk);

@@ -109,8 +109,9 @@ impl Kernel for RowMoments<'_> {
         } else {
             let ins = [Stream::Array(values)];
             let swept = team.sweep(span, mask, ins, [], &Spread { missing });
-            let [total, nonzero, absent] = swept.sums;
+            let [total, nonzero] = swept.sums;
             // Counted and not summed where every live element counts.
+            let absent = if missing { team.sweep(span, mask, ins, [], &Absent).sums[0] } else { 0.0 };
             let n = team.count(span, mask) as f64 - absent;
             let (high, low) = (swept.maxima[0], canonical(-swept.maxima[1]));
             let mean = if high == low { f64::from(low) } else { num::div64(total, n) };
@@ -139,19 +140,24 @@ struct Spread {
     missing: bool,
 }
 
-impl Element<1, 0, 3, 2> for Spread {
+impl Element<1, 0, 2, 2> for Spread {
     #[inline(always)]
-    fn element<A: Arith>(&self, _staged: [f32; 2], input: impl Fn(usize) -> f32) -> Lane<0, 3, 2> {
+    fn element<A: Arith>(&self, _staged: [f32; 2], input: impl Fn(usize) -> f32) -> Lane<0, 2, 2> {
         let x = input(0);
         let absent = self.missing & x.is_nan();
         let term = if absent { 0.0 } else { x };
         let end = |x: f32| if absent { f32::NEG_INFINITY } else { x };
-        Lane {
-            out: [],
-            sum: [term, count((x != 0.0) & !absent), count(absent)],
-            max: [end(x), end(-x)],
-            alarm: 0,
-        }
+        Lane { out: [], sum: [term, count((x != 0.0) & !absent)], max: [end(x), end(-x)], alarm: 0 }
+    }
+}
+
+/// Values that are missing.
+struct Absent;
+
+impl Element<1, 0, 1, 0> for Absent {
+    #[inline(always)]
+    fn element<A: Arith>(&self, _staged: [f32; 2], input: impl Fn(usize) -> f32) -> Lane<0, 1, 0> {
+        Lane { out: [], sum: [count(input(0).is_nan())], max: [], alarm: 0 }
     }
 }
 

@@ -58,10 +58,14 @@ impl Kernel for SelectTop<'_> {
         let (mask, keys, out) = (self.loss_mask, self.keys, self.out);
         let (bound, wanted) = (self.state.at(0), f64::from(self.state.at(1)));
         let before = f64::from(self.ties_before.at(row));
-        // Keys travel as the bits of numbers.
-        let counted =
-            team.sweep(span, Mask::all(), [Stream::Array(keys.as_numbers())], [], &Counted { bound });
-        let [above, ties] = counted.sums;
+        // Keys travel as the bits of numbers; a masked token's is 0, below every bound.
+        let ins = [
+            Stream::Array(keys.as_numbers()),
+            Stream::or(self.on, self.on_value),
+            Stream::or(self.off, self.off_value),
+        ];
+        let chosen = Chosen { bound, ties: before < wanted };
+        let [above, ties] = team.sweep(span, mask, ins, [Some(out)], &chosen).sums;
         // Mostly a row's ties are all selected or none: only where the choice ends inside of a row does it take their order.
         if before < wanted && before + ties > wanted {
             let (on, off) = (Either::new(self.on, self.on_value), Either::new(self.off, self.off_value));
@@ -72,10 +76,6 @@ impl Kernel for SelectTop<'_> {
                 let value = if selected { on.at(i) } else { off.at(i) };
                 out.put(i, if mask.at(i) { canonical(value) } else { 0.0 });
             });
-        } else {
-            let (on, off) = (Stream::or(self.on, self.on_value), Stream::or(self.off, self.off_value));
-            let chosen = Chosen { bound, ties: before < wanted };
-            team.sweep(span, mask, [Stream::Array(keys.as_numbers()), on, off], [Some(out)], &chosen);
         }
         if team.leads() {
             let left = if wanted > before { wanted - before } else { 0.0 };
@@ -84,35 +84,31 @@ impl Kernel for SelectTop<'_> {
     }
 }
 
-/// Keys above the bound, and equal to it.
-struct Counted {
-    bound: u32,
-}
-
-impl Element<1, 0, 2, 0> for Counted {
-    #[inline(always)]
-    fn element<A: Arith>(&self, _staged: [f32; 2], input: impl Fn(usize) -> f32) -> Lane<0, 2, 0> {
-        let key = input(0).to_bits();
-        Lane { out: [], sum: [count(key > self.bound), count(key == self.bound)], max: [], alarm: 0 }
-    }
-}
-
-/// A choice by the key alone.
+/// A choice by the key alone; sums the keys above the bound, and those equal to it.
 struct Chosen {
     bound: u32,
     /// Whether keys equal to the bound are selected.
     ties: bool,
 }
 
-impl Element<3, 1, 0, 0> for Chosen {
+impl Element<3, 1, 2, 0> for Chosen {
     #[inline(always)]
-    fn element<A: Arith>(&self, _staged: [f32; 2], input: impl Fn(usize) -> f32) -> Lane<1, 0, 0> {
+    fn element<A: Arith>(&self, _staged: [f32; 2], input: impl Fn(usize) -> f32) -> Lane<1, 2, 0> {
         let key = input(0).to_bits();
-        let selected = (key > self.bound) | ((key == self.bound) & self.ties);
-        let value = if selected { input(1) } else { input(2) };
+        let (above, tie) = (key > self.bound, key == self.bound);
+        let selected = above | (tie & self.ties);
+        let value = either(selected, input(1), input(2));
         // A NaN comes with an alarm, or nobody makes it the canonical one.
-        Lane { out: [value], sum: [], max: [], alarm: flag::finite(value) }
+        Lane { out: [value], sum: [count(above), count(tie)], max: [], alarm: flag::finite(value) }
     }
+}
+
+/// `a` or `b`, bit for bit, both of which are read: an `if` between two loads becomes a load from one of two addresses, on a CPU a gather (measured: twice
+/// as long).
+#[inline(always)]
+fn either(condition: bool, a: f32, b: f32) -> f32 {
+    let mask = u32::from(condition).wrapping_neg();
+    f32::from_bits((a.to_bits() & mask) | (b.to_bits() & !mask))
 }
 
 /// An array, or one value for every token. Not a [`Stream`](crate::ragged::Stream): a scan's closure keeps that one's constant in memory, and

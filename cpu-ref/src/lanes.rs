@@ -1,0 +1,115 @@
+//! The loops over the 128 lanes of a chunk that a [`Team::sweep`] is made of.
+//!
+//! Functions, because LLVM learns from their `&mut` that no input is there: written in place, it asked of every chunk's addresses whether they overlap
+//! (40 instructions). Alarms begin at 0 in each, so that no chunk waits for the one before.
+//!
+//! [`Team::sweep`]: lockstep_core::team::Team::sweep
+
+use crate::wide::Chunk;
+use core::cell::Cell;
+use lockstep_core::num::Arith;
+use lockstep_core::team::Element;
+use lockstep_core::team::fold::COLUMNS;
+
+/// Stage `number` of a chunk, given stage 0 where it is 1; its alarm.
+#[inline(always)]
+pub(crate) fn stage<
+    A: Arith,
+    const J: usize,
+    const M: usize,
+    const K: usize,
+    const E: usize,
+    F: Element<J, M, K, E>,
+>(
+    f: &F,
+    number: usize,
+    staged: Option<&Chunk<f32>>,
+    x: [&Chunk<f32>; J],
+    mask: &Chunk<u8>,
+    to: &mut Chunk<f32>,
+) -> u32 {
+    let mut alarm = 0;
+    for l in 0..COLUMNS {
+        let (value, raised) =
+            f.stage::<A>(number, [staged.map_or(0.0, |staged| staged[l]), 0.0], |j| x[j][l]);
+        to[l] = value;
+        alarm = alarm.max(if mask[l] != 0 { raised } else { 0 });
+    }
+    alarm
+}
+
+/// The elements of a chunk, given their stages; their alarm. That is one variable and not an array because a loop with a reduction is what LLVM
+/// interleaves: several chains in flight instead of one.
+#[inline(always)]
+pub(crate) fn elements<
+    A: Arith,
+    const J: usize,
+    const M: usize,
+    const K: usize,
+    const E: usize,
+    F: Element<J, M, K, E>,
+>(
+    f: &F,
+    staged: [&Chunk<f32>; 2],
+    x: [&Chunk<f32>; J],
+    mask: &Chunk<u8>,
+    out: &mut [Chunk<f32>; M],
+    sum: &mut [Chunk<f32>; K],
+    max: &mut [Chunk<f32>; E],
+) -> u32 {
+    let mut alarm = 0;
+    for l in 0..COLUMNS {
+        let lane = f.element::<A>([staged[0][l], staged[1][l]], |j| x[j][l]);
+        let on = mask[l] != 0;
+        for j in 0..M {
+            out[j][l] = if on { lane.out[j] } else { 0.0 };
+        }
+        for k in 0..K {
+            sum[k][l] = if on { lane.sum[k] } else { 0.0 };
+        }
+        for e in 0..E {
+            max[e][l] = if on { lane.max[e] } else { f32::NEG_INFINITY };
+        }
+        alarm = alarm.max(if on { lane.alarm } else { 0 });
+    }
+    alarm
+}
+
+/// How many bytes are not 0: those of a chunk as a number of 8 bits.
+#[inline(always)]
+pub(crate) fn count(bytes: &[u8]) -> u64 {
+    let (chunks, rest) = bytes.as_chunks::<COLUMNS>();
+    let mut total = 0;
+    for chunk in chunks {
+        let mut count = 0u8;
+        for l in 0..COLUMNS {
+            count += u8::from(chunk[l] != 0);
+        }
+        total += u64::from(count);
+    }
+    total + rest.iter().map(|byte| u64::from(*byte != 0)).sum::<u64>()
+}
+
+/// Adds a chunk to the columns.
+#[inline(always)]
+pub(crate) fn add(columns: &mut Chunk<f64>, terms: &Chunk<f32>) {
+    for l in 0..COLUMNS {
+        columns[l] += f64::from(terms[l]);
+    }
+}
+
+/// Writes a whole chunk to the first 128 of `sink`: a length that LLVM knows, and no call of memcpy, around which every vector is spilled.
+#[inline(always)]
+pub(crate) fn store_whole<T: Copy>(sink: &[Cell<T>], values: &Chunk<T>) {
+    let cells = &sink[..COLUMNS];
+    for l in 0..COLUMNS {
+        cells[l].set(values[l]);
+    }
+}
+
+/// Writes what is left of the last chunk of `sink`, if it was a short one: behind the loop over chunks, whose stores keep their length.
+#[inline(always)]
+pub(crate) fn store_rest<T: Copy>(sink: &[Cell<T>], values: &Chunk<T>) {
+    let rest = sink.len() % COLUMNS;
+    sink[sink.len() - rest..].iter().zip(values).for_each(|(cell, value)| cell.set(*value));
+}

@@ -4,12 +4,13 @@
 use crate::level::Picks;
 use crate::nth::{Band, scan};
 use crate::pick::{Aligned, Elements, FEW, Keys, Ranked};
-use crate::ranked;
 use crate::stream::drain;
 use crate::wide::Wide;
+use crate::{ranked, ranked_rows};
 use lockstep_core::num::Hard;
 use lockstep_core::op::Kernel;
-use lockstep_core::team::Near;
+use lockstep_core::team::{Near, PICKS, PickedRows, ROWS};
+use std::cell::Cell;
 use std::ops::Range;
 
 struct Avx2;
@@ -30,6 +31,24 @@ impl Picks for Avx512 {
     fn falls(orders: &Aligned<[i32; FEW]>, at: &Elements, found: u32) -> bool {
         // SAFETY: as above.
         unsafe { ranked::falls(orders, at, found) }
+    }
+
+    #[inline(always)]
+    #[allow(unsafe_code)]
+    fn rows<const E: usize, const ALARMS: bool>(
+        values: &[f32],
+        chosen: &[Cell<u8>],
+        picked: &mut PickedRows,
+    ) -> u32 {
+        // SAFETY: as above.
+        unsafe { ranked_rows::rows::<E, ALARMS>(values, chosen, picked) }
+    }
+
+    #[inline(always)]
+    #[allow(unsafe_code)]
+    fn put_rows(slots: &[f32; ROWS * PICKS], to: &[Cell<f32>]) {
+        // SAFETY: as above.
+        unsafe { ranked_rows::put_rows(slots, to) }
     }
 }
 

@@ -1,7 +1,8 @@
 //! Which instructions to use.
 
 use crate::pick::{Aligned, Elements, FEW, Keys, Ranked};
-use lockstep_core::team::Near;
+use lockstep_core::team::{Near, PICKS, PickedRows, ROWS};
+use std::cell::Cell;
 use std::fmt;
 
 /// A SIMD level. It changes speed, never bits.
@@ -102,5 +103,26 @@ pub(crate) trait Picks {
     #[inline(always)]
     fn falls(_orders: &Aligned<[i32; FEW]>, _at: &Elements, _found: u32) -> bool {
         false
+    }
+
+    /// The picks of the 16 rows of `E` values that `values` begins with, and the bits of rows that are left. See
+    /// [`largest_of_rows`](lockstep_core::team::Team::largest_of_rows).
+    #[inline(always)]
+    fn rows<const E: usize, const ALARMS: bool>(
+        _values: &[f32],
+        _chosen: &[Cell<u8>],
+        _picked: &mut PickedRows,
+    ) -> u32 {
+        0xffff
+    }
+
+    /// See [`put_rows`](lockstep_core::team::Team::put_rows).
+    #[inline(always)]
+    fn put_rows(slots: &[f32; ROWS * PICKS], to: &[Cell<f32>]) {
+        for r in 0..ROWS {
+            for j in 0..PICKS {
+                to[r * PICKS + j].set(slots[j * ROWS + r]);
+            }
+        }
     }
 }

@@ -26,6 +26,8 @@ pub mod plain;
 #[cfg(feature = "std")]
 mod ranked;
 #[cfg(feature = "std")]
+mod ranked_rows;
+#[cfg(feature = "std")]
 mod recur;
 #[cfg(feature = "std")]
 mod short;

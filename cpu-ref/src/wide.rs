@@ -23,7 +23,8 @@ use lockstep_core::team::fold::{COLUMNS, LANES, butterfly, fold_columns};
 use lockstep_core::team::order::{signed_order, unordered};
 use lockstep_core::team::scan::scan_block;
 use lockstep_core::team::{
-    Direction, Element, Key, MAX_LARGEST, Number, Picked, Recurrence, Semigroup, Swept, Team, Terms,
+    Direction, Element, Key, MAX_LARGEST, Number, PICKS, Picked, PickedRows, ROWS, Recurrence, Semigroup,
+    Swept, Team, Terms,
 };
 
 /// A team of vectors with arithmetic `A`, for the level `L`.
@@ -440,6 +441,40 @@ impl<A: Arith, L: Picks> Team for Wide<A, L> {
             put(j, at);
         }
         picked
+    }
+
+    #[inline(always)]
+    fn largest_of_rows<const E: usize, F: Key>(
+        &self,
+        values: In<'_, f32>,
+        start: usize,
+        bias: Option<In<'_, f32>>,
+        key: &F,
+        alarms: Option<&[u32; ROWS]>,
+        chosen: &[Cell<u8>],
+    ) -> PickedRows {
+        let rows = values.row(Span::new(start, start + ROWS * E));
+        let mut picked =
+            PickedRows { keys: [0.0; ROWS * PICKS], alarms: alarms.copied().unwrap_or([0; ROWS]) };
+        let mut left = match alarms {
+            None if F::VALUE => L::rows::<E, true>(rows, chosen, &mut picked),
+            Some(_) if F::VALUE => L::rows::<E, false>(rows, chosen, &mut picked),
+            _ => 0xffff,
+        };
+        while left != 0 {
+            let r = left.trailing_zeros() as usize;
+            self.largest_of_row::<E, F>(values, start, bias, key, chosen, r, &mut picked);
+            left &= left - 1;
+        }
+        if let Some(alarms) = alarms {
+            picked.alarms = *alarms;
+        }
+        picked
+    }
+
+    #[inline(always)]
+    fn put_rows(&self, slots: &[f32; ROWS * PICKS], to: &[Cell<f32>]) {
+        L::put_rows(slots, to);
     }
 
     #[inline(always)]

@@ -9,4 +9,6 @@ mod team;
 
 pub use recur::{Recurrence, Step};
 pub use scan::{AddF64, Affine, AffineF64, Direction, MinF32, Semigroup};
-pub use team::{Element, Key, Lane, MAX_LARGEST, Near, Number, Picked, Swept, Team, Terms};
+pub use team::{
+    Element, Key, Lane, MAX_LARGEST, Near, Number, PICKS, Picked, PickedRows, ROWS, Swept, Team, Terms,
+};

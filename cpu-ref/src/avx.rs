@@ -3,7 +3,7 @@
 
 use crate::level::Picks;
 use crate::nth::{Band, scan};
-use crate::pick::{Aligned, Elements, FEW, Keys, Ranked};
+use crate::pick::{Aligned, Candidates, Elements, FEW, Keys, Ranked};
 use crate::stream::drain;
 use crate::wide::Wide;
 use crate::{ranked, ranked_rows};
@@ -19,6 +19,8 @@ struct Avx512;
 impl Picks for Avx2 {}
 
 impl Picks for Avx512 {
+    const ROWS: bool = true;
+
     #[inline(always)]
     #[allow(unsafe_code)]
     fn picks<const N: usize>(keys: &Keys<N>, count: usize, near: Option<Near>) -> Option<Ranked> {
@@ -35,13 +37,15 @@ impl Picks for Avx512 {
 
     #[inline(always)]
     #[allow(unsafe_code)]
-    fn rows<const E: usize, const ALARMS: bool>(
+    fn rows<const E: usize, const ALARMS: bool, const NEAR: bool>(
         values: &[f32],
+        near: Option<Near>,
         chosen: &[Cell<u8>],
         picked: &mut PickedRows,
+        candidates: Option<&mut Candidates>,
     ) -> u32 {
         // SAFETY: as above.
-        unsafe { ranked_rows::rows::<E, ALARMS>(values, chosen, picked) }
+        unsafe { ranked_rows::rows::<E, ALARMS, NEAR>(values, near, chosen, picked, candidates) }
     }
 
     #[inline(always)]

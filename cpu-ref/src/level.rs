@@ -1,6 +1,6 @@
 //! Which instructions to use.
 
-use crate::pick::{Aligned, Elements, FEW, Keys, Ranked};
+use crate::pick::{Aligned, Candidates, Elements, FEW, Keys, Ranked};
 use lockstep_core::team::{Near, PICKS, PickedRows, ROWS};
 use std::cell::Cell;
 use std::fmt;
@@ -105,13 +105,18 @@ pub(crate) trait Picks {
         false
     }
 
-    /// The picks of the 16 rows of `E` values that `values` begins with, and the bits of rows that are left. See
+    /// Whether it picks for sixteen rows at a time.
+    const ROWS: bool = false;
+
+    /// The picks of the 16 rows of `E` values that `values` begins with, and the bits of rows that are left; with `NEAR` the candidates' values, not yet keys. See
     /// [`largest_of_rows`](lockstep_core::team::Team::largest_of_rows).
     #[inline(always)]
-    fn rows<const E: usize, const ALARMS: bool>(
+    fn rows<const E: usize, const ALARMS: bool, const NEAR: bool>(
         _values: &[f32],
+        _near: Option<Near>,
         _chosen: &[Cell<u8>],
         _picked: &mut PickedRows,
+        _candidates: Option<&mut Candidates>,
     ) -> u32 {
         0xffff
     }

@@ -16,11 +16,12 @@
 #![cfg(target_arch = "x86_64")]
 #![allow(unsafe_code)]
 
+use crate::pick::Candidates;
 use core::arch::x86_64::*;
 use core::cell::Cell;
 use core::mem::MaybeUninit;
 use lockstep_core::ragged::flag;
-use lockstep_core::team::{PICKS, PickedRows, ROWS};
+use lockstep_core::team::{Near, PICKS, PickedRows, ROWS};
 
 /// Lanes of a vector: one for each row.
 const LANES: usize = ROWS;
@@ -36,10 +37,12 @@ struct Names([f32; ROWS * LANES + MOST]);
 /// are there already.
 #[inline]
 #[target_feature(enable = "avx512f,avx512dq,popcnt,bmi1")]
-pub(crate) fn rows<const E: usize, const ALARMS: bool>(
+pub(crate) fn rows<const E: usize, const ALARMS: bool, const NEAR: bool>(
     values: &[f32],
+    near: Option<Near>,
     chosen: &[Cell<u8>],
     picked: &mut PickedRows,
+    candidates: Option<&mut Candidates>,
 ) -> u32 {
     const { assert!(E.is_power_of_two() && E >= LANES && E <= MOST) };
     assert!(values.len() >= ROWS * E && chosen.len() == ROWS * PICKS, "sixteen rows");
@@ -68,7 +71,10 @@ pub(crate) fn rows<const E: usize, const ALARMS: bool>(
             }
         }
     }
-    let floors = eighth(turned(heads));
+    let mut floors = eighth(turned(heads));
+    if let (true, Some(near)) = (NEAR, near) {
+        floors = _mm512_sub_ps(floors, _mm512_set1_ps(near.below));
+    }
     if ALARMS {
         let worst = turned(worst);
         let mut alarm = _mm512_castps_si512(worst[0]);
@@ -144,22 +150,50 @@ pub(crate) fn rows<const E: usize, const ALARMS: bool>(
         elements[i] = at(best[i]);
         keys[i] = key(elements[i]);
     }
+    // SAFETY: 16 numbers are 64 bytes.
+    let found = unsafe { _mm512_loadu_si512(found.as_ptr().cast()) };
+    left |= _mm512_cmpgt_epu32_mask(found, _mm512_set1_epi32(LANES as i32));
     for i in 1..PICKS {
         left |= _mm512_cmp_ps_mask::<_CMP_LT_OQ>(keys[i - 1], keys[i]);
     }
-    // Candidates that have the last pick's name but for the number.
-    let same = |a: __m512, b: __m512| {
-        let differ = _mm512_xor_si512(_mm512_castps_si512(a), _mm512_castps_si512(b));
-        _mm512_cmple_epu32_mask(differ, number)
-    };
-    let next = [
-        _mm512_max_ps(_mm512_max_ps(rest[0], rest[1]), _mm512_max_ps(rest[2], rest[3])),
-        _mm512_max_ps(_mm512_max_ps(rest[4], rest[5]), _mm512_max_ps(rest[6], rest[7])),
-    ];
-    if same(best[PICKS - 1], _mm512_max_ps(next[0], next[1])) != 0 {
+    if let (true, Some(near), Some(candidates)) = (NEAR, near, candidates) {
+        let last = keys[PICKS - 1];
+        left |= !(_mm512_cmp_ps_mask::<_CMP_GE_OQ>(last, _mm512_set1_ps(near.from))
+            & _mm512_cmp_ps_mask::<_CMP_LE_OQ>(last, _mm512_set1_ps(near.to)));
+        let rest = merged(rest);
+        let mut before = last;
         for i in 0..PICKS {
-            let close = same(best[PICKS - 1], rest[i]);
-            left |= _mm512_mask_cmp_ps_mask::<_CMP_GT_OQ>(close, key(at(rest[i])), keys[PICKS - 1]);
+            let there = _mm512_cmpgt_epu32_mask(found, _mm512_set1_epi32((PICKS + i) as i32));
+            let element = at(rest[i]);
+            let own = key(element);
+            left |= _mm512_mask_cmp_ps_mask::<_CMP_LT_OQ>(there, before, own);
+            before = own;
+            // SAFETY: 16 numbers of slot i and of slot 8 + i.
+            unsafe {
+                let (values, at) = (candidates.values.as_mut_ptr(), candidates.at.as_mut_ptr());
+                _mm512_store_ps(values.add(i * ROWS), keys[i]);
+                _mm512_store_si512(at.add(i * ROWS).cast(), elements[i]);
+                _mm512_store_ps(values.add((PICKS + i) * ROWS), own);
+                _mm512_store_si512(at.add((PICKS + i) * ROWS).cast(), element);
+            }
+        }
+        // SAFETY: 16 numbers.
+        unsafe { _mm512_storeu_si512(candidates.found.as_mut_ptr().cast(), found) };
+    } else {
+        // Candidates that have the last pick's name but for the number.
+        let same = |a: __m512, b: __m512| {
+            let differ = _mm512_xor_si512(_mm512_castps_si512(a), _mm512_castps_si512(b));
+            _mm512_cmple_epu32_mask(differ, number)
+        };
+        let next = [
+            _mm512_max_ps(_mm512_max_ps(rest[0], rest[1]), _mm512_max_ps(rest[2], rest[3])),
+            _mm512_max_ps(_mm512_max_ps(rest[4], rest[5]), _mm512_max_ps(rest[6], rest[7])),
+        ];
+        if same(best[PICKS - 1], _mm512_max_ps(next[0], next[1])) != 0 {
+            for i in 0..PICKS {
+                let close = same(best[PICKS - 1], rest[i]);
+                left |= _mm512_mask_cmp_ps_mask::<_CMP_GT_OQ>(close, key(at(rest[i])), keys[PICKS - 1]);
+            }
         }
     }
     if _mm512_cmp_ps_mask::<_CMP_LE_OQ>(floors, _mm512_setzero_ps()) != 0 {
@@ -172,8 +206,6 @@ pub(crate) fn rows<const E: usize, const ALARMS: bool>(
     }
     // SAFETY: 16 numbers each.
     unsafe {
-        let found = _mm512_loadu_si512(found.as_ptr().cast());
-        left |= _mm512_cmpgt_epu32_mask(found, _mm512_set1_epi32(LANES as i32));
         for i in 0..PICKS {
             _mm512_storeu_ps(picked.keys.as_mut_ptr().add(i * ROWS), keys[i]);
         }

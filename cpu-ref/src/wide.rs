@@ -12,7 +12,7 @@
 
 use crate::chunks::{number, sum_live};
 use crate::level::Picks;
-use crate::pick;
+use crate::pick::{self, Candidates};
 use crate::recur::recur;
 use crate::short::{self, Slots};
 use core::cell::Cell;
@@ -456,10 +456,22 @@ impl<A: Arith, L: Picks> Team for Wide<A, L> {
         let rows = values.row(Span::new(start, start + ROWS * E));
         let mut picked =
             PickedRows { keys: [0.0; ROWS * PICKS], alarms: alarms.copied().unwrap_or([0; ROWS]) };
-        let mut left = match alarms {
-            None if F::VALUE => L::rows::<E, true>(rows, chosen, &mut picked),
-            Some(_) if F::VALUE => L::rows::<E, false>(rows, chosen, &mut picked),
-            _ => 0xffff,
+        let mut left = if !L::ROWS {
+            0xffff
+        } else if F::VALUE {
+            match alarms {
+                None => L::rows::<E, true, false>(rows, None, chosen, &mut picked, None),
+                Some(_) => L::rows::<E, false, false>(rows, None, chosen, &mut picked, None),
+            }
+        } else if let (Some(near), None) = (F::NEAR, bias) {
+            let candidates = &mut Candidates::new();
+            let left = L::rows::<E, true, true>(rows, Some(near), chosen, &mut picked, Some(candidates));
+            left | candidates.by_key::<A, F>(key, &mut picked)
+        } else {
+            let bias = bias.map(|bias| bias.row(Span::new(0, E)));
+            let mut keys = [[0.0; E]; ROWS];
+            picked.alarms = pick::keys_of_rows::<A, F, E>(&mut keys, rows, bias, key);
+            L::rows::<E, false, false>(keys.as_flattened(), None, chosen, &mut picked, None)
         };
         while left != 0 {
             let r = left.trailing_zeros() as usize;

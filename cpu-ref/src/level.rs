@@ -121,6 +121,24 @@ pub(crate) trait Picks {
         0xffff
     }
 
+    /// See [`take_rows`](lockstep_core::team::Team::take_rows).
+    #[inline(always)]
+    fn take_rows(from: &[f32; ROWS * PICKS]) -> [f32; ROWS * PICKS] {
+        let mut slots = [0.0; ROWS * PICKS];
+        for r in 0..ROWS {
+            for j in 0..PICKS {
+                slots[j * ROWS + r] = from[r * PICKS + j];
+            }
+        }
+        slots
+    }
+
+    /// See [`pairs_of_rows`](lockstep_core::team::Team::pairs_of_rows): of keys that are finite, and only where `ROWS`.
+    #[inline(always)]
+    fn pairs_of_rows(_keys: &[f32]) -> [f32; ROWS * PICKS] {
+        [0.0; ROWS * PICKS]
+    }
+
     /// See [`put_rows`](lockstep_core::team::Team::put_rows).
     #[inline(always)]
     fn put_rows(slots: &[f32; ROWS * PICKS], to: &[Cell<f32>]) {

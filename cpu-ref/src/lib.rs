@@ -38,6 +38,8 @@ mod threads;
 #[cfg(feature = "std")]
 mod together;
 #[cfg(feature = "std")]
+mod turned;
+#[cfg(feature = "std")]
 mod wide;
 
 #[cfg(feature = "std")]

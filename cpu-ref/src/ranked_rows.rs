@@ -17,6 +17,7 @@
 #![allow(unsafe_code)]
 
 use crate::pick::Candidates;
+use crate::turned::turned;
 use core::arch::x86_64::*;
 use core::cell::Cell;
 use core::mem::MaybeUninit;
@@ -232,69 +233,6 @@ fn put(chosen: &[Cell<u8>], at: &[__m512i; PICKS]) {
         _mm512_storeu_si512(to.cast(), _mm512_permutex2var_epi32(low, order, high));
         _mm512_storeu_si512(to.add(64).cast(), _mm512_permutex2var_epi32(low, later, high));
     }
-}
-
-/// From slots j·16 + r to r·8 + j.
-#[inline]
-#[target_feature(enable = "avx512f")]
-pub(crate) fn put_rows(slots: &[f32; ROWS * PICKS], to: &[Cell<f32>]) {
-    assert!(to.len() == ROWS * PICKS, "a number for each pick");
-    // SAFETY: 16 numbers each.
-    let x = |j: usize| unsafe { _mm512_loadu_ps(slots.as_ptr().add(j * ROWS)) };
-    let low = quarters(x(0), x(1), x(2), x(3));
-    let high = quarters(x(4), x(5), x(6), x(7));
-    let order = _mm512_setr_epi64(0, 1, 8, 9, 2, 3, 10, 11);
-    let later = _mm512_or_si512(order, _mm512_set1_epi64(4));
-    let first = to.as_ptr().cast::<f32>().cast_mut();
-    for c in 0..4 {
-        let (a, b) = (_mm512_castps_pd(low[c]), _mm512_castps_pd(high[c]));
-        for (half, order) in [order, later].into_iter().enumerate() {
-            let two = _mm512_permutex2var_pd(a, order, b);
-            let row = 8 * half + c;
-            // SAFETY: rows `row` and `row + 4` are below 16 and have 8 numbers; a cell may be written through a shared reference.
-            unsafe {
-                _mm256_storeu_pd(first.add(row * PICKS).cast(), _mm512_castpd512_pd256(two));
-                _mm256_storeu_pd(first.add((row + 4) * PICKS).cast(), _mm512_extractf64x4_pd::<1>(two));
-            }
-        }
-    }
-}
-
-/// Of four rows: result c has in its quarter L element 4·L + c of each.
-#[inline]
-#[target_feature(enable = "avx512f")]
-fn quarters(a: __m512, b: __m512, c: __m512, d: __m512) -> [__m512; 4] {
-    let (low, high) = (_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b));
-    let (low2, high2) = (_mm512_unpacklo_ps(c, d), _mm512_unpackhi_ps(c, d));
-    let pd = _mm512_castps_pd;
-    [
-        _mm512_castpd_ps(_mm512_unpacklo_pd(pd(low), pd(low2))),
-        _mm512_castpd_ps(_mm512_unpackhi_pd(pd(low), pd(low2))),
-        _mm512_castpd_ps(_mm512_unpacklo_pd(pd(high), pd(high2))),
-        _mm512_castpd_ps(_mm512_unpackhi_pd(pd(high), pd(high2))),
-    ]
-}
-
-/// Sixteen vectors turned: the i-th has the i-th of each.
-#[inline]
-#[target_feature(enable = "avx512f")]
-fn turned(x: [__m512; 16]) -> [__m512; 16] {
-    let a = quarters(x[0], x[1], x[2], x[3]);
-    let b = quarters(x[4], x[5], x[6], x[7]);
-    let c = quarters(x[8], x[9], x[10], x[11]);
-    let d = quarters(x[12], x[13], x[14], x[15]);
-    let mut y = [_mm512_setzero_ps(); 16];
-    for i in 0..4 {
-        let (even, odd) =
-            (_mm512_shuffle_f32x4::<0x88>(a[i], b[i]), _mm512_shuffle_f32x4::<0xdd>(a[i], b[i]));
-        let (even2, odd2) =
-            (_mm512_shuffle_f32x4::<0x88>(c[i], d[i]), _mm512_shuffle_f32x4::<0xdd>(c[i], d[i]));
-        y[i] = _mm512_shuffle_f32x4::<0x88>(even, even2);
-        y[4 + i] = _mm512_shuffle_f32x4::<0x88>(odd, odd2);
-        y[8 + i] = _mm512_shuffle_f32x4::<0xdd>(even, even2);
-        y[12 + i] = _mm512_shuffle_f32x4::<0xdd>(odd, odd2);
-    }
-    y
 }
 
 /// The larger first, lane by lane.

@@ -23,8 +23,8 @@ use lockstep_core::team::fold::{COLUMNS, LANES, butterfly, fold_columns};
 use lockstep_core::team::order::{signed_order, unordered};
 use lockstep_core::team::scan::scan_block;
 use lockstep_core::team::{
-    Direction, Element, Key, MAX_LARGEST, Number, PICKS, Picked, PickedRows, ROWS, Recurrence, Semigroup,
-    Swept, Team, Terms,
+    Direction, Element, Key, MAX_LARGEST, Number, PAIRED, PICKS, Picked, PickedRows, ROWS, Recurrence,
+    Semigroup, Swept, Team, Terms, two_largest,
 };
 
 /// A team of vectors with arithmetic `A`, for the level `L`.
@@ -482,6 +482,24 @@ impl<A: Arith, L: Picks> Team for Wide<A, L> {
             picked.alarms = *alarms;
         }
         picked
+    }
+
+    #[inline(always)]
+    fn take_rows(&self, from: &[f32; ROWS * PICKS]) -> [f32; ROWS * PICKS] {
+        L::take_rows(from)
+    }
+
+    #[inline(always)]
+    fn pairs_of_rows(&self, keys: &[f32], alarms: &[u32; ROWS]) -> [f32; ROWS * PICKS] {
+        let (groups, mut sums) = (keys.as_chunks::<PAIRED>().0, L::pairs_of_rows(keys));
+        for r in 0..ROWS {
+            if !L::ROWS || alarms[r] > flag::LIMIT {
+                for i in r * PICKS..(r + 1) * PICKS {
+                    sums[i] = two_largest(&groups[i]);
+                }
+            }
+        }
+        sums
     }
 
     #[inline(always)]

@@ -1,5 +1,6 @@
 //! The team: 32 logical lanes that own one row.
 
+use super::pairs::{PAIRED, two_largest};
 use super::recur::Recurrence;
 use super::scan::{Direction, Semigroup};
 use crate::num::{self, Arith};
@@ -342,6 +343,30 @@ pub trait Team {
             picked.keys[j * ROWS + r] = keys[j];
         }
         picked.alarms[r] = found.alarm;
+    }
+
+    /// Slots 8·r + j as j·16 + r.
+    #[inline(always)]
+    fn take_rows(&self, from: &[f32; ROWS * PICKS]) -> [f32; ROWS * PICKS] {
+        let mut slots = [0.0; ROWS * PICKS];
+        for r in 0..ROWS {
+            for j in 0..PICKS {
+                slots[j * ROWS + r] = from[r * PICKS + j];
+            }
+        }
+        slots
+    }
+
+    /// The sum of the two largest of each group of [`PAIRED`] keys of sixteen rows that have eight groups, that of group g of row r at 8·r + g. Rows without an alarm
+    /// have finite keys.
+    #[inline(always)]
+    fn pairs_of_rows(&self, keys: &[f32], alarms: &[u32; ROWS]) -> [f32; ROWS * PICKS] {
+        let _ = alarms;
+        let (groups, mut sums) = (keys.as_chunks::<PAIRED>().0, [0.0; ROWS * PICKS]);
+        for i in 0..ROWS * PICKS {
+            sums[i] = two_largest(&groups[i]);
+        }
+        sums
     }
 
     /// Writes slots j·16 + r to `to[8·r + j]`.

@@ -7,13 +7,13 @@ use super::{K, ROWS, SLOTS, exponentials, load, spread_across, sums_across, tota
 use crate::logits::weight;
 use crate::num::{self, Arith};
 use crate::ragged::{In, Out, Span, flag};
-use crate::team::order::{LEAST, ordered, unordered};
-use crate::team::{PickedRows, Team};
+use crate::team::order::ordered;
+use crate::team::{PAIRED, PickedRows, Team};
 use core::cell::Cell;
 
 /// Experts of a group, and groups.
-const GROUP: usize = 32;
-const GROUPS: usize = 8;
+const GROUP: usize = PAIRED;
+const GROUPS: usize = K;
 
 /// σ(s) + b of all experts of a row, and the alarm of both.
 #[inline(always)]
@@ -35,46 +35,30 @@ fn biased<A: Arith, const E: usize>(x: &mut [f32; E], scores: &[f32], bias: Opti
     alarm
 }
 
-/// The sum of the two largest of a group, as two picks give it.
+/// Bit g is set if group g is one of the `count` with the largest sums (that of row r at g·16 + r), equal ones by the lower group.
 #[inline(always)]
-fn two_largest(x: &[f32; GROUP]) -> f32 {
-    let (mut first, mut second) = ([LEAST; GROUP / 2], [LEAST; GROUP / 2]);
-    for l in 0..GROUP / 2 {
-        let (a, b) = (ordered(x[l]), ordered(x[l + GROUP / 2]));
-        first[l] = a.max(b);
-        second[l] = a.min(b);
+fn groups_of(sums: &[f32; SLOTS], count: usize) -> [u32; ROWS] {
+    let (mut orders, mut above) = ([0i32; SLOTS], [0u32; SLOTS]);
+    for i in 0..SLOTS {
+        orders[i] = ordered(sums[i]);
     }
-    for half in [8, 4, 2, 1] {
-        for l in 0..half {
-            let (a, b) = (first[l], first[l + half]);
-            second[l] = a.min(b).max(second[l].max(second[l + half]));
-            first[l] = a.max(b);
-        }
-    }
-    unordered(first[0]) + unordered(second[0])
-}
-
-/// Bit g is set if group g is one of the `count` with the largest sums, equal ones by the lower group.
-#[inline(always)]
-fn groups_of(sums: &[[f32; GROUPS]; ROWS], count: usize) -> [u32; ROWS] {
-    let mut orders = [[0i32; ROWS]; GROUPS];
-    for g in 0..GROUPS {
-        for r in 0..ROWS {
-            orders[g][r] = ordered(sums[r][g]);
+    for h in 0..GROUPS {
+        let mut other = [0; ROWS];
+        other.copy_from_slice(&orders[h * ROWS..(h + 1) * ROWS]);
+        let other = spread_across(&other);
+        for i in 0..SLOTS {
+            // Of equal sums the lower group's is above. No order is the least integer.
+            let bound = if h < i / ROWS { orders[i] - 1 } else { orders[i] };
+            above[i] += u32::from(other[i] > bound);
         }
     }
     let mut bits = [0; ROWS];
-    for g in 0..GROUPS {
-        let mut above = [0u32; ROWS];
-        for h in 0..GROUPS {
-            for r in 0..ROWS {
-                // Of equal sums the lower group's is above. No order is the least integer.
-                let bound = if h < g { orders[g][r] - 1 } else { orders[g][r] };
-                above[r] += u32::from(orders[h][r] > bound);
-            }
-        }
+    for i in 0..SLOTS {
+        above[i] = u32::from((above[i] as usize) < count) << (i / ROWS);
+    }
+    for own in above.as_chunks::<ROWS>().0 {
         for r in 0..ROWS {
-            bits[r] |= u32::from((above[r] as usize) < count) << g;
+            bits[r] |= own[r];
         }
     }
     bits
@@ -93,20 +77,16 @@ impl GatingForward<'_> {
         const E: usize = GROUP * GROUPS;
         let bias = self.bias.map(|bias| bias.row(Span::new(0, E)));
         let mut keys = [[0.0f32; E]; ROWS];
-        let (mut own, mut alarms) = ([[0.0f32; GROUPS]; ROWS], [0; ROWS]);
+        let mut alarms = [0; ROWS];
         for r in 0..ROWS {
             let row = first + r;
             let scores = self.scores.row(Span::new(row * E, row * E + E));
             alarms[r] = biased::<T::Arith, E>(&mut keys[r], scores, bias);
-            for g in 0..GROUPS {
-                own[r][g] = num::canonical(two_largest(&keys[r].as_chunks().0[g]));
-            }
         }
-        let bits = groups_of(&own, self.router.top_groups);
-        for (to, from) in
-            sums.row(Span::new(first * GROUPS, (first + ROWS) * GROUPS)).iter().zip(own.as_flattened())
-        {
-            to.set(*from);
+        let own = team.pairs_of_rows(keys.as_flattened(), &alarms);
+        let bits = groups_of(&team.take_rows(&own), self.router.top_groups);
+        for (to, from) in sums.row(Span::new(first * GROUPS, (first + ROWS) * GROUPS)).iter().zip(own) {
+            to.set(from);
         }
         for r in 0..ROWS {
             for g in 0..GROUPS {

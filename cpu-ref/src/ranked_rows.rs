@@ -48,8 +48,10 @@ pub(crate) fn rows<const E: usize, const ALARMS: bool, const NEAR: bool>(
     const { assert!(E.is_power_of_two() && E >= LANES && E <= MOST) };
     assert!(values.len() >= ROWS * E && chosen.len() == ROWS * PICKS, "sixteen rows");
     let first = values.as_ptr();
-    // SAFETY (of all loads of values): element `r·E + v·16` and the 15 behind it are in the rows, for r < 16 and v < E/16.
-    let value = |r: usize, v: usize| unsafe { _mm512_loadu_ps(first.add(r * E + v * LANES)) };
+    let value = |r: usize, v: usize| {
+        // SAFETY: element r·E + v·16 and the 15 behind it are in the rows, for r is below 16 and v below E/16 wherever it is called.
+        unsafe { _mm512_loadu_ps(first.add(r * E + v * LANES)) }
+    };
 
     let (mut heads, mut worst) = ([_mm512_setzero_ps(); ROWS], [_mm512_setzero_ps(); ROWS]);
     let magnitude = _mm512_set1_epi32(0x7fff_ffff);
@@ -144,8 +146,10 @@ pub(crate) fn rows<const E: usize, const ALARMS: bool, const NEAR: bool>(
         // (bits ^ !sign) & number
         _mm512_ternarylogic_epi32::<0x90>(number, bits, _mm512_srai_epi32::<31>(bits))
     };
-    // SAFETY: the index of an element below E in row `lane`.
-    let key = |at: __m512i| unsafe { _mm512_i32gather_ps::<4>(_mm512_add_epi32(start, at), first) };
+    let key = |at: __m512i| {
+        // SAFETY: the index of an element below E in row `lane`: `at` masks it.
+        unsafe { _mm512_i32gather_ps::<4>(_mm512_add_epi32(start, at), first) }
+    };
     let (mut elements, mut keys) = ([lane; PICKS], [least; PICKS]);
     for i in 0..PICKS {
         elements[i] = at(best[i]);

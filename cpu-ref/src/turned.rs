@@ -11,8 +11,10 @@ use lockstep_core::team::{PAIRED, PICKS, ROWS};
 #[target_feature(enable = "avx512f")]
 pub(crate) fn put_rows(slots: &[f32; ROWS * PICKS], to: &[Cell<f32>]) {
     assert!(to.len() == ROWS * PICKS, "a number for each pick");
-    // SAFETY: 16 numbers each.
-    let x = |j: usize| unsafe { _mm512_loadu_ps(slots.as_ptr().add(j * ROWS)) };
+    let x = |j: usize| {
+        // SAFETY: 16 numbers of slot j, which is below 8.
+        unsafe { _mm512_loadu_ps(slots.as_ptr().add(j * ROWS)) }
+    };
     let low = quarters(x(0), x(1), x(2), x(3));
     let high = quarters(x(4), x(5), x(6), x(7));
     let order = _mm512_setr_epi64(0, 1, 8, 9, 2, 3, 10, 11);
@@ -39,8 +41,10 @@ pub(crate) fn take_rows(from: &[f32; ROWS * PICKS]) -> [f32; ROWS * PICKS] {
     let mut slots = [0.0f32; ROWS * PICKS];
     // Its quarters are four slots of rows i, i + 4, i + 8 and i + 12.
     let rows = |i: usize, half: usize| {
-        // SAFETY: 4 numbers of a row below 16.
-        let four = |q: usize| unsafe { _mm_loadu_ps(from.as_ptr().add((4 * q + i) * PICKS + 4 * half)) };
+        let four = |q: usize| {
+            // SAFETY: 4 numbers of a row below 16, for i and q are below 4.
+            unsafe { _mm_loadu_ps(from.as_ptr().add((4 * q + i) * PICKS + 4 * half)) }
+        };
         let x = _mm512_insertf32x4::<1>(_mm512_castps128_ps512(four(0)), four(1));
         _mm512_insertf32x4::<3>(_mm512_insertf32x4::<2>(x, four(2)), four(3))
     };

@@ -3,13 +3,14 @@
 
 use crate::level::Picks;
 use crate::nth::{Band, scan};
-use crate::pick::{Aligned, Elements, FEW, Keys, Ranked};
-use crate::ranked;
+use crate::pick::{Aligned, Candidates, Elements, FEW, Keys, Ranked};
 use crate::stream::drain;
 use crate::wide::Wide;
+use crate::{ranked, ranked_rows, turned};
 use lockstep_core::num::Hard;
 use lockstep_core::op::Kernel;
-use lockstep_core::team::Near;
+use lockstep_core::team::{Near, PICKS, PickedRows, ROWS};
+use std::cell::Cell;
 use std::ops::Range;
 
 struct Avx2;
@@ -18,6 +19,8 @@ struct Avx512;
 impl Picks for Avx2 {}
 
 impl Picks for Avx512 {
+    const ROWS: bool = true;
+
     #[inline(always)]
     #[allow(unsafe_code)]
     fn picks<const N: usize>(keys: &Keys<N>, count: usize, near: Option<Near>) -> Option<Ranked> {
@@ -30,6 +33,40 @@ impl Picks for Avx512 {
     fn falls(orders: &Aligned<[i32; FEW]>, at: &Elements, found: u32) -> bool {
         // SAFETY: as above.
         unsafe { ranked::falls(orders, at, found) }
+    }
+
+    #[inline(always)]
+    #[allow(unsafe_code)]
+    fn rows<const E: usize, const ALARMS: bool, const NEAR: bool>(
+        values: &[f32],
+        near: Option<Near>,
+        chosen: &[Cell<u8>],
+        picked: &mut PickedRows,
+        candidates: Option<&mut Candidates>,
+    ) -> u32 {
+        // SAFETY: as above.
+        unsafe { ranked_rows::rows::<E, ALARMS, NEAR>(values, near, chosen, picked, candidates) }
+    }
+
+    #[inline(always)]
+    #[allow(unsafe_code)]
+    fn take_rows(from: &[f32; ROWS * PICKS]) -> [f32; ROWS * PICKS] {
+        // SAFETY: as above.
+        unsafe { turned::take_rows(from) }
+    }
+
+    #[inline(always)]
+    #[allow(unsafe_code)]
+    fn pairs_of_rows(keys: &[f32]) -> [f32; ROWS * PICKS] {
+        // SAFETY: as above.
+        unsafe { turned::pairs_of_rows(keys) }
+    }
+
+    #[inline(always)]
+    #[allow(unsafe_code)]
+    fn put_rows(slots: &[f32; ROWS * PICKS], to: &[Cell<f32>]) {
+        // SAFETY: as above.
+        unsafe { turned::put_rows(slots, to) }
     }
 }
 

@@ -1,7 +1,8 @@
 //! Which instructions to use.
 
-use crate::pick::{Aligned, Elements, FEW, Keys, Ranked};
-use lockstep_core::team::Near;
+use crate::pick::{Aligned, Candidates, Elements, FEW, Keys, Ranked};
+use lockstep_core::team::{Near, PICKS, PickedRows, ROWS};
+use std::cell::Cell;
 use std::fmt;
 
 /// A SIMD level. It changes speed, never bits.
@@ -102,5 +103,49 @@ pub(crate) trait Picks {
     #[inline(always)]
     fn falls(_orders: &Aligned<[i32; FEW]>, _at: &Elements, _found: u32) -> bool {
         false
+    }
+
+    /// Whether it picks for sixteen rows at a time.
+    const ROWS: bool = false;
+
+    /// The picks of the 16 rows of `E` values that `values` begins with, and the bits of rows that are left; with `NEAR` the candidates' values, not yet keys. See
+    /// [`largest_of_rows`](lockstep_core::team::Team::largest_of_rows).
+    #[inline(always)]
+    fn rows<const E: usize, const ALARMS: bool, const NEAR: bool>(
+        _values: &[f32],
+        _near: Option<Near>,
+        _chosen: &[Cell<u8>],
+        _picked: &mut PickedRows,
+        _candidates: Option<&mut Candidates>,
+    ) -> u32 {
+        0xffff
+    }
+
+    /// See [`take_rows`](lockstep_core::team::Team::take_rows).
+    #[inline(always)]
+    fn take_rows(from: &[f32; ROWS * PICKS]) -> [f32; ROWS * PICKS] {
+        let mut slots = [0.0; ROWS * PICKS];
+        for r in 0..ROWS {
+            for j in 0..PICKS {
+                slots[j * ROWS + r] = from[r * PICKS + j];
+            }
+        }
+        slots
+    }
+
+    /// See [`pairs_of_rows`](lockstep_core::team::Team::pairs_of_rows): of keys that are finite, and only where `ROWS`.
+    #[inline(always)]
+    fn pairs_of_rows(_keys: &[f32]) -> [f32; ROWS * PICKS] {
+        [0.0; ROWS * PICKS]
+    }
+
+    /// See [`put_rows`](lockstep_core::team::Team::put_rows).
+    #[inline(always)]
+    fn put_rows(slots: &[f32; ROWS * PICKS], to: &[Cell<f32>]) {
+        for r in 0..ROWS {
+            for j in 0..PICKS {
+                to[r * PICKS + j].set(slots[j * ROWS + r]);
+            }
+        }
     }
 }

@@ -28,6 +28,8 @@ pub mod plain;
 #[cfg(feature = "std")]
 mod ranked;
 #[cfg(feature = "std")]
+mod ranked_rows;
+#[cfg(feature = "std")]
 mod recur;
 #[cfg(feature = "std")]
 mod short;
@@ -37,6 +39,8 @@ mod stream;
 mod threads;
 #[cfg(feature = "std")]
 mod together;
+#[cfg(feature = "std")]
+mod turned;
 #[cfg(feature = "std")]
 mod wide;
 

@@ -9,7 +9,7 @@ use lockstep_core::num::Arith;
 use lockstep_core::ragged::flag;
 use lockstep_core::team::fold::{COLUMNS, LANES};
 use lockstep_core::team::order::{LEAST, ordered, unordered};
-use lockstep_core::team::{Key, MAX_LARGEST};
+use lockstep_core::team::{Key, MAX_LARGEST, PICKS, PickedRows, ROWS};
 
 /// Numbers on cache-line boundaries.
 #[repr(C, align(64))]
@@ -29,6 +29,77 @@ pub(crate) struct Ranked {
     pub(crate) found: u32,
     pub(crate) at: Elements,
     pub(crate) keys: Slots,
+}
+
+/// What may be picked of sixteen rows: the candidates of each, slot j of row r at j·16 + r, and how many they are.
+#[repr(C, align(64))]
+pub(crate) struct Candidates {
+    pub(crate) values: [f32; FEW * ROWS],
+    pub(crate) at: [u32; FEW * ROWS],
+    pub(crate) found: [u32; ROWS],
+}
+
+impl Candidates {
+    #[inline(always)]
+    pub(crate) fn new() -> Self {
+        Candidates { values: [0.0; FEW * ROWS], at: [0; FEW * ROWS], found: [0; ROWS] }
+    }
+
+    /// From values to keys; the bits of rows that are no longer in order by them.
+    #[inline(always)]
+    pub(crate) fn by_key<A: Arith, F: Key>(&self, key: &F, picked: &mut PickedRows) -> u32 {
+        const PAIRS: usize = (FEW - 1) * ROWS;
+        let mut keys = [0.0f32; FEW * ROWS];
+        for i in 0..FEW * ROWS {
+            keys[i] = key.key::<A>(self.values[i], 0.0, 0) + 0.0;
+        }
+        let mut wrong = [0u32; PAIRS];
+        for j in 0..FEW - 1 {
+            for r in 0..ROWS {
+                wrong[j * ROWS + r] = if (j as u32 + 1) < self.found[r] { 1 << r } else { 0 };
+            }
+        }
+        let mut left = 0;
+        for i in 0..PAIRS {
+            let (own, next) = (keys[i], keys[i + ROWS]);
+            let falls = (own > next) | ((own == next) & (self.at[i] < self.at[i + ROWS]));
+            left |= if falls { 0 } else { wrong[i] };
+        }
+        picked.keys.copy_from_slice(&keys[..PICKS * ROWS]);
+        left
+    }
+}
+
+/// Keys of sixteen rows of `E` elements, and the rows' alarms.
+#[inline(always)]
+pub(crate) fn keys_of_rows<A: Arith, F: Key, const E: usize>(
+    keys: &mut [[f32; E]; ROWS],
+    rows: &[f32],
+    bias: Option<&[f32]>,
+    key: &F,
+) -> [u32; ROWS] {
+    let mut alarms = [0; ROWS];
+    for r in 0..ROWS {
+        let (keys, row) = (&mut keys[r], &rows[r * E..(r + 1) * E]);
+        let mut alarm = 0;
+        match bias {
+            Some(bias) => {
+                let bias = &bias[..E];
+                for e in 0..E {
+                    alarm = alarm.max(flag::finite(row[e])).max(flag::finite(bias[e]));
+                    keys[e] = key.key::<A>(row[e], bias[e], e);
+                }
+            }
+            None => {
+                for e in 0..E {
+                    alarm = alarm.max(flag::finite(row[e]));
+                    keys[e] = key.key::<A>(row[e], 0.0, e);
+                }
+            }
+        }
+        alarms[r] = alarm;
+    }
+    alarms
 }
 
 /// The `count` largest of at most `N` elements.

@@ -13,7 +13,7 @@
 use crate::chunks::{number, sum_live};
 use crate::lanes::{add, count, elements, stage, store_rest, store_whole};
 use crate::level::Picks;
-use crate::pick;
+use crate::pick::{self, Candidates};
 use crate::recur::recur;
 use crate::short::{self, Slots};
 use core::cell::Cell;
@@ -24,7 +24,8 @@ use lockstep_core::team::fold::{COLUMNS, LANES, butterfly, fold_columns};
 use lockstep_core::team::order::{signed_order, unordered};
 use lockstep_core::team::scan::scan_block;
 use lockstep_core::team::{
-    Direction, Element, Key, MAX_LARGEST, Number, Picked, Recurrence, Semigroup, Swept, Team, Terms,
+    Direction, Element, Key, MAX_LARGEST, Number, PAIRED, PICKS, Picked, PickedRows, ROWS, Recurrence,
+    Semigroup, Swept, Team, Terms, two_largest,
 };
 
 /// A team of vectors with arithmetic `A`, for the level `L`.
@@ -425,6 +426,70 @@ impl<A: Arith, L: Picks> Team for Wide<A, L> {
             put(j, at);
         }
         picked
+    }
+
+    #[inline(always)]
+    fn largest_of_rows<const E: usize, F: Key>(
+        &self,
+        values: In<'_, f32>,
+        start: usize,
+        bias: Option<In<'_, f32>>,
+        key: &F,
+        alarms: Option<&[u32; ROWS]>,
+        chosen: &[Cell<u8>],
+    ) -> PickedRows {
+        let rows = values.row(Span::new(start, start + ROWS * E));
+        let mut picked =
+            PickedRows { keys: [0.0; ROWS * PICKS], alarms: alarms.copied().unwrap_or([0; ROWS]) };
+        let mut left = if !L::ROWS {
+            0xffff
+        } else if F::VALUE {
+            match alarms {
+                None => L::rows::<E, true, false>(rows, None, chosen, &mut picked, None),
+                Some(_) => L::rows::<E, false, false>(rows, None, chosen, &mut picked, None),
+            }
+        } else if let (Some(near), None) = (F::NEAR, bias) {
+            let candidates = &mut Candidates::new();
+            let left = L::rows::<E, true, true>(rows, Some(near), chosen, &mut picked, Some(candidates));
+            left | candidates.by_key::<A, F>(key, &mut picked)
+        } else {
+            let bias = bias.map(|bias| bias.row(Span::new(0, E)));
+            let mut keys = [[0.0; E]; ROWS];
+            picked.alarms = pick::keys_of_rows::<A, F, E>(&mut keys, rows, bias, key);
+            L::rows::<E, false, false>(keys.as_flattened(), None, chosen, &mut picked, None)
+        };
+        while left != 0 {
+            let r = left.trailing_zeros() as usize;
+            self.largest_of_row::<E, F>(values, start, bias, key, chosen, r, &mut picked);
+            left &= left - 1;
+        }
+        if let Some(alarms) = alarms {
+            picked.alarms = *alarms;
+        }
+        picked
+    }
+
+    #[inline(always)]
+    fn take_rows(&self, from: &[f32; ROWS * PICKS]) -> [f32; ROWS * PICKS] {
+        L::take_rows(from)
+    }
+
+    #[inline(always)]
+    fn pairs_of_rows(&self, keys: &[f32], alarms: &[u32; ROWS]) -> [f32; ROWS * PICKS] {
+        let (groups, mut sums) = (keys.as_chunks::<PAIRED>().0, L::pairs_of_rows(keys));
+        for r in 0..ROWS {
+            if !L::ROWS || alarms[r] > flag::LIMIT {
+                for i in r * PICKS..(r + 1) * PICKS {
+                    sums[i] = two_largest(&groups[i]);
+                }
+            }
+        }
+        sums
+    }
+
+    #[inline(always)]
+    fn put_rows(&self, slots: &[f32; ROWS * PICKS], to: &[Cell<f32>]) {
+        L::put_rows(slots, to);
     }
 
     #[inline(always)]

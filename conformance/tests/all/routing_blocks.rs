@@ -8,7 +8,7 @@ use lockstep_conformance::cases::hash::Source;
 /// Two blocks of 16, and rows behind them.
 const ROWS: usize = 37;
 /// Kinds of scores.
-const STYLES: usize = 10;
+const STYLES: usize = 13;
 
 /// Scores without order, as bf16, with few values; a few units apart around a number, where names are equal and where sigmoids are or change their
 /// order; saturated; without an order and some of them bad.
@@ -29,6 +29,18 @@ fn score(style: usize, source: Source, i: usize) -> f32 {
             101 => 3.5,
             50 => f32::from_bits(3.5f32.to_bits() - 1),
             _ => -1.0 + 0.5 * source.signed(i),
+        },
+        // The same with two that differ in the last bit alone, the larger behind; with −0 before +0; with two below 0.
+        10..13 => match (i % 128, style) {
+            // Two of the seven in one column of sixteen, so that both are candidates.
+            (110..116 | 126, _) => 3.75 + (i % 128) as f32 / 1024.0,
+            (101, 10) => f32::from_bits(3.5f32.to_bits() + 1),
+            (50, 10) => 3.5,
+            (101, 11) => 0.0,
+            (50, 11) => -0.0,
+            (101, _) => -0.75,
+            (50, _) => f32::from_bits((-0.75f32).to_bits() + 1),
+            _ => -2.0 + 0.5 * source.signed(i),
         },
         _ => match source.below(i, 500) {
             0 => f32::NAN,

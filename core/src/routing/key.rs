@@ -8,6 +8,8 @@ use crate::team::{Key, Near};
 pub(super) struct Score;
 
 impl Key for Score {
+    const VALUE: bool = true;
+
     #[inline(always)]
     fn key<A: Arith>(&self, value: f32, _bias: f32, _element: usize) -> f32 {
         value

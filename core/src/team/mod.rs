@@ -3,10 +3,14 @@
 
 pub mod fold;
 pub mod order;
+mod pairs;
 pub mod recur;
 pub mod scan;
 mod team;
 
+pub use pairs::{PAIRED, two_largest};
 pub use recur::{Recurrence, Step};
 pub use scan::{AddF64, Affine, AffineF64, Direction, MinF32, Semigroup};
-pub use team::{Element, Key, Lane, MAX_LARGEST, Near, Number, Picked, Swept, Team, Terms};
+pub use team::{
+    Element, Key, Lane, MAX_LARGEST, Near, Number, PICKS, Picked, PickedRows, ROWS, Swept, Team, Terms,
+};

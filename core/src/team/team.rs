@@ -1,5 +1,6 @@
 //! The team: 32 logical lanes that own one row.
 
+use super::pairs::{PAIRED, two_largest};
 use super::recur::Recurrence;
 use super::scan::{Direction, Semigroup};
 use crate::num::{self, Arith};
@@ -88,6 +89,9 @@ pub trait Key {
     /// If keys follow values, a backend may look at values and make keys of a few elements only.
     const NEAR: Option<Near> = None;
 
+    /// Whether the key is the value itself.
+    const VALUE: bool = false;
+
     /// The key of element `element` of the row, from its value and its bias.
     fn key<A: Arith>(&self, value: f32, bias: f32, element: usize) -> f32;
 }
@@ -105,6 +109,20 @@ pub struct Picked<S> {
     pub bits: u32,
     /// The largest alarm of the values and biases of the whole row, picked or not: above the limit if one is not finite.
     pub alarm: u32,
+}
+
+/// Rows of a [`Team::largest_of_rows`].
+pub const ROWS: usize = 16;
+/// Picks of each.
+pub const PICKS: usize = 8;
+
+/// What a [`Team::largest_of_rows`] found.
+#[derive(Clone, Copy, Debug)]
+pub struct PickedRows {
+    /// The key of pick j of row r at j·16 + r; −0 is +0.
+    pub keys: [f32; ROWS * PICKS],
+    /// The alarm of each row: see [`Picked::alarm`].
+    pub alarms: [u32; ROWS],
 }
 
 /// Elements that a row of [`Team::largest`] may have.
@@ -279,6 +297,87 @@ pub trait Team {
         key: &F,
         put: impl Fn(usize, usize),
     ) -> Picked<Self::Slots>;
+
+    /// [`largest`](Team::largest) of sixteen rows of `E` values, one behind the other from `start` on, 8 picks of each: pick j of row r is `chosen[8·r + j]`. For a
+    /// [`block`](crate::op::Kernel::block): one thread's. With `alarms` these are the rows' alarms, and their values may be −∞.
+    #[inline(always)]
+    fn largest_of_rows<const E: usize, F: Key>(
+        &self,
+        values: In<'_, f32>,
+        start: usize,
+        bias: Option<In<'_, f32>>,
+        key: &F,
+        alarms: Option<&[u32; ROWS]>,
+        chosen: &[Cell<u8>],
+    ) -> PickedRows {
+        let mut picked = PickedRows { keys: [0.0; ROWS * PICKS], alarms: [0; ROWS] };
+        for r in 0..ROWS {
+            self.largest_of_row::<E, F>(values, start, bias, key, chosen, r, &mut picked);
+        }
+        if let Some(alarms) = alarms {
+            picked.alarms = *alarms;
+        }
+        picked
+    }
+
+    /// The same of row `r` of the sixteen.
+    #[inline(always)]
+    #[allow(clippy::too_many_arguments)]
+    fn largest_of_row<const E: usize, F: Key>(
+        &self,
+        values: In<'_, f32>,
+        start: usize,
+        bias: Option<In<'_, f32>>,
+        key: &F,
+        chosen: &[Cell<u8>],
+        r: usize,
+        picked: &mut PickedRows,
+    ) {
+        let start = start + r * E;
+        let chosen = &chosen[r * PICKS..(r + 1) * PICKS];
+        let put = move |j: usize, e: usize| chosen[j].set(e as u8);
+        let found = self.largest(Span::new(start, start + E), values, bias, PICKS, key, put);
+        let mut keys = [0.0; PICKS];
+        self.put_slots(Span::new(0, PICKS), Out::new(&mut keys), found.keys);
+        for j in 0..PICKS {
+            picked.keys[j * ROWS + r] = keys[j];
+        }
+        picked.alarms[r] = found.alarm;
+    }
+
+    /// Slots 8·r + j as j·16 + r.
+    #[inline(always)]
+    fn take_rows(&self, from: &[f32; ROWS * PICKS]) -> [f32; ROWS * PICKS] {
+        let mut slots = [0.0; ROWS * PICKS];
+        for r in 0..ROWS {
+            for j in 0..PICKS {
+                slots[j * ROWS + r] = from[r * PICKS + j];
+            }
+        }
+        slots
+    }
+
+    /// The sum of the two largest of each group of [`PAIRED`] keys of sixteen rows that have eight groups, that of group g of row r at 8·r + g. Rows without an alarm
+    /// have finite keys.
+    #[inline(always)]
+    fn pairs_of_rows(&self, keys: &[f32], alarms: &[u32; ROWS]) -> [f32; ROWS * PICKS] {
+        let _ = alarms;
+        let (groups, mut sums) = (keys.as_chunks::<PAIRED>().0, [0.0; ROWS * PICKS]);
+        for i in 0..ROWS * PICKS {
+            sums[i] = two_largest(&groups[i]);
+        }
+        sums
+    }
+
+    /// Writes slots j·16 + r to `to[8·r + j]`.
+    #[inline(always)]
+    fn put_rows(&self, slots: &[f32; ROWS * PICKS], to: &[Cell<f32>]) {
+        for r in 0..ROWS {
+            for j in 0..PICKS {
+                to[r * PICKS + j].set(slots[j * ROWS + r]);
+            }
+        }
+    }
 
     /// Calls `put(j, i)` for j in 0..count, where i = `span.start` + `at(j)`, on the thread that [`for_each`](Team::for_each) and
     /// [`sweep`](Team::sweep) over `span` give element i to: what one of them wrote there before is overwritten.

@@ -3,16 +3,17 @@
 use super::super::gating_forward::GatingForward;
 use super::super::key::{Biased, Score};
 use super::super::{RouterKind, SIGMOID_EPS};
-use super::{K, ROWS, SLOTS, Slots, exponentials, load, spread, sums, total};
+use super::{K, ROWS, SLOTS, exponentials, load, spread_across, sums_across, total};
 use crate::logits::weight;
 use crate::num::{self, Arith};
 use crate::ragged::{In, Out, Span, flag};
-use crate::team::Team;
-use crate::team::order::{LEAST, ordered, unordered};
+use crate::team::order::ordered;
+use crate::team::{PAIRED, PickedRows, Team};
+use core::cell::Cell;
 
 /// Experts of a group, and groups.
-const GROUP: usize = 32;
-const GROUPS: usize = 8;
+const GROUP: usize = PAIRED;
+const GROUPS: usize = K;
 
 /// σ(s) + b of all experts of a row, and the alarm of both.
 #[inline(always)]
@@ -34,46 +35,30 @@ fn biased<A: Arith, const E: usize>(x: &mut [f32; E], scores: &[f32], bias: Opti
     alarm
 }
 
-/// The sum of the two largest of a group, as two picks give it.
+/// Bit g is set if group g is one of the `count` with the largest sums (that of row r at g·16 + r), equal ones by the lower group.
 #[inline(always)]
-fn two_largest(x: &[f32; GROUP]) -> f32 {
-    let (mut first, mut second) = ([LEAST; GROUP / 2], [LEAST; GROUP / 2]);
-    for l in 0..GROUP / 2 {
-        let (a, b) = (ordered(x[l]), ordered(x[l + GROUP / 2]));
-        first[l] = a.max(b);
-        second[l] = a.min(b);
+fn groups_of(sums: &[f32; SLOTS], count: usize) -> [u32; ROWS] {
+    let (mut orders, mut above) = ([0i32; SLOTS], [0u32; SLOTS]);
+    for i in 0..SLOTS {
+        orders[i] = ordered(sums[i]);
     }
-    for half in [8, 4, 2, 1] {
-        for l in 0..half {
-            let (a, b) = (first[l], first[l + half]);
-            second[l] = a.min(b).max(second[l].max(second[l + half]));
-            first[l] = a.max(b);
-        }
-    }
-    unordered(first[0]) + unordered(second[0])
-}
-
-/// Bit g is set if group g is one of the `count` with the largest sums, equal ones by the lower group.
-#[inline(always)]
-fn groups_of(sums: &[[f32; GROUPS]; ROWS], count: usize) -> [u32; ROWS] {
-    let mut orders = [[0i32; ROWS]; GROUPS];
-    for g in 0..GROUPS {
-        for r in 0..ROWS {
-            orders[g][r] = ordered(sums[r][g]);
+    for h in 0..GROUPS {
+        let mut other = [0; ROWS];
+        other.copy_from_slice(&orders[h * ROWS..(h + 1) * ROWS]);
+        let other = spread_across(&other);
+        for i in 0..SLOTS {
+            // Of equal sums the lower group's is above. No order is the least integer.
+            let bound = if h < i / ROWS { orders[i] - 1 } else { orders[i] };
+            above[i] += u32::from(other[i] > bound);
         }
     }
     let mut bits = [0; ROWS];
-    for g in 0..GROUPS {
-        let mut above = [0u32; ROWS];
-        for h in 0..GROUPS {
-            for r in 0..ROWS {
-                // Of equal sums the lower group's is above. No order is the least integer.
-                let bound = if h < g { orders[g][r] - 1 } else { orders[g][r] };
-                above[r] += u32::from(orders[h][r] > bound);
-            }
-        }
+    for i in 0..SLOTS {
+        above[i] = u32::from((above[i] as usize) < count) << (i / ROWS);
+    }
+    for own in above.as_chunks::<ROWS>().0 {
         for r in 0..ROWS {
-            bits[r] |= u32::from((above[r] as usize) < count) << g;
+            bits[r] |= own[r];
         }
     }
     bits
@@ -82,36 +67,36 @@ fn groups_of(sums: &[[f32; GROUPS]; ROWS], count: usize) -> [u32; ROWS] {
 impl GatingForward<'_> {
     /// Experts of `ROWS` rows of DeepSeek's groups, and the scores of the experts as gates.
     #[inline(always)]
-    fn choose_in_groups<T: Team>(&self, team: &T, first: usize, chosen: Out<'_, u8>, sums: Out<'_, f32>) {
+    fn choose_in_groups<T: Team>(
+        &self,
+        team: &T,
+        first: usize,
+        chosen: &[Cell<u8>],
+        sums: Out<'_, f32>,
+    ) -> PickedRows {
         const E: usize = GROUP * GROUPS;
         let bias = self.bias.map(|bias| bias.row(Span::new(0, E)));
         let mut keys = [[0.0f32; E]; ROWS];
-        let mut own = [[0.0f32; GROUPS]; ROWS];
+        let mut alarms = [0; ROWS];
         for r in 0..ROWS {
             let row = first + r;
             let scores = self.scores.row(Span::new(row * E, row * E + E));
-            self.row_alarm.put(row, biased::<T::Arith, E>(&mut keys[r], scores, bias));
-            for g in 0..GROUPS {
-                own[r][g] = num::canonical(two_largest(&keys[r].as_chunks().0[g]));
-            }
+            alarms[r] = biased::<T::Arith, E>(&mut keys[r], scores, bias);
         }
-        let bits = groups_of(&own, self.router.top_groups);
-        for (to, from) in
-            sums.row(Span::new(first * GROUPS, (first + ROWS) * GROUPS)).iter().zip(own.as_flattened())
-        {
-            to.set(*from);
+        let own = team.pairs_of_rows(keys.as_flattened(), &alarms);
+        let bits = groups_of(&team.take_rows(&own), self.router.top_groups);
+        for (to, from) in sums.row(Span::new(first * GROUPS, (first + ROWS) * GROUPS)).iter().zip(own) {
+            to.set(from);
         }
         for r in 0..ROWS {
-            let slot = (first + r) * K;
             for g in 0..GROUPS {
                 let inside = (bits[r] >> g) & 1 == 1;
                 for e in g * GROUP..(g + 1) * GROUP {
                     keys[r][e] = if inside { keys[r][e] } else { f32::NEG_INFINITY };
                 }
             }
-            let row = In::new(&keys[r]);
-            team.largest(Span::new(0, E), row, None, K, &Score, move |j, e| chosen.put(slot + j, e as u8));
         }
+        team.largest_of_rows::<E, _>(In::new(keys.as_flattened()), 0, None, &Score, Some(&alarms), chosen)
     }
 
     /// Rows `first..first + ROWS` of a router of E experts, 8 of which are picked by themselves.
@@ -123,50 +108,40 @@ impl GatingForward<'_> {
         chosen: Out<'_, u8>,
     ) {
         let scale = f64::from(self.router.scale);
-        let (mut largest, mut totals) = ([0.0f32; ROWS], [0.0f64; ROWS]);
-        if let (2, 256, Some(sums)) = (V, E, self.group_scores) {
-            self.choose_in_groups(team, first, chosen, sums);
+        let (start, slots) = (first * E, Span::new(first * K, (first + ROWS) * K));
+        let (chosen, gates) = (chosen.row(slots), self.gates.row(slots));
+        let picked = if let (2, 256, Some(sums)) = (V, E, self.group_scores) {
+            self.choose_in_groups(team, first, chosen, sums)
+        } else if V == 2 {
+            team.largest_of_rows::<E, _>(self.scores, start, self.bias, &Biased, None, chosen)
         } else {
-            for r in 0..ROWS {
-                let row = first + r;
-                let span = Span::new(row * E, row * E + E);
-                let slot = row * K;
-                let put = move |j, e| chosen.put(slot + j, e as u8);
-                let picked = if V == 2 {
-                    team.largest(span, self.scores, self.bias, K, &Biased, put)
-                } else {
-                    team.largest(span, self.scores, None, K, &Score, put)
-                };
-                largest[r] = picked.first;
-                self.row_alarm.put(row, picked.alarm);
-                team.put_slots(Span::new(slot, slot + K), self.gates, picked.keys);
-            }
-        }
+            team.largest_of_rows::<E, _>(self.scores, start, None, &Score, None, chosen)
+        };
+        let mut x = picked.keys;
         // Without bias the key of a sigmoid is its sigmoid.
         let again = V == 2 && (self.bias.is_some() || E == 256);
         if again {
             for r in 0..ROWS {
-                let scores = self.scores.row(Span::new((first + r) * E, (first + r) * E + E));
-                for slot in (first + r) * K..(first + r + 1) * K {
-                    self.gates.put(slot, scores[usize::from(chosen.get(slot)) % E]);
+                let start = start + r * E;
+                let scores = self.scores.row(Span::new(start, start + E));
+                for j in 0..K {
+                    x[j * ROWS + r] = scores[usize::from(chosen[r * K + j].get()) % E];
                 }
             }
         }
+        let mut largest = [0.0; ROWS];
+        largest.copy_from_slice(&picked.keys[..ROWS]);
+        let mut totals = [0.0f64; ROWS];
         if V == 1 {
             for r in 0..ROWS {
-                let start = (first + r) * E;
+                let start = start + r * E;
                 let mut x = load::<E>(self.scores.row(Span::new(start, start + E)));
                 exponentials::<T::Arith, E>(&mut x, largest[r]);
                 totals[r] = total(&x);
             }
         }
-        let gates = self.gates.row(Span::new(first * K, (first + ROWS) * K));
-        let mut x: Slots = [0.0; SLOTS];
-        for i in 0..SLOTS {
-            x[i] = gates[i].get();
-        }
-        let largest = spread(&largest);
         if V < 2 {
+            let largest = spread_across(&largest);
             for i in 0..SLOTS {
                 x[i] = num::canonical(weight::<T::Arith>(x[i] - largest[i]));
             }
@@ -180,7 +155,7 @@ impl GatingForward<'_> {
             terms[i] = f64::from(x[i]);
         }
         if V != 1 {
-            totals = sums(&terms);
+            totals = sums_across(&terms);
         }
         let (added, divides) = match self.router.kind {
             RouterKind::SigmoidNormalized => (f64::from(SIGMOID_EPS), true),
@@ -191,15 +166,16 @@ impl GatingForward<'_> {
             let below = if V == 2 { totals[r] + added } else { totals[r] };
             totals[r] = num::div64(scale, if divides { below } else { 1.0 });
         }
-        let factor = spread(&totals);
+        let factor = spread_across(&totals);
         for i in 0..SLOTS {
             x[i] = num::canonical((terms[i] * factor[i]) as f32);
         }
-        for i in 0..SLOTS {
-            gates[i].set(x[i]);
-        }
-        for replayed in self.row_replayed.row(Span::new(first, first + ROWS)) {
-            replayed.set(0);
+        team.put_rows(&x, gates);
+        let rows = Span::new(first, first + ROWS);
+        let (alarm, replayed) = (self.row_alarm.row(rows), self.row_replayed.row(rows));
+        for r in 0..ROWS {
+            alarm[r].set(picked.alarms[r]);
+            replayed[r].set(0);
         }
     }
 }

@@ -11,15 +11,12 @@ use crate::logits::weight;
 use crate::num::{self, Arith};
 use crate::team::fold::{COLUMNS, fold_columns};
 
-/// Rows of a block.
-pub(super) const ROWS: usize = 16;
+pub(super) use crate::team::ROWS;
 /// Picked experts.
-const K: usize = 8;
+const K: usize = crate::team::PICKS;
 /// Slots of a block.
 const SLOTS: usize = ROWS * K;
 
-/// A number for each slot of a block.
-type Slots = [f32; SLOTS];
 /// A number for each row.
 type Each = [f64; ROWS];
 
@@ -32,6 +29,32 @@ fn sums(terms: &[f64; SLOTS]) -> Each {
         sums[r] = num::canonical64(((x[0] + x[4]) + (x[2] + x[6])) + ((x[1] + x[5]) + (x[3] + x[7])));
     }
     sums
+}
+
+/// The same of slots j·16 + r.
+#[inline(always)]
+fn sums_across(terms: &[f64; SLOTS]) -> Each {
+    let (mut halves, mut quarters, mut sums) = ([0.0; SLOTS / 2], [0.0; SLOTS / 4], [0.0; ROWS]);
+    for i in 0..SLOTS / 2 {
+        halves[i] = terms[i] + terms[i + SLOTS / 2];
+    }
+    for i in 0..SLOTS / 4 {
+        quarters[i] = halves[i] + halves[i + SLOTS / 4];
+    }
+    for r in 0..ROWS {
+        sums[r] = num::canonical64(quarters[r] + quarters[r + ROWS]);
+    }
+    sums
+}
+
+/// A row's number for each of its slots j·16 + r.
+#[inline(always)]
+fn spread_across<N: Copy + Default>(each: &[N; ROWS]) -> [N; SLOTS] {
+    let mut slots = [N::default(); SLOTS];
+    for slots in slots.as_chunks_mut().0 {
+        *slots = *each;
+    }
+    slots
 }
 
 /// A row's number for each of its slots.

@@ -3,7 +3,7 @@
 use crate::gate_batch::{close, one, summed};
 use lockstep::ops::tree::Outcomes;
 use lockstep::ops::turns::Turns;
-use lockstep::recipe::{Estimator, GateChoice, GmpoBounds, NAMES, Rewards, SingletonChoice};
+use lockstep::recipe::{AdvantageChoice, Estimator, GateChoice, GmpoBounds, NAMES, Rewards, SingletonChoice};
 use lockstep::{Advantage, Batch, Device, PolicyInput, Recipe};
 
 fn named(name: &str) -> Recipe {
@@ -117,6 +117,10 @@ fn remax_of_token_rewards() {
     let remax = named("remax");
     let out = remax.remax_advantages(&Device::cpu(), &batch, &rewards, &[0.5, 1.0]).unwrap();
     assert_eq!(out.advantage, [1.0, 0.0, 0.5, -0.25, 0.0, 1.0]);
+    let choice = AdvantageChoice { limit: Some(0.75), ..remax.advantage };
+    let limited = remax.clone().rebuild("limited").advantage(choice).build().unwrap();
+    let out = limited.remax_advantages(&Device::cpu(), &batch, &rewards, &[0.5, 1.0]).unwrap();
+    assert_eq!(out.advantage, [0.75, 0.0, 0.5, -0.25, 0.0, 0.75]);
     let error = |recipe: &Recipe, greedy: &[f32]| {
         recipe.remax_advantages(&Device::cpu(), &batch, &rewards, greedy).unwrap_err().to_string()
     };

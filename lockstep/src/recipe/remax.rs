@@ -5,7 +5,8 @@ use crate::{Batch, Device, Error, ops};
 use lockstep_core::Error as Argument;
 
 impl Recipe {
-    /// Advantages of rewards per token `[N]`, of the estimator `remax`: what is still to come, less the `greedy` response's reward `[G]`.
+    /// Advantages of rewards per token `[N]`, of the estimator `remax`: what is still to come, less the `greedy` response's reward `[G]`,
+    /// within ±`advantage.limit` and then whitened, where the recipe asks for it.
     ///
     /// Errors: another estimator; lengths that disagree; a live reward or a greedy one that is not finite (index); a result that is not finite (index).
     ///
@@ -30,13 +31,14 @@ impl Recipe {
         crate::batch::check_length("greedy rewards", batch.groups(), "one per group", greedy.len())?;
         ops::locate::each_finite("greedy rewards", greedy)?;
         let returns = ops::discounted_return(device, batch, token_rewards, 1.0)?;
+        let limit = self.advantage.limit.map_or(f32::INFINITY, |limit| limit as f32);
         let mut advantage = vec![0.0; returns.len()];
         for (group, greedy) in greedy.iter().enumerate() {
             let sequences = batch.cu_groups().span(group);
             for sequence in sequences.start..sequences.end {
                 let tokens = batch.cu_seqlens().span(sequence);
                 let live = (tokens.start..tokens.end).filter(|i| batch.loss_mask().at(*i));
-                live.for_each(|i| advantage[i] = returns[i] - greedy);
+                live.for_each(|i| advantage[i] = (returns[i] - greedy).clamp(-limit, limit));
             }
         }
         let advantage = self.whitened(device, batch, advantage.into())?;

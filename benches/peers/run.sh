@@ -1,7 +1,10 @@
 #!/usr/bin/env bash
 # Lockstep beside verl 0.9.1 and torch.compile, one run on this machine, 2 threads each:
 #
-#   benches/peers/run.sh [SEQUENCES] [LENGTH]
+#   benches/peers/run.sh                      three shapes of 2048 tokens: 8 sequences (a micro-batch), 64, 512 (a batch)
+#   benches/peers/run.sh SEQUENCES [LENGTH]
+#
+# A process for each shape: torch.compile makes slower code for one that it meets second.
 #
 # Installs torch and verl from PyPI (about 6 GB) into target/peers, once. Needs python3 with venv and a C++ compiler
 # (torch.compile); everything else it brings. Not part of .ci/run: the download is larger than the rest together.
@@ -21,4 +24,12 @@ fi
 
 cargo build --release --quiet -p lockstep-benches --example peers
 lockstep=${CARGO_TARGET_DIR:-$PWD/target}/release/examples/peers
-exec "$venv/bin/python" benches/peers/compare.py "$lockstep" "$@"
+compare() { "$venv/bin/python" benches/peers/compare.py "$lockstep" "$@"; }
+if [ $# -gt 0 ]; then
+    compare "$@"
+else
+    for sequences in 8 64 512; do
+        compare "$sequences" 2048
+        echo
+    done
+fi

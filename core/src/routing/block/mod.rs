@@ -14,7 +14,7 @@ use crate::team::fold::{COLUMNS, fold_columns};
 pub(super) use crate::team::ROWS;
 /// Picked experts.
 const K: usize = crate::team::PICKS;
-/// Slots of a block.
+/// Slots of a block: forward, j of row r is j·16 + r, so that loops over rows have vectors; backward r·8 + j, as in memory.
 const SLOTS: usize = ROWS * K;
 
 /// A number for each row.

@@ -1,4 +1,4 @@
-//! The team: 32 logical lanes that own one row.
+//! The team: 32 logical lanes that own one row. Beyond 400 lines, for it is one trait, half of it documentation.
 
 use super::pairs::{PAIRED, two_largest};
 use super::recur::Recurrence;

@@ -108,10 +108,12 @@ fn likely(keys: &[u32], n: usize) -> Option<(u32, u32)> {
         *sample.select_nth_unstable_by(rank as usize, |a, b| b.cmp(a)).1
     };
     let (high, low) = (descending(at - slack, u32::MAX), descending(at + slack, 1));
-    Some((low.max(1), high))
+    let low = low.max(1);
+    // A sample that ends in keys 0 names no band.
+    (low <= high).then_some((low, high))
 }
 
-/// The band of some keys, of which the first has the place `first`.
+/// The band of some keys, of which the first has the place `first`; `low` is at most `high`.
 #[inline(always)]
 pub(crate) fn scan(keys: &[u32], first: usize, low: u32, high: u32) -> Band {
     let mut band = Band::default();

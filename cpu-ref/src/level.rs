@@ -124,13 +124,7 @@ pub(crate) trait Picks {
     /// See [`take_rows`](lockstep_core::team::Team::take_rows).
     #[inline(always)]
     fn take_rows(from: &[f32; ROWS * PICKS]) -> [f32; ROWS * PICKS] {
-        let mut slots = [0.0; ROWS * PICKS];
-        for r in 0..ROWS {
-            for j in 0..PICKS {
-                slots[j * ROWS + r] = from[r * PICKS + j];
-            }
-        }
-        slots
+        lockstep_core::team::take_rows(from)
     }
 
     /// See [`pairs_of_rows`](lockstep_core::team::Team::pairs_of_rows): of keys that are finite, and only where `ROWS`.
@@ -142,10 +136,6 @@ pub(crate) trait Picks {
     /// See [`put_rows`](lockstep_core::team::Team::put_rows).
     #[inline(always)]
     fn put_rows(slots: &[f32; ROWS * PICKS], to: &[Cell<f32>]) {
-        for r in 0..ROWS {
-            for j in 0..PICKS {
-                to[r * PICKS + j].set(slots[j * ROWS + r]);
-            }
-        }
+        lockstep_core::team::put_rows(slots, to);
     }
 }

@@ -1,7 +1,8 @@
-//! The team: 32 logical lanes that own one row. Beyond 400 lines, for it is one trait, half of it documentation.
+//! The team: 32 logical lanes that own one row.
 
 use super::pairs::{PAIRED, two_largest};
 use super::recur::Recurrence;
+use super::rows;
 use super::scan::{Direction, Semigroup};
 use crate::num::{self, Arith};
 use crate::ragged::{In, Mask, Out, Sink, Span, Stream};
@@ -348,13 +349,7 @@ pub trait Team {
     /// Slots 8·r + j as j·16 + r.
     #[inline(always)]
     fn take_rows(&self, from: &[f32; ROWS * PICKS]) -> [f32; ROWS * PICKS] {
-        let mut slots = [0.0; ROWS * PICKS];
-        for r in 0..ROWS {
-            for j in 0..PICKS {
-                slots[j * ROWS + r] = from[r * PICKS + j];
-            }
-        }
-        slots
+        rows::take_rows(from)
     }
 
     /// The sum of the two largest of each group of [`PAIRED`] keys of sixteen rows that have eight groups, that of group g of row r at 8·r + g. Rows without an alarm
@@ -372,11 +367,7 @@ pub trait Team {
     /// Writes slots j·16 + r to `to[8·r + j]`.
     #[inline(always)]
     fn put_rows(&self, slots: &[f32; ROWS * PICKS], to: &[Cell<f32>]) {
-        for r in 0..ROWS {
-            for j in 0..PICKS {
-                to[r * PICKS + j].set(slots[j * ROWS + r]);
-            }
-        }
+        rows::put_rows(slots, to);
     }
 
     /// Calls `put(j, i)` for j in 0..count, where i = `span.start` + `at(j)`, on the thread that [`for_each`](Team::for_each) and

@@ -6,12 +6,13 @@ use lockstep::ops::advantage::GroupParams;
 use lockstep::ops::policy_loss::{PolicyParams, policy_loss};
 use lockstep::ops::whiten::WhitenParams;
 use lockstep::ops::{self};
-use lockstep::{Advantage, Batch, Counts, Device, Error, Outputs, PolicyInput, PolicyOutput};
+use lockstep::{Advantage, Batch, Compiled, Counts, Device, Error, Outputs, PolicyInput, PolicyOutput};
 use lockstep_core::advantage::{Baseline, Scale, Singleton};
 use lockstep_core::aggregate::{PerRow, Weight};
 use lockstep_core::check::{self, CheckOffsets, CheckValues};
 use lockstep_core::gate::{Cispo, DppoKl, DppoTv, Gate, PpoClip, Reinforce, Sapo};
 use lockstep_core::kl::{Estimator, Kl};
+use lockstep_core::policy_loss::PolicyLoss;
 use lockstep_core::ragged::{In, Out};
 use lockstep_core::ratio::{Guard, Level};
 use lockstep_core::team::Direction;
@@ -49,7 +50,10 @@ fn policy<'a, G: Gate + 'a>(
     gate: G,
     outputs: Outputs,
     bytes: f64,
-) -> Bench<'a> {
+) -> Bench<'a>
+where
+    for<'k> PolicyLoss<'k, G>: Compiled,
+{
     policy_with(name, inputs, both, gate, None, outputs, bytes)
 }
 
@@ -61,7 +65,10 @@ pub(crate) fn policy_with<'a, G: Gate + 'a>(
     logp_second: Option<&'a [f32]>,
     outputs: Outputs,
     bytes: f64,
-) -> Bench<'a> {
+) -> Bench<'a>
+where
+    for<'k> PolicyLoss<'k, G>: Compiled,
+{
     let weight =
         Weight { per_row: PerRow::Length { eps: 1e-8 }, denominator: counts.nonempty as f64, scale: 1.0 };
     let params = PolicyParams {

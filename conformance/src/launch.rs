@@ -11,6 +11,7 @@ use lockstep_core::kl::KlDivergence;
 use lockstep_core::policy_loss::{KlTerm, LossOut, MetricsOut, PolicyLoss, sum};
 use lockstep_core::ragged::{In, Mask, Offsets, Out, flag};
 use lockstep_core::ratio::{TokenRatio, token};
+use lockstep_cpu::Compiled;
 
 /// Names of the policy loss's statistics, in the order of [`sum`].
 pub const POLICY_SUMS: [&str; sum::SUMS] = [
@@ -228,7 +229,10 @@ fn policy_loss<B: Backend, G: Gate>(
     case: &Case,
     policy: &Policy,
     gate: G,
-) -> Result<Vec<Output>, String> {
+) -> Result<Vec<Output>, String>
+where
+    for<'a> PolicyLoss<'a, G>: Compiled,
+{
     let (data, rows, n) = (&case.data, case.data.rows(), case.data.elements());
     let (mut coef, mut token_loss, mut row_loss) = (f32s(n), f32s(n), f64s(rows));
     let (mut tokens, mut alarm) = (u32s(rows), u32s(rows));

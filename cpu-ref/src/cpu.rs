@@ -1,7 +1,7 @@
 //! A CPU with a chosen level and number of threads.
 
 use crate::nth::{self, Band};
-use crate::{Level, Unavailable, plain, threads};
+use crate::{Compiled, Level, Unavailable, plain, threads};
 use lockstep_core::op::{DisjointRows, Kernel};
 use std::ops::Range;
 use std::sync::Arc;
@@ -15,6 +15,9 @@ pub struct Cpu {
 }
 
 impl Cpu {
+    /// The reference on the calling thread: [`plain`].
+    pub const PLAIN: Cpu = Cpu { level: Level::Plain, pool: None };
+
     /// A CPU with the given level and number of threads (at least 1). If the system refuses to start threads, it
     /// runs on the caller's: [`Cpu::threads`] tells.
     pub fn new(level: Level, threads: usize) -> Result<Cpu, Unavailable> {
@@ -32,7 +35,7 @@ impl Cpu {
     /// The fastest level on all cores.
     pub fn best() -> Cpu {
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
-        Cpu::new(Level::best(), threads).unwrap_or(Cpu { level: Level::Plain, pool: None })
+        Cpu::new(Level::best(), threads).unwrap_or(Cpu::PLAIN)
     }
 
     /// The level in use.
@@ -45,11 +48,21 @@ impl Cpu {
         self.pool.as_ref().map_or(1, |pool| pool.current_num_threads() + 1)
     }
 
-    /// Runs every row of `kernel`.
-    pub fn run<K: DisjointRows>(&self, kernel: &K) {
+    /// Runs every row of an op of the table.
+    pub fn run<K: Compiled>(&self, kernel: &K) {
+        kernel.run_on(self);
+    }
+
+    /// Runs the rows `rows` of an op of the table on the calling thread.
+    pub fn rows<K: Compiled>(&self, kernel: &K, rows: Range<usize>) {
+        kernel.rows_on(self, rows);
+    }
+
+    /// Runs every row of any kernel, which is compiled where this is called.
+    pub fn run_own<K: DisjointRows>(&self, kernel: &K) {
         match &self.pool {
             Some(pool) => threads::run(self, pool, kernel),
-            None => self.rows(kernel, 0..kernel.rows()),
+            None => self.rows_own(kernel, 0..kernel.rows()),
         }
     }
 
@@ -72,9 +85,9 @@ impl Cpu {
         }
     }
 
-    /// Runs the rows `rows` of `kernel` on the calling thread.
+    /// Runs the rows `rows` of any kernel on the calling thread; as [`Cpu::run_own`].
     #[allow(unsafe_code)]
-    pub fn rows<K: Kernel>(&self, kernel: &K, rows: Range<usize>) {
+    pub fn rows_own<K: Kernel>(&self, kernel: &K, rows: Range<usize>) {
         match self.level {
             #[cfg(target_arch = "x86_64")]
             // SAFETY: `new` checked that this machine has the level's features.

@@ -13,6 +13,8 @@ mod avx;
 #[cfg(feature = "std")]
 mod chunks;
 #[cfg(feature = "std")]
+mod compiled;
+#[cfg(feature = "std")]
 mod cpu;
 #[cfg(feature = "std")]
 mod lanes;
@@ -44,6 +46,8 @@ mod turned;
 #[cfg(feature = "std")]
 mod wide;
 
+#[cfg(feature = "std")]
+pub use compiled::Compiled;
 #[cfg(feature = "std")]
 pub use cpu::Cpu;
 #[cfg(feature = "std")]

@@ -20,7 +20,7 @@ unsafe impl<K: DisjointRows> Sync for Shared<'_, K> {}
 
 impl<K: DisjointRows> Shared<'_, K> {
     fn run(&self, cpu: &Cpu, rows: Range<usize>) {
-        cpu.rows(self.0, rows);
+        cpu.rows_own(self.0, rows);
     }
 }
 
@@ -28,7 +28,7 @@ impl<K: DisjointRows> Shared<'_, K> {
 /// rows: 3 ms on one thread), and memory is walked through in order.
 pub(crate) fn run<K: DisjointRows>(cpu: &Cpu, pool: &rayon::ThreadPool, kernel: &K) {
     if task(kernel, 0) == kernel.rows() {
-        return cpu.rows(kernel, 0..kernel.rows());
+        return cpu.rows_own(kernel, 0..kernel.rows());
     }
     let (shared, next) = (Shared(kernel), Mutex::new(0));
     together(pool, usize::MAX, &|| {

@@ -1,7 +1,7 @@
 //! On a machine without an NVIDIA driver its absence is a value.
 
 use lockstep_cuda::{devices, open};
-use lockstep_gpu::testing::absence::{self, Vendor};
+use lockstep_gpu_testing::absence::{self, Vendor};
 
 const VENDOR: Vendor = Vendor { api: "CUDA", library: "cuda", no_device: (100, "CUDA_ERROR_NO_DEVICE") };
 

@@ -22,8 +22,7 @@ pub use trace::Trace;
 
 use lockstep_core::Error;
 use lockstep_core::num::{Arith, Soft};
-use lockstep_core::op::DisjointRows;
-use lockstep_cpu::plain::{self, Plain};
+use lockstep_cpu::plain::Plain;
 
 /// The examples of the document are tests.
 #[cfg(doctest)]
@@ -38,20 +37,29 @@ pub const POISON: u32 = 0xffba_dbad;
 /// The same for binary64.
 pub const POISON64: u64 = 0xffff_badb_adba_dbad;
 
+/// An op of the corpus: on a host (feature `std`) compiled in the crate of the CPU, on a bare machine in this one.
+#[cfg(not(feature = "std"))]
+pub use lockstep_core::op::DisjointRows as Op;
+#[cfg(feature = "std")]
+pub use lockstep_cpu::Compiled as Op;
+
 /// Who runs the corpus.
 pub trait Runner {
     /// The arithmetic of scalar functions.
     type Arith: Arith;
 
     /// Runs every row of `kernel`.
-    fn run<K: DisjointRows>(&self, kernel: &K);
+    fn run<K: Op>(&self, kernel: &K);
 }
 
 impl Runner for Plain {
     type Arith = Soft;
 
-    fn run<K: DisjointRows>(&self, kernel: &K) {
-        plain::run(kernel, 0..kernel.rows());
+    fn run<K: Op>(&self, kernel: &K) {
+        #[cfg(not(feature = "std"))]
+        lockstep_cpu::plain::run(kernel, 0..kernel.rows());
+        #[cfg(feature = "std")]
+        lockstep_cpu::Cpu::PLAIN.run(kernel);
     }
 }
 

@@ -4,10 +4,10 @@
 mod recorded;
 
 use lockstep_core::num::{Hard, Soft};
-use lockstep_core::op::{DisjointRows, OPS};
+use lockstep_core::op::OPS;
 use lockstep_cpu::plain::Plain;
 use lockstep_cpu::{Cpu, Level};
-use lockstep_embedded::{Digest, Kind, POISON, POISON64, PUBLISHED, Runner, digest};
+use lockstep_embedded::{Digest, Kind, Op, POISON, POISON64, PUBLISHED, Runner, digest};
 use recorded::{Event, Name, Recorded};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -18,7 +18,7 @@ struct OnCpu(Cpu);
 impl Runner for OnCpu {
     type Arith = Hard;
 
-    fn run<K: DisjointRows>(&self, kernel: &K) {
+    fn run<K: Op>(&self, kernel: &K) {
         self.0.run(kernel);
     }
 }
@@ -98,7 +98,7 @@ struct Variants(RefCell<BTreeSet<(&'static str, usize)>>);
 impl Runner for Variants {
     type Arith = Soft;
 
-    fn run<K: DisjointRows>(&self, kernel: &K) {
+    fn run<K: Op>(&self, kernel: &K) {
         self.0.borrow_mut().insert((K::NAME, kernel.variant()));
         Plain.run(kernel);
     }

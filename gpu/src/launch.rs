@@ -3,7 +3,7 @@
 use crate::geometry::Grid;
 use crate::gpu::{Current, Entry};
 use crate::{Driver, Error, Gpu, Handle, Kind, Owner, Parameters, Stream};
-use lockstep_core::op::{DisjointRows, Kernel};
+use lockstep_core::op::DisjointRows;
 
 impl<D: Driver> Gpu<D> {
     /// Launches an op whose views hold device addresses, on `stream`. Nothing is allocated, copied or waited for: when this
@@ -27,7 +27,7 @@ impl<D: Driver> Gpu<D> {
         let entry = self.context.entry(kernel)?;
         let mut parameters = Parameters::of(kernel);
         if self.verify {
-            self.verify::<K>(&current, &parameters)?;
+            self.verify(K::NAME, &current, &parameters)?;
         }
         // SAFETY: the caller's.
         unsafe { self.enqueue(&current, entry, kernel.rows(), &mut parameters, stream.raw_handle()) }
@@ -72,7 +72,12 @@ impl<D: Driver> Gpu<D> {
     }
 
     /// Asks the driver whose memory the arrays are.
-    fn verify<K: Kernel>(&self, current: &Current<'_, D>, parameters: &Parameters) -> Result<(), Error> {
+    fn verify(
+        &self,
+        op: &'static str,
+        current: &Current<'_, D>,
+        parameters: &Parameters,
+    ) -> Result<(), Error> {
         for (argument, array) in parameters.arrays().iter().enumerate() {
             if array.bytes == 0 {
                 continue;
@@ -91,7 +96,7 @@ impl<D: Driver> Gpu<D> {
             };
             if !good {
                 let address = array.address.addr();
-                return Err(Error::ForeignPointer { op: K::NAME, argument, address, owner });
+                return Err(Error::ForeignPointer { op, argument, address, owner });
             }
         }
         Ok(())

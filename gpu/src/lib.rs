@@ -33,8 +33,6 @@ mod platform;
 mod report;
 mod staged;
 mod stream;
-#[cfg(feature = "testing")]
-pub mod testing;
 mod version;
 
 pub use buffer::{Buffer, Plain};

@@ -1,6 +1,6 @@
 //! The staged path: a kernel over host memory, run on the device.
 
-use crate::gpu::{Context, Current};
+use crate::gpu::{Context, Current, Entry};
 use crate::{Direction, Driver, Error, Gpu, Handle, Parameters};
 use lockstep_core::op::DisjointRows;
 use std::sync::PoisonError;
@@ -104,13 +104,22 @@ impl<D: Driver> Gpu<D> {
     /// The ops of the crate `lockstep` check lengths and offsets before they come here, and so must whoever makes a kernel by
     /// hand: on a device no access is bounds-checked.
     pub fn run<K: DisjointRows>(&self, kernel: &K) -> Result<(), Error> {
-        if kernel.rows() == 0 {
-            return Ok(());
+        match kernel.rows() {
+            0 => Ok(()),
+            rows => self.run_staged(self.context.entry(kernel), rows, Parameters::of(kernel)),
         }
+    }
+
+    /// The same for every op.
+    fn run_staged(
+        &self,
+        entry: Result<Entry, Error>,
+        rows: usize,
+        mut parameters: Parameters,
+    ) -> Result<(), Error> {
         let context = &*self.context;
         let current = context.enter()?;
-        let entry = context.entry(kernel)?;
-        let mut parameters = Parameters::of(kernel);
+        let entry = entry?;
         let layout = Layout::of(&parameters);
         let arena = context.take(&current, layout.end, true)?;
         let result = (|| {
@@ -131,7 +140,7 @@ impl<D: Driver> Gpu<D> {
             };
             copy(arena.memory, arena.pinned, layout.end, Direction::Upload)?;
             // SAFETY: all arrays are in the arena, of the lengths that the views say.
-            unsafe { self.enqueue(&current, entry, kernel.rows(), &mut parameters, stream)? };
+            unsafe { self.enqueue(&current, entry, rows, &mut parameters, stream)? };
             let outputs = |memory| Arena::at(memory, layout.outputs);
             let bytes = layout.end - layout.outputs;
             copy(outputs(arena.pinned), outputs(arena.memory), bytes, Direction::Download)?;

@@ -6,11 +6,12 @@ use lockstep_conformance::cases::{Case, Params, Policy, corpus};
 use lockstep_conformance::{launch, levels, suite};
 use lockstep_core::check::{CheckOffsets, CheckValues, Domain, PASSED, rows};
 use lockstep_core::kl::{Estimator, Kl};
-use lockstep_core::op::{Decoder, DisjointRows, OPS};
+use lockstep_core::op::{Decoder, OPS};
 use lockstep_core::ragged::{In, Mask, Out};
 use lockstep_core::ratio::Guard;
-use lockstep_gpu::testing::{HostDriver, Live, Settings};
+use lockstep_cpu::Compiled;
 use lockstep_gpu::{Buffer, Geometry, Gpu, Parameters, Platform, Stream};
+use lockstep_gpu_testing::{HostDriver, Live, Settings};
 
 const GEOMETRIES: [Geometry; 6] = {
     const fn of(teams: u32, blocks: u32) -> Geometry {
@@ -78,7 +79,7 @@ impl Backend for Staged {
     fn name(&self) -> String {
         format!("staged, {:?}", self.0)
     }
-    fn run<K: DisjointRows>(&self, kernel: &K) -> Result<(), String> {
+    fn run<K: Compiled>(&self, kernel: &K) -> Result<(), String> {
         self.0.run(kernel).map_err(|error| error.to_string())
     }
 }
@@ -93,7 +94,7 @@ impl Backend for ZeroCopy {
     fn name(&self) -> String {
         format!("zero copy, {:?}", self.gpu)
     }
-    fn run<K: DisjointRows>(&self, kernel: &K) -> Result<(), String> {
+    fn run<K: Compiled>(&self, kernel: &K) -> Result<(), String> {
         let mut parameters = Parameters::of(kernel);
         let mut buffers: Vec<Option<Buffer<u8, HostDriver>>> = Vec::new();
         for array in parameters.arrays_mut() {

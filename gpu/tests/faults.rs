@@ -4,8 +4,8 @@ use lockstep_core::aggregate::RowScan;
 use lockstep_core::op::OPS;
 use lockstep_core::ragged::{In, Mask, Offsets, Out};
 use lockstep_core::team::Direction;
-use lockstep_gpu::testing::{HostDriver, Live, Settings};
 use lockstep_gpu::{Error, Fault, Gpu, Kind, Owner, Platform, Version};
+use lockstep_gpu_testing::{HostDriver, Live, Settings};
 
 type Host = Platform<HostDriver>;
 

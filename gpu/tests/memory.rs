@@ -5,8 +5,8 @@ use lockstep_core::aggregate::{Aggregate, RowScan};
 use lockstep_core::check::{Domain, rows};
 use lockstep_core::ragged::{In, Mask, Offsets, Out};
 use lockstep_core::team::Direction;
-use lockstep_gpu::testing::{HostDriver, Live, Settings};
 use lockstep_gpu::{Buffer, Error, Gpu, Parameters, Platform, Stream};
+use lockstep_gpu_testing::{HostDriver, Live, Settings};
 
 fn open(platform: &Platform<HostDriver>) -> (Gpu<HostDriver>, Stream<HostDriver>) {
     let gpu = platform.open(0).unwrap();

@@ -1,7 +1,6 @@
 //! Where ops run.
 
-use crate::{Backend, Error, Level};
-use lockstep_core::op::DisjointRows;
+use crate::{Backend, Compiled, Error, Level};
 use lockstep_cpu::Cpu;
 use lockstep_cuda as cuda;
 use lockstep_gpu::{Driver, Geometry, Gpu, Report};
@@ -126,10 +125,10 @@ impl Device {
         }
     }
 
-    /// Runs every row of a kernel over host memory. A GPU copies inputs there and outputs back.
+    /// Runs every row of an op of the table over host memory. A GPU copies inputs there and outputs back.
     ///
     /// Errors: what keeps a GPU from doing so. A CPU always can.
-    pub fn run<K: DisjointRows>(&self, kernel: &K) -> Result<(), Error> {
+    pub fn run<K: Compiled>(&self, kernel: &K) -> Result<(), Error> {
         match &self.kind {
             Kind::Cpu(cpu) => cpu.run(kernel),
             Kind::Cuda(gpu) => gpu.run(kernel)?,

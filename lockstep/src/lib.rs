@@ -49,7 +49,7 @@ pub use batch::{Batch, Counts};
 pub use device::{Device, Entry, devices};
 pub use error::Error;
 pub use lockstep_core as core;
-pub use lockstep_cpu::Level;
+pub use lockstep_cpu::{Compiled, Level};
 pub use metrics::{Metrics, RatioStats};
 pub use ops::advantage::Advantages;
 pub use ops::exact::PolicyTotals;

@@ -1,6 +1,6 @@
 //! On a machine without AMD's runtime its absence is a value.
 
-use lockstep_gpu::testing::absence::{self, Vendor};
+use lockstep_gpu_testing::absence::{self, Vendor};
 use lockstep_rocm::{devices, open};
 
 const VENDOR: Vendor = Vendor { api: "HIP", library: "amdhip64", no_device: (100, "hipErrorNoDevice") };

@@ -27,10 +27,11 @@ pub const LAYERS: &[Layer] = &[
     layer("core", &[]),
     layer("cpu-ref", &["core"]),
     Layer { folder: "kernels", uses: &["core"], tests: &["cpu-ref", "conformance"] },
-    // With its feature `testing`, a driver that computes with the reference.
-    Layer { folder: "gpu", uses: &["core", "cpu-ref", "kernels"], tests: &["conformance"] },
-    Layer { folder: "cuda", uses: &["core", "kernels", "gpu"], tests: &["cpu-ref", "conformance"] },
-    Layer { folder: "rocm", uses: &["core", "kernels", "gpu"], tests: &["cpu-ref", "conformance"] },
+    Layer { folder: "gpu", uses: &["core"], tests: &["cpu-ref", "gpu/testing", "conformance"] },
+    // Development only: a driver that computes with the reference.
+    layer("gpu/testing", &["core", "cpu-ref", "kernels", "gpu"]),
+    Layer { folder: "cuda", uses: &["core", "kernels", "gpu"], tests: &["gpu/testing"] },
+    Layer { folder: "rocm", uses: &["core", "kernels", "gpu"], tests: &["gpu/testing"] },
     layer("embedded", &["core", "cpu-ref"]),
     layer("embedded/bare", &["core", "cpu-ref", "embedded"]),
     layer("lockstep", &["core", "cpu-ref", "kernels", "gpu", "cuda", "rocm"]),
@@ -42,7 +43,11 @@ pub const LAYERS: &[Layer] = &[
     layer("trainer", &["embedded", "lockstep", "conformance"]),
     layer("capi", &["core", "lockstep"]),
     layer("python", &["core", "lockstep", "capi"]),
-    layer("benches", &["core", "cpu-ref", "kernels", "gpu", "cuda", "rocm", "lockstep", "conformance"]),
+    Layer {
+        folder: "benches",
+        uses: &["core", "cpu-ref", "kernels", "gpu", "cuda", "rocm", "lockstep", "conformance"],
+        tests: &["gpu/testing"],
+    },
     // Development only: the shipped GPU code on a CPU, and driver libraries made of it.
     Layer { folder: "emulator", uses: &[], tests: &["core", "kernels"] },
     layer("emulator/abi", &["emulator"]),

@@ -206,7 +206,7 @@ mod tests {
     use super::*;
     use lockstep_core::op::OPS;
     use lockstep_gpu::Platform;
-    use lockstep_gpu::testing::{HostDriver, Settings};
+    use lockstep_gpu_testing::{HostDriver, Settings};
 
     #[test]
     fn every_op_of_the_table_is_timed() {

@@ -1,7 +1,8 @@
 //! How a case gets to the device, and which entry points it takes.
 
 use lockstep_conformance::backend::Backend;
-use lockstep_core::op::{Decoder, DisjointRows, Kernel, OPS};
+use lockstep_core::op::{Decoder, Kernel, OPS};
+use lockstep_cpu::Compiled;
 use lockstep_gpu::{Buffer, Driver, Geometry, Gpu, Parameters};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -20,7 +21,7 @@ impl Backend for Probe {
     fn name(&self) -> String {
         "nothing".to_owned()
     }
-    fn run<K: DisjointRows>(&self, kernel: &K) -> Result<(), String> {
+    fn run<K: Compiled>(&self, kernel: &K) -> Result<(), String> {
         if kernel.rows() > 0 {
             self.0.borrow_mut().insert(entry(kernel));
         }
@@ -65,7 +66,7 @@ impl<D: Driver> Device<D> {
         Device { gpu, path, entries: RefCell::default() }
     }
 
-    fn zero_copy<K: DisjointRows>(&self, kernel: &K) -> Result<(), lockstep_gpu::Error> {
+    fn zero_copy<K: Compiled>(&self, kernel: &K) -> Result<(), lockstep_gpu::Error> {
         let stream = self.gpu.stream()?;
         let mut parameters = Parameters::of(kernel);
         let mut buffers: Vec<Option<Buffer<u8, D>>> = Vec::new();
@@ -109,7 +110,7 @@ impl<D: Driver> Backend for Device<D> {
     fn name(&self) -> String {
         format!("{}, {:?}, {:?}", self.gpu.info().name, self.path, self.gpu.geometry())
     }
-    fn run<K: DisjointRows>(&self, kernel: &K) -> Result<(), String> {
+    fn run<K: Compiled>(&self, kernel: &K) -> Result<(), String> {
         if kernel.rows() == 0 {
             return Ok(());
         }

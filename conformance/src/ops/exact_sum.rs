@@ -14,6 +14,7 @@ use crate::precision::Allowance;
 use lockstep_core::aggregate::ExactDigits;
 use lockstep_core::aggregate::exact_sum::{self, BLOCK, CLASSES, Summand};
 use lockstep_core::ragged::{In, Mask as LossMask, Out};
+use lockstep_cpu::Compiled;
 
 /// Arguments of the exact sums.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,7 +97,10 @@ fn launch<B: Backend, V: Summand + Sync>(
     data: &Data,
     values: &[V],
     square: bool,
-) -> Result<Vec<Output>, String> {
+) -> Result<Vec<Output>, String>
+where
+    for<'a> ExactDigits<'a, V>: Compiled,
+{
     let mut digits = f64s(exact_sum::digits::<V>(values.len()));
     let (values, mask) = (In::new(values), LossMask::new(data.mask.as_deref()));
     let kernel = ExactDigits { values, mask, square, digits: Out::new(&mut digits) };

@@ -5,8 +5,7 @@ use crate::backend::{Backend, OneRow};
 use crate::cases::Case;
 use crate::launch;
 use crate::output::Output;
-use lockstep_core::op::DisjointRows;
-use lockstep_cpu::Cpu;
+use lockstep_cpu::{Compiled, Cpu};
 
 /// Every element of every output is written by exactly one row, its own, with the bits of the whole launch.
 ///
@@ -44,7 +43,7 @@ impl Backend for AllRows<'_> {
     fn name(&self) -> String {
         self.0.level().to_string()
     }
-    fn run<K: DisjointRows>(&self, kernel: &K) -> Result<(), String> {
+    fn run<K: Compiled>(&self, kernel: &K) -> Result<(), String> {
         self.0.rows(kernel, 0..kernel.rows());
         Ok(())
     }

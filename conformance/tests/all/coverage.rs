@@ -8,7 +8,8 @@ use lockstep_conformance::expect::expect;
 use lockstep_conformance::launch;
 use lockstep_conformance::precision::allowed;
 use lockstep_core::kl::Estimator;
-use lockstep_core::op::{DisjointRows, OPS, OpInfo};
+use lockstep_core::op::{OPS, OpInfo};
+use lockstep_cpu::Compiled;
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -106,7 +107,7 @@ impl Backend for Entries {
     fn name(&self) -> String {
         "entry points".into()
     }
-    fn run<K: DisjointRows>(&self, kernel: &K) -> Result<(), String> {
+    fn run<K: Compiled>(&self, kernel: &K) -> Result<(), String> {
         let op = OpInfo::named(K::NAME).ok_or("not in the table")?;
         self.0.borrow_mut().insert(op.entries[kernel.variant()]);
         Ok(())

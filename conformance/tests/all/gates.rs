@@ -5,7 +5,7 @@ use lockstep::core::gate::{Cispo, Gate, MiniRl, PpoClip, Reinforce, Remix, Sapo}
 use lockstep::core::ratio::{Guard, Level};
 use lockstep::ops::policy_loss::{PolicyParams, policy_loss};
 use lockstep::recipe::{GateChoice, GmpoBounds, GuardChoice, RatioLevel};
-use lockstep::{Advantage, Batch, Device, Outputs, PolicyInput, PolicyOutput, Recipe};
+use lockstep::{Advantage, Batch, Compiled, Device, Outputs, PolicyInput, PolicyOutput, Recipe};
 use lockstep_conformance::cases::slot;
 use lockstep_conformance::oracle::policy_loss::{Gate as OracleGate, PolicyLoss, Token};
 use lockstep_conformance::oracle::{gmpo, mini_rl, remix, token};
@@ -125,7 +125,10 @@ fn params<G: Gate>(gate: G, level: Level) -> PolicyParams<G> {
 }
 
 /// Given log-ratios that are logp − logp_old change no bit of any output.
-fn given_is_token<G: Gate>(gate: G) {
+fn given_is_token<G: Gate>(gate: G)
+where
+    for<'a> lockstep_core::policy_loss::PolicyLoss<'a, G>: Compiled,
+{
     let data = data(11);
     let d: Vec<f32> =
         (0..data.elements()).map(|i| data.element[slot::LOGP][i] - data.element[slot::LOGP_OLD][i]).collect();

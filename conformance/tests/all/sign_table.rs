@@ -3,10 +3,11 @@
 
 use lockstep::core::aggregate::{PerRow, Weight};
 use lockstep::core::gate::{Gate, PpoClip, Sapo};
+use lockstep::core::policy_loss::PolicyLoss;
 use lockstep::core::ratio::{Guard, Level};
 use lockstep::ops::policy_loss::{PolicyParams, policy_loss};
 use lockstep::ops::token_ratio;
-use lockstep::{Advantage, Batch, Device, PolicyInput, PolicyOutput};
+use lockstep::{Advantage, Batch, Compiled, Device, PolicyInput, PolicyOutput};
 use lockstep_conformance::precision::WORKED;
 
 /// Log-probabilities whose ratio is `ratio`, bit for bit: one of the neighbours of ln(ratio) gives it.
@@ -34,7 +35,10 @@ fn alone<G: Gate>(gate: G) -> PolicyParams<G> {
 }
 
 /// Loss, gradient and the fractions at the high, low and dual clip of one token.
-fn token<G: Gate>(device: &Device, gate: G, a: f32, r: f32) -> (f64, f64, [f64; 3]) {
+fn token<G: Gate>(device: &Device, gate: G, a: f32, r: f32) -> (f64, f64, [f64; 3])
+where
+    for<'a> PolicyLoss<'a, G>: Compiled,
+{
     let batch = Batch::new(&[0, 1], &[0, 1], None).unwrap();
     let (logp, logp_old) = if r == 1.0 { (-0.5, -0.5) } else { logps(device, r) };
     let params = alone(gate);

@@ -20,7 +20,10 @@ fn close(got: f64, want: f64) -> bool {
 }
 
 /// Loss and dl/dlogp of one token.
-fn token<G: Gate>(gate: G, a: f64, r: f64) -> (f64, f64) {
+fn token<G: Gate>(gate: G, a: f64, r: f64) -> (f64, f64)
+where
+    for<'a> lockstep::core::policy_loss::PolicyLoss<'a, G>: lockstep::Compiled,
+{
     let d = r.ln() as f32;
     let (logp, logp_old) = if d > 0.0 { ([0.0], [-d]) } else { ([d], [0.0]) };
     let a = [a as f32];

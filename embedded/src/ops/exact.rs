@@ -3,7 +3,7 @@
 use crate::batch::garbage;
 use crate::hash::Source;
 use crate::record::{Record, f64s};
-use crate::{POISON64, Runner};
+use crate::{Op, POISON64, Runner};
 use lockstep_core::Error;
 use lockstep_core::aggregate::exact_sum::{self, BLOCK, Summand};
 use lockstep_core::aggregate::{ExactDigits, ExactMoments, ExactSum};
@@ -77,7 +77,10 @@ fn launch<R: Runner, V: Summand + Sync>(
     mask: Option<&[u8]>,
     square: bool,
     digits: &mut [f64],
-) -> Result<(), Error> {
+) -> Result<(), Error>
+where
+    for<'a> ExactDigits<'a, V>: Op,
+{
     let kernel =
         ExactDigits { values: In::new(values), mask: Mask::new(mask), square, digits: Out::new(digits) };
     kernel.check()?;

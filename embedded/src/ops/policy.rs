@@ -1,10 +1,10 @@
 //! The policy losses, every gate.
 
 use super::{BAND, Outputs, alarms, guards, kls, offsets};
-use crate::Runner;
 use crate::batch::{Batch, ROWS, Range};
 use crate::hash::Source;
 use crate::record::{Record, f32s, f64s, u32s};
+use crate::{Op, Runner};
 use lockstep_core::Error;
 use lockstep_core::aggregate::{PerRow, Weight};
 use lockstep_core::gate::{Cispo, DppoKl, DppoTv, Gate, PpoClip, Reinforce, Sapo};
@@ -63,7 +63,10 @@ pub(super) fn gates<R: Runner, G: Gate>(
     source: Source,
     gates: [G; 3],
     record: &mut impl Record,
-) -> Result<(), Error> {
+) -> Result<(), Error>
+where
+    for<'a> PolicyLoss<'a, G>: Op,
+{
     let mut case = 0;
     for gate in gates {
         for guard in guards() {

@@ -1,7 +1,7 @@
 //! Sums without an order: exact partial sums of what lies on this rank, to be merged with those of others.
 
 use super::whiten::Weighting;
-use crate::{Batch, Counts, Device, Error, Metrics, PolicyOutput};
+use crate::{Batch, Compiled, Counts, Device, Error, Metrics, PolicyOutput};
 use lockstep_core::Error as Argument;
 use lockstep_core::aggregate::exact::{ExactMoments, ExactSum, SUM_BYTES};
 use lockstep_core::aggregate::exact_sum::{self, ExactDigits, Summand};
@@ -39,7 +39,10 @@ fn run<V: Summand + Sync>(
     values: &[V],
     mask: Mask<'_>,
     square: bool,
-) -> Result<(ExactSum, u64), Error> {
+) -> Result<(ExactSum, u64), Error>
+where
+    for<'a> ExactDigits<'a, V>: Compiled,
+{
     let mut digits = vec![0.0; exact_sum::digits::<V>(values.len())];
     let kernel = ExactDigits { values: In::new(values), mask, square, digits: Out::new(&mut digits) };
     kernel.check()?;

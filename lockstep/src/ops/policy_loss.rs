@@ -10,7 +10,7 @@ use super::aggregate::fold_rows;
 use super::locate::{self, Checked, Domain};
 use super::ratio::fold_maxima;
 use super::select::Selection;
-use crate::{Batch, Counts, Device, Error, Metrics};
+use crate::{Batch, Compiled, Counts, Device, Error, Metrics};
 use lockstep_core::Error as Argument;
 use lockstep_core::aggregate::Weight;
 use lockstep_core::gate::Gate;
@@ -191,7 +191,10 @@ pub fn policy_loss<G: Gate>(
     input: &PolicyInput<'_>,
     params: &PolicyParams<G>,
     out: &mut PolicyOutput,
-) -> Result<(), Error> {
+) -> Result<(), Error>
+where
+    for<'a> PolicyLoss<'a, G>: Compiled,
+{
     check_lengths(batch, input)?;
     let kl = match (params.kl, input.logp_ref) {
         (None, None) => None,

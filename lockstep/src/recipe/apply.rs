@@ -6,12 +6,12 @@ use super::{
 };
 use crate::ops::kl_importance::ThreePolicies;
 use crate::ops::policy_loss::{self, GmpoParams, PolicyInput, PolicyOutput, PolicyParams};
-use crate::{Batch, Counts, Device, Error};
+use crate::{Batch, Compiled, Counts, Device, Error};
 use lockstep_core::Error as Argument;
 use lockstep_core::aggregate::{PerRow, Weight};
 use lockstep_core::gate::{Cispo, DppoKl, DppoTv, Gate, MiniRl, PpoClip, Reinforce, Remix, Sapo};
 use lockstep_core::num::Soft;
-use lockstep_core::policy_loss::gmpo;
+use lockstep_core::policy_loss::{PolicyLoss, gmpo};
 use lockstep_core::ratio::{Guard, Level};
 
 /// verl's addition to a sequence's length.
@@ -193,7 +193,10 @@ impl Recipe {
         counts: Counts,
         gate: G,
         out: &mut PolicyOutput,
-    ) -> Result<(), Error> {
+    ) -> Result<(), Error>
+    where
+        for<'a> PolicyLoss<'a, G>: Compiled,
+    {
         let (kl, kl_weighted) = self.composed_kl();
         out.second_missing |= G::SECOND && input.logp_second.is_none();
         let params = PolicyParams {

@@ -4,12 +4,15 @@ use super::launch::{Launch, counts};
 use lockstep::core::kl::Kl;
 use lockstep::ops;
 use lockstep::ops::policy_loss::{GmpoParams, PolicyParams, gmpo as gmpo_loss};
-use lockstep::{Advantage, Batch, Counts, Device, Metrics, Outputs, PolicyInput, PolicyOutput, RatioStats};
+use lockstep::{
+    Advantage, Batch, Compiled, Counts, Device, Metrics, Outputs, PolicyInput, PolicyOutput, RatioStats,
+};
 use lockstep_conformance::cases::params::BAND;
 use lockstep_conformance::cases::{Case, Policy, slot};
 use lockstep_conformance::ops::gmpo::Gmpo;
 use lockstep_conformance::precision::BY_HAND;
 use lockstep_core::gate::Gate;
+use lockstep_core::policy_loss::PolicyLoss;
 
 /// Mean, population standard deviation and effective sample size from sums.
 pub(crate) fn check_spread(sums: &Launch, n: f64, mean: f64, std: f64, ess: f64) {
@@ -60,13 +63,10 @@ pub(crate) fn check_ratios(sums: &Launch, s: &RatioStats, counts: Counts) {
     check_spread(sums, s.tokens as f64, s.ratio_mean, s.ratio_std, s.ess);
 }
 
-pub(crate) fn check_policy<G: Gate>(
-    device: &Device,
-    case: &Case,
-    policy: &Policy,
-    gate: G,
-    expected: &Launch,
-) {
+pub(crate) fn check_policy<G: Gate>(device: &Device, case: &Case, policy: &Policy, gate: G, expected: &Launch)
+where
+    for<'a> PolicyLoss<'a, G>: Compiled,
+{
     let (data, groups) = (&case.data, [0, case.data.rows() as u32]);
     let batch = Batch::with_empty_rows(&data.offsets, &groups, data.mask.as_deref()).unwrap();
     let Policy { level, guard, kl, weight, per_token, weights, loss, token_loss, metrics, .. } = *policy;

@@ -4,6 +4,7 @@
 //! somebody waits for it, memory knows its context and its bounds, calls need a current context, a lost context stays
 //! lost. Entry points are dispatched by the op table and rebuild the kernel from its parameters as a GPU does; they run
 //! on the plain team or on the GPU's team with [threads for lanes](Compute). Any call can be made to [fail](HostDriver::inject).
+#![deny(unsafe_code)]
 
 pub mod absence;
 mod driver;

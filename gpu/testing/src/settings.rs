@@ -1,7 +1,7 @@
 //! Which machine the driver plays.
 
-use super::entries::Compute;
-use crate::{DeviceInfo, Shape, Version};
+use crate::entries::Compute;
+use lockstep_gpu::{DeviceInfo, Shape, Version};
 
 /// What machine to play.
 #[derive(Clone, Debug)]

@@ -1,7 +1,7 @@
 //! What a host driver keeps account of.
 
-use super::entries::{Arguments, Entry};
-use crate::{Fault, Handle};
+use crate::entries::{Arguments, Entry};
+use lockstep_gpu::{Fault, Handle};
 use std::alloc::Layout;
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex};
@@ -25,15 +25,15 @@ pub struct Live {
 }
 
 /// An allocation.
-pub(super) struct Block {
-    pub(super) layout: Layout,
+pub(crate) struct Block {
+    pub(crate) layout: Layout,
     /// The context that made it.
-    pub(super) context: usize,
-    pub(super) pinned: bool,
+    pub(crate) context: usize,
+    pub(crate) pinned: bool,
 }
 
 /// What waits in a stream.
-pub(super) enum Task {
+pub(crate) enum Task {
     Copy {
         to: Handle,
         from: Handle,
@@ -53,59 +53,59 @@ pub(super) enum Task {
     After(usize),
 }
 
-pub(super) struct Stream {
-    pub(super) context: usize,
+pub(crate) struct Stream {
+    pub(crate) context: usize,
     /// Held by who runs its tasks, for they run one after the other.
-    pub(super) running: Arc<Mutex<()>>,
-    pub(super) tasks: VecDeque<Task>,
+    pub(crate) running: Arc<Mutex<()>>,
+    pub(crate) tasks: VecDeque<Task>,
 }
 
-pub(super) struct Event {
-    pub(super) context: usize,
-    pub(super) on: Option<usize>,
-    pub(super) at: Option<Instant>,
+pub(crate) struct Event {
+    pub(crate) context: usize,
+    pub(crate) on: Option<usize>,
+    pub(crate) at: Option<Instant>,
 }
 
-pub(super) struct Injected {
-    pub(super) function: &'static str,
+pub(crate) struct Injected {
+    pub(crate) function: &'static str,
     /// Calls that still succeed.
-    pub(super) spared: usize,
-    pub(super) fault: Fault,
+    pub(crate) spared: usize,
+    pub(crate) fault: Fault,
 }
 
 #[derive(Default)]
-pub(super) struct State {
+pub(crate) struct State {
     /// By address.
-    pub(super) blocks: BTreeMap<usize, Block>,
-    pub(super) streams: HashMap<usize, Stream>,
-    pub(super) events: HashMap<usize, Event>,
+    pub(crate) blocks: BTreeMap<usize, Block>,
+    pub(crate) streams: HashMap<usize, Stream>,
+    pub(crate) events: HashMap<usize, Event>,
     /// Loaded modules and their contexts.
-    pub(super) modules: HashMap<usize, usize>,
+    pub(crate) modules: HashMap<usize, usize>,
     /// Attachments of each context.
-    pub(super) contexts: HashMap<usize, usize>,
+    pub(crate) contexts: HashMap<usize, usize>,
     /// Names of entry points that were asked for, by handle less 1.
-    pub(super) functions: Vec<(&'static str, Entry)>,
-    pub(super) lost: HashMap<usize, Fault>,
-    pub(super) injected: Vec<Injected>,
-    pub(super) launched: HashSet<&'static str>,
-    pub(super) calls: BTreeMap<&'static str, usize>,
-    pub(super) next: usize,
+    pub(crate) functions: Vec<(&'static str, Entry)>,
+    pub(crate) lost: HashMap<usize, Fault>,
+    pub(crate) injected: Vec<Injected>,
+    pub(crate) launched: HashSet<&'static str>,
+    pub(crate) calls: BTreeMap<&'static str, usize>,
+    pub(crate) next: usize,
 }
 
 impl Stream {
-    pub(super) fn new(context: usize) -> Stream {
+    pub(crate) fn new(context: usize) -> Stream {
         Stream { context, running: Arc::default(), tasks: VecDeque::new() }
     }
 }
 
 impl State {
     /// A handle that was never given out.
-    pub(super) fn new_handle(&mut self) -> usize {
+    pub(crate) fn new_handle(&mut self) -> usize {
         self.next += 1;
         self.next
     }
 
-    pub(super) fn live(&self) -> Live {
+    pub(crate) fn live(&self) -> Live {
         Live {
             memory: self.blocks.values().filter(|block| !block.pinned).count(),
             pinned: self.blocks.values().filter(|block| block.pinned).count(),
@@ -117,13 +117,13 @@ impl State {
     }
 
     /// The block that holds an address.
-    pub(super) fn block(&self, address: usize) -> Option<(usize, &Block)> {
+    pub(crate) fn block(&self, address: usize) -> Option<(usize, &Block)> {
         let (start, block) = self.blocks.range(..=address).next_back()?;
         (address < start + block.layout.size()).then_some((*start, block))
     }
 
     /// Whether `bytes` bytes at `address` lie in one block of device memory of this context.
-    pub(super) fn holds(&self, context: usize, address: usize, bytes: usize) -> bool {
+    pub(crate) fn holds(&self, context: usize, address: usize, bytes: usize) -> bool {
         self.block(address).is_some_and(|(start, block)| {
             !block.pinned && block.context == context && address + bytes <= start + block.layout.size()
         })

@@ -1,6 +1,6 @@
 //! What a vendor's crate must say on a machine that lacks its driver or its hardware.
 
-use crate::{Driver, Error, Gpu, Report};
+use lockstep_gpu::{Driver, Error, Gpu, Report};
 
 /// How a vendor's things are called.
 #[derive(Clone, Copy, Debug)]

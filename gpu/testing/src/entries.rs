@@ -1,6 +1,6 @@
 //! The entry points of `kernels/src/entry.rs`, for the host.
 
-use super::wave::with_lanes;
+use crate::wave::with_lanes;
 use lockstep_core::num::Hard;
 use lockstep_core::op::{Decoder, Kernel, MAX_POINTERS, MAX_WORDS};
 use lockstep_core::team::Team;
@@ -18,10 +18,10 @@ pub enum Compute {
 
 /// What an entry point gets.
 #[derive(Clone, Copy)]
-pub(super) struct Arguments {
-    pub(super) teams: u32,
-    pub(super) pointers: [*mut u8; MAX_POINTERS],
-    pub(super) words: [u64; MAX_WORDS],
+pub(crate) struct Arguments {
+    pub(crate) teams: u32,
+    pub(crate) pointers: [*mut u8; MAX_POINTERS],
+    pub(crate) words: [u64; MAX_WORDS],
 }
 
 // SAFETY: rows write different elements, and lanes of a row too: that is what is tested.
@@ -32,7 +32,7 @@ unsafe impl Send for Arguments {}
 unsafe impl Sync for Arguments {}
 
 /// An entry point: runs all rows.
-pub(super) type Entry = unsafe fn(&Arguments, Compute, u32);
+pub(crate) type Entry = unsafe fn(&Arguments, Compute, u32);
 
 /// # Safety
 /// `arguments` are a kernel `K` of host memory.
@@ -63,7 +63,7 @@ fn rows<K: Kernel, const V: usize, T: Team>(kernel: &K, team: &T, teams: u32) {
 macro_rules! table {
     ($($name:ident: $kernel:ty, $file:literal, $row:literal, $summary:literal, [$($variant:literal $entry:ident),*];)*) => {
         /// The entry point of this name.
-        pub(super) fn named(name: &str) -> Option<(&'static str, Entry)> {
+        pub(crate) fn named(name: &str) -> Option<(&'static str, Entry)> {
             match name {
                 $($(stringify!($entry) => Some((stringify!($entry), run::<$kernel, $variant> as Entry)),)*)*
                 _ => None,

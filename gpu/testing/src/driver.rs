@@ -1,9 +1,11 @@
 //! The driver's calls. Handles are numbers, but for memory, which is memory.
 
-use super::entries::{self, Arguments};
-use super::machine::{CURRENT, HostDriver, handle, number};
-use super::state::{Event, Stream, Task};
-use crate::{DeviceInfo, Direction, Driver, Error, Fault, Handle, Kind, Owner, Refusal, Shape, Version};
+use crate::entries::{self, Arguments};
+use crate::machine::{CURRENT, HostDriver, handle, number};
+use crate::state::{Event, Stream, Task};
+use lockstep_gpu::{
+    DeviceInfo, Direction, Driver, Error, Fault, Handle, Kind, Owner, Refusal, Shape, Version,
+};
 use std::ffi::{CStr, c_void};
 
 /// Threads that a unit holds at once.

@@ -1,8 +1,8 @@
 //! What the driver's calls are made of: counting and failing them, queues of streams, memory.
 
-use super::settings::Settings;
-use super::state::{Block, Injected, Live, State, Stream, Task};
-use crate::{Fault, Handle, Kind};
+use crate::settings::Settings;
+use crate::state::{Block, Injected, Live, State, Stream, Task};
+use lockstep_gpu::{Fault, Handle, Kind};
 use std::alloc::Layout;
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -12,12 +12,12 @@ use std::time::Instant;
 
 thread_local! {
     /// Contexts that were entered on this thread.
-    pub(super) static CURRENT: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
+    pub(crate) static CURRENT: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
 }
 
 /// The driver.
 pub struct HostDriver {
-    pub(super) settings: Settings,
+    pub(crate) settings: Settings,
     state: Mutex<State>,
 }
 
@@ -28,11 +28,11 @@ impl std::fmt::Debug for HostDriver {
 }
 
 /// The handle that is this number.
-pub(super) fn handle(number: usize) -> Handle {
+pub(crate) fn handle(number: usize) -> Handle {
     Handle(without_provenance_mut(number))
 }
 
-pub(super) fn number(handle: Handle) -> usize {
+pub(crate) fn number(handle: Handle) -> usize {
     handle.0.addr()
 }
 
@@ -73,12 +73,12 @@ impl HostDriver {
         CURRENT.with_borrow(Vec::len)
     }
 
-    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Counts a call, and fails it if it is to fail.
-    pub(super) fn call(&self, function: &'static str) -> Result<(), Fault> {
+    pub(crate) fn call(&self, function: &'static str) -> Result<(), Fault> {
         let mut state = self.state();
         *state.calls.entry(function).or_default() += 1;
         let current = CURRENT.with_borrow(|stack| stack.last().copied());
@@ -100,7 +100,7 @@ impl HostDriver {
     }
 
     /// The same for a call that needs a context: which one.
-    pub(super) fn call_within(&self, function: &'static str) -> Result<usize, Fault> {
+    pub(crate) fn call_within(&self, function: &'static str) -> Result<usize, Fault> {
         self.call(function)?;
         CURRENT
             .with_borrow(|stack| stack.last().copied())
@@ -108,11 +108,11 @@ impl HostDriver {
     }
 
     /// Contexts are the numbers of devices plus 1.
-    pub(super) fn ordinal(context: usize) -> usize {
+    pub(crate) fn ordinal(context: usize) -> usize {
         context - 1
     }
 
-    pub(super) fn queue(&self, stream: Handle, task: Task) -> Result<(), Fault> {
+    pub(crate) fn queue(&self, stream: Handle, task: Task) -> Result<(), Fault> {
         let context = CURRENT.with_borrow(|stack| stack.last().copied()).unwrap_or(0);
         let mut state = self.state();
         // The default stream of a context comes into being when used; its number is not that of another.
@@ -129,13 +129,13 @@ impl HostDriver {
         }
     }
 
-    pub(super) fn key(stream: Handle) -> usize {
+    pub(crate) fn key(stream: Handle) -> usize {
         let context = CURRENT.with_borrow(|stack| stack.last().copied()).unwrap_or(0);
         if stream == Handle::NULL { usize::MAX - context } else { number(stream) }
     }
 
     /// Runs what waits in a stream.
-    pub(super) fn drain(&self, stream: usize) -> Result<(), Fault> {
+    pub(crate) fn drain(&self, stream: usize) -> Result<(), Fault> {
         let running = self.state().streams.get(&stream).map(|stream| stream.running.clone());
         let Some(running) = running else { return Ok(()) };
         let _running = running.lock().unwrap_or_else(PoisonError::into_inner);
@@ -183,7 +183,7 @@ impl HostDriver {
     }
 
     #[allow(unsafe_code)]
-    pub(super) fn get(&self, bytes: usize, context: usize, pinned: bool) -> Result<Handle, Fault> {
+    pub(crate) fn get(&self, bytes: usize, context: usize, pinned: bool) -> Result<Handle, Fault> {
         let no_memory = || HostDriver::fault("alloc", 2, Kind::OutOfMemory);
         let mut state = self.state();
         let used: usize = state.blocks.values().map(|block| block.layout.size()).sum();
@@ -210,7 +210,7 @@ impl HostDriver {
     /// # Safety
     /// Not used afterwards.
     #[allow(unsafe_code)]
-    pub(super) unsafe fn give(&self, memory: Handle, context: usize, pinned: bool) -> Result<(), Fault> {
+    pub(crate) unsafe fn give(&self, memory: Handle, context: usize, pinned: bool) -> Result<(), Fault> {
         let mut state = self.state();
         match state.blocks.get(&number(memory)) {
             Some(block) if block.pinned == pinned && (pinned || block.context == context) => {}

@@ -37,8 +37,8 @@ pub const LIBRARIES: [Library; 2] = [
 ];
 
 /// Builds the libraries and runs a command on each: conformance's example `emulated`, with the words as its arguments if they begin
-/// with `--`, or the words.
-pub fn run(root: &Path, backend: Option<&str>, words: &[String]) -> Result<()> {
+/// with `--`, or the words. The example is built first, unless it is `built`: the tests of the workspace build it too.
+pub fn run(root: &Path, backend: Option<&str>, words: &[String], built: bool) -> Result<()> {
     let target = workspace(root)?.target_directory.into_std_path_buf();
     let asked: Vec<Library> = LIBRARIES
         .into_iter()
@@ -52,7 +52,7 @@ pub fn run(root: &Path, backend: Option<&str>, words: &[String]) -> Result<()> {
         lay(&target, library)?;
     }
     let ours = words.first().is_none_or(|word| word.starts_with("--"));
-    if ours {
+    if ours && !built {
         cargo(root, &["-p", "lockstep-conformance", "--example", "emulated"])?;
     }
     let command = |library: &Library| -> Result<Command> {

@@ -27,6 +27,9 @@ enum Command {
     Divisions,
     /// Run a program on the emulated driver libraries: docs/emulator.md
     Emulate {
+        /// Take conformance's example as `cargo test --workspace --release` has built it
+        #[arg(long)]
+        built: bool,
         /// cuda or rocm; both, side by side, if none is given
         backend: Option<String>,
         /// The program and its arguments; arguments alone (`-- --cases 50`) are those of conformance's example `emulated`
@@ -42,7 +45,9 @@ fn main() -> ExitCode {
             Command::Artifacts { check } => xtask::artifacts::run(&root, check),
             Command::Layers => xtask::layers::run(&root),
             Command::Divisions => xtask::divisions::run(&root),
-            Command::Emulate { backend, words } => xtask::emulate::run(&root, backend.as_deref(), &words),
+            Command::Emulate { built, backend, words } => {
+                xtask::emulate::run(&root, backend.as_deref(), &words, built)
+            }
         }
     };
     match done() {

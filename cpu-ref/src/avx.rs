@@ -71,6 +71,7 @@ impl Picks for Avx512 {
 }
 
 /// Rows under AVX2 and FMA, drained.
+#[inline]
 #[target_feature(enable = "avx2,fma")]
 pub(crate) fn rows_avx2<K: Kernel>(kernel: &K, rows: Range<usize>) {
     kernel.block(&Wide::<Hard, Avx2>::new(), rows);
@@ -78,6 +79,7 @@ pub(crate) fn rows_avx2<K: Kernel>(kernel: &K, rows: Range<usize>) {
 }
 
 /// Rows under AVX-512, drained.
+#[inline]
 #[target_feature(enable = "avx2,fma,popcnt,bmi1,avx512f,avx512bw,avx512dq,avx512vl")]
 pub(crate) fn rows_avx512<K: Kernel>(kernel: &K, rows: Range<usize>) {
     kernel.block(&Wide::<Hard, Avx512>::new(), rows);

@@ -20,15 +20,20 @@ pub trait Compiled: DisjointRows {
 
 macro_rules! compiled {
     ($($name:ident: $kernel:ty, $file:literal, $row:literal, $summary:literal, [$($number:literal $entry:ident),*];)*) => {$(
-        impl Compiled for $kernel {
-            #[inline(never)]
-            fn run_on(&self, cpu: &Cpu) {
-                cpu.run_own(self);
-            }
+        // A module for each: what stands in one module is compiled on one core.
+        mod $name {
+            use super::*;
 
-            #[inline(never)]
-            fn rows_on(&self, cpu: &Cpu, rows: Range<usize>) {
-                cpu.rows_own(self, rows);
+            impl Compiled for $kernel {
+                #[inline(never)]
+                fn run_on(&self, cpu: &Cpu) {
+                    cpu.run_by(self, |cpu, kernel, rows| kernel.rows_on(cpu, rows));
+                }
+
+                #[inline(never)]
+                fn rows_on(&self, cpu: &Cpu, rows: Range<usize>) {
+                    cpu.rows_own(self, rows);
+                }
             }
         }
     )*};

@@ -6,6 +6,9 @@ use lockstep_core::op::{DisjointRows, Kernel};
 use std::ops::Range;
 use std::sync::Arc;
 
+/// Runs some rows of a kernel on the calling thread.
+pub(crate) type Rows<K> = fn(&Cpu, &K, Range<usize>);
+
 /// Runs kernels on this machine's CPU.
 #[derive(Clone, Debug)]
 pub struct Cpu {
@@ -60,9 +63,14 @@ impl Cpu {
 
     /// Runs every row of any kernel, which is compiled where this is called.
     pub fn run_own<K: DisjointRows>(&self, kernel: &K) {
+        self.run_by(kernel, Cpu::rows_own);
+    }
+
+    /// Runs every row of `kernel` by `rows`.
+    pub(crate) fn run_by<K: DisjointRows>(&self, kernel: &K, rows: Rows<K>) {
         match &self.pool {
-            Some(pool) => threads::run(self, pool, kernel),
-            None => self.rows_own(kernel, 0..kernel.rows()),
+            Some(pool) => threads::run(self, pool, kernel, rows),
+            None => rows(self, kernel, 0..kernel.rows()),
         }
     }
 
@@ -86,6 +94,8 @@ impl Cpu {
     }
 
     /// Runs the rows `rows` of any kernel on the calling thread; as [`Cpu::run_own`].
+    // Inline: compiled where it is called, as are the levels' functions.
+    #[inline]
     #[allow(unsafe_code)]
     pub fn rows_own<K: Kernel>(&self, kernel: &K, rows: Range<usize>) {
         match self.level {

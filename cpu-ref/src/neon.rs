@@ -12,6 +12,7 @@ struct Neon;
 impl Picks for Neon {}
 
 /// Rows with NEON.
+#[inline]
 pub(crate) fn rows_neon<K: Kernel>(kernel: &K, rows: Range<usize>) {
     kernel.block(&Wide::<Hard, Neon>::new(), rows);
 }

@@ -17,6 +17,7 @@ use lockstep_core::team::{Direction, Element, Key, Picked, Recurrence, Semigroup
 pub struct Plain;
 
 /// Runs the rows `rows` of `kernel`, one after the other.
+#[inline]
 pub fn run<K: Kernel>(kernel: &K, rows: Range<usize>) {
     for row in rows {
         kernel.row(&Plain, row);

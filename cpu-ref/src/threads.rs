@@ -1,6 +1,6 @@
 //! Rows over threads.
 
-use crate::cpu::Cpu;
+use crate::cpu::{Cpu, Rows};
 use crate::together::together;
 use lockstep_core::op::DisjointRows;
 use std::ops::Range;
@@ -11,7 +11,10 @@ use std::sync::{Mutex, PoisonError};
 const TASK: usize = 16 * 1024;
 
 /// A kernel seen by several threads.
-struct Shared<'a, K: DisjointRows>(&'a K);
+struct Shared<'a, K: DisjointRows> {
+    kernel: &'a K,
+    rows: Rows<K>,
+}
 
 // SAFETY: a kernel is plain data and views. Inputs are only read. Outputs are cells, which two threads must not touch at
 // once: `DisjointRows` says that no element is written by two rows, and `chunks` gives each row to one task.
@@ -20,22 +23,22 @@ unsafe impl<K: DisjointRows> Sync for Shared<'_, K> {}
 
 impl<K: DisjointRows> Shared<'_, K> {
     fn run(&self, cpu: &Cpu, rows: Range<usize>) {
-        cpu.rows_own(self.0, rows);
+        (self.rows)(cpu, self.kernel, rows);
     }
 }
 
 /// Runs all rows of `kernel`. A thread that is free takes the next rows: nobody looks through all of them first (measured for a million
 /// rows: 3 ms on one thread), and memory is walked through in order.
-pub(crate) fn run<K: DisjointRows>(cpu: &Cpu, pool: &rayon::ThreadPool, kernel: &K) {
+pub(crate) fn run<K: DisjointRows>(cpu: &Cpu, pool: &rayon::ThreadPool, kernel: &K, rows: Rows<K>) {
     if task(kernel, 0) == kernel.rows() {
-        return cpu.rows_own(kernel, 0..kernel.rows());
+        return rows(cpu, kernel, 0..kernel.rows());
     }
-    let (shared, next) = (Shared(kernel), Mutex::new(0));
+    let (shared, next) = (Shared { kernel, rows }, Mutex::new(0));
     together(pool, usize::MAX, &|| {
         let rows = {
             let mut next = next.lock().unwrap_or_else(PoisonError::into_inner);
             let start = *next;
-            *next = task(shared.0, start);
+            *next = task(shared.kernel, start);
             start..*next
         };
         if rows.is_empty() {

@@ -155,6 +155,6 @@ mod tests {
     #[test]
     fn another_backend_is_refused() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-        assert!(run(&root, Some("metal"), &[]).is_err());
+        assert!(run(&root, Some("metal"), &[], false).is_err());
     }
 }

@@ -61,7 +61,45 @@ impl Cpu {
         kernel.rows_on(self, rows);
     }
 
-    /// Runs every row of any kernel, which is compiled where this is called.
+    /// Runs every row of any kernel, which is compiled where this is called: for one that is not in the table, on the CPU alone.
+    ///
+    /// ```
+    /// use lockstep_core::kernel_args;
+    /// use lockstep_core::op::Kernel;
+    /// use lockstep_core::ragged::{In, Out};
+    /// use lockstep_core::team::Team;
+    /// use lockstep_cpu::{Cpu, Level};
+    ///
+    /// // A row is a sequence.
+    /// #[derive(Clone, Copy)]
+    /// struct Doubled<'a> {
+    ///     rewards: In<'a, f32>,
+    ///     doubled: Out<'a, f32>,
+    /// }
+    /// kernel_args!(Doubled<'_> { rewards, doubled });
+    ///
+    /// impl Kernel for Doubled<'_> {
+    ///     const NAME: &'static str = "doubled";
+    ///     fn rows(&self) -> usize {
+    ///         self.rewards.len()
+    ///     }
+    ///     fn work(&self, _row: usize) -> usize {
+    ///         1
+    ///     }
+    ///     fn row<T: Team>(&self, team: &T, row: usize) {
+    ///         if team.leads() {
+    ///             self.doubled.put(row, 2.0 * self.rewards.at(row));
+    ///         }
+    ///     }
+    /// }
+    ///
+    /// for level in Level::available() {
+    ///     let (rewards, mut doubled) = ([0.5, -1.0, 3.0], [0.0; 3]);
+    ///     let kernel = Doubled { rewards: In::new(&rewards), doubled: Out::new(&mut doubled) };
+    ///     Cpu::new(level, 2).expect("an available level").run_own(&kernel);
+    ///     assert_eq!(doubled, [1.0, -2.0, 6.0]);
+    /// }
+    /// ```
     pub fn run_own<K: DisjointRows>(&self, kernel: &K) {
         self.run_by(kernel, Cpu::rows_own);
     }

@@ -1,9 +1,9 @@
 //! The n largest values of a batch, or n random ones, exactly: for KL-Cov, Clip-Cov and the top of the entropies.
 
-use super::moments;
+use super::aggregate::{fold_rows, row_sums};
 use crate::{Advantage, Batch, Device, Error};
 use lockstep_core::Error as Argument;
-use lockstep_core::aggregate::moments::COUNT;
+use lockstep_core::aggregate::moments::{COUNT, MEAN, MOMENTS};
 use lockstep_core::gate::PpoClip;
 use lockstep_core::ragged::{In, Offsets, Out};
 use lockstep_core::select::{
@@ -39,10 +39,31 @@ pub fn covariance_into(
         true => batch.check_tokens("advantage", values.len())?,
         false => batch.check_sequences("advantage", values.len())?,
     }
-    let of =
-        |values, per_row| moments::run(device, batch.cu_seqlens(), batch.loss_mask(), values, per_row, false);
-    let logp_moments = of(("logp", logp), false)?;
-    let advantage_moments = of(("advantage", values), !per_token)?;
+    // Of the moments the op reads the mean alone: sums, which take a quarter of the time of all six.
+    let (logp_sums, live) = row_sums(device, batch, "logp", logp)?;
+    let advantage_sums = match per_token {
+        true => row_sums(device, batch, "advantage", values)?.0,
+        false => {
+            let bad = |row: &usize| live[*row] > 0 && !values[*row].is_finite();
+            if let Some(row) = (0..live.len()).find(bad) {
+                let (expected, got) = ("a finite number", values[row].into());
+                return Err(Argument::Value { argument: "advantage", index: Some(row), expected, got }.into());
+            }
+            // A sequence without a live token counts nothing, whatever its advantage is.
+            let total = |(x, n): (&f32, &u32)| if *n > 0 { f64::from(*x) * f64::from(*n) } else { 0.0 };
+            values.iter().zip(&live).map(total).collect()
+        }
+    };
+    let count: u64 = live.iter().copied().map(u64::from).sum();
+    let moments = |sums: &[f64]| -> Result<[f64; MOMENTS], Error> {
+        let mut moments = [0.0; MOMENTS];
+        if count > 0 {
+            let total = fold_rows(device, sums, batch.sequences())?[0];
+            (moments[COUNT], moments[MEAN]) = (count as f64, total / count as f64);
+        }
+        Ok(moments)
+    };
+    let (logp_moments, advantage_moments) = (moments(&logp_sums)?, moments(&advantage_sums)?);
     out.resize(batch.tokens(), 0.0);
     device.run(&Covariance {
         cu_seqlens: batch.cu_seqlens(),
@@ -54,7 +75,7 @@ pub fn covariance_into(
         advantage_moments: In::new(&advantage_moments),
         covariance: Out::new(out),
     })?;
-    Ok(logp_moments[COUNT] as u64)
+    Ok(count)
 }
 
 /// Who can be selected, and in which order.

@@ -75,17 +75,19 @@ pub(crate) fn elements<
     alarm
 }
 
-/// How many bytes are not 0: those of a chunk as a number of 8 bits.
+/// How many bytes are not 0: each column counts in 8 bits for as many chunks as these hold.
 #[inline(always)]
 pub(crate) fn count(bytes: &[u8]) -> u64 {
     let (chunks, rest) = bytes.as_chunks::<COLUMNS>();
     let mut total = 0;
-    for chunk in chunks {
-        let mut count = 0u8;
-        for l in 0..COLUMNS {
-            count += u8::from(chunk[l] != 0);
+    for chunks in chunks.chunks(u8::MAX.into()) {
+        let mut columns = [0u8; COLUMNS];
+        for chunk in chunks {
+            for l in 0..COLUMNS {
+                columns[l] += u8::from(chunk[l] != 0);
+            }
         }
-        total += u64::from(count);
+        total += columns.iter().map(|count| u64::from(*count)).sum::<u64>();
     }
     total + rest.iter().map(|byte| u64::from(*byte != 0)).sum::<u64>()
 }
@@ -112,4 +114,21 @@ pub(crate) fn store_whole<T: Copy>(sink: &[Cell<T>], values: &Chunk<T>) {
 pub(crate) fn store_rest<T: Copy>(sink: &[Cell<T>], values: &Chunk<T>) {
     let rest = sink.len() % COLUMNS;
     sink[sink.len() - rest..].iter().zip(values).for_each(|(cell, value)| cell.set(*value));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_are_counted_beyond_what_eight_bits_hold() {
+        for length in
+            [0, 1, 127, 128, 129, 255 * COLUMNS, 255 * COLUMNS + 1, 256 * COLUMNS, 600 * COLUMNS + 77]
+        {
+            let all: Vec<u8> = (0..length).map(|i| (i % 255) as u8 + 1).collect();
+            assert_eq!(count(&all), length as u64);
+            let some: Vec<u8> = (0..length).map(|i| if i % 3 == 0 { 0 } else { 255 }).collect();
+            assert_eq!(count(&some), (length - length.div_ceil(3)) as u64);
+        }
+    }
 }

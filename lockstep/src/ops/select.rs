@@ -1,6 +1,7 @@
 //! The n largest values of a batch, or n random ones, exactly: for KL-Cov, Clip-Cov and the top of the entropies.
 
 use super::aggregate::{fold_rows, row_sums};
+use super::locate;
 use crate::{Advantage, Batch, Device, Error};
 use lockstep_core::Error as Argument;
 use lockstep_core::aggregate::moments::{COUNT, MEAN, MOMENTS};
@@ -44,12 +45,9 @@ pub fn covariance_into(
     let advantage_sums = match per_token {
         true => row_sums(device, batch, "advantage", values)?.0,
         false => {
-            let bad = |row: &usize| live[*row] > 0 && !values[*row].is_finite();
-            if let Some(row) = (0..live.len()).find(bad) {
-                let (expected, got) = ("a finite number", values[row].into());
-                return Err(Argument::Value { argument: "advantage", index: Some(row), expected, got }.into());
-            }
             // A sequence without a live token counts nothing, whatever its advantage is.
+            let holds = |row: usize, x: f32| live[row] == 0 || x.is_finite();
+            locate::each("advantage", values, "a finite number", holds)?;
             let total = |(x, n): (&f32, &u32)| if *n > 0 { f64::from(*x) * f64::from(*n) } else { 0.0 };
             values.iter().zip(&live).map(total).collect()
         }

@@ -75,6 +75,9 @@ pub(crate) fn elements<
     alarm
 }
 
+/// Every other byte of a word.
+const EVEN: u64 = 0x00ff_00ff_00ff_00ff;
+
 /// How many bytes are not 0: each column counts in 8 bits for as many chunks as these hold.
 #[inline(always)]
 pub(crate) fn count(bytes: &[u8]) -> u64 {
@@ -87,7 +90,14 @@ pub(crate) fn count(bytes: &[u8]) -> u64 {
                 columns[l] += u8::from(chunk[l] != 0);
             }
         }
-        total += columns.iter().map(|count| u64::from(*count)).sum::<u64>();
+        // Eight bytes at a time, the even and the odd ones of them in lanes of 16 bits: 16 words are at most 16·2·255.
+        let mut lanes = 0;
+        for word in columns.as_chunks::<8>().0 {
+            let word = u64::from_le_bytes(*word);
+            lanes += (word & EVEN) + ((word >> 8) & EVEN);
+        }
+        // The four lanes, summed in the highest: at most 4·8160.
+        total += lanes.wrapping_mul(0x0001_0001_0001_0001) >> 48;
     }
     total + rest.iter().map(|byte| u64::from(*byte != 0)).sum::<u64>()
 }

@@ -7,6 +7,7 @@ use lockstep_core::Error as Argument;
 use lockstep_core::aggregate::moments::{COUNT, MEAN, MOMENTS};
 use lockstep_core::gate::PpoClip;
 use lockstep_core::ragged::{In, Offsets, Out};
+use lockstep_cpu::Nth;
 use lockstep_core::select::{
     ClipTest, Covariance, DIGITS, DigitCounts, NarrowDigits, Order, SHIFTS, SelectTop, SelectionKey,
 };
@@ -107,11 +108,20 @@ pub enum Pick<'a> {
 }
 
 /// A selection of tokens.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default)]
 pub struct Selection {
     keys: Vec<u32>,
     state: [u32; 2],
     ties_before: Vec<u32>,
+    /// Which tokens it is, if the search met them all: the same knowledge once more, so that nothing compares it.
+    places: Option<Vec<u32>>,
+}
+
+impl PartialEq for Selection {
+    fn eq(&self, other: &Self) -> bool {
+        let Selection { keys, state, ties_before, places: _ } = self;
+        (keys, state, ties_before) == (&other.keys, &other.state, &other.ties_before)
+    }
 }
 
 /// Selects the first n candidates of the batch, all of them if there are fewer; ties go to the lowest index.
@@ -137,7 +147,7 @@ pub fn select_into(
     selection: &mut Selection,
 ) -> Result<(), Error> {
     batch.check_tokens("values", candidates.values.len())?;
-    let Selection { keys, state, ties_before } = selection;
+    let Selection { keys, state, ties_before, places } = selection;
     keys.resize(batch.tokens(), 0);
     ties_before.resize(batch.sequences(), 0);
     let unclipped = match candidates.unclipped {
@@ -165,13 +175,17 @@ pub fn select_into(
     };
     kernel.check()?;
     device.run(&kernel)?;
-    *state = match device.fast_cpu() {
+    (*state, *places) = match device.fast_cpu() {
         Some(cpu) => {
-            let nth = cpu.nth_largest(keys, n);
-            count_before(batch.cu_seqlens(), &nth.ties, ties_before);
-            [nth.bound, nth.wanted]
+            let Nth { bound, wanted, ties, larger } = cpu.nth_largest(keys, n);
+            count_before(batch.cu_seqlens(), &ties, ties_before);
+            let places = larger.map(|mut places| {
+                places.extend(&ties[..wanted as usize]);
+                places
+            });
+            ([bound, wanted], places)
         }
-        None => narrow(device, batch.cu_seqlens(), keys, n, ties_before)?,
+        None => (narrow(device, batch.cu_seqlens(), keys, n, ties_before)?, None),
     };
     Ok(())
 }
@@ -245,14 +259,12 @@ impl Selection {
         off: Pick<'_>,
         out: &mut Vec<f32>,
     ) -> Result<u64, Error> {
-        batch.check_tokens("selection", self.keys.len())?;
-        let part = |name, pick| match pick {
-            Pick::All(value) => Ok((None, value)),
-            Pick::Each(values) => {
-                batch.check_tokens(name, values.len()).map(|()| (Some(In::new(values)), 0.0))
-            }
+        self.check(batch, on, off)?;
+        let part = |pick| match pick {
+            Pick::All(value) => (None, value),
+            Pick::Each(values) => (Some(In::new(values)), 0.0),
         };
-        let ((on, on_value), (off, off_value)) = (part("on", on)?, part("off", off)?);
+        let ((on, on_value), (off, off_value)) = (part(on), part(off));
         out.resize(batch.tokens(), 0.0);
         let mut selected = vec![0; batch.sequences()];
         device.run(&SelectTop {
@@ -269,6 +281,46 @@ impl Selection {
             row_selected: Out::new(&mut selected),
         })?;
         Ok(selected.into_iter().map(u64::from).sum())
+    }
+
+    /// As [`choose_into`](Selection::choose_into) for live tokens; masked ones have anything, for a reader who does not look at them. Where the
+    /// selected are known one by one nothing is asked of the others: a copy in place of a kernel.
+    pub(crate) fn choose_live_into(
+        &self,
+        device: &Device,
+        batch: &Batch<'_>,
+        on: Pick<'_>,
+        off: Pick<'_>,
+        out: &mut Vec<f32>,
+    ) -> Result<(), Error> {
+        let Some(places) = &self.places else {
+            return self.choose_into(device, batch, on, off, out).map(|_| ());
+        };
+        self.check(batch, on, off)?;
+        out.clear();
+        match off {
+            Pick::Each(values) => out.extend_from_slice(values),
+            Pick::All(value) => out.resize(batch.tokens(), value),
+        }
+        for place in places {
+            let i = *place as usize;
+            out[i] = match on {
+                Pick::Each(values) => values[i],
+                Pick::All(value) => value,
+            };
+        }
+        Ok(())
+    }
+
+    /// Whether batch and values have the lengths of the selection.
+    fn check(&self, batch: &Batch<'_>, on: Pick<'_>, off: Pick<'_>) -> Result<(), Error> {
+        batch.check_tokens("selection", self.keys.len())?;
+        for (name, pick) in [("on", on), ("off", off)] {
+            if let Pick::Each(values) = pick {
+                batch.check_tokens(name, values.len())?;
+            }
+        }
+        Ok(())
     }
 }
 

@@ -127,7 +127,7 @@ impl Recipe {
                 // |logp − logp| is 0, with gradient 0.
                 let (old, own) = (Pick::Each(input.logp_old), Pick::Each(input.logp));
                 let mut chosen = spare.take();
-                spare.selection.choose_into(device, batch, old, own, &mut chosen)?;
+                spare.selection.choose_live_into(device, batch, old, own, &mut chosen)?;
                 composed.logp_ref = Some(chosen);
             }
             GateChoice::ClipCov {
@@ -156,7 +156,7 @@ impl Recipe {
                 spare.give(Some(values));
                 let kept = input.weights.map_or(Pick::All(1.0), Pick::Each);
                 let mut chosen = spare.take();
-                spare.selection.choose_into(device, batch, Pick::All(0.0), kept, &mut chosen)?;
+                spare.selection.choose_live_into(device, batch, Pick::All(0.0), kept, &mut chosen)?;
                 composed.weights = Some(chosen);
             }
             _ => {}
@@ -173,7 +173,7 @@ impl Recipe {
                 let weights = composed.weights.as_deref().or(input.weights);
                 let kept = weights.map_or(Pick::All(1.0), Pick::Each);
                 let mut chosen = spare.take();
-                spare.selection.choose_into(device, batch, kept, Pick::All(0.0), &mut chosen)?;
+                spare.selection.choose_live_into(device, batch, kept, Pick::All(0.0), &mut chosen)?;
                 spare.give(composed.weights.replace(chosen));
             }
             (top, _) => {

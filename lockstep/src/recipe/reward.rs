@@ -18,6 +18,7 @@ use lockstep_core::advantage::Sharpening;
 use lockstep_core::advantage::filtration::Filtration;
 use lockstep_core::reward::{Criterion, Shaping, rapo};
 use lockstep_core::schedule::rapo::replaces;
+use std::borrow::Cow;
 
 /// The error for an array that a choice needs and nobody gave.
 pub(super) fn needed<'a, T: ?Sized>(array: Option<&'a T>, argument: &'static str) -> Result<&'a T, Error> {
@@ -124,13 +125,14 @@ impl RewardChoice {
 impl Recipe {
     /// The rewards that the estimator sees: shaped, then less the penalty for overlong answers.
     ///
-    /// Errors: those of [`shape_rewards`], [`novelty_bands`], [`variance_increase`]; an array that the shaping needs and nobody gave.
-    pub fn shaped_rewards(
+    /// Borrowed where nothing shapes them. Errors: those of [`shape_rewards`], [`novelty_bands`], [`variance_increase`]; an array that the shaping
+    /// needs and nobody gave.
+    pub fn shaped_rewards<'a>(
         &self,
         device: &Device,
         batch: &Batch<'_>,
-        input: &Rewards<'_>,
-    ) -> Result<Vec<f32>, Error> {
+        input: &Rewards<'a>,
+    ) -> Result<Cow<'a, [f32]>, Error> {
         let choice = &self.reward;
         let shape = |rewards: &[f32], shaping| {
             let params = ShapeParams {
@@ -139,10 +141,10 @@ impl Recipe {
                 reference: input.reference,
                 ..ShapeParams::new(shaping)
             };
-            shape_rewards(device, batch, rewards, input.valid, &params)
+            shape_rewards(device, batch, rewards, input.valid, &params).map(Cow::Owned)
         };
         let shaped = match choice.shaping {
-            None => input.rewards.to_vec(),
+            None => Cow::Borrowed(input.rewards),
             Some(ShapingChoice::Signs { correct, wrong }) => {
                 shape(input.rewards, Shaping::Signs { correct, wrong })?
             }
@@ -161,13 +163,13 @@ impl Recipe {
                     margin,
                     merge_ties,
                 };
-                variance_increase(device, batch, input.rewards, input.valid, &params)?
+                Cow::Owned(variance_increase(device, batch, input.rewards, input.valid, &params)?)
             }
             Some(ShapingChoice::EvolRl { mean_weight }) => {
                 let classes = needed(input.classes, "classes")?;
                 let similarity = needed(input.similarity, "similarity")?;
                 let bands = Bands { mean_weight, ..Bands::EVOL_RL };
-                novelty_bands(device, batch, classes, similarity, input.valid, &bands)?.rewards
+                Cow::Owned(novelty_bands(device, batch, classes, similarity, input.valid, &bands)?.rewards)
             }
         };
         match choice.overlong {

@@ -41,7 +41,7 @@ fn main() -> Result<(), Error> {
     let only = std::env::args().nth(4);
     let wanted = |name: &str| only.as_deref().is_none_or(|only| only == name);
 
-    for (name, recipe) in [("grpo", "verl"), ("rloo", "rloo"), ("opo", "opo")] {
+    for (name, recipe) in ADVANTAGES {
         let (name, recipe) = (format!("advantage_{name}"), Recipe::named(recipe)?);
         if !wanted(&name) {
             continue;
@@ -54,6 +54,7 @@ fn main() -> Result<(), Error> {
         let mut out = PolicyOutput::default();
         let input = PolicyInput {
             counts: Some(counts),
+            seed: (*name == "clip_cov").then_some(20_261_122),
             outputs: Outputs { loss: true, ..Outputs::COEF },
             ..PolicyInput::new(&inputs.logp, &inputs.logp_old, Advantage::PerSequence(&inputs.advantage))
         };
@@ -90,6 +91,16 @@ fn main() -> Result<(), Error> {
     Ok(())
 }
 
+/// verl's advantages of outcome rewards, and the recipes that are theirs.
+const ADVANTAGES: &[(&str, &str)] = &[
+    ("grpo", "verl"),
+    ("rloo", "rloo"),
+    ("opo", "opo"),
+    ("grpo_passk", "pass_k"),
+    ("gpg", "gpg"),
+    ("reinforce_plus_plus_baseline", "reinforce_plus_plus_baseline"),
+];
+
 /// What is changed of a recipe for the comparison.
 type Change = fn(Builder) -> Builder;
 
@@ -104,4 +115,6 @@ const LOSSES: &[(&str, Change)] = &[
     ("dppo_kl", |b| b),
     ("gmpo", |b| b),
     ("kl_cov", |b| b),
+    ("clip_cov", |b| b),
+    ("dro", |b| b),
 ];

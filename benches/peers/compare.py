@@ -18,7 +18,8 @@ torch.set_num_threads(THREADS)
 torch._dynamo.config.cache_size_limit = 64
 
 import verl.trainer.ppo.core_algos as verl  # noqa: E402
-from verl.workers.config import ActorConfig  # noqa: E402
+from verl.trainer.config import AlgoConfig  # noqa: E402
+from verl.workers.config import ActorConfig, PolicyLossConfig  # noqa: E402
 
 
 def best(run, seconds=1.0, least=5):
@@ -129,6 +130,24 @@ def kl_cov(logp, old, advantage, mask):
     return token_mean(-advantage * torch.exp(d) + chosen.view_as(d) * d.abs(), mask)
 
 
+def clip_cov(logp, old, advantage, mask):
+    count = mask.sum()
+    r = torch.exp(logp - old)
+    unclipped, clipped = -advantage * r, -advantage * torch.clamp(r, 0.8, 1.2)
+    centred = [x - (x * mask).sum() / count for x in (advantage, logp)]
+    covariance = (centred[0] * centred[1]).detach()
+    candidate = (mask > 0) & (clipped <= unclipped) & (covariance > 1.0) & (covariance < 5.0)
+    # As many of them as wanted, at random: without the host's synchronisation that a permutation of them would need.
+    drawn = torch.where(candidate, torch.rand_like(covariance), -1.0).flatten()
+    top = torch.topk(drawn, max(1, mask.numel() * 2 // 10000))
+    kept = torch.ones_like(drawn).scatter(0, top.indices, (top.values < 0).float())
+    return token_mean(torch.maximum(unclipped, clipped) * kept.view_as(mask), mask)
+
+
+def dro(logp, old, advantage, mask):
+    return token_mean(0.05 * (logp - old) ** 2 - advantage * logp, mask)
+
+
 LOSSES = {
     "ppo": ("vanilla", ppo, "token-mean"),
     "sapo": ("sapo", sapo, "seq-mean-token-mean"),
@@ -139,13 +158,15 @@ LOSSES = {
     "dppo_kl": ("dppo_kl", dppo(kl), "token-mean"),
     "gmpo": ("geo_mean", gmpo, "token-mean"),
     "kl_cov": ("kl_cov", kl_cov, "token-mean"),
+    "clip_cov": ("clip_cov", clip_cov, "token-mean"),
+    "dro": ("dro", dro, "token-mean"),
 }
 
 
 def config():
     return ActorConfig(
         strategy="fsdp", rollout_n=1, ppo_micro_batch_size_per_gpu=1, clip_ratio=0.2, clip_ratio_low=0.2, clip_ratio_high=0.2,
-        clip_ratio_c=3.0,
+        clip_ratio_c=3.0, policy_loss=PolicyLossConfig(dro_beta=0.1),
     )
 
 
@@ -217,11 +238,14 @@ def main():
         row("gae", "ns/token", gae * 1e9 / inputs.tokens)
     import numpy
 
-    index = numpy.array(inputs.index)
+    index, algorithm = numpy.array(inputs.index), AlgoConfig()
     for name, function in {
         "grpo": verl.compute_grpo_outcome_advantage,
         "rloo": verl.compute_rloo_outcome_advantage,
         "opo": verl.compute_opo_outcome_advantage,
+        "grpo_passk": lambda rewards, mask, index: verl.compute_grpo_passk_outcome_advantage(rewards, mask, index, config=algorithm),
+        "gpg": verl.compute_gpg_outcome_advantage,
+        "reinforce_plus_plus_baseline": verl.compute_reinforce_plus_plus_baseline_outcome_advantage,
     }.items():
         took = best(lambda: function(inputs.outcome, mask, index), least=2)
         row(f"advantage_{name}", "us/sequence", took * 1e6 / sequences)

@@ -102,11 +102,18 @@ pub(crate) fn count(bytes: &[u8]) -> u64 {
     total + rest.iter().map(|byte| u64::from(*byte != 0)).sum::<u64>()
 }
 
-/// Adds a chunk to the columns.
+/// Chunks whose terms are added to the columns in one go.
+pub(crate) const TOGETHER: usize = 2;
+
+/// Adds chunks to the columns, the first first.
 #[inline(always)]
-pub(crate) fn add(columns: &mut Chunk<f64>, terms: &Chunk<f32>) {
+pub(crate) fn add_all<const C: usize>(columns: &mut Chunk<f64>, terms: [&Chunk<f32>; C]) {
     for l in 0..COLUMNS {
-        columns[l] += f64::from(terms[l]);
+        let mut column = columns[l];
+        for c in 0..C {
+            column += f64::from(terms[c][l]);
+        }
+        columns[l] = column;
     }
 }
 

@@ -11,7 +11,7 @@
 //! specially: they hold +0, and x + 0 = x.
 
 use crate::chunks::{number, sum_live};
-use crate::lanes::{add, count, elements, stage, store_rest, store_whole};
+use crate::lanes::{TOGETHER, add_all, count, elements, stage, store_rest, store_whole};
 use crate::level::Picks;
 use crate::pick::{self, Candidates};
 use crate::recur::recur;
@@ -102,7 +102,9 @@ impl<A: Arith, L: Picks> Team for Wide<A, L> {
         let Aligned(staged) = &mut Aligned([[0.0f32; COLUMNS]; 2]);
         let mut alarm = 0;
         let Aligned(out) = &mut Aligned([[0.0f32; COLUMNS]; M]);
-        let Aligned(sum) = &mut Aligned([[0.0f32; COLUMNS]; K]);
+        // Terms of some chunks, which are added together: the columns, which registers cannot hold, are read and written once for them all.
+        let Aligned(sums) = &mut Aligned([[[0.0f32; COLUMNS]; K]; TOGETHER]);
+        let mut filled = 0;
 
         let mut start = 0;
         while start < length {
@@ -151,6 +153,8 @@ impl<A: Arith, L: Picks> Team for Wide<A, L> {
             if F::STAGES > 1 {
                 alarm = alarm.max(stage::<A, J, M, K, E, F>(f, 1, Some(first), x, m, second));
             }
+            // A single sum is added chunk by chunk, which measured better.
+            let sum = &mut sums[if K < 2 { 0 } else { filled }];
             alarm = alarm.max(elements::<A, J, M, K, E, F>(f, [first, second], x, m, out, sum, max));
             for e in 0..E {
                 // A variable of its own: an array of them becomes one short vector, and the loop stays scalar.
@@ -160,8 +164,15 @@ impl<A: Arith, L: Picks> Team for Wide<A, L> {
                 }
                 maxima[e] = maximum;
             }
-            for k in 0..K {
-                add(&mut columns[k], &sum[k]);
+            filled += 1;
+            if K < 2 || filled == TOGETHER {
+                for k in 0..K {
+                    match K {
+                        1 => add_all(&mut columns[k], [&sums[0][k]]),
+                        _ => add_all(&mut columns[k], [&sums[0][k], &sums[1][k]]),
+                    }
+                }
+                filled = 0;
             }
             if whole {
                 for j in 0..M {
@@ -175,6 +186,11 @@ impl<A: Arith, L: Picks> Team for Wide<A, L> {
         for j in 0..M {
             if let Some(sink) = sinks[j] {
                 store_rest(sink, &out[j]);
+            }
+        }
+        for terms in &sums[..filled] {
+            for k in 0..K {
+                add_all(&mut columns[k], [&terms[k]]);
             }
         }
         let mut swept = Swept { sums: [0.0; K], maxima: [f32::NEG_INFINITY; E], alarm };

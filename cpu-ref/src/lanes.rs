@@ -117,6 +117,16 @@ pub(crate) fn add_all<const C: usize>(columns: &mut Chunk<f64>, terms: [&Chunk<f
     }
 }
 
+/// The first 128 of `sink` as the output of a sweep that has no other, for [`elements`], which knows then that no input is there.
+#[inline(always)]
+#[allow(unsafe_code, clippy::mut_from_ref)]
+pub(crate) fn only_output<const M: usize>(sink: &[Cell<f32>]) -> &mut [Chunk<f32>; M] {
+    assert!(M == 1 && sink.len() >= COLUMNS, "{M} outputs, {} elements", sink.len());
+    // SAFETY: in bounds, and one array of 128. The row's elements are in no other view while the sweep runs: neither in that of another thread (rows
+    // are disjoint) nor of an input (a view's constructor says that nobody else reads where it writes), and there is no second output.
+    unsafe { &mut *sink.as_ptr().cast_mut().cast() }
+}
+
 /// Writes a whole chunk to the first 128 of `sink`: a length that LLVM knows, and no call of memcpy, around which every vector is spilled.
 #[inline(always)]
 pub(crate) fn store_whole<T: Copy>(sink: &[Cell<T>], values: &Chunk<T>) {

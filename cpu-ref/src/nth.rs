@@ -173,7 +173,8 @@ mod tests {
         let n = (n as usize).min(sorted.len());
         let bound = if n == 0 { u32::MAX } else { sorted[n - 1] };
         let wanted = sorted[..n].iter().filter(|key| **key == bound).count() as u32;
-        let places = |of: &dyn Fn(u32) -> bool| (0..keys.len() as u32).filter(|i| of(keys[*i as usize])).collect();
+        let places =
+            |of: &dyn Fn(u32) -> bool| (0..keys.len() as u32).filter(|i| of(keys[*i as usize])).collect();
         Nth { bound, wanted, ties: places(&|key| key == bound), larger: Some(places(&|key| key > bound)) }
     }
 

@@ -11,7 +11,7 @@
 //! specially: they hold +0, and x + 0 = x.
 
 use crate::chunks::{number, sum_live};
-use crate::lanes::{TOGETHER, add_all, count, elements, stage, store_rest, store_whole};
+use crate::lanes::{TOGETHER, add_all, count, elements, only_output, stage, store_rest, store_whole};
 use crate::level::Picks;
 use crate::pick::{self, Candidates};
 use crate::recur::recur;
@@ -155,6 +155,12 @@ impl<A: Arith, L: Picks> Team for Wide<A, L> {
             }
             // A single sum is added chunk by chunk, which measured better.
             let sum = &mut sums[if K < 2 { 0 } else { filled }];
+            // The only output of a whole chunk needs no buffer.
+            let direct = match sinks.first() {
+                Some(Some(sink)) if M == 1 && whole => Some(only_output::<M>(&sink[start..])),
+                _ => None,
+            };
+            let out = direct.unwrap_or(&mut *out);
             alarm = alarm.max(elements::<A, J, M, K, E, F>(f, [first, second], x, m, out, sum, max));
             for e in 0..E {
                 // A variable of its own: an array of them becomes one short vector, and the loop stays scalar.
@@ -174,7 +180,7 @@ impl<A: Arith, L: Picks> Team for Wide<A, L> {
                 }
                 filled = 0;
             }
-            if whole {
+            if whole && M > 1 {
                 for j in 0..M {
                     if let Some(sink) = sinks[j] {
                         store_whole(&sink[start..], &out[j]);

@@ -7,10 +7,10 @@ use lockstep_core::Error as Argument;
 use lockstep_core::aggregate::moments::{COUNT, MEAN, MOMENTS};
 use lockstep_core::gate::PpoClip;
 use lockstep_core::ragged::{In, Offsets, Out};
-use lockstep_cpu::Nth;
 use lockstep_core::select::{
     ClipTest, Covariance, DIGITS, DigitCounts, NarrowDigits, Order, SHIFTS, SelectTop, SelectionKey,
 };
+use lockstep_cpu::Nth;
 
 /// (A − mean A)·(logp − mean logp) of every token, means over the live tokens of the batch; formula:
 /// [`lockstep_core::select::covariance`]. Masked tokens have 0.

@@ -21,7 +21,7 @@
 //! **Variants**: TRL and slime have no guard of r, verl none of this term.
 
 use crate::Error;
-use crate::kl::Kl;
+use crate::kl::{Estimator, Kl};
 use crate::num::{self, Arith};
 use crate::op::Kernel;
 use crate::ragged::{In, Mask, Offsets, Out, Sink, Stream, flag};
@@ -67,14 +67,21 @@ impl KlImportance<'_> {
     }
 }
 
+/// Any estimator, chosen token by token.
+const ANY: u8 = 0;
+/// One without an exponential: see [`Kl::linear`].
+const LINEAR: u8 = 1;
+/// k3.
+const K3: u8 = 2;
+
 #[derive(Clone, Copy)]
-struct Token {
+struct Token<const ESTIMATOR: u8> {
     kl: Kl,
     guard: Guard,
     through_ratio: bool,
 }
 
-impl Element<3, 2, 1, 0> for Token {
+impl<const ESTIMATOR: u8> Element<3, 2, 1, 0> for Token<ESTIMATOR> {
     const STAGES: usize = 1;
 
     #[inline(always)]
@@ -87,7 +94,11 @@ impl Element<3, 2, 1, 0> for Token {
     fn element<A: Arith>(&self, staged: [f32; 2], input: impl Fn(usize) -> f32) -> Lane<2, 1, 0> {
         let ratio = staged[0];
         let (_, inside) = self.guard.apply(input(0) - input(1));
-        let (kl, slope) = self.kl.token::<A>(input(0), input(2));
+        let (kl, slope) = match ESTIMATOR {
+            LINEAR => self.kl.linear(input(0), input(2)),
+            K3 => self.kl.token_k3::<A>(input(0), input(2)),
+            _ => self.kl.token::<A>(input(0), input(2)),
+        };
         let moved = if self.through_ratio { self.guard.gradient(kl, inside) } else { 0.0 };
         let slope = if self.through_ratio { slope + moved } else { slope };
         let (value, gradient) = (ratio * kl, ratio * slope);
@@ -114,8 +125,24 @@ impl Kernel for KlImportance<'_> {
 
     #[inline(always)]
     fn row<T: Team>(&self, team: &T, row: usize) {
+        // On a CPU the loop knows its estimator, or it stays scalar.
+        match self.kl.estimator {
+            Estimator::K3 => self.sweep::<K3, T>(team, row),
+            Estimator::K1 | Estimator::Abs | Estimator::K2 => self.sweep::<LINEAR, T>(team, row),
+        }
+    }
+
+    #[inline(always)]
+    fn row_as<const V: usize, T: Team>(&self, team: &T, row: usize) {
+        self.sweep::<ANY, T>(team, row);
+    }
+}
+
+impl KlImportance<'_> {
+    #[inline(always)]
+    fn sweep<const ESTIMATOR: u8, T: Team>(&self, team: &T, row: usize) {
         let ins = [Stream::Array(self.logp), Stream::Array(self.logp_old), Stream::Array(self.logp_ref)];
-        let token = Token { kl: self.kl, guard: self.guard, through_ratio: self.through_ratio };
+        let token = Token::<ESTIMATOR> { kl: self.kl, guard: self.guard, through_ratio: self.through_ratio };
         let swept =
             team.sweep(self.cu_seqlens.span(row), self.loss_mask, ins, [self.value, self.gradient], &token);
         if team.leads() {

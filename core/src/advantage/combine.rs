@@ -12,10 +12,10 @@
 //!
 //! **Accuracy**: binary64, in the order of k, rounded to `f32` once.
 
-use crate::num;
+use crate::num::{self, Arith};
 use crate::op::Kernel;
-use crate::ragged::{In, Offsets, Out};
-use crate::team::Team;
+use crate::ragged::{In, Mask, Offsets, Out, Span, Stream, flag};
+use crate::team::{Element, Lane, Team};
 
 /// The op `combine`.
 #[derive(Clone, Copy, Debug)]
@@ -45,6 +45,20 @@ impl Kernel for Combine<'_> {
 
     #[inline(always)]
     fn row<T: Team>(&self, team: &T, row: usize) {
+        if self.weights.len() != 2 {
+            return self.row_as::<0, T>(team, row);
+        }
+        // Two on a CPU, which is how a further term comes to a policy loss: as vectors.
+        let (span, sequences) = (self.cu_groups.span(row), self.combined.len());
+        let [first, second] =
+            [0, sequences].map(|from| self.components.part(Span::new(from, from + sequences)));
+        let two = Two { weights: [self.weights.at(0), self.weights.at(1)] };
+        let ins = [Stream::Array(first), Stream::Array(second)];
+        team.sweep(span, Mask::all(), ins, [Some(self.combined)], &two);
+    }
+
+    #[inline(always)]
+    fn row_as<const V: usize, T: Team>(&self, team: &T, row: usize) {
         let (components, weights, combined) = (self.components, self.weights, self.combined);
         let sequences = combined.len();
         team.for_each(self.cu_groups.span(row), move |i| {
@@ -57,5 +71,24 @@ impl Kernel for Combine<'_> {
             }
             combined.put(i, if scored { num::canonical(sum as f32) } else { num::canonical_nan() });
         });
+    }
+}
+
+/// The sum of two components.
+struct Two {
+    weights: [f32; 2],
+}
+
+impl Element<2, 1, 0, 0> for Two {
+    #[inline(always)]
+    fn element<A: Arith>(&self, _staged: [f32; 2], input: impl Fn(usize) -> f32) -> Lane<1, 0, 0> {
+        let term = |k: usize| {
+            let product = f64::from(self.weights[k]) * f64::from(input(k));
+            if input(k).is_nan() { 0.0 } else { product }
+        };
+        let sum = (0.0 + term(0) + term(1)) as f32;
+        let combined = if input(0).is_nan() & input(1).is_nan() { num::canonical_nan() } else { sum };
+        // A NaN comes with an alarm, or nobody makes it the canonical one.
+        Lane { out: [combined], sum: [], max: [], alarm: flag::finite(combined) }
     }
 }

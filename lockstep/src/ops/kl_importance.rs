@@ -46,13 +46,28 @@ pub fn kl_importance(
     guard: Guard,
     through_ratio: bool,
 ) -> Result<KlOutput, Error> {
+    let mut out = KlOutput::default();
+    kl_importance_into(device, batch, policies, estimator, (guard, through_ratio), &mut out)?;
+    Ok(out)
+}
+
+/// As [`kl_importance`], into `out`, whose memory is reused and which is unspecified after an error.
+pub fn kl_importance_into(
+    device: &Device,
+    batch: &Batch<'_>,
+    policies: &ThreePolicies<'_>,
+    estimator: &Kl,
+    (guard, through_ratio): (Guard, bool),
+    out: &mut KlOutput,
+) -> Result<(), Error> {
     let named = [("logp", policies.logp), ("logp_old", policies.logp_old), ("logp_ref", policies.logp_ref)];
     for (name, values) in named {
         batch.check_tokens(name, values.len())?;
     }
     let (tokens, rows) = (batch.tokens(), batch.sequences());
-    let mut out =
-        KlOutput { kl: vec![0.0; tokens], gradient: vec![0.0; tokens], row_sum: vec![0.0; rows], sum: 0.0 };
+    out.kl.resize(tokens, 0.0);
+    out.gradient.resize(tokens, 0.0);
+    out.row_sum.resize(rows, 0.0);
     let mut alarm = vec![0; rows];
     let kernel = KlImportance {
         cu_seqlens: batch.cu_seqlens(),
@@ -78,7 +93,7 @@ pub fn kl_importance(
     let hint = "set clamp_in or clamp_out, or a guard of the ratio";
     locate::check(batch, &alarm, &arguments, &results, hint)?;
     out.sum = fold_rows(device, &out.row_sum, rows)?[0];
-    Ok(out)
+    Ok(())
 }
 
 /// The penalty in the reward (PPO, REINFORCE++; maths.md §1.3 (b)): r_t − β·k per token, k an estimate of KL(old ‖ reference) of the

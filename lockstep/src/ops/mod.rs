@@ -48,7 +48,7 @@ pub use filter::{filter_groups, mask_sequences};
 pub use gae::{gae, td_lambda};
 pub use host_rules::{filtration, robust_baselines};
 pub use kl::kl;
-pub use kl_importance::{kl_importance, kl_in_reward};
+pub use kl_importance::{kl_importance, kl_importance_into, kl_in_reward};
 pub use log_ratio::{log_ratio_scan, segment_log_ratio};
 pub use logits::{draw_tokens, logits_gradient, logits_kl, logits_statistics, otr_exact, otr_sampled};
 pub use moments::token_moments;

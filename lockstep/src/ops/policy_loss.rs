@@ -7,6 +7,7 @@ pub use gmpo::{GmpoParams, gmpo};
 pub use second_kl::{add_kl, add_kl_importance};
 
 use super::aggregate::fold_rows;
+use super::kl::KlOutput;
 use super::locate::{self, Checked, Domain};
 use super::ratio::fold_maxima;
 use super::select::Selection;
@@ -114,11 +115,14 @@ pub struct PolicyOutput {
     spare: Spare,
 }
 
-/// Buffers of what a recipe launches before the fused op, kept between calls. They are no part of a result.
+/// Buffers of what a recipe launches beside the fused op, kept between calls. They are no part of a result.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Spare {
     free: Vec<Vec<f32>>,
     pub(crate) selection: Selection,
+    pub(crate) kl: KlOutput,
+    /// A term that is added.
+    term: Option<Box<PolicyOutput>>,
 }
 
 impl Spare {
@@ -130,6 +134,16 @@ impl Spare {
     /// Keeps a buffer.
     pub(crate) fn give(&mut self, buffer: Option<Vec<f32>>) {
         self.free.extend(buffer);
+    }
+
+    /// Buffers of a policy loss, of any content.
+    fn term(&mut self) -> Box<PolicyOutput> {
+        self.term.take().unwrap_or_default()
+    }
+
+    /// Keeps them.
+    fn keep_term(&mut self, term: Box<PolicyOutput>) {
+        self.term = Some(term);
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::{Outputs, PolicyInput, PolicyOutput, PolicyParams, policy_loss};
 use crate::ops::aggregate::{aggregate, fold_rows};
-use crate::ops::kl_importance::{ThreePolicies, kl_importance};
+use crate::ops::kl_importance::{ThreePolicies, kl_importance_into};
 use crate::{Advantage, Batch, Device, Error};
 use lockstep_core::advantage::Combine;
 use lockstep_core::aggregate::Weight;
@@ -41,16 +41,18 @@ pub fn add_kl(
         outputs,
         ..PolicyInput::new(logp, logp, Advantage::PerSequence(&none))
     };
-    let mut term = PolicyOutput::default();
+    let mut term = out.spare().term();
     policy_loss(device, batch, &input, &params, &mut term)?;
     join(device, batch, out, (&term.coef, &term.token_loss, 1.0), &term.row_loss)?;
-    Ok(term.loss.unwrap_or(0.0))
+    let added = term.loss.unwrap_or(0.0);
+    out.spare().keep_term(term);
+    Ok(added)
 }
 
 /// Adds W·coef·r·kl(logp, logp_ref) with r = exp(guard(logp − logp_old)) to a loss and its coefficients, as [`add_kl`] does; formula:
 /// [`lockstep_core::kl_importance`]. Returns Σ W·coef·r·kl.
 ///
-/// Errors: those of [`kl_importance`] and [`policy_loss`].
+/// Errors: those of [`kl_importance`](crate::ops::kl_importance()) and [`policy_loss`].
 pub fn add_kl_importance(
     device: &Device,
     batch: &Batch<'_>,
@@ -60,7 +62,8 @@ pub fn add_kl_importance(
     weight: Weight,
     out: &mut PolicyOutput,
 ) -> Result<f64, Error> {
-    let values = kl_importance(device, batch, policies, &kl, guard, through_ratio)?;
+    let mut values = std::mem::take(&mut out.spare().kl);
+    kl_importance_into(device, batch, policies, &kl, (guard, through_ratio), &mut values)?;
     let weight = Weight { scale: weight.scale * f64::from(coef), ..weight };
     let sums = aggregate(device, batch, &values.kl, &weight)?;
     // W of a row multiplies −A: the advantages are the gradients, and the scale has the sign.
@@ -77,11 +80,13 @@ pub fn add_kl_importance(
         outputs: Outputs::COEF,
         ..PolicyInput::new(policies.logp, policies.logp, Advantage::PerToken(&values.gradient))
     };
-    let mut term = PolicyOutput::default();
+    let mut term = out.spare().term();
     policy_loss(device, batch, &input, &params, &mut term)?;
     let rows: Vec<f64> =
         sums.row_sum.iter().zip(&sums.row_tokens).map(|(sum, n)| weight.of(u64::from(*n)) * sum).collect();
     join(device, batch, out, (&term.coef, &values.kl, coef), &rows)?;
+    out.spare().keep_term(term);
+    out.spare().kl = values;
     Ok(sums.value)
 }
 
@@ -93,8 +98,12 @@ fn join(
     (coef, token_loss, scale): (&[f32], &[f32], f32),
     row_loss: &[f64],
 ) -> Result<(), Error> {
-    let sum = |a: &mut Vec<f32>, b: &[f32], scale: f32| -> Result<(), Error> {
-        let (both, weights) = ([&a[..], b].concat(), [1.0, scale]);
+    let mut both = out.spare().take();
+    let mut sum = |a: &mut Vec<f32>, b: &[f32], scale: f32| -> Result<(), Error> {
+        both.clear();
+        both.extend_from_slice(a);
+        both.extend_from_slice(b);
+        let weights = [1.0, scale];
         device.run(&Combine {
             cu_groups: batch.cu_seqlens(),
             components: In::new(&both),
@@ -107,6 +116,7 @@ fn join(
     if !out.token_loss.is_empty() {
         sum(&mut out.token_loss, token_loss, scale)?;
     }
+    out.spare().give(Some(both));
     if out.loss.is_some() {
         out.row_loss.iter_mut().zip(row_loss).for_each(|(a, b)| *a += b);
         out.loss = Some(fold_rows(device, &out.row_loss, batch.sequences())?[0]);

@@ -1,11 +1,16 @@
 //! What a CPU does in another way than a GPU, and what writes into a caller's memory: the same bits.
 
 use crate::gate_batch::{data, input};
+use lockstep::core::advantage::Combine;
 use lockstep::core::aggregate::{PerRow, Weight};
+use lockstep::core::kernel_args;
 use lockstep::core::kl::{Estimator, Kl};
-use lockstep::core::op::OPS;
+use lockstep::core::kl_importance::KlImportance;
+use lockstep::core::op::{Kernel, OPS};
+use lockstep::core::ragged::{In, Out};
 use lockstep::core::ratio::{Guard, Level};
 use lockstep::core::select::Order;
+use lockstep::core::team::Team;
 use lockstep::ops::select::{Candidates, Pick, Selection, covariance, covariance_into, select, select_into};
 use lockstep::ops::value_loss::{ValueInput, ValueOutput};
 use lockstep::ops::whiten::WhitenParams;
@@ -15,6 +20,7 @@ use lockstep_conformance::cases::hash::Source;
 use lockstep_conformance::cases::{Case, Params, random, slot};
 use lockstep_conformance::launch;
 use lockstep_conformance::output::first_difference;
+use lockstep_cpu::Cpu;
 
 /// Where a device differs from the entry point of a policy loss: the way that an advantage per token takes, whatever it is.
 fn differs(device: &Device, case: &Case) -> Option<(&'static str, usize, u64, u64)> {
@@ -144,7 +150,7 @@ fn recipes_reuse_buffers_without_a_trace() {
         let groups = [0, data.rows() as u32];
         let batch = Batch::with_empty_rows(&data.offsets, &groups, data.mask.as_deref()).unwrap();
         let entropy: Vec<f32> = data.element[slot::LOGP].iter().map(|x| -x).collect();
-        for name in ["kl_cov", "clip_cov", "vespo", "topr", "opsm", "dro", "top_entropy", "ppo"] {
+        for name in ["kl_cov", "clip_cov", "vespo", "topr", "opsm", "dro", "top_entropy", "nemo_kl", "ppo"] {
             let mut recipe = Recipe::named(name).unwrap();
             let top = recipe.mask.top_entropy.is_some() || name == "clip_cov";
             if name == "clip_cov" {
@@ -153,10 +159,126 @@ fn recipes_reuse_buffers_without_a_trace() {
             let given = PolicyInput {
                 entropy: top.then_some(&entropy[..]),
                 seed: (name == "clip_cov").then_some(seed),
+                logp_ref: (name == "nemo_kl").then_some(&data.element[slot::LOGP_REF][..]),
                 ..input(&data)
             };
             recipe.policy_loss_into(&Device::cpu(), &batch, &given, &mut out).unwrap();
             assert_eq!(out, recipe.policy_loss(&plain(), &batch, &given).unwrap(), "{name}");
+        }
+    }
+}
+
+/// Kernels that take the way of a GPU's entry point, on a CPU.
+macro_rules! general {
+    ($($name:ident of $kernel:ident),*) => {$(
+        #[derive(Clone, Copy)]
+        struct $name<'a> {
+            kernel: $kernel<'a>,
+        }
+
+        kernel_args!($name<'_> { kernel });
+
+        impl Kernel for $name<'_> {
+            const NAME: &'static str = $kernel::NAME;
+
+            fn rows(&self) -> usize {
+                self.kernel.rows()
+            }
+
+            fn work(&self, row: usize) -> usize {
+                self.kernel.work(row)
+            }
+
+            fn row<T: Team>(&self, team: &T, row: usize) {
+                self.kernel.row_as::<0, T>(team, row);
+            }
+        }
+    )*};
+}
+general!(GeneralKl of KlImportance, GeneralCombine of Combine);
+
+#[test]
+fn a_kl_term_that_knows_its_estimator_has_the_bits_of_one_that_asks() {
+    for seed in 0..48 {
+        let mut data = data(seed);
+        let choice = |k: usize, of: usize| Source::new(seed).fork(7).below(k, of);
+        // Bad inputs too, and what overflows.
+        if seed >= 32 {
+            let k = [slot::LOGP, slot::LOGP_OLD, slot::LOGP_REF][choice(0, 3)];
+            let bad = [f32::NAN, f32::NEG_INFINITY, 0.5, -3e38][choice(1, 4)];
+            data.element[k].iter_mut().step_by(5).for_each(|x| *x = bad);
+        }
+        let groups = [0, data.rows() as u32];
+        let batch = Batch::with_empty_rows(&data.offsets, &groups, data.mask.as_deref()).unwrap();
+        let estimator = [Estimator::K1, Estimator::Abs, Estimator::K2, Estimator::K3][seed as usize % 4];
+        let kl = if choice(2, 2) == 0 { Kl::new(estimator) } else { Kl::guarded(estimator) };
+        let run = |cpu: &Cpu, general: bool| {
+            let (n, rows) = (batch.tokens(), batch.sequences());
+            let (mut value, mut gradient) = (vec![7.0; n], vec![7.0; n]);
+            let (mut row_sum, mut row_alarm) = (vec![7.0; rows], vec![7; rows]);
+            let [logp, logp_old, logp_ref] =
+                [slot::LOGP, slot::LOGP_OLD, slot::LOGP_REF].map(|k| In::new(&data.element[k]));
+            let kernel = KlImportance {
+                cu_seqlens: batch.cu_seqlens(),
+                loss_mask: batch.loss_mask(),
+                logp,
+                logp_old,
+                logp_ref,
+                kl: Kl { straight_through: choice(3, 3) == 0, ..kl },
+                guard: [Guard::clamp(0.25), Guard::clamp(20.0), Guard::NONE][choice(4, 3)],
+                through_ratio: choice(5, 2) == 0,
+                value: Some(Out::new(&mut value)),
+                gradient: Some(Out::new(&mut gradient)),
+                row_sum: Out::new(&mut row_sum),
+                row_alarm: Out::new(&mut row_alarm),
+            };
+            if general {
+                cpu.run_own(&GeneralKl { kernel })
+            } else {
+                cpu.run(&kernel)
+            }
+            let bits = |x: Vec<f32>| x.into_iter().map(f32::to_bits).collect::<Vec<_>>();
+            let row_sum: Vec<u64> = row_sum.into_iter().map(f64::to_bits).collect();
+            (bits(value), bits(gradient), row_sum, row_alarm)
+        };
+        let expected = run(&Cpu::PLAIN, true);
+        for cpu in [Cpu::PLAIN, Cpu::best()] {
+            assert!(run(&cpu, false) == expected, "{seed} {}", cpu.level());
+        }
+    }
+}
+
+#[test]
+fn two_components_have_the_bits_of_many() {
+    for seed in 0..24 {
+        let source = Source::new(seed);
+        let offsets = [0, 1, 1, 130, 300];
+        let value = |i: usize| match source.below(i, 12) {
+            0 => f32::NAN,
+            1 => [-0.0, 3e38, f32::INFINITY, f32::NEG_INFINITY][source.fork(1).below(i, 4)],
+            _ => source.signed(i),
+        };
+        let components: Vec<f32> = (0..600).map(value).collect();
+        let weights = [[1.0, -0.5], [3e38, 1.0], [0.0, -0.0]][seed as usize % 3];
+        let batch = Batch::with_empty_rows(&offsets, &[0, 4], None).unwrap();
+        let run = |cpu: &Cpu, general: bool| {
+            let mut combined = vec![7.0; 300];
+            let kernel = Combine {
+                cu_groups: batch.cu_seqlens(),
+                components: In::new(&components),
+                weights: In::new(&weights),
+                combined: Out::new(&mut combined),
+            };
+            if general {
+                cpu.run_own(&GeneralCombine { kernel })
+            } else {
+                cpu.run(&kernel)
+            }
+            combined.into_iter().map(f32::to_bits).collect::<Vec<_>>()
+        };
+        let expected = run(&Cpu::PLAIN, true);
+        for cpu in [Cpu::PLAIN, Cpu::best()] {
+            assert!(run(&cpu, false) == expected, "{seed} {}", cpu.level());
         }
     }
 }

@@ -69,4 +69,17 @@ impl Inputs {
     pub fn tokens(&self) -> usize {
         self.logp.len()
     }
+
+    /// How many there are of what the catalogue's costs are per.
+    pub fn count(&self, per: &str) -> usize {
+        match per {
+            "logit" => {
+                let (rows, vocab) = self.logit_rows();
+                rows * vocab
+            }
+            "sequence" => self.rewards.len(),
+            "turn" | "step" => crate::functions::turns(self),
+            _ => self.tokens(),
+        }
+    }
 }

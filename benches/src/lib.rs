@@ -4,6 +4,7 @@
 mod copy;
 mod correction;
 mod exact;
+mod functions;
 mod gates;
 mod gpu;
 mod inputs;

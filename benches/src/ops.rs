@@ -256,6 +256,8 @@ pub fn all(inputs: &Inputs) -> Result<Vec<Bench<'_>>, Error> {
     list.extend(crate::exact::benches(inputs, batch));
     // --- prefix trees
     list.extend(crate::tree::benches(inputs, batch)?);
+    // --- functions of several launches
+    list.extend(crate::functions::benches(inputs, batch));
     // --- routing replay
     list.extend(crate::routing::benches(inputs));
     Ok(list)

@@ -14,7 +14,7 @@
 //! combine, shape_rewards, filter_groups, mask_sequences, novelty_bands, variance_increase, sharpen, role_baseline, entropy_bonus,
 //! check_offsets, check_values. `examples/record.rs` writes the dated records.
 //! combine, check_offsets, check_values, tree_sort, tree_nodes, tree_advantage. `examples/record.rs` writes the dated records.
-//! gating_forward, gating_backward, balance_loss.
+//! gating_forward, gating_backward, balance_loss, batch_counts, loss_totals.
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use lockstep::{Device, Level};

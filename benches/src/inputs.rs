@@ -1,7 +1,7 @@
 //! A batch as a trainer would hand over: sequences of one length, groups of eight, a tenth of the tokens masked,
 //! log-ratios within ±0.3.
 
-use lockstep::{Batch, Error};
+use lockstep::{Batch, Error, Rollouts};
 
 /// Inputs of every op.
 #[derive(Clone, Debug)]
@@ -57,6 +57,17 @@ impl Inputs {
     /// The batch.
     pub fn batch(&self) -> Result<Batch<'_>, Error> {
         Batch::new(&self.cu_seqlens, &self.cu_groups, Some(&self.loss_mask))
+    }
+
+    /// Its columns.
+    pub fn rollouts(&self) -> Rollouts<'_> {
+        Rollouts {
+            loss_mask: Some(&self.loss_mask),
+            logp: Some(&self.logp),
+            logp_old: Some(&self.logp_old),
+            rewards: Some(&self.rewards),
+            ..Rollouts::new(&self.cu_seqlens, &self.cu_groups)
+        }
     }
 
     /// Whole rows of logits that N numbers fill, at least one, and the entries of a row: Qwen's vocabulary, or N where N is smaller.

@@ -8,11 +8,13 @@ use lockstep::ops::whiten::WhitenParams;
 use lockstep::ops::{self};
 use lockstep::{Advantage, Batch, Compiled, Counts, Device, Error, Outputs, PolicyInput, PolicyOutput};
 use lockstep_core::advantage::{Baseline, Scale, Singleton};
-use lockstep_core::aggregate::{PerRow, Weight};
+use lockstep_core::aggregate::totals::COUNTS;
+use lockstep_core::aggregate::weight::PARTS;
+use lockstep_core::aggregate::{BatchCounts, LossTotals, MetricTotals, PerRow, Weight};
 use lockstep_core::check::{self, CheckOffsets, CheckValues};
 use lockstep_core::gate::{Cispo, DppoKl, DppoTv, Gate, PpoClip, Reinforce, Sapo};
 use lockstep_core::kl::{Estimator, Kl};
-use lockstep_core::policy_loss::PolicyLoss;
+use lockstep_core::policy_loss::{PolicyLoss, sum};
 use lockstep_core::ragged::{In, Out};
 use lockstep_core::ratio::{Guard, Level};
 use lockstep_core::team::Direction;
@@ -84,7 +86,6 @@ where
     let run = move |device: &Device| {
         let advantage = Advantage::PerSequence(&inputs.advantage);
         let input = PolicyInput {
-            counts: Some(counts),
             logp_second,
             outputs,
             ..PolicyInput::new(&inputs.logp, &inputs.logp_old, advantage)
@@ -218,6 +219,46 @@ pub fn all(inputs: &Inputs) -> Result<Vec<Bench<'_>>, Error> {
                 totals: totals_out,
             })?;
             Ok(bits64(&totals))
+        }),
+    });
+    list.push(Bench {
+        name: "batch_counts",
+        bytes: 1.0,
+        run: Box::new(move |device| {
+            let mut parts = [[0; PARTS]; 3];
+            let [tokens, nonempty, longest] = parts.each_mut().map(|part| Out::new(part));
+            let (cu_seqlens, loss_mask) = (batch.cu_seqlens(), batch.loss_mask());
+            device.run(&BatchCounts { cu_seqlens, loss_mask, parts: PARTS, tokens, nonempty, longest })?;
+            Ok(parts.iter().flatten().fold(0, |hash: u64, n| hash.wrapping_mul(31).wrapping_add(*n)))
+        }),
+    });
+    // What the numbers mean costs nothing.
+    let sequences = inputs.rewards.len();
+    let row_loss: Vec<f64> = inputs.rewards.iter().map(|r| f64::from(*r)).collect();
+    let row_sums = vec![0.5; sum::SUMS * sequences];
+    let (row_maxima, row_tokens) = (vec![0.5; 2 * sequences], vec![7; sequences]);
+    list.push(Bench {
+        name: "loss_totals",
+        bytes: 128.0 * per_token,
+        run: Box::new(move |device| {
+            let (mut loss, mut counts, mut alarm) = ([0.0], [0; COUNTS], [0]);
+            let (mut sums, mut maxima) = ([0.0; sum::SUMS], [0.0; 2]);
+            device.run(&LossTotals {
+                row_loss: In::new(&row_loss),
+                row_tokens: In::new(&row_tokens),
+                row_alarm: In::new(&row_tokens),
+                loss: Out::new(&mut loss),
+                counts: Out::new(&mut counts),
+                alarm: Out::new(&mut alarm),
+                metrics: Some(MetricTotals {
+                    row_sums: In::new(&row_sums),
+                    row_maxima: In::new(&row_maxima),
+                    sums: Out::new(&mut sums),
+                    maxima: Out::new(&mut maxima),
+                }),
+            })?;
+            let integers = counts[0] + counts[1] + counts[2] + u64::from(alarm[0]);
+            Ok(bits64(&loss) ^ bits64(&sums) ^ bits(&maxima) ^ integers)
         }),
     });
     let offsets: &[u32] = &inputs.cu_seqlens;

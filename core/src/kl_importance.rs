@@ -9,7 +9,7 @@
 //! d/dlogp = r·k'          detached
 //! ```
 //!
-//! For k3, k + k' = −u = x without guards: through r, the gradient of r·k3 is r·x, the one that k2 has with importance weight.
+//! For k3, k + k' = −u = x without guards: through r, the gradient of r·k3 is r·x, the one that k2 has with importance weight. It is computed so.
 //! A penalty is the term β·W·value of a loss; its coefficients β·W·d/dlogp add to those of a policy loss.
 //!
 //! **Shapes**: per token `[N]`, per sequence `[S]`.
@@ -99,8 +99,16 @@ impl<const ESTIMATOR: u8> Element<3, 2, 1, 0> for Token<ESTIMATOR> {
             K3 => self.kl.token_k3::<A>(input(0), input(2)),
             _ => self.kl.token::<A>(input(0), input(2)),
         };
-        let moved = if self.through_ratio { self.guard.gradient(kl, inside) } else { 0.0 };
-        let slope = if self.through_ratio { slope + moved } else { slope };
+        let is_k3 = match ESTIMATOR {
+            LINEAR => false,
+            K3 => true,
+            _ => self.kl.estimator == Estimator::K3,
+        };
+        // k3 + k3' is x: their sum would cancel e^u. A clamped k3 has no slope, and at u = 0 both are 0.
+        let whole =
+            if is_k3 & !self.kl.straight_through & (slope != 0.0) { input(0) - input(2) } else { slope + kl };
+        let passes = self.through_ratio & (self.guard.gradient(1.0, inside) != 0.0);
+        let slope = if passes { whole } else { slope };
         let (value, gradient) = (ratio * kl, ratio * slope);
         let results = flag::worse(flag::finite(value), flag::finite(gradient));
         Lane {

@@ -20,7 +20,7 @@
 //! everywhere; TRL's `vf_coef` is [`Weight::scale`].
 
 use crate::Error;
-use crate::aggregate::Weight;
+use crate::aggregate::{Weight, WeightFrom};
 use crate::gate::check_scalar;
 use crate::num::{self, Arith};
 use crate::op::Kernel;
@@ -44,6 +44,8 @@ pub struct ValueLoss<'a> {
     pub cliprange_value: f32,
     /// Aggregation.
     pub weight: Weight,
+    /// Numbers of the aggregation that stand in memory.
+    pub weight_from: WeightFrom<'a>,
     /// dL/dV, `[N]`.
     pub gradient: Out<'a, f32>,
     /// l per token, without W, `[N]`.
@@ -58,7 +60,7 @@ pub struct ValueLoss<'a> {
     pub row_alarm: Out<'a, u32>,
 }
 
-crate::kernel_args!(ValueLoss<'_> { cu_seqlens, loss_mask, values, values_old, returns, cliprange_value, weight, gradient, token_loss, row_loss, row_clipped, row_tokens, row_alarm });
+crate::kernel_args!(ValueLoss<'_> { cu_seqlens, loss_mask, values, values_old, returns, cliprange_value, weight, weight_from, gradient, token_loss, row_loss, row_clipped, row_tokens, row_alarm });
 
 impl ValueLoss<'_> {
     /// Whether the scalar parameters are in their domain and go together with the arrays.
@@ -68,7 +70,7 @@ impl ValueLoss<'_> {
         if self.values_old.is_none() && range < f32::INFINITY {
             return Err(Error::Combination { argument: "values_old", expected: "needed to clip values" });
         }
-        self.weight.check()
+        self.weight_from.check(&self.weight)
     }
 }
 
@@ -151,7 +153,7 @@ impl ValueLoss<'_> {
     {
         let (span, mask) = (self.cu_seqlens.span(row), self.loss_mask);
         let tokens = team.count(span, mask);
-        let weight = self.weight.of(tokens);
+        let weight = self.weight_from.fill(team, self.weight).of(tokens);
         let ins = [Stream::Array(self.values), Stream::or(self.values_old, 0.0), Stream::Array(self.returns)];
         let token = Token { range: self.cliprange_value, weight: weight as f32 };
         let swept = team.sweep(span, mask, ins, outs, &token);

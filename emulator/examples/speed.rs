@@ -6,7 +6,7 @@
 mod device;
 
 use device::Launch;
-use lockstep_core::aggregate::{Aggregate, PerRow, RowScan, Weight};
+use lockstep_core::aggregate::{Aggregate, PerRow, RowScan, Weight, WeightFrom};
 use lockstep_core::gate::PpoClip;
 use lockstep_core::op::Kernel;
 use lockstep_core::policy_loss::{LossOut, PolicyLoss};
@@ -61,6 +61,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         gate: PpoClip { clip_ratio_low: 0.2, clip_ratio_high: 0.2, clip_ratio_c: 3.0 },
         kl: None,
         weight: Weight { per_row: PerRow::One, denominator: 8.0, scale: 1.0 },
+        weight_from: WeightFrom::ABSENT,
         coef: Out::new(&mut a),
         loss: Some(LossOut { token_loss: Some(Out::new(&mut b)), row_loss: Out::new(&mut sums) }),
         row_tokens: Out::new(&mut counts),

@@ -162,6 +162,19 @@ pub fn of(op: &str, entry: &str) -> Option<Traffic> {
         "aggregate" => token(&[MASK, VALUES], &[]),
         "row_scan" => token(&[MASK, VALUES], &[("scanned", 4)]),
         "fold_rows" => Some(Traffic { element: "partial sum", reads: &[("partials", 8)], writes: &[] }),
+        "batch_counts" => token(&[MASK], &[]),
+        // With every sum and maximum of the metrics.
+        "loss_totals" => Some(Traffic {
+            element: "sequence",
+            reads: &[
+                ("row_loss", 8),
+                ("row_sums", 104),
+                ("row_maxima", 8),
+                ("row_tokens", 4),
+                ("row_alarm", 4),
+            ],
+            writes: &[],
+        }),
         "check_offsets" => Some(Traffic { element: "offset", reads: &[("offsets", 4)], writes: &[] }),
         "check_values" => Some(Traffic { element: "value", reads: &[VALUES, ("mask", 1)], writes: &[] }),
         // --- routing replay: rows of 128 experts, 8 of them, replayed.

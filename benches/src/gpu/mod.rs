@@ -19,6 +19,7 @@ mod tree;
 
 use crate::Inputs;
 use lockstep_core::aggregate::exact_sum;
+use lockstep_core::aggregate::weight::PARTS;
 use lockstep_core::check as checks;
 use lockstep_core::correction::mismatch;
 use lockstep_core::op::DisjointRows;
@@ -70,6 +71,8 @@ pub struct OnGpu<D: Driver> {
     counts: Buffer<u32, D>,
     row_tokens: Buffer<u32, D>,
     flags: Buffer<u32, D>,
+    parts: [Buffer<u64, D>; 3],
+    totals: sums::Totals<D>,
 }
 
 /// What is timed.
@@ -157,6 +160,8 @@ impl<D: Driver> OnGpu<D> {
             counts: gpu.alloc(sequences)?,
             row_tokens: gpu.alloc(sequences)?,
             flags: gpu.alloc(sequences.max(checks::rows(tokens)))?,
+            parts: [gpu.alloc(PARTS)?, gpu.alloc(PARTS)?, gpu.alloc(PARTS)?],
+            totals: sums::Totals::new(&gpu)?,
             gpu,
             stream,
         })

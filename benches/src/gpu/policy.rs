@@ -1,7 +1,7 @@
 //! The policy losses.
 
 use super::{GpuBench, OnGpu, enqueue, mask, offsets};
-use lockstep_core::aggregate::{PerRow, Weight};
+use lockstep_core::aggregate::{PerRow, Weight, WeightFrom};
 use lockstep_core::gate::{Cispo, DppoKl, DppoTv, Gate, MiniRl, PpoClip, Reinforce, Remix, Sapo};
 use lockstep_core::policy_loss::{
     LossOut, MetricsOut, PolicyLoss, PolicyLossGmpo, SequenceRule, SequenceWeight,
@@ -69,6 +69,7 @@ fn run<D: Driver, G: Gate>(batch: &mut OnGpu<D>, gate: G, wants: Wants) -> Resul
             denominator: batch.sequences as f64,
             scale: 1.0,
         },
+        weight_from: WeightFrom::ABSENT,
         coef: coef.view_mut(),
         loss: (wants != Wants::Coef).then(|| LossOut {
             token_loss: all.then(|| token_loss.view_mut()),
@@ -98,6 +99,7 @@ fn gmpo<D: Driver>(batch: &mut OnGpu<D>, metrics: bool) -> Result<(), Error> {
         clip_log_low: 0.4,
         clip_log_high: 0.4,
         denominator: batch.sequences as f64,
+        denominator_from: None,
         coef: batch.element[0].view_mut(),
         row_loss: metrics.then(|| batch.row64.view_mut()),
         row_tokens: batch.counts.view_mut(),

@@ -2,10 +2,12 @@
 
 use super::{GpuBench, OnGpu, enqueue, mask, offsets};
 use lockstep_core::aggregate::moments::{FoldMoments, MOMENTS, RowMoments};
-use lockstep_core::aggregate::{Aggregate, FoldRows};
+use lockstep_core::aggregate::totals::COUNTS;
+use lockstep_core::aggregate::weight::PARTS;
+use lockstep_core::aggregate::{Aggregate, BatchCounts, FoldRows, LossTotals, MetricTotals};
 use lockstep_core::policy_loss::sum;
 use lockstep_core::ragged::Out;
-use lockstep_gpu::{Driver, Error};
+use lockstep_gpu::{Buffer, Driver, Error, Gpu};
 
 pub(super) fn benches<D: Driver>(per_token: f64) -> Vec<GpuBench<D>> {
     vec![
@@ -13,6 +15,8 @@ pub(super) fn benches<D: Driver>(per_token: f64) -> Vec<GpuBench<D>> {
         GpuBench::new("fold_rows", 8.0 * per_token, fold_rows),
         GpuBench::new("row_moments", 5.0, row_moments),
         GpuBench::new("fold_moments", 48.0 * per_token, fold_moments),
+        GpuBench::new("batch_counts", 1.0, batch_counts),
+        GpuBench::new("loss_totals", 128.0 * per_token, loss_totals),
     ]
 }
 
@@ -55,4 +59,57 @@ fn row_moments<D: Driver>(batch: &mut OnGpu<D>) -> Result<(), Error> {
 fn fold_moments<D: Driver>(batch: &mut OnGpu<D>) -> Result<(), Error> {
     let (row_moments, moments) = (batch.sums.view(), batch.row64.view_mut());
     enqueue(&batch.gpu, &batch.stream, &FoldMoments { row_moments, rows: batch.sequences, moments })
+}
+
+fn batch_counts<D: Driver>(batch: &mut OnGpu<D>) -> Result<(), Error> {
+    let [tokens, nonempty, longest] = &mut batch.parts;
+    let kernel = BatchCounts {
+        cu_seqlens: offsets(&batch.cu_seqlens),
+        loss_mask: mask(&batch.loss_mask),
+        parts: PARTS,
+        tokens: tokens.view_mut(),
+        nonempty: nonempty.view_mut(),
+        longest: longest.view_mut(),
+    };
+    enqueue(&batch.gpu, &batch.stream, &kernel)
+}
+
+fn loss_totals<D: Driver>(batch: &mut OnGpu<D>) -> Result<(), Error> {
+    let Totals { loss, counts, alarm, sums, maxima } = &mut batch.totals;
+    let kernel = LossTotals {
+        row_loss: batch.row64.view(),
+        row_tokens: batch.row_tokens.view(),
+        row_alarm: batch.flags.view(),
+        loss: loss.view_mut(),
+        counts: counts.view_mut(),
+        alarm: alarm.view_mut(),
+        metrics: Some(MetricTotals {
+            row_sums: batch.sums.view(),
+            row_maxima: batch.row32.view(),
+            sums: sums.view_mut(),
+            maxima: maxima.view_mut(),
+        }),
+    };
+    enqueue(&batch.gpu, &batch.stream, &kernel)
+}
+
+/// The scalars of a batch.
+pub(super) struct Totals<D: Driver> {
+    loss: Buffer<f64, D>,
+    counts: Buffer<u64, D>,
+    alarm: Buffer<u32, D>,
+    sums: Buffer<f64, D>,
+    maxima: Buffer<f32, D>,
+}
+
+impl<D: Driver> Totals<D> {
+    pub(super) fn new(gpu: &Gpu<D>) -> Result<Self, Error> {
+        Ok(Totals {
+            loss: gpu.alloc(1)?,
+            counts: gpu.alloc(COUNTS)?,
+            alarm: gpu.alloc(1)?,
+            sums: gpu.alloc(sum::SUMS)?,
+            maxima: gpu.alloc(2)?,
+        })
+    }
 }

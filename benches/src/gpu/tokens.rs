@@ -1,7 +1,7 @@
 //! Ops over tokens: ratios, KL, scans, the value loss.
 
 use super::{GpuBench, OnGpu, enqueue, mask, offsets};
-use lockstep_core::aggregate::{PerRow, RowScan, Weight};
+use lockstep_core::aggregate::{PerRow, RowScan, Weight, WeightFrom};
 use lockstep_core::kl::{Estimator, Kl, KlDivergence};
 use lockstep_core::kl_importance::KlImportance;
 use lockstep_core::policy_loss::sum;
@@ -94,6 +94,7 @@ fn value_loss<D: Driver>(batch: &mut OnGpu<D>) -> Result<(), Error> {
         returns: batch.logp_ref.view(),
         cliprange_value: 0.2,
         weight: Weight { per_row: PerRow::One, denominator: batch.tokens as f64, scale: 1.0 },
+        weight_from: WeightFrom::ABSENT,
         gradient: batch.element[0].view_mut(),
         token_loss: None,
         row_loss: batch.row64.view_mut(),

@@ -1,18 +1,22 @@
 //! From per-token values to a number: the five aggregations, with explicit denominators, the moments of a batch, and sums
 //! without an order.
 
+pub mod counts;
 pub mod exact;
 pub mod exact_sum;
 pub mod fold;
 pub mod moments;
 pub mod rows;
 pub mod scan;
+pub mod totals;
 pub mod weight;
 
+pub use counts::BatchCounts;
 pub use exact::{ExactMoments, ExactSum};
 pub use exact_sum::ExactDigits;
 pub use fold::FoldRows;
 pub use moments::{FoldMoments, RowMoments};
 pub use rows::Aggregate;
 pub use scan::RowScan;
-pub use weight::{PerRow, Weight};
+pub use totals::{LossTotals, MetricTotals};
+pub use weight::{PerRow, Weight, WeightFrom};

@@ -175,6 +175,10 @@ macro_rules! for_each_op {
                 "count, mean, centred squares, extremes and non-zeros of each row", [0 row_moments];
             fold_moments: $crate::aggregate::FoldMoments<'_>, "aggregate/moments.rs", "batch",
                 "moments of rows merged into those of the batch, by row index", [0 fold_moments];
+            batch_counts: $crate::aggregate::BatchCounts<'_>, "aggregate/counts.rs", "part of the batch",
+                "live tokens, non-empty sequences and the longest of each part of a batch, for denominators on the device", [0 batch_counts];
+            loss_totals: $crate::aggregate::LossTotals<'_>, "aggregate/totals.rs", "statistic",
+                "loss, metrics, counts and worst alarm of a batch from those of its sequences", [0 loss_totals];
             // --- exact sums
             exact_sum: $crate::aggregate::ExactDigits<'_, f64>, "aggregate/exact_sum.rs", "4 digits of 4096 values",
                 "digits of the exact sum of binary64 values, to be added in any order", [0 exact_sum];

@@ -26,6 +26,7 @@
 
 use super::{MetricsOut, sum};
 use crate::Error;
+use crate::aggregate::weight;
 use crate::gate::check_scalar;
 use crate::num::{self, Arith};
 use crate::op::Kernel;
@@ -61,6 +62,8 @@ pub struct PolicyLossGmpo<'a> {
     pub clip_log_high: f32,
     /// What the sum over sequences is divided by; 0 gives 0.
     pub denominator: f64,
+    /// The same from memory: the sum of these partial counts, as in [`WeightFrom`](crate::aggregate::WeightFrom::denominator).
+    pub denominator_from: Option<In<'a, u64>>,
     /// dL/dlogp, `[N]`.
     pub coef: Out<'a, f32>,
     /// Each sequence's share of the loss, `[S]`, if wanted.
@@ -73,13 +76,16 @@ pub struct PolicyLossGmpo<'a> {
     pub metrics: Option<MetricsOut<'a>>,
 }
 
-crate::kernel_args!(PolicyLossGmpo<'_> { cu_seqlens, loss_mask, logp, logp_old, advantage, advantage_per_token, weights, guard, clip_log_low, clip_log_high, denominator, coef, row_loss, row_tokens, row_alarm, metrics });
+crate::kernel_args!(PolicyLossGmpo<'_> { cu_seqlens, loss_mask, logp, logp_old, advantage, advantage_per_token, weights, guard, clip_log_low, clip_log_high, denominator, denominator_from, coef, row_loss, row_tokens, row_alarm, metrics });
 
 impl PolicyLossGmpo<'_> {
     /// Whether the scalar parameters are in their domain.
     pub fn check(&self) -> Result<(), Error> {
         check_bounds(self.clip_log_low, self.clip_log_high)?;
         self.guard.check()?;
+        if let Some(partials) = self.denominator_from {
+            return weight::check_partials("denominator", partials);
+        }
         if self.denominator >= 0.0 && self.denominator.is_finite() {
             return Ok(());
         }
@@ -117,7 +123,8 @@ impl PolicyLossGmpo<'_> {
         let exponent =
             (num::div64(first.sums[CLIPPED], length) + num::div64(first.sums[LOG_WEIGHT], length)) as f32;
         let mean = num::div64(first.sums[ADVANTAGE], length) as f32;
-        let scale = if self.denominator == 0.0 { 0.0 } else { num::div64(1.0, self.denominator) };
+        let denominator = weight::total(team, self.denominator_from, self.denominator);
+        let scale = if denominator == 0.0 { 0.0 } else { num::div64(1.0, denominator) };
         // + 0: never −0.
         let loss = f64::from(-mean * num::exp::<T::Arith>(exponent)) + 0.0;
         let value = num::div64(loss * scale, length) as f32;

@@ -27,7 +27,7 @@ pub use gmpo::PolicyLossGmpo;
 pub use sequence_weight::{SequenceRule, SequenceWeight};
 
 use crate::Error;
-use crate::aggregate::Weight;
+use crate::aggregate::{Weight, WeightFrom};
 use crate::gate::{Gate, Sample, check_scalar};
 use crate::kl::{Estimator, Kl};
 use crate::num;
@@ -106,6 +106,8 @@ pub struct PolicyLoss<'a, G> {
     pub kl: Option<KlTerm<'a>>,
     /// Aggregation.
     pub weight: Weight,
+    /// Numbers of the aggregation that stand in memory.
+    pub weight_from: WeightFrom<'a>,
     /// dL/dlogp, `[N]`.
     pub coef: Out<'a, f32>,
     /// Losses, if wanted.
@@ -118,7 +120,7 @@ pub struct PolicyLoss<'a, G> {
     pub metrics: Option<MetricsOut<'a>>,
 }
 
-crate::kernel_args!(impl[G: Gate] PolicyLoss<'_, G> { cu_seqlens, loss_mask, logp, logp_old, logp_second, advantage, advantage_per_token, weights, level, guard, gate, kl, weight, coef, loss, row_tokens, row_alarm, metrics });
+crate::kernel_args!(impl[G: Gate] PolicyLoss<'_, G> { cu_seqlens, loss_mask, logp, logp_old, logp_second, advantage, advantage_per_token, weights, level, guard, gate, kl, weight, weight_from, coef, loss, row_tokens, row_alarm, metrics });
 
 impl<G: Gate> PolicyLoss<'_, G> {
     #[inline(always)]
@@ -141,7 +143,7 @@ impl<G: Gate> PolicyLoss<'_, G> {
     {
         let (span, mask) = (self.cu_seqlens.span(row), self.loss_mask);
         let tokens = team.count(span, mask);
-        let weight = self.weight.of(tokens);
+        let weight = self.weight_from.fill(team, self.weight).of(tokens);
         let own = if self.advantage_per_token { 0.0 } else { self.advantage.at(row) };
         let advantage =
             if self.advantage_per_token { Stream::Array(self.advantage) } else { Stream::Constant(own) };
@@ -220,7 +222,7 @@ impl<G: Gate> PolicyLoss<'_, G> {
         let Level::Sequence { log_max } = self.level else { return };
         let (span, mask) = (self.cu_seqlens.span(row), self.loss_mask);
         let tokens = team.count(span, mask);
-        let weight = self.weight.of(tokens);
+        let weight = self.weight_from.fill(team, self.weight).of(tokens);
         let ins = [Stream::Array(self.logp), Stream::Array(self.logp_old)];
         let moved = team.sweep(span, mask, ins, [], &LogRatio::<true>);
         let sequence = Sequence::of(moved.sums[0], tokens, log_max);
@@ -256,7 +258,7 @@ impl<G: Gate> PolicyLoss<'_, G> {
         self.gate.check()?;
         self.level.check()?;
         self.guard.check()?;
-        self.weight.check()?;
+        self.weight_from.check(&self.weight)?;
         if let Some(term) = &self.kl {
             term.kl.check()?;
             check_scalar("kl.coef", term.coef, term.coef.is_finite(), "a finite number")?;

@@ -53,6 +53,7 @@ fn gmpo<R: Runner>(runner: &R, batch: &Batch, case: u32, record: &mut impl Recor
         clip_log_low: [0.4, 0.0, 0.1][case as usize % 3],
         clip_log_high: [0.4, 0.2, 0.0][case as usize % 3],
         denominator: f64::from(case % 5 * 3),
+        denominator_from: None,
         coef: Out::new(&mut out.element[0]),
         row_loss: Some(Out::new(&mut out.row_loss)),
         row_tokens: Out::new(&mut out.counts),

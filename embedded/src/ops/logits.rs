@@ -6,7 +6,7 @@ use crate::hash::Source;
 use crate::record::{Record, f32s, f64s, u32s};
 use crate::{POISON, POISON64, Runner};
 use lockstep_core::Error;
-use lockstep_core::aggregate::{PerRow, Weight};
+use lockstep_core::aggregate::{PerRow, Weight, WeightFrom};
 use lockstep_core::kl_importance::KlImportance;
 use lockstep_core::logits::kl::Direction;
 use lockstep_core::logits::statistics::{LogitsMoments, STATE};
@@ -73,6 +73,7 @@ fn values<R: Runner>(runner: &R, batch: &Batch, case: u32, record: &mut impl Rec
         returns: In::new(&batch.advantage),
         cliprange_value: if clips { 0.2 } else { f32::INFINITY },
         weight: Weight { per_row: PerRow::AtLeastOne, denominator: 7.0, scale: 0.5 },
+        weight_from: WeightFrom::ABSENT,
         gradient: Out::new(gradient),
         token_loss: case.is_multiple_of(2).then(|| Out::new(token_loss)),
         row_loss: Out::new(&mut out.row_loss),

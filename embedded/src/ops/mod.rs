@@ -15,6 +15,7 @@ mod rewards;
 mod routing;
 mod sums;
 mod tokens;
+mod totals;
 mod tree;
 
 use crate::batch::{ELEMENTS, OFFSETS, ROWS};
@@ -54,6 +55,8 @@ pub(crate) fn run<R: Runner>(runner: &R, record: &mut impl Record) -> Result<(),
     tree::run(runner, source.fork(70), record)?;
     // --- routing replay: 80 to 89
     routing::run(runner, source.fork(80), record)?;
+    // --- counts and totals of a batch: 90 to 99
+    totals::run(runner, source.fork(90), record)?;
     Ok(())
 }
 

@@ -6,7 +6,7 @@ use crate::hash::Source;
 use crate::record::{Record, f32s, f64s, u32s};
 use crate::{Op, Runner};
 use lockstep_core::Error;
-use lockstep_core::aggregate::{PerRow, Weight};
+use lockstep_core::aggregate::{PerRow, Weight, WeightFrom};
 use lockstep_core::gate::{Cispo, DppoKl, DppoTv, Gate, PpoClip, Reinforce, Sapo};
 use lockstep_core::op::Kernel;
 use lockstep_core::policy_loss::{KlTerm, LossOut, MetricsOut, PolicyLoss};
@@ -159,6 +159,7 @@ fn kernel<'a, G: Gate>(
         gate,
         kl: options.kl,
         weight: options.weight,
+        weight_from: WeightFrom::ABSENT,
         coef: Out::new(coef),
         loss: (options.wanted != Wanted::Coef).then(|| LossOut {
             token_loss: Some(Out::new(token_loss)),

@@ -1,7 +1,7 @@
 //! Kernels of the shipped code object, with arguments as the ops' own structs write them down.
 
 use lockstep_core::advantage::{Baseline, GroupAdvantage, Scale, Singleton};
-use lockstep_core::aggregate::{Aggregate, PerRow, Weight};
+use lockstep_core::aggregate::{Aggregate, PerRow, Weight, WeightFrom};
 use lockstep_core::gate::Reinforce;
 use lockstep_core::op::{Encoder, Kernel};
 use lockstep_core::policy_loss::PolicyLoss;
@@ -212,6 +212,7 @@ fn policy_loss() {
         gate: Reinforce,
         kl: None,
         weight: Weight { per_row: PerRow::One, denominator: 1.0, scale: 1.0 },
+        weight_from: WeightFrom::ABSENT,
         coef: Out::new(&mut coef),
         loss: None,
         row_tokens: Out::new(&mut tokens),

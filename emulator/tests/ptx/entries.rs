@@ -3,7 +3,7 @@
 
 use super::device::Launch;
 use lockstep_core::advantage::{Baseline, GroupAdvantage, Scale, Singleton};
-use lockstep_core::aggregate::{Aggregate, PerRow, RowScan, Weight};
+use lockstep_core::aggregate::{Aggregate, PerRow, RowScan, Weight, WeightFrom};
 use lockstep_core::gate::PpoClip;
 use lockstep_core::op::Kernel;
 use lockstep_core::policy_loss::{LossOut, PolicyLoss};
@@ -111,6 +111,7 @@ fn a_policy_loss_at_ratio_one() {
             gate: PpoClip { clip_ratio_low: 0.2, clip_ratio_high: 0.2, clip_ratio_c: 3.0 },
             kl: None,
             weight: Weight { per_row: PerRow::One, denominator: 8.0, scale: 1.0 },
+            weight_from: WeightFrom::ABSENT,
             coef: Out::new(&mut coef),
             loss: Some(LossOut {
                 token_loss: Some(Out::new(&mut token_loss)),

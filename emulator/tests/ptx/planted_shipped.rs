@@ -1,7 +1,7 @@
 //! Faults planted into a shipped entry point, one at each place where they can be: what runs is caught, by a fault or by bits.
 
 use super::device::Launch;
-use lockstep_core::aggregate::{PerRow, Weight};
+use lockstep_core::aggregate::{PerRow, Weight, WeightFrom};
 use lockstep_core::gate::PpoClip;
 use lockstep_core::policy_loss::{LossOut, PolicyLoss};
 use lockstep_core::ragged::{In, Mask, Offsets, Out};
@@ -65,6 +65,7 @@ fn run(lines: &[String]) -> Ran {
         gate: PpoClip { clip_ratio_low: 0.2, clip_ratio_high: 0.28, clip_ratio_c: 3.0 },
         kl: None,
         weight: Weight { per_row: PerRow::One, denominator: 7.0, scale: 1.0 },
+        weight_from: WeightFrom::ABSENT,
         coef: Out::new(&mut coef),
         loss: Some(LossOut {
             token_loss: Some(Out::new(&mut token_loss)),

@@ -1,0 +1,96 @@
+//! The counts of a batch that denominators are made of, left on the device for the launches that read them
+//! ([`WeightFrom`](super::WeightFrom)).
+//!
+//! **Formula**: part p of P takes the sequences p, p + P, p + 2P, …:
+//!
+//! ```text
+//! tokens[p] = Σ live tokens      nonempty[p] = sequences with a live token      longest[p] = max tokens, masked ones included
+//! ```
+//!
+//! The batch has Σ_p tokens live tokens and Σ_p nonempty sequences with any; its longest sequence has max_p longest tokens. One launch
+//! and no atomic addition: who reads the parts adds them, and integers may be added in any order.
+//!
+//! **Shapes**: `cu_seqlens` `[S+1]`, `loss_mask` `[N]`; outputs `[P]`, P at most [`PARTS`].
+//!
+//! **Special cases**: a sequence without tokens counts nothing, so offsets may be padded behind the last sequence by repeating the last one.
+
+use super::weight::PARTS;
+use crate::Error;
+use crate::op::Kernel;
+use crate::ragged::{Mask, Offsets, Out};
+use crate::team::Team;
+
+/// The op `batch_counts`.
+#[derive(Clone, Copy, Debug)]
+pub struct BatchCounts<'a> {
+    /// Offsets of sequences, `[S+1]`.
+    pub cu_seqlens: Offsets<'a>,
+    /// Which tokens take part, `[N]`.
+    pub loss_mask: Mask<'a>,
+    /// P, from 1 to [`PARTS`].
+    pub parts: usize,
+    /// Live tokens of each part, `[P]`.
+    pub tokens: Out<'a, u64>,
+    /// Sequences of each part that have a live token, `[P]`.
+    pub nonempty: Out<'a, u64>,
+    /// Tokens of the longest sequence of each part, masked ones included, `[P]`.
+    pub longest: Out<'a, u64>,
+}
+
+crate::kernel_args!(BatchCounts<'_> { cu_seqlens, loss_mask, parts, tokens, nonempty, longest });
+
+impl BatchCounts<'_> {
+    /// Whether the number of parts is in its domain and the outputs have as many.
+    pub fn check(&self) -> Result<(), Error> {
+        if !(1..=PARTS).contains(&self.parts) {
+            return Err(Error::Value {
+                argument: "parts",
+                index: None,
+                expected: "a number from 1 to 64",
+                got: self.parts as f64,
+            });
+        }
+        for (argument, output) in
+            [("tokens", self.tokens), ("nonempty", self.nonempty), ("longest", self.longest)]
+        {
+            if output.len() != self.parts {
+                let (expected, got) = (self.parts, output.len());
+                return Err(Error::Length { argument, expected, because: "one per part", got });
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Kernel for BatchCounts<'_> {
+    const NAME: &'static str = "batch_counts";
+
+    fn rows(&self) -> usize {
+        self.parts
+    }
+
+    fn work(&self, _row: usize) -> usize {
+        let sequences = self.cu_seqlens.rows();
+        if sequences == 0 { 0 } else { self.cu_seqlens.span(sequences - 1).end / self.parts }
+    }
+
+    #[inline(always)]
+    fn row<T: Team>(&self, team: &T, row: usize) {
+        let (mut tokens, mut nonempty, mut longest) = (0, 0, 0);
+        let mut sequence = row;
+        while sequence < self.cu_seqlens.rows() {
+            let span = self.cu_seqlens.span(sequence);
+            let live = team.count(span, self.loss_mask);
+            tokens += live;
+            nonempty += u64::from(live > 0);
+            let length = span.len() as u64;
+            longest = if length > longest { length } else { longest };
+            sequence += self.parts;
+        }
+        if team.leads() {
+            self.tokens.put(row, tokens);
+            self.nonempty.put(row, nonempty);
+            self.longest.put(row, longest);
+        }
+    }
+}

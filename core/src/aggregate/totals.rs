@@ -1,0 +1,163 @@
+//! The scalars of a batch from what a policy loss left of each sequence, in one launch and on the device.
+//!
+//! **Formula**: over the sequences s of a batch,
+//!
+//! ```text
+//! loss = Σ row_loss[s]        sums[k] = Σ row_sums[k][s]        maxima[e] = max row_maxima[e][s]
+//! counts = [Σ row_tokens[s], #{row_tokens[s] > 0}, S]           alarm = max row_alarm[s]
+//! ```
+//!
+//! **Shapes**: inputs as a [policy loss](crate::policy_loss) writes them; one row for each statistic, so that teams work in parallel.
+//!
+//! **Special cases**: a maximum over no sequence with a live token is −∞, as that of such a row; it is the canonical NaN if any is NaN. A sequence without tokens
+//! changes no bit: it adds +0 to columns that are never −0, so offsets may be padded behind the last sequence (`counts` then has
+//! the padded S).
+//!
+//! **Accuracy**: sums have the bits of [`FoldRows`](super::FoldRows) over the same rows; everything else is exact.
+
+use crate::Error;
+use crate::num::{Arith, count};
+use crate::op::Kernel;
+use crate::policy_loss::sum::SUMS;
+use crate::ragged::{In, Mask, Out, Span, Stream};
+use crate::team::{Element, Lane, Team};
+
+/// Number of counts.
+pub const COUNTS: usize = 3;
+/// Live tokens.
+pub const TOKENS: usize = 0;
+/// Sequences with a live token.
+pub const NONEMPTY: usize = 1;
+/// All sequences.
+pub const SEQUENCES: usize = 2;
+
+// Behind the counts, the statistics in the order of the rows.
+const ALARM: usize = COUNTS;
+const LOSS: usize = ALARM + 1;
+const FIRST_SUM: usize = LOSS + 1;
+const FIRST_MAXIMUM: usize = FIRST_SUM + SUMS;
+const MAXIMA: usize = 2;
+
+/// The metrics of the rows, and where those of the batch go.
+#[derive(Clone, Copy, Debug)]
+pub struct MetricTotals<'a> {
+    /// `[SUMS][S]`, see [`sum`](crate::policy_loss::sum).
+    pub row_sums: In<'a, f64>,
+    /// max r and max −r, `[2][S]`.
+    pub row_maxima: In<'a, f32>,
+    /// `[SUMS]`.
+    pub sums: Out<'a, f64>,
+    /// `[2]`.
+    pub maxima: Out<'a, f32>,
+}
+
+crate::launch_args!(MetricTotals<'_> { row_sums, row_maxima, sums, maxima });
+
+/// The op `loss_totals`.
+#[derive(Clone, Copy, Debug)]
+pub struct LossTotals<'a> {
+    /// Each sequence's share of the loss, `[S]`.
+    pub row_loss: In<'a, f64>,
+    /// Live tokens, `[S]`.
+    pub row_tokens: In<'a, u32>,
+    /// Alarms, `[S]`.
+    pub row_alarm: In<'a, u32>,
+    /// The loss, `[1]`.
+    pub loss: Out<'a, f64>,
+    /// Live tokens, sequences with any, all sequences: `[3]`.
+    pub counts: Out<'a, u64>,
+    /// The worst alarm, above [`flag::LIMIT`](crate::ragged::flag::LIMIT) where one is, `[1]`.
+    pub alarm: Out<'a, u32>,
+    /// Metrics, if there are any.
+    pub metrics: Option<MetricTotals<'a>>,
+}
+
+crate::kernel_args!(LossTotals<'_> { row_loss, row_tokens, row_alarm, loss, counts, alarm, metrics });
+
+impl LossTotals<'_> {
+    /// Whether all arrays are of one batch.
+    pub fn check(&self) -> Result<(), Error> {
+        let rows = self.row_tokens.len();
+        let length = |argument, expected, because, got| match got == expected {
+            true => Ok(()),
+            false => Err(Error::Length { argument, expected, because, got }),
+        };
+        const PER_ROW: &str = "one per sequence, as `row_tokens` has";
+        length("row_loss", rows, PER_ROW, self.row_loss.len())?;
+        length("row_alarm", rows, PER_ROW, self.row_alarm.len())?;
+        length("loss", 1, "one number", self.loss.len())?;
+        length("counts", COUNTS, "one per count", self.counts.len())?;
+        length("alarm", 1, "one number", self.alarm.len())?;
+        if let Some(metrics) = &self.metrics {
+            length("row_sums", SUMS * rows, "13 per sequence", metrics.row_sums.len())?;
+            length("row_maxima", MAXIMA * rows, "two per sequence", metrics.row_maxima.len())?;
+            length("sums", SUMS, "one per sum", metrics.sums.len())?;
+            length("maxima", MAXIMA, "one per maximum", metrics.maxima.len())?;
+        }
+        Ok(())
+    }
+}
+
+impl Kernel for LossTotals<'_> {
+    const NAME: &'static str = "loss_totals";
+
+    fn rows(&self) -> usize {
+        if self.metrics.is_some() { FIRST_MAXIMUM + MAXIMA } else { FIRST_SUM }
+    }
+
+    fn work(&self, _row: usize) -> usize {
+        self.row_tokens.len()
+    }
+
+    #[inline(always)]
+    fn row<T: Team>(&self, team: &T, row: usize) {
+        let rows = self.row_tokens.len();
+        let all = Span::new(0, rows);
+        if row < COUNTS {
+            let (tokens, nonempty) = (row == TOKENS, row == NONEMPTY);
+            let [total] = team.sum(all, |s| {
+                let n = self.row_tokens.at(s);
+                [if tokens { f64::from(n) } else { f64::from(count(n > 0 || !nonempty)) }]
+            });
+            if team.leads() {
+                // Fewer than 2³², for offsets are u32.
+                self.counts.put(row, u64::from(total as u32));
+            }
+        } else if row == ALARM {
+            let alarms = [Stream::Array(self.row_alarm.as_numbers())];
+            let worst = team.sweep(all, Mask::all(), alarms, [], &Worst).alarm;
+            if team.leads() {
+                self.alarm.put(0, worst);
+            }
+        } else if row == LOSS {
+            let [total] = team.sum(all, |s| [self.row_loss.at(s)]);
+            if team.leads() {
+                self.loss.put(0, total);
+            }
+        } else if let Some(metrics) = self.metrics {
+            if row < FIRST_MAXIMUM {
+                let k = row - FIRST_SUM;
+                let [total] = team.sum(Span::new(k * rows, (k + 1) * rows), |i| [metrics.row_sums.at(i)]);
+                if team.leads() {
+                    metrics.sums.put(k, total);
+                }
+            } else {
+                let e = row - FIRST_MAXIMUM;
+                let largest = team.max(Span::new(e * rows, (e + 1) * rows), |i| metrics.row_maxima.at(i));
+                if team.leads() {
+                    metrics.maxima.put(e, largest);
+                }
+            }
+        }
+    }
+}
+
+/// The worst of alarms, which are read as numbers for their bits.
+struct Worst;
+
+impl Element<1, 0, 0, 0> for Worst {
+    #[inline(always)]
+    fn element<A: Arith>(&self, _staged: [f32; 2], input: impl Fn(usize) -> f32) -> Lane<0, 0, 0> {
+        Lane { out: [], sum: [], max: [], alarm: input(0).to_bits() }
+    }
+}

@@ -16,11 +16,14 @@ pub enum Words {
     /// One line for each entry point that ran: name, launches, instructions, lane-instructions, requests, bytes requested, bytes
     /// moved in sectors of 32, 64 and 128 bytes, separated by spaces.
     Counts,
+    /// The last calls, one a line: the vendor's function, and of a launch the entry point, the grid and a hash of its parameters.
+    Log,
 }
 
 fn words(machine: &Machine, which: Words) -> String {
     match which {
         Words::Fault => machine.fault().map(|fault| fault.to_string()).unwrap_or_default(),
+        Words::Log => machine.log().join("\n"),
         Words::Complaints => machine.complaints().join("\n"),
         Words::Counts => machine.counts().iter().fold(String::new(), |mut text, (entry, (launches, c))| {
             let [a, b, d] = c.bytes_moved;
@@ -170,6 +173,16 @@ macro_rules! exports {
         ) -> usize {
             // SAFETY: the caller's.
             unsafe { $library.say($crate::exports::Words::Complaints, to, len) }
+        }
+
+        /// The last calls, one a line; its length.
+        ///
+        /// # Safety
+        /// `to` is null or writable for `len` bytes.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn lockstep_emulator_log(to: *mut std::ffi::c_char, len: usize) -> usize {
+            // SAFETY: the caller's.
+            unsafe { $library.say($crate::exports::Words::Log, to, len) }
         }
 
         /// What each entry point did; its length.

@@ -171,7 +171,7 @@ impl Controls {
     }
 
     fn words(&self, function: &str) -> String {
-        // SAFETY: the three functions that are called through here take a buffer (src/exports.rs).
+        // SAFETY: the functions that are called through here take a buffer (src/exports.rs).
         unsafe {
             let call =
                 self.0.get::<unsafe extern "C" fn(*mut c_char, usize) -> usize>(function).expect(function);
@@ -190,6 +190,11 @@ impl Controls {
     /// What a program did that works by luck.
     pub fn complaints(&self) -> String {
         self.words("lockstep_emulator_complaints")
+    }
+
+    /// The last calls of the library, in order; of a launch with entry point, grid and a hash of its parameters.
+    pub fn log(&self) -> Vec<String> {
+        self.words("lockstep_emulator_log").lines().map(str::to_owned).collect()
     }
 
     /// What each entry point did.

@@ -1,6 +1,6 @@
 //! Calls that are to fail, and how often each function was called.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::str::FromStr;
 
 /// A call that is to fail: `function@nth:code`, counted from 1; `nth+` is this call and every later one.
@@ -38,7 +38,12 @@ impl FromStr for Failure {
 pub(super) struct Failures {
     waiting: Vec<Failure>,
     calls: BTreeMap<&'static str, u64>,
+    /// The last calls, in order; of a launch what was launched.
+    log: VecDeque<String>,
 }
+
+/// Calls that the log keeps.
+const LOGGED: usize = 4096;
 
 impl Failures {
     pub(super) fn add(&mut self, failure: Failure) {
@@ -48,6 +53,10 @@ impl Failures {
     /// Counts a call; the code with which it fails.
     pub(super) fn call(&mut self, function: &'static str) -> Option<i32> {
         *self.calls.entry(function).or_default() += 1;
+        if self.log.len() == LOGGED {
+            self.log.pop_front();
+        }
+        self.log.push_back(function.to_owned());
         let mut code = None;
         self.waiting.retain_mut(|failure| {
             if failure.function != function || code.is_some() {
@@ -61,6 +70,17 @@ impl Failures {
             failure.for_good
         });
         code
+    }
+
+    /// Adds to the last call of the log what it was about.
+    pub(super) fn note(&mut self, what: &str) {
+        if let Some(last) = self.log.back_mut() {
+            *last += what;
+        }
+    }
+
+    pub(super) fn log(&self) -> Vec<String> {
+        self.log.iter().cloned().collect()
     }
 
     pub(super) fn calls(&self, function: &str) -> u64 {

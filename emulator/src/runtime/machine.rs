@@ -363,6 +363,16 @@ impl Machine {
         all
     }
 
+    /// The last calls, in order: the vendor's function, and of a launch the entry point, the grid and a number that says whether its parameters
+    /// are the same.
+    pub fn log(&self) -> Vec<String> {
+        lock(&self.failures).log()
+    }
+
+    pub(super) fn note(&self, what: &str) {
+        lock(&self.failures).note(what);
+    }
+
     /// How often a function was called.
     pub fn calls(&self, function: &str) -> u64 {
         lock(&self.failures).calls(function)

@@ -4,6 +4,7 @@ use super::device::Device;
 use super::machine::{Machine, device_of, new_handle};
 use super::streams::{DEFAULT, Event, Source, Stream, Task};
 use crate::launch::Grid;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::MutexGuard;
 use std::time::Duration;
 
@@ -218,6 +219,10 @@ impl Machine {
         }
         let mut device = self.of(function)?;
         let (program, entry) = self.entry(&device, function)?;
+        let mut parameters = DefaultHasher::new();
+        params.hash(&mut parameters);
+        let Grid { blocks, threads } = grid;
+        self.note(&format!(" {entry} {blocks:?} {threads:?} {:016x}", parameters.finish()));
         self.queue(&mut device, stream, Task::Launch { program, entry, grid, params })
     }
 }

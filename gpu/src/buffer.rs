@@ -74,6 +74,22 @@ impl<D: Driver> Gpu<D> {
         // SAFETY: the caller's, and as long as `to`.
         unsafe { self.context.copy_and_wait(stream.raw_handle(), memory, host, size_of_val(to)) }
     }
+
+    /// Copies from the host to any device memory, in the order of the stream, and waits for it.
+    ///
+    /// # Safety
+    /// `to` is memory of this device, writable for `from.len()` elements, that nobody else uses until the copy is done.
+    pub unsafe fn write_to<T: Plain>(
+        &self,
+        stream: &Stream<D>,
+        from: &[T],
+        to: *mut T,
+    ) -> Result<(), Error> {
+        stream.must_be_of(&self.context)?;
+        let (memory, host) = (Handle(to.cast()), Host::Read(from.as_ptr().cast()));
+        // SAFETY: the caller's, and as long as `from`.
+        unsafe { self.context.copy_and_wait(stream.raw_handle(), memory, host, size_of_val(from)) }
+    }
 }
 
 impl<T: Plain, D: Driver> Buffer<T, D> {

@@ -14,7 +14,7 @@ pub struct Device {
 }
 
 #[derive(Clone, Debug)]
-enum Kind {
+pub(crate) enum Kind {
     Cpu(Cpu),
     Cuda(cuda::Gpu),
     Rocm(rocm::Gpu),
@@ -94,6 +94,14 @@ impl Device {
             Kind::Rocm(gpu) => geometries(gpu).into_iter().map(Kind::Rocm).collect(),
         };
         kinds.into_iter().map(|kind| Device { kind }).collect()
+    }
+
+    pub(crate) fn is_cpu(&self) -> bool {
+        matches!(self.kind, Kind::Cpu(_))
+    }
+
+    pub(crate) fn kind(&self) -> &Kind {
+        &self.kind
     }
 
     /// What kind it is.

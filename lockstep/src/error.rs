@@ -13,6 +13,9 @@ pub enum Error {
     /// A file that holds no routing trace: the tensor or the field, what was expected.
     #[error("routing trace file: {0}")]
     TraceFile(String),
+    /// A file that holds no rollouts: the tensor, the entry, what was expected.
+    #[error("rollouts file: {0}")]
+    File(String),
     /// The CPU level asked for is not there.
     #[error(transparent)]
     Device(#[from] lockstep_cpu::Unavailable),
@@ -30,4 +33,15 @@ pub enum Error {
     /// A recipe that cannot be read or that asks for what is not supported.
     #[error("recipe: {0}")]
     Recipe(String),
+    /// A plan that cannot be made, or that was given what it cannot take.
+    #[error("plan: {0}")]
+    Plan(String),
+    /// A call without columns that its recipe reads.
+    #[error("recipe `{recipe}`: missing columns: {missing}")]
+    Columns {
+        /// Name of the recipe.
+        recipe: String,
+        /// The columns, each with the stage that wants it.
+        missing: String,
+    },
 }

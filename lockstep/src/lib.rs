@@ -1,32 +1,38 @@
 //! **Lockstep**: reinforcement-learning maths for LLM post-training, with the same bits on every machine.
 //!
-//! A trainer hands over flat, packed arrays (log-probabilities, rewards, offsets) and gets flat arrays back:
-//! advantages, losses and the closed-form gradient dL/dlogp that it feeds to its own autograd. A [`Recipe`] names one
-//! choice for each stage: reward → advantage → ratio → gate → aggregation.
+//! A batch of rollouts is a table of named columns ([`Rollouts`]); a [`Recipe`] names one choice for each stage: reward → advantage → ratio → gate →
+//! aggregation. Two calls do all of it: [`Recipe::advantages`] once for each batch, [`Recipe::loss`] for each update, with the closed-form gradient dL/dlogp
+//! that a trainer feeds to its own autograd.
 //!
 //! ```
-//! use lockstep::{Advantage, Batch, Device, PolicyInput, Recipe};
+//! use lockstep::{Device, Recipe, Rollouts};
 //!
 //! // Two prompts with two responses each; 3 + 2 + 2 + 3 response tokens.
-//! let cu_seqlens = [0, 3, 5, 7, 10];
-//! let cu_groups = [0, 2, 4];
-//! let batch = Batch::new(&cu_seqlens, &cu_groups, None)?;
-//!
-//! let device = Device::cpu();
-//! let recipe = Recipe::named("grpo")?;
-//! let adv = recipe.advantages(&device, &batch, &[1.0, 0.0, 0.0, 1.0])?;
-//!
 //! let logp_old = [-0.5, -1.0, -0.2, -2.0, -0.3, -0.9, -1.1, -0.4, -0.6, -0.1];
 //! let logp = logp_old.map(|x: f32| x * 0.9);
-//! let input = PolicyInput::new(&logp, &logp_old, Advantage::PerSequence(&adv.advantage));
-//! let out = recipe.policy_loss(&device, &batch, &input)?;
+//! let rollouts = Rollouts {
+//!     rewards: Some(&[1.0, 0.0, 0.0, 1.0]),
+//!     logp_old: Some(&logp_old),
+//!     logp: Some(&logp),
+//!     ..Rollouts::new(&[0, 3, 5, 7, 10], &[0, 2, 4])
+//! };
+//! let (device, recipe) = (Device::cpu(), Recipe::named("grpo")?);
+//! let credit = recipe.advantages(&device, &rollouts)?;
+//! let loss = recipe.loss(&device, &rollouts, &credit)?;
 //!
-//! assert_eq!(out.coef.len(), 10);          // dL/dlogp: backward of Σ coef·logp
-//! assert!(out.coef[0] < 0.0);              // rewarded: raise its log-probability
-//! assert!(out.metrics.unwrap().ratio_mean > 1.0);
+//! assert_eq!(loss.coef.len(), 10);         // dL/dlogp: backward of Σ coef·logp
+//! assert!(loss.coef[0] < 0.0);             // rewarded: raise its log-probability
+//! assert!(loss.metrics.unwrap().ratio_mean > 1.0);
 //! # Ok::<(), lockstep::Error>(())
 //! ```
-#![forbid(unsafe_code)]
+//!
+//! | to | see |
+//! |---|---|
+//! | run a recipe over device memory, on your stream, without a copy | [`plan`] |
+//! | compute one formula over slices | [`ops`] |
+//! | decide over prompts, steps and ranks | [`schedule`] |
+//! | replay a mixture-of-experts router | [`routing`] |
+#![deny(unsafe_code)]
 
 /// The README's example is a test.
 #[cfg(doctest)]
@@ -36,22 +42,34 @@ mod readme {}
 mod backend;
 mod batch;
 pub mod catalogue;
+pub mod columns;
+mod credit;
 mod device;
 mod error;
+mod loss;
 mod metrics;
 pub mod ops;
+pub mod plan;
 pub mod recipe;
+mod rollouts;
 pub mod routing;
 pub mod schedule;
+mod stage;
+pub mod synthetic;
 
 pub use backend::Backend;
 pub use batch::{Batch, Counts};
+pub use columns::{Column, ColumnElement, Columns, Element, Shape};
+pub use credit::{CorrectionReport, Credit, State};
 pub use device::{Device, Entry, devices};
 pub use error::Error;
 pub use lockstep_core as core;
 pub use lockstep_cpu::{Compiled, Level};
+pub use loss::{EntropyTerm, Loss};
 pub use metrics::{Metrics, RatioStats};
 pub use ops::advantage::Advantages;
 pub use ops::exact::PolicyTotals;
 pub use ops::policy_loss::{Advantage, Outputs, PolicyInput, PolicyOutput};
-pub use recipe::Recipe;
+pub use recipe::{Call, Duty, Need, Recipe};
+pub use plan::Plan;
+pub use rollouts::{Rollouts, RolloutsBuf, Views};

@@ -17,13 +17,14 @@ type Row = (
 /// All entries that are not recipes.
 pub(super) fn all() -> impl Iterator<Item = Entry> {
     let functions = FUNCTIONS.iter().map(|row| (Kind::Function, *row));
-    let schedules = SCHEDULES.iter().map(|(name, stages, source, confidence)| {
-        (Kind::Schedule, (*name, *stages, *source, *confidence, &[][..], "", ""))
+    let schedules = SCHEDULES.iter().map(|(name, what, source, confidence)| {
+        (Kind::Schedule, (*name, *what, *source, *confidence, &[][..], "", ""))
     });
-    functions.chain(schedules).map(|(kind, (name, stages, source, confidence, golden, bench, per))| Entry {
+    functions.chain(schedules).map(|(kind, (name, what, source, confidence, golden, bench, per))| Entry {
         name,
         kind,
-        stages: stages.into(),
+        what,
+        stages: String::new(),
         source,
         confidence,
         golden: golden.to_vec(),

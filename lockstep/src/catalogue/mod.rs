@@ -4,16 +4,16 @@
 //! A recipe's stages are read from the recipe itself, so that they cannot differ from what runs.
 
 mod functions;
-mod recipes;
 mod stages;
 
 use crate::Recipe;
-use crate::recipe::NAMES;
-use std::borrow::Cow;
+use crate::recipe;
+use serde::Deserialize;
 use std::fmt;
 
 /// How sure we are that a formula is the one of its source.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Confidence {
     /// Read in the authors' own repository.
     OfficialCode,
@@ -60,8 +60,10 @@ pub struct Entry {
     pub name: &'static str,
     /// How it is used.
     pub kind: Kind,
-    /// What it consists of.
-    pub stages: Cow<'static, str>,
+    /// What it is, in one line.
+    pub what: &'static str,
+    /// What a recipe consists of: every choice that is not the default.
+    pub stages: String,
     /// Paper id, or framework.
     pub source: &'static str,
     /// How sure we are.
@@ -78,37 +80,43 @@ pub struct Entry {
 
 /// All entries: recipes, functions, schedules.
 pub fn catalogue() -> Vec<Entry> {
-    let recipes = NAMES.iter().filter_map(|name| {
-        let recipe = Recipe::named(name).ok()?;
-        let (source, confidence) = recipes::source(name)?;
+    let recipes = recipe::entries().iter().filter_map(|entry| {
+        let recipe = Recipe::named(&entry.name).ok()?;
         Some(Entry {
-            name,
+            name: &entry.name,
             kind: Kind::Recipe,
-            stages: stages::of(&recipe).into(),
-            source,
-            confidence,
+            what: &entry.what,
+            stages: stages::of(&recipe),
+            source: &entry.source,
+            confidence: entry.confidence,
             golden: stages::golden(&recipe),
             bench: None,
-            cost: measured(name),
-            per: "token",
+            cost: None,
+            per: "",
         })
     });
     recipes.chain(functions::all()).collect()
 }
 
-/// The table in Markdown.
+/// Two tables in Markdown: the recipes, and the functions with what they cost.
 pub fn markdown() -> String {
+    let (recipes, functions): (Vec<Entry>, Vec<Entry>) =
+        catalogue().into_iter().partition(|entry| entry.kind == Kind::Recipe);
     let mut out = String::from(
-        "| name | stages | source | confidence | checked against | ns |\n|---|---|---|---|---|---|\n",
+        "## Recipes\n\n| name | what it is | choices | source | confidence | checked against |\n",
     );
-    for entry in catalogue() {
-        let name = match entry.kind {
-            Kind::Recipe => format!("`{}`", entry.name),
-            Kind::Function | Kind::Schedule => format!("`{}` ({})", entry.name, entry.kind_name()),
-        };
-        let (checked, cost) = (entry.checked(), entry.cost_text());
-        let Entry { stages, source, confidence, .. } = &entry;
-        out += &format!("| {name} | {stages} | {source} | {confidence} | {checked} | {cost} |\n");
+    out += "|---|---|---|---|---|---|\n";
+    for entry in recipes {
+        let checked = entry.checked();
+        let Entry { name, what, stages, source, confidence, .. } = entry;
+        out += &format!("| `{name}` | {what} | {stages} | {source} | {confidence} | {checked} |\n");
+    }
+    out += "\n## Functions\n\n| name | what it is | source | confidence | checked against | ns |\n";
+    out += "|---|---|---|---|---|---|\n";
+    for entry in functions {
+        let (kind, checked, cost) = (entry.kind_name(), entry.checked(), entry.cost_text());
+        let Entry { name, what, source, confidence, .. } = entry;
+        out += &format!("| `{name}` ({kind}) | {what} | {source} | {confidence} | {checked} | {cost} |\n");
     }
     out
 }
@@ -117,10 +125,13 @@ pub fn markdown() -> String {
 pub fn text() -> String {
     let mut out = String::new();
     for entry in catalogue() {
-        let Entry { name, stages, source, confidence, .. } = &entry;
+        let Entry { name, what, stages, source, confidence, .. } = &entry;
         let (kind, checked, cost) = (entry.kind_name(), entry.checked(), entry.cost_text());
-        out +=
-            &format!("{name}  [{kind}]\n    {stages}\n    {source}; {confidence}; checked against {checked}");
+        out += &format!("{name}  [{kind}]\n    {what}\n");
+        if !stages.is_empty() {
+            out += &format!("    {stages}\n");
+        }
+        out += &format!("    {source}; {confidence}; checked against {checked}");
         out += &if cost.is_empty() { "\n".to_owned() } else { format!("; {cost}\n") };
     }
     out
@@ -153,17 +164,13 @@ impl Entry {
     }
 }
 
-/// Nanoseconds of a name; none where it has not been measured yet.
+/// Nanoseconds of a function in the record of `cargo run --release -p lockstep-benches --example catalogue`; none
+/// where it has not been measured yet.
 fn measured(name: &str) -> Option<f64> {
-    recorded(name)?.parse().ok()
-}
-
-/// The entry of a name in the record of `cargo run --release -p lockstep-benches --example catalogue`: nanoseconds, or `-` until the next run.
-fn recorded(name: &str) -> Option<&'static str> {
     let record = include_str!("measured.csv");
     record.lines().filter(|line| !line.starts_with('#')).find_map(|line| {
         let (found, value) = line.split_once(',')?;
-        (found == name).then(|| value.trim())
+        (found == name).then(|| value.trim().parse().ok())?
     })
 }
 
@@ -174,18 +181,8 @@ mod tests {
     #[test]
     fn every_recipe_is_listed() {
         let listed: Vec<&str> = catalogue().iter().map(|entry| entry.name).collect();
-        let missing: Vec<_> = NAMES.iter().filter(|name| !listed.contains(*name)).collect();
-        assert!(missing.is_empty(), "catalogue/recipes.rs lacks {missing:?}");
-    }
-
-    #[test]
-    fn every_recipe_is_in_the_record_of_costs() {
-        let known = |name: &str| recorded(name).is_some_and(|value| value == "-" || measured(name).is_some());
-        let lacking: Vec<_> = NAMES.iter().filter(|name| !known(name)).collect();
-        assert!(
-            lacking.is_empty(),
-            "measured.csv lacks {lacking:?}: run the example catalogue of lockstep-benches"
-        );
+        let missing: Vec<_> = recipe::names().iter().filter(|name| !listed.contains(*name)).collect();
+        assert!(!listed.is_empty() && missing.is_empty(), "recipes/*.toml: no recipe of {missing:?}");
     }
 
     #[test]

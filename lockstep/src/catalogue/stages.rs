@@ -1,16 +1,20 @@
 //! What a recipe consists of, read from the recipe.
 
 use crate::Recipe;
-use crate::recipe::{Estimator, GateChoice, RatioLevel, TimeChoice};
+use crate::recipe::{Duty, Estimator, GateChoice, RatioLevel, RewardChoice, TimeChoice};
 use toml::{Table, Value};
 
 /// Order of the pipeline; a stage that is not listed comes last.
 const ORDER: [&str; 10] =
     ["reward", "advantage", "ratio", "correction", "mask", "gate", "kl", "entropy", "value", "aggregation"];
 
-/// The stages in the order of the pipeline: the choice of each, and every setting that is not the default of `grpo`.
+/// The stages in the order of the pipeline: the choice of each, and every setting that is not the default of `grpo`. Then
+/// the duties.
 pub(super) fn of(recipe: &Recipe) -> String {
-    let (own, default) = (table(recipe), table(&Recipe::default()));
+    let (own, mut default) = (table(recipe), table(&Recipe::default()));
+    if let Ok(reward) = Value::try_from(RewardChoice::default()) {
+        default.insert("reward".into(), reward);
+    }
     let mut stages: Vec<(&String, &Table)> =
         own.iter().filter_map(|(stage, value)| Some((stage, value.as_table()?))).collect();
     stages.sort_by_key(|(stage, _)| ORDER.iter().position(|known| known == stage).unwrap_or(ORDER.len()));
@@ -24,7 +28,9 @@ pub(super) fn of(recipe: &Recipe) -> String {
             choice.chain(others.map(|(key, value)| format!("{key} {}", text(value)))).collect();
         (!said.is_empty()).then(|| format!("{stage}: {}", said.join(", ")))
     });
-    said.collect::<Vec<_>>().join("; ")
+    let duties: Vec<&str> = recipe.duties().into_iter().map(Duty::name).collect();
+    let duties = (!duties.is_empty()).then(|| format!("duties: {}", duties.join(", ")));
+    said.chain(duties).collect::<Vec<_>>().join("; ")
 }
 
 fn table(recipe: &Recipe) -> Table {
@@ -36,6 +42,13 @@ fn text(value: &Value) -> String {
         Value::String(text) => text.clone(),
         // Settings are f32 as well as f64: what f32 holds is printed as it was written.
         Value::Float(x) if f64::from(*x as f32) == *x => (*x as f32).to_string(),
+        Value::Array(items) => items.iter().map(text).collect::<Vec<_>>().join(" and "),
+        Value::Table(inner) => {
+            let (kind, others): (Vec<_>, Vec<_>) = inner.iter().partition(|(key, _)| *key == "kind");
+            let kind = kind.into_iter().map(|(_, value)| text(value));
+            let others = others.into_iter().map(|(key, value)| format!("{key} {}", text(value)));
+            format!("({})", kind.chain(others).collect::<Vec<_>>().join(", "))
+        }
         other => other.to_string(),
     }
 }

@@ -105,22 +105,23 @@ fn moments(
 ///
 /// ```
 /// use lockstep::ops::exact::PolicyTotals;
-/// use lockstep::{Advantage, Batch, Device, PolicyInput, Recipe};
+/// use lockstep::{Credit, Device, Recipe, Rollouts};
 /// let (device, recipe) = (Device::cpu(), Recipe::named("dapo")?);
-/// let (logp, logp_old, advantage) = ([-0.4, -0.2, -0.9], [-0.5, -0.1, -0.8], [1.0, -1.0]);
+/// let whole = Rollouts {
+///     logp: Some(&[-0.4, -0.2, -0.9]),
+///     logp_old: Some(&[-0.5, -0.1, -0.8]),
+///     ..Rollouts::new(&[0, 2, 3], &[0, 1, 2])
+/// };
+/// let credit = Credit::per_sequence(vec![1.0, -1.0]);
 ///
-/// let whole = Batch::new(&[0, 2, 3], &[0, 2], None)?;
-/// let counts = Some(whole.counts(&device)?);
 /// let mut totals = PolicyTotals::default();
-/// for (tokens, row) in [(2..3, 1..2), (0..2, 0..1)] {
-///     let offsets = [0, tokens.len() as u32];
-///     let shard = Batch::new(&offsets, &[0, 1], None)?;
-///     let advantage = Advantage::PerSequence(&advantage[row]);
-///     let input = PolicyInput { counts, ..PolicyInput::new(&logp[tokens.clone()], &logp_old[tokens], advantage) };
-///     totals.merge(&recipe.policy_loss(&device, &shard, &input)?.totals());
+/// for group in [1, 0] {
+///     let (part, _) = whole.select(&[group])?;
+///     // Three tokens in two sequences.
+///     let shard = Rollouts { counts: Some(&[3, 2, 2]), ..part.view() };
+///     totals.merge(&recipe.loss(&device, &shard, &credit.select(&whole, &[group])?)?.totals());
 /// }
-/// let input = PolicyInput::new(&logp, &logp_old, Advantage::PerSequence(&advantage));
-/// assert_eq!(totals, recipe.policy_loss(&device, &whole, &input)?.totals());
+/// assert_eq!(totals, recipe.loss(&device, &whole, &credit)?.totals());
 /// # Ok::<(), lockstep::Error>(())
 /// ```
 #[derive(Clone, Debug, PartialEq)]

@@ -4,6 +4,7 @@ mod gmpo;
 mod second_kl;
 
 pub use gmpo::{GmpoParams, gmpo};
+pub(crate) use second_kl::add_kl_values;
 pub use second_kl::{add_kl, add_kl_importance};
 
 use super::aggregate::fold_rows;
@@ -13,7 +14,7 @@ use super::ratio::fold_maxima;
 use super::select::Selection;
 use crate::{Batch, Compiled, Counts, Device, Error, Metrics};
 use lockstep_core::Error as Argument;
-use lockstep_core::aggregate::Weight;
+use lockstep_core::aggregate::{Weight, WeightFrom};
 use lockstep_core::gate::Gate;
 use lockstep_core::kl::Kl;
 use lockstep_core::policy_loss::{KlTerm, LossOut, MetricsOut, PolicyLoss, sum};
@@ -56,21 +57,15 @@ pub struct PolicyInput<'a> {
     pub logp_old: &'a [f32],
     /// Advantages.
     pub advantage: Advantage<'a>,
-    /// Log-probabilities of a second policy, `[N]`: of the sampler for MiniRL and whatever is measured against it, of the latest policy
-    /// for ReMix. Where a gate reads one and there is none, `logp_old` stands in.
+    /// Log-probabilities of the policy that a gate measures against beside `logp_old`, `[N]`: of the sampler for MiniRL, of the latest policy
+    /// for ReMix; needed, and allowed, only with these.
     pub logp_second: Option<&'a [f32]>,
     /// Log-ratios computed elsewhere, `[N]`; needed, and allowed, only at [`Level::Given`].
     pub log_ratio: Option<&'a [f32]>,
-    /// Entropy of each token's distribution, `[N]`; for a recipe that selects by it.
-    pub entropy: Option<&'a [f32]>,
-    /// For a recipe that selects at random: another one for every call.
-    pub seed: Option<u64>,
     /// Log-probabilities of the frozen reference, `[N]`; needed, and allowed, only with a KL term.
     pub logp_ref: Option<&'a [f32]>,
     /// Rollout-correction weights, `[N]`, multiplied after the gate; absent = 1.
     pub weights: Option<&'a [f32]>,
-    /// Counts of the *whole* batch when this is a micro-batch or a shard of it; absent = those of this batch.
-    pub counts: Option<Counts>,
     /// Which optional results to compute.
     pub outputs: Outputs,
 }
@@ -84,11 +79,8 @@ impl<'a> PolicyInput<'a> {
             advantage,
             logp_second: None,
             log_ratio: None,
-            entropy: None,
-            seed: None,
             logp_ref: None,
             weights: None,
-            counts: None,
             outputs: Outputs::ALL,
         }
     }
@@ -109,8 +101,6 @@ pub struct PolicyOutput {
     pub counts: Counts,
     /// Metrics, if asked for.
     pub metrics: Option<Metrics>,
-    /// Whether the recipe reads a second policy that was not given, so that `logp_old` stood in for it.
-    pub second_missing: bool,
     scratch: Scratch,
     spare: Spare,
 }
@@ -157,6 +147,17 @@ impl PolicyOutput {
     /// Buffers for what comes before the fused op.
     pub(crate) fn spare(&mut self) -> &mut Spare {
         &mut self.spare
+    }
+
+    /// Puts sums of another KL over the live tokens of each sequence, so many in all, in place of those that the op measured; nothing without
+    /// metrics.
+    pub(crate) fn measure_kl(&mut self, device: &Device, row_sum: &[f64], tokens: u64) -> Result<(), Error> {
+        let rows = row_sum.len();
+        let Some(metrics) = &mut self.metrics else { return Ok(()) };
+        self.scratch.sums[sum::KL_REF * rows..][..rows].copy_from_slice(row_sum);
+        let total = fold_rows(device, row_sum, rows)?.first().copied().unwrap_or(0.0);
+        metrics.kl_ref_mean = total / tokens.max(1) as f64;
+        Ok(())
     }
 
     /// Sums `[SUMS][S]` and the maxima of all rows; none without metrics.
@@ -217,6 +218,10 @@ where
         }
         (term, _) => return Err(unmatched_ref(term.is_some())),
     };
+    if G::SECOND && input.logp_second.is_none() {
+        let expected = "needed by this gate: MiniRL the sampler's, ReMix the latest policy's";
+        return Err(Argument::Combination { argument: "logp_second", expected }.into());
+    }
     if (params.level == Level::Given) != input.log_ratio.is_some() {
         let expected = "log-ratios come with ratio.level given, and only with it";
         return Err(Argument::Combination { argument: "log_ratio", expected }.into());
@@ -238,6 +243,7 @@ where
         gate: params.gate,
         kl,
         weight: params.weight,
+        weight_from: WeightFrom::ABSENT,
         coef: Out::new(&mut out.coef),
         loss: loss.then(|| LossOut {
             token_loss: token_loss.then(|| Out::new(&mut out.token_loss)),
@@ -329,7 +335,6 @@ fn check_lengths(batch: &Batch<'_>, input: &PolicyInput<'_>) -> Result<(), Error
         ("logp_ref", input.logp_ref),
         ("logp_second", input.logp_second),
         ("log_ratio", input.log_ratio),
-        ("entropy", input.entropy),
     ];
     for (name, values) in optional {
         values.map_or(Ok(()), |values| batch.check_tokens(name, values.len()))?;

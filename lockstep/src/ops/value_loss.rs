@@ -4,7 +4,7 @@ use super::aggregate::fold_rows;
 use super::locate::{self, Checked, Domain};
 use super::moments::token_moments;
 use crate::{Batch, Counts, Device, Error};
-use lockstep_core::aggregate::Weight;
+use lockstep_core::aggregate::{Weight, WeightFrom};
 use lockstep_core::ragged::{In, Out};
 use lockstep_core::value_loss::ValueLoss;
 
@@ -43,6 +43,24 @@ struct Scratch {
     clipped: Vec<u32>,
     tokens: Vec<u32>,
     alarm: Vec<u32>,
+}
+
+/// The fraction of live tokens that are clipped.
+fn clip_fraction(row_clipped: &[u32], counts: Counts) -> f64 {
+    let clipped: u64 = row_clipped.iter().map(|n| u64::from(*n)).sum();
+    if counts.tokens == 0 { 0.0 } else { clipped as f64 / counts.tokens as f64 }
+}
+
+impl ValueOutput {
+    /// From what a device has computed.
+    pub(crate) fn of(
+        (gradient, token_loss): (Vec<f32>, Vec<f32>),
+        (row_loss, loss): (Vec<f64>, f64),
+        (row_clipped, counts): (&[u32], Counts),
+    ) -> Self {
+        let clip_fraction = clip_fraction(row_clipped, counts);
+        ValueOutput { gradient, token_loss, row_loss, loss, clip_fraction, counts, ..ValueOutput::default() }
+    }
 }
 
 /// Value loss and dL/dV; formula: [`lockstep_core::value_loss`]. `cliprange_value` = ∞ is no clipping.
@@ -107,6 +125,7 @@ pub fn value_loss_into(
         returns: In::new(input.returns),
         cliprange_value,
         weight: *weight,
+        weight_from: WeightFrom::ABSENT,
         gradient: Out::new(&mut out.gradient),
         token_loss: token_loss.then(|| Out::new(&mut out.token_loss)),
         row_loss: Out::new(&mut out.row_loss),
@@ -134,8 +153,7 @@ pub fn value_loss_into(
         nonempty: row_tokens.iter().filter(|n| **n > 0).count() as u64,
         sequences: rows as u64,
     };
-    let clipped: u64 = clipped.iter().map(|n| u64::from(*n)).sum();
-    out.clip_fraction = if out.counts.tokens == 0 { 0.0 } else { clipped as f64 / out.counts.tokens as f64 };
+    out.clip_fraction = clip_fraction(clipped, out.counts);
     out.loss = fold_rows(device, &out.row_loss, rows)?[0];
     Ok(())
 }

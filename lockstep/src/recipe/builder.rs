@@ -1,8 +1,8 @@
 //! Recipes from code.
 
 use super::{
-    AdvantageChoice, AggregationMode, CorrectionChoice, EntropyChoice, GateChoice, GuardChoice, KlChoice,
-    RatioLevel, Recipe, Reduction, SingletonChoice, ValueChoice,
+    AdvantageChoice, AggregationMode, CorrectionChoice, EntropyChoice, GateChoice, GuardChoice, Horizon,
+    KlChoice, RatioLevel, Recipe, Reduction, SingletonChoice, ValueChoice,
 };
 use crate::Error;
 
@@ -112,7 +112,7 @@ impl Builder {
 
     /// C of seq-mean-token-sum-norm.
     pub fn horizon(mut self, tokens: f64) -> Self {
-        self.0.aggregation.horizon = Some(tokens);
+        self.0.aggregation.horizon = Some(Horizon::Tokens(tokens));
         self
     }
 

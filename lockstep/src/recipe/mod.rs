@@ -1,8 +1,10 @@
 //! A recipe: one choice for each stage, from a builder, a TOML file or a name. No arithmetic here.
 //!
 //! ```toml
-//! # Everything that is left out has the default of `grpo`; an unknown key is an error.
+//! # Everything that is left out is as in the recipe that this one extends; an unknown key is an error.
 //! name = "mine"
+//! extends = "grpo"                 # any name (`lockstep list`); leave out: grpo. `key = "none"` takes away an optional key or table of it
+//! # duties = ["dynamic_sampling"]  # what the training loop must do besides what the choices imply: [`Duty`]
 //! [advantage]                      # reward → advantage
 //! estimator = "grpo"               # grpo | grpo_batch | grpo_leave_one_out | rloo | opo | gpg | pass_k | mc_grpo | max_rl | remax
 //!                                  # | vcpo | reinforce_plus_plus | reinforce_plus_plus_baseline | reward | pass_at_k | gdpo | v0_5
@@ -11,7 +13,7 @@
 //! ddof = 1                         # 1 or 0
 //! eps = 1e-6
 //! # least_std = 1e-8               # a standard deviation of at most this divides nothing (VCPO)
-//! singleton = "error"              # error | zero | raw_reward
+//! singleton = "error"              # error | zero | leave_out (0, and no part in whiten: TRL's RLOO) | raw_reward
 //! nan_reward = "exclude"           # exclude | error
 //! # limit = 10.0                   # largest magnitude
 //! # mad_floor = 0.001              # mc_grpo
@@ -25,13 +27,15 @@
 //! # robust = "median"              # vcpo: median | winsorised, in place of the weighted mean; winsor_share = 0.05
 //! # tau2 = 0.05                    # v0_5 (our reading); laplace = true: variance of binary rewards
 //! # decay = 0.95                   # role_baseline (SPIRAL); role_order = "subtract_then_update" | "update_then_subtract"
-//! # [advantage.over_time]          # rewards with a place in time, instead of the estimator: [`Recipe::gae`] and its neighbours
+//! # [advantage.over_time]          # rewards with a place in time, instead of the estimator
 //! # kind = "gae"                   # gae (gamma, lambda, lambda_critic, length_alpha) | vtrace (gamma, lambda, rho_bar, rho_pg, c_bar)
 //!                                  # | mars (gamma, set: unique_values_and_zero | unique_values | samples)
 //!                                  # | ui_s1 (gamma, include_first_mismatch, omega) | optimal_token_baseline (gamma, lone_tail_is_raw)
 //! [reward]                         # leave out: rewards as they come
 //! threshold = 0.5                  # a reward above it is correct
-//! # replay_successes = true        # RAPO: Recipe::replays
+//! # components = "sum"             # the rewards are the weighted sum of column reward_components (TRL); leave out: column rewards
+//! # clip = [-5.0, 5.0]             # rewards of sequences, before everything else; leave out: none
+//! # replay_successes = true        # RAPO, a duty of the loop
 //! # group_factor_cap = 4.0         # RAPO: advantages times groups/good groups, at most this; leave out: none
 //! [reward.shaping]
 //! kind = "signs"                   # signs (correct, wrong) | fapo (lambda) | conciser (limit) | brpo
@@ -51,12 +55,14 @@
 //! [reward.filtration]              # PF-PPO-style (our reading): advantages times how often a response is drawn
 //! kind = "power"                   # power (power) | best_of_n | best_random | best_worst | max_min | max_random
 //! power = 2
-//! [reward.entropy]                 # MSSR: Recipe::entropy_shaped
+//! [reward.entropy]                 # MSSR: advantages per token, raised by entropy
 //! alpha = 0.4
 //! kappa = 2.0
 //! of = "sampled"                   # sampled | distribution
 //! [ratio]                          # logp, logp_old → ratio
-//! level = "token"                  # token | sequence (GSPO: geometric mean; log_max = 10.0 bounds it) | given (log_ratio of the input)
+//! level = "token"                  # token | sequence (GSPO: geometric mean; log_max = 10.0 bounds it)
+//!                                  # | product (over the sequence: TRL's RLOO) | given (column log_ratio) | min_prefix (MinPRO-style)
+//! gradient = "own"                 # own (GSPO-token) | mean (level sequence: a sequence's derivatives, averaged over its tokens: TRL)
 //! advantage = "own"                # own | sequence_mean (of advantages per token, level sequence: AReaL)
 //! guard = "clamp"                  # none | clamp | straight_through
 //! guard_bound = 20.0
@@ -64,7 +70,8 @@
 //! level = "token"                  # one (no weights) | token | sequence | geometric
 //! rule = "truncate"                # truncate (TIS) | mask (IcePop, MIS) | plain
 //! # low = 0.5                      # leave out: no lower end
-//! high = 2.0
+//! high = 2.0                       # inf: no upper end
+//! nan_rollout = "error"            # a NaN of logp_rollout: error | one (the sampler gave none, the ratio is 1: TRL)
 //! bound = 20.0                     # of log-ratios; leave out: none
 //! normalize = false                # divide by the mean over the batch
 //! denominator = "after"            # after (verl): rejected tokens leave the mask | before (TRL, NeMo, AReaL): weight 0
@@ -80,32 +87,37 @@
 //!                                  # | minirl (clip_ratio_low, clip_ratio_high, clip_ratio_c) | remix (clip_ratio_low, clip_ratio_high)
 //!                                  # | two_sided (clip_ratio_low, clip_ratio_high, delta) | topr
 //!                                  # | kl_cov (kl_cov_ratio, ppo_kl_coef; clip_ratio_low, clip_ratio_high: leave out for no clip) | vespo (k_pos, lambda_pos, k_neg, lambda_neg,
-//!                                  # against: second | old, the latter with the weights of [correction] in its exponent: TRL)
+//!                                  # against: rollout | old, the latter with the weights of [correction] in its exponent: TRL; lambda_floor)
 //!                                  # | clip_cov (clip_ratio_low, clip_ratio_high, clip_cov_ratio, clip_cov_lb, clip_cov_ub)
 //! clip_ratio_low = 0.2
 //! clip_ratio_high = 0.28
 //! clip_ratio_c = 3.0               # leave out: no dual clip
 //! [mask]                           # leave out: none
 //! opsm_delta = 0.1                 # off-policy sequence mask (A < 0 and mean(old - logp) > delta)
-//! opsm_against = "old"             # old | second (logp_second of the input: the sampler)
+//! opsm_against = "old"             # old | rollout (the sampler)
 //! top_entropy = 0.2                # 80/20: only the tokens with the largest entropies
+//! quantile = "count"               # count (so many tokens, ties by index) | torch (all from torch.quantile on: TRL)
 //! [kl]                             # leave out: no KL term
 //! estimator = "k3"                 # k1 | abs | k2 | k3 | low_var_kl (k3 with clamps 20 and 10)
-//! place = "loss"                   # loss | reward (of tokens, less coef·k: Recipe::penalised_rewards) | convex (ReMix: Recipe::add_kl_convex)
+//! place = "loss"                   # loss | reward (of tokens, less coef·k) | convex (ReMix: of the base and the previous policy)
 //! coef = 0.001
 //! clamp_in = 20.0                  # k3 only; leave out: none
 //! clamp_out = 10.0
 //! straight_through = false         # verl's "k3+"
 //! importance_weighted = "none"     # none | through_ratio (r·k, r differentiated: DeepSeek-V3.2, TRL, slime) | detached
 //!                                  # | score (r = 1, differentiated: NeMo RL)
+//! ratio = "token"                  # whose ratio that is: token | policy (of [ratio], one of sequences at its levels sequence and product: TRL)
 //! [aggregation]
 //! mode = "seq-mean-token-mean"     # token-mean | token-sum | seq-mean-token-sum | seq-mean-token-sum-norm
-//!                                  # | seq-mean-token-sum-norm-padded (C is the longest sequence of the call)
 //! sequences = "nonempty"           # N₊: nonempty (verl) | all (TRL)
 //! length = "add-eps"               # Lᵢ + 1e-8 (verl) | at-least-one: max(Lᵢ, 1) (TRL)
-//! # horizon = 1024                 # C of seq-mean-token-sum-norm
+//! # horizon = 1024                 # C of seq-mean-token-sum-norm, in tokens | "longest": the longest sequence of the call
+//! empty = "nothing"                # a sequence without live tokens adds: nothing | one (level product, gate gmpo: -A/S, TRL)
 //! [entropy]                        # leave out: no entropy term
 //! coef = 0.001                     # loss −coef·H, by the aggregation above
+//! over = "batch"                   # whose counts divide it: batch (column counts) | call (the call's own: TRL)
+//! of = "live"                      # live | kept (the tokens of mask.top_entropy alone: TRL)
+//! # aggregation = { mode = "token-mean" } # its own; leave out: the policy's
 //! [value]                          # leave out: no critic
 //! cliprange_value = 0.5            # leave out: no clipping
 //! coef = 1.0
@@ -116,39 +128,31 @@
 //! reduction = "tree"               # tree | exact: loss and metrics without an order, the same for any sharding
 //! ```
 
-mod advantage;
 mod advantage_check;
-mod apply;
 mod builder;
 mod choices;
-mod compose;
-mod correction;
-mod entropy;
-mod kl;
+mod duties;
+mod extend;
 mod named;
-mod named_peers;
-mod named_reward;
-mod over_time;
+mod needs;
+mod numbers;
 mod read;
-mod remax;
-mod reward;
-mod robust;
 mod together;
-mod value;
 
-pub use advantage::{Rewards, TokenAdvantages};
 pub use builder::Builder;
 pub use choices::{
-    AdvantageChoice, Against, Aggregation, AggregationMode, CorrectionChoice, CountedSequences,
-    DenominatorChoice, EntropyBonusChoice, EntropyChoice, EntropyKind, Estimator, FilterChoice,
-    FiltrationChoice, GateChoice, GmpoBounds, GuardChoice, K1BandChoice, KlChoice, KlEstimator, KlPlace,
-    KlWeighting, LengthGuard, MaskChoice, MetricsChoice, NanReward, NormSetChoice, OverlongChoice,
-    RatioAdvantage, RatioChoice, RatioLevel, Reduction, RejectChoice, RewardChoice, RobustChoice, RoleOrder,
-    ShapingChoice, SharpenChoice, SingletonChoice, TimeChoice, ValueChoice, WeightLevelChoice, WeightRule,
-    WhitenChoice,
+    AdvantageChoice, Against, Aggregation, AggregationMode, ComponentsChoice, CorrectionChoice,
+    CountedSequences, CountsOf, DenominatorChoice, EmptySequence, EntropyBonusChoice, EntropyChoice,
+    EntropyKind, EntropyTokens, Estimator, FilterChoice, FiltrationChoice, GateChoice, GmpoBounds,
+    GuardChoice, Horizon, K1BandChoice, KlChoice, KlEstimator, KlPlace, KlRatio, KlWeighting, LengthGuard,
+    MaskChoice, MetricsChoice, NanReward, NanRollout, NormSetChoice, OverlongChoice, QuantileRule,
+    RatioAdvantage, RatioChoice, RatioGradient, RatioLevel, Reduction, RejectChoice, RewardChoice,
+    RobustChoice, RoleOrder, ShapingChoice, SharpenChoice, SingletonChoice, TimeChoice, ValueChoice,
+    WeightLevelChoice, WeightRule, WhitenChoice,
 };
-pub use entropy::EntropyTerm;
-pub use named::NAMES;
+pub use duties::Duty;
+pub use named::{Entry, entries, names};
+pub use needs::{Call, Need};
 pub use together::refused;
 
 use serde::{Deserialize, Serialize};
@@ -159,6 +163,9 @@ use serde::{Deserialize, Serialize};
 pub struct Recipe {
     /// A name, for logs.
     pub name: String,
+    /// What the training loop must do, besides what the choices imply; all of it: [`Recipe::duties`].
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub duties: Vec<Duty>,
     /// Reward → shaped reward, and what follows the estimator.
     #[serde(skip_serializing_if = "RewardChoice::is_default")]
     pub reward: RewardChoice,
@@ -199,6 +206,7 @@ impl Default for Recipe {
     fn default() -> Self {
         Recipe {
             name: "grpo".into(),
+            duties: Vec::new(),
             reward: RewardChoice::default(),
             advantage: AdvantageChoice::default(),
             ratio: RatioChoice::default(),

@@ -1,13 +1,13 @@
 //! Recipes from TOML, and the combinations that are refused.
 
-use super::{KlEstimator, RatioAdvantage, RatioLevel, Recipe};
+use super::{KlEstimator, RatioAdvantage, RatioLevel, Recipe, extend};
 use crate::Error;
 
 impl Recipe {
     /// Reads and checks a recipe; see the [module](super) for the format.
     ///
-    /// Errors: TOML that cannot be read, an unknown key or value (line, column, what was expected); a value outside its domain;
-    /// a combination that is not supported.
+    /// Errors: TOML that cannot be read, an unknown key or value (line, column, what was expected); a number that its setting cannot
+    /// hold; a value outside its domain; a combination that is not supported.
     ///
     /// ```
     /// use lockstep::Recipe;
@@ -15,11 +15,12 @@ impl Recipe {
     /// assert_eq!(recipe.advantage, Recipe::named("grpo")?.advantage);
     /// let error = Recipe::from_toml("[gate]\nkind = \"sapo\"\nclip_ratio_low = 0.2\n").unwrap_err();
     /// assert!(error.to_string().contains("clip_ratio_low"));
+    /// let mine = Recipe::from_toml("extends = \"dapo\"\ngate.clip_ratio_c = \"none\"\n")?;
+    /// assert_eq!(mine.aggregation, Recipe::named("dapo")?.aggregation);
     /// # Ok::<(), lockstep::Error>(())
     /// ```
     pub fn from_toml(text: &str) -> Result<Recipe, Error> {
-        let recipe: Recipe =
-            toml::from_str(text).map_err(|e| Error::Recipe(e.to_string().trim_end().into()))?;
+        let recipe = extend::read(text)?;
         recipe.check()?;
         Ok(recipe)
     }
@@ -41,9 +42,10 @@ impl Recipe {
             )));
         }
         match (self.ratio.level, self.ratio.log_max) {
-            (RatioLevel::Token | RatioLevel::Given, Some(_)) => {
-                refuse("ratio.log_max is used by ratio.level sequence only")?
-            }
+            (
+                RatioLevel::Token | RatioLevel::Given | RatioLevel::MinPrefix | RatioLevel::Product,
+                Some(_),
+            ) => refuse("ratio.log_max is used by ratio.level sequence only")?,
             (_, Some(max)) if max.is_nan() || max <= 0.0 => {
                 return Err(Error::Recipe(format!("ratio.log_max is {max}: expected a positive number")));
             }
@@ -76,6 +78,9 @@ impl Recipe {
         self.aggregation.check("aggregation")?;
         if let Some(entropy) = self.entropy.filter(|entropy| !entropy.coef.is_finite()) {
             return Err(Error::Recipe(format!("entropy.coef is {}: expected a finite number", entropy.coef)));
+        }
+        if let Some(aggregation) = self.entropy.and_then(|entropy| entropy.aggregation) {
+            aggregation.check_plain("entropy.aggregation")?;
         }
         if let Some(value) = &self.value {
             value.check()?;

@@ -1,8 +1,9 @@
 //! Which choices of different stages do not go together, and why: the one table, which `check` applies and docs/combinations.md shows.
 
 use super::{
-    Against, AggregationMode, DenominatorChoice, Estimator, GateChoice, KlPlace, KlWeighting, RatioLevel,
-    Recipe, WeightLevelChoice, WeightRule,
+    Against, AggregationMode, CountedSequences, CountsOf, DenominatorChoice, EmptySequence, EntropyTokens,
+    Estimator, GateChoice, KlPlace, KlRatio, KlWeighting, RatioGradient, RatioLevel, Recipe, ShapingChoice,
+    SingletonChoice, TimeChoice, WeightLevelChoice, WeightRule,
 };
 use crate::Error;
 
@@ -36,6 +37,7 @@ const NO_STAGE: &str = "its advantages are made by a call of their own, which ha
 const OWN_KL: &str =
     "the gate uses the KL term for itself: leave [kl] out, and add one with ops::policy_loss::add_kl";
 const NO_DEVIATION: &str = "the factor counts groups with a deviation, which this estimator does not have";
+const NO_REWARDS: &str = "it does not read rewards of sequences";
 const UNUSED: &str = "the estimator does without";
 
 #[rustfmt::skip]
@@ -44,8 +46,6 @@ const RULES: &[Rule] = &[
         |r| gmpo(r) && r.ratio.level != RatioLevel::Token),
     rule("gate.kind gmpo", "mask.opsm_delta", "GMPO takes the geometric mean of weights, which no 0 of a mask survives",
         |r| gmpo(r) && r.mask.opsm_delta.is_some()),
-    rule("gate.kind gmpo", "mask.top_entropy", "GMPO takes the geometric mean of weights, which no 0 of a mask survives",
-        |r| gmpo(r) && r.mask.top_entropy.is_some()),
     rule("gate.kind gmpo", "correction.rule mask at correction.level token",
         "GMPO takes the geometric mean of weights, which no 0 of a token survives: mask whole sequences",
         |r| gmpo(r) && r.correction.as_ref().is_some_and(|c| c.rule == WeightRule::Mask && c.level == WeightLevelChoice::Token)),
@@ -59,10 +59,43 @@ const RULES: &[Rule] = &[
         |r| matches!(r.gate, GateChoice::Remix { .. }) && r.ratio.level != RatioLevel::Token),
     rule("gate.kind clip_cov", "ratio.level other than token", "Clip-Cov drops tokens whose own ratio is not clipped",
         |r| matches!(r.gate, GateChoice::ClipCov { .. }) && r.ratio.level != RatioLevel::Token),
-    rule("gate.kind dppo_tv or dppo_kl", "ratio.level given", "the DPPO gates read logp_old, which the given ratio replaces",
+    rule("gate.kind dppo_tv or dppo_kl", "ratio.level given or min_prefix", "the DPPO gates read logp_old, which the ratio of the prefix replaces",
         |r| matches!(r.gate, GateChoice::DppoTv { .. } | GateChoice::DppoKl { .. }) && given(r)),
-    rule("kl.importance_weighted", "ratio.level given", "the term is weighed by logp - logp_old, which the given ratio replaces",
+    rule("gate.kind dppo_tv or dppo_kl", "ratio.level product", "the DPPO gates read logp_old, which the product replaces",
+        |r| matches!(r.gate, GateChoice::DppoTv { .. } | GateChoice::DppoKl { .. }) && r.ratio.level == RatioLevel::Product),
+    rule("ratio.gradient mean", "ratio.level given or min_prefix", "how such a ratio depends on the tokens of its sequence is not known",
+        |r| r.ratio.gradient == RatioGradient::Mean && given(r)),
+    rule("gate.kind kl_cov", "ratio.level product, or sequence with ratio.gradient mean",
+        "its KL term is of single tokens, and here a sequence's coefficients are put together",
+        |r| matches!(r.gate, GateChoice::KlCov { .. }) && together(r)),
+    rule("aggregation.empty one", "a ratio of tokens", "an empty sequence has a ratio where it is that of a whole: ratio.level product, gate.kind gmpo",
+        |r| empty(r) && !gmpo(r) && r.ratio.level != RatioLevel::Product),
+    rule("aggregation.empty one", "gate.kind other than ppo_clip, two_sided or gmpo", "of these the loss is -A where the ratio is 1",
+        |r| empty(r) && !matches!(r.gate, GateChoice::PpoClip { .. } | GateChoice::TwoSided { .. } | GateChoice::Gmpo { .. })),
+    rule("aggregation.empty one", "aggregation.mode other than seq-mean-token-mean", "it is one more sequence of a mean over sequences",
+        |r| empty(r) && !gmpo(r) && r.aggregation.mode != AggregationMode::SeqMeanTokenMean),
+    rule("aggregation.empty one", "aggregation.sequences nonempty", "a sequence that adds to the loss is one of those that divide it",
+        |r| empty(r) && !gmpo(r) && r.aggregation.sequences != CountedSequences::All),
+    rule("kl.importance_weighted", "ratio.level given or min_prefix", "the term is weighed by logp - logp_old, which the ratio of the prefix replaces",
         |r| r.kl.is_some_and(|kl| kl.importance_weighted != KlWeighting::None) && given(r)),
+    rule("kl.ratio policy", "kl.importance_weighted none or score", "there is no ratio, or it is 1",
+        |r| of_policy(r) && r.kl.is_some_and(|kl| matches!(kl.importance_weighted, KlWeighting::None | KlWeighting::Score))),
+    rule("kl.ratio policy", "gate.kind gmpo", "GMPO's ratio is of clipped tokens",
+        |r| of_policy(r) && gmpo(r)),
+    rule("entropy.of kept", "no mask.top_entropy", "it says which tokens are kept",
+        |r| kept(r) && r.mask.top_entropy.is_none()),
+    rule("entropy.of kept", "entropy.over batch", "nobody counted the kept tokens of the whole batch: use call",
+        |r| kept(r) && r.entropy.is_some_and(|entropy| entropy.over == CountsOf::Batch)),
+    rule("reward.components or reward.clip", "advantage.over_time other than ui_s1", NO_REWARDS,
+        |r| own_rewards(r) && !matches!(r.advantage.over_time, None | Some(TimeChoice::UiS1 { .. }))),
+    rule("reward.components or reward.clip", "advantage.estimator reinforce_plus_plus", NO_REWARDS,
+        |r| own_rewards(r) && r.advantage.estimator == Estimator::ReinforcePlusPlus),
+    rule("reward.components or reward.clip", "advantage.estimator gdpo", "it takes each component by itself",
+        |r| own_rewards(r) && r.advantage.estimator == Estimator::Gdpo),
+    rule("reward.components or reward.clip", "reward.shaping evol_rl", "it makes rewards of its own",
+        |r| own_rewards(r) && matches!(r.reward.shaping, Some(ShapingChoice::EvolRl { .. }))),
+    rule("advantage.singleton leave_out", "advantage.estimator gdpo", "a group of one counts as 0 in its batch step: use zero",
+        |r| r.advantage.singleton == SingletonChoice::LeaveOut && r.advantage.estimator == Estimator::Gdpo),
     rule("kl.place reward", "kl.importance_weighted", "no gradient flows through a reward: the policy that sampled is its own",
         |r| in_reward(r) && r.kl.is_some_and(|kl| kl.importance_weighted != KlWeighting::None)),
     rule("kl.place convex", "kl.importance_weighted", "the two terms are added as they are",
@@ -77,8 +110,8 @@ const RULES: &[Rule] = &[
     rule("mask.opsm_delta", "advantage.over_time", PER_TOKEN, |r| r.mask.opsm_delta.is_some() && r.advantage.over_time.is_some()),
     rule("mask.opsm_delta", "advantage.estimator reinforce_plus_plus or tempo", PER_TOKEN, |r| r.mask.opsm_delta.is_some() && token_estimator(r)),
     rule("mask.opsm_delta", "reward.entropy", PER_TOKEN, |r| r.mask.opsm_delta.is_some() && r.reward.entropy.is_some()),
-    rule("mask.opsm_against second", "no mask.opsm_delta", "it says what the delta is measured against",
-        |r| r.mask.opsm_against == Against::Second && r.mask.opsm_delta.is_none()),
+    rule("mask.opsm_against rollout", "no mask.opsm_delta", "it says what the delta is measured against",
+        |r| r.mask.opsm_against == Against::Rollout && r.mask.opsm_delta.is_none()),
     rule("advantage.over_time", "reward.filter", NO_STAGE, |r| own_call(r, true) && r.reward.filter.is_some()),
     rule("advantage.over_time", "reward.sharpen", NO_STAGE, |r| own_call(r, true) && r.reward.sharpen.is_some()),
     rule("advantage.over_time", "reward.filtration", NO_STAGE, |r| own_call(r, true) && r.reward.filtration.is_some()),
@@ -100,12 +133,36 @@ fn gmpo(r: &Recipe) -> bool {
     matches!(r.gate, GateChoice::Gmpo { .. })
 }
 
+/// Whether an empty sequence adds to the loss.
+fn empty(r: &Recipe) -> bool {
+    r.aggregation.empty == EmptySequence::One
+}
+
+/// Whether coefficients of a sequence's tokens are put together.
+fn together(r: &Recipe) -> bool {
+    let mean = r.ratio.level == RatioLevel::Sequence && r.ratio.gradient == RatioGradient::Mean;
+    mean || r.ratio.level == RatioLevel::Product
+}
+
+fn of_policy(r: &Recipe) -> bool {
+    r.kl.is_some_and(|kl| kl.ratio == KlRatio::Policy)
+}
+
+fn kept(r: &Recipe) -> bool {
+    r.entropy.is_some_and(|entropy| entropy.of == EntropyTokens::Kept)
+}
+
+/// Whether something stands in place of column `rewards`.
+fn own_rewards(r: &Recipe) -> bool {
+    r.reward.components.is_some() || r.reward.clip.is_some()
+}
+
 fn in_reward(r: &Recipe) -> bool {
     r.kl.is_some_and(|kl| kl.place == KlPlace::Reward)
 }
 
 fn given(r: &Recipe) -> bool {
-    r.ratio.level == RatioLevel::Given
+    matches!(r.ratio.level, RatioLevel::Given | RatioLevel::MinPrefix)
 }
 
 /// Gates that weigh a sequence as a whole.
@@ -118,7 +175,7 @@ fn token_estimator(r: &Recipe) -> bool {
     matches!(r.advantage.estimator, Estimator::ReinforcePlusPlus | Estimator::Tempo)
 }
 
-/// Advantages that [`Recipe::advantages_with`] does not make: of [`over_time`](super::TimeChoice), or of an estimator per token.
+/// Advantages of [`over_time`](super::TimeChoice), or of an estimator per token.
 fn own_call(r: &Recipe, over_time: bool) -> bool {
     if over_time { r.advantage.over_time.is_some() } else { token_estimator(r) }
 }

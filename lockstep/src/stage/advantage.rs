@@ -1,12 +1,14 @@
 //! From a recipe's advantage estimator to the ops.
 
-use super::{AdvantageChoice, Estimator, NanReward, Recipe, RoleOrder, SingletonChoice, WhitenChoice};
+use super::reward::needed;
 use crate::ops::advantage::{Advantages, GroupParams, group_advantage};
-use crate::ops::locate;
-use crate::ops::tree::{Outcomes, Tempo, TempoParams, Tokens, tempo};
+use crate::ops::tree::{Outcomes, TempoParams, tempo};
 use crate::ops::whiten::{WhitenParams, whiten};
-use crate::ops::{self};
-use crate::{Advantage, Batch, Device, Error};
+use crate::ops::{self, locate};
+use crate::recipe::{
+    AdvantageChoice, Estimator, NanReward, Recipe, RoleOrder, SingletonChoice, WhitenChoice,
+};
+use crate::{Advantage, Batch, Credit, Device, Error};
 use lockstep_core::Error as Argument;
 use lockstep_core::advantage::{Baseline, Divisor, Order, Scale, Singleton};
 use std::borrow::Cow;
@@ -14,128 +16,30 @@ use std::borrow::Cow;
 /// MC-GRPO's released code.
 const MAD_FLOOR: f64 = 1e-3;
 /// Attempts of `pass_at_k` unless the recipe says how many.
-pub(super) const PASS_AT_K: u32 = 4;
+pub(crate) const PASS_AT_K: u32 = 4;
 /// SPIRAL's decay.
 pub(super) const ROLE_DECAY: f64 = 0.95;
 /// VCPO adds it to the sum of the weights.
 const VCPO_EPS: f64 = 1e-8;
 
-/// Outcome rewards and what some estimators want beside them.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Rewards<'a> {
+/// Outcome rewards and what some estimators want beside them: the columns, with what correction and KL have made of them.
+#[derive(Clone, Copy)]
+pub(super) struct Rewards<'a> {
     /// One per sequence, `[S]`; NaN = no score.
-    pub rewards: &'a [f32],
-    /// Sequences whose entry is 0 are left out of their group's statistics, `[S]`; absent = all count.
-    pub valid: Option<&'a [u8]>,
-    /// A baseline per group, `[G]`: `remax` (the reward of the greedy response), the prior of `v0_5`, MSSR's tracked value.
-    pub given: Option<&'a [f32]>,
-    /// Weights per sequence, `[S]`: `vcpo` (squared sequence ratio times squared norm of the score).
-    pub weights: Option<&'a [f32]>,
-    /// Correct but flawed answers, `[S]`: FAPO.
-    pub flags: Option<&'a [u8]>,
-    /// Position in its group of the answer that the others were compared with, `[G]`: BRPO.
-    pub reference: Option<&'a [u32]>,
-    /// Classes of the answers, `[S]`: EVOL-RL, from [`ops::reward::majority`].
-    pub classes: Option<&'a [u32]>,
-    /// Similarities inside the groups, `[Σ n²]`: EVOL-RL.
-    pub similarity: Option<&'a [f32]>,
-    /// Log-probabilities per token, `[N]`: XRPO, ACE.
-    pub logp: Option<&'a [f32]>,
-    /// The reference's, `[N]`: ACE, GRPOVI.
-    pub logp_ref: Option<&'a [f32]>,
-    /// K rewards `[S]`, one array after the other: GDPO, which does not read `rewards`.
-    pub components: Option<&'a [f32]>,
-    /// Their weights, `[K]`.
-    pub component_weights: Option<&'a [f32]>,
-    /// Role of each sequence, `[S]`: SPIRAL.
-    pub roles: Option<&'a [u32]>,
-    /// Moving average of each role, `[P]`, as the last call returned it.
-    pub role_state: Option<&'a [f64]>,
-}
-
-impl<'a> Rewards<'a> {
-    /// Rewards alone.
-    pub fn new(rewards: &'a [f32]) -> Self {
-        Rewards {
-            rewards,
-            valid: None,
-            given: None,
-            weights: None,
-            flags: None,
-            reference: None,
-            classes: None,
-            similarity: None,
-            logp: None,
-            logp_ref: None,
-            components: None,
-            component_weights: None,
-            roles: None,
-            role_state: None,
-        }
-    }
-}
-
-/// Advantages per token, with the returns behind them.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct TokenAdvantages {
-    /// `[N]`; 0 where masked.
-    pub advantage: Vec<f32>,
-    /// Discounted returns, `[N]`.
-    pub returns: Vec<f32>,
+    pub(super) rewards: &'a [f32],
+    /// Sequences whose entry is 0 are left out of their group's statistics, `[S]`.
+    pub(super) valid: Option<&'a [u8]>,
+    pub(super) columns: &'a crate::Rollouts<'a>,
 }
 
 impl Recipe {
-    /// Advantages of `rewards` `[S]`. A NaN reward is excluded or refused, as the recipe says. Errors: see
-    /// [`group_advantage`].
-    pub fn advantages(
-        &self,
-        device: &Device,
-        batch: &Batch<'_>,
-        rewards: &[f32],
-    ) -> Result<Advantages, Error> {
-        self.advantages_with(device, batch, &Rewards::new(rewards))
-    }
-
-    /// As [`Recipe::advantages`], with sequences whose entry in `valid` `[S]` is 0 left out of their group's statistics.
-    pub fn advantages_of(
-        &self,
-        device: &Device,
-        batch: &Batch<'_>,
-        rewards: &[f32],
-        valid: Option<&[u8]>,
-    ) -> Result<Advantages, Error> {
-        self.advantages_with(device, batch, &Rewards { valid, ..Rewards::new(rewards) })
-    }
-
-    /// As [`Recipe::advantages`], with all that an estimator may want.
-    ///
-    /// ```
-    /// use lockstep::recipe::Rewards;
-    /// use lockstep::{Batch, Device, Recipe};
-    /// let batch = Batch::new(&[0, 1, 2], &[0, 2], None)?;
-    /// let remax = Recipe::from_toml("[advantage]\nkind = \"remax\"\n")?;
-    /// let rewards = Rewards { given: Some(&[0.75]), ..Rewards::new(&[1.0, 0.0]) };
-    /// assert_eq!(remax.advantages_with(&Device::cpu(), &batch, &rewards)?.advantage, [0.25, -0.75]);
-    /// # Ok::<(), lockstep::Error>(())
-    /// ```
-    pub fn advantages_with(
+    /// Advantages per sequence, of the estimators of outcome rewards.
+    pub(super) fn outcome_advantages(
         &self,
         device: &Device,
         batch: &Batch<'_>,
         input: &Rewards<'_>,
-    ) -> Result<Advantages, Error> {
-        if self.advantage.over_time.is_some() {
-            let expected = "advantage.over_time needs rewards with a place in time: call the recipe's method of its name";
-            return Err(Argument::Combination { argument: "rewards", expected }.into());
-        }
-        if self.advantage.estimator == Estimator::ReinforcePlusPlus {
-            let expected = "reinforce_plus_plus needs rewards per token: call Recipe::token_advantages";
-            return Err(Argument::Combination { argument: "rewards", expected }.into());
-        }
-        if self.advantage.estimator == Estimator::Tempo {
-            let expected = "tempo needs the token ids: call Recipe::tree_advantages";
-            return Err(Argument::Combination { argument: "rewards", expected }.into());
-        }
+    ) -> Result<Credit, Error> {
         self.check_nan(input.rewards)?;
         let shaped = self.shaped_rewards(device, batch, input)?;
         let seen = Rewards { rewards: &shaped, ..*input };
@@ -146,90 +50,104 @@ impl Recipe {
             Estimator::Reward => vec![0.0; batch.groups()],
             _ => self.robust_baselines(batch, &seen)?,
         };
-        let given = if own.is_empty() { input.given } else { Some(&own[..]) };
-        let weights = input.weights.filter(|_| self.advantage.robust.is_none());
+        let given = if own.is_empty() { input.columns.baseline } else { Some(&own[..]) };
+        let weights = input.columns.baseline_weights.filter(|_| self.advantage.robust.is_none());
         let params = GroupParams { given, weights, ..self.advantage.group_params() };
-        let mut out = group_advantage(device, batch, &shaped, input.valid, &params)?;
+        let mut groups = group_advantage(device, batch, &shaped, input.valid, &params)?;
+        let mut advantage = std::mem::take(&mut groups.advantage);
         if let Some(params) = self.advantage.whitening() {
-            let counted = |i: usize| !shaped[i].is_nan() && input.valid.is_none_or(|v| v[i] != 0);
+            let alone = self.alone(batch, &groups.counted);
+            let left_out = |i: usize| alone.get(i).is_some_and(|alone| *alone);
+            let valid = |i: usize| input.valid.is_none_or(|v| v[i] != 0);
+            let counted = |i: usize| !shaped[i].is_nan() && valid(i) && !left_out(i);
             let value = |(i, a): (usize, &f32)| if counted(i) { *a } else { f32::NAN };
-            let values: Vec<f32> = out.advantage.iter().enumerate().map(value).collect();
-            out.advantage = whiten(device, batch, Advantage::PerSequence(&values), &params)?;
+            let values: Vec<f32> = advantage.iter().enumerate().map(value).collect();
+            advantage = whiten(device, batch, Advantage::PerSequence(&values), &params)?;
         }
+        let out = Credit { advantage, groups, ..Credit::default() };
         self.after_estimator(device, batch, input, &shaped, out)
+    }
+
+    /// Sequences of groups with fewer than two counted members, `[S]`, where `advantage.singleton` is `leave_out`; else empty.
+    fn alone(&self, batch: &Batch<'_>, counted: &[u32]) -> Vec<bool> {
+        if self.advantage.singleton != SingletonChoice::LeaveOut {
+            return Vec::new();
+        }
+        let mut alone = vec![false; batch.sequences()];
+        for (group, _) in counted.iter().enumerate().filter(|(_, counted)| **counted < 2) {
+            let span = batch.cu_groups().span(group);
+            alone[span.start..span.end].fill(true);
+        }
+        alone
     }
 
     /// Whether NaN rewards are what the recipe takes them for.
     fn check_nan(&self, rewards: &[f32]) -> Result<(), Error> {
-        let nan = rewards.iter().position(|r| r.is_nan());
-        if let (NanReward::Error, Some(_)) = (self.advantage.nan_reward, nan) {
-            let expected = "a number (the recipe's nan_reward is error)";
-            let (argument, index, got) = ("rewards", nan, f64::NAN);
-            return Err(Argument::Value { argument, index, expected, got }.into());
-        }
-        Ok(())
+        let (NanReward::Error, Some(index)) =
+            (self.advantage.nan_reward, rewards.iter().position(|r| r.is_nan()))
+        else {
+            return Ok(());
+        };
+        let expected = "a number (the recipe's nan_reward is error)";
+        Err(Argument::Value { argument: "rewards", index: Some(index), expected, got: f64::NAN }.into())
     }
 
-    /// Advantages of tokens by the prefix trees of token ids `[N]`, of the estimator `tempo`.
-    ///
-    /// Errors: another estimator; see [`tempo`].
-    ///
-    /// ```
-    /// use lockstep::ops::tree::Outcomes;
-    /// use lockstep::{Batch, Device, Recipe};
-    /// let batch = Batch::new(&[0, 2, 4], &[0, 2], None)?;
-    /// let tokens: &[u32] = &[7, 8, 7, 9];
-    /// let out = Recipe::named("tempo")?.tree_advantages(&Device::cpu(), &batch, tokens.into(), &Outcomes::new(&[1.0, 0.0]))?;
-    /// assert!(out.advantage[1] > out.advantage[0]);
-    /// # Ok::<(), lockstep::Error>(())
-    /// ```
-    pub fn tree_advantages(
+    /// Advantages of tokens by the prefix trees of token ids, of the estimator `tempo`.
+    pub(super) fn tree_advantages(
         &self,
         device: &Device,
         batch: &Batch<'_>,
-        tokens: Tokens<'_>,
-        outcomes: &Outcomes<'_>,
-    ) -> Result<Tempo, Error> {
-        let AdvantageChoice { estimator, norm_by_std, ddof, eps, pad_id, stop_at_mask, .. } = self.advantage;
-        if estimator != Estimator::Tempo {
-            let expected = "advantage.estimator takes no token ids: only tempo does";
-            return Err(Argument::Combination { argument: "tokens", expected }.into());
-        }
-        self.check_nan(outcomes.rewards)?;
+        input: &Rewards<'_>,
+    ) -> Result<Credit, Error> {
+        let AdvantageChoice { norm_by_std, ddof, eps, pad_id, stop_at_mask, .. } = self.advantage;
+        self.check_nan(input.rewards)?;
+        let shaped = self.shaped_rewards(device, batch, input)?;
+        let outcomes =
+            Outcomes { rewards: &shaped, valid: input.valid, weights: input.columns.outcome_weights };
         let singleton = self.advantage.group_params().singleton;
-        tempo(
-            device,
-            batch,
-            tokens,
-            outcomes,
-            &TempoParams {
-                norm_by_std,
-                ddof,
-                eps,
-                singleton,
-                pad: pad_id,
-                stop_at_mask: stop_at_mask.unwrap_or(false),
-            },
-        )
+        let stop_at_mask = stop_at_mask.unwrap_or(false);
+        let params = TempoParams { norm_by_std, ddof, eps, singleton, pad: pad_id, stop_at_mask };
+        let tokens = needed(input.columns.tokens, "tokens")?;
+        let out = tempo(device, batch, tokens.into(), &outcomes, &params)?;
+        let groups = Advantages { advantage: Vec::new(), ..out.group };
+        Ok(Credit { groups, ..Credit::per_token(out.advantage) })
     }
 
-    /// Advantages of rewards per token `[N]`, of the estimator `reinforce_plus_plus`: discounted returns, whitened.
-    ///
-    /// Errors: another estimator; see [`ops::discounted_return()`], [`whiten`].
-    pub fn token_advantages(
+    /// Discounted returns of rewards per token, whitened, of the estimator `reinforce_plus_plus`.
+    pub(super) fn token_advantages(
         &self,
         device: &Device,
         batch: &Batch<'_>,
         token_rewards: &[f32],
-    ) -> Result<TokenAdvantages, Error> {
-        if self.advantage.estimator != Estimator::ReinforcePlusPlus || self.advantage.over_time.is_some() {
-            let expected = "advantage.estimator takes rewards per sequence: only reinforce_plus_plus takes them per token";
-            return Err(Argument::Combination { argument: "token rewards", expected }.into());
-        }
+    ) -> Result<Credit, Error> {
         let gamma = self.advantage.gamma.unwrap_or(1.0);
         let returns = ops::discounted_return(device, batch, token_rewards, gamma)?;
         let advantage = self.whitened(device, batch, (&returns).into())?;
-        Ok(TokenAdvantages { advantage, returns })
+        Ok(Credit { returns, ..Credit::per_token(advantage) })
+    }
+
+    /// What is still to come of rewards per token, less the greedy response's reward, within ±`advantage.limit`, whitened: ReMax.
+    pub(super) fn remax_advantages(
+        &self,
+        device: &Device,
+        batch: &Batch<'_>,
+        token_rewards: &[f32],
+        greedy: &[f32],
+    ) -> Result<Credit, Error> {
+        locate::each_finite("baseline", greedy)?;
+        let returns = ops::discounted_return(device, batch, token_rewards, 1.0)?;
+        let limit = self.advantage.limit.map_or(f32::INFINITY, |limit| limit as f32);
+        let mut advantage = vec![0.0; returns.len()];
+        for (group, greedy) in greedy.iter().enumerate() {
+            let sequences = batch.cu_groups().span(group);
+            for sequence in sequences.start..sequences.end {
+                let tokens = batch.cu_seqlens().span(sequence);
+                let live = (tokens.start..tokens.end).filter(|i| batch.loss_mask().at(*i));
+                live.for_each(|i| advantage[i] = (returns[i] - greedy).clamp(-limit, limit));
+            }
+        }
+        let advantage = self.whitened(device, batch, advantage.into())?;
+        Ok(Credit { returns, ..Credit::per_token(advantage) })
     }
 
     /// Advantages of tokens, whitened where the recipe or its estimator wants it, and finite.
@@ -249,7 +167,7 @@ impl Recipe {
 }
 
 impl WhitenChoice {
-    pub(super) fn params(self) -> WhitenParams {
+    pub(crate) fn params(self) -> WhitenParams {
         match self {
             WhitenChoice::Verl => WhitenParams::VERL,
             WhitenChoice::Nemo => WhitenParams::NEMO,
@@ -267,7 +185,7 @@ impl WhitenChoice {
 
 impl AdvantageChoice {
     /// The group op's parameters.
-    pub(super) fn group_params(&self) -> GroupParams<'static> {
+    pub(crate) fn group_params(&self) -> GroupParams<'static> {
         let (ddof, eps) = (self.ddof, self.eps);
         let none = Scale::None { ddof };
         let by_std = |scale: Scale| if self.norm_by_std { scale } else { none };
@@ -304,7 +222,7 @@ impl AdvantageChoice {
         GroupParams {
             singleton: match self.singleton {
                 SingletonChoice::Error => None,
-                SingletonChoice::Zero => Some(Singleton::Zero),
+                SingletonChoice::Zero | SingletonChoice::LeaveOut => Some(Singleton::Zero),
                 SingletonChoice::RawReward => Some(Singleton::RawReward),
             },
             limit: self.limit.unwrap_or(f64::INFINITY),
@@ -321,7 +239,7 @@ impl AdvantageChoice {
         }
     }
 
-    pub(super) fn whitening(&self) -> Option<WhitenParams> {
+    pub(crate) fn whitening(&self) -> Option<WhitenParams> {
         let reinforce = [Estimator::ReinforcePlusPlus, Estimator::ReinforcePlusPlusBaseline];
         match self.whiten {
             Some(choice) => Some(choice.params()),

@@ -1,15 +1,17 @@
 //! From a recipe's choices to the ops.
 
-use super::{
-    Aggregation, AggregationMode, CountedSequences, GateChoice, GmpoBounds, GuardChoice, KlPlace,
-    KlWeighting, LengthGuard, RatioLevel, Recipe, Reduction,
-};
+use super::shared_ratio::pass_on;
+use crate::ops::kl;
 use crate::ops::kl_importance::ThreePolicies;
 use crate::ops::policy_loss::{self, GmpoParams, PolicyInput, PolicyOutput, PolicyParams};
-use crate::{Batch, Compiled, Counts, Device, Error};
+use crate::recipe::{
+    Aggregation, AggregationMode, CountedSequences, GateChoice, GmpoBounds, GuardChoice, Horizon, KlPlace,
+    KlRatio, KlWeighting, LengthGuard, RatioLevel, Recipe,
+};
+use crate::{Batch, Compiled, Counts, Device, Error, Rollouts};
 use lockstep_core::Error as Argument;
 use lockstep_core::aggregate::{PerRow, Weight};
-use lockstep_core::gate::{Cispo, DppoKl, DppoTv, Gate, MiniRl, PpoClip, Reinforce, Remix, Sapo};
+use lockstep_core::gate::Gate;
 use lockstep_core::num::Soft;
 use lockstep_core::policy_loss::{PolicyLoss, gmpo};
 use lockstep_core::ratio::{Guard, Level};
@@ -21,106 +23,95 @@ const EPS_COUNT: f64 = 1e-8;
 macro_rules! with_gate {
     ($choice:expr, gmpo => $gmpo:expr, |$gate:ident| $body:expr) => {
         match $choice {
-            GateChoice::Gmpo { .. } => $gmpo,
-            GateChoice::Minirl { clip_ratio_low, clip_ratio_high, clip_ratio_c } => {
-                let $gate = MiniRl { clip_ratio_low, clip_ratio_high, clip_ratio_c };
+            $crate::recipe::GateChoice::Gmpo { .. } => $gmpo,
+            $crate::recipe::GateChoice::Minirl { clip_ratio_low, clip_ratio_high, clip_ratio_c } => {
+                let $gate = lockstep_core::gate::MiniRl { clip_ratio_low, clip_ratio_high, clip_ratio_c };
                 $body
             }
-            GateChoice::Remix { clip_ratio_low, clip_ratio_high } => {
-                let $gate = Remix { clip_ratio_low, clip_ratio_high };
+            $crate::recipe::GateChoice::Remix { clip_ratio_low, clip_ratio_high } => {
+                let $gate = lockstep_core::gate::Remix { clip_ratio_low, clip_ratio_high };
                 $body
             }
-            GateChoice::TwoSided { clip_ratio_low, clip_ratio_high, delta } => {
-                let $gate = PpoClip { clip_ratio_low, clip_ratio_high, clip_ratio_c: delta };
+            $crate::recipe::GateChoice::TwoSided { clip_ratio_low, clip_ratio_high, delta } => {
+                let $gate =
+                    lockstep_core::gate::PpoClip { clip_ratio_low, clip_ratio_high, clip_ratio_c: delta };
                 $body
             }
-            GateChoice::KlCov { clip_ratio_low, clip_ratio_high, .. } => {
+            $crate::recipe::GateChoice::KlCov { clip_ratio_low, clip_ratio_high, .. } => {
                 // Without a clip no bound that a ratio of binary32 reaches.
-                let $gate = PpoClip {
+                let $gate = lockstep_core::gate::PpoClip {
                     clip_ratio_low: clip_ratio_low.unwrap_or(1.0),
                     clip_ratio_high: clip_ratio_high.unwrap_or(f32::MAX),
                     clip_ratio_c: f32::INFINITY,
                 };
                 $body
             }
-            GateChoice::ClipCov { clip_ratio_low, clip_ratio_high, .. } => {
-                let $gate = PpoClip { clip_ratio_low, clip_ratio_high, clip_ratio_c: f32::INFINITY };
+            $crate::recipe::GateChoice::ClipCov { clip_ratio_low, clip_ratio_high, .. } => {
+                let $gate = lockstep_core::gate::PpoClip {
+                    clip_ratio_low,
+                    clip_ratio_high,
+                    clip_ratio_c: f32::INFINITY,
+                };
                 $body
             }
-            GateChoice::Dro { .. } | GateChoice::Vespo { .. } | GateChoice::Topr {} => {
-                let $gate = Reinforce;
+            $crate::recipe::GateChoice::Dro { .. }
+            | $crate::recipe::GateChoice::Vespo { .. }
+            | $crate::recipe::GateChoice::Topr {} => {
+                let $gate = lockstep_core::gate::Reinforce;
                 $body
             }
-            GateChoice::PpoClip { clip_ratio_low, clip_ratio_high, clip_ratio_c } => {
+            $crate::recipe::GateChoice::PpoClip { clip_ratio_low, clip_ratio_high, clip_ratio_c } => {
                 let clip_ratio_c = clip_ratio_c.unwrap_or(f32::INFINITY);
-                let $gate = PpoClip { clip_ratio_low, clip_ratio_high, clip_ratio_c };
+                let $gate = lockstep_core::gate::PpoClip { clip_ratio_low, clip_ratio_high, clip_ratio_c };
                 $body
             }
-            GateChoice::Sapo { tau_pos, tau_neg } => {
-                let $gate = Sapo::new(tau_pos, tau_neg);
+            $crate::recipe::GateChoice::Sapo { tau_pos, tau_neg } => {
+                let $gate = lockstep_core::gate::Sapo::new(tau_pos, tau_neg);
                 $body
             }
-            GateChoice::Cispo { low, high } => {
-                let $gate = Cispo { low, high };
+            $crate::recipe::GateChoice::Cispo { low, high } => {
+                let $gate = lockstep_core::gate::Cispo { low, high };
                 $body
             }
-            GateChoice::Reinforce {} => {
-                let $gate = Reinforce;
+            $crate::recipe::GateChoice::Reinforce {} => {
+                let $gate = lockstep_core::gate::Reinforce;
                 $body
             }
-            GateChoice::DppoTv { clip_ratio_low, clip_ratio_high, clip_ratio_c } => {
-                let $gate = DppoTv { clip_ratio_low, clip_ratio_high, clip_ratio_c };
+            $crate::recipe::GateChoice::DppoTv { clip_ratio_low, clip_ratio_high, clip_ratio_c } => {
+                let $gate = lockstep_core::gate::DppoTv { clip_ratio_low, clip_ratio_high, clip_ratio_c };
                 $body
             }
-            GateChoice::DppoKl { clip_ratio_low, clip_ratio_high, clip_ratio_c } => {
-                let $gate = DppoKl { clip_ratio_low, clip_ratio_high, clip_ratio_c };
+            $crate::recipe::GateChoice::DppoKl { clip_ratio_low, clip_ratio_high, clip_ratio_c } => {
+                let $gate = lockstep_core::gate::DppoKl { clip_ratio_low, clip_ratio_high, clip_ratio_c };
                 $body
             }
         }
     };
 }
 
-impl Recipe {
-    /// Loss, dL/dlogp and metrics. Errors: see [`policy_loss::policy_loss`].
-    pub fn policy_loss(
-        &self,
-        device: &Device,
-        batch: &Batch<'_>,
-        input: &PolicyInput<'_>,
-    ) -> Result<PolicyOutput, Error> {
-        let mut out = PolicyOutput::default();
-        self.policy_loss_into(device, batch, input, &mut out)?;
-        Ok(out)
-    }
+pub(crate) use with_gate;
 
-    /// As [`Recipe::policy_loss`], into `out`, whose buffers are reused.
-    pub fn policy_loss_into(
+impl Recipe {
+    /// The policy term with its KL term: what comes before the fused op, the op, what follows it. `kept` are the tokens that
+    /// `mask.top_entropy` keeps, where they are needed as a mask.
+    pub(super) fn policy_term(
         &self,
         device: &Device,
         batch: &Batch<'_>,
-        input: &PolicyInput<'_>,
+        (rollouts, input, kept): (&Rollouts<'_>, &PolicyInput<'_>, Option<&[u8]>),
+        counts: Counts,
         out: &mut PolicyOutput,
     ) -> Result<(), Error> {
-        self.check()?;
-        let counts = match input.counts {
-            Some(counts) => counts,
-            None => batch.counts(device)?,
-        };
-        let composed = self.compose(device, batch, input, out.spare())?;
+        let composed = self.compose(device, batch, (rollouts, input, kept), out.spare())?;
         let input = &composed.input(input);
-        out.second_missing = composed.second_missing;
         let done = with_gate!(
             self.gate,
-            gmpo => self.gmpo(device, batch, input, counts, out),
+            gmpo => self.gmpo(device, batch, (input, kept), counts, out),
             |gate| self.run(device, batch, input, counts, gate, out)
         )
         .map_err(|error| self.explained(error));
         composed.spare(out.spare());
-        done?;
-        if self.metrics.reduction == Reduction::Exact {
-            out.reduce_exactly();
-        }
-        Ok(())
+        done
     }
 
     /// The error of a result that is no number, with what can be done about it in this recipe.
@@ -135,9 +126,20 @@ impl Recipe {
     }
 
     /// Whether the gate's parameters are in their domain.
-    pub(super) fn check_gate(&self) -> Result<(), Error> {
+    pub(crate) fn check_gate(&self) -> Result<(), Error> {
         with_gate!(self.gate, gmpo => self.check_gmpo()?, |gate| gate.check()?);
         self.check_composed()
+    }
+
+    /// GMPO's bounds of the log-ratio.
+    pub(crate) fn gmpo_bounds(&self) -> [f32; 2] {
+        match self.gate {
+            GateChoice::Gmpo { clip_log_low, clip_log_high, bounds: GmpoBounds::Ratio } => {
+                gmpo::bounds_of_ratio::<Soft>(clip_log_low, clip_log_high)
+            }
+            GateChoice::Gmpo { clip_log_low, clip_log_high, .. } => [clip_log_low, clip_log_high],
+            _ => [0.0; 2],
+        }
     }
 
     fn check_gmpo(&self) -> Result<(), Error> {
@@ -150,19 +152,16 @@ impl Recipe {
         Ok(gmpo::check_bounds(clip_log_low, clip_log_high)?)
     }
 
+    /// GMPO over the tokens that are left, then the KL term over all live ones.
     fn gmpo(
         &self,
         device: &Device,
         batch: &Batch<'_>,
-        input: &PolicyInput<'_>,
+        (input, kept): (&PolicyInput<'_>, Option<&[u8]>),
         counts: Counts,
         out: &mut PolicyOutput,
     ) -> Result<(), Error> {
-        let GateChoice::Gmpo { clip_log_low, clip_log_high, bounds } = self.gate else { return Ok(()) };
-        let [clip_log_low, clip_log_high] = match bounds {
-            GmpoBounds::Log => [clip_log_low, clip_log_high],
-            GmpoBounds::Ratio => gmpo::bounds_of_ratio::<Soft>(clip_log_low, clip_log_high),
-        };
+        let [clip_log_low, clip_log_high] = self.gmpo_bounds();
         let params = GmpoParams {
             clip_log_low,
             clip_log_high,
@@ -171,7 +170,17 @@ impl Recipe {
             band: self.metrics.band,
         };
         let without = PolicyInput { logp_ref: None, ..*input };
-        policy_loss::gmpo(device, batch, &without, &params, out)?;
+        let left = match kept {
+            Some(kept) => batch.with_mask(kept)?,
+            None => *batch,
+        };
+        policy_loss::gmpo(device, &left, &without, &params, out)?;
+        self.add_empty(device, &left, input.advantage, counts, out)?;
+        // The op knows no KL: its mean is measured here, over all live tokens.
+        if let (Some((term, _)), Some(logp_ref), Some(_)) = (self.kl_term(), input.logp_ref, out.metrics) {
+            let measured = kl(device, batch, input.logp, logp_ref, &term)?;
+            out.measure_kl(device, &measured.row_sum, batch.counts(device)?.tokens)?;
+        }
         match (self.kl_term(), input.logp_ref) {
             (None, None) => Ok(()),
             (Some(_), Some(_)) if self.weighted_kl().is_some() => {
@@ -197,8 +206,12 @@ impl Recipe {
     where
         for<'a> PolicyLoss<'a, G>: Compiled,
     {
-        let (kl, kl_weighted) = self.composed_kl();
-        out.second_missing |= G::SECOND && input.logp_second.is_none();
+        // Coefficients that are put together are those of the policy term alone: the op measures the KL, which is added after them.
+        let passed = self.passed().filter(|_| !G::SCORE);
+        let (kl, kl_weighted) = match (self.composed_kl(), passed) {
+            ((Some((kl, _)), false), Some(_)) => (Some((kl, 0.0)), false),
+            (own, _) => own,
+        };
         let params = PolicyParams {
             gate,
             level: self.level(),
@@ -209,6 +222,13 @@ impl Recipe {
             band: self.metrics.band,
         };
         policy_loss::policy_loss(device, batch, input, &params, out)?;
+        if let Some(passed) = passed {
+            pass_on(batch, passed, &mut out.coef)?;
+            if let (None, Some(term), Some(logp_ref)) = (self.weighted_kl(), self.kl_term(), input.logp_ref) {
+                policy_loss::add_kl(device, batch, [input.logp, logp_ref], term, params.weight, out)?;
+            }
+        }
+        self.add_empty(device, batch, input.advantage, counts, out)?;
         self.add_weighted_kl(device, batch, input, counts, out)
     }
 
@@ -232,12 +252,21 @@ impl Recipe {
     ) -> Result<(), Error> {
         let (Some(through), Some(term)) = (self.weighted_kl(), self.kl_term()) else { return Ok(()) };
         let Some(logp_ref) = input.logp_ref else { return Err(policy_loss::unmatched_ref(true)) };
+        let weight = self.aggregation.weight_in(batch, counts);
+        let of_policy = self.kl.is_some_and(|kl| kl.ratio == KlRatio::Policy);
+        if of_policy && matches!(self.ratio.level, RatioLevel::Sequence | RatioLevel::Product) {
+            return self.add_kl_of_sequences(device, batch, input, (logp_ref, term), (through, weight), out);
+        }
         let on_policy = self.kl.is_some_and(|kl| kl.importance_weighted == KlWeighting::Score);
         let logp_old = if on_policy { input.logp } else { input.logp_old };
         let policies = ThreePolicies { logp: input.logp, logp_old, logp_ref };
-        let weight = self.aggregation.weight_in(batch, counts);
-        policy_loss::add_kl_importance(device, batch, &policies, term, (self.guard(), through), weight, out)
-            .map(drop)
+        policy_loss::add_kl_importance(device, batch, &policies, term, (self.guard(), through), weight, out)?;
+        if of_policy {
+            let values = std::mem::take(&mut out.spare().kl);
+            out.measure_kl(device, &values.row_sum, out.counts.tokens)?;
+            out.spare().kl = values;
+        }
+        Ok(())
     }
 
     /// The aggregation weight for these counts; see [`Aggregation::weight`].
@@ -249,7 +278,7 @@ impl Recipe {
     pub fn level(&self) -> Level {
         match self.ratio.level {
             RatioLevel::Token => Level::Token,
-            RatioLevel::Given => Level::Given,
+            RatioLevel::Given | RatioLevel::MinPrefix | RatioLevel::Product => Level::Given,
             RatioLevel::Sequence => Level::Sequence { log_max: self.ratio.log_max.unwrap_or(f32::INFINITY) },
         }
     }
@@ -265,16 +294,21 @@ impl Recipe {
 }
 
 impl Aggregation {
-    /// This aggregation with the constant of its mode read from the batch, where the mode is one of the padded width.
+    /// This aggregation with its constant read from the batch, where the horizon is the longest sequence.
     pub fn for_batch(self, batch: &Batch<'_>) -> Aggregation {
-        match self.mode {
-            AggregationMode::SeqMeanTokenSumNormPadded => Aggregation {
-                mode: AggregationMode::SeqMeanTokenSumNorm,
-                horizon: Some(batch.longest().max(1) as f64),
-                ..self
-            },
-            _ => self,
-        }
+        if self.is_longest() { self.over(batch.longest()) } else { self }
+    }
+
+    /// Whether the constant is the longest sequence.
+    pub(crate) fn is_longest(&self) -> bool {
+        self.horizon == Some(Horizon::Longest)
+    }
+
+    /// With this longest sequence, where the constant is that.
+    pub(crate) fn over(self, longest: usize) -> Aggregation {
+        let horizon =
+            if self.is_longest() { Some(Horizon::Tokens(longest.max(1) as f64)) } else { self.horizon };
+        Aggregation { horizon, ..self }
     }
 
     /// The weight of every token's loss in `batch` for these counts.
@@ -282,7 +316,7 @@ impl Aggregation {
         self.for_batch(batch).weight(counts)
     }
 
-    /// As [`Aggregation::weight_in`] for these counts alone; of a mode of the padded width only after [`Aggregation::for_batch`].
+    /// As [`Aggregation::weight_in`] for these counts alone; of the longest sequence only after [`Aggregation::for_batch`].
     pub fn weight(&self, counts: Counts) -> Weight {
         let sequences = match self.sequences {
             CountedSequences::Nonempty => counts.nonempty,
@@ -297,11 +331,11 @@ impl Aggregation {
             AggregationMode::TokenSum => (PerRow::One, 1.0),
             AggregationMode::SeqMeanTokenSum => (PerRow::One, sequences),
             AggregationMode::SeqMeanTokenMean => (length, sequences),
-            AggregationMode::SeqMeanTokenSumNorm => {
-                (PerRow::Constant(self.horizon.unwrap_or(1.0)), sequences)
-            }
-            // Nobody said how long; `Weight::check` refuses it.
-            AggregationMode::SeqMeanTokenSumNormPadded => (PerRow::Constant(f64::NAN), sequences),
+            AggregationMode::SeqMeanTokenSumNorm => match self.horizon {
+                Some(Horizon::Tokens(tokens)) => (PerRow::Constant(tokens), sequences),
+                // Nobody said how long; `Weight::check` refuses it.
+                Some(Horizon::Longest) | None => (PerRow::Constant(f64::NAN), sequences),
+            },
         };
         Weight { per_row, denominator, scale: 1.0 }
     }

@@ -1,35 +1,38 @@
 //! Policy losses that are a few launches: what a recipe adds to the inputs of the fused op.
 
-use super::{Against, GateChoice, RatioAdvantage, Recipe};
+use super::reward::needed;
 use crate::ops::aggregate::sequence_means_into;
-use crate::ops::policy_loss::{PolicyInput, Spare, unmatched_ref};
+use crate::ops::policy_loss::{PolicyInput, Spare};
 use crate::ops::select::{Candidates, Pick, covariance_into, select_into, share, top_quantile};
 use crate::ops::sequence_weight::sequence_weight_into;
-use crate::{Advantage, Batch, Device, Error};
+use crate::recipe::{Against, GateChoice, RatioAdvantage, Recipe};
+use crate::{Advantage, Batch, Device, Error, Rollouts};
 use lockstep_core::Error as Argument;
 use lockstep_core::gate::PpoClip;
 use lockstep_core::kl::{Estimator, Kl};
 use lockstep_core::policy_loss::SequenceRule;
 use lockstep_core::select::Order;
+use std::borrow::Cow;
 
 /// What the fused op gets in addition to, or in place of, what the caller brought.
 #[derive(Default)]
-pub(super) struct Composed {
+pub(super) struct Composed<'c> {
     /// Advantages per sequence.
     advantage: Option<Vec<f32>>,
     weights: Option<Vec<f32>>,
     logp_ref: Option<Vec<f32>>,
     /// `logp_old` is the reference.
     old_is_ref: bool,
-    /// The second policy was read before the fused op.
-    second_read: bool,
-    /// A second policy was wanted and `logp_old` stood in.
-    pub(super) second_missing: bool,
+    /// The policy that the gate measures against beside `logp_old`.
+    logp_second: Option<Cow<'c, [f32]>>,
 }
 
-impl Composed {
+impl<'c> Composed<'c> {
     /// The inputs of the fused op.
-    pub(super) fn input<'a>(&'a self, input: &PolicyInput<'a>) -> PolicyInput<'a> {
+    pub(super) fn input<'a>(&'a self, input: &PolicyInput<'a>) -> PolicyInput<'a>
+    where
+        'c: 'a,
+    {
         PolicyInput {
             advantage: self.advantage.as_deref().map_or(input.advantage, Advantage::PerSequence),
             weights: self.weights.as_deref().or(input.weights),
@@ -38,7 +41,7 @@ impl Composed {
             } else {
                 input.logp_ref
             }),
-            logp_second: input.logp_second.filter(|_| !self.second_read),
+            logp_second: self.logp_second.as_deref(),
             ..*input
         }
     }
@@ -48,21 +51,6 @@ impl Composed {
         spare.give(self.advantage);
         spare.give(self.weights);
         spare.give(self.logp_ref);
-    }
-
-    /// The policy that something is measured against.
-    fn against<'a>(&mut self, which: Against, input: &PolicyInput<'a>) -> &'a [f32] {
-        match which {
-            Against::Old => input.logp_old,
-            Against::Second => self.second(input),
-        }
-    }
-
-    /// `logp_second`, or `logp_old` where there is none.
-    fn second<'a>(&mut self, input: &PolicyInput<'a>) -> &'a [f32] {
-        self.second_read = true;
-        self.second_missing |= input.logp_second.is_none();
-        input.logp_second.unwrap_or(input.logp_old)
     }
 
     fn apply_rule(
@@ -87,35 +75,37 @@ impl Composed {
 
 impl Recipe {
     /// Launches what comes before the fused op.
-    pub(super) fn compose(
+    pub(super) fn compose<'c>(
         &self,
         device: &Device,
         batch: &Batch<'_>,
-        input: &PolicyInput<'_>,
+        (rollouts, input, kept): (&Rollouts<'c>, &PolicyInput<'_>, Option<&[u8]>),
         spare: &mut Spare,
-    ) -> Result<Composed, Error> {
+    ) -> Result<Composed<'c>, Error> {
         let (mut composed, on) = (Composed::default(), (device, batch));
         let means = self.sequence_means(device, batch, input.advantage, spare)?;
         let own = *input;
         let advantage = means.as_deref().map_or(own.advantage, Advantage::PerSequence);
         let input = &PolicyInput { advantage, ..own };
-        let own_kl = matches!(self.gate, GateChoice::KlCov { .. } | GateChoice::Dro { .. });
-        if own_kl && input.logp_ref.is_some() {
-            return Err(unmatched_ref(false));
-        }
-        if input.seed.is_some() && !matches!(self.gate, GateChoice::ClipCov { .. }) {
-            let expected = "given, but nothing of the recipe is chosen at random: leave it out";
-            return Err(Argument::Combination { argument: "seed", expected }.into());
-        }
+        let against = |which| match which {
+            Against::Old => needed(rollouts.logp_old, "logp_old").map(Cow::Borrowed),
+            Against::Rollout => {
+                needed(rollouts.logp_rollout, "logp_rollout").map(|logp| self.sampler(logp, own.logp))
+            }
+        };
         match self.gate {
-            GateChoice::Vespo { k_pos, lambda_pos, k_neg, lambda_neg, against } => {
+            GateChoice::Vespo { k_pos, lambda_pos, k_neg, lambda_neg, against: which, lambda_floor } => {
+                let least = |lambda: f32| lambda_floor.map_or(lambda, |floor| lambda.max(floor));
+                let (lambda_pos, lambda_neg) = (least(lambda_pos), least(lambda_neg));
                 let rule = SequenceRule::Vespo { k_pos, lambda_pos, k_neg, lambda_neg };
-                let behave = composed.against(against, input);
-                composed.apply_rule(on, input, behave, rule, spare)?;
+                composed.apply_rule(on, input, &against(which)?, rule, spare)?;
             }
             GateChoice::Topr {} => {
-                let behave = composed.second(input);
-                composed.apply_rule(on, input, behave, SequenceRule::Topr, spare)?;
+                composed.apply_rule(on, input, &against(Against::Rollout)?, SequenceRule::Topr, spare)?;
+            }
+            GateChoice::Minirl { .. } => composed.logp_second = Some(against(Against::Rollout)?),
+            GateChoice::Remix { .. } => {
+                composed.logp_second = Some(needed(rollouts.logp_latest, "logp_latest")?.into());
             }
             GateChoice::Dro { .. } => composed.old_is_ref = true,
             GateChoice::KlCov { kl_cov_ratio, .. } => {
@@ -137,11 +127,7 @@ impl Recipe {
                 clip_cov_lb,
                 clip_cov_ub,
             } => {
-                let Some(seed) = input.seed else {
-                    let expected =
-                        "needed by gate.kind clip_cov, which chooses at random: another one for every call";
-                    return Err(Argument::Combination { argument: "seed", expected }.into());
-                };
+                let seed = *needed(rollouts.seed, "seed")?.first().unwrap_or(&0);
                 let mut values = spare.take();
                 let live = covariance_into(device, batch, input.logp, input.advantage, &mut values)?;
                 let clip = PpoClip { clip_ratio_low, clip_ratio_high, clip_ratio_c: f32::INFINITY };
@@ -162,27 +148,33 @@ impl Recipe {
             _ => {}
         }
         if let Some(delta) = self.mask.opsm_delta {
-            let behave = composed.against(self.mask.opsm_against, input);
-            composed.apply_rule(on, input, behave, SequenceRule::OffPolicyMask { delta }, spare)?;
+            let rule = SequenceRule::OffPolicyMask { delta };
+            composed.apply_rule(on, input, &against(self.mask.opsm_against)?, rule, spare)?;
         }
-        match (self.mask.top_entropy, input.entropy) {
-            (None, None) => {}
-            (Some(top), Some(entropy)) => {
-                let n = top_quantile(top, batch.counts(device)?.tokens)?;
-                select_into(device, batch, &Candidates::largest(entropy), n, &mut spare.selection)?;
+        match kept {
+            // GMPO leaves the others out altogether.
+            Some(_) if matches!(self.gate, GateChoice::Gmpo { .. }) => {}
+            Some(kept) => {
                 let weights = composed.weights.as_deref().or(input.weights);
-                let kept = weights.map_or(Pick::All(1.0), Pick::Each);
                 let mut chosen = spare.take();
-                spare.selection.choose_live_into(device, batch, kept, Pick::All(0.0), &mut chosen)?;
+                chosen.clear();
+                let weight = |i: usize| weights.map_or(1.0, |weights| weights[i]);
+                chosen.extend(
+                    kept.iter().enumerate().map(|(i, kept)| if *kept != 0 { weight(i) } else { 0.0 }),
+                );
                 spare.give(composed.weights.replace(chosen));
             }
-            (top, _) => {
-                let expected = match top {
-                    Some(_) => "needed by mask.top_entropy",
-                    None => "given, but the recipe has no mask.top_entropy: leave it out",
-                };
-                return Err(Argument::Combination { argument: "entropy", expected }.into());
-            }
+            None => {}
+        }
+        if let (Some(top), None) = (self.mask.top_entropy, kept) {
+            let entropy = needed(rollouts.entropy, "entropy")?;
+            let n = top_quantile(top, batch.counts(device)?.tokens)?;
+            select_into(device, batch, &Candidates::largest(entropy), n, &mut spare.selection)?;
+            let weights = composed.weights.as_deref().or(input.weights);
+            let kept = weights.map_or(Pick::All(1.0), Pick::Each);
+            let mut chosen = spare.take();
+            spare.selection.choose_live_into(device, batch, kept, Pick::All(0.0), &mut chosen)?;
+            spare.give(composed.weights.replace(chosen));
         }
         composed.advantage = means;
         Ok(composed)
@@ -208,7 +200,7 @@ impl Recipe {
     }
 
     /// The KL term of the fused op and whether it carries the weights: the recipe's, or what its gate is made of.
-    pub(super) fn composed_kl(&self) -> (Option<(Kl, f32)>, bool) {
+    pub(crate) fn composed_kl(&self) -> (Option<(Kl, f32)>, bool) {
         match self.gate {
             GateChoice::KlCov { ppo_kl_coef, .. } => (Some((Kl::new(Estimator::Abs), ppo_kl_coef)), true),
             // β/2·d² is k2 to the proximal policy.
@@ -220,7 +212,7 @@ impl Recipe {
     }
 
     /// Whether the numbers of gate and mask are in their domain.
-    pub(super) fn check_composed(&self) -> Result<(), Error> {
+    pub(crate) fn check_composed(&self) -> Result<(), Error> {
         let number = |name: &str, value: f64, ok: bool, expected: &str| match ok {
             true => Ok(()),
             false => Err(Error::Recipe(format!("{name} is {value}: expected {expected}"))),
@@ -244,8 +236,9 @@ impl Recipe {
             GateChoice::Dro { beta } => {
                 finite("gate.beta", beta)?;
             }
-            GateChoice::Vespo { k_pos, lambda_pos, k_neg, lambda_neg, .. } => {
+            GateChoice::Vespo { k_pos, lambda_pos, k_neg, lambda_neg, lambda_floor, .. } => {
                 SequenceRule::Vespo { k_pos, lambda_pos, k_neg, lambda_neg }.check()?;
+                finite("gate.lambda_floor", lambda_floor.unwrap_or(0.0))?;
             }
             GateChoice::TwoSided { clip_ratio_high, delta, .. } => {
                 // Below it the bound would cut the upper clip of A > 0 too, which a dual clip does not.

@@ -1,50 +1,32 @@
 //! The entropy stage of a recipe: a composition of `aggregate` and `logits_gradient`.
 
-use super::Recipe;
-use crate::ops::aggregate;
-use crate::{Batch, Counts, Device, Error};
-
-/// The entropy term of a loss.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct EntropyTerm {
-    /// −coef·agg(H), to be added to the policy loss.
-    pub loss: f64,
-    /// agg(H), what a trainer logs.
-    pub entropy: f64,
-    /// dL/dH = −coef·W of each token, `[N]`; 0 where masked. What `logits_gradient` takes.
-    pub coef: Vec<f32>,
-}
+use super::reward::needed;
+use crate::loss::EntropyTerm;
+use crate::ops::aggregate::{aggregate, fold_rows};
+use crate::recipe::{CountsOf, EntropyTokens, Recipe};
+use crate::{Batch, Counts, Device, Error, PolicyOutput, Rollouts};
 
 impl Recipe {
-    /// The entropy term for the `entropy` `[N]` of each token, by the aggregation of the policy loss. `counts` are those of the
-    /// *whole* batch when this is a part of it.
-    ///
-    /// Errors: a recipe without an `[entropy]` stage; lengths that disagree; a live entropy that is not finite (index).
-    ///
-    /// ```
-    /// use lockstep::{Batch, Device, Recipe};
-    /// let recipe = Recipe::from_toml("[entropy]\ncoef = 0.5\n[aggregation]\nmode = \"token-mean\"\n")?;
-    /// let batch = Batch::new(&[0, 3], &[0, 1], Some(&[1, 0, 1]))?;
-    /// let term = recipe.entropy_term(&Device::cpu(), &batch, &[1.0, f32::NAN, 3.0], None)?;
-    /// assert_eq!((term.loss, term.entropy, term.coef), (-1.0, 2.0, vec![-0.25, 0.0, -0.25]));
-    /// # Ok::<(), lockstep::Error>(())
-    /// ```
-    pub fn entropy_term(
+    /// Adds the entropy term, where the recipe has one; `kept` are the tokens that `mask.top_entropy` keeps.
+    pub(super) fn add_entropy(
         &self,
         device: &Device,
         batch: &Batch<'_>,
-        entropy: &[f32],
-        counts: Option<Counts>,
-    ) -> Result<EntropyTerm, Error> {
-        self.check()?;
-        let Some(choice) = self.entropy else {
-            return Err(Error::Recipe("no [entropy] stage: an entropy term needs one".into()));
+        (rollouts, kept): (&Rollouts<'_>, Option<&[u8]>),
+        counts: Counts,
+        out: &mut PolicyOutput,
+    ) -> Result<Option<EntropyTerm>, Error> {
+        let Some(choice) = self.entropy else { return Ok(None) };
+        let entropy = needed(rollouts.entropy, "entropy")?;
+        let batch = &match (choice.of, kept) {
+            (EntropyTokens::Kept, Some(kept)) => batch.with_mask(kept)?,
+            _ => *batch,
         };
-        let counts = match counts {
-            Some(counts) => counts,
-            None => batch.counts(device)?,
+        let counts = match choice.over {
+            CountsOf::Batch => counts,
+            CountsOf::Call => batch.counts(device)?,
         };
-        let weight = self.aggregation.weight_in(batch, counts);
+        let weight = choice.aggregation.unwrap_or(self.aggregation).weight_in(batch, counts);
         let aggregated = aggregate(device, batch, entropy, &weight)?;
         let mut coef = vec![0.0; batch.tokens()];
         for (sequence, length) in aggregated.row_tokens.iter().enumerate() {
@@ -52,7 +34,14 @@ impl Recipe {
             let span = batch.cu_seqlens().span(sequence);
             (span.start..span.end).filter(|i| batch.loss_mask().at(*i)).for_each(|i| coef[i] = own);
         }
+        if out.loss.is_some() {
+            let rows = aggregated.row_sum.iter().zip(&aggregated.row_tokens);
+            for (loss, (sum, length)) in out.row_loss.iter_mut().zip(rows) {
+                *loss -= f64::from(choice.coef) * (weight.of(u64::from(*length)) * sum);
+            }
+            out.loss = Some(fold_rows(device, &out.row_loss, batch.sequences())?[0]);
+        }
         let loss = -(f64::from(choice.coef) * aggregated.value);
-        Ok(EntropyTerm { loss, entropy: aggregated.value, coef })
+        Ok(Some(EntropyTerm { loss, entropy: aggregated.value, coef }))
     }
 }

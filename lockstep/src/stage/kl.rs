@@ -1,93 +1,87 @@
-//! The KL stage of a recipe: the term of the loss, and the penalty of the rewards.
+//! The KL stage of a recipe: the term of the loss, ReMix's convex pair, and the penalty of the rewards.
 
-use super::{KlChoice, KlEstimator, KlPlace, Recipe};
+use super::reward::needed;
+use crate::ops::kl;
 use crate::ops::kl_importance::kl_in_reward;
 use crate::ops::policy_loss::{PolicyOutput, add_kl};
-use crate::{Batch, Counts, Device, Error};
+use crate::recipe::{KlChoice, KlEstimator, KlPlace, Recipe};
+use crate::{Batch, Counts, Device, Error, Rollouts};
 use lockstep_core::Error as Argument;
 use lockstep_core::gate::remix::kl_convex_lambda;
 use lockstep_core::kl::{Estimator, Kl};
 
 impl Recipe {
     /// The KL estimator and its coefficient, if the loss has a KL term.
-    pub fn kl_term(&self) -> Option<(Kl, f32)> {
+    pub(crate) fn kl_term(&self) -> Option<(Kl, f32)> {
         self.kl.filter(|kl| kl.place == KlPlace::Loss).map(|kl| (kl.kl(), kl.coef))
     }
 
-    /// Adds ReMix's KL-convex term β·(λ·KL(π ‖ base) + (1 − λ)·KL(π ‖ previous)) to a loss and its coefficients, where `kl.place` is `convex`; λ of the
-    /// training step is [`kl_convex_lambda`]. Log-probabilities `[N]` of the current, the base and the previous policy; `counts` are those of the
-    /// *whole* batch when this is a part of it. Returns the term.
-    ///
-    /// Errors: a recipe with another KL term, or none; see [`add_kl`].
-    ///
-    /// ```
-    /// use lockstep::{Advantage, Batch, Device, PolicyInput, Recipe};
-    /// let (device, recipe) = (Device::cpu(), Recipe::named("remix_full")?);
-    /// let batch = Batch::new(&[0, 1], &[0, 1], None)?;
-    /// let (logp, base, previous) = ([-1.0], [-1.5], [-0.75]);
-    /// let mut out = recipe.policy_loss(&device, &batch, &PolicyInput::new(&logp, &logp, Advantage::PerSequence(&[0.0])))?;
-    /// // Step 0: the base policy alone. x = 0.5, whose k2 is 0.125 with gradient 0.5.
-    /// let term = recipe.add_kl_convex(&device, &batch, [&logp, &base, &previous], 0, None, &mut out)?;
-    /// assert!((term - 0.01 * 0.125).abs() < 1e-9 && (out.coef[0] - 0.01 * 0.5).abs() < 1e-9);
-    /// # Ok::<(), lockstep::Error>(())
-    /// ```
-    pub fn add_kl_convex(
+    /// Adds ReMix's KL-convex term β·(λ·KL(π ‖ base) + (1 − λ)·KL(π ‖ previous)), where `kl.place` is `convex`; λ is
+    /// [`kl_convex_lambda`] of the training step.
+    pub(super) fn add_kl_convex(
         &self,
         device: &Device,
         batch: &Batch<'_>,
-        [logp, base, previous]: [&[f32]; 3],
-        step: u64,
-        counts: Option<Counts>,
+        rollouts: &Rollouts<'_>,
+        counts: Counts,
         out: &mut PolicyOutput,
-    ) -> Result<f64, Error> {
-        self.check()?;
-        let Some(choice) = self.kl.filter(|kl| kl.place == KlPlace::Convex) else {
-            let expected = "given, but the recipe has no [kl] with place convex";
-            return Err(Argument::Combination { argument: "previous", expected }.into());
+    ) -> Result<(), Error> {
+        let Some(choice) = self.kl.filter(|kl| kl.place == KlPlace::Convex) else { return Ok(()) };
+        let &[step] = needed(rollouts.step, "step")? else {
+            let (argument, expected, because) = ("step", 1, "the number of the training step");
+            let got = rollouts.step.map_or(0, <[u64]>::len);
+            return Err(Argument::Length { argument, expected, because, got }.into());
         };
-        let counts = match counts {
-            Some(counts) => counts,
-            None => batch.counts(device)?,
-        };
+        let logp = needed(rollouts.logp, "logp")?;
+        let base = needed(rollouts.logp_ref, "logp_ref")?;
+        let previous = needed(rollouts.logp_previous, "logp_previous")?;
         let weight = self.aggregation.weight_in(batch, counts);
         let lambda = kl_convex_lambda(step);
-        let mut total = 0.0;
         for (reference, share) in [(base, lambda), (previous, 1.0 - lambda)] {
             let coef = (f64::from(choice.coef) * share) as f32;
-            total += add_kl(device, batch, [logp, reference], (choice.kl(), coef), weight, out)?;
+            add_kl(device, batch, [logp, reference], (choice.kl(), coef), weight, out)?;
         }
-        Ok(total)
+        Ok(())
     }
 
-    /// Token rewards `[N]` less the recipe's KL penalty of the policy that sampled, where `kl.place` is `reward`.
-    ///
-    /// Errors: a recipe whose KL term is in the loss, or that has none; see [`kl_in_reward`].
-    ///
-    /// ```
-    /// use lockstep::{Batch, Device, Recipe};
-    /// let toml = "[advantage]\nestimator = \"reinforce_plus_plus\"\n[kl]\nestimator = \"k1\"\ncoef = 0.5\nplace = \"reward\"\n";
-    /// let (device, recipe) = (Device::cpu(), Recipe::from_toml(toml)?);
-    /// let batch = Batch::new(&[0, 2], &[0, 1], None)?;
-    /// let rewards = recipe.penalised_rewards(&device, &batch, &[0.0, 1.0], &[-1.0, -1.0], &[-1.5, -0.5])?;
-    /// assert_eq!(rewards, [-0.25, 1.25]);
-    /// assert_eq!(recipe.token_advantages(&device, &batch, &rewards)?.returns, [1.0, 1.25]);
-    /// # Ok::<(), lockstep::Error>(())
-    /// ```
-    pub fn penalised_rewards(
+    /// Rewards per token less the KL penalty of the policy that sampled, where `kl.place` is `reward`.
+    pub(super) fn penalised_tokens(
         &self,
         device: &Device,
         batch: &Batch<'_>,
-        token_rewards: &[f32],
-        logp_old: &[f32],
-        logp_ref: &[f32],
-    ) -> Result<Vec<f32>, Error> {
-        self.check()?;
-        let Some(choice) = self.kl.filter(|kl| kl.place == KlPlace::Reward) else {
-            let expected = "given, but the recipe has no [kl] with place reward";
-            return Err(Argument::Combination { argument: "logp_ref", expected }.into());
+        rollouts: &Rollouts<'_>,
+    ) -> Result<Option<Vec<f32>>, Error> {
+        let (Some(choice), Some(rewards)) = (self.kl_in_reward(), rollouts.token_rewards) else {
+            return Ok(None);
         };
-        kl_in_reward(device, batch, token_rewards, logp_old, logp_ref, &choice.kl(), choice.coef)
+        let (old, reference) = policies(rollouts)?;
+        kl_in_reward(device, batch, rewards, old, reference, &choice.kl(), choice.coef).map(Some)
     }
+
+    /// Rewards per sequence less the sum of that penalty over its live tokens.
+    pub(super) fn penalised_sequences(
+        &self,
+        device: &Device,
+        batch: &Batch<'_>,
+        rollouts: &Rollouts<'_>,
+    ) -> Result<Option<Vec<f32>>, Error> {
+        let (Some(choice), Some(rewards)) = (self.kl_in_reward(), rollouts.rewards) else {
+            return Ok(None);
+        };
+        let (old, reference) = policies(rollouts)?;
+        let sums = kl(device, batch, old, reference, &choice.kl())?.row_sum;
+        let less = |(r, k): (&f32, f64)| (f64::from(*r) - f64::from(choice.coef) * k) as f32;
+        Ok(Some(rewards.iter().zip(sums).map(less).collect()))
+    }
+
+    fn kl_in_reward(&self) -> Option<KlChoice> {
+        self.kl.filter(|kl| kl.place == KlPlace::Reward)
+    }
+}
+
+/// The policy that sampled and the reference.
+fn policies<'a>(rollouts: &Rollouts<'a>) -> Result<(&'a [f32], &'a [f32]), Error> {
+    Ok((needed(rollouts.logp_old, "logp_old")?, needed(rollouts.logp_ref, "logp_ref")?))
 }
 
 impl KlChoice {

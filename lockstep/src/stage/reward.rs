@@ -1,10 +1,6 @@
 //! From a recipe's reward stage to the ops.
 
-use super::{
-    EntropyBonusChoice, EntropyKind, Estimator, FilterChoice, FiltrationChoice, OverlongChoice, Recipe,
-    RewardChoice, Rewards, ShapingChoice, SharpenChoice,
-};
-use crate::ops::advantage::Advantages;
+use super::advantage::Rewards;
 use crate::ops::filter::filter_groups;
 use crate::ops::filtration;
 use crate::ops::reward::{
@@ -12,12 +8,15 @@ use crate::ops::reward::{
 };
 use crate::ops::sharpen::{EntropyOf, SharpenParams, entropy_bonus, sequence_logp, sharpen};
 use crate::ops::{combine, gdpo, pass_at_k, role_baseline};
-use crate::{Advantage, Batch, Device, Error};
+use crate::recipe::{
+    ComponentsChoice, EntropyBonusChoice, EntropyKind, Estimator, FilterChoice, FiltrationChoice,
+    OverlongChoice, Recipe, RewardChoice, ShapingChoice, SharpenChoice,
+};
+use crate::{Advantage, Batch, Credit, Device, Error, Rollouts};
 use lockstep_core::Error as Argument;
 use lockstep_core::advantage::Sharpening;
 use lockstep_core::advantage::filtration::Filtration;
 use lockstep_core::reward::{Criterion, Shaping, rapo};
-use lockstep_core::schedule::rapo::replaces;
 use std::borrow::Cow;
 
 /// The error for an array that a choice needs and nobody gave.
@@ -57,7 +56,13 @@ impl FiltrationChoice {
 }
 
 impl FilterChoice {
-    fn criterion(self) -> Criterion {
+    /// Whether it looks at rewards as they came in.
+    pub(crate) fn of_rewards(&self) -> bool {
+        use FilterChoice::{AtMostTokens, Balanced, NonzeroAdvantage};
+        !matches!(self, Balanced { .. } | NonzeroAdvantage {} | AtMostTokens { .. })
+    }
+
+    pub(crate) fn criterion(self) -> Criterion {
         match self {
             FilterChoice::Varied {} => Criterion::Varied,
             FilterChoice::Spread { eta } => Criterion::Spread { eta },
@@ -71,13 +76,29 @@ impl FilterChoice {
 }
 
 impl RewardChoice {
+    /// The shapings that are launches of one op, in order.
+    pub(crate) fn shapings(&self) -> impl Iterator<Item = Shaping> {
+        let own = match self.shaping {
+            Some(ShapingChoice::Signs { correct, wrong }) => Some(Shaping::Signs { correct, wrong }),
+            Some(ShapingChoice::Fapo { lambda }) => Some(Shaping::Flawed { lambda }),
+            Some(ShapingChoice::Conciser { limit }) => Some(Shaping::Brevity { limit }),
+            Some(ShapingChoice::Brpo {}) => Some(Shaping::Preferred),
+            Some(ShapingChoice::Grpovi { .. } | ShapingChoice::EvolRl { .. }) | None => None,
+        };
+        own.into_iter().chain(self.overlong.map(OverlongChoice::shaping))
+    }
+
     /// Whether every number is in its domain.
-    pub(super) fn check(&self) -> Result<(), Error> {
+    pub(crate) fn check(&self) -> Result<(), Error> {
         if !self.threshold.is_finite() {
             return Err(Error::Recipe(format!(
                 "reward.threshold is {}: expected a finite number",
                 self.threshold
             )));
+        }
+        if let Some([low, high]) = self.clip.filter(|[low, high]| low.is_nan() || high.is_nan() || low > high)
+        {
+            return Err(Error::Recipe(format!("reward.clip is [{low}, {high}]: expected low <= high")));
         }
         match self.shaping {
             Some(ShapingChoice::Signs { correct, wrong }) => Shaping::Signs { correct, wrong }.check()?,
@@ -123,11 +144,33 @@ impl RewardChoice {
 }
 
 impl Recipe {
+    /// The rewards that stand in place of the column: the sum of the components, within `reward.clip`. None where the recipe has neither.
+    pub(super) fn rewards_of(
+        &self,
+        device: &Device,
+        batch: &Batch<'_>,
+        rollouts: &Rollouts<'_>,
+    ) -> Result<Option<Vec<f32>>, Error> {
+        let mut rewards = match (self.reward.components, self.reward.clip) {
+            (None, None) => return Ok(None),
+            (None, Some(_)) => needed(rollouts.rewards, "rewards")?.to_vec(),
+            (Some(ComponentsChoice::Sum), _) => {
+                let components = needed(rollouts.reward_components, "reward_components")?;
+                let weights = needed(rollouts.reward_weights, "reward_weights")?;
+                combine(device, batch, components, weights)?
+            }
+        };
+        if let Some([low, high]) = self.reward.clip {
+            // A NaN is neither below nor above.
+            rewards.iter_mut().for_each(|reward| *reward = reward.clamp(low, high));
+        }
+        Ok(Some(rewards))
+    }
+
     /// The rewards that the estimator sees: shaped, then less the penalty for overlong answers.
     ///
-    /// Borrowed where nothing shapes them. Errors: those of [`shape_rewards`], [`novelty_bands`], [`variance_increase`]; an array that the shaping
-    /// needs and nobody gave.
-    pub fn shaped_rewards<'a>(
+    /// Borrowed where nothing shapes them.
+    pub(super) fn shaped_rewards<'a>(
         &self,
         device: &Device,
         batch: &Batch<'_>,
@@ -137,8 +180,8 @@ impl Recipe {
         let shape = |rewards: &[f32], shaping| {
             let params = ShapeParams {
                 threshold: choice.threshold,
-                flags: input.flags,
-                reference: input.reference,
+                flags: input.columns.flawed,
+                reference: input.columns.reference,
                 ..ShapeParams::new(shaping)
             };
             shape_rewards(device, batch, rewards, input.valid, &params).map(Cow::Owned)
@@ -152,7 +195,7 @@ impl Recipe {
             Some(ShapingChoice::Conciser { limit }) => shape(input.rewards, Shaping::Brevity { limit })?,
             Some(ShapingChoice::Brpo {}) => shape(input.rewards, Shaping::Preferred)?,
             Some(ShapingChoice::Grpovi { low, high, margin, merge_ties }) => {
-                let logp = match input.logp_ref {
+                let logp = match input.columns.logp_ref {
                     Some(logp) => Some(sequence_logp(device, batch, "logp_ref", logp)?),
                     None => None,
                 };
@@ -166,8 +209,8 @@ impl Recipe {
                 Cow::Owned(variance_increase(device, batch, input.rewards, input.valid, &params)?)
             }
             Some(ShapingChoice::EvolRl { mean_weight }) => {
-                let classes = needed(input.classes, "classes")?;
-                let similarity = needed(input.similarity, "similarity")?;
+                let classes = needed(input.columns.answer_class, "answer_class")?;
+                let similarity = needed(input.columns.similarity, "similarity")?;
                 let bands = Bands { mean_weight, ..Bands::EVOL_RL };
                 Cow::Owned(novelty_bands(device, batch, classes, similarity, input.valid, &bands)?.rewards)
             }
@@ -184,58 +227,66 @@ impl Recipe {
         device: &Device,
         batch: &Batch<'_>,
         input: &Rewards<'_>,
-    ) -> Result<Option<Advantages>, Error> {
-        let choice = &self.advantage;
-        let mut out = Advantages::default();
+    ) -> Result<Option<Credit>, Error> {
+        let (choice, columns) = (&self.advantage, input.columns);
+        let mut out = Credit::default();
         match choice.estimator {
             Estimator::PassAtK => {
                 let k = choice.k.unwrap_or(super::advantage::PASS_AT_K);
                 let threshold = self.reward.threshold;
                 let passed = pass_at_k(device, batch, input.rewards, input.valid, k, threshold)?;
-                (out.advantage, out.mean) = (passed.advantage, passed.pass_at_k);
+                (out.advantage, out.groups.mean) = (passed.advantage, passed.pass_at_k);
             }
             Estimator::Gdpo => {
-                let components = needed(input.components, "components")?;
-                let weights = needed(input.component_weights, "component weights")?;
+                let components = needed(columns.reward_components, "reward_components")?;
+                let weights = needed(columns.reward_weights, "reward_weights")?;
                 let params = choice.whitening().unwrap_or(crate::ops::whiten::WhitenParams::VERL);
-                out.advantage = gdpo(device, batch, components, weights, &choice.group_params(), &params)?;
+                let counted = without_invalid(components, input.valid);
+                out.advantage = gdpo(device, batch, &counted, weights, &choice.group_params(), &params)?;
             }
             Estimator::RoleBaseline => {
-                let roles = needed(input.roles, "roles")?;
-                let state = needed(input.role_state, "role state")?;
+                let roles = needed(columns.roles, "roles")?;
+                let start: Vec<f64>;
+                let state = match columns.role_values {
+                    Some(state) => state,
+                    None => {
+                        start = vec![0.0; roles.iter().max().map_or(0, |last| *last as usize + 1)];
+                        &start
+                    }
+                };
                 let (decay, order) = (choice.decay.unwrap_or(super::advantage::ROLE_DECAY), choice.order());
-                (out.advantage, out.role_state) =
-                    role_baseline(device, input.rewards, roles, state, decay, order)?;
+                let counted = without_invalid(input.rewards, input.valid);
+                (out.advantage, out.state.role_values) =
+                    role_baseline(device, &counted, roles, state, decay, order)?;
             }
             _ => return Ok(None),
         }
         Ok(Some(out))
     }
 
-    /// What follows the estimator: sharpening, RAPO's factor, the filter. `shaped` is what the estimator saw, `input` what came in.
+    /// What follows the estimator: sharpening, RAPO's factor, the filter, entropy shaping. `shaped` is what the estimator saw, `input` what came in.
     pub(super) fn after_estimator(
         &self,
         device: &Device,
         batch: &Batch<'_>,
         input: &Rewards<'_>,
         shaped: &[f32],
-        mut out: Advantages,
-    ) -> Result<Advantages, Error> {
+        mut out: Credit,
+    ) -> Result<Credit, Error> {
+        let columns = input.columns;
         if let Some(choice) = self.reward.sharpen {
             let (sharpening, per_token) = choice.sharpening();
             let logp_ref = match choice {
                 SharpenChoice::Xrpo { .. } => None,
-                SharpenChoice::Ace { .. } => Some(needed(input.logp_ref, "logp_ref")?),
+                SharpenChoice::Ace { .. } => Some(needed(columns.logp_ref, "logp_ref")?),
             };
-            let logp = needed(input.logp, "logp")?;
+            let logp = needed(columns.logp_old, "logp_old")?;
             let threshold = self.reward.threshold;
             let params = SharpenParams { sharpening, threshold, logp, logp_ref, per_token };
             out.advantage = sharpen(device, batch, &out.advantage, input.rewards, input.valid, &params)?;
         }
         if let Some(choice) = self.reward.filtration {
-            let counted = |i: usize| input.valid.is_none_or(|valid| valid[i] != 0);
-            let value = |(i, r): (usize, &f32)| if counted(i) { *r } else { f32::NAN };
-            let counted: Vec<f32> = shaped.iter().enumerate().map(value).collect();
+            let counted = without_invalid(shaped, input.valid);
             let weights = filtration(batch, &counted, choice.rule())?;
             for group in 0..batch.groups() {
                 let span = batch.cu_groups().span(group);
@@ -246,7 +297,7 @@ impl Recipe {
             }
         }
         if let Some(cap) = self.reward.group_factor_cap {
-            let good = out.std.iter().filter(|std| **std > 0.0).count();
+            let good = out.groups.std.iter().filter(|std| **std > 0.0).count();
             let factor = rapo::group_factor(batch.groups() as u32, good as u32, cap);
             out.advantage = combine(device, batch, &out.advantage, &[factor as f32])?;
         }
@@ -269,69 +320,26 @@ impl Recipe {
             }
             out.keep = filtered.keep;
         }
+        if let Some(EntropyBonusChoice { alpha, kappa, of }) = self.reward.entropy {
+            let entropy = match of {
+                EntropyKind::Sampled => EntropyOf::Sampled(needed(columns.logp_old, "logp_old")?),
+                EntropyKind::Distribution => EntropyOf::Distribution(needed(columns.entropy, "entropy")?),
+            };
+            let advantage = Advantage::PerSequence(&out.advantage);
+            out.advantage = entropy_bonus(device, batch, advantage, entropy, alpha, kappa)?;
+            out.per_token = true;
+        }
         Ok(out)
     }
+}
 
-    /// RAPO's replay: the sequence of each group that gives way to the group's stored success, `[G]`; none where one succeeded or `stored` `[G]`
-    /// is 0. Before the advantages: put the stored tokens, reward and log-probabilities in its place, then take the advantages of the whole group.
-    /// [`stores`](lockstep_core::schedule::rapo::stores) says what a group leaves behind.
-    ///
-    /// Errors: a recipe without `reward.replay_successes`; lengths that disagree.
-    ///
-    /// ```
-    /// use lockstep::{Batch, Recipe};
-    /// let batch = Batch::new(&[0, 1, 2, 3, 4], &[0, 2, 4], None)?;
-    /// let recipe = Recipe::named("rapo_replay")?;
-    /// // The first group has a success of its own; the second gets the stored one in place of sequence 2 or 3.
-    /// let replaced = recipe.replays(&batch, &[0.0, 1.0, 0.0, 0.1], &[1, 1], 7, 0)?;
-    /// assert!(replaced[0].is_none() && matches!(replaced[1], Some(2 | 3)));
-    /// # Ok::<(), lockstep::Error>(())
-    /// ```
-    pub fn replays(
-        &self,
-        batch: &Batch<'_>,
-        rewards: &[f32],
-        stored: &[u8],
-        seed: u64,
-        step: u32,
-    ) -> Result<Vec<Option<u32>>, Error> {
-        if !self.reward.replay_successes {
-            let expected = "given, but the recipe has no reward.replay_successes";
-            return Err(Argument::Combination { argument: "stored", expected }.into());
-        }
-        batch.check_sequences("rewards", rewards.len())?;
-        crate::batch::check_length("stored", batch.groups(), "one per group", stored.len())?;
-        let of_group = |group: usize| {
-            let span = batch.cu_groups().span(group);
-            let which =
-                replaces(&rewards[span.start..span.end], stored[group] != 0, seed, step, group as u32);
-            which.map(|i| span.start as u32 + i)
-        };
-        Ok((0..batch.groups()).map(of_group).collect())
-    }
-
-    /// The advantages `[S]` as advantages per token, `[N]`, raised by entropy as `reward.entropy` says.
-    ///
-    /// Errors: a recipe without `reward.entropy`, or with the other kind; those of [`entropy_bonus`].
-    pub fn entropy_shaped(
-        &self,
-        device: &Device,
-        batch: &Batch<'_>,
-        advantage: &[f32],
-        entropy: EntropyOf<'_>,
-    ) -> Result<Vec<f32>, Error> {
-        let kind = match entropy {
-            EntropyOf::Sampled(_) => EntropyKind::Sampled,
-            EntropyOf::Distribution(_) => EntropyKind::Distribution,
-        };
-        match self.reward.entropy {
-            Some(EntropyBonusChoice { alpha, kappa, of }) if of == kind => {
-                entropy_bonus(device, batch, Advantage::PerSequence(advantage), entropy, alpha, kappa)
-            }
-            _ => {
-                let expected = "the kind of entropy that reward.entropy.of names";
-                Err(Argument::Combination { argument: "entropy", expected }.into())
-            }
+/// `values` `[K·S]`, with NaN (no score) for the sequences whose entry in `valid` is 0.
+fn without_invalid<'a>(values: &'a [f32], valid: Option<&[u8]>) -> Cow<'a, [f32]> {
+    match valid {
+        None => Cow::Borrowed(values),
+        Some(valid) => {
+            let counted = values.iter().zip(valid.iter().cycle());
+            counted.map(|(x, v)| if *v == 0 { f32::NAN } else { *x }).collect()
         }
     }
 }

@@ -1,8 +1,9 @@
 //! From `advantage.robust` to VCPO's alternatives to its weighted mean.
 
+use super::advantage::Rewards;
 use super::reward::needed;
-use super::{Recipe, Rewards, RobustChoice, SingletonChoice};
 use crate::ops::advantage::lone;
+use crate::recipe::{Recipe, RobustChoice, SingletonChoice};
 use crate::{Batch, Error, ops};
 use lockstep_core::advantage::robust_baseline::Robust;
 
@@ -19,7 +20,7 @@ impl Recipe {
                 Robust::Winsorised(self.advantage.winsor_share.unwrap_or(WINSOR_SHARE))
             }
         };
-        let weights = needed(input.weights, "weights")?;
+        let weights = needed(input.columns.baseline_weights, "baseline_weights")?;
         let mut counted = input.rewards.to_vec();
         if let Some(valid) = input.valid {
             batch.check_sequences("valid", valid.len())?;
@@ -34,7 +35,7 @@ impl Recipe {
                 SingletonChoice::Error if members == 1 => return Err(lone(group)),
                 SingletonChoice::RawReward if members == 1 => *baseline = 0.0,
                 // Its own reward.
-                SingletonChoice::Zero if members == 1 => {
+                SingletonChoice::Zero | SingletonChoice::LeaveOut if members == 1 => {
                     *baseline = only_reward(&counted[span.start..span.end])
                 }
                 _ => {}

@@ -1,17 +1,21 @@
 //! The value stage of a recipe, and what aggregations must satisfy.
 
-use super::{Aggregation, AggregationMode, Recipe, ValueChoice};
-use crate::ops::value_loss::{ValueInput, ValueOutput, value_loss};
-use crate::{Batch, Counts, Device, Error};
+use super::reward::needed;
+use crate::ops::value_loss::{ValueInput, ValueOutput, value_loss_into};
+use crate::recipe::{Aggregation, AggregationMode, EmptySequence, Horizon, Recipe, ValueChoice};
+use crate::{Batch, Counts, Credit, Device, Error, Rollouts};
+use lockstep_core::aggregate::Weight;
 
 impl Aggregation {
     /// Whether the horizon is there, and a number, exactly where it is needed; `stage` is the TOML path for the message.
-    pub(super) fn check(&self, stage: &str) -> Result<(), Error> {
+    pub(crate) fn check(&self, stage: &str) -> Result<(), Error> {
         let message = match (self.mode, self.horizon) {
             (AggregationMode::SeqMeanTokenSumNorm, None) => format!(
-                "{stage}.mode seq-mean-token-sum-norm needs {stage}.horizon, its constant C in tokens"
+                "{stage}.mode seq-mean-token-sum-norm needs {stage}.horizon, its constant C in tokens or \"longest\""
             ),
-            (AggregationMode::SeqMeanTokenSumNorm, Some(c)) if !(c > 0.0 && c.is_finite()) => {
+            (AggregationMode::SeqMeanTokenSumNorm, Some(Horizon::Tokens(c)))
+                if !(c > 0.0 && c.is_finite()) =>
+            {
                 format!("{stage}.horizon is {c}: expected a positive finite number")
             }
             (AggregationMode::SeqMeanTokenSumNorm, Some(_)) | (_, None) => return Ok(()),
@@ -19,11 +23,22 @@ impl Aggregation {
         };
         Err(Error::Recipe(message))
     }
+
+    /// The same of a term without a ratio, to which an empty sequence adds nothing.
+    pub(crate) fn check_plain(&self, stage: &str) -> Result<(), Error> {
+        self.check(stage)?;
+        match self.empty {
+            EmptySequence::Nothing => Ok(()),
+            EmptySequence::One => {
+                Err(Error::Recipe(format!("{stage}.empty one is of policy terms: [aggregation] has it")))
+            }
+        }
+    }
 }
 
 impl ValueChoice {
-    pub(super) fn check(&self) -> Result<(), Error> {
-        self.aggregation.check("value.aggregation")?;
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        self.aggregation.check_plain("value.aggregation")?;
         if !self.coef.is_finite() {
             return Err(Error::Recipe(format!("value.coef is {}: expected a finite number", self.coef)));
         }
@@ -37,36 +52,26 @@ impl ValueChoice {
 }
 
 impl Recipe {
-    /// Loss of the critic and dL/dV; `counts` are those of the *whole* batch when this is a part of it.
-    ///
-    /// Errors: a recipe without a `[value]` stage; those of [`value_loss`].
-    ///
-    /// ```
-    /// use lockstep::{Batch, Device, Recipe, ops::value_loss::ValueInput};
-    /// let recipe = Recipe::from_toml("[value]\ncliprange_value = 0.5\n")?;
-    /// let batch = Batch::new(&[0, 2], &[0, 1], None)?;
-    /// let input = ValueInput { values: &[1.0, 2.0], values_old: Some(&[1.0, 3.0]), returns: &[0.0, 1.0] };
-    /// let out = recipe.value_loss(&Device::cpu(), &batch, &input, None)?;
-    /// assert_eq!((out.gradient, out.loss), (vec![0.5, 0.0], 0.8125));
-    /// # Ok::<(), lockstep::Error>(())
-    /// ```
-    pub fn value_loss(
+    /// Loss of the critic and dL/dV, where the recipe has one.
+    pub(super) fn value_loss(
         &self,
         device: &Device,
         batch: &Batch<'_>,
-        input: &ValueInput<'_>,
-        counts: Option<Counts>,
-    ) -> Result<ValueOutput, Error> {
-        self.check()?;
-        let Some(value) = &self.value else {
-            return Err(Error::Recipe("no [value] stage: a critic's loss needs one".into()));
+        (rollouts, credit): (&Rollouts<'_>, &Credit),
+        counts: Counts,
+        token_loss: bool,
+        spare: Option<ValueOutput>,
+    ) -> Result<Option<ValueOutput>, Error> {
+        let Some(value) = &self.value else { return Ok(None) };
+        let weight = Weight { scale: value.coef, ..value.aggregation.weight_in(batch, counts) };
+        let input = ValueInput {
+            values: needed(rollouts.values, "values")?,
+            values_old: rollouts.values_old,
+            returns: credit.needed_returns()?,
         };
-        let counts = match counts {
-            Some(counts) => counts,
-            None => batch.counts(device)?,
-        };
-        let weight = value.aggregation.weight_in(batch, counts);
-        let weight = lockstep_core::aggregate::Weight { scale: value.coef, ..weight };
-        value_loss(device, batch, input, value.cliprange_value.unwrap_or(f32::INFINITY), &weight)
+        let range = value.cliprange_value.unwrap_or(f32::INFINITY);
+        let mut out = spare.unwrap_or_default();
+        value_loss_into(device, batch, &input, range, &weight, token_loss, &mut out)?;
+        Ok(Some(out))
     }
 }

@@ -189,12 +189,34 @@ pub fn rollout_correction(
         locate::finite("weights", &normalized, "a weight is too large beside the mean of the batch")?;
         out.weights = normalized;
     }
-    let sequences = rows as u64;
-    let (live, kept) = (totals[sum::LIVE] as u64, out.kept.iter().filter(|kept| **kept != 0).count() as u64);
-    out.counts_before = Counts { tokens: totals[sum::TOKENS] as u64, nonempty: live, sequences };
-    out.counts_after = Counts { tokens: totals[sum::KEPT] as u64, nonempty: kept, sequences };
-    out.stats = WeightStats::new(&sums, &maxima, &totals, rows, params);
+    (out.stats, out.counts_before, out.counts_after) =
+        summary((&sums, &maxima), &totals, &out.kept, params);
     Ok(out)
+}
+
+/// Statistics of the weights, and counts before and after rejection, from what the rows came to; `totals` are the folded sums.
+fn summary(
+    (sums, maxima): (&[f64], &[f32]),
+    totals: &[f64],
+    kept: &[u8],
+    params: &CorrectionParams,
+) -> (WeightStats, Counts, Counts) {
+    let sequences = kept.len() as u64;
+    let left = kept.iter().filter(|kept| **kept != 0).count() as u64;
+    let before = Counts { tokens: totals[sum::TOKENS] as u64, nonempty: totals[sum::LIVE] as u64, sequences };
+    let after = Counts { tokens: totals[sum::KEPT] as u64, nonempty: left, sequences };
+    (WeightStats::new(sums, maxima, totals, kept.len(), params), before, after)
+}
+
+/// The same of rows that a device has computed.
+pub(crate) fn stats_of(
+    sums: &[f64],
+    maxima: &[f32],
+    kept: &[u8],
+    params: &CorrectionParams,
+) -> Result<(WeightStats, Counts, Counts), Error> {
+    let totals = fold_rows(&Device::cpu(), sums, kept.len())?;
+    Ok(summary((sums, maxima), &totals, kept, params))
 }
 
 fn check(

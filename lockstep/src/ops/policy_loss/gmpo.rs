@@ -55,6 +55,7 @@ pub fn gmpo(
         clip_log_low: params.clip_log_low,
         clip_log_high: params.clip_log_high,
         denominator: params.denominator,
+        denominator_from: None,
         coef: Out::new(&mut out.coef),
         row_loss: outputs.loss.then(|| Out::new(&mut out.row_loss)),
         row_tokens: Out::new(&mut scratch.tokens),

@@ -2,6 +2,7 @@
 
 use super::{Outputs, PolicyInput, PolicyOutput, PolicyParams, policy_loss};
 use crate::ops::aggregate::{aggregate, fold_rows};
+use crate::ops::kl::KlOutput;
 use crate::ops::kl_importance::{ThreePolicies, kl_importance_into};
 use crate::{Advantage, Batch, Device, Error};
 use lockstep_core::advantage::Combine;
@@ -64,6 +65,20 @@ pub fn add_kl_importance(
 ) -> Result<f64, Error> {
     let mut values = std::mem::take(&mut out.spare().kl);
     kl_importance_into(device, batch, policies, &kl, (guard, through_ratio), &mut values)?;
+    let added = add_kl_values(device, batch, (policies.logp, &values), coef, weight, out);
+    out.spare().kl = values;
+    added
+}
+
+/// Adds W·coef·k of values k and gradients dk/dlogp, as [`add_kl`] does. Returns Σ W·coef·k.
+pub(crate) fn add_kl_values(
+    device: &Device,
+    batch: &Batch<'_>,
+    (logp, values): (&[f32], &KlOutput),
+    coef: f32,
+    weight: Weight,
+    out: &mut PolicyOutput,
+) -> Result<f64, Error> {
     let weight = Weight { scale: weight.scale * f64::from(coef), ..weight };
     let sums = aggregate(device, batch, &values.kl, &weight)?;
     // W of a row multiplies −A: the advantages are the gradients, and the scale has the sign.
@@ -78,7 +93,7 @@ pub fn add_kl_importance(
     };
     let input = PolicyInput {
         outputs: Outputs::COEF,
-        ..PolicyInput::new(policies.logp, policies.logp, Advantage::PerToken(&values.gradient))
+        ..PolicyInput::new(logp, logp, Advantage::PerToken(&values.gradient))
     };
     let mut term = out.spare().term();
     policy_loss(device, batch, &input, &params, &mut term)?;
@@ -86,7 +101,6 @@ pub fn add_kl_importance(
         sums.row_sum.iter().zip(&sums.row_tokens).map(|(sum, n)| weight.of(u64::from(*n)) * sum).collect();
     join(device, batch, out, (&term.coef, &values.kl, coef), &rows)?;
     out.spare().keep_term(term);
-    out.spare().kl = values;
     Ok(sums.value)
 }
 

@@ -77,6 +77,8 @@ pub enum SingletonChoice {
     Error,
     /// Advantage 0 (TRL).
     Zero,
+    /// Advantage 0, and no part in the mean and deviation of `whiten` (TRL's RLOO).
+    LeaveOut,
     /// mean := 0, std := 1 (verl).
     RawReward,
 }

@@ -1,6 +1,7 @@
 //! Per-token losses → one number, as TOML spells it.
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use std::fmt;
 
 /// How per-token losses become one number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -14,9 +15,6 @@ pub enum AggregationMode {
     SeqMeanTokenSum,
     /// Mean over sequences of Σ l / C.
     SeqMeanTokenSumNorm,
-    /// The same with C the longest sequence of the call, masked tokens included: verl's Dr.GRPO without a configured constant. It changes
-    /// from batch to batch.
-    SeqMeanTokenSumNormPadded,
     /// Mean over sequences of the mean of l.
     #[default]
     SeqMeanTokenMean,
@@ -44,6 +42,17 @@ pub enum LengthGuard {
     AtLeastOne,
 }
 
+/// What a sequence without live tokens adds to a loss whose ratio is one of whole sequences: `ratio.level` `product`, gate `gmpo`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum EmptySequence {
+    /// Nothing (verl).
+    #[default]
+    Nothing,
+    /// Its ratio is 1, the empty product: −A/S, and no gradient (TRL). Advantages per token have none for it.
+    One,
+}
+
 /// Per-token losses → one number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -54,7 +63,63 @@ pub struct Aggregation {
     pub sequences: CountedSequences,
     /// Guard of the length.
     pub length: LengthGuard,
-    /// C of `seq-mean-token-sum-norm`, in tokens.
+    /// C of `seq-mean-token-sum-norm`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub horizon: Option<f64>,
+    pub horizon: Option<Horizon>,
+    /// What a sequence without live tokens adds; of the policy term.
+    pub empty: EmptySequence,
+}
+
+/// C of `seq-mean-token-sum-norm`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Horizon {
+    /// So many tokens.
+    Tokens(f64),
+    /// The longest sequence of the call, masked tokens included: verl's Dr.GRPO without a configured constant. It changes
+    /// from batch to batch.
+    Longest,
+}
+
+/// [`Horizon::Longest`] in TOML.
+const LONGEST: &str = "longest";
+
+impl Serialize for Horizon {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Horizon::Tokens(tokens) => to.serialize_f64(*tokens),
+            Horizon::Longest => to.serialize_str(LONGEST),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Horizon {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct Visitor;
+
+        impl de::Visitor<'_> for Visitor {
+            type Value = Horizon;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "a number of tokens or \"{LONGEST}\"")
+            }
+
+            fn visit_f64<E: de::Error>(self, tokens: f64) -> Result<Horizon, E> {
+                Ok(Horizon::Tokens(tokens))
+            }
+
+            fn visit_i64<E: de::Error>(self, tokens: i64) -> Result<Horizon, E> {
+                Ok(Horizon::Tokens(tokens as f64))
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Horizon, E> {
+                if text == LONGEST {
+                    Ok(Horizon::Longest)
+                } else {
+                    Err(E::invalid_value(de::Unexpected::Str(text), &self))
+                }
+            }
+        }
+
+        from.deserialize_any(Visitor)
+    }
 }

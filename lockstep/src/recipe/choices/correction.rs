@@ -53,6 +53,17 @@ pub enum K1BandChoice {
     InverseRho,
 }
 
+/// What a NaN in column `logp_rollout` means, at a live token.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NanRollout {
+    /// It is an error.
+    #[default]
+    Error,
+    /// The sampler gave none: the ratio is 1 there, whoever takes it (TRL). The token counts like any other.
+    One,
+}
+
 /// A rejection.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -81,7 +92,7 @@ pub struct CorrectionChoice {
     /// Lower end of the band; absent = none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub low: Option<f32>,
-    /// Upper end of the band.
+    /// Upper end of the band; infinite = none.
     pub high: f32,
     /// Bound of log-ratios; absent = none.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -90,6 +101,8 @@ pub struct CorrectionChoice {
     pub normalize: bool,
     /// Which tokens divide the loss.
     pub denominator: DenominatorChoice,
+    /// What a NaN in `logp_rollout` means, here, for gates and for the off-policy sequence mask.
+    pub nan_rollout: NanRollout,
     /// Rejections; all must hold.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub reject: Vec<RejectChoice>,
@@ -106,6 +119,7 @@ impl Default for CorrectionChoice {
             bound: None,
             normalize: false,
             denominator: DenominatorChoice::After,
+            nan_rollout: NanRollout::Error,
             reject: Vec::new(),
         }
     }

@@ -64,10 +64,10 @@ pub enum GateChoice {
         #[serde(default = "default_gmpo")]
         clip_log_high: f32,
         /// What the two are bounds of.
-        #[serde(default, skip_serializing_if = "GmpoBounds::is_log")]
+        #[serde(default)]
         bounds: GmpoBounds,
     },
-    /// MiniRL: truncated weight to the second policy (the sampler), PPO's clip as a mask.
+    /// MiniRL: truncated weight to the sampler (`logp_rollout`), PPO's clip as a mask.
     Minirl {
         /// Distance of the lower bound from 1.
         #[serde(default = "default_clip")]
@@ -79,7 +79,7 @@ pub enum GateChoice {
         #[serde(default = "default_minirl_c")]
         clip_ratio_c: f32,
     },
-    /// ReMix: PPO's clip around the ratio of the second policy (the latest) to `logp_old`.
+    /// ReMix: PPO's clip around the ratio of the latest policy (`logp_latest`) to `logp_old`.
     Remix {
         /// Distance of the lower bound from the centre.
         #[serde(default = "default_clip")]
@@ -137,7 +137,7 @@ pub enum GateChoice {
         /// β.
         beta: f32,
     },
-    /// VESPO: REINFORCE by a gamma weight of the sequence's ratio to the second policy.
+    /// VESPO: REINFORCE by a gamma weight of the sequence's ratio to the policy that `against` names.
     Vespo {
         /// k where A ≥ 0.
         #[serde(default = "two")]
@@ -152,11 +152,14 @@ pub enum GateChoice {
         #[serde(default = "two")]
         lambda_neg: f32,
         /// The policy that the ratio is taken to. The weights of a correction enter the exponent either way, so that one of them corrects for
-        /// the sampler: `old` and weights (TRL), or `second`, the sampler itself, without.
-        #[serde(default = "second", skip_serializing_if = "is_second")]
+        /// the sampler: `old` and weights (TRL), or `rollout`, the sampler itself, without.
+        #[serde(default = "rollout")]
         against: Against,
+        /// Least λ of either sign, where one is set lower; absent = none. TRL: 1e-4.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        lambda_floor: Option<f32>,
     },
-    /// TOPR: REINFORCE, for A < 0 by the sequence's ratio to the second policy, at most 1.
+    /// TOPR: REINFORCE, for A < 0 by the sequence's ratio to the sampler (`logp_rollout`), at most 1.
     Topr {},
     /// SAPO's soft gate.
     Sapo {
@@ -178,12 +181,6 @@ pub enum GmpoBounds {
     Log,
     /// The ratio: it is within 1 − low to 1 + high.
     Ratio,
-}
-
-impl GmpoBounds {
-    fn is_log(&self) -> bool {
-        *self == GmpoBounds::Log
-    }
 }
 
 fn default_cispo_high() -> f32 {
@@ -216,11 +213,8 @@ fn default_clip_cov_lb() -> f32 {
 fn default_clip_cov_ub() -> f32 {
     5.0
 }
-fn second() -> Against {
-    Against::Second
-}
-fn is_second(against: &Against) -> bool {
-    *against == Against::Second
+fn rollout() -> Against {
+    Against::Rollout
 }
 fn two() -> f32 {
     2.0

@@ -35,6 +35,18 @@ pub enum KlWeighting {
     Score,
 }
 
+/// Whose ratio weighs an importance-weighted KL term, and is differentiated by `through_ratio`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum KlRatio {
+    /// Each token's own, whatever `ratio.level` is (slime).
+    #[default]
+    Token,
+    /// That of the policy term: of sequences where `ratio.level` is `sequence` or `product` (TRL). The metric `kl_ref_mean` is of the weighted
+    /// term too.
+    Policy,
+}
+
 /// Where the KL term goes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -42,18 +54,10 @@ pub enum KlPlace {
     /// Into the loss: + β·k (GRPO).
     #[default]
     Loss,
-    /// Into the rewards of tokens, of the policy that sampled: r − β·k, by [`Recipe::penalised_rewards`](crate::Recipe::penalised_rewards) (PPO,
-    /// REINFORCE++). No gradient flows.
+    /// Into the rewards of tokens, of the policy that sampled: r − β·k (PPO, REINFORCE++). No gradient flows.
     Reward,
-    /// Into the loss in two parts, λ of the base policy and 1 − λ of the previous one, by
-    /// [`Recipe::add_kl_convex`](crate::Recipe::add_kl_convex) (ReMix).
+    /// Into the loss in two parts, λ of the base policy and 1 − λ of the previous one (ReMix).
     Convex,
-}
-
-impl KlPlace {
-    fn is_loss(&self) -> bool {
-        *self == KlPlace::Loss
-    }
 }
 
 /// KL to a reference.
@@ -74,15 +78,12 @@ pub struct KlChoice {
     #[serde(default)]
     pub straight_through: bool,
     /// Importance weight of the term: the tokens come from `logp_old`, the estimate is of the current policy.
-    #[serde(default, skip_serializing_if = "KlWeighting::is_none")]
+    #[serde(default)]
     pub importance_weighted: KlWeighting,
+    /// Whose ratio that is; of `through_ratio` and `detached`.
+    #[serde(default)]
+    pub ratio: KlRatio,
     /// In the loss or in the rewards.
-    #[serde(default, skip_serializing_if = "KlPlace::is_loss")]
+    #[serde(default)]
     pub place: KlPlace,
-}
-
-impl KlWeighting {
-    fn is_none(&self) -> bool {
-        *self == KlWeighting::None
-    }
 }

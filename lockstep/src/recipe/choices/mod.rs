@@ -15,18 +15,18 @@ mod value;
 pub use advantage::{
     AdvantageChoice, Estimator, NanReward, RobustChoice, RoleOrder, SingletonChoice, WhitenChoice,
 };
-pub use aggregation::{Aggregation, AggregationMode, CountedSequences, LengthGuard};
+pub use aggregation::{Aggregation, AggregationMode, CountedSequences, EmptySequence, Horizon, LengthGuard};
 pub use correction::{
-    CorrectionChoice, DenominatorChoice, K1BandChoice, RejectChoice, WeightLevelChoice, WeightRule,
+    CorrectionChoice, DenominatorChoice, K1BandChoice, NanRollout, RejectChoice, WeightLevelChoice, WeightRule,
 };
 pub use gate::{GateChoice, GmpoBounds};
-pub use kl::{KlChoice, KlEstimator, KlPlace, KlWeighting};
-pub use mask::{Against, MaskChoice};
+pub use kl::{KlChoice, KlEstimator, KlPlace, KlRatio, KlWeighting};
+pub use mask::{Against, MaskChoice, QuantileRule};
 pub use metrics::{MetricsChoice, Reduction};
 pub use over_time::{NormSetChoice, TimeChoice};
-pub use ratio::{GuardChoice, RatioAdvantage, RatioChoice, RatioLevel};
+pub use ratio::{GuardChoice, RatioAdvantage, RatioChoice, RatioGradient, RatioLevel};
 pub use reward::{
-    EntropyBonusChoice, EntropyKind, FilterChoice, FiltrationChoice, OverlongChoice, RewardChoice,
+    ComponentsChoice, EntropyBonusChoice, EntropyKind, FilterChoice, FiltrationChoice, OverlongChoice, RewardChoice,
     ShapingChoice, SharpenChoice,
 };
-pub use value::{EntropyChoice, ValueChoice};
+pub use value::{CountsOf, EntropyChoice, EntropyTokens, ValueChoice};

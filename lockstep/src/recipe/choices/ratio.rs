@@ -9,10 +9,27 @@ pub enum RatioLevel {
     /// Each token by itself.
     #[default]
     Token,
-    /// Log-ratios of the caller (prefix, segment, minimum-prefix ratios).
+    /// Log-ratios of column `log_ratio` (prefix and segment ratios of one's own).
     Given,
+    /// Each token, plus the least log-ratio of a prefix before it, at most 0: MinPRO-style (our reading). No gradient flows through the prefix.
+    MinPrefix,
     /// The geometric mean over the sequence (GSPO).
     Sequence,
+    /// The product over the sequence, exp(Σ d): of whole responses (TRL's RLOO). A gate that differentiates the ratio gives every token the
+    /// sequence's derivative: the sum over its tokens. Metrics of ratios and log-ratios are of the products.
+    Product,
+}
+
+/// What the ratio of a sequence passes on to its tokens, where the gate differentiates it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RatioGradient {
+    /// To each token the derivative of its own term, as if the ratio were its alone (GSPO-token; verl).
+    #[default]
+    Own,
+    /// The derivative itself: the mean over the sequence's live tokens (TRL, AReaL). The same as `own` where all of them have one weight and one
+    /// advantage, and at level `token`.
+    Mean,
 }
 
 /// The advantage of a token whose ratio is its sequence's.
@@ -24,12 +41,6 @@ pub enum RatioAdvantage {
     Own,
     /// The mean of the sequence's live tokens (AReaL).
     SequenceMean,
-}
-
-impl RatioAdvantage {
-    fn is_own(&self) -> bool {
-        *self == RatioAdvantage::Own
-    }
 }
 
 /// Guard policy of the log-ratio.
@@ -59,8 +70,9 @@ pub struct RatioChoice {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub log_max: Option<f32>,
     /// Whose advantage a token has, where advantages are per token. For level `sequence` only.
-    #[serde(skip_serializing_if = "RatioAdvantage::is_own")]
     pub advantage: RatioAdvantage,
+    /// What the ratio of a sequence passes on to its tokens.
+    pub gradient: RatioGradient,
 }
 
 impl Default for RatioChoice {
@@ -71,6 +83,7 @@ impl Default for RatioChoice {
             guard_bound: 20.0,
             log_max: None,
             advantage: RatioAdvantage::Own,
+            gradient: RatioGradient::Own,
         }
     }
 }

@@ -13,7 +13,7 @@ pub enum ShapingChoice {
         /// In place of 0.
         wrong: f64,
     },
-    /// FAPO: 1, −1, and 1 − λ for correct answers whose entry in [`Rewards::flags`](crate::recipe::Rewards) is set.
+    /// FAPO: 1, −1, and 1 − λ for correct answers that column `flawed` marks.
     Fapo {
         /// λ.
         #[serde(default = "one")]
@@ -24,9 +24,9 @@ pub enum ShapingChoice {
         /// L_limit in tokens.
         limit: u32,
     },
-    /// BRPO: 1 for who won every vote against [`Rewards::reference`](crate::recipe::Rewards), else −1; the reference 0.
+    /// BRPO: 1 for who won every vote against the response of column `reference`, else −1; the reference 0.
     Brpo {},
-    /// GRPOVI: the largest variance with the same mean and order, under [`Rewards::logp_ref`](crate::recipe::Rewards).
+    /// GRPOVI: the largest variance with the same mean and order, under column `logp_ref`.
     Grpovi {
         /// m; absent = the group's least reward less `margin`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -41,7 +41,7 @@ pub enum ShapingChoice {
         #[serde(default)]
         merge_ties: bool,
     },
-    /// EVOL-RL: bands by [`Rewards::classes`](crate::recipe::Rewards), ranked inside by novelty.
+    /// EVOL-RL: bands by column `answer_class`, ranked inside by novelty (`similarity`).
     EvolRl {
         /// Weight of the mean similarity against the greatest.
         #[serde(default = "half")]
@@ -129,7 +129,7 @@ pub enum FiltrationChoice {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum SharpenChoice {
-    /// XRPO-style (our reading); needs [`Rewards::logp`](crate::recipe::Rewards) of the sampling policy.
+    /// XRPO-style (our reading); needs column `logp_old`.
     Xrpo {
         /// λ.
         #[serde(default = "xrpo_lambda")]
@@ -138,7 +138,7 @@ pub enum SharpenChoice {
         #[serde(default = "half")]
         kappa: f64,
     },
-    /// ACE; needs [`Rewards::logp`](crate::recipe::Rewards) and `logp_ref`.
+    /// ACE; needs columns `logp_old` and `logp_ref`.
     Ace {
         /// α.
         #[serde(default = "one")]
@@ -203,10 +203,24 @@ fn mssr_kappa() -> f32 {
     2.0
 }
 
+/// Several rewards of one sequence, as one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ComponentsChoice {
+    /// Σ w·r of columns `reward_components` and `reward_weights`; a NaN adds nothing, all NaN is no score (TRL).
+    Sum,
+}
+
 /// Everything around the estimator; nothing by default.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RewardChoice {
+    /// In place of column `rewards`; absent = that column.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub components: Option<ComponentsChoice>,
+    /// Least and greatest reward of a sequence, before everything else; absent = none. NaN stays.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub clip: Option<[f32; 2]>,
     /// A reward above it is correct.
     pub threshold: f32,
     /// Reward → shaped reward.
@@ -224,7 +238,7 @@ pub struct RewardChoice {
     /// Advantages times how often a response is drawn, after `sharpen`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub filtration: Option<FiltrationChoice>,
-    /// RAPO: groups that failed altogether get their last success back, by [`Recipe::replays`](crate::Recipe::replays).
+    /// RAPO: groups that failed altogether get their last success back: [`Duty::ReplaySuccesses`](crate::recipe::Duty).
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub replay_successes: bool,
     /// RAPO's factor n_groups/n_good on all advantages, at most this; absent = none.
@@ -238,6 +252,8 @@ pub struct RewardChoice {
 impl Default for RewardChoice {
     fn default() -> Self {
         RewardChoice {
+            components: None,
+            clip: None,
             threshold: 0.5,
             shaping: None,
             overlong: None,

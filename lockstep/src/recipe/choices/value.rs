@@ -24,10 +24,48 @@ impl Default for ValueChoice {
     }
 }
 
-/// The entropy bonus: −coef·H, by the aggregation of the policy loss.
+/// Whose counts divide a sum.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CountsOf {
+    /// The whole batch's, where column `counts` says them.
+    #[default]
+    Batch,
+    /// The call's own, even so (TRL's entropy bonus).
+    Call,
+}
+
+/// Which tokens have an entropy bonus.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EntropyTokens {
+    /// All live ones.
+    #[default]
+    Live,
+    /// Those that `mask.top_entropy` keeps (TRL).
+    Kept,
+}
+
+/// The entropy bonus: −coef·H.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EntropyChoice {
     /// Weight of the bonus: positive keeps the policy from collapsing; 0 only measures.
     pub coef: f32,
+    /// Whose counts divide the sum.
+    #[serde(default)]
+    pub over: CountsOf,
+    /// Which tokens have it.
+    #[serde(default)]
+    pub of: EntropyTokens,
+    /// Per-token entropies → one number; absent = as the policy loss.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub aggregation: Option<Aggregation>,
+}
+
+impl EntropyChoice {
+    /// By the aggregation of the policy loss.
+    pub const fn new(coef: f32) -> Self {
+        EntropyChoice { coef, over: CountsOf::Batch, of: EntropyTokens::Live, aggregation: None }
+    }
 }

@@ -1,0 +1,281 @@
+//! The columns of a batch of rollouts: the one list, from which [`Rollouts`](crate::Rollouts), the safetensors reader and writer and docs/columns.md come.
+
+/// Calls `$with!` with the columns: `name: type, Shape, "meaning and unit", "who has it";` lines.
+#[macro_export]
+macro_rules! for_each_column {
+    ($with:ident) => {
+        $with! {
+            cu_seqlens: u32, SequenceOffsets, "sequence s holds tokens cu_seqlens[s]..cu_seqlens[s+1]", "batch";
+            cu_groups: u32, GroupOffsets, "group g holds sequences cu_groups[g]..cu_groups[g+1]: the responses to one prompt", "batch";
+            loss_mask: u8, Tokens, "0: the token takes no part (prompt, tool output, padding); absent: all do", "batch";
+            tokens: u32, Tokens, "token ids", "tokenizer";
+            logp: f32, Tokens, "log-probability under the policy that is trained, in nats", "trainer, every update";
+            logp_old: f32, Tokens, "log-probability under the same policy when the update began", "trainer, once a batch";
+            logp_rollout: f32, Tokens, "log-probability that the engine reported when it sampled", "inference engine";
+            logp_ref: f32, Tokens, "log-probability under the frozen reference", "reference model";
+            logp_latest: f32, Tokens, "log-probability under the newest policy, where logp_old is an older one that made the data (ReMix)", "trainer";
+            logp_previous: f32, Tokens, "log-probability under the policy before the last update (ReMix's convex KL)", "trainer";
+            log_ratio: f32, Tokens, "log-ratio made elsewhere, for ratio.level given", "caller";
+            entropy: f32, Tokens, "entropy of the policy's distribution at the token, in nats", "trainer, from the logits";
+            sum_p_squared: f32, Tokens, "sum over the vocabulary of squared probabilities", "trainer, from the logits";
+            score_norm: f32, Tokens, "squared norm of the gradient of the token's log-probability", "trainer";
+            rewards: f32, Sequences, "reward of each response; NaN: no score", "environment";
+            token_rewards: f32, Tokens, "reward of each token", "environment or reward model";
+            reward_components: f32, Components, "K rewards of each response, one array of S after the other; NaN: no score", "environment";
+            reward_weights: f32, Kinds, "weight of each of the K rewards", "configuration";
+            valid: u8, Sequences, "0: the response is left out of its group's statistics", "caller";
+            baseline: f32, Groups, "baseline of each prompt: the greedy response's reward (ReMax), a prior (V0.5), a tracked value (MSSR)", "caller";
+            baseline_weights: f32, Sequences, "weight of each response in its group's baseline (VCPO): ops::vcpo_weights makes them", "trainer";
+            outcome_weights: f32, Sequences, "weight of each response in the values of its prefix tree (TEMPO); absent: 1", "caller";
+            flawed: u8, Sequences, "not 0: the answer is right, its reasoning flawed (FAPO)", "judge";
+            reference: u32, Groups, "position in its group of the response that the others were compared with (BRPO)", "judge";
+            answer_class: u32, Sequences, "class of the answer: ops::reward::majority makes them (EVOL-RL)", "caller";
+            similarity: f32, Pairs, "similarity of every two responses of a group, row by row, group after group (EVOL-RL)", "embedding model";
+            roles: u32, Sequences, "role that played the response (SPIRAL)", "environment";
+            role_values: f64, Roles, "moving average of each role's reward, as the last batch left it; absent: 0, as before the first", "state";
+            values: f32, Tokens, "value of each token by the critic that is trained", "critic, every update";
+            values_old: f32, Tokens, "value of each token when the update began", "critic, once a batch";
+            terminated: u8, Sequences, "not 0: the response came to its own end", "environment";
+            truncated: u8, Sequences, "not 0: the response was cut and would have gone on", "environment";
+            bootstrap: f32, Sequences, "value of what would follow a truncated response", "critic";
+            cu_turns: u32, TurnOffsets, "turn k holds tokens cu_turns[k]..cu_turns[k+1]; each sequence starts a turn (MARS)", "environment";
+            turn_rewards: f32, Turns, "reward of each turn", "environment";
+            turn_roles: u32, Turns, "role that played each turn", "environment";
+            cu_steps: u32, StepsOfSequences, "sequence s holds steps cu_steps[s]..cu_steps[s+1] (UI-S1)", "environment";
+            cu_step_tokens: u32, StepOffsets, "step k holds tokens cu_step_tokens[k]..cu_step_tokens[k+1]", "environment";
+            step_rewards: f32, Steps, "reward of each step", "environment";
+            step_matches: u8, Steps, "not 0: the step is the expert's", "environment";
+            counts: u64, Three, "live tokens, sequences with a live token and sequences of the whole batch, where this is a part of it; absent: of this batch", "trainer";
+            seed: u64, One, "seed of what is chosen at random: another one for every call", "caller";
+            step: u64, One, "number of the training step, from 0", "trainer";
+        }
+    };
+}
+
+/// Type of a column's elements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Element {
+    /// 8 bits, a flag.
+    U8,
+    /// 32 bits, an index, offset or id.
+    U32,
+    /// 64 bits, a count.
+    U64,
+    /// binary32.
+    F32,
+    /// binary64.
+    F64,
+}
+
+/// A type that columns are made of.
+pub trait ColumnElement: Copy + PartialEq + std::fmt::Debug + 'static {
+    /// Which one.
+    const ELEMENT: Element;
+}
+
+macro_rules! elements {
+    ($($own:ty: $element:ident, $name:literal, $bytes:literal;)*) => {
+        $(impl ColumnElement for $own {
+            const ELEMENT: Element = Element::$element;
+        })*
+
+        impl Element {
+            /// Its name: `u8`, `f32`, ….
+            pub fn name(self) -> &'static str {
+                match self { $(Element::$element => $name),* }
+            }
+
+            /// Bytes of an element.
+            pub fn bytes(self) -> usize {
+                match self { $(Element::$element => $bytes),* }
+            }
+        }
+    };
+}
+elements! {
+    u8: U8, "u8", 1;
+    u32: U32, "u32", 4;
+    u64: U64, "u64", 8;
+    f32: F32, "f32", 4;
+    f64: F64, "f64", 8;
+}
+
+/// Length of a column.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shape {
+    /// N tokens.
+    Tokens,
+    /// S sequences.
+    Sequences,
+    /// G groups.
+    Groups,
+    /// S + 1, over tokens.
+    SequenceOffsets,
+    /// G + 1, over sequences.
+    GroupOffsets,
+    /// K rewards of S sequences.
+    Components,
+    /// K rewards.
+    Kinds,
+    /// Σ n² over groups of n.
+    Pairs,
+    /// P roles.
+    Roles,
+    /// T turns.
+    Turns,
+    /// T + 1, over tokens.
+    TurnOffsets,
+    /// U steps.
+    Steps,
+    /// S + 1, over steps.
+    StepsOfSequences,
+    /// U + 1, over tokens.
+    StepOffsets,
+    /// One number.
+    One,
+    /// Three numbers.
+    Three,
+}
+
+impl Shape {
+    /// Whether it is one of offsets.
+    pub fn is_offsets(self) -> bool {
+        use Shape::{GroupOffsets, SequenceOffsets, StepOffsets, StepsOfSequences, TurnOffsets};
+        matches!(self, GroupOffsets | SequenceOffsets | StepOffsets | StepsOfSequences | TurnOffsets)
+    }
+
+    /// As documents write it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Shape::Tokens => "[N]",
+            Shape::Sequences => "[S]",
+            Shape::Groups => "[G]",
+            Shape::SequenceOffsets | Shape::StepsOfSequences => "[S+1]",
+            Shape::GroupOffsets => "[G+1]",
+            Shape::Components => "[K·S]",
+            Shape::Kinds => "[K]",
+            Shape::Pairs => "[Σn²]",
+            Shape::Roles => "[P]",
+            Shape::Turns => "[T]",
+            Shape::TurnOffsets => "[T+1]",
+            Shape::Steps => "[U]",
+            Shape::StepOffsets => "[U+1]",
+            Shape::One => "[1]",
+            Shape::Three => "[3]",
+        }
+    }
+}
+
+macro_rules! columns {
+    ($($name:ident: $own:ty, $shape:ident, $meaning:literal, $from:literal;)*) => {
+        /// A column of a batch of rollouts; its name is that of the field of [`Rollouts`](crate::Rollouts).
+        #[allow(non_camel_case_types)]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum Column {
+            $(#[doc = $meaning] $name,)*
+        }
+
+        impl Column {
+            /// All columns, in the order of the list.
+            pub const ALL: &'static [Column] = &[$(Column::$name),*];
+
+            /// Its name, the same in files, Python and C.
+            pub fn name(self) -> &'static str {
+                match self { $(Column::$name => stringify!($name)),* }
+            }
+
+            /// Type of its elements.
+            pub fn element(self) -> Element {
+                match self { $(Column::$name => <$own as ColumnElement>::ELEMENT),* }
+            }
+
+            /// Its length.
+            pub fn shape(self) -> Shape {
+                match self { $(Column::$name => Shape::$shape),* }
+            }
+
+            /// What it is, with its unit.
+            pub fn meaning(self) -> &'static str {
+                match self { $(Column::$name => $meaning),* }
+            }
+
+            /// Who usually has it.
+            pub fn from(self) -> &'static str {
+                match self { $(Column::$name => $from),* }
+            }
+        }
+    };
+}
+for_each_column!(columns);
+
+impl Column {
+    /// The column of this name.
+    pub fn named(name: &str) -> Option<Column> {
+        Column::ALL.iter().copied().find(|column| column.name() == name)
+    }
+
+    const fn bit(self) -> u64 {
+        1 << self as u32
+    }
+}
+
+const _: () = assert!(Column::ALL.len() <= 64, "a set of columns is a word");
+
+/// A set of columns.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Columns(u64);
+
+impl Columns {
+    /// None.
+    pub const NONE: Columns = Columns(0);
+
+    /// These.
+    pub const fn of(columns: &[Column]) -> Columns {
+        let (mut bits, mut i) = (0, 0);
+        while i < columns.len() {
+            bits |= columns[i].bit();
+            i += 1;
+        }
+        Columns(bits)
+    }
+
+    /// Adds one.
+    pub fn insert(&mut self, column: Column) {
+        self.0 |= column.bit();
+    }
+
+    /// Whether it is among them.
+    pub fn contains(self, column: Column) -> bool {
+        self.0 & column.bit() != 0
+    }
+
+    /// Those of `self` that are not in `other`.
+    pub fn without(self, other: Columns) -> Columns {
+        Columns(self.0 & !other.0)
+    }
+
+    /// Those of either.
+    pub fn and(self, other: Columns) -> Columns {
+        Columns(self.0 | other.0)
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// In the order of the list.
+    pub fn iter(self) -> impl Iterator<Item = Column> {
+        Column::ALL.iter().copied().filter(move |column| self.contains(*column))
+    }
+}
+
+/// docs/columns.md: the list as a table.
+pub fn markdown() -> String {
+    let mut out = String::from("| column | type | shape | what it is | who has it |\n|---|---|---|---|---|\n");
+    for column in Column::ALL {
+        let (name, element, shape) = (column.name(), column.element().name(), column.shape().name());
+        out += &format!("| `{name}` | {element} | {shape} | {} | {} |\n", column.meaning(), column.from());
+    }
+    out
+}

@@ -1,0 +1,142 @@
+//! What a batch of rollouts earned: the result of [`Recipe::advantages`](crate::Recipe::advantages), which the loss reads.
+
+use crate::ops::correction::WeightStats;
+use crate::rollouts::members;
+use crate::{Advantage, Advantages, Batch, Counts, Error, Rollouts};
+use lockstep_core::Error as Argument;
+use serde::{Deserialize, Serialize};
+
+/// Advantages and everything else that the loss needs from the rollouts. A minibatch takes its part by [`Credit::select`].
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Credit {
+    /// Advantages, `[S]`, or `[N]` where `per_token`.
+    pub advantage: Vec<f32>,
+    /// Whether there is one advantage per token.
+    pub per_token: bool,
+    /// What a critic learns, `[N]`; empty for estimators without returns.
+    pub returns: Vec<f32>,
+    /// What filter and rejection left of the loss mask, `[N]`; `None`: all of it.
+    pub loss_mask: Option<Vec<u8>>,
+    /// 1: the sequence remains, `[S]`; empty: all do.
+    pub keep: Vec<u8>,
+    /// Weights of the rollout correction, `[N]`.
+    pub weights: Option<Vec<f32>>,
+    /// Statistics of the groups, where the estimator has them; its `advantage` moved to [`Credit::advantage`].
+    pub groups: Advantages,
+    /// What the rollout correction did.
+    pub correction: Option<CorrectionReport>,
+    /// What the next batch needs of this one.
+    pub state: State,
+}
+
+/// What a rollout correction did.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct CorrectionReport {
+    /// Statistics of the weights.
+    pub stats: WeightStats,
+    /// Counts of the mask that came in.
+    pub counts_before: Counts,
+    /// Counts of what rejection left.
+    pub counts_after: Counts,
+}
+
+/// What some estimators carry from one batch to the next; write it into checkpoints.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct State {
+    /// Moving average of each role's reward, `[P]`: column `role_values` of the next batch (SPIRAL).
+    pub role_values: Vec<f64>,
+}
+
+impl Credit {
+    /// Advantages of one's own, one per sequence, `[S]`.
+    pub fn per_sequence(advantage: Vec<f32>) -> Credit {
+        Credit { advantage, ..Credit::default() }
+    }
+
+    /// Advantages of one's own, one per token, `[N]`.
+    pub fn per_token(advantage: Vec<f32>) -> Credit {
+        Credit { advantage, per_token: true, ..Credit::default() }
+    }
+
+    /// The advantages, as the ops take them.
+    pub fn advantages(&self) -> Advantage<'_> {
+        match self.per_token {
+            true => Advantage::PerToken(&self.advantage),
+            false => Advantage::PerSequence(&self.advantage),
+        }
+    }
+
+    /// Whether every part has the length that this batch asks for. Errors: the first that has not.
+    pub fn check(&self, batch: &Batch<'_>) -> Result<(), Error> {
+        match self.per_token {
+            true => batch.check_tokens("credit.advantage", self.advantage.len())?,
+            false => batch.check_sequences("credit.advantage", self.advantage.len())?,
+        }
+        if let Some(mask) = &self.loss_mask {
+            batch.check_tokens("credit.loss_mask", mask.len())?;
+        }
+        if let Some(weights) = &self.weights {
+            batch.check_tokens("credit.weights", weights.len())?;
+        }
+        if !self.returns.is_empty() {
+            batch.check_tokens("credit.returns", self.returns.len())?;
+        }
+        let groups = &self.groups;
+        let of_groups = [groups.mean.len(), groups.std.len(), groups.counted.len(), groups.status.len()];
+        if let Some(got) = of_groups.into_iter().find(|len| ![0, batch.groups()].contains(len)) {
+            let (argument, because) = ("credit.groups", "one per group of `cu_groups`");
+            return Err(Argument::Length { argument, expected: batch.groups(), because, got }.into());
+        }
+        Ok(())
+    }
+
+    /// The credit of the minibatch [`rollouts.select(groups)`](Rollouts::select). Statistics of groups are cut too; the report of the
+    /// correction and the state stay those of the whole.
+    ///
+    /// Errors: lengths that disagree with the rollouts; a group that is not there (index).
+    pub fn select(&self, rollouts: &Rollouts<'_>, groups: &[usize]) -> Result<Credit, Error> {
+        let batch = rollouts.batch()?;
+        self.check(&batch)?;
+        let sequences = members(&batch, groups)?;
+        let tokens: Vec<usize> = sequences
+            .iter()
+            .flat_map(|s| {
+                let span = batch.cu_seqlens().span(*s);
+                span.start..span.end
+            })
+            .collect();
+        fn take<T: Copy>(values: &[T], places: &[usize]) -> Vec<T> {
+            // An empty array is one that is not there.
+            if values.is_empty() { Vec::new() } else { places.iter().map(|i| values[*i]).collect() }
+        }
+        let own = if self.per_token { &tokens } else { &sequences };
+        Ok(Credit {
+            advantage: take(&self.advantage, own),
+            per_token: self.per_token,
+            returns: take(&self.returns, &tokens),
+            loss_mask: self.loss_mask.as_deref().map(|mask| take(mask, &tokens)),
+            keep: take(&self.keep, &sequences),
+            weights: self.weights.as_deref().map(|weights| take(weights, &tokens)),
+            groups: Advantages {
+                mean: take(&self.groups.mean, groups),
+                std: take(&self.groups.std, groups),
+                counted: take(&self.groups.counted, groups),
+                status: take(&self.groups.status, groups),
+                pivot: take(&self.groups.pivot, groups),
+                ..Advantages::default()
+            },
+            correction: self.correction,
+            state: self.state.clone(),
+        })
+    }
+
+    /// Returns for the value loss. Errors: an estimator that made none.
+    pub(crate) fn needed_returns(&self) -> Result<&[f32], Error> {
+        let expected = "needed by [value]: the estimator makes none, so put your own into the credit";
+        match self.returns.is_empty() {
+            true => Err(Argument::Combination { argument: "credit.returns", expected }.into()),
+            false => Ok(&self.returns),
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! Where a plan's arrays lie and where its launches go.
+
+use super::{Alarm, Queue, Slot};
+use crate::columns::Element;
+use crate::{ColumnElement, Compiled, Error};
+use lockstep_core::op::DisjointRows;
+use lockstep_core::ragged::{In, Mask, Offsets, Out};
+
+/// Where arrays start: what memory transactions like.
+pub(super) const ALIGN: usize = 256;
+
+/// An array in the workspace.
+pub(super) struct Array<T> {
+    first: *mut T,
+    len: usize,
+}
+
+impl<T> Clone for Array<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<T> Copy for Array<T> {}
+
+#[allow(unsafe_code)]
+impl<T: Copy> Array<T> {
+    /// To be read by a launch.
+    pub(super) fn view(self) -> In<'static, T> {
+        // SAFETY: within the workspace, which whoever enqueues vouches for; where nothing is launched nobody looks.
+        unsafe { In::from_raw(self.first, self.len) }
+    }
+
+    /// To be written by a launch.
+    pub(super) fn out(self) -> Out<'static, T> {
+        // SAFETY: as in `view`; each array has a place of its own.
+        unsafe { Out::from_raw(self.first, self.len) }
+    }
+
+    /// Its first `len` elements.
+    pub(super) fn head(self, len: usize) -> Self {
+        Array { len: len.min(self.len), ..self }
+    }
+}
+
+/// One pass over a plan's launches: to count them, or to put them into a queue.
+pub(super) struct Exec<'q> {
+    memory: *mut u8,
+    /// `None`: nothing is launched, arrays and launches are counted.
+    queue: Option<&'q Queue>,
+    /// End of the results, and of what nobody else looks at, which lies behind all results.
+    pub(super) ends: [usize; 2],
+    pub(super) slots: Vec<Slot>,
+    pub(super) alarms: Vec<Alarm>,
+    pub(super) launches: Vec<&'static str>,
+}
+
+impl<'q> Exec<'q> {
+    /// Counts.
+    pub(super) fn count() -> Self {
+        Exec::at(std::ptr::null_mut(), 0, None)
+    }
+
+    /// Launches over a workspace at `memory` whose results take `results` bytes.
+    pub(super) fn launch_at(memory: *mut u8, results: usize, queue: &'q Queue) -> Self {
+        Exec::at(memory, results, Some(queue))
+    }
+
+    fn at(memory: *mut u8, results: usize, queue: Option<&'q Queue>) -> Self {
+        let (slots, alarms, launches) = (Vec::new(), Vec::new(), Vec::new());
+        Exec { memory, queue, ends: [0, results], slots, alarms, launches }
+    }
+
+    fn place<T>(&mut self, which: usize, len: usize) -> (usize, Array<T>) {
+        let offset = self.ends[which];
+        self.ends[which] += (len * size_of::<T>()).next_multiple_of(ALIGN);
+        (offset, Array { first: self.memory.wrapping_byte_add(offset).cast(), len })
+    }
+
+    /// An array that the caller may read afterwards.
+    pub(super) fn result<T: ColumnElement>(&mut self, name: &'static str, len: usize) -> Array<T> {
+        let (offset, array) = self.place(0, len);
+        if self.queue.is_none() {
+            self.slots.push(Slot { name, element: T::ELEMENT, len, offset });
+        }
+        array
+    }
+
+    /// An array between launches.
+    pub(super) fn scratch<T>(&mut self, len: usize) -> Array<T> {
+        self.place(1, len).1
+    }
+
+    /// The alarms of the rows of a stage: above the limit where a live input or result is bad.
+    pub(super) fn alarm(&mut self, stage: &'static str, rows: usize) -> Array<u32> {
+        let (offset, array) = self.place(0, rows);
+        if self.queue.is_none() {
+            self.slots.push(Slot { name: "alarm", element: Element::U32, len: rows, offset });
+            self.alarms.push(Alarm { stage, offset, rows, bad: 0 });
+        }
+        array
+    }
+
+    /// Status bits of the rows of a stage, of which `bad` are refused.
+    pub(super) fn status(&mut self, stage: &'static str, rows: usize, bad: u32) -> Array<u32> {
+        let (offset, array) = self.place(0, rows);
+        if self.queue.is_none() {
+            self.slots.push(Slot { name: "status", element: Element::U32, len: rows, offset });
+            self.alarms.push(Alarm { stage, offset, rows, bad });
+        }
+        array
+    }
+
+    /// Where the launches go; `None` where they are only counted.
+    pub(super) fn queue(&self) -> Option<&'q Queue> {
+        self.queue
+    }
+
+    /// Puts an op into the queue.
+    pub(super) fn run<K: Compiled + DisjointRows>(&mut self, kernel: &K) -> Result<(), Error> {
+        match self.queue {
+            None => {
+                self.launches.push(K::NAME);
+                Ok(())
+            }
+            Some(queue) => queue.launch(kernel),
+        }
+    }
+}
+
+/// Offsets of columns.
+#[allow(unsafe_code)]
+pub(super) fn offsets(offsets: In<'_, u32>) -> Offsets<'_> {
+    // SAFETY: whoever enqueues vouches for them.
+    unsafe { Offsets::unchecked(offsets) }
+}
+
+/// A mask of a column.
+pub(super) fn mask(bytes: Option<In<'_, u8>>) -> Mask<'_> {
+    Mask::view(bytes)
+}

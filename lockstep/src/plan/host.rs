@@ -1,0 +1,145 @@
+//! Calls that a plan leaves to the host: columns down, the call on the CPU, results up.
+
+use super::exec::{Array, Exec};
+use super::launches::Credit;
+use super::{Capacity, Plan, Queue};
+use crate::columns::{Column, Columns};
+use crate::recipe::Call;
+use crate::rollouts::{Fetch, Views};
+use crate::{ColumnElement, Device, Error, RolloutsBuf};
+use lockstep_core::ragged::In;
+use lockstep_gpu::Plain;
+
+impl Plan {
+    /// Bytes that a call on the host moves, at full capacity.
+    pub(super) fn host_bytes(&self, call: Call) -> usize {
+        let of = |column: Column| {
+            let len = self.capacity.length(column.shape()).unwrap_or(0);
+            len * column.element().bytes()
+        };
+        let columns: usize = self.recipe.reads_of(call).iter().map(of).sum();
+        let Capacity { tokens, sequences, .. } = self.capacity;
+        let credit = if self.recipe.per_token() { 4 * tokens } else { 4 * sequences };
+        match call {
+            Call::Advantages => columns + credit + tokens,
+            Call::Loss => columns + credit + 8 * tokens + 8 * sequences,
+        }
+    }
+
+    /// The columns of a call, on the host. Nothing where launches are only counted.
+    fn fetch(&self, queue: &Queue, call: Call, columns: &Views<'_>) -> Result<RolloutsBuf, Error> {
+        queue.synchronize()?;
+        let wanted: Columns = self.recipe.reads_of(call);
+        columns.fetched(wanted, |fetch| {
+            // SAFETY: a column, which whoever enqueues vouches for.
+            #[allow(unsafe_code)]
+            unsafe {
+                match fetch {
+                    Fetch::U8(from, to) => queue.download(from, to),
+                    Fetch::U32(from, to) => queue.download(from, to),
+                    Fetch::U64(from, to) => queue.download(from, to),
+                    Fetch::F32(from, to) => queue.download(from, to),
+                    Fetch::F64(from, to) => queue.download(from, to),
+                }
+            }
+        })
+    }
+
+    /// [`Recipe::advantages`](crate::Recipe::advantages) on the host.
+    pub(super) fn host_advantages<'a>(
+        &self,
+        exec: &mut Exec<'_>,
+        columns: &Views<'_>,
+    ) -> Result<Credit<'a>, Error> {
+        let recipe = &self.recipe;
+        let Capacity { tokens, sequences, .. } = self.capacity;
+        let per_token = recipe.per_token();
+        let own = if per_token { tokens } else { sequences };
+        let advantage = exec.result::<f32>("advantage", own);
+        let loss_mask = recipe.masks().then(|| exec.result::<u8>("loss_mask", tokens));
+        let weights = recipe.correction.is_some().then(|| exec.result::<f32>("weights", tokens));
+        let returns = recipe.makes_returns().then(|| exec.result::<f32>("returns", tokens));
+        if let Some(queue) = exec.queue() {
+            let rollouts = self.fetch(queue, Call::Advantages, columns)?;
+            let credit = recipe.advantages(&Device::cpu(), &rollouts.view())?;
+            write(queue, advantage, &credit.advantage)?;
+            let original = || rollouts.loss_mask.clone().unwrap_or_else(|| vec![1; tokens]);
+            let mask = credit.loss_mask.unwrap_or_else(original);
+            write_to(queue, loss_mask, &mask)?;
+            write_to(queue, weights, &credit.weights.unwrap_or_default())?;
+            write_to(queue, returns, &credit.returns)?;
+        }
+        Ok(Credit {
+            advantage: advantage.view(),
+            per_token,
+            loss_mask: loss_mask.map(Array::view),
+            weights: weights.map(Array::view),
+            returns: returns.map(Array::view),
+        })
+    }
+
+    /// [`Recipe::loss`](crate::Recipe::loss) on the host.
+    pub(super) fn host_loss(
+        &self,
+        exec: &mut Exec<'_>,
+        columns: &Views<'_>,
+        credit: &Credit<'_>,
+    ) -> Result<(), Error> {
+        let recipe = &self.recipe;
+        let Capacity { tokens, sequences, .. } = self.capacity;
+        let coef = exec.result::<f32>("coef", tokens);
+        let token_loss = self.outputs.token_loss.then(|| exec.result::<f32>("token_loss", tokens));
+        let row_loss = exec.result::<f64>("row_loss", sequences);
+        let loss = exec.result::<f64>("loss", 1);
+        let entropy = recipe.entropy.map(|_| exec.result::<f32>("entropy_coef", tokens));
+        let value = recipe.value.map(|_| {
+            (exec.result::<f32>("value_gradient", tokens), exec.result::<f64>("value_loss", 1))
+        });
+        let Some(queue) = exec.queue() else { return Ok(()) };
+        let rollouts = self.fetch(queue, Call::Loss, columns)?;
+        let advantage = read(queue, credit.advantage)?;
+        let own = crate::Credit {
+            advantage,
+            per_token: credit.per_token,
+            loss_mask: credit.loss_mask.map(|mask| read(queue, mask)).transpose()?,
+            weights: credit.weights.map(|weights| read(queue, weights)).transpose()?,
+            returns: credit.returns.map(|returns| read(queue, returns)).transpose()?.unwrap_or_default(),
+            ..crate::Credit::default()
+        };
+        let out = recipe.loss(&Device::cpu(), &rollouts.view(), &own)?;
+        write(queue, coef, &out.coef)?;
+        write_to(queue, token_loss, &out.token_loss)?;
+        write(queue, row_loss, &out.row_loss)?;
+        write(queue, loss, &[out.loss.unwrap_or(0.0)])?;
+        write_to(queue, entropy, &out.entropy.as_ref().map_or(Vec::new(), |term| term.coef.clone()))?;
+        if let (Some((gradient, loss)), Some(own)) = (value, &out.value) {
+            write(queue, gradient, &own.gradient)?;
+            write(queue, loss, &[own.loss])?;
+        }
+        Ok(())
+    }
+}
+
+/// What an array holds.
+#[allow(unsafe_code)]
+fn read<T: Plain + Default>(queue: &Queue, array: In<'_, T>) -> Result<Vec<T>, Error> {
+    let mut values = vec![T::default(); array.len()];
+    // SAFETY: a view that whoever enqueues vouches for, or the plan's own.
+    unsafe { queue.download(array.as_ptr(), &mut values)? };
+    Ok(values)
+}
+
+#[allow(unsafe_code)]
+fn write<T: Plain + ColumnElement>(queue: &Queue, to: Array<T>, values: &[T]) -> Result<(), Error> {
+    let to = to.head(values.len()).out();
+    // SAFETY: the plan's own array, at least as long.
+    unsafe { queue.write(&values[..to.len()], to.as_ptr()) }
+}
+
+fn write_to<T: Plain + ColumnElement>(
+    queue: &Queue,
+    to: Option<Array<T>>,
+    values: &[T],
+) -> Result<(), Error> {
+    to.map_or(Ok(()), |to| write(queue, to, values))
+}

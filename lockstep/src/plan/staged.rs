@@ -1,0 +1,204 @@
+//! Host slices through a plan: one upload of the columns, the launches, one download of the results.
+
+use super::image::Image;
+use super::{Calls, Capacity, Plan};
+use crate::ops::advantage::Advantages;
+use crate::ops::correction::stats_of;
+use crate::recipe::{Call, Estimator};
+use crate::{
+    ColumnElement, CorrectionReport, Counts, Credit, Device, EntropyTerm, Error, Loss, Metrics, Outputs, Recipe, Rollouts,
+};
+use lockstep_core::ragged::Out;
+
+impl Recipe {
+    /// The calls on a GPU through a plan of this very batch; nothing on a CPU, where a rule is the host's, or where a value is bad: then the calls go
+    /// op by op, and say what is wrong.
+    pub(crate) fn staged(
+        &self,
+        device: &Device,
+        rollouts: &Rollouts<'_>,
+        credit: Option<&Credit>,
+        calls: Calls,
+        outputs: Outputs,
+    ) -> Result<Option<(Credit, Loss)>, Error> {
+        let of_tokens = self.advantage.estimator == Estimator::ReMax && rollouts.rewards.is_none();
+        if device.is_cpu() || of_tokens {
+            return Ok(None);
+        }
+        // Step by step would say which column is missing; so does a plan.
+        for call in [Call::Advantages, Call::Loss].into_iter().filter(|call| calls.has(*call)) {
+            self.check_columns(call, rollouts)?;
+        }
+        let batch = rollouts.batch()?;
+        let capacity =
+            Capacity { tokens: batch.tokens(), sequences: batch.sequences(), groups: batch.groups() };
+        if [capacity.tokens, capacity.sequences, capacity.groups].contains(&0) {
+            return Ok(None);
+        }
+        let plan = self.plan_of(capacity, calls, outputs, true)?;
+        match plan.host_stages() {
+            [] => plan.run(device, rollouts, credit),
+            _ => Ok(None),
+        }
+    }
+}
+
+/// The results of a run on the host.
+struct Results<'p> {
+    plan: &'p Plan,
+    bytes: Vec<u8>,
+}
+
+impl Results<'_> {
+    /// A result by name; empty where the plan has none.
+    fn get<T: ColumnElement + FromBytes>(&self, name: &str) -> Vec<T> {
+        let Some(slot) = self.plan.slot(name) else { return Vec::new() };
+        let bytes = &self.bytes[slot.offset..slot.offset + slot.len * slot.element.bytes()];
+        bytes.chunks_exact(size_of::<T>()).map(T::from_bytes).collect()
+    }
+}
+
+/// A number from its bytes.
+trait FromBytes {
+    fn from_bytes(bytes: &[u8]) -> Self;
+}
+macro_rules! from_bytes {
+    ($($own:ty),*) => {
+        $(impl FromBytes for $own {
+            fn from_bytes(bytes: &[u8]) -> Self {
+                let mut own = [0; size_of::<$own>()];
+                own.copy_from_slice(bytes);
+                <$own>::from_ne_bytes(own)
+            }
+        })*
+    };
+}
+from_bytes!(u8, u32, u64, f32, f64);
+
+impl Plan {
+    /// Runs the plan once over host slices on any device: one upload of the columns, the launches, one download of the results. Nothing where a
+    /// stage met a bad value: the recipe's own calls say which. What a [host stage](super::HostStage) reports beside its arrays stays behind.
+    ///
+    /// Errors: those of [`Plan::enqueue`]; offsets that are none; for [`Calls::Loss`] a `credit` that is missing.
+    ///
+    /// ```
+    /// use lockstep::plan::{Calls, Capacity};
+    /// use lockstep::{Device, Outputs, Recipe, Rollouts};
+    /// let (device, recipe) = (Device::cpu(), Recipe::named("dapo")?);
+    /// let logp = [-0.5, -1.0, -0.2, -2.0];
+    /// let rollouts = Rollouts {
+    ///     rewards: Some(&[1.0, 0.0]),
+    ///     logp_old: Some(&logp),
+    ///     logp: Some(&logp),
+    ///     ..Rollouts::new(&[0, 2, 4], &[0, 2])
+    /// };
+    /// let plan = recipe.plan(Capacity { tokens: 4, sequences: 2, groups: 1 }, Calls::Both, Outputs::ALL)?;
+    /// let (credit, loss) = plan.run(&device, &rollouts, None)?.unwrap();
+    /// let both = recipe.step(&device, &rollouts)?;
+    /// assert_eq!((credit.advantage, &loss.coef), (both.0.advantage, &both.1.coef));
+    /// # Ok::<(), lockstep::Error>(())
+    /// ```
+    pub fn run(
+        &self,
+        device: &Device,
+        rollouts: &Rollouts<'_>,
+        credit: Option<&Credit>,
+    ) -> Result<Option<(Credit, Loss)>, Error> {
+        let queue = device.queue()?;
+        let mut image = Image::default();
+        let columns = image.add_columns(rollouts, self.recipe.reads());
+        let credit = credit.filter(|_| self.calls == Calls::Loss).map(|credit| image.add_credit(credit));
+        let memory = queue.upload(image.bytes())?;
+        let columns = columns.moved(memory.as_ptr());
+        let credit = credit.map(|credit| credit.moved(memory.as_ptr()));
+        let workspace = queue.alloc(self.workspace_bytes())?;
+        let mut results = Results { plan: self, bytes: vec![0; self.ends[0]] };
+        // SAFETY: the block was uploaded and checked (`Rollouts::batch` looks at the offsets), the workspace is ours; both live until the download
+        // has waited for the queue.
+        #[allow(unsafe_code)]
+        unsafe {
+            let into = Out::from_raw(workspace.as_ptr(), workspace.len());
+            self.enqueue(&queue, &columns, credit.as_ref(), into)?;
+            queue.download(workspace.as_ptr().cast_const(), &mut results.bytes)?;
+        }
+        for alarm in &self.alarms {
+            let bytes = &results.bytes[alarm.offset..alarm.offset + 4 * alarm.rows];
+            let rows: Vec<u32> = bytes.chunks_exact(4).map(u32::from_bytes).collect();
+            if self.judge(alarm, &rows).is_err() {
+                return Ok(None);
+            }
+        }
+        let credit =
+            if self.calls.has(Call::Advantages) { self.credit(&results)? } else { Credit::default() };
+        let loss = if self.calls.has(Call::Loss) { self.read_loss(&results)? } else { Loss::default() };
+        Ok(Some((credit, loss)))
+    }
+
+    fn credit(&self, results: &Results<'_>) -> Result<Credit, Error> {
+        let per_token = self.recipe.per_token();
+        let mut advantage: Vec<f32> = results.get("advantage");
+        let keep: Vec<u8> = results.get("keep");
+        if !per_token {
+            advantage.iter_mut().zip(&keep).filter(|(_, keep)| **keep == 0).for_each(|(a, _)| *a = 0.0);
+        }
+        let some = |mask: Vec<u8>| (!mask.is_empty()).then_some(mask);
+        let weights: Vec<f32> = results.get("weights");
+        let mut credit = Credit {
+            advantage,
+            per_token,
+            returns: results.get("returns"),
+            loss_mask: some(results.get("loss_mask")),
+            keep,
+            weights: (!weights.is_empty()).then_some(weights),
+            groups: Advantages {
+                mean: results.get("mean"),
+                std: results.get("std"),
+                counted: results.get("counted"),
+                status: results.get("status"),
+                pivot: results.get("pivot"),
+                ..Advantages::default()
+            },
+            ..Credit::default()
+        };
+        let host = self.host.iter().any(|stage| stage.call == Call::Advantages);
+        if let (Some(choice), false) = (&self.recipe.correction, host) {
+            let params = choice.params()?;
+            if credit.loss_mask.is_none() && params.denominator == crate::ops::correction::Denominator::After {
+                credit.loss_mask = some(results.get("kept_mask"));
+            }
+            let (sums, maxima) = (results.get("correction_sums"), results.get("correction_maxima"));
+            let kept: Vec<u8> = results.get("kept");
+            let (stats, counts_before, counts_after) = stats_of(&sums, &maxima, &kept, &params)?;
+            credit.correction = Some(CorrectionReport { stats, counts_before, counts_after });
+        }
+        Ok(credit)
+    }
+
+    fn read_loss(&self, results: &Results<'_>) -> Result<Loss, Error> {
+        let mut loss = Loss::default();
+        let policy = &mut loss.policy;
+        (policy.coef, policy.token_loss) = (results.get("coef"), results.get("token_loss"));
+        (policy.row_loss, policy.loss) = (results.get("row_loss"), results.get("loss").first().copied());
+        if let [tokens, nonempty, sequences] = results.get::<u64>("counts")[..] {
+            policy.counts = Counts { tokens, nonempty, sequences };
+        }
+        let sums: Vec<f64> = results.get("sums");
+        if let ([high, neg_low], false) = (&results.get::<f32>("maxima")[..], sums.is_empty()) {
+            policy.metrics = Some(Metrics::new(policy.counts.tokens, &sums, [*high, *neg_low]));
+        }
+        let of_entropy: Vec<f32> = results.get("entropy_coef");
+        loss.entropy = (!of_entropy.is_empty()).then(|| EntropyTerm { coef: of_entropy, ..EntropyTerm::default() });
+        let policy = &loss.policy;
+        if self.recipe.value.is_some() {
+            let clipped: Vec<u32> = results.get("value_row_clipped");
+            let value = results.get("value_loss").first().copied().unwrap_or(0.0);
+            let counts = policy.counts;
+            loss.value = Some(crate::ops::value_loss::ValueOutput::of(
+                (results.get("value_gradient"), results.get("value_token_loss")),
+                (results.get("value_row_loss"), value),
+                (&clipped, counts),
+            ));
+        }
+        Ok(loss)
+    }
+}

@@ -1,0 +1,127 @@
+//! A recipe as changes of another: TOML tables laid over each other.
+
+use super::{Recipe, named, numbers};
+use crate::Error;
+use toml::de::DeTable;
+use toml::{Table, Value};
+
+/// What takes away an optional key or table.
+const NONE: &str = "none";
+
+/// Lays `changes` over `base`: tables are merged, but one of another `kind` replaces the old one, as does anything
+/// else.
+pub(super) fn overlay(base: &mut Table, changes: &Table) {
+    for (key, change) in changes {
+        match (base.get_mut(key), change) {
+            (Some(Value::Table(old)), Value::Table(new)) if same_kind(old, new) => overlay(old, new),
+            _ => {
+                base.insert(key.clone(), change.clone());
+            }
+        }
+    }
+}
+
+fn same_kind(old: &Table, new: &Table) -> bool {
+    new.get("kind").is_none_or(|kind| old.get("kind") == Some(kind))
+}
+
+/// The recipe of a table with every choice. `"none"` is a value where a key has it, else the key is absent.
+pub(super) fn build(mut table: Table) -> Result<Recipe, toml::de::Error> {
+    let mut absent = Vec::new();
+    remove_none(&mut table, &mut Vec::new(), &mut absent);
+    if absent.is_empty() {
+        return table.try_into();
+    }
+    let without: Option<Recipe> = table.clone().try_into().ok();
+    let written = without.and_then(|recipe| Table::try_from(recipe).ok());
+    // A key that is written nevertheless is not optional, and judges the value itself.
+    for path in absent {
+        if written.as_ref().is_none_or(|written| at(written, &path)) {
+            put_none(&mut table, &path);
+        }
+    }
+    table.try_into()
+}
+
+fn remove_none(table: &mut Table, path: &mut Vec<String>, absent: &mut Vec<Vec<String>>) {
+    table.retain(|key, value| {
+        path.push(key.into());
+        let none = value.as_str() == Some(NONE);
+        if none {
+            absent.push(path.clone());
+        } else if let Value::Table(inner) = value {
+            remove_none(inner, path, absent);
+        }
+        path.pop();
+        !none
+    });
+}
+
+/// Whether there is something at a path.
+fn at(table: &Table, path: &[String]) -> bool {
+    match path {
+        [] => true,
+        [key] => table.contains_key(key),
+        [key, rest @ ..] => table.get(key).and_then(Value::as_table).is_some_and(|inner| at(inner, rest)),
+    }
+}
+
+fn put_none(table: &mut Table, path: &[String]) {
+    match path {
+        [] => {}
+        [key] => {
+            table.insert(key.clone(), NONE.into());
+        }
+        [key, rest @ ..] => {
+            if let Some(Value::Table(inner)) = table.get_mut(key) {
+                put_none(inner, rest);
+            }
+        }
+    }
+}
+
+/// The recipe of somebody's TOML, over the one that it `extends` or `grpo`.
+pub(super) fn read(text: &str) -> Result<Recipe, Error> {
+    let wrong = |e: toml::de::Error| Error::Recipe(e.to_string().trim_end().into());
+    let mut changes: Table = toml::from_str(text).map_err(wrong)?;
+    let mut table = match changes.remove("extends") {
+        None => named::choices("grpo")?,
+        Some(Value::String(name)) => named::choices(&name)?,
+        Some(other) => {
+            return Err(Error::Recipe(format!("extends is {other}: expected the name of a recipe")));
+        }
+    };
+    spell_estimator(&mut changes);
+    overlay(&mut table, &changes);
+    let recipe = build(table).map_err(|merged| {
+        // The text by itself has the same fault, with line and column.
+        match toml::from_str::<Recipe>(&without_extends(text)) {
+            Err(direct) if direct.message() == merged.message() => wrong(direct),
+            _ => wrong(merged),
+        }
+    })?;
+    numbers::check(text, &recipe)?;
+    Ok(recipe)
+}
+
+/// `kind` of an advantage is its `estimator`.
+fn spell_estimator(changes: &mut Table) {
+    if let Some(Value::Table(advantage)) = changes.get_mut("advantage")
+        && !advantage.contains_key("estimator")
+        && let Some(kind) = advantage.remove("kind")
+    {
+        advantage.insert("estimator".into(), kind);
+    }
+}
+
+/// The text with blanks in place of `extends`, so that every other place stays where it is.
+fn without_extends(text: &str) -> String {
+    let mut bytes = text.as_bytes().to_vec();
+    if let Ok(table) = DeTable::parse(text)
+        && let Some((key, value)) = table.get_ref().get_key_value("extends")
+        && let Some(place) = bytes.get_mut(key.span().start..value.span().end)
+    {
+        place.fill(b' ');
+    }
+    String::from_utf8(bytes).unwrap_or_default()
+}

@@ -1,0 +1,271 @@
+//! Which columns a recipe reads, and for which stage.
+
+use super::{
+    Against, EntropyKind, Estimator, GateChoice, KlPlace, RatioLevel, Recipe, ShapingChoice, SharpenChoice,
+    TimeChoice,
+};
+use crate::columns::{Column, Columns};
+use crate::{Error, Rollouts};
+use std::fmt::Write as _;
+
+/// Which of the two calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Call {
+    /// [`Recipe::advantages`].
+    Advantages,
+    /// [`Recipe::loss`].
+    Loss,
+}
+
+/// A column that a recipe reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Need {
+    /// Which column.
+    pub column: Column,
+    /// The stage that wants it, by its TOML key.
+    pub stage: &'static str,
+    /// Which call reads it.
+    pub call: Call,
+    /// Whether the call is refused without it.
+    pub required: bool,
+    /// Another column that does as well.
+    pub or: Option<Column>,
+}
+
+impl Recipe {
+    /// The columns that the recipe reads, in the order of its stages. Every other column of a batch is not looked at.
+    ///
+    /// ```
+    /// use lockstep::{Column, Recipe};
+    /// let needs = Recipe::named("minirl")?.needs();
+    /// let rollout = needs.iter().find(|need| need.column == Column::logp_rollout).unwrap();
+    /// assert_eq!((rollout.stage, rollout.required), ("gate", true));
+    /// # Ok::<(), lockstep::Error>(())
+    /// ```
+    pub fn needs(&self) -> Vec<Need> {
+        let mut needs: Vec<Need> = Vec::new();
+        for call in [Call::Advantages, Call::Loss] {
+            self.each_need(call, |need| {
+                let known =
+                    needs.iter_mut().find(|known| (known.column, known.call) == (need.column, need.call));
+                match known {
+                    Some(known) if known.required || !need.required => {}
+                    Some(known) => *known = need,
+                    None => needs.push(need),
+                }
+            });
+        }
+        needs
+    }
+
+    /// The columns that either call can use.
+    pub fn reads(&self) -> Columns {
+        self.reads_of(Call::Advantages).and(self.reads_of(Call::Loss))
+    }
+
+    /// The columns that a call can use.
+    pub fn reads_of(&self, call: Call) -> Columns {
+        let mut columns = Columns::NONE;
+        self.each_need(call, |need| {
+            columns.insert(need.column);
+            need.or.into_iter().for_each(|or| columns.insert(or));
+        });
+        columns
+    }
+
+    /// Whether a call has what it needs. Errors: all columns that are missing, each with the stage that wants it.
+    pub(crate) fn check_columns(&self, call: Call, rollouts: &Rollouts<'_>) -> Result<(), Error> {
+        self.check_present(call, rollouts.columns())
+    }
+
+    /// The same, of the columns that are there.
+    pub(crate) fn check_present(&self, call: Call, there: Columns) -> Result<(), Error> {
+        let mut missing = false;
+        let lacks = |need: &Need| {
+            let other = need.or.is_some_and(|or| there.contains(or));
+            need.required && !there.contains(need.column) && !other
+        };
+        self.each_need(call, |need| missing |= lacks(&need));
+        if !missing {
+            return Ok(());
+        }
+        let mut said = String::new();
+        self.each_need(call, |need| {
+            if lacks(&need) {
+                let or = need.or.map_or(String::new(), |or| format!(" or {}", or.name()));
+                let comma = if said.is_empty() { "" } else { ", " };
+                // Writing to a string cannot fail.
+                _ = write!(said, "{comma}{}{or} (for {})", need.column.name(), need.stage);
+            }
+        });
+        Err(Error::Columns { recipe: self.name.clone(), missing: said })
+    }
+
+    /// Calls `f` with every need of a call.
+    fn each_need(&self, call: Call, mut f: impl FnMut(Need)) {
+        let summed = self.reward.components.is_some();
+        let mut say = |stage, required, columns: &[Column]| {
+            // The sum stands in place of the column.
+            let read = columns.iter().filter(|column| !(summed && **column == Column::rewards));
+            read.for_each(|column| f(Need { column: *column, stage, call, required, or: None }));
+        };
+        say("batch", true, &[Column::cu_seqlens, Column::cu_groups]);
+        say("batch", false, &[Column::loss_mask]);
+        match call {
+            Call::Advantages => {
+                self.advantage_needs(&mut say);
+                let (estimator, over_time) = (self.advantage.estimator, self.advantage.over_time);
+                let mut either = |stage, column, or| {
+                    f(Need { column, stage, call, required: true, or: Some(or) });
+                };
+                let rewards = self.reward.components.is_some() || self.reward.clip.is_some();
+                if over_time.is_none() && estimator == Estimator::ReMax && !rewards {
+                    either("advantage", Column::rewards, Column::token_rewards);
+                }
+                if let Some(TimeChoice::OptimalTokenBaseline { .. }) = over_time {
+                    either("advantage.over_time", Column::score_norm, Column::sum_p_squared);
+                }
+            }
+            Call::Loss => self.loss_needs(&mut say),
+        }
+    }
+
+    fn advantage_needs(&self, say: &mut impl FnMut(&'static str, bool, &[Column])) {
+        match (self.reward.components, self.reward.clip) {
+            (Some(_), _) => {
+                say("reward.components", true, &[Column::reward_components, Column::reward_weights]);
+            }
+            (None, Some(_)) => say("reward.clip", true, &[Column::rewards]),
+            (None, None) => {}
+        }
+        let stage = "advantage";
+        match self.advantage.over_time {
+            None => {
+                match self.advantage.estimator {
+                    Estimator::ReinforcePlusPlus => say(stage, true, &[Column::token_rewards]),
+                    Estimator::ReMax => say(stage, true, &[Column::baseline]),
+                    Estimator::Gdpo => say(stage, true, &[Column::reward_components, Column::reward_weights]),
+                    _ if matches!(self.reward.shaping, Some(ShapingChoice::EvolRl { .. })) => {}
+                    _ => say(stage, true, &[Column::rewards]),
+                }
+                match self.advantage.estimator {
+                    Estimator::ReinforcePlusPlus => {}
+                    Estimator::Tempo => {
+                        say(stage, true, &[Column::tokens]);
+                        say(stage, false, &[Column::valid, Column::outcome_weights]);
+                    }
+                    Estimator::V05 => {
+                        say(stage, true, &[Column::baseline]);
+                        say(stage, false, &[Column::valid]);
+                    }
+                    Estimator::Vcpo => {
+                        say(stage, true, &[Column::baseline_weights]);
+                        say(stage, false, &[Column::valid]);
+                    }
+                    Estimator::RoleBaseline => {
+                        say(stage, true, &[Column::roles]);
+                        say(stage, false, &[Column::role_values, Column::valid]);
+                    }
+                    _ => say(stage, false, &[Column::valid]),
+                }
+            }
+            Some(choice) => {
+                let stage = "advantage.over_time";
+                match choice {
+                    TimeChoice::Gae { .. } => say(stage, true, &[Column::token_rewards, Column::values_old]),
+                    TimeChoice::Vtrace { .. } => {
+                        let logps = [Column::logp_old, Column::logp_rollout];
+                        say(stage, true, &logps);
+                        say(stage, true, &[Column::token_rewards, Column::values_old]);
+                    }
+                    TimeChoice::Mars { .. } => {
+                        say(stage, true, &[Column::cu_turns, Column::turn_rewards, Column::turn_roles]);
+                    }
+                    TimeChoice::UiS1 { .. } => {
+                        say(stage, true, &[Column::rewards, Column::cu_steps, Column::cu_step_tokens]);
+                        say(stage, true, &[Column::step_rewards, Column::step_matches]);
+                    }
+                    TimeChoice::OptimalTokenBaseline { .. } => {
+                        // The probability is exp(logp_old).
+                        say(stage, true, &[Column::token_rewards, Column::logp_old]);
+                    }
+                }
+                if matches!(choice, TimeChoice::Gae { .. } | TimeChoice::Vtrace { .. }) {
+                    say(stage, false, &[Column::terminated, Column::truncated, Column::bootstrap]);
+                }
+            }
+        }
+        match self.reward.shaping {
+            Some(ShapingChoice::Fapo { .. }) => say("reward.shaping", true, &[Column::flawed]),
+            Some(ShapingChoice::Brpo {}) => say("reward.shaping", true, &[Column::reference]),
+            Some(ShapingChoice::Grpovi { .. }) => say("reward.shaping", false, &[Column::logp_ref]),
+            Some(ShapingChoice::EvolRl { .. }) => {
+                say("reward.shaping", true, &[Column::answer_class, Column::similarity]);
+            }
+            Some(ShapingChoice::Signs { .. } | ShapingChoice::Conciser { .. }) | None => {}
+        }
+        match self.reward.sharpen {
+            Some(SharpenChoice::Xrpo { .. }) => {
+                say("reward.sharpen", true, &[Column::rewards, Column::logp_old]);
+            }
+            Some(SharpenChoice::Ace { .. }) => {
+                say("reward.sharpen", true, &[Column::rewards, Column::logp_old, Column::logp_ref]);
+            }
+            None => {}
+        }
+        if self.reward.filter.is_some_and(|filter| filter.of_rewards()) {
+            say("reward.filter", true, &[Column::rewards]);
+        }
+        match self.reward.entropy.map(|choice| choice.of) {
+            Some(EntropyKind::Sampled) => say("reward.entropy", true, &[Column::logp_old]),
+            Some(EntropyKind::Distribution) => say("reward.entropy", true, &[Column::entropy]),
+            None => {}
+        }
+        if self.kl.is_some_and(|kl| kl.place == KlPlace::Reward) {
+            say("kl", true, &[Column::logp_old, Column::logp_ref]);
+        }
+        if self.correction.is_some() {
+            say("correction", true, &[Column::logp_old, Column::logp_rollout]);
+        }
+    }
+
+    fn loss_needs(&self, say: &mut impl FnMut(&'static str, bool, &[Column])) {
+        let of = |against| match against {
+            Against::Old => Column::logp_old,
+            Against::Rollout => Column::logp_rollout,
+        };
+        match self.ratio.level {
+            RatioLevel::Given => say("ratio", true, &[Column::logp, Column::log_ratio]),
+            _ => say("ratio", true, &[Column::logp, Column::logp_old]),
+        }
+        match self.gate {
+            GateChoice::Minirl { .. } | GateChoice::Topr {} => say("gate", true, &[Column::logp_rollout]),
+            GateChoice::Remix { .. } => say("gate", true, &[Column::logp_latest]),
+            GateChoice::Vespo { against, .. } => say("gate", true, &[of(against)]),
+            GateChoice::ClipCov { .. } => say("gate", true, &[Column::seed]),
+            GateChoice::Dro { .. } => say("gate", true, &[Column::logp_old]),
+            _ => {}
+        }
+        if self.mask.opsm_delta.is_some() {
+            say("mask.opsm_delta", true, &[of(self.mask.opsm_against)]);
+        }
+        if self.mask.top_entropy.is_some() {
+            say("mask.top_entropy", true, &[Column::entropy]);
+        }
+        match self.kl.map(|kl| kl.place) {
+            Some(KlPlace::Loss) => say("kl", true, &[Column::logp_ref]),
+            Some(KlPlace::Convex) => {
+                say("kl", true, &[Column::logp_ref, Column::logp_previous, Column::step]);
+            }
+            Some(KlPlace::Reward) | None => {}
+        }
+        if self.entropy.is_some() {
+            say("entropy", true, &[Column::entropy]);
+        }
+        if let Some(value) = &self.value {
+            say("value", true, &[Column::values]);
+            say("value", value.cliprange_value.is_some(), &[Column::values_old]);
+        }
+        say("aggregation", false, &[Column::counts]);
+    }
+}

@@ -1,0 +1,342 @@
+//! A batch of rollouts: columns, as views or owned.
+
+#[cfg(feature = "safetensors")]
+mod file;
+
+use crate::columns::{Column, Columns, Shape};
+use crate::{Batch, Counts, Error, for_each_column};
+use lockstep_core::Error as Argument;
+use lockstep_core::ragged::In;
+
+/// Where a column is, and where it goes.
+pub(crate) enum Fetch<'a> {
+    U8(*const u8, &'a mut [u8]),
+    U32(*const u32, &'a mut [u32]),
+    U64(*const u64, &'a mut [u64]),
+    F32(*const f32, &'a mut [f32]),
+    F64(*const f64, &'a mut [f64]),
+}
+
+macro_rules! fetch {
+    ($($variant:ident: $own:ty),*) => {
+        $(impl<'a> From<(*const $own, &'a mut [$own])> for Fetch<'a> {
+            fn from((from, to): (*const $own, &'a mut [$own])) -> Self {
+                Fetch::$variant(from, to)
+            }
+        })*
+    };
+}
+fetch!(U8: u8, U32: u32, U64: u64, F32: f32, F64: f64);
+
+macro_rules! rollouts {
+    ($($name:ident: $own:ty, $shape:ident, $meaning:literal, $from:literal;)*) => {
+        /// Columns of a batch, borrowed; docs/columns.md says what each is. What a recipe reads of them, [`Recipe::needs`](crate::Recipe::needs) says.
+        ///
+        /// ```
+        /// use lockstep::Rollouts;
+        /// let rollouts = Rollouts { rewards: Some(&[1.0, 0.0]), ..Rollouts::new(&[0, 2, 4], &[0, 2]) };
+        /// assert_eq!((rollouts.batch()?.tokens(), rollouts.batch()?.sequences()), (4, 2));
+        /// # Ok::<(), lockstep::Error>(())
+        /// ```
+        #[derive(Clone, Copy, Debug, Default, PartialEq)]
+        pub struct Rollouts<'a> {
+            $(#[doc = $meaning] pub $name: Option<&'a [$own]>,)*
+        }
+
+        /// Columns of a batch, owned; see [`Rollouts`].
+        #[derive(Clone, Debug, Default, PartialEq)]
+        pub struct RolloutsBuf {
+            $(#[doc = $meaning] pub $name: Option<Vec<$own>>,)*
+        }
+
+        /// Columns of a batch as views of any memory, host or device; see [`Rollouts`] and [`Plan`](crate::plan::Plan).
+        #[derive(Clone, Copy, Debug, Default)]
+        pub struct Views<'a> {
+            $(#[doc = $meaning] pub $name: Option<In<'a, $own>>,)*
+        }
+
+        impl<'a> Views<'a> {
+            /// Which columns are there.
+            pub fn columns(&self) -> Columns {
+                let mut columns = Columns::NONE;
+                $(if self.$name.is_some() { columns.insert(Column::$name); })*
+                columns
+            }
+
+            /// Length of a column, if it is there.
+            pub fn length(&self, column: Column) -> Option<usize> {
+                match column { $(Column::$name => self.$name.map(In::len)),* }
+            }
+
+            /// These columns at no address, of the lengths that `length` says: to count with, never to be read.
+            #[allow(unsafe_code)]
+            pub(crate) fn dangling(columns: Columns, length: impl Fn(Shape) -> usize) -> Views<'static> {
+                Views {
+                    // SAFETY: nobody reads them.
+                    $($name: columns.contains(Column::$name).then(|| unsafe {
+                        In::from_raw(std::ptr::null(), length(Shape::$shape))
+                    })),*
+                }
+            }
+
+            /// Every column of `columns` by `place`, which gets the host's elements and says where they are on the device.
+            #[allow(unsafe_code)]
+            pub(crate) fn placed(
+                rollouts: &Rollouts<'_>,
+                columns: Columns,
+                mut place: impl FnMut(&[u8]) -> *const u8,
+            ) -> Views<'a> {
+                Views {
+                    $($name: rollouts.$name.filter(|_| columns.contains(Column::$name)).map(|values| {
+                        // SAFETY: numbers have no padding; `place` gives an address of as many.
+                        unsafe {
+                            let bytes =
+                                std::slice::from_raw_parts(values.as_ptr().cast::<u8>(), size_of_val(values));
+                            In::from_raw(place(bytes).cast::<$own>(), values.len())
+                        }
+                    })),*
+                }
+            }
+
+            /// The same columns `base` further: of offsets in a block, addresses.
+            #[allow(unsafe_code)]
+            pub(crate) fn moved(&self, base: *const u8) -> Views<'a> {
+                Views {
+                    // SAFETY: that of whoever made the offsets.
+                    $($name: self.$name.map(|view| unsafe {
+                        In::from_raw(base.wrapping_add(view.as_ptr().addr()).cast(), view.len())
+                    })),*
+                }
+            }
+
+            /// The columns on the host, by `fetch`, which fills a slice from an address.
+            pub(crate) fn fetched(
+                &self,
+                columns: Columns,
+                mut fetch: impl FnMut(Fetch<'_>) -> Result<(), Error>,
+            ) -> Result<RolloutsBuf, Error> {
+                let mut buf = RolloutsBuf::default();
+                $(if let Some(view) = self.$name.filter(|_| columns.contains(Column::$name)) {
+                    let mut values = vec![<$own>::default(); view.len()];
+                    fetch(Fetch::from((view.as_ptr(), &mut values[..])))?;
+                    buf.$name = Some(values);
+                })*
+                Ok(buf)
+            }
+        }
+
+        impl Rollouts<'_> {
+            /// Which columns are there.
+            pub fn columns(&self) -> Columns {
+                let mut columns = Columns::NONE;
+                $(if self.$name.is_some() { columns.insert(Column::$name); })*
+                columns
+            }
+
+            /// Length of a column, if it is there.
+            pub fn length(&self, column: Column) -> Option<usize> {
+                match column { $(Column::$name => self.$name.map(<[$own]>::len)),* }
+            }
+
+            /// A copy of its columns.
+            pub fn to_buf(&self) -> RolloutsBuf {
+                RolloutsBuf { $($name: self.$name.map(<[$own]>::to_vec)),* }
+            }
+
+            /// The elements `places` of every column, by its shape; columns that `places` refuses are left out.
+            fn gather(&self, places: impl Fn(Shape) -> Option<Vec<usize>>) -> RolloutsBuf {
+                RolloutsBuf {
+                    $($name: self.$name.and_then(|values| {
+                        Some(places(Shape::$shape)?.into_iter().map(|i| values[i]).collect())
+                    })),*
+                }
+            }
+        }
+
+        impl RolloutsBuf {
+            /// Makes every column as long as `length` says of its shape: offsets with their last value, others with 0.
+            pub(crate) fn grow(&mut self, length: impl Fn(Shape) -> Option<usize>) {
+                $(if let (Some(values), Some(length)) = (&mut self.$name, length(Shape::$shape)) {
+                    let last = values.last().copied().filter(|_| Shape::$shape.is_offsets());
+                    values.resize(length, last.unwrap_or_default());
+                })*
+            }
+
+            /// The views that the calls take.
+            pub fn view(&self) -> Rollouts<'_> {
+                Rollouts { $($name: self.$name.as_deref()),* }
+            }
+        }
+    };
+}
+for_each_column!(rollouts);
+
+impl<'a> Rollouts<'a> {
+    /// The offsets, and no other column.
+    pub fn new(cu_seqlens: &'a [u32], cu_groups: &'a [u32]) -> Self {
+        Rollouts { cu_seqlens: Some(cu_seqlens), cu_groups: Some(cu_groups), ..Rollouts::default() }
+    }
+
+    /// The batch that the offsets and the mask describe. Rows without members are legal here (a shard may have them); files refuse them.
+    ///
+    /// Errors: offsets that are missing, or none; a mask of another length.
+    pub fn batch(&self) -> Result<Batch<'a>, Error> {
+        let missing = |argument| Argument::Combination { argument, expected: "needed: every batch has it" };
+        let cu_seqlens = self.cu_seqlens.ok_or_else(|| missing("cu_seqlens"))?;
+        let cu_groups = self.cu_groups.ok_or_else(|| missing("cu_groups"))?;
+        Batch::with_empty_rows(cu_seqlens, cu_groups, self.loss_mask)
+    }
+
+    /// `counts` as numbers, if they are there.
+    ///
+    /// Errors: another number of them than three; more live tokens or non-empty sequences than there can be.
+    pub fn whole_counts(&self) -> Result<Option<Counts>, Error> {
+        match self.counts {
+            None => Ok(None),
+            Some(&[tokens, nonempty, sequences]) => Ok(Some(Counts { tokens, nonempty, sequences })),
+            Some(other) => {
+                let (argument, because) = ("counts", "live tokens, non-empty sequences, sequences");
+                Err(Argument::Length { argument, expected: 3, because, got: other.len() }.into())
+            }
+        }
+    }
+
+    /// Whether every column has the length that its shape says. Errors: the first that has not.
+    pub fn check(&self) -> Result<(), Error> {
+        self.check_of(&self.batch()?, self.columns())
+    }
+
+    /// The same of some columns.
+    pub(crate) fn check_of(&self, batch: &Batch<'_>, columns: Columns) -> Result<(), Error> {
+        for column in columns.iter() {
+            let Some(got) = self.length(column) else { continue };
+            let Some((expected, because)) = self.expected(batch, column.shape()) else { continue };
+            if got != expected {
+                return Err(Argument::Length { argument: column.name(), expected, because, got }.into());
+            }
+        }
+        Ok(())
+    }
+
+    /// Length of a shape in this batch, and why; none where the column itself says how long it is.
+    fn expected(&self, batch: &Batch<'_>, shape: Shape) -> Option<(usize, &'static str)> {
+        let rows = |offsets: Option<&[u32]>| offsets.map(|offsets| offsets.len().saturating_sub(1));
+        Some(match shape {
+            Shape::Tokens => (batch.tokens(), "one per token of `cu_seqlens`"),
+            Shape::Sequences => (batch.sequences(), "one per sequence of `cu_seqlens`"),
+            Shape::Groups => (batch.groups(), "one per group of `cu_groups`"),
+            Shape::Components => {
+                (self.reward_weights?.len() * batch.sequences(), "one per weight of `reward_weights` and sequence")
+            }
+            Shape::Pairs => {
+                let pairs = |group: usize| batch.cu_groups().span(group).len().pow(2);
+                ((0..batch.groups()).map(pairs).sum(), "one for every two responses of a group")
+            }
+            Shape::Turns => (rows(self.cu_turns)?, "one per turn of `cu_turns`"),
+            Shape::Steps => (rows(self.cu_step_tokens)?, "one per step of `cu_step_tokens`"),
+            Shape::StepsOfSequences => (batch.sequences() + 1, "one more than sequences of `cu_seqlens`"),
+            Shape::One => (1, "a single number"),
+            Shape::Three => (3, "live tokens, non-empty sequences, sequences"),
+            Shape::SequenceOffsets
+            | Shape::GroupOffsets
+            | Shape::Kinds
+            | Shape::Roles
+            | Shape::TurnOffsets
+            | Shape::StepOffsets => return None,
+        })
+    }
+
+    /// The whole groups `groups` as a batch of their own, in the order given, and the tokens' old places. Columns of turns and steps are cut
+    /// with them; `counts` stays behind, for it is of the whole.
+    ///
+    /// Errors: those of [`Rollouts::check`]; a group that is not there (index).
+    ///
+    /// ```
+    /// use lockstep::Rollouts;
+    /// let rollouts = Rollouts { rewards: Some(&[1.0, 0.0, 0.5]), ..Rollouts::new(&[0, 2, 4, 5], &[0, 2, 3]) };
+    /// let (part, places) = rollouts.select(&[1])?;
+    /// assert_eq!((part.rewards, part.cu_seqlens, places), (Some(vec![0.5]), Some(vec![0, 1]), vec![4]));
+    /// # Ok::<(), lockstep::Error>(())
+    /// ```
+    pub fn select(&self, groups: &[usize]) -> Result<(RolloutsBuf, Vec<usize>), Error> {
+        let batch = self.batch()?;
+        self.check_of(&batch, self.columns())?;
+        let sequences = members(&batch, groups)?;
+        let spans = |offsets: &[u32], rows: &[usize]| -> Vec<usize> {
+            rows.iter().flat_map(|row| offsets[*row] as usize..offsets[row + 1] as usize).collect()
+        };
+        // Offsets of the rows taken, one after the other.
+        let offsets = |old: &[u32], rows: &[usize]| -> Vec<u32> {
+            let mut end = 0;
+            let ends = rows.iter().map(|row| {
+                end += old[row + 1] - old[*row];
+                end
+            });
+            std::iter::once(0).chain(ends).collect()
+        };
+        let (cu_seqlens, cu_groups) =
+            (self.cu_seqlens.unwrap_or_default(), self.cu_groups.unwrap_or_default());
+        let places = spans(cu_seqlens, &sequences);
+        let turns: Vec<usize> = self.cu_turns.map_or_else(Vec::new, |turns| {
+            let first = |token: u32| turns.partition_point(|start| *start < token);
+            sequences.iter().flat_map(|s| first(cu_seqlens[*s])..first(cu_seqlens[s + 1])).collect()
+        });
+        let steps: Vec<usize> = self.cu_steps.map_or_else(Vec::new, |cu_steps| spans(cu_steps, &sequences));
+        let pairs: Vec<u32> = std::iter::once(0)
+            .chain(cu_groups.windows(2).scan(0, |end, pair| {
+                *end += (pair[1] - pair[0]).pow(2);
+                Some(*end)
+            }))
+            .collect();
+        let kinds = self.reward_weights.map_or(0, <[f32]>::len);
+        let mut part = self.gather(|shape| {
+            Some(match shape {
+                Shape::Tokens => places.clone(),
+                Shape::Sequences => sequences.clone(),
+                Shape::Groups => groups.to_vec(),
+                Shape::Components => {
+                    (0..kinds).flat_map(|k| sequences.iter().map(move |s| k * batch.sequences() + s)).collect()
+                }
+                Shape::Pairs => spans(&pairs, groups),
+                Shape::Turns => turns.clone(),
+                Shape::Steps => steps.clone(),
+                Shape::Kinds => (0..kinds).collect(),
+                Shape::Roles => (0..self.role_values.map_or(0, <[f64]>::len)).collect(),
+                Shape::One => vec![0],
+                Shape::Three
+                | Shape::SequenceOffsets
+                | Shape::GroupOffsets
+                | Shape::TurnOffsets
+                | Shape::StepOffsets
+                | Shape::StepsOfSequences => return None,
+            })
+        });
+        part.cu_seqlens = Some(offsets(cu_seqlens, &sequences));
+        part.cu_groups = Some(offsets(cu_groups, groups));
+        part.cu_turns = self.cu_turns.map(|old| offsets(old, &turns));
+        part.cu_steps = self.cu_steps.map(|old| offsets(old, &sequences));
+        part.cu_step_tokens = self.cu_step_tokens.map(|old| offsets(old, &steps));
+        Ok((part, places))
+    }
+}
+
+/// The sequences of these groups, in order.
+pub(crate) fn members(batch: &Batch<'_>, groups: &[usize]) -> Result<Vec<usize>, Error> {
+    let mut sequences = Vec::new();
+    for (index, &group) in groups.iter().enumerate() {
+        if group >= batch.groups() {
+            let (argument, expected, got) = ("groups", "a group of `cu_groups`", group as f64);
+            return Err(Argument::Value { argument, index: Some(index), expected, got }.into());
+        }
+        let span = batch.cu_groups().span(group);
+        sequences.extend(span.start..span.end);
+    }
+    Ok(sequences)
+}
+
+impl RolloutsBuf {
+    /// See [`Rollouts::batch`].
+    pub fn batch(&self) -> Result<Batch<'_>, Error> {
+        self.view().batch()
+    }
+}

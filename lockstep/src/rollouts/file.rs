@@ -1,0 +1,428 @@
+//! Rollouts as a safetensors file: one flat tensor per column, under the column's name.
+//!
+//! Read are, for flags U8 and BOOL; for offsets, ids and counts U32, I32, U64 and I64; for numbers F32, F64, F16 and BF16. Written is the
+//! column's own type. A single number may have no dimension, and `reward_components` may be `[K, S]`.
+
+use super::{Rollouts, RolloutsBuf};
+use crate::columns::{Column, ColumnElement, Shape};
+use crate::{Batch, Error, for_each_column};
+use lockstep_core::ragged::Offsets;
+use safetensors::tensor::TensorView;
+use safetensors::{Dtype, SafeTensors};
+use std::collections::HashMap;
+
+/// The key of the metadata, and what stands there. One key: the format does not fix the order of several.
+const NOTE: (&str, &str) = ("lockstep", "rollouts");
+
+fn refuse<T>(message: String) -> Result<T, Error> {
+    Err(Error::File(message))
+}
+
+/// An element that a file can hold.
+trait FileElement: ColumnElement {
+    /// As it is written.
+    const DTYPE: Dtype;
+    /// Types that are read.
+    const READS: &'static str;
+    /// Values that are taken, for messages.
+    const EXPECTED: &'static str;
+
+    /// All elements of a tensor, if its type is one that is read. Errors: the place and the value of the first that is refused.
+    fn read(dtype: Dtype, data: &[u8]) -> Option<Elements<Self>>;
+
+    /// Appends the bytes of an element.
+    fn write(self, to: &mut Vec<u8>);
+}
+
+/// The elements, or the first that cannot be one.
+type Elements<T> = Result<Vec<T>, (usize, String)>;
+
+/// Every element by `from` its bytes and `to` what a column holds.
+fn each<const N: usize, X: Copy + ToString, T>(
+    data: &[u8],
+    from: impl Fn([u8; N]) -> X,
+    to: impl Fn(X) -> Option<T>,
+) -> Elements<T> {
+    let read = |(i, bytes): (usize, &[u8; N])| {
+        let value = from(*bytes);
+        to(value).ok_or_else(|| (i, value.to_string()))
+    };
+    data.as_chunks::<N>().0.iter().enumerate().map(read).collect()
+}
+
+impl FileElement for u8 {
+    const DTYPE: Dtype = Dtype::U8;
+    const READS: &'static str = "U8 or BOOL";
+    const EXPECTED: &'static str = "0 or 1";
+
+    fn read(dtype: Dtype, data: &[u8]) -> Option<Elements<u8>> {
+        let flag = |x: u8| (x <= 1).then_some(x);
+        matches!(dtype, Dtype::U8 | Dtype::BOOL).then(|| each(data, |[byte]| byte, flag))
+    }
+
+    fn write(self, to: &mut Vec<u8>) {
+        to.push(self);
+    }
+}
+
+macro_rules! numbers {
+    ($($own:ty, $dtype:ident, $reads:literal, $expected:literal, $($from:ident: $read:expr),*;)*) => {
+        $(impl FileElement for $own {
+            const DTYPE: Dtype = Dtype::$dtype;
+            const READS: &'static str = $reads;
+            const EXPECTED: &'static str = $expected;
+
+            fn read(dtype: Dtype, data: &[u8]) -> Option<Elements<$own>> {
+                match dtype {
+                    $(Dtype::$from => Some($read(data)),)*
+                    _ => None,
+                }
+            }
+
+            fn write(self, to: &mut Vec<u8>) {
+                to.extend(self.to_le_bytes());
+            }
+        })*
+    };
+}
+numbers! {
+    u32, U32, "U32, I32, U64 or I64", "0 to 4294967295",
+        U32: |data| each(data, u32::from_le_bytes, Some),
+        I32: |data| each(data, i32::from_le_bytes, |x| x.try_into().ok()),
+        U64: |data| each(data, u64::from_le_bytes, |x| x.try_into().ok()),
+        I64: |data| each(data, i64::from_le_bytes, |x| x.try_into().ok());
+    u64, U64, "U32, I32, U64 or I64", "a number of at least 0",
+        U32: |data| each(data, u32::from_le_bytes, |x| Some(x.into())),
+        I32: |data| each(data, i32::from_le_bytes, |x| x.try_into().ok()),
+        U64: |data| each(data, u64::from_le_bytes, Some),
+        I64: |data| each(data, i64::from_le_bytes, |x| x.try_into().ok());
+    f32, F32, "F32, F64, F16 or BF16", "a number in the range of f32",
+        F32: |data| each(data, f32::from_le_bytes, Some),
+        F64: |data| each(data, f64::from_le_bytes, narrow),
+        F16: |data| each(data, half, Some),
+        BF16: |data| each(data, brain, Some);
+    f64, F64, "F32, F64, F16 or BF16", "a number",
+        F32: |data| each(data, f32::from_le_bytes, |x| Some(x.into())),
+        F64: |data| each(data, f64::from_le_bytes, Some),
+        F16: |data| each(data, half, |x| Some(x.into())),
+        BF16: |data| each(data, brain, |x| Some(x.into()));
+}
+
+/// Rounded; refused where a finite number would become infinite.
+fn narrow(x: f64) -> Option<f32> {
+    let narrow = x as f32;
+    (narrow.is_finite() || !x.is_finite()).then_some(narrow)
+}
+
+/// bfloat16: the upper half of a binary32.
+fn brain(bytes: [u8; 2]) -> f32 {
+    f32::from_bits(u32::from(u16::from_le_bytes(bytes)) << 16)
+}
+
+/// binary16, exact.
+fn half(bytes: [u8; 2]) -> f32 {
+    let bits = u32::from(u16::from_le_bytes(bytes));
+    let (sign, exponent, fraction) = ((bits & 0x8000) << 16, bits >> 10 & 0x1f, bits & 0x3ff);
+    match exponent {
+        // Subnormals are multiples of 2⁻²⁴.
+        0 => f32::from_bits((fraction as f32 / 16_777_216.0).to_bits() | sign),
+        0x1f => f32::from_bits(sign | 0x7f80_0000 | fraction << 13),
+        _ => f32::from_bits(sign | (exponent + 112) << 23 | fraction << 13),
+    }
+}
+
+/// The elements of a column's tensor.
+fn column<T: FileElement>(column: Column, view: &TensorView<'_>) -> Result<Vec<T>, Error> {
+    let (name, shape) = (column.name(), view.shape());
+    let flat = match column.shape() {
+        Shape::Components => matches!(shape.len(), 1 | 2),
+        Shape::One => shape.len() <= 1,
+        _ => shape.len() == 1,
+    };
+    if !flat {
+        return refuse(format!("tensor `{name}` has shape {shape:?}: expected one dimension"));
+    }
+    let dtype = view.dtype();
+    match T::read(dtype, view.data()) {
+        Some(Ok(values)) => Ok(values),
+        Some(Err((i, value))) => {
+            refuse(format!("tensor `{name}`[{i}] is {value}: expected {}", T::EXPECTED))
+        }
+        None => refuse(format!("tensor `{name}` has type {dtype:?}: expected {}", T::READS)),
+    }
+}
+
+/// A column's own tensor.
+type Tensor = (&'static str, Dtype, usize, Vec<u8>);
+
+fn tensor<T: FileElement>(name: &'static str, values: &[T]) -> Tensor {
+    let mut bytes = Vec::with_capacity(size_of_val(values));
+    values.iter().for_each(|value| value.write(&mut bytes));
+    (name, T::DTYPE, values.len(), bytes)
+}
+
+macro_rules! columns {
+    ($($name:ident: $own:ty, $shape:ident, $meaning:literal, $from:literal;)*) => {
+        impl RolloutsBuf {
+            fn take(&mut self, which: Column, view: &TensorView<'_>) -> Result<(), Error> {
+                match which {
+                    $(Column::$name => self.$name = Some(column(which, view)?),)*
+                }
+                Ok(())
+            }
+        }
+
+        impl Rollouts<'_> {
+            fn tensors(&self) -> Vec<Tensor> {
+                let tensors = [$(self.$name.map(|values| tensor(stringify!($name), values))),*];
+                tensors.into_iter().flatten().collect()
+            }
+        }
+    };
+}
+for_each_column!(columns);
+
+impl RolloutsBuf {
+    /// Reads the bytes of a safetensors file and checks every offset and length; values are checked by the calls that read them. Tensors
+    /// that are no column are an error, or with `allow_extra` the second result.
+    ///
+    /// Errors, each naming the tensor: no whole safetensors file; a tensor that is no column; a type, shape or value that the column cannot
+    /// have (index); offsets that do not fit, sequences or groups without members; a length that disagrees with the offsets.
+    ///
+    /// ```
+    /// use lockstep::{Rollouts, RolloutsBuf};
+    /// let rollouts = Rollouts { rewards: Some(&[1.0, 0.0]), ..Rollouts::new(&[0, 2, 4], &[0, 2]) }.to_buf();
+    /// let (read, unknown) = RolloutsBuf::from_safetensors(&rollouts.to_safetensors()?, false)?;
+    /// assert_eq!((read, unknown.len()), (rollouts, 0));
+    /// # Ok::<(), lockstep::Error>(())
+    /// ```
+    pub fn from_safetensors(bytes: &[u8], allow_extra: bool) -> Result<(Self, Vec<String>), Error> {
+        let file = SafeTensors::deserialize(bytes)
+            .map_err(|error| Error::File(format!("not a whole safetensors file ({} bytes): {error}", bytes.len())))?;
+        let mut names = file.names();
+        names.sort_unstable();
+        let (mut rollouts, mut unknown) = (RolloutsBuf::default(), Vec::new());
+        for name in &names {
+            let Some(column) = Column::named(name) else {
+                unknown.push((*name).to_owned());
+                continue;
+            };
+            let view = file.tensor(name).map_err(|error| Error::File(format!("tensor `{name}`: {error}")))?;
+            rollouts.take(column, &view)?;
+        }
+        if let (false, Some(name)) = (allow_extra, unknown.first()) {
+            let known: Vec<&str> = Column::ALL.iter().map(|column| column.name()).collect();
+            return refuse(format!("tensor `{name}` is no column: known are {}", known.join(", ")));
+        }
+        for column in [Column::cu_seqlens, Column::cu_groups] {
+            if rollouts.view().length(column).is_none() {
+                let name = column.name();
+                return refuse(format!("tensor `{name}` is missing; the file has: {}", names.join(", ")));
+            }
+        }
+        rollouts.check_file()?;
+        Ok((rollouts, unknown))
+    }
+
+    /// The bytes of a safetensors file; equal rollouts give equal bytes.
+    ///
+    /// Errors: those of the format.
+    pub fn to_safetensors(&self) -> Result<Vec<u8>, Error> {
+        let wrong = |error: safetensors::SafeTensorError| Error::File(error.to_string());
+        let tensors = self.view().tensors();
+        let views = tensors.iter().map(|(name, dtype, length, bytes)| {
+            Ok((*name, TensorView::new(*dtype, vec![*length], bytes).map_err(wrong)?))
+        });
+        let views: Vec<_> = views.collect::<Result<_, Error>>()?;
+        let note = HashMap::from([(NOTE.0.to_owned(), NOTE.1.to_owned())]);
+        safetensors::serialize(views, Some(note)).map_err(wrong)
+    }
+
+    /// What a file must keep to beyond [`Rollouts::check`]: no empty rows, and turns and steps inside their sequences.
+    fn check_file(&self) -> Result<(), Error> {
+        let offsets = |column: &Option<Vec<u32>>| column.clone().unwrap_or_default();
+        let (cu_seqlens, cu_groups) = (offsets(&self.cu_seqlens), offsets(&self.cu_groups));
+        let batch = Batch::new(&cu_seqlens, &cu_groups, self.loss_mask.as_deref())?;
+        if batch.sequences() == 0 {
+            return refuse("tensor `cu_seqlens` has no sequence: expected at least one".into());
+        }
+        if let Some(turns) = &self.cu_turns {
+            Offsets::new("cu_turns", turns, batch.tokens(), "tokens")?;
+            if let Some(s) = cu_seqlens.iter().position(|start| turns.binary_search(start).is_err()) {
+                let start = cu_seqlens[s];
+                return refuse(format!("tensor `cu_turns` lacks {start}: expected a turn where sequence {s} starts"));
+            }
+        }
+        if let Some(step_tokens) = &self.cu_step_tokens {
+            let steps = Offsets::new("cu_step_tokens", step_tokens, batch.tokens(), "tokens")?.rows();
+            if let Some(cu_steps) = &self.cu_steps {
+                Offsets::new("cu_steps", cu_steps, steps, "steps")?;
+                let starts = cu_steps.iter().map(|step| step_tokens[*step as usize]);
+                if let Some((s, got)) = starts.enumerate().find(|(s, start)| cu_seqlens.get(*s) != Some(start)) {
+                    let expected = cu_seqlens.get(s).copied().unwrap_or_default();
+                    return refuse(format!(
+                        "tensor `cu_steps`[{s}] is a step at token {got}: expected {expected}, where sequence {s} starts"
+                    ));
+                }
+            }
+        } else if let Some(cu_steps) = &self.cu_steps {
+            let steps = self.step_rewards.as_ref().map_or(0, Vec::len);
+            Offsets::new("cu_steps", cu_steps, steps, "steps")?;
+        }
+        self.view().check()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn example() -> RolloutsBuf {
+        RolloutsBuf {
+            cu_seqlens: Some(vec![0, 2, 3, 5, 6]),
+            cu_groups: Some(vec![0, 2, 4]),
+            loss_mask: Some(vec![1, 1, 1, 0, 1, 1]),
+            rewards: Some(vec![1.0, 0.0, f32::INFINITY, 1.0]),
+            logp: Some(vec![-1.0, -2.0, -3.0, -4.0, -5.0, -6.0]),
+            logp_old: Some(vec![-1.5; 6]),
+            tokens: Some(vec![10, 11, 10, 12, 13, u32::MAX]),
+            role_values: Some(vec![0.25, 1e-300]),
+            cu_turns: Some(vec![0, 1, 2, 3, 5, 6]),
+            turn_rewards: Some(vec![0.0, 1.0, 0.0, 0.5, 1.0]),
+            cu_steps: Some(vec![0, 2, 3, 4, 5]),
+            cu_step_tokens: Some(vec![0, 1, 2, 3, 5, 6]),
+            step: Some(vec![7]),
+            seed: Some(vec![u64::MAX]),
+            ..RolloutsBuf::default()
+        }
+    }
+
+    fn read(bytes: &[u8]) -> Result<RolloutsBuf, Error> {
+        RolloutsBuf::from_safetensors(bytes, false).map(|(rollouts, _)| rollouts)
+    }
+
+    #[test]
+    fn round_trip() {
+        let bytes = example().to_safetensors().unwrap();
+        assert_eq!(read(&bytes).unwrap(), example());
+        assert_eq!(bytes, example().to_safetensors().unwrap());
+        for cut in 0..bytes.len() {
+            assert!(read(&bytes[..cut]).is_err());
+        }
+    }
+
+    #[test]
+    fn every_column_is_written_and_read() {
+        let full = |column: Column| match column.shape() {
+            Shape::SequenceOffsets | Shape::GroupOffsets | Shape::TurnOffsets | Shape::StepsOfSequences | Shape::StepOffsets => vec![0, 1],
+            Shape::Three => vec![1, 1, 1],
+            _ => vec![1],
+        };
+        let bytes_of = |column: Column| -> Vec<u8> {
+            let bytes = |x: u8| match column.element().bytes() {
+                4 if column.element().name() == "f32" => (f32::from(x) / -2.0).to_le_bytes().to_vec(),
+                8 if column.element().name() == "f64" => (f64::from(x) / -2.0).to_le_bytes().to_vec(),
+                n => (0..n).map(|i| if i == 0 { x } else { 0 }).collect(),
+            };
+            full(column).into_iter().flat_map(bytes).collect()
+        };
+        let dtype = |column: Column| match column.element().name() {
+            "u8" => Dtype::U8,
+            "u32" => Dtype::U32,
+            "u64" => Dtype::U64,
+            "f32" => Dtype::F32,
+            _ => Dtype::F64,
+        };
+        let data: Vec<_> = Column::ALL.iter().map(|c| (c.name(), dtype(*c), full(*c).len(), bytes_of(*c))).collect();
+        let views = data.iter().map(|(n, t, len, b)| (*n, TensorView::new(*t, vec![*len], b).unwrap()));
+        let rollouts = read(&safetensors::serialize(views, None).unwrap()).unwrap();
+        assert!(Column::ALL.iter().all(|column| rollouts.view().length(*column).is_some()));
+        assert_eq!(read(&rollouts.to_safetensors().unwrap()).unwrap(), rollouts);
+    }
+
+    fn file(tensors: &[(&str, Dtype, &[usize], &[u8])]) -> Vec<u8> {
+        let views = tensors.iter().map(|(name, dtype, shape, bytes)| {
+            (*name, TensorView::new(*dtype, shape.to_vec(), bytes).unwrap())
+        });
+        safetensors::serialize(views, None).unwrap()
+    }
+
+    #[test]
+    fn other_number_types_are_read() {
+        let cu_seqlens: Vec<u8> = [0_i64, 1, 2].iter().flat_map(|x| x.to_le_bytes()).collect();
+        let cu_groups: Vec<u8> = [0_i32, 2].iter().flat_map(|x| x.to_le_bytes()).collect();
+        let rewards: Vec<u8> = [1.0_f64, 0.0].iter().flat_map(|x| x.to_le_bytes()).collect();
+        let read = read(&file(&[
+            ("cu_seqlens", Dtype::I64, &[3], &cu_seqlens),
+            ("cu_groups", Dtype::I32, &[2], &cu_groups),
+            ("rewards", Dtype::F64, &[2], &rewards),
+            // −1, −2, and −1.5, −2⁻²⁴.
+            ("logp", Dtype::BF16, &[2], &[0x80, 0xbf, 0x00, 0xc0]),
+            ("logp_old", Dtype::F16, &[2], &[0x00, 0xbe, 0x01, 0x80]),
+            ("loss_mask", Dtype::BOOL, &[2], &[1, 0]),
+            ("step", Dtype::I64, &[], &[9, 0, 0, 0, 0, 0, 0, 0]),
+            ("reward_components", Dtype::BF16, &[1, 2], &[0x80, 0x3f, 0, 0]),
+        ]))
+        .unwrap();
+        assert_eq!(read.cu_seqlens, Some(vec![0, 1, 2]));
+        assert_eq!(read.logp, Some(vec![-1.0, -2.0]));
+        assert_eq!(read.logp_old, Some(vec![-1.5, -(0.5_f32.powi(24))]));
+        assert_eq!(read.loss_mask, Some(vec![1, 0]));
+        assert_eq!(read.step, Some(vec![9]));
+        assert_eq!(read.reward_components, Some(vec![1.0, 0.0]));
+        // Every finite binary16.
+        for bits in (0..=u16::MAX).filter(|bits| bits >> 10 & 0x1f != 0x1f) {
+            let (exponent, fraction) = (i32::from(bits >> 10 & 0x1f), f64::from(bits & 0x3ff) / 1024.0);
+            let size = if exponent == 0 { fraction * 2f64.powi(-14) } else { (1.0 + fraction) * 2f64.powi(exponent - 15) };
+            assert_eq!(f64::from(half(bits.to_le_bytes())).abs(), size);
+        }
+        assert!(half([0, 0xfc]) == f32::NEG_INFINITY && half([1, 0x7c]).is_nan());
+    }
+
+    #[test]
+    fn errors_name_the_tensor() {
+        let broken = |change: fn(&mut RolloutsBuf)| {
+            let mut rollouts = example();
+            change(&mut rollouts);
+            read(&rollouts.to_safetensors().unwrap()).unwrap_err().to_string()
+        };
+        for (found, expected) in [
+            (broken(|r| r.rewards = Some(vec![1.0; 3])), "rewards"),
+            (broken(|r| r.tokens = Some(vec![1; 5])), "tokens"),
+            (broken(|r| r.cu_seqlens = Some(vec![0, 4, 3, 5, 6])), "cu_seqlens"),
+            (broken(|r| r.cu_seqlens = Some(vec![0, 0, 3, 5, 6])), "cu_seqlens"),
+            (broken(|r| r.cu_seqlens = Some(Vec::new())), "cu_seqlens"),
+            (broken(|r| r.cu_seqlens = None), "tensor `cu_seqlens` is missing"),
+            (broken(|r| r.cu_groups = Some(vec![0, 9, 4])), "cu_groups"),
+            (broken(|r| r.loss_mask = Some(vec![1, 1, 1, 1, 2, 1])), "tensor `loss_mask`[4] is 2: expected 0 or 1"),
+            (broken(|r| r.cu_turns = Some(vec![0, 1, 3, 3, 5, 6])), "`cu_turns` lacks 2"),
+            (broken(|r| r.turn_rewards = Some(vec![0.0])), "turn_rewards"),
+            (broken(|r| r.cu_steps = Some(vec![0, 1, 3, 4, 5])), "`cu_steps`[1]"),
+            (broken(|r| r.cu_steps = Some(vec![0, 2, 3, 4, 9])), "cu_steps"),
+            (broken(|r| r.cu_step_tokens = Some(vec![0, 1, 2, 3, 5, 7])), "cu_step_tokens"),
+            (broken(|r| r.step = Some(vec![1, 2])), "step"),
+        ] {
+            assert!(found.contains(expected), "{found}\nexpected {expected}");
+        }
+        let of = |name: &str, dtype, shape: &[usize], bytes: &[u8]| {
+            read(&file(&[(name, dtype, shape, bytes)])).unwrap_err().to_string()
+        };
+        assert!(of("cu_seqlens", Dtype::I32, &[1], &(-3_i32).to_le_bytes()).contains("`cu_seqlens`[0] is -3: expected 0 to"));
+        assert!(of("logp", Dtype::U8, &[1], &[1]).contains("`logp` has type U8: expected F32"));
+        assert!(of("logp", Dtype::F64, &[1], &1e300_f64.to_le_bytes()).contains("`logp`[0] is"));
+        assert!(of("logp", Dtype::F32, &[1, 1], &[0; 4]).contains("`logp` has shape [1, 1]"));
+    }
+
+    #[test]
+    fn an_unknown_tensor_is_an_error_unless_it_is_let_through() {
+        let plain = example().to_safetensors().unwrap();
+        let plain = SafeTensors::deserialize(&plain).unwrap();
+        let mut views = plain.tensors();
+        views.push(("logprob".into(), TensorView::new(Dtype::F32, vec![1], &[0; 4]).unwrap()));
+        let bytes = safetensors::serialize(views, None).unwrap();
+        let message = read(&bytes).unwrap_err().to_string();
+        assert!(message.contains("`logprob` is no column: known are cu_seqlens") && message.contains("logp_old"), "{message}");
+        let (rollouts, unknown) = RolloutsBuf::from_safetensors(&bytes, true).unwrap();
+        assert_eq!((rollouts, unknown), (example(), vec!["logprob".to_owned()]));
+    }
+}

@@ -1,0 +1,219 @@
+//! The stages of a recipe in the order of the data, and the two calls that run them: [`Recipe::advantages`] and [`Recipe::loss`].
+
+mod advantage;
+mod apply;
+mod compose;
+mod correction;
+mod entropy;
+mod kl;
+mod over_time;
+mod reward;
+mod robust;
+mod shared_ratio;
+mod top_entropy;
+mod value;
+
+use crate::ops::correction::Denominator;
+use crate::ops::{log_ratio_scan, mask_sequences};
+use crate::plan::Calls;
+use crate::recipe::{Call, Estimator, RatioLevel, Recipe, Reduction};
+use crate::{CorrectionReport, Credit, Device, Error, Loss, Outputs, PolicyInput, Rollouts};
+pub(crate) use advantage::PASS_AT_K;
+use advantage::Rewards;
+pub(crate) use apply::with_gate;
+use lockstep_core::ratio::ScanKind;
+use reward::needed;
+use std::borrow::Cow;
+
+impl Recipe {
+    /// Advantages and all else that the loss needs of a batch of rollouts: rollout correction, KL in the reward, shaping, the estimator,
+    /// sharpening, filter, entropy shaping. Once for each batch; a minibatch takes its part by [`Credit::select`].
+    ///
+    /// Errors: columns that are missing, all of them, each with the stage that wants it; a column of another length than its shape; values out
+    /// of their domain (column, index); a recipe whose choices do not go together.
+    ///
+    /// ```
+    /// use lockstep::{Device, Recipe, Rollouts};
+    /// let rollouts = Rollouts { rewards: Some(&[1.0, 0.0]), ..Rollouts::new(&[0, 2, 4], &[0, 2]) };
+    /// let credit = Recipe::named("rloo")?.advantages(&Device::cpu(), &rollouts)?;
+    /// assert_eq!(credit.advantage, [1.0, -1.0]);
+    /// let error = Recipe::named("spiral")?.advantages(&Device::cpu(), &rollouts).unwrap_err();
+    /// assert_eq!(error.to_string(), "recipe `spiral`: missing columns: roles (for advantage)");
+    /// # Ok::<(), lockstep::Error>(())
+    /// ```
+    pub fn advantages(&self, device: &Device, rollouts: &Rollouts<'_>) -> Result<Credit, Error> {
+        self.check()?;
+        self.check_columns(Call::Advantages, rollouts)?;
+        let batch = rollouts.batch()?;
+        rollouts.check_of(&batch, self.reads())?;
+        if let Some((credit, _)) = self.staged(device, rollouts, None, Calls::Advantages, Outputs::COEF)? {
+            return Ok(credit);
+        }
+        let own = self.rewards_of(device, &batch, rollouts)?;
+        let rollouts = &Rollouts { rewards: own.as_deref().or(rollouts.rewards), ..*rollouts };
+        let correction = self.correct(device, &batch, rollouts)?;
+        // Rewards of tokens, and whitening over them, see the tokens that the loss will see.
+        let kept = correction.as_ref().filter(|c| c.denominator == Denominator::After);
+        let of_tokens = match kept {
+            Some(correction) => batch.with_mask(&correction.kept_mask)?,
+            None => batch,
+        };
+        let penalised = self.penalised_tokens(device, &of_tokens, rollouts)?;
+        let token_rewards = penalised.as_deref().or(rollouts.token_rewards);
+        let mut credit = match (self.advantage.over_time, self.advantage.estimator) {
+            (Some(choice), _) => {
+                let ratio = correction.as_ref().map(|correction| &correction.weights[..]);
+                self.advantages_over_time(device, &of_tokens, rollouts, token_rewards, ratio, choice)?
+            }
+            (None, Estimator::ReinforcePlusPlus) => {
+                self.token_advantages(device, &of_tokens, needed(token_rewards, "token_rewards")?)?
+            }
+            (None, Estimator::ReMax) if rollouts.rewards.is_none() => {
+                let rewards = needed(token_rewards, "token_rewards")?;
+                self.remax_advantages(device, &of_tokens, rewards, needed(rollouts.baseline, "baseline")?)?
+            }
+            (None, estimator) => {
+                let penalised = self.penalised_sequences(device, &of_tokens, rollouts)?;
+                let none: Vec<f32>;
+                let rewards = match penalised.as_deref().or(rollouts.rewards) {
+                    Some(rewards) => rewards,
+                    // Estimators with rewards of their own do not look at these.
+                    None => {
+                        none = vec![0.0; batch.sequences()];
+                        &none
+                    }
+                };
+                let valid = valid(rollouts.valid, correction.as_ref().map(|c| &c.kept[..]));
+                let input = Rewards { rewards, valid: valid.as_deref(), columns: rollouts };
+                match estimator {
+                    Estimator::Tempo => self.tree_advantages(device, &batch, &input)?,
+                    _ => self.outcome_advantages(device, &batch, &input)?,
+                }
+            }
+        };
+        if let Some(correction) = correction {
+            let after = correction.denominator == Denominator::After;
+            credit.loss_mask = after.then_some(correction.kept_mask);
+            credit.weights = Some(correction.weights);
+            let (stats, counts_before, counts_after) =
+                (correction.stats, correction.counts_before, correction.counts_after);
+            credit.correction = Some(CorrectionReport { stats, counts_before, counts_after });
+        }
+        if !credit.keep.is_empty() {
+            let left = match &credit.loss_mask {
+                Some(mask) => batch.with_mask(mask)?,
+                None => batch,
+            };
+            credit.loss_mask = Some(mask_sequences(device, &left, &credit.keep)?);
+        }
+        Ok(credit)
+    }
+
+    /// Loss, dL/dlogp and metrics of a batch or a minibatch with the [`Credit`] of it: ratio, gate, KL, entropy and value terms, aggregation.
+    /// Often for each batch, with new `logp`. The denominators are those of this batch, or of the whole one where column `counts` says so.
+    ///
+    /// Errors: as for [`Recipe::advantages`]; a credit of another batch; a result that is not finite (index).
+    ///
+    /// ```
+    /// use lockstep::{Device, Recipe, Rollouts};
+    /// let (device, recipe) = (Device::cpu(), Recipe::named("dapo")?);
+    /// let old = [-0.5, -1.0, -0.2, -2.0];
+    /// let rollouts = Rollouts {
+    ///     rewards: Some(&[1.0, 0.0]),
+    ///     logp_old: Some(&old),
+    ///     logp: Some(&old),
+    ///     ..Rollouts::new(&[0, 2, 4], &[0, 2])
+    /// };
+    /// let credit = recipe.advantages(&device, &rollouts)?;
+    /// let loss = recipe.loss(&device, &rollouts, &credit)?;
+    /// assert!(loss.coef[0] < 0.0 && loss.metrics.unwrap().ratio_mean == 1.0);
+    /// # Ok::<(), lockstep::Error>(())
+    /// ```
+    pub fn loss(&self, device: &Device, rollouts: &Rollouts<'_>, credit: &Credit) -> Result<Loss, Error> {
+        let mut out = Loss::default();
+        self.loss_into(device, rollouts, credit, Outputs::ALL, &mut out)?;
+        Ok(out)
+    }
+
+    /// As [`Recipe::loss`], with the results that `outputs` asks for, into `out`, whose buffers are reused and which is unspecified after an error.
+    pub fn loss_into(
+        &self,
+        device: &Device,
+        rollouts: &Rollouts<'_>,
+        credit: &Credit,
+        outputs: Outputs,
+        out: &mut Loss,
+    ) -> Result<(), Error> {
+        self.check()?;
+        self.check_columns(Call::Loss, rollouts)?;
+        let batch = rollouts.batch()?;
+        rollouts.check_of(&batch, self.reads())?;
+        credit.check(&batch)?;
+        if let Some((_, loss)) = self.staged(device, rollouts, Some(credit), Calls::Loss, outputs)? {
+            *out = loss;
+            return Ok(());
+        }
+        let batch = match &credit.loss_mask {
+            Some(mask) => batch.with_mask(mask)?,
+            None => batch,
+        };
+        let counts = match rollouts.whole_counts()? {
+            Some(counts) => counts,
+            None => batch.counts(device)?,
+        };
+        let logp = needed(rollouts.logp, "logp")?;
+        let log_ratio = match self.ratio.level {
+            RatioLevel::Given => rollouts.log_ratio.map(Cow::Borrowed),
+            RatioLevel::MinPrefix => {
+                let old = needed(rollouts.logp_old, "logp_old")?;
+                Some(log_ratio_scan(device, &batch, logp, old, ScanKind::MinBefore, true)?.into())
+            }
+            RatioLevel::Product => {
+                let old = needed(rollouts.logp_old, "logp_old")?;
+                Some(log_ratio_scan(device, &batch, logp, old, ScanKind::Sum, false)?.into())
+            }
+            RatioLevel::Token | RatioLevel::Sequence => None,
+        };
+        let kept = self.kept_tokens(device, &batch, rollouts)?;
+        let input = PolicyInput {
+            log_ratio: log_ratio.as_deref(),
+            logp_ref: self.kl_term().and(rollouts.logp_ref),
+            weights: credit.weights.as_deref(),
+            outputs,
+            // Log-ratios that are given take the place of logp_old.
+            ..PolicyInput::new(logp, rollouts.logp_old.unwrap_or(logp), credit.advantages())
+        };
+        let of = (rollouts, &input, kept.as_deref());
+        self.policy_term(device, &batch, of, counts, &mut out.policy)?;
+        self.add_kl_convex(device, &batch, rollouts, counts, &mut out.policy)?;
+        out.entropy = self.add_entropy(device, &batch, (rollouts, kept.as_deref()), counts, &mut out.policy)?;
+        let value = out.value.take();
+        out.value =
+            self.value_loss(device, &batch, (rollouts, credit), counts, outputs.token_loss, value)?;
+        if self.metrics.reduction == Reduction::Exact {
+            out.policy.reduce_exactly();
+        }
+        Ok(())
+    }
+
+    /// Both calls, for who updates once a batch; on a GPU one upload of the columns and one download of the results.
+    pub fn step(&self, device: &Device, rollouts: &Rollouts<'_>) -> Result<(Credit, Loss), Error> {
+        if let Some(both) = self.staged(device, rollouts, None, Calls::Both, Outputs::ALL)? {
+            return Ok(both);
+        }
+        let credit = self.advantages(device, rollouts)?;
+        let loss = self.loss(device, rollouts, &credit)?;
+        Ok((credit, loss))
+    }
+}
+
+/// Sequences that count in their group's statistics: those of the column that rejection left.
+fn valid<'a>(column: Option<&'a [u8]>, kept: Option<&'a [u8]>) -> Option<Cow<'a, [u8]>> {
+    match (column, kept) {
+        (Some(valid), Some(kept)) => {
+            let both = valid.iter().zip(kept).map(|(v, k)| u8::from(*v != 0 && *k != 0));
+            Some(both.collect())
+        }
+        (one, other) => one.or(other).map(Cow::Borrowed),
+    }
+}

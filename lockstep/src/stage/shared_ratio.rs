@@ -1,0 +1,140 @@
+//! A ratio that all tokens of a sequence share: what its derivative gives to each of them, and what an empty sequence adds.
+
+use crate::ops::aggregate::fold_rows;
+use crate::ops::kl::KlOutput;
+use crate::ops::policy_loss::{self, PolicyInput, PolicyOutput};
+use crate::ops::{kl, locate, log_ratio_scan};
+use crate::recipe::{EmptySequence, RatioGradient, RatioLevel, Recipe};
+use crate::{Advantage, Batch, Counts, Device, Error};
+use lockstep_core::aggregate::Weight;
+use lockstep_core::kl::{Estimator, Kl};
+use lockstep_core::num::{self, Soft};
+use lockstep_core::ratio::ScanKind;
+
+/// What a token gets of the derivatives of all terms of its sequence by the ratio that they share.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum Passed {
+    /// The ratio is the geometric mean: d ln s / d logp = 1/L.
+    Mean,
+    /// The ratio is the product: d ln s / d logp = 1.
+    Sum,
+}
+
+impl Passed {
+    /// The token's part of a sum over so many live tokens.
+    fn part(self, total: f64, live: usize) -> f64 {
+        match self {
+            Passed::Mean => total / live as f64,
+            Passed::Sum => total,
+        }
+    }
+}
+
+impl Recipe {
+    /// Over what the derivatives of a sequence's terms are put together; none where each token keeps its own.
+    pub(super) fn passed(&self) -> Option<Passed> {
+        match (self.ratio.level, self.ratio.gradient) {
+            (RatioLevel::Product, _) => Some(Passed::Sum),
+            (RatioLevel::Sequence, RatioGradient::Mean) => Some(Passed::Mean),
+            _ => None,
+        }
+    }
+
+    /// Adds the KL term W·β·s·k whose weight s is the ratio of the policy term, one of sequences, and measures s·k. Through the ratio, the
+    /// gradient of token t is W·β·s·(k'ₜ + Σ k/L), with Σ k for a product and kₜ where each token keeps its own.
+    pub(super) fn add_kl_of_sequences(
+        &self,
+        device: &Device,
+        batch: &Batch<'_>,
+        input: &PolicyInput<'_>,
+        (logp_ref, (estimator, coef)): (&[f32], (Kl, f32)),
+        (through, weight): (bool, Weight),
+        out: &mut PolicyOutput,
+    ) -> Result<(), Error> {
+        let mut values = kl(device, batch, input.logp, logp_ref, &estimator)?;
+        let is_k3 = estimator.estimator == Estimator::K3 && !estimator.straight_through;
+        let kind = if self.ratio.level == RatioLevel::Product { ScanKind::Sum } else { ScanKind::Mean };
+        let log_ratios = log_ratio_scan(device, batch, input.logp, input.logp_old, kind, false)?;
+        for row in 0..batch.sequences() {
+            let live: Vec<usize> = live(batch, row).collect();
+            let Some(first) = live.first() else { continue };
+            let (ratio, slope) = self.shared_ratio(log_ratios[*first]);
+            let slope = if through { slope } else { 0.0 };
+            let total = values.row_sum[row];
+            for i in &live {
+                let k = f64::from(values.kl[*i]);
+                let moved = slope * self.passed().map_or(k, |passed| passed.part(total, live.len()));
+                let own = f64::from(values.gradient[*i]);
+                // k3 + k3' is logp - logp_ref: their sum would cancel e^u. A clamped k3 has no slope.
+                let x = f64::from(input.logp[*i] - logp_ref[*i]);
+                let whole = if is_k3 && slope == 1.0 && own != 0.0 { moved - k + x } else { own + moved };
+                values.gradient[*i] = (ratio * whole) as f32;
+                values.kl[*i] = (ratio * k) as f32;
+            }
+            values.row_sum[row] = ratio * total;
+        }
+        let hint = "set clamp_in or clamp_out, or a bound of the ratio";
+        locate::finite("kl", &values.kl, hint)?;
+        locate::finite("kl gradient", &values.gradient, hint)?;
+        let KlOutput { row_sum, .. } = &values;
+        policy_loss::add_kl_values(device, batch, (input.logp, &values), coef, weight, out)?;
+        out.measure_kl(device, row_sum, out.counts.tokens)
+    }
+
+    /// The ratio of a sequence as the policy term has it, and d ln ratio by the log-ratio: 0 beyond a bound.
+    fn shared_ratio(&self, log_ratio: f32) -> (f64, f64) {
+        let (guarded, slope) = match self.ratio.level {
+            RatioLevel::Sequence => {
+                let most = self.ratio.log_max.unwrap_or(f32::INFINITY);
+                (log_ratio.min(most), if log_ratio <= most { 1.0 } else { 0.0 })
+            }
+            _ => {
+                let (guarded, inside) = self.guard().apply(log_ratio);
+                (guarded, self.guard().gradient(1.0, inside))
+            }
+        };
+        (num::exp::<Soft>(guarded).into(), slope.into())
+    }
+
+    /// Adds −A/S of every sequence without live tokens, where `aggregation.empty` is `one`.
+    pub(super) fn add_empty(
+        &self,
+        device: &Device,
+        batch: &Batch<'_>,
+        advantage: Advantage<'_>,
+        counts: Counts,
+        out: &mut PolicyOutput,
+    ) -> Result<(), Error> {
+        let (EmptySequence::One, Advantage::PerSequence(advantage), Some(_)) =
+            (self.aggregation.empty, advantage, out.loss)
+        else {
+            return Ok(());
+        };
+        for (row, advantage) in advantage.iter().enumerate() {
+            if live(batch, row).next().is_none() {
+                out.row_loss[row] -= f64::from(*advantage) / counts.sequences.max(1) as f64;
+            }
+        }
+        out.loss = Some(fold_rows(device, &out.row_loss, batch.sequences())?[0]);
+        Ok(())
+    }
+}
+
+/// Puts the coefficients of each sequence's tokens together: every live token gets its part of their sum.
+pub(super) fn pass_on(batch: &Batch<'_>, passed: Passed, coef: &mut [f32]) -> Result<(), Error> {
+    for row in 0..batch.sequences() {
+        let (mut total, mut count) = (0.0, 0);
+        for i in live(batch, row) {
+            (total, count) = (total + f64::from(coef[i]), count + 1);
+        }
+        let part = passed.part(total, count.max(1)) as f32;
+        live(batch, row).for_each(|i| coef[i] = part);
+    }
+    locate::finite("coef", coef, "the ratio of a sequence overflowed: choose a guard for the log-ratio")
+}
+
+/// The live tokens of a sequence.
+pub(super) fn live<'b>(batch: &'b Batch<'_>, row: usize) -> impl Iterator<Item = usize> + 'b {
+    let span = batch.cu_seqlens().span(row);
+    (span.start..span.end).filter(|i| batch.loss_mask().at(*i))
+}

@@ -1,0 +1,245 @@
+//! Recipes by name, and recipes that extend them.
+
+use lockstep::Recipe;
+use lockstep::recipe::{Duty, entries, names};
+use toml::{Table, Value};
+
+/// What is not as in version 0.1: name, key, value then, value now, why. Empty: the key is not there.
+const CHANGED: &[(&str, &str, &str, &str, &str)] = &[
+    ("vespo", "aggregation.mode", "seq-mean-token-mean", "token-mean", BATCH_TOKENS),
+    ("vespo", "aggregation.length", "at-least-one", "add-eps", "a token-mean has no length to guard"),
+    ("trl_vespo", "aggregation.mode", "seq-mean-token-mean", "token-mean", BATCH_TOKENS),
+    ("trl_vespo", "aggregation.length", "at-least-one", "add-eps", "a token-mean has no length to guard"),
+    ("vespo", "gate.against", "", "rollout", "a choice names the column that it reads"),
+    ("verl_dr_grpo", "aggregation.mode", "seq-mean-token-sum-norm-padded", "seq-mean-token-sum-norm", PADDED),
+    ("verl_dr_grpo", "aggregation.horizon", "", "longest", PADDED),
+    ("minpro", "ratio.level", "given", "min_prefix", "it computes the log-ratios of the prefix itself"),
+    ("trl", "ratio.gradient", "", "mean", SEQUENCES),
+    ("trl_grpo", "ratio.gradient", "", "mean", SEQUENCES),
+    ("trl_dr_grpo", "ratio.gradient", "", "mean", SEQUENCES),
+    ("trl_sapo", "ratio.gradient", "", "mean", SEQUENCES),
+    ("trl_cispo", "ratio.gradient", "", "mean", SEQUENCES),
+    ("trl_two_sided", "ratio.gradient", "", "mean", SEQUENCES),
+    ("trl_gdpo", "ratio.gradient", "", "mean", SEQUENCES),
+    ("trl_vllm", "ratio.gradient", "", "mean", SEQUENCES),
+    ("vespo", "ratio.gradient", "", "mean", SEQUENCES),
+    ("trl_vespo", "ratio.gradient", "", "mean", SEQUENCES),
+    ("ms_swift", "ratio.gradient", "", "mean", SEQUENCES),
+    ("trl", "mask.quantile", "", "torch", TOP),
+    ("trl_grpo", "mask.quantile", "", "torch", TOP),
+    ("trl_dr_grpo", "mask.quantile", "", "torch", TOP),
+    ("trl_sapo", "mask.quantile", "", "torch", TOP),
+    ("trl_cispo", "mask.quantile", "", "torch", TOP),
+    ("trl_two_sided", "mask.quantile", "", "torch", TOP),
+    ("trl_gdpo", "mask.quantile", "", "torch", TOP),
+    ("trl_vllm", "mask.quantile", "", "torch", TOP),
+    ("vespo", "mask.quantile", "", "torch", TOP),
+    ("trl_vespo", "mask.quantile", "", "torch", TOP),
+    ("ms_swift", "mask.quantile", "", "torch", TOP),
+    ("trl_vespo", "gate.lambda_floor", "", "1e-4", "TRL raises a smaller lambda to it"),
+    ("trl_vespo", "correction.nan_rollout", "", "one", NO_SAMPLER),
+    ("trl_vllm", "correction.nan_rollout", "", "one", NO_SAMPLER),
+];
+
+const BATCH_TOKENS: &str = "TRL divides VESPO by the tokens of the whole batch, as DAPO and CISPO";
+const SEQUENCES: &str = "what TRL differentiates, once the ratio is of sequences; of tokens it is the same";
+const TOP: &str = "what TRL keeps, once there is a top_entropy";
+const NO_SAMPLER: &str = "TRL takes a missing log-probability of the sampler for the trainer's own";
+const PADDED: &str = "the same constant, said by the horizon";
+
+/// Names that version 0.1 did not have.
+const NEW: [&str; 4] = ["trl_bnpo", "trl_luspo", "trl_gmpo", "trl_rloo"];
+
+fn recorded() -> Table {
+    include_str!("recipes_0_1.toml").parse().unwrap()
+}
+
+fn table(recipe: &Recipe) -> Table {
+    Table::try_from(recipe).unwrap()
+}
+
+/// Replaces a value of the record; it must be the one that the list of changes says.
+fn change(recipe: &mut Table, (name, path, then, now, why): &(&str, &str, &str, &str, &str)) {
+    let (stage, key) = path.split_once('.').unwrap();
+    let stage = recipe.entry(stage).or_insert_with(|| Table::new().into()).as_table_mut().unwrap();
+    assert_eq!(stage.get(key).and_then(Value::as_str).unwrap_or_default(), *then, "{name}: {path}, {why}");
+    stage.insert(key.into(), now.parse().map_or_else(|_| Value::from(*now), Value::Float));
+}
+
+#[test]
+fn every_name_of_the_first_version_is_the_same_recipe() {
+    let recorded = recorded();
+    assert_eq!(recorded.len(), 104);
+    for (name, old) in recorded {
+        let mut old = old.as_table().unwrap().clone();
+        CHANGED.iter().filter(|entry| entry.0 == name).for_each(|entry| change(&mut old, entry));
+        let mut old: Recipe = old.try_into().unwrap();
+        let new = Recipe::named(&name).unwrap();
+        old.duties = new.duties.clone();
+        assert_eq!(new, old, "{name}");
+    }
+}
+
+#[test]
+fn every_name_is_recorded_or_new() {
+    let recorded = recorded();
+    let unknown: Vec<_> = names().iter().filter(|name| !recorded.contains_key(**name)).collect();
+    assert_eq!(unknown, NEW.iter().collect::<Vec<_>>());
+    assert_eq!(names()[0], "grpo");
+    assert_eq!(names().len(), entries().len());
+}
+
+#[test]
+fn every_entry_is_a_recipe_that_survives_toml_and_says_what_it_is() {
+    for entry in entries() {
+        let name = &entry.name;
+        let recipe = Recipe::named(name).unwrap();
+        assert_eq!((&recipe.name, recipe.check().is_ok()), (name, true));
+        assert_eq!(Recipe::from_toml(&recipe.to_toml().unwrap()).unwrap(), recipe, "{name}");
+        assert!(!entry.what.is_empty() && !entry.source.is_empty(), "{name}");
+        assert_eq!(entry.extends.is_none(), name == "grpo", "{name}");
+    }
+    assert_eq!(Recipe::named("grpo").unwrap(), Recipe::default());
+}
+
+#[test]
+fn no_entry_repeats_what_it_extends() {
+    for entry in entries().iter().filter(|entry| entry.extends.is_some()) {
+        let parent = Recipe::named(entry.extends.as_deref().unwrap()).unwrap();
+        let own = Recipe::named(&entry.name).unwrap();
+        let same = Recipe { name: own.name.clone(), ..parent };
+        assert_ne!(own, same, "{} changes nothing", entry.name);
+    }
+}
+
+#[test]
+fn one_recipe_extends_another() {
+    let mine = Recipe::from_toml("name = \"mine\"\nextends = \"dapo\"\ngate.clip_ratio_low = 0.1\n").unwrap();
+    let builder = Recipe::named("dapo").unwrap().rebuild("mine").ppo_clip(0.1, 0.28, Some(3.0));
+    assert_eq!(mine, builder.build().unwrap());
+    // Nothing said is grpo.
+    assert_eq!(Recipe::from_toml("").unwrap(), Recipe::default());
+    // Another kind replaces the whole table.
+    let sapo = Recipe::from_toml("extends = \"dapo\"\n[gate]\nkind = \"sapo\"\n").unwrap();
+    assert_eq!(sapo.gate, Recipe::named("sapo").unwrap().gate);
+}
+
+#[test]
+fn none_takes_away_what_is_optional() {
+    let of = |text: &str| Recipe::from_toml(text);
+    let dapo = of("extends = \"dapo\"\ngate.clip_ratio_c = \"none\"\n").unwrap();
+    assert_eq!(table(&dapo)["gate"].get("clip_ratio_c"), None);
+    assert_eq!(of("extends = \"icepop\"\ncorrection = \"none\"\n").unwrap().correction, None);
+    assert_eq!(of("extends = \"areal\"\nadvantage.whiten = \"none\"\n").unwrap().advantage.whiten, None);
+    assert_eq!(of("kl = \"none\"\n").unwrap().kl, None);
+    // It is a value of some keys, and of others it is not.
+    assert_eq!(of("ratio.guard = \"none\"\n").unwrap().ratio.guard, Recipe::named("trl").unwrap().ratio.guard);
+    for key in ["advantage.estimator", "gate.kind", "aggregation.mode", "gate", "metrics.band", "kl.place"] {
+        let error = of(&format!("extends = \"nemo_kl\"\n{key} = \"none\"\n")).unwrap_err().to_string();
+        assert!(error.contains("none"), "{key}: {error}");
+    }
+}
+
+#[test]
+fn a_wrong_text_is_told_where() {
+    let told = |text: &str| Recipe::from_toml(text).unwrap_err().to_string();
+    let error = told("name = \"mine\"\n[gate]\nkind = \"ppo_clip\"\nclip = 0.2\n");
+    assert!(error.contains("line ") && error.contains("clip_ratio_low"), "{error}");
+    let error = told("extends = \"dapo\"\n[aggregation]\nmode = \"tokens\"\n");
+    assert!(error.contains("line 3") && error.contains("token-mean"), "{error}");
+    let error = told("extends = \"dapo\"\ngate.clip = 0.2\n");
+    assert!(error.contains("clip_ratio_low") && error.contains("gate"), "{error}");
+    let error = told("extends = 3\n");
+    assert!(error.contains("extends"), "{error}");
+}
+
+#[test]
+fn an_unknown_name_is_told_the_near_ones() {
+    let told = |name: &str| Recipe::named(name).unwrap_err().to_string();
+    for (name, near) in [
+        ("dr-grpo", "dr_grpo"),
+        ("GRPO", "grpo"),
+        ("gsop", "gspo"),
+        ("reinforce++", "reinforce_plus_plus"),
+        ("trl_bnop", "trl_bnpo"),
+    ] {
+        let error = told(name);
+        let list = error.split("near it: ").nth(1).and_then(|rest| rest.split('.').next()).unwrap_or("");
+        assert!(list.split(", ").any(|known| known == near), "{error}");
+    }
+    let error = told("zzzzzzzzzz");
+    assert!(!error.contains("near") && error.contains("lockstep list"), "{error}");
+    assert!(Recipe::from_toml("extends = \"dpao\"\n").unwrap_err().to_string().contains("dapo"));
+}
+
+#[test]
+fn numbers_that_a_setting_cannot_hold_are_refused() {
+    let sapo = |tau: &str| Recipe::from_toml(&format!("[gate]\nkind = \"sapo\"\ntau_pos = {tau}\n"));
+    for tau in ["1e-45", "1e-50", "1e-400", "1e40", "-1e40", "1e-39", "nan"] {
+        let error = sapo(tau).unwrap_err().to_string();
+        assert!(error.contains("gate.tau_pos") && error.contains(tau), "{error}");
+    }
+    assert!(sapo("1e-37").is_ok());
+    let refused = |text: &str, key: &str, number: &str| {
+        let error = Recipe::from_toml(text).unwrap_err().to_string();
+        assert!(error.contains(key) && error.contains(number), "{error}");
+    };
+    refused("advantage.eps = 1e-310\n", "advantage.eps", "1e-310");
+    refused("metrics.band = [1e-42, 1.0]\n", "metrics.band[0]", "1e-42");
+    let reject = "[correction]\nlevel = \"one\"\nrule = \"plain\"\n[[correction.reject]]\n";
+    refused(&format!("{reject}statistic = \"token_k2\"\nhigh = 1e39\n"), "correction.reject[0].high", "1e39");
+    // binary64 holds what binary32 does not.
+    assert_eq!(Recipe::from_toml("advantage.eps = 1e-45\n").unwrap().advantage.eps, 1e-45);
+    assert_eq!(Recipe::from_toml("advantage.eps = 0.0\n").unwrap().advantage.eps, 0.0);
+    // Written out, infinity is a number where it means "off".
+    assert!(Recipe::from_toml("[reward]\ngroup_factor_cap = inf\n").is_ok());
+    assert!(Recipe::from_toml("ratio.guard_bound = inf\n").is_err());
+}
+
+#[test]
+fn the_constant_of_dr_grpo_is_a_number_or_the_longest_sequence() {
+    let of = |horizon: &str| {
+        Recipe::from_toml(&format!("extends = \"dr_grpo\"\naggregation.horizon = {horizon}\n"))
+    };
+    assert_eq!(of("64").unwrap().aggregation, of("64.0").unwrap().aggregation);
+    assert_eq!(of("\"longest\"").unwrap().aggregation, Recipe::named("verl_dr_grpo").unwrap().aggregation);
+    assert!(of("\"shortest\"").unwrap_err().to_string().contains("longest"));
+    assert!(of("0.0").unwrap_err().to_string().contains("aggregation.horizon"));
+}
+
+#[test]
+fn duties_are_those_of_the_choices_and_those_that_are_added() {
+    let of = |name: &str| Recipe::named(name).unwrap().duties();
+    let some: &[(&str, &[Duty])] = &[
+        ("grpo", &[]),
+        ("dapo", &[]),
+        ("dapo_full", &[Duty::DynamicSampling]),
+        ("rapo", &[Duty::PruneSolved]),
+        ("rapo_replay", &[Duty::PruneSolved, Duty::ReplaySuccesses]),
+        ("remax", &[Duty::GreedyResponse]),
+        ("mc_grpo", &[Duty::PivotResponse]),
+        ("mssr", &[Duty::TrackedValue]),
+        ("v0_5", &[Duty::PriorValue]),
+        ("vcpo_full", &[Duty::ScaleLearningRate]),
+        ("spiral_paper", &[Duty::CarryRoleValues]),
+        ("gae", &[Duty::TrainCritic]),
+        ("ppo_critic", &[Duty::TrainCritic]),
+        ("vapo", &[Duty::TrainCritic]),
+        ("vtrace", &[Duty::TrainCritic]),
+        ("remix", &[Duty::LatestPolicy]),
+        ("remix_full", &[Duty::LatestPolicy, Duty::PreviousPolicy, Duty::ResetReference]),
+        ("trl_bnpo", &[Duty::MicroBatchMean]),
+    ];
+    for (name, duties) in some {
+        assert_eq!(of(name), *duties, "{name}");
+    }
+    let mine = Recipe::from_toml("extends = \"remax\"\nduties = [\"dynamic_sampling\"]\n").unwrap();
+    assert_eq!(mine.duties(), [Duty::DynamicSampling, Duty::GreedyResponse]);
+    let error = Recipe::from_toml("duties = [\"nothing\"]\n").unwrap_err().to_string();
+    assert!(error.contains("dynamic_sampling"), "{error}");
+    for duty in Duty::ALL {
+        let text = format!("duties = [\"{}\"]\n", duty.name());
+        assert!(Recipe::from_toml(&text).unwrap().duties().contains(duty), "{duty:?}");
+        assert!(duty.meaning().ends_with('.'));
+    }
+}

@@ -1,4 +1,5 @@
-//! The file format, read strictly: an unknown key or a value of the wrong kind is an error that names file and case.
+//! The file format, read strictly: an unknown key or a value of the wrong kind is an error that names file
+//! and case.
 
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -27,71 +28,37 @@ pub enum GoldenError {
     Format {
         /// File name.
         file: String,
-        /// What is wrong, with line and column where the JSON itself is.
-        reason: String,
-    },
-    /// A case that is not of the format.
-    #[error("{file}, case {case}: {reason}")]
-    Case {
-        /// File name.
-        file: String,
-        /// Index in `cases`.
-        case: usize,
-        /// What is wrong.
+        /// What is wrong, with line and column.
         reason: String,
     },
 }
 
-/// A file; cases stay JSON until it is known that their op is covered.
-pub(super) struct File {
-    pub(super) name: String,
-    pub(super) op: String,
-    pub(super) cases: Vec<Value>,
-}
-
+/// A file.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Top {
-    op: String,
-    #[allow(dead_code, reason = "provenance, for people; must be there")]
-    source: String,
+pub(super) struct File {
+    #[serde(skip)]
+    pub(super) name: String,
+    pub(super) op: String,
+    /// What computed the expected values; its first word is the framework.
+    pub(super) source: String,
     #[serde(default, rename = "seed")]
     _seed: Value,
-    #[serde(default, rename = "_comment")]
-    _comment: Value,
-    cases: Vec<Value>,
+    #[serde(default, rename = "note")]
+    _note: Value,
+    pub(super) cases: Vec<Case>,
 }
 
-/// One case of a covered op.
+/// A case. An input may be `"=k"`: the same as that of case k, which comes before.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Case {
     #[serde(default)]
     pub(super) config: Map<String, Value>,
-    pub(super) inputs: Inputs,
+    pub(super) inputs: Map<String, Value>,
     pub(super) expected: Map<String, Value>,
-}
-
-/// The inputs of all covered ops; which are needed is the op's business.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Inputs {
-    pub(super) cu_seqlens: Vec<u32>,
-    pub(super) cu_groups: Option<Vec<u32>>,
-    pub(super) loss_mask: Option<Vec<u8>>,
-    pub(super) rewards: Option<Vec<f64>>,
-    pub(super) token_rewards: Option<Vec<f64>>,
-    pub(super) values: Option<Vec<f64>>,
-    pub(super) logp_new: Option<Vec<f64>>,
-    pub(super) logp_old: Option<Vec<f64>>,
-    pub(super) logp_ref: Option<Vec<f64>>,
-    pub(super) logp_rollout: Option<Vec<f64>>,
-    pub(super) seq_advantages: Option<Vec<f64>>,
-    pub(super) token_advantages: Option<Vec<f64>>,
-    pub(super) is_weights: Option<Vec<f64>>,
-    pub(super) value_new: Option<Vec<f64>>,
-    pub(super) value_old: Option<Vec<f64>>,
-    pub(super) returns: Option<Vec<f64>>,
+    /// The same code with its casts to binary32 widened, where it has any.
+    pub(super) expected_float64: Option<Map<String, Value>>,
 }
 
 /// The `*.json` files of a directory, by name.
@@ -113,20 +80,38 @@ pub(super) fn read(path: &Path) -> Result<File, GoldenError> {
     let text =
         std::fs::read_to_string(path).map_err(|source| GoldenError::Io { path: path.into(), source })?;
     let name = path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
-    let top: Top = serde_json::from_str(&text)
-        .map_err(|e| GoldenError::Format { file: name.clone(), reason: e.to_string() })?;
-    if top.cases.is_empty() {
-        return Err(GoldenError::Format { file: name, reason: "`cases` is empty".into() });
+    let wrong = |reason: String| GoldenError::Format { file: name.clone(), reason };
+    let mut file: File = serde_json::from_str(&text).map_err(|e| wrong(e.to_string()))?;
+    if file.cases.is_empty() {
+        return Err(wrong("`cases` is empty".into()));
     }
-    Ok(File { name, op: top.op, cases: top.cases })
+    for case in 0..file.cases.len() {
+        let (earlier, rest) = file.cases.split_at_mut(case);
+        for (key, value) in &mut rest[0].inputs {
+            let Some(text) = value.as_str() else { continue };
+            let other = text.strip_prefix('=').and_then(|at| earlier.get(at.parse::<usize>().ok()?));
+            let same = other.and_then(|other| other.inputs.get(key));
+            *value = same
+                .ok_or_else(|| {
+                    wrong(format!("case {case}: input `{key}` is {text:?}: no earlier case has it"))
+                })?
+                .clone();
+        }
+    }
+    file.name = name;
+    Ok(file)
 }
 
-/// Reads one case of a file whose op is covered.
-pub(super) fn case(file: &File, index: usize, value: &Value) -> Result<Case, GoldenError> {
-    let wrong = |reason: String| GoldenError::Case { file: file.name.clone(), case: index, reason };
-    let case = Case::deserialize(value).map_err(|e| wrong(e.to_string()))?;
-    if case.expected.is_empty() {
-        return Err(wrong("`expected` is empty".into()));
+/// Numbers of a JSON array; `null` is NaN.
+pub(super) fn numbers(name: &str, value: &Value) -> Result<Vec<f64>, String> {
+    let list = value.as_array().ok_or_else(|| format!("`{name}` is not a list"))?;
+    list.iter().map(|x| number(name, x)).collect()
+}
+
+/// A number; `null` is NaN.
+pub(super) fn number(name: &str, value: &Value) -> Result<f64, String> {
+    match value {
+        Value::Null => Ok(f64::NAN),
+        _ => value.as_f64().ok_or_else(|| format!("`{name}`: {value} is not a number")),
     }
-    Ok(case)
 }

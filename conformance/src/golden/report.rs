@@ -1,16 +1,18 @@
-//! What is printed: one line per file, then what is not covered yet.
+//! What is printed: one line per file.
 
 use super::compare::Compared;
-use crate::precision;
+use crate::precision::GOLDEN;
 use std::fmt;
 
-/// The largest error of one output array over the cases of a file.
+/// The largest errors of one output array over the cases of a file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ArrayReport {
-    /// The array's name in the file.
+    /// The array's name in the file; that of a metric begins with `metrics.`.
     pub name: String,
     /// Largest error, relative to the largest expected value of the array.
     pub error: f64,
+    /// Largest error of an element, relative to what that element is allowed: at most 1.
+    pub of_allowed: f64,
     /// Cases whose sum cancels, so that they were judged by the magnitudes of its terms.
     pub cancelled: usize,
 }
@@ -24,41 +26,60 @@ pub struct FileReport {
     pub op: String,
     /// Number of cases.
     pub cases: usize,
+    /// Whether the framework's table has the op.
+    pub covered: bool,
+    /// Cases that agree.
+    pub agreed: usize,
     /// One entry per output array.
     pub arrays: Vec<ArrayReport>,
-    /// The cases that disagree, and how.
+    /// What disagrees, and how.
     pub failures: Vec<String>,
 }
 
 /// All files of a directory.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct GoldenReport {
-    /// Files whose op exists.
+    /// By name.
     pub files: Vec<FileReport>,
-    /// File and op of the others.
-    pub uncovered: Vec<(String, String)>,
 }
 
 impl FileReport {
-    pub(super) fn new(file: &str, op: &str, cases: usize) -> Self {
-        FileReport { file: file.into(), op: op.into(), cases, arrays: Vec::new(), failures: Vec::new() }
+    pub(super) fn new(file: &str, op: &str, cases: usize, covered: bool) -> Self {
+        let (arrays, failures) = (Vec::new(), Vec::new());
+        FileReport { file: file.into(), op: op.into(), cases, covered, agreed: 0, arrays, failures }
     }
 
-    pub(super) fn add(&mut self, case: usize, compared: &Compared) {
-        let measured = compared.measure(precision::GOLDEN);
+    /// A case that ran.
+    pub(super) fn case(&mut self, case: usize, compared: &[Compared]) {
+        let before = self.failures.len();
+        if compared.iter().all(|one| one.want.is_empty()) {
+            self.fail(case, "nothing was compared");
+        }
+        for one in compared {
+            self.add(case, one);
+        }
+        self.agreed += usize::from(self.failures.len() == before);
+    }
+
+    fn add(&mut self, case: usize, compared: &Compared) {
+        let measured = compared.measure();
         let at = self.arrays.iter().position(|a| a.name == compared.name).unwrap_or_else(|| {
             let name = compared.name.clone();
-            self.arrays.push(ArrayReport { name, error: 0.0, cancelled: 0 });
+            self.arrays.push(ArrayReport { name, error: 0.0, of_allowed: 0.0, cancelled: 0 });
             self.arrays.len() - 1
         });
         let array = &mut self.arrays[at];
-        if measured.decisive < measured.of_largest {
-            array.cancelled += 1;
-        }
-        array.error = array.error.max(measured.decisive);
-        // Never NaN: `measure` makes that infinite.
-        if measured.decisive > precision::GOLDEN {
-            self.fail(case, &format!("`{}` differs by {:.1e}", compared.name, measured.decisive));
+        array.cancelled += usize::from(measured.cancelled);
+        array.error = array.error.max(measured.of_largest);
+        array.of_allowed = array.of_allowed.max(measured.of_allowed);
+        if !measured.passes {
+            let (at, name) = (measured.worst, &compared.name);
+            let (got, want) = (compared.got[at], compared.want[at]);
+            let (relative, allowed) = (measured.of_largest, measured.of_allowed);
+            let reason = format!(
+                "`{name}` differs by {relative:.1e} of the largest, worst at {at}: {got:e}, not {want:e} ({allowed:.1} times what is allowed)"
+            );
+            self.fail(case, &reason);
         }
     }
 
@@ -66,14 +87,14 @@ impl FileReport {
         self.failures.push(format!("case {case}: {reason}"));
     }
 
-    /// Whether every case agrees and something was compared.
+    /// Whether every case agrees.
     pub fn passed(&self) -> bool {
-        self.failures.is_empty() && !self.arrays.is_empty()
+        self.covered && self.failures.is_empty() && self.agreed == self.cases && self.cases > 0
     }
 }
 
 impl GoldenReport {
-    /// Whether every file whose op exists agrees, and there is at least one.
+    /// Whether every file is covered and every case of it agrees, and there is at least one.
     pub fn passed(&self) -> bool {
         !self.files.is_empty() && self.files.iter().all(FileReport::passed)
     }
@@ -84,12 +105,14 @@ impl fmt::Display for FileReport {
         let verdict = if self.passed() { "pass" } else { "FAIL" };
         // `{file:40}` lines the files of a directory up.
         let width = f.width().unwrap_or(0);
-        write!(f, "{verdict}  {:<width$} {:>3} cases ", self.file, self.cases)?;
-        for ArrayReport { name, error, cancelled } in &self.arrays {
-            write!(f, "  {name} {error:.1e}")?;
+        write!(f, "{verdict}  {:<width$} {:>3} of {:>3} cases ", self.file, self.agreed, self.cases)?;
+        for ArrayReport { name, error, of_allowed, cancelled } in &self.arrays {
+            let name = name.strip_prefix("metrics.").unwrap_or(name);
+            write!(f, "  {name} {error:.1e} ({of_allowed:.2}")?;
             if *cancelled > 0 {
-                write!(f, " ({cancelled} cancelling, judged by their terms)")?;
+                write!(f, ", {cancelled} cancelling, judged by their terms")?;
             }
+            write!(f, ")")?;
         }
         for failure in self.failures.iter().take(5) {
             write!(f, "\n      {failure}")?;
@@ -105,25 +128,23 @@ impl fmt::Display for GoldenReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
-            "largest error relative to the largest value of each array; allowed {:.0e}",
-            precision::GOLDEN
+            "largest error relative to the largest value of each array, allowed {GOLDEN:.0e} (and of an element, in parts of what it is allowed)"
         )?;
-        let names =
-            self.files.iter().map(|file| &file.file).chain(self.uncovered.iter().map(|(file, _)| file));
-        let width = names.map(|name| name.len()).max().unwrap_or(0);
+        let width = self.files.iter().map(|file| file.file.len()).max().unwrap_or(0);
         for file in &self.files {
             writeln!(f, "{file:width$}")?;
         }
-        for (file, op) in &self.uncovered {
-            writeln!(f, "  -   {file:<width$} op {op} is not yet covered")?;
-        }
-        let passed = self.files.iter().filter(|file| file.passed()).count();
+        let count = |good: fn(&FileReport) -> bool| self.files.iter().filter(|file| good(file)).count();
+        let sum = |number: fn(&FileReport) -> usize| self.files.iter().map(number).sum::<usize>();
         write!(
             f,
-            "{}: {passed} of {} covered files agree, {} not yet covered",
+            "{}: {} of {} files covered, {} agree; {} of {} cases agree",
             if self.passed() { "pass" } else { "FAIL" },
+            count(|file| file.covered),
             self.files.len(),
-            self.uncovered.len()
+            count(FileReport::passed),
+            sum(|file| file.agreed),
+            sum(|file| file.cases),
         )
     }
 }

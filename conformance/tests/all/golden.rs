@@ -1,47 +1,52 @@
-//! The copied golden files of the covered ops, and what the reader refuses.
+//! The golden cases of both frameworks, and what the reader refuses.
 
-use lockstep_conformance::golden::{GoldenError, verify_dir};
+use lockstep_conformance::golden::{GoldenError, ops, verify_dir};
 use std::path::{Path, PathBuf};
 
 fn committed() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("golden/verl")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("golden")
+}
+
+/// Every op of the table has its file, every case of it agrees, and its results were compared.
+fn agrees(framework: &str, files: usize, cases: usize) {
+    let report = verify_dir(&committed().join(framework)).unwrap();
+    println!("{report}");
+    assert!(report.passed(), "{report}");
+    let mut covered: Vec<&str> = report.files.iter().map(|file| file.op.as_str()).collect();
+    let mut table = ops(framework);
+    covered.sort_unstable();
+    table.sort_unstable();
+    assert_eq!(covered, table);
+    let verdict =
+        format!("pass: {files} of {files} files covered, {files} agree; {cases} of {cases} cases agree");
+    assert!(report.to_string().ends_with(&verdict), "{verdict}");
+    for file in &report.files {
+        let wanted: &[&str] = match file.op.as_str() {
+            op if op.starts_with("policy_loss") => &["loss", "dloss_dlogp"],
+            op if op.starts_with("advantage") => &["advantages"],
+            "rollout_correction_is" => &["weights", "metrics.rollout_is_eff_sample_size"],
+            "rollout_correction_reject" => &["loss_mask"],
+            "vllm_importance_sampling" => &["is_weights", "seq_is_weights"],
+            "kl" => &["kl", "dkl_dlogp"],
+            "value_loss" => &["loss", "dloss_dvalue", "clipfrac"],
+            op => panic!("{op} is new: say what must be compared"),
+        };
+        let compared = |name: &&str| file.arrays.iter().any(|array| array.name == *name);
+        assert!(wanted.iter().all(compared), "{}: {wanted:?}", file.op);
+    }
 }
 
 #[test]
 fn verl_agrees() {
-    let report = verify_dir(&committed()).unwrap();
-    println!("{report}");
-    assert!(report.passed(), "{report}");
-    // Every file with the number of its cases and of the expected arrays that are compared.
-    let covered: Vec<(&str, usize, usize)> =
-        report.files.iter().map(|f| (f.op.as_str(), f.cases, f.arrays.len())).collect();
-    let expected = [
-        ("advantage_gae", 18, 2),
-        ("advantage_gpg", 6, 1),
-        ("advantage_grpo", 12, 1),
-        ("advantage_grpo_passk", 5, 1),
-        ("advantage_opo", 6, 1),
-        ("advantage_reinforce_plus_plus", 12, 2),
-        ("advantage_reinforce_plus_plus_baseline", 6, 1),
-        ("advantage_rloo", 6, 1),
-        ("kl", 24, 2),
-        ("policy_loss_cispo", 24, 5),
-        ("policy_loss_dppo_kl", 12, 5),
-        ("policy_loss_dppo_tv", 12, 5),
-        ("policy_loss_gmpo", 12, 5),
-        ("policy_loss_gpg", 12, 2),
-        ("policy_loss_gspo", 48, 5),
-        ("policy_loss_kl_cov", 12, 3),
-        ("policy_loss_ppo_clip", 48, 5),
-        ("policy_loss_sapo", 24, 5),
-        ("rollout_correction_is", 48, 17),
-        ("rollout_correction_reject", 60, 1),
-        ("value_loss", 6, 3),
-    ];
-    assert_eq!(covered, expected);
+    agrees("verl", 21, 413);
 }
 
-/// A directory with the KL file after `edit`; removed when dropped.
+#[test]
+fn trl_agrees() {
+    agrees("trl", 21, 636);
+}
+
+/// A directory with one file after `edit`; removed when dropped.
 struct Edited(PathBuf);
 
 impl Edited {
@@ -51,7 +56,7 @@ impl Edited {
         let text = std::fs::read_to_string(committed().join(file)).unwrap();
         let edited = edit(text.clone());
         assert_ne!(text, edited, "the edit did nothing");
-        std::fs::write(dir.join(file), edited).unwrap();
+        std::fs::write(dir.join(Path::new(file).file_name().unwrap()), edited).unwrap();
         Edited(dir)
     }
 }
@@ -63,82 +68,153 @@ impl Drop for Edited {
 }
 
 fn error_after(name: &str, edit: impl Fn(String) -> String) -> String {
-    let dir = Edited::new(name, "kl.json", edit);
-    verify_dir(&dir.0).unwrap_err().to_string()
+    verify_dir(&Edited::new(name, "verl/kl.json", edit).0).unwrap_err().to_string()
 }
 
-fn report_after(name: &str, file: &str, edit: impl Fn(String) -> String) -> String {
-    let dir = Edited::new(name, file, edit);
-    let report = verify_dir(&dir.0).unwrap();
-    assert!(!report.passed());
+/// The report of a file that must fail.
+fn failing(name: &str, file: &str, edit: impl Fn(String) -> String) -> String {
+    let report = verify_dir(&Edited::new(name, file, edit).0).unwrap();
+    assert!(!report.passed(), "{report}");
     report.to_string()
 }
 
-#[test]
-fn malformed_files_name_file_and_case() {
-    let truncated = error_after("truncated", |text| text[..text.len() / 2].into());
-    assert!(truncated.starts_with("kl.json: ") && truncated.contains("line 1 column"), "{truncated}");
-    let unknown = error_after("unknown", |text| text.replacen("\"logp_ref\"", "\"logp_reference\"", 1));
-    assert!(unknown.starts_with("kl.json, case 0: unknown field `logp_reference`"), "{unknown}");
-    let top = error_after("top", |text| text.replacen("\"seed\"", "\"sead\"", 1));
-    assert!(top.contains("unknown field `sead`"), "{top}");
-    let mistyped =
-        error_after("mistyped", |text| text.replacen("\"cu_seqlens\": [0", "\"cu_seqlens\": [0.5", 1));
-    assert!(mistyped.starts_with("kl.json, case 0: ") && mistyped.contains("0.5"), "{mistyped}");
-    let none = error_after("none", |text| {
-        format!("{}[]}}", text.split_once("\"cases\": ").unwrap().0.to_owned() + "\"cases\": ")
-    });
-    assert_eq!(none, "kl.json: `cases` is empty");
+/// The same after one replacement of the first place.
+fn after(name: &str, file: &str, from: &str, to: &str) -> String {
+    failing(name, file, |text| text.replacen(from, to, 1))
 }
 
 #[test]
-fn missing_directories_and_empty_ones_are_errors() {
+fn files_of_another_form_are_errors() {
+    let truncated = error_after("truncated", |text| text[..text.len() / 2].into());
+    assert!(truncated.starts_with("kl.json: ") && truncated.contains("line "), "{truncated}");
+    let top = error_after("top", |text| text.replacen("\"seed\"", "\"sead\"", 1));
+    assert!(top.contains("unknown field `sead`"), "{top}");
+    let case = error_after("case", |text| text.replacen("\"expected\"", "\"expects\"", 1));
+    assert!(case.contains("unknown field `expects`"), "{case}");
+    let none =
+        error_after("none", |text| format!("{}\"cases\":[]}}", text.split_once("\"cases\":").unwrap().0));
+    assert_eq!(none, "kl.json: `cases` is empty");
+    let later =
+        error_after("later", |text| text.replacen("\"cu_seqlens\":[", "\"cu_seqlens\":\"=3\",\"was\":[", 1));
+    assert!(later.contains("case 0: input `cu_seqlens` is \"=3\": no earlier case has it"), "{later}");
     assert!(matches!(verify_dir(Path::new("/no/such/dir")), Err(GoldenError::Io { .. })));
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     assert!(matches!(verify_dir(&source), Err(GoldenError::NoFiles { .. })));
 }
 
 #[test]
-fn disagreement_fails_and_names_the_case() {
-    let wrong = report_after("sign", "kl.json", |text| {
-        text.replacen("\"dkl_dlogp\": [1.0", "\"dkl_dlogp\": [-1.0", 1)
+fn what_no_table_knows_fails() {
+    for (name, file, from, to, reason) in [
+        ("op", "verl/kl.json", "\"op\":\"kl\"", "\"op\":\"klm\"", "op klm of \"verl\" is in no table"),
+        ("files", "verl/kl.json", "\"op\":\"kl\"", "\"op\":\"klm\"", "FAIL: 0 of 1 files covered"),
+        ("source", "verl/kl.json", ":\"verl", ":\"another", "op kl of \"another\" is in no table"),
+        ("setting", "verl/kl.json", "\"estimator\"", "\"estimater\"", "config `estimator` is missing"),
+        (
+            "more",
+            "trl/policy_loss_sapo.json",
+            "\"beta\":",
+            "\"new\":1,\"beta\":",
+            "config `new` is not known",
+        ),
+        ("loss", "trl/policy_loss_sapo.json", "\"sapo\"", "\"sopa\"", "config `loss_type` is \"sopa\""),
+        ("input", "verl/kl.json", "\"logp_ref\":", "\"logp_r\":", "case 0: input `logp_r` is not known"),
+        ("key", "verl/kl.json", "\"kl\":[", "\"k\":[],\"kl\":[", "case 0: expected `k` is not known"),
+        (
+            "metric",
+            "verl/policy_loss_sapo.json",
+            "\"ppo_kl\"",
+            "\"ppo_lk\"",
+            "case 0: expected `metrics.ppo_lk` is not known",
+        ),
+    ] {
+        let report = failing(name, file, |text| text.replace(from, to));
+        assert!(report.contains(reason), "{report}");
+    }
+}
+
+/// The first case's expected values without `key`.
+fn without(text: &str, key: &str) -> String {
+    let (before, rest) = text.split_once("\"expected\":{").unwrap();
+    let at = rest.find(&format!("\"{key}\":")).unwrap();
+    let value = &rest[at + key.len() + 3..];
+    let end = if value.starts_with('[') { value.find(']').unwrap() + 1 } else { value.find(',').unwrap() };
+    let left = format!("{}{}", &rest[..at], value[end..].trim_start_matches(','));
+    format!("{before}\"expected\":{{{}", left.replacen(",}", "}", 1))
+}
+
+#[test]
+fn what_is_missing_fails() {
+    for (file, key) in [
+        ("verl/policy_loss_gspo.json", "loss"),
+        ("verl/advantage_gae.json", "returns"),
+        ("trl/policy_loss_entropy_bonus.json", "dloss_dentropy"),
+        ("trl/advantage_rloo.json", "advantages"),
+    ] {
+        let report = failing("absent", file, |text| without(&text, key));
+        assert!(report.contains(&format!("case 0: expected `{key}` is missing")), "{report}");
+    }
+    let none = failing("none-expected", "verl/kl.json", |text| without(&without(&text, "kl"), "dkl_dlogp"));
+    assert!(none.contains("case 0: expected `kl` is missing"), "{none}");
+    // All is there, but no token to compare.
+    let empty = failing("empty", "verl/kl.json", |text| {
+        let case = "{\"config\":{\"estimator\":\"k1\"},\"inputs\":{\"cu_seqlens\":[0,0],\"cu_groups\":[0,1],\
+            \"logp_new\":[],\"logp_ref\":[]},\"expected\":{\"kl\":[],\"dkl_dlogp\":[]}}";
+        format!("{}\"cases\":[{case}]}}", text.split_once("\"cases\":").unwrap().0)
+    });
+    assert!(empty.contains("case 0: nothing was compared"), "{empty}");
+}
+
+#[test]
+fn one_wrong_number_fails() {
+    let sign = after("sign", "verl/kl.json", "\"dkl_dlogp\":[1", "\"dkl_dlogp\":[-1");
+    assert!(
+        sign.contains("FAIL  kl.json") && sign.contains("case 0: `dkl_dlogp` differs by 2.0e0"),
+        "{sign}"
+    );
+    // A small element beside large ones: of the largest it is far below the tolerance, and wrong by a
+    // thousandth of itself.
+    let small = failing("small", "trl/policy_loss_grpo_vllm_is_mask.json", |text| {
+        let (before, rest) = text.split_once("\"batch\":\"extreme\"").unwrap();
+        let (inputs, rest) = rest.split_once("\"dloss_dlogp\":[").unwrap();
+        let (list, rest) = rest.split_once(']').unwrap();
+        let mut values: Vec<f64> = list.split(',').map(|x| x.parse().unwrap()).collect();
+        let largest = values.iter().fold(0.0, |m: f64, x| m.max(x.abs()));
+        let small = values.iter().position(|x| *x != 0.0 && x.abs() < 1e-6 * largest);
+        values[small.unwrap()] *= 1.001;
+        let list: Vec<String> = values.iter().map(|x| format!("{x:e}")).collect();
+        format!("{before}\"batch\":\"extreme\"{inputs}\"dloss_dlogp\":[{}]{rest}", list.join(","))
     });
     assert!(
-        wrong.contains("FAIL  kl.json") && wrong.contains("case 0: `dkl_dlogp` differs by 2.0e0"),
-        "{wrong}"
+        small.contains("`dloss_dlogp` differs by ") && small.contains("times what is allowed"),
+        "{small}"
     );
-    let offsets = report_after("offsets", "kl.json", |text| {
-        text.replacen("\"cu_seqlens\": [0", "\"cu_seqlens\": [1", 1)
-    });
-    assert!(offsets.contains("case 0: `cu_seqlens`[0] is 1"), "{offsets}");
-    let config = report_after("config", "kl.json", |text| text.replacen("\"estimator\"", "\"estimater\"", 1));
-    assert!(config.contains("config `estimator` is missing"), "{config}");
-    let metric =
-        report_after("metric", "policy_loss_sapo.json", |text| text.replacen("\"ppo_kl\"", "\"ppo_lk\"", 1));
-    assert!(metric.contains("expected metric `ppo_lk` is not known"), "{metric}");
-    let inexact = report_after("inexact", "kl.json", |text| {
-        text.replacen("\"logp_new\": [-", "\"logp_new\": [-0.1, -", 1)
-    });
-    assert!(inexact.contains("`logp_new`[0] is -0.1: not exactly"), "{inexact}");
+    assert!(small.contains("29 of  30 cases"), "{small}");
+    for (name, from, to, reason) in [
+        ("offsets", "\"cu_seqlens\":[0", "\"cu_seqlens\":[1", "case 0: `cu_seqlens`[0] is 1"),
+        ("inexact", "\"logp_new\":[", "\"logp_new\":[-0.1,", "input `logp_new`[0] is -0.1: not exactly"),
+        ("whole", "\"cu_seqlens\":[0", "\"cu_seqlens\":[0.5", "`cu_seqlens` is not a list of whole numbers"),
+    ] {
+        let report = after(name, "verl/kl.json", from, to);
+        assert!(report.contains(reason), "{report}");
+    }
 }
 
 #[test]
 fn other_settings_of_the_same_ops_run() {
     // Aliases, absent settings and the straight-through suffix: the op is built, not the case.
     for (from, to) in [("\"k1\"", "\"kl\""), ("\"k2\"", "\"mse\""), ("\"k3\"", "\"low_var_kl\"")] {
-        let dir = Edited::new("alias", "kl.json", |text| text.replace(from, to));
+        let dir = Edited::new("alias", "verl/kl.json", |text| text.replace(from, to));
         assert!(verify_dir(&dir.0).unwrap().passed(), "{from} as {to}");
     }
-    let dir = Edited::new("k2plus", "kl.json", |text| text.replace("\"k2\"", "\"k2+\""));
+    let dir = Edited::new("k2plus", "verl/kl.json", |text| text.replace("\"k2\"", "\"k2+\""));
     assert!(verify_dir(&dir.0).unwrap().passed(), "k2+ has k2's own gradient");
-    let absent = Edited::new("absent", "policy_loss_ppo_clip.json", |text| {
-        text.replace("\"clip_ratio_low\": 0.2", "\"clip_ratio_low\": null")
-            .replace("\"clip_ratio_c\": 3.0, ", "")
+    let absent = Edited::new("absent-low", "verl/policy_loss_ppo_clip.json", |text| {
+        text.replace("\"clip_ratio_low\":0.2", "\"clip_ratio_low\":null").replace("\"clip_ratio_c\":3,", "")
     });
     assert!(verify_dir(&absent.0).unwrap().passed(), "clip_ratio_low falls back to clip_ratio, c to 3");
-    let default = Edited::new("default", "policy_loss_sapo.json", |text| {
-        text.replace("\"tau_pos\": 1.0, \"tau_neg\": 1.05, ", "")
-            .replace("\"aggregation\": \"seq-mean-token-mean\", ", "")
+    let default = Edited::new("default", "verl/policy_loss_sapo.json", |text| {
+        text.replace("\"tau_pos\":1,\"tau_neg\":1.05,", "")
+            .replace("\"aggregation\":\"seq-mean-token-mean\",", "")
     });
     assert!(verify_dir(&default.0).unwrap().passed(), "tau 1.0 and 1.05, seq-mean-token-mean");
 }

@@ -7,7 +7,7 @@ use lockstep::ops::gae::{Ends, GaeInput, GaeOutput, GaeParams, Lambda};
 use lockstep::ops::value_loss::{ValueInput, ValueOutput};
 use lockstep::ops::whiten::WhitenParams;
 use lockstep::recipe::Builder;
-use lockstep::{Advantage, Device, Error, Outputs, PolicyInput, PolicyOutput, Recipe, ops};
+use lockstep::{Advantage, Credit, Device, Error, Loss, Outputs, Recipe, Rollouts, ops};
 use lockstep_benches::Inputs;
 use std::time::Instant;
 
@@ -37,6 +37,12 @@ fn main() -> Result<(), Error> {
     let device = Device::cpu_with(None, Some(number(3, 2)))?;
     let batch = inputs.batch()?;
     let counts = batch.counts(&device)?;
+    let rollouts = Rollouts {
+        counts: Some(&[counts.tokens, counts.nonempty, counts.sequences]),
+        seed: Some(&[20_261_122]),
+        ..inputs.rollouts()
+    };
+    let credit = Credit::per_sequence(inputs.advantage.clone());
     let tokens = inputs.tokens() as f64 * 1e-9;
     let only = std::env::args().nth(4);
     let wanted = |name: &str| only.as_deref().is_none_or(|only| only == name);
@@ -46,19 +52,13 @@ fn main() -> Result<(), Error> {
         if !wanted(&name) {
             continue;
         }
-        let seconds = best(|| recipe.advantages(&device, &batch, &inputs.rewards).map(|_| ()))?;
+        let seconds = best(|| recipe.advantages(&device, &rollouts).map(drop))?;
         say(&name, batch.sequences() as f64 * 1e-6, seconds);
     }
     for (name, change) in LOSSES.iter().filter(|(name, _)| wanted(name)) {
         let recipe = change(Recipe::named(name)?.rebuild("peers")).build()?;
-        let mut out = PolicyOutput::default();
-        let input = PolicyInput {
-            counts: Some(counts),
-            seed: (*name == "clip_cov").then_some(20_261_122),
-            outputs: Outputs { loss: true, ..Outputs::COEF },
-            ..PolicyInput::new(&inputs.logp, &inputs.logp_old, Advantage::PerSequence(&inputs.advantage))
-        };
-        let seconds = best(|| recipe.policy_loss_into(&device, &batch, &input, &mut out))?;
+        let (outputs, mut out) = (Outputs { loss: true, ..Outputs::COEF }, Loss::default());
+        let seconds = best(|| recipe.loss_into(&device, &rollouts, &credit, outputs, &mut out))?;
         say(name, tokens, seconds);
     }
     let values: Vec<f32> = inputs.logp.iter().map(|x| x * 0.5).collect();

@@ -1,10 +1,10 @@
-//! `cargo run --release -p lockstep-conformance --example update_digest`: writes the file `DIGEST`.
+//! `cargo run --release -p lockstep-conformance --example update_digest`: writes the files `DIGEST` and `RECIPES_DIGEST`.
 //!
 //! With arguments it writes nothing and prints the digest of the cases of these ops: whether a corpus that grew kept its bits.
 //!
 //! Only after every level agrees. A changed digest is a breaking change: CHANGELOG, section Bits, names the old and new one.
 
-use lockstep::Device;
+use lockstep::{Backend, Device};
 use lockstep_conformance::digest;
 use lockstep_conformance::verify::{Plan, verify};
 
@@ -24,5 +24,13 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/DIGEST");
     std::fs::write(path, format!("{}\n", report.digest))?;
     println!("{path}: {} (was {})", report.digest, report.published);
+    let recipes = digest::recipes(&Backend::ALL);
+    println!("{recipes}");
+    if !recipes.configurations_agree() {
+        return Err("configurations disagree: the digest of recipes stays as it is".into());
+    }
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/RECIPES_DIGEST");
+    std::fs::write(path, format!("{}\n", recipes.digest))?;
+    println!("{path}: {} (was {})", recipes.digest, digest::PUBLISHED_RECIPES.trim());
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! From a case to a kernel: poisoned outputs, one launch, named outputs back.
 
 use crate::backend::Backend;
-use crate::cases::params::BAND;
+use crate::cases::params::{BAND, Partials};
 use crate::cases::{AnyGate, Case, Params, Policy, Taus, slot};
 use crate::output::{Output, POISON, POISON64, Place, Values};
 use lockstep_core::advantage::{Baseline, GroupAdvantage, Scale};
@@ -44,6 +44,14 @@ pub(crate) fn f64s(n: usize) -> Vec<f64> {
 }
 pub(crate) fn u32s(n: usize) -> Vec<u32> {
     vec![POISON; n]
+}
+pub(crate) fn u64s(n: usize) -> Vec<u64> {
+    vec![POISON64; n]
+}
+/// Counts below 2⁵³ as numbers, poison as poison.
+pub(crate) fn counts(values: &[u64]) -> Values {
+    let number = |n: &u64| if *n == POISON64 { f64::from_bits(POISON64) } else { *n as f64 };
+    Values::F64(values.iter().map(number).collect())
 }
 
 /// A byte that no kernel writes.
@@ -238,7 +246,8 @@ where
     let (mut tokens, mut alarm) = (u32s(rows), u32s(rows));
     let (mut sums, mut max) = (f64s(rows * sum::SUMS), f32s(rows * 2));
     let input = |k: usize| In::new(&data.element[k][..]);
-    backend.run(&PolicyLoss {
+    let partials = Partials::of(policy.weight, policy.counted);
+    let kernel = PolicyLoss {
         cu_seqlens: offsets(case),
         loss_mask: Mask::new(data.mask.as_deref()),
         logp: input(slot::LOGP),
@@ -251,7 +260,8 @@ where
         guard: policy.guard,
         gate,
         kl: policy.kl.map(|(kl, coef)| KlTerm { logp_ref: input(slot::LOGP_REF), kl, coef, weighted: false }),
-        weight: policy.weight,
+        weight: partials.weight,
+        weight_from: partials.from(),
         coef: Out::new(&mut coef),
         loss: policy.wants_loss().then(|| LossOut {
             token_loss: policy.token_loss.then(|| Out::new(&mut token_loss)),
@@ -264,7 +274,9 @@ where
             row_maxima: Out::new(&mut max),
             band: BAND,
         }),
-    })?;
+    };
+    kernel.weight_from.check(&kernel.weight).map_err(|e| e.to_string())?;
+    backend.run(&kernel)?;
     let mut out = vec![element("coef", coef)];
     if policy.token_loss {
         out.push(element("token_loss", token_loss));

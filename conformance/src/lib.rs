@@ -13,6 +13,8 @@ pub mod levels;
 pub mod ops;
 pub mod oracle;
 pub mod output;
+pub mod plans;
 pub mod precision;
 pub mod suite;
 pub mod verify;
+pub mod whole;

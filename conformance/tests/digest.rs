@@ -2,7 +2,7 @@
 
 use lockstep::{Backend, Level};
 use lockstep_conformance::cases::random::random;
-use lockstep_conformance::digest::digest;
+use lockstep_conformance::digest::{PUBLISHED_RECIPES, digest, recipes};
 use lockstep_conformance::levels;
 use lockstep_conformance::verify::{Outcome, Plan, verify};
 use lockstep_core::op::OPS;
@@ -26,6 +26,20 @@ fn every_configuration_prints_the_published_digest() {
     assert_eq!(
         report.digest, report.published,
         "changed bits: if that is meant, say so in CHANGELOG section Bits and run \
+         `cargo run --release -p lockstep-conformance --example update_digest`"
+    );
+}
+
+#[test]
+fn every_configuration_prints_the_published_digest_of_recipes() {
+    let report = recipes(&Backend::ALL);
+    println!("{report}");
+    assert!(report.configurations.len() >= 2 * Level::available().len(), "{report}");
+    assert!(report.configurations_agree(), "{report}");
+    assert_eq!(
+        report.digest,
+        PUBLISHED_RECIPES.trim(),
+        "a recipe or its bits changed: if that is meant, say so in CHANGELOG section Bits and run \
          `cargo run --release -p lockstep-conformance --example update_digest`"
     );
 }

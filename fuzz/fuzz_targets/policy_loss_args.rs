@@ -9,12 +9,13 @@ use lockstep::core::ratio::{Guard, Level};
 use lockstep::ops::policy_loss::{GmpoParams, PolicyParams, gmpo, policy_loss};
 use lockstep::recipe::*;
 use lockstep::{
-    Advantage, Batch, Counts, Device, Error, Metrics, Outputs, PolicyInput, PolicyOutput, Recipe,
+    Advantage, Batch, Counts, Credit, Device, Error, Loss, Metrics, Outputs, PolicyInput, PolicyOutput, Recipe,
+    Rollouts,
 };
 use lockstep_fuzz::*;
 
 /// What an error may name.
-const NAMES: [&str; 29] = [
+const NAMES: [&str; 30] = [
     "`logp`",
     "`logp_old`",
     "`logp_ref`",
@@ -44,6 +45,7 @@ const NAMES: [&str; 29] = [
     "recipe: aggregation.",
     "recipe: metrics.",
     "recipe: advantage.",
+    "missing columns: logp_ref (for kl)",
 ];
 
 fn recipe(draw: &mut Draw<'_>) -> Recipe {
@@ -77,13 +79,15 @@ fn recipe(draw: &mut Draw<'_>) -> Recipe {
             clamp_out: draw.optional(Like::Parameter),
             straight_through: draw.flag(),
             importance_weighted: KlWeighting::None,
+            ratio: KlRatio::Token,
             place: KlPlace::Loss,
         }),
         aggregation: Aggregation {
             mode,
             sequences: draw.one_of(&[CountedSequences::Nonempty, CountedSequences::All]),
             length: draw.one_of(&[LengthGuard::AddEps, LengthGuard::AtLeastOne]),
-            horizon: with_horizon.then(|| draw.double(Like::Parameter)),
+            horizon: with_horizon.then(|| Horizon::Tokens(draw.double(Like::Parameter))),
+            ..Aggregation::default()
         },
         metrics: MetricsChoice {
             band: match draw.flag() {
@@ -277,20 +281,35 @@ fuzz_target!(|bytes: &[u8]| {
         logp_ref: logp_ref.as_deref(),
         weights: weights.as_deref(),
         logp_second: second.as_deref(),
-        counts,
         outputs,
         ..PolicyInput::new(&logp, &logp_old, Advantage::PerSequence(&[]))
     };
-
-    let run = |device: &Device, input: &PolicyInput<'_>| match by_recipe {
-        true => recipe.policy_loss(device, &batch, input),
-        false => params.run(device, &batch, input),
+    let counts = counts.map(|c| [c.tokens, c.nonempty, c.sequences]);
+    let rollouts = Rollouts {
+        loss_mask: packed.loss_mask.as_deref(),
+        logp: Some(&logp),
+        logp_old: Some(&logp_old),
+        logp_ref: logp_ref.as_deref(),
+        counts: counts.as_ref().map(|counts| &counts[..]),
+        ..Rollouts::new(&packed.cu_seqlens, &packed.cu_groups)
     };
-    let result = on_every_level(|device| run(device, &input), same);
+    let credit = Credit { per_token, weights: weights.clone(), ..Credit::per_sequence(advantage.clone()) };
+
+    let run = |device: &Device, outputs: Outputs| {
+        if by_recipe {
+            let mut out = Loss::default();
+            recipe.loss_into(device, &rollouts, &credit, outputs, &mut out).map(|()| out.policy)
+        } else {
+            params.run(device, &batch, &PolicyInput { outputs, ..input })
+        }
+    };
+    let result = on_every_level(|device| run(device, outputs), same);
     let live = |i: usize| packed.live(i);
+    // A recipe without a KL term does not look at the reference.
+    let reference = logp_ref.as_deref().filter(|_| has_kl || !by_recipe).unwrap_or(&[]);
     assert_domain(&result, "logp", &logp, Domain::LogProbability, live);
     assert_domain(&result, "logp_old", &logp_old, Domain::LogProbability, live);
-    assert_domain(&result, "logp_ref", logp_ref.as_deref().unwrap_or(&[]), Domain::LogProbability, live);
+    assert_domain(&result, "logp_ref", reference, Domain::LogProbability, live);
     assert_domain(&result, "logp_second", second.as_deref().unwrap_or(&[]), Domain::LogProbability, live);
     assert_domain(&result, "weights", weights.as_deref().unwrap_or(&[]), Domain::Weight, live);
     assert_domain(&result, "advantage", &advantage, Domain::Finite, |i| !per_token || live(i));
@@ -334,7 +353,7 @@ fuzz_target!(|bytes: &[u8]| {
         check_metrics(metrics, count, bounded);
     }
     // What else was asked for changes no coefficient.
-    let alone = run(&devices()[0], &PolicyInput { outputs: Outputs::COEF, ..input });
+    let alone = run(&devices()[0], Outputs::COEF);
     let alone = alone.expect("coefficients alone, where everything went well");
     assert_same_bits("coef alone", bits32(&out.coef), bits32(&alone.coef));
 });

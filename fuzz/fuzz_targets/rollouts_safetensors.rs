@@ -1,62 +1,46 @@
-//! Rollout files: what is accepted is a batch that survives being written and that ops take or refuse in order.
+//! Rollout files: what is accepted is a batch that survives being written and that the two calls take or refuse in order.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use lockstep::{Advantage, PolicyInput, Recipe};
+use lockstep::{Column, Recipe, RolloutsBuf};
 use lockstep_fuzz::devices;
-use lockstep_trainer::rollouts::Rollouts;
-
-/// The tensors that a rollout file may have.
-const TENSORS: [&str; 9] = [
-    "cu_seqlens",
-    "cu_groups",
-    "loss_mask",
-    "rewards",
-    "logp",
-    "logp_old",
-    "logp_ref",
-    "logp_rollout",
-    "tokens",
-];
 
 fuzz_target!(|bytes: &[u8]| {
-    let rollouts = match Rollouts::from_bytes(bytes) {
-        Ok(rollouts) => rollouts,
+    let (rollouts, unknown) = match RolloutsBuf::from_safetensors(bytes, true) {
+        Ok(read) => read,
         Err(error) => {
-            let message = format!("{error:#}");
+            let message = error.to_string();
             assert!(
-                message.contains("safetensors") || TENSORS.iter().any(|name| message.contains(name)),
+                message.contains("safetensors") || Column::ALL.iter().any(|column| message.contains(column.name())),
                 "{message}"
             );
             return;
         }
     };
-    assert!(Rollouts::from_bytes(&bytes[..bytes.len() - 1]).is_err(), "a truncated file was accepted");
+    assert_eq!(RolloutsBuf::from_safetensors(bytes, false).is_ok(), unknown.is_empty());
+    let short = RolloutsBuf::from_safetensors(&bytes[..bytes.len() - 1], true);
+    assert!(short.is_err(), "a truncated file was accepted");
     let batch = rollouts.batch().expect("a batch, or reading should have failed");
-    let (tokens, sequences) = (batch.tokens(), batch.sequences());
-    assert!(tokens > 0 && sequences > 0);
-    assert_eq!(
-        (rollouts.logp.len(), rollouts.logp_old.len(), rollouts.rewards.len()),
-        (tokens, tokens, sequences)
-    );
+    let tokens = batch.tokens();
+    assert!(tokens > 0 && batch.sequences() > 0);
+    rollouts.view().check().expect("every column has its length");
 
     // Not `==`: a NaN is kept too.
-    let written = rollouts.to_bytes().expect("what was read can be written");
-    let again = Rollouts::from_bytes(&written).unwrap_or_else(|e| panic!("{e:#}"));
-    assert_eq!(written, again.to_bytes().expect("twice"));
+    let written = rollouts.to_safetensors().expect("what was read can be written");
+    let (again, _) = RolloutsBuf::from_safetensors(&written, false).unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!(written, again.to_safetensors().expect("twice"));
 
     let groups: Vec<usize> = (0..batch.groups()).rev().collect();
-    let (part, places) = rollouts.select(&groups);
+    let (part, places) = rollouts.view().select(&groups).expect("all groups are there");
     assert_eq!(places.len(), tokens);
-    part.batch().expect("whole groups are a batch");
+    part.view().check().expect("whole groups are a batch");
 
     // What `lockstep score` does with it: a result or an error, no panic.
     let device = &devices()[devices().len() - 1];
-    let recipe = Recipe::named("verl").expect("verl");
-    let Ok(advantages) = recipe.advantages(device, &batch, &rollouts.rewards) else { return };
-    let advantage = Advantage::PerSequence(&advantages.advantage);
-    let input = PolicyInput::new(&rollouts.logp, &rollouts.logp_old, advantage);
-    if let Ok(out) = recipe.policy_loss(device, &batch, &input) {
-        assert!(out.loss.is_some_and(f64::is_finite) && out.coef.iter().all(|x| x.is_finite()));
+    for name in ["verl", "areal", "ui_s1", "mars", "gdpo", "evol_rl"] {
+        let recipe = Recipe::named(name).expect("a known name");
+        if let Ok((_, loss)) = recipe.step(device, &rollouts.view()) {
+            assert!(loss.loss.is_some_and(f64::is_finite) && loss.coef.iter().all(|x| x.is_finite()), "{name}");
+        }
     }
 });

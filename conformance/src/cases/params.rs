@@ -2,9 +2,10 @@
 
 use crate::ops::AnyOp;
 use lockstep_core::advantage::Singleton;
-use lockstep_core::aggregate::{PerRow, Weight};
+use lockstep_core::aggregate::{PerRow, Weight, WeightFrom};
 use lockstep_core::gate::{Cispo, DppoKl, DppoTv, Gate, MiniRl, PpoClip, Reinforce, Remix, Sapo};
 use lockstep_core::kl::{Estimator, Kl};
+use lockstep_core::ragged::In;
 use lockstep_core::ratio::{Guard, Level};
 use lockstep_core::team::Direction;
 
@@ -72,6 +73,8 @@ pub struct Policy {
     pub kl: Option<(Kl, f32)>,
     /// Aggregation weight.
     pub weight: Weight,
+    /// Its numbers are read from memory, as so many [`Partials`].
+    pub counted: Option<usize>,
     /// Advantages per token instead of per sequence.
     pub per_token: bool,
     /// With rollout-correction weights.
@@ -266,4 +269,41 @@ pub fn weights() -> [Weight; 6] {
         weight(PerRow::Constant(1024.0), 7.0, 1.0),
         weight(PerRow::Length { eps: 1e-8 }, 0.0, 1.0),
     ]
+}
+
+/// How many partial counts the numbers of a weight are read from, by turns; none: they are given by value.
+pub const COUNTED: [Option<usize>; 6] = [None, None, None, Some(1), Some(7), Some(64)];
+
+/// The numbers of a weight as a launch reads them from memory.
+#[derive(Clone, Debug)]
+pub struct Partials {
+    /// What is given by value: with other numbers where memory has them.
+    pub weight: Weight,
+    denominator: Option<Vec<u64>>,
+    horizon: Option<Vec<u64>>,
+}
+
+impl Partials {
+    /// Of a weight whose numbers are counts.
+    pub fn of(weight: Weight, counted: Option<usize>) -> Partials {
+        let Some(n) = counted else { return Partials { weight, denominator: None, horizon: None } };
+        let (count, n64) = (weight.denominator as u64, n as u64);
+        assert_eq!(count as f64, weight.denominator, "a count");
+        let denominator = (0..n64).map(|i| count * (i + 1) / n64 - count * i / n64).collect();
+        let horizon = match weight.per_row {
+            PerRow::Constant(c) => Some((0..n).map(|i| c as u64 / (1 + i.abs_diff(n / 2) as u64)).collect()),
+            _ => None,
+        };
+        let per_row = if horizon.is_some() { PerRow::Constant(2.5) } else { weight.per_row };
+        let weight = Weight { per_row, denominator: 3.5, ..weight };
+        Partials { weight, denominator: Some(denominator), horizon }
+    }
+
+    /// The arrays.
+    pub fn from(&self) -> WeightFrom<'_> {
+        WeightFrom {
+            denominator: self.denominator.as_deref().map(In::new),
+            horizon: self.horizon.as_deref().map(In::new),
+        }
+    }
 }

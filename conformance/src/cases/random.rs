@@ -3,7 +3,9 @@
 use super::corpus::tokens;
 use super::hash::Source;
 use super::masks::{Mask, garbage};
-use super::params::{AnyGate, Params, Policy, Taus, gates, guards, kls, score_gates, second_gates, weights};
+use super::params::{
+    AnyGate, COUNTED, Params, Policy, Taus, gates, guards, kls, score_gates, second_gates, weights,
+};
 use super::shapes::Shape;
 use super::values::{Range, spread};
 use super::{Case, Data};
@@ -113,6 +115,7 @@ impl Draw {
             guard: self.pick(&guards()),
             kl,
             weight: self.pick(&weights()),
+            counted: self.pick(&COUNTED),
             per_token: self.yes(),
             weights: self.yes(),
             loss: wants & 1 != 0,

@@ -5,7 +5,7 @@ use crate::backend::Backend;
 use crate::cases::corpus::tokens;
 use crate::cases::hash::Source;
 use crate::cases::masks::Mask;
-use crate::cases::params::{BAND, guards};
+use crate::cases::params::{BAND, COUNTED, Partials, guards};
 use crate::cases::random::Draw;
 use crate::cases::shapes::{Shape, large, small};
 use crate::cases::values::Range;
@@ -15,6 +15,7 @@ use crate::launch::{POLICY_SUMS, element, f32s, f64s, maxima, raised, row, stati
 use crate::oracle::gmpo as oracle;
 use crate::output::{Output, Values};
 use crate::precision::Allowance;
+use lockstep_core::aggregate::{PerRow, Weight};
 use lockstep_core::policy_loss::{MetricsOut, PolicyLossGmpo, sum};
 use lockstep_core::ragged::{In, Mask as LossMask, Offsets, Out};
 use lockstep_core::ratio::Guard;
@@ -28,6 +29,8 @@ pub struct Gmpo {
     pub clip: [f32; 2],
     /// Denominator.
     pub denominator: f64,
+    /// It is read from memory, as so many [`Partials`].
+    pub counted: Option<usize>,
     /// Advantages per token.
     pub per_token: bool,
     /// With weights.
@@ -71,6 +74,8 @@ impl OpTest for Gmpo {
         let (mut sums, mut max) = (f64s(rows * sum::SUMS), f32s(rows * 2));
         let input = |k: usize| In::new(&data.element[k][..]);
         let offsets = Offsets::new("offsets", &data.offsets, n, "elements").map_err(|e| e.to_string())?;
+        let weight = Weight { per_row: PerRow::One, denominator: self.denominator, scale: 1.0 };
+        let partials = Partials::of(weight, self.counted);
         let kernel = PolicyLossGmpo {
             cu_seqlens: offsets,
             loss_mask: LossMask::new(data.mask.as_deref()),
@@ -82,7 +87,8 @@ impl OpTest for Gmpo {
             guard: self.guard,
             clip_log_low: self.clip[0],
             clip_log_high: self.clip[1],
-            denominator: self.denominator,
+            denominator: partials.weight.denominator,
+            denominator_from: partials.from().denominator,
             coef: Out::new(&mut coef),
             row_loss: self.loss.then(|| Out::new(&mut row_loss)),
             row_tokens: Out::new(&mut tokens),
@@ -192,6 +198,7 @@ impl OpTest for Gmpo {
                         guard,
                         clip,
                         denominator: [1.0, 12.0, 1017.0, 0.0][k % 4],
+                        counted: None,
                         per_token: on(0),
                         weights: on(1),
                         loss: on(2),
@@ -212,6 +219,7 @@ impl OpTest for Gmpo {
             guard: draw.pick(&guards()),
             clip,
             denominator: draw.pick(&[1.0, 12.0, 1017.0]),
+            counted: draw.pick(&COUNTED),
             per_token: draw.yes(),
             weights: draw.yes(),
             loss: draw.yes(),

@@ -8,6 +8,7 @@ pub mod balance;
 pub mod check;
 pub mod combine;
 pub mod correction;
+pub mod counts;
 pub mod discounted_return;
 pub mod entropy_bonus;
 pub mod exact_sum;
@@ -32,6 +33,7 @@ pub mod sequence_weight;
 pub mod shape;
 pub mod sharpen;
 pub mod step_return;
+pub mod totals;
 pub mod tree;
 pub mod value_loss;
 pub mod variance_increase;
@@ -197,4 +199,7 @@ op_tests! {
     // --- more of rows of logits
     Sampling: sampling::Sampling,
     LogitsKl: logits_kl::LogitsKl,
+    // --- counts and totals of a batch that stay on the device
+    Counts: counts::Counts,
+    Totals: totals::Totals,
 }

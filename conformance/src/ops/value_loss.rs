@@ -4,7 +4,7 @@ use super::OpTest;
 use crate::backend::Backend;
 use crate::cases::hash::Source;
 use crate::cases::masks::{Mask, garbage};
-use crate::cases::params::weights;
+use crate::cases::params::{COUNTED, Partials, weights};
 use crate::cases::random::Draw;
 use crate::cases::shapes::{Shape, large, small};
 use crate::cases::{Case, Data};
@@ -28,6 +28,8 @@ pub struct ValueLoss {
     pub token_loss: bool,
     /// Aggregation.
     pub weight: Weight,
+    /// Its numbers are read from memory, as so many [`Partials`].
+    pub counted: Option<usize>,
 }
 
 const fn allow(output: &'static str, units: f64, reason: &'static str) -> Allowance {
@@ -54,6 +56,7 @@ impl OpTest for ValueLoss {
         let (mut gradient, mut token_loss, mut row_loss) = (f32s(n), f32s(n), f64s(rows));
         let (mut clipped, mut tokens, mut alarm) = (u32s(rows), u32s(rows), u32s(rows));
         let offsets = Offsets::new("offsets", &data.offsets, n, "elements");
+        let partials = Partials::of(self.weight, self.counted);
         let kernel = Kernel {
             cu_seqlens: offsets.map_err(|e| e.to_string())?,
             loss_mask: LossMask::new(data.mask.as_deref()),
@@ -61,7 +64,8 @@ impl OpTest for ValueLoss {
             values_old: self.old.then(|| In::new(&data.element[1][..])),
             returns: In::new(&data.element[2]),
             cliprange_value: self.range,
-            weight: self.weight,
+            weight: partials.weight,
+            weight_from: partials.from(),
             gradient: Out::new(&mut gradient),
             token_loss: self.token_loss.then(|| Out::new(&mut token_loss)),
             row_loss: Out::new(&mut row_loss),
@@ -131,7 +135,7 @@ impl OpTest for ValueLoss {
                     continue;
                 }
                 let (old, token_loss) = (range.is_finite() || k % 3 == 0, k % 2 == 0);
-                let params = ValueLoss { range, old, token_loss, weight: weights()[k % 6] };
+                let params = ValueLoss { range, old, token_loss, weight: weights()[k % 6], counted: None };
                 let case = case(params, shape, Mask::ALL[k % 6], source.fork(k as u64));
                 cases.push(Case { label: format!("{k}: {}", case.label), ..case });
             }
@@ -142,7 +146,8 @@ impl OpTest for ValueLoss {
     fn random(_op: &str, draw: &mut Draw) -> Case {
         let range = draw.pick(&[0.5, 0.2, 0.25, 1e-3, f32::INFINITY]);
         let old = range.is_finite() || draw.yes();
-        let params = ValueLoss { range, old, token_loss: draw.yes(), weight: draw.pick(&weights()) };
+        let (token_loss, weight, counted) = (draw.yes(), draw.pick(&weights()), draw.pick(&COUNTED));
+        let params = ValueLoss { range, old, token_loss, weight, counted };
         let shape = Shape { name: "random", catches: "whatever nobody thought of", lengths: draw.lengths() };
         case(params, &shape, draw.pick(&Mask::ALL), draw.source())
     }
@@ -179,8 +184,11 @@ fn case(params: ValueLoss, shape: &Shape, mask: Mask, source: Source) -> Case {
         array(&old),
         array(&|i| old(i) + draw(3, 1.5, i) + if source.fork(4).below(i, 50) == 0 { 1e4 } else { 0.0 }),
     ];
+    // Spelt out, for the digest hangs on labels.
+    let ValueLoss { range, old, token_loss, weight, .. } = params;
+    let scalars = format!("range: {range:?}, old: {old}, token_loss: {token_loss}, weight: {weight:?}");
     Case {
-        label: format!("{params:?} {} {mask:?}", shape.name),
+        label: format!("ValueLoss {{ {scalars} }} {} {mask:?}", shape.name),
         catches: "min for max; a gradient through the clip; the range around the new value; a mask multiplied",
         params: params.into(),
         data: Data { offsets, mask: bytes, element, ..Data::default() },

@@ -1,9 +1,9 @@
 //! Aggregation: the five modes on hand numbers, empty rows counted or not, micro-batches, presets of peers, long sums.
 
-use crate::wanted::{selects, wanted};
+use crate::wanted::{selects, wanted, with_returns};
 use lockstep::core::aggregate::{PerRow, Weight};
-use lockstep::recipe::{AggregationMode, CountedSequences, LengthGuard};
-use lockstep::{Advantage, Batch, Counts, Device, PolicyInput, Recipe, ops};
+use lockstep::recipe::{Aggregation, AggregationMode, CountedSequences, Horizon, LengthGuard, names};
+use lockstep::{Batch, Counts, Credit, Device, Recipe, Rollouts, ops};
 use lockstep_conformance::cases::corpus::tokens;
 use lockstep_conformance::cases::hash::Source;
 use lockstep_conformance::cases::masks::Mask;
@@ -22,7 +22,7 @@ fn aggregate(mode: AggregationMode, sequences: CountedSequences, length: LengthG
     let device = Device::cpu();
     let batch = Batch::with_empty_rows(&OFFSETS, &[0, 4], Some(&MASK)).unwrap();
     let mut recipe = Recipe::default();
-    recipe.aggregation = lockstep::recipe::Aggregation { mode, sequences, length, horizon: c };
+    recipe.aggregation = Aggregation { mode, sequences, length, horizon: c.map(Horizon::Tokens), ..recipe.aggregation };
     let counts = batch.counts(&device).unwrap();
     assert_eq!(counts, Counts { tokens: 6, nonempty: 3, sequences: 4 });
     let out = ops::aggregate(&device, &batch, &VALUES, &recipe.weight(counts)).unwrap();
@@ -59,15 +59,20 @@ fn five_modes_on_hand_numbers() {
 
 #[test]
 fn an_all_masked_batch_has_loss_zero() {
-    for name in lockstep::recipe::NAMES {
-        let recipe = Recipe::named(name).unwrap();
-        let batch = Batch::new(&[0, 2, 3], &[0, 2], Some(&[0, 0, 0])).unwrap();
-        let nan = [f32::NAN; 3];
-        let input = PolicyInput::new(&nan, &nan, Advantage::PerSequence(&[1.0, -1.0]));
-        let input = wanted(&recipe, input, [&nan, &nan]);
-        let out = recipe.policy_loss(&Device::cpu(), &batch, &input).unwrap();
-        assert_eq!((out.loss, out.coef), (Some(0.0), vec![0.0; 3]), "{name}");
-        assert_eq!(out.metrics.unwrap().tokens, 0);
+    let nan = [f32::NAN; 3];
+    let rollouts = Rollouts {
+        loss_mask: Some(&[0, 0, 0]),
+        logp: Some(&nan),
+        logp_old: Some(&nan),
+        ..Rollouts::new(&[0, 2, 3], &[0, 2])
+    };
+    let (rollouts, credit) = (wanted(rollouts, [&nan, &nan]), with_returns(&[1.0, -1.0], 3));
+    for name in names() {
+        let out = Recipe::named(name).unwrap().loss(&Device::cpu(), &rollouts, &credit).unwrap();
+        assert_eq!((out.loss, &out.coef[..]), (Some(0.0), &[0.0; 3][..]), "{name}");
+        assert!(out.value.is_none_or(|value| value.loss == 0.0 && value.gradient == [0.0; 3]), "{name}");
+        assert!(out.entropy.is_none_or(|term| term.loss == 0.0 && term.coef == [0.0; 3]), "{name}");
+        assert_eq!(out.policy.metrics.unwrap().tokens, 0);
     }
 }
 
@@ -79,9 +84,15 @@ fn micro_batches_with_global_counts_add_up_exactly() {
     let groups = [0, rows as u32];
     let (logp, logp_old) = (&data.element[slot::LOGP], &data.element[slot::LOGP_OLD]);
     let mask = data.mask.as_deref().unwrap();
-    let whole = Batch::with_empty_rows(&data.offsets, &groups, Some(mask)).unwrap();
     let ratios: Vec<f32> = logp.iter().zip(logp_old).map(|(logp, old)| logp - old).collect();
-    let whole_batch: Vec<&str> = lockstep::recipe::NAMES
+    let whole = Rollouts {
+        loss_mask: Some(mask),
+        logp: Some(logp),
+        logp_old: Some(logp_old),
+        ..Rollouts::new(&data.offsets, &groups)
+    };
+    let whole = wanted(whole, [logp, &ratios]);
+    let whole_batch: Vec<&str> = names()
         .iter()
         .filter(|name| selects(&Recipe::named(name).unwrap()))
         .copied()
@@ -91,11 +102,11 @@ fn micro_batches_with_global_counts_add_up_exactly() {
         ["kl_cov", "clip_cov", "top_entropy", "verl_dr_grpo"],
         "a selection and a padded width are of the batch that is given"
     );
-    for name in lockstep::recipe::NAMES.iter().filter(|name| !whole_batch.contains(name)) {
+    for name in names().iter().filter(|name| !whole_batch.contains(name)) {
         let recipe = Recipe::named(name).unwrap();
-        let input = PolicyInput::new(logp, logp_old, Advantage::PerSequence(&data.row[0]));
-        let input = wanted(&recipe, input, [&[], &ratios]);
-        let expected = recipe.policy_loss(&device, &whole, &input).unwrap();
+        let expected = recipe.loss(&device, &whole, &with_returns(&data.row[0], logp.len())).unwrap();
+        let c = expected.counts;
+        let of_whole = [c.tokens, c.nonempty, c.sequences];
         for size in [1, 2, 4, 7] {
             let (mut coef, mut row_loss, mut counts) = (Vec::new(), Vec::new(), Counts::default());
             for first in (0..rows).step_by(size) {
@@ -104,14 +115,16 @@ fn micro_batches_with_global_counts_add_up_exactly() {
                 let offsets: Vec<u32> =
                     data.offsets[first..=last].iter().map(|o| o - data.offsets[first]).collect();
                 let groups = [0, (last - first) as u32];
-                let batch = Batch::with_empty_rows(&offsets, &groups, Some(&mask[span.clone()])).unwrap();
-                let advantage = Advantage::PerSequence(&data.row[0][first..last]);
-                let input = PolicyInput {
-                    counts: Some(expected.counts),
-                    ..PolicyInput::new(&logp[span.clone()], &logp_old[span.clone()], advantage)
+                let part = Rollouts {
+                    loss_mask: Some(&mask[span.clone()]),
+                    logp: Some(&logp[span.clone()]),
+                    logp_old: Some(&logp_old[span.clone()]),
+                    counts: Some(&of_whole),
+                    ..Rollouts::new(&offsets, &groups)
                 };
-                let input = wanted(&recipe, input, [&[], &ratios[span]]);
-                let out = recipe.policy_loss(&device, &batch, &input).unwrap();
+                let part = wanted(part, [&logp[span.clone()], &ratios[span.clone()]]);
+                let credit = with_returns(&data.row[0][first..last], span.len());
+                let out = recipe.loss(&device, &part, &credit).unwrap().policy;
                 coef.extend(out.coef);
                 row_loss.extend(out.row_loss);
                 counts = counts + out.counts;
@@ -131,31 +144,31 @@ fn peers_differ_where_they_should() {
     let (verl, trl, trl_grpo) =
         (Recipe::named("verl").unwrap(), Recipe::named("trl").unwrap(), Recipe::named("trl_grpo").unwrap());
     // A group of one: verl's A = R / (1 + 1e-6), TRL's 0, and Lockstep's own default refuses.
-    let single = Batch::new(&[0, 1], &[0, 1], None).unwrap();
-    let of = |recipe: &Recipe| recipe.advantages(&device, &single, &[0.75]).map(|a| a.advantage[0]);
+    let single = Rollouts { rewards: Some(&[0.75]), ..Rollouts::new(&[0, 1], &[0, 1]) };
+    let of = |recipe: &Recipe| recipe.advantages(&device, &single).map(|a| a.advantage[0]);
     assert!((f64::from(of(&verl).unwrap()) - 0.75).abs() <= WORKED && of(&verl).unwrap() < 0.75);
     assert_eq!(of(&trl).unwrap(), 0.0);
     assert!(of(&Recipe::named("grpo").unwrap()).unwrap_err().to_string().contains("`cu_groups`[0]"));
     // eps 1e-6 against 1e-4.
-    let pair = Batch::new(&[0, 1, 2], &[0, 2], None).unwrap();
-    let of =
-        |recipe: &Recipe| f64::from(recipe.advantages(&device, &pair, &[1.0, 0.0]).unwrap().advantage[0]);
+    let pair = Rollouts { rewards: Some(&[1.0, 0.0]), ..Rollouts::new(&[0, 1, 2], &[0, 2]) };
+    let of = |recipe: &Recipe| f64::from(recipe.advantages(&device, &pair).unwrap().advantage[0]);
     assert!((of(&verl) - 0.5 / (0.5f64.sqrt() + 1e-6)).abs() <= WORKED);
     assert!((of(&trl) - 0.5 / (0.5f64.sqrt() + 1e-4)).abs() <= WORKED);
     // A sequence without live tokens: verl divides by the others, TRL by all of them. r = 1, A = 1: l = −1.
-    let half = Batch::new(&[0, 2, 3], &[0, 2], Some(&[1, 1, 0])).unwrap();
-    let (logp, advantage) = ([-0.5f32; 3], [1.0f32, 1.0]);
-    let loss = |recipe: &Recipe| {
-        let input = PolicyInput::new(&logp, &logp, Advantage::PerSequence(&advantage));
-        recipe.policy_loss(&device, &half, &input).unwrap().loss.unwrap()
+    let half = Rollouts {
+        loss_mask: Some(&[1, 1, 0]),
+        logp: Some(&[-0.5; 3]),
+        logp_old: Some(&[-0.5; 3]),
+        ..Rollouts::new(&[0, 2, 3], &[0, 2])
     };
+    let credit = Credit::per_sequence(vec![1.0, 1.0]);
+    let loss = |recipe: &Recipe| recipe.loss(&device, &half, &credit).unwrap().loss.unwrap();
     assert!((loss(&Recipe::named("grpo").unwrap()) + 1.0).abs() <= WORKED, "verl's count: 1 sequence");
     assert!((loss(&trl_grpo) + 0.5).abs() <= WORKED, "TRL's count: 2 sequences");
     // A log-ratio of 25: verl clamps it to 20 and returns no gradient, TRL does neither.
-    let far = Batch::new(&[0, 1], &[0, 1], None).unwrap();
+    let far = Rollouts { logp: Some(&[0.0]), logp_old: Some(&[-25.0]), ..Rollouts::new(&[0, 1], &[0, 1]) };
     let coef = |recipe: &Recipe| {
-        let input = PolicyInput::new(&[0.0], &[-25.0], Advantage::PerSequence(&[-1.0]));
-        let out = recipe.policy_loss(&device, &far, &input).unwrap();
+        let out = recipe.loss(&device, &far, &Credit::per_sequence(vec![-1.0])).unwrap();
         (out.coef[0], out.metrics.unwrap().guarded_tokens)
     };
     assert_eq!(coef(&Recipe::named("grpo").unwrap()), (0.0, 1));

@@ -4,10 +4,12 @@ use lockstep::core::Error as Argument;
 use lockstep::core::advantage::{Baseline, Scale, Singleton};
 use lockstep::core::aggregate::{PerRow, Weight};
 use lockstep::core::kl::{Estimator, Kl};
-use lockstep::core::ratio::Guard;
+use lockstep::core::gate::Reinforce;
+use lockstep::core::ratio::{Guard, Level};
 use lockstep::core::team::Direction;
+use lockstep::ops::policy_loss::{PolicyInput, PolicyOutput, PolicyParams, policy_loss};
 use lockstep::ops::{self, advantage::GroupParams, whiten::WhitenParams};
-use lockstep::{Advantage, Batch, Device, Error, PolicyInput, Recipe};
+use lockstep::{Advantage, Batch, Credit, Device, Error, Loss, Recipe, Rollouts};
 
 fn argument<T: std::fmt::Debug>(result: Result<T, Error>) -> Argument {
     match result {
@@ -56,6 +58,15 @@ fn batch(mask: Option<&'static [u8]>) -> Batch<'static> {
     Batch::new(&OFFSETS, &[0, 2], mask).unwrap()
 }
 
+/// Both policies.
+fn columns<'a>(logp: &'a [f32], logp_old: &'a [f32]) -> Rollouts<'a> {
+    Rollouts { logp: Some(logp), logp_old: Some(logp_old), ..Rollouts::new(&OFFSETS, &[0, 2]) }
+}
+
+fn own() -> Credit {
+    Credit::per_sequence(vec![1.0, -1.0])
+}
+
 /// GOOD with `x` at `index`.
 fn with(index: usize, x: f32) -> [f32; 4] {
     let mut values = GOOD;
@@ -66,24 +77,28 @@ fn with(index: usize, x: f32) -> [f32; 4] {
 #[test]
 fn lengths() {
     let device = Device::cpu();
-    let length = |result: Result<lockstep::PolicyOutput, Error>| match argument(result) {
+    let length = |result: Result<Loss, Error>| match argument(result) {
         Argument::Length { argument, expected, got, .. } => (argument, expected, got),
         other => panic!("{other:?}"),
     };
-    let recipe = Recipe::named("grpo").unwrap();
-    let per_sequence = Advantage::PerSequence(&[1.0, -1.0]);
-    let run = |input: PolicyInput<'_>| length(recipe.policy_loss(&device, &batch(None), &input));
-    assert_eq!(run(PolicyInput::new(&GOOD[..3], &GOOD, per_sequence)), ("logp", 4, 3));
-    assert_eq!(run(PolicyInput::new(&GOOD, &[], per_sequence)), ("logp_old", 4, 0));
-    assert_eq!(run(PolicyInput::new(&GOOD, &GOOD, Advantage::PerSequence(&[1.0]))), ("advantage", 2, 1));
-    assert_eq!(run(PolicyInput::new(&GOOD, &GOOD, Advantage::PerToken(&[1.0; 2]))), ("advantage", 4, 2));
-    let good = PolicyInput::new(&GOOD, &GOOD, per_sequence);
-    assert_eq!(run(PolicyInput { weights: Some(&[1.0]), ..good }), ("weights", 4, 1));
-    assert_eq!(run(PolicyInput { logp_ref: Some(&[]), ..good }), ("logp_ref", 4, 0));
-    let rewards = argument(recipe.advantages(&device, &batch(None), &[1.0]));
-    assert!(matches!(rewards, Argument::Length { argument: "rewards", expected: 2, got: 1, .. }));
-    let valid = argument(recipe.advantages_of(&device, &batch(None), &[1.0, 0.0], Some(&[1])));
-    assert!(matches!(valid, Argument::Length { argument: "valid", expected: 2, got: 1, .. }));
+    let recipe = Recipe::from_toml("[kl]\nestimator = \"k3\"\ncoef = 0.1\n").unwrap();
+    let good = Rollouts { logp_ref: Some(&GOOD), ..columns(&GOOD, &GOOD) };
+    let run = |rollouts: Rollouts<'_>, credit: Credit| length(recipe.loss(&device, &rollouts, &credit));
+    assert_eq!(run(Rollouts { logp: Some(&GOOD[..3]), ..good }, own()), ("logp", 4, 3));
+    assert_eq!(run(Rollouts { logp_old: Some(&[]), ..good }, own()), ("logp_old", 4, 0));
+    assert_eq!(run(Rollouts { logp_ref: Some(&[]), ..good }, own()), ("logp_ref", 4, 0));
+    assert_eq!(run(good, Credit::per_sequence(vec![1.0])), ("credit.advantage", 2, 1));
+    assert_eq!(run(good, Credit::per_token(vec![1.0; 2])), ("credit.advantage", 4, 2));
+    let weights = Some(vec![1.0]);
+    assert_eq!(run(good, Credit { weights, ..own() }), ("credit.weights", 4, 1));
+    let rewards = |rewards, valid| {
+        let rollouts = Rollouts { rewards: Some(rewards), valid, ..good };
+        argument(recipe.advantages(&device, &rollouts))
+    };
+    let short = rewards(&[1.0], None);
+    assert!(matches!(short, Argument::Length { argument: "rewards", expected: 2, got: 1, .. }));
+    let short = rewards(&[1.0, 0.0], Some(&[1]));
+    assert!(matches!(short, Argument::Length { argument: "valid", expected: 2, got: 1, .. }));
     let values = argument(ops::row_scan(&device, &batch(None), &[1.0], Direction::Prefix));
     assert!(matches!(values, Argument::Length { argument: "values", expected: 4, got: 1, .. }));
 }
@@ -91,13 +106,12 @@ fn lengths() {
 #[test]
 fn log_probabilities() {
     let device = Device::cpu();
-    let (recipe, advantage) = (Recipe::named("sapo").unwrap(), [1.0f32, -1.0]);
+    let recipe = Recipe::named("sapo").unwrap();
     for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 0.5, f32::MIN_POSITIVE] {
         for index in 0..4 {
             let values = with(index, bad);
-            let run = |mask, logp: &[f32], old: &[f32]| {
-                let input = PolicyInput::new(logp, old, Advantage::PerSequence(&advantage));
-                recipe.policy_loss(&device, &batch(mask), &input)
+            let run = |mask: Option<&[u8]>, logp: &[f32], old: &[f32]| {
+                recipe.loss(&device, &Rollouts { loss_mask: mask, ..columns(logp, old) }, &own())
             };
             assert_eq!(value(run(None, &values, &GOOD)), ("logp", Some(index)), "{bad}");
             assert_eq!(value(run(None, &GOOD, &values)), ("logp_old", Some(index)), "{bad}");
@@ -119,16 +133,12 @@ fn log_probabilities() {
 #[test]
 fn advantages_weights_and_values() {
     let device = Device::cpu();
-    let mut recipe = Recipe::named("grpo").unwrap();
-    let run =
-        |recipe: &Recipe, input: PolicyInput<'_>| value(recipe.policy_loss(&device, &batch(None), &input));
+    let recipe = Recipe::named("grpo").unwrap();
+    let good = columns(&GOOD, &GOOD);
+    let run = |credit: Credit| value(recipe.loss(&device, &good, &credit));
     for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
-        let per_sequence = [1.0, bad];
-        let input = PolicyInput::new(&GOOD, &GOOD, Advantage::PerSequence(&per_sequence));
-        assert_eq!(run(&recipe, input), ("advantage", Some(1)));
-        let per_token = [1.0, -1.0, bad, 1.0];
-        let input = PolicyInput::new(&GOOD, &GOOD, Advantage::PerToken(&per_token));
-        assert_eq!(run(&recipe, input), ("advantage", Some(2)));
+        assert_eq!(run(Credit::per_sequence(vec![1.0, bad])), ("advantage", Some(1)));
+        assert_eq!(run(Credit::per_token(vec![1.0, -1.0, bad, 1.0])), ("advantage", Some(2)));
         let values = with(3, bad);
         let weight = Weight { per_row: PerRow::One, denominator: 1.0, scale: 1.0 };
         assert_eq!(value(ops::aggregate(&device, &batch(None), &values, &weight)), ("values", Some(3)));
@@ -138,29 +148,38 @@ fn advantages_weights_and_values() {
         );
     }
     for bad in [f32::NAN, f32::INFINITY, -1.0, -f32::MIN_POSITIVE] {
-        let weights = [1.0, bad, 1.0, 1.0];
-        let good = PolicyInput::new(&GOOD, &GOOD, Advantage::PerSequence(&[1.0, -1.0]));
-        assert_eq!(
-            run(&recipe, PolicyInput { weights: Some(&weights), ..good }),
-            ("weights", Some(1)),
-            "{bad}"
-        );
+        let weights = Some(vec![1.0, bad, 1.0, 1.0]);
+        assert_eq!(run(Credit { weights, ..own() }), ("weights", Some(1)), "{bad}");
     }
-    let zero = PolicyInput {
-        weights: Some(&[0.0, -0.0, 1.0, 2.0]),
-        ..PolicyInput::new(&GOOD, &GOOD, Advantage::PerSequence(&[1.0, -1.0]))
-    };
-    assert!(recipe.policy_loss(&device, &batch(None), &zero).is_ok(), "a weight of 0 rejects a token");
+    let zero = Credit { weights: Some(vec![0.0, -0.0, 1.0, 2.0]), ..own() };
+    let plain = recipe.loss(&device, &good, &zero).expect("a weight of 0 rejects a token");
 
-    // KL term and logp_ref go together.
-    let no_kl =
-        argument(recipe.policy_loss(&device, &batch(None), &PolicyInput { logp_ref: Some(&GOOD), ..zero }));
+    // A reference is read by a KL term, and then it must be there.
+    let bad_ref = Rollouts { logp_ref: Some(&[-1.0, -1.0, -1.0, 1.0]), ..good };
+    assert_eq!(recipe.loss(&device, &bad_ref, &zero).unwrap(), plain);
+    let recipe = Recipe::from_toml("[kl]\nestimator = \"k3\"\ncoef = 0.1\n").unwrap();
+    let no_ref = recipe.loss(&device, &good, &zero).unwrap_err().to_string();
+    assert_eq!(no_ref, "recipe `grpo`: missing columns: logp_ref (for kl)");
+    assert_eq!(value(recipe.loss(&device, &bad_ref, &zero)), ("logp_ref", Some(3)));
+    // The op says the same of its arguments.
+    let run = |kl, logp_ref| {
+        let params = PolicyParams {
+            gate: Reinforce,
+            level: Level::Token,
+            guard: Guard::NONE,
+            kl,
+            kl_weighted: false,
+            weight: Weight { per_row: PerRow::One, denominator: 1.0, scale: 1.0 },
+            band: [0.5, 2.0],
+        };
+        let input =
+            PolicyInput { logp_ref, ..PolicyInput::new(&GOOD, &GOOD, Advantage::PerSequence(&[1.0, -1.0])) };
+        argument(policy_loss(&device, &batch(None), &input, &params, &mut PolicyOutput::default()))
+    };
+    let no_kl = run(None, Some(&GOOD[..]));
     assert!(matches!(no_kl, Argument::Combination { argument: "logp_ref", .. }));
-    recipe = Recipe::from_toml("[kl]\nestimator = \"k3\"\ncoef = 0.1\n").unwrap();
-    let no_ref = argument(recipe.policy_loss(&device, &batch(None), &zero));
+    let no_ref = run(Some((Kl::new(Estimator::K3), 0.1)), None);
     assert!(matches!(no_ref, Argument::Combination { argument: "logp_ref", .. }));
-    let bad_ref = PolicyInput { logp_ref: Some(&[-1.0, -1.0, -1.0, 1.0]), ..zero };
-    assert_eq!(run(&recipe, bad_ref), ("logp_ref", Some(3)));
 }
 
 #[test]
@@ -187,7 +206,11 @@ fn rewards() {
         assert_eq!(value(run(&[1.0; 5], None, std(1, eps))), ("eps", None));
     }
     let strict = Recipe::from_toml("[advantage]\nnan_reward = \"error\"\nsingleton = \"zero\"\n").unwrap();
-    let refused = strict.advantages(&device, &batch, &[1.0, 0.0, f32::NAN, 0.0, 0.0]);
+    let nan = Rollouts {
+        rewards: Some(&[1.0, 0.0, f32::NAN, 0.0, 0.0]),
+        ..Rollouts::new(&[0, 1, 2, 3, 4, 5], &[0, 2, 4, 5])
+    };
+    let refused = strict.advantages(&device, &nan);
     assert_eq!(value(refused), ("rewards", Some(2)));
     // Squares of 1e38 are no binary32; mean, std and advantages are.
     let huge = run(&[1e38, -1e38, 1.0, 0.0, 0.0], None, zero).unwrap();
@@ -316,9 +339,12 @@ fn advantages() {
     assert_eq!(value(whiten(Advantage::PerSequence(&infinite))), ("values", Some(2)));
     assert_eq!(value(ops::token_moments(&device, &batch, &infinite)), ("values", Some(2)));
 
+    // Rewards of sequences are none of tokens, nor the other way round.
+    let bare = Rollouts::new(&[0, 1, 2, 3, 4], &[0, 2, 4]);
+    let run = |recipe: Recipe, rollouts| recipe.advantages(&device, &rollouts).unwrap_err().to_string();
     let plus = Recipe::named("reinforce_plus_plus").unwrap();
-    let per_sequence = argument(plus.advantages(&device, &batch, &rewards));
-    assert!(matches!(per_sequence, Argument::Combination { argument: "rewards", .. }));
-    let per_token = argument(Recipe::default().token_advantages(&device, &batch, &rewards));
-    assert!(matches!(per_token, Argument::Combination { argument: "token rewards", .. }));
+    let per_sequence = run(plus, Rollouts { rewards: Some(&rewards), ..bare });
+    assert!(per_sequence.ends_with("missing columns: token_rewards (for advantage)"), "{per_sequence}");
+    let per_token = run(Recipe::default(), Rollouts { token_rewards: Some(&rewards), ..bare });
+    assert!(per_token.ends_with("missing columns: rewards (for advantage)"), "{per_token}");
 }

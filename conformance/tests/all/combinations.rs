@@ -1,16 +1,8 @@
 //! Every pair of choices of a recipe: refused with an error that names both keys, or a small batch has finite results.
 //! docs/combinations.md is the table of what is refused.
 
-use lockstep::ops::gae::{Ends, GaeInput};
-use lockstep::ops::optimal_token_baseline::Score;
-use lockstep::ops::sharpen::EntropyOf;
-use lockstep::ops::tree::Outcomes;
-use lockstep::ops::value_loss::ValueInput;
-use lockstep::ops::vtrace::VTraceInput;
-use lockstep::recipe::{
-    Against, EntropyKind, Estimator, GateChoice, KlPlace, RatioLevel, Rewards, TimeChoice, refused,
-};
-use lockstep::{Advantage, Batch, Device, Error, PolicyInput, Recipe};
+use lockstep::recipe::refused;
+use lockstep::{Device, Error, Recipe, Rollouts};
 use lockstep_conformance::cases::hash::Source;
 use std::collections::BTreeSet;
 
@@ -42,6 +34,7 @@ const DIMENSIONS: &[&[Choice]] = &[
         ("[ratio]\nlevel = \"sequence\"\nlog_max = 10.0\n", &["ratio.level"]),
         ("[ratio]\nlevel = \"sequence\"\nadvantage = \"sequence_mean\"\n", &["ratio.level"]),
         ("[ratio]\nlevel = \"given\"\n", &["ratio.level"]),
+        ("[ratio]\nlevel = \"min_prefix\"\n", &["ratio.level"]),
         ("[ratio]\nguard = \"none\"\n", &["ratio.guard"]),
         ("[ratio]\nguard = \"straight_through\"\nguard_bound = 0.5\n", &["ratio.guard"]),
     ],
@@ -68,7 +61,7 @@ const DIMENSIONS: &[&[Choice]] = &[
         ("[aggregation]\nmode = \"token-sum\"\n", &["aggregation."]),
         ("[aggregation]\nmode = \"seq-mean-token-sum\"\n", &["aggregation."]),
         ("[aggregation]\nmode = \"seq-mean-token-sum-norm\"\nhorizon = 64.0\n", &["aggregation."]),
-        ("[aggregation]\nmode = \"seq-mean-token-sum-norm-padded\"\n", &["aggregation."]),
+        ("[aggregation]\nmode = \"seq-mean-token-sum-norm\"\nhorizon = \"longest\"\n", &["aggregation."]),
         ("[aggregation]\nsequences = \"all\"\nlength = \"at-least-one\"\n", &["aggregation."]),
     ],
     &[
@@ -96,8 +89,8 @@ const DIMENSIONS: &[&[Choice]] = &[
     ],
     &[
         ("[mask]\nopsm_delta = 0.05\n", &["mask."]),
-        ("[mask]\nopsm_delta = 0.05\nopsm_against = \"second\"\n", &["mask."]),
-        ("[mask]\nopsm_against = \"second\"\n", &["mask."]),
+        ("[mask]\nopsm_delta = 0.05\nopsm_against = \"rollout\"\n", &["mask."]),
+        ("[mask]\nopsm_against = \"rollout\"\n", &["mask."]),
         ("[mask]\ntop_entropy = 0.5\n", &["mask."]),
     ],
     &[
@@ -176,140 +169,68 @@ fn finite(what: &str, values: impl IntoIterator<Item = f32>) -> Result<(), Strin
 fn run(recipe: &Recipe, seed: u64) -> Result<(), String> {
     let text = |error: Error| error.to_string();
     let (device, source) = (Device::cpu(), Source::new(seed));
-    let batch = Batch::new(&OFFSETS, &GROUPS, None).map_err(text)?;
     let logp_of = |k: u64, spread: f32| -> Vec<f32> {
         let base = |i: usize| -1.5 + source.signed(i);
         (0..TOKENS).map(|i| (base(i) + spread * source.fork(k).signed(i)).min(0.0)).collect()
     };
-    let [logp, old, reference, rollout, second] =
+    let [logp, old, reference, rollout, latest] =
         [(1, 0.1), (2, 0.1), (3, 0.3), (4, 0.1), (5, 0.1)].map(|(k, spread)| logp_of(k, spread));
     let entropy: Vec<f32> = (0..TOKENS).map(|i| source.fork(6).unit(i)).collect();
     let values: Vec<f32> = (0..TOKENS).map(|i| source.fork(7).signed(i)).collect();
-
-    let (correction, mut weights, mut kept) = (recipe.correction.is_some(), None, None);
-    let mut batch = batch;
-    let corrected = match correction {
-        true => Some(recipe.correct(&device, &batch, &old, &rollout).map_err(text)?),
-        false => None,
-    };
-    let whole = batch;
-    if let Some(corrected) = &corrected {
-        finite("weight", corrected.weights.iter().copied())?;
-        (weights, kept) = (Some(&corrected.weights[..]), Some(&corrected.kept[..]));
-        batch = corrected.batch(&whole).map_err(text)?;
-    }
-
-    let estimator = recipe.advantage.estimator;
-    let rewards = [1.0f32, 0.0, 0.75, 0.0, 1.0, 1.0];
-    let (per_sequence, per_token);
-    let of_token: Vec<f32> = match (recipe.advantage.over_time, estimator) {
-        (Some(TimeChoice::Gae { .. }), _) => {
-            let input = GaeInput { rewards: &entropy, values: &values, ends: Ends::Terminated };
-            recipe.gae(&device, &whole, &input).map_err(text)?.advantage
-        }
-        (Some(TimeChoice::Vtrace { .. }), _) => {
-            let input = VTraceInput {
-                rewards: &entropy,
-                values: &values,
-                logp: &logp,
-                logp_rollout: &old,
-                ends: Ends::Terminated,
-            };
-            recipe.vtrace(&device, &whole, &input).map_err(text)?.advantage
-        }
-        (Some(TimeChoice::OptimalTokenBaseline { .. }), _) => {
-            let score = Score::Norm(&entropy);
-            recipe.token_baseline_advantages(&device, &whole, &entropy, score, None).map_err(text)?.advantage
-        }
-        // Turns and steps have tests of their own: tests/all/over_time.rs.
-        (Some(TimeChoice::Mars { .. } | TimeChoice::UiS1 { .. }), _) => values.clone(),
-        (None, Estimator::ReinforcePlusPlus) => {
-            recipe.token_advantages(&device, &whole, &entropy).map_err(text)?.advantage
-        }
-        (None, Estimator::Tempo) => {
-            let ids: Vec<u32> = (0..TOKENS).map(|i| source.fork(8).below(i, 3) as u32).collect();
-            let outcomes = Outcomes::new(&rewards);
-            recipe.tree_advantages(&device, &whole, (&ids[..]).into(), &outcomes).map_err(text)?.advantage
-        }
-        _ => Vec::new(),
-    };
-    let advantage = if of_token.is_empty() {
-        let similarity: Vec<f32> = (0..18).map(|i| if i % 9 % 4 == 0 { 1.0 } else { 0.5 }).collect();
-        let components: Vec<f32> = (0..12).map(|i| source.fork(9).unit(i)).collect();
-        let input = Rewards {
-            valid: kept,
-            given: matches!(estimator, Estimator::ReMax | Estimator::V05).then_some(&[0.5, 0.25]),
-            weights: (estimator == Estimator::Vcpo).then_some(&[1.0, 2.0, 0.5, 1.0, 1.0, 3.0]),
-            flags: Some(&[0, 1, 0, 0, 1, 0]),
-            reference: Some(&[0, 2]),
-            classes: Some(&[1, 0, 1, 1, 1, 0]),
-            similarity: Some(&similarity),
-            logp: Some(&logp),
-            logp_ref: Some(&reference),
-            components: Some(&components),
-            component_weights: Some(&[1.0, 0.5]),
-            roles: Some(&[0, 1, 0, 1, 0, 1]),
-            role_state: Some(&[0.25, 0.5]),
-            ..Rewards::new(&rewards)
-        };
-        per_sequence = recipe.advantages_with(&device, &whole, &input).map_err(text)?.advantage;
-        finite("advantage", per_sequence.iter().copied())?;
-        match recipe.reward.entropy.map(|choice| choice.of) {
-            None => Advantage::PerSequence(&per_sequence),
-            Some(kind) => {
-                let of = match kind {
-                    EntropyKind::Sampled => EntropyOf::Sampled(&logp),
-                    EntropyKind::Distribution => EntropyOf::Distribution(&entropy),
-                };
-                per_token = recipe.entropy_shaped(&device, &whole, &per_sequence, of).map_err(text)?;
-                Advantage::PerToken(&per_token)
-            }
-        }
-    } else {
-        finite("advantage", of_token.iter().copied())?;
-        Advantage::PerToken(&of_token)
-    };
-    if recipe.kl.is_some_and(|kl| kl.place == KlPlace::Reward) {
-        let penalised =
-            recipe.penalised_rewards(&device, &whole, &entropy, &old, &reference).map_err(text)?;
-        finite("penalised reward", penalised)?;
-    }
-    if recipe.reward.replay_successes {
-        recipe.replays(&whole, &rewards, &[1, 1], seed, 0).map_err(text)?;
-    }
-
+    let ids: Vec<u32> = (0..TOKENS).map(|i| source.fork(8).below(i, 3) as u32).collect();
+    let components: Vec<f32> = (0..12).map(|i| source.fork(9).unit(i)).collect();
+    let similarity: Vec<f32> = (0..18).map(|i| if i % 9 % 4 == 0 { 1.0 } else { 0.5 }).collect();
     let ratios: Vec<f32> = logp.iter().zip(&old).map(|(a, b)| a - b).collect();
-    let reads_second = matches!(
-        recipe.gate,
-        GateChoice::Minirl { .. }
-            | GateChoice::Remix { .. }
-            | GateChoice::Vespo { against: Against::Second, .. }
-            | GateChoice::Topr {}
-    );
-    let input = PolicyInput {
-        logp_ref: recipe.kl_term().map(|_| &reference[..]),
-        logp_second: reads_second.then_some(&second),
-        log_ratio: (recipe.ratio.level == RatioLevel::Given).then_some(&ratios),
-        entropy: recipe.mask.top_entropy.map(|_| &entropy[..]),
-        seed: matches!(recipe.gate, GateChoice::ClipCov { .. }).then_some(seed),
-        weights,
-        ..PolicyInput::new(&logp, &old, advantage)
+    let rollouts = Rollouts {
+        tokens: Some(&ids),
+        logp: Some(&logp),
+        logp_old: Some(&old),
+        logp_rollout: Some(&rollout),
+        logp_ref: Some(&reference),
+        logp_latest: Some(&latest),
+        logp_previous: Some(&latest),
+        log_ratio: Some(&ratios),
+        entropy: Some(&entropy),
+        score_norm: Some(&entropy),
+        rewards: Some(&[1.0, 0.0, 0.75, 0.0, 1.0, 1.0]),
+        token_rewards: Some(&entropy),
+        reward_components: Some(&components),
+        reward_weights: Some(&[1.0, 0.5]),
+        baseline: Some(&[0.5, 0.25]),
+        baseline_weights: Some(&[1.0, 2.0, 0.5, 1.0, 1.0, 3.0]),
+        flawed: Some(&[0, 1, 0, 0, 1, 0]),
+        reference: Some(&[0, 2]),
+        answer_class: Some(&[1, 0, 1, 1, 1, 0]),
+        similarity: Some(&similarity),
+        roles: Some(&[0, 1, 0, 1, 0, 1]),
+        role_values: Some(&[0.25, 0.5]),
+        values: Some(&values),
+        values_old: Some(&entropy),
+        cu_turns: Some(&[0, 2, 5, 6, 15, 16, 17, 20, 28]),
+        turn_rewards: Some(&[1.0, 0.0, 0.5, 1.0, 0.0, 2.0, 1.0, 0.25]),
+        turn_roles: Some(&[0, 1, 0, 1, 0, 1, 0, 1]),
+        cu_steps: Some(&[0, 2, 3, 4, 6, 7, 8]),
+        cu_step_tokens: Some(&[0, 2, 5, 6, 15, 16, 17, 20, 28]),
+        step_rewards: Some(&[1.0, 0.0, 0.5, 1.0, 0.0, 0.5, 1.0, 0.25]),
+        step_matches: Some(&[1, 0, 1, 1, 1, 1, 0, 1]),
+        seed: Some(&[seed]),
+        step: Some(&[60]),
+        ..Rollouts::new(&OFFSETS, &GROUPS)
     };
-    let mut out = recipe.policy_loss(&device, &batch, &input).map_err(text)?;
-    if recipe.kl.is_some_and(|kl| kl.place == KlPlace::Convex) {
-        let policies = [&logp[..], &reference, &second];
-        recipe.add_kl_convex(&device, &batch, policies, 60, None, &mut out).map_err(text)?;
+    let mut credit = recipe.advantages(&device, &rollouts).map_err(text)?;
+    finite("advantage", credit.advantage.iter().copied())?;
+    finite("weight", credit.weights.iter().flatten().copied())?;
+    finite("return", credit.returns.iter().copied())?;
+    if credit.returns.is_empty() {
+        // An estimator that makes none: those of somebody else's.
+        credit.returns = reference.clone();
     }
+    let out = recipe.loss(&device, &rollouts, &credit).map_err(text)?;
     finite("coef", out.coef.iter().chain(&out.token_loss).copied())?;
     finite("loss", out.loss.map(|loss| loss as f32))?;
-    if recipe.entropy.is_some() {
-        finite("entropy", recipe.entropy_term(&device, &batch, &entropy, None).map_err(text)?.coef)?;
-    }
-    if recipe.value.is_some() {
-        let input = ValueInput { values: &values, values_old: Some(&entropy), returns: &reference };
-        finite("value", recipe.value_loss(&device, &batch, &input, None).map_err(text)?.gradient)?;
-    }
-    Ok(())
+    assert_eq!((out.entropy.is_some(), out.value.is_some()), (recipe.entropy.is_some(), recipe.value.is_some()));
+    finite("entropy", out.entropy.iter().flat_map(|term| &term.coef).copied())?;
+    finite("value", out.value.iter().flat_map(|value| &value.gradient).copied())
 }
 
 /// Reads both choices as one file: tables that they share are joined.

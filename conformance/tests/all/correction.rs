@@ -4,8 +4,11 @@ use lockstep::core::correction::{K1Band, Rejections, Rule, Statistic, WeightLeve
 use lockstep::ops::correction::{
     Correction, CorrectionParams, Denominator, mismatch_stats, rollout_correction,
 };
-use lockstep::recipe::{AggregationMode, CorrectionChoice, DenominatorChoice, SingletonChoice};
-use lockstep::{Advantage, Batch, Device, Error, PolicyInput, Recipe};
+use lockstep::recipe::{
+    AggregationMode, CorrectionChoice, DenominatorChoice, K1BandChoice, RejectChoice, SingletonChoice,
+    WeightLevelChoice,
+};
+use lockstep::{Batch, Credit, Device, Error, Recipe, Rollouts};
 use lockstep_conformance::precision::{BY_HAND, WORKED};
 
 fn cpu() -> Device {
@@ -30,6 +33,13 @@ fn only(statistic: Statistic, low: Option<f32>, high: f32, band: K1Band) -> Corr
 
 fn near(got: f64, want: f64, tolerance: f64) {
     assert!((got - want).abs() <= tolerance, "{got} is not {want}");
+}
+
+/// These advantages with the weights and the mask of a correction.
+fn corrected(correction: Correction, advantage: Vec<f32>) -> Credit {
+    let after = correction.denominator == Denominator::After;
+    let (loss_mask, weights) = (after.then_some(correction.kept_mask), Some(correction.weights));
+    Credit { loss_mask, weights, ..Credit::per_sequence(advantage) }
 }
 
 const K: [f32; 4] = [0.1, -0.3, 0.2, -0.5];
@@ -85,11 +95,12 @@ fn row_10_5_denominator_under_rejection() {
         let params = CorrectionParams { denominator, ..CorrectionParams::NONE.reject(token) };
         let out = rollout_correction(&cpu(), &batch, &old, &rollout, &params).unwrap();
         let recipe = Recipe::builder("t").aggregation(AggregationMode::TokenMean).build().unwrap();
-        let advantage = Advantage::PerSequence(&[1.0, 1.0]);
-        let input = PolicyInput { weights: Some(&out.weights), ..PolicyInput::new(&old, &old, advantage) };
-        let loss = recipe.policy_loss(&cpu(), &out.batch(&batch).unwrap(), &input).unwrap();
-        assert_eq!(loss.counts, out.counts());
-        loss.coef
+        let rollouts =
+            Rollouts { logp: Some(&old), logp_old: Some(&old), ..Rollouts::new(&[0, 2, 4], &[0, 2]) };
+        let counts = out.counts();
+        let loss = recipe.loss(&cpu(), &rollouts, &corrected(out, vec![1.0, 1.0])).unwrap();
+        assert_eq!(loss.counts, counts);
+        loss.policy.coef
     };
     assert_eq!(coefficients(Denominator::Before), [-0.25, 0.0, -0.25, 0.0]);
     assert_eq!(coefficients(Denominator::After), [-0.5, 0.0, -0.5, 0.0]);
@@ -98,15 +109,12 @@ fn row_10_5_denominator_under_rejection() {
 #[test]
 fn row_10_22_weight_after_clipping() {
     // r = 1.5 is clipped at 1.2: the loss is −w·1.2·A, not −clip(w·r)·A, and the gradient is 0 whatever w is.
-    let batch = Batch::new(&[0, 2], &[0, 1], None).unwrap();
     let recipe = Recipe::builder("t").ppo_clip(0.2, 0.2, None).build().unwrap();
-    let old = [-1.0, -1.0];
     let logp = [-1.0 + 1.5f32.ln(), -1.0];
-    let input = PolicyInput {
-        weights: Some(&[0.5, 3.0]),
-        ..PolicyInput::new(&logp, &old, Advantage::PerSequence(&[1.0]))
-    };
-    let out = recipe.policy_loss(&cpu(), &batch, &input).unwrap();
+    let rollouts =
+        Rollouts { logp: Some(&logp), logp_old: Some(&[-1.0, -1.0]), ..Rollouts::new(&[0, 2], &[0, 1]) };
+    let credit = Credit { weights: Some(vec![0.5, 3.0]), ..Credit::per_sequence(vec![1.0]) };
+    let out = recipe.loss(&cpu(), &rollouts, &credit).unwrap();
     near(out.token_loss[0].into(), -0.5 * 1.2, WORKED);
     assert_eq!(out.coef[0], 0.0);
     // w·r = 3 is far outside the clip, and yet it is not clipped.
@@ -134,16 +142,34 @@ fn a_sequence_that_loses_all_has_no_part_in_its_baseline() {
     near(out.stats.rejected_sequences_fraction, 0.5, BY_HAND);
 
     let recipe = Recipe::builder("t").norm_by_std(false).singleton(SingletonChoice::Zero).build().unwrap();
-    let adv = recipe.advantages_of(&cpu(), &batch, &[9.0, 9.0, 1.0, 0.0, 9.0], Some(&out.kept)).unwrap();
-    assert_eq!(adv.advantage, [0.0, 0.0, 0.5, -0.5, 0.0], "the rejected rewards of 9 moved the baseline");
-    // And its loss is 0, not NaN, whichever mask divides.
-    for denominator in [Denominator::Before, Denominator::After] {
-        let out = Correction { denominator, ..out.clone() };
-        let input = PolicyInput {
-            weights: Some(&out.weights),
-            ..PolicyInput::new(&old, &old, Advantage::PerSequence(&adv.advantage))
+    let reject = |statistic, high| RejectChoice { statistic, low: None, high, band: K1BandChoice::Rho };
+    for (denominator, choice) in
+        [(Denominator::Before, DenominatorChoice::Before), (Denominator::After, DenominatorChoice::After)]
+    {
+        let choice = CorrectionChoice {
+            level: WeightLevelChoice::Token,
+            reject: vec![reject(Statistic::SeqSumK1, 3.0), reject(Statistic::TokenK2, 1.0)],
+            denominator: choice,
+            ..CorrectionChoice::default()
         };
-        let loss = recipe.policy_loss(&cpu(), &out.batch(&batch).unwrap(), &input).unwrap();
+        let recipe = recipe.clone().rebuild("t").correction(choice).build().unwrap();
+        let rollouts = Rollouts {
+            loss_mask: Some(&mask),
+            rewards: Some(&[9.0, 9.0, 1.0, 0.0, 9.0]),
+            logp: Some(&old),
+            logp_old: Some(&old),
+            logp_rollout: Some(&rollout),
+            ..Rollouts::new(&[0, 2, 4, 5, 6, 7], &[0, 5])
+        };
+        let (credit, loss) = recipe.step(&cpu(), &rollouts).unwrap();
+        let want = [0.0, 0.0, 0.5, -0.5, 0.0];
+        assert_eq!(credit.advantage, want, "the rejected rewards of 9 moved the baseline");
+        // What the recipe does is what the op does.
+        let by_op = corrected(Correction { denominator, ..out.clone() }, want.to_vec());
+        assert_eq!((&credit.weights, &credit.loss_mask), (&by_op.weights, &by_op.loss_mask));
+        let report = credit.correction.unwrap();
+        assert_eq!((report.stats, report.counts_after), (out.stats, out.counts_after));
+        // And its loss is 0, not NaN, whichever mask divides.
         assert_eq!((&loss.row_loss[..2], loss.row_loss[4]), (&[0.0, 0.0][..], 0.0));
         assert_eq!((&loss.coef[..4], loss.coef[6]), (&[0.0; 4][..], 0.0));
     }
@@ -155,14 +181,12 @@ fn everything_rejected_is_a_loss_of_0() {
     let params = only(Statistic::TokenK2, None, 1e-3, K1Band::Rho);
     let out = correct(&batch, &[2.0, -2.0], &params);
     assert_eq!((&out.weights[..], &out.kept[..]), (&[0.0, 0.0][..], &[0][..]));
-    let old = [-1.0, -1.0];
-    let input = PolicyInput {
-        weights: Some(&out.weights),
-        ..PolicyInput::new(&old, &old, Advantage::PerSequence(&[1.0]))
-    };
+    let old = Some(&[-1.0, -1.0][..]);
+    let rollouts = Rollouts { logp: old, logp_old: old, ..Rollouts::new(&[0, 2], &[0, 1]) };
+    let credit = corrected(out, vec![1.0]);
     for mode in [AggregationMode::TokenMean, AggregationMode::SeqMeanTokenMean] {
         let recipe = Recipe::builder("t").aggregation(mode).build().unwrap();
-        let loss = recipe.policy_loss(&cpu(), &out.batch(&batch).unwrap(), &input).unwrap();
+        let loss = recipe.loss(&cpu(), &rollouts, &credit).unwrap();
         assert_eq!((loss.loss, &loss.coef[..]), (Some(0.0), &[0.0, 0.0][..]));
     }
 }
@@ -278,16 +302,24 @@ fn a_long_sequence() {
 
 #[test]
 fn named_recipes_do_what_their_frameworks_do() {
-    let batch = Batch::new(&[0, 2, 4], &[0, 2], None).unwrap();
     let d = [1.0, 0.5, -1.0, 0.002];
     let (old, rollout) = pair(&d);
+    let rollouts = Rollouts {
+        rewards: Some(&[1.0, 0.0]),
+        logp_old: Some(&old),
+        logp_rollout: Some(&rollout),
+        ..Rollouts::new(&[0, 2, 4], &[0, 2])
+    };
     let run = |name: &str| {
-        let recipe = Recipe::named(name).unwrap();
+        let mut recipe = Recipe::named(name).unwrap();
         assert_eq!(Recipe::from_toml(&recipe.to_toml().unwrap()).unwrap(), recipe, "{name} as TOML");
-        recipe.correct(&cpu(), &batch, &old, &rollout).unwrap()
+        // Of the two, one may be left.
+        recipe.advantage.singleton = SingletonChoice::Zero;
+        recipe.advantages(&cpu(), &rollouts).unwrap()
     };
     let weights = |name: &str, want: [f64; 4]| {
-        run(name).weights.iter().zip(want).for_each(|(w, want)| near((*w).into(), want, 2.0 * WORKED));
+        let got = run(name).weights.unwrap();
+        got.iter().zip(want).for_each(|(w, want)| near((*w).into(), want, 2.0 * WORKED));
     };
     let r = d.map(|d| f64::from(d).exp());
     let (first, second) = (r[0] * r[1], r[2] * r[3]);
@@ -302,11 +334,9 @@ fn named_recipes_do_what_their_frameworks_do() {
     weights("areal_decoupled", r);
     weights("nemo_seq_mask_tis", [0.0; 4]);
     weights("geo_rs", [0.0; 4]);
-    assert_eq!(run("icepop").kept_mask, [1; 4], "a band zeroes weights, it rejects nothing");
-    assert_eq!(
-        (run("geo_rs").denominator, run("trl_vllm").denominator),
-        (Denominator::After, Denominator::Before)
-    );
+    assert_eq!(run("icepop").loss_mask, Some(vec![1; 4]), "a band zeroes weights, it rejects nothing");
+    // The mask of what is left, or the mask as it was.
+    assert_eq!((run("geo_rs").loss_mask, run("trl_vllm").loss_mask), (Some(vec![0; 4]), None));
 }
 
 #[test]
@@ -329,9 +359,8 @@ fn recipes_refuse_what_does_not_go_together() {
     let twice = format!("{reject}[[correction.reject]]\nstatistic = \"token_k2\"\nhigh = 2.0\n");
     assert!(toml(&twice).contains("token_k2 twice"));
     let none = Recipe::named("grpo").unwrap();
-    let batch = Batch::new(&[0, 1], &[0, 1], None).unwrap();
-    assert!(
-        none.correct(&cpu(), &batch, &[0.0], &[0.0]).unwrap_err().to_string().contains("no [correction]")
-    );
+    let rollouts = Rollouts { rewards: Some(&[1.0, 0.0]), ..Rollouts::new(&[0, 1, 2], &[0, 2]) };
+    let credit = none.advantages(&cpu(), &rollouts).unwrap();
+    assert_eq!((credit.weights, credit.correction, credit.loss_mask), (None, None, None));
     assert_eq!(own().denominator, DenominatorChoice::After);
 }

@@ -1,21 +1,29 @@
 //! Rows of maths.md §10 that no test of an op carries: both options, each with the result that its framework documents, by hand.
 
-use crate::gate_batch::{close, one, summed};
+use crate::gate_batch::{close, one, run_with, summed};
 use lockstep::ops;
 use lockstep::recipe::{AggregationMode, EntropyChoice, GateChoice, GuardChoice};
-use lockstep::{Advantage, Batch, Device, PolicyInput, PolicyOutput, Recipe};
+use lockstep::{Credit, Device, PolicyOutput, Recipe, Rollouts};
 
 /// Sequences of three tokens and one, live but for the last of the first, r = 1: every token's loss is −A.
 fn ragged(recipe: &Recipe, advantage: [f32; 2]) -> PolicyOutput {
-    let batch = Batch::new(&[0, 3, 4], &[0, 2], Some(&[1, 1, 0, 1])).unwrap();
-    let logp = [-1.0; 4];
-    let input = PolicyInput::new(&logp, &logp, Advantage::PerSequence(&advantage));
-    recipe.policy_loss(&Device::cpu(), &batch, &input).unwrap()
+    run_with(recipe, &rollouts(), &Credit::per_sequence(advantage.to_vec())).unwrap()
+}
+
+fn rollouts() -> Rollouts<'static> {
+    Rollouts {
+        loss_mask: Some(&[1, 1, 0, 1]),
+        logp: Some(&[-1.0; 4]),
+        logp_old: Some(&[-1.0; 4]),
+        entropy: Some(&[1.0; 4]),
+        ..Rollouts::new(&[0, 3, 4], &[0, 2])
+    }
 }
 
 #[test]
 fn row_10_6_dr_grpo_constant() {
-    let batch = Batch::new(&[0, 3, 4], &[0, 2], Some(&[1, 1, 0, 1])).unwrap();
+    let rollouts = rollouts();
+    let batch = rollouts.batch().unwrap();
     let with =
         |horizon: f64| Recipe::named("dr_grpo").unwrap().rebuild("c").horizon(horizon).build().unwrap();
     // Σ l = −2·3 − 1·1 = −7 over N₊·C. The padded width counts the masked token: C = 3.
@@ -33,13 +41,13 @@ fn row_10_6_dr_grpo_constant() {
     assert_eq!((&own.coef, own.loss), (&padded.coef, padded.loss));
     let error = ops::aggregate(&Device::cpu(), &batch, &[1.0; 4], &verl.weight(own.counts)).unwrap_err();
     assert!(error.to_string().contains("horizon"), "{error}");
-    let entropy = Recipe { entropy: Some(EntropyChoice { coef: 1.0 }), ..verl };
-    let term = entropy.entropy_term(&Device::cpu(), &batch, &[1.0; 4], None).unwrap();
+    let entropy = Recipe { entropy: Some(EntropyChoice::new(1.0)), ..verl };
+    let credit = Credit::per_sequence(vec![3.0, 1.0]);
+    let term = entropy.loss(&Device::cpu(), &rollouts, &credit).unwrap().entropy.unwrap();
     assert!(close(term.entropy, 3.0 / 6.0), "{term:?}");
-    let empty = Batch::with_empty_rows(&[0, 3, 4, 4], &[0, 3], Some(&[1, 1, 0, 1])).unwrap();
-    let logp = [-1.0; 4];
-    let input = PolicyInput::new(&logp, &logp, Advantage::PerSequence(&[3.0, 1.0, 5.0]));
-    let trl = Recipe::named("trl_dr_grpo").unwrap().policy_loss(&Device::cpu(), &empty, &input).unwrap();
+    let empty = Rollouts { cu_seqlens: Some(&[0, 3, 4, 4]), cu_groups: Some(&[0, 3]), ..rollouts };
+    let credit = Credit::per_sequence(vec![3.0, 1.0, 5.0]);
+    let trl = run_with(&Recipe::named("trl_dr_grpo").unwrap(), &empty, &credit).unwrap();
     assert!(close(trl.loss.unwrap(), -7.0 / (3.0 * 1024.0)), "{:?}", trl.loss);
 }
 

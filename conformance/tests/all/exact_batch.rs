@@ -9,7 +9,7 @@ use lockstep::ops::exact::{
 use lockstep::ops::fold_rows;
 use lockstep::ops::whiten::{Weighting, WhitenParams, whiten, whiten_by};
 use lockstep::recipe::Reduction;
-use lockstep::{Advantage, Batch, Counts, Device, Outputs, PolicyInput, PolicyOutput, Recipe};
+use lockstep::{Advantage, Batch, Counts, Credit, Device, Loss, Outputs, Recipe, Rollouts};
 use lockstep_conformance::cases::hash::Source;
 use lockstep_conformance::cases::values::spread;
 
@@ -48,11 +48,21 @@ impl Rows {
         part
     }
 
-    fn loss(&self, recipe: &Recipe, counts: Counts) -> PolicyOutput {
-        let advantage = Advantage::PerSequence(&self.advantage);
-        let input =
-            PolicyInput { counts: Some(counts), ..PolicyInput::new(&self.logp, &self.old, advantage) };
-        recipe.policy_loss(&Device::cpu(), &self.batch(), &input).unwrap()
+    fn loss(&self, recipe: &Recipe, counts: Counts) -> Loss {
+        self.loss_with(recipe, counts, Outputs::ALL)
+    }
+
+    fn loss_with(&self, recipe: &Recipe, counts: Counts, outputs: Outputs) -> Loss {
+        let rollouts = Rollouts {
+            loss_mask: Some(&self.mask),
+            logp: Some(&self.logp),
+            logp_old: Some(&self.old),
+            counts: Some(&[counts.tokens, counts.nonempty, counts.sequences]),
+            ..Rollouts::new(&self.offsets, &self.groups)
+        };
+        let (credit, mut out) = (Credit::per_sequence(self.advantage.clone()), Loss::default());
+        recipe.loss_into(&Device::cpu(), &rollouts, &credit, outputs, &mut out).unwrap();
+        out
     }
 }
 
@@ -137,11 +147,9 @@ fn trees_of_shards_have_other_bits() {
 #[test]
 fn totals_of_outputs_that_were_not_asked_for() {
     let (whole, recipe) = (whole(), Recipe::named("dapo").unwrap());
-    let (device, batch) = (Device::cpu(), whole.batch());
-    let advantage = Advantage::PerSequence(&whole.advantage);
+    let counts = whole.batch().counts(&Device::cpu()).unwrap();
     let of = |outputs| {
-        let input = PolicyInput { outputs, ..PolicyInput::new(&whole.logp, &whole.old, advantage) };
-        let mut out = recipe.policy_loss(&device, &batch, &input).unwrap();
+        let mut out = whole.loss_with(&recipe, counts, outputs).policy;
         out.reduce_exactly();
         (out.totals(), out.loss.is_some(), out.metrics.is_some())
     };

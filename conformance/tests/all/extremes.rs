@@ -1,10 +1,16 @@
 //! Log-ratios of ±1e4: under a clamp value *and* gradient are finite; without one an overflow is an error that says where.
 
-use lockstep::recipe::{GuardChoice, KlChoice, KlEstimator, KlPlace, KlWeighting};
-use lockstep::{Advantage, Batch, Device, Error, Outputs, PolicyInput, Recipe, core};
+use lockstep::recipe::{GuardChoice, KlChoice, KlEstimator, KlPlace, KlRatio, KlWeighting};
+use lockstep::{Credit, Device, Error, Loss, Outputs, Recipe, Rollouts, core};
 
 const LOGP: [f32; 6] = [0.0, -1e4, -0.0, -1e4, -0.5, -1e4];
 const OLD: [f32; 6] = [-1e4, 0.0, -1e4, -1e-30, -0.5, -1e4];
+
+/// Three sequences of two tokens, or one of all.
+fn far<'a>(logp: &'a [f32], groups: &'a [u32]) -> Rollouts<'a> {
+    let offsets: &[u32] = if groups[1] == 3 { &[0, 2, 4, 6] } else { &[0, 6] };
+    Rollouts { logp: Some(logp), logp_old: Some(&OLD), ..Rollouts::new(offsets, groups) }
+}
 
 fn recipes() -> Vec<Recipe> {
     let choices = [GuardChoice::Clamp, GuardChoice::StraightThrough];
@@ -19,12 +25,11 @@ fn recipes() -> Vec<Recipe> {
 
 #[test]
 fn finite_under_a_guard() {
-    let batch = Batch::new(&[0, 2, 4, 6], &[0, 3], None).unwrap();
     for recipe in recipes() {
         for advantage in [[1.0f32, 2.0, -1.0], [-1.0, -3.0, 0.0]] {
-            let input = PolicyInput::new(&LOGP, &OLD, Advantage::PerSequence(&advantage));
-            let out = recipe.policy_loss(&Device::cpu(), &batch, &input).unwrap();
-            let metrics = out.metrics.unwrap();
+            let credit = Credit::per_sequence(advantage.to_vec());
+            let out = recipe.loss(&Device::cpu(), &far(&LOGP, &[0, 3]), &credit).unwrap();
+            let metrics = out.policy.metrics.as_ref().unwrap();
             assert!(out.coef.iter().chain(&out.token_loss).all(|x| x.is_finite()), "{}", recipe.name);
             assert!(
                 out.loss.unwrap().is_finite()
@@ -41,7 +46,6 @@ fn finite_under_a_guard() {
 
 #[test]
 fn kl_of_far_policies() {
-    let batch = Batch::new(&[0, 6], &[0, 1], None).unwrap();
     let kl = |clamp_in, clamp_out| KlChoice {
         estimator: KlEstimator::K3,
         coef: 0.1,
@@ -49,19 +53,17 @@ fn kl_of_far_policies() {
         clamp_out,
         straight_through: false,
         importance_weighted: KlWeighting::None,
+        ratio: KlRatio::Token,
         place: KlPlace::Loss,
     };
     let run = |choice| {
         let recipe = Recipe::builder("kl").kl(choice).build().unwrap();
-        let input = PolicyInput {
-            logp_ref: Some(&OLD),
-            ..PolicyInput::new(&LOGP, &LOGP, Advantage::PerSequence(&[1.0]))
-        };
-        recipe.policy_loss(&Device::cpu(), &batch, &input)
+        let rollouts = Rollouts { logp_old: Some(&LOGP), logp_ref: Some(&OLD), ..far(&LOGP, &[0, 1]) };
+        recipe.loss(&Device::cpu(), &rollouts, &Credit::per_sequence(vec![1.0]))
     };
     let out = run(kl(Some(20.0), Some(10.0))).unwrap();
     assert!(out.coef.iter().all(|x| x.is_finite()) && out.loss.unwrap().is_finite());
-    assert!(out.metrics.unwrap().kl_ref_mean <= 10.0);
+    assert!(out.policy.metrics.unwrap().kl_ref_mean <= 10.0);
     assert!(run(kl(Some(20.0), None)).unwrap().coef.iter().all(|x| x.is_finite()));
     // Only the value is clamped: exp(1e4) overflows, and the clamp returns 10 with gradient 0 all the same.
     assert!(run(kl(None, Some(10.0))).unwrap().coef.iter().all(|x| x.is_finite()));
@@ -73,19 +75,19 @@ fn kl_of_far_policies() {
 
 #[test]
 fn without_a_guard_an_overflow_is_an_error() {
-    let batch = Batch::new(&[0, 2, 4, 6], &[0, 3], None).unwrap();
+    let rollouts = far(&LOGP, &[0, 3]);
     let recipe = Recipe::named("trl").unwrap();
-    let input = PolicyInput::new(&LOGP, &OLD, Advantage::PerSequence(&[1.0, -1.0, 1.0]));
-    let error = recipe.policy_loss(&Device::cpu(), &batch, &input).unwrap_err();
+    let credit = Credit::per_sequence(vec![1.0, -1.0, 1.0]);
+    let error = recipe.loss(&Device::cpu(), &rollouts, &credit).unwrap_err();
     let Error::Argument(core::Error::NotFinite { result: "coef", index: 2, hint }) = error else {
         panic!("{error:?}");
     };
     assert!(hint.contains("guard"), "{hint}");
     // A > 0 is clipped at 1 + eps and SAPO fades: no overflow in either.
-    let input = PolicyInput::new(&LOGP, &OLD, Advantage::PerSequence(&[1.0, 1.0, 1.0]));
+    let credit = Credit::per_sequence(vec![1.0; 3]);
     for name in ["trl", "trl_sapo"] {
-        let input = PolicyInput { outputs: Outputs::COEF, ..input };
-        let out = Recipe::named(name).unwrap().policy_loss(&Device::cpu(), &batch, &input).unwrap();
+        let (recipe, mut out) = (Recipe::named(name).unwrap(), Loss::default());
+        recipe.loss_into(&Device::cpu(), &rollouts, &credit, Outputs::COEF, &mut out).unwrap();
         assert!(out.coef.iter().all(|x| x.is_finite()), "{name}");
     }
 }

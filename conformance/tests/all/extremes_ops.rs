@@ -207,6 +207,8 @@ fn tiled(case: &Case, n: usize) -> Option<Case> {
 const NOT_TILED: &[&str] = &[
     "fold_rows",
     "fold_moments",
+    "batch_counts",
+    "loss_totals",
     "narrow_digits",
     "tree_sort",
     "tree_nodes",

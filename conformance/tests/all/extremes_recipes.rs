@@ -1,8 +1,8 @@
 //! Every named recipe at the extremes: finite, or an error that says where and what to choose.
 
-use crate::wanted::wanted;
-use lockstep::recipe::{GuardChoice, NAMES, RatioLevel, Rewards};
-use lockstep::{Advantage, Batch, Device, Outputs, PolicyInput, Recipe};
+use crate::wanted::{wanted, with_returns};
+use lockstep::recipe::{GuardChoice, RatioLevel, names};
+use lockstep::{Device, Loss, Outputs, Recipe, Rollouts};
 
 /// Log-ratios of ±1e4 and of 1e30, ordinary ones, and none.
 const LOGP: [f32; 8] = [0.0, -1e4, -0.0, -1e4, -0.5, -1e4, -1e30, -0.5];
@@ -10,20 +10,19 @@ const OLD: [f32; 8] = [-1e4, 0.0, -1e4, -1e-30, -0.5, -1e4, -0.5, -1.0];
 
 #[test]
 fn every_recipe_with_far_policies() {
-    let (device, batch) = (Device::cpu(), Batch::new(&[0, 2, 4, 8], &[0, 3], None).unwrap());
+    let device = Device::cpu();
     let ratios: Vec<f32> = LOGP.iter().zip(OLD).map(|(logp, old)| (logp - old).clamp(-1e4, 1e4)).collect();
+    let rollouts =
+        Rollouts { logp: Some(&LOGP), logp_old: Some(&OLD), ..Rollouts::new(&[0, 2, 4, 8], &[0, 3]) };
+    let rollouts = wanted(rollouts, [&[0.0; 8], &ratios]);
     let mut refused = Vec::new();
-    for name in NAMES {
+    for name in names() {
         let recipe = Recipe::named(name).unwrap();
         for advantage in [[1.0f32, 2.0, -1.0], [-1.0, -3.0, 0.0], [1.0, 1.000_000_1, 1.0]] {
             for outputs in [Outputs::ALL, Outputs::COEF] {
-                let input = PolicyInput {
-                    outputs,
-                    ..PolicyInput::new(&LOGP, &OLD, Advantage::PerSequence(&advantage))
-                };
-                let input = wanted(&recipe, input, [&[0.0; 8], &ratios]);
-                match recipe.policy_loss(&device, &batch, &input) {
-                    Ok(out) => {
+                let (credit, mut out) = (with_returns(&advantage, 8), Loss::default());
+                match recipe.loss_into(&device, &rollouts, &credit, outputs, &mut out) {
+                    Ok(()) => {
                         let values = out.coef.iter().chain(&out.token_loss);
                         assert!(values.copied().all(f32::is_finite), "{name}: {out:?}");
                         assert!(out.loss.is_none_or(f64::is_finite), "{name}: {:?}", out.loss);
@@ -51,19 +50,35 @@ fn every_recipe_with_far_policies() {
 fn every_estimator_in_groups_of_1_and_4096() {
     let device = Device::cpu();
     let mut compared = 0;
-    for name in NAMES {
+    for name in names() {
         let recipe = Recipe::named(name).unwrap();
         for n in [1usize, 4096] {
             let offsets: Vec<u32> = (0..=n as u32).collect();
             let groups = [0, n as u32];
-            let batch = Batch::new(&offsets, &groups, None).unwrap();
-            let ones = vec![1.0f32; n];
+            let (ones, logp, zeros) = (vec![1.0f32; n], vec![-1.0f32; n], vec![0; n]);
             let equal: Vec<f32> = ones.clone();
             let near: Vec<f32> = (0..n).map(|i| if i % 3 == 0 { 1.000_000_1 } else { 1.0 }).collect();
             for rewards in [&equal, &near] {
-                let input =
-                    Rewards { weights: name.starts_with("vcpo").then_some(&ones), ..Rewards::new(rewards) };
-                match recipe.advantages_with(&device, &batch, &input) {
+                let rollouts = Rollouts {
+                    rewards: Some(rewards),
+                    token_rewards: Some(rewards),
+                    reward_components: Some(rewards),
+                    reward_weights: Some(&[1.0]),
+                    baseline: Some(&[0.5]),
+                    baseline_weights: Some(&ones),
+                    tokens: Some(&offsets[1..]),
+                    roles: Some(&offsets[..n]),
+                    flawed: Some(&zeros),
+                    reference: Some(&[0]),
+                    logp_old: Some(&logp),
+                    logp_ref: Some(&logp),
+                    logp_rollout: Some(&logp),
+                    entropy: Some(&ones),
+                    values_old: Some(&ones),
+                    score_norm: Some(&ones),
+                    ..Rollouts::new(&offsets, &groups)
+                };
+                match recipe.advantages(&device, &rollouts) {
                     Ok(out) => {
                         assert!(
                             out.advantage.iter().all(|a| a.is_finite()),

@@ -1,6 +1,6 @@
 //! What a CPU does in another way than a GPU, and what writes into a caller's memory: the same bits.
 
-use crate::gate_batch::{data, input};
+use crate::gate_batch::{credit, data, input};
 use lockstep::core::advantage::Combine;
 use lockstep::core::aggregate::{PerRow, Weight};
 use lockstep::core::kernel_args;
@@ -15,7 +15,7 @@ use lockstep::ops::select::{Candidates, Pick, Selection, covariance, covariance_
 use lockstep::ops::value_loss::{ValueInput, ValueOutput};
 use lockstep::ops::whiten::WhitenParams;
 use lockstep::recipe::MaskChoice;
-use lockstep::{Advantage, Batch, Device, PolicyInput, PolicyOutput, Recipe, ops};
+use lockstep::{Advantage, Batch, Device, Loss, Outputs, Recipe, Rollouts, ops};
 use lockstep_conformance::cases::hash::Source;
 use lockstep_conformance::cases::{Case, Params, random, slot};
 use lockstep_conformance::launch;
@@ -144,26 +144,25 @@ fn memory_that_is_reused_changes_no_bit() {
 
 #[test]
 fn recipes_reuse_buffers_without_a_trace() {
-    let mut out = PolicyOutput::default();
+    let mut out = Loss::default();
     for seed in 0..3 {
         let data = data(seed);
-        let groups = [0, data.rows() as u32];
-        let batch = Batch::with_empty_rows(&data.offsets, &groups, data.mask.as_deref()).unwrap();
         let entropy: Vec<f32> = data.element[slot::LOGP].iter().map(|x| -x).collect();
-        for name in ["kl_cov", "clip_cov", "vespo", "topr", "opsm", "dro", "top_entropy", "nemo_kl", "ppo"] {
+        let rollouts = Rollouts {
+            entropy: Some(&entropy),
+            seed: Some(&[seed]),
+            logp_ref: Some(&data.element[slot::LOGP_REF]),
+            ..input(&data)
+        };
+        let names = ["kl_cov", "clip_cov", "vespo", "topr", "opsm", "dro", "top_entropy", "nemo_kl", "ppo", "minpro"];
+        for name in names {
             let mut recipe = Recipe::named(name).unwrap();
-            let top = recipe.mask.top_entropy.is_some() || name == "clip_cov";
             if name == "clip_cov" {
                 recipe.mask = MaskChoice { top_entropy: Some(0.5), ..recipe.mask };
             }
-            let given = PolicyInput {
-                entropy: top.then_some(&entropy[..]),
-                seed: (name == "clip_cov").then_some(seed),
-                logp_ref: (name == "nemo_kl").then_some(&data.element[slot::LOGP_REF][..]),
-                ..input(&data)
-            };
-            recipe.policy_loss_into(&Device::cpu(), &batch, &given, &mut out).unwrap();
-            assert_eq!(out, recipe.policy_loss(&plain(), &batch, &given).unwrap(), "{name}");
+            let credit = credit(&data);
+            recipe.loss_into(&Device::cpu(), &rollouts, &credit, Outputs::ALL, &mut out).unwrap();
+            assert_eq!(out, recipe.loss(&plain(), &rollouts, &credit).unwrap(), "{name}");
         }
     }
 }

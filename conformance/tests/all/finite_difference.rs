@@ -6,9 +6,9 @@
 use lockstep::core::kl::Kl;
 use lockstep::recipe::{
     AggregationMode, Builder, CountedSequences, GateChoice, GuardChoice, KlChoice, KlEstimator, KlPlace,
-    KlWeighting, LengthGuard,
+    KlRatio, KlWeighting, LengthGuard,
 };
-use lockstep::{Advantage, Batch, Device, Outputs, PolicyInput, Recipe, ops};
+use lockstep::{Batch, Credit, Device, Loss, Outputs, Recipe, Rollouts, ops};
 use lockstep_conformance::cases::corpus::tokens;
 use lockstep_conformance::cases::hash::Source;
 use lockstep_conformance::cases::masks::Mask;
@@ -111,6 +111,7 @@ fn estimators() -> Vec<Option<(oracle_kl::Kl, KlChoice)>> {
                     clamp_out,
                     straight_through,
                     importance_weighted: KlWeighting::None,
+                    ratio: KlRatio::Token,
                     place: KlPlace::Loss,
                 };
                 all.push(Some((oracle, choice)));
@@ -118,6 +119,13 @@ fn estimators() -> Vec<Option<(oracle_kl::Kl, KlChoice)>> {
         }
     }
     all
+}
+
+fn rollouts<'a>(data: &'a Data, groups: &'a [u32]) -> Rollouts<'a> {
+    let [logp, logp_old, logp_ref] =
+        [slot::LOGP, slot::LOGP_OLD, slot::LOGP_REF].map(|k| Some(&data.element[k][..]));
+    let loss_mask = data.mask.as_deref();
+    Rollouts { loss_mask, logp, logp_old, logp_ref, ..Rollouts::new(&data.offsets, groups) }
 }
 
 const MODES: [(AggregationMode, Mode); 5] = [
@@ -131,19 +139,11 @@ const MODES: [(AggregationMode, Mode); 5] = [
 /// Lockstep's coefficients of `data` under `recipe` against differences of `oracle`; the number of tokens compared and
 /// how many of them had gradient 0 though their advantage is not.
 fn check(device: &Device, data: &Data, recipe: &Recipe, oracle: &PolicyLoss, mode: Mode) -> (usize, usize) {
-    let groups = [0, data.rows() as u32];
-    let batch = Batch::with_empty_rows(&data.offsets, &groups, data.mask.as_deref()).unwrap();
-    let input = PolicyInput {
-        logp_ref: oracle.kl.map(|_| &data.element[slot::LOGP_REF][..]),
-        weights: Some(&data.element[slot::WEIGHTS]),
-        outputs: Outputs::COEF,
-        ..PolicyInput::new(
-            &data.element[slot::LOGP],
-            &data.element[slot::LOGP_OLD],
-            Advantage::PerToken(&data.element[slot::ADVANTAGE]),
-        )
-    };
-    let coef = recipe.policy_loss(device, &batch, &input).unwrap().coef;
+    let advantage = Credit::per_token(data.element[slot::ADVANTAGE].clone());
+    let credit = Credit { weights: Some(data.element[slot::WEIGHTS].clone()), ..advantage };
+    let (groups, mut out) = ([0, data.rows() as u32], Loss::default());
+    recipe.loss_into(device, &rollouts(data, &groups), &credit, Outputs::COEF, &mut out).unwrap();
+    let coef = out.policy.coef;
 
     let length = |row: usize| data.span(row).filter(|i| data.live(*i)).count();
     let lengths: Vec<usize> = (0..data.rows()).map(length).collect();
@@ -273,16 +273,13 @@ fn the_op_kl_alone() {
 /// GSPO has one term a sequence, L = −(1/N₊) Σ_i min(s_i A_i, clip(s_i) A_i): its differences, not those of a token form.
 #[test]
 fn gspo_is_the_gradient_of_one_term_a_sequence() {
-    let device = Device::cpu();
     let data = data(41);
     let (low, high) = (0.05f32, 0.08f32);
     let recipe = Recipe::named("gspo").unwrap().rebuild("wide").ppo_clip(low, high, None).build().unwrap();
-    let groups = [0, data.rows() as u32];
-    let batch = Batch::with_empty_rows(&data.offsets, &groups, data.mask.as_deref()).unwrap();
     let (logp, logp_old) = (&data.element[slot::LOGP], &data.element[slot::LOGP_OLD]);
-    let advantage = &data.row[0];
-    let input = PolicyInput::new(logp, logp_old, Advantage::PerSequence(advantage));
-    let coef = recipe.policy_loss(&device, &batch, &input).unwrap().coef;
+    let (groups, advantage) = ([0, data.rows() as u32], &data.row[0]);
+    let credit = Credit::per_sequence(advantage.clone());
+    let coef = recipe.loss(&Device::cpu(), &rollouts(&data, &groups), &credit).unwrap().policy.coef;
 
     let nonempty = (0..data.rows()).filter(|row| data.span(*row).any(|i| data.live(i))).count() as f64;
     let term = |row: usize, moved: usize, step: f64| {

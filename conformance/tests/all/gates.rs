@@ -1,12 +1,12 @@
 //! Gates and clips: worked vectors of maths.md §8, rows of §10, gradients against differences, and what a recipe refuses.
 
-use crate::gate_batch::{batch, close, data, input, one, run, summed, text};
+use crate::gate_batch::{batch, close, credit, data, input, one, one_of, run, run_with, summed, text};
 use lockstep::core::gate::{Cispo, Gate, MiniRl, PpoClip, Reinforce, Remix, Sapo};
 use lockstep::core::ratio::{Guard, Level};
-use lockstep::ops::policy_loss::{PolicyParams, policy_loss};
-use lockstep::recipe::{GateChoice, GmpoBounds, GuardChoice, RatioLevel};
-use lockstep::{Advantage, Batch, Compiled, Device, Outputs, PolicyInput, PolicyOutput, Recipe};
-use lockstep_conformance::cases::slot;
+use lockstep::ops::policy_loss::{PolicyInput, PolicyOutput, PolicyParams, policy_loss};
+use lockstep::recipe::{Against, GateChoice, GmpoBounds, GuardChoice, MaskChoice, RatioLevel};
+use lockstep::{Advantage, Compiled, Credit, Device, Loss, Outputs, Recipe, Rollouts};
+use lockstep_conformance::cases::{Data, slot};
 use lockstep_conformance::oracle::policy_loss::{Gate as OracleGate, PolicyLoss, Token};
 use lockstep_conformance::oracle::{gmpo, mini_rl, remix, token};
 use lockstep_conformance::precision::{FINITE_DIFFERENCE, KINK, STEP};
@@ -24,11 +24,30 @@ fn worked_8_1_minirl() {
 }
 
 #[test]
-fn minirl_without_a_sampler_truncates_the_ratio_and_says_so() {
-    let recipe = summed("minirl");
-    let out = one(&recipe, [&[-0.9], &[-1.0], &[]], 1.0);
-    assert!(out.second_missing && close(out.coef[0].into(), -(0.1f64.exp())));
-    assert!(!one(&recipe, [&[-0.9], &[-1.0], &[-1.2]], 1.0).second_missing);
+fn a_policy_that_is_missing_is_named_with_its_stage() {
+    let data = data(5);
+    let without = Rollouts { logp_rollout: None, logp_latest: None, ..input(&data) };
+    let trl_opsm = |against| Recipe { mask: MaskChoice { opsm_against: against, ..masked().mask }, ..masked() };
+    for (recipe, missing) in [
+        (summed("minirl"), "logp_rollout (for gate)"),
+        (summed("vespo"), "logp_rollout (for gate)"),
+        (summed("topr"), "logp_rollout (for gate)"),
+        (summed("remix"), "logp_latest (for gate)"),
+        (trl_opsm(Against::Rollout), "logp_rollout (for mask.opsm_delta)"),
+    ] {
+        let error = text(run(&recipe, &data, &without));
+        assert_eq!(error, format!("recipe `{}`: missing columns: {missing}", recipe.name));
+        run(&recipe, &data, &input(&data)).unwrap();
+    }
+    assert!(run(&trl_opsm(Against::Old), &data, &without).is_ok());
+    // The sampler's ratio is the old policy's where both are the same: truncated by C.
+    let out = one(&summed("minirl"), [&[-0.9], &[-1.0], &[-1.0]], 1.0);
+    assert!(close(out.coef[0].into(), -(0.1f64.exp())));
+}
+
+fn masked() -> Recipe {
+    let mask = MaskChoice { opsm_delta: Some(0.1), ..MaskChoice::default() };
+    Recipe { mask, ..summed("grpo") }
 }
 
 #[test]
@@ -49,23 +68,24 @@ fn worked_8_1_gmpo() {
 fn gspo_with_the_sequence_mean_of_the_advantage() {
     let recipe =
         Recipe::named("areal_gspo").unwrap().rebuild("wide").ppo_clip(0.2, 0.2, None).build().unwrap();
-    let batch = Batch::new(&[0, 4, 5, 7], &[0, 3], Some(&[1, 1, 0, 1, 1, 0, 0])).unwrap();
-    let logp = [-0.9f32, -1.2, -7.0, -0.6, -1.0, -1.0, -1.0];
-    let old = [-1.0f32; 7];
+    let rollouts = Rollouts {
+        loss_mask: Some(&[1, 1, 0, 1, 1, 0, 0]),
+        logp: Some(&[-0.9, -1.2, -7.0, -0.6, -1.0, -1.0, -1.0]),
+        logp_old: Some(&[-1.0; 7]),
+        ..Rollouts::new(&[0, 4, 5, 7], &[0, 3])
+    };
     // Live tokens of the first: 3, −1 and 1: the mean is 1. What is masked is not read.
     let token = [3.0f32, -1.0, f32::NAN, 1.0, -2.0, f32::INFINITY, 5.0];
-    let run = |recipe: &Recipe, advantage| {
-        recipe.policy_loss(&Device::cpu(), &batch, &PolicyInput::new(&logp, &old, advantage)).unwrap()
-    };
-    let means = run(&recipe, Advantage::PerToken(&token));
-    let given = run(&recipe, Advantage::PerSequence(&[1.0, -2.0, 0.0]));
+    let run = |recipe: &Recipe, credit| run_with(recipe, &rollouts, &credit).unwrap();
+    let means = run(&recipe, Credit::per_token(token.to_vec()));
+    let given = run(&recipe, Credit::per_sequence(vec![1.0, -2.0, 0.0]));
     assert_eq!((&means.coef, means.loss), (&given.coef, given.loss));
     let s = 0.1f64.exp();
     assert!(close(means.coef[0].into(), -s / 4.0), "one of four live tokens of the batch: {:?}", means.coef);
     // verl and TRL: each token its own; the second one's has the other sign.
     let own = Recipe::named("gspo").unwrap().rebuild("wide").ppo_clip(0.2, 0.2, None).build().unwrap();
     let finite = token.map(|a| if a.is_finite() { a } else { 0.0 });
-    let own = run(&own, Advantage::PerToken(&finite));
+    let own = run(&own, Credit::per_token(finite.to_vec()));
     assert!(own.coef[0] < 0.0 && own.coef[1] > 0.0 && means.coef[1] < 0.0);
     let error = Recipe::from_toml("[ratio]\nadvantage = \"sequence_mean\"\n").unwrap_err().to_string();
     assert!(error.contains("ratio.advantage") && error.contains("ratio.level"), "{error}");
@@ -101,27 +121,42 @@ fn remix_of_the_latest_data_is_ppo() {
     let (data, ppo) = (data(5), summed("grpo"));
     let (remix, plain) =
         (run(&summed("remix"), &data, &input(&data)).unwrap(), run(&ppo, &data, &input(&data)));
-    assert!(remix.second_missing);
     assert_eq!(remix.coef, plain.unwrap().coef);
 }
 
 #[test]
-fn worked_8_4_minpro_weights_through_given_ratios() {
-    // MinPRO's w = (1.105171, 0.740818, 0.904837, 0.449329) as log-ratios; CISPO's upper bound is 1.28.
-    let (w, logp) = ([0.1f32, -0.3, -0.1, -0.8], [-0.5f32; 4]);
-    let batch = Batch::new(&[0, 4], &[0, 1], None).unwrap();
-    let input =
-        PolicyInput { log_ratio: Some(&w), ..PolicyInput::new(&logp, &logp, Advantage::PerSequence(&[2.0])) };
-    let out = summed("minpro").policy_loss(&Device::cpu(), &batch, &input).unwrap();
-    for (coef, want) in out.coef.iter().zip([1.105171, 0.740818, 0.904837, 0.449329]) {
-        assert!(close((*coef).into(), -2.0 * want), "{:?}", out.coef);
+fn worked_8_4_minpro_by_itself_and_through_given_ratios() {
+    // Log-ratios (0.1, -0.3, 0.2, -0.5); MinPRO's w = (1.105171, 0.740818, 0.904837, 0.449329); CISPO's upper bound is 1.28.
+    let (logp, old) = ([-0.9f32, -1.3, -0.8, -1.5], [-1.0f32; 4]);
+    let w = [0.1f32, -0.3, -0.1, -0.8];
+    let credit = Credit::per_sequence(vec![2.0]);
+    let own = one_of(&summed("minpro"), &Rollouts::default(), [&logp, &old], &credit);
+    let columns = Rollouts { log_ratio: Some(&w), ..Rollouts::default() };
+    let given = one_of(&given_minpro(), &columns, [&old, &old], &credit);
+    for out in [own, given] {
+        for (coef, want) in out.coef.iter().zip([1.105171, 0.740818, 0.904837, 0.449329]) {
+            assert!(close((*coef).into(), -2.0 * want), "{:?}", out.coef);
+        }
     }
+}
+
+/// MinPRO's gate on log-ratios made elsewhere.
+fn given_minpro() -> Recipe {
+    let mut recipe = summed("minpro");
+    recipe.ratio.level = RatioLevel::Given;
+    recipe
 }
 
 fn params<G: Gate>(gate: G, level: Level) -> PolicyParams<G> {
     let weight = Weight { per_row: PerRow::AtLeastOne, denominator: 3.0, scale: 1.0 };
     let guard = Guard::clamp(0.25);
     PolicyParams { gate, level, guard, kl: None, kl_weighted: false, weight, band: [0.8, 1.2] }
+}
+
+/// The inputs of the op.
+fn of_op(data: &Data) -> PolicyInput<'_> {
+    let [logp, old] = [slot::LOGP, slot::LOGP_OLD].map(|k| &data.element[k]);
+    PolicyInput::new(logp, old, Advantage::PerSequence(&data.row[0]))
 }
 
 /// Given log-ratios that are logp − logp_old change no bit of any output.
@@ -132,15 +167,15 @@ where
     let data = data(11);
     let d: Vec<f32> =
         (0..data.elements()).map(|i| data.element[slot::LOGP][i] - data.element[slot::LOGP_OLD][i]).collect();
-    let (device, groups) = (Device::cpu(), [0, data.rows() as u32]);
+    let device = Device::cpu();
     for outputs in [Outputs::COEF, Outputs::ALL] {
         let second = G::SECOND.then_some(&data.element[slot::SECOND][..]);
-        let token = PolicyInput { outputs, logp_second: second, ..input(&data) };
+        let token = PolicyInput { outputs, logp_second: second, ..of_op(&data) };
         let given = PolicyInput { log_ratio: Some(&d), ..token };
         let mut outs = [PolicyOutput::default(), PolicyOutput::default()];
         let [a, b] = &mut outs;
-        policy_loss(&device, &batch(&data, &groups), &token, &params(gate, Level::Token), a).unwrap();
-        policy_loss(&device, &batch(&data, &groups), &given, &params(gate, Level::Given), b).unwrap();
+        policy_loss(&device, &batch(&data), &token, &params(gate, Level::Token), a).unwrap();
+        policy_loss(&device, &batch(&data), &given, &params(gate, Level::Given), b).unwrap();
         // Not the alarms, whose values promise nothing.
         assert_eq!((&a.coef, &a.token_loss, &a.row_loss), (&b.coef, &b.token_loss, &b.row_loss), "{gate:?}");
         assert_eq!((a.loss, a.metrics), (b.loss, b.metrics), "{gate:?}");
@@ -160,35 +195,45 @@ fn given_log_ratios_have_the_bits_of_the_tokens_own() {
 fn given_log_ratios_are_refused_by_gates_that_read_logp_old() {
     let data = data(11);
     let ratios = vec![0.0; data.elements()];
-    let given = PolicyInput { log_ratio: Some(&ratios), ..input(&data) };
     for gate in [
         GateChoice::DppoTv { clip_ratio_low: 0.1, clip_ratio_high: 0.1, clip_ratio_c: 3.0 },
         GateChoice::DppoKl { clip_ratio_low: 0.1, clip_ratio_high: 0.1, clip_ratio_c: 3.0 },
         GateChoice::Remix { clip_ratio_low: 0.1, clip_ratio_high: 0.1 },
         GateChoice::Gmpo { clip_log_low: 0.1, clip_log_high: 0.1, bounds: GmpoBounds::Log },
     ] {
-        let mut recipe = Recipe::named("minpro").unwrap();
-        recipe.gate = gate;
+        let recipe = Recipe { gate, ..given_minpro() };
         assert!(text(recipe.check()).contains("ratio.level"), "{gate:?}");
     }
-    let remix = params(Remix { clip_ratio_low: 0.1, clip_ratio_high: 0.1 }, Level::Given);
-    let groups = [0, data.rows() as u32];
-    let out = &mut PolicyOutput::default();
-    let error = text(policy_loss(&Device::cpu(), &batch(&data, &groups), &given, &remix, out));
+    let of_op = PolicyInput { log_ratio: Some(&ratios), logp_second: Some(&ratios), ..of_op(&data) };
+    let op = |gate: Result<MiniRl, Remix>, level, input: &PolicyInput<'_>| {
+        let (device, batch, out) = (Device::cpu(), batch(&data), &mut PolicyOutput::default());
+        text(match gate {
+            Ok(gate) => policy_loss(&device, &batch, input, &params(gate, level), out),
+            Err(gate) => policy_loss(&device, &batch, input, &params(gate, level), out),
+        })
+    };
+    let remix = Err(Remix { clip_ratio_low: 0.1, clip_ratio_high: 0.1 });
+    let error = op(remix, Level::Given, &of_op);
     assert!(error.contains("ratio.level") && error.contains("logp_old"), "{error}");
-    // MiniRL may, but then the sampler must be there: logp_old cannot stand in for it.
-    let error = text(run(
-        &Recipe { ratio: Recipe::named("minpro").unwrap().ratio, ..summed("minirl") },
-        &data,
-        &given,
-    ));
-    assert!(error.contains("logp_old"), "{error}");
-    assert!(text(run(&summed("grpo"), &data, &given)).contains("log_ratio"));
-    assert!(text(run(&summed("minpro"), &data, &input(&data))).contains("log_ratio"));
+    let minirl = Ok(MiniRl { clip_ratio_low: 0.1, clip_ratio_high: 0.1, clip_ratio_c: 5.0 });
+    assert!(op(minirl, Level::Token, &of_op).contains("`log_ratio`"), "given without its level");
+    let none = PolicyInput { logp_second: None, log_ratio: None, ..of_op };
+    assert!(op(minirl, Level::Token, &none).contains("`logp_second`"));
+    // MiniRL may, but then the sampler must be there.
+    let given = Rollouts { log_ratio: Some(&ratios), ..input(&data) };
+    let minirl = Recipe { ratio: given_minpro().ratio, ..summed("minirl") };
+    assert!(run(&minirl, &data, &given).is_ok());
+    let error = text(run(&minirl, &data, &Rollouts { logp_rollout: None, ..given }));
+    assert!(error.ends_with("missing columns: logp_rollout (for gate)"), "{error}");
+    // Other levels do not look at them.
+    assert_eq!(run(&summed("grpo"), &data, &given).unwrap(), run(&summed("grpo"), &data, &input(&data)).unwrap());
+    let error = text(run(&given_minpro(), &data, &input(&data)));
+    assert!(error.ends_with("missing columns: log_ratio (for ratio)"), "{error}");
+    assert!(run(&given_minpro(), &data, &Rollouts { logp_old: None, ..given }).is_ok());
     let mut bad = ratios.clone();
     let live = (0..data.elements()).find(|i| data.live(*i)).unwrap();
     bad[live] = f32::NAN;
-    let error = text(run(&summed("minpro"), &data, &PolicyInput { log_ratio: Some(&bad), ..input(&data) }));
+    let error = text(run(&given_minpro(), &data, &Rollouts { log_ratio: Some(&bad), ..input(&data) }));
     assert!(error.contains(&format!("`log_ratio`[{live}]")), "{error}");
 }
 
@@ -210,12 +255,10 @@ fn second_gates_match_finite_differences() {
         {
             let data = data(k as u64);
             let recipe = summed("grpo").rebuild("fd").gate(choice).guard(kind, 0.25).build().unwrap();
-            let input = PolicyInput {
-                weights: Some(&data.element[slot::WEIGHTS]),
-                logp_second: Some(&data.element[slot::SECOND]),
-                ..input(&data)
-            };
-            let coef = run(&recipe, &data, &input).unwrap().coef;
+            let second = Some(&data.element[slot::SECOND][..]);
+            let input = Rollouts { logp_rollout: second, logp_latest: second, ..input(&data) };
+            let weights = Some(data.element[slot::WEIGHTS].clone());
+            let coef = run_with(&recipe, &input, &Credit { weights, ..credit(&data) }).unwrap().coef;
             let oracle = PolicyLoss { guard, log_max: None, gate, kl: None };
             let (mut compared, mut flat, mut largest, mut worst) = (0, 0, 0.0f64, 0.0f64);
             for row in 0..data.rows() {
@@ -257,11 +300,12 @@ fn gmpo_matches_finite_differences() {
         .build()
         .unwrap();
     for per_token in [false, true] {
-        let weights = Some(&data.element[slot::WEIGHTS][..]);
-        let advantage = Advantage::PerToken(&data.element[slot::ADVANTAGE]);
-        let advantage = if per_token { advantage } else { Advantage::PerSequence(&data.row[0]) };
-        let input = PolicyInput { weights, advantage, ..input(&data) };
-        let coef = run(&recipe, &data, &input).unwrap().coef;
+        let weights = Some(data.element[slot::WEIGHTS].clone());
+        let own = match per_token {
+            true => Credit::per_token(data.element[slot::ADVANTAGE].clone()),
+            false => credit(&data),
+        };
+        let coef = run_with(&recipe, &input(&data), &Credit { weights, ..own }).unwrap().coef;
         let loss = |row: usize, moved: usize, step: f64| {
             let at = |k: usize, i: usize| f64::from(data.element[k][i]);
             let live = data.span(row).filter(|i| data.live(*i));
@@ -303,11 +347,11 @@ fn row_10_23_gmpo_bounds_are_of_the_logarithm() {
 fn row_10_22_weights_come_after_the_clip() {
     // Everywhere: w times the clipped loss and gradient, never a clip of w·r.
     let data = data(31);
-    let half = vec![0.5; data.elements()];
+    let half = Credit { weights: Some(vec![0.5; data.elements()]), ..credit(&data) };
     for name in ["grpo", "minirl", "remix", "kl_cov", "dro", "trl_two_sided", "topr"] {
         let recipe = summed(name);
         let plain = run(&recipe, &data, &input(&data)).unwrap();
-        let weighted = run(&recipe, &data, &PolicyInput { weights: Some(&half), ..input(&data) }).unwrap();
+        let weighted = run_with(&recipe, &input(&data), &half).unwrap();
         for (a, b) in plain.coef.iter().zip(&weighted.coef) {
             assert_eq!(0.5 * a, *b, "{name}: {a} {b}");
         }
@@ -334,23 +378,25 @@ fn impossible_combinations_are_named() {
     ] {
         assert!(refused(&toml).contains(name), "{toml}: {}", refused(&toml));
     }
+    assert_eq!(summed("minpro").ratio.level, RatioLevel::MinPrefix);
+}
+
+#[test]
+fn columns_that_a_recipe_does_not_read_change_nothing() {
     let data = data(91);
-    let second = Some(&data.element[slot::SECOND][..]);
-    assert!(
-        text(run(&summed("grpo"), &data, &PolicyInput { logp_second: second, ..input(&data) }))
-            .contains("logp_second")
-    );
-    assert!(
-        text(run(&summed("grpo"), &data, &PolicyInput { seed: Some(1), ..input(&data) })).contains("seed")
-    );
-    let entropy = Some(&data.element[slot::LOGP][..]);
-    assert!(text(run(&summed("grpo"), &data, &PolicyInput { entropy, ..input(&data) })).contains("entropy"));
-    let reference = Some(&data.element[slot::LOGP_REF][..]);
-    assert!(
-        text(run(&summed("kl_cov"), &data, &PolicyInput { logp_ref: reference, ..input(&data) }))
-            .contains("logp_ref")
-    );
-    assert_eq!(summed("minpro").ratio.level, RatioLevel::Given);
+    let nan = vec![f32::NAN; data.elements()];
+    // Not even their length is looked at.
+    let more = Rollouts {
+        entropy: Some(&nan),
+        logp_ref: Some(&nan[1..]),
+        seed: Some(&[1, 2]),
+        rewards: Some(&[]),
+        ..input(&data)
+    };
+    for name in ["grpo", "kl_cov", "minirl", "dro", "gmpo"] {
+        let recipe = summed(name);
+        assert_eq!(run(&recipe, &data, &more).unwrap(), run(&recipe, &data, &input(&data)).unwrap(), "{name}");
+    }
 }
 
 /// Log-ratios of ±1e4, log-probabilities of −1e30, rows of one and of many tokens: finite, or an error that names the token.
@@ -363,20 +409,22 @@ fn saturation() {
     for name in names {
         let recipe =
             Recipe::named(name).unwrap().rebuild(name).guard(GuardChoice::Clamp, 20.0).build().unwrap();
-        let seed = (name == "clip_cov").then_some(1);
         for (logp, old) in pairs {
             for n in [1, long] {
                 let (offsets, logps, olds) = ([0, n as u32], vec![logp; n], vec![old; n]);
-                let batch = Batch::new(&offsets, &[0, 1], None).unwrap();
+                let rollouts = Rollouts {
+                    logp: Some(&logps),
+                    logp_old: Some(&olds),
+                    logp_rollout: Some(&olds),
+                    logp_latest: Some(&olds),
+                    seed: Some(&[1]),
+                    ..Rollouts::new(&offsets, &[0, 1])
+                };
                 for a in [1.0f32, -1.0, 0.0] {
-                    let a = [a];
-                    let input = PolicyInput {
-                        seed,
-                        outputs: Outputs { metrics: false, ..Outputs::ALL },
-                        ..PolicyInput::new(&logps, &olds, Advantage::PerSequence(&a))
-                    };
-                    match recipe.policy_loss(&Device::cpu(), &batch, &input) {
-                        Ok(out) => {
+                    let (credit, mut out) = (Credit::per_sequence(vec![a]), Loss::default());
+                    let outputs = Outputs { metrics: false, ..Outputs::ALL };
+                    match recipe.loss_into(&Device::cpu(), &rollouts, &credit, outputs, &mut out) {
+                        Ok(()) => {
                             assert!(out.coef.iter().all(|c| c.is_finite()), "{name} {logp} {old}");
                             assert!(out.loss.unwrap().is_finite(), "{name} {logp} {old}");
                         }

@@ -1,20 +1,18 @@
 //! The stages of a recipe that run on the host: VCPO's robust baselines, PF-PPO's filtration, RAPO's replay.
 
-use lockstep::recipe::{Rewards, SingletonChoice};
-use lockstep::{Batch, Device, Recipe};
+use lockstep::core::schedule::rapo::replaces;
+use lockstep::recipe::{Duty, SingletonChoice};
+use lockstep::{Device, Recipe, Rollouts};
 
 const REWARDS: [f32; 4] = [1.0, 0.0, 4.0, 3.0];
 const WEIGHTS: [f32; 4] = [4.0, 4.0, 2.25, 1.0];
 
-fn batch() -> Batch<'static> {
-    Batch::new(&[0, 1, 2, 3, 4], &[0, 3, 4], None).unwrap()
+fn rollouts(rewards: &[f32]) -> Rollouts<'_> {
+    Rollouts { rewards: Some(rewards), ..Rollouts::new(&[0, 1, 2, 3, 4], &[0, 3, 4]) }
 }
 
-fn advantages(recipe: &Recipe, rewards: &Rewards<'_>) -> Result<Vec<f32>, String> {
-    recipe
-        .advantages_with(&Device::cpu(), &batch(), rewards)
-        .map(|out| out.advantage)
-        .map_err(|e| e.to_string())
+fn advantages(recipe: &Recipe, rollouts: &Rollouts<'_>) -> Result<Vec<f32>, String> {
+    recipe.advantages(&Device::cpu(), rollouts).map(|out| out.advantage).map_err(|e| e.to_string())
 }
 
 fn centred(name: &str) -> Recipe {
@@ -27,7 +25,7 @@ fn with(name: &str, singleton: SingletonChoice) -> Recipe {
 
 #[test]
 fn worked_4_6_robust_baselines() {
-    let rewards = Rewards { weights: Some(&WEIGHTS), ..Rewards::new(&REWARDS) };
+    let rewards = Rollouts { baseline_weights: Some(&WEIGHTS), ..rollouts(&REWARDS) };
     // Half of 10.25 is reached at reward 1.
     assert_eq!(advantages(&centred("vcpo_median"), &rewards).unwrap(), [0.0, -1.0, 3.0, 0.0]);
     // Both quantiles are the ends: the weighted mean 13/10.25.
@@ -42,9 +40,9 @@ fn worked_4_6_robust_baselines() {
     let got = advantages(&with("vcpo_median", SingletonChoice::Zero), &rewards).unwrap();
     assert!((f64::from(got[2]) - 3.0 / (26.0f64 / 9.0).sqrt()).abs() < 1e-6, "{got:?}");
     // One that does not count moves no baseline; without any weight the baseline is 0, as the weighted mean's.
-    let valid = Rewards { valid: Some(&[0, 1, 1, 1]), ..rewards };
+    let valid = Rollouts { valid: Some(&[0, 1, 1, 1]), ..rewards };
     assert_eq!(advantages(&centred("vcpo_median"), &valid).unwrap(), [0.0, 0.0, 4.0, 0.0]);
-    let none = Rewards { weights: Some(&[0.0; 4]), ..rewards };
+    let none = Rollouts { baseline_weights: Some(&[0.0; 4]), ..rewards };
     for name in ["vcpo_median", "vcpo"] {
         assert_eq!(advantages(&centred(name), &none).unwrap()[..3], REWARDS[..3], "{name}");
     }
@@ -58,8 +56,8 @@ fn worked_4_6_robust_baselines() {
         );
         assert!(lone(SingletonChoice::Error).unwrap_err().contains("`cu_groups`[1]"), "{name}");
     }
-    let error = advantages(&centred("vcpo_median"), &Rewards::new(&REWARDS)).unwrap_err();
-    assert!(error.contains("`weights`") && error.contains("needed"), "{error}");
+    let error = advantages(&centred("vcpo_median"), &rollouts(&REWARDS)).unwrap_err();
+    assert_eq!(error, "recipe `centred`: missing columns: baseline_weights (for advantage)");
 }
 
 #[test]
@@ -85,12 +83,12 @@ fn robust_baselines_are_read_and_checked() {
 #[test]
 fn filtration_multiplies_advantages() {
     let plain = Recipe::from_toml("[advantage]\nsingleton = \"zero\"\n").unwrap();
-    let base = advantages(&plain, &Rewards::new(&REWARDS)).unwrap();
+    let base = advantages(&plain, &rollouts(&REWARDS)).unwrap();
     let factors = |kind: &str| {
         let toml = format!("[advantage]\nsingleton = \"zero\"\n[reward.filtration]\nkind = \"{kind}\"\n");
         let recipe = Recipe::from_toml(&toml).unwrap();
         assert_eq!(recipe, Recipe::from_toml(&recipe.to_toml().unwrap()).unwrap());
-        let got = advantages(&recipe, &Rewards::new(&REWARDS)).unwrap();
+        let got = advantages(&recipe, &rollouts(&REWARDS)).unwrap();
         [0, 1, 2].map(|i| f64::from(got[i]) / f64::from(base[i]))
     };
     let close = |got: [f64; 3], want: [f64; 3]| got.iter().zip(want).all(|(a, b)| (a - b).abs() < 1e-6);
@@ -103,32 +101,27 @@ fn filtration_multiplies_advantages() {
     assert!(close(factors("power"), [3.0 / 17.0, 0.0, 48.0 / 17.0]));
     // The one that does not count is not drawn, and the group is a group of two.
     let pf_ppo = Recipe::named("pf_ppo").unwrap();
-    let got = advantages(&pf_ppo, &Rewards { valid: Some(&[1, 1, 0, 1]), ..Rewards::new(&REWARDS) }).unwrap();
+    let got = advantages(&pf_ppo, &Rollouts { valid: Some(&[1, 1, 0, 1]), ..rollouts(&REWARDS) }).unwrap();
     assert!(got[2] == 0.0 && (f64::from(got[0]) - 2.0 * 0.5f64.sqrt()).abs() < 1e-5, "{got:?}");
 }
 
 #[test]
 fn replay_of_successes() {
     let recipe = Recipe::named("rapo_replay").unwrap();
+    assert!(recipe.duties().contains(&Duty::ReplaySuccesses), "what the loop does with the function");
+    assert!(!Recipe::named("rapo").unwrap().duties().contains(&Duty::ReplaySuccesses));
     let failed = [0.0f32, 0.5, 0.1, 0.2];
-    let mut seen = [0; 4];
+    let mut seen = [0; 3];
     for step in 0..300 {
-        let got = recipe.replays(&batch(), &failed, &[1, 0], 5, step).unwrap();
-        assert_eq!(got[1], None, "nothing is stored for the second group");
-        seen[got[0].unwrap() as usize] += 1;
+        assert_eq!(replaces(&failed[3..], false, 5, step, 1), None, "nothing is stored for the second group");
+        seen[replaces(&failed[..3], true, 5, step, 0).unwrap() as usize] += 1;
     }
     // Binomial, 300 draws of 1/3: 100 ± 8, five deviations.
-    assert!(seen[..3].iter().all(|n| (60..140).contains(n)) && seen[3] == 0, "{seen:?}");
-    let error = Recipe::named("rapo").unwrap().replays(&batch(), &failed, &[1, 1], 5, 0).unwrap_err();
-    assert!(error.to_string().contains("reward.replay_successes"), "{error}");
-    assert!(recipe.replays(&batch(), &failed, &[1], 5, 0).unwrap_err().to_string().contains("`stored`"));
-    assert!(
-        recipe.replays(&batch(), &failed[..3], &[1, 1], 5, 0).unwrap_err().to_string().contains("`rewards`")
-    );
+    assert!(seen.iter().all(|n| (60..140).contains(n)), "{seen:?}");
     // The group's statistics are those with the success in its place.
     let mut rewards = failed;
-    let which = recipe.replays(&batch(), &rewards, &[1, 1], 5, 0).unwrap();
-    which.into_iter().flatten().for_each(|i| rewards[i as usize] = 1.0);
-    let out = recipe.advantages(&Device::cpu(), &batch(), &rewards).unwrap();
-    assert!(out.std[0] > 0.0 && out.advantage.iter().any(|a| *a > 0.0));
+    rewards[replaces(&failed[..3], true, 5, 0, 0).unwrap() as usize] = 1.0;
+    rewards[3 + replaces(&failed[3..], true, 5, 0, 1).unwrap() as usize] = 1.0;
+    let out = recipe.advantages(&Device::cpu(), &rollouts(&rewards)).unwrap();
+    assert!(out.groups.std[0] > 0.0 && out.advantage.iter().any(|a| *a > 0.0));
 }

@@ -1,7 +1,9 @@
 //! `[kl] importance_weighted`: loss and coefficients of a recipe have β·W·r·k and its gradient, by hand, with every aggregation.
 
-use lockstep::recipe::{AggregationMode, KlChoice, KlEstimator, KlPlace, KlWeighting, Reduction};
-use lockstep::{Advantage, Batch, Device, Outputs, PolicyInput, PolicyOutput, Recipe};
+use lockstep::recipe::{AggregationMode, KlChoice, KlEstimator, KlPlace, KlRatio, KlWeighting, Reduction};
+use lockstep::core::kl::{Estimator, Kl};
+use lockstep::ops::kl_importance::kl_in_reward;
+use lockstep::{Call, Column, Credit, Device, Loss, Outputs, PolicyOutput, Recipe, Rollouts};
 use lockstep_conformance::precision::WORKED;
 
 const OFFSETS: [u32; 3] = [0, 3, 4];
@@ -19,17 +21,23 @@ fn recipe(name: &str, mode: AggregationMode, weighted: KlWeighting) -> Recipe {
         clamp_out: None,
         straight_through: false,
         importance_weighted: weighted,
+        ratio: KlRatio::Token,
         place: KlPlace::Loss,
     };
     Recipe::named(name).unwrap().rebuild("weighted").kl(kl).aggregation(mode).build().unwrap()
 }
 
-fn run(recipe: &Recipe, outputs: Outputs, with_ref: bool) -> PolicyOutput {
-    let batch = Batch::new(&OFFSETS, &[0, 2], Some(&MASK)).unwrap();
-    let logp_ref = with_ref.then_some(&REF[..]);
-    let advantage = Advantage::PerSequence(&[1.0, -2.0]);
-    let input = PolicyInput { logp_ref, outputs, ..PolicyInput::new(&LOGP, &OLD, advantage) };
-    recipe.policy_loss(&Device::cpu(), &batch, &input).unwrap()
+fn run(recipe: &Recipe, outputs: Outputs) -> PolicyOutput {
+    let rollouts = Rollouts {
+        loss_mask: Some(&MASK),
+        logp: Some(&LOGP),
+        logp_old: Some(&OLD),
+        logp_ref: Some(&REF),
+        ..Rollouts::new(&OFFSETS, &[0, 2])
+    };
+    let (credit, mut out) = (Credit::per_sequence(vec![1.0, -2.0]), Loss::default());
+    recipe.loss_into(&Device::cpu(), &rollouts, &credit, outputs, &mut out).unwrap();
+    out.policy
 }
 
 #[test]
@@ -49,10 +57,10 @@ fn importance_weighted_kl_by_hand() {
                 // The mode is that of the KL term alone, and there is none.
                 plain.aggregation.mode = AggregationMode::SeqMeanTokenMean;
             }
-            let plain = run(&plain, Outputs::ALL, false);
+            let plain = run(&plain, Outputs::ALL);
             for weighted in [KlWeighting::ThroughRatio, KlWeighting::Detached] {
                 let recipe = recipe(name, mode, weighted);
-                let out = run(&recipe, Outputs::ALL, true);
+                let out = run(&recipe, Outputs::ALL);
                 let mut loss = 0.0;
                 for (i, row) in [(0, 0), (1, 0), (3, 1)] {
                     let (x, d) = (f64::from(LOGP[i] - REF[i]), f64::from(LOGP[i] - OLD[i]));
@@ -82,10 +90,10 @@ fn importance_weighted_kl_by_hand() {
                     (0.0, 0.0),
                     "masked"
                 );
-                let coef = run(&recipe, Outputs::COEF, true).coef;
+                let coef = run(&recipe, Outputs::COEF).coef;
                 assert_eq!(coef, out.coef, "{name}: coefficients alone");
                 let exact = recipe.clone().rebuild("exact").reduction(Reduction::Exact).build().unwrap();
-                let exact = run(&exact, Outputs::ALL, true);
+                let exact = run(&exact, Outputs::ALL);
                 assert!((exact.loss.unwrap() - total).abs() < WORKED, "{name}: exact {:?}", exact.loss);
                 if name != "gmpo" {
                     assert!(out.metrics.unwrap().kl_ref_mean > 0.0, "measured, without the weight");
@@ -111,60 +119,110 @@ fn importance_weighted_kl_in_toml() {
 /// The same estimator under two names: with clamps that the recipe may still set, and without any.
 #[test]
 fn low_var_kl_is_k3_with_clamps() {
-    let kl = |text: &str| Recipe::from_toml(&format!("[kl]\ncoef = 0.5\n{text}")).unwrap().kl_term().unwrap();
-    let (clamped, plain) = (kl("estimator = \"low_var_kl\"\n"), kl("estimator = \"k3\"\n"));
-    assert_eq!((clamped.0.clamp_in, clamped.0.clamp_out, clamped.1), (20.0, 10.0, 0.5));
-    assert_eq!(plain.0.clamp_out, f32::INFINITY);
-    assert_eq!(kl("estimator = \"low_var_kl\"\nclamp_out = 5.0\n").0.clamp_out, 5.0);
+    // A token with u = logp_ref − logp, without an advantage.
+    let kl = |text: &str, u: f32| {
+        let recipe = Recipe::from_toml(&format!("[kl]\ncoef = 0.5\n{text}")).unwrap();
+        let logp = Some(&[-30.0f32][..]);
+        let rollouts = Rollouts { logp, logp_old: logp, ..Rollouts::new(&[0, 1], &[0, 1]) };
+        let rollouts = Rollouts { logp_ref: Some(&[u - 30.0]), ..rollouts };
+        recipe.loss(&Device::cpu(), &rollouts, &Credit::per_sequence(vec![0.0])).unwrap().loss.unwrap()
+    };
+    let close = |got: f64, want: f64| assert!((got / (0.5 * want) - 1.0).abs() < 1e-6, "{got}, not half of {want}");
+    let k3 = |u: f64| u.exp() - u - 1.0;
+    close(kl("estimator = \"low_var_kl\"\n", 2.0), k3(2.0));
+    close(kl("estimator = \"low_var_kl\"\n", 3.0), 10.0);
+    close(kl("estimator = \"low_var_kl\"\nclamp_out = 5.0\n", 3.0), 5.0);
+    close(kl("estimator = \"low_var_kl\"\nclamp_out = 1e10\n", 25.0), k3(20.0));
+    close(kl("estimator = \"k3\"\n", 3.0), k3(3.0));
+    close(kl("estimator = \"k3\"\n", 25.0), k3(25.0));
     let text =
         Recipe::from_toml("[kl]\nestimator = \"low_var_kl\"\ncoef = 0.5\n").unwrap().to_toml().unwrap();
     assert!(text.contains("low_var_kl"), "{text}");
 }
 
-/// PPO and REINFORCE++: the penalty is in the rewards, so the loss has no term and refuses a reference.
+/// PPO and REINFORCE++: the penalty is in the rewards, so the loss has no term and reads no reference.
 #[test]
 fn a_kl_term_in_the_rewards_is_none_of_the_loss() {
     let toml = "[advantage]\nestimator = \"reinforce_plus_plus\"\n[kl]\nestimator = \"k2\"\ncoef = 0.5\nplace = \"reward\"\n";
     let recipe = Recipe::from_toml(toml).unwrap();
-    assert!(recipe.kl_term().is_none());
-    let (device, batch) = (Device::cpu(), Batch::new(&[0, 2], &[0, 1], None).unwrap());
-    let (logp, reference) = ([-1.0f32, -2.0], [-1.5f32, -1.0]);
+    assert!(recipe.needs().iter().all(|need| (need.column, need.call) != (Column::logp_ref, Call::Loss)));
+    let device = Device::cpu();
+    let old = Some(&[-1.0f32, -2.0][..]);
+    let rollouts = Rollouts {
+        token_rewards: Some(&[0.0, 1.0]),
+        rewards: Some(&[1.0]),
+        logp: old,
+        logp_old: old,
+        logp_ref: Some(&[-1.5, -1.0]),
+        ..Rollouts::new(&[0, 2], &[0, 1])
+    };
     // r − 0.5·x²/2.
-    let rewards = recipe.penalised_rewards(&device, &batch, &[0.0, 1.0], &logp, &reference).unwrap();
-    assert_eq!(rewards, [-0.0625, 0.75]);
-    let input = PolicyInput::new(&logp, &logp, Advantage::PerToken(&rewards));
-    assert!(recipe.policy_loss(&device, &batch, &input).is_ok());
-    let with = PolicyInput { logp_ref: Some(&reference), ..input };
-    assert!(recipe.policy_loss(&device, &batch, &with).unwrap_err().to_string().contains("logp_ref"));
-    let in_loss = Recipe::from_toml("[kl]\nestimator = \"k2\"\ncoef = 0.5\n").unwrap();
-    let error = in_loss.penalised_rewards(&device, &batch, &rewards, &logp, &reference).unwrap_err();
-    assert!(error.to_string().contains("place reward"), "{error}");
+    let k2 = Kl::new(Estimator::K2);
+    let batch = rollouts.batch().unwrap();
+    let penalised =
+        kl_in_reward(&device, &batch, &[0.0, 1.0], &[-1.0, -2.0], &[-1.5, -1.0], &k2, 0.5).unwrap();
+    assert_eq!(penalised, [-0.0625, 0.75]);
+    let credit = recipe.advantages(&device, &rollouts).unwrap();
+    assert_eq!(credit.returns, [0.6875, 0.75]);
+    let in_loss = recipe.loss(&device, &rollouts, &credit).unwrap();
+    assert_eq!(in_loss, recipe.loss(&device, &Rollouts { logp_ref: None, ..rollouts }, &credit).unwrap());
+    let error = recipe.advantages(&device, &Rollouts { logp_ref: None, ..rollouts }).unwrap_err().to_string();
+    assert!(error.ends_with("missing columns: logp_ref (for kl)"), "{error}");
+    // A term of the loss leaves the rewards alone.
+    let in_loss = Recipe::from_toml(&toml.replace("place = \"reward\"\n", "")).unwrap();
+    let credit = in_loss.advantages(&device, &Rollouts { logp_ref: None, ..rollouts }).unwrap();
+    assert_eq!(credit.returns, [1.0, 1.0]);
+}
+
+/// Rewards of sequences lose the sum of the penalty over their live tokens.
+#[test]
+fn a_kl_term_in_rewards_of_sequences() {
+    let toml = "[advantage]\nestimator = \"reward\"\n[kl]\nestimator = \"k2\"\ncoef = 0.5\nplace = \"reward\"\n";
+    let rollouts = Rollouts {
+        loss_mask: Some(&[1, 1, 0, 1]),
+        rewards: Some(&[1.0, 0.5]),
+        logp_old: Some(&[-1.0, -2.0, f32::NAN, -0.5]),
+        logp_ref: Some(&[-1.5, -1.0, 0.0, -0.5]),
+        ..Rollouts::new(&[0, 3, 4], &[0, 2])
+    };
+    let credit = Recipe::from_toml(toml).unwrap().advantages(&Device::cpu(), &rollouts).unwrap();
+    assert_eq!(credit.advantage, [1.0 - 0.5 * (0.125 + 0.5), 0.5]);
 }
 
 /// ReMix: λ of the base policy and 1 − λ of the previous one, by every aggregation's weight, beside the policy term.
 #[test]
 fn the_kl_convex_term_moves_from_the_base_to_the_previous_policy() {
     let recipe = Recipe::named("remix_full").unwrap();
-    let (device, batch) = (Device::cpu(), Batch::new(&[0, 2, 3], &[0, 2], Some(&[1, 0, 1])).unwrap());
-    let (logp, base, previous) = ([-1.0f32, f32::NAN, -2.0], [-1.5f32, 0.0, -2.0], [-0.8f32, 0.0, -2.5]);
-    let input = PolicyInput::new(&logp, &logp, Advantage::PerSequence(&[1.0, -1.0]));
-    let plain = recipe.policy_loss(&device, &batch, &input).unwrap();
+    let device = Device::cpu();
+    let logp = Some(&[-1.0, f32::NAN, -2.0][..]);
+    let rollouts = Rollouts {
+        loss_mask: Some(&[1, 0, 1]),
+        logp,
+        logp_old: logp,
+        logp_latest: logp,
+        logp_ref: Some(&[-1.5, 0.0, -2.0]),
+        logp_previous: Some(&[-0.8, 0.0, -2.5]),
+        ..Rollouts::new(&[0, 2, 3], &[0, 2])
+    };
+    let credit = Credit::per_sequence(vec![1.0, -1.0]);
+    let alone = Recipe { kl: None, ..recipe.clone() };
+    let plain = alone.loss(&device, &rollouts, &credit).unwrap();
     for (step, lambda) in [(0, 1.0), (55, 0.9), (1000, 0.5)] {
-        let mut out = plain.clone();
-        let term =
-            recipe.add_kl_convex(&device, &batch, [&logp, &base, &previous], step, None, &mut out).unwrap();
+        let out = recipe.loss(&device, &Rollouts { step: Some(&[step]), ..rollouts }, &credit).unwrap();
         // x of the two live tokens: 0.5 and 0 to the base, −0.2 and 0.5 to the previous policy; k2 = x²/2, token-mean of two.
         let k2 = |x: f64| 0.5 * x * x;
         let want = 0.01 / 2.0 * (lambda * k2(0.5) + (1.0 - lambda) * (k2(-0.2) + k2(0.5)));
-        assert!((term - want).abs() < 1e-8, "{step}: {term} {want}");
-        assert!((out.loss.unwrap() - plain.loss.unwrap() - want).abs() < 1e-8);
+        assert!((out.loss.unwrap() - plain.loss.unwrap() - want).abs() < 1e-8, "{step}");
         let gradient = |x: f64, y: f64| 0.01 / 2.0 * (lambda * x + (1.0 - lambda) * y);
         for (i, want) in [(0, gradient(0.5, -0.2)), (2, gradient(0.0, 0.5))] {
             assert!((f64::from(out.coef[i]) - f64::from(plain.coef[i]) - want).abs() < 1e-7, "{step} {i}");
         }
         assert_eq!(out.coef[1], 0.0);
     }
-    let other = Recipe::named("remix").unwrap();
-    let error = other.add_kl_convex(&device, &batch, [&logp, &base, &previous], 0, None, &mut plain.clone());
-    assert!(error.unwrap_err().to_string().contains("place convex"));
+    let none = Rollouts { logp_ref: None, logp_previous: None, ..rollouts };
+    let error = recipe.loss(&device, &none, &credit).unwrap_err().to_string();
+    let missing = "missing columns: logp_ref (for kl), logp_previous (for kl), step (for kl)";
+    assert!(error.ends_with(missing), "{error}");
+    let error = recipe.loss(&device, &Rollouts { step: Some(&[1, 2]), ..rollouts }, &credit).unwrap_err();
+    assert!(error.to_string().starts_with("`step` has 2 entries: expected 1"), "{error}");
 }

@@ -2,7 +2,7 @@
 //! entropy stage of a recipe.
 
 use lockstep::ops::logits::{Logits, logits_gradient, logits_statistics, otr_exact};
-use lockstep::{Batch, Device, Level, Recipe};
+use lockstep::{Credit, Device, Level, Recipe, Rollouts};
 use lockstep_conformance::cases::Case;
 use lockstep_conformance::cases::hash::Source;
 use lockstep_conformance::ops::{OpTest, logits};
@@ -222,16 +222,19 @@ fn saturated_rows_are_finite_and_exact() {
 fn entropy_term_is_composed_of_aggregation_and_gradient() {
     let recipe = Recipe::from_toml("[entropy]\ncoef = 0.01\n").unwrap();
     assert_eq!(recipe, Recipe::from_toml(&recipe.to_toml().unwrap()).unwrap());
-    let batch = Batch::new(&[0, 1, 4], &[0, 2], None).unwrap();
+    let logp = Some(&[-1.0f32; 4][..]);
+    let rollouts = Rollouts { logp, logp_old: logp, ..Rollouts::new(&[0, 1, 4], &[0, 2]) };
+    let credit = Credit::per_sequence(vec![1.0, -1.0]);
     let z: Vec<f32> = (0..4).flat_map(|t| row(12, t)).collect();
     let rows = Logits { logits: &z, labels: &[3; 4], loss_mask: None };
     let loss = |z: &[f32]| {
         let rows = Logits { logits: z, ..rows };
         let out = logits_statistics(&device(), &rows, 1.0, true).unwrap();
-        let term = recipe.entropy_term(&device(), &batch, &out.entropy, None).unwrap();
-        (term, out)
+        let of = Rollouts { entropy: Some(&out.entropy), ..rollouts };
+        (recipe.loss(&device(), &of, &credit).unwrap(), out)
     };
-    let (term, out) = loss(&z);
+    let (whole, out) = loss(&z);
+    let term = whole.entropy.as_ref().unwrap();
     // seq-mean-token-mean: half for the first token, a sixth for each of the others.
     let want =
         f64::from(out.entropy[0]) / 2.0 + out.entropy[1..].iter().map(|h| f64::from(*h) / 6.0).sum::<f64>();
@@ -241,11 +244,16 @@ fn entropy_term_is_composed_of_aggregation_and_gradient() {
     let squared: f64 = dz.iter().map(|g| f64::from(*g).powi(2)).sum();
     let rate = 100.0;
     let moved: Vec<f32> = z.iter().zip(&dz).map(|(z, g)| z - rate * g).collect();
-    let fell = term.loss - loss(&moved).0.loss;
+    let fell = whole.loss.unwrap() - loss(&moved).0.loss.unwrap();
     assert!(
         (fell / (f64::from(rate) * squared) - 1.0).abs() < 0.2,
         "fell by {fell}, expected {}",
         f64::from(rate) * squared
     );
-    assert!(Recipe::named("grpo").unwrap().entropy_term(&device(), &batch, &out.entropy, None).is_err());
+    // It is a part of the loss, and of nothing else.
+    let without = Recipe::named("grpo").unwrap().loss(&device(), &rollouts, &credit).unwrap();
+    assert!((whole.loss.unwrap() - without.loss.unwrap() - term.loss).abs() < 1e-12);
+    assert!(without.entropy.is_none() && without.coef == whole.coef);
+    let error = recipe.loss(&device(), &rollouts, &credit).unwrap_err().to_string();
+    assert!(error.ends_with("missing columns: entropy (for entropy)"), "{error}");
 }

@@ -7,7 +7,7 @@ use lockstep::ops::step_return::{StepParams, Steps, step_advantages, step_return
 use lockstep::ops::turns::{NormSet, RoleNorm, Turns, normalize_roles, spread, turn_return};
 use lockstep::ops::vtrace::{VTraceInput, VTraceParams, vtrace};
 use lockstep::ops::whiten::{WhitenParams, whiten};
-use lockstep::{Advantage, Batch, Device, Recipe};
+use lockstep::{Advantage, Batch, Device, Recipe, Rollouts};
 use lockstep_conformance::oracle::gae as oracle;
 use lockstep_conformance::precision::{WORKED, assert_worked};
 use lockstep_core::advantage::gae::length_adaptive_lambda;
@@ -326,67 +326,105 @@ fn optimal_token_baseline_by_hand() {
 
 #[test]
 fn recipes_over_time() {
-    let device = Device::cpu();
     let named = |name: &str| Recipe::named(name).unwrap();
-    let batch = Batch::new(&[0, 3, 5], &[0, 2], None).unwrap();
+    let run = |recipe: &Recipe, rollouts: &Rollouts<'_>| recipe.advantages(&Device::cpu(), rollouts).unwrap();
     let (rewards, values) = ([0.0, 0.0, 1.0, 0.0, 0.5], [0.2, 0.4, 0.7, 0.1, 0.3]);
-    let input = GaeInput { rewards: &rewards, values: &values, ends: Ends::Terminated };
+    let rollouts = Rollouts {
+        rewards: Some(&[1.0, 0.0]),
+        token_rewards: Some(&rewards),
+        values_old: Some(&values),
+        logp_old: Some(&[-0.5; 5]),
+        logp_rollout: Some(&[-0.5; 5]),
+        score_norm: Some(&[0.5; 5]),
+        ..Rollouts::new(&[0, 3, 5], &[0, 2])
+    };
+    let batch = rollouts.batch().unwrap();
 
-    let out = named("gae").gae(&device, &batch, &input).unwrap();
-    let mut raw = GaeOutput::default();
-    gae(&device, &batch, &input, &params(1.0, 0.95), &mut raw).unwrap();
-    let want = whiten(&device, &batch, Advantage::PerToken(&raw.advantage), &WhitenParams::VERL).unwrap();
-    assert_eq!((out.advantage, out.returns), (want, raw.returns));
+    let out = run(&named("gae"), &rollouts);
+    let by_op = |ends| {
+        let (input, mut raw) = (GaeInput { rewards: &rewards, values: &values, ends }, GaeOutput::default());
+        gae(&Device::cpu(), &batch, &input, &params(1.0, 0.95), &mut raw).unwrap();
+        let advantage = Advantage::PerToken(&raw.advantage);
+        (whiten(&Device::cpu(), &batch, advantage, &WhitenParams::VERL).unwrap(), raw.returns)
+    };
+    assert_eq!((out.advantage, out.returns), by_op(Ends::Terminated));
+    // Sequences that were cut.
+    let (terminated, truncated, bootstrap) = ([1u8, 0], [0u8, 1], [0.0f32, 0.25]);
+    let cut = Rollouts {
+        terminated: Some(&terminated),
+        truncated: Some(&truncated),
+        bootstrap: Some(&bootstrap),
+        ..rollouts
+    };
+    let ends = Ends::Flags { terminated: &terminated, truncated: &truncated, bootstrap: &bootstrap };
+    let out = run(&named("gae"), &cut);
+    assert_eq!((out.advantage, out.returns), by_op(ends));
+    for (argument, part) in [
+        ("terminated", Rollouts { terminated: None, ..cut }),
+        ("truncated", Rollouts { truncated: None, ..cut }),
+        ("bootstrap", Rollouts { bootstrap: None, ..cut }),
+    ] {
+        let error = named("gae").advantages(&Device::cpu(), &part).unwrap_err().to_string();
+        assert!(error.starts_with(&format!("`{argument}`: ")) && error.contains("come together"), "{error}");
+    }
     // 1/(0.05 L) is more than 1: the policy's λ is 0, the critic's 1.
-    let vapo = named("vapo").gae(&device, &batch, &input).unwrap();
+    let vapo = run(&named("vapo"), &rollouts);
     assert_eq!(vapo.returns, [1.0, 1.0, 1.0, 0.5, 0.5]);
 
-    let logp = [-0.5; 5];
-    let input = VTraceInput {
-        logp: &logp,
-        logp_rollout: &logp,
-        rewards: &rewards,
-        values: &values,
-        ends: Ends::Terminated,
-    };
-    let out = named("vtrace").vtrace(&device, &batch, &input).unwrap();
+    let out = run(&named("vtrace"), &rollouts);
     assert_worked(&out.returns, &[1.0, 1.0, 1.0, 0.5, 0.5]);
 
-    let turns = Turns { cu_turns: &[0, 1, 3, 4, 5], rewards: &[1.0, 0.0, 2.0, 1.0], roles: &[0, 1, 0, 1] };
     let mars = Recipe::from_toml(
         "[advantage]\nnorm_by_std = false\nlimit = 0.75\n[advantage.over_time]\nkind = \"mars\"\nset = \"samples\"\n",
     );
-    let out = mars.unwrap().turn_advantages(&device, &batch, &turns).unwrap();
+    let turns = Rollouts {
+        cu_turns: Some(&[0, 1, 3, 4, 5]),
+        turn_rewards: Some(&[1.0, 0.0, 2.0, 1.0]),
+        turn_roles: Some(&[0, 1, 0, 1]),
+        ..rollouts
+    };
+    let out = run(&mars.unwrap(), &turns);
     assert_eq!(out.returns, [1.0, 0.0, 0.0, 3.0, 1.0]);
     assert_eq!(out.advantage, [-0.75, -0.5, -0.5, 0.75, 0.5], "within ±1 before the limit");
-    assert!(named("mars").turn_advantages(&device, &batch, &turns).is_ok());
+    run(&named("mars"), &turns);
 
-    let steps = Steps { cu_steps: &[0, 2, 3], rewards: &[1.0, 0.5, 0.25], matches: &[1, 1, 1] };
-    let out = named("ui_s1").step_advantages(&device, &batch, &steps, &[0, 1, 3, 5], &[1.0, 0.0]).unwrap();
+    let steps = Rollouts {
+        cu_steps: Some(&[0, 2, 3]),
+        cu_step_tokens: Some(&[0, 1, 3, 5]),
+        step_rewards: Some(&[1.0, 0.5, 0.25]),
+        step_matches: Some(&[1, 1, 1]),
+        ..rollouts
+    };
+    let out = run(&named("ui_s1"), &steps);
     assert_eq!(out.returns, [1.25, 0.5, 0.5, 0.25, 0.25]);
     assert_eq!(out.advantage, [1.0, 0.5, 0.5, -1.0, -1.0]);
 
-    let score = Score::Norm(&[0.5; 5]);
     let recipe = named("optimal_token_baseline");
-    let out = recipe.token_baseline_advantages(&device, &batch, &rewards, score, None).unwrap();
-    assert_worked(&out.advantage, &[0.25, 0.25, 0.0, -0.25, -0.25]);
+    assert_worked(&run(&recipe, &rollouts).advantage, &[0.25, 0.25, 0.0, -0.25, -0.25]);
+    // In place of norms the probabilities: 1 − 2p + Σp² with p = e^−0.5 at every token, the same weight everywhere.
+    let proxy = Rollouts { score_norm: None, sum_p_squared: Some(&[0.75; 5]), ..rollouts };
+    assert_worked(&run(&recipe, &proxy).advantage, &[0.25, 0.25, 0.0, -0.25, -0.25]);
 }
 
 #[test]
 fn recipes_over_time_say_what_they_want() {
-    let device = Device::cpu();
-    let batch = Batch::new(&[0, 1, 2], &[0, 2], None).unwrap();
-    for name in ["gae", "vapo", "vtrace", "mars", "ui_s1", "optimal_token_baseline"] {
+    let rollouts = Rollouts { rewards: Some(&[1.0, 0.0]), ..Rollouts::new(&[0, 1, 2], &[0, 2]) };
+    for (name, missing) in [
+        ("gae", "token_rewards, values_old"),
+        ("vapo", "token_rewards, values_old"),
+        ("vtrace", "logp_old, logp_rollout, token_rewards, values_old"),
+        ("mars", "cu_turns, turn_rewards, turn_roles"),
+        ("ui_s1", "cu_steps, cu_step_tokens, step_rewards, step_matches"),
+        ("optimal_token_baseline", "token_rewards, logp_old, score_norm or sum_p_squared"),
+    ] {
         let recipe = Recipe::named(name).unwrap();
         recipe.check().unwrap();
         assert_eq!(Recipe::from_toml(&recipe.to_toml().unwrap()).unwrap(), recipe, "{name}");
-        let error = recipe.advantages(&device, &batch, &[1.0, 0.0]).unwrap_err().to_string();
-        assert!(error.contains("place in time"), "{name}: {error}");
-        assert!(recipe.token_advantages(&device, &batch, &[1.0, 0.0]).is_err());
+        let error = recipe.advantages(&Device::cpu(), &rollouts).unwrap_err().to_string();
+        let with_stages: Vec<String> =
+            missing.split(", ").map(|column| format!("{column} (for advantage.over_time)")).collect();
+        assert_eq!(error, format!("recipe `{name}`: missing columns: {}", with_stages.join(", ")));
     }
-    let input = GaeInput { rewards: &[0.0; 2], values: &[0.0; 2], ends: Ends::Terminated };
-    let error = Recipe::named("mars").unwrap().gae(&device, &batch, &input).unwrap_err().to_string();
-    assert!(error.contains("over_time is not gae"), "{error}");
     let wrong =
         |text: &str| Recipe::from_toml(&format!("[advantage.over_time]\n{text}")).unwrap_err().to_string();
     assert!(wrong("kind = \"gae\"\nlambda = 1.5\n").contains("over_time.lambda is 1.5"));

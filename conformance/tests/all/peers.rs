@@ -1,26 +1,23 @@
 //! Presets of peers and the options they are made of: what each computes, by hand.
 
-use crate::gate_batch::{close, one, summed};
-use lockstep::ops::tree::Outcomes;
-use lockstep::ops::turns::Turns;
-use lockstep::recipe::{AdvantageChoice, Estimator, GateChoice, GmpoBounds, NAMES, Rewards, SingletonChoice};
-use lockstep::{Advantage, Batch, Device, PolicyInput, Recipe};
+use crate::gate_batch::{close, one, one_of, summed};
+use lockstep::recipe::{AdvantageChoice, Estimator, GateChoice, GmpoBounds, SingletonChoice, names};
+use lockstep::{Credit, Device, Recipe, Rollouts};
 
 fn named(name: &str) -> Recipe {
     Recipe::named(name).unwrap()
 }
 
-fn advantages(recipe: &Recipe, cu_seqlens: &[u32], groups: &[u32], input: &Rewards<'_>) -> Vec<f32> {
-    let batch = Batch::new(cu_seqlens, groups, None).unwrap();
-    recipe.advantages_with(&Device::cpu(), &batch, input).unwrap().advantage
+fn advantages(recipe: &Recipe, rollouts: &Rollouts<'_>) -> Credit {
+    recipe.advantages(&Device::cpu(), rollouts).unwrap()
 }
 
 #[test]
 fn every_framework_has_presets_and_they_survive_toml() {
     for peer in ["verl", "trl", "openrlhf", "slime", "areal", "nemo", "roll", "ms_swift", "mlperf_v6_1"] {
-        assert!(NAMES.iter().any(|name| name == &peer), "{peer}");
+        assert!(names().iter().any(|name| name == &peer), "{peer}");
     }
-    for name in NAMES {
+    for name in names() {
         let recipe = named(name);
         recipe.check().unwrap();
         assert_eq!(recipe.name, *name);
@@ -33,7 +30,8 @@ fn every_framework_has_presets_and_they_survive_toml() {
 
 #[test]
 fn row_10_2_singletons_of_rloo_by_name() {
-    let one = |name: &str| advantages(&named(name), &[0, 1], &[0, 1], &Rewards::new(&[0.75]))[0];
+    let rollouts = Rollouts { rewards: Some(&[0.75]), ..Rollouts::new(&[0, 1], &[0, 1]) };
+    let one = |name: &str| advantages(&named(name), &rollouts).advantage[0];
     assert_eq!(
         (one("rloo"), one("verl_rloo_vectorized")),
         (0.75, 0.0),
@@ -45,12 +43,17 @@ fn row_10_2_singletons_of_rloo_by_name() {
 #[test]
 fn row_10_9_verl_rejects_by_the_inverse_ratio() {
     // ρ per token e^0.0015: above 1.001, below 1.002; 1/ρ is below 0.999. With a band 0.998 to 1.001 the two part.
-    let batch = Batch::new(&[0, 2], &[0, 1], None).unwrap();
-    let (old, rollout) = ([-1.0f32, -1.0], [-1.0015f32, -1.0015]);
+    let rollouts = Rollouts {
+        rewards: Some(&[1.0]),
+        logp_old: Some(&[-1.0, -1.0]),
+        logp_rollout: Some(&[-1.0015, -1.0015]),
+        ..Rollouts::new(&[0, 2], &[0, 1])
+    };
     let kept = |name: &str, low| {
         let mut recipe = named(name);
+        recipe.advantage.singleton = SingletonChoice::Zero;
         recipe.correction.as_mut().unwrap().reject[0].low = Some(low);
-        recipe.correct(&Device::cpu(), &batch, &old, &rollout).unwrap().kept[0]
+        advantages(&recipe, &rollouts).loss_mask.unwrap()[0]
     };
     assert_eq!((kept("geo_rs", 0.999), kept("verl_geo_rs", 0.999)), (0, 0));
     assert_eq!((kept("geo_rs", 0.998), kept("verl_geo_rs", 0.998)), (0, 1));
@@ -59,12 +62,12 @@ fn row_10_9_verl_rejects_by_the_inverse_ratio() {
 #[test]
 fn row_10_13_the_released_tempo_compares_padding() {
     // The first response ends where the second goes on with token 0: padding of the same id matches it.
-    let batch = Batch::new(&[0, 1, 3], &[0, 2], None).unwrap();
-    let tokens: &[u32] = &[7, 7, 0];
-    let run = |name: &str| {
-        let outcomes = Outcomes::new(&[1.0, 0.0]);
-        named(name).tree_advantages(&Device::cpu(), &batch, tokens.into(), &outcomes).unwrap().advantage
+    let rollouts = Rollouts {
+        tokens: Some(&[7, 7, 0]),
+        rewards: Some(&[1.0, 0.0]),
+        ..Rollouts::new(&[0, 1, 3], &[0, 2])
     };
+    let run = |name: &str| advantages(&named(name), &rollouts).advantage;
     let (ours, released) = (run("tempo"), run("tempo_released"));
     assert_ne!(ours[2], released[2]);
     // Ours parts at the token behind the first response's end: A = (R − mean + V after − V before) / std = (−0.5 − 0.5)/0.7071.
@@ -79,15 +82,24 @@ fn row_10_13_the_released_tempo_compares_padding() {
 
 #[test]
 fn row_10_14_and_15_what_the_papers_say_by_name() {
-    let rewards = Rewards { roles: Some(&[0, 0]), role_state: Some(&[0.0]), ..Rewards::new(&[1.0, 0.0]) };
-    let of = |name: &str| advantages(&named(name), &[0, 1, 2], &[0, 2], &rewards);
+    let games = Rollouts {
+        rewards: Some(&[1.0, 0.0]),
+        roles: Some(&[0, 0]),
+        role_values: Some(&[0.0]),
+        ..Rollouts::new(&[0, 1, 2], &[0, 2])
+    };
+    let of = |name: &str| advantages(&named(name), &games).advantage;
     // γ 0.95: b is 0 and 0.05 before the games, 0.05 and 0.0475 after them.
     let (code, paper) = (of("spiral"), of("spiral_paper"));
     assert!(close(code[0].into(), 1.0) && close(code[1].into(), -0.05), "{code:?}");
     assert!(close(paper[0].into(), 0.95) && close(paper[1].into(), -0.0475), "{paper:?}");
-    let turns = Turns { cu_turns: &[0, 1, 2, 3], rewards: &[1.0, 1.0, 4.0], roles: &[0, 0, 0] };
-    let batch = Batch::new(&[0, 1, 2, 3], &[0, 3], None).unwrap();
-    let run = |name: &str| named(name).turn_advantages(&Device::cpu(), &batch, &turns).unwrap().advantage;
+    let turns = Rollouts {
+        cu_turns: Some(&[0, 1, 2, 3]),
+        turn_rewards: Some(&[1.0, 1.0, 4.0]),
+        turn_roles: Some(&[0, 0, 0]),
+        ..Rollouts::new(&[0, 1, 2, 3], &[0, 3])
+    };
+    let run = |name: &str| advantages(&named(name), &turns).advantage;
     // Over the samples (1, 1, 4): mean 2, deviation √3; over the distinct values and 0, (0, 1, 4): mean 5/3, deviation 2.0817.
     let (code, paper) = (run("mars"), run("mars_paper"));
     let (samples, distinct) = (3.0f64.sqrt() + 1e-6, (13.0f64 / 3.0).sqrt() + 1e-6);
@@ -97,37 +109,46 @@ fn row_10_14_and_15_what_the_papers_say_by_name() {
 
 #[test]
 fn vcpo_in_full_truncates_weights_of_sequences_at_8() {
-    let batch = Batch::new(&[0, 2, 4], &[0, 2], None).unwrap();
-    let (old, rollout) = ([-1.0f32; 4], [-3.0f32, -3.0, -1.25, -1.25]);
-    let correction = named("vcpo_full").correct(&Device::cpu(), &batch, &old, &rollout).unwrap();
+    let rollouts = Rollouts {
+        rewards: Some(&[1.0, 0.0]),
+        baseline_weights: Some(&[1.0, 1.0]),
+        logp_old: Some(&[-1.0; 4]),
+        logp_rollout: Some(&[-3.0, -3.0, -1.25, -1.25]),
+        ..Rollouts::new(&[0, 2, 4], &[0, 2])
+    };
+    let weights = advantages(&named("vcpo_full"), &rollouts).weights.unwrap();
     let want = [8.0, 8.0, 0.5f64.exp(), 0.5f64.exp()];
-    assert!(
-        correction.weights.iter().zip(want).all(|(w, x)| close((*w).into(), x)),
-        "{:?}",
-        correction.weights
-    );
+    assert!(weights.iter().zip(want).all(|(w, x)| close((*w).into(), x)), "{weights:?}");
     assert!(named("vcpo").correction.is_none());
 }
 
 /// ReMax of token rewards, with masked tokens and two groups.
 #[test]
 fn remax_of_token_rewards() {
-    let batch = Batch::new(&[0, 3, 4, 6], &[0, 2, 3], Some(&[1, 0, 1, 1, 1, 1])).unwrap();
-    let rewards = [0.5f32, f32::NAN, 1.0, 0.25, -1.0, 2.0];
+    let rollouts = Rollouts {
+        loss_mask: Some(&[1, 0, 1, 1, 1, 1]),
+        token_rewards: Some(&[0.5, f32::NAN, 1.0, 0.25, -1.0, 2.0]),
+        baseline: Some(&[0.5, 1.0]),
+        ..Rollouts::new(&[0, 3, 4, 6], &[0, 2, 3])
+    };
     let remax = named("remax");
-    let out = remax.remax_advantages(&Device::cpu(), &batch, &rewards, &[0.5, 1.0]).unwrap();
+    let out = advantages(&remax, &rollouts);
     assert_eq!(out.advantage, [1.0, 0.0, 0.5, -0.25, 0.0, 1.0]);
     let choice = AdvantageChoice { limit: Some(0.75), ..remax.advantage };
     let limited = remax.clone().rebuild("limited").advantage(choice).build().unwrap();
-    let out = limited.remax_advantages(&Device::cpu(), &batch, &rewards, &[0.5, 1.0]).unwrap();
+    let out = advantages(&limited, &rollouts);
     assert_eq!(out.advantage, [0.75, 0.0, 0.5, -0.25, 0.0, 0.75]);
-    let error = |recipe: &Recipe, greedy: &[f32]| {
-        recipe.remax_advantages(&Device::cpu(), &batch, &rewards, greedy).unwrap_err().to_string()
-    };
-    assert!(
-        error(&remax, &[0.5]).contains("greedy rewards") && error(&remax, &[0.5, f32::NAN]).contains("[1]")
-    );
-    assert!(error(&named("grpo"), &[0.5, 1.0]).contains("remax"));
+    // Rewards of sequences go before those of tokens, and one of the two must be there.
+    let whole = Rollouts { rewards: Some(&[1.0, 0.5, 3.0]), ..rollouts };
+    let out = advantages(&remax, &whole);
+    assert_eq!((out.per_token, &out.advantage[..]), (false, &[0.5, 0.0, 2.0][..]));
+    let error = |rollouts| remax.advantages(&Device::cpu(), &rollouts).unwrap_err().to_string();
+    let with = |baseline| error(Rollouts { baseline: Some(baseline), ..rollouts });
+    assert!(with(&[0.5]).starts_with("`baseline` has 1 entries: expected 2"));
+    assert!(with(&[0.5, f32::NAN]).starts_with("`baseline`[1]"));
+    let none = error(Rollouts { token_rewards: None, baseline: None, ..rollouts });
+    let missing = "baseline (for advantage), rewards or token_rewards (for advantage)";
+    assert_eq!(none, format!("recipe `remax`: missing columns: {missing}"));
 }
 
 #[test]
@@ -177,12 +198,12 @@ fn row_10_23_gmpo_bounds_of_the_ratio() {
 #[test]
 fn row_10_24_gdpo_of_trl_and_nemo() {
     let components = [1.0f32, 0.0, 0.0, 0.5, 0.5, 1.0];
-    let input = Rewards {
-        components: Some(&components),
-        component_weights: Some(&[1.0, 2.0]),
-        ..Rewards::new(&[0.0; 3])
+    let rollouts = Rollouts {
+        reward_components: Some(&components),
+        reward_weights: Some(&[1.0, 2.0]),
+        ..Rollouts::new(&[0, 1, 5, 7], &[0, 3])
     };
-    let run = |name: &str| advantages(&named(name), &[0, 1, 5, 7], &[0, 3], &input);
+    let run = |name: &str| advantages(&named(name), &rollouts).advantage;
     let normalised = |sums: [f64; 3], eps: f64| {
         let mean = sums.iter().sum::<f64>() / 3.0;
         let std = (sums.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / 2.0).sqrt();
@@ -213,7 +234,14 @@ fn areal_normalises_twice_and_keeps_the_denominator() {
     let recipe = named("areal");
     let rewards = [1.0f32, 0.0, 0.0, 1.0];
     // One token for the first three, three for the last: groups give ±0.7071, and the batch's mean by tokens is 2/6 of that.
-    let got = advantages(&recipe, &[0, 1, 2, 3, 6], &[0, 2, 4], &Rewards::new(&rewards));
+    let logp = Some(&[-1.0f32; 6][..]);
+    let rollouts = Rollouts {
+        rewards: Some(&rewards),
+        logp_old: logp,
+        logp_rollout: logp,
+        ..Rollouts::new(&[0, 1, 2, 3, 6], &[0, 2, 4])
+    };
+    let got = advantages(&recipe, &rollouts).advantage;
     let a = 0.5 / (0.5f64.sqrt() + 1e-5);
     let tokens = [a, -a, -a, a, a, a];
     let mean = tokens.iter().sum::<f64>() / 6.0;
@@ -221,27 +249,27 @@ fn areal_normalises_twice_and_keeps_the_denominator() {
     let want = [a, -a, -a, a].map(|x| (x - mean) / (std + 1e-5));
     assert!(got.iter().zip(want).all(|(g, w)| (f64::from(*g) - w).abs() < 1e-5), "{got:?} {want:?}");
 
-    let batch = Batch::new(&[0, 2], &[0, 1], None).unwrap();
-    let (old, behave) = ([-1.0f32, -1.0], [-1.0 - 4.0f32.ln(), -1.0 - 6.0f32.ln()]);
-    let correction = recipe.correct(&Device::cpu(), &batch, &old, &behave).unwrap();
-    let input = PolicyInput {
-        weights: Some(&correction.weights),
-        ..PolicyInput::new(&old, &old, Advantage::PerSequence(&[1.0]))
+    let behave = [-1.0 - 4.0f32.ln(), -1.0 - 6.0f32.ln(), -1.0];
+    let old = Some(&[-1.0f32; 3][..]);
+    let rollouts = Rollouts {
+        rewards: Some(&[1.0, 0.0]),
+        logp: old,
+        logp_old: old,
+        logp_rollout: Some(&behave),
+        ..Rollouts::new(&[0, 2, 3], &[0, 2])
     };
-    let out = recipe.policy_loss(&Device::cpu(), &correction.batch(&batch).unwrap(), &input).unwrap();
-    assert!((out.coef[0] + 2.0).abs() < 1e-5 && out.coef[1] == 0.0, "4 of 2 tokens: {:?}", out.coef);
+    let credit = Credit { advantage: vec![1.5, 0.0], ..advantages(&recipe, &rollouts) };
+    let out = recipe.loss(&Device::cpu(), &rollouts, &credit).unwrap();
+    assert!((out.coef[0] + 2.0).abs() < 1e-5 && out.coef[1] == 0.0, "1.5·4 of 3 tokens: {:?}", out.coef);
 }
 
 /// NeMo's KL term: the value of k3, and besides its gradient that of the probability of having sampled the token.
 #[test]
 fn nemo_kl_has_the_gradient_of_the_score() {
     let recipe = named("nemo_kl");
-    let batch = Batch::new(&[0, 1], &[0, 1], None).unwrap();
     let run = |logp: f32, old: f32, reference: f32| {
-        let (logp, old, reference) = ([logp], [old], [reference]);
-        let advantage = Advantage::PerSequence(&[0.0]);
-        let input = PolicyInput { logp_ref: Some(&reference), ..PolicyInput::new(&logp, &old, advantage) };
-        let out = recipe.policy_loss(&Device::cpu(), &batch, &input).unwrap();
+        let columns = Rollouts { logp_ref: Some(&[reference]), ..Rollouts::default() };
+        let out = one_of(&recipe, &columns, [&[logp], &[old]], &Credit::per_sequence(vec![0.0]));
         (out.loss.unwrap(), f64::from(out.coef[0]))
     };
     // u = 0.5: k3 = e^0.5 − 1.5, its gradient 1 − e^0.5; where logp_old is plays no part.
@@ -258,16 +286,16 @@ fn nemo_kl_has_the_gradient_of_the_score() {
 #[test]
 fn mlperf_is_on_policy_by_force_and_masks_sequences() {
     let recipe = named("mlperf_v6_1");
-    let batch = Batch::new(&[0, 2, 4], &[0, 2], None).unwrap();
     // The second sequence's geometric mean is e^0.005: outside, all its tokens get weight 0 and stay in the denominator.
-    let (old, rollout) = ([-1.0f32; 4], [-1.0f32, -1.001, -1.005, -1.005]);
-    let correction = recipe.correct(&Device::cpu(), &batch, &old, &rollout).unwrap();
-    let logp = [-0.5f32; 4];
-    let input = PolicyInput {
-        weights: Some(&correction.weights),
-        ..PolicyInput::new(&logp, &old, Advantage::PerSequence(&[2.0, -2.0]))
+    let rollouts = Rollouts {
+        rewards: Some(&[1.0, 0.0]),
+        logp: Some(&[-0.5; 4]),
+        logp_old: Some(&[-1.0; 4]),
+        logp_rollout: Some(&[-1.0, -1.001, -1.005, -1.005]),
+        ..Rollouts::new(&[0, 2, 4], &[0, 2])
     };
-    let out = recipe.policy_loss(&Device::cpu(), &correction.batch(&batch).unwrap(), &input).unwrap();
+    let credit = Credit { advantage: vec![2.0, -2.0], ..advantages(&recipe, &rollouts) };
+    let out = recipe.loss(&Device::cpu(), &rollouts, &credit).unwrap();
     let want = [-2.0 / 4.0, -2.0 * 0.001f64.exp() / 4.0, 0.0, 0.0];
     assert!(out.coef.iter().zip(want).all(|(c, w)| (f64::from(*c) - w).abs() < 1e-6), "{:?}", out.coef);
 }

@@ -101,6 +101,7 @@ fn policy(gate: impl Strategy<Value = AnyGate>) -> impl Strategy<Value = Params>
                 guard,
                 kl,
                 weight,
+                counted: per_token.then_some(3),
                 per_token,
                 weights,
                 loss,

@@ -6,8 +6,8 @@ use lockstep::core::ratio::{Interpolation, ScanKind};
 use lockstep::ops::{
     log_ratio_scan, proximal_logp, segment_log_ratio, sequence_sample_sizes, staleness, token_sample_sizes,
 };
-use lockstep::recipe::Rewards;
-use lockstep::{Advantage, Batch, Device, PolicyInput, Recipe};
+use lockstep::recipe::SingletonChoice;
+use lockstep::{Batch, Credit, Device, Recipe, Rollouts};
 use lockstep_conformance::precision::{WORKED, assert_worked};
 
 const K: [f32; 4] = [0.1, -0.3, 0.2, -0.5];
@@ -132,24 +132,35 @@ fn proximal_log_probabilities_stay_log_probabilities() {
         assert!(prox.iter().all(|p| p.is_finite() && *p <= 0.0), "{prox:?}");
     }
     // What comes out can be the `logp_old` of decoupled PPO: at staleness 1 that is the sampler's policy and all weights are 1.
-    let recipe = Recipe::named("areal_decoupled").unwrap();
     let behave = [-1.0, -0.5, -2.0, -0.25];
     let prox = proximal_logp(&cpu(), &batch, &[9; 4], 10, &behave, &logp, Interpolation::Loglinear).unwrap();
     assert_eq!(prox, behave);
-    let out = recipe.correct(&cpu(), &batch, &prox, &behave).unwrap();
-    assert_eq!(out.weights, [1.0; 4]);
+    assert_eq!(decoupled(&prox, &behave), [1.0; 4]);
+}
+
+/// The weights of decoupled PPO for one sequence of four tokens.
+fn decoupled(prox: &[f32], behave: &[f32]) -> Vec<f32> {
+    let recipe = Recipe::named("areal_decoupled").unwrap();
+    let recipe = recipe.rebuild("alone").singleton(SingletonChoice::Zero).build().unwrap();
+    let rollouts = Rollouts {
+        rewards: Some(&[1.0]),
+        logp_old: Some(prox),
+        logp_rollout: Some(behave),
+        ..Rollouts::new(&[0, 4], &[0, 1])
+    };
+    recipe.advantages(&cpu(), &rollouts).unwrap().weights.unwrap()
 }
 
 #[test]
 fn decoupled_ppo_is_the_weight_times_ppo_against_prox() {
-    let batch = Batch::new(&[0, 4], &[0, 1], None).unwrap();
     let (behave, prox, logp) =
         ([-1.0, -0.5, -2.0, -0.25], [-0.75, -0.75, -1.5, -0.5], [-0.7, -0.9, -1.0, -0.5]);
     let recipe = Recipe::named("areal_decoupled").unwrap();
-    let correction = recipe.correct(&cpu(), &batch, &prox, &behave).unwrap();
-    let plain = PolicyInput::new(&logp, &prox, Advantage::PerSequence(&[0.5]));
-    let input = PolicyInput { weights: Some(&correction.weights), ..plain };
-    let [with, without] = [input, plain].map(|input| recipe.policy_loss(&cpu(), &batch, &input).unwrap());
+    let rollouts = Rollouts { logp: Some(&logp), logp_old: Some(&prox), ..Rollouts::new(&[0, 4], &[0, 1]) };
+    let [with, without] = [Some(decoupled(&prox, &behave)), None].map(|weights| {
+        let credit = Credit { weights, ..Credit::per_sequence(vec![0.5]) };
+        recipe.loss(&cpu(), &rollouts, &credit).unwrap()
+    });
     for i in 0..4 {
         let weight = (f64::from(prox[i]) - f64::from(behave[i])).exp();
         let want = weight * f64::from(without.coef[i]);
@@ -200,11 +211,14 @@ fn worked_8_4_vcpo_baseline() {
     // w (1, 2, 0.5) and squared norms (4, 1, 9): W = w²·norm² = (4, 4, 2.25), b* = 6.25/10.25.
     let weights: Vec<f32> = [(1.0f32, 4.0f32), (2.0, 1.0), (0.5, 9.0)].map(|(w, norm)| w * w * norm).to_vec();
     assert_eq!(weights, [4.0, 4.0, 2.25]);
-    let batch = Batch::new(&[0, 1, 2, 3], &[0, 3], None).unwrap();
-    let rewards = Rewards { weights: Some(&weights), ..Rewards::new(&[1.0, 0.0, 1.0]) };
+    let rollouts = Rollouts {
+        rewards: Some(&[1.0, 0.0, 1.0]),
+        baseline_weights: Some(&weights),
+        ..Rollouts::new(&[0, 1, 2, 3], &[0, 3])
+    };
     let vcpo = Recipe::named("vcpo").unwrap().rebuild("centred").norm_by_std(false).build().unwrap();
-    let got = vcpo.advantages_with(&cpu(), &batch, &rewards).unwrap();
-    assert_worked(&got.mean, &[0.609756]);
+    let got = vcpo.advantages(&cpu(), &rollouts).unwrap();
+    assert_worked(&got.groups.mean, &[0.609756]);
     assert_worked(&got.advantage, &[0.390244, -0.609756, 0.390244]);
 }
 

@@ -1,13 +1,13 @@
 //! Selections over a batch and weights of sequences: KL-Cov, Clip-Cov, the top of the entropies, VESPO, TOPR, masks, further KL terms.
 
-use crate::gate_batch::{batch, close, data, input, one, run, summed, text};
+use crate::gate_batch::{batch, close, data, input, one, run, run_with, summed, text};
 use lockstep::core::gate::remix::kl_convex_lambda;
 use lockstep::core::kl::{Estimator, Kl};
 use lockstep::core::select::Order;
 use lockstep::ops::policy_loss::add_kl;
 use lockstep::ops::select::{Candidates, Pick, covariance, select, share, top_quantile};
-use lockstep::recipe::{Against, GateChoice, MaskChoice};
-use lockstep::{Advantage, Batch, Device, PolicyInput, Recipe};
+use lockstep::recipe::{GateChoice, MaskChoice};
+use lockstep::{Advantage, Credit, Device, Recipe, Rollouts};
 use lockstep_conformance::cases::hash::Source;
 use lockstep_conformance::cases::slot;
 use lockstep_conformance::oracle::top;
@@ -35,7 +35,6 @@ fn selection_is_a_sort() {
     for seed in 0..40u64 {
         let source = Source::new(seed);
         let data = data(seed);
-        let groups = [0, data.rows() as u32];
         // Few values, so that ties cross rows; NaN and both zeros among them.
         let few = [0.5, -0.0, 0.0, 1.5, -2.0, f32::NAN, f32::MAX, -f32::MAX, 1e-45, f32::INFINITY];
         let value = |i: usize| if seed % 2 == 0 { few[source.below(i, few.len())] } else { source.signed(i) };
@@ -43,7 +42,7 @@ fn selection_is_a_sort() {
         let live: Vec<usize> =
             (0..data.elements()).filter(|i| data.live(*i) && !values[*i].is_nan()).collect();
         for n in [0, 1, 2, live.len() / 3, live.len() - 1, live.len(), live.len() + 7] {
-            let batch = batch(&data, &groups);
+            let batch = batch(&data);
             let chosen = select(&device, &batch, &Candidates::largest(&values), n as u32).unwrap();
             let (out, count) = chosen.choose(&device, &batch, Pick::All(1.0), Pick::All(-1.0)).unwrap();
             let mut want = live.clone();
@@ -103,8 +102,7 @@ fn clip_cov_drops_random_candidates() {
     };
     let recipe = Recipe { gate, ..summed("clip_cov") };
     let plain = run(&summed("trl"), &data, &input(&data)).unwrap();
-    let groups = [0, data.rows() as u32];
-    let batch = batch(&data, &groups);
+    let batch = batch(&data);
     let advantage = Advantage::PerSequence(&data.row[0]);
     let cov = covariance(&Device::cpu(), &batch, &data.element[slot::LOGP], advantage).unwrap();
     let clipped = |i: usize| plain.coef[i] == 0.0;
@@ -112,7 +110,7 @@ fn clip_cov_drops_random_candidates() {
     let mut seen = std::collections::BTreeMap::<usize, usize>::new();
     let seeds = 400;
     for seed in 0..seeds {
-        let out = run(&recipe, &data, &PolicyInput { seed: Some(seed), ..input(&data) }).unwrap();
+        let out = run(&recipe, &data, &Rollouts { seed: Some(&[seed]), ..input(&data) }).unwrap();
         let dropped: Vec<usize> = (0..out.coef.len()).filter(|i| plain.coef[*i] != out.coef[*i]).collect();
         assert_eq!(dropped.len(), n, "seed {seed}");
         for i in dropped {
@@ -133,7 +131,7 @@ fn clip_cov_drops_random_candidates() {
     let p = n as f64 / candidates as f64;
     let (mean, deviation) = (p * seeds as f64, (p * (1.0 - p) * seeds as f64).sqrt());
     assert!(seen.values().all(|k| (*k as f64 - mean).abs() < 5.0 * deviation), "{mean} {seen:?}");
-    assert!(text(run(&recipe, &data, &input(&data))).contains("seed"));
+    assert!(text(run(&recipe, &data, &input(&data))).ends_with("missing columns: seed (for gate)"));
     let order = Order::Random { seed: 3, first: 0 };
     let all = Candidates { order, ..Candidates::largest(&cov) };
     let again = |n| select(&Device::cpu(), &batch, &all, n).unwrap();
@@ -154,16 +152,14 @@ fn vespo_topr_and_the_off_policy_mask() {
     let down = f64::from(one(&summed("topr"), [&old, &logp, &logp], -2.0).coef[0]);
     assert!(close(down, 2.0 / w), "{down}");
     let masked = |delta: f32, a: f32| {
-        let mask = MaskChoice { opsm_delta: Some(delta), opsm_against: Against::Old, top_entropy: None };
+        let mask = MaskChoice { opsm_delta: Some(delta), ..MaskChoice::default() };
         let recipe = Recipe { mask, ..summed("grpo") };
         one(&recipe, [&old, &logp, &[]], a).coef[1]
     };
     // mean(old - logp) = 0.1.
     assert!(masked(0.05, -1.0) == 0.0 && masked(0.15, -1.0) != 0.0 && masked(0.05, 1.0) != 0.0);
-    let mut per_token = input_of(&logp, &old);
-    per_token.advantage = Advantage::PerToken(&[1.0, 1.0]);
-    let batch = Batch::new(&[0, 2], &[0, 1], None).unwrap();
-    let error = text(summed("vespo").policy_loss(&Device::cpu(), &batch, &per_token));
+    let per_token = Credit::per_token(vec![1.0, 1.0]);
+    let error = text(run_with(&summed("vespo"), &input_of(&logp, &old, &old), &per_token));
     assert!(error.contains("advantage"), "{error}");
 }
 
@@ -171,29 +167,33 @@ fn vespo_topr_and_the_off_policy_mask() {
 #[test]
 fn vespo_takes_the_correction_into_its_exponent() {
     let (logp, old, sampler) = ([-0.7f32, -1.1], [-1.0f32, -1.0], [-1.4f32, -0.9]);
-    let batch = Batch::new(&[0, 2], &[0, 1], None).unwrap();
     let phi = |log_w: f64| (3.0 + 2.0 * log_w - 3.0 * log_w.exp()).exp();
-    let run = |recipe: &Recipe, weights: Option<&[f32]>, second: Option<&[f32]>| {
-        let input = PolicyInput { weights, logp_second: second, ..input_of(&logp, &old) };
-        let out = recipe.policy_loss(&Device::cpu(), &batch, &input).unwrap();
-        (f64::from(out.coef[0]), out.second_missing)
+    let rollouts = Rollouts { rewards: Some(&[1.0]), ..input_of(&logp, &old, &sampler) };
+    let run = |recipe: &Recipe, weights: Option<Vec<f32>>| {
+        let credit = Credit { weights, ..Credit::per_sequence(vec![1.0]) };
+        f64::from(run_with(recipe, &rollouts, &credit).unwrap().coef[0])
     };
     let trl = Recipe::named("trl_vespo").unwrap();
     let trl = Recipe { aggregation: summed("vespo").aggregation, ..trl };
     // d = 0.3 − 0.1; the sampler is 0.4 and −0.1 away: 0.2 + 0.3, with the first weight cut at ln 1.25 in the second case.
-    let corrected = trl.correct(&Device::cpu(), &batch, &old, &sampler).unwrap();
-    let (coef, missing) = run(&trl, Some(&corrected.weights), None);
-    assert!(close(coef, -phi(0.5)) && !missing, "{coef}");
-    let cut = [1.25, corrected.weights[1]];
-    assert!(close(run(&trl, Some(&cut), None).0, -phi(0.2 + 1.25f64.ln() - 0.1)));
-    assert!(close(run(&trl, None, None).0, -phi(0.2)));
+    let weights = trl.advantages(&Device::cpu(), &rollouts).unwrap().weights.unwrap();
+    let cut = vec![1.25, weights[1]];
+    let coef = run(&trl, Some(weights));
+    assert!(close(coef, -phi(0.5)), "{coef}");
+    assert!(close(run(&trl, Some(cut)), -phi(0.2 + 1.25f64.ln() - 0.1)));
+    assert!(close(run(&trl, None), -phi(0.2)));
     // The same, uncut, by way of the sampler's own log-probabilities.
-    let (coef, missing) = run(&summed("vespo"), None, Some(&sampler));
-    assert!(close(coef, -phi(0.5)) && !missing, "{coef}");
+    let coef = run(&summed("vespo"), None);
+    assert!(close(coef, -phi(0.5)), "{coef}");
 }
 
-fn input_of<'a>(logp: &'a [f32], old: &'a [f32]) -> PolicyInput<'a> {
-    PolicyInput::new(logp, old, Advantage::PerSequence(&[1.0]))
+fn input_of<'a>(logp: &'a [f32], old: &'a [f32], sampler: &'a [f32]) -> Rollouts<'a> {
+    Rollouts {
+        logp: Some(logp),
+        logp_old: Some(old),
+        logp_rollout: Some(sampler),
+        ..Rollouts::new(&[0, 2], &[0, 1])
+    }
 }
 
 #[test]
@@ -221,10 +221,9 @@ fn dro_far_away_is_its_formula_or_an_error() {
             assert!((f64::from(out.coef[0]) / (0.5 * d - 2.0) - 1.0).abs() < 1e-6, "{logp} {old}");
         }
     }
-    let batch = Batch::new(&[0, 2], &[0, 1], None).unwrap();
     let run = |logp: &[f32], old: &[f32], mask: Option<&[u8]>| {
-        let batch = if mask.is_some() { Batch::new(&[0, 2], &[0, 1], mask).unwrap() } else { batch };
-        recipe.policy_loss(&Device::cpu(), &batch, &input_of(logp, old))
+        let input = Rollouts { loss_mask: mask, ..input_of(logp, old, old) };
+        run_with(&recipe, &input, &Credit::per_sequence(vec![1.0]))
     };
     let error = run(&[-0.5, -1e30], &[-0.5, -0.5], None).unwrap_err().to_string();
     assert!(error.contains("[1]") && error.contains("DRO squares") && error.contains("loss_mask"), "{error}");
@@ -250,32 +249,41 @@ fn top_entropy_keeps_the_largest() {
     let plain = run(&summed("dapo"), &data, &input(&data)).unwrap();
     let entropy: Vec<f32> = (0..data.elements()).map(|i| Source::new(6).unit(i)).collect();
     let recipe = summed("top_entropy");
-    let out = run(&recipe, &data, &PolicyInput { entropy: Some(&entropy), ..input(&data) }).unwrap();
+    let out = run(&recipe, &data, &Rollouts { entropy: Some(&entropy), ..input(&data) }).unwrap();
     let mut live: Vec<usize> = (0..entropy.len()).filter(|i| data.live(*i)).collect();
     live.sort_by(|a, b| entropy[*b].total_cmp(&entropy[*a]));
     let n = top_quantile(0.2, live.len() as u64).unwrap() as usize;
     assert!(live[..n].iter().all(|i| out.coef[*i] == plain.coef[*i]));
     assert!(live[n..].iter().all(|i| out.coef[*i] == 0.0) && n > 30);
-    assert!(text(run(&recipe, &data, &input(&data))).contains("mask.top_entropy"));
+    assert!(text(run(&recipe, &data, &input(&data))).ends_with("missing columns: entropy (for mask.top_entropy)"));
 }
 
 #[test]
 fn kl_convex_is_two_terms() {
     let data = data(71);
-    let groups = [0, data.rows() as u32];
-    let batch = batch(&data, &groups);
+    let batch = batch(&data);
     let (kl, beta) = (Kl::new(Estimator::K2), 0.5f32);
     let lambda = kl_convex_lambda(75) as f32;
     assert_eq!(lambda, 0.7);
     let (logp, base, previous) =
         (&data.element[slot::LOGP][..], &data.element[slot::LOGP_REF][..], &data.element[slot::LOGP_OLD][..]);
     let recipe = summed("remix");
-    let mut out = run(&recipe, &data, &input(&data)).unwrap();
-    let before = out.clone();
+    let before = run(&recipe, &data, &input(&data)).unwrap();
+    let mut out = before.clone();
     let weight = recipe.weight(out.counts);
     for (reference, coef) in [(base, beta * lambda), (previous, beta * (1.0 - lambda))] {
         add_kl(&Device::cpu(), &batch, [logp, reference], (kl, coef), weight, &mut out).unwrap();
     }
+    // The recipe's own are the same two.
+    let toml = "[kl]\nestimator = \"k2\"\ncoef = 0.5\nplace = \"convex\"\n";
+    let recipe = Recipe { kl: Recipe::from_toml(toml).unwrap().kl, ..recipe };
+    let columns = Rollouts {
+        logp_ref: Some(base),
+        logp_previous: Some(previous),
+        step: Some(&[75]),
+        ..input(&data)
+    };
+    assert_eq!(run(&recipe, &data, &columns).unwrap(), out);
     let (mut loss, mut scale) = (before.loss.unwrap(), 1.0);
     for i in (0..data.elements()).filter(|i| data.live(*i)) {
         let at = |values: &[f32]| f64::from(values[i]);
@@ -297,7 +305,7 @@ fn gmpo_takes_its_kl_term_from_a_second_launch() {
     let kl = "estimator = \"k2\"\ncoef = 0.5\n";
     recipe.kl = Recipe::from_toml(&format!("[kl]\n{kl}")).unwrap().kl;
     let reference = Some(&data.element[slot::LOGP_REF][..]);
-    let out = run(&recipe, &data, &PolicyInput { logp_ref: reference, ..input(&data) }).unwrap();
+    let out = run(&recipe, &data, &Rollouts { logp_ref: reference, ..input(&data) }).unwrap();
     assert!(out.loss.unwrap() > alone.loss.unwrap() && out.coef != alone.coef);
-    assert!(text(run(&recipe, &data, &input(&data))).contains("logp_ref"));
+    assert!(text(run(&recipe, &data, &input(&data))).ends_with("missing columns: logp_ref (for kl)"));
 }

@@ -10,7 +10,7 @@ use lockstep::ops::tree::{
 };
 use lockstep::ops::{self};
 use lockstep::recipe::{AdvantageChoice, Estimator};
-use lockstep::{Batch, Device, Level, Recipe};
+use lockstep::{Batch, Device, Level, Recipe, Rollouts};
 use lockstep_conformance::cases::hash::Source;
 use lockstep_conformance::cases::responses::{PAD, responses};
 use lockstep_conformance::oracle::grpo::{Grpo, Singleton as OracleSingleton};
@@ -477,20 +477,30 @@ fn large_groups_and_long_responses() {
 #[test]
 fn the_recipe_tempo() {
     let group = Group::words(&["abc", "abd", "aef", "ghi"]);
-    let (device, batch, rewards) = (Device::cpu(), group.batch(), [1.0, 0.0, 0.0, 1.0]);
+    let (device, rewards) = (Device::cpu(), [1.0, 0.0, 0.0, 1.0]);
+    let rollouts = Rollouts {
+        tokens: Some(&group.tokens),
+        rewards: Some(&rewards),
+        ..Rollouts::new(&group.cu_seqlens, &group.cu_groups)
+    };
     let recipe = Recipe::named("tempo").unwrap();
-    let out =
-        recipe.tree_advantages(&device, &batch, group.tokens[..].into(), &Outcomes::new(&rewards)).unwrap();
+    let out = recipe.advantages(&device, &rollouts).unwrap();
     assert_eq!(bits(&out.advantage), bits(&group.tempo(&rewards, &TEMPO).advantage));
     let dr =
         Recipe { advantage: AdvantageChoice { norm_by_std: false, ..recipe.advantage }, ..recipe.clone() };
-    let out = dr.tree_advantages(&device, &batch, group.tokens[..].into(), &Outcomes::new(&rewards)).unwrap();
-    assert_eq!(out.advantage[9], 1.0);
-    let error = recipe.advantages(&device, &batch, &rewards).unwrap_err().to_string();
-    assert!(error.contains("tree_advantages"), "{error}");
-    let grpo = Recipe::named("grpo").unwrap();
-    let error = grpo.tree_advantages(&device, &batch, group.tokens[..].into(), &Outcomes::new(&rewards));
-    assert!(error.unwrap_err().to_string().contains("tempo"));
+    let out = dr.advantages(&device, &rollouts).unwrap();
+    assert!(out.per_token && out.advantage[9] == 1.0);
+    // Weights and what does not count reach the tree.
+    let weighted = Rollouts {
+        outcome_weights: Some(&[1.0, 3.0, 1.0, 1.0]),
+        valid: Some(&[1, 1, 0, 1]),
+        ..rollouts
+    };
+    let outcomes = Outcomes { weights: weighted.outcome_weights, valid: weighted.valid, rewards: &rewards };
+    let by_op = tempo(&device, &group.batch(), group.tokens[..].into(), &outcomes, &TEMPO).unwrap();
+    assert_eq!(bits(&recipe.advantages(&device, &weighted).unwrap().advantage), bits(&by_op.advantage));
+    let error = recipe.advantages(&device, &Rollouts { tokens: None, ..rollouts }).unwrap_err().to_string();
+    assert_eq!(error, "recipe `tempo`: missing columns: tokens (for advantage)");
     assert_eq!(recipe.advantage.estimator, Estimator::Tempo);
 }
 

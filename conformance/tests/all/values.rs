@@ -7,7 +7,7 @@ use lockstep::ops::kl;
 use lockstep::ops::kl_importance::{ThreePolicies, kl_importance, kl_in_reward};
 use lockstep::ops::value_loss::{ValueInput, explained_variance, value_loss};
 use lockstep::recipe::{AggregationMode, ValueChoice};
-use lockstep::{Batch, Counts, Device, Error, Recipe};
+use lockstep::{Batch, Credit, Device, Recipe, Rollouts};
 use lockstep_conformance::cases::hash::Source;
 use lockstep_conformance::oracle::{kl as estimator, kl_importance as weighted, token, value_loss as oracle};
 use lockstep_conformance::precision::{FINITE_DIFFERENCE, KINK, STEP};
@@ -129,18 +129,32 @@ fn the_stage_of_a_recipe() {
         (AggregationMode::TokenSum, AggregationMode::SeqMeanTokenMean)
     );
     let device = Device::cpu();
-    let batch = Batch::new(&[0, 2], &[0, 1], None).unwrap();
-    let input = ValueInput { values: &[1.0, 2.0], values_old: Some(&[1.0, 2.0]), returns: &[0.0, 0.0] };
-    let out = recipe.value_loss(&device, &batch, &input, None).unwrap();
-    assert_eq!((out.gradient, out.loss), (vec![0.5, 1.0], 1.25));
+    let (logp, values) = (Some(&[-1.0f32, -1.0][..]), Some(&[1.0f32, 2.0][..]));
+    let rollouts = Rollouts {
+        logp,
+        logp_old: logp,
+        values,
+        values_old: values,
+        ..Rollouts::new(&[0, 2], &[0, 1])
+    };
+    let credit = Credit { returns: vec![0.0, 0.0], ..Credit::per_sequence(vec![1.0]) };
+    let out = recipe.loss(&device, &rollouts, &credit).unwrap();
+    let plain = Recipe { value: None, ..recipe.clone() }.loss(&device, &rollouts, &credit).unwrap();
+    assert_eq!((out.loss, &out.coef, &plain.value), (plain.loss, &plain.coef, &None), "no part of the loss");
+    let value = out.value.unwrap();
+    assert_eq!((value.gradient, value.loss), (vec![0.5, 1.0], 1.25));
     let mean = Recipe::builder("mean").value(ValueChoice::default()).build().unwrap();
-    let counts = Counts { tokens: 8, nonempty: 4, sequences: 4 };
-    let part = mean.value_loss(&device, &batch, &input, Some(counts)).unwrap();
+    let part = Rollouts { counts: Some(&[8, 4, 4]), ..rollouts };
+    let part = mean.loss(&device, &part, &credit).unwrap().value.unwrap();
     assert_eq!(part.loss, 2.5 / 8.0, "a micro-batch of a batch of eight tokens");
-    assert!(matches!(
-        Recipe::named("grpo").unwrap().value_loss(&device, &batch, &input, None),
-        Err(Error::Recipe(_))
-    ));
+    let error = |rollouts, credit| recipe.loss(&device, &rollouts, &credit).unwrap_err().to_string();
+    let none = Rollouts { values: None, values_old: None, ..rollouts };
+    let said = error(none, credit.clone());
+    assert!(said.ends_with("missing columns: values (for value), values_old (for value)"), "{said}");
+    let said = error(rollouts, Credit::per_sequence(vec![1.0]));
+    assert!(said.starts_with("`credit.returns`: needed by [value]"), "{said}");
+    let said = error(rollouts, Credit { returns: vec![0.0], ..credit });
+    assert!(said.starts_with("`credit.returns` has 1 entries: expected 2"), "{said}");
     for (wrong, names) in [
         ("[value]\ncliprange_value = 0.0\n", "value.cliprange_value"),
         ("[value]\ncoef = nan\n", "value.coef"),

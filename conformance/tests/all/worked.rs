@@ -10,7 +10,7 @@ use lockstep::ops::policy_loss::{PolicyParams, policy_loss};
 use lockstep::ops::whiten::WhitenParams;
 use lockstep::ops::{group_advantage, kl};
 use lockstep::recipe::{AdvantageChoice, SingletonChoice};
-use lockstep::{Advantage, Advantages, Batch, Device, PolicyInput, PolicyOutput, Recipe};
+use lockstep::{Advantage, Batch, Credit, Device, PolicyInput, PolicyOutput, Recipe, Rollouts};
 use lockstep_conformance::oracle;
 use lockstep_conformance::precision::{WORKED, assert_worked};
 
@@ -169,25 +169,28 @@ fn worked_8_6_grpo_and_dr_grpo() {
 
 #[test]
 fn named_recipes_give_the_worked_advantages() {
-    let batch = Batch::new(&[0, 1, 2, 3, 4, 5], &[0, 5], None).unwrap();
+    let rollouts = Rollouts {
+        rewards: Some(&[1.0, 0.0, 0.0, 1.0, 0.0]),
+        ..Rollouts::new(&[0, 1, 2, 3, 4, 5], &[0, 5])
+    };
     for (name, want) in [("grpo", 1.095443), ("dr_grpo", 0.6), ("verl", 1.095443), ("trl", 1.095245)] {
         let recipe = Recipe::named(name).unwrap();
-        let got = recipe.advantages(&Device::cpu(), &batch, &[1.0, 0.0, 0.0, 1.0, 0.0]).unwrap();
+        let got = recipe.advantages(&Device::cpu(), &rollouts).unwrap();
         assert!(close(got.advantage[0].into(), want), "{name}: {:?}", got.advantage);
     }
 }
 
 /// Advantages of one group through the public API.
-fn of_group(name: &str, rewards: &[f32], lengths: &[u32], edit: impl Fn(&mut AdvantageChoice)) -> Advantages {
+fn of_group(name: &str, rewards: &[f32], lengths: &[u32], edit: impl Fn(&mut AdvantageChoice)) -> Credit {
     let cu_seqlens: Vec<u32> = std::iter::once(0)
         .chain(lengths.iter().scan(0, |sum, n| Some(std::mem::replace(sum, *sum + n) + n)))
         .collect();
     let cu_groups = [0, rewards.len() as u32];
-    let batch = Batch::new(&cu_seqlens, &cu_groups, None).unwrap();
+    let rollouts = Rollouts { rewards: Some(rewards), ..Rollouts::new(&cu_seqlens, &cu_groups) };
     let mut recipe = Recipe::named(name).unwrap();
     edit(&mut recipe.advantage);
     recipe.check().unwrap();
-    recipe.advantages(&Device::cpu(), &batch, rewards).unwrap()
+    recipe.advantages(&Device::cpu(), &rollouts).unwrap()
 }
 
 #[test]
@@ -200,12 +203,12 @@ fn worked_8_6_rloo_opo_mc_grpo_and_row_10_12() {
     let opo = of_group("opo", &rewards, &lengths, plain);
     let (good, bad) = (0.666667, -0.333333);
     assert_worked(&opo.advantage, &[good, bad, bad, good, bad]);
-    assert_worked(&opo.mean, &[1.0 / 3.0]);
+    assert_worked(&opo.groups.mean, &[1.0 / 3.0]);
 
     let binary = of_group("mc_grpo", &rewards, &lengths, plain);
     assert_worked(&binary.advantage, &[1000.0, 0.0, 0.0, 1000.0, 0.0]);
     assert_eq!(
-        (binary.mean[0], binary.std[0], &binary.pivot[..]),
+        (binary.groups.mean[0], binary.groups.std[0], &binary.groups.pivot[..]),
         (0.0, 0.0, &[1][..]),
         "the first of the zeros"
     );
@@ -213,11 +216,11 @@ fn worked_8_6_rloo_opo_mc_grpo_and_row_10_12() {
     assert_worked(&limited.advantage, &[5.0, 0.0, 0.0, 5.0, 0.0]);
     let real = of_group("mc_grpo", &[0.1, 0.4, 0.5, 0.9, 0.7], &lengths, plain);
     assert_worked(&real.advantage, &[-1.990050, -0.497512, 0.0, 1.990050, 0.995025]);
-    assert_worked(&[real.mean[0], real.std[0]], &[0.5, 0.2]);
-    assert_eq!(real.pivot, [2]);
+    assert_worked(&[real.groups.mean[0], real.groups.std[0]], &[0.5, 0.2]);
+    assert_eq!(real.groups.pivot, [2]);
     // An even group: the lower median, not the mean of the two in the middle (row 12 of maths.md §10).
     let even = of_group("mc_grpo", &[0.0, 1.0, 3.0, 9.0], &lengths[..4], |a| a.mad_floor = Some(0.0));
-    assert_eq!((even.mean[0], even.std[0], even.pivot[0]), (1.0, 1.0, 1));
+    assert_eq!((even.groups.mean[0], even.groups.std[0], even.groups.pivot[0]), (1.0, 1.0, 1));
 }
 
 /// By hand from the formulas of maths.md §6.1, §6.4; no vector is printed there.
@@ -242,14 +245,14 @@ fn baselines_by_hand() {
         assert_worked(&of_group(name, &rewards, &lengths, plain).advantage, &want);
     }
     let best = of_group("pass_k", &[0.25, 1.0, 0.5], &[1; 3], |a| a.norm_by_std = false);
-    assert_eq!((&best.advantage[..], &best.pivot[..]), (&[0.0, 0.5, 0.0][..], &[1][..]));
+    assert_eq!((&best.advantage[..], &best.groups.pivot[..]), (&[0.0, 0.5, 0.0][..], &[1][..]));
     // All others equal: exactly 0 deviation, so nothing is divided (NeMo-RL #4158).
     let one = of_group("nemo", &[0.1, 0.1, 0.1, 0.1, 1.1], &lengths, plain);
     assert_worked(&one.advantage[4..], &[1.0]);
     // A group of 4096 works, medians included.
     let large: Vec<f32> = (0..4096).map(|i| (i * 2047 % 4096) as f32).collect();
     let got = of_group("mc_grpo", &large, &[1; 4096], plain);
-    assert_eq!((got.mean[0], got.std[0]), (2047.0, 1024.0));
+    assert_eq!((got.groups.mean[0], got.groups.std[0]), (2047.0, 1024.0));
 }
 
 #[test]

@@ -276,6 +276,17 @@ fn slices_in_kernels_out() {
             Params::Op(AnyOp::Ratios(p)) => ratios::check(&device, &case, &batch.unwrap(), &p, &expected),
             // Its statistics are sums over a batch of which these outputs are rows: tests/all/correction.rs.
             Params::Op(AnyOp::Correction(_)) => {}
+            // The parts are those of a batch that the host counts.
+            Params::Op(AnyOp::Counts(_)) => {
+                let groups = [0, data.index.len() as u32 - 1];
+                let batch = Batch::with_empty_rows(&data.index, &groups, data.mask.as_deref()).unwrap();
+                let found = batch.counts(&device).unwrap();
+                assert_eq!(found.tokens as f64, expected.sum("tokens"), "{}", case.label);
+                assert_eq!(found.nonempty as f64, expected.sum("nonempty"), "{}", case.label);
+                assert_eq!(batch.longest() as f64, expected.max("longest"), "{}", case.label);
+            }
+            // For results that stay on a device; the API folds on the host: tests/all/on_device.rs.
+            Params::Op(AnyOp::Totals(_)) => {}
             // The API chains the three: `tests/all/trees.rs`.
             Params::Op(AnyOp::Tree(_)) => {}
             Params::Op(AnyOp::Whiten(params)) => {

@@ -2,9 +2,9 @@
 
 mod one;
 
-pub(crate) use one::{close, one, summed};
+pub(crate) use one::{close, one, one_of, summed};
 
-use lockstep::{Advantage, Batch, Device, Error, PolicyInput, PolicyOutput, Recipe};
+use lockstep::{Batch, Credit, Device, Error, PolicyOutput, Recipe, Rollouts};
 use lockstep_conformance::cases::corpus::tokens;
 use lockstep_conformance::cases::hash::Source;
 use lockstep_conformance::cases::masks::Mask;
@@ -12,23 +12,46 @@ use lockstep_conformance::cases::shapes::Shape;
 use lockstep_conformance::cases::values::Range;
 use lockstep_conformance::cases::{Data, slot};
 
+/// All sequences are one group.
+const GROUPS: [u32; 2] = [0, 13];
+
 pub(crate) fn data(seed: u64) -> Data {
     let lengths = vec![7, 1, 0, 40, 33, 129, 12, 3, 64, 25, 18, 2, 90];
     tokens(&Shape { name: "ragged", catches: "", lengths }, Mask::Random, Range::Realistic, Source::new(seed))
 }
 
-pub(crate) fn batch<'a>(data: &'a Data, groups: &'a [u32]) -> Batch<'a> {
-    Batch::with_empty_rows(&data.offsets, groups, data.mask.as_deref()).unwrap()
+pub(crate) fn batch(data: &Data) -> Batch<'_> {
+    input(data).batch().unwrap()
 }
 
-/// The inputs that every gate reads.
-pub(crate) fn input(data: &Data) -> PolicyInput<'_> {
-    let advantage = Advantage::PerSequence(&data.row[0]);
-    PolicyInput::new(&data.element[slot::LOGP], &data.element[slot::LOGP_OLD], advantage)
+/// The columns that every gate reads; the sampler and the latest policy are the old one.
+pub(crate) fn input(data: &Data) -> Rollouts<'_> {
+    let old = Some(&data.element[slot::LOGP_OLD][..]);
+    Rollouts {
+        loss_mask: data.mask.as_deref(),
+        logp: Some(&data.element[slot::LOGP]),
+        logp_old: old,
+        logp_rollout: old,
+        logp_latest: old,
+        ..Rollouts::new(&data.offsets, &GROUPS)
+    }
 }
 
-pub(crate) fn run(recipe: &Recipe, data: &Data, input: &PolicyInput<'_>) -> Result<PolicyOutput, Error> {
-    recipe.policy_loss(&Device::cpu(), &batch(data, &[0, data.rows() as u32]), input)
+/// The advantages that belong to it.
+pub(crate) fn credit(data: &Data) -> Credit {
+    Credit::per_sequence(data.row[0].clone())
+}
+
+pub(crate) fn run(recipe: &Recipe, data: &Data, input: &Rollouts<'_>) -> Result<PolicyOutput, Error> {
+    run_with(recipe, input, &credit(data))
+}
+
+pub(crate) fn run_with(
+    recipe: &Recipe,
+    input: &Rollouts<'_>,
+    credit: &Credit,
+) -> Result<PolicyOutput, Error> {
+    recipe.loss(&Device::cpu(), input, credit).map(|loss| loss.policy)
 }
 
 pub(crate) fn text(result: Result<impl std::fmt::Debug, Error>) -> String {

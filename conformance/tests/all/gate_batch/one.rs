@@ -1,7 +1,8 @@
 //! Single sequences against numbers by hand.
 
+use super::run_with;
 use lockstep::recipe::AggregationMode;
-use lockstep::{Advantage, Batch, Device, PolicyInput, PolicyOutput, Recipe};
+use lockstep::{Credit, PolicyOutput, Recipe, Rollouts};
 use lockstep_conformance::precision::WORKED;
 
 /// Each token of each sequence by itself: dL/dlogp is dl/dlogp.
@@ -10,14 +11,29 @@ pub(crate) fn summed(name: &str) -> Recipe {
     recipe.rebuild("summed").aggregation(AggregationMode::TokenSum).build().unwrap()
 }
 
-/// One sequence, its log-probabilities and one advantage.
+/// One sequence, its log-probabilities and one advantage. The third policy, if any, is the sampler, or the latest one.
 pub(crate) fn one(recipe: &Recipe, logps: [&[f32]; 3], a: f32) -> PolicyOutput {
-    let [logp, old, second] = logps;
-    let (offsets, a) = ([0, logp.len() as u32], [a]);
-    let batch = Batch::new(&offsets, &[0, 1], None).unwrap();
-    let logp_second = (!second.is_empty()).then_some(second);
-    let input = PolicyInput { logp_second, ..PolicyInput::new(logp, old, Advantage::PerSequence(&a)) };
-    recipe.policy_loss(&Device::cpu(), &batch, &input).unwrap()
+    let third = (!logps[2].is_empty()).then_some(logps[2]);
+    let columns = Rollouts { logp_rollout: third, logp_latest: third, ..Rollouts::default() };
+    one_of(recipe, &columns, [logps[0], logps[1]], &Credit::per_sequence(vec![a]))
+}
+
+/// One sequence with these columns and this credit.
+pub(crate) fn one_of(
+    recipe: &Recipe,
+    columns: &Rollouts<'_>,
+    [logp, old]: [&[f32]; 2],
+    credit: &Credit,
+) -> PolicyOutput {
+    let offsets = [0, logp.len() as u32];
+    let input = Rollouts {
+        cu_seqlens: Some(&offsets),
+        cu_groups: Some(&[0, 1]),
+        logp: Some(logp),
+        logp_old: Some(old),
+        ..*columns
+    };
+    run_with(recipe, &input, credit).unwrap()
 }
 
 pub(crate) fn close(got: f64, want: f64) -> bool {

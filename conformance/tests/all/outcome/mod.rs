@@ -11,8 +11,8 @@ use lockstep::ops::optimal_token_baseline::Score;
 use lockstep::ops::sharpen::EntropyOf;
 use lockstep::ops::vcpo::{SequenceScore, VcpoWeights};
 use lockstep::ops::{self};
-use lockstep::recipe::{NAMES, Rewards, RoleOrder};
-use lockstep::{Advantage, Advantages, Batch, Device, PolicyInput, Recipe};
+use lockstep::recipe::{EntropyKind, RewardChoice, RoleOrder, names};
+use lockstep::{Advantage, Batch, Credit, Device, Error, Recipe, Rollouts};
 use lockstep_conformance::cases::hash::Source;
 use lockstep_conformance::precision::{WORKED, assert_worked};
 
@@ -21,10 +21,20 @@ fn ones(n: usize) -> Vec<u32> {
     (0..=n as u32).collect()
 }
 
-fn named(name: &str, cu_seqlens: &[u32], input: &Rewards<'_>) -> Advantages {
+/// Rewards, to which a test adds its other columns.
+fn columns(rewards: &[f32]) -> Rollouts<'_> {
+    Rollouts { rewards: Some(rewards), ..Rollouts::default() }
+}
+
+/// Of one group of sequences.
+fn named(name: &str, cu_seqlens: &[u32], columns: &Rollouts<'_>) -> Credit {
+    of_group(&Recipe::named(name).unwrap(), cu_seqlens, columns).unwrap()
+}
+
+fn of_group(recipe: &Recipe, cu_seqlens: &[u32], columns: &Rollouts<'_>) -> Result<Credit, Error> {
     let cu_groups = [0, cu_seqlens.len() as u32 - 1];
-    let batch = Batch::new(cu_seqlens, &cu_groups, None).unwrap();
-    Recipe::named(name).unwrap().advantages_with(&Device::cpu(), &batch, input).unwrap()
+    let rollouts = Rollouts { cu_seqlens: Some(cu_seqlens), cu_groups: Some(&cu_groups), ..*columns };
+    recipe.advantages(&Device::cpu(), &rollouts)
 }
 
 #[test]
@@ -79,7 +89,7 @@ fn mssr_global_rho_falls_above_the_target_and_rises_below() {
 fn row_10_1_ddof_by_name() {
     let ddof = |name: &str| Recipe::named(name).unwrap().advantage.ddof;
     assert_eq!([ddof("verl"), ddof("trl"), ddof("rapo"), ddof("vcpo")], [1, 1, 0, 0]);
-    let rapo = named("rapo", &ones(5), &Rewards::new(&[1.0, 0.0, 0.0, 1.0, 0.0]));
+    let rapo = named("rapo", &ones(5), &columns(&[1.0, 0.0, 0.0, 1.0, 0.0]));
     assert_worked(&rapo.advantage[..2], &[1.224742, -0.816495]);
     // Filters have ddof 0: (0, 0.6) has deviation 0.3, which is not above 0.3; with ddof 1 it would be 0.42.
     let batch = Batch::new(&[0, 1, 2], &[0, 2], None).unwrap();
@@ -92,8 +102,9 @@ fn row_10_1_ddof_by_name() {
 fn vcpo_divides_by_a_deviation_above_its_threshold_alone() {
     // Deviations (ddof 0) of half the difference, weights alike: b is the mean.
     let advantage = |difference: f32, name: &str| {
-        let (rewards, weights) = ([0.0, difference], [1.0, 1.0]);
-        named(name, &ones(2), &Rewards { weights: Some(&weights), ..Rewards::new(&rewards) }).advantage[1]
+        let two = [0.0, difference];
+        let columns = Rollouts { baseline_weights: Some(&[1.0, 1.0]), ..columns(&two) };
+        named(name, &ones(2), &columns).advantage[1]
     };
     for name in ["vcpo", "vcpo_winsorised"] {
         let above = f64::from(advantage(4e-8, name));
@@ -102,10 +113,9 @@ fn vcpo_divides_by_a_deviation_above_its_threshold_alone() {
         assert!((f64::from(below) - 0.8e-8).abs() < 1e-9, "{name}: {below}");
     }
     let toml = "[advantage]\nkind = \"vcpo\"\nddof = 0\neps = 0.0\n";
-    let weights = Some(&[1.0f32, 1.0][..]);
-    let input = Rewards { weights, ..Rewards::new(&[0.0, 1.6e-8]) };
+    let columns = Rollouts { baseline_weights: Some(&[1.0, 1.0]), ..columns(&[0.0, 1.6e-8]) };
     let batch = Batch::new(&[0, 1, 2], &[0, 2], None).unwrap();
-    let without = Recipe::from_toml(toml).unwrap().advantages_with(&Device::cpu(), &batch, &input).unwrap();
+    let without = of_group(&Recipe::from_toml(toml).unwrap(), &ones(2), &columns).unwrap();
     assert!((without.advantage[1] - 1.0).abs() < 1e-5);
     let scales = [
         (Scale::LeaveOneOutStd { ddof: 1, eps: 0.0 }, 0.1),
@@ -163,7 +173,7 @@ fn row_10_3_eps_outside_the_root_in_groups_and_inside_in_whitening() {
     let e = 1e-4f32;
     let deviation = f64::from(e) * std::f64::consts::SQRT_2;
     let batch = Batch::new(&[0, 1, 2], &[0, 2], None).unwrap();
-    let outside = named("grpo", &ones(2), &Rewards::new(&[0.0, 2.0 * e])).advantage[1];
+    let outside = named("grpo", &ones(2), &columns(&[0.0, 2.0 * e])).advantage[1];
     assert_worked(&[outside], &[f64::from(e) / (deviation + 1e-6)]);
     let inside = lockstep::ops::whiten::WhitenParams::VERL;
     let values = Advantage::PerSequence(&[0.0, 2e-4]);
@@ -174,11 +184,12 @@ fn row_10_3_eps_outside_the_root_in_groups_and_inside_in_whitening() {
 #[test]
 fn row_10_4_empty_sequences_in_the_count() {
     // Three sequences, one of them all masked: verl counts two, TRL three.
-    let batch = Batch::new(&[0, 1, 2, 3], &[0, 3], Some(&[1, 1, 0])).unwrap();
-    let logp = [-1.0f32; 3];
+    let logp = Some(&[-1.0f32; 3][..]);
+    let loss_mask = Some(&[1, 1, 0][..]);
+    let rollouts = Rollouts { loss_mask, logp, logp_old: logp, ..Rollouts::new(&[0, 1, 2, 3], &[0, 3]) };
     let loss = |name: &str| {
-        let input = PolicyInput::new(&logp, &logp, Advantage::PerSequence(&[1.0, 1.0, 1.0]));
-        Recipe::named(name).unwrap().policy_loss(&Device::cpu(), &batch, &input).unwrap().loss.unwrap()
+        let credit = Credit::per_sequence(vec![1.0; 3]);
+        Recipe::named(name).unwrap().loss(&Device::cpu(), &rollouts, &credit).unwrap().loss.unwrap()
     };
     assert!((loss("grpo") + 1.0).abs() < WORKED && (loss("trl_grpo") + 2.0 / 3.0).abs() < WORKED);
 }
@@ -211,14 +222,17 @@ fn row_10_15_rae_both_orders_and_resumed() {
     }
     // By recipe: the code's order; a game with advantage exactly 0 is dropped.
     let input =
-        Rewards { roles: Some(&[0, 1, 0]), role_state: Some(&[0.0, 0.0]), ..Rewards::new(&[1.0, 0.0, 0.5]) };
+        Rollouts { roles: Some(&[0, 1, 0]), role_values: Some(&[0.0, 0.0]), ..columns(&[1.0, 0.0, 0.5]) };
     let got = named("spiral", &ones(3), &input);
     assert_worked(&got.advantage, &[1.0, 0.0, 0.45]);
-    assert_eq!((&got.keep[..], got.role_state.len()), (&[1, 0, 1][..], 2));
+    assert_eq!((&got.keep[..], got.state.role_values.len()), (&[1, 0, 1][..], 2));
+    // Before the first batch there is no state, and every average is 0.
+    assert_eq!(named("spiral", &ones(3), &Rollouts { role_values: None, ..input }), got);
+    let next = named("spiral", &ones(3), &Rollouts { role_values: Some(&got.state.role_values), ..input });
+    assert!((next.advantage[0] - (1.0 - got.state.role_values[0]) as f32).abs() < 1e-6);
     let mut paper = Recipe::named("spiral").unwrap();
     paper.advantage.role_order = Some(RoleOrder::UpdateThenSubtract);
-    let batch = Batch::new(&[0, 1, 2, 3], &[0, 3], None).unwrap();
-    let got = paper.advantages_with(&Device::cpu(), &batch, &input).unwrap();
+    let got = of_group(&paper, &ones(3), &input).unwrap();
     assert_worked(&got.advantage[..1], &[0.95]);
 }
 
@@ -233,34 +247,56 @@ fn row_10_18_mssr_entropy_of_the_sampled_token_or_the_distribution() {
     // 0.8 is limited to 0.5, so that the sign stays.
     assert_worked(&run(EntropyOf::Distribution(&entropy)), &[-0.5, -0.9, 0.0]);
     let mssr = Recipe::named("mssr").unwrap();
-    let shaped =
-        mssr.entropy_shaped(&Device::cpu(), &batch, &[-1.0, 3.0], EntropyOf::Sampled(&logp)).unwrap();
-    assert_worked(&shaped[..1], &[-1.0 + 0.4 * 0.36787944]);
-    let wrong = mssr.entropy_shaped(&Device::cpu(), &batch, &[-1.0, 3.0], EntropyOf::Distribution(&entropy));
-    assert!(wrong.unwrap_err().to_string().contains("entropy"));
+    // By recipe: the advantages of sequences, then shaped. Each kind wants its own column.
+    let columns = Rollouts {
+        loss_mask: Some(&[1, 1, 0]),
+        baseline: Some(&[0.5]),
+        logp_old: Some(&logp),
+        entropy: Some(&entropy),
+        ..columns(&[0.0, 1.0])
+    };
+    let run = |recipe: &Recipe, columns| of_group(recipe, &[0, 2, 3], &columns);
+    let unshaped = Recipe { reward: RewardChoice { entropy: None, ..mssr.reward }, ..mssr.clone() };
+    let own = run(&unshaped, columns).unwrap();
+    let shaped = run(&mssr, columns).unwrap();
+    let values = Advantage::PerSequence(&own.advantage);
+    let by_op = ops::entropy_bonus(&Device::cpu(), &batch, values, EntropyOf::Sampled(&logp), 0.4, 2.0);
+    assert!(shaped.per_token && !own.per_token && own.advantage == [-1.0, 1.0]);
+    assert_eq!(shaped.advantage, by_op.unwrap());
+    assert_worked(&shaped.advantage[..1], &[-1.0 + 0.4 * 0.36787944]);
+    let error = run(&mssr, Rollouts { logp_old: None, ..columns }).unwrap_err().to_string();
+    assert!(error.ends_with("missing columns: logp_old (for reward.entropy)"), "{error}");
+    let mut of_distribution = mssr;
+    of_distribution.reward.entropy.as_mut().unwrap().of = EntropyKind::Distribution;
+    let error = run(&of_distribution, Rollouts { entropy: None, ..columns }).unwrap_err().to_string();
+    assert!(error.ends_with("missing columns: entropy (for reward.entropy)"), "{error}");
 }
 
 #[test]
 fn mssr_advantages_are_whitened_over_the_prompts() {
     // One rollout per prompt: 1 − 0.5, 0 − 0.25; mean 0.125, population variance 0.140625, root 0.375.
-    let batch = Batch::new(&[0, 3, 4], &[0, 1, 2], None).unwrap();
-    let input = Rewards { given: Some(&[0.5, 0.25]), ..Rewards::new(&[1.0, 0.0]) };
-    let got = Recipe::named("mssr").unwrap().advantages_with(&Device::cpu(), &batch, &input).unwrap();
+    let rollouts = Rollouts {
+        rewards: Some(&[1.0, 0.0]),
+        baseline: Some(&[0.5, 0.25]),
+        ..Rollouts::new(&[0, 3, 4], &[0, 1, 2])
+    };
+    let mut mssr = Recipe::named("mssr").unwrap();
+    mssr.reward.entropy = None;
+    let got = mssr.advantages(&Device::cpu(), &rollouts).unwrap();
     assert_worked(&got.advantage, &[1.0, -1.0]);
 }
 
 #[test]
 fn pass_at_k_gdpo_and_v0_5_by_recipe() {
-    let rewards = [1.0f32, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0];
-    let got = named("pass_at_k", &ones(8), &Rewards::new(&rewards));
+    let got = named("pass_at_k", &ones(8), &columns(&[1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]));
     assert_worked(&got.advantage[1..3], &[0.522233, -0.174078]);
-    assert_worked(&got.mean, &[0.785714]);
+    assert_worked(&got.groups.mean, &[0.785714]);
 
     let (components, weights) = ([1.0f32, 0.0, 1.0, 0.0, 0.3, 0.3, 0.1, 0.1], [1.0f32, 0.5]);
-    let input = Rewards {
-        components: Some(&components),
-        component_weights: Some(&weights),
-        ..Rewards::new(&[0.0; 4])
+    let input = Rollouts {
+        reward_components: Some(&components),
+        reward_weights: Some(&weights),
+        ..Rollouts::default()
     };
     let cu_seqlens = ones(4);
     let batch = Batch::new(&cu_seqlens, &[0, 4], None).unwrap();
@@ -269,37 +305,47 @@ fn pass_at_k_gdpo_and_v0_5_by_recipe() {
     let whiten = lockstep::ops::whiten::WhitenParams::VERL;
     let by_op = ops::gdpo(&Device::cpu(), &batch, &components, &weights, &params, &whiten).unwrap();
     assert_eq!(by_recipe, by_op);
-    let missing = Recipe::named("gdpo").unwrap().advantages(&Device::cpu(), &batch, &[0.0; 4]).unwrap_err();
-    assert!(missing.to_string().contains("`components`"), "{missing}");
+    // A response that does not count is one without scores.
+    let valid = Rollouts { valid: Some(&[1, 0, 1, 1]), ..input };
+    let mut without = components;
+    (without[1], without[5]) = (f32::NAN, f32::NAN);
+    let by_op = ops::gdpo(&Device::cpu(), &batch, &without, &weights, &params, &whiten).unwrap();
+    assert_eq!(named("gdpo", &cu_seqlens, &valid).advantage, by_op);
+    let missing = of_group(&Recipe::named("gdpo").unwrap(), &cu_seqlens, &Rollouts::default());
+    let missing = missing.unwrap_err().to_string();
+    let both = "missing columns: reward_components (for advantage), reward_weights (for advantage)";
+    assert!(missing.ends_with(both), "{missing}");
 
     // r̄ 0.5, s²/n 1/12, prior 1: b = 0.5 + 0.5/3, by hand as in worked.rs; with τ² 0.25 0.625.
-    let prior = Rewards { given: Some(&[1.0]), ..Rewards::new(&[1.0, 0.0, 1.0, 0.0]) };
+    let prior = Rollouts { baseline: Some(&[1.0]), ..columns(&[1.0, 0.0, 1.0, 0.0]) };
     assert_worked(&named("v0_5", &cu_seqlens, &prior).advantage[..1], &[1.0 / 3.0]);
     let fixed = Recipe::from_toml("[advantage]\nkind = \"v0_5\"\ntau2 = 0.25\n").unwrap();
-    assert_worked(&fixed.advantages_with(&Device::cpu(), &batch, &prior).unwrap().mean, &[0.625]);
+    assert_worked(&of_group(&fixed, &cu_seqlens, &prior).unwrap().groups.mean, &[0.625]);
 }
 
 #[test]
 fn dapo_full_penalises_and_drops() {
     // Lengths 20480 and 1: all correct, but one overlong by the whole buffer; the filter looks at the rewards before shaping.
     let cu_seqlens = [0, 20480, 20481];
-    let kept = named("dapo_full", &cu_seqlens, &Rewards::new(&[1.0, 0.0]));
+    let kept = named("dapo_full", &cu_seqlens, &columns(&[1.0, 0.0]));
     assert_eq!(
-        (&kept.keep[..], kept.std[0]),
+        (&kept.keep[..], kept.groups.std[0]),
         (&[1, 1][..], 0.0),
         "1 − 1 and 0: nothing to learn after shaping"
     );
-    let dropped = named("dapo_full", &cu_seqlens, &Rewards::new(&[1.0, 1.0]));
+    let dropped = named("dapo_full", &cu_seqlens, &columns(&[1.0, 1.0]));
     assert_eq!((&dropped.keep[..], &dropped.advantage[..]), (&[0, 0][..], &[0.0, 0.0][..]));
     let toml = "[reward.filter]\nkind = \"at_most_tokens\"\nlimit = 20479\n";
-    let batch = Batch::new(&cu_seqlens, &[0, 2], None).unwrap();
-    let got = Recipe::from_toml(toml).unwrap().advantages(&Device::cpu(), &batch, &[1.0, 0.0]).unwrap();
+    let got = of_group(&Recipe::from_toml(toml).unwrap(), &cu_seqlens, &columns(&[1.0, 0.0])).unwrap();
     assert_eq!((&got.keep[..], got.advantage[0]), (&[0, 1][..], 0.0));
+    // What is dropped is dropped from the loss, too.
+    let live = |credit: &Credit| credit.loss_mask.as_ref().unwrap().iter().map(|m| usize::from(*m)).sum::<usize>();
+    assert_eq!([live(&kept), live(&dropped), live(&got)], [20481, 0, 1]);
 }
 
 #[test]
 fn every_named_recipe_survives_toml() {
-    for name in NAMES {
+    for name in names() {
         let recipe = Recipe::named(name).unwrap();
         assert_eq!(Recipe::from_toml(&recipe.to_toml().unwrap()).unwrap(), recipe, "{name}");
     }

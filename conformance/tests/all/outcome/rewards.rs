@@ -1,6 +1,6 @@
 //! Rewards: the worked vectors of maths.md §8.6, filters, shaping and judges by hand.
 
-use super::{named, ones};
+use super::{columns, named, of_group, ones};
 use lockstep::core::advantage::Sharpening;
 use lockstep::core::reward::judge::{Verdict, solver, step_reward, verifier};
 use lockstep::core::reward::rapo::{ToolUse, group_factor};
@@ -9,8 +9,7 @@ use lockstep::ops::filter::Status;
 use lockstep::ops::reward::{Bands, ShapeParams, VarianceParams, majority};
 use lockstep::ops::sharpen::SharpenParams;
 use lockstep::ops::{self};
-use lockstep::recipe::Rewards;
-use lockstep::{Advantage, Batch, Device, PolicyInput, Recipe};
+use lockstep::{Batch, Device, Recipe, Rollouts};
 use lockstep_conformance::cases::hash::Source;
 use lockstep_conformance::oracle::variance_increase as oracle;
 use lockstep_conformance::precision::{WORKED, assert_worked};
@@ -41,7 +40,7 @@ fn worked_8_6_grpovi() {
         assert_worked(&z, &want);
     }
     let toml = "[reward.shaping]\nkind = \"grpovi\"\nlow = 0.0\nhigh = 1.0\n";
-    let got = Recipe::from_toml(toml).unwrap().advantages(&Device::cpu(), &batch, &rewards).unwrap();
+    let got = of_group(&Recipe::from_toml(toml).unwrap(), &ones(4), &columns(&rewards)).unwrap();
     assert_worked(&got.advantage, &[0.863635, 0.863635, -0.772726, -0.954544]);
 }
 
@@ -162,22 +161,26 @@ fn psr_nsr_drop_and_weighted_keeps() {
         ("w_reinforce", [0.1, -1.0, 0.5, 0.1], &[]),
     ];
     let cu_seqlens = [0, 3, 5, 6, 10];
-    let batch = Batch::new(&cu_seqlens, &[0, 4], None).unwrap();
+    let logp = Some(&[-1.0f32; 10][..]);
+    let rollouts = Rollouts {
+        rewards: Some(&rewards),
+        logp,
+        logp_old: logp,
+        ..Rollouts::new(&cu_seqlens, &[0, 4])
+    };
     for (name, want, keep) in table {
-        let got = named(name, &cu_seqlens, &Rewards::new(&rewards));
+        let (got, out) = Recipe::named(name).unwrap().step(&Device::cpu(), &rollouts).unwrap();
         assert_worked(&got.advantage, &want);
         assert_eq!(got.keep, keep, "{name}");
         if keep.is_empty() {
+            assert_eq!((got.loss_mask, out.counts.tokens), (None, 10));
             continue;
         }
         // The token-mean denominator is that of the samples that remain.
-        let mask = ops::mask_sequences(&Device::cpu(), &batch, keep).unwrap();
-        let left = Batch::new(&cu_seqlens, &[0, 4], Some(&mask)).unwrap();
+        let mask = ops::mask_sequences(&Device::cpu(), &rollouts.batch().unwrap(), keep).unwrap();
+        assert_eq!(got.loss_mask, Some(mask));
         let live: u64 = [3, 2, 1, 4].iter().zip(keep).map(|(n, k)| n * u64::from(*k)).sum();
-        assert_eq!(left.counts(&Device::cpu()).unwrap().tokens, live);
-        let logp = [-1.0f32; 10];
-        let input = PolicyInput::new(&logp, &logp, Advantage::PerSequence(&got.advantage));
-        let out = Recipe::named(name).unwrap().policy_loss(&Device::cpu(), &left, &input).unwrap();
+        assert_eq!(out.counts.tokens, live);
         let first = keep.iter().position(|k| *k == 1).unwrap();
         let coef = out.coef[cu_seqlens[first] as usize];
         assert!((f64::from(coef) + want[first] / live as f64).abs() < WORKED, "{name}: {coef}");
@@ -187,13 +190,13 @@ fn psr_nsr_drop_and_weighted_keeps() {
 #[test]
 fn fapo_conciser_and_brpo_by_hand() {
     let flags = [0u8, 1, 0];
-    let fapo = Rewards { flags: Some(&flags), ..Rewards::new(&[1.0, 1.0, 0.0]) };
+    let fapo = Rollouts { flawed: Some(&flags), ..columns(&[1.0, 1.0, 0.0]) };
     assert_worked(&named("fapo", &ones(3), &fapo).advantage, &[0.999999, 0.0, -0.999999]);
     // All correct: 1 − L/4096 for lengths 1024 and 2048; a mixed group is plain GRPO; an all-wrong group 0.
     let half = std::f64::consts::FRAC_1_SQRT_2;
     let lengths = [0u32, 1024, 3072];
     let close = |name: &str, rewards: &[f32], want: f64| {
-        let got = named(name, &lengths, &Rewards::new(rewards)).advantage;
+        let got = named(name, &lengths, &columns(rewards)).advantage;
         assert!((f64::from(got[0]) - want).abs() < 1e-5 && got[0] == -got[1], "{rewards:?}: {got:?}");
     };
     close("conciser", &[1.0, 1.0], half);
@@ -201,7 +204,7 @@ fn fapo_conciser_and_brpo_by_hand() {
     close("conciser", &[0.0, 0.0], 0.0);
 
     let brpo = |rewards: &[f32], reference: u32| {
-        let input = Rewards { reference: Some(&[reference]), ..Rewards::new(rewards) };
+        let input = Rollouts { reference: Some(&[reference]), ..columns(rewards) };
         named("brpo", &ones(rewards.len()), &input)
     };
     let balanced = brpo(&[1.0, 0.0, 1.0, 0.0, 1.0], 1);
@@ -209,12 +212,11 @@ fn fapo_conciser_and_brpo_by_hand() {
     // Four of five won: |Σ R|/G = 0.8 > 0.6.
     let one_sided = brpo(&[1.0, 0.0, 1.0, 1.0, 1.0], 1);
     assert_eq!((&one_sided.advantage[..], &one_sided.keep[..]), (&[0.0; 5][..], &[0; 5][..]));
-    let batch = Batch::new(&[0, 1, 2], &[0, 2], None).unwrap();
-    let beyond = Rewards { reference: Some(&[2]), ..Rewards::new(&[1.0, 0.0]) };
-    let error = Recipe::named("brpo").unwrap().advantages_with(&Device::cpu(), &batch, &beyond).unwrap_err();
-    assert!(error.to_string().starts_with("`reference`[0]"), "{error}");
-    let error = Recipe::named("brpo").unwrap().advantages(&Device::cpu(), &batch, &[1.0, 0.0]).unwrap_err();
-    assert!(error.to_string().contains("`reference`"), "{error}");
+    let error = |columns| of_group(&Recipe::named("brpo").unwrap(), &ones(2), &columns).unwrap_err().to_string();
+    let beyond = error(Rollouts { reference: Some(&[2]), ..columns(&[1.0, 0.0]) });
+    assert!(beyond.starts_with("`reference`[0]"), "{beyond}");
+    let missing = error(columns(&[1.0, 0.0]));
+    assert!(missing.ends_with("missing columns: reference (for reward.shaping)"), "{missing}");
 }
 
 #[test]
@@ -244,7 +246,8 @@ fn evol_rl_by_hand() {
     assert_eq!(alone.rewards, [1.0]);
     let tie = majority(&batch, &[Some(3), Some(1), Some(1), Some(3), None]).unwrap();
     assert_eq!(tie, [1, 0, 0, 1, 2], "a tie goes to the answer that came first");
-    let input = Rewards { classes: Some(&classes), similarity: Some(&similarity), ..Rewards::new(&[0.0; 5]) };
+    let input =
+        Rollouts { answer_class: Some(&classes), similarity: Some(&similarity), ..Rollouts::default() };
     assert!(named("evol_rl", &cu_seqlens, &input).advantage[0] > 0.0);
     let mut bad = similarity.clone();
     bad[1] = f32::INFINITY;
@@ -267,8 +270,8 @@ fn xrpo_and_ace_by_hand() {
     assert_worked(&run(&[0.0, 1.0], &[-1.0, 1.0], 2.5, 0.5), &[-1.0, 1.5]);
     assert_worked(&run(&[0.0, 1.0], &[-1.0, 1.0], 1.0, 0.5), &[-1.0, 1.393469]);
     assert_worked(&run(&[1.0, 0.0], &[1.0, -1.0], 2.5, 0.5), &[1.0, -1.0]);
-    let xrpo = Rewards { logp: Some(&logp), ..Rewards::new(&[0.0, 1.0]) };
-    let plain = named("grpo", &[0, 2, 4], &Rewards::new(&[0.0, 1.0])).advantage;
+    let xrpo = Rollouts { logp_old: Some(&logp), ..columns(&[0.0, 1.0]) };
+    let plain = named("grpo", &[0, 2, 4], &columns(&[0.0, 1.0])).advantage;
     let sharp = named("xrpo", &[0, 2, 4], &xrpo).advantage;
     assert!(sharp[0] == plain[0] && sharp[1] == 1.5 * plain[1], "{sharp:?}");
 
@@ -289,9 +292,8 @@ fn xrpo_and_ace_by_hand() {
     assert_worked(&ace(false, 5.0), &[1.0, -3.126928]);
     assert_worked(&ace(true, 5.0), &[1.0, -3.0]);
     assert_worked(&ace(false, 2.0), &[1.0, -2.0]);
-    let input = Rewards { logp: Some(&logp), ..Rewards::new(&[0.0, 1.0]) };
-    let error = Recipe::named("ace").unwrap().advantages_with(&Device::cpu(), &batch, &input).unwrap_err();
-    assert!(error.to_string().contains("`logp_ref`"), "{error}");
+    let error = of_group(&Recipe::named("ace").unwrap(), &[0, 2, 4], &xrpo).unwrap_err().to_string();
+    assert!(error.ends_with("missing columns: logp_ref (for reward.sharpen)"), "{error}");
 }
 
 #[test]
@@ -318,11 +320,14 @@ fn rapo_by_hand() {
         [4.0, 4.0, 0.0]
     );
     // Two groups, one of them constant: the other's advantages are doubled.
-    let batch = Batch::new(&[0, 1, 2, 3, 4], &[0, 2, 4], None).unwrap();
     let rapo = Recipe::named("rapo").unwrap();
-    let got = rapo.advantages(&Device::cpu(), &batch, &[1.0, 0.0, 1.0, 1.0]).unwrap();
+    let run = |rewards: [f32; 4]| {
+        let rollouts = Rollouts { rewards: Some(&rewards), ..Rollouts::new(&[0, 1, 2, 3, 4], &[0, 2, 4]) };
+        rapo.advantages(&Device::cpu(), &rollouts).unwrap()
+    };
+    let got = run([1.0, 0.0, 1.0, 1.0]);
     assert_worked(&got.advantage, &[2.0 * 0.999998, -2.0 * 0.999998, 0.0, 0.0]);
-    let none = rapo.advantages(&Device::cpu(), &batch, &[1.0; 4]).unwrap();
+    let none = run([1.0; 4]);
     assert_eq!(none.advantage, [0.0; 4]);
 }
 

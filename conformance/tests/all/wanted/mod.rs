@@ -1,28 +1,34 @@
-//! What a named recipe wants beside log-probabilities and advantages.
+//! What named recipes want beside log-probabilities and advantages.
 
-use lockstep::recipe::{AggregationMode, GateChoice, RatioLevel};
-use lockstep::{PolicyInput, Recipe};
+use lockstep::recipe::{GateChoice, Horizon};
+use lockstep::{Credit, Recipe, Rollouts};
 
-/// `input` with a reference (`logp_old`), a seed, entropies or log-ratios where the recipe has a use for them, of `per_token`.
-pub(crate) fn wanted<'a>(
-    recipe: &Recipe,
-    input: PolicyInput<'a>,
-    per_token: [&'a [f32]; 2],
-) -> PolicyInput<'a> {
-    let [entropy, log_ratio] = per_token;
-    PolicyInput {
-        seed: matches!(recipe.gate, GateChoice::ClipCov { .. }).then_some(7),
-        entropy: recipe.mask.top_entropy.map(|_| entropy),
-        log_ratio: (recipe.ratio.level == RatioLevel::Given).then_some(log_ratio),
-        logp_ref: recipe.kl_term().map(|_| input.logp_old),
-        ..input
+/// `rollouts` with every other column of a loss: all other policies are the old one; `entropy` and `log_ratio` are `per_token`.
+pub(crate) fn wanted<'a>(rollouts: Rollouts<'a>, per_token: [&'a [f32]; 2]) -> Rollouts<'a> {
+    let (old, [entropy, log_ratio]) = (rollouts.logp_old, per_token);
+    Rollouts {
+        logp_rollout: old,
+        logp_ref: old,
+        logp_latest: old,
+        logp_previous: old,
+        entropy: Some(entropy),
+        log_ratio: Some(log_ratio),
+        values: Some(log_ratio),
+        values_old: Some(log_ratio),
+        seed: Some(&[7]),
+        step: Some(&[60]),
+        ..rollouts
     }
 }
 
+/// Advantages of one's own, with returns for a critic.
+pub(crate) fn with_returns(advantage: &[f32], tokens: usize) -> Credit {
+    Credit { returns: vec![0.5; tokens], ..Credit::per_sequence(advantage.to_vec()) }
+}
+
 /// Whether the recipe selects tokens out of the whole batch, or divides by its padded width, so that its loss is not a sum over parts.
-#[allow(dead_code, reason = "not every test that shares this module has parts")]
 pub(crate) fn selects(recipe: &Recipe) -> bool {
     matches!(recipe.gate, GateChoice::ClipCov { .. } | GateChoice::KlCov { .. })
         || recipe.mask.top_entropy.is_some()
-        || recipe.aggregation.mode == AggregationMode::SeqMeanTokenSumNormPadded
+        || recipe.aggregation.horizon == Some(Horizon::Longest)
 }

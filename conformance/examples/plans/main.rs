@@ -1,0 +1,32 @@
+//! Every recipe as a plan: advantages and loss of every name on a device, every byte compared with the two calls on this machine's CPU. Then every plan
+//! that is launches alone over one block of device memory, for two batches one after the other, as a captured graph is replayed; on an emulated driver
+//! its log shows what `enqueue` called.
+//!
+//! ```sh
+//! cargo run --release -p lockstep-conformance --example plans
+//! cargo xtask emulate cuda -- target/release/examples/plans cuda
+//! ```
+
+mod captured;
+
+use lockstep_conformance::plans;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let device = std::env::args().nth(1).unwrap_or_else(|| "cpu".into());
+    let run = || -> Result<bool, Box<dyn std::error::Error>> {
+        let found = plans::all(&device, |line| println!("{line}"))?;
+        println!("{device}: {found}");
+        let replayed = captured::all(&device)?;
+        println!("{device}: {replayed}");
+        Ok(found.passed() && replayed.passed())
+    };
+    match run() {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::from(2)
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! `batch_counts`.
+
+use super::OpTest;
+use crate::backend::Backend;
+use crate::cases::hash::Source;
+use crate::cases::masks::Mask;
+use crate::cases::random::Draw;
+use crate::cases::shapes::{Shape, large, small};
+use crate::cases::{Case, Data};
+use crate::expect::Want;
+use crate::launch::{counts, row, u64s};
+use crate::oracle::counts as oracle;
+use crate::output::Output;
+use crate::precision::Allowance;
+use lockstep_core::aggregate::BatchCounts;
+use lockstep_core::ragged::{Mask as LossMask, Offsets, Out};
+
+/// Arguments of `batch_counts`: as many parts as the data have rows, of the sequences with the offsets [`Data::index`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Counts;
+
+const NAMES: [&str; 3] = ["tokens", "nonempty", "longest"];
+
+const fn equal(output: &'static str) -> Allowance {
+    Allowance { op: "batch_counts", output, units: 0.0, reason: "counts" }
+}
+
+impl OpTest for Counts {
+    const OPS: &'static [&'static str] = &["batch_counts"];
+    const ALLOWED: &'static [Allowance] = &[equal(NAMES[0]), equal(NAMES[1]), equal(NAMES[2])];
+
+    fn op(&self) -> &'static str {
+        "batch_counts"
+    }
+
+    fn run<B: Backend>(&self, backend: &B, data: &Data) -> Result<Vec<Output>, String> {
+        let parts = data.rows();
+        let [mut tokens, mut nonempty, mut longest] = NAMES.map(|_| u64s(parts));
+        let offsets = Offsets::new("cu_seqlens", &data.index, data.elements(), "tokens");
+        let kernel = BatchCounts {
+            cu_seqlens: offsets.map_err(|e| e.to_string())?,
+            loss_mask: LossMask::new(data.mask.as_deref()),
+            parts,
+            tokens: Out::new(&mut tokens),
+            nonempty: Out::new(&mut nonempty),
+            longest: Out::new(&mut longest),
+        };
+        kernel.check().map_err(|e| e.to_string())?;
+        backend.run(&kernel)?;
+        let outputs = NAMES.into_iter().zip([tokens, nonempty, longest]);
+        Ok(outputs.map(|(name, values)| row(name, counts(&values))).collect())
+    }
+
+    fn expect(&self, data: &Data) -> Vec<Want> {
+        let live = |pair: &[u32]| (pair[0]..pair[1]).map(|i| data.live(i as usize)).collect();
+        let sequences: Vec<Vec<bool>> = data.index.windows(2).map(live).collect();
+        let mut wants = NAMES.map(Want::new);
+        for part in 0..data.rows() {
+            let own: Vec<Vec<bool>> = sequences.iter().skip(part).step_by(data.rows()).cloned().collect();
+            let found = oracle::of(&own);
+            for (want, count) in wants.iter_mut().zip([found.tokens, found.nonempty, found.longest]) {
+                want.push(count as f64, 0.0);
+            }
+        }
+        wants.into()
+    }
+
+    fn corpus(source: Source) -> Vec<Case> {
+        let mut cases = Vec::new();
+        let mut shapes = small();
+        shapes.push(large());
+        for shape in &shapes {
+            for parts in [1, 3, 32, 64] {
+                let k = cases.len();
+                let padded = [0, 5, 70][k % 3];
+                cases.push(case(shape, parts, padded, Mask::ALL[k % 6], source.fork(k as u64)));
+            }
+        }
+        cases
+    }
+
+    fn random(_op: &str, draw: &mut Draw) -> Case {
+        let shape = Shape { name: "random", catches: "whatever nobody thought of", lengths: draw.lengths() };
+        let (parts, padded) = (1 + draw.below(64), draw.below(8));
+        case(&shape, parts, padded, draw.pick(&Mask::ALL), draw.source())
+    }
+
+    fn rows_are_blocks(&self) -> bool {
+        true
+    }
+}
+
+/// Sequences of these lengths, then `padded` without tokens, in so many parts.
+fn case(shape: &Shape, parts: usize, padded: usize, mask: Mask, source: Source) -> Case {
+    let mut index = shape.offsets();
+    let tokens = index[index.len() - 1];
+    let bytes = mask.bytes(&index, source);
+    index.resize(index.len() + padded, tokens);
+    // A row of the launch is a part; which tokens it takes stands in the index.
+    let offsets = (0..=parts as u64).map(|p| (u64::from(tokens) * p / parts as u64) as u32).collect();
+    Case {
+        label: format!("{} in {parts} parts, {padded} padded, {mask:?}", shape.name),
+        catches: "a sequence in two parts or in none; a padded or fully masked sequence that counts; a length without its masked tokens",
+        params: Counts.into(),
+        data: Data { offsets, mask: bytes, index, ..Data::default() },
+    }
+}

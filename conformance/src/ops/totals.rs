@@ -1,0 +1,149 @@
+//! `loss_totals`.
+
+use super::OpTest;
+use crate::backend::Backend;
+use crate::cases::hash::Source;
+use crate::cases::random::Draw;
+use crate::cases::values::spread;
+use crate::cases::{Case, Data};
+use crate::expect::Want;
+use crate::launch::{counts, f32s, f64s, row, u32s, u64s};
+use crate::oracle::totals as oracle;
+use crate::output::{Output, POISON, POISON64, Values};
+use crate::precision::Allowance;
+use lockstep_core::aggregate::totals::COUNTS;
+use lockstep_core::aggregate::{LossTotals, MetricTotals};
+use lockstep_core::policy_loss::sum::SUMS;
+use lockstep_core::ragged::{In, Out};
+
+/// Arguments of `loss_totals`. [`Data::element64`] has the losses and the sums, the first array the maxima, [`Data::index`] tokens and
+/// alarms; the sequences are the elements of the first row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Totals {
+    /// With metrics.
+    pub metrics: bool,
+}
+
+/// Counts, alarm and loss.
+const ALWAYS: usize = COUNTS + 2;
+
+impl Totals {
+    fn statistics(self) -> usize {
+        ALWAYS + if self.metrics { SUMS + 2 } else { 0 }
+    }
+}
+
+impl OpTest for Totals {
+    const OPS: &'static [&'static str] = &["loss_totals"];
+    const ALLOWED: &'static [Allowance] = &[Allowance {
+        op: "loss_totals",
+        output: "totals",
+        units: 1e-7,
+        reason: "binary64 columns: n/128 + 7 roundings of 2^-53, 2^-29 of a unit each",
+    }];
+
+    fn op(&self) -> &'static str {
+        "loss_totals"
+    }
+
+    fn run<B: Backend>(&self, backend: &B, data: &Data) -> Result<Vec<Output>, String> {
+        let sequences = data.span(0).len();
+        let (mut loss, mut count, mut alarm) = (f64s(1), u64s(COUNTS), u32s(1));
+        let (mut sums, mut maxima) = (f64s(SUMS), f32s(2));
+        let (tokens, alarms) = data.index.split_at(sequences);
+        let (row_loss, row_sums) = data.element64.split_at(sequences);
+        let kernel = LossTotals {
+            row_loss: In::new(row_loss),
+            row_tokens: In::new(tokens),
+            row_alarm: In::new(alarms),
+            loss: Out::new(&mut loss),
+            counts: Out::new(&mut count),
+            alarm: Out::new(&mut alarm),
+            metrics: self.metrics.then(|| MetricTotals {
+                row_sums: In::new(row_sums),
+                row_maxima: In::new(&data.element[0]),
+                sums: Out::new(&mut sums),
+                maxima: Out::new(&mut maxima),
+            }),
+        };
+        kernel.check().map_err(|e| e.to_string())?;
+        backend.run(&kernel)?;
+        let poison = f64::from_bits(POISON64);
+        let Values::F64(mut totals) = counts(&count) else { unreachable!("counts are numbers here") };
+        totals.push(if alarm[0] == POISON { poison } else { alarm[0].into() });
+        totals.extend(loss);
+        if self.metrics {
+            totals.extend(sums);
+            totals.extend(maxima.iter().map(|x| if x.to_bits() == POISON { poison } else { (*x).into() }));
+        }
+        Ok(vec![row("totals", Values::F64(totals))])
+    }
+
+    fn expect(&self, data: &Data) -> Vec<Want> {
+        let sequences = data.span(0).len();
+        let (tokens, alarm) = data.index.split_at(sequences);
+        let (loss, sums) = data.element64.split_at(sequences);
+        let maxima = data.element.first().map_or(&[][..], |maxima| &maxima[..]);
+        let mut want = Want::new("totals");
+        for (value, magnitude) in (oracle::Rows { loss, sums, maxima, tokens, alarm }).totals() {
+            want.push(value, magnitude);
+        }
+        vec![want]
+    }
+
+    fn corpus(source: Source) -> Vec<Case> {
+        let mut cases = Vec::new();
+        for metrics in [true, false] {
+            for sequences in [1, 2, 31, 33, 128, 129, 1000] {
+                cases.push(case(Totals { metrics }, sequences, source.fork(cases.len() as u64)));
+            }
+        }
+        cases
+    }
+
+    fn random(_op: &str, draw: &mut Draw) -> Case {
+        let most = draw.pick(&[40, 1500]);
+        let sequences = 1 + draw.below(most);
+        case(Totals { metrics: draw.yes() }, sequences, draw.source())
+    }
+
+    fn rows_are_blocks(&self) -> bool {
+        true
+    }
+}
+
+/// Sequences of which every fifth has no live token; in every third case one has an alarm.
+fn case(params: Totals, sequences: usize, source: Source) -> Case {
+    let empty = |s: usize| source.fork(9).below(s, 5) == 0;
+    let double = |i: usize| {
+        let tail = f64::from(spread(source.fork(2), i)) / 16_777_216.0;
+        if empty(i % sequences) { 0.0 } else { f64::from(spread(source.fork(1), i)) + tail }
+    };
+    let maximum = |i: usize| if empty(i % sequences) { f32::NEG_INFINITY } else { spread(source.fork(3), i) };
+    let tokens = |s: usize| if empty(s) { 0 } else { 1 + source.fork(4).below(s, 4096) as u32 };
+    let fine = |s: usize| if empty(s) { 0 } else { spread(source.fork(5), s).abs().to_bits() };
+    let mut index: Vec<u32> = (0..sequences).map(tokens).chain((0..sequences).map(fine)).collect();
+    if source.below(0, 3) == 0 {
+        let bad = [f32::INFINITY.to_bits(), 0x7f80_0001, 0xffc0_0000, u32::MAX][source.below(1, 4)];
+        index[sequences + source.below(2, sequences)] = bad;
+    }
+    let sums = if params.metrics { SUMS } else { 0 };
+    let maxima = if params.metrics { 2 } else { 0 };
+    let rows = params.statistics() as u32;
+    Case {
+        label: format!("{sequences} sequences, metrics: {}, {}", params.metrics, source.below(3, 1000)),
+        catches: "partials indexed [sequence][statistic]; an alarm compared as a number; an empty sequence that counts",
+        params: params.into(),
+        data: Data {
+            offsets: (0..=rows).map(|r| r * sequences as u32).collect(),
+            element: if params.metrics {
+                vec![(0..maxima * sequences).map(maximum).collect()]
+            } else {
+                vec![]
+            },
+            element64: (0..(1 + sums) * sequences).map(double).collect(),
+            index,
+            ..Data::default()
+        },
+    }
+}

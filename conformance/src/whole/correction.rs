@@ -1,0 +1,54 @@
+//! Rollout correction, maths.md §4.1, §4.3.
+
+use super::Batch;
+use crate::oracle::{normalize::normalize, weights};
+use lockstep::recipe::{CorrectionChoice, K1BandChoice, RejectChoice, WeightLevelChoice, WeightRule};
+
+/// Weights, 0 where rejected, and the tokens that are left.
+pub(super) struct Correction {
+    pub(super) weights: Vec<f64>,
+    pub(super) kept: Vec<bool>,
+}
+
+pub(super) fn correct(choice: &CorrectionChoice, batch: &Batch, old: &[f64], rollout: &[f64]) -> Correction {
+    let bound = choice.bound.map_or(f64::INFINITY, f64::from);
+    let rule = match choice.rule {
+        WeightRule::Truncate => weights::Rule::Truncate,
+        WeightRule::Mask => weights::Rule::Mask,
+        WeightRule::Plain => weights::Rule::Plain,
+    };
+    let passes = |reject: &RejectChoice, d: &[f64]| {
+        let (name, on_rho) = (reject.statistic.name(), reject.band == K1BandChoice::Rho);
+        let [low, high] = weights::band(name, reject.low.map(f64::from), reject.high.into(), on_rho);
+        (low..=high).contains(&weights::statistic(name, d, bound))
+    };
+    let (of_tokens, of_sequences): (Vec<&RejectChoice>, Vec<&RejectChoice>) =
+        choice.reject.iter().partition(|reject| reject.statistic.name().starts_with("token"));
+    let mut out = Correction { weights: vec![0.0; old.len()], kept: vec![false; old.len()] };
+    // Sum and count of what the mean for normalisation is taken over, before rejection.
+    let (mut total, mut count) = (0.0, 0.0);
+    for s in 0..batch.sequences.len() {
+        let places = batch.of_sequence(s);
+        let d: Vec<f64> = places.iter().map(|i| old[*i] - rollout[*i]).collect();
+        let sum: f64 = d.iter().sum();
+        let whole = of_sequences.iter().all(|reject| passes(reject, &d));
+        for (i, d) in places.iter().zip(&d) {
+            let log_rho = match choice.level {
+                WeightLevelChoice::One => 0.0,
+                WeightLevelChoice::Token => *d,
+                WeightLevelChoice::Sequence => sum,
+                WeightLevelChoice::Geometric => sum / places.len() as f64,
+            };
+            let rho = log_rho.clamp(-bound, bound).exp();
+            let w = weights::weight(rho, rule, choice.low.map(f64::from), choice.high.into());
+            let share = if choice.level == WeightLevelChoice::Token { 1.0 } else { 1.0 / places.len() as f64 };
+            (total, count) = (total + share * w, count + share);
+            out.kept[*i] = whole && of_tokens.iter().all(|reject| passes(reject, &[*d]));
+            out.weights[*i] = if out.kept[*i] { w } else { 0.0 };
+        }
+    }
+    if choice.normalize {
+        out.weights.iter_mut().for_each(|w| *w = normalize(*w, total, count));
+    }
+    out
+}

@@ -1,0 +1,170 @@
+//! Whole recipes in `f64`: the stages that a recipe chooses, composed from maths.md over the [oracle](crate::oracle)'s formulas.
+//!
+//! It reads a recipe's choices and a batch's columns, and calls none of Lockstep's stages or ops.
+
+pub mod batches;
+mod advantage;
+mod correction;
+mod loss;
+mod reward;
+mod time;
+
+use advantage::Estimate;
+use lockstep::Rollouts;
+use lockstep::recipe::{
+    DenominatorChoice, EntropyTokens, Estimator, KlChoice, KlEstimator, KlPlace, KlRatio, NanRollout, QuantileRule,
+    Recipe,
+};
+use crate::oracle::kl::{Estimator as Formula, Kl};
+use std::ops::Range;
+
+pub use loss::{Loss, loss};
+
+/// What [`Recipe::advantages`] should say.
+#[derive(Clone, Debug, Default)]
+pub struct Credit {
+    /// Advantages, of sequences or of tokens.
+    pub advantage: Vec<f64>,
+    /// Which of them.
+    pub per_token: bool,
+    /// What a critic learns; empty without.
+    pub returns: Vec<f64>,
+    /// Tokens that the loss sees.
+    pub live: Vec<bool>,
+    /// Weights of the rollout correction.
+    pub weights: Option<Vec<f64>>,
+    /// SPIRAL's state.
+    pub role_values: Vec<f64>,
+}
+
+/// The first choice that the composition does not know, which it would get wrong without a word.
+pub fn unread(recipe: &Recipe) -> Option<&'static str> {
+    let nan = recipe.correction.as_ref().is_some_and(|c| c.nan_rollout != NanRollout::Error);
+    [
+        (recipe.reward.components.is_some(), "reward.components"),
+        (recipe.reward.clip.is_some(), "reward.clip"),
+        (nan, "correction.nan_rollout"),
+        (recipe.kl.is_some_and(|kl| kl.ratio != KlRatio::Token), "kl.ratio"),
+        (recipe.mask.quantile != QuantileRule::Count, "mask.quantile"),
+        (recipe.entropy.is_some_and(|term| term.of != EntropyTokens::Live), "entropy.of"),
+    ]
+    .into_iter()
+    .find_map(|(unread, name)| unread.then_some(name))
+}
+
+/// Sequences, groups and live tokens.
+#[derive(Clone, Debug)]
+pub(crate) struct Batch {
+    sequences: Vec<Range<usize>>,
+    groups: Vec<Range<usize>>,
+    live: Vec<bool>,
+}
+
+impl Batch {
+    fn of(rollouts: &Rollouts<'_>) -> Batch {
+        let sequences = spans(rollouts.cu_seqlens);
+        let tokens = sequences.last().map_or(0, |last| last.end);
+        let live = |i| rollouts.loss_mask.is_none_or(|mask: &[u8]| mask[i] != 0);
+        Batch { sequences, groups: spans(rollouts.cu_groups), live: (0..tokens).map(live).collect() }
+    }
+
+    fn with(&self, live: Vec<bool>) -> Batch {
+        Batch { live, ..self.clone() }
+    }
+
+    /// Live tokens of a sequence.
+    fn of_sequence(&self, s: usize) -> Vec<usize> {
+        self.sequences[s].clone().filter(|i| self.live[*i]).collect()
+    }
+
+    fn length(&self, s: usize) -> usize {
+        self.of_sequence(s).len()
+    }
+
+    /// Sums over the live tokens of each sequence.
+    fn sums(&self, value: impl Fn(usize) -> f64) -> Vec<f64> {
+        let sum = |s| self.of_sequence(s).into_iter().map(&value).sum();
+        (0..self.sequences.len()).map(sum).collect()
+    }
+}
+
+/// Offsets as ranges.
+fn spans(offsets: Option<&[u32]>) -> Vec<Range<usize>> {
+    offsets.unwrap_or_default().windows(2).map(|pair| pair[0] as usize..pair[1] as usize).collect()
+}
+
+/// A column in binary64; nothing where it is absent.
+fn wide(column: Option<&[f32]>) -> Vec<f64> {
+    column.unwrap_or_default().iter().map(|x| f64::from(*x)).collect()
+}
+
+/// The estimator of a KL choice, with verl's clamps 20 and 10 for `low_var_kl` (maths.md §0.4, §1.3).
+fn kl(choice: &KlChoice) -> Kl {
+    let (estimator, clamps) = match choice.estimator {
+        KlEstimator::K1 => (Formula::K1, [f64::INFINITY; 2]),
+        KlEstimator::Abs => (Formula::Abs, [f64::INFINITY; 2]),
+        KlEstimator::K2 => (Formula::K2, [f64::INFINITY; 2]),
+        KlEstimator::K3 => (Formula::K3, [f64::INFINITY; 2]),
+        KlEstimator::LowVarKl => (Formula::K3, [20.0, 10.0]),
+    };
+    Kl {
+        estimator,
+        clamp_in: choice.clamp_in.map_or(clamps[0], f64::from),
+        clamp_out: choice.clamp_out.map_or(clamps[1], f64::from),
+        straight_through: choice.straight_through,
+    }
+}
+
+/// β·k of each token that sampled under `logp_old`, where the penalty is one of the reward; else 0.
+fn penalty(recipe: &Recipe, rollouts: &Rollouts<'_>) -> impl Fn(usize) -> f64 {
+    let choice = recipe.kl.filter(|kl| kl.place == KlPlace::Reward);
+    let (old, reference) = (wide(rollouts.logp_old), wide(rollouts.logp_ref));
+    move |i| choice.map_or(0.0, |choice| f64::from(choice.coef) * kl(&choice).value(old[i] - reference[i]))
+}
+
+/// The advantage stages: correction, KL in the reward, shaping, estimator, whitening, sharpening, filter, entropy shaping.
+pub fn credit(recipe: &Recipe, rollouts: &Rollouts<'_>) -> Credit {
+    let batch = Batch::of(rollouts);
+    let correction = recipe.correction.as_ref().map(|choice| {
+        correction::correct(choice, &batch, &wide(rollouts.logp_old), &wide(rollouts.logp_rollout))
+    });
+    let after = recipe.correction.as_ref().is_some_and(|c| c.denominator == DenominatorChoice::After);
+    let seen = match &correction {
+        Some(correction) if after => batch.with(correction.kept.clone()),
+        _ => batch.clone(),
+    };
+    let penalty = penalty(recipe, rollouts);
+    let token_rewards: Vec<f64> = wide(rollouts.token_rewards)
+        .into_iter()
+        .enumerate()
+        .map(|(i, r)| if seen.live[i] { r - penalty(i) } else { r })
+        .collect();
+    let weights = correction.as_ref().map(|correction| &correction.weights[..]);
+    let (estimate, keep) = match (recipe.advantage.over_time, recipe.advantage.estimator) {
+        (Some(choice), _) => (time::estimate(recipe, &seen, rollouts, (&token_rewards, weights), choice), None),
+        (None, Estimator::ReinforcePlusPlus) => (time::returns(recipe, &seen, &token_rewards), None),
+        (None, Estimator::ReMax) if rollouts.rewards.is_none() => {
+            (time::remax(recipe, &seen, &token_rewards, &wide(rollouts.baseline)), None)
+        }
+        _ => {
+            let sums = seen.sums(&penalty);
+            let valid: Vec<bool> = (0..batch.sequences.len())
+                .map(|s| {
+                    rollouts.valid.is_none_or(|valid| valid[s] != 0)
+                        && correction.as_ref().is_none_or(|c| batch.of_sequence(s).iter().any(|i| c.kept[*i]))
+                })
+                .collect();
+            let rewards = rollouts.rewards.map(|r| wide(Some(r)));
+            let rewards = rewards.unwrap_or_else(|| vec![0.0; sums.len()]);
+            let rewards: Vec<f64> = rewards.iter().zip(&sums).map(|(r, k)| r - k).collect();
+            reward::outcome(recipe, [&batch, &seen], rollouts, &reward::Seen::new(rewards, valid))
+        }
+    };
+    let Estimate { advantage, per_token, returns, role_values } = estimate;
+    let mut live = seen.live;
+    if let Some(keep) = keep {
+        let dropped = batch.sequences.iter().zip(&keep).filter(|(_, keep)| !**keep);
+        dropped.for_each(|(span, _)| live[span.clone()].fill(false));
+    }
+    Credit { advantage, per_token, returns, live, weights: correction.map(|c| c.weights), role_values }
+}

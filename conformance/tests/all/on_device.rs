@@ -1,0 +1,388 @@
+//! A step whose counts never leave the device: `batch_counts`, losses that read them, `loss_totals`. Its bits are those of the host's.
+
+use lockstep::ops::{self, fold_rows};
+use lockstep::{Advantage, Batch, Device, Level, Outputs, PolicyInput, PolicyOutput};
+use lockstep_conformance::cases::hash::Source;
+use lockstep_conformance::cases::masks::Mask as MaskRule;
+use lockstep_conformance::cases::params::{BAND, weights};
+use lockstep_conformance::cases::random::random;
+use lockstep_conformance::cases::shapes::{named, small};
+use lockstep_conformance::cases::values::Range;
+use lockstep_conformance::cases::{Case, Params, corpus::tokens, slot};
+use lockstep_conformance::launch::{self, POLICY_SUMS};
+use lockstep_conformance::ops::AnyOp;
+use lockstep_conformance::output::{Output, Values, first_difference};
+use lockstep_core::Error;
+use lockstep_core::aggregate::totals::{COUNTS, NONEMPTY, SEQUENCES, TOKENS};
+use lockstep_core::aggregate::weight::PARTS;
+use lockstep_core::aggregate::{BatchCounts, LossTotals, MetricTotals, PerRow, Weight, WeightFrom, totals};
+use lockstep_core::gate::PpoClip;
+use lockstep_core::op::OPS;
+use lockstep_core::policy_loss::{LossOut, MetricsOut, PolicyLoss, sum};
+use lockstep_core::ragged::{In, Out};
+use lockstep_core::ratio::Guard;
+
+/// Every loss that has a weight.
+fn losses() -> impl Iterator<Item = &'static str> {
+    OPS.iter().map(|op| op.name).filter(|name| name.starts_with("policy_loss_") || *name == "value_loss")
+}
+
+/// The case with this weight, whose numbers are read from so many partial counts.
+fn with(case: &Case, weight: Weight, counted: Option<usize>) -> Case {
+    let params = match case.params {
+        Params::Policy(policy) => {
+            Params::Policy(lockstep_conformance::cases::Policy { weight, counted, ..policy })
+        }
+        Params::Op(AnyOp::Gmpo(gmpo)) => {
+            lockstep_conformance::ops::gmpo::Gmpo { denominator: weight.denominator, counted, ..gmpo }.into()
+        }
+        Params::Op(AnyOp::ValueLoss(value)) => {
+            lockstep_conformance::ops::value_loss::ValueLoss { weight, counted, ..value }.into()
+        }
+        other => panic!("{other:?} has no weight"),
+    };
+    Case { params, ..case.clone() }
+}
+
+#[test]
+fn numbers_from_memory_give_the_bits_of_numbers_by_value() {
+    let (mut compared, mut ops) = (0, 0);
+    for level in Level::available() {
+        let device = Device::cpu_with(Some(level), Some(2)).unwrap();
+        for op in losses() {
+            ops += 1;
+            let cases = (0..40).filter_map(|seed| random(op, seed)).filter(|c| c.data.elements() < 3000);
+            for case in cases.take(12) {
+                for weight in weights() {
+                    let by_value = launch::run(&device, &with(&case, weight, None)).unwrap();
+                    for counted in [1, 2, 7, PARTS] {
+                        let read = launch::run(&device, &with(&case, weight, Some(counted))).unwrap();
+                        let found = first_difference(&by_value, &read);
+                        assert!(found.is_none(), "{op} {} {weight:?} {counted}: {found:x?}", case.label);
+                        compared += read.iter().map(Output::len).sum::<usize>();
+                    }
+                }
+            }
+        }
+    }
+    assert_eq!(ops, 10 * Level::available().len(), "eight gates, GMPO and the values");
+    assert!(compared > 1_000_000, "{compared}");
+}
+
+#[test]
+fn weights_are_filled_from_partial_counts() {
+    let constant = Weight { per_row: PerRow::Constant(7.5), denominator: 0.25, scale: 3.0 };
+    let fill = |weight: Weight, denominator: Option<&[u64]>, horizon: Option<&[u64]>| {
+        WeightFrom { denominator: denominator.map(In::new), horizon: horizon.map(In::new) }.fill(weight)
+    };
+    assert_eq!(fill(constant, None, None), constant);
+    assert_eq!(WeightFrom::ABSENT.fill(constant), constant);
+    let filled = fill(constant, Some(&[3, 0, 4]), Some(&[3, 9, 4]));
+    assert_eq!(filled, Weight { per_row: PerRow::Constant(9.0), denominator: 7.0, scale: 3.0 });
+    // A batch without tokens: the weight is 0, and the horizon no divisor of 0.
+    let filled = fill(constant, Some(&[0, 0]), Some(&[0, 0]));
+    assert_eq!((filled.per_row, filled.denominator, filled.of(1)), (PerRow::Constant(1.0), 0.0, 0.0));
+    // Exact up to 2^53, on both sides of a word of 32 bits.
+    for count in [u64::from(u32::MAX), 1 << 32, (1 << 32) + 1, (1 << 53) - 1, 1 << 53] {
+        let filled = fill(constant, Some(&[count - 1, 1]), Some(&[count, 5]));
+        assert_eq!((filled.denominator, filled.per_row), (count as f64, PerRow::Constant(count as f64)));
+    }
+    // Only a constant has a horizon.
+    let mean = Weight { per_row: PerRow::AtLeastOne, ..constant };
+    assert_eq!(fill(mean, None, Some(&[3])), mean);
+}
+
+#[test]
+fn partial_counts_are_checked() {
+    let many = [1; PARTS + 1];
+    let weight = |per_row| Weight { per_row, denominator: f64::NAN, scale: 1.0 };
+    let from =
+        |denominator: &'static [u64]| WeightFrom { denominator: Some(In::new(denominator)), horizon: None };
+    assert_eq!(from(&[1, 2]).check(&weight(PerRow::One)), Ok(()), "the denominator by value is ignored");
+    assert!(matches!(WeightFrom::ABSENT.check(&weight(PerRow::One)), Err(Error::Value { .. })));
+    assert!(matches!(from(&[]).check(&weight(PerRow::One)), Err(Error::Empty { .. })));
+    let from = WeightFrom { denominator: Some(In::new(&many)), horizon: None };
+    assert!(matches!(from.check(&weight(PerRow::One)), Err(Error::Length { got: 65, .. })));
+    let from = WeightFrom { denominator: Some(In::new(&many[1..])), horizon: Some(In::new(&many[1..])) };
+    assert_eq!(from.check(&weight(PerRow::Constant(f64::NAN))), Ok(()), "so is the constant");
+    assert!(matches!(from.check(&weight(PerRow::AtLeastOne)), Err(Error::Combination { .. })));
+    let infinite = Weight { scale: f64::INFINITY, ..weight(PerRow::One) };
+    assert!(matches!(WeightFrom { horizon: None, ..from }.check(&infinite), Err(Error::Value { .. })));
+}
+
+/// Everything that `loss_totals` makes of a batch.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Scalars {
+    loss: u64,
+    sums: Vec<u64>,
+    maxima: Vec<u32>,
+    counts: [u64; COUNTS],
+    alarm: u32,
+}
+
+/// What a policy loss left of each sequence.
+#[derive(Clone, Debug)]
+struct Rows {
+    loss: Vec<f64>,
+    sums: Vec<f64>,
+    maxima: Vec<f32>,
+    tokens: Vec<u32>,
+    alarm: Vec<u32>,
+}
+
+impl Rows {
+    fn of(outputs: &[Output]) -> Rows {
+        let values = |name: &str| &outputs.iter().find(|output| output.name == name).unwrap().values;
+        let double = |name: &str| match values(name) {
+            Values::F64(values) => values.clone(),
+            other => panic!("{name}: {other:?}"),
+        };
+        let single = |name: &str| match values(name) {
+            Values::F32(values) => values.clone(),
+            other => panic!("{name}: {other:?}"),
+        };
+        let counts = |name: &str| match values(name) {
+            Values::U32(values) => values.clone(),
+            other => panic!("{name}: {other:?}"),
+        };
+        Rows {
+            loss: double("row_loss"),
+            sums: POLICY_SUMS.iter().flat_map(|name| double(name)).collect(),
+            maxima: ["max_ratio", "max_neg_ratio"].iter().flat_map(|name| single(name)).collect(),
+            tokens: counts("row_tokens"),
+            alarm: counts("alarm"),
+        }
+    }
+
+    fn totals(&self, device: &Device) -> Scalars {
+        let (mut loss, mut counts, mut alarm) = ([f64::NAN], [u64::MAX; COUNTS], [9]);
+        let (mut sums, mut maxima) = ([f64::NAN; sum::SUMS], [f32::NAN; 2]);
+        let kernel = LossTotals {
+            row_loss: In::new(&self.loss),
+            row_tokens: In::new(&self.tokens),
+            row_alarm: In::new(&self.alarm),
+            loss: Out::new(&mut loss),
+            counts: Out::new(&mut counts),
+            alarm: Out::new(&mut alarm),
+            metrics: Some(MetricTotals {
+                row_sums: In::new(&self.sums),
+                row_maxima: In::new(&self.maxima),
+                sums: Out::new(&mut sums),
+                maxima: Out::new(&mut maxima),
+            }),
+        };
+        kernel.check().unwrap();
+        device.run(&kernel).unwrap();
+        Scalars {
+            loss: loss[0].to_bits(),
+            sums: sums.iter().map(|x| x.to_bits()).collect(),
+            maxima: maxima.iter().map(|x| x.to_bits()).collect(),
+            counts,
+            alarm: alarm[0],
+        }
+    }
+}
+
+/// A random case of a loss, with everything that it can give, padded by so many sequences without tokens.
+fn padded(op: &str, seed: u64, sequences: usize) -> Case {
+    let mut case = random(op, seed).unwrap();
+    match &mut case.params {
+        Params::Policy(policy) => policy.metrics = true,
+        Params::Op(AnyOp::Gmpo(gmpo)) => (gmpo.loss, gmpo.metrics) = (true, true),
+        other => panic!("{other:?} has no metrics"),
+    }
+    let rows = case.data.rows() + sequences;
+    let tokens = case.data.elements() as u32;
+    case.data.offsets.resize(rows + 1, tokens);
+    case.data.row.iter_mut().for_each(|values| values.resize(rows, -1.5));
+    case
+}
+
+#[test]
+fn totals_have_the_bits_of_the_hosts_folds_whatever_is_padded() {
+    for level in Level::available() {
+        let device = Device::cpu_with(Some(level), Some(2)).unwrap();
+        for op in losses().filter(|op| *op != "value_loss") {
+            for seed in 0..12 {
+                let own = Rows::of(&launch::run(&device, &padded(op, seed, 0)).unwrap());
+                let sequences = own.tokens.len();
+                let totals = own.totals(&device);
+                // As `ops::policy_loss` makes them.
+                let bits = |values: Vec<f64>| values.into_iter().map(f64::to_bits).collect::<Vec<u64>>();
+                assert_eq!(
+                    totals.loss,
+                    bits(fold_rows(&device, &own.loss, sequences).unwrap())[0],
+                    "{op} {seed}"
+                );
+                assert_eq!(
+                    totals.sums,
+                    bits(fold_rows(&device, &own.sums, sequences).unwrap()),
+                    "{op} {seed}"
+                );
+                let largest = |row: &[f32]| row.iter().fold(f32::NEG_INFINITY, |a, b| a.max(*b)).to_bits();
+                let maxima: Vec<u32> = own.maxima.chunks(sequences).map(largest).collect();
+                assert_eq!(totals.maxima, maxima, "{op} {seed}");
+                assert_eq!(totals.counts[TOKENS], own.tokens.iter().map(|n| u64::from(*n)).sum::<u64>());
+                assert_eq!(totals.counts[NONEMPTY], own.tokens.iter().filter(|n| **n > 0).count() as u64);
+                assert_eq!(totals.counts[SEQUENCES], sequences as u64);
+                assert_eq!(Some(&totals.alarm), own.alarm.iter().max());
+                for more in [1, 31, 130] {
+                    let with = Rows::of(&launch::run(&device, &padded(op, seed, more)).unwrap());
+                    assert!(with.loss[sequences..].iter().all(|x| x.to_bits() == 0), "{op}: +0 and not -0");
+                    let mut again = with.totals(&device);
+                    assert_eq!(again.counts[SEQUENCES], (sequences + more) as u64);
+                    again.counts[SEQUENCES] = totals.counts[SEQUENCES];
+                    assert_eq!(again, totals, "{op} {seed}: {more} sequences without tokens");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn the_worst_alarm_is_found_by_its_bits() {
+    // As numbers: −0, a negative, infinity, NaN of both signs, quiet and signalling.
+    let patterns =
+        [0x8000_0000, 0xbf80_0000, 0x7f80_0000, 0x7f80_0001, 0xff80_0001, u32::MAX, 0x7fc0_0000, 5];
+    for level in Level::available() {
+        let device = Device::cpu_with(Some(level), Some(2)).unwrap();
+        for rows in [1usize, 2, 31, 33, 129, 300] {
+            for at in 0..rows.min(40) {
+                for pattern in patterns {
+                    let mut alarm = vec![1u32; rows];
+                    alarm[at * 7 % rows] = pattern;
+                    let own = Rows {
+                        loss: vec![0.0; rows],
+                        sums: vec![0.0; sum::SUMS * rows],
+                        maxima: vec![f32::NEG_INFINITY; 2 * rows],
+                        tokens: vec![0; rows],
+                        alarm,
+                    };
+                    assert_eq!(own.totals(&device).alarm, pattern, "{rows} rows on {level}");
+                }
+            }
+        }
+    }
+}
+
+/// A whole step in launches whose arguments do not depend on the batch, for padded batches of different sizes in the same memory.
+#[test]
+fn a_step_whose_counts_stay_in_memory() {
+    const SEQUENCES_AT_MOST: usize = 40;
+    const TOKENS_AT_MOST: usize = 9000;
+    const P: usize = 16;
+    let gate = PpoClip { clip_ratio_low: 0.2, clip_ratio_high: 0.28, clip_ratio_c: 3.0 };
+    let device = Device::cpu();
+    let shapes: Vec<_> =
+        small().into_iter().filter(|shape| shape.lengths.len() <= SEQUENCES_AT_MOST).collect();
+    for (k, shape) in shapes.iter().chain([&named("edges")]).enumerate() {
+        for (per_row, by_tokens) in
+            [(PerRow::One, true), (PerRow::AtLeastOne, false), (PerRow::Constant(1.0), false)]
+        {
+            let mask = MaskRule::ALL[k % MaskRule::ALL.len()];
+            let data = tokens(shape, mask, Range::Realistic, Source::new(k as u64));
+            let (sequences, n) = (data.rows(), data.elements());
+            // The host's way.
+            let groups = [0, sequences as u32];
+            let batch = Batch::with_empty_rows(&data.offsets, &groups, data.mask.as_deref()).unwrap();
+            let counts = batch.counts(&device).unwrap();
+            let denominator = if by_tokens { counts.tokens } else { counts.nonempty } as f64;
+            let horizon = PerRow::Constant(batch.longest().max(1) as f64);
+            let per_row_by_value = if matches!(per_row, PerRow::Constant(_)) { horizon } else { per_row };
+            let params = ops::policy_loss::PolicyParams {
+                gate,
+                level: lockstep_core::ratio::Level::Token,
+                guard: Guard::clamp(20.0),
+                kl: None,
+                kl_weighted: false,
+                weight: Weight { per_row: per_row_by_value, denominator, scale: 1.0 },
+                band: BAND,
+            };
+            let input = PolicyInput {
+                outputs: Outputs { loss: true, token_loss: false, metrics: true },
+                ..PolicyInput::new(
+                    &data.element[slot::LOGP],
+                    &data.element[slot::LOGP_OLD],
+                    Advantage::PerSequence(&data.row[0]),
+                )
+            };
+            let mut want = PolicyOutput::default();
+            ops::policy_loss::policy_loss(&device, &batch, &input, &params, &mut want).unwrap();
+
+            // The device's: arrays of one capacity, offsets padded by the last.
+            let pad = |values: &[f32], len: usize| [values, &vec![f32::NAN; len - values.len()]].concat();
+            let mut offsets = data.offsets.clone();
+            offsets.resize(SEQUENCES_AT_MOST + 1, n as u32);
+            let live: Vec<u8> = (0..n).map(|i| u8::from(data.live(i))).collect();
+            let (logp, logp_old) = (
+                pad(&data.element[slot::LOGP], TOKENS_AT_MOST),
+                pad(&data.element[slot::LOGP_OLD], TOKENS_AT_MOST),
+            );
+            let mut advantage = data.row[0].clone();
+            advantage.resize(SEQUENCES_AT_MOST, 0.0);
+            let groups = [0, SEQUENCES_AT_MOST as u32];
+            let padded = Batch::with_empty_rows(&offsets, &groups, Some(&live)).unwrap();
+            let mut parts = [[0u64; P]; 3];
+            let [tokens_out, nonempty_out, longest_out] = parts.each_mut().map(|part| Out::new(part));
+            let kernel = BatchCounts {
+                cu_seqlens: padded.cu_seqlens(),
+                loss_mask: padded.loss_mask(),
+                parts: P,
+                tokens: tokens_out,
+                nonempty: nonempty_out,
+                longest: longest_out,
+            };
+            kernel.check().unwrap();
+            device.run(&kernel).unwrap();
+            let [by_token, by_sequence, longest] = &parts;
+            let (mut coef, mut row_loss) = (vec![9.0f32; TOKENS_AT_MOST], vec![9.0f64; SEQUENCES_AT_MOST]);
+            let (mut row_tokens, mut row_alarm) =
+                (vec![9u32; SEQUENCES_AT_MOST], vec![9u32; SEQUENCES_AT_MOST]);
+            let (mut row_sums, mut row_maxima) =
+                (vec![9.0f64; sum::SUMS * SEQUENCES_AT_MOST], vec![9.0f32; 2 * SEQUENCES_AT_MOST]);
+            let kernel = PolicyLoss {
+                cu_seqlens: padded.cu_seqlens(),
+                loss_mask: padded.loss_mask(),
+                logp: In::new(&logp[..n]),
+                logp_old: In::new(&logp_old[..n]),
+                logp_second: None,
+                advantage: In::new(&advantage),
+                advantage_per_token: false,
+                weights: None,
+                level: lockstep_core::ratio::Level::Token,
+                guard: Guard::clamp(20.0),
+                gate,
+                kl: None,
+                weight: Weight { per_row, denominator: 0.0, scale: 1.0 },
+                weight_from: WeightFrom {
+                    denominator: Some(In::new(if by_tokens { by_token } else { by_sequence })),
+                    horizon: matches!(per_row, PerRow::Constant(_)).then(|| In::new(longest)),
+                },
+                coef: Out::new(&mut coef[..n]),
+                loss: Some(LossOut { token_loss: None, row_loss: Out::new(&mut row_loss) }),
+                row_tokens: Out::new(&mut row_tokens),
+                row_alarm: Out::new(&mut row_alarm),
+                metrics: Some(MetricsOut {
+                    row_sums: Out::new(&mut row_sums),
+                    row_maxima: Out::new(&mut row_maxima),
+                    band: BAND,
+                }),
+            };
+            kernel.check().unwrap();
+            device.run(&kernel).unwrap();
+            let rows = Rows {
+                loss: row_loss,
+                sums: row_sums,
+                maxima: row_maxima,
+                tokens: row_tokens,
+                alarm: row_alarm,
+            };
+            let scalars = rows.totals(&device);
+            let bits = |values: &[f32]| values.iter().map(|x| x.to_bits()).collect::<Vec<u32>>();
+            assert_eq!(bits(&coef[..n]), bits(&want.coef), "{} {per_row:?}", shape.name);
+            assert_eq!(f64::from_bits(scalars.loss), want.loss.unwrap(), "{} {per_row:?}", shape.name);
+            assert_eq!(scalars.counts[totals::TOKENS], want.counts.tokens);
+            assert_eq!(scalars.counts[totals::NONEMPTY], want.counts.nonempty);
+        }
+    }
+}

@@ -4,14 +4,17 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 
 /// How unfinished files are called, so that a later run can clear what a killed one left.
 const PREFIX: &str = ".unfinished-";
 
 /// Writes `bytes` beside `path`, flushes them to the disk and renames: whoever opens `path`, even after a power cut, finds
 /// the old content or the new, never a part.
+///
+/// Errors: those of [`check`]; a folder that cannot be written to.
 pub fn write(path: &Path, bytes: &[u8]) -> Result<()> {
+    check(path)?;
     let folder = folder_of(path);
     let attempt = || -> std::io::Result<()> {
         let mut builder = tempfile::Builder::new();
@@ -26,6 +29,17 @@ pub fn write(path: &Path, bytes: &[u8]) -> Result<()> {
         File::open(folder)?.sync_all()
     };
     attempt().with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// Whether a file may be put there. Errors: something is there that is no file. A rename would put a file in the place of a device or a pipe.
+pub fn check(path: &Path) -> Result<()> {
+    let found = fs::metadata(path);
+    ensure!(
+        found.as_ref().map_or(true, |found| found.is_file()),
+        "cannot write {}: what is there is no regular file",
+        path.display()
+    );
+    Ok(())
 }
 
 /// Removes what a killed run left unfinished in `folder`.
@@ -59,6 +73,10 @@ mod tests {
         // A folder cannot be replaced by a file.
         fs::create_dir_all(folder.path().join("b/c")).unwrap();
         assert!(write(&folder.path().join("b"), b"3").is_err());
+        #[cfg(unix)]
+        for device in ["/dev/null", "/dev/stdout"] {
+            assert!(write(Path::new(device), b"4").unwrap_err().to_string().contains("no regular file"));
+        }
         fs::write(folder.path().join(".unfinished-x"), b"half").unwrap();
         clear_unfinished(folder.path()).unwrap();
         let mut names: Vec<_> =

@@ -2,9 +2,11 @@
 
 use clap::{Parser, Subcommand};
 
+use crate::explain::ExplainArgs;
 use crate::list::ListArgs;
 use crate::routing::StudyArgs;
 use crate::score::ScoreArgs;
+use crate::synthesize::RolloutsArgs;
 use crate::train::TrainArgs;
 use crate::tree::TreeArgs;
 use crate::verify::VerifyArgs;
@@ -27,11 +29,15 @@ pub enum Command {
     Train(Box<TrainArgs>),
     /// Apply a recipe to somebody's rollouts: advantages, coefficients, loss, metrics
     Score(ScoreArgs),
+    /// Say what a recipe does: its stages with their formulas, the columns that it reads, what it asks of the training loop
+    Explain(ExplainArgs),
+    /// Make a file of random rollouts with the columns that a recipe needs
+    Rollouts(RolloutsArgs),
     /// Check this machine: one digest over its SIMD levels and GPUs, or golden files
     Verify(VerifyArgs),
     /// List what this machine can compute on, and what is missing and why
     Devices,
-    /// List every algorithm: its stages, source, confidence, what it is checked against, its cost
+    /// List every algorithm: its choices, source, confidence, what it is checked against, its cost; or names, or columns
     List(ListArgs),
     /// Compare routing replay: no replay, R2 and R3 from the same warm starts, over some seeds
     Routing(StudyArgs),

@@ -68,7 +68,7 @@ pub struct Rl {
     pub steps: u64,
     /// Prompts in a batch.
     pub prompts: usize,
-    /// Most prompts of a batch that are learnt from: the first whose rewards differ.
+    /// Most prompts of a batch that are learnt from: the first whose responses have advantages that are not 0.
     pub keep: usize,
     /// Rollouts for each prompt.
     pub group: usize,

@@ -1,14 +1,11 @@
 //! A thin trainer that shows Lockstep whole: the model, the tasks and the loop. There is no RL formula in it: whatever
 //! stands between log-probabilities and `dL/dlogp` is a call of crate `lockstep`, and all these calls are in [`rl`].
 //!
-//! Without the default feature `model` only the parsers are built: tasks and rollout files.
+//! Without the default feature `model` only the tasks are built, with their parser.
 #![forbid(unsafe_code)]
 
 pub mod atomic;
-pub mod rl;
-pub mod rollouts;
 pub mod task;
-pub mod tensors;
 pub mod vocab;
 
 #[cfg(feature = "model")]
@@ -20,6 +17,10 @@ pub mod config;
 #[cfg(feature = "model")]
 pub mod devices;
 #[cfg(feature = "model")]
+pub mod explain;
+#[cfg(feature = "model")]
+pub mod files;
+#[cfg(feature = "model")]
 pub mod list;
 #[cfg(feature = "model")]
 pub mod model;
@@ -30,9 +31,15 @@ pub mod random;
 #[cfg(feature = "model")]
 pub mod report;
 #[cfg(feature = "model")]
+pub mod rl;
+#[cfg(feature = "model")]
 pub mod routing;
 #[cfg(feature = "model")]
 pub mod score;
+#[cfg(feature = "model")]
+pub mod synthesize;
+#[cfg(feature = "model")]
+pub mod tensors;
 #[cfg(feature = "model")]
 pub mod threads;
 #[cfg(feature = "model")]

@@ -1,13 +1,19 @@
 //! `lockstep list`: the catalogue.
 
-use lockstep::catalogue;
+use lockstep::{catalogue, columns, recipe};
 
 /// How it is printed.
 #[derive(Clone, Debug, clap::Args)]
 pub struct ListArgs {
     /// As the table of docs/algorithms.md
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["names", "columns"])]
     pub markdown: bool,
+    /// Only the names of the recipes, one a line
+    #[arg(long, conflicts_with = "columns")]
+    pub names: bool,
+    /// The columns that rollouts can have, as the table of docs/columns.md
+    #[arg(long)]
+    pub columns: bool,
 }
 
 /// What stands before the table in docs/algorithms.md.
@@ -25,6 +31,12 @@ token or what is said; a host rule is for the caller's own loop over prompts or 
 
 /// What `lockstep list` prints.
 pub fn list(args: &ListArgs) -> String {
+    if args.names {
+        return recipe::names().iter().map(|name| format!("{name}\n")).collect();
+    }
+    if args.columns {
+        return columns::markdown();
+    }
     if args.markdown { HEAD.to_owned() + &catalogue::markdown() } else { catalogue::text() }
 }
 
@@ -36,7 +48,7 @@ mod tests {
     fn the_docs_are_up_to_date() {
         let docs = include_str!("../../docs/algorithms.md");
         assert!(
-            docs == list(&ListArgs { markdown: true }),
+            docs == list(&ListArgs { markdown: true, names: false, columns: false }),
             "run: lockstep list --markdown > docs/algorithms.md"
         );
     }

@@ -8,7 +8,9 @@ use anyhow::Result;
 use clap::Parser;
 use lockstep_trainer::cli::{Cli, Command};
 use lockstep_trainer::train::TrainArgs;
-use lockstep_trainer::{devices, list, routing, score, threads, train, tree, verify};
+use lockstep_trainer::{
+    devices, explain, list, routing, score, synthesize, threads, train, tree, verify,
+};
 
 /// Bad input of any kind; clap uses the same code for a bad command line.
 const BAD_INPUT: u8 = 2;
@@ -41,8 +43,19 @@ fn run(command: Command) -> Result<ExitCode> {
             Ok(if finished { ExitCode::SUCCESS } else { ExitCode::from(INTERRUPTED) })
         }
         Command::Score(args) => {
-            let summary = score::score(&args)?;
+            let (summary, warnings) = score::score(&args)?;
+            for warning in warnings {
+                let _ = writeln!(std::io::stderr(), "warning: {warning}");
+            }
             let _ = writeln!(std::io::stdout(), "{summary}");
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Explain(args) => {
+            let _ = write!(std::io::stdout(), "{}", explain::explain(&args)?);
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Rollouts(args) => {
+            let _ = writeln!(std::io::stdout(), "{}", synthesize::write(&args)?);
             Ok(ExitCode::SUCCESS)
         }
         Command::Routing(args) => {

@@ -3,6 +3,8 @@
 
 use anyhow::{Result, anyhow, bail};
 use candle_core::Tensor;
+use lockstep::Device;
+use lockstep::ops::logits::{Logits, Statistics, logits_gradient, logits_statistics};
 use rayon::prelude::*;
 
 use crate::model::{Model, Routes, Shape, Weights};
@@ -36,11 +38,18 @@ pub struct Pass<'a> {
     pub routed: Vec<Record>,
     /// Router rows that were replayed.
     pub replayed: usize,
+    /// The logits behind `logp`, `[N, vocabulary]`, if they were asked for.
+    logits: Vec<f32>,
+    /// The tokens of the responses, `[N]`.
+    labels: Vec<u32>,
 }
 
 /// A shard that was run.
 struct Part {
     logp: Tensor,
+    /// What it comes from.
+    logits: Tensor,
+    labels: Vec<u32>,
     /// Each layer's router scores, `[positions * rows, E]`, if the model records.
     scores: Vec<Tensor>,
     /// How many sequences have a record.
@@ -55,6 +64,16 @@ impl<'a> Pass<'a> {
 
     /// Runs the model over the sequences with the experts of their records, if there are any.
     pub fn replaying(model: &'a Model, sequences: &[Sequence], records: Option<&[&Record]>) -> Result<Self> {
+        Self::run(model, sequences, records, false)
+    }
+
+    /// The same, and keeps the logits where they are asked for: see [`Self::statistics`].
+    pub fn run(
+        model: &'a Model,
+        sequences: &[Sequence],
+        records: Option<&[&Record]>,
+        keep_logits: bool,
+    ) -> Result<Self> {
         let replays: Vec<Option<&[&Record]>> = match records {
             Some(records) if records.len() != sequences.len() => {
                 bail!("{} records for {} sequences", records.len(), sequences.len())
@@ -67,8 +86,20 @@ impl<'a> Pass<'a> {
             .zip(replays)
             .map(|(shard, records)| run_shard(model, shard, records))
             .collect::<Result<_>>()?;
-        let mut pass = Self { model, parts: Vec::new(), logp: Vec::new(), routed: Vec::new(), replayed: 0 };
+        let mut pass = Self {
+            model,
+            parts: Vec::new(),
+            logp: Vec::new(),
+            routed: Vec::new(),
+            replayed: 0,
+            logits: Vec::new(),
+            labels: Vec::new(),
+        };
         for (part, routed, replayed) in shards {
+            if keep_logits {
+                pass.logits.extend(part.logits.flatten_all()?.to_vec1::<f32>()?);
+                pass.labels.extend(&part.labels);
+            }
             pass.logp.extend(part.logp.to_vec1::<f32>()?);
             pass.parts.push(part);
             pass.routed.extend(routed);
@@ -82,9 +113,39 @@ impl<'a> Pass<'a> {
         self.gradients_with(coefficients, None)
     }
 
+    /// Entropies, sums of squared probabilities and norms of scores of the distributions behind `logp`. The pass must have kept its logits.
+    pub fn statistics(&self, device: &Device) -> Result<Statistics> {
+        Ok(logits_statistics(device, &self.rows(), 1.0, true)?)
+    }
+
+    /// The gradient of every logit from that of the entropies.
+    pub fn entropy_gradient(
+        &self,
+        device: &Device,
+        statistics: &Statistics,
+        of_entropy: &[f32],
+    ) -> Result<Vec<f32>> {
+        let of_logp = vec![0.0; of_entropy.len()];
+        Ok(logits_gradient(device, &self.rows(), statistics, &of_logp, Some(of_entropy))?)
+    }
+
+    fn rows(&self) -> Logits<'_> {
+        Logits { logits: &self.logits, labels: &self.labels, loss_mask: None }
+    }
+
     /// The same, plus that of `sum(scores * scores' coefficients)`, whose coefficients are packed like the records, `[tokens, layers, E]`.
     pub fn gradients_with(&self, coefficients: &[f32], scores: Option<&[f32]>) -> Result<Vec<Vec<f32>>> {
-        let (mut rest, mut rest_of_scores) = (coefficients, scores);
+        self.gradients_of(coefficients, scores, None)
+    }
+
+    /// The same, plus what `logits` adds to the gradients of the logits, `[N, vocabulary]`.
+    pub fn gradients_of(
+        &self,
+        coefficients: &[f32],
+        scores: Option<&[f32]>,
+        logits: Option<&[f32]>,
+    ) -> Result<Vec<Vec<f32>>> {
+        let (mut rest, mut rest_of_scores, mut rest_of_logits) = (coefficients, scores, logits);
         let mut sequences = &self.routed[..];
         let mut jobs = Vec::new();
         for part in &self.parts {
@@ -102,14 +163,19 @@ impl<'a> Pass<'a> {
                 (sequences, rest_of_scores) = (later, Some(tail));
                 others = spread(part, own, head);
             }
+            let mut others: Vec<(&Tensor, Vec<f32>)> = part.scores.iter().zip(others).collect();
+            if let Some(packed) = rest_of_logits {
+                let (head, tail) = packed
+                    .split_at_checked(part.logits.elem_count())
+                    .ok_or_else(|| anyhow!("too few gradients of logits"))?;
+                rest_of_logits = Some(tail);
+                others.push((&part.logits, head.to_vec()));
+            }
             jobs.push((part, head, others));
         }
         let grads: Vec<Vec<Vec<f32>>> = jobs
             .into_par_iter()
-            .map(|(part, c, others)| {
-                let others: Vec<_> = part.scores.iter().zip(others).collect();
-                self.model.gradients(&part.logp, c, &others)
-            })
+            .map(|(part, c, others)| self.model.gradients(&part.logp, c, &others))
             .collect::<Result<_>>()?;
         grads.into_iter().reduce(add).ok_or_else(|| anyhow!("no sequences"))
     }
@@ -167,22 +233,24 @@ fn run_shard(
             target.push(token);
         }
     }
-    let n = at.len();
+    let (n, labels) = (at.len(), target.clone());
     let replay = records.map(|records| time_major(model.shape(), records, longest - 1)).transpose()?;
     let mut routes = (model.records() || replay.is_some()).then(|| Routes::new(replay));
     let hidden = model.hidden(&tokens, rows, None, routes.as_mut())?;
     let device = hidden.device();
     let picked = hidden.index_select(&Tensor::from_vec(at, n, device)?, 0)?;
-    let logp = model.log_probs(&picked)?.gather(&Tensor::from_vec(target, (n, 1), device)?, 1)?.squeeze(1)?;
+    let logits = model.logits(&picked)?;
+    let target = Tensor::from_vec(target, (n, 1), device)?;
+    let logp = Model::normalized(&logits)?.gather(&target, 1)?.squeeze(1)?;
     let Some(mut routes) = routes else {
-        return Ok((Part { logp, scores: Vec::new(), routed: 0 }, Vec::new(), 0));
+        return Ok((Part { logp, logits, labels, scores: Vec::new(), routed: 0 }, Vec::new(), 0));
     };
     let scores = routes.layers.iter_mut().filter_map(|layer| layer.attached.take()).collect();
     let of = |(row, s): (usize, &Sequence)| {
         Record::of(model.shape(), &routes, rows, row, s.prompt.len() + s.response.len())
     };
     let routed: Vec<Record> = sequences.iter().enumerate().map(of).collect::<Result<_>>()?;
-    Ok((Part { logp, scores, routed: routed.len() }, routed, routes.replayed))
+    Ok((Part { logp, logits, labels, scores, routed: routed.len() }, routed, routes.replayed))
 }
 
 /// A sampled response and the log-probability of each of its tokens at the moment of sampling.
@@ -203,23 +271,42 @@ pub fn sample(
     limit: usize,
     stream: impl Fn(u64) -> Stream + Sync,
 ) -> Result<Vec<Sampled>> {
+    let draw = |row| {
+        let mut stream = stream(row);
+        move |log_probs: &[f32]| pick(log_probs, stream.unit())
+    };
+    respond(model, prompts, limit, draw)
+}
+
+/// The likeliest token at every position, of two alike the first, for each prompt.
+pub fn greedy(model: &Model, prompts: &[Vec<u32>], limit: usize) -> Result<Vec<Sampled>> {
+    respond(model, prompts, limit, |_| likeliest)
+}
+
+/// One response for each prompt, whose tokens `chooser` of its row chooses by their log-probabilities.
+fn respond<C: FnMut(&[f32]) -> usize>(
+    model: &Model,
+    prompts: &[Vec<u32>],
+    limit: usize,
+    chooser: impl Fn(u64) -> C + Sync,
+) -> Result<Vec<Sampled>> {
     let rows: Vec<(u64, &Vec<u32>)> = (0..).zip(prompts).collect();
     let parts: Vec<Vec<Sampled>> = shards(&rows)
         .into_par_iter()
-        .map(|shard| sample_shard(model, shard, limit, &stream))
+        .map(|shard| respond_shard(model, shard, limit, &chooser))
         .collect::<Result<_>>()?;
     Ok(parts.concat())
 }
 
 /// All rows advance position by position; a row whose prompt is longer than the others' reads it while they already write.
-fn sample_shard(
+fn respond_shard<C: FnMut(&[f32]) -> usize>(
     model: &Model,
     shard: &[(u64, &Vec<u32>)],
     limit: usize,
-    stream: &(impl Fn(u64) -> Stream + Sync),
+    chooser: &(impl Fn(u64) -> C + Sync),
 ) -> Result<Vec<Sampled>> {
     let rows = shard.len();
-    let mut streams: Vec<Stream> = shard.iter().map(|&(row, _)| stream(row)).collect();
+    let mut choosers: Vec<C> = shard.iter().map(|&(row, _)| chooser(row)).collect();
     let mut sampled = vec![Sampled::default(); rows];
     let mut done = vec![false; rows];
     let mut cache = model.cache(rows)?;
@@ -237,7 +324,7 @@ fn sample_shard(
                 Some(&token) => token,
                 None if done[row] => END,
                 None => {
-                    let token = pick(&log_probs[row], streams[row].unit());
+                    let token = choosers[row](&log_probs[row]);
                     sampled[row].response.push(token as u32);
                     sampled[row].logp.push(log_probs[row][token]);
                     done[row] = token as u32 == END || sampled[row].response.len() == limit;
@@ -268,7 +355,10 @@ fn pick(log_probs: &[f32], u: f32) -> usize {
         sum > u
     });
     // Rounding may leave the sum a little below 1: then the likeliest token.
-    passed.unwrap_or_else(|| {
-        (0..log_probs.len()).rev().max_by(|&a, &b| log_probs[a].total_cmp(&log_probs[b])).unwrap_or(0)
-    })
+    passed.unwrap_or_else(|| likeliest(log_probs))
+}
+
+/// The token with the greatest log-probability; of two alike the first.
+fn likeliest(log_probs: &[f32]) -> usize {
+    (0..log_probs.len()).rev().max_by(|&a, &b| log_probs[a].total_cmp(&log_probs[b])).unwrap_or(0)
 }

@@ -21,6 +21,8 @@ pub enum Phase {
     Shuffle = 6,
     /// Tokens sampled to decide when the warm start ends.
     WarmCheck = 7,
+    /// What a recipe chooses at random.
+    Recipe = 8,
 }
 
 /// One stream of random numbers.

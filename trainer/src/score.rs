@@ -1,93 +1,140 @@
 //! `lockstep score`: a recipe applied to rollouts from a file, whoever made them.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use anyhow::{Context, Result};
-use lockstep::{Metrics, RatioStats};
+use anyhow::{Context, Result, ensure};
+use lockstep::{Column, Columns, Credit, Loss, Metrics, RatioStats, RolloutsBuf};
 use serde_json::{Map, Value, json};
 
-use crate::atomic;
 use crate::rl::{Algorithm, recipe_toml};
-use crate::rollouts::Rollouts;
 use crate::tensors::Writer;
+use crate::{atomic, files};
 
 /// What is scored, by what, and where the result goes.
 #[derive(Clone, Debug, clap::Args)]
 pub struct ScoreArgs {
-    /// A safetensors file with cu_seqlens, cu_groups, rewards, logp, logp_old, and optionally loss_mask, logp_ref, logp_rollout, tokens
+    /// A safetensors file of columns: cu_seqlens, cu_groups and what the recipe reads, which `lockstep explain` lists
     #[arg(value_name = "ROLLOUTS.safetensors")]
     pub rollouts: PathBuf,
     /// The recipe: a name (grpo, dapo, sapo, verl, trl, ...) or a TOML file
     #[arg(long, value_name = "NAME|FILE")]
     pub recipe: String,
-    /// Where advantage, coef, token_loss, loss and metrics go
+    /// Where advantages, gradients, losses and metrics go
     #[arg(short, long, value_name = "OUT.safetensors")]
     pub output: PathBuf,
     /// Where to compute: cpu, cpu:LEVEL, cuda, cuda:N, rocm, rocm:N; it changes no bit
     #[arg(long, value_name = "DEVICE", default_value = "cpu")]
     pub device: String,
+    /// Refuse columns that the recipe does not use, instead of a warning
+    #[arg(long)]
+    pub strict: bool,
+    /// Let tensors pass that are no columns
+    #[arg(long)]
+    pub allow_extra: bool,
 }
 
-/// Runs `lockstep score` and returns what it tells a person.
-pub fn score(args: &ScoreArgs) -> Result<String> {
+/// Runs `lockstep score` and returns what it tells a person, and what it warns of.
+pub fn score(args: &ScoreArgs) -> Result<(String, Vec<String>)> {
+    atomic::check(&args.output)?;
     let recipe = recipe_toml(&args.recipe)?;
-    let rollouts = Rollouts::read(&args.rollouts)?;
-    let (bytes, summary) = score_rollouts(&recipe, &args.device, &rollouts)
-        .with_context(|| args.rollouts.display().to_string())?;
+    let algorithm = Algorithm::new(&recipe, &args.device)?;
+    let (rollouts, extra) = files::read_rollouts(&args.rollouts, args.allow_extra)?;
+    let mut warnings = Vec::new();
+    if !extra.is_empty() {
+        warnings.push(format!("{} has tensors that are no columns: {}", args.rollouts.display(), extra.join(", ")));
+    }
+    let unused = unused(&algorithm, &rollouts);
+    if !unused.is_empty() {
+        let said = format!("the recipe {} does not use the columns {}", args.recipe, unused.join(", "));
+        ensure!(!args.strict, "{}: {said}", args.rollouts.display());
+        warnings.push(said);
+    }
+    let scored = score_rollouts(&algorithm, &recipe, &rollouts);
+    let (bytes, summary) = scored.with_context(|| args.rollouts.display().to_string())?;
     atomic::write(&args.output, &bytes)?;
-    Ok(format!("{summary}\nwritten: {}", display(&args.output)))
+    Ok((format!("{summary}\nwritten: {}", args.output.display()), warnings))
 }
 
-fn display(path: &Path) -> String {
-    path.display().to_string()
+/// Names of the columns that neither call reads.
+fn unused(algorithm: &Algorithm, rollouts: &RolloutsBuf) -> Vec<&'static str> {
+    let mut measured = algorithm.recipe().reads();
+    if measured.contains(Column::logp_old) {
+        // The mismatch of engine and trainer is measured wherever it can be.
+        measured = measured.and(Columns::of(&[Column::logp_rollout]));
+    }
+    rollouts.view().columns().without(measured).iter().map(Column::name).collect()
 }
 
 /// The bytes of the output file and a summary.
-pub fn score_rollouts(recipe: &str, device: &str, rollouts: &Rollouts) -> Result<(Vec<u8>, String)> {
-    let algorithm = Algorithm::new(recipe, device)?;
-    // Per token where the recipe computes them so, otherwise per sequence.
-    let (advantage, advantages) = match algorithm.token_advantages(rollouts)? {
-        Some(found) => (found.advantage, found.group),
-        None => {
-            let found = algorithm.advantages(rollouts)?;
-            (found.advantage.clone(), found)
+fn score_rollouts(algorithm: &Algorithm, recipe: &str, rollouts: &RolloutsBuf) -> Result<(Vec<u8>, String)> {
+    let credit = algorithm.advantages(rollouts)?;
+    let loss = algorithm.loss(rollouts, &credit)?;
+    let mut writer = Writer::default();
+    let mut floats = |name: &str, values: Option<&[f32]>| {
+        if let Some(values) = values {
+            writer.floats(name, &[values.len()], values);
         }
     };
-    let loss = algorithm.policy_loss(rollouts, &advantage)?;
+    floats("advantage", Some(&credit.advantage));
+    floats("coef", Some(&loss.coef));
+    floats("token_loss", Some(&loss.token_loss));
+    floats("weights", credit.weights.as_deref());
+    floats("returns", (!credit.returns.is_empty()).then_some(&credit.returns[..]));
+    floats("dloss_dentropy", loss.entropy.as_ref().map(|term| &term.coef[..]));
+    floats("dloss_dvalue", loss.value.as_ref().map(|value| &value.gradient[..]));
+    if let Some(mask) = &credit.loss_mask {
+        writer.mask("loss_mask", mask);
+    }
+    if !credit.state.role_values.is_empty() {
+        writer.doubles("state.role_values", &credit.state.role_values);
+    }
+    let mut named = Map::new();
+    let mut summary = String::new();
+    for (name, value) in scalars(algorithm, rollouts, &credit, &loss)? {
+        let tensor = if name == "loss" { name.to_owned() } else { format!("metrics.{name}") };
+        writer.scalar(tensor, value);
+        named.insert(name.to_owned(), json!(value));
+        summary += &format!("{name:<30}{value}\n");
+    }
+    let note = json!({ "recipe": recipe, "metrics": Value::Object(named) });
+    Ok((writer.finish(note.to_string())?, summary.trim_end().to_owned()))
+}
+
+/// Every number of a batch.
+fn scalars(
+    algorithm: &Algorithm,
+    rollouts: &RolloutsBuf,
+    credit: &Credit,
+    loss: &Loss,
+) -> Result<Vec<(&'static str, f64)>> {
+    let (total, measured) = loss.loss.zip(loss.metrics).context("the loss was asked for, but not computed")?;
     let mut scalars = vec![
-        ("loss", loss.loss),
-        ("constant_groups", advantages.constant_groups() as f64),
-        ("singleton_groups", advantages.singleton_groups() as f64),
+        ("loss", total),
+        ("constant_groups", credit.groups.constant_groups() as f64),
+        ("singleton_groups", credit.groups.singleton_groups() as f64),
     ];
-    scalars.extend(metrics(&loss.metrics));
+    scalars.extend(metrics(&measured));
     if let Some(mismatch) = algorithm.mismatch(rollouts)? {
         scalars.extend(mismatch_metrics(&mismatch));
     }
-    if let Some(correction) = algorithm.correction(rollouts)? {
+    if let Some(correction) = &credit.correction {
+        let rejected = correction.counts_before.tokens - correction.counts_after.tokens;
         scalars.extend([
             ("correction_weight_mean", correction.stats.mean),
             ("correction_weight_std", correction.stats.std),
             ("correction_ess", correction.stats.ess),
             ("correction_outside_fraction", correction.stats.outside_fraction),
             ("correction_rejected_fraction", correction.stats.rejected_fraction),
+            ("correction_rejected_tokens", rejected as f64),
         ]);
     }
-
-    let mut writer = Writer::default();
-    for (name, values) in [("advantage", &advantage), ("coef", &loss.coef), ("token_loss", &loss.token_loss)]
-    {
-        writer.floats(name, &[values.len()], values);
+    if let Some(term) = &loss.entropy {
+        scalars.extend([("entropy", term.entropy), ("entropy_loss", term.loss)]);
     }
-    let mut named = Map::new();
-    let mut summary = String::new();
-    for (name, value) in scalars {
-        let tensor = if name == "loss" { name.to_owned() } else { format!("metrics.{name}") };
-        writer.scalar(tensor, value);
-        named.insert(name.to_owned(), json!(value));
-        summary += &format!("{name:<22}{value}\n");
+    if let Some(value) = &loss.value {
+        scalars.extend([("value_loss", value.loss), ("value_clip_fraction", value.clip_fraction)]);
     }
-    let note = json!({ "recipe": recipe, "metrics": Value::Object(named) });
-    Ok((writer.finish(note.to_string())?, summary.trim_end().to_owned()))
+    Ok(scalars)
 }
 
 fn metrics(m: &Metrics) -> [(&'static str, f64); 17] {

@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 
 use anyhow::{Context, Result, bail, ensure};
-use half::{bf16, f16};
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
 
@@ -61,63 +60,13 @@ impl<'a> Tensors<'a> {
         Ok(each(view.data(), f32::from_le_bytes))
     }
 
-    /// A flat tensor of f32, f64, f16 or bf16 as f32.
+    /// A flat tensor of f32.
     pub fn floats(&self, name: &str) -> Result<Vec<f32>> {
         let view = self.flat(name)?;
-        let bytes = view.data();
-        Ok(match view.dtype() {
-            Dtype::F32 => each(bytes, f32::from_le_bytes),
-            Dtype::F64 => each(bytes, |b| f64::from_le_bytes(b) as f32),
-            Dtype::F16 => each(bytes, |b| f16::from_le_bytes(b).to_f32()),
-            Dtype::BF16 => each(bytes, |b| bf16::from_le_bytes(b).to_f32()),
-            other => bail!("tensor '{name}' has type {other:?}: expected F32, F64, F16 or BF16"),
-        })
-    }
-
-    /// As [`Self::floats`], if the tensor is there.
-    pub fn optional_floats(&self, name: &str) -> Result<Option<Vec<f32>>> {
-        self.has(name).then(|| self.floats(name)).transpose()
-    }
-
-    /// A flat tensor of u32, i32, u64 or i64 as u32.
-    pub fn offsets(&self, name: &str) -> Result<Vec<u32>> {
-        let view = self.flat(name)?;
-        let bytes = view.data();
-        let wide: Vec<i128> = match view.dtype() {
-            Dtype::U32 => each(bytes, |b| u32::from_le_bytes(b).into()),
-            Dtype::I32 => each(bytes, |b| i32::from_le_bytes(b).into()),
-            Dtype::U64 => each(bytes, |b| u64::from_le_bytes(b).into()),
-            Dtype::I64 => each(bytes, |b| i64::from_le_bytes(b).into()),
-            other => bail!("tensor '{name}' has type {other:?}: expected U32, I32, U64 or I64"),
-        };
-        let narrow = |(i, &x): (usize, &i128)| {
-            u32::try_from(x)
-                .ok()
-                .with_context(|| format!("tensor '{name}'[{i}] is {x}: expected 0 to {}", u32::MAX))
-        };
-        wide.iter().enumerate().map(narrow).collect()
-    }
-
-    /// As [`Self::offsets`], for ids, if the tensor is there.
-    pub fn optional_ids(&self, name: &str) -> Result<Option<Vec<u32>>> {
-        self.has(name).then(|| self.offsets(name)).transpose()
-    }
-
-    /// A flat tensor of u8 or bool whose entries are 0 or 1, if it is there.
-    pub fn optional_mask(&self, name: &str) -> Result<Option<Vec<u8>>> {
-        if !self.has(name) {
-            return Ok(None);
+        match view.dtype() {
+            Dtype::F32 => Ok(each(view.data(), f32::from_le_bytes)),
+            other => bail!("tensor '{name}' has type {other:?}: expected F32"),
         }
-        let view = self.flat(name)?;
-        ensure!(
-            matches!(view.dtype(), Dtype::U8 | Dtype::BOOL),
-            "tensor '{name}' has type {:?}: expected U8 or BOOL",
-            view.dtype()
-        );
-        if let Some(i) = view.data().iter().position(|&b| b > 1) {
-            bail!("tensor '{name}'[{i}] is {}: expected 0 or 1", view.data()[i]);
-        }
-        Ok(Some(view.data().to_vec()))
     }
 }
 
@@ -142,10 +91,10 @@ impl Writer {
         self.add(name, Dtype::F64, &[], value.to_le_bytes().to_vec());
     }
 
-    /// Adds a flat tensor of u32.
-    pub fn offsets(&mut self, name: impl Into<String>, values: &[u32]) {
+    /// Adds a flat tensor of f64.
+    pub fn doubles(&mut self, name: impl Into<String>, values: &[f64]) {
         let bytes = values.iter().flat_map(|x| x.to_le_bytes()).collect();
-        self.add(name, Dtype::U32, &[values.len()], bytes);
+        self.add(name, Dtype::F64, &[values.len()], bytes);
     }
 
     /// Adds a flat tensor of u8.

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::{Result, ensure};
 use lockstep::Backend;
-use lockstep_conformance::{golden, verify as suite};
+use lockstep_conformance::{digest, golden, verify as suite};
 
 /// What is verified.
 #[derive(Clone, Debug, clap::Args)]
@@ -37,12 +37,14 @@ pub fn verify(args: &VerifyArgs) -> Result<(String, bool)> {
     }
     ensure!(args.streams <= 256, "--streams is {}: expected at most 256", args.streams);
     let default = suite::Plan::default();
+    let backends = if args.backend.is_empty() { default.backends } else { args.backend.clone() };
+    let recipes = digest::recipes(&backends);
     let report = suite::verify(&suite::Plan {
-        backends: if args.backend.is_empty() { default.backends } else { args.backend.clone() },
+        backends,
         random: args.random.unwrap_or(default.random),
         seed: args.seed,
         repeats: args.repeats,
         streams: args.streams,
     });
-    Ok((report.to_string(), report.passed()))
+    Ok((format!("{report}\n{recipes}"), report.passed() && recipes.passed()))
 }

@@ -5,7 +5,9 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use lockstep_trainer::rollouts::Rollouts;
+use lockstep::RolloutsBuf;
+use safetensors::tensor::TensorView;
+use safetensors::{Dtype, SafeTensors};
 
 /// Runs the binary in `folder` and returns what it says when it refuses.
 fn refused(folder: &Path, arguments: &[&str]) -> String {
@@ -26,15 +28,20 @@ fn names(folder: &Path) -> Vec<String> {
     names
 }
 
-fn rollouts() -> Rollouts {
-    Rollouts {
-        cu_seqlens: vec![0, 2, 4],
-        cu_groups: vec![0, 2],
-        rewards: vec![1.0, 0.0],
-        logp: vec![-1.0; 4],
-        logp_old: vec![-1.1; 4],
-        ..Rollouts::default()
+fn rollouts() -> RolloutsBuf {
+    RolloutsBuf {
+        cu_seqlens: Some(vec![0, 2, 4]),
+        cu_groups: Some(vec![0, 2]),
+        rewards: Some(vec![1.0, 0.0]),
+        logp: Some(vec![-1.0; 4]),
+        logp_old: Some(vec![-1.1; 4]),
+        ..RolloutsBuf::default()
     }
+}
+
+/// A column that is there, to be changed.
+fn of<T>(column: &mut Option<Vec<T>>) -> &mut Vec<T> {
+    column.as_mut().unwrap()
 }
 
 #[test]
@@ -117,7 +124,7 @@ fn resume_refuses_another_configuration_and_a_broken_checkpoint() {
     let whole = fs::read(at.join("run/checkpoint.safetensors")).unwrap();
     fs::write(at.join("run/checkpoint.safetensors"), &whole[..whole.len() - 1]).unwrap();
     assert!(refused(at, &["train", "--resume", "run"]).contains("safetensors"));
-    fs::write(at.join("run/checkpoint.safetensors"), rollouts().to_bytes().unwrap()).unwrap();
+    fs::write(at.join("run/checkpoint.safetensors"), rollouts().to_safetensors().unwrap()).unwrap();
     assert!(refused(at, &["train", "--resume", "run"]).contains("configuration"));
     fs::write(at.join("run/checkpoint.safetensors"), &whole).unwrap();
     fs::write(at.join("run/metrics.jsonl"), "").unwrap();
@@ -128,25 +135,27 @@ fn resume_refuses_another_configuration_and_a_broken_checkpoint() {
 fn score_refuses() {
     let folder = tempfile::tempdir().unwrap();
     let at = folder.path();
-    let good = rollouts().to_bytes().unwrap();
+    let good = rollouts().to_safetensors().unwrap();
     fs::write(at.join("good"), &good).unwrap();
     fs::write(at.join("cut"), &good[..good.len() - 3]).unwrap();
     fs::write(at.join("text"), "these are no tensors").unwrap();
-    type Change = fn(&mut Rollouts);
-    let cases: [(&str, Change, &str); 8] = [
-        ("positive", |r| r.logp[3] = 0.5, "`logp`[3] is 0.5"),
-        ("nan", |r| r.logp_old[1] = f32::NAN, "`logp_old`[1] is NaN"),
-        ("infinite", |r| r.rewards[1] = f32::INFINITY, "`rewards`[1]"),
-        ("decreasing", |r| r.cu_seqlens = vec![0, 4, 2], "cu_seqlens"),
-        ("late", |r| r.cu_seqlens[0] = 1, "`cu_seqlens`[0]"),
-        ("empty-row", |r| r.cu_seqlens[1] = 0, "cu_seqlens"),
-        ("short", |r| r.logp.truncate(3), "logp"),
-        ("single", |r| r.cu_groups = vec![0, 1, 2], "group"),
+    type Change = fn(&mut RolloutsBuf);
+    let cases: [(&str, Change, &str); 10] = [
+        ("positive", |r| of(&mut r.logp)[3] = 0.5, "`logp`[3] is 0.5"),
+        ("nan", |r| of(&mut r.logp_old)[1] = f32::NAN, "`logp_old`[1] is NaN"),
+        ("infinite", |r| of(&mut r.rewards)[1] = f32::INFINITY, "`rewards`[1]"),
+        ("decreasing", |r| r.cu_seqlens = Some(vec![0, 4, 2]), "cu_seqlens"),
+        ("late", |r| of(&mut r.cu_seqlens)[0] = 1, "`cu_seqlens`[0]"),
+        ("empty-row", |r| of(&mut r.cu_seqlens)[1] = 0, "cu_seqlens"),
+        ("short", |r| of(&mut r.logp).truncate(3), "logp"),
+        ("single", |r| r.cu_groups = Some(vec![0, 1, 2]), "group"),
+        ("no-rewards", |r| r.rewards = None, "missing columns: rewards (for advantage)"),
+        ("no-logp", |r| (r.logp, r.logp_old) = (None, None), "missing columns: logp (for ratio), logp_old (for ratio)"),
     ];
     for (name, change, _) in cases {
         let mut changed = rollouts();
         change(&mut changed);
-        fs::write(at.join(name), changed.to_bytes().unwrap()).unwrap();
+        fs::write(at.join(name), changed.to_safetensors().unwrap()).unwrap();
     }
     let before = names(at);
     let refuse = |file: &str, recipe: &str, output: &str, expected: &str| {
@@ -159,7 +168,56 @@ fn score_refuses() {
     refuse("text", "grpo", "out", "text: not a whole safetensors file");
     refuse("good", "grpoo", "out", "grpoo");
     refuse("good", "grpo", "none/out", "none/out");
+    refuse("good", "grpo", "/dev/null", "no regular file");
+    refuse("good", "grpo", "/dev/stdout", "no regular file");
+    refuse("good", "minirl", "out", "missing columns: logp_rollout (for gate)");
     for (name, _, expected) in cases {
         refuse(name, "grpo", "out", expected);
     }
+    // Tensors that are no columns, and columns that nothing reads.
+    let file = SafeTensors::deserialize(&good).unwrap();
+    let mut tensors = file.tensors();
+    tensors.push(("logprob".into(), TensorView::new(Dtype::F32, vec![1], &[0; 4]).unwrap()));
+    fs::write(at.join("extra"), safetensors::serialize(tensors, None).unwrap()).unwrap();
+    let message = refused(at, &["score", "extra", "--recipe", "grpo", "-o", "out"]);
+    assert!(message.contains("`logprob` is no column: known are cu_seqlens"), "{message}");
+    let strict = ["score", "extra", "--recipe", "psr", "--allow-extra", "--strict", "-o", "out"];
+    let more = RolloutsBuf { tokens: Some(vec![1; 4]), ..rollouts() };
+    fs::write(at.join("extra"), more.to_safetensors().unwrap()).unwrap();
+    assert!(refused(at, &strict).contains("does not use the columns tokens"));
+}
+
+#[test]
+fn what_the_task_cannot_give_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    let line = |i: u32| format!("{{\"prompt\": \"{i}\", \"answer\": \"{i}\"}}\n");
+    fs::write(at.join("any.jsonl"), (0..9).map(line).collect::<String>()).unwrap();
+    fs::write(at.join("given.toml"), "[ratio]\nlevel = \"given\"\n").unwrap();
+    let before = names(at);
+    for (recipe, options, expected) in [
+        ("gae", "", "column `values_old` (for advantage.over_time): the model has no value head; duty `train_critic`"),
+        ("given.toml", "", "column `log_ratio` (for ratio): only the caller"),
+        ("fapo", "--task jsonl:any.jsonl", "column `flawed` (for reward.shaping): nothing judges the working"),
+        ("rapo_replay", "--routing r3", "duty `replay_successes`: a stored response has no routing"),
+    ] {
+        let mut arguments = vec!["train", "--recipe", recipe];
+        arguments.extend(options.split_whitespace());
+        let message = refused(at, &arguments);
+        assert!(message.contains(expected), "{recipe}: {message}");
+        assert_eq!(names(at), before, "{recipe} left something behind");
+    }
+}
+
+#[test]
+fn explain_and_rollouts_refuse() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    assert!(refused(at, &["explain", "dapo_ful"]).contains("dapo_full"));
+    assert!(refused(at, &["explain", "none.toml"]).contains("none.toml"));
+    assert!(refused(at, &["rollouts", "--like", "dapo", "--sequences", "0", "-o", "out"]).contains("sequences"));
+    assert!(refused(at, &["rollouts", "--like", "dapo", "--tokens", "3", "-o", "out"]).contains("tokens"));
+    assert!(refused(at, &["rollouts", "--like", "dapo", "-o", "/dev/null"]).contains("no regular file"));
+    assert!(refused(at, &["list", "--names", "--columns"]).contains("--columns"));
+    assert!(names(at).is_empty());
 }

@@ -6,10 +6,13 @@ use std::process::Command;
 
 use lockstep_trainer::tensors::Tensors;
 
-fn lockstep(folder: &Path, arguments: &str) {
+/// Runs the binary and returns what it said on stdout and stderr.
+fn lockstep(folder: &Path, arguments: &str) -> [String; 2] {
     let mut command = Command::new(env!("CARGO_BIN_EXE_lockstep"));
     let output = command.args(arguments.split_whitespace()).current_dir(folder).output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let [out, err] = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+    assert!(output.status.success(), "{arguments}: {err}");
+    [out, err]
 }
 
 #[test]
@@ -48,4 +51,54 @@ fn scored_dumps_agree_with_the_log() {
     assert_eq!(scored.floats("coef").unwrap().len(), scored.floats("token_loss").unwrap().len());
     // The policy moved between the rollouts and the second update.
     assert!(line["ratio_std"].as_f64().unwrap() > 0.0);
+}
+
+#[test]
+fn what_a_recipe_returns_is_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    let score = |name: &str| {
+        lockstep(at, &format!("rollouts --like {name} --sequences 8 --tokens 80 -o made"));
+        lockstep(at, &format!("score made --recipe {name} -o scored"));
+        std::fs::read(at.join("scored")).unwrap()
+    };
+    let has = |bytes: &[u8], names: &[&str], others: &[&str]| {
+        let file = Tensors::parse(bytes).unwrap();
+        names.iter().for_each(|name| assert!(file.has(name), "no {name}"));
+        others.iter().for_each(|name| assert!(!file.has(name), "{name}"));
+    };
+    let bytes = score("ppo_critic");
+    has(&bytes, &["returns", "dloss_dentropy", "dloss_dvalue", "metrics.entropy", "metrics.value_loss"], &["weights"]);
+    let bytes = score("verl_tis_token");
+    has(&bytes, &["weights", "loss_mask", "metrics.correction_ess", "metrics.mismatch_k3"], &["returns"]);
+    let bytes = score("spiral");
+    has(&bytes, &["state.role_values", "loss_mask"], &["weights"]);
+    // One advantage a response, or one a token.
+    let length = |bytes: &[u8]| Tensors::parse(bytes).unwrap().floats("advantage").unwrap().len();
+    assert_eq!([length(&bytes), length(&score("tempo"))], [8, 80]);
+    assert!(score("dapo") == score("dapo"), "the same file has the same result");
+}
+
+#[test]
+fn what_a_recipe_does_not_use_is_a_warning() {
+    let folder = tempfile::tempdir().unwrap();
+    lockstep(folder.path(), "rollouts --like ms_swift --sequences 8 --tokens 80 -o made");
+    let [_, warnings] = lockstep(folder.path(), "score made --recipe dapo -o scored");
+    assert!(warnings.starts_with("warning: ") && warnings.contains("logp_ref"), "{warnings}");
+    let [_, warnings] = lockstep(folder.path(), "score made --recipe ms_swift -o scored");
+    assert!(warnings.is_empty(), "{warnings}");
+}
+
+#[test]
+fn names_columns_and_recipes_are_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let [names, _] = lockstep(folder.path(), "list --names");
+    assert!(names.lines().eq(lockstep::recipe::names().iter().copied()));
+    let [columns, _] = lockstep(folder.path(), "list --columns");
+    assert!(lockstep::Column::ALL.iter().all(|column| columns.contains(&format!("| `{}` |", column.name()))));
+    let [said, _] = lockstep(folder.path(), "explain minirl");
+    assert!(said.contains("logp_rollout") && said.contains("gate"), "{said}");
+    let [toml, _] = lockstep(folder.path(), "explain minirl --toml");
+    std::fs::write(folder.path().join("mine.toml"), toml).unwrap();
+    assert!(lockstep(folder.path(), "explain mine.toml")[0] == said);
 }

@@ -139,9 +139,18 @@ impl Model {
         self.norm.forward(&x)
     }
 
+    /// Logits over the vocabulary of what follows each given row of [`Self::hidden`]'s output.
+    pub fn logits(&self, hidden: &Tensor) -> Result<Tensor> {
+        self.round(hidden.matmul(&self.head)?)
+    }
+
     /// Log-probabilities over the vocabulary of what follows each given row of [`Self::hidden`]'s output.
     pub fn log_probs(&self, hidden: &Tensor) -> Result<Tensor> {
-        let logits = self.round(hidden.matmul(&self.head)?)?;
+        Self::normalized(&self.logits(hidden)?)
+    }
+
+    /// Log-probabilities of logits.
+    pub fn normalized(logits: &Tensor) -> Result<Tensor> {
         let shifted = logits.broadcast_sub(&logits.max_keepdim(D::Minus1)?.detach())?;
         Ok(shifted.broadcast_sub(&shifted.exp()?.sum_keepdim(D::Minus1)?.log()?)?)
     }

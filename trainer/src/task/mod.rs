@@ -7,6 +7,7 @@ use std::collections::HashSet;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
+use serde::{Deserialize, Serialize};
 
 pub use columns::{Columns, Operation};
 pub use jsonl::{JsonlTask, parse_jsonl};
@@ -15,7 +16,8 @@ pub use jsonl::{JsonlTask, parse_jsonl};
 pub const ANSWER_MARK: char = '#';
 
 /// One problem.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Problem {
     /// What the model reads.
     pub prompt: String,
@@ -31,6 +33,11 @@ impl Problem {
     pub fn reward(&self, response: &str) -> f32 {
         let said = response.rsplit(ANSWER_MARK).next().unwrap_or(response);
         f32::from(u8::from(said.trim() == self.answer))
+    }
+
+    /// The final answer of a response that marks one.
+    pub fn marked_answer(response: &str) -> Option<&str> {
+        response.rsplit_once(ANSWER_MARK).map(|(_, answer)| answer.trim())
     }
 }
 
@@ -95,6 +102,11 @@ impl Task {
             Self::Columns(task) => task.longest(),
             Self::Jsonl(task) => task.longest(),
         }
+    }
+
+    /// Whether a worked solution is the only right one, step by step between spaces, so that it judges a response's working.
+    pub fn has_one_working(&self) -> bool {
+        matches!(self, Self::Columns(_))
     }
 
     /// A fingerprint of the task's content: a resumed run must see the same problems.

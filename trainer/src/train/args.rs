@@ -49,7 +49,7 @@ pub struct TrainArgs {
     /// Prompts in an RL batch [default: 128]
     #[arg(long, help_heading = "Sizes")]
     pub prompts: Option<usize>,
-    /// Most prompts of a batch to learn from: the first whose rewards differ [default: 64]
+    /// Most prompts of a batch to learn from: the first whose responses have advantages that are not 0 [default: 64]
     #[arg(long, help_heading = "Sizes")]
     pub keep: Option<usize>,
     /// Rollouts for each prompt [default: 8]

@@ -1,6 +1,11 @@
 //! `lockstep train`.
 
+mod abilities;
 mod args;
+mod bits;
+mod columns;
+mod group;
+mod memory;
 mod record;
 mod run;
 mod screen;

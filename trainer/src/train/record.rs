@@ -43,7 +43,7 @@ pub struct RlRecord {
     pub held_out: Option<f64>,
     /// Mean reward.
     pub reward: f64,
-    /// Fraction of groups whose rewards are all equal: nothing is learnt from them.
+    /// Fraction of groups whose rewards are all equal: most recipes learn nothing from them.
     pub constant_groups: f64,
     /// Mean tokens of a response.
     pub response_tokens: f64,

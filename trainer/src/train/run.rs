@@ -128,7 +128,7 @@ impl Run {
         let super::RlStep { record, rollouts, routing } = self.trainer.rl_step(state, |i| screen.tick(i))?;
         if let Some(folder) = &self.dump {
             let file = |what: &str| folder.join(format!("{what}-{:06}.safetensors", record.step));
-            rollouts.write(&file("rollouts"))?;
+            atomic::write(&file("rollouts"), &rollouts.to_safetensors()?)?;
             if let Some(trace) = &routing {
                 atomic::write(&file("routing"), &trace.to_safetensors()?)?;
             }

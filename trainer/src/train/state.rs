@@ -1,11 +1,12 @@
 //! What a run is at a moment, and its checkpoint: one safetensors file with the weights, the optimiser's moments, the
-//! reference policy, where the run stands and its configuration.
+//! reference policy, what the recipe carries from step to step, where the run stands and its configuration.
 
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
 
+use super::memory::Memory;
 use crate::adamw::AdamW;
 use crate::atomic;
 use crate::config::Config;
@@ -45,6 +46,10 @@ pub struct State {
     pub adam: AdamW,
     /// The policy after the warm start, once that is over.
     pub reference: Option<Weights>,
+    /// The policy before the last step, where the recipe asks for it and there was one.
+    pub previous: Option<Weights>,
+    /// What else the recipe carries from step to step.
+    pub memory: Memory,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -54,6 +59,8 @@ struct Note {
     config: Config,
     progress: Progress,
     updates: u64,
+    #[serde(default, skip_serializing_if = "Memory::is_empty")]
+    memory: Memory,
 }
 
 const FORMAT: u32 = 1;
@@ -62,7 +69,14 @@ impl State {
     /// A run before its first step.
     pub fn new(config: &Config) -> Self {
         let weights = config.model.init(config.seed);
-        Self { progress: Progress::default(), adam: AdamW::new(&weights), weights, reference: None }
+        Self {
+            progress: Progress::default(),
+            adam: AdamW::new(&weights),
+            weights,
+            reference: None,
+            previous: None,
+            memory: Memory::default(),
+        }
     }
 
     /// The bytes of the checkpoint.
@@ -73,8 +87,10 @@ impl State {
             writer.floats(format!("adam.first.{}", w.name), &w.dims, &self.adam.first[i]);
             writer.floats(format!("adam.second.{}", w.name), &w.dims, &self.adam.second[i]);
         }
-        for w in self.reference.iter().flatten() {
-            writer.floats(format!("reference.{}", w.name), &w.dims, &w.values);
+        for (kind, policy) in [("reference", &self.reference), ("previous", &self.previous)] {
+            for w in policy.iter().flatten() {
+                writer.floats(format!("{kind}.{}", w.name), &w.dims, &w.values);
+            }
         }
         let (config, progress) = (config.clone(), self.progress.clone());
         writer.finish(serde_json::to_string(&Note {
@@ -82,6 +98,7 @@ impl State {
             config,
             progress,
             updates: self.adam.updates,
+            memory: self.memory.clone(),
         })?)
     }
 
@@ -120,7 +137,11 @@ impl State {
             updates: note.updates,
         };
         let reference = if note.progress.warm_done { Some(read("reference")?) } else { None };
-        Ok((note.config, Self { progress: note.progress, weights: read("weights")?, adam, reference }))
+        let has_previous = tensors.iter().any(|(name, ..)| file.has(&format!("previous.{name}")));
+        let previous = has_previous.then(|| read("previous")).transpose()?;
+        let (progress, memory) = (note.progress, note.memory);
+        let weights = read("weights")?;
+        Ok((note.config, Self { progress, weights, adam, reference, previous, memory }))
     }
 }
 
@@ -135,6 +156,8 @@ mod tests {
         (config.model.width, config.model.hidden) = (8, 4);
         let mut state = State::new(&config);
         state.reference = Some(state.weights.clone());
+        state.previous = Some(state.weights.clone());
+        state.memory.role_values = vec![0.1, -1e-300];
         state.progress = Progress { warm_steps: 3, warm_done: true, rl_steps: 2 };
         state.adam.updates = 9;
         state.adam.first[2][1] = f32::MIN_POSITIVE / 2.0;

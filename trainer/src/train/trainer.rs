@@ -1,31 +1,41 @@
 //! The steps of a run: each takes a state to the next, a function of configuration and state alone.
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
+use lockstep::core::schedule::dynamic_sampling::{self, Outcome};
+use lockstep::core::schedule::remix::Mix;
+use lockstep::recipe::Duty;
 use lockstep::routing::RoutingTrace;
+use lockstep::{Call, Column, Credit, Loss, RolloutsBuf};
 
+use super::abilities;
+use super::columns::Packed;
+use super::group::{Group, Response};
 use super::record::{RlRecord, WarmRecord};
 use super::state::State;
 use crate::adamw::AdamW;
-use crate::config::Config;
+use crate::config::{Config, Measure, Rl};
 use crate::model::{Model, Weights, round_to_bf16};
-use crate::policy::{Pass, Sampled, Sequence, sample};
+use crate::policy::{Pass, Sampled, Sequence, greedy, sample};
 use crate::random::{Phase, Stream};
-use crate::rl::Algorithm;
-use crate::rollouts::Rollouts;
+use crate::rl::{Algorithm, column};
 use crate::routing::{self, Mode, Record, RolloutPrecision};
 use crate::task::{Problem, Task};
 use crate::vocab::{END, Vocab};
 
 /// Training problems sampled to decide whether the warm start is over.
 const WARM_CHECK_PROBLEMS: u64 = 256;
+/// Most batches of prompts that dynamic sampling asks for in a step.
+const MAX_ROUNDS: u32 = 10;
 
 /// What the steps need besides the state.
 pub struct Trainer {
     config: Config,
     task: Task,
-    vocab: Vocab,
-    algorithm: Algorithm,
+    pub(super) vocab: Vocab,
+    pub(super) algorithm: Algorithm,
     held_out: Vec<Problem>,
+    /// Only trying the recipe out: every second response is called right.
+    trial: bool,
 }
 
 /// An RL step that was done.
@@ -33,7 +43,7 @@ pub struct RlStep {
     /// Its line in the metrics.
     pub record: RlRecord,
     /// The rollouts as the updates saw them.
-    pub rollouts: Rollouts,
+    pub rollouts: RolloutsBuf,
     /// Their routing in the engine, every token of prompt and response, if it is recorded.
     pub routing: Option<RoutingTrace>,
 }
@@ -43,9 +53,27 @@ impl Trainer {
     pub fn new(config: Config, task: Task, device: &str) -> Result<Self> {
         let vocab = Vocab::new(task.alphabet());
         let algorithm = Algorithm::new(&config.recipe_toml, device)?;
-        algorithm.check_groups_of(config.rl.group)?;
+        abilities::check(algorithm.recipe(), &config, &task)?;
         let held_out = task.held_out(config.measure.problems);
-        Ok(Self { config, task, vocab, algorithm, held_out })
+        let mut trainer = Self { config, task, vocab, algorithm, held_out, trial: false };
+        trainer.try_out()?;
+        Ok(trainer)
+    }
+
+    /// A step on two prompts with the first weights: what the recipe refuses it refuses here, before the warm start.
+    fn try_out(&mut self) -> Result<()> {
+        let config = self.config.clone();
+        // Never the last step and never measured.
+        self.config.rl = Rl { prompts: 2, keep: 2, minibatches: 1, steps: 9, ..config.rl.clone() };
+        self.config.measure = Measure { every: 9, ..config.measure.clone() };
+        self.trial = true;
+        let mut state = State::new(&self.config);
+        state.reference = Some(state.weights.clone());
+        let size = self.config.rl.group;
+        self.rl_step(&mut state, drop)
+            .with_context(|| format!("the recipe refuses a step on two groups of {size}"))?;
+        (self.config, self.trial) = (config, false);
+        Ok(())
     }
 
     /// The run's configuration.
@@ -60,7 +88,7 @@ impl Trainer {
 
     /// Where Lockstep runs.
     pub fn device(&self) -> String {
-        self.algorithm.device()
+        self.algorithm.device().describe()
     }
 
     fn training_problem(&self, phase: Phase, step: u64, row: u64) -> Problem {
@@ -69,35 +97,56 @@ impl Trainer {
     }
 
     /// The model as the trainer runs it, with or without gradients.
-    fn model(&self, weights: &Weights, trainable: bool) -> Result<Model> {
+    pub(super) fn model(&self, weights: &Weights, trainable: bool) -> Result<Model> {
         let build = if trainable { Model::trainable } else { Model::frozen };
         build(&self.config.model, weights)?.run_as(self.config.trainer_manner())
     }
 
-    /// Samples a response to each problem from the policy as the inference engine holds it: by default every weight rounded to bf16.
+    /// The policy as the inference engine holds it: by default every weight rounded to bf16.
+    fn engine(&self, weights: &Weights) -> Result<Model> {
+        let engine = match self.config.rollout_precision {
+            RolloutPrecision::F32 => Model::frozen(&self.config.model, weights)?,
+            _ => Model::frozen(&self.config.model, &round_to_bf16(weights))?,
+        };
+        engine.run_as(self.config.engine_manner())
+    }
+
+    fn prompts(&self, problems: &[&Problem]) -> Result<Vec<Vec<u32>>> {
+        problems.iter().map(|p| self.vocab.encode(&p.prompt)).collect()
+    }
+
+    /// Most tokens of a response.
+    fn limit(&self) -> usize {
+        self.task.longest().1 + 1
+    }
+
+    /// Samples a response to each problem, the first with the random stream of row `first`.
     fn rollouts(
         &self,
         weights: &Weights,
         problems: &[&Problem],
         phase: Phase,
         step: u64,
+        first: u64,
     ) -> Result<Vec<Sampled>> {
-        let engine = match self.config.rollout_precision {
-            RolloutPrecision::F32 => Model::frozen(&self.config.model, weights)?,
-            _ => Model::frozen(&self.config.model, &round_to_bf16(weights))?,
-        };
-        let engine = engine.run_as(self.config.engine_manner())?;
-        let prompts: Vec<_> = problems.iter().map(|p| self.vocab.encode(&p.prompt)).collect::<Result<_>>()?;
-        let limit = self.task.longest().1 + 1;
-        sample(&engine, &prompts, limit, |row| Stream::new(self.config.seed, phase, step, row))
+        let stream = |row| Stream::new(self.config.seed, phase, step, first + row);
+        sample(&self.engine(weights)?, &self.prompts(problems)?, self.limit(), stream)
+    }
+
+    /// The engine's likeliest response to each problem, token by token.
+    fn greedy(&self, weights: &Weights, problems: &[&Problem]) -> Result<Vec<Sampled>> {
+        greedy(&self.engine(weights)?, &self.prompts(problems)?, self.limit())
     }
 
     fn rewards(&self, problems: &[&Problem], sampled: &[Sampled]) -> Vec<f32> {
+        if self.trial {
+            return (0..problems.len()).map(|i| (i % 2) as f32).collect();
+        }
         problems.iter().zip(sampled).map(|(p, s)| p.reward(&self.vocab.decode(&s.response))).collect()
     }
 
     fn pass_at_1(&self, weights: &Weights, problems: &[&Problem], phase: Phase, step: u64) -> Result<f64> {
-        let rewards = self.rewards(problems, &self.rollouts(weights, problems, phase, step)?);
+        let rewards = self.rewards(problems, &self.rollouts(weights, problems, phase, step, 0)?);
         Ok(mean(rewards.iter().map(|&r| f64::from(r))))
     }
 
@@ -144,82 +193,87 @@ impl Trainer {
     pub fn rl_step(&self, state: &mut State, tick: impl Fn(u64)) -> Result<RlStep> {
         let rl = &self.config.rl;
         let index = state.progress.rl_steps;
-        let problems: Vec<Problem> =
-            (0..rl.prompts as u64).map(|row| self.training_problem(Phase::RlProblems, index, row)).collect();
-        let asked: Vec<&Problem> = problems.iter().flat_map(|p| std::iter::repeat_n(p, rl.group)).collect();
-        let sampled = self.rollouts(&state.weights, &asked, Phase::Rollout, index)?;
+        if self.mix().reincarnates(index as u32) {
+            state.reference = Some(state.weights.clone());
+        }
+        let Generated { groups: kept, record: sampled } = self.generate(state, index)?;
         tick(1);
-
-        let all = self.pack(&asked, &sampled);
-        let everything = self.algorithm.advantages(&all)?;
-        let kept = self.keep(&everything.std);
-        let (mut rollouts, _) = all.select(&kept);
-        let members: Vec<usize> = kept.iter().flat_map(|g| g * rl.group..(g + 1) * rl.group).collect();
-        let sequences: Vec<Sequence> = members
-            .iter()
-            .map(|&s| {
-                Ok(Sequence {
-                    prompt: self.vocab.encode(&asked[s].prompt)?,
-                    response: sampled[s].response.clone(),
-                })
-            })
-            .collect::<Result<_>>()?;
-        // The engine's routing, one record a sequence, if there is any.
-        let engine: Vec<&Record> = members.iter().filter_map(|&s| sampled[s].routed.as_ref()).collect();
+        let plan = self.minibatches(state, index, kept.len())?;
+        let groups: Vec<Group> = kept.iter().chain(&plan.earlier).cloned().collect();
+        let packed = self.pack(state, &groups, None)?;
+        let Packed { mut rollouts, sequences, routed, replayed } = packed;
+        let responses: Vec<&Response> = groups.iter().flat_map(|group| &group.responses).collect();
+        let engine: Vec<&Record> = responses.iter().filter_map(|response| response.routed.as_ref()).collect();
         let mode = self.config.routing.map(|routing| routing.mode);
-        // The trainer's own view of what was sampled, before any update, and the policy after the warm start's view.
-        let old = self.model(&state.weights, false)?;
-        let old = Pass::replaying(&old, &sequences, (mode == Some(Mode::R3)).then_some(&engine[..]))?;
-        rollouts.logp_old.clone_from(&old.logp);
-        let reference = state.reference.as_ref().context("the RL phase has no reference policy")?;
-        rollouts.logp_ref = Some(Pass::new(&self.model(reference, false)?, &sequences)?.logp);
-        rollouts.logp = rollouts.logp_old.clone();
-        let advantages = self.algorithm.advantages(&rollouts)?;
+        let credit = self.algorithm.advantages(&rollouts)?;
+        state.memory.role_values.clone_from(&credit.state.role_values);
+        let previous = self.algorithm.asks(Duty::PreviousPolicy).then(|| state.weights.clone());
 
-        let rate = self.config.rl_rate(index);
-        let (mut grad_norm, mut replayed, mut balance) = (0.0, old.replayed, 0.0);
+        let mut rate = self.config.rl_rate(index);
+        if self.algorithm.asks(Duty::ScaleLearningRate) {
+            rate *= self.algorithm.rate_scale(&rollouts)? as f32;
+        }
+        let (mut grad_norm, mut replayed, mut balance) = (0.0, replayed, 0.0);
         // What ran in the rollout, for the old policy and in the updates, in the order of the updates.
         let mut ran: [Vec<Record>; 3] = Default::default();
-        let minibatches = self.minibatches(index, kept.len());
-        for (i, groups) in minibatches.iter().enumerate() {
-            let members: Vec<usize> = groups.iter().flat_map(|g| g * rl.group..(g + 1) * rl.group).collect();
-            let part: Vec<Sequence> = members.iter().map(|&s| sequences[s].clone()).collect();
-            let advantage: Vec<f32> = members.iter().map(|&s| advantages.advantage[s]).collect();
+        let parts = plan.parts.len();
+        let mut loss = Loss::default();
+        let moments = self.reads_moments(Some(Call::Loss));
+        let stride = self.group_size();
+        for (i, part) in plan.parts.iter().enumerate() {
+            let members: Vec<usize> = part.iter().flat_map(|g| g * stride..(g + 1) * stride).collect();
+            let own: Vec<Sequence> = members.iter().map(|&s| sequences[s].clone()).collect();
             let records: Option<Vec<&Record>> = match mode {
                 None | Some(Mode::None) => None,
-                Some(Mode::R2) => Some(members.iter().map(|&s| &old.routed[s]).collect()),
+                Some(Mode::R2) => Some(members.iter().map(|&s| &routed[s]).collect()),
                 Some(Mode::R3) => Some(members.iter().map(|&s| engine[s]).collect()),
             };
             let model = self.model(&state.weights, true)?;
-            let pass = Pass::replaying(&model, &part, records.as_deref())?;
-            let (mut batch, places) = rollouts.select(groups);
-            batch.logp.clone_from(&pass.logp);
-            let coefficients = self.algorithm.coefficients(&batch, &advantage)?;
+            let pass = Pass::run(&model, &own, records.as_deref(), moments)?;
+            let (mut batch, places) = rollouts.view().select(part)?;
+            let credit = credit.select(&rollouts.view(), part)?;
+            batch.logp = Some(pass.logp.clone());
+            if batch.seed.is_some() {
+                batch.seed = Some(vec![self.recipe_seed(index, i as u64 + 1)]);
+            }
+            let statistics = moments.then(|| pass.statistics(self.algorithm.device())).transpose()?;
+            if let Some(statistics) = &statistics {
+                self.say_moments(statistics.clone(), Some(Call::Loss), &mut batch);
+            }
+            self.algorithm.gradients(&batch, &credit, &mut loss)?;
             let balanced = self.balance(&pass)?;
             let scores = balanced.as_ref().map(|balance| &balance.gradient[..]);
-            let grads = pass.gradients_with(&coefficients, scores)?;
+            let logits = match (&loss.entropy, &statistics) {
+                (Some(term), Some(statistics)) => {
+                    Some(pass.entropy_gradient(self.algorithm.device(), statistics, &term.coef)?)
+                }
+                (Some(_), None) => bail!("the loss has an entropy term, but the recipe reads no entropy"),
+                (None, _) => None,
+            };
+            let grads = pass.gradients_of(&loss.coef, scores, logits.as_deref())?;
             grad_norm += state.adam.update(&self.config.adam, rate, &mut state.weights, &grads);
-            for (place, logp) in places.into_iter().zip(&pass.logp) {
-                rollouts.logp[place] = *logp;
-            }
+            write_back(&mut rollouts, &batch, &places);
             replayed += pass.replayed;
-            balance += balanced.map_or(0.0, |balance| balance.loss) / minibatches.len() as f64;
+            balance += balanced.map_or(0.0, |balance| balance.loss) / parts as f64;
             if mode.is_some() {
                 ran[0].extend(members.iter().map(|&s| engine[s].clone()));
-                ran[1].extend(members.iter().map(|&s| old.routed[s].clone()));
+                ran[1].extend(members.iter().map(|&s| routed[s].clone()));
                 ran[2].extend(pass.routed);
             }
             tick(i as u64 + 2);
         }
 
+        state.previous = previous;
+        if self.algorithm.asks(Duty::LatestPolicy) {
+            state.memory.keep(self.as_earlier(kept, &rollouts)?, self.mix().window);
+        }
         state.progress.rl_steps += 1;
-        let mut record = self.describe(&rollouts, &advantages)?;
-        record.reward = mean(all.rewards.iter().map(|&r| f64::from(r)));
-        record.response_tokens = all.logp_rollout.iter().flatten().count() as f64 / asked.len() as f64;
-        record.constant_groups = everything.constant_groups() as f64 / rl.prompts as f64;
-        record.rate = f64::from(rate);
-        record.grad_norm = f64::from(grad_norm) / minibatches.len() as f64;
-        record.step = state.progress.rl_steps;
+        let mut record = RlRecord {
+            rate: f64::from(rate),
+            grad_norm: f64::from(grad_norm) / parts as f64,
+            step: state.progress.rl_steps,
+            ..self.describe(&rollouts, &credit, sampled)?
+        };
         let mut trace = None;
         if mode.is_some() {
             let [gap_old, gap_update] = self.algorithm.gaps(&rollouts)?;
@@ -236,6 +290,103 @@ impl Trainer {
         Ok(RlStep { record, rollouts, routing: trace })
     }
 
+    /// Samples groups until there are enough to learn from: once, or as often as dynamic sampling allows. What is remembered of prompts is
+    /// brought up to date.
+    fn generate(&self, state: &mut State, step: u64) -> Result<Generated> {
+        let rl = &self.config.rl;
+        let (mut kept, mut alike) = (Vec::new(), Vec::new());
+        let (mut rewards, mut constant, mut tokens, mut asked) = (Vec::new(), 0, 0, 0);
+        for round in 0..MAX_ROUNDS {
+            let groups = self.sample_groups(state, step, u64::from(round) * rl.prompts as u64)?;
+            let responses = || groups.iter().flat_map(|group| &group.responses);
+            rewards.extend(responses().map(|response| f64::from(response.reward)));
+            tokens += responses().map(|response| response.tokens.len()).sum::<usize>();
+            constant += groups.iter().filter(|group| group.is_constant()).count();
+            asked += groups.len();
+            let packed = self.pack(state, &groups, Some(Call::Advantages))?;
+            let credit = self.algorithm.advantages(&packed.rollouts)?;
+            let teaches = teaches(&packed.rollouts, &credit)?;
+            for (group, teaches) in groups.into_iter().zip(teaches) {
+                if teaches && kept.len() < rl.keep { kept.push(group) } else { alike.push(group) }
+            }
+            let outcome = dynamic_sampling::outcome(kept.len() as u32, rl.keep as u32, round + 1, MAX_ROUNDS);
+            if !self.algorithm.asks(Duty::DynamicSampling) || outcome != Outcome::Continue {
+                break;
+            }
+        }
+        // At least as many as there are minibatches, so that none is empty.
+        let missing = rl.minibatches.saturating_sub(kept.len());
+        kept.extend(alike.into_iter().take(missing));
+        let record = RlRecord {
+            reward: mean(rewards.iter().copied()),
+            response_tokens: tokens as f64 / rewards.len() as f64,
+            constant_groups: constant as f64 / asked as f64,
+            ..RlRecord::default()
+        };
+        Ok(Generated { groups: kept, record })
+    }
+
+    /// A group of responses to each prompt of a round whose first prompt is number `first` of its step.
+    fn sample_groups(&self, state: &mut State, step: u64, first: u64) -> Result<Vec<Group>> {
+        let (rl, size) = (&self.config.rl, self.group_size());
+        let rows = first..first + rl.prompts as u64;
+        let problems: Vec<Problem> =
+            rows.clone().map(|row| self.training_problem(Phase::RlProblems, step, row)).collect();
+        let each: Vec<&Problem> = problems.iter().collect();
+        let greedy = match self.algorithm.asks(Duty::GreedyResponse) {
+            true => self.rewards(&each, &self.greedy(&state.weights, &each)?),
+            false => Vec::new(),
+        };
+        let asked: Vec<&Problem> = problems.iter().flat_map(|p| std::iter::repeat_n(p, size)).collect();
+        let offset = first * size as u64;
+        let sampled = self.rollouts(&state.weights, &asked, Phase::Rollout, step, offset)?;
+        let rewards = self.rewards(&asked, &sampled);
+        let mut responses = sampled.into_iter().zip(rewards).map(|(s, reward)| Response::new(s, reward));
+        let mut groups = Vec::new();
+        for (i, (row, problem)) in rows.zip(&problems).enumerate() {
+            let mut group = Group {
+                row,
+                problem: problem.clone(),
+                responses: responses.by_ref().take(size).collect(),
+                baseline: greedy.get(i).copied().unwrap_or_else(|| state.memory.value(&problem.prompt)),
+            };
+            if self.algorithm.asks(Duty::TrackedValue) || self.algorithm.asks(Duty::PriorValue) {
+                state.memory.visit(&group);
+            }
+            if self.algorithm.asks(Duty::ReplaySuccesses) {
+                state.memory.replay(&mut group, self.config.seed, step);
+            }
+            groups.push(group);
+        }
+        Ok(groups)
+    }
+
+    /// Groups as a later step meets them: made by a policy that is not the latest any more.
+    fn as_earlier(&self, mut groups: Vec<Group>, rollouts: &RolloutsBuf) -> Result<Vec<Group>> {
+        let mut old = column(&rollouts.logp_old, Column::logp_old)?;
+        for response in groups.iter_mut().flat_map(|group| &mut group.responses) {
+            let (own, rest) = old.split_at(response.tokens.len());
+            (response.old, response.routed, old) = (own.to_vec(), None, rest);
+        }
+        Ok(groups)
+    }
+
+    /// ReMix: which step's groups a minibatch has, and when the run starts over on its own.
+    fn mix(&self) -> Mix {
+        let own = Mix::default();
+        Mix { reincarnation: own.reincarnation.filter(|_| self.algorithm.asks(Duty::ResetReference)), ..own }
+    }
+
+    /// A seed for one call of the recipe.
+    pub(super) fn recipe_seed(&self, step: u64, call: u64) -> u64 {
+        Stream::new(self.config.seed, Phase::Recipe, step, call).below(u64::MAX)
+    }
+
+    /// Responses to a prompt.
+    fn group_size(&self) -> usize {
+        self.config.rl.group + usize::from(self.algorithm.asks(Duty::PivotResponse))
+    }
+
     /// The load-balance loss of a pass, if there is one.
     fn balance(&self, pass: &Pass<'_>) -> Result<Option<routing::Balance>> {
         match self.config.routing {
@@ -247,47 +398,38 @@ impl Trainer {
         }
     }
 
-    fn pack(&self, asked: &[&Problem], sampled: &[Sampled]) -> Rollouts {
-        let mut packed = Rollouts { cu_seqlens: vec![0], ..Rollouts::default() };
-        let mut logp = Vec::new();
-        for s in sampled {
-            logp.extend(&s.logp);
-            packed.cu_seqlens.push(logp.len() as u32);
-        }
-        let group = self.config.rl.group;
-        packed.cu_groups = (0..=asked.len() / group).map(|g| (g * group) as u32).collect();
-        packed.rewards = self.rewards(asked, sampled);
-        packed.logp_rollout = Some(logp);
-        packed.tokens = Some(sampled.iter().flat_map(|s| s.response.iter().copied()).collect());
-        packed
-    }
-
-    /// The groups to learn from: the first whose rewards differ, since the others have advantage zero. At least as many as
-    /// there are minibatches, so that none is empty.
-    fn keep(&self, std: &[f32]) -> Vec<usize> {
-        let rl = &self.config.rl;
-        let (mut differ, alike): (Vec<usize>, Vec<usize>) = (0..rl.prompts).partition(|&g| std[g] != 0.0);
-        differ.truncate(rl.keep);
-        let missing = rl.minibatches.saturating_sub(differ.len());
-        differ.extend(alike.into_iter().take(missing));
-        differ
-    }
-
-    /// The groups of each minibatch: a shuffle, cut into parts that differ by one group at most.
-    fn minibatches(&self, step: u64, groups: usize) -> Vec<Vec<usize>> {
+    /// The groups of each minibatch: a shuffle of this step's, cut into parts that differ by one group at most; or, where the recipe asks for
+    /// it, a part of an earlier step's.
+    fn minibatches(&self, state: &State, step: u64, groups: usize) -> Result<Plan> {
         let parts = self.config.rl.minibatches;
         let mut order: Vec<usize> = (0..groups).collect();
         Stream::new(self.config.seed, Phase::Shuffle, step, 0).shuffle(&mut order);
-        (0..parts).map(|i| order[i * groups / parts..(i + 1) * groups / parts].to_vec()).collect()
+        let mut plan = Plan::default();
+        for part in 0..parts {
+            let share = |n: usize| part * n / parts..(part + 1) * n / parts;
+            let lag = match self.algorithm.asks(Duty::LatestPolicy) {
+                true => self.mix().lag(self.config.seed, step as u32, part as u32)?,
+                false => 0,
+            };
+            let earlier = state.memory.batch(lag);
+            let earlier = &earlier[share(earlier.len())];
+            plan.parts.push(match earlier.is_empty() {
+                true => order[share(groups)].to_vec(),
+                false => (0..earlier.len()).map(|i| groups + plan.earlier.len() + i).collect(),
+            });
+            plan.earlier.extend_from_slice(earlier);
+        }
+        Ok(plan)
     }
 
-    fn describe(&self, rollouts: &Rollouts, advantages: &lockstep::Advantages) -> Result<RlRecord> {
-        let loss = self.algorithm.policy_loss(rollouts, &advantages.advantage)?;
-        let m = loss.metrics;
+    /// What is logged of a batch, every token with the log-probability that it had in its own update.
+    fn describe(&self, rollouts: &RolloutsBuf, credit: &Credit, record: RlRecord) -> Result<RlRecord> {
+        let loss = self.algorithm.loss(rollouts, credit)?;
+        let (total, m) = loss.loss.zip(loss.metrics).context("the loss was asked for, but not computed")?;
         let mismatch = self.algorithm.mismatch(rollouts)?.unwrap_or_default();
         let drift = self.algorithm.drift(rollouts)?.unwrap_or_default();
         Ok(RlRecord {
-            loss: loss.loss,
+            loss: total,
             approx_kl: m.approx_kl,
             drift_k1: drift.kl_k1,
             drift_k3: drift.kl_k3,
@@ -308,8 +450,51 @@ impl Trainer {
             mismatch_min: mismatch.ratio_min,
             mismatch_max: mismatch.ratio_max,
             mismatch_std: mismatch.ratio_std,
-            ..RlRecord::default()
+            ..record
         })
+    }
+}
+
+/// What was sampled for a step.
+struct Generated {
+    /// The groups to learn from.
+    groups: Vec<Group>,
+    /// What is logged of all groups.
+    record: RlRecord,
+}
+
+/// Which groups each minibatch has.
+#[derive(Default)]
+struct Plan {
+    /// Indices into this step's groups, followed by `earlier`.
+    parts: Vec<Vec<usize>>,
+    /// Groups of earlier steps.
+    earlier: Vec<Group>,
+}
+
+/// Whether a token of each group has an advantage that is not 0 and takes part.
+fn teaches(rollouts: &RolloutsBuf, credit: &Credit) -> Result<Vec<bool>> {
+    let batch = rollouts.batch()?;
+    let live = |token: usize| credit.loss_mask.as_ref().is_none_or(|mask| mask[token] != 0);
+    let teaches = |sequence: usize| {
+        let tokens = batch.cu_seqlens().span(sequence);
+        let gains = |token: usize| credit.advantage[if credit.per_token { token } else { sequence }] != 0.0;
+        credit.keep.get(sequence).is_none_or(|keep| *keep != 0)
+            && (tokens.start..tokens.end).any(|token| live(token) && gains(token))
+    };
+    let group = |group: usize| {
+        let members = batch.cu_groups().span(group);
+        (members.start..members.end).any(teaches)
+    };
+    Ok((0..batch.groups()).map(group).collect())
+}
+
+/// What the policy said of a minibatch in its update, at the tokens' places in the whole batch.
+fn write_back(rollouts: &mut RolloutsBuf, batch: &RolloutsBuf, places: &[usize]) {
+    for (whole, part) in [(&mut rollouts.logp, &batch.logp), (&mut rollouts.entropy, &batch.entropy)] {
+        if let (Some(whole), Some(part)) = (whole, part) {
+            places.iter().zip(part).for_each(|(place, x)| whole[*place] = *x);
+        }
     }
 }
 

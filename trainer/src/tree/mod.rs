@@ -7,17 +7,17 @@ mod text;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
-use lockstep::Device;
 use lockstep::ops::tree::{Outcomes, TreeStatistics, prefix_tree};
+use lockstep::{Column, Device, RolloutsBuf};
 
-use crate::atomic;
-use crate::rollouts::Rollouts;
+use crate::rl::column;
+use crate::{atomic, files};
 use shape::Shape;
 
 /// Which tree, and where it goes.
 #[derive(Clone, Debug, clap::Args)]
 pub struct TreeArgs {
-    /// A safetensors file with cu_seqlens, cu_groups, rewards, logp, logp_old and tokens, as `train --dump-rollouts` writes it
+    /// A safetensors file with cu_seqlens, cu_groups, rewards and tokens, as `train --dump-rollouts` writes it
     #[arg(value_name = "ROLLOUTS.safetensors")]
     pub rollouts: PathBuf,
     /// Which group, counted from 0
@@ -30,7 +30,7 @@ pub struct TreeArgs {
 
 /// Runs `lockstep tree` and returns what it prints.
 pub fn tree(args: &TreeArgs) -> Result<String> {
-    let rollouts = Rollouts::read(&args.rollouts)?;
+    let (rollouts, _) = files::read_rollouts(&args.rollouts, true)?;
     let drawn = Drawn::new(&rollouts, args.group).with_context(|| args.rollouts.display().to_string())?;
     let mut said = drawn.head() + &text::draw(&drawn.shape);
     if let Some(path) = &args.output {
@@ -49,20 +49,17 @@ struct Drawn {
 }
 
 impl Drawn {
-    fn new(rollouts: &Rollouts, group: usize) -> Result<Self> {
+    fn new(rollouts: &RolloutsBuf, group: usize) -> Result<Self> {
         let groups = rollouts.batch()?.groups();
         ensure!(group < groups, "there is no group {group}: the file has {groups}, counted from 0");
-        ensure!(
-            rollouts.tokens.is_some(),
-            "tensor 'tokens' is missing: a prefix tree needs token ids; `lockstep train --dump-rollouts` writes them"
-        );
-        let (part, _) = rollouts.select(&[group]);
+        let (part, _) = rollouts.view().select(&[group])?;
         let batch = part.batch()?;
-        let tokens = part.tokens.as_deref().unwrap_or_default();
-        let outcomes = Outcomes::new(&part.rewards);
-        let tree = prefix_tree(&Device::cpu(), &batch, tokens.into(), &outcomes, None)?;
+        let tokens = column(&part.tokens, Column::tokens)
+            .context("a prefix tree needs token ids; `lockstep train --dump-rollouts` writes them")?;
+        let rewards = column(&part.rewards, Column::rewards)?;
+        let tree = prefix_tree(&Device::cpu(), &batch, tokens.into(), &Outcomes::new(rewards), None)?;
         let statistics = tree.statistics(&batch);
-        let shape = Shape::new(&tree, &part.cu_seqlens, tokens, &part.rewards);
+        let shape = Shape::new(&tree, part.cu_seqlens.as_deref().unwrap_or_default(), tokens, rewards);
         Ok(Self { group, groups, statistics, shape })
     }
 
@@ -93,18 +90,25 @@ impl Drawn {
 mod tests {
     use super::*;
 
-    /// abc (1), abd (0), aef (0), ab (no reward), ghi (1), all after x.
-    fn example() -> Rollouts {
-        let words = ["xabc", "xabd", "xaef", "xab", "xghi"];
-        let mut rollouts = Rollouts { cu_seqlens: vec![0], cu_groups: vec![0, 5], ..Rollouts::default() };
-        for word in words {
-            rollouts.tokens.get_or_insert_default().extend(word.chars().map(|c| c as u32 - 96));
-            rollouts.cu_seqlens.push(rollouts.tokens.as_ref().map_or(0, Vec::len) as u32);
+    fn batch(words: &[&[u32]], rewards: &[f32]) -> RolloutsBuf {
+        let ends = words.iter().scan(0, |end, word| {
+            *end += word.len() as u32;
+            Some(*end)
+        });
+        RolloutsBuf {
+            cu_seqlens: Some(std::iter::once(0).chain(ends).collect()),
+            cu_groups: Some(vec![0, words.len() as u32]),
+            rewards: Some(rewards.to_vec()),
+            tokens: Some(words.concat()),
+            ..RolloutsBuf::default()
         }
-        rollouts.rewards = vec![1.0, 0.0, 0.0, f32::NAN, 1.0];
-        rollouts.logp = vec![-1.0; rollouts.tokens.as_ref().map_or(0, Vec::len)];
-        rollouts.logp_old = rollouts.logp.clone();
-        rollouts
+    }
+
+    /// abc (1), abd (0), aef (0), ab (no reward), ghi (1), all after x.
+    fn example() -> RolloutsBuf {
+        let words = ["xabc", "xabd", "xaef", "xab", "xghi"];
+        let words = words.map(|word| word.chars().map(|c| c as u32 - 96).collect::<Vec<u32>>());
+        batch(&words.each_ref().map(|word| &word[..]), &[1.0, 0.0, 0.0, f32::NAN, 1.0])
     }
 
     #[test]
@@ -136,23 +140,15 @@ branches by depth: 1: 1, 2 to 3: 2
     fn errors() {
         let mut rollouts = example();
         let message =
-            |rollouts: &Rollouts, group| Drawn::new(rollouts, group).map(drop).unwrap_err().to_string();
+            |rollouts: &RolloutsBuf, group| format!("{:#}", Drawn::new(rollouts, group).map(drop).unwrap_err());
         assert!(message(&rollouts, 1).contains("no group 1"));
         rollouts.tokens = None;
-        assert!(message(&rollouts, 0).contains("'tokens' is missing"));
+        assert!(message(&rollouts, 0).contains("no tokens"));
     }
 
     #[test]
     fn equal_and_single_responses() {
-        let rollouts = |words: &[&[u32]]| Rollouts {
-            cu_seqlens: (0..=words.len() as u32).map(|s| s * 2).collect(),
-            cu_groups: vec![0, words.len() as u32],
-            rewards: vec![1.0; words.len()],
-            logp: vec![-1.0; 2 * words.len()],
-            logp_old: vec![-1.0; 2 * words.len()],
-            tokens: Some(words.concat()),
-            ..Rollouts::default()
-        };
+        let rollouts = |words: &[&[u32]]| batch(words, &vec![1.0; words.len()]);
         let draw = |words: &[&[u32]]| text::draw(&Drawn::new(&rollouts(words), 0).unwrap().shape);
         assert_eq!(draw(&[&[1, 2]]), "0..2  V 1.0000  [1 2]  ends: #0 reward 1\n");
         assert_eq!(draw(&[&[1, 2], &[1, 2]]), "0..2  V 1.0000  n 2  [1 2]  ends: #0 reward 1, #1 reward 1\n");

@@ -1,0 +1,204 @@
+//! `lockstep explain`: what a recipe does, read from the recipe.
+
+mod formulas;
+
+use std::fmt::Write;
+
+use anyhow::Result;
+use lockstep::{Call, Column, Device, Recipe, recipe as recipes, synthetic};
+use serde_json::{Map, Value};
+
+use crate::rl::recipe;
+
+/// Which recipe, and how.
+#[derive(Clone, Debug, clap::Args)]
+pub struct ExplainArgs {
+    /// The recipe: a name (grpo, dapo, sapo, verl, trl, ...) or a TOML file
+    #[arg(value_name = "NAME|FILE")]
+    pub recipe: String,
+    /// As TOML, every choice written out: a start for a file of one's own
+    #[arg(long)]
+    pub toml: bool,
+}
+
+/// The stages in the order of the data.
+const ORDER: [&str; 11] = [
+    "reward", "correction", "advantage", "ratio", "mask", "gate", "kl", "entropy", "value", "aggregation", "metrics",
+];
+
+/// What `lockstep explain` prints.
+pub fn explain(args: &ExplainArgs) -> Result<String> {
+    let recipe = recipe(&args.recipe)?;
+    if args.toml {
+        return Ok(recipe.to_toml()?);
+    }
+    let mut out = head(&recipe);
+    out += &stages(&recipe)?;
+    out += &columns(&recipe);
+    out += &outputs(&recipe)?;
+    out += &duties(&recipe);
+    out += &launches(&recipe);
+    Ok(out)
+}
+
+/// Name, source and confidence. A file that keeps the name of a recipe but not its choices has neither.
+fn head(recipe: &Recipe) -> String {
+    let own = recipes::entries().iter().find(|entry| entry.name == recipe.name);
+    let own = own.filter(|entry| Recipe::named(&entry.name).is_ok_and(|named| named == *recipe));
+    match own {
+        None => format!("{}\n", recipe.name),
+        Some(entry) => {
+            let extends = entry.extends.as_ref().map_or(String::new(), |base| format!("; extends {base}"));
+            let (name, what) = (&entry.name, &entry.what);
+            format!("{name}: {what}\nsource: {}; confidence: {}{extends}\n", entry.source, entry.confidence)
+        }
+    }
+}
+
+/// Every stage with its settings, and its formula below.
+fn stages(recipe: &Recipe) -> Result<String> {
+    let mut out = String::from("\nStages\n");
+    let Value::Object(mut tables) = serde_json::to_value(recipe)? else { return Ok(out) };
+    for stage in ORDER {
+        let Some(Value::Object(settings)) = tables.remove(stage) else { continue };
+        let said: Vec<String> =
+            settings.iter().filter(|(_, value)| !value.is_object()).map(|(key, value)| setting(key, value)).collect();
+        if !said.is_empty() {
+            let _ = writeln!(out, "  {stage:<18} {}", said.join(", "));
+        }
+        for formula in formulas::of(stage, &settings) {
+            let _ = writeln!(out, "  {:<18} {formula}", if said.is_empty() { stage } else { "" });
+        }
+        for (key, value) in settings.iter().filter(|(_, value)| value.is_object()) {
+            inner(&mut out, &format!("{stage}.{key}"), value);
+        }
+    }
+    Ok(out)
+}
+
+/// A choice inside of a stage.
+fn inner(out: &mut String, name: &str, value: &Value) {
+    let Value::Object(settings) = value else { return };
+    let said: Vec<String> = settings.iter().map(|(key, value)| setting(key, value)).collect();
+    let _ = writeln!(out, "  {name:<18} {}", said.join(", "));
+    for formula in formulas::of(name, settings) {
+        let _ = writeln!(out, "  {:<18} {formula}", "");
+    }
+}
+
+fn setting(key: &str, value: &Value) -> String {
+    format!("{key} {}", text(value))
+}
+
+fn text(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        // Settings are f32 as well as f64: what f32 holds is printed as it was written.
+        Value::Number(n) if n.is_f64() => {
+            let x = n.as_f64().unwrap_or(f64::NAN);
+            if f64::from(x as f32) == x { (x as f32).to_string() } else { x.to_string() }
+        }
+        Value::Array(items) => items.iter().map(text).collect::<Vec<_>>().join(" to "),
+        Value::Object(fields) => fields.iter().map(|(k, v)| setting(k, v)).collect::<Vec<_>>().join(" "),
+        other => other.to_string(),
+    }
+}
+
+/// The columns that each call reads.
+fn columns(recipe: &Recipe) -> String {
+    let mut out = String::from("\nColumns\n");
+    let needs = recipe.needs();
+    for (call, name) in [(Call::Advantages, "advantages"), (Call::Loss, "loss")] {
+        for need in needs.iter().filter(|need| need.call == call) {
+            let or = need.or.map_or(String::new(), |or| format!(" or {}", or.name()));
+            let column: Column = need.column;
+            let required = if need.required { "required" } else { "optional" };
+            let shape = column.shape().name();
+            let what = column.name().to_owned() + &or;
+            let _ = writeln!(
+                out,
+                "  {name:<11} {required} {what:<32} {:<4} {shape:<7} for {}: {}",
+                column.element().name(),
+                need.stage,
+                column.meaning()
+            );
+        }
+    }
+    out
+}
+
+/// What the two calls return, found out by calling them with random rollouts.
+fn outputs(recipe: &Recipe) -> Result<String> {
+    let (credit, loss) = recipe.step(&Device::cpu(), &synthetic::rollouts(recipe, 8, 64, 1)?.view())?;
+    let mut out = String::from("\nOutputs\n");
+    let mut say = |there: bool, name: &str, shape: &str, what: &str| {
+        if there {
+            let _ = writeln!(out, "  {name:<18} {shape:<4} {what}");
+        }
+    };
+    let shape = if credit.per_token { "[N]" } else { "[S]" };
+    say(true, "advantage", shape, if credit.per_token { "one per token" } else { "one per response" });
+    say(!credit.returns.is_empty(), "returns", "[N]", "what a critic learns");
+    say(!credit.keep.is_empty(), "keep", "[S]", "1: the filter leaves the response in");
+    say(credit.loss_mask.is_some(), "loss_mask", "[N]", "what filter and rejection left of the loss mask");
+    say(credit.weights.is_some(), "weights", "[N]", "of the rollout correction");
+    say(!credit.state.role_values.is_empty(), "state.role_values", "[P]", "column role_values of the next batch");
+    say(true, "loss", "[1]", "policy, KL and entropy terms");
+    say(true, "coef", "[N]", "dL/dlogp");
+    say(loss.entropy.is_some(), "entropy.coef", "[N]", "dL/dentropy");
+    say(loss.value.is_some(), "value.gradient", "[N]", "dL/dvalue");
+    Ok(out)
+}
+
+/// What the loop has to do.
+fn duties(recipe: &Recipe) -> String {
+    let duties = recipe.duties();
+    if duties.is_empty() {
+        return "\nDuties of the training loop: none\n".to_owned();
+    }
+    let each = duties.iter().map(|duty| format!("  {:<20} {}\n", duty.name(), duty.meaning()));
+    "\nDuties of the training loop\n".to_owned() + &each.collect::<String>()
+}
+
+/// The launches of a step on a device.
+fn launches(_recipe: &Recipe) -> String {
+    String::new()
+}
+
+/// A setting that is text.
+fn choice<'a>(settings: &'a Map<String, Value>, key: &str) -> &'a str {
+    settings.get(key).and_then(Value::as_str).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(name: &str) -> String {
+        explain(&ExplainArgs { recipe: name.into(), toml: false }).unwrap_or_else(|e| panic!("{name}: {e:#}"))
+    }
+
+    #[test]
+    fn every_name_is_explained_and_every_choice_has_its_formula() {
+        for name in recipes::names() {
+            let text = said(name);
+            for part in ["source: ", "Stages", "  advantage", "  gate", "Columns", "cu_seqlens", "Outputs", "coef", "Duties"] {
+                assert!(text.contains(part), "{name}: no {part}\n{text}");
+            }
+            let formulas = text.lines().filter(|line| line.starts_with(&" ".repeat(21))).count();
+            assert!(formulas >= 4, "{name}: {formulas} formulas\n{text}");
+            let toml = explain(&ExplainArgs { recipe: (*name).into(), toml: true }).unwrap();
+            assert_eq!(Recipe::from_toml(&toml).unwrap(), Recipe::named(name).unwrap());
+        }
+    }
+
+    #[test]
+    fn what_is_special_is_said() {
+        let text = said("ppo_critic");
+        for part in ["values_old", "train_critic", "value.gradient", "entropy.coef", "returns", "δₜ"] {
+            assert!(text.contains(part), "no {part}\n{text}");
+        }
+        assert!(said("spiral").contains("state.role_values"));
+        assert!(said("remax").contains("rewards or token_rewards"));
+    }
+}

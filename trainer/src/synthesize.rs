@@ -1,0 +1,37 @@
+//! `lockstep rollouts`: a file of random rollouts with the columns that a recipe needs.
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+use lockstep::synthetic;
+
+use crate::atomic;
+use crate::rl::recipe;
+
+/// What is made.
+#[derive(Clone, Debug, clap::Args)]
+pub struct RolloutsArgs {
+    /// The recipe whose columns the file has: a name or a TOML file
+    #[arg(long, value_name = "NAME|FILE")]
+    pub like: String,
+    /// Responses, in groups of about 4
+    #[arg(long, default_value_t = 32)]
+    pub sequences: usize,
+    /// Tokens of all responses together
+    #[arg(long, default_value_t = 1024)]
+    pub tokens: usize,
+    /// Where the random numbers start; the same numbers make the same file
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// Where it goes
+    #[arg(short, long, value_name = "FILE.safetensors")]
+    pub output: PathBuf,
+}
+
+/// Runs `lockstep rollouts` and returns what it tells a person.
+pub fn write(args: &RolloutsArgs) -> Result<String> {
+    let rollouts = synthetic::rollouts(&recipe(&args.like)?, args.sequences, args.tokens, args.seed)?;
+    atomic::write(&args.output, &rollouts.to_safetensors()?)?;
+    let names: Vec<&str> = rollouts.view().columns().iter().map(|column| column.name()).collect();
+    Ok(format!("columns: {}\nwritten: {}", names.join(", "), args.output.display()))
+}

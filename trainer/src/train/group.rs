@@ -1,0 +1,63 @@
+//! What was sampled for a prompt.
+
+use serde::{Deserialize, Serialize};
+
+use super::bits;
+use crate::policy::Sampled;
+use crate::routing::Record;
+use crate::task::Problem;
+
+/// A prompt with its responses.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Group {
+    /// Which prompt of its step.
+    pub row: u64,
+    /// The prompt.
+    pub problem: Problem,
+    /// Its responses.
+    pub responses: Vec<Response>,
+    /// What they are compared with, where the recipe asks for it.
+    #[serde(with = "bits::float")]
+    pub baseline: f32,
+}
+
+/// A response, what it earned, and who said it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Response {
+    /// Its tokens.
+    pub tokens: Vec<u32>,
+    /// Their log-probabilities in the engine.
+    #[serde(with = "bits::floats")]
+    pub logp: Vec<f32>,
+    /// Its reward.
+    #[serde(with = "bits::float")]
+    pub reward: f32,
+    /// Log-probabilities under the policy that made it, where that is an earlier one; else empty.
+    #[serde(with = "bits::floats")]
+    pub old: Vec<f32>,
+    /// Its routing in the engine, if that is recorded. Stored responses have none.
+    #[serde(skip)]
+    pub routed: Option<Record>,
+}
+
+impl Response {
+    /// A response that was just sampled.
+    pub fn new(sampled: Sampled, reward: f32) -> Self {
+        let Sampled { response, logp, routed } = sampled;
+        Self { tokens: response, logp, reward, old: Vec::new(), routed }
+    }
+}
+
+impl Group {
+    /// Rewards of its responses.
+    pub fn rewards(&self) -> Vec<f32> {
+        self.responses.iter().map(|response| response.reward).collect()
+    }
+
+    /// Whether all responses earned the same.
+    pub fn is_constant(&self) -> bool {
+        self.responses.iter().all(|response| response.reward == self.responses[0].reward)
+    }
+}

@@ -1,0 +1,129 @@
+//! What a run remembers from step to step because its recipe asks for it. All of it is in the checkpoint.
+
+use std::collections::BTreeMap;
+
+use lockstep::core::advantage::mssr::{ValueTracker, rho};
+use lockstep::core::num::Soft;
+use lockstep::schedule::rapo;
+use serde::{Deserialize, Serialize};
+
+use super::bits;
+use super::group::{Group, Response};
+
+/// The memory of a run.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Memory {
+    /// Moving average of each role's reward.
+    #[serde(with = "bits::doubles", skip_serializing_if = "Vec::is_empty")]
+    pub role_values: Vec<f64>,
+    /// Values of the prompts that were visited.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    values: BTreeMap<String, Counts>,
+    /// The last success of each prompt that had one.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    successes: BTreeMap<String, Response>,
+    /// The groups that the last steps learnt from, the latest first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    batches: Vec<Vec<Group>>,
+}
+
+/// Decayed successes and failures of a prompt.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Counts {
+    #[serde(with = "bits::double")]
+    good: f64,
+    #[serde(with = "bits::double")]
+    bad: f64,
+}
+
+impl Memory {
+    /// Whether there is nothing in it.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// The value of a prompt, as far as it is known.
+    pub fn value(&self, prompt: &str) -> f32 {
+        self.tracker(prompt).value() as f32
+    }
+
+    fn tracker(&self, prompt: &str) -> ValueTracker {
+        self.values.get(prompt).map_or(ValueTracker::default(), |c| ValueTracker { good: c.good, bad: c.bad })
+    }
+
+    /// A visit to a prompt.
+    pub fn visit(&mut self, group: &Group) {
+        let seen = |tracker: ValueTracker, reward: &f32| tracker.updated((*reward).into(), rho::<Soft>(None));
+        let ValueTracker { good, bad } =
+            group.rewards().iter().fold(self.tracker(&group.problem.prompt), seen);
+        self.values.insert(group.problem.prompt.clone(), Counts { good, bad });
+    }
+
+    /// Puts the stored success of a prompt in place of one response of a group that failed, and stores the last success of one that did not.
+    pub fn replay(&mut self, group: &mut Group, seed: u64, step: u64) {
+        let (rewards, prompt) = (group.rewards(), &group.problem.prompt);
+        let stored = self.successes.get(prompt);
+        let which = rapo::replaces(&rewards, stored.is_some(), seed, step as u32, group.row as u32);
+        if let Some((which, stored)) = which.zip(stored) {
+            group.responses[which as usize] = stored.clone();
+        }
+        if let Some(last) = rapo::stores(&rewards) {
+            let success = &group.responses[last as usize];
+            let stored = Response { old: success.logp.clone(), routed: None, ..success.clone() };
+            self.successes.insert(prompt.clone(), stored);
+        }
+    }
+
+    /// The groups that the step `lag` steps ago learnt from.
+    pub fn batch(&self, lag: u32) -> &[Group] {
+        (lag as usize).checked_sub(1).and_then(|at| self.batches.get(at)).map_or(&[], |batch| batch)
+    }
+
+    /// Keeps what a step learnt from, and of the steps before so many that there are `window`.
+    pub fn keep(&mut self, batch: Vec<Group>, window: u32) {
+        self.batches.insert(0, batch);
+        self.batches.truncate(window as usize);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::task::Problem;
+
+    fn group(rewards: &[f32]) -> Group {
+        let response = |(i, reward): (usize, &f32)| Response {
+            tokens: vec![i as u32],
+            logp: vec![-0.1 * i as f32],
+            reward: *reward,
+            old: Vec::new(),
+            routed: None,
+        };
+        let problem = Problem { prompt: "1+1=".into(), solution: "#2".into(), answer: "2".into() };
+        Group { row: 0, problem, responses: rewards.iter().enumerate().map(response).collect(), baseline: 0.3 }
+    }
+
+    #[test]
+    fn a_failed_group_gets_the_last_success_back() {
+        let mut memory = Memory::default();
+        let mut failed = group(&[0.0, 0.0]);
+        memory.replay(&mut failed, 1, 0);
+        assert_eq!(failed, group(&[0.0, 0.0]), "nothing is stored");
+        memory.replay(&mut group(&[0.0, 1.0]), 1, 1);
+        memory.replay(&mut failed, 1, 2);
+        let back: Vec<&Response> = failed.responses.iter().filter(|r| r.reward == 1.0).collect();
+        assert!(back.len() == 1 && back[0].tokens == [1] && back[0].old == back[0].logp);
+        memory.visit(&failed);
+        assert!(memory.value("1+1=") < 0.51 && memory.value("2+2=") == 0.5);
+        memory.keep(vec![failed.clone()], 2);
+        memory.keep(vec![group(&[1.0])], 2);
+        assert_eq!(memory.batch(2), [failed]);
+        assert!(memory.batch(0).is_empty() && memory.batch(3).is_empty());
+        memory.role_values = vec![0.1, f64::MIN_POSITIVE];
+        let text = serde_json::to_string(&memory).unwrap();
+        assert_eq!(serde_json::from_str::<Memory>(&text).unwrap(), memory);
+        assert_eq!(serde_json::to_string(&Memory::default()).unwrap(), "{}");
+    }
+}

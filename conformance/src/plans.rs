@@ -1,6 +1,7 @@
 //! Plans against the two calls: every recipe on a device, byte for byte.
 
 use lockstep::plan::{Calls, Capacity};
+use lockstep::recipe::{CountedSequences, GateChoice};
 use lockstep::{Credit, Device, Error, Loss, Outputs, Recipe, Rollouts, recipe, synthetic};
 use std::fmt;
 
@@ -79,9 +80,14 @@ fn compare(
     };
     let counts = left.counts(&cpu)?;
     let counts = [counts.tokens, counts.nonempty, counts.sequences];
-    let rollouts = &Rollouts { counts: Some(rollouts.counts.unwrap_or(&counts)), ..*rollouts };
+    let counted = &Rollouts { counts: Some(rollouts.counts.unwrap_or(&counts)), ..*rollouts };
+    // Otherwise it counts by itself.
+    let all = recipe.aggregation.sequences == CountedSequences::All || matches!(recipe.gate, GateChoice::Gmpo { .. });
+    let itself = (!all).then_some(rollouts);
     let mut differing = Vec::new();
-    for calls in [Calls::Both, Calls::Advantages, Calls::Loss] {
+    let calls = [Calls::Both, Calls::Advantages, Calls::Loss];
+    for (calls, rollouts) in calls.into_iter().flat_map(|calls| [Some(counted), itself].map(|of| (calls, of))) {
+        let Some(rollouts) = rollouts else { continue };
         let plan = recipe.plan(capacity, calls, Outputs::ALL)?;
         *launches += plan.launches().len();
         let Some((own, of_plan)) = plan.run(device, rollouts, Some(&credit))? else {

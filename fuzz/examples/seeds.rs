@@ -3,10 +3,10 @@
 //! A seed of op arguments is the list of choices that the target draws, in its order; what is missing is 0.
 #![forbid(unsafe_code)]
 
+use lockstep::RolloutsBuf;
 use lockstep::core::aggregate::{ExactMoments, ExactSum};
 use lockstep::ops::exact::PolicyTotals;
 use lockstep::routing::RoutingTrace;
-use lockstep_trainer::rollouts::Rollouts;
 use std::fs;
 use std::path::Path;
 
@@ -191,30 +191,41 @@ fn policy_loss() {
 }
 
 fn rollouts() {
-    let good = Rollouts {
-        cu_seqlens: vec![0, 2, 3, 5, 6],
-        cu_groups: vec![0, 2, 4],
+    let good = RolloutsBuf {
+        cu_seqlens: Some(vec![0, 2, 3, 5, 6]),
+        cu_groups: Some(vec![0, 2, 4]),
         loss_mask: Some(vec![1, 1, 1, 0, 1, 1]),
-        rewards: vec![1.0, 0.0, f32::NAN, 1.0],
-        logp: vec![-1.0, -2.0, -3.0, -4.0, -5.0, -6.0],
-        logp_old: vec![-1.5; 6],
+        rewards: Some(vec![1.0, 0.0, f32::NAN, 1.0]),
+        logp: Some(vec![-1.0, -2.0, -3.0, -4.0, -5.0, -6.0]),
+        logp_old: Some(vec![-1.5; 6]),
         logp_ref: Some(vec![-1.25; 6]),
         logp_rollout: Some(vec![-0.5; 6]),
-        tokens: None,
+        ..RolloutsBuf::default()
     };
-    let write = |name: &str, rollouts: &Rollouts| {
-        write("rollouts_safetensors", name, &[&rollouts.to_bytes().expect("rollouts")]);
+    let write = |name: &str, rollouts: &RolloutsBuf| {
+        write("rollouts_safetensors", name, &[&rollouts.to_safetensors().expect("rollouts")]);
     };
     write("good", &good);
     write(
         "needed_tensors_only",
-        &Rollouts { loss_mask: None, logp_ref: None, logp_rollout: None, ..good.clone() },
+        &RolloutsBuf { loss_mask: None, logp_ref: None, logp_rollout: None, ..good.clone() },
     );
-    write("infinite_reward", &Rollouts { rewards: vec![f32::INFINITY; 4], ..good.clone() });
-    write("short_logp", &Rollouts { logp: vec![-1.0; 5], ..good.clone() });
-    write("decreasing_offsets", &Rollouts { cu_seqlens: vec![0, 3, 2, 5, 6], ..good.clone() });
-    write("mask_of_2", &Rollouts { loss_mask: Some(vec![2; 6]), ..good.clone() });
-    let bytes = good.to_bytes().expect("rollouts");
+    write("infinite_reward", &RolloutsBuf { rewards: Some(vec![f32::INFINITY; 4]), ..good.clone() });
+    write("short_logp", &RolloutsBuf { logp: Some(vec![-1.0; 5]), ..good.clone() });
+    write("decreasing_offsets", &RolloutsBuf { cu_seqlens: Some(vec![0, 3, 2, 5, 6]), ..good.clone() });
+    write("mask_of_2", &RolloutsBuf { loss_mask: Some(vec![2; 6]), ..good.clone() });
+    let turns = RolloutsBuf {
+        cu_turns: Some(vec![0, 1, 2, 3, 5, 6]),
+        turn_rewards: Some(vec![0.0, 1.0, 0.0, 0.5, 1.0]),
+        turn_roles: Some(vec![0, 1, 0, 1, 0]),
+        cu_steps: Some(vec![0, 2, 3, 4, 5]),
+        cu_step_tokens: Some(vec![0, 1, 2, 3, 5, 6]),
+        step_rewards: Some(vec![1.0, 0.0, 1.0, 1.0, 0.0]),
+        step_matches: Some(vec![1, 0, 1, 1, 0]),
+        ..good.clone()
+    };
+    write("turns_and_steps", &turns);
+    let bytes = good.to_safetensors().expect("rollouts");
     self::write("rollouts_safetensors", "truncated", &[&bytes[..bytes.len() - 3]]);
     // The header says I64 where the bytes would be U32, so lengths disagree.
     let mut bytes = bytes;

@@ -11,7 +11,8 @@ fuzz_target!(|bytes: &[u8]| {
         Err(error) => {
             let message = error.to_string();
             assert!(
-                message.contains("safetensors") || Column::ALL.iter().any(|column| message.contains(column.name())),
+                message.contains("safetensors")
+                    || Column::ALL.iter().any(|column| message.contains(column.name())),
                 "{message}"
             );
             return;
@@ -40,7 +41,10 @@ fuzz_target!(|bytes: &[u8]| {
     for name in ["verl", "areal", "ui_s1", "mars", "gdpo", "evol_rl"] {
         let recipe = Recipe::named(name).expect("a known name");
         if let Ok((_, loss)) = recipe.step(device, &rollouts.view()) {
-            assert!(loss.loss.is_some_and(f64::is_finite) && loss.coef.iter().all(|x| x.is_finite()), "{name}");
+            assert!(
+                loss.loss.is_some_and(f64::is_finite) && loss.coef.iter().all(|x| x.is_finite()),
+                "{name}"
+            );
         }
     }
 });

@@ -254,6 +254,11 @@ impl Columns {
         Columns(self.0 & !other.0)
     }
 
+    /// Those of both.
+    pub fn shared(self, other: Columns) -> Columns {
+        Columns(self.0 & other.0)
+    }
+
     /// Those of either.
     pub fn and(self, other: Columns) -> Columns {
         Columns(self.0 | other.0)
@@ -266,7 +271,12 @@ impl Columns {
 
     /// In the order of the list.
     pub fn iter(self) -> impl Iterator<Item = Column> {
-        Column::ALL.iter().copied().filter(move |column| self.contains(*column))
+        let mut bits = self.0;
+        std::iter::from_fn(move || {
+            let first = *Column::ALL.get(bits.trailing_zeros() as usize)?;
+            bits &= bits - 1;
+            Some(first)
+        })
     }
 }
 

@@ -208,7 +208,7 @@ impl<'a> Rollouts<'a> {
 
     /// The same of some columns.
     pub(crate) fn check_of(&self, batch: &Batch<'_>, columns: Columns) -> Result<(), Error> {
-        for column in columns.iter() {
+        for column in columns.shared(self.columns()).iter() {
             let Some(got) = self.length(column) else { continue };
             let Some((expected, because)) = self.expected(batch, column.shape()) else { continue };
             if got != expected {

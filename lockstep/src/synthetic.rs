@@ -236,7 +236,9 @@ fn parts(seed: u64, purpose: Purpose, cu_seqlens: &[u32]) -> (Vec<u32>, Vec<u32>
         let length = pair[1] - pair[0];
         let mut stream = Stream::new(seed, purpose, 0, s as u32);
         let count = (1 + stream.below(3) as u32).min(length);
-        starts.extend((1..=count).map(|k| pair[0] + (u64::from(length) * u64::from(k) / u64::from(count)) as u32));
+        starts.extend(
+            (1..=count).map(|k| pair[0] + (u64::from(length) * u64::from(k) / u64::from(count)) as u32),
+        );
         of_sequences.push(starts.len() as u32 - 1);
     }
     (of_sequences, starts)
@@ -284,7 +286,8 @@ mod tests {
         for name in crate::recipe::names() {
             let recipe = Recipe::named(name).unwrap();
             let rollouts = rollouts(&recipe, 8, 64, 1).unwrap();
-            let (credit, loss) = recipe.step(&Device::cpu(), &rollouts.view()).unwrap_or_else(|e| panic!("{name}: {e}"));
+            let (credit, loss) =
+                recipe.step(&Device::cpu(), &rollouts.view()).unwrap_or_else(|e| panic!("{name}: {e}"));
             assert!(credit.advantage.iter().chain(&loss.coef).all(|x| x.is_finite()), "{name}");
         }
     }

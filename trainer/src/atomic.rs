@@ -31,9 +31,10 @@ pub fn write(path: &Path, bytes: &[u8]) -> Result<()> {
     attempt().with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// Whether a file may be put there. Errors: something is there that is no file. A rename would put a file in the place of a device or a pipe.
+/// Whether a file may be put there. Errors: something is there that is no file: a rename would put one in the place of a device, a pipe or a
+/// link.
 pub fn check(path: &Path) -> Result<()> {
-    let found = fs::metadata(path);
+    let found = fs::symlink_metadata(path);
     ensure!(
         found.as_ref().map_or(true, |found| found.is_file()),
         "cannot write {}: what is there is no regular file",
@@ -74,8 +75,12 @@ mod tests {
         fs::create_dir_all(folder.path().join("b/c")).unwrap();
         assert!(write(&folder.path().join("b"), b"3").is_err());
         #[cfg(unix)]
-        for device in ["/dev/null", "/dev/stdout"] {
-            assert!(write(Path::new(device), b"4").unwrap_err().to_string().contains("no regular file"));
+        {
+            std::os::unix::fs::symlink("a", folder.path().join("link")).unwrap();
+            for path in [Path::new("/dev/null"), &folder.path().join("link")] {
+                assert!(check(path).unwrap_err().to_string().contains("no regular file"));
+            }
+            fs::remove_file(folder.path().join("link")).unwrap();
         }
         fs::write(folder.path().join(".unfinished-x"), b"half").unwrap();
         clear_unfinished(folder.path()).unwrap();

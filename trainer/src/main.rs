@@ -8,9 +8,7 @@ use anyhow::Result;
 use clap::Parser;
 use lockstep_trainer::cli::{Cli, Command};
 use lockstep_trainer::train::TrainArgs;
-use lockstep_trainer::{
-    devices, explain, list, routing, score, synthesize, threads, train, tree, verify,
-};
+use lockstep_trainer::{devices, explain, list, routing, score, synthesize, threads, train, tree, verify};
 
 /// Bad input of any kind; clap uses the same code for a bad command line.
 const BAD_INPUT: u8 = 2;

@@ -28,8 +28,7 @@ pub fn recipe(name_or_file: &str) -> Result<Recipe> {
     if !is_file {
         return Ok(Recipe::named(name_or_file)?);
     }
-    let text =
-        std::fs::read_to_string(path).with_context(|| format!("cannot read recipe {name_or_file}"))?;
+    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read recipe {name_or_file}"))?;
     Recipe::from_toml(&text).with_context(|| name_or_file.to_owned())
 }
 
@@ -64,7 +63,10 @@ impl Algorithm {
     pub fn reads(&self, call: Option<Call>) -> Columns {
         let mut columns = Columns::NONE;
         let needs = self.recipe.needs();
-        needs.iter().filter(|need| call.is_none_or(|call| need.call == call)).for_each(|need| columns.insert(need.column));
+        needs
+            .iter()
+            .filter(|need| call.is_none_or(|call| need.call == call))
+            .for_each(|need| columns.insert(need.column));
         columns
     }
 

@@ -41,7 +41,11 @@ pub fn score(args: &ScoreArgs) -> Result<(String, Vec<String>)> {
     let (rollouts, extra) = files::read_rollouts(&args.rollouts, args.allow_extra)?;
     let mut warnings = Vec::new();
     if !extra.is_empty() {
-        warnings.push(format!("{} has tensors that are no columns: {}", args.rollouts.display(), extra.join(", ")));
+        warnings.push(format!(
+            "{} has tensors that are no columns: {}",
+            args.rollouts.display(),
+            extra.join(", ")
+        ));
     }
     let unused = unused(&algorithm, &rollouts);
     if !unused.is_empty() {
@@ -107,7 +111,8 @@ fn scalars(
     credit: &Credit,
     loss: &Loss,
 ) -> Result<Vec<(&'static str, f64)>> {
-    let (total, measured) = loss.loss.zip(loss.metrics).context("the loss was asked for, but not computed")?;
+    let (total, measured) =
+        loss.loss.zip(loss.metrics).context("the loss was asked for, but not computed")?;
     let mut scalars = vec![
         ("loss", total),
         ("constant_groups", credit.groups.constant_groups() as f64),

@@ -150,7 +150,11 @@ fn score_refuses() {
         ("short", |r| of(&mut r.logp).truncate(3), "logp"),
         ("single", |r| r.cu_groups = Some(vec![0, 1, 2]), "group"),
         ("no-rewards", |r| r.rewards = None, "missing columns: rewards (for advantage)"),
-        ("no-logp", |r| (r.logp, r.logp_old) = (None, None), "missing columns: logp (for ratio), logp_old (for ratio)"),
+        (
+            "no-logp",
+            |r| (r.logp, r.logp_old) = (None, None),
+            "missing columns: logp (for ratio), logp_old (for ratio)",
+        ),
     ];
     for (name, change, _) in cases {
         let mut changed = rollouts();
@@ -164,12 +168,11 @@ fn score_refuses() {
         assert_eq!(names(at), before, "{file} left something behind");
     };
     refuse("none", "grpo", "out", "none");
-    refuse("cut", "grpo", "out", "cut: not a whole safetensors file");
-    refuse("text", "grpo", "out", "text: not a whole safetensors file");
+    refuse("cut", "grpo", "out", "cut: rollouts file: not a whole safetensors file");
+    refuse("text", "grpo", "out", "text: rollouts file: not a whole safetensors file");
     refuse("good", "grpoo", "out", "grpoo");
     refuse("good", "grpo", "none/out", "none/out");
     refuse("good", "grpo", "/dev/null", "no regular file");
-    refuse("good", "grpo", "/dev/stdout", "no regular file");
     refuse("good", "minirl", "out", "missing columns: logp_rollout (for gate)");
     for (name, _, expected) in cases {
         refuse(name, "grpo", "out", expected);
@@ -196,9 +199,17 @@ fn what_the_task_cannot_give_is_named() {
     fs::write(at.join("given.toml"), "[ratio]\nlevel = \"given\"\n").unwrap();
     let before = names(at);
     for (recipe, options, expected) in [
-        ("gae", "", "column `values_old` (for advantage.over_time): the model has no value head; duty `train_critic`"),
+        (
+            "gae",
+            "",
+            "column `values_old` (for advantage.over_time): the model has no value head; duty `train_critic`",
+        ),
         ("given.toml", "", "column `log_ratio` (for ratio): only the caller"),
-        ("fapo", "--task jsonl:any.jsonl", "column `flawed` (for reward.shaping): nothing judges the working"),
+        (
+            "fapo",
+            "--task jsonl:any.jsonl",
+            "column `flawed` (for reward.shaping): nothing judges the working",
+        ),
         ("rapo_replay", "--routing r3", "duty `replay_successes`: a stored response has no routing"),
     ] {
         let mut arguments = vec!["train", "--recipe", recipe];
@@ -215,7 +226,9 @@ fn explain_and_rollouts_refuse() {
     let at = folder.path();
     assert!(refused(at, &["explain", "dapo_ful"]).contains("dapo_full"));
     assert!(refused(at, &["explain", "none.toml"]).contains("none.toml"));
-    assert!(refused(at, &["rollouts", "--like", "dapo", "--sequences", "0", "-o", "out"]).contains("sequences"));
+    assert!(
+        refused(at, &["rollouts", "--like", "dapo", "--sequences", "0", "-o", "out"]).contains("sequences")
+    );
     assert!(refused(at, &["rollouts", "--like", "dapo", "--tokens", "3", "-o", "out"]).contains("tokens"));
     assert!(refused(at, &["rollouts", "--like", "dapo", "-o", "/dev/null"]).contains("no regular file"));
     assert!(refused(at, &["list", "--names", "--columns"]).contains("--columns"));

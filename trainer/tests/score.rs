@@ -68,7 +68,11 @@ fn what_a_recipe_returns_is_written() {
         others.iter().for_each(|name| assert!(!file.has(name), "{name}"));
     };
     let bytes = score("ppo_critic");
-    has(&bytes, &["returns", "dloss_dentropy", "dloss_dvalue", "metrics.entropy", "metrics.value_loss"], &["weights"]);
+    has(
+        &bytes,
+        &["returns", "dloss_dentropy", "dloss_dvalue", "metrics.entropy", "metrics.value_loss"],
+        &["weights"],
+    );
     let bytes = score("verl_tis_token");
     has(&bytes, &["weights", "loss_mask", "metrics.correction_ess", "metrics.mismatch_k3"], &["returns"]);
     let bytes = score("spiral");

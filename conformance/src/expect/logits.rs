@@ -6,8 +6,11 @@ use crate::ops::logits::{COEF, COEF_ENTROPY, LABEL, LIVE, Logits, Which};
 use crate::oracle::statistics::{Softmax, softmax};
 use crate::oracle::{gradient, otr};
 
-/// A binary64 sum of exponentials loses what is below 2⁻⁵³ of its largest; in units.
-const LOST: f64 = 1.0 / 536_870_912.0;
+/// What a binary64 sum of that many exponentials loses, in units: 2⁻⁵³ of the largest in each addition to the one of 128 columns that has it, and
+/// in the seven that fold the columns.
+fn lost(terms: usize) -> f64 {
+    (terms.div_ceil(128) + 7) as f64 / 536_870_912.0
+}
 
 /// The outputs of a row by name, each value with its magnitude.
 type OfRow = Vec<(&'static str, Vec<(f64, f64)>)>;
@@ -57,7 +60,7 @@ impl Logits {
         let of = |slot: usize| f64::from(data.row[slot][r]);
         let t = f64::from(self.temperature);
         let s = softmax(&logits, t);
-        let (spread, ln_z) = (s.spread() + LOST, -s.logp[s.top]);
+        let (spread, ln_z) = (s.spread() + lost(s.p.len()), -s.logp[s.top]);
         match self.which {
             Which::Statistics { .. } => {
                 let sum = |f: &dyn Fn(f64, f64) -> f64| -> f64 {
@@ -101,7 +104,7 @@ impl Logits {
 
 fn otr_row(policy: &Softmax, candidates: &Softmax, label: usize, beta: f64, c: f64) -> OfRow {
     let want = otr::loss(policy, candidates, label, beta);
-    let (lost, lost2) = (policy.spread() + LOST, candidates.spread() + LOST);
+    let (lost, lost2) = (policy.spread() + lost(policy.p.len()), candidates.spread() + lost(candidates.p.len()));
     let (spread, spread2) = (1.0 + lost, 1.0 + lost2);
     let ln_z = -policy.logp[policy.top];
     // Beyond the cut nothing depends on y any more.

@@ -37,7 +37,7 @@ pub fn batches(recipe: &Recipe) -> Result<Vec<(&'static str, RolloutsBuf)>, Erro
     guarded.spread_logp(0.3, beyond);
     guarded.rewards(4, false);
     out.push(("guarded", guarded.rollouts));
-    let mut long = Corners::new(recipe, draw(5, 600, 6)?, 6);
+    let mut long = Corners::new(recipe, draw(8, 600, 6)?, 6);
     long.mask(0.02, None);
     long.spread_logp(0.3, 0.0);
     long.rewards(2, false);

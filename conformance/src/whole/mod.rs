@@ -12,8 +12,7 @@ mod time;
 use advantage::Estimate;
 use lockstep::Rollouts;
 use lockstep::recipe::{
-    DenominatorChoice, EntropyTokens, Estimator, KlChoice, KlEstimator, KlPlace, KlRatio, NanRollout, QuantileRule,
-    Recipe,
+    DenominatorChoice, EntropyTokens, Estimator, KlChoice, KlEstimator, KlPlace, KlRatio, QuantileRule, RatioLevel, Recipe,
 };
 use crate::oracle::kl::{Estimator as Formula, Kl};
 use std::ops::Range;
@@ -39,13 +38,11 @@ pub struct Credit {
 
 /// The first choice that the composition does not know, which it would get wrong without a word.
 pub fn unread(recipe: &Recipe) -> Option<&'static str> {
-    let nan = recipe.correction.as_ref().is_some_and(|c| c.nan_rollout != NanRollout::Error);
     [
         (recipe.reward.components.is_some(), "reward.components"),
         (recipe.reward.clip.is_some(), "reward.clip"),
-        (nan, "correction.nan_rollout"),
-        (recipe.kl.is_some_and(|kl| kl.ratio != KlRatio::Token), "kl.ratio"),
-        (recipe.mask.quantile != QuantileRule::Count, "mask.quantile"),
+        (recipe.ratio.level == RatioLevel::Sequence && recipe.kl.is_some_and(|kl| kl.ratio != KlRatio::Token), "kl.ratio"),
+        (recipe.mask.top_entropy.is_some() && recipe.mask.quantile != QuantileRule::Count, "mask.quantile"),
         (recipe.entropy.is_some_and(|term| term.of != EntropyTokens::Live), "entropy.of"),
     ]
     .into_iter()

@@ -390,11 +390,11 @@ fn columns_that_a_recipe_does_not_read_change_nothing() {
         entropy: Some(&nan),
         logp_ref: Some(&nan[1..]),
         seed: Some(&[1, 2]),
-        rewards: Some(&[]),
+        token_rewards: Some(&[]),
         ..input(&data)
     };
     for name in ["grpo", "kl_cov", "minirl", "dro", "gmpo"] {
-        let recipe = summed(name);
+        let recipe = Recipe::named(name).unwrap();
         assert_eq!(run(&recipe, &data, &more).unwrap(), run(&recipe, &data, &input(&data)).unwrap(), "{name}");
     }
 }

@@ -202,6 +202,7 @@ fn the_kl_convex_term_moves_from_the_base_to_the_previous_policy() {
         logp_latest: logp,
         logp_ref: Some(&[-1.5, 0.0, -2.0]),
         logp_previous: Some(&[-0.8, 0.0, -2.5]),
+        entropy: Some(&[0.5, f32::NAN, 0.25]),
         ..Rollouts::new(&[0, 2, 3], &[0, 2])
     };
     let credit = Credit::per_sequence(vec![1.0, -1.0]);

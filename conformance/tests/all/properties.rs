@@ -80,6 +80,15 @@ fn weight() -> impl Strategy<Value = Weight> {
         .prop_map(|(per_row, denominator, scale)| Weight { per_row, denominator, scale })
 }
 
+/// Counts, which memory has.
+fn whole(weight: Weight) -> Weight {
+    let per_row = match weight.per_row {
+        PerRow::Constant(c) => PerRow::Constant(c.round()),
+        other => other,
+    };
+    Weight { per_row, denominator: weight.denominator.round(), ..weight }
+}
+
 fn ppo() -> impl Strategy<Value = AnyGate> {
     let dual = prop_oneof![Just(f32::INFINITY), 1.01f32..20.0];
     (0.0f32..=1.0, 0.0f32..3.0, dual).prop_map(|(clip_ratio_low, clip_ratio_high, clip_ratio_c)| {
@@ -100,7 +109,7 @@ fn policy(gate: impl Strategy<Value = AnyGate>) -> impl Strategy<Value = Params>
                 level,
                 guard,
                 kl,
-                weight,
+                weight: if per_token { whole(weight) } else { weight },
                 counted: per_token.then_some(3),
                 per_token,
                 weights,

@@ -49,6 +49,8 @@ pub(super) struct Exec<'q> {
     queue: Option<&'q Queue>,
     /// End of the results, and of what nobody else looks at, which lies behind all results.
     pub(super) ends: [usize; 2],
+    /// Where they must not be beyond.
+    most: [usize; 2],
     pub(super) slots: Vec<Slot>,
     pub(super) alarms: Vec<Alarm>,
     pub(super) launches: Vec<&'static str>,
@@ -57,17 +59,17 @@ pub(super) struct Exec<'q> {
 impl<'q> Exec<'q> {
     /// Counts.
     pub(super) fn count() -> Self {
-        Exec::at(std::ptr::null_mut(), 0, None)
+        Exec::at(std::ptr::null_mut(), [0, usize::MAX], None)
     }
 
-    /// Launches over a workspace at `memory` whose results take `results` bytes.
-    pub(super) fn launch_at(memory: *mut u8, results: usize, queue: &'q Queue) -> Self {
-        Exec::at(memory, results, Some(queue))
+    /// Launches over a workspace at `memory` whose results and the whole of which end at `ends`.
+    pub(super) fn launch_at(memory: *mut u8, ends: [usize; 2], queue: &'q Queue) -> Self {
+        Exec::at(memory, ends, Some(queue))
     }
 
-    fn at(memory: *mut u8, results: usize, queue: Option<&'q Queue>) -> Self {
+    fn at(memory: *mut u8, most: [usize; 2], queue: Option<&'q Queue>) -> Self {
         let (slots, alarms, launches) = (Vec::new(), Vec::new(), Vec::new());
-        Exec { memory, queue, ends: [0, results], slots, alarms, launches }
+        Exec { memory, queue, ends: [0, most[0]], most, slots, alarms, launches }
     }
 
     fn place<T>(&mut self, which: usize, len: usize) -> (usize, Array<T>) {
@@ -121,6 +123,11 @@ impl<'q> Exec<'q> {
             None => {
                 self.launches.push(K::NAME);
                 Ok(())
+            }
+            // A column that was counted with and is not there may take another way, with other arrays.
+            Some(_) if self.ends[0] > self.most[0] || self.ends[1] > self.most[1] => {
+                let says = format!("the workspace ends at {:?} bytes, {} needs {:?}", self.most, K::NAME, self.ends);
+                Err(Error::Plan(says))
             }
             Some(queue) => queue.launch(kernel),
         }

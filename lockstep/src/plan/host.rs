@@ -4,7 +4,7 @@ use super::exec::{Array, Exec};
 use super::launches::Credit;
 use super::{Capacity, Plan, Queue};
 use crate::columns::{Column, Columns};
-use crate::recipe::Call;
+use crate::recipe::{Call, GateChoice};
 use crate::rollouts::{Fetch, Views};
 use crate::{ColumnElement, Device, Error, RolloutsBuf};
 use lockstep_core::ragged::In;
@@ -88,7 +88,9 @@ impl Plan {
         let recipe = &self.recipe;
         let Capacity { tokens, sequences, .. } = self.capacity;
         let coef = exec.result::<f32>("coef", tokens);
-        let token_loss = self.outputs.token_loss.then(|| exec.result::<f32>("token_loss", tokens));
+        // GMPO has no loss per token.
+        let by_token = self.outputs.token_loss && !matches!(recipe.gate, GateChoice::Gmpo { .. });
+        let token_loss = by_token.then(|| exec.result::<f32>("token_loss", tokens));
         let row_loss = exec.result::<f64>("row_loss", sequences);
         let loss = exec.result::<f64>("loss", 1);
         let entropy = recipe.entropy.map(|_| exec.result::<f32>("entropy_coef", tokens));

@@ -49,6 +49,8 @@ impl Recipe {
         let estimator = match advantage.estimator {
             Estimator::Gdpo | Estimator::RoleBaseline | Estimator::Tempo | Estimator::Reward => true,
             Estimator::ReinforcePlusPlus => false,
+            // Its lengths are of what rejection left, those of shaping are not.
+            Estimator::Opo if self.correction.is_some() => true,
             _ => advantage.whitening().is_some() || advantage.robust.is_some(),
         };
         let shaping = matches!(
@@ -119,7 +121,8 @@ impl Recipe {
 
     /// Columns of the lengths of a capacity, at no address, to count with.
     pub(super) fn dummy_views(&self, capacity: &Capacity) -> Views<'static> {
-        Views::dangling(self.reads(), |shape| capacity.length(shape).unwrap_or(1))
+        // Without counts a plan counts for itself, which takes more scratch.
+        Views { counts: None, ..Views::dangling(self.reads(), |shape| capacity.length(shape).unwrap_or(1)) }
     }
 }
 
@@ -746,7 +749,7 @@ impl Plan {
             _ if all => match one(2) {
                 Some(sequences) => Some(sequences),
                 // Every batch of an exact plan has the capacity's sequences.
-                None if self.exact => None,
+                None if self.exact || exec.queue().is_none() => None,
                 None => {
                     let said = "missing columns: counts (for aggregation: all sequences count, and a plan does not see how many of its capacity there are)";
                     return Err(Error::Plan(said.into()));

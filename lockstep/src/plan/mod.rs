@@ -242,7 +242,7 @@ impl Plan {
         if !workspace.as_ptr().addr().is_multiple_of(aligned) {
             return Err(Error::Plan(format!("the workspace is not aligned to {aligned} bytes")));
         }
-        let mut exec = Exec::launch_at(workspace.as_ptr(), self.ends[0], queue);
+        let mut exec = Exec::launch_at(workspace.as_ptr(), self.ends, queue);
         self.pass(&mut exec, columns, credit)
     }
 

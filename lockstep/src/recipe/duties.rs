@@ -40,7 +40,7 @@ duties! {
     GreedyResponse "greedy_response"
         "Decode one greedy response per prompt and give its reward as `baseline`.";
     PivotResponse "pivot_response"
-        "Sample one response more per prompt: the advantages drop the pivot, and the others train.";
+        "Sample one response more per prompt: the pivot, whose advantage is 0, trains nothing.";
     TrackedValue "tracked_value"
         "Track a value of each prompt and give it, as it was before this visit, as `baseline`.";
     PriorValue "prior_value"

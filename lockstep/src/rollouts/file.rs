@@ -145,9 +145,7 @@ fn column<T: FileElement>(column: Column, view: &TensorView<'_>) -> Result<Vec<T
     let dtype = view.dtype();
     match T::read(dtype, view.data()) {
         Some(Ok(values)) => Ok(values),
-        Some(Err((i, value))) => {
-            refuse(format!("tensor `{name}`[{i}] is {value}: expected {}", T::EXPECTED))
-        }
+        Some(Err((i, value))) => refuse(format!("tensor `{name}`[{i}] is {value}: expected {}", T::EXPECTED)),
         None => refuse(format!("tensor `{name}` has type {dtype:?}: expected {}", T::READS)),
     }
 }
@@ -197,8 +195,9 @@ impl RolloutsBuf {
     /// # Ok::<(), lockstep::Error>(())
     /// ```
     pub fn from_safetensors(bytes: &[u8], allow_extra: bool) -> Result<(Self, Vec<String>), Error> {
-        let file = SafeTensors::deserialize(bytes)
-            .map_err(|error| Error::File(format!("not a whole safetensors file ({} bytes): {error}", bytes.len())))?;
+        let file = SafeTensors::deserialize(bytes).map_err(|error| {
+            Error::File(format!("not a whole safetensors file ({} bytes): {error}", bytes.len()))
+        })?;
         let mut names = file.names();
         names.sort_unstable();
         let (mut rollouts, mut unknown) = (RolloutsBuf::default(), Vec::new());
@@ -250,7 +249,9 @@ impl RolloutsBuf {
             Offsets::new("cu_turns", turns, batch.tokens(), "tokens")?;
             if let Some(s) = cu_seqlens.iter().position(|start| turns.binary_search(start).is_err()) {
                 let start = cu_seqlens[s];
-                return refuse(format!("tensor `cu_turns` lacks {start}: expected a turn where sequence {s} starts"));
+                return refuse(format!(
+                    "tensor `cu_turns` lacks {start}: expected a turn where sequence {s} starts"
+                ));
             }
         }
         if let Some(step_tokens) = &self.cu_step_tokens {
@@ -258,7 +259,9 @@ impl RolloutsBuf {
             if let Some(cu_steps) = &self.cu_steps {
                 Offsets::new("cu_steps", cu_steps, steps, "steps")?;
                 let starts = cu_steps.iter().map(|step| step_tokens[*step as usize]);
-                if let Some((s, got)) = starts.enumerate().find(|(s, start)| cu_seqlens.get(*s) != Some(start)) {
+                if let Some((s, got)) =
+                    starts.enumerate().find(|(s, start)| cu_seqlens.get(*s) != Some(start))
+                {
                     let expected = cu_seqlens.get(s).copied().unwrap_or_default();
                     return refuse(format!(
                         "tensor `cu_steps`[{s}] is a step at token {got}: expected {expected}, where sequence {s} starts"
@@ -314,7 +317,11 @@ mod tests {
     #[test]
     fn every_column_is_written_and_read() {
         let full = |column: Column| match column.shape() {
-            Shape::SequenceOffsets | Shape::GroupOffsets | Shape::TurnOffsets | Shape::StepsOfSequences | Shape::StepOffsets => vec![0, 1],
+            Shape::SequenceOffsets
+            | Shape::GroupOffsets
+            | Shape::TurnOffsets
+            | Shape::StepsOfSequences
+            | Shape::StepOffsets => vec![0, 1],
             Shape::Three => vec![1, 1, 1],
             _ => vec![1],
         };
@@ -333,7 +340,8 @@ mod tests {
             "f32" => Dtype::F32,
             _ => Dtype::F64,
         };
-        let data: Vec<_> = Column::ALL.iter().map(|c| (c.name(), dtype(*c), full(*c).len(), bytes_of(*c))).collect();
+        let data: Vec<_> =
+            Column::ALL.iter().map(|c| (c.name(), dtype(*c), full(*c).len(), bytes_of(*c))).collect();
         let views = data.iter().map(|(n, t, len, b)| (*n, TensorView::new(*t, vec![*len], b).unwrap()));
         let rollouts = read(&safetensors::serialize(views, None).unwrap()).unwrap();
         assert!(Column::ALL.iter().all(|column| rollouts.view().length(*column).is_some()));
@@ -373,7 +381,11 @@ mod tests {
         // Every finite binary16.
         for bits in (0..=u16::MAX).filter(|bits| bits >> 10 & 0x1f != 0x1f) {
             let (exponent, fraction) = (i32::from(bits >> 10 & 0x1f), f64::from(bits & 0x3ff) / 1024.0);
-            let size = if exponent == 0 { fraction * 2f64.powi(-14) } else { (1.0 + fraction) * 2f64.powi(exponent - 15) };
+            let size = if exponent == 0 {
+                fraction * 2f64.powi(-14)
+            } else {
+                (1.0 + fraction) * 2f64.powi(exponent - 15)
+            };
             assert_eq!(f64::from(half(bits.to_le_bytes())).abs(), size);
         }
         assert!(half([0, 0xfc]) == f32::NEG_INFINITY && half([1, 0x7c]).is_nan());
@@ -394,7 +406,10 @@ mod tests {
             (broken(|r| r.cu_seqlens = Some(Vec::new())), "cu_seqlens"),
             (broken(|r| r.cu_seqlens = None), "tensor `cu_seqlens` is missing"),
             (broken(|r| r.cu_groups = Some(vec![0, 9, 4])), "cu_groups"),
-            (broken(|r| r.loss_mask = Some(vec![1, 1, 1, 1, 2, 1])), "tensor `loss_mask`[4] is 2: expected 0 or 1"),
+            (
+                broken(|r| r.loss_mask = Some(vec![1, 1, 1, 1, 2, 1])),
+                "tensor `loss_mask`[4] is 2: expected 0 or 1",
+            ),
             (broken(|r| r.cu_turns = Some(vec![0, 1, 3, 3, 5, 6])), "`cu_turns` lacks 2"),
             (broken(|r| r.turn_rewards = Some(vec![0.0])), "turn_rewards"),
             (broken(|r| r.cu_steps = Some(vec![0, 1, 3, 4, 5])), "`cu_steps`[1]"),
@@ -407,7 +422,10 @@ mod tests {
         let of = |name: &str, dtype, shape: &[usize], bytes: &[u8]| {
             read(&file(&[(name, dtype, shape, bytes)])).unwrap_err().to_string()
         };
-        assert!(of("cu_seqlens", Dtype::I32, &[1], &(-3_i32).to_le_bytes()).contains("`cu_seqlens`[0] is -3: expected 0 to"));
+        assert!(
+            of("cu_seqlens", Dtype::I32, &[1], &(-3_i32).to_le_bytes())
+                .contains("`cu_seqlens`[0] is -3: expected 0 to")
+        );
         assert!(of("logp", Dtype::U8, &[1], &[1]).contains("`logp` has type U8: expected F32"));
         assert!(of("logp", Dtype::F64, &[1], &1e300_f64.to_le_bytes()).contains("`logp`[0] is"));
         assert!(of("logp", Dtype::F32, &[1, 1], &[0; 4]).contains("`logp` has shape [1, 1]"));
@@ -421,7 +439,10 @@ mod tests {
         views.push(("logprob".into(), TensorView::new(Dtype::F32, vec![1], &[0; 4]).unwrap()));
         let bytes = safetensors::serialize(views, None).unwrap();
         let message = read(&bytes).unwrap_err().to_string();
-        assert!(message.contains("`logprob` is no column: known are cu_seqlens") && message.contains("logp_old"), "{message}");
+        assert!(
+            message.contains("`logprob` is no column: known are cu_seqlens") && message.contains("logp_old"),
+            "{message}"
+        );
         let (rollouts, unknown) = RolloutsBuf::from_safetensors(&bytes, true).unwrap();
         assert_eq!((rollouts, unknown), (example(), vec!["logprob".to_owned()]));
     }

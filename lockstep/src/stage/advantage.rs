@@ -33,17 +33,18 @@ pub(super) struct Rewards<'a> {
 }
 
 impl Recipe {
-    /// Advantages per sequence, of the estimators of outcome rewards.
+    /// Advantages per sequence, of the estimators of outcome rewards. `of_tokens` has the tokens that the loss will see: lengths of baselines and
+    /// whitening are of them, those of shaping and filter of the whole batch.
     pub(super) fn outcome_advantages(
         &self,
         device: &Device,
-        batch: &Batch<'_>,
+        (batch, of_tokens): (&Batch<'_>, &Batch<'_>),
         input: &Rewards<'_>,
     ) -> Result<Credit, Error> {
         self.check_nan(input.rewards)?;
         let shaped = self.shaped_rewards(device, batch, input)?;
         let seen = Rewards { rewards: &shaped, ..*input };
-        if let Some(out) = self.other_estimator(device, batch, &seen)? {
+        if let Some(out) = self.other_estimator(device, of_tokens, &seen)? {
             return self.after_estimator(device, batch, input, &shaped, out);
         }
         let own = match self.advantage.estimator {
@@ -53,7 +54,7 @@ impl Recipe {
         let given = if own.is_empty() { input.columns.baseline } else { Some(&own[..]) };
         let weights = input.columns.baseline_weights.filter(|_| self.advantage.robust.is_none());
         let params = GroupParams { given, weights, ..self.advantage.group_params() };
-        let mut groups = group_advantage(device, batch, &shaped, input.valid, &params)?;
+        let mut groups = group_advantage(device, of_tokens, &shaped, input.valid, &params)?;
         let mut advantage = std::mem::take(&mut groups.advantage);
         if let Some(params) = self.advantage.whitening() {
             let alone = self.alone(batch, &groups.counted);
@@ -62,7 +63,7 @@ impl Recipe {
             let counted = |i: usize| !shaped[i].is_nan() && valid(i) && !left_out(i);
             let value = |(i, a): (usize, &f32)| if counted(i) { *a } else { f32::NAN };
             let values: Vec<f32> = advantage.iter().enumerate().map(value).collect();
-            advantage = whiten(device, batch, Advantage::PerSequence(&values), &params)?;
+            advantage = whiten(device, of_tokens, Advantage::PerSequence(&values), &params)?;
         }
         let out = Credit { advantage, groups, ..Credit::default() };
         self.after_estimator(device, batch, input, &shaped, out)

@@ -45,7 +45,7 @@ impl Recipe {
         self.check()?;
         self.check_columns(Call::Advantages, rollouts)?;
         let batch = rollouts.batch()?;
-        rollouts.check_of(&batch, self.reads())?;
+        rollouts.check_of(&batch, self.reads_of(Call::Advantages))?;
         if let Some((credit, _)) = self.staged(device, rollouts, None, Calls::Advantages, Outputs::COEF)? {
             return Ok(credit);
         }
@@ -87,7 +87,7 @@ impl Recipe {
                 let input = Rewards { rewards, valid: valid.as_deref(), columns: rollouts };
                 match estimator {
                     Estimator::Tempo => self.tree_advantages(device, &batch, &input)?,
-                    _ => self.outcome_advantages(device, &batch, &input)?,
+                    _ => self.outcome_advantages(device, (&batch, &of_tokens), &input)?,
                 }
             }
         };
@@ -147,7 +147,7 @@ impl Recipe {
         self.check()?;
         self.check_columns(Call::Loss, rollouts)?;
         let batch = rollouts.batch()?;
-        rollouts.check_of(&batch, self.reads())?;
+        rollouts.check_of(&batch, self.reads_of(Call::Loss))?;
         credit.check(&batch)?;
         if let Some((_, loss)) = self.staged(device, rollouts, Some(credit), Calls::Loss, outputs)? {
             *out = loss;

@@ -67,7 +67,8 @@ impl Recipe {
         let input = ValueInput {
             values: needed(rollouts.values, "values")?,
             values_old: rollouts.values_old,
-            returns: credit.needed_returns()?,
+            // A part without tokens has returns, none.
+            returns: if batch.tokens() == 0 { &[] } else { credit.needed_returns()? },
         };
         let range = value.cliprange_value.unwrap_or(f32::INFINITY);
         let mut out = spare.unwrap_or_default();

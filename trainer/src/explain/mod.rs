@@ -5,7 +5,8 @@ mod formulas;
 use std::fmt::Write;
 
 use anyhow::Result;
-use lockstep::{Call, Column, Device, Recipe, recipe as recipes, synthetic};
+use lockstep::plan::{Calls, Capacity};
+use lockstep::{Call, Column, Device, Outputs, Recipe, recipe as recipes, synthetic};
 use serde_json::{Map, Value};
 
 use crate::rl::recipe;
@@ -23,7 +24,17 @@ pub struct ExplainArgs {
 
 /// The stages in the order of the data.
 const ORDER: [&str; 11] = [
-    "reward", "correction", "advantage", "ratio", "mask", "gate", "kl", "entropy", "value", "aggregation", "metrics",
+    "reward",
+    "correction",
+    "advantage",
+    "ratio",
+    "mask",
+    "gate",
+    "kl",
+    "entropy",
+    "value",
+    "aggregation",
+    "metrics",
 ];
 
 /// What `lockstep explain` prints.
@@ -37,7 +48,7 @@ pub fn explain(args: &ExplainArgs) -> Result<String> {
     out += &columns(&recipe);
     out += &outputs(&recipe)?;
     out += &duties(&recipe);
-    out += &launches(&recipe);
+    out += &launches(&recipe)?;
     Ok(out)
 }
 
@@ -61,8 +72,11 @@ fn stages(recipe: &Recipe) -> Result<String> {
     let Value::Object(mut tables) = serde_json::to_value(recipe)? else { return Ok(out) };
     for stage in ORDER {
         let Some(Value::Object(settings)) = tables.remove(stage) else { continue };
-        let said: Vec<String> =
-            settings.iter().filter(|(_, value)| !value.is_object()).map(|(key, value)| setting(key, value)).collect();
+        let said: Vec<String> = settings
+            .iter()
+            .filter(|(_, value)| !value.is_object())
+            .map(|(key, value)| setting(key, value))
+            .collect();
         if !said.is_empty() {
             let _ = writeln!(out, "  {stage:<18} {}", said.join(", "));
         }
@@ -142,7 +156,12 @@ fn outputs(recipe: &Recipe) -> Result<String> {
     say(!credit.keep.is_empty(), "keep", "[S]", "1: the filter leaves the response in");
     say(credit.loss_mask.is_some(), "loss_mask", "[N]", "what filter and rejection left of the loss mask");
     say(credit.weights.is_some(), "weights", "[N]", "of the rollout correction");
-    say(!credit.state.role_values.is_empty(), "state.role_values", "[P]", "column role_values of the next batch");
+    say(
+        !credit.state.role_values.is_empty(),
+        "state.role_values",
+        "[P]",
+        "column role_values of the next batch",
+    );
     say(true, "loss", "[1]", "policy, KL and entropy terms");
     say(true, "coef", "[N]", "dL/dlogp");
     say(loss.entropy.is_some(), "entropy.coef", "[N]", "dL/dentropy");
@@ -160,9 +179,21 @@ fn duties(recipe: &Recipe) -> String {
     "\nDuties of the training loop\n".to_owned() + &each.collect::<String>()
 }
 
-/// The launches of a step on a device.
-fn launches(_recipe: &Recipe) -> String {
-    String::new()
+/// The launches of both calls on a device, loss, gradients and metrics together.
+fn launches(recipe: &Recipe) -> Result<String> {
+    let capacity = Capacity { tokens: 1 << 20, sequences: 512, groups: 64 };
+    let plan = recipe.plan(capacity, Calls::Both, Outputs::ALL)?;
+    let mut out = format!("\nLaunches ({})\n  {}\n", plan.launches().len(), plan.launches().join(", "));
+    for stage in plan.host_stages() {
+        let call = if stage.call == Call::Advantages { "advantages" } else { "loss" };
+        let megabytes = stage.bytes as f64 / 1e6;
+        let _ = writeln!(
+            out,
+            "  on the host: {call}, for {} ({megabytes:.1} MB copied for 2^20 tokens)",
+            stage.stage
+        );
+    }
+    Ok(out)
 }
 
 /// A setting that is text.
@@ -182,7 +213,17 @@ mod tests {
     fn every_name_is_explained_and_every_choice_has_its_formula() {
         for name in recipes::names() {
             let text = said(name);
-            for part in ["source: ", "Stages", "  advantage", "  gate", "Columns", "cu_seqlens", "Outputs", "coef", "Duties"] {
+            for part in [
+                "source: ",
+                "Stages",
+                "  advantage",
+                "  gate",
+                "Columns",
+                "cu_seqlens",
+                "Outputs",
+                "coef",
+                "Duties",
+            ] {
                 assert!(text.contains(part), "{name}: no {part}\n{text}");
             }
             let formulas = text.lines().filter(|line| line.starts_with(&" ".repeat(21))).count();

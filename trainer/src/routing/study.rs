@@ -101,8 +101,7 @@ impl StudyArgs {
             rollout_precision: Some(self.rollout_precision),
             ..TrainArgs::default()
         };
-        let (config, task) = args.config()?;
-        Trainer::new(config, task, "cpu")
+        Trainer::of(&args)
     }
 }
 

@@ -58,11 +58,11 @@ fn missing(column: Column, task: &Task) -> Option<&'static str> {
 fn undone(duty: Duty, config: &Config) -> Option<&'static str> {
     match duty {
         Duty::TrainCritic => Some(NO_CRITIC),
-        Duty::PruneSolved => Some("problems are drawn at random, without epochs"),
         Duty::ReplaySuccesses | Duty::LatestPolicy if config.routing.is_some() => {
             Some("a stored response has no routing to replay: leave --routing out")
         }
         Duty::DynamicSampling
+        | Duty::PruneSolved
         | Duty::ReplaySuccesses
         | Duty::GreedyResponse
         | Duty::PivotResponse

@@ -10,7 +10,9 @@ macro_rules! by_bits {
                 x.to_bits().serialize(to)
             }
 
-            pub(in super::super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<$own, D::Error> {
+            pub(in super::super) fn deserialize<'de, D: Deserializer<'de>>(
+                from: D,
+            ) -> Result<$own, D::Error> {
                 <$bits>::deserialize(from).map(<$own>::from_bits)
             }
         }

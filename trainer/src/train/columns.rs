@@ -191,14 +191,17 @@ impl Trainer {
         let each = || groups.iter().flat_map(|g| g.responses.iter().map(move |r| (&g.problem, r)));
         if reads.contains(Column::reward_components) {
             let well_formed = |(_, r): (&Problem, &Response)| {
-                f32::from(u8::from(r.tokens.last() == Some(&END) && Problem::marked_answer(&said(r)).is_some()))
+                f32::from(u8::from(
+                    r.tokens.last() == Some(&END) && Problem::marked_answer(&said(r)).is_some(),
+                ))
             };
             let right = out.rewards.iter().flatten().copied();
             out.reward_components = Some(right.chain(each().map(well_formed)).collect());
             out.reward_weights = Some(KINDS.to_vec());
         }
         if reads.contains(Column::flawed) {
-            let flawed = |(p, r): (&Problem, &Response)| u8::from(p.reward(&said(r)) == 1.0 && said(r) != p.solution);
+            let flawed =
+                |(p, r): (&Problem, &Response)| u8::from(p.reward(&said(r)) == 1.0 && said(r) != p.solution);
             out.flawed = Some(each().map(flawed).collect());
         }
         if reads.contains(Column::answer_class) {

@@ -1,6 +1,6 @@
 //! What a run remembers from step to step because its recipe asks for it. All of it is in the checkpoint.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use lockstep::core::advantage::mssr::{ValueTracker, rho};
 use lockstep::core::num::Soft;
@@ -23,10 +23,16 @@ pub struct Memory {
     /// The last success of each prompt that had one.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     successes: BTreeMap<String, Response>,
+    /// Prompts that are drawn no more.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    solved: BTreeSet<String>,
     /// The groups that the last steps learnt from, the latest first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     batches: Vec<Vec<Group>>,
 }
+
+/// From this share of right responses on a prompt is solved.
+const SOLVED: f64 = 0.9;
 
 /// Decayed successes and failures of a prompt.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -59,6 +65,19 @@ impl Memory {
         let ValueTracker { good, bad } =
             group.rewards().iter().fold(self.tracker(&group.problem.prompt), seen);
         self.values.insert(group.problem.prompt.clone(), Counts { good, bad });
+    }
+
+    /// Whether a prompt is drawn no more.
+    pub fn is_solved(&self, prompt: &str) -> bool {
+        self.solved.contains(prompt)
+    }
+
+    /// Drops the prompt of a group that is solved.
+    pub fn prune(&mut self, group: &Group) {
+        let right = group.responses.iter().filter(|response| response.reward > rapo::SUCCESS).count();
+        if right as f64 >= SOLVED * group.responses.len() as f64 {
+            self.solved.insert(group.problem.prompt.clone());
+        }
     }
 
     /// Puts the stored success of a prompt in place of one response of a group that failed, and stores the last success of one that did not.
@@ -102,7 +121,12 @@ mod tests {
             routed: None,
         };
         let problem = Problem { prompt: "1+1=".into(), solution: "#2".into(), answer: "2".into() };
-        Group { row: 0, problem, responses: rewards.iter().enumerate().map(response).collect(), baseline: 0.3 }
+        Group {
+            row: 0,
+            problem,
+            responses: rewards.iter().enumerate().map(response).collect(),
+            baseline: 0.3,
+        }
     }
 
     #[test]
@@ -115,6 +139,10 @@ mod tests {
         memory.replay(&mut failed, 1, 2);
         let back: Vec<&Response> = failed.responses.iter().filter(|r| r.reward == 1.0).collect();
         assert!(back.len() == 1 && back[0].tokens == [1] && back[0].old == back[0].logp);
+        memory.prune(&failed);
+        assert!(!memory.is_solved("1+1="));
+        memory.prune(&group(&[1.0, 1.0]));
+        assert!(memory.is_solved("1+1=") && !memory.is_solved("2+2="));
         memory.visit(&failed);
         assert!(memory.value("1+1=") < 0.51 && memory.value("2+2=") == 0.5);
         memory.keep(vec![failed.clone()], 2);

@@ -8,6 +8,7 @@ mod group;
 mod memory;
 mod record;
 mod run;
+mod sampling;
 mod screen;
 mod state;
 mod trainer;

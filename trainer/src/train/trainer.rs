@@ -1,41 +1,39 @@
 //! The steps of a run: each takes a state to the next, a function of configuration and state alone.
 
 use anyhow::{Context, Result, bail};
-use lockstep::core::schedule::dynamic_sampling::{self, Outcome};
 use lockstep::core::schedule::remix::Mix;
-use lockstep::recipe::Duty;
 use lockstep::routing::RoutingTrace;
-use lockstep::{Call, Column, Credit, Loss, RolloutsBuf};
+use lockstep::{Call, Column, Credit, Duty, Loss, RolloutsBuf};
 
 use super::abilities;
+use super::args::TrainArgs;
 use super::columns::Packed;
 use super::group::{Group, Response};
 use super::record::{RlRecord, WarmRecord};
+use super::sampling::Generated;
 use super::state::State;
 use crate::adamw::AdamW;
 use crate::config::{Config, Measure, Rl};
-use crate::model::{Model, Weights, round_to_bf16};
-use crate::policy::{Pass, Sampled, Sequence, greedy, sample};
+use crate::model::{Model, Weights};
+use crate::policy::{Pass, Sequence};
 use crate::random::{Phase, Stream};
 use crate::rl::{Algorithm, column};
-use crate::routing::{self, Mode, Record, RolloutPrecision};
+use crate::routing::{self, Mode, Record};
 use crate::task::{Problem, Task};
 use crate::vocab::{END, Vocab};
 
 /// Training problems sampled to decide whether the warm start is over.
 const WARM_CHECK_PROBLEMS: u64 = 256;
-/// Most batches of prompts that dynamic sampling asks for in a step.
-const MAX_ROUNDS: u32 = 10;
 
 /// What the steps need besides the state.
 pub struct Trainer {
     config: Config,
-    task: Task,
+    pub(super) task: Task,
     pub(super) vocab: Vocab,
     pub(super) algorithm: Algorithm,
     held_out: Vec<Problem>,
     /// Only trying the recipe out: every second response is called right.
-    trial: bool,
+    pub(super) trial: bool,
 }
 
 /// An RL step that was done.
@@ -58,6 +56,12 @@ impl Trainer {
         let mut trainer = Self { config, task, vocab, algorithm, held_out, trial: false };
         trainer.try_out()?;
         Ok(trainer)
+    }
+
+    /// The trainer of a command line, on the CPU.
+    pub fn of(args: &TrainArgs) -> Result<Self> {
+        let (config, task) = args.config()?;
+        Self::new(config, task, "cpu")
     }
 
     /// A step on two prompts with the first weights: what the recipe refuses it refuses here, before the warm start.
@@ -91,7 +95,7 @@ impl Trainer {
         self.algorithm.device().describe()
     }
 
-    fn training_problem(&self, phase: Phase, step: u64, row: u64) -> Problem {
+    pub(super) fn training_problem(&self, phase: Phase, step: u64, row: u64) -> Problem {
         let mut stream = Stream::new(self.config.seed, phase, step, row);
         self.task.training(&mut |n| stream.below(n))
     }
@@ -100,49 +104,6 @@ impl Trainer {
     pub(super) fn model(&self, weights: &Weights, trainable: bool) -> Result<Model> {
         let build = if trainable { Model::trainable } else { Model::frozen };
         build(&self.config.model, weights)?.run_as(self.config.trainer_manner())
-    }
-
-    /// The policy as the inference engine holds it: by default every weight rounded to bf16.
-    fn engine(&self, weights: &Weights) -> Result<Model> {
-        let engine = match self.config.rollout_precision {
-            RolloutPrecision::F32 => Model::frozen(&self.config.model, weights)?,
-            _ => Model::frozen(&self.config.model, &round_to_bf16(weights))?,
-        };
-        engine.run_as(self.config.engine_manner())
-    }
-
-    fn prompts(&self, problems: &[&Problem]) -> Result<Vec<Vec<u32>>> {
-        problems.iter().map(|p| self.vocab.encode(&p.prompt)).collect()
-    }
-
-    /// Most tokens of a response.
-    fn limit(&self) -> usize {
-        self.task.longest().1 + 1
-    }
-
-    /// Samples a response to each problem, the first with the random stream of row `first`.
-    fn rollouts(
-        &self,
-        weights: &Weights,
-        problems: &[&Problem],
-        phase: Phase,
-        step: u64,
-        first: u64,
-    ) -> Result<Vec<Sampled>> {
-        let stream = |row| Stream::new(self.config.seed, phase, step, first + row);
-        sample(&self.engine(weights)?, &self.prompts(problems)?, self.limit(), stream)
-    }
-
-    /// The engine's likeliest response to each problem, token by token.
-    fn greedy(&self, weights: &Weights, problems: &[&Problem]) -> Result<Vec<Sampled>> {
-        greedy(&self.engine(weights)?, &self.prompts(problems)?, self.limit())
-    }
-
-    fn rewards(&self, problems: &[&Problem], sampled: &[Sampled]) -> Vec<f32> {
-        if self.trial {
-            return (0..problems.len()).map(|i| (i % 2) as f32).collect();
-        }
-        problems.iter().zip(sampled).map(|(p, s)| p.reward(&self.vocab.decode(&s.response))).collect()
     }
 
     fn pass_at_1(&self, weights: &Weights, problems: &[&Problem], phase: Phase, step: u64) -> Result<f64> {
@@ -284,81 +245,10 @@ impl Trainer {
             record.routing = Some(routing::Mismatches { replayed, gap_old, gap_update, balance, ..found });
             trace = Some(Record::concat(&self.config.model, engine)?.trace);
         }
-        if record.step % self.config.measure.every == 0 || record.step == rl.steps {
+        if record.step.is_multiple_of(self.config.measure.every) || record.step == rl.steps {
             record.held_out = Some(self.held_out(&state.weights, record.step)?);
         }
         Ok(RlStep { record, rollouts, routing: trace })
-    }
-
-    /// Samples groups until there are enough to learn from: once, or as often as dynamic sampling allows. What is remembered of prompts is
-    /// brought up to date.
-    fn generate(&self, state: &mut State, step: u64) -> Result<Generated> {
-        let rl = &self.config.rl;
-        let (mut kept, mut alike) = (Vec::new(), Vec::new());
-        let (mut rewards, mut constant, mut tokens, mut asked) = (Vec::new(), 0, 0, 0);
-        for round in 0..MAX_ROUNDS {
-            let groups = self.sample_groups(state, step, u64::from(round) * rl.prompts as u64)?;
-            let responses = || groups.iter().flat_map(|group| &group.responses);
-            rewards.extend(responses().map(|response| f64::from(response.reward)));
-            tokens += responses().map(|response| response.tokens.len()).sum::<usize>();
-            constant += groups.iter().filter(|group| group.is_constant()).count();
-            asked += groups.len();
-            let packed = self.pack(state, &groups, Some(Call::Advantages))?;
-            let credit = self.algorithm.advantages(&packed.rollouts)?;
-            let teaches = teaches(&packed.rollouts, &credit)?;
-            for (group, teaches) in groups.into_iter().zip(teaches) {
-                if teaches && kept.len() < rl.keep { kept.push(group) } else { alike.push(group) }
-            }
-            let outcome = dynamic_sampling::outcome(kept.len() as u32, rl.keep as u32, round + 1, MAX_ROUNDS);
-            if !self.algorithm.asks(Duty::DynamicSampling) || outcome != Outcome::Continue {
-                break;
-            }
-        }
-        // At least as many as there are minibatches, so that none is empty.
-        let missing = rl.minibatches.saturating_sub(kept.len());
-        kept.extend(alike.into_iter().take(missing));
-        let record = RlRecord {
-            reward: mean(rewards.iter().copied()),
-            response_tokens: tokens as f64 / rewards.len() as f64,
-            constant_groups: constant as f64 / asked as f64,
-            ..RlRecord::default()
-        };
-        Ok(Generated { groups: kept, record })
-    }
-
-    /// A group of responses to each prompt of a round whose first prompt is number `first` of its step.
-    fn sample_groups(&self, state: &mut State, step: u64, first: u64) -> Result<Vec<Group>> {
-        let (rl, size) = (&self.config.rl, self.group_size());
-        let rows = first..first + rl.prompts as u64;
-        let problems: Vec<Problem> =
-            rows.clone().map(|row| self.training_problem(Phase::RlProblems, step, row)).collect();
-        let each: Vec<&Problem> = problems.iter().collect();
-        let greedy = match self.algorithm.asks(Duty::GreedyResponse) {
-            true => self.rewards(&each, &self.greedy(&state.weights, &each)?),
-            false => Vec::new(),
-        };
-        let asked: Vec<&Problem> = problems.iter().flat_map(|p| std::iter::repeat_n(p, size)).collect();
-        let offset = first * size as u64;
-        let sampled = self.rollouts(&state.weights, &asked, Phase::Rollout, step, offset)?;
-        let rewards = self.rewards(&asked, &sampled);
-        let mut responses = sampled.into_iter().zip(rewards).map(|(s, reward)| Response::new(s, reward));
-        let mut groups = Vec::new();
-        for (i, (row, problem)) in rows.zip(&problems).enumerate() {
-            let mut group = Group {
-                row,
-                problem: problem.clone(),
-                responses: responses.by_ref().take(size).collect(),
-                baseline: greedy.get(i).copied().unwrap_or_else(|| state.memory.value(&problem.prompt)),
-            };
-            if self.algorithm.asks(Duty::TrackedValue) || self.algorithm.asks(Duty::PriorValue) {
-                state.memory.visit(&group);
-            }
-            if self.algorithm.asks(Duty::ReplaySuccesses) {
-                state.memory.replay(&mut group, self.config.seed, step);
-            }
-            groups.push(group);
-        }
-        Ok(groups)
     }
 
     /// Groups as a later step meets them: made by a policy that is not the latest any more.
@@ -383,7 +273,7 @@ impl Trainer {
     }
 
     /// Responses to a prompt.
-    fn group_size(&self) -> usize {
+    pub(super) fn group_size(&self) -> usize {
         self.config.rl.group + usize::from(self.algorithm.asks(Duty::PivotResponse))
     }
 
@@ -455,14 +345,6 @@ impl Trainer {
     }
 }
 
-/// What was sampled for a step.
-struct Generated {
-    /// The groups to learn from.
-    groups: Vec<Group>,
-    /// What is logged of all groups.
-    record: RlRecord,
-}
-
 /// Which groups each minibatch has.
 #[derive(Default)]
 struct Plan {
@@ -470,23 +352,6 @@ struct Plan {
     parts: Vec<Vec<usize>>,
     /// Groups of earlier steps.
     earlier: Vec<Group>,
-}
-
-/// Whether a token of each group has an advantage that is not 0 and takes part.
-fn teaches(rollouts: &RolloutsBuf, credit: &Credit) -> Result<Vec<bool>> {
-    let batch = rollouts.batch()?;
-    let live = |token: usize| credit.loss_mask.as_ref().is_none_or(|mask| mask[token] != 0);
-    let teaches = |sequence: usize| {
-        let tokens = batch.cu_seqlens().span(sequence);
-        let gains = |token: usize| credit.advantage[if credit.per_token { token } else { sequence }] != 0.0;
-        credit.keep.get(sequence).is_none_or(|keep| *keep != 0)
-            && (tokens.start..tokens.end).any(|token| live(token) && gains(token))
-    };
-    let group = |group: usize| {
-        let members = batch.cu_groups().span(group);
-        (members.start..members.end).any(teaches)
-    };
-    Ok((0..batch.groups()).map(group).collect())
 }
 
 /// What the policy said of a minibatch in its update, at the tokens' places in the whole batch.
@@ -498,7 +363,7 @@ fn write_back(rollouts: &mut RolloutsBuf, batch: &RolloutsBuf, places: &[usize])
     }
 }
 
-fn mean(values: impl ExactSizeIterator<Item = f64>) -> f64 {
+pub(super) fn mean(values: impl ExactSizeIterator<Item = f64>) -> f64 {
     let n = values.len().max(1) as f64;
     values.sum::<f64>() / n
 }

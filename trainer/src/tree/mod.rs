@@ -139,8 +139,9 @@ branches by depth: 1: 1, 2 to 3: 2
     #[test]
     fn errors() {
         let mut rollouts = example();
-        let message =
-            |rollouts: &RolloutsBuf, group| format!("{:#}", Drawn::new(rollouts, group).map(drop).unwrap_err());
+        let message = |rollouts: &RolloutsBuf, group| {
+            format!("{:#}", Drawn::new(rollouts, group).map(drop).unwrap_err())
+        };
         assert!(message(&rollouts, 1).contains("no group 1"));
         rollouts.tokens = None;
         assert!(message(&rollouts, 0).contains("no tokens"));

@@ -1,0 +1,177 @@
+//! Sampling: problems, responses of the engine, and the groups that a step learns from.
+
+use anyhow::Result;
+use lockstep::core::schedule::dynamic_sampling::{self, Outcome};
+use lockstep::{Call, Credit, Duty, RolloutsBuf};
+
+use super::group::{Group, Response};
+use super::memory::Memory;
+use super::record::RlRecord;
+use super::state::State;
+use super::trainer::{Trainer, mean};
+use crate::model::{Model, Weights, round_to_bf16};
+use crate::policy::{Sampled, greedy, sample};
+use crate::random::{Phase, Stream};
+use crate::routing::RolloutPrecision;
+use crate::task::Problem;
+
+/// Most draws of a problem that is not solved yet.
+const MAX_DRAWS: usize = 100;
+/// Most batches of prompts that dynamic sampling asks for in a step.
+const MAX_ROUNDS: u32 = 10;
+
+/// What was sampled for a step.
+pub(super) struct Generated {
+    /// The groups to learn from.
+    pub(super) groups: Vec<Group>,
+    /// What is logged of all groups.
+    pub(super) record: RlRecord,
+}
+
+impl Trainer {
+    /// The policy as the inference engine holds it: by default every weight rounded to bf16.
+    fn engine(&self, weights: &Weights) -> Result<Model> {
+        let engine = match self.config().rollout_precision {
+            RolloutPrecision::F32 => Model::frozen(&self.config().model, weights)?,
+            _ => Model::frozen(&self.config().model, &round_to_bf16(weights))?,
+        };
+        engine.run_as(self.config().engine_manner())
+    }
+
+    fn prompts(&self, problems: &[&Problem]) -> Result<Vec<Vec<u32>>> {
+        problems.iter().map(|p| self.vocab.encode(&p.prompt)).collect()
+    }
+
+    /// Most tokens of a response.
+    fn limit(&self) -> usize {
+        self.task.longest().1 + 1
+    }
+
+    /// Samples a response to each problem, the first with the random stream of row `first`.
+    pub(super) fn rollouts(
+        &self,
+        weights: &Weights,
+        problems: &[&Problem],
+        phase: Phase,
+        step: u64,
+        first: u64,
+    ) -> Result<Vec<Sampled>> {
+        let stream = |row| Stream::new(self.config().seed, phase, step, first + row);
+        sample(&self.engine(weights)?, &self.prompts(problems)?, self.limit(), stream)
+    }
+
+    /// The engine's likeliest response to each problem, token by token.
+    fn greedy(&self, weights: &Weights, problems: &[&Problem]) -> Result<Vec<Sampled>> {
+        greedy(&self.engine(weights)?, &self.prompts(problems)?, self.limit())
+    }
+
+    pub(super) fn rewards(&self, problems: &[&Problem], sampled: &[Sampled]) -> Vec<f32> {
+        if self.trial {
+            return (0..problems.len()).map(|i| (i % 2) as f32).collect();
+        }
+        problems.iter().zip(sampled).map(|(p, s)| p.reward(&self.vocab.decode(&s.response))).collect()
+    }
+
+    /// A problem of an RL step, one that is not solved yet where the recipe asks for that. Where hardly any is left a solved one will do.
+    fn unsolved_problem(&self, memory: &Memory, step: u64, row: u64) -> Problem {
+        let mut stream = Stream::new(self.config().seed, Phase::RlProblems, step, row);
+        let mut draw = || self.task.training(&mut |n| stream.below(n));
+        let first = draw();
+        if !memory.is_solved(&first.prompt) {
+            return first;
+        }
+        (0..MAX_DRAWS).map(|_| draw()).find(|problem| !memory.is_solved(&problem.prompt)).unwrap_or(first)
+    }
+
+    /// Samples groups until there are enough to learn from: once, or as often as dynamic sampling allows. What is remembered of prompts is
+    /// brought up to date.
+    pub(super) fn generate(&self, state: &mut State, step: u64) -> Result<Generated> {
+        let rl = &self.config().rl;
+        let (mut kept, mut alike) = (Vec::new(), Vec::new());
+        let (mut rewards, mut constant, mut tokens, mut asked) = (Vec::new(), 0, 0, 0);
+        for round in 0..MAX_ROUNDS {
+            let groups = self.sample_groups(state, step, u64::from(round) * rl.prompts as u64)?;
+            let responses = || groups.iter().flat_map(|group| &group.responses);
+            rewards.extend(responses().map(|response| f64::from(response.reward)));
+            tokens += responses().map(|response| response.tokens.len()).sum::<usize>();
+            constant += groups.iter().filter(|group| group.is_constant()).count();
+            asked += groups.len();
+            let packed = self.pack(state, &groups, Some(Call::Advantages))?;
+            let credit = self.algorithm.advantages(&packed.rollouts)?;
+            let teaches = teaches(&packed.rollouts, &credit)?;
+            for (group, teaches) in groups.into_iter().zip(teaches) {
+                if teaches && kept.len() < rl.keep { kept.push(group) } else { alike.push(group) }
+            }
+            let outcome = dynamic_sampling::outcome(kept.len() as u32, rl.keep as u32, round + 1, MAX_ROUNDS);
+            if !self.algorithm.asks(Duty::DynamicSampling) || outcome != Outcome::Continue {
+                break;
+            }
+        }
+        // At least as many as there are minibatches, so that none is empty.
+        let missing = rl.minibatches.saturating_sub(kept.len());
+        kept.extend(alike.into_iter().take(missing));
+        let record = RlRecord {
+            reward: mean(rewards.iter().copied()),
+            response_tokens: tokens as f64 / rewards.len() as f64,
+            constant_groups: constant as f64 / asked as f64,
+            ..RlRecord::default()
+        };
+        Ok(Generated { groups: kept, record })
+    }
+
+    /// A group of responses to each prompt of a round whose first prompt is number `first` of its step.
+    fn sample_groups(&self, state: &mut State, step: u64, first: u64) -> Result<Vec<Group>> {
+        let (rl, size) = (&self.config().rl, self.group_size());
+        let rows = first..first + rl.prompts as u64;
+        let problems: Vec<Problem> =
+            rows.clone().map(|row| self.unsolved_problem(&state.memory, step, row)).collect();
+        let each: Vec<&Problem> = problems.iter().collect();
+        let greedy = match self.algorithm.asks(Duty::GreedyResponse) {
+            true => self.rewards(&each, &self.greedy(&state.weights, &each)?),
+            false => Vec::new(),
+        };
+        let asked: Vec<&Problem> = problems.iter().flat_map(|p| std::iter::repeat_n(p, size)).collect();
+        let offset = first * size as u64;
+        let sampled = self.rollouts(&state.weights, &asked, Phase::Rollout, step, offset)?;
+        let rewards = self.rewards(&asked, &sampled);
+        let mut responses = sampled.into_iter().zip(rewards).map(|(s, reward)| Response::new(s, reward));
+        let mut groups = Vec::new();
+        for (i, (row, problem)) in rows.zip(&problems).enumerate() {
+            let mut group = Group {
+                row,
+                problem: problem.clone(),
+                responses: responses.by_ref().take(size).collect(),
+                baseline: greedy.get(i).copied().unwrap_or_else(|| state.memory.value(&problem.prompt)),
+            };
+            if self.algorithm.asks(Duty::TrackedValue) || self.algorithm.asks(Duty::PriorValue) {
+                state.memory.visit(&group);
+            }
+            if self.algorithm.asks(Duty::PruneSolved) {
+                // An epoch is a step: prompts are drawn at random, so that no pass over all of them ever ends.
+                state.memory.prune(&group);
+            }
+            if self.algorithm.asks(Duty::ReplaySuccesses) {
+                state.memory.replay(&mut group, self.config().seed, step);
+            }
+            groups.push(group);
+        }
+        Ok(groups)
+    }
+}
+
+/// Whether a token of each group has an advantage that is not 0 and takes part.
+fn teaches(rollouts: &RolloutsBuf, credit: &Credit) -> Result<Vec<bool>> {
+    let batch = rollouts.batch()?;
+    let live = |token: usize| credit.loss_mask.as_ref().is_none_or(|mask| mask[token] != 0);
+    let teaches = |sequence: usize| {
+        let tokens = batch.cu_seqlens().span(sequence);
+        let gains = |token: usize| credit.advantage[if credit.per_token { token } else { sequence }] != 0.0;
+        credit.keep.get(sequence).is_none_or(|keep| *keep != 0)
+            && (tokens.start..tokens.end).any(|token| live(token) && gains(token))
+    };
+    let group = |group: usize| {
+        let members = batch.cu_groups().span(group);
+        (members.start..members.end).any(teaches)
+    };
+    Ok((0..batch.groups()).map(group).collect())
+}

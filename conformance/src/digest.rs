@@ -169,9 +169,9 @@ impl RecipesReport {
 /// The recipes' digest on every configuration of these backends; those that are absent are [`verify`](crate::verify)'s to say.
 pub fn recipes(backends: &[Backend]) -> RecipesReport {
     let digest = recipes_digest(&levels::reference()).unwrap_or_else(|error| error);
-    let found = configurations(backends).into_iter().filter_map(|configuration| {
-        Some((configuration.name, recipes_digest(&configuration.device.ok()?)))
-    });
+    let found = configurations(backends)
+        .into_iter()
+        .filter_map(|configuration| Some((configuration.name, recipes_digest(&configuration.device.ok()?))));
     RecipesReport { digest, configurations: found.collect() }
 }
 
@@ -179,7 +179,9 @@ impl std::fmt::Display for RecipesReport {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let (names, here) = (recipe::names().len(), self.configurations.len());
         writeln!(f, "recipes {} ({names} names, {here} configurations)", self.digest)?;
-        for (name, found) in self.configurations.iter().filter(|(_, found)| found.as_ref() != Ok(&self.digest)) {
+        for (name, found) in
+            self.configurations.iter().filter(|(_, found)| found.as_ref() != Ok(&self.digest))
+        {
             let (Ok(what) | Err(what)) = found;
             writeln!(f, "DIFFERS {name:<18} {what}")?;
         }

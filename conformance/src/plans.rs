@@ -31,7 +31,10 @@ impl Found {
 impl fmt::Display for Found {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Found { alone, hosts, launches, differing } = self;
-        write!(f, "{alone} recipes are launches alone, {hosts} have a call on the host; {launches} launches, ")?;
+        write!(
+            f,
+            "{alone} recipes are launches alone, {hosts} have a call on the host; {launches} launches, "
+        )?;
         write!(f, "{} recipes differ {differing:?}", differing.len())
     }
 }
@@ -82,11 +85,13 @@ fn compare(
     let counts = [counts.tokens, counts.nonempty, counts.sequences];
     let counted = &Rollouts { counts: Some(rollouts.counts.unwrap_or(&counts)), ..*rollouts };
     // Otherwise it counts by itself.
-    let all = recipe.aggregation.sequences == CountedSequences::All || matches!(recipe.gate, GateChoice::Gmpo { .. });
+    let all = recipe.aggregation.sequences == CountedSequences::All
+        || matches!(recipe.gate, GateChoice::Gmpo { .. });
     let itself = (!all).then_some(rollouts);
     let mut differing = Vec::new();
     let calls = [Calls::Both, Calls::Advantages, Calls::Loss];
-    for (calls, rollouts) in calls.into_iter().flat_map(|calls| [Some(counted), itself].map(|of| (calls, of))) {
+    for (calls, rollouts) in calls.into_iter().flat_map(|calls| [Some(counted), itself].map(|of| (calls, of)))
+    {
         let Some(rollouts) = rollouts else { continue };
         let plan = recipe.plan(capacity, calls, Outputs::ALL)?;
         *launches += plan.launches().len();

@@ -79,12 +79,7 @@ impl<D: Driver> Gpu<D> {
     ///
     /// # Safety
     /// `to` is memory of this device, writable for `from.len()` elements, that nobody else uses until the copy is done.
-    pub unsafe fn write_to<T: Plain>(
-        &self,
-        stream: &Stream<D>,
-        from: &[T],
-        to: *mut T,
-    ) -> Result<(), Error> {
+    pub unsafe fn write_to<T: Plain>(&self, stream: &Stream<D>, from: &[T], to: *mut T) -> Result<(), Error> {
         stream.must_be_of(&self.context)?;
         let (memory, host) = (Handle(to.cast()), Host::Read(from.as_ptr().cast()));
         // SAFETY: the caller's, and as long as `from`.

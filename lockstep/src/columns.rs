@@ -282,7 +282,8 @@ impl Columns {
 
 /// docs/columns.md: the list as a table.
 pub fn markdown() -> String {
-    let mut out = String::from("| column | type | shape | what it is | who has it |\n|---|---|---|---|---|\n");
+    let mut out =
+        String::from("| column | type | shape | what it is | who has it |\n|---|---|---|---|---|\n");
     for column in Column::ALL {
         let (name, element, shape) = (column.name(), column.element().name(), column.shape().name());
         out += &format!("| `{name}` | {element} | {shape} | {} | {} |\n", column.meaning(), column.from());

@@ -70,6 +70,6 @@ pub use metrics::{Metrics, RatioStats};
 pub use ops::advantage::Advantages;
 pub use ops::exact::PolicyTotals;
 pub use ops::policy_loss::{Advantage, Outputs, PolicyInput, PolicyOutput};
-pub use recipe::{Call, Duty, Need, Recipe};
 pub use plan::Plan;
+pub use recipe::{Call, Duty, Need, Recipe};
 pub use rollouts::{Rollouts, RolloutsBuf, Views};

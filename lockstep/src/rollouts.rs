@@ -225,9 +225,10 @@ impl<'a> Rollouts<'a> {
             Shape::Tokens => (batch.tokens(), "one per token of `cu_seqlens`"),
             Shape::Sequences => (batch.sequences(), "one per sequence of `cu_seqlens`"),
             Shape::Groups => (batch.groups(), "one per group of `cu_groups`"),
-            Shape::Components => {
-                (self.reward_weights?.len() * batch.sequences(), "one per weight of `reward_weights` and sequence")
-            }
+            Shape::Components => (
+                self.reward_weights?.len() * batch.sequences(),
+                "one per weight of `reward_weights` and sequence",
+            ),
             Shape::Pairs => {
                 let pairs = |group: usize| batch.cu_groups().span(group).len().pow(2);
                 ((0..batch.groups()).map(pairs).sum(), "one for every two responses of a group")
@@ -294,9 +295,9 @@ impl<'a> Rollouts<'a> {
                 Shape::Tokens => places.clone(),
                 Shape::Sequences => sequences.clone(),
                 Shape::Groups => groups.to_vec(),
-                Shape::Components => {
-                    (0..kinds).flat_map(|k| sequences.iter().map(move |s| k * batch.sequences() + s)).collect()
-                }
+                Shape::Components => (0..kinds)
+                    .flat_map(|k| sequences.iter().map(move |s| k * batch.sequences() + s))
+                    .collect(),
                 Shape::Pairs => spans(&pairs, groups),
                 Shape::Turns => turns.clone(),
                 Shape::Steps => steps.clone(),

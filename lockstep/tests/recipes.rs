@@ -133,7 +133,10 @@ fn none_takes_away_what_is_optional() {
     assert_eq!(of("extends = \"areal\"\nadvantage.whiten = \"none\"\n").unwrap().advantage.whiten, None);
     assert_eq!(of("kl = \"none\"\n").unwrap().kl, None);
     // It is a value of some keys, and of others it is not.
-    assert_eq!(of("ratio.guard = \"none\"\n").unwrap().ratio.guard, Recipe::named("trl").unwrap().ratio.guard);
+    assert_eq!(
+        of("ratio.guard = \"none\"\n").unwrap().ratio.guard,
+        Recipe::named("trl").unwrap().ratio.guard
+    );
     for key in ["advantage.estimator", "gate.kind", "aggregation.mode", "gate", "metrics.band", "kl.place"] {
         let error = of(&format!("extends = \"nemo_kl\"\n{key} = \"none\"\n")).unwrap_err().to_string();
         assert!(error.contains("none"), "{key}: {error}");

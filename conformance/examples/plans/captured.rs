@@ -24,8 +24,13 @@ impl Replayed {
 impl fmt::Display for Replayed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Replayed { plans, launches, logged, faults } = self;
-        let log = if *logged { "the driver's log has launches alone, with the same parameters" } else { "no log" };
-        write!(f, "{plans} plans replayed for two batches, {launches} launches, {log}; {} faults {faults:?}", faults.len())
+        let log =
+            if *logged { "the driver's log has launches alone, with the same parameters" } else { "no log" };
+        write!(
+            f,
+            "{plans} plans replayed for two batches, {launches} launches, {log}; {} faults {faults:?}",
+            faults.len()
+        )
     }
 }
 
@@ -120,7 +125,8 @@ fn differs(
         bytes.chunks_exact(4).map(|b| u32::from_ne_bytes([b[0], b[1], b[2], b[3]])).collect()
     };
     let bits = |values: &[f32]| -> Vec<u32> { values.iter().map(|x| x.to_bits()).collect() };
-    let mut expected = vec![("coef", bits(&loss.coef)), ("weights", bits(&credit.weights.unwrap_or_default()))];
+    let mut expected =
+        vec![("coef", bits(&loss.coef)), ("weights", bits(&credit.weights.unwrap_or_default()))];
     if credit.keep.is_empty() {
         expected.push(("advantage", bits(&credit.advantage)));
     }

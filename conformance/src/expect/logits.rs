@@ -104,7 +104,8 @@ impl Logits {
 
 fn otr_row(policy: &Softmax, candidates: &Softmax, label: usize, beta: f64, c: f64) -> OfRow {
     let want = otr::loss(policy, candidates, label, beta);
-    let (lost, lost2) = (policy.spread() + lost(policy.p.len()), candidates.spread() + lost(candidates.p.len()));
+    let (lost, lost2) =
+        (policy.spread() + lost(policy.p.len()), candidates.spread() + lost(candidates.p.len()));
     let (spread, spread2) = (1.0 + lost, 1.0 + lost2);
     let ln_z = -policy.logp[policy.top];
     // Beyond the cut nothing depends on y any more.

@@ -133,7 +133,8 @@ pub(super) fn outcome(
         }
         _ => {
             let (advantage, spread) = groups(recipe, batch, rollouts, &scores);
-            let values: Vec<Option<f64>> = scores.iter().zip(&advantage).map(|(r, a)| r.map(|_| *a)).collect();
+            let values: Vec<Option<f64>> =
+                scores.iter().zip(&advantage).map(|(r, a)| r.map(|_| *a)).collect();
             out.advantage = match whitening(recipe) {
                 Some(_) => whitened(recipe, seen, &values),
                 None => advantage,
@@ -227,7 +228,8 @@ fn robust(
     weights: &[f64],
     singleton: SingletonChoice,
 ) -> f64 {
-    let mut pairs: Vec<(f64, f64)> = values.iter().zip(weights).filter_map(|(r, w)| r.map(|r| (r, *w))).collect();
+    let mut pairs: Vec<(f64, f64)> =
+        values.iter().zip(weights).filter_map(|(r, w)| r.map(|r| (r, *w))).collect();
     pairs.sort_by(|a, b| a.0.total_cmp(&b.0));
     let whole = exact_sum(pairs.iter().map(|(_, w)| *w));
     match &pairs[..] {
@@ -262,7 +264,8 @@ fn tree(
     let weights = rollouts.outcome_weights.map_or(vec![1.0; scores.len()], |w| wide(Some(w)));
     let mut out = vec![0.0; batch.live.len()];
     for (g, members) in batch.groups.iter().enumerate() {
-        let responses: Vec<Vec<u32>> = members.clone().map(|s| tokens[batch.sequences[s].clone()].to_vec()).collect();
+        let responses: Vec<Vec<u32>> =
+            members.clone().map(|s| tokens[batch.sequences[s].clone()].to_vec()).collect();
         let rewards: Vec<f64> = members.clone().map(|s| scores[s].unwrap_or(f64::NAN)).collect();
         let corrections =
             tree_advantage::corrections(&responses, &rewards, &weights[members.clone()], own.pad_id);

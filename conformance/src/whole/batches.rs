@@ -42,7 +42,9 @@ pub fn batches(recipe: &Recipe) -> Result<Vec<(&'static str, RolloutsBuf)>, Erro
     long.spread_logp(0.3, 0.0);
     long.rewards(2, false);
     out.push(("long", long.rollouts));
-    if recipe.advantage.singleton != SingletonChoice::Error && recipe.advantage.estimator != Estimator::PassAtK {
+    if recipe.advantage.singleton != SingletonChoice::Error
+        && recipe.advantage.estimator != Estimator::PassAtK
+    {
         let mut lone = Corners::new(recipe, draw(12, 200, 7)?, 7);
         lone.lone_group();
         lone.mask(0.2, None);
@@ -153,7 +155,9 @@ impl Corners {
         let spare = |own: &Corners, s: usize| own.group_of(s).len() > own.least + 2;
         let masked = self.rollouts.counts.is_some();
         if spare(self, 1) && !masked {
-            for values in [&mut self.rollouts.rewards, &mut self.rollouts.reward_components].into_iter().flatten() {
+            for values in
+                [&mut self.rollouts.rewards, &mut self.rollouts.reward_components].into_iter().flatten()
+            {
                 values[1] = f32::NAN;
             }
         }
@@ -174,7 +178,8 @@ impl Corners {
             let (there, back) = (old.len() / 3, 2 * old.len() / 3);
             logp[back] = old[back] - beyond;
             logp[there] = -0.01;
-            for column in [&mut self.rollouts.logp_old, &mut self.rollouts.logp_rollout].into_iter().flatten() {
+            for column in [&mut self.rollouts.logp_old, &mut self.rollouts.logp_rollout].into_iter().flatten()
+            {
                 column[there] = -0.01 - beyond;
             }
         }

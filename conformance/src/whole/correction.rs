@@ -41,7 +41,8 @@ pub(super) fn correct(choice: &CorrectionChoice, batch: &Batch, old: &[f64], rol
             };
             let rho = log_rho.clamp(-bound, bound).exp();
             let w = weights::weight(rho, rule, choice.low.map(f64::from), choice.high.into());
-            let share = if choice.level == WeightLevelChoice::Token { 1.0 } else { 1.0 / places.len() as f64 };
+            let share =
+                if choice.level == WeightLevelChoice::Token { 1.0 } else { 1.0 / places.len() as f64 };
             (total, count) = (total + share * w, count + share);
             out.kept[*i] = whole && of_tokens.iter().all(|reject| passes(reject, &[*d]));
             out.weights[*i] = if out.kept[*i] { w } else { 0.0 };

@@ -18,7 +18,8 @@ use crate::oracle::{key, kl_importance, sequence_weight, top, value_loss};
 use lockstep::Rollouts;
 use lockstep::recipe::{
     Against, Aggregation, AggregationMode, CountedSequences, CountsOf, EmptySequence, GateChoice, GmpoBounds,
-    GuardChoice, Horizon, KlPlace, KlWeighting, LengthGuard, RatioAdvantage, RatioGradient, RatioLevel, Recipe,
+    GuardChoice, Horizon, KlPlace, KlWeighting, LengthGuard, RatioAdvantage, RatioGradient, RatioLevel,
+    Recipe,
 };
 
 /// What [`Recipe::loss`] should say.
@@ -80,13 +81,17 @@ fn gate(choice: &GateChoice) -> Gate {
         GateChoice::PpoClip { clip_ratio_low, clip_ratio_high, clip_ratio_c } => {
             ppo(clip_ratio_low, clip_ratio_high, clip_ratio_c.unwrap_or(f32::INFINITY))
         }
-        GateChoice::TwoSided { clip_ratio_low, clip_ratio_high, delta } => ppo(clip_ratio_low, clip_ratio_high, delta),
+        GateChoice::TwoSided { clip_ratio_low, clip_ratio_high, delta } => {
+            ppo(clip_ratio_low, clip_ratio_high, delta)
+        }
         GateChoice::ClipCov { clip_ratio_low, clip_ratio_high, .. } => {
             ppo(clip_ratio_low, clip_ratio_high, f32::INFINITY)
         }
-        GateChoice::KlCov { clip_ratio_low, clip_ratio_high, .. } => {
-            ppo(clip_ratio_low.unwrap_or(f32::INFINITY), clip_ratio_high.unwrap_or(f32::INFINITY), f32::INFINITY)
-        }
+        GateChoice::KlCov { clip_ratio_low, clip_ratio_high, .. } => ppo(
+            clip_ratio_low.unwrap_or(f32::INFINITY),
+            clip_ratio_high.unwrap_or(f32::INFINITY),
+            f32::INFINITY,
+        ),
         GateChoice::Sapo { tau_pos, tau_neg } => {
             Gate::Sapo(Sapo { tau_pos: tau_pos.into(), tau_neg: tau_neg.into() })
         }
@@ -167,7 +172,8 @@ impl Inputs<'_> {
 
     /// The n live tokens with the largest keys.
     fn largest(&self, n: usize, keys: impl Fn(usize) -> u32) -> Vec<bool> {
-        let keys: Vec<u32> = (0..self.logp.len()).map(|i| if self.batch.live[i] { keys(i) } else { 0 }).collect();
+        let keys: Vec<u32> =
+            (0..self.logp.len()).map(|i| if self.batch.live[i] { keys(i) } else { 0 }).collect();
         let mut chosen = vec![false; keys.len()];
         top::largest(&keys, n).into_iter().for_each(|i| chosen[i] = true);
         chosen
@@ -185,7 +191,8 @@ pub fn loss(recipe: &Recipe, rollouts: &Rollouts<'_>, credit: &Credit) -> Loss {
     let batch = Batch::of(rollouts).with(credit.live.clone());
     let lengths: Vec<usize> = (0..batch.sequences.len()).map(|s| batch.length(s)).collect();
     let own = [lengths.iter().sum(), lengths.iter().filter(|n| **n > 0).count(), lengths.len()];
-    let of: Vec<usize> = batch.sequences.iter().enumerate().flat_map(|(s, span)| span.clone().map(move |_| s)).collect();
+    let of: Vec<usize> =
+        batch.sequences.iter().enumerate().flat_map(|(s, span)| span.clone().map(move |_| s)).collect();
     let mut advantage: Vec<f64> = match credit.per_token {
         true => credit.advantage.clone(),
         false => of.iter().map(|s| credit.advantage[*s]).collect(),
@@ -286,7 +293,8 @@ fn policy(inputs: &mut Inputs<'_>, rollouts: &Rollouts<'_>, out: &mut Loss) {
         }
         GateChoice::ClipCov { clip_ratio_low, clip_ratio_high, clip_cov_ratio, clip_cov_lb, clip_cov_ub } => {
             let values = inputs.covariances();
-            let clip = PpoClip { low: clip_ratio_low.into(), high: clip_ratio_high.into(), dual: f64::INFINITY };
+            let clip =
+                PpoClip { low: clip_ratio_low.into(), high: clip_ratio_high.into(), dual: f64::INFINITY };
             let seed = rollouts.seed.map_or(0, |seed| seed[0]);
             let chosen = inputs.largest(inputs.share(clip_cov_ratio), |i| {
                 let r = (inputs.logp[i] - inputs.old[i]).exp();

@@ -2,19 +2,20 @@
 //!
 //! It reads a recipe's choices and a batch's columns, and calls none of Lockstep's stages or ops.
 
-pub mod batches;
 mod advantage;
+pub mod batches;
 mod correction;
 mod loss;
 mod reward;
 mod time;
 
+use crate::oracle::kl::{Estimator as Formula, Kl};
 use advantage::Estimate;
 use lockstep::Rollouts;
 use lockstep::recipe::{
-    DenominatorChoice, EntropyTokens, Estimator, KlChoice, KlEstimator, KlPlace, KlRatio, QuantileRule, RatioLevel, Recipe,
+    DenominatorChoice, EntropyTokens, Estimator, KlChoice, KlEstimator, KlPlace, KlRatio, QuantileRule,
+    RatioLevel, Recipe,
 };
-use crate::oracle::kl::{Estimator as Formula, Kl};
 use std::ops::Range;
 
 pub use loss::{Loss, loss};
@@ -41,7 +42,11 @@ pub fn unread(recipe: &Recipe) -> Option<&'static str> {
     [
         (recipe.reward.components.is_some(), "reward.components"),
         (recipe.reward.clip.is_some(), "reward.clip"),
-        (recipe.ratio.level == RatioLevel::Sequence && recipe.kl.is_some_and(|kl| kl.ratio != KlRatio::Token), "kl.ratio"),
+        (
+            recipe.ratio.level == RatioLevel::Sequence
+                && recipe.kl.is_some_and(|kl| kl.ratio != KlRatio::Token),
+            "kl.ratio",
+        ),
         (recipe.mask.top_entropy.is_some() && recipe.mask.quantile != QuantileRule::Count, "mask.quantile"),
         (recipe.entropy.is_some_and(|term| term.of != EntropyTokens::Live), "entropy.of"),
     ]
@@ -138,7 +143,9 @@ pub fn credit(recipe: &Recipe, rollouts: &Rollouts<'_>) -> Credit {
         .collect();
     let weights = correction.as_ref().map(|correction| &correction.weights[..]);
     let (estimate, keep) = match (recipe.advantage.over_time, recipe.advantage.estimator) {
-        (Some(choice), _) => (time::estimate(recipe, &seen, rollouts, (&token_rewards, weights), choice), None),
+        (Some(choice), _) => {
+            (time::estimate(recipe, &seen, rollouts, (&token_rewards, weights), choice), None)
+        }
         (None, Estimator::ReinforcePlusPlus) => (time::returns(recipe, &seen, &token_rewards), None),
         (None, Estimator::ReMax) if rollouts.rewards.is_none() => {
             (time::remax(recipe, &seen, &token_rewards, &wide(rollouts.baseline)), None)

@@ -59,7 +59,9 @@ pub(super) fn outcome(
         let metric: Vec<f64> = match choice {
             FilterChoice::Balanced { .. } => shaped.rewards.clone(),
             FilterChoice::NonzeroAdvantage {} => out.advantage.clone(),
-            FilterChoice::AtMostTokens { .. } => (0..input.valid.len()).map(|s| batch.length(s) as f64).collect(),
+            FilterChoice::AtMostTokens { .. } => {
+                (0..input.valid.len()).map(|s| batch.length(s) as f64).collect()
+            }
             _ => input.rewards.clone(),
         };
         kept(choice, batch, &Seen { rewards: metric, valid: input.valid.clone() }.scores())
@@ -113,11 +115,13 @@ fn shaped(recipe: &Recipe, batch: &Batch, rollouts: &Rollouts<'_>, input: &Seen)
             Some(ShapingChoice::Grpovi { low, high, margin, merge_ties }) => {
                 let reference = rollouts.logp_ref.map(|logp| wide(Some(logp)));
                 let logp = reference.map(|logp| batch.sums(|i| logp[i]));
-                let logp: Vec<f64> = counted.iter().map(|s| logp.as_ref().map_or(0.0, |logp| logp[*s])).collect();
+                let logp: Vec<f64> =
+                    counted.iter().map(|s| logp.as_ref().map_or(0.0, |logp| logp[*s])).collect();
                 let least = own.iter().copied().fold(f64::INFINITY, f64::min);
                 let most = own.iter().copied().fold(f64::NEG_INFINITY, f64::max);
                 // A range that leaves out rewards of the group would have no solution.
-                let bounds = [low.unwrap_or(least - margin).min(least), high.unwrap_or(most + margin).max(most)];
+                let bounds =
+                    [low.unwrap_or(least - margin).min(least), high.unwrap_or(most + margin).max(most)];
                 let splits =
                     variance_increase::splits(&own, &variance_increase::softmax(&logp), bounds, merge_ties);
                 match variance_increase::best(&splits) {
@@ -172,10 +176,22 @@ fn filtration(choice: FiltrationChoice, scores: &[Option<f64>]) -> Vec<f64> {
     let others = (there().count().max(2) - 1) as f64;
     let share = |i: usize, r: f64| match choice {
         FiltrationChoice::BestOfN {} => f64::from(u8::from(Some(i) == first)),
-        FiltrationChoice::BestRandom {} => if Some(i) == first { 1.0 } else { 1.0 / others },
+        FiltrationChoice::BestRandom {} => {
+            if Some(i) == first {
+                1.0
+            } else {
+                1.0 / others
+            }
+        }
         FiltrationChoice::BestWorst {} => f64::from(u8::from([first, last].contains(&Some(i)))),
         FiltrationChoice::MaxMin {} => f64::from(u8::from(r == most || r == least)),
-        FiltrationChoice::MaxRandom {} => if r == most { 0.4 } else { 0.1 },
+        FiltrationChoice::MaxRandom {} => {
+            if r == most {
+                0.4
+            } else {
+                0.1
+            }
+        }
         FiltrationChoice::Power { power } => r.abs().powi(power as i32),
     };
     let mut out = vec![0.0; scores.len()];
@@ -188,7 +204,13 @@ fn filtration(choice: FiltrationChoice, scores: &[Option<f64>]) -> Vec<f64> {
 }
 
 /// XRPO-style novelty, or ACE.
-fn sharpened(recipe: &Recipe, batch: &Batch, rollouts: &Rollouts<'_>, raw: &[Option<f64>], advantage: &mut [f64]) {
+fn sharpened(
+    recipe: &Recipe,
+    batch: &Batch,
+    rollouts: &Rollouts<'_>,
+    raw: &[Option<f64>],
+    advantage: &mut [f64],
+) {
     let Some(choice) = recipe.reward.sharpen else { return };
     let (old, reference) = (wide(rollouts.logp_old), wide(rollouts.logp_ref));
     let per_token = match choice {
@@ -211,7 +233,9 @@ fn sharpened(recipe: &Recipe, batch: &Batch, rollouts: &Rollouts<'_>, raw: &[Opt
                 SharpenChoice::Xrpo { lambda, kappa } if reward > f64::from(recipe.reward.threshold) => {
                     sharpen::novelty(a, x[s], mean, lambda, kappa)
                 }
-                SharpenChoice::Ace { alpha, cap, relu, .. } if a < 0.0 => a * sharpen::factor(x[s], alpha, cap, relu),
+                SharpenChoice::Ace { alpha, cap, relu, .. } if a < 0.0 => {
+                    a * sharpen::factor(x[s], alpha, cap, relu)
+                }
                 _ => a,
             };
         }
@@ -225,7 +249,11 @@ fn kept(choice: FilterChoice, batch: &Batch, metric: &[Option<f64>]) -> Vec<bool
         let x: Vec<f64> = metric[members.clone()].iter().flatten().copied().collect();
         let whole = match choice {
             FilterChoice::Varied {} => {
-                if x.is_empty() { members.len() <= 1 } else { x.len() == 1 || !filter::is_constant(&x) }
+                if x.is_empty() {
+                    members.len() <= 1
+                } else {
+                    x.len() == 1 || !filter::is_constant(&x)
+                }
             }
             FilterChoice::Spread { eta } => !x.is_empty() && filter::std(&x) > eta,
             FilterChoice::SolveRate { threshold, limit } => {

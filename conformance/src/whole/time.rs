@@ -11,14 +11,17 @@ use lockstep::recipe::{NormSetChoice, Recipe, TimeChoice};
 use std::ops::Range;
 
 fn discounted(batch: &Batch, rewards: &[f64], gamma: f64) -> Vec<f64> {
-    let row = |span: &Range<usize>| discounted_return::row(&rewards[span.clone()], &batch.live[span.clone()], gamma);
+    let row = |span: &Range<usize>| {
+        discounted_return::row(&rewards[span.clone()], &batch.live[span.clone()], gamma)
+    };
     batch.sequences.iter().flat_map(row).map(|(g, _)| g).collect()
 }
 
 /// Whitened over the live tokens, where the recipe or its estimator says so.
 fn over_tokens(recipe: &Recipe, batch: &Batch, advantage: Vec<f64>) -> Vec<f64> {
     let Some(choice) = super::advantage::whitening(recipe) else { return advantage };
-    let values: Vec<Option<f64>> = (0..advantage.len()).map(|i| batch.live[i].then_some(advantage[i])).collect();
+    let values: Vec<Option<f64>> =
+        (0..advantage.len()).map(|i| batch.live[i].then_some(advantage[i])).collect();
     whiten(choice, &values, &vec![1; values.len()])
 }
 
@@ -39,7 +42,12 @@ pub(super) fn remax(recipe: &Recipe, batch: &Batch, rewards: &[f64], greedy: &[f
             advantage[i] = (returns[i] - greedy[g]).clamp(-limit, limit);
         }
     }
-    Estimate { advantage: over_tokens(recipe, batch, advantage), per_token: true, returns, ..Estimate::default() }
+    Estimate {
+        advantage: over_tokens(recipe, batch, advantage),
+        per_token: true,
+        returns,
+        ..Estimate::default()
+    }
 }
 
 /// The value of each span of tokens at its live tokens.
@@ -70,7 +78,8 @@ pub(super) fn estimate(
     };
     let [mut advantage, returns] = match choice {
         TimeChoice::Gae { gamma, lambda, lambda_critic, length_alpha } => each(&|s, span| {
-            let own = length_alpha.map_or(lambda, |alpha| gae::length_adaptive_lambda(alpha, batch.length(s)));
+            let own =
+                length_alpha.map_or(lambda, |alpha| gae::length_adaptive_lambda(alpha, batch.length(s)));
             let of = |lambda| {
                 let (r, v, live) = (&rewards[span.clone()], &values[span.clone()], &batch.live[span.clone()]);
                 gae::row(r, v, live, behind(s), gamma, lambda)
@@ -123,7 +132,13 @@ pub(super) fn estimate(
     Estimate { advantage, per_token: true, returns, ..Estimate::default() }
 }
 
-fn mars(recipe: &Recipe, batch: &Batch, rollouts: &Rollouts<'_>, gamma: f64, set: NormSetChoice) -> [Vec<f64>; 2] {
+fn mars(
+    recipe: &Recipe,
+    batch: &Batch,
+    rollouts: &Rollouts<'_>,
+    gamma: f64,
+    set: NormSetChoice,
+) -> [Vec<f64>; 2] {
     let (turns, rewards) = (spans(rollouts.cu_turns), wide(rollouts.turn_rewards));
     let roles = rollouts.turn_roles.unwrap_or_default();
     let mut returns = rewards;
@@ -131,6 +146,8 @@ fn mars(recipe: &Recipe, batch: &Batch, rollouts: &Rollouts<'_>, gamma: f64, set
         let last = batch.sequences.iter().any(|span| span.end == turns[k].end);
         returns[k] += if last { 0.0 } else { gamma * returns[k + 1] };
     }
+    // The returns are a column: as binary32 they are told apart, or sums that differ in their order of rounding are two values of a set.
+    returns.iter_mut().for_each(|value| *value = f64::from(*value as f32));
     let normalised = |k: usize| {
         let own: Vec<f64> = (0..turns.len()).filter(|j| roles[*j] == roles[k]).map(|j| returns[j]).collect();
         let mut values = own;
@@ -170,7 +187,8 @@ fn ui_s1(
     };
     let against = |values: &[f64], raw| {
         let values: Vec<Option<f64>> = values.iter().map(|x| (!x.is_nan()).then_some(*x)).collect();
-        group(Baseline::Mean, scale, [f64::INFINITY, 0.0], &values, &vec![1.0; values.len()], 0.0, raw).advantage
+        group(Baseline::Mean, scale, [f64::INFINITY, 0.0], &values, &vec![1.0; values.len()], 0.0, raw)
+            .advantage
     };
     let episodes = wide(rollouts.rewards);
     let mut advantage = vec![0.0; returns.len()];

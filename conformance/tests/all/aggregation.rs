@@ -22,7 +22,8 @@ fn aggregate(mode: AggregationMode, sequences: CountedSequences, length: LengthG
     let device = Device::cpu();
     let batch = Batch::with_empty_rows(&OFFSETS, &[0, 4], Some(&MASK)).unwrap();
     let mut recipe = Recipe::default();
-    recipe.aggregation = Aggregation { mode, sequences, length, horizon: c.map(Horizon::Tokens), ..recipe.aggregation };
+    recipe.aggregation =
+        Aggregation { mode, sequences, length, horizon: c.map(Horizon::Tokens), ..recipe.aggregation };
     let counts = batch.counts(&device).unwrap();
     assert_eq!(counts, Counts { tokens: 6, nonempty: 3, sequences: 4 });
     let out = ops::aggregate(&device, &batch, &VALUES, &recipe.weight(counts)).unwrap();
@@ -92,11 +93,8 @@ fn micro_batches_with_global_counts_add_up_exactly() {
         ..Rollouts::new(&data.offsets, &groups)
     };
     let whole = wanted(whole, [logp, &ratios]);
-    let whole_batch: Vec<&str> = names()
-        .iter()
-        .filter(|name| selects(&Recipe::named(name).unwrap()))
-        .copied()
-        .collect();
+    let whole_batch: Vec<&str> =
+        names().iter().filter(|name| selects(&Recipe::named(name).unwrap())).copied().collect();
     assert_eq!(
         whole_batch,
         ["kl_cov", "clip_cov", "top_entropy", "verl_dr_grpo"],

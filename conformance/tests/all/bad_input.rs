@@ -3,8 +3,8 @@
 use lockstep::core::Error as Argument;
 use lockstep::core::advantage::{Baseline, Scale, Singleton};
 use lockstep::core::aggregate::{PerRow, Weight};
-use lockstep::core::kl::{Estimator, Kl};
 use lockstep::core::gate::Reinforce;
+use lockstep::core::kl::{Estimator, Kl};
 use lockstep::core::ratio::{Guard, Level};
 use lockstep::core::team::Direction;
 use lockstep::ops::policy_loss::{PolicyInput, PolicyOutput, PolicyParams, policy_loss};

@@ -40,9 +40,18 @@ const DIMENSIONS: &[&[Choice]] = &[
         ("[ratio]\nlevel = \"sequence\"\ngradient = \"mean\"\n", &["ratio."]),
         ("[ratio]\nlevel = \"product\"\ngradient = \"mean\"\n", &["ratio."]),
         ("[ratio]\nlevel = \"given\"\ngradient = \"mean\"\n", &["ratio."]),
-        ("[ratio]\nlevel = \"product\"\n[aggregation]\nempty = \"one\"\nsequences = \"all\"\n", &["ratio.", "aggregation."]),
-        ("[ratio]\nlevel = \"product\"\n[aggregation]\nempty = \"one\"\nsequences = \"nonempty\"\n", &["ratio.", "aggregation."]),
-        ("[ratio]\nlevel = \"product\"\n[aggregation]\nempty = \"one\"\nsequences = \"all\"\nmode = \"token-mean\"\n", &["ratio.", "aggregation."]),
+        (
+            "[ratio]\nlevel = \"product\"\n[aggregation]\nempty = \"one\"\nsequences = \"all\"\n",
+            &["ratio.", "aggregation."],
+        ),
+        (
+            "[ratio]\nlevel = \"product\"\n[aggregation]\nempty = \"one\"\nsequences = \"nonempty\"\n",
+            &["ratio.", "aggregation."],
+        ),
+        (
+            "[ratio]\nlevel = \"product\"\n[aggregation]\nempty = \"one\"\nsequences = \"all\"\nmode = \"token-mean\"\n",
+            &["ratio.", "aggregation."],
+        ),
         ("[ratio]\nguard = \"none\"\n", &["ratio.guard"]),
         ("[ratio]\nguard = \"straight_through\"\nguard_bound = 0.5\n", &["ratio.guard"]),
     ],
@@ -82,8 +91,14 @@ const DIMENSIONS: &[&[Choice]] = &[
         ("[kl]\nestimator = \"k3\"\ncoef = 0.1\nimportance_weighted = \"through_ratio\"\n", &["[kl]", "kl."]),
         ("[kl]\nestimator = \"k2\"\ncoef = 0.1\nimportance_weighted = \"detached\"\n", &["[kl]", "kl."]),
         ("[kl]\nestimator = \"k3\"\ncoef = 0.1\nimportance_weighted = \"score\"\n", &["[kl]", "kl."]),
-        ("[kl]\nestimator = \"k3\"\ncoef = 0.1\nimportance_weighted = \"through_ratio\"\nratio = \"policy\"\n", &["[kl]", "kl."]),
-        ("[kl]\nestimator = \"k2\"\ncoef = 0.1\nimportance_weighted = \"detached\"\nratio = \"policy\"\n", &["[kl]", "kl."]),
+        (
+            "[kl]\nestimator = \"k3\"\ncoef = 0.1\nimportance_weighted = \"through_ratio\"\nratio = \"policy\"\n",
+            &["[kl]", "kl."],
+        ),
+        (
+            "[kl]\nestimator = \"k2\"\ncoef = 0.1\nimportance_weighted = \"detached\"\nratio = \"policy\"\n",
+            &["[kl]", "kl."],
+        ),
         ("[kl]\nestimator = \"k2\"\ncoef = 0.1\nratio = \"policy\"\n", &["[kl]", "kl."]),
         ("[kl]\nestimator = \"k2\"\ncoef = 0.1\nplace = \"convex\"\n", &["[kl]", "kl."]),
         (
@@ -173,7 +188,10 @@ const DIMENSIONS: &[&[Choice]] = &[
         ("[entropy]\ncoef = 0.01\nover = \"call\"\n", &["entropy"]),
         ("[entropy]\ncoef = 0.01\nover = \"call\"\nof = \"kept\"\n", &["entropy"]),
         ("[entropy]\ncoef = 0.01\n[entropy.aggregation]\nmode = \"token-mean\"\n", &["entropy"]),
-        ("[entropy]\ncoef = 0.01\nover = \"call\"\nof = \"kept\"\n[mask]\ntop_entropy = 0.5\n", &["entropy", "mask."]),
+        (
+            "[entropy]\ncoef = 0.01\nover = \"call\"\nof = \"kept\"\n[mask]\ntop_entropy = 0.5\n",
+            &["entropy", "mask."],
+        ),
         ("[entropy]\ncoef = 0.01\nof = \"kept\"\n[mask]\ntop_entropy = 0.5\n", &["entropy", "mask."]),
     ],
     &[("[value]\ncliprange_value = 0.2\n", &["value"])],
@@ -259,7 +277,10 @@ fn run(recipe: &Recipe, seed: u64) -> Result<(), String> {
     let out = recipe.loss(&device, &rollouts, &credit).map_err(text)?;
     finite("coef", out.coef.iter().chain(&out.token_loss).copied())?;
     finite("loss", out.loss.map(|loss| loss as f32))?;
-    assert_eq!((out.entropy.is_some(), out.value.is_some()), (recipe.entropy.is_some(), recipe.value.is_some()));
+    assert_eq!(
+        (out.entropy.is_some(), out.value.is_some()),
+        (recipe.entropy.is_some(), recipe.value.is_some())
+    );
     finite("entropy", out.entropy.iter().flat_map(|term| &term.coef).copied())?;
     finite("value", out.value.iter().flat_map(|value| &value.gradient).copied())
 }

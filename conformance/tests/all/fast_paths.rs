@@ -154,7 +154,8 @@ fn recipes_reuse_buffers_without_a_trace() {
             logp_ref: Some(&data.element[slot::LOGP_REF]),
             ..input(&data)
         };
-        let names = ["kl_cov", "clip_cov", "vespo", "topr", "opsm", "dro", "top_entropy", "nemo_kl", "ppo", "minpro"];
+        let names =
+            ["kl_cov", "clip_cov", "vespo", "topr", "opsm", "dro", "top_entropy", "nemo_kl", "ppo", "minpro"];
         for name in names {
             let mut recipe = Recipe::named(name).unwrap();
             if name == "clip_cov" {

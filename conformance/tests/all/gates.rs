@@ -27,7 +27,8 @@ fn worked_8_1_minirl() {
 fn a_policy_that_is_missing_is_named_with_its_stage() {
     let data = data(5);
     let without = Rollouts { logp_rollout: None, logp_latest: None, ..input(&data) };
-    let trl_opsm = |against| Recipe { mask: MaskChoice { opsm_against: against, ..masked().mask }, ..masked() };
+    let trl_opsm =
+        |against| Recipe { mask: MaskChoice { opsm_against: against, ..masked().mask }, ..masked() };
     for (recipe, missing) in [
         (summed("minirl"), "logp_rollout (for gate)"),
         (summed("vespo"), "logp_rollout (for gate)"),
@@ -226,7 +227,10 @@ fn given_log_ratios_are_refused_by_gates_that_read_logp_old() {
     let error = text(run(&minirl, &data, &Rollouts { logp_rollout: None, ..given }));
     assert!(error.ends_with("missing columns: logp_rollout (for gate)"), "{error}");
     // Other levels do not look at them.
-    assert_eq!(run(&summed("grpo"), &data, &given).unwrap(), run(&summed("grpo"), &data, &input(&data)).unwrap());
+    assert_eq!(
+        run(&summed("grpo"), &data, &given).unwrap(),
+        run(&summed("grpo"), &data, &input(&data)).unwrap()
+    );
     let error = text(run(&given_minpro(), &data, &input(&data)));
     assert!(error.ends_with("missing columns: log_ratio (for ratio)"), "{error}");
     assert!(run(&given_minpro(), &data, &Rollouts { logp_old: None, ..given }).is_ok());
@@ -395,7 +399,11 @@ fn columns_that_a_recipe_does_not_read_change_nothing() {
     };
     for name in ["grpo", "kl_cov", "minirl", "dro", "gmpo"] {
         let recipe = Recipe::named(name).unwrap();
-        assert_eq!(run(&recipe, &data, &more).unwrap(), run(&recipe, &data, &input(&data)).unwrap(), "{name}");
+        assert_eq!(
+            run(&recipe, &data, &more).unwrap(),
+            run(&recipe, &data, &input(&data)).unwrap(),
+            "{name}"
+        );
     }
 }
 

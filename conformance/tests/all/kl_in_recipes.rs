@@ -1,8 +1,8 @@
 //! `[kl] importance_weighted`: loss and coefficients of a recipe have β·W·r·k and its gradient, by hand, with every aggregation.
 
-use lockstep::recipe::{AggregationMode, KlChoice, KlEstimator, KlPlace, KlRatio, KlWeighting, Reduction};
 use lockstep::core::kl::{Estimator, Kl};
 use lockstep::ops::kl_importance::kl_in_reward;
+use lockstep::recipe::{AggregationMode, KlChoice, KlEstimator, KlPlace, KlRatio, KlWeighting, Reduction};
 use lockstep::{Call, Column, Credit, Device, Loss, Outputs, PolicyOutput, Recipe, Rollouts};
 use lockstep_conformance::precision::WORKED;
 
@@ -127,7 +127,8 @@ fn low_var_kl_is_k3_with_clamps() {
         let rollouts = Rollouts { logp_ref: Some(&[u - 30.0]), ..rollouts };
         recipe.loss(&Device::cpu(), &rollouts, &Credit::per_sequence(vec![0.0])).unwrap().loss.unwrap()
     };
-    let close = |got: f64, want: f64| assert!((got / (0.5 * want) - 1.0).abs() < 1e-6, "{got}, not half of {want}");
+    let close =
+        |got: f64, want: f64| assert!((got / (0.5 * want) - 1.0).abs() < 1e-6, "{got}, not half of {want}");
     let k3 = |u: f64| u.exp() - u - 1.0;
     close(kl("estimator = \"low_var_kl\"\n", 2.0), k3(2.0));
     close(kl("estimator = \"low_var_kl\"\n", 3.0), 10.0);
@@ -177,7 +178,8 @@ fn a_kl_term_in_the_rewards_is_none_of_the_loss() {
 /// Rewards of sequences lose the sum of the penalty over their live tokens.
 #[test]
 fn a_kl_term_in_rewards_of_sequences() {
-    let toml = "[advantage]\nestimator = \"reward\"\n[kl]\nestimator = \"k2\"\ncoef = 0.5\nplace = \"reward\"\n";
+    let toml =
+        "[advantage]\nestimator = \"reward\"\n[kl]\nestimator = \"k2\"\ncoef = 0.5\nplace = \"reward\"\n";
     let rollouts = Rollouts {
         loss_mask: Some(&[1, 1, 0, 1]),
         rewards: Some(&[1.0, 0.5]),

@@ -12,7 +12,6 @@ use lockstep_conformance::cases::{Case, Params, corpus::tokens, slot};
 use lockstep_conformance::launch::{self, POLICY_SUMS};
 use lockstep_conformance::ops::AnyOp;
 use lockstep_conformance::output::{Output, Values, first_difference};
-use lockstep_cpu::plain::Plain;
 use lockstep_core::Error;
 use lockstep_core::aggregate::totals::{COUNTS, NONEMPTY, SEQUENCES, TOKENS};
 use lockstep_core::aggregate::weight::PARTS;
@@ -22,6 +21,7 @@ use lockstep_core::op::OPS;
 use lockstep_core::policy_loss::{LossOut, MetricsOut, PolicyLoss, sum};
 use lockstep_core::ragged::{In, Out};
 use lockstep_core::ratio::Guard;
+use lockstep_cpu::plain::Plain;
 
 /// Every loss that has a weight.
 fn losses() -> impl Iterator<Item = &'static str> {

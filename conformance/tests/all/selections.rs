@@ -255,7 +255,9 @@ fn top_entropy_keeps_the_largest() {
     let n = top_quantile(0.2, live.len() as u64).unwrap() as usize;
     assert!(live[..n].iter().all(|i| out.coef[*i] == plain.coef[*i]));
     assert!(live[n..].iter().all(|i| out.coef[*i] == 0.0) && n > 30);
-    assert!(text(run(&recipe, &data, &input(&data))).ends_with("missing columns: entropy (for mask.top_entropy)"));
+    assert!(
+        text(run(&recipe, &data, &input(&data))).ends_with("missing columns: entropy (for mask.top_entropy)")
+    );
 }
 
 #[test]
@@ -277,12 +279,8 @@ fn kl_convex_is_two_terms() {
     // The recipe's own are the same two.
     let toml = "[kl]\nestimator = \"k2\"\ncoef = 0.5\nplace = \"convex\"\n";
     let recipe = Recipe { kl: Recipe::from_toml(toml).unwrap().kl, ..recipe };
-    let columns = Rollouts {
-        logp_ref: Some(base),
-        logp_previous: Some(previous),
-        step: Some(&[75]),
-        ..input(&data)
-    };
+    let columns =
+        Rollouts { logp_ref: Some(base), logp_previous: Some(previous), step: Some(&[75]), ..input(&data) };
     assert_eq!(run(&recipe, &data, &columns).unwrap(), out);
     let (mut loss, mut scale) = (before.loss.unwrap(), 1.0);
     for i in (0..data.elements()).filter(|i| data.live(*i)) {

@@ -491,11 +491,8 @@ fn the_recipe_tempo() {
     let out = dr.advantages(&device, &rollouts).unwrap();
     assert!(out.per_token && out.advantage[9] == 1.0);
     // Weights and what does not count reach the tree.
-    let weighted = Rollouts {
-        outcome_weights: Some(&[1.0, 3.0, 1.0, 1.0]),
-        valid: Some(&[1, 1, 0, 1]),
-        ..rollouts
-    };
+    let weighted =
+        Rollouts { outcome_weights: Some(&[1.0, 3.0, 1.0, 1.0]), valid: Some(&[1, 1, 0, 1]), ..rollouts };
     let outcomes = Outcomes { weights: weighted.outcome_weights, valid: weighted.valid, rewards: &rewards };
     let by_op = tempo(&device, &group.batch(), group.tokens[..].into(), &outcomes, &TEMPO).unwrap();
     assert_eq!(bits(&recipe.advantages(&device, &weighted).unwrap().advantage), bits(&by_op.advantage));

@@ -138,12 +138,22 @@ fn a_column_of_another_length_names_itself() {
             let rollouts = longer(whole.clone(), need.column);
             let error = refused(&recipe, need, &rollouts, &credit);
             let error = error.unwrap_or_else(|| panic!("{name}: {}", need.column.name()));
-            use Shape::{Components, GroupOffsets, Kinds, Roles, SequenceOffsets, StepOffsets, StepsOfSequences};
+            use Shape::{
+                Components, GroupOffsets, Kinds, Roles, SequenceOffsets, StepOffsets, StepsOfSequences,
+            };
             match need.column.shape() {
                 // They say how long others are.
                 SequenceOffsets | GroupOffsets | StepOffsets | Shape::TurnOffsets | Kinds | Roles => {}
-                StepsOfSequences | Components | Shape::Tokens | Shape::Sequences | Shape::Groups
-                | Shape::Pairs | Shape::Turns | Shape::Steps | Shape::One | Shape::Three => {
+                StepsOfSequences
+                | Components
+                | Shape::Tokens
+                | Shape::Sequences
+                | Shape::Groups
+                | Shape::Pairs
+                | Shape::Turns
+                | Shape::Steps
+                | Shape::One
+                | Shape::Three => {
                     let start = format!("`{}` has ", need.column.name());
                     assert!(error.starts_with(&start), "{name}: {}: {error}", need.column.name());
                     seen.insert(need.column);
@@ -217,7 +227,8 @@ fn minibatches_with_the_counts_of_the_whole_add_up_to_it() {
             let part = Rollouts { counts: Some(&counts), ..part.view() };
             let got = recipe.loss(&device, &part, &own).unwrap_or_else(|error| panic!("{name}: {error}"));
             let same = |got: &[f32], want: &[f32]| {
-                got.len() == places.len() && got.iter().zip(&places).all(|(x, i)| x.to_bits() == want[*i].to_bits())
+                got.len() == places.len()
+                    && got.iter().zip(&places).all(|(x, i)| x.to_bits() == want[*i].to_bits())
             };
             assert!(same(&got.coef, &out.coef), "{name}");
             match (&got.entropy, &out.entropy) {
@@ -265,11 +276,7 @@ fn filters_reach_the_loss_mask() {
         logp_old: logp,
         ..Rollouts::new(&[0, 2, 4, 6, 8], &[0, 2, 4])
     };
-    for (name, kept) in [
-        ("psr", [1, 1, 1, 0]),
-        ("nsr", [0, 0, 0, 1]),
-        ("dapo_full", [0, 0, 1, 1]),
-    ] {
+    for (name, kept) in [("psr", [1, 1, 1, 0]), ("nsr", [0, 0, 0, 1]), ("dapo_full", [0, 0, 1, 1])] {
         let recipe = Recipe::named(name).unwrap();
         // Some of the tokens are masked already.
         for mask in [[1u8; 8], [0, 1, 1, 1, 1, 0, 1, 1]] {

@@ -130,13 +130,8 @@ fn the_stage_of_a_recipe() {
     );
     let device = Device::cpu();
     let (logp, values) = (Some(&[-1.0f32, -1.0][..]), Some(&[1.0f32, 2.0][..]));
-    let rollouts = Rollouts {
-        logp,
-        logp_old: logp,
-        values,
-        values_old: values,
-        ..Rollouts::new(&[0, 2], &[0, 1])
-    };
+    let rollouts =
+        Rollouts { logp, logp_old: logp, values, values_old: values, ..Rollouts::new(&[0, 2], &[0, 1]) };
     let credit = Credit { returns: vec![0.0, 0.0], ..Credit::per_sequence(vec![1.0]) };
     let out = recipe.loss(&device, &rollouts, &credit).unwrap();
     let plain = Recipe { value: None, ..recipe.clone() }.loss(&device, &rollouts, &credit).unwrap();

@@ -169,10 +169,8 @@ fn worked_8_6_grpo_and_dr_grpo() {
 
 #[test]
 fn named_recipes_give_the_worked_advantages() {
-    let rollouts = Rollouts {
-        rewards: Some(&[1.0, 0.0, 0.0, 1.0, 0.0]),
-        ..Rollouts::new(&[0, 1, 2, 3, 4, 5], &[0, 5])
-    };
+    let rollouts =
+        Rollouts { rewards: Some(&[1.0, 0.0, 0.0, 1.0, 0.0]), ..Rollouts::new(&[0, 1, 2, 3, 4, 5], &[0, 5]) };
     for (name, want) in [("grpo", 1.095443), ("dr_grpo", 0.6), ("verl", 1.095443), ("trl", 1.095245)] {
         let recipe = Recipe::named(name).unwrap();
         let got = recipe.advantages(&Device::cpu(), &rollouts).unwrap();

@@ -331,11 +331,8 @@ fn finish(
 fn check_lengths(batch: &Batch<'_>, input: &PolicyInput<'_>) -> Result<(), Error> {
     batch.check_tokens("logp", input.logp.len())?;
     batch.check_tokens("logp_old", input.logp_old.len())?;
-    let optional = [
-        ("logp_ref", input.logp_ref),
-        ("logp_second", input.logp_second),
-        ("log_ratio", input.log_ratio),
-    ];
+    let optional =
+        [("logp_ref", input.logp_ref), ("logp_second", input.logp_second), ("log_ratio", input.log_ratio)];
     for (name, values) in optional {
         values.map_or(Ok(()), |values| batch.check_tokens(name, values.len()))?;
     }

@@ -126,7 +126,8 @@ impl<'q> Exec<'q> {
             }
             // A column that was counted with and is not there may take another way, with other arrays.
             Some(_) if self.ends[0] > self.most[0] || self.ends[1] > self.most[1] => {
-                let says = format!("the workspace ends at {:?} bytes, {} needs {:?}", self.most, K::NAME, self.ends);
+                let says =
+                    format!("the workspace ends at {:?} bytes, {} needs {:?}", self.most, K::NAME, self.ends);
                 Err(Error::Plan(says))
             }
             Some(queue) => queue.launch(kernel),

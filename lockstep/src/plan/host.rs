@@ -94,9 +94,9 @@ impl Plan {
         let row_loss = exec.result::<f64>("row_loss", sequences);
         let loss = exec.result::<f64>("loss", 1);
         let entropy = recipe.entropy.map(|_| exec.result::<f32>("entropy_coef", tokens));
-        let value = recipe.value.map(|_| {
-            (exec.result::<f32>("value_gradient", tokens), exec.result::<f64>("value_loss", 1))
-        });
+        let value = recipe
+            .value
+            .map(|_| (exec.result::<f32>("value_gradient", tokens), exec.result::<f64>("value_loss", 1)));
         let Some(queue) = exec.queue() else { return Ok(()) };
         let rollouts = self.fetch(queue, Call::Loss, columns)?;
         let advantage = read(queue, credit.advantage)?;

@@ -77,7 +77,11 @@ pub struct DeviceRollouts {
 
 impl Queue {
     /// Uploads those of `columns` that are there, as one copy, and waits for it.
-    pub fn upload_rollouts(&self, rollouts: &Rollouts<'_>, columns: Columns) -> Result<DeviceRollouts, Error> {
+    pub fn upload_rollouts(
+        &self,
+        rollouts: &Rollouts<'_>,
+        columns: Columns,
+    ) -> Result<DeviceRollouts, Error> {
         let mut image = Image::default();
         let offsets = image.add_columns(rollouts, columns);
         Ok(DeviceRollouts { memory: self.upload(image.bytes())?, offsets, columns })
@@ -99,7 +103,10 @@ impl DeviceRollouts {
         let offsets = image.add_columns(rollouts, self.columns);
         let same = |column: &Column| offsets.length(*column) == self.offsets.length(*column);
         if let Some(other) = self.columns.iter().find(|column| !same(column)) {
-            return Err(Error::Plan(format!("column {} has another length than the one in memory", other.name())));
+            return Err(Error::Plan(format!(
+                "column {} has another length than the one in memory",
+                other.name()
+            )));
         }
         // SAFETY: the block is ours and as long; `&mut` says that nobody has views of it.
         unsafe { queue.write(image.bytes(), self.memory.as_ptr()) }

@@ -3,16 +3,19 @@
 use super::exec::{Array, Exec, mask, offsets};
 use super::{Calls, Capacity, CreditViews, Plan};
 use crate::ops::correction::CorrectionParams;
-use crate::ops::whiten::{WhitenParams, Weighting};
+use crate::ops::whiten::{Weighting, WhitenParams};
 use crate::recipe::{
-    Against, AggregationMode, CountedSequences, DenominatorChoice, EmptySequence, Estimator, FilterChoice, GateChoice, KlPlace, KlWeighting, NanReward,
-    RatioAdvantage, RatioGradient, RatioLevel, Recipe, Reduction, ShapingChoice, SingletonChoice, TimeChoice,
+    Against, AggregationMode, CountedSequences, DenominatorChoice, EmptySequence, Estimator, FilterChoice,
+    GateChoice, KlPlace, KlWeighting, NanReward, RatioAdvantage, RatioGradient, RatioLevel, Recipe,
+    Reduction, ShapingChoice, SingletonChoice, TimeChoice,
 };
 use crate::rollouts::Views;
 use crate::stage::with_gate;
 use crate::{Call, Compiled, Counts, Error};
 use lockstep_core::advantage::grpo::status;
-use lockstep_core::advantage::{Baseline, DiscountedReturn, Gae, GroupAdvantage, PassAtK, Singleton, VTrace, Whiten};
+use lockstep_core::advantage::{
+    Baseline, DiscountedReturn, Gae, GroupAdvantage, PassAtK, Singleton, VTrace, Whiten,
+};
 use lockstep_core::aggregate::moments::MOMENTS;
 use lockstep_core::aggregate::totals::{COUNTS, MetricTotals};
 use lockstep_core::aggregate::weight::PARTS;
@@ -53,10 +56,8 @@ impl Recipe {
             Estimator::Opo if self.correction.is_some() => true,
             _ => advantage.whitening().is_some() || advantage.robust.is_some(),
         };
-        let shaping = matches!(
-            reward.shaping,
-            Some(ShapingChoice::Grpovi { .. } | ShapingChoice::EvolRl { .. })
-        );
+        let shaping =
+            matches!(reward.shaping, Some(ShapingChoice::Grpovi { .. } | ShapingChoice::EvolRl { .. }));
         let rules = [
             (over_time, "advantage.over_time"),
             (estimator, "advantage.estimator"),
@@ -560,9 +561,10 @@ impl Plan {
             row_loss: exec.result::<f64>("row_loss", sequences),
             row_tokens: exec.scratch::<u32>(sequences),
             row_alarm: exec.alarm("gate", sequences),
-            metrics: self.outputs.metrics.then(|| {
-                (exec.scratch::<f64>(sequences * sum::SUMS), exec.scratch::<f32>(sequences * 2))
-            }),
+            metrics: self
+                .outputs
+                .metrics
+                .then(|| (exec.scratch::<f64>(sequences * sum::SUMS), exec.scratch::<f32>(sequences * 2))),
         };
         let inputs = Inputs { cu_seqlens, loss_mask, logp, ratio, weights, weight, weight_from };
         with_gate!(
@@ -663,10 +665,7 @@ impl Plan {
             weight: inputs.weight,
             weight_from: inputs.weight_from,
             coef: out.coef.out(),
-            loss: Some(LossOut {
-                token_loss: out.token_loss.map(Array::out),
-                row_loss: out.row_loss.out(),
-            }),
+            loss: Some(LossOut { token_loss: out.token_loss.map(Array::out), row_loss: out.row_loss.out() }),
             row_tokens: out.row_tokens.out(),
             row_alarm: out.row_alarm.out(),
             metrics: out.metrics.map(|(sums, maxima)| MetricsOut {
@@ -738,8 +737,11 @@ impl Plan {
             }
             there(*counted, "counts")
         };
-        let one = |which: usize| columns.counts.map(|counts| counts.part(lockstep_core::ragged::Span::new(which, which + 1)));
-        let all = aggregation.sequences == CountedSequences::All || matches!(self.recipe.gate, GateChoice::Gmpo { .. });
+        let one = |which: usize| {
+            columns.counts.map(|counts| counts.part(lockstep_core::ragged::Span::new(which, which + 1)))
+        };
+        let all = aggregation.sequences == CountedSequences::All
+            || matches!(self.recipe.gate, GateChoice::Gmpo { .. });
         let denominator = match aggregation.mode {
             AggregationMode::TokenSum => None,
             AggregationMode::TokenMean => Some(match one(0) {

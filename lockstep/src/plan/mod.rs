@@ -303,7 +303,10 @@ impl Plan {
     }
 
     fn judge(&self, alarm: &Alarm, rows: &[u32]) -> Result<(), Error> {
-        match rows.iter().position(|row| if alarm.bad == 0 { *row > flag::LIMIT } else { row & alarm.bad != 0 }) {
+        match rows
+            .iter()
+            .position(|row| if alarm.bad == 0 { *row > flag::LIMIT } else { row & alarm.bad != 0 })
+        {
             None => Ok(()),
             Some(row) => {
                 let stage = alarm.stage;

@@ -6,7 +6,8 @@ use crate::ops::advantage::Advantages;
 use crate::ops::correction::stats_of;
 use crate::recipe::{Call, Estimator};
 use crate::{
-    ColumnElement, CorrectionReport, Counts, Credit, Device, EntropyTerm, Error, Loss, Metrics, Outputs, Recipe, Rollouts,
+    ColumnElement, CorrectionReport, Counts, Credit, Device, EntropyTerm, Error, Loss, Metrics, Outputs,
+    Recipe, Rollouts,
 };
 use lockstep_core::ragged::Out;
 
@@ -163,7 +164,8 @@ impl Plan {
         let host = self.host.iter().any(|stage| stage.call == Call::Advantages);
         if let (Some(choice), false) = (&self.recipe.correction, host) {
             let params = choice.params()?;
-            if credit.loss_mask.is_none() && params.denominator == crate::ops::correction::Denominator::After {
+            if credit.loss_mask.is_none() && params.denominator == crate::ops::correction::Denominator::After
+            {
                 credit.loss_mask = some(results.get("kept_mask"));
             }
             let (sums, maxima) = (results.get("correction_sums"), results.get("correction_maxima"));
@@ -187,7 +189,8 @@ impl Plan {
             policy.metrics = Some(Metrics::new(policy.counts.tokens, &sums, [*high, *neg_low]));
         }
         let of_entropy: Vec<f32> = results.get("entropy_coef");
-        loss.entropy = (!of_entropy.is_empty()).then(|| EntropyTerm { coef: of_entropy, ..EntropyTerm::default() });
+        loss.entropy =
+            (!of_entropy.is_empty()).then(|| EntropyTerm { coef: of_entropy, ..EntropyTerm::default() });
         let policy = &loss.policy;
         if self.recipe.value.is_some() {
             let clipped: Vec<u32> = results.get("value_row_clipped");

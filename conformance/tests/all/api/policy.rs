@@ -121,8 +121,16 @@ pub(crate) fn check_kl(device: &Device, case: &Case, kl: &Kl, expected: &Launch)
 pub(crate) fn check_gmpo(device: &Device, case: &Case, gmpo: &Gmpo, expected: &Launch) {
     let (data, groups) = (&case.data, [0, case.data.rows() as u32]);
     let batch = Batch::with_empty_rows(&data.offsets, &groups, data.mask.as_deref()).unwrap();
-    let Gmpo { guard, clip: [clip_log_low, clip_log_high], denominator, per_token, weights, loss, metrics, .. } =
-        *gmpo;
+    let Gmpo {
+        guard,
+        clip: [clip_log_low, clip_log_high],
+        denominator,
+        per_token,
+        weights,
+        loss,
+        metrics,
+        ..
+    } = *gmpo;
     let params = GmpoParams { clip_log_low, clip_log_high, guard, denominator, band: BAND };
     let advantage = match per_token {
         true => Advantage::PerToken(&data.element[slot::ADVANTAGE]),

@@ -339,7 +339,8 @@ fn dapo_full_penalises_and_drops() {
     let got = of_group(&Recipe::from_toml(toml).unwrap(), &cu_seqlens, &columns(&[1.0, 0.0])).unwrap();
     assert_eq!((&got.keep[..], got.advantage[0]), (&[0, 1][..], 0.0));
     // What is dropped is dropped from the loss, too.
-    let live = |credit: &Credit| credit.loss_mask.as_ref().unwrap().iter().map(|m| usize::from(*m)).sum::<usize>();
+    let live =
+        |credit: &Credit| credit.loss_mask.as_ref().unwrap().iter().map(|m| usize::from(*m)).sum::<usize>();
     assert_eq!([live(&kept), live(&dropped), live(&got)], [20481, 0, 1]);
 }
 

@@ -162,12 +162,8 @@ fn psr_nsr_drop_and_weighted_keeps() {
     ];
     let cu_seqlens = [0, 3, 5, 6, 10];
     let logp = Some(&[-1.0f32; 10][..]);
-    let rollouts = Rollouts {
-        rewards: Some(&rewards),
-        logp,
-        logp_old: logp,
-        ..Rollouts::new(&cu_seqlens, &[0, 4])
-    };
+    let rollouts =
+        Rollouts { rewards: Some(&rewards), logp, logp_old: logp, ..Rollouts::new(&cu_seqlens, &[0, 4]) };
     for (name, want, keep) in table {
         let (got, out) = Recipe::named(name).unwrap().step(&Device::cpu(), &rollouts).unwrap();
         assert_worked(&got.advantage, &want);
@@ -212,7 +208,8 @@ fn fapo_conciser_and_brpo_by_hand() {
     // Four of five won: |Σ R|/G = 0.8 > 0.6.
     let one_sided = brpo(&[1.0, 0.0, 1.0, 1.0, 1.0], 1);
     assert_eq!((&one_sided.advantage[..], &one_sided.keep[..]), (&[0.0; 5][..], &[0; 5][..]));
-    let error = |columns| of_group(&Recipe::named("brpo").unwrap(), &ones(2), &columns).unwrap_err().to_string();
+    let error =
+        |columns| of_group(&Recipe::named("brpo").unwrap(), &ones(2), &columns).unwrap_err().to_string();
     let beyond = error(Rollouts { reference: Some(&[2]), ..columns(&[1.0, 0.0]) });
     assert!(beyond.starts_with("`reference`[0]"), "{beyond}");
     let missing = error(columns(&[1.0, 0.0]));

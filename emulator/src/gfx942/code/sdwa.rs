@@ -26,7 +26,9 @@ pub(super) fn decode(
 ) -> Result<Inst, Refusal> {
     let whole = |ty: Ty| matches!(ty, Ty::I | Ty::H | Ty::N);
     let implemented = spec.src.iter().all(|ty| whole(*ty))
-        && (whole(spec.dst) && form == Form::Vop2 || matches!(op, Op::VMovB32 | Op::VCvtF32U32) || form == Form::Vopc)
+        && (whole(spec.dst) && form == Form::Vop2
+            || matches!(op, Op::VMovB32 | Op::VCvtF32U32)
+            || form == Form::Vopc)
         && !matches!(op, Op::VAddCo | Op::VSubCo | Op::VSubrevCo);
     if !implemented {
         return unsupported(format!("SDWA of {}", spec.name));

@@ -189,8 +189,7 @@ pub fn rollout_correction(
         locate::finite("weights", &normalized, "a weight is too large beside the mean of the batch")?;
         out.weights = normalized;
     }
-    (out.stats, out.counts_before, out.counts_after) =
-        summary((&sums, &maxima), &totals, &out.kept, params);
+    (out.stats, out.counts_before, out.counts_after) = summary((&sums, &maxima), &totals, &out.kept, params);
     Ok(out)
 }
 

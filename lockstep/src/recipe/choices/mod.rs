@@ -17,7 +17,8 @@ pub use advantage::{
 };
 pub use aggregation::{Aggregation, AggregationMode, CountedSequences, EmptySequence, Horizon, LengthGuard};
 pub use correction::{
-    CorrectionChoice, DenominatorChoice, K1BandChoice, NanRollout, RejectChoice, WeightLevelChoice, WeightRule,
+    CorrectionChoice, DenominatorChoice, K1BandChoice, NanRollout, RejectChoice, WeightLevelChoice,
+    WeightRule,
 };
 pub use gate::{GateChoice, GmpoBounds};
 pub use kl::{KlChoice, KlEstimator, KlPlace, KlRatio, KlWeighting};
@@ -26,7 +27,7 @@ pub use metrics::{MetricsChoice, Reduction};
 pub use over_time::{NormSetChoice, TimeChoice};
 pub use ratio::{GuardChoice, RatioAdvantage, RatioChoice, RatioGradient, RatioLevel};
 pub use reward::{
-    ComponentsChoice, EntropyBonusChoice, EntropyKind, FilterChoice, FiltrationChoice, OverlongChoice, RewardChoice,
-    ShapingChoice, SharpenChoice,
+    ComponentsChoice, EntropyBonusChoice, EntropyKind, FilterChoice, FiltrationChoice, OverlongChoice,
+    RewardChoice, ShapingChoice, SharpenChoice,
 };
 pub use value::{CountsOf, EntropyChoice, EntropyTokens, ValueChoice};

@@ -118,7 +118,7 @@ fn bits(values: &[f32]) -> Vec<u32> {
 
 fn of_credits(a: &Credit, b: &Credit, rollouts: &Rollouts<'_>) -> impl Iterator<Item = &'static str> {
     let mask = |credit: &Credit| credit.loss_mask.clone().or(rollouts.loss_mask.map(<[u8]>::to_vec));
-    let live = |mask: Option<Vec<u8>>| mask.filter(|mask| mask.iter().any(|live| *live == 0));
+    let live = |mask: Option<Vec<u8>>| mask.filter(|mask| mask.contains(&0));
     [
         ("advantage", bits(&a.advantage) == bits(&b.advantage) && a.per_token == b.per_token),
         ("returns", bits(&a.returns) == bits(&b.returns)),

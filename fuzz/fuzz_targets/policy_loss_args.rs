@@ -9,8 +9,8 @@ use lockstep::core::ratio::{Guard, Level};
 use lockstep::ops::policy_loss::{GmpoParams, PolicyParams, gmpo, policy_loss};
 use lockstep::recipe::*;
 use lockstep::{
-    Advantage, Batch, Counts, Credit, Device, Error, Loss, Metrics, Outputs, PolicyInput, PolicyOutput, Recipe,
-    Rollouts,
+    Advantage, Batch, Counts, Credit, Device, Error, Loss, Metrics, Outputs, PolicyInput, PolicyOutput,
+    Recipe, Rollouts,
 };
 use lockstep_fuzz::*;
 

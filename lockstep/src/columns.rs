@@ -5,8 +5,8 @@
 macro_rules! for_each_column {
     ($with:ident) => {
         $with! {
-            cu_seqlens: u32, SequenceOffsets, "sequence s holds tokens cu_seqlens[s]..cu_seqlens[s+1]", "batch";
-            cu_groups: u32, GroupOffsets, "group g holds sequences cu_groups[g]..cu_groups[g+1]: the responses to one prompt", "batch";
+            cu_seqlens: u32, SequenceOffsets, "sequence s holds tokens `cu_seqlens[s]..cu_seqlens[s+1]`", "batch";
+            cu_groups: u32, GroupOffsets, "group g holds sequences `cu_groups[g]..cu_groups[g+1]`: the responses to one prompt", "batch";
             loss_mask: u8, Tokens, "0: the token takes no part (prompt, tool output, padding); absent: all do", "batch";
             tokens: u32, Tokens, "token ids", "tokenizer";
             logp: f32, Tokens, "log-probability under the policy that is trained, in nats", "trainer, every update";
@@ -38,11 +38,11 @@ macro_rules! for_each_column {
             terminated: u8, Sequences, "not 0: the response came to its own end", "environment";
             truncated: u8, Sequences, "not 0: the response was cut and would have gone on", "environment";
             bootstrap: f32, Sequences, "value of what would follow a truncated response", "critic";
-            cu_turns: u32, TurnOffsets, "turn k holds tokens cu_turns[k]..cu_turns[k+1]; each sequence starts a turn (MARS)", "environment";
+            cu_turns: u32, TurnOffsets, "turn k holds tokens `cu_turns[k]..cu_turns[k+1]`; each sequence starts a turn (MARS)", "environment";
             turn_rewards: f32, Turns, "reward of each turn", "environment";
             turn_roles: u32, Turns, "role that played each turn", "environment";
-            cu_steps: u32, StepsOfSequences, "sequence s holds steps cu_steps[s]..cu_steps[s+1] (UI-S1)", "environment";
-            cu_step_tokens: u32, StepOffsets, "step k holds tokens cu_step_tokens[k]..cu_step_tokens[k+1]", "environment";
+            cu_steps: u32, StepsOfSequences, "sequence s holds steps `cu_steps[s]..cu_steps[s+1]` (UI-S1)", "environment";
+            cu_step_tokens: u32, StepOffsets, "step k holds tokens `cu_step_tokens[k]..cu_step_tokens[k+1]`", "environment";
             step_rewards: f32, Steps, "reward of each step", "environment";
             step_matches: u8, Steps, "not 0: the step is the expert's", "environment";
             counts: u64, Three, "live tokens, sequences with a live token and sequences of the whole batch, where this is a part of it; absent: of this batch", "trainer";

@@ -61,13 +61,15 @@ impl Logits {
         let t = f64::from(self.temperature);
         let s = softmax(&logits, t);
         let (spread, ln_z) = (s.spread() + lost(s.p.len()), -s.logp[s.top]);
+        let sum = |f: &dyn Fn(f64, f64) -> f64| -> f64 {
+            let terms = s.p.iter().zip(&s.below).filter(|(p, _)| **p > 0.0);
+            terms.map(|(p, y)| f(*p, y.abs())).sum()
+        };
+        let mean = sum(&|p, y| p * y);
+        let of_entropy = sum(&|p, y| p * y * (1.0 + y)) + ln_z + spread * (1.0 + mean);
         match self.which {
             Which::Statistics { .. } => {
-                let sum = |f: &dyn Fn(f64, f64) -> f64| -> f64 {
-                    let terms = s.p.iter().zip(&s.below).filter(|(p, _)| **p > 0.0);
-                    terms.map(|(p, y)| f(*p, y.abs())).sum()
-                };
-                let (entropy, mean) = (s.entropy(), sum(&|p, y| p * y));
+                let entropy = s.entropy();
                 let (collision, norm) = (s.collision(), s.score_norm(label));
                 let squares = sum(&|p, y| p * p * (1.0 + y));
                 let y = s.below[label].abs();
@@ -77,7 +79,7 @@ impl Logits {
                     ("logp", one(s.logp[label], y + ln_z + spread)),
                     ("lse", one(s.lse, largest + ln_z + spread)),
                     ("top", one(s.top as f64, 0.0)),
-                    ("entropy", one(entropy, sum(&|p, y| p * y * (1.0 + y)) + ln_z + spread * (1.0 + mean))),
+                    ("entropy", one(entropy, of_entropy)),
                     ("collision", one(collision, collision * (1.0 + spread) + squares)),
                     ("score_norm", one(norm, norm * (1.0 + spread + y) + s.miss(label) * spread + squares)),
                 ]
@@ -85,10 +87,10 @@ impl Logits {
             Which::Gradient { entropy } => {
                 let (c, h) = (of(COEF), if entropy { of(COEF_ENTROPY) } else { 0.0 });
                 let want = gradient::row(&s, label, (c, h), t);
-                let (mean, miss) = (s.entropy(), s.miss(label));
+                let miss = s.miss(label);
                 let size = |v: usize| {
                     let (p, y) = (s.p[v], s.below[v].abs());
-                    let inner = if p == 0.0 { 0.0 } else { h.abs() * (y + ln_z + mean) };
+                    let inner = if p == 0.0 { 0.0 } else { h.abs() * (y + ln_z + of_entropy) };
                     let score = if v == label { c.abs() * (miss + spread) } else { c.abs() * p };
                     (score + p * inner) * (1.0 + if y < 1e3 { y } else { 0.0 } + spread) / t
                 };

@@ -2,7 +2,7 @@
 //!
 //! A file is `{"op", "source", "seed", "note"?, "cases": [{"config", "inputs", "expected",
 //! "expected_float64"?}]}` (the README beside the files). The first word of `source` names the framework;
-//! [`verl`] and [`trl`] say which preset each op is and which of its keys each setting is. A case is then the
+//! `verl` and `trl` say which preset each op is and which of its keys each setting is. A case is then the
 //! two calls, [`Recipe::advantages`](lockstep::Recipe::advantages) and
 //! [`Recipe::loss`](lockstep::Recipe::loss), and no formula is written here.
 //!

@@ -77,7 +77,7 @@ impl Corners {
         };
         let RolloutsBuf { role_values, step, score_norm, sum_p_squared, logp_old, .. } = &mut own.rollouts;
         // States that are not the first; the other of two columns that do as well.
-        if seed % 2 == 0 {
+        if seed.is_multiple_of(2) {
             *step = step.is_some().then(|| vec![50 + 7 * seed]);
             if recipe.advantage.estimator == Estimator::RoleBaseline {
                 *role_values = Some(vec![0.25, -0.5]);

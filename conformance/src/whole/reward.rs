@@ -172,7 +172,7 @@ fn filtration(choice: FiltrationChoice, scores: &[Option<f64>]) -> Vec<f64> {
     let most = there().map(|(_, r)| r).fold(f64::NEG_INFINITY, f64::max);
     let least = there().map(|(_, r)| r).fold(f64::INFINITY, f64::min);
     let first = there().find(|(_, r)| *r == most).map(|(i, _)| i);
-    let last = there().filter(|(_, r)| *r == least).last().map(|(i, _)| i);
+    let last = there().rfind(|(_, r)| *r == least).map(|(i, _)| i);
     let others = (there().count().max(2) - 1) as f64;
     let share = |i: usize, r: f64| match choice {
         FiltrationChoice::BestOfN {} => f64::from(u8::from(Some(i) == first)),

@@ -15,9 +15,10 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     let device = std::env::args().nth(1).unwrap_or_else(|| "cpu".into());
     let run = || -> Result<bool, Box<dyn std::error::Error>> {
+        // First, while the driver's log has room.
+        let replayed = captured::all(&device)?;
         let found = plans::all(&device, |line| println!("{line}"))?;
         println!("{device}: {found}");
-        let replayed = captured::all(&device)?;
         println!("{device}: {replayed}");
         Ok(found.passed() && replayed.passed())
     };

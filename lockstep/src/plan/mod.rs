@@ -223,7 +223,8 @@ impl Plan {
     ///
     /// # Safety
     /// Until the queue has run it:
-    /// * every column is memory that the device reaches, initialised, and written by nobody; the workspace is used by nobody else;
+    /// * every column is memory that the device reaches, initialised, and written by nobody; the workspace is used by nobody else, and was
+    ///   zeroed once: sequences of the capacity that no group of the batch has are read where no launch writes;
     /// * offsets start at 0, never decrease and end at most at the capacity: the ops [`check_offsets`](lockstep_core::check::CheckOffsets) ask the device.
     #[allow(unsafe_code)]
     pub unsafe fn enqueue(

@@ -43,7 +43,7 @@ pub(super) struct Failures {
 }
 
 /// Calls that the log keeps.
-const LOGGED: usize = 4096;
+const LOGGED: usize = 16_384;
 
 impl Failures {
     pub(super) fn add(&mut self, failure: Failure) {

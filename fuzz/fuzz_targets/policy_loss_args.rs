@@ -15,7 +15,7 @@ use lockstep::{
 use lockstep_fuzz::*;
 
 /// What an error may name.
-const NAMES: [&str; 30] = [
+const NAMES: [&str; 32] = [
     "`logp`",
     "`logp_old`",
     "`logp_ref`",
@@ -26,6 +26,8 @@ const NAMES: [&str; 30] = [
     "`ratio.level`",
     "`weights`",
     "`advantage`",
+    "`credit.advantage`",
+    "`credit.weights`",
     "`clip_ratio_low`",
     "`clip_ratio_high`",
     "`clip_ratio_c`",

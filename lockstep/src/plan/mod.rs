@@ -190,7 +190,8 @@ impl Plan {
         self.capacity
     }
 
-    /// The ops that are launched, in order.
+    /// The ops that are launched, in order; `batch_counts` only for a batch without the column `counts`, or where the
+    /// aggregation's horizon is the longest sequence.
     pub fn launches(&self) -> &[&'static str] {
         &self.launches
     }

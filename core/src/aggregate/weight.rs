@@ -174,17 +174,34 @@ impl WeightFrom<'_> {
     }
 
     /// `weight` with the numbers that stand in memory.
+    #[cfg(any(target_arch = "nvptx64", target_arch = "amdgpu"))]
     #[inline(always)]
     pub fn fill<T: Team>(&self, team: &T, weight: Weight) -> Weight {
-        // On a CPU a batch gives its numbers by value: the rest of this stays out of the way of its loops.
-        if !GPU && self.denominator.is_none() && self.horizon.is_none() {
-            return weight;
-        }
         let per_row = match (self.horizon, weight.per_row) {
             (Some(partials), PerRow::Constant(_)) => PerRow::Constant(largest(team, partials)),
             _ => weight.per_row,
         };
         Weight { per_row, denominator: total(team, self.denominator, weight.denominator), ..weight }
+    }
+
+    /// `weight` with the numbers that stand in memory.
+    #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
+    #[inline(always)]
+    pub fn fill<T: Team>(&self, _team: &T, weight: Weight) -> Weight {
+        if self.denominator.is_none() && self.horizon.is_none() { weight } else { self.read(weight) }
+    }
+
+    /// A CPU's batch gives its numbers by value: what reads memory stays out of the way of the loops over tokens.
+    #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
+    #[cold]
+    #[inline(never)]
+    fn read(&self, weight: Weight) -> Weight {
+        let per_row = match (self.horizon, weight.per_row) {
+            (Some(partials), PerRow::Constant(_)) => PerRow::Constant(largest(&(), partials)),
+            _ => weight.per_row,
+        };
+        let denominator = self.denominator.map_or(weight.denominator, |partials| sum(&(), partials));
+        Weight { per_row, denominator, ..weight }
     }
 }
 
@@ -209,9 +226,6 @@ pub fn check_partials(argument: &'static str, partials: In<'_, u64>) -> Result<(
 pub fn total<T: Team>(team: &T, partials: Option<In<'_, u64>>, absent: f64) -> f64 {
     partials.map_or(absent, |partials| sum(team, partials))
 }
-
-/// Whether this is compiled for a GPU.
-const GPU: bool = cfg!(any(target_arch = "nvptx64", target_arch = "amdgpu"));
 
 // On a GPU the lanes fold the partials: a loop in which each lane reads them all keeps registers through the loop over rows (measured: a step of
 // occupancy of nine losses on sm_90). On a CPU the loop is out of line, or each of a gate's loops would have a copy. Both are exact, so equal.

@@ -1,4 +1,4 @@
-//! What proves Lockstep: an `f64` oracle, cases, golden files of a peer, a suite generic over the backend, the digest.
+//! What proves Lockstep: an `f64` oracle, cases, a suite generic over the backend, the digest.
 #![forbid(unsafe_code)]
 
 pub mod accuracy;
@@ -7,7 +7,6 @@ pub mod cases;
 pub mod configurations;
 pub mod digest;
 pub mod expect;
-pub mod golden;
 pub mod launch;
 pub mod levels;
 pub mod ops;

@@ -6,22 +6,6 @@
 
 use crate::ops::AnyOp;
 
-/// Golden files of a framework in binary64: relative to the largest value of the array, and to each element beside
-/// the [floor](GOLDEN_FLOOR). 34 units of 2⁻²⁴: an exponential of a log-ratio of 20 alone may be off by 20, for its
-/// argument is rounded to binary32.
-pub const GOLDEN: f64 = 2e-6;
-
-/// Golden files: what an element may be off beside its own share, relative to the largest of its array; for gradients,
-/// to the largest of its sequence. An element that is a small difference of such numbers (a whitened advantage, a
-/// policy term against a KL term, a token beside the mean of its sequence) carries what two roundings to binary32
-/// leave of them: half an ULP, 2⁻²⁴ of the largest, each. Two sequences share no ratio, so a large gradient of one
-/// excuses nothing in another.
-pub const GOLDEN_FLOOR: f64 = 1.0 / 8_388_608.0;
-
-/// Golden files whose framework computes in binary32, beside the same in binary64, which is held at [`GOLDEN`]: the
-/// framework's own dozen roundings and its sums of some hundred terms without an order, 300 units of 2⁻²⁴.
-pub const GOLDEN_FLOAT32: f64 = 2e-5;
-
 /// The contract on a sum of a million terms, relative to the sum of magnitudes (DESIGN §1).
 pub const MILLION_TERM_SUM: f64 = 1.0 / 4_194_304.0;
 

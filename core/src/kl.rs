@@ -10,19 +10,19 @@
 //! | `k2` | x²/2 | x | biased value; on-policy its gradient is the sampled gradient of the KL |
 //! | `k3` | eᵘ − u − 1 | 1 − eᵘ | unbiased, ≥ 0, low variance |
 //!
-//! **Guard** (k3 only, as verl's `low_var_kl`): u is clamped to ±`clamp_in`, the value to at most `clamp_out`; the
-//! gradient is 0 where a clamp acts (|u| > clamp_in, or value > clamp_out, which happens from u ≈ 2.6 for 10).
-//! ∞ switches a clamp off (TRL, slime "k3").
+//! **Clamps**: x is clamped to ±`clamp_in`, the value to ±`clamp_out`; the gradient is 0 where a clamp acts. ∞ switches
+//! a clamp off.
 //!
-//! With `clamp_out` = 10, `clamp_in` = 20 changes nothing: u = −20 has k3 = 19 already. So the two that clamp differ in text
-//! only; [`Kl::LOW_VAR_KL`], [`Kl::UNCLAMPED_K3`]:
+//! With `clamp_out` = 10, `clamp_in` = 20 changes no k3: u = −20 has k3 = 19 already. Who clamps what;
+//! [`Kl::LOW_VAR_KL`], [`Kl::UNCLAMPED_K3`]:
 //!
 //! | who | name there | clamps |
 //! |---|---|---|
-//! | verl | `low_var_kl`, `k3` | in 20, out 10 |
-//! | NeMo RL | `k3` | in 20, out 10 by default |
-//! | slime | `low_var_kl` | as `low_var_kl` of verl |
-//! | slime | `k3` | none |
+//! | verl | `low_var_kl`, `k3` | in 20, out 10; k1, k2: none |
+//! | NeMo RL | `k1`, `k2`, `k3` | in 20, out 10 by default |
+//! | OpenRLHF, AReaL | `k1`, `k2`, `k3` | out 10 |
+//! | slime | `low_var_kl` | out 10 |
+//! | slime | `k1`, `k2`, `k3` | none |
 //! | TRL | the only one | none |
 //!
 //! The penalty in the reward, r_t − β·k1 of the policy that sampled, is the same estimate without its gradient; r·k3 is
@@ -66,9 +66,9 @@ crate::launch_args!(
 pub struct Kl {
     /// Which estimator.
     pub estimator: Estimator,
-    /// Clamp of u before the exponential (k3 only); ∞ = none. verl: 20.
+    /// Bound of |x|; ∞ = none. verl: 20, for k3.
     pub clamp_in: f32,
-    /// Upper clamp of the value (k3 only); ∞ = none. verl: 10.
+    /// Bound of |value|; ∞ = none. verl: 10, for k3.
     pub clamp_out: f32,
     /// Gradient of k2 instead of the estimator's own.
     pub straight_through: bool,
@@ -102,10 +102,10 @@ impl Kl {
     pub fn token<A: Arith>(&self, logp: f32, logp_ref: f32) -> (f32, f32) {
         let x = logp - logp_ref;
         let own = match self.estimator {
-            Estimator::K1 => (x, 1.0),
-            Estimator::Abs => abs(x),
-            Estimator::K2 => k2(x),
-            Estimator::K3 => self.k3::<A>(-x),
+            Estimator::K1 => self.clamped(x, |x| (x, 1.0)),
+            Estimator::Abs => self.clamped(x, abs),
+            Estimator::K2 => self.clamped(x, k2),
+            Estimator::K3 => self.clamped(x, k3::<A>),
         };
         self.passed(x, own)
     }
@@ -121,15 +121,18 @@ impl Kl {
             let others = !(is_abs | is_k2) & by_k1.to_bits();
             f32::from_bits((is_abs & by_abs.to_bits()) | (is_k2 & by_k2.to_bits()) | others)
         };
-        let ((size, sign), (half_square, slope)) = (abs(x), k2(x));
-        self.passed(x, (either(size, half_square, x), either(sign, slope, 1.0)))
+        let own = self.clamped(x, |x| {
+            let ((size, sign), (half_square, slope)) = (abs(x), k2(x));
+            (either(size, half_square, x), either(sign, slope, 1.0))
+        });
+        self.passed(x, own)
     }
 
     /// [`token`](Kl::token) for k3.
     #[inline(always)]
     pub(crate) fn token_k3<A: Arith>(&self, logp: f32, logp_ref: f32) -> (f32, f32) {
         let x = logp - logp_ref;
-        self.passed(x, self.k3::<A>(-x))
+        self.passed(x, self.clamped(x, k3::<A>))
     }
 
     /// Value and gradient of an estimator at x; straight through, the gradient is k2's.
@@ -138,14 +141,23 @@ impl Kl {
         (value, if self.straight_through { k2(x).1 } else { gradient })
     }
 
+    /// An estimator between its clamps.
     #[inline(always)]
-    fn k3<A: Arith>(&self, raw: f32) -> (f32, f32) {
-        let low = if raw < -self.clamp_in { -self.clamp_in } else { raw };
-        let u = if low > self.clamp_in { self.clamp_in } else { low };
-        let k3 = num::expm1mx::<A>(u);
-        let value = if k3 > self.clamp_out { self.clamp_out } else { k3 };
-        let clamped = (raw < -self.clamp_in) | (raw > self.clamp_in) | (k3 > self.clamp_out);
-        (value, if clamped { 0.0 } else { -num::expm1::<A>(u) })
+    fn clamped(&self, x: f32, estimate: impl Fn(f32) -> (f32, f32)) -> (f32, f32) {
+        let (value, gradient) = estimate(within(x, self.clamp_in));
+        self.bounded(value, if beyond(x, self.clamp_in) { 0.0 } else { gradient })
+    }
+
+    /// A value within ±`clamp_out`, and its gradient: 0 where that acts.
+    #[inline(always)]
+    pub(crate) fn bounded(&self, value: f32, gradient: f32) -> (f32, f32) {
+        (within(value, self.clamp_out), if beyond(value, self.clamp_out) { 0.0 } else { gradient })
+    }
+
+    /// The same without `clamp_out`.
+    #[inline(always)]
+    pub(crate) fn unbounded(self) -> Kl {
+        Kl { clamp_out: f32::INFINITY, ..self }
     }
 
     /// Whether the guards are in their domain.
@@ -153,6 +165,23 @@ impl Kl {
         check_scalar("kl.clamp_in", self.clamp_in, self.clamp_in > 0.0, "a positive number (or none)")?;
         check_scalar("kl.clamp_out", self.clamp_out, self.clamp_out > 0.0, "a positive number (or none)")
     }
+}
+
+#[inline(always)]
+fn within(x: f32, bound: f32) -> f32 {
+    let low = if x < -bound { -bound } else { x };
+    if low > bound { bound } else { low }
+}
+
+#[inline(always)]
+fn beyond(x: f32, bound: f32) -> bool {
+    (x < -bound) | (x > bound)
+}
+
+/// k3 and its derivative.
+#[inline(always)]
+fn k3<A: Arith>(x: f32) -> (f32, f32) {
+    (num::expm1mx::<A>(-x), -num::expm1::<A>(-x))
 }
 
 /// |x| and its derivative.

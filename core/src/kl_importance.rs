@@ -9,7 +9,10 @@
 //! d/dlogp = r·k'          detached
 //! ```
 //!
-//! For k3, k + k' = −u = x without guards: through r, the gradient of r·k3 is r·x, the one that k2 has with importance weight. It is computed so.
+//! The estimator's `clamp_out` bounds the value, r·k, as in NeMo RL and slime: the gradient is 0 where it acts, unless
+//! it is straight-through.
+//!
+//! For k3, k + k' = −u = x without clamps: through r, the gradient of r·k3 is r·x, the one that k2 has with importance weight. It is computed so.
 //! A penalty is the term β·W·value of a loss; its coefficients β·W·d/dlogp add to those of a policy loss.
 //!
 //! **Shapes**: per token `[N]`, per sequence `[S]`.
@@ -94,10 +97,11 @@ impl<const ESTIMATOR: u8> Element<3, 2, 1, 0> for Token<ESTIMATOR> {
     fn element<A: Arith>(&self, staged: [f32; 2], input: impl Fn(usize) -> f32) -> Lane<2, 1, 0> {
         let ratio = staged[0];
         let (_, inside) = self.guard.apply(input(0) - input(1));
+        let unweighted = self.kl.unbounded();
         let (kl, slope) = match ESTIMATOR {
-            LINEAR => self.kl.linear(input(0), input(2)),
-            K3 => self.kl.token_k3::<A>(input(0), input(2)),
-            _ => self.kl.token::<A>(input(0), input(2)),
+            LINEAR => unweighted.linear(input(0), input(2)),
+            K3 => unweighted.token_k3::<A>(input(0), input(2)),
+            _ => unweighted.token::<A>(input(0), input(2)),
         };
         let is_k3 = match ESTIMATOR {
             LINEAR => false,
@@ -109,7 +113,8 @@ impl<const ESTIMATOR: u8> Element<3, 2, 1, 0> for Token<ESTIMATOR> {
             if is_k3 & !self.kl.straight_through & (slope != 0.0) { input(0) - input(2) } else { slope + kl };
         let passes = self.through_ratio & (self.guard.gradient(1.0, inside) != 0.0);
         let slope = if passes { whole } else { slope };
-        let (value, gradient) = (ratio * kl, ratio * slope);
+        let (value, bounded) = self.kl.bounded(ratio * kl, ratio * slope);
+        let gradient = if self.kl.straight_through { ratio * slope } else { bounded };
         let results = flag::worse(flag::finite(value), flag::finite(gradient));
         Lane {
             out: [value, gradient],

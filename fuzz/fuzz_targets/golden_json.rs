@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use lockstep_conformance::golden::{GoldenError, verify_dir};
+use lockstep_golden::{GoldenError, verify_dir};
 use std::path::PathBuf;
 use std::sync::OnceLock;
 

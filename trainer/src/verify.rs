@@ -4,12 +4,12 @@ use std::path::PathBuf;
 
 use anyhow::{Result, ensure};
 use lockstep::Backend;
-use lockstep_conformance::{digest, golden, verify as suite};
+use lockstep_conformance::{digest, verify as suite};
 
 /// What is verified.
 #[derive(Clone, Debug, clap::Args)]
 pub struct VerifyArgs {
-    /// Compare with the golden files in this folder instead
+    /// Compare with the golden files in this folder, and in the folders in it, instead
     #[arg(long, value_name = "DIR", conflicts_with_all = ["backend", "random", "seed", "repeats", "streams"])]
     pub golden: Option<PathBuf>,
     /// Backends to compare with the plain reference; one that is absent is reported [default: cpu,cuda,rocm]
@@ -32,7 +32,7 @@ pub struct VerifyArgs {
 /// Runs `lockstep verify`: what it found, and whether all of it agrees.
 pub fn verify(args: &VerifyArgs) -> Result<(String, bool)> {
     if let Some(folder) = &args.golden {
-        let report = golden::verify_dir(folder)?;
+        let report = lockstep_golden::verify_dir(folder)?;
         return Ok((report.to_string(), report.passed()));
     }
     ensure!(args.streams <= 256, "--streams is {}: expected at most 256", args.streams);

@@ -190,16 +190,19 @@ pub fn guards() -> [Guard; 5] {
     ]
 }
 
-/// Every estimator: free, with verl's clamps, straight-through.
+/// Every estimator: free, straight-through, with each clamp; k3 with verl's two.
 pub fn kls() -> Vec<Kl> {
     let mut kls = Vec::new();
     for estimator in [Estimator::K1, Estimator::Abs, Estimator::K2, Estimator::K3] {
         kls.push(Kl::new(estimator));
-        kls.push(Kl { straight_through: true, ..Kl::guarded(estimator) });
+        let verls = if estimator == Estimator::K3 { Kl::guarded(estimator) } else { Kl::new(estimator) };
+        kls.push(Kl { straight_through: true, ..verls });
     }
     kls.push(Kl::guarded(Estimator::K3));
-    kls.push(Kl { clamp_in: 0.5, ..Kl::new(Estimator::K3) });
-    kls.push(Kl { clamp_out: 0.125, ..Kl::new(Estimator::K3) });
+    for estimator in [Estimator::K3, Estimator::K1, Estimator::Abs, Estimator::K2] {
+        kls.push(Kl { clamp_in: 0.5, ..Kl::new(estimator) });
+        kls.push(Kl { clamp_out: 0.125, ..Kl::new(estimator) });
+    }
     kls
 }
 

@@ -104,13 +104,13 @@ pub(crate) fn kl_token(kl: &oracle_kl::Kl, logp: f32, logp_ref: f32) -> [(f64, f
         oracle_kl::Estimator::K1 | oracle_kl::Estimator::Abs => 1.0,
         _ => 2.0 + x.abs().min(kl.clamp_in),
     };
-    let jumps = kl.estimator == oracle_kl::Estimator::K3 && !kl.straight_through;
+    let is_k3 = kl.estimator == oracle_kl::Estimator::K3 && !kl.straight_through;
     let at_clamp_in = doubtful(x, exact, (x.abs() - kl.clamp_in).abs());
     // k3 itself is uncertain by its rounding, which at u = 20 is much more than that of u.
-    let unclamped = k3(-x);
-    let at_clamp_out = (unclamped - kl.clamp_out).abs() < 8.0 * UNIT * unclamped * (2.0 + x.abs());
-    let doubt = jumps && (at_clamp_in || at_clamp_out);
-    let spread = if jumps { 1.0 + x.abs() } else { 1.0 };
+    let free = kl.free(x).abs();
+    let at_clamp_out = (free - kl.clamp_out).abs() < 8.0 * UNIT * free * (2.0 + x.abs());
+    let doubt = !kl.straight_through && (at_clamp_in || at_clamp_out);
+    let spread = if is_k3 { 1.0 + x.abs() } else { 1.0 };
     [
         (value, value.abs() * sensitivity),
         (gradient, if doubt { f64::INFINITY } else { gradient.abs() * spread }),

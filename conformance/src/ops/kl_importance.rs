@@ -12,7 +12,7 @@ use crate::cases::values::Range;
 use crate::cases::{Case, Data, slot};
 use crate::expect::{Sum, Want, tokens as expected};
 use crate::launch::{element, f32s, f64s, raised, row, u32s};
-use crate::oracle::kl_importance as oracle;
+use crate::oracle::{kl as oracle_kl, kl_importance as oracle};
 use crate::output::{Output, Values};
 use crate::precision::Allowance;
 use lockstep_core::kl::Kl;
@@ -88,13 +88,18 @@ impl OpTest for KlImportance {
                 let at = |k: usize| data.element[k][i];
                 let (d, exact) = expected::difference(at(slot::LOGP), at(slot::LOGP_OLD));
                 let (x, _) = expected::difference(at(slot::LOGP), at(slot::LOGP_REF));
-                let [v, g] = expected::kl_token(&kl, at(slot::LOGP), at(slot::LOGP_REF));
+                let free = oracle_kl::Kl { clamp_out: f64::INFINITY, ..kl };
+                let [v, g] = expected::kl_token(&free, at(slot::LOGP), at(slot::LOGP_REF));
                 let want = oracle::token(&kl, guard, self.through, x, d);
                 let ratio = guard.value(d).exp();
                 let spread = ratio * (1.0 + guard.value(d).abs());
                 value.push(want.0, v.1 * spread);
                 sum.add(want.0, v.1 * spread);
-                let jumps = self.through && expected::doubtful(d, exact, guard.distance_to_kink(d));
+                let product = v.0.abs() * ratio;
+                let at_clamp_out =
+                    (product - kl.clamp_out).abs() < 8.0 * expected::UNIT * product * (2.0 + x.abs() + d.abs());
+                let jumps = (self.through && expected::doubtful(d, exact, guard.distance_to_kink(d)))
+                    || (at_clamp_out && !kl.straight_through);
                 let through = if self.through { v.1 } else { 0.0 };
                 gradient.push(want.1, if jumps { f64::INFINITY } else { (g.1 + through) * spread });
             }

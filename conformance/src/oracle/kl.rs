@@ -13,14 +13,14 @@ pub enum Estimator {
     K3,
 }
 
-/// An estimator with verl's clamps (of k3) and its straight-through form.
+/// An estimator with its clamps and its straight-through form.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Kl {
     /// Which.
     pub estimator: Estimator,
-    /// Clamp of u; infinite = none.
+    /// Bound of |u|; infinite = none.
     pub clamp_in: f64,
-    /// Clamp of the value; infinite = none.
+    /// Bound of |value|; infinite = none.
     pub clamp_out: f64,
     /// The gradient of k2 (verl's `k1+`, `k3+`).
     pub straight_through: bool,
@@ -43,42 +43,49 @@ pub fn k3(u: f64) -> f64 {
 }
 
 impl Kl {
-    /// The value.
-    pub fn value(&self, x: f64) -> f64 {
+    /// The value before `clamp_out`.
+    pub fn free(&self, x: f64) -> f64 {
+        let x = x.clamp(-self.clamp_in, self.clamp_in);
         match self.estimator {
             Estimator::K1 => x,
             Estimator::Abs => x.abs(),
             Estimator::K2 => x * x / 2.0,
-            Estimator::K3 => k3((-x).clamp(-self.clamp_in, self.clamp_in)).min(self.clamp_out),
+            Estimator::K3 => k3(-x),
         }
+    }
+
+    /// The value.
+    pub fn value(&self, x: f64) -> f64 {
+        self.free(x).clamp(-self.clamp_out, self.clamp_out)
     }
 
     /// d value / d logp; 0 where a clamp is active.
     pub fn gradient(&self, x: f64) -> f64 {
-        if self.straight_through {
-            return x;
-        }
         match self.estimator {
+            _ if self.straight_through => x,
+            _ if x.abs() > self.clamp_in || self.free(x).abs() > self.clamp_out => 0.0,
             Estimator::K1 => 1.0,
             Estimator::Abs if x == 0.0 => 0.0,
             Estimator::Abs => x.signum(),
             Estimator::K2 => x,
-            Estimator::K3 if x.abs() > self.clamp_in || k3(-x) > self.clamp_out => 0.0,
             Estimator::K3 => -(-x).exp_m1(),
         }
     }
 
     /// Distance of x from a point where the gradient jumps.
     pub fn distance_to_kink(&self, x: f64) -> f64 {
-        match self.estimator {
-            _ if self.straight_through => f64::INFINITY,
-            Estimator::K1 | Estimator::K2 => f64::INFINITY,
-            Estimator::Abs => x.abs(),
-            Estimator::K3 => {
-                // k3 has slope exp(u) − 1, so a distance in value is a smaller one in u above u = ln 2.
-                let value = (k3(-x.clamp(-60.0, 60.0)) - self.clamp_out).abs() / (-x).exp_m1().abs().max(1.0);
-                (x.abs() - self.clamp_in).abs().min(value)
-            }
+        if self.straight_through {
+            return f64::INFINITY;
         }
+        // A distance in value is a smaller one in x where the slope is above 1.
+        let near = x.clamp(-60.0, 60.0);
+        let slope = match self.estimator {
+            Estimator::K1 | Estimator::Abs => 1.0,
+            Estimator::K2 => x.abs(),
+            Estimator::K3 => (-near).exp_m1().abs(),
+        };
+        let value = (Kl { clamp_in: 60.0, ..*self }.free(x).abs() - self.clamp_out).abs() / slope.max(1.0);
+        let own = if self.estimator == Estimator::Abs { x.abs() } else { f64::INFINITY };
+        (x.abs() - self.clamp_in).abs().min(value).min(own)
     }
 }

@@ -3,9 +3,11 @@
 use super::kl::Kl;
 use super::token::Guard;
 
-/// Value and d/dlogp of one token: x = logp − logp_ref, d = logp − logp_old.
+/// Value and d/dlogp of one token: x = logp − logp_ref, d = logp − logp_old. `clamp_out` bounds r·k.
 pub fn token(kl: &Kl, guard: Guard, through: bool, x: f64, d: f64) -> (f64, f64) {
-    let r = guard.value(d).exp();
-    let moved = if through { kl.value(x) * guard.derivative(d) } else { 0.0 };
-    (r * kl.value(x), r * (kl.gradient(x) + moved))
+    let (r, k) = (guard.value(d).exp(), kl.free(x));
+    let own = Kl { clamp_out: f64::INFINITY, ..*kl }.gradient(x);
+    let moved = if through { k * guard.derivative(d) } else { 0.0 };
+    let beyond = (r * k).abs() > kl.clamp_out && !kl.straight_through;
+    ((r * k).clamp(-kl.clamp_out, kl.clamp_out), if beyond { 0.0 } else { r * (own + moved) })
 }

@@ -271,7 +271,7 @@ fn recipes() {
         ("[gate]\nkind = \"sapo\"\ntau_neg = inf", &["tau_neg"]),
         ("[kl]\nestimator = \"k3\"", &["coef"]),
         ("[kl]\nestimator = \"k4\"\ncoef = 0.1", &["k4"]),
-        ("[kl]\nestimator = \"k1\"\ncoef = 0.1\nclamp_in = 20.0", &["kl.clamp_in", "k3"]),
+        ("[kl]\nestimator = \"k1\"\ncoef = 0.1\nclamp_in = 0.0", &["kl.clamp_in"]),
         ("[kl]\nestimator = \"k3\"\ncoef = 0.1\nclamp_out = -1.0", &["kl.clamp_out"]),
         ("[kl]\nestimator = \"k3\"\ncoef = nan", &["kl.coef"]),
         ("[aggregation]\nmode = \"seq-mean-token-sum-norm\"", &["aggregation.horizon"]),

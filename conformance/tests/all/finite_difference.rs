@@ -93,9 +93,6 @@ fn estimators() -> Vec<Option<(oracle_kl::Kl, KlChoice)>> {
     for (estimator, choice) in names {
         for straight_through in [false, true] {
             for (clamp_in, clamp_out) in [(None, None), (Some(0.5f32), None), (None, Some(0.03125f32))] {
-                if choice != KlEstimator::K3 && (clamp_in, clamp_out) != (None, None) {
-                    continue;
-                }
                 let wide = |clamp: Option<f32>| clamp.map_or(f64::INFINITY, f64::from);
                 let (clamp_in_64, clamp_out_64) = (wide(clamp_in), wide(clamp_out));
                 let oracle = oracle_kl::Kl {

@@ -1,4 +1,4 @@
-//! Every property and example that the ops, the API, the recipes and the golden files are held to.
+//! Every property and example that the ops, the API and the recipes are held to.
 //!
 //! One binary: each op is compiled for each SIMD level, and a binary per topic would compile them all again.
 
@@ -20,7 +20,6 @@ mod fast_paths;
 mod finite_difference;
 mod gate_batch;
 mod gates;
-mod golden;
 mod host_stages;
 mod kl_in_recipes;
 mod logits;

@@ -76,7 +76,7 @@ where
                 // One coefficient-only launch in two takes the path without weights and KL, with one advantage a row.
                 let hot = wanted == Wanted::Coef && case / 3 % 2 == 0;
                 let on = |bit: u32| bits >> bit & 1 == 1 && !hot;
-                let kl = kls()[case as usize % 10];
+                let kl = kls()[case as usize % kls().len()];
                 let options = Options {
                     per_token: on(0),
                     weights: on(1),

@@ -101,8 +101,8 @@
 //! estimator = "k3"                 # k1 | abs | k2 | k3 | low_var_kl (k3 with clamps 20 and 10)
 //! place = "loss"                   # loss | reward (of tokens, less coef·k) | convex (ReMix: of the base and the previous policy)
 //! coef = 0.001
-//! clamp_in = 20.0                  # k3 only; leave out: none
-//! clamp_out = 10.0
+//! clamp_in = 20.0                  # of the log-ratio; leave out: none
+//! clamp_out = 10.0                 # of the (weighted) estimate
 //! straight_through = false         # verl's "k3+"
 //! importance_weighted = "none"     # none | through_ratio (r·k, r differentiated: DeepSeek-V3.2, TRL, slime) | detached
 //!                                  # | score (r = 1, differentiated: NeMo RL)

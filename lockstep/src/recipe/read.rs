@@ -1,6 +1,6 @@
 //! Recipes from TOML, and the combinations that are refused.
 
-use super::{KlEstimator, RatioAdvantage, RatioLevel, Recipe, extend};
+use super::{RatioAdvantage, RatioLevel, Recipe, extend};
 use crate::Error;
 
 impl Recipe {
@@ -66,11 +66,6 @@ impl Recipe {
                 let Some(value) = clamp else { continue };
                 if value.is_nan() || value <= 0.0 {
                     return Err(Error::Recipe(format!("kl.{name} is {value}: expected a positive number")));
-                }
-                if !matches!(kl.estimator, KlEstimator::K3 | KlEstimator::LowVarKl) {
-                    return Err(Error::Recipe(format!(
-                        "kl.{name} applies to the estimators k3 and low_var_kl only"
-                    )));
                 }
             }
         }

@@ -68,10 +68,10 @@ pub struct KlChoice {
     pub estimator: KlEstimator,
     /// β; 0 only measures.
     pub coef: f32,
-    /// k3's clamp of u; absent = none.
+    /// Bound of |logp − logp_ref|; the gradient is 0 beyond it. Absent = none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clamp_in: Option<f32>,
-    /// k3's clamp of the value; absent = none.
+    /// Bound of the estimate's magnitude, after its importance weight; the gradient is 0 beyond it. Absent = none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clamp_out: Option<f32>,
     /// Gradient of k2 (verl's `+`).

@@ -1,0 +1,122 @@
+//! The error of an array, by the rule of the [module](super).
+
+use std::ops::Range;
+
+/// A code in binary64: relative to the largest value of the array, and to each element beside
+/// the [floor](GOLDEN_FLOOR). 34 units of 2⁻²⁴: an exponential of a log-ratio of 20 alone may be off by 20, for its
+/// argument is rounded to binary32.
+pub const GOLDEN: f64 = 2e-6;
+
+/// What an element may be off beside its own share, relative to the largest of its array; for gradients,
+/// to the largest of its sequence. An element that is a small difference of such numbers (a whitened advantage, a
+/// policy term against a KL term, a token beside the mean of its sequence) carries what two roundings to binary32
+/// leave of them: half an ULP, 2⁻²⁴ of the largest, each. Two sequences share no ratio, so a large gradient of one
+/// excuses nothing in another.
+pub const GOLDEN_FLOOR: f64 = 1.0 / 8_388_608.0;
+
+/// A code that computes in binary32, beside the same in binary64, which is held at [`GOLDEN`]: the
+/// code's own dozen roundings and its sums of some hundred terms without an order, 300 units of 2⁻²⁴.
+pub const GOLDEN_FLOAT32: f64 = 2e-5;
+
+/// Values of a case, and the name that the file gives them.
+#[derive(Default)]
+pub(crate) struct Compared {
+    pub(crate) name: String,
+    pub(crate) got: Vec<f64>,
+    pub(crate) want: Vec<f64>,
+    /// For a number that is a sum: the sum of the magnitudes of its terms.
+    pub(crate) terms: f64,
+    /// Elements that share a floor; none: all of them.
+    pub(crate) rows: Vec<Range<usize>>,
+    /// Whether the framework computed in binary32.
+    pub(crate) float32: bool,
+}
+
+/// What a comparison found.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Measured {
+    /// Largest difference, relative to the largest |want|, or to the terms of a sum that cancels.
+    pub(crate) of_largest: f64,
+    /// Largest difference of an element, relative to what that element is allowed.
+    pub(crate) of_allowed: f64,
+    /// That element.
+    pub(crate) worst: usize,
+    /// Whether both are within their bounds.
+    pub(crate) passes: bool,
+    /// Whether a sum was judged by its terms.
+    pub(crate) cancelled: bool,
+}
+
+impl Compared {
+    pub(crate) fn measure(&self) -> Measured {
+        let alone = self.against(0.0);
+        if alone.passes || self.terms == 0.0 {
+            return alone;
+        }
+        Measured { cancelled: true, ..self.against(self.terms) }
+    }
+
+    fn against(&self, terms: f64) -> Measured {
+        let tolerance = if self.float32 { GOLDEN_FLOAT32 } else { GOLDEN };
+        let size = |row: &[f64]| row.iter().fold(terms, |m: f64, x| m.max(x.abs()));
+        let (all, largest) = (0..self.want.len(), size(&self.want));
+        let mut out = Measured::default();
+        for row in if self.rows.is_empty() { std::slice::from_ref(&all) } else { &self.rows } {
+            let floor = GOLDEN_FLOOR * size(&self.want[row.clone()]);
+            for i in row.clone() {
+                let (got, want) = (self.got[i], self.want[i]);
+                // Below its least normal number binary32 has no digits to compare.
+                let alike = got == want || (got - want).abs() < f64::from(f32::MIN_POSITIVE);
+                if alike || (got.is_nan() && want.is_nan()) {
+                    continue;
+                }
+                // No number on one side alone is an infinite error; so is anything where every value is 0.
+                let of = |x: f64| if (got - want).is_nan() { f64::INFINITY } else { (got - want).abs() / x };
+                out.of_largest = out.of_largest.max(of(largest));
+                let share = of(tolerance * want.abs() + floor);
+                if share > out.of_allowed {
+                    (out.of_allowed, out.worst) = (share, i);
+                }
+            }
+        }
+        out.passes = out.of_largest <= tolerance && out.of_allowed <= 1.0;
+        out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn measure(got: &[f64], want: &[f64], terms: f64, rows: &[Range<usize>]) -> Measured {
+        let (got, want, rows) = (got.into(), want.into(), rows.into());
+        Compared { got, want, terms, rows, ..Compared::default() }.measure()
+    }
+
+    #[test]
+    fn relative_to_the_largest_and_to_the_element() {
+        assert_eq!(measure(&[1.0, 8.0], &[2.0, 8.0], 0.0, &[]).of_largest, 0.125);
+        // A small element beside a large one: 1e-6 of the largest, but wrong by a tenth.
+        let m = measure(&[1.1e-5, 1.0], &[1e-5, 1.0], 0.0, &[]);
+        assert!(m.of_largest < GOLDEN && m.of_allowed > 1.0 && !m.passes, "{m:?}");
+        // What rounding to binary32 at the size of the largest may leave of it, in one row but not in two.
+        assert!(measure(&[1e-5 + 1e-7, 1.0], &[1e-5, 1.0], 0.0, &[]).passes);
+        assert!(!measure(&[1e-5 + 1e-7, 1.0], &[1e-5, 1.0], 0.0, &[0..1, 1..2]).passes);
+    }
+
+    #[test]
+    fn zero_wants_exactly_zero_and_nan_agrees_with_nan() {
+        assert!(measure(&[0.0, -0.0], &[0.0, 0.0], 0.0, &[]).passes);
+        assert_eq!(measure(&[0.0, 1e-30], &[0.0, 0.0], 0.0, &[]).of_largest, f64::INFINITY);
+        assert!(measure(&[f64::NAN, 1.0], &[f64::NAN, 1.0], 0.0, &[]).passes);
+        assert_eq!(measure(&[f64::NAN, 1.0], &[1.0, 1.0], 1e9, &[]).of_largest, f64::INFINITY);
+        assert_eq!(measure(&[0.0, 1.0], &[f64::NAN, 1.0], 1e9, &[]).of_largest, f64::INFINITY);
+    }
+
+    #[test]
+    fn a_sum_that_cancels_is_judged_by_its_terms() {
+        let m = measure(&[1.5e-8], &[1e-8], 2.0, &[]);
+        assert!(m.cancelled && m.passes, "{m:?}");
+        assert!(!measure(&[1.5], &[1.0], 1.0, &[]).passes);
+    }
+}

@@ -1,0 +1,192 @@
+//! Golden files: what released code computes, held against Lockstep.
+//!
+//! A file is `{"op", "source", "seed", "note"?, "cases": [{"config", "inputs", "expected",
+//! "expected_float64"?}]}` (the README beside the files). `source` names the code; its table in `sources` says
+//! which preset an op is, which of the code's keys each setting is, and which of ours each number is. A case is
+//! then the two calls, [`Recipe::advantages`](lockstep::Recipe::advantages) and
+//! [`Recipe::loss`](lockstep::Recipe::loss), or one of the ops and schedules, and no formula is written here.
+//!
+//! **What fails**: an op, a setting, an input or an expected number that no table knows; an expected number that a
+//! table wants and the file lacks; a case without a comparison.
+//!
+//! **Rule of comparison**: the largest difference of an array, relative to
+//! its largest expected value; and every element relative to itself, with a floor by the largest of its
+//! array, of gradients by the largest of its sequence. Where every expected value is 0, ours must be exactly
+//! 0. A number that is a sum whose terms cancel (a loss near 0) is compared with itself first; if that fails,
+//! with the sum of the magnitudes of its terms, and the report says how often that happened.
+//!
+//! **Exceptions**: a table may say of a case that Lockstep differs, or refuses it, and why. Such a case is run as any
+//! other; it counts as an exception only if it does differ as the table says.
+
+mod compare;
+mod format;
+mod inputs;
+mod numbers;
+mod outcome;
+mod report;
+mod settings;
+mod sources;
+
+pub use compare::{GOLDEN, GOLDEN_FLOAT32, GOLDEN_FLOOR};
+pub use format::GoldenError;
+pub use report::{ArrayReport, FileReport, GoldenReport};
+
+use compare::Compared;
+use format::{Case, File};
+use inputs::Inputs;
+use lockstep::Device;
+use numbers::Got;
+use outcome::{Outcome, Setup};
+use serde_json::{Map, Value};
+use settings::Config;
+use sources::{Plan, Source};
+use std::path::Path;
+
+/// Runs every golden file (`*.json`, `*.json.gz`) of a folder and of the folders in it.
+///
+/// Errors: a folder that cannot be read or holds no such file; a file that is not of the format. A
+/// disagreement, and whatever a table does not know, is not an error: see [`GoldenReport::passed`].
+pub fn verify_dir(dir: &Path) -> Result<GoldenReport, GoldenError> {
+    let device = Device::cpu();
+    let mut report = GoldenReport::default();
+    for (name, path) in format::list(dir)? {
+        report.files.push(verify_file(&device, &format::read(&name, &path)?));
+    }
+    Ok(report)
+}
+
+/// The sources that have a table, and the ops of each.
+pub fn sources() -> impl Iterator<Item = (&'static str, Vec<&'static str>)> {
+    sources::ALL.iter().map(|source| (source.name, (source.ops)()))
+}
+
+fn verify_file(device: &Device, file: &File) -> FileReport {
+    let source = sources::of(&file.source, &file.op);
+    let mut report = FileReport::new(&file.name, &file.op, file.cases.len());
+    let Some(source) = source else {
+        report.fail(0, &format!("op {} of {:?} is in no table", file.op, file.source));
+        return report;
+    };
+    report.source = Some(source.name);
+    for (index, case) in file.cases.iter().enumerate() {
+        verify_case(device, source, &file.op, case, index, &mut report);
+    }
+    report
+}
+
+fn verify_case(
+    device: &Device,
+    source: &Source,
+    op: &str,
+    case: &Case,
+    index: usize,
+    report: &mut FileReport,
+) {
+    let (mut config, inputs) = (Config::new(&case.config), Inputs::new(&case.inputs));
+    let plan = (source.read)(op, &mut config, &inputs, device).and_then(|plan| {
+        // What is missing need not be read to the end.
+        if !matches!(plan, Plan::Missing(_)) {
+            config.finish()?;
+        }
+        Ok(plan)
+    });
+    match plan {
+        Err(reason) => report.fail(index, &reason),
+        Ok(Plan::Missing(what)) => report.misses(what),
+        Ok(Plan::Numbers(ours, got)) => {
+            let compared = inputs.finish().and_then(|()| compare_numbers(got, &inputs, case));
+            match compared {
+                Ok(compared) => report.case(index, &compared, ours, None),
+                Err(reason) => report.fail(index, &reason),
+            }
+        }
+        Ok(Plan::Recipe(setup)) => match run(device, &setup, case, &inputs) {
+            Ok(compared) => report.case(index, &compared, setup.recipe.preset(), setup.exception),
+            Err(reason) => report.refused(index, &reason, setup.exception),
+        },
+    }
+}
+
+/// Expected values: what the code computed, and the same with its casts to binary32 widened.
+fn tables(case: &Case) -> [Option<(&Map<String, Value>, bool)>; 2] {
+    let double = case.expected_float64.as_ref();
+    [Some((&case.expected, double.is_some())), double.map(|values| (values, false))]
+}
+
+/// Numbers that a table has from calls of its own.
+fn compare_numbers(
+    got: Vec<(&'static str, Got)>,
+    inputs: &Inputs<'_>,
+    case: &Case,
+) -> Result<Vec<Compared>, String> {
+    let expects: Vec<&str> = got.iter().map(|(name, _)| *name).collect();
+    known(case, &expects)?;
+    let (shape, mut compared) = (inputs.shape()?, Vec::new());
+    for (name, got) in got {
+        for (values, float32) in tables(case).into_iter().flatten() {
+            let Some(want) = value(values, name) else { continue };
+            compared.push(Compared { float32, ..got.clone().beside(&shape, name, want)? });
+        }
+    }
+    Ok(compared)
+}
+
+/// What the table does not know, and what the file lacks.
+fn known(case: &Case, expects: &[&str]) -> Result<(), String> {
+    for (values, _) in tables(case).into_iter().flatten() {
+        let names = names(values)?;
+        if let Some(name) = names.iter().find(|name| !expects.contains(&name.as_str())) {
+            return Err(format!("expected `{name}` is not known for this case"));
+        }
+        if let Some(name) = expects.iter().find(|known| !names.iter().any(|name| name == *known)) {
+            return Err(format!("expected `{name}` is missing"));
+        }
+    }
+    Ok(())
+}
+
+/// Makes the calls and compares all that the table expects.
+fn run(
+    device: &Device,
+    setup: &Setup,
+    case: &Case,
+    inputs: &Inputs<'_>,
+) -> Result<Vec<Compared>, String> {
+    // Before anything runs.
+    known(case, &setup.expects)?;
+    let (shape, outcome) = (inputs.shape()?, Outcome::new(device, setup, inputs)?);
+    let mut compared = Vec::new();
+    for name in setup.expects.iter().filter(|name| !setup.skips.iter().any(|(skip, _)| skip == *name)) {
+        for (values, float32) in tables(case).into_iter().flatten() {
+            let Some(want) = value(values, name) else { continue };
+            let got = match setup.own.iter().find(|(own, _)| own == name) {
+                Some((_, own)) => own(&outcome)?,
+                None => numbers::get(&outcome, name)?,
+            };
+            compared.push(Compared { float32, ..got.beside(&shape, name, want)? });
+        }
+    }
+    Ok(compared)
+}
+
+/// The names of all numbers; those of the metrics begin with `metrics.`.
+fn names(values: &Map<String, Value>) -> Result<Vec<String>, String> {
+    let mut names = Vec::new();
+    for (name, value) in values {
+        match (name.as_str(), value) {
+            ("metrics", Value::Object(metrics)) => {
+                names.extend(metrics.keys().map(|key| format!("metrics.{key}")))
+            }
+            ("metrics", _) => return Err("expected `metrics` is not an object".into()),
+            _ => names.push(name.clone()),
+        }
+    }
+    Ok(names)
+}
+
+fn value<'a>(values: &'a Map<String, Value>, name: &str) -> Option<&'a Value> {
+    match name.strip_prefix("metrics.") {
+        Some(metric) => values.get("metrics")?.get(metric),
+        None => values.get(name),
+    }
+}

@@ -1,0 +1,315 @@
+//! The numbers of a case by the names of the file, from what the two calls gave.
+//!
+//! Means, least and largest of what the calls return, and nothing else. Where the results of a case's own
+//! recipe do not show a number, another recipe over the same columns does: its KL, entropy or clip fractions.
+
+use crate::compare::Compared;
+use crate::format;
+use crate::inputs::Shape;
+use crate::outcome::{Outcome, text};
+use crate::settings::Overlay;
+use lockstep::ops::correction::{WeightStats, mean_abs_log_ratio, mismatch_stats};
+use lockstep::ops::value_loss::ValueOutput;
+use lockstep::recipe::{GateChoice, RatioLevel, WeightLevelChoice};
+use lockstep::{EntropyTerm, Loss, Metrics, Recipe, Rollouts};
+use serde_json::Value;
+
+/// Numbers of ours.
+#[derive(Clone, Debug)]
+pub(crate) enum Got {
+    /// Of tokens, compared at live ones: what a framework has at the others is padding.
+    Live(Vec<f64>),
+    /// Of anything, compared in full.
+    All(Vec<f64>),
+    /// Of tokens, where the file has one number per sequence.
+    OfSequence(Vec<f64>),
+    /// A number, and the sum of the magnitudes of its terms if these may cancel.
+    Number(f64, f64),
+}
+use Got::{All, Live, Number, OfSequence};
+
+impl Got {
+    /// Ours beside the file's, of the same tokens.
+    pub(crate) fn beside(self, shape: &Shape, name: &str, want: &Value) -> Result<Compared, String> {
+        let Shape { live, spans } = shape;
+        let mut out = Compared { name: name.into(), ..Compared::default() };
+        let keep =
+            |x: Vec<f64>| x.into_iter().zip(live).filter(|(_, live)| **live).map(|(x, _)| x).collect();
+        if let Number(got, terms) = self {
+            (out.got, out.want, out.terms) = (vec![got], vec![format::number(name, want)?], terms);
+            return Ok(out);
+        }
+        let mut want = format::numbers(name, want)?;
+        if matches!(self, OfSequence(_)) && want.len() == spans.len() {
+            want = spans.iter().zip(&want).flat_map(|(span, x)| vec![*x; span.len()]).collect();
+        }
+        (out.got, out.want) = match self {
+            Live(got) | OfSequence(got) if got.len() == want.len() => (keep(got), keep(want)),
+            All(got) if got.len() == want.len() => {
+                // Gradients of one sequence may share a ratio, those of two share nothing but their weights.
+                out.rows = if name.starts_with("dloss") { spans.clone() } else { Vec::new() };
+                (got, want)
+            }
+            _ => return Err(format!("expected `{name}` has {} numbers", want.len())),
+        };
+        Ok(out)
+    }
+}
+
+pub(crate) fn widen(values: &[f32]) -> Vec<f64> {
+    values.iter().map(|x| f64::from(*x)).collect()
+}
+
+/// Our number or array of this name.
+pub(crate) fn get(o: &Outcome<'_>, name: &str) -> Result<Got, String> {
+    let scaled = |values: &[f32]| All(widen(values).into_iter().map(|x| x * o.setup.scale).collect());
+    let weights = || o.credit.weights.as_deref().map(widen).ok_or("no weights came back");
+    if let Some(name) = name.strip_prefix("metrics.rollout_is_") {
+        let stats = o.credit.correction.ok_or("the recipe corrected nothing")?.stats;
+        return Ok(Number(statistic(&stats, name)?, 0.0));
+    }
+    Ok(match name {
+        "advantages" => Live(advantages(o)),
+        "returns" => Live(widen(&o.credit.returns)),
+        "weights" => All(weights()?),
+        "is_weights" => Live(weights()?),
+        "seq_is_weights" => OfSequence(weights()?),
+        "loss_mask" => {
+            let mask = o.credit.loss_mask.as_ref().ok_or("the recipe rejected nothing")?;
+            All(mask.iter().map(|byte| f64::from(*byte)).collect())
+        }
+        "kl" => Live(widen(&loss(o)?.token_loss)),
+        "dkl_dlogp" => Live(widen(&loss(o)?.coef)),
+        "loss" if o.recipe.value.is_some() => Number(critic(o)?.loss, 0.0),
+        "loss" => Number(total(o)? * o.setup.scale, terms(o)? * o.setup.scale),
+        "dloss_dlogp" => scaled(&loss(o)?.coef),
+        "dloss_dentropy" => scaled(&entropy(o)?.coef),
+        "dloss_dvalue" => All(widen(&critic(o)?.gradient)),
+        "clipfrac" => Number(critic(o)?.clip_fraction, 0.0),
+        "entropy_mask" => All(kept_by_entropy(o)?),
+        // verl's KL-Cov reports the mean of |logp − logp_old|.
+        "metrics.ppo_kl" => match o.recipe.gate {
+            GateChoice::KlCov { .. } => Number(mean_distance(o)?, 0.0),
+            _ => Number(metrics(o)?.approx_kl, kl_terms(o)),
+        },
+        // verl's GMPO reports its upper and its lower clip, for it has no dual one.
+        "metrics.pg_clipfrac" => Number(by_gate(o, |m| m.clip_fraction, |m| m.clip_fraction_high)?, 0.0),
+        "metrics.pg_clipfrac_lower" => {
+            Number(by_gate(o, |m| m.clip_fraction_dual, |m| m.clip_fraction_low)?, 0.0)
+        }
+        "metrics.kl" => Number(metrics(o)?.kl_ref_mean, 0.0),
+        "metrics.entropy" => Number(mean_entropy(o)?, 0.0),
+        "metrics.policy_loss" => {
+            let scale = if o.setup.logged_unscaled { 1.0 } else { o.setup.scale };
+            Number((total(o)? - entropy(o)?.loss) * scale, terms(o)? * scale)
+        }
+        "metrics.clip_ratio/low_mean" => Number(clipped(o, |m| m.clip_fraction_low, Over::Mean)?, 0.0),
+        "metrics.clip_ratio/low_min" => Number(clipped(o, |m| m.clip_fraction_low, Over::Min)?, 0.0),
+        "metrics.clip_ratio/high_mean" => Number(clipped(o, |m| m.clip_fraction_high, Over::Mean)?, 0.0),
+        "metrics.clip_ratio/high_max" => Number(clipped(o, |m| m.clip_fraction_high, Over::Max)?, 0.0),
+        "metrics.clip_ratio/region_mean" => Number(clipped(o, |m| m.clip_fraction, Over::Mean)?, 0.0),
+        "metrics.cispo_clip_ratio" => Number(clipped(o, |m| m.clip_fraction_high, Over::Gains)?, 0.0),
+        "metrics.sampling_logp_difference/mean" => Number(apart(o)?.0, 0.0),
+        "metrics.sampling_logp_difference/max" => Number(apart(o)?.1, 0.0),
+        "metrics.importance_sampling_ratio/min" => Number(over(&logged_weights(o)?, Over::Min), 0.0),
+        "metrics.importance_sampling_ratio/mean" => Number(over(&logged_weights(o)?, Over::Mean), 0.0),
+        "metrics.importance_sampling_ratio/max" => Number(over(&logged_weights(o)?, Over::Max), 0.0),
+        _ => return Err(format!("expected `{name}` has no source")),
+    })
+}
+
+pub(crate) fn statistic(stats: &WeightStats, name: &str) -> Result<f64, String> {
+    Ok(match name {
+        "mean" => stats.mean,
+        "std" => stats.std,
+        "min" => stats.min,
+        "max" => stats.max,
+        "eff_sample_size" => stats.ess,
+        "ratio_fraction_high" => stats.above_fraction,
+        "ratio_fraction_low" => stats.below_fraction,
+        "oob_ratio" => stats.outside_fraction,
+        "seq_mean" => stats.sequence_mean,
+        "seq_std" => stats.sequence_std,
+        "seq_min" => stats.sequence_min,
+        "seq_max" => stats.sequence_max,
+        "seq_max_deviation" => stats.sequence_max_deviation,
+        "seq_fraction_high" => stats.sequence_above_fraction,
+        "seq_fraction_low" => stats.sequence_below_fraction,
+        "batch_norm_factor" => stats.normalizer,
+        _ => return Err(format!("statistic `{name}` has no source")),
+    })
+}
+
+pub(crate) fn loss<'a>(o: &'a Outcome<'_>) -> Result<&'a Loss, String> {
+    o.loss.as_ref().ok_or_else(|| "no loss was computed".into())
+}
+
+pub(crate) fn total(o: &Outcome<'_>) -> Result<f64, String> {
+    loss(o)?.loss.ok_or_else(|| "no loss came back".into())
+}
+
+pub(crate) fn metrics(o: &Outcome<'_>) -> Result<Metrics, String> {
+    loss(o)?.metrics.ok_or_else(|| "no metrics came back".into())
+}
+
+pub(crate) fn entropy<'a>(o: &'a Outcome<'_>) -> Result<&'a EntropyTerm, String> {
+    loss(o)?.entropy.as_ref().ok_or_else(|| "no entropy term came back".into())
+}
+
+pub(crate) fn critic<'a>(o: &'a Outcome<'_>) -> Result<&'a ValueOutput, String> {
+    loss(o)?.value.as_ref().ok_or_else(|| "no value loss came back".into())
+}
+
+/// The loss of another recipe over the same columns.
+pub(crate) fn probe(o: &Outcome<'_>, recipe: &Recipe, rollouts: &Rollouts<'_>) -> Result<Loss, String> {
+    let rollouts = Rollouts { counts: None, ..*rollouts };
+    recipe.loss(o.device, &rollouts, &o.credit).map_err(text)
+}
+
+/// Frameworks broadcast advantages of sequences over their tokens.
+pub(crate) fn advantages(o: &Outcome<'_>) -> Vec<f64> {
+    let advantage = widen(&o.credit.advantage);
+    if o.credit.per_token {
+        return advantage;
+    }
+    o.spans().iter().zip(advantage).flat_map(|(span, x)| span.clone().map(move |_| x)).collect()
+}
+
+/// Magnitudes of the terms of the loss: W·|l| of each token, or of each sequence that is a term as a whole,
+/// and the bonus.
+pub(crate) fn terms(o: &Outcome<'_>) -> Result<f64, String> {
+    let (loss, live) = (loss(o)?, o.live());
+    if loss.token_loss.is_empty() {
+        return Ok(loss.row_loss.iter().map(|l| l.abs()).sum());
+    }
+    let weight = o.recipe.aggregation.weight_in(&o.columns.batch().map_err(text)?, loss.counts);
+    let of_row = |span: std::ops::Range<usize>| {
+        let tokens: Vec<usize> = span.filter(|i| live[*i]).collect();
+        let sum: f64 = tokens.iter().map(|i| f64::from(loss.token_loss[*i].abs())).sum();
+        if sum == 0.0 { 0.0 } else { weight.of(tokens.len() as u64) * sum }
+    };
+    let bonus = loss.entropy.as_ref().map_or(0.0, |term| term.loss.abs());
+    Ok(o.spans().iter().cloned().map(of_row).sum::<f64>() + bonus)
+}
+
+/// Magnitudes of the terms of mean(logp_old − logp).
+fn kl_terms(o: &Outcome<'_>) -> f64 {
+    let (new, old) = (o.columns.logp.as_deref(), o.columns.logp_old.as_deref());
+    let pairs = new.unwrap_or_default().iter().zip(old.unwrap_or_default()).zip(o.live());
+    let apart: Vec<f64> =
+        pairs.filter(|(_, live)| **live).map(|((a, b), _)| f64::from((a - b).abs())).collect();
+    over(&apart, Over::Mean)
+}
+
+fn by_gate(o: &Outcome<'_>, own: fn(&Metrics) -> f64, gmpo: fn(&Metrics) -> f64) -> Result<f64, String> {
+    let value = if matches!(o.recipe.gate, GateChoice::Gmpo { .. }) { gmpo } else { own };
+    Ok(value(&metrics(o)?))
+}
+
+/// Mean of |logp − logp_old|: what a recipe measures as its KL where the reference is the old policy.
+fn mean_distance(o: &Outcome<'_>) -> Result<f64, String> {
+    let recipe = Recipe::from_toml("kl = { estimator = \"abs\", coef = 0.0 }").map_err(text)?;
+    let columns = o.columns.view();
+    let loss = probe(o, &recipe, &Rollouts { logp_ref: columns.logp_old, ..columns })?;
+    Ok(loss.metrics.ok_or("no metrics came back")?.kl_ref_mean)
+}
+
+/// Of all live tokens of the call, whatever the bonus acts on.
+fn mean_entropy(o: &Outcome<'_>) -> Result<f64, String> {
+    let recipe = Recipe::from_toml("extends = \"trl\"\nentropy = { coef = 0.0 }").map_err(text)?;
+    Ok(probe(o, &recipe, &o.columns.view())?.entropy.ok_or("no entropy term came back")?.entropy)
+}
+
+/// 1 where `mask.top_entropy` keeps a token: where a bonus on the kept tokens has a gradient.
+fn kept_by_entropy(o: &Outcome<'_>) -> Result<Vec<f64>, String> {
+    let mut recipe = Recipe::from_toml(
+        "extends = \"trl\"\nmask.top_entropy = 1.0\nentropy = { coef = 1.0, over = \"call\", of = \"kept\" }",
+    )
+    .map_err(text)?;
+    recipe.mask = o.recipe.mask;
+    recipe.mask.opsm_delta = None;
+    recipe.mask.opsm_against = Default::default();
+    let term = probe(o, &recipe, &o.columns.view())?.entropy.ok_or("no entropy term came back")?;
+    Ok(term.coef.iter().map(|x| f64::from(u8::from(*x != 0.0))).collect())
+}
+
+/// What of several numbers a framework logs.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum Over {
+    Mean,
+    /// The mean, where those with A ≤ 0 count as 0.
+    Gains,
+    Min,
+    Max,
+}
+
+pub(crate) fn over(values: &[f64], which: Over) -> f64 {
+    match which {
+        Over::Mean | Over::Gains => values.iter().sum::<f64>() / values.len().max(1) as f64,
+        Over::Min => values.iter().copied().reduce(f64::min).unwrap_or(0.0),
+        Over::Max => values.iter().copied().reduce(f64::max).unwrap_or(0.0),
+    }
+}
+
+/// A clip fraction of TRL's: each sequence is a batch of its own; the mean is over tokens, or over sequences
+/// where the ratio is theirs, and then an empty one counts as not clipped.
+///
+/// The metrics of GMPO are verl's, which count bounds that the sign of A makes void. TRL counts as PPO does.
+fn clipped(o: &Outcome<'_>, value: fn(&Metrics) -> f64, which: Over) -> Result<f64, String> {
+    let of_tokens = o.recipe.ratio.level == RatioLevel::Token;
+    let mut recipe = o.recipe.clone();
+    if let GateChoice::Gmpo { clip_log_low, clip_log_high, .. } = recipe.gate {
+        let mut ppo = Overlay::new("trl");
+        ppo.number("gate.clip_ratio_low", -f64::from(-clip_log_low).exp_m1());
+        ppo.number("gate.clip_ratio_high", f64::from(clip_log_high).exp_m1());
+        recipe = ppo.recipe()?;
+    }
+    let (spans, live) = (o.spans().to_vec(), o.live());
+    let mut columns = o.columns.clone();
+    (columns.cu_groups, columns.counts) = (Some((0..=spans.len() as u32).collect()), None);
+    // Statistics of the groups of before are none of these.
+    let credit = lockstep::Credit { groups: Default::default(), ..o.credit.clone() };
+    let mut each = Vec::new();
+    for (s, span) in spans.into_iter().enumerate() {
+        let tokens = span.filter(|i| live[*i]).count();
+        if tokens == 0 {
+            // No number of tokens, which TRL leaves out, or a ratio of 1: within every bound but CISPO's, if
+            // that is below.
+            let beyond = matches!(recipe.gate, GateChoice::Cispo { high, .. } if high < 1.0);
+            let counts = beyond && (which != Over::Gains || o.credit.advantage[s] > 0.0);
+            each.extend((!of_tokens).then_some(f64::from(u8::from(counts))));
+            continue;
+        }
+        let (part, _) = columns.view().select(&[s]).map_err(text)?;
+        let credit = credit.select(&columns.view(), &[s]).map_err(text)?;
+        let loss = recipe.loss(o.device, &part.view(), &credit).map_err(text)?;
+        let own = value(&loss.metrics.ok_or("no metrics came back")?);
+        let own = if which == Over::Gains && credit.advantage[0] <= 0.0 { 0.0 } else { own };
+        let by_tokens = of_tokens && matches!(which, Over::Mean | Over::Gains);
+        each.extend(std::iter::repeat_n(own, if by_tokens { tokens } else { 1 }));
+    }
+    Ok(over(&each, which))
+}
+
+/// Mean and largest |logp_old − logp_rollout| of live tokens that the sampler scored.
+fn apart(o: &Outcome<'_>) -> Result<(f64, f64), String> {
+    let columns = o.columns.view();
+    let (old, rollout) = (columns.logp_old.unwrap_or_default(), columns.logp_rollout.unwrap_or_default());
+    let scored =
+        o.live().iter().zip(rollout).map(|(live, x)| u8::from(*live && !x.is_nan())).collect::<Vec<_>>();
+    let batch = columns.batch().and_then(|batch| batch.with_mask(&scored)).map_err(text)?;
+    let mismatch = mismatch_stats(o.device, &batch, old, rollout, f32::INFINITY).map_err(text)?;
+    let mean = mean_abs_log_ratio(&batch, old, rollout).map_err(text)?;
+    Ok((mean, mismatch.max_log_ratio.abs().max(mismatch.min_log_ratio.abs())))
+}
+
+/// The weights that TRL logs: of live tokens, or one of each sequence, where that of an empty one is 1.
+fn logged_weights(o: &Outcome<'_>) -> Result<Vec<f64>, String> {
+    let live = o.live();
+    let weights = o.credit.weights.as_deref().map(widen).ok_or("no weights came back")?;
+    if o.recipe.correction.as_ref().is_some_and(|c| c.level == WeightLevelChoice::Token) {
+        return Ok(weights.into_iter().zip(live).filter(|(_, live)| **live).map(|(w, _)| w).collect());
+    }
+    let spans = o.spans();
+    Ok(spans.iter().map(|span| span.clone().find(|i| live[*i]).map_or(1.0, |i| weights[i])).collect())
+}

@@ -1,0 +1,214 @@
+//! The two calls for a case.
+
+use crate::inputs::{Inputs, Shape, floats};
+use crate::numbers::Got;
+use crate::settings::Overlay;
+use lockstep::{Credit, Device, Loss, Recipe, RolloutsBuf};
+use std::ops::Range;
+
+/// Columns and credit from inputs that the standard names do not cover.
+pub(crate) type Prepare = Box<dyn Fn(&Inputs<'_>, &mut RolloutsBuf, &mut Credit) -> Result<(), String>>;
+/// A number that only one table knows.
+pub(crate) type Own = Box<dyn Fn(&Outcome<'_>) -> Result<Got, String>>;
+
+/// Where Lockstep differs on purpose, and why.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Exception {
+    /// Another number.
+    Differs(&'static str),
+    /// An error whose text has the first in it.
+    Refused(&'static str, &'static str),
+}
+
+/// What a table says of a case: the recipe, what stays outside of it, and what is compared.
+pub(crate) struct Setup {
+    pub(crate) recipe: Overlay,
+    pub(crate) calls: Calls,
+    /// The inputs that the op takes.
+    pub(crate) inputs: &'static [&'static str],
+    /// The numbers that the file must have, no more and no less; `metrics.x` is `x` among the metrics.
+    pub(crate) expects: Vec<&'static str>,
+    /// Those of them that Lockstep does not compute, and why.
+    pub(crate) skips: Vec<(&'static str, &'static str)>,
+    /// What the framework multiplies loss and gradients by, outside of a loss.
+    pub(crate) scale: f64,
+    /// Whether it logs its loss before that.
+    pub(crate) logged_unscaled: bool,
+    /// Live tokens, sequences with one, and sequences of the whole batch, where this is a part of it.
+    pub(crate) counts: [Option<u64>; 3],
+    /// Weights of several rewards.
+    pub(crate) reward_weights: Vec<f64>,
+    /// Reads the inputs that have names of their own; runs after the others.
+    pub(crate) prepare: Option<Prepare>,
+    /// Numbers that have names of their own.
+    pub(crate) own: Vec<(&'static str, Own)>,
+    /// What is known to differ in this case.
+    pub(crate) exception: Option<Exception>,
+}
+
+/// The calls of an op.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Calls {
+    /// [`Recipe::advantages`].
+    Advantages,
+    /// [`Recipe::loss`] with the advantages, weights and returns of the file; before it
+    /// [`Recipe::advantages`] where the recipe corrects the rollout.
+    Loss,
+}
+
+impl Setup {
+    pub(crate) fn new(
+        recipe: Overlay,
+        calls: Calls,
+        inputs: &'static [&'static str],
+        expects: &[&'static str],
+    ) -> Self {
+        let (expects, skips, reward_weights) = (expects.to_vec(), Vec::new(), Vec::new());
+        let (scale, logged_unscaled, counts) = (1.0, false, [None; 3]);
+        let (prepare, own, exception) = (None, Vec::new(), None);
+        Setup {
+            recipe,
+            calls,
+            inputs,
+            expects,
+            skips,
+            scale,
+            logged_unscaled,
+            counts,
+            reward_weights,
+            prepare,
+            own,
+            exception,
+        }
+    }
+
+    /// Expects a number that only this table knows.
+    pub(crate) fn own(
+        &mut self,
+        name: &'static str,
+        get: impl Fn(&Outcome<'_>) -> Result<Got, String> + 'static,
+    ) {
+        self.expects.push(name);
+        self.own.push((name, Box::new(get)));
+    }
+}
+
+/// Tokens of a case: offsets of a damaged file ask for no more memory than this.
+pub(crate) const LARGEST: usize = 1 << 20;
+
+/// What the calls gave.
+pub(crate) struct Outcome<'a> {
+    pub(crate) device: &'a Device,
+    pub(crate) setup: &'a Setup,
+    pub(crate) recipe: Recipe,
+    pub(crate) shape: Shape,
+    pub(crate) columns: RolloutsBuf,
+    pub(crate) credit: Credit,
+    pub(crate) loss: Option<Loss>,
+}
+
+pub(crate) fn text(error: lockstep::Error) -> String {
+    error.to_string()
+}
+
+impl<'a> Outcome<'a> {
+    /// Makes the calls.
+    pub(crate) fn new(device: &'a Device, setup: &'a Setup, inputs: &Inputs<'_>) -> Result<Self, String> {
+        let recipe = setup.recipe.recipe()?;
+        let (columns, credit) = (RolloutsBuf::default(), Credit::default());
+        let shape = inputs.shape()?;
+        let mut out = Outcome { device, setup, recipe, shape, columns, credit, loss: None };
+        for name in inputs.names().filter(|name| setup.inputs.contains(name)) {
+            out.read(name, inputs)?;
+        }
+        if let Some(prepare) = &setup.prepare {
+            prepare(inputs, &mut out.columns, &mut out.credit)?;
+        }
+        inputs.finish()?;
+        if out.columns.cu_seqlens.is_none() {
+            out.columns.cu_seqlens = inputs.cu_seqlens()?;
+        }
+        let batch = out.columns.batch().map_err(text)?;
+        let (tokens, counts) = (batch.tokens(), batch.counts(device).map_err(text)?);
+        let sequences = counts.sequences as usize;
+        if tokens > LARGEST {
+            return Err(format!("`cu_seqlens` ends at {tokens}: a golden case has at most {LARGEST} tokens"));
+        }
+        let Outcome { columns, credit, recipe, .. } = &mut out;
+        let own = [counts.tokens, counts.nonempty, counts.sequences];
+        if setup.counts.iter().any(Option::is_some) {
+            columns.counts = Some((0..3).map(|k| setup.counts[k].unwrap_or(own[k])).collect());
+        }
+        if setup.calls == Calls::Advantages || recipe.correction.is_some() {
+            // An op without rewards has the estimator `reward`, which passes them through.
+            let _ = columns.rewards.get_or_insert_with(|| vec![0.0; sequences]);
+            let given = std::mem::take(credit);
+            *credit = recipe.advantages(device, &columns.view()).map_err(text)?;
+            if setup.calls == Calls::Loss {
+                (credit.advantage, credit.per_token) = (given.advantage, given.per_token);
+            }
+        }
+        if setup.calls == Calls::Loss {
+            // What an op without a policy loss (KL, values) leaves open: nothing was gained, the policy did
+            // not move.
+            let logp = columns.logp.get_or_insert_with(|| vec![0.0; tokens]);
+            let _ = columns.logp_old.get_or_insert_with(|| logp.clone());
+            if credit.advantage.is_empty() && !credit.per_token {
+                credit.advantage = vec![0.0; sequences];
+            }
+            out.loss = Some(recipe.loss(device, &columns.view(), credit).map_err(text)?);
+        }
+        Ok(out)
+    }
+
+    /// An input's column, or its part of the credit.
+    fn read(&mut self, name: &str, inputs: &Inputs<'_>) -> Result<(), String> {
+        let (columns, credit) = (&mut self.columns, &mut self.credit);
+        match name {
+            "cu_seqlens" => columns.cu_seqlens = Some(inputs.whole(name)?),
+            "cu_groups" => columns.cu_groups = Some(inputs.whole(name)?),
+            "loss_mask" => columns.loss_mask = Some(inputs.whole(name)?),
+            "tokens" => columns.tokens = Some(inputs.whole(name)?),
+            "rewards_per_func" => {
+                let (rows, weights) = (inputs.rows(name)?, &self.setup.reward_weights);
+                if rows.iter().any(|row| row.len() != weights.len()) {
+                    return Err(format!("`{name}` has not one reward for each of `reward_weights`"));
+                }
+                let of = |k: usize| rows.iter().map(move |row| row[k]);
+                columns.reward_components = Some(floats(name, (0..weights.len()).flat_map(of).collect())?);
+                columns.reward_weights = Some(floats("reward_weights", weights.clone())?);
+            }
+            _ => {
+                let array = inputs.floats(name)?;
+                match name {
+                    "seq_advantages" | "token_advantages" | "advantages" => {
+                        (credit.advantage, credit.per_token) = (array, name != "seq_advantages");
+                    }
+                    "returns" => credit.returns = array,
+                    "is_weights" => credit.weights = Some(array),
+                    "logp_new" => columns.logp = Some(array),
+                    "logp_old" => columns.logp_old = Some(array),
+                    "logp_ref" => columns.logp_ref = Some(array),
+                    "logp_rollout" => columns.logp_rollout = Some(array),
+                    "entropy" => columns.entropy = Some(array),
+                    "rewards" => columns.rewards = Some(array),
+                    "token_rewards" => columns.token_rewards = Some(array),
+                    "values" | "value_old" => columns.values_old = Some(array),
+                    "value_new" => columns.values = Some(array),
+                    other => return Err(format!("input `{other}` has no column")),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Which tokens take part.
+    pub(crate) fn live(&self) -> &[bool] {
+        &self.shape.live
+    }
+
+    /// The tokens of each sequence.
+    pub(crate) fn spans(&self) -> &[Range<usize>] {
+        &self.shape.spans
+    }
+}

@@ -1,0 +1,205 @@
+//! What is printed: one line per file.
+
+use crate::compare::{Compared, GOLDEN};
+use crate::outcome::Exception;
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// The largest errors of one output array over the cases of a file.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ArrayReport {
+    /// The array's name in the file; that of a metric begins with `metrics.`.
+    pub name: String,
+    /// Largest error, relative to the largest expected value of the array.
+    pub error: f64,
+    /// Largest error of an element, relative to what that element is allowed: at most 1.
+    pub of_allowed: f64,
+    /// Cases whose sum cancels, so that they were judged by the magnitudes of its terms.
+    pub cancelled: usize,
+}
+
+/// One golden file.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FileReport {
+    /// File name.
+    pub file: String,
+    /// Op.
+    pub op: String,
+    /// Number of cases.
+    pub cases: usize,
+    /// The source whose table has the op, if there is one.
+    pub source: Option<&'static str>,
+    /// Cases that agree.
+    pub agreed: usize,
+    /// One entry per output array.
+    pub arrays: Vec<ArrayReport>,
+    /// The presets and functions that agree, with the number of their cases.
+    pub names: BTreeMap<&'static str, usize>,
+    /// Reasons of the cases that differ as the table says, with their number.
+    pub exceptions: BTreeMap<&'static str, usize>,
+    /// What Lockstep has no choice for yet, with the number of cases.
+    pub missing: BTreeMap<&'static str, usize>,
+    /// What disagrees, and how.
+    pub failures: Vec<String>,
+}
+
+/// All files of a directory.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct GoldenReport {
+    /// By name.
+    pub files: Vec<FileReport>,
+}
+
+impl FileReport {
+    pub(crate) fn new(file: &str, op: &str, cases: usize) -> Self {
+        let (source, agreed, arrays, failures) = (None, 0, Vec::new(), Vec::new());
+        let (names, exceptions, missing) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        FileReport { file: file.into(), op: op.into(), cases, source, agreed, arrays, names, exceptions, missing, failures }
+    }
+
+    /// A case that ran, by one of our presets or functions.
+    pub(crate) fn case(
+        &mut self,
+        case: usize,
+        compared: &[Compared],
+        ours: &'static str,
+        exception: Option<Exception>,
+    ) {
+        let before = self.failures.len();
+        if compared.iter().all(|one| one.want.is_empty()) {
+            return self.fail(case, "nothing was compared");
+        }
+        let differs = compared.iter().any(|one| !one.measure().passes);
+        if let (true, Some(Exception::Differs(why))) = (differs, exception) {
+            *self.exceptions.entry(why).or_default() += 1;
+            return;
+        }
+        for one in compared {
+            self.add(case, one);
+        }
+        if self.failures.len() == before {
+            self.agreed += 1;
+            *self.names.entry(ours).or_default() += 1;
+        }
+    }
+
+    /// A case that our code refused.
+    pub(crate) fn refused(&mut self, case: usize, reason: &str, exception: Option<Exception>) {
+        match exception {
+            Some(Exception::Refused(text, why)) if reason.contains(text) => {
+                *self.exceptions.entry(why).or_default() += 1;
+            }
+            _ => self.fail(case, reason),
+        }
+    }
+
+    /// A case that needs a choice that Lockstep does not have.
+    pub(crate) fn misses(&mut self, what: &'static str) {
+        *self.missing.entry(what).or_default() += 1;
+    }
+
+    /// Cases that need a choice that Lockstep does not have.
+    pub fn missed(&self) -> usize {
+        self.missing.values().sum()
+    }
+
+    /// Cases that differ as the table says.
+    pub fn excepted(&self) -> usize {
+        self.exceptions.values().sum()
+    }
+
+    fn add(&mut self, case: usize, compared: &Compared) {
+        let measured = compared.measure();
+        let at = self.arrays.iter().position(|a| a.name == compared.name).unwrap_or_else(|| {
+            let name = compared.name.clone();
+            self.arrays.push(ArrayReport { name, error: 0.0, of_allowed: 0.0, cancelled: 0 });
+            self.arrays.len() - 1
+        });
+        let array = &mut self.arrays[at];
+        array.cancelled += usize::from(measured.cancelled);
+        array.error = array.error.max(measured.of_largest);
+        array.of_allowed = array.of_allowed.max(measured.of_allowed);
+        if !measured.passes {
+            let (at, name) = (measured.worst, &compared.name);
+            let (got, want) = (compared.got[at], compared.want[at]);
+            let (relative, allowed) = (measured.of_largest, measured.of_allowed);
+            let reason = format!(
+                "`{name}` differs by {relative:.1e} of the largest, worst at {at}: {got:e}, not {want:e} ({allowed:.1} times what is allowed)"
+            );
+            self.fail(case, &reason);
+        }
+    }
+
+    pub(crate) fn fail(&mut self, case: usize, reason: &str) {
+        self.failures.push(format!("case {case}: {reason}"));
+    }
+
+    /// Whether every case agrees.
+    pub fn passed(&self) -> bool {
+        self.source.is_some() && self.failures.is_empty() && self.agreed + self.excepted() + self.missed() == self.cases && self.cases > 0
+    }
+}
+
+impl GoldenReport {
+    /// Whether every file is covered and every case of it agrees, and there is at least one.
+    pub fn passed(&self) -> bool {
+        !self.files.is_empty() && self.files.iter().all(FileReport::passed)
+    }
+}
+
+impl fmt::Display for FileReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let verdict = if self.passed() { "pass" } else { "FAIL" };
+        // `{file:40}` lines the files of a directory up.
+        let width = f.width().unwrap_or(0);
+        write!(f, "{verdict}  {:<width$} {:>3} of {:>3} cases ", self.file, self.agreed, self.cases)?;
+        for ArrayReport { name, error, of_allowed, cancelled } in &self.arrays {
+            let name = name.strip_prefix("metrics.").unwrap_or(name);
+            write!(f, "  {name} {error:.1e} ({of_allowed:.2}")?;
+            if *cancelled > 0 {
+                write!(f, ", {cancelled} cancelling, judged by their terms")?;
+            }
+            write!(f, ")")?;
+        }
+        for (why, cases) in &self.exceptions {
+            write!(f, "\n      {cases} differ: {why}")?;
+        }
+        for (what, cases) in &self.missing {
+            write!(f, "\n      {cases} not yet: {what}")?;
+        }
+        for failure in self.failures.iter().take(5) {
+            write!(f, "\n      {failure}")?;
+        }
+        if self.failures.len() > 5 {
+            write!(f, "\n      … and {} more", self.failures.len() - 5)?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for GoldenReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "largest error relative to the largest value of each array, allowed {GOLDEN:.0e} (and of an element, in parts of what it is allowed)"
+        )?;
+        let width = self.files.iter().map(|file| file.file.len()).max().unwrap_or(0);
+        for file in &self.files {
+            writeln!(f, "{file:width$}")?;
+        }
+        let count = |good: fn(&FileReport) -> bool| self.files.iter().filter(|file| good(file)).count();
+        let sum = |number: fn(&FileReport) -> usize| self.files.iter().map(number).sum::<usize>();
+        write!(
+            f,
+            "{}: {} of {} files covered, {} agree; {} of {} cases agree, {} differ with a reason, {} are not yet possible",
+            if self.passed() { "pass" } else { "FAIL" },
+            count(|file| file.source.is_some()),
+            self.files.len(),
+            count(FileReport::passed),
+            sum(|file| file.agreed),
+            sum(|file| file.cases),
+            sum(FileReport::excepted),
+            sum(FileReport::missed),
+        )
+    }
+}

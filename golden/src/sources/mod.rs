@@ -1,0 +1,52 @@
+//! One table a source: which preset or op of ours each of theirs is, and which key each setting.
+
+mod trl;
+mod verl;
+
+use crate::inputs::Inputs;
+use crate::numbers::Got;
+use crate::outcome::Setup;
+use crate::settings::Config;
+use lockstep::Device;
+
+/// How a case is computed.
+pub(crate) enum Plan {
+    /// By the two calls.
+    Recipe(Box<Setup>),
+    /// By an op, a router or a schedule, whose name in the catalogue comes first.
+    Numbers(&'static str, Vec<(&'static str, Got)>),
+    /// Not yet: what Lockstep has no choice for.
+    Missing(&'static str),
+}
+
+impl Plan {
+    pub(crate) fn recipe(setup: Setup) -> Plan {
+        Plan::Recipe(Box::new(setup))
+    }
+}
+
+/// Reads a case of an op.
+pub(crate) type Read = fn(&str, &mut Config<'_>, &Inputs<'_>, &Device) -> Result<Plan, String>;
+
+/// A table.
+pub(crate) struct Source {
+    /// The folder.
+    pub(crate) name: &'static str,
+    /// What the field `source` of its files begins with.
+    pub(crate) says: &'static [&'static str],
+    /// The ops that it covers.
+    pub(crate) ops: fn() -> Vec<&'static str>,
+    pub(crate) read: Read,
+}
+
+/// All of them.
+#[rustfmt::skip]
+pub(crate) const ALL: &[Source] = &[
+    Source { name: "trl", says: &["trl "], ops: trl::ops, read: trl::read },
+    Source { name: "verl", says: &["verl "], ops: verl::ops, read: verl::read },
+];
+
+/// The table that has this op of this source.
+pub(crate) fn of(source: &str, op: &str) -> Option<&'static Source> {
+    ALL.iter().find(|known| known.says.iter().any(|says| source.starts_with(says)) && (known.ops)().contains(&op))
+}

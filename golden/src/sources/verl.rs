@@ -1,0 +1,230 @@
+//! verl's ops and settings, as recipes.
+//!
+//! A KL term is seen alone where the advantage is 0: then loss and gradient of a token are its own, under
+//! token-sum.
+
+use crate::inputs::Inputs;
+use crate::outcome::{Calls, Setup};
+use crate::settings::{Config, Overlay};
+use crate::sources::Plan;
+use lockstep::Device;
+
+const OUTCOME: &[&str] = &["cu_seqlens", "cu_groups", "loss_mask", "rewards"];
+const OVER_TIME: &[&str] = &["cu_seqlens", "cu_groups", "loss_mask", "token_rewards", "values"];
+#[rustfmt::skip]
+const POLICY: &[&str] = &[
+    "cu_seqlens", "cu_groups", "loss_mask", "logp_new", "logp_old", "seq_advantages", "token_advantages", "advantages", "is_weights",
+];
+const ROLLOUT: &[&str] = &["cu_seqlens", "cu_groups", "loss_mask", "logp_old", "logp_rollout"];
+const KL: &[&str] = &["cu_seqlens", "cu_groups", "loss_mask", "logp_new", "logp_ref"];
+const VALUE: &[&str] = &["cu_seqlens", "cu_groups", "loss_mask", "value_new", "value_old", "returns"];
+
+const RETURNS: &[&str] = &["advantages", "returns"];
+#[rustfmt::skip]
+const GATED: &[&str] = &["loss", "dloss_dlogp", "metrics.pg_clipfrac", "metrics.ppo_kl", "metrics.pg_clipfrac_lower"];
+#[rustfmt::skip]
+const WEIGHTS: &[&str] = &[
+    "weights", "metrics.rollout_is_mean", "metrics.rollout_is_std", "metrics.rollout_is_min", "metrics.rollout_is_max",
+    "metrics.rollout_is_eff_sample_size", "metrics.rollout_is_ratio_fraction_high", "metrics.rollout_is_ratio_fraction_low",
+    "metrics.rollout_is_seq_mean", "metrics.rollout_is_seq_std", "metrics.rollout_is_seq_min", "metrics.rollout_is_seq_max",
+    "metrics.rollout_is_seq_max_deviation", "metrics.rollout_is_seq_fraction_high", "metrics.rollout_is_seq_fraction_low",
+];
+
+type Read = fn(&mut Config<'_>, &mut Setup) -> Result<(), String>;
+type Op = (&'static str, &'static str, Calls, &'static [&'static str], &'static [&'static str], Read);
+
+/// Op, preset, calls, inputs, results, settings.
+#[rustfmt::skip]
+const OPS: &[Op] = &[
+    ("advantage_grpo", "verl", Calls::Advantages, OUTCOME, &["advantages"], advantage),
+    ("advantage_grpo_passk", "pass_k", Calls::Advantages, OUTCOME, &["advantages"], advantage),
+    ("advantage_rloo", "rloo", Calls::Advantages, OUTCOME, &["advantages"], |_, _| Ok(())),
+    ("advantage_opo", "opo", Calls::Advantages, OUTCOME, &["advantages"], |_, _| Ok(())),
+    ("advantage_gpg", "gpg", Calls::Advantages, OUTCOME, &["advantages"], gpg),
+    ("advantage_reinforce_plus_plus", "reinforce_plus_plus", Calls::Advantages, OVER_TIME, RETURNS, returns),
+    ("advantage_reinforce_plus_plus_baseline", "reinforce_plus_plus_baseline", Calls::Advantages, OUTCOME, &["advantages"], |_, _| Ok(())),
+    ("advantage_gae", "gae", Calls::Advantages, OVER_TIME, RETURNS, gae),
+    ("policy_loss_ppo_clip", "verl", Calls::Loss, POLICY, GATED, dual_clip),
+    ("policy_loss_gspo", "gspo", Calls::Loss, POLICY, GATED, clip),
+    ("policy_loss_cispo", "verl_cispo", Calls::Loss, POLICY, GATED, cispo),
+    ("policy_loss_gpg", "gpg", Calls::Loss, POLICY, &["loss", "dloss_dlogp"], aggregation),
+    ("policy_loss_dppo_tv", "dppo_tv", Calls::Loss, POLICY, GATED, dual_clip),
+    ("policy_loss_dppo_kl", "dppo_kl", Calls::Loss, POLICY, GATED, dual_clip),
+    ("policy_loss_sapo", "verl_sapo", Calls::Loss, POLICY, GATED, sapo),
+    ("policy_loss_gmpo", "gmpo", Calls::Loss, POLICY, GATED, gmpo),
+    ("policy_loss_kl_cov", "kl_cov", Calls::Loss, POLICY, &["loss", "dloss_dlogp", "metrics.ppo_kl"], kl_cov),
+    // At level sequence `verl_tis_sequence`.
+    ("rollout_correction_is", "verl_tis_token", Calls::Advantages, ROLLOUT, WEIGHTS, weights),
+    ("rollout_correction_reject", "verl_geo_rs", Calls::Advantages, ROLLOUT, &["loss_mask"], reject),
+    ("kl", "verl", Calls::Loss, KL, &["kl", "dkl_dlogp"], kl),
+    ("value_loss", "verl", Calls::Loss, VALUE, &["loss", "dloss_dvalue", "clipfrac"], value),
+];
+
+/// The ops of the table.
+pub(crate) fn ops() -> Vec<&'static str> {
+    OPS.iter().map(|op| op.0).collect()
+}
+
+/// What the table says of a case.
+pub(crate) fn read(op: &str, config: &mut Config<'_>, _: &Inputs<'_>, _: &Device) -> Result<Plan, String> {
+    let found = OPS.iter().find(|known| known.0 == op);
+    let Some((_, preset, calls, inputs, expects, read)) = found else {
+        return Err(format!("op {op} is not in the table of verl"));
+    };
+    let mut setup = Setup::new(Overlay::new(preset), *calls, inputs, expects);
+    read(config, &mut setup)?;
+    Ok(Plan::recipe(setup))
+}
+
+fn advantage(config: &mut Config<'_>, to: &mut Setup) -> Result<(), String> {
+    let keys = [("norm_adv_by_std_in_grpo", "advantage.norm_by_std"), ("epsilon", "advantage.eps")];
+    to.recipe.copy(config, &keys)
+}
+
+fn gpg(config: &mut Config<'_>, to: &mut Setup) -> Result<(), String> {
+    to.recipe.copy(config, &[("f_norm", "advantage.f_norm")])
+}
+
+fn returns(config: &mut Config<'_>, to: &mut Setup) -> Result<(), String> {
+    to.recipe.copy(config, &[("gamma", "advantage.gamma")])
+}
+
+fn gae(config: &mut Config<'_>, to: &mut Setup) -> Result<(), String> {
+    if config.boolean("whiten")? == Some(false) {
+        to.recipe.word("advantage.whiten", "none");
+    }
+    let keys = [("gamma", "advantage.over_time.gamma"), ("lam", "advantage.over_time.lambda")];
+    to.recipe.copy(config, &keys)
+}
+
+fn aggregation(config: &mut Config<'_>, to: &mut Setup) -> Result<(), String> {
+    let horizon = config.number("horizon")?;
+    let Some(mode) = config.text("aggregation")? else { return Ok(()) };
+    to.recipe.word("aggregation.mode", mode);
+    match (mode, horizon) {
+        ("seq-mean-token-sum-norm", Some(horizon)) => to.recipe.number("aggregation.horizon", horizon),
+        // Without a constant verl takes the padded width.
+        ("seq-mean-token-sum-norm", None) => to.recipe.word("aggregation.horizon", "longest"),
+        _ => {}
+    }
+    Ok(())
+}
+
+/// Lower and upper bound, each `clip_ratio` where it is absent.
+fn bounds(config: &mut Config<'_>) -> Result<[Option<f64>; 2], String> {
+    let both = config.number("clip_ratio")?;
+    Ok([config.number("clip_ratio_low")?.or(both), config.number("clip_ratio_high")?.or(both)])
+}
+
+fn clip(config: &mut Config<'_>, to: &mut Setup) -> Result<(), String> {
+    let [low, high] = bounds(config)?;
+    // A bound of the ratio at or below 0 never holds: Lockstep spells that low = 1.
+    to.recipe.number("gate.clip_ratio_low", low.map(|low| low.min(1.0)));
+    to.recipe.number("gate.clip_ratio_high", high);
+    aggregation(config, to)
+}
+
+fn dual_clip(config: &mut Config<'_>, to: &mut Setup) -> Result<(), String> {
+    to.recipe.copy(config, &[("clip_ratio_c", "gate.clip_ratio_c")])?;
+    clip(config, to)
+}
+
+/// verl's bounds are distances from 1; the recipe's are of the weight itself.
+fn cispo(config: &mut Config<'_>, to: &mut Setup) -> Result<(), String> {
+    let [low, high] = bounds(config)?;
+    to.recipe.number("gate.low", low.map(|low| 1.0 - low));
+    to.recipe.number("gate.high", high.map(|high| 1.0 + high));
+    aggregation(config, to)
+}
+
+fn sapo(config: &mut Config<'_>, to: &mut Setup) -> Result<(), String> {
+    to.recipe.copy(config, &[("tau_pos", "gate.tau_pos"), ("tau_neg", "gate.tau_neg")])?;
+    aggregation(config, to)
+}
+
+/// verl takes its bounds as bounds of the logarithm, does not guard it, and ignores the aggregation: one term
+/// a sequence.
+fn gmpo(config: &mut Config<'_>, to: &mut Setup) -> Result<(), String> {
+    let [low, high] = bounds(config)?;
+    to.recipe.number("gate.clip_log_low", low);
+    to.recipe.number("gate.clip_log_high", high);
+    to.recipe.word("ratio.guard", "none");
+    config.ignore(&["aggregation", "horizon"]);
+    Ok(())
+}
+
+fn kl_cov(config: &mut Config<'_>, to: &mut Setup) -> Result<(), String> {
+    to.recipe.copy(config, &[("kl_cov_ratio", "gate.kl_cov_ratio"), ("ppo_kl_coef", "gate.ppo_kl_coef")])?;
+    aggregation(config, to)
+}
+
+/// verl clamps k3 under either name; a `+` takes the gradient of k2.
+fn kl(config: &mut Config<'_>, to: &mut Setup) -> Result<(), String> {
+    let name = config.text("estimator")?.ok_or("config `estimator` is missing")?;
+    let base = name.strip_suffix('+').unwrap_or(name);
+    to.recipe.word("kl.estimator", if base == "k3" { "low_var_kl" } else { base });
+    to.recipe.number("kl.coef", 1.0);
+    to.recipe.set("kl.straight_through", base.len() < name.len());
+    to.recipe.word("aggregation.mode", "token-sum");
+    Ok(())
+}
+
+fn value(config: &mut Config<'_>, to: &mut Setup) -> Result<(), String> {
+    let keys = [("cliprange_value", "value.cliprange_value"), ("aggregation", "value.aggregation.mode")];
+    to.recipe.copy(config, &keys)
+}
+
+/// verl spells a band `low_high`; a single number is an upper bound.
+fn band(spec: &str) -> Result<(Option<f64>, f64), String> {
+    let number = |text: &str| text.trim().parse::<f64>().map_err(|e| format!("threshold `{text}`: {e}"));
+    match spec.split_once('_') {
+        Some((low, high)) => Ok((Some(number(low)?), number(high)?)),
+        None => Ok((None, number(spec)?)),
+    }
+}
+
+/// `threshold`, a number or its text.
+fn threshold(config: &mut Config<'_>) -> Result<String, String> {
+    let value = config.take("threshold").ok_or("config `threshold` is missing")?;
+    Ok(value.as_str().map_or_else(|| value.to_string(), str::to_owned))
+}
+
+fn weights(config: &mut Config<'_>, to: &mut Setup) -> Result<(), String> {
+    match config.text("level")? {
+        Some("token") => {}
+        Some("sequence") => to.recipe = Overlay::new("verl_tis_sequence"),
+        other => return Err(format!("config `level` is {other:?}: expected token or sequence")),
+    }
+    let (low, high) = band(&threshold(config)?)?;
+    to.recipe.number("correction.low", low);
+    to.recipe.number("correction.high", high);
+    if low.is_some() {
+        to.recipe.word("correction.rule", "mask");
+        to.expects.push("metrics.rollout_is_oob_ratio");
+    }
+    if config.boolean("batch_normalize")? == Some(true) {
+        to.recipe.set("correction.normalize", true);
+        to.expects.push("metrics.rollout_is_batch_norm_factor");
+    }
+    to.recipe.word("advantage.estimator", "reward");
+    Ok(())
+}
+
+/// One statistic or several, separated by commas, with as many thresholds; verl's code has the band of k1 on
+/// 1/ρ.
+fn reject(config: &mut Config<'_>, to: &mut Setup) -> Result<(), String> {
+    let modes = config.text("mode")?.ok_or("config `mode` is missing")?;
+    let thresholds = threshold(config)?;
+    let mut rejections = Vec::new();
+    for (mode, threshold) in modes.split(',').zip(thresholds.split(',')) {
+        let (low, high) = band(threshold)?;
+        let (mode, low) = (mode.trim(), low.map_or_else(String::new, |low| format!("low = {low:?}, ")));
+        rejections.push(format!("{{ statistic = {mode:?}, {low}high = {high:?}, band = \"inverse_rho\" }}"));
+    }
+    if modes.split(',').count() != thresholds.split(',').count() {
+        return Err(format!("modes {modes:?} with thresholds {thresholds:?}"));
+    }
+    to.recipe.set("correction.reject", format_args!("[{}]", rejections.join(", ")));
+    to.recipe.word("advantage.estimator", "reward");
+    Ok(())
+}

@@ -71,7 +71,12 @@ pub(crate) fn list(dir: &Path) -> Result<Vec<(String, PathBuf)>, GoldenError> {
     if found.is_empty() { Err(GoldenError::NoFiles { path: dir.into() }) } else { Ok(found) }
 }
 
-fn collect(dir: &Path, above: &str, deeper: bool, to: &mut Vec<(String, PathBuf)>) -> Result<(), GoldenError> {
+fn collect(
+    dir: &Path,
+    above: &str,
+    deeper: bool,
+    to: &mut Vec<(String, PathBuf)>,
+) -> Result<(), GoldenError> {
     let io = |source| GoldenError::Io { path: dir.into(), source };
     for entry in std::fs::read_dir(dir).map_err(io)? {
         let entry = entry.map_err(io)?;
@@ -108,7 +113,8 @@ pub(crate) fn read(name: &str, path: &Path) -> Result<File, GoldenError> {
     for case in 0..file.cases.len() {
         let (earlier, rest) = file.cases.split_at_mut(case);
         for (key, value) in &mut rest[0].inputs {
-            let Some((text, at)) = value.as_str().and_then(|text| Some((text, text.strip_prefix('=')?))) else {
+            let Some((text, at)) = value.as_str().and_then(|text| Some((text, text.strip_prefix('=')?)))
+            else {
                 continue;
             };
             let other = at.parse::<usize>().ok().and_then(|at| earlier.get(at));

@@ -19,6 +19,7 @@
 //! other; it counts as an exception only if it does differ as the table says.
 
 mod compare;
+mod evidence;
 mod format;
 mod inputs;
 mod numbers;
@@ -62,7 +63,7 @@ pub fn sources() -> impl Iterator<Item = (&'static str, Vec<&'static str>)> {
 
 fn verify_file(device: &Device, file: &File) -> FileReport {
     let source = sources::of(&file.source, &file.op);
-    let mut report = FileReport::new(&file.name, &file.op, file.cases.len());
+    let mut report = FileReport::new(&file.name, &file.op, &file.source, file.cases.len());
     let Some(source) = source else {
         report.fail(0, &format!("op {} of {:?} is in no table", file.op, file.source));
         return report;
@@ -146,12 +147,7 @@ fn known(case: &Case, expects: &[&str]) -> Result<(), String> {
 }
 
 /// Makes the calls and compares all that the table expects.
-fn run(
-    device: &Device,
-    setup: &Setup,
-    case: &Case,
-    inputs: &Inputs<'_>,
-) -> Result<Vec<Compared>, String> {
+fn run(device: &Device, setup: &Setup, case: &Case, inputs: &Inputs<'_>) -> Result<Vec<Compared>, String> {
     // Before anything runs.
     known(case, &setup.expects)?;
     let (shape, outcome) = (inputs.shape()?, Outcome::new(device, setup, inputs)?);

@@ -10,7 +10,7 @@ use crate::outcome::{Outcome, text};
 use crate::settings::Overlay;
 use lockstep::ops::correction::{WeightStats, mean_abs_log_ratio, mismatch_stats};
 use lockstep::ops::value_loss::ValueOutput;
-use lockstep::recipe::{GateChoice, RatioLevel, WeightLevelChoice};
+use lockstep::recipe::{GateChoice, RatioLevel, WeightLevel};
 use lockstep::{EntropyTerm, Loss, Metrics, Recipe, Rollouts};
 use serde_json::Value;
 
@@ -33,8 +33,7 @@ impl Got {
     pub(crate) fn beside(self, shape: &Shape, name: &str, want: &Value) -> Result<Compared, String> {
         let Shape { live, spans } = shape;
         let mut out = Compared { name: name.into(), ..Compared::default() };
-        let keep =
-            |x: Vec<f64>| x.into_iter().zip(live).filter(|(_, live)| **live).map(|(x, _)| x).collect();
+        let keep = |x: Vec<f64>| x.into_iter().zip(live).filter(|(_, live)| **live).map(|(x, _)| x).collect();
         if let Number(got, terms) = self {
             (out.got, out.want, out.terms) = (vec![got], vec![format::number(name, want)?], terms);
             return Ok(out);
@@ -307,7 +306,7 @@ fn apart(o: &Outcome<'_>) -> Result<(f64, f64), String> {
 fn logged_weights(o: &Outcome<'_>) -> Result<Vec<f64>, String> {
     let live = o.live();
     let weights = o.credit.weights.as_deref().map(widen).ok_or("no weights came back")?;
-    if o.recipe.correction.as_ref().is_some_and(|c| c.level == WeightLevelChoice::Token) {
+    if o.recipe.correction.as_ref().is_some_and(|c| c.level == WeightLevel::Token) {
         return Ok(weights.into_iter().zip(live).filter(|(_, live)| **live).map(|(w, _)| w).collect());
     }
     let spans = o.spans();

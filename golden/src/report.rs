@@ -25,6 +25,8 @@ pub struct FileReport {
     pub file: String,
     /// Op.
     pub op: String,
+    /// Name and commit or version of the code.
+    pub code: String,
     /// Number of cases.
     pub cases: usize,
     /// The source whose table has the op, if there is one.
@@ -43,7 +45,16 @@ pub struct FileReport {
     pub failures: Vec<String>,
 }
 
-/// All files of a directory.
+/// What `source` says first: a name, and a version or the start of a commit.
+fn name_and_version(says: &str) -> String {
+    let words = says.split([',', ';']).next().unwrap_or_default().split_whitespace();
+    let words =
+        words.filter(|word| *word != "github").take_while(|word| *word != "in" && !word.starts_with('('));
+    let is_commit = |word: &str| word.len() == 40 && word.bytes().all(|byte| byte.is_ascii_hexdigit());
+    words.map(|word| if is_commit(word) { &word[..8] } else { word }).collect::<Vec<_>>().join(" ")
+}
+
+/// All files of a folder.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct GoldenReport {
     /// By name.
@@ -51,10 +62,23 @@ pub struct GoldenReport {
 }
 
 impl FileReport {
-    pub(crate) fn new(file: &str, op: &str, cases: usize) -> Self {
+    pub(crate) fn new(file: &str, op: &str, says: &str, cases: usize) -> Self {
+        let code = name_and_version(says);
         let (source, agreed, arrays, failures) = (None, 0, Vec::new(), Vec::new());
         let (names, exceptions, missing) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        FileReport { file: file.into(), op: op.into(), cases, source, agreed, arrays, names, exceptions, missing, failures }
+        FileReport {
+            file: file.into(),
+            op: op.into(),
+            code,
+            cases,
+            source,
+            agreed,
+            arrays,
+            names,
+            exceptions,
+            missing,
+            failures,
+        }
     }
 
     /// A case that ran, by one of our presets or functions.
@@ -136,7 +160,10 @@ impl FileReport {
 
     /// Whether every case agrees.
     pub fn passed(&self) -> bool {
-        self.source.is_some() && self.failures.is_empty() && self.agreed + self.excepted() + self.missed() == self.cases && self.cases > 0
+        self.source.is_some()
+            && self.failures.is_empty()
+            && self.agreed + self.excepted() + self.missed() == self.cases
+            && self.cases > 0
     }
 }
 

@@ -33,7 +33,9 @@ fn every_source_agrees() {
     for file in report.files.iter().filter(|file| file.agreed > 0) {
         let wanted: &[&str] = match file.op.as_str() {
             op if op.starts_with("policy_loss") => &["loss", "dloss_dlogp"],
-            op if op.starts_with("advantage") => &["advantages", "seq_advantages", "normalized", "steps", "games"],
+            op if op.starts_with("advantage") => {
+                &["advantages", "seq_advantages", "normalized", "steps", "games"]
+            }
             op if op.starts_with("router") => &["weights", "dense_weights"],
             "kl" => &["kl", "dkl_dlogp"],
             "value_loss" => &["loss", "dloss_dvalue"],
@@ -41,7 +43,8 @@ fn every_source_agrees() {
         };
         let compared = |name: &&str| file.arrays.iter().any(|array| array.name == *name);
         let all = file.op.starts_with("policy_loss") || ["kl", "value_loss"].contains(&file.op.as_str());
-        let ok = if all { wanted.iter().all(compared) } else { wanted.is_empty() || wanted.iter().any(compared) };
+        let ok =
+            if all { wanted.iter().all(compared) } else { wanted.is_empty() || wanted.iter().any(compared) };
         assert!(ok && !file.arrays.is_empty(), "{}: {wanted:?}", file.file);
     }
 }

@@ -96,8 +96,8 @@ impl OpTest for KlImportance {
                 value.push(want.0, v.1 * spread);
                 sum.add(want.0, v.1 * spread);
                 let product = v.0.abs() * ratio;
-                let at_clamp_out =
-                    (product - kl.clamp_out).abs() < 8.0 * expected::UNIT * product * (2.0 + x.abs() + d.abs());
+                let at_clamp_out = (product - kl.clamp_out).abs()
+                    < 8.0 * expected::UNIT * product * (2.0 + x.abs() + d.abs());
                 let jumps = (self.through && expected::doubtful(d, exact, guard.distance_to_kink(d)))
                     || (at_clamp_out && !kl.straight_through);
                 let through = if self.through { v.1 } else { 0.0 };

@@ -2,7 +2,7 @@
 
 use super::Batch;
 use crate::oracle::{normalize::normalize, weights};
-use lockstep::recipe::{CorrectionChoice, K1BandChoice, RejectChoice, WeightLevelChoice, WeightRule};
+use lockstep::recipe::{CorrectionChoice, K1Band, RejectChoice, WeightLevel, WeightRule};
 
 /// Weights, 0 where rejected, and the tokens that are left.
 pub(super) struct Correction {
@@ -18,7 +18,7 @@ pub(super) fn correct(choice: &CorrectionChoice, batch: &Batch, old: &[f64], rol
         WeightRule::Plain => weights::Rule::Plain,
     };
     let passes = |reject: &RejectChoice, d: &[f64]| {
-        let (name, on_rho) = (reject.statistic.name(), reject.band == K1BandChoice::Rho);
+        let (name, on_rho) = (reject.statistic.name(), reject.band == K1Band::Rho);
         let [low, high] = weights::band(name, reject.low.map(f64::from), reject.high.into(), on_rho);
         (low..=high).contains(&weights::statistic(name, d, bound))
     };
@@ -34,15 +34,14 @@ pub(super) fn correct(choice: &CorrectionChoice, batch: &Batch, old: &[f64], rol
         let whole = of_sequences.iter().all(|reject| passes(reject, &d));
         for (i, d) in places.iter().zip(&d) {
             let log_rho = match choice.level {
-                WeightLevelChoice::One => 0.0,
-                WeightLevelChoice::Token => *d,
-                WeightLevelChoice::Sequence => sum,
-                WeightLevelChoice::Geometric => sum / places.len() as f64,
+                WeightLevel::One => 0.0,
+                WeightLevel::Token => *d,
+                WeightLevel::Sequence => sum,
+                WeightLevel::Geometric => sum / places.len() as f64,
             };
             let rho = log_rho.clamp(-bound, bound).exp();
             let w = weights::weight(rho, rule, choice.low.map(f64::from), choice.high.into());
-            let share =
-                if choice.level == WeightLevelChoice::Token { 1.0 } else { 1.0 / places.len() as f64 };
+            let share = if choice.level == WeightLevel::Token { 1.0 } else { 1.0 / places.len() as f64 };
             (total, count) = (total + share * w, count + share);
             out.kept[*i] = whole && of_tokens.iter().all(|reject| passes(reject, &[*d]));
             out.weights[*i] = if out.kept[*i] { w } else { 0.0 };

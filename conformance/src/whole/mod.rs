@@ -13,8 +13,8 @@ use crate::oracle::kl::{Estimator as Formula, Kl};
 use advantage::Estimate;
 use lockstep::Rollouts;
 use lockstep::recipe::{
-    DenominatorChoice, EntropyTokens, Estimator, KlChoice, KlEstimator, KlPlace, KlRatio, QuantileRule,
-    RatioLevel, Recipe,
+    Denominator, EntropyTokens, Estimator, KlChoice, KlEstimator, KlPlace, KlRatio, QuantileRule, RatioLevel,
+    Recipe,
 };
 use std::ops::Range;
 
@@ -130,7 +130,7 @@ pub fn credit(recipe: &Recipe, rollouts: &Rollouts<'_>) -> Credit {
     let correction = recipe.correction.as_ref().map(|choice| {
         correction::correct(choice, &batch, &wide(rollouts.logp_old), &wide(rollouts.logp_rollout))
     });
-    let after = recipe.correction.as_ref().is_some_and(|c| c.denominator == DenominatorChoice::After);
+    let after = recipe.correction.as_ref().is_some_and(|c| c.denominator == Denominator::After);
     let seen = match &correction {
         Some(correction) if after => batch.with(correction.kept.clone()),
         _ => batch.clone(),

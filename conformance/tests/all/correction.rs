@@ -4,10 +4,7 @@ use lockstep::core::correction::{K1Band, Rejections, Rule, Statistic, WeightLeve
 use lockstep::ops::correction::{
     Correction, CorrectionParams, Denominator, mismatch_stats, rollout_correction,
 };
-use lockstep::recipe::{
-    AggregationMode, CorrectionChoice, DenominatorChoice, K1BandChoice, RejectChoice, SingletonChoice,
-    WeightLevelChoice,
-};
+use lockstep::recipe::{AggregationMode, CorrectionChoice, RejectChoice, SingletonChoice};
 use lockstep::{Batch, Credit, Device, Error, Recipe, Rollouts};
 use lockstep_conformance::precision::{BY_HAND, WORKED};
 
@@ -142,12 +139,12 @@ fn a_sequence_that_loses_all_has_no_part_in_its_baseline() {
     near(out.stats.rejected_sequences_fraction, 0.5, BY_HAND);
 
     let recipe = Recipe::builder("t").norm_by_std(false).singleton(SingletonChoice::Zero).build().unwrap();
-    let reject = |statistic, high| RejectChoice { statistic, low: None, high, band: K1BandChoice::Rho };
+    let reject = |statistic, high| RejectChoice { statistic, low: None, high, band: K1Band::Rho };
     for (denominator, choice) in
-        [(Denominator::Before, DenominatorChoice::Before), (Denominator::After, DenominatorChoice::After)]
+        [(Denominator::Before, Denominator::Before), (Denominator::After, Denominator::After)]
     {
         let choice = CorrectionChoice {
-            level: WeightLevelChoice::Token,
+            level: WeightLevel::Token,
             reject: vec![reject(Statistic::SeqSumK1, 3.0), reject(Statistic::TokenK2, 1.0)],
             denominator: choice,
             ..CorrectionChoice::default()
@@ -364,5 +361,5 @@ fn recipes_refuse_what_does_not_go_together() {
     let rollouts = Rollouts { rewards: Some(&[1.0, 0.0]), ..Rollouts::new(&[0, 1, 2], &[0, 2]) };
     let credit = none.advantages(&cpu(), &rollouts).unwrap();
     assert_eq!((credit.weights, credit.correction, credit.loss_mask), (None, None, None));
-    assert_eq!(own().denominator, DenominatorChoice::After);
+    assert_eq!(own().denominator, Denominator::After);
 }

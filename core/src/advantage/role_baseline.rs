@@ -28,6 +28,7 @@ use crate::team::{Affine, AffineF64, Direction, Team};
 
 /// Whether a reward is part of its own baseline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
 pub enum Order {
     /// R_i − b_{i−1}: the released code.
     SubtractThenUpdate,

@@ -23,9 +23,11 @@ use crate::Error;
 use crate::num::{self, Arith, Soft};
 
 /// What a band of `k1` is a band on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
 pub enum K1Band {
     /// ρ = p_old / p_rollout: verl's documentation, Geo-RS, NeMo RL.
+    #[default]
     Rho,
     /// 1/ρ: verl's code.
     InverseRho,
@@ -33,6 +35,7 @@ pub enum K1Band {
 
 /// The statistics of verl.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
 #[allow(missing_docs)]
 pub enum Statistic {
     TokenK1,

@@ -44,11 +44,13 @@ use crate::ragged::{In, Mask, Offsets, Out, Stream};
 use crate::team::{Element, Lane, Team};
 
 /// Over what ρ is taken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
 pub enum WeightLevel {
     /// ρ = 1: rejection alone.
     One,
     /// Each token by itself.
+    #[default]
     Token,
     /// The product over the sequence, for all of its tokens.
     Sequence,
@@ -66,9 +68,11 @@ crate::launch_args!(
 );
 
 /// From ρ to the weight.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
 pub enum Rule {
     /// clip(ρ, low, high): TIS.
+    #[default]
     Truncate,
     /// ρ inside of [low, high], both ends included, else 0: IcePop, MIS.
     Mask,

@@ -48,5 +48,6 @@ pub(crate) const ALL: &[Source] = &[
 
 /// The table that has this op of this source.
 pub(crate) fn of(source: &str, op: &str) -> Option<&'static Source> {
-    ALL.iter().find(|known| known.says.iter().any(|says| source.starts_with(says)) && (known.ops)().contains(&op))
+    ALL.iter()
+        .find(|known| known.says.iter().any(|says| source.starts_with(says)) && (known.ops)().contains(&op))
 }

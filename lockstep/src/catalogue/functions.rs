@@ -1,33 +1,25 @@
 //! What is not a recipe: functions over arrays, and schedules of the host.
 
 use super::Confidence::{self, FrameworkCode, OfficialCode, OurReading, Ours, Paper, Recalled};
-use super::{Entry, Kind, measured};
+use super::{Entry, Kind, evidence, measured};
 
-/// Name, what it does, source, confidence, golden files, the bench that times it (or none) and what its cost is per.
-type Row = (
-    &'static str,
-    &'static str,
-    &'static str,
-    Confidence,
-    &'static [&'static str],
-    &'static str,
-    &'static str,
-);
+/// Name, what it does, source, confidence, the bench that times it (or none) and what its cost is per.
+type Row = (&'static str, &'static str, &'static str, Confidence, &'static str, &'static str);
 
 /// All entries that are not recipes.
 pub(super) fn all() -> impl Iterator<Item = Entry> {
     let functions = FUNCTIONS.iter().map(|row| (Kind::Function, *row));
     let schedules = SCHEDULES.iter().map(|(name, what, source, confidence)| {
-        (Kind::Schedule, (*name, *what, *source, *confidence, &[][..], "", ""))
+        (Kind::Schedule, (*name, *what, *source, *confidence, "", ""))
     });
-    functions.chain(schedules).map(|(kind, (name, what, source, confidence, golden, bench, per))| Entry {
+    functions.chain(schedules).map(|(kind, (name, what, source, confidence, bench, per))| Entry {
         name,
         kind,
         what,
         stages: String::new(),
         source,
         confidence,
-        golden: golden.to_vec(),
+        evidence: evidence(name, confidence),
         bench: (!bench.is_empty()).then_some(bench),
         cost: measured(name),
         per,
@@ -37,56 +29,56 @@ pub(super) fn all() -> impl Iterator<Item = Entry> {
 #[rustfmt::skip]
 const FUNCTIONS: &[Row] = &[
     // Rewards and advantages of outcomes.
-    ("ops::group_advantage", "baseline and scale of each group", "2402.03300 and its family", FrameworkCode, &["advantage_grpo"], "group_advantage", "token"),
-    ("ops::vcpo_weights", "weights of VCPO's minimum-variance baseline, from measured norms or the proxy of tokens", "2602.17616", OfficialCode, &[], "vcpo_weights", "token"),
-    ("ops::shape_rewards", "overlong, PSR/NSR/weighted, FAPO, length-aware, pairwise", "2503.14476, 2506.01347, 2510.22543", FrameworkCode, &[], "shape_rewards", "token"),
-    ("ops::filter_groups", "dynamic sampling, solve rate, spread: what is dropped is counted", "2503.14476, 2509.24107", FrameworkCode, &[], "filter_groups", "token"),
-    ("ops::novelty_bands", "EVOL-RL bands", "2509.15194", OfficialCode, &[], "novelty_bands", "token"),
-    ("ops::variance_increase", "GRPOVI's reward adjustment", "2505.23247", Paper, &[], "variance_increase", "token"),
-    ("ops::sharpen", "XRPO-style novelty, ACE's overconfidence", "2510.06672, 2602.21420", OurReading, &[], "sharpen", "token"),
-    ("ops::role_baseline", "SPIRAL's role-conditioned moving average", "2506.24119", OfficialCode, &[], "role_baseline", "token"),
-    ("ops::entropy_bonus", "MSSR's entropy shaping", "2512.18215", OfficialCode, &[], "entropy_bonus", "token"),
-    ("ops::pass_at_k", "analytic pass@k advantage and unbiased pass@k", "2508.10751", Recalled, &[], "pass_at_k", "token"),
-    ("ops::gdpo", "several rewards normalised apart, then the batch", "2601.05242", FrameworkCode, &[], "gdpo", "sequence"),
-    ("ops::whiten", "masked whitening, three conventions", "verl, NeMo RL, TRL", FrameworkCode, &["advantage_reinforce_plus_plus"], "whiten", "token"),
+    ("ops::group_advantage", "baseline and scale of each group", "2402.03300 and its family", FrameworkCode, "group_advantage", "token"),
+    ("ops::vcpo_weights", "weights of VCPO's minimum-variance baseline, from measured norms or the proxy of tokens", "2602.17616", OfficialCode, "vcpo_weights", "token"),
+    ("ops::shape_rewards", "overlong, PSR/NSR/weighted, FAPO, length-aware, pairwise", "2503.14476, 2506.01347, 2510.22543", FrameworkCode, "shape_rewards", "token"),
+    ("ops::filter_groups", "dynamic sampling, solve rate, spread: what is dropped is counted", "2503.14476, 2509.24107", FrameworkCode, "filter_groups", "token"),
+    ("ops::novelty_bands", "EVOL-RL bands", "2509.15194", OfficialCode, "novelty_bands", "token"),
+    ("ops::variance_increase", "GRPOVI's reward adjustment", "2505.23247", Paper, "variance_increase", "token"),
+    ("ops::sharpen", "XRPO-style novelty, ACE's overconfidence", "2510.06672, 2602.21420", OurReading, "sharpen", "token"),
+    ("ops::role_baseline", "SPIRAL's role-conditioned moving average", "2506.24119", OfficialCode, "role_baseline", "token"),
+    ("ops::entropy_bonus", "MSSR's entropy shaping", "2512.18215", OfficialCode, "entropy_bonus", "token"),
+    ("ops::pass_at_k", "analytic pass@k advantage and unbiased pass@k", "2508.10751", Recalled, "pass_at_k", "token"),
+    ("ops::gdpo", "several rewards normalised apart, then the batch", "2601.05242", FrameworkCode, "gdpo", "sequence"),
+    ("ops::whiten", "masked whitening, three conventions", "verl, NeMo RL, TRL", FrameworkCode, "whiten", "token"),
     // Advantages over time.
-    ("ops::gae", "GAE over masked turns, bootstrap, critic's own lambda, length-adaptive lambda", "1506.02438", FrameworkCode, &["advantage_gae"], "gae", "token"),
-    ("ops::td_lambda", "lambda-returns", "1506.02438", FrameworkCode, &["advantage_gae"], "gae", "token"),
-    ("ops::vtrace", "V-trace targets and advantages", "1802.01561", FrameworkCode, &[], "vtrace", "token"),
-    ("ops::discounted_return", "discounted rewards from each token on", "2501.03262", FrameworkCode, &["advantage_reinforce_plus_plus"], "discounted_return", "token"),
-    ("ops::turn_return", "MARS: reward-to-go of turns", "2510.15414", OfficialCode, &[], "turn_return", "turn"),
-    ("ops::normalize_roles", "MARS: normalisation per role, over samples or distinct values", "2510.15414", OfficialCode, &[], "normalize_roles", "turn"),
-    ("ops::step_advantages", "UI-S1: steps and episodes", "2509.11543", OfficialCode, &[], "step_return", "token"),
-    ("ops::optimal_token_baseline", "the baseline of least variance per prompt and position", "2602.17616", FrameworkCode, &[], "optimal_token_baseline", "token"),
+    ("ops::gae", "GAE over masked turns, bootstrap, critic's own lambda, length-adaptive lambda", "1506.02438", FrameworkCode, "gae", "token"),
+    ("ops::td_lambda", "lambda-returns", "1506.02438", FrameworkCode, "gae", "token"),
+    ("ops::vtrace", "V-trace targets and advantages", "1802.01561", FrameworkCode, "vtrace", "token"),
+    ("ops::discounted_return", "discounted rewards from each token on", "2501.03262", FrameworkCode, "discounted_return", "token"),
+    ("ops::turn_return", "MARS: reward-to-go of turns", "2510.15414", OfficialCode, "turn_return", "turn"),
+    ("ops::normalize_roles", "MARS: normalisation per role, over samples or distinct values", "2510.15414", OfficialCode, "normalize_roles", "turn"),
+    ("ops::step_advantages", "UI-S1: steps and episodes", "2509.11543", OfficialCode, "step_return", "token"),
+    ("ops::optimal_token_baseline", "the baseline of least variance per prompt and position", "2602.17616", FrameworkCode, "optimal_token_baseline", "token"),
     // Ratios and rollout correction.
-    ("ops::token_ratio", "importance ratio per token and its statistics", "1707.06347", Paper, &[], "token_ratio", "token"),
-    ("ops::log_ratio_scan", "prefix products, MinPRO-style minimum, segments, sequences", "2601.22718, 2507.18071", OurReading, &[], "log_ratio_scan/prefix", "token"),
-    ("ops::proximal_logp", "AReaL's interpolated proximal policy", "2110.00641, AReaL", FrameworkCode, &[], "proximal_logp", "token"),
-    ("ops::staleness", "versions of stitched partial rollouts (APRIL)", "2509.18521", OfficialCode, &[], "staleness", "token"),
-    ("ops::sequence_sample_sizes", "effective sample sizes; VCPO's learning-rate scale", "2602.17616", OfficialCode, &[], "effective_sample_size", "token"),
-    ("ops::rollout_correction", "TIS, IcePop, eleven rejections, batch normalisation, both denominators", "verl, TRL, slime, NeMo RL", FrameworkCode, &["rollout_correction_is", "rollout_correction_reject"], "rollout_correction/tis, seq_mean_k3", "token"),
-    ("ops::sequence_weight", "VESPO, TOPR, off-policy sequence mask", "TRL, 2503.14286, DeepSeek-V3.2", FrameworkCode, &[], "sequence_weight", "token"),
-    ("ops::select", "the n largest of a batch, ties to the lowest index: Clip-Cov, KL-Cov, top entropy", "2505.22617", FrameworkCode, &["policy_loss_kl_cov"], "selection_key, digit_counts, narrow_digits, select_top", "token"),
+    ("ops::token_ratio", "importance ratio per token and its statistics", "1707.06347", Paper, "token_ratio", "token"),
+    ("ops::log_ratio_scan", "prefix products, MinPRO-style minimum, segments, sequences", "2601.22718, 2507.18071", OurReading, "log_ratio_scan/prefix", "token"),
+    ("ops::proximal_logp", "AReaL's interpolated proximal policy", "2110.00641, AReaL", FrameworkCode, "proximal_logp", "token"),
+    ("ops::staleness", "versions of stitched partial rollouts (APRIL)", "2509.18521", OfficialCode, "staleness", "token"),
+    ("ops::sequence_sample_sizes", "effective sample sizes; VCPO's learning-rate scale", "2602.17616", OfficialCode, "effective_sample_size", "token"),
+    ("ops::rollout_correction", "TIS, IcePop, eleven rejections, batch normalisation, both denominators", "verl, TRL, slime, NeMo RL", FrameworkCode, "rollout_correction/tis, seq_mean_k3", "token"),
+    ("ops::sequence_weight", "VESPO, TOPR, off-policy sequence mask", "TRL, 2503.14286, DeepSeek-V3.2", FrameworkCode, "sequence_weight", "token"),
+    ("ops::select", "the n largest of a batch, ties to the lowest index: Clip-Cov, KL-Cov, top entropy", "2505.22617", FrameworkCode, "selection_key, digit_counts, narrow_digits, select_top", "token"),
     // KL, entropy, values.
-    ("ops::kl", "k1, abs, k2, k3 with clamps and straight-through gradient", "Schulman's estimators", FrameworkCode, &["kl"], "kl", "token"),
-    ("ops::kl_importance", "importance-weighted KL, gradient through the ratio or not", "DeepSeek-V3.2; TRL, slime", FrameworkCode, &[], "kl_importance", "token"),
-    ("ops::kl_in_reward", "the penalty in the reward", "1707.06347, 2501.03262", FrameworkCode, &[], "kl_in_reward", "token"),
-    ("ops::logits_statistics", "log-probability, entropy, collision of rows of logits; masked vocabularies", "elementary", FrameworkCode, &[], "logits_statistics/moments", "logit"),
-    ("ops::logits_gradient", "their gradient in the logits (timed with the statistics)", "elementary", FrameworkCode, &[], "logits_statistics, logits_gradient", "logit"),
-    ("ops::otr_exact", "one-token rollout without samples", "2509.26313", Ours, &[], "otr_exact", "logit"),
-    ("ops::otr_sampled", "one-token rollout from drawn candidates", "2509.26313", Paper, &[], "otr_sampled", "logit"),
-    ("ops::draw_tokens", "stratified draws from rows of logits, by position and seed", "2509.26313", Ours, &[], "draw_tokens", "logit"),
-    ("ops::logits_kl", "KL divergence of rows of logits over the whole vocabulary, both directions", "elementary", Ours, &[], "logits_kl", "logit"),
-    ("ops::value_loss", "clipped value loss and its gradient", "1707.06347", FrameworkCode, &["value_loss"], "value_loss", "token"),
-    ("core::kl_control::AdaptiveKl", "adaptive KL coefficient", "1909.08593", FrameworkCode, &[], "", ""),
-    ("core::advantage::trust", "V0.5-style test of a prior: fuse, sample more, or the mean", "2603.10848", OurReading, &[], "", ""),
-    ("core::advantage::mssr", "MSSR: a prompt's tracked value; rho per prompt or for all (both releases), SPO's start and priority", "2512.18215", OfficialCode, &[], "", ""),
-    ("core::advantage::filtration", "PF-PPO-style weights", "2409.06957", OurReading, &[], "", ""),
+    ("ops::kl", "k1, abs, k2, k3 with clamps and straight-through gradient", "Schulman's estimators", FrameworkCode, "kl", "token"),
+    ("ops::kl_importance", "importance-weighted KL, gradient through the ratio or not", "DeepSeek-V3.2; TRL, slime", FrameworkCode, "kl_importance", "token"),
+    ("ops::kl_in_reward", "the penalty in the reward", "1707.06347, 2501.03262", FrameworkCode, "kl_in_reward", "token"),
+    ("ops::logits_statistics", "log-probability, entropy, collision of rows of logits; masked vocabularies", "elementary", FrameworkCode, "logits_statistics/moments", "logit"),
+    ("ops::logits_gradient", "their gradient in the logits (timed with the statistics)", "elementary", FrameworkCode, "logits_statistics, logits_gradient", "logit"),
+    ("ops::otr_exact", "one-token rollout without samples", "2509.26313", Ours, "otr_exact", "logit"),
+    ("ops::otr_sampled", "one-token rollout from drawn candidates", "2509.26313", Paper, "otr_sampled", "logit"),
+    ("ops::draw_tokens", "stratified draws from rows of logits, by position and seed", "2509.26313", Ours, "draw_tokens", "logit"),
+    ("ops::logits_kl", "KL divergence of rows of logits over the whole vocabulary, both directions", "elementary", Ours, "logits_kl", "logit"),
+    ("ops::value_loss", "clipped value loss and its gradient", "1707.06347", FrameworkCode, "value_loss", "token"),
+    ("core::kl_control::AdaptiveKl", "adaptive KL coefficient", "1909.08593", FrameworkCode, "", ""),
+    ("core::advantage::trust", "V0.5-style test of a prior: fuse, sample more, or the mean", "2603.10848", OurReading, "", ""),
+    ("core::advantage::mssr", "MSSR: a prompt's tracked value; rho per prompt or for all (both releases), SPO's start and priority", "2512.18215", OfficialCode, "", ""),
+    ("core::advantage::filtration", "PF-PPO-style weights", "2409.06957", OurReading, "", ""),
     // Exact sums.
-    ("ops::exact_sum", "sums without an order: any sharding gives the same bits", "docs/decisions/0007", Ours, &[], "exact_sum", "token"),
+    ("ops::exact_sum", "sums without an order: any sharding gives the same bits", "docs/decisions/0007", Ours, "exact_sum", "token"),
     // Prefix trees.
-    ("ops::tempo", "prefix-tree values: credit where responses part", "2509.18314", OfficialCode, &[], "tempo", "token"),
-    ("ops::step_values", "Monte-Carlo values of an explicit tree; process and sibling-relative advantages (TreePS-RAG-style)", "2601.06922", OurReading, &[], "step_values", "step"),
+    ("ops::tempo", "prefix-tree values: credit where responses part", "2509.18314", OfficialCode, "tempo", "token"),
+    ("ops::step_values", "Monte-Carlo values of an explicit tree; process and sibling-relative advantages (TreePS-RAG-style)", "2601.06922", OurReading, "step_values", "step"),
 ];
 
 #[rustfmt::skip]

@@ -32,10 +32,10 @@ pub enum Confidence {
 impl fmt::Display for Confidence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Confidence::OfficialCode => "official code",
-            Confidence::FrameworkCode => "framework code",
-            Confidence::Paper => "paper",
-            Confidence::Recalled => "paper, recalled",
+            Confidence::OfficialCode => "official code, read",
+            Confidence::FrameworkCode => "framework code, read",
+            Confidence::Paper => "paper's formula",
+            Confidence::Recalled => "paper's formula, recalled",
             Confidence::OurReading => "our reading",
             Confidence::Ours => "ours",
         })
@@ -68,8 +68,8 @@ pub struct Entry {
     pub source: &'static str,
     /// How sure we are.
     pub confidence: Confidence,
-    /// Golden files of a peer that it is compared with; everything is compared with the f64 oracle.
-    pub golden: Vec<&'static str>,
+    /// The same with the cases of released code that it agrees with, where there are any ([`evidence`]).
+    pub evidence: String,
     /// The bench that times it, if it is not a recipe.
     pub bench: Option<&'static str>,
     /// Nanoseconds a token (or what `per` says) on the recorded machine, if it is an op.
@@ -89,7 +89,7 @@ pub fn catalogue() -> Vec<Entry> {
             stages: stages::of(&recipe),
             source: &entry.source,
             confidence: entry.confidence,
-            golden: stages::golden(&recipe),
+            evidence: evidence(&entry.name, entry.confidence),
             bench: None,
             cost: None,
             per: "",
@@ -102,21 +102,17 @@ pub fn catalogue() -> Vec<Entry> {
 pub fn markdown() -> String {
     let (recipes, functions): (Vec<Entry>, Vec<Entry>) =
         catalogue().into_iter().partition(|entry| entry.kind == Kind::Recipe);
-    let mut out = String::from(
-        "## Recipes\n\n| name | what it is | choices | source | confidence | checked against |\n",
-    );
-    out += "|---|---|---|---|---|---|\n";
+    let mut out = String::from("## Recipes\n\n| name | what it is | choices | source | evidence |\n");
+    out += "|---|---|---|---|---|\n";
     for entry in recipes {
-        let checked = entry.checked();
-        let Entry { name, what, stages, source, confidence, .. } = entry;
-        out += &format!("| `{name}` | {what} | {stages} | {source} | {confidence} | {checked} |\n");
+        let Entry { name, what, stages, source, evidence, .. } = entry;
+        out += &format!("| `{name}` | {what} | {stages} | {source} | {evidence} |\n");
     }
-    out += "\n## Functions\n\n| name | what it is | source | confidence | checked against | ns |\n";
-    out += "|---|---|---|---|---|---|\n";
+    out += "\n## Functions\n\n| name | what it is | source | evidence | ns |\n|---|---|---|---|---|\n";
     for entry in functions {
-        let (kind, checked, cost) = (entry.kind_name(), entry.checked(), entry.cost_text());
-        let Entry { name, what, source, confidence, .. } = entry;
-        out += &format!("| `{name}` ({kind}) | {what} | {source} | {confidence} | {checked} | {cost} |\n");
+        let (kind, cost) = (entry.kind_name(), entry.cost_text());
+        let Entry { name, what, source, evidence, .. } = entry;
+        out += &format!("| `{name}` ({kind}) | {what} | {source} | {evidence} | {cost} |\n");
     }
     out
 }
@@ -125,13 +121,13 @@ pub fn markdown() -> String {
 pub fn text() -> String {
     let mut out = String::new();
     for entry in catalogue() {
-        let Entry { name, what, stages, source, confidence, .. } = &entry;
-        let (kind, checked, cost) = (entry.kind_name(), entry.checked(), entry.cost_text());
+        let Entry { name, what, stages, source, evidence, .. } = &entry;
+        let (kind, cost) = (entry.kind_name(), entry.cost_text());
         out += &format!("{name}  [{kind}]\n    {what}\n");
         if !stages.is_empty() {
             out += &format!("    {stages}\n");
         }
-        out += &format!("    {source}; {confidence}; checked against {checked}");
+        out += &format!("    {source}; {evidence}");
         out += &if cost.is_empty() { "\n".to_owned() } else { format!("; {cost}\n") };
     }
     out
@@ -143,15 +139,6 @@ impl Entry {
             Kind::Recipe => "recipe",
             Kind::Function => "function",
             Kind::Schedule => "schedule",
-        }
-    }
-
-    fn checked(&self) -> String {
-        let oracle = if self.kind == Kind::Schedule { "worked vectors, properties" } else { "f64 oracle" };
-        if self.golden.is_empty() {
-            oracle.to_owned()
-        } else {
-            format!("{oracle}, verl 0.9.1: {}", self.golden.join(", "))
         }
     }
 
@@ -174,6 +161,24 @@ fn measured(name: &str) -> Option<f64> {
     })
 }
 
+/// How sure we are of a name: the cases of released code that it agrees with, as docs/evidence.md lists them, or else what
+/// was read. Everything is compared with the f64 oracle besides.
+pub fn evidence(name: &str, confidence: Confidence) -> String {
+    let list = include_str!("evidence.csv").lines().filter(|line| !line.starts_with('#'));
+    let (mut sources, mut total) = (Vec::new(), 0);
+    for line in list {
+        let [found, source, cases] = *line.split(',').collect::<Vec<_>>() else { continue };
+        if found == name {
+            sources.push(source);
+            total += cases.parse().unwrap_or(0);
+        }
+    }
+    match total {
+        0 => format!("{confidence}; no case of released code"),
+        _ => format!("released code, {total} cases ({})", sources.join(", ")),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -193,6 +198,16 @@ mod tests {
             lacking.is_empty(),
             "measured.csv lacks {lacking:?}: run the example catalogue of lockstep-benches"
         );
+    }
+
+    #[test]
+    fn evidence_is_of_names_that_exist() {
+        let listed: Vec<&str> = catalogue().iter().map(|entry| entry.name).collect();
+        for line in include_str!("evidence.csv").lines().filter(|line| !line.starts_with('#')) {
+            let parts: Vec<&str> = line.split(',').collect();
+            let cases: usize = parts[2].parse().unwrap();
+            assert!(parts.len() == 3 && listed.contains(&parts[0]) && cases > 0, "{line}");
+        }
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! What a recipe consists of, read from the recipe.
 
 use crate::Recipe;
-use crate::recipe::{Duty, Estimator, GateChoice, RatioLevel, RewardChoice, TimeChoice};
+use crate::recipe::{Duty, RewardChoice};
 use toml::{Table, Value};
 
 /// Order of the pipeline; a stage that is not listed comes last.
@@ -51,41 +51,4 @@ fn text(value: &Value) -> String {
         }
         other => other.to_string(),
     }
-}
-
-/// Golden files of verl that compare what this recipe runs.
-pub(super) fn golden(recipe: &Recipe) -> Vec<&'static str> {
-    let advantage = match recipe.advantage.estimator {
-        Estimator::Grpo => Some("advantage_grpo"),
-        Estimator::PassK => Some("advantage_grpo_passk"),
-        Estimator::Rloo => Some("advantage_rloo"),
-        Estimator::Opo => Some("advantage_opo"),
-        Estimator::Gpg => Some("advantage_gpg"),
-        Estimator::ReinforcePlusPlus => Some("advantage_reinforce_plus_plus"),
-        Estimator::ReinforcePlusPlusBaseline => Some("advantage_reinforce_plus_plus_baseline"),
-        _ => None,
-    };
-    let over_time = match recipe.advantage.over_time {
-        Some(TimeChoice::Gae { .. }) => Some("advantage_gae"),
-        _ => None,
-    };
-    // An estimator over time stands instead of one of outcomes.
-    let advantage = if recipe.advantage.over_time.is_some() { over_time } else { advantage };
-    let gate = match (&recipe.gate, recipe.ratio.level) {
-        (GateChoice::PpoClip { .. }, RatioLevel::Sequence) => Some("policy_loss_gspo"),
-        (GateChoice::PpoClip { .. }, RatioLevel::Token) => Some("policy_loss_ppo_clip"),
-        (GateChoice::Sapo { .. }, RatioLevel::Token) => Some("policy_loss_sapo"),
-        (GateChoice::Cispo { .. }, RatioLevel::Token) => Some("policy_loss_cispo"),
-        (GateChoice::Reinforce {}, _) => Some("policy_loss_gpg"),
-        (GateChoice::DppoTv { .. }, RatioLevel::Token) => Some("policy_loss_dppo_tv"),
-        (GateChoice::DppoKl { .. }, RatioLevel::Token) => Some("policy_loss_dppo_kl"),
-        (GateChoice::Gmpo { .. }, _) => Some("policy_loss_gmpo"),
-        (GateChoice::KlCov { .. }, _) => Some("policy_loss_kl_cov"),
-        _ => None,
-    };
-    let kl = recipe.kl.map(|_| "kl");
-    let correction =
-        recipe.correction.as_ref().map(|_| ["rollout_correction_is", "rollout_correction_reject"]);
-    let value = recipe.value.map(|_| "value_loss");
-    advantage.into_iter().chain(gate).chain(correction.into_iter().flatten()).chain(kl).chain(value).collect()
 }

@@ -5,7 +5,7 @@ use super::{Calls, Capacity, CreditViews, Plan};
 use crate::ops::correction::CorrectionParams;
 use crate::ops::whiten::{Weighting, WhitenParams};
 use crate::recipe::{
-    Against, AggregationMode, CountedSequences, DenominatorChoice, EmptySequence, Estimator, FilterChoice,
+    Against, AggregationMode, CountedSequences, Denominator, EmptySequence, Estimator, FilterChoice,
     GateChoice, KlPlace, KlWeighting, NanReward, RatioAdvantage, RatioGradient, RatioLevel, Recipe,
     Reduction, ShapingChoice, SingletonChoice, TimeChoice,
 };
@@ -105,7 +105,7 @@ impl Recipe {
 
     /// Whether filter or rejection changes the loss mask.
     pub(super) fn masks(&self) -> bool {
-        let rejects = self.correction.as_ref().is_some_and(|c| c.denominator == DenominatorChoice::After);
+        let rejects = self.correction.as_ref().is_some_and(|c| c.denominator == Denominator::After);
         self.reward.filter.is_some() || rejects
     }
 

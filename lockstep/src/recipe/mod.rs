@@ -142,13 +142,12 @@ mod together;
 pub use builder::Builder;
 pub use choices::{
     AdvantageChoice, Against, Aggregation, AggregationMode, ComponentsChoice, CorrectionChoice,
-    CountedSequences, CountsOf, DenominatorChoice, EmptySequence, EntropyBonusChoice, EntropyChoice,
-    EntropyKind, EntropyTokens, Estimator, FilterChoice, FiltrationChoice, GateChoice, GmpoBounds,
-    GuardChoice, Horizon, K1BandChoice, KlChoice, KlEstimator, KlPlace, KlRatio, KlWeighting, LengthGuard,
-    MaskChoice, MetricsChoice, NanReward, NanRollout, NormSetChoice, OverlongChoice, QuantileRule,
-    RatioAdvantage, RatioChoice, RatioGradient, RatioLevel, Reduction, RejectChoice, RewardChoice,
-    RobustChoice, RoleOrder, ShapingChoice, SharpenChoice, SingletonChoice, TimeChoice, ValueChoice,
-    WeightLevelChoice, WeightRule, WhitenChoice,
+    CountedSequences, CountsOf, Denominator, EmptySequence, EntropyBonusChoice, EntropyChoice, EntropyKind,
+    EntropyTokens, Estimator, FilterChoice, FiltrationChoice, GateChoice, GmpoBounds, GuardChoice, Horizon,
+    K1Band, KlChoice, KlEstimator, KlPlace, KlRatio, KlWeighting, LengthGuard, MaskChoice, MetricsChoice,
+    NanReward, NanRollout, NormSetChoice, OverlongChoice, QuantileRule, RatioAdvantage, RatioChoice,
+    RatioGradient, RatioLevel, Reduction, RejectChoice, RewardChoice, RobustChoice, RoleOrder, ShapingChoice,
+    SharpenChoice, SingletonChoice, TimeChoice, ValueChoice, WeightLevel, WeightRule, WhitenChoice,
 };
 pub use duties::Duty;
 pub use named::{Entry, entries, names};

@@ -1,9 +1,9 @@
 //! Which choices of different stages do not go together, and why: the one table, which `check` applies and docs/combinations.md shows.
 
 use super::{
-    Against, AggregationMode, CountedSequences, CountsOf, DenominatorChoice, EmptySequence, EntropyTokens,
+    Against, AggregationMode, CountedSequences, CountsOf, Denominator, EmptySequence, EntropyTokens,
     Estimator, GateChoice, KlPlace, KlRatio, KlWeighting, RatioGradient, RatioLevel, Recipe, ShapingChoice,
-    SingletonChoice, TimeChoice, WeightLevelChoice, WeightRule,
+    SingletonChoice, TimeChoice, WeightLevel, WeightRule,
 };
 use crate::Error;
 
@@ -48,7 +48,7 @@ const RULES: &[Rule] = &[
         |r| gmpo(r) && r.mask.opsm_delta.is_some()),
     rule("gate.kind gmpo", "correction.rule mask at correction.level token",
         "GMPO takes the geometric mean of weights, which no 0 of a token survives: mask whole sequences",
-        |r| gmpo(r) && r.correction.as_ref().is_some_and(|c| c.rule == WeightRule::Mask && c.level == WeightLevelChoice::Token)),
+        |r| gmpo(r) && r.correction.as_ref().is_some_and(|c| c.rule == WeightRule::Mask && c.level == WeightLevel::Token)),
     rule("gate.kind gmpo", "correction.reject of tokens under correction.denominator before",
         "rejected tokens get weight 0, which no geometric mean survives: use after",
         |r| gmpo(r) && rejects_tokens_by_weight(r)),
@@ -188,7 +188,7 @@ fn apart(r: &Recipe) -> bool {
 fn rejects_tokens_by_weight(r: &Recipe) -> bool {
     let Some(correction) = &r.correction else { return false };
     let of_tokens = correction.reject.iter().any(|reject| reject.statistic.name().starts_with("token_"));
-    of_tokens && correction.denominator == DenominatorChoice::Before
+    of_tokens && correction.denominator == Denominator::Before
 }
 
 impl Recipe {

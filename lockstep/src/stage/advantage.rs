@@ -5,12 +5,10 @@ use crate::ops::advantage::{Advantages, GroupParams, group_advantage};
 use crate::ops::tree::{Outcomes, TempoParams, tempo};
 use crate::ops::whiten::{WhitenParams, whiten};
 use crate::ops::{self, locate};
-use crate::recipe::{
-    AdvantageChoice, Estimator, NanReward, Recipe, RoleOrder, SingletonChoice, WhitenChoice,
-};
+use crate::recipe::{AdvantageChoice, Estimator, NanReward, Recipe, SingletonChoice, WhitenChoice};
 use crate::{Advantage, Batch, Credit, Device, Error};
 use lockstep_core::Error as Argument;
-use lockstep_core::advantage::{Baseline, Divisor, Order, Scale, Singleton};
+use lockstep_core::advantage::{Baseline, Divisor, Scale, Singleton};
 use std::borrow::Cow;
 
 /// MC-GRPO's released code.
@@ -233,13 +231,6 @@ impl AdvantageChoice {
     }
 
     /// Which comes first in `role_baseline`.
-    pub(super) fn order(&self) -> Order {
-        match self.role_order {
-            Some(RoleOrder::UpdateThenSubtract) => Order::UpdateThenSubtract,
-            Some(RoleOrder::SubtractThenUpdate) | None => Order::SubtractThenUpdate,
-        }
-    }
-
     pub(crate) fn whitening(&self) -> Option<WhitenParams> {
         let reinforce = [Estimator::ReinforcePlusPlus, Estimator::ReinforcePlusPlusBaseline];
         match self.whiten {

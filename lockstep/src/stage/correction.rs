@@ -1,12 +1,10 @@
 //! From a recipe's rollout correction to the ops.
 
 use super::reward::needed;
-use crate::ops::correction::{Correction, CorrectionParams, Denominator, rollout_correction};
-use crate::recipe::{
-    CorrectionChoice, DenominatorChoice, K1BandChoice, NanRollout, Recipe, WeightLevelChoice, WeightRule,
-};
+use crate::ops::correction::{Correction, CorrectionParams, rollout_correction};
+use crate::recipe::{CorrectionChoice, NanRollout, Recipe, WeightLevel, WeightRule};
 use crate::{Batch, Device, Error, Rollouts};
-use lockstep_core::correction::{K1Band, Rejections, Rule, WeightLevel};
+use lockstep_core::correction::Rejections;
 use std::borrow::Cow;
 
 impl Recipe {
@@ -48,7 +46,7 @@ impl CorrectionChoice {
         if let (WeightRule::Plain, Some(_)) = (self.rule, low) {
             return refuse("correction.low is used by the rules truncate and mask only".into());
         }
-        if self.level == WeightLevelChoice::One && (self.rule != WeightRule::Plain || self.normalize) {
+        if self.level == WeightLevel::One && (self.rule != WeightRule::Plain || self.normalize) {
             return refuse("correction.level one has no weights: rule plain, without normalize".into());
         }
         if let Some(bound) = self.bound.filter(|bound| bound.is_nan() || *bound <= 0.0) {
@@ -59,35 +57,19 @@ impl CorrectionChoice {
             if self.reject[..k].iter().any(|earlier| earlier.statistic == reject.statistic) {
                 return refuse(format!("correction.reject has {} twice", reject.statistic.name()));
             }
-            let band = match reject.band {
-                K1BandChoice::Rho => K1Band::Rho,
-                K1BandChoice::InverseRho => K1Band::InverseRho,
-            };
             rejections = rejections
-                .with(reject.statistic, reject.low, reject.high, band)
+                .with(reject.statistic, reject.low, reject.high, reject.band)
                 .map_err(|e| Error::Recipe(format!("correction.reject: {}: {e}", reject.statistic.name())))?;
         }
         Ok(CorrectionParams {
-            level: match self.level {
-                WeightLevelChoice::One => WeightLevel::One,
-                WeightLevelChoice::Token => WeightLevel::Token,
-                WeightLevelChoice::Sequence => WeightLevel::Sequence,
-                WeightLevelChoice::Geometric => WeightLevel::Geometric,
-            },
-            rule: match self.rule {
-                WeightRule::Truncate => Rule::Truncate,
-                WeightRule::Mask => Rule::Mask,
-                WeightRule::Plain => Rule::Plain,
-            },
+            level: self.level,
+            rule: self.rule,
             low,
             high,
             bound: self.bound.unwrap_or(f32::INFINITY),
             rejections,
             normalize: self.normalize,
-            denominator: match self.denominator {
-                DenominatorChoice::Before => Denominator::Before,
-                DenominatorChoice::After => Denominator::After,
-            },
+            denominator: self.denominator,
         })
     }
 }

@@ -10,7 +10,7 @@ use crate::ops::sharpen::{EntropyOf, SharpenParams, entropy_bonus, sequence_logp
 use crate::ops::{combine, gdpo, pass_at_k, role_baseline};
 use crate::recipe::{
     ComponentsChoice, EntropyBonusChoice, EntropyKind, Estimator, FilterChoice, FiltrationChoice,
-    OverlongChoice, Recipe, RewardChoice, ShapingChoice, SharpenChoice,
+    OverlongChoice, Recipe, RewardChoice, RoleOrder, ShapingChoice, SharpenChoice,
 };
 use crate::{Advantage, Batch, Credit, Device, Error, Rollouts};
 use lockstep_core::Error as Argument;
@@ -254,7 +254,10 @@ impl Recipe {
                         &start
                     }
                 };
-                let (decay, order) = (choice.decay.unwrap_or(super::advantage::ROLE_DECAY), choice.order());
+                let (decay, order) = (
+                    choice.decay.unwrap_or(super::advantage::ROLE_DECAY),
+                    choice.role_order.unwrap_or(RoleOrder::SubtractThenUpdate),
+                );
                 let counted = without_invalid(input.rewards, input.valid);
                 (out.advantage, out.state.role_values) =
                     role_baseline(device, &counted, roles, state, decay, order)?;

@@ -6,7 +6,7 @@ use std::fmt::Write;
 
 use anyhow::Result;
 use lockstep::plan::{Calls, Capacity};
-use lockstep::{Call, Column, Device, Outputs, Recipe, recipe as recipes, synthetic};
+use lockstep::{Call, Column, Device, Outputs, Recipe, catalogue, recipe as recipes, synthetic};
 use serde_json::{Map, Value};
 
 use crate::rl::recipe;
@@ -61,7 +61,8 @@ fn head(recipe: &Recipe) -> String {
         Some(entry) => {
             let extends = entry.extends.as_ref().map_or(String::new(), |base| format!("; extends {base}"));
             let (name, what) = (&entry.name, &entry.what);
-            format!("{name}: {what}\nsource: {}; confidence: {}{extends}\n", entry.source, entry.confidence)
+            let evidence = catalogue::evidence(name, entry.confidence);
+            format!("{name}: {what}\nsource: {}; evidence: {evidence}{extends}\n", entry.source)
         }
     }
 }

@@ -14,9 +14,11 @@ use lockstep_core::correction::{
     LOG_BOUND, NormalizeWeights, Rejections, RolloutCorrection, Rule, WeightLevel,
 };
 use lockstep_core::ragged::{In, Out};
+use serde::{Deserialize, Serialize};
 
 /// Which tokens divide the loss when some were rejected.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Denominator {
     /// All that were there before (TRL, NeMo RL, AReaL): rejected tokens stay in the mask with weight 0. A KL term still
     /// counts them.

@@ -1,6 +1,7 @@
 //! Reward → advantage, as TOML spells it.
 
 use super::TimeChoice;
+use lockstep_core::advantage::Order;
 use serde::{Deserialize, Serialize};
 
 /// Advantage estimator; formulas: [`lockstep_core::advantage::baseline`].
@@ -83,16 +84,6 @@ pub enum SingletonChoice {
     RawReward,
 }
 
-/// Whether a reward is part of its own role's baseline (maths.md §10 row 15).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum RoleOrder {
-    /// No: SPIRAL's code.
-    SubtractThenUpdate,
-    /// Yes: its paper.
-    UpdateThenSubtract,
-}
-
 /// What stands in place of VCPO's weighted mean: a baseline that a few large weights do not decide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -169,7 +160,7 @@ pub struct AdvantageChoice {
     pub decay: Option<f64>,
     /// Order of `role_baseline`; absent = `subtract_then_update`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub role_order: Option<RoleOrder>,
+    pub role_order: Option<Order>,
     /// In place of `vcpo`'s weighted mean; absent = the mean.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub robust: Option<RobustChoice>,

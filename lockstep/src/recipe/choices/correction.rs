@@ -1,57 +1,8 @@
 //! Rollout correction, as TOML spells it.
 
-use lockstep_core::correction::Statistic;
+use crate::ops::correction::Denominator;
+use lockstep_core::correction::{K1Band, Rule, Statistic, WeightLevel};
 use serde::{Deserialize, Serialize};
-
-/// Over what the importance weight is taken.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum WeightLevelChoice {
-    /// No weights: rejection alone.
-    One,
-    /// Each token by itself.
-    #[default]
-    Token,
-    /// The product over the sequence.
-    Sequence,
-    /// The geometric mean over the sequence.
-    Geometric,
-}
-
-/// From the importance ratio to the weight.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum WeightRule {
-    /// Clipped to the band (TIS).
-    #[default]
-    Truncate,
-    /// 0 outside of the band (IcePop, MIS).
-    Mask,
-    /// As it is.
-    Plain,
-}
-
-/// Which tokens divide the loss when some were rejected.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum DenominatorChoice {
-    /// All that were there (TRL, NeMo RL, AReaL).
-    Before,
-    /// Those that are left (verl).
-    #[default]
-    After,
-}
-
-/// What a band of k1 is a band on.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum K1BandChoice {
-    /// ρ = p_old / p_rollout.
-    #[default]
-    Rho,
-    /// 1/ρ: verl's code.
-    InverseRho,
-}
 
 /// What a NaN in column `logp_rollout` means, at a live token.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -69,7 +20,6 @@ pub enum NanRollout {
 #[serde(deny_unknown_fields)]
 pub struct RejectChoice {
     /// verl's name of the statistic.
-    #[serde(with = "statistic")]
     pub statistic: Statistic,
     /// Lower bound of a k1, as a ratio; absent = 1/high.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -78,7 +28,7 @@ pub struct RejectChoice {
     pub high: f32,
     /// What the band of a k1 is on.
     #[serde(default)]
-    pub band: K1BandChoice,
+    pub band: K1Band,
 }
 
 /// Importance weights and rejection of what the sampler produced under other probabilities.
@@ -86,9 +36,9 @@ pub struct RejectChoice {
 #[serde(deny_unknown_fields, default)]
 pub struct CorrectionChoice {
     /// Over what the importance weight is taken.
-    pub level: WeightLevelChoice,
+    pub level: WeightLevel,
     /// From the ratio to the weight.
-    pub rule: WeightRule,
+    pub rule: Rule,
     /// Lower end of the band; absent = none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub low: Option<f32>,
@@ -100,7 +50,7 @@ pub struct CorrectionChoice {
     /// Divide weights by their mean: over tokens at level token, over sequences at the others.
     pub normalize: bool,
     /// Which tokens divide the loss.
-    pub denominator: DenominatorChoice,
+    pub denominator: Denominator,
     /// What a NaN in `logp_rollout` means, here, for gates and for the off-policy sequence mask.
     pub nan_rollout: NanRollout,
     /// Rejections; all must hold.
@@ -112,34 +62,15 @@ impl Default for CorrectionChoice {
     /// min(ρ, 2) per token.
     fn default() -> Self {
         CorrectionChoice {
-            level: WeightLevelChoice::Token,
-            rule: WeightRule::Truncate,
+            level: WeightLevel::Token,
+            rule: Rule::Truncate,
             low: None,
             high: 2.0,
             bound: None,
             normalize: false,
-            denominator: DenominatorChoice::After,
+            denominator: Denominator::After,
             nan_rollout: NanRollout::Error,
             reject: Vec::new(),
         }
-    }
-}
-
-/// Statistics by name.
-mod statistic {
-    use super::Statistic;
-    use serde::{Deserialize as _, Deserializer, Serializer, de::Error as _};
-
-    pub(super) fn serialize<S: Serializer>(value: &Statistic, to: S) -> Result<S::Ok, S::Error> {
-        to.serialize_str(value.name())
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Statistic, D::Error> {
-        let name = String::deserialize(from)?;
-        let names = || Statistic::ALL.map(Statistic::name).join(", ");
-        let found = Statistic::ALL.into_iter().find(|statistic| statistic.name() == name);
-        found.ok_or_else(|| {
-            D::Error::custom(format!("no statistic is called `{name}`: known are {}", names()))
-        })
     }
 }

@@ -12,14 +12,13 @@ mod ratio;
 mod reward;
 mod value;
 
-pub use advantage::{
-    AdvantageChoice, Estimator, NanReward, RobustChoice, RoleOrder, SingletonChoice, WhitenChoice,
-};
+pub use crate::ops::correction::Denominator;
+pub use lockstep_core::advantage::Order as RoleOrder;
+pub use lockstep_core::correction::{K1Band, Rule as WeightRule, WeightLevel};
+
+pub use advantage::{AdvantageChoice, Estimator, NanReward, RobustChoice, SingletonChoice, WhitenChoice};
 pub use aggregation::{Aggregation, AggregationMode, CountedSequences, EmptySequence, Horizon, LengthGuard};
-pub use correction::{
-    CorrectionChoice, DenominatorChoice, K1BandChoice, NanRollout, RejectChoice, WeightLevelChoice,
-    WeightRule,
-};
+pub use correction::{CorrectionChoice, NanRollout, RejectChoice};
 pub use gate::{GateChoice, GmpoBounds};
 pub use kl::{KlChoice, KlEstimator, KlPlace, KlRatio, KlWeighting};
 pub use mask::{Against, MaskChoice, QuantileRule};

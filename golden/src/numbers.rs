@@ -25,17 +25,51 @@ pub(crate) enum Got {
     OfSequence(Vec<f64>),
     /// A number, and the sum of the magnitudes of its terms if these may cancel.
     Number(f64, f64),
+    /// Any of these, held against binary64 alone where the file has both: in binary32 it is what cancelling leaves.
+    Double(Box<Got>),
+    /// Lists and objects with numbers in them, compared place by place; those of one key share a floor.
+    Nested(Value),
 }
-use Got::{All, Live, Number, OfSequence};
+use Got::{All, Live, Nested, Number, OfSequence};
 
 impl Got {
+    pub(crate) fn double(self) -> Got {
+        Got::Double(Box::new(self))
+    }
+
+    pub(crate) fn only_double(&self) -> bool {
+        matches!(self, Got::Double(_))
+    }
+
     /// Ours beside the file's, of the same tokens.
     pub(crate) fn beside(self, shape: &Shape, name: &str, want: &Value) -> Result<Compared, String> {
+        if let Got::Double(own) = self {
+            return own.beside(shape, name, want);
+        }
         let Shape { live, spans } = shape;
         let mut out = Compared { name: name.into(), ..Compared::default() };
         let keep = |x: Vec<f64>| x.into_iter().zip(live).filter(|(_, live)| **live).map(|(x, _)| x).collect();
         if let Number(got, terms) = self {
             (out.got, out.want, out.terms) = (vec![got], vec![format::number(name, want)?], terms);
+            return Ok(out);
+        }
+        if let Nested(got) = self {
+            let (got, want) = (leaves(&got, name)?, leaves(want, name)?);
+            let differs = got.iter().zip(&want).position(|((_, a, _), (_, b, _))| a != b);
+            if let Some(k) = differs.or((got.len() != want.len()).then_some(got.len().min(want.len()))) {
+                let place = |leaves: &[Leaf]| leaves.get(k).map_or("nothing".into(), |leaf| leaf.1.clone());
+                return Err(format!("expected `{name}` has {}, ours has {}", place(&want), place(&got)));
+            }
+            let mut row = (0, String::new());
+            for ((key, _, got), (_, _, want)) in got.into_iter().zip(want) {
+                if key != row.1 {
+                    out.rows.push(row.0..out.want.len());
+                    row = (out.want.len(), key);
+                }
+                out.got.push(got);
+                out.want.push(want);
+            }
+            out.rows.push(row.0..out.want.len());
             return Ok(out);
         }
         let mut want = format::numbers(name, want)?;
@@ -53,6 +87,34 @@ impl Got {
         };
         Ok(out)
     }
+}
+
+/// A number of nested values: its key, its place and itself.
+type Leaf = (String, String, f64);
+
+/// The numbers of nested values, by key and, under one key, in their order.
+fn leaves(value: &Value, name: &str) -> Result<Vec<Leaf>, String> {
+    fn collect(value: &Value, key: &str, place: String, to: &mut Vec<Leaf>) -> Result<(), String> {
+        match value {
+            Value::Array(list) => {
+                to.push(("length".into(), format!("{place}[{}]", list.len()), list.len() as f64));
+                list.iter().enumerate().try_for_each(|(i, x)| collect(x, key, format!("{place}[{i}]"), to))
+            }
+            Value::Object(map) => map.iter().try_for_each(|(own, x)| {
+                // Ids as keys: what they are of is the key around them.
+                let key = if own.parse::<u64>().is_ok() { key } else { own };
+                collect(x, key, format!("{place}.{own}"), to)
+            }),
+            _ => {
+                to.push((key.into(), place.clone(), format::number(&place, value)?));
+                Ok(())
+            }
+        }
+    }
+    let mut out = Vec::new();
+    collect(value, name, name.into(), &mut out)?;
+    out.sort_by(|a, b| a.0.cmp(&b.0));
+    Ok(out)
 }
 
 pub(crate) fn widen(values: &[f32]) -> Vec<f64> {
@@ -181,14 +243,17 @@ pub(crate) fn terms(o: &Outcome<'_>) -> Result<f64, String> {
     if loss.token_loss.is_empty() {
         return Ok(loss.row_loss.iter().map(|l| l.abs()).sum());
     }
-    let weight = o.recipe.aggregation.weight_in(&o.columns.batch().map_err(text)?, loss.counts);
+    let batch = o.columns.batch().map_err(text)?;
+    let weight = o.recipe.aggregation.weight_in(&batch, loss.counts);
     let of_row = |span: std::ops::Range<usize>| {
         let tokens: Vec<usize> = span.filter(|i| live[*i]).collect();
         let sum: f64 = tokens.iter().map(|i| f64::from(loss.token_loss[*i].abs())).sum();
         if sum == 0.0 { 0.0 } else { weight.of(tokens.len() as u64) * sum }
     };
     let bonus = loss.entropy.as_ref().map_or(0.0, |term| term.loss.abs());
-    Ok(o.spans().iter().cloned().map(of_row).sum::<f64>() + bonus)
+    // A table may have made other sequences of the file's.
+    let rows = (0..batch.sequences()).map(|row| batch.cu_seqlens().span(row));
+    Ok(rows.map(|span| of_row(span.start..span.end)).sum::<f64>() + bonus)
 }
 
 /// Magnitudes of the terms of mean(logp_old − logp).

@@ -40,7 +40,8 @@ pub const LAYERS: &[Layer] = &[
         uses: &["core", "cpu-ref", "kernels", "gpu", "cuda", "rocm", "embedded", "lockstep"],
         tests: &["emulator/abi"],
     },
-    layer("trainer", &["embedded", "lockstep", "conformance"]),
+    layer("golden", &["core", "lockstep"]),
+    layer("trainer", &["embedded", "lockstep", "golden", "conformance"]),
     layer("capi", &["core", "lockstep"]),
     layer("python", &["core", "lockstep", "capi"]),
     Layer {
@@ -62,11 +63,11 @@ pub const LAYERS: &[Layer] = &[
         tests: &["core", "gpu", "rocm", "conformance"],
     },
     layer("xtask", &["core", "kernels", "emulator"]),
-    layer("fuzz", &["core", "cpu-ref", "lockstep", "conformance", "trainer"]),
+    layer("fuzz", &["core", "cpu-ref", "lockstep", "golden", "conformance", "trainer"]),
 ];
 
-/// What core may use of the registry.
-const CORE_MAY_USE: [&str; 3] = ["libm", "half", "bytemuck"];
+/// What core may use of the registry; serde without std, and only where recipes are read.
+const CORE_MAY_USE: [&str; 4] = ["libm", "half", "bytemuck", "serde"];
 
 /// A dependency: the folder that has it, what it is, and whether tests alone need it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -1,11 +1,20 @@
 //! One table a source: which preset or op of ours each of theirs is, and which key each setting.
 
+mod mssr;
+mod openrlhf;
+mod otb;
+mod over_tokens;
+mod slime;
+mod spiral;
+mod tempo;
 mod trl;
+mod uis1;
+mod vcpo;
 mod verl;
 
 use crate::inputs::Inputs;
 use crate::numbers::Got;
-use crate::outcome::Setup;
+use crate::outcome::{Exception, Setup};
 use crate::settings::Config;
 use lockstep::Device;
 
@@ -15,6 +24,8 @@ pub(crate) enum Plan {
     Recipe(Box<Setup>),
     /// By an op, a router or a schedule, whose name in the catalogue comes first.
     Numbers(&'static str, Vec<(&'static str, Got)>),
+    /// The same, where it is known to differ.
+    Except(&'static str, Vec<(&'static str, Got)>, Exception),
     /// Not yet: what Lockstep has no choice for.
     Missing(&'static str),
 }
@@ -42,7 +53,15 @@ pub(crate) struct Source {
 /// All of them.
 #[rustfmt::skip]
 pub(crate) const ALL: &[Source] = &[
+    Source { name: "openrlhf", says: &["OpenRLHF "], ops: openrlhf::ops, read: openrlhf::read },
+    Source { name: "slime", says: &["slime ", "github THUDM/slime "], ops: slime::ops, read: slime::read },
+    Source { name: "mssr", says: &["github ruiiu/MSSR "], ops: mssr::ops, read: mssr::read },
+    Source { name: "otb", says: &["verl "], ops: otb::ops, read: otb::read },
+    Source { name: "spiral", says: &["github spiral-rl/spiral "], ops: spiral::ops, read: spiral::read },
+    Source { name: "tempo", says: &["github fatebreaker/tempo "], ops: tempo::ops, read: tempo::read },
     Source { name: "trl", says: &["trl "], ops: trl::ops, read: trl::read },
+    Source { name: "uis1", says: &["github X-PLUG/MobileAgent "], ops: uis1::ops, read: uis1::read },
+    Source { name: "vcpo", says: &["github mit-han-lab/vcpo "], ops: vcpo::ops, read: vcpo::read },
     Source { name: "verl", says: &["verl "], ops: verl::ops, read: verl::read },
 ];
 

@@ -16,7 +16,7 @@ pub enum KlEstimator {
     K2,
     /// eᵘ − u − 1.
     K3,
-    /// The same with verl's clamps 20 and 10, where the recipe sets none: verl under both names, slime under this one alone.
+    /// The same with verl's clamps 20 and 10, where the recipe sets none: verl under both names. slime's is k3 with `clamp_out` 10.
     LowVarKl,
 }
 

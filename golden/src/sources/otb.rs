@@ -1,0 +1,106 @@
+//! verl's optimal token baseline, of one turn and of many.
+//!
+//! Weights of a rollout correction come as they are, not from log-probabilities, so they go to the op. Of
+//! many turns a position counts live tokens alone: the same over sequences without the others.
+
+use crate::inputs::{Inputs, Shape};
+use crate::numbers::{Got, widen};
+use crate::outcome::{Calls, Setup, text};
+use crate::settings::{Config, Overlay};
+use crate::sources::Plan;
+use lockstep::ops::discounted_return;
+use lockstep::ops::optimal_token_baseline::{Score, TokenBaselineParams, optimal_token_baseline};
+use lockstep::{Batch, Device};
+use std::ops::Range;
+
+const INPUTS: &[&str] = &["cu_seqlens", "cu_groups", "loss_mask", "logp_old", "token_rewards"];
+const TURNS: &str = "advantage_multi_turn_optimal_token_baseline";
+/// verl's, and the recipe's.
+const EPS: f64 = 1e-8;
+
+/// The ops of the table.
+pub(crate) fn ops() -> Vec<&'static str> {
+    vec!["advantage_optimal_token_baseline", TURNS]
+}
+
+/// What the table says of a case.
+pub(crate) fn read(
+    op: &str,
+    config: &mut Config<'_>,
+    inputs: &Inputs<'_>,
+    device: &Device,
+) -> Result<Plan, String> {
+    let eps = config.number("epsilon")?.unwrap_or(EPS);
+    let lone_tail_is_raw = config.boolean("handle_zero_tail")?.unwrap_or(true);
+    let shape = inputs.shape()?;
+    let (offsets, cu_groups): (Vec<u32>, Vec<u32>) =
+        (inputs.whole("cu_seqlens")?, inputs.whole("cu_groups")?);
+    // Tokens that have a position: all but padding, and of many turns the live ones.
+    let padding = |span: &Range<usize>| span.clone().rev().take_while(|i| !shape.live[*i]).count();
+    let kept = |span: &Range<usize>| span.start..span.end - padding(span);
+    let placed: Vec<usize> =
+        shape.spans.iter().flat_map(kept).filter(|i| op != TURNS || shape.live[*i]).collect();
+    if op != TURNS && lone_tail_is_raw && cu_groups.windows(2).any(|group| tails_differ(group, &shape)) {
+        return Ok(Plan::Missing(
+            "a lone tail that begins at the second-largest number of live tokens (verl, with holes)",
+        ));
+    }
+    let padded = placed.len() < shape.live.len();
+    if op != TURNS && eps == EPS && !inputs.has("is_weights") && !(lone_tail_is_raw && padded) {
+        let recipe = Overlay::new("optimal_token_baseline");
+        let mut to = Setup::new(recipe, Calls::Advantages, INPUTS, &["advantages", "returns"]);
+        to.recipe.set("advantage.over_time.lone_tail_is_raw", lone_tail_is_raw);
+        to.prepare = Some(Box::new(|inputs, columns, _| {
+            columns.sum_p_squared = Some(inputs.floats("sum_pi_squared")?);
+            Ok(())
+        }));
+        return Ok(Plan::recipe(to));
+    }
+
+    let mask = inputs.optional("loss_mask", Inputs::whole::<u8>)?;
+    let before = |end: &u32| placed.partition_point(|i| *i < *end as usize) as u32;
+    let mut cu_seqlens: Vec<u32> = offsets.iter().map(before).collect();
+    let mut cu_groups = cu_groups;
+    if op == TURNS {
+        // A response without a live token is no member of its group.
+        let members = |s: &u32| (0..*s as usize).filter(|s| cu_seqlens[*s] < cu_seqlens[s + 1]).count();
+        cu_groups = cu_groups.iter().map(|s| members(s) as u32).collect();
+        cu_seqlens.dedup();
+    }
+    let part = |name: &str| inputs.floats(name).map(|x| placed.iter().map(|i| x[*i]).collect::<Vec<_>>());
+    let mask: Option<Vec<u8>> = mask.map(|mask| placed.iter().map(|i| mask[*i]).collect());
+    let batch = Batch::with_empty_rows(&cu_seqlens, &cu_groups, mask.as_deref()).map_err(text)?;
+
+    let p: Vec<f32> = part("logp_old")?.iter().map(|logp| f64::from(*logp).exp() as f32).collect();
+    let sum_squares = part("sum_pi_squared")?;
+    let ratio = if inputs.has("is_weights") { Some(part("is_weights")?) } else { None };
+    let returns = discounted_return(device, &batch, &part("token_rewards")?, 1.0).map_err(text)?;
+    let score = Score::Probabilities { p: &p, sum_squares: &sum_squares };
+    let params = TokenBaselineParams { eps, lone_tail_is_raw };
+    let advantage =
+        optimal_token_baseline(device, &batch, &returns, score, ratio.as_deref(), &params).map_err(text)?;
+    let back = |values: &[f32]| {
+        let mut tokens = vec![0.0; shape.live.len()];
+        placed.iter().zip(widen(values)).for_each(|(i, value)| tokens[*i] = value);
+        Got::Live(tokens)
+    };
+    let numbers = vec![("advantages", back(&advantage)), ("returns", back(&returns))];
+    Ok(Plan::Numbers("ops::optimal_token_baseline", numbers))
+}
+
+/// Whether verl has another tail of a group: the response with the most live tokens, behind as many positions
+/// as the second has live tokens. Ours is of positions alone.
+fn tails_differ(group: &[u32], shape: &Shape) -> bool {
+    let members = group[0] as usize..group[1] as usize;
+    let tail = |length: &dyn Fn(Range<usize>) -> usize| {
+        let mut lengths: Vec<_> = members.clone().map(|s| (length(shape.spans[s].clone()), s)).collect();
+        lengths.sort_unstable_by(|a, b| b.cmp(a));
+        match lengths[..] {
+            [(most, longest), (second, _), ..] if most > second => Some((longest, second)),
+            _ => None,
+        }
+    };
+    let live = |span: Range<usize>| span.filter(|i| shape.live[*i]).count();
+    let reached = |span: Range<usize>| span.clone().rposition(|i| shape.live[i]).map_or(0, |last| last + 1);
+    tail(&live) != tail(&reached)
+}

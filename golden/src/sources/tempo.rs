@@ -1,0 +1,36 @@
+//! TEMPO's advantages of prefix trees.
+
+use crate::inputs::Inputs;
+use crate::outcome::{Calls, Exception, Setup};
+use crate::settings::{Config, Overlay};
+use crate::sources::Plan;
+use lockstep::Device;
+
+const INPUTS: &[&str] = &["cu_seqlens", "cu_groups", "loss_mask", "rewards", "tokens"];
+
+/// The ops of the table.
+pub(crate) fn ops() -> Vec<&'static str> {
+    vec!["advantage_tempo"]
+}
+
+/// What the table says of a case.
+pub(crate) fn read(
+    _: &str,
+    config: &mut Config<'_>,
+    inputs: &Inputs<'_>,
+    _: &Device,
+) -> Result<Plan, String> {
+    let mut to = Setup::new(Overlay::new("tempo_released"), Calls::Advantages, INPUTS, &["advantages"]);
+    let by_std = config.boolean("norm_adv_by_std_in_grpo")?.unwrap_or(true);
+    to.recipe.set("advantage.norm_by_std", by_std);
+    to.recipe.number("advantage.eps", config.number("epsilon")?);
+    if let Some(pad) = config.number("pad_token_id")? {
+        to.recipe.set("advantage.pad_id", pad as u32);
+    }
+    let groups: Vec<u32> = inputs.whole("cu_groups")?;
+    if by_std && groups.windows(2).any(|group| group[1] - group[0] == 1) {
+        let why = "a group of one: TEMPO divides by the standard deviation of one sample, NaN; ours is 0";
+        to.exception = Some(Exception::Differs(why));
+    }
+    Ok(Plan::recipe(to))
+}

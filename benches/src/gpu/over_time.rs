@@ -88,7 +88,7 @@ fn optimal_token_baseline<D: Driver>(batch: &mut OnGpu<D>) -> Result<(), Error> 
         returns: batch.logp.view(),
         weights: batch.probability.view(),
         eps: 1e-8,
-        lone_tail_is_raw: false,
+        lone_tail: None,
         advantage: batch.element[0].view_mut(),
     };
     enqueue(&batch.gpu, &batch.stream, &kernel)

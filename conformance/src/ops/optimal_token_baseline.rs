@@ -62,6 +62,8 @@ impl OpTest for OptimalTokenBaseline {
         let [cu_seqlens, cu_groups] = sequences(data);
         let offsets = Offsets::new("cu_seqlens", &cu_seqlens, data.elements(), "elements");
         let groups = Offsets::new("cu_groups", &cu_groups, cu_seqlens.len() - 1, "sequences");
+        let count = |pair: &[u32]| (pair[0] as usize..pair[1] as usize).filter(|i| data.live(*i)).count() as u32;
+        let live: Vec<u32> = cu_seqlens.windows(2).map(count).collect();
         let kernel = Kernel {
             cu_groups: groups.map_err(|e| e.to_string())?,
             cu_seqlens: offsets.map_err(|e| e.to_string())?,
@@ -69,7 +71,7 @@ impl OpTest for OptimalTokenBaseline {
             returns: In::new(&data.element[0]),
             weights: In::new(&data.element[1]),
             eps: self.eps,
-            lone_tail_is_raw: self.lone_tail_is_raw,
+            lone_tail: self.lone_tail_is_raw.then(|| In::new(&live)),
             advantage: Out::new(&mut advantage),
         };
         kernel.check().map_err(|e| e.to_string())?;
@@ -134,7 +136,7 @@ fn case(params: OptimalTokenBaseline, mean_length: usize, shape: &Shape, mask: M
     let starts = |i: usize| u32::from(source.fork(3).below(i, mean_length) == 0);
     Case {
         label: format!("{} {mask:?} {mean_length} {params:?}", shape.name),
-        catches: "positions counted over live tokens only; a baseline from the position before; weights under the mask",
+        catches: "positions counted over live tokens only; a tail that begins where the second longest sequence ends, masked tokens and all; a baseline from the position before; weights under the mask",
         params: params.into(),
         data: Data {
             offsets,

@@ -11,11 +11,12 @@ pub struct Token {
     pub weight: f64,
 }
 
-/// Advantages of a group's sequences, each with the magnitude of the terms.
+/// Advantages of a group's sequences, each with the magnitude of the terms. A lone tail: of the sequence with strictly the most live
+/// tokens, from the position that is the second most.
 pub fn group(sequences: &[Vec<Token>], eps: f64, lone_tail_is_raw: bool) -> Vec<Vec<(f64, f64)>> {
     let baseline = |t: usize| {
         let here: Vec<Token> = sequences.iter().filter_map(|tokens| tokens.get(t).copied()).collect();
-        if sequences.len() == 1 || (lone_tail_is_raw && here.len() == 1) {
+        if sequences.len() == 1 {
             return (0.0, 0.0);
         }
         let live = || here.iter().filter(|token| token.live);
@@ -28,9 +29,17 @@ pub fn group(sequences: &[Vec<Token>], eps: f64, lone_tail_is_raw: bool) -> Vec<
         });
         (b, magnitude)
     };
-    let advantage = |(t, token): (usize, &Token)| {
-        let (b, magnitude) = baseline(t);
+    let count = |tokens: &Vec<Token>| tokens.iter().filter(|token| token.live).count();
+    let alone = |s: usize, t: usize| {
+        let others = (0..sequences.len()).filter(|other| *other != s).map(|other| count(&sequences[other]));
+        let most = others.max().unwrap_or(0);
+        lone_tail_is_raw && count(&sequences[s]) > most && t >= most
+    };
+    let advantage = |s: usize, t: usize| {
+        let token = sequences[s][t];
+        let (b, magnitude) = if alone(s, t) { (0.0, 0.0) } else { baseline(t) };
         if token.live { (token.returns - b, token.returns.abs() + magnitude) } else { (0.0, 0.0) }
     };
-    sequences.iter().map(|tokens| tokens.iter().enumerate().map(advantage).collect()).collect()
+    let row = |s: usize| (0..sequences[s].len()).map(|t| advantage(s, t)).collect();
+    (0..sequences.len()).map(row).collect()
 }

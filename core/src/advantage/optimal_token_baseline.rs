@@ -11,8 +11,9 @@
 //! **Shapes**: `returns` G, `weights` W, `advantage` `[N]`; `cu_seqlens` `[S+1]`, `cu_groups` `[G+1]`. W is what
 //! [`RowScan`](crate::aggregate::RowScan) makes of the score norms.
 //!
-//! **Special cases**: a masked token counts as a position but has no weight and gets 0. A group of one has b = 0; with `lone_tail_is_raw` so does
-//! every position that only one sequence reaches.
+//! **Special cases**: a masked token counts as a position but has no weight and gets 0. A group of one has b = 0. With `lone_tail` so has the
+//! sequence that has the most live tokens, if no other has as many, from the position on that is the second most (verl's
+//! `handle_zero_tail`): without masked tokens, where it is the only one left.
 //!
 //! **Accuracy**: binary64, in the order of i, rounded to `f32` once.
 
@@ -37,13 +38,13 @@ pub struct OptimalTokenBaseline<'a> {
     pub weights: In<'a, f32>,
     /// Added to the sum of the weights.
     pub eps: f64,
-    /// No baseline where only one sequence is left.
-    pub lone_tail_is_raw: bool,
+    /// Live tokens of each sequence, `[S]`: the longest one's tail has no baseline. None: it has one.
+    pub lone_tail: Option<In<'a, u32>>,
     /// `[N]`.
     pub advantage: Out<'a, f32>,
 }
 
-crate::kernel_args!(OptimalTokenBaseline<'_> { cu_groups, cu_seqlens, loss_mask, returns, weights, eps, lone_tail_is_raw, advantage });
+crate::kernel_args!(OptimalTokenBaseline<'_> { cu_groups, cu_seqlens, loss_mask, returns, weights, eps, lone_tail, advantage });
 
 impl OptimalTokenBaseline<'_> {
     /// Whether the scalar parameters are in their domain.
@@ -68,6 +69,22 @@ pub fn score_norm(p: f64, sum_squares: f64) -> f64 {
     if norm < 0.0 { 0.0 } else { norm }
 }
 
+#[derive(Clone, Copy)]
+struct Tail<'a> {
+    live: Option<In<'a, u32>>,
+}
+
+impl Tail<'_> {
+    /// Live tokens of a sequence; 0 of all where they are not asked for.
+    #[inline(always)]
+    fn live(&self, s: usize) -> u32 {
+        match self.live {
+            Some(live) => live.at(s),
+            None => 0,
+        }
+    }
+}
+
 impl Kernel for OptimalTokenBaseline<'_> {
     const NAME: &'static str = "optimal_token_baseline";
 
@@ -88,16 +105,20 @@ impl Kernel for OptimalTokenBaseline<'_> {
     fn row<T: Team>(&self, team: &T, row: usize) {
         let (group, offsets, mask) = (self.cu_groups.span(row), self.cu_seqlens, self.loss_mask);
         let (returns, weights, advantage) = (self.returns, self.weights, self.advantage);
-        let (eps, lone_tail_is_raw, one) = (self.eps, self.lone_tail_is_raw, group.len() < 2);
-        let mut longest = 0;
+        let (eps, one) = (self.eps, group.len() < 2);
+        let tail = Tail { live: self.lone_tail };
+        let (mut longest, mut most, mut second) = (0, 0, 0);
         let mut s = group.start;
         while s < group.end {
-            let length = offsets.span(s).len();
+            let (length, live) = (offsets.span(s).len(), tail.live(s));
             longest = if length > longest { length } else { longest };
+            let below = if live < most { live } else { most };
+            second = if below > second { below } else { second };
+            most = if live > most { live } else { most };
             s += 1;
         }
         team.for_each(Span::new(0, longest), move |t| {
-            let (mut weighted, mut total, mut reached) = (0.0, 0.0, 0u32);
+            let (mut weighted, mut total) = (0.0, 0.0);
             let mut s = group.start;
             while s < group.end {
                 let span = offsets.span(s);
@@ -107,17 +128,18 @@ impl Kernel for OptimalTokenBaseline<'_> {
                     let live = mask.at(i);
                     weighted += if live { f64::from(returns.at(i)) * weight } else { 0.0 };
                     total += if live { weight } else { 0.0 };
-                    reached += 1;
                 }
                 s += 1;
             }
-            let raw = one | (lone_tail_is_raw & (reached < 2));
-            let baseline = if raw { 0.0 } else { num::div64(weighted, total + eps) };
+            let baseline = if one { 0.0 } else { num::div64(weighted, total + eps) };
             let mut s = group.start;
             while s < group.end {
                 let span = offsets.span(s);
                 if t < span.len() {
                     let i = span.start + t;
+                    // Of two with the most, the second most is as many, and neither is alone.
+                    let alone = (tail.live(s) > second) & (t >= second as usize);
+                    let baseline = if alone { 0.0 } else { baseline };
                     let centred = num::canonical((f64::from(returns.at(i)) - baseline) as f32);
                     advantage.put(i, if mask.at(i) { centred } else { 0.0 });
                 }

@@ -116,14 +116,19 @@ fn steps<R: Runner>(runner: &R, batch: &Batch, case: u32, record: &mut impl Reco
 fn baseline<R: Runner>(runner: &R, batch: &Batch, case: u32, record: &mut impl Record) -> Result<(), Error> {
     let mut out = Outputs::poisoned();
     let cu_groups = [0, 4, 5, 5, 9, ROWS as u32];
+    let (offsets, mask) = (offsets()?, Mask::new(batch.mask()));
+    let live: [u32; ROWS] = core::array::from_fn(|s| {
+        let span = offsets.span(s);
+        (span.start..span.end).filter(|i| mask.at(*i)).count() as u32
+    });
     let kernel = OptimalTokenBaseline {
         cu_groups: Offsets::new("cu_groups", &cu_groups, ROWS, "sequences")?,
-        cu_seqlens: offsets()?,
-        loss_mask: Mask::new(batch.mask()),
+        cu_seqlens: offsets,
+        loss_mask: mask,
         returns: In::new(&batch.advantage),
         weights: In::new(&batch.weights),
         eps: [1e-8, 0.0][case as usize % 2],
-        lone_tail_is_raw: case % 3 == 1,
+        lone_tail: (case % 3 == 1).then(|| In::new(&live)),
         advantage: Out::new(&mut out.element[0]),
     };
     kernel.check()?;

@@ -3,7 +3,7 @@
 //! Weights of a rollout correction come as they are, not from log-probabilities, so they go to the op. Of
 //! many turns a position counts live tokens alone: the same over sequences without the others.
 
-use crate::inputs::{Inputs, Shape};
+use crate::inputs::Inputs;
 use crate::numbers::{Got, widen};
 use crate::outcome::{Calls, Setup, text};
 use crate::settings::{Config, Overlay};
@@ -11,7 +11,6 @@ use crate::sources::Plan;
 use lockstep::ops::discounted_return;
 use lockstep::ops::optimal_token_baseline::{Score, TokenBaselineParams, optimal_token_baseline};
 use lockstep::{Batch, Device};
-use std::ops::Range;
 
 const INPUTS: &[&str] = &["cu_seqlens", "cu_groups", "loss_mask", "logp_old", "token_rewards"];
 const TURNS: &str = "advantage_multi_turn_optimal_token_baseline";
@@ -35,18 +34,7 @@ pub(crate) fn read(
     let shape = inputs.shape()?;
     let (offsets, cu_groups): (Vec<u32>, Vec<u32>) =
         (inputs.whole("cu_seqlens")?, inputs.whole("cu_groups")?);
-    // Tokens that have a position: all but padding, and of many turns the live ones.
-    let padding = |span: &Range<usize>| span.clone().rev().take_while(|i| !shape.live[*i]).count();
-    let kept = |span: &Range<usize>| span.start..span.end - padding(span);
-    let placed: Vec<usize> =
-        shape.spans.iter().flat_map(kept).filter(|i| op != TURNS || shape.live[*i]).collect();
-    if op != TURNS && lone_tail_is_raw && cu_groups.windows(2).any(|group| tails_differ(group, &shape)) {
-        return Ok(Plan::Missing(
-            "a lone tail that begins at the second-largest number of live tokens (verl, with holes)",
-        ));
-    }
-    let padded = placed.len() < shape.live.len();
-    if op != TURNS && eps == EPS && !inputs.has("is_weights") && !(lone_tail_is_raw && padded) {
+    if op != TURNS && eps == EPS && !inputs.has("is_weights") {
         let recipe = Overlay::new("optimal_token_baseline");
         let mut to = Setup::new(recipe, Calls::Advantages, INPUTS, &["advantages", "returns"]);
         to.recipe.set("advantage.over_time.lone_tail_is_raw", lone_tail_is_raw);
@@ -57,6 +45,8 @@ pub(crate) fn read(
         return Ok(Plan::recipe(to));
     }
 
+    // Of many turns the live tokens alone have positions.
+    let placed: Vec<usize> = (0..shape.live.len()).filter(|i| op != TURNS || shape.live[*i]).collect();
     let mask = inputs.optional("loss_mask", Inputs::whole::<u8>)?;
     let before = |end: &u32| placed.partition_point(|i| *i < *end as usize) as u32;
     let mut cu_seqlens: Vec<u32> = offsets.iter().map(before).collect();
@@ -86,21 +76,4 @@ pub(crate) fn read(
     };
     let numbers = vec![("advantages", back(&advantage)), ("returns", back(&returns))];
     Ok(Plan::Numbers("ops::optimal_token_baseline", numbers))
-}
-
-/// Whether verl has another tail of a group: the response with the most live tokens, behind as many positions
-/// as the second has live tokens. Ours is of positions alone.
-fn tails_differ(group: &[u32], shape: &Shape) -> bool {
-    let members = group[0] as usize..group[1] as usize;
-    let tail = |length: &dyn Fn(Range<usize>) -> usize| {
-        let mut lengths: Vec<_> = members.clone().map(|s| (length(shape.spans[s].clone()), s)).collect();
-        lengths.sort_unstable_by(|a, b| b.cmp(a));
-        match lengths[..] {
-            [(most, longest), (second, _), ..] if most > second => Some((longest, second)),
-            _ => None,
-        }
-    };
-    let live = |span: Range<usize>| span.filter(|i| shape.live[*i]).count();
-    let reached = |span: Range<usize>| span.clone().rposition(|i| shape.live[i]).map_or(0, |last| last + 1);
-    tail(&live) != tail(&reached)
 }

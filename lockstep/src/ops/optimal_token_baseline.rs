@@ -26,7 +26,7 @@ pub enum Score<'a> {
 pub struct TokenBaselineParams {
     /// Added to the sum of the weights.
     pub eps: f64,
-    /// No baseline where only one sequence is left.
+    /// No baseline for the tail of a group's longest sequence, by live tokens, beyond the second longest.
     pub lone_tail_is_raw: bool,
 }
 
@@ -74,6 +74,7 @@ pub fn optimal_token_baseline(
         }
     };
     let weights = row_scan(device, batch, &weighted, Direction::Prefix)?;
+    let live = if params.lone_tail_is_raw { batch.lengths(device)? } else { Vec::new() };
     let mut advantage = vec![0.0; batch.tokens()];
     let kernel = OptimalTokenBaseline {
         cu_groups: batch.cu_groups(),
@@ -82,7 +83,7 @@ pub fn optimal_token_baseline(
         returns: In::new(returns),
         weights: In::new(&weights),
         eps: params.eps,
-        lone_tail_is_raw: params.lone_tail_is_raw,
+        lone_tail: params.lone_tail_is_raw.then(|| In::new(&live)),
         advantage: Out::new(&mut advantage),
     };
     kernel.check()?;

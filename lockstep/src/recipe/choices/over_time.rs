@@ -80,7 +80,7 @@ pub enum TimeChoice {
         /// Discount per token.
         #[serde(default = "one")]
         gamma: f64,
-        /// No baseline where only one sequence is left.
+        /// No baseline for the tail of a group's longest sequence, by live tokens, beyond the second longest.
         #[serde(default)]
         lone_tail_is_raw: bool,
     },

@@ -108,13 +108,24 @@ pub(crate) fn kl_token(kl: &oracle_kl::Kl, logp: f32, logp_ref: f32) -> [(f64, f
     let at_clamp_in = doubtful(x, exact, (x.abs() - kl.clamp_in).abs());
     // k3 itself is uncertain by its rounding, which at u = 20 is much more than that of u.
     let free = kl.free(x).abs();
-    let at_clamp_out = (free - kl.clamp_out).abs() < 8.0 * UNIT * free * (2.0 + x.abs());
+    let near = (free - kl.clamp_out).abs() < 8.0 * UNIT * free * (2.0 + x.abs());
+    let at_clamp_out = near && !kl_is_exact(kl, x, exact);
     let doubt = !kl.straight_through && (at_clamp_in || at_clamp_out);
     let spread = if is_k3 { 1.0 + x.abs() } else { 1.0 };
     [
         (value, value.abs() * sensitivity),
         (gradient, if doubt { f64::INFINITY } else { gradient.abs() * spread }),
     ]
+}
+
+/// Whether binary32 holds the estimate at x without an error, where it holds x: then no decision on it is in doubt.
+pub(crate) fn kl_is_exact(kl: &oracle_kl::Kl, x: f64, exact: bool) -> bool {
+    exact
+        && match kl.estimator {
+            oracle_kl::Estimator::K1 | oracle_kl::Estimator::Abs => true,
+            oracle_kl::Estimator::K2 => f64::from(0.5 * (x as f32 * x as f32)) == kl.free(x),
+            oracle_kl::Estimator::K3 => false,
+        }
 }
 
 pub(super) fn kl(case: &Case, kl: Kl) -> Vec<Want> {

@@ -87,7 +87,7 @@ impl OpTest for KlImportance {
                 }
                 let at = |k: usize| data.element[k][i];
                 let (d, exact) = expected::difference(at(slot::LOGP), at(slot::LOGP_OLD));
-                let (x, _) = expected::difference(at(slot::LOGP), at(slot::LOGP_REF));
+                let (x, exact_x) = expected::difference(at(slot::LOGP), at(slot::LOGP_REF));
                 let free = oracle_kl::Kl { clamp_out: f64::INFINITY, ..kl };
                 let [v, g] = expected::kl_token(&free, at(slot::LOGP), at(slot::LOGP_REF));
                 let want = oracle::token(&kl, guard, self.through, x, d);
@@ -96,8 +96,9 @@ impl OpTest for KlImportance {
                 value.push(want.0, v.1 * spread);
                 sum.add(want.0, v.1 * spread);
                 let product = v.0.abs() * ratio;
-                let at_clamp_out = (product - kl.clamp_out).abs()
-                    < 8.0 * expected::UNIT * product * (2.0 + x.abs() + d.abs());
+                let exact_product = guard.value(d) == 0.0 && expected::kl_is_exact(&kl, x, exact_x);
+                let near = 8.0 * expected::UNIT * product * (2.0 + x.abs() + d.abs());
+                let at_clamp_out = !exact_product && (product - kl.clamp_out).abs() < near;
                 let jumps = (self.through && expected::doubtful(d, exact, guard.distance_to_kink(d)))
                     || (at_clamp_out && !kl.straight_through);
                 let through = if self.through { v.1 } else { 0.0 };

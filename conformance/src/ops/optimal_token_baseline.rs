@@ -62,7 +62,8 @@ impl OpTest for OptimalTokenBaseline {
         let [cu_seqlens, cu_groups] = sequences(data);
         let offsets = Offsets::new("cu_seqlens", &cu_seqlens, data.elements(), "elements");
         let groups = Offsets::new("cu_groups", &cu_groups, cu_seqlens.len() - 1, "sequences");
-        let count = |pair: &[u32]| (pair[0] as usize..pair[1] as usize).filter(|i| data.live(*i)).count() as u32;
+        let count =
+            |pair: &[u32]| (pair[0] as usize..pair[1] as usize).filter(|i| data.live(*i)).count() as u32;
         let live: Vec<u32> = cu_seqlens.windows(2).map(count).collect();
         let kernel = Kernel {
             cu_groups: groups.map_err(|e| e.to_string())?,

@@ -353,7 +353,10 @@ fn recipes_refuse_what_does_not_go_together() {
     assert!(toml("[correction]\nlevel = \"one\"\n").contains("has no weights"));
     let reject = "[correction]\n[[correction.reject]]\nstatistic = \"token_k2\"\nhigh = 1.0\n";
     assert!(Recipe::from_toml(reject).is_ok());
-    assert!(toml(&reject.replace("token_k2", "token_k4")).contains("no statistic is called `token_k4`"));
+    assert!(
+        toml(&reject.replace("token_k2", "token_k4"))
+            .contains("unknown variant `token_k4`, expected one of `token_k1`")
+    );
     assert!(toml(&format!("{reject}low = 0.5\n")).contains("upper bound only"));
     let twice = format!("{reject}[[correction.reject]]\nstatistic = \"token_k2\"\nhigh = 2.0\n");
     assert!(toml(&twice).contains("token_k2 twice"));

@@ -292,36 +292,43 @@ fn row_10_14_mars_normalisation_set() {
 #[test]
 fn optimal_token_baseline_by_hand() {
     let device = Device::cpu();
-    // A group of two, of 3 and 2 tokens, and a group of one.
-    let mask = [1, 0, 1, 1, 1, 1];
-    let batch = Batch::new(&[0, 3, 5, 6], &[0, 2, 3], Some(&mask)).unwrap();
+    // A group of two, of 3 and 2 live tokens, and a group of one.
+    let mask = [1, 1, 0, 1, 1, 1, 1];
+    let batch = Batch::new(&[0, 4, 6, 7], &[0, 2, 3], Some(&mask)).unwrap();
     let nan = f32::NAN;
-    let returns = [1.0, nan, 2.0, 0.0, 0.5, 3.0];
-    let norm = [0.25, nan, 0.25, 0.75, 0.25, 0.5];
+    let returns = [1.0, 1.0, nan, 2.0, 0.0, 0.5, 3.0];
+    let norm = [0.25, 0.75, nan, 0.25, 0.75, 0.25, 0.5];
     let run = |score: Score<'_>, ratio: Option<&[f32]>, lone_tail_is_raw| {
         let params = TokenBaselineParams { eps: 0.0, lone_tail_is_raw };
         optimal_token_baseline(&device, &batch, &returns, score, ratio, &params).unwrap()
     };
-    // Position 0: weights 0.25 and 0.75; position 1: the second alone has weight; position 2: the first alone.
-    assert_eq!(run(Score::Norm(&norm), None, false), [0.75, 0.0, 0.0, -0.25, 0.0, 3.0]);
-    assert_eq!(run(Score::Norm(&norm), None, true), [0.75, 0.0, 2.0, -0.25, 0.0, 3.0]);
-    // A ratio of 3 for the first token: weights 2.25 and 0.75.
-    let ratio = [3.0, nan, 1.0, 1.0, 1.0, 1.0];
-    assert_eq!(run(Score::Norm(&norm), Some(&ratio), true)[..4], [0.25, 0.0, 2.0, -0.75]);
-    // p = Σp² = 0.75: norm 0.25.
-    let p = [0.75, nan, 0.75, 0.25, 0.75, 0.5];
+    // Position 0: weights 0.25 and 0.75; position 1: 1 and 1; position 3: the first alone.
+    assert_eq!(run(Score::Norm(&norm), None, false), [0.75, 0.25, 0.0, 0.0, -0.25, -0.25, 3.0]);
+    assert_eq!(run(Score::Norm(&norm), None, true), [0.75, 0.25, 0.0, 2.0, -0.25, -0.25, 3.0]);
+    // A ratio of 3 for the first token: weights 2.25 and 0.75, then 3 and 1.
+    let ratio = [3.0, 1.0, nan, 1.0, 1.0, 1.0, 1.0];
+    assert_eq!(run(Score::Norm(&norm), Some(&ratio), true)[..5], [0.25, 0.125, 0.0, 2.0, -0.75]);
+    // p = Σp²: norm 1 - p.
+    let p = [0.75, 0.25, nan, 0.75, 0.25, 0.75, 0.5];
     assert_eq!(
-        run(Score::Probabilities { p: &p, sum_squares: &p }, None, false)[..4],
-        [0.75, 0.0, 0.0, -0.25]
+        run(Score::Probabilities { p: &p, sum_squares: &p }, None, false)[..5],
+        [0.75, 0.25, 0.0, 0.0, -0.25]
     );
+    // 3 live tokens and 2 of as many positions: verl's tail begins at the third, which both reach.
+    let holes = [1, 1, 1, 1, 0, 1];
+    let both = Batch::new(&[0, 3, 6], &[0, 2], Some(&holes)).unwrap();
+    let (quarter, reward) = ([0.25, 0.25, 0.25, 0.25, nan, 0.25], [1.0, 1.0, 2.0, 0.0, nan, 4.0]);
+    let params = TokenBaselineParams { eps: 0.0, lone_tail_is_raw: true };
+    let out = optimal_token_baseline(&device, &both, &reward, Score::Norm(&quarter), None, &params).unwrap();
+    assert_worked(&out, &[0.5, 0.0, 2.0, -0.5, 0.0, 1.2]);
     let error = |score: Score<'_>| {
         let params = TokenBaselineParams::default();
         optimal_token_baseline(&device, &batch, &returns, score, None, &params).unwrap_err().to_string()
     };
-    let negative = [0.25, nan, -0.25, 0.75, 0.25, 0.5];
-    assert!(error(Score::Norm(&negative)).starts_with("`score norms`[2] is -0.25"));
-    let above = [0.25, nan, 1.5, 0.75, 0.25, 0.5];
-    assert!(error(Score::Probabilities { p: &above, sum_squares: &p }).starts_with("`p`[2] is 1.5"));
+    let negative = [0.25, 0.75, nan, -0.25, 0.75, 0.25, 0.5];
+    assert!(error(Score::Norm(&negative)).starts_with("`score norms`[3] is -0.25"));
+    let above = [0.25, 0.75, nan, 1.5, 0.75, 0.25, 0.5];
+    assert!(error(Score::Probabilities { p: &above, sum_squares: &p }).starts_with("`p`[3] is 1.5"));
 }
 
 #[test]

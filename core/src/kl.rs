@@ -25,6 +25,9 @@
 //! | slime | `k1`, `k2`, `k3` | none |
 //! | TRL | the only one | none |
 //!
+//! The [policy losses](crate::policy_loss) clamp k3 alone: the others' clamps cost them registers that they lack, so they are for the ops
+//! `kl` and [`kl_importance`](crate::kl_importance).
+//!
 //! The penalty in the reward, r_t − β·k1 of the policy that sampled, is the same estimate without its gradient; r·k3 is
 //! [`kl_importance`](crate::kl_importance).
 //!
@@ -105,34 +108,91 @@ impl Kl {
             Estimator::K1 => self.clamped(x, |x| (x, 1.0)),
             Estimator::Abs => self.clamped(x, abs),
             Estimator::K2 => self.clamped(x, k2),
-            Estimator::K3 => self.clamped(x, k3::<A>),
+            Estimator::K3 => self.k3::<A>(-x),
         };
         self.passed(x, own)
     }
 
-    /// [`token`](Kl::token) for the estimators without an exponential, by masks: on a CPU a choice of three becomes a jump, and the loop
-    /// around it stays scalar (measured: 9.7 ns a token, and 1.0 so). On AMD the masks cost scalar registers that are not there.
+    /// [`token`](Kl::token) for the estimators without an exponential: see [`free_linear`](Kl::free_linear).
     #[inline(always)]
     pub(crate) fn linear(&self, logp: f32, logp_ref: f32) -> (f32, f32) {
         let x = logp - logp_ref;
+        self.passed(x, self.clamped(x, |x| self.any_linear(x)))
+    }
+
+    /// An estimator without an exponential between its clamps.
+    #[inline(always)]
+    fn clamped(&self, x: f32, estimate: impl Fn(f32) -> (f32, f32)) -> (f32, f32) {
+        let (x, beyond) = within(x, self.clamp_in);
+        let (value, gradient) = estimate(x);
+        self.bounded(value, if beyond { 0.0 } else { gradient })
+    }
+
+    /// A value within ±`clamp_out`, and its gradient: 0 where that acts.
+    #[inline(always)]
+    pub(crate) fn bounded(&self, value: f32, gradient: f32) -> (f32, f32) {
+        let (value, beyond) = within(value, self.clamp_out);
+        (value, if beyond { 0.0 } else { gradient })
+    }
+
+    /// The same without `clamp_out`.
+    #[inline(always)]
+    pub(crate) fn unbounded(self) -> Kl {
+        Kl { clamp_out: f32::INFINITY, ..self }
+    }
+
+    /// Whether a clamp is set that only the ops of their own know: of an estimator without an exponential.
+    pub fn clamps_apart(&self) -> bool {
+        self.estimator != Estimator::K3 && (self.clamp_in.is_finite() || self.clamp_out.is_finite())
+    }
+
+    /// What the fused op can measure of it: the estimate without clamps of those.
+    pub fn measured(self) -> Kl {
+        if self.clamps_apart() {
+            Kl { clamp_in: f32::INFINITY, clamp_out: f32::INFINITY, ..self }
+        } else {
+            self
+        }
+    }
+
+    /// [`token`](Kl::token) where [`clamps_apart`](Kl::clamps_apart) is false.
+    #[inline(always)]
+    pub(crate) fn free<A: Arith>(&self, logp: f32, logp_ref: f32) -> (f32, f32) {
+        let x = logp - logp_ref;
+        let own = match self.estimator {
+            Estimator::K1 => (x, 1.0),
+            Estimator::Abs => abs(x),
+            Estimator::K2 => k2(x),
+            Estimator::K3 => self.k3::<A>(-x),
+        };
+        self.passed(x, own)
+    }
+
+    /// [`free`](Kl::free) for the estimators without an exponential, by masks: on a CPU a choice of three becomes a jump, and the loop
+    /// around it stays scalar (measured: 9.7 ns a token, and 1.0 so). On AMD the masks cost scalar registers that are not there.
+    #[inline(always)]
+    pub(crate) fn free_linear(&self, logp: f32, logp_ref: f32) -> (f32, f32) {
+        let x = logp - logp_ref;
+        self.passed(x, self.any_linear(x))
+    }
+
+    #[inline(always)]
+    fn any_linear(&self, x: f32) -> (f32, f32) {
         let mask = |on: bool| 0u32.wrapping_sub(u32::from(on));
         let (is_abs, is_k2) = (mask(self.estimator == Estimator::Abs), mask(self.estimator == Estimator::K2));
         let either = |by_abs: f32, by_k2: f32, by_k1: f32| {
             let others = !(is_abs | is_k2) & by_k1.to_bits();
             f32::from_bits((is_abs & by_abs.to_bits()) | (is_k2 & by_k2.to_bits()) | others)
         };
-        let own = self.clamped(x, |x| {
-            let ((size, sign), (half_square, slope)) = (abs(x), k2(x));
-            (either(size, half_square, x), either(sign, slope, 1.0))
-        });
-        self.passed(x, own)
+        let ((size, sign), (half_square, slope)) = (abs(x), k2(x));
+        (either(size, half_square, x), either(sign, slope, 1.0))
     }
 
     /// [`token`](Kl::token) for k3.
     #[inline(always)]
     pub(crate) fn token_k3<A: Arith>(&self, logp: f32, logp_ref: f32) -> (f32, f32) {
         let x = logp - logp_ref;
-        self.passed(x, self.clamped(x, k3::<A>))
+        self.passed(x, self.k3::<A>(-x))
     }
 
     /// Value and gradient of an estimator at x; straight through, the gradient is k2's.
@@ -141,23 +201,14 @@ impl Kl {
         (value, if self.straight_through { k2(x).1 } else { gradient })
     }
 
-    /// An estimator between its clamps.
     #[inline(always)]
-    fn clamped(&self, x: f32, estimate: impl Fn(f32) -> (f32, f32)) -> (f32, f32) {
-        let (value, gradient) = estimate(within(x, self.clamp_in));
-        self.bounded(value, if beyond(x, self.clamp_in) { 0.0 } else { gradient })
-    }
-
-    /// A value within ±`clamp_out`, and its gradient: 0 where that acts.
-    #[inline(always)]
-    pub(crate) fn bounded(&self, value: f32, gradient: f32) -> (f32, f32) {
-        (within(value, self.clamp_out), if beyond(value, self.clamp_out) { 0.0 } else { gradient })
-    }
-
-    /// The same without `clamp_out`.
-    #[inline(always)]
-    pub(crate) fn unbounded(self) -> Kl {
-        Kl { clamp_out: f32::INFINITY, ..self }
+    fn k3<A: Arith>(&self, raw: f32) -> (f32, f32) {
+        let low = if raw < -self.clamp_in { -self.clamp_in } else { raw };
+        let u = if low > self.clamp_in { self.clamp_in } else { low };
+        let k3 = num::expm1mx::<A>(u);
+        let value = if k3 > self.clamp_out { self.clamp_out } else { k3 };
+        let clamped = (raw < -self.clamp_in) | (raw > self.clamp_in) | (k3 > self.clamp_out);
+        (value, if clamped { 0.0 } else { -num::expm1::<A>(u) })
     }
 
     /// Whether the guards are in their domain.
@@ -167,21 +218,11 @@ impl Kl {
     }
 }
 
+/// x within ±bound, and whether it is beyond.
 #[inline(always)]
-fn within(x: f32, bound: f32) -> f32 {
-    let low = if x < -bound { -bound } else { x };
-    if low > bound { bound } else { low }
-}
-
-#[inline(always)]
-fn beyond(x: f32, bound: f32) -> bool {
-    (x < -bound) | (x > bound)
-}
-
-/// k3 and its derivative.
-#[inline(always)]
-fn k3<A: Arith>(x: f32) -> (f32, f32) {
-    (num::expm1mx::<A>(-x), -num::expm1::<A>(-x))
+fn within(x: f32, bound: f32) -> (f32, bool) {
+    let beyond = x.abs() > bound;
+    (if beyond { bound.copysign(x) } else { x }, beyond)
 }
 
 /// |x| and its derivative.

@@ -15,7 +15,9 @@ use lockstep::{
 use lockstep_fuzz::*;
 
 /// What an error may name.
-const NAMES: [&str; 32] = [
+const NAMES: [&str; 34] = [
+    "`kl`",
+    "`kl gradient`",
     "`logp`",
     "`logp_old`",
     "`logp_ref`",

@@ -2,7 +2,9 @@
 
 use super::hash::Source;
 use super::masks::{Mask, garbage};
-use super::params::{AnyGate, Params, Policy, gates, guards, kls, score_gates, second_gates, weights};
+use super::params::{
+    AnyGate, Params, Policy, gates, guards, kls, kls_of_ops, score_gates, second_gates, weights,
+};
 use super::shapes::{Shape, large, named, small};
 use super::values::{self, Range};
 use super::{Case, Data, rewards};
@@ -276,7 +278,7 @@ fn score(source: Source) -> Vec<Case> {
 
 fn kl(source: Source) -> Vec<Case> {
     let mut cases = Vec::new();
-    for kl in kls() {
+    for kl in kls_of_ops() {
         for range in Range::ALL {
             let k = cases.len();
             let params = Params::Kl { kl, outputs: k % 7 != 6 };

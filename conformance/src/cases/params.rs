@@ -190,7 +190,7 @@ pub fn guards() -> [Guard; 5] {
     ]
 }
 
-/// Every estimator: free, straight-through, with each clamp; k3 with verl's two.
+/// Every estimator: free, straight-through; k3 with each clamp and with verl's two.
 pub fn kls() -> Vec<Kl> {
     let mut kls = Vec::new();
     for estimator in [Estimator::K1, Estimator::Abs, Estimator::K2, Estimator::K3] {
@@ -199,11 +199,18 @@ pub fn kls() -> Vec<Kl> {
         kls.push(Kl { straight_through: true, ..verls });
     }
     kls.push(Kl::guarded(Estimator::K3));
-    for estimator in [Estimator::K3, Estimator::K1, Estimator::Abs, Estimator::K2] {
-        kls.push(Kl { clamp_in: 0.5, ..Kl::new(estimator) });
-        kls.push(Kl { clamp_out: 0.125, ..Kl::new(estimator) });
-    }
+    kls.extend(each_clamp(Estimator::K3));
     kls
+}
+
+fn each_clamp(estimator: Estimator) -> [Kl; 2] {
+    [Kl { clamp_in: 0.5, ..Kl::new(estimator) }, Kl { clamp_out: 0.125, ..Kl::new(estimator) }]
+}
+
+/// The same, and the clamps of the others: of the ops that have them.
+pub fn kls_of_ops() -> Vec<Kl> {
+    let others = [Estimator::K1, Estimator::Abs, Estimator::K2].into_iter().flat_map(each_clamp);
+    kls().into_iter().chain(others).collect()
 }
 
 /// Gates: verl's, clip-higher without dual clip, bounds exactly at r = 1 (ties), the widest band; SAPO's temperatures of

@@ -4,7 +4,8 @@ use super::corpus::tokens;
 use super::hash::Source;
 use super::masks::{Mask, garbage};
 use super::params::{
-    AnyGate, COUNTED, Params, Policy, Taus, gates, guards, kls, score_gates, second_gates, weights,
+    AnyGate, COUNTED, Params, Policy, Taus, gates, guards, kls, kls_of_ops, score_gates, second_gates,
+    weights,
 };
 use super::shapes::Shape;
 use super::values::{Range, spread};
@@ -140,7 +141,7 @@ pub fn random(op: &str, seed: u64) -> Option<Case> {
         }
         "token_ratio" => Params::TokenRatio { guard: draw.pick(&guards()), outputs: draw.yes() },
         _ if OpInfo::named(op).is_some_and(|op| op.file == "policy_loss/mod.rs") => draw.policy(op),
-        "kl" => Params::Kl { kl: draw.pick(&kls()), outputs: draw.yes() },
+        "kl" => Params::Kl { kl: draw.pick(&kls_of_ops()), outputs: draw.yes() },
         "aggregate" => Params::Aggregate { values: draw.yes() },
         "row_scan" => Params::RowScan { direction: draw.pick(&[Direction::Prefix, Direction::Suffix]) },
         _ => {

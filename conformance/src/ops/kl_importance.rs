@@ -5,7 +5,7 @@ use crate::backend::Backend;
 use crate::cases::corpus::tokens;
 use crate::cases::hash::Source;
 use crate::cases::masks::Mask;
-use crate::cases::params::{guards, kls};
+use crate::cases::params::{guards, kls_of_ops};
 use crate::cases::random::Draw;
 use crate::cases::shapes::{Shape, small};
 use crate::cases::values::Range;
@@ -111,7 +111,7 @@ impl OpTest for KlImportance {
 
     fn corpus(source: Source) -> Vec<Case> {
         let mut cases = Vec::new();
-        for kl in kls() {
+        for kl in kls_of_ops() {
             for range in Range::ALL {
                 let k = cases.len();
                 // Without a guard r·k3 of log-ratios of ±30 is no f32.
@@ -127,7 +127,7 @@ impl OpTest for KlImportance {
     }
 
     fn random(_op: &str, draw: &mut Draw) -> Case {
-        let kl = Kl { clamp_in: 20.0, ..draw.pick(&kls()) };
+        let kl = Kl { clamp_in: 20.0, ..draw.pick(&kls_of_ops()) };
         let guard = draw.pick(&guards()[1..4]);
         let params = KlImportance { kl, guard, through: draw.yes(), outputs: draw.yes() };
         let shape = Shape { name: "random", catches: "whatever nobody thought of", lengths: draw.lengths() };

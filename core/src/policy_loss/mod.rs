@@ -261,6 +261,11 @@ impl<G: Gate> PolicyLoss<'_, G> {
         self.weight_from.check(&self.weight)?;
         if let Some(term) = &self.kl {
             term.kl.check()?;
+            if term.kl.clamps_apart() {
+                let expected =
+                    "no clamps of k1, abs and k2 in the fused loss: ops kl and kl_importance have them";
+                return Err(Error::Combination { argument: "kl", expected });
+            }
             check_scalar("kl.coef", term.coef, term.coef.is_finite(), "a finite number")?;
         }
         if self.level == Level::Given && (G::READS_OLD || (G::SECOND && self.logp_second.is_none())) {

@@ -217,9 +217,9 @@ impl<G: Gate, const KL: u8, const HOT: u8, const WANT: u8> Token<G, KL, HOT, WAN
             let logp_ref = input(4);
             alarm = flag::worse(alarm, flag::logp(logp_ref));
             let (value, kl_gradient) = match KL {
-                LINEAR => self.kl.linear(input(0), logp_ref),
+                LINEAR => self.kl.free_linear(input(0), logp_ref),
                 K3 => self.kl.token_k3::<A>(input(0), logp_ref),
-                _ => self.kl.token::<A>(input(0), logp_ref),
+                _ => self.kl.free::<A>(input(0), logp_ref),
             };
             kl = value;
             let coef =

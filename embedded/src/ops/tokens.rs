@@ -6,7 +6,7 @@ use crate::batch::{Batch, ROWS, Range};
 use crate::hash::Source;
 use crate::record::{Record, f32s, f64s};
 use lockstep_core::Error;
-use lockstep_core::kl::KlDivergence;
+use lockstep_core::kl::{Estimator, Kl, KlDivergence};
 use lockstep_core::op::Kernel;
 use lockstep_core::ragged::{In, Mask, Out};
 use lockstep_core::ratio::{TokenRatio, token};
@@ -50,7 +50,9 @@ pub(super) fn run<R: Runner>(runner: &R, source: Source, record: &mut impl Recor
 
 fn kl<R: Runner>(runner: &R, source: Source, record: &mut impl Record) -> Result<(), Error> {
     let mut case = 0;
-    for kl in kls() {
+    let k1 = Kl::new(Estimator::K1);
+    let clamped = [Kl { clamp_in: 0.5, ..k1 }, Kl { clamp_out: 0.125, ..k1 }];
+    for kl in kls().into_iter().chain(clamped) {
         for range in Range::ALL {
             let batch = Batch::new(source.fork(case), range, case);
             let wanted = case % 7 != 6;

@@ -6,8 +6,8 @@ use crate::ops::correction::CorrectionParams;
 use crate::ops::whiten::{Weighting, WhitenParams};
 use crate::recipe::{
     Against, AggregationMode, CountedSequences, Denominator, EmptySequence, Estimator, FilterChoice,
-    GateChoice, KlPlace, KlWeighting, NanReward, RatioAdvantage, RatioGradient, RatioLevel, Recipe,
-    Reduction, ShapingChoice, SingletonChoice, TimeChoice,
+    GateChoice, KlPlace, NanReward, RatioAdvantage, RatioGradient, RatioLevel, Recipe, Reduction,
+    ShapingChoice, SingletonChoice, TimeChoice,
 };
 use crate::rollouts::Views;
 use crate::stage::with_gate;
@@ -90,11 +90,8 @@ impl Recipe {
             (self.ratio.advantage == RatioAdvantage::SequenceMean && self.per_token(), "ratio.advantage"),
             (self.kl.is_some_and(|kl| kl.place == KlPlace::Convex), "kl.place"),
             (
-                self.kl.is_some_and(|kl| {
-                    kl.place == KlPlace::Loss
-                        && (kl.importance_weighted != KlWeighting::None
-                            || matches!(self.gate, GateChoice::Gmpo { .. }))
-                }),
+                self.weighted_kl().is_some()
+                    || (self.kl_term().is_some() && matches!(self.gate, GateChoice::Gmpo { .. })),
                 "kl",
             ),
             (self.entropy.is_some(), "entropy"),

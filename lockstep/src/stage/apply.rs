@@ -233,15 +233,21 @@ impl Recipe {
     }
 
     /// Whether the gradient of an importance-weighted KL term flows through the ratio; none without such a term.
-    pub(super) fn weighted_kl(&self) -> Option<bool> {
+    pub(crate) fn weighted_kl(&self) -> Option<bool> {
         match self.kl.filter(|kl| kl.place == KlPlace::Loss)?.importance_weighted {
+            KlWeighting::None if self.clamps_apart() => Some(false),
             KlWeighting::None => None,
             KlWeighting::ThroughRatio | KlWeighting::Score => Some(true),
             KlWeighting::Detached => Some(false),
         }
     }
 
-    /// Adds the KL term, where it is weighted by the importance ratio.
+    /// Whether the estimator has clamps that the fused op lacks: then the term is added after it.
+    pub(super) fn clamps_apart(&self) -> bool {
+        self.kl_term().is_some_and(|(kl, _)| kl.clamps_apart())
+    }
+
+    /// Adds the KL term, where it is weighted by the importance ratio or clamped as the fused op cannot.
     fn add_weighted_kl(
         &self,
         device: &Device,
@@ -257,11 +263,13 @@ impl Recipe {
         if of_policy && matches!(self.ratio.level, RatioLevel::Sequence | RatioLevel::Product) {
             return self.add_kl_of_sequences(device, batch, input, (logp_ref, term), (through, weight), out);
         }
-        let on_policy = self.kl.is_some_and(|kl| kl.importance_weighted == KlWeighting::Score);
+        let unweighted = [KlWeighting::None, KlWeighting::Score];
+        let on_policy = self.kl.is_some_and(|kl| unweighted.contains(&kl.importance_weighted));
         let logp_old = if on_policy { input.logp } else { input.logp_old };
         let policies = ThreePolicies { logp: input.logp, logp_old, logp_ref };
         policy_loss::add_kl_importance(device, batch, &policies, term, (self.guard(), through), weight, out)?;
-        if of_policy {
+        // What the fused op has measured is the estimate without these clamps.
+        if of_policy || (on_policy && self.clamps_apart()) {
             let values = std::mem::take(&mut out.spare().kl);
             out.measure_kl(device, &values.row_sum, out.counts.tokens)?;
             out.spare().kl = values;

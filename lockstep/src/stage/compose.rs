@@ -206,7 +206,7 @@ impl Recipe {
             // β/2·d² is k2 to the proximal policy.
             GateChoice::Dro { beta } => (Some((Kl::new(Estimator::K2), beta)), true),
             // What is weighted is added after the fused op, which only measures it.
-            _ if self.weighted_kl().is_some() => (self.kl_term().map(|(kl, _)| (kl, 0.0)), false),
+            _ if self.weighted_kl().is_some() => (self.kl_term().map(|(kl, _)| (kl.measured(), 0.0)), false),
             _ => (self.kl_term(), false),
         }
     }

@@ -25,6 +25,10 @@ pub fn add_kl(
     weight: Weight,
     out: &mut PolicyOutput,
 ) -> Result<f64, Error> {
+    if kl.clamps_apart() {
+        let values = crate::ops::kl(device, batch, logp, logp_ref, &kl)?;
+        return add_kl_values(device, batch, (logp, &values), coef, weight, out);
+    }
     // Advantages of 0 leave the KL term alone.
     let none = vec![0.0; batch.sequences()];
     let params = PolicyParams {

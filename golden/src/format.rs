@@ -136,11 +136,12 @@ pub(crate) fn numbers(name: &str, value: &Value) -> Result<Vec<f64>, String> {
     list.iter().map(|x| number(name, x)).collect()
 }
 
-/// A number; `null` and `"nan"` are NaN.
+/// A number; `null` and `"nan"` are NaN, `true` is 1.
 pub(crate) fn number(name: &str, value: &Value) -> Result<f64, String> {
     match value {
         Value::Null => Ok(f64::NAN),
         Value::String(text) if text == "nan" => Ok(f64::NAN),
+        Value::Bool(holds) => Ok(f64::from(u8::from(*holds))),
         _ => value.as_f64().ok_or_else(|| format!("`{name}`: {value} is not a number")),
     }
 }

@@ -91,8 +91,13 @@ fn verify_case(
         }
         Ok(plan)
     });
+    let plan = match plan {
+        Ok(Plan::Ordered(of)) => of(&case.expected, device),
+        plan => plan,
+    };
     match plan {
         Err(reason) => report.fail(index, &reason),
+        Ok(Plan::Ordered(_)) => report.fail(index, "a plan that asks for the order twice"),
         Ok(Plan::Missing(what)) => report.misses(what),
         Ok(Plan::Numbers(ours, got)) => numbers_case(ours, got, None, &inputs, case, index, report),
         Ok(Plan::Except(ours, got, exception)) => {

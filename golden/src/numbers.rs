@@ -27,6 +27,8 @@ pub(crate) enum Got {
     Number(f64, f64),
     /// Any of these, held against binary64 alone where the file has both: in binary32 it is what cancelling leaves.
     Double(Box<Got>),
+    /// Any of these, whose elements are sums of terms that may cancel, and the largest magnitude of a term.
+    Cancelling(Box<Got>, f64),
     /// Lists and objects with numbers in them, compared place by place; those of one key share a floor.
     Nested(Value),
 }
@@ -45,6 +47,9 @@ impl Got {
     pub(crate) fn beside(self, shape: &Shape, name: &str, want: &Value) -> Result<Compared, String> {
         if let Got::Double(own) = self {
             return own.beside(shape, name, want);
+        }
+        if let Got::Cancelling(own, terms) = self {
+            return Ok(Compared { terms, ..own.beside(shape, name, want)? });
         }
         let Shape { live, spans } = shape;
         let mut out = Compared { name: name.into(), ..Compared::default() };

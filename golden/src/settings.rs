@@ -12,6 +12,11 @@ impl<'a> Config<'a> {
         Config(config.iter().map(|(key, value)| (key.as_str(), value)).collect())
     }
 
+    /// Whether `key` is there and not yet read, `null` or not: for defaults that `null` turns off.
+    pub(crate) fn has(&self, key: &str) -> bool {
+        self.0.iter().any(|(name, _)| *name == key)
+    }
+
     /// The value of `key`, removed; `null` counts as absent, as in the frameworks' configurations.
     pub(crate) fn take(&mut self, key: &str) -> Option<&'a Value> {
         let at = self.0.iter().position(|(name, _)| *name == key)?;

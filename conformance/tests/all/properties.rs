@@ -101,8 +101,14 @@ fn sapo() -> impl Strategy<Value = AnyGate> {
 }
 
 fn policy(gate: impl Strategy<Value = AnyGate>) -> impl Strategy<Value = Params> {
-    (gate, guard(), prop::option::of((kl().prop_map(Kl::measured), 0.0f32..2.0)), weight(), any::<[bool; 5]>()).prop_map(
-        |(gate, guard, kl, weight, [per_token, weights, loss, token_loss, metrics])| {
+    (
+        gate,
+        guard(),
+        prop::option::of((kl().prop_map(Kl::measured), 0.0f32..2.0)),
+        weight(),
+        any::<[bool; 5]>(),
+    )
+        .prop_map(|(gate, guard, kl, weight, [per_token, weights, loss, token_loss, metrics])| {
             let level = if loss { Level::Token } else { Level::Sequence { log_max: 0.5 } };
             Params::Policy(Policy {
                 gate,
@@ -117,8 +123,7 @@ fn policy(gate: impl Strategy<Value = AnyGate>) -> impl Strategy<Value = Params>
                 token_loss,
                 metrics,
             })
-        },
-    )
+        })
 }
 
 /// A case of an op on per-token data.

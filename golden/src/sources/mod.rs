@@ -1,9 +1,19 @@
 //! One table a source: which preset or op of ours each of theirs is, and which key each setting.
 
+mod dots;
+mod evolrl;
+mod fapo;
+mod gdro;
+mod latr;
+mod masa;
 mod mssr;
+mod nemo_advantages;
+mod nemo_metrics;
+mod nemo_rl;
 mod openrlhf;
 mod otb;
 mod over_tokens;
+mod routers;
 mod slime;
 mod spiral;
 mod tempo;
@@ -17,6 +27,7 @@ use crate::numbers::Got;
 use crate::outcome::{Exception, Setup};
 use crate::settings::Config;
 use lockstep::Device;
+use serde_json::{Map, Value};
 
 /// How a case is computed.
 pub(crate) enum Plan {
@@ -26,6 +37,8 @@ pub(crate) enum Plan {
     Numbers(&'static str, Vec<(&'static str, Got)>),
     /// The same, where it is known to differ.
     Except(&'static str, Vec<(&'static str, Got)>, Exception),
+    /// By the order in which the file has what has none; given what it expects.
+    Ordered(Ordered),
     /// Not yet: what Lockstep has no choice for.
     Missing(&'static str),
 }
@@ -35,6 +48,9 @@ impl Plan {
         Plan::Recipe(Box::new(setup))
     }
 }
+
+/// What [`Plan::Ordered`] does.
+pub(crate) type Ordered = Box<dyn Fn(&Map<String, Value>, &Device) -> Result<Plan, String>>;
 
 /// Reads a case of an op.
 pub(crate) type Read = fn(&str, &mut Config<'_>, &Inputs<'_>, &Device) -> Result<Plan, String>;
@@ -53,6 +69,14 @@ pub(crate) struct Source {
 /// All of them.
 #[rustfmt::skip]
 pub(crate) const ALL: &[Source] = &[
+    Source { name: "dots", says: &["github ASTRAL-Group/data-efficient-llm-rl "], ops: dots::ops, read: dots::read },
+    Source { name: "evolrl", says: &["github YujunZhou/EVOL-RL "], ops: evolrl::ops, read: evolrl::read },
+    Source { name: "fapo", says: &["github verl-project/verl-recipe "], ops: fapo::ops, read: fapo::read },
+    Source { name: "gdro", says: &["github kishanpb/verl-gdro "], ops: gdro::ops, read: gdro::read },
+    Source { name: "latr", says: &["github starreeze/latr "], ops: latr::ops, read: latr::read },
+    Source { name: "masa", says: &["github akatigre/MASA-RL "], ops: masa::ops, read: masa::read },
+    Source { name: "nemo_rl", says: &["NeMo-RL "], ops: nemo_rl::ops, read: nemo_rl::read },
+    Source { name: "routers", says: &["transformers "], ops: routers::ops, read: routers::read },
     Source { name: "openrlhf", says: &["OpenRLHF "], ops: openrlhf::ops, read: openrlhf::read },
     Source { name: "slime", says: &["slime ", "github THUDM/slime "], ops: slime::ops, read: slime::read },
     Source { name: "mssr", says: &["github ruiiu/MSSR "], ops: mssr::ops, read: mssr::read },

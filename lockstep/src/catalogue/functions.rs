@@ -74,6 +74,10 @@ const FUNCTIONS: &[Row] = &[
     ("core::advantage::trust", "V0.5-style test of a prior: fuse, sample more, or the mean", "2603.10848", OurReading, "", ""),
     ("core::advantage::mssr", "MSSR: a prompt's tracked value; rho per prompt or for all (both releases), SPO's start and priority", "2512.18215", OfficialCode, "", ""),
     ("core::advantage::filtration", "PF-PPO-style weights", "2409.06957", OurReading, "", ""),
+    ("core::reward::judge", "FAPO: rewards of the model that judges", "2510.22543", OfficialCode, "", ""),
+    // Routing.
+    ("ops::gating_forward", "MoE router: experts and gates, natural or replayed, and the gradient of the gates", "2510.11370, 2512.01374", FrameworkCode, "", ""),
+    ("ops::balance_loss", "load-balancing loss of a router and its gradient", "2101.03961", FrameworkCode, "", ""),
     // Exact sums.
     ("ops::exact_sum", "sums without an order: any sharding gives the same bits", "docs/decisions/0007", Ours, "exact_sum", "token"),
     // Prefix trees.
@@ -86,6 +90,7 @@ const SCHEDULES: &[(&str, &str, &str, Confidence)] = &[
     ("schedule::vade_select", "VADE-style selection: Beta posterior, Thompson draw", "2511.18902", OurReading),
     ("schedule::prompt_gdro_weights", "Prompt-GDRO: weights of difficulty bins", "2601.19280", OfficialCode),
     ("schedule::rollout_gdro_choose", "Rollout-GDRO: rollouts per bin under an exact budget", "2601.19280", OfficialCode),
+    ("schedule::gdro_bins", "bins of prompts by their pass rates, with a margin", "2601.19280", OfficialCode),
     ("schedule::square_root_law", "allocation by the square root of the variance", "2601.19280", Paper),
     ("schedule::largest_remainder", "whole numbers under a budget", "2601.19280", Ours),
     ("schedule::dars::Dars", "DARS: extra rollouts of hard prompts", "2508.13755", OfficialCode),

@@ -145,7 +145,9 @@ impl Entry {
     fn cost_text(&self) -> String {
         match self.cost {
             Some(cost) => format!("{cost:.3}/{}", self.per),
-            None if self.bench.is_none() && self.kind != Kind::Recipe => "host rule".into(),
+            None if self.bench.is_none() && self.kind != Kind::Recipe && !self.name.starts_with("ops::") => {
+                "host rule".into()
+            }
             None => String::new(),
         }
     }

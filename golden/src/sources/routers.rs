@@ -1,0 +1,241 @@
+//! Routers of transformers, natural and replayed, with their gradients, and its load-balancing loss.
+
+use crate::inputs::{Inputs, floats};
+use crate::numbers::{Got, widen};
+use crate::outcome::{Exception, text};
+use crate::settings::Config;
+use crate::sources::Plan;
+use lockstep::Device;
+use lockstep::core::ragged::Mask;
+use lockstep::core::routing::{Replay, Router, RouterKind};
+use lockstep::ops::{balance_loss, gating_backward, gating_forward};
+use lockstep::routing::{Ids, LoadSum, RoutingTrace, load};
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+
+type Numbers = Vec<(&'static str, Got)>;
+
+const OPS: &[&str] = &[
+    "load_balancing_loss",
+    "router_deepseek_v2",
+    "router_deepseek_v3",
+    "router_deepseek_v4",
+    "router_ernie4_5_moe",
+    "router_glm4_moe",
+    "router_gpt_oss",
+    "router_llama4",
+    "router_minimax_m2",
+    "router_mixtral",
+    "router_qwen3_moe",
+];
+
+/// The ops of the table.
+pub(crate) fn ops() -> Vec<&'static str> {
+    OPS.to_vec()
+}
+
+/// What the table says of a case.
+pub(crate) fn read(
+    op: &str,
+    config: &mut Config<'_>,
+    inputs: &Inputs<'_>,
+    device: &Device,
+) -> Result<Plan, String> {
+    let count = |config: &mut Config<'_>, key| {
+        config.number(key)?.map(|x| x as usize).ok_or_else(|| format!("config `{key}` is missing"))
+    };
+    let (experts, top_k) = (count(config, "num_experts")?, count(config, "top_k")?);
+    if op == "load_balancing_loss" {
+        // Shapes of the inputs.
+        config.ignore(&["layers", "batch", "length"]);
+        return balance(inputs, device, experts, top_k);
+    }
+    let replays = match config.text("mode")? {
+        Some("natural") => false,
+        Some("replay") => true,
+        other => return Err(format!("config `mode` is {other:?}: expected natural or replay")),
+    };
+    let norm = config.boolean("norm_topk_prob")?.unwrap_or(true);
+    let sigmoid = if norm { RouterKind::SigmoidNormalized } else { RouterKind::Sigmoid };
+    let kind = match op {
+        "router_mixtral" | "router_gpt_oss" | "router_ernie4_5_moe" => RouterKind::SoftmaxChosen,
+        "router_qwen3_moe" if norm => RouterKind::SoftmaxChosen,
+        // The port of DeepSeek-V2 does not read `norm_topk_prob`.
+        "router_qwen3_moe" | "router_deepseek_v2" => RouterKind::SoftmaxAll,
+        "router_deepseek_v3" | "router_glm4_moe" => sigmoid,
+        "router_minimax_m2" => RouterKind::SigmoidNormalized,
+        "router_llama4" => RouterKind::Sigmoid,
+        "router_deepseek_v4" => return Ok(Plan::Missing("gates √softplus(s) over their sum (DeepSeek-V4)")),
+        _ => return Err(format!("op {op} is not in the table of routers")),
+    };
+    // ERNIE's least sum of the chosen: the released one is below every sum that binary32 tells from 0.
+    if config.number("moe_norm_min")?.is_some_and(|least| least > 1e-12) {
+        return Ok(Plan::Missing("a least sum of the chosen above 1e-12 (ERNIE 4.5)"));
+    }
+    let mut router = Router::new(kind, experts, top_k);
+    router.scale = config.number("routed_scaling_factor")?.unwrap_or(1.0) as f32;
+    let groups = config.number("n_group")?.unwrap_or(1.0) as usize;
+    let top_groups = config.number("topk_group")?.unwrap_or(1.0) as usize;
+    let limited = config.text("topk_method")?.is_none_or(|method| method == "group_limited_greedy");
+    // Groups and bias belong to the selection, which a replay does not make.
+    let among_groups = limited && groups > 1 && !replays;
+    let bias = inputs.optional("e_score_correction_bias", Inputs::floats)?;
+    let bias = bias.filter(|bias| !replays && bias.iter().any(|b| *b != 0.0));
+    if !kind.sigmoid() && among_groups {
+        return Ok(Plan::Missing("groups of a softmax router, by the largest of each (DeepSeek-V2)"));
+    }
+    if !kind.sigmoid() && bias.is_some() {
+        return Ok(Plan::Missing("the bias of a softmax router's selection, on probabilities (ERNIE 4.5)"));
+    }
+    if among_groups {
+        (router.groups, router.top_groups) = (groups, top_groups);
+    }
+
+    let scores = flat(inputs, "scores")?;
+    let record = match replays {
+        false => None,
+        true => Some(ids(&numbers(inputs, "recorded_experts")?)),
+    };
+    let upstream = flat(inputs, "upstream")?;
+    let case = Case { router, scores, bias, upstream, dense: op == "router_llama4" };
+    if record.is_some() || case.dense {
+        return Ok(Plan::Numbers(NAME, case.run(device, record.as_deref())?.1));
+    }
+    // `topk` without `sorted`: a row has its experts, and their weights, in any order.
+    Ok(Plan::Ordered(Box::new(move |expected, device| {
+        let (own, got) = case.run(device, None)?;
+        let listed = expected.get("experts").and_then(of_numbers).ok_or("`experts` is not of numbers")?;
+        let listed = ids(&listed);
+        let set = |ids: &[usize]| ids.iter().copied().collect::<BTreeSet<_>>();
+        let mut rows = own.chunks(top_k).zip(listed.chunks(top_k));
+        if own.len() == listed.len() && rows.all(|(a, b)| set(a) == set(b)) {
+            return Ok(Plan::Numbers(NAME, case.run(device, Some(&listed))?.1));
+        }
+        match case.below_zero(device, &own)? {
+            true => Ok(Plan::Except(NAME, got, Exception::Differs(ZEROS))),
+            false => Ok(Plan::Numbers(NAME, got)),
+        }
+    })))
+}
+
+const NAME: &str = "ops::gating_forward";
+/// Where groups are left out.
+const ZEROS: &str =
+    "to the port, scores of the groups left out are 0: above a σ + b below 0 of the groups taken";
+
+/// A router, and what goes through it.
+struct Case {
+    router: Router,
+    scores: Vec<f32>,
+    bias: Option<Vec<f32>>,
+    upstream: Vec<f32>,
+    /// Whether weights and upstream have a place for every expert.
+    dense: bool,
+}
+
+impl Case {
+    /// The experts that ran, those of the record if there is one, and the numbers of the file.
+    fn run(&self, device: &Device, record: Option<&[usize]>) -> Result<(Vec<usize>, Numbers), String> {
+        let (experts, top_k) = (self.router.experts, self.router.top_k);
+        let trace = record.map(|ids| self.trace(ids)).transpose()?;
+        let replay = trace.as_ref().map(|trace| Replay { trace: trace.view(), mask: Mask::all() });
+        let bias = self.bias.as_deref().filter(|_| replay.is_none());
+        let gating = gating_forward(device, &self.router, &self.scores, bias, replay).map_err(text)?;
+        let chosen: Vec<usize> = match &gating.chosen {
+            Ids::U8(ids) => ids.iter().map(|id| usize::from(*id)).collect(),
+            Ids::U16(ids) => ids.iter().map(|id| usize::from(*id)).collect(),
+        };
+        let at = |entry: usize| entry / top_k * experts + chosen[entry];
+        let coef: Vec<f32> = match self.dense {
+            true => (0..chosen.len()).map(|entry| self.upstream[at(entry)]).collect(),
+            false => self.upstream.clone(),
+        };
+        let gradient = gating_backward(device, &self.router, &self.scores, &gating, &coef).map_err(text)?;
+        let terms = coef.iter().zip(&gating.gates).map(|(c, g)| f64::from((c * g).abs())).fold(0.0, f64::max);
+        let dscores = Got::Cancelling(Box::new(table(&widen(&gradient), experts)), terms);
+        if self.dense {
+            let mut weights = vec![0.0; self.scores.len()];
+            (0..chosen.len()).for_each(|entry| weights[at(entry)] = f64::from(gating.gates[entry]));
+            return Ok((chosen, vec![("dense_weights", table(&weights, experts)), ("dscores", dscores)]));
+        }
+        let ids: Vec<f64> = chosen.iter().map(|id| *id as f64).collect();
+        let weights = table(&widen(&gating.gates), top_k);
+        Ok((chosen, vec![("experts", table(&ids, top_k)), ("weights", weights), ("dscores", dscores)]))
+    }
+
+    fn trace(&self, ids: &[usize]) -> Result<RoutingTrace, String> {
+        let ids: Vec<i64> = ids.iter().map(|id| *id as i64).collect();
+        let rows = self.scores.len() / self.router.experts;
+        RoutingTrace::from_ids(&ids, rows, self.router.experts, 1, self.router.top_k).map_err(text)
+    }
+
+    /// Whether a router with groups chose one of σ + b below 0.
+    fn below_zero(&self, device: &Device, chosen: &[usize]) -> Result<bool, String> {
+        let plain = Router::new(RouterKind::Sigmoid, self.router.experts, self.router.top_k);
+        let trace = self.trace(chosen)?;
+        let replay = Replay { trace: trace.view(), mask: Mask::all() };
+        let sigmoids = gating_forward(device, &plain, &self.scores, None, Some(replay)).map_err(text)?.gates;
+        let bias = self.bias.as_deref().unwrap_or_default();
+        let below =
+            chosen.iter().zip(&sigmoids).any(|(id, s)| s + bias.get(*id).copied().unwrap_or(0.0) < 0.0);
+        Ok(self.router.groups > self.router.top_groups && below)
+    }
+}
+
+/// The load of the natural choice sums to K, as in transformers; all layers are one pool. Padding has no rows.
+fn balance(inputs: &Inputs<'_>, device: &Device, experts: usize, top_k: usize) -> Result<Plan, String> {
+    let scores = flat(inputs, "router_logits")?;
+    let mask = inputs.optional("attention_mask", numbers)?;
+    let tokens = mask.as_ref().map_or(1, Vec::len);
+    let live: Vec<bool> = (0..scores.len() / experts)
+        .map(|row| mask.as_ref().is_none_or(|mask| mask[row % tokens] != 0.0))
+        .collect();
+    let rows = || scores.chunks_exact(experts).zip(&live);
+    let kept: Vec<f32> = rows().filter(|(_, live)| **live).flat_map(|(row, _)| row).copied().collect();
+    let router = Router::new(RouterKind::SoftmaxChosen, experts, top_k);
+    let record = RoutingTrace::live(device, &router, 1, &kept, None).map_err(text)?;
+    let load = load(&record.view(), experts, LoadSum::TopK).map_err(text)?;
+    let out = balance_loss(device, &kept, &load, 1.0).map_err(text)?;
+    let mut of_kept = out.gradient.chunks_exact(experts);
+    let none = vec![0.0; experts];
+    let gradient: Vec<f64> = live
+        .iter()
+        .flat_map(|live| if *live { of_kept.next().map_or_else(Vec::new, widen) } else { none.clone() })
+        .collect();
+    let layers = inputs.value("router_logits")?.as_array().map_or(1, Vec::len);
+    let of_layer = gradient.chunks_exact(gradient.len() / layers);
+    let gradient = of_layer.map(|layer| values(layer, experts)).collect();
+    // Of one row: w·f·p of an expert is at most the sum over all of them.
+    let terms = out.loss * experts as f64 / kept.len() as f64;
+    let dlogits = Got::Cancelling(Box::new(Got::Nested(gradient)), terms);
+    let got = vec![("loss", Got::Number(out.loss, 0.0)), ("dlogits", dlogits)];
+    Ok(Plan::Numbers("ops::balance_loss", got))
+}
+
+/// Numbers in row order, however deep their lists are.
+fn of_numbers(value: &Value) -> Option<Vec<f64>> {
+    match value {
+        Value::Array(list) => Some(list.iter().map(of_numbers).collect::<Option<Vec<_>>>()?.concat()),
+        _ => Some(vec![value.as_f64()?]),
+    }
+}
+
+fn numbers(inputs: &Inputs<'_>, name: &str) -> Result<Vec<f64>, String> {
+    of_numbers(inputs.value(name)?).ok_or_else(|| format!("`{name}` is not of numbers"))
+}
+
+fn flat(inputs: &Inputs<'_>, name: &str) -> Result<Vec<f32>, String> {
+    floats(name, numbers(inputs, name)?)
+}
+
+fn ids(of: &[f64]) -> Vec<usize> {
+    of.iter().map(|id| *id as usize).collect()
+}
+
+fn values(of: &[f64], width: usize) -> Value {
+    of.chunks_exact(width).map(|row| json!(row)).collect()
+}
+
+fn table(of: &[f64], width: usize) -> Got {
+    Got::Nested(values(of, width))
+}

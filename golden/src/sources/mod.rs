@@ -13,6 +13,7 @@ mod nemo_rl;
 mod openrlhf;
 mod otb;
 mod over_tokens;
+mod papers;
 mod routers;
 mod slime;
 mod spiral;
@@ -21,6 +22,7 @@ mod trl;
 mod uis1;
 mod vcpo;
 mod verl;
+mod verl_forks;
 
 use crate::inputs::Inputs;
 use crate::numbers::Got;
@@ -70,6 +72,13 @@ pub(crate) struct Source {
 #[rustfmt::skip]
 pub(crate) const ALL: &[Source] = &[
     Source { name: "dots", says: &["github ASTRAL-Group/data-efficient-llm-rl "], ops: dots::ops, read: dots::read },
+    Source { name: "dars", says: &["github yangzhch6/DARS "], ops: verl_forks::dars, read: verl_forks::read },
+    Source { name: "dppo", says: &["github sail-sg/Stable-RL "], ops: verl_forks::dppo, read: verl_forks::read },
+    Source { name: "entropy_mechanism", says: &["github PRIME-RL/Entropy-Mechanism-of-RL "], ops: verl_forks::entropy, read: verl_forks::read },
+    Source { name: "gdpo", says: &["github NVlabs/GDPO "], ops: papers::gdpo, read: papers::read },
+    Source { name: "gmpo", says: &["github callsys/GMPO "], ops: papers::gmpo, read: papers::read },
+    Source { name: "mcgrpo", says: &["github lotusroot-kim/MC-GRPO "], ops: papers::mcgrpo, read: papers::read },
+    Source { name: "psr_nsr", says: &["github TianHongZXY/RLVR-Decomposed "], ops: papers::psr_nsr, read: papers::read },
     Source { name: "evolrl", says: &["github YujunZhou/EVOL-RL "], ops: evolrl::ops, read: evolrl::read },
     Source { name: "fapo", says: &["github verl-project/verl-recipe "], ops: fapo::ops, read: fapo::read },
     Source { name: "gdro", says: &["github kishanpb/verl-gdro "], ops: gdro::ops, read: gdro::read },

@@ -1,0 +1,158 @@
+//! Small releases of papers: RLVR-Decomposed (PSR, NSR), GDPO, GMPO, MC-GRPO.
+
+use crate::inputs::Inputs;
+use crate::numbers::{Got, loss, widen};
+use crate::outcome::{Calls, Exception, Setup};
+use crate::settings::{Config, Overlay};
+use crate::sources::Plan;
+use lockstep::Device;
+
+/// The preset's `mad_floor`.
+const MAD_FLOOR: f64 = 1e-3;
+const OUTCOME: &[&str] = &["cu_seqlens", "cu_groups", "loss_mask", "rewards"];
+const POLICY: &[&str] = &["cu_seqlens", "cu_groups", "loss_mask", "logp_new", "logp_old", "seq_advantages"];
+
+/// The ops of RLVR-Decomposed.
+pub(crate) fn psr_nsr() -> Vec<&'static str> {
+    vec!["advantage_psr_nsr"]
+}
+
+/// The ops of GDPO.
+pub(crate) fn gdpo() -> Vec<&'static str> {
+    vec!["advantage_gdpo", "advantage_gdpo_trl"]
+}
+
+/// The ops of GMPO.
+#[rustfmt::skip]
+pub(crate) fn gmpo() -> Vec<&'static str> {
+    vec![
+        "advantage_gmpo", "policy_loss_gmpo", "policy_loss_gmpo_noclip", "policy_loss_gmpo_seqclip",
+        "policy_loss_gmpo_without_norm", "policy_loss_hmpo",
+    ]
+}
+
+/// The ops of MC-GRPO.
+pub(crate) fn mcgrpo() -> Vec<&'static str> {
+    vec!["advantage_mc_grpo_gsm", "advantage_mc_grpo_math"]
+}
+
+/// What the table says of a case.
+pub(crate) fn read(
+    op: &str,
+    config: &mut Config<'_>,
+    inputs: &Inputs<'_>,
+    _: &Device,
+) -> Result<Plan, String> {
+    match op {
+        "advantage_psr_nsr" => signs(config, inputs),
+        "advantage_gdpo" => {
+            // It names the estimator.
+            config.ignore(&["adv_estimator"]);
+            let mut to = advantages("gdpo", &["cu_seqlens", "cu_groups", "loss_mask"]);
+            to.recipe.copy(config, &[("epsilon", "advantage.eps")])?;
+            to.recipe.word("advantage.singleton", "raw_reward");
+            let groups: Vec<u32> = inputs.whole("cu_groups")?;
+            let same = |name: &str| -> Result<bool, String> {
+                let rewards = inputs.numbers(name)?;
+                let same = |group: &[u32]| {
+                    rewards[group[0] as usize..group[1] as usize].windows(2).all(|pair| pair[0] == pair[1])
+                };
+                Ok(groups.windows(2).all(same))
+            };
+            if same("rewards_0")? && same("rewards_1")? {
+                let why = "equal rewards: exactly 0, where the code leaves what rounding left of their mean";
+                to.exception = Some(Exception::Differs(why));
+            }
+            to.prepare = Some(Box::new(|inputs, columns, _| {
+                let rewards = [inputs.floats("rewards_0")?, inputs.floats("rewards_1")?];
+                columns.reward_components = Some(rewards.concat());
+                columns.reward_weights = Some(vec![1.0, 1.0]);
+                Ok(())
+            }));
+            Ok(Plan::recipe(to))
+        }
+        "advantage_gdpo_trl" => {
+            config.ignore(&["num_generations"]);
+            let mut to = advantages("trl_gdpo", &["cu_groups", "rewards_per_func"]);
+            to.recipe.copy(config, &[("eps", "advantage.eps")])?;
+            to.reward_weights = inputs.numbers("reward_weights")?;
+            if inputs.rows("rewards_per_func")?.concat().iter().any(|reward| reward.is_nan()) {
+                return Ok(Plan::Missing("a missing reward that counts 0 in the statistics of its group"));
+            }
+            Ok(Plan::recipe(to))
+        }
+        "advantage_mc_grpo_math" => {
+            config.ignore(&["mc", "num_generations", "trainer", "scale_rewards"]);
+            let mut to = advantages("mc_grpo", &["cu_groups", "rewards"]);
+            to.expects.push("pivot_in_group");
+            to.skips.push(("pivot_in_group", "of equal members torch.median's choice; all of them get 0"));
+            // The floor is part of the code's divisor, and the recipe's own constant.
+            to.own("mad_plus_eps", |o| {
+                Ok(Got::All(widen(&o.credit.groups.std).into_iter().map(|mad| mad + MAD_FLOOR).collect()))
+            });
+            Ok(Plan::recipe(to))
+        }
+        "advantage_mc_grpo_gsm" => {
+            Ok(Plan::Missing("MC-GRPO's factor (G + 1) over the advantages that are not 0"))
+        }
+        "advantage_gmpo" => {
+            config.ignore(&["num_samples"]);
+            let mut to = advantages("grpo", &["cu_groups", "rewards"]);
+            to.recipe.number("advantage.eps", 1e-8);
+            to.recipe.set("advantage.norm_by_std", config.text("critic_type")? == Some("grpo"));
+            Ok(Plan::recipe(to))
+        }
+        "policy_loss_gmpo" | "policy_loss_gmpo_noclip" => {
+            config.ignore(&["critic_type_modify", "train_batch_size_per_device"]);
+            let mut to = Setup::new(Overlay::new("gmpo"), Calls::Loss, POLICY, &["loss", "dloss_dlogp"]);
+            let clip = config.number("cliprange")?;
+            to.recipe.number("gate.clip_log_low", clip);
+            to.recipe.number("gate.clip_log_high", clip);
+            to.recipe.word("ratio.guard", "none");
+            to.own("sequence_losses", |o| {
+                let rows = &loss(o)?.row_loss;
+                Ok(Got::All(rows.iter().map(|l| l * rows.len() as f64).collect()))
+            });
+            Ok(Plan::recipe(to))
+        }
+        "policy_loss_gmpo_seqclip" => Ok(Plan::Missing("GMPO with a clip of the sequence's mean log-ratio")),
+        "policy_loss_gmpo_without_norm" => {
+            Ok(Plan::Missing("GMPO with the sum of log-ratios in place of their mean"))
+        }
+        "policy_loss_hmpo" => Ok(Plan::Missing("HMPO: the harmonic mean of ratios")),
+        _ => Err(format!("op {op} is in no table of a paper")),
+    }
+}
+
+fn advantages(preset: &'static str, inputs: &'static [&'static str]) -> Setup {
+    Setup::new(Overlay::new(preset), Calls::Advantages, inputs, &["advantages"])
+}
+
+/// The samples of the other sign are dropped outside of this function.
+fn signs(config: &mut Config<'_>, inputs: &Inputs<'_>) -> Result<Plan, String> {
+    let weight = config.number("positive_advantage_weight")?;
+    if config.number("gamma")?.is_some_and(|gamma| gamma != 1.0)
+        || config.boolean("mask_has_holes")? == Some(true)
+    {
+        return Ok(Plan::Missing("PSR and NSR with a discount, or a return that ends at a masked token"));
+    }
+    if inputs.numbers("rewards")?.iter().any(|reward| ![0.0, 1.0].contains(reward)) {
+        return Ok(Plan::Missing("PSR and NSR of graded rewards"));
+    }
+    let mut to = match config.text("advantage")? {
+        Some("positive") => advantages("psr", OUTCOME),
+        Some("negative") => advantages("nsr", OUTCOME),
+        Some("weighted") => {
+            let mut to = advantages("w_reinforce", OUTCOME);
+            to.recipe.number("reward.shaping.correct", weight);
+            to
+        }
+        other => return Err(format!("config `advantage` is {other:?}")),
+    };
+    if to.recipe.preset() != "w_reinforce" {
+        to.recipe.word("reward.filter", "none");
+    }
+    to.expects.push("returns");
+    to.skips.push(("returns", "the reward as it came: no estimator of outcomes returns it"));
+    Ok(Plan::recipe(to))
+}

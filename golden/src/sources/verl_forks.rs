@@ -1,0 +1,192 @@
+//! Losses of papers' forks of verl: Entropy-Mechanism, DARS and Stable-RL's DPPO; DARS's schedule.
+//!
+//! Their `seq-mean-token-sum-norm` divides by the horizon alone: a sum over tokens, and a scale.
+
+use crate::inputs::Inputs;
+use crate::numbers::{self, Got, metrics};
+use crate::outcome::{Calls, Exception, Setup};
+use crate::settings::{Config, Overlay};
+use crate::sources::Plan;
+use lockstep::Device;
+use lockstep::schedule::dars::{Dars, Deviation, Treatment};
+
+#[rustfmt::skip]
+const POLICY: &[&str] = &[
+    "cu_seqlens", "cu_groups", "loss_mask", "logp_new", "logp_old", "logp_rollout", "seq_advantages"
+];
+const LOSS: &[&str] = &["loss", "dloss_dlogp"];
+
+/// The ops of Entropy-Mechanism.
+pub(crate) fn entropy() -> Vec<&'static str> {
+    vec!["policy_loss_clip_cov", "policy_loss_kl_cov", "policy_loss_ppo_clip_higher"]
+}
+
+/// The ops of DARS.
+pub(crate) fn dars() -> Vec<&'static str> {
+    vec!["advantage_dars", "policy_loss_dars", "schedule"]
+}
+
+/// The ops of Stable-RL.
+#[rustfmt::skip]
+pub(crate) fn dppo() -> Vec<&'static str> {
+    vec![
+        "policy_loss_dppo_binary_kl", "policy_loss_dppo_binary_kl_recompute", "policy_loss_dppo_binary_tv",
+        "policy_loss_dppo_binary_tv_recompute", "policy_loss_dppo_topk_kl", "policy_loss_dppo_topk_tv",
+        "policy_loss_pg_no_mask", "policy_loss_ppo", "policy_loss_ppo_recompute",
+    ]
+}
+
+/// What the table says of a case.
+pub(crate) fn read(
+    op: &str,
+    config: &mut Config<'_>,
+    inputs: &Inputs<'_>,
+    _: &Device,
+) -> Result<Plan, String> {
+    let new = |preset| Setup::new(Overlay::new(preset), Calls::Loss, POLICY, LOSS);
+    let mut to = match op {
+        "schedule" => return schedule(config, inputs),
+        "advantage_dars" => return advantage(config, inputs),
+        "policy_loss_kl_cov" => {
+            let mut to = new("kl_cov");
+            // The code takes the lesser of the per cent and the number of tokens.
+            let tokens = inputs.shape()?.live.iter().filter(|live| **live).count() as f64;
+            to.recipe.number("gate.kl_cov_ratio", config.number("k_percent")?.map(|k| k.min(tokens) / 100.0));
+            to.recipe.copy(config, &[("ppo_kl_coef", "gate.ppo_kl_coef")])?;
+            to.own("ppo_kl_abs", |o| numbers::get(o, "metrics.ppo_kl"));
+            to
+        }
+        "policy_loss_clip_cov" => {
+            let mut to = new("clip_cov");
+            let keys = [("clip_ratio", "gate.clip_cov_ratio"), ("clip_cov_lb", "gate.clip_cov_lb")];
+            to.recipe.copy(config, &keys)?;
+            to.recipe.copy(config, &[("clip_cov_ub", "gate.clip_cov_ub")])?;
+            clipped(config, &mut to)?;
+            to.skips.push(("pg_clipfrac", "the share of tokens without a gradient, and these are compared"));
+            // All that may be drawn are taken.
+            to.prepare = Some(Box::new(|_, columns, _| {
+                columns.seed = Some(vec![0]);
+                Ok(())
+            }));
+            to
+        }
+        "policy_loss_ppo_clip_higher" | "policy_loss_dars" => {
+            let mut to = new("verl");
+            to.recipe.word("gate.clip_ratio_c", "none");
+            to.recipe.word("ratio.guard", "none");
+            clipped(config, &mut to)?;
+            to
+        }
+        _ => return stable(config),
+    };
+    aggregation(config, &mut to)?;
+    Ok(Plan::recipe(to))
+}
+
+fn clipped(config: &mut Config<'_>, to: &mut Setup) -> Result<(), String> {
+    let keys = [("cliprange_low", "gate.clip_ratio_low"), ("cliprange_high", "gate.clip_ratio_high")];
+    to.recipe.copy(config, &keys)?;
+    to.own("pg_clipfrac", |o| Ok(Got::Number(metrics(o)?.clip_fraction, 0.0)));
+    to.own("ppo_kl", |o| numbers::get(o, "metrics.ppo_kl"));
+    Ok(())
+}
+
+fn aggregation(config: &mut Config<'_>, to: &mut Setup) -> Result<(), String> {
+    let horizon = config.number("horizon")?;
+    let mode = match (config.text("aggregation")?, config.boolean("use_token_level_loss")?) {
+        (Some(mode), None) => mode,
+        (None, Some(true)) => "seq-mean-token-sum-norm",
+        (None, Some(false)) => {
+            to.recipe.word("aggregation.length", "at-least-one");
+            to.recipe.word("aggregation.sequences", "all");
+            "seq-mean-token-mean"
+        }
+        _ => return Err("config `aggregation` is missing".into()),
+    };
+    if mode == "seq-mean-token-sum-norm" {
+        to.recipe.word("aggregation.mode", "token-sum");
+        to.scale = 1.0 / horizon.ok_or("config `horizon` is missing")?;
+    } else {
+        to.recipe.word("aggregation.mode", mode);
+    }
+    Ok(())
+}
+
+/// DPPO: weight and test are of the policy that sampled; the `_recompute` modes test against `logp_old`.
+fn stable(config: &mut Config<'_>) -> Result<Plan, String> {
+    let mode = config.text("loss_mode")?.ok_or("config `loss_mode` is missing")?;
+    let (preset, bounded) = match mode {
+        "dppo_binary_tv" => ("dppo_tv", true),
+        "dppo_binary_kl" => ("dppo_kl", true),
+        "pg_no_mask" => ("cispo", false),
+        "dppo_topk_tv" | "dppo_topk_kl" => {
+            return Ok(Plan::Missing("DPPO with divergences of the top k tokens, given for each token"));
+        }
+        "dppo_binary_tv_recompute" | "dppo_binary_kl_recompute" => {
+            return Ok(Plan::Missing("DPPO that weighs by the sampler and tests against `logp_old`"));
+        }
+        "ppo" | "ppo_recompute" => {
+            return Ok(Plan::Missing("PPO's clip as a mask, with a truncated weight of another policy"));
+        }
+        _ => return Err(format!("config `loss_mode` is {mode:?}")),
+    };
+    let mut to = Setup::new(Overlay::new(preset), Calls::Loss, POLICY, LOSS);
+    let (low, high, c) =
+        (config.number("clip_ratio_low")?, config.number("clip_ratio_high")?, config.number("clip_ratio_c")?);
+    to.recipe.word("ratio.guard", "none");
+    if bounded {
+        to.recipe.number("gate.clip_ratio_low", low);
+        to.recipe.number("gate.clip_ratio_high", high);
+        to.recipe.number("gate.clip_ratio_c", c);
+    } else {
+        to.recipe.number("gate.high", c);
+    }
+    to.expects.extend(["token_kept", "metrics.pg_clipfrac", "metrics.ppo_kl", "metrics.pg_clipfrac_lower"]);
+    to.skips.extend([
+        ("token_kept", "where it is 0 the gradient is, and that is compared"),
+        ("metrics.pg_clipfrac", "a fraction of what a test drops or a bound truncates, of one sign alone"),
+        ("metrics.pg_clipfrac_lower", "the same of the other"),
+    ]);
+    to.prepare = Some(Box::new(|_, columns, _| {
+        columns.logp_old = columns.logp_rollout.take();
+        Ok(())
+    }));
+    aggregation(config, &mut to)?;
+    Ok(Plan::recipe(to))
+}
+
+/// A group of one is 0, or the reward itself where every group is one.
+fn advantage(config: &mut Config<'_>, inputs: &Inputs<'_>) -> Result<Plan, String> {
+    const INPUTS: &[&str] = &["cu_seqlens", "cu_groups", "loss_mask", "rewards"];
+    let mut to = Setup::new(Overlay::new("grpo"), Calls::Advantages, INPUTS, &["advantages"]);
+    to.recipe.copy(config, &[("use_std", "advantage.norm_by_std"), ("epsilon", "advantage.eps")])?;
+    let groups: Vec<u32> = inputs.whole("cu_groups")?;
+    let alone = groups.windows(2).all(|group| group[1] - group[0] == 1);
+    to.recipe.word("advantage.singleton", if alone { "raw_reward" } else { "zero" });
+    Ok(Plan::recipe(to))
+}
+
+fn schedule(config: &mut Config<'_>, inputs: &Inputs<'_>) -> Result<Plan, String> {
+    let whole = |config: &mut Config<'_>, key: &str| -> Result<u32, String> {
+        Ok(config.number(key)?.ok_or_else(|| format!("config `{key}` is missing"))? as u32)
+    };
+    let dars = Dars {
+        rollouts: whole(config, "N")?,
+        most: whole(config, "N_max")?,
+        deviation: if config.boolean("std")? == Some(true) { Deviation::With } else { Deviation::Without },
+        treatment: match config.text("function")? {
+            Some("schedule_ET") => Treatment::Equal,
+            Some("schedule_HW") => Treatment::HardnessWeighted,
+            other => return Err(format!("config `function` is {other:?}")),
+        },
+    };
+    let extra = inputs.numbers("accuracy")?.into_iter().map(|a| dars.extra(a).map(f64::from));
+    let extra: Result<Vec<f64>, _> = extra.collect();
+    let extra = extra.map_err(|e| e.to_string())?;
+    let numbers = vec![("extra_rollouts", Got::All(extra))];
+    if dars.most < dars.rollouts {
+        let why = "fewer rollouts at most than there are: the code asks for a negative number, ours for none";
+        return Ok(Plan::Except("schedule::dars::Dars", numbers, Exception::Differs(why)));
+    }
+    Ok(Plan::Numbers("schedule::dars::Dars", numbers))
+}

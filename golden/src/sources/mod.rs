@@ -1,5 +1,6 @@
 //! One table a source: which preset or op of ours each of theirs is, and which key each setting.
 
+mod areal;
 mod dots;
 mod evolrl;
 mod fapo;
@@ -75,6 +76,7 @@ pub(crate) const ALL: &[Source] = &[
     Source { name: "dars", says: &["github yangzhch6/DARS "], ops: verl_forks::dars, read: verl_forks::read },
     Source { name: "dppo", says: &["github sail-sg/Stable-RL "], ops: verl_forks::dppo, read: verl_forks::read },
     Source { name: "entropy_mechanism", says: &["github PRIME-RL/Entropy-Mechanism-of-RL "], ops: verl_forks::entropy, read: verl_forks::read },
+    Source { name: "areal", says: &["AReaL "], ops: areal::ops, read: areal::read },
     Source { name: "gdpo", says: &["github NVlabs/GDPO "], ops: papers::gdpo, read: papers::read },
     Source { name: "gmpo", says: &["github callsys/GMPO "], ops: papers::gmpo, read: papers::read },
     Source { name: "mcgrpo", says: &["github lotusroot-kim/MC-GRPO "], ops: papers::mcgrpo, read: papers::read },

@@ -1,0 +1,138 @@
+//! AReaL's policy losses but those that reject sequences, its KL and its value loss.
+//!
+//! `logp_old` is the proximal policy, `logp_rollout` the one that sampled: without rejection no weight of it.
+
+use crate::inputs::Inputs;
+use crate::numbers::{self, Got, metrics};
+use crate::outcome::{Calls, Exception, Setup};
+use crate::settings::{Config, Overlay};
+use crate::sources::Plan;
+use lockstep::Device;
+use serde_json::Value;
+
+#[rustfmt::skip]
+const POLICY: &[&str] = &[
+    "cu_seqlens", "cu_groups", "loss_mask", "logp_new", "logp_old", "logp_rollout", "seq_advantages", "token_advantages",
+];
+const KL: &[&str] = &["cu_seqlens", "cu_groups", "loss_mask", "logp_new", "logp_ref"];
+const VALUE: &[&str] = &["cu_seqlens", "cu_groups", "loss_mask", "value_new", "value_old", "returns"];
+
+/// The ops of the table.
+pub(crate) fn ops() -> Vec<&'static str> {
+    vec![
+        "kl",
+        "policy_loss_decoupled",
+        "policy_loss_gspo",
+        "policy_loss_ppo",
+        "policy_loss_sapo",
+        "value_loss",
+    ]
+}
+
+/// What the table says of a case.
+pub(crate) fn read(
+    op: &str,
+    config: &mut Config<'_>,
+    inputs: &Inputs<'_>,
+    _: &Device,
+) -> Result<Plan, String> {
+    // It names what the generator drew.
+    config.ignore(&["batch"]);
+    match op {
+        "kl" => kl(config),
+        "value_loss" => value(config),
+        _ => policy(op, config, inputs),
+    }
+}
+
+/// The term alone, in the code's direction of k3: e^u − 1 − u with u = logp_ref − logp.
+fn kl(config: &mut Config<'_>) -> Result<Plan, String> {
+    let name = config.text("kl_estimator")?.ok_or("config `kl_estimator` is missing")?;
+    let clamp = if config.boolean("apply_clamp")? == Some(true) { ", clamp_out = 10.0" } else { "" };
+    let mut to = Setup::new(Overlay::new("areal"), Calls::Loss, KL, &[]);
+    to.recipe.word("correction", "none");
+    to.recipe.set("kl", format_args!("{{ estimator = {name:?}, coef = 1.0{clamp} }}"));
+    to.recipe.word("aggregation.mode", "token-sum");
+    // In binary32 the code's k3 is what cancelling leaves.
+    to.own("kl", |o| numbers::get(o, "kl").map(Got::double));
+    to.own("dkl_dlogp", |o| numbers::get(o, "dkl_dlogp").map(Got::double));
+    Ok(Plan::recipe(to))
+}
+
+fn policy(op: &str, config: &mut Config<'_>, inputs: &Inputs<'_>) -> Result<Plan, String> {
+    let sequences = config.text("importance_sampling_level")? == Some("sequence");
+    let sapo = op == "policy_loss_sapo";
+    let preset = match (sapo, sequences) {
+        (true, _) => "areal_sapo",
+        (false, true) => "areal_gspo",
+        (false, false) => "areal",
+    };
+    let mut to = Setup::new(Overlay::new(preset), Calls::Loss, POLICY, &["loss", "dloss_dlogp"]);
+    match config.take("rejection_sampling") {
+        Some(rejection) => corrected(rejection, &mut to)?,
+        None => to.recipe.word("correction", "none"),
+    }
+    if sequences {
+        to.recipe.word("ratio.level", "sequence");
+        to.recipe.word("ratio.gradient", "mean");
+        if inputs.has("token_advantages") {
+            to.recipe.word("ratio.advantage", "sequence_mean");
+        }
+    }
+    if sapo {
+        config.ignore(&["use_sapo_loss"]);
+        let keys = [("sapo_tau_pos", "gate.tau_pos"), ("sapo_tau_neg", "gate.tau_neg")];
+        to.recipe.copy(config, &keys)?;
+        // p·(1 − p) of a sigmoid that is 1 in binary64 from 37 on: a ratio above that over τ.
+        let [new, old] = [inputs.numbers("logp_new")?, inputs.numbers("logp_old")?];
+        if new.iter().zip(old).any(|(new, old)| new - old > 2.0) {
+            let why = "far above 1 the code's gate is exactly 1 and its gradient 0; ours keeps its e^-z";
+            to.exception = Some(Exception::Differs(why));
+        }
+        return Ok(Plan::recipe(to));
+    }
+    config.ignore(&["use_decoupled_loss"]);
+    let low = config.number("eps_clip")?;
+    to.recipe.number("gate.clip_ratio_low", low);
+    to.recipe.number("gate.clip_ratio_high", config.number("eps_clip_higher")?.or(low));
+    to.recipe.copy(config, &[("c_clip", "gate.clip_ratio_c")])?;
+    to.own("metrics.clip_ratio", |o| Ok(Got::Number(metrics(o)?.clip_fraction, 0.0)));
+    to.own("metrics.dual_clip_ratio", |o| Ok(Got::Number(metrics(o)?.clip_fraction_dual, 0.0)));
+    Ok(Plan::recipe(to))
+}
+
+/// Weights of the sampler by tokens, within a band of the ratio.
+fn corrected(rejection: &Value, to: &mut Setup) -> Result<(), String> {
+    let word = |key: &str| rejection[key].as_str().unwrap_or_default();
+    if word("level") != "token" || word("metric") != "ratio" {
+        return Err(format!("config `rejection_sampling` is {rejection}: expected tokens by their ratio"));
+    }
+    let rule = if word("action") == "mask" { "mask" } else { "truncate" };
+    if rule == "mask" {
+        let why = "of the tokens that are kept; ours counts those of weight 0 too";
+        to.skips.extend([("metrics.clip_ratio", why), ("metrics.dual_clip_ratio", why)]);
+    }
+    let bound = |key: &str, name: &str| {
+        rejection[key].as_f64().map_or_else(String::new, |bound| format!("{name} = {bound:?}, "))
+    };
+    let band = bound("lower", "low") + &bound("upper", "high");
+    to.recipe.set("correction", format_args!("{{ rule = {rule:?}, {band}denominator = \"before\" }}"));
+    // The file's advantages pass through.
+    to.recipe.word("advantage.estimator", "reward");
+    to.recipe.word("advantage.whiten", "none");
+    to.own("behave_imp_weight", |o| numbers::get(o, "is_weights"));
+    to.own("metrics.filtered_fraction", |o| numbers::get(o, "metrics.rollout_is_oob_ratio"));
+    Ok(())
+}
+
+fn value(config: &mut Config<'_>) -> Result<Plan, String> {
+    if config.text("loss_fn_type")? == Some("huber") {
+        return Ok(Plan::Missing("a Huber value loss"));
+    }
+    let mut to =
+        Setup::new(Overlay::new("areal"), Calls::Loss, VALUE, &["loss", "dloss_dvalue", "clip_mask"]);
+    to.recipe.word("correction", "none");
+    to.recipe.copy(config, &[("value_eps_clip", "value.cliprange_value")])?;
+    to.skips.push(("clip_mask", "where it is 1 the gradient is 0, and that is compared"));
+    Ok(Plan::recipe(to))
+}

@@ -32,7 +32,7 @@ fn every_source_agrees() {
     }
     for file in report.files.iter().filter(|file| file.agreed > 0) {
         let wanted: &[&str] = match file.op.as_str() {
-            op if op.starts_with("policy_loss") => &["loss", "dloss_dlogp"],
+            op if op.starts_with("policy_loss_") => &["loss", "dloss_dlogp"],
             op if op.starts_with("advantage") => {
                 &["advantages", "seq_advantages", "normalized", "steps", "games"]
             }
@@ -42,7 +42,7 @@ fn every_source_agrees() {
             _ => &[],
         };
         let compared = |name: &&str| file.arrays.iter().any(|array| array.name == *name);
-        let all = file.op.starts_with("policy_loss") || ["kl", "value_loss"].contains(&file.op.as_str());
+        let all = file.op.starts_with("policy_loss_") || ["kl", "value_loss"].contains(&file.op.as_str());
         let ok =
             if all { wanted.iter().all(compared) } else { wanted.is_empty() || wanted.iter().any(compared) };
         assert!(ok && !file.arrays.is_empty(), "{}: {wanted:?}", file.file);
@@ -131,9 +131,21 @@ fn files_of_another_form_are_errors() {
 #[test]
 fn what_no_table_knows_fails() {
     for (name, file, from, to, reason) in [
-        ("op", "verl/kl.json", "\"op\":\"kl\"", "\"op\":\"klm\"", "op klm of \"verl\" is in no table"),
+        (
+            "op",
+            "verl/kl.json",
+            "\"op\":\"kl\"",
+            "\"op\":\"klm\"",
+            "op klm of \"verl 0.9.1 in float64\" is in no table",
+        ),
         ("files", "verl/kl.json", "\"op\":\"kl\"", "\"op\":\"klm\"", "FAIL: 0 of 1 files covered"),
-        ("source", "verl/kl.json", ":\"verl", ":\"another", "op kl of \"another\" is in no table"),
+        (
+            "source",
+            "verl/kl.json",
+            ":\"verl",
+            ":\"another",
+            "op kl of \"another 0.9.1 in float64\" is in no table",
+        ),
         ("setting", "verl/kl.json", "\"estimator\"", "\"estimater\"", "config `estimator` is missing"),
         (
             "more",

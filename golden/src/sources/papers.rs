@@ -55,7 +55,8 @@ pub(crate) fn read(
             let same = |name: &str| -> Result<bool, String> {
                 let rewards = inputs.numbers(name)?;
                 let same = |group: &[u32]| {
-                    rewards[group[0] as usize..group[1] as usize].windows(2).all(|pair| pair[0] == pair[1])
+                    let members = rewards.get(group[0] as usize..group[1] as usize).unwrap_or_default();
+                    members.windows(2).all(|pair| pair[0] == pair[1])
                 };
                 Ok(groups.windows(2).all(same))
             };

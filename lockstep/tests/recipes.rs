@@ -4,7 +4,7 @@ use lockstep::Recipe;
 use lockstep::recipe::{Duty, entries, names};
 use toml::{Table, Value};
 
-/// What is not as in version 0.1: name, key, value then, value now, why. Empty: the key is not there.
+/// What is not as in version 0.1: name, key, value then, value now, why. An empty value: the key is not there.
 const CHANGED: &[(&str, &str, &str, &str, &str)] = &[
     ("vespo", "aggregation.mode", "seq-mean-token-mean", "token-mean", BATCH_TOKENS),
     ("vespo", "aggregation.length", "at-least-one", "add-eps", "a token-mean has no length to guard"),
@@ -39,16 +39,19 @@ const CHANGED: &[(&str, &str, &str, &str, &str)] = &[
     ("trl_vespo", "gate.lambda_floor", "", "1e-4", "TRL raises a smaller lambda to it"),
     ("trl_vespo", "correction.nan_rollout", "", "one", NO_SAMPLER),
     ("trl_vllm", "correction.nan_rollout", "", "one", NO_SAMPLER),
+    ("openrlhf_gspo", "ratio.guard", "clamp", "", GSPO),
+    ("openrlhf_gspo", "ratio.gradient", "", "mean", GSPO),
 ];
 
 const BATCH_TOKENS: &str = "TRL divides VESPO by the tokens of the whole batch, as DAPO and CISPO";
 const SEQUENCES: &str = "what TRL differentiates, once the ratio is of sequences; of tokens it is the same";
 const TOP: &str = "what TRL keeps, once there is a top_entropy";
 const NO_SAMPLER: &str = "TRL takes a missing log-probability of the sampler for the trainer's own";
+const GSPO: &str = "OpenRLHF differentiates through the mean and bounds only the ratio of one token";
 const PADDED: &str = "the same constant, said by the horizon";
 
 /// Names that version 0.1 did not have.
-const NEW: [&str; 4] = ["trl_bnpo", "trl_luspo", "trl_gmpo", "trl_rloo"];
+const NEW: [&str; 6] = ["slime_icepop", "openrlhf_seq_mask_tis", "trl_bnpo", "trl_luspo", "trl_gmpo", "trl_rloo"];
 
 fn recorded() -> Table {
     include_str!("recipes_0_1.toml").parse().unwrap()
@@ -63,7 +66,11 @@ fn change(recipe: &mut Table, (name, path, then, now, why): &(&str, &str, &str, 
     let (stage, key) = path.split_once('.').unwrap();
     let stage = recipe.entry(stage).or_insert_with(|| Table::new().into()).as_table_mut().unwrap();
     assert_eq!(stage.get(key).and_then(Value::as_str).unwrap_or_default(), *then, "{name}: {path}, {why}");
-    stage.insert(key.into(), now.parse().map_or_else(|_| Value::from(*now), Value::Float));
+    if now.is_empty() {
+        stage.remove(key);
+    } else {
+        stage.insert(key.into(), now.parse().map_or_else(|_| Value::from(*now), Value::Float));
+    }
 }
 
 #[test]

@@ -51,7 +51,8 @@ const GSPO: &str = "OpenRLHF differentiates through the mean and bounds only the
 const PADDED: &str = "the same constant, said by the horizon";
 
 /// Names that version 0.1 did not have.
-const NEW: [&str; 6] = ["slime_icepop", "openrlhf_seq_mask_tis", "trl_bnpo", "trl_luspo", "trl_gmpo", "trl_rloo"];
+const NEW: [&str; 6] =
+    ["slime_icepop", "openrlhf_seq_mask_tis", "trl_bnpo", "trl_luspo", "trl_gmpo", "trl_rloo"];
 
 fn recorded() -> Table {
     include_str!("recipes_0_1.toml").parse().unwrap()

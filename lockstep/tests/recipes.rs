@@ -39,7 +39,7 @@ const CHANGED: &[(&str, &str, &str, &str, &str)] = &[
     ("trl_vespo", "gate.lambda_floor", "", "1e-4", "TRL raises a smaller lambda to it"),
     ("trl_vespo", "correction.nan_rollout", "", "one", NO_SAMPLER),
     ("trl_vllm", "correction.nan_rollout", "", "one", NO_SAMPLER),
-    ("openrlhf_gspo", "ratio.guard", "clamp", "", GSPO),
+    ("openrlhf_gspo", "ratio.guard", "clamp", "none", GSPO),
     ("openrlhf_gspo", "ratio.gradient", "", "mean", GSPO),
 ];
 
@@ -67,11 +67,7 @@ fn change(recipe: &mut Table, (name, path, then, now, why): &(&str, &str, &str, 
     let (stage, key) = path.split_once('.').unwrap();
     let stage = recipe.entry(stage).or_insert_with(|| Table::new().into()).as_table_mut().unwrap();
     assert_eq!(stage.get(key).and_then(Value::as_str).unwrap_or_default(), *then, "{name}: {path}, {why}");
-    if now.is_empty() {
-        stage.remove(key);
-    } else {
-        stage.insert(key.into(), now.parse().map_or_else(|_| Value::from(*now), Value::Float));
-    }
+    stage.insert(key.into(), now.parse().map_or_else(|_| Value::from(*now), Value::Float));
 }
 
 #[test]

@@ -41,13 +41,15 @@ const CHANGED: &[(&str, &str, &str, &str, &str)] = &[
     ("trl_vllm", "correction.nan_rollout", "", "one", NO_SAMPLER),
     ("openrlhf_gspo", "ratio.guard", "clamp", "none", GSPO),
     ("openrlhf_gspo", "ratio.gradient", "", "mean", GSPO),
+    ("slime_gspo", "ratio.advantage", "sequence_mean", "own", GSPO),
+    ("slime_gspo", "ratio.gradient", "", "mean", GSPO),
 ];
 
 const BATCH_TOKENS: &str = "TRL divides VESPO by the tokens of the whole batch, as DAPO and CISPO";
 const SEQUENCES: &str = "what TRL differentiates, once the ratio is of sequences; of tokens it is the same";
 const TOP: &str = "what TRL keeps, once there is a top_entropy";
 const NO_SAMPLER: &str = "TRL takes a missing log-probability of the sampler for the trainer's own";
-const GSPO: &str = "OpenRLHF differentiates through the mean and bounds only the ratio of one token";
+const GSPO: &str = "they differentiate through the mean, under advantages of tokens too; OpenRLHF has no guard";
 const PADDED: &str = "the same constant, said by the horizon";
 
 /// Names that version 0.1 did not have.

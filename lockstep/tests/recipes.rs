@@ -49,7 +49,8 @@ const BATCH_TOKENS: &str = "TRL divides VESPO by the tokens of the whole batch, 
 const SEQUENCES: &str = "what TRL differentiates, once the ratio is of sequences; of tokens it is the same";
 const TOP: &str = "what TRL keeps, once there is a top_entropy";
 const NO_SAMPLER: &str = "TRL takes a missing log-probability of the sampler for the trainer's own";
-const GSPO: &str = "they differentiate through the mean, under advantages of tokens too; OpenRLHF has no guard";
+const GSPO: &str =
+    "they differentiate through the mean, under advantages of tokens too; OpenRLHF has no guard";
 const PADDED: &str = "the same constant, said by the horizon";
 
 /// Names that version 0.1 did not have.

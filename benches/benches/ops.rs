@@ -8,7 +8,7 @@
 //! combine, rollout_mismatch, rollout_correction, normalize_weights, log_ratio_scan, proximal_logp, staleness,
 //! effective_sample_size, check_offsets, check_values. `examples/record.rs` writes the dated records.
 //! combine, kl_importance, value_loss, logits_statistics, logits_gradient, otr_exact, draw_tokens, otr_sampled, logits_kl, check_offsets, check_values. `examples/record.rs` writes the dated records.
-//! combine, check_offsets, check_values, policy_loss_mini_rl, policy_loss_remix, policy_loss_gmpo, sequence_weight, covariance,
+//! combine, check_offsets, check_values, policy_loss_mini_rl, policy_loss_remix, policy_loss_trust_region, policy_loss_gmpo, sequence_weight, covariance,
 //! selection_key, digit_counts, narrow_digits, select_top. `examples/record.rs` writes the dated records.
 //! combine, gae, vtrace, step_return, optimal_token_baseline, check_offsets, check_values. `examples/record.rs` writes the dated records.
 //! combine, shape_rewards, filter_groups, mask_sequences, novelty_bands, variance_increase, sharpen, role_baseline, entropy_bonus,

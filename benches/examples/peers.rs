@@ -82,7 +82,8 @@ fn main() -> Result<(), Error> {
         say("gae", tokens, seconds);
     }
     let weight = Weight { per_row: PerRow::One, denominator: counts.tokens as f64, scale: 1.0 };
-    let input = ValueInput { values: &values, values_old: Some(&old), returns: &inputs.logp_ref };
+    let input =
+        ValueInput { values: &values, values_old: Some(&old), returns: &inputs.logp_ref, huber_delta: None };
     let mut out = ValueOutput::default();
     if wanted("value_loss") {
         let seconds = best(|| ops::value_loss_into(&device, &batch, &input, 0.2, &weight, false, &mut out))?;

@@ -87,7 +87,7 @@ fn main() -> Result<(), Error> {
         let reads = match router.kind {
             RouterKind::SoftmaxChosen => 0,
             RouterKind::SoftmaxAll => 4 * experts,
-            RouterKind::SigmoidNormalized | RouterKind::Sigmoid => 4 * top_k,
+            RouterKind::SigmoidNormalized | RouterKind::Sigmoid | RouterKind::SqrtSoftplus => 4 * top_k,
         };
         let bytes = rows * (row + reads + 9 * top_k + 4 * experts + 4);
         let mut copy = Copy::new(bytes / 2, threads);

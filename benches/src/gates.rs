@@ -6,8 +6,9 @@ use lockstep::ops::policy_loss::{GmpoParams, gmpo};
 use lockstep::ops::select::{Candidates, Pick, select};
 use lockstep::ops::{covariance, sequence_weight};
 use lockstep::{Advantage, Batch, Counts, Outputs, PolicyInput, PolicyOutput};
-use lockstep_core::gate::{MiniRl, Remix};
+use lockstep_core::gate::{Divergence, MiniRl, Remix, TrustRegion};
 use lockstep_core::policy_loss::SequenceRule;
+use lockstep_core::policy_loss::gmpo::Mean;
 use lockstep_core::ratio::Guard;
 
 /// The ops of this file.
@@ -15,8 +16,15 @@ pub(crate) fn benches<'a>(inputs: &'a Inputs, both: (Batch<'a>, Counts)) -> Vec<
     let (batch, counts) = both;
     let mini = MiniRl { clip_ratio_low: 0.2, clip_ratio_high: 0.27, clip_ratio_c: 5.0 };
     let remix = Remix { clip_ratio_low: 0.2, clip_ratio_high: 0.2 };
+    let trust = TrustRegion {
+        divergence: Divergence::TotalVariation,
+        clip_ratio_low: 0.15,
+        clip_ratio_high: 0.15,
+        clip_ratio_c: 3.0,
+    };
     let second = Some(&inputs.logp_ref[..]);
     let params = GmpoParams {
+        mean: Mean::Geometric,
         clip_log_low: 0.4,
         clip_log_high: 0.4,
         guard: Guard::clamp(20.0),
@@ -27,6 +35,7 @@ pub(crate) fn benches<'a>(inputs: &'a Inputs, both: (Batch<'a>, Counts)) -> Vec<
     let advantage = Advantage::PerSequence(&inputs.advantage);
     vec![
         policy_with("policy_loss_mini_rl/coef", inputs, both, mini, second, Outputs::COEF, 17.0),
+        policy_with("policy_loss_trust_region/coef", inputs, both, trust, second, Outputs::COEF, 17.0),
         policy_with("policy_loss_remix/coef", inputs, both, remix, second, Outputs::COEF, 17.0),
         Bench {
             name: "policy_loss_gmpo/coef",

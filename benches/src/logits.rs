@@ -23,6 +23,7 @@ pub(crate) fn benches<'a>(inputs: &'a Inputs, batch: Batch<'a>) -> Vec<Bench<'a>
                 values: &inputs.logp,
                 values_old: Some(&inputs.logp_old),
                 returns: &inputs.logp_ref,
+                huber_delta: None,
             };
             Ok(bits(&value_loss(device, &batch, &input, 0.2, &weight)?.gradient))
         }),

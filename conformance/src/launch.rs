@@ -177,6 +177,7 @@ pub fn run<B: Backend>(backend: &B, case: &Case) -> Result<Vec<Output>, String> 
             AnyGate::DppoKl(gate) => policy_loss(backend, case, &policy, gate)?,
             AnyGate::MiniRl(gate) => policy_loss(backend, case, &policy, gate)?,
             AnyGate::Remix(gate) => policy_loss(backend, case, &policy, gate)?,
+            AnyGate::TrustRegion(gate) => policy_loss(backend, case, &policy, gate)?,
         },
         Params::Kl { kl, outputs } => {
             let (mut value, mut gradient) = (f32s(n), f32s(n));
@@ -252,7 +253,7 @@ where
         loss_mask: Mask::new(data.mask.as_deref()),
         logp: input(slot::LOGP),
         logp_old: input(slot::LOGP_OLD),
-        logp_second: policy.gate.reads_second().then(|| input(slot::SECOND)),
+        logp_second: policy.gate.reads_second().then(|| input(policy.gate.second())),
         advantage: if policy.per_token { input(slot::ADVANTAGE) } else { In::new(&data.row[0][..]) },
         advantage_per_token: policy.per_token,
         weights: policy.weights.then(|| input(slot::WEIGHTS)),

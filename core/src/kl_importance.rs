@@ -9,8 +9,8 @@
 //! d/dlogp = r·k'          detached
 //! ```
 //!
-//! The estimator's `clamp_out` bounds the value, r·k, as in NeMo RL and slime: the gradient is 0 where it acts, unless
-//! it is straight-through.
+//! The estimator's `clamp_out` bounds the value, r·k, as in NeMo RL and slime. Where it or `clamp_in` acts the gradient is 0, that
+//! through r too, unless it is straight-through.
 //!
 //! For k3, k + k' = −u = x without clamps: through r, the gradient of r·k3 is r·x, the one that k2 has with importance weight. It is computed so.
 //! A penalty is the term β·W·value of a loss; its coefficients β·W·d/dlogp add to those of a policy loss.
@@ -108,9 +108,15 @@ impl<const ESTIMATOR: u8> Element<3, 2, 1, 0> for Token<ESTIMATOR> {
             K3 => true,
             _ => self.kl.estimator == Estimator::K3,
         };
-        // k3 + k3' is x: their sum would cancel e^u. A clamped k3 has no slope, and at u = 0 both are 0.
-        let whole =
-            if is_k3 & !self.kl.straight_through & (slope != 0.0) { input(0) - input(2) } else { slope + kl };
+        // k3 + k3' is x: their sum would cancel e^u. Where `clamp_in` acts there is no slope, and nothing flows; else a
+        // slope of 0 comes with a value of 0.
+        let whole = if slope == 0.0 {
+            0.0
+        } else if is_k3 & !self.kl.straight_through {
+            input(0) - input(2)
+        } else {
+            slope + kl
+        };
         let passes = self.through_ratio & (self.guard.gradient(1.0, inside) != 0.0);
         let slope = if passes { whole } else { slope };
         let (value, bounded) = self.kl.bounded(ratio * kl, ratio * slope);

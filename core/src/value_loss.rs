@@ -7,6 +7,9 @@
 //! l   = ½·max((V − ret)², (V_c − ret)²)          L = Σ W·l
 //! ```
 //!
+//! With a finite δ (`huber_delta`, AReaL) Huber's loss takes the place of ½e²: ½e² up to |e| = δ, δ·(|e| − δ/2) beyond, and clip(e, −δ, δ)
+//! that of the gradient e.
+//!
 //! **Shapes**: per token `[N]`, per sequence `[S]`; W is that of the [aggregation](crate::aggregate::weight).
 //!
 //! **Gradient**: dL/dV = W·(V − ret), or 0 where the clipped branch is the larger: V_c does not move there. At a tie the
@@ -42,6 +45,8 @@ pub struct ValueLoss<'a> {
     pub returns: In<'a, f32>,
     /// How far V may move from V_old; ∞ = no clipping.
     pub cliprange_value: f32,
+    /// Errors beyond it enter linearly; ∞ = the square alone.
+    pub huber_delta: f32,
     /// Aggregation.
     pub weight: Weight,
     /// Numbers of the aggregation that stand in memory.
@@ -60,13 +65,14 @@ pub struct ValueLoss<'a> {
     pub row_alarm: Out<'a, u32>,
 }
 
-crate::kernel_args!(ValueLoss<'_> { cu_seqlens, loss_mask, values, values_old, returns, cliprange_value, weight, weight_from, gradient, token_loss, row_loss, row_clipped, row_tokens, row_alarm });
+crate::kernel_args!(ValueLoss<'_> { cu_seqlens, loss_mask, values, values_old, returns, cliprange_value, huber_delta, weight, weight_from, gradient, token_loss, row_loss, row_clipped, row_tokens, row_alarm });
 
 impl ValueLoss<'_> {
     /// Whether the scalar parameters are in their domain and go together with the arrays.
     pub fn check(&self) -> Result<(), Error> {
         let range = self.cliprange_value;
         check_scalar("cliprange_value", range, range > 0.0, "a positive number (or none)")?;
+        check_scalar("huber_delta", self.huber_delta, self.huber_delta > 0.0, "a positive number (or none)")?;
         if self.values_old.is_none() && range < f32::INFINITY {
             return Err(Error::Combination { argument: "values_old", expected: "needed to clip values" });
         }
@@ -77,6 +83,7 @@ impl ValueLoss<'_> {
 #[derive(Clone, Copy)]
 struct Token {
     range: f32,
+    delta: f32,
     /// W of the row.
     weight: f32,
 }
@@ -92,9 +99,13 @@ impl Token {
         let (error, clipped_error) = (value - target, bounded - target);
         let clipped = clipped_error.abs() > error.abs();
         let larger = if clipped { clipped_error } else { error };
-        let loss = 0.5 * (larger * larger);
+        let delta = self.delta;
+        let loss =
+            if larger.abs() > delta { delta * (larger.abs() - 0.5 * delta) } else { 0.5 * (larger * larger) };
+        let least = if error < -delta { -delta } else { error };
+        let slope = if least > delta { delta } else { least };
         // + 0: a gradient is never −0, whichever way it became 0.
-        let gradient = if clipped { 0.0 } else { self.weight * error + 0.0 };
+        let gradient = if clipped { 0.0 } else { self.weight * slope + 0.0 };
         let inputs = flag::worse(flag::finite(value), flag::worse(flag::finite(old), flag::finite(target)));
         let alarm = flag::worse(inputs, flag::worse(flag::finite(loss), flag::finite(gradient)));
         (gradient, loss, clipped, alarm)
@@ -155,7 +166,7 @@ impl ValueLoss<'_> {
         let tokens = team.count(span, mask);
         let weight = self.weight_from.fill(team, self.weight).of(tokens);
         let ins = [Stream::Array(self.values), Stream::or(self.values_old, 0.0), Stream::Array(self.returns)];
-        let token = Token { range: self.cliprange_value, weight: weight as f32 };
+        let token = Token { range: self.cliprange_value, delta: self.huber_delta, weight: weight as f32 };
         let swept = team.sweep(span, mask, ins, outs, &token);
         if team.leads() {
             self.row_loss.put(row, num::canonical64(weight * swept.sums[0]));

@@ -3,7 +3,10 @@
 
 use libfuzzer_sys::fuzz_target;
 use lockstep::core::aggregate::{PerRow, Weight};
-use lockstep::core::gate::{Cispo, DppoKl, DppoTv, MiniRl, PpoClip, Reinforce, Remix, Sapo};
+use lockstep::core::gate::{
+    Cispo, Divergence, DppoKl, DppoTv, MiniRl, PpoClip, Reinforce, Remix, Sapo, TrustRegion,
+};
+use lockstep::core::policy_loss::gmpo::Mean;
 use lockstep::core::kl::{Estimator, Kl};
 use lockstep::core::ratio::{Guard, Level};
 use lockstep::ops::policy_loss::{GmpoParams, PolicyParams, gmpo, policy_loss};
@@ -115,6 +118,7 @@ enum AnyGate {
     DppoKl(DppoKl),
     MiniRl(MiniRl),
     Remix(Remix),
+    TrustRegion(TrustRegion),
     /// How far a log-ratio may fall and rise.
     Gmpo([f32; 2]),
 }
@@ -134,7 +138,7 @@ fn params(draw: &mut Draw<'_>) -> Params {
     let [a, b, c, bound, coef, clamp_in, clamp_out, low, high] = std::array::from_fn(|_| parameter());
     let kl = |estimator| Kl { clamp_in, clamp_out, straight_through: false, ..Kl::new(estimator) };
     Params {
-        gate: match draw.below(9) {
+        gate: match draw.below(10) {
             0 => AnyGate::Ppo(PpoClip { clip_ratio_low: a, clip_ratio_high: b, clip_ratio_c: c + 1.0 }),
             1 => AnyGate::Sapo(Sapo::new(a, b)),
             2 => AnyGate::Cispo(Cispo { low: a, high: a + b }),
@@ -143,6 +147,16 @@ fn params(draw: &mut Draw<'_>) -> Params {
             6 => AnyGate::MiniRl(MiniRl { clip_ratio_low: a, clip_ratio_high: b, clip_ratio_c: c }),
             7 => AnyGate::Remix(Remix { clip_ratio_low: a, clip_ratio_high: b }),
             8 => AnyGate::Gmpo([a, b]),
+            9 => AnyGate::TrustRegion(TrustRegion {
+                divergence: draw.one_of(&[
+                    Divergence::TotalVariation,
+                    Divergence::BinaryKl,
+                    Divergence::Given,
+                ]),
+                clip_ratio_low: a,
+                clip_ratio_high: b,
+                clip_ratio_c: c,
+            }),
             _ => AnyGate::DppoKl(DppoKl { clip_ratio_low: a, clip_ratio_high: b, clip_ratio_c: c }),
         },
         level: if draw.flag() { Level::Token } else { Level::Sequence { log_max: bound } },
@@ -186,9 +200,11 @@ impl Params {
             AnyGate::DppoKl(gate) => run!(gate),
             AnyGate::MiniRl(gate) => run!(gate),
             AnyGate::Remix(gate) => run!(gate),
+            AnyGate::TrustRegion(gate) => run!(gate),
             AnyGate::Gmpo([clip_log_low, clip_log_high]) => {
                 let denominator = weight.denominator;
-                let params = GmpoParams { clip_log_low, clip_log_high, guard, denominator, band };
+                let mean = Mean::Geometric;
+                let params = GmpoParams { mean, clip_log_low, clip_log_high, guard, denominator, band };
                 gmpo(device, batch, input, &params, &mut out)?
             }
         }
@@ -272,7 +288,7 @@ fuzz_target!(|bytes: &[u8]| {
     let logp_old = draw.floats(tokens, Like::LogProbability);
     let logp_ref = has_ref.then(|| draw.floats(tokens, Like::LogProbability));
     let weights = has_weights.then(|| draw.floats(tokens, Like::Weight));
-    let reads_second = !by_recipe && matches!(params.gate, AnyGate::MiniRl(_) | AnyGate::Remix(_));
+    let reads_second = !by_recipe && matches!(params.gate, AnyGate::MiniRl(_) | AnyGate::Remix(_) | AnyGate::TrustRegion(_));
     let second = (reads_second && draw.flag()).then(|| draw.floats(tokens, Like::LogProbability));
     let input = PolicyInput {
         logp: &logp,

@@ -15,6 +15,7 @@ macro_rules! for_each_column {
             logp_ref: f32, Tokens, "log-probability under the frozen reference", "reference model";
             logp_latest: f32, Tokens, "log-probability under the newest policy, where logp_old is an older one that made the data (ReMix)", "trainer";
             logp_previous: f32, Tokens, "log-probability under the policy before the last update (ReMix's convex KL)", "trainer";
+            divergence: f32, Tokens, "divergence of the policy from logp_old's at the token, over the top k of the vocabulary, at least 0 (DPPO)", "trainer, from the logits";
             log_ratio: f32, Tokens, "log-ratio made elsewhere, for ratio.level given", "caller";
             entropy: f32, Tokens, "entropy of the policy's distribution at the token, in nats", "trainer, from the logits";
             sum_p_squared: f32, Tokens, "sum over the vocabulary of squared probabilities", "trainer, from the logits";

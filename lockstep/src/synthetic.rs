@@ -147,6 +147,7 @@ impl Maker {
             Column::tokens => to.tokens = Some(self.below(column, n, 3)),
             Column::logp_rollout => to.logp_rollout = Some(self.logp(column, 0.0)),
             Column::logp_old => to.logp_old = Some(self.logp(column, 0.02)),
+            Column::divergence => to.divergence = Some(unit(n)),
             Column::logp_latest => to.logp_latest = Some(self.logp(column, 0.05)),
             Column::logp_previous => to.logp_previous = Some(self.logp(column, 0.05)),
             Column::logp => to.logp = Some(self.logp(column, 0.2)),

@@ -41,6 +41,8 @@ const CHANGED: &[(&str, &str, &str, &str, &str)] = &[
     ("trl_vllm", "correction.nan_rollout", "", "one", NO_SAMPLER),
     ("openrlhf_gspo", "ratio.guard", "clamp", "none", GSPO),
     ("openrlhf_gspo", "ratio.gradient", "", "mean", GSPO),
+    ("nemo_gspo", "ratio.gradient", "", "mean", GSPO),
+    ("areal_gspo", "ratio.gradient", "", "mean", GSPO),
     ("slime_gspo", "ratio.advantage", "sequence_mean", "own", GSPO),
     ("slime_gspo", "ratio.gradient", "", "mean", GSPO),
 ];

@@ -178,10 +178,20 @@ pub fn of(op: &str, entry: &str) -> Option<Traffic> {
         "check_offsets" => Some(Traffic { element: "offset", reads: &[("offsets", 4)], writes: &[] }),
         "check_values" => Some(Traffic { element: "value", reads: &[VALUES, ("mask", 1)], writes: &[] }),
         // --- routing replay: rows of 128 experts, 8 of them, replayed.
-        "gating_forward" | "gating_forward_all" | "gating_forward_sigmoid" => Some(Traffic {
+        "gating_forward"
+        | "gating_forward_all"
+        | "gating_forward_sigmoid"
+        | "gating_forward_probability"
+        | "gating_forward_sqrt_softplus" => Some(Traffic {
             element: "router row",
             reads: &[("scores", 512), ("trace", 8), ("mask", 1)],
             writes: &[("chosen", 8), ("gates", 32)],
+        }),
+        // A root's slope reads the scores of the chosen.
+        "gating_backward_sqrt_softplus" => Some(Traffic {
+            element: "router row",
+            reads: &[("scores", 32), ("chosen", 8), ("gates", 32), ("coef", 32)],
+            writes: &[("gradient", 512)],
         }),
         "gating_backward" => Some(Traffic {
             element: "router row",

@@ -2,7 +2,10 @@
 
 use super::{GpuBench, OnGpu, enqueue, mask, offsets};
 use lockstep_core::aggregate::{PerRow, Weight, WeightFrom};
-use lockstep_core::gate::{Cispo, DppoKl, DppoTv, Gate, MiniRl, PpoClip, Reinforce, Remix, Sapo};
+use lockstep_core::gate::{
+    Cispo, Divergence, DppoKl, DppoTv, Gate, MiniRl, PpoClip, Reinforce, Remix, Sapo, TrustRegion,
+};
+use lockstep_core::policy_loss::gmpo::Mean;
 use lockstep_core::policy_loss::{
     LossOut, MetricsOut, PolicyLoss, PolicyLossGmpo, SequenceRule, SequenceWeight,
 };
@@ -13,6 +16,12 @@ const PPO: PpoClip = PpoClip { clip_ratio_low: 0.2, clip_ratio_high: 0.28, clip_
 const TV: DppoTv = DppoTv { clip_ratio_low: 0.15, clip_ratio_high: 0.15, clip_ratio_c: 3.0 };
 const KL: DppoKl = DppoKl { clip_ratio_low: 0.05, clip_ratio_high: 0.05, clip_ratio_c: 3.0 };
 const MINI_RL: MiniRl = MiniRl { clip_ratio_low: 0.2, clip_ratio_high: 0.27, clip_ratio_c: 5.0 };
+const TRUST: TrustRegion = TrustRegion {
+    divergence: Divergence::TotalVariation,
+    clip_ratio_low: 0.15,
+    clip_ratio_high: 0.15,
+    clip_ratio_c: 3.0,
+};
 const REMIX: Remix = Remix { clip_ratio_low: 0.2, clip_ratio_high: 0.2 };
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +50,7 @@ pub(super) fn benches<D: Driver>() -> Vec<GpuBench<D>> {
         GpuBench::new("policy_loss_dppo_kl/coef", coef, |batch| run(batch, KL, Coef)),
         // A second policy.
         GpuBench::new("policy_loss_mini_rl/coef", coef + 4.0, |batch| run(batch, MINI_RL, Coef)),
+        GpuBench::new("policy_loss_trust_region/coef", coef + 4.0, |batch| run(batch, TRUST, Coef)),
         GpuBench::new("policy_loss_remix/coef", coef + 4.0, |batch| run(batch, REMIX, Coef)),
         GpuBench::new("policy_loss_gmpo/coef", coef, |batch| gmpo(batch, false)),
         GpuBench::new("policy_loss_gmpo/all", coef, |batch| gmpo(batch, true)),
@@ -96,6 +106,7 @@ fn gmpo<D: Driver>(batch: &mut OnGpu<D>, metrics: bool) -> Result<(), Error> {
         advantage_per_token: false,
         weights: None,
         guard: Guard::clamp(20.0),
+        mean: Mean::Geometric,
         clip_log_low: 0.4,
         clip_log_high: 0.4,
         denominator: batch.sequences as f64,

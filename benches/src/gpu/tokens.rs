@@ -93,6 +93,7 @@ fn value_loss<D: Driver>(batch: &mut OnGpu<D>) -> Result<(), Error> {
         values_old: Some(batch.logp_old.view()),
         returns: batch.logp_ref.view(),
         cliprange_value: 0.2,
+        huber_delta: f32::INFINITY,
         weight: Weight { per_row: PerRow::One, denominator: batch.tokens as f64, scale: 1.0 },
         weight_from: WeightFrom::ABSENT,
         gradient: batch.element[0].view_mut(),

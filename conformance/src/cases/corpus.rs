@@ -3,7 +3,7 @@
 use super::hash::Source;
 use super::masks::{Mask, garbage};
 use super::params::{
-    AnyGate, Params, Policy, gates, guards, kls, kls_of_ops, score_gates, second_gates, weights,
+    AnyGate, Params, Policy, gates, guards, kls, kls_of_ops, score_gates, second_gates, trust_gates, weights,
 };
 use super::shapes::{Shape, large, named, small};
 use super::values::{self, Range};
@@ -23,7 +23,8 @@ pub fn corpus(seed: u64) -> Vec<Case> {
     let first: Vec<AnyGate> = gates().into_iter().chain(score_gates()).collect();
     cases.extend(entries(&first, source.fork(360)));
     cases.extend(sequences(&first, source.fork(370)));
-    cases.extend(with_second(source.fork(380)));
+    cases.extend(with_second(&second_gates(), source.fork(380)));
+    cases.extend(with_second(&trust_gates(), source.fork(390)));
     cases.extend(kl(source.fork(400)));
     cases.extend(sums(source.fork(500)));
     cases.extend(fold_rows(source.fork(600)));
@@ -239,15 +240,14 @@ fn sequences(gates: &[AnyGate], source: Source) -> Vec<Case> {
 }
 
 /// Gates with a second policy.
-fn with_second(source: Source) -> Vec<Case> {
-    let gates = second_gates();
+fn with_second(gates: &[AnyGate], source: Source) -> Vec<Case> {
     let named = |what: &str, cases: Vec<Case>| -> Vec<Case> {
         let label = |case: Case| Case { label: format!("{what} {}", case.label), ..case };
         cases.into_iter().map(label).collect()
     };
-    let mut cases = named("second", with_gates(&gates, source.fork(1)));
-    cases.extend(named("second", entries(&gates, source.fork(2))));
-    cases.extend(named("second", sequences(&gates, source.fork(3))));
+    let mut cases = named("second", with_gates(gates, source.fork(1)));
+    cases.extend(named("second", entries(gates, source.fork(2))));
+    cases.extend(named("second", sequences(gates, source.fork(3))));
     cases
 }
 

@@ -1,9 +1,12 @@
 //! Op and scalar arguments of a launch.
 
+use super::slot;
 use crate::ops::AnyOp;
 use lockstep_core::advantage::Singleton;
 use lockstep_core::aggregate::{PerRow, Weight, WeightFrom};
-use lockstep_core::gate::{Cispo, DppoKl, DppoTv, Gate, MiniRl, PpoClip, Reinforce, Remix, Sapo};
+use lockstep_core::gate::{
+    Cispo, Divergence, DppoKl, DppoTv, Gate, MiniRl, PpoClip, Reinforce, Remix, Sapo, TrustRegion,
+};
 use lockstep_core::kl::{Estimator, Kl};
 use lockstep_core::ragged::In;
 use lockstep_core::ratio::{Guard, Level};
@@ -37,6 +40,8 @@ pub enum AnyGate {
     MiniRl(MiniRl),
     /// `policy_loss_remix`.
     Remix(Remix),
+    /// `policy_loss_trust_region`.
+    TrustRegion(TrustRegion),
 }
 
 impl AnyGate {
@@ -51,12 +56,21 @@ impl AnyGate {
             AnyGate::DppoKl(_) => DppoKl::POLICY_LOSS,
             AnyGate::MiniRl(_) => MiniRl::POLICY_LOSS,
             AnyGate::Remix(_) => Remix::POLICY_LOSS,
+            AnyGate::TrustRegion(_) => TrustRegion::POLICY_LOSS,
         }
     }
 
     /// Whether it reads a second policy.
     pub fn reads_second(&self) -> bool {
-        matches!(self, AnyGate::MiniRl(_) | AnyGate::Remix(_))
+        matches!(self, AnyGate::MiniRl(_) | AnyGate::Remix(_) | AnyGate::TrustRegion(_))
+    }
+
+    /// Where it reads the second array: divergences are numbers of at least 0, as weights are.
+    pub fn second(&self) -> usize {
+        match self {
+            AnyGate::TrustRegion(TrustRegion { divergence: Divergence::Given, .. }) => slot::WEIGHTS,
+            _ => slot::SECOND,
+        }
     }
 }
 
@@ -264,6 +278,21 @@ pub fn second_gates() -> [AnyGate; 6] {
         remix(0.2, 0.2),
         remix(0.05, 0.1),
         remix(1.0, 4.0),
+    ]
+}
+
+/// DPPO with a second array: the three divergences with the released bounds, none for a probability that falls, weights that are
+/// truncated often.
+pub fn trust_gates() -> [AnyGate; 5] {
+    let trust = |divergence, [clip_ratio_low, clip_ratio_high, clip_ratio_c]: [f32; 3]| {
+        AnyGate::TrustRegion(TrustRegion { divergence, clip_ratio_low, clip_ratio_high, clip_ratio_c })
+    };
+    [
+        trust(Divergence::TotalVariation, [0.15, 0.2, 3.0]),
+        trust(Divergence::TotalVariation, [0.0, 0.4, 1.01]),
+        trust(Divergence::BinaryKl, [0.05, 0.05, 3.0]),
+        trust(Divergence::BinaryKl, [0.002, 0.3, 10.0]),
+        trust(Divergence::Given, [0.5, 2.0, 3.0]),
     ]
 }
 

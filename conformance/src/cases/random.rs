@@ -5,13 +5,13 @@ use super::hash::Source;
 use super::masks::{Mask, garbage};
 use super::params::{
     AnyGate, COUNTED, Params, Policy, Taus, gates, guards, kls, kls_of_ops, score_gates, second_gates,
-    weights,
+    trust_gates, weights,
 };
 use super::shapes::Shape;
 use super::values::{Range, spread};
 use super::{Case, Data};
 use crate::ops::AnyOp;
-use lockstep_core::gate::{Cispo, DppoKl, DppoTv, MiniRl, PpoClip, Remix};
+use lockstep_core::gate::{Cispo, DppoKl, DppoTv, MiniRl, PpoClip, Remix, TrustRegion};
 use lockstep_core::op::OpInfo;
 use lockstep_core::ratio::Level;
 use lockstep_core::team::Direction;
@@ -67,7 +67,7 @@ impl Draw {
     }
 
     fn gate(&mut self, op: &str) -> AnyGate {
-        let all = gates().into_iter().chain(score_gates()).chain(second_gates());
+        let all = gates().into_iter().chain(score_gates()).chain(second_gates()).chain(trust_gates());
         let listed: Vec<AnyGate> = all.filter(|gate| gate.op() == op).collect();
         let listed = self.pick(&listed);
         if self.yes() {
@@ -93,6 +93,12 @@ impl Draw {
                 clip_ratio_c: 0.5 + 10.0 * self.unit(),
             }),
             AnyGate::Remix(_) => AnyGate::Remix(Remix { clip_ratio_low: low, clip_ratio_high: high }),
+            AnyGate::TrustRegion(gate) => AnyGate::TrustRegion(TrustRegion {
+                clip_ratio_low: low / 4.0,
+                clip_ratio_high: high / 8.0,
+                clip_ratio_c: 0.5 + 10.0 * self.unit(),
+                ..gate
+            }),
             AnyGate::DppoKl(_) => AnyGate::DppoKl(DppoKl {
                 clip_ratio_low: low / 4.0,
                 clip_ratio_high: high / 8.0,

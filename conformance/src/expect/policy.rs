@@ -13,7 +13,9 @@ use crate::oracle::policy_loss::{Gate, PolicyLoss, Token};
 use crate::oracle::ppo_clip::PpoClip;
 use crate::oracle::remix::Remix;
 use crate::oracle::sapo::Sapo;
+use crate::oracle::trust_region::{Divergence, TrustRegion};
 use lockstep_core::aggregate::{PerRow, Weight};
+use lockstep_core::gate as core;
 use lockstep_core::ratio::Level;
 
 /// The oracle's policy loss.
@@ -49,6 +51,16 @@ pub(crate) fn oracle(policy: &Policy) -> PolicyLoss {
             AnyGate::Remix(gate) => {
                 Gate::Remix(Remix { low: gate.clip_ratio_low.into(), high: gate.clip_ratio_high.into() })
             }
+            AnyGate::TrustRegion(gate) => Gate::TrustRegion(TrustRegion {
+                divergence: match gate.divergence {
+                    core::Divergence::TotalVariation => Divergence::TotalVariation,
+                    core::Divergence::BinaryKl => Divergence::BinaryKl,
+                    core::Divergence::Given => Divergence::Given,
+                },
+                low: gate.clip_ratio_low.into(),
+                high: gate.clip_ratio_high.into(),
+                c: gate.clip_ratio_c.into(),
+            }),
             AnyGate::DppoKl(gate) => Gate::Dppo(Dppo {
                 low: gate.clip_ratio_low.into(),
                 high: gate.clip_ratio_high.into(),
@@ -79,7 +91,7 @@ pub(crate) fn token(case: &Case, policy: &Policy, row: usize, i: usize) -> Token
         logp: input(slot::LOGP),
         logp_old: input(slot::LOGP_OLD),
         logp_ref: input(slot::LOGP_REF),
-        logp_second: input(slot::SECOND),
+        logp_second: input(policy.gate.second()),
         advantage: if policy.per_token { input(slot::ADVANTAGE) } else { case.data.row[0][row].into() },
         weight: if policy.weights { input(slot::WEIGHTS) } else { 1.0 },
         sequence: (0.0, 0.0),
@@ -206,6 +218,24 @@ impl Magnitudes {
                 // Two exponentials of one number are exactly equal.
                 (0.0, d != x && (at(centre - gate.low) || at(centre + gate.high)))
             }
+            Gate::TrustRegion(gate) => {
+                let given = gate.divergence == Divergence::Given;
+                let x = if given { d } else { t.logp - t.logp_second };
+                let near = match gate.divergence {
+                    Divergence::Given => false,
+                    Divergence::BinaryKl => doubtful_divergence(&gate.binary(), t),
+                    Divergence::TotalVariation => {
+                        // A product of two functions of one rounded number each; below it vanishes.
+                        let size = 1.0 + (t.logp - t.logp_old).abs();
+                        let moved = gate.moved(t.logp, t.logp_old, t.logp_second);
+                        let bound = gate.bound(t.advantage);
+                        moved != 0.0
+                            && ((moved - bound).abs() < 16.0 * UNIT * size * moved
+                                || moved < 1e-37 && bound == 0.0)
+                    }
+                };
+                (1.0 + x.abs(), near || doubtful_ratio(x, gate.free(c.r, t.logp, t.logp_second), gate.c))
+            }
             Gate::Dppo(gate) => (1.0, doubtful_divergence(&gate, t) || doubtful_ratio(d, c.r, gate.c)),
         };
         let at_guard = match oracle.log_max {
@@ -229,7 +259,7 @@ impl Magnitudes {
             // A weight that vanished does not move any more, however large r is.
             Gate::Sapo(_) if gate_weight == 0.0 => 0.0,
             Gate::Sapo(_) => t.weight * t.advantage.abs() * gate_weight * (1.0 + c.r),
-            Gate::MiniRl(_) => c.policy.abs() * steepness,
+            Gate::MiniRl(_) | Gate::TrustRegion(_) => c.policy.abs() * steepness,
             // The centre rounds as a ratio does.
             Gate::Remix(_) if gate_weight == 0.0 => {
                 let x = (t.logp_second - t.logp_old).abs();

@@ -7,7 +7,7 @@ use crate::cases::random::Draw;
 use crate::cases::{Case, Data};
 use crate::expect::Want;
 use crate::launch::{element, f32s, raised, row, u32s};
-use crate::oracle::gating_forward::Rule;
+use crate::oracle::gating_forward::{Of, Rule};
 use crate::oracle::{gating_backward, gating_forward};
 use crate::output::{Output, POISON, Values};
 use crate::precision::Allowance;
@@ -179,7 +179,7 @@ impl OpTest for Gating {
                 gates[j].push(want, doubt + want * size(chosen[j]));
             }
             replayed.push(f64::from(u8::from(replay)), 0.0);
-            let sums = gating_forward::group_scores(&scores, &bias, rule.groups);
+            let sums = gating_forward::group_scores(&scores, &bias, &rule);
             let last = if replay { 0.0 } else { sums[rule.groups - 1] };
             group.push(last, if replay { 0.0 } else { 4.0 });
             let coef: Vec<f64> = (0..k).map(|j| data.row[COEF + j][r].into()).collect();
@@ -217,12 +217,18 @@ impl OpTest for Gating {
             (new(RouterKind::SigmoidNormalized, 128, 8), 16),
             (Router { scale: 0.5, ..new(RouterKind::Sigmoid, 130, 1) }, 16),
             (new(RouterKind::SoftmaxChosen, 512, 8), 8),
+            // From here on all have a bias.
+            (new(RouterKind::SqrtSoftplus, 64, 6), 24),
+            (Router { scale: 2.5, ..new(RouterKind::SqrtSoftplus, 128, 8) }, 16),
+            (new(RouterKind::SoftmaxChosen, 64, 6), 24),
+            (new(RouterKind::SoftmaxAll, 128, 8), 16),
+            (Router { groups: 8, top_groups: 3, scale: 16.0, ..new(RouterKind::SoftmaxAll, 160, 6) }, 16),
         ];
         for (router, rows) in routers {
             for backward in [false, true] {
                 for replay in [false, true] {
                     let k = cases.len();
-                    let bias = router.kind.sigmoid() && (k / 4).is_multiple_of(2);
+                    let bias = k >= 44 || router.kind.sigmoid() && (k / 4).is_multiple_of(2);
                     let wide = router.experts > 255 || k % 3 == 0;
                     let params = Gating { backward, router, replay, wide, bias };
                     let case = case(params, rows, source.fork(k as u64));
@@ -234,9 +240,9 @@ impl OpTest for Gating {
     }
 
     fn random(op: &str, draw: &mut Draw) -> Case {
-        use RouterKind::{Sigmoid, SigmoidNormalized, SoftmaxAll, SoftmaxChosen};
-        let kind = draw.pick(&[SoftmaxChosen, SoftmaxAll, SigmoidNormalized, Sigmoid]);
-        let groups = if kind.sigmoid() && draw.yes() { 1 + draw.below(8) } else { 1 };
+        use RouterKind::{Sigmoid, SigmoidNormalized, SoftmaxAll, SoftmaxChosen, SqrtSoftplus};
+        let kind = draw.pick(&[SoftmaxChosen, SoftmaxAll, SigmoidNormalized, Sigmoid, SqrtSoftplus]);
+        let groups = if draw.yes() { 1 + draw.below(8) } else { 1 };
         let experts = groups * (1 + draw.below(if groups > 1 { 16 } else { 200 }));
         let top_groups = 1 + draw.below(groups);
         let most = MOST.min(top_groups * (experts / groups));
@@ -247,7 +253,7 @@ impl OpTest for Gating {
             router,
             replay: draw.yes(),
             wide: draw.yes(),
-            bias: kind.sigmoid() && draw.yes(),
+            bias: draw.yes(),
         };
         case(params, 1 + draw.below(20), draw.source())
     }
@@ -265,8 +271,14 @@ impl OpTest for Gating {
 impl Gating {
     fn rule(&self) -> Rule {
         let Router { top_k, kind, scale, groups, top_groups, .. } = self.router;
-        let over_chosen = matches!(kind, RouterKind::SoftmaxChosen | RouterKind::SigmoidNormalized);
-        Rule { sigmoid: kind.sigmoid(), over_chosen, scale: scale.into(), top_k, groups, top_groups }
+        let over_chosen = !matches!(kind, RouterKind::SoftmaxAll | RouterKind::Sigmoid);
+        let of = match kind {
+            RouterKind::SoftmaxChosen | RouterKind::SoftmaxAll => Of::Softmax,
+            RouterKind::SigmoidNormalized | RouterKind::Sigmoid => Of::Sigmoid,
+            RouterKind::SqrtSoftplus => Of::SqrtSoftplus,
+        };
+        let by_probability = self.bias || groups > 1;
+        Rule { of, by_probability, over_chosen, scale: scale.into(), top_k, groups, top_groups }
     }
 
     /// Relative rounding of an expert's gate: its exponent rounds once, and so do those of the denominator.
@@ -278,7 +290,7 @@ impl Gating {
         let shares = gating_forward::gates(scores, &over, &Rule { scale: 1.0, ..rule });
         let spread: f64 = over.iter().zip(shares).map(|(e, p)| p * (scores[*e] - largest).abs()).sum();
         let distance: Vec<f64> = scores.iter().map(|s| (s - largest).abs()).collect();
-        move |e| if rule.sigmoid { 1.0 } else { 1.0 + spread + distance[e].min(100.0) }
+        move |e| if rule.of != Of::Softmax { 1.0 } else { 1.0 + spread + distance[e].min(100.0) }
     }
 }
 
@@ -304,7 +316,7 @@ fn score(kind: usize, sigmoid: bool, source: Source, e: usize) -> f32 {
 /// Rows of every kind of score, with a record and coefficients.
 pub fn case(params: Gating, rows: usize, source: Source) -> Case {
     let (experts, k) = (params.router.experts, params.router.top_k);
-    let sigmoid = params.router.kind.sigmoid();
+    let sigmoid = !matches!(params.router.kind, RouterKind::SoftmaxChosen | RouterKind::SoftmaxAll);
     let mut scores = Vec::with_capacity(rows * experts);
     let mut row = vec![vec![0.0; rows]; LIVE + 1];
     for r in 0..rows {

@@ -16,6 +16,7 @@ use crate::oracle::gmpo as oracle;
 use crate::output::{Output, Values};
 use crate::precision::Allowance;
 use lockstep_core::aggregate::{PerRow, Weight};
+use lockstep_core::policy_loss::gmpo::Mean;
 use lockstep_core::policy_loss::{MetricsOut, PolicyLossGmpo, sum};
 use lockstep_core::ragged::{In, Mask as LossMask, Offsets, Out};
 use lockstep_core::ratio::Guard;
@@ -25,6 +26,8 @@ use lockstep_core::ratio::Guard;
 pub struct Gmpo {
     /// Guard.
     pub guard: Guard,
+    /// What is made of ratios.
+    pub mean: Mean,
     /// Bounds of the log-ratio.
     pub clip: [f32; 2],
     /// Denominator.
@@ -42,6 +45,9 @@ pub struct Gmpo {
 }
 
 const CLIPS: [[f32; 2]; 4] = [[0.4, 0.4], [0.0, 0.0], [0.05, 0.1], [3.0, 0.2]];
+const MEANS_OF_RATIOS: [Mean; 4] = [Mean::Geometric, Mean::ClippedSum, Mean::Product, Mean::Harmonic];
+/// Where products and sums of inverses stay in range.
+const NARROW: [Range; 2] = [Range::Realistic, Range::Tiny];
 const TERMS: &str = "terms rounded once, summed in binary64";
 const MEANS: &str = "binary64 means of rounded terms, one exponential, two products";
 
@@ -85,6 +91,7 @@ impl OpTest for Gmpo {
             advantage_per_token: self.per_token,
             weights: self.weights.then(|| input(slot::WEIGHTS)),
             guard: self.guard,
+            mean: self.mean,
             clip_log_low: self.clip[0],
             clip_log_high: self.clip[1],
             denominator: partials.weight.denominator,
@@ -114,7 +121,14 @@ impl OpTest for Gmpo {
 
     fn expect(&self, data: &Data) -> Vec<Want> {
         let guard = expected::guard(self.guard);
-        let clip = oracle::Gmpo { low: self.clip[0].into(), high: self.clip[1].into() };
+        let mean = match self.mean {
+            Mean::Geometric => oracle::Mean::Geometric,
+            Mean::ClippedSum => oracle::Mean::ClippedSum,
+            Mean::Product => oracle::Mean::Product,
+            Mean::Harmonic => oracle::Mean::Harmonic,
+        };
+        let of_sum = self.mean == Mean::ClippedSum;
+        let clip = oracle::Gmpo { mean, low: self.clip[0].into(), high: self.clip[1].into() };
         let [mut coef, mut row_loss, mut row_tokens] = ["coef", "row_loss", "row_tokens"].map(Want::new);
         let [mut high, mut low] = ["max_ratio", "max_neg_ratio"].map(Want::new);
         let mut sums = POLICY_SUMS.map(Want::new);
@@ -131,7 +145,18 @@ impl OpTest for Gmpo {
             let length = tokens.len() as f64 + 1e-8;
             let loss = clip.loss(&tokens, self.weights);
             // The exponent rounds as a whole and term by term; the mean advantage may cancel.
-            let exponent: f64 = tokens.iter().map(|t| clip.clipped(t.d, t.a).abs()).sum::<f64>() / length;
+            let moved = |t: &oracle::Token| if of_sum { t.d.abs() } else { clip.clipped(t.d, t.a).abs() };
+            let all: f64 = tokens.iter().map(moved).sum();
+            let exponent = match self.mean {
+                Mean::Product => all,
+                Mean::Geometric | Mean::ClippedSum => all / length,
+                Mean::Harmonic => tokens.iter().map(moved).fold(0.0, f64::max),
+            };
+            let sum = clip.sums(&tokens).0;
+            let mut slopes = clip.slopes(&tokens).into_iter();
+            let least = if self.mean == Mean::Product { 1.0 } else { 1.0 / length };
+            let unsure_sum =
+                of_sum && [-clip.low, clip.high].iter().any(|b| (sum - b).abs() < 4.0 * expected::UNIT * all);
             let logs: f64 = tokens.iter().map(|t| (t.w + 1e-8).ln().abs()).sum::<f64>() / length;
             let mean: f64 = tokens.iter().map(|t| t.a).sum::<f64>() / length;
             let spread: f64 = tokens.iter().map(|t| t.a.abs()).sum::<f64>() / length;
@@ -152,19 +177,22 @@ impl OpTest for Gmpo {
                 let (raw, exact) =
                     expected::difference(data.element[slot::LOGP][i], data.element[slot::LOGP_OLD][i]);
                 let near = |bound: f64| expected::doubtful(raw, exact, (t.d - bound).abs());
-                let at_clip = near(-clip.low) || near(clip.high);
+                let at_clip = if of_sum { unsure_sum } else { near(-clip.low) || near(clip.high) };
                 let at_guard = expected::doubtful(raw, exact, guard.distance_to_kink(raw));
-                let keeps = clip.keeps(t.d, t.a);
-                let value = if keeps { loss * scale / length * guard.derivative(raw) } else { 0.0 };
+                let own = slopes.next().flatten();
+                let (keeps, slope) = (own.is_some(), own.unwrap_or(least));
+                let value = if keeps { loss * scale * slope * guard.derivative(raw) } else { 0.0 };
+                let moved = if self.mean == Mean::Harmonic { 2.0 + t.d.abs() } else { 1.0 };
                 let doubt = at_clip || at_guard;
-                coef.push(value, if doubt { f64::INFINITY } else { magnitude * scale / length });
+                coef.push(value, if doubt { f64::INFINITY } else { magnitude * scale * slope * moved });
                 let (ratio, spread) = (t.d.exp(), 1.0 + t.d.abs());
                 let (excess, error) = (ratio - 1.0, ratio * spread + (ratio - 1.0).abs());
                 total[3].add(-t.d, t.d.abs());
                 total[4].add(excess, error);
                 total[5].add(excess * excess, 2.0 * excess.abs() * error + excess * excess);
                 total[6].count(keeps, at_clip);
-                let outside = t.d < -clip.low || t.d > clip.high;
+                let of = if of_sum { sum } else { t.d };
+                let outside = of < -clip.low || of > clip.high;
                 let unsure = at_clip || (mean != 0.0 && mean.abs() < 1e-9 * spread);
                 total[7].count(outside && mean > 0.0, unsure);
                 total[8].count(outside && mean < 0.0, unsure);
@@ -195,6 +223,7 @@ impl OpTest for Gmpo {
                     let bits = source.fork(7).bits(k);
                     let on = |bit: u32| bits >> bit & 1 == 1;
                     let params = Gmpo {
+                        mean: Mean::Geometric,
                         guard,
                         clip,
                         denominator: [1.0, 12.0, 1017.0, 0.0][k % 4],
@@ -210,12 +239,46 @@ impl OpTest for Gmpo {
                 }
             }
         }
+        for mean in &MEANS_OF_RATIOS[1..] {
+            for clip in CLIPS {
+                for (n, guard) in guards().into_iter().enumerate() {
+                    let k = cases.len();
+                    let bits = source.fork(8).bits(k);
+                    let on = |bit: u32| bits >> bit & 1 == 1;
+                    let params = Gmpo {
+                        mean: *mean,
+                        guard,
+                        clip,
+                        denominator: [1.0, 12.0, 1017.0, 0.0][k % 4],
+                        counted: None,
+                        per_token: on(0),
+                        weights: on(1),
+                        loss: on(2),
+                        metrics: n % 2 == 0,
+                    };
+                    let mut shape = small().swap_remove(k % 5);
+                    if *mean == Mean::Product {
+                        shape.lengths.iter_mut().for_each(|length| *length %= 40);
+                    }
+                    cases.push(case(
+                        params,
+                        &shape,
+                        Mask::ALL[k % 6],
+                        NARROW[k % 2],
+                        source.fork(k as u64),
+                        k,
+                    ));
+                }
+            }
+        }
         cases
     }
 
     fn random(_op: &str, draw: &mut Draw) -> Case {
         let clip = if draw.yes() { draw.pick(&CLIPS) } else { [draw.unit(), draw.unit()] };
+        let mean = draw.pick(&MEANS_OF_RATIOS);
         let params = Gmpo {
+            mean,
             guard: draw.pick(&guards()),
             clip,
             denominator: draw.pick(&[1.0, 12.0, 1017.0]),
@@ -225,8 +288,14 @@ impl OpTest for Gmpo {
             loss: draw.yes(),
             metrics: draw.yes(),
         };
-        let shape = Shape { name: "random", catches: "whatever nobody thought of", lengths: draw.lengths() };
-        case(params, &shape, draw.pick(&Mask::ALL), draw.pick(&Range::ALL), draw.source(), 0)
+        let mut lengths = draw.lengths();
+        if mean == Mean::Product {
+            lengths.iter_mut().for_each(|length| *length %= 40);
+        }
+        let shape = Shape { name: "random", catches: "whatever nobody thought of", lengths };
+        let free = matches!(mean, Mean::Geometric | Mean::ClippedSum);
+        let range = if free { draw.pick(&Range::ALL) } else { draw.pick(&NARROW) };
+        case(params, &shape, draw.pick(&Mask::ALL), range, draw.source(), 0)
     }
 
     fn fault_slots(&self) -> Vec<(usize, &'static [f32])> {

@@ -22,6 +22,8 @@ use lockstep_core::value_loss::ValueLoss as Kernel;
 pub struct ValueLoss {
     /// Range of the clip; infinite = none.
     pub range: f32,
+    /// δ of Huber's loss; infinite = the square.
+    pub delta: f32,
     /// Old values are given.
     pub old: bool,
     /// Loss per token is wanted.
@@ -37,6 +39,15 @@ const fn allow(output: &'static str, units: f64, reason: &'static str) -> Allowa
 }
 
 const UNIT: f64 = 1.0 / 16_777_216.0;
+/// Ranges of the clip and δ.
+const RANGES: [(f32, f32); 6] = [
+    (0.5, f32::INFINITY),
+    (0.2, f32::INFINITY),
+    (0.25, f32::INFINITY),
+    (f32::INFINITY, f32::INFINITY),
+    (0.2, 0.5),
+    (f32::INFINITY, 10.0),
+];
 const BAD: &[f32] = &[f32::NAN, f32::INFINITY, f32::NEG_INFINITY];
 
 impl OpTest for ValueLoss {
@@ -64,6 +75,7 @@ impl OpTest for ValueLoss {
             values_old: self.old.then(|| In::new(&data.element[1][..])),
             returns: In::new(&data.element[2]),
             cliprange_value: self.range,
+            huber_delta: self.delta,
             weight: partials.weight,
             weight_from: partials.from(),
             gradient: Out::new(&mut gradient),
@@ -103,7 +115,8 @@ impl OpTest for ValueLoss {
                 }
                 let old = if self.old { data.element[1][i] } else { 0.0 };
                 let (v, ret) = (data.element[0][i], data.element[2][i]);
-                let want = oracle::token(v.into(), old.into(), ret.into(), self.range.into());
+                let want =
+                    oracle::token(v.into(), old.into(), ret.into(), self.range.into(), self.delta.into());
                 // Rounding of the bounds, of the differences and of their comparison.
                 let size = f64::from(v.abs()) + f64::from(ret.abs()) + f64::from(old.abs());
                 let in_doubt = want.distance_to_kink < 4.0 * UNIT * (size + f64::from(self.range.min(1e30)))
@@ -112,7 +125,7 @@ impl OpTest for ValueLoss {
                 gradient.push(weight * want.gradient, size);
                 // A clipped value stands at a bound that was rounded.
                 let bound = if want.clipped { f64::from(old.abs()) + f64::from(self.range) } else { 0.0 };
-                let root = (2.0 * want.loss).sqrt();
+                let root = (2.0 * want.loss).sqrt().min(self.delta.into());
                 token_loss.push(want.loss, want.loss + root * bound);
                 loss.add(weight * want.loss, weight * (want.loss + root * bound));
                 count.count(want.clipped, in_doubt);
@@ -128,14 +141,18 @@ impl OpTest for ValueLoss {
         let mut cases = Vec::new();
         let mut shapes = small();
         shapes.push(large());
-        for shape in &shapes {
-            for range in [0.5, 0.2, 0.25, f32::INFINITY] {
+        for (shape, ranges) in [&RANGES[..4], &RANGES[4..]]
+            .into_iter()
+            .flat_map(|ranges| shapes.iter().map(move |shape| (shape, ranges)))
+        {
+            for &(range, delta) in ranges {
                 let k = cases.len();
                 if shape.name == "large" && k % 2 == 1 {
                     continue;
                 }
                 let (old, token_loss) = (range.is_finite() || k % 3 == 0, k % 2 == 0);
-                let params = ValueLoss { range, old, token_loss, weight: weights()[k % 6], counted: None };
+                let params =
+                    ValueLoss { range, delta, old, token_loss, weight: weights()[k % 6], counted: None };
                 let case = case(params, shape, Mask::ALL[k % 6], source.fork(k as u64));
                 cases.push(Case { label: format!("{k}: {}", case.label), ..case });
             }
@@ -145,9 +162,10 @@ impl OpTest for ValueLoss {
 
     fn random(_op: &str, draw: &mut Draw) -> Case {
         let range = draw.pick(&[0.5, 0.2, 0.25, 1e-3, f32::INFINITY]);
+        let delta = draw.pick(&[f32::INFINITY, 10.0, 0.5]);
         let old = range.is_finite() || draw.yes();
         let (token_loss, weight, counted) = (draw.yes(), draw.pick(&weights()), draw.pick(&COUNTED));
-        let params = ValueLoss { range, old, token_loss, weight, counted };
+        let params = ValueLoss { range, delta, old, token_loss, weight, counted };
         let shape = Shape { name: "random", catches: "whatever nobody thought of", lengths: draw.lengths() };
         case(params, &shape, draw.pick(&Mask::ALL), draw.source())
     }

@@ -1,10 +1,23 @@
 //! A mixture-of-experts router, maths.md §3.2, in binary64.
 
+/// What gates and selections are made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Of {
+    /// e^s over a sum.
+    Softmax,
+    /// σ(s).
+    Sigmoid,
+    /// √ln(1 + e^s).
+    SqrtSoftplus,
+}
+
 /// What the oracle needs of a router.
 #[derive(Clone, Copy, Debug)]
 pub struct Rule {
-    /// Scores are sigmoids, otherwise a softmax.
-    pub sigmoid: bool,
+    /// Of scores.
+    pub of: Of,
+    /// A softmax selects by its probabilities, with bias and groups.
+    pub by_probability: bool,
     /// The denominator is over the chosen experts.
     pub over_chosen: bool,
     /// Factor of the gates.
@@ -20,12 +33,15 @@ pub struct Rule {
 /// The experts that a router chooses, and by how much the closest two candidates of a decision differ (0 = a tie, not counted).
 pub fn natural(scores: &[f64], bias: &[f64], rule: &Rule) -> (Vec<usize>, f64) {
     let mut gap = f64::INFINITY;
+    let relative = rule.of == Of::Softmax && bias.iter().all(|b| *b == 0.0);
     let mut largest = |keys: &[f64], count: usize, from: usize| -> Vec<usize> {
         let mut order: Vec<usize> = (0..keys.len()).collect();
         // −0 equals +0; the sort is stable, so that equal keys stay in order.
         order.sort_by(|a, b| keys[*b].partial_cmp(&keys[*a]).unwrap_or(std::cmp::Ordering::Equal));
         for pair in order.windows(2).take(count).skip(from) {
-            let difference = keys[pair[0]] - keys[pair[1]];
+            // Probabilities without a bias are floating-point numbers: near is what is near in proportion.
+            let unit = if relative { keys[pair[0]] } else { 1.0 };
+            let difference = (keys[pair[0]] - keys[pair[1]]) / unit;
             if difference > 0.0 {
                 gap = gap.min(difference);
             }
@@ -33,18 +49,13 @@ pub fn natural(scores: &[f64], bias: &[f64], rule: &Rule) -> (Vec<usize>, f64) {
         order.truncate(count);
         order
     };
-    if !rule.sigmoid {
+    if rule.of == Of::Softmax && !rule.by_probability {
         return (largest(scores, rule.top_k, 0), f64::INFINITY);
     }
-    let mut keys: Vec<f64> = scores.iter().zip(bias).map(|(s, b)| 1.0 / (1.0 + (-s).exp()) + b).collect();
+    let mut keys = keys(scores, bias, rule);
     if rule.groups > 1 {
         let size = keys.len() / rule.groups;
-        let of_group = |group: &[f64]| {
-            let mut sorted = group.to_vec();
-            sorted.sort_by(|a, b| b.total_cmp(a));
-            sorted.iter().take(2).sum::<f64>()
-        };
-        let sums: Vec<f64> = keys.chunks(size).map(of_group).collect();
+        let sums = group_scores(scores, bias, rule);
         // In which order groups are taken does not matter.
         let taken = largest(&sums, rule.top_groups, rule.top_groups - 1);
         for (e, key) in keys.iter_mut().enumerate() {
@@ -56,21 +67,45 @@ pub fn natural(scores: &[f64], bias: &[f64], rule: &Rule) -> (Vec<usize>, f64) {
     (largest(&keys, rule.top_k, 0), gap)
 }
 
-/// The sums of each group's two largest σ(s)+b.
-pub fn group_scores(scores: &[f64], bias: &[f64], groups: usize) -> Vec<f64> {
-    let keys: Vec<f64> = scores.iter().zip(bias).map(|(s, b)| 1.0 / (1.0 + (-s).exp()) + b).collect();
-    let two = |group: &[f64]| {
+/// What experts are compared by; an exponential below e⁻⁸⁷ is 0, as in core.
+fn keys(scores: &[f64], bias: &[f64], rule: &Rule) -> Vec<f64> {
+    let largest = scores.iter().fold(f64::NEG_INFINITY, |m, s| m.max(*s));
+    let cut = |(p, s): (f64, &f64)| if s - largest < -87.0 { 0.0 } else { p };
+    let probabilities: Vec<f64> = softmax(scores).into_iter().zip(scores).map(cut).collect();
+    let own =
+        |e: usize| if rule.of == Of::Softmax { probabilities[e] } else { activation(scores[e], rule.of) };
+    bias.iter().enumerate().map(|(e, b)| own(e) + b).collect()
+}
+
+fn softmax(scores: &[f64]) -> Vec<f64> {
+    let largest = scores.iter().fold(f64::NEG_INFINITY, |m, s| m.max(*s));
+    let total: f64 = scores.iter().map(|s| (s - largest).exp()).sum();
+    scores.iter().map(|s| (s - largest).exp() / total).collect()
+}
+
+/// σ(s) or √ln(1 + e^s).
+pub fn activation(s: f64, of: Of) -> f64 {
+    match of {
+        Of::SqrtSoftplus => (s.max(0.0) + (-s.abs()).exp().ln_1p()).sqrt(),
+        Of::Softmax | Of::Sigmoid => 1.0 / (1.0 + (-s).exp()),
+    }
+}
+
+/// What groups are compared by: the sum of each one's two largest keys, the largest of a softmax.
+pub fn group_scores(scores: &[f64], bias: &[f64], rule: &Rule) -> Vec<f64> {
+    let members = if rule.of == Of::Softmax { 1 } else { 2 };
+    let best = |group: &[f64]| {
         let mut sorted = group.to_vec();
         sorted.sort_by(|a, b| b.total_cmp(a));
-        sorted.iter().take(2).sum()
+        sorted.iter().take(members).sum()
     };
-    keys.chunks(scores.len() / groups).map(two).collect()
+    keys(scores, bias, rule).chunks(scores.len() / rule.groups).map(best).collect()
 }
 
 /// The gates of `chosen`.
 pub fn gates(scores: &[f64], chosen: &[usize], rule: &Rule) -> Vec<f64> {
-    if rule.sigmoid {
-        let p = |e: usize| 1.0 / (1.0 + (-scores[e]).exp());
+    if rule.of != Of::Softmax {
+        let p = |e: usize| activation(scores[e], rule.of);
         let total = if rule.over_chosen { chosen.iter().map(|e| p(*e)).sum::<f64>() + 1e-20 } else { 1.0 };
         return chosen.iter().map(|e| rule.scale * p(*e) / total).collect();
     }

@@ -60,6 +60,7 @@ pub mod totals;
 pub mod tree_advantage;
 pub mod tree_nodes;
 pub mod tree_sort;
+pub mod trust_region;
 pub mod value_loss;
 pub mod variance_increase;
 pub mod vtrace;

@@ -9,6 +9,7 @@ use super::reinforce;
 use super::remix::Remix;
 use super::sapo::Sapo;
 use super::token::Guard;
+use super::trust_region::TrustRegion;
 
 /// A gate.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -27,6 +28,8 @@ pub enum Gate {
     MiniRl(MiniRl),
     /// ReMix.
     Remix(Remix),
+    /// DPPO with a second array.
+    TrustRegion(TrustRegion),
 }
 
 /// What a gate sees.
@@ -89,6 +92,7 @@ impl Gate {
             Gate::Dppo(gate) => gate.weight(s.r, s.a, s.logp, s.logp_old),
             Gate::MiniRl(gate) => gate.weight(s.r, s.a, s.logp, s.logp_second),
             Gate::Remix(gate) => gate.weight(s.r, s.a, s.centre()),
+            Gate::TrustRegion(gate) => gate.weight(s.r, s.a, s.logp, s.logp_old, s.logp_second),
         }
     }
 
@@ -105,6 +109,11 @@ impl Gate {
                 Clips { high: !kept && s.a > 0.0, low: !kept && s.a < 0.0, dual }
             }
             Gate::Cispo(gate) => Clips { high: s.r > gate.high, low: s.r < gate.low, dual: false },
+            Gate::TrustRegion(gate) => {
+                let valid = gate.valid(s.a, s.logp, s.logp_old, s.logp_second);
+                let dual = valid && gate.free(s.r, s.logp, s.logp_second) > gate.c;
+                Clips { high: !valid && s.a > 0.0, low: !valid && s.a < 0.0, dual }
+            }
             Gate::Dppo(gate) => {
                 let valid = gate.valid(s.a, s.logp, s.logp_old);
                 Clips { high: !valid && s.a > 0.0, low: !valid && s.a < 0.0, dual: valid && s.r > gate.c }

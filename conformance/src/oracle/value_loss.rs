@@ -13,15 +13,23 @@ pub struct Value {
     pub distance_to_kink: f64,
 }
 
-/// One token; `range` may be infinite.
-pub fn token(value: f64, old: f64, target: f64, range: f64) -> Value {
+/// Huber's loss and its derivative; the half square where δ is infinite.
+fn huber(error: f64, delta: f64) -> (f64, f64) {
+    match error.abs() <= delta {
+        true => (0.5 * error * error, error),
+        false => (delta * (error.abs() - 0.5 * delta), delta * error.signum()),
+    }
+}
+
+/// One token; `range` and δ may be infinite.
+pub fn token(value: f64, old: f64, target: f64, range: f64, delta: f64) -> Value {
     let bounded = value.clamp(old - range, old + range);
-    let (a, b) = ((value - target).powi(2), (bounded - target).powi(2));
+    let ((a, slope), (b, _)) = (huber(value - target, delta), huber(bounded - target, delta));
     let clipped = b > a;
     let between = ((bounded - target).abs() - (value - target).abs()).abs();
     Value {
-        loss: 0.5 * a.max(b),
-        gradient: if clipped { 0.0 } else { value - target },
+        loss: a.max(b),
+        gradient: if clipped { 0.0 } else { slope },
         clipped,
         distance_to_kink: if bounded == value { (range - (value - old).abs()).abs() } else { between },
     }

@@ -88,7 +88,7 @@ fn slots(case: &Case) -> Vec<usize> {
                 (policy.kl.is_some(), slot::LOGP_REF),
                 (policy.weights, slot::WEIGHTS),
                 (policy.per_token, slot::ADVANTAGE),
-                (policy.gate.reads_second(), slot::SECOND),
+                (policy.gate.reads_second(), policy.gate.second()),
             ];
             let given = optional.into_iter().filter(|(given, _)| *given).map(|(_, slot)| slot);
             [slot::LOGP, slot::LOGP_OLD].into_iter().chain(given).collect()

@@ -214,7 +214,12 @@ fn groups(
             _ => baselines.get(g).copied().unwrap_or(0.0),
         };
         let out = group(baseline, scale, limits, values, weights, given, raw);
-        advantage.extend(out.advantage);
+        let nonzero = out.advantage.iter().filter(|a| **a != 0.0).count();
+        let factor = match own.over_nonzero {
+            Some(true) if nonzero > 0 => members.len() as f64 / nonzero as f64,
+            _ => 1.0,
+        };
+        advantage.extend(out.advantage.iter().map(|a| a * factor));
         spread.push(out.spread);
     }
     (advantage, spread)

@@ -47,6 +47,18 @@ pub(super) fn correct(choice: &CorrectionChoice, batch: &Batch, old: &[f64], rol
             out.weights[*i] = if out.kept[*i] { w } else { 0.0 };
         }
     }
+    if let Some(threshold) = choice.m2_threshold {
+        // One after the other, the largest first.
+        let mut left: Vec<usize> = (0..batch.sequences.len()).flat_map(|s| batch.of_sequence(s)).collect();
+        let squared = |i: &usize| (old[*i] - rollout[*i]).powi(2);
+        left.sort_by(|a, b| squared(a).total_cmp(&squared(b)));
+        while left.len() > 1 && left.iter().map(squared).sum::<f64>() / left.len() as f64 >= threshold {
+            left.pop();
+        }
+        for i in (0..old.len()).filter(|i| !left.contains(i)) {
+            (out.kept[i], out.weights[i]) = (false, 0.0);
+        }
+    }
     if choice.normalize {
         out.weights.iter_mut().for_each(|w| *w = normalize(*w, total, count));
     }

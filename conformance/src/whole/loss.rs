@@ -14,6 +14,7 @@ use crate::oracle::ppo_clip::{Clips, PpoClip};
 use crate::oracle::remix::Remix;
 use crate::oracle::sapo::Sapo;
 use crate::oracle::token::Guard;
+use crate::oracle::trust_region::{Divergence, TrustRegion};
 use crate::oracle::{key, kl_importance, sequence_weight, top, value_loss};
 use lockstep::Rollouts;
 use lockstep::recipe::{
@@ -107,6 +108,18 @@ fn gate(choice: &GateChoice) -> Gate {
             high: clip_ratio_high.into(),
             c: clip_ratio_c.into(),
         }),
+        GateChoice::TrustRegion { divergence, clip_ratio_low, clip_ratio_high, clip_ratio_c } => {
+            Gate::TrustRegion(TrustRegion {
+                divergence: match divergence {
+                    lockstep_core::gate::Divergence::TotalVariation => Divergence::TotalVariation,
+                    lockstep_core::gate::Divergence::BinaryKl => Divergence::BinaryKl,
+                    lockstep_core::gate::Divergence::Given => Divergence::Given,
+                },
+                low: clip_ratio_low.into(),
+                high: clip_ratio_high.into(),
+                c: clip_ratio_c.into(),
+            })
+        }
         GateChoice::Remix { clip_ratio_low, clip_ratio_high } => {
             Gate::Remix(Remix { low: clip_ratio_low.into(), high: clip_ratio_high.into() })
         }
@@ -245,11 +258,12 @@ pub fn loss(recipe: &Recipe, rollouts: &Rollouts<'_>, credit: &Credit) -> Loss {
     if let Some(choice) = &recipe.value {
         let (values, old) = (wide(rollouts.values), wide(rollouts.values_old));
         let range = choice.cliprange_value.map_or(f64::INFINITY, f64::from);
+        let delta = choice.huber_delta.map_or(f64::INFINITY, f64::from);
         let weights = self::weights(&choice.aggregation, &inputs.batch, inputs.counts);
         let (mut loss, mut gradient) = (0.0, vec![0.0; values.len()]);
         for i in inputs.live() {
             let before = if range.is_finite() { old[i] } else { values[i] };
-            let token = value_loss::token(values[i], before, credit.returns[i], range);
+            let token = value_loss::token(values[i], before, credit.returns[i], range, delta);
             let w = choice.coef * weights[inputs.of[i]];
             (loss, gradient[i]) = (loss + w * token.loss, w * token.gradient);
         }
@@ -283,7 +297,10 @@ fn policy(inputs: &mut Inputs<'_>, rollouts: &Rollouts<'_>, out: &mut Loss) {
             inputs.by_sequence(against, rule, false);
         }
         GateChoice::Topr {} => inputs.by_sequence(Against::Rollout, sequence_weight::topr, true),
-        GateChoice::Minirl { .. } => second.clone_from(&inputs.rollout),
+        GateChoice::TrustRegion { divergence: lockstep_core::gate::Divergence::Given, .. } => {
+            second = wide(rollouts.divergence);
+        }
+        GateChoice::Minirl { .. } | GateChoice::TrustRegion { .. } => second.clone_from(&inputs.rollout),
         GateChoice::Remix { .. } => second = wide(rollouts.logp_latest),
         GateChoice::Dro { beta } => own = Some((vec![true; n], Estimator::K2, beta.into())),
         GateChoice::KlCov { kl_cov_ratio, ppo_kl_coef, .. } => {
@@ -320,8 +337,8 @@ fn policy(inputs: &mut Inputs<'_>, rollouts: &Rollouts<'_>, out: &mut Loss) {
         (0..n).filter(|i| !chosen[*i]).for_each(|i| inputs.weights[i] = 0.0);
         inputs.weighted = true;
     }
-    if let GateChoice::Gmpo { clip_log_low, clip_log_high, bounds } = recipe.gate {
-        return geometric(inputs, [clip_log_low, clip_log_high].map(f64::from), bounds, out);
+    if let GateChoice::Gmpo { clip_log_low, clip_log_high, bounds, mean } = recipe.gate {
+        return gmpo(inputs, [clip_log_low, clip_log_high].map(f64::from), (bounds, mean), out);
     }
     let given = match recipe.ratio.level {
         RatioLevel::Given => Some(wide(rollouts.log_ratio)),
@@ -379,11 +396,23 @@ fn policy(inputs: &mut Inputs<'_>, rollouts: &Rollouts<'_>, out: &mut Loss) {
 }
 
 /// GMPO.
-fn geometric(inputs: &Inputs<'_>, [low, high]: [f64; 2], bounds: GmpoBounds, out: &mut Loss) {
+fn gmpo(
+    inputs: &Inputs<'_>,
+    [low, high]: [f64; 2],
+    (bounds, mean): (GmpoBounds, lockstep_core::policy_loss::gmpo::Mean),
+    out: &mut Loss,
+) {
+    use lockstep_core::policy_loss::gmpo::Mean;
+    let mean = match mean {
+        Mean::Geometric => gmpo::Mean::Geometric,
+        Mean::ClippedSum => gmpo::Mean::ClippedSum,
+        Mean::Product => gmpo::Mean::Product,
+        Mean::Harmonic => gmpo::Mean::Harmonic,
+    };
     let (guard, whole) = (guard(inputs.recipe), inputs.counts[2]);
     let oracle = match bounds {
-        GmpoBounds::Log => Gmpo { low, high },
-        GmpoBounds::Ratio => Gmpo { low: -(-low).ln_1p(), high: high.ln_1p() },
+        GmpoBounds::Log => Gmpo { mean, low, high },
+        GmpoBounds::Ratio => Gmpo { mean, low: -(-low).ln_1p(), high: high.ln_1p() },
     };
     for s in 0..inputs.batch.sequences.len() {
         let places = inputs.batch.of_sequence(s);
@@ -395,10 +424,9 @@ fn geometric(inputs: &Inputs<'_>, [low, high]: [f64; 2], bounds: GmpoBounds, out
         let tokens: Vec<gmpo::Token> = places.iter().map(token).collect();
         let loss = if places.is_empty() { 0.0 } else { oracle.loss(&tokens, inputs.weighted) / whole };
         (out.rows[s], out.magnitude[s]) = (loss, loss.abs());
-        for (i, token) in places.iter().zip(&tokens) {
-            let kept = if oracle.keeps(token.d, token.a) { 1.0 } else { 0.0 };
+        for (i, slope) in places.iter().zip(oracle.slopes(&tokens)) {
             let through = guard.derivative(inputs.logp[*i] - inputs.old[*i]);
-            out.coef[*i] = kept * through * loss / (places.len() as f64 + 1e-8);
+            out.coef[*i] = through * loss * slope.unwrap_or(0.0);
         }
     }
 }

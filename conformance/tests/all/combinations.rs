@@ -234,6 +234,7 @@ fn run(recipe: &Recipe, seed: u64) -> Result<(), String> {
         logp_latest: Some(&latest),
         logp_previous: Some(&latest),
         log_ratio: Some(&ratios),
+        divergence: Some(&entropy),
         entropy: Some(&entropy),
         score_norm: Some(&entropy),
         rewards: Some(&[1.0, 0.0, 0.75, 0.0, 1.0, 1.0]),

@@ -144,6 +144,7 @@ fn a_sequence_that_loses_all_has_no_part_in_its_baseline() {
         [(Denominator::Before, Denominator::Before), (Denominator::After, Denominator::After)]
     {
         let choice = CorrectionChoice {
+            m2_threshold: None,
             level: WeightLevel::Token,
             reject: vec![reject(Statistic::SeqSumK1, 3.0), reject(Statistic::TokenK2, 1.0)],
             denominator: choice,

@@ -133,7 +133,7 @@ fn memory_that_is_reused_changes_no_bit() {
         assert_eq!(tokens, batch.counts(&device).unwrap().tokens);
         assert_eq!(moved, covariance(&plain(), &batch, logp, advantage).unwrap());
         let weight = Weight { per_row: PerRow::One, denominator: 3.0, scale: 1.0 };
-        let read = ValueInput { values: logp, values_old: Some(old), returns: old };
+        let read = ValueInput { values: logp, values_old: Some(old), returns: old, huber_delta: None };
         ops::value_loss_into(&device, &batch, &read, 0.1, &weight, seed % 2 == 0, &mut value).unwrap();
         let fresh = ops::value_loss(&plain(), &batch, &read, 0.1, &weight).unwrap();
         assert_eq!((&value.gradient, &value.row_loss), (&fresh.gradient, &fresh.row_loss));

@@ -8,9 +8,11 @@ use lockstep::recipe::{Against, GateChoice, GmpoBounds, GuardChoice, MaskChoice,
 use lockstep::{Advantage, Compiled, Credit, Device, Loss, Outputs, Recipe, Rollouts};
 use lockstep_conformance::cases::{Data, slot};
 use lockstep_conformance::oracle::policy_loss::{Gate as OracleGate, PolicyLoss, Token};
-use lockstep_conformance::oracle::{gmpo, mini_rl, remix, token};
+use lockstep_conformance::oracle::{gmpo, mini_rl, remix, token, trust_region};
 use lockstep_conformance::precision::{FINITE_DIFFERENCE, KINK, STEP};
 use lockstep_core::aggregate::{PerRow, Weight};
+use lockstep_core::gate::Divergence;
+use lockstep_core::policy_loss::gmpo::Mean;
 
 #[test]
 fn worked_8_1_minirl() {
@@ -200,7 +202,12 @@ fn given_log_ratios_are_refused_by_gates_that_read_logp_old() {
         GateChoice::DppoTv { clip_ratio_low: 0.1, clip_ratio_high: 0.1, clip_ratio_c: 3.0 },
         GateChoice::DppoKl { clip_ratio_low: 0.1, clip_ratio_high: 0.1, clip_ratio_c: 3.0 },
         GateChoice::Remix { clip_ratio_low: 0.1, clip_ratio_high: 0.1 },
-        GateChoice::Gmpo { clip_log_low: 0.1, clip_log_high: 0.1, bounds: GmpoBounds::Log },
+        GateChoice::Gmpo {
+            clip_log_low: 0.1,
+            clip_log_high: 0.1,
+            bounds: GmpoBounds::Log,
+            mean: Mean::Geometric,
+        },
     ] {
         let recipe = Recipe { gate, ..given_minpro() };
         assert!(text(recipe.check()).contains("ratio.level"), "{gate:?}");
@@ -246,12 +253,22 @@ fn given_log_ratios_are_refused_by_gates_that_read_logp_old() {
 fn second_gates_match_finite_differences() {
     let mini = mini_rl::MiniRl { low: f64::from(0.05f32), high: f64::from(0.1f32), c: f64::from(1.25f32) };
     let mix = remix::Remix { low: f64::from(0.1f32), high: f64::from(0.05f32) };
+    let trust = |divergence, core| {
+        let [low, high, c] = [0.01f32, 0.02, 1.25];
+        let gate = trust_region::TrustRegion { divergence, low: low.into(), high: high.into(), c: c.into() };
+        let (clip_ratio_low, clip_ratio_high, clip_ratio_c) = (low, high, c);
+        let choice =
+            GateChoice::TrustRegion { divergence: core, clip_ratio_low, clip_ratio_high, clip_ratio_c };
+        (OracleGate::TrustRegion(gate), choice)
+    };
     let choices = [
         (
             OracleGate::MiniRl(mini),
             GateChoice::Minirl { clip_ratio_low: 0.05, clip_ratio_high: 0.1, clip_ratio_c: 1.25 },
         ),
         (OracleGate::Remix(mix), GateChoice::Remix { clip_ratio_low: 0.1, clip_ratio_high: 0.05 }),
+        trust(trust_region::Divergence::TotalVariation, Divergence::TotalVariation),
+        trust(trust_region::Divergence::BinaryKl, Divergence::BinaryKl),
     ];
     for (k, (gate, choice)) in choices.into_iter().enumerate() {
         for (guard, kind) in
@@ -297,20 +314,24 @@ fn second_gates_match_finite_differences() {
 fn gmpo_matches_finite_differences() {
     let data = data(21);
     let recipe = Recipe::named("gmpo").unwrap();
-    let clip = gmpo::Gmpo { low: f64::from(0.1f32), high: f64::from(0.2f32) };
-    let recipe = recipe
-        .rebuild("fd")
-        .gate(GateChoice::Gmpo { clip_log_low: 0.1, clip_log_high: 0.2, bounds: GmpoBounds::Log })
-        .build()
-        .unwrap();
-    for per_token in [false, true] {
+    let means = [
+        (gmpo::Mean::Geometric, Mean::Geometric),
+        (gmpo::Mean::ClippedSum, Mean::ClippedSum),
+        (gmpo::Mean::Product, Mean::Product),
+        (gmpo::Mean::Harmonic, Mean::Harmonic),
+    ];
+    for ((of_oracle, mean), per_token) in means.into_iter().flat_map(|mean| [(mean, false), (mean, true)]) {
+        let clip = gmpo::Gmpo { mean: of_oracle, low: f64::from(0.1f32), high: f64::from(0.2f32) };
+        let (clip_log_low, clip_log_high, bounds) = (0.1, 0.2, GmpoBounds::Log);
+        let gate = GateChoice::Gmpo { clip_log_low, clip_log_high, bounds, mean };
+        let recipe = recipe.clone().rebuild("fd").gate(gate).build().unwrap();
         let weights = Some(data.element[slot::WEIGHTS].clone());
         let own = match per_token {
             true => Credit::per_token(data.element[slot::ADVANTAGE].clone()),
             false => credit(&data),
         };
         let coef = run_with(&recipe, &input(&data), &Credit { weights, ..own }).unwrap().coef;
-        let loss = |row: usize, moved: usize, step: f64| {
+        let tokens = |row: usize, moved: usize, step: f64| -> Vec<gmpo::Token> {
             let at = |k: usize, i: usize| f64::from(data.element[k][i]);
             let live = data.span(row).filter(|i| data.live(*i));
             let token = |i: usize| gmpo::Token {
@@ -318,12 +339,18 @@ fn gmpo_matches_finite_differences() {
                 a: if per_token { at(slot::ADVANTAGE, i) } else { data.row[0][row].into() },
                 w: at(slot::WEIGHTS, i),
             };
-            clip.loss(&live.map(token).collect::<Vec<_>>(), true) / data.rows() as f64
+            live.map(token).collect()
+        };
+        let loss = |row: usize, moved: usize, step: f64| {
+            clip.loss(&tokens(row, moved, step), true) / data.rows() as f64
         };
         let (mut compared, mut flat, mut largest, mut worst) = (0, 0, 0.0f64, 0.0f64);
         for row in 0..data.rows() {
             for i in data.span(row).filter(|i| data.live(*i)) {
-                let d = f64::from(data.element[slot::LOGP][i]) - f64::from(data.element[slot::LOGP_OLD][i]);
+                let d = match mean {
+                    Mean::ClippedSum => clip.sums(&tokens(row, i, 0.0)).0,
+                    _ => f64::from(data.element[slot::LOGP][i]) - f64::from(data.element[slot::LOGP_OLD][i]),
+                };
                 if (d - clip.high).abs().min((d + clip.low).abs()) < KINK {
                     continue;
                 }
@@ -334,8 +361,11 @@ fn gmpo_matches_finite_differences() {
                 compared += 1;
             }
         }
-        assert!(worst <= FINITE_DIFFERENCE * largest, "{worst:e} of {largest:e}");
-        assert!(compared > 150 && flat > 10 && flat < compared, "{compared} compared, {flat} clipped");
+        assert!(worst <= FINITE_DIFFERENCE * largest, "{mean:?}: {worst:e} of {largest:e}");
+        assert!(
+            compared > 150 && flat > 10 && flat < compared,
+            "{mean:?}: {compared} compared, {flat} clipped"
+        );
     }
 }
 

@@ -66,7 +66,7 @@ fn numbers_from_memory_give_the_bits_of_numbers_by_value() {
             }
         }
     }
-    assert_eq!(ops, 10 * Level::available().len(), "eight gates, GMPO and the values");
+    assert_eq!(ops, 11 * Level::available().len(), "nine gates, GMPO and the values");
     assert!(compared > 1_000_000, "{compared}");
 }
 

@@ -3,6 +3,7 @@
 use crate::gate_batch::{close, one, one_of, summed};
 use lockstep::recipe::{AdvantageChoice, Estimator, GateChoice, GmpoBounds, SingletonChoice, names};
 use lockstep::{Credit, Device, Recipe, Rollouts};
+use lockstep_core::policy_loss::gmpo::Mean;
 
 fn named(name: &str) -> Recipe {
     Recipe::named(name).unwrap()
@@ -182,7 +183,7 @@ fn row_10_20_kl_cov_with_a_clip() {
 #[test]
 fn row_10_23_gmpo_bounds_of_the_ratio() {
     let recipe = |bounds| {
-        let gate = GateChoice::Gmpo { clip_log_low: 0.2, clip_log_high: 0.2, bounds };
+        let gate = GateChoice::Gmpo { clip_log_low: 0.2, clip_log_high: 0.2, bounds, mean: Mean::Geometric };
         Recipe { gate, ..named("gmpo") }
     };
     // d = 0.19 is inside ±0.2 of the logarithm and above ln 1.2 = 0.182; −0.21 is outside −0.2 and inside ln 0.8 = −0.223.

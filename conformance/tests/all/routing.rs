@@ -11,7 +11,7 @@ use lockstep_conformance::cases::hash::Source;
 use lockstep_conformance::cases::random::random;
 use lockstep_conformance::ops::{OpTest, balance, gating};
 use lockstep_conformance::oracle::balance as oracle_balance;
-use lockstep_conformance::oracle::gating_forward::{Rule, gates, natural};
+use lockstep_conformance::oracle::gating_forward::{Of, Rule, gates, natural};
 use lockstep_conformance::precision::{FINITE_DIFFERENCE, STEP};
 use lockstep_conformance::{launch, suite};
 
@@ -58,13 +58,18 @@ fn row_10_21_router_weights() {
 
 #[test]
 fn the_gradient_is_that_of_the_oracle_natural_and_replayed() {
-    use RouterKind::{Sigmoid, SigmoidNormalized, SoftmaxAll, SoftmaxChosen};
+    use RouterKind::{Sigmoid, SigmoidNormalized, SoftmaxAll, SoftmaxChosen, SqrtSoftplus};
     let source = Source::new(5);
-    for kind in [SoftmaxChosen, SoftmaxAll, SigmoidNormalized, Sigmoid] {
+    for kind in [SoftmaxChosen, SoftmaxAll, SigmoidNormalized, Sigmoid, SqrtSoftplus] {
         let router = Router { scale: 1.5, ..Router::new(kind, 10, 3) };
         let rule = Rule {
-            sigmoid: kind.sigmoid(),
-            over_chosen: matches!(kind, SoftmaxChosen | SigmoidNormalized),
+            of: match kind {
+                SoftmaxChosen | SoftmaxAll => Of::Softmax,
+                SigmoidNormalized | Sigmoid => Of::Sigmoid,
+                SqrtSoftplus => Of::SqrtSoftplus,
+            },
+            by_probability: false,
+            over_chosen: !matches!(kind, SoftmaxAll | Sigmoid),
             scale: 1.5,
             top_k: 3,
             groups: 1,

@@ -17,7 +17,7 @@ const ONE: Weight = Weight { per_row: PerRow::One, denominator: 1.0, scale: 1.0 
 /// Loss, gradient and clip of one token.
 fn one(value: f32, old: f32, ret: f32, range: f32) -> (f32, f32, f64) {
     let batch = Batch::new(&[0, 1], &[0, 1], None).unwrap();
-    let input = ValueInput { values: &[value], values_old: Some(&[old]), returns: &[ret] };
+    let input = ValueInput { values: &[value], values_old: Some(&[old]), returns: &[ret], huber_delta: None };
     let out = value_loss(&Device::cpu(), &batch, &input, range, &ONE).unwrap();
     (out.token_loss[0], out.gradient[0], out.clip_fraction)
 }
@@ -53,22 +53,25 @@ fn gradient_is_that_of_the_oracles_loss() {
     let returns: Vec<f32> = old.iter().zip(&target).map(|(a, b)| a + b).collect();
     let offsets = [0, 1, n as u32];
     let batch = Batch::new(&offsets, &[0, 2], None).unwrap();
-    let input = ValueInput { values: &values, values_old: Some(&old), returns: &returns };
     let weight = Weight { per_row: PerRow::AtLeastOne, denominator: 2.0, scale: 0.1 };
-    let out = value_loss(&Device::cpu(), &batch, &input, range, &weight).unwrap();
-    let (mut compared, mut flat) = (0, 0);
-    for i in 0..n {
-        let at = |x: f64| oracle::token(x, old[i].into(), returns[i].into(), range.into());
-        let v = f64::from(values[i]);
-        if at(v).distance_to_kink < KINK {
-            continue;
+    for huber_delta in [None, Some(0.75f32)] {
+        let input = ValueInput { values: &values, values_old: Some(&old), returns: &returns, huber_delta };
+        let out = value_loss(&Device::cpu(), &batch, &input, range, &weight).unwrap();
+        let delta = huber_delta.map_or(f64::INFINITY, f64::from);
+        let (mut compared, mut flat) = (0, 0);
+        for i in 0..n {
+            let at = |x: f64| oracle::token(x, old[i].into(), returns[i].into(), range.into(), delta);
+            let v = f64::from(values[i]);
+            if at(v).distance_to_kink < KINK {
+                continue;
+            }
+            let w = weight.of(if i == 0 { 1 } else { n as u64 - 1 });
+            let want = w * (at(v + STEP).loss - at(v - STEP).loss) / (2.0 * STEP);
+            assert!((f64::from(out.gradient[i]) - want).abs() <= FINITE_DIFFERENCE * 3.0 * w, "token {i}");
+            (compared, flat) = (compared + 1, flat + usize::from(out.gradient[i] == 0.0));
         }
-        let w = weight.of(if i == 0 { 1 } else { n as u64 - 1 });
-        let want = w * (at(v + STEP).loss - at(v - STEP).loss) / (2.0 * STEP);
-        assert!((f64::from(out.gradient[i]) - want).abs() <= FINITE_DIFFERENCE * 3.0 * w, "token {i}");
-        (compared, flat) = (compared + 1, flat + usize::from(out.gradient[i] == 0.0));
+        assert!(compared > 3900 && flat > 500, "{compared} compared, {flat} clipped");
     }
-    assert!(compared > 3900 && flat > 500, "{compared} compared, {flat} clipped");
 }
 
 #[test]
@@ -76,7 +79,7 @@ fn what_is_refused() {
     let device = Device::cpu();
     let batch = Batch::new(&[0, 2], &[0, 1], None).unwrap();
     let run = |values: &[f32], old: Option<&[f32]>, returns: &[f32], range: f32| {
-        let input = ValueInput { values, values_old: old, returns };
+        let input = ValueInput { values, values_old: old, returns, huber_delta: None };
         value_loss(&device, &batch, &input, range, &ONE).map(|_| ()).unwrap_err().to_string()
     };
     let good = [0.5f32, 1.0];
@@ -93,7 +96,7 @@ fn what_is_refused() {
     assert!(run(&good[..1], Some(&good), &good, 0.5).starts_with("`values` has 1 entries: expected 2"));
     assert!(run(&[1e30, 0.0], None, &good, f32::INFINITY).starts_with("`value loss`[0] is not finite"));
     let masked = Batch::new(&[0, 2], &[0, 1], Some(&[0, 1])).unwrap();
-    let input = ValueInput { values: &[f32::NAN, 1.0], values_old: None, returns: &good };
+    let input = ValueInput { values: &[f32::NAN, 1.0], values_old: None, returns: &good, huber_delta: None };
     let out = value_loss(&device, &masked, &input, f32::INFINITY, &ONE).unwrap();
     assert_eq!((out.gradient, out.loss), (vec![0.0, 0.0], 0.0), "a masked NaN is not looked at");
 }

@@ -6,7 +6,7 @@ use lockstep_conformance::whole::{batches::batches, credit, loss, unread};
 use std::collections::BTreeMap;
 
 /// Choices that no named recipe makes, or not together.
-const UNNAMED: [&str; 18] = [
+const UNNAMED: [&str; 20] = [
     "kl = { estimator = 'k1', coef = 0.1, place = 'reward' }",
     "extends = 'reinforce_plus_plus'\nkl = { estimator = 'low_var_kl', coef = 0.1, place = 'reward' }",
     "extends = 'dapo'\nkl = { estimator = 'k3', coef = 0.1, importance_weighted = 'through_ratio' }",
@@ -22,13 +22,15 @@ const UNNAMED: [&str; 18] = [
      reject = [{ statistic = 'token_k2', high = 0.5 }, { statistic = 'seq_max_k3', high = 2.0 }] }",
     "extends = 'reinforce_plus_plus_baseline'\ncorrection = { level = 'token', high = 2.0, normalize = true, denominator = 'after', \
      reject = [{ statistic = 'token_k1', low = 0.5, high = 2.0 }] }",
-    "extends = 'ppo_critic'\nvalue = { coef = 0.5, cliprange_value = 0.2, aggregation = { mode = 'seq-mean-token-sum' } }\n\
+    "extends = 'ppo_critic'\nvalue = { coef = 0.5, cliprange_value = 0.2, huber_delta = 0.3, aggregation = { mode = 'seq-mean-token-sum' } }\n\
      correction = { level = 'sequence', high = 3.0, reject = [{ statistic = 'seq_sum_k1', high = 3.0 }] }\nadvantage.limit = 1.5",
     "extends = 'optimal_token_baseline'\nadvantage.over_time.lone_tail_is_raw = true\nadvantage.over_time.gamma = 0.9\n\
      correction = { level = 'token', high = 2.0, denominator = 'before' }",
     "extends = 'evol_rl'\nreward.shaping.mean_weight = 0.3\nratio.guard = 'straight_through'\nratio.guard_bound = 0.2",
     "extends = 'grpovi'\nreward.shaping = { low = -0.5, high = 1.5, merge_ties = true }\nadvantage.estimator = 'v0_5'\n\
      advantage.tau2 = 0.05\nadvantage.laplace = true",
+    "extends = 'verl'\ncorrection = { level = 'token', high = 2.0, m2_threshold = 0.002, denominator = 'after' }",
+    "extends = 'gmpo'\ngate.mean = 'clipped_sum'\ngate.clip_log_low = 0.05\ngate.clip_log_high = 0.05",
     "extends = 'ppo'\nratio = { level = 'product' }\naggregation.mode = 'seq-mean-token-sum'",
     "extends = 'verl'\nmask.top_entropy = 0.5\nratio = { level = 'sequence', gradient = 'mean' }",
 ];

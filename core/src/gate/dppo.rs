@@ -54,6 +54,18 @@ crate::launch_args!(DppoKl { clip_ratio_low, clip_ratio_high, clip_ratio_c });
 /// verl's addition to 1 − q and 1 − p.
 const EPS: f32 = 1e-8;
 
+/// KL(Bernoulli(q) ‖ Bernoulli(p)).
+#[inline(always)]
+pub(super) fn binary_kl<A: Arith>(logp: f32, logp_old: f32) -> f32 {
+    let (q, not_q) = num::exp_and_rest::<A>(logp_old);
+    let not_p = -num::expm1_nonpositive::<A>(logp);
+    // Both sums are from 1e-8 to 1, so that their quotient is normal.
+    let outside = num::ln_normal::<A>(num::div(not_q + EPS, not_p + EPS));
+    // q = 0 with logp_old = −1e30 must not become 0·∞: the product is bounded by 1/e·….
+    let inside = if q > 0.0 { q * (logp_old - logp) } else { 0.0 };
+    A::fma(not_q, outside, inside)
+}
+
 /// The token, given whether it is valid.
 #[inline(always)]
 fn gated(Sample { ratio, advantage, logp, .. }: Sample, valid: bool, c: f32) -> Gated {
@@ -71,7 +83,7 @@ fn gated(Sample { ratio, advantage, logp, .. }: Sample, valid: bool, c: f32) -> 
     Gated { loss: gradient * logp, gradient, weight, clipped: if advantage == 0.0 { 0 } else { clipped } }
 }
 
-fn check(low: f32, high: f32, c: f32) -> Result<(), Error> {
+pub(super) fn check(low: f32, high: f32, c: f32) -> Result<(), Error> {
     let ok = |bound: f32| bound >= 0.0 && bound.is_finite();
     check_scalar("clip_ratio_low", low, ok(low), "a finite number of at least 0")?;
     check_scalar("clip_ratio_high", high, ok(high), "a finite number of at least 0")?;
@@ -123,13 +135,7 @@ impl Gate for DppoKl {
 
     #[inline(always)]
     fn stage<A: Arith>(&self, Sample { logp, logp_old, .. }: Sample) -> f32 {
-        let (q, not_q) = num::exp_and_rest::<A>(logp_old);
-        let not_p = -num::expm1_nonpositive::<A>(logp);
-        // Both sums are from 1e-8 to 1, so that their quotient is normal.
-        let outside = num::ln_normal::<A>(num::div(not_q + EPS, not_p + EPS));
-        // q = 0 with logp_old = −1e30 must not become 0·∞: the product is bounded by 1/e·….
-        let inside = if q > 0.0 { q * (logp_old - logp) } else { 0.0 };
-        A::fma(not_q, outside, inside)
+        binary_kl::<A>(logp, logp_old)
     }
 
     #[inline(always)]

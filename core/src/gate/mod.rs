@@ -7,6 +7,7 @@ pub mod ppo_clip;
 pub mod reinforce;
 pub mod remix;
 pub mod sapo;
+pub mod trust_region;
 
 pub use cispo::Cispo;
 pub use dppo::{DppoKl, DppoTv};
@@ -15,10 +16,12 @@ pub use ppo_clip::PpoClip;
 pub use reinforce::Reinforce;
 pub use remix::Remix;
 pub use sapo::Sapo;
+pub use trust_region::{Divergence, TrustRegion};
 
 use crate::Error;
 use crate::num::Arith;
 use crate::op::Arg;
+use crate::ragged::flag;
 use crate::ratio::Guard;
 
 /// The token took the upper clip (A > 0, r above the band; where a gate clips both signs alike, r above the band).
@@ -56,7 +59,7 @@ pub struct Sample {
     pub logp: f32,
     /// Log-probability under the proximal policy.
     pub logp_old: f32,
-    /// Log-probability under a second policy; 0 for a gate that reads [none](Gate::SECOND).
+    /// Log-probability under a second policy, or what else the gate reads there; 0 for a gate that reads [none](Gate::SECOND).
     pub logp_second: f32,
     /// The token's own ratio, its logarithm bounded by ±[`OWN_BOUND`], whatever `ratio` is taken over; for a gate that
     /// [reads](Gate::READS_OWN) it.
@@ -86,6 +89,12 @@ pub trait Gate: Arg + Copy + core::fmt::Debug {
 
     /// Whether the token's own ratio is read.
     const READS_OWN: bool = false;
+
+    /// The alarm of the second array's element.
+    #[inline(always)]
+    fn second_fault(&self, second: f32) -> u32 {
+        flag::logp(second)
+    }
 
     /// What of the gate is long (an exponential).
     #[inline(always)]

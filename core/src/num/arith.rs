@@ -67,7 +67,12 @@ impl Arith for Hard {
 
     #[inline(always)]
     fn sqrt(x: f32) -> f32 {
-        core::f32::math::sqrt(x)
+        // AMD's binary32 instruction is approximate. A root of 53 digits, rounded to 24, is rounded right.
+        #[cfg(target_arch = "amdgpu")]
+        let root = Self::sqrt64(f64::from(x)) as f32;
+        #[cfg(target_arch = "nvptx64")]
+        let root = core::f32::math::sqrt(x);
+        root
     }
 
     #[inline(always)]

@@ -127,6 +127,9 @@ macro_rules! for_each_op {
             policy_loss_remix: $crate::policy_loss::PolicyLoss<'_, $crate::gate::Remix>, "policy_loss/mod.rs", "sequence",
                 "ReMix: PPO's clip around the latest policy's ratio; loss, dL/dlogp and metrics, fused",
                 [0 policy_loss_remix, 1 policy_loss_remix_any, 2 policy_loss_remix_kl, 3 policy_loss_remix_loss, 4 policy_loss_remix_kl_loss, 5 policy_loss_remix_metrics, 6 policy_loss_remix_kl_metrics];
+            policy_loss_trust_region: $crate::policy_loss::PolicyLoss<'_, $crate::gate::TrustRegion>, "policy_loss/mod.rs", "sequence",
+                "DPPO whose weight is of the sampler, or whose divergences are given: loss, dL/dlogp and metrics, fused",
+                [0 policy_loss_trust_region, 1 policy_loss_trust_region_any, 2 policy_loss_trust_region_kl, 3 policy_loss_trust_region_loss, 4 policy_loss_trust_region_kl_loss, 5 policy_loss_trust_region_metrics, 6 policy_loss_trust_region_kl_metrics];
             policy_loss_gmpo: $crate::policy_loss::PolicyLossGmpo<'_>, "policy_loss/gmpo.rs", "sequence",
                 "GMPO: geometric-mean ratio of log-ratios clipped token by token; loss, dL/dlogp and metrics, fused",
                 [0 policy_loss_gmpo, 1 policy_loss_gmpo_metrics];
@@ -234,9 +237,9 @@ macro_rules! for_each_op {
             // --- routing replay
             gating_forward: $crate::routing::GatingForward<'_>, "routing/gating_forward.rs", "router row",
                 "experts and gate weights of a mixture-of-experts router, natural or replayed",
-                [0 gating_forward, 1 gating_forward_all, 2 gating_forward_sigmoid];
+                [0 gating_forward, 1 gating_forward_all, 2 gating_forward_sigmoid, 3 gating_forward_probability, 4 gating_forward_sqrt_softplus];
             gating_backward: $crate::routing::GatingBackward<'_>, "routing/gating_backward.rs", "router row",
-                "gradient of the dense router scores from that of the gate weights", [0 gating_backward, 1 gating_backward_all];
+                "gradient of the dense router scores from that of the gate weights", [0 gating_backward, 1 gating_backward_all, 2 gating_backward_sqrt_softplus];
             balance_loss: $crate::routing::BalanceLoss<'_>, "routing/balance.rs", "router row",
                 "load-balance loss of a router and the gradient of its scores", [0 balance_loss];
         }

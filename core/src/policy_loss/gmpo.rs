@@ -8,6 +8,14 @@
 //! L   = Σ_i −A_i·r_i·w_i / denominator
 //! ```
 //!
+//! The other [means](Mean) are those of GMPO's ablations and of HMPO:
+//!
+//! ```text
+//! ClippedSum  r_i = exp(clip(Σ d_t) / (L_i + 1e-8)), the clip as above by the sign of A_i    all tokens keep their gradient, or none
+//! Product     r_i = exp(Σ c_t)                                                             no division by L_i in the gradient
+//! Harmonic    r_i = (L_i + 1e-8) / Σ exp(−c_t)          dL/dlogp_t = −A_i·r_i·w_i·exp(−c_t) / (denominator·Σ exp(−c_t))
+//! ```
+//!
 //! **Gradient**: dL/dlogp_t = −A_i·r_i·w_i / (denominator·(L_i + 1e-8)) where c_t = d_t (A_t > 0: d ≤ `clip_log_high`; A_t < 0:
 //! d ≥ −`clip_log_low`), else 0. A, w and logp_old are constants.
 //!
@@ -37,6 +45,30 @@ use crate::team::{Element, Lane, Team};
 /// Added to a length and to a weight before its logarithm, as verl does.
 const EPS: f64 = 1e-8;
 
+/// What a sequence's ratio is of those of its tokens.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
+pub enum Mean {
+    /// The geometric mean of clipped ratios.
+    #[default]
+    Geometric,
+    /// The geometric mean of ratios, where the sum of their logarithms is clipped (`gmpo_seqclip`).
+    ClippedSum,
+    /// The product of clipped ratios (`gmpo_without_norm`).
+    Product,
+    /// The harmonic mean of clipped ratios (HMPO).
+    Harmonic,
+}
+
+crate::launch_args!(
+    enum Mean {
+        Geometric,
+        ClippedSum,
+        Product,
+        Harmonic,
+    }
+);
+
 /// The op `policy_loss_gmpo`.
 #[derive(Clone, Copy, Debug)]
 pub struct PolicyLossGmpo<'a> {
@@ -56,9 +88,11 @@ pub struct PolicyLossGmpo<'a> {
     pub weights: Option<In<'a, f32>>,
     /// Guard of the token log-ratio.
     pub guard: Guard,
-    /// How far a log-ratio may fall, at least 0.
+    /// What is made of the tokens' ratios.
+    pub mean: Mean,
+    /// How far a log-ratio, or the sum, may fall, at least 0.
     pub clip_log_low: f32,
-    /// How far a log-ratio may rise, at least 0.
+    /// How far it may rise, at least 0.
     pub clip_log_high: f32,
     /// What the sum over sequences is divided by; 0 gives 0.
     pub denominator: f64,
@@ -76,7 +110,7 @@ pub struct PolicyLossGmpo<'a> {
     pub metrics: Option<MetricsOut<'a>>,
 }
 
-crate::kernel_args!(PolicyLossGmpo<'_> { cu_seqlens, loss_mask, logp, logp_old, advantage, advantage_per_token, weights, guard, clip_log_low, clip_log_high, denominator, denominator_from, coef, row_loss, row_tokens, row_alarm, metrics });
+crate::kernel_args!(PolicyLossGmpo<'_> { cu_seqlens, loss_mask, logp, logp_old, advantage, advantage_per_token, weights, guard, mean, clip_log_low, clip_log_high, denominator, denominator_from, coef, row_loss, row_tokens, row_alarm, metrics });
 
 impl PolicyLossGmpo<'_> {
     /// Whether the scalar parameters are in their domain.
@@ -109,26 +143,47 @@ impl PolicyLossGmpo<'_> {
             false => Stream::Constant(self.advantage.at(row)),
         };
         let (logp, logp_old) = (Stream::Array(self.logp), Stream::Array(self.logp_old));
+        let bounds = [-self.clip_log_low, self.clip_log_high];
+        let of_sum = matches!(self.mean, Mean::ClippedSum);
+        let [low, high] = if of_sum { [f32::NEG_INFINITY, f32::INFINITY] } else { bounds };
         let token = Token {
             guard: self.guard,
-            low: -self.clip_log_low,
-            high: self.clip_log_high,
+            inverse: matches!(self.mean, Mean::Harmonic),
+            low,
+            high,
             weighted: self.weights.is_some(),
             band: self.metrics.map_or([0.0; 2], |metrics| metrics.band),
         };
         let first =
             team.sweep(span, mask, [logp, logp_old, advantage, Stream::or(self.weights, 1.0)], [], &token);
         let length = tokens as f64 + EPS;
-        // One exponential for both geometric means.
-        let exponent =
-            (num::div64(first.sums[CLIPPED], length) + num::div64(first.sums[LOG_WEIGHT], length)) as f32;
         let mean = num::div64(first.sums[ADVANTAGE], length) as f32;
+        let sum = first.sums[CLIPPED];
+        let [low64, high64] = [f64::from(bounds[0]), f64::from(bounds[1])];
+        let bounded = if (mean > 0.0) & (sum > high64) {
+            high64
+        } else if (mean < 0.0) & (sum < low64) {
+            low64
+        } else {
+            sum
+        };
+        let sum_kept = !of_sum | (bounded == sum);
+        // What the gradient of a token is divided by, and the exponent of the ratio; one exponential for it and the weight.
+        let (divisor, of_ratio) = match self.mean {
+            Mean::Geometric => (length, num::div64(sum, length)),
+            Mean::ClippedSum => (length, num::div64(bounded, length)),
+            Mean::Product => (1.0, sum),
+            Mean::Harmonic => (sum, 0.0),
+        };
+        let exponent = (of_ratio + num::div64(first.sums[LOG_WEIGHT], length)) as f32;
+        let harmonic = if token.inverse & (tokens != 0) { num::div64(length, sum) } else { 1.0 };
         let denominator = weight::total(team, self.denominator_from, self.denominator);
         let scale = if denominator == 0.0 { 0.0 } else { num::div64(1.0, denominator) };
         // + 0: never −0.
-        let loss = f64::from(-mean * num::exp::<T::Arith>(exponent)) + 0.0;
-        let value = num::div64(loss * scale, length) as f32;
-        let kept = Kept { guard: token.guard, low: token.low, high: token.high, value };
+        let loss = f64::from(-mean * num::exp::<T::Arith>(exponent)) * harmonic + 0.0;
+        let divisor = if tokens == 0 { 1.0 } else { divisor };
+        let value = if sum_kept { num::div64(loss * scale, divisor) as f32 } else { 0.0 };
+        let kept = Kept { guard: token.guard, inverse: token.inverse, low, high, value };
         team.sweep(span, mask, [logp, logp_old, advantage], [Some(self.coef)], &kept);
         if team.leads() {
             // A row has fewer than 2³² tokens: its offsets are u32.
@@ -142,7 +197,12 @@ impl PolicyLossGmpo<'_> {
             if let (Some(metrics), (Some(&high), Some(&low))) = (self.metrics, maxima) {
                 let rows = self.cu_seqlens.rows();
                 let sum = |k: usize| first.sums.get(k).copied().unwrap_or(0.0);
-                let (outside, at) = (sum(OUTSIDE), |k: usize| sum(FIRST_METRIC + k));
+                let at = |k: usize| sum(FIRST_METRIC + k);
+                let beyond = (first.sums[CLIPPED] < low64) | (first.sums[CLIPPED] > high64);
+                let outside = match of_sum {
+                    true if beyond => tokens as f64,
+                    _ => sum(OUTSIDE),
+                };
                 let put = |k: usize, x: f64| metrics.row_sums.put(k * rows + row, x);
                 put(sum::LOSS, num::canonical64(loss * scale));
                 put(sum::POLICY, num::canonical64(loss * tokens as f64));
@@ -150,7 +210,7 @@ impl PolicyLossGmpo<'_> {
                 put(sum::K1, at(0));
                 put(sum::EXCESS, at(1));
                 put(sum::EXCESS_SQUARED, at(2));
-                put(sum::GATE, at(3));
+                put(sum::GATE, if sum_kept { at(3) } else { 0.0 });
                 put(sum::CLIP_HIGH, if mean > 0.0 { outside } else { 0.0 });
                 put(sum::CLIP_LOW, if mean < 0.0 { outside } else { 0.0 });
                 put(sum::CLIP_DUAL, 0.0);
@@ -225,6 +285,8 @@ const FIRST_METRIC: usize = 4;
 #[derive(Clone, Copy)]
 struct Token {
     guard: Guard,
+    /// Ratios are summed by their inverses.
+    inverse: bool,
     low: f32,
     high: f32,
     weighted: bool,
@@ -247,7 +309,9 @@ impl Token {
         let alarm = flag::worse(alarm, flag::worse(flag::finite(advantage), flag::weight(weight)));
         let (d, _) = self.guard.apply(logp - logp_old);
         let log_weight = if self.weighted { num::ln::<A>(weight + EPS as f32) } else { 0.0 };
-        ([clipped(d, advantage, self.low, self.high), advantage, log_weight], alarm)
+        let bounded = clipped(d, advantage, self.low, self.high);
+        let term = if self.inverse { num::exp::<A>(-bounded) } else { bounded };
+        ([term, advantage, log_weight], alarm)
     }
 }
 
@@ -262,14 +326,14 @@ impl Element<4, 0, 3, 0> for Token {
 impl Element<4, 0, 11, 2> for Token {
     #[inline(always)]
     fn element<A: Arith>(&self, _staged: [f32; 2], input: impl Fn(usize) -> f32) -> Lane<0, 11, 2> {
-        let ([clipped, advantage, log_weight], alarm) = self.terms::<A>(&input);
+        let ([term, advantage, log_weight], alarm) = self.terms::<A>(&input);
         let (d, inside) = self.guard.apply(input(0) - input(1));
         let ratio = num::exp::<A>(d);
         let excess = ratio - 1.0;
-        let kept = (clipped == d) & (advantage != 0.0);
+        let kept = (clipped(d, advantage, self.low, self.high) == d) & (advantage != 0.0);
         let in_band = (ratio >= self.band[0]) & (ratio <= self.band[1]);
         let sum = [
-            clipped,
+            term,
             advantage,
             log_weight,
             num::count((d < self.low) | (d > self.high)),
@@ -288,6 +352,7 @@ impl Element<4, 0, 11, 2> for Token {
 /// The second sweep: the sequence's value for each token that keeps its gradient.
 struct Kept {
     guard: Guard,
+    inverse: bool,
     low: f32,
     high: f32,
     value: f32,
@@ -299,7 +364,8 @@ impl Element<3, 1, 0, 0> for Kept {
         let (d, inside) = self.guard.apply(input(0) - input(1));
         let advantage = input(2);
         let kept = (clipped(d, advantage, self.low, self.high) == d) & (advantage != 0.0);
-        let coef = if kept { self.guard.gradient(self.value, inside) } else { 0.0 };
+        let value = if self.inverse { self.value * num::exp::<A>(-d) } else { self.value };
+        let coef = if kept { self.guard.gradient(value, inside) } else { 0.0 };
         // A NaN comes with an alarm, or nobody makes it the canonical one.
         Lane { out: [coef + 0.0], sum: [], max: [], alarm: flag::finite(coef) }
     }

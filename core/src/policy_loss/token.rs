@@ -174,7 +174,7 @@ impl<G: Gate, const KL: u8, const HOT: u8, const WANT: u8> Token<G, KL, HOT, WAN
         let fault = if HOT == GENERAL && self.given { flag::finite(second) } else { flag::logp(second) };
         let mut alarm = flag::worse(flag::logp(input(0)), fault);
         if G::SECOND {
-            alarm = flag::worse(alarm, flag::logp(input(SECOND)));
+            alarm = flag::worse(alarm, self.gate.second_fault(input(SECOND)));
         }
         alarm
     }

@@ -7,6 +7,7 @@
 //! SoftmaxAll          dL/ds_e = g_e c_e [e in I] − c p_e d     p: softmax over all
 //! SigmoidNormalized   dL/ds_e = g_e (c_e − d)(1 − σ(s_e))      0 outside of I
 //! Sigmoid             dL/ds_e = g_e c_e (1 − σ(s_e))           0 outside of I
+//! SqrtSoftplus        dL/ds_e = g_e (c_e − d) σ(s_e) / (2 ln(1 + exp(s_e)))    0 outside of I
 //! ```
 //!
 //! The selection has no gradient, nor has the bias. The gradient is dense, `[rows, E]`: an expert that was replayed though the live router
@@ -19,6 +20,7 @@
 
 use super::block::ROWS;
 use super::gating_forward::{Total, largest_of};
+use super::key::softplus;
 use super::{Router, RouterKind, Trace};
 use crate::Error;
 use crate::logits::weight;
@@ -100,6 +102,12 @@ impl Element<1, 1, 0, 0> for Denominator {
     }
 }
 
+/// d ln √softplus(s) / ds. Where e^s vanishes it is 1/2.
+#[inline(always)]
+fn relative_slope<A: Arith>(s: f32) -> f32 {
+    if s < -80.0 { 0.5 } else { 0.5 * num::div(num::sigmoid::<A>(s), softplus::<A>(s)) }
+}
+
 impl Kernel for GatingBackward<'_> {
     const NAME: &'static str = "gating_backward";
 
@@ -115,7 +123,8 @@ impl Kernel for GatingBackward<'_> {
     fn row<T: Team>(&self, team: &T, row: usize) {
         match self.variant() {
             0 => self.row_as::<0, T>(team, row),
-            _ => self.row_as::<1, T>(team, row),
+            1 => self.row_as::<1, T>(team, row),
+            _ => self.row_as::<2, T>(team, row),
         }
     }
 
@@ -141,7 +150,11 @@ impl Kernel for GatingBackward<'_> {
 
     #[inline(always)]
     fn variant(&self) -> usize {
-        usize::from(matches!(self.router.kind, RouterKind::SoftmaxAll))
+        match self.router.kind {
+            RouterKind::SoftmaxChosen | RouterKind::SigmoidNormalized | RouterKind::Sigmoid => 0,
+            RouterKind::SoftmaxAll => 1,
+            RouterKind::SqrtSoftplus => 2,
+        }
     }
 
     #[inline(always)]
@@ -179,7 +192,13 @@ impl Kernel for GatingBackward<'_> {
             let gradient = if V == 1 {
                 g * c - f64::from(weight::<T::Arith>(scores.at(i) - largest)) * factor
             } else {
-                let slope = if sigmoid { num::sigmoid::<T::Arith>(-scores.at(i)) } else { 1.0 };
+                let slope = if V == 2 {
+                    relative_slope::<T::Arith>(scores.at(i))
+                } else if sigmoid {
+                    num::sigmoid::<T::Arith>(-scores.at(i))
+                } else {
+                    1.0
+                };
                 g * (c - subtracted) * f64::from(slope)
             };
             out.put(i, num::canonical(gradient as f32 + 0.0));

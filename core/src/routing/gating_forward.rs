@@ -12,7 +12,9 @@
 //! **Accuracy**: numerators in binary32, their sum and the quotient in binary64, rounded once.
 
 use super::block::ROWS;
-use super::key::{Biased, Exponential, InGroups, Score, Sigmoid};
+use super::key::{
+    Activation, Biased, Exponential, InGroups, Plain, Probability, Score, Sigmoid, SqrtSoftplus,
+};
 use super::{Router, RouterKind, SIGMOID_EPS, Trace, quotient};
 use crate::Error;
 use crate::logits::weight;
@@ -86,7 +88,7 @@ pub struct GatingForward<'a> {
     pub rows: usize,
     /// `[rows, E]`.
     pub scores: In<'a, f32>,
-    /// b of a selection by sigmoids, `[E]`; absent = 0. It does not enter the gates.
+    /// b of a selection, `[E]`; absent = 0: added to σ, √softplus or the softmax over all. It does not enter the gates.
     pub bias: Option<In<'a, f32>>,
     /// What is replayed, if anything.
     pub replay: Option<Replay<'a>>,
@@ -94,7 +96,7 @@ pub struct GatingForward<'a> {
     pub chosen: ChosenOut<'a>,
     /// `[rows, K]`, in the order of `chosen`.
     pub gates: Out<'a, f32>,
-    /// Sums of each group's two largest σ+b, `[rows, groups]`; 0 where a row replays. Only with more than one group.
+    /// What groups are compared by, `[rows, groups]`; 0 where a row replays. Only with more than one group.
     pub group_scores: Option<Out<'a, f32>>,
     /// 1 where the row was replayed, `[rows]`.
     pub row_replayed: Out<'a, u32>,
@@ -110,10 +112,6 @@ impl GatingForward<'_> {
         let router = &self.router;
         router.check_scores(self.scores, self.rows)?;
         if let Some(bias) = self.bias {
-            if !router.kind.sigmoid() {
-                let expected = "only sigmoid routers have a bias";
-                return Err(Error::Combination { argument: "bias", expected });
-            }
             Router::length("bias", bias.len(), 1, router.experts)?;
         }
         match self.group_scores {
@@ -187,15 +185,15 @@ impl Key for Stored<'_> {
 }
 
 impl<'a> GatingForward<'a> {
-    /// The row's own choice among sigmoids; returns the alarm.
+    /// The row's own choice by a function of scores and the bias, in the best groups; returns the alarm.
     #[inline(always)]
-    fn choose_by_sigmoid<T: Team>(&self, team: &T, row: usize) -> u32 {
+    fn choose_by<T: Team, F: Activation>(&self, team: &T, row: usize, of: F) -> u32 {
         let (router, span) = (self.router, self.router.span(row));
         let first = row * router.top_k;
         let (chosen, scores, bias) = (self.chosen, self.scores, self.bias);
         let put = move |j: usize, e: usize| chosen.put(first + j, e);
         let Some(sums) = self.group_scores else {
-            return team.largest(span, scores, bias, router.top_k, &Biased, put).alarm;
+            return team.largest(span, scores, bias, router.top_k, &Biased(of), put).alarm;
         };
         let (groups, size) = (router.groups, router.per_group());
         let base = row * groups;
@@ -204,8 +202,8 @@ impl<'a> GatingForward<'a> {
             let group = Span::new(g * size, (g + 1) * size);
             let of_group = bias.map(|bias| bias.part(group));
             let part = Span::new(span.start + group.start, span.start + group.end);
-            let pair = if size > 1 { 2 } else { 1 };
-            let sum = team.largest(part, scores, of_group, pair, &Biased, move |_, _| {}).sum;
+            let members = if size > F::OF_GROUP { F::OF_GROUP } else { size };
+            let sum = team.largest(part, scores, of_group, members, &Biased(of), move |_, _| {}).sum;
             let own = Span::new(base, base + groups);
             team.place(own, 1, move |_| g, move |_, i| sums.put(i, num::canonical(sum)));
             g += 1;
@@ -214,7 +212,7 @@ impl<'a> GatingForward<'a> {
         let row_start = Span::new(span.start, span.start + groups);
         let bits = team.largest(row_start, scores, None, router.top_groups, &stored, move |_, _| {}).bits;
         let inverse = quotient(1 << 20, size) as u32 + 1;
-        team.largest(span, scores, bias, router.top_k, &InGroups { bits, inverse }, put).alarm
+        team.largest(span, scores, bias, router.top_k, &InGroups { of, bits, inverse }, put).alarm
     }
 
     /// The record's experts, held inside of 0..E; returns the alarm.
@@ -252,7 +250,9 @@ impl Kernel for GatingForward<'_> {
         match self.variant() {
             0 => self.row_as::<0, T>(team, row),
             1 => self.row_as::<1, T>(team, row),
-            _ => self.row_as::<2, T>(team, row),
+            2 => self.row_as::<2, T>(team, row),
+            3 => self.row_as::<3, T>(team, row),
+            _ => self.row_as::<4, T>(team, row),
         }
     }
 
@@ -284,10 +284,13 @@ impl Kernel for GatingForward<'_> {
 
     #[inline(always)]
     fn variant(&self) -> usize {
+        let by_probability = self.bias.is_some() | (self.router.groups > 1);
         match self.router.kind {
+            RouterKind::SoftmaxChosen | RouterKind::SoftmaxAll if by_probability => 3,
             RouterKind::SoftmaxChosen => 0,
             RouterKind::SoftmaxAll => 1,
             RouterKind::SigmoidNormalized | RouterKind::Sigmoid => 2,
+            RouterKind::SqrtSoftplus => 4,
         }
     }
 
@@ -305,22 +308,36 @@ impl Kernel for GatingForward<'_> {
                 alarm = self.take_record(team, row, trace);
             }
         }
-        let mut largest = 0.0;
-        if V == 1 {
+        let (mut largest, mut total) = (0.0, 1.0);
+        if V == 1 || V == 3 {
             let found = largest_of(team, span, scores);
             (largest, alarm) = (found.0, flag::worse(alarm, found.1));
         } else if replayed {
             alarm = flag::worse(alarm, team.sweep(span, Mask::all(), ins, [], &Finite).alarm);
         }
+        if V == 3 {
+            total = team.sweep(span, Mask::all(), ins, [], &Total { largest }).sums[0];
+        }
+        let over_chosen = matches!(router.kind, RouterKind::SoftmaxChosen);
         let score = move |j: usize| scores.at(span.start + chosen.get(first + j));
         // Of scores that were picked by themselves the team has them still.
         let slots = if replayed {
-            if V == 0 {
+            if V == 0 || (V == 3 && over_chosen) {
                 largest = team.max(slots, score);
             }
             team.slots(k, score)
         } else if V == 2 {
-            alarm = flag::worse(alarm, self.choose_by_sigmoid(team, row));
+            alarm = flag::worse(alarm, self.choose_by(team, row, Sigmoid));
+            team.slots(k, score)
+        } else if V == 4 {
+            alarm = flag::worse(alarm, self.choose_by(team, row, SqrtSoftplus));
+            team.slots(k, score)
+        } else if V == 3 {
+            let of = Probability { largest, inverse: num::div64(1.0, total) as f32 };
+            alarm = flag::worse(alarm, self.choose_by(team, row, of));
+            if over_chosen {
+                largest = team.max(slots, score);
+            }
             team.slots(k, score)
         } else {
             let picked = team.largest(span, scores, None, k, &Score, move |j, e| chosen.put(first + j, e));
@@ -332,14 +349,18 @@ impl Kernel for GatingForward<'_> {
         let shares = if V == 1 {
             let total = team.sweep(span, Mask::all(), ins, [], &Total { largest }).sums[0];
             team.shares::<false, _>(k, slots, Exponential { largest }, move |_| num::div64(scale, total))
-        } else if V == 0 {
-            team.shares::<true, _>(k, slots, Exponential { largest }, move |sum| num::div64(scale, sum))
+        } else if V == 0 || V == 3 {
+            let factor = move |sum: f64| num::div64(scale, if V == 0 || over_chosen { sum } else { total });
+            team.shares::<true, _>(k, slots, Exponential { largest }, factor)
+        } else if V == 4 {
+            let factor = move |sum: f64| num::div64(scale, sum + f64::from(SIGMOID_EPS));
+            team.shares::<true, _>(k, slots, Plain(SqrtSoftplus), factor)
         } else {
             let normalized = matches!(router.kind, RouterKind::SigmoidNormalized);
             let factor = move |sum: f64| {
                 num::div64(scale, if normalized { sum + f64::from(SIGMOID_EPS) } else { 1.0 })
             };
-            team.shares::<true, _>(k, slots, Sigmoid, factor)
+            team.shares::<true, _>(k, slots, Plain(Sigmoid), factor)
         };
         team.put_slots(Span::new(first, first + k), gates, shares);
         if team.leads() {

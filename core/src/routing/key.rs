@@ -29,44 +29,106 @@ impl Key for Exponential {
     }
 }
 
+/// A positive function of a score, which gates are made of and, with the bias, selections.
+pub(super) trait Activation: Copy {
+    /// The others' [`NEAR`](Key::NEAR), for keys that have a bias.
+    const NEAR: Option<Near> = None;
+    /// Experts whose keys make the score of their group.
+    const OF_GROUP: usize;
+
+    fn of<A: Arith>(self, score: f32) -> f32;
+}
+
 /// σ(s).
 #[derive(Clone, Copy)]
 pub(super) struct Sigmoid;
 
-impl Key for Sigmoid {
-    #[inline(always)]
-    fn key<A: Arith>(&self, value: f32, _bias: f32, _element: usize) -> f32 {
-        num::sigmoid::<A>(value)
-    }
-}
-
-/// σ(s) + b.
-pub(super) struct Biased;
-
-impl Key for Biased {
+impl Activation for Sigmoid {
     /// `sigmoid` is within 2.41 units of the last place, so that e^2·2.41·2⁻²³ apart is apart after rounding; ln σ rises by 1 − σ, 0.018 at 4 and
     /// more below. 0.018·(2⁻¹⁴ − 2⁻¹⁹) = 1.06e-6 is more than the 5.8e-7 of two errors. Below −87, where it is subnormal, it is far below that of −60.
     /// `below` is 2⁻¹⁴.
     const NEAR: Option<Near> = Some(Near { from: -60.0, to: 4.0, below: 6.103_515_6e-5 });
+    const OF_GROUP: usize = 2;
 
     #[inline(always)]
-    fn key<A: Arith>(&self, value: f32, bias: f32, _element: usize) -> f32 {
-        num::sigmoid::<A>(value) + bias
+    fn of<A: Arith>(self, score: f32) -> f32 {
+        num::sigmoid::<A>(score)
     }
 }
 
-/// σ(s) + b in the groups whose bit is set.
-pub(super) struct InGroups {
+/// √softplus(s), softplus(s) = ln(1 + e^s).
+#[derive(Clone, Copy)]
+pub(super) struct SqrtSoftplus;
+
+/// ln(1 + e^s).
+#[inline(always)]
+pub(super) fn softplus<A: Arith>(s: f32) -> f32 {
+    let (most, least) = if s > 0.0 { (s, -s) } else { (0.0, s) };
+    most + num::log1p::<A>(num::exp_nonpositive::<A>(least))
+}
+
+impl Activation for SqrtSoftplus {
+    const OF_GROUP: usize = 2;
+
+    #[inline(always)]
+    fn of<A: Arith>(self, score: f32) -> f32 {
+        num::sqrt::<A>(softplus::<A>(score))
+    }
+}
+
+/// The softmax over all experts.
+#[derive(Clone, Copy)]
+pub(super) struct Probability {
+    pub(super) largest: f32,
+    /// 1/Z.
+    pub(super) inverse: f32,
+}
+
+impl Activation for Probability {
+    const OF_GROUP: usize = 1;
+
+    #[inline(always)]
+    fn of<A: Arith>(self, score: f32) -> f32 {
+        weight::<A>(score - self.largest) * self.inverse
+    }
+}
+
+/// The function itself.
+#[derive(Clone, Copy)]
+pub(super) struct Plain<F>(pub(super) F);
+
+impl<F: Activation> Key for Plain<F> {
+    #[inline(always)]
+    fn key<A: Arith>(&self, value: f32, _bias: f32, _element: usize) -> f32 {
+        self.0.of::<A>(value)
+    }
+}
+
+/// The function and the bias.
+pub(super) struct Biased<F>(pub(super) F);
+
+impl<F: Activation> Key for Biased<F> {
+    const NEAR: Option<Near> = F::NEAR;
+
+    #[inline(always)]
+    fn key<A: Arith>(&self, value: f32, bias: f32, _element: usize) -> f32 {
+        self.0.of::<A>(value) + bias
+    }
+}
+
+/// The same in the groups whose bit is set.
+pub(super) struct InGroups<F> {
+    pub(super) of: F,
     pub(super) bits: u32,
     /// ⌊2²⁰ / experts of a group⌋ + 1: ⌊e·this / 2²⁰⌋ is e's group, for e and groups up to 512.
     pub(super) inverse: u32,
 }
 
-impl Key for InGroups {
+impl<F: Activation> Key for InGroups<F> {
     #[inline(always)]
     fn key<A: Arith>(&self, value: f32, bias: f32, element: usize) -> f32 {
         let group = (element as u32 * self.inverse) >> 20;
-        let key = num::sigmoid::<A>(value) + bias;
+        let key = self.of.of::<A>(value) + bias;
         if (self.bits >> group) & 1 == 1 { key } else { f32::NEG_INFINITY }
     }
 }

@@ -10,11 +10,14 @@
 //! SoftmaxAll          g_e = c·exp(s_e) / Σ_j exp(s_j)                  softmax, then top-k, not renormalised
 //! SigmoidNormalized   g_e = c·σ(s_e) / (Σ_{j in I} σ(s_j) + 1e-20)     DeepSeek-V3
 //! Sigmoid             g_e = c·σ(s_e)                                   the same with norm_topk_prob off
+//! SqrtSoftplus        g_e = c·a_e / (Σ_{j in I} a_j + 1e-20)           DeepSeek-V4; a = √ln(1 + exp(s))
 //! ```
 //!
 //! I is the set of K experts, c the routed scaling factor. Softmax over all experts renormalised over the chosen is
 //! `SoftmaxChosen` exactly: the common denominator cancels. Natural selection takes the K largest scores, for sigmoids the K
-//! largest σ(s)+b inside the `top_groups` groups whose two largest σ(s)+b have the largest sums; equal ones by the lower index. Experts
+//! largest σ(s)+b inside the `top_groups` groups whose two largest σ(s)+b have the largest sums; equal ones by the lower index. With √softplus a
+//! takes the place of σ. A softmax that has a bias (ERNIE 4.5) or groups (DeepSeek-V2) takes its probabilities over all experts in that
+//! place, and a group's largest instead of two. Experts
 //! of other groups are never taken (DeepSeek's inference code; the Hugging Face port puts 0 in their place, so that it takes them before
 //! an expert with a negative σ+b).
 //!
@@ -57,6 +60,8 @@ pub enum RouterKind {
     SigmoidNormalized,
     /// Sigmoids.
     Sigmoid,
+    /// Square roots of softplus over the sum of the chosen.
+    SqrtSoftplus,
 }
 
 crate::launch_args!(
@@ -65,6 +70,7 @@ crate::launch_args!(
         SoftmaxAll,
         SigmoidNormalized,
         Sigmoid,
+        SqrtSoftplus,
     }
 );
 
@@ -75,7 +81,7 @@ impl RouterKind {
     }
 }
 
-/// Added to the sum of sigmoids (0x1e3ce508).
+/// Added to the sum of sigmoids or roots (0x1e3ce508).
 pub const SIGMOID_EPS: f32 = 1e-20;
 
 /// Experts that a router may choose.
@@ -94,7 +100,7 @@ pub struct Router {
     pub kind: RouterKind,
     /// Factor of all gates; above 0.
     pub scale: f32,
-    /// Groups of equal size; 1 = none. Sigmoids only.
+    /// Groups of equal size; 1 = none.
     pub groups: usize,
     /// Groups that experts are taken from.
     pub top_groups: usize,
@@ -150,10 +156,6 @@ impl Router {
         )?;
         let whole = (1..=MAX_GROUPS).contains(&self.groups) && self.experts.is_multiple_of(self.groups);
         size("groups", self.groups, whole, "1 to 32, a divisor of the number of experts")?;
-        if self.groups > 1 && !self.kind.sigmoid() {
-            let expected = "only sigmoid routers choose among groups";
-            return Err(Error::Combination { argument: "groups", expected });
-        }
         let enough = self.top_groups <= self.groups && self.top_groups * self.per_group() >= self.top_k;
         size("top_groups", self.top_groups, enough, "at most the groups, with top_k experts in them")
     }

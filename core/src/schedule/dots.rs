@@ -5,6 +5,7 @@
 //! ```text
 //! difficulty: w = softmax_j((q·r_j/√h)/τ),  base = Σ_j w_j v_j      (v_j: measured pass rate of reference question j)
 //! calibrated: σ(logit(clip(base, 1e-4, 1 − 1e-4))/clip(softplus(a), 0.01, 10) + tanh b)
+//!             σ(slope·logit(clip(base, 1e-4, 1 − 1e-4)) + shift)                          (by a slope and a shift: Platt; temperature: 1/slope)
 //! selection:  P = softmax(−|p̂ − α|/τ_s) without replacement,  α 0.5, τ_s 1e-3
 //! drawn at once: μ B σ prompts (μ B in the first epoch), μ 2 steps per selection
 //! ```
@@ -70,6 +71,39 @@ pub fn calibrate(base: f64, a: f64, b: f64) -> f64 {
     if a.is_nan() { num::canonical64(a) } else { num::canonical64(y) }
 }
 
+/// The pass rate calibrated by a slope and a shift of its logit. NaN in, NaN out.
+pub fn calibrate_platt(base: f64, slope: f64, shift: f64) -> f64 {
+    let p = base.clamp(1e-4, 1.0 - 1e-4);
+    num::canonical64(sigmoid(slope * num::ln64(p / (1.0 - p)) + shift))
+}
+
+/// Probabilities of the first draw, softmax(−|p̂ − α|/τ_s).
+///
+/// Errors: as [`selection_keys`].
+pub fn probabilities(
+    predicted: &[f64],
+    target: f64,
+    temperature: f64,
+    probabilities: &mut [f64],
+) -> Result<(), Error> {
+    require::length("probabilities", predicted.len(), "one per prompt", probabilities.len())?;
+    scores(predicted, target, temperature, probabilities)?;
+    let total = require::ln_sum_exp(probabilities.iter().copied());
+    probabilities.iter_mut().for_each(|p| *p = num::exp64(*p - total));
+    Ok(())
+}
+
+/// −|p̂ − α|/τ_s.
+fn scores(predicted: &[f64], target: f64, temperature: f64, out: &mut [f64]) -> Result<(), Error> {
+    require::scalar("temperature", temperature > 0.0 && temperature.is_finite(), "above 0", temperature)?;
+    require::scalar("target", target.is_finite(), "a finite number", target)?;
+    require::each("predicted", predicted, "0 to 1", |p| (0.0..=1.0).contains(&p))?;
+    for (p, score) in predicted.iter().zip(out) {
+        *score = -(p - target).abs() / temperature;
+    }
+    Ok(())
+}
+
 /// Gumbel keys; [`order::by_key`](super::order::by_key) gives the draws in their order.
 ///
 /// Errors: a prediction outside 0..=1 (index), τ_s not above 0, α that is not finite, lengths.
@@ -82,12 +116,10 @@ pub fn selection_keys(
     keys: &mut [f64],
 ) -> Result<(), Error> {
     require::length("keys", predicted.len(), "one per prompt", keys.len())?;
-    require::scalar("temperature", temperature > 0.0 && temperature.is_finite(), "above 0", temperature)?;
-    require::scalar("target", target.is_finite(), "a finite number", target)?;
-    require::each("predicted", predicted, "0 to 1", |p| (0.0..=1.0).contains(&p))?;
-    for (id, (p, key)) in predicted.iter().zip(keys).enumerate() {
+    scores(predicted, target, temperature, keys)?;
+    for (id, key) in keys.iter_mut().enumerate() {
         let u = Stream::new(seed, Purpose::SELECTION, step, id as u32).open();
-        *key = -(p - target).abs() / temperature - num::ln64(-num::ln64(u));
+        *key -= num::ln64(-num::ln64(u));
     }
     Ok(())
 }
@@ -124,6 +156,17 @@ mod tests {
             assert!((calibrate(base, a, b) - expected).abs() < 1e-13, "{base} {a} {b}");
         }
         assert!(calibrate(f64::NAN, 0.0, 0.0).is_nan() && calibrate(0.5, f64::NAN, 0.0).is_nan());
+    }
+
+    #[test]
+    fn the_first_draw_has_its_probabilities() {
+        let mut p = [0.0; 3];
+        probabilities(&[0.5, 0.4, 0.75], 0.5, 0.1, &mut p).unwrap();
+        let total = 1.0 + libm::exp(-1.0) + libm::exp(-2.5);
+        assert!((p[0] - 1.0 / total).abs() < 1e-15 && (p[2] - libm::exp(-2.5) / total).abs() < 1e-15);
+        assert!((calibrate_platt(0.3, 1.0, 0.0) - 0.3).abs() < 1e-15);
+        assert!((calibrate_platt(0.5, 2.0, 1.0) - 1.0 / (1.0 + libm::exp(-1.0))).abs() < 1e-15);
+        assert!(calibrate_platt(f64::NAN, 1.0, 0.0).is_nan());
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! How alike two token sequences are: common suffix, ROUGE-L, edit distance.
 //!
-//! **Formula**: suffix match = length of the longest common suffix / the shorter length; ROUGE-L = F₁ of the longest common subsequence,
+//! **Formula**: suffix match = length of the longest suffix of either that stands anywhere in the other / the shorter length (LATR's code;
+//! its paper speaks of a common suffix); ROUGE-L = F₁ of the longest common subsequence,
 //! 2 LCS/(|a| + |b|); edit distance = least number of insertions, deletions and replacements.
 //!
 //! **Shapes**: tokens `[|a|]`, `[|b|]`; `row` scratch of [`scratch`]`(b)` entries. O(|a|·|b|) time.
@@ -15,14 +16,19 @@ pub fn scratch(b: usize) -> usize {
     b + 1
 }
 
-/// Common suffix over the shorter length.
+/// Longest suffix of `a` that stands anywhere in `b`.
+fn longest_suffix(a: &[u32], b: &[u32]) -> usize {
+    let ends_at = |end: usize| a.iter().rev().zip(b[..=end].iter().rev()).take_while(|(x, y)| x == y).count();
+    (0..b.len()).map(ends_at).max().unwrap_or(0)
+}
+
+/// The longest suffix of either that the other has, over the shorter length.
 pub fn suffix_match(a: &[u32], b: &[u32]) -> f64 {
     let shorter = a.len().min(b.len());
     if shorter == 0 {
         return 0.0;
     }
-    let common = a.iter().rev().zip(b.iter().rev()).take_while(|(x, y)| x == y).count();
-    common as f64 / shorter as f64
+    longest_suffix(a, b).max(longest_suffix(b, a)) as f64 / shorter as f64
 }
 
 /// Length of the longest common subsequence. Errors: `row` too short.
@@ -77,6 +83,9 @@ mod tests {
         let (a, b) = ([1, 2, 3, 4, 5, 6], [9, 2, 4, 5, 5, 6]);
         let mut row = [0; 7];
         assert!((suffix_match(&a, &b) - 2.0 / 6.0).abs() < 1e-15);
+        // 4, 5 is no suffix; the suffix 2, 3 of the first stands inside of the second.
+        assert_eq!(suffix_match(&[1, 2, 3], &[2, 3, 9]), 2.0 / 3.0);
+        assert_eq!(suffix_match(&[2, 3, 9], &[1, 2, 3]), 2.0 / 3.0);
         assert_eq!(longest_common(&a, &b, &mut row), Ok(4));
         assert!((rouge_l(&a, &b, &mut row).unwrap() - 8.0 / 12.0).abs() < 1e-15);
         assert_eq!(edit_distance(&a, &b, &mut row), Ok(3));

@@ -8,8 +8,9 @@ use crate::record::{Record, f32s, f64s, u32s};
 use crate::{POISON, Runner};
 use lockstep_core::Error;
 use lockstep_core::aggregate::moments::MOMENTS;
-use lockstep_core::gate::{MiniRl, PpoClip, Remix};
+use lockstep_core::gate::{Divergence, MiniRl, PpoClip, Remix, TrustRegion};
 use lockstep_core::op::Kernel;
+use lockstep_core::policy_loss::gmpo::Mean;
 use lockstep_core::policy_loss::{MetricsOut, PolicyLossGmpo, SequenceRule, SequenceWeight};
 use lockstep_core::ragged::{In, Mask, Out};
 use lockstep_core::select::{
@@ -26,6 +27,18 @@ pub(super) fn run<R: Runner>(runner: &R, source: Source, record: &mut impl Recor
     policy::gates(runner, source.fork(1), gates, record)?;
     let remix = |clip_ratio_low, clip_ratio_high| Remix { clip_ratio_low, clip_ratio_high };
     policy::gates(runner, source.fork(2), [remix(0.2, 0.2), remix(0.0, 0.0), remix(0.05, 4.0)], record)?;
+    let trust = |divergence, [clip_ratio_low, clip_ratio_high, clip_ratio_c]: [f32; 3]| TrustRegion {
+        divergence,
+        clip_ratio_low,
+        clip_ratio_high,
+        clip_ratio_c,
+    };
+    let gates = [
+        trust(Divergence::TotalVariation, [0.15, 0.2, 3.0]),
+        trust(Divergence::BinaryKl, [0.05, 0.05, 3.0]),
+        trust(Divergence::BinaryKl, [0.0, 0.3, 1.5]),
+    ];
+    policy::gates(runner, source.fork(3), gates, record)?;
     for case in 0..12 {
         let range = Range::ALL[case as usize % 5];
         let batch = Batch::new(source.fork(100 + case), range, case);
@@ -50,6 +63,7 @@ fn gmpo<R: Runner>(runner: &R, batch: &Batch, case: u32, record: &mut impl Recor
         advantage_per_token: per_token,
         weights: (case % 3 == 1).then(|| In::new(&batch.weights[..])),
         guard: guards()[case as usize % 5],
+        mean: Mean::Geometric,
         clip_log_low: [0.4, 0.0, 0.1][case as usize % 3],
         clip_log_high: [0.4, 0.2, 0.0][case as usize % 3],
         denominator: f64::from(case % 5 * 3),

@@ -72,6 +72,7 @@ fn values<R: Runner>(runner: &R, batch: &Batch, case: u32, record: &mut impl Rec
         values_old: clips.then(|| In::new(&batch.logp_old[..])),
         returns: In::new(&batch.advantage),
         cliprange_value: if clips { 0.2 } else { f32::INFINITY },
+        huber_delta: f32::INFINITY,
         weight: Weight { per_row: PerRow::AtLeastOne, denominator: 7.0, scale: 0.5 },
         weight_from: WeightFrom::ABSENT,
         gradient: Out::new(gradient),

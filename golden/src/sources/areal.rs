@@ -23,6 +23,7 @@ pub(crate) fn ops() -> Vec<&'static str> {
         "kl",
         "policy_loss_decoupled",
         "policy_loss_gspo",
+        "policy_loss_m2po",
         "policy_loss_ppo",
         "policy_loss_sapo",
         "value_loss",
@@ -68,9 +69,20 @@ fn policy(op: &str, config: &mut Config<'_>, inputs: &Inputs<'_>) -> Result<Plan
         (false, false) => "areal",
     };
     let mut to = Setup::new(Overlay::new(preset), Calls::Loss, POLICY, &["loss", "dloss_dlogp"]);
+    let moment = config.number("m2_threshold")?;
     match config.take("rejection_sampling") {
         Some(rejection) => corrected(rejection, &mut to)?,
+        None if moment.is_some() => plain(&mut to),
         None => to.recipe.word("correction", "none"),
+    }
+    if let Some(moment) = moment {
+        // Its tokens leave the mask.
+        to.recipe.number("correction.m2_threshold", Some(moment));
+        to.recipe.word("correction.denominator", "after");
+        to.own("m2po_loss_mask", |o| {
+            let kept = o.credit.loss_mask.as_ref().ok_or("no loss mask came back")?;
+            Ok(Got::Live(kept.iter().map(|kept| f64::from(*kept)).collect()))
+        });
     }
     if sequences {
         to.recipe.word("ratio.level", "sequence");
@@ -101,6 +113,18 @@ fn policy(op: &str, config: &mut Config<'_>, inputs: &Inputs<'_>) -> Result<Plan
     Ok(Plan::recipe(to))
 }
 
+/// No weights, but tokens that leave.
+fn plain(to: &mut Setup) {
+    to.recipe.set("correction", "{ level = \"one\", rule = \"plain\" }");
+    passes_through(to);
+}
+
+/// The file's advantages pass through.
+fn passes_through(to: &mut Setup) {
+    to.recipe.word("advantage.estimator", "reward");
+    to.recipe.word("advantage.whiten", "none");
+}
+
 /// Weights of the sampler by tokens, within a band of the ratio.
 fn corrected(rejection: &Value, to: &mut Setup) -> Result<(), String> {
     let word = |key: &str| rejection[key].as_str().unwrap_or_default();
@@ -117,22 +141,20 @@ fn corrected(rejection: &Value, to: &mut Setup) -> Result<(), String> {
     };
     let band = bound("lower", "low") + &bound("upper", "high");
     to.recipe.set("correction", format_args!("{{ rule = {rule:?}, {band}denominator = \"before\" }}"));
-    // The file's advantages pass through.
-    to.recipe.word("advantage.estimator", "reward");
-    to.recipe.word("advantage.whiten", "none");
+    passes_through(to);
     to.own("behave_imp_weight", |o| numbers::get(o, "is_weights"));
     to.own("metrics.filtered_fraction", |o| numbers::get(o, "metrics.rollout_is_oob_ratio"));
     Ok(())
 }
 
 fn value(config: &mut Config<'_>) -> Result<Plan, String> {
-    if config.text("loss_fn_type")? == Some("huber") {
-        return Ok(Plan::Missing("a Huber value loss"));
-    }
+    // mse or huber: that has a δ.
+    config.ignore(&["loss_fn_type"]);
     let mut to =
         Setup::new(Overlay::new("areal"), Calls::Loss, VALUE, &["loss", "dloss_dvalue", "clip_mask"]);
     to.recipe.word("correction", "none");
     to.recipe.copy(config, &[("value_eps_clip", "value.cliprange_value")])?;
+    to.recipe.copy(config, &[("huber_delta", "value.huber_delta")])?;
     to.skips.push(("clip_mask", "where it is 1 the gradient is 0, and that is compared"));
     Ok(Plan::recipe(to))
 }

@@ -6,6 +6,7 @@ use crate::outcome::text;
 use crate::settings::Config;
 use crate::sources::Plan;
 use lockstep::Device;
+use lockstep::core::schedule::dots;
 use lockstep::schedule::{calibrate, dots_difficulty};
 use serde_json::Value;
 
@@ -22,20 +23,26 @@ pub(crate) fn read(
     _: &Device,
 ) -> Result<Plan, String> {
     if op == "selection_probabilities" {
-        return Ok(Plan::Missing(
-            "DOTS's selection probabilities: the prompts drawn are all that comes back",
-        ));
+        let target = config.number("alpha")?.ok_or("config `alpha` is missing")?;
+        let temperature = config.number("tau")?.ok_or("config `tau` is missing")?;
+        let predicted = inputs.numbers("predicted")?;
+        let mut p = vec![0.0; predicted.len()];
+        dots::probabilities(&predicted, target, temperature, &mut p).map_err(|e| e.to_string())?;
+        return Ok(Plan::Numbers("schedule::dots_select", vec![("probabilities", Got::All(p))]));
     }
     let scaling = config.text("scaling")?.ok_or("config `scaling` is missing")?;
     let temperature = config.number("tau")?.unwrap_or(1.0);
     let nearest = config.number("top_k")?.map(|k| k as usize);
     let calibration = match scaling {
-        "plain" => None,
+        "plain" | "temperature" | "platt" => None,
         "group_logit_temp" => Some([inputs.numbers("calibration_a")?, inputs.numbers("calibration_b")?]),
-        "temperature" | "platt" => {
-            return Ok(Plan::Missing("DOTS's calibration by one temperature, or by a slope and a shift"));
-        }
         other => return Err(format!("config `scaling` is {other:?}")),
+    };
+    let one = |name: &str| inputs.numbers(name).map(|numbers| numbers[0]);
+    let platt = match scaling {
+        "temperature" => Some([1.0 / one("scale")?, 0.0]),
+        "platt" => Some([one("scale")?, one("res_scale")?]),
+        _ => None,
     };
     let (queries, rates) = (inputs.rows("query")?, inputs.rows("reference_pass_rate")?);
     let references = inputs.value("reference")?.as_array().ok_or("`reference` is not a list")?;
@@ -43,7 +50,11 @@ pub(crate) fn read(
     for (i, ((query, references), rates)) in queries.iter().zip(references).zip(&rates).enumerate() {
         let own = predict(query, &embeddings(references)?, rates, temperature, nearest)?;
         base.push(own);
-        predicted.push(calibration.as_ref().map_or(own, |[a, b]| calibrate(own, a[i], b[i])));
+        predicted.push(match (&calibration, platt) {
+            (Some([a, b]), _) => calibrate(own, a[i], b[i]),
+            (None, Some([slope, shift])) => dots::calibrate_platt(own, slope, shift),
+            (None, None) => own,
+        });
     }
     let got = vec![("base", Got::All(base)), ("predicted", Got::All(predicted))];
     Ok(Plan::Numbers("schedule::dots_select", got))

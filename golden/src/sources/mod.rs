@@ -6,6 +6,7 @@ mod evolrl;
 mod fapo;
 mod gdro;
 mod latr;
+mod mars;
 mod masa;
 mod mssr;
 mod nemo_advantages;
@@ -15,6 +16,8 @@ mod openrlhf;
 mod otb;
 mod over_tokens;
 mod papers;
+mod roll;
+mod roll_sampler;
 mod routers;
 mod slime;
 mod spiral;
@@ -88,6 +91,9 @@ pub(crate) const ALL: &[Source] = &[
     Source { name: "masa", says: &["github akatigre/MASA-RL "], ops: masa::ops, read: masa::read },
     Source { name: "nemo_rl", says: &["NeMo-RL "], ops: nemo_rl::ops, read: nemo_rl::read },
     Source { name: "routers", says: &["transformers "], ops: routers::ops, read: routers::read },
+    Source { name: "roll", says: &["ROLL "], ops: roll::ops, read: roll::read },
+    Source { name: "mars", says: &["github thu-nics/MARSHAL "], ops: mars::ops, read: mars::read },
+    Source { name: "vespo", says: &["github FloyedShen/VESPO "], ops: verl_forks::vespo, read: verl_forks::read },
     Source { name: "openrlhf", says: &["OpenRLHF "], ops: openrlhf::ops, read: openrlhf::read },
     Source { name: "slime", says: &["slime ", "github THUDM/slime "], ops: slime::ops, read: slime::read },
     Source { name: "mssr", says: &["github ruiiu/MSSR "], ops: mssr::ops, read: mssr::read },

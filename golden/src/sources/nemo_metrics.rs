@@ -1,7 +1,6 @@
 //! The terms of NeMo RL's policy loss beside the policy's, and what it logs: means over `global_valid_toks`, of
 //! ratios, weights and divergences.
 
-use crate::inputs::Inputs;
 use crate::numbers::{self, Got, Over, over, total};
 use crate::outcome::{Outcome, Setup, text};
 use crate::settings::Overlay;
@@ -68,16 +67,6 @@ impl Parts {
 fn alone(o: &Outcome<'_>, recipe: &Recipe, columns: &RolloutsBuf, advantage: f64) -> Result<Loss, String> {
     let credit = Credit::per_token(vec![advantage as f32; o.live().len()]);
     recipe.loss(o.device, &columns.view(), &credit).map_err(text)
-}
-
-/// Whether a log-ratio to the reference is beyond a bound.
-pub(super) fn beyond(inputs: &Inputs<'_>, bound: f64) -> Result<bool, String> {
-    let (logp, logp_ref) = (inputs.numbers("logp_new")?, inputs.numbers("logp_ref")?);
-    Ok(logp
-        .iter()
-        .zip(&logp_ref)
-        .zip(&inputs.shape()?.live)
-        .any(|((a, b), live)| *live && (a - b).abs() > bound))
 }
 
 /// What the metrics are made of.

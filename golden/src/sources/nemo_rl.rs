@@ -4,7 +4,7 @@
 //! `sample_mask` hides sequences, which then count nowhere.
 
 use super::nemo_advantages::{gae, gdpo, grpo, raw_reward, reinforce_plus_plus};
-use super::nemo_metrics::{Logged, Parts, beyond, live, metrics, moments};
+use super::nemo_metrics::{Logged, Parts, live, metrics, moments};
 use crate::inputs::Inputs;
 use crate::numbers::{self, Got, widen};
 use crate::outcome::{Calls, Outcome, Setup, text};
@@ -199,10 +199,6 @@ fn policy(config: &mut Config<'_>, inputs: &Inputs<'_>) -> Result<Plan, String> 
     part.word("aggregation.mode", aggregation);
     if coef != 0.0 {
         let table = kl_table(&name, coef, clamps, weighting);
-        // Inside of `clamp_out` it shows.
-        if matches!(clamps, [Some(bound), None] if beyond(inputs, bound)?) {
-            return Ok(Plan::Missing("a kl.clamp_in that stops the gradient through the weight, too"));
-        }
         part.set("kl", &table);
         if !apart {
             to.recipe.set("kl", table);

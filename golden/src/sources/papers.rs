@@ -82,9 +82,11 @@ pub(crate) fn read(
             }
             Ok(Plan::recipe(to))
         }
-        "advantage_mc_grpo_math" => {
+        "advantage_mc_grpo_math" | "advantage_mc_grpo_gsm" => {
             config.ignore(&["mc", "num_generations", "trainer", "scale_rewards"]);
-            let mut to = advantages("mc_grpo", &["cu_groups", "rewards"]);
+            let gsm = op == "advantage_mc_grpo_gsm";
+            let preset = if gsm { "mc_grpo_gsm" } else { "mc_grpo" };
+            let mut to = advantages(preset, &["cu_groups", "rewards"]);
             to.expects.push("pivot_in_group");
             to.skips.push(("pivot_in_group", "of equal members torch.median's choice; all of them get 0"));
             // The floor is part of the code's divisor, and the recipe's own constant.
@@ -93,9 +95,6 @@ pub(crate) fn read(
             });
             Ok(Plan::recipe(to))
         }
-        "advantage_mc_grpo_gsm" => {
-            Ok(Plan::Missing("MC-GRPO's factor (G + 1) over the advantages that are not 0"))
-        }
         "advantage_gmpo" => {
             config.ignore(&["num_samples"]);
             let mut to = advantages("grpo", &["cu_groups", "rewards"]);
@@ -103,9 +102,20 @@ pub(crate) fn read(
             to.recipe.set("advantage.norm_by_std", config.text("critic_type")? == Some("grpo"));
             Ok(Plan::recipe(to))
         }
-        "policy_loss_gmpo" | "policy_loss_gmpo_noclip" => {
+        "policy_loss_gmpo"
+        | "policy_loss_gmpo_noclip"
+        | "policy_loss_gmpo_seqclip"
+        | "policy_loss_gmpo_without_norm"
+        | "policy_loss_hmpo" => {
             config.ignore(&["critic_type_modify", "train_batch_size_per_device"]);
             let mut to = Setup::new(Overlay::new("gmpo"), Calls::Loss, POLICY, &["loss", "dloss_dlogp"]);
+            let mean = match op {
+                "policy_loss_gmpo_seqclip" => "clipped_sum",
+                "policy_loss_gmpo_without_norm" => "product",
+                "policy_loss_hmpo" => "harmonic",
+                _ => "geometric",
+            };
+            to.recipe.word("gate.mean", mean);
             let clip = config.number("cliprange")?;
             to.recipe.number("gate.clip_log_low", clip);
             to.recipe.number("gate.clip_log_high", clip);
@@ -116,11 +126,6 @@ pub(crate) fn read(
             });
             Ok(Plan::recipe(to))
         }
-        "policy_loss_gmpo_seqclip" => Ok(Plan::Missing("GMPO with a clip of the sequence's mean log-ratio")),
-        "policy_loss_gmpo_without_norm" => {
-            Ok(Plan::Missing("GMPO with the sum of log-ratios in place of their mean"))
-        }
-        "policy_loss_hmpo" => Ok(Plan::Missing("HMPO: the harmonic mean of ratios")),
         _ => Err(format!("op {op} is in no table of a paper")),
     }
 }

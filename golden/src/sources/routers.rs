@@ -65,7 +65,7 @@ pub(crate) fn read(
         "router_deepseek_v3" | "router_glm4_moe" => sigmoid,
         "router_minimax_m2" => RouterKind::SigmoidNormalized,
         "router_llama4" => RouterKind::Sigmoid,
-        "router_deepseek_v4" => return Ok(Plan::Missing("gates √softplus(s) over their sum (DeepSeek-V4)")),
+        "router_deepseek_v4" => RouterKind::SqrtSoftplus,
         _ => return Err(format!("op {op} is not in the table of routers")),
     };
     // ERNIE's least sum of the chosen: the released one is below every sum that binary32 tells from 0.
@@ -81,12 +81,6 @@ pub(crate) fn read(
     let among_groups = limited && groups > 1 && !replays;
     let bias = inputs.optional("e_score_correction_bias", Inputs::floats)?;
     let bias = bias.filter(|bias| !replays && bias.iter().any(|b| *b != 0.0));
-    if !kind.sigmoid() && among_groups {
-        return Ok(Plan::Missing("groups of a softmax router, by the largest of each (DeepSeek-V2)"));
-    }
-    if !kind.sigmoid() && bias.is_some() {
-        return Ok(Plan::Missing("the bias of a softmax router's selection, on probabilities (ERNIE 4.5)"));
-    }
     if among_groups {
         (router.groups, router.top_groups) = (groups, top_groups);
     }

@@ -12,7 +12,8 @@ use lockstep::schedule::dars::{Dars, Deviation, Treatment};
 
 #[rustfmt::skip]
 const POLICY: &[&str] = &[
-    "cu_seqlens", "cu_groups", "loss_mask", "logp_new", "logp_old", "logp_rollout", "seq_advantages"
+    "cu_seqlens", "cu_groups", "loss_mask", "logp_new", "logp_old", "logp_rollout", "seq_advantages",
+    "is_weights",
 ];
 const LOSS: &[&str] = &["loss", "dloss_dlogp"];
 
@@ -24,6 +25,11 @@ pub(crate) fn entropy() -> Vec<&'static str> {
 /// The ops of DARS.
 pub(crate) fn dars() -> Vec<&'static str> {
     vec!["advantage_dars", "policy_loss_dars", "schedule"]
+}
+
+/// The ops of VESPO.
+pub(crate) fn vespo() -> Vec<&'static str> {
+    vec!["policy_loss_vespo"]
 }
 
 /// The ops of Stable-RL.
@@ -68,6 +74,16 @@ pub(crate) fn read(
                 columns.seed = Some(vec![0]);
                 Ok(())
             }));
+            to
+        }
+        "policy_loss_vespo" => {
+            let mut to = new("vespo");
+            // Weights of a correction enter the exponent, as the sampler does.
+            to.recipe.word("gate.against", "old");
+            let keys = [("k_pos", "gate.k_pos"), ("k_neg", "gate.k_neg")];
+            to.recipe.copy(config, &keys)?;
+            let keys = [("lambda_pos", "gate.lambda_pos"), ("lambda_neg", "gate.lambda_neg")];
+            to.recipe.copy(config, &keys)?;
             to
         }
         "policy_loss_ppo_clip_higher" | "policy_loss_dars" => {
@@ -118,18 +134,18 @@ fn stable(config: &mut Config<'_>) -> Result<Plan, String> {
     let (preset, bounded) = match mode {
         "dppo_binary_tv" => ("dppo_tv", true),
         "dppo_binary_kl" => ("dppo_kl", true),
+        "dppo_binary_tv_recompute" => ("dppo_tv_recompute", true),
+        "dppo_binary_kl_recompute" => ("dppo_kl_recompute", true),
+        "dppo_topk_tv" => ("dppo_topk_tv", true),
+        "dppo_topk_kl" => ("dppo_topk_kl", true),
         "pg_no_mask" => ("cispo", false),
-        "dppo_topk_tv" | "dppo_topk_kl" => {
-            return Ok(Plan::Missing("DPPO with divergences of the top k tokens, given for each token"));
-        }
-        "dppo_binary_tv_recompute" | "dppo_binary_kl_recompute" => {
-            return Ok(Plan::Missing("DPPO that weighs by the sampler and tests against `logp_old`"));
-        }
-        "ppo" | "ppo_recompute" => {
-            return Ok(Plan::Missing("PPO's clip as a mask, with a truncated weight of another policy"));
-        }
+        // PPO's clip as a mask, a truncated weight of the sampler: MiniRL's gate.
+        "ppo" | "ppo_recompute" => ("minirl", true),
         _ => return Err(format!("config `loss_mode` is {mode:?}")),
     };
+    let tests_old = mode.ends_with("_recompute");
+    let given = if mode.starts_with("dppo_topk") { mode.strip_prefix("dppo_") } else { None };
+    let given = given.map(String::from);
     let mut to = Setup::new(Overlay::new(preset), Calls::Loss, POLICY, LOSS);
     let (low, high, c) =
         (config.number("clip_ratio_low")?, config.number("clip_ratio_high")?, config.number("clip_ratio_c")?);
@@ -147,8 +163,11 @@ fn stable(config: &mut Config<'_>) -> Result<Plan, String> {
         ("metrics.pg_clipfrac", "a fraction of what a test drops or a bound truncates, of one sign alone"),
         ("metrics.pg_clipfrac_lower", "the same of the other"),
     ]);
-    to.prepare = Some(Box::new(|_, columns, _| {
-        columns.logp_old = columns.logp_rollout.take();
+    to.prepare = Some(Box::new(move |inputs, columns, _| {
+        if !tests_old {
+            columns.logp_old.clone_from(&columns.logp_rollout);
+        }
+        columns.divergence = given.as_deref().map(|name| inputs.floats(name)).transpose()?;
         Ok(())
     }));
     aggregation(config, &mut to)?;

@@ -72,3 +72,23 @@ fn moved(error: Argument, first: usize) -> Argument {
         error => error,
     }
 }
+
+/// Holds advantages or rewards within `low..=high`, in place, after whatever normalised them (ROLL's `advantage_clip`, MARS's
+/// `asym_clip`).
+///
+/// Errors: bounds that are NaN or out of order.
+///
+/// ```
+/// let mut advantage = [-2.0, 0.25];
+/// lockstep::ops::limit(&mut advantage, [-0.5, 0.5])?;
+/// assert_eq!(advantage, [-0.5, 0.25]);
+/// # Ok::<(), lockstep::Error>(())
+/// ```
+pub fn limit(values: &mut [f32], [low, high]: [f32; 2]) -> Result<(), Error> {
+    if low.is_nan() || high.is_nan() || low > high {
+        let (argument, expected) = ("limit", "a lower bound that is at most the upper one");
+        return Err(Argument::Value { argument, index: None, expected, got: low.into() }.into());
+    }
+    values.iter_mut().for_each(|a| *a = a.clamp(low, high));
+    Ok(())
+}

@@ -18,7 +18,7 @@ use lockstep_core::aggregate::{Weight, WeightFrom};
 use lockstep_core::gate::Gate;
 use lockstep_core::kl::Kl;
 use lockstep_core::policy_loss::{KlTerm, LossOut, MetricsOut, PolicyLoss, sum};
-use lockstep_core::ragged::{In, Out};
+use lockstep_core::ragged::{In, Out, flag};
 use lockstep_core::ratio::{Guard, Level};
 
 /// Advantages, constants for differentiation.
@@ -219,7 +219,7 @@ where
         (term, _) => return Err(unmatched_ref(term.is_some())),
     };
     if G::SECOND && input.logp_second.is_none() {
-        let expected = "needed by this gate: MiniRL the sampler's, ReMix the latest policy's";
+        let expected = "needed by this gate: MiniRL and DPPO the sampler's, ReMix the latest policy's, or the divergences";
         return Err(Argument::Combination { argument: "logp_second", expected }.into());
     }
     if (params.level == Level::Given) != input.log_ratio.is_some() {
@@ -259,7 +259,9 @@ where
     };
     kernel.check()?;
     device.run(&kernel)?;
-    finish(device, batch, input, out)
+    let weight = params.gate.second_fault(1.0) <= flag::LIMIT;
+    let second = if weight { Domain::Weight } else { Domain::LogProbability };
+    finish(device, batch, (input, second), out)
 }
 
 /// The error of a KL term without a reference, or of a reference without a KL term.
@@ -303,10 +305,10 @@ impl PolicyOutput {
 fn finish(
     device: &Device,
     batch: &Batch<'_>,
-    input: &PolicyInput<'_>,
+    (input, second): (&PolicyInput<'_>, Domain),
     out: &mut PolicyOutput,
 ) -> Result<(), Error> {
-    check_results(batch, input, out)?;
+    check_results(batch, (input, second), out)?;
     let rows = batch.sequences();
     out.counts = Counts {
         tokens: out.scratch.tokens.iter().map(|n| u64::from(*n)).sum(),
@@ -348,7 +350,11 @@ fn check_lengths(batch: &Batch<'_>, input: &PolicyInput<'_>) -> Result<(), Error
     }
 }
 
-fn check_results(batch: &Batch<'_>, input: &PolicyInput<'_>, out: &PolicyOutput) -> Result<(), Error> {
+fn check_results(
+    batch: &Batch<'_>,
+    (input, second): (&PolicyInput<'_>, Domain),
+    out: &PolicyOutput,
+) -> Result<(), Error> {
     let mut arguments = vec![
         Checked { name: "logp", domain: Domain::LogProbability, values: input.logp },
         Checked { name: "logp_old", domain: Domain::LogProbability, values: input.logp_old },
@@ -357,7 +363,7 @@ fn check_results(batch: &Batch<'_>, input: &PolicyInput<'_>, out: &PolicyOutput)
         arguments.push(Checked { name: "logp_ref", domain: Domain::LogProbability, values });
     }
     if let Some(values) = input.logp_second {
-        arguments.push(Checked { name: "logp_second", domain: Domain::LogProbability, values });
+        arguments.push(Checked { name: "logp_second", domain: second, values });
     }
     if let Some(values) = input.log_ratio {
         arguments.push(Checked { name: "log_ratio", domain: Domain::Finite, values });

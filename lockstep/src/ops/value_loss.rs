@@ -17,6 +17,8 @@ pub struct ValueInput<'a> {
     pub values_old: Option<&'a [f32]>,
     /// Returns, `[N]`.
     pub returns: &'a [f32],
+    /// δ of Huber's loss; none: half the square.
+    pub huber_delta: Option<f32>,
 }
 
 /// What a value loss returns.
@@ -75,7 +77,7 @@ impl ValueOutput {
 /// let batch = Batch::new(&[0, 2], &[0, 1], None)?;
 /// let mean = Weight { per_row: PerRow::One, denominator: 2.0, scale: 1.0 };
 /// // The second value fell by 1 towards its return; with a range of 0.5 that step earns nothing more.
-/// let input = ValueInput { values: &[1.0, 2.0], values_old: Some(&[1.0, 3.0]), returns: &[0.0, 1.0] };
+/// let input = ValueInput { values: &[1.0, 2.0], values_old: Some(&[1.0, 3.0]), returns: &[0.0, 1.0], huber_delta: None };
 /// let out = value_loss(&Device::cpu(), &batch, &input, 0.5, &mean)?;
 /// assert_eq!(out.gradient, [0.5, 0.0]);
 /// assert_eq!((out.token_loss, out.loss, out.clip_fraction), (vec![0.5, 1.125], 0.8125, 0.5));
@@ -124,6 +126,7 @@ pub fn value_loss_into(
         values_old: input.values_old.map(In::new),
         returns: In::new(input.returns),
         cliprange_value,
+        huber_delta: input.huber_delta.unwrap_or(f32::INFINITY),
         weight: *weight,
         weight_from: WeightFrom::ABSENT,
         gradient: Out::new(&mut out.gradient),

@@ -24,7 +24,7 @@ use lockstep_core::aggregate::{
 };
 use lockstep_core::correction::RolloutCorrection;
 use lockstep_core::correction::weights::sum as correction_sum;
-use lockstep_core::gate::Gate;
+use lockstep_core::gate::{Divergence, Gate};
 use lockstep_core::policy_loss::{
     KlTerm, LossOut, MetricsOut, PolicyLoss, PolicyLossGmpo, SequenceRule, SequenceWeight, sum,
 };
@@ -68,8 +68,10 @@ impl Recipe {
             (reward.entropy.is_some(), "reward.entropy"),
             (matches!(reward.filter, Some(FilterChoice::AtMostTokens { .. })), "reward.filter"),
             (self.correction.as_ref().is_some_and(|c| c.normalize), "correction.normalize"),
+            (self.correction.as_ref().is_some_and(|c| c.m2_threshold.is_some()), "correction.m2_threshold"),
             (self.kl.is_some_and(|kl| kl.place == KlPlace::Reward), "kl.place"),
             (advantage.nan_reward == NanReward::Error, "advantage.nan_reward"),
+            (advantage.over_nonzero == Some(true), "advantage.over_nonzero"),
             (reward.components.is_some(), "reward.components"),
             (reward.clip.is_some(), "reward.clip"),
             (advantage.singleton == SingletonChoice::LeaveOut, "advantage.singleton"),
@@ -597,6 +599,7 @@ impl Plan {
             values_old: columns.values_old,
             returns: there(credit.returns, "credit.returns")?,
             cliprange_value: value.cliprange_value.unwrap_or(f32::INFINITY),
+            huber_delta: value.huber_delta.unwrap_or(f32::INFINITY),
             weight: Weight { scale: value.coef, ..own },
             weight_from,
             gradient: exec.result::<f32>("value_gradient", tokens).out(),
@@ -648,7 +651,8 @@ impl Plan {
             logp: inputs.logp,
             logp_old: inputs.ratio,
             logp_second: match recipe.gate {
-                GateChoice::Minirl { .. } => columns.logp_rollout,
+                GateChoice::TrustRegion { divergence: Divergence::Given, .. } => columns.divergence,
+                GateChoice::Minirl { .. } | GateChoice::TrustRegion { .. } => columns.logp_rollout,
                 GateChoice::Remix { .. } => columns.logp_latest,
                 _ => None,
             },
@@ -693,6 +697,7 @@ impl Plan {
             advantage_per_token: credit.per_token,
             weights: inputs.weights,
             guard: recipe.guard(),
+            mean: recipe.gmpo_mean(),
             clip_log_low,
             clip_log_high,
             denominator: self.capacity.sequences as f64,

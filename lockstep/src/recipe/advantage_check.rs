@@ -26,6 +26,7 @@ impl AdvantageChoice {
         let finite = |x: f64| x >= 0.0 && x.is_finite();
         let own = [
             ("mad_floor", self.mad_floor, Estimator::McGrpo, "mc_grpo", "a finite number of at least 0"),
+            ("over_nonzero", self.over_nonzero.map(|_| 1.0), Estimator::McGrpo, "mc_grpo", "true or false"),
             ("f_norm", self.f_norm, Estimator::Gpg, "gpg", "a positive finite number"),
             ("gamma", self.gamma, Estimator::ReinforcePlusPlus, "reinforce_plus_plus", "0 to 1"),
             ("tau2", self.tau2, Estimator::V05, "v0_5", "a finite number of at least 0"),

@@ -17,6 +17,7 @@
 //! nan_reward = "exclude"           # exclude | error
 //! # limit = 10.0                   # largest magnitude
 //! # mad_floor = 0.001              # mc_grpo
+//! # over_nonzero = false            # mc_grpo: times members over those with an advantage
 //! # f_norm = 1.0                   # gpg
 //! # gamma = 1.0                    # reinforce_plus_plus
 //! # whiten = "verl"                # over the batch: verl | nemo | areal (token-weighted) | trl | nemo_gdpo | mssr (over sequences)
@@ -71,6 +72,7 @@
 //! rule = "truncate"                # truncate (TIS) | mask (IcePop, MIS) | plain
 //! # low = 0.5                      # leave out: no lower end
 //! high = 2.0                       # inf: no upper end
+//! m2_threshold = 0.04              # M2PO: the largest squared log-ratios leave until their mean is below; leave out: none
 //! nan_rollout = "error"            # a NaN of logp_rollout: error | one (the sampler gave none, the ratio is 1: TRL)
 //! bound = 20.0                     # of log-ratios; leave out: none
 //! normalize = false                # divide by the mean over the batch
@@ -83,7 +85,8 @@
 //! [gate]                           # ratio, advantage → loss, gradient
 //! kind = "ppo_clip"                # ppo_clip | sapo (tau_pos, tau_neg) | cispo (low, high: absolute) | reinforce
 //!                                  # | dppo_tv | dppo_kl (clip_ratio_low, clip_ratio_high, clip_ratio_c)
-//!                                  # | gmpo (clip_log_low, clip_log_high; bounds: log | ratio) | dro (beta)
+//!                                  # | trust_region (divergence: total_variation | binary_kl | given; clip_ratio_low, clip_ratio_high, clip_ratio_c)
+//!                                  # | gmpo (clip_log_low, clip_log_high; bounds: log | ratio; mean: geometric | clipped_sum | product | harmonic) | dro (beta)
 //!                                  # | minirl (clip_ratio_low, clip_ratio_high, clip_ratio_c) | remix (clip_ratio_low, clip_ratio_high)
 //!                                  # | two_sided (clip_ratio_low, clip_ratio_high, delta) | topr
 //!                                  # | kl_cov (kl_cov_ratio, ppo_kl_coef; clip_ratio_low, clip_ratio_high: leave out for no clip) | vespo (k_pos, lambda_pos, k_neg, lambda_neg,
@@ -120,6 +123,7 @@
 //! # aggregation = { mode = "token-mean" } # its own; leave out: the policy's
 //! [value]                          # leave out: no critic
 //! cliprange_value = 0.5            # leave out: no clipping
+//! huber_delta = 10.0               # errors beyond it enter linearly; leave out: the square alone
 //! coef = 1.0
 //! [value.aggregation]              # as [aggregation]; leave out the table: token-mean
 //! mode = "token-mean"

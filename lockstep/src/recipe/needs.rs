@@ -6,6 +6,7 @@ use super::{
 };
 use crate::columns::{Column, Columns};
 use crate::{Error, Rollouts};
+use lockstep_core::gate::Divergence;
 use std::fmt::Write as _;
 
 /// Which of the two calls.
@@ -239,7 +240,12 @@ impl Recipe {
             _ => say("ratio", true, &[Column::logp, Column::logp_old]),
         }
         match self.gate {
-            GateChoice::Minirl { .. } | GateChoice::Topr {} => say("gate", true, &[Column::logp_rollout]),
+            GateChoice::TrustRegion { divergence: Divergence::Given, .. } => {
+                say("gate", true, &[Column::divergence]);
+            }
+            GateChoice::Minirl { .. } | GateChoice::Topr {} | GateChoice::TrustRegion { .. } => {
+                say("gate", true, &[Column::logp_rollout])
+            }
             GateChoice::Remix { .. } => say("gate", true, &[Column::logp_latest]),
             GateChoice::Vespo { against, .. } => say("gate", true, &[of(against)]),
             GateChoice::ClipCov { .. } => say("gate", true, &[Column::seed]),

@@ -6,7 +6,7 @@ use crate::batch::check_length;
 use crate::{Device, Error, ops};
 use lockstep_core::Error as Argument;
 use lockstep_core::num::{exp64, ln64};
-use lockstep_core::routing::{Router, Trace};
+use lockstep_core::routing::{Router, RouterKind, Trace};
 
 /// A Kullback-Leibler divergence of gates, in nats, summed over routers.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -147,7 +147,14 @@ pub fn replay_kl(
         let largest = f64::from(scores.iter().copied().fold(f32::NEG_INFINITY, f32::max));
         let weight = |expert: usize| {
             let s = f64::from(scores[expert]);
-            if router.kind.sigmoid() { 1.0 / (1.0 + exp64(-s)) } else { exp64(s - largest) }
+            match router.kind {
+                RouterKind::SoftmaxChosen | RouterKind::SoftmaxAll => exp64(s - largest),
+                RouterKind::SigmoidNormalized | RouterKind::Sigmoid => 1.0 / (1.0 + exp64(-s)),
+                RouterKind::SqrtSoftplus => {
+                    let small = exp64(-s.abs());
+                    (s.max(0.0) + if small < 1e-8 { small } else { ln64(1.0 + small) }).sqrt()
+                }
+            }
         };
         let all: f64 = (0..router.experts).map(weight).sum();
         let part = |weights: f64| (weights / all).max(SMALLEST);

@@ -54,6 +54,15 @@ impl Recipe {
         let params = GroupParams { given, weights, ..self.advantage.group_params() };
         let mut groups = group_advantage(device, of_tokens, &shaped, input.valid, &params)?;
         let mut advantage = std::mem::take(&mut groups.advantage);
+        if self.advantage.over_nonzero == Some(true) {
+            for group in 0..batch.groups() {
+                let span = batch.cu_groups().span(group);
+                let members = &mut advantage[span.start..span.end];
+                let nonzero = members.iter().filter(|a| **a != 0.0).count().max(1);
+                let factor = members.len() as f64 / nonzero as f64;
+                members.iter_mut().for_each(|a| *a = (f64::from(*a) * factor) as f32);
+            }
+        }
         if let Some(params) = self.advantage.whitening() {
             let alone = self.alone(batch, &groups.counted);
             let left_out = |i: usize| alone.get(i).is_some_and(|alone| *alone);

@@ -28,6 +28,20 @@ macro_rules! with_gate {
                 let $gate = lockstep_core::gate::MiniRl { clip_ratio_low, clip_ratio_high, clip_ratio_c };
                 $body
             }
+            $crate::recipe::GateChoice::TrustRegion {
+                divergence,
+                clip_ratio_low,
+                clip_ratio_high,
+                clip_ratio_c,
+            } => {
+                let $gate = lockstep_core::gate::TrustRegion {
+                    divergence,
+                    clip_ratio_low,
+                    clip_ratio_high,
+                    clip_ratio_c,
+                };
+                $body
+            }
             $crate::recipe::GateChoice::Remix { clip_ratio_low, clip_ratio_high } => {
                 let $gate = lockstep_core::gate::Remix { clip_ratio_low, clip_ratio_high };
                 $body
@@ -134,7 +148,7 @@ impl Recipe {
     /// GMPO's bounds of the log-ratio.
     pub(crate) fn gmpo_bounds(&self) -> [f32; 2] {
         match self.gate {
-            GateChoice::Gmpo { clip_log_low, clip_log_high, bounds: GmpoBounds::Ratio } => {
+            GateChoice::Gmpo { clip_log_low, clip_log_high, bounds: GmpoBounds::Ratio, .. } => {
                 gmpo::bounds_of_ratio::<Soft>(clip_log_low, clip_log_high)
             }
             GateChoice::Gmpo { clip_log_low, clip_log_high, .. } => [clip_log_low, clip_log_high],
@@ -142,8 +156,13 @@ impl Recipe {
         }
     }
 
+    /// What GMPO makes of ratios.
+    pub(crate) fn gmpo_mean(&self) -> gmpo::Mean {
+        if let GateChoice::Gmpo { mean, .. } = self.gate { mean } else { gmpo::Mean::Geometric }
+    }
+
     fn check_gmpo(&self) -> Result<(), Error> {
-        let GateChoice::Gmpo { clip_log_low, clip_log_high, bounds } = self.gate else { return Ok(()) };
+        let GateChoice::Gmpo { clip_log_low, clip_log_high, bounds, .. } = self.gate else { return Ok(()) };
         if bounds == GmpoBounds::Ratio && !(0.0..1.0).contains(&clip_log_low) {
             return Err(Error::Recipe(format!(
                 "gate.clip_log_low is {clip_log_low}: expected 0 to below 1, for gate.bounds is ratio"
@@ -163,6 +182,7 @@ impl Recipe {
     ) -> Result<(), Error> {
         let [clip_log_low, clip_log_high] = self.gmpo_bounds();
         let params = GmpoParams {
+            mean: self.gmpo_mean(),
             clip_log_low,
             clip_log_high,
             guard: self.guard(),

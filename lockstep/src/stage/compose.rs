@@ -8,7 +8,7 @@ use crate::ops::sequence_weight::sequence_weight_into;
 use crate::recipe::{Against, GateChoice, RatioAdvantage, Recipe};
 use crate::{Advantage, Batch, Device, Error, Rollouts};
 use lockstep_core::Error as Argument;
-use lockstep_core::gate::PpoClip;
+use lockstep_core::gate::{Divergence, PpoClip};
 use lockstep_core::kl::{Estimator, Kl};
 use lockstep_core::policy_loss::SequenceRule;
 use lockstep_core::select::Order;
@@ -103,7 +103,12 @@ impl Recipe {
             GateChoice::Topr {} => {
                 composed.apply_rule(on, input, &against(Against::Rollout)?, SequenceRule::Topr, spare)?;
             }
-            GateChoice::Minirl { .. } => composed.logp_second = Some(against(Against::Rollout)?),
+            GateChoice::TrustRegion { divergence: Divergence::Given, .. } => {
+                composed.logp_second = Some(needed(rollouts.divergence, "divergence")?.into());
+            }
+            GateChoice::Minirl { .. } | GateChoice::TrustRegion { .. } => {
+                composed.logp_second = Some(against(Against::Rollout)?)
+            }
             GateChoice::Remix { .. } => {
                 composed.logp_second = Some(needed(rollouts.logp_latest, "logp_latest")?.into());
             }

@@ -1,7 +1,7 @@
 //! From a recipe's rollout correction to the ops.
 
 use super::reward::needed;
-use crate::ops::correction::{Correction, CorrectionParams, rollout_correction};
+use crate::ops::correction::{Correction, CorrectionParams, rollout_correction, second_moment_mask};
 use crate::recipe::{CorrectionChoice, NanRollout, Recipe, WeightLevel, WeightRule};
 use crate::{Batch, Device, Error, Rollouts};
 use lockstep_core::correction::Rejections;
@@ -19,7 +19,11 @@ impl Recipe {
         let old = needed(rollouts.logp_old, "logp_old")?;
         let rollout = needed(rollouts.logp_rollout, "logp_rollout")?;
         let rollout = self.sampler(rollout, old);
-        rollout_correction(device, batch, old, &rollout, &choice.params()?).map(Some)
+        let mut out = rollout_correction(device, batch, old, &rollout, &choice.params()?)?;
+        if let Some(threshold) = choice.m2_threshold {
+            out.keep_only(batch, &second_moment_mask(batch, old, &rollout, threshold)?);
+        }
+        Ok(Some(out))
     }
 
     /// The log-probabilities of the sampler; where it gave none those of `other`, to which the ratio is then 1, if the recipe says so.
@@ -51,6 +55,10 @@ impl CorrectionChoice {
         }
         if let Some(bound) = self.bound.filter(|bound| bound.is_nan() || *bound <= 0.0) {
             return refuse(format!("correction.bound is {bound}: expected a positive number"));
+        }
+        if let Some(threshold) = self.m2_threshold.filter(|threshold| threshold.is_nan() || *threshold <= 0.0)
+        {
+            return refuse(format!("correction.m2_threshold is {threshold}: expected a positive number"));
         }
         let mut rejections = Rejections::NONE;
         for (k, reject) in self.reject.iter().enumerate() {

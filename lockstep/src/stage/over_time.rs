@@ -120,8 +120,7 @@ impl Recipe {
             advantage = whiten(device, batch, Advantage::PerToken(&advantage), &params)?;
         }
         if let Some(limit) = self.advantage.limit {
-            let limit = limit as f32;
-            advantage.iter_mut().for_each(|a| *a = a.clamp(-limit, limit));
+            ops::limit(&mut advantage, [-limit as f32, limit as f32])?;
         }
         Ok(Credit { returns, ..Credit::per_token(advantage) })
     }

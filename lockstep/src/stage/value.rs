@@ -42,12 +42,12 @@ impl ValueChoice {
         if !self.coef.is_finite() {
             return Err(Error::Recipe(format!("value.coef is {}: expected a finite number", self.coef)));
         }
-        match self.cliprange_value {
-            Some(range) if range.is_nan() || range <= 0.0 => {
-                Err(Error::Recipe(format!("value.cliprange_value is {range}: expected a positive number")))
+        for (name, bound) in [("cliprange_value", self.cliprange_value), ("huber_delta", self.huber_delta)] {
+            if let Some(bound) = bound.filter(|bound| bound.is_nan() || *bound <= 0.0) {
+                return Err(Error::Recipe(format!("value.{name} is {bound}: expected a positive number")));
             }
-            _ => Ok(()),
         }
+        Ok(())
     }
 }
 
@@ -69,6 +69,7 @@ impl Recipe {
             values_old: rollouts.values_old,
             // A part without tokens has returns, none.
             returns: if batch.tokens() == 0 { &[] } else { credit.needed_returns()? },
+            huber_delta: value.huber_delta,
         };
         let range = value.cliprange_value.unwrap_or(f32::INFINITY);
         let mut out = spare.unwrap_or_default();

@@ -119,7 +119,12 @@ const FORMULAS: &[(&str, &str, &str)] = &[
         "dppo_kl",
         "l = −sg[min(r, c)]·A·logp, 0 where the binary KL divergence is above the bounds",
     ),
-    ("gate.kind", "gmpo", "l = −A·exp(mean of clipped log-ratios) of the response"),
+    ("gate.kind", "gmpo", "l = −A·exp(mean of clipped log-ratios) of the response, or what `mean` names"),
+    (
+        "gate.kind",
+        "trust_region",
+        "l = −sg[min(exp(logp − logp_rollout), c)]·A·logp, 0 where the divergence from logp_old is above the bounds",
+    ),
     (
         "gate.kind",
         "minirl",

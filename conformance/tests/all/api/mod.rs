@@ -72,6 +72,7 @@ fn slices_in_kernels_out() {
                 AnyGate::DppoKl(gate) => check_policy(&device, &case, &policy, gate, &expected),
                 AnyGate::MiniRl(gate) => check_policy(&device, &case, &policy, gate, &expected),
                 AnyGate::Remix(gate) => check_policy(&device, &case, &policy, gate, &expected),
+                AnyGate::TrustRegion(gate) => check_policy(&device, &case, &policy, gate, &expected),
                 AnyGate::Sapo(taus) => {
                     check_policy(&device, &case, &policy, Sapo::new(taus.tau_pos, taus.tau_neg), &expected);
                 }
@@ -195,7 +196,12 @@ fn slices_in_kernels_out() {
             Params::Op(AnyOp::OptimalTokenBaseline(_)) => {}
             Params::Op(AnyOp::ValueLoss(params)) => {
                 let [values, old, returns] = [0, 1, 2].map(|k| &data.element[k][..]);
-                let input = ValueInput { values, values_old: params.old.then_some(old), returns };
+                let input = ValueInput {
+                    values,
+                    values_old: params.old.then_some(old),
+                    returns,
+                    huber_delta: Some(params.delta),
+                };
                 let out = ops::value_loss(&device, &batch.unwrap(), &input, params.range, &params.weight);
                 let out = out.unwrap();
                 expected.same("gradient", &out.gradient);

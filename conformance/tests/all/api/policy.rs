@@ -73,7 +73,7 @@ where
     let params = PolicyParams { gate, level, guard, kl, kl_weighted: false, weight, band: BAND };
     let input = PolicyInput {
         logp_ref: kl.map(|_| &data.element[slot::LOGP_REF][..]),
-        logp_second: G::SECOND.then_some(&data.element[slot::SECOND][..]),
+        logp_second: G::SECOND.then_some(&data.element[policy.gate.second()][..]),
         weights: weights.then_some(&data.element[slot::WEIGHTS][..]),
         outputs: Outputs { loss, token_loss, metrics },
         ..PolicyInput::new(
@@ -122,6 +122,7 @@ pub(crate) fn check_gmpo(device: &Device, case: &Case, gmpo: &Gmpo, expected: &L
     let (data, groups) = (&case.data, [0, case.data.rows() as u32]);
     let batch = Batch::with_empty_rows(&data.offsets, &groups, data.mask.as_deref()).unwrap();
     let Gmpo {
+        mean,
         guard,
         clip: [clip_log_low, clip_log_high],
         denominator,
@@ -131,7 +132,7 @@ pub(crate) fn check_gmpo(device: &Device, case: &Case, gmpo: &Gmpo, expected: &L
         metrics,
         ..
     } = *gmpo;
-    let params = GmpoParams { clip_log_low, clip_log_high, guard, denominator, band: BAND };
+    let params = GmpoParams { mean, clip_log_low, clip_log_high, guard, denominator, band: BAND };
     let advantage = match per_token {
         true => Advantage::PerToken(&data.element[slot::ADVANTAGE]),
         false => Advantage::PerSequence(&data.row[0]),

@@ -3,6 +3,9 @@
 use lockstep::recipe::{GateChoice, Horizon};
 use lockstep::{Credit, Recipe, Rollouts};
 
+/// A divergence for as many tokens as a test has.
+static DIVERGENCES: [f32; 1 << 17] = [0.1; 1 << 17];
+
 /// `rollouts` with every other column of a loss: all other policies are the old one; `entropy` and `log_ratio` are `per_token`.
 pub(crate) fn wanted<'a>(rollouts: Rollouts<'a>, per_token: [&'a [f32]; 2]) -> Rollouts<'a> {
     let (old, [entropy, log_ratio]) = (rollouts.logp_old, per_token);
@@ -11,6 +14,7 @@ pub(crate) fn wanted<'a>(rollouts: Rollouts<'a>, per_token: [&'a [f32]; 2]) -> R
         logp_ref: old,
         logp_latest: old,
         logp_previous: old,
+        divergence: old.map(|old| &DIVERGENCES[..old.len()]),
         entropy: Some(entropy),
         log_ratio: Some(log_ratio),
         values: Some(log_ratio),

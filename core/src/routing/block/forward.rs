@@ -1,7 +1,7 @@
 //! Sixteen rows forward.
 
 use super::super::gating_forward::GatingForward;
-use super::super::key::{Biased, Score};
+use super::super::key::{Biased, Score, Sigmoid};
 use super::super::{RouterKind, SIGMOID_EPS};
 use super::{K, ROWS, SLOTS, exponentials, load, spread_across, sums_across, total};
 use crate::logits::weight;
@@ -113,7 +113,7 @@ impl GatingForward<'_> {
         let picked = if let (2, 256, Some(sums)) = (V, E, self.group_scores) {
             self.choose_in_groups(team, first, chosen, sums)
         } else if V == 2 {
-            team.largest_of_rows::<E, _>(self.scores, start, self.bias, &Biased, None, chosen)
+            team.largest_of_rows::<E, _>(self.scores, start, self.bias, &Biased(Sigmoid), None, chosen)
         } else {
             team.largest_of_rows::<E, _>(self.scores, start, None, &Score, None, chosen)
         };
@@ -160,7 +160,7 @@ impl GatingForward<'_> {
         let (added, divides) = match self.router.kind {
             RouterKind::SigmoidNormalized => (f64::from(SIGMOID_EPS), true),
             RouterKind::Sigmoid => (0.0, false),
-            RouterKind::SoftmaxChosen | RouterKind::SoftmaxAll => (0.0, true),
+            RouterKind::SoftmaxChosen | RouterKind::SoftmaxAll | RouterKind::SqrtSoftplus => (0.0, true),
         };
         for r in 0..ROWS {
             let below = if V == 2 { totals[r] + added } else { totals[r] };

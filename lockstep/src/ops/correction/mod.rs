@@ -1,9 +1,11 @@
 //! Rollout correction: importance weights, rejection, and how far trainer and sampler are apart.
 
 mod mismatch;
+mod second_moment;
 mod stats;
 
 pub use mismatch::{Mismatch, mean_abs_log_ratio, mismatch_stats};
+pub use second_moment::second_moment_mask;
 pub use stats::WeightStats;
 
 use super::aggregate::fold_rows;
@@ -158,7 +160,7 @@ pub fn rollout_correction(
         logp_rollout: In::new(logp_rollout),
         level: params.level,
         rule: params.rule,
-        band: [params.low.unwrap_or(1.0 / params.high), params.high],
+        band: [params.low.unwrap_or((1.0 / params.high).min(params.high)), params.high],
         bounded_below: params.low.is_some(),
         bound: params.bound,
         rejections: params.rejections,

@@ -1,8 +1,9 @@
 //! GMPO, whose ratio is one of sequences and whose clip is one of tokens.
 
-use super::{PolicyInput, PolicyOutput, check_lengths, finish};
+use super::{Domain, PolicyInput, PolicyOutput, check_lengths, finish};
 use crate::{Batch, Device, Error};
 use lockstep_core::Error as Argument;
+use lockstep_core::policy_loss::gmpo::Mean;
 use lockstep_core::policy_loss::{MetricsOut, PolicyLossGmpo};
 use lockstep_core::ragged::{In, Out};
 use lockstep_core::ratio::Guard;
@@ -10,6 +11,8 @@ use lockstep_core::ratio::Guard;
 /// The scalar side of GMPO.
 #[derive(Clone, Copy, Debug)]
 pub struct GmpoParams {
+    /// What is made of the tokens' ratios.
+    pub mean: Mean,
     /// How far a log-ratio may fall.
     pub clip_log_low: f32,
     /// How far a log-ratio may rise.
@@ -52,6 +55,7 @@ pub fn gmpo(
         advantage_per_token,
         weights: input.weights.map(In::new),
         guard: params.guard,
+        mean: params.mean,
         clip_log_low: params.clip_log_low,
         clip_log_high: params.clip_log_high,
         denominator: params.denominator,
@@ -68,5 +72,5 @@ pub fn gmpo(
     };
     kernel.check()?;
     device.run(&kernel)?;
-    finish(device, batch, &input, out)
+    finish(device, batch, (&input, Domain::LogProbability), out)
 }

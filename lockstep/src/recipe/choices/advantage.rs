@@ -131,6 +131,9 @@ pub struct AdvantageChoice {
     /// Added to the MAD of `mc_grpo`; absent = 1e-3.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mad_floor: Option<f64>,
+    /// Times the members of the group over those whose advantage is not 0 (`mc_grpo`'s GSM8K trainer); absent = false.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub over_nonzero: Option<bool>,
     /// f_norm of `gpg`; absent = 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub f_norm: Option<f64>,
@@ -187,6 +190,7 @@ impl Default for AdvantageChoice {
             nan_reward: NanReward::Exclude,
             limit: None,
             mad_floor: None,
+            over_nonzero: None,
             f_norm: None,
             gamma: None,
             k: None,

@@ -53,6 +53,9 @@ pub struct CorrectionChoice {
     pub denominator: Denominator,
     /// What a NaN in `logp_rollout` means, here, for gates and for the off-policy sequence mask.
     pub nan_rollout: NanRollout,
+    /// Largest mean of squared log-ratios over the batch: the tokens with the largest leave until it is below (M2PO); absent = none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub m2_threshold: Option<f64>,
     /// Rejections; all must hold.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub reject: Vec<RejectChoice>,
@@ -70,6 +73,7 @@ impl Default for CorrectionChoice {
             normalize: false,
             denominator: Denominator::After,
             nan_rollout: NanRollout::Error,
+            m2_threshold: None,
             reject: Vec::new(),
         }
     }

@@ -1,6 +1,8 @@
 //! Ratio and advantage → loss and gradient, as TOML spells it.
 
 use super::Against;
+use lockstep_core::gate::Divergence;
+use lockstep_core::policy_loss::gmpo::Mean;
 use serde::{Deserialize, Serialize};
 
 /// Ratio and advantage → loss and gradient.
@@ -54,6 +56,21 @@ pub enum GateChoice {
         #[serde(default = "default_dppo_c")]
         clip_ratio_c: f32,
     },
+    /// DPPO whose weight is of the sampler (`logp_rollout`) while the test stays with `logp_old`; with `given` divergences both are
+    /// with `logp_old`.
+    TrustRegion {
+        /// What is bounded: of the token, or the column `divergence`.
+        divergence: Divergence,
+        /// Greatest divergence of a probability that falls.
+        #[serde(default = "default_dppo")]
+        clip_ratio_low: f32,
+        /// Greatest divergence of a probability that rises.
+        #[serde(default = "default_dppo")]
+        clip_ratio_high: f32,
+        /// Greatest importance weight.
+        #[serde(default = "default_dppo_c")]
+        clip_ratio_c: f32,
+    },
     /// GMPO: geometric mean over the sequence of log-ratios clipped token by token. Divides by all sequences, whatever
     /// aggregation is set.
     Gmpo {
@@ -66,6 +83,9 @@ pub enum GateChoice {
         /// What the two are bounds of.
         #[serde(default)]
         bounds: GmpoBounds,
+        /// What is made of ratios: the geometric mean, or what its ablations and HMPO make.
+        #[serde(default, skip_serializing_if = "is_geometric")]
+        mean: Mean,
     },
     /// MiniRL: truncated weight to the sampler (`logp_rollout`), PPO's clip as a mask.
     Minirl {
@@ -194,6 +214,9 @@ fn default_dppo_c() -> f32 {
 }
 fn default_gmpo() -> f32 {
     0.4
+}
+fn is_geometric(mean: &Mean) -> bool {
+    *mean == Mean::Geometric
 }
 fn default_minirl_high() -> f32 {
     0.27

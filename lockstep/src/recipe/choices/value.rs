@@ -10,6 +10,9 @@ pub struct ValueChoice {
     /// How far a value may move from its old one; absent = no clipping.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cliprange_value: Option<f32>,
+    /// Errors beyond it enter linearly (Huber); absent = the square alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub huber_delta: Option<f32>,
     /// Multiplies the loss (TRL's `vf_coef`).
     pub coef: f64,
     /// Per-token losses → one number; its own, whatever the policy's is.
@@ -20,7 +23,7 @@ impl Default for ValueChoice {
     /// No clipping, token-mean.
     fn default() -> Self {
         let aggregation = Aggregation { mode: AggregationMode::TokenMean, ..Aggregation::default() };
-        ValueChoice { cliprange_value: None, coef: 1.0, aggregation }
+        ValueChoice { cliprange_value: None, huber_delta: None, coef: 1.0, aggregation }
     }
 }
 

@@ -28,7 +28,7 @@ mod report;
 mod settings;
 mod sources;
 
-pub use compare::{GOLDEN, GOLDEN_FLOAT32, GOLDEN_FLOOR};
+pub use compare::{GOLDEN, GOLDEN_FLOAT32, GOLDEN_FLOOR, GOLDEN_STEEP};
 pub use format::GoldenError;
 pub use report::{ArrayReport, FileReport, GoldenReport};
 
@@ -182,7 +182,7 @@ fn run(device: &Device, setup: &Setup, case: &Case, inputs: &Inputs<'_>) -> Resu
                 None => numbers::get(&outcome, name)?,
             };
             if !(float32 && got.only_double() && in_double(case, name)) {
-                compared.push(Compared { float32, ..got.beside(&shape, name, want)? });
+                compared.push(Compared { float32, steep: setup.steep, ..got.beside(&shape, name, want)? });
             }
         }
     }

@@ -34,6 +34,8 @@ pub(crate) struct Setup {
     pub(crate) scale: f64,
     /// Whether it logs its loss before that.
     pub(crate) logged_unscaled: bool,
+    /// Whether the gradient's elements are exponentials of numbers in the tens.
+    pub(crate) steep: bool,
     /// Live tokens, sequences with one, and sequences of the whole batch, where this is a part of it.
     pub(crate) counts: [Option<u64>; 3],
     /// Weights of several rewards.
@@ -74,6 +76,7 @@ impl Setup {
             skips,
             scale,
             logged_unscaled,
+            steep: false,
             counts,
             reward_weights,
             prepare,

@@ -56,8 +56,23 @@ const GSPO: &str =
 const PADDED: &str = "the same constant, said by the horizon";
 
 /// Names that version 0.1 did not have.
-const NEW: [&str; 6] =
-    ["slime_icepop", "openrlhf_seq_mask_tis", "trl_bnpo", "trl_luspo", "trl_gmpo", "trl_rloo"];
+const NEW: [&str; 15] = [
+    "dppo_tv_recompute",
+    "dppo_kl_recompute",
+    "dppo_topk_tv",
+    "dppo_topk_kl",
+    "gmpo_seqclip",
+    "gmpo_without_norm",
+    "hmpo",
+    "mc_grpo_gsm",
+    "slime_icepop",
+    "openrlhf_seq_mask_tis",
+    "m2po",
+    "trl_bnpo",
+    "trl_luspo",
+    "trl_gmpo",
+    "trl_rloo",
+];
 
 fn recorded() -> Table {
     include_str!("recipes_0_1.toml").parse().unwrap()

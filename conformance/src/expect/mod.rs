@@ -50,13 +50,16 @@ pub fn expect(case: &Case) -> Vec<Want> {
     }
 }
 
-/// A value with its magnitude, summed.
+/// A value with its magnitude, summed; what a sum of a million terms rounds away comes back with the next one (Kahan).
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Sum(pub(crate) f64, pub(crate) f64);
+pub(crate) struct Sum(pub(crate) f64, pub(crate) f64, f64);
 
 impl Sum {
     pub(crate) fn add(&mut self, value: f64, magnitude: f64) {
-        self.0 += value;
+        let before = self.0;
+        let value = value + self.2;
+        self.0 = before + value;
+        self.2 = if self.0.is_finite() { value - (self.0 - before) } else { 0.0 };
         self.1 += magnitude;
     }
 

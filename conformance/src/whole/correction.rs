@@ -51,7 +51,7 @@ pub(super) fn correct(choice: &CorrectionChoice, batch: &Batch, old: &[f64], rol
         // One after the other, the largest first.
         let mut left: Vec<usize> = (0..batch.sequences.len()).flat_map(|s| batch.of_sequence(s)).collect();
         let squared = |i: &usize| (old[*i] - rollout[*i]).powi(2);
-        left.sort_by(|a, b| squared(a).total_cmp(&squared(b)));
+        left.sort_by(|a, b| squared(a).total_cmp(&squared(b)).then(b.cmp(a)));
         while left.len() > 1 && left.iter().map(squared).sum::<f64>() / left.len() as f64 >= threshold {
             left.pop();
         }

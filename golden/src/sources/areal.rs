@@ -63,22 +63,30 @@ fn kl(config: &mut Config<'_>) -> Result<Plan, String> {
 fn policy(op: &str, config: &mut Config<'_>, inputs: &Inputs<'_>) -> Result<Plan, String> {
     let sequences = config.text("importance_sampling_level")? == Some("sequence");
     let sapo = op == "policy_loss_sapo";
+    let moment = config.number("m2_threshold")?;
     let preset = match (sapo, sequences) {
+        _ if moment.is_some() => "m2po",
         (true, _) => "areal_sapo",
         (false, true) => "areal_gspo",
         (false, false) => "areal",
     };
     let mut to = Setup::new(Overlay::new(preset), Calls::Loss, POLICY, &["loss", "dloss_dlogp"]);
-    let moment = config.number("m2_threshold")?;
+    // The tokens of M2PO leave the mask.
+    let how = match moment {
+        Some(moment) => format!("denominator = \"after\", m2_threshold = {moment:?}"),
+        None => "denominator = \"before\"".into(),
+    };
     match config.take("rejection_sampling") {
-        Some(rejection) => corrected(rejection, &mut to)?,
-        None if moment.is_some() => plain(&mut to),
+        Some(rejection) => corrected(rejection, &how, &mut to)?,
+        None if moment.is_some() => {
+            to.recipe.set("correction", format_args!("{{ level = \"one\", rule = \"plain\", {how} }}"));
+            passes_through(&mut to);
+        }
         None => to.recipe.word("correction", "none"),
     }
-    if let Some(moment) = moment {
-        // Its tokens leave the mask.
-        to.recipe.number("correction.m2_threshold", Some(moment));
-        to.recipe.word("correction.denominator", "after");
+    if moment.is_some() {
+        let why = "of the tokens that M2PO leaves; ours is of all";
+        to.skips.push(("metrics.filtered_fraction", why));
         to.own("m2po_loss_mask", |o| {
             let kept = o.credit.loss_mask.as_ref().ok_or("no loss mask came back")?;
             Ok(Got::Live(kept.iter().map(|kept| f64::from(*kept)).collect()))
@@ -113,12 +121,6 @@ fn policy(op: &str, config: &mut Config<'_>, inputs: &Inputs<'_>) -> Result<Plan
     Ok(Plan::recipe(to))
 }
 
-/// No weights, but tokens that leave.
-fn plain(to: &mut Setup) {
-    to.recipe.set("correction", "{ level = \"one\", rule = \"plain\" }");
-    passes_through(to);
-}
-
 /// The file's advantages pass through.
 fn passes_through(to: &mut Setup) {
     to.recipe.word("advantage.estimator", "reward");
@@ -126,7 +128,7 @@ fn passes_through(to: &mut Setup) {
 }
 
 /// Weights of the sampler by tokens, within a band of the ratio.
-fn corrected(rejection: &Value, to: &mut Setup) -> Result<(), String> {
+fn corrected(rejection: &Value, how: &str, to: &mut Setup) -> Result<(), String> {
     let word = |key: &str| rejection[key].as_str().unwrap_or_default();
     if word("level") != "token" || word("metric") != "ratio" {
         return Err(format!("config `rejection_sampling` is {rejection}: expected tokens by their ratio"));
@@ -140,7 +142,7 @@ fn corrected(rejection: &Value, to: &mut Setup) -> Result<(), String> {
         rejection[key].as_f64().map_or_else(String::new, |bound| format!("{name} = {bound:?}, "))
     };
     let band = bound("lower", "low") + &bound("upper", "high");
-    to.recipe.set("correction", format_args!("{{ rule = {rule:?}, {band}denominator = \"before\" }}"));
+    to.recipe.set("correction", format_args!("{{ level = \"token\", rule = {rule:?}, {band}{how} }}"));
     passes_through(to);
     to.own("behave_imp_weight", |o| numbers::get(o, "is_weights"));
     to.own("metrics.filtered_fraction", |o| numbers::get(o, "metrics.rollout_is_oob_ratio"));

@@ -1,9 +1,10 @@
-//! MARSHAL (MARS): returns of tokens, normalised among a player's distinct values; rewards of turns, normalised among a player's.
+//! MARSHAL (MARS): returns of tokens, normalised among a player's distinct values; rewards of turns,
+//! normalised among a player's.
 
 use super::over_tokens::gae;
 use crate::inputs::Inputs;
 use crate::numbers::{Got, widen};
-use crate::outcome::text;
+use crate::outcome::{Exception, text};
 use crate::settings::Config;
 use crate::sources::Plan;
 use lockstep::ops::turns::{NormSet, RoleNorm};
@@ -16,6 +17,10 @@ const EPS: f64 = 1e-6;
 
 /// The bounds of `asym_clip`.
 const ASYMMETRIC: [f32; 2] = [-1.0, 3.0];
+
+/// The code's.
+const PADDING: Exception =
+    Exception::Differs("the code's GAE reads the critic's values behind a response, which the file lacks");
 
 /// The ops of the table.
 pub(crate) fn ops() -> Vec<&'static str> {
@@ -39,28 +44,24 @@ fn players(inputs: &Inputs<'_>) -> Result<Vec<u32>, String> {
     Ok(spans.into_iter().zip(of).flat_map(|(span, player)| vec![player; span.len()]).collect())
 }
 
-/// Normalised among the values of each player at the tokens that `at` picks; padding and masked tokens are zeros of the code's table.
+/// Those of `values` that `at` picks, each normalised among its player's; 0 elsewhere.
 fn normalized(
     device: &Device,
-    (values, players): (&mut [f32], &[u32]),
+    (values, players): (&[f32], &[u32]),
     at: &[bool],
-    (by_std, zeros): (bool, Option<&dyn Fn(u32) -> bool>),
-) -> Result<(), String> {
-    let mut each = players.to_vec();
+    (by_std, set): (bool, impl Fn(u32) -> NormSet),
+) -> Result<Vec<f32>, String> {
+    let (mut each, mut out) = (players.to_vec(), vec![0.0; values.len()]);
     each.sort_unstable();
     each.dedup();
     for player in each {
         let own: Vec<usize> = (0..values.len()).filter(|i| at[*i] && players[*i] == player).collect();
-        let set = match zeros {
-            Some(zeros) => NormSet::UniqueValues { with_zero: zeros(player) },
-            None => NormSet::Samples,
-        };
-        let norm = RoleNorm { set, by_std, eps: EPS };
+        let norm = RoleNorm { set: set(player), by_std, eps: EPS };
         let picked: Vec<f32> = own.iter().map(|i| values[*i]).collect();
-        let out = normalize_roles(device, &picked, &vec![player; own.len()], &norm).map_err(text)?;
-        own.iter().zip(out).for_each(|(i, x)| values[*i] = x);
+        let ours = normalize_roles(device, &picked, &vec![player; own.len()], &norm).map_err(text)?;
+        own.iter().zip(ours).for_each(|(i, x)| out[*i] = x);
     }
-    Ok(())
+    Ok(out)
 }
 
 fn advantages(config: &mut Config<'_>, inputs: &Inputs<'_>, device: &Device) -> Result<Plan, String> {
@@ -70,47 +71,63 @@ fn advantages(config: &mut Config<'_>, inputs: &Inputs<'_>, device: &Device) -> 
     let horizon = config.number("horizon")?.ok_or("config `horizon` is missing")? as usize;
     let (offsets, mask): (Vec<u32>, Vec<u8>) = (inputs.whole("cu_seqlens")?, inputs.whole("loss_mask")?);
     let groups: Vec<u32> = vec![0, offsets.len() as u32 - 1];
-    // Time runs through masked tokens.
+    // Time runs through masked tokens, which have no reward.
     let all = Batch::new(&offsets, &groups, None).map_err(text)?;
     let live = Batch::new(&offsets, &groups, Some(&mask)).map_err(text)?;
     let rewards = inputs.floats("token_rewards")?;
-    let (ours, raw) = match name {
-        "gae" => (
-            "ops::gae",
-            gae(device, &all, [&rewards, &inputs.floats("values")?], [gamma, lambda])?[0].clone(),
-        ),
-        _ => ("ops::normalize_roles", ops::discounted_return(device, &all, &rewards, gamma).map_err(text)?),
+    let rewards: Vec<f32> = rewards.iter().zip(&mask).map(|(r, m)| if *m != 0 { *r } else { 0.0 }).collect();
+    let (spans, of): (_, Vec<u32>) = (inputs.shape()?.spans, inputs.whole("player")?);
+    let padded = |player: Option<u32>| {
+        let mut rows = spans.iter().zip(&of).filter(|(_, own)| player.is_none_or(|player| **own == player));
+        rows.any(|(span, _)| span.len() < horizon)
     };
-    let (players, at) = (players(inputs)?, inputs.shape()?.live);
+    let with_values = name == "gae";
+    let (ours, raw) = if with_values {
+        let [raw, _] = gae(device, &all, [&rewards, &inputs.floats("values")?], [gamma, lambda])?;
+        ("ops::gae", raw)
+    } else {
+        let returns = ops::discounted_return(device, &all, &rewards, gamma).map_err(text)?;
+        ("ops::normalize_roles", returns)
+    };
     let mut own = raw.clone();
     if let Some(norm) = config.text("advantage_norm")? {
-        let of: Vec<u32> = inputs.whole("player")?;
-        let holes = |player: u32| {
-            let live = (0..at.len()).filter(|i| at[*i] && players[*i] == player).count();
-            live < horizon * of.iter().filter(|own| **own == player).count()
-        };
-        normalized(device, (&mut own, &players), &at, (norm == "mean_std", Some(&holes)))?;
+        // Masked tokens are values too, and so is the 0 of padding.
+        let set = |player| NormSet::UniqueValues { with_zero: padded(Some(player)) };
+        let (players, everywhere) = (players(inputs)?, vec![true; own.len()]);
+        own = normalized(device, (&raw, &players), &everywhere, (norm == "mean_std", set))?;
     }
     if config.boolean("whiten_advantages")? == Some(true) {
         own = whiten(device, &live, Advantage::PerToken(&own), &WhitenParams::VERL).map_err(text)?;
     }
+    // What rounding to binary32 leaves is of the size of before the clip.
+    let largest = own.iter().fold(0.0, |most: f64, x| most.max(f64::from(x.abs())));
     if let Some(limit) = config.number("advantage_clip")? {
         ops::limit(&mut own, [-limit as f32, limit as f32]).map_err(text)?;
     }
-    let got = [("advantages", own), ("raw_advantages", raw)];
-    Ok(Plan::Numbers(ours, got.map(|(name, values)| (name, Got::Live(widen(&values)))).into()))
+    let [own, raw] = [own, raw].map(|values| Got::Live(widen(&values)));
+    let got = vec![("advantages", Got::Cancelling(Box::new(own), largest)), ("raw_advantages", raw)];
+    Ok(if with_values && padded(None) { Plan::Except(ours, got, PADDING) } else { Plan::Numbers(ours, got) })
 }
 
-/// Statistics are of the turns' ends.
+/// Statistics are of the turns' ends; other tokens have no reward.
 fn turns(config: &mut Config<'_>, inputs: &Inputs<'_>, device: &Device) -> Result<Plan, String> {
+    inputs.ignore(&["cu_seqlens", "loss_mask"]);
     // Players are apart in all files.
     config.ignore(&["separate_norm_for_selfplay"]);
     let method = config.text("method")?.ok_or("config `method` is missing")?;
+    let by_std = match method {
+        "mean" => false,
+        "mean_std" | "asym_clip" => true,
+        _ => return Err(format!("config `method` is {method:?}")),
+    };
     let ends: Vec<bool> = inputs.numbers("turn_end")?.into_iter().map(|end| end != 0.0).collect();
-    let mut rewards = inputs.floats("token_rewards")?;
-    normalized(device, (&mut rewards, &players(inputs)?), &ends, (method != "mean", None))?;
+    let (rewards, players) = (inputs.floats("token_rewards")?, players(inputs)?);
+    let mut own = normalized(device, (&rewards, &players), &ends, (by_std, |_| NormSet::Samples))?;
     if method == "asym_clip" {
-        ops::limit(&mut rewards, ASYMMETRIC).map_err(text)?;
+        ops::limit(&mut own, ASYMMETRIC).map_err(text)?;
     }
-    Ok(Plan::Numbers("ops::normalize_roles", vec![("token_rewards", Got::All(widen(&rewards)))]))
+    // The code's mean, over n + 1e-8, leaves something of equal rewards.
+    let terms = rewards.iter().fold(0.0, |most: f64, x| most.max(f64::from(x.abs())));
+    let got = Got::Cancelling(Box::new(Got::All(widen(&own))), terms);
+    Ok(Plan::Numbers("ops::normalize_roles", vec![("token_rewards", got)]))
 }

@@ -1,6 +1,8 @@
 //! One table a source: which preset or op of ours each of theirs is, and which key each setting.
 
 mod areal;
+mod areal_advantages;
+mod areal_more;
 mod dots;
 mod evolrl;
 mod fapo;
@@ -80,6 +82,7 @@ pub(crate) const ALL: &[Source] = &[
     Source { name: "dppo", says: &["github sail-sg/Stable-RL "], ops: verl_forks::dppo, read: verl_forks::read },
     Source { name: "entropy_mechanism", says: &["github PRIME-RL/Entropy-Mechanism-of-RL "], ops: verl_forks::entropy, read: verl_forks::read },
     Source { name: "areal", says: &["AReaL "], ops: areal::ops, read: areal::read },
+    Source { name: "areal", says: &["AReaL ", "github inclusionAI/AReaL "], ops: areal_more::ops, read: areal_more::read },
     Source { name: "gdpo", says: &["github NVlabs/GDPO "], ops: papers::gdpo, read: papers::read },
     Source { name: "gmpo", says: &["github callsys/GMPO "], ops: papers::gmpo, read: papers::read },
     Source { name: "mcgrpo", says: &["github lotusroot-kim/MC-GRPO "], ops: papers::mcgrpo, read: papers::read },

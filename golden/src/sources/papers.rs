@@ -108,14 +108,13 @@ pub(crate) fn read(
         | "policy_loss_gmpo_without_norm"
         | "policy_loss_hmpo" => {
             config.ignore(&["critic_type_modify", "train_batch_size_per_device"]);
-            let mut to = Setup::new(Overlay::new("gmpo"), Calls::Loss, POLICY, &["loss", "dloss_dlogp"]);
-            let mean = match op {
-                "policy_loss_gmpo_seqclip" => "clipped_sum",
-                "policy_loss_gmpo_without_norm" => "product",
-                "policy_loss_hmpo" => "harmonic",
-                _ => "geometric",
+            let preset = match op {
+                "policy_loss_gmpo_seqclip" => "gmpo_seqclip",
+                "policy_loss_gmpo_without_norm" => "gmpo_without_norm",
+                "policy_loss_hmpo" => "hmpo",
+                _ => "gmpo",
             };
-            to.recipe.word("gate.mean", mean);
+            let mut to = Setup::new(Overlay::new(preset), Calls::Loss, POLICY, &["loss", "dloss_dlogp"]);
             let clip = config.number("cliprange")?;
             to.recipe.number("gate.clip_log_low", clip);
             to.recipe.number("gate.clip_log_high", clip);

@@ -50,6 +50,8 @@ pub(crate) fn read(
         config.ignore(&["layers", "batch", "length"]);
         return balance(inputs, device, experts, top_k);
     }
+    // DeepSeek-V4's, the only one of its router.
+    config.ignore(&["scoring_func"]);
     let replays = match config.text("mode")? {
         Some("natural") => false,
         Some("replay") => true,

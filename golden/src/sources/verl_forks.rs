@@ -4,11 +4,11 @@
 
 use crate::inputs::Inputs;
 use crate::numbers::{self, Got, metrics};
-use crate::outcome::{Calls, Exception, Setup};
+use crate::outcome::{Calls, Exception, Own, Setup, text};
 use crate::settings::{Config, Overlay};
 use crate::sources::Plan;
-use lockstep::Device;
 use lockstep::schedule::dars::{Dars, Deviation, Treatment};
+use lockstep::{Device, Recipe};
 
 #[rustfmt::skip]
 const POLICY: &[&str] = &[
@@ -80,6 +80,8 @@ pub(crate) fn read(
             let mut to = new("vespo");
             // Weights of a correction enter the exponent, as the sampler does.
             to.recipe.word("gate.against", "old");
+            // λ + k·ln W − λ·W, of W from 1e-9 to 1e9.
+            to.steep = true;
             let keys = [("k_pos", "gate.k_pos"), ("k_neg", "gate.k_neg")];
             to.recipe.copy(config, &keys)?;
             let keys = [("lambda_pos", "gate.lambda_pos"), ("lambda_neg", "gate.lambda_neg")];
@@ -163,6 +165,17 @@ fn stable(config: &mut Config<'_>) -> Result<Plan, String> {
         ("metrics.pg_clipfrac", "a fraction of what a test drops or a bound truncates, of one sign alone"),
         ("metrics.pg_clipfrac_lower", "the same of the other"),
     ]);
+    if tests_old {
+        // The code measures the sampler's distance.
+        let measured: Own = Box::new(|o| {
+            let mut columns = o.columns.clone();
+            columns.logp_old.clone_from(&columns.logp_rollout);
+            let loss = Recipe::default().loss(o.device, &columns.view(), &o.credit).map_err(text)?;
+            let metrics = loss.metrics.ok_or("no metrics came back")?;
+            Ok(Got::Number(metrics.approx_kl, numbers::terms(o)?))
+        });
+        to.own.push(("metrics.ppo_kl", measured));
+    }
     to.prepare = Some(Box::new(move |inputs, columns, _| {
         if !tests_old {
             columns.logp_old.clone_from(&columns.logp_rollout);

@@ -5,7 +5,7 @@ use crate::{Batch, Error};
 use lockstep_core::Error as Argument;
 
 /// Which live tokens are left, `[N]`: without those whose squared log-ratio d² = (logp_old − logp_rollout)² is the largest, as few of them as
-/// bring the mean of d² over the others below the threshold (M2PO, 2510.01161; AReaL). Ties go by the index, the lower one stays; one token always stays.
+/// bring the mean of d² over the others below the threshold (M2PO, 2510.01161; AReaL). Ties go by the index, the higher one stays (a stable descending sort drops from the front); one token always stays.
 ///
 /// Errors: lengths that disagree; a threshold that is not above 0; a log-ratio of a live token that is not finite (index).
 ///
@@ -37,7 +37,7 @@ pub fn second_moment_mask(
         }
         moments.push((d * d, i));
     }
-    moments.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+    moments.sort_by(|a, b| a.0.total_cmp(&b.0).then(b.1.cmp(&a.1)));
     // Means of the smallest rise with their number.
     let (mut sum, mut left) = (0.0, 0);
     for (n, (moment, _)) in moments.iter().enumerate() {

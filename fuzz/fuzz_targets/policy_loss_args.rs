@@ -6,8 +6,8 @@ use lockstep::core::aggregate::{PerRow, Weight};
 use lockstep::core::gate::{
     Cispo, Divergence, DppoKl, DppoTv, MiniRl, PpoClip, Reinforce, Remix, Sapo, TrustRegion,
 };
-use lockstep::core::policy_loss::gmpo::Mean;
 use lockstep::core::kl::{Estimator, Kl};
+use lockstep::core::policy_loss::gmpo::Mean;
 use lockstep::core::ratio::{Guard, Level};
 use lockstep::ops::policy_loss::{GmpoParams, PolicyParams, gmpo, policy_loss};
 use lockstep::recipe::*;
@@ -288,7 +288,8 @@ fuzz_target!(|bytes: &[u8]| {
     let logp_old = draw.floats(tokens, Like::LogProbability);
     let logp_ref = has_ref.then(|| draw.floats(tokens, Like::LogProbability));
     let weights = has_weights.then(|| draw.floats(tokens, Like::Weight));
-    let reads_second = !by_recipe && matches!(params.gate, AnyGate::MiniRl(_) | AnyGate::Remix(_) | AnyGate::TrustRegion(_));
+    let reads_second =
+        !by_recipe && matches!(params.gate, AnyGate::MiniRl(_) | AnyGate::Remix(_) | AnyGate::TrustRegion(_));
     let second = (reads_second && draw.flag()).then(|| draw.floats(tokens, Like::LogProbability));
     let input = PolicyInput {
         logp: &logp,

@@ -78,7 +78,7 @@ impl Gate for TrustRegion {
         if matches!(self.divergence, Divergence::Given) { flag::weight(second) } else { flag::logp(second) }
     }
 
-    /// The weight, or [`REFUSED`].
+    /// The weight, or −1 for a token that is not valid.
     #[inline(always)]
     fn stage<A: Arith>(&self, Sample { ratio, advantage, logp, logp_old, logp_second, .. }: Sample) -> f32 {
         let (moved, weight) = match self.divergence {

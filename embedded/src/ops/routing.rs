@@ -16,7 +16,7 @@ const EXPERTS: usize = 132;
 const TOP_K: usize = 5;
 
 pub(super) fn run<R: Runner>(runner: &R, source: Source, record: &mut impl Record) -> Result<(), Error> {
-    for case in 0..10 {
+    for case in 0..14 {
         gating(runner, source.fork(case), case, record)?;
     }
     Ok(())
@@ -30,8 +30,14 @@ fn gating<R: Runner>(runner: &R, source: Source, case: u32, record: &mut impl Re
         RouterKind::Sigmoid,
         RouterKind::SigmoidNormalized,
     ];
-    let kind = kinds[case as usize % 5];
-    let grouped = case % 5 == 4;
+    // Then selections with a bias by roots of softplus, natural and replayed, and by probabilities, the last in groups.
+    let kind = match case {
+        0..10 => kinds[case as usize % 5],
+        10 | 11 => RouterKind::SqrtSoftplus,
+        12 => RouterKind::SoftmaxChosen,
+        _ => RouterKind::SoftmaxAll,
+    };
+    let grouped = case < 10 && case % 5 == 4 || case == 13;
     let (groups, top_groups) = if grouped { (4, 2) } else { (1, 1) };
     let router = Router { scale: 1.5, groups, top_groups, ..Router::new(kind, EXPERTS, TOP_K) };
     let mut scores = [0.0; TOKENS * EXPERTS];
@@ -60,8 +66,8 @@ fn gating<R: Runner>(runner: &R, source: Source, case: u32, record: &mut impl Re
         router,
         rows: TOKENS,
         scores: In::new(&scores),
-        bias: kind.sigmoid().then(|| In::new(&bias[..])),
-        replay: (case >= 5).then_some(replay),
+        bias: (kind.sigmoid() || case >= 10).then(|| In::new(&bias[..])),
+        replay: ((5..10).contains(&case) || case == 11).then_some(replay),
         chosen: ChosenOut::narrow(Out::new(&mut chosen)),
         gates: Out::new(&mut gates),
         group_scores: grouped.then(|| Out::new(&mut sums)),

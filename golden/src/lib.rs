@@ -41,6 +41,7 @@ use outcome::{Exception, Outcome, Setup};
 use serde_json::{Map, Value};
 use settings::Config;
 use sources::{Plan, Source};
+use std::collections::BTreeMap;
 use std::path::Path;
 
 /// Runs every golden file (`*.json`, `*.json.gz`) of a folder and of the folders in it.
@@ -57,8 +58,12 @@ pub fn verify_dir(dir: &Path) -> Result<GoldenReport, GoldenError> {
 }
 
 /// The sources that have a table, and the ops of each.
-pub fn sources() -> impl Iterator<Item = (&'static str, Vec<&'static str>)> {
-    sources::ALL.iter().map(|source| (source.name, (source.ops)()))
+pub fn sources() -> BTreeMap<&'static str, Vec<&'static str>> {
+    let mut all = BTreeMap::<_, Vec<_>>::new();
+    for source in sources::ALL {
+        all.entry(source.name).or_default().extend((source.ops)());
+    }
+    all
 }
 
 fn verify_file(device: &Device, file: &File) -> FileReport {

@@ -20,6 +20,8 @@ const REFUSED: &[(&str, &str)] = &[
     ("vtrace", "no value head"),
     ("mars", "a single turn"),
     ("mars_paper", "a single turn"),
+    ("dppo_topk_tv", "missing columns: divergence"),
+    ("dppo_topk_kl", "missing columns: divergence"),
 ];
 
 fn lockstep(folder: &Path, arguments: &str) -> Output {

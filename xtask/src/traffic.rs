@@ -117,7 +117,9 @@ pub fn of(op: &str, entry: &str) -> Option<Traffic> {
         "optimal_token_baseline" => token(&[MASK, ("returns", 4), ("weights", 4)], &[("advantage", 4)]),
         // --- importance ratios and rollout correction
         "rollout_mismatch" => token(&[MASK, OLD, ROLLOUT], &[]),
-        "rollout_correction" => token(&[MASK, OLD, ROLLOUT], &[WEIGHTS, ("kept_mask", 1)]),
+        "rollout_correction" | "rollout_correction_differences" => {
+            token(&[MASK, OLD, ROLLOUT], &[WEIGHTS, ("kept_mask", 1)])
+        }
         "normalize_weights" => token(&[MASK, WEIGHTS], &[("normalized", 4)]),
         "log_ratio_scan" => token(&[MASK, LOGP, OLD], &[("log_ratio", 4)]),
         "proximal_logp" => token(&[MASK, ("versions", 4), LOGP, ("logp_behave", 4)], &[("logp_prox", 4)]),

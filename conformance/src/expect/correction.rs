@@ -9,10 +9,15 @@ use crate::oracle::weights as oracle;
 use lockstep_core::correction::K1Band;
 use lockstep_core::correction::weights::{Rule, WeightLevel};
 
-/// Live log-ratios of a row.
-fn live(data: &Data, row: usize) -> Vec<f64> {
-    let d = |i: usize| difference(data.element[0][i], data.element[1][i]).0;
-    data.span(row).filter(|i| data.live(*i)).map(d).collect()
+/// What the trainer and the sampler give each live token of a row.
+fn pairs(data: &Data, row: usize) -> Vec<[f32; 2]> {
+    let live = data.span(row).filter(|i| data.live(*i));
+    live.map(|i| [data.element[0][i], data.element[1][i]]).collect()
+}
+
+/// Their log-ratios.
+fn log_ratios(pairs: &[[f32; 2]]) -> Vec<f64> {
+    pairs.iter().map(|[old, rollout]| difference(*old, *rollout).0).collect()
 }
 
 fn push(wants: &mut [Want], sums: &[Sum]) {
@@ -35,7 +40,7 @@ pub(crate) fn mismatch(data: &Data, bound: f64) -> Vec<Want> {
     let mut wants = MISMATCH.map(Want::new);
     let [mut high, mut low, mut tokens] = ["max_d", "max_neg_d", "row_tokens"].map(Want::new);
     for row in 0..data.rows() {
-        let (d, mut sums) = (live(data, row), [Sum::default(); MISMATCH.len()]);
+        let (d, mut sums) = (log_ratios(&pairs(data, row)), [Sum::default(); MISMATCH.len()]);
         for &d in &d {
             let x = d.clamp(-bound, bound);
             sums[0].add(d, d.abs());
@@ -73,15 +78,20 @@ pub(crate) fn mismatch(data: &Data, bound: f64) -> Vec<Want> {
 
 impl Weights {
     /// Whether a statistic of this prefix lets the tokens through, and whether that is in doubt.
-    fn passes(&self, of_token: bool, d: &[f64]) -> (bool, bool) {
-        let bound = f64::from(self.bound);
+    fn passes(&self, of_token: bool, pairs: &[[f32; 2]]) -> (bool, bool) {
+        let (d, bound) = (log_ratios(pairs), f64::from(self.bound));
+        let wide: Vec<[f64; 2]> = pairs.iter().map(|pair| pair.map(f64::from)).collect();
         let (mut keeps, mut doubt) = (true, false);
         for (statistic, low, high, band) in self.reject.into_iter().flatten() {
             let name = statistic.name();
             if name.starts_with("token") != of_token {
                 continue;
             }
-            let value = oracle::statistic(name, d, bound);
+            let of_probabilities = statistic.is_difference();
+            let value = match of_probabilities {
+                true => oracle::difference(name, &wide),
+                false => oracle::statistic(name, &d, bound),
+            };
             let [from, to] = oracle::band(name, low.map(f64::from), high.into(), band == K1Band::Rho);
             keeps &= (from..=to).contains(&value);
             // What the value may be off by: the rounding of each d through the slope of its estimate.
@@ -90,7 +100,10 @@ impl Weights {
                 b'2' => 2.0 * x * x,
                 _ => 2.0 * k3(x) + x.exp_m1().abs() * x.abs(),
             };
-            let error: f64 = d.iter().map(|d| slope(d.clamp(-bound, bound))).sum();
+            let error: f64 = match of_probabilities {
+                true => wide.iter().flatten().map(|logp| logp.exp()).sum(),
+                false => d.iter().map(|d| slope(d.clamp(-bound, bound))).sum(),
+            };
             let error = if name.contains("mean") { error / d.len().max(1) as f64 } else { error };
             let near = |edge: f64| (value - edge).abs() < 4.0 * UNIT * (error + edge.abs());
             doubt |= (from.is_finite() && near(from)) || near(to);
@@ -108,10 +121,11 @@ impl Weights {
         let [mut values, mut mask, mut row_kept] = ["weights", "kept_mask", "row_kept"].map(Want::new);
         let (mut wants, mut maxima) = (WEIGHTS.map(Want::new), MAXIMA.map(Want::new));
         for row in 0..data.rows() {
-            let d = live(data, row);
+            let pairs = pairs(data, row);
+            let d = log_ratios(&pairs);
             let (total, spread) = (d.iter().sum::<f64>(), d.iter().map(|d| d.abs()).sum::<f64>());
             let n = d.len().max(1) as f64;
-            let (of_row, row_doubt) = self.passes(false, &d);
+            let (of_row, row_doubt) = self.passes(false, &pairs);
             let mut sums = [Sum::default(); WEIGHTS.len()];
             let mut certain = false;
             let mut largest = [(f64::NEG_INFINITY, 0.0); MAXIMA.len()];
@@ -121,7 +135,8 @@ impl Weights {
                     mask.push(0.0, 0.0);
                     continue;
                 }
-                let own = difference(data.element[0][i], data.element[1][i]).0;
+                let pair = [data.element[0][i], data.element[1][i]];
+                let own = difference(pair[0], pair[1]).0;
                 let (log, spread) = match self.level {
                     WeightLevel::One => (0.0, 0.0),
                     WeightLevel::Token => (own, own.abs()),
@@ -147,7 +162,7 @@ impl Weights {
                 } else {
                     (weight - 1.0).abs()
                 };
-                let (token_keeps, token_doubt) = self.passes(true, &[own]);
+                let (token_keeps, token_doubt) = self.passes(true, &[pair]);
                 let keeps = of_row && token_keeps;
                 let kept_doubt = row_doubt || token_doubt;
                 certain |= keeps && !kept_doubt;

@@ -235,7 +235,10 @@ impl OpTest for Correction {
         // Every statistic, alone.
         for statistic in Statistic::ALL {
             let k1 = statistic.is_k1();
-            let (low, high) = if k1 { (Some(0.7), 1.6) } else { (None, 0.03) };
+            let (low, high) = match k1 {
+                true => (Some(0.7), 1.6),
+                false => (statistic.is_difference().then_some(-0.05), 0.03),
+            };
             for band in [K1Band::Rho, K1Band::InverseRho].into_iter().take(if k1 { 2 } else { 1 }) {
                 let reject = [Some((statistic, low, high, band)), None, None];
                 let params = Weights { reject, bound: f32::INFINITY, ..ROUNDTRIP };
@@ -286,7 +289,7 @@ const LEVELS: [WeightLevel; 4] =
 const RULES: [Rule; 3] = [Rule::Truncate, Rule::Mask, Rule::Plain];
 /// A cap alone, IcePop's band, one that ordinary ratios reach. None of their ends is e^±0.5 or e^0.125.
 const BANDS: [(Option<f32>, f32); 3] = [(None, 1.3), (Some(0.5), 5.0), (Some(0.9), 1.1)];
-const REJECTS: [[Option<Reject>; 3]; 3] = [
+const REJECTS: [[Option<Reject>; 3]; 4] = [
     [
         Some((Statistic::TokenK1, Some(0.7), 1.3, K1Band::Rho)),
         Some((Statistic::SeqMeanK3, None, 0.05, K1Band::Rho)),
@@ -301,6 +304,11 @@ const REJECTS: [[Option<Reject>; 3]; 3] = [
         Some((Statistic::SeqMeanK1, Some(0.4), 1.5, K1Band::Rho)),
         Some((Statistic::TokenK2, None, 3.0, K1Band::Rho)),
         Some((Statistic::SeqMaxK3, None, 1e9, K1Band::Rho)),
+    ],
+    [
+        Some((Statistic::TokenDiff, Some(-0.2), 0.1, K1Band::Rho)),
+        Some((Statistic::SeqMeanDiff, None, 0.05, K1Band::Rho)),
+        Some((Statistic::SeqMaxK1, Some(0.5), 3.0, K1Band::Rho)),
     ],
 ];
 const ROUNDTRIP: Weights = Weights {

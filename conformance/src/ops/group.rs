@@ -137,6 +137,7 @@ impl OpTest for Group {
         let std = Scale::Std { ddof: 1, eps: 1e-6 };
         let others = Scale::LeaveOneOutStd { ddof: 1, eps: 1e-6 };
         let batch = Scale::Batch { ddof: 1, eps: 1e-4 };
+        let around = |ddof| Scale::RootMeanSquare { ddof, eps: 1e-5 };
         let choices = [
             (Baseline::LeaveOneOut, none, "RLOO"),
             (Baseline::LeaveOneOut, others, "NeMo: a residual deviation of equal others (NeMo-RL #4158)"),
@@ -165,6 +166,8 @@ impl OpTest for Group {
             (Baseline::Given, Scale::Mad { floor: 0.0 }, "the same for the MAD"),
             (Baseline::Shrunk { tau2: 0.0, laplace: false }, none, "V0.5: a weight above 1"),
             (Baseline::Shrunk { tau2: 0.05, laplace: true }, none, "V0.5: no data at all"),
+            (Baseline::Given, around(1), "AReaL: a deviation around the mean; a group of one"),
+            (Baseline::LeaveOneOut, around(0), "AReaL: a deviation around the mean of all"),
         ];
         for (k, (baseline, scale, catches)) in choices.into_iter().enumerate() {
             for (s, singleton) in [Singleton::Zero, Singleton::RawReward].into_iter().enumerate() {
@@ -228,6 +231,7 @@ impl OpTest for Group {
             Scale::Mad { floor: 1e-3 },
             Scale::Mean,
             Scale::Batch { ddof, eps },
+            Scale::RootMeanSquare { ddof, eps },
             Scale::Nonzero { norm: 2.0 },
         ]);
         let sizes: Vec<u32> =
@@ -266,6 +270,7 @@ impl Group {
             Scale::None { ddof } => oracle::Scale::None { ddof: ddof.into() },
             Scale::Std { ddof, eps } => oracle::Scale::Std { ddof: ddof.into(), eps },
             Scale::LeaveOneOutStd { ddof, eps } => oracle::Scale::LeaveOneOutStd { ddof: ddof.into(), eps },
+            Scale::RootMeanSquare { ddof, eps } => oracle::Scale::RootMeanSquare { ddof: ddof.into(), eps },
             Scale::Mad { floor } => oracle::Scale::Mad { floor },
             Scale::Mean => oracle::Scale::Mean,
             Scale::Batch { ddof, eps } => {

@@ -51,6 +51,13 @@ pub enum Scale {
         /// eps.
         eps: f64,
     },
+    /// Root of the mean square of R − b, + eps.
+    RootMeanSquare {
+        /// ddof.
+        ddof: f64,
+        /// eps.
+        eps: f64,
+    },
     /// Median of |R − b|, + floor.
     Mad {
         /// floor.
@@ -173,6 +180,10 @@ pub fn group(
             _ => None,
         };
     }
+    let difference = |k: usize| match baseline {
+        Baseline::LeaveOneOut if n > 1 => n as f64 / (n as f64 - 1.0) * (rewards[k] - centre),
+        _ => rewards[k] - out.baseline,
+    };
     out.spread = match scale {
         _ if raw && !of_batch => 1.0,
         Scale::None { ddof } | Scale::Std { ddof, .. } | Scale::LeaveOneOutStd { ddof, .. } => {
@@ -181,6 +192,10 @@ pub fn group(
         Scale::Mad { .. } if n == 0 => 0.0,
         Scale::Mad { .. } => {
             lower_median(&rewards.iter().map(|r| (r - out.baseline).abs()).collect::<Vec<_>>())
+        }
+        Scale::RootMeanSquare { ddof, .. } if n as f64 <= ddof => 1.0,
+        Scale::RootMeanSquare { ddof, .. } => {
+            (exact_sum((0..n).map(|k| difference(k).powi(2))) / (n as f64 - ddof)).sqrt()
         }
         Scale::Mean => centre,
         Scale::Batch { std, .. } => std,
@@ -196,10 +211,7 @@ pub fn group(
             continue;
         }
         let others: Vec<f64> = (0..n).filter(|j| *j != k).map(|j| rewards[j]).collect();
-        let difference = match baseline {
-            Baseline::LeaveOneOut if n > 1 => n as f64 / (n as f64 - 1.0) * (rewards[k] - centre),
-            _ => rewards[k] - out.baseline,
-        };
+        let difference = difference(k);
         let divisor = match scale {
             Scale::None { .. } => 1.0,
             Scale::LeaveOneOutStd { eps, .. } if raw => 1.0 + eps,
@@ -211,7 +223,9 @@ pub fn group(
             Scale::Mad { floor } => out.spread + floor,
             _ if out.spread == 0.0 => 1.0,
             Scale::Std { .. } | Scale::Batch { .. } if out.spread <= least_std => 1.0,
-            Scale::Std { eps, .. } | Scale::Batch { eps, .. } => out.spread + eps,
+            Scale::Std { eps, .. } | Scale::Batch { eps, .. } | Scale::RootMeanSquare { eps, .. } => {
+                out.spread + eps
+            }
             Scale::Mean | Scale::Fraction { .. } => out.spread,
         };
         out.divisor[i] = divisor;

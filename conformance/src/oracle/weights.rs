@@ -34,7 +34,13 @@ pub fn estimate(k: usize, d: f64, bound: f64) -> f64 {
     }
 }
 
-/// A statistic by verl's name over the live tokens of a sequence.
+/// A mean or sum of p_old − p_rollout over the live tokens of a sequence, or that of a token, from their logarithms.
+pub fn difference(name: &str, logp: &[[f64; 2]]) -> f64 {
+    let sum: f64 = logp.iter().map(|[old, rollout]| old.exp() - rollout.exp()).sum();
+    if name.contains("mean") { sum / logp.len().max(1) as f64 } else { sum }
+}
+
+/// A statistic by verl's name over the live tokens of a sequence; the largest k1 is that of the largest ρ.
 pub fn statistic(name: &str, d: &[f64], bound: f64) -> f64 {
     let k = usize::from(name.as_bytes()[name.len() - 1] - b'0');
     let values = d.iter().map(|d| estimate(k, *d, bound));
@@ -42,12 +48,16 @@ pub fn statistic(name: &str, d: &[f64], bound: f64) -> f64 {
         _ if d.is_empty() => 0.0,
         _ if name.starts_with("seq_sum") => values.sum(),
         _ if name.starts_with("seq_mean") => values.sum::<f64>() / d.len() as f64,
+        "seq_max_k1" => values.fold(f64::INFINITY, f64::min),
         _ => values.fold(f64::NEG_INFINITY, f64::max),
     }
 }
 
 /// The band of a statistic: of k1 on ρ or, as verl's code has it, on 1/ρ.
 pub fn band(name: &str, low: Option<f64>, high: f64, on_rho: bool) -> [f64; 2] {
+    if name.ends_with("diff") {
+        return [low.unwrap_or(-high), high];
+    }
     match name.ends_with("k1") {
         false => [f64::NEG_INFINITY, high],
         true => {

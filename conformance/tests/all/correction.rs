@@ -73,6 +73,45 @@ fn row_10_9_k1_rejection_sign() {
     }
 }
 
+/// Probabilities 0.5 and 0.25, 0.25 and 0.5, 0.5 and 0.5.
+#[test]
+fn rejection_by_differences_of_probabilities() {
+    let batch = Batch::new(&[0, 3], &[0, 1], None).unwrap();
+    let [half, quarter] = [0.5f32.ln(), 0.25f32.ln()];
+    let kept = |statistic, low, high| {
+        let params = only(statistic, low, high, K1Band::Rho);
+        let old = [half, quarter, half];
+        rollout_correction(&cpu(), &batch, &old, &[quarter, half, half], &params).unwrap().kept_mask
+    };
+    assert_eq!(kept(Statistic::TokenDiff, None, 0.2), [0, 0, 1]);
+    assert_eq!(kept(Statistic::TokenDiff, Some(-0.3), 0.2), [0, 1, 1]);
+    assert_eq!(kept(Statistic::TokenDiff, Some(0.1), 0.3), [1, 0, 0]);
+    // Sum and mean are 0.
+    for statistic in [Statistic::SeqSumDiff, Statistic::SeqMeanDiff] {
+        assert_eq!(kept(statistic, None, 1e-6), [1; 3]);
+        assert_eq!(kept(statistic, Some(1e-3), 1.0), [0; 3]);
+        assert_eq!(kept(statistic, Some(-1.0), -1e-3), [0; 3]);
+    }
+    let error = |low, high| {
+        Rejections::NONE.with(Statistic::TokenDiff, low, high, K1Band::Rho).unwrap_err().to_string()
+    };
+    assert!(error(Some(0.5), 0.2).contains("rejection.low"), "{}", error(Some(0.5), 0.2));
+    assert!(error(None, f32::NAN).contains("rejection.high"), "{}", error(None, f32::NAN));
+}
+
+/// ρ = 2 and 1/8: the largest is 2, whatever the least is.
+#[test]
+fn rejection_by_the_largest_ratio() {
+    let batch = Batch::new(&[0, 2], &[0, 1], None).unwrap();
+    let d = [2.0f32.ln(), -(8.0f32.ln())];
+    let kept = |low, high, band| {
+        correct(&batch, &d, &only(Statistic::SeqMaxK1, Some(low), high, band)).kept_mask == [1, 1]
+    };
+    assert!(kept(1.5, 2.5, K1Band::Rho) && !kept(0.1, 1.9, K1Band::Rho) && !kept(2.1, 9.0, K1Band::Rho));
+    assert!(kept(0.0, 2.5, K1Band::Rho) && kept(1.5, f32::INFINITY, K1Band::Rho), "no such end");
+    assert!(kept(0.4, 1.0, K1Band::InverseRho) && !kept(0.6, 1.0, K1Band::InverseRho));
+}
+
 #[test]
 fn both_ends_of_a_band_are_inside() {
     let batch = Batch::new(&[0, 3], &[0, 1], None).unwrap();

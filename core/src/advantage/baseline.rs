@@ -14,6 +14,7 @@
 //! | pass@k, verl's form | `Second` | `Std` or `None` | 2503.19595 |
 //! | MC-GRPO | `Median` | `Mad` | 2601.22582 |
 //! | ReMax (greedy reward), REINFORCE with any baseline | `Given` | `None` | 2310.10505 |
+//! | AReaL without a mean | `Given` 0 | `RootMeanSquare` | AReaL |
 //! | VCPO, minimum variance | `Weighted` | `Std` | 2602.17616 |
 //! | V0.5-style (our reading) | `Shrunk` | `None` | 2603.10848 |
 
@@ -92,6 +93,14 @@ pub enum Scale {
         /// GPG's f_norm.
         norm: f64,
     },
+    /// Root of the mean square of what is divided, Σ (R_i − b_i)² / (n − ddof), + eps: a deviation around the baseline instead of
+    /// the mean (AReaL). 1 + eps where n is not above ddof.
+    RootMeanSquare {
+        /// 1 = unbiased, 0 = population.
+        ddof: u32,
+        /// Added outside the root.
+        eps: f64,
+    },
 }
 
 impl Baseline {
@@ -132,7 +141,10 @@ impl Scale {
         match self {
             Scale::Mean => Ok(()),
             Scale::None { ddof } => Scale::Std { ddof, eps: 0.0 }.check(),
-            Scale::Std { ddof, eps } | Scale::LeaveOneOutStd { ddof, eps } | Scale::Batch { ddof, eps } => {
+            Scale::Std { ddof, eps }
+            | Scale::LeaveOneOutStd { ddof, eps }
+            | Scale::Batch { ddof, eps }
+            | Scale::RootMeanSquare { ddof, eps } => {
                 if ddof > 1 {
                     let (argument, expected, got) = ("ddof", "0 or 1", f64::from(ddof));
                     return Err(Error::Value { argument, index: None, expected, got });
@@ -206,6 +218,7 @@ impl Arg for Scale {
             Scale::Mean => (4, 0, 0.0),
             Scale::Batch { ddof, eps } => (5, ddof, eps),
             Scale::Nonzero { norm } => (6, 0, norm),
+            Scale::RootMeanSquare { ddof, eps } => (7, ddof, eps),
         };
         to.word(kind);
         ddof.encode(to);
@@ -221,6 +234,7 @@ impl Arg for Scale {
             4 => Scale::Mean,
             5 => Scale::Batch { ddof, eps },
             6 => Scale::Nonzero { norm: eps },
+            7 => Scale::RootMeanSquare { ddof, eps },
             _ => Scale::None { ddof },
         }
     }

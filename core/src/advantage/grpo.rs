@@ -284,6 +284,12 @@ impl Kernel for GroupAdvantage<'_> {
                 Some(batch) => (moments::std::<T::Arith>(batch, ddof), eps),
                 None => (0.0, eps),
             },
+            Scale::RootMeanSquare { ddof, eps } => {
+                let (freedom, apart) = (n - f64::from(ddof), mean - baseline);
+                let sum = gain * gain * (squares + n * (apart * apart));
+                let root = <T::Arith as Arith>::sqrt64(num::div64(sum, freedom));
+                (if freedom > 0.0 { root } else { 1.0 }, eps)
+            }
             Scale::Nonzero { norm } => match self.moments {
                 Some(batch) => (norm * moments::nonzero_fraction(batch), 0.0),
                 None => (0.0, 0.0),

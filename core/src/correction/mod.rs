@@ -17,7 +17,7 @@ pub mod weights;
 
 pub use mismatch::RolloutMismatch;
 pub use normalize::NormalizeWeights;
-pub use reject::{K1Band, Rejections, Statistic};
+pub use reject::{Differences, K1Band, Rejections, Statistic};
 pub use weights::{RolloutCorrection, Rule, WeightLevel};
 
 use crate::num::{self, Arith};

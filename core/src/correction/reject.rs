@@ -1,11 +1,14 @@
 //! Rejection of tokens and sequences whose policies are too far apart.
 //!
-//! **Formula** (verl's rollout_rs; maths.md §4.3), x = clip(d, ±bound), k1 = −x, k2 = x²/2, k3 = e^x − 1 − x:
+//! **Formula** (verl's rollout_rs; maths.md §4.3), x = clip(d, ±bound), k1 = −x, k2 = x²/2, k3 = e^x − 1 − x,
+//! diff = e^logp_old − e^logp_rollout:
 //!
 //! ```text
-//! token_k1, token_k2, token_k3                 the token stays if its estimate is in the band
-//! seq_{sum,mean}_{k1,k2,k3}, seq_max_{k2,k3}   the sequence stays if its sum, mean or maximum over live tokens is
-//! band of k1: ln low <= k1 <= ln high          of k2, k3: at most high
+//! token_k1, token_k2, token_k3, token_diff     the token stays if its number is in the band
+//! seq_{sum,mean}_{k1,k2,k3,diff}               the sequence stays if its sum or mean over live tokens is
+//! seq_max_k2, seq_max_k3                       … if its maximum is
+//! seq_max_k1                                   … if the k1 of its largest ρ is (AReaL)
+//! band of k1: ln low <= k1 <= ln high          of diff: low <= diff <= high          of k2, k3: at most high
 //! ```
 //!
 //! Several at once: all must hold. Both ends of a band are inside.
@@ -16,7 +19,7 @@
 //!
 //! **Variants** (maths.md §10 row 9): verl's documentation speaks of a band on ρ, its code tests k1 = −ln ρ, which is a band on 1/ρ; the two
 //! agree for low = 1/high only. [`K1Band`] says which. Geometric rejection (Geo-RS, NeMo's seq-mask-tis) is `seq_mean_k1` with a band
-//! on ρ.
+//! on ρ. ROLL bounds ratios, differences of probabilities, or both.
 
 use super::{clip, k2_k3};
 use crate::Error;
@@ -33,60 +36,53 @@ pub enum K1Band {
     InverseRho,
 }
 
-/// The statistics of verl.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
-#[allow(missing_docs)]
-pub enum Statistic {
-    TokenK1,
-    TokenK2,
-    TokenK3,
-    SeqSumK1,
-    SeqSumK2,
-    SeqSumK3,
-    SeqMeanK1,
-    SeqMeanK2,
-    SeqMeanK3,
-    SeqMaxK2,
-    SeqMaxK3,
+macro_rules! statistics {
+    ($($statistic:ident $name:literal)*) => {
+        /// What a rejection looks at: the statistics of verl, AReaL's largest ratio, ROLL's differences.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
+        #[allow(missing_docs)]
+        pub enum Statistic { $($statistic),* }
+
+        impl Statistic {
+            /// All of them.
+            pub const ALL: [Statistic; [$($name),*].len()] = [$(Statistic::$statistic),*];
+
+            /// Its name; verl's, where verl has it.
+            pub fn name(self) -> &'static str {
+                match self { $(Statistic::$statistic => $name),* }
+            }
+        }
+    };
+}
+
+statistics! {
+    TokenK1 "token_k1"
+    TokenK2 "token_k2"
+    TokenK3 "token_k3"
+    SeqSumK1 "seq_sum_k1"
+    SeqSumK2 "seq_sum_k2"
+    SeqSumK3 "seq_sum_k3"
+    SeqMeanK1 "seq_mean_k1"
+    SeqMeanK2 "seq_mean_k2"
+    SeqMeanK3 "seq_mean_k3"
+    SeqMaxK2 "seq_max_k2"
+    SeqMaxK3 "seq_max_k3"
+    SeqMaxK1 "seq_max_k1"
+    TokenDiff "token_diff"
+    SeqSumDiff "seq_sum_diff"
+    SeqMeanDiff "seq_mean_diff"
 }
 
 impl Statistic {
-    /// All of them.
-    pub const ALL: [Statistic; 11] = [
-        Statistic::TokenK1,
-        Statistic::TokenK2,
-        Statistic::TokenK3,
-        Statistic::SeqSumK1,
-        Statistic::SeqSumK2,
-        Statistic::SeqSumK3,
-        Statistic::SeqMeanK1,
-        Statistic::SeqMeanK2,
-        Statistic::SeqMeanK3,
-        Statistic::SeqMaxK2,
-        Statistic::SeqMaxK3,
-    ];
-
-    /// verl's name of it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Statistic::TokenK1 => "token_k1",
-            Statistic::TokenK2 => "token_k2",
-            Statistic::TokenK3 => "token_k3",
-            Statistic::SeqSumK1 => "seq_sum_k1",
-            Statistic::SeqSumK2 => "seq_sum_k2",
-            Statistic::SeqSumK3 => "seq_sum_k3",
-            Statistic::SeqMeanK1 => "seq_mean_k1",
-            Statistic::SeqMeanK2 => "seq_mean_k2",
-            Statistic::SeqMeanK3 => "seq_mean_k3",
-            Statistic::SeqMaxK2 => "seq_max_k2",
-            Statistic::SeqMaxK3 => "seq_max_k3",
-        }
+    /// Whether its band is one of ratios.
+    pub fn is_k1(self) -> bool {
+        matches!(self, Statistic::TokenK1 | Statistic::SeqSumK1 | Statistic::SeqMeanK1 | Statistic::SeqMaxK1)
     }
 
-    /// Whether it has a band with two ends.
-    pub fn is_k1(self) -> bool {
-        matches!(self, Statistic::TokenK1 | Statistic::SeqSumK1 | Statistic::SeqMeanK1)
+    /// Whether it is a difference of probabilities.
+    pub fn is_difference(self) -> bool {
+        matches!(self, Statistic::TokenDiff | Statistic::SeqSumDiff | Statistic::SeqMeanDiff)
     }
 }
 
@@ -128,6 +124,36 @@ impl Bands {
     }
 }
 
+/// Bands of p_old − p_rollout.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Differences {
+    /// Of each token.
+    pub token: [f32; 2],
+    /// Of a sequence's sum.
+    pub sum: [f32; 2],
+    /// Of its mean.
+    pub mean: [f32; 2],
+}
+
+crate::launch_args!(Differences { token, sum, mean });
+
+impl Differences {
+    const EVERYTHING: [f32; 2] = [f32::NEG_INFINITY, f32::INFINITY];
+    /// Everything is inside.
+    pub const OPEN: Differences = Differences {
+        token: Differences::EVERYTHING,
+        sum: Differences::EVERYTHING,
+        mean: Differences::EVERYTHING,
+    };
+
+    /// Whether a sequence with this sum over so many tokens, at least 1, stays.
+    #[inline(always)]
+    pub(super) fn keeps_sequence(self, sum: f64, tokens: f64) -> bool {
+        let inside = |[low, high]: [f32; 2], x: f64| (f64::from(low) <= x) & (x <= f64::from(high));
+        inside(self.sum, sum) & inside(self.mean, num::div64(sum, tokens))
+    }
+}
+
 /// All rejections at once; those that are not wanted are [open](Bands::OPEN).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rejections {
@@ -137,11 +163,13 @@ pub struct Rejections {
     pub sum: Bands,
     /// Of its mean.
     pub mean: Bands,
-    /// Of its maximum, for k2 and k3.
+    /// Of its maximum; of k1 that of its largest ρ.
     pub max: Bands,
+    /// Of differences of probabilities.
+    pub difference: Differences,
 }
 
-crate::launch_args!(Rejections { token, sum, mean, max });
+crate::launch_args!(Rejections { token, sum, mean, max, difference });
 
 /// What a sequence's statistics are computed from.
 #[derive(Clone, Copy)]
@@ -156,12 +184,18 @@ pub(super) struct SequenceSums {
 
 impl Rejections {
     /// Nothing is rejected.
-    pub const NONE: Rejections =
-        Rejections { token: Bands::OPEN, sum: Bands::OPEN, mean: Bands::OPEN, max: Bands::OPEN };
+    pub const NONE: Rejections = Rejections {
+        token: Bands::OPEN,
+        sum: Bands::OPEN,
+        mean: Bands::OPEN,
+        max: Bands::OPEN,
+        difference: Differences::OPEN,
+    };
 
-    /// With one statistic more. Bounds of a `k1` are ratios, on ρ or 1/ρ; `low` absent: 1/high. Others take `high` only.
+    /// With one statistic more. Bounds of a `k1` are ratios, on ρ or 1/ρ; `low` absent: 1/high; 0 and ∞: no such end. Those of a difference of
+    /// probabilities are as they are; `low` absent: −high. Others take `high` only.
     ///
-    /// Errors: bounds that are not positive or out of order; a `low` for k2 or k3.
+    /// Errors: bounds that are not finite, not positive (a difference: not in order); a `low` for k2 or k3.
     pub fn with(
         mut self,
         statistic: Statistic,
@@ -171,19 +205,35 @@ impl Rejections {
     ) -> Result<Self, Error> {
         let value =
             |argument, expected, got: f32| Error::Value { argument, index: None, expected, got: got.into() };
-        if !(high > 0.0 && high.is_finite()) {
+        if statistic.is_difference() {
+            if !high.is_finite() {
+                return Err(value("rejection.high", "a finite number", high));
+            }
+            let low = low.unwrap_or(-high);
+            if !(low.is_finite() && low <= high) {
+                return Err(value("rejection.low", "a finite number, at most `high`", low));
+            }
+            let difference = &mut self.difference;
+            *match statistic {
+                Statistic::SeqSumDiff => &mut difference.sum,
+                Statistic::SeqMeanDiff => &mut difference.mean,
+                _ => &mut difference.token,
+            } = [low, high];
+            return Ok(self);
+        }
+        if !(high > 0.0 && (high.is_finite() || statistic.is_k1())) {
             return Err(value("rejection.high", "a positive finite number", high));
         }
         let group = match statistic {
-            Statistic::TokenK1 | Statistic::TokenK2 | Statistic::TokenK3 => &mut self.token,
             Statistic::SeqSumK1 | Statistic::SeqSumK2 | Statistic::SeqSumK3 => &mut self.sum,
             Statistic::SeqMeanK1 | Statistic::SeqMeanK2 | Statistic::SeqMeanK3 => &mut self.mean,
-            Statistic::SeqMaxK2 | Statistic::SeqMaxK3 => &mut self.max,
+            Statistic::SeqMaxK1 | Statistic::SeqMaxK2 | Statistic::SeqMaxK3 => &mut self.max,
+            _ => &mut self.token,
         };
         if statistic.is_k1() {
             let low = low.unwrap_or(num::div(1.0, high));
-            if !(low > 0.0 && low <= high) {
-                return Err(value("rejection.low", "a positive number, at most `high`", low));
+            if !(low >= 0.0 && low <= high) {
+                return Err(value("rejection.low", "a number of at least 0, at most `high`", low));
             }
             // The library's own logarithm: the host's may be another on another machine.
             let [low, high] = [low, high].map(num::ln::<Soft>);
@@ -219,12 +269,13 @@ impl Rejections {
 
     /// A bound that is NaN holds for nothing.
     pub fn check(&self) -> Result<(), Error> {
-        for bands in [self.token, self.sum, self.mean, self.max] {
-            for got in [bands.k1[0], bands.k1[1], bands.k2, bands.k3] {
-                if got.is_nan() {
-                    let (argument, expected) = ("rejections", "bounds that are numbers");
-                    return Err(Error::Value { argument, index: None, expected, got: got.into() });
-                }
+        let Rejections { token, sum, mean, max, difference } = *self;
+        let bands = [token, sum, mean, max].map(|own| [own.k1[0], own.k1[1], own.k2, own.k3]);
+        let differences = [difference.token, difference.sum, difference.mean];
+        for &got in bands.iter().flatten().chain(differences.iter().flatten()) {
+            if got.is_nan() {
+                let (argument, expected) = ("rejections", "bounds that are numbers");
+                return Err(Error::Value { argument, index: None, expected, got: got.into() });
             }
         }
         Ok(())
@@ -237,11 +288,16 @@ impl Rejections {
         let live = tokens > 0.0;
         let n = if live { tokens } else { 1.0 };
         // Both estimates are convex with their minimum at 0: the largest is at an end.
-        let [high2, high3] = k2_k3::<A>(clip(maxima[0], bound));
+        let top = clip(maxima[0], bound);
+        let [high2, high3] = k2_k3::<A>(top);
         let [low2, low3] = k2_k3::<A>(clip(-maxima[1], bound));
         let largest = |a: f32, b: f32| f64::from(if !live { 0.0 } else { num::max(a, b) });
         self.sum.hold(k1, k2, k3)
             & self.mean.hold(num::div64(k1, n), num::div64(k2, n), num::div64(k3, n))
-            & self.max.hold(0.0, largest(high2, low2), largest(high3, low3))
+            & self.max.hold(
+                if live { f64::from(-top) } else { 0.0 },
+                largest(high2, low2),
+                largest(high3, low3),
+            )
     }
 }

@@ -27,14 +27,15 @@
 //! | TRL `token_truncate` … `sequence_mask` | token or sequence | truncate or mask; default sequence mask, high 3 | none | |
 //! | slime | token | truncate 0 to 2, or IcePop | none | |
 //! | NeMo RL seq-mask-tis | token | plain | none | seq_mean_k1 on ρ |
-//! | AReaL decoupled PPO | token | plain (logp_old is the proximal policy) | none | |
+//! | AReaL decoupled PPO | token | plain (logp_old is the proximal policy) | none | any, seq_max_k1 too |
+//! | ROLL | any | truncate or plain | none | k1 on ρ, diff |
 //! | Geo-RS | one | | 20 | seq_mean_k1 on ρ |
 //!
 //! Which count divides the loss afterwards, that of the original mask (AReaL, NeMo RL, TRL) or of the kept one (verl), is the caller's named
 //! choice (§10 row 5).
 
 use super::mismatch::check_bound;
-use super::reject::{Bands, Rejections, SequenceSums};
+use super::reject::{Bands, Differences, Rejections, SequenceSums};
 use super::{clip, k2_k3};
 use crate::Error;
 use crate::num::{self, Arith};
@@ -184,11 +185,26 @@ impl Kernel for RolloutCorrection<'_> {
 
     #[inline(always)]
     fn row<T: Team>(&self, team: &T, row: usize) {
+        match self.variant() {
+            0 => self.row_as::<0, T>(team, row),
+            _ => self.row_as::<1, T>(team, row),
+        }
+    }
+
+    /// 1: with differences of probabilities, which cost two exponentials a token.
+    #[inline(always)]
+    fn variant(&self) -> usize {
+        usize::from(self.rejections.difference != Differences::OPEN)
+    }
+
+    #[inline(always)]
+    fn row_as<const V: usize, T: Team>(&self, team: &T, row: usize) {
         let (span, mask, bound, rejections) =
             (self.cu_seqlens.span(row), self.loss_mask, self.bound, self.rejections);
         let (old, rollout) = (self.logp_old, self.logp_rollout);
-        let tokens = team.count(span, mask) as f64;
-        let n = if tokens > 0.0 { tokens } else { 1.0 };
+        // No condition on the count: kept to the end, gfx942 would spill it.
+        let count = team.count(span, mask);
+        let (tokens, n) = (count as f64, count.max(1) as f64);
         let ins = [Stream::Array(old), Stream::Array(rollout)];
 
         let of_sequence = matches!(self.level, WeightLevel::Sequence | WeightLevel::Geometric);
@@ -204,6 +220,12 @@ impl Kernel for RolloutCorrection<'_> {
                 bands = Bands::CLOSED;
             }
         }
+        if V == 1 {
+            let [sum] = team.sweep(span, mask, ins, [], &Difference).sums;
+            if !rejections.difference.keeps_sequence(sum, n) {
+                bands = Bands::CLOSED;
+            }
+        }
         // A rule as its cuts and what stands beyond them: a GPU keeps numbers more cheaply than conditions.
         let [low, high] = self.band;
         let lowest = if self.bounded_below { low } else { f32::NEG_INFINITY };
@@ -213,22 +235,22 @@ impl Kernel for RolloutCorrection<'_> {
             Rule::Plain => ([f32::NEG_INFINITY, f32::INFINITY], [0.0, 0.0]),
         };
         let per_token = self.level == WeightLevel::Token;
-        let token = Token { shared, per_token, band: self.band, cuts, ends, bound, bands };
+        let difference = rejections.difference.token;
+        let token = Token::<V> { shared, per_token, band: self.band, cuts, ends, bound, bands, difference };
         let swept = team.sweep(span, mask, ins, [Some(self.weights)], &token);
         let kept_mask = self.kept_mask;
         team.for_each(span, move |i| {
-            let x = clip(old.at(i) - rollout.at(i), bound);
-            kept_mask.put(i, u8::from(mask.at(i) & bands.keep::<T::Arith>(x)));
+            kept_mask.put(i, u8::from(mask.at(i) & token.keeps::<T::Arith>(old.at(i), rollout.at(i))));
         });
         if team.leads() {
             let rows = self.cu_seqlens.rows();
             for (k, &value) in swept.sums.iter().enumerate() {
                 self.row_sums.put(k * rows + row, value);
             }
-            let (total, live) = (swept.sums[sum::WEIGHT], tokens > 0.0);
+            let total = swept.sums[sum::WEIGHT];
             self.row_sums.put(sum::TOKENS * rows + row, tokens);
             self.row_sums.put(sum::ROW_WEIGHT * rows + row, num::canonical64(num::div64(total, n)));
-            self.row_sums.put(sum::LIVE * rows + row, if live { 1.0 } else { 0.0 });
+            self.row_sums.put(sum::LIVE * rows + row, count.min(1) as f64);
             for (k, &value) in swept.maxima.iter().enumerate() {
                 self.row_maxima.put(k * rows + row, value);
             }
@@ -254,8 +276,25 @@ impl Element<2, 0, 4, 2> for Divergence {
     }
 }
 
+/// e^old − e^rollout.
+#[inline(always)]
+fn difference<A: Arith>(old: f32, rollout: f32) -> f32 {
+    num::exp::<A>(old) - num::exp::<A>(rollout)
+}
+
+/// Their sum.
+struct Difference;
+
+impl Element<2, 0, 1, 0> for Difference {
+    #[inline(always)]
+    fn element<A: Arith>(&self, _staged: [f32; 2], input: impl Fn(usize) -> f32) -> Lane<0, 1, 0> {
+        Lane { out: [], sum: [difference::<A>(input(0), input(1))], max: [], alarm: 0 }
+    }
+}
+
 /// What is constant over a row.
-struct Token {
+#[derive(Clone, Copy)]
+struct Token<const V: usize> {
     /// The log-ratio of tokens that do not have their own.
     shared: f32,
     per_token: bool,
@@ -265,9 +304,23 @@ struct Token {
     ends: [f32; 2],
     bound: f32,
     bands: Bands,
+    difference: [f32; 2],
 }
 
-impl Element<2, 1, TOKEN_SUMS, 4> for Token {
+impl<const V: usize> Token<V> {
+    /// Whether no rejection takes the token.
+    #[inline(always)]
+    fn keeps<A: Arith>(&self, old: f32, rollout: f32) -> bool {
+        let kept = self.bands.keep::<A>(clip(old - rollout, self.bound));
+        if V == 0 {
+            return kept;
+        }
+        let ([low, high], difference) = (self.difference, difference::<A>(old, rollout));
+        kept & (low <= difference) & (difference <= high)
+    }
+}
+
+impl<const V: usize> Element<2, 1, TOKEN_SUMS, 4> for Token<V> {
     #[inline(always)]
     fn element<A: Arith>(&self, _staged: [f32; 2], input: impl Fn(usize) -> f32) -> Lane<1, TOKEN_SUMS, 4> {
         let (old, rollout) = (input(0), input(1));
@@ -280,7 +333,7 @@ impl Element<2, 1, TOKEN_SUMS, 4> for Token {
         let weight = if cut_above { self.ends[1] } else { rho };
         let weight = if cut_below { self.ends[0] } else { weight };
         let excess = if cut_above | cut_below { weight - 1.0 } else { raw };
-        let kept = self.bands.keep::<A>(x);
+        let kept = self.keeps::<A>(old, rollout);
         let alarm = flag::worse(flag::logp(old), flag::logp(rollout));
         Lane {
             out: [if kept { weight } else { 0.0 }],

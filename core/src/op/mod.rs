@@ -89,7 +89,8 @@ macro_rules! for_each_op {
             rollout_mismatch: $crate::correction::RolloutMismatch<'_>, "correction/mismatch.rs", "sequence",
                 "how far trainer and sampler are apart: KL estimates, chi-square, extreme tokens, perplexity", [0 rollout_mismatch];
             rollout_correction: $crate::correction::RolloutCorrection<'_>, "correction/weights.rs", "sequence",
-                "importance weights (TIS, IcePop, MIS) and the loss mask that rejection leaves", [0 rollout_correction];
+                "importance weights (TIS, IcePop, MIS) and the loss mask that rejection leaves",
+                [0 rollout_correction, 1 rollout_correction_differences];
             normalize_weights: $crate::correction::NormalizeWeights<'_>, "correction/normalize.rs", "sequence",
                 "weights divided by their mean over the batch", [0 normalize_weights];
             log_ratio_scan: $crate::ratio::LogRatioScan<'_>, "ratio/log_ratio_scan.rs", "sequence",

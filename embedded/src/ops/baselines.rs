@@ -37,6 +37,7 @@ pub(super) fn run<R: Runner>(runner: &R, source: Source, record: &mut impl Recor
         Scale::Batch { ddof: 0, eps: 1e-4 },
         Scale::Nonzero { norm: 1.5 },
         Scale::Std { ddof: 0, eps: 0.0 },
+        Scale::RootMeanSquare { ddof: 1, eps: 1e-5 },
     ];
     for (b, baseline) in baselines.into_iter().enumerate() {
         for s in 0..2 {

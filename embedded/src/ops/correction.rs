@@ -51,7 +51,8 @@ fn correct<R: Runner>(runner: &R, batch: &Batch, case: u32, record: &mut impl Re
     let mut sums = [f64::from_bits(POISON64); weights::sum::SUMS * ROWS];
     let mut maxima = [f32::from_bits(POISON); 4 * ROWS];
     let (mut kept, mut row_kept) = ([0xbd; ELEMENTS], [0xbd; ROWS]);
-    let [first, second] = [case as usize % 11, (case as usize * 7 + 3) % 11].map(|k| Statistic::ALL[k]);
+    let [first, second] =
+        [case as usize, case as usize * 7 + 3].map(|k| Statistic::ALL[k % Statistic::ALL.len()]);
     let with = |all: Rejections, statistic: Statistic| {
         all.with(statistic, None, if statistic.is_k1() { 3.0 } else { 0.2 }, K1Band::Rho)
     };

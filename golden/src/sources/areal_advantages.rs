@@ -1,7 +1,6 @@
 //! AReaL's normalisation of rewards and advantages, and its GAE.
 //!
-//! **Normalisation.** The deviation is around 0, of what the mean left: that of the same values, by one op,
-//! or the batch's after the means of groups, by two.
+//! **Normalisation.** Two calls of one op: values less a mean, then over the root of their mean square.
 
 use super::over_tokens::{Tokens, penalised};
 use crate::inputs::Inputs;
@@ -9,13 +8,12 @@ use crate::numbers::{Got, widen};
 use crate::outcome::text;
 use crate::settings::Config;
 use crate::sources::Plan;
-use lockstep::core::advantage::{Baseline, Divisor, Scale, Singleton};
+use lockstep::core::advantage::{Baseline, Scale, Singleton};
 use lockstep::core::kl::{Estimator, Kl};
 use lockstep::ops::advantage::GroupParams;
 use lockstep::ops::gae::{Ends, GaeInput, GaeOutput, GaeParams, Lambda};
-use lockstep::ops::whiten::{Weighting, WhitenParams, whiten};
 use lockstep::ops::{self, group_advantage};
-use lockstep::{Advantage, Batch, Device};
+use lockstep::{Batch, Device};
 use serde_json::Value;
 
 /// What `read` makes of a table of settings, of which it must take every key.
@@ -45,8 +43,6 @@ struct Norm {
     size: f64,
 }
 
-const NORM_MISSING: &str = "a deviation around another number than the mean of the same values";
-
 impl Norm {
     fn read(config: &mut Config<'_>) -> Result<Self, String> {
         let mut over = |key: &str| match config.text(key)? {
@@ -63,106 +59,62 @@ impl Norm {
         Ok(Norm { mean, leave_one_out, std, ddof, eps, size })
     }
 
-    /// Around the means of the others a deviation is n/(n − 1) times that around the mean, and so is what it
-    /// divides: only eps tells them apart.
-    fn eps_of(&self, n: f64) -> f64 {
-        if self.leave_one_out && n > 1.0 { self.eps * (n - 1.0) / n } else { self.eps }
-    }
-
-    fn whiten(&self, divisor: Divisor, eps: f64) -> WhitenParams {
-        WhitenParams { weighting: Weighting::Tokens, centre: true, divisor, ddof: self.ddof, eps }
-    }
-
-    /// Whether the deviation is the batch's after the means of groups; none if it is neither that nor of the
-    /// same values.
-    fn apart(&self) -> Option<bool> {
-        match (self.mean, self.std) {
-            (_, None) => Some(false),
-            (Some(Over::Group), Some(Over::Batch)) => Some(true),
-            (mean, std) => (mean == std).then_some(false),
-        }
-    }
-
-    /// Rewards of sequences; none if that is missing.
-    fn rewards(&self, device: &Device, groups: &[u32], rewards: &[f32]) -> Result<Option<Vec<f32>>, String> {
-        let Some(apart) = self.apart() else { return Ok(None) };
-        let whole = [0, rewards.len() as u32];
-        let (groups, n) = match self.mean {
-            None => return Ok(Some(rewards.to_vec())),
-            Some(Over::Batch) => (&whole[..], rewards.len() as f64),
-            Some(Over::Group) => (groups, self.size),
+    /// Values less a mean, and over the root of their mean square; of those that `mask` leaves, in groups of
+    /// values. With them the largest magnitude before the mean was taken, divided likewise.
+    fn apply(
+        &self,
+        device: &Device,
+        values: &[f32],
+        mask: Option<&[u8]>,
+        groups: &[u32],
+    ) -> Result<(Vec<f32>, f64), String> {
+        let rows: Vec<u32> = (0..=values.len() as u32).collect();
+        let whole = [0, values.len() as u32];
+        let run = |level, values: &[f32], params: GroupParams<'_>| {
+            let groups = if level == Over::Batch { &whole[..] } else { groups };
+            let batch = Batch::with_empty_rows(&rows, groups, None).map_err(text)?;
+            let params = GroupParams { given: Some(&vec![0.0; groups.len() - 1]), ..params };
+            Ok::<_, String>(group_advantage(device, &batch, values, mask, &params).map_err(text)?.advantage)
         };
-        // Rewards of groups of one stay as they are: a deviation around 0.
-        if self.leave_one_out && n < 2.0 && (apart || (self.std.is_some() && self.ddof == 0)) {
-            return Ok(None);
-        }
-        let offsets: Vec<u32> = (0..=whole[1]).collect();
-        let batch = Batch::new(&offsets, groups, None).map_err(text)?;
-        let by_std = self.std.is_some() && !apart;
-        let (ddof, eps) = (self.ddof, self.eps_of(n));
-        let scale = if by_std { Scale::Std { ddof, eps } } else { Scale::None { ddof } };
-        let others = self.leave_one_out && !by_std;
-        let baseline = if others { Baseline::LeaveOneOut } else { Baseline::Mean };
-        let singleton = if self.leave_one_out { Singleton::RawReward } else { Singleton::Zero };
-        let params = GroupParams::new(baseline, scale).singleton(singleton);
-        let centred = group_advantage(device, &batch, rewards, None, &params).map_err(text)?.advantage;
-        if !apart {
-            return Ok(Some(centred));
-        }
-        let own = self.whiten(Divisor::Outside, self.eps);
-        let params = WhitenParams { weighting: Weighting::Sequences, ..own };
-        whiten(device, &batch, Advantage::PerSequence(&centred), &params).map(Some).map_err(text)
+        // Of one sequence the mean of the others is 0, and the unbiased deviation 1.
+        let alone = |level| level == Over::Group && self.size < 2.0;
+        let centred = match self.mean {
+            Some(level) if !(self.leave_one_out && alone(level)) => {
+                let (baseline, of_one) = match self.leave_one_out {
+                    true => (Baseline::LeaveOneOut, Singleton::RawReward),
+                    false => (Baseline::Mean, Singleton::Zero),
+                };
+                run(level, values, GroupParams::new(baseline, Scale::None { ddof: 1 }).singleton(of_one))?
+            }
+            _ => values.to_vec(),
+        };
+        let (ddof, eps) = (self.ddof, self.eps);
+        let scaled = match self.std {
+            None => centred.clone(),
+            Some(level) if alone(level) && ddof == 1 => {
+                centred.iter().map(|x| (f64::from(*x) / (1.0 + eps)) as f32).collect()
+            }
+            Some(level) => {
+                run(level, &centred, GroupParams::new(Baseline::Given, Scale::RootMeanSquare { ddof, eps }))?
+            }
+        };
+        let divided = values.iter().zip(&centred).zip(&scaled).filter(|((_, centred), _)| **centred != 0.0);
+        let terms = divided.map(|((x, centred), scaled)| f64::from((x * scaled / centred).abs()));
+        let terms = terms.fold(0.0, f64::max);
+        Ok((scaled, terms))
     }
 
-    /// Values of tokens, each part by a call of its own, and the largest magnitude before the mean was taken
-    /// from them, divided like them; none if that is missing.
+    /// The same of tokens.
     fn tokens(
         &self,
         device: &Device,
         inputs: &Inputs<'_>,
         values: &[f32],
-    ) -> Result<Option<(Vec<f32>, f64)>, String> {
-        let (offsets, groups) = (inputs.whole::<usize>("cu_seqlens")?, inputs.whole::<usize>("cu_groups")?);
+    ) -> Result<(Vec<f32>, f64), String> {
+        let offsets = inputs.whole::<u32>("cu_seqlens")?;
+        let groups = inputs.whole::<usize>("cu_groups")?.into_iter().map(|group| offsets[group]);
         let mask: Vec<u8> = inputs.whole("loss_mask")?;
-        let Some(apart) = self.apart() else { return Ok(None) };
-        let by_std = self.std.is_some() && !apart;
-        let parts = match self.mean {
-            None => return Ok(Some((values.to_vec(), 0.0))),
-            Some(_) if self.leave_one_out && !by_std => return Ok(None),
-            Some(Over::Batch) => vec![0, mask.len()],
-            Some(Over::Group) => groups.into_iter().map(|group| offsets[group]).collect(),
-        };
-        let run = |values: &[f32], mask: &[u8], params: &WhitenParams| {
-            let offsets = [0, mask.len() as u32];
-            let batch = Batch::new(&offsets, &[0, 1], Some(mask)).map_err(text)?;
-            whiten(device, &batch, Advantage::PerToken(values), params).map_err(text)
-        };
-        let (mut out, mut terms) = (Vec::new(), 0.0);
-        for part in parts.windows(2) {
-            let (own, mask) = (&values[part[0]..part[1]], &mask[part[0]..part[1]]);
-            let live = mask.iter().filter(|live| **live != 0).count();
-            // Of one sequence or token the mean of the others is 0, and the unbiased deviation 1.
-            let alone = live < 2 || (self.mean == Some(Over::Group) && self.size < 2.0);
-            let of_one = alone && by_std && self.ddof == 1;
-            if alone && by_std && !of_one && self.leave_one_out && live > 0 {
-                return Ok(None);
-            }
-            let unit = if of_one { 1.0 / (1.0 + self.eps) } else { 1.0 };
-            let params = match by_std && !of_one {
-                true => self.whiten(Divisor::Outside, self.eps_of(live as f64)),
-                false => self.whiten(Divisor::One, 0.0),
-            };
-            terms = largest(&run(own, mask, &WhitenParams { centre: false, ..params })?).max(terms);
-            let raw = alone && self.leave_one_out;
-            let own = if raw { own.to_vec() } else { run(own, mask, &params)? };
-            out.extend(own.into_iter().map(|x| (f64::from(x) * unit) as f32));
-        }
-        if !apart {
-            return Ok(Some((out, terms)));
-        }
-        let divided = run(&out, &mask, &self.whiten(Divisor::Outside, self.eps))?;
-        let scale = largest(&divided) / largest(&out).max(f64::MIN_POSITIVE);
-        Ok(Some((divided, terms * scale)))
+        self.apply(device, values, Some(&mask), &groups.collect::<Vec<_>>())
     }
 }
 
@@ -175,9 +127,8 @@ pub(super) fn normalized_rewards(
     inputs: &Inputs<'_>,
     device: &Device,
 ) -> Result<Plan, String> {
-    let norm = Norm::read(config)?;
-    let rewards = norm.rewards(device, &inputs.whole::<u32>("cu_groups")?, &inputs.floats("rewards")?)?;
-    let Some(rewards) = rewards else { return Ok(Plan::Missing(NORM_MISSING)) };
+    let groups: Vec<u32> = inputs.whole("cu_groups")?;
+    let (rewards, _) = Norm::read(config)?.apply(device, &inputs.floats("rewards")?, None, &groups)?;
     Ok(Plan::Numbers("ops::group_advantage", vec![("normalized", Got::All(widen(&rewards)))]))
 }
 
@@ -186,9 +137,8 @@ pub(super) fn normalized_tokens(
     inputs: &Inputs<'_>,
     device: &Device,
 ) -> Result<Plan, String> {
-    let values = Norm::read(config)?.tokens(device, inputs, &inputs.floats("token_advantages")?)?;
-    let Some((values, _)) = values else { return Ok(Plan::Missing(NORM_MISSING)) };
-    Ok(Plan::Numbers("ops::whiten", vec![("normalized", Got::Live(widen(&values)))]))
+    let (values, _) = Norm::read(config)?.tokens(device, inputs, &inputs.floats("token_advantages")?)?;
+    Ok(Plan::Numbers("ops::group_advantage", vec![("normalized", Got::Live(widen(&values)))]))
 }
 
 pub(super) fn advantage_gae(
@@ -220,10 +170,7 @@ pub(super) fn advantage_gae(
     let rewards = group_advantage(device, &live, &inputs.floats("rewards")?, None, &params).map_err(text)?;
     let mut rewards: Vec<f32> = rewards.advantage.iter().map(|x| (f64::from(*x) * scaling) as f32).collect();
     if let Some(norm) = reward_norm {
-        let Some(own) = norm.rewards(device, &groups, &rewards)? else {
-            return Ok(Plan::Missing(NORM_MISSING));
-        };
-        rewards = own;
+        (rewards, _) = norm.apply(device, &rewards, None, &groups)?;
     }
     let truncated: Vec<u8> = inputs.whole("no_eos")?;
     if config.boolean("mask_no_eos_with_zero")? == Some(true) {
@@ -256,10 +203,7 @@ pub(super) fn advantage_gae(
     // are sums of advantages and values.
     let mut terms = 0.0;
     if let Some(norm) = adv_norm {
-        let Some(own) = norm.tokens(device, inputs, &advantages)? else {
-            return Ok(Plan::Missing(NORM_MISSING));
-        };
-        (advantages, terms) = own;
+        (advantages, terms) = norm.tokens(device, inputs, &advantages)?;
     }
     let live = |values: &[f32]| Box::new(Got::Live(widen(values)));
     let got = vec![

@@ -190,26 +190,22 @@ impl<'a> Rejection<'a> {
 
     fn mask(&self, of_sequences: bool, level: &str, to: &mut Setup) -> Result<Option<Step>, &'static str> {
         let statistic = match (of_sequences, self.agg, self.metric) {
-            (true, "max", "ratio" | "kl_k1") => {
-                return Err("rejection by the largest ratio of a sequence: seq_max_k1");
-            }
             (true, agg, "ratio") => format!("seq_{agg}_k1"),
             (true, agg, metric) => metric.replace("kl_", &format!("seq_{agg}_")),
             (false, _, "ratio") => "token_k1".to_owned(),
             (false, _, metric) => metric.replace("kl_", "token_"),
         };
-        // Less than this is no normal number of binary32, and no weight to speak of; more is none at all.
-        let (least, largest) = (f64::from(f32::MIN_POSITIVE), f64::from(f32::MAX));
-        let low = match self.lower {
-            _ if !statistic.ends_with("k1") => None,
-            None if statistic == "seq_sum_k1" => return Err("a band of a product without a lower end"),
-            None => Some(least),
-            Some(lower) => Some(if self.metric == "ratio" { lower } else { lower.exp() }.max(least)),
+        // As binary32 has it: less than its least normal number is no ratio to speak of.
+        let ratio = |bound: f64| {
+            let ratio = if self.metric == "ratio" { bound } else { bound.exp() };
+            if ratio < f32::MIN_POSITIVE.into() { 0.0 } else { ratio.min(f32::MAX.into()) }
         };
+        let of_ratios = statistic.ends_with("k1");
+        let low = of_ratios.then(|| self.lower.map_or(0.0, ratio));
         if low.is_none() && self.lower.is_some_and(|lower| lower > 0.0) {
             return Err("a lower bound of k2 or k3");
         }
-        let high = if self.metric == "kl_k1" { self.upper.exp().min(largest) } else { self.upper };
+        let high = if of_ratios { ratio(self.upper) } else { self.upper };
         let low = low.map_or_else(String::new, |low| format!("low = {low:?}, "));
         let reject = format!("{{ statistic = {statistic:?}, {low}high = {high:?} }}");
         let correction = |reject: &str| {

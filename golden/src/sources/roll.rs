@@ -240,10 +240,7 @@ fn policy(config: &mut Config<'_>, inputs: &Inputs<'_>, device: &Device) -> Resu
     if length? == Some(true) || difficulty? == Some(true) {
         return Ok(Plan::Missing("weights of samples by their length or difficulty"));
     }
-    let sampler = match Sampler::read(config)? {
-        Ok(sampler) => sampler,
-        Err(missing) => return Ok(missing),
-    };
+    let sampler = Sampler::read(config)?;
     let mut to = Setup::new(Overlay::new("roll"), Calls::Loss, POLICY, &[]);
     let mean = mean(config)?;
     (to.scale, to.counts) = (mean.scale, mean.counts);

@@ -33,37 +33,38 @@ pub(super) fn segments(shape: &Shape) -> Vec<u32> {
 struct Level {
     name: &'static str,
     of: WeightLevel,
-    statistic: Statistic,
+    /// Of a ratio, and of a difference.
+    statistics: [Statistic; 2],
     ratio: &'static str,
     difference: &'static str,
-    kept: &'static str,
+    kept: [&'static str; 2],
 }
 
 #[rustfmt::skip]
 const LEVELS: [Level; 4] = [
     Level {
-        name: "token", of: WeightLevel::Token, statistic: Statistic::TokenK1,
+        name: "token", of: WeightLevel::Token, statistics: [Statistic::TokenK1, Statistic::TokenDiff],
         ratio: "metrics.train_infer_ratio_token_mean",
         difference: "metrics.train_infer_diff_token_mean",
-        kept: "metrics.train_infer_token_ratio_mask_mean",
+        kept: ["metrics.train_infer_token_ratio_mask_mean", "metrics.train_infer_token_diff_mask_mean"],
     },
     Level {
-        name: "geometric", of: WeightLevel::Geometric, statistic: Statistic::SeqMeanK1,
+        name: "geometric", of: WeightLevel::Geometric, statistics: [Statistic::SeqMeanK1, Statistic::SeqMeanDiff],
         ratio: "metrics.train_infer_ratio_geometric_mean",
         difference: "metrics.train_infer_diff_geometric_mean",
-        kept: "metrics.train_infer_geometric_ratio_mask_mean",
+        kept: ["metrics.train_infer_geometric_ratio_mask_mean", "metrics.train_infer_geometric_diff_mask_mean"],
     },
     Level {
-        name: "sequence", of: WeightLevel::Sequence, statistic: Statistic::SeqSumK1,
+        name: "sequence", of: WeightLevel::Sequence, statistics: [Statistic::SeqSumK1, Statistic::SeqSumDiff],
         ratio: "metrics.train_infer_ratio_sequence_mean",
         difference: "metrics.train_infer_diff_sequence_mean",
-        kept: "metrics.train_infer_sequence_ratio_mask_mean",
+        kept: ["metrics.train_infer_sequence_ratio_mask_mean", "metrics.train_infer_sequence_diff_mask_mean"],
     },
     Level {
-        name: "segment", of: WeightLevel::Geometric, statistic: Statistic::SeqMeanK1,
+        name: "segment", of: WeightLevel::Geometric, statistics: [Statistic::SeqMeanK1, Statistic::SeqMeanDiff],
         ratio: "metrics.train_infer_ratio_segment_mean",
         difference: "metrics.train_infer_diff_segment_mean",
-        kept: "metrics.train_infer_segment_ratio_mask_mean",
+        kept: ["metrics.train_infer_segment_ratio_mask_mean", "metrics.train_infer_segment_diff_mask_mean"],
     },
 ];
 
@@ -76,16 +77,13 @@ fn level(name: Option<&str>) -> Result<&'static Level, String> {
 #[derive(Clone, Default)]
 pub(super) struct Sampler {
     weight: Option<(&'static Level, Option<f64>)>,
-    bands: Vec<(&'static Level, [f64; 2])>,
+    bands: Vec<(&'static Level, Statistic, [f64; 2])>,
     /// Whether there are filters, be they on or not.
     filters: bool,
-    /// Whether one of them has a band of p_old − p_rollout.
-    differences: bool,
 }
 
 impl Sampler {
-    /// With what is missing, if something is.
-    pub(super) fn read(config: &mut Config<'_>) -> Result<Result<Sampler, Plan>, String> {
+    pub(super) fn read(config: &mut Config<'_>) -> Result<Sampler, String> {
         let mut out = Sampler::default();
         if let Some(weight) = config.take("is_weight") {
             out.weight = Some((level(weight["weight_type"].as_str())?, weight["upper_bound"].as_f64()));
@@ -95,17 +93,16 @@ impl Sampler {
         for filter in filters {
             let on = |key: &str| filter["enabled"] == true && filter[key] == true;
             let bound = |key: &str| filter[key].as_f64().ok_or_else(|| format!("`{key}` is missing"));
-            out.differences |= on("diff_enabled");
+            let of = level(filter["agg_type"].as_str())?;
             if on("ratio_enabled") {
-                // A ratio is above 0: no bound is one that no ratio of binary32 is below.
-                let band = [bound("ratio_low")?.max(f32::MIN_POSITIVE.into()), bound("ratio_high")?];
-                out.bands.push((level(filter["agg_type"].as_str())?, band));
+                let band = [bound("ratio_low")?.max(0.0), bound("ratio_high")?];
+                out.bands.push((of, of.statistics[0], band));
+            }
+            if on("diff_enabled") {
+                out.bands.push((of, of.statistics[1], [bound("diff_low")?, bound("diff_high")?]));
             }
         }
-        if out.differences {
-            return Ok(Err(Plan::Missing("rejection by differences of probabilities")));
-        }
-        Ok(Ok(out))
+        Ok(out)
     }
 
     /// Whether there is anything to do.
@@ -120,9 +117,10 @@ impl Sampler {
 
     /// As the table of a recipe, which has no segments and each statistic once.
     pub(super) fn table(&self, filtered: bool) -> Option<String> {
-        let names: Vec<&str> = self.bands.iter().map(|(level, _)| level.name).collect();
+        let names: Vec<&str> = self.bands.iter().map(|(_, statistic, _)| statistic.name()).collect();
         let twice = (1..names.len()).any(|k| names[..k].contains(&names[k]));
-        let of_segments = names.contains(&"segment") || self.weight.is_some_and(|w| w.0.name == "segment");
+        let of_segments = self.bands.iter().any(|(level, ..)| level.name == "segment")
+            || self.weight.is_some_and(|w| w.0.name == "segment");
         if twice || of_segments {
             return None;
         }
@@ -133,8 +131,8 @@ impl Sampler {
             Some((level, None)) => (level.name, "rule = \"plain\"".into()),
             None => ("one", "rule = \"plain\"".into()),
         };
-        let reject = self.bands.iter().filter(|_| filtered).map(|(level, [low, high])| {
-            format!("{{ statistic = {:?}, low = {low:?}, high = {high:?} }}", level.statistic.name())
+        let reject = self.bands.iter().filter(|_| filtered).map(|(_, statistic, [low, high])| {
+            format!("{{ statistic = {:?}, low = {low:?}, high = {high:?} }}", statistic.name())
         });
         let reject = reject.collect::<Vec<_>>().join(", ");
         Some(format!("{{ level = {level:?}, {rule}, denominator = \"after\", reject = [{reject}] }}"))
@@ -165,9 +163,9 @@ impl Sampler {
         shape: &Shape,
     ) -> Result<Vec<u8>, String> {
         let mut kept: Vec<u8> = shape.live.iter().map(|live| u8::from(*live)).collect();
-        for (level, [low, high]) in &self.bands {
+        for (level, statistic, [low, high]) in &self.bands {
             let [low, high] = [*low as f32, *high as f32];
-            let rejections = Rejections::NONE.with(level.statistic, Some(low), high, K1Band::Rho);
+            let rejections = Rejections::NONE.with(*statistic, Some(low), high, K1Band::Rho);
             let params = PLAIN.reject(rejections.map_err(|e| text(e.into()))?);
             let own = correct(device, rollouts, shape, Some(level), &params)?.kept_mask;
             kept = kept.iter().zip(own).map(|(a, b)| a & b).collect();
@@ -189,13 +187,12 @@ impl Sampler {
             to.expects.push(level.difference);
             to.skips.push((level.difference, "a mean of p_old − p_rollout, which no number of ours is"));
         }
-        for (level, _) in &self.bands {
-            if !to.expects.contains(&level.kept) {
-                to.expects.push(level.kept);
-                to.skips.push((
-                    level.kept,
-                    "counts padding too; the mask, or what it does to the gradients, is compared",
-                ));
+        for (level, statistic, _) in &self.bands {
+            let kept = level.kept[usize::from(statistic.is_difference())];
+            if !to.expects.contains(&kept) {
+                to.expects.push(kept);
+                let why = "counts padding too; the mask, or what it does to the gradients, is compared";
+                to.skips.push((kept, why));
             }
         }
         // ROLL's ratios are binary64.
@@ -287,10 +284,7 @@ pub(super) fn correction(
     inputs: &Inputs<'_>,
     device: &Device,
 ) -> Result<Plan, String> {
-    let sampler = match Sampler::read(config)? {
-        Ok(sampler) => sampler,
-        Err(missing) => return Ok(missing),
-    };
+    let sampler = Sampler::read(config)?;
     let mut to = Setup::new(Overlay::new("roll"), Calls::Advantages, ROLLOUT, &[]);
     to.recipe.word("advantage.estimator", "reward");
     sampler.metrics(&mut to, inputs, device)?;

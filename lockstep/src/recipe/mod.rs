@@ -78,9 +78,10 @@
 //! normalize = false                # divide by the mean over the batch
 //! denominator = "after"            # after (verl): rejected tokens leave the mask | before (TRL, NeMo, AReaL): weight 0
 //! [[correction.reject]]            # as many as wanted, all must hold
-//! statistic = "seq_mean_k1"        # token_k1..3 | seq_sum_k1..3 | seq_mean_k1..3 | seq_max_k2, k3
-//! low = 0.999                      # k1 only, as a ratio; leave out: 1/high
-//! high = 1.001                     # k1: as a ratio; k2, k3: as they are
+//! statistic = "seq_mean_k1"        # token_k1..3 | seq_sum_k1..3 | seq_mean_k1..3 | seq_max_k1..3
+//!                                  # | token_diff | seq_sum_diff | seq_mean_diff (p_old − p_rollout: ROLL)
+//! low = 0.999                      # k1: as a ratio; leave out: 1/high; 0: none. diff: as it is; leave out: −high. k2, k3: none
+//! high = 1.001                     # k1: as a ratio; others: as they are
 //! band = "rho"                     # of k1: rho | inverse_rho (verl's code)
 //! [gate]                           # ratio, advantage → loss, gradient
 //! kind = "ppo_clip"                # ppo_clip | sapo (tau_pos, tau_neg) | cispo (low, high: absolute) | reinforce

@@ -19,12 +19,12 @@ pub enum NanRollout {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RejectChoice {
-    /// verl's name of the statistic.
+    /// Its name; verl's, where verl has it.
     pub statistic: Statistic,
-    /// Lower bound of a k1, as a ratio; absent = 1/high.
+    /// Lower bound of a k1, as a ratio, 0 for none, or of a difference of probabilities; absent = 1/high or −high.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub low: Option<f32>,
-    /// Upper bound: of a k1 as a ratio, of k2 and k3 as they are.
+    /// Upper bound: of a k1 as a ratio, of others as they are.
     pub high: f32,
     /// What the band of a k1 is on.
     #[serde(default)]

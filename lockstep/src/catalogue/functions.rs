@@ -56,7 +56,7 @@ const FUNCTIONS: &[Row] = &[
     ("ops::proximal_logp", "AReaL's interpolated proximal policy", "2110.00641, AReaL", FrameworkCode, "proximal_logp", "token"),
     ("ops::staleness", "versions of stitched partial rollouts (APRIL)", "2509.18521", OfficialCode, "staleness", "token"),
     ("ops::sequence_sample_sizes", "effective sample sizes; VCPO's learning-rate scale", "2602.17616", OfficialCode, "effective_sample_size", "token"),
-    ("ops::rollout_correction", "TIS, IcePop, eleven rejections, batch normalisation, both denominators", "verl, TRL, slime, NeMo RL", FrameworkCode, "rollout_correction/tis, seq_mean_k3", "token"),
+    ("ops::rollout_correction", "TIS, IcePop, fifteen rejections, batch normalisation, both denominators", "verl, TRL, slime, NeMo RL", FrameworkCode, "rollout_correction/tis, seq_mean_k3", "token"),
     ("ops::sequence_weight", "VESPO, TOPR, off-policy sequence mask", "TRL, 2503.14286, DeepSeek-V3.2", FrameworkCode, "sequence_weight", "token"),
     ("ops::select", "the n largest of a batch, ties to the lowest index: Clip-Cov, KL-Cov, top entropy", "2505.22617", FrameworkCode, "selection_key, digit_counts, narrow_digits, select_top", "token"),
     // KL, entropy, values.

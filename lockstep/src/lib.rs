@@ -39,37 +39,23 @@
 #[doc = include_str!("../../README.md")]
 mod readme {}
 
-mod backend;
-mod batch;
 pub mod catalogue;
 pub mod columns;
 mod credit;
-mod device;
-mod error;
 mod loss;
-mod metrics;
-pub mod ops;
 pub mod plan;
 pub mod recipe;
 mod rollouts;
-pub mod routing;
-pub mod schedule;
 mod stage;
 pub mod synthetic;
 
-pub use backend::Backend;
-pub use batch::{Batch, Counts};
 pub use columns::{Column, ColumnElement, Columns, Element, Shape};
 pub use credit::{CorrectionReport, Credit, State};
-pub use device::{Device, Entry, devices};
-pub use error::Error;
-pub use lockstep_core as core;
-pub use lockstep_cpu::{Compiled, Level};
+pub use lockstep_ops::{
+    Advantage, Advantages, Backend, Batch, Compiled, Counts, Device, Entry, Error, Level, Metrics, Outputs,
+    PolicyInput, PolicyOutput, PolicyTotals, RatioStats, core, devices, ops, routing, schedule,
+};
 pub use loss::{EntropyTerm, Loss};
-pub use metrics::{Metrics, RatioStats};
-pub use ops::advantage::Advantages;
-pub use ops::exact::PolicyTotals;
-pub use ops::policy_loss::{Advantage, Outputs, PolicyInput, PolicyOutput};
 pub use plan::Plan;
 pub use recipe::{Call, Duty, Need, Recipe};
 pub use rollouts::{Rollouts, RolloutsBuf, Views};

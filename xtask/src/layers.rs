@@ -34,7 +34,8 @@ pub const LAYERS: &[Layer] = &[
     Layer { folder: "rocm", uses: &["core", "kernels", "gpu"], tests: &["gpu/testing"] },
     layer("embedded", &["core", "cpu-ref"]),
     layer("embedded/bare", &["core", "cpu-ref", "embedded"]),
-    layer("lockstep", &["core", "cpu-ref", "kernels", "gpu", "cuda", "rocm"]),
+    layer("ops", &["core", "cpu-ref", "kernels", "gpu", "cuda", "rocm"]),
+    layer("lockstep", &["core", "cpu-ref", "kernels", "gpu", "cuda", "rocm", "ops"]),
     Layer {
         folder: "conformance",
         uses: &["core", "cpu-ref", "kernels", "gpu", "cuda", "rocm", "embedded", "lockstep"],

@@ -1,6 +1,6 @@
 //! A plan over the same memory for two batches smaller than its capacity.
 
-use lockstep::plan::{Calls, Capacity, Plan, Queue};
+use lockstep::plan::{Calls, Capacity, DeviceRollouts, Plan, Queue};
 use lockstep::recipe::Horizon;
 use lockstep::{Device, Error, Outputs, Recipe, Rollouts, RolloutsBuf, recipe, synthetic};
 use lockstep_core::ragged::Out;
@@ -52,7 +52,8 @@ pub(crate) fn all(name: &str) -> Result<Replayed, Error> {
         let [first, second] = batches;
         let (first, second) = (first?, second?);
         let queue = device.queue()?;
-        let mut columns = queue.upload_rollouts(&first.view().padded(&capacity)?.view(), recipe.reads())?;
+        let mut columns =
+            DeviceRollouts::upload(&queue, &first.view().padded(&capacity)?.view(), recipe.reads())?;
         let workspace = queue.upload(&vec![0; plan.workspace_bytes()])?;
         let mut logs = Vec::new();
         for (which, batch) in [&first, &second].into_iter().enumerate() {

@@ -118,6 +118,7 @@ impl<'q> Exec<'q> {
     }
 
     /// Puts an op into the queue.
+    #[allow(unsafe_code)]
     pub(super) fn run<K: Compiled + DisjointRows>(&mut self, kernel: &K) -> Result<(), Error> {
         match self.queue {
             None => {
@@ -130,7 +131,8 @@ impl<'q> Exec<'q> {
                     format!("the workspace ends at {:?} bytes, {} needs {:?}", self.most, K::NAME, self.ends);
                 Err(Error::Plan(says))
             }
-            Some(queue) => queue.launch(kernel),
+            // SAFETY: whoever enqueues vouches for the columns; the other arrays are the plan's own.
+            Some(queue) => unsafe { queue.launch(kernel) },
         }
     }
 }

@@ -75,20 +75,14 @@ pub struct DeviceRollouts {
     columns: Columns,
 }
 
-impl Queue {
+impl DeviceRollouts {
     /// Uploads those of `columns` that are there, as one copy, and waits for it.
-    pub fn upload_rollouts(
-        &self,
-        rollouts: &Rollouts<'_>,
-        columns: Columns,
-    ) -> Result<DeviceRollouts, Error> {
+    pub fn upload(queue: &Queue, rollouts: &Rollouts<'_>, columns: Columns) -> Result<Self, Error> {
         let mut image = Image::default();
         let offsets = image.add_columns(rollouts, columns);
-        Ok(DeviceRollouts { memory: self.upload(image.bytes())?, offsets, columns })
+        Ok(DeviceRollouts { memory: queue.upload(image.bytes())?, offsets, columns })
     }
-}
 
-impl DeviceRollouts {
     /// The columns, for [`Plan::enqueue`](super::Plan::enqueue).
     pub fn views(&self) -> Views<'_> {
         self.offsets.moved(self.memory.as_ptr())

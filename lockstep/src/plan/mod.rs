@@ -11,11 +11,10 @@ mod exec;
 mod host;
 mod image;
 mod launches;
-mod queue;
 mod staged;
 
 pub use image::DeviceRollouts;
-pub use queue::{Memory, Queue};
+pub use lockstep_ops::{Memory, Queue};
 
 use crate::columns::{Element, Shape};
 use crate::recipe::Call;

@@ -1,0 +1,177 @@
+//! A packed batch: whose tokens are whose.
+
+use crate::{Device, Error};
+use lockstep_core::aggregate;
+use lockstep_core::ragged::{Mask, Offsets, Out};
+
+/// A validated packed batch of N tokens, S sequences and G groups.
+///
+/// * `cu_seqlens` `[S+1]`: sequence s holds tokens `cu_seqlens[s]..cu_seqlens[s+1]`;
+/// * `cu_groups` `[G+1]`: group g holds sequences `cu_groups[g]..cu_groups[g+1]` (the responses to one prompt);
+/// * `loss_mask` `[N]`: 0 = the token takes no part (prompt, tool output, padding).
+#[derive(Clone, Copy, Debug)]
+pub struct Batch<'a> {
+    cu_seqlens: Offsets<'a>,
+    cu_groups: Offsets<'a>,
+    loss_mask: Mask<'a>,
+    tokens: usize,
+}
+
+impl<'a> Batch<'a> {
+    /// Validates offsets and mask.
+    ///
+    /// Errors, each naming argument and index: offsets that are empty, do not start at 0, decrease, or do not end at the
+    /// number of what they divide; a mask of another length; a sequence or group without members (a sign of a
+    /// wrong offset; [`Batch::with_empty_rows`] admits them).
+    pub fn new(
+        cu_seqlens: &'a [u32],
+        cu_groups: &'a [u32],
+        loss_mask: Option<&'a [u8]>,
+    ) -> Result<Self, Error> {
+        let batch = Batch::with_empty_rows(cu_seqlens, cu_groups, loss_mask)?;
+        for (argument, row, offsets) in
+            [("cu_seqlens", "sequence", cu_seqlens), ("cu_groups", "group", cu_groups)]
+        {
+            if let Some(index) = offsets.windows(2).position(|pair| pair[0] == pair[1]) {
+                return Err(lockstep_core::Error::EmptyRow { argument, index, row }.into());
+            }
+        }
+        Ok(batch)
+    }
+
+    /// As [`Batch::new`], but sequences without tokens and groups without sequences are legal: they have loss 0 and no
+    /// advantage, and count like a sequence whose tokens are all masked.
+    pub fn with_empty_rows(
+        cu_seqlens: &'a [u32],
+        cu_groups: &'a [u32],
+        loss_mask: Option<&'a [u8]>,
+    ) -> Result<Self, Error> {
+        let tokens = cu_seqlens.last().map_or(0, |last| *last as usize);
+        let sequences = cu_seqlens.len().saturating_sub(1);
+        let offsets = Offsets::new("cu_seqlens", cu_seqlens, tokens, "tokens")?;
+        if let Some(mask) = loss_mask {
+            check_length("loss_mask", tokens, "one per token of `cu_seqlens`", mask.len())?;
+        }
+        Ok(Batch {
+            cu_seqlens: offsets,
+            cu_groups: Offsets::new("cu_groups", cu_groups, sequences, "sequences")?,
+            loss_mask: Mask::new(loss_mask),
+            tokens,
+        })
+    }
+
+    /// The same batch with another loss mask: what rejection left of it.
+    ///
+    /// Errors: a mask of another length.
+    pub fn with_mask(self, loss_mask: &'a [u8]) -> Result<Self, Error> {
+        check_length("loss_mask", self.tokens, "one per token of `cu_seqlens`", loss_mask.len())?;
+        Ok(Batch { loss_mask: Mask::new(Some(loss_mask)), ..self })
+    }
+
+    /// N, masked tokens included.
+    pub fn tokens(&self) -> usize {
+        self.tokens
+    }
+
+    /// S.
+    pub fn sequences(&self) -> usize {
+        self.cu_seqlens.rows()
+    }
+
+    /// G.
+    pub fn groups(&self) -> usize {
+        self.cu_groups.rows()
+    }
+
+    /// Tokens of the longest sequence, masked ones included: the width that the batch has when it is padded. A `horizon` that changes
+    /// with every batch, where verl's Dr.GRPO has no configured one.
+    pub fn longest(&self) -> usize {
+        (0..self.sequences()).map(|row| self.cu_seqlens.span(row).len()).max().unwrap_or(0)
+    }
+
+    /// Offsets of sequences.
+    pub fn cu_seqlens(&self) -> Offsets<'a> {
+        self.cu_seqlens
+    }
+
+    /// Offsets of groups.
+    pub fn cu_groups(&self) -> Offsets<'a> {
+        self.cu_groups
+    }
+
+    /// Which tokens take part.
+    pub fn loss_mask(&self) -> Mask<'a> {
+        self.loss_mask
+    }
+
+    /// Live tokens of each sequence, `[S]`.
+    pub fn lengths(&self, device: &Device) -> Result<Vec<u32>, Error> {
+        let sequences = self.sequences();
+        let (mut sums, mut tokens, mut alarm) =
+            (vec![0.0; sequences], vec![0; sequences], vec![0; sequences]);
+        device.run(&aggregate::Aggregate {
+            cu_seqlens: self.cu_seqlens,
+            loss_mask: self.loss_mask,
+            values: None,
+            row_sum: Out::new(&mut sums),
+            row_tokens: Out::new(&mut tokens),
+            row_alarm: Out::new(&mut alarm),
+        })?;
+        Ok(tokens)
+    }
+
+    /// Counts live tokens and the sequences that have any.
+    pub fn counts(&self, device: &Device) -> Result<Counts, Error> {
+        let tokens = self.lengths(device)?;
+        Ok(Counts {
+            tokens: tokens.iter().map(|n| u64::from(*n)).sum(),
+            nonempty: tokens.iter().filter(|n| **n > 0).count() as u64,
+            sequences: self.sequences() as u64,
+        })
+    }
+
+    #[doc(hidden)]
+    pub fn check_tokens(&self, argument: &'static str, got: usize) -> Result<(), Error> {
+        check_length(argument, self.tokens, "one per token of `cu_seqlens`", got)
+    }
+
+    #[doc(hidden)]
+    pub fn check_sequences(&self, argument: &'static str, got: usize) -> Result<(), Error> {
+        check_length(argument, self.sequences(), "one per sequence of `cu_seqlens`", got)
+    }
+}
+
+pub(crate) fn check_length(
+    argument: &'static str,
+    expected: usize,
+    because: &'static str,
+    got: usize,
+) -> Result<(), Error> {
+    if got == expected {
+        return Ok(());
+    }
+    Err(lockstep_core::Error::Length { argument, expected, because, got }.into())
+}
+
+/// The counts that denominators are made of. Add those of all micro-batches and ranks and pass the total, and the
+/// loss does not depend on how the batch was divided.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Live tokens.
+    pub tokens: u64,
+    /// Sequences with a live token.
+    pub nonempty: u64,
+    /// All sequences.
+    pub sequences: u64,
+}
+
+impl std::ops::Add for Counts {
+    type Output = Counts;
+    fn add(self, other: Counts) -> Counts {
+        Counts {
+            tokens: self.tokens + other.tokens,
+            nonempty: self.nonempty + other.nonempty,
+            sequences: self.sequences + other.sequences,
+        }
+    }
+}

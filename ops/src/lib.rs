@@ -1,0 +1,32 @@
+//! The ops of **Lockstep** on plain slices: a [device](Device), a [batch](Batch) of sequences, and one function for each formula
+//! that checks its arguments and allocates its results. Recipes over named columns are the crate `lockstep-rl`, which re-exports
+//! all of this; who wants one formula, or a schedule over prompts and steps, needs no more than this crate.
+//!
+//! | to | see |
+//! |---|---|
+//! | compute one formula over slices | [`ops`] |
+//! | decide over prompts, steps and ranks | [`schedule`] |
+//! | replay a mixture-of-experts router | [`routing`] |
+#![deny(unsafe_code)]
+
+mod backend;
+mod batch;
+mod device;
+mod error;
+mod metrics;
+pub mod ops;
+mod queue;
+pub mod routing;
+pub mod schedule;
+
+pub use backend::Backend;
+pub use batch::{Batch, Counts};
+pub use device::{Device, Entry, devices};
+pub use error::Error;
+pub use lockstep_core as core;
+pub use lockstep_cpu::{Compiled, Level};
+pub use metrics::{Metrics, RatioStats};
+pub use ops::advantage::Advantages;
+pub use ops::exact::PolicyTotals;
+pub use ops::policy_loss::{Advantage, Outputs, PolicyInput, PolicyOutput};
+pub use queue::{Memory, Queue};

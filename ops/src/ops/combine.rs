@@ -1,0 +1,86 @@
+//! Several rewards of one sequence.
+
+use super::advantage::{GroupParams, group_advantage};
+use super::locate;
+use super::reward::not_infinite;
+use super::whiten::{WhitenParams, whiten};
+use crate::batch::check_length;
+use crate::{Advantage, Batch, Device, Error};
+use lockstep_core::Error as Argument;
+use lockstep_core::advantage::Combine;
+use lockstep_core::ragged::{In, Out};
+
+/// Σ w_k x_k of `components`, K arrays `[S]`, one after the other; formula: [`lockstep_core::advantage::combine`]. NaN is "no score".
+///
+/// Errors: lengths that disagree; an infinite component or a weight that is not finite (index); a sum that overflows (index).
+pub fn combine(
+    device: &Device,
+    batch: &Batch<'_>,
+    components: &[f32],
+    weights: &[f32],
+) -> Result<Vec<f32>, Error> {
+    let sequences = batch.sequences();
+    check_length("components", weights.len() * sequences, "one per weight and sequence", components.len())?;
+    locate::each_finite("weights", weights)?;
+    locate::each("components", components, "a finite number, or NaN for none", |_, x| !x.is_infinite())?;
+    let mut combined = vec![0.0; sequences];
+    device.run(&Combine {
+        cu_groups: batch.cu_groups(),
+        components: In::new(components),
+        weights: In::new(weights),
+        combined: Out::new(&mut combined),
+    })?;
+    not_infinite("combined", combined, "the weighted sum is too large for f32")
+}
+
+/// GDPO (2601.05242): each of K rewards `[S]`, one array after the other, normalised in its group by `group`, combined by `weights` `[K]`,
+/// and whitened over the batch by `batch_step` ([`WhitenParams::VERL`]: token-weighted; [`WhitenParams::TRL`]: over sequences).
+///
+/// A NaN reward is left out of its own group statistics and adds nothing; a sequence without any score is left out of the batch step too
+/// and has advantage 0. Errors: those of [`group_advantage`] (an index runs over all K arrays), [`combine`] and [`whiten`].
+///
+/// ```
+/// use lockstep_ops::ops::{advantage::GroupParams, gdpo, whiten::WhitenParams};
+/// use lockstep_ops::{Batch, Device};
+/// let batch = Batch::new(&[0, 1, 2, 3, 4], &[0, 4], None)?;
+/// let rewards = [1.0, 0.0, 1.0, 0.0, 0.3, 0.3, 0.1, 0.1]; // correctness, then format
+/// let each = GroupParams::grpo(true, 1, 1e-4);
+/// let a = gdpo(&Device::cpu(), &batch, &rewards, &[1.0, 0.5], &each, &WhitenParams::TRL)?;
+/// assert!(a[0] > a[2] && a[2] > a[1] && a[1] > a[3]);
+/// # Ok::<(), lockstep_ops::Error>(())
+/// ```
+pub fn gdpo(
+    device: &Device,
+    batch: &Batch<'_>,
+    rewards: &[f32],
+    weights: &[f32],
+    group: &GroupParams<'_>,
+    batch_step: &WhitenParams,
+) -> Result<Vec<f32>, Error> {
+    let (kinds, sequences) = (weights.len(), batch.sequences());
+    check_length("rewards", kinds * sequences, "one per weight and sequence", rewards.len())?;
+    if kinds == 0 {
+        return Err(Argument::Empty { argument: "weights", expected: "one for each reward" }.into());
+    }
+    if group.weights.is_some() || group.given.is_some() || group.scale.needs_moments() {
+        let expected = "GDPO's own step is within a group: no weights, given baselines or batch statistics";
+        return Err(Argument::Combination { argument: "group", expected }.into());
+    }
+    // Every reward with groups of its own: K times the batch, one token a sequence (lengths play no part).
+    let cu_seqlens: Vec<u32> = (0..=(kinds * sequences) as u32).collect();
+    let mut cu_groups = vec![0];
+    for k in 0..kinds {
+        let ends = (0..batch.groups()).map(|g| (k * sequences + batch.cu_groups().span(g).end) as u32);
+        cu_groups.extend(ends);
+    }
+    let copies = Batch::with_empty_rows(&cu_seqlens, &cu_groups, None)?;
+    let own = group_advantage(device, &copies, rewards, None, group)?;
+    let mut components = own.advantage;
+    for (component, reward) in components.iter_mut().zip(rewards) {
+        if reward.is_nan() {
+            *component = f32::NAN;
+        }
+    }
+    let combined = combine(device, batch, &components, weights)?;
+    whiten(device, batch, Advantage::PerSequence(&combined), batch_step)
+}

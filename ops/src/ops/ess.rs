@@ -1,0 +1,89 @@
+//! Effective sample sizes, and VCPO's step size.
+
+use super::aggregate::fold_rows;
+use super::locate::{self, Checked, Domain};
+use crate::{Batch, Device, Error};
+use lockstep_core::Error as Argument;
+use lockstep_core::num::Soft;
+use lockstep_core::ragged::{In, Mask, Offsets, Out};
+use lockstep_core::ratio::ess::{EPS, EffectiveSampleSize, LrRule, ess, lr_scale};
+
+/// Effective sample sizes of rows of weights and of all of them.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct SampleSizes {
+    /// Of each row, `[R]`.
+    pub rows: Vec<f64>,
+    /// Of the batch.
+    pub batch: f64,
+    /// Weights counted in the batch.
+    pub count: u64,
+}
+
+impl SampleSizes {
+    /// VCPO's factor of the learning rate for this step; formula: [`lockstep_core::ratio::ess`].
+    ///
+    /// Errors: a `rho_base` that is not positive.
+    pub fn lr_scale(&self, rho_base: f64, rule: LrRule) -> Result<f64, Error> {
+        if !(rho_base > 0.0 && rho_base.is_finite()) {
+            let (argument, expected) = ("rho_base", "a positive finite number");
+            return Err(Argument::Value { argument, index: None, expected, got: rho_base }.into());
+        }
+        Ok(lr_scale::<Soft>(self.batch, self.count as f64, rho_base, rule))
+    }
+}
+
+/// Effective sample size of token weights `[N]` in each sequence and in the batch.
+///
+/// Errors: lengths that disagree; a live weight that is not a finite number of at least 0 (index).
+pub fn token_sample_sizes(device: &Device, batch: &Batch<'_>, weights: &[f32]) -> Result<SampleSizes, Error> {
+    batch.check_tokens("weights", weights.len())?;
+    run(device, batch.cu_seqlens(), batch.loss_mask(), weights)
+}
+
+/// Effective sample size of sequence weights `[S]` in each group and in the batch; sequences whose entry in `valid` `[S]` is
+/// 0 are left out.
+///
+/// Errors: as [`token_sample_sizes`].
+///
+/// ```
+/// use lockstep_ops::core::ratio::LrRule;
+/// use lockstep_ops::{Batch, Device, ops::sequence_sample_sizes};
+/// let batch = Batch::new(&[0, 1, 2, 3, 4], &[0, 4], None)?;
+/// let sizes = sequence_sample_sizes(&Device::cpu(), &batch, &[4.0, 1.0, 1.0, 1.0], None)?;
+/// assert!((sizes.batch - 49.0 / 19.0).abs() < 1e-8);
+/// assert!((sizes.lr_scale(1.0, LrRule::Sqrt)? - 0.802955).abs() < 1e-6);
+/// # Ok::<(), lockstep_ops::Error>(())
+/// ```
+pub fn sequence_sample_sizes(
+    device: &Device,
+    batch: &Batch<'_>,
+    weights: &[f32],
+    valid: Option<&[u8]>,
+) -> Result<SampleSizes, Error> {
+    batch.check_sequences("weights", weights.len())?;
+    if let Some(valid) = valid {
+        batch.check_sequences("valid", valid.len())?;
+    }
+    run(device, batch.cu_groups(), Mask::new(valid), weights)
+}
+
+fn run(device: &Device, offsets: Offsets<'_>, mask: Mask<'_>, weights: &[f32]) -> Result<SampleSizes, Error> {
+    let rows = offsets.rows();
+    let mut out = SampleSizes { rows: vec![0.0; rows], ..SampleSizes::default() };
+    let (mut sums, mut alarm) = (vec![0.0; 2 * rows], vec![0; rows]);
+    device.run(&EffectiveSampleSize {
+        offsets,
+        mask,
+        weights: In::new(weights),
+        eps: EPS,
+        row_sums: Out::new(&mut sums),
+        row_ess: Out::new(&mut out.rows),
+        row_alarm: Out::new(&mut alarm),
+    })?;
+    let arguments = [Checked { name: "weights", domain: Domain::Weight, values: weights }];
+    locate::check_rows(offsets, mask, &alarm, &arguments, &[], "")?;
+    let totals = fold_rows(device, &sums, rows)?;
+    out.batch = ess(totals[0], totals[1], EPS);
+    out.count = (0..weights.len()).filter(|i| mask.at(*i)).count() as u64;
+    Ok(out)
+}

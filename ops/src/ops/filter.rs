@@ -1,0 +1,143 @@
+//! Which groups and sequences remain in a batch.
+
+use super::reward::check_scores;
+use crate::batch::check_length;
+use crate::{Batch, Device, Error};
+use lockstep_core::ragged::{In, Mask, Out};
+use lockstep_core::reward::{Criterion, FilterGroups, MaskSequences};
+
+/// What a filter kept.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Filtered {
+    /// 1 = the sequence remains, `[S]`.
+    pub keep: Vec<u8>,
+    /// Sequences of each group that remain, `[G]`.
+    pub kept: Vec<u32>,
+    /// What was compared, `[G]`.
+    pub statistic: Vec<f32>,
+}
+
+/// Whether as many groups were kept as were wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Status {
+    /// Yes.
+    Complete,
+    /// No: the batch is partial. (The recipe of DAPO raises an error after its last generation; here the caller decides.)
+    Partial {
+        /// Groups that are missing.
+        missing: usize,
+    },
+}
+
+/// A packed batch of what remains: offsets, and where everything came from.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Packed {
+    /// `[S'+1]`.
+    pub cu_seqlens: Vec<u32>,
+    /// `[G'+1]`; groups without a remaining sequence are gone.
+    pub cu_groups: Vec<u32>,
+    /// The groups that remain, `[G']`.
+    pub groups: Vec<u32>,
+    /// The sequences that remain, `[S']`.
+    pub sequences: Vec<u32>,
+    /// The tokens that remain, masked ones included, `[N']`.
+    pub tokens: Vec<u32>,
+}
+
+impl Filtered {
+    /// Groups that lost all their sequences: never silent.
+    pub fn dropped_groups(&self) -> usize {
+        self.kept.iter().filter(|n| **n == 0).count()
+    }
+
+    /// Sequences that were dropped.
+    pub fn dropped_sequences(&self) -> usize {
+        self.keep.iter().filter(|keep| **keep == 0).count()
+    }
+
+    /// Whether at least `wanted` groups remain.
+    pub fn status(&self, wanted: usize) -> Status {
+        let kept = self.kept.len() - self.dropped_groups();
+        if kept >= wanted { Status::Complete } else { Status::Partial { missing: wanted - kept } }
+    }
+
+    /// What remains, of at most `limit` groups in the order in which they arrived. DAPO truncates to its batch size this way.
+    ///
+    /// Errors: a batch other than the one that was filtered.
+    pub fn pack(&self, batch: &Batch<'_>, limit: usize) -> Result<Packed, Error> {
+        batch.check_sequences("keep", self.keep.len())?;
+        let mut packed = Packed { cu_seqlens: vec![0], cu_groups: vec![0], ..Packed::default() };
+        for group in 0..batch.groups() {
+            let span = batch.cu_groups().span(group);
+            let remaining: Vec<usize> = (span.start..span.end).filter(|s| self.keep[*s] != 0).collect();
+            if remaining.is_empty() || packed.groups.len() == limit {
+                continue;
+            }
+            packed.groups.push(group as u32);
+            for sequence in remaining {
+                let tokens = batch.cu_seqlens().span(sequence);
+                packed.sequences.push(sequence as u32);
+                packed.tokens.extend((tokens.start..tokens.end).map(|t| t as u32));
+                packed.cu_seqlens.push(packed.tokens.len() as u32);
+            }
+            packed.cu_groups.push(packed.sequences.len() as u32);
+        }
+        Ok(packed)
+    }
+}
+
+/// Which groups and sequences remain by `metric` `[S]`; formula: [`lockstep_core::reward::filter`]. A NaN metric, or a sequence whose entry in
+/// `valid` is 0, is not counted.
+///
+/// Errors: lengths that disagree; an infinite metric (index); parameters outside their domain.
+///
+/// ```
+/// use lockstep_ops::core::reward::Criterion;
+/// use lockstep_ops::{Batch, Device, ops::{filter::Status, filter_groups}};
+/// let batch = Batch::new(&[0, 2, 3, 4, 5], &[0, 2, 4], None)?;
+/// let out = filter_groups(&Device::cpu(), &batch, &[0.1, 0.1, 1.0, 0.0], None, Criterion::Varied)?;
+/// assert_eq!((&out.keep[..], out.dropped_groups()), (&[0, 0, 1, 1][..], 1));
+/// assert_eq!(out.status(2), Status::Partial { missing: 1 });
+/// assert_eq!(out.pack(&batch, 2)?.tokens, [3, 4]);
+/// # Ok::<(), lockstep_ops::Error>(())
+/// ```
+pub fn filter_groups(
+    device: &Device,
+    batch: &Batch<'_>,
+    metric: &[f32],
+    valid: Option<&[u8]>,
+    criterion: Criterion,
+) -> Result<Filtered, Error> {
+    check_scores(batch, "metric", metric, valid)?;
+    let groups = batch.groups();
+    let mut out =
+        Filtered { keep: vec![0; batch.sequences()], kept: vec![0; groups], statistic: vec![0.0; groups] };
+    let kernel = FilterGroups {
+        cu_groups: batch.cu_groups(),
+        metric: In::new(metric),
+        valid: Mask::new(valid),
+        criterion,
+        keep: Out::new(&mut out.keep),
+        kept: Out::new(&mut out.kept),
+        statistic: Out::new(&mut out.statistic),
+    };
+    kernel.check()?;
+    device.run(&kernel)?;
+    Ok(out)
+}
+
+/// The batch's loss mask without the tokens of sequences whose entry in `keep` `[S]` is 0. A batch with this mask has the denominators of
+/// what remains.
+///
+/// Errors: a length that disagrees.
+pub fn mask_sequences(device: &Device, batch: &Batch<'_>, keep: &[u8]) -> Result<Vec<u8>, Error> {
+    check_length("keep", batch.sequences(), "one per sequence", keep.len())?;
+    let mut masked = vec![0; batch.tokens()];
+    device.run(&MaskSequences {
+        cu_seqlens: batch.cu_seqlens(),
+        loss_mask: batch.loss_mask(),
+        keep: In::new(keep),
+        masked: Out::new(&mut masked),
+    })?;
+    Ok(masked)
+}

@@ -1,0 +1,110 @@
+//! From a row's alarm to the argument and index to report.
+
+use crate::{Batch, Error};
+use lockstep_core::Error as Argument;
+use lockstep_core::ragged::{Mask, Offsets, flag};
+
+/// What a per-token array must hold.
+#[derive(Clone, Copy)]
+pub enum Domain {
+    LogProbability,
+    Weight,
+    Finite,
+}
+
+/// A per-token array and what it must hold.
+pub(crate) struct Checked<'a> {
+    pub(crate) name: &'static str,
+    pub(crate) domain: Domain,
+    pub(crate) values: &'a [f32],
+}
+
+impl Domain {
+    fn expected(self) -> &'static str {
+        match self {
+            Domain::LogProbability => "a finite log-probability (at most 0)",
+            Domain::Weight => "a finite weight of at least 0",
+            Domain::Finite => "a finite number",
+        }
+    }
+
+    fn holds(self, x: f32) -> bool {
+        match self {
+            Domain::LogProbability => flag::logp(x) <= flag::LIMIT,
+            Domain::Weight => flag::weight(x) <= flag::LIMIT,
+            Domain::Finite => flag::finite(x) <= flag::LIMIT,
+        }
+    }
+}
+
+/// The error of the first row with an alarm, if any: its first live token with a bad argument, else its first result that is
+/// not finite.
+pub(crate) fn check(
+    batch: &Batch<'_>,
+    row_alarm: &[u32],
+    arguments: &[Checked<'_>],
+    results: &[Checked<'_>],
+    hint: &'static str,
+) -> Result<(), Error> {
+    check_rows(batch.cu_seqlens(), batch.loss_mask(), row_alarm, arguments, results, hint)
+}
+
+/// The same for any rows.
+pub(crate) fn check_rows(
+    offsets: Offsets<'_>,
+    mask: Mask<'_>,
+    row_alarm: &[u32],
+    arguments: &[Checked<'_>],
+    results: &[Checked<'_>],
+    hint: &'static str,
+) -> Result<(), Error> {
+    let Some(row) = row_alarm.iter().position(|alarm| *alarm > flag::LIMIT) else {
+        return Ok(());
+    };
+    let span = offsets.span(row);
+    let live = || (span.start..span.end).filter(|i| mask.at(*i));
+    for i in live() {
+        for Checked { name, domain, values } in arguments {
+            if !domain.holds(values[i]) {
+                let (expected, got) = (domain.expected(), values[i].into());
+                return Err(Argument::Value { argument: name, index: Some(i), expected, got }.into());
+            }
+        }
+    }
+    for i in live() {
+        for Checked { name, domain, values } in results {
+            if !domain.holds(values[i]) {
+                return Err(Argument::NotFinite { result: name, index: i, hint }.into());
+            }
+        }
+    }
+    // The culprit is a result that was not asked for: the token loss.
+    let index = live().next().unwrap_or(span.start);
+    Err(Argument::NotFinite { result: "loss of the sequence that starts at token", index, hint }.into())
+}
+
+/// The error of the first value of an argument that is not what is expected, if any; `holds` gets its index too.
+pub fn each(
+    argument: &'static str,
+    values: &[f32],
+    expected: &'static str,
+    holds: impl Fn(usize, f32) -> bool,
+) -> Result<(), Error> {
+    match values.iter().enumerate().position(|(i, x)| !holds(i, *x)) {
+        None => Ok(()),
+        Some(i) => Err(Argument::Value { argument, index: Some(i), expected, got: values[i].into() }.into()),
+    }
+}
+
+/// [`each`] where a finite number is expected.
+pub fn each_finite(argument: &'static str, values: &[f32]) -> Result<(), Error> {
+    each(argument, values, "a finite number", |_, x| x.is_finite())
+}
+
+/// The error of the first result that is not finite, if any.
+pub fn finite(result: &'static str, values: &[f32], hint: &'static str) -> Result<(), Error> {
+    match values.iter().position(|x| !x.is_finite()) {
+        None => Ok(()),
+        Some(index) => Err(Argument::NotFinite { result, index, hint }.into()),
+    }
+}

@@ -1,0 +1,125 @@
+//! KL divergence between rows of logits.
+
+use crate::batch::check_length;
+use crate::{Device, Error};
+use lockstep_core::Error as Argument;
+use lockstep_core::logits::kl::Direction;
+use lockstep_core::logits::{LogitRows, LogitsKl};
+use lockstep_core::ragged::{In, Mask, Out, flag};
+
+/// Logits of a policy and of its reference for the same tokens.
+#[derive(Clone, Copy, Debug)]
+pub struct TwoRows<'a> {
+    /// Of the policy, row-major. −∞ = forbidden by a vocabulary mask.
+    pub logits: &'a [f32],
+    /// Of the reference, as many.
+    pub reference: &'a [f32],
+    /// V.
+    pub vocab: usize,
+    /// Which rows take part; absent = all.
+    pub loss_mask: Option<&'a [u8]>,
+}
+
+/// What [`logits_kl`] returns.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Divergence {
+    /// KL of each row; 0 where masked.
+    pub value: Vec<f32>,
+    /// dL/dz of the policy; empty without coefficients.
+    pub gradient: Vec<f32>,
+}
+
+/// KL divergence of every pair of rows over the whole vocabulary, in the `direction` that is wanted, and with `coef` = dL/dKL `[rows]` its gradient in the
+/// policy's logits; formula: [`lockstep_core::logits::kl`].
+///
+/// Errors: lengths that disagree; a row with NaN, +∞ or nothing but −∞; a token that only the side forbids which is not averaged over, for then the
+/// divergence is infinite (index); coefficients that are not finite (index); a temperature outside 1e-6..=1e6.
+///
+/// ```
+/// use lockstep_ops::core::logits::kl::Direction;
+/// use lockstep_ops::{Device, ops::logits::{TwoRows, logits_kl}};
+/// let forbidden = f32::NEG_INFINITY;
+/// // p = (½, ½, 0), q = (¼, ¼, ½).
+/// let rows = TwoRows { logits: &[0.0, 0.0, forbidden], reference: &[0.0, 0.0, 2f32.ln()], vocab: 3, loss_mask: None };
+/// let out = logits_kl(&Device::cpu(), &rows, Direction::Policy, 1.0, Some(&[1.0]))?;
+/// assert!((out.value[0] - 2f32.ln()).abs() < 1e-6);
+/// assert_eq!(out.gradient[2], 0.0);
+/// // The other way a forbidden token has probability ½: infinite.
+/// assert!(logits_kl(&Device::cpu(), &rows, Direction::Reference, 1.0, None).is_err());
+/// # Ok::<(), lockstep_ops::Error>(())
+/// ```
+pub fn logits_kl(
+    device: &Device,
+    rows: &TwoRows<'_>,
+    direction: Direction,
+    temperature: f32,
+    coef: Option<&[f32]>,
+) -> Result<Divergence, Error> {
+    let n = rows.logits.len() / rows.vocab.max(1);
+    if let Some(mask) = rows.loss_mask {
+        check_length("loss_mask", n, "one per row of logits", mask.len())?;
+    }
+    if let Some(coef) = coef {
+        check_length("coef", n, "one per row of logits", coef.len())?;
+    }
+    let live = Mask::new(rows.loss_mask);
+    let zeros = vec![0.0; if coef.is_none() { n } else { 0 }];
+    let entries = if coef.is_some() { rows.logits.len() } else { 0 };
+    let mut out = Divergence { value: vec![0.0; n], gradient: vec![0.0; entries] };
+    let mut alarms = vec![0; n];
+    let kernel = LogitsKl {
+        rows: LogitRows { logits: In::new(rows.logits), rows: n, vocab: rows.vocab, live },
+        reference: In::new(rows.reference),
+        direction,
+        temperature,
+        coef: In::new(coef.unwrap_or(&zeros)),
+        value: Out::new(&mut out.value),
+        gradient: coef.map(|_| Out::new(&mut out.gradient)),
+        row_alarm: Out::new(&mut alarms),
+    };
+    kernel.check()?;
+    if n == 0 {
+        return Err(Argument::Empty { argument: "logits", expected: "at least one row" }.into());
+    }
+    device.run(&kernel)?;
+    match alarms.iter().position(|alarm| *alarm > flag::LIMIT) {
+        None => Ok(out),
+        Some(row) => Err(rows.fault(row, direction, coef)),
+    }
+}
+
+impl TwoRows<'_> {
+    /// What is wrong with a row that raised its alarm.
+    fn fault(&self, row: usize, direction: Direction, coef: Option<&[f32]>) -> Error {
+        let value = |argument, index, expected, got: f32| {
+            Argument::Value { argument, index: Some(index), expected, got: got.into() }.into()
+        };
+        let from = row * self.vocab;
+        let sides = [("logits", self.logits), ("reference", self.reference)];
+        for (argument, z) in sides {
+            let own = &z[from..from + self.vocab];
+            if let Some(v) = own.iter().position(|z| z.is_nan() || *z == f32::INFINITY) {
+                let expected = "a finite number, or -inf for a forbidden token";
+                return value(argument, from + v, expected, own[v]);
+            }
+            if own.iter().all(|z| *z == f32::NEG_INFINITY) {
+                return value(argument, from, "a row with a finite entry", own[0]);
+            }
+        }
+        let [averaged, other] = match direction {
+            Direction::Policy => sides,
+            Direction::Reference => [sides[1], sides[0]],
+        };
+        let forbidden = |i: &usize| other.1[*i] == f32::NEG_INFINITY && averaged.1[*i] > f32::NEG_INFINITY;
+        if let Some(i) = (from..from + self.vocab).find(forbidden) {
+            let expected =
+                "a finite number, for the other side has the token: the divergence would be infinite";
+            return value(other.0, i, expected, other.1[i]);
+        }
+        if let Some(coef) = coef.map(|coef| coef[row]).filter(|coef| !coef.is_finite()) {
+            return value("coef", row, "a finite number", coef);
+        }
+        let hint = "logits or coefficients are too large for f32: scale them";
+        Argument::NotFinite { result: "KL of the rows of logits", index: row, hint }.into()
+    }
+}

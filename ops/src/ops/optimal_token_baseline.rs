@@ -1,0 +1,128 @@
+//! A baseline per position, weighted by score norms.
+
+use super::{locate, row_scan};
+use crate::{Batch, Device, Error};
+use lockstep_core::advantage::OptimalTokenBaseline;
+use lockstep_core::advantage::optimal_token_baseline::score_norm;
+use lockstep_core::ragged::{In, Out};
+use lockstep_core::team::Direction;
+
+/// How much the score of each token varies.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Score<'a> {
+    /// Squared norms, `[N]`.
+    Norm(&'a [f32]),
+    /// 1 − 2 p + Σ_v p_v².
+    Probabilities {
+        /// Of the sampled token, `[N]`.
+        p: &'a [f32],
+        /// Σ_v p_v², `[N]`.
+        sum_squares: &'a [f32],
+    },
+}
+
+/// Choices of the baseline.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct TokenBaselineParams {
+    /// Added to the sum of the weights.
+    pub eps: f64,
+    /// No baseline for the tail of a group's longest sequence, by live tokens, beyond the second longest.
+    pub lone_tail_is_raw: bool,
+}
+
+impl Default for TokenBaselineParams {
+    /// verl: 1e-8, the tail like the rest.
+    fn default() -> Self {
+        TokenBaselineParams { eps: 1e-8, lone_tail_is_raw: false }
+    }
+}
+
+/// Advantages `[N]` of `returns` `[N]` against the weighted mean of the group at the same position; formula:
+/// [`lockstep_core::advantage::optimal_token_baseline`]. `ratio` `[N]` (rollout correction), where given, enters the weights squared.
+///
+/// Errors: lengths that disagree; a live return that is not finite, a live norm or ratio that is negative or not finite (index); an
+/// eps below 0; a result that is not finite (index).
+///
+/// ```
+/// use lockstep_ops::ops::optimal_token_baseline::{Score, TokenBaselineParams, optimal_token_baseline};
+/// use lockstep_ops::{Batch, Device};
+/// let batch = Batch::new(&[0, 2, 3], &[0, 2], None)?;
+/// let (returns, score) = ([1.0, 1.0, 0.0], Score::Norm(&[0.75, 0.5, 0.25]));
+/// let out = optimal_token_baseline(&Device::cpu(), &batch, &returns, score, None, &TokenBaselineParams::default())?;
+/// assert!((out[0] - 0.25).abs() < 1e-6 && (out[2] + 0.75).abs() < 1e-6);
+/// # Ok::<(), lockstep_ops::Error>(())
+/// ```
+pub fn optimal_token_baseline(
+    device: &Device,
+    batch: &Batch<'_>,
+    returns: &[f32],
+    score: Score<'_>,
+    ratio: Option<&[f32]>,
+    params: &TokenBaselineParams,
+) -> Result<Vec<f32>, Error> {
+    batch.check_tokens("returns", returns.len())?;
+    let norm = norms(batch, score)?;
+    let weight = "a finite number of at least 0";
+    check(batch, "returns", returns, "a finite number", f32::is_finite)?;
+    let weighted = match ratio {
+        None => norm,
+        Some(ratio) => {
+            batch.check_tokens("ratio", ratio.len())?;
+            check(batch, "ratio", ratio, weight, |x| x >= 0.0 && x.is_finite())?;
+            let square = |x: &f32| f64::from(*x) * f64::from(*x);
+            norm.iter().zip(ratio).map(|(norm, w)| (f64::from(*norm) * square(w)) as f32).collect()
+        }
+    };
+    let weights = row_scan(device, batch, &weighted, Direction::Prefix)?;
+    let live = if params.lone_tail_is_raw { batch.lengths(device)? } else { Vec::new() };
+    let mut advantage = vec![0.0; batch.tokens()];
+    let kernel = OptimalTokenBaseline {
+        cu_groups: batch.cu_groups(),
+        cu_seqlens: batch.cu_seqlens(),
+        loss_mask: batch.loss_mask(),
+        returns: In::new(returns),
+        weights: In::new(&weights),
+        eps: params.eps,
+        lone_tail: params.lone_tail_is_raw.then(|| In::new(&live)),
+        advantage: Out::new(&mut advantage),
+    };
+    kernel.check()?;
+    device.run(&kernel)?;
+    let hint = "all weights of a position are 0 (choose an eps above 0), or a sum is too large for f32";
+    locate::finite("advantage", &advantage, hint)?;
+    Ok(advantage)
+}
+
+/// The squared norms of the tokens' scores, `[N]`.
+///
+/// Errors: lengths that disagree; a live norm, probability or sum out of its domain (index).
+pub(crate) fn norms(batch: &Batch<'_>, score: Score<'_>) -> Result<Vec<f32>, Error> {
+    let norm: Vec<f32> = match score {
+        Score::Norm(norm) => {
+            batch.check_tokens("score norms", norm.len())?;
+            norm.to_vec()
+        }
+        Score::Probabilities { p, sum_squares } => {
+            batch.check_tokens("p", p.len())?;
+            batch.check_tokens("sum_squares", sum_squares.len())?;
+            check(batch, "p", p, "a probability", |x| (0.0..=1.0).contains(&x))?;
+            check(batch, "sum_squares", sum_squares, "a sum of squared probabilities", |x| {
+                (0.0..=1.0).contains(&x)
+            })?;
+            p.iter().zip(sum_squares).map(|(p, s)| score_norm((*p).into(), (*s).into()) as f32).collect()
+        }
+    };
+    let expected = "a finite number of at least 0";
+    check(batch, "score norms", &norm, expected, |x| x >= 0.0 && x.is_finite())?;
+    Ok(norm)
+}
+
+fn check(
+    batch: &Batch<'_>,
+    argument: &'static str,
+    values: &[f32],
+    expected: &'static str,
+    holds: impl Fn(f32) -> bool,
+) -> Result<(), Error> {
+    locate::each(argument, values, expected, |i, x| !batch.loss_mask().at(i) || holds(x))
+}

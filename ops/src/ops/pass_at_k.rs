@@ -1,0 +1,64 @@
+//! Analytic pass@k advantages.
+
+use crate::batch::check_length;
+use crate::{Batch, Device, Error};
+use lockstep_core::Error as Argument;
+use lockstep_core::advantage::PassAtK;
+use lockstep_core::ragged::{In, Mask, Out};
+
+/// Advantages and the estimate behind them.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PassAtKOutput {
+    /// Per sequence, `[S]`; 0 for excluded ones.
+    pub advantage: Vec<f32>,
+    /// Unbiased estimate of pass@k per group, `[G]`.
+    pub pass_at_k: Vec<f32>,
+}
+
+/// Advantages for the goal that one of `k` attempts is correct, a reward above `threshold` being correct; formula:
+/// [`lockstep_core::advantage::pass_at_k`]. A NaN reward, or a sequence whose entry in `valid` is 0, is excluded.
+///
+/// Errors: lengths that disagree; k of 0; a group with fewer than k counted sequences (group).
+///
+/// ```
+/// use lockstep_ops::{Batch, Device, ops::pass_at_k};
+/// let batch = Batch::new(&[0, 1, 2, 3, 4, 5, 6, 7, 8], &[0, 8], None)?;
+/// let rewards = [1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0];
+/// let out = pass_at_k(&Device::cpu(), &batch, &rewards, None, 4, 0.5)?;
+/// assert!((out.pass_at_k[0] - 0.785714).abs() < 1e-6 && (out.advantage[0] - 0.522233).abs() < 1e-6);
+/// # Ok::<(), lockstep_ops::Error>(())
+/// ```
+pub fn pass_at_k(
+    device: &Device,
+    batch: &Batch<'_>,
+    rewards: &[f32],
+    valid: Option<&[u8]>,
+    k: u32,
+    threshold: f32,
+) -> Result<PassAtKOutput, Error> {
+    batch.check_sequences("rewards", rewards.len())?;
+    if let Some(valid) = valid {
+        check_length("valid", batch.sequences(), "one per sequence", valid.len())?;
+    }
+    let mut out =
+        PassAtKOutput { advantage: vec![0.0; batch.sequences()], pass_at_k: vec![0.0; batch.groups()] };
+    let mut counted = vec![0; batch.groups()];
+    let kernel = PassAtK {
+        cu_groups: batch.cu_groups(),
+        rewards: In::new(rewards),
+        valid: Mask::new(valid),
+        k,
+        threshold,
+        advantage: Out::new(&mut out.advantage),
+        pass_at_k: Out::new(&mut out.pass_at_k),
+        counted: Out::new(&mut counted),
+    };
+    kernel.check()?;
+    device.run(&kernel)?;
+    if let Some(group) = counted.iter().position(|n| *n < k) {
+        let (argument, expected) = ("cu_groups", "a group with at least k counted sequences");
+        let (index, got) = (Some(group), f64::from(counted[group]));
+        return Err(Argument::Value { argument, index, expected, got }.into());
+    }
+    Ok(out)
+}

@@ -1,0 +1,52 @@
+//! The proximal policy of decoupled PPO, interpolated.
+
+use super::locate::{self, Checked, Domain};
+use crate::batch::check_length;
+use crate::{Batch, Device, Error};
+use lockstep_core::ragged::{In, Out};
+use lockstep_core::ratio::{Interpolation, ProximalLogp};
+
+/// Log-probabilities of the proximal policy, `[N]`; 0 where masked. `versions` `[N]` says which version sampled a token (−1:
+/// none), `current` is the one that is trained. Formula: [`lockstep_core::ratio::proximal`].
+///
+/// Errors: lengths that disagree; a live log-probability that is NaN, infinite or above 0 (argument, index).
+///
+/// ```
+/// use lockstep_ops::core::ratio::Interpolation::Loglinear;
+/// use lockstep_ops::{Batch, Device, ops::proximal_logp};
+/// let batch = Batch::new(&[0, 2], &[0, 1], None)?;
+/// let prox = proximal_logp(&Device::cpu(), &batch, &[3, 2], 4, &[-1.0, -1.0], &[-2.0, -2.0], Loglinear)?;
+/// assert_eq!(prox, [-1.0, -1.5]);
+/// # Ok::<(), lockstep_ops::Error>(())
+/// ```
+pub fn proximal_logp(
+    device: &Device,
+    batch: &Batch<'_>,
+    versions: &[i32],
+    current: i32,
+    logp_behave: &[f32],
+    logp: &[f32],
+    interpolation: Interpolation,
+) -> Result<Vec<f32>, Error> {
+    check_length("versions", batch.tokens(), "one per token of `cu_seqlens`", versions.len())?;
+    batch.check_tokens("logp_behave", logp_behave.len())?;
+    batch.check_tokens("logp", logp.len())?;
+    let (mut logp_prox, mut alarm) = (vec![0.0; batch.tokens()], vec![0; batch.sequences()]);
+    device.run(&ProximalLogp {
+        cu_seqlens: batch.cu_seqlens(),
+        loss_mask: batch.loss_mask(),
+        versions: In::new(versions),
+        current,
+        logp_behave: In::new(logp_behave),
+        logp: In::new(logp),
+        interpolation,
+        logp_prox: Out::new(&mut logp_prox),
+        row_alarm: Out::new(&mut alarm),
+    })?;
+    let arguments = [
+        Checked { name: "logp_behave", domain: Domain::LogProbability, values: logp_behave },
+        Checked { name: "logp", domain: Domain::LogProbability, values: logp },
+    ];
+    locate::check(batch, &alarm, &arguments, &[], "")?;
+    Ok(logp_prox)
+}

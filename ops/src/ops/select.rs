@@ -1,0 +1,346 @@
+//! The n largest values of a batch, or n random ones, exactly: for KL-Cov, Clip-Cov and the top of the entropies.
+
+use super::aggregate::{fold_rows, row_sums};
+use super::locate;
+use crate::{Advantage, Batch, Device, Error};
+use lockstep_core::Error as Argument;
+use lockstep_core::aggregate::moments::{COUNT, MEAN, MOMENTS};
+use lockstep_core::gate::PpoClip;
+use lockstep_core::ragged::{In, Offsets, Out};
+use lockstep_core::select::{
+    ClipTest, Covariance, DIGITS, DigitCounts, NarrowDigits, Order, SHIFTS, SelectTop, SelectionKey,
+};
+use lockstep_cpu::Nth;
+
+/// (A − mean A)·(logp − mean logp) of every token, means over the live tokens of the batch; formula:
+/// [`lockstep_core::select::covariance`]. Masked tokens have 0.
+///
+/// Errors: lengths that disagree; a live value that is not finite (argument, index).
+pub fn covariance(
+    device: &Device,
+    batch: &Batch<'_>,
+    logp: &[f32],
+    advantage: Advantage<'_>,
+) -> Result<Vec<f32>, Error> {
+    let mut out = Vec::new();
+    covariance_into(device, batch, logp, advantage, &mut out)?;
+    Ok(out)
+}
+
+/// As [`covariance`], into `out`, whose memory is reused; returns the number of live tokens. `out` is unspecified after an error.
+pub fn covariance_into(
+    device: &Device,
+    batch: &Batch<'_>,
+    logp: &[f32],
+    advantage: Advantage<'_>,
+    out: &mut Vec<f32>,
+) -> Result<u64, Error> {
+    batch.check_tokens("logp", logp.len())?;
+    let (values, per_token) = advantage.values();
+    match per_token {
+        true => batch.check_tokens("advantage", values.len())?,
+        false => batch.check_sequences("advantage", values.len())?,
+    }
+    // Of the moments the op reads the mean alone: sums, which take a quarter of the time of all six.
+    let (logp_sums, live) = row_sums(device, batch, "logp", logp)?;
+    let advantage_sums = match per_token {
+        true => row_sums(device, batch, "advantage", values)?.0,
+        false => {
+            // A sequence without a live token counts nothing, whatever its advantage is.
+            let holds = |row: usize, x: f32| live[row] == 0 || x.is_finite();
+            locate::each("advantage", values, "a finite number", holds)?;
+            let total = |(x, n): (&f32, &u32)| if *n > 0 { f64::from(*x) * f64::from(*n) } else { 0.0 };
+            values.iter().zip(&live).map(total).collect()
+        }
+    };
+    let count: u64 = live.iter().copied().map(u64::from).sum();
+    let moments = |sums: &[f64]| -> Result<[f64; MOMENTS], Error> {
+        let mut moments = [0.0; MOMENTS];
+        if count > 0 {
+            let total = fold_rows(device, sums, batch.sequences())?[0];
+            (moments[COUNT], moments[MEAN]) = (count as f64, total / count as f64);
+        }
+        Ok(moments)
+    };
+    let (logp_moments, advantage_moments) = (moments(&logp_sums)?, moments(&advantage_sums)?);
+    out.resize(batch.tokens(), 0.0);
+    device.run(&Covariance {
+        cu_seqlens: batch.cu_seqlens(),
+        loss_mask: batch.loss_mask(),
+        logp: In::new(logp),
+        advantage: In::new(values),
+        advantage_per_token: per_token,
+        logp_moments: In::new(&logp_moments),
+        advantage_moments: In::new(&advantage_moments),
+        covariance: Out::new(out),
+    })?;
+    Ok(count)
+}
+
+/// Who can be selected, and in which order.
+#[derive(Clone, Copy, Debug)]
+pub struct Candidates<'a> {
+    /// A value of each token, `[N]`; NaN is no candidate.
+    pub values: &'a [f32],
+    /// A candidate's value is strictly between these; infinite ends admit every number.
+    pub band: [f32; 2],
+    /// Leaves out the tokens that PPO's clip holds: the clip, `logp`, `logp_old` and advantages.
+    pub unclipped: Option<(PpoClip, &'a [f32], &'a [f32], Advantage<'a>)>,
+    /// The largest values, or random positions.
+    pub order: Order,
+}
+
+impl<'a> Candidates<'a> {
+    /// Every live token, the largest values first.
+    pub fn largest(values: &'a [f32]) -> Self {
+        let band = [f32::NEG_INFINITY, f32::INFINITY];
+        Candidates { values, band, unclipped: None, order: Order::Largest }
+    }
+}
+
+/// What a token gets.
+#[derive(Clone, Copy, Debug)]
+pub enum Pick<'a> {
+    /// Its own value, `[N]`.
+    Each(&'a [f32]),
+    /// The same for all.
+    All(f32),
+}
+
+/// A selection of tokens.
+#[derive(Clone, Debug, Default)]
+pub struct Selection {
+    keys: Vec<u32>,
+    state: [u32; 2],
+    ties_before: Vec<u32>,
+    /// Which tokens it is, if the search met them all: the same knowledge once more, so that nothing compares it.
+    places: Option<Vec<u32>>,
+}
+
+impl PartialEq for Selection {
+    fn eq(&self, other: &Self) -> bool {
+        let Selection { keys, state, ties_before, places: _ } = self;
+        (keys, state, ties_before) == (&other.keys, &other.state, &other.ties_before)
+    }
+}
+
+/// Selects the first n candidates of the batch, all of them if there are fewer; ties go to the lowest index.
+///
+/// Errors: lengths that disagree; a band that is none; a clip outside its domain.
+pub fn select(
+    device: &Device,
+    batch: &Batch<'_>,
+    candidates: &Candidates<'_>,
+    n: u32,
+) -> Result<Selection, Error> {
+    let mut selection = Selection::default();
+    select_into(device, batch, candidates, n, &mut selection)?;
+    Ok(selection)
+}
+
+/// As [`select`], into `selection`, whose memory is reused and which is unspecified after an error.
+pub fn select_into(
+    device: &Device,
+    batch: &Batch<'_>,
+    candidates: &Candidates<'_>,
+    n: u32,
+    selection: &mut Selection,
+) -> Result<(), Error> {
+    batch.check_tokens("values", candidates.values.len())?;
+    let Selection { keys, state, ties_before, places } = selection;
+    keys.resize(batch.tokens(), 0);
+    ties_before.resize(batch.sequences(), 0);
+    let unclipped = match candidates.unclipped {
+        None => None,
+        Some((clip, logp, logp_old, advantage)) => {
+            batch.check_tokens("logp", logp.len())?;
+            batch.check_tokens("logp_old", logp_old.len())?;
+            let (values, advantage_per_token) = advantage.values();
+            match advantage_per_token {
+                true => batch.check_tokens("advantage", values.len())?,
+                false => batch.check_sequences("advantage", values.len())?,
+            }
+            let [logp, logp_old, advantage] = [logp, logp_old, values].map(In::new);
+            Some(ClipTest { logp, logp_old, advantage, advantage_per_token, clip })
+        }
+    };
+    let kernel = SelectionKey {
+        cu_seqlens: batch.cu_seqlens(),
+        loss_mask: batch.loss_mask(),
+        values: In::new(candidates.values),
+        band: candidates.band,
+        unclipped,
+        order: candidates.order,
+        keys: Out::new(keys),
+    };
+    kernel.check()?;
+    device.run(&kernel)?;
+    (*state, *places) = match device.fast_cpu() {
+        Some(cpu) => {
+            let Nth { bound, wanted, ties, larger } = cpu.nth_largest(keys, n);
+            count_before(batch.cu_seqlens(), &ties, ties_before);
+            let places = larger.map(|mut places| {
+                places.extend(&ties[..wanted as usize]);
+                places
+            });
+            ([bound, wanted], places)
+        }
+        None => (narrow(device, batch.cu_seqlens(), keys, n, ties_before)?, None),
+    };
+    Ok(())
+}
+
+/// The n-th largest key and how many of its equals are wanted, and the equals before each row, by passes.
+fn narrow(
+    device: &Device,
+    offsets: Offsets<'_>,
+    keys: &[u32],
+    n: u32,
+    ties_before: &mut [u32],
+) -> Result<[u32; 2], Error> {
+    let rows = offsets.rows();
+    let mut counts = vec![0; DIGITS * rows];
+    let mut state = [0, n];
+    for shift in SHIFTS {
+        device.run(&DigitCounts {
+            offsets,
+            keys: In::new(keys),
+            state: In::new(&state),
+            shift,
+            counts: Out::new(&mut counts),
+        })?;
+        let mut narrowed = [0; 2];
+        device.run(&NarrowDigits {
+            counts: In::new(&counts),
+            rows,
+            state: In::new(&state),
+            shift,
+            narrowed: Out::new(&mut narrowed),
+            ties_before: Out::new(ties_before),
+        })?;
+        state = narrowed;
+    }
+    Ok(state)
+}
+
+/// How many of the places `ties`, which ascend, are before each row.
+fn count_before(offsets: Offsets<'_>, ties: &[u32], before: &mut [u32]) {
+    let mut seen = 0;
+    for (row, before) in before.iter_mut().enumerate() {
+        let start = offsets.span(row).start;
+        seen += ties[seen..].iter().take_while(|tie| (**tie as usize) < start).count();
+        *before = seen as u32;
+    }
+}
+
+impl Selection {
+    /// `on` for the selected tokens, `off` for the other live ones, 0 for masked ones; and how many are selected. The batch is the one
+    /// that the selection was made of.
+    ///
+    /// Errors: lengths that disagree.
+    pub fn choose(
+        &self,
+        device: &Device,
+        batch: &Batch<'_>,
+        on: Pick<'_>,
+        off: Pick<'_>,
+    ) -> Result<(Vec<f32>, u64), Error> {
+        let mut out = Vec::new();
+        let selected = self.choose_into(device, batch, on, off, &mut out)?;
+        Ok((out, selected))
+    }
+
+    /// As [`choose`](Selection::choose), into `out`, whose memory is reused.
+    pub fn choose_into(
+        &self,
+        device: &Device,
+        batch: &Batch<'_>,
+        on: Pick<'_>,
+        off: Pick<'_>,
+        out: &mut Vec<f32>,
+    ) -> Result<u64, Error> {
+        self.check(batch, on, off)?;
+        let part = |pick| match pick {
+            Pick::All(value) => (None, value),
+            Pick::Each(values) => (Some(In::new(values)), 0.0),
+        };
+        let ((on, on_value), (off, off_value)) = (part(on), part(off));
+        out.resize(batch.tokens(), 0.0);
+        let mut selected = vec![0; batch.sequences()];
+        device.run(&SelectTop {
+            cu_seqlens: batch.cu_seqlens(),
+            loss_mask: batch.loss_mask(),
+            keys: In::new(&self.keys),
+            state: In::new(&self.state),
+            ties_before: In::new(&self.ties_before),
+            on,
+            on_value,
+            off,
+            off_value,
+            out: Out::new(out),
+            row_selected: Out::new(&mut selected),
+        })?;
+        Ok(selected.into_iter().map(u64::from).sum())
+    }
+
+    /// As [`choose_into`](Selection::choose_into) for live tokens; masked ones have anything, for a reader who does not look at them. Where the
+    /// selected are known one by one nothing is asked of the others: a copy in place of a kernel.
+    #[doc(hidden)]
+    pub fn choose_live_into(
+        &self,
+        device: &Device,
+        batch: &Batch<'_>,
+        on: Pick<'_>,
+        off: Pick<'_>,
+        out: &mut Vec<f32>,
+    ) -> Result<(), Error> {
+        let Some(places) = &self.places else {
+            return self.choose_into(device, batch, on, off, out).map(|_| ());
+        };
+        self.check(batch, on, off)?;
+        out.clear();
+        match off {
+            Pick::Each(values) => out.extend_from_slice(values),
+            Pick::All(value) => out.resize(batch.tokens(), value),
+        }
+        for place in places {
+            let i = *place as usize;
+            out[i] = match on {
+                Pick::Each(values) => values[i],
+                Pick::All(value) => value,
+            };
+        }
+        Ok(())
+    }
+
+    /// Whether batch and values have the lengths of the selection.
+    fn check(&self, batch: &Batch<'_>, on: Pick<'_>, off: Pick<'_>) -> Result<(), Error> {
+        batch.check_tokens("selection", self.keys.len())?;
+        for (name, pick) in [("on", on), ("off", off)] {
+            if let Pick::Each(values) = pick {
+                batch.check_tokens(name, values.len())?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// How many tokens KL-Cov and Clip-Cov take of M: ⌊ratio·M⌋, at least one, but none of an empty batch (maths.md §2.6).
+pub fn share(ratio: f64, tokens: u64) -> Result<u32, Error> {
+    if !(0.0..=1.0).contains(&ratio) {
+        let expected = "a number in 0..=1";
+        return Err(Argument::Value { argument: "ratio", index: None, expected, got: ratio }.into());
+    }
+    let floor = (ratio * tokens as f64) as u64;
+    Ok(floor.max(1).min(tokens) as u32)
+}
+
+/// How many of M distinct values are at or above TRL's quantile 1 − `top` (linear interpolation, as `torch.quantile`).
+pub fn top_quantile(top: f64, tokens: u64) -> Result<u32, Error> {
+    if !(0.0..=1.0).contains(&top) {
+        let expected = "a number in 0..=1";
+        return Err(Argument::Value { argument: "top_entropy", index: None, expected, got: top }.into());
+    }
+    let below = ((1.0 - top) * tokens.saturating_sub(1) as f64).ceil() as u64;
+    Ok(tokens.saturating_sub(below) as u32)
+}

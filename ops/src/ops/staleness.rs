@@ -1,0 +1,78 @@
+//! Versions inside sequences: partial rollouts.
+
+use crate::batch::check_length;
+use crate::{Batch, Device, Error};
+use lockstep_core::Error as Argument;
+use lockstep_core::ragged::{In, Out};
+use lockstep_core::ratio::{Staleness as Kernel, staleness::VERSIONS};
+
+/// What versions say of a batch.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Staleness {
+    /// 1 where a token is live and not too old, `[N]`: for [`Batch::with_mask`].
+    pub kept_mask: Vec<u8>,
+    /// Version that a sequence was begun with, −1 without any, `[S]`: a buffer of partial rollouts is sorted by it.
+    pub start_version: Vec<i32>,
+    /// 1 where a sequence has a token left, `[S]`: the `valid` of the group advantage.
+    pub kept: Vec<u8>,
+    /// Fraction of live tokens that an older version sampled.
+    pub off_policy_fraction: f64,
+    /// Fraction of live tokens that are too old.
+    pub too_old_fraction: f64,
+}
+
+/// Which tokens are at most `max_staleness` versions behind `current`; formula: [`lockstep_core::ratio::staleness`].
+///
+/// Errors: lengths that disagree; a version below −1 or not below 2²⁴ (index); a negative `max_staleness`.
+///
+/// ```
+/// use lockstep_ops::{Batch, Device, ops::staleness};
+/// let batch = Batch::new(&[0, 3, 4], &[0, 2], None)?;
+/// let found = staleness(&Device::cpu(), &batch, &[5, 6, 7, 7], 7, 1)?;
+/// assert_eq!((&found.kept_mask[..], &found.start_version[..]), (&[0, 1, 1, 1][..], &[5, 7][..]));
+/// assert_eq!((found.off_policy_fraction, found.too_old_fraction), (0.5, 0.25));
+/// # Ok::<(), lockstep_ops::Error>(())
+/// ```
+pub fn staleness(
+    device: &Device,
+    batch: &Batch<'_>,
+    versions: &[i32],
+    current: i32,
+    max_staleness: i32,
+) -> Result<Staleness, Error> {
+    check_length("versions", batch.tokens(), "one per token of `cu_seqlens`", versions.len())?;
+    let bad = |i: &usize| batch.loss_mask().at(*i) && !(-1..VERSIONS).contains(&versions[*i]);
+    if let Some(index) = (0..versions.len()).find(bad) {
+        let expected = "a version below 2^24, or -1 for none";
+        let got = versions[index].into();
+        return Err(Argument::Value { argument: "versions", index: Some(index), expected, got }.into());
+    }
+    let rows = batch.sequences();
+    let mut out = Staleness {
+        kept_mask: vec![0; batch.tokens()],
+        start_version: vec![0; rows],
+        ..Staleness::default()
+    };
+    let (mut off_policy, mut kept) = (vec![0; rows], vec![0; rows]);
+    let kernel = Kernel {
+        cu_seqlens: batch.cu_seqlens(),
+        loss_mask: batch.loss_mask(),
+        versions: In::new(versions),
+        current,
+        max_staleness,
+        kept_mask: Out::new(&mut out.kept_mask),
+        row_start: Out::new(&mut out.start_version),
+        row_off_policy: Out::new(&mut off_policy),
+        row_kept: Out::new(&mut kept),
+    };
+    kernel.check()?;
+    device.run(&kernel)?;
+    let total = |counts: &[u32]| counts.iter().map(|n| u64::from(*n)).sum::<u64>() as f64;
+    let tokens = batch.counts(device)?.tokens as f64;
+    if tokens > 0.0 {
+        out.off_policy_fraction = total(&off_policy) / tokens;
+        out.too_old_fraction = (tokens - total(&kept)) / tokens;
+    }
+    out.kept = kept.iter().map(|n| u8::from(*n > 0)).collect();
+    Ok(out)
+}

@@ -1,0 +1,156 @@
+//! Advantages of turns: MARS.
+
+use super::whiten::{WhitenParams, with_moments};
+use super::{discounted_return, locate, moments};
+use crate::batch::check_length;
+use crate::{Batch, Device, Error};
+use lockstep_core::Error as Argument;
+use lockstep_core::advantage::Divisor;
+use lockstep_core::ragged::{Mask, Offsets, flag};
+
+/// Over what a role's mean and standard deviation are taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NormSet {
+    /// The role's distinct values, and 0 too where the role's tensor is padded (MARS's released code).
+    UniqueValues {
+        /// Count the padding's 0 as a value.
+        with_zero: bool,
+    },
+    /// Every turn of the role (what the paper describes).
+    Samples,
+}
+
+/// How turns of one role are normalised.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RoleNorm {
+    /// Mean and standard deviation of what.
+    pub set: NormSet,
+    /// Divide by the standard deviation (ddof 1); otherwise subtract the mean only.
+    pub by_std: bool,
+    /// Added to the standard deviation, outside the root.
+    pub eps: f64,
+}
+
+/// Turns of sequences, their rewards and whose they are.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Turns<'a> {
+    /// Turn k holds tokens `cu_turns[k]..cu_turns[k+1]`, `[K+1]`; each sequence starts a turn.
+    pub cu_turns: &'a [u32],
+    /// Per turn, `[K]`.
+    pub rewards: &'a [f32],
+    /// Per turn, `[K]`; equal numbers are one role.
+    pub roles: &'a [u32],
+}
+
+/// Returns of turns from themselves on, `[K]`: MARS puts a turn's reward on its last token and sums to the end of the sequence, so all
+/// tokens of a turn have the same. `gamma` discounts a turn; MARS has 1.
+///
+/// Errors: offsets or lengths that disagree; a sequence that starts inside a turn (index); a reward that is not finite (index); a
+/// gamma outside 0 to 1; a return that overflows.
+pub fn turn_return(
+    device: &Device,
+    batch: &Batch<'_>,
+    turns: &Turns<'_>,
+    gamma: f64,
+) -> Result<Vec<f32>, Error> {
+    let count = turns.cu_turns.len().saturating_sub(1);
+    check_length("turn rewards", count, "one per turn", turns.rewards.len())?;
+    Offsets::new("cu_turns", turns.cu_turns, batch.tokens(), "tokens")?;
+    if let Some(index) = turns.cu_turns.windows(2).position(|pair| pair[0] == pair[1]) {
+        return Err(Argument::EmptyRow { argument: "cu_turns", index, row: "turn" }.into());
+    }
+    let mut cu_seqlens = Vec::with_capacity(batch.sequences() + 1);
+    for s in 0..=batch.sequences() {
+        let token = if s == 0 { 0 } else { batch.cu_seqlens().span(s - 1).end };
+        match turns.cu_turns.binary_search(&(token as u32)) {
+            Ok(turn) => cu_seqlens.push(turn as u32),
+            Err(_) => {
+                let (argument, expected) = ("cu_seqlens", "an offset of `cu_turns` too");
+                return Err(Argument::Value { argument, index: Some(s), expected, got: token as f64 }.into());
+            }
+        }
+    }
+    let groups = [0, batch.sequences() as u32];
+    let of_turns = Batch::with_empty_rows(&cu_seqlens, &groups, None)?;
+    discounted_return(device, &of_turns, turns.rewards, gamma)
+}
+
+/// `values` of turns `[K]`, centred and scaled within their role. A role with a single value gets 0.
+///
+/// Errors: lengths that disagree; a value that is not finite; a result that is not finite (index).
+///
+/// ```
+/// use lockstep_ops::{Device, ops::turns::{NormSet, RoleNorm, normalize_roles}};
+/// let norm = |set| RoleNorm { set, by_std: false, eps: 1e-6 };
+/// let (values, roles) = ([1.0, 1.0, 1.0, 0.0, 5.0], [0, 0, 0, 0, 7]);
+/// let samples = normalize_roles(&Device::cpu(), &values, &roles, &norm(NormSet::Samples))?;
+/// assert_eq!(samples, [0.25, 0.25, 0.25, -0.75, 0.0]);
+/// let unique = normalize_roles(&Device::cpu(), &values, &roles, &norm(NormSet::UniqueValues { with_zero: false }))?;
+/// assert_eq!(unique, [0.5, 0.5, 0.5, -0.5, 0.0]);
+/// # Ok::<(), lockstep_ops::Error>(())
+/// ```
+pub fn normalize_roles(
+    device: &Device,
+    values: &[f32],
+    roles: &[u32],
+    norm: &RoleNorm,
+) -> Result<Vec<f32>, Error> {
+    check_length("roles", values.len(), "one per turn", roles.len())?;
+    locate::each_finite("values", values)?;
+    let mut distinct: Vec<u32> = roles.to_vec();
+    distinct.sort_unstable();
+    distinct.dedup();
+    let params = WhitenParams {
+        divisor: if norm.by_std { Divisor::Outside } else { Divisor::One },
+        eps: norm.eps,
+        ..WhitenParams::VERL
+    };
+    let mut out = vec![0.0; values.len()];
+    for role in distinct {
+        let own: Vec<usize> = (0..values.len()).filter(|k| roles[*k] == role).collect();
+        let samples: Vec<f32> = own.iter().map(|k| values[*k]).collect();
+        let set = match norm.set {
+            NormSet::Samples => samples.clone(),
+            NormSet::UniqueValues { with_zero } => {
+                let mut set = samples.clone();
+                set.extend(with_zero.then_some(0.0));
+                set.sort_unstable_by(f32::total_cmp);
+                set.dedup_by(|a, b| a == b);
+                set
+            }
+        };
+        let row = |n: usize| [0, n as u32];
+        let (all, whole) = (row(set.len()), row(samples.len()));
+        let offsets = Offsets::new("values", &all, set.len(), "values")?;
+        let moments = moments::run(device, offsets, Mask::all(), ("values", &set), false, false)?;
+        let offsets = Offsets::new("values", &whole, samples.len(), "values")?;
+        let mut normalized = Vec::new();
+        let whole = (&samples[..], false);
+        let alarm = with_moments(device, offsets, Mask::all(), whole, &moments, &params, &mut normalized)?;
+        if alarm.iter().any(|alarm| *alarm > flag::LIMIT) {
+            let index = own[normalized.iter().position(|y| !y.is_finite()).unwrap_or(0)];
+            let hint = "the spread of the role's values is too small: choose a larger eps";
+            return Err(Argument::NotFinite { result: "normalized", index, hint }.into());
+        }
+        for (k, value) in own.into_iter().zip(normalized) {
+            out[k] = value;
+        }
+    }
+    Ok(out)
+}
+
+/// One value per span of tokens (turns, steps) to its tokens, `[N]`; 0 where masked.
+///
+/// Errors: offsets or lengths that disagree.
+pub fn spread(batch: &Batch<'_>, offsets: &[u32], values: &[f32]) -> Result<Vec<f32>, Error> {
+    check_length("values", offsets.len().saturating_sub(1), "one per span of tokens", values.len())?;
+    let spans = Offsets::new("offsets", offsets, batch.tokens(), "tokens")?;
+    let mut tokens = vec![0.0; batch.tokens()];
+    for (k, value) in values.iter().enumerate() {
+        let span = spans.span(k);
+        for i in (span.start..span.end).filter(|i| batch.loss_mask().at(*i)) {
+            tokens[i] = *value;
+        }
+    }
+    Ok(tokens)
+}

@@ -1,0 +1,119 @@
+//! V-trace.
+
+use super::gae::Ends;
+use super::locate::{self, Checked, Domain};
+use crate::{Batch, Device, Error};
+use lockstep_core::advantage::VTrace;
+use lockstep_core::ragged::{In, Mask, Out};
+
+/// What V-trace reads.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct VTraceInput<'a> {
+    /// Log-probabilities under the policy that is trained, `[N]`.
+    pub logp: &'a [f32],
+    /// Under the policy that sampled, `[N]`.
+    pub logp_rollout: &'a [f32],
+    /// Per token, `[N]`.
+    pub rewards: &'a [f32],
+    /// The critic's, `[N]`.
+    pub values: &'a [f32],
+    /// What is behind the last tokens.
+    pub ends: Ends<'a>,
+}
+
+/// Discount, λ and bounds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct VTraceParams {
+    /// Discount of one live token.
+    pub gamma: f64,
+    /// λ.
+    pub lambda: f64,
+    /// ρ̄, largest weight of a TD error.
+    pub rho_bar: f64,
+    /// ρ̄_pg, largest weight of an advantage.
+    pub rho_pg: f64,
+    /// c̄, largest weight that carries an error back.
+    pub c_bar: f64,
+}
+
+impl Default for VTraceParams {
+    /// rlax: no discount, all bounds 1.
+    fn default() -> Self {
+        VTraceParams { gamma: 1.0, lambda: 1.0, rho_bar: 1.0, rho_pg: 1.0, c_bar: 1.0 }
+    }
+}
+
+/// Value targets and advantages.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct VTraceOutput {
+    /// What the critic learns, `[N]`; a masked token has that of the live token after it.
+    pub vs: Vec<f32>,
+    /// `[N]`; 0 where masked.
+    pub advantage: Vec<f32>,
+}
+
+/// Value targets and advantages under the policy of `logp`; formula: [`lockstep_core::advantage::vtrace`].
+///
+/// Errors: lengths that disagree; a live log-probability that is NaN, infinite or above 0; a live reward or value, or a bootstrap that
+/// counts, that is not finite (index); a sequence that is both terminated and truncated, or neither (index); a gamma or λ outside 0 to
+/// 1, a bound that is not positive; a result that overflows (index).
+///
+/// ```
+/// use lockstep_ops::ops::gae::Ends;
+/// use lockstep_ops::ops::vtrace::{VTraceInput, VTraceParams, vtrace};
+/// use lockstep_ops::{Batch, Device};
+/// let batch = Batch::new(&[0, 2], &[0, 1], None)?;
+/// let logp = [-0.5, -0.25];
+/// let (rewards, values) = ([0.0, 1.0], [0.5, 0.75]);
+/// let input = VTraceInput { logp: &logp, logp_rollout: &logp, rewards: &rewards, values: &values, ends: Ends::Terminated };
+/// let out = vtrace(&Device::cpu(), &batch, &input, &VTraceParams::default())?;
+/// assert_eq!((out.vs, out.advantage), (vec![1.0, 1.0], vec![0.5, 0.25]));
+/// # Ok::<(), lockstep_ops::Error>(())
+/// ```
+pub fn vtrace(
+    device: &Device,
+    batch: &Batch<'_>,
+    input: &VTraceInput<'_>,
+    params: &VTraceParams,
+) -> Result<VTraceOutput, Error> {
+    let VTraceInput { logp, logp_rollout, rewards, values, ends } = *input;
+    let logps = [("logp", logp), ("logp_rollout", logp_rollout)];
+    let numbers = [("token rewards", rewards), ("values", values)];
+    for (name, array) in logps.into_iter().chain(numbers) {
+        batch.check_tokens(name, array.len())?;
+    }
+    let (truncated, bootstrap) = ends.check(batch)?;
+    let tokens = batch.tokens();
+    let (mut vs, mut advantage, mut alarm) =
+        (vec![0.0; tokens], vec![0.0; tokens], vec![0; batch.sequences()]);
+    let kernel = VTrace {
+        cu_seqlens: batch.cu_seqlens(),
+        loss_mask: batch.loss_mask(),
+        logp: In::new(logp),
+        logp_rollout: In::new(logp_rollout),
+        rewards: In::new(rewards),
+        values: In::new(values),
+        bootstrap: bootstrap.map(In::new),
+        truncated: Mask::new(truncated),
+        gamma: params.gamma,
+        lambda: params.lambda,
+        rho_bar: params.rho_bar,
+        rho_pg: params.rho_pg,
+        c_bar: params.c_bar,
+        vs: Out::new(&mut vs),
+        advantage: Out::new(&mut advantage),
+        row_alarm: Out::new(&mut alarm),
+    };
+    kernel.check()?;
+    device.run(&kernel)?;
+    let checked = |domain: Domain| move |(name, values)| Checked { name, domain, values };
+    let arguments: Vec<Checked<'_>> = logps
+        .into_iter()
+        .map(checked(Domain::LogProbability))
+        .chain(numbers.into_iter().map(checked(Domain::Finite)))
+        .collect();
+    let results = [("vs", &vs[..]), ("advantage", &advantage[..])].map(checked(Domain::Finite));
+    let hint = "weights, rewards or values are too large for f32: choose smaller bounds";
+    locate::check(batch, &alarm, &arguments, &results, hint)?;
+    Ok(VTraceOutput { vs, advantage })
+}

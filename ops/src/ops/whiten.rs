@@ -1,0 +1,194 @@
+//! Whitening over a batch.
+
+use super::locate::{self, Checked, Domain};
+use super::moments;
+use crate::{Advantage, Batch, Device, Error};
+use lockstep_core::Error as Argument;
+use lockstep_core::advantage::{Divisor, Whiten};
+use lockstep_core::aggregate::ExactMoments;
+use lockstep_core::aggregate::moments::{MEAN, MOMENTS};
+use lockstep_core::ragged::{In, Mask, Offsets, Out, flag};
+
+/// How often a sequence counts in the statistics of values per sequence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Weighting {
+    /// Once for each live token (verl).
+    Tokens,
+    /// Once (TRL, NeMo).
+    Sequences,
+}
+
+/// Parameters of [`whiten`]; formula and variants: [`lockstep_core::advantage::whiten`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct WhitenParams {
+    /// How often a sequence counts; values per token count once each.
+    pub weighting: Weighting,
+    /// Subtract the mean.
+    pub centre: bool,
+    /// Where eps stands.
+    pub divisor: Divisor,
+    /// 1 = unbiased, 0 = population.
+    pub ddof: u32,
+    /// See [`Divisor`].
+    pub eps: f64,
+}
+
+impl WhitenParams {
+    /// verl's masked_whiten: token-weighted, ddof 1, 1e-8 inside the root.
+    pub const VERL: WhitenParams = WhitenParams {
+        weighting: Weighting::Tokens,
+        centre: true,
+        divisor: Divisor::Inside,
+        ddof: 1,
+        eps: 1e-8,
+    };
+    /// NeMo's global normalisation: token-weighted, ddof 0, variance at least 1e-8.
+    pub const NEMO: WhitenParams = WhitenParams { divisor: Divisor::Floor, ddof: 0, ..WhitenParams::VERL };
+    /// TRL's batch step of GDPO: over sequences, ddof 1, 1e-4 outside the root.
+    pub const TRL: WhitenParams = WhitenParams {
+        weighting: Weighting::Sequences,
+        divisor: Divisor::Outside,
+        eps: 1e-4,
+        ..WhitenParams::VERL
+    };
+}
+
+/// `values` centred and scaled by their moments over the whole batch, in the shape they came in. Masked tokens get 0; so does a
+/// sequence whose value is NaN ("no value"), which is left out of the statistics.
+///
+/// Errors: lengths that disagree; a live value per token that is not finite, an infinite value per sequence (index); parameters
+/// outside their domain; a result that is not finite (index).
+///
+/// ```
+/// use lockstep_ops::ops::whiten::{WhitenParams, whiten};
+/// use lockstep_ops::{Advantage, Batch, Device};
+/// let batch = Batch::new(&[0, 1, 4], &[0, 2], None)?;
+/// // Three tokens of the second sequence against one of the first: mean 0.75, variance 0.25.
+/// let out = whiten(&Device::cpu(), &batch, Advantage::PerSequence(&[0.0, 1.0]), &WhitenParams::VERL)?;
+/// assert!((out[0] + 1.5).abs() < 1e-6 && (out[1] - 0.5).abs() < 1e-6);
+/// # Ok::<(), lockstep_ops::Error>(())
+/// ```
+pub fn whiten(
+    device: &Device,
+    batch: &Batch<'_>,
+    values: Advantage<'_>,
+    params: &WhitenParams,
+) -> Result<Vec<f32>, Error> {
+    let mut whitened = Vec::new();
+    whiten_into(device, batch, values, params, &mut whitened)?;
+    Ok(whitened)
+}
+
+/// As [`whiten`], into `out`, whose memory is reused. `out` is unspecified after an error.
+pub fn whiten_into(
+    device: &Device,
+    batch: &Batch<'_>,
+    values: Advantage<'_>,
+    params: &WhitenParams,
+    out: &mut Vec<f32>,
+) -> Result<(), Error> {
+    check_lengths(batch, values)?;
+    let moments = match (values, params.weighting) {
+        (Advantage::PerToken(values), _) => {
+            let (offsets, mask) = (batch.cu_seqlens(), batch.loss_mask());
+            moments::run(device, offsets, mask, ("values", values), false, false)?
+        }
+        (Advantage::PerSequence(values), Weighting::Tokens) => moments::by_tokens(device, batch, values)?,
+        (Advantage::PerSequence(values), Weighting::Sequences) => {
+            moments::of_sequences(device, batch, values, None)?
+        }
+    };
+    run(device, batch, values, params, &moments, out)
+}
+
+/// As [`whiten`], by the moments of all ranks: those that each one counted of its own values
+/// ([`exact_token_moments`](super::exact::exact_token_moments), [`exact_sequence_moments`](super::exact::exact_sequence_moments), which is
+/// where `params.weighting` is applied), merged in any order. However a batch is sharded, its values get the same bits.
+///
+/// Errors: those of [`whiten`]; moments of a value that was not finite.
+pub fn whiten_by(
+    device: &Device,
+    batch: &Batch<'_>,
+    values: Advantage<'_>,
+    params: &WhitenParams,
+    moments: &ExactMoments,
+) -> Result<Vec<f32>, Error> {
+    check_lengths(batch, values)?;
+    let moments = moments.moments();
+    if !moments[MEAN].is_finite() {
+        let (argument, expected, got) = ("moments", "those of finite values", moments[MEAN]);
+        return Err(Argument::Value { argument, index: Some(MEAN), expected, got }.into());
+    }
+    let mut whitened = Vec::new();
+    run(device, batch, values, params, &moments, &mut whitened)?;
+    Ok(whitened)
+}
+
+fn check_lengths(batch: &Batch<'_>, values: Advantage<'_>) -> Result<(), Error> {
+    match values {
+        Advantage::PerToken(values) => batch.check_tokens("values", values.len()),
+        Advantage::PerSequence(values) => batch.check_sequences("values", values.len()),
+    }
+}
+
+fn run(
+    device: &Device,
+    batch: &Batch<'_>,
+    values: Advantage<'_>,
+    params: &WhitenParams,
+    moments: &[f64; MOMENTS],
+    whitened: &mut Vec<f32>,
+) -> Result<(), Error> {
+    let per_token = matches!(values, Advantage::PerToken(_));
+    let (values, offsets, mask) = match values {
+        Advantage::PerToken(values) => (values, batch.cu_seqlens(), batch.loss_mask()),
+        Advantage::PerSequence(values) => (values, batch.cu_groups(), Mask::all()),
+    };
+    let alarm = with_moments(device, offsets, mask, (values, !per_token), moments, params, whitened)?;
+    let hint = "the spread of the values is too small: choose a larger eps";
+    if per_token {
+        let arguments = [Checked { name: "values", domain: Domain::Finite, values }];
+        let results = [Checked { name: "whitened", domain: Domain::Finite, values: whitened }];
+        locate::check(batch, &alarm, &arguments, &results, hint)?;
+    } else if alarm.iter().any(|alarm| *alarm > flag::LIMIT) {
+        // An infinite value without a live token is not in the moments.
+        if let Some(index) = values.iter().position(|x| x.is_infinite()) {
+            let (argument, expected, got) =
+                ("values", "a finite number, or NaN for none", values[index].into());
+            return Err(Argument::Value { argument, index: Some(index), expected, got }.into());
+        }
+        let index = whitened.iter().position(|y| !y.is_finite()).unwrap_or(0);
+        return Err(Argument::NotFinite { result: "whitened", index, hint }.into());
+    }
+    Ok(())
+}
+
+/// `values` by the moments of another set of them, into `whitened`; NaN may be missing. Returns the rows' alarms.
+pub(super) fn with_moments(
+    device: &Device,
+    offsets: Offsets<'_>,
+    mask: Mask<'_>,
+    (values, nan_is_missing): (&[f32], bool),
+    moments: &[f64],
+    params: &WhitenParams,
+    whitened: &mut Vec<f32>,
+) -> Result<Vec<u32>, Error> {
+    whitened.resize(values.len(), 0.0);
+    let mut alarm = vec![0; offsets.rows()];
+    let kernel = Whiten {
+        offsets,
+        mask,
+        values: In::new(values),
+        nan_is_missing,
+        moments: In::new(moments),
+        centre: params.centre,
+        divisor: params.divisor,
+        ddof: params.ddof,
+        eps: params.eps,
+        whitened: Out::new(whitened),
+        row_alarm: Out::new(&mut alarm),
+    };
+    kernel.check()?;
+    device.run(&kernel)?;
+    Ok(alarm)
+}

@@ -1,0 +1,188 @@
+//! A queue of a device, and memory that its launches reach.
+
+use crate::device::Kind;
+use crate::{Compiled, Device, Error};
+use lockstep_core::op::DisjointRows;
+use lockstep_cpu::Cpu;
+use lockstep_cuda as cuda;
+use lockstep_rocm as rocm;
+use std::cell::UnsafeCell;
+use std::ffi::c_void;
+
+/// Where launches go: a stream of a GPU, or this machine's CPU, which runs them at once.
+#[derive(Debug)]
+pub struct Queue(Of);
+
+#[derive(Debug)]
+enum Of {
+    Cpu(Cpu),
+    Cuda(cuda::Gpu, cuda::Stream),
+    Rocm(rocm::Gpu, rocm::Stream),
+}
+
+/// Bytes that a device reaches, freed when dropped.
+#[derive(Debug)]
+pub struct Memory(Block);
+
+#[derive(Debug)]
+enum Block {
+    // Words, so that it is aligned for every element; cells, for launches write through `as_ptr`.
+    Host(Vec<UnsafeCell<u64>>),
+    Cuda(cuda::Buffer<u8>),
+    Rocm(rocm::Buffer<u8>),
+}
+
+impl Device {
+    /// A queue of its own.
+    ///
+    /// Errors: what keeps a GPU from making a stream.
+    pub fn queue(&self) -> Result<Queue, Error> {
+        Ok(Queue(match self.kind() {
+            Kind::Cpu(cpu) => Of::Cpu(cpu.clone()),
+            Kind::Cuda(gpu) => Of::Cuda(gpu.clone(), gpu.stream()?),
+            Kind::Rocm(gpu) => Of::Rocm(gpu.clone(), gpu.stream()?),
+        }))
+    }
+
+    /// The caller's stream (`CUstream`, `cudaStream_t`, `hipStream_t`; null for the default one); a CPU has none and does not look.
+    ///
+    /// Errors: a stream that is known to be another device's.
+    ///
+    /// # Safety
+    /// `stream` is null or a stream of this device, and exists for as long as the result does.
+    #[allow(unsafe_code)]
+    pub unsafe fn queue_on(&self, stream: *mut c_void) -> Result<Queue, Error> {
+        // SAFETY: the caller's.
+        Ok(Queue(unsafe {
+            match self.kind() {
+                Kind::Cpu(cpu) => Of::Cpu(cpu.clone()),
+                Kind::Cuda(gpu) => Of::Cuda(gpu.clone(), gpu.stream_from_raw(stream)?),
+                Kind::Rocm(gpu) => Of::Rocm(gpu.clone(), gpu.stream_from_raw(stream)?),
+            }
+        }))
+    }
+}
+
+#[allow(unsafe_code)]
+impl Queue {
+    /// Whether it runs things at once.
+    pub fn is_cpu(&self) -> bool {
+        matches!(self.0, Of::Cpu(_))
+    }
+
+    /// Waits for everything in it.
+    pub fn synchronize(&self) -> Result<(), Error> {
+        match &self.0 {
+            Of::Cpu(_) => Ok(()),
+            Of::Cuda(_, stream) => Ok(stream.synchronize()?),
+            Of::Rocm(_, stream) => Ok(stream.synchronize()?),
+        }
+    }
+
+    /// `bytes` bytes, whose values are unspecified.
+    pub fn alloc(&self, bytes: usize) -> Result<Memory, Error> {
+        Ok(Memory(match &self.0 {
+            Of::Cpu(_) => Block::Host((0..bytes.div_ceil(8)).map(|_| UnsafeCell::new(0)).collect()),
+            Of::Cuda(gpu, _) => Block::Cuda(gpu.alloc(bytes)?),
+            Of::Rocm(gpu, _) => Block::Rocm(gpu.alloc(bytes)?),
+        }))
+    }
+
+    /// A copy of `bytes`. Waits for it.
+    pub fn upload(&self, bytes: &[u8]) -> Result<Memory, Error> {
+        Ok(Memory(match &self.0 {
+            Of::Cpu(_) => {
+                let word = |eight: &[u8]| {
+                    let mut own = [0; 8];
+                    own[..eight.len()].copy_from_slice(eight);
+                    UnsafeCell::new(u64::from_ne_bytes(own))
+                };
+                Block::Host(bytes.chunks(8).map(word).collect())
+            }
+            Of::Cuda(gpu, stream) => Block::Cuda(gpu.upload(stream, bytes)?),
+            Of::Rocm(gpu, stream) => Block::Rocm(gpu.upload(stream, bytes)?),
+        }))
+    }
+
+    /// The bytes of memory, in the order of the queue. Waits for it.
+    pub fn read(&self, memory: &Memory) -> Result<Vec<u8>, Error> {
+        let mut bytes = vec![0; memory.len()];
+        // SAFETY: as long as the memory.
+        unsafe { self.download(memory.as_ptr().cast_const(), &mut bytes)? };
+        Ok(bytes)
+    }
+
+    /// Copies memory of this queue's device to the host, in the order of the queue, and waits for it.
+    ///
+    /// # Safety
+    /// `from` is readable for `to.len()` elements.
+    pub unsafe fn download<T: lockstep_gpu::Plain>(&self, from: *const T, to: &mut [T]) -> Result<(), Error> {
+        // SAFETY: the caller's.
+        unsafe {
+            match &self.0 {
+                Of::Cpu(_) => to.as_mut_ptr().copy_from_nonoverlapping(from, to.len()),
+                Of::Cuda(gpu, stream) => gpu.download(stream, from, to)?,
+                Of::Rocm(gpu, stream) => gpu.download(stream, from, to)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Copies from the host to memory of this queue's device, in the order of the queue, and waits for it.
+    ///
+    /// # Safety
+    /// `to` is writable for `from.len()` elements, and nobody else uses it meanwhile.
+    pub unsafe fn write<T: lockstep_gpu::Plain>(&self, from: &[T], to: *mut T) -> Result<(), Error> {
+        // SAFETY: the caller's.
+        unsafe {
+            match &self.0 {
+                Of::Cpu(_) => to.copy_from_nonoverlapping(from.as_ptr(), from.len()),
+                Of::Cuda(gpu, stream) => gpu.write_to(stream, from, to)?,
+                Of::Rocm(gpu, stream) => gpu.write_to(stream, from, to)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts an op over memory of this device into the queue.
+    ///
+    /// # Safety
+    /// The op's arrays are memory of this queue's device, stay there until the queue has run it, and nobody else uses those
+    /// that it writes meanwhile.
+    pub unsafe fn launch<K: Compiled + DisjointRows>(&self, kernel: &K) -> Result<(), Error> {
+        // SAFETY: the caller's.
+        unsafe {
+            match &self.0 {
+                Of::Cpu(cpu) => cpu.run(kernel),
+                Of::Cuda(gpu, stream) => gpu.launch(stream, kernel)?,
+                Of::Rocm(gpu, stream) => gpu.launch(stream, kernel)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Memory {
+    /// The device's address of the first byte.
+    pub fn as_ptr(&self) -> *mut u8 {
+        match &self.0 {
+            Block::Host(words) => words.as_ptr().cast_mut().cast(),
+            Block::Cuda(buffer) => buffer.as_ptr(),
+            Block::Rocm(buffer) => buffer.as_ptr(),
+        }
+    }
+
+    /// Number of bytes.
+    pub fn len(&self) -> usize {
+        match &self.0 {
+            Block::Host(words) => words.len() * 8,
+            Block::Cuda(buffer) => buffer.len(),
+            Block::Rocm(buffer) => buffer.len(),
+        }
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}

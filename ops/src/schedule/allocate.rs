@@ -1,0 +1,53 @@
+//! Rollouts per prompt or bin: square-root law, rounding, XRPO-style (our reading).
+
+use crate::Error;
+use lockstep_core::schedule::rounding::{self, Bounds};
+use lockstep_core::schedule::{square_root_law as law, xrpo as rule};
+
+/// Fractional rollouts per bin and their shadow price; formula: [`lockstep_core::schedule::square_root_law`].
+///
+/// Errors: lengths; a share or variance below 0 or not finite (index); shares that are all 0; a mean that is not above 0.
+///
+/// ```
+/// let (n, price) = lockstep_ops::schedule::square_root_law(&[0.5, 0.3, 0.2], &[0.25, 0.09, 0.01], 4.0)?;
+/// assert!((n[0] - 5.555556).abs() < 1e-6 && (price - 0.0081).abs() < 1e-12);
+/// # Ok::<(), lockstep_ops::Error>(())
+/// ```
+pub fn square_root_law(share: &[f64], variance: &[f64], mean: f64) -> Result<(Vec<f64>, f64), Error> {
+    let mut rollouts = vec![0.0; share.len()];
+    let price = law::allocate(share, variance, mean, &mut rollouts)?;
+    Ok((rollouts, price))
+}
+
+/// Whole rollouts within bounds, never above the budget, and their sum; formula: [`lockstep_core::schedule::rounding`].
+///
+/// Errors: lengths; a number below 0 or not finite (index); a budget below the least.
+///
+/// ```
+/// use lockstep_ops::schedule::{largest_remainder, rounding::Bounds};
+/// let (n, total) = largest_remainder(&[5.56, 3.33, 1.11], &[1, 1, 1], Bounds { least: 1, most: 8, budget: 10 })?;
+/// assert_eq!((n, total), (vec![6, 3, 1], 10));
+/// # Ok::<(), lockstep_ops::Error>(())
+/// ```
+pub fn largest_remainder(rollouts: &[f64], count: &[u32], bounds: Bounds) -> Result<(Vec<u32>, u64), Error> {
+    let mut rounded = vec![0; rollouts.len()];
+    let total = rounding::largest_remainder(rollouts, count, bounds, &mut rounded)?;
+    Ok((rounded, total))
+}
+
+/// XRPO-style: how many of `budget` further rollouts each prompt gets; formula: [`lockstep_core::schedule::xrpo`].
+///
+/// Errors: no prompt; sums that are not finite (index); an exploration below 0.
+///
+/// ```
+/// use lockstep_ops::schedule::Known;
+/// let certain = Known { rollouts: 4, sum: 4.0, square: 4.0 };
+/// let mixed = Known { rollouts: 4, sum: 2.0, square: 2.0 };
+/// assert_eq!(lockstep_ops::schedule::xrpo(&[certain, mixed, Known::default()], 5, 0.0)?[0], 0);
+/// # Ok::<(), lockstep_ops::Error>(())
+/// ```
+pub fn xrpo(known: &[rule::Known], budget: u32, exploration: f64) -> Result<Vec<u32>, Error> {
+    let mut extra = vec![0; known.len()];
+    rule::allocate(known, budget, exploration, &mut extra)?;
+    Ok(extra)
+}

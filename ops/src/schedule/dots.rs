@@ -1,0 +1,61 @@
+//! DOTS: predicted difficulty and selection.
+
+use crate::Error;
+use lockstep_core::schedule::{dots, order};
+
+/// A predicted pass rate and what it rests on.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Difficulty {
+    /// Σ w v.
+    pub base: f64,
+    /// Attention to each reference question, `[K]`.
+    pub weights: Vec<f64>,
+}
+
+/// The pass rate predicted from reference questions (embeddings row by row, `[K, h]`); formula: [`lockstep_core::schedule::dots`].
+/// [`calibrate`](dots::calibrate) makes the calibrated rate of it.
+///
+/// Errors: lengths; a temperature that is not above 0; a pass rate outside 0..=1 (index); an embedding that is not finite (index).
+///
+/// ```
+/// let d = lockstep_ops::schedule::dots_difficulty(&[1.0, 0.0], &[1.0, 0.0, 0.0, 1.0], &[0.75, 0.25], 1.0)?;
+/// assert!(d.weights[0] > d.weights[1] && d.base > 0.5);
+/// assert!((lockstep_ops::schedule::calibrate(0.5, 0.0, 0.0) - 0.5).abs() < 1e-15);
+/// # Ok::<(), lockstep_ops::Error>(())
+/// ```
+pub fn dots_difficulty(
+    query: &[f64],
+    references: &[f64],
+    pass_rates: &[f64],
+    temperature: f64,
+) -> Result<Difficulty, Error> {
+    let mut weights = vec![0.0; pass_rates.len()];
+    let base = dots::difficulty(query, references, pass_rates, temperature, &mut weights)?;
+    Ok(Difficulty { base, weights })
+}
+
+/// `count` prompts drawn without replacement from softmax(−|p̂ − target|/temperature), in the order of drawing; formula:
+/// [`lockstep_core::schedule::dots`], which has the number to draw too ([`selection_size`](dots::selection_size)).
+///
+/// Errors: a prediction outside 0..=1 (index); a temperature that is not above 0.
+///
+/// ```
+/// let prompts = lockstep_ops::schedule::dots_select(&[0.9, 0.5, 0.1, 0.4], 2, 0.5, 1e-3, 7, 0)?;
+/// assert_eq!(prompts, [1, 3]);
+/// # Ok::<(), lockstep_ops::Error>(())
+/// ```
+pub fn dots_select(
+    predicted: &[f64],
+    count: usize,
+    target: f64,
+    temperature: f64,
+    seed: u64,
+    step: u32,
+) -> Result<Vec<u32>, Error> {
+    let mut keys = vec![0.0; predicted.len()];
+    dots::selection_keys(predicted, target, temperature, seed, step, &mut keys)?;
+    let mut prompts = vec![0; predicted.len()];
+    order::by_key(&keys, &mut prompts)?;
+    prompts.truncate(count);
+    Ok(prompts)
+}

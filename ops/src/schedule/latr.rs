@@ -1,0 +1,57 @@
+//! LATR: capacity and pruning of branches.
+
+use crate::Error;
+use lockstep_core::schedule::latr::{self, Latr};
+use lockstep_core::schedule::overlap;
+
+/// How many of its candidates each row keeps; formula: [`lockstep_core::schedule::latr`].
+///
+/// ```
+/// assert_eq!(lockstep_ops::schedule::latr_fit(&[2, 1, 2], 4)?, [2, 1, 1]);
+/// # Ok::<(), lockstep_ops::Error>(())
+/// ```
+pub fn latr_fit(candidates: &[u32], capacity: u32) -> Result<Vec<u32>, Error> {
+    let mut kept = vec![0; candidates.len()];
+    latr::fit(candidates, capacity, &mut kept)?;
+    Ok(kept)
+}
+
+/// Whether a branch says the same as its parent; formula: [`lockstep_core::schedule::latr`].
+///
+/// Errors: parameters; lengths that differ.
+///
+/// ```
+/// use lockstep_ops::schedule::{Latr, latr_prunes};
+/// assert!(latr_prunes(&Latr::default(), &[1, 2, 3, 4], &[9, 2, 3, 4], None)?);
+/// assert!(!latr_prunes(&Latr::default(), &[1, 2, 3, 4], &[5, 6, 7, 8], None)?);
+/// # Ok::<(), lockstep_ops::Error>(())
+/// ```
+pub fn latr_prunes(
+    latr: &Latr,
+    branch: &[u32],
+    parent: &[u32],
+    end_of_sequence: Option<u32>,
+) -> Result<bool, Error> {
+    let mut row = vec![0; overlap::scratch(parent.len())];
+    Ok(latr.prunes(branch, parent, end_of_sequence, &mut row)?)
+}
+
+/// F₁ of the longest common subsequence; formula: [`lockstep_core::schedule::overlap`].
+///
+/// ```
+/// assert_eq!(lockstep_ops::schedule::rouge_l(&[1, 2, 3, 4], &[1, 9, 3, 4])?, 0.75);
+/// # Ok::<(), lockstep_ops::Error>(())
+/// ```
+pub fn rouge_l(a: &[u32], b: &[u32]) -> Result<f64, Error> {
+    Ok(overlap::rouge_l(a, b, &mut vec![0; overlap::scratch(b.len())])?)
+}
+
+/// Levenshtein distance; formula: [`lockstep_core::schedule::overlap`].
+///
+/// ```
+/// assert_eq!(lockstep_ops::schedule::edit_distance(&[1, 2, 3, 4], &[1, 9, 3])?, 2);
+/// # Ok::<(), lockstep_ops::Error>(())
+/// ```
+pub fn edit_distance(a: &[u32], b: &[u32]) -> Result<u32, Error> {
+    Ok(overlap::edit_distance(a, b, &mut vec![0; overlap::scratch(b.len())])?)
+}

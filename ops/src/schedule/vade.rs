@@ -1,0 +1,45 @@
+//! VADE-style selection (our reading).
+
+use crate::Error;
+use lockstep_core::schedule::order;
+pub use lockstep_core::schedule::vade::{Posterior, Utility, Vade};
+
+/// The prompts to sample next.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct VadeSelection {
+    /// Their ids, best first.
+    pub prompts: Vec<u32>,
+    /// The utility of every prompt's draw, `[P]`.
+    pub scores: Vec<f64>,
+}
+
+/// The `batch` prompts whose Thompson draws have the highest utility (fewer when there are fewer prompts); formula:
+/// [`lockstep_core::schedule::vade`]. [`Vade::update`] then counts what came of them.
+///
+/// Errors: parameters; a posterior outside 1..=1e12 (index).
+///
+/// ```
+/// use lockstep_ops::schedule::{Posterior, Vade, vade_select};
+/// let vade = Vade::default();
+/// let mut posteriors = vec![Posterior::default(); 100];
+/// let chosen = vade_select(&vade, &posteriors, 8, 1234, 0)?.prompts;
+/// assert_eq!(chosen.len(), 8);
+/// vade.update(&mut posteriors, &chosen, &[3; 8], &[8; 8])?; // 3 of 8 right
+/// assert_eq!(posteriors[chosen[0] as usize], Posterior { a: 4.0, b: 6.0 });
+/// # Ok::<(), lockstep_ops::Error>(())
+/// ```
+pub fn vade_select(
+    vade: &Vade,
+    posteriors: &[Posterior],
+    batch: usize,
+    seed: u64,
+    step: u32,
+) -> Result<VadeSelection, Error> {
+    vade.check()?;
+    let mut scores = vec![0.0; posteriors.len()];
+    vade.scores(posteriors, seed, step, &mut scores)?;
+    let mut prompts = vec![0; posteriors.len()];
+    order::by_key(&scores, &mut prompts)?;
+    prompts.truncate(batch);
+    Ok(VadeSelection { prompts, scores })
+}

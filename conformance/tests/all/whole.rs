@@ -6,7 +6,7 @@ use lockstep_conformance::whole::{batches::batches, credit, loss, unread};
 use std::collections::BTreeMap;
 
 /// Choices that no named recipe makes, or not together.
-const UNNAMED: [&str; 20] = [
+const UNNAMED: [&str; 26] = [
     "kl = { estimator = 'k1', coef = 0.1, place = 'reward' }",
     "extends = 'reinforce_plus_plus'\nkl = { estimator = 'low_var_kl', coef = 0.1, place = 'reward' }",
     "extends = 'dapo'\nkl = { estimator = 'k3', coef = 0.1, importance_weighted = 'through_ratio' }",

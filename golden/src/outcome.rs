@@ -54,7 +54,7 @@ pub(crate) enum Calls {
     /// [`Recipe::advantages`].
     Advantages,
     /// [`Recipe::loss`] with the advantages, weights and returns of the file; before it
-    /// [`Recipe::advantages`] where the recipe corrects the rollout.
+    /// [`Recipe::advantages`] where the recipe corrects the rollout or weighs responses.
     Loss,
 }
 
@@ -142,7 +142,8 @@ impl<'a> Outcome<'a> {
         if setup.counts.iter().any(Option::is_some) {
             columns.counts = Some((0..3).map(|k| setup.counts[k].unwrap_or(own[k])).collect());
         }
-        if setup.calls == Calls::Advantages || recipe.correction.is_some() {
+        let weighted = recipe.correction.is_some() || recipe.reward.weights.is_some();
+        if setup.calls == Calls::Advantages || weighted {
             // An op without rewards has the estimator `reward`, which passes them through.
             let _ = columns.rewards.get_or_insert_with(|| vec![0.0; sequences]);
             let given = std::mem::take(credit);
@@ -195,6 +196,7 @@ impl<'a> Outcome<'a> {
                     "logp_rollout" => columns.logp_rollout = Some(array),
                     "entropy" => columns.entropy = Some(array),
                     "rewards" => columns.rewards = Some(array),
+                    "difficulty" => columns.difficulty = Some(array),
                     "token_rewards" => columns.token_rewards = Some(array),
                     "values" | "value_old" => columns.values_old = Some(array),
                     "value_new" => columns.values = Some(array),

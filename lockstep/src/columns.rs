@@ -49,6 +49,7 @@ macro_rules! for_each_column {
             counts: u64, Three, "live tokens, sequences with a live token and sequences of the whole batch, where this is a part of it; absent: of this batch", "trainer";
             seed: u64, One, "seed of what is chosen at random: another one for every call", "caller";
             step: u64, One, "number of the training step, from 0", "trainer";
+            difficulty: f32, Sequences, "how hard the response's prompt is, 0 to 1 (ROLL's weights)", "data set";
         }
     };
 }

@@ -175,6 +175,7 @@ impl Maker {
             Column::baseline => to.baseline = Some(self.between(column, g, [0.25, 0.75])),
             Column::baseline_weights => to.baseline_weights = Some(self.between(column, s, [0.5, 1.5])),
             Column::outcome_weights => to.outcome_weights = Some(self.between(column, s, [0.5, 1.5])),
+            Column::difficulty => to.difficulty = Some(unit(s)),
             Column::flawed => {
                 let coin = self.below(column, s, 2);
                 to.flawed = Some((0..s).map(|i| u8::from(right(i) && coin[i] == 1)).collect());

@@ -26,8 +26,9 @@ fn every_column_is_read_by_a_recipe_or_a_choice() {
         read.extend(Recipe::named(name).unwrap().reads().iter());
     }
     // Of choices that no named recipe makes.
-    let chosen = "[ratio]\nlevel = \"given\"\n";
-    read.extend(Recipe::from_toml(chosen).unwrap().reads().iter());
+    for chosen in ["ratio.level = \"given\"\n", "reward.weights.difficulty = [0.5, 2.0]\n"] {
+        read.extend(Recipe::from_toml(chosen).unwrap().reads().iter());
+    }
     let unread: Vec<&Column> = Column::ALL.iter().filter(|column| !read.contains(column)).collect();
     assert!(unread.is_empty(), "{unread:?}");
 }

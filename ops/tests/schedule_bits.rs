@@ -4,7 +4,7 @@
 use lockstep_ops::schedule::arrol::Arrol;
 use lockstep_ops::schedule::dars::{Dars, Deviation, Treatment};
 use lockstep_ops::schedule::gdro_prompt::{Bound, PromptGdro, Weight};
-use lockstep_ops::schedule::gdro_rollout::{RolloutGdro, UtilitySign};
+use lockstep_ops::schedule::gdro_rollout::{Nearest, RolloutGdro, UtilitySign};
 use lockstep_ops::schedule::random::{Purpose, Stream, gamma, sample};
 use lockstep_ops::schedule::rounding::Bounds;
 use lockstep_ops::schedule::staleness::Areal;
@@ -118,11 +118,13 @@ fn bits_of_gdro() {
         let gdro = RolloutGdro {
             least: 2,
             most: 8,
+            among: &[],
             rate: 0.3,
             exploration: 0.1,
             price_rate: 0.02,
             target: 4.0,
             utility_sign,
+            nearest: Nearest::Smaller,
         };
         let (mut scores, mut price, mut all) = (uniform(3, 70), 0.05, Vec::new());
         for step in 0..10 {

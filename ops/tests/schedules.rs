@@ -5,7 +5,7 @@ use lockstep_ops::core::Error as Argument;
 use lockstep_ops::schedule::arrol::Arrol;
 use lockstep_ops::schedule::dars::{Dars, Deviation, Treatment};
 use lockstep_ops::schedule::gdro_prompt::{PromptGdro, Weight};
-use lockstep_ops::schedule::gdro_rollout::{RolloutGdro, UtilitySign};
+use lockstep_ops::schedule::gdro_rollout::{Nearest, RolloutGdro, UtilitySign};
 use lockstep_ops::schedule::random::{Purpose, Stream};
 use lockstep_ops::schedule::rounding::Bounds;
 use lockstep_ops::schedule::staleness::Areal;
@@ -73,11 +73,13 @@ fn row_10_17_rollout_gdro_sign() {
     let paper = RolloutGdro {
         least: 1,
         most: 4,
+        among: &[],
         rate: 1.0,
         exploration: 0.0,
         price_rate: 0.0,
         target: 2.0,
         utility_sign: UtilitySign::Paper,
+        nearest: Nearest::Smaller,
     };
     for (utility_sign, sign) in [(UtilitySign::Paper, -1.0), (UtilitySign::Code, 1.0)] {
         let mut scores = [0.0; 4];
@@ -119,11 +121,13 @@ fn the_rollout_budget_is_met_whenever_it_can_be() {
     let gdro = RolloutGdro {
         least: 2,
         most: 6,
+        among: &[],
         rate: 0.5,
         exploration: 0.1,
         price_rate: 0.1,
         target: 4.0,
         utility_sign: UtilitySign::Paper,
+        nearest: Nearest::Smaller,
     };
     for case in 0..50 {
         let mut s = inputs(case);
@@ -223,11 +227,13 @@ fn impossible_sizes_are_refused_before_anything_is_allocated() {
     let gdro = RolloutGdro {
         least: 0,
         most: u32::MAX,
+        among: &[],
         rate: 1.0,
         exploration: 0.0,
         price_rate: 0.0,
         target: 4.0,
         utility_sign: UtilitySign::Code,
+        nearest: Nearest::Smaller,
     };
     assert_eq!(named(rollout_gdro_choose(&gdro, &[], &[1], 4).unwrap_err()), "most");
     let wide = RolloutGdro { most: 65_536, ..gdro };

@@ -11,7 +11,7 @@ use std::path::Path;
 use std::process::Command;
 
 /// Files of `core/src` that hold no kernel, and the two functions themselves.
-pub const HOST: [&str; 11] = [
+pub const HOST: [&str; 12] = [
     "num/div.rs",
     // binary64 functions of schedules
     "num/wide.rs",
@@ -25,6 +25,7 @@ pub const HOST: [&str; 11] = [
     "advantage/trust.rs",
     "reward/judge.rs",
     "reward/rapo.rs",
+    "reward/sample_weights.rs",
 ];
 
 /// The command.

@@ -135,7 +135,9 @@ pub(super) fn outcome(
             let (advantage, spread) = groups(recipe, batch, rollouts, &scores);
             let values: Vec<Option<f64>> =
                 scores.iter().zip(&advantage).map(|(r, a)| r.map(|_| *a)).collect();
+            let alone = values.iter().flatten().count() == 1;
             out.advantage = match whitening(recipe) {
+                Some(WhitenChoice::Mssr) if alone => advantage,
                 Some(_) => whitened(recipe, seen, &values),
                 None => advantage,
             };

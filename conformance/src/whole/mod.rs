@@ -13,8 +13,8 @@ use crate::oracle::kl::{Estimator as Formula, Kl};
 use advantage::Estimate;
 use lockstep::Rollouts;
 use lockstep::recipe::{
-    Denominator, EntropyTokens, Estimator, KlChoice, KlEstimator, KlPlace, KlRatio, QuantileRule, RatioLevel,
-    Recipe,
+    Denominator, EntropyTokens, Estimator, KlChoice, KlEstimator, KlPlace, KlRatio, NanReward, QuantileRule,
+    RatioLevel, Recipe, WeightsChoice,
 };
 use std::ops::Range;
 
@@ -31,7 +31,7 @@ pub struct Credit {
     pub returns: Vec<f64>,
     /// Tokens that the loss sees.
     pub live: Vec<bool>,
-    /// Weights of the rollout correction.
+    /// Weights of the rollout correction times those of responses.
     pub weights: Option<Vec<f64>>,
     /// SPIRAL's state.
     pub role_values: Vec<f64>,
@@ -124,9 +124,34 @@ fn penalty(recipe: &Recipe, rollouts: &Rollouts<'_>) -> impl Fn(usize) -> f64 {
     move |i| choice.map_or(0.0, |choice| f64::from(choice.coef) * kl(&choice).value(old[i] - reference[i]))
 }
 
+/// How much each response counts: from the first of two numbers for the shortest or easiest to the second, with mean 1 (ROLL).
+fn sample_weights(choice: WeightsChoice, batch: &Batch, difficulty: &[f64]) -> Vec<f64> {
+    let lengths: Vec<f64> = (0..batch.sequences.len()).map(|s| batch.length(s) as f64).collect();
+    let least = lengths.iter().copied().fold(f64::INFINITY, f64::min);
+    let most = lengths.iter().copied().fold(0.0, f64::max);
+    let line = |ends: Option<[f64; 2]>, x: f64| ends.map_or(1.0, |[a, b]| (1.0 - x) * a + x * b);
+    let one = |s: usize| {
+        let hard = difficulty.get(s).map_or(0.0, |d| d.clamp(0.0, 1.0));
+        line(choice.length, (lengths[s] - least) / (most - least + 1e-8)) * line(choice.difficulty, hard)
+    };
+    let weights: Vec<f64> = (0..lengths.len()).map(one).collect();
+    let mean = (weights.iter().sum::<f64>() + 1e-8) / weights.len() as f64;
+    weights.into_iter().map(|w| w / mean).collect()
+}
+
 /// The advantage stages: correction, KL in the reward, shaping, estimator, whitening, sharpening, filter, entropy shaping.
 pub fn credit(recipe: &Recipe, rollouts: &Rollouts<'_>) -> Credit {
     let batch = Batch::of(rollouts);
+    let zero = recipe.advantage.nan_reward == NanReward::Zero;
+    let [rewards, components] = [rollouts.rewards, rollouts.reward_components].map(|column| {
+        let column = column.filter(|_| zero)?.iter();
+        Some(column.map(|r| if r.is_nan() { 0.0 } else { *r }).collect::<Vec<f32>>())
+    });
+    let rollouts = &Rollouts {
+        rewards: rewards.as_deref().or(rollouts.rewards),
+        reward_components: components.as_deref().or(rollouts.reward_components),
+        ..*rollouts
+    };
     let correction = recipe.correction.as_ref().map(|choice| {
         correction::correct(choice, &batch, &wide(rollouts.logp_old), &wide(rollouts.logp_rollout))
     });
@@ -144,7 +169,15 @@ pub fn credit(recipe: &Recipe, rollouts: &Rollouts<'_>) -> Credit {
     let weights = correction.as_ref().map(|correction| &correction.weights[..]);
     let (estimate, keep) = match (recipe.advantage.over_time, recipe.advantage.estimator) {
         (Some(choice), _) => {
-            (time::estimate(recipe, &seen, rollouts, (&token_rewards, weights), choice), None)
+            let mut out = time::estimate(recipe, &seen, rollouts, (&token_rewards, weights), choice);
+            let keep = recipe.reward.filter.map(|filter| {
+                let rewards = wide(rollouts.rewards);
+                let valid = vec![true; rewards.len()];
+                reward::kept(filter, &batch, &reward::Seen::new(rewards, valid).scores())
+            });
+            let dropped = keep.iter().flat_map(|keep| batch.sequences.iter().zip(keep));
+            dropped.filter(|(_, keep)| !**keep).for_each(|(span, _)| out.advantage[span.clone()].fill(0.0));
+            (out, keep)
         }
         (None, Estimator::ReinforcePlusPlus) => (time::returns(recipe, &seen, &token_rewards), None),
         (None, Estimator::ReMax) if rollouts.rewards.is_none() => {
@@ -165,10 +198,23 @@ pub fn credit(recipe: &Recipe, rollouts: &Rollouts<'_>) -> Credit {
         }
     };
     let Estimate { advantage, per_token, returns, role_values } = estimate;
+    let weights = correction.map(|c| c.weights);
+    let weights = match recipe.reward.weights {
+        None => weights,
+        Some(choice) => {
+            let of_sequences = sample_weights(choice, &batch, &wide(rollouts.difficulty));
+            let mut out = vec![0.0; batch.live.len()];
+            for (s, weight) in of_sequences.into_iter().enumerate() {
+                let own = |i: usize| weights.as_ref().map_or(1.0, |weights| weights[i]);
+                batch.of_sequence(s).into_iter().for_each(|i| out[i] = weight * own(i));
+            }
+            Some(out)
+        }
+    };
     let mut live = seen.live;
     if let Some(keep) = keep {
         let dropped = batch.sequences.iter().zip(&keep).filter(|(_, keep)| !**keep);
         dropped.for_each(|(span, _)| live[span.clone()].fill(false));
     }
-    Credit { advantage, per_token, returns, live, weights: correction.map(|c| c.weights), role_values }
+    Credit { advantage, per_token, returns, live, weights, role_values }
 }

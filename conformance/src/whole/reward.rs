@@ -243,7 +243,7 @@ fn sharpened(
 }
 
 /// Who remains.
-fn kept(choice: FilterChoice, batch: &Batch, metric: &[Option<f64>]) -> Vec<bool> {
+pub(super) fn kept(choice: FilterChoice, batch: &Batch, metric: &[Option<f64>]) -> Vec<bool> {
     let mut keep = vec![false; metric.len()];
     for members in &batch.groups {
         let x: Vec<f64> = metric[members.clone()].iter().flatten().copied().collect();

@@ -123,6 +123,24 @@ pub(super) fn estimate(
             };
             [batch.groups.iter().flat_map(of_group).map(|(a, _)| a).collect(), returns]
         }
+        TimeChoice::SignedReturn { gamma, correct, wrong, offset, stop_at_mask } => {
+            let outcomes = wide(rollouts.rewards);
+            each(&|s, span| {
+                let (live, reward) = (&batch.live[span.clone()], outcomes[s]);
+                let last = live.iter().rposition(|live| *live).unwrap_or(0);
+                let one = |t: usize| {
+                    if !live[t] || reward.is_nan() {
+                        return [0.0; 2];
+                    }
+                    let behind = live[t..=last].iter().filter(|live| **live).count() - 1;
+                    let cut = stop_at_mask && behind < last - t;
+                    let own = if cut { 0.0 } else { reward * gamma.powi(behind as i32) };
+                    let sign = if reward == 1.0 { correct * own } else { own };
+                    [sign + if reward == 0.0 { wrong } else { 0.0 } + offset, own]
+                };
+                (0..live.len()).map(one).collect()
+            })
+        }
     };
     if recipe.advantage.whiten.is_some() {
         advantage = over_tokens(recipe, batch, advantage);

@@ -162,6 +162,7 @@ const DIMENSIONS: &[&[Choice]] = &[
         ("[advantage.over_time]\nkind = \"mars\"\n", &["advantage."]),
         ("[advantage.over_time]\nkind = \"ui_s1\"\n", &["advantage."]),
         ("[advantage.over_time]\nkind = \"optimal_token_baseline\"\n", &["advantage."]),
+        ("[advantage.over_time]\nkind = \"signed_return\"\ngamma = 0.9\n", &["advantage."]),
     ],
     &[
         ("[reward.shaping]\nkind = \"signs\"\ncorrect = 0.1\nwrong = -1.0\n", &["reward."]),
@@ -176,6 +177,7 @@ const DIMENSIONS: &[&[Choice]] = &[
         ("[reward.sharpen]\nkind = \"ace\"\n", &["reward."]),
         ("[reward.sharpen]\nkind = \"xrpo\"\n", &["reward."]),
         ("[reward.filtration]\nkind = \"power\"\n", &["reward."]),
+        ("[reward.weights]\nlength = [1.5, 0.5]\ndifficulty = [0.5, 2.0]\n", &["reward."]),
         ("[reward]\ncomponents = \"sum\"\n", &["reward."]),
         ("[reward]\nclip = [0.25, 0.8]\n", &["reward."]),
         ("[reward]\nreplay_successes = true\n", &["reward."]),
@@ -247,6 +249,7 @@ fn run(recipe: &Recipe, seed: u64) -> Result<(), String> {
         reference: Some(&[0, 2]),
         answer_class: Some(&[1, 0, 1, 1, 1, 0]),
         similarity: Some(&similarity),
+        difficulty: Some(&[0.0, 0.25, 0.5, 1.0, 0.75, 0.5]),
         roles: Some(&[0, 1, 0, 1, 0, 1]),
         role_values: Some(&[0.25, 0.5]),
         values: Some(&values),

@@ -6,7 +6,7 @@ use lockstep_conformance::whole::{batches::batches, credit, loss, unread};
 use std::collections::BTreeMap;
 
 /// Choices that no named recipe makes, or not together.
-const UNNAMED: [&str; 20] = [
+const UNNAMED: [&str; 26] = [
     "kl = { estimator = 'k1', coef = 0.1, place = 'reward' }",
     "extends = 'reinforce_plus_plus'\nkl = { estimator = 'low_var_kl', coef = 0.1, place = 'reward' }",
     "extends = 'dapo'\nkl = { estimator = 'k3', coef = 0.1, importance_weighted = 'through_ratio' }",
@@ -29,6 +29,14 @@ const UNNAMED: [&str; 20] = [
     "extends = 'evol_rl'\nreward.shaping.mean_weight = 0.3\nratio.guard = 'straight_through'\nratio.guard_bound = 0.2",
     "extends = 'grpovi'\nreward.shaping = { low = -0.5, high = 1.5, merge_ties = true }\nadvantage.estimator = 'v0_5'\n\
      advantage.tau2 = 0.05\nadvantage.laplace = true",
+    "extends = 'psr'\nadvantage.estimator = 'grpo'\nreward.shaping = 'none'\n\
+     advantage.over_time = { kind = 'signed_return', gamma = 0.9, correct = 0.25, wrong = -1.0, offset = 0.125, stop_at_mask = true }",
+    "extends = 'ppo'\nadvantage.over_time = { kind = 'signed_return', gamma = 0.8, wrong = -0.5 }",
+    "extends = 'roll'\nadvantage.singleton = 'zero'\nreward.weights = { length = [1.5, 0.5], difficulty = [0.5, 2.0] }",
+    "extends = 'verl'\nreward.weights = { length = [0.25, 1.0] }\ncorrection = { level = 'token', high = 2.0, denominator = 'after', \
+     reject = [{ statistic = 'token_k1', low = 0.5, high = 2.0 }] }",
+    "extends = 'trl_gdpo'\nadvantage.nan_reward = 'zero'",
+    "extends = 'grpo'\nadvantage = { nan_reward = 'zero', singleton = 'zero' }",
     "extends = 'verl'\ncorrection = { level = 'token', high = 2.0, m2_threshold = 0.002, denominator = 'after' }",
     "extends = 'gmpo'\ngate.mean = 'clipped_sum'\ngate.clip_log_low = 0.05\ngate.clip_log_high = 0.05",
     "extends = 'ppo'\nratio = { level = 'product' }\naggregation.mode = 'seq-mean-token-sum'",

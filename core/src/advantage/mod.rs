@@ -15,6 +15,7 @@ pub mod pass_at_k;
 pub mod robust_baseline;
 pub mod role_baseline;
 pub mod sharpen;
+pub mod signed_return;
 pub mod step_return;
 pub mod trust;
 pub mod vtrace;

@@ -22,6 +22,7 @@ pub mod judge;
 pub mod mask_sequences;
 pub mod novelty;
 pub mod rapo;
+pub mod sample_weights;
 pub mod shape;
 pub mod variance_increase;
 

@@ -1,11 +1,14 @@
-//! GDRO's difficulty bins: online pass rate over a window, uniform edges, hysteresis at the boundaries.
+//! GDRO's difficulty bins: online pass rate over a window, edges uniform or listed, hysteresis at the boundaries.
 //!
 //! **Formula** (2601.19280; maths.md §7.3): accuracy p = passes among the last H observations (0 when there is none); bin ⌊p·B⌋, p = 1 in the last.
-//! A prompt stays in bin b while b/B − δ <= p <= (b + 1)/B + δ, else moves to ⌊p·B⌋.
+//! A prompt stays in bin b while b/B − δ <= p <= (b + 1)/B + δ, else moves to ⌊p·B⌋. Listed edges e₁ < … < e_{B−1} take the place of i/B;
+//! a bin owns its lower edge.
 //!
 //! An observation is one pass@k outcome: whether one of the k rollouts was right.
 //!
 //! **Special cases**: H from 1 to 64 (the window is one word). δ = 0: an accuracy on the upper edge stays, since both bins own their edge.
+//!
+//! **Variants**: the released code measures at another edge ([`Hysteresis::Code`]); with uniform edges no prompt of it ever moves down.
 
 use super::require;
 use crate::Error;
@@ -34,37 +37,83 @@ impl Window {
     }
 }
 
+/// Where the margin of a prompt that would change its bin is measured.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Hysteresis {
+    /// At the edges of the bin that it is in.
+    #[default]
+    OwnEdges,
+    /// The released code's, the boundary itself moving: uniform edges: at the lower edge of the other bin, up and down, so that nothing moves
+    /// down (a bug); listed edges: at the upper edge of the lower of the two bins.
+    Code,
+}
+
 /// Parameters.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Bins {
+pub struct Bins<'a> {
     /// B, at least 1.
     pub count: u32,
+    /// e₁ to e_{B−1}, inside of 0 to 1; empty: i/B.
+    pub edges: &'a [f64],
     /// δ, at least 0.
     pub margin: f64,
+    /// Where δ is measured.
+    pub hysteresis: Hysteresis,
 }
 
 /// Ten bins; δ of 0, the paper's number being unknown to us.
-impl Default for Bins {
+impl Default for Bins<'_> {
     fn default() -> Self {
-        Bins { count: 10, margin: 0.0 }
+        Bins { count: 10, edges: &[], margin: 0.0, hysteresis: Hysteresis::OwnEdges }
     }
 }
 
-impl Bins {
+impl Bins<'_> {
+    /// Parameters in their domain.
+    pub fn check(&self) -> Result<(), Error> {
+        require::scalar("count", self.count > 0, "at least 1", 0.0)?;
+        require::scalar("margin", self.margin >= 0.0, "at least 0", self.margin)?;
+        let edges = self.edges;
+        if edges.is_empty() {
+            return Ok(());
+        }
+        require::length("edges", self.count as usize - 1, "one fewer than bins", edges.len())?;
+        let holds = |i: usize| 0.0 < edges[i] && edges[i] < 1.0 && (i == 0 || edges[i - 1] < edges[i]);
+        match (0..edges.len()).find(|i| !holds(*i)) {
+            None => Ok(()),
+            Some(i) => Err(require::value("edges", Some(i), "ascending, inside of 0 to 1", edges[i])),
+        }
+    }
+
+    /// The lower edge of a bin; of B: 1.
+    fn edge(&self, bin: u32) -> f64 {
+        match self.edges {
+            [] => f64::from(bin) / f64::from(self.count),
+            _ if bin == 0 => 0.0,
+            edges => edges.get(bin as usize - 1).copied().unwrap_or(1.0),
+        }
+    }
+
     /// The bin of a prompt that was in `before` (`None`: new). Errors: accuracy outside 0..=1, parameters, a bin that is not there.
     pub fn of(&self, accuracy: f64, before: Option<u32>) -> Result<u32, Error> {
         require::scalar("accuracy", (0.0..=1.0).contains(&accuracy), "0 to 1", accuracy)?;
-        require::scalar("count", self.count > 0, "at least 1", 0.0)?;
-        require::scalar("margin", self.margin >= 0.0, "at least 0", self.margin)?;
-        let count = f64::from(self.count);
-        if let Some(b) = before {
-            require::scalar("before", b < self.count, "a bin", b.into())?;
-            let (low, high) = (f64::from(b) / count, f64::from(b + 1) / count);
-            if low - self.margin <= accuracy && accuracy <= high + self.margin {
-                return Ok(b);
+        self.check()?;
+        let now = match self.edges {
+            [] => ((accuracy * f64::from(self.count)) as u32).min(self.count - 1),
+            edges => edges.iter().filter(|edge| **edge <= accuracy).count() as u32,
+        };
+        let Some(b) = before else { return Ok(now) };
+        require::scalar("before", b < self.count, "a bin", b.into())?;
+        let stays = match self.hysteresis {
+            Hysteresis::OwnEdges => {
+                self.edge(b) - self.margin <= accuracy && accuracy <= self.edge(b + 1) + self.margin
             }
-        }
-        Ok(((accuracy * count) as u32).min(self.count - 1))
+            Hysteresis::Code => {
+                let boundary = self.edge(if self.edges.is_empty() { now } else { b.min(now) + 1 });
+                if now > b { accuracy < boundary + self.margin } else { accuracy > boundary - self.margin }
+            }
+        };
+        Ok(if stays { b } else { now })
     }
 }
 
@@ -100,7 +149,7 @@ mod tests {
 
     #[test]
     fn hysteresis_holds_within_the_margin_alone() {
-        let bins = Bins { count: 10, margin: 0.02 };
+        let bins = Bins { margin: 0.02, ..Bins::default() };
         assert_eq!(bins.of(0.515, Some(4)), Ok(4));
         assert_eq!(bins.of(0.525, Some(4)), Ok(5));
         assert_eq!(bins.of(0.385, Some(4)), Ok(4));
@@ -108,5 +157,36 @@ mod tests {
         assert_eq!(bins.of(0.95, Some(0)), Ok(9), "several bins at once");
         assert!(matches!(bins.of(0.5, Some(10)), Err(Error::Value { argument: "before", .. })));
         assert!(matches!(bins.of(f64::NAN, None), Err(Error::Value { argument: "accuracy", .. })));
+    }
+
+    #[test]
+    fn listed_edges_have_bins_of_their_own_width() {
+        let bins = Bins { count: 3, edges: &[0.25, 0.75], margin: 0.1, ..Bins::default() };
+        for (accuracy, bin) in [(0.0, 0), (0.24, 0), (0.25, 1), (0.74, 1), (0.75, 2), (1.0, 2)] {
+            assert_eq!(bins.of(accuracy, None), Ok(bin), "{accuracy}");
+        }
+        for (accuracy, before, bin) in [(0.34, 0, 0), (0.36, 0, 1), (0.16, 1, 1), (0.14, 1, 0), (0.2, 2, 0)] {
+            assert_eq!(bins.of(accuracy, Some(before)), Ok(bin), "{accuracy}");
+        }
+        for edges in [&[0.25, 0.25][..], &[0.25, 1.0], &[0.25, f64::NAN]] {
+            let e = Bins { edges, ..bins }.of(0.5, None).unwrap_err();
+            assert!(matches!(e, Error::Value { argument: "edges", index: Some(1), .. }), "{edges:?}");
+        }
+        let e = Bins { count: 4, ..bins }.of(0.5, None).unwrap_err();
+        assert!(matches!(e, Error::Length { argument: "edges", expected: 3, .. }));
+    }
+
+    #[test]
+    fn the_released_hysteresis_measures_at_another_edge() {
+        let uniform = Bins { margin: 0.05, hysteresis: Hysteresis::Code, ..Bins::default() };
+        for (accuracy, before, bin) in [(0.0, 9, 9), (0.54, 4, 4), (0.55, 4, 5), (0.92, 0, 0), (0.96, 0, 9)] {
+            assert_eq!(uniform.of(accuracy, Some(before)), Ok(bin), "{accuracy}");
+        }
+        let listed = Bins { count: 4, edges: &[0.25, 0.5, 0.75], ..uniform };
+        // From bin 3 to 0 the boundary is 0.25, from 0 to 3 too.
+        for (accuracy, before, bin) in [(0.22, 3, 3), (0.19, 3, 0), (0.76, 0, 3), (0.29, 0, 0), (0.71, 3, 3)]
+        {
+            assert_eq!(listed.of(accuracy, Some(before)), Ok(bin), "{accuracy}");
+        }
     }
 }

@@ -4,7 +4,7 @@
 //!
 //! ```text
 //! l̄_b = mean prompt loss in bin b (optionally divided by the bin's share of the batch)
-//! S_b ← (1 − β) S_b + β l̄_b                 (β 0.1; the first observation initialises S_b)
+//! S_b ← (1 − β) S_b + β l̄_b                 (β 0.1; the first observation initialises S_b; or S_b + l̄_b, [`Score::Sum`])
 //! ω_b = exp(η clip(S_b, −C, C))             (η 0.1; or η z_b, z the standard score of S_b over the bins, σ >= 1e-3, |z| <= 3)
 //! q_b = (1 − γ) ω_b/Σω + γ/B                (γ 0.15)
 //! A_i ← A_i · min(weight of its bin, weight_max)          (weight_max 10)
@@ -16,8 +16,9 @@
 //! `NormalisedQ`.
 //!
 //! **Variants** (maths.md §10 row 16): the paper multiplies by ω ([`Weight::UnnormalisedOmega`]); the released code by q over the bins present in
-//! the batch ([`Weight::NormalisedQ`]), so its weights are at most 1 and shrink with the number of bins. The standard score's divisor (B) and the
-//! default C of 10 are ours.
+//! the batch ([`Weight::NormalisedQ`]), so its weights are at most 1 and shrink with the number of bins; its default score is the sum over steps,
+//! or their mean ([`means`]), and its standard score is over all bins seen ([`Over::Seen`]). The standard score's divisor (B) and the default C of
+//! 10 are ours.
 
 use super::require;
 use crate::Error;
@@ -33,24 +34,52 @@ pub enum Weight {
     NormalisedQ,
 }
 
+/// What a step's mean loss does to a score.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Score {
+    /// (1 − β) S + β l̄.
+    #[default]
+    Ema,
+    /// S + l̄, the released code's default.
+    Sum,
+}
+
+/// The bins of mean and deviation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Over {
+    /// Those that have prompts in the batch.
+    #[default]
+    Batch,
+    /// Those that have a score, the released code's.
+    Seen,
+}
+
 /// What bounds a score before the exponential.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Bound {
     /// To ±C.
     Clip(f64),
-    /// Standard score over the bins, to ±3.
+    /// Standard score over the bins, to ± [`PromptGdro::score_max`].
     Standardise,
 }
 
 /// Parameters.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PromptGdro {
+    /// How scores come from losses.
+    pub score: Score,
     /// β.
     pub ema: f64,
     /// η.
     pub rate: f64,
     /// What bounds a score.
     pub bound: Bound,
+    /// The bins of a standard score.
+    pub over: Over,
+    /// Its least deviation.
+    pub deviation_min: f64,
+    /// The largest standard score.
+    pub score_max: f64,
     /// γ.
     pub exploration: f64,
     /// The highest weight.
@@ -64,9 +93,13 @@ pub struct PromptGdro {
 impl Default for PromptGdro {
     fn default() -> Self {
         PromptGdro {
+            score: Score::Ema,
             ema: 0.1,
             rate: 0.1,
             bound: Bound::Clip(10.0),
+            over: Over::Batch,
+            deviation_min: 1e-3,
+            score_max: 3.0,
             exploration: 0.15,
             weight_max: 10.0,
             weight: Weight::UnnormalisedOmega,
@@ -75,10 +108,20 @@ impl Default for PromptGdro {
     }
 }
 
-/// Least standard deviation of the standard score.
-const DEVIATION_MIN: f64 = 1e-3;
-/// Largest standard score.
-const SCORE_MAX: f64 = 3.0;
+/// Means over steps of the sums that [`Score::Sum`] gave (the released code's `debias_scores`). `steps`: those in which the bin had prompts.
+///
+/// Errors: lengths; a sum of no steps (index).
+pub fn means(sums: &[Option<f64>], steps: &[u32], out: &mut [Option<f64>]) -> Result<(), Error> {
+    require::length("steps", sums.len(), "one per bin", steps.len())?;
+    require::length("out", sums.len(), "one per bin", out.len())?;
+    if let Some(i) = (0..sums.len()).find(|i| sums[*i].is_some() && steps[*i] == 0) {
+        return Err(require::value("steps", Some(i), "at least 1 where there is a sum", 0.0));
+    }
+    for ((out, sum), n) in out.iter_mut().zip(sums).zip(steps) {
+        *out = sum.map(|sum| sum / f64::from(*n));
+    }
+    Ok(())
+}
 
 impl PromptGdro {
     /// Parameters in their domain.
@@ -91,8 +134,11 @@ impl PromptGdro {
                 require::scalar("bound", c > 0.0 && c.is_finite(), "a clip above 0", c)?;
                 self.rate * c
             }
-            Bound::Standardise => self.rate * SCORE_MAX,
+            Bound::Standardise => self.rate * self.score_max,
         };
+        let positive = |x: f64| x > 0.0 && x.is_finite();
+        require::scalar("deviation_min", positive(self.deviation_min), "above 0", self.deviation_min)?;
+        require::scalar("score_max", positive(self.score_max), "above 0", self.score_max)?;
         // ω and its sum stay finite.
         require::scalar(
             "rate",
@@ -116,16 +162,24 @@ impl PromptGdro {
             if n > 0.0 {
                 let share = if self.per_share { n / total } else { 1.0 };
                 let mean = loss_sum[b] / n / share;
-                *score = Some(score.map_or(mean, |s| (1.0 - self.ema) * s + self.ema * mean));
+                *score = Some(match (*score, self.score) {
+                    (None, _) => mean,
+                    (Some(s), Score::Ema) => (1.0 - self.ema) * s + self.ema * mean,
+                    (Some(s), Score::Sum) => s + mean,
+                });
             }
         }
         Ok(())
     }
 
-    /// ω per bin. With `Standardise`, mean and deviation are those of the bins for which `counts` is above 0.
+    /// ω per bin. With `Standardise`, mean and deviation are those of the bins of `over`.
     fn omega(&self, scores: &[Option<f64>], count: &[u32], omega: &mut [f64]) {
         let score = |b: usize| scores[b].unwrap_or(0.0);
-        let present = || (0..scores.len()).filter(|b| count[*b] > 0);
+        let taken = |b: &usize| match self.over {
+            Over::Batch => count[*b] > 0,
+            Over::Seen => scores[*b].is_some(),
+        };
+        let present = || (0..scores.len()).filter(taken);
         let n = present().count() as f64;
         let (centre, deviation) = match self.bound {
             Bound::Clip(_) => (0.0, 1.0),
@@ -133,10 +187,10 @@ impl PromptGdro {
             Bound::Standardise => {
                 let mean = present().map(score).sum::<f64>() / n;
                 let square = present().map(|b| (score(b) - mean) * (score(b) - mean)).sum::<f64>() / n;
-                (mean, Soft::sqrt64(square).max(DEVIATION_MIN))
+                (mean, Soft::sqrt64(square).max(self.deviation_min))
             }
         };
-        let c = if let Bound::Clip(c) = self.bound { c } else { SCORE_MAX };
+        let c = if let Bound::Clip(c) = self.bound { c } else { self.score_max };
         for (b, out) in omega.iter_mut().enumerate() {
             *out = num::exp64(self.rate * ((score(b) - centre) / deviation).clamp(-c, c));
         }
@@ -220,6 +274,37 @@ mod tests {
         let mut s = [None; 2];
         PromptGdro { per_share: true, ..g }.observe(&mut s, &[4.0, 6.0], &[1, 3]).unwrap();
         assert_eq!(s, [Some(16.0), Some(2.0 / 0.75)]);
+    }
+
+    #[test]
+    fn sums_over_steps_and_their_means() {
+        let g = PromptGdro { score: Score::Sum, ..PromptGdro::default() };
+        let mut s = [None, Some(1.0), None];
+        g.observe(&mut s, &[4.0, 6.0, 0.0], &[2, 2, 0]).unwrap();
+        assert_eq!(s, [Some(2.0), Some(4.0), None]);
+        let mut mean = [None; 3];
+        means(&s, &[1, 2, 0], &mut mean).unwrap();
+        assert_eq!(mean, [Some(2.0), Some(2.0), None]);
+        let e = means(&s, &[1, 0, 0], &mut mean).unwrap_err();
+        assert!(matches!(e, Error::Value { argument: "steps", index: Some(1), .. }));
+    }
+
+    #[test]
+    fn a_standard_score_over_all_bins_seen() {
+        let g = PromptGdro { bound: Bound::Standardise, rate: 1.0, ..PromptGdro::default() };
+        let (scores, count) = ([Some(1.0), Some(0.0), None], [4, 0, 1]);
+        // Of bins 0 and 1: mean 0.5, deviation 0.5; a bin that was never seen scores 0.
+        let seen = PromptGdro { over: Over::Seen, ..g };
+        let mut w = [0.0; 3];
+        seen.weights(&scores, &count, &mut w).unwrap();
+        assert!((w[0] - libm::exp(1.0)).abs() < 1e-15 && (w[2] - libm::exp(-1.0)).abs() < 1e-15);
+        // A least deviation of 2: a quarter of that. A largest score of 0.1: no more than that.
+        PromptGdro { deviation_min: 2.0, ..seen }.weights(&scores, &count, &mut w).unwrap();
+        assert!((w[0] - libm::exp(0.25)).abs() < 1e-15);
+        PromptGdro { score_max: 0.1, ..seen }.weights(&scores, &count, &mut w).unwrap();
+        assert!((w[0] - libm::exp(0.1)).abs() < 1e-15);
+        let e = PromptGdro { deviation_min: 0.0, ..seen }.check().unwrap_err();
+        assert!(matches!(e, Error::Value { argument: "deviation_min", .. }));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Rollout-GDRO: a bandit per difficulty bin chooses how many rollouts its prompts get, under an exact budget.
 //!
-//! **Formula** (2601.19280; maths.md §7.3), arms n = n_min..=n_max in every bin, K = n_max − n_min + 1:
+//! **Formula** (2601.19280; maths.md §7.3), arms n in every bin, all from n_min to n_max or those of a list, K of them:
 //!
 //! ```text
 //! p_b(n) = (1 − γ) softmax_n(η score_b) + γ/K
@@ -11,7 +11,7 @@
 //!
 //! Solved by dynamic programming over sums, `[B]` by `[Σ count·n_max + 1]`.
 //!
-//! **Special cases**: ties go to the smaller sum, then to the smaller arm, from the last bin to the first. A bin without
+//! **Special cases**: ties go to the smaller sum ([`Nearest`]), then to the smaller arm, from the last bin to the first. A bin without
 //! prompts costs nothing: it gets its likeliest arm and no update.
 //!
 //! **Variants** (maths.md §10 row 17): the released code adds + l̄_b − μ (n − n̄) to the score, which rewards a *high* loss:
@@ -20,6 +20,7 @@
 use super::require;
 use crate::Error;
 use crate::num;
+use core::cmp::Ordering;
 
 /// What a loss does to the score of the played arm (maths.md §10 row 17).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -31,13 +32,25 @@ pub enum UtilitySign {
     Code,
 }
 
+/// Which of two sums that are equally far from the budget.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Nearest {
+    /// The smaller.
+    #[default]
+    Smaller,
+    /// The likelier, the released code's; of equally likely ones the smaller.
+    Likelier,
+}
+
 /// Parameters.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct RolloutGdro {
+pub struct RolloutGdro<'a> {
     /// Fewest rollouts of a prompt.
     pub least: u32,
     /// Most rollouts of a prompt.
     pub most: u32,
+    /// The arms, ascending from `least` to `most`; empty: all of these numbers.
+    pub among: &'a [u32],
     /// η.
     pub rate: f64,
     /// γ.
@@ -48,6 +61,8 @@ pub struct RolloutGdro {
     pub target: f64,
     /// Which sign.
     pub utility_sign: UtilitySign,
+    /// Which sum, where no arms meet the budget.
+    pub nearest: Nearest,
 }
 
 /// Lengths of the scratch of [`RolloutGdro::choose`].
@@ -59,11 +74,21 @@ pub struct Scratch {
     pub arms: usize,
 }
 
-impl RolloutGdro {
+impl RolloutGdro<'_> {
     /// Parameters in their domain.
     pub fn check(&self) -> Result<(), Error> {
         require::scalar("most", self.most >= self.least, "at least `least`", self.most.into())?;
         require::scalar("most", self.most <= 65_536, "at most 65536 rollouts of a prompt", self.most.into())?;
+        let (among, last) = (self.among, self.among.len().saturating_sub(1));
+        let holds = |i: usize| match i {
+            0 if among[0] != self.least => false,
+            _ if i == last && among[i] != self.most => false,
+            _ => i == 0 || among[i - 1] < among[i],
+        };
+        if let Some(i) = (0..among.len()).find(|i| !holds(*i)) {
+            let expected = "ascending, from `least` to `most`";
+            return Err(require::value("among", Some(i), expected, among[i].into()));
+        }
         require::scalar("rate", self.rate.is_finite(), "a finite number", self.rate)?;
         require::scalar("exploration", (0.0..=1.0).contains(&self.exploration), "0 to 1", self.exploration)?;
         require::scalar("price_rate", self.price_rate.is_finite(), "a finite number", self.price_rate)?;
@@ -72,7 +97,23 @@ impl RolloutGdro {
 
     /// K.
     pub fn arms(&self) -> usize {
-        (self.most.saturating_sub(self.least)) as usize + 1
+        match self.among.len() {
+            0 => (self.most.saturating_sub(self.least)) as usize + 1,
+            listed => listed,
+        }
+    }
+
+    /// Rollouts of an arm.
+    fn rollouts(&self, arm: usize) -> u32 {
+        self.among.get(arm).copied().unwrap_or(self.least + arm as u32)
+    }
+
+    /// The arm of so many rollouts.
+    pub fn arm(&self, rollouts: u32) -> Option<usize> {
+        match self.among {
+            [] => (self.least..=self.most).contains(&rollouts).then(|| (rollouts - self.least) as usize),
+            listed => listed.binary_search(&rollouts).ok(),
+        }
     }
 
     /// How much scratch [`choose`](Self::choose) needs for these prompts per bin.
@@ -140,7 +181,7 @@ impl RolloutGdro {
             after.fill(f64::NEG_INFINITY);
             let arm_of = &mut arms[b * sums..][..sums];
             for (arm, gain) in log_p.iter().enumerate() {
-                let cost = count[b] as usize * (self.least as usize + arm);
+                let cost = count[b] as usize * self.rollouts(arm) as usize;
                 for sum in cost..sums {
                     let value = before[sum - cost] + gain;
                     // Strictly better, so that the smaller arm stays.
@@ -153,16 +194,22 @@ impl RolloutGdro {
             core::mem::swap(&mut before, &mut after);
         }
         let reachable = (0..sums).filter(|sum| before[*sum] > f64::NEG_INFINITY);
-        let best = reachable.min_by_key(|sum| (*sum as u64).abs_diff(budget)).unwrap_or(0);
+        let apart = |sum: usize| (sum as u64).abs_diff(budget);
+        let better = |best: usize, sum: usize| match apart(sum).cmp(&apart(best)) {
+            Ordering::Less => sum,
+            Ordering::Equal if self.nearest == Nearest::Likelier && before[sum] > before[best] => sum,
+            _ => best,
+        };
+        let best = reachable.reduce(better).unwrap_or(0);
         let mut left = best;
         for b in (0..bins).rev() {
-            chosen[b] = self.least + arms[b * sums + left];
+            chosen[b] = self.rollouts(arms[b * sums + left] as usize);
             left -= count[b] as usize * chosen[b] as usize;
         }
         Ok(best as u64)
     }
 
-    /// New scores of the played arms, from the mean loss per bin and the price μ. Errors: lengths, an arm outside n_min..=n_max (index), a loss that
+    /// New scores of the played arms, from the mean loss per bin and the price μ. Errors: lengths, a number that is no arm (index), a loss that
     /// is not finite in a bin with prompts (index). Nothing changes on an error.
     pub fn update(
         &self,
@@ -179,7 +226,7 @@ impl RolloutGdro {
         require::length("mean_loss", count.len(), "one per bin", mean_loss.len())?;
         require::scalar("price", price.is_finite(), "a finite number", price)?;
         for b in 0..count.len() {
-            if !(self.least..=self.most).contains(&chosen[b]) {
+            if self.arm(chosen[b]).is_none() {
                 return Err(require::value("chosen", Some(b), "an arm", chosen[b].into()));
             }
             if count[b] > 0 && !mean_loss[b].is_finite() {
@@ -187,8 +234,8 @@ impl RolloutGdro {
             }
         }
         for b in (0..count.len()).filter(|b| count[*b] > 0) {
-            let n = f64::from(chosen[b]);
-            scores[b * k + (chosen[b] - self.least) as usize] += match self.utility_sign {
+            let (n, arm) = (f64::from(chosen[b]), self.arm(chosen[b]).unwrap_or(0));
+            scores[b * k + arm] += match self.utility_sign {
                 UtilitySign::Paper => -(mean_loss[b] + price * n),
                 UtilitySign::Code => mean_loss[b] - price * (n - self.target),
             };
@@ -212,11 +259,13 @@ mod tests {
     const GDRO: RolloutGdro = RolloutGdro {
         least: 2,
         most: 6,
+        among: &[],
         rate: 1.0,
         exploration: 0.1,
         price_rate: 0.05,
         target: 4.0,
         utility_sign: UtilitySign::Paper,
+        nearest: Nearest::Smaller,
     };
 
     fn choose(scores: &[f64], count: &[u32], budget: u64) -> (u64, [u32; 3]) {
@@ -259,6 +308,39 @@ mod tests {
         assert_eq!(choose(&scores(1), &[2, 4, 6], 25).0, 24);
         assert_eq!(choose(&scores(1), &[2, 4, 6], 0), (24, [2, 2, 2]));
         assert_eq!(choose(&scores(1), &[2, 4, 6], 10_000), (72, [6, 6, 6]));
+    }
+
+    #[test]
+    fn the_arms_of_a_list() {
+        let listed = RolloutGdro { least: 1, most: 8, among: &[1, 2, 8], ..GDRO };
+        assert_eq!((listed.arms(), listed.arm(8), listed.arm(3)), (3, Some(2), None));
+        // Two bins of one prompt: the likeliest pair whose sum is 10 is (8, 2) or (2, 8); bin 1 wants 8.
+        let mut scores = [0.0, 0.0, 0.0, 0.0, 0.0, 1.0];
+        let (mut values, mut arms, mut chosen) = ([0.0; 99], [0; 99], [0; 2]);
+        assert_eq!(listed.choose(&scores, &[1; 2], 10, &mut values, &mut arms, &mut chosen), Ok(10));
+        assert_eq!(chosen, [2, 8]);
+        listed.update(&mut scores, &[1; 2], &chosen, &[0.5, 0.25], 0.0).unwrap();
+        assert_eq!(scores, [0.0, -0.5, 0.0, 0.0, 0.0, 0.75]);
+        let e = listed.update(&mut scores, &[1; 2], &[3, 8], &[0.5, 0.25], 0.0).unwrap_err();
+        assert!(matches!(e, Error::Value { argument: "chosen", index: Some(0), .. }));
+        for among in [&[1, 8, 8][..], &[1, 8, 2], &[1, 2, 4], &[2, 4, 8]] {
+            let e = RolloutGdro { among, ..listed }.check().unwrap_err();
+            assert!(matches!(e, Error::Value { argument: "among", index: Some(_), .. }), "{among:?}");
+        }
+    }
+
+    #[test]
+    fn of_sums_equally_far_the_smaller_or_the_likelier() {
+        // Arms 2 and 4 of one prompt, budget 3.
+        let even = RolloutGdro { least: 2, most: 4, among: &[2, 4], ..GDRO };
+        let sum = |nearest, scores: [f64; 2]| {
+            let (mut values, mut arms, mut chosen) = ([0.0; 99], [0; 99], [0]);
+            RolloutGdro { nearest, ..even }.choose(&scores, &[1], 3, &mut values, &mut arms, &mut chosen)
+        };
+        for (scores, likelier) in [([0.0, 1.0], 4), ([1.0, 0.0], 2), ([0.0, 0.0], 2)] {
+            assert_eq!(sum(Nearest::Smaller, scores), Ok(2));
+            assert_eq!(sum(Nearest::Likelier, scores), Ok(likelier));
+        }
     }
 
     #[test]

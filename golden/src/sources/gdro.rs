@@ -2,13 +2,13 @@
 
 use crate::inputs::Inputs;
 use crate::numbers::Got;
-use crate::outcome::{Exception, text};
+use crate::outcome::text;
 use crate::settings::Config;
 use crate::sources::Plan;
 use lockstep::Device;
-use lockstep::schedule::gdro_bins::{Bins, Window};
-use lockstep::schedule::gdro_prompt::{Bound, PromptGdro, Weight};
-use lockstep::schedule::gdro_rollout::{RolloutGdro, UtilitySign};
+use lockstep::schedule::gdro_bins::{Bins, Hysteresis, Window};
+use lockstep::schedule::gdro_prompt::{Bound, Over, PromptGdro, Score, Weight, means};
+use lockstep::schedule::gdro_rollout::{Nearest, RolloutGdro, UtilitySign};
 use lockstep::schedule::{prompt_gdro_weights, rollout_gdro_choose};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
@@ -46,25 +46,24 @@ const WINDOW: usize = 64;
 
 fn bins(config: &mut Config<'_>, inputs: &Inputs<'_>) -> Result<Plan, String> {
     let history = required(config, "passk_history_len")? as usize;
-    // The code holds both in their range.
-    let count = (required(config, "passk_num_bins")? as u32).max(2);
+    // The code holds both in their range, and drops edges outside of theirs.
+    let uniform = (required(config, "passk_num_bins")? as u32).max(2);
     let margin = required(config, "passk_hysteresis")?.clamp(0.0, 0.49);
-    if config.text("passk_edges")?.is_some_and(|edges| !edges.trim().is_empty()) {
-        return Ok(Plan::Missing("GDRO's bins with edges of one's own"));
-    }
+    let edges = edges(config.text("passk_edges")?.unwrap_or_default())?;
+    let count = if edges.is_empty() { uniform } else { edges.len() as u32 + 1 };
     let steps = inputs.rows("passk")?;
     // 0: all observations.
     if history > WINDOW || (history == 0 && steps.len() > WINDOW) {
         return Ok(Plan::Missing("a window of more than 64 observations of a prompt"));
     }
     let horizon = if history == 0 { WINDOW } else { history } as u32;
-    let bins = Bins { count, margin };
+    let bins = Bins { count, edges: &edges, margin, hysteresis: Hysteresis::Code };
     let mut prompts = vec![(Window::default(), None); steps.first().map_or(0, Vec::len)];
     let mut before = Vec::new();
     for step in &steps {
         let mut row = Vec::new();
         for ((window, bin), passed) in prompts.iter_mut().zip(step) {
-            // Without a margin the code keeps no bin, not even at its upper edge.
+            // Without a margin the code keeps no bin.
             let own = bin.filter(|_| margin > 0.0);
             let now = bins.of(window.accuracy(horizon).map_err(core)?, own).map_err(core)?;
             *bin = Some(now);
@@ -73,12 +72,19 @@ fn bins(config: &mut Config<'_>, inputs: &Inputs<'_>) -> Result<Plan, String> {
         }
         before.push(row);
     }
-    let got = vec![("bin_before", Got::Nested(json!(before)))];
-    if margin > 0.0 {
-        let why = "with a margin the code measures at the new bin's lower edge: no prompt ever moves down";
-        return Ok(Plan::Except("schedule::gdro_bins", got, Exception::Differs(why)));
-    }
-    Ok(Plan::Numbers("schedule::gdro_bins", got))
+    Ok(Plan::Numbers("schedule::gdro_bins", vec![("bin_before", Got::Nested(json!(before)))]))
+}
+
+/// A list of edges, in brackets or not.
+fn edges(text: &str) -> Result<Vec<f64>, String> {
+    let text = text.trim().trim_start_matches('[').trim_end_matches(']');
+    let listed = text.split(',').map(str::trim).filter(|edge| !edge.is_empty());
+    let wrong = |_| format!("config `passk_edges` is {text:?}");
+    let mut edges = listed.map(|edge| edge.parse().map_err(wrong)).collect::<Result<Vec<f64>, _>>()?;
+    edges.retain(|edge| 0.0 < *edge && *edge < 1.0);
+    edges.sort_by(f64::total_cmp);
+    edges.dedup();
+    Ok(edges)
 }
 
 fn steps<'a>(inputs: &Inputs<'a>) -> Result<Vec<Inputs<'a>>, String> {
@@ -93,22 +99,22 @@ fn steps<'a>(inputs: &Inputs<'a>) -> Result<Vec<Inputs<'a>>, String> {
 fn weights(config: &mut Config<'_>, inputs: &Inputs<'_>) -> Result<Plan, String> {
     let rate = required(config, "eta_q")?;
     let scored = config.boolean("use_zscore")? == Some(true);
-    let own = |config: &mut Config<'_>, key, ours: f64| Ok::<_, String>(required(config, key)? != ours);
-    let [floor, cap] = [own(config, "z_std_floor", 1e-3)?, own(config, "z_cap", 3.0)?];
-    if scored && (floor || cap) {
-        return Ok(Plan::Missing("GDRO's least deviation and largest standard score as settings"));
-    }
     // With both the EMA is what counts.
-    config.ignore(&["debias_scores"]);
-    if config.boolean("debias_scores_ema")? != Some(true) {
-        return Ok(Plan::Missing("GDRO's score as a sum over steps, or as their mean"));
+    let ema = config.boolean("debias_scores_ema")? == Some(true);
+    let mean = config.boolean("debias_scores")? == Some(true) && !ema;
+    if scored && !ema && !mean {
+        return Ok(Plan::Missing("GDRO's standard score of a sum by the mean and deviation of means"));
     }
     // The code does not clip a score; this is as far as the exponential reaches.
     let clip = Bound::Clip(if rate > 0.0 { 600.0 / rate } else { 1.0 });
     let gdro = PromptGdro {
+        score: if ema { Score::Ema } else { Score::Sum },
         ema: required(config, "ema_beta")?,
         rate,
         bound: if scored { Bound::Standardise } else { clip },
+        over: Over::Seen,
+        deviation_min: required(config, "z_std_floor")?,
+        score_max: required(config, "z_cap")?,
         exploration: required(config, "gamma")?,
         weight_max: required(config, "max_class_weight")?,
         weight: Weight::NormalisedQ,
@@ -121,19 +127,19 @@ fn weights(config: &mut Config<'_>, inputs: &Inputs<'_>) -> Result<Plan, String>
         step.finish()?;
     }
     let all = batches.iter().flat_map(|(bins, _)| bins).max().map_or(0, |last| last + 1);
-    let (mut scores, mut out) = (vec![None; all], Vec::new());
+    let (mut scores, mut observed, mut out) = (vec![None; all], vec![0; all], Vec::new());
     for (bins, losses) in batches {
         let (mut sum, mut count) = (vec![0.0; all], vec![0; all]);
         for (bin, loss) in bins.iter().zip(&losses) {
             sum[*bin] += loss;
             count[*bin] += 1;
         }
-        let observed = scores.iter().any(Option::is_some);
-        let apart = (0..all).any(|bin| scores[bin].is_some() != (count[bin] > 0));
-        if scored && observed && apart {
-            return Ok(Plan::Missing("GDRO's standard score over all bins seen, not those of the batch"));
+        let mut read = scores.clone();
+        if mean {
+            means(&scores, &observed, &mut read).map_err(core)?;
         }
-        let of_bins = prompt_gdro_weights(&gdro, &scores, &count).map_err(text)?;
+        let of_bins = prompt_gdro_weights(&gdro, &read, &count).map_err(text)?;
+        observed.iter_mut().zip(&count).for_each(|(steps, n)| *steps += u32::from(*n > 0));
         gdro.observe(&mut scores, &sum, &count).map_err(core)?;
         let after = scores.iter().enumerate().filter_map(|(bin, s)| Some((bin.to_string(), json!((*s)?))));
         out.push(json!({
@@ -153,19 +159,21 @@ fn arms(config: &mut Config<'_>, inputs: &Inputs<'_>) -> Result<Plan, String> {
     let mut arms = config.numbers("arms")?.ok_or("config `arms` is missing")?;
     arms.sort_by(f64::total_cmp);
     arms.dedup();
-    if arms.windows(2).any(|pair| pair[1] != pair[0] + 1.0) {
-        return Ok(Plan::Missing("GDRO's arms as a list: ours are all numbers of a range"));
-    }
-    let (least, most) = (arms.first().copied().unwrap_or(0.0), arms.last().copied().unwrap_or(0.0));
+    let arms: Vec<u32> = arms.into_iter().map(|arm| arm as u32).collect();
+    let (Some(least), Some(most)) = (arms.first(), arms.last()) else {
+        return Err("config `arms` is empty".into());
+    };
     let gdro = RolloutGdro {
-        least: least as u32,
-        most: most as u32,
+        least: *least,
+        most: *most,
+        among: &arms,
         rate: required(config, "eta_q")?,
         exploration: required(config, "gamma")?,
         // Every step has its price.
         price_rate: 0.0,
         target: required(config, "bar_n")?,
         utility_sign: UtilitySign::Code,
+        nearest: Nearest::Likelier,
     };
     let mut scores: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
     let mut out = Vec::new();
@@ -190,7 +198,8 @@ fn arms(config: &mut Config<'_>, inputs: &Inputs<'_>) -> Result<Plan, String> {
             gdro.log_probabilities(of_bin, &mut log_p).map_err(core)?;
             probs.insert(name.clone(), json!(log_p.iter().map(|x| x.exp()).collect::<Vec<_>>()));
             // A bin without prompts chooses nothing.
-            sum += if count[b] > 0 { log_p[(own.per_prompt[b] - gdro.least) as usize] } else { 0.0 };
+            let arm = gdro.arm(own.per_prompt[b]).filter(|_| count[b] > 0);
+            sum += arm.map_or(0.0, |arm| log_p[arm]);
         }
         gdro.update(&mut flat, &count, &chosen, &mean, price).map_err(core)?;
         for (name, of_bin) in counts.keys().zip(flat.chunks_exact(arms.len())) {

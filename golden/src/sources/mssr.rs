@@ -67,10 +67,6 @@ pub(crate) fn read(
     };
     let recipe = recipe.recipe()?;
     let steps = inputs.value("steps")?.as_array().ok_or("`steps` is not a list")?;
-    let alone = |step: &Value| step["prompt"].as_array().is_some_and(|prompts| prompts.len() == 1);
-    if steps.iter().any(alone) {
-        return Ok(Plan::Missing("MSSR's whitening, which leaves a batch of one response as it is"));
-    }
     let steps = steps.iter().map(|inputs| {
         let inputs = inputs.as_object().ok_or("a step is not an object")?;
         step(device, &recipe, &rule, &Inputs::new(inputs), &mut tracked)

@@ -77,9 +77,7 @@ pub(crate) fn read(
             let mut to = advantages("trl_gdpo", &["cu_groups", "rewards_per_func"]);
             to.recipe.copy(config, &[("eps", "advantage.eps")])?;
             to.reward_weights = inputs.numbers("reward_weights")?;
-            if inputs.rows("rewards_per_func")?.concat().iter().any(|reward| reward.is_nan()) {
-                return Ok(Plan::Missing("a missing reward that counts 0 in the statistics of its group"));
-            }
+            to.recipe.word("advantage.nan_reward", "zero");
             Ok(Plan::recipe(to))
         }
         "advantage_mc_grpo_math" | "advantage_mc_grpo_gsm" => {
@@ -136,14 +134,11 @@ fn advantages(preset: &'static str, inputs: &'static [&'static str]) -> Setup {
 /// The samples of the other sign are dropped outside of this function.
 fn signs(config: &mut Config<'_>, inputs: &Inputs<'_>) -> Result<Plan, String> {
     let weight = config.number("positive_advantage_weight")?;
-    if config.number("gamma")?.is_some_and(|gamma| gamma != 1.0)
-        || config.boolean("mask_has_holes")? == Some(true)
-    {
-        return Ok(Plan::Missing("PSR and NSR with a discount, or a return that ends at a masked token"));
-    }
-    if inputs.numbers("rewards")?.iter().any(|reward| ![0.0, 1.0].contains(reward)) {
-        return Ok(Plan::Missing("PSR and NSR of graded rewards"));
-    }
+    let gamma = config.number("gamma")?.unwrap_or(1.0);
+    // It names what the generator drew.
+    config.ignore(&["mask_has_holes"]);
+    let graded = inputs.numbers("rewards")?.iter().any(|reward| ![0.0, 1.0].contains(reward));
+    let holes = inputs.shape()?.live.contains(&false);
     let mut to = match config.text("advantage")? {
         Some("positive") => advantages("psr", OUTCOME),
         Some("negative") => advantages("nsr", OUTCOME),
@@ -158,6 +153,22 @@ fn signs(config: &mut Config<'_>, inputs: &Inputs<'_>) -> Result<Plan, String> {
         to.recipe.word("reward.filter", "none");
     }
     to.expects.push("returns");
+    if gamma != 1.0 || graded || holes {
+        let [correct, wrong, offset] = match to.recipe.preset() {
+            "psr" => [1.0, 0.0, 0.0],
+            "nsr" => [1.0, 0.0, -1.0],
+            _ => [weight.unwrap_or(1.0), -1.0, 0.0],
+        };
+        to.recipe = Overlay::new(to.recipe.preset());
+        to.recipe.word("advantage.estimator", "grpo");
+        to.recipe.word("reward.filter", "none");
+        to.recipe.word("reward.shaping", "none");
+        let numbers =
+            format!("gamma = {gamma:?}, correct = {correct:?}, wrong = {wrong:?}, offset = {offset:?}");
+        let table = format!("{{ kind = \"signed_return\", {numbers}, stop_at_mask = true }}");
+        to.recipe.set("advantage.over_time", table);
+        return Ok(Plan::recipe(to));
+    }
     to.skips.push(("returns", "the reward as it came: no estimator of outcomes returns it"));
     Ok(Plan::recipe(to))
 }

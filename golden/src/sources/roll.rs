@@ -21,7 +21,7 @@ use lockstep::{Advantage, Batch, Counts, Credit, Device, Recipe, Rollouts};
 #[rustfmt::skip]
 const POLICY: &[&str] = &[
     "cu_seqlens", "cu_groups", "loss_mask", "logp_new", "logp_old", "logp_ref", "logp_rollout", "entropy",
-    "seq_advantages", "token_advantages",
+    "seq_advantages", "token_advantages", "difficulty",
 ];
 const KL: &[&str] = &["cu_seqlens", "cu_groups", "loss_mask", "logp_new", "logp_ref"];
 
@@ -235,11 +235,9 @@ fn advantages(config: &mut Config<'_>, inputs: &Inputs<'_>, device: &Device) -> 
 }
 
 fn policy(config: &mut Config<'_>, inputs: &Inputs<'_>, device: &Device) -> Result<Plan, String> {
-    let [length, difficulty] =
-        ["length_loss_weight", "difficulty_loss_weight"].map(|key| config.boolean(key));
-    if length? == Some(true) || difficulty? == Some(true) {
-        return Ok(Plan::Missing("weights of samples by their length or difficulty"));
-    }
+    let length = config.boolean("length_loss_weight")? == Some(true);
+    // Without the column the code leaves the difficulty out.
+    let difficulty = config.boolean("difficulty_loss_weight")? == Some(true) && inputs.has("difficulty");
     let sampler = Sampler::read(config)?;
     let mut to = Setup::new(Overlay::new("roll"), Calls::Loss, POLICY, &[]);
     let mean = mean(config)?;
@@ -280,13 +278,30 @@ fn policy(config: &mut Config<'_>, inputs: &Inputs<'_>, device: &Device) -> Resu
             to.recipe.word("advantage.estimator", "reward");
         }
     }
+    if length || difficulty {
+        if masked.is_some() || variant == "topr" || sampler.corrects() && table.is_none() {
+            return Ok(Plan::Missing("weights of samples beside weights that the recipe does not make"));
+        }
+        if length {
+            to.recipe.set("reward.weights.length", "[1.5, 0.5]");
+        }
+        if difficulty {
+            to.recipe.set("reward.weights.difficulty", "[0.5, 2.0]");
+        }
+        // With a correction it is there already.
+        if !sampler.corrects() {
+            to.recipe.word("advantage.estimator", "reward");
+        }
+    }
     let by_segments = config.text("ratio_type")? == Some("segment");
     // Weights of tokens are no part of other terms.
     let weighted = by_segments && !["token-mean", "token-sum"].contains(&mean.mode);
     if masked.is_some() && (by_segments || sampler.corrects()) {
         return Ok(Plan::Missing("CISPO under PPO's mask, beside weights or segments"));
     }
-    if by_segments && sampler.corrects() || weighted && (with_kl || entropy.is_some()) {
+    if by_segments && (sampler.corrects() || length || difficulty)
+        || weighted && (with_kl || entropy.is_some())
+    {
         return Ok(Plan::Missing("a ratio of segments, beside filters or another term"));
     }
     to.recipe.word("aggregation.mode", if weighted { "token-sum" } else { mean.mode });

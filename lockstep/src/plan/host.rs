@@ -57,7 +57,8 @@ impl Plan {
         let own = if per_token { tokens } else { sequences };
         let advantage = exec.result::<f32>("advantage", own);
         let loss_mask = recipe.masks().then(|| exec.result::<u8>("loss_mask", tokens));
-        let weights = recipe.correction.is_some().then(|| exec.result::<f32>("weights", tokens));
+        let weighted = recipe.correction.is_some() || recipe.reward.weights.is_some();
+        let weights = weighted.then(|| exec.result::<f32>("weights", tokens));
         let returns = recipe.makes_returns().then(|| exec.result::<f32>("returns", tokens));
         if let Some(queue) = exec.queue() {
             let rollouts = self.fetch(queue, Call::Advantages, columns)?;

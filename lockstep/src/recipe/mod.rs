@@ -14,7 +14,7 @@
 //! eps = 1e-6
 //! # least_std = 1e-8               # a standard deviation of at most this divides nothing (VCPO)
 //! singleton = "error"              # error | zero | leave_out (0, and no part in whiten: TRL's RLOO) | raw_reward
-//! nan_reward = "exclude"           # exclude | error
+//! nan_reward = "exclude"           # exclude | zero (it counts 0: GDPO's TRL tree) | error
 //! # limit = 10.0                   # largest magnitude
 //! # mad_floor = 0.001              # mc_grpo
 //! # over_nonzero = false            # mc_grpo: times members over those with an advantage
@@ -32,6 +32,7 @@
 //! # kind = "gae"                   # gae (gamma, lambda, lambda_critic, length_alpha) | vtrace (gamma, lambda, rho_bar, rho_pg, c_bar)
 //!                                  # | mars (gamma, set: unique_values_and_zero | unique_values | samples)
 //!                                  # | ui_s1 (gamma, include_first_mismatch, omega) | optimal_token_baseline (gamma, lone_tail_is_raw)
+//!                                  # | signed_return (gamma, correct, wrong, offset, stop_at_mask: PSR, NSR, W-REINFORCE per token)
 //! [reward]                         # leave out: rewards as they come
 //! threshold = 0.5                  # a reward above it is correct
 //! # components = "sum"             # the rewards are the weighted sum of column reward_components (TRL); leave out: column rewards
@@ -56,6 +57,9 @@
 //! [reward.filtration]              # PF-PPO-style (our reading): advantages times how often a response is drawn
 //! kind = "power"                   # power (power) | best_of_n | best_random | best_worst | max_min | max_random
 //! power = 2
+//! [reward.weights]                 # how much each response counts in the policy loss (ROLL); leave either key out: no part in it
+//! length = [1.5, 0.5]              # of the shortest and of the longest response
+//! difficulty = [0.5, 2.0]          # at 0 and at 1 of column difficulty
 //! [reward.entropy]                 # MSSR: advantages per token, raised by entropy
 //! alpha = 0.4
 //! kappa = 2.0
@@ -152,7 +156,8 @@ pub use choices::{
     K1Band, KlChoice, KlEstimator, KlPlace, KlRatio, KlWeighting, LengthGuard, MaskChoice, MetricsChoice,
     NanReward, NanRollout, NormSetChoice, OverlongChoice, QuantileRule, RatioAdvantage, RatioChoice,
     RatioGradient, RatioLevel, Reduction, RejectChoice, RewardChoice, RobustChoice, RoleOrder, ShapingChoice,
-    SharpenChoice, SingletonChoice, TimeChoice, ValueChoice, WeightLevel, WeightRule, WhitenChoice,
+    SharpenChoice, SingletonChoice, TimeChoice, ValueChoice, WeightLevel, WeightRule, WeightsChoice,
+    WhitenChoice,
 };
 pub use duties::Duty;
 pub use named::{Entry, entries, names};

@@ -186,6 +186,7 @@ impl Recipe {
                         say(stage, true, &[Column::rewards, Column::cu_steps, Column::cu_step_tokens]);
                         say(stage, true, &[Column::step_rewards, Column::step_matches]);
                     }
+                    TimeChoice::SignedReturn { .. } => say(stage, true, &[Column::rewards]),
                     TimeChoice::OptimalTokenBaseline { .. } => {
                         // The probability is exp(logp_old).
                         say(stage, true, &[Column::token_rewards, Column::logp_old]);
@@ -216,6 +217,9 @@ impl Recipe {
         }
         if self.reward.filter.is_some_and(|filter| filter.of_rewards()) {
             say("reward.filter", true, &[Column::rewards]);
+        }
+        if self.reward.weights.is_some_and(|weights| weights.difficulty.is_some()) {
+            say("reward.weights", true, &[Column::difficulty]);
         }
         match self.reward.entropy.map(|choice| choice.of) {
             Some(EntropyKind::Sampled) => say("reward.entropy", true, &[Column::logp_old]),

@@ -86,8 +86,8 @@ const RULES: &[Rule] = &[
         |r| kept(r) && r.mask.top_entropy.is_none()),
     rule("entropy.of kept", "entropy.over batch", "nobody counted the kept tokens of the whole batch: use call",
         |r| kept(r) && r.entropy.is_some_and(|entropy| entropy.over == CountsOf::Batch)),
-    rule("reward.components or reward.clip", "advantage.over_time other than ui_s1", NO_REWARDS,
-        |r| own_rewards(r) && !matches!(r.advantage.over_time, None | Some(TimeChoice::UiS1 { .. }))),
+    rule("reward.components or reward.clip", "advantage.over_time other than ui_s1 or signed_return", NO_REWARDS,
+        |r| own_rewards(r) && !matches!(r.advantage.over_time, None | Some(TimeChoice::UiS1 { .. } | TimeChoice::SignedReturn { .. }))),
     rule("reward.components or reward.clip", "advantage.estimator reinforce_plus_plus", NO_REWARDS,
         |r| own_rewards(r) && r.advantage.estimator == Estimator::ReinforcePlusPlus),
     rule("reward.components or reward.clip", "advantage.estimator gdpo", "it takes each component by itself",
@@ -112,7 +112,11 @@ const RULES: &[Rule] = &[
     rule("mask.opsm_delta", "reward.entropy", PER_TOKEN, |r| r.mask.opsm_delta.is_some() && r.reward.entropy.is_some()),
     rule("mask.opsm_against rollout", "no mask.opsm_delta", "it says what the delta is measured against",
         |r| r.mask.opsm_against == Against::Rollout && r.mask.opsm_delta.is_none()),
-    rule("advantage.over_time", "reward.filter", NO_STAGE, |r| own_call(r, true) && r.reward.filter.is_some()),
+    rule("advantage.over_time signed_return", "reward.shaping", "it tells right from wrong by the reward as it came",
+        |r| signed(r) && r.reward.shaping.is_some()),
+    rule("advantage.over_time signed_return", "kl.place reward", "the whole reward comes with the last token", |r| signed(r) && in_reward(r)),
+    rule("advantage.over_time", "reward.filter, but for signed_return one of rewards", NO_STAGE,
+        |r| own_call(r, true) && r.reward.filter.is_some_and(|filter| !(signed(r) && filter.of_rewards()))),
     rule("advantage.over_time", "reward.sharpen", NO_STAGE, |r| own_call(r, true) && r.reward.sharpen.is_some()),
     rule("advantage.over_time", "reward.filtration", NO_STAGE, |r| own_call(r, true) && r.reward.filtration.is_some()),
     rule("advantage.over_time", "reward.group_factor_cap", NO_STAGE, |r| own_call(r, true) && r.reward.group_factor_cap.is_some()),
@@ -178,6 +182,10 @@ fn token_estimator(r: &Recipe) -> bool {
 /// Advantages of [`over_time`](super::TimeChoice), or of an estimator per token.
 fn own_call(r: &Recipe, over_time: bool) -> bool {
     if over_time { r.advantage.over_time.is_some() } else { token_estimator(r) }
+}
+
+fn signed(r: &Recipe) -> bool {
+    matches!(r.advantage.over_time, Some(TimeChoice::SignedReturn { .. }))
 }
 
 /// Estimators that are no call of the group op.

@@ -70,7 +70,11 @@ impl Recipe {
             let counted = |i: usize| !shaped[i].is_nan() && valid(i) && !left_out(i);
             let value = |(i, a): (usize, &f32)| if counted(i) { *a } else { f32::NAN };
             let values: Vec<f32> = advantage.iter().enumerate().map(value).collect();
-            advantage = whiten(device, of_tokens, Advantage::PerSequence(&values), &params)?;
+            let alone = values.iter().filter(|value| !value.is_nan()).count() == 1;
+            // MSSR's code centres and divides from two responses on.
+            if !(alone && self.advantage.whiten == Some(WhitenChoice::Mssr)) {
+                advantage = whiten(device, of_tokens, Advantage::PerSequence(&values), &params)?;
+            }
         }
         let out = Credit { advantage, groups, ..Credit::default() };
         self.after_estimator(device, batch, input, &shaped, out)
@@ -90,7 +94,7 @@ impl Recipe {
     }
 
     /// Whether NaN rewards are what the recipe takes them for.
-    fn check_nan(&self, rewards: &[f32]) -> Result<(), Error> {
+    pub(super) fn check_nan(&self, rewards: &[f32]) -> Result<(), Error> {
         let (NanReward::Error, Some(index)) =
             (self.advantage.nan_reward, rewards.iter().position(|r| r.is_nan()))
         else {

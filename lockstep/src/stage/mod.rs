@@ -49,6 +49,12 @@ impl Recipe {
         if let Some((credit, _)) = self.staged(device, rollouts, None, Calls::Advantages, Outputs::COEF)? {
             return Ok(credit);
         }
+        let [rewards, components] = self.without_nan(rollouts);
+        let rollouts = &Rollouts {
+            rewards: rewards.as_deref().or(rollouts.rewards),
+            reward_components: components.as_deref().or(rollouts.reward_components),
+            ..*rollouts
+        };
         let own = self.rewards_of(device, &batch, rollouts)?;
         let rollouts = &Rollouts { rewards: own.as_deref().or(rollouts.rewards), ..*rollouts };
         let correction = self.correct(device, &batch, rollouts)?;
@@ -98,6 +104,12 @@ impl Recipe {
             let (stats, counts_before, counts_after) =
                 (correction.stats, correction.counts_before, correction.counts_after);
             credit.correction = Some(CorrectionReport { stats, counts_before, counts_after });
+        }
+        if let Some(weights) = self.sample_weights(device, &batch, rollouts)? {
+            credit.weights = Some(match credit.weights {
+                Some(own) => own.iter().zip(weights).map(|(a, b)| a * b).collect(),
+                None => weights,
+            });
         }
         if !credit.keep.is_empty() {
             let left = match &credit.loss_mask {

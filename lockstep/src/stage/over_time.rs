@@ -1,6 +1,7 @@
 //! From a recipe's estimator over time to the ops.
 
 use super::reward::needed;
+use crate::ops::filter::filter_groups;
 use crate::ops::gae::{Ends, GaeInput, GaeOutput, GaeParams, Lambda};
 use crate::ops::optimal_token_baseline::{Score, TokenBaselineParams};
 use crate::ops::step_return::{StepParams, Steps};
@@ -11,6 +12,7 @@ use crate::ops::{self, locate};
 use crate::recipe::{AdvantageChoice, NormSetChoice, Recipe, TimeChoice, WhitenChoice};
 use crate::{Advantage, Batch, Credit, Device, Error, Rollouts};
 use lockstep_core::Error as Argument;
+use lockstep_core::advantage::signed_return::SignedReturn;
 use lockstep_core::check::Domain;
 use lockstep_core::num::{self, Soft};
 
@@ -104,8 +106,33 @@ impl Recipe {
                 };
                 (ops::optimal_token_baseline(device, batch, &returns, score, ratio, &params)?, returns)
             }
+            TimeChoice::SignedReturn { gamma, correct, wrong, offset, stop_at_mask } => {
+                let rewards = needed(rollouts.rewards, "rewards")?;
+                self.check_nan(rewards)?;
+                let rule = SignedReturn { gamma, correct, wrong, offset, stop_at_mask };
+                ops::signed_return(batch, rewards, &rule)?
+            }
         };
-        self.finish(device, batch, advantage, returns)
+        let credit = self.finish(device, batch, advantage, returns)?;
+        self.filtered(device, batch, rollouts, credit)
+    }
+
+    /// What the filter drops gets no advantage; the estimators that go with one are of outcomes.
+    fn filtered(
+        &self,
+        device: &Device,
+        batch: &Batch<'_>,
+        rollouts: &Rollouts<'_>,
+        mut credit: Credit,
+    ) -> Result<Credit, Error> {
+        let Some(filter) = self.reward.filter else { return Ok(credit) };
+        let rewards = needed(rollouts.rewards, "rewards")?;
+        credit.keep = filter_groups(device, batch, rewards, None, filter.criterion())?.keep;
+        for (s, _) in credit.keep.iter().enumerate().filter(|(_, keep)| **keep == 0) {
+            let span = batch.cu_seqlens().span(s);
+            credit.advantage[span.start..span.end].fill(0.0);
+        }
+        Ok(credit)
     }
 
     /// Whitening and the limit, where the recipe has them.
@@ -174,6 +201,9 @@ impl TimeChoice {
             }
             TimeChoice::Mars { gamma, .. } | TimeChoice::OptimalTokenBaseline { gamma, .. } => {
                 unit("gamma", gamma)
+            }
+            TimeChoice::SignedReturn { gamma, correct, wrong, offset, stop_at_mask } => {
+                Ok(SignedReturn { gamma, correct, wrong, offset, stop_at_mask }.check()?)
             }
             TimeChoice::UiS1 { gamma, omega, .. } => {
                 unit("gamma", gamma)?;

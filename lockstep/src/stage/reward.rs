@@ -2,20 +2,21 @@
 
 use super::advantage::Rewards;
 use crate::ops::filter::filter_groups;
-use crate::ops::filtration;
 use crate::ops::reward::{
     Bands, ShapeParams, VarianceParams, novelty_bands, shape_rewards, variance_increase,
 };
 use crate::ops::sharpen::{EntropyOf, SharpenParams, entropy_bonus, sequence_logp, sharpen};
-use crate::ops::{combine, gdpo, pass_at_k, role_baseline};
+use crate::ops::turns::spread;
+use crate::ops::{combine, filtration, gdpo, pass_at_k, role_baseline, sample_weights};
 use crate::recipe::{
-    ComponentsChoice, EntropyBonusChoice, EntropyKind, Estimator, FilterChoice, FiltrationChoice,
-    OverlongChoice, Recipe, RewardChoice, RoleOrder, ShapingChoice, SharpenChoice,
+    ComponentsChoice, EntropyBonusChoice, EntropyKind, Estimator, FilterChoice, FiltrationChoice, NanReward,
+    OverlongChoice, Recipe, RewardChoice, RoleOrder, ShapingChoice, SharpenChoice, WeightsChoice,
 };
 use crate::{Advantage, Batch, Credit, Device, Error, Rollouts};
 use lockstep_core::Error as Argument;
 use lockstep_core::advantage::Sharpening;
 use lockstep_core::advantage::filtration::Filtration;
+use lockstep_core::reward::sample_weights::SampleWeights;
 use lockstep_core::reward::{Criterion, Shaping, rapo};
 use std::borrow::Cow;
 
@@ -39,6 +40,12 @@ impl SharpenChoice {
                 (Sharpening::Overconfidence { alpha, cap, relu }, per_token)
             }
         }
+    }
+}
+
+impl WeightsChoice {
+    fn rule(self) -> SampleWeights {
+        SampleWeights { length: self.length, difficulty: self.difficulty }
     }
 }
 
@@ -128,6 +135,9 @@ impl RewardChoice {
         if let Some(sharpen) = self.sharpen {
             sharpen.sharpening().0.check()?;
         }
+        if let Some(weights) = self.weights {
+            weights.rule().check()?;
+        }
         if let Some(EntropyBonusChoice { alpha, kappa, .. }) = self.entropy
             && !(alpha >= 0.0 && alpha.is_finite() && kappa > 0.0 && kappa.is_finite())
         {
@@ -165,6 +175,28 @@ impl Recipe {
             rewards.iter_mut().for_each(|reward| *reward = reward.clamp(low, high));
         }
         Ok(Some(rewards))
+    }
+
+    /// Columns `rewards` and `reward_components` with 0 in place of NaN, where the recipe says so.
+    pub(super) fn without_nan(&self, rollouts: &Rollouts<'_>) -> [Option<Vec<f32>>; 2] {
+        let zero = |r: &f32| if r.is_nan() { 0.0 } else { *r };
+        let columns = [rollouts.rewards, rollouts.reward_components];
+        let wanted = self.advantage.nan_reward == NanReward::Zero;
+        columns.map(|column| Some(column.filter(|_| wanted)?.iter().map(zero).collect()))
+    }
+
+    /// Weights of responses in the policy loss at each of their tokens, where the recipe has them.
+    pub(super) fn sample_weights(
+        &self,
+        device: &Device,
+        batch: &Batch<'_>,
+        rollouts: &Rollouts<'_>,
+    ) -> Result<Option<Vec<f32>>, Error> {
+        let Some(choice) = self.reward.weights else { return Ok(None) };
+        let weights = sample_weights(device, batch, rollouts.difficulty, &choice.rule())?;
+        let weights: Vec<f32> = weights.into_iter().map(|weight| weight as f32).collect();
+        let offsets = needed(rollouts.cu_seqlens, "cu_seqlens")?;
+        spread(batch, offsets, &weights).map(Some)
     }
 
     /// The rewards that the estimator sees: shaped, then less the penalty for overlong answers.

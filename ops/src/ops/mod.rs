@@ -47,7 +47,7 @@ pub use ess::{sequence_sample_sizes, token_sample_sizes};
 pub use exact::{exact_sum, exact_token_sum};
 pub use filter::{filter_groups, mask_sequences};
 pub use gae::{gae, td_lambda};
-pub use host_rules::{filtration, limit, robust_baselines};
+pub use host_rules::{filtration, limit, robust_baselines, sample_weights, signed_return};
 pub use kl::kl;
 pub use kl_importance::{kl_importance, kl_importance_into, kl_in_reward};
 pub use log_ratio::{log_ratio_scan, segment_log_ratio};

@@ -63,9 +63,11 @@ pub struct Rollouts {
 /// Errors: parameters; lengths; a score that is not finite (index); more than 2²⁴ rollouts if every prompt had n_max.
 ///
 /// ```
-/// use lockstep_ops::schedule::{gdro_rollout::{RolloutGdro, UtilitySign}, rollout_gdro_choose};
+/// use lockstep_ops::schedule::{gdro_rollout::{Nearest, RolloutGdro, UtilitySign}, rollout_gdro_choose};
 /// let gdro = RolloutGdro {
-///     least: 2, most: 6, rate: 0.1, exploration: 0.1, price_rate: 0.01, target: 4.0, utility_sign: UtilitySign::Paper,
+///     least: 2, most: 6, among: &[], // all from 2 to 6
+///     rate: 0.1, exploration: 0.1, price_rate: 0.01, target: 4.0,
+///     utility_sign: UtilitySign::Paper, nearest: Nearest::Smaller,
 /// };
 /// let count = [10, 5, 1];
 /// let chosen = rollout_gdro_choose(&gdro, &[0.0; 15], &count, 4 * 16)?;
@@ -73,7 +75,7 @@ pub struct Rollouts {
 /// # Ok::<(), lockstep_ops::Error>(())
 /// ```
 pub fn rollout_gdro_choose(
-    gdro: &RolloutGdro,
+    gdro: &RolloutGdro<'_>,
     scores: &[f64],
     count: &[u32],
     budget: u64,

@@ -35,6 +35,11 @@ const FORMULAS: &[(&str, &str, &str)] = &[
     ),
     ("reward.sharpen", "ace", "A' = A·min(1 + α·softplus(x), cap) where A < 0, x = Σ (logp_old − logp_ref)"),
     ("reward.filtration", "*", "A' = A · n · P(drawn), P by the rewards of the group"),
+    (
+        "reward.weights",
+        "*",
+        "w = u · S/Σu, u = a + (b − a)·x for length and difficulty, x from 0 (shortest, easiest) to 1 (longest, hardest)",
+    ),
     ("reward.entropy", "*", "A' = A + min(α·H, |A|/κ) for each token"),
     (
         "advantage.estimator",
@@ -87,6 +92,11 @@ const FORMULAS: &[(&str, &str, &str)] = &[
         "advantage.over_time",
         "optimal_token_baseline",
         "A = Gₜ − Σ w·G / Σ w over the group at t, w = Σ squared norms of scores up to t",
+    ),
+    (
+        "advantage.over_time",
+        "signed_return",
+        "A = Gₜ·correct + offset where R = 1, Gₜ + wrong + offset where R = 0, else Gₜ + offset; Gₜ = γᵏ·R, k tokens from the end",
     ),
     ("ratio.level", "token", "r = exp(guard(logp − logp_old))"),
     ("ratio.level", "sequence", "r = exp(mean of logp − logp_old over the response)"),

@@ -61,7 +61,7 @@ pub enum WhitenChoice {
     Nemo,
     /// Over sequences, ddof 1, 1e-4 outside the root.
     Trl,
-    /// Over sequences, ddof 0, variance at least 1e-6.
+    /// Over sequences, ddof 0, variance at least 1e-6; a batch with one counted response stays as it is.
     Mssr,
     /// Token-weighted, ddof 1, 1e-5 outside the root.
     Areal,
@@ -101,6 +101,8 @@ pub enum NanReward {
     /// "No score": excluded from its group, advantage 0 (TRL).
     #[default]
     Exclude,
+    /// It counts 0, with the others of its group (GDPO's TRL tree).
+    Zero,
     /// It is an error.
     Error,
 }

@@ -27,6 +27,6 @@ pub use over_time::{NormSetChoice, TimeChoice};
 pub use ratio::{GuardChoice, RatioAdvantage, RatioChoice, RatioGradient, RatioLevel};
 pub use reward::{
     ComponentsChoice, EntropyBonusChoice, EntropyKind, FilterChoice, FiltrationChoice, OverlongChoice,
-    RewardChoice, ShapingChoice, SharpenChoice,
+    RewardChoice, ShapingChoice, SharpenChoice, WeightsChoice,
 };
 pub use value::{CountsOf, EntropyChoice, EntropyTokens, ValueChoice};

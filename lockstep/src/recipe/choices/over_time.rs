@@ -17,7 +17,8 @@ pub enum NormSetChoice {
 
 /// An estimator whose rewards have a place in time; formulas: [`gae`](lockstep_core::advantage::gae),
 /// [`vtrace`](lockstep_core::advantage::vtrace), [`step_return`](lockstep_core::advantage::step_return),
-/// [`optimal_token_baseline`](lockstep_core::advantage::optimal_token_baseline), [`turns`](crate::ops::turns).
+/// [`optimal_token_baseline`](lockstep_core::advantage::optimal_token_baseline), [`turns`](crate::ops::turns),
+/// [`signed_return`](lockstep_core::advantage::signed_return).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum TimeChoice {
@@ -83,6 +84,24 @@ pub enum TimeChoice {
         /// No baseline for the tail of a group's longest sequence, by live tokens, beyond the second longest.
         #[serde(default)]
         lone_tail_is_raw: bool,
+    },
+    /// Returns of outcome rewards, by the sign of the outcome: PSR, NSR and W-REINFORCE with a discount, as released.
+    SignedReturn {
+        /// Discount per token.
+        #[serde(default = "one")]
+        gamma: f64,
+        /// Times the return where the reward is 1.
+        #[serde(default = "one")]
+        correct: f64,
+        /// Added where the reward is 0.
+        #[serde(default)]
+        wrong: f64,
+        /// Added wherever there is a reward.
+        #[serde(default)]
+        offset: f64,
+        /// A return ends at a masked token (the released code).
+        #[serde(default)]
+        stop_at_mask: bool,
     },
 }
 

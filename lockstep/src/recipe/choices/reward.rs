@@ -155,6 +155,19 @@ pub enum SharpenChoice {
     },
 }
 
+/// How much each response counts in the policy loss (ROLL); formula: [`lockstep_core::reward::sample_weights`]. They multiply the weights of the
+/// rollout correction; the mean over the batch is 1.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WeightsChoice {
+    /// Weight of the shortest response, and of the longest; ROLL 1.5, 0.5.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub length: Option<[f64; 2]>,
+    /// Weight at 0 of column `difficulty`, and at 1; ROLL 0.5, 2.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub difficulty: Option<[f64; 2]>,
+}
+
 /// Whose entropy raises advantages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -238,6 +251,9 @@ pub struct RewardChoice {
     /// Advantages times how often a response is drawn, after `sharpen`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub filtration: Option<FiltrationChoice>,
+    /// Weights of responses in the policy loss.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub weights: Option<WeightsChoice>,
     /// RAPO: groups that failed altogether get their last success back: [`Duty::ReplaySuccesses`](crate::recipe::Duty).
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub replay_successes: bool,
@@ -260,6 +276,7 @@ impl Default for RewardChoice {
             filter: None,
             sharpen: None,
             filtration: None,
+            weights: None,
             replay_successes: false,
             group_factor_cap: None,
             entropy: None,

@@ -150,6 +150,12 @@ impl<'a> Outcome<'a> {
             *credit = recipe.advantages(device, &columns.view()).map_err(text)?;
             if setup.calls == Calls::Loss {
                 (credit.advantage, credit.per_token) = (given.advantage, given.per_token);
+                let product = |(made, given): (&f32, &f32)| made * given;
+                credit.weights = match (credit.weights.take(), given.weights) {
+                    (Some(made), Some(given)) => Some(made.iter().zip(&given).map(product).collect()),
+                    (made, given) => made.or(given),
+                };
+                credit.loss_mask = credit.loss_mask.take().or(given.loss_mask);
             }
         }
         if setup.calls == Calls::Loss {

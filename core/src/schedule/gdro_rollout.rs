@@ -38,7 +38,7 @@ pub enum Nearest {
     /// The smaller.
     #[default]
     Smaller,
-    /// The likelier, the released code's; of equally likely ones the smaller.
+    /// The likelier, the released code's; of equally likely ones that of the smaller arms, from the first bin to the last.
     Likelier,
 }
 
@@ -68,7 +68,7 @@ pub struct RolloutGdro<'a> {
 /// Lengths of the scratch of [`RolloutGdro::choose`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scratch {
-    /// `f64`: logarithms of probabilities and two rows of the programme.
+    /// `f64`: logarithms of probabilities and four rows of the programme.
     pub values: usize,
     /// `u32`: the arm behind every sum, bin by bin.
     pub arms: usize,
@@ -121,7 +121,7 @@ impl RolloutGdro<'_> {
     /// Errors: parameters; more than 2²⁴ rollouts if every prompt had n_max.
     pub fn scratch(&self, count: &[u32]) -> Result<Scratch, Error> {
         let sums = self.sums(count)?;
-        Ok(Scratch { values: self.arms() + 2 * sums, arms: count.len() * sums })
+        Ok(Scratch { values: self.arms() + 4 * sums, arms: count.len() * sums })
     }
 
     fn sums(&self, count: &[u32]) -> Result<usize, Error> {
@@ -173,17 +173,25 @@ impl RolloutGdro<'_> {
             (self.rate * s).is_finite()
         })?;
         let (log_p, rows) = values.split_at_mut(k);
-        let (mut before, mut after) = rows[..2 * sums].split_at_mut(sums);
+        let (rows, places) = rows[..4 * sums].split_at_mut(2 * sums);
+        let (mut before, mut after) = rows.split_at_mut(sums);
+        // Of each sum the first arms that reach it, as digits of a fraction to the base K.
+        let (mut first, mut first_after) = places.split_at_mut(sums);
         before.fill(f64::NEG_INFINITY);
-        before[0] = 0.0;
+        first.fill(f64::INFINITY);
+        (before[0], first[0]) = (0.0, 0.0);
+        let mut digit = 1.0;
         for b in 0..bins {
             self.fill(&scores[b * k..][..k], log_p);
             after.fill(f64::NEG_INFINITY);
+            first_after.fill(f64::INFINITY);
+            digit /= k as f64;
             let arm_of = &mut arms[b * sums..][..sums];
             for (arm, gain) in log_p.iter().enumerate() {
                 let cost = count[b] as usize * self.rollouts(arm) as usize;
                 for sum in cost..sums {
                     let value = before[sum - cost] + gain;
+                    first_after[sum] = first_after[sum].min(first[sum - cost] + digit * arm as f64);
                     // Strictly better, so that the smaller arm stays.
                     if value > after[sum] {
                         after[sum] = value;
@@ -192,12 +200,16 @@ impl RolloutGdro<'_> {
                 }
             }
             core::mem::swap(&mut before, &mut after);
+            core::mem::swap(&mut first, &mut first_after);
         }
         let reachable = (0..sums).filter(|sum| before[*sum] > f64::NEG_INFINITY);
         let apart = |sum: usize| (sum as u64).abs_diff(budget);
+        let likelier = |best: usize, sum: usize| {
+            before[sum] > before[best] || before[sum] == before[best] && first[sum] < first[best]
+        };
         let better = |best: usize, sum: usize| match apart(sum).cmp(&apart(best)) {
             Ordering::Less => sum,
-            Ordering::Equal if self.nearest == Nearest::Likelier && before[sum] > before[best] => sum,
+            Ordering::Equal if self.nearest == Nearest::Likelier && likelier(best, sum) => sum,
             _ => best,
         };
         let best = reachable.reduce(better).unwrap_or(0);
@@ -341,6 +353,12 @@ mod tests {
             assert_eq!(sum(Nearest::Smaller, scores), Ok(2));
             assert_eq!(sum(Nearest::Likelier, scores), Ok(likelier));
         }
+        // Three bins of 3, 2 and 3 prompts, all alike: 32 begins with arms 2 and 4, 34 with 2 and 2.
+        let alike =
+            RolloutGdro { least: 2, most: 8, among: &[2, 4, 6, 8], nearest: Nearest::Likelier, ..GDRO };
+        let (mut values, mut arms, mut chosen) = ([0.0; 999], [0; 999], [0; 3]);
+        let sum = alike.choose(&[0.0; 12], &[3, 2, 3], 33, &mut values, &mut arms, &mut chosen);
+        assert_eq!(sum, Ok(34));
     }
 
     #[test]

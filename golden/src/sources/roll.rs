@@ -279,8 +279,9 @@ fn policy(config: &mut Config<'_>, inputs: &Inputs<'_>, device: &Device) -> Resu
         }
     }
     if length || difficulty {
-        if masked.is_some() || variant == "topr" || sampler.corrects() && table.is_none() {
-            return Ok(Plan::Missing("weights of samples beside weights that the recipe does not make"));
+        // Its two losses are two calls.
+        if variant == "topr" {
+            return Ok(Plan::Missing("weights of samples with TOPR"));
         }
         if length {
             to.recipe.set("reward.weights.length", "[1.5, 0.5]");
@@ -289,7 +290,7 @@ fn policy(config: &mut Config<'_>, inputs: &Inputs<'_>, device: &Device) -> Resu
             to.recipe.set("reward.weights.difficulty", "[0.5, 2.0]");
         }
         // With a correction it is there already.
-        if !sampler.corrects() {
+        if !(sampler.corrects() && table.is_some()) {
             to.recipe.word("advantage.estimator", "reward");
         }
     }

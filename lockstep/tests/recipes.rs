@@ -55,25 +55,6 @@ const GSPO: &str =
     "they differentiate through the mean, under advantages of tokens too; OpenRLHF has no guard";
 const PADDED: &str = "the same constant, said by the horizon";
 
-/// Names that version 0.1 did not have.
-const NEW: [&str; 15] = [
-    "dppo_tv_recompute",
-    "dppo_kl_recompute",
-    "dppo_topk_tv",
-    "dppo_topk_kl",
-    "gmpo_seqclip",
-    "gmpo_without_norm",
-    "hmpo",
-    "mc_grpo_gsm",
-    "slime_icepop",
-    "openrlhf_seq_mask_tis",
-    "m2po",
-    "trl_bnpo",
-    "trl_luspo",
-    "trl_gmpo",
-    "trl_rloo",
-];
-
 fn recorded() -> Table {
     include_str!("recipes_0_1.toml").parse().unwrap()
 }
@@ -105,12 +86,10 @@ fn every_name_of_the_first_version_is_the_same_recipe() {
 }
 
 #[test]
-fn every_name_is_recorded_or_new() {
-    let recorded = recorded();
-    let unknown: Vec<_> = names().iter().filter(|name| !recorded.contains_key(**name)).collect();
-    assert_eq!(unknown, NEW.iter().collect::<Vec<_>>());
+fn every_entry_has_a_name_of_its_own() {
     assert_eq!(names()[0], "grpo");
-    assert_eq!(names().len(), entries().len());
+    let own: std::collections::BTreeSet<_> = names().iter().collect();
+    assert_eq!((own.len(), names().len()), (entries().len(), entries().len()));
 }
 
 #[test]

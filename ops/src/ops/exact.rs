@@ -102,28 +102,6 @@ fn moments(
 /// The rows of a batch are cut into shards in any way, with the [`Counts`] of the whole batch given to each; then the totals of the
 /// shards, merged in any order, have the same loss and metrics, bit for bit. ([`Metrics`] of one shard alone are means
 /// over that shard.)
-///
-/// ```
-/// use lockstep_ops::ops::exact::PolicyTotals;
-/// use lockstep_ops::{Credit, Device, Recipe, Rollouts};
-/// let (device, recipe) = (Device::cpu(), Recipe::named("dapo")?);
-/// let whole = Rollouts {
-///     logp: Some(&[-0.4, -0.2, -0.9]),
-///     logp_old: Some(&[-0.5, -0.1, -0.8]),
-///     ..Rollouts::new(&[0, 2, 3], &[0, 1, 2])
-/// };
-/// let credit = Credit::per_sequence(vec![1.0, -1.0]);
-///
-/// let mut totals = PolicyTotals::default();
-/// for group in [1, 0] {
-///     let (part, _) = whole.select(&[group])?;
-///     // Three tokens in two sequences.
-///     let shard = Rollouts { counts: Some(&[3, 2, 2]), ..part.view() };
-///     totals.merge(&recipe.loss(&device, &shard, &credit.select(&whole, &[group])?)?.totals());
-/// }
-/// assert_eq!(totals, recipe.loss(&device, &whole, &credit)?.totals());
-/// # Ok::<(), lockstep_ops::Error>(())
-/// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct PolicyTotals {
     counts: Counts,

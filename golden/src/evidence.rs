@@ -1,6 +1,9 @@
 //! What the golden files show, as docs/evidence.md and as the list that the catalogue reads.
 
+use crate::halves::half;
+use crate::outcome::Calls;
 use crate::report::{FileReport, GoldenReport};
+use lockstep::{Recipe, recipe};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
@@ -14,6 +17,9 @@ above the floor that `golden/src/compare.rs` states. Where a
 code rounds to binary32 inside, it was run twice: as it is (held at 2e-5), and with its casts widened (held at 2e-6).
 A sum whose terms cancel, and a router's gradient, is held against its terms where it misses that; the output says how
 often. `lockstep verify --golden golden/cases` runs all of them.
+
+A recipe whose name no table uses has the cases of a source that has some for the choices of each of its two calls,
+whatever their numbers.
 
 *Differ*: Lockstep differs on purpose, for the reason below. *Not yet*: Lockstep has no such choice.
 
@@ -83,6 +89,26 @@ impl GoldenReport {
         for file in &self.files {
             for (name, cases) in &file.names {
                 *names.entry(name).or_default().entry(file.source.unwrap_or_default()).or_default() += cases;
+            }
+        }
+        for name in recipe::names() {
+            let Some(recipe) = Recipe::named(name).ok().filter(|_| !names.contains_key(name)) else {
+                continue;
+            };
+            let of_calls = [Calls::Advantages, Calls::Loss].map(|calls| half(&recipe, calls));
+            let mut sources: BTreeMap<&str, [usize; 2]> = BTreeMap::new();
+            for file in &self.files {
+                let of_source = sources.entry(file.source.unwrap_or_default()).or_default();
+                for (cases, choices) in of_source.iter_mut().zip(&of_calls) {
+                    *cases += file.halves.get(choices).copied().unwrap_or(0);
+                }
+            }
+            // A framework's preset is held against that framework.
+            let own = sources.keys().copied().find(|source| name.starts_with(&format!("{source}_")));
+            sources.retain(|source, cases| !cases.contains(&0) && own.is_none_or(|own| own == *source));
+            if !sources.is_empty() {
+                let sums = sources.into_iter().map(|(source, cases)| (source, cases.iter().sum()));
+                names.insert(name, sums.collect());
             }
         }
         names

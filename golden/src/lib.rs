@@ -21,6 +21,7 @@
 mod compare;
 mod evidence;
 mod format;
+mod halves;
 mod inputs;
 mod numbers;
 mod outcome;
@@ -109,7 +110,13 @@ fn verify_case(
             numbers_case(ours, got, Some(exception), &inputs, case, index, report)
         }
         Ok(Plan::Recipe(setup)) => match run(device, &setup, case, &inputs) {
-            Ok(compared) => report.case(index, &compared, setup.recipe.preset(), setup.exception),
+            Ok(compared) => {
+                if report.case(index, &compared, setup.recipe.preset(), setup.exception)
+                    && let Ok(recipe) = setup.recipe.recipe()
+                {
+                    *report.halves.entry(halves::half(&recipe, setup.calls)).or_default() += 1;
+                }
+            }
             Err(reason) => report.refused(index, &reason, setup.exception),
         },
     }
@@ -125,7 +132,9 @@ fn numbers_case(
     report: &mut FileReport,
 ) {
     match inputs.finish().and_then(|()| compare_numbers(got, inputs, case)) {
-        Ok(compared) => report.case(index, &compared, ours, exception),
+        Ok(compared) => {
+            report.case(index, &compared, ours, exception);
+        }
         Err(reason) => report.fail(index, &reason),
     }
 }

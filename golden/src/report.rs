@@ -37,6 +37,8 @@ pub struct FileReport {
     pub arrays: Vec<ArrayReport>,
     /// The presets and functions that agree, with the number of their cases.
     pub names: BTreeMap<&'static str, usize>,
+    /// The choices of one call that agree, whatever their numbers, with the number of their cases.
+    pub halves: BTreeMap<String, usize>,
     /// Reasons of the cases that differ as the table says, with their number.
     pub exceptions: BTreeMap<&'static str, usize>,
     /// What Lockstep has no choice for yet, with the number of cases.
@@ -65,7 +67,8 @@ impl FileReport {
     pub(crate) fn new(file: &str, op: &str, says: &str, cases: usize) -> Self {
         let code = name_and_version(says);
         let (source, agreed, arrays, failures) = (None, 0, Vec::new(), Vec::new());
-        let (names, exceptions, missing) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        let (names, halves) = (BTreeMap::new(), BTreeMap::new());
+        let (exceptions, missing) = (BTreeMap::new(), BTreeMap::new());
         FileReport {
             file: file.into(),
             op: op.into(),
@@ -75,36 +78,40 @@ impl FileReport {
             agreed,
             arrays,
             names,
+            halves,
             exceptions,
             missing,
             failures,
         }
     }
 
-    /// A case that ran, by one of our presets or functions.
+    /// A case that ran, by one of our presets or functions. Whether it agrees.
     pub(crate) fn case(
         &mut self,
         case: usize,
         compared: &[Compared],
         ours: &'static str,
         exception: Option<Exception>,
-    ) {
+    ) -> bool {
         let before = self.failures.len();
         if compared.iter().all(|one| one.want.is_empty()) {
-            return self.fail(case, "nothing was compared");
+            self.fail(case, "nothing was compared");
+            return false;
         }
         let differs = compared.iter().any(|one| !one.measure().passes);
         if let (true, Some(Exception::Differs(why))) = (differs, exception) {
             *self.exceptions.entry(why).or_default() += 1;
-            return;
+            return false;
         }
         for one in compared {
             self.add(case, one);
         }
-        if self.failures.len() == before {
+        let agrees = self.failures.len() == before;
+        if agrees {
             self.agreed += 1;
             *self.names.entry(ours).or_default() += 1;
         }
+        agrees
     }
 
     /// A case that our code refused.

@@ -1,0 +1,26 @@
+//! What a case shows of a recipe: the choices that one of its two calls reads.
+
+use crate::outcome::Calls;
+use lockstep::Recipe;
+use serde_json::{Value, json};
+
+/// Those choices, whatever their numbers, without what is measured.
+pub(crate) fn half(recipe: &Recipe, calls: Calls) -> String {
+    let Recipe { reward, advantage, ratio, gate, mask, kl, correction, aggregation, entropy, value, .. } =
+        recipe;
+    let mut choices = match calls {
+        Calls::Advantages => json!([reward, advantage]),
+        Calls::Loss => json!([ratio, gate, mask, kl, correction, aggregation, entropy, value]),
+    };
+    forget_numbers(&mut choices);
+    choices.to_string()
+}
+
+fn forget_numbers(value: &mut Value) {
+    match value {
+        Value::Number(_) => *value = Value::from(0),
+        Value::Array(values) => values.iter_mut().for_each(forget_numbers),
+        Value::Object(values) => values.values_mut().for_each(forget_numbers),
+        Value::Null | Value::Bool(_) | Value::String(_) => {}
+    }
+}

@@ -290,7 +290,14 @@ fuzz_target!(|bytes: &[u8]| {
     let weights = has_weights.then(|| draw.floats(tokens, Like::Weight));
     let reads_second =
         !by_recipe && matches!(params.gate, AnyGate::MiniRl(_) | AnyGate::Remix(_) | AnyGate::TrustRegion(_));
-    let second = (reads_second && draw.flag()).then(|| draw.floats(tokens, Like::LogProbability));
+    // The divergences of a trust region over the top k are no log-probabilities.
+    let (second_like, second_domain) = match params.gate {
+        AnyGate::TrustRegion(TrustRegion { divergence: Divergence::Given, .. }) => {
+            (Like::Weight, Domain::Weight)
+        }
+        _ => (Like::LogProbability, Domain::LogProbability),
+    };
+    let second = (reads_second && draw.flag()).then(|| draw.floats(tokens, second_like));
     let input = PolicyInput {
         logp: &logp,
         logp_old: &logp_old,
@@ -331,7 +338,7 @@ fuzz_target!(|bytes: &[u8]| {
     assert_domain(&result, "logp", &logp, Domain::LogProbability, live);
     assert_domain(&result, "logp_old", &logp_old, Domain::LogProbability, live);
     assert_domain(&result, "logp_ref", reference, Domain::LogProbability, live);
-    assert_domain(&result, "logp_second", second.as_deref().unwrap_or(&[]), Domain::LogProbability, live);
+    assert_domain(&result, "logp_second", second.as_deref().unwrap_or(&[]), second_domain, live);
     assert_domain(&result, "weights", weights.as_deref().unwrap_or(&[]), Domain::Weight, live);
     assert_domain(&result, "advantage", &advantage, Domain::Finite, |i| !per_token || live(i));
     let out = match result {

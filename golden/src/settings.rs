@@ -81,6 +81,11 @@ impl Overlay {
         self.preset
     }
 
+    /// Extends another preset of the same framework.
+    pub(crate) fn extend(&mut self, preset: &'static str) {
+        self.preset = preset;
+    }
+
     /// Sets a key to TOML as it stands.
     pub(crate) fn set(&mut self, key: &str, value: impl Display) {
         self.lines += &format!("{key} = {value}\n");

@@ -53,8 +53,22 @@ fn every_source_agrees() {
 #[test]
 fn what_does_not_agree_is_counted() {
     let sum = |number: fn(&FileReport) -> usize| report().files.iter().map(number).sum::<usize>();
-    assert_eq!((report().files.len(), sum(|file| file.cases)), (197, 4571));
+    assert_eq!((report().files.len(), sum(|file| file.cases)), (199, 4595));
     assert_eq!((sum(FileReport::excepted), sum(FileReport::missed)), (37, 0), "{}", report());
+}
+
+/// A name that promises a framework's behaviour has cases of its code.
+#[test]
+fn every_preset_of_a_framework_has_a_case() {
+    let list = report().list();
+    for framework in ["verl", "trl", "openrlhf", "slime", "areal", "nemo", "roll", "mlperf"] {
+        let of = |name: &&&str| name.split('_').next() == Some(framework);
+        let mut names = lockstep::recipe::names().iter().filter(of).peekable();
+        assert!(names.peek().is_some(), "{framework}");
+        for name in names {
+            assert!(list.lines().any(|line| line.split(',').next() == Some(name)), "{name}");
+        }
+    }
 }
 
 #[test]

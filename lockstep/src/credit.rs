@@ -19,7 +19,7 @@ pub struct Credit {
     pub loss_mask: Option<Vec<u8>>,
     /// 1: the sequence remains, `[S]`; empty: all do.
     pub keep: Vec<u8>,
-    /// Weights of the rollout correction times those of [`reward.weights`](crate::recipe::WeightsChoice), `[N]`.
+    /// Weights of the rollout correction times those of [`reward.weights`](crate::recipe::SampleWeights), `[N]`.
     pub weights: Option<Vec<f32>>,
     /// Statistics of the groups, where the estimator has them; its `advantage` moved to [`Credit::advantage`].
     pub groups: Advantages,

@@ -19,23 +19,19 @@ const CHANGED: &[(&str, &str, &str, &str, &str)] = &[
     ("trl_dr_grpo", "ratio.gradient", "", "mean", SEQUENCES),
     ("trl_sapo", "ratio.gradient", "", "mean", SEQUENCES),
     ("trl_cispo", "ratio.gradient", "", "mean", SEQUENCES),
-    ("trl_two_sided", "ratio.gradient", "", "mean", SEQUENCES),
     ("trl_gdpo", "ratio.gradient", "", "mean", SEQUENCES),
     ("trl_vllm", "ratio.gradient", "", "mean", SEQUENCES),
     ("vespo", "ratio.gradient", "", "mean", SEQUENCES),
     ("trl_vespo", "ratio.gradient", "", "mean", SEQUENCES),
-    ("ms_swift", "ratio.gradient", "", "mean", SEQUENCES),
     ("trl", "mask.quantile", "", "torch", TOP),
     ("trl_grpo", "mask.quantile", "", "torch", TOP),
     ("trl_dr_grpo", "mask.quantile", "", "torch", TOP),
     ("trl_sapo", "mask.quantile", "", "torch", TOP),
     ("trl_cispo", "mask.quantile", "", "torch", TOP),
-    ("trl_two_sided", "mask.quantile", "", "torch", TOP),
     ("trl_gdpo", "mask.quantile", "", "torch", TOP),
     ("trl_vllm", "mask.quantile", "", "torch", TOP),
     ("vespo", "mask.quantile", "", "torch", TOP),
     ("trl_vespo", "mask.quantile", "", "torch", TOP),
-    ("ms_swift", "mask.quantile", "", "torch", TOP),
     ("trl_vespo", "gate.lambda_floor", "", "1e-4", "TRL raises a smaller lambda to it"),
     ("trl_vespo", "correction.nan_rollout", "", "one", NO_SAMPLER),
     ("trl_vllm", "correction.nan_rollout", "", "one", NO_SAMPLER),
@@ -45,6 +41,14 @@ const CHANGED: &[(&str, &str, &str, &str, &str)] = &[
     ("areal_gspo", "ratio.gradient", "", "mean", GSPO),
     ("slime_gspo", "ratio.advantage", "sequence_mean", "own", GSPO),
     ("slime_gspo", "ratio.gradient", "", "mean", GSPO),
+];
+
+/// Names that are another recipe now, or gone, and why.
+const REPLACED: &[(&str, &str)] = &[
+    ("areal_decoupled", "AReaL without rejection has no weight; the paper's is `decoupled_ppo`"),
+    ("mlperf_v6_1", "a ratio forced to 1 is a ratio of PPO: `ratio.on_policy`"),
+    ("trl_two_sided", "of the loss types that were held against TRL with a `delta`, grpo"),
+    ("ms_swift", "no released code was held against it: `trl_grpo` with a `kl`"),
 ];
 
 const BATCH_TOKENS: &str = "TRL divides VESPO by the tokens of the whole batch, as DAPO and CISPO";
@@ -76,6 +80,9 @@ fn every_name_of_the_first_version_is_the_same_recipe() {
     let recorded = recorded();
     assert_eq!(recorded.len(), 104);
     for (name, old) in recorded {
+        if REPLACED.iter().any(|entry| entry.0 == name) {
+            continue;
+        }
         let mut old = old.as_table().unwrap().clone();
         CHANGED.iter().filter(|entry| entry.0 == name).for_each(|entry| change(&mut old, entry));
         let mut old: Recipe = old.try_into().unwrap();

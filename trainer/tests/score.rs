@@ -86,10 +86,10 @@ fn what_a_recipe_returns_is_written() {
 #[test]
 fn what_a_recipe_does_not_use_is_a_warning() {
     let folder = tempfile::tempdir().unwrap();
-    lockstep(folder.path(), "rollouts --like ms_swift --sequences 8 --tokens 80 -o made");
+    lockstep(folder.path(), "rollouts --like nemo_kl --sequences 8 --tokens 80 -o made");
     let [_, warnings] = lockstep(folder.path(), "score made --recipe dapo -o scored");
     assert!(warnings.starts_with("warning: ") && warnings.contains("logp_ref"), "{warnings}");
-    let [_, warnings] = lockstep(folder.path(), "score made --recipe ms_swift -o scored");
+    let [_, warnings] = lockstep(folder.path(), "score made --recipe nemo_kl -o scored");
     assert!(warnings.is_empty(), "{warnings}");
 }
 

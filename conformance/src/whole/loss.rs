@@ -221,7 +221,10 @@ pub fn loss(recipe: &Recipe, rollouts: &Rollouts<'_>, credit: &Credit) -> Loss {
             Some(counts) => [0, 1, 2].map(|k| counts[k] as f64),
             None => own.map(|n| n as f64),
         },
-        old: rollouts.logp_old.map_or_else(|| logp.clone(), |old| wide(Some(old))),
+        old: match rollouts.logp_old {
+            Some(old) if !recipe.ratio.on_policy => wide(Some(old)),
+            _ => logp.clone(),
+        },
         rollout: wide(rollouts.logp_rollout),
         weights: credit.weights.clone().unwrap_or_else(|| vec![1.0; logp.len()]),
         weighted: credit.weights.is_some(),

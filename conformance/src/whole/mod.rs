@@ -14,7 +14,7 @@ use advantage::Estimate;
 use lockstep::Rollouts;
 use lockstep::recipe::{
     Denominator, EntropyTokens, Estimator, KlChoice, KlEstimator, KlPlace, KlRatio, NanReward, QuantileRule,
-    RatioLevel, Recipe, WeightsChoice,
+    RatioLevel, Recipe, SampleWeights,
 };
 use std::ops::Range;
 
@@ -125,7 +125,7 @@ fn penalty(recipe: &Recipe, rollouts: &Rollouts<'_>) -> impl Fn(usize) -> f64 {
 }
 
 /// How much each response counts: from the first of two numbers for the shortest or easiest to the second, with mean 1 (ROLL).
-fn sample_weights(choice: WeightsChoice, batch: &Batch, difficulty: &[f64]) -> Vec<f64> {
+fn sample_weights(choice: SampleWeights, batch: &Batch, difficulty: &[f64]) -> Vec<f64> {
     let lengths: Vec<f64> = (0..batch.sequences.len()).map(|s| batch.length(s) as f64).collect();
     let least = lengths.iter().copied().fold(f64::INFINITY, f64::min);
     let most = lengths.iter().copied().fold(0.0, f64::max);
@@ -150,6 +150,7 @@ pub fn credit(recipe: &Recipe, rollouts: &Rollouts<'_>) -> Credit {
     let rollouts = &Rollouts {
         rewards: rewards.as_deref().or(rollouts.rewards),
         reward_components: components.as_deref().or(rollouts.reward_components),
+        logp_old: if recipe.ratio.on_policy { rollouts.logp } else { rollouts.logp_old },
         ..*rollouts
     };
     let correction = recipe.correction.as_ref().map(|choice| {

@@ -6,7 +6,7 @@ use crate::oracle::{entropy_bonus, filter, novelty, shape, sharpen, variance_inc
 use lockstep::Rollouts;
 use lockstep::core::reward::novelty::{INVALID, MAJORITY};
 use lockstep::recipe::{
-    EntropyKind, Estimator, FilterChoice, FiltrationChoice, Recipe, ShapingChoice, SharpenChoice,
+    EntropyKind, Estimator, FilterChoice, Filtration, Recipe, ShapingChoice, SharpenChoice,
 };
 
 /// Rewards, NaN for none, and who counts.
@@ -167,7 +167,7 @@ fn evol(batch: &Batch, rollouts: &Rollouts<'_>, g: usize, counted: &[usize], mea
 }
 
 /// Probabilities of being drawn: PF-PPO-style (our reading).
-fn filtration(choice: FiltrationChoice, scores: &[Option<f64>]) -> Vec<f64> {
+fn filtration(choice: Filtration, scores: &[Option<f64>]) -> Vec<f64> {
     let there = || (0..scores.len()).filter_map(|i| scores[i].map(|r| (i, r)));
     let most = there().map(|(_, r)| r).fold(f64::NEG_INFINITY, f64::max);
     let least = there().map(|(_, r)| r).fold(f64::INFINITY, f64::min);
@@ -175,24 +175,24 @@ fn filtration(choice: FiltrationChoice, scores: &[Option<f64>]) -> Vec<f64> {
     let last = there().rfind(|(_, r)| *r == least).map(|(i, _)| i);
     let others = (there().count().max(2) - 1) as f64;
     let share = |i: usize, r: f64| match choice {
-        FiltrationChoice::BestOfN {} => f64::from(u8::from(Some(i) == first)),
-        FiltrationChoice::BestRandom {} => {
+        Filtration::BestOfN {} => f64::from(u8::from(Some(i) == first)),
+        Filtration::BestRandom {} => {
             if Some(i) == first {
                 1.0
             } else {
                 1.0 / others
             }
         }
-        FiltrationChoice::BestWorst {} => f64::from(u8::from([first, last].contains(&Some(i)))),
-        FiltrationChoice::MaxMin {} => f64::from(u8::from(r == most || r == least)),
-        FiltrationChoice::MaxRandom {} => {
+        Filtration::BestWorst {} => f64::from(u8::from([first, last].contains(&Some(i)))),
+        Filtration::MaxMin {} => f64::from(u8::from(r == most || r == least)),
+        Filtration::MaxRandom {} => {
             if r == most {
                 0.4
             } else {
                 0.1
             }
         }
-        FiltrationChoice::Power { power } => r.abs().powi(power as i32),
+        Filtration::Power { power } => r.abs().powi(power as i32),
     };
     let mut out = vec![0.0; scores.len()];
     there().for_each(|(i, r)| out[i] = share(i, r));

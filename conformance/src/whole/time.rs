@@ -7,7 +7,7 @@ use crate::oracle::moments::Moments;
 use crate::oracle::optimal_token_baseline::{self as optimal, Token};
 use crate::oracle::{discounted_return, gae, step_return, vtrace};
 use lockstep::Rollouts;
-use lockstep::recipe::{NormSetChoice, Recipe, TimeChoice};
+use lockstep::recipe::{NormSet, Recipe, TimeChoice};
 use std::ops::Range;
 
 fn discounted(batch: &Batch, rewards: &[f64], gamma: f64) -> Vec<f64> {
@@ -150,13 +150,7 @@ pub(super) fn estimate(
     Estimate { advantage, per_token: true, returns, ..Estimate::default() }
 }
 
-fn mars(
-    recipe: &Recipe,
-    batch: &Batch,
-    rollouts: &Rollouts<'_>,
-    gamma: f64,
-    set: NormSetChoice,
-) -> [Vec<f64>; 2] {
+fn mars(recipe: &Recipe, batch: &Batch, rollouts: &Rollouts<'_>, gamma: f64, set: NormSet) -> [Vec<f64>; 2] {
     let (turns, rewards) = (spans(rollouts.cu_turns), wide(rollouts.turn_rewards));
     let roles = rollouts.turn_roles.unwrap_or_default();
     let mut returns = rewards;
@@ -169,8 +163,8 @@ fn mars(
     let normalised = |k: usize| {
         let own: Vec<f64> = (0..turns.len()).filter(|j| roles[*j] == roles[k]).map(|j| returns[j]).collect();
         let mut values = own;
-        if set != NormSetChoice::Samples {
-            values.extend((set == NormSetChoice::UniqueValuesAndZero).then_some(0.0));
+        if set != NormSet::Samples {
+            values.extend((set == NormSet::UniqueValuesAndZero).then_some(0.0));
             values.sort_by(f64::total_cmp);
             values.dedup();
         }

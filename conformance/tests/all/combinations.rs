@@ -53,6 +53,7 @@ const DIMENSIONS: &[&[Choice]] = &[
             &["ratio.", "aggregation."],
         ),
         ("[ratio]\nguard = \"none\"\n", &["ratio.guard"]),
+        ("[ratio]\non_policy = true\n", &["ratio.on_policy"]),
         ("[ratio]\nguard = \"straight_through\"\nguard_bound = 0.5\n", &["ratio.guard"]),
     ],
     &[

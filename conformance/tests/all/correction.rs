@@ -368,7 +368,7 @@ fn named_recipes_do_what_their_frameworks_do() {
     // No lower bound: the second stays, the first is above 3.
     assert!(first > 3.0);
     weights("trl_vllm", [0.0, 0.0, second, second]);
-    weights("areal_decoupled", r);
+    weights("decoupled_ppo", r);
     weights("nemo_seq_mask_tis", [0.0; 4]);
     weights("geo_rs", [0.0; 4]);
     let report = run("icepop").correction.unwrap();

@@ -274,16 +274,13 @@ fn row_10_14_mars_normalisation_set() {
     let run =
         |set, by_std| normalize_roles(&device, &values, &roles, &RoleNorm { set, by_std, eps: 0.0 }).unwrap();
     // Distinct values 2, 0.5, 1: mean 7/6, squares 7/6, variance 7/12.
-    let unique = NormSet::UniqueValues { with_zero: false };
+    let unique = NormSet::UniqueValues;
     let std = (7.0f64 / 12.0).sqrt();
     let centred = [5.0 / 6.0, 5.0 / 6.0, 5.0 / 6.0, -2.0 / 3.0, -1.0 / 6.0, 0.0];
     assert_worked(&run(unique, false), &centred);
     assert_worked(&run(unique, true), &centred.map(|x| x / std));
     // With the padding's zero: mean 0.875; the lone 4 is compared with 0.
-    assert_worked(
-        &run(NormSet::UniqueValues { with_zero: true }, false),
-        &[1.125, 1.125, 1.125, -0.375, 0.125, 2.0],
-    );
+    assert_worked(&run(NormSet::UniqueValuesAndZero, false), &[1.125, 1.125, 1.125, -0.375, 0.125, 2.0]);
     // Samples: mean 1.5, variance 2/4.
     let half = 0.5f64.sqrt();
     assert_worked(&run(NormSet::Samples, true), &[half, half, half, -2.0 * half, -half, 0.0]);

@@ -140,7 +140,7 @@ fn proximal_log_probabilities_stay_log_probabilities() {
 
 /// The weights of decoupled PPO for one sequence of four tokens.
 fn decoupled(prox: &[f32], behave: &[f32]) -> Vec<f32> {
-    let recipe = Recipe::named("areal_decoupled").unwrap();
+    let recipe = Recipe::named("decoupled_ppo").unwrap();
     let recipe = recipe.rebuild("alone").singleton(SingletonChoice::Zero).build().unwrap();
     let rollouts = Rollouts {
         rewards: Some(&[1.0]),
@@ -155,7 +155,7 @@ fn decoupled(prox: &[f32], behave: &[f32]) -> Vec<f32> {
 fn decoupled_ppo_is_the_weight_times_ppo_against_prox() {
     let (behave, prox, logp) =
         ([-1.0, -0.5, -2.0, -0.25], [-0.75, -0.75, -1.5, -0.5], [-0.7, -0.9, -1.0, -0.5]);
-    let recipe = Recipe::named("areal_decoupled").unwrap();
+    let recipe = Recipe::named("decoupled_ppo").unwrap();
     let rollouts = Rollouts { logp: Some(&logp), logp_old: Some(&prox), ..Rollouts::new(&[0, 4], &[0, 1]) };
     let [with, without] = [Some(decoupled(&prox, &behave)), None].map(|weights| {
         let credit = Credit { weights, ..Credit::per_sequence(vec![0.5]) };

@@ -21,19 +21,33 @@ use crate::Error;
 
 /// A rule of filtration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)
+)]
 pub enum Filtration {
     /// The best alone.
-    BestOfN,
+    BestOfN {},
     /// The best, and one of the others at random, in expectation.
-    BestRandom,
+    BestRandom {},
     /// The best and the worst.
-    BestWorst,
+    BestWorst {},
     /// All at either end (verl `max_min`).
-    MaxMin,
+    MaxMin {},
     /// All, those at the top four times as often (verl `max_random`).
-    MaxRandom,
+    MaxRandom {},
     /// By a power of the magnitude (verl `pow`).
-    Power(u32),
+    Power {
+        /// p; verl 2.
+        #[cfg_attr(feature = "serde", serde(default = "two"))]
+        power: u32,
+    },
+}
+
+#[cfg(feature = "serde")]
+fn two() -> u32 {
+    2
 }
 
 /// Weights of the responses of one group, into `weights`.
@@ -43,7 +57,7 @@ pub enum Filtration {
 /// ```
 /// use lockstep_core::advantage::filtration::{Filtration, filtrate};
 /// let mut weights = [0.0; 4];
-/// filtrate(Filtration::BestWorst, &[0.25, 1.0, -2.0, 0.5], &mut weights)?;
+/// filtrate(Filtration::BestWorst {}, &[0.25, 1.0, -2.0, 0.5], &mut weights)?;
 /// assert_eq!(weights, [0.0, 0.5, 0.5, 0.0]);
 /// # Ok::<(), lockstep_core::Error>(())
 /// ```
@@ -68,24 +82,24 @@ pub fn filtrate(rule: Filtration, rewards: &[f32], weights: &mut [f64]) -> Resul
     };
     let others = f64::from(if counted > 1 { counted - 1 } else { 1 });
     let weight = |i: usize, reward: f32| match rule {
-        Filtration::BestOfN => f64::from(u8::from(i == first)),
-        Filtration::BestRandom => {
+        Filtration::BestOfN {} => f64::from(u8::from(i == first)),
+        Filtration::BestRandom {} => {
             if i == first {
                 1.0
             } else {
                 1.0 / others
             }
         }
-        Filtration::BestWorst => f64::from(u8::from(i == first || i == last)),
-        Filtration::MaxMin => f64::from(u8::from(reward == top || reward == low)),
-        Filtration::MaxRandom => {
+        Filtration::BestWorst {} => f64::from(u8::from(i == first || i == last)),
+        Filtration::MaxMin {} => f64::from(u8::from(reward == top || reward == low)),
+        Filtration::MaxRandom {} => {
             if reward == top {
                 0.4
             } else {
                 0.1
             }
         }
-        Filtration::Power(p) => (0..p).fold(1.0, |power, _| power * f64::from(reward.abs())),
+        Filtration::Power { power } => (0..power).fold(1.0, |product, _| product * f64::from(reward.abs())),
     };
     let mut sum = 0.0;
     for (i, (slot, &reward)) in weights.iter_mut().zip(rewards).enumerate() {
@@ -117,25 +131,28 @@ mod tests {
 
     #[test]
     fn every_rule_on_ties_and_a_missing_reward() {
-        assert_eq!(of(Filtration::BestOfN, &REWARDS), [0.0, 1.0, 0.0, 0.0, 0.0]);
-        let random = of(Filtration::BestRandom, &REWARDS);
+        assert_eq!(of(Filtration::BestOfN {}, &REWARDS), [0.0, 1.0, 0.0, 0.0, 0.0]);
+        let random = of(Filtration::BestRandom {}, &REWARDS);
         assert!((random[1] - 0.5).abs() < 1e-15 && (random[0] - 1.0 / 6.0).abs() < 1e-15 && random[2] == 0.0);
-        assert_eq!(of(Filtration::BestWorst, &REWARDS), [0.0, 0.5, 0.0, 0.0, 0.5]);
-        let ends = of(Filtration::MaxMin, &REWARDS);
+        assert_eq!(of(Filtration::BestWorst {}, &REWARDS), [0.0, 0.5, 0.0, 0.0, 0.5]);
+        let ends = of(Filtration::MaxMin {}, &REWARDS);
         assert!(ends[0] == 0.0 && ends[1] == ends[3] && ends[1] == ends[4]);
-        let random = of(Filtration::MaxRandom, &REWARDS);
+        let random = of(Filtration::MaxRandom {}, &REWARDS);
         assert!((random[1] - 0.4).abs() < 1e-15 && (random[4] - 0.1).abs() < 1e-15);
-        assert_eq!(of(Filtration::Power(2), &REWARDS), [0.04, 0.16, 0.0, 0.16, 0.64]);
-        assert_eq!(of(Filtration::Power(0), &REWARDS), [0.25, 0.25, 0.0, 0.25, 0.25]);
+        assert_eq!(of(Filtration::Power { power: 2 }, &REWARDS), [0.04, 0.16, 0.0, 0.16, 0.64]);
+        assert_eq!(of(Filtration::Power { power: 0 }, &REWARDS), [0.25, 0.25, 0.0, 0.25, 0.25]);
     }
 
     #[test]
     fn equal_single_and_absent_rewards() {
-        assert_eq!(of(Filtration::BestWorst, &[1.0; 5]), [0.5, 0.0, 0.0, 0.0, 0.5]);
-        assert_eq!(of(Filtration::Power(2), &[0.0; 5]), [0.2; 5]);
-        for rule in
-            [Filtration::BestOfN, Filtration::BestRandom, Filtration::BestWorst, Filtration::MaxRandom]
-        {
+        assert_eq!(of(Filtration::BestWorst {}, &[1.0; 5]), [0.5, 0.0, 0.0, 0.0, 0.5]);
+        assert_eq!(of(Filtration::Power { power: 2 }, &[0.0; 5]), [0.2; 5]);
+        for rule in [
+            Filtration::BestOfN {},
+            Filtration::BestRandom {},
+            Filtration::BestWorst {},
+            Filtration::MaxRandom {},
+        ] {
             assert_eq!(of(rule, &[3.0])[0], 1.0, "{rule:?}");
             assert_eq!(of(rule, &[f32::NAN; 5]), [0.0; 5]);
         }
@@ -144,8 +161,8 @@ mod tests {
     #[test]
     fn what_is_refused() {
         let mut weights = [0.0; 2];
-        assert!(filtrate(Filtration::BestOfN, &[1.0], &mut weights).is_err());
-        assert!(filtrate(Filtration::BestOfN, &[1.0, f32::INFINITY], &mut weights).is_err());
-        assert!(filtrate(Filtration::Power(99), &[1e30, 1.0], &mut weights).is_err());
+        assert!(filtrate(Filtration::BestOfN {}, &[1.0], &mut weights).is_err());
+        assert!(filtrate(Filtration::BestOfN {}, &[1.0, f32::INFINITY], &mut weights).is_err());
+        assert!(filtrate(Filtration::Power { power: 99 }, &[1e30, 1.0], &mut weights).is_err());
     }
 }

@@ -19,10 +19,17 @@ const EPS: f64 = 1e-8;
 
 /// What weights follow; absent: it has no part in them.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(default, deny_unknown_fields)
+)]
 pub struct SampleWeights {
-    /// Weight of the shortest response, and of the longest.
+    /// Weight of the shortest response, and of the longest; ROLL 1.5, 0.5.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     pub length: Option<[f64; 2]>,
-    /// Weight at difficulty 0, and at 1.
+    /// Weight at difficulty 0, and at 1; ROLL 0.5, 2.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     pub difficulty: Option<[f64; 2]>,
 }
 

@@ -82,6 +82,7 @@ fn policy(op: &str, config: &mut Config<'_>, inputs: &Inputs<'_>) -> Result<Plan
             to.recipe.set("correction", format_args!("{{ level = \"one\", rule = \"plain\", {how} }}"));
             passes_through(&mut to);
         }
+        None if preset == "areal" => to.recipe.extend("areal_decoupled"),
         None => to.recipe.word("correction", "none"),
     }
     if moment.is_some() {

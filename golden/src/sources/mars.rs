@@ -92,7 +92,10 @@ fn advantages(config: &mut Config<'_>, inputs: &Inputs<'_>, device: &Device) -> 
     let mut own = raw.clone();
     if let Some(norm) = config.text("advantage_norm")? {
         // Masked tokens are values too, and so is the 0 of padding.
-        let set = |player| NormSet::UniqueValues { with_zero: padded(Some(player)) };
+        let set = |player| match padded(Some(player)) {
+            true => NormSet::UniqueValuesAndZero,
+            false => NormSet::UniqueValues,
+        };
         let (players, everywhere) = (players(inputs)?, vec![true; own.len()]);
         own = normalized(device, (&raw, &players), &everywhere, (norm == "mean_std", set))?;
     }

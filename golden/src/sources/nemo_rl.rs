@@ -151,7 +151,8 @@ fn policy(config: &mut Config<'_>, inputs: &Inputs<'_>) -> Result<Plan, String> 
     // The bounds of CISPO's weight itself.
     let weight = format!("{{ kind = \"cispo\", low = {:?}, high = {:?} }}", 1.0 - low, 1.0 + high);
 
-    let mut to = Setup::new(Overlay::new("nemo"), Calls::Loss, POLICY, &[]);
+    let preset = if on_policy { "mlperf_v6_1" } else { "nemo" };
+    let mut to = Setup::new(Overlay::new(preset), Calls::Loss, POLICY, &[]);
     let aggregation = if by_tokens { "token-mean" } else { "seq-mean-token-mean" };
     to.recipe.word("aggregation.mode", aggregation);
     if cispo {
@@ -175,6 +176,7 @@ fn policy(config: &mut Config<'_>, inputs: &Inputs<'_>) -> Result<Plan, String> 
     let used = config.boolean("use_importance_sampling_correction")? == Some(true);
     let kind = config.text("truncated_importance_sampling_type")?;
     let mut corrected = Overlay::new("nemo");
+    corrected.set("ratio.on_policy", on_policy);
     for recipe in [&mut corrected, &mut to.recipe] {
         // The advantages of the file pass through.
         recipe.word("advantage.estimator", "reward");
@@ -183,6 +185,8 @@ fn policy(config: &mut Config<'_>, inputs: &Inputs<'_>) -> Result<Plan, String> 
     corrected.set("correction", &correction);
     if used {
         to.recipe.set("correction", &correction);
+    } else if on_policy {
+        to.recipe.word("correction", "none");
     }
 
     let name = config.text("reference_policy_kl_type")?.unwrap_or("k3").to_owned();
@@ -209,10 +213,6 @@ fn policy(config: &mut Config<'_>, inputs: &Inputs<'_>) -> Result<Plan, String> 
 
     let of_sample = kept.clone();
     to.prepare = Some(Box::new(move |inputs, columns, _| {
-        if on_policy {
-            columns.logp_old = columns.logp.clone();
-            inputs.ignore(if inputs.has("logp_old") { &["logp_old"] } else { &[] });
-        }
         let rewards = inputs.optional("rewards", Inputs::floats)?;
         columns.rewards = Some(rewards.unwrap_or_else(|| vec![0.0; of_sample.len()]));
         for (span, _) in inputs.shape()?.spans.iter().zip(&of_sample).filter(|(_, kept)| !**kept) {
@@ -264,9 +264,9 @@ fn correction(config: &mut Config<'_>, kind: Option<&str>, by_sequence: bool) ->
     let low = config.number("truncated_importance_sampling_ratio_min")?.unwrap_or(0.0);
     let band = format!("low = {low:?}, high = {high:?}");
     let rule = match kind {
-        None => "rule = \"plain\"".into(),
-        Some("tis") => format!("rule = \"truncate\", {band}"),
-        Some("icepop") => format!("rule = \"mask\", {band}"),
+        None => "rule = \"plain\", reject = []".into(),
+        Some("tis") => format!("rule = \"truncate\", reject = [], {band}"),
+        Some("icepop") => format!("rule = \"mask\", reject = [], {band}"),
         Some("seq-mask-tis") => {
             format!("rule = \"plain\", reject = [{{ statistic = \"seq_mean_k1\", {band} }}]")
         }

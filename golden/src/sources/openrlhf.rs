@@ -102,6 +102,7 @@ fn policy(config: &mut Config<'_>) -> Result<Setup, String> {
             "tis" => format!("rule = \"truncate\", low = {low:?}, high = {high:?}"),
             "icepop" => format!("rule = \"mask\", low = {low:?}, high = {high:?}"),
             "seq-mask-tis" => {
+                to.recipe.extend("openrlhf_seq_mask_tis");
                 let band = format!("low = {low:?}, high = {high:?}");
                 format!("rule = \"plain\", reject = [{{ statistic = \"seq_mean_k1\", {band} }}]")
             }

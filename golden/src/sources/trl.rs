@@ -237,6 +237,9 @@ fn gate(loss_type: &str, config: &mut Config<'_>, to: &mut Setup) -> Result<(), 
             // A < 0.
             Some(delta) => {
                 let (upper, largest) = (high.min(delta - 1.0), delta.max(1.0 + high));
+                if to.recipe.preset() == "trl_grpo" {
+                    to.recipe.extend("trl_two_sided");
+                }
                 let bounds =
                     format!("clip_ratio_low = {low:?}, clip_ratio_high = {upper:?}, delta = {largest:?}");
                 to.recipe.set("gate", format_args!("{{ kind = \"two_sided\", {bounds} }}"));

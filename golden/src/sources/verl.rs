@@ -39,6 +39,7 @@ const OPS: &[Op] = &[
     ("advantage_grpo", "verl", Calls::Advantages, OUTCOME, &["advantages"], advantage),
     ("advantage_grpo_passk", "pass_k", Calls::Advantages, OUTCOME, &["advantages"], advantage),
     ("advantage_rloo", "rloo", Calls::Advantages, OUTCOME, &["advantages"], |_, _| Ok(())),
+    ("advantage_rloo_vectorized", "verl_rloo_vectorized", Calls::Advantages, OUTCOME, &["advantages"], |_, _| Ok(())),
     ("advantage_opo", "opo", Calls::Advantages, OUTCOME, &["advantages"], |_, _| Ok(())),
     ("advantage_gpg", "gpg", Calls::Advantages, OUTCOME, &["advantages"], gpg),
     ("advantage_reinforce_plus_plus", "reinforce_plus_plus", Calls::Advantages, OVER_TIME, RETURNS, returns),
@@ -53,6 +54,7 @@ const OPS: &[Op] = &[
     ("policy_loss_sapo", "verl_sapo", Calls::Loss, POLICY, GATED, sapo),
     ("policy_loss_gmpo", "gmpo", Calls::Loss, POLICY, GATED, gmpo),
     ("policy_loss_kl_cov", "kl_cov", Calls::Loss, POLICY, &["loss", "dloss_dlogp", "metrics.ppo_kl"], kl_cov),
+    ("policy_loss_dro", "dro", Calls::Loss, POLICY, &["loss", "dloss_dlogp", "metrics.ppo_kl"], dro),
     // At level sequence `verl_tis_sequence`.
     ("rollout_correction_is", "verl_tis_token", Calls::Advantages, ROLLOUT, WEIGHTS, weights),
     ("rollout_correction_reject", "verl_geo_rs", Calls::Advantages, ROLLOUT, &["loss_mask"], reject),
@@ -77,8 +79,10 @@ pub(crate) fn read(op: &str, config: &mut Config<'_>, _: &Inputs<'_>, _: &Device
 }
 
 fn advantage(config: &mut Config<'_>, to: &mut Setup) -> Result<(), String> {
-    let keys = [("norm_adv_by_std_in_grpo", "advantage.norm_by_std"), ("epsilon", "advantage.eps")];
-    to.recipe.copy(config, &keys)
+    if config.boolean("norm_adv_by_std_in_grpo")? == Some(false) {
+        to.recipe.extend("verl_dr_grpo");
+    }
+    to.recipe.copy(config, &[("epsilon", "advantage.eps")])
 }
 
 fn gpg(config: &mut Config<'_>, to: &mut Setup) -> Result<(), String> {
@@ -101,6 +105,9 @@ fn aggregation(config: &mut Config<'_>, to: &mut Setup) -> Result<(), String> {
     let horizon = config.number("horizon")?;
     let Some(mode) = config.text("aggregation")? else { return Ok(()) };
     to.recipe.word("aggregation.mode", mode);
+    if mode == "seq-mean-token-sum-norm" && to.recipe.preset() == "verl" {
+        to.recipe.extend("verl_dr_grpo");
+    }
     match (mode, horizon) {
         ("seq-mean-token-sum-norm", Some(horizon)) => to.recipe.number("aggregation.horizon", horizon),
         // Without a constant verl takes the padded width.
@@ -127,6 +134,11 @@ fn clip(config: &mut Config<'_>, to: &mut Setup) -> Result<(), String> {
 fn dual_clip(config: &mut Config<'_>, to: &mut Setup) -> Result<(), String> {
     to.recipe.copy(config, &[("clip_ratio_c", "gate.clip_ratio_c")])?;
     clip(config, to)
+}
+
+fn dro(config: &mut Config<'_>, to: &mut Setup) -> Result<(), String> {
+    to.recipe.copy(config, &[("dro_beta", "gate.beta")])?;
+    aggregation(config, to)
 }
 
 /// verl's bounds are distances from 1; the recipe's are of the weight itself.
@@ -192,13 +204,16 @@ fn threshold(config: &mut Config<'_>) -> Result<String, String> {
 fn weights(config: &mut Config<'_>, to: &mut Setup) -> Result<(), String> {
     match config.text("level")? {
         Some("token") => {}
-        Some("sequence") => to.recipe = Overlay::new("verl_tis_sequence"),
+        Some("sequence") => to.recipe.extend("verl_tis_sequence"),
         other => return Err(format!("config `level` is {other:?}: expected token or sequence")),
     }
     let (low, high) = band(&threshold(config)?)?;
     to.recipe.number("correction.low", low);
     to.recipe.number("correction.high", high);
     if low.is_some() {
+        if to.recipe.preset() == "verl_tis_sequence" {
+            to.recipe.extend("verl_mis_sequence");
+        }
         to.recipe.word("correction.rule", "mask");
         to.expects.push("metrics.rollout_is_oob_ratio");
     }

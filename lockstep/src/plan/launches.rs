@@ -149,6 +149,8 @@ impl Plan {
         columns: &Views<'_>,
         credit: Option<&CreditViews<'_>>,
     ) -> Result<(), Error> {
+        let logp_old = if self.recipe.ratio.on_policy { columns.logp } else { columns.logp_old };
+        let columns = &Views { logp_old, ..*columns };
         let host = |call| self.host.iter().any(|stage| stage.call == call);
         let credit = match (self.calls, credit) {
             (Calls::Loss, Some(credit)) => {

@@ -68,6 +68,7 @@
 //! level = "token"                  # token | sequence (GSPO: geometric mean; log_max = 10.0 bounds it)
 //!                                  # | product (over the sequence: TRL's RLOO) | given (column log_ratio) | min_prefix (MinPRO-style)
 //! gradient = "own"                 # own (GSPO-token) | mean (level sequence: a sequence's derivatives, averaged over its tokens: TRL)
+//! on_policy = false                # logp in place of logp_old: every ratio is 1 (NeMo RL: force_on_policy_ratio)
 //! advantage = "own"                # own | sequence_mean (of advantages per token, level sequence: AReaL)
 //! guard = "clamp"                  # none | clamp | straight_through
 //! guard_bound = 20.0
@@ -152,12 +153,11 @@ pub use builder::Builder;
 pub use choices::{
     AdvantageChoice, Against, Aggregation, AggregationMode, ComponentsChoice, CorrectionChoice,
     CountedSequences, CountsOf, Denominator, EmptySequence, EntropyBonusChoice, EntropyChoice, EntropyKind,
-    EntropyTokens, Estimator, FilterChoice, FiltrationChoice, GateChoice, GmpoBounds, GuardChoice, Horizon,
-    K1Band, KlChoice, KlEstimator, KlPlace, KlRatio, KlWeighting, LengthGuard, MaskChoice, MetricsChoice,
-    NanReward, NanRollout, NormSetChoice, OverlongChoice, QuantileRule, RatioAdvantage, RatioChoice,
-    RatioGradient, RatioLevel, Reduction, RejectChoice, RewardChoice, RobustChoice, RoleOrder, ShapingChoice,
-    SharpenChoice, SingletonChoice, TimeChoice, ValueChoice, WeightLevel, WeightRule, WeightsChoice,
-    WhitenChoice,
+    EntropyTokens, Estimator, FilterChoice, Filtration, GateChoice, GmpoBounds, GuardChoice, Horizon, K1Band,
+    KlChoice, KlEstimator, KlPlace, KlRatio, KlWeighting, LengthGuard, MaskChoice, MetricsChoice, NanReward,
+    NanRollout, NormSet, OverlongChoice, QuantileRule, RatioAdvantage, RatioChoice, RatioGradient,
+    RatioLevel, Reduction, RejectChoice, RewardChoice, RobustChoice, RoleOrder, SampleWeights, ShapingChoice,
+    SharpenChoice, SingletonChoice, TimeChoice, ValueChoice, WeightLevel, WeightRule, WhitenChoice,
 };
 pub use duties::Duty;
 pub use named::{Entry, entries, names};

@@ -104,11 +104,18 @@ impl Recipe {
 
     /// Calls `f` with every need of a call.
     fn each_need(&self, call: Call, mut f: impl FnMut(Need)) {
-        let summed = self.reward.components.is_some();
+        let (summed, on_policy) = (self.reward.components.is_some(), self.ratio.on_policy);
         let mut say = |stage, required, columns: &[Column]| {
-            // The sum stands in place of the column.
-            let read = columns.iter().filter(|column| !(summed && **column == Column::rewards));
-            read.for_each(|column| f(Need { column: *column, stage, call, required, or: None }));
+            for column in columns {
+                let column = match column {
+                    // The sum stands in place of the column.
+                    Column::rewards if summed => continue,
+                    Column::logp_old if on_policy && columns.contains(&Column::logp) => continue,
+                    Column::logp_old if on_policy => Column::logp,
+                    column => *column,
+                };
+                f(Need { column, stage, call, required, or: None });
+            }
         };
         say("batch", true, &[Column::cu_seqlens, Column::cu_groups]);
         say("batch", false, &[Column::loss_mask]);

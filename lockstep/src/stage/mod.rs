@@ -53,6 +53,7 @@ impl Recipe {
         let rollouts = &Rollouts {
             rewards: rewards.as_deref().or(rollouts.rewards),
             reward_components: components.as_deref().or(rollouts.reward_components),
+            logp_old: if self.ratio.on_policy { rollouts.logp } else { rollouts.logp_old },
             ..*rollouts
         };
         let own = self.rewards_of(device, &batch, rollouts)?;
@@ -174,6 +175,8 @@ impl Recipe {
             None => batch.counts(device)?,
         };
         let logp = needed(rollouts.logp, "logp")?;
+        let logp_old = if self.ratio.on_policy { rollouts.logp } else { rollouts.logp_old };
+        let rollouts = &Rollouts { logp_old, ..*rollouts };
         let log_ratio = match self.ratio.level {
             RatioLevel::Given => rollouts.log_ratio.map(Cow::Borrowed),
             RatioLevel::MinPrefix => {

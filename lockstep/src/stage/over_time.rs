@@ -5,11 +5,11 @@ use crate::ops::filter::filter_groups;
 use crate::ops::gae::{Ends, GaeInput, GaeOutput, GaeParams, Lambda};
 use crate::ops::optimal_token_baseline::{Score, TokenBaselineParams};
 use crate::ops::step_return::{StepParams, Steps};
-use crate::ops::turns::{NormSet, RoleNorm, Turns, spread};
+use crate::ops::turns::{RoleNorm, Turns, spread};
 use crate::ops::vtrace::{VTraceInput, VTraceParams};
 use crate::ops::whiten::whiten;
 use crate::ops::{self, locate};
-use crate::recipe::{AdvantageChoice, NormSetChoice, Recipe, TimeChoice, WhitenChoice};
+use crate::recipe::{AdvantageChoice, Recipe, TimeChoice, WhitenChoice};
 use crate::{Advantage, Batch, Credit, Device, Error, Rollouts};
 use lockstep_core::Error as Argument;
 use lockstep_core::advantage::signed_return::SignedReturn;
@@ -62,11 +62,6 @@ impl Recipe {
                     cu_turns: needed(rollouts.cu_turns, "cu_turns")?,
                     rewards: needed(rollouts.turn_rewards, "turn_rewards")?,
                     roles: needed(rollouts.turn_roles, "turn_roles")?,
-                };
-                let set = match set {
-                    NormSetChoice::UniqueValuesAndZero => NormSet::UniqueValues { with_zero: true },
-                    NormSetChoice::UniqueValues => NormSet::UniqueValues { with_zero: false },
-                    NormSetChoice::Samples => NormSet::Samples,
                 };
                 let norm = RoleNorm { set, by_std: self.advantage.norm_by_std, eps: self.advantage.eps };
                 let returns = ops::turn_return(device, batch, &turns, gamma)?;

@@ -9,14 +9,12 @@ use crate::ops::sharpen::{EntropyOf, SharpenParams, entropy_bonus, sequence_logp
 use crate::ops::turns::spread;
 use crate::ops::{combine, filtration, gdpo, pass_at_k, role_baseline, sample_weights};
 use crate::recipe::{
-    ComponentsChoice, EntropyBonusChoice, EntropyKind, Estimator, FilterChoice, FiltrationChoice, NanReward,
-    OverlongChoice, Recipe, RewardChoice, RoleOrder, ShapingChoice, SharpenChoice, WeightsChoice,
+    ComponentsChoice, EntropyBonusChoice, EntropyKind, Estimator, FilterChoice, NanReward, OverlongChoice,
+    Recipe, RewardChoice, RoleOrder, ShapingChoice, SharpenChoice,
 };
 use crate::{Advantage, Batch, Credit, Device, Error, Rollouts};
 use lockstep_core::Error as Argument;
 use lockstep_core::advantage::Sharpening;
-use lockstep_core::advantage::filtration::Filtration;
-use lockstep_core::reward::sample_weights::SampleWeights;
 use lockstep_core::reward::{Criterion, Shaping, rapo};
 use std::borrow::Cow;
 
@@ -39,25 +37,6 @@ impl SharpenChoice {
             SharpenChoice::Ace { alpha, cap, relu, per_token } => {
                 (Sharpening::Overconfidence { alpha, cap, relu }, per_token)
             }
-        }
-    }
-}
-
-impl WeightsChoice {
-    fn rule(self) -> SampleWeights {
-        SampleWeights { length: self.length, difficulty: self.difficulty }
-    }
-}
-
-impl FiltrationChoice {
-    fn rule(self) -> Filtration {
-        match self {
-            FiltrationChoice::BestOfN {} => Filtration::BestOfN,
-            FiltrationChoice::BestRandom {} => Filtration::BestRandom,
-            FiltrationChoice::BestWorst {} => Filtration::BestWorst,
-            FiltrationChoice::MaxMin {} => Filtration::MaxMin,
-            FiltrationChoice::MaxRandom {} => Filtration::MaxRandom,
-            FiltrationChoice::Power { power } => Filtration::Power(power),
         }
     }
 }
@@ -136,7 +115,7 @@ impl RewardChoice {
             sharpen.sharpening().0.check()?;
         }
         if let Some(weights) = self.weights {
-            weights.rule().check()?;
+            weights.check()?;
         }
         if let Some(EntropyBonusChoice { alpha, kappa, .. }) = self.entropy
             && !(alpha >= 0.0 && alpha.is_finite() && kappa > 0.0 && kappa.is_finite())
@@ -193,7 +172,7 @@ impl Recipe {
         rollouts: &Rollouts<'_>,
     ) -> Result<Option<Vec<f32>>, Error> {
         let Some(choice) = self.reward.weights else { return Ok(None) };
-        let weights = sample_weights(device, batch, rollouts.difficulty, &choice.rule())?;
+        let weights = sample_weights(device, batch, rollouts.difficulty, &choice)?;
         let weights: Vec<f32> = weights.into_iter().map(|weight| weight as f32).collect();
         let offsets = needed(rollouts.cu_seqlens, "cu_seqlens")?;
         spread(batch, offsets, &weights).map(Some)
@@ -322,7 +301,7 @@ impl Recipe {
         }
         if let Some(choice) = self.reward.filtration {
             let counted = without_invalid(shaped, input.valid);
-            let weights = filtration(batch, &counted, choice.rule())?;
+            let weights = filtration(batch, &counted, choice)?;
             for group in 0..batch.groups() {
                 let span = batch.cu_groups().span(group);
                 let n = (span.start..span.end).filter(|i| !counted[*i].is_nan()).count() as f64;

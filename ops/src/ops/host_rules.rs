@@ -16,7 +16,7 @@ use lockstep_core::reward::sample_weights::SampleWeights;
 /// ```
 /// use lockstep_ops::{Batch, core::advantage::filtration::Filtration, ops::filtration};
 /// let batch = Batch::new(&[0, 1, 2, 3, 4], &[0, 3, 4], None)?;
-/// let weights = filtration(&batch, &[0.5, 1.0, -1.0, 0.0], Filtration::BestWorst)?;
+/// let weights = filtration(&batch, &[0.5, 1.0, -1.0, 0.0], Filtration::BestWorst {})?;
 /// assert_eq!(weights, [0.0, 0.5, 0.5, 1.0]);
 /// # Ok::<(), lockstep_ops::Error>(())
 /// ```

@@ -9,14 +9,15 @@ use lockstep_core::advantage::Divisor;
 use lockstep_core::ragged::{Mask, Offsets, flag};
 
 /// Over what a role's mean and standard deviation are taken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum NormSet {
-    /// The role's distinct values, and 0 too where the role's tensor is padded (MARS's released code).
-    UniqueValues {
-        /// Count the padding's 0 as a value.
-        with_zero: bool,
-    },
-    /// Every turn of the role (what the paper describes).
+    /// The role's distinct values, and the 0 of its tensor's padding: MARS's released code.
+    #[default]
+    UniqueValuesAndZero,
+    /// The role's distinct values.
+    UniqueValues,
+    /// Every turn of the role: what the paper describes.
     Samples,
 }
 
@@ -85,7 +86,7 @@ pub fn turn_return(
 /// let (values, roles) = ([1.0, 1.0, 1.0, 0.0, 5.0], [0, 0, 0, 0, 7]);
 /// let samples = normalize_roles(&Device::cpu(), &values, &roles, &norm(NormSet::Samples))?;
 /// assert_eq!(samples, [0.25, 0.25, 0.25, -0.75, 0.0]);
-/// let unique = normalize_roles(&Device::cpu(), &values, &roles, &norm(NormSet::UniqueValues { with_zero: false }))?;
+/// let unique = normalize_roles(&Device::cpu(), &values, &roles, &norm(NormSet::UniqueValues))?;
 /// assert_eq!(unique, [0.5, 0.5, 0.5, -0.5, 0.0]);
 /// # Ok::<(), lockstep_ops::Error>(())
 /// ```
@@ -111,9 +112,9 @@ pub fn normalize_roles(
         let samples: Vec<f32> = own.iter().map(|k| values[*k]).collect();
         let set = match norm.set {
             NormSet::Samples => samples.clone(),
-            NormSet::UniqueValues { with_zero } => {
+            unique => {
                 let mut set = samples.clone();
-                set.extend(with_zero.then_some(0.0));
+                set.extend((unique == NormSet::UniqueValuesAndZero).then_some(0.0));
                 set.sort_unstable_by(f32::total_cmp);
                 set.dedup_by(|a, b| a == b);
                 set

@@ -14,8 +14,11 @@ mod value;
 
 pub use crate::ops::correction::Denominator;
 pub use lockstep_core::advantage::Order as RoleOrder;
+pub use lockstep_core::advantage::filtration::Filtration;
 pub use lockstep_core::correction::{K1Band, Rule as WeightRule, WeightLevel};
+pub use lockstep_core::reward::sample_weights::SampleWeights;
 
+pub use crate::ops::turns::NormSet;
 pub use advantage::{AdvantageChoice, Estimator, NanReward, RobustChoice, SingletonChoice, WhitenChoice};
 pub use aggregation::{Aggregation, AggregationMode, CountedSequences, EmptySequence, Horizon, LengthGuard};
 pub use correction::{CorrectionChoice, NanRollout, RejectChoice};
@@ -23,10 +26,10 @@ pub use gate::{GateChoice, GmpoBounds};
 pub use kl::{KlChoice, KlEstimator, KlPlace, KlRatio, KlWeighting};
 pub use mask::{Against, MaskChoice, QuantileRule};
 pub use metrics::{MetricsChoice, Reduction};
-pub use over_time::{NormSetChoice, TimeChoice};
+pub use over_time::TimeChoice;
 pub use ratio::{GuardChoice, RatioAdvantage, RatioChoice, RatioGradient, RatioLevel};
 pub use reward::{
-    ComponentsChoice, EntropyBonusChoice, EntropyKind, FilterChoice, FiltrationChoice, OverlongChoice,
-    RewardChoice, ShapingChoice, SharpenChoice, WeightsChoice,
+    ComponentsChoice, EntropyBonusChoice, EntropyKind, FilterChoice, OverlongChoice, RewardChoice,
+    ShapingChoice, SharpenChoice,
 };
 pub use value::{CountsOf, EntropyChoice, EntropyTokens, ValueChoice};

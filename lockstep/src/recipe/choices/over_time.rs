@@ -1,19 +1,7 @@
 //! Rewards over time → advantages per token, as TOML spells it.
 
+use crate::ops::turns::NormSet;
 use serde::{Deserialize, Serialize};
-
-/// Over what MARS takes a role's mean and standard deviation.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum NormSetChoice {
-    /// The role's distinct values and the padding's 0: the released code.
-    #[default]
-    UniqueValuesAndZero,
-    /// The role's distinct values.
-    UniqueValues,
-    /// Every turn of the role: what the paper describes.
-    Samples,
-}
 
 /// An estimator whose rewards have a place in time; formulas: [`gae`](lockstep_core::advantage::gae),
 /// [`vtrace`](lockstep_core::advantage::vtrace), [`step_return`](lockstep_core::advantage::step_return),
@@ -62,7 +50,7 @@ pub enum TimeChoice {
         gamma: f64,
         /// Normalised over what.
         #[serde(default)]
-        set: NormSetChoice,
+        set: NormSet,
     },
     /// Steps and episodes; divides by the standard deviations where `norm_by_std` says so.
     UiS1 {

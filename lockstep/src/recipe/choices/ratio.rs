@@ -73,6 +73,9 @@ pub struct RatioChoice {
     pub advantage: RatioAdvantage,
     /// What the ratio of a sequence passes on to its tokens.
     pub gradient: RatioGradient,
+    /// `logp` in place of `logp_old`, without its gradient: every ratio is 1 (NeMo RL's `force_on_policy_ratio`).
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub on_policy: bool,
 }
 
 impl Default for RatioChoice {
@@ -84,6 +87,7 @@ impl Default for RatioChoice {
             log_max: None,
             advantage: RatioAdvantage::Own,
             gradient: RatioGradient::Own,
+            on_policy: false,
         }
     }
 }

@@ -1,5 +1,6 @@
 //! What happens to rewards before the estimator and to advantages after it, as TOML spells it.
 
+use super::{Filtration, SampleWeights};
 use serde::{Deserialize, Serialize};
 
 /// Reward → shaped reward; formulas: [`lockstep_core::reward`].
@@ -102,29 +103,6 @@ pub enum FilterChoice {
     },
 }
 
-/// How much each response counts, by the rewards of its group: PF-PPO-style (our reading); formulas:
-/// [`lockstep_core::advantage::filtration`]. The probability of being drawn times the size of the group multiplies the advantage.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
-pub enum FiltrationChoice {
-    /// The best alone.
-    BestOfN {},
-    /// The best, and the others in expectation over a random one of them.
-    BestRandom {},
-    /// The best and the worst.
-    BestWorst {},
-    /// All at either end.
-    MaxMin {},
-    /// All, those at the top four times as often.
-    MaxRandom {},
-    /// By a power of the reward's magnitude.
-    Power {
-        /// p; verl 2.
-        #[serde(default = "two")]
-        power: u32,
-    },
-}
-
 /// What sharpens advantages; formulas: [`lockstep_core::advantage::sharpen`].
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
@@ -155,19 +133,6 @@ pub enum SharpenChoice {
     },
 }
 
-/// How much each response counts in the policy loss (ROLL); formula: [`lockstep_core::reward::sample_weights`]. They multiply the weights of the
-/// rollout correction; the mean over the batch is 1.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct WeightsChoice {
-    /// Weight of the shortest response, and of the longest; ROLL 1.5, 0.5.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub length: Option<[f64; 2]>,
-    /// Weight at 0 of column `difficulty`, and at 1; ROLL 0.5, 2.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub difficulty: Option<[f64; 2]>,
-}
-
 /// Whose entropy raises advantages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -196,9 +161,6 @@ pub struct EntropyBonusChoice {
 
 fn one() -> f64 {
     1.0
-}
-fn two() -> u32 {
-    2
 }
 fn half() -> f64 {
     0.5
@@ -250,10 +212,10 @@ pub struct RewardChoice {
     pub sharpen: Option<SharpenChoice>,
     /// Advantages times how often a response is drawn, after `sharpen`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub filtration: Option<FiltrationChoice>,
+    pub filtration: Option<Filtration>,
     /// Weights of responses in the policy loss.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub weights: Option<WeightsChoice>,
+    pub weights: Option<SampleWeights>,
     /// RAPO: groups that failed altogether get their last success back: [`Duty::ReplaySuccesses`](crate::recipe::Duty).
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub replay_successes: bool,

@@ -358,6 +358,14 @@ fn policy(inputs: &mut Inputs<'_>, rollouts: &Rollouts<'_>, out: &mut Loss) {
             let sums = inputs.batch.sums(|i| inputs.logp[i] - inputs.old[i]);
             Some(inputs.of.iter().map(|s| sums[*s]).collect())
         }
+        RatioLevel::Segment => {
+            let mut given = vec![0.0; n];
+            for places in segments(&inputs.batch) {
+                let sum: f64 = places.iter().map(|i| inputs.logp[*i] - inputs.old[*i]).sum();
+                places.iter().for_each(|i| given[*i] = sum / places.len() as f64);
+            }
+            Some(given)
+        }
         RatioLevel::Token | RatioLevel::Sequence => None,
     };
     let oracle = PolicyLoss {
@@ -389,13 +397,35 @@ fn policy(inputs: &mut Inputs<'_>, rollouts: &Rollouts<'_>, out: &mut Loss) {
         }
     }
     let product = recipe.ratio.level == RatioLevel::Product;
-    let mean = recipe.ratio.level == RatioLevel::Sequence && recipe.ratio.gradient == RatioGradient::Mean;
-    for s in (0..inputs.batch.sequences.len()).filter(|_| (product || mean) && !oracle.gate.is_score()) {
+    let mean = recipe.ratio.gradient == RatioGradient::Mean;
+    let rows = match recipe.ratio.level {
+        _ if oracle.gate.is_score() => vec![],
+        RatioLevel::Segment if mean => segments(&inputs.batch),
+        RatioLevel::Sequence if mean => inputs.batch.rows(),
+        RatioLevel::Product => inputs.batch.rows(),
+        _ => vec![],
+    };
+    for places in rows {
         // d ln s / dlogp is 1 of a product, 1/L of a geometric mean.
-        let places = inputs.batch.of_sequence(s);
         let sum: f64 = places.iter().map(|i| out.coef[*i]).sum();
         places.iter().for_each(|i| out.coef[*i] = if product { sum } else { sum / places.len() as f64 });
     }
+}
+
+/// The runs of live tokens.
+fn segments(batch: &Batch) -> Vec<Vec<usize>> {
+    let mut runs: Vec<Vec<usize>> = Vec::new();
+    for places in batch.rows() {
+        let mut last = None;
+        for i in places {
+            match runs.last_mut() {
+                Some(run) if last == i.checked_sub(1) => run.push(i),
+                _ => runs.push(vec![i]),
+            }
+            last = Some(i);
+        }
+    }
+    runs
 }
 
 /// GMPO.

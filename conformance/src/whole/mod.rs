@@ -79,6 +79,11 @@ impl Batch {
         self.sequences[s].clone().filter(|i| self.live[*i]).collect()
     }
 
+    /// Live tokens of each sequence.
+    fn rows(&self) -> Vec<Vec<usize>> {
+        (0..self.sequences.len()).map(|s| self.of_sequence(s)).collect()
+    }
+
     fn length(&self, s: usize) -> usize {
         self.of_sequence(s).len()
     }

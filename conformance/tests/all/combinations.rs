@@ -38,6 +38,8 @@ const DIMENSIONS: &[&[Choice]] = &[
         ("[ratio]\nlevel = \"min_prefix\"\n", &["ratio.level"]),
         ("[ratio]\nlevel = \"product\"\n", &["ratio.level"]),
         ("[ratio]\nlevel = \"sequence\"\ngradient = \"mean\"\n", &["ratio."]),
+        ("[ratio]\nlevel = \"segment\"\n", &["ratio.level"]),
+        ("[ratio]\nlevel = \"segment\"\ngradient = \"mean\"\n", &["ratio."]),
         ("[ratio]\nlevel = \"product\"\ngradient = \"mean\"\n", &["ratio."]),
         ("[ratio]\nlevel = \"given\"\ngradient = \"mean\"\n", &["ratio."]),
         (

@@ -1,8 +1,7 @@
 //! ROLL's policy losses, advantages, rewards, KL and aggregation.
 //!
 //! **Counts** come from outside: tokens and samples of the whole batch. `token-mean` leaves the mask out, so
-//! that filters do not touch its policy term. Ratios of segments are those of sequences in a batch that has
-//! segments for them; then what the aggregation weighs a token by comes as that token's weight.
+//! that filters do not touch its policy term.
 
 use super::over_tokens::{Tokens, gae};
 use super::roll_sampler::{Sampler, clipped_ratio, correction, counts, segments};
@@ -16,7 +15,7 @@ use lockstep::ops::turns::{Turns, spread};
 use lockstep::ops::whiten::{Weighting, WhitenParams};
 use lockstep::ops::{self, whiten};
 use lockstep::recipe::GateChoice;
-use lockstep::{Advantage, Batch, Counts, Credit, Device, Recipe, Rollouts};
+use lockstep::{Advantage, Batch, Credit, Device, Recipe, Rollouts};
 
 #[rustfmt::skip]
 const POLICY: &[&str] = &[
@@ -295,24 +294,17 @@ fn policy(config: &mut Config<'_>, inputs: &Inputs<'_>, device: &Device) -> Resu
         }
     }
     let by_segments = config.text("ratio_type")? == Some("segment");
-    // Weights of tokens are no part of other terms.
-    let weighted = by_segments && !["token-mean", "token-sum"].contains(&mean.mode);
     if masked.is_some() && (by_segments || sampler.corrects()) {
         return Ok(Plan::Missing("CISPO under PPO's mask, beside weights or segments"));
     }
-    if by_segments && (sampler.corrects() || length || difficulty)
-        || weighted && (with_kl || entropy.is_some())
-    {
-        return Ok(Plan::Missing("a ratio of segments, beside filters or another term"));
+    if by_segments && sampler.rejects() {
+        return Ok(Plan::Missing("a ratio of segments, beside filters"));
     }
-    to.recipe.word("aggregation.mode", if weighted { "token-sum" } else { mean.mode });
+    to.recipe.word("aggregation.mode", mean.mode);
     if by_segments {
-        to.recipe.word("ratio.level", "sequence");
-        to.recipe.word("ratio.gradient", "mean");
+        to.recipe.extend("roll_segment");
     }
-    let mut whole = Overlay::new("roll");
-    whole.word("aggregation.mode", mean.mode);
-    let (aggregation, device) = (whole.recipe()?.aggregation, device.clone());
+    let device = device.clone();
     to.prepare = Some(Box::new(move |inputs, columns, credit| {
         let shape = inputs.shape()?;
         if let Some(band) = masked {
@@ -323,23 +315,6 @@ fn policy(config: &mut Config<'_>, inputs: &Inputs<'_>, device: &Device) -> Resu
             credit.weights = Some(sampler.weights(&device, &columns.view(), &shape)?.weights);
             let kept = filtered.then(|| sampler.kept(&device, &columns.view(), &shape));
             credit.loss_mask = kept.transpose()?;
-        }
-        if weighted {
-            let batch = columns.batch().map_err(text)?;
-            let own = batch.counts(&device).map_err(text)?;
-            let counts = Counts { nonempty: mean.counts[1].unwrap_or(own.nonempty), ..own };
-            let weight = aggregation.weight_in(&batch, counts);
-            let lengths = batch.lengths(&device).map_err(text)?;
-            let each: Vec<f32> = lengths.iter().map(|n| weight.of(u64::from(*n)) as f32).collect();
-            credit.weights = Some(on_tokens(&each, &shape)?);
-        }
-        if by_segments {
-            if !credit.per_token {
-                (credit.advantage, credit.per_token) = (on_tokens(&credit.advantage, &shape)?, true);
-            }
-            let rows = segments(&shape);
-            columns.cu_groups = Some((0..rows.len() as u32).collect());
-            columns.cu_seqlens = Some(rows);
         }
         Ok(())
     }));

@@ -84,7 +84,7 @@ impl Recipe {
         let rules = [
             (matches!(self.gate, GateChoice::KlCov { .. } | GateChoice::ClipCov { .. }), "gate"),
             (self.mask.top_entropy.is_some(), "mask.top_entropy"),
-            (self.ratio.level == RatioLevel::Product, "ratio.level"),
+            (matches!(self.ratio.level, RatioLevel::Product | RatioLevel::Segment), "ratio.level"),
             (
                 self.ratio.level == RatioLevel::Sequence && self.ratio.gradient == RatioGradient::Mean,
                 "ratio.gradient",

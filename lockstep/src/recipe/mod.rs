@@ -66,8 +66,9 @@
 //! of = "sampled"                   # sampled | distribution
 //! [ratio]                          # logp, logp_old → ratio
 //! level = "token"                  # token | sequence (GSPO: geometric mean; log_max = 10.0 bounds it)
-//!                                  # | product (over the sequence: TRL's RLOO) | given (column log_ratio) | min_prefix (MinPRO-style)
-//! gradient = "own"                 # own (GSPO-token) | mean (level sequence: a sequence's derivatives, averaged over its tokens: TRL)
+//!                                  # | segment (each run of live tokens: ROLL) | product (over the sequence: TRL's RLOO)
+//!                                  # | given (column log_ratio) | min_prefix (MinPRO-style)
+//! gradient = "own"                 # own (GSPO-token) | mean (levels sequence and segment: the derivatives, averaged over its tokens: TRL)
 //! on_policy = false                # logp in place of logp_old: every ratio is 1 (NeMo RL: force_on_policy_ratio)
 //! advantage = "own"                # own | sequence_mean (of advantages per token, level sequence: AReaL)
 //! guard = "clamp"                  # none | clamp | straight_through

@@ -43,7 +43,11 @@ impl Recipe {
         }
         match (self.ratio.level, self.ratio.log_max) {
             (
-                RatioLevel::Token | RatioLevel::Given | RatioLevel::MinPrefix | RatioLevel::Product,
+                RatioLevel::Token
+                | RatioLevel::Given
+                | RatioLevel::MinPrefix
+                | RatioLevel::Product
+                | RatioLevel::Segment,
                 Some(_),
             ) => refuse("ratio.log_max is used by ratio.level sequence only")?,
             (_, Some(max)) if max.is_nan() || max <= 0.0 => {

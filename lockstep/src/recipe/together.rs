@@ -59,13 +59,13 @@ const RULES: &[Rule] = &[
         |r| matches!(r.gate, GateChoice::Remix { .. }) && r.ratio.level != RatioLevel::Token),
     rule("gate.kind clip_cov", "ratio.level other than token", "Clip-Cov drops tokens whose own ratio is not clipped",
         |r| matches!(r.gate, GateChoice::ClipCov { .. }) && r.ratio.level != RatioLevel::Token),
-    rule("gate.kind dppo_tv or dppo_kl", "ratio.level given, min_prefix or product", "the DPPO gates read logp_old, which such a ratio replaces",
-        |r| matches!(r.gate, GateChoice::DppoTv { .. } | GateChoice::DppoKl { .. }) && (given(r) || r.ratio.level == RatioLevel::Product)),
+    rule("gate.kind dppo_tv or dppo_kl", "ratio.level given, min_prefix, product or segment", "the DPPO gates read logp_old, which such a ratio replaces",
+        |r| matches!(r.gate, GateChoice::DppoTv { .. } | GateChoice::DppoKl { .. }) && (given(r) || matches!(r.ratio.level, RatioLevel::Product | RatioLevel::Segment))),
     rule("ratio.on_policy", "ratio.level given", "log-ratios that are given are not of logp_old",
         |r| r.ratio.on_policy && r.ratio.level == RatioLevel::Given),
     rule("ratio.gradient mean", "ratio.level given or min_prefix", "how such a ratio depends on the tokens of its sequence is not known",
         |r| r.ratio.gradient == RatioGradient::Mean && given(r)),
-    rule("gate.kind kl_cov", "ratio.level product, or sequence with ratio.gradient mean",
+    rule("gate.kind kl_cov", "ratio.level product, or sequence or segment with ratio.gradient mean",
         "its KL term is of single tokens, and here a sequence's coefficients are put together",
         |r| matches!(r.gate, GateChoice::KlCov { .. }) && together(r)),
     rule("aggregation.empty one", "a ratio of tokens", "an empty sequence has a ratio where it is that of a whole: ratio.level product, gate.kind gmpo",
@@ -80,6 +80,8 @@ const RULES: &[Rule] = &[
         |r| r.kl.is_some_and(|kl| kl.importance_weighted != KlWeighting::None) && given(r)),
     rule("kl.ratio policy", "kl.importance_weighted none or score", "there is no ratio, or it is 1",
         |r| of_policy(r) && r.kl.is_some_and(|kl| matches!(kl.importance_weighted, KlWeighting::None | KlWeighting::Score))),
+    rule("kl.ratio policy", "ratio.level segment", "the weight of a KL term is of tokens or whole sequences",
+        |r| of_policy(r) && r.ratio.level == RatioLevel::Segment),
     rule("kl.ratio policy", "gate.kind gmpo", "GMPO's ratio is of clipped tokens",
         |r| of_policy(r) && gmpo(r)),
     rule("entropy.of kept", "no mask.top_entropy", "it says which tokens are kept",
@@ -144,8 +146,8 @@ fn empty(r: &Recipe) -> bool {
 
 /// Whether coefficients of a sequence's tokens are put together.
 fn together(r: &Recipe) -> bool {
-    let mean = r.ratio.level == RatioLevel::Sequence && r.ratio.gradient == RatioGradient::Mean;
-    mean || r.ratio.level == RatioLevel::Product
+    let means = matches!(r.ratio.level, RatioLevel::Sequence | RatioLevel::Segment);
+    (means && r.ratio.gradient == RatioGradient::Mean) || r.ratio.level == RatioLevel::Product
 }
 
 fn of_policy(r: &Recipe) -> bool {

@@ -1,6 +1,6 @@
 //! From a recipe's choices to the ops.
 
-use super::shared_ratio::pass_on;
+use super::shared_ratio::{by_segment, pass_on};
 use crate::ops::kl;
 use crate::ops::kl_importance::ThreePolicies;
 use crate::ops::policy_loss::{self, GmpoParams, PolicyInput, PolicyOutput, PolicyParams};
@@ -243,7 +243,10 @@ impl Recipe {
         };
         policy_loss::policy_loss(device, batch, input, &params, out)?;
         if let Some(passed) = passed {
-            pass_on(batch, passed, &mut out.coef)?;
+            match self.ratio.level {
+                RatioLevel::Segment => by_segment(batch, |of| pass_on(of, passed, &mut out.coef))?,
+                _ => pass_on(batch, passed, &mut out.coef)?,
+            }
             if let (None, Some(term), Some(logp_ref)) = (self.weighted_kl(), self.kl_term(), input.logp_ref) {
                 policy_loss::add_kl(device, batch, [input.logp, logp_ref], term, params.weight, out)?;
             }
@@ -306,7 +309,9 @@ impl Recipe {
     pub fn level(&self) -> Level {
         match self.ratio.level {
             RatioLevel::Token => Level::Token,
-            RatioLevel::Given | RatioLevel::MinPrefix | RatioLevel::Product => Level::Given,
+            RatioLevel::Given | RatioLevel::MinPrefix | RatioLevel::Product | RatioLevel::Segment => {
+                Level::Given
+            }
             RatioLevel::Sequence => Level::Sequence { log_max: self.ratio.log_max.unwrap_or(f32::INFINITY) },
         }
     }

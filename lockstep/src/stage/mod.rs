@@ -187,6 +187,12 @@ impl Recipe {
                 let old = needed(rollouts.logp_old, "logp_old")?;
                 Some(log_ratio_scan(device, &batch, logp, old, ScanKind::Sum, false)?.into())
             }
+            RatioLevel::Segment => {
+                let old = needed(rollouts.logp_old, "logp_old")?;
+                let mean =
+                    |of: &crate::Batch<'_>| log_ratio_scan(device, of, logp, old, ScanKind::Mean, false);
+                Some(shared_ratio::by_segment(&batch, mean)?.into())
+            }
             RatioLevel::Token | RatioLevel::Sequence => None,
         };
         let kept = self.kept_tokens(device, &batch, rollouts)?;

@@ -35,7 +35,7 @@ impl Recipe {
     pub(super) fn passed(&self) -> Option<Passed> {
         match (self.ratio.level, self.ratio.gradient) {
             (RatioLevel::Product, _) => Some(Passed::Sum),
-            (RatioLevel::Sequence, RatioGradient::Mean) => Some(Passed::Mean),
+            (RatioLevel::Sequence | RatioLevel::Segment, RatioGradient::Mean) => Some(Passed::Mean),
             _ => None,
         }
     }
@@ -118,6 +118,21 @@ impl Recipe {
         out.loss = Some(fold_rows(device, &out.row_loss, batch.sequences())?[0]);
         Ok(())
     }
+}
+
+/// What `f` says of the batch whose rows are the segments of this one, its runs of live tokens; a sequence without any is one row.
+pub(super) fn by_segment<T>(
+    batch: &Batch<'_>,
+    f: impl FnOnce(&Batch<'_>) -> Result<T, Error>,
+) -> Result<T, Error> {
+    let mask = batch.loss_mask();
+    let (mut rows, live) = (vec![0], (0..batch.tokens()).map(|i| u8::from(mask.at(i))).collect::<Vec<u8>>());
+    for sequence in 0..batch.sequences() {
+        let span = batch.cu_seqlens().span(sequence);
+        let starts = (span.start..span.end).filter(|i| mask.at(*i) && (*i == span.start || !mask.at(*i - 1)));
+        rows.extend(starts.skip(1).chain([span.end]).map(|i| i as u32));
+    }
+    f(&Batch::with_empty_rows(&rows, &[0, rows.len() as u32 - 1], Some(&live))?)
 }
 
 /// Puts the coefficients of each sequence's tokens together: every live token gets its part of their sum.

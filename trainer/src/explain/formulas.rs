@@ -100,6 +100,7 @@ const FORMULAS: &[(&str, &str, &str)] = &[
     ),
     ("ratio.level", "token", "r = exp(guard(logp − logp_old))"),
     ("ratio.level", "sequence", "r = exp(mean of logp − logp_old over the response)"),
+    ("ratio.level", "segment", "r = exp(guard(mean of logp − logp_old over the run of live tokens))"),
     ("ratio.level", "product", "r = exp(Σ (logp − logp_old) over the response)"),
     ("ratio.level", "given", "r = exp(guard(log_ratio))"),
     (

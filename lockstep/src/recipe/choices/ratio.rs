@@ -18,6 +18,8 @@ pub enum RatioLevel {
     /// The product over the sequence, exp(Σ d): of whole responses (TRL's RLOO). A gate that differentiates the ratio gives every token the
     /// sequence's derivative: the sum over its tokens. Metrics of ratios and log-ratios are of the products.
     Product,
+    /// The geometric mean over a segment, a run of live tokens: a turn, where the mask leaves out what lies between turns (ROLL).
+    Segment,
 }
 
 /// What the ratio of a sequence passes on to its tokens, where the gate differentiates it.
@@ -27,7 +29,7 @@ pub enum RatioGradient {
     /// To each token the derivative of its own term, as if the ratio were its alone (GSPO-token; verl).
     #[default]
     Own,
-    /// The derivative itself: the mean over the sequence's live tokens (TRL, AReaL). The same as `own` where all of them have one weight and one
+    /// The derivative itself: the mean over the live tokens of the sequence or segment (TRL, AReaL, ROLL). The same as `own` where all of them have one weight and one
     /// advantage, and at level `token`.
     Mean,
 }

@@ -56,6 +56,7 @@ const DIMENSIONS: &[&[Choice]] = &[
         ),
         ("[ratio]\nguard = \"none\"\n", &["ratio.guard"]),
         ("[ratio]\non_policy = true\n", &["ratio.on_policy"]),
+        ("[ratio]\nlevel = \"given\"\non_policy = true\n", &["ratio."]),
         ("[ratio]\nguard = \"straight_through\"\nguard_bound = 0.5\n", &["ratio.guard"]),
     ],
     &[

@@ -189,8 +189,7 @@ impl Corners {
     /// Where there is a correction: every third sequence is as it was sampled but for rounding, every third far from it.
     fn away_from_sampler(&mut self) {
         let (cu, _) = self.offsets();
-        let RolloutsBuf { logp_old, logp, .. } = &self.rollouts;
-        let (Some(old), true) = (logp_old.as_ref().or(logp.as_ref()), self.corrected) else { return };
+        let (Some(old), true) = (&self.rollouts.logp_old, self.corrected) else { return };
         let mut rollout = self.rollouts.logp_rollout.clone().unwrap_or_default();
         for s in (0..cu.len() - 1).filter(|s| s % 3 < 2) {
             let size = if s % 3 == 0 { 5e-4 } else { 1.5 };

@@ -155,7 +155,6 @@ pub fn credit(recipe: &Recipe, rollouts: &Rollouts<'_>) -> Credit {
     let rollouts = &Rollouts {
         rewards: rewards.as_deref().or(rollouts.rewards),
         reward_components: components.as_deref().or(rollouts.reward_components),
-        logp_old: if recipe.ratio.on_policy { rollouts.logp } else { rollouts.logp_old },
         ..*rollouts
     };
     let correction = recipe.correction.as_ref().map(|choice| {

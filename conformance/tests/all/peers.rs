@@ -290,7 +290,8 @@ fn mlperf_is_on_policy_by_force_and_masks_sequences() {
     // The second sequence's geometric mean is e^0.005: outside, all its tokens get weight 0 and stay in the denominator.
     let rollouts = Rollouts {
         rewards: Some(&[1.0, 0.0]),
-        logp: Some(&[-1.0; 4]),
+        logp: Some(&[-0.5; 4]),
+        logp_old: Some(&[-1.0; 4]),
         logp_rollout: Some(&[-1.0, -1.001, -1.005, -1.005]),
         ..Rollouts::new(&[0, 2, 4], &[0, 2])
     };

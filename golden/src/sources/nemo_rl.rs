@@ -176,7 +176,6 @@ fn policy(config: &mut Config<'_>, inputs: &Inputs<'_>) -> Result<Plan, String> 
     let used = config.boolean("use_importance_sampling_correction")? == Some(true);
     let kind = config.text("truncated_importance_sampling_type")?;
     let mut corrected = Overlay::new("nemo");
-    corrected.set("ratio.on_policy", on_policy);
     for recipe in [&mut corrected, &mut to.recipe] {
         // The advantages of the file pass through.
         recipe.word("advantage.estimator", "reward");
@@ -213,6 +212,11 @@ fn policy(config: &mut Config<'_>, inputs: &Inputs<'_>) -> Result<Plan, String> 
 
     let of_sample = kept.clone();
     to.prepare = Some(Box::new(move |inputs, columns, _| {
+        // The correction's too.
+        if on_policy {
+            columns.logp_old = columns.logp.clone();
+            inputs.ignore(if inputs.has("logp_old") { &["logp_old"] } else { &[] });
+        }
         let rewards = inputs.optional("rewards", Inputs::floats)?;
         columns.rewards = Some(rewards.unwrap_or_else(|| vec![0.0; of_sample.len()]));
         for (span, _) in inputs.shape()?.spans.iter().zip(&of_sample).filter(|(_, kept)| !**kept) {

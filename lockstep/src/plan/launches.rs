@@ -149,8 +149,6 @@ impl Plan {
         columns: &Views<'_>,
         credit: Option<&CreditViews<'_>>,
     ) -> Result<(), Error> {
-        let logp_old = if self.recipe.ratio.on_policy { columns.logp } else { columns.logp_old };
-        let columns = &Views { logp_old, ..*columns };
         let host = |call| self.host.iter().any(|stage| stage.call == call);
         let credit = match (self.calls, credit) {
             (Calls::Loss, Some(credit)) => {
@@ -496,6 +494,8 @@ impl Plan {
         let cu_seqlens = offsets(there(columns.cu_seqlens, "cu_seqlens")?);
         let loss_mask = mask(credit.loss_mask.or(columns.loss_mask));
         let logp = there(columns.logp, "logp")?;
+        let logp_old = if recipe.ratio.on_policy { columns.logp } else { columns.logp_old };
+        let columns = &Views { logp_old, ..*columns };
         let mut counted: Option<[In<'static, u64>; 3]> = None;
         let mut from = |exec: &mut Exec<'_>, aggregation: &crate::recipe::Aggregation| {
             self.weight_from(exec, columns, (cu_seqlens, loss_mask), aggregation, &mut counted)

@@ -104,18 +104,11 @@ impl Recipe {
 
     /// Calls `f` with every need of a call.
     fn each_need(&self, call: Call, mut f: impl FnMut(Need)) {
-        let (summed, on_policy) = (self.reward.components.is_some(), self.ratio.on_policy);
+        let summed = self.reward.components.is_some();
         let mut say = |stage, required, columns: &[Column]| {
-            for column in columns {
-                let column = match column {
-                    // The sum stands in place of the column.
-                    Column::rewards if summed => continue,
-                    Column::logp_old if on_policy && columns.contains(&Column::logp) => continue,
-                    Column::logp_old if on_policy => Column::logp,
-                    column => *column,
-                };
-                f(Need { column, stage, call, required, or: None });
-            }
+            // The sum stands in place of the column.
+            let read = columns.iter().filter(|column| !(summed && **column == Column::rewards));
+            read.for_each(|column| f(Need { column: *column, stage, call, required, or: None }));
         };
         say("batch", true, &[Column::cu_seqlens, Column::cu_groups]);
         say("batch", false, &[Column::loss_mask]);
@@ -242,12 +235,14 @@ impl Recipe {
     }
 
     fn loss_needs(&self, say: &mut impl FnMut(&'static str, bool, &[Column])) {
+        let old = if self.ratio.on_policy { Column::logp } else { Column::logp_old };
         let of = |against| match against {
-            Against::Old => Column::logp_old,
+            Against::Old => old,
             Against::Rollout => Column::logp_rollout,
         };
         match self.ratio.level {
             RatioLevel::Given => say("ratio", true, &[Column::logp, Column::log_ratio]),
+            _ if self.ratio.on_policy => say("ratio", true, &[Column::logp]),
             _ => say("ratio", true, &[Column::logp, Column::logp_old]),
         }
         match self.gate {
@@ -260,7 +255,7 @@ impl Recipe {
             GateChoice::Remix { .. } => say("gate", true, &[Column::logp_latest]),
             GateChoice::Vespo { against, .. } => say("gate", true, &[of(against)]),
             GateChoice::ClipCov { .. } => say("gate", true, &[Column::seed]),
-            GateChoice::Dro { .. } => say("gate", true, &[Column::logp_old]),
+            GateChoice::Dro { .. } => say("gate", true, &[old]),
             _ => {}
         }
         if self.mask.opsm_delta.is_some() {

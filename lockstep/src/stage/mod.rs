@@ -53,7 +53,6 @@ impl Recipe {
         let rollouts = &Rollouts {
             rewards: rewards.as_deref().or(rollouts.rewards),
             reward_components: components.as_deref().or(rollouts.reward_components),
-            logp_old: if self.ratio.on_policy { rollouts.logp } else { rollouts.logp_old },
             ..*rollouts
         };
         let own = self.rewards_of(device, &batch, rollouts)?;

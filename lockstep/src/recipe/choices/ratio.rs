@@ -75,7 +75,7 @@ pub struct RatioChoice {
     pub advantage: RatioAdvantage,
     /// What the ratio of a sequence passes on to its tokens.
     pub gradient: RatioGradient,
-    /// `logp` in place of `logp_old`, without its gradient: every ratio is 1 (NeMo RL's `force_on_policy_ratio`).
+    /// In the loss `logp` stands, without its gradient, in place of `logp_old`: every ratio is 1 (NeMo RL's `force_on_policy_ratio`).
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub on_policy: bool,
 }

@@ -184,7 +184,7 @@ fn policy(config: &mut Config<'_>, inputs: &Inputs<'_>) -> Result<Plan, String> 
     corrected.set("correction", &correction);
     if used {
         to.recipe.set("correction", &correction);
-    } else if on_policy {
+    } else {
         to.recipe.word("correction", "none");
     }
 
@@ -212,7 +212,7 @@ fn policy(config: &mut Config<'_>, inputs: &Inputs<'_>) -> Result<Plan, String> 
 
     let of_sample = kept.clone();
     to.prepare = Some(Box::new(move |inputs, columns, _| {
-        // The correction's too.
+        // The correction too is of the current policy.
         if on_policy {
             columns.logp_old = columns.logp.clone();
             inputs.ignore(if inputs.has("logp_old") { &["logp_old"] } else { &[] });
@@ -268,14 +268,15 @@ fn correction(config: &mut Config<'_>, kind: Option<&str>, by_sequence: bool) ->
     let low = config.number("truncated_importance_sampling_ratio_min")?.unwrap_or(0.0);
     let band = format!("low = {low:?}, high = {high:?}");
     let rule = match kind {
-        None => "rule = \"plain\", reject = []".into(),
-        Some("tis") => format!("rule = \"truncate\", reject = [], {band}"),
-        Some("icepop") => format!("rule = \"mask\", reject = [], {band}"),
-        Some("seq-mask-tis") => {
-            format!("rule = \"plain\", reject = [{{ statistic = \"seq_mean_k1\", {band} }}]")
-        }
+        None | Some("seq-mask-tis") => "rule = \"plain\"".into(),
+        Some("tis") => format!("rule = \"truncate\", {band}"),
+        Some("icepop") => format!("rule = \"mask\", {band}"),
         Some(kind) => return Err(format!("truncation {kind:?} is not known")),
     };
     let level = if by_sequence { "sequence" } else { "token" };
-    Ok(format!("{{ level = {level:?}, denominator = \"before\", {rule} }}"))
+    let reject = match kind {
+        Some("seq-mask-tis") => format!("{{ statistic = \"seq_mean_k1\", {band} }}"),
+        _ => String::new(),
+    };
+    Ok(format!("{{ level = {level:?}, denominator = \"before\", {rule}, reject = [{reject}] }}"))
 }

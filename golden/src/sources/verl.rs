@@ -202,18 +202,17 @@ fn threshold(config: &mut Config<'_>) -> Result<String, String> {
 }
 
 fn weights(config: &mut Config<'_>, to: &mut Setup) -> Result<(), String> {
-    match config.text("level")? {
-        Some("token") => {}
-        Some("sequence") => to.recipe.extend("verl_tis_sequence"),
-        other => return Err(format!("config `level` is {other:?}: expected token or sequence")),
-    }
+    let level = config.text("level")?;
     let (low, high) = band(&threshold(config)?)?;
+    match (level, low) {
+        (Some("token"), _) => {}
+        (Some("sequence"), None) => to.recipe.extend("verl_tis_sequence"),
+        (Some("sequence"), Some(_)) => to.recipe.extend("verl_mis_sequence"),
+        _ => return Err(format!("config `level` is {level:?}: expected token or sequence")),
+    }
     to.recipe.number("correction.low", low);
     to.recipe.number("correction.high", high);
     if low.is_some() {
-        if to.recipe.preset() == "verl_tis_sequence" {
-            to.recipe.extend("verl_mis_sequence");
-        }
         to.recipe.word("correction.rule", "mask");
         to.expects.push("metrics.rollout_is_oob_ratio");
     }

@@ -174,8 +174,13 @@ impl Recipe {
             None => batch.counts(device)?,
         };
         let logp = needed(rollouts.logp, "logp")?;
-        let logp_old = if self.ratio.on_policy { rollouts.logp } else { rollouts.logp_old };
-        let rollouts = &Rollouts { logp_old, ..*rollouts };
+        let current;
+        let rollouts = if self.ratio.on_policy {
+            current = Rollouts { logp_old: rollouts.logp, ..*rollouts };
+            &current
+        } else {
+            rollouts
+        };
         let log_ratio = match self.ratio.level {
             RatioLevel::Given => rollouts.log_ratio.map(Cow::Borrowed),
             RatioLevel::MinPrefix => {

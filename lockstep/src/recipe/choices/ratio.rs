@@ -29,8 +29,8 @@ pub enum RatioGradient {
     /// To each token the derivative of its own term, as if the ratio were its alone (GSPO-token; verl).
     #[default]
     Own,
-    /// The derivative itself: the mean over the live tokens of the sequence or segment (TRL, AReaL, ROLL). The same as `own` where all of them have one weight and one
-    /// advantage, and at level `token`.
+    /// The derivative itself: the mean over the live tokens of the sequence or segment (TRL, AReaL, ROLL). The same as `own` where all of
+    /// them have one weight and one advantage, and at level `token`.
     Mean,
 }
 
@@ -75,7 +75,7 @@ pub struct RatioChoice {
     pub advantage: RatioAdvantage,
     /// What the ratio of a sequence passes on to its tokens.
     pub gradient: RatioGradient,
-    /// In the loss `logp` stands, without its gradient, in place of `logp_old`: every ratio is 1 (NeMo RL's `force_on_policy_ratio`).
+    /// In the loss, `logp` without its gradient stands in for `logp_old`: every ratio is 1 (NeMo RL's `force_on_policy_ratio`).
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub on_policy: bool,
 }

@@ -210,10 +210,10 @@ pub struct RewardChoice {
     /// Advantage → advantage.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sharpen: Option<SharpenChoice>,
-    /// Advantages times how often a response is drawn, after `sharpen`.
+    /// PF-PPO-style (our reading), after `sharpen`: the advantage times the probability of being drawn and the size of the group.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub filtration: Option<Filtration>,
-    /// Weights of responses in the policy loss.
+    /// Weights of responses in the policy loss, with mean 1 over the batch; they multiply those of the rollout correction (ROLL).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub weights: Option<SampleWeights>,
     /// RAPO: groups that failed altogether get their last success back: [`Duty::ReplaySuccesses`](crate::recipe::Duty).

@@ -81,14 +81,14 @@ impl ValueLoss<'_> {
 }
 
 #[derive(Clone, Copy)]
-struct Token {
+struct Token<const HUBER: bool> {
     range: f32,
     delta: f32,
     /// W of the row.
     weight: f32,
 }
 
-impl Token {
+impl<const HUBER: bool> Token<HUBER> {
     /// Gradient, loss, whether it is clipped, and the alarm.
     #[inline(always)]
     fn compute(&self, input: impl Fn(usize) -> f32) -> (f32, f32, bool, u32) {
@@ -100,10 +100,10 @@ impl Token {
         let clipped = clipped_error.abs() > error.abs();
         let larger = if clipped { clipped_error } else { error };
         let delta = self.delta;
-        let loss =
-            if larger.abs() > delta { delta * (larger.abs() - 0.5 * delta) } else { 0.5 * (larger * larger) };
-        let least = if error < -delta { -delta } else { error };
-        let slope = if least > delta { delta } else { least };
+        let far = HUBER && larger.abs() > delta;
+        let loss = if far { delta * (larger.abs() - 0.5 * delta) } else { 0.5 * (larger * larger) };
+        let least = if HUBER && error < -delta { -delta } else { error };
+        let slope = if HUBER && least > delta { delta } else { least };
         // + 0: a gradient is never −0, whichever way it became 0.
         let gradient = if clipped { 0.0 } else { self.weight * slope + 0.0 };
         let inputs = flag::worse(flag::finite(value), flag::worse(flag::finite(old), flag::finite(target)));
@@ -113,7 +113,7 @@ impl Token {
 }
 
 /// Losses of tokens are not written.
-impl Element<3, 1, 2, 0> for Token {
+impl<const HUBER: bool> Element<3, 1, 2, 0> for Token<HUBER> {
     #[inline(always)]
     fn element<A: Arith>(&self, _staged: [f32; 2], input: impl Fn(usize) -> f32) -> Lane<1, 2, 0> {
         let (gradient, loss, clipped, alarm) = self.compute(input);
@@ -121,7 +121,7 @@ impl Element<3, 1, 2, 0> for Token {
     }
 }
 
-impl Element<3, 2, 2, 0> for Token {
+impl<const HUBER: bool> Element<3, 2, 2, 0> for Token<HUBER> {
     #[inline(always)]
     fn element<A: Arith>(&self, _staged: [f32; 2], input: impl Fn(usize) -> f32) -> Lane<2, 2, 0> {
         let (gradient, loss, clipped, alarm) = self.compute(input);
@@ -140,33 +140,35 @@ impl Kernel for ValueLoss<'_> {
         self.cu_seqlens.span(row).len()
     }
 
-    /// Not on a GPU, whose sweep asks each lane for a sink anyway: losses of tokens that nobody wants are not computed.
+    /// Not on a GPU, whose sweep asks each lane for a sink anyway: losses of tokens that nobody wants are not computed, nor a δ that bounds
+    /// nothing.
     #[inline(always)]
     fn row<T: Team>(&self, team: &T, row: usize) {
-        if self.token_loss.is_none() {
-            self.swept(team, row, [Some(self.gradient)]);
-        } else {
-            self.row_as::<0, T>(team, row);
+        match (self.token_loss, self.huber_delta < f32::INFINITY) {
+            (None, false) => self.swept::<false, T, 1>(team, row, [Some(self.gradient)]),
+            (None, true) => self.swept::<true, T, 1>(team, row, [Some(self.gradient)]),
+            _ => self.row_as::<0, T>(team, row),
         }
     }
 
     #[inline(always)]
     fn row_as<const V: usize, T: Team>(&self, team: &T, row: usize) {
-        self.swept(team, row, [Some(self.gradient), self.token_loss]);
+        self.swept::<true, T, 2>(team, row, [Some(self.gradient), self.token_loss]);
     }
 }
 
 impl ValueLoss<'_> {
     #[inline(always)]
-    fn swept<T: Team, const M: usize>(&self, team: &T, row: usize, outs: [Sink<'_>; M])
+    fn swept<const HUBER: bool, T: Team, const M: usize>(&self, team: &T, row: usize, outs: [Sink<'_>; M])
     where
-        Token: Element<3, M, 2, 0>,
+        Token<HUBER>: Element<3, M, 2, 0>,
     {
         let (span, mask) = (self.cu_seqlens.span(row), self.loss_mask);
         let tokens = team.count(span, mask);
         let weight = self.weight_from.fill(team, self.weight).of(tokens);
         let ins = [Stream::Array(self.values), Stream::or(self.values_old, 0.0), Stream::Array(self.returns)];
-        let token = Token { range: self.cliprange_value, delta: self.huber_delta, weight: weight as f32 };
+        let token =
+            Token::<HUBER> { range: self.cliprange_value, delta: self.huber_delta, weight: weight as f32 };
         let swept = team.sweep(span, mask, ins, outs, &token);
         if team.leads() {
             self.row_loss.put(row, num::canonical64(weight * swept.sums[0]));

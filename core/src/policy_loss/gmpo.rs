@@ -132,9 +132,9 @@ impl PolicyLossGmpo<'_> {
     }
 
     #[inline(always)]
-    fn sequence<T: Team, const K: usize, const E: usize>(&self, team: &T, row: usize)
+    fn sequence<T: Team, const ANY: bool, const K: usize, const E: usize>(&self, team: &T, row: usize)
     where
-        Token: Element<4, 0, K, E>,
+        Token<ANY>: Element<4, 0, K, E>,
     {
         let (span, mask) = (self.cu_seqlens.span(row), self.loss_mask);
         let tokens = team.count(span, mask);
@@ -146,7 +146,7 @@ impl PolicyLossGmpo<'_> {
         let bounds = [-self.clip_log_low, self.clip_log_high];
         let of_sum = matches!(self.mean, Mean::ClippedSum);
         let [low, high] = if of_sum { [f32::NEG_INFINITY, f32::INFINITY] } else { bounds };
-        let token = Token {
+        let token = Token::<ANY> {
             guard: self.guard,
             inverse: matches!(self.mean, Mean::Harmonic),
             low,
@@ -176,14 +176,14 @@ impl PolicyLossGmpo<'_> {
             Mean::Harmonic => (sum, 0.0),
         };
         let exponent = (of_ratio + num::div64(first.sums[LOG_WEIGHT], length)) as f32;
-        let harmonic = if token.inverse & (tokens != 0) { num::div64(length, sum) } else { 1.0 };
+        let harmonic = if (ANY && token.inverse) & (tokens != 0) { num::div64(length, sum) } else { 1.0 };
         let denominator = weight::total(team, self.denominator_from, self.denominator);
         let scale = if denominator == 0.0 { 0.0 } else { num::div64(1.0, denominator) };
         // + 0: never −0.
         let loss = f64::from(-mean * num::exp::<T::Arith>(exponent)) * harmonic + 0.0;
         let divisor = if tokens == 0 { 1.0 } else { divisor };
         let value = if sum_kept { num::div64(loss * scale, divisor) as f32 } else { 0.0 };
-        let kept = Kept { guard: token.guard, inverse: token.inverse, low, high, value };
+        let kept = Kept::<ANY> { guard: token.guard, inverse: token.inverse, low, high, value };
         team.sweep(span, mask, [logp, logp_old, advantage], [Some(self.coef)], &kept);
         if team.leads() {
             // A row has fewer than 2³² tokens: its offsets are u32.
@@ -257,19 +257,22 @@ impl Kernel for PolicyLossGmpo<'_> {
         usize::from(self.metrics.is_some())
     }
 
+    /// Loops of a CPU that ask of no token whether the mean is harmonic, where it is not.
     #[inline(always)]
     fn row<T: Team>(&self, team: &T, row: usize) {
-        match self.variant() {
-            0 => self.row_as::<0, T>(team, row),
-            _ => self.row_as::<1, T>(team, row),
+        match (self.variant(), self.mean) {
+            (0, Mean::Harmonic) => self.row_as::<0, T>(team, row),
+            (0, _) => self.sequence::<T, false, 3, 0>(team, row),
+            (_, Mean::Harmonic) => self.row_as::<1, T>(team, row),
+            _ => self.sequence::<T, false, 11, 2>(team, row),
         }
     }
 
     #[inline(always)]
     fn row_as<const V: usize, T: Team>(&self, team: &T, row: usize) {
         match V {
-            0 => self.sequence::<T, 3, 0>(team, row),
-            _ => self.sequence::<T, 11, 2>(team, row),
+            0 => self.sequence::<T, true, 3, 0>(team, row),
+            _ => self.sequence::<T, true, 11, 2>(team, row),
         }
     }
 }
@@ -283,9 +286,9 @@ const FIRST_METRIC: usize = 4;
 
 /// The first sweep: what a sequence's ratio, advantage and weight are made of.
 #[derive(Clone, Copy)]
-struct Token {
+struct Token<const ANY: bool> {
     guard: Guard,
-    /// Ratios are summed by their inverses.
+    /// Ratios are summed by their inverses, where `ANY` mean may be meant.
     inverse: bool,
     low: f32,
     high: f32,
@@ -301,7 +304,7 @@ fn clipped(d: f32, advantage: f32, low: f32, high: f32) -> f32 {
     if advantage == 0.0 { 0.0 } else { both }
 }
 
-impl Token {
+impl<const ANY: bool> Token<ANY> {
     #[inline(always)]
     fn terms<A: Arith>(&self, input: &impl Fn(usize) -> f32) -> ([f32; 3], u32) {
         let (logp, logp_old, advantage, weight) = (input(0), input(1), input(2), input(3));
@@ -310,12 +313,12 @@ impl Token {
         let (d, _) = self.guard.apply(logp - logp_old);
         let log_weight = if self.weighted { num::ln::<A>(weight + EPS as f32) } else { 0.0 };
         let bounded = clipped(d, advantage, self.low, self.high);
-        let term = if self.inverse { num::exp::<A>(-bounded) } else { bounded };
+        let term = if ANY && self.inverse { num::exp::<A>(-bounded) } else { bounded };
         ([term, advantage, log_weight], alarm)
     }
 }
 
-impl Element<4, 0, 3, 0> for Token {
+impl<const ANY: bool> Element<4, 0, 3, 0> for Token<ANY> {
     #[inline(always)]
     fn element<A: Arith>(&self, _staged: [f32; 2], input: impl Fn(usize) -> f32) -> Lane<0, 3, 0> {
         let (sum, alarm) = self.terms::<A>(&input);
@@ -323,7 +326,7 @@ impl Element<4, 0, 3, 0> for Token {
     }
 }
 
-impl Element<4, 0, 11, 2> for Token {
+impl<const ANY: bool> Element<4, 0, 11, 2> for Token<ANY> {
     #[inline(always)]
     fn element<A: Arith>(&self, _staged: [f32; 2], input: impl Fn(usize) -> f32) -> Lane<0, 11, 2> {
         let ([term, advantage, log_weight], alarm) = self.terms::<A>(&input);
@@ -350,7 +353,7 @@ impl Element<4, 0, 11, 2> for Token {
 }
 
 /// The second sweep: the sequence's value for each token that keeps its gradient.
-struct Kept {
+struct Kept<const ANY: bool> {
     guard: Guard,
     inverse: bool,
     low: f32,
@@ -358,13 +361,13 @@ struct Kept {
     value: f32,
 }
 
-impl Element<3, 1, 0, 0> for Kept {
+impl<const ANY: bool> Element<3, 1, 0, 0> for Kept<ANY> {
     #[inline(always)]
     fn element<A: Arith>(&self, _staged: [f32; 2], input: impl Fn(usize) -> f32) -> Lane<1, 0, 0> {
         let (d, inside) = self.guard.apply(input(0) - input(1));
         let advantage = input(2);
         let kept = (clipped(d, advantage, self.low, self.high) == d) & (advantage != 0.0);
-        let value = if self.inverse { self.value * num::exp::<A>(-d) } else { self.value };
+        let value = if ANY && self.inverse { self.value * num::exp::<A>(-d) } else { self.value };
         let coef = if kept { self.guard.gradient(value, inside) } else { 0.0 };
         // A NaN comes with an alarm, or nobody makes it the canonical one.
         Lane { out: [coef + 0.0], sum: [], max: [], alarm: flag::finite(coef) }

@@ -50,13 +50,23 @@ impl Recipe {
             return Ok(credit);
         }
         let [rewards, components] = self.without_nan(rollouts);
-        let rollouts = &Rollouts {
-            rewards: rewards.as_deref().or(rollouts.rewards),
-            reward_components: components.as_deref().or(rollouts.reward_components),
-            ..*rollouts
+        // So many columns are copied only where one of them changes.
+        let (without, summed);
+        let rollouts = match (rewards.as_deref(), components.as_deref()) {
+            (None, None) => rollouts,
+            (rewards, reward_components) => {
+                without = Rollouts { rewards, reward_components, ..*rollouts };
+                &without
+            }
         };
         let own = self.rewards_of(device, &batch, rollouts)?;
-        let rollouts = &Rollouts { rewards: own.as_deref().or(rollouts.rewards), ..*rollouts };
+        let rollouts = match own.as_deref() {
+            None => rollouts,
+            rewards => {
+                summed = Rollouts { rewards, ..*rollouts };
+                &summed
+            }
+        };
         let correction = self.correct(device, &batch, rollouts)?;
         // Rewards of tokens, and whitening over them, see the tokens that the loss will see.
         let kept = correction.as_ref().filter(|c| c.denominator == Denominator::After);

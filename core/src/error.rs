@@ -93,6 +93,36 @@ pub enum Error {
     },
 }
 
+impl Error {
+    /// Name of the argument, or of the result that is not finite.
+    pub fn argument(&self) -> &'static str {
+        match *self {
+            Error::Empty { argument, .. }
+            | Error::Length { argument, .. }
+            | Error::FirstOffset { argument, .. }
+            | Error::Decreasing { argument, .. }
+            | Error::LastOffset { argument, .. }
+            | Error::EmptyRow { argument, .. }
+            | Error::Value { argument, .. }
+            | Error::Combination { argument, .. } => argument,
+            Error::NotFinite { result, .. } => result,
+        }
+    }
+
+    /// Position of what was refused, where it is an entry of an array.
+    pub fn index(&self) -> Option<usize> {
+        match *self {
+            Error::FirstOffset { .. } => Some(0),
+            Error::Decreasing { index, .. }
+            | Error::LastOffset { index, .. }
+            | Error::EmptyRow { index, .. }
+            | Error::NotFinite { index, .. } => Some(index),
+            Error::Value { index, .. } => index,
+            Error::Empty { .. } | Error::Length { .. } | Error::Combination { .. } => None,
+        }
+    }
+}
+
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {

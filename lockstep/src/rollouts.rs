@@ -7,6 +7,7 @@ use crate::columns::{Column, Columns, Shape};
 use crate::{Batch, Counts, Error, for_each_column};
 use lockstep_core::Error as Argument;
 use lockstep_core::ragged::In;
+use std::ffi::c_void;
 
 /// Where a column is, and where it goes.
 pub(crate) enum Fetch<'a> {
@@ -68,15 +69,15 @@ macro_rules! rollouts {
                 match column { $(Column::$name => self.$name.map(In::len)),* }
             }
 
-            /// These columns at no address, of the lengths that `length` says: to count with, never to be read.
+            /// The columns that `place` gives an address and a number of elements.
+            ///
+            /// # Safety
+            /// For as long as the views are used, each address is that of so many elements of the column's type, aligned, in memory of the
+            /// device that reads them, and nobody writes them.
             #[allow(unsafe_code)]
-            pub(crate) fn dangling(columns: Columns, length: impl Fn(Shape) -> usize) -> Views<'static> {
-                Views {
-                    // SAFETY: nobody reads them.
-                    $($name: columns.contains(Column::$name).then(|| unsafe {
-                        In::from_raw(std::ptr::null(), length(Shape::$shape))
-                    })),*
-                }
+            pub unsafe fn from_raw(place: impl Fn(Column) -> Option<(*const c_void, usize)>) -> Views<'a> {
+                // SAFETY: the caller's.
+                Views { $($name: place(Column::$name).map(|(at, len)| unsafe { In::from_raw(at.cast(), len) })),* }
             }
 
             /// Every column of `columns` by `place`, which gets the host's elements and says where they are on the device.

@@ -106,6 +106,19 @@ pub struct Metrics {
     pub neg_mean_logp: f64,
 }
 
+macro_rules! named {
+    ($($name:ident)*) => {
+        impl Metrics {
+            /// Every metric with its name, to log.
+            pub fn named(&self) -> impl Iterator<Item = (&'static str, f64)> + use<> {
+                [$((stringify!($name), self.$name as f64)),*].into_iter()
+            }
+        }
+    };
+}
+named!(tokens policy_loss_mean kl_ref_mean approx_kl ratio_mean ratio_std ratio_min ratio_max ess gate_mean clip_fraction
+    clip_fraction_high clip_fraction_low clip_fraction_dual guarded_tokens in_band_fraction neg_mean_logp);
+
 impl Metrics {
     #[doc(hidden)]
     pub fn new(tokens: u64, sums: &[f64], [high, neg_low]: [f32; 2]) -> Self {

@@ -1,8 +1,7 @@
 //! Calls that a plan leaves to the host: columns down, the call on the CPU, results up.
 
 use super::exec::{Array, Exec};
-use super::launches::Credit;
-use super::{Capacity, Plan, Queue};
+use super::{Capacity, CreditViews, Plan, Queue};
 use crate::columns::{Column, Columns};
 use crate::recipe::{Call, GateChoice};
 use crate::rollouts::{Fetch, Views};
@@ -45,12 +44,38 @@ impl Plan {
         })
     }
 
+    /// What the bad value is that [`Plan::alarms`] found: the recipe's own calls, on the CPU over copies of the columns and of the credit,
+    /// say its argument and index.
+    ///
+    /// # Safety
+    /// As for [`Plan::enqueue`].
+    #[allow(unsafe_code)]
+    pub unsafe fn diagnose(
+        &self,
+        queue: &Queue,
+        columns: &Views<'_>,
+        credit: Option<&CreditViews<'_>>,
+    ) -> Result<(), Error> {
+        let (cpu, mut earned) = (Device::cpu(), crate::Credit::default());
+        if self.calls.has(Call::Advantages) {
+            let rollouts = self.fetch(queue, Call::Advantages, columns)?;
+            earned = self.recipe.advantages(&cpu, &rollouts.view())?;
+        } else if let Some(credit) = credit {
+            earned = fetch_credit(queue, credit)?;
+        }
+        if self.calls.has(Call::Loss) {
+            let rollouts = self.fetch(queue, Call::Loss, columns)?;
+            self.recipe.loss(&cpu, &rollouts.view(), &earned)?;
+        }
+        Ok(())
+    }
+
     /// [`Recipe::advantages`](crate::Recipe::advantages) on the host.
     pub(super) fn host_advantages<'a>(
         &self,
         exec: &mut Exec<'_>,
         columns: &Views<'_>,
-    ) -> Result<Credit<'a>, Error> {
+    ) -> Result<CreditViews<'a>, Error> {
         let recipe = &self.recipe;
         let Capacity { tokens, sequences, .. } = self.capacity;
         let per_token = recipe.per_token();
@@ -70,7 +95,7 @@ impl Plan {
             write_to(queue, weights, &credit.weights.unwrap_or_default())?;
             write_to(queue, returns, &credit.returns)?;
         }
-        Ok(Credit {
+        Ok(CreditViews {
             advantage: advantage.view(),
             per_token,
             loss_mask: loss_mask.map(Array::view),
@@ -84,7 +109,7 @@ impl Plan {
         &self,
         exec: &mut Exec<'_>,
         columns: &Views<'_>,
-        credit: &Credit<'_>,
+        credit: &CreditViews<'_>,
     ) -> Result<(), Error> {
         let recipe = &self.recipe;
         let Capacity { tokens, sequences, .. } = self.capacity;
@@ -100,16 +125,7 @@ impl Plan {
             .map(|_| (exec.result::<f32>("value_gradient", tokens), exec.result::<f64>("value_loss", 1)));
         let Some(queue) = exec.queue() else { return Ok(()) };
         let rollouts = self.fetch(queue, Call::Loss, columns)?;
-        let advantage = read(queue, credit.advantage)?;
-        let own = crate::Credit {
-            advantage,
-            per_token: credit.per_token,
-            loss_mask: credit.loss_mask.map(|mask| read(queue, mask)).transpose()?,
-            weights: credit.weights.map(|weights| read(queue, weights)).transpose()?,
-            returns: credit.returns.map(|returns| read(queue, returns)).transpose()?.unwrap_or_default(),
-            ..crate::Credit::default()
-        };
-        let out = recipe.loss(&Device::cpu(), &rollouts.view(), &own)?;
+        let out = recipe.loss(&Device::cpu(), &rollouts.view(), &fetch_credit(queue, credit)?)?;
         write(queue, coef, &out.coef)?;
         write_to(queue, token_loss, &out.token_loss)?;
         write(queue, row_loss, &out.row_loss)?;
@@ -121,6 +137,18 @@ impl Plan {
         }
         Ok(())
     }
+}
+
+/// A credit, on the host.
+fn fetch_credit(queue: &Queue, credit: &CreditViews<'_>) -> Result<crate::Credit, Error> {
+    Ok(crate::Credit {
+        advantage: read(queue, credit.advantage)?,
+        per_token: credit.per_token,
+        loss_mask: credit.loss_mask.map(|mask| read(queue, mask)).transpose()?,
+        weights: credit.weights.map(|weights| read(queue, weights)).transpose()?,
+        returns: credit.returns.map(|returns| read(queue, returns)).transpose()?.unwrap_or_default(),
+        ..crate::Credit::default()
+    })
 }
 
 /// What an array holds.

@@ -1,7 +1,8 @@
 //! The stages as launches.
 
 use super::exec::{Array, Exec, mask, offsets};
-use super::{Calls, Capacity, CreditViews, Plan};
+use super::{Calls, Capacity, CreditViews as Credit, Plan};
+use crate::columns::{Column, Columns};
 use crate::ops::correction::CorrectionParams;
 use crate::ops::whiten::{Weighting, WhitenParams};
 use crate::recipe::{
@@ -122,18 +123,15 @@ impl Recipe {
 
     /// Columns of the lengths of a capacity, at no address, to count with.
     pub(super) fn dummy_views(&self, capacity: &Capacity) -> Views<'static> {
+        let length = |column: Column| capacity.length(column.shape()).unwrap_or(1);
         // Without counts a plan counts for itself, which takes more scratch.
-        Views { counts: None, ..Views::dangling(self.reads(), |shape| capacity.length(shape).unwrap_or(1)) }
+        let columns = self.reads().without(Columns::of(&[Column::counts]));
+        // SAFETY: nobody reads them.
+        #[allow(unsafe_code)]
+        unsafe {
+            Views::from_raw(|column| columns.contains(column).then(|| (std::ptr::null(), length(column))))
+        }
     }
-}
-
-/// Advantages and what comes with them, between the two calls.
-pub(super) struct Credit<'a> {
-    pub(super) advantage: In<'a, f32>,
-    pub(super) per_token: bool,
-    pub(super) loss_mask: Option<In<'a, u8>>,
-    pub(super) weights: Option<In<'a, f32>>,
-    pub(super) returns: Option<In<'a, f32>>,
 }
 
 /// The error for a column that `check` has found to be there.
@@ -147,14 +145,11 @@ impl Plan {
         &self,
         exec: &mut Exec<'_>,
         columns: &Views<'_>,
-        credit: Option<&CreditViews<'_>>,
+        credit: Option<&Credit<'_>>,
     ) -> Result<(), Error> {
         let host = |call| self.host.iter().any(|stage| stage.call == call);
         let credit = match (self.calls, credit) {
-            (Calls::Loss, Some(credit)) => {
-                let CreditViews { advantage, per_token, loss_mask, weights, returns } = *credit;
-                Credit { advantage, per_token, loss_mask, weights, returns }
-            }
+            (Calls::Loss, Some(credit)) => *credit,
             (Calls::Loss, None) => self.dummy_credit(exec),
             _ if host(Call::Advantages) => self.host_advantages(exec, columns)?,
             _ => self.advantages(exec, columns)?,

@@ -1,0 +1,221 @@
+"""Reinforcement-learning maths for LLM post-training, with the same bits on every machine.
+
+>>> import numpy as np, lockstep
+>>> logp = np.array([-0.5, -1.0, -0.2, -2.0], dtype=np.float32)
+>>> batch = dict(cu_seqlens=[0, 2, 4], cu_groups=[0, 2], logp_old=logp, logp=logp)
+>>> credit = lockstep.advantages("dapo", rewards=[1.0, 0.0], **batch)
+>>> loss = lockstep.loss("dapo", credit, **batch)
+>>> loss.coef.shape, loss.metrics["ratio_mean"]
+((4,), 1.0)
+
+Arrays are NumPy's or torch's, on a CPU or a GPU, packed (`[N]` with `cu_seqlens`) or padded (`[B, T]`); results are of the same kind.
+`lockstep.torch.loss` is differentiable. `lockstep.names()` lists the recipes, `lockstep.explain(name)` says what one reads and does.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+from ._native import Device, LockstepError, Plan, Recipe, metrics as _metrics, names, version as __version__
+from .columns import COLUMNS, Batch, Column
+
+Error = LockstepError
+
+__all__ = [
+    "COLUMNS", "Column", "Credit", "Device", "Error", "Loss", "Plan", "Recipe",
+    "advantages", "explain", "loss", "names", "recipe", "step",
+]  # fmt: skip
+
+
+@lru_cache(maxsize=256)
+def _read(source: str, as_json: bool) -> Recipe:
+    return Recipe.from_json(source) if as_json else Recipe(source)
+
+
+def recipe(source: str | Mapping[str, Any] | Recipe) -> Recipe:
+    """A recipe by name, from TOML, or from a mapping with TOML's keys, such as `{"extends": "dapo", "gate.clip_ratio_c": 3.0}`.
+
+    Raises `Error`: a name that is not known, a key that is none, choices that do not go together.
+    """
+    if isinstance(source, Recipe):
+        return source
+    if isinstance(source, Mapping):
+        return _read(json.dumps(_nested(source)), True)
+    return _read(source, False)
+
+
+def _nested(source: Mapping[str, Any]) -> dict[str, Any]:
+    """The same with a key `a.b` as `b` of the table `a`."""
+    out: dict[str, Any] = {}
+    for key, value in source.items():
+        table = out
+        *tables, last = key.split(".")
+        for name in tables:
+            table = table.setdefault(name, {})
+        table[last] = _nested(value) if isinstance(value, Mapping) else value
+    return out
+
+
+@lru_cache(maxsize=64)
+def _device(name: str, threads: int | None) -> Device:
+    return Device(name, threads)
+
+
+@lru_cache(maxsize=256)
+def _plan(recipe: Recipe, calls: str, size: tuple[int, int, int], metrics: bool) -> Plan:
+    return recipe.plan(calls, list(size), metrics, False)
+
+
+@dataclass
+class Credit:
+    """What a batch of rollouts earned; `loss` reads it."""
+
+    advantage: Any
+    """`[S]`, or of tokens (`[N]`, `[B, T]`) where `per_token`."""
+    per_token: bool = False
+    loss_mask: Any = None
+    """What filter and rejection left of the tokens; None: all of them."""
+    weights: Any = None
+    """Weights of tokens; None: 1."""
+    returns: Any = None
+    """What a critic learns, of tokens."""
+    keep: Any = None
+    """1: the sequence remains, `[S]`."""
+
+
+@dataclass
+class Loss:
+    """A loss and its gradients, in closed form."""
+
+    loss: Any
+    """Policy, KL and entropy terms, a number in float64."""
+    coef: Any
+    """dL/dlogp, of tokens."""
+    metrics: dict[str, float] = field(default_factory=dict)
+    entropy_coef: Any = None
+    """dL/d(entropy), of tokens, where the recipe has an entropy term."""
+    value_loss: Any = None
+    value_gradient: Any = None
+    """dL/d(values), of tokens, where the recipe has a value loss."""
+
+
+def _run(recipe: Recipe, calls: str, batch: Batch, credit: Credit | None, metrics: bool) -> dict[str, Any]:
+    """Runs a plan of this very batch; its results by name."""
+    of = batch.library
+    plan = _plan(recipe, calls, tuple(batch.size), metrics)
+    block, address = of.workspace(plan.workspace_bytes)
+    kept: list[Any] = []
+    threads = None if of.name != "cpu" or not hasattr(of, "torch") else of.torch.get_num_threads()
+    plan.run(
+        _device(of.name, threads),
+        of.stream,
+        batch.places(plan.reads),
+        None if credit is None else _places(credit, batch, kept),
+        (address, plan.workspace_bytes),
+        True,
+    )
+    return {name: of.result(block, type_, count, at) for name, type_, count, at in plan.results}
+
+
+def _places(credit: Credit, batch: Batch, kept: list[Any]) -> tuple[Any, ...]:
+    """Addresses of a credit's arrays, which stay in `kept`."""
+    of = batch.library
+
+    def place(name: str, value: Any, type_: str) -> tuple[int, int] | None:
+        if value is None:
+            return None
+        array = of.cast(Column(-1, f"credit.{name}", type_, "", ""), value)
+        kept.append(array)
+        return of.place(array)
+
+    return (
+        place("advantage", credit.advantage, "f32"),
+        credit.per_token,
+        place("loss_mask", credit.loss_mask, "u8"),
+        place("weights", credit.weights, "f32"),
+        place("returns", credit.returns, "f32"),
+    )
+
+
+def _credit(recipe: Recipe, batch: Batch, results: dict[str, Any]) -> Credit:
+    def of_tokens(*names: str) -> Any:
+        found = next((results[name] for name in names if name in results), None)
+        return None if found is None else batch.by_tokens(found)
+
+    advantage = results["advantage"]
+    return Credit(
+        advantage=batch.by_tokens(advantage) if recipe.per_token else advantage,
+        per_token=recipe.per_token,
+        loss_mask=of_tokens("loss_mask", "kept_mask"),
+        weights=of_tokens("weights"),
+        returns=of_tokens("returns"),
+        keep=results.get("keep"),
+    )
+
+
+def _loss(batch: Batch, results: dict[str, Any]) -> Loss:
+    numbers, said = batch.library.numbers, {}
+    if "sums" in results:
+        tokens = numbers(results["counts"])[0] if "counts" in results else numbers(batch.arrays["counts"])[0]
+        said = _metrics(tokens, numbers(results["sums"]), numbers(results["maxima"]))
+    of_tokens = {
+        name: batch.by_tokens(results[name]) for name in ("coef", "entropy_coef", "value_gradient") if name in results
+    }
+    return Loss(loss=results["loss"][0], metrics=said, value_loss=_first(results.get("value_loss")), **of_tokens)
+
+
+def _first(array: Any) -> Any:
+    return None if array is None else array[0]
+
+
+def advantages(recipe_: str | Mapping[str, Any] | Recipe, *, group_size: int | None = None, **columns: Any) -> Credit:
+    """Advantages of a batch and what comes with them: once for each batch.
+
+    `columns` are those that the recipe reads (`explain` says which; docs/columns.md says what each is), packed with `cu_seqlens` or padded.
+    Responses to one prompt are neighbours: `cu_groups` says where groups begin, or `group_size` how many each has.
+
+    Raises `Error`: columns that are missing, each with the stage that wants it; a length or a value that is wrong (`argument`, `index`).
+    """
+    own, batch = recipe(recipe_), Batch(columns, group_size)
+    return _credit(own, batch, _run(own, "advantages", batch, None, False))
+
+
+def loss(
+    recipe_: str | Mapping[str, Any] | Recipe,
+    credit: Credit,
+    *,
+    metrics: bool = True,
+    group_size: int | None = None,
+    **columns: Any,
+) -> Loss:
+    """Loss, dL/dlogp and metrics of a batch or a minibatch with the `Credit` of it: once for each update.
+
+    Raises `Error`, as `advantages` does.
+    """
+    own, batch = recipe(recipe_), Batch(columns, group_size)
+    return _loss(batch, _run(own, "loss", batch, credit, metrics))
+
+
+def step(
+    recipe_: str | Mapping[str, Any] | Recipe, *, metrics: bool = True, group_size: int | None = None, **columns: Any
+) -> tuple[Credit, Loss]:
+    """Both calls, for who updates once a batch."""
+    own, batch = recipe(recipe_), Batch(columns, group_size)
+    results = _run(own, "both", batch, None, metrics)
+    return _credit(own, batch, results), _loss(batch, results)
+
+
+def explain(recipe_: str | Mapping[str, Any] | Recipe) -> str:
+    """What a recipe reads, what it asks of the training loop, and its choices as TOML."""
+    own = recipe(recipe_)
+    lines = [f"recipe {own.name}", "", "reads:"]
+    for column, stage, call, required, other in own.needs():
+        what = f"{column}{f' or {other}' if other else ''}"
+        lines.append(f"  {what:<28} {call}, {stage}{'' if required else ', if there'}: {COLUMNS[column].meaning}")
+    lines += ["", "asks of the training loop:"] if own.duties() else []
+    lines += [f"  {name}: {meaning}" for name, meaning in own.duties()]
+    return "\n".join([*lines, "", own.toml])

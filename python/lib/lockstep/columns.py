@@ -1,0 +1,254 @@
+"""Columns of a batch as addresses: the one place that looks at arrays of NumPy and torch.
+
+An array of the column's own type that lies in one piece is passed as it is. What has another type is copied: floats of another width to
+float32, masks of integers to bytes, offsets of 64 bits to 32.
+"""
+
+from __future__ import annotations
+
+import sys
+from functools import cache
+from typing import Any, NamedTuple
+
+from ._native import LockstepError, columns as _columns
+
+TOKENS, SEQUENCES = "[N]", "[S]"
+
+
+class Column(NamedTuple):
+    """A column of a batch."""
+
+    number: int
+    name: str
+    type: str
+    shape: str
+    meaning: str
+
+
+COLUMNS = {name: Column(i, name, *rest) for i, (name, *rest) in enumerate(_columns())}
+
+
+def error(argument: str, message: str, index: int | None = None) -> LockstepError:
+    """The exception for an argument."""
+    exception = LockstepError(f"`{argument}`{message}")
+    exception.argument, exception.index = argument, index
+    return exception
+
+
+class NumPy:
+    """Arrays of NumPy."""
+
+    name, stream = "cpu", 0
+
+    def __init__(self) -> None:
+        import numpy
+
+        self.np = numpy
+
+    def cast(self, column: Column, value: Any) -> Any:
+        np = self.np
+        array = np.asarray(value)
+        own = np.dtype({"u8": "u1", "u32": "u4", "u64": "u8", "f32": "f4", "f64": "f8"}[column.type])
+        if array.dtype == own:
+            pass
+        elif array.dtype == bool and column.type == "u8":
+            array = array.view("u1")
+        elif column.type == "u8" and array.dtype.kind in "iu":
+            array = (array != 0).view("u1")
+        elif own.kind == "f" and array.dtype.kind == "f":
+            array = array.astype(own)
+        elif own.kind == "u" and array.dtype.kind in "iu":
+            if array.size and (array.min() < 0 or array.max() > np.iinfo(own).max):
+                bad = int(np.flatnonzero((array < 0) | (array > np.iinfo(own).max))[0])
+                raise error(column.name, f"[{bad}] is {array.flat[bad]}: expected 0 to {np.iinfo(own).max}", bad)
+            array = array.astype(own)
+        else:
+            raise error(column.name, f" has type {array.dtype}: expected {own}")
+        return np.ascontiguousarray(array)
+
+    def shape(self, array: Any) -> tuple[int, ...]:
+        return array.shape
+
+    def place(self, array: Any) -> tuple[int, int]:
+        return array.__array_interface__["data"][0], array.size
+
+    def offsets(self, step: int, rows: int) -> Any:
+        return self.np.arange(0, step * rows + 1, max(step, 1), dtype="u4") if step else self.np.zeros(rows + 1, "u4")
+
+    def workspace(self, size: int) -> tuple[Any, int]:
+        block = self.np.empty(size + 64, "u1")
+        start = -block.__array_interface__["data"][0] % 64
+        block = block[start : start + size]
+        return block, block.__array_interface__["data"][0]
+
+    def result(self, block: Any, type_: str, count: int, at: int) -> Any:
+        own = {"u8": "u1", "u32": "u4", "u64": "u8", "f32": "f4", "f64": "f8"}[type_]
+        return block[at : at + count * int(own[1])].view(own)
+
+    def reshaped(self, array: Any, shape: tuple[int, ...]) -> Any:
+        return array.reshape(shape)
+
+    def numbers(self, array: Any) -> list:
+        return array.tolist()
+
+
+class Torch:
+    """Tensors of torch on one device."""
+
+    def __init__(self, device: Any) -> None:
+        import torch
+
+        self.torch, self.device = torch, device
+        hip = torch.version.hip is not None
+        self.name = "cpu" if device.type == "cpu" else f"{'rocm' if hip else 'cuda'}:{device.index or 0}"
+        self.types = {
+            "u8": torch.uint8,
+            "u32": torch.uint32,
+            "u64": torch.uint64,
+            "f32": torch.float32,
+            "f64": torch.float64,
+        }
+        signed = {torch.int32: torch.uint32, torch.int64: torch.uint64, torch.int8: torch.uint8, torch.bool: torch.uint8}
+        self.unsigned = signed
+
+    @property
+    def stream(self) -> int:
+        if self.device.type == "cpu":
+            return 0
+        return self.torch.cuda.current_stream(self.device).cuda_stream
+
+    def cast(self, column: Column, value: Any) -> Any:
+        torch = self.torch
+        if not isinstance(value, torch.Tensor):
+            value = torch.as_tensor(NumPy().cast(column, value)).to(self.device)
+        if value.device != self.device:
+            raise error(column.name, f" is on {value.device}: expected {self.device}, where the other columns are")
+        value, own = value.detach(), self.types[column.type]
+        if value.dtype == own:
+            pass
+        elif self.unsigned.get(value.dtype) == own:
+            value = value.view(own)
+        elif own.is_floating_point and value.dtype.is_floating_point:
+            value = value.to(own)
+        elif column.type == "u8" and not value.dtype.is_floating_point:
+            value = (value != 0).view(own)
+        elif column.type == "u32" and value.dtype == torch.int64:
+            value = value.to(torch.int32).view(own)
+        else:
+            raise error(column.name, f" has type {value.dtype}: expected {own}")
+        return value.contiguous()
+
+    def shape(self, array: Any) -> tuple[int, ...]:
+        return tuple(array.shape)
+
+    def place(self, array: Any) -> tuple[int, int]:
+        return array.data_ptr(), array.numel()
+
+    def offsets(self, step: int, rows: int) -> Any:
+        return _offsets(self.torch, self.device, step, rows)
+
+    def workspace(self, size: int) -> tuple[Any, int]:
+        align = 64 if self.device.type == "cpu" else 256
+        block = self.torch.empty(size + align, dtype=self.torch.uint8, device=self.device)
+        start = -block.data_ptr() % align
+        block = block[start : start + size]
+        return block, block.data_ptr()
+
+    def result(self, block: Any, type_: str, count: int, at: int) -> Any:
+        own = self.types[type_]
+        return block[at : at + count * own.itemsize].view(own)
+
+    def reshaped(self, array: Any, shape: tuple[int, ...]) -> Any:
+        return array.view(shape)
+
+    def numbers(self, array: Any) -> list:
+        return array.tolist()
+
+
+@cache
+def _offsets(torch: Any, device: Any, step: int, rows: int) -> Any:
+    return (torch.arange(rows + 1, dtype=torch.int32, device=device) * step).view(torch.uint32)
+
+
+@cache
+def _torch(device: Any) -> Torch:
+    return Torch(device)
+
+
+@cache
+def _numpy() -> NumPy:
+    return NumPy()
+
+
+def library(values: Any) -> NumPy | Torch:
+    """What the arrays among `values` are of; torch where one is a tensor."""
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        for value in values:
+            if isinstance(value, torch.Tensor):
+                return _torch(value.device)
+    return _numpy()
+
+
+class Batch:
+    """Columns of one batch, ready to be passed: rows of tokens packed, or padded to `[B, T]`."""
+
+    def __init__(self, columns: dict[str, Any], group_size: int | None) -> None:
+        unknown = [name for name in columns if name not in COLUMNS]
+        if unknown:
+            raise error(unknown[0], f" is no column: known are {', '.join(COLUMNS)}")
+        given = {name: value for name, value in columns.items() if value is not None}
+        self.library = of = library(given.values())
+        self.arrays = {name: of.cast(COLUMNS[name], value) for name, value in given.items()}
+        self.padded: tuple[int, int] | None = None
+        self._pad()
+        if "cu_seqlens" not in self.arrays:
+            if self.padded is None:
+                raise error("cu_seqlens", " is missing: give it, or columns of tokens as [B, T]")
+            self.arrays["cu_seqlens"] = of.offsets(self.padded[1], self.padded[0])
+        sequences = self._rows("cu_seqlens")
+        if "cu_groups" not in self.arrays:
+            size = group_size or max(sequences, 1)
+            if sequences % size:
+                raise error("group_size", f" is {size}: expected a divisor of the {sequences} sequences")
+            self.arrays["cu_groups"] = of.offsets(size, sequences // size)
+        self.size = [self._tokens(), sequences, self._rows("cu_groups")]
+
+    def _rows(self, name: str) -> int:
+        return max(self.library.shape(self.arrays[name])[0] - 1, 0)
+
+    def _pad(self) -> None:
+        """Tokens in rows of one length are tokens packed, whose offsets are its multiples."""
+        of = self.library
+        for name, array in self.arrays.items():
+            shape = of.shape(array)
+            if COLUMNS[name].shape != TOKENS or len(shape) != 2:
+                continue
+            if self.padded not in (None, shape):
+                raise error(name, f" has shape {list(shape)}: expected {list(self.padded)} as the other columns of tokens")
+            self.padded = shape
+        if self.padded and "cu_seqlens" in self.arrays:
+            raise error("cu_seqlens", " is for packed columns: those of tokens are padded, [B, T]")
+        for name, array in self.arrays.items():
+            column, shape = COLUMNS[name], of.shape(array)
+            if column.shape == TOKENS and self.padded and len(shape) != 2:
+                raise error(name, f" has shape {list(shape)}: expected {list(self.padded)} as the other columns of tokens")
+            if len(shape) > 1 and not (column.shape == TOKENS and self.padded) and column.shape != "[K·S]":
+                raise error(name, f" has shape {list(shape)}: expected {column.shape}")
+
+    def _tokens(self) -> int:
+        for name, array in self.arrays.items():
+            if COLUMNS[name].shape == TOKENS:
+                return self.library.place(array)[1]
+        offsets = self.arrays["cu_seqlens"]
+        return self.library.numbers(offsets[-1:])[0] if self._rows("cu_seqlens") else 0
+
+    def places(self, reads: Any) -> list[tuple[int, int, int]]:
+        """Number, address and elements of each column that `reads` says is read."""
+        of = self.library
+        numbered = ((COLUMNS[name].number, array) for name, array in self.arrays.items())
+        return [(number, *of.place(array)) for number, array in numbered if reads(number)]
+
+    def by_tokens(self, array: Any) -> Any:
+        """A result of tokens in the shape that columns of tokens came in."""
+        return self.library.reshaped(array, self.padded) if self.padded else array

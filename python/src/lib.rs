@@ -1,0 +1,266 @@
+//! The native module of the Python package: recipes, devices and plans. Memory is Python's: addresses come in, results lie in a workspace
+//! that the caller allocated. What is safe to pass is decided in `lib/lockstep/columns.py`, the one place that takes addresses of arrays.
+
+use lockstep::columns::{Column, Columns};
+use lockstep::core::ragged::{In, Out};
+use lockstep::plan::{Calls, Capacity, CreditViews};
+use lockstep::{Call, Device, Error, Metrics, Outputs, Plan, Recipe, Views, recipe};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use std::ffi::c_void;
+
+pyo3::create_exception!(
+    lockstep,
+    LockstepError,
+    PyValueError,
+    "What was refused. `argument` and `index` say where, if it is an argument's value."
+);
+
+/// An error as Python's exception.
+fn refused(error: Error) -> PyErr {
+    let (argument, index) = match &error {
+        Error::Argument(argument) => (Some(argument.argument()), argument.index()),
+        _ => (None, None),
+    };
+    let exception = LockstepError::new_err(error.to_string());
+    let named = Python::attach(|py| {
+        let value = exception.value(py);
+        value.setattr("argument", argument)?;
+        value.setattr("index", index)
+    });
+    named.err().unwrap_or(exception)
+}
+
+/// One choice for each stage from rewards to gradients.
+#[pyclass(name = "Recipe", module = "lockstep", frozen)]
+struct PyRecipe(Recipe);
+
+#[pymethods]
+impl PyRecipe {
+    /// By name, or read from TOML.
+    #[new]
+    fn new(source: &str) -> PyResult<Self> {
+        let is_toml = source.contains(['=', '\n', '[']);
+        let read = if is_toml { Recipe::from_toml(source) } else { Recipe::named(source) };
+        read.map(PyRecipe).map_err(refused)
+    }
+
+    /// From JSON, whose keys are those of TOML.
+    #[staticmethod]
+    fn from_json(source: &str) -> PyResult<Self> {
+        let bad = |error: &dyn std::fmt::Display| PyValueError::new_err(format!("recipe: {error}"));
+        let table: toml::Table = serde_json::from_str(source).map_err(|error| bad(&error))?;
+        Recipe::from_toml(&table.to_string()).map(PyRecipe).map_err(refused)
+    }
+
+    #[getter]
+    fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    /// As TOML.
+    #[getter]
+    fn toml(&self) -> PyResult<String> {
+        self.0.to_toml().map_err(refused)
+    }
+
+    /// Whether advantages are per token.
+    #[getter]
+    fn per_token(&self) -> bool {
+        self.0.per_token()
+    }
+
+    /// `(column, stage, call, required, other column that does as well)` of each column that is read.
+    fn needs(&self) -> Vec<(&'static str, &'static str, &'static str, bool, Option<&'static str>)> {
+        let name = |call| if call == Call::Advantages { "advantages" } else { "loss" };
+        let said = |need: lockstep::Need| {
+            (need.column.name(), need.stage, name(need.call), need.required, need.or.map(Column::name))
+        };
+        self.0.needs().into_iter().map(said).collect()
+    }
+
+    /// `(name, meaning)` of each thing that the training loop must do.
+    fn duties(&self) -> Vec<(&'static str, &'static str)> {
+        self.0.duties().into_iter().map(|duty| (duty.name(), duty.meaning())).collect()
+    }
+
+    /// The launches of calls `advantages`, `loss` or `both` for batches of this size.
+    fn plan(&self, calls: &str, size: [usize; 3], metrics: bool, token_loss: bool) -> PyResult<PyPlan> {
+        let calls = match calls {
+            "advantages" => Calls::Advantages,
+            "loss" => Calls::Loss,
+            "both" => Calls::Both,
+            _ => return Err(PyValueError::new_err(format!("calls is {calls:?}"))),
+        };
+        let [tokens, sequences, groups] = size;
+        let outputs = Outputs { loss: true, metrics, token_loss };
+        let plan = self.0.plan(Capacity { tokens, sequences, groups }, calls, outputs);
+        let reads = match calls {
+            Calls::Advantages => self.0.reads_of(Call::Advantages),
+            Calls::Loss => self.0.reads_of(Call::Loss),
+            Calls::Both => self.0.reads(),
+        };
+        plan.map(|plan| PyPlan { plan, reads }).map_err(refused)
+    }
+}
+
+/// Where a plan runs.
+#[pyclass(name = "Device", module = "lockstep", frozen)]
+struct PyDevice(Device);
+
+#[pymethods]
+impl PyDevice {
+    /// By name (`cpu`, `cuda:1`, `rocm:0`); `threads` is for a CPU.
+    #[new]
+    #[pyo3(signature = (name, threads=None))]
+    fn new(name: &str, threads: Option<usize>) -> PyResult<Self> {
+        let device = match (name, threads) {
+            ("cpu", Some(_)) => Device::cpu_with(None, threads),
+            _ => Device::open(name),
+        };
+        device.map(PyDevice).map_err(refused)
+    }
+
+    fn __repr__(&self) -> String {
+        self.0.describe()
+    }
+}
+
+/// Launches over memory of a fixed size.
+#[pyclass(name = "Plan", module = "lockstep", frozen)]
+struct PyPlan {
+    plan: Plan,
+    reads: Columns,
+}
+
+/// Address and length of an array.
+type Place = (usize, usize);
+
+fn view<T: Copy>((at, len): Place) -> In<'static, T> {
+    // SAFETY: `lib/lockstep/columns.py` has looked at type, device and contiguity, and holds the array until the call returns.
+    unsafe { In::from_raw(at as *const T, len) }
+}
+
+#[pymethods]
+impl PyPlan {
+    /// Bytes of the workspace, whose address is a multiple of 256.
+    #[getter]
+    fn workspace_bytes(&self) -> usize {
+        self.plan.workspace_bytes()
+    }
+
+    /// `(name, type, elements, first byte)` of each result in the workspace.
+    #[getter]
+    fn results(&self) -> Vec<(&'static str, &'static str, usize, usize)> {
+        let slots = self.plan.slots().iter().filter(|slot| slot.name != "alarm");
+        slots.map(|slot| (slot.name, slot.element.name(), slot.len, slot.offset)).collect()
+    }
+
+    /// Ops that are launched, in order.
+    #[getter]
+    fn launches(&self) -> Vec<&'static str> {
+        self.plan.launches().to_vec()
+    }
+
+    /// `(call, key)` of each call that the host does.
+    #[getter]
+    fn host_stages(&self) -> Vec<(&'static str, &'static str)> {
+        let call = |call| if call == Call::Advantages { "advantages" } else { "loss" };
+        self.plan.host_stages().iter().map(|host| (call(host.call), host.stage)).collect()
+    }
+
+    /// Whether column number `column` is read.
+    fn reads(&self, column: usize) -> bool {
+        Column::ALL.get(column).is_some_and(|column| self.reads.contains(*column))
+    }
+
+    /// Enqueues the plan on `stream`. `columns` are `(number, address, elements)`, `credit` is `(advantage, per_token, loss_mask, weights,
+    /// returns)` with an address and a length each. `check` waits, and raises what a bad value is.
+    #[pyo3(signature = (device, stream, columns, credit, workspace, check))]
+    fn run(
+        &self,
+        py: Python<'_>,
+        device: &PyDevice,
+        stream: usize,
+        columns: Vec<(usize, usize, usize)>,
+        credit: Option<(Place, bool, Option<Place>, Option<Place>, Option<Place>)>,
+        workspace: Place,
+        check: bool,
+    ) -> PyResult<()> {
+        py.detach(|| {
+            let mut places = [None; 64];
+            for (number, at, len) in columns {
+                if let Some(place) = places.get_mut(number) {
+                    *place = Some((at as *const c_void, len));
+                }
+            }
+            let credit = credit.map(|(advantage, per_token, loss_mask, weights, returns)| CreditViews {
+                advantage: view(advantage),
+                per_token,
+                loss_mask: loss_mask.map(view),
+                weights: weights.map(view),
+                returns: returns.map(view),
+            });
+            // SAFETY: as for `view`; the workspace is as long as said, and nobody else's until the call, or the stream, is through.
+            unsafe {
+                let columns = Views::from_raw(|column| places[column as usize]);
+                let queue = device.0.queue_on(stream as *mut c_void)?;
+                let into = Out::from_raw(workspace.0 as *mut u8, workspace.1);
+                self.plan.enqueue(&queue, &columns, credit.as_ref(), into)?;
+                if check {
+                    if let Err(error) = self.plan.alarms(&queue, into) {
+                        self.plan.diagnose(&queue, &columns, credit.as_ref())?;
+                        return Err(error);
+                    }
+                }
+            }
+            Ok(())
+        })
+        .map_err(refused)
+    }
+}
+
+/// The metrics of a loss from its sums over tokens.
+#[pyfunction]
+fn metrics<'py>(py: Python<'py>, tokens: u64, sums: Vec<f64>, maxima: [f32; 2]) -> PyResult<Bound<'py, PyDict>> {
+    let of = Metrics::new(tokens, &sums, maxima);
+    let metrics = PyDict::new(py);
+    for (name, value) in of.named() {
+        metrics.set_item(name, value)?;
+    }
+    Ok(metrics)
+}
+
+/// `(name, type, shape, meaning)` of each column, in the order of their numbers.
+#[pyfunction]
+fn columns() -> Vec<(&'static str, &'static str, &'static str, &'static str)> {
+    let said = |column: &Column| {
+        (column.name(), column.element().name(), column.shape().name(), column.meaning())
+    };
+    Column::ALL.iter().map(said).collect()
+}
+
+/// Every recipe's name.
+#[pyfunction]
+fn names() -> Vec<&'static str> {
+    recipe::names().to_vec()
+}
+
+/// The module.
+#[pymodule(gil_used = false)]
+fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("LockstepError", module.py().get_type::<LockstepError>())?;
+    module.add("version", env!("CARGO_PKG_VERSION"))?;
+    module.add_class::<PyRecipe>()?;
+    module.add_class::<PyDevice>()?;
+    module.add_class::<PyPlan>()?;
+    for function in [
+        wrap_pyfunction!(metrics, module)?,
+        wrap_pyfunction!(columns, module)?,
+        wrap_pyfunction!(names, module)?,
+    ] {
+        module.add_function(function)?;
+    }
+    Ok(())
+}

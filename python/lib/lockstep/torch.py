@@ -1,0 +1,144 @@
+"""The loss as an operator of torch: differentiable, traced by `torch.compile` without a break, on a CPU, CUDA or ROCm.
+
+>>> import torch, lockstep.torch
+>>> logp = torch.tensor([[-0.5, -1.0], [-0.2, -2.0]], requires_grad=True)
+>>> out = lockstep.torch.loss("dapo", torch.tensor([0.5, -0.5]), logp=logp, logp_old=logp.detach())
+>>> out.loss.backward()
+>>> logp.grad
+tensor([[-0.1250, -0.1250],
+        [ 0.1250,  0.1250]])
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from . import Credit, Recipe, _metrics, _nested, _run, recipe as _recipe
+from .columns import Batch
+
+__all__ = ["Loss", "loss", "metrics"]
+
+_CREDIT = ("advantage", "loss_mask", "weights", "returns")
+_LIBRARY = torch.library.Library("lockstep", "DEF")
+_LIBRARY.define(
+    "loss(Tensor logp, Tensor? entropy, Tensor? values, Tensor[] columns, str[] names, str recipe, int group_size)"
+    " -> (Tensor loss, Tensor value_loss, Tensor coef, Tensor entropy_coef, Tensor value_gradient, Tensor stats)"
+)
+
+
+class Loss(NamedTuple):
+    """A loss that `backward` goes through."""
+
+    loss: Tensor
+    """Policy, KL and entropy terms, float32; its gradient goes to `logp` and, where the recipe has an entropy term, to `entropy`."""
+    value_loss: Tensor
+    """The critic's loss, 0 without one; its gradient goes to `values`."""
+    coef: Tensor
+    """dL/dlogp, of tokens; no gradient goes through it."""
+    stats: Tensor
+    """What `metrics` reads, on the device of the loss."""
+
+
+def _read(source: str) -> Recipe:
+    return _recipe(json.loads(source) if source.startswith("{") else source)
+
+
+def _computed(logp, entropy, values, columns, names, recipe, group_size):
+    own = _read(recipe)
+    given = dict(zip(names, columns))
+    arrays = {name: given.pop(f"credit.{name}", None) for name in _CREDIT}
+    credit = Credit(per_token=arrays["advantage"].dim() == 2 or "per_token" in given, **arrays)
+    given.pop("per_token", None)
+    batch = Batch({"logp": logp, "entropy": entropy, "values": values, **given}, group_size or None)
+    results = _run(own, "loss", batch, credit, True)
+    counts = results["counts"] if "counts" in results else batch.arrays["counts"]
+    sums = [counts.view(torch.int64).double(), results["sums"], results["maxima"].double()] if "sums" in results else []
+    value = results["value_loss"][0].float() if "value_loss" in results else logp.new_zeros(())
+    # Results must not share memory: the gradient keeps the workspace, what is rare is copied.
+    rare = [results.get(name) for name in ("entropy_coef", "value_gradient")]
+    rare = [logp.new_empty(0) if array is None else array.clone().view(logp.shape) for array in rare]
+    stats = torch.cat(sums) if sums else logp.new_empty(0, dtype=torch.float64)
+    return (results["loss"][0].float(), value, results["coef"].view(logp.shape), *rare, stats)
+
+
+for _device in ("CPU", "CUDA"):
+    _LIBRARY.impl("loss", _computed, _device)
+
+
+@torch.library.register_fake("lockstep::loss", lib=_LIBRARY)
+def _shapes(logp, entropy, values, columns, names, recipe, group_size):
+    own = _read(recipe)
+    results = {name: count for name, _, count, _ in own.plan("loss", [1, 1, 1], True, False).results}
+    like = [torch.empty_like(logp) if name in results else logp.new_empty(0) for name in ("coef", "entropy_coef", "value_gradient")]
+    stats = 3 + results["sums"] + results["maxima"] if "sums" in results else 0
+    return (logp.new_empty(()), logp.new_empty(()), *like, logp.new_empty(stats, dtype=torch.float64))
+
+
+def _save(ctx, inputs, output):
+    _, _, coef, entropy_coef, value_gradient, stats = output
+    ctx.mark_non_differentiable(coef, entropy_coef, value_gradient, stats)
+    ctx.save_for_backward(coef, entropy_coef, value_gradient)
+    ctx.columns = len(inputs[3])
+    ctx.wants = [tensor is not None for tensor in inputs[:3]]
+
+
+def _backward(ctx, of_loss, of_value, *_):
+    coef, entropy_coef, value_gradient = ctx.saved_tensors
+    logp = of_loss * coef
+    entropy = of_loss * entropy_coef if ctx.wants[1] and entropy_coef.numel() else None
+    values = of_value * value_gradient if ctx.wants[2] and value_gradient.numel() else None
+    return logp, entropy, values, [None] * ctx.columns, None, None, None
+
+
+torch.library.register_autograd("lockstep::loss", _backward, setup_context=_save, lib=_LIBRARY)
+
+
+def loss(
+    recipe: str | Mapping[str, Any] | Recipe,
+    credit: Credit | Tensor,
+    *,
+    logp: Tensor,
+    group_size: int = 0,
+    **columns: Tensor | None,
+) -> Loss:
+    """Loss of a batch, packed (`[N]` with `cu_seqlens`) or padded (`[B, T]`); `credit` is that of `lockstep.advantages`, or advantages of
+    your own, `[S]` or of tokens in the shape of `logp`.
+
+    Gradients go to `logp`, and to the columns `entropy` and `values` where the recipe has such a term; other columns are constants.
+    Under autocast every column is taken in float32, and so is the loss. Denominators that are not this batch's go in as column `counts`,
+    a tensor (int64, `[3]`: tokens, non-empty sequences, sequences), so that no number of a batch is compiled in.
+    """
+    if isinstance(recipe, Recipe):
+        recipe = recipe.toml
+    elif not isinstance(recipe, str):
+        recipe = json.dumps(_nested(recipe))
+    if isinstance(credit, Tensor):
+        credit = Credit(advantage=credit, per_token=credit.shape == logp.shape and credit.dim() == 2)
+    names, tensors = [], []
+    for name in _CREDIT:
+        value = getattr(credit, name)
+        if value is not None:
+            names.append(f"credit.{name}")
+            tensors.append(value)
+    if credit.per_token and credit.advantage.dim() == 1:
+        names.append("per_token")
+        tensors.append(credit.advantage)
+    entropy, values = columns.pop("entropy", None), columns.pop("values", None)
+    for name, value in columns.items():
+        if value is not None:
+            names.append(name)
+            tensors.append(value)
+    floats = [None if tensor is None else tensor.float() for tensor in (logp, entropy, values)]
+    out = torch.ops.lockstep.loss(*floats, tensors, names, recipe, group_size)
+    return Loss(out[0], out[1], out[2], out[5])
+
+
+def metrics(stats: Tensor) -> dict[str, float]:
+    """Metrics of a loss by name; waits for its device."""
+    tokens, _, _, *sums, high, negative_low = stats.tolist()
+    return _metrics(int(tokens), sums, [high, negative_low])

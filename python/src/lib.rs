@@ -2,8 +2,8 @@
 //! that the caller allocated. What is safe to pass is decided in `lib/lockstep/columns.py`, the one place that takes addresses of arrays.
 
 use lockstep::columns::{Column, Columns};
-use lockstep::core::ragged::{In, Out};
-use lockstep::plan::{Calls, Capacity, CreditViews};
+use lockstep::core::ragged::{In, Offsets, Out};
+use lockstep::plan::{Calls, Capacity, CreditViews, Queue};
 use lockstep::{Call, Device, Error, Metrics, Outputs, Plan, Recipe, Views, recipe};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -85,7 +85,7 @@ impl PyRecipe {
         self.0.duties().into_iter().map(|duty| (duty.name(), duty.meaning())).collect()
     }
 
-    /// The launches of calls `advantages`, `loss` or `both` for batches of this size.
+    /// The launches of calls `advantages`, `loss` or `both` for batches of this very size.
     fn plan(&self, calls: &str, size: [usize; 3], metrics: bool, token_loss: bool) -> PyResult<PyPlan> {
         let calls = match calls {
             "advantages" => Calls::Advantages,
@@ -95,7 +95,7 @@ impl PyRecipe {
         };
         let [tokens, sequences, groups] = size;
         let outputs = Outputs { loss: true, metrics, token_loss };
-        let plan = self.0.plan(Capacity { tokens, sequences, groups }, calls, outputs);
+        let plan = self.0.plan_exactly(Capacity { tokens, sequences, groups }, calls, outputs);
         let reads = match calls {
             Calls::Advantages => self.0.reads_of(Call::Advantages),
             Calls::Loss => self.0.reads_of(Call::Loss),
@@ -140,6 +140,27 @@ type Place = (usize, usize);
 fn view<T: Copy>((at, len): Place) -> In<'static, T> {
     // SAFETY: `lib/lockstep/columns.py` has looked at type, device and contiguity, and holds the array until the call returns.
     unsafe { In::from_raw(at as *const T, len) }
+}
+
+impl PyPlan {
+    /// Whether the offsets of sequences and groups are offsets; launches believe them.
+    ///
+    /// # Safety
+    /// The columns are memory of the queue's device.
+    unsafe fn check_offsets(&self, queue: &Queue, columns: &Views<'_>) -> Result<(), Error> {
+        let read = |column: Option<In<'_, u32>>| -> Result<Vec<u32>, Error> {
+            let Some(column) = column else { return Ok(Vec::new()) };
+            let mut values = vec![0; column.len()];
+            // SAFETY: the caller's.
+            unsafe { queue.download(column.as_ptr(), &mut values)? };
+            Ok(values)
+        };
+        let (cu_seqlens, cu_groups) = (read(columns.cu_seqlens)?, read(columns.cu_groups)?);
+        let Capacity { tokens, sequences, .. } = self.plan.capacity();
+        Offsets::new("cu_seqlens", &cu_seqlens, tokens, "tokens")?;
+        Offsets::new("cu_groups", &cu_groups, sequences, "sequences")?;
+        Ok(())
+    }
 }
 
 #[pymethods]
@@ -206,6 +227,9 @@ impl PyPlan {
             unsafe {
                 let columns = Views::from_raw(|column| places[column as usize]);
                 let queue = device.0.queue_on(stream as *mut c_void)?;
+                if check || queue.is_cpu() {
+                    self.check_offsets(&queue, &columns)?;
+                }
                 let into = Out::from_raw(workspace.0 as *mut u8, workspace.1);
                 self.plan.enqueue(&queue, &columns, credit.as_ref(), into)?;
                 if check {
@@ -223,7 +247,12 @@ impl PyPlan {
 
 /// The metrics of a loss from its sums over tokens.
 #[pyfunction]
-fn metrics<'py>(py: Python<'py>, tokens: u64, sums: Vec<f64>, maxima: [f32; 2]) -> PyResult<Bound<'py, PyDict>> {
+fn metrics<'py>(
+    py: Python<'py>,
+    tokens: u64,
+    sums: Vec<f64>,
+    maxima: [f32; 2],
+) -> PyResult<Bound<'py, PyDict>> {
     let of = Metrics::new(tokens, &sums, maxima);
     let metrics = PyDict::new(py);
     for (name, value) in of.named() {
@@ -235,9 +264,8 @@ fn metrics<'py>(py: Python<'py>, tokens: u64, sums: Vec<f64>, maxima: [f32; 2]) 
 /// `(name, type, shape, meaning)` of each column, in the order of their numbers.
 #[pyfunction]
 fn columns() -> Vec<(&'static str, &'static str, &'static str, &'static str)> {
-    let said = |column: &Column| {
-        (column.name(), column.element().name(), column.shape().name(), column.meaning())
-    };
+    let said =
+        |column: &Column| (column.name(), column.element().name(), column.shape().name(), column.meaning());
     Column::ALL.iter().map(said).collect()
 }
 

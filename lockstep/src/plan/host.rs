@@ -5,7 +5,7 @@ use super::{Capacity, CreditViews, Plan, Queue};
 use crate::columns::{Column, Columns};
 use crate::recipe::{Call, GateChoice};
 use crate::rollouts::{Fetch, Views};
-use crate::{ColumnElement, Device, Error, RolloutsBuf};
+use crate::{ColumnElement, Device, Error, Metrics, RolloutsBuf};
 use lockstep_core::ragged::In;
 use lockstep_gpu::Plain;
 
@@ -119,6 +119,8 @@ impl Plan {
         let token_loss = by_token.then(|| exec.result::<f32>("token_loss", tokens));
         let row_loss = exec.result::<f64>("row_loss", sequences);
         let loss = exec.result::<f64>("loss", 1);
+        let names = Metrics::default().named().count();
+        let metrics = self.outputs.metrics.then(|| exec.result::<f64>("metrics", names));
         let entropy = recipe.entropy.map(|_| exec.result::<f32>("entropy_coef", tokens));
         let value = recipe
             .value
@@ -130,6 +132,9 @@ impl Plan {
         write_to(queue, token_loss, &out.token_loss)?;
         write(queue, row_loss, &out.row_loss)?;
         write(queue, loss, &[out.loss.unwrap_or(0.0)])?;
+        let said: Vec<f64> =
+            out.metrics.iter().flat_map(|said| said.named().map(|(_, value)| value)).collect();
+        write_to(queue, metrics, &said)?;
         write_to(queue, entropy, &out.entropy.as_ref().map_or(Vec::new(), |term| term.coef.clone()))?;
         if let (Some((gradient, loss)), Some(own)) = (value, &out.value) {
             write(queue, gradient, &own.gradient)?;

@@ -135,6 +135,11 @@ impl Recipe {
         self.plan_of(capacity, calls, outputs, false)
     }
 
+    /// The same for batches of exactly this size: without the column `counts` too, all of their sequences can count.
+    pub fn plan_exactly(&self, size: Capacity, calls: Calls, outputs: Outputs) -> Result<Plan, Error> {
+        self.plan_of(size, calls, outputs, true)
+    }
+
     fn plan_of(
         &self,
         capacity: Capacity,

@@ -36,7 +36,7 @@ impl Recipe {
         if [capacity.tokens, capacity.sequences, capacity.groups].contains(&0) {
             return Ok(None);
         }
-        let plan = self.plan_of(capacity, calls, outputs, true)?;
+        let plan = self.plan_exactly(capacity, calls, outputs)?;
         match plan.host_stages() {
             [] => plan.run(device, rollouts, credit),
             _ => Ok(None),

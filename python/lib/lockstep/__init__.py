@@ -162,6 +162,8 @@ def _loss(batch: Batch, results: dict[str, Any]) -> Loss:
     if "sums" in results:
         tokens = numbers(results["counts"])[0] if "counts" in results else numbers(batch.arrays["counts"])[0]
         said = _metrics(tokens, numbers(results["sums"]), numbers(results["maxima"]))
+    elif "metrics" in results:
+        said = dict(zip(_metrics(0, [], [0.0, 0.0]), numbers(results["metrics"])))
     of_tokens = {
         name: batch.by_tokens(results[name]) for name in ("coef", "entropy_coef", "value_gradient") if name in results
     }

@@ -23,6 +23,7 @@ from .columns import Batch
 
 __all__ = ["Loss", "loss", "metrics"]
 
+_METRICS = tuple(_metrics(0, [], [0.0, 0.0]))
 _CREDIT = ("advantage", "loss_mask", "weights", "returns")
 _LIBRARY = torch.library.Library("lockstep", "DEF")
 _LIBRARY.define(
@@ -56,13 +57,16 @@ def _computed(logp, entropy, values, columns, names, recipe, group_size):
     given.pop("per_token", None)
     batch = Batch({"logp": logp, "entropy": entropy, "values": values, **given}, group_size or None)
     results = _run(own, "loss", batch, credit, True)
-    counts = results["counts"] if "counts" in results else batch.arrays["counts"]
-    sums = [counts.view(torch.int64).double(), results["sums"], results["maxima"].double()] if "sums" in results else []
+    sums = []
+    if "sums" in results:
+        counts = results["counts"] if "counts" in results else batch.arrays["counts"]
+        sums = [counts.view(torch.int64).double(), results["sums"], results["maxima"].double()]
     value = results["value_loss"][0].float() if "value_loss" in results else logp.new_zeros(())
     # Results must not share memory: the gradient keeps the workspace, what is rare is copied.
     rare = [results.get(name) for name in ("entropy_coef", "value_gradient")]
     rare = [logp.new_empty(0) if array is None else array.clone().view(logp.shape) for array in rare]
-    stats = torch.cat(sums) if sums else logp.new_empty(0, dtype=torch.float64)
+    # The host's metrics are finished, a device's are sums.
+    stats = torch.cat(sums) if sums else results["metrics"].clone()
     return (results["loss"][0].float(), value, results["coef"].view(logp.shape), *rare, stats)
 
 
@@ -75,7 +79,7 @@ def _shapes(logp, entropy, values, columns, names, recipe, group_size):
     own = _read(recipe)
     results = {name: count for name, _, count, _ in own.plan("loss", [1, 1, 1], True, False).results}
     like = [torch.empty_like(logp) if name in results else logp.new_empty(0) for name in ("coef", "entropy_coef", "value_gradient")]
-    stats = 3 + results["sums"] + results["maxima"] if "sums" in results else 0
+    stats = 3 + results["sums"] + results["maxima"] if "sums" in results else results["metrics"]
     return (logp.new_empty(()), logp.new_empty(()), *like, logp.new_empty(stats, dtype=torch.float64))
 
 
@@ -140,5 +144,8 @@ def loss(
 
 def metrics(stats: Tensor) -> dict[str, float]:
     """Metrics of a loss by name; waits for its device."""
-    tokens, _, _, *sums, high, negative_low = stats.tolist()
+    numbers = stats.tolist()
+    if len(numbers) == len(_METRICS):
+        return dict(zip(_METRICS, numbers))
+    tokens, _, _, *sums, high, negative_low = numbers
     return _metrics(int(tokens), sums, [high, negative_low])

@@ -1,0 +1,186 @@
+"""TRL's GRPO trainer with Lockstep's maths: `LockstepGRPOTrainer` in place of `GRPOTrainer`, and nothing else changes.
+
+The trainer is TRL's own. Two things are replaced: what `GRPOConfig` says of the policy loss becomes a recipe (or give one of your own as
+`recipe=`), whose loss and gradient take the place of TRL's; and, with `advantages=`, a recipe's advantages take the place of TRL's. Entropy
+bonus, router loss, metrics, generation and logging stay TRL's. Tested with TRL 1.16.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+from trl import GRPOTrainer
+
+from . import Credit, Error, Recipe, advantages as _advantages, recipe as _recipe
+from .torch import loss as _loss, metrics as _metrics
+
+__all__ = ["LockstepGRPOTrainer", "settings"]
+
+# TRL's methods that this trainer stands on.
+_METHODS = ("_compute_loss", "_get_per_token_logps_and_entropies", "_calculate_rewards", "_generate_and_score_completions")
+_PRESETS = {
+    "grpo": "trl_grpo",
+    "bnpo": "trl_bnpo",
+    "dr_grpo": "trl_dr_grpo",
+    "dapo": "trl",
+    "luspo": "trl_luspo",
+    "sapo": "trl_sapo",
+    "cispo": "trl_cispo",
+    "vespo": "trl_vespo",
+}
+_BY_ITEMS = ("dapo", "cispo", "vespo")
+
+
+def settings(args: Any, max_completion_length: int | None = None) -> dict[str, Any]:
+    """The recipe of what a `GRPOConfig` says of the policy loss. Losses that TRL divides by `num_items_in_batch` are sums over tokens."""
+    kind = args.loss_type
+    if kind not in _PRESETS:
+        raise Error(f"loss_type is {kind!r}: expected one of {', '.join(_PRESETS)}")
+    low = args.epsilon
+    high = low if args.epsilon_high is None else args.epsilon_high
+    out: dict[str, Any] = {"extends": _PRESETS[kind]}
+    if kind == "sapo":
+        out |= {"gate.tau_pos": args.sapo_temperature_pos, "gate.tau_neg": args.sapo_temperature_neg}
+    elif kind == "cispo":
+        out["gate.high"] = high
+    elif kind == "vespo":
+        out |= {f"gate.{key}": getattr(args, f"vespo_{key}") for key in ("k_pos", "lambda_pos", "k_neg", "lambda_neg")}
+        # The sampler's weights come with the batch.
+        out["correction"] = "none"
+    elif args.delta is None:
+        out |= {"gate.clip_ratio_low": low, "gate.clip_ratio_high": high}
+    else:
+        # min(min(r, delta)·A, clip(r)·A): the smaller of delta and 1 + epsilon bounds r where A > 0, the larger where A < 0.
+        upper, largest = min(high, args.delta - 1.0), max(args.delta, 1.0 + high)
+        out["gate"] = {"kind": "two_sided", "clip_ratio_low": low, "clip_ratio_high": upper, "delta": largest}
+    if kind != "vespo":
+        out["ratio.level"] = args.importance_sampling_level
+    if args.beta:
+        weighted = {"importance_weighted": "through_ratio", "ratio": "policy"} if args.use_bias_correction_kl else {}
+        out["kl"] = {"estimator": "k3", "coef": args.beta, **weighted}
+    if args.off_policy_mask_threshold is not None:
+        out["mask.opsm_delta"] = args.off_policy_mask_threshold
+        out["mask.opsm_against"] = "rollout" if args.use_vllm else "old"
+    if kind in _BY_ITEMS:
+        out["aggregation.mode"] = "token-sum"
+    if kind == "dr_grpo":
+        out["aggregation.horizon"] = float(max_completion_length or args.max_completion_length)
+    return out
+
+
+class LockstepGRPOTrainer(GRPOTrainer):
+    """`GRPOTrainer` whose policy loss, and with `advantages` whose advantages, are Lockstep's.
+
+    Args:
+        recipe: of the loss: a name, TOML, a mapping or a `lockstep.Recipe`; None: what `args` says. Its KL, if any, is part of it.
+        advantages: a recipe whose advantages of `[prompts · num_generations]` rewards take the place of TRL's; None: TRL's own.
+
+    Raises `lockstep.Error` at once: a version of TRL without a method that this trainer needs (it is named); a recipe with a term that TRL
+    adds itself.
+    """
+
+    def __init__(self, *args: Any, recipe: Any = None, advantages: Any = None, **kwargs: Any) -> None:
+        missing = [name for name in _METHODS if not hasattr(GRPOTrainer, name)]
+        if missing:
+            raise Error(f"this version of TRL has no GRPOTrainer.{missing[0]}: use one that Lockstep was tested with (1.16)")
+        super().__init__(*args, **kwargs)
+        own = settings(self.args, self.max_completion_length) if recipe is None else recipe
+        self.lockstep_recipe: Recipe = _recipe(own)
+        self.lockstep_advantages: Recipe | None = None if advantages is None else _recipe(advantages)
+        for column, stage, call, required, _ in self.lockstep_recipe.needs():
+            if call == "loss" and required and column in ("entropy", "values"):
+                raise Error(f"{stage} reads {column}: TRL adds such a term itself (entropy_coef)")
+        self._lockstep_seen: dict[str, Any] | None = None
+        self._lockstep_rewards: Tensor | None = None
+
+    def _get_per_token_logps_and_entropies(self, *args: Any, **kwargs: Any) -> Any:
+        found = super()._get_per_token_logps_and_entropies(*args, **kwargs)
+        if self._lockstep_seen is None:
+            return found
+        logps, *rest = found
+        self._lockstep_seen |= {"logp": logps, "entropies": rest[0], "router": rest[1]}
+        # TRL's loss goes through these, so that no gradient of it reaches the model.
+        return (logps.detach(), *rest)
+
+    def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> Tensor:
+        # As it is before TRL's own adaptation of it.
+        waits = self.use_adaptive_entropy and self._last_world_entropy > self.args.entropy_target
+        coef = 0.0 if waits or not self._entropy_bonus_enabled else self.entropy_coef
+        self._lockstep_seen = {}
+        try:
+            theirs = super()._compute_loss(model, inputs)
+            seen = self._lockstep_seen
+        finally:
+            self._lockstep_seen = None
+        ours = self._policy_loss(seen, inputs)
+        if not (self._entropy_bonus_enabled or self.aux_loss_enabled):
+            return ours
+        # Terms of TRL's own keep their gradient, and their value.
+        return ours + (theirs - theirs.detach()) + self._terms_of_trl(seen, inputs, coef)
+
+    def _policy_loss(self, seen: dict[str, Any], inputs: dict[str, Any]) -> Tensor:
+        logp, mask = seen["logp"], inputs["completion_mask"]
+        if "tool_mask" in inputs:
+            mask = mask * inputs["tool_mask"]
+        weights = None
+        if self.use_vllm and self.vllm_importance_sampling_correction:
+            weights = inputs["importance_sampling_ratio"].expand_as(logp)
+        if self.top_entropy_quantile < 1.0:
+            # A quantile over all processes, which is TRL's.
+            kept = self.get_high_entropy_mask(seen["entropies"], mask, 1 - self.top_entropy_quantile)
+            weights = kept.to(logp.dtype) if weights is None else weights * kept
+        advantage = inputs["advantages"]
+        old = inputs.get("old_per_token_logps")
+        out = _loss(
+            self.lockstep_recipe,
+            Credit(advantage=advantage, per_token=advantage.dim() == 2, weights=weights),
+            logp=logp,
+            logp_old=logp.detach() if old is None else old,
+            logp_ref=inputs.get("ref_per_token_logps") if self.beta else None,
+            logp_rollout=inputs.get("sampling_per_token_logps"),
+            loss_mask=mask,
+        )
+        training = self.model.training
+        self._metrics["train" if training else "eval"]["lockstep/clip_fraction"].append(_metrics(out.stats)["clip_fraction"])
+        return out.loss / self._normalizer(inputs, training)
+
+    @torch.no_grad()
+    def _terms_of_trl(self, seen: dict[str, Any], inputs: dict[str, Any], coef: float) -> Tensor:
+        """What entropy bonus and router loss come to."""
+        mask = inputs["completion_mask"]
+        if "tool_mask" in inputs:
+            mask = mask * inputs["tool_mask"]
+        if self.top_entropy_quantile < 1.0:
+            mask = mask * self.get_high_entropy_mask(seen["entropies"], mask, 1 - self.top_entropy_quantile)
+        bonus = coef * (seen["entropies"] * mask).sum() / mask.sum().clamp(min=1.0)
+        router = self.router_aux_loss_coef * seen["router"] if self.aux_loss_enabled else 0.0
+        return (router - bonus) / (self.current_gradient_accumulation_steps if self.model.training else 1.0)
+
+    def _normalizer(self, inputs: dict[str, Any], training: bool) -> Any:
+        """What TRL divides by, beside what the recipe does."""
+        accumulated = self.current_gradient_accumulation_steps if training else 1.0
+        if self.loss_type not in _BY_ITEMS:
+            return accumulated
+        items = inputs["num_items_in_batch"].clamp(min=1.0) / self.accelerator.num_processes
+        return items * accumulated / self.args.steps_per_generation if training else items
+
+    def _calculate_rewards(self, *args: Any, **kwargs: Any) -> Tensor:
+        self._lockstep_rewards = super()._calculate_rewards(*args, **kwargs)
+        return self._lockstep_rewards
+
+    def _generate_and_score_completions(self, inputs: Any) -> dict[str, Any]:
+        batch = super()._generate_and_score_completions(inputs)
+        if self.lockstep_advantages is not None:
+            weights = self.reward_weights.to(self._lockstep_rewards.device)
+            rewards = (self._lockstep_rewards * weights).nansum(dim=1)
+            rewards[self._lockstep_rewards.isnan().all(dim=1)] = float("nan")
+            size = self.num_generations if self.model.training else self.num_generations_eval
+            lengths = torch.arange(rewards.numel() + 1, device=rewards.device)
+            credit = _advantages(self.lockstep_advantages, group_size=size, cu_seqlens=lengths, rewards=rewards.float())
+            own = len(batch["advantages"])
+            first = self.accelerator.process_index * own
+            batch["advantages"] = credit.advantage[first : first + own]
+        return batch

@@ -1,0 +1,108 @@
+"""The operator of torch: registered rightly, traced without a break, equal bits, nothing copied."""
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import lockstep  # noqa: E402
+import lockstep.torch  # noqa: E402
+
+OP = torch.ops.lockstep.loss.default
+
+
+def batch(rows=8, width=16, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    old = -2 * torch.rand(rows, width, generator=generator)
+    new = (old + 0.3 * torch.randn(rows, width, generator=generator)).clamp(max=0).requires_grad_()
+    mask = torch.rand(rows, width, generator=generator) > 0.2
+    return new, old, torch.randn(rows, generator=generator), mask, torch.tensor([rows * width, rows, rows])
+
+
+def loss(new, old, advantage, mask, counts):
+    return lockstep.torch.loss("dapo", advantage, logp=new, logp_old=old, loss_mask=mask, counts=counts).loss
+
+
+def gradient(function, arguments):
+    arguments[0].grad = None
+    value = function(*arguments)
+    value.backward()
+    return value.detach(), arguments[0].grad.clone()
+
+
+def test_the_operator_passes_torchs_own_checks():
+    new, old, advantage, mask, counts = batch()
+    names = ["credit.advantage", "logp_old", "loss_mask", "counts"]
+    checks = torch.library.opcheck(OP, (new, None, None, [advantage, old, mask, counts], names, "dapo", 0))
+    assert set(checks.values()) == {"SUCCESS"} and len(checks) == 4
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
+def test_compiled_without_a_break_the_bits_are_eagers(backend):
+    torch._dynamo.reset()
+    compiled = torch.compile(loss, fullgraph=True, backend=backend)
+    arguments = batch()
+    for got, want in zip(gradient(compiled, arguments), gradient(loss, arguments)):
+        assert torch.equal(got, want)
+
+
+def test_lengths_and_denominators_are_not_compiled_in():
+    torch._dynamo.reset()
+    counter = torch._dynamo.testing.CompileCounter()
+    compiled = torch.compile(loss, fullgraph=True, backend=counter)
+    for width in (16, 24, 32, 48):
+        gradient(compiled, batch(width=width))
+    assert counter.frame_count <= 2
+    before = counter.frame_count
+    for tokens in (100, 200, 300, 400):
+        *rest, counts = batch(width=48)
+        gradient(compiled, (*rest, counts + tokens))
+    assert counter.frame_count == before
+
+
+def test_the_gradient_is_the_numerical_one():
+    new, old, advantage, mask, counts = batch(rows=2, width=4)
+    _, closed = gradient(loss, (new, old, advantage, mask, counts))
+    step = 1e-3
+    for place in range(new.numel()):
+        moved = torch.zeros(new.numel())
+        moved[place] = step
+        ends = [loss((new.detach() + sign * moved.view_as(new)).clamp(max=0), old, advantage, mask, counts) for sign in (1, -1)]
+        # A token at a bound of the clip has no derivative.
+        if not new.flatten()[place] > -step:
+            assert ((ends[0] - ends[1]) / (2 * step)).item() == pytest.approx(closed.flatten()[place].item(), abs=2e-4)
+
+
+def test_a_scaled_loss_has_a_gradient_scaled_exactly():
+    arguments = batch()
+    _, plain = gradient(loss, arguments)
+    _, scaled = gradient(lambda *own: loss(*own) * 65536, arguments)
+    assert torch.equal(scaled, plain * 65536)
+
+
+def test_half_precision_comes_back_as_it_went_in():
+    new, *rest = batch()
+    half = new.detach().bfloat16().requires_grad_()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        value, own = gradient(loss, (half, *rest))
+    assert value.dtype == torch.float32 and own.dtype == torch.bfloat16
+
+
+def test_columns_of_the_right_type_are_not_copied():
+    new, old, advantage, mask, counts = batch()
+    own = lockstep.columns.Batch(dict(logp=new, logp_old=old, loss_mask=mask, counts=counts), None)
+    for name, tensor in dict(logp=new, logp_old=old, loss_mask=mask, counts=counts).items():
+        assert own.arrays[name].data_ptr() == tensor.data_ptr(), name
+
+
+def test_what_is_wrong_is_named():
+    new, old, advantage, mask, counts = batch()
+    with pytest.raises(lockstep.Error, match="`logp_old` has shape") as refused:
+        lockstep.torch.loss("dapo", advantage, logp=new, logp_old=old[:, :3])
+    assert refused.value.argument == "logp_old"
+    above = new.detach().clone()
+    above[2, 3] = 0.5
+    with pytest.raises(lockstep.Error, match=r"`logp`\[35\] is 0.5") as refused:
+        lockstep.torch.loss("dapo", advantage, logp=above, logp_old=old)
+    assert (refused.value.argument, refused.value.index) == ("logp", 35)
+    with pytest.raises(lockstep.Error, match="missing columns: logp_ref"):
+        lockstep.torch.loss("nemo_kl", advantage, logp=new, logp_old=old)

@@ -18,17 +18,23 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from . import Credit, Recipe, _metrics, _nested, _run, recipe as _recipe
-from .columns import Batch
+from . import Credit, Recipe, _metrics, _nested, _run, names, recipe as _recipe
+from .columns import COLUMNS, Batch, error
 
 __all__ = ["Loss", "loss", "metrics"]
 
 _METRICS = tuple(_metrics(0, [], [0.0, 0.0]))
 _CREDIT = ("advantage", "loss_mask", "weights", "returns")
+# What a gradient goes to; the other columns that the loss of some recipe reads are constants.
+_ACTIVE = ("logp", "entropy", "values")
+_READ = {column for name in names() for column, _, call, *_ in _recipe(name).needs() if call == "loss"}
+_COLUMNS = tuple(name for name in COLUMNS if name in _READ and name not in _ACTIVE)
+# One argument a column: torch takes lists of tensors apart in Python, which costs more than the loss.
 _LIBRARY = torch.library.Library("lockstep", "DEF")
 _LIBRARY.define(
-    "loss(Tensor logp, Tensor? entropy, Tensor? values, Tensor[] columns, str[] names, str recipe, int group_size)"
-    " -> (Tensor loss, Tensor value_loss, Tensor coef, Tensor entropy_coef, Tensor value_gradient, Tensor stats)"
+    "loss(str recipe, int group_size, bool per_token, Tensor logp, Tensor? entropy, Tensor? values, "
+    + ", ".join(f"Tensor? {name}" for name in (*(f"credit_{name}" for name in _CREDIT), *_COLUMNS))
+    + ") -> (Tensor loss, Tensor value_loss, Tensor coef, Tensor entropy_coef, Tensor value_gradient, Tensor stats)"
 )
 
 
@@ -49,13 +55,11 @@ def _read(source: str) -> Recipe:
     return _recipe(json.loads(source) if source.startswith("{") else source)
 
 
-def _computed(logp, entropy, values, columns, names, recipe, group_size):
+def _computed(recipe, group_size, per_token, logp, entropy, values, *rest):
     own = _read(recipe)
-    given = dict(zip(names, columns))
-    arrays = {name: given.pop(f"credit.{name}", None) for name in _CREDIT}
-    credit = Credit(per_token=arrays["advantage"].dim() == 2 or "per_token" in given, **arrays)
-    given.pop("per_token", None)
-    batch = Batch({"logp": logp, "entropy": entropy, "values": values, **given}, group_size or None)
+    credit = Credit(rest[0], per_token, *rest[1 : len(_CREDIT)])
+    given = dict(zip(_COLUMNS, rest[len(_CREDIT) :]), logp=logp, entropy=entropy, values=values)
+    batch = Batch(given, group_size or None)
     results = _run(own, "loss", batch, credit, True)
     sums = []
     if "sums" in results:
@@ -75,7 +79,7 @@ for _device in ("CPU", "CUDA"):
 
 
 @torch.library.register_fake("lockstep::loss", lib=_LIBRARY)
-def _shapes(logp, entropy, values, columns, names, recipe, group_size):
+def _shapes(recipe, group_size, per_token, logp, *rest):
     own = _read(recipe)
     results = {name: count for name, _, count, _ in own.plan("loss", [1, 1, 1], True, False).results}
     like = [torch.empty_like(logp) if name in results else logp.new_empty(0) for name in ("coef", "entropy_coef", "value_gradient")]
@@ -83,23 +87,30 @@ def _shapes(logp, entropy, values, columns, names, recipe, group_size):
     return (logp.new_empty(()), logp.new_empty(()), *like, logp.new_empty(stats, dtype=torch.float64))
 
 
-def _save(ctx, inputs, output):
-    _, _, coef, entropy_coef, value_gradient, stats = output
-    ctx.mark_non_differentiable(coef, entropy_coef, value_gradient, stats)
-    ctx.save_for_backward(coef, entropy_coef, value_gradient)
-    ctx.columns = len(inputs[3])
-    ctx.wants = [tensor is not None for tensor in inputs[:3]]
+class _Differentiable(torch.autograd.Function):
+    """The operator with its closed-form gradient; a second derivative is an error."""
+
+    @staticmethod
+    def forward(ctx, *arguments):
+        with torch._C._AutoDispatchBelowAutograd():
+            out = torch.ops.lockstep.loss(*arguments)
+        _, _, coef, entropy_coef, value_gradient, stats = out
+        ctx.mark_non_differentiable(coef, entropy_coef, value_gradient, stats)
+        ctx.save_for_backward(coef, entropy_coef, value_gradient)
+        ctx.wants = [tensor is not None for tensor in arguments[3:6]]
+        return out
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, of_loss, of_value, *_):
+        coef, entropy_coef, value_gradient = ctx.saved_tensors
+        entropy = of_loss * entropy_coef if ctx.wants[1] and entropy_coef.numel() else None
+        values = of_value * value_gradient if ctx.wants[2] and value_gradient.numel() else None
+        return None, None, None, of_loss * coef, entropy, values, *([None] * (len(_CREDIT) + len(_COLUMNS)))
 
 
-def _backward(ctx, of_loss, of_value, *_):
-    coef, entropy_coef, value_gradient = ctx.saved_tensors
-    logp = of_loss * coef
-    entropy = of_loss * entropy_coef if ctx.wants[1] and entropy_coef.numel() else None
-    values = of_value * value_gradient if ctx.wants[2] and value_gradient.numel() else None
-    return logp, entropy, values, [None] * ctx.columns, None, None, None
-
-
-torch.library.register_autograd("lockstep::loss", _backward, setup_context=_save, lib=_LIBRARY)
+# Not `register_autograd`: that looks at every argument of the schema in Python, which costs more than the loss.
+_LIBRARY.impl("loss", _Differentiable.apply, "Autograd")
 
 
 def loss(
@@ -123,22 +134,14 @@ def loss(
         recipe = json.dumps(_nested(recipe))
     if isinstance(credit, Tensor):
         credit = Credit(advantage=credit, per_token=credit.shape == logp.shape and credit.dim() == 2)
-    names, tensors = [], []
-    for name in _CREDIT:
-        value = getattr(credit, name)
-        if value is not None:
-            names.append(f"credit.{name}")
-            tensors.append(value)
-    if credit.per_token and credit.advantage.dim() == 1:
-        names.append("per_token")
-        tensors.append(credit.advantage)
-    entropy, values = columns.pop("entropy", None), columns.pop("values", None)
-    for name, value in columns.items():
-        if value is not None:
-            names.append(name)
-            tensors.append(value)
-    floats = [None if tensor is None else tensor.float() for tensor in (logp, entropy, values)]
-    out = torch.ops.lockstep.loss(*floats, tensors, names, recipe, group_size)
+    unknown = [name for name in columns if name not in _COLUMNS and name not in _ACTIVE]
+    if unknown:
+        raise error(unknown[0], f" is no column that a loss reads: known are {', '.join((*_ACTIVE, *_COLUMNS))}")
+    active = [columns.get(name) for name in _ACTIVE[1:]]
+    active = [None if tensor is None else tensor.float() for tensor in (logp, *active)]
+    of_credit = [getattr(credit, name) for name in _CREDIT]
+    given = [columns.get(name) for name in _COLUMNS]
+    out = torch.ops.lockstep.loss(recipe, group_size, credit.per_token, *active, *of_credit, *given)
     return Loss(out[0], out[1], out[2], out[5])
 
 

@@ -65,9 +65,39 @@ def _device(name: str, threads: int | None) -> Device:
     return Device(name, threads)
 
 
+class _Planned:
+    """A plan, and what it says of itself."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan, self.bytes = plan, plan.workspace_bytes
+        self.results = {name: (type_, count, at) for name, type_, count, at in plan.results}
+        self.reads = frozenset(column.number for column in COLUMNS.values() if plan.reads(column.number))
+
+
 @lru_cache(maxsize=256)
-def _plan(recipe: Recipe, calls: str, size: tuple[int, int, int], metrics: bool) -> Plan:
-    return recipe.plan(calls, list(size), metrics, False)
+def _plan(recipe: Recipe, calls: str, size: tuple[int, int, int], metrics: bool) -> _Planned:
+    return _Planned(recipe.plan(calls, list(size), metrics, False))
+
+
+class _Results:
+    """Results of a plan by name, cut out of its workspace where they are asked for."""
+
+    def __init__(self, of: Any, planned: _Planned, block: Any) -> None:
+        self.of, self.places, self.block = of, planned.results, block
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.places
+
+    def __getitem__(self, name: str) -> Any:
+        return self.of.result(self.block, *self.places[name])
+
+    def get(self, name: str) -> Any:
+        return self[name] if name in self.places else None
+
+    def bytes(self, name: str) -> Any:
+        """The same as bytes."""
+        type_, count, at = self.places[name]
+        return self.block[at : at + count * int(type_[1:]) // 8]
 
 
 @dataclass
@@ -103,22 +133,22 @@ class Loss:
     """dL/d(values), of tokens, where the recipe has a value loss."""
 
 
-def _run(recipe: Recipe, calls: str, batch: Batch, credit: Credit | None, metrics: bool) -> dict[str, Any]:
+def _run(recipe: Recipe, calls: str, batch: Batch, credit: Credit | None, metrics: bool) -> _Results:
     """Runs a plan of this very batch; its results by name."""
     of = batch.library
-    plan = _plan(recipe, calls, tuple(batch.size), metrics)
-    block, address = of.workspace(plan.workspace_bytes)
+    planned = _plan(recipe, calls, tuple(batch.size), metrics)
+    block, address = of.workspace(planned.bytes)
     kept: list[Any] = []
     threads = None if of.name != "cpu" or not hasattr(of, "torch") else of.torch.get_num_threads()
-    plan.run(
+    planned.plan.run(
         _device(of.name, threads),
         of.stream,
-        batch.places(plan.reads),
+        batch.places(planned.reads),
         None if credit is None else _places(credit, batch, kept),
-        (address, plan.workspace_bytes),
+        (address, planned.bytes),
         True,
     )
-    return {name: of.result(block, type_, count, at) for name, type_, count, at in plan.results}
+    return _Results(of, planned, block)
 
 
 def _places(credit: Credit, batch: Batch, kept: list[Any]) -> tuple[Any, ...]:
@@ -141,7 +171,7 @@ def _places(credit: Credit, batch: Batch, kept: list[Any]) -> tuple[Any, ...]:
     )
 
 
-def _credit(recipe: Recipe, batch: Batch, results: dict[str, Any]) -> Credit:
+def _credit(recipe: Recipe, batch: Batch, results: _Results) -> Credit:
     def of_tokens(*names: str) -> Any:
         found = next((results[name] for name in names if name in results), None)
         return None if found is None else batch.by_tokens(found)
@@ -157,7 +187,7 @@ def _credit(recipe: Recipe, batch: Batch, results: dict[str, Any]) -> Credit:
     )
 
 
-def _loss(batch: Batch, results: dict[str, Any]) -> Loss:
+def _loss(batch: Batch, results: _Results) -> Loss:
     numbers, said = batch.library.numbers, {}
     if "sums" in results:
         tokens = numbers(results["counts"])[0] if "counts" in results else numbers(batch.arrays["counts"])[0]

@@ -243,11 +243,11 @@ class Batch:
         offsets = self.arrays["cu_seqlens"]
         return self.library.numbers(offsets[-1:])[0] if self._rows("cu_seqlens") else 0
 
-    def places(self, reads: Any) -> list[tuple[int, int, int]]:
-        """Number, address and elements of each column that `reads` says is read."""
+    def places(self, reads: frozenset[int]) -> list[tuple[int, int, int]]:
+        """Number, address and elements of each column whose number is among `reads`."""
         of = self.library
         numbered = ((COLUMNS[name].number, array) for name, array in self.arrays.items())
-        return [(number, *of.place(array)) for number, array in numbered if reads(number)]
+        return [(number, *of.place(array)) for number, array in numbered if number in reads]
 
     def by_tokens(self, array: Any) -> Any:
         """A result of tokens in the shape that columns of tokens came in."""

@@ -61,16 +61,15 @@ def _computed(recipe, group_size, per_token, logp, entropy, values, *rest):
     given = dict(zip(_COLUMNS, rest[len(_CREDIT) :]), logp=logp, entropy=entropy, values=values)
     batch = Batch(given, group_size or None)
     results = _run(own, "loss", batch, credit, True)
-    sums = []
-    if "sums" in results:
-        counts = results["counts"] if "counts" in results else batch.arrays["counts"]
-        sums = [counts.view(torch.int64).double(), results["sums"], results["maxima"].double()]
     value = results["value_loss"][0].float() if "value_loss" in results else logp.new_zeros(())
     # Results must not share memory: the gradient keeps the workspace, what is rare is copied.
     rare = [results.get(name) for name in ("entropy_coef", "value_gradient")]
     rare = [logp.new_empty(0) if array is None else array.clone().view(logp.shape) for array in rare]
-    # The host's metrics are finished, a device's are sums.
-    stats = torch.cat(sums) if sums else results["metrics"].clone()
+    if "sums" in results:
+        counts = results.bytes("counts") if "counts" in results else batch.arrays["counts"].view(torch.uint8)
+        stats = torch.cat([counts, results.bytes("sums"), results.bytes("maxima")])
+    else:
+        stats = results["metrics"].clone()
     return (results["loss"][0].float(), value, results["coef"].view(logp.shape), *rare, stats)
 
 
@@ -83,8 +82,11 @@ def _shapes(recipe, group_size, per_token, logp, *rest):
     own = _read(recipe)
     results = {name: count for name, _, count, _ in own.plan("loss", [1, 1, 1], True, False).results}
     like = [torch.empty_like(logp) if name in results else logp.new_empty(0) for name in ("coef", "entropy_coef", "value_gradient")]
-    stats = 3 + results["sums"] + results["maxima"] if "sums" in results else results["metrics"]
-    return (logp.new_empty(()), logp.new_empty(()), *like, logp.new_empty(stats, dtype=torch.float64))
+    if "sums" in results:
+        stats = logp.new_empty(24 + 8 * results["sums"] + 4 * results["maxima"], dtype=torch.uint8)
+    else:
+        stats = logp.new_empty(results["metrics"], dtype=torch.float64)
+    return (logp.new_empty(()), logp.new_empty(()), *like, stats)
 
 
 class _Differentiable(torch.autograd.Function):
@@ -147,8 +149,9 @@ def loss(
 
 def metrics(stats: Tensor) -> dict[str, float]:
     """Metrics of a loss by name; waits for its device."""
-    numbers = stats.tolist()
-    if len(numbers) == len(_METRICS):
-        return dict(zip(_METRICS, numbers))
-    tokens, _, _, *sums, high, negative_low = numbers
-    return _metrics(int(tokens), sums, [high, negative_low])
+    # The host's are finished; a device's are counts, sums and maxima.
+    if stats.dtype == torch.float64:
+        return dict(zip(_METRICS, stats.tolist()))
+    bytes_ = stats.cpu()
+    tokens = bytes_[:8].view(torch.int64).item()
+    return _metrics(tokens, bytes_[24:-8].view(torch.float64).tolist(), bytes_[-8:].view(torch.float32).tolist())

@@ -217,21 +217,38 @@ impl<A: Arith, L: Picks> Team for Wide<A, L> {
 
     #[inline(always)]
     fn sum<const K: usize>(&self, span: Span, f: impl Fn(usize) -> [f64; K]) -> [f64; K] {
-        // One place that calls `f`.
-        let mut columns = [[0.0f64; COLUMNS]; K];
-        let short = span.len() <= LANES;
-        for i in 0..span.len() {
-            let terms = f(span.start + i);
-            for k in 0..K {
-                columns[k][i % COLUMNS] += terms[k];
+        // One place that calls `f`, for eight elements at a time: single numbers that are stored cannot be loaded as a vector soon after.
+        let (mut columns, mut sums, mut start) = (None, [0.0; K], 0);
+        while start < span.len() {
+            let mut lanes = [[0.0f64; LANES]; K];
+            for first in (0..LANES.min(span.len() - start)).step_by(8) {
+                for l in first..first + 8 {
+                    let there = start + l < span.len();
+                    let terms = f(if there { span.start + start + l } else { span.end - 1 });
+                    for k in 0..K {
+                        lanes[k][l] = if there { 0.0 + terms[k] } else { 0.0 };
+                    }
+                }
             }
+            if span.len() <= LANES {
+                // The other columns are +0, and x + 0 = x.
+                for k in 0..K {
+                    sums[k] = num::canonical64(butterfly(lanes[k]));
+                }
+                return sums;
+            }
+            let columns = columns.get_or_insert([[0.0; COLUMNS]; K]);
+            for k in 0..K {
+                for l in 0..LANES {
+                    columns[k][start % COLUMNS + l] += lanes[k][l];
+                }
+            }
+            start += LANES;
         }
-        let mut sums = [0.0; K];
-        for k in 0..K {
-            // In a short row the other columns are +0, and x + 0 = x.
-            let mut lanes = [0.0; LANES];
-            lanes.copy_from_slice(&columns[k][..LANES]);
-            sums[k] = num::canonical64(if short { butterfly(lanes) } else { fold_columns(&columns[k]) });
+        if let Some(columns) = &columns {
+            for k in 0..K {
+                sums[k] = num::canonical64(fold_columns(&columns[k]));
+            }
         }
         sums
     }
@@ -325,11 +342,12 @@ impl<A: Arith, L: Picks> Team for Wide<A, L> {
 
     #[inline(always)]
     fn max(&self, span: Span, f: impl Fn(usize) -> f32) -> f32 {
-        let mut maximum = f32::NEG_INFINITY;
+        // Of integers: `num::max` takes ten cycles, each after the last.
+        let mut maximum = signed_order(f32::NEG_INFINITY);
         for i in span.start..span.end {
-            maximum = num::max(maximum, f(i));
+            maximum = maximum.max(signed_order(f(i)));
         }
-        maximum
+        num::canonical(unordered(maximum))
     }
 
     #[inline(always)]

@@ -246,6 +246,11 @@ impl Columns {
         self.0 |= column.bit();
     }
 
+    /// With one more if it is there.
+    pub(crate) const fn with(self, column: Column, there: bool) -> Columns {
+        Columns(self.0 | column.bit() * there as u64)
+    }
+
     /// Whether it is among them.
     pub fn contains(self, column: Column) -> bool {
         self.0 & column.bit() != 0

@@ -59,9 +59,8 @@ macro_rules! rollouts {
         impl<'a> Views<'a> {
             /// Which columns are there.
             pub fn columns(&self) -> Columns {
-                let mut columns = Columns::NONE;
-                $(if self.$name.is_some() { columns.insert(Column::$name); })*
-                columns
+                // Without a branch: every call of a recipe asks.
+                Columns::NONE$(.with(Column::$name, self.$name.is_some()))*
             }
 
             /// Length of a column, if it is there.
@@ -129,9 +128,8 @@ macro_rules! rollouts {
         impl Rollouts<'_> {
             /// Which columns are there.
             pub fn columns(&self) -> Columns {
-                let mut columns = Columns::NONE;
-                $(if self.$name.is_some() { columns.insert(Column::$name); })*
-                columns
+                // Without a branch: every call of a recipe asks.
+                Columns::NONE$(.with(Column::$name, self.$name.is_some()))*
             }
 
             /// Length of a column, if it is there.
@@ -207,9 +205,9 @@ impl<'a> Rollouts<'a> {
         self.check_of(&self.batch()?, self.columns())
     }
 
-    /// The same of some columns.
+    /// The same of some columns, all of which are there.
     pub(crate) fn check_of(&self, batch: &Batch<'_>, columns: Columns) -> Result<(), Error> {
-        for column in columns.shared(self.columns()).iter() {
+        for column in columns.iter() {
             let Some(got) = self.length(column) else { continue };
             let Some((expected, because)) = self.expected(batch, column.shape()) else { continue };
             if got != expected {

@@ -28,7 +28,7 @@ impl Recipe {
         }
         // Step by step would say which column is missing; so does a plan.
         for call in [Call::Advantages, Call::Loss].into_iter().filter(|call| calls.has(*call)) {
-            self.check_columns(call, rollouts)?;
+            self.check_columns(call, rollouts.columns())?;
         }
         let batch = rollouts.batch()?;
         let capacity =

@@ -24,30 +24,9 @@ impl AdvantageChoice {
             )));
         }
         let finite = |x: f64| x >= 0.0 && x.is_finite();
-        let own = [
-            ("mad_floor", self.mad_floor, Estimator::McGrpo, "mc_grpo", "a finite number of at least 0"),
-            ("over_nonzero", self.over_nonzero.map(|_| 1.0), Estimator::McGrpo, "mc_grpo", "true or false"),
-            ("f_norm", self.f_norm, Estimator::Gpg, "gpg", "a positive finite number"),
-            ("gamma", self.gamma, Estimator::ReinforcePlusPlus, "reinforce_plus_plus", "0 to 1"),
-            ("tau2", self.tau2, Estimator::V05, "v0_5", "a finite number of at least 0"),
-            ("decay", self.decay, Estimator::RoleBaseline, "role_baseline", "0 to 1"),
-            ("k", self.k.map(f64::from), Estimator::PassAtK, "pass_at_k", "at least 1"),
-            ("laplace", self.laplace.map(|_| 1.0), Estimator::V05, "v0_5", "true or false"),
-            ("leave_one_out", self.leave_one_out.map(|_| 1.0), Estimator::Gdpo, "gdpo", "true or false"),
-            ("stop_at_mask", self.stop_at_mask.map(|_| 1.0), Estimator::Tempo, "tempo", "true or false"),
-            ("pad_id", self.pad_id.map(f64::from), Estimator::Tempo, "tempo", "a token id"),
-            ("robust", self.robust.map(|_| 1.0), Estimator::Vcpo, "vcpo", "median or winsorised"),
-            ("winsor_share", self.winsor_share, Estimator::Vcpo, "vcpo", "at least 0 and below 0.5"),
-            (
-                "role_order",
-                self.role_order.map(|_| 1.0),
-                Estimator::RoleBaseline,
-                "role_baseline",
-                "an order",
-            ),
-        ];
-        for (name, value, estimator, spelled, expected) in own {
-            let Some(value) = value else { continue };
+        // One call each: a table of them would be built on every call of a recipe.
+        let own = |name: &str, value: Option<f64>, estimator, spelled: &str, expected: &str| {
+            let Some(value) = value else { return Ok(()) };
             if self.estimator != estimator {
                 return Err(Error::Recipe(format!(
                     "advantage.{name} is used by the estimator {spelled} only"
@@ -60,10 +39,31 @@ impl AdvantageChoice {
                 "f_norm" => value > 0.0 && finite(value),
                 _ => finite(value),
             };
-            if !good {
-                return Err(Error::Recipe(format!("advantage.{name} is {value}: expected {expected}")));
+            match good {
+                true => Ok(()),
+                false => Err(Error::Recipe(format!("advantage.{name} is {value}: expected {expected}"))),
             }
-        }
+        };
+        own("mad_floor", self.mad_floor, Estimator::McGrpo, "mc_grpo", "a finite number of at least 0")?;
+        own("over_nonzero", self.over_nonzero.map(|_| 1.0), Estimator::McGrpo, "mc_grpo", "true or false")?;
+        own("f_norm", self.f_norm, Estimator::Gpg, "gpg", "a positive finite number")?;
+        own("gamma", self.gamma, Estimator::ReinforcePlusPlus, "reinforce_plus_plus", "0 to 1")?;
+        own("tau2", self.tau2, Estimator::V05, "v0_5", "a finite number of at least 0")?;
+        own("decay", self.decay, Estimator::RoleBaseline, "role_baseline", "0 to 1")?;
+        own("k", self.k.map(f64::from), Estimator::PassAtK, "pass_at_k", "at least 1")?;
+        own("laplace", self.laplace.map(|_| 1.0), Estimator::V05, "v0_5", "true or false")?;
+        own("leave_one_out", self.leave_one_out.map(|_| 1.0), Estimator::Gdpo, "gdpo", "true or false")?;
+        own("stop_at_mask", self.stop_at_mask.map(|_| 1.0), Estimator::Tempo, "tempo", "true or false")?;
+        own("pad_id", self.pad_id.map(f64::from), Estimator::Tempo, "tempo", "a token id")?;
+        own("robust", self.robust.map(|_| 1.0), Estimator::Vcpo, "vcpo", "median or winsorised")?;
+        own("winsor_share", self.winsor_share, Estimator::Vcpo, "vcpo", "at least 0 and below 0.5")?;
+        own(
+            "role_order",
+            self.role_order.map(|_| 1.0),
+            Estimator::RoleBaseline,
+            "role_baseline",
+            "an order",
+        )?;
         if let Some(least) = self.least_std {
             if !finite(least) {
                 return Err(Error::Recipe(format!(

@@ -4,8 +4,8 @@ use super::{
     Against, EntropyKind, Estimator, GateChoice, KlPlace, RatioLevel, Recipe, ShapingChoice, SharpenChoice,
     TimeChoice,
 };
+use crate::Error;
 use crate::columns::{Column, Columns};
-use crate::{Error, Rollouts};
 use lockstep_core::gate::Divergence;
 use std::fmt::Write as _;
 
@@ -74,21 +74,21 @@ impl Recipe {
         columns
     }
 
-    /// Whether a call has what it needs. Errors: all columns that are missing, each with the stage that wants it.
-    pub(crate) fn check_columns(&self, call: Call, rollouts: &Rollouts<'_>) -> Result<(), Error> {
-        self.check_present(call, rollouts.columns())
-    }
-
-    /// The same, of the columns that are there.
-    pub(crate) fn check_present(&self, call: Call, there: Columns) -> Result<(), Error> {
-        let mut missing = false;
+    /// Whether a call has what it needs, and the columns that it uses of those that are there. Errors: all columns that are missing, each with
+    /// the stage that wants it.
+    pub(crate) fn check_columns(&self, call: Call, there: Columns) -> Result<Columns, Error> {
+        let (mut missing, mut used) = (false, Columns::NONE);
         let lacks = |need: &Need| {
             let other = need.or.is_some_and(|or| there.contains(or));
             need.required && !there.contains(need.column) && !other
         };
-        self.each_need(call, |need| missing |= lacks(&need));
+        self.each_need(call, |need| {
+            missing |= lacks(&need);
+            used.insert(need.column);
+            need.or.into_iter().for_each(|or| used.insert(or));
+        });
         if !missing {
-            return Ok(());
+            return Ok(used.shared(there));
         }
         let mut said = String::new();
         self.each_need(call, |need| {

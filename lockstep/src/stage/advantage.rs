@@ -38,12 +38,14 @@ impl Recipe {
         device: &Device,
         (batch, of_tokens): (&Batch<'_>, &Batch<'_>),
         input: &Rewards<'_>,
-    ) -> Result<Credit, Error> {
+        credit: &mut Credit,
+    ) -> Result<(), Error> {
         self.check_nan(input.rewards)?;
         let shaped = self.shaped_rewards(device, batch, input)?;
         let seen = Rewards { rewards: &shaped, ..*input };
-        if let Some(out) = self.other_estimator(device, of_tokens, &seen)? {
-            return self.after_estimator(device, batch, input, &shaped, out);
+        if let Some(other) = self.other_estimator(device, of_tokens, &seen)? {
+            *credit = other;
+            return self.after_estimator(device, batch, input, &shaped, credit);
         }
         let own = match self.advantage.estimator {
             Estimator::Reward => vec![0.0; batch.groups()],
@@ -52,8 +54,8 @@ impl Recipe {
         let given = if own.is_empty() { input.columns.baseline } else { Some(&own[..]) };
         let weights = input.columns.baseline_weights.filter(|_| self.advantage.robust.is_none());
         let params = GroupParams { given, weights, ..self.advantage.group_params() };
-        let mut groups = group_advantage(device, of_tokens, &shaped, input.valid, &params)?;
-        let mut advantage = std::mem::take(&mut groups.advantage);
+        credit.groups = group_advantage(device, of_tokens, &shaped, input.valid, &params)?;
+        let mut advantage = std::mem::take(&mut credit.groups.advantage);
         if self.advantage.over_nonzero == Some(true) {
             for group in 0..batch.groups() {
                 let span = batch.cu_groups().span(group);
@@ -64,7 +66,7 @@ impl Recipe {
             }
         }
         if let Some(params) = self.advantage.whitening() {
-            let alone = self.alone(batch, &groups.counted);
+            let alone = self.alone(batch, &credit.groups.counted);
             let left_out = |i: usize| alone.get(i).is_some_and(|alone| *alone);
             let valid = |i: usize| input.valid.is_none_or(|v| v[i] != 0);
             let counted = |i: usize| !shaped[i].is_nan() && valid(i) && !left_out(i);
@@ -76,8 +78,8 @@ impl Recipe {
                 advantage = whiten(device, of_tokens, Advantage::PerSequence(&values), &params)?;
             }
         }
-        let out = Credit { advantage, groups, ..Credit::default() };
-        self.after_estimator(device, batch, input, &shaped, out)
+        credit.advantage = advantage;
+        self.after_estimator(device, batch, input, &shaped, credit)
     }
 
     /// Sequences of groups with fewer than two counted members, `[S]`, where `advantage.singleton` is `leave_out`; else empty.

@@ -43,9 +43,9 @@ impl Recipe {
     /// ```
     pub fn advantages(&self, device: &Device, rollouts: &Rollouts<'_>) -> Result<Credit, Error> {
         self.check()?;
-        self.check_columns(Call::Advantages, rollouts)?;
+        let used = self.check_columns(Call::Advantages, rollouts.columns())?;
         let batch = rollouts.batch()?;
-        rollouts.check_of(&batch, self.reads_of(Call::Advantages))?;
+        rollouts.check_of(&batch, used)?;
         if let Some((credit, _)) = self.staged(device, rollouts, None, Calls::Advantages, Outputs::COEF)? {
             return Ok(credit);
         }
@@ -76,17 +76,25 @@ impl Recipe {
         };
         let penalised = self.penalised_tokens(device, &of_tokens, rollouts)?;
         let token_rewards = penalised.as_deref().or(rollouts.token_rewards);
-        let mut credit = match (self.advantage.over_time, self.advantage.estimator) {
+        let mut credit = Credit::default();
+        match (self.advantage.over_time, self.advantage.estimator) {
             (Some(choice), _) => {
                 let ratio = correction.as_ref().map(|correction| &correction.weights[..]);
-                self.advantages_over_time(device, &of_tokens, rollouts, token_rewards, ratio, choice)?
+                credit =
+                    self.advantages_over_time(device, &of_tokens, rollouts, token_rewards, ratio, choice)?;
             }
             (None, Estimator::ReinforcePlusPlus) => {
-                self.token_advantages(device, &of_tokens, needed(token_rewards, "token_rewards")?)?
+                credit =
+                    self.token_advantages(device, &of_tokens, needed(token_rewards, "token_rewards")?)?;
             }
             (None, Estimator::ReMax) if rollouts.rewards.is_none() => {
                 let rewards = needed(token_rewards, "token_rewards")?;
-                self.remax_advantages(device, &of_tokens, rewards, needed(rollouts.baseline, "baseline")?)?
+                credit = self.remax_advantages(
+                    device,
+                    &of_tokens,
+                    rewards,
+                    needed(rollouts.baseline, "baseline")?,
+                )?;
             }
             (None, estimator) => {
                 let penalised = self.penalised_sequences(device, &of_tokens, rollouts)?;
@@ -102,11 +110,11 @@ impl Recipe {
                 let valid = valid(rollouts.valid, correction.as_ref().map(|c| &c.kept[..]));
                 let input = Rewards { rewards, valid: valid.as_deref(), columns: rollouts };
                 match estimator {
-                    Estimator::Tempo => self.tree_advantages(device, &batch, &input)?,
-                    _ => self.outcome_advantages(device, (&batch, &of_tokens), &input)?,
+                    Estimator::Tempo => credit = self.tree_advantages(device, &batch, &input)?,
+                    _ => self.outcome_advantages(device, (&batch, &of_tokens), &input, &mut credit)?,
                 }
             }
-        };
+        }
         if let Some(correction) = correction {
             let after = correction.denominator == Denominator::After;
             credit.loss_mask = after.then_some(correction.kept_mask);
@@ -167,9 +175,9 @@ impl Recipe {
         out: &mut Loss,
     ) -> Result<(), Error> {
         self.check()?;
-        self.check_columns(Call::Loss, rollouts)?;
+        let used = self.check_columns(Call::Loss, rollouts.columns())?;
         let batch = rollouts.batch()?;
-        rollouts.check_of(&batch, self.reads_of(Call::Loss))?;
+        rollouts.check_of(&batch, used)?;
         credit.check(&batch)?;
         if let Some((_, loss)) = self.staged(device, rollouts, Some(credit), Calls::Loss, outputs)? {
             *out = loss;

@@ -158,10 +158,11 @@ impl Recipe {
 
     /// Columns `rewards` and `reward_components` with 0 in place of NaN, where the recipe says so.
     pub(super) fn without_nan(&self, rollouts: &Rollouts<'_>) -> [Option<Vec<f32>>; 2] {
+        if self.advantage.nan_reward != NanReward::Zero {
+            return [None, None];
+        }
         let zero = |r: &f32| if r.is_nan() { 0.0 } else { *r };
-        let columns = [rollouts.rewards, rollouts.reward_components];
-        let wanted = self.advantage.nan_reward == NanReward::Zero;
-        columns.map(|column| Some(column.filter(|_| wanted)?.iter().map(zero).collect()))
+        [rollouts.rewards, rollouts.reward_components].map(|column| Some(column?.iter().map(zero).collect()))
     }
 
     /// Weights of responses in the policy loss at each of their tokens, where the recipe has them.
@@ -285,8 +286,8 @@ impl Recipe {
         batch: &Batch<'_>,
         input: &Rewards<'_>,
         shaped: &[f32],
-        mut out: Credit,
-    ) -> Result<Credit, Error> {
+        out: &mut Credit,
+    ) -> Result<(), Error> {
         let columns = input.columns;
         if let Some(choice) = self.reward.sharpen {
             let (sharpening, per_token) = choice.sharpening();
@@ -343,7 +344,7 @@ impl Recipe {
             out.advantage = entropy_bonus(device, batch, advantage, entropy, alpha, kappa)?;
             out.per_token = true;
         }
-        Ok(out)
+        Ok(())
     }
 }
 

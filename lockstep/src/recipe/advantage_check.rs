@@ -15,23 +15,13 @@ impl AdvantageChoice {
     /// Whether every number is in its domain and belongs to the estimator.
     pub(super) fn check(&self) -> Result<(), Error> {
         let Self { ddof, eps, .. } = *self;
-        if ddof > 1 {
-            return Err(Error::Recipe(format!("advantage.ddof is {ddof}: expected 0 or 1")));
-        }
-        if !(eps >= 0.0 && eps.is_finite()) {
-            return Err(Error::Recipe(format!(
-                "advantage.eps is {eps}: expected a finite number of at least 0"
-            )));
-        }
         let finite = |x: f64| x >= 0.0 && x.is_finite();
+        ensure!(ddof <= 1, "advantage.ddof is {ddof}: expected 0 or 1");
+        ensure!(finite(eps), "advantage.eps is {eps}: expected a finite number of at least 0");
         // One call each: a table of them would be built on every call of a recipe.
         let own = |name: &str, value: Option<f64>, estimator, spelled: &str, expected: &str| {
             let Some(value) = value else { return Ok(()) };
-            if self.estimator != estimator {
-                return Err(Error::Recipe(format!(
-                    "advantage.{name} is used by the estimator {spelled} only"
-                )));
-            }
+            ensure!(self.estimator == estimator, "advantage.{name} is used by the estimator {spelled} only");
             let good = match name {
                 "gamma" | "decay" => (0.0..=1.0).contains(&value),
                 "k" => value >= 1.0,
@@ -39,10 +29,8 @@ impl AdvantageChoice {
                 "f_norm" => value > 0.0 && finite(value),
                 _ => finite(value),
             };
-            match good {
-                true => Ok(()),
-                false => Err(Error::Recipe(format!("advantage.{name} is {value}: expected {expected}"))),
-            }
+            ensure!(good, "advantage.{name} is {value}: expected {expected}");
+            Ok(())
         };
         own("mad_floor", self.mad_floor, Estimator::McGrpo, "mc_grpo", "a finite number of at least 0")?;
         own("over_nonzero", self.over_nonzero.map(|_| 1.0), Estimator::McGrpo, "mc_grpo", "true or false")?;
@@ -65,40 +53,33 @@ impl AdvantageChoice {
             "an order",
         )?;
         if let Some(least) = self.least_std {
-            if !finite(least) {
-                return Err(Error::Recipe(format!(
-                    "advantage.least_std is {least}: expected a finite number of at least 0"
-                )));
-            }
+            ensure!(finite(least), "advantage.least_std is {least}: expected a finite number of at least 0");
             let own = self.leave_one_out != Some(true) && self.estimator.divides_by_std();
-            if !(self.norm_by_std && self.over_time.is_none() && own) {
-                let message = "advantage.least_std is for estimators that divide by one standard deviation";
-                return Err(Error::Recipe(message.into()));
-            }
+            ensure!(
+                self.norm_by_std && self.over_time.is_none() && own,
+                "advantage.least_std is for estimators that divide by one standard deviation"
+            );
         }
-        if self.winsor_share.is_some() && self.robust != Some(RobustChoice::Winsorised) {
-            let message = "advantage.winsor_share is used by advantage.robust winsorised only";
-            return Err(Error::Recipe(message.into()));
-        }
+        ensure!(
+            self.winsor_share.is_none() || self.robust == Some(RobustChoice::Winsorised),
+            "advantage.winsor_share is used by advantage.robust winsorised only"
+        );
         if let Some(over_time) = &self.over_time {
             over_time.check()?;
-            if self.estimator != Estimator::Grpo {
-                return Err(Error::Recipe(
-                    "advantage.over_time stands instead of advantage.estimator: leave one out".into(),
-                ));
-            }
+            ensure!(
+                self.estimator == Estimator::Grpo,
+                "advantage.over_time stands instead of advantage.estimator: leave one out"
+            );
         }
-        if self.estimator == Estimator::Tempo && (self.limit.is_some() || self.whiten.is_some()) {
-            return Err(Error::Recipe("advantage.limit and advantage.whiten are not for tempo".into()));
+        ensure!(
+            self.estimator != Estimator::Tempo || (self.limit.is_none() && self.whiten.is_none()),
+            "advantage.limit and advantage.whiten are not for tempo"
+        );
+        if let Some(limit) = self.limit {
+            ensure!(limit > 0.0, "advantage.limit is {limit}: expected a positive number");
+            let per_token = self.estimator == Estimator::ReinforcePlusPlus;
+            ensure!(!per_token, "advantage.limit is for advantages per sequence");
         }
-        match self.limit {
-            Some(limit) if limit.is_nan() || limit <= 0.0 => {
-                Err(Error::Recipe(format!("advantage.limit is {limit}: expected a positive number")))
-            }
-            Some(_) if self.estimator == Estimator::ReinforcePlusPlus => {
-                Err(Error::Recipe("advantage.limit is for advantages per sequence".into()))
-            }
-            _ => Ok(()),
-        }
+        Ok(())
     }
 }

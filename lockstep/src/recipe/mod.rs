@@ -139,6 +139,16 @@
 //! reduction = "tree"               # tree | exact: loss and metrics without an order, the same for any sharding
 //! ```
 
+/// Refuses the recipe, as `format!` says, unless the condition holds.
+macro_rules! ensure {
+    ($holds:expr, $($message:tt)+) => {
+        if !$holds {
+            return Err(crate::Error::Recipe(format!($($message)+)));
+        }
+    };
+}
+pub(crate) use ensure;
+
 mod advantage_check;
 mod builder;
 mod choices;

@@ -32,62 +32,44 @@ impl Recipe {
 
     /// Whether every value is in its domain and the choices go together.
     pub fn check(&self) -> Result<(), Error> {
-        let refuse = |message: &str| Err(Error::Recipe(message.into()));
         self.advantage.check()?;
         self.reward.check()?;
         let bound = self.ratio.guard_bound;
-        if !(bound > 0.0 && bound.is_finite()) {
-            return Err(Error::Recipe(format!(
-                "ratio.guard_bound is {bound}: expected a positive finite number"
-            )));
+        ensure!(
+            bound > 0.0 && bound.is_finite(),
+            "ratio.guard_bound is {bound}: expected a positive finite number"
+        );
+        let of_sequences = self.ratio.level == RatioLevel::Sequence;
+        if let Some(max) = self.ratio.log_max {
+            ensure!(of_sequences, "ratio.log_max is used by ratio.level sequence only");
+            ensure!(max > 0.0, "ratio.log_max is {max}: expected a positive number");
         }
-        match (self.ratio.level, self.ratio.log_max) {
-            (
-                RatioLevel::Token
-                | RatioLevel::Given
-                | RatioLevel::MinPrefix
-                | RatioLevel::Product
-                | RatioLevel::Segment,
-                Some(_),
-            ) => refuse("ratio.log_max is used by ratio.level sequence only")?,
-            (_, Some(max)) if max.is_nan() || max <= 0.0 => {
-                return Err(Error::Recipe(format!("ratio.log_max is {max}: expected a positive number")));
-            }
-            _ => {}
-        }
-        if self.ratio.advantage == RatioAdvantage::SequenceMean && self.ratio.level != RatioLevel::Sequence {
-            refuse("ratio.advantage sequence_mean is used by ratio.level sequence only")?;
-        }
+        ensure!(
+            of_sequences || self.ratio.advantage != RatioAdvantage::SequenceMean,
+            "ratio.advantage sequence_mean is used by ratio.level sequence only"
+        );
         self.check_gate()?;
         if let Some(correction) = &self.correction {
             correction.params()?;
         }
         if let Some(kl) = &self.kl {
-            if !kl.coef.is_finite() {
-                return Err(Error::Recipe(format!("kl.coef is {}: expected a finite number", kl.coef)));
-            }
+            ensure!(kl.coef.is_finite(), "kl.coef is {}: expected a finite number", kl.coef);
             for (name, clamp) in [("clamp_in", kl.clamp_in), ("clamp_out", kl.clamp_out)] {
                 let Some(value) = clamp else { continue };
-                if value.is_nan() || value <= 0.0 {
-                    return Err(Error::Recipe(format!("kl.{name} is {value}: expected a positive number")));
-                }
+                ensure!(value > 0.0, "kl.{name} is {value}: expected a positive number");
             }
         }
         self.check_together()?;
         self.aggregation.check("aggregation")?;
-        if let Some(entropy) = self.entropy.filter(|entropy| !entropy.coef.is_finite()) {
-            return Err(Error::Recipe(format!("entropy.coef is {}: expected a finite number", entropy.coef)));
-        }
-        if let Some(aggregation) = self.entropy.and_then(|entropy| entropy.aggregation) {
-            aggregation.check_plain("entropy.aggregation")?;
+        if let Some(entropy) = &self.entropy {
+            ensure!(entropy.coef.is_finite(), "entropy.coef is {}: expected a finite number", entropy.coef);
+            entropy.aggregation.map_or(Ok(()), |own| own.check_plain("entropy.aggregation"))?;
         }
         if let Some(value) = &self.value {
             value.check()?;
         }
         let [low, high] = self.metrics.band;
-        if !(0.0 <= low && low <= high) {
-            return Err(Error::Recipe(format!("metrics.band is [{low}, {high}]: expected 0 <= low <= high")));
-        }
+        ensure!(0.0 <= low && low <= high, "metrics.band is [{low}, {high}]: expected 0 <= low <= high");
         Ok(())
     }
 }

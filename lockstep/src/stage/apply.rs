@@ -6,7 +6,7 @@ use crate::ops::kl_importance::ThreePolicies;
 use crate::ops::policy_loss::{self, GmpoParams, PolicyInput, PolicyOutput, PolicyParams};
 use crate::recipe::{
     Aggregation, AggregationMode, CountedSequences, GateChoice, GmpoBounds, GuardChoice, Horizon, KlPlace,
-    KlRatio, KlWeighting, LengthGuard, RatioLevel, Recipe,
+    KlRatio, KlWeighting, LengthGuard, RatioLevel, Recipe, ensure,
 };
 use crate::{Batch, Compiled, Counts, Device, Error, Rollouts};
 use lockstep_core::Error as Argument;
@@ -163,11 +163,10 @@ impl Recipe {
 
     fn check_gmpo(&self) -> Result<(), Error> {
         let GateChoice::Gmpo { clip_log_low, clip_log_high, bounds, .. } = self.gate else { return Ok(()) };
-        if bounds == GmpoBounds::Ratio && !(0.0..1.0).contains(&clip_log_low) {
-            return Err(Error::Recipe(format!(
-                "gate.clip_log_low is {clip_log_low}: expected 0 to below 1, for gate.bounds is ratio"
-            )));
-        }
+        ensure!(
+            bounds != GmpoBounds::Ratio || (0.0..1.0).contains(&clip_log_low),
+            "gate.clip_log_low is {clip_log_low}: expected 0 to below 1, for gate.bounds is ratio"
+        );
         Ok(gmpo::check_bounds(clip_log_low, clip_log_high)?)
     }
 

@@ -9,7 +9,7 @@ use crate::ops::turns::{RoleNorm, Turns, spread};
 use crate::ops::vtrace::{VTraceInput, VTraceParams};
 use crate::ops::whiten::whiten;
 use crate::ops::{self, locate};
-use crate::recipe::{AdvantageChoice, Recipe, TimeChoice, WhitenChoice};
+use crate::recipe::{AdvantageChoice, Recipe, TimeChoice, WhitenChoice, ensure};
 use crate::{Advantage, Batch, Credit, Device, Error, Rollouts};
 use lockstep_core::Error as Argument;
 use lockstep_core::advantage::signed_return::SignedReturn;
@@ -170,16 +170,12 @@ fn ends<'a>(rollouts: &Rollouts<'a>) -> Result<Ends<'a>, Error> {
 impl TimeChoice {
     /// Whether every number is in its domain.
     pub(crate) fn check(&self) -> Result<(), Error> {
-        let unit = |name: &str, x: f64| match (0.0..=1.0).contains(&x) {
-            true => Ok(()),
-            false => Err(Error::Recipe(format!("advantage.over_time.{name} is {x}: expected 0 to 1"))),
+        let must = |good: bool, name: &str, x: f64, expected: &str| {
+            ensure!(good, "advantage.over_time.{name} is {x}: expected {expected}");
+            Ok(())
         };
-        let positive = |name: &str, x: f64| match x > 0.0 {
-            true => Ok(()),
-            false => {
-                Err(Error::Recipe(format!("advantage.over_time.{name} is {x}: expected a positive number")))
-            }
-        };
+        let unit = |name, x| must((0.0..=1.0).contains(&x), name, x, "0 to 1");
+        let positive = |name, x| must(x > 0.0, name, x, "a positive number");
         match *self {
             TimeChoice::Gae { gamma, lambda, lambda_critic, length_alpha } => {
                 unit("gamma", gamma)?;
@@ -202,12 +198,7 @@ impl TimeChoice {
             }
             TimeChoice::UiS1 { gamma, omega, .. } => {
                 unit("gamma", gamma)?;
-                match (omega as f32).is_finite() {
-                    true => Ok(()),
-                    false => Err(Error::Recipe(format!(
-                        "advantage.over_time.omega is {omega}: expected a finite number"
-                    ))),
-                }
+                must((omega as f32).is_finite(), "omega", omega, "a finite number")
             }
         }
     }

@@ -10,7 +10,7 @@ use crate::ops::turns::spread;
 use crate::ops::{combine, filtration, gdpo, pass_at_k, role_baseline, sample_weights};
 use crate::recipe::{
     ComponentsChoice, EntropyBonusChoice, EntropyKind, Estimator, FilterChoice, NanReward, OverlongChoice,
-    Recipe, RewardChoice, RoleOrder, ShapingChoice, SharpenChoice,
+    Recipe, RewardChoice, RoleOrder, ShapingChoice, SharpenChoice, ensure,
 };
 use crate::{Advantage, Batch, Credit, Device, Error, Rollouts};
 use lockstep_core::Error as Argument;
@@ -76,15 +76,10 @@ impl RewardChoice {
 
     /// Whether every number is in its domain.
     pub(crate) fn check(&self) -> Result<(), Error> {
-        if !self.threshold.is_finite() {
-            return Err(Error::Recipe(format!(
-                "reward.threshold is {}: expected a finite number",
-                self.threshold
-            )));
-        }
-        if let Some([low, high]) = self.clip.filter(|[low, high]| low.is_nan() || high.is_nan() || low > high)
-        {
-            return Err(Error::Recipe(format!("reward.clip is [{low}, {high}]: expected low <= high")));
+        let threshold = self.threshold;
+        ensure!(threshold.is_finite(), "reward.threshold is {threshold}: expected a finite number");
+        if let Some([low, high]) = self.clip {
+            ensure!(low <= high, "reward.clip is [{low}, {high}]: expected low <= high");
         }
         match self.shaping {
             Some(ShapingChoice::Signs { correct, wrong }) => Shaping::Signs { correct, wrong }.check()?,
@@ -92,18 +87,16 @@ impl RewardChoice {
             Some(ShapingChoice::Conciser { limit }) => Shaping::Brevity { limit }.check()?,
             Some(ShapingChoice::Grpovi { low, high, margin, .. }) => {
                 let bounds = low.unwrap_or(f64::NEG_INFINITY) < high.unwrap_or(f64::INFINITY);
-                if !(bounds && margin >= 0.0 && margin.is_finite()) {
-                    let message =
-                        "reward.shaping grpovi: expected low < high and a finite margin of at least 0";
-                    return Err(Error::Recipe(message.into()));
-                }
+                ensure!(
+                    bounds && margin >= 0.0 && margin.is_finite(),
+                    "reward.shaping grpovi: expected low < high and a finite margin of at least 0"
+                );
             }
-            Some(ShapingChoice::EvolRl { mean_weight }) if !(0.0..=1.0).contains(&mean_weight) => {
-                return Err(Error::Recipe(format!(
-                    "reward.shaping.mean_weight is {mean_weight}: expected 0 to 1"
-                )));
+            Some(ShapingChoice::EvolRl { mean_weight: weight }) => {
+                let unit = (0.0..=1.0).contains(&weight);
+                ensure!(unit, "reward.shaping.mean_weight is {weight}: expected 0 to 1");
             }
-            Some(ShapingChoice::EvolRl { .. } | ShapingChoice::Brpo {}) | None => {}
+            Some(ShapingChoice::Brpo {}) | None => {}
         }
         if let Some(overlong) = self.overlong {
             overlong.shaping().check()?;
@@ -117,18 +110,16 @@ impl RewardChoice {
         if let Some(weights) = self.weights {
             weights.check()?;
         }
-        if let Some(EntropyBonusChoice { alpha, kappa, .. }) = self.entropy
-            && !(alpha >= 0.0 && alpha.is_finite() && kappa > 0.0 && kappa.is_finite())
-        {
-            let message = "reward.entropy: expected a finite alpha of at least 0 and a positive finite kappa";
-            return Err(Error::Recipe(message.into()));
+        if let Some(EntropyBonusChoice { alpha, kappa, .. }) = self.entropy {
+            ensure!(
+                alpha >= 0.0 && alpha.is_finite() && kappa > 0.0 && kappa.is_finite(),
+                "reward.entropy: expected a finite alpha of at least 0 and a positive finite kappa"
+            );
         }
-        match self.group_factor_cap {
-            Some(cap) if cap.is_nan() || cap < 1.0 => Err(Error::Recipe(format!(
-                "reward.group_factor_cap is {cap}: expected a number of at least 1"
-            ))),
-            _ => Ok(()),
+        if let Some(cap) = self.group_factor_cap {
+            ensure!(cap >= 1.0, "reward.group_factor_cap is {cap}: expected a number of at least 1");
         }
+        Ok(())
     }
 }
 

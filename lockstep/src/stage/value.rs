@@ -2,7 +2,7 @@
 
 use super::reward::needed;
 use crate::ops::value_loss::{ValueInput, ValueOutput, value_loss_into};
-use crate::recipe::{Aggregation, AggregationMode, EmptySequence, Horizon, Recipe, ValueChoice};
+use crate::recipe::{Aggregation, AggregationMode, EmptySequence, Horizon, Recipe, ValueChoice, ensure};
 use crate::{Batch, Counts, Credit, Device, Error, Rollouts};
 use lockstep_core::aggregate::Weight;
 
@@ -27,25 +27,19 @@ impl Aggregation {
     /// The same of a term without a ratio, to which an empty sequence adds nothing.
     pub(crate) fn check_plain(&self, stage: &str) -> Result<(), Error> {
         self.check(stage)?;
-        match self.empty {
-            EmptySequence::Nothing => Ok(()),
-            EmptySequence::One => {
-                Err(Error::Recipe(format!("{stage}.empty one is of policy terms: [aggregation] has it")))
-            }
-        }
+        let nothing = self.empty == EmptySequence::Nothing;
+        ensure!(nothing, "{stage}.empty one is of policy terms: [aggregation] has it");
+        Ok(())
     }
 }
 
 impl ValueChoice {
     pub(crate) fn check(&self) -> Result<(), Error> {
         self.aggregation.check_plain("value.aggregation")?;
-        if !self.coef.is_finite() {
-            return Err(Error::Recipe(format!("value.coef is {}: expected a finite number", self.coef)));
-        }
+        ensure!(self.coef.is_finite(), "value.coef is {}: expected a finite number", self.coef);
         for (name, bound) in [("cliprange_value", self.cliprange_value), ("huber_delta", self.huber_delta)] {
-            if let Some(bound) = bound.filter(|bound| bound.is_nan() || *bound <= 0.0) {
-                return Err(Error::Recipe(format!("value.{name} is {bound}: expected a positive number")));
-            }
+            let Some(bound) = bound else { continue };
+            ensure!(bound > 0.0, "value.{name} is {bound}: expected a positive number");
         }
         Ok(())
     }

@@ -89,13 +89,21 @@ def _shapes(recipe, group_size, per_token, logp, *rest):
     return (logp.new_empty(()), logp.new_empty(()), *like, stats)
 
 
+def _plain() -> bool:
+    """Whether nothing looks at what is dispatched: no fake tensors, no tracing. Each way through the dispatcher takes longer than the loss."""
+    return not torch.compiler.is_compiling() and torch._C._len_torch_dispatch_stack() == 0
+
+
 class _Differentiable(torch.autograd.Function):
     """The operator with its closed-form gradient; a second derivative is an error."""
 
     @staticmethod
     def forward(ctx, *arguments):
-        with torch._C._AutoDispatchBelowAutograd():
-            out = torch.ops.lockstep.loss(*arguments)
+        if _plain():
+            out = _computed(*arguments)
+        else:
+            with torch._C._AutoDispatchBelowAutograd():
+                out = torch.ops.lockstep.loss(*arguments)
         _, _, coef, entropy_coef, value_gradient, stats = out
         ctx.mark_non_differentiable(coef, entropy_coef, value_gradient, stats)
         ctx.save_for_backward(coef, entropy_coef, value_gradient)
@@ -143,7 +151,8 @@ def loss(
     active = [None if tensor is None else tensor.float() for tensor in (logp, *active)]
     of_credit = [getattr(credit, name) for name in _CREDIT]
     given = [columns.get(name) for name in _COLUMNS]
-    out = torch.ops.lockstep.loss(recipe, group_size, credit.per_token, *active, *of_credit, *given)
+    apply = _Differentiable.apply if _plain() else torch.ops.lockstep.loss
+    out = apply(recipe, group_size, credit.per_token, *active, *of_credit, *given)
     return Loss(out[0], out[1], out[2], out[5])
 
 

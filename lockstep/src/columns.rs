@@ -248,7 +248,7 @@ impl Columns {
 
     /// With one more if it is there.
     pub(crate) const fn with(self, column: Column, there: bool) -> Columns {
-        Columns(self.0 | column.bit() * there as u64)
+        Columns(self.0 | (column.bit() * there as u64))
     }
 
     /// Whether it is among them.

@@ -142,7 +142,9 @@
 /// Refuses the recipe, as `format!` says, unless the condition holds.
 macro_rules! ensure {
     ($holds:expr, $($message:tt)+) => {
-        if !$holds {
+        // A variable: NaN is what a comparison does not hold for, which is meant here.
+        let holds: bool = $holds;
+        if !holds {
             return Err(crate::Error::Recipe(format!($($message)+)));
         }
     };

@@ -136,6 +136,8 @@ struct PyPlan {
 
 /// Address and length of an array.
 type Place = (usize, usize);
+/// Advantages, whether they are per token, loss mask, weights, returns.
+type CreditPlaces = (Place, bool, Option<Place>, Option<Place>, Option<Place>);
 
 fn view<T: Copy>((at, len): Place) -> In<'static, T> {
     // SAFETY: `lib/lockstep/columns.py` has looked at type, device and contiguity, and holds the array until the call returns.
@@ -196,18 +198,16 @@ impl PyPlan {
         Column::ALL.get(column).is_some_and(|column| self.reads.contains(*column))
     }
 
-    /// Enqueues the plan on `stream`. `columns` are `(number, address, elements)`, `credit` is `(advantage, per_token, loss_mask, weights,
-    /// returns)` with an address and a length each. `check` waits, and raises what a bad value is.
-    #[pyo3(signature = (device, stream, columns, credit, workspace, check))]
+    /// Enqueues the plan on `stream` and waits, so that a bad value is an exception. `columns` are `(number, address, elements)`, `credit` is
+    /// `(advantage, per_token, loss_mask, weights, returns)` with an address and a length each.
     fn run(
         &self,
         py: Python<'_>,
         device: &PyDevice,
         stream: usize,
         columns: Vec<(usize, usize, usize)>,
-        credit: Option<(Place, bool, Option<Place>, Option<Place>, Option<Place>)>,
+        credit: Option<CreditPlaces>,
         workspace: Place,
-        check: bool,
     ) -> PyResult<()> {
         py.detach(|| {
             let mut places = [None; 64];
@@ -227,16 +227,12 @@ impl PyPlan {
             unsafe {
                 let columns = Views::from_raw(|column| places[column as usize]);
                 let queue = device.0.queue_on(stream as *mut c_void)?;
-                if check || queue.is_cpu() {
-                    self.check_offsets(&queue, &columns)?;
-                }
+                self.check_offsets(&queue, &columns)?;
                 let into = Out::from_raw(workspace.0 as *mut u8, workspace.1);
                 self.plan.enqueue(&queue, &columns, credit.as_ref(), into)?;
-                if check {
-                    if let Err(error) = self.plan.alarms(&queue, into) {
-                        self.plan.diagnose(&queue, &columns, credit.as_ref())?;
-                        return Err(error);
-                    }
+                if let Err(error) = self.plan.alarms(&queue, into) {
+                    self.plan.diagnose(&queue, &columns, credit.as_ref())?;
+                    return Err(error);
                 }
             }
             Ok(())

@@ -146,7 +146,6 @@ def _run(recipe: Recipe, calls: str, batch: Batch, credit: Credit | None, metric
         batch.places(planned.reads),
         None if credit is None else _places(credit, batch, kept),
         (address, planned.bytes),
-        True,
     )
     return _Results(of, planned, block)
 

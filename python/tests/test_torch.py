@@ -97,7 +97,7 @@ def test_columns_of_the_right_type_are_not_copied():
 
 def test_what_is_wrong_is_named():
     new, old, advantage, mask, counts = batch()
-    with pytest.raises(lockstep.Error, match=r"`logp` has shape \[8, 16\]: expected \[8, 3\]"):
+    with pytest.raises(lockstep.Error, match=r"`logp_old` has shape \[8, 3\]: expected \[8, 16\]"):
         lockstep.torch.loss("dapo", advantage, logp=new, logp_old=old[:, :3])
     above = new.detach().clone()
     above[2, 3] = 0.5

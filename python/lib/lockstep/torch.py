@@ -55,26 +55,32 @@ def _read(source: str) -> Recipe:
     return _recipe(json.loads(source) if source.startswith("{") else source)
 
 
-def _computed(recipe, group_size, per_token, logp, entropy, values, *rest):
-    own = _read(recipe)
-    credit = Credit(rest[0], per_token, *rest[1 : len(_CREDIT)])
-    given = dict(zip(_COLUMNS, rest[len(_CREDIT) :]), logp=logp, entropy=entropy, values=values)
-    batch = Batch(given, group_size or None)
-    results = _run(own, "loss", batch, credit, True)
+def _computed(recipe, credit, group_size, columns, alone):
+    """The six results of the operator; without memory of the workspace in two of them unless `alone`, where None stands for what is not there."""
+    logp = columns["logp"]
+    batch = Batch(columns, group_size or None)
+    results = _run(_read(recipe), "loss", batch, credit, True)
     value = results["value_loss"][0].float() if "value_loss" in results else logp.new_zeros(())
-    # Results must not share memory: the gradient keeps the workspace, what is rare is copied.
     rare = [results.get(name) for name in ("entropy_coef", "value_gradient")]
-    rare = [logp.new_empty(0) if array is None else array.clone().view(logp.shape) for array in rare]
     if "sums" in results:
         counts = results.bytes("counts") if "counts" in results else batch.arrays["counts"].view(torch.uint8)
         stats = torch.cat([counts, results.bytes("sums"), results.bytes("maxima")])
     else:
-        stats = results["metrics"].clone()
+        stats = results["metrics"]
+    if not alone:
+        rare = [logp.new_empty(0) if array is None else array.clone().view(logp.shape) for array in rare]
+        stats = stats.clone()
     return (results["loss"][0].float(), value, results["coef"].view(logp.shape), *rare, stats)
 
 
+def _operator(recipe, group_size, per_token, logp, entropy, values, *rest):
+    credit = Credit(rest[0], per_token, *rest[1 : len(_CREDIT)])
+    columns = dict(zip(_COLUMNS, rest[len(_CREDIT) :]), logp=logp, entropy=entropy, values=values)
+    return _computed(recipe, credit, group_size, columns, False)
+
+
 for _device in ("CPU", "CUDA"):
-    _LIBRARY.impl("loss", _computed, _device)
+    _LIBRARY.impl("loss", _operator, _device)
 
 
 @torch.library.register_fake("lockstep::loss", lib=_LIBRARY)
@@ -89,38 +95,39 @@ def _shapes(recipe, group_size, per_token, logp, *rest):
     return (logp.new_empty(()), logp.new_empty(()), *like, stats)
 
 
-def _plain() -> bool:
-    """Whether nothing looks at what is dispatched: no fake tensors, no tracing. Each way through the dispatcher takes longer than the loss."""
-    return not torch.compiler.is_compiling() and torch._C._len_torch_dispatch_stack() == 0
-
-
 class _Differentiable(torch.autograd.Function):
-    """The operator with its closed-form gradient; a second derivative is an error."""
+    """What `compute` makes of `logp`, `entropy` and `values`, with its closed-form gradient; a second derivative is an error."""
 
     @staticmethod
-    def forward(ctx, *arguments):
-        if _plain():
-            out = _computed(*arguments)
-        else:
-            with torch._C._AutoDispatchBelowAutograd():
-                out = torch.ops.lockstep.loss(*arguments)
-        _, _, coef, entropy_coef, value_gradient, stats = out
-        ctx.mark_non_differentiable(coef, entropy_coef, value_gradient, stats)
-        ctx.save_for_backward(coef, entropy_coef, value_gradient)
-        ctx.wants = [tensor is not None for tensor in arguments[3:6]]
+    def forward(ctx, compute, *active):
+        out = compute(*active)
+        ctx.mark_non_differentiable(*(tensor for tensor in out[2:] if tensor is not None))
+        ctx.save_for_backward(*out[2:5])
         return out
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx, of_loss, of_value, *_):
         coef, entropy_coef, value_gradient = ctx.saved_tensors
-        entropy = of_loss * entropy_coef if ctx.wants[1] and entropy_coef.numel() else None
-        values = of_value * value_gradient if ctx.wants[2] and value_gradient.numel() else None
-        return None, None, None, of_loss * coef, entropy, values, *([None] * (len(_CREDIT) + len(_COLUMNS)))
+
+        def gradient(wanted, of, factor):
+            return of * factor if wanted and factor is not None and factor.numel() else None
+
+        _, logp, entropy, values = ctx.needs_input_grad
+        entropy, values = gradient(entropy, of_loss, entropy_coef), gradient(values, of_value, value_gradient)
+        return None, gradient(logp, of_loss, coef), entropy, values
+
+
+def _with_gradient(recipe, group_size, per_token, logp, entropy, values, *rest):
+    def compute(*active):
+        with torch._C._AutoDispatchBelowAutograd():
+            return torch.ops.lockstep.loss(recipe, group_size, per_token, *active, *rest)
+
+    return _Differentiable.apply(compute, logp, entropy, values)
 
 
 # Not `register_autograd`: that looks at every argument of the schema in Python, which costs more than the loss.
-_LIBRARY.impl("loss", _Differentiable.apply, "Autograd")
+_LIBRARY.impl("loss", _with_gradient, "Autograd")
 
 
 def loss(
@@ -144,15 +151,22 @@ def loss(
         recipe = json.dumps(_nested(recipe))
     if isinstance(credit, Tensor):
         credit = Credit(advantage=credit, per_token=credit.shape == logp.shape and credit.dim() == 2)
-    unknown = [name for name in columns if name not in _COLUMNS and name not in _ACTIVE]
-    if unknown:
-        raise error(unknown[0], f" is no column that a loss reads: known are {', '.join((*_ACTIVE, *_COLUMNS))}")
-    active = [columns.get(name) for name in _ACTIVE[1:]]
-    active = [None if tensor is None else tensor.float() for tensor in (logp, *active)]
-    of_credit = [getattr(credit, name) for name in _CREDIT]
-    given = [columns.get(name) for name in _COLUMNS]
-    apply = _Differentiable.apply if _plain() else torch.ops.lockstep.loss
-    out = apply(recipe, group_size, credit.per_token, *active, *of_credit, *given)
+    columns = {"logp": logp, **columns}
+    for name in columns:
+        if name not in _COLUMNS and name not in _ACTIVE:
+            raise error(name, f" is no column that a loss reads: known are {', '.join((*_ACTIVE, *_COLUMNS))}")
+    active = [columns.get(name) for name in _ACTIVE]
+    active = [tensor if tensor is None or tensor.dtype == torch.float32 else tensor.float() for tensor in active]
+    if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack():
+        of_credit = [getattr(credit, name) for name in _CREDIT]
+        given = [columns.get(name) for name in _COLUMNS]
+        out = torch.ops.lockstep.loss(recipe, group_size, credit.per_token, *active, *of_credit, *given)
+    else:
+        # Nothing looks at what is dispatched, and a way through the dispatcher with fifty arguments takes longer than the loss.
+        def compute(*active):
+            return _computed(recipe, credit, group_size, {**columns, **dict(zip(_ACTIVE, active))}, True)
+
+        out = _Differentiable.apply(compute, *active)
     return Loss(out[0], out[1], out[2], out[5])
 
 

@@ -1,16 +1,15 @@
 """verl's own functions beside ours, on the arguments that verl passes."""
 
-import numpy as np
 import pytest
 import torch
 
 core_algos = pytest.importorskip("verl.trainer.ppo.core_algos")
 from verl.workers.config import ActorConfig, PolicyLossConfig  # noqa: E402
 
+import lockstep.torch  # noqa: E402
 import lockstep.verl  # noqa: E402
 
-REGISTERED = lockstep.verl.register()
-MODES = ["token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"]
+MODES = ["token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"]
 # Clip-Cov draws at random.
 LOSSES = [name for name in lockstep.verl.LOSSES if name != "clip_cov"]
 
@@ -78,35 +77,86 @@ def test_weights_of_the_sampler_are_verls():
         torch.testing.assert_close(own_gradient, gradient, rtol=2e-6, atol=1e-8)
 
 
-@pytest.mark.parametrize(
-    ("theirs", "ours"),
-    [
-        ("grpo", "lockstep"),
-        ("rloo", "lockstep:rloo"),
-        ("rloo_vectorized", "lockstep:verl_rloo_vectorized"),
-        ("opo", "lockstep:opo"),
-        ("reinforce_plus_plus_baseline", "lockstep:reinforce_plus_plus_baseline"),
-        ("gpg", "lockstep:gpg"),
-    ],
-)
-def test_estimators_are_verls_in_any_order_of_prompts(theirs, ours):
-    generator = np.random.default_rng(5)
-    _, _, mask, _ = batch(4, rows=12)
-    rewards = torch.zeros(12, 17)
-    rewards[:, 0] = torch.from_numpy(generator.integers(0, 4, 12).astype(np.float32))
-    index = np.array([f"prompt {i % 3}" for i in range(12)], dtype=object)
-    generator.shuffle(index)
-    from verl.trainer.config import AlgoConfig
-
-    found = []
-    for key in (theirs, ours):
-        estimate = core_algos.get_adv_estimator_fn(key)
-        found.append(estimate(token_level_rewards=rewards, response_mask=mask.float(), index=index, config=AlgoConfig())[0])
-    torch.testing.assert_close(found[1], found[0], rtol=2e-6, atol=2e-6)
+def test_every_recipe_is_a_loss_as_it_stands_or_refused():
+    old, new, mask, advantages = batch(3)
+    ran, recipes = set(), [name for name in lockstep.names() if name not in lockstep.verl.LOSSES]
+    for name in recipes:
+        arguments = dict(logp=new, logp_old=old, loss_mask=mask)
+        try:
+            loss, _ = lockstep.verl.policy_loss(name, old, new, advantages, mask, "token-sum", config())
+        except lockstep.Error as error:
+            assert str(error).startswith(f"lockstep:{name}: ") and "verl does not pass" in str(error)
+            continue
+        credit = lockstep.Credit(advantage=advantages, per_token=True)
+        assert loss.item() == lockstep.torch.loss(name, credit, **arguments).loss.item(), name
+        ran.add(name)
+    assert {"dapo", "dr_grpo", "gmpo", "trl", "minpro"} <= ran
+    assert not ran & {"areal", "verl_tis_token", "nemo_kl", "ppo_critic", "top_entropy", "vespo"}
 
 
-def test_a_recipe_with_a_term_that_verl_adds_is_refused():
+def test_clip_cov_draws_and_is_verls_where_all_that_may_be_drawn_is():
+    old, new, mask, advantages = batch(3)
+
+    def run(key, ratio):
+        own = config()
+        own.policy_loss.__dict__.update(clip_cov_ratio=ratio, clip_cov_lb=0.1, clip_cov_ub=5.0)
+        loss = core_algos.get_policy_loss_fn(key)(old, new, advantages, mask, "token-mean", own)[0]
+        return torch.autograd.grad(loss, new)[0]
+
+    torch.testing.assert_close(run("lockstep:clip_cov", 1.0), run("clip_cov", 1.0), rtol=2e-6, atol=1e-8)
+    drawn = [run("lockstep:clip_cov", 0.02) for _ in range(8)]
+    assert any(not torch.equal(one, drawn[0]) for one in drawn)
+    torch.manual_seed(1)
+    first = run("lockstep:clip_cov", 0.02)
+    torch.manual_seed(1)
+    assert torch.equal(run("lockstep:clip_cov", 0.02), first)
+
+
+def test_a_term_that_verl_adds_is_refused_with_verls_key():
     old, new, mask, advantages = batch(1)
-    for name, key in (("nemo_kl", "use_kl_loss"), ("ppo_critic", "critic")):
+    for name, key in (
+        ("nemo_kl", "actor_rollout_ref.actor.use_kl_loss"),
+        ("ppo_critic", "actor_rollout_ref.actor.entropy_coeff.*critic"),
+        ("verl_tis_token", "algorithm.rollout_correction"),
+    ):
         with pytest.raises(lockstep.Error, match=key):
             lockstep.verl.policy_loss(name, old, new, advantages, mask, config=config())
+    for name, key in (
+        ("gae", "algorithm.adv_estimator=gae"),
+        ("areal", "algorithm.rollout_correction"),
+        ("psr", "algorithm.filter_groups"),
+        ("remax", "baseline"),
+    ):
+        with pytest.raises(lockstep.Error, match=key):
+            lockstep.verl.estimate(name, mask.float(), mask, ["a", "a", "b", "b", "c", "c"])
+    with pytest.raises(lockstep.Error, match="uid"):
+        lockstep.verl.estimate("grpo", mask.float(), mask)
+
+
+def test_a_recipe_of_a_file(tmp_path, monkeypatch):
+    old, new, mask, advantages = batch(2)
+    run = core_algos.get_policy_loss_fn("lockstep:file")
+    arguments = (old, new, advantages, mask, "token-mean", config())
+    monkeypatch.delenv("LOCKSTEP_RECIPE", raising=False)
+    with pytest.raises(lockstep.Error, match="set the environment variable LOCKSTEP_RECIPE"):
+        run(*arguments)
+    path = tmp_path / "own.toml"
+    monkeypatch.setenv("LOCKSTEP_RECIPE", str(path))
+    with pytest.raises(lockstep.Error, match=r"LOCKSTEP_RECIPE is '.*own.toml': No such file"):
+        run(*arguments)
+    path.write_text('extends = "dapo"\ngate.clip_ratio_high = 0.5\n')
+    loss = run(*arguments)[0].item()
+    assert loss == core_algos.get_policy_loss_fn("lockstep:file")(*arguments)[0].item()
+    assert abs(loss - core_algos.get_policy_loss_fn("lockstep:dapo")(*arguments)[0].item()) > 1e-3
+    bad = tmp_path / "bad.toml"
+    monkeypatch.setenv("LOCKSTEP_RECIPE", str(bad))
+    bad.write_text('extends = "no_such_recipe"\n')
+    with pytest.raises(lockstep.Error, match="no_such_recipe"):
+        run(*arguments)
+
+
+def test_a_name_that_is_none_is_an_error():
+    with pytest.raises(ValueError, match="lockstep:no_such_recipe"):
+        core_algos.get_policy_loss_fn("lockstep:no_such_recipe")
+    with pytest.raises(ValueError, match="lockstep:no_such_recipe"):
+        core_algos.get_adv_estimator_fn("lockstep:no_such_recipe")

@@ -4,15 +4,15 @@ verl loads this module in every process, Ray workers too, by the package's entry
 
 - `lockstep`: verl's `vanilla` with verl's own keys (`clip_ratio`, `clip_ratio_c`, `loss_agg_mode`, …);
 - `lockstep:gspo`, or another loss of verl: that loss, with verl's own keys;
-- `lockstep:<recipe>`: the recipe as it stands, but for `loss_agg_mode`, which stays verl's where the recipe does not say otherwise;
-- `lockstep:file`: the recipe in the TOML file that the environment variable `LOCKSTEP_RECIPE` names.
+- `lockstep:<recipe>`: the loss of the recipe as it stands, `[aggregation]` too; of verl it takes the counts of the whole batch;
+- `lockstep:file`: likewise the recipe in the TOML file that the environment variable `LOCKSTEP_RECIPE` names.
 
-An advantage estimator is `lockstep:<recipe>` or `lockstep:file`, and `lockstep` is `grpo`. Counts, entropy and KL terms and rollout
-correction weights are verl's: a recipe that has a term of its own for them is refused, and the message names verl's key.
+Advantage estimators have the same names: `lockstep` is `grpo`, and verl's estimators read verl's own keys. Entropy, KL and value terms and
+rollout correction stay verl's: a recipe that has such a term is refused, and the message names verl's key.
 
     python -m lockstep.verl check
 
-says what is registered.
+says what is registered, and what is wrong if it is not.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import os
 import sys
 from collections.abc import Callable
 from functools import cache, partial
+from importlib.metadata import entry_points
 from typing import Any
 
 import torch
@@ -29,6 +30,7 @@ from torch import Tensor
 from . import Credit, Error, Recipe, advantages, names, recipe
 from .torch import loss as _loss, metrics as _metrics
 
+TESTED = ("0.9.1",)
 _CLIP = ("gate.clip_ratio_low", "gate.clip_ratio_high")
 
 
@@ -100,22 +102,73 @@ LOSSES: dict[str, tuple[str, Callable[[Any], dict[str, Any]], bool]] = {
     "cispo": ("verl_cispo", _cispo, True),
 }
 
-# Terms that verl adds itself, by the column that they read, and verl's key for them.
+
+def _norm(config: Any) -> dict[str, Any]:
+    return {"advantage.norm_by_std": config.get("norm_adv_by_std_in_grpo", True)}
+
+
+def _gamma(config: Any) -> dict[str, Any]:
+    return {"advantage.gamma": config.gamma}
+
+
+# verl's estimators: recipe, verl's keys.
+ESTIMATORS: dict[str, tuple[str, Callable[[Any], dict[str, Any]]]] = {
+    "grpo": ("verl", _norm),
+    "grpo_vectorized": ("verl", _nothing),
+    "grpo_passk": ("pass_k", _norm),
+    "reinforce_plus_plus": ("reinforce_plus_plus", _gamma),
+    "reinforce_plus_plus_baseline": ("reinforce_plus_plus_baseline", _nothing),
+    "rloo": ("rloo", _nothing),
+    "rloo_vectorized": ("verl_rloo_vectorized", _nothing),
+    "opo": ("opo", _nothing),
+    "remax": ("remax", _nothing),
+    "gpg": ("gpg", _nothing),
+}
+
+# What verl has for a stage of ours.
 _VERLS_OWN = {
-    "logp_ref": "use_kl_loss",
-    "entropy": "entropy_coeff",
-    "values": "the critic's own loss",
-    "logp_rollout": "algorithm.rollout_correction",
+    ("loss", "kl"): "actor_rollout_ref.actor.use_kl_loss",
+    ("loss", "entropy"): "actor_rollout_ref.actor.entropy_coeff",
+    ("loss", "value"): "the critic's own loss, keys critic.*",
+    ("advantages", "kl"): "algorithm.use_kl_in_reward",
+    ("advantages", "correction"): "algorithm.rollout_correction",
+    ("advantages", "advantage.over_time"): "algorithm.adv_estimator=gae",
+}
+_PASSED = {
+    "loss": frozenset({"cu_seqlens", "cu_groups", "loss_mask", "logp", "logp_old", "counts", "seed"}),
+    "advantages": frozenset({"cu_seqlens", "cu_groups", "loss_mask", "rewards", "token_rewards"}),
 }
 
 
 @cache
+def _recipe(name: str, source: Any, call: str, passed: frozenset[str]) -> Recipe:
+    """The recipe behind a name, if its `call` reads nothing but the columns `passed`; `source`: as of `recipe`, a mapping as its items."""
+    own = recipe(dict(source) if isinstance(source, tuple) else source)
+    refused: dict[str, str] = {}
+    for column, stage, of, required, other in own.needs():
+        # A loss without the correction that belongs to it would be another loss.
+        if (of == call or stage == "correction") and required and not {column, other} & passed:
+            verls = _VERLS_OWN.get((of, stage))
+            refused[stage] = f"{stage} reads {column}, which verl does not pass" + (f": it has {verls}" if verls else "")
+    if refused:
+        raise Error(f"lockstep:{name}: {'; '.join(refused.values())}")
+    return own
+
+
+@cache
+def _text(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read()
+    except OSError as error:
+        raise Error(f"lockstep:file: LOCKSTEP_RECIPE is {path!r}: {error.strerror}") from None
+
+
 def _file() -> str:
     path = os.environ.get("LOCKSTEP_RECIPE")
     if not path:
-        raise Error("lockstep:file: the environment variable LOCKSTEP_RECIPE names no file")
-    with open(path, encoding="utf-8") as file:
-        return file.read()
+        raise Error("lockstep:file: set the environment variable LOCKSTEP_RECIPE, of Ray's workers too, to the path of a recipe in TOML")
+    return _text(path)
 
 
 def _aggregation(mode: str, horizon: float | None) -> dict[str, Any]:
@@ -126,26 +179,15 @@ def _aggregation(mode: str, horizon: float | None) -> dict[str, Any]:
     return keys
 
 
-def _settings(name: str, config: Any, loss_agg_mode: str) -> dict[str, Any]:
-    """A recipe for this loss mode and verl's configuration."""
-    aggregation = _aggregation(loss_agg_mode, config.global_batch_info.get("loss_scale_factor"))
-    if name in LOSSES:
-        extends, keys, aggregated = LOSSES[name]
-        return {"extends": extends, **keys(config), **(aggregation if aggregated else {})}
-    return {"extends": name, **aggregation}
-
-
-def _checked(own: Recipe, name: str) -> Recipe:
-    for column, stage, call, required, _ in own.needs():
-        if call == "loss" and required and column in _VERLS_OWN:
-            raise Error(f"lockstep:{name}: {stage} reads {column}, and verl has a term of its own: {_VERLS_OWN[column]}")
-    return own
-
-
-@cache
-def _recipe(source: Any) -> Recipe:
-    name, settings = source
-    return _checked(recipe(dict(settings) if isinstance(settings, tuple) else settings), name)
+def _source(name: str, config: Any, loss_agg_mode: str) -> Any:
+    """What the recipe of a loss mode is read from."""
+    if name == "file":
+        return _file()
+    if name not in LOSSES:
+        return name
+    extends, keys, aggregated = LOSSES[name]
+    horizon = config.global_batch_info.get("loss_scale_factor")
+    return tuple({"extends": extends, **keys(config), **(_aggregation(loss_agg_mode, horizon) if aggregated else {})}.items())
 
 
 def _counts(config: Any, mask: Tensor) -> Tensor:
@@ -174,13 +216,12 @@ def policy_loss(
     rollout_is_weights: Tensor | None = None,
 ) -> tuple[Tensor, dict[str, float]]:
     """A policy loss with verl's signature: tensors `[batch, response length]`; the loss and verl's metrics."""
-    if name == "file":
-        own = _recipe((name, _file()))
-    else:
-        own = _recipe((name, tuple(_settings(name, config, loss_agg_mode).items())))
+    own = _recipe(name, _source(name, config, loss_agg_mode), "loss", _PASSED["loss"])
     mask = response_mask.bool()
-    # GMPO is a mean over the sequences at hand, in verl and here, whatever verl counts.
-    of_batch = own.name != "gmpo"
+    # verl's GMPO is a mean over the sequences at hand, whatever verl counts.
+    of_batch = name != "geo_mean"
+    # Clip-Cov draws with torch's generator, as verl's does.
+    seed = torch.randint(2**62, (1,)).to(mask.device) if any(column == "seed" for column, *_ in own.needs()) else None
     out = _loss(
         own,
         Credit(advantage=advantages, per_token=True, weights=rollout_is_weights),
@@ -188,8 +229,9 @@ def policy_loss(
         logp_old=old_log_prob,
         loss_mask=mask,
         counts=_counts(config, mask) if of_batch else None,
+        seed=seed,
     )
-    if own.name == "kl_cov":
+    if name == "kl_cov":
         # Of KL-Cov verl logs the mean of the magnitudes, and nothing else.
         distance = (log_prob - old_log_prob).detach().abs() * mask
         return out.loss * config.global_batch_info.get("dp_size", 1), {
@@ -206,58 +248,101 @@ def policy_loss(
 
 
 def estimate(
-    name: str, token_level_rewards: Tensor, response_mask: Tensor, index: Any = None, config: Any = None, **given: Any
+    name: str,
+    token_level_rewards: Tensor,
+    response_mask: Tensor,
+    index: Any = None,
+    config: Any = None,
+    reward_baselines: Tensor | None = None,
+    **_: Any,
 ) -> tuple[Tensor, Tensor]:
-    """An advantage estimator with verl's signature: rewards `[batch, response length]`, `index` the prompt of each response, in any order."""
-    own = recipe(_file() if name == "file" else name)
+    """An advantage estimator with verl's signature: rewards `[batch, response length]`, `index` the prompt of each row, in any order."""
+    source, passed = _file() if name == "file" else name, _PASSED["advantages"]
+    if name in ESTIMATORS:
+        extends, keys = ESTIMATORS[name]
+        source = ("extends", extends), *({} if config is None else keys(config)).items()
+    own = _recipe(name, source, "advantages", passed if reward_baselines is None else passed | {"baseline"})
+    if index is None:
+        raise Error(f"lockstep:{name}: the batch has no uid, which says what prompt each response is to")
     rows = token_level_rewards.shape[0]
     # Responses to a prompt become neighbours; groups come in the order of their first.
     number: dict[Any, int] = {}
-    prompt = [number.setdefault(uid, len(number)) for uid in (range(rows) if index is None else list(index))]
+    prompt = [number.setdefault(uid, len(number)) for uid in index]
     order = sorted(range(rows), key=prompt.__getitem__)
     sizes = [0] * len(number)
     for group in prompt:
         sizes[group] += 1
     place = torch.tensor(order, device=token_level_rewards.device)
-    columns: dict[str, Any] = {
-        "token_rewards": token_level_rewards,
-        "rewards": token_level_rewards.sum(dim=-1),
-        "loss_mask": response_mask.bool(),
-        "baseline": given.get("reward_baselines"),
-        "logp_old": given.get("old_log_probs"),
-        "sum_p_squared": given.get("sum_pi_squared"),
-    }
-    reads = {column for column, _, call, *_ in own.needs() if call == "advantages"}
-    columns = {key: value[place] for key, value in columns.items() if value is not None and key in reads | {"loss_mask"}}
     offsets = torch.tensor([0, *sizes], device=place.device).cumsum(0)
-    credit = advantages(own, cu_groups=offsets, **columns)
+    columns = {"token_rewards": token_level_rewards, "rewards": token_level_rewards.sum(dim=-1)}
+    reads = {column for column, _, call, *_ in own.needs() if call == "advantages"}
+    columns = {column: value[place] for column, value in columns.items() if column in reads}
+    if "baseline" in reads:
+        columns["baseline"] = reward_baselines[place][offsets[:-1]]
+    credit = advantages(own, cu_groups=offsets, loss_mask=response_mask.bool()[place], **columns)
+    if credit.loss_mask is not None or credit.weights is not None:
+        raise Error(
+            f"lockstep:{name}: the recipe leaves tokens out or weighs them, and verl takes nothing but advantages and returns:"
+            " it has algorithm.filter_groups and algorithm.rollout_correction"
+        )
     back = torch.empty_like(place)
     back[place] = torch.arange(rows, device=place.device)
     mask = response_mask.to(token_level_rewards.dtype)
     advantage = credit.advantage[back]
-    advantage = advantage if own.per_token else advantage[:, None] * mask
-    returns = advantage if credit.returns is None else credit.returns[back]
+    advantage = (advantage if own.per_token else advantage[:, None]) * mask
+    returns = advantage if credit.returns is None else credit.returns[back] * mask
     return advantage, returns
 
 
-def register() -> list[str]:
-    """Puts every name into verl's two registries; returns them."""
+def register() -> None:
+    """Puts every name into verl's two registries."""
     from verl.trainer.ppo import core_algos
 
-    losses = dict.fromkeys([*LOSSES, *names(), "file"])
-    for name in losses:
-        core_algos.register_policy_loss(f"lockstep:{name}")(partial(policy_loss, name))
-    core_algos.register_policy_loss("lockstep")(partial(policy_loss, "vanilla"))
-    estimators = {f"lockstep:{name}": name for name in [*names(), "file"]} | {"lockstep": "grpo"}
-    for key, name in estimators.items():
-        if key not in core_algos.ADV_ESTIMATOR_REGISTRY:
-            core_algos.register_adv_est(key)(partial(estimate, name))
-    return ["lockstep", *(f"lockstep:{name}" for name in losses)]
+    registries = (
+        (core_algos.POLICY_LOSS_REGISTRY, policy_loss, LOSSES, "vanilla"),
+        (core_algos.ADV_ESTIMATOR_REGISTRY, estimate, ESTIMATORS, "grpo"),
+    )
+    for registry, of, theirs, default in registries:
+        registry["lockstep"] = partial(of, default)
+        registry.update({f"lockstep:{name}": partial(of, name) for name in (*theirs, *names(), "file")})
+
+
+def check() -> list[str]:
+    """Prints what verl has loaded in this process; returns what is wrong."""
+    try:
+        import verl
+        from verl.trainer.ppo import core_algos
+    except ImportError as error:
+        return [f"verl cannot be imported: {error}. Install verl=={TESTED[-1]}"]
+    wrong = []
+    print(f"verl {verl.__version__}, tested with {', '.join(TESTED)}")
+    if verl.__version__ not in TESTED:
+        wrong.append(f"verl {verl.__version__} is not tested: install verl=={TESTED[-1]}, or run Lockstep's tests with yours")
+    by_module = "lockstep.verl" in os.environ.get("VERL_USE_EXTERNAL_MODULES", "").split(",")
+    by_plugin = any(point.value == "lockstep.verl" for point in entry_points(group="verl.plugins"))
+    print(f"entry point verl.plugins: {'found' if by_plugin else 'not found'}")
+    if by_module:
+        print("VERL_USE_EXTERNAL_MODULES: names lockstep.verl")
+    elif not by_plugin:
+        wrong.append("no entry point: install the wheel (pip install lockstep-rl), or set VERL_USE_EXTERNAL_MODULES=lockstep.verl")
+    loaded = True
+    for what, registry in (("losses", "POLICY_LOSS_REGISTRY"), ("estimators", "ADV_ESTIMATOR_REGISTRY")):
+        found = [name for name in getattr(core_algos, registry, ()) if name.startswith("lockstep")]
+        print(f"{what}: {', '.join(found) or 'none'}")
+        loaded = loaded and bool(found)
+    if not loaded and (by_module or by_plugin):
+        # verl hides what goes wrong here in its debug log.
+        try:
+            register()
+        except Exception as error:
+            wrong.append(f"the plug-in failed to load: {type(error).__name__}: {error}")
+        else:
+            wrong.append(f"verl did not load the plug-in: VERL_USE_EXTERNAL_PLUGINS is {os.environ.get('VERL_USE_EXTERNAL_PLUGINS')!r}")
+    return wrong
 
 
 if __name__ == "__main__":
     if sys.argv[1:] != ["check"]:
         sys.exit("usage: python -m lockstep.verl check")
-    print("\n".join(register()))
-elif "verl" in sys.modules:
-    register()
+    sys.exit("\n".join(check()) or None)
+register()

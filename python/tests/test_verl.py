@@ -160,3 +160,11 @@ def test_a_name_that_is_none_is_an_error():
         core_algos.get_policy_loss_fn("lockstep:no_such_recipe")
     with pytest.raises(ValueError, match="lockstep:no_such_recipe"):
         core_algos.get_adv_estimator_fn("lockstep:no_such_recipe")
+
+
+def test_a_key_of_verl_that_a_loss_needs_is_named():
+    old, new, mask, advantages = batch(1)
+    own = config()
+    own.policy_loss.__dict__["dro_beta"] = None
+    with pytest.raises(lockstep.Error, match="policy_loss.dro_beta is not set"):
+        lockstep.verl.policy_loss("dro", old, new, advantages, mask, config=own)

@@ -80,7 +80,10 @@ def _clip_cov(config: Any) -> dict[str, Any]:
 
 
 def _dro(config: Any) -> dict[str, Any]:
-    return {"gate.beta": config.policy_loss.dro_beta}
+    beta = config.policy_loss.dro_beta
+    if beta is None:
+        raise Error("actor_rollout_ref.actor.policy_loss.dro_beta is not set: expected a number above 0")
+    return {"gate.beta": beta}
 
 
 def _nothing(config: Any) -> dict[str, Any]:

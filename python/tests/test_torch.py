@@ -33,7 +33,7 @@ def test_the_operator_passes_torchs_own_checks():
     new, old, advantage, mask, counts = batch()
     columns = dict(logp_old=old, loss_mask=mask, counts=counts)
     constants = [columns.get(name) for name in lockstep.torch._COLUMNS]
-    checks = torch.library.opcheck(OP, ("dapo", 0, False, new, None, None, advantage, None, None, None, *constants))
+    checks = torch.library.opcheck(OP, ("dapo", 0, False, True, new, None, None, advantage, None, None, None, *constants))
     assert set(checks.values()) == {"SUCCESS"} and len(checks) == 4
 
 

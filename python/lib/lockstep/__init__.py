@@ -94,11 +94,6 @@ class _Results:
     def get(self, name: str) -> Any:
         return self[name] if name in self.places else None
 
-    def bytes(self, name: str) -> Any:
-        """The same as bytes."""
-        type_, count, at = self.places[name]
-        return self.block[at : at + count * int(type_[1:]) // 8]
-
 
 @dataclass
 class Credit:

@@ -106,3 +106,24 @@ def test_what_is_wrong_is_named():
     assert (refused.value.argument, refused.value.index) == ("logp", 35)
     with pytest.raises(lockstep.Error, match="missing columns: logp_ref"):
         lockstep.torch.loss("nemo_kl", advantage, logp=new, logp_old=old)
+
+
+@pytest.mark.parametrize(("scaled", "message"), [(False, "does not require grad"), (True, "once_differentiable")])
+def test_a_second_derivative_is_an_error(scaled, message):
+    new, *rest = batch()
+    factor = torch.ones((), requires_grad=scaled)
+    (first,) = torch.autograd.grad(loss(new, *rest) * factor, new, create_graph=True)
+    with pytest.raises(RuntimeError, match=message):
+        first.sum().backward()
+
+
+def test_without_metrics_the_gradient_is_the_same_and_metrics_are_refused():
+    new, old, advantage, mask, counts = batch()
+    outs = [
+        lockstep.torch.loss("dapo", advantage, metrics=wanted, logp=new, logp_old=old, loss_mask=mask, counts=counts)
+        for wanted in (True, False)
+    ]
+    assert torch.equal(outs[0].loss, outs[1].loss) and torch.equal(outs[0].coef, outs[1].coef)
+    assert lockstep.torch.metrics(outs[0].stats)["ratio_mean"] > 0
+    with pytest.raises(lockstep.Error, match="no metrics"):
+        lockstep.torch.metrics(outs[1].stats)

@@ -1,6 +1,8 @@
 //! The native module of the Python package: recipes, devices and plans. Memory is Python's: addresses come in, results lie in a workspace
 //! that the caller allocated. What is safe to pass is decided in `lib/lockstep/columns.py`, the one place that takes addresses of arrays.
 
+mod ops;
+
 use lockstep::columns::{Column, Columns};
 use lockstep::core::ragged::{In, Offsets, Out};
 use lockstep::plan::{Calls, Capacity, CreditViews, Queue};
@@ -21,6 +23,7 @@ pyo3::create_exception!(
 fn refused(error: Error) -> PyErr {
     let (argument, index) = match &error {
         Error::Argument(argument) => (Some(argument.argument()), argument.index()),
+        Error::Trace(_) => (Some("trace"), None),
         _ => (None, None),
     };
     let exception = LockstepError::new_err(error.to_string());
@@ -286,5 +289,5 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     ] {
         module.add_function(function)?;
     }
-    Ok(())
+    ops::register(module)
 }

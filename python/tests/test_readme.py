@@ -20,7 +20,7 @@ def test_the_block_runs(path):
     assert len(credit.advantage) == 2 and coef.shape == names["logp"].shape and coef.any()
 
 
-@pytest.mark.parametrize("module", ["lockstep", "lockstep.torch"])
+@pytest.mark.parametrize("module", ["lockstep", "lockstep.torch", "lockstep.logits", "lockstep.routing", "lockstep.tree"])
 def test_the_examples_of_docstrings_run(module):
     failed, attempted = doctest.testmod(importlib.import_module(module))
     assert attempted and not failed

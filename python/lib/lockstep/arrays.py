@@ -1,0 +1,40 @@
+"""Arrays of single ops as addresses, for `lockstep.routing`, `lockstep.logits` and `lockstep.tree`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from . import _device
+from .columns import error, library
+
+Place = tuple[int, int, int]
+
+
+def places(of: Any, arrays: dict[str, Any]) -> dict[str, Place]:
+    """Address, elements and bytes of an element of each array that is there."""
+    return {name: (*of.place(array), array.itemsize) for name, array in arrays.items() if array is not None}
+
+
+def launch(op: Callable[..., Any], *arguments: Any, **arrays: Any) -> None:
+    """Runs a native op where its arrays are, on torch's current stream there, and waits for it.
+
+    Arrays lie in one piece and have the op's own types; those that it writes are the caller's too. Raises `lockstep.Error`.
+    """
+    given = {name: array for name, array in arrays.items() if array is not None}
+    of: Any = library(given.values())
+    for name, array in given.items():
+        if array.device != of.device:
+            raise error(name, f" is on {array.device}: expected {of.device}, where the others are")
+        if not array.is_contiguous():
+            raise error(name, " does not lie in one piece: call .contiguous()")
+    threads = of.torch.get_num_threads() if of.name == "cpu" else None
+    op((_device(of.name, threads), of.stream), *arguments, places(of, given))
+
+
+def check_shape(name: str, array: Any, *expected: int | None) -> None:
+    """Refuses another shape; None stands for any number."""
+    shape = tuple(array.shape)
+    if len(shape) != len(expected) or any(want not in (None, got) for want, got in zip(expected, shape)):
+        wanted = ", ".join("*" if want is None else str(want) for want in expected)
+        raise error(name, f" has shape {list(shape)}: expected [{wanted}]")

@@ -1,0 +1,155 @@
+"""The prefix tree of each group's responses: who shares which tokens, what the nodes are worth, what single tokens earn (TEMPO).
+
+>>> import lockstep.tree
+>>> ab, ac, de = [7, 8], [7, 9], [5, 6]
+>>> tree = lockstep.tree.prefix_tree([ab, ac, de], [1.0, 0.0, 0.0])
+>>> for node in tree.nodes():
+...     print(node.depth, round(node.value, 4), node.sequences)
+0 0.3333 [2, 0, 1]
+1 0.5 [0, 1]
+>>> tree.branches, tree.shared_tokens, tree.tree_tokens
+(2, 2, 5)
+>>> tree.token_advantage.round(4)
+array([[ 0.1667,  0.5   ],
+       [ 0.1667, -0.5   ],
+       [-0.3333,  0.    ]], dtype=float32)
+
+Arrays are NumPy's or torch's, packed (`[N]` with `cu_seqlens`) or padded (`[B, T]`). Trees are built on the CPU: tensors of a GPU are copied there, and the
+results back. docs/trees.md has the method.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from . import _device, _native
+from .arrays import places
+from .columns import Batch, Column, NumPy, error, library
+
+__all__ = ["Node", "Tree", "prefix_tree"]
+
+# Results of sequences, and the types that the op writes.
+_RESULTS = {"order": "u4", "lcp": "u4", "value": "f8", "counted": "u4", "node": "u4", "parent": "u4", "leaf": "u4"}
+_NONE = 0xFFFF_FFFF
+
+
+class Node(NamedTuple):
+    """Where responses part, or one ends on the path of another."""
+
+    depth: int
+    """Tokens that its responses share."""
+    value: float
+    """V: the (weighted) mean of their outcomes; NaN without any."""
+    counted: int
+    """Responses with an outcome."""
+    parent: int
+    """Index of the node above among the nodes; −1 at a root."""
+    sequences: list[int]
+    """Its responses, in lexicographic order of their tokens."""
+
+
+@dataclass
+class Tree:
+    """Prefix trees of the groups of a batch. Arrays are `[S]`, int64 (`value` float64), with −1 for none, one entry a position: position p holds sequence
+    `order[p]`, group after group, in lexicographic order."""
+
+    order: Any
+    """Sequence of each position."""
+    lcp: Any
+    """Tokens that each position shares with the one before it: the depth of its node."""
+    value: Any
+    """V of each position's node; of the whole group at its first position."""
+    counted: Any
+    """Responses with an outcome of the node."""
+    node: Any
+    """The position that stands for the node."""
+    parent: Any
+    """The position that stands for the node above."""
+    leaf: Any
+    """By sequence: the last branching node on its path."""
+    token_advantage: Any
+    """Of tokens: V behind the token − V before it where responses part, else 0; with what was asked for besides."""
+    branches: int
+    """Nodes, over all groups."""
+    tokens: int
+    """N."""
+    shared_tokens: int
+    """Tokens that another response of the group has too, at the same place of the same path."""
+    tree_tokens: int
+    """What is left of the tokens when shared ones count once."""
+    depths: list[int]
+    """Branches by depth: entry 0 those before the first token, entry k those at depth 2^(k−1) to 2^k − 1."""
+
+    def nodes(self) -> list[Node]:
+        """The branching nodes in the order of their positions."""
+        order, leaf = self.order.tolist(), self.leaf.tolist()
+        node, parent = self.node.tolist(), self.parent.tolist()
+        lcp, value, counted = self.lcp.tolist(), self.value.tolist(), self.counted.tolist()
+        numbers = {at: number for number, at in enumerate(at for at, own in enumerate(node) if own == at)}
+        found = [Node(lcp[at], value[at], counted[at], numbers.get(parent[at], -1), []) for at in numbers]
+        for sequence in order:
+            above = leaf[sequence]
+            while above != -1:
+                found[numbers[above]].sequences.append(sequence)
+                above = parent[above]
+        return found
+
+
+def prefix_tree(
+    tokens: Any,
+    rewards: Any,
+    *,
+    cu_seqlens: Any = None,
+    cu_groups: Any = None,
+    group_size: int | None = None,
+    loss_mask: Any = None,
+    valid: Any = None,
+    weights: Any = None,
+    pad: int | None = None,
+    advantage: Any = None,
+    std: Any = None,
+    eps: float = 0.0,
+) -> Tree:
+    """The prefix tree of each group.
+
+    `tokens` are ids, `[N]` with `cu_seqlens` `[S+1]` or `[B, T]`; `rewards` `[S]`, NaN without an outcome. Responses to one prompt are neighbours:
+    `cu_groups` or `group_size`; without either all are one group. `valid` `[S]`: 0 leaves a response out; `weights` `[S]`: in the values; `loss_mask`
+    of tokens: 0 earns nothing. `pad` is an id that ended responses are taken to go on with, as in TEMPO's released code; None makes their end an
+    edge. `advantage` `[S]` is added to `token_advantage`, `std` `[G]` plus `eps` divides the correction: with GRPO's it is TEMPO's advantage.
+
+    Raises `lockstep.Error`: lengths that disagree, an infinite reward, a negative weight (argument, index).
+    """
+    given = dict(tokens=tokens, rewards=rewards, cu_seqlens=cu_seqlens, cu_groups=cu_groups, loss_mask=loss_mask, valid=valid, outcome_weights=weights)
+    of: Any = library(given.values())
+    theirs = getattr(of, "torch", None)
+    if theirs is not None:
+        given = {name: value.cpu().numpy() if isinstance(value, theirs.Tensor) else value for name, value in given.items()}
+    batch, host = Batch(given, group_size), NumPy()
+    arrays = dict(batch.arrays)
+    arrays["weights"] = arrays.pop("outcome_weights", None)
+    for name, value in (("advantage", advantage), ("std", std)):
+        value = value.cpu().numpy() if theirs is not None and isinstance(value, theirs.Tensor) else value
+        arrays[name] = None if value is None else host.cast(Column(-1, name, "f32", "", ""), value)
+    if "tokens" not in batch.arrays or "rewards" not in batch.arrays:
+        raise error("tokens" if "tokens" not in batch.arrays else "rewards", " is missing")
+    count, sequences, _ = batch.size
+    results = {name: host.np.empty(sequences, type_) for name, type_ in _RESULTS.items()}
+    of_tokens = host.np.empty(count, "f4")
+    found = _native.prefix_tree(_device("cpu", None), pad, eps, places(host, {**arrays, **results, "token_advantage": of_tokens}))
+
+    def back(array: Any) -> Any:
+        if array.dtype == "u4":
+            array = host.np.where(array == _NONE, -1, array.astype("i8"))
+        return array if theirs is None else theirs.from_numpy(array).to(of.device)
+
+    branches, shared, in_tree, depths = found
+    return Tree(
+        **{name: back(array) for name, array in results.items()},
+        token_advantage=back(batch.by_tokens(of_tokens)),
+        branches=branches,
+        tokens=count,
+        shared_tokens=shared,
+        tree_tokens=in_tree,
+        depths=depths,
+    )

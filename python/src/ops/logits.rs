@@ -1,0 +1,203 @@
+//! Rows of logits.
+
+use super::{Arrays, On, copy, launch, on};
+use lockstep::Device;
+use lockstep::core::logits::kl::Direction;
+use lockstep::core::logits::statistics::{LogitsMoments, STATE};
+use lockstep::core::logits::{DrawTokens, LogitRows, LogitsGradient, LogitsKl, LogitsStatistics};
+use lockstep::core::ragged::In;
+use lockstep::ops::logits::{self as ops, Logits, TwoRows};
+use lockstep::plan::Queue;
+use lockstep::{Error, core::Error as Argument};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+
+/// Logits `logits` in rows of `vocab`, of which `loss_mask` says which take part.
+fn rows(arrays: &Arrays, vocab: usize) -> Result<LogitRows<'static>, Error> {
+    let logits = arrays.input::<f32>("logits")?;
+    let rows = logits.len() / vocab.max(1);
+    let found = LogitRows { logits, rows, vocab, live: arrays.mask("loss_mask", rows)? };
+    found.check()?;
+    Ok(found)
+}
+
+/// The label of each row.
+fn labels(arrays: &Arrays, rows: usize) -> Result<In<'static, u32>, Error> {
+    let labels = arrays.input::<u32>("labels")?;
+    if labels.len() != rows {
+        let (because, got) = ("one per row of logits", labels.len());
+        return Err(Argument::Length { argument: "labels", expected: rows, because, got }.into());
+    }
+    Ok(labels)
+}
+
+/// Copies on the host, for the checks of the ops over slices: they name the entry that a row's alarm is about.
+struct Host {
+    logits: Vec<f32>,
+    labels: Vec<u32>,
+    loss_mask: Option<Vec<u8>>,
+}
+
+impl Host {
+    fn new(queue: &Queue, rows: &LogitRows<'_>, labels: Option<In<'_, u32>>) -> Result<Host, Error> {
+        let labels = labels.map_or(Ok(vec![0; rows.rows]), |labels| copy!(queue, labels))?;
+        let loss_mask = rows.live.bytes().map(|bytes| copy!(queue, bytes)).transpose()?;
+        Ok(Host { logits: copy!(queue, rows.logits)?, labels, loss_mask })
+    }
+
+    fn view(&self) -> Logits<'_> {
+        Logits { logits: &self.logits, labels: &self.labels, loss_mask: self.loss_mask.as_deref() }
+    }
+}
+
+/// Log-probability, logsumexp and top token of rows of logits, and the state of their gradient; with `entropy`, `collision` and
+/// `score_norm` these too.
+#[pyfunction]
+fn logits_statistics(py: Python<'_>, at: On, vocab: usize, temperature: f32, arrays: Arrays) -> PyResult<()> {
+    on(py, at, |queue| {
+        let rows = rows(&arrays, vocab)?;
+        let n = rows.rows;
+        let labels = labels(&arrays, n)?;
+        let moments = match arrays.wanted("entropy", n)? {
+            None => None,
+            Some(entropy) => Some(LogitsMoments {
+                entropy,
+                collision: arrays.output("collision", n)?,
+                score_norm: arrays.output("score_norm", n)?,
+            }),
+        };
+        let kernel = LogitsStatistics {
+            rows,
+            labels,
+            temperature,
+            logp: arrays.output("logp", n)?,
+            lse: arrays.output("lse", n)?,
+            top: arrays.output("top", n)?,
+            moments,
+            state: arrays.output("state", STATE * n)?,
+            row_alarm: arrays.output("alarm", n)?,
+        };
+        kernel.check()?;
+        launch(queue, &kernel, kernel.row_alarm, || {
+            let host = Host::new(queue, &rows, Some(labels))?;
+            ops::logits_statistics(&Device::cpu(), &host.view(), temperature, false).map(drop)
+        })
+    })
+}
+
+/// dL/dlogits from dL/dlogp `coef` and, if given, dL/dH `coef_entropy`, with the `state` that `logits_statistics` left.
+#[pyfunction]
+fn logits_gradient(py: Python<'_>, at: On, vocab: usize, temperature: f32, arrays: Arrays) -> PyResult<()> {
+    on(py, at, |queue| {
+        let rows = rows(&arrays, vocab)?;
+        let n = rows.rows;
+        let of_rows = |name: &'static str, array: In<'static, f32>| match array.len() == n {
+            true => Ok(array),
+            false => {
+                let (because, got) = ("one per row of logits", array.len());
+                Err(Error::from(Argument::Length { argument: name, expected: n, because, got }))
+            }
+        };
+        let labels = labels(&arrays, n)?;
+        let coef = of_rows("coef", arrays.input("coef")?)?;
+        let coef_entropy = arrays.given("coef_entropy")?;
+        let coef_entropy = coef_entropy.map(|array| of_rows("coef_entropy", array)).transpose()?;
+        let kernel = LogitsGradient {
+            rows,
+            labels,
+            temperature,
+            state: arrays.input("state")?,
+            coef,
+            coef_entropy,
+            gradient: arrays.output("gradient", rows.logits.len())?,
+            row_alarm: arrays.output("alarm", n)?,
+        };
+        kernel.check()?;
+        launch(queue, &kernel, kernel.row_alarm, || {
+            let host = Host::new(queue, &rows, Some(labels))?;
+            let coef: Vec<f32> = copy!(queue, coef)?;
+            let coef_entropy: Option<Vec<f32>> = coef_entropy.map(|array| copy!(queue, array)).transpose()?;
+            let (cpu, of_entropy) = (Device::cpu(), coef_entropy.as_deref());
+            let statistics = ops::logits_statistics(&cpu, &host.view(), temperature, of_entropy.is_some())?;
+            ops::logits_gradient(&cpu, &host.view(), &statistics, &coef, of_entropy).map(drop)
+        })
+    })
+}
+
+/// KL divergence `value` of rows of `logits` and `reference`, over `policy` or `reference`; with `gradient` dL/dlogits from dL/dKL `coef`.
+#[pyfunction]
+fn logits_kl(
+    py: Python<'_>,
+    at: On,
+    vocab: usize,
+    temperature: f32,
+    over: &str,
+    arrays: Arrays,
+) -> PyResult<()> {
+    let direction = match over {
+        "policy" => Direction::Policy,
+        "reference" => Direction::Reference,
+        _ => return Err(PyValueError::new_err(format!("over is {over:?}: expected policy or reference"))),
+    };
+    on(py, at, |queue| {
+        let rows = rows(&arrays, vocab)?;
+        let n = rows.rows;
+        let kernel = LogitsKl {
+            rows,
+            reference: arrays.input("reference")?,
+            direction,
+            temperature,
+            coef: arrays.input("coef")?,
+            value: arrays.output("value", n)?,
+            gradient: arrays.wanted("gradient", rows.logits.len())?,
+            row_alarm: arrays.output("alarm", n)?,
+        };
+        kernel.check()?;
+        launch(queue, &kernel, kernel.row_alarm, || {
+            let host = Host::new(queue, &rows, None)?;
+            let (reference, coef): (Vec<f32>, Vec<f32>) =
+                (copy!(queue, kernel.reference)?, copy!(queue, kernel.coef)?);
+            let Logits { logits, loss_mask, .. } = host.view();
+            let pair = TwoRows { logits, reference: &reference, vocab, loss_mask };
+            ops::logits_kl(&Device::cpu(), &pair, direction, temperature, Some(&coef)).map(drop)
+        })
+    })
+}
+
+/// `draws` tokens of each row, in `tokens`.
+#[pyfunction]
+fn draw_tokens(
+    py: Python<'_>,
+    at: On,
+    vocab: usize,
+    temperature: f32,
+    draws: usize,
+    seed: u64,
+    arrays: Arrays,
+) -> PyResult<()> {
+    on(py, at, |queue| {
+        let rows = rows(&arrays, vocab)?;
+        let n = rows.rows;
+        let kernel = DrawTokens {
+            rows,
+            temperature,
+            draws,
+            seed,
+            first: 0,
+            tokens: arrays.output("tokens", n * draws)?,
+            row_alarm: arrays.output("alarm", n)?,
+        };
+        kernel.check()?;
+        launch(queue, &kernel, kernel.row_alarm, || {
+            let host = Host::new(queue, &rows, None)?;
+            ops::draw_tokens(&Device::cpu(), &host.view(), temperature, draws, seed).map(drop)
+        })
+    })
+}
+
+pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_function(wrap_pyfunction!(logits_statistics, module)?)?;
+    module.add_function(wrap_pyfunction!(logits_gradient, module)?)?;
+    module.add_function(wrap_pyfunction!(logits_kl, module)?)?;
+    module.add_function(wrap_pyfunction!(draw_tokens, module)?)
+}

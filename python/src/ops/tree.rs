@@ -1,0 +1,60 @@
+//! Prefix trees.
+
+use super::{Arrays, whole};
+use crate::{PyDevice, refused};
+use lockstep::ops::tree::{Outcomes, Tokens, prefix_tree as tree_of};
+use lockstep::{Batch, Error};
+use pyo3::prelude::*;
+
+/// Copies results into an array of the caller's.
+fn put<T: Copy + 'static>(arrays: &Arrays, name: &'static str, from: &[T]) -> Result<(), Error> {
+    let to = arrays.output(name, from.len())?;
+    from.iter().enumerate().for_each(|(i, value)| to.put(i, *value));
+    Ok(())
+}
+
+/// The prefix trees of a batch over memory of the host, into `order`, `lcp`, `value`, `counted`, `node`, `parent` and `leaf`; and the correction of each
+/// token in `token_advantage`, added to `advantage` of sequences and divided by `std` of groups plus `eps` where they are given.
+/// Returns branches, tokens that are shared, tokens of the trees, and branches by depth.
+#[pyfunction]
+#[pyo3(signature = (device, pad, eps, arrays))]
+fn prefix_tree(
+    py: Python<'_>,
+    device: &PyDevice,
+    pad: Option<u32>,
+    eps: f64,
+    arrays: Arrays,
+) -> PyResult<(usize, u64, u64, Vec<usize>)> {
+    let build = || {
+        let (device, offsets) = (&device.0, |name| Ok::<_, Error>(whole(arrays.input::<u32>(name)?)));
+        let mask = arrays.given("loss_mask")?.map(whole);
+        let batch = Batch::with_empty_rows(offsets("cu_seqlens")?, offsets("cu_groups")?, mask)?;
+        let outcomes = Outcomes {
+            rewards: whole(arrays.input("rewards")?),
+            valid: arrays.given("valid")?.map(whole),
+            weights: arrays.given("weights")?.map(whole),
+        };
+        let tree = tree_of(device, &batch, Tokens::U32(offsets("tokens")?), &outcomes, pad)?;
+        let std = arrays.given("std")?.map(|std| (whole(std), eps));
+        let advantage = arrays.given("advantage")?.map(whole);
+        put(&arrays, "token_advantage", &tree.advantages(device, &batch, &outcomes, advantage, std)?)?;
+        put(&arrays, "value", &tree.value)?;
+        for (name, of) in [
+            ("order", &tree.order),
+            ("lcp", &tree.lcp),
+            ("counted", &tree.counted),
+            ("node", &tree.node),
+            ("parent", &tree.parent),
+            ("leaf", &tree.leaf),
+        ] {
+            put(&arrays, name, of)?;
+        }
+        let found = tree.statistics(&batch);
+        Ok((found.branches, found.shared_tokens, found.tree_tokens, found.depths))
+    };
+    py.detach(build).map_err(refused)
+}
+
+pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_function(wrap_pyfunction!(prefix_tree, module)?)
+}

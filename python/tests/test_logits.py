@@ -1,0 +1,155 @@
+"""Log-probabilities, entropies, divergences and draws of logits beside torch in float64."""
+
+import math
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import lockstep  # noqa: E402
+from lockstep import logits  # noqa: E402
+
+
+def rows(n=24, vocab=501, seed=0, dtype=torch.float32):
+    generator = torch.Generator().manual_seed(seed)
+    values = 3 * torch.randn(n, vocab, generator=generator)
+    return values.to(dtype), torch.randint(0, vocab, (n,), generator=generator)
+
+
+def by_torch(values, labels, temperature):
+    logp = torch.log_softmax(values / temperature, -1)
+    return logp.gather(1, labels[:, None])[:, 0], -(logp.exp() * logp).sum(-1)
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_values_and_gradients_are_torchs(dtype, temperature):
+    values, labels = rows(dtype=dtype)
+    ours, theirs = values.clone().requires_grad_(), values.double().requires_grad_()
+    coef = torch.randn(2, len(labels), generator=torch.Generator().manual_seed(1))
+    out = logits.statistics(ours, labels, temperature=temperature, entropy=True)
+    want = by_torch(theirs, labels, temperature)
+    torch.testing.assert_close(out.logp.double(), want[0], atol=1e-6, rtol=1e-6)
+    torch.testing.assert_close(out.entropy.double(), want[1], atol=1e-6, rtol=1e-6)
+    (coef[0] * out.logp + coef[1] * out.entropy).sum().backward()
+    (coef[0] * want[0] + coef[1] * want[1]).sum().backward()
+    assert ours.grad.dtype == dtype
+    # In half precision the gradient is rounded once more.
+    tolerance = 1e-6 if dtype == torch.float32 else torch.finfo(dtype).eps
+    torch.testing.assert_close(ours.grad.double(), theirs.grad, atol=1e-6, rtol=tolerance)
+    assert out.top.tolist() == values.argmax(-1).tolist()
+    p = torch.softmax(theirs.detach() / temperature, -1)
+    torch.testing.assert_close(out.collision.double(), p.square().sum(-1), atol=1e-6, rtol=1e-6)
+    torch.testing.assert_close(out.lse.double(), torch.logsumexp(theirs.detach() / temperature, -1), atol=2e-6, rtol=1e-6)
+
+
+def test_the_gradient_is_the_numerical_one():
+    values, labels = rows(n=1, vocab=6, seed=4)
+    own = values.clone().requires_grad_()
+    out = logits.statistics(own, labels, entropy=True)
+    (out.logp + 2 * out.entropy).sum().backward()
+    step = 1e-2
+    for place in range(6):
+        ends = []
+        for sign in (1, -1):
+            shifted = values.double()
+            shifted[0, place] += sign * step
+            ends.append(sum(by_torch(shifted, labels, 1.0)[i] * (1, 2)[i] for i in (0, 1)).item())
+        assert own.grad[0, place].item() == pytest.approx((ends[0] - ends[1]) / (2 * step), abs=2e-4)
+
+
+def test_either_gradient_alone_and_masked_rows():
+    values, labels = rows()
+    mask = torch.arange(len(labels)) % 3 != 0
+    broken = values.clone()
+    broken[0] = math.nan
+    for name in ("logp", "entropy"):
+        own = broken.clone().requires_grad_()
+        out = logits.statistics(own, labels, entropy=True, mask=mask)
+        getattr(out, name).sum().backward()
+        theirs = values.double().requires_grad_()
+        (by_torch(theirs, labels, 1.0)[name == "entropy"] * mask).sum().backward()
+        torch.testing.assert_close(own.grad.double(), theirs.grad, atol=1e-6, rtol=1e-6)
+        assert getattr(out, name)[~mask].eq(0).all()
+
+
+def test_forbidden_tokens_have_no_gradient():
+    values, labels = rows(vocab=8)
+    forbidden = torch.zeros_like(values, dtype=torch.bool)
+    forbidden[torch.arange(len(labels)), (labels + 1) % 8] = True
+    own = values.masked_fill(forbidden, -math.inf).requires_grad_()
+    logits.statistics(own, labels, entropy=True).entropy.sum().backward()
+    assert own.grad[forbidden].eq(0).all() and own.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("over", ["policy", "reference"])
+def test_the_divergence_is_torchs(over):
+    values, reference = rows()[0], rows(seed=5)[0]
+    ours, theirs = values.clone().requires_grad_(), values.double().requires_grad_()
+    found = logits.kl(ours, reference, over=over, temperature=0.9)
+    p, q = (torch.log_softmax(side / 0.9, -1) for side in (theirs, reference.double()))
+    want = (p.exp() * (p - q)).sum(-1) if over == "policy" else (q.exp() * (q - p)).sum(-1)
+    coef = torch.linspace(-1, 2, len(values))
+    (found * coef).sum().backward()
+    (want * coef).sum().backward()
+    torch.testing.assert_close(found.double(), want, atol=1e-6, rtol=1e-6)
+    torch.testing.assert_close(ours.grad.double(), theirs.grad, atol=1e-6, rtol=1e-6)
+
+
+def test_draws_are_the_distributions_and_the_same_again():
+    values = rows(n=2, vocab=5)[0]
+    tokens = logits.draw(values, 1000, seed=3)
+    p = torch.softmax(values.double(), -1)
+    for row in range(2):
+        share = torch.bincount(tokens[row], minlength=5) / 1000
+        # Stratified: a token's share is its probability but for one draw at each end.
+        assert (share.double() - p[row]).abs().max() <= 2 / 1000
+    assert torch.equal(tokens, logits.draw(values, 1000, seed=3))
+    assert not torch.equal(tokens, logits.draw(values, 1000, seed=4))
+
+
+def test_the_operators_are_traced_without_a_break():
+    values, labels = rows(n=4, vocab=16)
+    own = values.clone().requires_grad_()
+    for arguments in [(own, labels, None, 1.0, True), (own, labels, labels > 3, 0.5, False)]:
+        checks = torch.library.opcheck(torch.ops.lockstep.logits_statistics.default, arguments)
+        assert set(checks.values()) == {"SUCCESS"}
+    arguments = (own, values.flip(0), None, torch.zeros(4), "policy", 1.0, False)
+    assert set(torch.library.opcheck(torch.ops.lockstep.logits_kl.default, arguments).values()) == {"SUCCESS"}
+    torch._dynamo.reset()
+
+    def loss(own, labels):
+        out = logits.statistics(own, labels, entropy=True)
+        return (out.logp - 0.1 * out.entropy).sum()
+
+    compiled = torch.compile(loss, fullgraph=True, backend="aot_eager")
+    got, want = (torch.autograd.grad(function(own, labels), own)[0] for function in (compiled, loss))
+    assert torch.equal(got, want)
+
+
+def test_what_is_wrong_is_named():
+    values, labels = rows(n=4, vocab=16)
+    bad = labels.clone()
+    for token in (16, -1):
+        bad[2] = token
+        with pytest.raises(lockstep.Error, match=r"`labels`\[2\]") as refused:
+            logits.statistics(values, bad)
+        assert (refused.value.argument, refused.value.index) == ("labels", 2)
+    nan = values.clone()
+    nan[1, 3] = math.nan
+    with pytest.raises(lockstep.Error, match=r"`logits`\[19\]") as refused:
+        logits.statistics(nan, labels)
+    assert refused.value.index == 19
+    with pytest.raises(lockstep.Error, match="temperature"):
+        logits.statistics(values, labels, temperature=0.0)
+    with pytest.raises(lockstep.Error, match=r"`labels` has shape \[3\]: expected \[4\]"):
+        logits.statistics(values, labels[:3])
+    with pytest.raises(lockstep.Error, match="float"):
+        logits.statistics(values.long(), labels)
+    with pytest.raises(lockstep.Error, match="draws"):
+        logits.draw(values, 2000, seed=0)
+    with pytest.raises(lockstep.Error, match="infinite|finite"):
+        logits.kl(values, values.masked_fill(torch.eye(4, 16, dtype=torch.bool), -math.inf))
+    own = values.clone().requires_grad_()
+    with pytest.raises(lockstep.Error, match=r"`coef`\[1\]"):
+        logits.statistics(own, labels).logp.backward(torch.tensor([1.0, math.inf, 0, 0]))

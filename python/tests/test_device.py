@@ -12,7 +12,7 @@ import pytest
 from test_recipes import BINARY, made
 
 import lockstep
-from lockstep import columns
+from lockstep import _native, columns
 
 BACKEND = os.environ.get("LOCKSTEP_REQUIRE")
 pytestmark = pytest.mark.skipif(not (BACKEND and BINARY), reason="LOCKSTEP_REQUIRE and LOCKSTEP_BIN name no backend and no binary")
@@ -125,3 +125,66 @@ def test_a_device_gives_the_cpus_bytes(name, device, tmp_path, monkeypatch):
             if isinstance(array, np.ndarray):
                 assert getattr(mine, key).tobytes() == array.tobytes(), key
     assert got[1].metrics == want[1].metrics
+
+
+def single_ops():
+    """`(op, arguments, arrays that are read, arrays that are written)` of each op over memory of the caller's."""
+    random, rows, experts, vocab = np.random.default_rng(0), 33, 32, 301
+    floats = lambda *shape: random.standard_normal(shape).astype("f4")  # noqa: E731
+    scores, bias = floats(rows, experts), floats(experts)
+    chosen = np.stack([random.permutation(experts)[:4] for _ in range(3 * rows)]).astype("u1").reshape(rows, 3, 4)
+    chosen[5] = 255
+    mask = (random.random(rows) > 0.2).astype("u1")
+    router = _native.Router("sigmoid_normalized", experts, 4, 2.5, 4, 2)
+    gates = dict(chosen=np.empty((rows, 4), "u1"), gates=floats(rows, 4), group_scores=floats(rows, 4), replayed=np.empty(rows, "u4"))
+    alarm = dict(alarm=np.empty(rows, "u4"))
+    given = dict(scores=scores, bias=bias, trace=chosen, mask=mask)
+    yield _native.gating_forward, (router, 3, 1), given, {**gates, **alarm}
+    router = _native.Router("softmax_all", experts, 4)
+    own = np.ascontiguousarray(np.argsort(scores)[:, :4].astype("u1"))
+    given = dict(scores=scores, chosen=own, gates=np.abs(floats(rows, 4)), coef=floats(rows, 4))
+    yield _native.gating_backward, (router,), given, dict(gradient=floats(rows, experts), **alarm)
+    written = dict(gradient=floats(rows, experts), row_loss=np.empty(rows), total=np.empty(1), **alarm)
+    yield _native.balance_loss, (0.01,), dict(scores=scores, load=np.abs(bias)), written
+    logits, labels = dict(logits=floats(rows, vocab), loss_mask=mask), dict(labels=random.integers(0, vocab, rows).astype("u4"))
+    moments = {name: floats(rows) for name in ("logp", "lse", "entropy", "collision", "score_norm")}
+    written = dict(**moments, top=np.empty(rows, "u4"), state=np.empty((3, rows)), **alarm)
+    yield _native.logits_statistics, (vocab, 0.9), {**logits, **labels}, written
+    state = np.stack([logits["logits"].max(1).astype("f8"), 2 + random.random(rows), random.random(rows)])
+    given = dict(**logits, **labels, state=state, coef=floats(rows), coef_entropy=floats(rows))
+    yield _native.logits_gradient, (vocab, 0.9), given, dict(gradient=floats(rows, vocab), **alarm)
+    given = dict(**logits, reference=floats(rows, vocab), coef=floats(rows))
+    yield _native.logits_kl, (vocab, 0.9, "policy"), given, dict(value=floats(rows), gradient=floats(rows, vocab), **alarm)
+    yield _native.draw_tokens, (vocab, 0.9, 7, 3), logits, dict(tokens=np.empty((rows, 7), "u4"), **alarm)
+
+
+@pytest.mark.parametrize("case", list(single_ops()), ids=lambda case: case[0].__name__)
+def test_an_op_on_a_device_gives_the_cpus_bytes(case, device):
+    op, arguments, read, written = case
+    want = {name: np.zeros_like(array) for name, array in written.items()}
+    arrays = {**read, **want}
+
+    def run(where, addresses):
+        op((lockstep.Device(where), 0), *arguments, {name: (addresses[name], array.size, array.itemsize) for name, array in arrays.items()})
+
+    try:
+        there = {name: device.upload(array).address for name, array in arrays.items()}
+        run("cpu", {name: array.ctypes.data for name, array in arrays.items()})
+        run(device.name, there)
+        assert any(array.any() for array in want.values())
+        for name, array in want.items():
+            got = np.empty_like(array)
+            device.driver.download(got, there[name])
+            assert got.tobytes() == array.tobytes(), name
+        # A bad value on the device is found and named, where no mask hides it.
+        first = "scores" if "scores" in read else "logits"
+        bad = read[first].copy()
+        bad.flat[-1] = np.nan
+        device.driver.upload(there[first], bad)
+        for name in {"mask", "loss_mask"} & set(read):
+            device.driver.upload(there[name], np.ones_like(read[name]))
+        with pytest.raises(lockstep.Error) as refused:
+            run(device.name, there)
+        assert (refused.value.argument, refused.value.index) == (first, bad.size - 1)
+    finally:
+        device.release()

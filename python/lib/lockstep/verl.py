@@ -20,14 +20,15 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
-from functools import cache, partial
+from functools import partial
 from importlib.metadata import entry_points
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from . import Credit, Error, Recipe, advantages, names, recipe
+from . import Credit, Error, advantages, names
+from ._host import Host, file, items
 from .torch import loss as _loss, metrics as _metrics
 
 TESTED = ("0.9.1",)
@@ -128,50 +129,21 @@ ESTIMATORS: dict[str, tuple[str, Callable[[Any], dict[str, Any]]]] = {
     "gpg": ("gpg", _nothing),
 }
 
-# What verl has for a stage of ours.
-_VERLS_OWN = {
-    ("loss", "kl"): "actor_rollout_ref.actor.use_kl_loss",
-    ("loss", "entropy"): "actor_rollout_ref.actor.entropy_coeff",
-    ("loss", "value"): "the critic's own loss, keys critic.*",
-    ("advantages", "kl"): "algorithm.use_kl_in_reward",
-    ("advantages", "correction"): "algorithm.rollout_correction",
-    ("advantages", "advantage.over_time"): "algorithm.adv_estimator=gae",
-}
-_PASSED = {
-    "loss": frozenset({"cu_seqlens", "cu_groups", "loss_mask", "logp", "logp_old", "counts", "seed"}),
-    "advantages": frozenset({"cu_seqlens", "cu_groups", "loss_mask", "rewards", "token_rewards"}),
-}
-
-
-@cache
-def _recipe(name: str, source: Any, call: str, passed: frozenset[str]) -> Recipe:
-    """The recipe behind a name, if its `call` reads nothing but the columns `passed`; `source`: as of `recipe`, a mapping as its items."""
-    own = recipe(dict(source) if isinstance(source, tuple) else source)
-    refused: dict[str, str] = {}
-    for column, stage, of, required, other in own.needs():
-        # A loss without the correction that belongs to it would be another loss.
-        if (of == call or stage == "correction") and required and not {column, other} & passed:
-            verls = _VERLS_OWN.get((of, stage))
-            refused[stage] = f"{stage} reads {column}, which verl does not pass" + (f": it has {verls}" if verls else "")
-    if refused:
-        raise Error(f"lockstep:{name}: {'; '.join(refused.values())}")
-    return own
-
-
-@cache
-def _text(path: str) -> str:
-    try:
-        with open(path, encoding="utf-8") as file:
-            return file.read()
-    except OSError as error:
-        raise Error(f"lockstep:file: LOCKSTEP_RECIPE is {path!r}: {error.strerror}") from None
-
-
-def _file() -> str:
-    path = os.environ.get("LOCKSTEP_RECIPE")
-    if not path:
-        raise Error("lockstep:file: set the environment variable LOCKSTEP_RECIPE, of Ray's workers too, to the path of a recipe in TOML")
-    return _text(path)
+_HOST = Host(
+    "verl",
+    {
+        ("loss", "kl"): "actor_rollout_ref.actor.use_kl_loss",
+        ("loss", "entropy"): "actor_rollout_ref.actor.entropy_coeff",
+        ("loss", "value"): "the critic's own loss, keys critic.*",
+        ("advantages", "kl"): "algorithm.use_kl_in_reward",
+        ("advantages", "correction"): "algorithm.rollout_correction",
+        ("advantages", "advantage.over_time"): "algorithm.adv_estimator=gae",
+    },
+    {
+        "loss": frozenset({"cu_seqlens", "cu_groups", "loss_mask", "logp", "logp_old", "counts", "seed"}),
+        "advantages": frozenset({"cu_seqlens", "cu_groups", "loss_mask", "rewards", "token_rewards"}),
+    },
+)
 
 
 def _aggregation(mode: str, horizon: float | None) -> dict[str, Any]:
@@ -185,12 +157,12 @@ def _aggregation(mode: str, horizon: float | None) -> dict[str, Any]:
 def _source(name: str, config: Any, loss_agg_mode: str) -> Any:
     """What the recipe of a loss mode is read from."""
     if name == "file":
-        return _file()
+        return file()
     if name not in LOSSES:
         return name
     extends, keys, aggregated = LOSSES[name]
     horizon = config.global_batch_info.get("loss_scale_factor")
-    return tuple({"extends": extends, **keys(config), **(_aggregation(loss_agg_mode, horizon) if aggregated else {})}.items())
+    return items({"extends": extends, **keys(config), **(_aggregation(loss_agg_mode, horizon) if aggregated else {})})
 
 
 def _counts(config: Any, mask: Tensor) -> Tensor:
@@ -219,7 +191,7 @@ def policy_loss(
     rollout_is_weights: Tensor | None = None,
 ) -> tuple[Tensor, dict[str, float]]:
     """A policy loss with verl's signature: tensors `[batch, response length]`; the loss and verl's metrics."""
-    own = _recipe(name, _source(name, config, loss_agg_mode), "loss", _PASSED["loss"])
+    own = _HOST.recipe(name, _source(name, config, loss_agg_mode))
     mask = response_mask.bool()
     # verl's GMPO is a mean over the sequences at hand, whatever verl counts.
     of_batch = name != "geo_mean"
@@ -260,11 +232,11 @@ def estimate(
     **_: Any,
 ) -> tuple[Tensor, Tensor]:
     """An advantage estimator with verl's signature: rewards `[batch, response length]`, `index` the prompt of each row, in any order."""
-    source, passed = _file() if name == "file" else name, _PASSED["advantages"]
+    source, also = file() if name == "file" else name, frozenset() if reward_baselines is None else frozenset({"baseline"})
     if name in ESTIMATORS:
         extends, keys = ESTIMATORS[name]
-        source = ("extends", extends), *({} if config is None else keys(config)).items()
-    own = _recipe(name, source, "advantages", passed if reward_baselines is None else passed | {"baseline"})
+        source = items({"extends": extends, **({} if config is None else keys(config))})
+    own = _HOST.recipe(name, source, "advantages", also)
     if index is None:
         raise Error(f"lockstep:{name}: the batch has no uid, which says what prompt each response is to")
     rows = token_level_rewards.shape[0]

@@ -1,0 +1,168 @@
+"""What the adapters of trainers share: recipes by name, refusals in the trainer's own words, denominators of the trainer's.
+
+An adapter says what its trainer is called, which columns it passes, and what it has itself for a stage of ours. Its own keys become a recipe in
+the adapter; a recipe by name, or from the file that `LOCKSTEP_RECIPE` names, is taken as it stands but for `[aggregation]`: what divides a loss
+is the trainer's, so that shards and micro-batches add up.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from functools import cache, partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from . import Credit, Error, Recipe, advantages, names, recipe
+from .torch import Loss, loss, metrics
+
+__all__ = ["Host", "by_name", "by_rewards_alone", "corrected", "file", "items", "mean", "metrics", "replace", "sums"]
+
+
+@cache
+def _text(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read()
+    except OSError as error:
+        raise Error(f"lockstep:file: LOCKSTEP_RECIPE is {path!r}: {error.strerror}") from None
+
+
+def file() -> str:
+    """The TOML of the file that the environment variable `LOCKSTEP_RECIPE` names."""
+    path = os.environ.get("LOCKSTEP_RECIPE")
+    if not path:
+        raise Error("lockstep:file: set the environment variable LOCKSTEP_RECIPE, of Ray's workers too, to the path of a recipe in TOML")
+    return _text(path)
+
+
+class Host:
+    """A trainer.
+
+    Args:
+        name: what a message calls it.
+        own: what it has for a stage of ours: by (call, stage) the key, or the words, that a message names.
+        passed: by call the columns that it passes.
+    """
+
+    def __init__(self, name: str, own: Mapping[tuple[str, str], str], passed: Mapping[str, frozenset[str]]) -> None:
+        self.name, self.own, self.passed = name, own, passed
+
+    @cache
+    def recipe(self, name: str, source: Any, call: str = "loss", also: frozenset[str] = frozenset()) -> Recipe:
+        """The recipe behind a name, if its `call` reads nothing but columns that are passed; `source`: as of `lockstep.recipe`, a mapping as
+        its items; `also`: more columns."""
+        own, passed = recipe(_mapping(source)), self.passed[call] | also
+        refused: dict[str, str] = {}
+        for column, stage, of, required, other in own.needs():
+            # A loss without the correction that belongs to it would be another loss.
+            if not required or (of != call and stage != "correction"):
+                continue
+            has = self.own.get((of, stage))
+            if not {column, other} & passed:
+                refused[stage] = f"{stage} reads {column}, which {self.name} does not pass" + (f": it has {has}" if has else "")
+            elif stage == "correction" and call == "loss":
+                refused[stage] = f"{stage} comes before the loss, and is {self.name}'s own: it has {has}"
+        if refused:
+            raise Error(f"lockstep:{name}: {'; '.join(refused.values())}")
+        return own
+
+    def loss(self, name: str, aggregation: str, keys: Callable[[], Mapping[str, Any]]) -> Recipe:
+        """The recipe of a loss whose sum the trainer divides: of its own `keys` where `name` is empty."""
+        source = keys() if not name else file() if name == "file" else name
+        key = source if isinstance(source, str) else items(source)
+        return self._summed(name or str(source["extends"]), key, aggregation)
+
+    @cache
+    def _summed(self, name: str, source: Any, aggregation: str) -> Recipe:
+        summed = {"aggregation.mode": aggregation, "aggregation.horizon": "none"}
+        source = _mapping(source)
+        if isinstance(source, str):
+            # A name, or the text of a file.
+            source = {"extends": source} if source in names() else _toml(source)
+        return self.recipe(name, items({**source, **summed}))
+
+
+def items(source: Mapping[str, Any]) -> Any:
+    """A mapping as something that can be a key of a cache."""
+
+    def frozen(value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return ("table", tuple((key, frozen(item)) for key, item in value.items()))
+        return ("list", tuple(frozen(item) for item in value)) if isinstance(value, (list, tuple)) else value
+
+    return frozen(source)
+
+
+def _mapping(source: Any) -> Any:
+    if not isinstance(source, tuple):
+        return source
+    kind, items = source
+    return {key: _mapping(item) for key, item in items} if kind == "table" else [_mapping(item) for item in items]
+
+
+def _toml(text: str) -> dict[str, Any]:
+    try:
+        import tomllib
+    except ImportError:
+        raise Error("lockstep:file: a recipe from a file needs Python 3.11, whose tomllib reads it") from None
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise Error(f"lockstep:file: {error}") from None
+
+
+@cache
+def _ones(device: torch.device) -> Tensor:
+    return torch.ones(3, dtype=torch.int64, device=device)
+
+
+def sums(own: Recipe, credit: Credit, *, logp: Tensor, **columns: Any) -> Loss:
+    """A loss whose counts are 1: the sum over tokens, or over sequences of their means. What divides it is the trainer's, outside."""
+    return loss(own, credit, logp=logp, counts=_ones(logp.device), **columns)
+
+
+def corrected(extends: str, correction: Mapping[str, Any], logp_old: Tensor, logp_rollout: Tensor, **batch: Any) -> Credit:
+    """Weights of a rollout correction, and what its rejections leave of `loss_mask`; both None where there is nothing of it."""
+    own = {"extends": extends, "advantage.estimator": "reward", "advantage.whiten": "none", "correction": correction}
+    offsets = batch.get("cu_seqlens")
+    rows = len(logp_old) if offsets is None else len(offsets) - 1
+    columns = dict(logp_old=logp_old.detach().float(), logp_rollout=logp_rollout.detach().float(), **batch)
+    return advantages(own, rewards=torch.zeros(rows, device=logp_old.device), **columns)
+
+
+@cache
+def by_rewards_alone(own: Recipe) -> bool:
+    """Whether advantages are the same whatever the lengths of the responses."""
+    rewards, one, grows = torch.tensor([1.0, 0.0, 0.5, 2.0]), torch.arange(5), torch.tensor([0, 1, 3, 6, 10])
+    made = [advantages(own, rewards=rewards, cu_seqlens=lengths, group_size=2) for lengths in (one, grows)]
+    return not own.per_token and made[0].loss_mask is None and torch.equal(made[0].advantage, made[1].advantage)
+
+
+def mean(values: Tensor, mask: Tensor) -> Tensor:
+    """Mean over the tokens of `mask`, in double precision; 0 where there are none. What is masked may be anything."""
+    sum_ = torch.where(mask, values.detach().double(), 0.0).sum()
+    return sum_ / mask.sum().clamp(min=1)
+
+
+def by_name(**functions: Callable[..., Any]) -> Callable[[str], Any]:
+    """A module's `__getattr__`: `f:name` is `f` for the recipe of that name, so that a path to a function can say one."""
+
+    def get(attribute: str) -> Any:
+        function, colon, name = attribute.partition(":")
+        if not colon or function not in functions:
+            raise AttributeError(attribute)
+        if name != "file" and name not in names():
+            raise Error(f"{attribute}: there is no recipe {name!r}: lockstep.names() lists them, `file` is the one of LOCKSTEP_RECIPE")
+        return partial(functions[function], name=name)
+
+    return get
+
+
+def replace(module: Any, name: str, by: Any) -> None:
+    """Puts `by` in the place of what a module of the trainer has by this name, which must be there."""
+    if not hasattr(module, name):
+        raise Error(f"{module.__name__} has no {name}: this version is not one that Lockstep was written for")
+    setattr(module, name, by)

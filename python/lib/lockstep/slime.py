@@ -1,0 +1,216 @@
+"""slime on Lockstep: its policy loss and its advantages as functions that slime loads by their path.
+
+    --loss-type custom_loss --custom-loss-function-path lockstep.slime.loss
+    --custom-advantage-function-path lockstep.slime.advantages:rloo
+
+`lockstep.slime.loss` reads slime's own keys (`--advantage-estimator`, `--eps-clip*`, `--use-kl-loss`, `--kl-loss-*`, `--use-unbiased-kl`,
+`--entropy-coef`, `--use-opsm`, `--use-tis`, `--tis-clip*`, `--use-rollout-logprobs`). `lockstep.slime.loss:<recipe>` takes a recipe's loss, KL and
+entropy terms included, and `:file` the recipe in the TOML file that `LOCKSTEP_RECIPE` names; denominators and `--use-tis` stay slime's. The
+denominators are those of `sum_of_sample_mean`, that slime passes: of tokens with `--calculate-per-token-loss`, else of each rollout.
+
+`lockstep.slime.advantages:<recipe>` computes advantages from `raw_reward`, the rewards of the whole batch, in groups of
+`--n-samples-per-prompt`, for recipes whose advantages depend on rewards alone. Log-probabilities are computed by slime's own
+`get_log_probs_and_entropy`. Context parallelism is refused: a rank has parts of sequences there.
+
+Written against slime at 624b824a (`slime/backends/megatron_utils/loss.py`, `slime/utils/ppo_utils.py`, `slime/ray/rollout.py`).
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from . import Credit, Error, Recipe
+from . import advantages as _advantages
+from ._host import Host, by_name, by_rewards_alone, corrected, file, metrics, sums
+
+__all__ = ["advantages", "loss"]
+
+_HOST = Host(
+    "slime",
+    {
+        ("loss", "value"): "the critic's own loss, key --value-clip",
+        ("advantages", "correction"): "--use-tis",
+        ("advantages", "kl"): "--kl-coef",
+    },
+    {
+        "loss": frozenset(
+            {"cu_seqlens", "cu_groups", "loss_mask", "logp", "logp_old", "logp_ref", "logp_rollout", "entropy", "counts"}
+        ),
+        "advantages": frozenset({"cu_seqlens", "cu_groups", "rewards"}),
+    },
+)
+_ESTIMATORS = {
+    "gspo": "slime_gspo",
+    "cispo": "slime_cispo",
+    **dict.fromkeys(("grpo", "ppo", "reinforce_plus_plus", "reinforce_plus_plus_baseline"), "slime"),
+}
+_CORRECTIONS = {None: "truncate", "vanilla_tis_function": "truncate", "icepop_function": "mask"}
+
+
+def settings(args: Any) -> dict[str, Any]:
+    """The recipe of what slime's arguments say of the policy loss, but for its correction."""
+    name, low = args.advantage_estimator, args.eps_clip
+    high = low if args.eps_clip_high is None else args.eps_clip_high
+    if name not in _ESTIMATORS:
+        raise Error(f"--advantage-estimator is {name!r}: expected one of {', '.join(_ESTIMATORS)}")
+    out: dict[str, Any] = {"extends": _ESTIMATORS[name]}
+    if name == "cispo":
+        # slime's bounds are distances from 1, the recipe's are of the weight itself.
+        out |= {"gate.low": 1.0 - low, "gate.high": 1.0 + high}
+    else:
+        out |= {"gate.clip_ratio_low": low, "gate.clip_ratio_high": high}
+        if args.eps_clip_c is not None:
+            out["gate.clip_ratio_c"] = args.eps_clip_c
+    if name == "gspo":
+        # Each token keeps its advantage; the ratio of the sequence is differentiated as it is.
+        out |= {"ratio.advantage": "own", "ratio.gradient": "mean"}
+    if args.use_kl_loss:
+        # Clamped under one name alone.
+        kind = args.kl_loss_type
+        out |= {"kl.estimator": "k3" if kind == "low_var_kl" else kind, "kl.coef": args.kl_loss_coef}
+        if kind == "low_var_kl":
+            out["kl.clamp_out"] = 10.0
+        if args.use_unbiased_kl:
+            out["kl.importance_weighted"] = "through_ratio"
+    if args.entropy_coef:
+        out["entropy.coef"] = args.entropy_coef
+    if args.use_opsm:
+        out["mask.opsm_delta"] = args.opsm_delta
+    return out
+
+
+def correction(args: Any) -> dict[str, Any] | None:
+    """`[correction]` of slime's arguments."""
+    if not (args.use_tis or args.get_mismatch_metrics):
+        return None
+    path = args.custom_tis_function_path
+    rule = _CORRECTIONS.get(path and path.rpartition(".")[2])
+    if rule is None:
+        raise Error(f"--custom-tis-function-path is {path!r}: expected slime's vanilla_tis_function or icepop_function")
+    return {"level": "token", "rule": rule, "low": float(args.tis_clip_low), "high": float(args.tis_clip), "denominator": "before"}
+
+
+def _of_sequences(per_sample: list[Tensor]) -> Tensor:
+    """Advantages of sequences, which the off-policy sequence mask needs."""
+    first = torch.stack([own[0] if len(own) else own.new_zeros(()) for own in per_sample])
+    if any(bool((own != own[0]).any()) for own in per_sample if len(own)):
+        raise Error("--use-opsm with an advantage for each token: Lockstep's off-policy sequence mask is for one of each sequence")
+    return first
+
+
+def loss(args: Any, batch: dict[str, Any], logits: Tensor, sum_of_sample_mean: Any, name: str = "") -> tuple[Tensor, dict[str, Tensor]]:
+    """slime's `policy_loss_function`: arguments, micro-batch (lists of tensors, one a sample), logits `[1, T, V]`, slime's reduction.
+
+    Returns loss and metrics as slime adds them up. `pg_clipfrac` is a fraction of the micro-batch's tokens, where slime takes one of each sample's.
+
+    Raises `lockstep.Error`: an argument of slime's that is not supported, by its name; a live value that is no number (`argument`, `index`).
+    """
+    from slime.backends.megatron_utils import loss as slimes
+
+    if getattr(args, "custom_pg_loss_reducer_function_path", None) is not None:
+        raise Error("--custom-pg-loss-reducer-function-path is set: Lockstep's loss is reduced as its recipe says; leave it out")
+    by_tokens = args.calculate_per_token_loss
+    own = _HOST.loss(name, "token-sum" if by_tokens else "seq-mean-token-mean", lambda: settings(args))
+    reads = _reads(own)
+    _, found = slimes.get_log_probs_and_entropy(
+        logits,
+        args=args,
+        unconcat_tokens=batch["unconcat_tokens"],
+        total_lengths=batch["total_lengths"],
+        response_lengths=batch["response_lengths"],
+        with_entropy=True,
+        **slimes.get_rollout_top_p_logprob_kwargs(args, batch),
+    )
+    lengths = [int(length) for length in batch["response_lengths"]]
+    if [len(own_) for own_ in found["log_probs"]] != lengths:
+        raise Error("context parallelism: this rank has parts of the sequences, and Lockstep's slime adapter takes whole ones")
+    logp, entropy = torch.cat(found["log_probs"]), torch.cat(found["entropy"])
+    train = batch.get("log_probs") or [one.detach() for one in found["log_probs"]]
+    old = torch.cat(batch["rollout_log_probs"] if args.use_rollout_logprobs else train)
+    mask = torch.cat(batch["loss_masks"]).bool()
+    offsets = torch.tensor([0, *lengths]).cumsum(0).to(device=logp.device, dtype=torch.int32)
+
+    per_token = "mask.opsm_delta" not in reads
+    credit = Credit(
+        advantage=torch.cat(batch["advantages"]) if per_token else _of_sequences(batch["advantages"]), per_token=per_token
+    )
+    rollout = batch.get("rollout_log_probs")
+    weighing = correction(args)
+    if weighing is not None:
+        if not rollout:
+            raise Error("rollout_log_probs is missing: --use-tis needs the sampler's log-probabilities")
+        made = corrected("slime", weighing, torch.cat(train), torch.cat(rollout), cu_seqlens=offsets, loss_mask=mask)
+        credit.weights = made.weights
+    shares = None if by_tokens else _shares(batch, logp)
+    if shares is not None:
+        if reads & {"logp_ref", "entropy"}:
+            raise Error("samples that share a rollout's denominator, with --use-kl-loss or --entropy-coef: not supported")
+        credit.weights = shares if credit.weights is None else credit.weights * shares
+    columns: dict[str, Any] = {"entropy": entropy} if "entropy" in reads else {}
+    if "logp_ref" in reads:
+        if not batch.get("ref_log_probs"):
+            raise Error("ref_log_probs is missing: the KL term of the recipe needs a reference (--ref-load)")
+        columns["logp_ref"] = torch.cat(batch["ref_log_probs"])
+    if "logp_rollout" in reads and rollout:
+        columns["logp_rollout"] = torch.cat(rollout)
+    if logp.numel():
+        out = sums(own, credit, logp=logp, logp_old=old, loss_mask=mask, cu_seqlens=offsets, **columns)
+        value, clipped = out.loss, metrics(out.stats)["clip_fraction"]
+    else:
+        # Every rank's gradient goes through its model.
+        value, clipped = 0 * logits.sum(), 0.0
+    with torch.no_grad():
+        logged = {"loss": value, "entropy_loss": sum_of_sample_mean(entropy), "ppo_kl": sum_of_sample_mean(old - logp)}
+        logged["pg_clipfrac"] = sum_of_sample_mean(torch.full_like(logp, clipped))
+        if rollout:
+            compared = logp if args.use_rollout_logprobs else old
+            logged["train_rollout_logprob_abs_diff"] = sum_of_sample_mean((compared - torch.cat(rollout)).abs())
+    return value, {key: value.detach().clone() for key, value in logged.items()}
+
+
+def _reads(own: Recipe) -> frozenset[str]:
+    """Columns that the loss needs; and the key of the off-policy sequence mask, where the recipe has it."""
+    columns = {column for column, _, call, required, _ in own.needs() if call == "loss"}
+    return frozenset(columns | ({"mask.opsm_delta"} if "opsm_delta" in own.toml else set()))
+
+
+def _shares(batch: dict[str, Any], like: Tensor) -> Tensor | None:
+    """Each token's share where samples of one rollout have one denominator: own length over that of all; None where each has its own."""
+    sums_ = batch.get("rollout_mask_sums")
+    if sums_ is None:
+        return None
+    own = torch.stack([mask.sum() for mask in batch["loss_masks"]]).to(like).clamp(min=1)
+    of_rollout = torch.stack([torch.as_tensor(one) for one in sums_]).to(like).clamp(min=1)
+    if torch.equal(own, of_rollout):
+        return None
+    return (own / of_rollout).repeat_interleave(torch.tensor([len(mask) for mask in batch["loss_masks"]], device=like.device))
+
+
+@cache
+def _advantage_recipe(name: str, source: str) -> Recipe:
+    own = _HOST.recipe(name, source, "advantages")
+    if not by_rewards_alone(own):
+        raise Error(f"lockstep:{name}: its advantages depend on the responses' lengths or tokens, which a rank does not have of the whole batch")
+    return own
+
+
+def advantages(args: Any, rollout_data: dict[str, Any], name: str = "slime") -> None:
+    """Puts `advantages` and `returns`, lists of tensors of tokens, into `rollout_data`, from `raw_reward` and `partition`, this rank's places.
+
+    Raises `lockstep.Error`: a recipe that reads more than rewards; rewards that are not whole groups of `--n-samples-per-prompt`.
+    """
+    own = _advantage_recipe(name, file() if name == "file" else name)
+    place = rollout_data["loss_masks"][0].device
+    rewards = torch.as_tensor(rollout_data["raw_reward"], dtype=torch.float32, device=place)
+    lengths = torch.arange(len(rewards) + 1, dtype=torch.int32, device=place)
+    credit = _advantages(own, group_size=args.n_samples_per_prompt, cu_seqlens=lengths, rewards=rewards)
+    pairs = zip(rollout_data["partition"], rollout_data["kl"])
+    rollout_data["advantages"] = [credit.advantage[int(at)].expand(len(like)).clone() for at, like in pairs]
+    rollout_data["returns"] = [own.clone() for own in rollout_data["advantages"]]
+
+
+__getattr__ = by_name(loss=loss, advantages=advantages)

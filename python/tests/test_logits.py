@@ -58,6 +58,22 @@ def test_the_gradient_is_the_numerical_one():
         assert own.grad[0, place].item() == pytest.approx((ends[0] - ends[1]) / (2 * step), abs=2e-4)
 
 
+def test_rows_of_sequences_are_rows():
+    values, labels = rows(dtype=torch.bfloat16)
+    own = values.view(4, 6, -1).clone().requires_grad_()
+    # What is not in one piece, too.
+    wide = torch.cat([own, own], 2)[..., : own.shape[2]]
+    shaped = logits.statistics(wide, labels.view(4, 6), entropy=True)
+    (shaped.logp + shaped.entropy).sum().backward()
+    flat = values.clone().requires_grad_()
+    out = logits.statistics(flat, labels, entropy=True)
+    (out.logp + out.entropy).sum().backward()
+    for mine, want in zip(shaped, out, strict=True):
+        assert torch.equal(mine, want.view(4, 6))
+    assert torch.equal(own.grad.view_as(flat), flat.grad)
+    assert logits.draw(wide, 3, seed=1).shape == (4, 6, 3) and logits.kl(wide, own.detach()).eq(0).all()
+
+
 def test_either_gradient_alone_and_masked_rows():
     values, labels = rows()
     mask = torch.arange(len(labels)) % 3 != 0

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from . import _device
-from .columns import error, library
+from .columns import Column, error, library
 
 Place = tuple[int, int, int]
 
@@ -30,6 +30,11 @@ def launch(op: Callable[..., Any], *arguments: Any, **arrays: Any) -> None:
             raise error(name, " does not lie in one piece: call .contiguous()")
     threads = of.torch.get_num_threads() if of.name == "cpu" else None
     op((_device(of.name, threads), of.stream), *arguments, places(of, given))
+
+
+def cast(name: str, type_: str, tensor: Any, like: Any) -> Any:
+    """A tensor in an op's own type, on the device of `like`; None stays None."""
+    return None if tensor is None else library([like]).cast(Column(-1, name, type_, "", ""), tensor)
 
 
 def check_shape(name: str, array: Any, *expected: int | None) -> None:

@@ -10,8 +10,8 @@
 tensor([[-0.3333, -0.3333,  0.0000,  0.6667]])
 
 An entry of −∞ is a token that a vocabulary mask forbids: probability and gradient are 0. Nothing of size `[N, V]` is kept but the logits themselves.
-Tensors of torch, on a CPU, CUDA or ROCm: they are computed on where they are. Half-precision logits are copied to float32 first, and the gradient
-comes back in their type. A call waits for its device, so that a bad value is an exception.
+Tensors of torch, on a CPU, CUDA or ROCm: they are computed on where they are. Logits in half precision, or not in one piece, are copied to float32 for the
+time of a call; the gradient comes back in their type. A call waits for its device, so that a bad value is an exception.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ import torch
 from torch import Tensor
 
 from . import _native
-from .arrays import check_shape, launch
-from .columns import Column, error, library
+from .arrays import cast, check_shape, launch
+from .columns import error
 
 __all__ = ["Statistics", "draw", "kl", "statistics"]
 
 
 class Statistics(NamedTuple):
-    """What logits say of their tokens, each `[N]`; 0 in masked rows."""
+    """What logits say of their tokens, each in the shape of the labels; 0 in masked rows."""
 
     logp: Tensor
     """Log-probability of the token, float32."""
@@ -45,26 +45,40 @@ class Statistics(NamedTuple):
     """1 − 2p + Σ p², the squared norm of ∂logp/∂(logits/T); with the entropy."""
 
 
-def _rows(logits: Tensor, name: str = "logits") -> Tensor:
-    check_shape(name, logits, None, None)
-    if not logits.is_floating_point():
-        raise error(name, f" has type {logits.dtype}: expected a float")
-    return logits.float().contiguous()
+def _check(name: str, logits: Tensor, like: tuple[int, ...] | None = None) -> None:
+    if not logits.dim() or not logits.is_floating_point():
+        raise error(name, f" has type {logits.dtype} and shape {list(logits.shape)}: expected floats, [N, V] or [B, T, V]")
+    if like is not None:
+        check_shape(name, logits, *like)
 
 
-def _cast(name: str, type_: str, tensor: Tensor | None, like: Tensor) -> Any:
-    """A tensor of rows in an op's own type."""
+def _rows(logits: Tensor) -> Tensor:
+    """As an op reads them, `[N, V]`."""
+    return logits.float().reshape(logits.shape[:-1].numel(), logits.shape[-1]).contiguous()
+
+
+def _of_rows(name: str, type_: str, tensor: Tensor | None, logits: Tensor) -> Any:
+    """A tensor of rows in an op's own type, `[N]`."""
     if tensor is None:
         return None
-    check_shape(name, tensor, like.shape[0])
-    return library([like]).cast(Column(-1, name, type_, "", ""), tensor)
+    check_shape(name, tensor, *logits.shape[:-1])
+    if name == "labels" and tensor.dtype == torch.int64:
+        # A large one must not become a small one in 32 bits; -1 stays above every vocabulary.
+        tensor = tensor.clamp(-1, 1 << 30).to(torch.int32)
+    return cast(name, type_, tensor, logits).view(-1)
 
 
-def _labels(labels: Tensor, logits: Tensor) -> Tensor:
-    if labels.dtype == torch.int64:
-        # A negative one must not become another token; -1 stays above every vocabulary.
-        labels = labels.clamp(-1, 1 << 30).to(torch.int32)
-    return _cast("labels", "u32", labels, logits)
+def _alarm(logits: Tensor) -> Tensor:
+    return logits.new_empty(logits.shape[:-1], dtype=torch.int32)
+
+
+def _outputs(logits: Tensor, entropy: bool) -> tuple[Tensor, ...]:
+    shape, moments = logits.shape[:-1], logits.shape[:-1] if entropy else (0,)
+
+    def new(shape: Any, dtype: torch.dtype = torch.float32) -> Tensor:
+        return logits.new_empty(shape, dtype=dtype)
+
+    return (new(shape), new(moments), new(shape), new(shape, torch.int64), new(moments), new(moments), new((3, *shape), torch.float64))
 
 
 @torch.library.custom_op("lockstep::logits_statistics", mutates_args=())
@@ -72,26 +86,20 @@ def _statistics(
     logits: Tensor, labels: Tensor, mask: Tensor | None, temperature: float, entropy: bool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     """logp, entropy, lse, top, collision, score_norm, state."""
-    n, vocab = logits.shape
-    of_rows = [logits.new_empty(n) for _ in range(2)]
-    moments = [logits.new_empty(n if entropy else 0) for _ in range(3)]
-    top, alarm = (torch.empty(n, dtype=torch.int32, device=logits.device) for _ in range(2))
-    state = logits.new_empty(3, n, dtype=torch.float64)
-    names = dict(zip(("entropy", "collision", "score_norm"), moments)) if entropy else {}
+    logp, of_entropy, lse, top, collision, score_norm, state = out = _outputs(logits, entropy)
+    moments = dict(entropy=of_entropy, collision=collision, score_norm=score_norm) if entropy else {}
+    top = top.to(torch.int32)
     launch(
-        _native.logits_statistics, vocab, temperature,
-        logits=logits, labels=_labels(labels, logits), loss_mask=_cast("mask", "u8", mask, logits),
-        logp=of_rows[0], lse=of_rows[1], top=top, **names, state=state, alarm=alarm,
+        _native.logits_statistics, logits.shape[-1], temperature,
+        logits=_rows(logits), labels=_of_rows("labels", "u32", labels, logits), loss_mask=_of_rows("mask", "u8", mask, logits),
+        logp=logp, lse=lse, top=top, **moments, state=state, alarm=_alarm(logits),
     )  # fmt: skip
-    return (of_rows[0], moments[0], of_rows[1], top.long(), *moments[1:], state)
+    return (*out[:3], top.long(), *out[4:])
 
 
 @_statistics.register_fake
 def _(logits, labels, mask, temperature, entropy):
-    n = logits.shape[0]
-    moments = [logits.new_empty(n if entropy else 0) for _ in range(3)]
-    top, state = logits.new_empty(n, dtype=torch.int64), logits.new_empty(3, n, dtype=torch.float64)
-    return (logits.new_empty(n), moments[0], logits.new_empty(n), top, *moments[1:], state)
+    return _outputs(logits, entropy)
 
 
 @torch.library.custom_op("lockstep::logits_gradient", mutates_args=())
@@ -99,19 +107,19 @@ def _gradient(
     logits: Tensor, labels: Tensor, mask: Tensor | None, temperature: float, state: Tensor, coef: Tensor, coef_entropy: Tensor | None
 ) -> Tensor:
     """dL/dlogits from dL/dlogp and dL/d(entropy)."""
-    gradient, alarm = torch.empty_like(logits), torch.empty(logits.shape[0], dtype=torch.int32, device=logits.device)
+    gradient = logits.new_empty(logits.shape, dtype=torch.float32)
     launch(
-        _native.logits_gradient, logits.shape[1], temperature,
-        logits=logits, labels=_labels(labels, logits), loss_mask=_cast("mask", "u8", mask, logits), state=state,
+        _native.logits_gradient, logits.shape[-1], temperature,
+        logits=_rows(logits), labels=_of_rows("labels", "u32", labels, logits), loss_mask=_of_rows("mask", "u8", mask, logits), state=state,
         coef=coef.contiguous(), coef_entropy=None if coef_entropy is None else coef_entropy.contiguous(),
-        gradient=gradient, alarm=alarm,
+        gradient=gradient, alarm=_alarm(logits),
     )  # fmt: skip
-    return gradient
+    return gradient.to(logits.dtype)
 
 
 @_gradient.register_fake
 def _(logits, *rest):
-    return torch.empty_like(logits)
+    return logits.new_empty(logits.shape)
 
 
 def _keep(ctx, inputs, output):
@@ -122,7 +130,7 @@ def _keep(ctx, inputs, output):
 
 def _backward(ctx, of_logp, of_entropy, *_):
     logits, labels, mask, state = ctx.saved_tensors
-    of_logp = torch.zeros_like(logits[:, 0]) if of_logp is None else of_logp
+    of_logp = torch.zeros(labels.shape, device=logits.device) if of_logp is None else of_logp
     of_entropy = of_entropy if ctx.entropy else None
     return _gradient(logits, labels, mask, ctx.temperature, state, of_logp, of_entropy), None, None, None, None
 
@@ -135,13 +143,14 @@ def statistics(
 ) -> Statistics:
     """Log-probability of each row's token, log π(a) = z_a/T − ln Σ exp(z/T), and with `entropy` −Σ π ln π.
 
-    `logits` `[N, V]`; `labels` `[N]`, the sampled tokens; `mask` `[N]`, 0 where a row takes no part (what stands there is not looked at).
+    `logits` `[N, V]` or `[B, T, V]`; `labels` `[N]` or `[B, T]`, the sampled tokens; `mask` like them, 0 where a row takes no part (what stands there is not looked at).
     The gradient of the logits comes from those of `logp` and `entropy`: [c (1[v = a] − p_v) − h p_v (ln p_v + H)] / T.
 
     Raises `lockstep.Error`: shapes; a token outside of the vocabulary or forbidden there; a row with NaN, +∞ or nothing but −∞ (index into the
     logits); a temperature outside 1e-6 to 1e6.
     """
-    found = _statistics(_rows(logits), labels, mask, temperature, entropy)
+    _check("logits", logits)
+    found = _statistics(logits, labels, mask, temperature, entropy)
     logp, of_entropy, lse, top, *moments, _ = found
     return Statistics(logp, of_entropy, lse, top, *moments) if entropy else Statistics(logp, None, lse, top, None, None)
 
@@ -151,19 +160,18 @@ def _kl(
     logits: Tensor, reference: Tensor, mask: Tensor | None, coef: Tensor, over: str, temperature: float, gradient: bool
 ) -> tuple[Tensor, Tensor]:
     """KL of each row, and dL/dlogits from dL/dKL."""
-    n, vocab = logits.shape
-    value, alarm = logits.new_empty(n), torch.empty(n, dtype=torch.int32, device=logits.device)
-    of_logits = torch.empty_like(logits) if gradient else None
+    value = logits.new_empty(logits.shape[:-1], dtype=torch.float32)
+    of_logits = logits.new_empty(logits.shape, dtype=torch.float32) if gradient else None
     launch(
-        _native.logits_kl, vocab, temperature, over, logits=logits, reference=reference,
-        loss_mask=_cast("mask", "u8", mask, logits), coef=coef.contiguous(), value=value, gradient=of_logits, alarm=alarm,
+        _native.logits_kl, logits.shape[-1], temperature, over, logits=_rows(logits), reference=_rows(reference),
+        loss_mask=_of_rows("mask", "u8", mask, logits), coef=coef.contiguous(), value=value, gradient=of_logits, alarm=_alarm(logits),
     )  # fmt: skip
-    return value, logits.new_empty(0) if of_logits is None else of_logits
+    return value, logits.new_empty(0) if of_logits is None else of_logits.to(logits.dtype)
 
 
 @_kl.register_fake
 def _(logits, reference, mask, coef, over, temperature, gradient):
-    return logits.new_empty(logits.shape[0]), torch.empty_like(logits) if gradient else logits.new_empty(0)
+    return logits.new_empty(logits.shape[:-1], dtype=torch.float32), logits.new_empty(logits.shape if gradient else 0)
 
 
 def _keep_kl(ctx, inputs, output):
@@ -185,32 +193,30 @@ _kl.register_autograd(_backward_kl, setup_context=_keep_kl)
 def kl(
     logits: Tensor, reference: Tensor, *, over: str = "policy", temperature: float = 1.0, mask: Tensor | None = None
 ) -> Tensor:
-    """KL divergence of each pair of rows over the whole vocabulary, `[N]`: KL(π ‖ π_ref) over the `policy`, KL(π_ref ‖ π) over the `reference`.
+    """KL divergence of each pair of rows over the whole vocabulary: KL(π ‖ π_ref) over the `policy`, KL(π_ref ‖ π) over the `reference`.
 
-    Both logits `[N, V]`; the gradient goes to those of the policy alone.
+    Both logits `[N, V]` or `[B, T, V]`, `mask` and the result without V; the gradient goes to those of the policy alone.
 
     Raises `lockstep.Error`, as `statistics` does, and where the side that is not averaged over forbids a token: the divergence is infinite.
     """
-    rows = _rows(logits)
-    check_shape("reference", reference, *rows.shape)
-    return _kl(rows, _rows(reference, "reference").detach(), mask, rows.new_zeros(rows.shape[0]), over, temperature, False)[0]
+    _check("logits", logits)
+    _check("reference", reference, logits.shape)
+    return _kl(logits, reference.detach(), mask, torch.zeros(logits.shape[:-1], device=logits.device), over, temperature, False)[0]
 
 
 @torch.no_grad()
 def draw(logits: Tensor, draws: int = 1, *, seed: int, temperature: float = 1.0, mask: Tensor | None = None) -> Tensor:
-    """`draws` tokens of each row of `logits` `[N, V]` at a temperature: int64 `[N, draws]`, ascending in each row, the same on every machine.
+    """`draws` tokens of each row of `logits` `[N, V]` or `[B, T, V]` at a temperature: int64 `[N, draws]` or `[B, T, draws]`, ascending in each row, the same on every machine.
 
     Stratified: the expectation is that of independent draws, the variance never larger. The draws of a row hang on `seed` and the row's number alone:
     another seed for every call.
 
     Raises `lockstep.Error`: a row with NaN, +∞ or nothing but −∞; `draws` outside of 1 to 1024.
     """
-    rows = _rows(logits)
-    tokens = torch.empty(rows.shape[0], max(draws, 0), dtype=torch.int32, device=rows.device)
-    alarm = torch.empty(rows.shape[0], dtype=torch.int32, device=rows.device)
-    of_rows = _cast("mask", "u8", mask, rows)
+    _check("logits", logits)
+    tokens = logits.new_empty((*logits.shape[:-1], max(draws, 0)), dtype=torch.int32)
     launch(
-        _native.draw_tokens, rows.shape[1], temperature, draws, seed,
-        logits=rows, loss_mask=of_rows, tokens=tokens, alarm=alarm,
+        _native.draw_tokens, logits.shape[-1], temperature, draws, seed,
+        logits=_rows(logits), loss_mask=_of_rows("mask", "u8", mask, logits), tokens=tokens, alarm=_alarm(logits),
     )  # fmt: skip
     return tokens.long()

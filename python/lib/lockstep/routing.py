@@ -9,33 +9,24 @@
 >>> scores.grad
 tensor([[ 0.2350,  0.0000, -0.2350,  0.0000]])
 
-In a model of transformers:
-
-    with torch.no_grad(), lockstep.routing.record(model) as taken:    # R2; for R3 the rollout engine's ids: lockstep.routing.trace(ids, experts)
-        model(tokens)
-    with lockstep.routing.replay(model, taken.trace()):
-        model(tokens).logits …
-
-Only the selection is replayed: weights come from the live scores, and so their gradient reaches the router. Tensors of torch, on a CPU, CUDA or
+`lockstep.moe` does it in a model of transformers. Only the selection is replayed: weights come from the live scores, and so their gradient reaches the router. Tensors of torch, on a CPU, CUDA or
 ROCm: they are computed on where they are. docs/routing.md has the formulas.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from . import _device, _native
+from . import _native
 from ._native import RoutingTrace
-from .arrays import check_shape, launch
-from .columns import Column, error, library
+from .arrays import cast, check_shape, launch
+from .columns import error
 
-__all__ = ["Router", "Routers", "RoutingTrace", "balance_loss", "gate_kl", "gates", "mismatch", "record", "replay", "replay_kl", "trace"]
+__all__ = ["Router", "RoutingTrace", "balance_loss", "gate_kl", "gates", "mismatch", "replay_kl", "trace"]
 
 
 class Router(NamedTuple):
@@ -55,12 +46,8 @@ class Router(NamedTuple):
 
 
 @lru_cache(maxsize=64)
-def _router(experts: int, router: Router) -> _native.Router:
+def native_router(experts: int, router: Router) -> _native.Router:
     return _native.Router(router.kind, experts, *router[:1], *router[2:])
-
-
-def _cast(name: str, type_: str, tensor: Tensor | None, like: Tensor) -> Any:
-    return None if tensor is None else library([like]).cast(Column(-1, name, type_, "", ""), tensor)
 
 
 def _array(values: Any) -> Any:
@@ -98,12 +85,13 @@ def _entries(ids: Tensor, experts: int) -> Tensor:
     return torch.where((ids < -1) | (ids >= experts), experts, ids).to(torch.int16)
 
 
-def _of_trace(recorded: RoutingTrace, device: Any) -> Tensor:
-    """The entries `[tokens, layers, top_k]`, as they are."""
+def entries(recorded: RoutingTrace, device: Any) -> Tensor:
+    """The entries of a trace `[tokens, layers, top_k]` as a tensor, uint8 or the bits of uint16."""
     shape = (recorded.tokens, recorded.layers, recorded.top_k)
-    narrow = recorded.experts <= 256 - (recorded.top_k == 1)
-    entries = torch.frombuffer(bytearray(recorded.entries), dtype=torch.uint8 if narrow else torch.int16) if min(shape) else None
-    return torch.empty(shape, dtype=torch.uint8) if entries is None else entries.view(shape).to(device)
+    type_ = torch.uint8 if recorded.experts <= 256 - (recorded.top_k == 1) else torch.int16
+    if not recorded.tokens:
+        return torch.empty(shape, dtype=type_, device=device)
+    return torch.frombuffer(bytearray(recorded.entries), dtype=type_).view(shape).to(device)
 
 
 # One signature for all: `ids` are integers [T, K], or entries of a trace [T, layers, K] of which `layer` is taken.
@@ -119,11 +107,11 @@ def _gating(
     chosen = new(rows, top_k, dtype=torch.uint8 if experts <= 256 else torch.int16)
     of_groups = new(rows, groups) if groups > 1 else None
     given = _entries(ids, experts)[:, None].contiguous() if ids is not None and ids.dim() == 2 else ids
-    router = _router(experts, Router(top_k, kind, scale, groups, top_groups))
+    router = native_router(experts, Router(top_k, kind, scale, groups, top_groups))
     try:
         launch(
             _native.gating_forward, router, 1 if given is None else given.shape[1], layer,
-            scores=scores, trace=given, mask=_cast("mask", "u8", mask, scores), bias=_cast("bias", "f32", bias, scores),
+            scores=scores, trace=given, mask=cast("mask", "u8", mask, scores), bias=cast("bias", "f32", bias, scores),
             chosen=chosen, gates=weights, group_scores=of_groups, replayed=replayed, alarm=alarm,
         )  # fmt: skip
     except _native.LockstepError:
@@ -146,7 +134,7 @@ def _gating_gradient(
     """dL/dscores from dL/dweights."""
     gradient, alarm = torch.empty_like(scores), scores.new_empty(scores.shape[0], dtype=torch.int32)
     launch(
-        _native.gating_backward, _router(scores.shape[1], Router(top_k, kind, scale, groups, top_groups)),
+        _native.gating_backward, native_router(scores.shape[1], Router(top_k, kind, scale, groups, top_groups)),
         scores=scores, chosen=chosen.to(torch.uint8 if scores.shape[1] <= 256 else torch.int16),
         gates=weights, coef=coef.contiguous(), gradient=gradient, alarm=alarm,
     )  # fmt: skip
@@ -194,11 +182,14 @@ def gates(
     check_shape("scores", scores, None, None)
     if ids is not None:
         check_shape("ids", ids, scores.shape[0], top_k)
-    return _gates(scores, ids, mask, bias, 0, Router(top_k, kind, scale, groups, top_groups))
+    return gates_of_trace(scores, ids, 0, Router(top_k, kind, scale, groups, top_groups), bias, mask)
 
 
-def _gates(scores: Tensor, ids: Tensor | None, mask: Tensor | None, bias: Tensor | None, layer: int, router: Router) -> tuple[Tensor, Tensor]:
-    return _gating(scores.float().contiguous(), ids, mask, bias, layer, *router)[:2]
+def gates_of_trace(
+    scores: Tensor, recorded: Tensor | None, layer: int, router: Router, bias: Tensor | None = None, mask: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """`gates` of the `entries` of a trace with several layers, of which `layer` is run."""
+    return _gating(scores.float().contiguous(), recorded, mask, bias, layer, *router)[:2]
 
 
 @torch.library.custom_op("lockstep::balance_loss", mutates_args=())
@@ -227,7 +218,7 @@ def balance_loss(scores: Tensor, load: Tensor, coef: float) -> Tensor:
     """The load-balance loss coef · E Σ f P of scores `[T, E]`, P the mean of their softmax, with the loads f `[E]` of a trace (`RoutingTrace.load`)."""
     check_shape("scores", scores, None, None)
     check_shape("load", load, scores.shape[1])
-    return _balance(scores.float().contiguous(), _cast("load", "f32", load, scores), coef)[0]
+    return _balance(scores.float().contiguous(), cast("load", "f32", load, scores), coef)[0]
 
 
 def mismatch(a: Any, b: Any) -> dict[str, Any]:
@@ -260,146 +251,4 @@ def replay_kl(recorded: RoutingTrace, scores: Any, router: Router, bias: Any = N
     Computed on the host: scores of a GPU are copied there.
     """
     kept, of_bias = _place(scores, "f4"), None if bias is None else _place(bias, "f4")
-    return recorded.replay_kl(_router(recorded.experts, router), kept[1], None if of_bias is None else of_bias[1])
-
-
-# --- models of transformers ---------------------------------------------------------------------------------------
-
-# Routers that return (logits, weights, ids), by class; they have `top_k` and `weight`.
-_SOFTMAX = {
-    "FlexOlmoTopKRouter", "GptOssTopKRouter", "MellumTopKRouter", "MiniMaxTopKRouter", "MixtralTopKRouter", "OlmoeTopKRouter", "Qwen2MoeTopKRouter",
-    "Qwen3MoeTopKRouter", "Qwen3NextTopKRouter", "Qwen3OmniMoeTextTopKRouter", "Qwen3OmniMoeThinkerTextTopKRouter", "Qwen3VLMoeTextTopKRouter",
-    "Qwen3_5MoeTopKRouter",
-}  # fmt: skip
-# Blocks whose `route_tokens_to_experts(logits)` returns (ids, weights); their `gate` has the bias.
-_SIGMOID = {"DeepseekV3MoE", "Glm4MoeMoE"}
-
-
-def _softmax_router(module: Any) -> Router:
-    return Router(module.top_k, "softmax_chosen" if getattr(module, "norm_topk_prob", True) else "softmax_all")
-
-
-def _sigmoid_router(module: Any) -> Router:
-    kind = "sigmoid_normalized" if module.norm_topk_prob else "sigmoid"
-    return Router(module.top_k, kind, float(module.routed_scaling_factor), module.n_group, module.topk_group)
-
-
-def _routers(model: Any) -> list[Any]:
-    """The routers of a model in the order of its layers."""
-    found, unknown = [], set()
-    for module in model.modules():
-        name = type(module).__name__
-        if name in _SOFTMAX or name in _SIGMOID:
-            found.append(module)
-        elif name.lower().endswith("topkrouter") and not any(getattr(block, "gate", None) is module for block in found):
-            unknown.add(name)
-    if unknown or not found:
-        what = f"has routers of the classes {', '.join(sorted(unknown))}" if unknown else "has no router of a known class"
-        raise error("model", f" {what}: known are {', '.join(sorted(_SOFTMAX | _SIGMOID))}; `gates` is for others")
-    return found
-
-
-class Routers:
-    """What the routers of a model chose within `record` or `replay`."""
-
-    def __init__(self, modules: list[Any]) -> None:
-        self.modules = modules
-        self.ids: list[list[Tensor]] = [[] for _ in modules]
-
-    def trace(self) -> RoutingTrace:
-        """The experts that ran, in the order in which the routers saw the tokens: `[B, T]` row by row, forward after forward.
-
-        Raises `lockstep.Error`: nothing ran, or some layers ran other tokens than others.
-        """
-        if not all(self.ids):
-            raise error("model", " ran no token through its routers: call it within the block")
-        layers = [torch.cat(ids) for ids in self.ids]
-        if len({len(layer) for layer in layers}) > 1:
-            raise error("model", f" ran {[len(layer) for layer in layers]} tokens through the routers of its layers: expected as many through each")
-        experts = {_experts(module) for module in self.modules}
-        return trace(torch.stack(layers, 1), max(experts))
-
-
-def _experts(module: Any) -> int:
-    return (module.gate if type(module).__name__ in _SIGMOID else module).weight.shape[0]
-
-
-@contextmanager
-def _within(modules: list[Any], choose: Any) -> Iterator[Routers]:
-    """Calls `choose(layer, logits, router, bias)` in each router; None leaves what the model's own chose."""
-    found = Routers(modules)
-    handles, wrapped = [], []
-
-    def softmax(layer: int) -> Any:
-        def hook(module: Any, _: Any, output: Any) -> Any:
-            logits, weights, ids = output
-            own = choose(layer, logits, _softmax_router(module), None)
-            if own is not None:
-                weights, ids = own[0].to(weights.dtype), own[1]
-            found.ids[layer].append(ids.detach())
-            return logits, weights, ids
-
-        return hook
-
-    def sigmoid(layer: int, block: Any) -> Any:
-        own_way = block.route_tokens_to_experts
-
-        def route(logits: Tensor) -> tuple[Tensor, Tensor]:
-            own = choose(layer, logits, _sigmoid_router(block), block.gate.e_score_correction_bias)
-            ids, weights = own_way(logits) if own is None else (own[1], own[0].to(logits.dtype))
-            found.ids[layer].append(ids.detach())
-            return ids, weights
-
-        return route
-
-    try:
-        for layer, module in enumerate(found.modules):
-            if type(module).__name__ in _SIGMOID:
-                module.route_tokens_to_experts = sigmoid(layer, module)
-                wrapped.append(module)
-            else:
-                handles.append(module.register_forward_hook(softmax(layer)))
-        yield found
-    finally:
-        for handle in handles:
-            handle.remove()
-        for module in wrapped:
-            del module.route_tokens_to_experts
-
-
-def record(model: Any) -> Any:
-    """Within the block, writes down which experts the routers of a model of transformers choose: `with record(model) as taken: …; taken.trace()`.
-
-    Nothing else changes. Forwards follow each other in the trace; a layer that gradient checkpointing runs again would be written twice.
-
-    Raises `lockstep.Error`: a model without routers, or with routers of a class that is not known here.
-    """
-    return _within(_routers(model), lambda *_: None)
-
-
-def replay(model: Any, recorded: RoutingTrace, *, mask: Tensor | None = None) -> Any:
-    """Within the block, the routers of a model of transformers run the experts of a trace, with weights from their own live logits.
-
-    Tokens of `recorded` are those of a forward, `[B, T]` row by row, padding included (`RoutingTrace.append_padding`, or `append_absent`, where the
-    router chooses for itself as it does for tokens whose `mask` `[B·T]` is 0). Load-balance losses of the model see its logits as ever. Gradient checkpointing may
-    run layers again. A `torch.compile`d model must be compiled within the block.
-
-    Raises `lockstep.Error`: as `record`; a trace of other layers, experts or tokens.
-    """
-    modules = _routers(model)
-    if recorded.layers != len(modules):
-        raise error("recorded", f" has {recorded.layers} layers: expected {len(modules)}, the routers of the model")
-    for module in modules:
-        if recorded.experts != _experts(module):
-            raise error("recorded", f" is of {recorded.experts} experts: expected {_experts(module)}, those of {type(module).__name__}")
-    entries: dict[Any, Tensor] = {}
-
-    def choose(layer: int, logits: Tensor, router: Router, bias: Tensor | None) -> tuple[Tensor, Tensor]:
-        if len(logits) != recorded.tokens:
-            raise error("recorded", f" has {recorded.tokens} tokens: expected {len(logits)}, which the routers see in a forward")
-        if logits.device not in entries:
-            entries[logits.device] = _of_trace(recorded, logits.device)
-        of_tokens = None if mask is None else mask.reshape(-1).to(logits.device)
-        return _gates(logits, entries[logits.device], of_tokens, bias, layer, router)
-
-    return _within(modules, choose)
+    return recorded.replay_kl(native_router(recorded.experts, router), kept[1], None if of_bias is None else of_bias[1])

@@ -1,0 +1,162 @@
+"""Routing replay in models of transformers.
+
+    with torch.no_grad(), lockstep.moe.record(model) as taken:      # R2; for R3 lockstep.routing.trace(ids, experts) of the rollout engine's
+        model(tokens)
+    with lockstep.moe.replay(model, taken.trace()):
+        loss(model(tokens).logits).backward()
+
+Routers stay the model's: their weights are replaced, by `lockstep.routing.gates` of their own live logits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .columns import error
+from .routing import Router, RoutingTrace, entries, gates_of_trace, trace
+
+__all__ = ["Routers", "record", "replay"]
+
+# Routers that return (logits, weights, ids), by class; they have `top_k` and `weight`.
+_SOFTMAX = {
+    "FlexOlmoTopKRouter", "GptOssTopKRouter", "MellumTopKRouter", "MiniMaxTopKRouter", "MixtralTopKRouter", "OlmoeTopKRouter", "Qwen2MoeTopKRouter",
+    "Qwen3MoeTopKRouter", "Qwen3NextTopKRouter", "Qwen3OmniMoeTextTopKRouter", "Qwen3OmniMoeThinkerTextTopKRouter", "Qwen3VLMoeTextTopKRouter",
+    "Qwen3_5MoeTopKRouter",
+}  # fmt: skip
+# Blocks whose `route_tokens_to_experts(logits)` returns (ids, weights); their `gate` has the bias.
+_SIGMOID = {"DeepseekV3MoE", "Glm4MoeMoE"}
+
+
+def _softmax_router(module: Any) -> Router:
+    return Router(module.top_k, "softmax_chosen" if getattr(module, "norm_topk_prob", True) else "softmax_all")
+
+
+def _sigmoid_router(module: Any) -> Router:
+    kind = "sigmoid_normalized" if module.norm_topk_prob else "sigmoid"
+    return Router(module.top_k, kind, float(module.routed_scaling_factor), module.n_group, module.topk_group)
+
+
+def _routers(model: Any) -> list[Any]:
+    """The routers of a model in the order of its layers."""
+    found, unknown = [], set()
+    for module in model.modules():
+        name = type(module).__name__
+        if name in _SOFTMAX or name in _SIGMOID:
+            found.append(module)
+        elif name.lower().endswith("topkrouter") and not any(getattr(block, "gate", None) is module for block in found):
+            unknown.add(name)
+    if unknown or not found:
+        what = f"has routers of the classes {', '.join(sorted(unknown))}" if unknown else "has no router of a known class"
+        raise error("model", f" {what}: known are {', '.join(sorted(_SOFTMAX | _SIGMOID))}; `lockstep.routing.gates` is for others")
+    return found
+
+
+class Routers:
+    """What the routers of a model chose within `record` or `replay`."""
+
+    def __init__(self, modules: list[Any]) -> None:
+        self.modules = modules
+        self.ids: list[list[Tensor]] = [[] for _ in modules]
+
+    def trace(self) -> RoutingTrace:
+        """The experts that ran, in the order in which the routers saw the tokens: `[B, T]` row by row, forward after forward.
+
+        Raises `lockstep.Error`: nothing ran, or some layers ran other tokens than others.
+        """
+        if not all(self.ids):
+            raise error("model", " ran no token through its routers: call it within the block")
+        layers = [torch.cat(ids) for ids in self.ids]
+        if len({len(layer) for layer in layers}) > 1:
+            raise error("model", f" ran {[len(layer) for layer in layers]} tokens through the routers of its layers: expected as many through each")
+        experts = {_experts(module) for module in self.modules}
+        return trace(torch.stack(layers, 1), max(experts))
+
+
+def _experts(module: Any) -> int:
+    return (module.gate if type(module).__name__ in _SIGMOID else module).weight.shape[0]
+
+
+@contextmanager
+def _within(modules: list[Any], choose: Any) -> Iterator[Routers]:
+    """Calls `choose(layer, logits, router, bias)` in each router; None leaves what the model's own chose."""
+    found = Routers(modules)
+    handles, wrapped = [], []
+
+    def softmax(layer: int) -> Any:
+        def hook(module: Any, _: Any, output: Any) -> Any:
+            logits, weights, ids = output
+            own = choose(layer, logits, _softmax_router(module), None)
+            if own is not None:
+                weights, ids = own[0].to(weights.dtype), own[1]
+            found.ids[layer].append(ids.detach())
+            return logits, weights, ids
+
+        return hook
+
+    def sigmoid(layer: int, block: Any) -> Any:
+        own_way = block.route_tokens_to_experts
+
+        def route(logits: Tensor) -> tuple[Tensor, Tensor]:
+            own = choose(layer, logits, _sigmoid_router(block), block.gate.e_score_correction_bias)
+            ids, weights = own_way(logits) if own is None else (own[1], own[0].to(logits.dtype))
+            found.ids[layer].append(ids.detach())
+            return ids, weights
+
+        return route
+
+    try:
+        for layer, module in enumerate(found.modules):
+            if type(module).__name__ in _SIGMOID:
+                module.route_tokens_to_experts = sigmoid(layer, module)
+                wrapped.append(module)
+            else:
+                handles.append(module.register_forward_hook(softmax(layer)))
+        yield found
+    finally:
+        for handle in handles:
+            handle.remove()
+        for module in wrapped:
+            del module.route_tokens_to_experts
+
+
+def record(model: Any) -> AbstractContextManager[Routers]:
+    """Within the block, writes down which experts the routers of a model of transformers choose: `with record(model) as taken: …; taken.trace()`.
+
+    Nothing else changes. Forwards follow each other in the trace; a layer that gradient checkpointing runs again would be written twice.
+
+    Raises `lockstep.Error`: a model without routers, or with routers of a class that is not known here.
+    """
+    return _within(_routers(model), lambda *_: None)
+
+
+def replay(model: Any, recorded: RoutingTrace, *, mask: Tensor | None = None) -> AbstractContextManager[Routers]:
+    """Within the block, the routers of a model of transformers run the experts of a trace, with weights from their own live logits.
+
+    Tokens of `recorded` are those of a forward, `[B, T]` row by row, padding included (`RoutingTrace.append_padding`, or `append_absent`, where the
+    router chooses for itself as it does for tokens whose `mask` `[B·T]` is 0). Load-balance losses of the model see its logits as ever. Gradient checkpointing may
+    run layers again. A `torch.compile`d model must be compiled within the block.
+
+    Raises `lockstep.Error`: as `record`; a trace of other layers, experts or tokens.
+    """
+    modules = _routers(model)
+    if recorded.layers != len(modules):
+        raise error("recorded", f" has {recorded.layers} layers: expected {len(modules)}, the routers of the model")
+    for module in modules:
+        if recorded.experts != _experts(module):
+            raise error("recorded", f" is of {recorded.experts} experts: expected {_experts(module)}, those of {type(module).__name__}")
+    of_device: dict[Any, Tensor] = {}
+
+    def choose(layer: int, logits: Tensor, router: Router, bias: Tensor | None) -> tuple[Tensor, Tensor]:
+        if len(logits) != recorded.tokens:
+            raise error("recorded", f" has {recorded.tokens} tokens: expected {len(logits)}, which the routers see in a forward")
+        if logits.device not in of_device:
+            of_device[logits.device] = entries(recorded, logits.device)
+        of_tokens = None if mask is None else mask.reshape(-1).to(logits.device)
+        return gates_of_trace(logits, of_device[logits.device], layer, router, bias, of_tokens)
+
+    return _within(modules, choose)

@@ -15,13 +15,13 @@ use lockstep_conformance::cases::values::spread;
 
 /// Sequences of one rank and what belongs to their tokens.
 #[derive(Clone, Default)]
-struct Rows {
-    offsets: Vec<u32>,
-    groups: Vec<u32>,
-    mask: Vec<u8>,
-    logp: Vec<f32>,
-    old: Vec<f32>,
-    advantage: Vec<f32>,
+pub(super) struct Rows {
+    pub(super) offsets: Vec<u32>,
+    pub(super) groups: Vec<u32>,
+    pub(super) mask: Vec<u8>,
+    pub(super) logp: Vec<f32>,
+    pub(super) old: Vec<f32>,
+    pub(super) advantage: Vec<f32>,
 }
 
 impl Rows {
@@ -29,7 +29,7 @@ impl Rows {
         Rows { offsets: vec![0], groups: vec![0], ..Rows::default() }
     }
 
-    fn batch(&self) -> Batch<'_> {
+    pub(super) fn batch(&self) -> Batch<'_> {
         Batch::with_empty_rows(&self.offsets, &self.groups, Some(&self.mask)).unwrap()
     }
 
@@ -48,11 +48,11 @@ impl Rows {
         part
     }
 
-    fn loss(&self, recipe: &Recipe, counts: Counts) -> Loss {
+    pub(super) fn loss(&self, recipe: &Recipe, counts: Counts) -> Loss {
         self.loss_with(recipe, counts, Outputs::ALL)
     }
 
-    fn loss_with(&self, recipe: &Recipe, counts: Counts, outputs: Outputs) -> Loss {
+    pub(super) fn loss_with(&self, recipe: &Recipe, counts: Counts, outputs: Outputs) -> Loss {
         let rollouts = Rollouts {
             loss_mask: Some(&self.mask),
             logp: Some(&self.logp),
@@ -67,7 +67,7 @@ impl Rows {
 }
 
 /// 60 sequences, some empty or masked, whose losses differ by many orders of magnitude.
-fn whole() -> Rows {
+pub(super) fn whole() -> Rows {
     let source = Source::new(6);
     let mut rows = Rows::empty();
     for row in 0..60 {
@@ -86,7 +86,7 @@ fn whole() -> Rows {
 }
 
 /// The rows dealt to `ranks` ranks at random.
-fn shards(whole: &Rows, ranks: usize, seed: u64) -> Vec<Rows> {
+pub(super) fn shards(whole: &Rows, ranks: usize, seed: u64) -> Vec<Rows> {
     let source = Source::new(seed);
     let own = |rank: usize| move |row: &usize| source.below(*row, ranks) == rank;
     let rows = || (0..whole.advantage.len()).rev();

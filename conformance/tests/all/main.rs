@@ -12,6 +12,7 @@ mod coverage;
 mod disagreements;
 mod exact;
 mod exact_batch;
+mod exact_limbs;
 mod extremes;
 mod extremes_ops;
 mod extremes_recipes;

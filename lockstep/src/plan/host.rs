@@ -5,7 +5,9 @@ use super::{Capacity, CreditViews, Plan, Queue};
 use crate::columns::{Column, Columns};
 use crate::recipe::{Call, GateChoice};
 use crate::rollouts::{Fetch, Views};
-use crate::{ColumnElement, Device, Error, Metrics, RolloutsBuf};
+use crate::{ColumnElement, Counts, Device, Error, Metrics, RolloutsBuf};
+use lockstep_core::aggregate::totals::COUNTS;
+use lockstep_core::policy_loss::sum;
 use lockstep_core::ragged::In;
 use lockstep_gpu::Plain;
 
@@ -21,7 +23,7 @@ impl Plan {
         let credit = if self.recipe.per_token() { 4 * tokens } else { 4 * sequences };
         match call {
             Call::Advantages => columns + credit + tokens,
-            Call::Loss => columns + credit + 8 * tokens + 8 * sequences,
+            Call::Loss => columns + credit + 8 * tokens + (8 + 8 * sum::SUMS + 8) * sequences,
         }
     }
 
@@ -120,7 +122,9 @@ impl Plan {
         let row_loss = exec.result::<f64>("row_loss", sequences);
         let loss = exec.result::<f64>("loss", 1);
         let names = Metrics::default().named().count();
-        let metrics = self.outputs.metrics.then(|| exec.result::<f64>("metrics", names));
+        let counts = exec.result::<u64>("counts", COUNTS);
+        let metrics =
+            self.outputs.metrics.then(|| (exec.result::<f64>("metrics", names), self.row_metrics(exec)));
         let entropy = recipe.entropy.map(|_| exec.result::<f32>("entropy_coef", tokens));
         let value = recipe
             .value
@@ -134,7 +138,14 @@ impl Plan {
         write(queue, loss, &[out.loss.unwrap_or(0.0)])?;
         let said: Vec<f64> =
             out.metrics.iter().flat_map(|said| said.named().map(|(_, value)| value)).collect();
-        write_to(queue, metrics, &said)?;
+        let Counts { tokens, nonempty, sequences } = out.counts;
+        write(queue, counts, &[tokens, nonempty, sequences])?;
+        if let Some((metrics, (sums, maxima))) = metrics {
+            let (row_sums, row_maxima) = out.partials();
+            write(queue, metrics, &said)?;
+            write(queue, sums, row_sums)?;
+            write(queue, maxima, row_maxima)?;
+        }
         write_to(queue, entropy, &out.entropy.as_ref().map_or(Vec::new(), |term| term.coef.clone()))?;
         if let (Some((gradient, loss)), Some(own)) = (value, &out.value) {
             write(queue, gradient, &own.gradient)?;

@@ -558,10 +558,7 @@ impl Plan {
             row_loss: exec.result::<f64>("row_loss", sequences),
             row_tokens: exec.scratch::<u32>(sequences),
             row_alarm: exec.alarm("gate", sequences),
-            metrics: self
-                .outputs
-                .metrics
-                .then(|| (exec.scratch::<f64>(sequences * sum::SUMS), exec.scratch::<f32>(sequences * 2))),
+            metrics: self.outputs.metrics.then(|| self.row_metrics(exec)),
         };
         let inputs = Inputs { cu_seqlens, loss_mask, logp, ratio, weights, weight, weight_from };
         with_gate!(
@@ -619,6 +616,12 @@ impl Plan {
             metrics: None,
         };
         exec.run(&kernel)
+    }
+
+    /// Sums `[SUMS][S]` and maxima `[2][S]` of the rows, of which exact totals are made.
+    pub(super) fn row_metrics(&self, exec: &mut Exec<'_>) -> (Array<f64>, Array<f32>) {
+        let rows = self.capacity.sequences;
+        (exec.result("row_sums", rows * sum::SUMS), exec.result("row_maxima", rows * 2))
     }
 
     fn gated<G: Gate>(

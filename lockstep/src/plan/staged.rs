@@ -187,6 +187,7 @@ impl Plan {
         let sums: Vec<f64> = results.get("sums");
         if let ([high, neg_low], false) = (&results.get::<f32>("maxima")[..], sums.is_empty()) {
             policy.metrics = Some(Metrics::new(policy.counts.tokens, &sums, [*high, *neg_low]));
+            policy.set_partials(results.get("row_sums"), results.get("row_maxima"));
         }
         let of_entropy: Vec<f32> = results.get("entropy_coef");
         loss.entropy =

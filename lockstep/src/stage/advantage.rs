@@ -181,7 +181,8 @@ impl Recipe {
 }
 
 impl WhitenChoice {
-    pub(crate) fn params(self) -> WhitenParams {
+    /// Whose moments, and where eps stands: for [`whiten_by`](crate::ops::whiten::whiten_by) over ranks.
+    pub fn params(self) -> WhitenParams {
         match self {
             WhitenChoice::Verl => WhitenParams::VERL,
             WhitenChoice::Nemo => WhitenParams::NEMO,

@@ -1,5 +1,10 @@
 //! Sums without an order: exact partial sums of what lies on this rank, to be merged with those of others.
 
+mod limbs;
+
+pub use limbs::Limbs;
+
+use super::ratio::fold_maxima;
 use super::whiten::Weighting;
 use crate::{Batch, Compiled, Counts, Device, Error, Metrics, PolicyOutput};
 use lockstep_core::Error as Argument;
@@ -101,7 +106,7 @@ fn moments(
 ///
 /// The rows of a batch are cut into shards in any way, with the [`Counts`] of the whole batch given to each; then the totals of the
 /// shards, merged in any order, have the same loss and metrics, bit for bit. ([`Metrics`] of one shard alone are means
-/// over that shard.)
+/// over that shard.) They cross the network as [bytes](PolicyTotals::to_bytes), or as [`Limbs`] that an all-reduce adds.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PolicyTotals {
     counts: Counts,
@@ -131,6 +136,37 @@ const NAME: &str = "bytes of policy totals";
 impl PolicyTotals {
     /// The length of [`to_bytes`](PolicyTotals::to_bytes).
     pub const BYTES: usize = HEADER + (1 + sum::SUMS) * SUM_BYTES;
+
+    /// Of rows with these shares of the loss `[S]`, and sums `[13][S]` and maxima `[2][S]` of the metrics, `None` where they were not measured.
+    ///
+    /// Errors: lengths that are not those of `counts.sequences` rows.
+    pub fn of_rows(
+        counts: Counts,
+        row_loss: Option<&[f64]>,
+        metrics: Option<(&[f64], &[f32])>,
+    ) -> Result<PolicyTotals, Error> {
+        let rows = counts.sequences as usize;
+        let length = |argument, per_row: usize, got: Option<usize>| {
+            let (expected, because) = (rows * per_row, "what so many sequences have");
+            got.map_or(Ok(()), |got| crate::batch::check_length(argument, expected, because, got))
+        };
+        length("row_loss", 1, row_loss.map(<[f64]>::len))?;
+        length("row_sums", sum::SUMS, metrics.map(|(sums, _)| sums.len()))?;
+        length("row_maxima", 2, metrics.map(|(_, maxima)| maxima.len()))?;
+        Ok(PolicyTotals::added(counts, row_loss, metrics))
+    }
+
+    fn added(counts: Counts, row_loss: Option<&[f64]>, metrics: Option<(&[f64], &[f32])>) -> PolicyTotals {
+        let mut totals = PolicyTotals { counts, loss: None, sums: None, ..PolicyTotals::default() };
+        totals.loss = row_loss.map(|row_loss| row_loss.iter().copied().collect());
+        if let Some((row_sums, row_maxima)) = metrics {
+            let rows = row_sums.len() / sum::SUMS;
+            let statistic = |k: usize| row_sums[k * rows..(k + 1) * rows].iter().copied().collect();
+            totals.sums = Some((0..sum::SUMS).map(statistic).collect());
+            totals.maxima = fold_maxima(row_maxima, rows);
+        }
+        totals
+    }
 
     /// Adds the rows of another shard; what one of the two did not measure, the merged totals do not have.
     pub fn merge(&mut self, other: &PolicyTotals) {
@@ -223,15 +259,8 @@ fn merge<T>(own: &mut Option<T>, other: &Option<T>, join: impl FnOnce(&mut T, &T
 impl PolicyOutput {
     /// The exact totals of these rows.
     pub fn totals(&self) -> PolicyTotals {
-        let (row_sums, maxima) = self.partials();
-        let rows = row_sums.len() / sum::SUMS;
-        let statistic = |k: usize| row_sums[k * rows..(k + 1) * rows].iter().copied().collect();
-        PolicyTotals {
-            counts: self.counts,
-            loss: self.loss.map(|_| self.row_loss.iter().copied().collect()),
-            sums: self.metrics.map(|_| (0..sum::SUMS).map(statistic).collect()),
-            maxima,
-        }
+        let row_loss = self.loss.map(|_| &self.row_loss[..]);
+        PolicyTotals::added(self.counts, row_loss, self.metrics.map(|_| self.partials()))
     }
 
     /// Replaces loss and metrics, where they were asked for, by those of the exact [totals](PolicyOutput::totals).

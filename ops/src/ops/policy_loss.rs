@@ -166,10 +166,16 @@ impl PolicyOutput {
         Ok(())
     }
 
-    /// Sums `[SUMS][S]` and the maxima of all rows; none without metrics.
-    pub(super) fn partials(&self) -> (&[f64], [f32; 2]) {
-        let rows = self.scratch.sums.len() / sum::SUMS;
-        (&self.scratch.sums, fold_maxima(&self.scratch.maxima, rows))
+    /// Sums `[SUMS][S]` and maxima `[2][S]` of the rows; none without metrics.
+    #[doc(hidden)]
+    pub fn partials(&self) -> (&[f64], &[f32]) {
+        (&self.scratch.sums, &self.scratch.maxima)
+    }
+
+    /// Puts those that a plan has measured.
+    #[doc(hidden)]
+    pub fn set_partials(&mut self, row_sums: Vec<f64>, row_maxima: Vec<f32>) {
+        (self.scratch.sums, self.scratch.maxima) = (row_sums, row_maxima);
     }
 }
 

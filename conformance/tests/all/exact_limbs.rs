@@ -1,0 +1,189 @@
+//! Totals as limbs: whatever an engine's integer sum over ranks does, the bits are those of `merge`.
+
+use super::exact_batch::{Rows, shards, whole};
+use lockstep::core::Error as Argument;
+use lockstep::core::aggregate::ExactMoments;
+use lockstep::core::aggregate::exact::{ExactSum, SUM_BYTES};
+use lockstep::ops::exact::{Limbs, PolicyTotals, exact_token_moments};
+use lockstep::plan::{Calls, Capacity};
+use lockstep::{Counts, Credit, Device, Error, Outputs, Recipe, Rollouts};
+use lockstep_conformance::cases::hash::Source;
+
+/// What an all-reduce over ranks makes of the limbs, in an order of its own.
+fn all_reduced<T: Limbs>(parts: &[T], seed: u64) -> T {
+    let mut order: Vec<usize> = (0..parts.len()).collect();
+    order.sort_by_key(|rank| Source::new(seed).bits(*rank));
+    let (mut limbs, mut maxima) = (vec![0; T::LIMBS], [f64::NEG_INFINITY; 2]);
+    for rank in order {
+        let (own, high) = parts[rank].to_limbs();
+        assert_eq!(own.len(), T::LIMBS);
+        limbs.iter_mut().zip(own).for_each(|(limb, own)| *limb += own);
+        maxima = [0, 1].map(|k| maxima[k].max(high[k]));
+    }
+    T::from_limbs(&limbs, maxima).unwrap()
+}
+
+#[test]
+fn totals_and_moments_of_any_sharding_in_any_order() {
+    let (whole, recipe) = (whole(), Recipe::named("dapo").unwrap());
+    let counts = whole.batch().counts(&Device::cpu()).unwrap();
+    let totals = |rows: &Rows| rows.loss(&recipe, counts).totals();
+    let moments = |rows: &Rows| exact_token_moments(&rows.batch(), &rows.logp).unwrap();
+    let want = (totals(&whole).to_bytes(), moments(&whole).to_bytes());
+    for ranks in [1, 2, 3, 7] {
+        for seed in 0..4 {
+            let shards = shards(&whole, ranks, seed);
+            let parts: Vec<PolicyTotals> = shards.iter().map(totals).collect();
+            let of_values: Vec<ExactMoments> = shards.iter().map(moments).collect();
+            let got = (all_reduced(&parts, seed).to_bytes(), all_reduced(&of_values, seed).to_bytes());
+            assert!(got == want, "{ranks} ranks, seed {seed}");
+        }
+    }
+    assert_eq!(
+        all_reduced(&[PolicyTotals::default(), totals(&whole)], 0).to_bytes(),
+        want.0,
+        "a rank without rows"
+    );
+    assert_eq!(all_reduced(&[ExactMoments::NONE; 3], 0), ExactMoments::NONE);
+}
+
+#[test]
+fn what_one_rank_did_not_measure_nobody_has() {
+    let (whole, recipe) = (whole(), Recipe::named("dapo").unwrap());
+    let counts = whole.batch().counts(&Device::cpu()).unwrap();
+    let with = |outputs| whole.loss_with(&recipe, counts, outputs).policy.totals();
+    let loss = Outputs { loss: true, ..Outputs::COEF };
+    for parts in [[Outputs::ALL, loss], [loss, Outputs::ALL], [Outputs::COEF, Outputs::ALL]] {
+        let parts = parts.map(with);
+        let mut merged = parts[0].clone();
+        merged.merge(&parts[1]);
+        assert!(merged.metrics().is_none());
+        assert_eq!(all_reduced(&parts, 1), merged);
+    }
+}
+
+/// Values of any exponent, some of which are none.
+fn part(rank: usize) -> ExactSum {
+    let source = Source::new(rank as u64);
+    let value = |i: usize| match source.below(i, 4000) {
+        0 => f64::NAN,
+        1 => f64::INFINITY,
+        2 => f64::NEG_INFINITY,
+        _ => f64::from_bits(source.fork(1).bits(i) & !(1 << 62)),
+    };
+    (0..20).map(value).collect()
+}
+
+#[test]
+fn a_thousand_ranks() {
+    for first in [0, 1000, 2000] {
+        let parts: Vec<ExactSum> = (first..first + 1000).map(part).collect();
+        let mut merged = ExactSum::ZERO;
+        parts.iter().for_each(|part| merged.merge(part));
+        assert_eq!(all_reduced(&parts, 5).to_bytes(), merged.to_bytes(), "ranks from {first}");
+    }
+    // Values that are no number are among them, and sums without.
+    let finite = (0..1000).filter(|rank| part(*rank).is_finite()).count();
+    assert!(finite > 0 && finite < 1000, "{finite}");
+}
+
+/// A sum whose limbs are as large as limbs are.
+fn fullest(last: i64) -> ExactSum {
+    let mut bytes = ExactSum::ZERO.to_bytes();
+    bytes[8..].fill(0xff);
+    // No bit below the smallest subnormal.
+    bytes[8..12].copy_from_slice(&0xffff_c000_u32.to_le_bytes());
+    bytes[SUM_BYTES - 8..].copy_from_slice(&last.to_le_bytes());
+    ExactSum::from_bytes(&bytes).unwrap()
+}
+
+#[test]
+fn carries_of_as_many_ranks_as_there_may_be() {
+    for last in [0, -1, 1, -2, 2] {
+        let mut doubled = fullest(last);
+        let (limbs, maxima) = doubled.to_limbs();
+        for doublings in 1..=31 {
+            let twin = doubled;
+            doubled.merge(&twin);
+            let ranks = 1_i64 << doublings;
+            let limbs: Vec<i64> = limbs.iter().map(|limb| limb * ranks).collect();
+            assert_eq!(
+                ExactSum::from_limbs(&limbs, maxima).unwrap().to_bytes(),
+                doubled.to_bytes(),
+                "{ranks} ranks, {last}"
+            );
+        }
+        let ranks = (1_i64 << 31) + 1;
+        let limbs: Vec<i64> = limbs.iter().map(|limb| limb.wrapping_mul(ranks)).collect();
+        let error = ExactSum::from_limbs(&limbs, maxima).unwrap_err().to_string();
+        assert!(error.contains("`limbs`[1]") && error.contains("2^31 ranks"), "{error}");
+    }
+}
+
+#[test]
+fn what_is_no_sum_of_limbs_is_refused() {
+    let (good, maxima) = whole()
+        .loss(&Recipe::named("dapo").unwrap(), Counts { tokens: 9, nonempty: 2, sequences: 2 })
+        .totals()
+        .to_limbs();
+    let refused = |at: usize, limb: i64, maxima: [f64; 2]| {
+        let mut limbs = good.clone();
+        limbs[at] = limb;
+        match PolicyTotals::from_limbs(&limbs, maxima) {
+            Err(Error::Argument(Argument::Value { argument, index, .. })) => (argument, index),
+            other => panic!("limb {at}: {other:?}"),
+        }
+    };
+    for at in [0, 1, 2, 3, 4, 5, 50, 73, 74, 75, 76, PolicyTotals::LIMBS - 5, PolicyTotals::LIMBS - 1] {
+        assert_eq!(refused(at, -1, maxima), ("limbs", Some(at)));
+    }
+    // The last limb of a sum is signed: what no sum reaches is refused.
+    assert_eq!(refused(5 + 67, i64::MAX - 1, maxima).0, "bytes of an exact sum");
+    // An average instead of a sum: bits that no binary64 number has.
+    assert_eq!(refused(5, 1, maxima).0, "bytes of an exact sum");
+    assert_eq!(refused(0, 1, [f64::NAN, 0.0]), ("maxima", Some(0)));
+    assert_eq!(refused(0, 1, [0.0, 0.1]), ("maxima", Some(1)));
+    for length in [0, PolicyTotals::LIMBS - 1, PolicyTotals::LIMBS + 1] {
+        let error = PolicyTotals::from_limbs(&vec![0; length], maxima).unwrap_err().to_string();
+        assert!(error.contains("limbs") && error.contains(&length.to_string()), "{error}");
+    }
+    let (none, _) = ExactMoments::NONE.to_limbs();
+    assert!(ExactMoments::from_limbs(&none, [f64::NAN, 0.0]).is_err());
+    assert!(ExactMoments::from_limbs(&none, [1.0, 1.0]).is_err(), "extremes of no values");
+    let counts = Counts { tokens: 3, nonempty: 1, sequences: 2 };
+    let error = PolicyTotals::of_rows(counts, Some(&[0.5]), None).unwrap_err().to_string();
+    assert!(error.contains("row_loss"), "{error}");
+    assert!(
+        PolicyTotals::of_rows(counts, None, Some((&[0.0; 26], &[0.0; 3])))
+            .unwrap_err()
+            .to_string()
+            .contains("row_maxima")
+    );
+}
+
+/// A plan's results have the rows that the totals are made of.
+#[test]
+fn totals_out_of_a_plan() {
+    let whole = whole();
+    let device = Device::cpu();
+    let capacity = Capacity {
+        tokens: whole.logp.len(),
+        sequences: whole.advantage.len(),
+        groups: whole.groups.len() - 1,
+    };
+    let rollouts = Rollouts {
+        loss_mask: Some(&whole.mask),
+        logp: Some(&whole.logp),
+        logp_old: Some(&whole.old),
+        ..Rollouts::new(&whole.offsets, &whole.groups)
+    };
+    let credit = Credit::per_sequence(whole.advantage.clone());
+    for name in ["dapo", "gspo", "grpo", "gmpo"] {
+        let recipe = Recipe::named(name).unwrap();
+        let plan = recipe.plan_exactly(capacity, Calls::Loss, Outputs::ALL).unwrap();
+        let (_, loss) = plan.run(&device, &rollouts, Some(&credit)).unwrap().unwrap();
+        let want = recipe.loss(&device, &rollouts, &credit).unwrap();
+        assert_eq!(loss.totals().to_bytes(), want.totals().to_bytes(), "{name}");
+        assert!(loss.totals().metrics().is_some());
+    }
+}

@@ -2,6 +2,7 @@
 //! that the caller allocated. What is safe to pass is decided in `lib/lockstep/columns.py`, the one place that takes addresses of arrays.
 
 mod ops;
+mod totals;
 
 use lockstep::columns::{Column, Columns};
 use lockstep::core::ragged::{In, Offsets, Out};
@@ -252,12 +253,16 @@ fn metrics<'py>(
     sums: Vec<f64>,
     maxima: [f32; 2],
 ) -> PyResult<Bound<'py, PyDict>> {
-    let of = Metrics::new(tokens, &sums, maxima);
-    let metrics = PyDict::new(py);
-    for (name, value) in of.named() {
-        metrics.set_item(name, value)?;
+    named(py, &Metrics::new(tokens, &sums, maxima))
+}
+
+/// Metrics by name.
+fn named<'py>(py: Python<'py>, metrics: &Metrics) -> PyResult<Bound<'py, PyDict>> {
+    let by_name = PyDict::new(py);
+    for (name, value) in metrics.named() {
+        by_name.set_item(name, value)?;
     }
-    Ok(metrics)
+    Ok(by_name)
 }
 
 /// `(name, type, shape, meaning)` of each column, in the order of their numbers.
@@ -289,5 +294,6 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     ] {
         module.add_function(function)?;
     }
+    totals::register(module)?;
     ops::register(module)
 }

@@ -20,13 +20,13 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
-from ._native import Device, LockstepError, Plan, Recipe, metrics as _metrics, names, version as __version__
+from ._native import Device, LockstepError, Moments, Plan, Recipe, Totals, metrics as _metrics, names, version as __version__
 from .columns import COLUMNS, Batch, Column
 
 Error = LockstepError
 
 __all__ = [
-    "COLUMNS", "Column", "Credit", "Device", "Error", "Loss", "Plan", "Recipe",
+    "COLUMNS", "Column", "Credit", "Device", "Error", "Loss", "Moments", "Plan", "Recipe", "Totals",
     "advantages", "explain", "loss", "names", "recipe", "step",
 ]  # fmt: skip
 
@@ -126,6 +126,14 @@ class Loss:
     value_loss: Any = None
     value_gradient: Any = None
     """dL/d(values), of tokens, where the recipe has a value loss."""
+    _results: tuple[Batch, _Results] | None = field(default=None, repr=False, compare=False)
+
+    def totals(self) -> Totals:
+        """Exact totals of loss (without a critic's) and metrics of these rows: those of shards add up to those of the batch, bit for bit, if
+        each was given the `counts` of the whole batch. `lockstep.distributed` adds them over ranks."""
+        if self._results is None:
+            raise LockstepError("a loss that no call has made has no totals")
+        return _totals(*self._results)
 
 
 def _run(recipe: Recipe, calls: str, batch: Batch, credit: Credit | None, metrics: bool) -> _Results:
@@ -191,7 +199,15 @@ def _loss(batch: Batch, results: _Results) -> Loss:
     of_tokens = {
         name: batch.by_tokens(results[name]) for name in ("coef", "entropy_coef", "value_gradient") if name in results
     }
-    return Loss(loss=results["loss"][0], metrics=said, value_loss=_first(results.get("value_loss")), **of_tokens)
+    value_loss = _first(results.get("value_loss"))
+    return Loss(loss=results["loss"][0], metrics=said, value_loss=value_loss, **of_tokens, _results=(batch, results))
+
+
+def _totals(batch: Batch, results: _Results) -> Totals:
+    of = batch.library
+    rows = [None if name not in results else of.host(results[name]) for name in ("row_loss", "row_sums", "row_maxima")]
+    row_loss, *metrics = (None if array is None else of.place(array) for array in rows)
+    return Totals.of_rows(of.numbers(results["counts"]), row_loss, None if metrics[0] is None else tuple(metrics))
 
 
 def _first(array: Any) -> Any:

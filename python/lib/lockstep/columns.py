@@ -91,6 +91,12 @@ class NumPy:
     def numbers(self, array: Any) -> list:
         return array.tolist()
 
+    def host(self, array: Any) -> Any:
+        return array
+
+    def empty_like(self, array: Any) -> Any:
+        return self.np.empty_like(array)
+
 
 class Torch:
     """Tensors of torch on one device."""
@@ -167,6 +173,12 @@ class Torch:
 
     def numbers(self, array: Any) -> list:
         return array.tolist()
+
+    def host(self, array: Any) -> Any:
+        return array.cpu()
+
+    def empty_like(self, array: Any) -> Any:
+        return self.torch.empty_like(array)
 
 
 @cache

@@ -1,0 +1,271 @@
+"""Loss, metrics, whitening and counts of a batch that is spread over ranks: the same bits however its rows are dealt.
+
+>>> counts = distributed.counts(loss_mask=mask)                                       # of the batch, on every rank
+>>> credit = distributed.whiten(lockstep.advantages(recipe, ...), loss_mask=mask)     # by the moments of the batch
+>>> loss = lockstep.loss(recipe, credit, counts=counts, ...)                          # this rank's rows
+>>> totals = distributed.reduce(loss.totals)                                          # `totals.loss`, `totals.metrics` of the batch
+
+Sums over rows are integers wide enough for every number, so that nothing is rounded before the end and no order matters; an all-reduce of
+floats gives another value for another number of ranks. What crosses the network is 8 kB: one all-reduce adds integers, one takes a maximum.
+
+`group` is a process group of torch.distributed (None: all ranks), or a communicator of mpi4py. Integers of a group whose backend is NCCL lie on
+the current GPU; **that has not run on a GPU yet**, gloo and MPI have. On Ray, tasks return `totals.to_bytes()`, and the driver merges them (`merge`).
+
+What these calls promise is said of loss, metrics, whitened advantages, counts and `coef`. Gradients of parameters are summed by DDP or FSDP, whose sums
+round. Every rank of the group makes the same calls in the same order. Where one rank fails in a call, all ranks raise its error and name it
+(`error.rank`), and nobody waits for it; a rank that dies is left to the time limit of the engine.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any, Protocol
+
+from . import Credit, Error, Loss, _totals
+from ._native import Moments, Totals, counts as _counts
+from .columns import Batch, Column, error, library
+
+__all__ = ["Moments", "Totals", "count", "counts", "merge", "moments", "reduce", "totals", "whiten"]
+
+_NEVER = float("-inf")
+
+
+class _Engine(Protocol):
+    rank: int
+
+    def all_reduce(self, buffer: bytearray, of_integers: bool) -> None:
+        """Sum over ranks of integers, maximum of doubles; in place."""
+
+    def broadcast(self, message: Any, rank: int) -> Any:
+        """`message` of one rank."""
+
+
+class _Torch:
+    def __init__(self, group: Any) -> None:
+        import torch
+        import torch.distributed as dist
+
+        if not dist.is_available() or not dist.is_initialized():
+            raise Error("torch.distributed is not initialised: call torch.distributed.init_process_group, or give a communicator of mpi4py as `group`")
+        self.torch, self.dist, self.group, self.rank = torch, dist, group, dist.get_rank()
+        if self.dist.get_rank(group) < 0:
+            raise Error(f"`group`: rank {self.rank} is not in it")
+        nccl = dist.get_backend(group) == "nccl"
+        self.device = torch.device("cuda", torch.cuda.current_device()) if nccl else torch.device("cpu")
+
+    def all_reduce(self, buffer: bytearray, of_integers: bool) -> None:
+        op = self.dist.ReduceOp.SUM if of_integers else self.dist.ReduceOp.MAX
+        own = self.torch.frombuffer(buffer, dtype=self.torch.int64 if of_integers else self.torch.float64)
+        there = own.to(self.device)
+        self.dist.all_reduce(there, op=op, group=self.group)
+        own.copy_(there)
+
+    def broadcast(self, message: Any, rank: int) -> Any:
+        messages = [message]
+        self.dist.broadcast_object_list(messages, src=rank, group=self.group, device=self.device)
+        return messages[0]
+
+
+class _MPI:
+    def __init__(self, communicator: Any) -> None:
+        from mpi4py import MPI
+
+        self.mpi, self.communicator, self.rank = MPI, communicator, communicator.Get_rank()
+
+    def all_reduce(self, buffer: bytearray, of_integers: bool) -> None:
+        mpi = self.mpi
+        type_, op = (mpi.INT64_T, mpi.SUM) if of_integers else (mpi.DOUBLE, mpi.MAX)
+        self.communicator.Allreduce(mpi.IN_PLACE, [buffer, type_], op=op)
+
+    def broadcast(self, message: Any, rank: int) -> Any:
+        return self.communicator.bcast(message, root=rank)
+
+
+def _engine(group: Any) -> _Engine:
+    return _MPI(group) if type(group).__module__.startswith("mpi4py") else _Torch(group)
+
+
+def _agree(engine: _Engine, failure: Exception | None, numbers: list[float]) -> list[float]:
+    """Maxima of `numbers` over ranks; where a rank failed, its error on all of them."""
+    buffer = bytearray(struct.pack(f"={1 + len(numbers)}d", _NEVER if failure is None else engine.rank, *numbers))
+    engine.all_reduce(buffer, of_integers=False)
+    failed, *maxima = struct.unpack(f"={1 + len(numbers)}d", buffer)
+    if failed == _NEVER:
+        return maxima
+    rank = int(failed)
+    what = str(failure) if isinstance(failure, Error) else f"{type(failure).__name__}: {failure}"
+    said = (what, getattr(failure, "argument", None), getattr(failure, "index", None))
+    message, argument, index = engine.broadcast(said, rank)
+    raised = Error(f"rank {rank}: {message}")
+    raised.rank, raised.argument, raised.index = rank, argument, index
+    raise raised from failure
+
+
+def _tried(make: Callable[[], Any]) -> tuple[Any, Exception | None]:
+    try:
+        return make(), None
+    except Exception as failure:  # noqa: BLE001 - whatever it is, the other ranks are waiting
+        return None, failure
+
+
+def reduce(totals: Any, group: Any = None) -> Any:
+    """The `Totals` or `Moments` of all ranks together, on every rank: those of `merge`, bit for bit, for up to 2^31 ranks.
+
+    `totals`: this rank's, or a function without arguments that makes them. What the function raises, all ranks raise:
+    `reduce(lambda: lockstep.loss(...).totals())` leaves nobody waiting for a rank whose batch is bad.
+    """
+    engine = _engine(group)
+
+    def limbs() -> tuple[Any, bytearray, list[float]]:
+        own = totals() if callable(totals) else totals
+        if not hasattr(own, "limbs"):
+            raise error("totals", f" is {type(own).__name__}: expected Totals or Moments, or a function that makes them")
+        return type(own), *own.limbs()
+
+    made, failure = _tried(limbs)
+    kind, added, maxima = made or (None, bytearray(), (_NEVER, _NEVER))
+    # The same length on every rank, or the sum would never end.
+    length = [float(len(added)), -float(len(added))] if made else [_NEVER, _NEVER]
+    *maxima, most, least = _agree(engine, failure, [*maxima, *length])
+    if most != -least:
+        raise Error(f"the ranks of the group reduce different things, of {-least:.0f} to {most:.0f} bytes: every rank makes the same calls in the same order")
+    engine.all_reduce(added, of_integers=True)
+    return kind.from_limbs(added, maxima)
+
+
+def merge(parts: Iterable[bytes | Totals | Moments]) -> Totals | Moments:
+    """What parts of a batch know together, in any order: `Totals` or `Moments`, or their `to_bytes()`, as tasks of Ray return them."""
+    kinds = {b"LXPT": Totals, b"LXMM": Moments}
+    merged = None
+    for index, part in enumerate(parts):
+        if isinstance(part, (bytes, bytearray)):
+            kind = kinds.get(bytes(part[:4]))
+            if kind is None:
+                raise error("parts", f"[{index}] is {len(part)} bytes that begin with {bytes(part[:4])!r}: expected to_bytes() of Totals or Moments", index)
+            part = kind.from_bytes(bytes(part))
+        if not isinstance(part, (Totals, Moments)) or merged is not None and type(part) is not type(merged):
+            expected = "Totals or Moments, or their bytes" if merged is None else type(merged).__name__
+            raise error("parts", f"[{index}] is {type(part).__name__}: expected {expected}", index)
+        merged = part if merged is None else merged + part
+    if merged is None:
+        raise error("parts", " has none: expected those of at least one task")
+    return merged
+
+
+def totals(loss: Any) -> Totals:
+    """Exact totals of a loss of `lockstep.loss`, `lockstep.step` or `lockstep.torch.loss`; the latter's in eager mode, with `metrics=True`."""
+    if isinstance(loss, Loss):
+        return loss.totals()
+    rows = getattr(getattr(loss, "stats", None), "args", None)
+    if rows is None:
+        raise error("loss", " has no sums of its rows: expected a Loss that was asked for metrics, and that was not traced by torch.compile")
+    return _totals(*rows)
+
+
+class _Counts:
+    """Three counts."""
+
+    def __init__(self, numbers: Iterable[int]) -> None:
+        self.numbers = tuple(numbers)
+
+    def limbs(self) -> tuple[bytearray, tuple[float, float]]:
+        return bytearray(struct.pack("=3q", *self.numbers)), (_NEVER, _NEVER)
+
+    @classmethod
+    def from_limbs(cls, limbs: bytearray, _: Any) -> _Counts:
+        return cls(struct.unpack("=3q", limbs))
+
+
+def _batch(columns: dict[str, Any]) -> Batch:
+    if all(columns.get(name) is None for name in ("loss_mask", "cu_seqlens", "logp")):
+        raise error("loss_mask", " is missing: expected `loss_mask` or another column of tokens, or `cu_seqlens`")
+    return Batch(columns, None)
+
+
+def count(**columns: Any) -> tuple[int, int, int]:
+    """Live tokens, sequences with any, and all sequences of this rank's rows: `loss_mask` (padded, or packed with `cu_seqlens`), or only `cu_seqlens`."""
+    batch = _batch(columns)
+    of, arrays = batch.library, batch.arrays
+    offsets, mask = (None if array is None else of.host(array) for array in (arrays["cu_seqlens"], arrays.get("loss_mask")))
+    return tuple(_counts(of.place(offsets), None if mask is None else of.place(mask)))
+
+
+def counts(group: Any = None, **columns: Any) -> Any:
+    """The column `counts` of a batch that is spread over ranks: `[3]`, of the library and the device of the columns, which are those of `count`."""
+    sums = reduce(lambda: _Counts(count(**columns)), group).numbers
+    of = library(columns.values())
+    if hasattr(of, "torch"):
+        return of.torch.tensor(sums, dtype=of.torch.int64, device=of.device)
+    return of.np.array(sums, dtype=of.np.uint64)
+
+
+class _Values:
+    """Advantages and how they lie, on the host."""
+
+    def __init__(self, credit: Any, loss_mask: Any, cu_seqlens: Any) -> None:
+        self.credit = credit if isinstance(credit, Credit) else None
+        values = credit.advantage if self.credit else credit
+        mask = loss_mask if self.credit is None or self.credit.loss_mask is None else self.credit.loss_mask
+        self.of = of = library([values])
+        self.array = of.cast(Column(-1, "advantage", "f32", "", ""), values)
+        self.per_token = self.credit.per_token if self.credit else len(of.shape(self.array)) == 2
+        tokens = of.place(self.array)[1]
+        if self.per_token:
+            # Which row a token is in does not matter.
+            offsets = of.offsets(tokens, 1)
+            mask = None if mask is None else of.cast(Column(-1, "loss_mask", "u8", "", ""), mask)
+        else:
+            arrays = _batch(dict(loss_mask=mask, cu_seqlens=cu_seqlens)).arrays
+            offsets, mask = arrays["cu_seqlens"], arrays.get("loss_mask")
+        self.kept = [of.host(self.array), of.host(offsets), None if mask is None else of.host(mask)]
+        values, offsets, mask = (None if array is None else of.place(array) for array in self.kept)
+        self.places = values, (self.per_token, offsets, mask)
+
+    def whitened(self, by: str, moments: Moments) -> Any:
+        of = self.of
+        out = of.empty_like(self.kept[0])
+        moments.whiten(*self.places, by, of.place(out))
+        out = out.to(self.array.device) if hasattr(of, "torch") else out
+        return replace(self.credit, advantage=out) if self.credit else out
+
+
+def moments(credit: Any, by: str = "verl", *, loss_mask: Any = None, cu_seqlens: Any = None) -> Moments:
+    """Exact moments of this rank's advantages, counted as `whiten` with the same arguments counts them."""
+    return Moments.of(*_Values(credit, loss_mask, cu_seqlens).places, by)
+
+
+def whiten(
+    credit: Any,
+    by: str = "verl",
+    group: Any = None,
+    *,
+    moments: Moments | None = None,
+    loss_mask: Any = None,
+    cu_seqlens: Any = None,
+) -> Any:
+    """The advantages of a `Credit`, centred and scaled by their mean and deviation over all ranks; moments are counted on the host.
+
+    A credit comes from a recipe that does not whiten by itself: GRPO with `advantage.norm_by_std = false` is, whitened, REINFORCE++'s baseline.
+
+    Args:
+        credit: a `Credit`, or advantages alone: of sequences `[S]`, of tokens `[B, T]`. Masked tokens, and sequences whose advantage is NaN, become 0.
+        by: a value of the recipe's key `advantage.whiten`, such as `verl` (each sequence counts once for each live token) or `trl` (once).
+        moments: those of all ranks where they are known, as on Ray: `merge` of the ranks' `moments`. Nothing is sent then.
+        loss_mask, cu_seqlens: the rows of advantages of sequences, padded or packed. The credit's own mask goes before this one.
+
+    Raises `Error`, on all ranks: what is not finite, lengths that disagree.
+    """
+    if moments is not None:
+        return _Values(credit, loss_mask, cu_seqlens).whitened(by, moments)
+    values: list[_Values] = []
+
+    def own() -> Moments:
+        values.append(_Values(credit, loss_mask, cu_seqlens))
+        return Moments.of(*values[0].places, by)
+
+    everywhere = reduce(own, group)
+    whitened, failure = _tried(lambda: values[0].whitened(by, everywhere))
+    _agree(_engine(group), failure, [])
+    return whitened

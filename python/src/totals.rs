@@ -1,0 +1,222 @@
+//! What ranks know together: exact totals of a loss, exact moments of values. They cross a network as bytes or as limbs.
+
+use crate::{Place, named, refused, view};
+use lockstep::core::aggregate::ExactMoments;
+use lockstep::ops::exact::{Limbs, PolicyTotals, exact_sequence_moments, exact_token_moments};
+use lockstep::ops::whiten::whiten_by;
+use lockstep::recipe::WhitenChoice;
+use lockstep::{Advantage, Batch, Counts, Device, Error};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::{PyByteArray, PyBytes, PyDict};
+use std::borrow::Cow;
+
+/// An array on the host.
+fn slice<'a, T: Copy + 'static>(place: Place) -> &'a [T] {
+    match place.1 {
+        // The address of an empty tensor is 0.
+        0 => &[],
+        // SAFETY: as for `view`.
+        len => unsafe { std::slice::from_raw_parts(view::<T>(place).as_ptr(), len) },
+    }
+}
+
+/// A class whose values merge; `$more` are its own methods.
+macro_rules! merging {
+    ($(#[$doc:meta])* $class:ident, $name:literal, $own:ty, $none:expr, { $($more:tt)* }) => {
+        $(#[$doc])*
+        #[pyclass(name = $name, module = "lockstep", frozen, eq)]
+        #[derive(Clone, PartialEq)]
+        pub(crate) struct $class($own);
+
+        #[pymethods]
+        impl $class {
+            /// Of no rows.
+            #[new]
+            fn new() -> Self {
+                $class($none)
+            }
+
+            /// Those of both.
+            fn __add__(&self, other: &Self) -> Self {
+                let mut merged = self.clone();
+                merged.0.merge(&other.0);
+                merged
+            }
+
+            /// As bytes, the same for what is equal.
+            fn to_bytes<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+                PyBytes::new(py, &self.0.to_bytes())
+            }
+
+            /// From such bytes.
+            #[staticmethod]
+            fn from_bytes(bytes: Cow<'_, [u8]>) -> PyResult<Self> {
+                <$own>::from_bytes(&bytes).map($class).map_err(|error| refused(error.into()))
+            }
+
+            /// Integers of 64 bits to be added over ranks, as memory that an engine may write, and two numbers of which the maximum is
+            /// taken.
+            fn limbs<'py>(&self, py: Python<'py>) -> (Bound<'py, PyByteArray>, [f64; 2]) {
+                let (limbs, maxima) = self.0.to_limbs();
+                let bytes: Vec<u8> = limbs.iter().flat_map(|limb| limb.to_ne_bytes()).collect();
+                (PyByteArray::new(py, &bytes), maxima)
+            }
+
+            /// From what the ranks' limbs add up to, and the maxima.
+            #[staticmethod]
+            fn from_limbs(limbs: Cow<'_, [u8]>, maxima: [f64; 2]) -> PyResult<Self> {
+                let (limbs, rest) = limbs.as_chunks();
+                if !rest.is_empty() {
+                    let says = "`limbs` are no integers of 64 bits: their bytes are no multiple of 8";
+                    return Err(PyValueError::new_err(says));
+                }
+                let limbs: Vec<i64> = limbs.iter().map(|limb| i64::from_ne_bytes(*limb)).collect();
+                <$own>::from_limbs(&limbs, maxima).map($class).map_err(refused)
+            }
+
+            fn __reduce__<'py>(
+                slf: &Bound<'py, Self>,
+            ) -> PyResult<(Bound<'py, PyAny>, (Bound<'py, PyBytes>,))> {
+                Ok((slf.getattr("from_bytes")?, (slf.get().to_bytes(slf.py()),)))
+            }
+
+            $($more)*
+        }
+    };
+}
+
+merging! {
+    /// What is known of the loss and the metrics of a batch, exactly: the same for any sharding of its rows. `+` merges.
+    PyTotals, "Totals", PolicyTotals, PolicyTotals::default(), {
+        /// Of rows with these shares of the loss, and these sums and maxima of the metrics, on the host.
+        #[staticmethod]
+        fn of_rows(counts: [u64; 3], row_loss: Place, metrics: Option<(Place, Place)>) -> PyResult<Self> {
+            let [tokens, nonempty, sequences] = counts;
+            let counts = Counts { tokens, nonempty, sequences };
+            let metrics = metrics.map(|(sums, maxima)| (slice(sums), slice(maxima)));
+            PolicyTotals::of_rows(counts, Some(slice(row_loss)), metrics).map(PyTotals).map_err(refused)
+        }
+
+        /// Live tokens, sequences with any, all sequences.
+        #[getter]
+        fn counts(&self) -> [u64; 3] {
+            let Counts { tokens, nonempty, sequences } = self.0.counts();
+            [tokens, nonempty, sequences]
+        }
+
+        /// The loss, rounded once; None where a shard was run without.
+        #[getter]
+        fn loss(&self) -> Option<f64> {
+            self.0.loss()
+        }
+
+        /// The metrics; None where a shard was run without.
+        #[getter]
+        fn metrics<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
+            self.0.metrics().map(|metrics| named(py, &metrics)).transpose()
+        }
+
+        fn __repr__(&self) -> String {
+            let [tokens, _, sequences] = self.counts();
+            let loss = self.loss().map_or("not measured".to_owned(), |loss| format!("{loss:?}"));
+            format!("Totals({sequences} sequences, {tokens} tokens, loss {loss})")
+        }
+    }
+}
+
+/// What says how values lie on the host: whether they are per token, `cu_seqlens`, the loss mask.
+type Rows = (bool, Place, Option<Place>);
+
+/// Calls `of` with a batch and its values.
+fn with_rows<R>(
+    (per_token, cu_seqlens, mask): Rows,
+    values: Place,
+    of: impl FnOnce(&Batch<'_>, Advantage<'_>) -> Result<R, Error>,
+) -> PyResult<R> {
+    let (offsets, values): (&[u32], &[f32]) = (slice(cu_seqlens), slice(values));
+    let groups = [0, offsets.len().saturating_sub(1) as u32];
+    let values = if per_token { Advantage::PerToken(values) } else { Advantage::PerSequence(values) };
+    let batch = Batch::with_empty_rows(offsets, &groups, mask.map(slice));
+    batch.and_then(|batch| of(&batch, values)).map_err(refused)
+}
+
+fn choice(by: &str) -> PyResult<WhitenChoice> {
+    toml::Value::from(by).try_into().map_err(|error| PyValueError::new_err(format!("`by`: {error}")))
+}
+
+merging! {
+    /// Count, Σx and Σx² of values, exactly, and their extremes: the same for any sharding. `+` merges.
+    PyMoments, "Moments", ExactMoments, ExactMoments::NONE, {
+        /// Of values on the host, counted as a recipe's choice `advantage.whiten = by` does.
+        #[staticmethod]
+        fn of(py: Python<'_>, values: Place, rows: Rows, by: &str) -> PyResult<Self> {
+            let weighting = choice(by)?.params().weighting;
+            py.detach(|| {
+                with_rows(rows, values, |batch, values| match values {
+                    Advantage::PerToken(values) => exact_token_moments(batch, values),
+                    Advantage::PerSequence(values) => {
+                        exact_sequence_moments(&Device::cpu(), batch, values, weighting)
+                    }
+                })
+            })
+            .map(PyMoments)
+        }
+
+        /// The values on the host, whitened by these moments into `out`, on the host too.
+        fn whiten(&self, py: Python<'_>, values: Place, rows: Rows, by: &str, out: Place) -> PyResult<()> {
+            let choice = choice(by)?;
+            let whitened = py.detach(|| {
+                with_rows(rows, values, |batch, values| match values {
+                    // As in a recipe: one response has no spread.
+                    Advantage::PerSequence(values) if choice == WhitenChoice::Mssr && self.0.count() == 1 => {
+                        Ok(values.to_vec())
+                    }
+                    _ => whiten_by(&Device::cpu(), batch, values, &choice.params(), &self.0),
+                })
+            })?;
+            if whitened.len() != out.1 {
+                let says = format!("`out` has {} places for {} values", out.1, whitened.len());
+                return Err(PyValueError::new_err(says));
+            }
+            // SAFETY: as for `view`; `out` is an array of its own, as long.
+            unsafe { std::ptr::copy_nonoverlapping(whitened.as_ptr(), out.0 as *mut f32, out.1) };
+            Ok(())
+        }
+
+        /// Values.
+        #[getter]
+        fn count(&self) -> u64 {
+            self.0.count()
+        }
+
+        /// Their mean; 0 without values.
+        #[getter]
+        fn mean(&self) -> f64 {
+            self.0.mean()
+        }
+
+        /// Σ(x − mean)² / (n − ddof); 0 for too few values.
+        fn variance(&self, ddof: u32) -> f64 {
+            self.0.variance(ddof)
+        }
+
+        fn __repr__(&self) -> String {
+            format!("Moments({} values, mean {:e})", self.count(), self.mean())
+        }
+    }
+}
+
+/// Live tokens, sequences with any, all sequences; of a batch on the host.
+#[pyfunction]
+fn counts(cu_seqlens: Place, mask: Option<Place>) -> PyResult<[u64; 3]> {
+    let counts = with_rows((false, cu_seqlens, mask), (0, 0), |batch, _| batch.counts(&Device::cpu()))?;
+    Ok([counts.tokens, counts.nonempty, counts.sequences])
+}
+
+/// Adds what is here to the module.
+pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<PyTotals>()?;
+    module.add_class::<PyMoments>()?;
+    module.add_function(wrap_pyfunction!(counts, module)?)
+}

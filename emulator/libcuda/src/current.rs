@@ -11,8 +11,7 @@ thread_local! {
 
 /// The device of the current context, or the code for there being none.
 pub(crate) fn device(machine: &Machine) -> Result<usize, i32> {
-    let context = PUSHED.with_borrow(|stack| stack.last().copied()).ok_or(VENDOR.codes.no_context)?;
-    machine.context(context)
+    machine.context(get().ok_or(VENDOR.codes.no_context)?)
 }
 
 /// The same for who does not mind.
@@ -24,6 +23,23 @@ pub(crate) fn maybe(machine: &Machine) -> Option<usize> {
 pub(crate) fn push(machine: &Machine, context: u64) -> Result<(), i32> {
     machine.context(context)?;
     PUSHED.with_borrow_mut(|stack| stack.push(context));
+    Ok(())
+}
+
+/// The current context, if there is one.
+pub(crate) fn get() -> Option<u64> {
+    PUSHED.with_borrow(|stack| stack.last().copied())
+}
+
+/// Puts a context in the place of the current one; 0 takes that away.
+pub(crate) fn set(machine: &Machine, context: u64) -> Result<(), i32> {
+    if context != 0 {
+        machine.context(context)?;
+    }
+    PUSHED.with_borrow_mut(|stack| {
+        stack.pop();
+        stack.extend((context != 0).then_some(context));
+    });
     Ok(())
 }
 

@@ -14,6 +14,7 @@ const WARP_SIZE: c_int = 10;
 const MULTIPROCESSORS: c_int = 16;
 const CAPABILITY_MAJOR: c_int = 75;
 const CAPABILITY_MINOR: c_int = 76;
+const MEMORY_POOLS: c_int = 115;
 
 static INITIALISED: AtomicBool = AtomicBool::new(false);
 
@@ -86,6 +87,8 @@ api! {
             MULTIPROCESSORS => machine.settings().units.cast_signed(),
             CAPABILITY_MAJOR => major,
             CAPABILITY_MINOR => minor,
+            // None: who asks allocates by cuMemAlloc then.
+            MEMORY_POOLS => 0,
             _ => return Err(VENDOR.codes.value),
         };
         // SAFETY: the caller's.
@@ -125,5 +128,20 @@ api! {
         }
         // SAFETY: the caller's.
         unsafe { put(context, object(popped), NULL) }
+    }
+
+    fn cuCtxGetCurrent(context: *mut *mut c_void) |_machine| {
+        initialised()?;
+        // SAFETY: the caller's.
+        unsafe { put(context, current::get().map_or(std::ptr::null_mut(), object), NULL) }
+    }
+
+    fn cuCtxSetCurrent(context: *mut c_void) |machine| {
+        initialised()?;
+        current::set(machine, handle(context))
+    }
+
+    fn cuCtxSynchronize() |machine| {
+        machine.synchronize_device(current::device(machine)?)
     }
 }

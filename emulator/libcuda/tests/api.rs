@@ -94,6 +94,9 @@ fn there_is_a_context_or_a_code() {
     let mut address = 0;
     // SAFETY: results go to locals.
     unsafe {
+        let mut current = null_mut();
+        assert_eq!((cuCtxGetCurrent(&mut current), cuCtxGetCurrent(null_mut()), current), (0, 1, null_mut()));
+        assert_eq!((cuCtxSetCurrent(null_mut()), cuCtxSynchronize()), (0, 201));
         assert_eq!(cuMemAlloc_v2(&mut address, 8), 201);
         assert_eq!(cuCtxPopCurrent_v2(&mut null_mut()), 201);
         assert_eq!(cuCtxPushCurrent_v2(null_mut()), 201);
@@ -103,6 +106,10 @@ fn there_is_a_context_or_a_code() {
         assert_eq!(cuInit(1), 1);
         let (first, second) = (enter(0), enter(1));
         assert_ne!(first, second);
+        // In the place of the current one, and back.
+        assert_eq!((cuCtxSetCurrent(first), cuCtxGetCurrent(&mut current), current), (0, 0, first));
+        assert_eq!((cuCtxSetCurrent(second), cuCtxGetCurrent(&mut current), current), (0, 0, second));
+        assert_eq!((cuCtxSetCurrent(9 as *mut c_void), cuCtxSynchronize()), (201, 0));
         assert_eq!(cuMemAlloc_v2(&mut address, 8), 0);
         let (mut ordinal, mut of) = (-1, null_mut::<c_void>());
         assert_eq!(cuPointerGetAttribute((&raw mut ordinal).cast(), 9, address + 7), 0);

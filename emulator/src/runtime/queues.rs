@@ -137,6 +137,11 @@ impl Machine {
         self.on(current, stream)?.finish(stream, &*self.host)
     }
 
+    /// Runs what is in every stream of a device.
+    pub fn synchronize_device(&self, device: usize) -> Result<(), i32> {
+        self.device(device)?.finish_all(&*self.host)
+    }
+
     /// A new event.
     pub fn create_event(&self, device: usize) -> Result<u64, i32> {
         let handle = new_handle(device);

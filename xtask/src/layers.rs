@@ -44,6 +44,7 @@ pub const LAYERS: &[Layer] = &[
     layer("golden", &["core", "lockstep"]),
     layer("trainer", &["embedded", "lockstep", "golden", "conformance"]),
     layer("capi", &["core", "lockstep"]),
+    layer("interop", &["lockstep"]),
     layer("python", &["core", "lockstep", "capi"]),
     Layer {
         folder: "benches",

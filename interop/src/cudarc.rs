@@ -1,0 +1,160 @@
+//! cudarc 0.19: a plan over `CudaSlice`s, on a `CudaStream`.
+//!
+//! ```no_run
+//! use cudarc::driver::CudaContext;
+//! use lockstep::plan::{Calls, Capacity};
+//! use lockstep::{Outputs, Recipe, Views};
+//! use lockstep_interop::cudarc::{OnStream, result};
+//!
+//! let stream = CudaContext::new(0)?.new_stream()?;
+//! let capacity = Capacity { tokens: 10, sequences: 4, groups: 2 };
+//! let plan = Recipe::named("dapo")?.plan_exactly(capacity, Calls::Both, Outputs::ALL)?;
+//!
+//! let (cu_seqlens, cu_groups) = (stream.clone_htod(&[0_u32, 3, 5, 7, 10])?, stream.clone_htod(&[0_u32, 2, 4])?);
+//! let rewards = stream.clone_htod(&[1.0_f32, 0.0, 0.0, 1.0])?;
+//! let logp = stream.clone_htod(&[-0.5_f32; 10])?;
+//! let mut workspace = stream.alloc_zeros::<u8>(plan.workspace_bytes())?;
+//! {
+//!     let mut on = OnStream::new(&stream)?;
+//!     let columns = Views {
+//!         cu_seqlens: Some(on.read(&cu_seqlens)?),
+//!         cu_groups: Some(on.read(&cu_groups)?),
+//!         rewards: Some(on.read(&rewards)?),
+//!         logp: Some(on.read(&logp)?),
+//!         logp_old: Some(on.read(&logp)?),
+//!         ..Views::default()
+//!     };
+//!     let into = on.write(&mut workspace)?;
+//!     // SAFETY: the offsets are right, and the workspace was zeroed.
+//!     unsafe { plan.enqueue(&on, &columns, None, into)? };
+//! } // Here cudarc records that the stream reads the columns and writes the workspace.
+//! let coef = stream.clone_dtoh(&result::<f32>(&plan, &workspace, "coef")?)?; // dL/dlogp
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+use crate::Error;
+use ::cudarc::driver::sys::CUdeviceptr;
+use ::cudarc::driver::{CudaSlice, CudaStream, CudaView, DevicePtr, DevicePtrMut, SyncOnDrop};
+use lockstep::core::ragged::{In, Out};
+use lockstep::plan::{Plan, Queue};
+use lockstep::{ColumnElement, Device};
+use std::fmt;
+use std::ops::Deref;
+use std::ptr::{with_exposed_provenance, with_exposed_provenance_mut};
+
+/// cudarc's stream as a [`Queue`], and what a call over it borrows: to be dropped when everything is enqueued, for cudarc then records
+/// what the stream reads and writes.
+pub struct OnStream<'a> {
+    stream: &'a CudaStream,
+    queue: Queue,
+    lent: Vec<SyncOnDrop<'a>>,
+}
+
+impl fmt::Debug for OnStream<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "OnStream({:?}, {} lent)", self.queue, self.lent.len())
+    }
+}
+
+impl<'a> OnStream<'a> {
+    /// The queue of a stream. The first of a device loads Lockstep's kernels there, the next are cheap.
+    ///
+    /// Errors: a context that is not its device's primary one; what keeps Lockstep from using the device.
+    pub fn new(stream: &'a CudaStream) -> Result<Self, Error> {
+        let context = stream.context();
+        if !context.is_primary() {
+            let expected = "a stream of the device's primary context (`CudaContext::new`)";
+            return Err(Error::argument("stream", expected, "one of another context"));
+        }
+        let device = Device::open(&format!("cuda:{}", context.ordinal()))?;
+        // SAFETY: a stream of this device's primary context, which is borrowed for as long as the queue is there.
+        let queue = unsafe { device.queue_on(stream.cu_stream().cast())? };
+        Ok(OnStream { stream, queue, lent: Vec::new() })
+    }
+
+    /// Memory that launches read: a `CudaSlice` or `CudaView`. The stream waits for what others write there.
+    ///
+    /// Errors: memory of another device.
+    pub fn read<T: ColumnElement>(&mut self, memory: &'a impl DevicePtr<T>) -> Result<In<'a, T>, Error> {
+        self.same_device(memory.stream())?;
+        let (first, lent) = memory.device_ptr(self.stream);
+        self.lent.push(lent);
+        // SAFETY: cudarc's memory of this device, borrowed for 'a; its elements are numbers, of which every byte may be read.
+        Ok(unsafe { view(first, memory.len()) })
+    }
+
+    /// Memory that launches write: a `CudaSlice` or `CudaViewMut`. The stream waits for what others read and write there.
+    ///
+    /// Errors: memory of another device.
+    pub fn write<T: ColumnElement>(
+        &mut self,
+        memory: &'a mut impl DevicePtrMut<T>,
+    ) -> Result<Out<'a, T>, Error> {
+        self.same_device(memory.stream())?;
+        let len = memory.len();
+        let (first, lent) = memory.device_ptr_mut(self.stream);
+        self.lent.push(lent);
+        // SAFETY: cudarc's memory of this device, borrowed for 'a and for nobody else.
+        Ok(unsafe { view_mut(first, len) })
+    }
+
+    fn same_device(&self, of: &CudaStream) -> Result<(), Error> {
+        let [own, other] = [self.stream, of].map(|stream| stream.context().ordinal());
+        if own == other {
+            return Ok(());
+        }
+        Err(Error::argument("memory", format!("memory of device {own}"), format!("memory of device {other}")))
+    }
+}
+
+/// [`Plan::enqueue`], [`Plan::alarms`] and [`Queue::launch`] take it.
+impl Deref for OnStream<'_> {
+    type Target = Queue;
+
+    fn deref(&self) -> &Queue {
+        &self.queue
+    }
+}
+
+/// What a plan put into its workspace under a name, where it lies: no copy.
+///
+/// Errors: a result that the plan does not have, or of another type; a workspace that is too small.
+pub fn result<'a, T: ColumnElement>(
+    plan: &Plan,
+    workspace: &'a CudaSlice<u8>,
+    name: &'static str,
+) -> Result<CudaView<'a, T>, Error> {
+    let Some(slot) = plan.slot(name) else {
+        let names: Vec<&str> = plan.slots().iter().map(|slot| slot.name).collect();
+        return Err(Error::argument(name, format!("one of {}", names.join(", ")), "no result of this plan"));
+    };
+    if slot.element != T::ELEMENT {
+        return Err(Error::argument(name, slot.element.name(), T::ELEMENT.name()));
+    }
+    let bytes = slot.offset..slot.offset + slot.len * slot.element.bytes();
+    let expected = bytes.end;
+    // SAFETY: numbers, which have no forbidden bytes, at a multiple of 256.
+    let numbers = workspace.try_slice(bytes).and_then(|bytes| unsafe { bytes.transmute::<T>(slot.len) });
+    numbers.ok_or_else(|| {
+        let got = format!("{} bytes", workspace.len());
+        Error::argument("workspace", format!("at least {expected} bytes"), got)
+    })
+}
+
+/// A view of `len` elements at a raw address of cudarc's driver bindings.
+///
+/// # Safety
+/// Those of [`In::from_raw`].
+pub unsafe fn view<'a, T: Copy>(first: CUdeviceptr, len: usize) -> In<'a, T> {
+    // SAFETY: the caller's.
+    unsafe { In::from_raw(with_exposed_provenance(first as usize), len) }
+}
+
+/// The same for writing.
+///
+/// # Safety
+/// Those of [`Out::from_raw`].
+pub unsafe fn view_mut<'a, T: Copy>(first: CUdeviceptr, len: usize) -> Out<'a, T> {
+    // SAFETY: the caller's.
+    unsafe { Out::from_raw(with_exposed_provenance_mut(first as usize), len) }
+}

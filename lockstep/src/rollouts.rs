@@ -88,12 +88,8 @@ macro_rules! rollouts {
             ) -> Views<'a> {
                 Views {
                     $($name: rollouts.$name.filter(|_| columns.contains(Column::$name)).map(|values| {
-                        // SAFETY: numbers have no padding; `place` gives an address of as many.
-                        unsafe {
-                            let bytes =
-                                std::slice::from_raw_parts(values.as_ptr().cast::<u8>(), size_of_val(values));
-                            In::from_raw(place(bytes).cast::<$own>(), values.len())
-                        }
+                        // SAFETY: `place` gives an address of as many.
+                        unsafe { In::from_raw(place(bytemuck::cast_slice(values)).cast::<$own>(), values.len()) }
                     })),*
                 }
             }

@@ -34,9 +34,9 @@ impl Image {
     #[allow(unsafe_code)]
     pub(super) fn add_credit(&mut self, credit: &Credit) -> CreditViews<'static> {
         let mut floats = |values: &[f32]| {
-            let bytes: Vec<u8> = values.iter().flat_map(|x| x.to_ne_bytes()).collect();
+            let bytes = bytemuck::cast_slice(values);
             // SAFETY: an offset, which `moved` makes an address.
-            unsafe { In::from_raw(std::ptr::without_provenance(self.add(&bytes)), values.len()) }
+            unsafe { In::from_raw(std::ptr::without_provenance(self.add(bytes)), values.len()) }
         };
         let advantage = floats(&credit.advantage);
         let weights = credit.weights.as_deref().map(&mut floats);

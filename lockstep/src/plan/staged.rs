@@ -9,6 +9,7 @@ use crate::{
     ColumnElement, CorrectionReport, Counts, Credit, Device, EntropyTerm, Error, Loss, Metrics, Outputs,
     Recipe, Rollouts,
 };
+use bytemuck::AnyBitPattern;
 use lockstep_core::ragged::Out;
 
 impl Recipe {
@@ -52,29 +53,17 @@ struct Results<'p> {
 
 impl Results<'_> {
     /// A result by name; empty where the plan has none.
-    fn get<T: ColumnElement + FromBytes>(&self, name: &str) -> Vec<T> {
+    fn get<T: ColumnElement + AnyBitPattern>(&self, name: &str) -> Vec<T> {
         let Some(slot) = self.plan.slot(name) else { return Vec::new() };
         let bytes = &self.bytes[slot.offset..slot.offset + slot.len * slot.element.bytes()];
-        bytes.chunks_exact(size_of::<T>()).map(T::from_bytes).collect()
+        numbers(bytes)
     }
 }
 
-/// A number from its bytes.
-trait FromBytes {
-    fn from_bytes(bytes: &[u8]) -> Self;
+/// The numbers in native bytes.
+fn numbers<T: AnyBitPattern>(bytes: &[u8]) -> Vec<T> {
+    bytes.chunks_exact(size_of::<T>()).map(bytemuck::pod_read_unaligned).collect()
 }
-macro_rules! from_bytes {
-    ($($own:ty),*) => {
-        $(impl FromBytes for $own {
-            fn from_bytes(bytes: &[u8]) -> Self {
-                let mut own = [0; size_of::<$own>()];
-                own.copy_from_slice(bytes);
-                <$own>::from_ne_bytes(own)
-            }
-        })*
-    };
-}
-from_bytes!(u8, u32, u64, f32, f64);
 
 impl Plan {
     /// Runs the plan once over host slices on any device: one upload of the columns, the launches, one download of the results. Nothing where a
@@ -124,7 +113,7 @@ impl Plan {
         }
         for alarm in &self.alarms {
             let bytes = &results.bytes[alarm.offset..alarm.offset + 4 * alarm.rows];
-            let rows: Vec<u32> = bytes.chunks_exact(4).map(u32::from_bytes).collect();
+            let rows: Vec<u32> = numbers(bytes);
             if self.judge(alarm, &rows).is_err() {
                 return Ok(None);
             }

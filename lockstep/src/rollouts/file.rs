@@ -6,6 +6,7 @@
 use super::{Rollouts, RolloutsBuf};
 use crate::columns::{Column, ColumnElement, Shape};
 use crate::{Batch, Error, for_each_column};
+use half::{bf16, f16};
 use lockstep_core::ragged::Offsets;
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
@@ -99,36 +100,19 @@ numbers! {
     f32, F32, "F32, F64, F16 or BF16", "a number in the range of f32",
         F32: |data| each(data, f32::from_le_bytes, Some),
         F64: |data| each(data, f64::from_le_bytes, narrow),
-        F16: |data| each(data, half, Some),
-        BF16: |data| each(data, brain, Some);
+        F16: |data| each(data, f16::from_le_bytes, |x| Some(x.to_f32())),
+        BF16: |data| each(data, bf16::from_le_bytes, |x| Some(x.to_f32()));
     f64, F64, "F32, F64, F16 or BF16", "a number",
         F32: |data| each(data, f32::from_le_bytes, |x| Some(x.into())),
         F64: |data| each(data, f64::from_le_bytes, Some),
-        F16: |data| each(data, half, |x| Some(x.into())),
-        BF16: |data| each(data, brain, |x| Some(x.into()));
+        F16: |data| each(data, f16::from_le_bytes, |x| Some(x.to_f64())),
+        BF16: |data| each(data, bf16::from_le_bytes, |x| Some(x.to_f64()));
 }
 
 /// Rounded; refused where a finite number would become infinite.
 fn narrow(x: f64) -> Option<f32> {
     let narrow = x as f32;
     (narrow.is_finite() || !x.is_finite()).then_some(narrow)
-}
-
-/// bfloat16: the upper half of a binary32.
-fn brain(bytes: [u8; 2]) -> f32 {
-    f32::from_bits(u32::from(u16::from_le_bytes(bytes)) << 16)
-}
-
-/// binary16, exact.
-fn half(bytes: [u8; 2]) -> f32 {
-    let bits = u32::from(u16::from_le_bytes(bytes));
-    let (sign, exponent, fraction) = ((bits & 0x8000) << 16, bits >> 10 & 0x1f, bits & 0x3ff);
-    match exponent {
-        // Subnormals are multiples of 2⁻²⁴.
-        0 => f32::from_bits((fraction as f32 / 16_777_216.0).to_bits() | sign),
-        0x1f => f32::from_bits(sign | 0x7f80_0000 | fraction << 13),
-        _ => f32::from_bits(sign | (exponent + 112) << 23 | fraction << 13),
-    }
 }
 
 /// The elements of a column's tensor.
@@ -378,17 +362,6 @@ mod tests {
         assert_eq!(read.loss_mask, Some(vec![1, 0]));
         assert_eq!(read.step, Some(vec![9]));
         assert_eq!(read.reward_components, Some(vec![1.0, 0.0]));
-        // Every finite binary16.
-        for bits in (0..=u16::MAX).filter(|bits| bits >> 10 & 0x1f != 0x1f) {
-            let (exponent, fraction) = (i32::from(bits >> 10 & 0x1f), f64::from(bits & 0x3ff) / 1024.0);
-            let size = if exponent == 0 {
-                fraction * 2f64.powi(-14)
-            } else {
-                (1.0 + fraction) * 2f64.powi(exponent - 15)
-            };
-            assert_eq!(f64::from(half(bits.to_le_bytes())).abs(), size);
-        }
-        assert!(half([0, 0xfc]) == f32::NEG_INFINITY && half([1, 0x7c]).is_nan());
     }
 
     #[test]

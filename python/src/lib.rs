@@ -13,12 +13,8 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use std::ffi::c_void;
 
-pyo3::create_exception!(
-    lockstep,
-    LockstepError,
-    PyValueError,
-    "What was refused. `argument` and `index` say where, if it is an argument's value."
-);
+// A class of Python's, whose attributes type checkers know.
+pyo3::import_exception!(lockstep._error, LockstepError);
 
 /// An error as Python's exception.
 fn refused(error: Error) -> PyErr {
@@ -279,21 +275,21 @@ fn names() -> Vec<&'static str> {
     recipe::names().to_vec()
 }
 
-/// The module.
+/// The native module of `lockstep`: what its modules in Python call.
+// Declared, not filled by a function: so its stub can be made of it (python/README.md).
 #[pymodule(gil_used = false)]
-fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add("LockstepError", module.py().get_type::<LockstepError>())?;
-    module.add("version", env!("CARGO_PKG_VERSION"))?;
-    module.add_class::<PyRecipe>()?;
-    module.add_class::<PyDevice>()?;
-    module.add_class::<PyPlan>()?;
-    for function in [
-        wrap_pyfunction!(metrics, module)?,
-        wrap_pyfunction!(columns, module)?,
-        wrap_pyfunction!(names, module)?,
-    ] {
-        module.add_function(function)?;
-    }
-    totals::register(module)?;
-    ops::register(module)
+mod _native {
+    #[pymodule_export]
+    use super::{PyDevice, PyPlan, PyRecipe, columns, metrics, names};
+    #[pymodule_export]
+    use crate::ops::{
+        PyRouter, PyTrace, balance_loss, draw_tokens, gating_backward, gating_forward, logits_gradient,
+        logits_kl, logits_statistics, prefix_tree,
+    };
+    #[pymodule_export]
+    use crate::totals::{PyMoments, PyTotals, counts};
+    /// Of the package.
+    #[pymodule_export]
+    #[allow(non_upper_case_globals)]
+    const version: &str = env!("CARGO_PKG_VERSION");
 }

@@ -128,13 +128,17 @@ merging! {
 /// What says how values lie on the host: whether they are per token, `cu_seqlens`, the loss mask.
 type Rows = (bool, Place, Option<Place>);
 
-/// Calls `of` with a batch and its values.
+/// Calls `of` with a batch and its values; a rank without rows has `none`.
 fn with_rows<R>(
     (per_token, cu_seqlens, mask): Rows,
     values: Place,
+    none: R,
     of: impl FnOnce(&Batch<'_>, Advantage<'_>) -> Result<R, Error>,
 ) -> PyResult<R> {
     let (offsets, values): (&[u32], &[f32]) = (slice(cu_seqlens), slice(values));
+    if let ([0], []) = (offsets, values) {
+        return Ok(none);
+    }
     let groups = [0, offsets.len().saturating_sub(1) as u32];
     let values = if per_token { Advantage::PerToken(values) } else { Advantage::PerSequence(values) };
     let batch = Batch::with_empty_rows(offsets, &groups, mask.map(slice));
@@ -153,7 +157,7 @@ merging! {
         fn of(py: Python<'_>, values: Place, rows: Rows, by: &str) -> PyResult<Self> {
             let weighting = choice(by)?.params().weighting;
             py.detach(|| {
-                with_rows(rows, values, |batch, values| match values {
+                with_rows(rows, values, ExactMoments::NONE, |batch, values| match values {
                     Advantage::PerToken(values) => exact_token_moments(batch, values),
                     Advantage::PerSequence(values) => {
                         exact_sequence_moments(&Device::cpu(), batch, values, weighting)
@@ -167,7 +171,7 @@ merging! {
         fn whiten(&self, py: Python<'_>, values: Place, rows: Rows, by: &str, out: Place) -> PyResult<()> {
             let choice = choice(by)?;
             let whitened = py.detach(|| {
-                with_rows(rows, values, |batch, values| match values {
+                with_rows(rows, values, Vec::new(), |batch, values| match values {
                     // As in a recipe: one response has no spread.
                     Advantage::PerSequence(values) if choice == WhitenChoice::Mssr && self.0.count() == 1 => {
                         Ok(values.to_vec())
@@ -209,14 +213,8 @@ merging! {
 
 /// Live tokens, sequences with any, all sequences; of a batch on the host.
 #[pyfunction]
-fn counts(cu_seqlens: Place, mask: Option<Place>) -> PyResult<[u64; 3]> {
-    let counts = with_rows((false, cu_seqlens, mask), (0, 0), |batch, _| batch.counts(&Device::cpu()))?;
+pub(crate) fn counts(cu_seqlens: Place, mask: Option<Place>) -> PyResult<[u64; 3]> {
+    let rows = (false, cu_seqlens, mask);
+    let counts = with_rows(rows, (0, 0), Counts::default(), |batch, _| batch.counts(&Device::cpu()))?;
     Ok([counts.tokens, counts.nonempty, counts.sequences])
-}
-
-/// Adds what is here to the module.
-pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_class::<PyTotals>()?;
-    module.add_class::<PyMoments>()?;
-    module.add_function(wrap_pyfunction!(counts, module)?)
 }

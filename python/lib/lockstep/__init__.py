@@ -20,7 +20,8 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
-from ._native import Device, LockstepError, Moments, Plan, Recipe, Totals, metrics as _metrics, names, version as __version__
+from ._error import LockstepError
+from ._native import Device, Moments, Plan, Recipe, Totals, metrics as _metrics, names, version as __version__
 from .columns import COLUMNS, Batch, Column
 
 Error = LockstepError

@@ -10,7 +10,8 @@ import sys
 from functools import cache
 from typing import Any, NamedTuple
 
-from ._native import LockstepError, columns as _columns
+from ._error import LockstepError
+from ._native import columns as _columns
 
 TOKENS, SEQUENCES = "[N]", "[S]"
 

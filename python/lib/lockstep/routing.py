@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 
 from . import _native
+from ._error import LockstepError
 from ._native import RoutingTrace
 from .arrays import cast, check_shape, launch
 from .columns import error
@@ -114,7 +115,7 @@ def _gating(
             scores=scores, trace=given, mask=cast("mask", "u8", mask, scores), bias=cast("bias", "f32", bias, scores),
             chosen=chosen, gates=weights, group_scores=of_groups, replayed=replayed, alarm=alarm,
         )  # fmt: skip
-    except _native.LockstepError:
+    except LockstepError:
         if ids is not None and ids is not given:
             trace(ids[:, None], experts)  # says what stands there
         raise

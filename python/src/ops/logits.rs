@@ -53,7 +53,13 @@ impl Host {
 /// Log-probability, logsumexp and top token of rows of logits, and the state of their gradient; with `entropy`, `collision` and
 /// `score_norm` these too.
 #[pyfunction]
-fn logits_statistics(py: Python<'_>, at: On, vocab: usize, temperature: f32, arrays: Arrays) -> PyResult<()> {
+pub(crate) fn logits_statistics(
+    py: Python<'_>,
+    at: On,
+    vocab: usize,
+    temperature: f32,
+    arrays: Arrays,
+) -> PyResult<()> {
     on(py, at, |queue| {
         let rows = rows(&arrays, vocab)?;
         let n = rows.rows;
@@ -87,7 +93,13 @@ fn logits_statistics(py: Python<'_>, at: On, vocab: usize, temperature: f32, arr
 
 /// dL/dlogits from dL/dlogp `coef` and, if given, dL/dH `coef_entropy`, with the `state` that `logits_statistics` left.
 #[pyfunction]
-fn logits_gradient(py: Python<'_>, at: On, vocab: usize, temperature: f32, arrays: Arrays) -> PyResult<()> {
+pub(crate) fn logits_gradient(
+    py: Python<'_>,
+    at: On,
+    vocab: usize,
+    temperature: f32,
+    arrays: Arrays,
+) -> PyResult<()> {
     on(py, at, |queue| {
         let rows = rows(&arrays, vocab)?;
         let n = rows.rows;
@@ -126,7 +138,7 @@ fn logits_gradient(py: Python<'_>, at: On, vocab: usize, temperature: f32, array
 
 /// KL divergence `value` of rows of `logits` and `reference`, over `policy` or `reference`; with `gradient` dL/dlogits from dL/dKL `coef`.
 #[pyfunction]
-fn logits_kl(
+pub(crate) fn logits_kl(
     py: Python<'_>,
     at: On,
     vocab: usize,
@@ -166,7 +178,7 @@ fn logits_kl(
 
 /// `draws` tokens of each row, in `tokens`.
 #[pyfunction]
-fn draw_tokens(
+pub(crate) fn draw_tokens(
     py: Python<'_>,
     at: On,
     vocab: usize,
@@ -193,11 +205,4 @@ fn draw_tokens(
             ops::draw_tokens(&Device::cpu(), &host.view(), temperature, draws, seed).map(drop)
         })
     })
-}
-
-pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_function(wrap_pyfunction!(logits_statistics, module)?)?;
-    module.add_function(wrap_pyfunction!(logits_gradient, module)?)?;
-    module.add_function(wrap_pyfunction!(logits_kl, module)?)?;
-    module.add_function(wrap_pyfunction!(draw_tokens, module)?)
 }

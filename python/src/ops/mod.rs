@@ -5,6 +5,10 @@ mod logits;
 mod routing;
 mod tree;
 
+pub(crate) use logits::{draw_tokens, logits_gradient, logits_kl, logits_statistics};
+pub(crate) use routing::{PyRouter, PyTrace, balance_loss, gating_backward, gating_forward};
+pub(crate) use tree::prefix_tree;
+
 use crate::{PyDevice, refused};
 use lockstep::core::Error as Argument;
 use lockstep::core::op::DisjointRows;
@@ -29,7 +33,7 @@ use copy;
 /// Arrays of the caller's by name: address, elements, bytes of an element.
 #[derive(FromPyObject)]
 #[pyo3(transparent)]
-struct Arrays(HashMap<String, (usize, usize, usize)>);
+pub(crate) struct Arrays(HashMap<String, (usize, usize, usize)>);
 
 impl Arrays {
     fn find<T>(&self, name: &'static str) -> Result<Option<(usize, usize)>, Error> {
@@ -131,11 +135,4 @@ fn launch<K: Compiled + DisjointRows>(
             Err(Argument::NotFinite { result: K::NAME, index, hint }.into())
         }
     }
-}
-
-/// Adds everything to the module.
-pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    logits::register(module)?;
-    routing::register(module)?;
-    tree::register(module)
 }

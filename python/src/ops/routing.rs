@@ -18,7 +18,7 @@ use pyo3::types::{PyBytes, PyDict};
 
 /// A router: its shape and its rule.
 #[pyclass(name = "Router", module = "lockstep", frozen)]
-struct PyRouter(Router);
+pub(crate) struct PyRouter(Router);
 
 #[pymethods]
 impl PyRouter {
@@ -95,7 +95,7 @@ fn slice(trace: Trace<'_>, layer: usize) -> Result<Trace<'_>, Error> {
 /// Experts `chosen` and their `gates` of rows of `scores`. With a `trace` of so many `layers` the rows of tokens in `mask` take their experts
 /// from layer `layer` of it, where it has a record.
 #[pyfunction]
-fn gating_forward(
+pub(crate) fn gating_forward(
     py: Python<'_>,
     at: On,
     router: &PyRouter,
@@ -149,7 +149,7 @@ fn gating_forward(
 
 /// dL/dscores `gradient` from dL/dgates `coef`, for what `gating_forward` made of the same scores.
 #[pyfunction]
-fn gating_backward(py: Python<'_>, at: On, router: &PyRouter, arrays: Arrays) -> PyResult<()> {
+pub(crate) fn gating_backward(py: Python<'_>, at: On, router: &PyRouter, arrays: Arrays) -> PyResult<()> {
     let router = router.0;
     on(py, at, |queue| {
         let scores = arrays.input::<f32>("scores")?;
@@ -182,7 +182,7 @@ fn gating_backward(py: Python<'_>, at: On, router: &PyRouter, arrays: Arrays) ->
 
 /// The load-balance loss coef · E Σ f P in `total`, with its `gradient` in the scores.
 #[pyfunction]
-fn balance_loss(py: Python<'_>, at: On, coef: f64, arrays: Arrays) -> PyResult<()> {
+pub(crate) fn balance_loss(py: Python<'_>, at: On, coef: f64, arrays: Arrays) -> PyResult<()> {
     on(py, at, |queue| {
         let (scores, load) = (arrays.input::<f32>("scores")?, arrays.input::<f32>("load")?);
         let experts = load.len();
@@ -215,7 +215,7 @@ fn balance_loss(py: Python<'_>, at: On, coef: f64, arrays: Arrays) -> PyResult<(
 
 /// Which experts ran: `[tokens, layers, top_k]`, packed like the tokens, a byte or two an entry.
 #[pyclass(name = "RoutingTrace", module = "lockstep")]
-struct PyTrace(RoutingTrace);
+pub(crate) struct PyTrace(RoutingTrace);
 
 #[pymethods]
 impl PyTrace {
@@ -348,12 +348,4 @@ fn divergence<'py>(py: Python<'py>, found: Result<GateKl, Error>) -> PyResult<Bo
     dict.set_item("left_out", found.left_out)?;
     dict.set_item("layer_means", found.layer_means())?;
     Ok(dict)
-}
-
-pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_class::<PyRouter>()?;
-    module.add_class::<PyTrace>()?;
-    module.add_function(wrap_pyfunction!(gating_forward, module)?)?;
-    module.add_function(wrap_pyfunction!(gating_backward, module)?)?;
-    module.add_function(wrap_pyfunction!(balance_loss, module)?)
 }

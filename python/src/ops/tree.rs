@@ -18,7 +18,7 @@ fn put<T: Copy + 'static>(arrays: &Arrays, name: &'static str, from: &[T]) -> Re
 /// Returns branches, tokens that are shared, tokens of the trees, and branches by depth.
 #[pyfunction]
 #[pyo3(signature = (device, pad, eps, arrays))]
-fn prefix_tree(
+pub(crate) fn prefix_tree(
     py: Python<'_>,
     device: &PyDevice,
     pad: Option<u32>,
@@ -53,8 +53,4 @@ fn prefix_tree(
         Ok((found.branches, found.shared_tokens, found.tree_tokens, found.depths))
     };
     py.detach(build).map_err(refused)
-}
-
-pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_function(wrap_pyfunction!(prefix_tree, module)?)
 }

@@ -299,6 +299,15 @@ def test_areal_stand_in_losses_are_areals(source, name, areal):
     assert steep == (2 if name == "policy_loss_sapo" else 0)
 
 
+def test_areal_stand_in_rejects_by_a_k3_of_its_direction(areal):
+    """e^-d - 1 + d with d = proximal - sampler: 0.0214 at d = -0.2, 0.0187 at 0.2."""
+    case = {"inputs": {"cu_seqlens": [0, 2], "seq_advantages": [1.0], "logp_new": [-1.0, -1.0], "logp_old": [-1.0, -1.0]}}
+    case["inputs"]["logp_rollout"] = [-0.8, -1.2]
+    rejection = dict(level="token", action="mask", metric="kl_k3", agg="mean", upper=0.02, lower=None)
+    _, gradient = areal_call(Packed(case), {"rejection_sampling": rejection})
+    assert gradient[0] == 0 and gradient[1] != 0
+
+
 # Recipes by name, refusals, patches
 
 
@@ -392,6 +401,24 @@ def test_what_an_adapter_cannot_do_is_said_with_the_frameworks_key(slime, nemo, 
             areal_call(packed, changed)
 
 
+def test_a_micro_batch_without_a_live_token_is_0(slime, nemo, areal):
+    packed, config = first("nemo_rl", "policy_loss_clipped_pg")
+    packed.mask = torch.zeros_like(packed.mask)
+    for loss, gradient in (
+        slime_call(packed, {})[:2],
+        nemo_call(packed, {**config, "use_importance_sampling_correction": True})[:2],
+        areal_call(packed, {}),
+        (lambda out, gradient: (out[0].item(), gradient))(*openrlhf_call(packed, {})),
+    ):
+        assert loss == 0 and not gradient.any()
+    packed.inputs = {**packed.inputs, "cu_seqlens": [0, 0]}
+    packed.lengths, packed.mask = [0], packed.mask[:0]
+    empty = {key: [] for key in ("logp_new", "logp_old", "logp_rollout", "token_advantages")}
+    packed.inputs |= {**empty, "seq_advantages": [1.0]}
+    loss, gradient, logged = slime_call(packed, {})
+    assert loss == 0 and set(logged) == {"loss", "entropy_loss", "ppo_kl", "pg_clipfrac", "train_rollout_logprob_abs_diff"}
+
+
 def test_a_path_to_a_function_can_name_a_recipe():
     assert callable(getattr(lockstep.slime, "loss:dapo")) and callable(getattr(lockstep.slime, "advantages:rloo"))
     assert callable(getattr(lockstep.openrlhf, "patch:file"))
@@ -424,6 +451,10 @@ def test_patches_replace_what_is_there_and_name_what_is_gone(nemo, areal, monkey
     assert (own.recipe, own.use_fused_linear_logprobs, own.loss_type.name) == ("dapo", True, "TOKEN_LEVEL")
     lockstep.areal.patch("dapo")
     assert areal.grpo_loss_fn.keywords == {"name": "dapo"}
+    packed, _ = first("areal", "policy_loss_ppo")
+    monkeypatch.delattr(areal, "_resolve_proximal_logp")
+    with pytest.raises(lockstep.Error, match="areal.trainer.ppo.actor has no _resolve_proximal_logp"):
+        areal_call(packed, {})
     monkeypatch.delattr(areal, "grpo_loss_fn")
     with pytest.raises(lockstep.Error, match="areal.trainer.ppo.actor has no grpo_loss_fn"):
         lockstep.areal.patch()

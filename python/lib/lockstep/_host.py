@@ -16,9 +16,10 @@ import torch
 from torch import Tensor
 
 from . import Credit, Error, Recipe, advantages, names, recipe
+from .faults import bounded, of_values
 from .torch import Loss, loss, metrics
 
-__all__ = ["Host", "by_name", "by_rewards_alone", "corrected", "file", "items", "mean", "metrics", "replace", "sums"]
+__all__ = ["Host", "by_name", "by_rewards_alone", "corrected", "file", "items", "mean", "metrics", "needed", "options", "replace", "sums"]
 
 
 @cache
@@ -114,6 +115,16 @@ def _toml(text: str) -> dict[str, Any]:
         raise Error(f"lockstep:file: {error}") from None
 
 
+def options(on_error: str | None = None, positive_logp: str | None = None) -> dict[str, str]:
+    """What is asked for of these arguments of `lockstep.torch.loss`; where None, by the environment: `LOCKSTEP_ON_ERROR`,
+    `LOCKSTEP_POSITIVE_LOGP`."""
+    found = {
+        "on_error": on_error or os.environ.get("LOCKSTEP_ON_ERROR"),
+        "positive_logp": positive_logp or os.environ.get("LOCKSTEP_POSITIVE_LOGP"),
+    }
+    return {name: value for name, value in found.items() if value}
+
+
 @cache
 def _ones(device: torch.device) -> Tensor:
     return torch.ones(3, dtype=torch.int64, device=device)
@@ -121,7 +132,7 @@ def _ones(device: torch.device) -> Tensor:
 
 def sums(own: Recipe, credit: Credit, *, logp: Tensor, **columns: Any) -> Loss:
     """A loss whose counts are 1: the sum over tokens, or over sequences of their means. What divides it is the trainer's, outside."""
-    return loss(own, credit, logp=logp, counts=_ones(logp.device), **columns)
+    return loss(own, credit, logp=logp, counts=_ones(logp.device), **options(), **columns)
 
 
 def corrected(extends: str, correction: Mapping[str, Any], logp_old: Tensor, logp_rollout: Tensor, **batch: Any) -> Credit:
@@ -130,7 +141,15 @@ def corrected(extends: str, correction: Mapping[str, Any], logp_old: Tensor, log
     offsets = batch.get("cu_seqlens")
     rows = len(logp_old) if offsets is None else len(offsets) - 1
     columns = dict(logp_old=logp_old.detach().float(), logp_rollout=logp_rollout.detach().float(), **batch)
-    return advantages(own, rewards=torch.zeros(rows, device=logp_old.device), **columns)
+    said = options()
+    columns = bounded(columns, said.get("positive_logp", "error"))
+    try:
+        return advantages(own, rewards=torch.zeros(rows, device=logp_old.device), **columns)
+    except Error as error:
+        if said.get("on_error") != "nan" or not of_values(error):
+            raise
+        # The loss refuses these weights, and says so.
+        return Credit(advantage=None, weights=torch.full_like(logp_old, float("nan")))
 
 
 @cache
@@ -161,8 +180,14 @@ def by_name(**functions: Callable[..., Any]) -> Callable[[str], Any]:
     return get
 
 
-def replace(module: Any, name: str, by: Any) -> None:
-    """Puts `by` in the place of what a module of the trainer has by this name, which must be there."""
+def needed(module: Any, name: str) -> Any:
+    """What a module of the trainer has by this name, which must be there."""
     if not hasattr(module, name):
         raise Error(f"{module.__name__} has no {name}: this version is not one that Lockstep was written for")
+    return getattr(module, name)
+
+
+def replace(module: Any, name: str, by: Any) -> None:
+    """Puts `by` in the place of it."""
+    needed(module, name)
     setattr(module, name, by)

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from . import Credit, Error
-from ._host import Host, corrected, metrics, replace, sums
+from ._host import Host, corrected, metrics, needed, replace, sums
 
 __all__ = ["grpo_loss_fn", "patch"]
 
@@ -154,7 +154,7 @@ def grpo_loss_fn(
     keys = (eps_clip, eps_clip_higher, c_clip, importance_sampling_level, use_sapo_loss, sapo_tau_pos, sapo_tau_neg)
     own = _HOST.loss(name, "token-sum", lambda: settings(*keys))
     sampler, mask = input_data["logprobs"], input_data["loss_mask"].bool()
-    prox = actor._resolve_proximal_logp(
+    prox = needed(actor, "_resolve_proximal_logp")(
         prox_logp_gt=input_data.get("prox_logp"),
         prox_logp_method=prox_logp_method,
         old_logp=sampler,
@@ -167,13 +167,16 @@ def grpo_loss_fn(
         if input_data.get("cu_seqlens") is None:
             raise Error("cu_seqlens is missing in input_data: packed log-probabilities need it")
         batch["cu_seqlens"] = input_data["cu_seqlens"]
+    weights = None
     if m2_threshold is not None:
         of_batch = {"level": "one", "rule": "plain", "denominator": "after", "m2_threshold": float(m2_threshold)}
-        mask = _left(corrected("areal", of_batch, prox, sampler, loss_mask=mask, **batch), mask)
+        made = corrected("areal", of_batch, prox, sampler, loss_mask=mask, **batch)
+        mask, weights = _left(made, mask), made.weights
     # Rejection leaves the denominator as it was.
-    tokens, left, weights = mask.sum().clamp(min=1), mask, None
+    tokens, left = mask.sum().clamp(min=1), mask
     if rejection_sampling is not None and not use_sapo_loss:
-        left, weights = _rejected(rejection_sampling, prox, sampler, mask, batch)
+        left, own_weights = _rejected(rejection_sampling, prox, sampler, mask, batch)
+        weights = own_weights if weights is None or own_weights is None else weights * own_weights
     credit = Credit(advantage=input_data["advantages"], per_token=True, weights=weights)
     towards = sampler if use_sapo_loss else prox
     rest = {"logp_rollout": sampler} if "logp_rollout" in {need[0] for need in own.needs() if need[2] == "loss"} else {}

@@ -25,7 +25,7 @@ from torch import Tensor
 
 from . import Credit, Error, Recipe
 from . import advantages as _advantages
-from ._host import Host, by_name, by_rewards_alone, corrected, file, metrics, sums
+from ._host import Host, by_name, by_rewards_alone, corrected, file, metrics, needed, sums
 
 __all__ = ["advantages", "loss"]
 
@@ -116,14 +116,14 @@ def loss(args: Any, batch: dict[str, Any], logits: Tensor, sum_of_sample_mean: A
     by_tokens = args.calculate_per_token_loss
     own = _HOST.loss(name, "token-sum" if by_tokens else "seq-mean-token-mean", lambda: settings(args))
     reads = _reads(own)
-    _, found = slimes.get_log_probs_and_entropy(
+    _, found = needed(slimes, "get_log_probs_and_entropy")(
         logits,
         args=args,
         unconcat_tokens=batch["unconcat_tokens"],
         total_lengths=batch["total_lengths"],
         response_lengths=batch["response_lengths"],
         with_entropy=True,
-        **slimes.get_rollout_top_p_logprob_kwargs(args, batch),
+        **needed(slimes, "get_rollout_top_p_logprob_kwargs")(args, batch),
     )
     lengths = [int(length) for length in batch["response_lengths"]]
     if [len(own_) for own_ in found["log_probs"]] != lengths:

@@ -3,6 +3,9 @@
 The trainer is TRL's own. Two things are replaced: what `GRPOConfig` says of the policy loss becomes a recipe (or give one of your own as
 `recipe=`), whose loss and gradient take the place of TRL's; and, with `advantages=`, a recipe's advantages take the place of TRL's. Entropy
 bonus, router loss, metrics, generation and logging stay TRL's. Tested with TRL 1.16.
+
+With `on_error="nan"` a value that is refused on one rank is a loss of NaN there, so that no rank waits for another in a collective; the optimizer
+then leaves that step out on every rank, for TRL itself would take it.
 """
 
 from __future__ import annotations
@@ -12,9 +15,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from transformers import TrainerCallback
 from trl import GRPOTrainer
 
 from . import Credit, Error, Recipe, advantages as _advantages, recipe as _recipe
+from ._host import by_rewards_alone, options
 from .torch import loss as _loss, metrics as _metrics
 
 __all__ = ["LockstepGRPOTrainer", "settings"]
@@ -71,18 +76,37 @@ def settings(args: Any, max_completion_length: int | None = None) -> dict[str, A
     return out
 
 
+class _LeaveOut(TrainerCallback):
+    """No step where a gradient is no number, as verl does; after their reduction gradients are so on every rank."""
+
+    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, model: Any = None, **_: Any) -> None:
+        of = [parameter for parameter in model.parameters() if parameter.grad is not None]
+        if not all(bool(parameter.grad.isfinite().all()) for parameter in of):
+            for parameter in of:
+                parameter.grad = None
+
+
 class LockstepGRPOTrainer(GRPOTrainer):
     """`GRPOTrainer` whose policy loss, and with `advantages` whose advantages, are Lockstep's.
 
     Args:
         recipe: of the loss: a name, TOML, a mapping or a `lockstep.Recipe`; None: what `args` says. Its KL, if any, is part of it.
         advantages: a recipe whose advantages of `[prompts · num_generations]` rewards take the place of TRL's; None: TRL's own.
+        on_error, positive_logp: as of `lockstep.torch.loss`; None: what `LOCKSTEP_ON_ERROR` and `LOCKSTEP_POSITIVE_LOGP` say.
 
     Raises `lockstep.Error` at once: a version of TRL without a method that this trainer needs (it is named); a recipe with a term that TRL
-    adds itself.
+    adds itself; advantages that depend on more than rewards.
     """
 
-    def __init__(self, *args: Any, recipe: Any = None, advantages: Any = None, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        *args: Any,
+        recipe: Any = None,
+        advantages: Any = None,
+        on_error: str | None = None,
+        positive_logp: str | None = None,
+        **kwargs: Any,
+    ) -> None:
         missing = [name for name in _METHODS if not hasattr(GRPOTrainer, name)]
         if missing:
             raise Error(f"this version of TRL has no GRPOTrainer.{missing[0]}: use one that Lockstep was tested with (1.16)")
@@ -93,6 +117,12 @@ class LockstepGRPOTrainer(GRPOTrainer):
         for column, stage, call, required, _ in self.lockstep_recipe.needs():
             if call == "loss" and required and column in ("entropy", "values"):
                 raise Error(f"{stage} reads {column}: TRL adds such a term itself (entropy_coef)")
+        of_rewards = self.lockstep_advantages
+        if of_rewards is not None and not by_rewards_alone(of_rewards):
+            raise Error(f"advantages={of_rewards.name!r}: they depend on the responses' lengths or tokens, and TRL gives rewards alone")
+        self._lockstep_options = options(on_error, positive_logp)
+        if self._lockstep_options.get("on_error") == "nan":
+            self.add_callback(_LeaveOut())
         self._lockstep_seen: dict[str, Any] | None = None
         self._lockstep_rewards: Tensor | None = None
 
@@ -142,6 +172,7 @@ class LockstepGRPOTrainer(GRPOTrainer):
             logp_ref=inputs.get("ref_per_token_logps") if self.beta else None,
             logp_rollout=inputs.get("sampling_per_token_logps"),
             loss_mask=mask,
+            **self._lockstep_options,
         )
         training = self.model.training
         self._metrics["train" if training else "eval"]["lockstep/clip_fraction"].append(_metrics(out.stats)["clip_fraction"])

@@ -10,6 +10,9 @@ verl loads this module in every process, Ray workers too, by the package's entry
 Advantage estimators have the same names: `lockstep` is `grpo`, and verl's estimators read verl's own keys. Entropy, KL and value terms and
 rollout correction stay verl's: a recipe that has such a term is refused, and the message names verl's key.
 
+`LOCKSTEP_ON_ERROR=nan` and `LOCKSTEP_POSITIVE_LOGP=clamp` in the environment, of Ray's workers too, say what becomes of a value that is refused:
+as `on_error` and `positive_logp` of `lockstep.torch.loss`. verl leaves a step out whose gradient is NaN.
+
     python -m lockstep.verl check
 
 says what is registered, and what is wrong if it is not.
@@ -28,7 +31,7 @@ import torch
 from torch import Tensor
 
 from . import Credit, Error, advantages, names
-from ._host import Host, file, items
+from ._host import Host, file, items, options
 from .torch import loss as _loss, metrics as _metrics
 
 TESTED = ("0.9.1",)
@@ -205,6 +208,7 @@ def policy_loss(
         loss_mask=mask,
         counts=_counts(config, mask) if of_batch else None,
         seed=seed,
+        **options(),
     )
     if name == "kl_cov":
         # Of KL-Cov verl logs the mean of the magnitudes, and nothing else.

@@ -1,0 +1,44 @@
+"""What becomes of a value that a loss refuses: an exception, or NaN; and of log-probabilities above 0.
+
+A log-probability that is above 0 by a rounding error is common (a softmax of bfloat16 logits); one far above it says that a kernel is broken.
+The default refuses both. There is no way to let such a value pass as it is: what looks at values on a device tells one fault of a row, and
+a value above 0 would hide the others.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ._error import LockstepError
+
+__all__ = ["bounded", "of_values", "refused"]
+
+_WARNED: list[str] = []
+
+
+def bounded(columns: dict[str, Any], positive_logp: str) -> dict[str, Any]:
+    """The columns, log-probabilities above 0 taken as 0 where `positive_logp` is `"clamp"`: no gradient goes to those."""
+    if positive_logp not in ("error", "clamp"):
+        raise LockstepError(f"positive_logp is {positive_logp!r}: expected 'error' or 'clamp'")
+    if positive_logp == "error":
+        return columns
+    return {
+        name: value.clamp(max=0.0) if name.startswith("logp") and isinstance(value, Tensor) else value for name, value in columns.items()
+    }
+
+
+def of_values(error: Exception) -> bool:
+    """Whether an error is about values of a batch, so that another rank may be without it."""
+    return getattr(error, "index", None) is not None or "met a bad value" in str(error)
+
+
+def refused(error: Exception, active: list[Tensor | None]) -> Tensor:
+    """NaN, whose gradient to every tensor of `active` is NaN; warns once in a process."""
+    if not _WARNED:
+        _WARNED.append(str(error))
+        warnings.warn(f"{error}: the loss is NaN (on_error='nan'; said once)", RuntimeWarning, stacklevel=4)
+    return sum((each.float() * float("nan")).sum() for each in active if each is not None)

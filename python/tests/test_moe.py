@@ -1,5 +1,9 @@
 """Routing replay in models of transformers with random weights: routers that differ, outputs, gradients."""
 
+import importlib
+import pathlib
+import types
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -39,6 +43,43 @@ def model(name="Qwen3Moe", seed=0):
 
 
 TOKENS = torch.randint(1, 64, (2, 12), generator=torch.Generator().manual_seed(3))
+
+
+def class_of(name):
+    """A class of transformers by its name; its module has the longest name that the class begins with."""
+    plain = name.replace("_", "").lower()
+    modules = pathlib.Path(transformers.__file__).parent.glob("models/*/modeling_*.py")
+    found = max((path for path in modules if plain.startswith(path.parent.name.replace("_", ""))), key=lambda path: len(path.parent.name))
+    return getattr(importlib.import_module(f"transformers.models.{found.parent.name}.{found.stem}"), name)
+
+
+@pytest.mark.parametrize("name", sorted(moe._SOFTMAX | moe._SIGMOID))
+def test_every_class_of_the_table_is_the_router_that_it_says(name):
+    """Its own experts, replayed, get its own weights, whatever `norm_topk_prob` is."""
+    for normalised in (True, False):
+        torch.manual_seed(0)
+        config = types.SimpleNamespace(
+            num_experts_per_tok=3, num_experts=16, num_local_experts=16, hidden_size=8, norm_topk_prob=normalised, n_routed_experts=16,
+            n_group=4, topk_group=2, routed_scaling_factor=1.5, n_shared_experts=1, moe_intermediate_size=4, intermediate_size=4,
+            hidden_act="silu", pretraining_tp=1, _experts_implementation="eager",
+        )  # fmt: skip
+        own = class_of(name)(config)
+        for tensor in (*own.parameters(), *own.buffers()):
+            tensor.data.normal_()
+        given = torch.randn(20, 16 if name in moe._SIGMOID else 8)
+
+        def call():
+            out = (own.route_tokens_to_experts if name in moe._SIGMOID else own)(given)
+            ids, weights = out if name in moe._SIGMOID else (out[2], out[1])
+            return ids, weights
+
+        with torch.no_grad():
+            with moe.record(torch.nn.Sequential(own)) as taken:
+                stock_ids, stock = call()
+            with moe.replay(torch.nn.Sequential(own), taken.trace()):
+                ids, weights = call()
+        assert torch.equal(ids, stock_ids) and weights.dtype == stock.dtype
+        torch.testing.assert_close(weights, stock, atol=1e-6, rtol=1e-6)
 
 
 def moved(own, by=0.05):
@@ -82,9 +123,9 @@ def test_moved_weights_choose_other_experts_and_replay_none(name):
 class Forced(torch.nn.Module):
     """Qwen3's router with given experts, by torch alone."""
 
-    def __init__(self, router, ids):
+    def __init__(self, router):
         super().__init__()
-        self.router, self.ids, self.logits = router, ids, None
+        self.router, self.ids, self.logits = router, None, None
 
     def forward(self, hidden):
         self.logits = torch.nn.functional.linear(hidden.reshape(-1, self.router.hidden_dim), self.router.weight)
@@ -103,16 +144,16 @@ def test_gradients_are_autograds_of_the_forced_router():
     for module in moe._routers(ours):
         module.register_forward_hook(lambda _, __, output: (output[0].retain_grad(), seen.append(output[0]))[1])
     stands_in = []
-    for layer, block in enumerate(layer.mlp for layer in theirs.model.layers):
-        block.gate = Forced(block.gate, rollout.ids[layer][0])
-        stands_in.append(block.gate)
+    for layer in theirs.model.layers:
+        layer.mlp.gate = Forced(layer.mlp.gate)
+        stands_in.append(layer.mlp.gate)
 
     def loss(own):
         return torch.nn.functional.cross_entropy(own(TOKENS[:, :-1]).logits.flatten(0, 1), TOKENS[:, 1:].flatten())
 
     # A prefix of the tokens: the trace of a forward with as many.
     rows = torch.arange(TOKENS.numel()).view(TOKENS.shape)[:, :-1].flatten()
-    ids = torch.stack([rollout.ids[layer][0][rows] for layer in range(recorded.layers)], 1)
+    ids = torch.stack([rollout.ids[layer][0][rows].long() for layer in range(recorded.layers)], 1)
     for layer, own in enumerate(stands_in):
         own.ids = ids[:, layer]
     with moe.replay(ours, routing.trace(ids, recorded.experts)) as ran:
@@ -124,6 +165,42 @@ def test_gradients_are_autograds_of_the_forced_router():
         torch.testing.assert_close(mine.grad, want.logits.grad, atol=1e-6, rtol=0)
     for mine, want in zip(ours.parameters(), (p for p in theirs.parameters()), strict=True):
         torch.testing.assert_close(mine.grad, want.grad, atol=1e-6, rtol=1e-4)
+
+
+def test_in_half_precision_the_experts_are_the_traces_and_weights_the_models_type():
+    old = model()
+    with torch.no_grad(), moe.record(old) as rollout:
+        old(TOKENS)
+    own = model().bfloat16()
+    seen = []
+    with torch.no_grad(), moe.record(own) as live:
+        own(TOKENS)
+    assert routing.mismatch(live.trace(), rollout.trace())["differing"] > 0
+    handle = own.model.layers[0].mlp.experts.register_forward_pre_hook(lambda _, arguments: seen.extend(arguments[1:3]))
+    with torch.no_grad(), moe.replay(own, rollout.trace()) as ran:
+        assert own(TOKENS).logits.dtype == torch.bfloat16
+    handle.remove()
+    assert routing.mismatch(ran.trace(), rollout.trace())["differing"] == 0
+    assert seen[0].tolist() == rollout.ids[0][0].tolist() and seen[1].dtype == torch.bfloat16
+
+
+def test_tokens_outside_of_the_mask_choose_for_themselves():
+    old = model()
+    with torch.no_grad(), moe.record(old) as rollout:
+        old(TOKENS)
+    own, mask = moved(model()), torch.zeros(TOKENS.shape, dtype=torch.bool)
+    with torch.no_grad(), moe.record(own) as live:
+        free = own(TOKENS).logits
+    with torch.no_grad(), moe.replay(own, rollout.trace(), mask=mask) as ran:
+        masked = own(TOKENS).logits
+    assert routing.mismatch(ran.trace(), live.trace())["differing"] == 0
+    torch.testing.assert_close(masked, free, atol=1e-5, rtol=1e-5)
+    mask[0] = True
+    with torch.no_grad(), moe.replay(own, rollout.trace(), mask=mask) as ran:
+        own(TOKENS)
+    # The first layer's scores do not hang on what was replayed before it.
+    first = ran.ids[0][0].view(2, -1, 2)
+    assert torch.equal(first[0], rollout.ids[0][0].view(2, -1, 2)[0]) and torch.equal(first[1], live.ids[0][0].view(2, -1, 2)[1])
 
 
 def test_checkpointed_layers_replay_too():

@@ -25,11 +25,11 @@ __all__ = ["Routers", "record", "replay"]
 # Routers that return (logits, weights, ids), by class; they have `top_k` and `weight`.
 _SOFTMAX = {
     "FlexOlmoTopKRouter", "GptOssTopKRouter", "MellumTopKRouter", "MiniMaxTopKRouter", "MixtralTopKRouter", "OlmoeTopKRouter", "Qwen2MoeTopKRouter",
-    "Qwen3MoeTopKRouter", "Qwen3NextTopKRouter", "Qwen3OmniMoeTextTopKRouter", "Qwen3OmniMoeThinkerTextTopKRouter", "Qwen3VLMoeTextTopKRouter",
-    "Qwen3_5MoeTopKRouter",
+    "Qwen3MoeTopKRouter", "Qwen3NextTopKRouter", "Qwen3OmniMoeTalkerTextTopKRouter", "Qwen3OmniMoeTextTopKRouter",
+    "Qwen3OmniMoeThinkerTextTopKRouter", "Qwen3VLMoeTextTopKRouter", "Qwen3_5MoeTopKRouter",
 }  # fmt: skip
 # Blocks whose `route_tokens_to_experts(logits)` returns (ids, weights); their `gate` has the bias.
-_SIGMOID = {"DeepseekV3MoE", "Glm4MoeMoE"}
+_SIGMOID = {"DeepseekV3MoE", "Dots1MoE", "Glm4MoeLiteMoE", "Glm4MoeMoE"}
 
 
 def _softmax_router(module: Any) -> Router:
@@ -93,7 +93,7 @@ def _within(modules: list[Any], choose: Any) -> Iterator[Routers]:
             own = choose(layer, logits, _softmax_router(module), None)
             if own is not None:
                 weights, ids = own[0].to(weights.dtype), own[1]
-            found.ids[layer].append(ids.detach())
+            found.ids[layer].append(ids.to(torch.int16))
             return logits, weights, ids
 
         return hook
@@ -104,7 +104,7 @@ def _within(modules: list[Any], choose: Any) -> Iterator[Routers]:
         def route(logits: Tensor) -> tuple[Tensor, Tensor]:
             own = choose(layer, logits, _sigmoid_router(block), block.gate.e_score_correction_bias)
             ids, weights = own_way(logits) if own is None else (own[1], own[0].to(logits.dtype))
-            found.ids[layer].append(ids.detach())
+            found.ids[layer].append(ids.to(torch.int16))
             return ids, weights
 
         return route

@@ -167,5 +167,7 @@ def test_what_is_wrong_is_named():
     with pytest.raises(lockstep.Error, match="infinite|finite"):
         logits.kl(values, values.masked_fill(torch.eye(4, 16, dtype=torch.bool), -math.inf))
     own = values.clone().requires_grad_()
+    with pytest.raises(lockstep.Error, match="`reference` requires grad"):
+        logits.kl(values, own)
     with pytest.raises(lockstep.Error, match=r"`coef`\[1\]"):
         logits.statistics(own, labels).logp.backward(torch.tensor([1.0, math.inf, 0, 0]))

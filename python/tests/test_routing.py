@@ -141,5 +141,9 @@ def test_what_is_wrong_is_named():
         routing.trace(np.array([[[0, -1]]]), 4)
     with pytest.raises(lockstep.Error, match="the number of experts"):
         routing.gates(scores, top_k=17)
+    with pytest.raises(lockstep.Error, match="`bias` requires grad"):
+        routing.gates(scores, top_k=4, bias=torch.zeros(16, requires_grad=True))
+    with pytest.raises(lockstep.Error, match="`load` requires grad"):
+        routing.balance_loss(scores, torch.ones(16, requires_grad=True), 0.1)
     with pytest.raises(ValueError, match="softmax_chosen"):
         routing.gates(scores, top_k=2, kind="relu")

@@ -37,6 +37,12 @@ def cast(name: str, type_: str, tensor: Any, like: Any) -> Any:
     return None if tensor is None else library([like]).cast(Column(-1, name, type_, "", ""), tensor)
 
 
+def check_constant(name: str, tensor: Any) -> None:
+    """Refuses a tensor that waits for a gradient which it will not get."""
+    if tensor is not None and tensor.requires_grad:
+        raise error(name, " requires grad, and no gradient goes to it: detach it")
+
+
 def check_shape(name: str, array: Any, *expected: int | None) -> None:
     """Refuses another shape; None stands for any number."""
     shape = tuple(array.shape)

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from . import _native
-from .arrays import cast, check_shape, launch
+from .arrays import cast, check_constant, check_shape, launch
 from .columns import error
 
 __all__ = ["Statistics", "draw", "kl", "statistics"]
@@ -197,11 +197,12 @@ def kl(
 
     Both logits `[N, V]` or `[B, T, V]`, `mask` and the result without V; the gradient goes to those of the policy alone.
 
-    Raises `lockstep.Error`, as `statistics` does, and where the side that is not averaged over forbids a token: the divergence is infinite.
+    Raises `lockstep.Error`, as `statistics` does, where the side that is not averaged over forbids a token (the divergence is infinite), and for a reference that requires grad.
     """
     _check("logits", logits)
     _check("reference", reference, logits.shape)
-    return _kl(logits, reference.detach(), mask, torch.zeros(logits.shape[:-1], device=logits.device), over, temperature, False)[0]
+    check_constant("reference", reference)
+    return _kl(logits, reference, mask, torch.zeros(logits.shape[:-1], device=logits.device), over, temperature, False)[0]
 
 
 @torch.no_grad()

@@ -24,7 +24,7 @@ from torch import Tensor
 from . import _native
 from ._error import LockstepError
 from ._native import RoutingTrace
-from .arrays import cast, check_shape, launch
+from .arrays import cast, check_constant, check_shape, launch
 from .columns import error
 
 __all__ = ["Router", "RoutingTrace", "balance_loss", "gate_kl", "gates", "mismatch", "replay_kl", "trace"]
@@ -178,11 +178,12 @@ def gates(
     choose; without `ids` it chooses everywhere. `bias` `[E]` takes part in the choice alone. The rest is as in `Router`. The gradient of the
     weights goes to the scores, in closed form; the choice has none.
 
-    Raises `lockstep.Error`: shapes; a score that is not finite (index); an id that is no expert, or twice in a row.
+    Raises `lockstep.Error`: shapes; a score that is not finite (index); an id that is no expert, or twice in a row; a bias that requires grad.
     """
     check_shape("scores", scores, None, None)
     if ids is not None:
         check_shape("ids", ids, scores.shape[0], top_k)
+    check_constant("bias", bias)
     return gates_of_trace(scores, ids, 0, Router(top_k, kind, scale, groups, top_groups), bias, mask)
 
 
@@ -219,6 +220,7 @@ def balance_loss(scores: Tensor, load: Tensor, coef: float) -> Tensor:
     """The load-balance loss coef · E Σ f P of scores `[T, E]`, P the mean of their softmax, with the loads f `[E]` of a trace (`RoutingTrace.load`)."""
     check_shape("scores", scores, None, None)
     check_shape("load", load, scores.shape[1])
+    check_constant("load", load)
     return _balance(scores.float().contiguous(), cast("load", "f32", load, scores), coef)[0]
 
 

@@ -194,7 +194,7 @@ def _shares(batch: dict[str, Any], like: Tensor) -> Tensor | None:
 def _advantage_recipe(name: str, source: str) -> Recipe:
     own = _HOST.recipe(name, source, "advantages")
     if not by_rewards_alone(own):
-        raise Error(f"lockstep:{name}: its advantages depend on the responses' lengths or tokens, which a rank does not have of the whole batch")
+        raise Error(f"lockstep:{name}: its advantages depend on the responses' lengths or tokens, which a rank does not have of the whole batch, or leave some out")
     return own
 
 

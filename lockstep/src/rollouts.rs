@@ -9,26 +9,6 @@ use lockstep_core::Error as Argument;
 use lockstep_core::ragged::In;
 use std::ffi::c_void;
 
-/// Where a column is, and where it goes.
-pub(crate) enum Fetch<'a> {
-    U8(*const u8, &'a mut [u8]),
-    U32(*const u32, &'a mut [u32]),
-    U64(*const u64, &'a mut [u64]),
-    F32(*const f32, &'a mut [f32]),
-    F64(*const f64, &'a mut [f64]),
-}
-
-macro_rules! fetch {
-    ($($variant:ident: $own:ty),*) => {
-        $(impl<'a> From<(*const $own, &'a mut [$own])> for Fetch<'a> {
-            fn from((from, to): (*const $own, &'a mut [$own])) -> Self {
-                Fetch::$variant(from, to)
-            }
-        })*
-    };
-}
-fetch!(U8: u8, U32: u32, U64: u64, F32: f32, F64: f64);
-
 macro_rules! rollouts {
     ($($name:ident: $own:ty, $shape:ident, $meaning:literal, $from:literal;)*) => {
         /// Columns of a batch, borrowed; docs/columns.md says what each is. What a recipe reads of them, [`Recipe::needs`](crate::Recipe::needs) says.
@@ -105,16 +85,16 @@ macro_rules! rollouts {
                 }
             }
 
-            /// The columns on the host, by `fetch`, which fills a slice from an address.
+            /// The columns on the host, by `fetch`, which fills bytes from an address.
             pub(crate) fn fetched(
                 &self,
                 columns: Columns,
-                mut fetch: impl FnMut(Fetch<'_>) -> Result<(), Error>,
+                mut fetch: impl FnMut(*const u8, &mut [u8]) -> Result<(), Error>,
             ) -> Result<RolloutsBuf, Error> {
                 let mut buf = RolloutsBuf::default();
                 $(if let Some(view) = self.$name.filter(|_| columns.contains(Column::$name)) {
                     let mut values = vec![<$own>::default(); view.len()];
-                    fetch(Fetch::from((view.as_ptr(), &mut values[..])))?;
+                    fetch(view.as_ptr().cast(), bytemuck::cast_slice_mut(&mut values))?;
                     buf.$name = Some(values);
                 })*
                 Ok(buf)

@@ -47,6 +47,8 @@ pub(super) struct Exec<'q> {
     memory: *mut u8,
     /// `None`: nothing is launched, arrays and launches are counted.
     queue: Option<&'q Queue>,
+    /// Where the result `coef` goes, if not into the workspace.
+    coef: Option<*mut u8>,
     /// End of the results, and of what nobody else looks at, which lies behind all results.
     pub(super) ends: [usize; 2],
     /// Where they must not be beyond.
@@ -63,13 +65,18 @@ impl<'q> Exec<'q> {
     }
 
     /// Launches over a workspace at `memory` whose results and the whole of which end at `ends`.
-    pub(super) fn launch_at(memory: *mut u8, ends: [usize; 2], queue: &'q Queue) -> Self {
-        Exec::at(memory, ends, Some(queue))
+    pub(super) fn launch_at(
+        memory: *mut u8,
+        ends: [usize; 2],
+        queue: &'q Queue,
+        coef: Option<Out<'_, f32>>,
+    ) -> Self {
+        Exec { coef: coef.map(|coef| coef.as_ptr().cast()), ..Exec::at(memory, ends, Some(queue)) }
     }
 
     fn at(memory: *mut u8, most: [usize; 2], queue: Option<&'q Queue>) -> Self {
         let (slots, alarms, launches) = (Vec::new(), Vec::new(), Vec::new());
-        Exec { memory, queue, ends: [0, most[0]], most, slots, alarms, launches }
+        Exec { memory, queue, coef: None, ends: [0, most[0]], most, slots, alarms, launches }
     }
 
     fn place<T>(&mut self, which: usize, len: usize) -> (usize, Array<T>) {
@@ -84,7 +91,10 @@ impl<'q> Exec<'q> {
         if self.queue.is_none() {
             self.slots.push(Slot { name, element: T::ELEMENT, len, offset });
         }
-        array
+        match self.coef {
+            Some(coef) if name == "coef" => Array { first: coef.cast(), len },
+            _ => array,
+        }
     }
 
     /// An array between launches.

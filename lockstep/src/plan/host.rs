@@ -4,7 +4,7 @@ use super::exec::{Array, Exec};
 use super::{Capacity, CreditViews, Plan, Queue};
 use crate::columns::{Column, Columns};
 use crate::recipe::{Call, GateChoice};
-use crate::rollouts::{Fetch, Views};
+use crate::rollouts::Views;
 use crate::{ColumnElement, Counts, Device, Error, Metrics, RolloutsBuf};
 use lockstep_core::aggregate::totals::COUNTS;
 use lockstep_core::policy_loss::sum;
@@ -31,19 +31,9 @@ impl Plan {
     fn fetch(&self, queue: &Queue, call: Call, columns: &Views<'_>) -> Result<RolloutsBuf, Error> {
         queue.synchronize()?;
         let wanted: Columns = self.recipe.reads_of(call);
-        columns.fetched(wanted, |fetch| {
-            // SAFETY: a column, which whoever enqueues vouches for.
-            #[allow(unsafe_code)]
-            unsafe {
-                match fetch {
-                    Fetch::U8(from, to) => queue.download(from, to),
-                    Fetch::U32(from, to) => queue.download(from, to),
-                    Fetch::U64(from, to) => queue.download(from, to),
-                    Fetch::F32(from, to) => queue.download(from, to),
-                    Fetch::F64(from, to) => queue.download(from, to),
-                }
-            }
-        })
+        // SAFETY: a column, which whoever enqueues vouches for.
+        #[allow(unsafe_code)]
+        columns.fetched(wanted, |from, to| unsafe { queue.download(from, to) })
     }
 
     /// What the bad value is that [`Plan::alarms`] found: the recipe's own calls, on the CPU over copies of the columns and of the credit,
@@ -169,7 +159,7 @@ fn fetch_credit(queue: &Queue, credit: &CreditViews<'_>) -> Result<crate::Credit
 
 /// What an array holds.
 #[allow(unsafe_code)]
-fn read<T: Plain + Default>(queue: &Queue, array: In<'_, T>) -> Result<Vec<T>, Error> {
+pub(super) fn read<T: Plain + Default>(queue: &Queue, array: In<'_, T>) -> Result<Vec<T>, Error> {
     let mut values = vec![T::default(); array.len()];
     // SAFETY: a view that whoever enqueues vouches for, or the plan's own.
     unsafe { queue.download(array.as_ptr(), &mut values)? };

@@ -21,7 +21,7 @@ use crate::recipe::Call;
 use crate::rollouts::Views;
 use crate::{Error, Outputs, Recipe};
 use exec::{ALIGN, Exec};
-use lockstep_core::ragged::{In, Out, flag};
+use lockstep_core::ragged::{In, Offsets, Out, flag};
 
 /// The largest batch that a plan takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -239,7 +239,27 @@ impl Plan {
         credit: Option<&CreditViews<'_>>,
         workspace: Out<'_, u8>,
     ) -> Result<(), Error> {
+        // SAFETY: the caller's.
+        unsafe { self.enqueue_with(queue, columns, credit, (workspace, None)) }
+    }
+
+    /// [`Plan::enqueue`] with the result `coef` in an array of the caller's, `[N]`, instead of the workspace.
+    ///
+    /// # Safety
+    /// As there; `coef` too is memory of the device that nobody else uses meanwhile.
+    #[allow(unsafe_code)]
+    unsafe fn enqueue_with(
+        &self,
+        queue: &Queue,
+        columns: &Views<'_>,
+        credit: Option<&CreditViews<'_>>,
+        (workspace, coef): (Out<'_, u8>, Option<Out<'_, f32>>),
+    ) -> Result<(), Error> {
         self.check(columns, credit)?;
+        let (expected, because) = (self.capacity.tokens, "what the plan's capacity says");
+        if let Some(got) = coef.map(|coef| coef.len()).filter(|got| *got != expected) {
+            return Err(lockstep_core::Error::Length { argument: "coef", expected, because, got }.into());
+        }
         let (have, want) = (workspace.len(), self.workspace_bytes());
         if have < want {
             return Err(Error::Plan(format!("the workspace has {have} bytes: expected at least {want}")));
@@ -248,7 +268,7 @@ impl Plan {
         if !workspace.as_ptr().addr().is_multiple_of(aligned) {
             return Err(Error::Plan(format!("the workspace is not aligned to {aligned} bytes")));
         }
-        let mut exec = Exec::launch_at(workspace.as_ptr(), self.ends, queue);
+        let mut exec = Exec::launch_at(workspace.as_ptr(), self.ends, queue, coef);
         self.pass(&mut exec, columns, credit)
     }
 
@@ -306,6 +326,33 @@ impl Plan {
             self.judge(alarm, &rows)?;
         }
         Ok(())
+    }
+
+    /// [`Plan::enqueue`] with everything checked: looks at the offsets first, waits, and says the column and index of a bad value. `coef`: an array
+    /// of the caller's, `[N]`, for that result.
+    ///
+    /// # Safety
+    /// As for [`Plan::enqueue`], but for the offsets of sequences and groups; `coef` is as the workspace.
+    #[allow(unsafe_code)]
+    pub unsafe fn enqueue_checked(
+        &self,
+        queue: &Queue,
+        columns: &Views<'_>,
+        credit: Option<&CreditViews<'_>>,
+        (workspace, coef): (Out<'_, u8>, Option<Out<'_, f32>>),
+    ) -> Result<(), Error> {
+        let Capacity { tokens, sequences, .. } = self.capacity;
+        let of_tokens = ("cu_seqlens", columns.cu_seqlens, tokens, "tokens");
+        for (name, column, end, of) in [of_tokens, ("cu_groups", columns.cu_groups, sequences, "sequences")] {
+            Offsets::new(name, &column.map_or(Ok(Vec::new()), |column| host::read(queue, column))?, end, of)?;
+        }
+        // SAFETY: the caller's; the offsets are offsets.
+        unsafe {
+            self.enqueue_with(queue, columns, credit, (workspace, coef))?;
+            let Err(error) = self.alarms(queue, workspace) else { return Ok(()) };
+            self.diagnose(queue, columns, credit)?;
+            Err(error)
+        }
     }
 
     fn judge(&self, alarm: &Alarm, rows: &[u32]) -> Result<(), Error> {

@@ -7,6 +7,7 @@ use crate::catalogue::Confidence;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
+use strsim::levenshtein;
 use toml::Table;
 use toml::de::DeTable;
 
@@ -116,26 +117,12 @@ fn near(name: &str) -> Vec<&'static str> {
     let rank = |known: &str| {
         let known = plain(known);
         let part = asked.len() > 2 && known.len() > 2 && (known.contains(&asked) || asked.contains(&known));
-        let edits = edits(&asked, &known);
+        let edits = levenshtein(&asked, &known);
         (part || edits <= 1 + asked.len() / 4).then_some((!part, edits))
     };
     let mut near: Vec<_> = names().iter().filter_map(|known| Some((rank(known)?, *known))).collect();
     near.sort_by_key(|(rank, _)| (rank.1, rank.0));
     near.into_iter().take(NEAR).map(|(_, known)| known).collect()
-}
-
-/// Levenshtein's distance.
-fn edits(a: &str, b: &str) -> usize {
-    let mut row: Vec<usize> = (0..=b.chars().count()).collect();
-    for (i, x) in a.chars().enumerate() {
-        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
-        for (j, y) in b.chars().enumerate() {
-            let changed = diagonal + usize::from(x != y);
-            diagonal = row[j + 1];
-            row[j + 1] = changed.min(diagonal + 1).min(row[j] + 1);
-        }
-    }
-    row.last().copied().unwrap_or_default()
 }
 
 impl Recipe {

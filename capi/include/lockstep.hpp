@@ -1,0 +1,342 @@
+// Lockstep for C++17: lockstep.h with owners, spans and exceptions. Header only. What an object or a span is of is said in lockstep.h.
+#ifndef LOCKSTEP_HPP
+#define LOCKSTEP_HPP
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "lockstep.h"
+
+namespace lockstep {
+
+/// What was refused.
+class error : public std::runtime_error {
+public:
+    /// Of the thread's last call that failed.
+    explicit error(ls_status status)
+        : std::runtime_error(ls_last_error()), status_(status), argument_(text(ls_last_error_argument())),
+          index_(ls_last_error_index()) {}
+    ls_status status() const noexcept { return status_; }
+    /// The argument or column; empty where it was none's fault.
+    const std::string &argument() const noexcept { return argument_; }
+    /// The index in it; -1 where it is no entry of an array.
+    std::int64_t index() const noexcept { return index_; }
+
+private:
+    static std::string text(const char *from) { return from == nullptr ? std::string() : std::string(from); }
+    ls_status status_;
+    std::string argument_;
+    std::int64_t index_;
+};
+
+/// Throws unless the call did what it says.
+inline void need(ls_status status) {
+    if (status != LS_STATUS_OK) throw error(status);
+}
+
+/// Elements of somebody else's.
+template <class T>
+class span {
+public:
+    constexpr span() noexcept : data_(nullptr), size_(0) {}
+    constexpr span(T *data, std::size_t size) noexcept : data_(data), size_(size) {}
+    /// Of a vector, an array, or anything with `data()` and `size()`.
+    template <class C, class = decltype(static_cast<T *>(std::declval<C &>().data()))>
+    constexpr span(C &of) noexcept : data_(of.data()), size_(of.size()) {}
+    constexpr T *data() const noexcept { return data_; }
+    constexpr std::size_t size() const noexcept { return size_; }
+    constexpr bool empty() const noexcept { return size_ == 0; }
+    constexpr T *begin() const noexcept { return data_; }
+    constexpr T *end() const noexcept { return data_ + size_; }
+    constexpr T &operator[](std::size_t i) const noexcept { return data_[i]; }
+
+private:
+    T *data_;
+    std::size_t size_;
+};
+
+namespace detail {
+/// The C span of elements of a type, and the number by which arrays say it.
+template <class T> struct element;
+template <> struct element<std::uint8_t> { using view = ls_span_u8; static constexpr ls_element number = LS_ELEMENT_U8; };
+template <> struct element<std::uint32_t> { using view = ls_span_u32; static constexpr ls_element number = LS_ELEMENT_U32; };
+template <> struct element<std::uint64_t> { using view = ls_span_u64; static constexpr ls_element number = LS_ELEMENT_U64; };
+template <> struct element<float> { using view = ls_span_f32; static constexpr ls_element number = LS_ELEMENT_F32; };
+template <> struct element<double> { using view = ls_span_f64; static constexpr ls_element number = LS_ELEMENT_F64; };
+
+template <class T, void (*Free)(T *)>
+struct freed {
+    void operator()(T *of) const noexcept { Free(of); }
+};
+template <class T, void (*Free)(T *)>
+using owner = std::unique_ptr<T, freed<T, Free>>;
+
+/// The handle that `open` makes.
+template <class Owner, class Open>
+Owner made(Open open) {
+    typename Owner::pointer handle = nullptr;
+    need(open(&handle));
+    return Owner(handle);
+}
+
+/// The entries that `write(to, capacity)` writes.
+template <class T, class Write>
+std::vector<T> listed(Write write) {
+    std::vector<T> entries(write(static_cast<T *>(nullptr), std::size_t(0)));
+    if (!entries.empty()) write(entries.data(), entries.size());
+    return entries;
+}
+
+/// The array of a name, none where there is none; throws where it has another type.
+template <class T, class Find>
+span<const T> array(Find find) {
+    ls_array found{};
+    const ls_status status = find(&found);
+    if (status == LS_STATUS_ABSENT) return {};
+    need(status);
+    if (found.element != element<T>::number) throw std::invalid_argument(std::string(found.name) + " has elements of another type");
+    return {static_cast<const T *>(found.data), found.len};
+}
+} // namespace detail
+
+/// A column for `rollouts`: of a vector, an array, a span. Not of a temporary, which would be gone.
+template <class C, class T = std::remove_const_t<std::remove_pointer_t<decltype(std::declval<const C &>().data())>>>
+typename detail::element<T>::view view(const C &of) noexcept {
+    return {of.data(), of.size()};
+}
+template <class C> void view(const C &&) = delete;
+/// The same of an address, in any memory.
+template <class T>
+typename detail::element<std::remove_const_t<T>>::view view(T *data, std::size_t size) noexcept {
+    return {data, size};
+}
+
+/// Columns of a batch, all of them none at first.
+struct rollouts : ls_rollouts {
+    rollouts() noexcept : ls_rollouts{} { size = sizeof(ls_rollouts); }
+};
+
+/// What a loss reads of a credit, none at first.
+struct credit_views : ls_credit_views {
+    credit_views() noexcept : ls_credit_views{} { size = sizeof(ls_credit_views); }
+};
+
+/// Where a call or a plan runs.
+class device {
+public:
+    explicit device(const std::string &name = "cpu", std::size_t threads = 0)
+        : own_(detail::made<decltype(own_)>([&](ls_device **out) { return ls_device_open(name.c_str(), threads, out); })) {}
+    std::string describe() const { return ls_device_describe(get()); }
+    const ls_device *get() const noexcept { return own_.get(); }
+
+private:
+    detail::owner<ls_device, ls_device_free> own_;
+};
+
+/// Advantages and everything else that a loss needs of a batch.
+class credit {
+public:
+    /// Of advantages of one's own, or of a part of another's arrays; copied.
+    explicit credit(const ls_credit_views &views)
+        : own_(detail::made<decltype(own_)>([&](ls_credit **out) { return ls_credit_new(&views, out); })) {}
+    explicit credit(ls_credit *own) noexcept : own_(own) {}
+    /// An array by name, empty where the recipe makes none.
+    template <class T>
+    span<const T> array(const char *name) const {
+        return detail::array<T>([&](ls_array *out) { return ls_credit_array(get(), name, out); });
+    }
+    span<const float> advantage() const { return array<float>("advantage"); }
+    std::vector<ls_array> arrays() const {
+        return detail::listed<ls_array>([&](ls_array *to, std::size_t n) { return ls_credit_arrays(get(), to, n); });
+    }
+    const ls_credit *get() const noexcept { return own_.get(); }
+
+private:
+    detail::owner<ls_credit, ls_credit_free> own_;
+};
+
+/// Loss, gradients and metrics; empty at first.
+class output {
+public:
+    output() noexcept = default;
+    explicit output(ls_output *own) noexcept : own_(own) {}
+    /// An array by name, empty where the recipe makes none or nobody asked for it.
+    template <class T>
+    span<const T> array(const char *name) const {
+        return detail::array<T>([&](ls_array *out) { return ls_output_array(get(), name, out); });
+    }
+    /// dL/dlogp.
+    span<const float> coef() const { return array<float>("coef"); }
+    /// The loss; throws where nobody asked for it.
+    double loss() const {
+        ls_array found{};
+        need(ls_output_array(get(), "loss", &found));
+        return *static_cast<const double *>(found.data);
+    }
+    /// In the order of `ls_metric_name_at`.
+    span<const double> metrics() const { return array<double>("metrics"); }
+    std::vector<ls_array> arrays() const {
+        return detail::listed<ls_array>([&](ls_array *to, std::size_t n) { return ls_output_arrays(get(), to, n); });
+    }
+    const ls_output *get() const noexcept { return own_.get(); }
+    ls_output *get() noexcept { return own_.get(); }
+
+private:
+    detail::owner<ls_output, ls_output_free> own_;
+};
+
+/// One choice for each stage from rewards to gradients: by name or from TOML.
+class recipe {
+public:
+    explicit recipe(const std::string &source)
+        : own_(detail::made<decltype(own_)>([&](ls_recipe **out) { return ls_recipe_open(source.c_str(), out); })) {}
+    std::string name() const { return ls_recipe_name(get()); }
+    std::string toml() const { return ls_recipe_toml(get()); }
+    std::string explain() const { return ls_recipe_explain(get()); }
+    bool per_token() const { return ls_recipe_per_token(get()) != 0; }
+    std::vector<ls_need> needs() const {
+        return detail::listed<ls_need>([&](ls_need *to, std::size_t n) { return ls_recipe_needs(get(), to, n); });
+    }
+    std::vector<ls_duty> duties() const {
+        return detail::listed<ls_duty>([&](ls_duty *to, std::size_t n) { return ls_recipe_duties(get(), to, n); });
+    }
+    credit advantages(const device &on, const ls_rollouts &of) const {
+        ls_credit *made = nullptr;
+        need(ls_advantages(on.get(), get(), &of, &made));
+        return credit(made);
+    }
+    /// Into `to`, whose memory is used again; arrays that were read from it are gone.
+    void loss(const device &on, const ls_rollouts &of, const credit &with, output &to,
+              std::uint32_t outputs = LS_OUTPUT_ALL) const {
+        if (to.get() == nullptr)
+            to = loss(on, of, with, outputs);
+        else
+            need(ls_loss_into(on.get(), get(), &of, with.get(), outputs, to.get()));
+    }
+    output loss(const device &on, const ls_rollouts &of, const credit &with, std::uint32_t outputs = LS_OUTPUT_ALL) const {
+        ls_output *made = nullptr;
+        need(ls_loss(on.get(), get(), &of, with.get(), outputs, &made));
+        return output(made);
+    }
+    std::pair<credit, output> step(const device &on, const ls_rollouts &of) const {
+        ls_credit *earned = nullptr;
+        ls_output *made = nullptr;
+        need(ls_step(on.get(), get(), &of, &earned, &made));
+        return {credit(earned), output(made)};
+    }
+    const ls_recipe *get() const noexcept { return own_.get(); }
+
+private:
+    detail::owner<ls_recipe, ls_recipe_free> own_;
+};
+
+/// Every recipe's name.
+inline std::vector<std::string> names() {
+    std::vector<std::string> all;
+    for (std::size_t i = 0; const char *name = ls_recipe_name_at(i); i++) all.emplace_back(name);
+    return all;
+}
+
+/// What a plan is of: both calls with all results at first.
+struct plan_options : ls_plan_options {
+    plan_options(std::uint64_t n, std::uint64_t s, std::uint64_t g) noexcept : ls_plan_options{} {
+        size = sizeof(ls_plan_options);
+        calls = LS_CALL_ADVANTAGES + LS_CALL_LOSS;
+        tokens = n, sequences = s, groups = g;
+        outputs = LS_OUTPUT_ALL;
+    }
+};
+
+/// Launches over a device's memory of a fixed size.
+class plan {
+public:
+    plan(const recipe &of, const ls_plan_options &options)
+        : own_(detail::made<decltype(own_)>([&](ls_plan **out) { return ls_plan_new(of.get(), &options, out); })) {}
+    std::size_t workspace_bytes() const { return ls_plan_workspace_bytes(get()); }
+    /// Where a result lies in the workspace; throws where the plan makes none.
+    ls_slot slot(const char *name) const {
+        ls_slot found{};
+        need(ls_plan_slot(get(), name, &found));
+        return found;
+    }
+    std::vector<ls_slot> slots() const {
+        return detail::listed<ls_slot>([&](ls_slot *to, std::size_t n) { return ls_plan_slots(get(), to, n); });
+    }
+    std::vector<const char *> launches() const {
+        return detail::listed<const char *>([&](const char **to, std::size_t n) { return ls_plan_launches(get(), to, n); });
+    }
+    std::vector<ls_host_stage> host_stages() const {
+        return detail::listed<ls_host_stage>([&](ls_host_stage *to, std::size_t n) { return ls_plan_host_stages(get(), to, n); });
+    }
+    /// See `ls_plan_enqueue`.
+    void enqueue(const device &on, void *stream, const ls_rollouts &of, void *workspace, std::size_t bytes,
+                 const ls_credit_views *with = nullptr) const {
+        need(ls_plan_enqueue(get(), on.get(), stream, &of, with, workspace, bytes));
+    }
+    /// Waits; throws where a stage met a bad value.
+    void alarms(const device &on, void *stream, void *workspace, std::size_t bytes) const {
+        need(ls_plan_alarms(get(), on.get(), stream, workspace, bytes));
+    }
+    /// With everything checked, and waiting.
+    void run(const device &on, void *stream, const ls_rollouts &of, void *workspace, std::size_t bytes,
+             const ls_credit_views *with = nullptr) const {
+        need(ls_plan_run(get(), on.get(), stream, &of, with, workspace, bytes));
+    }
+    const ls_plan *get() const noexcept { return own_.get(); }
+
+private:
+    detail::owner<ls_plan, ls_plan_free> own_;
+};
+
+/// Exact sums of parts of a batch; of no rows at first.
+class totals {
+public:
+    totals() : own_(detail::made<decltype(own_)>([](ls_totals **out) { return ls_totals_new(out); })) {}
+    explicit totals(const output &of)
+        : own_(detail::made<decltype(own_)>([&](ls_totals **out) { return ls_totals_of(of.get(), out); })) {}
+    explicit totals(span<const std::uint8_t> bytes)
+        : own_(detail::made<decltype(own_)>([&](ls_totals **out) { return ls_totals_from_bytes(bytes.data(), bytes.size(), out); })) {}
+    totals(span<const std::int64_t> limbs, const std::array<double, 2> &maxima)
+        : own_(detail::made<decltype(own_)>(
+              [&](ls_totals **out) { return ls_totals_from_limbs(limbs.data(), limbs.size(), maxima.data(), out); })) {}
+    totals &operator+=(const totals &other) {
+        need(ls_totals_merge(own_.get(), other.get()));
+        return *this;
+    }
+    std::vector<std::uint8_t> bytes() const {
+        std::vector<std::uint8_t> to(LS_TOTALS_BYTES);
+        need(ls_totals_to_bytes(get(), to.data(), to.size()));
+        return to;
+    }
+    /// What ranks add element by element, and what they take the maximum of.
+    std::pair<std::vector<std::int64_t>, std::array<double, 2>> limbs() const {
+        std::pair<std::vector<std::int64_t>, std::array<double, 2>> to(std::vector<std::int64_t>(LS_TOTALS_LIMBS), {});
+        need(ls_totals_to_limbs(get(), to.first.data(), to.first.size(), to.second.data()));
+        return to;
+    }
+    double loss() const {
+        double to = 0;
+        need(ls_totals_loss(get(), &to));
+        return to;
+    }
+    std::array<std::uint64_t, 3> counts() const {
+        std::array<std::uint64_t, 3> to{};
+        need(ls_totals_counts(get(), to.data()));
+        return to;
+    }
+    const ls_totals *get() const noexcept { return own_.get(); }
+
+private:
+    detail::owner<ls_totals, ls_totals_free> own_;
+};
+
+} // namespace lockstep
+
+#endif

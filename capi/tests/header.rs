@@ -1,0 +1,52 @@
+//! `include/lockstep.h` is what cbindgen makes of the sources; `LOCKSTEP_WRITE=1` writes it.
+
+use lockstep::Column;
+use std::fmt::Write as _;
+use std::path::Path;
+
+/// The sources whose items the header has, in its order.
+const SOURCES: [&str; 7] = ["error", "columns", "device", "recipe", "results", "plan", "totals"];
+
+/// The columns as the struct that `columns.rs` makes by a macro, which cbindgen does not read.
+fn columns() -> String {
+    let mut out = String::from(
+        "/// Columns of a batch; those that a recipe does not read may be left out: a null `data`. All zero but `size` is none.\n\
+         #[repr(C)]\npub struct ls_rollouts {\n    /// `sizeof(ls_rollouts)`.\n    pub size: u32,\n    /// 0.\n    pub reserved: u32,\n",
+    );
+    for column in Column::ALL {
+        let (name, element, shape) = (column.name(), column.element().name(), column.shape().name());
+        _ = writeln!(out, "    /// `{shape}` {}\n    pub {name}: ls_span<{element}>,", column.meaning());
+    }
+    out + "}\n"
+}
+
+fn header() -> String {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let made = tempfile::tempdir().unwrap();
+    let rollouts = made.path().join("rollouts.rs");
+    std::fs::write(&rollouts, columns()).unwrap();
+    let config = cbindgen::Config::from_file(folder.join("cbindgen.toml")).unwrap();
+    let mut builder = cbindgen::Builder::new().with_config(config).with_src(folder.join("src/lib.rs"));
+    for source in SOURCES {
+        builder = builder.with_src(folder.join(format!("src/{source}.rs")));
+    }
+    let mut text = Vec::new();
+    builder.with_src(rollouts).generate().unwrap().write(&mut text);
+    String::from_utf8(text).unwrap().replace("// # Safety\n", "// Required:\n")
+}
+
+#[test]
+fn the_header_is_what_cbindgen_writes() {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("include/lockstep.h");
+    let made = header();
+    if std::env::var_os("LOCKSTEP_WRITE").is_some() {
+        std::fs::write(&file, &made).unwrap();
+    }
+    let committed = std::fs::read_to_string(&file).unwrap_or_default();
+    let differs = committed.lines().zip(made.lines()).position(|(committed, made)| committed != made);
+    assert!(
+        committed == made,
+        "include/lockstep.h differs from line {}: LOCKSTEP_WRITE=1 cargo test -p lockstep-capi --test header writes it",
+        differs.map_or(committed.lines().count().min(made.lines().count()), |line| line) + 1
+    );
+}

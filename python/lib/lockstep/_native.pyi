@@ -107,11 +107,10 @@ class Plan:
         """
         `(name, type, elements, first byte)` of each result in the workspace.
         """
-    def run(self, /, device: Device, stream: SupportsIndex, columns: SupportsGetItem[int, tuple[SupportsIndex, SupportsIndex, SupportsIndex]], credit: tuple[tuple[SupportsIndex, SupportsIndex], bool, tuple[SupportsIndex, SupportsIndex] | None, tuple[SupportsIndex, SupportsIndex] | None, tuple[SupportsIndex, SupportsIndex] | None] | None, workspace: tuple[SupportsIndex, SupportsIndex], coef: tuple[SupportsIndex, SupportsIndex] | None) -> tuple[float, float | None] | None:
+    def run(self, /, device: Device, stream: SupportsIndex, columns: SupportsGetItem[int, tuple[SupportsIndex, SupportsIndex, SupportsIndex]], credit: tuple[tuple[SupportsIndex, SupportsIndex], bool, tuple[SupportsIndex, SupportsIndex] | None, tuple[SupportsIndex, SupportsIndex] | None, tuple[SupportsIndex, SupportsIndex] | None] | None, workspace: tuple[SupportsIndex, SupportsIndex]) -> None:
         """
         Enqueues the plan on `stream` and waits, so that a bad value is an exception. `columns` are `(number, address, elements)`, `credit` is
-        `(advantage, per_token, loss_mask, weights, returns)` with an address and a length each, `coef` where dL/dlogp goes if not into the
-        workspace. Loss and value loss, of a CPU.
+        `(advantage, per_token, loss_mask, weights, returns)` with an address and a length each.
         """
     @property
     def workspace_bytes(self, /) -> int:

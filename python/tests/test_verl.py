@@ -6,6 +6,7 @@ import torch
 core_algos = pytest.importorskip("verl.trainer.ppo.core_algos")
 from verl.workers.config import ActorConfig, PolicyLossConfig  # noqa: E402
 
+import lockstep.faults  # noqa: E402
 import lockstep.torch  # noqa: E402
 import lockstep.verl  # noqa: E402
 
@@ -168,3 +169,18 @@ def test_a_key_of_verl_that_a_loss_needs_is_named():
     own.policy_loss.__dict__["dro_beta"] = None
     with pytest.raises(lockstep.Error, match="policy_loss.dro_beta is not set"):
         lockstep.verl.policy_loss("dro", old, new, advantages, mask, config=own)
+
+
+def test_a_bad_value_is_nan_where_the_environment_says_so(monkeypatch):
+    old, new, mask, advantages = batch(1)
+    monkeypatch.setattr(lockstep.faults, "_WARNED", [])
+    with torch.no_grad():
+        new[0, 0] = float("nan")
+    arguments = ("vanilla", old, new, advantages, mask, "token-mean", config())
+    with pytest.raises(lockstep.Error, match=r"`logp`\[0\]"):
+        lockstep.verl.policy_loss(*arguments)
+    monkeypatch.setenv("LOCKSTEP_ON_ERROR", "nan")
+    with pytest.warns(RuntimeWarning, match=r"`logp`\[0\]"):
+        loss, logged = lockstep.verl.policy_loss(*arguments)
+    loss.backward()
+    assert loss.isnan() and new.grad.isnan().all() and all(value != value for value in logged.values())

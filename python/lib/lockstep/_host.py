@@ -72,7 +72,7 @@ class Host:
 
     def loss(self, name: str, aggregation: str, keys: Callable[[], Mapping[str, Any]]) -> Recipe:
         """The recipe of a loss whose sum the trainer divides: of its own `keys` where `name` is empty."""
-        source = keys() if not name else file() if name == "file" else name
+        source: Any = keys() if not name else file() if name == "file" else name
         key = source if isinstance(source, str) else items(source)
         return self._summed(name or str(source["extends"]), key, aggregation)
 
@@ -115,7 +115,7 @@ def _toml(text: str) -> dict[str, Any]:
         raise Error(f"lockstep:file: {error}") from None
 
 
-def options(on_error: str | None = None, positive_logp: str | None = None) -> dict[str, str]:
+def options(on_error: str | None = None, positive_logp: str | None = None) -> dict[str, Any]:
     """What is asked for of these arguments of `lockstep.torch.loss`; where None, by the environment: `LOCKSTEP_ON_ERROR`,
     `LOCKSTEP_POSITIVE_LOGP`."""
     found = {

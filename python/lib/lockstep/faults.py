@@ -41,4 +41,4 @@ def refused(error: Exception, active: list[Tensor | None]) -> Tensor:
     if not _WARNED:
         _WARNED.append(str(error))
         warnings.warn(f"{error}: the loss is NaN (on_error='nan'; said once)", RuntimeWarning, stacklevel=4)
-    return sum((each.float() * float("nan")).sum() for each in active if each is not None)
+    return torch.stack([(each.float() * float("nan")).sum() for each in active if each is not None]).sum()

@@ -17,6 +17,7 @@ Written against NeMo RL at 7ea279ab (`nemo_rl/algorithms/loss/interfaces.py`, `l
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -266,4 +267,4 @@ def patch(name: str = "") -> None:
     """Puts our loss in the place of NeMo RL's in `nemo_rl.algorithms.grpo` of this process; `name`: a recipe's."""
     import nemo_rl.algorithms.grpo as grpo
 
-    replace(grpo, "ClippedPGLossFn", lambda *args, **kwargs: ClippedPGLossFn(*args, recipe=name, **kwargs))
+    replace(grpo, "ClippedPGLossFn", partial(ClippedPGLossFn, recipe=name))

@@ -1,6 +1,7 @@
 """Routing replay: our weights and gradients beside torch's of a forced router; traces."""
 
 import math
+import pickle
 
 import numpy as np
 import pytest
@@ -64,10 +65,11 @@ def test_a_trace_goes_through_bytes_and_files(experts):
     assert (recorded.tokens, recorded.layers, recorded.top_k) == ids.shape
     assert len(recorded.entries) == ids.size * (1 if experts <= 256 else 2)
     again = routing.RoutingTrace.from_safetensors(recorded.to_safetensors())
-    assert again.entries == recorded.entries and again.experts == experts
+    assert again == recorded == pickle.loads(pickle.dumps(recorded)) and again.entries == recorded.entries
+    assert repr(again) == f"RoutingTrace(6 tokens, 3 layers, 4 of {experts} experts)"
     again.stitch(recorded, 1, 3)
     again.append_absent(1)
-    assert again.tokens == 9
+    assert again.tokens == 9 and again != recorded
     scores = scores_and_ids(6, experts)[0]
     ran = routing.gates_of_trace(scores, routing.entries(recorded, "cpu"), 1, routing.Router(4))[1]
     want = torch.from_numpy(ids[:, 1].copy())

@@ -172,10 +172,14 @@ class RoutingTrace:
     """
     Which experts ran: `[tokens, layers, top_k]`, packed like the tokens, a byte or two an entry.
     """
+    def __eq__(self, value: object, /) -> bool: ...
+    def __ne__(self, value: object, /) -> bool: ...
     def __new__(cls, /, experts: SupportsIndex, layers: SupportsIndex, top_k: SupportsIndex) -> RoutingTrace:
         """
         Without tokens.
         """
+    def __reduce__(self, /) -> tuple[Any, tuple[bytes]]: ...
+    def __repr__(self, /) -> str: ...
     def append_absent(self, /, tokens: SupportsIndex) -> None:
         """
         Appends tokens without a record: the live router chooses there.

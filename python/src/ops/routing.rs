@@ -214,7 +214,8 @@ pub(crate) fn balance_loss(py: Python<'_>, at: On, coef: f64, arrays: Arrays) ->
 }
 
 /// Which experts ran: `[tokens, layers, top_k]`, packed like the tokens, a byte or two an entry.
-#[pyclass(name = "RoutingTrace", module = "lockstep")]
+#[pyclass(name = "RoutingTrace", module = "lockstep.routing", eq)]
+#[derive(PartialEq)]
 pub(crate) struct PyTrace(RoutingTrace);
 
 #[pymethods]
@@ -241,6 +242,20 @@ impl PyTrace {
     /// The bytes of a safetensors file.
     fn to_safetensors<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
         Ok(PyBytes::new(py, &self.0.to_safetensors().map_err(refused)?))
+    }
+
+    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<(Bound<'py, PyAny>, (Bound<'py, PyBytes>,))> {
+        let bytes = slf.borrow().to_safetensors(slf.py())?;
+        Ok((slf.get_type().getattr("from_safetensors")?, (bytes,)))
+    }
+
+    fn __repr__(&self) -> String {
+        let (tokens, layers) = (self.0.tokens(), self.0.layers());
+        format!(
+            "RoutingTrace({tokens} tokens, {layers} layers, {} of {} experts)",
+            self.0.top_k(),
+            self.0.experts()
+        )
     }
 
     #[getter]

@@ -3,10 +3,10 @@
 //! ```no_run
 //! use cudarc::driver::CudaContext;
 //! use lockstep::plan::{Calls, Capacity};
-//! use lockstep::{Outputs, Recipe, Views};
+//! use lockstep::{Device, Outputs, Recipe, Views};
 //! use lockstep_interop::cudarc::{OnStream, result};
 //!
-//! let stream = CudaContext::new(0)?.new_stream()?;
+//! let (device, stream) = (Device::open("cuda:0")?, CudaContext::new(0)?.new_stream()?);
 //! let capacity = Capacity { tokens: 10, sequences: 4, groups: 2 };
 //! let plan = Recipe::named("dapo")?.plan_exactly(capacity, Calls::Both, Outputs::ALL)?;
 //!
@@ -15,7 +15,7 @@
 //! let logp = stream.clone_htod(&[-0.5_f32; 10])?;
 //! let mut workspace = stream.alloc_zeros::<u8>(plan.workspace_bytes())?;
 //! {
-//!     let mut on = OnStream::new(&stream)?;
+//!     let mut on = OnStream::new(&device, &stream)?;
 //!     let columns = Views {
 //!         cu_seqlens: Some(on.read(&cu_seqlens)?),
 //!         cu_groups: Some(on.read(&cu_groups)?),
@@ -37,7 +37,7 @@ use ::cudarc::driver::sys::CUdeviceptr;
 use ::cudarc::driver::{CudaSlice, CudaStream, CudaView, DevicePtr, DevicePtrMut, SyncOnDrop};
 use lockstep::core::ragged::{In, Out};
 use lockstep::plan::{Plan, Queue};
-use lockstep::{ColumnElement, Device};
+use lockstep::{Backend, ColumnElement, Device};
 use std::fmt;
 use std::ops::Deref;
 use std::ptr::{with_exposed_provenance, with_exposed_provenance_mut};
@@ -57,16 +57,19 @@ impl fmt::Debug for OnStream<'_> {
 }
 
 impl<'a> OnStream<'a> {
-    /// The queue of a stream. The first of a device loads Lockstep's kernels there, the next are cheap.
+    /// The queue of a stream of `device`, which has Lockstep's kernels: open it once and keep it.
     ///
-    /// Errors: a context that is not its device's primary one; what keeps Lockstep from using the device.
-    pub fn new(stream: &'a CudaStream) -> Result<Self, Error> {
+    /// Errors: a stream of another device, or of a context that is not the device's primary one.
+    pub fn new(device: &'a Device, stream: &'a CudaStream) -> Result<Self, Error> {
         let context = stream.context();
+        if device.backend() != Backend::Cuda || device.ordinal() != Some(context.ordinal()) {
+            let expected = format!("cuda:{}, the stream's", context.ordinal());
+            return Err(Error::argument("device", expected, device.describe()));
+        }
         if !context.is_primary() {
             let expected = "a stream of the device's primary context (`CudaContext::new`)";
             return Err(Error::argument("stream", expected, "one of another context"));
         }
-        let device = Device::open(&format!("cuda:{}", context.ordinal()))?;
         // SAFETY: a stream of this device's primary context, which is borrowed for as long as the queue is there.
         let queue = unsafe { device.queue_on(stream.cu_stream().cast())? };
         Ok(OnStream { stream, queue, lent: Vec::new() })

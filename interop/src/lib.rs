@@ -3,9 +3,9 @@
 //!
 //! | feature | module | what it takes |
 //! |---|---|---|
-//! | `candle` | [`candle`](crate::candle) | candle 0.11, CPU tensors |
-//! | `burn` | [`burn`](crate::burn) | burn 0.22, tensors of any device |
-//! | `cudarc` | [`cudarc`](crate::cudarc) | cudarc 0.19: `CudaSlice`, `CudaView`, `CUdeviceptr`, `CudaStream` |
+//! | `candle` | `candle` | candle 0.11, CPU tensors |
+//! | `burn` | `burn` | burn 0.22, tensors of any device |
+//! | `cudarc` | `cudarc` | cudarc 0.19: `CudaSlice`, `CudaView`, `CUdeviceptr`, `CudaStream` |
 //!
 //! Nothing is on by default. Other bindings of CUDA and HIP need no feature: their buffers are addresses, which
 //! [`In::from_raw`](lockstep::core::ragged::In::from_raw) and [`Views::from_raw`](lockstep::Views::from_raw) take.

@@ -78,13 +78,13 @@ fn check(
 #[test]
 #[ignore = "needs a CUDA driver"]
 fn every_recipe() -> Result<()> {
-    let stream = CudaContext::new(0)?.new_stream()?;
+    let (device, stream) = (Device::open("cuda:0")?, CudaContext::new(0)?.new_stream()?);
     for name in recipe::names() {
         let (rollouts, both, plan) = batch(name)?;
         let uploaded = Uploaded::new(&stream, &rollouts)?;
         let mut workspace = stream.alloc_zeros::<u8>(plan.workspace_bytes())?;
         {
-            let mut on = OnStream::new(&stream)?;
+            let mut on = OnStream::new(&device, &stream)?;
             let columns = uploaded.views(&mut on)?;
             let into = on.write(&mut workspace)?;
             // SAFETY: columns of the plan's lengths, whose offsets the CPU has checked; a zeroed workspace.
@@ -98,7 +98,7 @@ fn every_recipe() -> Result<()> {
 #[test]
 #[ignore = "needs a CUDA driver"]
 fn streams_wait_for_each_other() -> Result<()> {
-    let context = CudaContext::new(0)?;
+    let (device, context) = (Device::open("cuda:0")?, CudaContext::new(0)?);
     let (first, second) = (context.new_stream()?, context.new_stream()?);
     let (rollouts, both, plan) = batch("dapo")?;
     let mut uploaded = Uploaded::new(&first, &rollouts)?;
@@ -109,7 +109,7 @@ fn streams_wait_for_each_other() -> Result<()> {
     uploaded.logp = Some(logp);
     let mut workspace = first.alloc_zeros::<u8>(plan.workspace_bytes())?;
     {
-        let mut on = OnStream::new(&second)?;
+        let mut on = OnStream::new(&device, &second)?;
         let columns = uploaded.views(&mut on)?;
         let into = on.write(&mut workspace)?;
         // SAFETY: as above.
@@ -124,7 +124,7 @@ fn streams_wait_for_each_other() -> Result<()> {
 #[test]
 #[ignore = "needs a CUDA driver"]
 fn raw_addresses_and_alarms() -> Result<()> {
-    let stream = CudaContext::new(0)?.default_stream();
+    let (device, stream) = (Device::open("cuda:0")?, CudaContext::new(0)?.default_stream());
     let (mut rollouts, both, plan) = batch("grpo")?;
     for bad in [false, true] {
         if bad {
@@ -134,7 +134,7 @@ fn raw_addresses_and_alarms() -> Result<()> {
         let mut workspace = stream.alloc_zeros::<u8>(plan.workspace_bytes())?;
         let bytes = workspace.len();
         {
-            let mut on = OnStream::new(&stream)?;
+            let mut on = OnStream::new(&device, &stream)?;
             let logp = uploaded.logp.as_ref().unwrap().device_ptr(&stream).0;
             let memory = workspace.device_ptr_mut(&stream).0;
             // SAFETY: addresses and lengths of slices that live longer; else as above.
@@ -157,7 +157,7 @@ fn raw_addresses_and_alarms() -> Result<()> {
 #[test]
 #[ignore = "needs a CUDA driver"]
 fn what_is_wrong_is_named() -> Result<()> {
-    let context = CudaContext::new(0)?;
+    let (device, context) = (Device::open("cuda:0")?, CudaContext::new(0)?);
     let stream = context.default_stream();
     let (_, _, plan) = batch("dapo")?;
     let workspace = stream.alloc_zeros::<u8>(512)?;
@@ -173,14 +173,19 @@ fn what_is_wrong_is_named() -> Result<()> {
     // SAFETY: the primary context, which stays: the second owner is never dropped.
     let foreign = unsafe { CudaContext::from_raw_context(0, context.cu_device(), context.cu_ctx())? };
     let of_foreign = foreign.default_stream();
-    let said = refused(OnStream::new(&of_foreign).map(drop));
+    let said = refused(OnStream::new(&device, &of_foreign).map(drop));
     std::mem::forget((foreign, of_foreign));
     assert!(said.contains("primary"), "{said}");
 
+    let cpu = Device::cpu();
+    let said = refused(OnStream::new(&cpu, &stream).map(drop));
+    assert!(said.contains("cuda:0") && said.contains("cpu"), "{said}");
     if CudaContext::device_count()? > 1 {
         let other = CudaContext::new(1)?.default_stream();
+        let said = refused(OnStream::new(&device, &other).map(drop));
+        assert!(said.contains("cuda:1") && said.contains("cuda:0"), "{said}");
         let elsewhere = other.alloc_zeros::<f32>(4)?;
-        let said = refused(OnStream::new(&stream)?.read(&elsewhere).map(drop));
+        let said = refused(OnStream::new(&device, &stream)?.read(&elsewhere).map(drop));
         assert!(said.contains("device 0") && said.contains("device 1"), "{said}");
     }
     Ok(())

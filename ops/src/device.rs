@@ -114,6 +114,15 @@ impl Device {
         }
     }
 
+    /// Its number among the devices of its kind; none for a CPU.
+    pub fn ordinal(&self) -> Option<usize> {
+        match &self.kind {
+            Kind::Cpu(_) => None,
+            Kind::Cuda(gpu) => Some(gpu.info().ordinal),
+            Kind::Rocm(gpu) => Some(gpu.info().ordinal),
+        }
+    }
+
     /// What it is, for a log: `cpu (avx512, 2 threads)`.
     pub fn describe(&self) -> String {
         match &self.kind {

@@ -406,7 +406,7 @@ def test_a_micro_batch_without_a_live_token_is_0(slime, nemo, areal):
     packed.mask = torch.zeros_like(packed.mask)
     for loss, gradient in (
         slime_call(packed, {})[:2],
-        nemo_call(packed, {**config, "use_importance_sampling_correction": True})[:2],
+        nemo_call(packed, {**config, "use_importance_sampling_correction": True, "global_valid_toks": 0, "global_valid_seqs": 0})[:2],
         areal_call(packed, {}),
         (lambda out, gradient: (out[0].item(), gradient))(*openrlhf_call(packed, {})),
     ):

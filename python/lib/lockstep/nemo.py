@@ -196,7 +196,9 @@ class ClippedPGLossFn:
         if "logp_rollout" in reads:
             columns["logp_rollout"] = sampler
         out = sums(own, credit, logp=logp, logp_old=old, **columns, **batch)
-        counted = global_valid_toks if self.by_tokens else global_valid_seqs
+        # A batch without a live token is 0, as NeMo RL's.
+        tokens, sequences = global_valid_toks + 1e-8, global_valid_seqs + 1e-8
+        counted = tokens if self.by_tokens else sequences
         loss, penalty, likelihood = out.loss / counted, 0.0, 0.0
         term = None if self.recipe else kl(keys)
         if term is not None:
@@ -211,7 +213,7 @@ class ClippedPGLossFn:
             own = _HOST.loss("", "token-sum", lambda: term)
             value = sums(own, _flat(logp, 1.0), logp=logp, logp_old=logp.detach(), loss_mask=right).loss / right.sum().clamp(min=1)
             loss, likelihood = loss + keys["positive_example_nll_weight"] * value, value.item()
-        said = self._said(out, logp.detach(), old, sampler, mask, global_valid_toks)
+        said = self._said(out, logp.detach(), old, sampler, mask, tokens)
         return loss, {
             "loss": loss.item(),
             "kl_penalty": penalty,

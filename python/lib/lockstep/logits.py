@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 
 from . import _native
+from ._operator import operator
 from .arrays import cast, check_constant, check_shape, launch
 from .columns import error
 
@@ -81,8 +82,7 @@ def _outputs(logits: Tensor, entropy: bool) -> tuple[Tensor, ...]:
     return (new(shape), new(moments), new(shape), new(shape, torch.int64), new(moments), new(moments), new((3, *shape), torch.float64))
 
 
-@torch.library.custom_op("lockstep::logits_statistics", mutates_args=())
-def _statistics(
+def _logits_statistics(
     logits: Tensor, labels: Tensor, mask: Tensor | None, temperature: float, entropy: bool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     """logp, entropy, lse, top, collision, score_norm, state."""
@@ -97,13 +97,7 @@ def _statistics(
     return (*out[:3], top.long(), *out[4:])
 
 
-@_statistics.register_fake
-def _(logits, labels, mask, temperature, entropy):
-    return _outputs(logits, entropy)
-
-
-@torch.library.custom_op("lockstep::logits_gradient", mutates_args=())
-def _gradient(
+def _logits_gradient(
     logits: Tensor, labels: Tensor, mask: Tensor | None, temperature: float, state: Tensor, coef: Tensor, coef_entropy: Tensor | None
 ) -> Tensor:
     """dL/dlogits from dL/dlogp and dL/d(entropy)."""
@@ -117,9 +111,7 @@ def _gradient(
     return gradient.to(logits.dtype)
 
 
-@_gradient.register_fake
-def _(logits, *rest):
-    return logits.new_empty(logits.shape)
+_gradient = operator(_logits_gradient, lambda logits, *rest: logits.new_empty(logits.shape))
 
 
 def _keep(ctx, inputs, output):
@@ -135,7 +127,9 @@ def _backward(ctx, of_logp, of_entropy, *_):
     return _gradient(logits, labels, mask, ctx.temperature, state, of_logp, of_entropy), None, None, None, None
 
 
-_statistics.register_autograd(_backward, setup_context=_keep)
+_statistics = operator(
+    _logits_statistics, lambda logits, labels, mask, temperature, entropy: _outputs(logits, entropy), _keep, _backward
+)
 
 
 def statistics(
@@ -155,8 +149,7 @@ def statistics(
     return Statistics(logp, of_entropy, lse, top, *moments) if entropy else Statistics(logp, None, lse, top, None, None)
 
 
-@torch.library.custom_op("lockstep::logits_kl", mutates_args=())
-def _kl(
+def _logits_kl(
     logits: Tensor, reference: Tensor, mask: Tensor | None, coef: Tensor, over: str, temperature: float, gradient: bool
 ) -> tuple[Tensor, Tensor]:
     """KL of each row, and dL/dlogits from dL/dKL."""
@@ -169,8 +162,7 @@ def _kl(
     return value, logits.new_empty(0) if of_logits is None else of_logits.to(logits.dtype)
 
 
-@_kl.register_fake
-def _(logits, reference, mask, coef, over, temperature, gradient):
+def _shapes_kl(logits, reference, mask, coef, over, temperature, gradient):
     return logits.new_empty(logits.shape[:-1], dtype=torch.float32), logits.new_empty(logits.shape if gradient else 0)
 
 
@@ -187,7 +179,7 @@ def _backward_kl(ctx, of_value, _):
     return gradient, None, None, None, None, None, None
 
 
-_kl.register_autograd(_backward_kl, setup_context=_keep_kl)
+_kl = operator(_logits_kl, _shapes_kl, _keep_kl, _backward_kl)
 
 
 def kl(

@@ -24,6 +24,7 @@ from torch import Tensor
 from . import _native
 from ._error import LockstepError
 from ._native import RoutingTrace
+from ._operator import operator
 from .arrays import cast, check_constant, check_shape, launch
 from .columns import error
 
@@ -96,7 +97,6 @@ def entries(recorded: RoutingTrace, device: Any) -> Tensor:
 
 
 # One signature for all: `ids` are integers [T, K], or entries of a trace [T, layers, K] of which `layer` is taken.
-@torch.library.custom_op("lockstep::gating", mutates_args=())
 def _gating(
     scores: Tensor, ids: Tensor | None, mask: Tensor | None, bias: Tensor | None,
     layer: int, top_k: int, kind: str, scale: float, groups: int, top_groups: int,
@@ -122,13 +122,11 @@ def _gating(
     return weights, chosen.long(), replayed.bool()
 
 
-@_gating.register_fake
-def _(scores, ids, mask, bias, layer, top_k, kind, scale, groups, top_groups):
+def _shapes(scores, ids, mask, bias, layer, top_k, *router):
     rows, new = scores.shape[0], scores.new_empty
     return new(rows, top_k), new(rows, top_k, dtype=torch.int64), new(rows, dtype=torch.bool)
 
 
-@torch.library.custom_op("lockstep::gating_gradient", mutates_args=())
 def _gating_gradient(
     scores: Tensor, chosen: Tensor, weights: Tensor, coef: Tensor, top_k: int, kind: str, scale: float, groups: int, top_groups: int
 ) -> Tensor:
@@ -142,9 +140,7 @@ def _gating_gradient(
     return gradient
 
 
-@_gating_gradient.register_fake
-def _(scores, *rest):
-    return torch.empty_like(scores)
+_gradient = operator(_gating_gradient, lambda scores, *rest: torch.empty_like(scores))
 
 
 def _keep(ctx, inputs, output):
@@ -154,10 +150,10 @@ def _keep(ctx, inputs, output):
 
 
 def _backward(ctx, of_weights, *_):
-    return (_gating_gradient(*ctx.saved_tensors, of_weights, *ctx.router), *[None] * 9)
+    return (_gradient(*ctx.saved_tensors, of_weights, *ctx.router), *[None] * 9)
 
 
-_gating.register_autograd(_backward, setup_context=_keep)
+_replayed = operator(_gating, _shapes, _keep, _backward)
 
 
 def gates(
@@ -191,11 +187,10 @@ def gates_of_trace(
     scores: Tensor, recorded: Tensor | None, layer: int, router: Router, bias: Tensor | None = None, mask: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
     """`gates` of the `entries` of a trace with several layers, of which `layer` is run."""
-    return _gating(scores.float().contiguous(), recorded, mask, bias, layer, *router)[:2]
+    return _replayed(scores.float().contiguous(), recorded, mask, bias, layer, *router)[:2]
 
 
-@torch.library.custom_op("lockstep::balance_loss", mutates_args=())
-def _balance(scores: Tensor, load: Tensor, coef: float) -> tuple[Tensor, Tensor]:
+def _balance_loss(scores: Tensor, load: Tensor, coef: float) -> tuple[Tensor, Tensor]:
     new, gradient = scores.new_empty, torch.empty_like(scores)
     total, alarm = new(1, dtype=torch.float64), new(scores.shape[0], dtype=torch.int32)
     row_loss = new(scores.shape[0], dtype=torch.float64)
@@ -203,17 +198,17 @@ def _balance(scores: Tensor, load: Tensor, coef: float) -> tuple[Tensor, Tensor]
     return total[0].float(), gradient
 
 
-@_balance.register_fake
-def _(scores, load, coef):
-    return scores.new_empty(()), torch.empty_like(scores)
-
-
 def _keep_balance(ctx, inputs, output):
     ctx.mark_non_differentiable(output[1])
     ctx.save_for_backward(output[1])
 
 
-_balance.register_autograd(lambda ctx, of_loss, _: (of_loss * ctx.saved_tensors[0], None, None), setup_context=_keep_balance)
+_balance = operator(
+    _balance_loss,
+    lambda scores, load, coef: (scores.new_empty(()), torch.empty_like(scores)),
+    _keep_balance,
+    lambda ctx, of_loss, _: (of_loss * ctx.saved_tensors[0], None, None),
+)
 
 
 def balance_loss(scores: Tensor, load: Tensor, coef: float) -> Tensor:

@@ -190,6 +190,7 @@ static void values(const ls_device *device, const ls_recipe *recipe, const ls_cr
     FINE(ls_loss_into(device, recipe, &rollouts, credit, 0, output));
     rollouts.logp.len = 9;
     REFUSED(ls_loss_into(device, recipe, &rollouts, credit, 0, output), ARGUMENT, "logp", -1, "expected 10");
+    ls_output_free(output);
 
     rollouts = batch();
     REFUSED(ls_step(NULL, recipe, &rollouts, &none, &output), POINTER, "device", -1, "null");

@@ -239,6 +239,7 @@ impl Recipe {
                 let threshold = self.reward.threshold;
                 let passed = pass_at_k(device, batch, input.rewards, input.valid, k, threshold)?;
                 (out.advantage, out.groups.mean) = (passed.advantage, passed.pass_at_k);
+                out.groups.counted = passed.counted;
             }
             Estimator::Gdpo => {
                 let components = needed(columns.reward_components, "reward_components")?;

@@ -13,6 +13,8 @@ pub struct PassAtKOutput {
     pub advantage: Vec<f32>,
     /// Unbiased estimate of pass@k per group, `[G]`.
     pub pass_at_k: Vec<f32>,
+    /// Counted members per group, `[G]`.
+    pub counted: Vec<u32>,
 }
 
 /// Advantages for the goal that one of `k` attempts is correct, a reward above `threshold` being correct; formula:
@@ -40,9 +42,11 @@ pub fn pass_at_k(
     if let Some(valid) = valid {
         check_length("valid", batch.sequences(), "one per sequence", valid.len())?;
     }
-    let mut out =
-        PassAtKOutput { advantage: vec![0.0; batch.sequences()], pass_at_k: vec![0.0; batch.groups()] };
-    let mut counted = vec![0; batch.groups()];
+    let mut out = PassAtKOutput {
+        advantage: vec![0.0; batch.sequences()],
+        pass_at_k: vec![0.0; batch.groups()],
+        counted: vec![0; batch.groups()],
+    };
     let kernel = PassAtK {
         cu_groups: batch.cu_groups(),
         rewards: In::new(rewards),
@@ -51,13 +55,13 @@ pub fn pass_at_k(
         threshold,
         advantage: Out::new(&mut out.advantage),
         pass_at_k: Out::new(&mut out.pass_at_k),
-        counted: Out::new(&mut counted),
+        counted: Out::new(&mut out.counted),
     };
     kernel.check()?;
     device.run(&kernel)?;
-    if let Some(group) = counted.iter().position(|n| *n < k) {
+    if let Some(group) = out.counted.iter().position(|n| *n < k) {
         let (argument, expected) = ("cu_groups", "a group with at least k counted sequences");
-        let (index, got) = (Some(group), f64::from(counted[group]));
+        let (index, got) = (Some(group), f64::from(out.counted[group]));
         return Err(Argument::Value { argument, index, expected, got }.into());
     }
     Ok(out)

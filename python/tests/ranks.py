@@ -33,7 +33,7 @@ def world(rank, size, group, arrays, all_gather, add_floats):
 def refused(call):
     try:
         call()
-    except lockstep.Error as error:
+    except distributed.RankError as error:
         return [str(error), error.rank, error.argument, error.index]
     return None
 

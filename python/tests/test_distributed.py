@@ -240,6 +240,17 @@ def test_whitening_of_tokens():
     assert distributed.merge(halves) == moments
 
 
+def test_a_rank_may_have_no_rows():
+    none, moments = np.zeros(0, "f4"), distributed.moments(np.ones(2, "f4"), cu_seqlens=[0, 1, 3])
+    assert distributed.count(cu_seqlens=[0]) == distributed.count(loss_mask=np.zeros((0, 4), bool)) == (0, 0, 0)
+    assert distributed.count(loss_mask=np.zeros((3, 0), bool)) == (0, 0, 3)
+    assert distributed.moments(none, cu_seqlens=[0]) == lockstep.Moments()
+    assert distributed.whiten(none, moments=moments, cu_seqlens=[0]).shape == (0,)
+    assert distributed.merge([lockstep.Moments(), moments]) == moments
+    with pytest.raises(lockstep.Error, match="`values` has 1 entries: expected 2"):
+        distributed.moments(np.ones(1, "f4"), cu_seqlens=[0, 1, 3])
+
+
 def test_what_is_no_part_is_refused():
     good = lockstep.Totals().to_bytes()
     for parts, message in [

@@ -67,13 +67,12 @@ class ContextParallel:
         layout: of `segments`.
     """
 
-    def __init__(self, cu_seqlens: Any, group: Any = None, layout: str = "zigzag", device: Any = "cpu") -> None:
+    def __init__(self, cu_seqlens: Any, group: Any = None, layout: str = "zigzag") -> None:
         self._engine: Any = _engine(group)
         self.group, self.rank, self.size = group, dist.get_rank(group), dist.get_world_size(group)
         whose = [_tokens(segments(cu_seqlens, rank, self.size, layout)) for rank in range(self.size)]
         self._lengths = [len(own) for own in whose]
-        self._own = whose[self.rank].to(device)
-        self._place = torch.argsort(torch.cat(whose)).to(device)
+        self._own, self._place = whose[self.rank], torch.argsort(torch.cat(whose))
 
     @property
     def own_tokens(self) -> int:
@@ -98,9 +97,15 @@ class ContextParallel:
 
     def cut(self, whole: Tensor) -> Tensor:
         """This rank's tokens `[n]` of a column of whole rows `[N]`."""
+        self._move(whole.device)
         return whole.index_select(0, self._own)
 
+    def _move(self, device: torch.device) -> None:
+        if self._own.device != device:
+            self._own, self._place = self._own.to(device), self._place.to(device)
+
     def _whole(self, own: Tensor) -> Tensor:
+        self._move(own.device)
         flags = own.dtype == torch.bool
         own = own.detach().view(torch.uint8) if flags else own.detach()
         # Ranks whose rows have no multiple of chunks have fewer tokens: all send as many as the longest.

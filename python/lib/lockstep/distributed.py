@@ -12,8 +12,8 @@ floats gives another value for another number of ranks. What crosses the network
 the current GPU; **that has not run on a GPU yet**, gloo and MPI have. On Ray, tasks return `totals.to_bytes()`, and the driver merges them (`merge`).
 
 What these calls promise is said of loss, metrics, whitened advantages, counts and `coef`. Gradients of parameters are summed by DDP or FSDP, whose sums
-round. Every rank of the group makes the same calls in the same order. Where one rank fails in a call, all ranks raise its error and name it
-(`error.rank`), and nobody waits for it; a rank that dies is left to the time limit of the engine.
+round. Every rank of the group makes the same calls in the same order. Where one rank fails in a call, all ranks raise a `RankError` that names it, and
+nobody waits for it; a rank that dies is left to the time limit of the engine.
 """
 
 from __future__ import annotations
@@ -27,9 +27,16 @@ from . import Credit, Error, Loss, _totals
 from ._native import Moments, Totals, counts as _counts
 from .columns import Batch, Column, error, library
 
-__all__ = ["Moments", "Totals", "count", "counts", "merge", "moments", "reduce", "totals", "whiten"]
+__all__ = ["Moments", "RankError", "Totals", "count", "counts", "merge", "moments", "reduce", "totals", "whiten"]
 
 _NEVER = float("-inf")
+
+
+class RankError(Error):
+    """What one rank of a group was refused, raised on every rank of it."""
+
+    rank: int
+    """That rank: of all in torch.distributed, of the communicator in MPI."""
 
 
 class _Engine(Protocol):
@@ -98,7 +105,7 @@ def _agree(engine: _Engine, failure: Exception | None, numbers: list[float]) -> 
     what = str(failure) if isinstance(failure, Error) else f"{type(failure).__name__}: {failure}"
     said = (what, getattr(failure, "argument", None), getattr(failure, "index", None))
     message, argument, index = engine.broadcast(said, rank)
-    raised = Error(f"rank {rank}: {message}")
+    raised = RankError(f"rank {rank}: {message}")
     raised.rank, raised.argument, raised.index = rank, argument, index
     raise raised from failure
 
@@ -113,7 +120,7 @@ def _tried(make: Callable[[], Any]) -> tuple[Any, Exception | None]:
 def reduce(totals: Any, group: Any = None) -> Any:
     """The `Totals` or `Moments` of all ranks together, on every rank: those of `merge`, bit for bit, for up to 2^31 ranks.
 
-    `totals`: this rank's, or a function without arguments that makes them. What the function raises, all ranks raise:
+    `totals`: this rank's (`Totals()` of a rank without rows), or a function without arguments that makes them. What the function raises, all ranks raise:
     `reduce(lambda: lockstep.loss(...).totals())` leaves nobody waiting for a rank whose batch is bad.
     """
     engine = _engine(group)

@@ -2,11 +2,12 @@
 //! that the caller allocated. What is safe to pass is decided in `lib/lockstep/columns.py`, the one place that takes addresses of arrays.
 
 mod ops;
+mod prepared;
 mod totals;
 
 use lockstep::columns::{Column, Columns};
-use lockstep::core::ragged::{In, Offsets, Out};
-use lockstep::plan::{Calls, Capacity, CreditViews, Queue};
+use lockstep::core::ragged::{In, Out};
+use lockstep::plan::{Calls, Capacity, CreditViews, Slot};
 use lockstep::{Call, Device, Error, Metrics, Outputs, Plan, Recipe, Views, recipe};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -101,7 +102,9 @@ impl PyRecipe {
             Calls::Loss => self.0.reads_of(Call::Loss),
             Calls::Both => self.0.reads(),
         };
-        plan.map(|plan| PyPlan { plan, reads }).map_err(refused)
+        let plan = plan.map_err(refused)?;
+        let losses = ["loss", "value_loss"].map(|name| plan.slot(name));
+        Ok(PyPlan { plan, reads, losses })
     }
 }
 
@@ -132,6 +135,8 @@ impl PyDevice {
 struct PyPlan {
     plan: Plan,
     reads: Columns,
+    /// Where loss and value loss lie.
+    losses: [Option<Slot>; 2],
 }
 
 /// Address and length of an array.
@@ -144,24 +149,13 @@ fn view<T: Copy>((at, len): Place) -> In<'static, T> {
     unsafe { In::from_raw(at as *const T, len) }
 }
 
-impl PyPlan {
-    /// Whether the offsets of sequences and groups are offsets; launches believe them.
-    ///
-    /// # Safety
-    /// The columns are memory of the queue's device.
-    unsafe fn check_offsets(&self, queue: &Queue, columns: &Views<'_>) -> Result<(), Error> {
-        let read = |column: Option<In<'_, u32>>| -> Result<Vec<u32>, Error> {
-            let Some(column) = column else { return Ok(Vec::new()) };
-            let mut values = vec![0; column.len()];
-            // SAFETY: the caller's.
-            unsafe { queue.download(column.as_ptr(), &mut values)? };
-            Ok(values)
-        };
-        let (cu_seqlens, cu_groups) = (read(columns.cu_seqlens)?, read(columns.cu_groups)?);
-        let Capacity { tokens, sequences, .. } = self.plan.capacity();
-        Offsets::new("cu_seqlens", &cu_seqlens, tokens, "tokens")?;
-        Offsets::new("cu_groups", &cu_groups, sequences, "sequences")?;
-        Ok(())
+fn credit_views((advantage, per_token, loss_mask, weights, returns): CreditPlaces) -> CreditViews<'static> {
+    CreditViews {
+        advantage: view(advantage),
+        per_token,
+        loss_mask: loss_mask.map(view),
+        weights: weights.map(view),
+        returns: returns.map(view),
     }
 }
 
@@ -199,7 +193,9 @@ impl PyPlan {
     }
 
     /// Enqueues the plan on `stream` and waits, so that a bad value is an exception. `columns` are `(number, address, elements)`, `credit` is
-    /// `(advantage, per_token, loss_mask, weights, returns)` with an address and a length each.
+    /// `(advantage, per_token, loss_mask, weights, returns)` with an address and a length each, `coef` where dL/dlogp goes if not into the
+    /// workspace. Loss and value loss, of a CPU.
+    #[allow(clippy::too_many_arguments)] // Python's, one for each thing that has an address.
     fn run(
         &self,
         py: Python<'_>,
@@ -208,7 +204,8 @@ impl PyPlan {
         columns: Vec<(usize, usize, usize)>,
         credit: Option<CreditPlaces>,
         workspace: Place,
-    ) -> PyResult<()> {
+        coef: Option<Place>,
+    ) -> PyResult<Option<(f64, Option<f64>)>> {
         py.detach(|| {
             let mut places = [None; 64];
             for (number, at, len) in columns {
@@ -216,26 +213,18 @@ impl PyPlan {
                     *place = Some((at as *const c_void, len));
                 }
             }
-            let credit = credit.map(|(advantage, per_token, loss_mask, weights, returns)| CreditViews {
-                advantage: view(advantage),
-                per_token,
-                loss_mask: loss_mask.map(view),
-                weights: weights.map(view),
-                returns: returns.map(view),
-            });
+            let credit = credit.map(credit_views);
             // SAFETY: as for `view`; the workspace is as long as said, and nobody else's until the call, or the stream, is through.
             unsafe {
                 let columns = Views::from_raw(|column| places[column as usize]);
                 let queue = device.0.queue_on(stream as *mut c_void)?;
-                self.check_offsets(&queue, &columns)?;
                 let into = Out::from_raw(workspace.0 as *mut u8, workspace.1);
-                self.plan.enqueue(&queue, &columns, credit.as_ref(), into)?;
-                if let Err(error) = self.plan.alarms(&queue, into) {
-                    self.plan.diagnose(&queue, &columns, credit.as_ref())?;
-                    return Err(error);
-                }
+                let coef = coef.map(|(at, len)| Out::from_raw(at as *mut f32, len));
+                self.plan.enqueue_checked(&queue, &columns, credit.as_ref(), (into, coef))?;
+                let number = |slot: Slot| into.as_ptr().add(slot.offset).cast::<f64>().read();
+                let [loss, value] = self.losses.map(|slot| slot.filter(|_| queue.is_cpu()).map(number));
+                Ok(loss.map(|loss| (loss, value)))
             }
-            Ok(())
         })
         .map_err(refused)
     }
@@ -286,6 +275,8 @@ mod _native {
         PyRouter, PyTrace, balance_loss, draw_tokens, gating_backward, gating_forward, logits_gradient,
         logits_kl, logits_statistics, prefix_tree,
     };
+    #[pymodule_export]
+    use crate::prepared::PyPrepared;
     #[pymodule_export]
     use crate::totals::{PyMoments, PyTotals, counts};
     /// Of the package.

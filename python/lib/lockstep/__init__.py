@@ -72,6 +72,7 @@ class _Planned:
     def __init__(self, plan: Plan) -> None:
         self.plan, self.bytes = plan, plan.workspace_bytes
         self.results = {name: (type_, count, at) for name, type_, count, at in plan.results}
+        self.run = plan.run
         self.reads = frozenset(column.number for column in COLUMNS.values() if plan.reads(column.number))
 
 
@@ -82,6 +83,9 @@ def _plan(recipe: Recipe, calls: str, size: tuple[int, int, int], metrics: bool)
 
 class _Results:
     """Results of a plan by name, cut out of its workspace where they are asked for."""
+
+    losses: tuple[float, float | None] | None = None
+    """Loss and value loss as numbers, of a CPU."""
 
     def __init__(self, of: Any, planned: _Planned, block: Any) -> None:
         self.of, self.places, self.block = of, planned.results, block
@@ -137,41 +141,46 @@ class Loss:
         return _totals(*self._results)
 
 
-def _run(recipe: Recipe, calls: str, batch: Batch, credit: Credit | None, metrics: bool) -> _Results:
-    """Runs a plan of this very batch; its results by name."""
+def _run(
+    recipe: Recipe, calls: str, batch: Batch, credit: Credit | None, metrics: bool, coef: Any = None
+) -> _Results:
+    """Runs a plan of this very batch; its results by name. `coef` is where dL/dlogp goes, if not into the block of results."""
     of = batch.library
-    planned = _plan(recipe, calls, tuple(batch.size), metrics)
+    planned = _plan(recipe, calls, batch.size, metrics)
     block, address = of.workspace(planned.bytes)
     kept: list[Any] = []
-    threads = None if of.name != "cpu" or not hasattr(of, "torch") else of.torch.get_num_threads()
-    planned.plan.run(
-        _device(of.name, threads),
+    results = _Results(of, planned, block)
+    results.losses = planned.run(
+        _device(of.name, of.threads),
         of.stream,
         batch.places(planned.reads),
-        None if credit is None else _places(credit, batch, kept),
+        None if credit is None else _places(credit, of, kept),
         (address, planned.bytes),
+        None if coef is None else of.place(coef),
     )
-    return _Results(of, planned, block)
+    return results
 
 
-def _places(credit: Credit, batch: Batch, kept: list[Any]) -> tuple[Any, ...]:
+_CREDIT = {
+    name: Column(-1, f"credit.{name}", type_, "", "")
+    for name, type_ in (("advantage", "f32"), ("loss_mask", "u8"), ("weights", "f32"), ("returns", "f32"))
+}
+
+
+def _places(credit: Credit, of: Any, kept: list[Any]) -> tuple[Any, ...]:
     """Addresses of a credit's arrays, which stay in `kept`."""
-    of = batch.library
 
-    def place(name: str, value: Any, type_: str) -> tuple[int, int] | None:
-        if value is None:
+    def place(name: str) -> tuple[int, int] | None:
+        array = getattr(credit, name)
+        if array is None:
             return None
-        array = of.cast(Column(-1, f"credit.{name}", type_, "", ""), value)
-        kept.append(array)
+        column = _CREDIT[name]
+        if not of.fits(array, column.type):
+            array = of.cast(column, array)
+            kept.append(array)
         return of.place(array)
 
-    return (
-        place("advantage", credit.advantage, "f32"),
-        credit.per_token,
-        place("loss_mask", credit.loss_mask, "u8"),
-        place("weights", credit.weights, "f32"),
-        place("returns", credit.returns, "f32"),
-    )
+    return place("advantage"), credit.per_token, place("loss_mask"), place("weights"), place("returns")
 
 
 def _credit(recipe: Recipe, batch: Batch, results: _Results) -> Credit:

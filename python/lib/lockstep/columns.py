@@ -29,6 +29,9 @@ class Column(NamedTuple):
 COLUMNS = {name: Column(i, name, *rest) for i, (name, *rest) in enumerate(_columns())}
 
 
+NUMBERS = {name: column.number for name, column in COLUMNS.items()}
+
+
 def error(argument: str, message: str, index: int | None = None) -> LockstepError:
     """The exception for an argument."""
     exception = LockstepError(f"`{argument}`{message}")
@@ -39,12 +42,16 @@ def error(argument: str, message: str, index: int | None = None) -> LockstepErro
 class NumPy:
     """Arrays of NumPy."""
 
-    name, stream = "cpu", 0
+    name, stream, threads = "cpu", 0, None
 
     def __init__(self) -> None:
         import numpy
 
         self.np = numpy
+
+    def fits(self, value: Any, type_: str) -> bool:
+        """Whether `cast` would give the array as it is."""
+        return False
 
     def cast(self, column: Column, value: Any) -> Any:
         np = self.np
@@ -120,9 +127,13 @@ class Torch:
 
     @property
     def stream(self) -> int:
-        if self.device.type == "cpu":
+        if self.name == "cpu":
             return 0
         return self.torch.cuda.current_stream(self.device).cuda_stream
+
+    @property
+    def threads(self) -> int | None:
+        return self.torch.get_num_threads() if self.name == "cpu" else None
 
     def cast(self, column: Column, value: Any) -> Any:
         torch = self.torch
@@ -147,6 +158,11 @@ class Torch:
 
     def shape(self, array: Any) -> tuple[int, ...]:
         return tuple(array.shape)
+
+    def fits(self, value: Any, type_: str) -> bool:
+        """Whether `cast` would give the tensor as it is, or another that shares its memory."""
+        own = isinstance(value, self.torch.Tensor) and value.dtype == self.types[type_]
+        return own and value.device == self.device and value.is_contiguous()
 
     def place(self, array: Any) -> tuple[int, int]:
         return array.data_ptr(), array.numel()
@@ -207,8 +223,17 @@ def library(values: Any) -> NumPy | Torch:
     return _numpy()
 
 
-# What was found of batches whose tensors are passed as they are, by names, types and shapes: looking takes longer than a small loss.
-_LAYOUTS: dict[Any, tuple[Any, ...]] = {}
+class _Layout(NamedTuple):
+    """What was found of a batch whose tensors are passed as they are; looking takes longer than a small loss."""
+
+    library: Any
+    padded: tuple[int, int] | None
+    size: tuple[int, int, int]
+    added: dict[str, Any]
+
+
+# By names, types, shapes and devices.
+_LAYOUTS: dict[Any, _Layout] = {}
 
 
 def _key(given: dict[str, Any], group_size: int | None) -> tuple[Any, ...] | None:
@@ -225,15 +250,17 @@ class Batch:
     """Columns of one batch, ready to be passed: rows of tokens packed, or padded to `[B, T]`."""
 
     def __init__(self, columns: dict[str, Any], group_size: int | None) -> None:
+        given = {name: value for name, value in columns.items() if value is not None}
+        key = _key(given, group_size)
+        layout = _LAYOUTS.get(key)
+        if layout is not None:
+            self.library, self.padded, self.size, added = layout
+            given.update(added)
+            self.arrays = given
+            return
         unknown = [name for name in columns if name not in COLUMNS]
         if unknown:
             raise error(unknown[0], f" is no column: known are {', '.join(COLUMNS)}")
-        given = {name: value for name, value in columns.items() if value is not None}
-        key = _key(given, group_size)
-        if key in _LAYOUTS:
-            self.library, self.padded, self.size, added = _LAYOUTS[key]
-            self.arrays = {**given, **added}
-            return
         self.library = of = library(given.values())
         self.arrays = {name: of.cast(COLUMNS[name], value) for name, value in given.items()}
         self.padded: tuple[int, int] | None = None
@@ -248,13 +275,13 @@ class Batch:
             if sequences % size:
                 raise error("group_size", f" is {size}: expected a divisor of the {sequences} sequences")
             self.arrays["cu_groups"] = of.offsets(size, sequences // size)
-        self.size = [self._tokens(), sequences, self._rows("cu_groups")]
+        self.size = (self._tokens(), sequences, self._rows("cu_groups"))
         same = key is not None and all(array.data_ptr() == given[name].data_ptr() for name, array in self.arrays.items() if name in given)
         if same and any(COLUMNS[name].shape == TOKENS for name in given):
             if len(_LAYOUTS) >= 1024:
                 _LAYOUTS.clear()
             added = {name: array for name, array in self.arrays.items() if name not in given}
-            _LAYOUTS[key] = (of, self.padded, self.size, added)
+            _LAYOUTS[key] = _Layout(of, self.padded, self.size, added)
 
     def _rows(self, name: str) -> int:
         return max(self.library.shape(self.arrays[name])[0] - 1, 0)
@@ -287,9 +314,8 @@ class Batch:
 
     def places(self, reads: frozenset[int]) -> list[tuple[int, int, int]]:
         """Number, address and elements of each column whose number is among `reads`."""
-        of = self.library
-        numbered = ((COLUMNS[name].number, array) for name, array in self.arrays.items())
-        return [(number, *of.place(array)) for number, array in numbered if number in reads]
+        place = self.library.place
+        return [(NUMBERS[name], *place(array)) for name, array in self.arrays.items() if NUMBERS[name] in reads]
 
     def by_tokens(self, array: Any) -> Any:
         """A result of tokens in the shape that columns of tokens came in."""

@@ -19,8 +19,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from . import Credit, Recipe, _metrics, _nested, _run, names, recipe as _recipe
-from .columns import COLUMNS, Batch, error
+from . import Credit, Recipe, _device, _metrics, _nested, _plan, _run, names, recipe as _recipe
+from ._error import LockstepError
+from ._native import Prepared
+from .columns import COLUMNS, NUMBERS, Batch, error
+from .faults import bounded, of_values, refused
 
 __all__ = ["Loss", "loss", "metrics"]
 
@@ -30,6 +33,7 @@ _CREDIT = ("advantage", "loss_mask", "weights", "returns")
 _ACTIVE = ("logp", "entropy", "values")
 _READ = {column for name in names() for column, _, call, *_ in _recipe(name).needs() if call == "loss"}
 _COLUMNS = tuple(name for name in COLUMNS if name in _READ and name not in _ACTIVE)
+_KNOWN = frozenset((*_ACTIVE, *_COLUMNS))
 # One argument a column: torch takes lists of tensors apart in Python, which costs more than the loss.
 _LIBRARY = torch.library.Library("lockstep", "DEF")
 _LIBRARY.define(
@@ -63,8 +67,11 @@ def _stats(batch: Batch, results: Any) -> Tensor:
     return torch.cat([array.view(torch.uint8) for array in (counts, results["sums"], results["maxima"])])
 
 
-def _scalar(results: Any, name: str) -> Tensor:
-    return results[name][0].float()
+def _losses(results: Any) -> list[Tensor]:
+    """Loss and, where there is one, value loss, which share memory with nothing."""
+    if results.losses is not None:
+        return [torch.scalar_tensor(loss, dtype=torch.float32) for loss in results.losses if loss is not None]
+    return [results[name][0].float() for name in ("loss", "value_loss") if name in results]
 
 
 def _operator(recipe, group_size, per_token, metrics, logp, entropy, values, *rest):
@@ -72,16 +79,16 @@ def _operator(recipe, group_size, per_token, metrics, logp, entropy, values, *re
     columns = dict(zip(_COLUMNS, rest[len(_CREDIT) :]), logp=logp, entropy=entropy, values=values)
     batch = Batch(columns, group_size or None)
     results = _run(_read(recipe), "loss", batch, credit, metrics)
-    value = _scalar(results, "value_loss") if "value_loss" in results else logp.new_zeros(())
+    policy, *value = _losses(results)
     # Results must not share memory: the gradient keeps the workspace, what is rare is copied.
     rare = [results.get(name) for name in ("entropy_coef", "value_gradient")]
     rare = [logp.new_empty(0) if array is None else array.clone().view(logp.shape) for array in rare]
     stats = _stats(batch, results).clone() if metrics else logp.new_empty(0, dtype=torch.uint8)
-    return (_scalar(results, "loss"), value, results["coef"].view(logp.shape), *rare, stats)
+    return (policy, value[0] if value else logp.new_zeros(()), results["coef"].view(logp.shape), *rare, stats)
 
 
-for _device in ("CPU", "CUDA"):
-    _LIBRARY.impl("loss", _operator, _device)
+for _key in ("CPU", "CUDA"):
+    _LIBRARY.impl("loss", _operator, _key)
 
 
 @torch.library.register_fake("lockstep::loss", lib=_LIBRARY)
@@ -98,25 +105,23 @@ def _shapes(recipe, group_size, per_token, metrics, logp, *rest):
 
 
 def _gradients(ctx, of_loss, of_value=None, *_):
-    coef, entropy_coef, value_gradient = ctx.saved_tensors
-    _, logp, entropy, values = ctx.needs_input_grad
-    entropy = entropy and entropy_coef is not None and entropy_coef.numel() > 0
-    values = values and value_gradient is not None and value_gradient.numel() > 0
-    return (
-        None,
-        of_loss * coef if logp else None,
-        of_loss * entropy_coef if entropy else None,
-        of_value * value_gradient if values else None,
-    )
+    coef, *rare = ctx.saved_tensors
+    if not rare:
+        return None, of_loss * coef
+    gradients = [None]
+    for needed, of, gradient in zip(ctx.needs_input_grad[1:], (of_loss, of_loss, of_value), (coef, *rare)):
+        gradients.append(of * gradient if needed and gradient is not None and gradient.numel() else None)
+    return tuple(gradients)
 
 
 class _Differentiable(torch.autograd.Function):
-    """What `compute` makes of `logp`, `entropy` and `values`: loss, value loss, constants; and the closed-form gradients that it gives besides."""
+    """What `compute` makes of `logp`, or of `logp`, `entropy` and `values`: loss, value loss, constants; and a closed-form gradient for each."""
 
     @staticmethod
     def forward(ctx, compute, *active):
         outputs, gradients = compute(*active)
-        ctx.mark_non_differentiable(*outputs[2:])
+        if len(outputs) > 2:
+            ctx.mark_non_differentiable(*outputs[2:])
         ctx.save_for_backward(*gradients)
         return outputs
 
@@ -140,23 +145,67 @@ def _with_gradient(recipe, group_size, per_token, metrics, logp, entropy, values
 _LIBRARY.impl("loss", _with_gradient, "Autograd")
 
 
+# Losses on a CPU whose tensors are like the last call's, with a gradient of `logp` alone: what repeats is done in Rust.
+_PREPARED: dict[Any, Prepared] = {}
+
+
+def _prepare(own: Recipe, credit: Credit, batch: Batch, columns: dict[str, Any], key: Any) -> None:
+    of, given = batch.library, [getattr(credit, name) for name in _CREDIT]
+    as_it_is = all(batch.arrays[name].data_ptr() == tensor.data_ptr() for name, tensor in columns.items())
+    if not as_it_is or not all(tensor is None or of.fits(tensor, type_) for tensor, type_ in zip(given, ("f32", "u8", "f32", "f32"))):
+        return
+    planned = _plan(own, "loss", batch.size, False)
+    numbered = [(NUMBERS[name] if NUMBERS[name] in planned.reads else None, name, tensor) for name, tensor in columns.items()]
+    added = {name: array for name, array in batch.arrays.items() if name not in columns}
+    places = [(NUMBERS[name], *of.place(array)) for name, array in added.items()]
+    if len(_PREPARED) >= 1024:
+        _PREPARED.clear()
+    _PREPARED[key] = Prepared(planned.plan, _device(of.name, of.threads), numbered, (places, added), given, credit.per_token)
+
+
 def _directly(own: Recipe, credit: Credit, group_size: int, metrics: bool, columns: dict[str, Any]) -> Loss:
     """The same without the dispatcher: a way through it with fifty arguments takes longer than the loss."""
-    logp, seen = columns["logp"], []
+    logp, batch, results = columns["logp"], None, None
+    active = (logp,) if "entropy" not in columns and "values" not in columns else [columns.get(name) for name in _ACTIVE]
+    # An array of its own: views of a block cost as much as the rest of the call.
+    coef = torch.empty_like(logp, memory_format=torch.contiguous_format)
+    few = not metrics and len(active) == 1 and logp.is_cpu
+    key = few and (own, logp.shape, tuple(columns), group_size, credit.per_token, torch.get_num_threads())
 
     def compute(*_):
+        nonlocal batch, results
+        if key in _PREPARED:
+            of_credit = (credit.advantage, credit.loss_mask, credit.weights, credit.returns)
+            value = _PREPARED[key].run(columns, of_credit, coef.data_ptr())
+            if value is not None:
+                return (torch.scalar_tensor(value, dtype=torch.float32),), (coef,)
         batch = Batch(columns, group_size or None)
-        results = _run(own, "loss", batch, credit, metrics)
-        seen.extend((batch, results))
-        of_tokens = [results.get(name) for name in ("coef", "entropy_coef", "value_gradient")]
-        values = ["loss", "value_loss"] if "value_loss" in results else ["loss"]
-        gradients = [None if array is None else array.view(logp.shape) for array in of_tokens]
-        seen.append(gradients[0])
-        return tuple(_scalar(results, name) for name in values), gradients
+        results = _run(own, "loss", batch, credit, metrics, coef)
+        if few:
+            _prepare(own, credit, batch, columns, key)
+        gradients = [coef]
+        if len(active) > 1:
+            gradients += [results[name].view(logp.shape) if name in results else None for name in ("entropy_coef", "value_gradient")]
+        return tuple(_losses(results)), gradients
 
-    value, *more = _Differentiable.apply(compute, *(columns.get(name) for name in _ACTIVE))
-    batch, results, coef = seen
-    return Loss(value, more[0] if more else logp.new_zeros(()), coef, partial(_stats, batch, results) if metrics else None)
+    policy, *value = _Differentiable.apply(compute, *active)
+    stats = partial(_stats, batch, results) if metrics else None
+    return Loss(policy, value[0] if value else logp.new_zeros(()), coef, stats)
+
+
+def _or_nan(on_error: str, own: Recipe, credit: Credit, group_size: int, metrics: bool, columns: dict[str, Any]) -> Loss:
+    """The same, NaN where a value is refused."""
+    if on_error != "nan":
+        raise error("on_error", f" is {on_error!r}: expected 'raise' or 'nan'")
+    try:
+        return _directly(own, credit, group_size, metrics, columns)
+    except LockstepError as fault:
+        if not of_values(fault):
+            raise
+        logp, entropy, values = (columns.get(name) for name in _ACTIVE)
+        nothing = torch.full((len(_METRICS),), float("nan"), dtype=torch.float64) if metrics else None
+        value_loss = logp.new_zeros(()) if values is None else refused(fault, [values])
+        return Loss(refused(fault, [logp, entropy]), value_loss, torch.full_like(logp, float("nan"), requires_grad=False), nothing)
 
 
 def loss(
@@ -166,6 +215,8 @@ def loss(
     logp: Tensor,
     group_size: int = 0,
     metrics: bool = True,
+    on_error: str = "raise",
+    positive_logp: str = "error",
     **columns: Tensor | None,
 ) -> Loss:
     """Loss of a batch, packed (`[N]` with `cu_seqlens`) or padded (`[B, T]`); `credit` is that of `lockstep.advantages`, or advantages of
@@ -175,18 +226,34 @@ def loss(
     Under autocast every column is taken in float32, and so is the loss. Denominators that are not this batch's go in as column `counts`,
     a tensor (int64, `[3]`: tokens, non-empty sequences, sequences), so that no number of a batch is compiled in. Without `metrics` the loss
     of a large batch takes a third of the time.
+
+    `on_error="nan"`: where a value of the batch is refused, loss, gradients and metrics are NaN, and a warning says why, once a process: the other
+    ranks of a collective do not wait for one that raised. What the host does with a NaN gradient is the host's (verl leaves the step out). Not in
+    a graph of `torch.compile`, which catches no exception. `positive_logp="clamp"`: log-probabilities above 0, which are refused otherwise, are
+    taken as 0, and no gradient goes to them.
+
+    Raises `lockstep.Error`: a column that is missing or of another shape or type; a live value outside of its domain (`argument`, `index`).
     """
     if isinstance(credit, Tensor):
         credit = Credit(advantage=credit, per_token=credit.shape == logp.shape and credit.dim() == 2)
-    columns = {"logp": logp, **columns}
-    for name, tensor in columns.items():
-        if name in _ACTIVE:
-            columns[name] = tensor if tensor is None or tensor.dtype == torch.float32 else tensor.float()
-        elif name not in _COLUMNS:
-            raise error(name, f" is no column that a loss reads: known are {', '.join((*_ACTIVE, *_COLUMNS))}")
+    columns = {"logp": logp, **{name: tensor for name, tensor in columns.items() if tensor is not None}}
+    if positive_logp != "error":
+        columns = bounded(columns, positive_logp)
+    if not columns.keys() <= _KNOWN:
+        unknown = min(columns.keys() - _KNOWN)
+        raise error(unknown, f" is no column that a loss reads: known are {', '.join((*_ACTIVE, *_COLUMNS))}")
+    for name in _ACTIVE:
+        tensor = columns.get(name)
+        if tensor is not None and tensor.dtype != torch.float32:
+            columns[name] = tensor.float()
     # Whether something looks at what is dispatched.
     if not (torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack()):
-        return _directly(_recipe(recipe), credit, group_size, metrics, columns)
+        own = _recipe(recipe)
+        if on_error == "raise":
+            return _directly(own, credit, group_size, metrics, columns)
+        return _or_nan(on_error, own, credit, group_size, metrics, columns)
+    if on_error != "raise":
+        raise error("on_error", f" is {on_error!r}: expected 'raise' in a graph, which catches no exception")
     if isinstance(recipe, Recipe):
         recipe = recipe.toml
     elif not isinstance(recipe, str):

@@ -17,15 +17,6 @@ struct Rule {
     holds: fn(&Recipe) -> bool,
 }
 
-const fn rule(
-    left: &'static str,
-    right: &'static str,
-    why: &'static str,
-    holds: fn(&Recipe) -> bool,
-) -> Rule {
-    Rule { left, right, why, holds }
-}
-
 /// The pairs that [`Recipe::check`] refuses: key, key, reason. Every other pair of choices has a result.
 pub fn refused() -> impl Iterator<Item = (&'static str, &'static str, &'static str)> {
     RULES.iter().map(|rule| (rule.left, rule.right, rule.why))
@@ -40,8 +31,20 @@ const NO_DEVIATION: &str = "the factor counts groups with a deviation, which thi
 const NO_REWARDS: &str = "it does not read rewards of sequences";
 const UNUSED: &str = "the estimator does without";
 
+/// The table, and the same tests in one function: each call of a recipe asks, and a call through a pointer for each rule takes longer than
+/// a small batch.
+macro_rules! rules {
+    ($(rule($left:expr, $right:expr, $why:expr, |$r:ident| $holds:expr)),* $(,)?) => {
+        const RULES: &[Rule] = &[$(Rule { left: $left, right: $right, why: $why, holds: |$r| $holds }),*];
+
+        fn one_holds(recipe: &Recipe) -> bool {
+            $((|$r: &Recipe| $holds)(recipe))||*
+        }
+    };
+}
+
 #[rustfmt::skip]
-const RULES: &[Rule] = &[
+rules![
     rule("gate.kind gmpo", "ratio.level other than token", "GMPO clips tokens and averages them itself",
         |r| gmpo(r) && r.ratio.level != RatioLevel::Token),
     rule("gate.kind gmpo", "mask.opsm_delta", "GMPO takes the geometric mean of weights, which no 0 of a mask survives",
@@ -204,11 +207,11 @@ fn rejects_tokens_by_weight(r: &Recipe) -> bool {
 impl Recipe {
     /// Whether the stages go together. Errors: the first pair that does not, by its keys.
     pub(super) fn check_together(&self) -> Result<(), Error> {
-        match RULES.iter().find(|rule| (rule.holds)(self)) {
-            None => Ok(()),
-            Some(Rule { left, right, why, .. }) => {
-                Err(Error::Recipe(format!("{left} does not go with {right}: {why}")))
-            }
+        if one_holds(self)
+            && let Some(Rule { left, right, why, .. }) = RULES.iter().find(|rule| (rule.holds)(self))
+        {
+            return Err(Error::Recipe(format!("{left} does not go with {right}: {why}")));
         }
+        Ok(())
     }
 }

@@ -5,7 +5,7 @@ The native module of `lockstep`: what its modules in Python call.
 from _typeshed import SupportsGetItem, SupportsLenAndGetItem
 from typing import Any, Final, SupportsFloat, SupportsIndex, final
 
-__all__ = ["version", "Device", "Moments", "Plan", "Recipe", "Router", "RoutingTrace", "Totals", "balance_loss", "columns", "counts", "draw_tokens", "gating_backward", "gating_forward", "logits_gradient", "logits_kl", "logits_statistics", "metrics", "names", "prefix_tree"]
+__all__ = ["version", "Device", "Moments", "Plan", "Prepared", "Recipe", "Router", "RoutingTrace", "Totals", "balance_loss", "columns", "counts", "draw_tokens", "gating_backward", "gating_forward", "logits_gradient", "logits_kl", "logits_statistics", "metrics", "names", "prefix_tree"]
 
 version: Final[str]
 """
@@ -107,15 +107,32 @@ class Plan:
         """
         `(name, type, elements, first byte)` of each result in the workspace.
         """
-    def run(self, /, device: Device, stream: SupportsIndex, columns: SupportsGetItem[int, tuple[SupportsIndex, SupportsIndex, SupportsIndex]], credit: tuple[tuple[SupportsIndex, SupportsIndex], bool, tuple[SupportsIndex, SupportsIndex] | None, tuple[SupportsIndex, SupportsIndex] | None, tuple[SupportsIndex, SupportsIndex] | None] | None, workspace: tuple[SupportsIndex, SupportsIndex]) -> None:
+    def run(self, /, device: Device, stream: SupportsIndex, columns: SupportsGetItem[int, tuple[SupportsIndex, SupportsIndex, SupportsIndex]], credit: tuple[tuple[SupportsIndex, SupportsIndex], bool, tuple[SupportsIndex, SupportsIndex] | None, tuple[SupportsIndex, SupportsIndex] | None, tuple[SupportsIndex, SupportsIndex] | None] | None, workspace: tuple[SupportsIndex, SupportsIndex], coef: tuple[SupportsIndex, SupportsIndex] | None) -> tuple[float, float | None] | None:
         """
         Enqueues the plan on `stream` and waits, so that a bad value is an exception. `columns` are `(number, address, elements)`, `credit` is
-        `(advantage, per_token, loss_mask, weights, returns)` with an address and a length each.
+        `(advantage, per_token, loss_mask, weights, returns)` with an address and a length each, `coef` where dL/dlogp goes if not into the
+        workspace. Loss and value loss, of a CPU.
         """
     @property
     def workspace_bytes(self, /) -> int:
         """
         Bytes of the workspace, whose address is a multiple of 256.
+        """
+
+@final
+class Prepared:
+    """
+    A plan of the loss alone on a CPU, and the columns that it was called with.
+    """
+    def __new__(cls, /, plan: Plan, device: Device, columns: SupportsGetItem[int, tuple[SupportsIndex | None, str, Any]], added: tuple[SupportsGetItem[int, tuple[SupportsIndex, SupportsIndex, SupportsIndex]], Any], credit: SupportsLenAndGetItem[Any | None], per_token: bool) -> Prepared:
+        """
+        `columns` are those of the call by number (None: not read) and name, `added` the offsets beside them and what holds
+        them; `credit` is advantage,
+        loss mask, weights, returns.
+        """
+    def run(self, /, columns: dict, credit: tuple, coef: SupportsIndex) -> float | None:
+        """
+        Writes dL/dlogp to `coef`, an address, and returns the loss; None where a tensor is another than the expected.
         """
 
 @final

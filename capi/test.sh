@@ -12,15 +12,22 @@ tests=$(cargo test --workspace --release --quiet --no-run --test c_abi --message
     sed -n 's/.*"name":"c_abi".*"executable":"\([^"]*\)".*/\1/p')
 [ -x "$tests" ] || { echo "the tests of capi were not built" >&2; exit 1; }
 
-say "AddressSanitizer and UndefinedBehaviorSanitizer in the programs, gcc and g++"
-sanitized="-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer"
-CC=gcc CXX=g++ LOCKSTEP_CFLAGS=$sanitized "$tests" --nocapture --test-threads 1 | grep -E "^(cpu|[0-9]+ wrong|test result)"
+# A command, of whose words only those that match PATTERN are shown if it succeeds: shown PATTERN COMMAND…
+shown() {
+    local pattern=$1
+    shift
+    "$@" >"$scratch/log" 2>&1 || { cat "$scratch/log"; exit 1; }
+    grep -oE "$pattern" "$scratch/log"
+}
 
+export CC=gcc CXX=g++ LOCKSTEP_CFLAGS="-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer"
+say "gcc and g++, AddressSanitizer and UndefinedBehaviorSanitizer in the programs"
+shown "cpu: .*|[0-9]+ wrong calls.*|^test result.*" "$tests" --nocapture --test-threads 1
 for backend in cuda rocm; do
     say "the emulated $backend"
-    cargo xtask emulate "$backend" -- env CC=gcc CXX=g++ "LOCKSTEP_CFLAGS=$sanitized" "$tests" --nocapture every_recipe examples |
-        grep -E "^($backend|test result)"
+    shown "$backend:0: .*|^test result.*" cargo xtask emulate "$backend" -- "$tests" --nocapture every_recipe examples
 done
+unset LOCKSTEP_CFLAGS
 
 say "installed: pkg-config, CMake"
 prefix=$scratch/prefix

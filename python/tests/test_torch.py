@@ -127,3 +127,63 @@ def test_without_metrics_the_gradient_is_the_same_and_metrics_are_refused():
     assert lockstep.torch.metrics(outs[0].stats)["ratio_mean"] > 0
     with pytest.raises(lockstep.Error, match="no metrics"):
         lockstep.torch.metrics(outs[1].stats)
+
+
+def test_nothing_is_copied_on_the_way_through_the_operator():
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Seen(TorchDispatchMode):
+        def __init__(self):
+            super().__init__()
+            self.names = []
+
+        def __torch_dispatch__(self, function, types, arguments=(), keywords=None):
+            self.names.append(function.name())
+            return function(*arguments, **(keywords or {}))
+
+    new, old, advantage, mask, counts = batch()
+    columns = dict(logp_old=old, loss_mask=mask, counts=counts)
+    with Seen() as outside:
+        whole = lockstep.torch.loss("dapo", advantage, logp=new, metrics=False, **columns)
+    assert outside.names == ["lockstep::loss"]
+    constants = [columns.get(name) for name in lockstep.torch._COLUMNS]
+    with Seen() as inside:
+        out = lockstep.torch._operator("dapo", 0, False, False, new.detach(), None, None, advantage, None, None, None, *constants)
+    assert torch.equal(out[2], whole.coef) and inside.names
+    copies = [name for name in inside.names if any(word in name for word in ("clone", "copy", "contiguous", "cat"))]
+    assert not copies, inside.names
+
+
+def test_a_prepared_call_is_the_call_itself():
+    """Whatever changes from one call to the next, the bits are those of a call with metrics, which is never prepared."""
+    new, old, advantage, mask, counts = batch()
+    given = dict(logp_old=old, loss_mask=mask, counts=counts)
+    turned = new.detach().t().contiguous().t().requires_grad_()
+    other = batch(rows=4, seed=1)
+    calls = [
+        (new, advantage, given),
+        (new, advantage, {**given, "loss_mask": None}),
+        (new, advantage, {**given, "loss_mask": mask.long()}),
+        (new, advantage, {**given, "logp_old": old.double()}),
+        (new, advantage, {**given, "logp_old": old.t().contiguous().t()}),
+        (turned, advantage, given),
+        (new, advantage.double(), given),
+        (new, lockstep.Credit(advantage, weights=torch.full_like(old, 0.5)), given),
+        (new, lockstep.Credit(advantage, loss_mask=(~mask).view(torch.uint8)), given),
+        (new, advantage[:, None].expand_as(old).contiguous(), given),
+        (other[0], other[2], dict(logp_old=other[1], loss_mask=other[3], counts=other[4])),
+    ]
+    prepared = len(lockstep.torch._PREPARED)
+    for _ in range(3):
+        for logp, credit, columns in calls:
+            results = [lockstep.torch.loss("dapo", credit, logp=logp, metrics=metrics, **columns) for metrics in (False, True)]
+            (one,), (two,) = (torch.autograd.grad(result.loss, logp) for result in results)
+            assert torch.equal(one, two) and torch.equal(results[0].loss, results[1].loss)
+            assert torch.equal(results[0].coef, results[1].coef)
+    assert len(lockstep.torch._PREPARED) > prepared
+    above = new.detach().clone()
+    above[2, 3], mask[2, 3] = 0.5, True
+    with pytest.raises(lockstep.Error, match=r"`logp`\[35\] is 0.5"):
+        lockstep.torch.loss("dapo", advantage, logp=above, metrics=False, **given)
+    with pytest.raises(lockstep.Error, match=r"`logp_old` has shape \[8, 3\]"):
+        lockstep.torch.loss("dapo", advantage, logp=new, metrics=False, **{**given, "logp_old": old[:, :3]})

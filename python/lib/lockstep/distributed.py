@@ -21,7 +21,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from . import Credit, Error, Loss, _totals
 from ._native import Moments, Totals, counts as _counts
@@ -117,35 +117,43 @@ def _tried(make: Callable[[], Any]) -> tuple[Any, Exception | None]:
         return None, failure
 
 
-def reduce(totals: Any, group: Any = None) -> Any:
+# What ranks add.
+_Sum = TypeVar("_Sum", Totals, Moments, "_Counts")
+
+
+def reduce(totals: _Sum | Callable[[], _Sum], group: Any = None) -> _Sum:
     """The `Totals` or `Moments` of all ranks together, on every rank: those of `merge`, bit for bit, for up to 2^31 ranks.
 
     `totals`: this rank's (`Totals()` of a rank without rows), or a function without arguments that makes them. What the function raises, all ranks raise:
     `reduce(lambda: lockstep.loss(...).totals())` leaves nobody waiting for a rank whose batch is bad.
     """
-    engine = _engine(group)
+    sums: _Sum = _reduced(totals, _engine(group))
+    return sums
 
+
+def _reduced(totals: Any, engine: _Engine) -> Any:
     def limbs() -> tuple[Any, bytearray, list[float]]:
-        own = totals() if callable(totals) else totals
+        own: Any = totals() if callable(totals) else totals
         if not hasattr(own, "limbs"):
             raise error("totals", f" is {type(own).__name__}: expected Totals or Moments, or a function that makes them")
         return type(own), *own.limbs()
 
     made, failure = _tried(limbs)
-    kind, added, maxima = made or (None, bytearray(), (_NEVER, _NEVER))
+    kind, added, maxima = made or (Totals, bytearray(), [_NEVER, _NEVER])
     # The same length on every rank, or the sum would never end.
-    length = [float(len(added)), -float(len(added))] if made else [_NEVER, _NEVER]
-    *maxima, most, least = _agree(engine, failure, [*maxima, *length])
+    length: list[float] = [len(added), -len(added)] if made else [_NEVER, _NEVER]
+    agreed = _agree(engine, failure, [*maxima, *length])
+    most, least = agreed[2:]
     if most != -least:
         raise Error(f"the ranks of the group reduce different things, of {-least:.0f} to {most:.0f} bytes: every rank makes the same calls in the same order")
     engine.all_reduce(added, of_integers=True)
-    return kind.from_limbs(added, maxima)
+    return kind.from_limbs(added, agreed[:2])
 
 
 def merge(parts: Iterable[bytes | Totals | Moments]) -> Totals | Moments:
     """What parts of a batch know together, in any order: `Totals` or `Moments`, or their `to_bytes()`, as tasks of Ray return them."""
-    kinds = {b"LXPT": Totals, b"LXMM": Moments}
-    merged = None
+    kinds: dict[bytes, type[Totals] | type[Moments]] = {b"LXPT": Totals, b"LXMM": Moments}
+    merged: Totals | Moments | None = None
     for index, part in enumerate(parts):
         if isinstance(part, (bytes, bytearray)):
             kind = kinds.get(bytes(part[:4]))
@@ -196,13 +204,14 @@ def count(**columns: Any) -> tuple[int, int, int]:
     batch = _batch(columns)
     of, arrays = batch.library, batch.arrays
     offsets, mask = (None if array is None else of.host(array) for array in (arrays["cu_seqlens"], arrays.get("loss_mask")))
-    return tuple(_counts(of.place(offsets), None if mask is None else of.place(mask)))
+    tokens, nonempty, sequences = _counts(of.place(offsets), None if mask is None else of.place(mask))
+    return tokens, nonempty, sequences
 
 
 def counts(group: Any = None, **columns: Any) -> Any:
     """The column `counts` of a batch that is spread over ranks: `[3]`, of the library and the device of the columns, which are those of `count`."""
     sums = reduce(lambda: _Counts(count(**columns)), group).numbers
-    of = library(columns.values())
+    of: Any = library(columns.values())
     if hasattr(of, "torch"):
         return of.torch.tensor(sums, dtype=of.torch.int64, device=of.device)
     return of.np.array(sums, dtype=of.np.uint64)
@@ -215,7 +224,8 @@ class _Values:
         self.credit = credit if isinstance(credit, Credit) else None
         values = credit.advantage if self.credit else credit
         mask = loss_mask if self.credit is None or self.credit.loss_mask is None else self.credit.loss_mask
-        self.of = of = library([values])
+        of: Any = library([values])
+        self.of = of
         self.array = of.cast(Column(-1, "advantage", "f32", "", ""), values)
         self.per_token = self.credit.per_token if self.credit else len(of.shape(self.array)) == 2
         tokens = of.place(self.array)[1]
@@ -228,7 +238,7 @@ class _Values:
             offsets, mask = arrays["cu_seqlens"], arrays.get("loss_mask")
         self.kept = [of.host(self.array), of.host(offsets), None if mask is None else of.host(mask)]
         values, offsets, mask = (None if array is None else of.place(array) for array in self.kept)
-        self.places = values, (self.per_token, offsets, mask)
+        self.places: tuple[Any, Any] = values, (self.per_token, offsets, mask)
 
     def whitened(self, by: str, moments: Moments) -> Any:
         of = self.of

@@ -142,6 +142,7 @@ fn of_losses(a: &Loss, b: &Loss) -> impl Iterator<Item = &'static str> {
         ("row_loss", rows(a) == rows(b)),
         ("loss", a.loss.map(f64::to_bits) == b.loss.map(f64::to_bits)),
         ("metrics", metrics),
+        ("totals", a.metrics.is_none() || a.totals() == b.totals()),
         ("value", value(a) == value(b)),
         ("entropy", entropy(a) == entropy(b)),
     ]

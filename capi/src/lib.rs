@@ -38,6 +38,17 @@ pub use totals::{
 
 use std::ffi::c_char;
 
+/// Handles go from one thread of the caller's to another, and are read by several at once.
+const fn shared<T: Send + Sync>() {}
+const _: () = {
+    shared::<ls_device>();
+    shared::<ls_recipe>();
+    shared::<ls_plan>();
+    shared::<ls_credit>();
+    shared::<ls_output>();
+    shared::<ls_totals>();
+};
+
 /// The version of this interface, raised by every change that a compiled program would notice. A column, a status or a function more is
 /// none: columns are appended, and structs say how large they are.
 pub const LS_ABI_VERSION: u32 = 1;

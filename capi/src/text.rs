@@ -103,8 +103,11 @@ pub(crate) unsafe fn hand_out<T>(
 /// It is null, or of [`hand_out`] and not taken back before.
 pub(crate) unsafe fn take_back<T>(handle: *mut T) {
     if !handle.is_null() {
-        // SAFETY: the caller's.
-        crate::error::enter(|| Ok(drop(unsafe { Box::from_raw(handle) })));
+        crate::error::enter(|| {
+            // SAFETY: the caller's.
+            drop(unsafe { Box::from_raw(handle) });
+            Ok(())
+        });
     }
 }
 

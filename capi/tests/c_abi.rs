@@ -19,11 +19,12 @@ use std::{env, fs, thread};
 
 const FOLDER: &str = env!("CARGO_MANIFEST_DIR");
 
-/// Where everything is installed, for as long as the tests run.
+/// Where everything is installed.
 fn prefix() -> &'static Path {
     static PREFIX: OnceLock<PathBuf> = OnceLock::new();
     PREFIX.get_or_init(|| {
-        let prefix = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("capi-{}", std::process::id()));
+        let prefix =
+            Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("capi-{}", devices()[0].replace(':', "-")));
         let tests = env::current_exe().unwrap();
         let mut command = Command::new("sh");
         command.arg(format!("{FOLDER}/install.sh")).arg(&prefix).arg(tests.parent().unwrap());
@@ -202,7 +203,7 @@ fn written(mut bytes: &[u8]) -> Arrays {
         own.to_vec()
     };
     let number = |bytes: Vec<u8>| bytes.iter().rev().fold(0, |number, byte| number << 8 | usize::from(*byte));
-    assert!(cfg!(target_endian = "little"));
+    const { assert!(cfg!(target_endian = "little")) };
     loop {
         let length = take(4);
         if length.is_empty() {

@@ -9,7 +9,8 @@ use lockstep::core::ratio::{Guard, Level};
 use lockstep::core::team::Direction;
 use lockstep::ops::policy_loss::{PolicyInput, PolicyOutput, PolicyParams, policy_loss};
 use lockstep::ops::{self, advantage::GroupParams, whiten::WhitenParams};
-use lockstep::{Advantage, Batch, Credit, Device, Error, Loss, Recipe, Rollouts};
+use lockstep::plan::{Calls, Capacity};
+use lockstep::{Advantage, Batch, Credit, Device, Error, Loss, Outputs, Recipe, Rollouts};
 
 fn argument<T: std::fmt::Debug>(result: Result<T, Error>) -> Argument {
     match result {
@@ -338,6 +339,18 @@ fn advantages() {
     assert_eq!(value(whiten(Advantage::PerToken(&infinite))), ("values", Some(2)));
     assert_eq!(value(whiten(Advantage::PerSequence(&infinite))), ("values", Some(2)));
     assert_eq!(value(ops::token_moments(&device, &batch, &infinite)), ("values", Some(2)));
+
+    // A plan refuses what the call refuses; the groups behind a smaller batch are none of it.
+    let few = Rollouts { rewards: Some(&rewards), ..Rollouts::new(&[0, 1, 2, 3, 4], &[0, 2, 4]) };
+    let plan = |k: u32, groups: usize| {
+        let recipe = Recipe::from_toml(&format!("extends = \"pass_at_k\"\n[advantage]\nk = {k}\n")).unwrap();
+        let capacity = Capacity { tokens: 4, sequences: 4, groups };
+        let padded = few.padded(&capacity).unwrap();
+        let plan = recipe.plan(capacity, Calls::Advantages, Outputs::COEF).unwrap();
+        plan.run(&device, &padded.view(), None).unwrap().map(|(credit, _)| credit.groups.counted)
+    };
+    assert_eq!((plan(3, 2), plan(2, 2)), (None, Some(vec![2, 2])));
+    assert_eq!(plan(2, 3), Some(vec![2, 2, 0]));
 
     // Rewards of sequences are none of tokens, nor the other way round.
     let bare = Rollouts::new(&[0, 1, 2, 3, 4], &[0, 2, 4]);

@@ -1,7 +1,6 @@
 //! Where a plan's arrays lie and where its launches go.
 
-use super::{Alarm, Queue, Slot};
-use crate::columns::Element;
+use super::{Alarm, Bad, Queue, Slot};
 use crate::{ColumnElement, Compiled, Error};
 use lockstep_core::op::DisjointRows;
 use lockstep_core::ragged::{In, Mask, Offsets, Out};
@@ -104,22 +103,17 @@ impl<'q> Exec<'q> {
 
     /// The alarms of the rows of a stage: above the limit where a live input or result is bad.
     pub(super) fn alarm(&mut self, stage: &'static str, rows: usize) -> Array<u32> {
-        let (offset, array) = self.place(0, rows);
-        if self.queue.is_none() {
-            self.slots.push(Slot { name: "alarm", element: Element::U32, len: rows, offset });
-            self.alarms.push(Alarm { stage, offset, rows, bad: 0 });
-        }
-        array
+        self.judged(["alarm", stage], rows, Bad::Alarm)
     }
 
-    /// Status bits of the rows of a stage, of which `bad` are refused.
-    pub(super) fn status(&mut self, stage: &'static str, rows: usize, bad: u32) -> Array<u32> {
-        let (offset, array) = self.place(0, rows);
+    /// A number for each row of a stage, of which some are refused.
+    pub(super) fn judged(&mut self, of: [&'static str; 2], rows: usize, bad: Bad) -> Array<u32> {
+        let [name, stage] = of;
+        let offset = self.ends[0];
         if self.queue.is_none() {
-            self.slots.push(Slot { name: "status", element: Element::U32, len: rows, offset });
             self.alarms.push(Alarm { stage, offset, rows, bad });
         }
-        array
+        self.result(name, rows)
     }
 
     /// Where the launches go; `None` where they are only counted.

@@ -1,7 +1,7 @@
 //! The stages as launches.
 
 use super::exec::{Array, Exec, mask, offsets};
-use super::{Calls, Capacity, CreditViews as Credit, Plan};
+use super::{Bad, Calls, Capacity, CreditViews as Credit, Plan};
 use crate::columns::{Column, Columns};
 use crate::ops::correction::CorrectionParams;
 use crate::ops::whiten::{Weighting, WhitenParams};
@@ -296,15 +296,16 @@ impl Plan {
         }
         let advantage = exec.result::<f32>("advantage", sequences);
         if choice.estimator == Estimator::PassAtK {
+            let k = choice.k.unwrap_or(crate::stage::PASS_AT_K);
             let kernel = PassAtK {
                 cu_groups,
                 rewards,
                 valid: mask(valid),
-                k: choice.k.unwrap_or(crate::stage::PASS_AT_K),
+                k,
                 threshold: recipe.reward.threshold,
                 advantage: advantage.out(),
                 pass_at_k: exec.result::<f32>("mean", groups).out(),
-                counted: exec.result::<u32>("counted", groups).out(),
+                counted: exec.judged(["counted", "advantage"], groups, Bad::Below(k)).out(),
             };
             kernel.check()?;
             exec.run(&kernel)?;
@@ -334,7 +335,7 @@ impl Plan {
                 mean: exec.result::<f32>("mean", groups).out(),
                 std: exec.result::<f32>("std", groups).out(),
                 counted: exec.result::<u32>("counted", groups).out(),
-                status: exec.status("advantage", groups, bad).out(),
+                status: exec.judged(["status", "advantage"], groups, Bad::Bits(bad)).out(),
                 pivot: has_pivot.then(|| exec.result::<u32>("pivot", groups).out()),
             };
             kernel.check()?;

@@ -82,8 +82,18 @@ struct Alarm {
     stage: &'static str,
     offset: usize,
     rows: usize,
-    /// Status bits that are refused; 0: what is above the limit of an alarm is.
-    bad: u32,
+    bad: Bad,
+}
+
+/// What is refused of a row.
+#[derive(Clone, Copy, Debug)]
+enum Bad {
+    /// What is above the limit of an alarm.
+    Alarm,
+    /// Any of these status bits.
+    Bits(u32),
+    /// Fewer than so many, but for the 0 of rows behind the batch.
+    Below(u32),
 }
 
 /// Launches, workspace and results of a recipe's calls.
@@ -356,10 +366,12 @@ impl Plan {
     }
 
     fn judge(&self, alarm: &Alarm, rows: &[u32]) -> Result<(), Error> {
-        match rows
-            .iter()
-            .position(|row| if alarm.bad == 0 { *row > flag::LIMIT } else { row & alarm.bad != 0 })
-        {
+        let bad = |row: &u32| match alarm.bad {
+            Bad::Alarm => *row > flag::LIMIT,
+            Bad::Bits(bits) => row & bits != 0,
+            Bad::Below(least) => (1..least).contains(row),
+        };
+        match rows.iter().position(bad) {
             None => Ok(()),
             Some(row) => {
                 let stage = alarm.stage;

@@ -172,6 +172,7 @@ def test_a_prepared_call_is_the_call_itself():
         (new, lockstep.Credit(advantage, loss_mask=(~mask).view(torch.uint8)), given),
         (new, advantage[:, None].expand_as(old).contiguous(), given),
         (other[0], other[2], dict(logp_old=other[1], loss_mask=other[3], counts=other[4])),
+        (new.detach().flatten().requires_grad_(), advantage, dict(logp_old=old.flatten(), cu_seqlens=list(range(0, 129, 16)))),
     ]
     prepared = len(lockstep.torch._PREPARED)
     for _ in range(3):

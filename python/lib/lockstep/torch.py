@@ -104,16 +104,6 @@ def _shapes(recipe, group_size, per_token, metrics, logp, *rest):
     return (logp.new_empty(()), logp.new_empty(()), *like, stats)
 
 
-def _gradients(ctx, of_loss, of_value=None, *_):
-    coef, *rare = ctx.saved_tensors
-    if not rare:
-        return None, of_loss * coef
-    gradients = [None]
-    for needed, of, gradient in zip(ctx.needs_input_grad[1:], (of_loss, of_loss, of_value), (coef, *rare)):
-        gradients.append(of * gradient if needed and gradient is not None and gradient.numel() else None)
-    return tuple(gradients)
-
-
 class _Differentiable(torch.autograd.Function):
     """What `compute` makes of `logp`, or of `logp`, `entropy` and `values`: loss, value loss, constants; and a closed-form gradient for each."""
 
@@ -126,10 +116,20 @@ class _Differentiable(torch.autograd.Function):
         return outputs
 
     @staticmethod
-    def backward(ctx, *of):
+    def backward(ctx, of_loss, of_value=None, *_):
         # A second derivative is an error. torch's decorator takes longer than the gradient: only where one could come.
-        gradients = torch.autograd.function.once_differentiable(_gradients) if torch.is_grad_enabled() else _gradients
-        return gradients(ctx, *of)
+        if torch.is_grad_enabled():
+            return _once(ctx, of_loss, of_value)
+        saved = ctx.saved_tensors
+        if len(saved) == 1:
+            return None, of_loss * saved[0]
+        gradients = [None]
+        for needed, of, gradient in zip(ctx.needs_input_grad[1:], (of_loss, of_loss, of_value), saved):
+            gradients.append(of * gradient if needed and gradient is not None and gradient.numel() else None)
+        return tuple(gradients)
+
+
+_once = torch.autograd.function.once_differentiable(_Differentiable.backward)
 
 
 def _with_gradient(recipe, group_size, per_token, metrics, logp, entropy, values, *rest):
@@ -151,7 +151,7 @@ _PREPARED: dict[Any, Prepared] = {}
 
 def _prepare(own: Recipe, credit: Credit, batch: Batch, columns: dict[str, Any], key: Any) -> None:
     of, given = batch.library, [getattr(credit, name) for name in _CREDIT]
-    as_it_is = all(batch.arrays[name].data_ptr() == tensor.data_ptr() for name, tensor in columns.items())
+    as_it_is = all(isinstance(tensor, Tensor) and batch.arrays[name].data_ptr() == tensor.data_ptr() for name, tensor in columns.items())
     if not as_it_is or not all(tensor is None or of.fits(tensor, type_) for tensor, type_ in zip(given, ("f32", "u8", "f32", "f32"))):
         return
     planned = _plan(own, "loss", batch.size, False)
@@ -174,9 +174,10 @@ def _directly(own: Recipe, credit: Credit, group_size: int, metrics: bool, colum
 
     def compute(*_):
         nonlocal batch, results
-        if key in _PREPARED:
+        prepared = _PREPARED.get(key)
+        if prepared is not None:
             of_credit = (credit.advantage, credit.loss_mask, credit.weights, credit.returns)
-            value = _PREPARED[key].run(columns, of_credit, coef.data_ptr())
+            value = prepared.run(columns, of_credit, coef.data_ptr())
             if value is not None:
                 return (torch.scalar_tensor(value, dtype=torch.float32),), (coef,)
         batch = Batch(columns, group_size or None)

@@ -128,12 +128,12 @@ pub fn group_advantage(
     };
     let has_pivot = matches!(params.baseline, Baseline::Median | Baseline::Second);
     let mut out = Advantages {
-        advantage: vec![0.0; sequences],
-        mean: vec![0.0; groups],
-        std: vec![0.0; groups],
-        counted: vec![0; groups],
-        status: vec![0; groups],
-        pivot: vec![0; if has_pivot { groups } else { 0 }],
+        advantage: unwritten(f32::NAN, sequences),
+        mean: unwritten(f32::NAN, groups),
+        std: unwritten(f32::NAN, groups),
+        counted: unwritten(1, groups),
+        status: unwritten(1, groups),
+        pivot: unwritten(1, if has_pivot { groups } else { 0 }),
         ..Advantages::default()
     };
     let kernel = GroupAdvantage {
@@ -181,6 +181,12 @@ pub fn group_advantage(
         }
     }
     Ok(out)
+}
+
+/// An array that the op writes. Not of zeros: glibc keeps what was just freed from those who ask for zeroed memory, and five such arrays are much of
+/// a call for 8 sequences.
+fn unwritten<T: Copy>(value: T, len: usize) -> Vec<T> {
+    std::iter::repeat_n(value, len).collect()
 }
 
 /// Which weight or given baseline it was.

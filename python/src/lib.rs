@@ -192,7 +192,8 @@ impl PyPlan {
         Column::ALL.get(column).is_some_and(|column| self.reads.contains(*column))
     }
 
-    /// Enqueues the plan on `stream` and waits, so that a bad value is an exception. `columns` are `(number, address, elements)`, `credit` is
+    /// Enqueues the plan on `stream` and waits, so that a bad value is an exception; a GPU without `wait` returns at once, believes the offsets,
+    /// and `alarms` asks later. `columns` are `(number, address, elements)`, `credit` is
     /// `(advantage, per_token, loss_mask, weights, returns)` with an address and a length each, `coef` where dL/dlogp goes if not into the
     /// workspace. Loss and value loss, of a CPU.
     #[allow(clippy::too_many_arguments)] // Python's, one for each thing that has an address.
@@ -205,6 +206,7 @@ impl PyPlan {
         credit: Option<CreditPlaces>,
         workspace: Place,
         coef: Option<Place>,
+        wait: bool,
     ) -> PyResult<Option<(f64, Option<f64>)>> {
         py.detach(|| {
             let mut places = [None; 64];
@@ -220,13 +222,26 @@ impl PyPlan {
                 let queue = device.0.queue_on(stream as *mut c_void)?;
                 let into = Out::from_raw(workspace.0 as *mut u8, workspace.1);
                 let coef = coef.map(|(at, len)| Out::from_raw(at as *mut f32, len));
-                self.plan.enqueue_checked(&queue, &columns, credit.as_ref(), (into, coef))?;
+                match wait || queue.is_cpu() {
+                    true => self.plan.enqueue_checked(&queue, &columns, credit.as_ref(), (into, coef))?,
+                    false => self.plan.enqueue_with(&queue, &columns, credit.as_ref(), (into, coef))?,
+                }
                 let number = |slot: Slot| into.as_ptr().add(slot.offset).cast::<f64>().read();
                 let [loss, value] = self.losses.map(|slot| slot.filter(|_| queue.is_cpu()).map(number));
                 Ok(loss.map(|loss| (loss, value)))
             }
         })
         .map_err(refused)
+    }
+
+    /// Waits for `stream` and raises what a run without `wait` met: the stage and the row of the first bad value.
+    fn alarms(&self, py: Python<'_>, device: &PyDevice, stream: usize, workspace: Place) -> PyResult<()> {
+        // SAFETY: as for `run`.
+        let asked = py.detach(|| unsafe {
+            let queue = device.0.queue_on(stream as *mut c_void)?;
+            self.plan.alarms(&queue, Out::from_raw(workspace.0 as *mut u8, workspace.1))
+        });
+        asked.map_err(refused)
     }
 }
 

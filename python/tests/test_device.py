@@ -188,3 +188,43 @@ def test_an_op_on_a_device_gives_the_cpus_bytes(case, device):
         assert (refused.value.argument, refused.value.index) == (first, bad.size - 1)
     finally:
         device.release()
+
+
+def test_a_call_that_does_not_wait_is_launches_alone(device, monkeypatch):
+    old = np.array([-0.5, -1.0, -0.2, -2.0], "f4")
+    given = dict(cu_seqlens=[0, 2, 4], cu_groups=[0, 2], rewards=[1.0, 0.0], logp_old=old, logp=old * np.float32(0.9))
+    bad = dict(given, logp=np.array([-0.5, np.nan, -0.2, -2.0], "f4"))
+    want_credit, want = lockstep.step("dapo", **given)
+    monkeypatch.setattr(columns, "library", lambda _: device)
+    library, cuda = device.driver.library, device.driver.cuda
+    waits = ("cuStreamSynchronize", "cuMemcpyDtoHAsync_v2", "cuMemcpyHtoDAsync_v2", "cuMemAlloc_v2") if cuda else (
+        "hipStreamSynchronize", "hipMemcpyAsync", "hipMalloc")  # fmt: skip
+    counted = hasattr(library, "lockstep_emulator_calls")
+    calls = lambda: [library.lockstep_emulator_calls(name.encode()) for name in waits] if counted else []  # noqa: E731
+    recipe, on = lockstep.recipe("dapo"), lockstep.Device(device.name)
+    try:
+        for columns_, fine in ((given, True), (bad, False)):
+            batch = columns.Batch(columns_, None)
+            planned = lockstep._plan(recipe, "both", batch.size, False)
+            block, address = device.workspace(planned.bytes)
+            places, before = batch.places(planned.reads), calls()
+            assert planned.run(on, 0, places, None, (address, planned.bytes), None, False) is None
+            assert calls() == before
+            if fine:
+                planned.plan.alarms(on, 0, (address, planned.bytes))
+                results = lockstep._Results(device, planned, block)
+                assert results["coef"].tobytes() == want.coef.tobytes()
+                assert results["advantage"].tobytes() == want_credit.advantage.tobytes()
+            else:
+                with pytest.raises(lockstep.Error, match="stage gate met a bad value in row 0"):
+                    planned.plan.alarms(on, 0, (address, planned.bytes))
+        # With `wait` the counters do move, and the public call asks later.
+        before = calls()
+        credit = lockstep.advantages("dapo", wait=False, **given)
+        credit.check()
+        assert not counted or calls() != before
+        few = dict(given, cu_groups=[0, 1, 2])
+        with pytest.raises(lockstep.Error, match="stage advantage met a bad value in row 0"):
+            lockstep.advantages("grpo", wait=False, **few).check()
+    finally:
+        device.release()

@@ -258,7 +258,7 @@ impl Plan {
     /// # Safety
     /// As there; `coef` too is memory of the device that nobody else uses meanwhile.
     #[allow(unsafe_code)]
-    unsafe fn enqueue_with(
+    pub unsafe fn enqueue_with(
         &self,
         queue: &Queue,
         columns: &Views<'_>,

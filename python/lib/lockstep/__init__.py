@@ -14,10 +14,9 @@ Arrays are NumPy's or torch's, on a CPU or a GPU, packed (`[N]` with `cu_seqlens
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 from ._error import LockstepError
@@ -45,6 +44,8 @@ def recipe(source: str | Mapping[str, Any] | Recipe) -> Recipe:
     if isinstance(source, Recipe):
         return source
     if isinstance(source, Mapping):
+        import json  # A third of the time that importing the package takes.
+
         return _read(json.dumps(_nested(source)), True)
     return _read(source, False)
 
@@ -86,6 +87,8 @@ class _Results:
 
     losses: tuple[float, float | None] | None = None
     """Loss and value loss as numbers, of a CPU."""
+    pending: Callable[[], None] | None = None
+    """Waits, and raises what the launches met; None where the call has waited."""
 
     def __init__(self, of: Any, planned: _Planned, block: Any) -> None:
         self.of, self.places, self.block = of, planned.results, block
@@ -115,6 +118,13 @@ class Credit:
     """What a critic learns, of tokens."""
     keep: Any = None
     """1: the sequence remains, `[S]`."""
+    pending: Callable[[], None] | None = field(default=None, repr=False, compare=False)
+    """What `check` calls."""
+
+    def check(self) -> None:
+        """Waits for a call that was made with `wait=False`, and raises `Error` where it met a bad value. Otherwise nothing is left to ask."""
+        if self.pending is not None:
+            self.pending()
 
 
 @dataclass
@@ -142,21 +152,26 @@ class Loss:
 
 
 def _run(
-    recipe: Recipe, calls: str, batch: Batch, credit: Credit | None, metrics: bool, coef: Any = None
+    recipe: Recipe, calls: str, batch: Batch, credit: Credit | None, metrics: bool, coef: Any = None, wait: bool = True
 ) -> _Results:
-    """Runs a plan of this very batch; its results by name. `coef` is where dL/dlogp goes, if not into the block of results."""
+    """Runs a plan of this very batch; its results by name. `coef` is where dL/dlogp goes, if not into the block of results. A GPU without
+    `wait` is asked later, by `check`."""
     of = batch.library
     planned = _plan(recipe, calls, batch.size, metrics)
     block, address = of.workspace(planned.bytes)
     kept: list[Any] = []
     results = _Results(of, planned, block)
+    device, stream = _device(of.name, of.threads), of.stream
+    if not wait and of.name != "cpu":
+        results.pending = partial(planned.plan.alarms, device, stream, (address, planned.bytes))
     results.losses = planned.run(
-        _device(of.name, of.threads),
-        of.stream,
+        device,
+        stream,
         batch.places(planned.reads),
         None if credit is None else _places(credit, of, kept),
         (address, planned.bytes),
         None if coef is None else of.place(coef),
+        wait,
     )
     return results
 
@@ -196,6 +211,7 @@ def _credit(recipe: Recipe, batch: Batch, results: _Results) -> Credit:
         weights=of_tokens("weights"),
         returns=of_tokens("returns"),
         keep=results.get("keep"),
+        pending=results.pending,
     )
 
 
@@ -224,16 +240,21 @@ def _first(array: Any) -> Any:
     return None if array is None else array[0]
 
 
-def advantages(recipe_: str | Mapping[str, Any] | Recipe, *, group_size: int | None = None, **columns: Any) -> Credit:
+def advantages(
+    recipe_: str | Mapping[str, Any] | Recipe, *, group_size: int | None = None, wait: bool = True, **columns: Any
+) -> Credit:
     """Advantages of a batch and what comes with them: once for each batch.
 
     `columns` are those that the recipe reads (`explain` says which; docs/columns.md says what each is), packed with `cu_seqlens` or padded.
     Responses to one prompt are neighbours: `cu_groups` says where groups begin, or `group_size` how many each has.
 
+    With `wait=False` a GPU's call is launches on torch's current stream and nothing else: offsets of yours are believed, and `Credit.check` says
+    later whether a value was bad. A recipe with a rule for the host waits all the same; `lockstep explain` of the command line names it.
+
     Raises `Error`: columns that are missing, each with the stage that wants it; a length or a value that is wrong (`argument`, `index`).
     """
     own, batch = recipe(recipe_), Batch(columns, group_size)
-    return _credit(own, batch, _run(own, "advantages", batch, None, False))
+    return _credit(own, batch, _run(own, "advantages", batch, None, False, wait=wait))
 
 
 def loss(

@@ -88,6 +88,10 @@ class Plan:
     """
     Launches over memory of a fixed size.
     """
+    def alarms(self, /, device: Device, stream: SupportsIndex, workspace: tuple[SupportsIndex, SupportsIndex]) -> None:
+        """
+        Waits for `stream` and raises what a run without `wait` met: the stage and the row of the first bad value.
+        """
     @property
     def host_stages(self, /) -> list[tuple[str, str]]:
         """
@@ -107,9 +111,10 @@ class Plan:
         """
         `(name, type, elements, first byte)` of each result in the workspace.
         """
-    def run(self, /, device: Device, stream: SupportsIndex, columns: SupportsGetItem[int, tuple[SupportsIndex, SupportsIndex, SupportsIndex]], credit: tuple[tuple[SupportsIndex, SupportsIndex], bool, tuple[SupportsIndex, SupportsIndex] | None, tuple[SupportsIndex, SupportsIndex] | None, tuple[SupportsIndex, SupportsIndex] | None] | None, workspace: tuple[SupportsIndex, SupportsIndex], coef: tuple[SupportsIndex, SupportsIndex] | None) -> tuple[float, float | None] | None:
+    def run(self, /, device: Device, stream: SupportsIndex, columns: SupportsGetItem[int, tuple[SupportsIndex, SupportsIndex, SupportsIndex]], credit: tuple[tuple[SupportsIndex, SupportsIndex], bool, tuple[SupportsIndex, SupportsIndex] | None, tuple[SupportsIndex, SupportsIndex] | None, tuple[SupportsIndex, SupportsIndex] | None] | None, workspace: tuple[SupportsIndex, SupportsIndex], coef: tuple[SupportsIndex, SupportsIndex] | None, wait: bool) -> tuple[float, float | None] | None:
         """
-        Enqueues the plan on `stream` and waits, so that a bad value is an exception. `columns` are `(number, address, elements)`, `credit` is
+        Enqueues the plan on `stream` and waits, so that a bad value is an exception; a GPU without `wait` returns at once, believes the offsets,
+        and `alarms` asks later. `columns` are `(number, address, elements)`, `credit` is
         `(advantage, per_token, loss_mask, weights, returns)` with an address and a length each, `coef` where dL/dlogp goes if not into the
         workspace. Loss and value loss, of a CPU.
         """

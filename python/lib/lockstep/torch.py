@@ -54,6 +54,13 @@ class Loss(NamedTuple):
     """dL/dlogp, of tokens; no gradient goes through it."""
     stats: Any
     """What `metrics` reads; not for anything else."""
+    pending: Any = None
+    """What `check` calls."""
+
+    def check(self) -> None:
+        """Waits for a loss that was made with `wait=False`, and raises `lockstep.Error` where it met a bad value. Otherwise nothing is left to ask."""
+        if self.pending is not None:
+            self.pending()
 
 
 def _read(source: str) -> Recipe:
@@ -163,7 +170,7 @@ def _prepare(own: Recipe, credit: Credit, batch: Batch, columns: dict[str, Any],
     _PREPARED[key] = Prepared(planned.plan, _device(of.name, of.threads), numbered, (places, added), given, credit.per_token)
 
 
-def _directly(own: Recipe, credit: Credit, group_size: int, metrics: bool, columns: dict[str, Any]) -> Loss:
+def _directly(own: Recipe, credit: Credit, group_size: int, metrics: bool, columns: dict[str, Any], wait: bool = True) -> Loss:
     """The same without the dispatcher: a way through it with fifty arguments takes longer than the loss."""
     logp, batch, results = columns["logp"], None, None
     active = (logp,) if "entropy" not in columns and "values" not in columns else [columns.get(name) for name in _ACTIVE]
@@ -181,7 +188,7 @@ def _directly(own: Recipe, credit: Credit, group_size: int, metrics: bool, colum
             if value is not None:
                 return (torch.scalar_tensor(value, dtype=torch.float32),), (coef,)
         batch = Batch(columns, group_size or None)
-        results = _run(own, "loss", batch, credit, metrics, coef)
+        results = _run(own, "loss", batch, credit, metrics, coef, wait)
         if few:
             _prepare(own, credit, batch, columns, key)
         gradients = [coef]
@@ -191,7 +198,8 @@ def _directly(own: Recipe, credit: Credit, group_size: int, metrics: bool, colum
 
     policy, *value = _Differentiable.apply(compute, *active)
     stats = partial(_stats, batch, results) if metrics else None
-    return Loss(policy, value[0] if value else logp.new_zeros(()), coef, stats)
+    pending = None if results is None else results.pending
+    return Loss(policy, value[0] if value else logp.new_zeros(()), coef, stats, pending)
 
 
 def _or_nan(on_error: str, own: Recipe, credit: Credit, group_size: int, metrics: bool, columns: dict[str, Any]) -> Loss:
@@ -216,6 +224,7 @@ def loss(
     logp: Tensor,
     group_size: int = 0,
     metrics: bool = True,
+    wait: bool = True,
     on_error: str = "raise",
     positive_logp: str = "error",
     **columns: Tensor | None,
@@ -227,6 +236,9 @@ def loss(
     Under autocast every column is taken in float32, and so is the loss. Denominators that are not this batch's go in as column `counts`,
     a tensor (int64, `[3]`: tokens, non-empty sequences, sequences), so that no number of a batch is compiled in. Without `metrics` the loss
     of a large batch takes a third of the time.
+
+    With `wait=False` a GPU's call is launches on torch's current stream and nothing else, and `Loss.check` says later whether a value was bad; `metrics`
+    waits. A recipe with a rule for the host waits all the same, as do `on_error="nan"` and the loss in a graph of `torch.compile`.
 
     `on_error="nan"`: where a value of the batch is refused, loss, gradients and metrics are NaN, and a warning says why, once a process: the other
     ranks of a collective do not wait for one that raised. What the host does with a NaN gradient is the host's (verl leaves the step out). Not in
@@ -251,7 +263,7 @@ def loss(
     if not (torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack()):
         own = _recipe(recipe)
         if on_error == "raise":
-            return _directly(own, credit, group_size, metrics, columns)
+            return _directly(own, credit, group_size, metrics, columns, wait)
         return _or_nan(on_error, own, credit, group_size, metrics, columns)
     if on_error != "raise":
         raise error("on_error", f" is {on_error!r}: expected 'raise' in a graph, which catches no exception")

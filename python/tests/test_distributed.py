@@ -95,10 +95,8 @@ def process():
     return os.getpid(), lockstep.Totals()
 
 
-def test_ray_has_the_digest_of_one_rank(digest, monkeypatch, tmp_path):
+def test_ray_has_the_digest_of_one_rank(digest, monkeypatch):
     ray = pytest.importorskip("ray")
-    # Ray keeps a token there.
-    monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(HERE), str(HERE.parents[1] / "examples"), os.environ.get("PYTHONPATH", "")]))
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
     ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False, _node_ip_address="127.0.0.1", object_store_memory=1 << 27)

@@ -152,6 +152,10 @@ def _with_gradient(recipe, group_size, per_token, metrics, logp, entropy, values
 _LIBRARY.impl("loss", _with_gradient, "Autograd")
 
 
+def _zero(logp: Tensor) -> Tensor:
+    return torch.scalar_tensor(0.0, dtype=torch.float32) if logp.is_cpu else logp.new_zeros(())
+
+
 # Losses on a CPU whose tensors are like the last call's, with a gradient of `logp` alone: what repeats is done in Rust.
 _PREPARED: dict[Any, Prepared] = {}
 
@@ -173,10 +177,11 @@ def _prepare(own: Recipe, credit: Credit, batch: Batch, columns: dict[str, Any],
 def _directly(own: Recipe, credit: Credit, group_size: int, metrics: bool, columns: dict[str, Any], wait: bool = True) -> Loss:
     """The same without the dispatcher: a way through it with fifty arguments takes longer than the loss."""
     logp, batch, results = columns["logp"], None, None
-    active = (logp,) if "entropy" not in columns and "values" not in columns else [columns.get(name) for name in _ACTIVE]
+    alone = "entropy" not in columns and "values" not in columns
+    active = (logp,) if alone else [columns.get(name) for name in _ACTIVE]
     # An array of its own: views of a block cost as much as the rest of the call.
     coef = torch.empty_like(logp, memory_format=torch.contiguous_format)
-    few = not metrics and len(active) == 1 and logp.is_cpu
+    few = alone and not metrics and logp.is_cpu
     key = few and (own, logp.shape, tuple(columns), group_size, credit.per_token, torch.get_num_threads())
 
     def compute(*_):
@@ -192,14 +197,14 @@ def _directly(own: Recipe, credit: Credit, group_size: int, metrics: bool, colum
         if few:
             _prepare(own, credit, batch, columns, key)
         gradients = [coef]
-        if len(active) > 1:
+        if not alone:
             gradients += [results[name].view(logp.shape) if name in results else None for name in ("entropy_coef", "value_gradient")]
         return tuple(_losses(results)), gradients
 
     policy, *value = _Differentiable.apply(compute, *active)
     stats = partial(_stats, batch, results) if metrics else None
     pending = None if results is None else results.pending
-    return Loss(policy, value[0] if value else logp.new_zeros(()), coef, stats, pending)
+    return Loss(policy, value[0] if value else _zero(logp), coef, stats, pending)
 
 
 def _or_nan(on_error: str, own: Recipe, credit: Credit, group_size: int, metrics: bool, columns: dict[str, Any]) -> Loss:
@@ -256,9 +261,8 @@ def loss(
         unknown = min(columns.keys() - _KNOWN)
         raise error(unknown, f" is no column that a loss reads: known are {', '.join((*_ACTIVE, *_COLUMNS))}")
     for name in _ACTIVE:
-        tensor = columns.get(name)
-        if tensor is not None and tensor.dtype != torch.float32:
-            columns[name] = tensor.float()
+        if name in columns and columns[name].dtype != torch.float32:
+            columns[name] = columns[name].float()
     # Whether something looks at what is dispatched.
     if not (torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack()):
         own = _recipe(recipe)

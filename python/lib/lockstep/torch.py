@@ -43,19 +43,27 @@ _LIBRARY.define(
 )
 
 
-class Loss(NamedTuple):
-    """A loss that `backward` goes through."""
-
+class _Fields(NamedTuple):
     loss: Tensor
-    """Policy, KL and entropy terms, float32; its gradient goes to `logp` and, where the recipe has an entropy term, to `entropy`."""
-    value_loss: Tensor
-    """The critic's loss, 0 without one; its gradient goes to `values`."""
+    value: Tensor | None
     coef: Tensor
-    """dL/dlogp, of tokens; no gradient goes through it."""
     stats: Any
-    """What `metrics` reads; not for anything else."""
-    pending: Any = None
-    """What `check` calls."""
+    pending: Any
+
+
+class Loss(_Fields):
+    """A loss that `backward` goes through.
+
+    `loss`: policy, KL and entropy terms, float32; its gradient goes to `logp` and, where the recipe has an entropy term, to `entropy`.
+    `coef`: dL/dlogp, of tokens; no gradient goes through it. `stats` is what `metrics` reads, and not for anything else.
+    """
+
+    __slots__ = ()
+
+    @property
+    def value_loss(self) -> Tensor:
+        """The critic's loss, 0 without one; its gradient goes to `values`."""
+        return self.loss.new_zeros(()) if self.value is None else self.value
 
     def check(self) -> None:
         """Waits for a loss that was made with `wait=False`, and raises `lockstep.Error` where it met a bad value. Otherwise nothing is left to ask."""
@@ -152,10 +160,6 @@ def _with_gradient(recipe, group_size, per_token, metrics, logp, entropy, values
 _LIBRARY.impl("loss", _with_gradient, "Autograd")
 
 
-def _zero(logp: Tensor) -> Tensor:
-    return torch.scalar_tensor(0.0, dtype=torch.float32) if logp.is_cpu else logp.new_zeros(())
-
-
 # Losses on a CPU whose tensors are like the last call's, with a gradient of `logp` alone: what repeats is done in Rust.
 _PREPARED: dict[Any, Prepared] = {}
 
@@ -204,7 +208,7 @@ def _directly(own: Recipe, credit: Credit, group_size: int, metrics: bool, colum
     policy, *value = _Differentiable.apply(compute, *active)
     stats = partial(_stats, batch, results) if metrics else None
     pending = None if results is None else results.pending
-    return Loss(policy, value[0] if value else _zero(logp), coef, stats, pending)
+    return Loss(policy, value[0] if value else None, coef, stats, pending)
 
 
 def _or_nan(on_error: str, own: Recipe, credit: Credit, group_size: int, metrics: bool, columns: dict[str, Any]) -> Loss:
@@ -218,8 +222,8 @@ def _or_nan(on_error: str, own: Recipe, credit: Credit, group_size: int, metrics
             raise
         logp, entropy, values = (columns.get(name) for name in _ACTIVE)
         nothing = torch.full((len(_METRICS),), float("nan"), dtype=torch.float64) if metrics else None
-        value_loss = logp.new_zeros(()) if values is None else refused(fault, [values])
-        return Loss(refused(fault, [logp, entropy]), value_loss, torch.full_like(logp, float("nan"), requires_grad=False), nothing)
+        value_loss = None if values is None else refused(fault, [values])
+        return Loss(refused(fault, [logp, entropy]), value_loss, torch.full_like(logp, float("nan"), requires_grad=False), nothing, None)
 
 
 def loss(
@@ -279,7 +283,7 @@ def loss(
     given = [columns.get(name) for name in (*_ACTIVE, *_COLUMNS)]
     active, constant = given[: len(_ACTIVE)], given[len(_ACTIVE) :]
     out = torch.ops.lockstep.loss(recipe, group_size, credit.per_token, metrics, *active, *of_credit, *constant)
-    return Loss(out[0], out[1], out[2], out[5])
+    return Loss(out[0], out[1], out[2], out[5], None)
 
 
 def metrics(stats: Any) -> dict[str, float]:

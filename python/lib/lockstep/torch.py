@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from . import Credit, Recipe, _device, _metrics, _nested, _plan, _run, names, recipe as _recipe
+from . import _CREDIT, Credit, Recipe, _device, _metrics, _nested, _plan, _run, names, recipe as _recipe
 from ._error import LockstepError
 from ._native import Prepared
 from .columns import COLUMNS, NUMBERS, Batch, error
@@ -28,7 +28,6 @@ from .faults import bounded, of_values, refused
 __all__ = ["Loss", "loss", "metrics"]
 
 _METRICS = tuple(_metrics(0, [], [0.0, 0.0]))
-_CREDIT = ("advantage", "loss_mask", "weights", "returns")
 # What a gradient goes to; the other columns that the loss of some recipe reads are constants.
 _ACTIVE = ("logp", "entropy", "values")
 _READ = {column for name in names() for column, _, call, *_ in _recipe(name).needs() if call == "loss"}
@@ -165,9 +164,9 @@ _PREPARED: dict[Any, Prepared] = {}
 
 
 def _prepare(own: Recipe, credit: Credit, batch: Batch, columns: dict[str, Any], key: Any) -> None:
-    of, given = batch.library, [getattr(credit, name) for name in _CREDIT]
+    of, given = batch.library, {name: getattr(credit, name) for name in _CREDIT}
     as_it_is = all(isinstance(tensor, Tensor) and batch.arrays[name].data_ptr() == tensor.data_ptr() for name, tensor in columns.items())
-    if not as_it_is or not all(tensor is None or of.fits(tensor, type_) for tensor, type_ in zip(given, ("f32", "u8", "f32", "f32"))):
+    if not as_it_is or not all(tensor is None or of.fits(tensor, _CREDIT[name].type) for name, tensor in given.items()):
         return
     planned = _plan(own, "loss", batch.size, False)
     numbered = [(NUMBERS[name] if NUMBERS[name] in planned.reads else None, name, tensor) for name, tensor in columns.items()]
@@ -175,7 +174,7 @@ def _prepare(own: Recipe, credit: Credit, batch: Batch, columns: dict[str, Any],
     places = [(NUMBERS[name], *of.place(array)) for name, array in added.items()]
     if len(_PREPARED) >= 1024:
         _PREPARED.clear()
-    _PREPARED[key] = Prepared(planned.plan, _device(of.name, of.threads), numbered, (places, added), given, credit.per_token)
+    _PREPARED[key] = Prepared(planned.plan, _device(of.name, of.threads), numbered, (places, added), [*given.values()], credit.per_token)
 
 
 def _directly(own: Recipe, credit: Credit, group_size: int, metrics: bool, columns: dict[str, Any], wait: bool = True) -> Loss:

@@ -286,7 +286,7 @@ pub unsafe extern "C" fn ls_plan_alarms(
             return Err(Refusal::new(ls_status::Argument, "workspace", says));
         }
         let queue = device.own.queue_on(stream)?;
-        Ok(plan.own.alarms(&queue, Out::from_raw(workspace.cast(), workspace_bytes))?)
+        Ok(plan.own.alarms(&queue, *Out::from_raw(workspace.cast(), workspace_bytes))?)
     })
 }
 

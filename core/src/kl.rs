@@ -39,7 +39,7 @@ use crate::Error;
 use crate::gate::check_scalar;
 use crate::num::{self, Arith};
 use crate::op::Kernel;
-use crate::ragged::{In, Mask, Offsets, Out, Sink, Stream, flag};
+use crate::ragged::{In, Mask, Offsets, Out, Stream, flag, sink};
 use crate::team::{Element, Lane, Team};
 
 /// Which estimator.
@@ -239,7 +239,7 @@ fn k2(x: f32) -> (f32, f32) {
 }
 
 /// The op `kl`.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct KlDivergence<'a> {
     /// Offsets of sequences, `[S+1]`.
     pub cu_seqlens: Offsets<'a>,
@@ -252,16 +252,16 @@ pub struct KlDivergence<'a> {
     /// Estimator and guards.
     pub kl: Kl,
     /// Value, `[N]`.
-    pub value: Sink<'a>,
+    pub value: Option<Out<'a, f32>>,
     /// d value / d logp, `[N]`.
-    pub gradient: Sink<'a>,
+    pub gradient: Option<Out<'a, f32>>,
     /// Sum of the value over live tokens, `[S]`.
     pub row_sum: Out<'a, f64>,
     /// Above [`flag::LIMIT`] where a live input or result is bad, `[S]`.
     pub row_alarm: Out<'a, u32>,
 }
 
-crate::kernel_args!(KlDivergence<'_> { cu_seqlens, loss_mask, logp, logp_ref, kl, value, gradient, row_sum, row_alarm });
+crate::kernel_args!(unsafe KlDivergence<'_> { cu_seqlens, loss_mask, logp, logp_ref, kl, value, gradient, row_sum, row_alarm });
 
 impl KlDivergence<'_> {
     #[inline(always)]
@@ -270,7 +270,7 @@ impl KlDivergence<'_> {
             self.cu_seqlens.span(row),
             self.loss_mask,
             [Stream::Array(self.logp), Stream::Array(self.logp_ref)],
-            [self.value, self.gradient],
+            [sink(&self.value), sink(&self.gradient)],
             &Token(Kl { estimator, ..self.kl }),
         );
         if team.leads() {
@@ -295,6 +295,12 @@ impl Element<2, 2, 1, 0> for Token {
 
 impl Kernel for KlDivergence<'_> {
     const NAME: &'static str = "kl";
+
+    fn check_bounds(&self) -> Result<(), Error> {
+        let (tokens, sequences) = self.cu_seqlens.sizes();
+        crate::lengths!(self; tokens => loss_mask, logp, logp_ref, value, gradient; sequences => row_sum, row_alarm);
+        Ok(())
+    }
 
     fn rows(&self) -> usize {
         self.cu_seqlens.rows()

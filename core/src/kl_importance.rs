@@ -27,12 +27,12 @@ use crate::Error;
 use crate::kl::{Estimator, Kl};
 use crate::num::{self, Arith};
 use crate::op::Kernel;
-use crate::ragged::{In, Mask, Offsets, Out, Sink, Stream, flag};
+use crate::ragged::{In, Mask, Offsets, Out, Stream, flag, sink};
 use crate::ratio::Guard;
 use crate::team::{Element, Lane, Team};
 
 /// The op `kl_importance`.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct KlImportance<'a> {
     /// Offsets of sequences, `[S+1]`.
     pub cu_seqlens: Offsets<'a>,
@@ -51,16 +51,16 @@ pub struct KlImportance<'a> {
     /// The gradient flows through r too.
     pub through_ratio: bool,
     /// Value, `[N]`.
-    pub value: Sink<'a>,
+    pub value: Option<Out<'a, f32>>,
     /// d value / d logp, `[N]`.
-    pub gradient: Sink<'a>,
+    pub gradient: Option<Out<'a, f32>>,
     /// Sum of the value over live tokens, `[S]`.
     pub row_sum: Out<'a, f64>,
     /// Above [`flag::LIMIT`] where a live input or result is bad, `[S]`.
     pub row_alarm: Out<'a, u32>,
 }
 
-crate::kernel_args!(KlImportance<'_> { cu_seqlens, loss_mask, logp, logp_old, logp_ref, kl, guard, through_ratio, value, gradient, row_sum, row_alarm });
+crate::kernel_args!(unsafe KlImportance<'_> { cu_seqlens, loss_mask, logp, logp_old, logp_ref, kl, guard, through_ratio, value, gradient, row_sum, row_alarm });
 
 impl KlImportance<'_> {
     /// Whether the guards are in their domain.
@@ -134,6 +134,12 @@ impl<const ESTIMATOR: u8> Element<3, 2, 1, 0> for Token<ESTIMATOR> {
 impl Kernel for KlImportance<'_> {
     const NAME: &'static str = "kl_importance";
 
+    fn check_bounds(&self) -> Result<(), Error> {
+        let (tokens, sequences) = self.cu_seqlens.sizes();
+        crate::lengths!(self; tokens => loss_mask, logp, logp_old, logp_ref, value, gradient; sequences => row_sum, row_alarm);
+        Ok(())
+    }
+
     fn rows(&self) -> usize {
         self.cu_seqlens.rows()
     }
@@ -162,8 +168,13 @@ impl KlImportance<'_> {
     fn sweep<const ESTIMATOR: u8, T: Team>(&self, team: &T, row: usize) {
         let ins = [Stream::Array(self.logp), Stream::Array(self.logp_old), Stream::Array(self.logp_ref)];
         let token = Token::<ESTIMATOR> { kl: self.kl, guard: self.guard, through_ratio: self.through_ratio };
-        let swept =
-            team.sweep(self.cu_seqlens.span(row), self.loss_mask, ins, [self.value, self.gradient], &token);
+        let swept = team.sweep(
+            self.cu_seqlens.span(row),
+            self.loss_mask,
+            ins,
+            [sink(&self.value), sink(&self.gradient)],
+            &token,
+        );
         if team.leads() {
             self.row_sum.put(row, swept.sums[0]);
             self.row_alarm.put(row, swept.alarm);

@@ -27,11 +27,11 @@ use crate::aggregate::{Weight, WeightFrom};
 use crate::gate::check_scalar;
 use crate::num::{self, Arith};
 use crate::op::Kernel;
-use crate::ragged::{In, Mask, Offsets, Out, Sink, Stream, flag};
+use crate::ragged::{In, Mask, Offsets, Out, Sink, Stream, flag, sink};
 use crate::team::{Element, Lane, Team};
 
 /// The op `value_loss`.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct ValueLoss<'a> {
     /// Offsets of sequences, `[S+1]`.
     pub cu_seqlens: Offsets<'a>,
@@ -54,7 +54,7 @@ pub struct ValueLoss<'a> {
     /// dL/dV, `[N]`.
     pub gradient: Out<'a, f32>,
     /// l per token, without W, `[N]`.
-    pub token_loss: Sink<'a>,
+    pub token_loss: Option<Out<'a, f32>>,
     /// W·Σ l, `[S]`.
     pub row_loss: Out<'a, f64>,
     /// Tokens whose clipped branch was the larger, `[S]`.
@@ -65,7 +65,7 @@ pub struct ValueLoss<'a> {
     pub row_alarm: Out<'a, u32>,
 }
 
-crate::kernel_args!(ValueLoss<'_> { cu_seqlens, loss_mask, values, values_old, returns, cliprange_value, huber_delta, weight, weight_from, gradient, token_loss, row_loss, row_clipped, row_tokens, row_alarm });
+crate::kernel_args!(unsafe ValueLoss<'_> { cu_seqlens, loss_mask, values, values_old, returns, cliprange_value, huber_delta, weight, weight_from, gradient, token_loss, row_loss, row_clipped, row_tokens, row_alarm });
 
 impl ValueLoss<'_> {
     /// Whether the scalar parameters are in their domain and go together with the arrays.
@@ -132,6 +132,12 @@ impl<const HUBER: bool> Element<3, 2, 2, 0> for Token<HUBER> {
 impl Kernel for ValueLoss<'_> {
     const NAME: &'static str = "value_loss";
 
+    fn check_bounds(&self) -> Result<(), Error> {
+        let (tokens, sequences) = self.cu_seqlens.sizes();
+        crate::lengths!(self; tokens => loss_mask, values, values_old, returns, gradient, token_loss; sequences => row_loss, row_clipped, row_tokens, row_alarm);
+        Ok(())
+    }
+
     fn rows(&self) -> usize {
         self.cu_seqlens.rows()
     }
@@ -144,16 +150,16 @@ impl Kernel for ValueLoss<'_> {
     /// nothing.
     #[inline(always)]
     fn row<T: Team>(&self, team: &T, row: usize) {
-        match (self.token_loss, self.huber_delta < f32::INFINITY) {
-            (None, false) => self.swept::<false, T, 1>(team, row, [Some(self.gradient)]),
-            (None, true) => self.swept::<true, T, 1>(team, row, [Some(self.gradient)]),
+        match (&self.token_loss, self.huber_delta < f32::INFINITY) {
+            (None, false) => self.swept::<false, T, 1>(team, row, [Some(*self.gradient)]),
+            (None, true) => self.swept::<true, T, 1>(team, row, [Some(*self.gradient)]),
             _ => self.row_as::<0, T>(team, row),
         }
     }
 
     #[inline(always)]
     fn row_as<const V: usize, T: Team>(&self, team: &T, row: usize) {
-        self.swept::<true, T, 2>(team, row, [Some(self.gradient), self.token_loss]);
+        self.swept::<true, T, 2>(team, row, [Some(*self.gradient), sink(&self.token_loss)]);
     }
 }
 

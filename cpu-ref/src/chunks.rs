@@ -6,7 +6,7 @@
 use crate::lanes::{store_rest, store_whole};
 use crate::wide::{Aligned, Chunk, Source, chunk_of, prefetch};
 use lockstep_core::num::{self, Arith};
-use lockstep_core::ragged::{Mask, Out, Span, Stream};
+use lockstep_core::ragged::{Cells, Mask, Span, Stream};
 use lockstep_core::team::fold::{COLUMNS, fold_columns};
 use lockstep_core::team::{Number, Terms};
 
@@ -108,7 +108,7 @@ pub(crate) fn number<A: Arith, const J: usize, F: Number<J>>(
     span: Span,
     mask: Mask<'_>,
     ins: [Stream<'_>; J],
-    out: Out<'_, u32>,
+    out: Cells<'_, u32>,
     f: F,
 ) {
     let mut chunks = Chunks::new(span, mask, ins);

@@ -64,22 +64,26 @@ impl Cpu {
     /// Runs every row of any kernel, which is compiled where this is called: for one that is not in the table, on the CPU alone.
     ///
     /// ```
-    /// use lockstep_core::kernel_args;
     /// use lockstep_core::op::Kernel;
+    /// use lockstep_core::{Error, kernel_args, lengths};
     /// use lockstep_core::ragged::{In, Out};
     /// use lockstep_core::team::Team;
     /// use lockstep_cpu::{Cpu, Level};
     ///
     /// // A row is a sequence.
-    /// #[derive(Clone, Copy)]
     /// struct Doubled<'a> {
     ///     rewards: In<'a, f32>,
     ///     doubled: Out<'a, f32>,
     /// }
-    /// kernel_args!(Doubled<'_> { rewards, doubled });
+    /// // A row writes its own element: what `unsafe` promises.
+    /// kernel_args!(unsafe Doubled<'_> { rewards, doubled });
     ///
     /// impl Kernel for Doubled<'_> {
     ///     const NAME: &'static str = "doubled";
+    ///     fn check_bounds(&self) -> Result<(), Error> {
+    ///         lengths!(self; self.rewards.len() => doubled);
+    ///         Ok(())
+    ///     }
     ///     fn rows(&self) -> usize {
     ///         self.rewards.len()
     ///     }

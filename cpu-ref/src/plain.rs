@@ -5,7 +5,7 @@ use core::array::from_fn;
 use core::ops::Range;
 use lockstep_core::num::{self, Soft};
 use lockstep_core::op::Kernel;
-use lockstep_core::ragged::{In, Mask, Out, Sink, Span, Stream, flag};
+use lockstep_core::ragged::{Cells, In, Mask, Sink, Span, Stream, flag};
 use lockstep_core::team::fold::{COLUMNS, LANES, fold_columns};
 use lockstep_core::team::order::{LEAST, ordered, unordered};
 use lockstep_core::team::recur::{STILL, recur_block};
@@ -209,7 +209,7 @@ impl Team for Plain {
         numerators.map(|numerator| num::canonical((f64::from(numerator) * factor) as f32))
     }
 
-    fn put_slots(&self, span: Span, out: Out<'_, f32>, slots: [f32; LANES]) {
+    fn put_slots(&self, span: Span, out: Cells<'_, f32>, slots: [f32; LANES]) {
         for j in 0..span.len() {
             out.put(span.start + j, slots[j]);
         }

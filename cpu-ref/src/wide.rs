@@ -19,7 +19,7 @@ use crate::short::{self, Slots};
 use core::cell::Cell;
 use core::marker::PhantomData;
 use lockstep_core::num::{self, Arith};
-use lockstep_core::ragged::{In, Mask, Out, Sink, Span, Stream, flag};
+use lockstep_core::ragged::{Cells, In, Mask, Sink, Span, Stream, flag};
 use lockstep_core::team::fold::{COLUMNS, LANES, butterfly, fold_columns};
 use lockstep_core::team::order::{signed_order, unordered};
 use lockstep_core::team::scan::scan_block;
@@ -293,12 +293,12 @@ impl<A: Arith, L: Picks> Team for Wide<A, L> {
     }
 
     #[inline(always)]
-    fn put_slots(&self, span: Span, out: Out<'_, f32>, slots: Slots) {
+    fn put_slots(&self, span: Span, out: Cells<'_, f32>, slots: Slots) {
         short::put(out.row(span), &slots);
     }
 
     #[inline(always)]
-    fn fill(&self, span: Span, mask: Mask<'_>, out: Out<'_, f32>, value: f32) {
+    fn fill(&self, span: Span, mask: Mask<'_>, out: Cells<'_, f32>, value: f32) {
         let cells = out.row(span);
         let mut values = [value; COLUMNS];
         let bytes = mask.bytes().map(|bytes| bytes.row(span));
@@ -334,7 +334,7 @@ impl<A: Arith, L: Picks> Team for Wide<A, L> {
         span: Span,
         mask: Mask<'_>,
         ins: [Stream<'_>; J],
-        out: Out<'_, u32>,
+        out: Cells<'_, u32>,
         f: F,
     ) {
         number::<A, J, F>(span, mask, ins, out, f);

@@ -4,8 +4,8 @@
 //! in it, [`PASSED`] or the index of the first fault.
 
 use crate::{Driver, Error, Gpu, Plain, Stream};
-use lockstep_core::check::{CheckOffsets, CheckValues, Domain, PASSED, rows};
-use lockstep_core::ragged::{In, Mask, Out};
+use lockstep_core::check::{CheckOffsets, CheckValues, Domain, PASSED, first_fault, rows};
+use lockstep_core::ragged::{Cells, In, Mask, Out};
 
 #[allow(unsafe_code)]
 impl<D: Driver> Gpu<D> {
@@ -28,12 +28,12 @@ impl<D: Driver> Gpu<D> {
             let expected = "at least one row: [0, n]";
             return Err(lockstep_core::Error::Empty { argument, expected }.into());
         }
-        enough(scratch, offsets.len())?;
-        let first_fault = scratch;
+        enough(&scratch, offsets.len())?;
+        let report = *scratch;
         // SAFETY: the caller's.
         let found = unsafe {
-            self.launch(stream, &CheckOffsets { offsets, elements, first_fault })?;
-            self.lowest(stream, scratch, rows(offsets.len()))?
+            self.launch(stream, &CheckOffsets { offsets, elements, first_fault: scratch })?;
+            self.lowest(stream, report, rows(offsets.len()))?
         };
         let Some(index) = found else { return Ok(()) };
         // SAFETY: the caller's; the index is below the length.
@@ -81,11 +81,12 @@ impl<D: Driver> Gpu<D> {
         if values.is_empty() {
             return Ok(());
         }
-        enough(scratch, values.len())?;
+        enough(&scratch, values.len())?;
+        let report = *scratch;
         // SAFETY: the caller's.
         let found = unsafe {
             self.launch(stream, &CheckValues { values, mask, domain, first_fault: scratch })?;
-            self.lowest(stream, scratch, rows(values.len()))?
+            self.lowest(stream, report, rows(values.len()))?
         };
         let Some(index) = found else { return Ok(()) };
         // SAFETY: the caller's; the index is below the length.
@@ -101,13 +102,13 @@ impl<D: Driver> Gpu<D> {
     unsafe fn lowest(
         &self,
         stream: &Stream<D>,
-        report: Out<'_, u32>,
+        report: Cells<'_, u32>,
         rows: usize,
     ) -> Result<Option<usize>, Error> {
         let mut host = vec![PASSED; rows];
         // SAFETY: the caller's; the stream is waited for.
         unsafe { self.download(stream, report.as_ptr(), &mut host)? };
-        Ok(host.into_iter().min().filter(|fault| *fault != PASSED).map(|fault| fault as usize))
+        Ok(first_fault(&host))
     }
 
     /// # Safety
@@ -125,7 +126,7 @@ impl<D: Driver> Gpu<D> {
     }
 }
 
-fn enough(scratch: Out<'_, u32>, elements: usize) -> Result<(), Error> {
+fn enough(scratch: &Out<'_, u32>, elements: usize) -> Result<(), Error> {
     let (expected, got) = (rows(elements), scratch.len());
     if got >= expected {
         return Ok(());

@@ -87,7 +87,7 @@ impl Encoder for Parameters {
         self.array(Array { address: address.cast_mut().cast(), bytes, written: false }, length);
     }
 
-    fn output<T: Copy>(&mut self, array: Option<Out<'_, T>>) {
+    fn output<T: Copy>(&mut self, array: Option<&Out<'_, T>>) {
         let (address, length) =
             array.map_or((std::ptr::null_mut(), 0), |array| (array.as_ptr(), array.len()));
         let bytes = length * size_of::<T>();

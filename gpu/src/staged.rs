@@ -101,9 +101,12 @@ impl<D: Driver> Gpu<D> {
     /// copies the outputs back and waits. Elements that the kernel does not write keep their values. Memory is kept for the
     /// next run ([`trim`](Gpu::trim) gives it back); several threads may run at once.
     ///
-    /// The ops of the crate `lockstep` check lengths and offsets before they come here, and so must whoever makes a kernel by
-    /// hand: on a device no access is bounds-checked.
+    /// Errors: an array that is too short for the rows, or an index out of bounds, by its name ([`Kernel::check_bounds`]): on a
+    /// device no access is checked.
+    ///
+    /// [`Kernel::check_bounds`]: lockstep_core::op::Kernel::check_bounds
     pub fn run<K: DisjointRows>(&self, kernel: &K) -> Result<(), Error> {
+        kernel.check_bounds()?;
         match kernel.rows() {
             0 => Ok(()),
             rows => self.run_staged(self.context.entry(kernel), rows, Parameters::of(kernel)),

@@ -7,7 +7,7 @@
 use crate::wave::Wave;
 use core::marker::PhantomData;
 use lockstep_core::num::{self, Arith};
-use lockstep_core::ragged::{In, Mask, Out, Sink, Span, Stream, flag};
+use lockstep_core::ragged::{Cells, In, Mask, Sink, Span, Stream, flag};
 use lockstep_core::team::fold::{COLUMNS, LANES, PER_LANE};
 use lockstep_core::team::order::{LEAST, ordered, unordered};
 use lockstep_core::team::recur::STILL;
@@ -472,7 +472,7 @@ impl<W: Wave, A: Arith> Team for GpuTeam<W, A> {
     }
 
     #[inline(always)]
-    fn put_slots(&self, span: Span, out: Out<'_, f32>, slots: f32) {
+    fn put_slots(&self, span: Span, out: Cells<'_, f32>, slots: f32) {
         let j = self.0.lane();
         if j < span.len() {
             out.put(span.start + j, slots);

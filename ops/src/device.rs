@@ -145,10 +145,13 @@ impl Device {
 
     /// Runs every row of an op of the table over host memory. A GPU copies inputs there and outputs back.
     ///
-    /// Errors: what keeps a GPU from doing so. A CPU always can.
+    /// Errors: an array whose length the rows do not have, or an index out of bounds, by its name; what keeps a GPU from running it.
     pub fn run<K: Compiled>(&self, kernel: &K) -> Result<(), Error> {
         match &self.kind {
-            Kind::Cpu(cpu) => cpu.run(kernel),
+            Kind::Cpu(cpu) => {
+                kernel.check_bounds()?;
+                cpu.run(kernel);
+            }
             Kind::Cuda(gpu) => gpu.run(kernel)?,
             Kind::Rocm(gpu) => gpu.run(kernel)?,
         }

@@ -221,12 +221,13 @@ impl PyPlan {
                 let columns = Views::from_raw(|column| places[column as usize]);
                 let queue = device.0.queue_on(stream as *mut c_void)?;
                 let into = Out::from_raw(workspace.0 as *mut u8, workspace.1);
+                let written = *into;
                 let coef = coef.map(|(at, len)| Out::from_raw(at as *mut f32, len));
                 match wait || queue.is_cpu() {
                     true => self.plan.enqueue_checked(&queue, &columns, credit.as_ref(), (into, coef))?,
                     false => self.plan.enqueue_with(&queue, &columns, credit.as_ref(), (into, coef))?,
                 }
-                let number = |slot: Slot| into.as_ptr().add(slot.offset).cast::<f64>().read();
+                let number = |slot: Slot| written.as_ptr().add(slot.offset).cast::<f64>().read();
                 let [loss, value] = self.losses.map(|slot| slot.filter(|_| queue.is_cpu()).map(number));
                 Ok(loss.map(|loss| (loss, value)))
             }
@@ -239,7 +240,7 @@ impl PyPlan {
         // SAFETY: as for `run`.
         let asked = py.detach(|| unsafe {
             let queue = device.0.queue_on(stream as *mut c_void)?;
-            self.plan.alarms(&queue, Out::from_raw(workspace.0 as *mut u8, workspace.1))
+            self.plan.alarms(&queue, *Out::from_raw(workspace.0 as *mut u8, workspace.1))
         });
         asked.map_err(refused)
     }

@@ -127,9 +127,10 @@ impl PyPrepared {
                     });
                     let queue = device.0.queue_on(std::ptr::null_mut())?;
                     let into = Out::from_raw(block.as_mut_ptr().cast::<u8>(), 8 * block.len());
+                    let written = *into;
                     let coef = Out::from_raw(coef as *mut f32, plan.plan.capacity().tokens);
                     plan.plan.enqueue_checked(&queue, &columns, Some(&credit), (into, Some(coef)))?;
-                    Ok(Some(into.as_ptr().add(slot.offset).cast::<f64>().read()))
+                    Ok(Some(written.as_ptr().add(slot.offset).cast::<f64>().read()))
                 }
             })
         })

@@ -171,15 +171,19 @@ fn recipes_reuse_buffers_without_a_trace() {
 /// Kernels that take the way of a GPU's entry point, on a CPU.
 macro_rules! general {
     ($($name:ident of $kernel:ident),*) => {$(
-        #[derive(Clone, Copy)]
         struct $name<'a> {
             kernel: $kernel<'a>,
         }
 
-        kernel_args!($name<'_> { kernel });
+        // Rows are those of the kernel of the table.
+        kernel_args!(unsafe $name<'_> { kernel });
 
         impl Kernel for $name<'_> {
             const NAME: &'static str = $kernel::NAME;
+
+            fn check_bounds(&self) -> Result<(), lockstep_core::Error> {
+                self.kernel.check_bounds()
+            }
 
             fn rows(&self) -> usize {
                 self.kernel.rows()

@@ -12,13 +12,14 @@
 //!
 //! **Accuracy**: binary64, in the order of k, rounded to `f32` once.
 
+use crate::Error;
 use crate::num::{self, Arith};
 use crate::op::Kernel;
 use crate::ragged::{In, Mask, Offsets, Out, Span, Stream, flag};
 use crate::team::{Element, Lane, Team};
 
 /// The op `combine`.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct Combine<'a> {
     /// Offsets of groups, `[G+1]`.
     pub cu_groups: Offsets<'a>,
@@ -30,10 +31,16 @@ pub struct Combine<'a> {
     pub combined: Out<'a, f32>,
 }
 
-crate::kernel_args!(Combine<'_> { cu_groups, components, weights, combined });
+crate::kernel_args!(unsafe Combine<'_> { cu_groups, components, weights, combined });
 
 impl Kernel for Combine<'_> {
     const NAME: &'static str = "combine";
+
+    fn check_bounds(&self) -> Result<(), Error> {
+        let sequences = self.cu_groups.sizes().0;
+        crate::lengths!(self; sequences.saturating_mul(self.weights.len()) => components; sequences => combined);
+        Ok(())
+    }
 
     fn rows(&self) -> usize {
         self.cu_groups.rows()
@@ -54,12 +61,12 @@ impl Kernel for Combine<'_> {
             [0, sequences].map(|from| self.components.part(Span::new(from, from + sequences)));
         let two = Two { weights: [self.weights.at(0), self.weights.at(1)] };
         let ins = [Stream::Array(first), Stream::Array(second)];
-        team.sweep(span, Mask::all(), ins, [Some(self.combined)], &two);
+        team.sweep(span, Mask::all(), ins, [Some(*self.combined)], &two);
     }
 
     #[inline(always)]
     fn row_as<const V: usize, T: Team>(&self, team: &T, row: usize) {
-        let (components, weights, combined) = (self.components, self.weights, self.combined);
+        let (components, weights, combined) = (self.components, self.weights, *self.combined);
         let sequences = combined.len();
         team.for_each(self.cu_groups.span(row), move |i| {
             let (mut sum, mut scored, mut k) = (0.0, false, 0);

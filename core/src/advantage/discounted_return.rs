@@ -20,7 +20,7 @@ use crate::ragged::{In, Mask, Offsets, Out};
 use crate::team::{Affine, AffineF64, Direction, Team};
 
 /// The op `discounted_return`.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct DiscountedReturn<'a> {
     /// Offsets of sequences, `[S+1]`.
     pub cu_seqlens: Offsets<'a>,
@@ -34,7 +34,7 @@ pub struct DiscountedReturn<'a> {
     pub returns: Out<'a, f32>,
 }
 
-crate::kernel_args!(DiscountedReturn<'_> { cu_seqlens, loss_mask, rewards, gamma, returns });
+crate::kernel_args!(unsafe DiscountedReturn<'_> { cu_seqlens, loss_mask, rewards, gamma, returns });
 
 impl DiscountedReturn<'_> {
     /// Whether the scalar parameters are in their domain.
@@ -45,6 +45,12 @@ impl DiscountedReturn<'_> {
 
 impl Kernel for DiscountedReturn<'_> {
     const NAME: &'static str = "discounted_return";
+
+    fn check_bounds(&self) -> Result<(), Error> {
+        let tokens = self.cu_seqlens.sizes().0;
+        crate::lengths!(self; tokens => loss_mask, rewards, returns);
+        Ok(())
+    }
 
     fn rows(&self) -> usize {
         self.cu_seqlens.rows()

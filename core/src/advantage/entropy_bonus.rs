@@ -24,7 +24,7 @@ use crate::ragged::{In, Mask, Offsets, Out, Stream, flag};
 use crate::team::{Element, Lane, Team};
 
 /// The op `entropy_bonus`.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct EntropyBonus<'a> {
     /// Offsets of sequences, `[S+1]`.
     pub cu_seqlens: Offsets<'a>,
@@ -48,7 +48,7 @@ pub struct EntropyBonus<'a> {
     pub row_alarm: Out<'a, u32>,
 }
 
-crate::kernel_args!(EntropyBonus<'_> {
+crate::kernel_args!(unsafe EntropyBonus<'_> {
     cu_seqlens, loss_mask, advantage, per_token, source, full, alpha, kappa, shaped, row_alarm
 });
 
@@ -74,7 +74,7 @@ impl EntropyBonus<'_> {
         };
         let token = Token::<FULL> { alpha: self.alpha, kappa: self.kappa };
         let ins = [advantage, Stream::Array(self.source)];
-        let swept = team.sweep(self.cu_seqlens.span(row), self.loss_mask, ins, [Some(self.shaped)], &token);
+        let swept = team.sweep(self.cu_seqlens.span(row), self.loss_mask, ins, [Some(*self.shaped)], &token);
         if team.leads() {
             self.row_alarm.put(row, swept.alarm);
         }
@@ -102,6 +102,12 @@ impl<const FULL: bool> Element<2, 1, 0, 0> for Token<FULL> {
 
 impl Kernel for EntropyBonus<'_> {
     const NAME: &'static str = "entropy_bonus";
+
+    fn check_bounds(&self) -> Result<(), Error> {
+        let (tokens, sequences) = self.cu_seqlens.sizes();
+        crate::lengths!(self; tokens => loss_mask, source, shaped; if self.per_token { tokens } else { sequences } => advantage; sequences => row_alarm);
+        Ok(())
+    }
 
     fn rows(&self) -> usize {
         self.cu_seqlens.rows()

@@ -25,11 +25,11 @@
 use crate::Error;
 use crate::num::{self, Arith};
 use crate::op::Kernel;
-use crate::ragged::{In, Mask, Offsets, Out, Stream, flag};
+use crate::ragged::{In, Mask, Offsets, Out, Stream, flag, sink};
 use crate::team::{Affine, Recurrence, Step, Team};
 
 /// The op `gae`.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct Gae<'a> {
     /// Offsets of sequences, `[S+1]`.
     pub cu_seqlens: Offsets<'a>,
@@ -57,7 +57,7 @@ pub struct Gae<'a> {
     pub row_alarm: Out<'a, u32>,
 }
 
-crate::kernel_args!(Gae<'_> { cu_seqlens, loss_mask, rewards, values, bootstrap, truncated, gamma, lambda, length_alpha, advantage, returns, row_alarm });
+crate::kernel_args!(unsafe Gae<'_> { cu_seqlens, loss_mask, rewards, values, bootstrap, truncated, gamma, lambda, length_alpha, advantage, returns, row_alarm });
 
 impl Gae<'_> {
     /// Whether the scalar parameters are in their domain.
@@ -84,6 +84,12 @@ pub fn length_adaptive_lambda(alpha: f64, length: u64) -> f64 {
 impl Kernel for Gae<'_> {
     const NAME: &'static str = "gae";
 
+    fn check_bounds(&self) -> Result<(), Error> {
+        let (tokens, sequences) = self.cu_seqlens.sizes();
+        crate::lengths!(self; tokens => loss_mask, rewards, values, advantage, returns; sequences => bootstrap, truncated, row_alarm);
+        Ok(())
+    }
+
     fn rows(&self) -> usize {
         self.cu_seqlens.rows()
     }
@@ -104,7 +110,7 @@ impl Kernel for Gae<'_> {
             _ => 0.0,
         };
         let ins = [Stream::Array(self.rewards), Stream::Array(self.values)];
-        let outs = [self.advantage, self.returns];
+        let outs = [sink(&self.advantage), sink(&self.returns)];
         let credit = Credit { gamma: self.gamma, rate: self.gamma * lambda };
         let alarm = team.recur(span, mask, ins, outs, bootstrap, credit);
         if team.leads() {

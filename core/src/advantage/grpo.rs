@@ -71,7 +71,7 @@ pub mod status {
 pub const NO_PIVOT: u32 = u32::MAX;
 
 /// The op `group_advantage`.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct GroupAdvantage<'a> {
     /// Offsets of groups, in sequences, `[G+1]`.
     pub cu_groups: Offsets<'a>,
@@ -111,7 +111,7 @@ pub struct GroupAdvantage<'a> {
     pub pivot: Option<Out<'a, u32>>,
 }
 
-crate::kernel_args!(GroupAdvantage<'_> {
+crate::kernel_args!(unsafe GroupAdvantage<'_> {
     cu_groups, rewards, valid, baseline, scale, singleton, limit, least_std, weights, lengths, given, moments, advantage, mean, std, counted,
     status, pivot
 });
@@ -190,6 +190,12 @@ impl GroupAdvantage<'_> {
 
 impl Kernel for GroupAdvantage<'_> {
     const NAME: &'static str = "group_advantage";
+
+    fn check_bounds(&self) -> Result<(), Error> {
+        let (sequences, groups) = self.cu_groups.sizes();
+        crate::lengths!(self; sequences => rewards, valid, weights, lengths, advantage; groups => given, mean, std, counted, status, pivot; moments::MOMENTS => moments);
+        Ok(())
+    }
 
     fn rows(&self) -> usize {
         self.cu_groups.rows()
@@ -318,7 +324,7 @@ impl Kernel for GroupAdvantage<'_> {
                 [at(low), at(high)]
             });
         }
-        let (scale, limit, out) = (self.scale, self.limit, self.advantage);
+        let (scale, limit, out) = (self.scale, self.limit, *self.advantage);
         team.for_each(span, move |i| {
             let centred = gain * (reward(i) - baseline);
             let mut divisor = divisor;
@@ -362,7 +368,7 @@ impl Kernel for GroupAdvantage<'_> {
             self.std.put(row, num::canonical(spread as f32));
             self.counted.put(row, n as u32);
             self.status.put(row, bits);
-            if let Some(out) = self.pivot {
+            if let Some(out) = &self.pivot {
                 out.put(row, pivot);
             }
         }

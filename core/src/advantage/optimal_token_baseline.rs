@@ -24,7 +24,7 @@ use crate::ragged::{In, Mask, Offsets, Out, Span};
 use crate::team::Team;
 
 /// The op `optimal_token_baseline`.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct OptimalTokenBaseline<'a> {
     /// Offsets of groups, in sequences, `[G+1]`.
     pub cu_groups: Offsets<'a>,
@@ -44,7 +44,7 @@ pub struct OptimalTokenBaseline<'a> {
     pub advantage: Out<'a, f32>,
 }
 
-crate::kernel_args!(OptimalTokenBaseline<'_> { cu_groups, cu_seqlens, loss_mask, returns, weights, eps, lone_tail, advantage });
+crate::kernel_args!(unsafe OptimalTokenBaseline<'_> { cu_groups, cu_seqlens, loss_mask, returns, weights, eps, lone_tail, advantage });
 
 impl OptimalTokenBaseline<'_> {
     /// Whether the scalar parameters are in their domain.
@@ -88,6 +88,14 @@ impl Tail<'_> {
 impl Kernel for OptimalTokenBaseline<'_> {
     const NAME: &'static str = "optimal_token_baseline";
 
+    fn check_bounds(&self) -> Result<(), Error> {
+        let (tokens, sequences) = self.cu_seqlens.sizes();
+        let groups = self.cu_groups.sizes();
+        crate::op::check_total("cu_groups", groups.0, sequences, "sequences")?;
+        crate::lengths!(self; tokens => loss_mask, returns, weights, advantage; sequences => lone_tail);
+        Ok(())
+    }
+
     fn rows(&self) -> usize {
         self.cu_groups.rows()
     }
@@ -104,7 +112,7 @@ impl Kernel for OptimalTokenBaseline<'_> {
     #[inline(always)]
     fn row<T: Team>(&self, team: &T, row: usize) {
         let (group, offsets, mask) = (self.cu_groups.span(row), self.cu_seqlens, self.loss_mask);
-        let (returns, weights, advantage) = (self.returns, self.weights, self.advantage);
+        let (returns, weights, advantage) = (self.returns, self.weights, *self.advantage);
         let (eps, one) = (self.eps, group.len() < 2);
         let tail = Tail { live: self.lone_tail };
         let (mut longest, mut most, mut second) = (0, 0, 0);

@@ -22,7 +22,7 @@ use crate::ragged::{In, Mask, Offsets, Out};
 use crate::team::Team;
 
 /// The op `pass_at_k`.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct PassAtK<'a> {
     /// Offsets of groups, in sequences, `[G+1]`.
     pub cu_groups: Offsets<'a>,
@@ -42,7 +42,7 @@ pub struct PassAtK<'a> {
     pub counted: Out<'a, u32>,
 }
 
-crate::kernel_args!(PassAtK<'_> { cu_groups, rewards, valid, k, threshold, advantage, pass_at_k, counted });
+crate::kernel_args!(unsafe PassAtK<'_> { cu_groups, rewards, valid, k, threshold, advantage, pass_at_k, counted });
 
 impl PassAtK<'_> {
     /// Whether the scalar parameters are in their domain.
@@ -60,6 +60,12 @@ impl PassAtK<'_> {
 
 impl Kernel for PassAtK<'_> {
     const NAME: &'static str = "pass_at_k";
+
+    fn check_bounds(&self) -> Result<(), Error> {
+        let (sequences, groups) = self.cu_groups.sizes();
+        crate::lengths!(self; sequences => rewards, valid, advantage; groups => pass_at_k, counted);
+        Ok(())
+    }
 
     fn rows(&self) -> usize {
         self.cu_groups.rows()
@@ -90,7 +96,7 @@ impl Kernel for PassAtK<'_> {
         let good = num::div64(q, <T::Arith as Arith>::sqrt64(q * (1.0 - q)));
         // A factor and not a choice of two captured numbers, which LLVM makes a choice of addresses: 128 bytes of local memory.
         let against = -num::div64(c, wrong);
-        let out = self.advantage;
+        let out = *self.advantage;
         team.for_each(span, move |i| {
             let advantage = if correct(i) { 1.0 } else { against } * good;
             out.put(i, if zero || !members.is(i) { 0.0 } else { num::canonical(advantage as f32) });

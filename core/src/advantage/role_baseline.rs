@@ -44,7 +44,7 @@ crate::launch_args!(
 );
 
 /// The op `role_baseline`.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct RoleBaseline<'a> {
     /// Offsets of roles, in sequences by role, `[P+1]`.
     pub cu_roles: Offsets<'a>,
@@ -64,7 +64,7 @@ pub struct RoleBaseline<'a> {
     pub state_out: Out<'a, f64>,
 }
 
-crate::kernel_args!(RoleBaseline<'_> { cu_roles, rewards, valid, decay, order, state, advantage, state_out });
+crate::kernel_args!(unsafe RoleBaseline<'_> { cu_roles, rewards, valid, decay, order, state, advantage, state_out });
 
 impl RoleBaseline<'_> {
     /// Whether the decay is in its domain and there is a state for each role.
@@ -82,6 +82,12 @@ impl RoleBaseline<'_> {
 
 impl Kernel for RoleBaseline<'_> {
     const NAME: &'static str = "role_baseline";
+
+    fn check_bounds(&self) -> Result<(), Error> {
+        let (games, roles) = self.cu_roles.sizes();
+        crate::lengths!(self; games => rewards, valid, advantage; roles => state, state_out);
+        Ok(())
+    }
 
     fn rows(&self) -> usize {
         self.cu_roles.rows()
@@ -102,7 +108,7 @@ impl Kernel for RoleBaseline<'_> {
             true => Affine { rate: decay, offset: (1.0 - decay) * games.reward(i) },
             false => Affine::IDENTITY,
         };
-        let (advantage, state_out) = (self.advantage, self.state_out);
+        let (advantage, state_out) = (*self.advantage, *self.state_out);
         team.scan(
             AffineF64,
             span,

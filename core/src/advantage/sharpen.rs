@@ -96,7 +96,7 @@ impl Arg for Sharpening {
 }
 
 /// The op `sharpen`.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct Sharpen<'a> {
     /// Offsets of groups, in sequences, `[G+1]`.
     pub cu_groups: Offsets<'a>,
@@ -120,7 +120,7 @@ pub struct Sharpen<'a> {
     pub sharpened: Out<'a, f32>,
 }
 
-crate::kernel_args!(Sharpen<'_> { cu_groups, advantage, rewards, valid, threshold, logp, logp_ref, tokens, sharpening, sharpened });
+crate::kernel_args!(unsafe Sharpen<'_> { cu_groups, advantage, rewards, valid, threshold, logp, logp_ref, tokens, sharpening, sharpened });
 
 impl Sharpen<'_> {
     /// Whether the scalar parameters are in their domain and optional arrays have their length.
@@ -149,6 +149,12 @@ impl Sharpen<'_> {
 impl Kernel for Sharpen<'_> {
     const NAME: &'static str = "sharpen";
 
+    fn check_bounds(&self) -> Result<(), Error> {
+        let sequences = self.cu_groups.sizes().0;
+        crate::lengths!(self; sequences => advantage, rewards, valid, logp, logp_ref, tokens, sharpened);
+        Ok(())
+    }
+
     fn rows(&self) -> usize {
         self.cu_groups.rows()
     }
@@ -176,7 +182,7 @@ impl Kernel for Sharpen<'_> {
         let [n, total] = team.sum(span, move |i| if members.is(i) { [1.0, score(i)] } else { [0.0; 2] });
         let mean = num::div64(total, n);
         let (advantage, threshold) = (self.advantage, self.threshold);
-        let (sharpening, out) = (self.sharpening, self.sharpened);
+        let (sharpening, out) = (self.sharpening, *self.sharpened);
         team.for_each(span, move |i| {
             let (a, x) = (f64::from(advantage.at(i)), score(i));
             let sharp = match sharpening {

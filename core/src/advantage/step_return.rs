@@ -23,7 +23,7 @@ use crate::ragged::{In, Offsets, Out};
 use crate::team::{Affine, AffineF64, Direction, Team};
 
 /// The op `step_return`.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct StepReturn<'a> {
     /// Offsets of trajectories, in steps, `[S+1]`.
     pub cu_steps: Offsets<'a>,
@@ -39,7 +39,7 @@ pub struct StepReturn<'a> {
     pub returns: Out<'a, f32>,
 }
 
-crate::kernel_args!(StepReturn<'_> { cu_steps, rewards, matches, gamma, include_first_mismatch, returns });
+crate::kernel_args!(unsafe StepReturn<'_> { cu_steps, rewards, matches, gamma, include_first_mismatch, returns });
 
 impl StepReturn<'_> {
     /// Whether the scalar parameters are in their domain.
@@ -59,6 +59,12 @@ pub fn step_reward(format: f64, action_type: f64, accuracy: f64) -> f64 {
 impl Kernel for StepReturn<'_> {
     const NAME: &'static str = "step_return";
 
+    fn check_bounds(&self) -> Result<(), Error> {
+        let steps = self.cu_steps.sizes().0;
+        crate::lengths!(self; steps => rewards, matches, returns);
+        Ok(())
+    }
+
     fn rows(&self) -> usize {
         self.cu_steps.rows()
     }
@@ -69,7 +75,7 @@ impl Kernel for StepReturn<'_> {
 
     #[inline(always)]
     fn row<T: Team>(&self, team: &T, row: usize) {
-        let (rewards, matches, returns) = (self.rewards, self.matches, self.returns);
+        let (rewards, matches, returns) = (self.rewards, self.matches, *self.returns);
         let (gamma, include) = (self.gamma, self.include_first_mismatch);
         team.scan(
             AffineF64,

@@ -27,7 +27,7 @@ use crate::ragged::{In, Mask, Offsets, Out, Stream, flag};
 use crate::team::{Affine, Recurrence, Step, Team};
 
 /// The op `vtrace`.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct VTrace<'a> {
     /// Offsets of sequences, `[S+1]`.
     pub cu_seqlens: Offsets<'a>,
@@ -63,7 +63,7 @@ pub struct VTrace<'a> {
     pub row_alarm: Out<'a, u32>,
 }
 
-crate::kernel_args!(VTrace<'_> { cu_seqlens, loss_mask, logp, logp_rollout, rewards, values, bootstrap, truncated, gamma, lambda, rho_bar, rho_pg, c_bar, vs, advantage, row_alarm });
+crate::kernel_args!(unsafe VTrace<'_> { cu_seqlens, loss_mask, logp, logp_rollout, rewards, values, bootstrap, truncated, gamma, lambda, rho_bar, rho_pg, c_bar, vs, advantage, row_alarm });
 
 impl VTrace<'_> {
     /// Whether the scalar parameters are in their domain.
@@ -82,6 +82,12 @@ impl VTrace<'_> {
 impl Kernel for VTrace<'_> {
     const NAME: &'static str = "vtrace";
 
+    fn check_bounds(&self) -> Result<(), Error> {
+        let (tokens, sequences) = self.cu_seqlens.sizes();
+        crate::lengths!(self; tokens => loss_mask, logp, logp_rollout, rewards, values, vs, advantage; sequences => bootstrap, truncated, row_alarm);
+        Ok(())
+    }
+
     fn rows(&self) -> usize {
         self.cu_seqlens.rows()
     }
@@ -97,7 +103,7 @@ impl Kernel for VTrace<'_> {
             _ => 0.0,
         };
         let ins = [self.logp, self.logp_rollout, self.rewards, self.values].map(Stream::Array);
-        let outs = [Some(self.vs), Some(self.advantage)];
+        let outs = [Some(*self.vs), Some(*self.advantage)];
         let trace = Trace {
             gamma: self.gamma,
             lambda: self.lambda,

@@ -52,7 +52,7 @@ crate::launch_args!(
 );
 
 /// The op `whiten`.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct Whiten<'a> {
     /// Offsets of rows, `[R+1]`; they only divide the work.
     pub offsets: Offsets<'a>,
@@ -78,7 +78,7 @@ pub struct Whiten<'a> {
     pub row_alarm: Out<'a, u32>,
 }
 
-crate::kernel_args!(Whiten<'_> { offsets, mask, values, nan_is_missing, moments, centre, divisor, ddof, eps, whitened, row_alarm });
+crate::kernel_args!(unsafe Whiten<'_> { offsets, mask, values, nan_is_missing, moments, centre, divisor, ddof, eps, whitened, row_alarm });
 
 impl Whiten<'_> {
     /// Whether the scalar parameters are in their domain.
@@ -115,6 +115,12 @@ impl Whiten<'_> {
 impl Kernel for Whiten<'_> {
     const NAME: &'static str = "whiten";
 
+    fn check_bounds(&self) -> Result<(), Error> {
+        let (elements, rows) = self.offsets.sizes();
+        crate::lengths!(self; elements => mask, values, whitened; moments::MOMENTS => moments; rows => row_alarm);
+        Ok(())
+    }
+
     fn rows(&self) -> usize {
         self.offsets.rows()
     }
@@ -127,7 +133,7 @@ impl Kernel for Whiten<'_> {
     fn row<T: Team>(&self, team: &T, row: usize) {
         let span = self.offsets.span(row);
         let line = self.affine::<T::Arith>();
-        let (ins, outs) = ([Stream::Array(self.values)], [Some(self.whitened)]);
+        let (ins, outs) = ([Stream::Array(self.values)], [Some(*self.whitened)]);
         let alarm = team.sweep(span, self.mask, ins, outs, &line).alarm;
         if team.leads() {
             self.row_alarm.put(row, alarm);

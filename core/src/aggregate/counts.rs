@@ -21,7 +21,7 @@ use crate::ragged::{Mask, Offsets, Out};
 use crate::team::Team;
 
 /// The op `batch_counts`.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct BatchCounts<'a> {
     /// Offsets of sequences, `[S+1]`.
     pub cu_seqlens: Offsets<'a>,
@@ -37,7 +37,7 @@ pub struct BatchCounts<'a> {
     pub longest: Out<'a, u64>,
 }
 
-crate::kernel_args!(BatchCounts<'_> { cu_seqlens, loss_mask, parts, tokens, nonempty, longest });
+crate::kernel_args!(unsafe BatchCounts<'_> { cu_seqlens, loss_mask, parts, tokens, nonempty, longest });
 
 impl BatchCounts<'_> {
     /// Whether the number of parts is in its domain and the outputs have as many.
@@ -51,7 +51,7 @@ impl BatchCounts<'_> {
             });
         }
         for (argument, output) in
-            [("tokens", self.tokens), ("nonempty", self.nonempty), ("longest", self.longest)]
+            [("tokens", *self.tokens), ("nonempty", *self.nonempty), ("longest", *self.longest)]
         {
             if output.len() != self.parts {
                 let (expected, got) = (self.parts, output.len());
@@ -64,6 +64,13 @@ impl BatchCounts<'_> {
 
 impl Kernel for BatchCounts<'_> {
     const NAME: &'static str = "batch_counts";
+
+    fn check_bounds(&self) -> Result<(), Error> {
+        let tokens = self.cu_seqlens.sizes().0;
+        crate::lengths!(self; tokens => loss_mask);
+        self.check()?;
+        Ok(())
+    }
 
     fn rows(&self) -> usize {
         self.parts

@@ -108,7 +108,7 @@ impl Summand for f32 {
 }
 
 /// The ops `exact_sum` (`f64`) and `exact_sum_f32`.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct ExactDigits<'a, V> {
     /// Values, `[N]`.
     pub values: In<'a, V>,
@@ -120,7 +120,7 @@ pub struct ExactDigits<'a, V> {
     pub digits: Out<'a, f64>,
 }
 
-crate::kernel_args!(impl[V: Summand] ExactDigits<'_, V> { values, mask, square, digits });
+crate::kernel_args!(unsafe impl[V: Summand] ExactDigits<'_, V> { values, mask, square, digits });
 
 impl<V: Summand> ExactDigits<'_, V> {
     /// Rows of a block.
@@ -149,6 +149,12 @@ impl<V: Summand> ExactDigits<'_, V> {
 
 impl<V: Summand> Kernel for ExactDigits<'_, V> {
     const NAME: &'static str = V::NAME;
+
+    fn check_bounds(&self) -> Result<(), Error> {
+        self.check()?;
+        crate::lengths!(self; self.values.len() => mask);
+        Ok(())
+    }
 
     fn rows(&self) -> usize {
         Self::GROUPS * blocks(self.values.len())

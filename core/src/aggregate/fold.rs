@@ -1,5 +1,6 @@
 //! Whole-batch sums from per-row partial sums, by row index, so that they do not change with the launch geometry.
 
+use crate::Error;
 use crate::op::Kernel;
 use crate::ragged::{In, Out, Span};
 use crate::team::Team;
@@ -7,7 +8,7 @@ use crate::team::Team;
 /// The op `fold_rows`: `totals[k] = Σ_s partials[k][s]`, in the fixed shape of [`team::fold`](crate::team::fold) over s.
 ///
 /// Totals of several ranks are combined by adding them in rank order.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct FoldRows<'a> {
     /// Partial sums, `[K][S]`.
     pub partials: In<'a, f64>,
@@ -17,10 +18,15 @@ pub struct FoldRows<'a> {
     pub totals: Out<'a, f64>,
 }
 
-crate::kernel_args!(FoldRows<'_> { partials, rows, totals });
+crate::kernel_args!(unsafe FoldRows<'_> { partials, rows, totals });
 
 impl Kernel for FoldRows<'_> {
     const NAME: &'static str = "fold_rows";
+
+    fn check_bounds(&self) -> Result<(), Error> {
+        crate::lengths!(self; self.rows.saturating_mul(self.totals.len()) => partials);
+        Ok(())
+    }
 
     fn rows(&self) -> usize {
         self.totals.len()

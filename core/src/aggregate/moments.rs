@@ -20,6 +20,7 @@
 //!
 //! **Variants**: verl divides by M + 1e-8 in both means, which changes nothing that binary32 holds (a relative 1e-8/M).
 
+use crate::Error;
 use crate::num::{self, Arith, canonical, canonical64, count};
 use crate::op::Kernel;
 use crate::ragged::{In, Mask, Offsets, Out, Span, Stream, flag};
@@ -64,7 +65,7 @@ pub fn nonzero_fraction(moments: In<'_, f64>) -> f64 {
 }
 
 /// The op `row_moments`.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct RowMoments<'a> {
     /// Offsets of rows, `[R+1]`: sequences of tokens, or groups of sequences.
     pub offsets: Offsets<'a>,
@@ -82,10 +83,16 @@ pub struct RowMoments<'a> {
     pub row_alarm: Out<'a, u32>,
 }
 
-crate::kernel_args!(RowMoments<'_> { offsets, mask, values, per_row, nan_is_missing, row_moments, row_alarm });
+crate::kernel_args!(unsafe RowMoments<'_> { offsets, mask, values, per_row, nan_is_missing, row_moments, row_alarm });
 
 impl Kernel for RowMoments<'_> {
     const NAME: &'static str = "row_moments";
+
+    fn check_bounds(&self) -> Result<(), Error> {
+        let (elements, rows) = self.offsets.sizes();
+        crate::lengths!(self; elements => mask; if self.per_row { rows } else { elements } => values; MOMENTS * rows => row_moments; rows => row_alarm);
+        Ok(())
+    }
 
     fn rows(&self) -> usize {
         self.offsets.rows()
@@ -180,7 +187,7 @@ impl Terms<1, 1> for Squares {
 const NOTHING: [f64; MOMENTS] = [0.0, 0.0, 0.0, f64::INFINITY, f64::NEG_INFINITY, 0.0];
 
 /// The op `fold_moments`: the moments of R rows merged into those of all of them.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct FoldMoments<'a> {
     /// `[6][R]`.
     pub row_moments: In<'a, f64>,
@@ -190,10 +197,15 @@ pub struct FoldMoments<'a> {
     pub moments: Out<'a, f64>,
 }
 
-crate::kernel_args!(FoldMoments<'_> { row_moments, rows, moments });
+crate::kernel_args!(unsafe FoldMoments<'_> { row_moments, rows, moments });
 
 impl Kernel for FoldMoments<'_> {
     const NAME: &'static str = "fold_moments";
+
+    fn check_bounds(&self) -> Result<(), Error> {
+        crate::lengths!(self; self.rows.saturating_mul(MOMENTS) => row_moments; MOMENTS => moments);
+        Ok(())
+    }
 
     fn rows(&self) -> usize {
         1

@@ -1,6 +1,7 @@
 //! Masked sum and token count of each sequence: the first half of every aggregation, and the counts that its
 //! denominators are made of.
 
+use crate::Error;
 use crate::num::Arith;
 use crate::op::Kernel;
 use crate::ragged::{In, Mask, Offsets, Out, Stream, flag};
@@ -9,7 +10,7 @@ use crate::team::{Element, Lane, Team};
 /// The op `aggregate`: Σ over live tokens of `values`, and their number, for each sequence.
 ///
 /// Without `values` (a constant) it only counts. A sequence without live tokens has sum 0 and count 0.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct Aggregate<'a> {
     /// Offsets of sequences, `[S+1]`.
     pub cu_seqlens: Offsets<'a>,
@@ -25,10 +26,16 @@ pub struct Aggregate<'a> {
     pub row_alarm: Out<'a, u32>,
 }
 
-crate::kernel_args!(Aggregate<'_> { cu_seqlens, loss_mask, values, row_sum, row_tokens, row_alarm });
+crate::kernel_args!(unsafe Aggregate<'_> { cu_seqlens, loss_mask, values, row_sum, row_tokens, row_alarm });
 
 impl Kernel for Aggregate<'_> {
     const NAME: &'static str = "aggregate";
+
+    fn check_bounds(&self) -> Result<(), Error> {
+        let (tokens, sequences) = self.cu_seqlens.sizes();
+        crate::lengths!(self; tokens => loss_mask, values; sequences => row_sum, row_tokens, row_alarm);
+        Ok(())
+    }
 
     fn rows(&self) -> usize {
         self.cu_seqlens.rows()

@@ -1,5 +1,6 @@
 //! Masked running sums inside each sequence: log prefix ratios, undiscounted returns.
 
+use crate::Error;
 use crate::op::Kernel;
 use crate::ragged::{In, Mask, Offsets, Out};
 use crate::team::{AddF64, Direction, Team};
@@ -8,7 +9,7 @@ use crate::team::{AddF64, Direction, Team};
 ///
 /// A masked token adds nothing and receives the running sum of its neighbours (as returns do over tool output). Sums run
 /// in binary64 in the shape of [`team::scan`](crate::team::scan) and round to `f32` once.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct RowScan<'a> {
     /// Offsets of sequences, `[S+1]`.
     pub cu_seqlens: Offsets<'a>,
@@ -22,10 +23,16 @@ pub struct RowScan<'a> {
     pub scanned: Out<'a, f32>,
 }
 
-crate::kernel_args!(RowScan<'_> { cu_seqlens, loss_mask, values, direction, scanned });
+crate::kernel_args!(unsafe RowScan<'_> { cu_seqlens, loss_mask, values, direction, scanned });
 
 impl Kernel for RowScan<'_> {
     const NAME: &'static str = "row_scan";
+
+    fn check_bounds(&self) -> Result<(), Error> {
+        let tokens = self.cu_seqlens.sizes().0;
+        crate::lengths!(self; tokens => loss_mask, values, scanned);
+        Ok(())
+    }
 
     fn rows(&self) -> usize {
         self.cu_seqlens.rows()

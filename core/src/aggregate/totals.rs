@@ -39,7 +39,7 @@ const FIRST_MAXIMUM: usize = FIRST_SUM + SUMS;
 const MAXIMA: usize = 2;
 
 /// The metrics of the rows, and where those of the batch go.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct MetricTotals<'a> {
     /// `[SUMS][S]`, see [`sum`](crate::policy_loss::sum).
     pub row_sums: In<'a, f64>,
@@ -54,7 +54,7 @@ pub struct MetricTotals<'a> {
 crate::launch_args!(MetricTotals<'_> { row_sums, row_maxima, sums, maxima });
 
 /// The op `loss_totals`.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct LossTotals<'a> {
     /// Each sequence's share of the loss, `[S]`.
     pub row_loss: In<'a, f64>,
@@ -72,7 +72,7 @@ pub struct LossTotals<'a> {
     pub metrics: Option<MetricTotals<'a>>,
 }
 
-crate::kernel_args!(LossTotals<'_> { row_loss, row_tokens, row_alarm, loss, counts, alarm, metrics });
+crate::kernel_args!(unsafe LossTotals<'_> { row_loss, row_tokens, row_alarm, loss, counts, alarm, metrics });
 
 impl LossTotals<'_> {
     /// Whether all arrays are of one batch.
@@ -100,6 +100,11 @@ impl LossTotals<'_> {
 
 impl Kernel for LossTotals<'_> {
     const NAME: &'static str = "loss_totals";
+
+    fn check_bounds(&self) -> Result<(), Error> {
+        self.check()?;
+        Ok(())
+    }
 
     fn rows(&self) -> usize {
         if self.metrics.is_some() { FIRST_MAXIMUM + MAXIMA } else { FIRST_SUM }
@@ -134,7 +139,7 @@ impl Kernel for LossTotals<'_> {
             if team.leads() {
                 self.loss.put(0, total);
             }
-        } else if let Some(metrics) = self.metrics {
+        } else if let Some(metrics) = &self.metrics {
             if row < FIRST_MAXIMUM {
                 let k = row - FIRST_SUM;
                 let [total] = team.sum(Span::new(k * rows, (k + 1) * rows), |i| [metrics.row_sums.at(i)]);

@@ -69,7 +69,7 @@ const LOG_TAU: [f32; 4] = [
 ];
 
 /// The op `rollout_mismatch`.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct RolloutMismatch<'a> {
     /// Offsets of sequences, `[S+1]`.
     pub cu_seqlens: Offsets<'a>,
@@ -91,7 +91,7 @@ pub struct RolloutMismatch<'a> {
     pub row_alarm: Out<'a, u32>,
 }
 
-crate::kernel_args!(RolloutMismatch<'_> { cu_seqlens, loss_mask, logp_old, logp_rollout, bound, row_sums, row_maxima, row_tokens, row_alarm });
+crate::kernel_args!(unsafe RolloutMismatch<'_> { cu_seqlens, loss_mask, logp_old, logp_rollout, bound, row_sums, row_maxima, row_tokens, row_alarm });
 
 /// Whether a bound of log-ratios is one.
 pub(super) fn check_bound(bound: f32) -> Result<(), Error> {
@@ -111,6 +111,12 @@ impl RolloutMismatch<'_> {
 
 impl Kernel for RolloutMismatch<'_> {
     const NAME: &'static str = "rollout_mismatch";
+
+    fn check_bounds(&self) -> Result<(), Error> {
+        let (tokens, sequences) = self.cu_seqlens.sizes();
+        crate::lengths!(self; tokens => loss_mask, logp_old, logp_rollout; sum::SUMS * sequences => row_sums; 2 * sequences => row_maxima; sequences => row_tokens, row_alarm);
+        Ok(())
+    }
 
     fn rows(&self) -> usize {
         self.cu_seqlens.rows()

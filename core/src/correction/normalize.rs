@@ -8,6 +8,7 @@
 //!
 //! **Special cases**: masked tokens write 0. **Accuracy**: binary64 inside, rounded once.
 
+use crate::Error;
 use crate::num;
 use crate::op::Kernel;
 use crate::ragged::{In, Mask, Offsets, Out};
@@ -17,7 +18,7 @@ use crate::team::Team;
 pub const LEAST_MEAN: f64 = 1e-8;
 
 /// The op `normalize_weights`.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct NormalizeWeights<'a> {
     /// Offsets of sequences, `[S+1]`.
     pub cu_seqlens: Offsets<'a>,
@@ -35,7 +36,7 @@ pub struct NormalizeWeights<'a> {
     pub normalized: Out<'a, f32>,
 }
 
-crate::kernel_args!(NormalizeWeights<'_> { cu_seqlens, loss_mask, weights, totals, numerator, denominator, normalized });
+crate::kernel_args!(unsafe NormalizeWeights<'_> { cu_seqlens, loss_mask, weights, totals, numerator, denominator, normalized });
 
 /// What weights with these sums are divided by.
 #[inline(always)]
@@ -47,6 +48,18 @@ pub fn factor(numerator: f64, denominator: f64) -> f64 {
 impl Kernel for NormalizeWeights<'_> {
     const NAME: &'static str = "normalize_weights";
 
+    fn check_bounds(&self) -> Result<(), Error> {
+        let tokens = self.cu_seqlens.sizes().0;
+        crate::lengths!(self; tokens => loss_mask, weights, normalized);
+        for (argument, which) in [("numerator", self.numerator), ("denominator", self.denominator)] {
+            if which as usize >= self.totals.len() {
+                let (expected, got) = ("a position in `totals`", f64::from(which));
+                return Err(Error::Value { argument, index: None, expected, got });
+            }
+        }
+        Ok(())
+    }
+
     fn rows(&self) -> usize {
         self.cu_seqlens.rows()
     }
@@ -57,7 +70,7 @@ impl Kernel for NormalizeWeights<'_> {
 
     #[inline(always)]
     fn row<T: Team>(&self, team: &T, row: usize) {
-        let (weights, mask, normalized) = (self.weights, self.loss_mask, self.normalized);
+        let (weights, mask, normalized) = (self.weights, self.loss_mask, *self.normalized);
         let mean = factor(self.totals.at(self.numerator as usize), self.totals.at(self.denominator as usize));
         team.for_each(self.cu_seqlens.span(row), move |i| {
             let y = num::canonical(num::div64(f64::from(weights.at(i)), mean) as f32);

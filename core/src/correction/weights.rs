@@ -119,7 +119,7 @@ pub mod sum {
 const TOKEN_SUMS: usize = 7;
 
 /// The op `rollout_correction`.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct RolloutCorrection<'a> {
     /// Offsets of sequences, `[S+1]`.
     pub cu_seqlens: Offsets<'a>,
@@ -155,7 +155,7 @@ pub struct RolloutCorrection<'a> {
     pub row_alarm: Out<'a, u32>,
 }
 
-crate::kernel_args!(RolloutCorrection<'_> { cu_seqlens, loss_mask, logp_old, logp_rollout, level, rule, band, bounded_below, bound, rejections, weights, kept_mask, row_kept, row_sums, row_maxima, row_alarm });
+crate::kernel_args!(unsafe RolloutCorrection<'_> { cu_seqlens, loss_mask, logp_old, logp_rollout, level, rule, band, bounded_below, bound, rejections, weights, kept_mask, row_kept, row_sums, row_maxima, row_alarm });
 
 impl RolloutCorrection<'_> {
     /// Whether the scalar parameters are in their domain.
@@ -174,6 +174,12 @@ impl RolloutCorrection<'_> {
 
 impl Kernel for RolloutCorrection<'_> {
     const NAME: &'static str = "rollout_correction";
+
+    fn check_bounds(&self) -> Result<(), Error> {
+        let (tokens, sequences) = self.cu_seqlens.sizes();
+        crate::lengths!(self; tokens => loss_mask, logp_old, logp_rollout, weights, kept_mask; sequences => row_kept, row_alarm; sum::SUMS * sequences => row_sums; 4 * sequences => row_maxima);
+        Ok(())
+    }
 
     fn rows(&self) -> usize {
         self.cu_seqlens.rows()
@@ -237,8 +243,8 @@ impl Kernel for RolloutCorrection<'_> {
         let per_token = self.level == WeightLevel::Token;
         let difference = rejections.difference.token;
         let token = Token::<V> { shared, per_token, band: self.band, cuts, ends, bound, bands, difference };
-        let swept = team.sweep(span, mask, ins, [Some(self.weights)], &token);
-        let kept_mask = self.kept_mask;
+        let swept = team.sweep(span, mask, ins, [Some(*self.weights)], &token);
+        let kept_mask = *self.kept_mask;
         team.for_each(span, move |i| {
             kept_mask.put(i, u8::from(mask.at(i) & token.keeps::<T::Arith>(old.at(i), rollout.at(i))));
         });

@@ -24,7 +24,7 @@ use crate::select::key::hash;
 use crate::team::{AddF64, Direction, Team};
 
 /// The op `draw_tokens`.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct DrawTokens<'a> {
     /// Logits, and which rows take part.
     pub rows: LogitRows<'a>,
@@ -42,7 +42,7 @@ pub struct DrawTokens<'a> {
     pub row_alarm: Out<'a, u32>,
 }
 
-crate::kernel_args!(DrawTokens<'_> { rows, temperature, draws, seed, first, tokens, row_alarm });
+crate::kernel_args!(unsafe DrawTokens<'_> { rows, temperature, draws, seed, first, tokens, row_alarm });
 
 impl DrawTokens<'_> {
     /// Most draws of a row: products with a sum of pieces stay below 2⁶⁴.
@@ -155,6 +155,12 @@ impl Strata {
 impl Kernel for DrawTokens<'_> {
     const NAME: &'static str = "draw_tokens";
 
+    fn check_bounds(&self) -> Result<(), Error> {
+        let rows = self.rows.sizes()?.0;
+        crate::lengths!(self; rows.saturating_mul(self.draws) => tokens; rows => row_alarm);
+        Ok(())
+    }
+
     fn rows(&self) -> usize {
         self.rows.rows
     }
@@ -165,7 +171,7 @@ impl Kernel for DrawTokens<'_> {
 
     #[inline(always)]
     fn row<T: Team>(&self, team: &T, row: usize) {
-        let (tokens, draws) = (self.tokens, self.draws);
+        let (tokens, draws) = (*self.tokens, self.draws);
         let own = Span::new(row * draws, (row + 1) * draws);
         let live = self.rows.live_span(row);
         let largest = self.rows.largest(team, live);

@@ -24,7 +24,7 @@ use crate::ragged::{In, Mask, Out, Span, Stream, flag};
 use crate::team::{Element, Lane, Team};
 
 /// The op `logits_gradient`.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct LogitsGradient<'a> {
     /// Logits, and which rows take part.
     pub rows: LogitRows<'a>,
@@ -44,7 +44,7 @@ pub struct LogitsGradient<'a> {
     pub row_alarm: Out<'a, u32>,
 }
 
-crate::kernel_args!(LogitsGradient<'_> { rows, labels, temperature, state, coef, coef_entropy, gradient, row_alarm });
+crate::kernel_args!(unsafe LogitsGradient<'_> { rows, labels, temperature, state, coef, coef_entropy, gradient, row_alarm });
 
 impl LogitsGradient<'_> {
     /// Whether sizes and temperature are in their domain.
@@ -84,6 +84,12 @@ impl Element<1, 1, 0, 0> for Other {
 impl Kernel for LogitsGradient<'_> {
     const NAME: &'static str = "logits_gradient";
 
+    fn check_bounds(&self) -> Result<(), Error> {
+        let (rows, logits) = self.rows.sizes()?;
+        crate::lengths!(self; rows => labels, coef, coef_entropy, row_alarm; 3 * rows => state; logits => gradient);
+        Ok(())
+    }
+
     fn rows(&self) -> usize {
         self.rows.rows
     }
@@ -119,7 +125,7 @@ impl Kernel for LogitsGradient<'_> {
         let (mut from, mut to) = (span.start, label);
         while from < span.end {
             let ins = [Stream::Array(self.rows.logits)];
-            let swept = team.sweep(Span::new(from, to), Mask::all(), ins, [Some(self.gradient)], &other);
+            let swept = team.sweep(Span::new(from, to), Mask::all(), ins, [Some(*self.gradient)], &other);
             alarm = flag::worse(alarm, swept.alarm);
             (from, to) = (to + 1, span.end);
         }

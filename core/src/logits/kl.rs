@@ -24,7 +24,7 @@ use super::{LogitRows, Scale, check_temperature, inverse, largest, ln_total, wei
 use crate::Error;
 use crate::num::{self, Arith};
 use crate::op::Kernel;
-use crate::ragged::{In, Mask, Out, Sink, Stream, flag};
+use crate::ragged::{In, Mask, Out, Stream, flag};
 use crate::team::{Element, Lane, Team};
 
 /// Over which side the divergence is averaged.
@@ -44,7 +44,7 @@ crate::launch_args!(
 );
 
 /// The op `logits_kl`.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct LogitsKl<'a> {
     /// Logits of the policy, and which rows take part.
     pub rows: LogitRows<'a>,
@@ -59,12 +59,12 @@ pub struct LogitsKl<'a> {
     /// KL, `[rows]`.
     pub value: Out<'a, f32>,
     /// dL/dz of the policy, `[rows · vocab]`.
-    pub gradient: Sink<'a>,
+    pub gradient: Option<Out<'a, f32>>,
     /// Above [`flag::LIMIT`] where the row cannot be used or a result is bad, `[rows]`.
     pub row_alarm: Out<'a, u32>,
 }
 
-crate::kernel_args!(LogitsKl<'_> { rows, reference, direction, temperature, coef, value, gradient, row_alarm });
+crate::kernel_args!(unsafe LogitsKl<'_> { rows, reference, direction, temperature, coef, value, gradient, row_alarm });
 
 impl LogitsKl<'_> {
     /// Whether sizes and temperature are in their domain.
@@ -146,6 +146,12 @@ impl<const V: usize> Element<2, 1, 0, 0> for Slope<V> {
 impl Kernel for LogitsKl<'_> {
     const NAME: &'static str = "logits_kl";
 
+    fn check_bounds(&self) -> Result<(), Error> {
+        let (rows, logits) = self.rows.sizes()?;
+        crate::lengths!(self; logits => reference, gradient; rows => coef, value, row_alarm);
+        Ok(())
+    }
+
     fn rows(&self) -> usize {
         self.rows.rows
     }
@@ -186,9 +192,9 @@ impl Kernel for LogitsKl<'_> {
         };
         let kl = team.sweep(live, Mask::all(), ins, [], &Term(sides)).sums[0] as f32;
         let mut alarm = 0;
-        if let Some(gradient) = self.gradient {
+        if let Some(gradient) = &self.gradient {
             let slope = Slope::<V> { sides, kl, coef: self.coef.at(row) * inverse, on };
-            alarm = team.sweep(span, Mask::all(), ins, [Some(gradient)], &slope).alarm;
+            alarm = team.sweep(span, Mask::all(), ins, [Some(**gradient)], &slope).alarm;
         }
         if team.leads() {
             let usable = top_a.is_finite() & top_b.is_finite();

@@ -69,6 +69,13 @@ impl LogitRows<'_> {
         Ok(())
     }
 
+    /// Number of rows and of logits, if the mask has one entry per row too.
+    fn sizes(&self) -> Result<(usize, usize), Error> {
+        self.check()?;
+        crate::lengths!(self; self.rows => live);
+        Ok((self.rows, self.logits.len()))
+    }
+
     /// Elements of a row. A product, in 64 bits where the machine has them: logits of a batch pass 2³² elements.
     #[inline(always)]
     pub fn span(&self, row: usize) -> Span {

@@ -28,11 +28,11 @@ use crate::Error;
 use crate::gate::check_scalar;
 use crate::num::{self, Arith};
 use crate::op::Kernel;
-use crate::ragged::{In, Mask, Out, Sink, Span, Stream, flag};
+use crate::ragged::{In, Mask, Out, Span, Stream, flag};
 use crate::team::{Element, Lane, Team};
 
 /// The op `otr_exact`.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct OtrExact<'a> {
     /// Logits, and which rows take part.
     pub rows: LogitRows<'a>,
@@ -47,12 +47,12 @@ pub struct OtrExact<'a> {
     /// L_t, `[rows]`.
     pub loss: Out<'a, f32>,
     /// dL/dz, `[rows · vocab]`.
-    pub gradient: Sink<'a>,
+    pub gradient: Option<Out<'a, f32>>,
     /// Above [`flag::LIMIT`] where the row cannot be used or a result is bad, `[rows]`.
     pub row_alarm: Out<'a, u32>,
 }
 
-crate::kernel_args!(OtrExact<'_> { rows, labels, kappa, beta, coef, loss, gradient, row_alarm });
+crate::kernel_args!(unsafe OtrExact<'_> { rows, labels, kappa, beta, coef, loss, gradient, row_alarm });
 
 impl OtrExact<'_> {
     /// Whether sizes and scalar parameters are in their domain.
@@ -108,6 +108,12 @@ impl Element<1, 1, 0, 0> for Other {
 impl Kernel for OtrExact<'_> {
     const NAME: &'static str = "otr_exact";
 
+    fn check_bounds(&self) -> Result<(), Error> {
+        let (rows, logits) = self.rows.sizes()?;
+        crate::lengths!(self; rows => labels, coef, loss, row_alarm; logits => gradient);
+        Ok(())
+    }
+
     fn rows(&self) -> usize {
         self.rows.rows
     }
@@ -136,7 +142,7 @@ impl Kernel for OtrExact<'_> {
         let hit = num::div64(own_candidate, candidates);
         let rewards = beta + (1.0 - beta) * hit;
         let mut alarm = 0;
-        if let Some(gradient) = self.gradient {
+        if let Some(gradient) = &self.gradient {
             let other = Other {
                 totals: (plain, tempered),
                 of_policy: num::div64(coef * rewards, total) as f32,
@@ -146,7 +152,7 @@ impl Kernel for OtrExact<'_> {
             // The entries before the label and those behind it: nobody writes the label's but the one who leads.
             let (mut from, mut to) = (span.start, label);
             while from < span.end {
-                let swept = team.sweep(Span::new(from, to), Mask::all(), ins, [Some(gradient)], &other);
+                let swept = team.sweep(Span::new(from, to), Mask::all(), ins, [Some(**gradient)], &other);
                 alarm = flag::worse(alarm, swept.alarm);
                 (from, to) = (to + 1, span.end);
             }
@@ -163,7 +169,7 @@ impl Kernel for OtrExact<'_> {
             let fault = flag::worse(flag::finite(loss), flag::finite(slope));
             alarm = flag::worse(alarm, if known { fault } else { u32::MAX });
             self.loss.put(row, if on { num::canonical(loss) } else { 0.0 });
-            if let Some(gradient) = self.gradient {
+            if let Some(gradient) = &self.gradient {
                 gradient.put(label, if on { num::canonical(slope) } else { 0.0 });
             }
             self.row_alarm.put(row, if on { alarm } else { 0 });

@@ -27,11 +27,11 @@ use crate::Error;
 use crate::gate::check_scalar;
 use crate::num::{self, Arith};
 use crate::op::Kernel;
-use crate::ragged::{In, Mask, Out, Sink, Span, Stream, flag};
+use crate::ragged::{In, Mask, Out, Span, Stream, flag};
 use crate::team::{Element, Lane, Team};
 
 /// The op `otr_sampled`.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct OtrSampled<'a> {
     /// Logits, and which rows take part.
     pub rows: LogitRows<'a>,
@@ -48,12 +48,12 @@ pub struct OtrSampled<'a> {
     /// L_t, `[rows]`.
     pub loss: Out<'a, f32>,
     /// dL/dz, `[rows · vocab]`.
-    pub gradient: Sink<'a>,
+    pub gradient: Option<Out<'a, f32>>,
     /// Above [`flag::LIMIT`] where the row cannot be used or a result is bad, `[rows]`.
     pub row_alarm: Out<'a, u32>,
 }
 
-crate::kernel_args!(OtrSampled<'_> { rows, labels, candidates, draws, beta, coef, loss, gradient, row_alarm });
+crate::kernel_args!(unsafe OtrSampled<'_> { rows, labels, candidates, draws, beta, coef, loss, gradient, row_alarm });
 
 impl OtrSampled<'_> {
     /// Most candidates of a row: counts of them are exact in binary32.
@@ -102,6 +102,12 @@ impl Element<1, 1, 0, 0> for Undrawn {
 impl Kernel for OtrSampled<'_> {
     const NAME: &'static str = "otr_sampled";
 
+    fn check_bounds(&self) -> Result<(), Error> {
+        let (rows, logits) = self.rows.sizes()?;
+        crate::lengths!(self; rows => labels, coef, loss, row_alarm; rows.saturating_mul(self.draws) => candidates; logits => gradient);
+        Ok(())
+    }
+
     fn rows(&self) -> usize {
         self.rows.rows
     }
@@ -139,9 +145,9 @@ impl Kernel for OtrSampled<'_> {
         let coef = num::div64(f64::from(self.coef.at(row)), count);
         let rewards = hits + beta * (count - hits);
         let mut alarm = if bad > 0.0 { u32::MAX } else { 0 };
-        if let Some(gradient) = self.gradient {
+        if let Some(gradient) = &self.gradient {
             let undrawn = Undrawn { scale, factor: num::div64(coef * rewards, total) as f32, on };
-            let swept = team.sweep(span, Mask::all(), ins, [Some(gradient)], &undrawn);
+            let swept = team.sweep(span, Mask::all(), ins, [Some(**gradient)], &undrawn);
             alarm = flag::worse(alarm, swept.alarm);
             let place = move |j: usize| within(candidates.at(from + j), vocab);
             team.place(span, drawn.len(), place, move |j, i| {

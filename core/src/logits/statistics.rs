@@ -27,7 +27,7 @@ use super::{LogitRows, Scale, check_temperature, floored, inverse, ln_total, wei
 use crate::Error;
 use crate::num::{self, Arith};
 use crate::op::Kernel;
-use crate::ragged::{In, Mask, Out, Stream, flag};
+use crate::ragged::{Cells, In, Mask, Out, Stream, flag};
 use crate::team::{Element, Lane, Team};
 
 /// Entries of `state` for a row.
@@ -40,7 +40,7 @@ pub const TOTAL: usize = 1;
 pub const ENTROPY: usize = 2;
 
 /// What costs two more sums.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct LogitsMoments<'a> {
     /// H, `[rows]`.
     pub entropy: Out<'a, f32>,
@@ -53,7 +53,7 @@ pub struct LogitsMoments<'a> {
 crate::launch_args!(LogitsMoments<'_> { entropy, collision, score_norm });
 
 /// The op `logits_statistics`.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct LogitsStatistics<'a> {
     /// Logits, and which rows take part.
     pub rows: LogitRows<'a>,
@@ -75,7 +75,7 @@ pub struct LogitsStatistics<'a> {
     pub row_alarm: Out<'a, u32>,
 }
 
-crate::kernel_args!(LogitsStatistics<'_> { rows, labels, temperature, logp, lse, top, moments, state, row_alarm });
+crate::kernel_args!(unsafe LogitsStatistics<'_> { rows, labels, temperature, logp, lse, top, moments, state, row_alarm });
 
 impl LogitsStatistics<'_> {
     /// Whether sizes and temperature are in their domain.
@@ -107,6 +107,15 @@ impl Element<1, 0, 3, 0> for Moments {
 
 impl Kernel for LogitsStatistics<'_> {
     const NAME: &'static str = "logits_statistics";
+
+    fn check_bounds(&self) -> Result<(), Error> {
+        let rows = self.rows.sizes()?.0;
+        crate::lengths!(self; rows => labels, logp, lse, top, row_alarm; 3 * rows => state);
+        if let Some(moments) = &self.moments {
+            crate::lengths!(moments; rows => entropy, collision, score_norm);
+        }
+        Ok(())
+    }
 
     fn rows(&self) -> usize {
         self.rows.rows
@@ -152,20 +161,20 @@ impl Kernel for LogitsStatistics<'_> {
             let own = f64::from(weight::<T::Arith>(y));
             let entropy = f64::from(ln_z) - num::div64(product, total);
             // A masked row gives 0, one that cannot be used NaN.
-            let put = move |out: Out<'_, f32>, value: f64| {
+            let put = move |out: Cells<'_, f32>, value: f64| {
                 let value = if usable { value as f32 } else { f32::NAN };
                 out.put(row, if live { num::canonical(value) } else { 0.0 });
             };
-            put(self.logp, f64::from(logp));
-            put(self.lse, f64::from(largest * scale.inverse + ln_z));
+            put(*self.logp, f64::from(logp));
+            put(*self.lse, f64::from(largest * scale.inverse + ln_z));
             self.top.put(row, if usable { top } else { 0 });
-            if let Some(moments) = self.moments {
+            if let Some(moments) = &self.moments {
                 let (rest, squared) =
                     (num::div64(total - own, total), f64::from((own as f32) * (own as f32)));
                 let others = num::div64(squares - squared, total * total);
-                put(moments.entropy, entropy);
-                put(moments.collision, num::div64(squares, total * total));
-                put(moments.score_norm, rest * rest + if others > 0.0 { others } else { 0.0 });
+                put(*moments.entropy, entropy);
+                put(*moments.collision, num::div64(squares, total * total));
+                put(*moments.score_norm, rest * rest + if others > 0.0 { others } else { 0.0 });
             }
             let state = [f64::from(largest), total, if V == 0 { 0.0 } else { entropy }];
             for (k, value) in state.into_iter().enumerate() {

@@ -22,7 +22,7 @@ pub trait Encoder {
     /// An array that the kernel reads, or none. Its length follows as a word.
     fn input<T: Copy>(&mut self, array: Option<In<'_, T>>);
     /// An array that the kernel writes, or none. Its length follows as a word.
-    fn output<T: Copy>(&mut self, array: Option<Out<'_, T>>);
+    fn output<T: Copy>(&mut self, array: Option<&Out<'_, T>>);
 }
 
 /// Gives launch arguments back, in the order in which they were encoded. Device side.
@@ -96,7 +96,7 @@ impl<T: Copy> Arg for Out<'_, T> {
     const WORDS: usize = 1;
     #[inline(always)]
     fn encode<E: Encoder>(&self, to: &mut E) {
-        to.output(Some(*self));
+        to.output(Some(self));
     }
     #[inline(always)]
     unsafe fn decode(from: &mut Decoder) -> Self {
@@ -225,18 +225,46 @@ macro_rules! launch_args {
     };
 }
 
-/// [`launch_args!`](crate::launch_args) for the struct of an op, which also says that its rows are
-/// [disjoint](crate::op::DisjointRows).
+/// [`launch_args!`](crate::launch_args) for the struct of an op. The word `unsafe` is its author's promise that the op's rows are
+/// [disjoint](crate::op::DisjointRows): without it the kernel runs nowhere.
+///
+/// ```text
+/// kernel_args!(unsafe Doubled<'_> { rewards, doubled });
+/// ```
+///
+/// Without it this does not compile:
+///
+/// ```compile_fail
+/// use lockstep_core::{kernel_args, ragged::Out};
+/// struct Filled<'a> {
+///     out: Out<'a, f32>,
+/// }
+/// kernel_args!(Filled<'_> { out });
+/// ```
+///
+/// Nor do the arguments alone make a kernel that a backend runs:
+///
+/// ```compile_fail,E0277
+/// use lockstep_core::op::DisjointRows;
+/// use lockstep_core::{launch_args, ragged::Out};
+/// struct Filled<'a> {
+///     out: Out<'a, f32>,
+/// }
+/// launch_args!(Filled<'_> { out });
+/// fn runs<K: DisjointRows>() {}
+/// runs::<Filled<'_>>();
+/// ```
 #[macro_export]
 macro_rules! kernel_args {
-    ($name:ident $(<$lifetime:lifetime>)? { $($field:ident),* $(,)? }) => {
-        $crate::kernel_args!(impl[] $name $(<$lifetime>)? { $($field),* });
+    (unsafe $name:ident $(<$lifetime:lifetime>)? { $($field:ident),* $(,)? }) => {
+        $crate::kernel_args!(unsafe impl[] $name $(<$lifetime>)? { $($field),* });
     };
-    (impl[$($bound:tt)*] $name:ident $(<$($generic:tt),*>)? { $($field:ident),* $(,)? }) => {
+    (unsafe impl[$($bound:tt)*] $name:ident $(<$($generic:tt),*>)? { $($field:ident),* $(,)? }) => {
         $crate::launch_args!(impl[$($bound)*] $name $(<$($generic),*>)? { $($field),* });
 
-        // SAFETY: a row of an op writes its own span of [`Offsets`](crate::ragged::Offsets), which cannot overlap, and its own
-        // index of per-row outputs. Conformance tests it for every op of the table (rows_are_disjoint).
+        // SAFETY: who writes `unsafe` in the macro's call has promised it. For the ops of the table: a row writes its own span of
+        // [`Offsets`](crate::ragged::Offsets), which cannot overlap, and its own index of per-row outputs; conformance tests it
+        // for every one of them (rows_are_disjoint).
         #[allow(unsafe_code)]
         unsafe impl<$($bound)*> $crate::op::DisjointRows for $name $(<$($generic),*>)? {}
     };

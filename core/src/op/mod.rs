@@ -1,11 +1,16 @@
 //! What an op is, and the one list of them.
 
 mod args;
+mod lengths;
 
 pub use args::{Arg, Decoder, Encoder, MAX_POINTERS, MAX_WORDS};
 #[doc(hidden)]
 pub use args::{pointers_of, sum, words_of};
+#[doc(hidden)]
+pub use lengths::check_length;
+pub use lengths::{Length, check_indices, check_total};
 
+use crate::Error;
 use crate::team::Team;
 
 /// An op: its launch arguments and what a team does with one row.
@@ -17,6 +22,11 @@ pub trait Kernel: Arg {
 
     /// Number of rows to run.
     fn rows(&self) -> usize;
+
+    /// Whether every array is as long as the rows need it, and every index names an element of its array; the first fault otherwise.
+    ///
+    /// Whatever runs a kernel over host memory asks once, before its rows; a launch over device memory cannot, and is `unsafe`.
+    fn check_bounds(&self) -> Result<(), Error>;
 
     /// Elements of a row, to balance rows over threads. Any estimate is right; only speed depends on it. Host memory only.
     fn work(&self, row: usize) -> usize;

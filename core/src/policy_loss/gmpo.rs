@@ -70,7 +70,7 @@ crate::launch_args!(
 );
 
 /// The op `policy_loss_gmpo`.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct PolicyLossGmpo<'a> {
     /// Offsets of sequences, `[S+1]`.
     pub cu_seqlens: Offsets<'a>,
@@ -110,7 +110,7 @@ pub struct PolicyLossGmpo<'a> {
     pub metrics: Option<MetricsOut<'a>>,
 }
 
-crate::kernel_args!(PolicyLossGmpo<'_> { cu_seqlens, loss_mask, logp, logp_old, advantage, advantage_per_token, weights, guard, mean, clip_log_low, clip_log_high, denominator, denominator_from, coef, row_loss, row_tokens, row_alarm, metrics });
+crate::kernel_args!(unsafe PolicyLossGmpo<'_> { cu_seqlens, loss_mask, logp, logp_old, advantage, advantage_per_token, weights, guard, mean, clip_log_low, clip_log_high, denominator, denominator_from, coef, row_loss, row_tokens, row_alarm, metrics });
 
 impl PolicyLossGmpo<'_> {
     /// Whether the scalar parameters are in their domain.
@@ -152,7 +152,7 @@ impl PolicyLossGmpo<'_> {
             low,
             high,
             weighted: self.weights.is_some(),
-            band: self.metrics.map_or([0.0; 2], |metrics| metrics.band),
+            band: self.metrics.as_ref().map_or([0.0; 2], |metrics| metrics.band),
         };
         let first =
             team.sweep(span, mask, [logp, logp_old, advantage, Stream::or(self.weights, 1.0)], [], &token);
@@ -184,17 +184,17 @@ impl PolicyLossGmpo<'_> {
         let divisor = if tokens == 0 { 1.0 } else { divisor };
         let value = if sum_kept { num::div64(loss * scale, divisor) as f32 } else { 0.0 };
         let kept = Kept::<ANY> { guard: token.guard, inverse: token.inverse, low, high, value };
-        team.sweep(span, mask, [logp, logp_old, advantage], [Some(self.coef)], &kept);
+        team.sweep(span, mask, [logp, logp_old, advantage], [Some(*self.coef)], &kept);
         if team.leads() {
             // A row has fewer than 2³² tokens: its offsets are u32.
             self.row_tokens.put(row, tokens as u32);
             self.row_alarm.put(row, flag::worse(first.alarm, flag::finite(value)));
             let loss = if tokens == 0 { 0.0 } else { num::canonical64(loss) };
-            if let Some(row_loss) = self.row_loss {
+            if let Some(row_loss) = &self.row_loss {
                 row_loss.put(row, num::canonical64(loss * scale));
             }
             let maxima = (first.maxima.first(), first.maxima.last());
-            if let (Some(metrics), (Some(&high), Some(&low))) = (self.metrics, maxima) {
+            if let (Some(metrics), (Some(&high), Some(&low))) = (&self.metrics, maxima) {
                 let rows = self.cu_seqlens.rows();
                 let sum = |k: usize| first.sums.get(k).copied().unwrap_or(0.0);
                 let at = |k: usize| sum(FIRST_METRIC + k);
@@ -243,6 +243,16 @@ pub fn bounds_of_ratio<A: Arith>(low: f32, high: f32) -> [f32; 2] {
 
 impl Kernel for PolicyLossGmpo<'_> {
     const NAME: &'static str = "policy_loss_gmpo";
+
+    fn check_bounds(&self) -> Result<(), Error> {
+        let (tokens, sequences) = self.cu_seqlens.sizes();
+        let advantages = if self.advantage_per_token { tokens } else { sequences };
+        crate::lengths!(self; tokens => loss_mask, logp, logp_old, weights, coef; advantages => advantage; sequences => row_loss, row_tokens, row_alarm);
+        if let Some(metrics) = &self.metrics {
+            crate::lengths!(metrics; sum::SUMS * sequences => row_sums; 2 * sequences => row_maxima);
+        }
+        Ok(())
+    }
 
     fn rows(&self) -> usize {
         self.cu_seqlens.rows()

@@ -32,7 +32,7 @@ use crate::gate::{Gate, Sample, check_scalar};
 use crate::kl::{Estimator, Kl};
 use crate::num;
 use crate::op::Kernel;
-use crate::ragged::{In, Mask, Offsets, Out, Sink, Span, Stream, flag};
+use crate::ragged::{In, Mask, Offsets, Out, Span, Stream, flag, sink};
 use crate::ratio::{Guard, Level};
 use crate::team::{Element, Team};
 use token::{Alike, LogRatio, Sequence, Token};
@@ -54,10 +54,10 @@ pub struct KlTerm<'a> {
 crate::launch_args!(KlTerm<'_> { logp_ref, kl, coef, weighted });
 
 /// Where losses go.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct LossOut<'a> {
     /// l per token, without W, `[N]`.
-    pub token_loss: Sink<'a>,
+    pub token_loss: Option<Out<'a, f32>>,
     /// W·Σ l, `[S]`.
     pub row_loss: Out<'a, f64>,
 }
@@ -65,7 +65,7 @@ pub struct LossOut<'a> {
 crate::launch_args!(LossOut<'_> { token_loss, row_loss });
 
 /// Where metrics go.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct MetricsOut<'a> {
     /// `[SUMS][S]`, see [`sum`]; entry [`sum::LOSS`] is written to `row_loss` instead.
     pub row_sums: Out<'a, f64>,
@@ -78,7 +78,7 @@ pub struct MetricsOut<'a> {
 crate::launch_args!(MetricsOut<'_> { row_sums, row_maxima, band });
 
 /// The ops `policy_loss_*`, one per gate.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct PolicyLoss<'a, G> {
     /// Offsets of sequences, `[S+1]`.
     pub cu_seqlens: Offsets<'a>,
@@ -120,7 +120,7 @@ pub struct PolicyLoss<'a, G> {
     pub metrics: Option<MetricsOut<'a>>,
 }
 
-crate::kernel_args!(impl[G: Gate] PolicyLoss<'_, G> { cu_seqlens, loss_mask, logp, logp_old, logp_second, advantage, advantage_per_token, weights, level, guard, gate, kl, weight, weight_from, coef, loss, row_tokens, row_alarm, metrics });
+crate::kernel_args!(unsafe impl[G: Gate] PolicyLoss<'_, G> { cu_seqlens, loss_mask, logp, logp_old, logp_second, advantage, advantage_per_token, weights, level, guard, gate, kl, weight, weight_from, coef, loss, row_tokens, row_alarm, metrics });
 
 impl<G: Gate> PolicyLoss<'_, G> {
     #[inline(always)]
@@ -161,11 +161,11 @@ impl<G: Gate> PolicyLoss<'_, G> {
             kl_weighted,
             weight: weight as f32,
             advantage: own,
-            band: self.metrics.map_or([0.0; 2], |metrics| metrics.band),
+            band: self.metrics.as_ref().map_or([0.0; 2], |metrics| metrics.band),
         };
-        let token_loss = self.loss.and_then(|loss| loss.token_loss);
+        let token_loss = self.loss.as_ref().and_then(|loss| sink(&loss.token_loss));
         let mut outs = [token_loss; M];
-        outs[0] = Some(self.coef);
+        outs[0] = Some(*self.coef);
         let mut ins = [Stream::Constant(0.0); J];
         (ins[0], ins[1], ins[2]) = (logp, logp_old, advantage);
         (ins[3], ins[4]) = (Stream::or(self.weights, 1.0), logp_ref);
@@ -184,10 +184,10 @@ impl<G: Gate> PolicyLoss<'_, G> {
                 alarm = flag::worse(alarm, flag::worse(flag::finite(own), lost));
             }
             self.row_alarm.put(row, alarm);
-            if let (Some(loss), Some(sum)) = (self.loss, swept.sums.first()) {
+            if let (Some(loss), Some(sum)) = (&self.loss, swept.sums.first()) {
                 loss.row_loss.put(row, num::canonical64(weight * sum));
             }
-            if let Some(metrics) = self.metrics {
+            if let Some(metrics) = &self.metrics {
                 for (k, &value) in swept.sums.iter().enumerate() {
                     let value = if k == sum::LOSS { num::canonical64(weight * value) } else { value };
                     metrics.row_sums.put(k * rows + row, value);
@@ -233,15 +233,15 @@ impl<G: Gate> PolicyLoss<'_, G> {
         let gradient = if sequence.inside { gate.gradient } else { 0.0 };
         let coef = num::canonical(weight as f32 * gradient + 0.0);
         let one = Alike { coef, loss: num::canonical(gate.loss) };
-        let token_loss = self.loss.and_then(|loss| loss.token_loss);
-        let swept = team.sweep(span, mask, [Stream::Constant(0.0)], [Some(self.coef), token_loss], &one);
+        let token_loss = self.loss.as_ref().and_then(|loss| sink(&loss.token_loss));
+        let swept = team.sweep(span, mask, [Stream::Constant(0.0)], [Some(*self.coef), token_loss], &one);
         if team.leads() {
             // A row has fewer than 2³² tokens: its offsets are u32.
             self.row_tokens.put(row, tokens as u32);
             let loss = if self.loss.is_some() { flag::finite(one.loss) } else { 0 };
             let own = flag::worse(flag::finite(advantage), flag::worse(flag::finite(one.coef), loss));
             self.row_alarm.put(row, flag::worse(moved.alarm, if tokens == 0 { 0 } else { own }));
-            if let Some(loss) = self.loss {
+            if let Some(loss) = &self.loss {
                 loss.row_loss.put(row, num::canonical64(weight * swept.sums[0]));
             }
         }
@@ -292,6 +292,22 @@ impl<G: Gate> PolicyLoss<'_, G> {
 
 impl<G: Gate> Kernel for PolicyLoss<'_, G> {
     const NAME: &'static str = G::POLICY_LOSS;
+
+    fn check_bounds(&self) -> Result<(), Error> {
+        let (tokens, sequences) = self.cu_seqlens.sizes();
+        let advantages = if self.advantage_per_token { tokens } else { sequences };
+        crate::lengths!(self; tokens => loss_mask, logp, logp_old, logp_second, weights, coef; advantages => advantage; sequences => row_tokens, row_alarm);
+        if let Some(kl) = &self.kl {
+            crate::lengths!(kl; tokens => logp_ref);
+        }
+        if let Some(loss) = &self.loss {
+            crate::lengths!(loss; tokens => token_loss; sequences => row_loss);
+        }
+        if let Some(metrics) = &self.metrics {
+            crate::lengths!(metrics; sum::SUMS * sequences => row_sums; 2 * sequences => row_maxima);
+        }
+        Ok(())
+    }
 
     fn rows(&self) -> usize {
         self.cu_seqlens.rows()

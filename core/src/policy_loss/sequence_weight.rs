@@ -117,7 +117,7 @@ const LOG_MAX: f32 = 20.0;
 const LOG_MIN: f32 = f32::from_bits(0xc193_5d8e); // -18.4206810
 
 /// The op `sequence_weight`.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct SequenceWeight<'a> {
     /// Offsets of sequences, `[S+1]`.
     pub cu_seqlens: Offsets<'a>,
@@ -139,10 +139,16 @@ pub struct SequenceWeight<'a> {
     pub row_alarm: Out<'a, u32>,
 }
 
-crate::kernel_args!(SequenceWeight<'_> { cu_seqlens, loss_mask, logp, logp_behave, advantage, weights, rule, out, row_alarm });
+crate::kernel_args!(unsafe SequenceWeight<'_> { cu_seqlens, loss_mask, logp, logp_behave, advantage, weights, rule, out, row_alarm });
 
 impl Kernel for SequenceWeight<'_> {
     const NAME: &'static str = "sequence_weight";
+
+    fn check_bounds(&self) -> Result<(), Error> {
+        let (tokens, sequences) = self.cu_seqlens.sizes();
+        crate::lengths!(self; tokens => loss_mask, logp, logp_behave, weights, out; sequences => advantage, row_alarm);
+        Ok(())
+    }
 
     fn rows(&self) -> usize {
         self.cu_seqlens.rows()
@@ -184,7 +190,7 @@ impl Kernel for SequenceWeight<'_> {
                 (if negative & (mean > f64::from(delta)) { 0.0 } else { 1.0 }, true)
             }
         };
-        team.sweep(span, mask, [weights], [Some(self.out)], &Scaled { own, keep });
+        team.sweep(span, mask, [weights], [Some(*self.out)], &Scaled { own, keep });
         if team.leads() {
             let alarm = if tokens == 0 { 0 } else { flag::finite(advantage) };
             self.row_alarm.put(row, flag::worse(swept.alarm, alarm));

@@ -45,7 +45,7 @@ impl<G: Gate> PolicyLoss<'_, G> {
     /// is chosen here.
     #[inline(always)]
     pub(super) fn choose<T: Team>(&self, team: &T, row: usize) {
-        let written = self.loss.is_some_and(|loss| loss.token_loss.is_some());
+        let written = self.loss.as_ref().is_some_and(|loss| loss.token_loss.is_some());
         let k3 = self.kl.is_some_and(|term| term.kl.estimator == Estimator::K3);
         match self.variant() {
             _ if self.alike() => self.alike_row(team, row),

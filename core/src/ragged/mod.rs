@@ -9,4 +9,4 @@ mod view;
 pub use mask::Mask;
 pub use offsets::{Offsets, check_offsets};
 pub use span::Span;
-pub use view::{In, Out, Sink, Stream};
+pub use view::{Cells, In, Out, Sink, Stream, sink};

@@ -53,6 +53,12 @@ impl<'a> Offsets<'a> {
         self.0.len().saturating_sub(1)
     }
 
+    /// Number of elements, and of rows.
+    pub fn sizes(self) -> (usize, usize) {
+        let rows = self.rows();
+        (if rows == 0 { 0 } else { self.0.at(rows) as usize }, rows)
+    }
+
     /// Elements of row `row`.
     #[inline(always)]
     pub fn span(self, row: usize) -> Span {

@@ -119,23 +119,29 @@ impl<'a> In<'a, u32> {
     }
 }
 
-/// An output array. Not `Sync`: who runs rows in parallel vouches that they write different elements.
-pub struct Out<'a, T> {
-    first: *const Cell<T>,
-    len: usize,
-    lifetime: PhantomData<&'a [Cell<T>]>,
-}
+/// An output array, as a launch argument: the one handle to its elements. It cannot be copied, so two outputs of a kernel
+/// never name one element, and it is not `Sync`: who runs rows in parallel relies on the promise that rows write different
+/// elements ([`DisjointRows`](crate::op::DisjointRows)).
+///
+/// ```compile_fail,E0382
+/// use lockstep_core::ragged::Out;
+/// let mut values = [0.0_f32; 4];
+/// let out = Out::new(&mut values);
+/// let (first, second) = (out, out); // two outputs over one array
+/// ```
+pub struct Out<'a, T>(Cells<'a, T>);
 
-impl<T> Clone for Out<'_, T> {
-    #[inline(always)]
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-impl<T> Copy for Out<'_, T> {}
 impl<T> core::fmt::Debug for Out<'_, T> {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         write!(f, "Out[{}]", self.len)
+    }
+}
+
+impl<'a, T> core::ops::Deref for Out<'a, T> {
+    type Target = Cells<'a, T>;
+    #[inline(always)]
+    fn deref(&self) -> &Cells<'a, T> {
+        &self.0
     }
 }
 
@@ -145,7 +151,7 @@ impl<'a, T: Copy> Out<'a, T> {
     #[inline(always)]
     pub fn new(values: &'a mut [T]) -> Self {
         let cells = Cell::from_mut(values).as_slice_of_cells();
-        Out { first: cells.as_ptr(), len: cells.len(), lifetime: PhantomData }
+        Out(Cells { first: cells.as_ptr(), len: cells.len(), lifetime: PhantomData })
     }
 
     /// Views `len` elements at `first` for writing.
@@ -155,9 +161,32 @@ impl<'a, T: Copy> Out<'a, T> {
     /// else reads or writes there. A view of a GPU's memory may only be handed to that GPU.
     #[inline(always)]
     pub const unsafe fn from_raw(first: *mut T, len: usize) -> Self {
-        Out { first: first.cast(), len, lifetime: PhantomData }
+        Out(Cells { first: first.cast(), len, lifetime: PhantomData })
     }
+}
 
+/// The elements of an [`Out`] as a row of a kernel writes them. It can be copied, and is no launch argument.
+pub struct Cells<'a, T> {
+    first: *const Cell<T>,
+    len: usize,
+    lifetime: PhantomData<&'a [Cell<T>]>,
+}
+
+impl<T> Clone for Cells<'_, T> {
+    #[inline(always)]
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<T> Copy for Cells<'_, T> {}
+impl<T> core::fmt::Debug for Cells<'_, T> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "Cells[{}]", self.len)
+    }
+}
+
+#[allow(unsafe_code)]
+impl<'a, T: Copy> Cells<'a, T> {
     /// Address of the first element.
     #[inline(always)]
     pub fn as_ptr(self) -> *mut T {
@@ -183,7 +212,7 @@ impl<'a, T: Copy> Out<'a, T> {
             assert!(span.start <= span.end && span.end <= self.len, "part {span:?} of {}", self.len);
         }
         // SAFETY: inside of this view, or vouched for by who launched the kernel.
-        Out { first: unsafe { self.first.add(span.start) }, len: span.len(), lifetime: PhantomData }
+        Cells { first: unsafe { self.first.add(span.start) }, len: span.len(), lifetime: PhantomData }
     }
 
     /// Writes element `i`.
@@ -195,6 +224,15 @@ impl<'a, T: Copy> Out<'a, T> {
         // SAFETY: in bounds: checked above, or vouched for by who launched the kernel; writable by the contract of the
         // constructor. Through a raw pointer, for no reference to a GPU's memory may exist.
         unsafe { self.as_ptr().add(i).write(value) };
+    }
+
+    /// Writes element `i`, which data names, of a row that owns the elements of `span`: another row's is never written.
+    #[inline(always)]
+    pub fn put_in(self, span: Span, i: usize, value: T) {
+        if CHECKED {
+            assert!(span.start <= i && i < span.end, "element {i} of a row that owns {span:?}");
+        }
+        self.put(i, value);
     }
 
     /// Element `i`, which the same thread of the same row wrote before: other threads' writes need not be visible.
@@ -247,4 +285,10 @@ impl<'a> Stream<'a> {
 }
 
 /// An `f32` output of a sweep that the caller may not want.
-pub type Sink<'a> = Option<Out<'a, f32>>;
+pub type Sink<'a> = Option<Cells<'a, f32>>;
+
+/// What a row writes through, if the caller wants the output.
+#[inline(always)]
+pub fn sink<'a>(out: &Option<Out<'a, f32>>) -> Sink<'a> {
+    out.as_deref().copied()
+}

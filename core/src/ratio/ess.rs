@@ -12,6 +12,7 @@
 //!
 //! **Special cases**: nothing counted: ESS 0, and a learning rate of 0. **Accuracy**: binary64.
 
+use crate::Error;
 use crate::num::{self, Arith};
 use crate::op::Kernel;
 use crate::ragged::flag;
@@ -49,7 +50,7 @@ pub fn lr_scale<A: Arith>(ess: f64, count: f64, rho_base: f64, rule: LrRule) -> 
 }
 
 /// The op `effective_sample_size`.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct EffectiveSampleSize<'a> {
     /// Offsets of rows, `[R+1]`.
     pub offsets: Offsets<'a>,
@@ -67,10 +68,16 @@ pub struct EffectiveSampleSize<'a> {
     pub row_alarm: Out<'a, u32>,
 }
 
-crate::kernel_args!(EffectiveSampleSize<'_> { offsets, mask, weights, eps, row_sums, row_ess, row_alarm });
+crate::kernel_args!(unsafe EffectiveSampleSize<'_> { offsets, mask, weights, eps, row_sums, row_ess, row_alarm });
 
 impl Kernel for EffectiveSampleSize<'_> {
     const NAME: &'static str = "effective_sample_size";
+
+    fn check_bounds(&self) -> Result<(), Error> {
+        let (elements, rows) = self.offsets.sizes();
+        crate::lengths!(self; elements => mask, weights; 2 * rows => row_sums; rows => row_ess, row_alarm);
+        Ok(())
+    }
 
     fn rows(&self) -> usize {
         self.offsets.rows()

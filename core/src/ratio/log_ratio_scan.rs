@@ -23,6 +23,7 @@
 //!
 //! **Variants**: MinPRO's formula was not available: the reading is ours, with the exclusive minimum and the cap as defaults.
 
+use crate::Error;
 use crate::num::{self, Arith};
 use crate::op::Kernel;
 use crate::ragged::flag;
@@ -58,7 +59,7 @@ crate::launch_args!(
 );
 
 /// The op `log_ratio_scan`.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct LogRatioScan<'a> {
     /// Offsets of sequences or segments, `[R+1]`.
     pub offsets: Offsets<'a>,
@@ -78,10 +79,16 @@ pub struct LogRatioScan<'a> {
     pub row_alarm: Out<'a, u32>,
 }
 
-crate::kernel_args!(LogRatioScan<'_> { offsets, loss_mask, logp, logp_old, kind, cap_at_one, log_ratio, row_alarm });
+crate::kernel_args!(unsafe LogRatioScan<'_> { offsets, loss_mask, logp, logp_old, kind, cap_at_one, log_ratio, row_alarm });
 
 impl Kernel for LogRatioScan<'_> {
     const NAME: &'static str = "log_ratio_scan";
+
+    fn check_bounds(&self) -> Result<(), Error> {
+        let (elements, rows) = self.offsets.sizes();
+        crate::lengths!(self; elements => loss_mask, logp, logp_old, log_ratio; rows => row_alarm);
+        Ok(())
+    }
 
     fn rows(&self) -> usize {
         self.offsets.rows()
@@ -93,7 +100,7 @@ impl Kernel for LogRatioScan<'_> {
 
     #[inline(always)]
     fn row<T: Team>(&self, team: &T, row: usize) {
-        let (span, mask, out) = (self.offsets.span(row), self.loss_mask, self.log_ratio);
+        let (span, mask, out) = (self.offsets.span(row), self.loss_mask, *self.log_ratio);
         let (logp, old, cap) = (self.logp, self.logp_old, self.cap_at_one);
         let swept = team.sweep(span, mask, [Stream::Array(logp), Stream::Array(old)], [], &LogRatio);
         // What stands before a token is a scan of the row moved up by one.

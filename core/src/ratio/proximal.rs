@@ -16,6 +16,7 @@
 //!
 //! **Gradient**: none; `logp` is a constant here.
 
+use crate::Error;
 use crate::num::{self, Arith};
 use crate::op::Kernel;
 use crate::ragged::flag;
@@ -50,7 +51,7 @@ pub fn alpha(version: i32, current: i32) -> f64 {
 }
 
 /// The op `proximal_logp`.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct ProximalLogp<'a> {
     /// Offsets of sequences, `[S+1]`.
     pub cu_seqlens: Offsets<'a>,
@@ -72,10 +73,16 @@ pub struct ProximalLogp<'a> {
     pub row_alarm: Out<'a, u32>,
 }
 
-crate::kernel_args!(ProximalLogp<'_> { cu_seqlens, loss_mask, versions, current, logp_behave, logp, interpolation, logp_prox, row_alarm });
+crate::kernel_args!(unsafe ProximalLogp<'_> { cu_seqlens, loss_mask, versions, current, logp_behave, logp, interpolation, logp_prox, row_alarm });
 
 impl Kernel for ProximalLogp<'_> {
     const NAME: &'static str = "proximal_logp";
+
+    fn check_bounds(&self) -> Result<(), Error> {
+        let (tokens, sequences) = self.cu_seqlens.sizes();
+        crate::lengths!(self; tokens => loss_mask, versions, logp_behave, logp, logp_prox; sequences => row_alarm);
+        Ok(())
+    }
 
     fn rows(&self) -> usize {
         self.cu_seqlens.rows()
@@ -87,7 +94,7 @@ impl Kernel for ProximalLogp<'_> {
 
     #[inline(always)]
     fn row<T: Team>(&self, team: &T, row: usize) {
-        let (span, mask, out) = (self.cu_seqlens.span(row), self.loss_mask, self.logp_prox);
+        let (span, mask, out) = (self.cu_seqlens.span(row), self.loss_mask, *self.logp_prox);
         let (behave, logp, versions) = (self.logp_behave, self.logp, self.versions);
         let (current, linear) = (self.current, self.interpolation == Interpolation::Linear);
         let swept = team.sweep(span, mask, [Stream::Array(behave), Stream::Array(logp)], [], &Check);

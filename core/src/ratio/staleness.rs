@@ -23,7 +23,7 @@ use crate::team::Team;
 pub const VERSIONS: i32 = 1 << 24;
 
 /// The op `staleness`.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct Staleness<'a> {
     /// Offsets of sequences, `[S+1]`.
     pub cu_seqlens: Offsets<'a>,
@@ -45,7 +45,7 @@ pub struct Staleness<'a> {
     pub row_kept: Out<'a, u32>,
 }
 
-crate::kernel_args!(Staleness<'_> { cu_seqlens, loss_mask, versions, current, max_staleness, kept_mask, row_start, row_off_policy, row_kept });
+crate::kernel_args!(unsafe Staleness<'_> { cu_seqlens, loss_mask, versions, current, max_staleness, kept_mask, row_start, row_off_policy, row_kept });
 
 impl Staleness<'_> {
     /// Whether the scalar parameters are in their domain.
@@ -66,6 +66,12 @@ impl Staleness<'_> {
 impl Kernel for Staleness<'_> {
     const NAME: &'static str = "staleness";
 
+    fn check_bounds(&self) -> Result<(), Error> {
+        let (tokens, sequences) = self.cu_seqlens.sizes();
+        crate::lengths!(self; tokens => loss_mask, versions, kept_mask; sequences => row_start, row_off_policy, row_kept);
+        Ok(())
+    }
+
     fn rows(&self) -> usize {
         self.cu_seqlens.rows()
     }
@@ -76,7 +82,7 @@ impl Kernel for Staleness<'_> {
 
     #[inline(always)]
     fn row<T: Team>(&self, team: &T, row: usize) {
-        let (span, mask, out) = (self.cu_seqlens.span(row), self.loss_mask, self.kept_mask);
+        let (span, mask, out) = (self.cu_seqlens.span(row), self.loss_mask, *self.kept_mask);
         let (versions, current) = (self.versions, self.current);
         // In range after `check`; a saturating subtraction is an instruction that only one vendor has.
         let oldest = current.wrapping_sub(self.max_staleness);

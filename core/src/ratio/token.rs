@@ -9,10 +9,11 @@
 //! never what is reported.
 
 use super::Guard;
+use crate::Error;
 use crate::num::{self, Arith};
 use crate::op::Kernel;
 use crate::ragged::flag;
-use crate::ragged::{In, Mask, Offsets, Out, Sink, Stream};
+use crate::ragged::{In, Mask, Offsets, Out, Stream, sink};
 use crate::team::{Element, Lane, Team};
 
 /// A ratio and what the guard did.
@@ -52,7 +53,7 @@ pub mod sum {
 }
 
 /// The op `token_ratio`.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct TokenRatio<'a> {
     /// Offsets of sequences, `[S+1]`.
     pub cu_seqlens: Offsets<'a>,
@@ -67,9 +68,9 @@ pub struct TokenRatio<'a> {
     /// Band of the parity statistic, as ratios.
     pub band: [f32; 2],
     /// r, `[N]`.
-    pub ratio: Sink<'a>,
+    pub ratio: Option<Out<'a, f32>>,
     /// Raw d, `[N]`.
-    pub log_ratio: Sink<'a>,
+    pub log_ratio: Option<Out<'a, f32>>,
     /// `[SUMS][S]`, see [`sum`].
     pub row_sums: Out<'a, f64>,
     /// max r and max −r, `[2][S]`.
@@ -78,10 +79,16 @@ pub struct TokenRatio<'a> {
     pub row_alarm: Out<'a, u32>,
 }
 
-crate::kernel_args!(TokenRatio<'_> { cu_seqlens, loss_mask, logp, logp_old, guard, band, ratio, log_ratio, row_sums, row_maxima, row_alarm });
+crate::kernel_args!(unsafe TokenRatio<'_> { cu_seqlens, loss_mask, logp, logp_old, guard, band, ratio, log_ratio, row_sums, row_maxima, row_alarm });
 
 impl Kernel for TokenRatio<'_> {
     const NAME: &'static str = "token_ratio";
+
+    fn check_bounds(&self) -> Result<(), Error> {
+        let (tokens, sequences) = self.cu_seqlens.sizes();
+        crate::lengths!(self; tokens => loss_mask, logp, logp_old, ratio, log_ratio; sum::SUMS * sequences => row_sums; 2 * sequences => row_maxima; sequences => row_alarm);
+        Ok(())
+    }
 
     fn rows(&self) -> usize {
         self.cu_seqlens.rows()
@@ -97,7 +104,7 @@ impl Kernel for TokenRatio<'_> {
             self.cu_seqlens.span(row),
             self.loss_mask,
             [Stream::Array(self.logp), Stream::Array(self.logp_old)],
-            [self.ratio, self.log_ratio],
+            [sink(&self.ratio), sink(&self.log_ratio)],
             &Token { guard: self.guard, band: self.band },
         );
         if team.leads() {

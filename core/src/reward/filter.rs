@@ -129,7 +129,7 @@ impl Arg for Criterion {
 }
 
 /// The op `filter_groups`.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct FilterGroups<'a> {
     /// Offsets of groups, in sequences, `[G+1]`.
     pub cu_groups: Offsets<'a>,
@@ -147,7 +147,7 @@ pub struct FilterGroups<'a> {
     pub statistic: Out<'a, f32>,
 }
 
-crate::kernel_args!(FilterGroups<'_> { cu_groups, metric, valid, criterion, keep, kept, statistic });
+crate::kernel_args!(unsafe FilterGroups<'_> { cu_groups, metric, valid, criterion, keep, kept, statistic });
 
 impl FilterGroups<'_> {
     /// Whether the scalar parameters are in their domain.
@@ -158,6 +158,12 @@ impl FilterGroups<'_> {
 
 impl Kernel for FilterGroups<'_> {
     const NAME: &'static str = "filter_groups";
+
+    fn check_bounds(&self) -> Result<(), Error> {
+        let (sequences, groups) = self.cu_groups.sizes();
+        crate::lengths!(self; sequences => metric, valid, keep; groups => kept, statistic);
+        Ok(())
+    }
 
     fn rows(&self) -> usize {
         self.cu_groups.rows()
@@ -205,7 +211,7 @@ impl Kernel for FilterGroups<'_> {
             Criterion::Balanced { tau } => (num::div64(total, n).abs(), num::div64(total, n).abs() <= tau),
             _ => (num::div64(hits, n), false),
         };
-        let (groups, out) = (criterion.numbers().0 < 4, self.keep);
+        let (groups, out) = (criterion.numbers().0 < 4, *self.keep);
         team.for_each(span, move |i| out.put(i, u8::from(if groups { all } else { wanted(i) })));
         if team.leads() {
             let size = if all { span.len() as u32 } else { 0 };

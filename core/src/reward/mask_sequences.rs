@@ -7,12 +7,13 @@
 //!
 //! **Shapes**: `loss_mask`, `masked` `[N]`; `keep` `[S]`; `cu_seqlens` `[S+1]`.
 
+use crate::Error;
 use crate::op::Kernel;
 use crate::ragged::{In, Mask, Offsets, Out};
 use crate::team::Team;
 
 /// The op `mask_sequences`.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct MaskSequences<'a> {
     /// Offsets of sequences, `[S+1]`.
     pub cu_seqlens: Offsets<'a>,
@@ -24,10 +25,16 @@ pub struct MaskSequences<'a> {
     pub masked: Out<'a, u8>,
 }
 
-crate::kernel_args!(MaskSequences<'_> { cu_seqlens, loss_mask, keep, masked });
+crate::kernel_args!(unsafe MaskSequences<'_> { cu_seqlens, loss_mask, keep, masked });
 
 impl Kernel for MaskSequences<'_> {
     const NAME: &'static str = "mask_sequences";
+
+    fn check_bounds(&self) -> Result<(), Error> {
+        let (tokens, sequences) = self.cu_seqlens.sizes();
+        crate::lengths!(self; tokens => loss_mask, masked; sequences => keep);
+        Ok(())
+    }
 
     fn rows(&self) -> usize {
         self.cu_seqlens.rows()
@@ -39,7 +46,7 @@ impl Kernel for MaskSequences<'_> {
 
     #[inline(always)]
     fn row<T: Team>(&self, team: &T, row: usize) {
-        let (kept, mask, out) = (self.keep.at(row) != 0, self.loss_mask, self.masked);
+        let (kept, mask, out) = (self.keep.at(row) != 0, self.loss_mask, *self.masked);
         team.for_each(self.cu_seqlens.span(row), move |i| out.put(i, u8::from(kept && mask.at(i))));
     }
 }

@@ -34,7 +34,7 @@ pub const MAJORITY: u32 = 1;
 pub const INVALID: u32 = 2;
 
 /// The op `novelty_bands`.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct NoveltyBands<'a> {
     /// Offsets of groups, in sequences, `[G+1]`.
     pub cu_groups: Offsets<'a>,
@@ -62,7 +62,7 @@ pub struct NoveltyBands<'a> {
     pub novelty: Out<'a, f32>,
 }
 
-crate::kernel_args!(NoveltyBands<'_> {
+crate::kernel_args!(unsafe NoveltyBands<'_> {
     cu_groups, pair_start, similarity, classes, valid, mean_weight, majority, minority, width, invalid, shaped, novelty
 });
 
@@ -147,6 +147,20 @@ impl Answers<'_> {
 impl Kernel for NoveltyBands<'_> {
     const NAME: &'static str = "novelty_bands";
 
+    fn check_bounds(&self) -> Result<(), Error> {
+        let (sequences, groups) = self.cu_groups.sizes();
+        crate::lengths!(self; sequences => classes, valid, shaped, novelty; groups => pair_start);
+        for group in 0..groups {
+            let (n, first) = (self.cu_groups.span(group).len() as u64, self.pair_start.at(group));
+            if first.saturating_add(n.saturating_mul(n)) > self.similarity.len() as u64 {
+                let (argument, expected) =
+                    ("pair_start", "a start with n² similarities of its group behind it");
+                return Err(Error::Value { argument, index: Some(group), expected, got: first as f64 });
+            }
+        }
+        Ok(())
+    }
+
     fn rows(&self) -> usize {
         self.cu_groups.rows()
     }
@@ -169,7 +183,7 @@ impl Kernel for NoveltyBands<'_> {
         let (n_major, low_major, high_major) = answers.range(team, MAJORITY);
         let (n_minor, low_minor, high_minor) = answers.range(team, MINORITY);
         let (majority, minority, width, invalid) = (self.majority, self.minority, self.width, self.invalid);
-        let (shaped, novelty) = (self.shaped, self.novelty);
+        let (shaped, novelty) = (*self.shaped, *self.novelty);
         team.for_each(answers.span, move |i| {
             let major = answers.is_of(i, MAJORITY);
             let n = if major { n_major } else { n_minor };

@@ -138,7 +138,7 @@ impl Arg for Shaping {
 }
 
 /// The op `shape_rewards`.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct ShapeRewards<'a> {
     /// Offsets of groups, in sequences, `[G+1]`.
     pub cu_groups: Offsets<'a>,
@@ -160,7 +160,7 @@ pub struct ShapeRewards<'a> {
     pub shaped: Out<'a, f32>,
 }
 
-crate::kernel_args!(ShapeRewards<'_> { cu_groups, rewards, valid, shaping, threshold, lengths, flags, reference, shaped });
+crate::kernel_args!(unsafe ShapeRewards<'_> { cu_groups, rewards, valid, shaping, threshold, lengths, flags, reference, shaped });
 
 impl ShapeRewards<'_> {
     /// Whether the scalar parameters are in their domain and the arrays that they need are there.
@@ -201,6 +201,12 @@ impl ShapeRewards<'_> {
 impl Kernel for ShapeRewards<'_> {
     const NAME: &'static str = "shape_rewards";
 
+    fn check_bounds(&self) -> Result<(), Error> {
+        let (sequences, groups) = self.cu_groups.sizes();
+        crate::lengths!(self; sequences => rewards, valid, lengths, flags, shaped; groups => reference);
+        Ok(())
+    }
+
     fn rows(&self) -> usize {
         self.cu_groups.rows()
     }
@@ -213,7 +219,7 @@ impl Kernel for ShapeRewards<'_> {
     fn row<T: Team>(&self, team: &T, row: usize) {
         let span = self.cu_groups.span(row);
         let members = Members { rewards: self.rewards, valid: self.valid };
-        let (threshold, shaping, out) = (self.threshold, self.shaping, self.shaped);
+        let (threshold, shaping, out) = (self.threshold, self.shaping, *self.shaped);
         let (lengths, flags) = (self.lengths, self.flags);
         let mut wrong = 0.0;
         if let Shaping::Brevity { .. } = shaping {

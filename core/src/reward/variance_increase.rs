@@ -33,7 +33,7 @@ use crate::ragged::{In, Mask, Offsets, Out, Span};
 use crate::team::Team;
 
 /// The op `variance_increase`.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct VarianceIncrease<'a> {
     /// Offsets of groups, in sequences, `[G+1]`.
     pub cu_groups: Offsets<'a>,
@@ -55,7 +55,7 @@ pub struct VarianceIncrease<'a> {
     pub shaped: Out<'a, f32>,
 }
 
-crate::kernel_args!(VarianceIncrease<'_> { cu_groups, rewards, valid, logp, low, high, margin, merge_ties, shaped });
+crate::kernel_args!(unsafe VarianceIncrease<'_> { cu_groups, rewards, valid, logp, low, high, margin, merge_ties, shaped });
 
 impl VarianceIncrease<'_> {
     /// Whether the scalar parameters are in their domain and `logp` has its length.
@@ -158,6 +158,12 @@ fn split<A: Arith>(weighted: Weighted<'_>, span: Span, ends: Ends, [low, high, m
 impl Kernel for VarianceIncrease<'_> {
     const NAME: &'static str = "variance_increase";
 
+    fn check_bounds(&self) -> Result<(), Error> {
+        let sequences = self.cu_groups.sizes().0;
+        crate::lengths!(self; sequences => rewards, valid, logp, shaped);
+        Ok(())
+    }
+
     fn rows(&self) -> usize {
         self.cu_groups.rows()
     }
@@ -228,7 +234,7 @@ impl Kernel for VarianceIncrease<'_> {
             looking = better.variance > best.variance;
             best = if looking { better } else { best };
         }
-        let out = self.shaped;
+        let out = *self.shaped;
         team.for_each(span, move |i| {
             let reward = members.reward(i);
             // Sums and not a choice of three captured numbers, which LLVM makes a choice of addresses: 24 bytes of local memory.

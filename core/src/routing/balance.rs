@@ -26,7 +26,7 @@ use crate::ragged::{In, Mask, Out, Span, Stream, flag};
 use crate::team::{Element, Lane, Team};
 
 /// The op `balance_loss`.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct BalanceLoss<'a> {
     /// E.
     pub experts: usize,
@@ -46,7 +46,7 @@ pub struct BalanceLoss<'a> {
     pub row_alarm: Out<'a, u32>,
 }
 
-crate::kernel_args!(BalanceLoss<'_> { experts, rows, scores, load, weight, gradient, row_loss, row_alarm });
+crate::kernel_args!(unsafe BalanceLoss<'_> { experts, rows, scores, load, weight, gradient, row_loss, row_alarm });
 
 impl BalanceLoss<'_> {
     /// Whether sizes and the weight are in their domain.
@@ -93,6 +93,12 @@ impl Element<2, 1, 0, 0> for Slope {
 
 impl Kernel for BalanceLoss<'_> {
     const NAME: &'static str = "balance_loss";
+
+    fn check_bounds(&self) -> Result<(), Error> {
+        let scores = self.rows.saturating_mul(self.experts);
+        crate::lengths!(self; scores => scores, gradient; self.experts => load; self.rows => row_loss, row_alarm);
+        Ok(())
+    }
 
     fn rows(&self) -> usize {
         self.rows

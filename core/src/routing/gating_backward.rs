@@ -31,7 +31,7 @@ use crate::team::{Element, Lane, Team, Terms};
 use core::ops::Range;
 
 /// The op `gating_backward`.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct GatingBackward<'a> {
     /// Rule and shape.
     pub router: Router,
@@ -51,7 +51,7 @@ pub struct GatingBackward<'a> {
     pub row_alarm: Out<'a, u32>,
 }
 
-crate::kernel_args!(GatingBackward<'_> { router, rows, scores, chosen, gates, coef, gradient, row_alarm });
+crate::kernel_args!(unsafe GatingBackward<'_> { router, rows, scores, chosen, gates, coef, gradient, row_alarm });
 
 impl GatingBackward<'_> {
     /// Whether sizes and parameters are in their domain and agree.
@@ -111,6 +111,14 @@ fn relative_slope<A: Arith>(s: f32) -> f32 {
 impl Kernel for GatingBackward<'_> {
     const NAME: &'static str = "gating_backward";
 
+    fn check_bounds(&self) -> Result<(), Error> {
+        self.router.check_scores(self.scores, self.rows)?;
+        self.router.check_trace(&self.chosen, self.rows)?;
+        let (slots, scores) = (self.rows * self.router.top_k, self.scores.len());
+        crate::lengths!(self; slots => gates, coef; scores => gradient; self.rows => row_alarm);
+        Ok(())
+    }
+
     fn rows(&self) -> usize {
         self.rows
     }
@@ -161,7 +169,7 @@ impl Kernel for GatingBackward<'_> {
     fn row_as<const V: usize, T: Team>(&self, team: &T, row: usize) {
         let (router, span) = (self.router, self.router.span(row));
         let (scores, chosen, gates, coef, out) =
-            (self.scores, self.chosen, self.gates, self.coef, self.gradient);
+            (self.scores, self.chosen, self.gates, self.coef, *self.gradient);
         let (k, experts) = (router.top_k, router.experts);
         let (first, position, scale) = (row * k, chosen.position(row), f64::from(router.scale));
         let expert = move |j: usize| {

@@ -20,7 +20,7 @@ use crate::Error;
 use crate::logits::weight;
 use crate::num::{self, Arith};
 use crate::op::Kernel;
-use crate::ragged::{In, Mask, Out, Span, Stream, flag};
+use crate::ragged::{Cells, In, Mask, Out, Span, Stream, flag, sink};
 use crate::team::{Element, Key, Lane, Team};
 use core::ops::Range;
 
@@ -36,7 +36,7 @@ pub struct Replay<'a> {
 crate::launch_args!(Replay<'_> { trace, mask });
 
 /// Where the chosen experts go, `[rows, K]`: bytes, or 16-bit numbers.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct ChosenOut<'a> {
     narrow: Option<Out<'a, u8>>,
     wide: Option<Out<'a, u16>>,
@@ -56,23 +56,23 @@ impl<'a> ChosenOut<'a> {
     }
 
     #[inline(always)]
-    fn put(self, i: usize, expert: usize) {
-        if let Some(ids) = self.narrow {
+    fn put(&self, i: usize, expert: usize) {
+        if let Some(ids) = &self.narrow {
             ids.put(i, expert as u8);
         }
-        if let Some(ids) = self.wide {
+        if let Some(ids) = &self.wide {
             ids.put(i, expert as u16);
         }
     }
 
     #[inline(always)]
-    fn get(self, i: usize) -> usize {
-        let narrow = match self.narrow {
+    fn get(&self, i: usize) -> usize {
+        let narrow = match &self.narrow {
             Some(ids) => usize::from(ids.get(i)),
             None => 0,
         };
         narrow
-            | match self.wide {
+            | match &self.wide {
                 Some(ids) => usize::from(ids.get(i)),
                 None => 0,
             }
@@ -80,7 +80,7 @@ impl<'a> ChosenOut<'a> {
 }
 
 /// The op `gating_forward`.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct GatingForward<'a> {
     /// Rule and shape.
     pub router: Router,
@@ -104,7 +104,7 @@ pub struct GatingForward<'a> {
     pub row_alarm: Out<'a, u32>,
 }
 
-crate::kernel_args!(GatingForward<'_> { router, rows, scores, bias, replay, chosen, gates, group_scores, row_replayed, row_alarm });
+crate::kernel_args!(unsafe GatingForward<'_> { router, rows, scores, bias, replay, chosen, gates, group_scores, row_replayed, row_alarm });
 
 impl GatingForward<'_> {
     /// Whether sizes and parameters are in their domain and agree.
@@ -114,7 +114,7 @@ impl GatingForward<'_> {
         if let Some(bias) = self.bias {
             Router::length("bias", bias.len(), 1, router.experts)?;
         }
-        match self.group_scores {
+        match &self.group_scores {
             Some(out) => Router::length("group_scores", out.len(), self.rows, router.groups)?,
             None if router.groups > 1 => {
                 let expected = "needed where experts form groups";
@@ -173,7 +173,7 @@ impl Element<1, 0, 1, 0> for Total {
 
 /// What this row wrote of its groups.
 struct Stored<'a> {
-    sums: Out<'a, f32>,
+    sums: Cells<'a, f32>,
     first: usize,
 }
 
@@ -190,9 +190,9 @@ impl<'a> GatingForward<'a> {
     fn choose_by<T: Team, F: Activation>(&self, team: &T, row: usize, of: F) -> u32 {
         let (router, span) = (self.router, self.router.span(row));
         let first = row * router.top_k;
-        let (chosen, scores, bias) = (self.chosen, self.scores, self.bias);
+        let (chosen, scores, bias) = (&self.chosen, self.scores, self.bias);
         let put = move |j: usize, e: usize| chosen.put(first + j, e);
-        let Some(sums) = self.group_scores else {
+        let Some(sums) = sink(&self.group_scores) else {
             return team.largest(span, scores, bias, router.top_k, &Biased(of), put).alarm;
         };
         let (groups, size) = (router.groups, router.per_group());
@@ -219,13 +219,13 @@ impl<'a> GatingForward<'a> {
     #[inline(always)]
     fn take_record<T: Team>(&self, team: &T, row: usize, trace: Trace<'a>) -> u32 {
         let (experts, k) = (self.router.experts, self.router.top_k);
-        let (chosen, slots) = (self.chosen, Span::new(0, k));
+        let (chosen, slots) = (&self.chosen, Span::new(0, k));
         let (first, position) = (row * k, trace.position(row));
         team.for_each(slots, move |j| {
             let expert = trace.at(position + j) as usize;
             chosen.put(first + j, if expert < experts { expert } else { experts - 1 });
         });
-        if let Some(sums) = self.group_scores {
+        if let Some(sums) = &self.group_scores {
             let groups = self.router.groups;
             team.for_each(Span::new(row * groups, (row + 1) * groups), move |i| sums.put(i, 0.0));
         }
@@ -236,6 +236,18 @@ impl<'a> GatingForward<'a> {
 
 impl Kernel for GatingForward<'_> {
     const NAME: &'static str = "gating_forward";
+
+    fn check_bounds(&self) -> Result<(), Error> {
+        let (router, rows) = (&self.router, self.rows);
+        router.check_scores(self.scores, rows)?;
+        if let Some(replay) = &self.replay {
+            router.check_trace(&replay.trace, rows)?;
+            crate::lengths!(replay; replay.trace.tokens() => mask);
+        }
+        crate::lengths!(self; router.experts => bias; rows * router.top_k => gates; rows * router.groups => group_scores; rows => row_replayed, row_alarm);
+        crate::lengths!(self.chosen; rows * router.top_k => narrow, wide);
+        Ok(())
+    }
 
     fn rows(&self) -> usize {
         self.rows
@@ -259,8 +271,11 @@ impl Kernel for GatingForward<'_> {
     #[inline(always)]
     fn block<T: Team>(&self, team: &T, rows: Range<usize>) {
         let mut row = rows.start;
-        let chosen =
-            if self.replay.is_none() & self.chosen.wide.is_none() { self.chosen.narrow } else { None };
+        let chosen = if self.replay.is_none() & self.chosen.wide.is_none() {
+            self.chosen.narrow.as_deref().copied()
+        } else {
+            None
+        };
         if let (8, Some(chosen)) = (self.router.top_k, chosen) {
             while row + ROWS <= rows.end {
                 match (self.variant(), self.router.experts, self.router.groups) {
@@ -297,7 +312,7 @@ impl Kernel for GatingForward<'_> {
     #[inline(always)]
     fn row_as<const V: usize, T: Team>(&self, team: &T, row: usize) {
         let (router, span) = (self.router, self.router.span(row));
-        let (k, scores, chosen, gates) = (router.top_k, self.scores, self.chosen, self.gates);
+        let (k, scores, chosen, gates) = (router.top_k, self.scores, &self.chosen, *self.gates);
         let (first, slots) = (row * k, Span::new(0, k));
         let ins = [Stream::Array(scores)];
         let mut alarm = 0;

@@ -42,11 +42,13 @@ use crate::Error;
 use crate::ragged::{In, Span};
 use crate::team::MAX_LARGEST;
 
-/// ⌊a / b⌋ for numbers below 2³². AMD has no integer division: LLVM makes it of approximations and a trap. The binary64 quotient is below
-/// the next integer whenever the exact one is, for they are 2⁻³² apart.
+/// ⌊a / b⌋ for a below 2⁵³, b and the quotient below 2³². AMD has no integer division: LLVM makes it of approximations and a trap. The
+/// binary64 quotient is below the next integer whenever the exact one is: they are at least 1/a of it apart.
 #[inline(always)]
 fn quotient(a: usize, b: usize) -> usize {
-    crate::num::div64(f64::from(a as u32), f64::from(b as u32)) as u32 as usize
+    // Both halves are exact, and so is their sum.
+    let high = f64::from((a as u64 >> 32) as u32) * 4_294_967_296.0;
+    crate::num::div64(high + f64::from(a as u32), f64::from(b as u32)) as u32 as usize
 }
 
 /// How scores become gates.
@@ -166,8 +168,42 @@ impl Router {
         if got == expected { Ok(()) } else { Err(Error::Length { argument, expected, because, got }) }
     }
 
+    /// Whether a trace has as many records, of as many experts.
+    fn check_trace(&self, trace: &Trace<'_>, rows: usize) -> Result<(), Error> {
+        Router::length("trace", trace.rows(), rows, 1)?;
+        Router::length("top_k of the trace", trace.top_k(), 1, self.top_k)
+    }
+
     fn check_scores(&self, scores: In<'_, f32>, rows: usize) -> Result<(), Error> {
         self.check()?;
         Router::length("scores", scores.len(), rows, self.experts)
+    }
+}
+
+#[cfg(all(test, target_pointer_width = "64"))]
+mod tests {
+    use super::quotient;
+
+    /// A quotient of 32 bits would wrap from row 2³² on.
+    #[test]
+    fn quotients_beyond_32_bits_are_those_of_integers() {
+        for divisor in [2, 3, 7, 48, 61, 94, 4096, u32::MAX as usize] {
+            for a in [
+                (1 << 32) - 1,
+                1 << 32,
+                (1 << 32) + 1,
+                (1 << 33) + 5,
+                48 * (1 << 31) - 1,
+                61 * ((1 << 32) - 1) - 1,
+            ] {
+                let wanted = a / divisor;
+                if wanted < 1 << 32 {
+                    assert_eq!(quotient(a, divisor), wanted, "{a} / {divisor}");
+                }
+                let multiple = divisor * ((1 << 20) - 3);
+                assert_eq!(quotient(multiple - 1, divisor), (1 << 20) - 4);
+                assert_eq!(quotient(multiple, divisor), (1 << 20) - 3);
+            }
+        }
     }
 }

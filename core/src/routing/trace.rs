@@ -72,7 +72,7 @@ impl<'a> Trace<'a> {
 
     /// Tokens, rounded down.
     pub fn tokens(&self) -> usize {
-        self.len().checked_div(self.stored * self.top_k).unwrap_or(0)
+        self.len().checked_div(self.stored.saturating_mul(self.top_k)).unwrap_or(0)
     }
 
     /// Rows of the view: tokens times layers, layers of a token side by side.

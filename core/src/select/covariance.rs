@@ -10,14 +10,15 @@
 //!
 //! **Variants**: verl's means are those of the micro-batch, so that its results depend on it; pass the moments of the whole batch.
 
-use crate::aggregate::moments::MEAN;
+use crate::Error;
+use crate::aggregate::moments::{MEAN, MOMENTS};
 use crate::num::Arith;
 use crate::op::Kernel;
 use crate::ragged::{In, Mask, Offsets, Out, Stream, flag};
 use crate::team::{Element, Lane, Team};
 
 /// The op `covariance`.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct Covariance<'a> {
     /// Offsets of sequences, `[S+1]`.
     pub cu_seqlens: Offsets<'a>,
@@ -37,10 +38,17 @@ pub struct Covariance<'a> {
     pub covariance: Out<'a, f32>,
 }
 
-crate::kernel_args!(Covariance<'_> { cu_seqlens, loss_mask, logp, advantage, advantage_per_token, logp_moments, advantage_moments, covariance });
+crate::kernel_args!(unsafe Covariance<'_> { cu_seqlens, loss_mask, logp, advantage, advantage_per_token, logp_moments, advantage_moments, covariance });
 
 impl Kernel for Covariance<'_> {
     const NAME: &'static str = "covariance";
+
+    fn check_bounds(&self) -> Result<(), Error> {
+        let (tokens, sequences) = self.cu_seqlens.sizes();
+        let advantages = if self.advantage_per_token { tokens } else { sequences };
+        crate::lengths!(self; tokens => loss_mask, logp, covariance; advantages => advantage; MOMENTS => logp_moments, advantage_moments);
+        Ok(())
+    }
 
     fn rows(&self) -> usize {
         self.cu_seqlens.rows()
@@ -59,7 +67,7 @@ impl Kernel for Covariance<'_> {
         let centred =
             Centred { logp: self.logp_moments.at(MEAN), advantage: self.advantage_moments.at(MEAN) };
         let ins = [Stream::Array(self.logp), advantage];
-        team.sweep(self.cu_seqlens.span(row), self.loss_mask, ins, [Some(self.covariance)], &centred);
+        team.sweep(self.cu_seqlens.span(row), self.loss_mask, ins, [Some(*self.covariance)], &centred);
     }
 }
 

@@ -9,6 +9,7 @@
 //! **Special cases**: more wanted than there are candidates: all of them. Nothing wanted, or no candidate: the prefix becomes the
 //! largest number, with 0 wanted, which selects nothing.
 
+use crate::Error;
 use crate::op::Kernel;
 use crate::ragged::{In, Offsets, Out, Span};
 use crate::team::{AddF64, Direction, Team};
@@ -26,7 +27,7 @@ fn begins(key: u32, prefix: u32, shift: u32) -> bool {
 }
 
 /// The op `digit_counts`.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct DigitCounts<'a> {
     /// Offsets of rows, `[R+1]`.
     pub offsets: Offsets<'a>,
@@ -40,10 +41,16 @@ pub struct DigitCounts<'a> {
     pub counts: Out<'a, u32>,
 }
 
-crate::kernel_args!(DigitCounts<'_> { offsets, keys, state, shift, counts });
+crate::kernel_args!(unsafe DigitCounts<'_> { offsets, keys, state, shift, counts });
 
 impl Kernel for DigitCounts<'_> {
     const NAME: &'static str = "digit_counts";
+
+    fn check_bounds(&self) -> Result<(), Error> {
+        let (elements, rows) = self.offsets.sizes();
+        crate::lengths!(self; elements => keys; 2 => state; DIGITS * rows => counts);
+        Ok(())
+    }
 
     fn rows(&self) -> usize {
         self.offsets.rows()
@@ -74,7 +81,7 @@ impl Kernel for DigitCounts<'_> {
 }
 
 /// The op `narrow_digits`.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct NarrowDigits<'a> {
     /// `[8][R]`.
     pub counts: In<'a, u32>,
@@ -90,10 +97,15 @@ pub struct NarrowDigits<'a> {
     pub ties_before: Out<'a, u32>,
 }
 
-crate::kernel_args!(NarrowDigits<'_> { counts, rows, state, shift, narrowed, ties_before });
+crate::kernel_args!(unsafe NarrowDigits<'_> { counts, rows, state, shift, narrowed, ties_before });
 
 impl Kernel for NarrowDigits<'_> {
     const NAME: &'static str = "narrow_digits";
+
+    fn check_bounds(&self) -> Result<(), Error> {
+        crate::lengths!(self; self.rows.saturating_mul(DIGITS) => counts; self.rows => ties_before; 2 => state, narrowed);
+        Ok(())
+    }
 
     fn rows(&self) -> usize {
         1
@@ -105,7 +117,7 @@ impl Kernel for NarrowDigits<'_> {
 
     #[inline(always)]
     fn row<T: Team>(&self, team: &T, _row: usize) {
-        let (counts, rows, ties_before) = (self.counts, self.rows, self.ties_before);
+        let (counts, rows, ties_before) = (self.counts, self.rows, *self.ties_before);
         let span = Span::new(0, rows);
         let at = move |digit: usize, r: usize| f64::from(counts.at(digit * rows + r));
         let totals: [f64; DIGITS] = team.sum(span, move |r| {

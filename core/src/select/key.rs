@@ -70,7 +70,7 @@ pub struct ClipTest<'a> {
 crate::launch_args!(ClipTest<'_> { logp, logp_old, advantage, advantage_per_token, clip });
 
 /// The op `selection_key`.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct SelectionKey<'a> {
     /// Offsets of sequences, `[S+1]`.
     pub cu_seqlens: Offsets<'a>,
@@ -88,7 +88,7 @@ pub struct SelectionKey<'a> {
     pub keys: Out<'a, u32>,
 }
 
-crate::kernel_args!(SelectionKey<'_> { cu_seqlens, loss_mask, values, band, unclipped, order, keys });
+crate::kernel_args!(unsafe SelectionKey<'_> { cu_seqlens, loss_mask, values, band, unclipped, order, keys });
 
 impl SelectionKey<'_> {
     /// Whether the scalar parameters are in their domain.
@@ -132,6 +132,15 @@ pub fn hash(seed: u64, position: u64) -> u32 {
 impl Kernel for SelectionKey<'_> {
     const NAME: &'static str = "selection_key";
 
+    fn check_bounds(&self) -> Result<(), Error> {
+        let (tokens, sequences) = self.cu_seqlens.sizes();
+        crate::lengths!(self; tokens => loss_mask, values, keys);
+        if let Some(test) = &self.unclipped {
+            crate::lengths!(test; tokens => logp, logp_old; if test.advantage_per_token { tokens } else { sequences } => advantage);
+        }
+        Ok(())
+    }
+
     fn rows(&self) -> usize {
         self.cu_seqlens.rows()
     }
@@ -146,14 +155,14 @@ impl Kernel for SelectionKey<'_> {
         let values = Stream::Array(self.values);
         let key = Key { band: self.band, order: self.order };
         match self.unclipped {
-            None => team.number(span, self.loss_mask, [values], self.keys, key),
+            None => team.number(span, self.loss_mask, [values], *self.keys, key),
             Some(test) => {
                 let advantage = match test.advantage_per_token {
                     true => Stream::Array(test.advantage),
                     false => Stream::Constant(test.advantage.at(row)),
                 };
                 let ins = [values, Stream::Array(test.logp), Stream::Array(test.logp_old), advantage];
-                team.number(span, self.loss_mask, ins, self.keys, Unclipped { key, clip: test.clip });
+                team.number(span, self.loss_mask, ins, *self.keys, Unclipped { key, clip: test.clip });
             }
         }
     }

@@ -7,13 +7,14 @@
 //!
 //! **Special cases**: masked tokens write 0. Key 0 is never selected.
 
+use crate::Error;
 use crate::num::{Arith, canonical, count};
 use crate::op::Kernel;
 use crate::ragged::{In, Mask, Offsets, Out, Stream, flag};
 use crate::team::{AddF64, Direction, Element, Lane, Team};
 
 /// The op `select_top`.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct SelectTop<'a> {
     /// Offsets of sequences, `[S+1]`.
     pub cu_seqlens: Offsets<'a>,
@@ -39,10 +40,16 @@ pub struct SelectTop<'a> {
     pub row_selected: Out<'a, u32>,
 }
 
-crate::kernel_args!(SelectTop<'_> { cu_seqlens, loss_mask, keys, state, ties_before, on, on_value, off, off_value, out, row_selected });
+crate::kernel_args!(unsafe SelectTop<'_> { cu_seqlens, loss_mask, keys, state, ties_before, on, on_value, off, off_value, out, row_selected });
 
 impl Kernel for SelectTop<'_> {
     const NAME: &'static str = "select_top";
+
+    fn check_bounds(&self) -> Result<(), Error> {
+        let (tokens, sequences) = self.cu_seqlens.sizes();
+        crate::lengths!(self; tokens => loss_mask, keys, on, off, out; 2 => state; sequences => ties_before, row_selected);
+        Ok(())
+    }
 
     fn rows(&self) -> usize {
         self.cu_seqlens.rows()
@@ -55,7 +62,7 @@ impl Kernel for SelectTop<'_> {
     #[inline(always)]
     fn row<T: Team>(&self, team: &T, row: usize) {
         let span = self.cu_seqlens.span(row);
-        let (mask, keys, out) = (self.loss_mask, self.keys, self.out);
+        let (mask, keys, out) = (self.loss_mask, self.keys, *self.out);
         let (bound, wanted) = (self.state.at(0), f64::from(self.state.at(1)));
         let before = f64::from(self.ties_before.at(row));
         // Keys travel as the bits of numbers; a masked token's is 0, below every bound.

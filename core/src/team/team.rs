@@ -5,7 +5,7 @@ use super::recur::Recurrence;
 use super::rows;
 use super::scan::{Direction, Semigroup};
 use crate::num::{self, Arith};
-use crate::ragged::{In, Mask, Out, Sink, Span, Stream};
+use crate::ragged::{Cells, In, Mask, Out, Sink, Span, Stream};
 use core::cell::Cell;
 
 /// What one lane says of one element in a [`Team::sweep`]: M values to write, K terms to sum, E values whose
@@ -183,13 +183,13 @@ pub trait Team {
     ) -> Self::Slots;
 
     /// Writes the slots to the elements of `span`.
-    fn put_slots(&self, span: Span, out: Out<'_, f32>, slots: Self::Slots);
+    fn put_slots(&self, span: Span, out: Cells<'_, f32>, slots: Self::Slots);
 
     /// Writes `value` to every live element of `span` and 0 to the others, each on the thread that [`for_each`](Team::for_each) gives it to. A
     /// plain loop: of a sweep nobody needs the reductions, and on a GPU their shuffles ended up behind a branch on the lane (`cargo xtask
     /// artifacts` refused it).
     #[inline(always)]
-    fn fill(&self, span: Span, mask: Mask<'_>, out: Out<'_, f32>, value: f32) {
+    fn fill(&self, span: Span, mask: Mask<'_>, out: Cells<'_, f32>, value: f32) {
         self.for_each(span, move |i| out.put(i, if mask.at(i) { value } else { 0.0 }));
     }
 
@@ -212,7 +212,7 @@ pub trait Team {
         span: Span,
         mask: Mask<'_>,
         ins: [Stream<'_>; J],
-        out: Out<'_, u32>,
+        out: Cells<'_, u32>,
         f: F,
     ) {
         self.for_each(span, move |i| {
@@ -339,7 +339,7 @@ pub trait Team {
         let put = move |j: usize, e: usize| chosen[j].set(e as u8);
         let found = self.largest(Span::new(start, start + E), values, bias, PICKS, key, put);
         let mut keys = [0.0; PICKS];
-        self.put_slots(Span::new(0, PICKS), Out::new(&mut keys), found.keys);
+        self.put_slots(Span::new(0, PICKS), *Out::new(&mut keys), found.keys);
         for j in 0..PICKS {
             picked.keys[j * ROWS + r] = keys[j];
         }

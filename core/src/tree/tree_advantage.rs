@@ -22,13 +22,14 @@
 //! **Variants**: without `std` the correction is not divided (Dr.GRPO); without `advantage` A is the correction alone.
 
 use super::NONE;
+use crate::Error;
 use crate::num;
 use crate::op::Kernel;
 use crate::ragged::{In, Mask, Offsets, Out, Span};
 use crate::team::Team;
 
 /// The op `tree_advantage`.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct TreeAdvantage<'a> {
     /// Offsets of sequences, `[S+1]`.
     pub cu_seqlens: Offsets<'a>,
@@ -58,7 +59,7 @@ pub struct TreeAdvantage<'a> {
     pub token_advantage: Out<'a, f32>,
 }
 
-crate::kernel_args!(TreeAdvantage<'_> {
+crate::kernel_args!(unsafe TreeAdvantage<'_> {
     cu_seqlens, cu_groups, loss_mask, rewards, valid, lcp, value, parent, leaf, advantage, std, eps, token_advantage
 });
 
@@ -87,12 +88,44 @@ impl TreeAdvantage<'_> {
     /// The same value at every live token of `span`.
     #[inline(always)]
     fn fill<T: Team>(&self, team: &T, span: Span, value: f32) {
-        team.fill(span, self.loss_mask, self.token_advantage, value);
+        team.fill(span, self.loss_mask, *self.token_advantage, value);
     }
 }
 
 impl Kernel for TreeAdvantage<'_> {
     const NAME: &'static str = "tree_advantage";
+
+    fn check_bounds(&self) -> Result<(), Error> {
+        let (tokens, sequences) = self.cu_seqlens.sizes();
+        let groups = self.cu_groups.sizes();
+        crate::op::check_total("cu_groups", groups.0, sequences, "sequences")?;
+        crate::lengths!(self; tokens => loss_mask, token_advantage; sequences => rewards, valid, lcp, value, parent, leaf, advantage; groups.1 => std);
+        for s in 0..sequences {
+            let (leaf, parent) = (self.leaf.at(s), self.parent.at(s));
+            if leaf != NONE && leaf as usize >= sequences {
+                let expected = "a position, or NONE";
+                return Err(Error::Value {
+                    argument: "leaf",
+                    index: Some(s),
+                    expected,
+                    got: f64::from(leaf),
+                });
+            }
+            // Depths decrease on the way up, so that every path ends.
+            let above = parent == NONE
+                || ((parent as usize) < sequences && self.lcp.at(parent as usize) < self.lcp.at(s));
+            if !above {
+                let expected = "a position that shares fewer tokens, or NONE";
+                return Err(Error::Value {
+                    argument: "parent",
+                    index: Some(s),
+                    expected,
+                    got: f64::from(parent),
+                });
+            }
+        }
+        Ok(())
+    }
 
     fn rows(&self) -> usize {
         self.cu_seqlens.rows()

@@ -19,13 +19,14 @@
 //! **Accuracy**: binary64, each node's sum in the order of its responses.
 
 use super::NONE;
+use crate::Error;
 use crate::num::{self, canonical64};
-use crate::op::Kernel;
+use crate::op::{Kernel, check_indices};
 use crate::ragged::{In, Mask, Offsets, Out, Span};
 use crate::team::Team;
 
 /// The op `tree_nodes`.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct TreeNodes<'a> {
     /// Offsets of groups, `[G+1]`.
     pub cu_groups: Offsets<'a>,
@@ -51,10 +52,20 @@ pub struct TreeNodes<'a> {
     pub leaf: Out<'a, u32>,
 }
 
-crate::kernel_args!(TreeNodes<'_> { cu_groups, order, lcp, rewards, valid, weights, value, counted, node, parent, leaf });
+crate::kernel_args!(unsafe TreeNodes<'_> { cu_groups, order, lcp, rewards, valid, weights, value, counted, node, parent, leaf });
 
 impl Kernel for TreeNodes<'_> {
     const NAME: &'static str = "tree_nodes";
+
+    fn check_bounds(&self) -> Result<(), Error> {
+        let (sequences, groups) = self.cu_groups.sizes();
+        crate::lengths!(self; sequences => order, lcp, rewards, valid, weights, value, counted, node, parent, leaf);
+        for group in 0..groups {
+            let own = self.cu_groups.span(group);
+            check_indices("order", self.order, own, own, "a sequence of the same group")?;
+        }
+        Ok(())
+    }
 
     fn rows(&self) -> usize {
         self.cu_groups.rows()
@@ -74,7 +85,7 @@ impl Kernel for TreeNodes<'_> {
             self.bounds(span);
         }
         team.settle();
-        let kernel = *self;
+        let kernel = self;
         team.for_each(span, move |at| {
             // Who stands for a node knows its end, which is behind it; the others name who does, which is before them.
             let end = kernel.node.get(at) as usize;
@@ -102,7 +113,7 @@ impl Kernel for TreeNodes<'_> {
                     kernel.parent.put(at, parent);
                 }
             }
-            kernel.leaf.put(kernel.order.at(at) as usize, kernel.deeper(span, at, at + 1));
+            kernel.leaf.put_in(span, kernel.order.at(at) as usize, kernel.deeper(span, at, at + 1));
         });
     }
 }
@@ -115,7 +126,7 @@ impl TreeNodes<'_> {
     /// node begins and `node`, which at its lowest position will be that position, where it ends.
     #[inline(always)]
     fn bounds(&self, span: Span) {
-        let TreeNodes { lcp, node, parent, counted, .. } = *self;
+        let (lcp, node, parent, counted) = (self.lcp, *self.node, *self.parent, *self.counted);
         let Span { start: first, end } = span;
         counted.put(first, first as u32);
         node.put(first, end as u32);

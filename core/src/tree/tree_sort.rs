@@ -21,12 +21,13 @@
 //! **Variants** (maths.md §10 row 13): with `pad` a response that has ended goes on as that token forever, as in TEMPO's released
 //! code, which compares padded ids; `lcp` may then exceed a response's length, and is 2³² − 1 where padded responses are equal.
 
-use crate::op::Kernel;
+use crate::Error;
+use crate::op::{Kernel, check_indices};
 use crate::ragged::{In, Offsets, Out, Span};
 use crate::team::Team;
 
 /// The op `tree_sort`.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct TreeSort<'a> {
     /// Offsets of merges, in positions, `[M+1]`.
     pub cu_merges: Offsets<'a>,
@@ -51,7 +52,7 @@ pub struct TreeSort<'a> {
 /// What a step of a merge costs, in tokens of a comparison (measured: 7 to 10 ns, 0.26 ns).
 const STEP: usize = 32;
 
-crate::kernel_args!(TreeSort<'_> { cu_merges, middle, cu_seqlens, tokens, pad, order, lcp, sorted, sorted_lcp });
+crate::kernel_args!(unsafe TreeSort<'_> { cu_merges, middle, cu_seqlens, tokens, pad, order, lcp, sorted, sorted_lcp });
 
 impl TreeSort<'_> {
     /// Length of the common prefix of sequences `a` and `b`, which agree before token `from`, and whether `b` comes first.
@@ -86,6 +87,25 @@ fn least(a: usize, b: usize) -> usize {
 
 impl Kernel for TreeSort<'_> {
     const NAME: &'static str = "tree_sort";
+
+    fn check_bounds(&self) -> Result<(), Error> {
+        let (tokens, sequences) = self.cu_seqlens.sizes();
+        let (positions, merges) = self.cu_merges.sizes();
+        crate::lengths!(self; tokens => tokens; positions => order, lcp, sorted, sorted_lcp; merges => middle);
+        check_indices("order", self.order, Span::new(0, positions), Span::new(0, sequences), "a sequence")?;
+        for merge in 0..merges {
+            let own = self.cu_merges.span(merge);
+            let inside = Span::new(own.start, own.end + 1);
+            check_indices(
+                "middle",
+                self.middle,
+                Span::new(merge, merge + 1),
+                inside,
+                "a position of its merge",
+            )?;
+        }
+        Ok(())
+    }
 
     fn rows(&self) -> usize {
         self.cu_merges.rows()

@@ -64,7 +64,7 @@ impl Encoder for Arguments {
             }
         }
     }
-    fn output<T: Copy>(&mut self, array: Option<Out<'_, T>>) {
+    fn output<T: Copy>(&mut self, array: Option<&Out<'_, T>>) {
         match array {
             Some(array) => self.array(array.as_ptr().cast_const(), array.len(), true),
             None => {

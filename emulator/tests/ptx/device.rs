@@ -44,7 +44,7 @@ impl Encoder for Encoded<'_> {
         self.array(bytes, len, size_of::<T>());
     }
 
-    fn output<T: Copy>(&mut self, array: Option<Out<'_, T>>) {
+    fn output<T: Copy>(&mut self, array: Option<&Out<'_, T>>) {
         let len = array.map_or(0, |array| array.len());
         let address = self.array(None, len, size_of::<T>());
         if let Some(array) = array {

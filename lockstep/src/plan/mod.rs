@@ -21,7 +21,7 @@ use crate::recipe::Call;
 use crate::rollouts::Views;
 use crate::{Error, Outputs, Recipe};
 use exec::{ALIGN, Exec};
-use lockstep_core::ragged::{In, Offsets, Out, flag};
+use lockstep_core::ragged::{Cells, In, Offsets, Out, flag};
 
 /// The largest batch that a plan takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -267,7 +267,7 @@ impl Plan {
     ) -> Result<(), Error> {
         self.check(columns, credit)?;
         let (expected, because) = (self.capacity.tokens, "what the plan's capacity says");
-        if let Some(got) = coef.map(|coef| coef.len()).filter(|got| *got != expected) {
+        if let Some(got) = coef.as_ref().map(|coef| coef.len()).filter(|got| *got != expected) {
             return Err(lockstep_core::Error::Length { argument: "coef", expected, because, got }.into());
         }
         let (have, want) = (workspace.len(), self.workspace_bytes());
@@ -327,7 +327,7 @@ impl Plan {
     /// # Safety
     /// `workspace` is the one of the last [`Plan::enqueue`], still there.
     #[allow(unsafe_code)]
-    pub unsafe fn alarms(&self, queue: &Queue, workspace: Out<'_, u8>) -> Result<(), Error> {
+    pub unsafe fn alarms(&self, queue: &Queue, workspace: Cells<'_, u8>) -> Result<(), Error> {
         queue.synchronize()?;
         for alarm in &self.alarms {
             let mut rows = vec![0_u32; alarm.rows];
@@ -358,8 +358,9 @@ impl Plan {
         }
         // SAFETY: the caller's; the offsets are offsets.
         unsafe {
+            let written = *workspace;
             self.enqueue_with(queue, columns, credit, (workspace, coef))?;
-            let Err(error) = self.alarms(queue, workspace) else { return Ok(()) };
+            let Err(error) = self.alarms(queue, written) else { return Ok(()) };
             self.diagnose(queue, columns, credit)?;
             Err(error)
         }

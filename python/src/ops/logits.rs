@@ -84,7 +84,7 @@ pub(crate) fn logits_statistics(
             row_alarm: arrays.output("alarm", n)?,
         };
         kernel.check()?;
-        launch(queue, &kernel, kernel.row_alarm, || {
+        launch(queue, &kernel, *kernel.row_alarm, || {
             let host = Host::new(queue, &rows, Some(labels))?;
             ops::logits_statistics(&Device::cpu(), &host.view(), temperature, false).map(drop)
         })
@@ -125,7 +125,7 @@ pub(crate) fn logits_gradient(
             row_alarm: arrays.output("alarm", n)?,
         };
         kernel.check()?;
-        launch(queue, &kernel, kernel.row_alarm, || {
+        launch(queue, &kernel, *kernel.row_alarm, || {
             let host = Host::new(queue, &rows, Some(labels))?;
             let coef: Vec<f32> = copy!(queue, coef)?;
             let coef_entropy: Option<Vec<f32>> = coef_entropy.map(|array| copy!(queue, array)).transpose()?;
@@ -165,7 +165,7 @@ pub(crate) fn logits_kl(
             row_alarm: arrays.output("alarm", n)?,
         };
         kernel.check()?;
-        launch(queue, &kernel, kernel.row_alarm, || {
+        launch(queue, &kernel, *kernel.row_alarm, || {
             let host = Host::new(queue, &rows, None)?;
             let (reference, coef): (Vec<f32>, Vec<f32>) =
                 (copy!(queue, kernel.reference)?, copy!(queue, kernel.coef)?);
@@ -200,7 +200,7 @@ pub(crate) fn draw_tokens(
             row_alarm: arrays.output("alarm", n)?,
         };
         kernel.check()?;
-        launch(queue, &kernel, kernel.row_alarm, || {
+        launch(queue, &kernel, *kernel.row_alarm, || {
             let host = Host::new(queue, &rows, None)?;
             ops::draw_tokens(&Device::cpu(), &host.view(), temperature, draws, seed).map(drop)
         })

@@ -12,7 +12,7 @@ pub(crate) use tree::prefix_tree;
 use crate::{PyDevice, refused};
 use lockstep::core::Error as Argument;
 use lockstep::core::op::DisjointRows;
-use lockstep::core::ragged::{In, Mask, Out, Span, flag};
+use lockstep::core::ragged::{Cells, In, Mask, Out, Span, flag};
 use lockstep::plan::Queue;
 use lockstep::{Compiled, Error};
 use pyo3::prelude::*;
@@ -115,7 +115,7 @@ fn on<T: Send>(
 fn launch<K: Compiled + DisjointRows>(
     queue: &Queue,
     kernel: &K,
-    alarms: Out<'_, u32>,
+    alarms: Cells<'_, u32>,
     why: impl FnOnce() -> Result<(), Error>,
 ) -> Result<(), Error> {
     if alarms.is_empty() {

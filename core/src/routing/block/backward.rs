@@ -87,7 +87,7 @@ impl GatingBackward<'_> {
                     }
                     team.leave(out, &row);
                 } else {
-                    team.fill(span, Mask::all(), self.gradient, 0.0);
+                    team.fill(span, Mask::all(), *self.gradient, 0.0);
                     for j in 0..K {
                         out[experts[r * K + j] as usize % E].set(gradients[r * K + j]);
                     }

@@ -6,7 +6,7 @@ use super::super::{RouterKind, SIGMOID_EPS};
 use super::{K, ROWS, SLOTS, exponentials, load, spread_across, sums_across, total};
 use crate::logits::weight;
 use crate::num::{self, Arith};
-use crate::ragged::{In, Out, Span, flag};
+use crate::ragged::{Cells, In, Span, flag, sink};
 use crate::team::order::ordered;
 use crate::team::{PAIRED, PickedRows, Team};
 use core::cell::Cell;
@@ -72,7 +72,7 @@ impl GatingForward<'_> {
         team: &T,
         first: usize,
         chosen: &[Cell<u8>],
-        sums: Out<'_, f32>,
+        sums: Cells<'_, f32>,
     ) -> PickedRows {
         const E: usize = GROUP * GROUPS;
         let bias = self.bias.map(|bias| bias.row(Span::new(0, E)));
@@ -105,12 +105,12 @@ impl GatingForward<'_> {
         &self,
         team: &T,
         first: usize,
-        chosen: Out<'_, u8>,
+        chosen: Cells<'_, u8>,
     ) {
         let scale = f64::from(self.router.scale);
         let (start, slots) = (first * E, Span::new(first * K, (first + ROWS) * K));
         let (chosen, gates) = (chosen.row(slots), self.gates.row(slots));
-        let picked = if let (2, 256, Some(sums)) = (V, E, self.group_scores) {
+        let picked = if let (2, 256, Some(sums)) = (V, E, sink(&self.group_scores)) {
             self.choose_in_groups(team, first, chosen, sums)
         } else if V == 2 {
             team.largest_of_rows::<E, _>(self.scores, start, self.bias, &Biased(Sigmoid), None, chosen)

@@ -1,0 +1,91 @@
+//! Lengths of a kernel's arrays, checked once by whatever runs it.
+
+use crate::Error;
+use crate::ragged::{In, Mask, Out};
+
+/// An argument that has a length.
+pub trait Length {
+    /// Its number of entries; `None` if it is absent.
+    fn length(&self) -> Option<usize>;
+}
+
+impl<T: Copy> Length for In<'_, T> {
+    fn length(&self) -> Option<usize> {
+        Some(self.len())
+    }
+}
+
+impl<T: Copy> Length for Out<'_, T> {
+    fn length(&self) -> Option<usize> {
+        Some(self.len())
+    }
+}
+
+impl Length for Mask<'_> {
+    fn length(&self) -> Option<usize> {
+        self.bytes().map(In::len)
+    }
+}
+
+impl<L: Length> Length for Option<L> {
+    fn length(&self) -> Option<usize> {
+        self.as_ref().and_then(L::length)
+    }
+}
+
+/// Whether `argument`, if it is there, has as many entries as it should.
+#[doc(hidden)]
+pub fn check_length<L: Length>(
+    argument: &'static str,
+    array: &L,
+    expected: usize,
+    because: &'static str,
+) -> Result<(), Error> {
+    match array.length() {
+        Some(got) if got != expected => Err(Error::Length { argument, expected, because, got }),
+        _ => Ok(()),
+    }
+}
+
+/// Whether offsets end at the number of rows of other offsets.
+pub fn check_total(
+    argument: &'static str,
+    got: usize,
+    expected: usize,
+    of: &'static str,
+) -> Result<(), Error> {
+    if got == expected {
+        return Ok(());
+    }
+    Err(Error::Length { argument, expected, because: of, got })
+}
+
+/// Whether every entry of `argument` in `span` is one of `range`: an index into something of that length.
+pub fn check_indices(
+    argument: &'static str,
+    indices: In<'_, u32>,
+    span: crate::ragged::Span,
+    range: crate::ragged::Span,
+    expected: &'static str,
+) -> Result<(), Error> {
+    for index in span.start..span.end {
+        let got = indices.at(index) as usize;
+        if got < range.start || got >= range.end {
+            return Err(Error::Value { argument, index: Some(index), expected, got: got as f64 });
+        }
+    }
+    Ok(())
+}
+
+/// Checks lengths of a kernel's fields, and returns from the function with the first that is wrong. Absent arrays pass.
+///
+/// ```text
+/// lengths!(self; tokens => loss_mask, logp, coef; sequences => row_tokens, row_alarm);
+/// ```
+#[macro_export]
+macro_rules! lengths {
+    ($of:expr; $($expected:expr => $($field:ident),+);+ $(;)?) => {$(
+        let expected: usize = $expected;
+        $($crate::op::check_length(stringify!($field), &$of.$field, expected, stringify!($expected))?;)+
+    )+};
+}

@@ -1,21 +1,26 @@
 //! Memory of the emulated device: every access is inside one allocation, aligned, of written bytes, and free of races.
 //!
 //! Addresses are the emulator's own: an allocation's number is in the upper bits, so that an access that leaves its
-//! allocation lands in no other, however far it strays within [`SPACE`], and no address is one of the host.
+//! allocation lands in no other, however far it strays within [`SPACE`], and no address is one of the host. A large allocation
+//! takes several numbers and has host memory for the pages alone that were touched: offsets beyond 32 bits cost nothing.
 
+mod allocation;
 mod races;
 mod trace;
 
 pub use trace::LastStore;
 
 use crate::fault::{Access, FaultKind, Instruction};
-use races::{Races, Who};
+use allocation::Allocation;
+use races::Who;
 use trace::Trace;
 
 /// Bits of an address that count within one allocation.
 const SPACE_BITS: u32 = 33;
-/// Bytes of address space of one allocation: half of it lies before the allocation.
+/// Bytes of address space of one number: half of the first lies before its allocation, and at least as much behind it.
 pub const SPACE: u64 = 1 << SPACE_BITS;
+/// Bytes of a page of an allocation that is larger than `SPACE / 2`.
+const PAGE: usize = 1 << 16;
 /// The first address: above it the device's, far from null.
 const BASE: u64 = 0x1000_0000_0000;
 /// Allocations at one time: addresses stay below 2^47.
@@ -33,6 +38,8 @@ pub struct Memory {
     /// Number of the first of its slots: every device has addresses of its own.
     first: usize,
     slots: Vec<Option<Allocation>>,
+    /// How many numbers back the allocation begins that a number belongs to.
+    back: Vec<usize>,
     free: Vec<usize>,
     limit: u64,
     used: u64,
@@ -40,13 +47,6 @@ pub struct Memory {
     epoch: u64,
     team: u64,
     trace: Option<Trace>,
-}
-
-#[derive(Debug)]
-struct Allocation {
-    bytes: Vec<u8>,
-    written: Vec<bool>,
-    races: Races,
 }
 
 impl Memory {
@@ -58,7 +58,17 @@ impl Memory {
     /// Device number `device` (below [`DEVICES`]), of so many bytes.
     pub fn of_device(device: usize, limit: u64) -> Memory {
         let first = device.min(DEVICES - 1) * PER_DEVICE;
-        Memory { first, slots: Vec::new(), free: Vec::new(), limit, used: 0, epoch: 1, team: 0, trace: None }
+        Memory {
+            first,
+            slots: Vec::new(),
+            back: Vec::new(),
+            free: Vec::new(),
+            limit,
+            used: 0,
+            epoch: 1,
+            team: 0,
+            trace: None,
+        }
     }
 
     /// Bytes of the device.
@@ -74,26 +84,31 @@ impl Memory {
     /// Allocations that were not freed: first address and bytes.
     pub fn live(&self) -> Vec<(u64, u64)> {
         let sizes = self.slots.iter().enumerate();
-        sizes.filter_map(|(slot, a)| a.as_ref().map(|a| (self.start(slot), a.bytes.len() as u64))).collect()
+        sizes.filter_map(|(slot, a)| a.as_ref().map(|a| (self.start(slot), a.len as u64))).collect()
     }
 
     /// Takes memory whose bytes nobody wrote yet; none where the device has no more of it, or for no bytes.
     pub fn alloc(&mut self, bytes: u64) -> Option<u64> {
-        if bytes == 0 || bytes > SPACE / 2 || self.used.checked_add(bytes)? > self.limit {
+        if bytes == 0 || self.used.checked_add(bytes)? > self.limit {
             return None;
         }
-        let slot = match self.free.pop() {
-            Some(slot) => slot,
-            None if self.slots.len() < PER_DEVICE => {
-                self.slots.push(None);
-                self.slots.len() - 1
-            }
-            None => return None,
-        };
         let len = usize::try_from(bytes).ok()?;
-        // Not zeros: code that counts on zeros shall not work by chance where the check for written bytes is off.
-        self.slots[slot] =
-            Some(Allocation { bytes: vec![0xa5; len], written: vec![false; len], races: Races::new(len) });
+        // Half of the first number's space lies before it.
+        let numbers = usize::try_from(bytes.checked_add(SPACE / 2)?.div_ceil(SPACE)).ok()?;
+        let slot = match self.free.pop() {
+            Some(slot) if numbers == 1 => slot,
+            taken => {
+                self.free.extend(taken);
+                let slot = self.slots.len();
+                if slot + numbers > PER_DEVICE {
+                    return None;
+                }
+                self.slots.resize_with(slot + numbers, || None);
+                self.back.extend(0..numbers);
+                slot
+            }
+        };
+        self.slots[slot] = Some(Allocation::new(len));
         self.used += bytes;
         Some(self.start(slot))
     }
@@ -106,12 +121,17 @@ impl Memory {
             return false;
         }
         let Some(allocation) = found.take() else { return false };
-        self.used -= allocation.bytes.len() as u64;
+        self.used -= allocation.len as u64;
         if let Some(trace) = &mut self.trace {
-            trace.forget(address..address + allocation.bytes.len() as u64);
+            trace.forget(address..address + allocation.len as u64);
         }
-        // The oldest is used again first: a stale address stays wrong for as long as possible.
-        self.free.insert(0, slot);
+        // The oldest is used again first: a stale address stays wrong for as long as possible. Each number of a large one is free again.
+        let mut number = slot;
+        while number == slot || self.back.get(number).is_some_and(|back| *back > 0) {
+            self.back[number] = 0;
+            self.free.insert(0, number);
+            number += 1;
+        }
         true
     }
 
@@ -119,7 +139,7 @@ impl Memory {
     pub fn owner(&self, address: u64) -> Option<(u64, u64)> {
         let (slot, offset) = self.split(address)?;
         let allocation = self.slots.get(slot)?.as_ref()?;
-        let len = allocation.bytes.len() as i64;
+        let len = allocation.len as i64;
         (0..len).contains(&offset).then(|| (self.start(slot), len as u64))
     }
 
@@ -162,9 +182,11 @@ impl Memory {
         if from.is_empty() {
             return Ok(());
         }
-        let (allocation, range) = self.range(Access::Store, address, from.len() as u64)?;
-        allocation.bytes[range.clone()].copy_from_slice(from);
-        allocation.written[range].fill(true);
+        let (allocation, offset) = self.range(Access::Store, address, from.len() as u64)?;
+        allocation.each(offset, from.len(), |block, range, at| {
+            block.bytes[range.clone()].copy_from_slice(&from[at..at + range.len()]);
+            block.written[range].fill(true);
+        });
         self.host_wrote(address, from.len() as u64);
         Ok(())
     }
@@ -174,8 +196,10 @@ impl Memory {
         if to.is_empty() {
             return Ok(());
         }
-        let (allocation, range) = self.range(Access::Load, address, to.len() as u64)?;
-        to.copy_from_slice(&allocation.bytes[range]);
+        let (allocation, offset) = self.range(Access::Load, address, to.len() as u64)?;
+        allocation.each(offset, to.len(), |block, range, at| {
+            to[at..at + range.len()].copy_from_slice(&block.bytes[range]);
+        });
         Ok(())
     }
 
@@ -184,11 +208,17 @@ impl Memory {
         if bytes == 0 {
             return Ok(());
         }
-        let (allocation, range) = self.range(Access::Load, from, bytes)?;
-        let (data, written) = (allocation.bytes[range.clone()].to_vec(), allocation.written[range].to_vec());
-        let (allocation, range) = self.range(Access::Store, to, bytes)?;
-        allocation.bytes[range.clone()].copy_from_slice(&data);
-        allocation.written[range].copy_from_slice(&written);
+        let (allocation, offset) = self.range(Access::Load, from, bytes)?;
+        let (mut data, mut written) = (Vec::new(), Vec::new());
+        allocation.each(offset, bytes as usize, |block, range, _| {
+            data.extend_from_slice(&block.bytes[range.clone()]);
+            written.extend_from_slice(&block.written[range]);
+        });
+        let (allocation, offset) = self.range(Access::Store, to, bytes)?;
+        allocation.each(offset, bytes as usize, |block, range, at| {
+            block.bytes[range.clone()].copy_from_slice(&data[at..at + range.len()]);
+            block.written[range.clone()].copy_from_slice(&written[at..at + range.len()]);
+        });
         self.host_wrote(to, bytes);
         Ok(())
     }
@@ -198,9 +228,11 @@ impl Memory {
         if bytes == 0 {
             return Ok(());
         }
-        let (allocation, range) = self.range(Access::Store, address, bytes)?;
-        allocation.bytes[range.clone()].fill(byte);
-        allocation.written[range].fill(true);
+        let (allocation, offset) = self.range(Access::Store, address, bytes)?;
+        allocation.each(offset, bytes as usize, |block, range, _| {
+            block.bytes[range.clone()].fill(byte);
+            block.written[range].fill(true);
+        });
         self.host_wrote(address, bytes);
         Ok(())
     }
@@ -216,15 +248,15 @@ impl Memory {
         access: Access,
         address: u64,
         bytes: u64,
-    ) -> Result<(&mut Allocation, std::ops::Range<usize>), FaultKind> {
+    ) -> Result<(&mut Allocation, usize), FaultKind> {
         let found = self.split(address).and_then(|(slot, offset)| {
-            let len = self.slots.get(slot)?.as_ref()?.bytes.len() as u64;
+            let len = self.slots.get(slot)?.as_ref()?.len as u64;
             let offset = u64::try_from(offset).ok()?;
             (offset <= len && bytes <= len - offset).then_some((slot, offset as usize))
         });
         let Some((slot, offset)) = found else { return Err(self.stray(access, address, bytes)) };
         match self.slots[slot].as_mut() {
-            Some(allocation) => Ok((allocation, offset..offset + bytes as usize)),
+            Some(allocation) => Ok((allocation, offset)),
             None => Err(FaultKind::Unimplemented("an allocation that is not there".into())),
         }
     }
@@ -238,14 +270,16 @@ impl Memory {
     fn split(&self, address: u64) -> Option<(usize, i64)> {
         let above = address.checked_sub(BASE)?;
         let slot = usize::try_from(above >> SPACE_BITS).ok()?.checked_sub(self.first)?;
-        (slot < PER_DEVICE).then_some((slot, (above & (SPACE - 1)) as i64 - (SPACE / 2) as i64))
+        let offset = (above & (SPACE - 1)) as i64 - (SPACE / 2) as i64;
+        let back = self.back.get(slot).copied().unwrap_or(0);
+        (slot < PER_DEVICE).then(|| (slot - back, offset + (back as u64 * SPACE) as i64))
     }
 
     #[cold]
     fn stray(&self, access: Access, address: u64, bytes: u64) -> FaultKind {
         let nearest = match self.split(address).map(|(slot, offset)| (slot, offset, self.slots.get(slot))) {
             Some((slot, offset, Some(Some(allocation)))) => {
-                let len = allocation.bytes.len() as i64;
+                let len = allocation.len as i64;
                 let by = if offset < 0 { -offset } else { (offset + bytes as i64 - len).max(0) };
                 let side = if offset < 0 { "before" } else { "past the end of" };
                 format!("{by} bytes {side} the allocation of {len} bytes at {:#x}", self.start(slot))
@@ -270,15 +304,18 @@ impl View<'_> {
     pub fn load<const N: usize>(&mut self, address: u64) -> Result<[u8; N], FaultKind> {
         aligned(Access::Load, address, N)?;
         let who = self.who;
-        let (allocation, range) = self.memory.range(Access::Load, address, N as u64)?;
-        if let Some(byte) = allocation.written[range.clone()].iter().position(|written| !written) {
+        let (allocation, offset) = self.memory.range(Access::Load, address, N as u64)?;
+        // Aligned, so in one page.
+        let (block, at) = allocation.block(offset);
+        let range = at..at + N;
+        if let Some(byte) = block.written[range.clone()].iter().position(|written| !written) {
             return Err(FaultKind::Unwritten { address, size: N as u32, byte: byte as u32 });
         }
-        if let Some((other, did)) = allocation.races.read(range.clone(), who) {
+        if let Some((other, did)) = block.races.read(range.clone(), who) {
             return Err(race(Access::Load, address, N, other, did));
         }
         let mut value = [0; N];
-        value.copy_from_slice(&allocation.bytes[range]);
+        value.copy_from_slice(&block.bytes[range]);
         Ok(value)
     }
 
@@ -287,12 +324,14 @@ impl View<'_> {
     pub fn store<const N: usize>(&mut self, address: u64, value: [u8; N]) -> Result<(), FaultKind> {
         aligned(Access::Store, address, N)?;
         let who = self.who;
-        let (allocation, range) = self.memory.range(Access::Store, address, N as u64)?;
-        if let Some((other, did)) = allocation.races.write(range.clone(), who) {
+        let (allocation, offset) = self.memory.range(Access::Store, address, N as u64)?;
+        let (block, at) = allocation.block(offset);
+        let range = at..at + N;
+        if let Some((other, did)) = block.races.write(range.clone(), who) {
             return Err(race(Access::Store, address, N, other, did));
         }
-        allocation.written[range.clone()].fill(true);
-        allocation.bytes[range].copy_from_slice(&value);
+        block.written[range.clone()].fill(true);
+        block.bytes[range].copy_from_slice(&value);
         Ok(())
     }
 

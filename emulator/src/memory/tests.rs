@@ -73,3 +73,38 @@ fn lanes_clash_when_they_store_different_bytes() {
     let (lane, kind) = clash(&[store(0, 0, 1), store(3, 0, 2)], 4).unwrap_err();
     assert_eq!((lane, kind), (3, FaultKind::Clash { address: 0, size: 4, other: 0 }));
 }
+
+#[test]
+fn large_allocations_have_host_memory_where_they_are_touched() {
+    let mut memory = Memory::new(1 << 40);
+    let small = memory.alloc(64).unwrap();
+    // More than 2³² elements of four bytes.
+    let bytes = (1 << 34) + 12;
+    let a = memory.alloc(bytes).unwrap();
+    let behind = memory.alloc(64).unwrap();
+    for offset in [0, SPACE / 2 - 4, SPACE / 2, (1 << 34) - 4, bytes - 4] {
+        let value = (offset as u32 ^ 7).to_le_bytes();
+        memory.team(0).store(a + offset, value).unwrap();
+        assert_eq!(memory.team(0).load::<4>(a + offset).unwrap(), value, "{offset}");
+        assert_eq!(memory.owner(a + offset), Some((a, bytes)));
+    }
+    let text = |result: Result<[u8; 4], FaultKind>| result.unwrap_err().to_string();
+    assert!(text(memory.team(0).load(a + bytes)).contains("4 bytes past the end"));
+    assert!(text(memory.team(0).load(a + (1 << 33))).contains("never written"));
+    // Across a page, and across a number.
+    for offset in [(1 << 16) - 3, SPACE / 2 - 2] {
+        memory.upload(a + offset, &[1, 2, 3, 4, 5]).unwrap();
+        memory.copy(small, a + offset, 5).unwrap();
+        let mut back = [0; 5];
+        memory.download(small, &mut back).unwrap();
+        assert_eq!(back, [1, 2, 3, 4, 5]);
+    }
+    assert!(memory.upload(a + bytes - 1, &[1, 2]).is_err());
+    assert!(memory.release(a) && !memory.release(a) && memory.release(behind));
+    assert_eq!(memory.used(), 64);
+    // Its numbers serve again, each on its own.
+    let mut again: Vec<u64> = (0..4).map(|_| memory.alloc(64).unwrap()).collect();
+    assert!(again.iter().all(|b| memory.owner(*b) == Some((*b, 64))));
+    again.dedup();
+    assert!(again.len() == 4 && again.contains(&a) && again.contains(&(a + SPACE)));
+}

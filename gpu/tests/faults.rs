@@ -238,7 +238,7 @@ fn a_launch_that_fails() {
 fn a_kernel_that_takes_the_context() {
     let platform = host(Settings::warps(1));
     let gpu = platform.open(0).unwrap();
-    let (stream, wild) = (gpu.stream().unwrap(), [0, 2, 500]);
+    let (stream, wild) = (gpu.stream().unwrap(), [0, 500, 5]);
     let mut scanned = [7.0; 5];
     // SAFETY: not at all, and that is the point; the host driver checks what a device does not.
     let offsets = unsafe { Offsets::unchecked(In::new(&wild)) };

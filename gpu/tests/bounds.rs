@@ -85,18 +85,23 @@ impl Backend for Faulty {
             // Offsets are checked when they are made: not what begins with 0 and never decreases.
             // SAFETY: a view of the case's memory.
             let bytes = unsafe { std::slice::from_raw_parts(array.address, array.bytes) };
-            let number = |at: usize| bytes[at * size..][..size].iter().rev().fold(0u64, |n, b| n << 8 | u64::from(*b));
+            let number =
+                |at: usize| bytes[at * size..][..size].iter().rev().fold(0u64, |n, b| n << 8 | u64::from(*b));
             let rising = number(0) == 0 && (1..length as usize).all(|at| number(at - 1) <= number(at));
             if !whole || size > 4 || rising {
                 continue;
             }
-            for (at, value) in [(0, u64::MAX), (length as usize / 2, length), (length as usize - 1, u64::MAX - 1)] {
+            for (at, value) in
+                [(0, u64::MAX), (length as usize / 2, length), (length as usize - 1, u64::MAX - 1)]
+            {
                 let mut bytes = bytes.to_vec();
                 bytes[at * size..][..size].copy_from_slice(&value.to_le_bytes()[..size]);
                 // Aligned for every element.
                 let mut aligned = vec![0u64; bytes.len().div_ceil(8)];
                 // SAFETY: as long, and numbers are bytes.
-                unsafe { aligned.as_mut_ptr().cast::<u8>().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+                unsafe {
+                    aligned.as_mut_ptr().cast::<u8>().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len())
+                };
                 let mut pointers = pointers;
                 pointers[i] = aligned.as_mut_ptr().cast();
                 // SAFETY: what `of` wrote, with a copy of one array that lives until the end of the block.

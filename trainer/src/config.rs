@@ -176,6 +176,8 @@ impl Config {
             self.warm.max_steps
         );
         ensure!(rate.is_finite() && rate >= 0.0, "--rate is {rate}: expected a finite number of at least 0");
+        let target = self.warm.target;
+        ensure!(target.is_finite(), "--warm-target is {target}: expected a finite number");
         Ok(())
     }
 

@@ -23,6 +23,8 @@ pub mod files;
 #[cfg(feature = "model")]
 pub mod list;
 #[cfg(feature = "model")]
+pub mod lock;
+#[cfg(feature = "model")]
 pub mod model;
 #[cfg(feature = "model")]
 pub mod policy;

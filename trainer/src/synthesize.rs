@@ -30,6 +30,7 @@ pub struct RolloutsArgs {
 
 /// Runs `lockstep rollouts` and returns what it tells a person.
 pub fn write(args: &RolloutsArgs) -> Result<String> {
+    atomic::check(&args.output)?;
     let rollouts = synthetic::rollouts(&recipe(&args.like)?, args.sequences, args.tokens, args.seed)?;
     atomic::write(&args.output, &rollouts.to_safetensors()?)?;
     let names: Vec<&str> = rollouts.view().columns().iter().map(|column| column.name()).collect();

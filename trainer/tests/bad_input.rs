@@ -80,6 +80,8 @@ fn train_refuses() {
         (&["train", "--minibatches", "65"], &["--minibatches is 65"]),
         (&["train", "--steps", "many"], &["--steps"]),
         (&["train", "--rate", "nan"], &["--rate"]),
+        (&["train", "--rate", "1e40"], &["--rate"]),
+        (&["train", "--warm-target", "1e40"], &["--warm-target"]),
         (&["train", "--experts", "4", "--top-k", "5"], &["--experts is 4", "goes to 5 (--top-k)"]),
         (&["train", "--top-k", "0"], &["--top-k is 0"]),
         (&["train", "--routing", "r4"], &["'r4'", "none, r2, r3"]),
@@ -172,7 +174,7 @@ fn score_refuses() {
     refuse("text", "grpo", "out", "text: rollouts file: not a whole safetensors file");
     refuse("good", "grpoo", "out", "grpoo");
     refuse("good", "grpo", "none/out", "none/out");
-    refuse("good", "grpo", "/dev/null", "no regular file");
+    refuse("good", "grpo", "/dev/null", "a device is there");
     refuse("good", "minirl", "out", "missing columns: logp_rollout (for gate)");
     for (name, _, expected) in cases {
         refuse(name, "grpo", "out", expected);
@@ -230,7 +232,7 @@ fn explain_and_rollouts_refuse() {
         refused(at, &["rollouts", "--like", "dapo", "--sequences", "0", "-o", "out"]).contains("sequences")
     );
     assert!(refused(at, &["rollouts", "--like", "dapo", "--tokens", "3", "-o", "out"]).contains("tokens"));
-    assert!(refused(at, &["rollouts", "--like", "dapo", "-o", "/dev/null"]).contains("no regular file"));
+    assert!(refused(at, &["rollouts", "--like", "dapo", "-o", "/dev/null"]).contains("a device is there"));
     assert!(refused(at, &["list", "--names", "--columns"]).contains("--columns"));
     assert!(names(at).is_empty());
 }

@@ -76,7 +76,8 @@ impl AdvantageChoice {
             "advantage.limit and advantage.whiten are not for tempo"
         );
         if let Some(limit) = self.limit {
-            ensure!(limit > 0.0, "advantage.limit is {limit}: expected a positive number");
+            let held = limit == f64::INFINITY || (limit > 0.0 && (limit as f32).is_normal());
+            ensure!(held, "advantage.limit is {limit}: expected a positive number of binary32");
             let per_token = self.estimator == Estimator::ReinforcePlusPlus;
             ensure!(!per_token, "advantage.limit is for advantages per sequence");
         }

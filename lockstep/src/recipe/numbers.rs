@@ -39,8 +39,7 @@ fn float(written: &str, read: Option<f64>, path: &str) -> Result<(), Error> {
     if unsigned == "inf" {
         return Ok(());
     }
-    let digits = unsigned.split(['e', 'E']).next().unwrap_or_default();
-    let zero = digits.bytes().all(|byte| !(b'1'..=b'9').contains(&byte));
+    let zero = unsigned.bytes().take_while(|b| !b"eE".contains(b)).all(|b| !(b'1'..=b'9').contains(&b));
     // What the setting holds; a setting that its table leaves out has the default.
     let held = read.or_else(|| written.parse().ok()).unwrap_or(f64::NAN);
     let single = f64::from(held as f32) == held;

@@ -198,7 +198,7 @@ impl TimeChoice {
             }
             TimeChoice::UiS1 { gamma, omega, .. } => {
                 unit("gamma", gamma)?;
-                must((omega as f32).is_finite(), "omega", omega, "a finite number")
+                must(omega == 0.0 || (omega as f32).is_normal(), "omega", omega, "a binary32 number")
             }
         }
     }

@@ -6,6 +6,7 @@ use anyhow::{Context, Result, ensure};
 use serde::Serialize;
 
 use super::{Mode, RolloutPrecision};
+use crate::lock::Lock;
 use crate::train::{RlRecord, State, TrainArgs, Trainer, say};
 use crate::{atomic, report, threads};
 
@@ -114,9 +115,12 @@ pub fn study(args: &StudyArgs) -> Result<()> {
     ensure!(!page.exists(), "{} is there already: choose another --out", page.display());
     std::fs::create_dir_all(&args.out)
         .with_context(|| format!("cannot make folder {}", args.out.display()))?;
+    let _lock = Lock::take(&args.out)?;
+    let lines_path = args.out.join("routing.jsonl");
+    atomic::check(&lines_path)?;
     let runs = threads::on_pool(args.threads.map(usize::from), || run_all(&trainers))?;
     let lines: Vec<String> = runs.iter().map(serde_json::to_string).collect::<Result<_, _>>()?;
-    atomic::write(&args.out.join("routing.jsonl"), (lines.join("\n") + "\n").as_bytes())?;
+    atomic::write(&lines_path, (lines.join("\n") + "\n").as_bytes())?;
     let config = trainers[0][0].config();
     atomic::write(&page, report::study_html(config, &runs)?.as_bytes())?;
     say(&format!("\n{}\nreport: {}", report::study_markdown(&runs), page.display()));

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail, ensure};
 
+use super::record::{METRICS, REPORT, TIMINGS};
 use super::state::FILE;
 use crate::config::Config;
 use crate::routing::{Mode, RolloutPrecision, Routing};
@@ -167,13 +168,7 @@ impl TrainArgs {
     /// A folder for a new run.
     pub(super) fn new_folder(&self, config: &Config) -> Result<PathBuf> {
         if let Some(out) = &self.out {
-            let taken = out.join(FILE);
-            ensure!(
-                !taken.exists(),
-                "{} is there already: continue it with --resume {}, or choose another --out",
-                taken.display(),
-                out.display()
-            );
+            check_free(out)?;
             return Ok(out.clone());
         }
         let stem = |text: &str| {
@@ -190,4 +185,24 @@ impl TrainArgs {
         }
         Ok(folder)
     }
+}
+
+/// Whether a new run may use the folder. Errors: files of a run are there, which a new one would replace or cut.
+pub(super) fn check_free(folder: &Path) -> Result<()> {
+    let checkpoint = folder.join(FILE);
+    ensure!(
+        checkpoint.symlink_metadata().is_err(),
+        "{} is there already: continue it with --resume {}, or choose another --out",
+        checkpoint.display(),
+        folder.display()
+    );
+    for name in [METRICS, TIMINGS, REPORT] {
+        let taken = folder.join(name);
+        ensure!(
+            taken.symlink_metadata().is_err(),
+            "{} is there without a checkpoint: move it away, or choose another --out",
+            taken.display()
+        );
+    }
+    Ok(())
 }

@@ -1,12 +1,13 @@
 //! The lines of `metrics.jsonl`: one a step, nothing in them depends on the clock or the machine's load.
 
 use std::fs::{File, OpenOptions};
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
 
+use crate::atomic;
 use crate::routing::Mismatches;
 
 /// One step.
@@ -100,57 +101,82 @@ pub struct RlRecord {
 
 /// Where records go.
 pub(super) struct Journal {
-    metrics: File,
-    timings: File,
+    metrics: Lines,
+    timings: Lines,
+}
+
+/// A file of whole lines.
+struct Lines {
+    file: File,
     path: PathBuf,
+    length: u64,
 }
 
 /// The metrics of a run's folder.
 pub const METRICS: &str = "metrics.jsonl";
 /// Seconds of each step, apart from the metrics because no two runs agree on them.
 pub(super) const TIMINGS: &str = "timings.jsonl";
+/// The page that a run ends with.
+pub(super) const REPORT: &str = "report.html";
 
 impl Journal {
     /// Opens the files of a run's folder, cut back to their first `lines` lines: a run that was killed between writing a
     /// line and the checkpoint that covers it will write that line again, and the last line may be torn.
     pub(super) fn open(folder: &Path, lines: u64) -> Result<Self> {
-        let path = folder.join(METRICS);
-        let metrics = open_at(&path, lines, true)?;
-        let timings = open_at(&folder.join(TIMINGS), lines, false)?;
-        Ok(Self { metrics, timings, path })
+        let metrics = Lines::open(folder.join(METRICS), lines, true)?;
+        let timings = Lines::open(folder.join(TIMINGS), lines, false)?;
+        Ok(Self { metrics, timings })
     }
 
     /// Appends a step. Its line is on the disk before the checkpoint that counts it.
     pub(super) fn append(&mut self, record: &Record, seconds: f64) -> Result<()> {
-        let line = serde_json::to_string(record)? + "\n";
-        let timing = serde_json::json!({ "seconds": seconds }).to_string() + "\n";
-        let write = || -> std::io::Result<()> {
-            (&self.metrics).write_all(line.as_bytes())?;
-            self.metrics.sync_data()?;
-            (&self.timings).write_all(timing.as_bytes())
-        };
-        write().with_context(|| format!("cannot append to {}", self.path.display()))
+        self.metrics.append(&serde_json::to_string(record)?)?;
+        self.metrics
+            .file
+            .sync_data()
+            .with_context(|| format!("cannot append to {}", self.metrics.path.display()))?;
+        self.timings.append(&serde_json::json!({ "seconds": seconds }).to_string())
     }
 }
 
-fn open_at(path: &Path, lines: u64, strict: bool) -> Result<File> {
-    let open = || -> std::io::Result<(Vec<u8>, File)> {
-        let file = OpenOptions::new().read(true).append(true).create(true).open(path)?;
-        Ok((std::fs::read(path)?, file))
-    };
-    let (bytes, file) = open().with_context(|| format!("cannot open {}", path.display()))?;
-    let ends: Vec<usize> =
-        bytes.iter().enumerate().filter(|(_, b)| **b == b'\n').map(|(i, _)| i + 1).collect();
-    let found = ends.len() as u64;
-    ensure!(
-        found >= lines || !strict,
-        "{} has {found} lines, but the checkpoint was written after {lines}",
-        path.display()
-    );
-    let keep = lines.min(found) as usize;
-    let length = keep.checked_sub(1).map_or(0, |last| ends[last]);
-    file.set_len(length as u64).with_context(|| format!("cannot truncate {}", path.display()))?;
-    Ok(file)
+impl Lines {
+    /// The first `least` lines of a file, which it must have where `strict`.
+    fn open(path: PathBuf, least: u64, strict: bool) -> Result<Self> {
+        atomic::check(&path)?;
+        let bytes = match std::fs::read(&path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
+            read => read.with_context(|| format!("cannot read {}", path.display()))?,
+        };
+        let ends: Vec<usize> =
+            bytes.iter().enumerate().filter(|(_, b)| **b == b'\n').map(|(i, _)| i + 1).collect();
+        let found = ends.len() as u64;
+        ensure!(
+            found >= least || !strict,
+            "{} has {found} lines, but the checkpoint was written after {least}",
+            path.display()
+        );
+        let keep = least.min(found) as usize;
+        let length = keep.checked_sub(1).map_or(0, |last| ends[last]) as u64;
+        let open = || -> std::io::Result<File> {
+            let file = OpenOptions::new().append(true).create(true).open(&path)?;
+            file.set_len(length)?;
+            Ok(file)
+        };
+        let file = open().with_context(|| format!("cannot open {}", path.display()))?;
+        Ok(Self { file, path, length })
+    }
+
+    /// Appends a line, or leaves the file as it was.
+    fn append(&mut self, line: &str) -> Result<()> {
+        let line = format!("{line}\n");
+        if let Err(error) = (&self.file).write_all(line.as_bytes()) {
+            // Where this fails too, a resumed run cuts the torn line.
+            let _ = self.file.set_len(self.length);
+            return Err(error).with_context(|| format!("cannot append to {}", self.path.display()));
+        }
+        self.length += line.len() as u64;
+        Ok(())
+    }
 }
 
 /// Reads the records of a run's folder.
@@ -182,7 +208,7 @@ mod tests {
         for step in 1..=3 {
             journal.append(&record(step), 0.5).unwrap();
         }
-        (&journal.metrics).write_all(b"{\"phase\":\"wa").unwrap();
+        (&journal.metrics.file).write_all(b"{\"phase\":\"wa").unwrap();
         let mut journal = Journal::open(folder.path(), 2).unwrap();
         journal.append(&record(3), 0.5).unwrap();
         assert_eq!(read(folder.path()).unwrap(), [record(1), record(2), record(3)]);

@@ -7,38 +7,46 @@ use std::time::Instant;
 
 use anyhow::{Context, Result};
 
-use super::args::TrainArgs;
-use super::record::{Journal, Record, read};
+use super::args::{TrainArgs, check_free};
+use super::record::{Journal, REPORT, Record, read};
 use super::screen::{Screen, say};
 use super::state::State;
 use super::trainer::Trainer;
+use crate::lock::Lock;
 use crate::{atomic, report, threads};
 
 /// Runs `lockstep train`. Returns whether the run reached its end (Ctrl-C ends it early, after the step in flight).
 pub fn train(args: &TrainArgs) -> Result<bool> {
     let device = args.device.as_deref().unwrap_or("cpu");
-    let (trainer, folder, state) = match &args.resume {
+    let (trainer, folder, lock, state) = match &args.resume {
         Some(folder) => {
+            State::exists(folder)?;
+            let lock = Lock::take(folder)?;
             let (saved, state) = State::load(folder)?;
             let (config, task) =
                 args.resumed_config(saved).with_context(|| format!("cannot resume {}", folder.display()))?;
             atomic::clear_unfinished(folder)?;
-            (Trainer::new(config, task, device)?, folder.clone(), state)
+            (Trainer::new(config, task, device)?, folder.clone(), lock, state)
         }
         None => {
             let (config, task) = args.config()?;
             let trainer = Trainer::new(config, task, device)?;
             let folder = args.new_folder(trainer.config())?;
             make_folder(&folder)?;
+            let lock = Lock::take(&folder)?;
+            // Another process may have come and gone.
+            check_free(&folder)?;
             let state = State::new(trainer.config());
             state.save(trainer.config(), &folder)?;
-            (trainer, folder, state)
+            (trainer, folder, lock, state)
         }
     };
+    // Not after hours of training.
+    atomic::check(&folder.join(REPORT))?;
     if let Some(dump) = &args.dump_rollouts {
         make_folder(dump)?;
     }
-    let run = Run { trainer, folder, dump: args.dump_rollouts.clone(), stop: on_ctrl_c()? };
+    let run = Run { trainer, folder, _lock: lock, dump: args.dump_rollouts.clone(), stop: on_ctrl_c()? };
     threads::on_pool(args.threads.map(usize::from), || run.go(state))
 }
 
@@ -62,6 +70,7 @@ fn on_ctrl_c() -> Result<Arc<AtomicBool>> {
 struct Run {
     trainer: Trainer,
     folder: PathBuf,
+    _lock: Lock,
     dump: Option<PathBuf>,
     stop: Arc<AtomicBool>,
 }
@@ -139,7 +148,7 @@ impl Run {
     /// The report, and the sentence that matters.
     fn finish(&self) -> Result<()> {
         let records = read(&self.folder)?;
-        let page = self.folder.join("report.html");
+        let page = self.folder.join(REPORT);
         let config = self.trainer.config();
         atomic::write(&page, report::html(config, &records, &super::read_seconds(&self.folder))?.as_bytes())?;
         let (before, after) = report::before_and_after(&records);

@@ -107,11 +107,19 @@ impl State {
         atomic::write(&folder.join(FILE), &self.to_bytes(config)?)
     }
 
+    /// Whether a folder has a checkpoint; the error says where one was looked for.
+    pub(super) fn exists(folder: &Path) -> Result<()> {
+        let path = folder.join(FILE);
+        let found = std::fs::metadata(&path)
+            .with_context(|| format!("cannot resume: no checkpoint {}", path.display()))?;
+        ensure!(found.is_file(), "cannot resume: {} is no regular file", path.display());
+        Ok(())
+    }
+
     /// Reads the checkpoint of a run's folder.
     pub fn load(folder: &Path) -> Result<(Config, Self)> {
         let path = folder.join(FILE);
-        let bytes = std::fs::read(&path)
-            .with_context(|| format!("cannot resume: no checkpoint {}", path.display()))?;
+        let bytes = std::fs::read(&path).with_context(|| format!("cannot resume from {}", path.display()))?;
         Self::from_bytes(&bytes).with_context(|| format!("cannot resume from {}", path.display()))
     }
 

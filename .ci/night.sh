@@ -1,0 +1,109 @@
+# `.ci/run night [MINUTES] [--again]`: the long versions, part by part. Read by .ci/run.
+#
+# A part that passes leaves a record in target/night: its commit, figures, seconds and date. The next run of the same commit skips it, so that
+# an interrupted night goes on; --again forgets. All records of the commit become the table in docs/night.md.
+#
+# MINUTES (480) are what drawing takes: half for the fuzz targets, a quarter for random cases of emulated devices. The rest has no
+# length to choose: every input of every scalar function (about an hour on two cores), sanitizers, mutants.
+
+# The parts, a line each, and what runs them: part_KIND NAME, whose last line of output is its figures.
+night_parts() {
+    local name
+    # Asked for a function that is none, it lists those that there are.
+    for name in $("$target/release/examples/exhaustive" none | sed 's/.*there are: //; s/ all$//'); do echo "scalar $name"; done
+    for name in $(cargo fuzz list); do echo "fuzz $name"; done
+    echo "emulated devices"
+    echo "checked tests"
+    for name in capi neon races mutants; do
+        ! known "$name" || echo "stage $name"
+    done
+}
+
+part_scalar() { "$target/release/examples/exhaustive" "$1"; }
+part_fuzz() { stage_fuzz "$fuzz_seconds" "$1"; }
+part_emulated() { stage_emulated "$emulated_seconds" --cases 5000; }
+# Every test with overflow checks and debug assertions.
+part_checked() { cargo test --workspace --profile release-checked; }
+part_stage() {
+    case $1 in
+        mutants) stage_mutants all ;;
+        *) "stage_$1" ;;
+    esac
+}
+
+# The lines of a part's output that hold its figures.
+part_figures() {
+    case $1 in
+        scalar) tail -1 "$2" ;;
+        fuzz) grep ' inputs in ' "$2" ;;
+        emulated)
+            awk 'NF == 6 && $2 ~ /^[0-9]+$/ && $5 == 0 { if (!least || $2 < least) least = $2; if ($2 > most) most = $2 }
+                /^total/ { printf "%d to %d cases an op, %s; ", least, most, $0; least = most = 0 }' "$2" ;;
+        checked) awk '/^test result: ok/ { n += $4 } END { print n " tests with overflow checks and debug assertions" }' "$2" ;;
+        stage) tail -1 "$2" ;;
+    esac
+}
+
+# docs/night.md, from the records.
+night_table() {
+    local record
+    {
+        echo "# The last night"
+        echo
+        echo "Written by \`.ci/run night\`: the long versions of what \`.ci/run\` does in short."
+        echo
+        echo "Commit $commit; $(uname -m), $(nproc) cores, $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -1)."
+        echo "$(not_checked)"
+        echo
+        echo "| part | figures | s | date |"
+        echo "|---|---|---|---|"
+        for record in "$records"/*.done; do
+            if [ "$(sed -n 2p "$record")" = "$commit" ]; then sed -n 3p "$record"; fi
+        done
+    } >docs/night.md
+}
+
+stage_night() {
+    local minutes=480 word kind name begun record log figures failed=()
+    local records=$target/night commit fuzz_seconds emulated_seconds
+    for word in "$@"; do
+        case $word in
+            --again) rm -rf "$records" ;;
+            *[!0-9]*) die "night takes minutes and --again, not '$word'" ;;
+            *) minutes=$word ;;
+        esac
+    done
+    git diff --quiet HEAD -- . ':!docs/night.md' || die "commit first: the figures of a night are those of a commit"
+    commit=$(git rev-parse HEAD)
+    mkdir -p "$records"
+    command -v cargo-fuzz >/dev/null || cargo install --quiet --locked cargo-fuzz --version 0.13.2
+    programs
+    night_parts >"$scratch/parts"
+    fuzz_seconds=$((minutes * 30 / $(grep -c '^fuzz ' "$scratch/parts")))
+    emulated_seconds=$((minutes * 15))
+    while read -r kind name <&3; do
+        record=$records/$kind-$name.done log=$records/$kind-$name.log
+        if [ "$(sed -n 2p "$record" 2>/dev/null)" = "$commit" ]; then
+            echo "$kind $name: done for this commit"
+            continue
+        fi
+        begun=$SECONDS
+        # A shell of its own: a part that fails does not end the night, and `set -e` holds in it.
+        set +e
+        (set -e; "part_$kind" "$name") >"$log" 2>&1
+        word=$?
+        set -e
+        if [ $word -ne 0 ]; then
+            echo "$kind $name: FAILED after $((SECONDS - begun)) s, see $log"
+            failed+=("$kind $name")
+            continue
+        fi
+        figures=$(part_figures "$kind" "$log")
+        echo "$kind $name: $figures"
+        printf '%s\n' "$kind $name" "$commit" \
+            "| $kind $name | ${figures//|/,} | $((SECONDS - begun)) | $(date +%F) |" >"$record"
+        night_table
+    done 3<"$scratch/parts"
+    [ ${#failed[@]} -eq 0 ] || die "parts that failed: ${failed[*]}"
+    echo "docs/night.md: $(grep -c '^| [a-z]* ' docs/night.md) parts"
+}

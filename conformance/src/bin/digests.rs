@@ -1,0 +1,57 @@
+//! The digests of this machine's CPU, level by level: what `lockstep verify` compares, in a program small enough for an emulated processor.
+//!
+//! `digests [LEVEL...]`, by default every level that the machine has, each with 1 and 2 threads. Exit code 0: every digest is the
+//! published one. A level that the machine lacks is an error.
+#![forbid(unsafe_code)]
+
+use lockstep::Level;
+use lockstep_conformance::digest::{PUBLISHED, PUBLISHED_RECIPES, digest, recipes_digest};
+use lockstep_conformance::levels;
+use std::process::ExitCode;
+use std::time::Instant;
+
+fn main() -> ExitCode {
+    match asked().and_then(|levels| run(&levels)) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// The levels named by the arguments, or all that are here.
+fn asked() -> Result<Vec<Level>, String> {
+    let names = Vec::from_iter(std::env::args().skip(1));
+    if names.is_empty() {
+        return Ok(Level::available());
+    }
+    let known = || Level::ALL.map(Level::name).join(", ");
+    let level = |name: &String| {
+        let found = Level::ALL.into_iter().find(|level| level.name() == name);
+        found.ok_or_else(|| format!("no level is called '{name}': known are {}", known()))
+    };
+    names.iter().map(level).collect()
+}
+
+/// Prints every digest; whether all are the published ones.
+fn run(asked: &[Level]) -> Result<bool, String> {
+    let mut same = true;
+    for &level in asked {
+        for threads in [1, 2] {
+            let device = levels::open(level, threads).map_err(|absent| absent.reason)?;
+            for (what, of, published) in
+                [("corpus", digest as fn(&_) -> _, PUBLISHED), ("recipes", recipes_digest, PUBLISHED_RECIPES)]
+            {
+                let begun = Instant::now();
+                let found = of(&device)?;
+                let is = if found == published.trim() { "published" } else { "NOT the published one" };
+                let seconds = begun.elapsed().as_secs_f64();
+                println!("{}: {what} {found}, {is}, {seconds:.1} s", device.describe());
+                same &= found == published.trim();
+            }
+        }
+    }
+    Ok(same)
+}

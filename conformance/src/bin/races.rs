@@ -114,7 +114,6 @@ fn every_op(level: Level) -> Result<(), String> {
 }
 
 /// Rows that all write one element.
-#[derive(Clone, Copy)]
 struct Planted<'a> {
     last: Out<'a, u64>,
 }
@@ -125,6 +124,9 @@ unsafe impl DisjointRows for Planted<'_> {}
 
 impl Kernel for Planted<'_> {
     const NAME: &'static str = "planted";
+    fn check_bounds(&self) -> Result<(), lockstep_core::Error> {
+        Ok(())
+    }
     fn rows(&self) -> usize {
         10_000
     }

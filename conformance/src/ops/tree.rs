@@ -23,6 +23,8 @@ enum Op {
     Sort,
     Nodes,
     Advantage,
+    /// The same with a weight for each response. A variant of its own: the labels of the corpus show these names, and the digest has them.
+    Weighted,
 }
 
 /// Arguments of the tree ops.
@@ -60,7 +62,7 @@ impl OpTest for Tree {
         match self.op {
             Op::Sort => "tree_sort",
             Op::Nodes => "tree_nodes",
-            Op::Advantage => "tree_advantage",
+            Op::Advantage | Op::Weighted => "tree_advantage",
         }
     }
 
@@ -68,7 +70,7 @@ impl OpTest for Tree {
         match self.op {
             Op::Sort => self.sort(backend, data),
             Op::Nodes => self.nodes(backend, data),
-            Op::Advantage => self.advantage(backend, data),
+            Op::Advantage | Op::Weighted => self.advantage(backend, data),
         }
     }
 
@@ -100,9 +102,10 @@ impl OpTest for Tree {
                 }
                 vec![value, counted, node, parent, leaf]
             }
-            Op::Advantage => {
+            Op::Advantage | Op::Weighted => {
                 let mut want = Want::new("token_advantage");
-                let (all, weights) = (self.responses(data.rows()), vec![1.0; data.rows()]);
+                let all = self.responses(data.rows());
+                let weights: Vec<f64> = (0..data.rows()).map(|r| self.weight(data, r)).collect();
                 let cu_groups = self.groups(data.rows());
                 for (g, group) in cu_groups.windows(2).enumerate() {
                     let span = group[0] as usize..group[1] as usize;
@@ -146,7 +149,7 @@ impl OpTest for Tree {
         let op = match op {
             "tree_sort" => Op::Sort,
             "tree_nodes" => Op::Nodes,
-            _ => Op::Advantage,
+            _ => draw.pick(&[Op::Advantage, Op::Weighted]),
         };
         let mut sizes: Vec<u32> = (0..1 + draw.below(6)).map(|_| draw.below(20) as u32).collect();
         // A batch has at least one sequence.
@@ -224,25 +227,32 @@ impl Tree {
         f64::from(self.source().fork(3).below(group, 5) as f32 / 4.0)
     }
 
+    /// Weight of a response.
+    fn weight(&self, data: &Data, response: usize) -> f64 {
+        match self.op {
+            Op::Nodes if self.full => data.element[1][response].into(),
+            Op::Weighted => data.row[2][response].into(),
+            _ => 1.0,
+        }
+    }
+
     /// What the oracle says of every group.
     fn trees(&self, sequences: usize, cu_groups: &[u32], data: &Data) -> Trees {
         let all = self.responses(sequences);
         let mut trees = Trees { order: vec![], lcp: vec![], nodes: vec![], leaf: vec![None; sequences] };
         let rewards = match self.op {
-            Op::Advantage => &data.row[0],
-            _ => &data.element[0],
+            Op::Sort | Op::Nodes => &data.element[0],
+            Op::Advantage | Op::Weighted => &data.row[0],
         };
-        let counted = |i: usize| self.op == Op::Advantage || data.live(i);
+        let counted = |i: usize| self.op != Op::Nodes || data.live(i);
         let reward = |i: usize| if counted(i) { f64::from(rewards[i]) } else { f64::NAN };
-        let weighted = self.op == Op::Nodes && self.full;
         for group in cu_groups.windows(2) {
             let start = group[0] as usize;
             let sorted = tree_sort::sorted(&all[start..group[1] as usize], self.pad());
             let order: Vec<usize> = sorted.iter().map(|(k, _)| start + k).collect();
             let inputs: Vec<Vec<u32>> = order.iter().map(|i| all[*i].clone()).collect();
             let rewards: Vec<f64> = order.iter().map(|i| reward(*i)).collect();
-            let weight = |i: &usize| if weighted { f64::from(data.element[1][*i]) } else { 1.0 };
-            let weights: Vec<f64> = order.iter().map(weight).collect();
+            let weights: Vec<f64> = order.iter().map(|i| self.weight(data, *i)).collect();
             let (nodes, leaf) = tree_nodes::group(&inputs, &rewards, &weights, self.pad());
             let shift = |node: Option<usize>| node.map(|node| node + start);
             trees.lcp.extend(sorted.iter().map(|(_, shared)| shared));
@@ -366,13 +376,16 @@ fn case(params: Tree, sizes: &[u32]) -> Case {
     let source = params.source().fork(5);
     let count = sizes.iter().sum::<u32>() as usize;
     let mut data = Data { offsets: vec![0], ..Data::default() };
-    if params.op == Op::Advantage {
+    if matches!(params.op, Op::Advantage | Op::Weighted) {
         data.offsets = packed(&params.responses(count)).0;
         let rows = data.rows();
         data.mask = Mask::ALL[source.below(0, 6)].bytes(&data.offsets, source.fork(1));
         let advantage = |r| values::advantage(source.fork(3), r);
         data.row =
             vec![(0..rows).map(|r| reward(source.fork(2), r)).collect(), (0..rows).map(advantage).collect()];
+        if params.op == Op::Weighted {
+            data.row.push((0..rows).map(|r| 0.25 + values::weight(source.fork(4), r)).collect());
+        }
     } else {
         for size in sizes {
             data.offsets.push(data.offsets[data.offsets.len() - 1] + size);

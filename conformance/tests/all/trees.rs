@@ -15,7 +15,7 @@ use lockstep_conformance::cases::hash::Source;
 use lockstep_conformance::cases::responses::{PAD, responses};
 use lockstep_conformance::oracle::grpo::{Grpo, Singleton as OracleSingleton};
 use lockstep_conformance::oracle::{tree_advantage, tree_sort};
-use lockstep_conformance::precision::WORKED;
+use lockstep_conformance::precision::{WORKED, assert_worked};
 
 /// A batch by its responses.
 struct Group {
@@ -586,6 +586,22 @@ fn steps_against_their_siblings() {
     assert_eq!(run(StepBaseline::Siblings, None), [0.0, 0.5, -0.5, 0.0, 0.5, -0.5]);
     assert_eq!(run(StepBaseline::OtherSiblings, None), [0.0, 0.75, -0.75, 0.0, 1.0, -1.0]);
     assert_eq!(run(StepBaseline::Parent, Some((1, 0.0)))[1], 1.0);
+}
+
+#[test]
+fn a_small_difference_of_two_values_survives_binary32() {
+    // V of the root is 1e6 + 1/3: binary32 holds neither it nor the difference of the rounded values.
+    let (nan, high) = (f32::NAN, 1e6 + 1.0);
+    let tree = ExplicitTree { parent: &[NONE, 0, 0, 0], outcome: &[nan, 1e6, 1e6, high], weights: None };
+    for (baseline, want) in [
+        (StepBaseline::Parent, [-1.0 / 3.0, -1.0 / 3.0, 2.0 / 3.0]),
+        (StepBaseline::Siblings, [-1.0 / 3.0, -1.0 / 3.0, 2.0 / 3.0]),
+        (StepBaseline::OtherSiblings, [-0.5, -0.5, 1.0]),
+    ] {
+        let params = StepParams { baseline, norm_by_std: None };
+        let found = step_values(&Device::cpu(), &tree, &params).unwrap().advantage;
+        assert_worked(&found[1..], &want);
+    }
 }
 
 #[test]

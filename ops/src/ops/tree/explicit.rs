@@ -240,11 +240,13 @@ fn compare(
     if last == 0 {
         return Ok(());
     }
-    let rewards: Vec<f32> =
-        children.nodes[..last].iter().map(|node| steps.value[*node as usize] as f32).collect();
-    // A node without a value has only children without.
-    let above: Vec<f32> =
-        steps.value.iter().map(|value| if value.is_nan() { 0.0 } else { *value as f32 }).collect();
+    // Relative to the node above, in binary64: a small difference of two values survives the rounding to binary32, and neither a mean of
+    // siblings nor their standard deviation changes what it is relative to. A node without a value has only children without.
+    let rewards: Vec<f32> = (0..count)
+        .flat_map(|up| children.of_node(up).iter().map(move |node| (up, *node as usize)))
+        .map(|(up, node)| (steps.value[node] - steps.value[up]) as f32)
+        .collect();
+    let zero = vec![0.0; count];
     let baseline = match params.baseline {
         StepBaseline::Parent => Baseline::Given,
         StepBaseline::Siblings => Baseline::Mean,
@@ -254,7 +256,7 @@ fn compare(
         Some((ddof, eps)) => Scale::Std { ddof, eps },
         None => Scale::None { ddof: 1 },
     };
-    let given = (params.baseline == StepBaseline::Parent).then_some(&above[..]);
+    let given = (params.baseline == StepBaseline::Parent).then_some(&zero[..]);
     let group = GroupParams { given, ..GroupParams::new(baseline, scale).singleton(Singleton::Zero) };
     let each: Vec<u32> = (0..=last as u32).collect();
     let batch = Batch::with_empty_rows(&each, &children.offsets[..=count], None)?;

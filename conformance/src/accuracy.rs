@@ -8,9 +8,22 @@ use std::collections::BTreeMap;
 
 const UNIT: f64 = 1.0 / 16_777_216.0;
 
-/// Largest measured error in units, per op and output; the same with the case it came from.
+/// What was measured, per op and output.
 #[derive(Clone, Debug, Default)]
-pub struct Measured(pub BTreeMap<(&'static str, &'static str), (f64, String)>);
+pub struct Measured(pub BTreeMap<(&'static str, &'static str), Tally>);
+
+/// One output of an op over all cases.
+#[derive(Clone, Debug, Default)]
+pub struct Tally {
+    /// Largest error in units.
+    pub units: f64,
+    /// The case it came from.
+    pub label: String,
+    /// Elements, and how many of them sat on a jump and were not compared.
+    pub elements: [usize; 2],
+    /// Cases with elements, and those without a compared one.
+    pub cases: [usize; 2],
+}
 
 /// The worst element of an output.
 #[derive(Clone, Debug, PartialEq)]
@@ -19,7 +32,7 @@ pub struct Worst {
     pub units: f64,
     /// Index of the element.
     pub index: usize,
-    /// How many elements sat on a jump.
+    /// How many elements sat on a jump and were not compared.
     pub doubtful: usize,
 }
 
@@ -35,7 +48,8 @@ pub fn worst(output: &Output, want: &Want) -> Worst {
         }
         let difference = (got - want).abs();
         // Equal infinities differ by NaN; a NaN that is not wanted must never pass.
-        let units = if got == want || difference < precision::FLOOR {
+        let units = if got == want || difference < precision::FLOOR || difference <= -magnitude {
+            // A negative magnitude is that of a count: how many of its tokens sat on a jump.
             0.0
         } else if magnitude > 0.0 && difference.is_finite() {
             difference / (UNIT * magnitude)
@@ -73,14 +87,31 @@ impl Measured {
                     at()
                 ));
             }
-            if doubtful as f64 > (output.len() as f64 * precision::MAX_DOUBTFUL).max(2.0) {
-                return Err(format!("{}: {doubtful} of {} elements are left out", at(), output.len()));
+            let tally = self.0.entry((case.op(), output.name)).or_default();
+            if units > tally.units {
+                (tally.units, tally.label) = (units, case.label.clone());
             }
-            let entry = self.0.entry((case.op(), output.name)).or_default();
-            if units > entry.0 {
-                *entry = (units, case.label.clone());
+            let blind = doubtful > 0 && doubtful == output.len();
+            for (sum, more) in [
+                (&mut tally.elements, [output.len(), doubtful]),
+                (&mut tally.cases, [usize::from(output.len() > 0), usize::from(blind)]),
+            ] {
+                *sum = [sum[0] + more[0], sum[1] + more[1]];
             }
         }
         Ok(())
+    }
+
+    /// The outputs that were not compared often enough: too many of their elements sat on a jump, or all of them in too many cases.
+    pub fn unseen(&self) -> Vec<String> {
+        let too_many = |[all, out]: [usize; 2]| all == 0 || out as f64 > all as f64 * precision::MAX_DOUBTFUL;
+        let bad = self.0.iter().filter(|(_, tally)| too_many(tally.elements) || too_many(tally.cases));
+        let say = |((op, output), Tally { elements, cases, .. }): (&(&str, &str), &Tally)| {
+            format!(
+                "{op} `{output}`: {} of {} elements are left out, all of them in {} of {} cases",
+                elements[1], elements[0], cases[1], cases[0]
+            )
+        };
+        bad.map(say).collect()
     }
 }

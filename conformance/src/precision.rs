@@ -28,7 +28,7 @@ pub const STEP: f64 = 1.0 / 131_072.0;
 /// Tokens closer than this to a jump of the derivative are left out of finite differences.
 pub const KINK: f64 = 1e-4;
 
-/// At most this fraction of a case's elements may sit on a jump and be left out of a comparison.
+/// At most this fraction of an output's elements may sit on a jump and be left out, over all cases of its op; the same of its cases.
 pub const MAX_DOUBTFUL: f64 = 0.01;
 
 /// Differences below this are none: a gate weight under e^-87 (1.6e-38) is 0, and multiplies a ratio of about 88 and an

@@ -187,7 +187,7 @@ impl Weights {
             sums[8].add(sums[2].0 / n, sums[2].1 / n);
             sums[9].add(f64::from(u8::from(!d.is_empty())), 0.0);
             push(&mut wants, &sums);
-            let doubt = if sums[6].1 > 0.0 && !certain { f64::INFINITY } else { 0.0 };
+            let doubt = if sums[6].1 < 0.0 && !certain { f64::INFINITY } else { 0.0 };
             row_kept.push(f64::from(u8::from(sums[6].0 > 0.0)), doubt);
             for (want, (value, magnitude)) in maxima.iter_mut().zip(largest) {
                 want.push(value, magnitude);

@@ -3,7 +3,8 @@
 //! The magnitude of an element is chosen so that an error of a few units of 2⁻²⁴ of it is what binary32 arithmetic
 //! with correctly rounded inputs can do: d = logp − logp_old rounds once, so a ratio is uncertain by |d|·2⁻²⁴ of itself
 //! whatever its exponential; a sum is measured by the magnitudes of its terms. Magnitude 0 asks for equality;
-//! an infinite one leaves the element out: it sits on a jump of the formula, closer than the rounding of the inputs.
+//! an infinite one leaves the element out: it sits on a jump of the formula, closer than the rounding of the inputs. A negative one is
+//! that of a count, of which so many tokens sit on a jump: it may be off by as much.
 
 mod advantage;
 pub(crate) mod correction;
@@ -63,8 +64,8 @@ impl Sum {
         self.1 += magnitude;
     }
 
-    /// A 0 or 1 that is not certain when the token sits on a jump.
+    /// A 0 or 1 that is not certain when the token sits on a jump; a sum of such alone.
     pub(crate) fn count(&mut self, yes: bool, uncertain: bool) {
-        self.add(f64::from(u8::from(yes)), if uncertain { f64::INFINITY } else { 0.0 });
+        self.add(f64::from(u8::from(yes)), if uncertain { -1.0 } else { 0.0 });
     }
 }

@@ -117,8 +117,9 @@ fn accuracy() {
             .add(&case, &launch::run(&plain, &case).unwrap())
             .unwrap_or_else(|failure| panic!("{failure}"));
     }
-    for ((op, output), (units, label)) in measured.0 {
-        println!("{op} {output}: {units:.2} units [{label}]");
+    assert_eq!(measured.unseen(), Vec::<String>::new());
+    for ((op, output), tally) in measured.0 {
+        println!("{op} {output}: {:.2} units [{}]", tally.units, tally.label);
     }
 }
 

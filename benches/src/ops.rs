@@ -24,7 +24,7 @@ pub type Run<'a> = Box<dyn FnMut(&Device) -> Result<u64, Error> + 'a>;
 
 /// One op to time.
 pub struct Bench<'a> {
-    /// Name of the op in the table, and what is asked of it: `policy_loss_sapo/coef`.
+    /// Names of the ops in the table, and what is asked of them: `policy_loss_sapo/coef`, `tree_sort, tree_nodes`.
     pub name: &'static str,
     /// Bytes moved per token.
     pub bytes: f64,
@@ -313,4 +313,23 @@ pub fn same_bits(inputs: &Inputs, device: &Device) -> Result<Result<(), &'static
         }
     }
     Ok(Ok(()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_op_has_a_bench() {
+        let inputs = Inputs::new(512, 16);
+        let benches = all(&inputs).unwrap();
+        let named: Vec<&str> = benches
+            .iter()
+            .flat_map(|bench| bench.name.split(", "))
+            .filter_map(|name| name.split('/').next())
+            .collect();
+        let without: Vec<&str> =
+            lockstep_core::op::OPS.iter().map(|op| op.name).filter(|op| !named.contains(op)).collect();
+        assert_eq!(without, Vec::<&str>::new());
+    }
 }

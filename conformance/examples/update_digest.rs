@@ -1,12 +1,12 @@
-//! `cargo run --release -p lockstep-conformance --example update_digest`: writes the files `DIGEST` and `RECIPES_DIGEST`.
+//! `cargo run --release -p lockstep-conformance --example update_digest`: writes the files `DIGEST`, `RECIPES_DIGEST` and `SCHEDULES`.
 //!
 //! With arguments it writes nothing and prints the digest of the cases of these ops: whether a corpus that grew kept its bits.
 //!
 //! Only after every level agrees. A changed digest is a breaking change: CHANGELOG, section Bits, names the old and new one.
 
 use lockstep::{Backend, Device};
-use lockstep_conformance::digest;
 use lockstep_conformance::verify::{Plan, verify};
+use lockstep_conformance::{digest, schedules};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let ops: Vec<String> = std::env::args().skip(1).collect();
@@ -32,5 +32,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/RECIPES_DIGEST");
     std::fs::write(path, format!("{}\n", recipes.digest))?;
     println!("{path}: {} (was {})", recipes.digest, digest::PUBLISHED_RECIPES.trim());
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/SCHEDULES");
+    let schedules = schedules::schedules();
+    std::fs::write(path, schedules.lines())?;
+    println!("{path}: {schedules}");
     Ok(())
 }

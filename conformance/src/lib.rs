@@ -14,6 +14,7 @@ pub mod oracle;
 pub mod output;
 pub mod plans;
 pub mod precision;
+pub mod schedules;
 pub mod suite;
 pub mod verify;
 pub mod whole;

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::{Result, ensure};
 use lockstep::Backend;
-use lockstep_conformance::{digest, verify as suite};
+use lockstep_conformance::{digest, schedules, verify as suite};
 
 /// What is verified.
 #[derive(Clone, Debug, clap::Args)]
@@ -46,5 +46,7 @@ pub fn verify(args: &VerifyArgs) -> Result<(String, bool)> {
         repeats: args.repeats,
         streams: args.streams,
     });
-    Ok((format!("{report}\n{recipes}"), report.passed() && recipes.passed()))
+    let schedules = schedules::schedules();
+    let passed = report.passed() && recipes.passed() && schedules.passed();
+    Ok((format!("{report}\n{recipes}\n{schedules}"), passed))
 }

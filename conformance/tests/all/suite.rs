@@ -92,3 +92,9 @@ claim!(avx512_3, Avx512, 3);
 claim!(neon_1, Neon, 1);
 claim!(neon_2, Neon, 2);
 claim!(neon_3, Neon, 3);
+
+#[test]
+fn schedules_decide_as_published() {
+    let found = lockstep_conformance::schedules::schedules();
+    assert!(found.passed(), "{found}");
+}

@@ -5,12 +5,14 @@ use crate::device::{Device, Probe};
 use crate::report::{OfOp, Report};
 use lockstep::Device as Reference;
 use lockstep_conformance::cases::Case;
-use lockstep_conformance::cases::random::random;
+use lockstep_conformance::cases::random::{random, random_within};
 use lockstep_conformance::output::Output;
 use lockstep_conformance::{digest, launch, levels};
 use lockstep_core::op::{OPS, OpInfo};
 use lockstep_emulated_abi::testing::Controls;
 use lockstep_gpu::{Driver, Error, Gpu};
+use proptest::strategy::{Strategy, ValueTree};
+use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
@@ -20,11 +22,13 @@ const FAILURES: u64 = 3;
 const AIMED: u64 = 10;
 /// Random cases of an op among which those for an entry point are looked for.
 const SEARCHED: u64 = 20_000;
-/// Draws for a case that is small, and how far apart their seeds are.
+/// Draws for a case that is small.
 const DRAWS: u64 = 16;
-const STRIDE: u64 = 1_000_000_007;
 /// Every so many turns a case has the size that it happens to have.
 const LARGE: u64 = 8;
+/// Longest row, and how many smaller cases are tried after a failure.
+const LONGEST: usize = 3000;
+const SHRINKS: u64 = 64;
 
 /// A run on a device.
 pub(crate) struct Run<'a, D: Driver> {
@@ -32,6 +36,7 @@ pub(crate) struct Run<'a, D: Driver> {
     gpu: Option<Gpu<D>>,
     controls: Option<Controls>,
     reference: Reference,
+    runner: TestRunner,
     arguments: &'a Arguments,
     begun: Instant,
     ops: BTreeMap<&'static str, OfOp>,
@@ -55,6 +60,10 @@ impl<'a, D: Driver> Run<'a, D> {
             gpu: Some(gpu),
             controls: Controls::try_open(library).ok(),
             reference: levels::reference(),
+            runner: TestRunner::new_with_rng(
+                Config { failure_persistence: None, ..Config::default() },
+                rng(arguments.seed),
+            ),
             arguments,
             begun: Instant::now(),
             ops: BTreeMap::new(),
@@ -79,30 +88,55 @@ impl<'a, D: Driver> Run<'a, D> {
                 if self.late() {
                     return;
                 }
-                match self.draw(op, turn) {
-                    Some(case) => self.case(op, &case, turn),
-                    None => self.failures.push(format!("{} has no random cases", op.name)),
-                }
+                self.drawn(op, turn);
             }
         }
     }
 
-    /// The case of a turn. Most are small, for a turn to be short: of several draws the first below the limit, or the smallest.
-    fn draw(&self, op: &OpInfo, turn: u64) -> Option<Case> {
-        let draws = if turn.is_multiple_of(LARGE) { 1 } else { DRAWS };
-        let mut smallest: Option<Case> = None;
-        for draw in 0..draws {
-            let seed = self.arguments.seed.wrapping_add(turn).wrapping_add(draw * STRIDE);
-            let case = random(op.name, seed)?;
-            let elements = case.data.elements();
-            if smallest.as_ref().is_none_or(|smallest| elements < smallest.data.elements()) {
-                smallest = Some(case);
+    /// The case of a turn, drawn by proptest: its number and the longest row. One that fails is followed by ever smaller ones, of which the
+    /// last that fails is reported.
+    fn drawn(&mut self, op: &OpInfo, turn: u64) {
+        let Some(mut tree) = self.draw(op, turn) else {
+            return self.failures.push(format!("{} has no random cases", op.name));
+        };
+        let case = |(seed, most): (u64, usize)| {
+            let case = random_within(op.name, seed, most)?;
+            Some(Case { label: format!("{}, rows of at most {most}", case.label), ..case })
+        };
+        let Some(first) = case(tree.current()) else { return };
+        let before = self.failures.len();
+        self.case(op, &first, turn);
+        let mut more = self.failures.len() > before && tree.simplify();
+        for _ in 0..SHRINKS {
+            let Some(smaller) = case(tree.current()).filter(|_| more) else { return };
+            let shrunk = self.failures.len();
+            self.attempt(op, &smaller, turn);
+            more = if self.failures.len() > shrunk {
+                // The smaller one says more.
+                self.failures.drain(before..shrunk);
+                tree.simplify()
+            } else {
+                tree.complicate()
+            };
+        }
+    }
+
+    /// Most cases are small, for a turn to be short: of several draws the first below the limit, or the smallest.
+    fn draw(&mut self, op: &OpInfo, turn: u64) -> Option<impl ValueTree<Value = (u64, usize)> + use<D>> {
+        let large = turn.is_multiple_of(LARGE);
+        let mut smallest = None;
+        for _ in 0..if large { 1 } else { DRAWS } {
+            let tree = (0..u64::MAX, 0..=LONGEST).new_tree(&mut self.runner).ok()?;
+            let (seed, most) = tree.current();
+            let elements = random_within(op.name, seed, most)?.data.elements();
+            if smallest.as_ref().is_none_or(|(least, _)| elements < *least) {
+                smallest = Some((elements, tree));
             }
             if elements as u64 <= self.arguments.elements {
                 break;
             }
         }
-        smallest
+        smallest.map(|(_, tree)| tree)
     }
 
     /// More cases for entry points that few have hit: random ones, or those of the corpus.
@@ -145,6 +179,10 @@ impl<'a, D: Driver> Run<'a, D> {
         if self.ops.get(op.name).is_some_and(|of| of.failures >= FAILURES) {
             return;
         }
+        self.attempt(op, case, turn);
+    }
+
+    fn attempt(&mut self, op: &OpInfo, case: &Case, turn: u64) {
         let Some(gpu) = self.gpu.take().or_else(|| (self.open)(0).ok()) else {
             self.failures.push(format!("{}: the device cannot be opened any more", op.name));
             return;
@@ -235,6 +273,13 @@ impl<'a, D: Driver> Run<'a, D> {
             seconds: self.begun.elapsed().as_secs_f64(),
         }
     }
+}
+
+/// What proptest draws from: the same for the same `--seed`, on both vendors.
+fn rng(seed: u64) -> TestRng {
+    let mut bytes = [0; 32];
+    bytes[..8].copy_from_slice(&seed.to_le_bytes());
+    TestRng::from_seed(RngAlgorithm::ChaCha, &bytes)
 }
 
 /// Values compared, bits that differ, and the first value that does.

@@ -22,6 +22,7 @@ const CATCHES: &str = "whatever nobody thought of";
 pub struct Draw {
     source: Source,
     next: usize,
+    most: usize,
 }
 
 impl Draw {
@@ -55,14 +56,16 @@ impl Draw {
 
     /// Row lengths: mostly short, with empty rows, some over a column cycle or many.
     pub fn lengths(&mut self) -> Vec<u32> {
-        let rows = 1 + self.below(24);
+        let most = self.most;
+        let rows = (1 + self.below(24)).min(most.max(1));
         (0..rows)
             .map(|_| match self.below(10) {
                 0 | 1 => self.below(3),
                 2..7 => self.below(70),
                 7 | 8 => 120 + self.below(200),
                 _ => self.below(3000),
-            } as u32)
+            })
+            .map(|length| length.min(most) as u32)
             .collect()
     }
 
@@ -134,12 +137,18 @@ impl Draw {
 
 /// The case number `seed` of `op`, or `None` when there is no such op.
 pub fn random(op: &str, seed: u64) -> Option<Case> {
+    random_within(op, seed, usize::MAX)
+}
+
+/// The same with at most so many rows, and so many elements in each, where the op leaves the shape open: what a failure shrinks by.
+pub fn random_within(op: &str, seed: u64, most: usize) -> Option<Case> {
     let source = Source::new(seed).fork(0x0c0f_fee0);
-    let mut draw = Draw { source, next: 0 };
+    let mut draw = Draw { source, next: 0, most };
     let case = |params, data| Case { label: format!("seed {seed}"), catches: CATCHES, params, data };
     let params = match op {
         "fold_rows" => {
-            let (statistics, rows) = (1 + draw.below(8) as u32, 1 + draw.below(3000) as u32);
+            let statistics = 1 + draw.below(8) as u32;
+            let rows = 1 + draw.below(3000).min(most) as u32;
             let value = |i| f64::from(spread(source, i)) * (1.0 + f64::from(spread(source.fork(2), i)));
             let element64 = (0..(statistics * rows) as usize).map(value).collect();
             let offsets = (0..=statistics).map(|s| s * rows).collect();

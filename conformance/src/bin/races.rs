@@ -108,7 +108,11 @@ fn every_op(level: Level) -> Result<(), String> {
             return Err(format!("{}: no case has two rows", op.name));
         }
     }
-    println!("{level}: {} cases of {} ops, row by row on 2 and 3 threads and on the pool's 3", cases.len(), OPS.len());
+    println!(
+        "{level}: {} cases of {} ops, row by row on 2 and 3 threads and on the pool's 3",
+        cases.len(),
+        OPS.len()
+    );
     println!("{level}: recipes on the pool's 3: {}", recipes_digest(&pool)?);
     Ok(())
 }

@@ -70,11 +70,19 @@ impl OpTest for Balance {
             let shares = oracle::row(&scores, &ones, 1.0).1;
             let spread: f64 =
                 shares.iter().zip(&scores).map(|((_, p), s)| p / 2.0 * (s - largest).abs()).sum();
+            // A mean that experts of small p carry has their exponents' rounding, also where p of the expert itself has none.
+            let carried: f64 = shares
+                .iter()
+                .zip(&load)
+                .zip(&scores)
+                .map(|(((_, p), f), s)| p / 2.0 * f.abs() * (s - largest).abs().min(100.0))
+                .sum();
             let (loss, slopes) = oracle::row(&scores, &load, self.weight);
             row_loss.push(loss, self.weight.abs() * (1.0 + spread));
-            for ((want, terms), s) in slopes.into_iter().zip(&scores) {
+            for (((want, terms), s), (_, p)) in slopes.into_iter().zip(&scores).zip(&shares) {
                 let mean = self.weight.abs() * terms.min(1.0);
-                gradient.push(want, (terms + mean) * (1.0 + spread + (s - largest).abs().min(100.0)));
+                let own = (terms + mean) * (1.0 + spread + (s - largest).abs().min(100.0));
+                gradient.push(want, own + self.weight.abs() * p / 2.0 * carried);
             }
         }
         vec![gradient, row_loss]

@@ -384,7 +384,7 @@ fn case(params: Tree, sizes: &[u32]) -> Case {
         data.row =
             vec![(0..rows).map(|r| reward(source.fork(2), r)).collect(), (0..rows).map(advantage).collect()];
         if params.op == Op::Weighted {
-            data.row.push((0..rows).map(|r| 0.25 + values::weight(source.fork(4), r)).collect());
+            data.row.push((0..rows).map(|r| values::weight(source.fork(4), r)).collect());
         }
     } else {
         for size in sizes {

@@ -6,22 +6,32 @@ use std::collections::BTreeMap;
 #[derive(Debug, Default)]
 struct Trie {
     children: BTreeMap<u32, Trie>,
+    /// Of the last response.
+    reward: f64,
     weighted: f64,
     magnitude: f64,
     weight: f64,
+    responses: usize,
 }
 
 impl Trie {
     fn insert(&mut self, tokens: &[u32], reward: f64, weight: f64) {
+        self.reward = reward;
         self.weighted += weight * reward;
         self.magnitude += (weight * reward).abs();
         self.weight += weight;
+        self.responses += 1;
         if let Some((token, rest)) = tokens.split_first() {
             self.children.entry(*token).or_default().insert(rest, reward, weight);
         }
     }
 
+    /// V with the magnitude of its terms. What one response alone passes is worth that response's reward, whatever its weight: the weighted
+    /// mean of one value.
     fn value(&self) -> Option<(f64, f64)> {
+        if self.responses == 1 {
+            return Some((self.reward, self.reward.abs()));
+        }
         (self.weight > 0.0).then(|| (self.weighted / self.weight, self.magnitude / self.weight))
     }
 }

@@ -1,0 +1,61 @@
+# The stages neon and races: programs that Debian's toolchain builds with its library sources. Read by .ci/run.
+
+# The NEON level, executed: an AArch64 program in QEMU, with Debian's library sources. The corpus and every recipe have the published
+# digests, a sample of each scalar function its bits and bounds.
+stage_neon() {
+    need_packages rustc-web cargo-web rust-web-src gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user
+    local machine=aarch64-unknown-linux-gnu built said threads vectors
+    built=$target/neon/$machine/release/digests
+    (
+        export RUSTC=/usr/bin/rustc RUSTC_BOOTSTRAP=1 CARGO_TARGET_DIR=$target/neon
+        export CARGO_PROFILE_RELEASE_DEBUG=0 CARGO_PROFILE_RELEASE_OPT_LEVEL=2
+        export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc
+        export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER=qemu-aarch64 QEMU_LD_PREFIX=/usr/aarch64-linux-gnu
+        # The same libraries for both, so that they are built once.
+        local cargo=(/usr/bin/cargo --quiet -Zbuild-std=std,panic_unwind,test)
+        "${cargo[@]}" build --release --target "$machine" -p lockstep-conformance --bin digests
+        "${cargo[@]}" test --release --target "$machine" -p lockstep-core --features std --test num_sample
+    )
+    vectors=$(aarch64-linux-gnu-objdump -d --no-show-raw-insn "$built" | grep -cE '\bfml[as]\s+v[0-9]+\.(4s|2d)' || true)
+    [ "$vectors" -gt 0 ] || die "no fused multiply-add on vectors in $built"
+    echo "$vectors fused multiply-adds on vectors"
+    said=$(qemu-aarch64 -L /usr/aarch64-linux-gnu "$built" neon) || die "$said"
+    echo "$said"
+    for threads in '1 thread' '2 threads'; do
+        grep -qE "\(neon, $threads\): corpus $(cat conformance/DIGEST), published" <<<"$said" || die "no digest of NEON with $threads"
+    done
+    # A comparison that could not fail would prove nothing: with subnormals as zeros, as a library built with -ffast-math leaves
+    # the processor.
+    aarch64-linux-gnu-gcc -shared -o "$scratch/flush.so" -x c - \
+        <<<'__attribute__((constructor)) static void flush(void) { __asm__("msr fpcr, %0" : : "r"(1ul << 24)); }'
+    said=$(qemu-aarch64 -L /usr/aarch64-linux-gnu -E LD_PRELOAD="$scratch/flush.so" "$built" neon) &&
+        die "subnormals as zeros were not noticed: $said"
+    grep -q 'corpus .*NOT the published one' <<<"$said" || die "no other digest with subnormals as zeros: $said"
+    echo "with subnormals as zeros: another digest, as it must be"
+}
+
+# ThreadSanitizer over the CPU backend: every op's cases on several threads without a report; a planted race is reported. One level, for the
+# rows of an op are shared between threads alike at all of them.
+stage_races() {
+    need_packages rustc-web cargo-web rust-web-src gcc libclang-rt-19-dev llvm-19
+    local machine=x86_64-unknown-linux-gnu level=${1:-avx2} built planted
+    local runtime=/usr/lib/llvm-19/lib/clang/19/lib/linux/libclang_rt.tsan-x86_64.a
+    built=$target/races/$machine/release/races
+    (
+        # Debian's rustc has no runtime of the detector, Debian's clang has. It wants to be before the C library, and whole.
+        export RUSTFLAGS="-Zsanitizer=thread -Zexternal-clangrt"
+        export RUSTC=/usr/bin/rustc RUSTC_BOOTSTRAP=1 CARGO_TARGET_DIR=$target/races
+        export CARGO_PROFILE_RELEASE_DEBUG=line-tables-only CARGO_PROFILE_RELEASE_OPT_LEVEL=1
+        /usr/bin/cargo rustc --release --quiet --target "$machine" -Zbuild-std=std,panic_unwind -p lockstep-conformance --bin races -- \
+            -Zpre-link-args="-Wl,--whole-archive $runtime -Wl,--no-whole-archive -Wl,--export-dynamic" -Clink-args="-lm -lc"
+    )
+    local -x TSAN_OPTIONS="halt_on_error=1 external_symbolizer_path=/usr/lib/llvm-19/bin/llvm-symbolizer"
+    for planted in planted-rows planted-pool; do
+        ! "$built" "$level" "$planted" >"$scratch/races.log" 2>&1 ||
+            die "$planted was not reported"
+        grep -q 'WARNING: ThreadSanitizer: data race' "$scratch/races.log" || { cat "$scratch/races.log"; die "$planted: no report"; }
+        echo "$planted: reported, as it must be"
+    done
+    "$built" "$level" >"$scratch/races.log" 2>&1 || { head -60 "$scratch/races.log"; die "a data race"; }
+    cat "$scratch/races.log"
+}

@@ -1,4 +1,4 @@
-# The stages neon and races: programs that Debian's toolchain builds with its library sources. Read by .ci/run.
+# The stages neon and races. Read by .ci/run.
 
 # The NEON level, executed: an AArch64 program in QEMU, with Debian's library sources. The corpus and every recipe have the published
 # digests, a sample of each scalar function its bits and bounds.
@@ -34,28 +34,15 @@ stage_neon() {
     echo "with subnormals as zeros: another digest, as it must be"
 }
 
-# ThreadSanitizer over the CPU backend: every op's cases on several threads without a report; a planted race is reported. One level, for the
-# rows of an op are shared between threads alike at all of them.
+# A race detector over the CPU backend: every op's cases, neighbouring rows on different threads, without a report; a planted race is reported.
+# One level, for the rows of an op are shared between threads alike at all of them; helgrind knows no AVX-512.
 stage_races() {
-    need_packages rustc-web cargo-web rust-web-src gcc libclang-rt-19-dev llvm-19
-    local machine=x86_64-unknown-linux-gnu level=${1:-avx2} built planted
-    local runtime=/usr/lib/llvm-19/lib/clang/19/lib/linux/libclang_rt.tsan-x86_64.a
-    built=$target/races/$machine/release/races
-    (
-        # Debian's rustc has no runtime of the detector, Debian's clang has. It wants to be before the C library, and whole.
-        export RUSTFLAGS="-Zsanitizer=thread -Zexternal-clangrt"
-        export RUSTC=/usr/bin/rustc RUSTC_BOOTSTRAP=1 CARGO_TARGET_DIR=$target/races
-        export CARGO_PROFILE_RELEASE_DEBUG=line-tables-only CARGO_PROFILE_RELEASE_OPT_LEVEL=1
-        /usr/bin/cargo rustc --release --quiet --target "$machine" -Zbuild-std=std,panic_unwind -p lockstep-conformance --bin races -- \
-            -Zpre-link-args="-Wl,--whole-archive $runtime -Wl,--no-whole-archive -Wl,--export-dynamic" -Clink-args="-lm -lc"
-    )
-    local -x TSAN_OPTIONS="halt_on_error=1 external_symbolizer_path=/usr/lib/llvm-19/bin/llvm-symbolizer"
-    for planted in planted-rows planted-pool; do
-        ! "$built" "$level" "$planted" >"$scratch/races.log" 2>&1 ||
-            die "$planted was not reported"
-        grep -q 'WARNING: ThreadSanitizer: data race' "$scratch/races.log" || { cat "$scratch/races.log"; die "$planted: no report"; }
-        echo "$planted: reported, as it must be"
-    done
-    "$built" "$level" >"$scratch/races.log" 2>&1 || { head -60 "$scratch/races.log"; die "a data race"; }
-    cat "$scratch/races.log"
+    need_packages valgrind
+    programs
+    local level=${1:-avx2} watch=(valgrind --tool=helgrind --history-level=approx --error-exitcode=9 --suppressions=.ci/helgrind.supp)
+    ! "${watch[@]}" "$target/release/races" "$level" planted >"$scratch/races.log" 2>&1 || die "the planted race was not reported"
+    grep -q 'Possible data race during write' "$scratch/races.log" || { cat "$scratch/races.log"; die "the planted race: no report"; }
+    echo "planted race: reported, as it must be"
+    "${watch[@]}" "$target/release/races" "$level" >"$scratch/races.log" 2>&1 || { head -80 "$scratch/races.log"; die "a data race"; }
+    grep -E '^[a-z0-9]+: |ERROR SUMMARY' "$scratch/races.log"
 }

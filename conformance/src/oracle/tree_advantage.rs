@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 struct Trie {
     children: BTreeMap<u32, Trie>,
     /// Of the last response.
-    reward: f64,
+    reward: Option<f64>,
     weighted: f64,
     magnitude: f64,
     weight: f64,
@@ -16,21 +16,23 @@ struct Trie {
 
 impl Trie {
     fn insert(&mut self, tokens: &[u32], reward: f64, weight: f64) {
-        self.reward = reward;
-        self.weighted += weight * reward;
-        self.magnitude += (weight * reward).abs();
-        self.weight += weight;
         self.responses += 1;
+        if !reward.is_nan() {
+            self.reward = Some(reward);
+            self.weighted += weight * reward;
+            self.magnitude += (weight * reward).abs();
+            self.weight += weight;
+        }
         if let Some((token, rest)) = tokens.split_first() {
             self.children.entry(*token).or_default().insert(rest, reward, weight);
         }
     }
 
-    /// V with the magnitude of its terms. What one response alone passes is worth that response's reward, whatever its weight: the weighted
-    /// mean of one value.
+    /// V with the magnitude of its terms. What one response alone passes, of all, is worth that response's reward, whatever its weight: the
+    /// weighted mean of one value.
     fn value(&self) -> Option<(f64, f64)> {
         if self.responses == 1 {
-            return Some((self.reward, self.reward.abs()));
+            return self.reward.map(|reward| (reward, reward.abs()));
         }
         (self.weight > 0.0).then(|| (self.weighted / self.weight, self.magnitude / self.weight))
     }
@@ -38,7 +40,7 @@ impl Trie {
 
 /// V(s_{t+1}) − V(s_t) of every token of every response of a group, with the magnitude of the two values; 0 where one is missing.
 ///
-/// A reward that is NaN is dropped first. With `pad`, responses go on as that token to the length of the longest.
+/// A reward that is NaN enters no value. With `pad`, responses go on as that token to the length of the longest.
 pub fn corrections(
     responses: &[Vec<u32>],
     rewards: &[f64],
@@ -47,7 +49,7 @@ pub fn corrections(
 ) -> Vec<Vec<(f64, f64)>> {
     let longest = responses.iter().map(Vec::len).max().unwrap_or(0);
     let mut root = Trie::default();
-    for (k, response) in responses.iter().enumerate().filter(|(k, _)| !rewards[*k].is_nan()) {
+    for (k, response) in responses.iter().enumerate() {
         let mut path = response.clone();
         if let Some(pad) = pad {
             path.resize(longest, pad);

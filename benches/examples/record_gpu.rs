@@ -5,6 +5,7 @@
 
 use lockstep_benches::{Inputs, OnGpu, all_on_gpu};
 use lockstep_gpu::{Driver, Error, Gpu};
+use std::time::Instant;
 
 const BATCHES: usize = 15;
 const LAUNCHES: u64 = 20;
@@ -35,8 +36,14 @@ fn main() {
         |i: usize, default: usize| std::env::args().nth(i).and_then(|s| s.parse().ok()).unwrap_or(default);
     let inputs = Inputs::new(number(1, 64 << 20), number(2, 4096));
     println!("op,device,tokens,ns_per_token,gb_per_s,fraction_of_copy");
-    let cuda = lockstep_cuda::open(0).and_then(|gpu| record(gpu, &inputs));
-    let rocm = lockstep_rocm::open(0).and_then(|gpu| record(gpu, &inputs));
+    // The driver, a context, the module with all entry points.
+    let opened = |api: &str, begun: Instant| {
+        eprintln!("{api}: opened in {:.1} ms", 1e3 * begun.elapsed().as_secs_f64())
+    };
+    let begun = Instant::now();
+    let cuda = lockstep_cuda::open(0).inspect(|_| opened("cuda", begun)).and_then(|gpu| record(gpu, &inputs));
+    let begun = Instant::now();
+    let rocm = lockstep_rocm::open(0).inspect(|_| opened("rocm", begun)).and_then(|gpu| record(gpu, &inputs));
     for (api, result) in [("cuda", &cuda), ("rocm", &rocm)] {
         if let Err(error) = result {
             eprintln!("{api}: {error}");

@@ -39,6 +39,7 @@ pub(crate) static VENDOR: Vendor = Vendor {
         failures: Vec::new(),
         quiet: false,
         approximate: None,
+        flip: None,
     },
     version,
     load: program,

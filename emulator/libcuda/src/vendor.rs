@@ -37,6 +37,7 @@ pub(crate) static VENDOR: Vendor = Vendor {
         failures: Vec::new(),
         quiet: false,
         approximate: None,
+        flip: None,
     },
     version: |major, minor| (major * 1000 + minor * 10).cast_signed(),
     load: program,

@@ -47,6 +47,8 @@ pub struct Memory {
     epoch: u64,
     team: u64,
     trace: Option<Trace>,
+    /// Stores until one is wrong; 0 where none is to be.
+    until_flip: u64,
 }
 
 impl Memory {
@@ -68,7 +70,13 @@ impl Memory {
             epoch: 1,
             team: 0,
             trace: None,
+            until_flip: 0,
         }
+    }
+
+    /// The same with one wrong store: the nth from 1 stores its value with the lowest bit flipped.
+    pub fn with_flipped(self, nth: Option<u64>) -> Memory {
+        Memory { until_flip: nth.unwrap_or(0), ..self }
     }
 
     /// Bytes of the device.
@@ -321,8 +329,12 @@ impl View<'_> {
 
     /// Stores `N` bytes (1, 2, 4, 8 or 16).
     #[inline]
-    pub fn store<const N: usize>(&mut self, address: u64, value: [u8; N]) -> Result<(), FaultKind> {
+    pub fn store<const N: usize>(&mut self, address: u64, mut value: [u8; N]) -> Result<(), FaultKind> {
         aligned(Access::Store, address, N)?;
+        if self.memory.until_flip > 0 {
+            self.memory.until_flip -= 1;
+            value[0] ^= u8::from(self.memory.until_flip == 0);
+        }
         let who = self.who;
         let (allocation, offset) = self.memory.range(Access::Store, address, N as u64)?;
         let (block, at) = allocation.block(offset);

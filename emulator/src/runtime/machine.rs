@@ -64,7 +64,7 @@ impl Machine {
     /// A machine of these settings.
     pub fn new(vendor: &'static Vendor, settings: Settings, host: Box<dyn Host>) -> Machine {
         let device = |number| {
-            let memory = Memory::of_device(number, settings.memory);
+            let memory = Memory::of_device(number, settings.memory).with_flipped(settings.flip);
             Mutex::new(Device::new(vendor.codes, memory, settings.quiet))
         };
         let mut failures = Failures::default();

@@ -30,6 +30,8 @@ pub struct Settings {
     pub quiet: bool,
     /// What a manual leaves open (the last bits of reciprocals and roots, NaN) is drawn from this seed; without one it is exact.
     pub approximate: Option<u64>,
+    /// Which store of a device, from 1, has its lowest bit wrong: what a check must see.
+    pub flip: Option<u64>,
 }
 
 impl Settings {
@@ -64,6 +66,7 @@ impl Settings {
             "lacks" => self.lacks.push(value.to_owned()),
             "fail" => self.failures.push(value.parse()?),
             "quiet" => self.quiet = true,
+            "flip" => self.flip = Some(number(value)?),
             "approximate" => self.approximate = Some(number(value)?),
             _ => return Err("no such key".to_owned()),
         }

@@ -89,6 +89,7 @@ static VENDOR: Vendor = Vendor {
         failures: Vec::new(),
         quiet: true,
         approximate: None,
+        flip: None,
     },
     version: |major, minor| (major * 10 + minor) as i32,
     load: |image, _| if image == b"double" { Ok(Arc::new(Double)) } else { Err("line 1: no".into()) },

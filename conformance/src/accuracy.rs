@@ -94,7 +94,7 @@ impl Measured {
             let blind = doubtful > 0 && doubtful == output.len();
             for (sum, more) in [
                 (&mut tally.elements, [output.len(), doubtful]),
-                (&mut tally.cases, [usize::from(output.len() > 0), usize::from(blind)]),
+                (&mut tally.cases, [usize::from(!output.is_empty()), usize::from(blind)]),
             ] {
                 *sum = [sum[0] + more[0], sum[1] + more[1]];
             }

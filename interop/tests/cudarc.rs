@@ -143,7 +143,7 @@ fn raw_addresses_and_alarms() -> Result<()> {
                 let memory = || -> Out<'_, u8> { view_mut(memory, bytes) };
                 let columns = Views { logp: Some(logp), ..uploaded.views(&mut on)? };
                 plan.enqueue(&on, &columns, None, memory())?;
-                let said = plan.alarms(&on, memory()).map_err(|error| error.to_string());
+                let said = plan.alarms(&on, *memory()).map_err(|error| error.to_string());
                 assert_eq!(said.is_err(), bad, "{said:?}");
             }
         }

@@ -220,7 +220,6 @@ fn on_host(cpu: &Cpu) {
         };
         assert_eq!(lockstep_core::op::Kernel::check_bounds(&kernel), Ok(()));
         cpu.rows(&kernel, n - 2..n);
-        drop(kernel);
         let gates: Vec<u32> = gates[(n - 2) * K..].iter().map(|gate| gate.to_bits()).collect();
         (chosen[(n - 2) * K..].to_vec(), gates)
     };
@@ -236,7 +235,6 @@ fn on_host(cpu: &Cpu) {
         let kernel =
             CheckValues { values: In::new(&values), mask, domain, first_fault: Out::new(&mut report) };
         cpu.rows(&kernel, fault / BLOCK..fault / BLOCK + 1);
-        drop(kernel);
         assert_eq!(first_fault(&report), Some(fault), "{}: check_values", cpu.level());
     }
 }

@@ -4,7 +4,7 @@
 # an interrupted night goes on; --again forgets. All records of the commit become the table in docs/night.md.
 #
 # MINUTES (480) are what drawing takes: half for the fuzz targets, a quarter for random cases of emulated devices. The rest has no
-# length to choose: every input of every scalar function (about an hour on two cores), sanitizers, mutants.
+# length to choose: every input of every scalar function, NEON, races.
 
 # The parts, a line each, and what runs them: part_KIND NAME, whose last line of output is its figures.
 night_parts() {
@@ -14,7 +14,7 @@ night_parts() {
     for name in $(cargo fuzz list); do echo "fuzz $name"; done
     echo "emulated devices"
     echo "checked tests"
-    for name in capi neon races mutants; do
+    for name in capi neon races; do
         ! known "$name" || echo "stage $name"
     done
 }
@@ -24,12 +24,7 @@ part_fuzz() { stage_fuzz "$fuzz_seconds" "$1"; }
 part_emulated() { stage_emulated "$emulated_seconds" --cases 5000; }
 # Every test with overflow checks and debug assertions.
 part_checked() { cargo test --workspace --profile release-checked; }
-part_stage() {
-    case $1 in
-        mutants) stage_mutants all ;;
-        *) "stage_$1" ;;
-    esac
-}
+part_stage() { "stage_$1"; }
 
 # The lines of a part's output that hold its figures.
 part_figures() {

@@ -13,6 +13,7 @@ pub mod divisions;
 pub mod emulate;
 pub mod gfx942;
 pub mod ir;
+pub mod mutants;
 pub mod layers;
 pub mod ptx;
 pub mod resources;

@@ -1,0 +1,258 @@
+//! The copy of the repository in which `core` holds all of its changes.
+
+use super::points::{self, Place};
+use super::rewrite::{Written, rewrite};
+use crate::toolchain::output;
+use anyhow::{Context, Result, bail};
+use serde::Deserialize;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Folders and files of `core/src` that hold no formula, or none that conformance's cases reach: launching, memory and lanes; host
+/// code that has tests of its own.
+const LEFT_OUT: [&str; 8] =
+    ["op/", "team/", "ragged/", "random/", "schedule/", "error.rs", "lib.rs", "num/settle.rs"];
+
+/// One change of one place.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Mutant {
+    /// File below `core/src`.
+    pub file: String,
+    /// Line, from 1.
+    pub line: usize,
+    /// Column, from 1.
+    pub column: usize,
+    /// Function, change and number: what it keeps when code moves.
+    pub name: String,
+    /// By which it is chosen, from 1; another one in each build.
+    pub id: u32,
+}
+
+impl Mutant {
+    /// File and name.
+    pub fn key(&self) -> String {
+        format!("{} {}", self.file, self.name)
+    }
+}
+
+/// The built copy.
+pub struct Built {
+    /// Every change that compiles.
+    pub mutants: Vec<Mutant>,
+    /// How many do not.
+    pub dropped: usize,
+    /// Programs by name: `mutants`, `all`, `lockstep_core`, `num_sample`.
+    pub programs: BTreeMap<String, PathBuf>,
+}
+
+struct Source {
+    file: String,
+    text: String,
+    places: Vec<Place>,
+    names: Vec<Vec<String>>,
+    ids: Vec<Vec<u32>>,
+}
+
+/// Copies the repository at `root` to `folder/tree`, changes and builds it.
+pub fn build(root: &Path, folder: &Path) -> Result<Built> {
+    let tree = folder.join("tree");
+    let files = output(Command::new("git").current_dir(root).args(["ls-files", "-co", "--exclude-standard"]))?;
+    let mut sources = Vec::new();
+    for file in files.lines() {
+        let Ok(bytes) = fs::read(root.join(file)) else { continue };
+        let formula = file
+            .strip_prefix("core/src/")
+            .filter(|file| file.ends_with(".rs") && !LEFT_OUT.iter().any(|left| file.starts_with(left)));
+        if let Some(file) = formula {
+            sources.push(source(file, String::from_utf8(bytes)?)?);
+        } else if file == "core/src/lib.rs" {
+            let text = String::from_utf8(bytes)?;
+            write(&tree.join(file), (text + "\n#[doc(hidden)]\npub mod mutant;\n").as_bytes())?;
+        } else if file.starts_with("cpu-ref/src/") {
+            // Plain alone, as on a processor that nobody knows.
+            let text = String::from_utf8(bytes)?;
+            let text = ["x86_64", "aarch64"]
+                .iter()
+                .fold(text, |text, arch| text.replace(&format!("target_arch = \"{arch}\""), "any()"));
+            write(&tree.join(file), text.as_bytes())?;
+        } else {
+            write(&tree.join(file), &bytes)?;
+        }
+    }
+    write(&tree.join("conformance/examples/mutants.rs"), include_bytes!("worker.rs.txt"))?;
+    let all: usize = sources.iter().flat_map(|source| &source.names).map(Vec::len).sum();
+    number(&mut sources, &BTreeSet::new());
+    let mut bad = BTreeSet::new();
+    for round in 1.. {
+        let count = number(&mut sources, &bad);
+        let written = write_sources(&tree, &sources, count)?;
+        let refused = refused(&tree, folder, &sources, &written)?;
+        if refused.is_empty() {
+            break;
+        }
+        println!("mutants: round {round}: {} places do not compile", refused.len());
+        if round == 12 {
+            bail!("places that do not compile are found again and again");
+        }
+        bad.extend(refused);
+    }
+    let mutants = mutants(&sources);
+    let programs = programs(&tree, folder)?;
+    Ok(Built { dropped: all - mutants.len(), mutants, programs })
+}
+
+fn source(file: &str, text: String) -> Result<Source> {
+    let places = points::places(&text).with_context(|| file.to_owned())?;
+    let names = points::names(&places);
+    let ids = names.iter().map(|names| vec![0; names.len()]).collect();
+    Ok(Source { file: file.to_owned(), text, places, names, ids })
+}
+
+/// Gives every change its number, except at places that do not compile; how many there are.
+fn number(sources: &mut [Source], bad: &BTreeSet<(usize, usize)>) -> u32 {
+    let mut last = 0;
+    for (s, source) in sources.iter_mut().enumerate() {
+        for (p, ids) in source.ids.iter_mut().enumerate() {
+            for id in ids {
+                last += u32::from(!bad.contains(&(s, p)));
+                *id = if bad.contains(&(s, p)) { 0 } else { last };
+            }
+        }
+    }
+    last
+}
+
+fn mutants(sources: &[Source]) -> Vec<Mutant> {
+    let mut all = Vec::new();
+    for source in sources {
+        for ((place, names), ids) in source.places.iter().zip(&source.names).zip(&source.ids) {
+            for (name, &id) in names.iter().zip(ids).filter(|(_, id)| **id > 0) {
+                let (line, column) = place.at;
+                all.push(Mutant { file: source.file.clone(), line, column, name: name.clone(), id });
+            }
+        }
+    }
+    all
+}
+
+/// The files of core; for each, where its places came to stand.
+fn write_sources(tree: &Path, sources: &[Source], count: u32) -> Result<Vec<Vec<Written>>> {
+    let hook = include_str!("hook.rs.txt").replace("COUNT", &(count + 1).to_string());
+    write(&tree.join("core/src/mutant.rs"), hook.as_bytes())?;
+    let mut all = Vec::new();
+    for source in sources {
+        let (text, written) = rewrite(&source.text, &source.places, &source.ids);
+        write(&tree.join("core/src").join(&source.file), text.as_bytes())?;
+        all.push(written);
+    }
+    Ok(all)
+}
+
+/// Leaves a file that is so already as it is: cargo looks at times.
+fn write(path: &Path, bytes: &[u8]) -> Result<()> {
+    if fs::read(path).is_ok_and(|old| old == bytes) {
+        return Ok(());
+    }
+    if let Some(folder) = path.parent() {
+        fs::create_dir_all(folder)?;
+    }
+    fs::write(path, bytes).with_context(|| path.display().to_string())
+}
+
+/// Cargo in the copy. Fast to build and without line numbers.
+fn cargo(tree: &Path, folder: &Path, words: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO"));
+    command
+        .current_dir(tree)
+        .env("CARGO_TARGET_DIR", folder.join("build"))
+        .env("CARGO_PROFILE_RELEASE_DEBUG", "0")
+        .env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "1")
+        .env("RUSTFLAGS", "--cap-lints=allow")
+        .args(words)
+        .args(["--release", "--quiet", "--message-format=json"]);
+    command
+}
+
+#[derive(Deserialize)]
+struct Message {
+    reason: String,
+    message: Option<Diagnostic>,
+    target: Option<Target>,
+    executable: Option<PathBuf>,
+}
+
+#[derive(Deserialize)]
+struct Target {
+    name: String,
+}
+
+#[derive(Deserialize)]
+struct Diagnostic {
+    level: String,
+    spans: Vec<Span>,
+    rendered: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Span {
+    file_name: String,
+    byte_start: usize,
+    byte_end: usize,
+    is_primary: bool,
+}
+
+fn messages(text: &str) -> impl Iterator<Item = Message> {
+    text.lines().filter_map(|line| serde_json::from_str(line).ok())
+}
+
+/// The places that hold an error of the compiler: source and place.
+fn refused(
+    tree: &Path,
+    folder: &Path,
+    sources: &[Source],
+    written: &[Vec<Written>],
+) -> Result<BTreeSet<(usize, usize)>> {
+    let words = ["check", "--locked", "-p", "lockstep-core", "--features", "std"];
+    let done = cargo(tree, folder, &words).output()?;
+    let mut refused = BTreeSet::new();
+    for message in messages(&String::from_utf8_lossy(&done.stdout)) {
+        let Some(error) = message.message.filter(|message| message.level == "error") else { continue };
+        let mut blamed = false;
+        for span in error.spans.iter().filter(|span| span.is_primary) {
+            let file = span.file_name.strip_prefix("core/src/");
+            let Some(s) = sources.iter().position(|source| Some(&source.file[..]) == file) else { continue };
+            let around = |w: &&Written| w.bytes.start <= span.byte_start && span.byte_end <= w.bytes.end;
+            let innermost = written[s].iter().filter(around).min_by_key(|w| w.bytes.len());
+            blamed |= innermost.is_some();
+            refused.extend(innermost.map(|w| (s, w.place)));
+        }
+        if !blamed && !error.spans.is_empty() {
+            bail!("the changed core does not compile:\n{}", error.rendered.unwrap_or_default());
+        }
+    }
+    if refused.is_empty() && !done.status.success() {
+        bail!("cargo check of the changed core:\n{}", String::from_utf8_lossy(&done.stderr));
+    }
+    Ok(refused)
+}
+
+/// Builds what checks, and finds it.
+fn programs(tree: &Path, folder: &Path) -> Result<BTreeMap<String, PathBuf>> {
+    let of = ["--locked", "-p", "lockstep-core", "-p", "lockstep-conformance"];
+    let tests = ["test", "--no-run", "--lib", "--test", "num_sample", "--test", "all"];
+    let mut found = BTreeMap::new();
+    for words in [&["build", "--example", "mutants"][..], &tests] {
+        let done = cargo(tree, folder, &[words, &of].concat()).output()?;
+        let text = String::from_utf8_lossy(&done.stdout);
+        if !done.status.success() {
+            let errors: Vec<String> = messages(&text).filter_map(|m| m.message?.rendered).collect();
+            let said = String::from_utf8_lossy(&done.stderr).into_owned();
+            bail!("the copy does not build:\n{}\n{said}", errors.join("\n"));
+        }
+        let built = messages(&text).filter(|message| message.reason == "compiler-artifact");
+        found.extend(built.filter_map(|message| Some((message.target?.name, message.executable?))));
+    }
+    Ok(found)
+}

@@ -25,8 +25,8 @@ enum Command {
     Layers,
     /// Fail when `core` divides floats with `/` in what may run on a GPU
     Divisions,
-    /// Change formulas of core one by one: docs/mutants.md
-    Mutants,
+    /// Change the formulas of core one by one; fail when a change passes every check: docs/mutants.md
+    Mutants(xtask::mutants::Options),
     /// Run a program on the emulated driver libraries: docs/emulator.md
     Emulate {
         /// Take conformance's example as `cargo test --workspace --release` has built it
@@ -47,7 +47,7 @@ fn main() -> ExitCode {
             Command::Artifacts { check } => xtask::artifacts::run(&root, check),
             Command::Layers => xtask::layers::run(&root),
             Command::Divisions => xtask::divisions::run(&root),
-            Command::Mutants => xtask::mutants::run(&root),
+            Command::Mutants(options) => xtask::mutants::run(&root, &options),
             Command::Emulate { built, backend, words } => {
                 xtask::emulate::run(&root, backend.as_deref(), &words, built)
             }

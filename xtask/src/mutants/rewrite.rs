@@ -24,8 +24,13 @@ struct Edit {
 pub fn rewrite(text: &str, places: &[Place], ids: &[Vec<u32>]) -> (String, Vec<Written>) {
     let mut edits = Vec::new();
     for (i, (place, ids)) in places.iter().zip(ids).enumerate() {
-        let live: Vec<(&str, u32)> =
-            place.becomes.iter().map(String::as_str).zip(ids.iter().copied()).filter(|(_, id)| *id > 0).collect();
+        let live: Vec<(&str, u32)> = place
+            .becomes
+            .iter()
+            .map(String::as_str)
+            .zip(ids.iter().copied())
+            .filter(|(_, id)| *id > 0)
+            .collect();
         if !live.is_empty() {
             edits.extend(place_edits(text, i, place, &live));
         }
@@ -68,7 +73,8 @@ fn place_edits(text: &str, number: usize, place: &Place, live: &[(&str, u32)]) -
     let Bytes { start, end } = place.bytes;
     let size = (end - start) as isize;
     // Of two places that begin at one byte the larger is the outer one; so it is where they end.
-    let begin = |to: usize, text: String| Edit { bytes: start..to, order: (BEGIN, -size), text, place: Some(number) };
+    let begin =
+        |to: usize, text: String| Edit { bytes: start..to, order: (BEGIN, -size), text, place: Some(number) };
     let finish = |text: String| Edit { bytes: end..end, order: (END, size), text, place: Some(number) };
     let part = |from: usize, to: usize, text: &str| Edit {
         bytes: from..to,
@@ -161,7 +167,14 @@ mod tests {
         let ids: Vec<Vec<u32>> = places
             .iter()
             .map(|place| {
-                place.becomes.iter().map(|_| { id += 1; id }).collect()
+                place
+                    .becomes
+                    .iter()
+                    .map(|_| {
+                        id += 1;
+                        id
+                    })
+                    .collect()
             })
             .collect();
         let (out, written) = rewrite(text, &places, &ids);

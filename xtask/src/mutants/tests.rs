@@ -1,0 +1,177 @@
+//! Tests as checks: what each comes upon, and whether one fails under a change.
+
+use super::tree::Built;
+use anyhow::{Context, Result};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+/// Programs of tests, the quick ones first, with the folder that they run in.
+const PROGRAMS: [(&str, &str); 3] =
+    [("lockstep_core", "core"), ("num_sample", "core"), ("all", "conformance")];
+/// A test that takes longer checks no change.
+const LONGEST: Duration = Duration::from_secs(15);
+/// Tests against one change take about so long together; the quick ones are run.
+const TOGETHER: f64 = 60.0;
+/// What a test says when only recorded bits differ: that alone catches nothing.
+const RECORDED: &str = "are not the published ones";
+
+/// A test that passes without a change.
+#[derive(Clone, Debug)]
+pub struct Test {
+    /// Index into the programs.
+    pub program: usize,
+    /// Its name.
+    pub name: String,
+    /// How long it takes.
+    pub seconds: f64,
+    /// What it comes upon.
+    pub reaches: BTreeSet<u32>,
+}
+
+/// Waits for at most so long; `None`: it was ended.
+pub fn wait(mut child: Child, limit: Duration) -> Option<bool> {
+    let start = Instant::now();
+    loop {
+        match child.try_wait() {
+            Ok(Some(status)) => return Some(status.success()),
+            Ok(None) if start.elapsed() < limit => std::thread::sleep(Duration::from_millis(5)),
+            _ => {
+                let _ = child.kill();
+                let _ = child.wait();
+                return None;
+            }
+        }
+    }
+}
+
+fn command(built: &Built, folder: &Path, program: usize, mutant: &str) -> Option<Command> {
+    let (name, within) = PROGRAMS[program];
+    let mut command = Command::new(built.programs.get(name)?);
+    command.current_dir(folder.join("tree").join(within)).env("LOCKSTEP_MUTANT", mutant).stdin(Stdio::null());
+    Some(command)
+}
+
+/// Every test that passes in time, with what it comes upon; kept in `folder` for the programs that it was found with.
+pub fn tests(built: &Built, folder: &Path, stamp: &str) -> Result<Vec<Test>> {
+    let kept = folder.join(format!("tests-{stamp}.tsv"));
+    if let Ok(text) = fs::read_to_string(&kept) {
+        return text.lines().map(|line| read(line).context("a line of the tests")).collect();
+    }
+    let mut waiting = Vec::new();
+    for program in 0..PROGRAMS.len() {
+        let Some(mut command) = command(built, folder, program, "0") else { continue };
+        let list = command.args(["--list", "--format", "terse"]).output()?;
+        let list = String::from_utf8_lossy(&list.stdout).into_owned();
+        waiting
+            .extend(list.lines().filter_map(|line| Some((program, line.strip_suffix(": test")?.to_owned()))));
+    }
+    let (all, waiting, found) = (waiting.len(), Mutex::new(waiting), Mutex::new(Vec::new()));
+    std::thread::scope(|scope| {
+        for worker in 0..2 {
+            let (waiting, found) = (&waiting, &found);
+            let trace = folder.join(format!("trace-{worker}"));
+            scope.spawn(move || {
+                loop {
+                    let Some((program, name)) = waiting.lock().expect("no panic").pop() else { break };
+                    if let Some(test) = traced(built, folder, &trace, program, &name) {
+                        found.lock().expect("no panic").push(test);
+                    }
+                }
+            });
+        }
+    });
+    let mut found = found.into_inner().expect("no panic");
+    found.sort_by(|a, b| (a.program, a.seconds).partial_cmp(&(b.program, b.seconds)).expect("numbers"));
+    println!("mutants: {} of {all} tests pass within {LONGEST:?}", found.len());
+    let lines: Vec<String> = found.iter().map(write).collect();
+    fs::write(&kept, lines.concat())?;
+    Ok(found)
+}
+
+fn traced(built: &Built, folder: &Path, trace: &PathBuf, program: usize, name: &str) -> Option<Test> {
+    let _ = fs::remove_file(trace);
+    let mut command = command(built, folder, program, &format!("trace:{}", trace.display()))?;
+    command.args(["--exact", name, "--test-threads=1"]).stdout(Stdio::null()).stderr(Stdio::null());
+    let start = Instant::now();
+    let passed = wait(command.spawn().ok()?, LONGEST);
+    if passed != Some(true) {
+        println!(
+            "mutants: left out: {name} ({})",
+            if passed.is_none() { "slow" } else { "fails on the copy" }
+        );
+        return None;
+    }
+    let reaches = fs::read_to_string(trace).unwrap_or_default();
+    let reaches: BTreeSet<u32> = reaches.lines().filter_map(|line| line.parse().ok()).collect();
+    let seconds = start.elapsed().as_secs_f64();
+    (!reaches.is_empty()).then(|| Test { program, name: name.to_owned(), seconds, reaches })
+}
+
+fn write(test: &Test) -> String {
+    let reaches: Vec<String> = test.reaches.iter().map(u32::to_string).collect();
+    format!("{}\t{}\t{:.3}\t{}\n", test.program, test.name, test.seconds, reaches.join(" "))
+}
+
+fn read(line: &str) -> Option<Test> {
+    let mut parts = line.split('\t');
+    let (program, name) = (parts.next()?.parse().ok()?, parts.next()?.to_owned());
+    let seconds = parts.next()?.parse().ok()?;
+    let reaches = parts.next()?.split(' ').filter_map(|id| id.parse().ok()).collect();
+    Some(Test { program, name, seconds, reaches })
+}
+
+/// The test that fails under the change, or how many did not.
+pub fn caught(
+    built: &Built,
+    folder: &Path,
+    tests: &[Test],
+    id: u32,
+    log: &Path,
+) -> Result<std::result::Result<String, usize>> {
+    let (mut total, mut batches) = (0.0, BTreeMap::<(usize, bool), (Vec<&str>, f64)>::new());
+    for test in tests.iter().filter(|test| test.reaches.contains(&id)) {
+        total += test.seconds;
+        if total > TOGETHER {
+            break;
+        }
+        let batch = batches.entry((test.program, test.seconds > 0.5)).or_default();
+        batch.0.push(&test.name);
+        batch.1 += test.seconds;
+    }
+    let mut passed = 0;
+    for ((program, _), (names, seconds)) in batches {
+        let Some(mut command) = command(built, folder, program, &id.to_string()) else { continue };
+        command.arg("--exact").args(&names).arg("--test-threads=1");
+        let out = fs::File::create(log)?;
+        command.stderr(Stdio::null()).stdout(out);
+        let ended = wait(command.spawn()?, Duration::from_secs_f64(10.0 + 6.0 * seconds));
+        if ended == Some(true) {
+            passed += names.len();
+            continue;
+        }
+        let said = String::from_utf8_lossy(&fs::read(log)?).into_owned();
+        if ended.is_none() {
+            return Ok(Ok(format!("{}: no end", PROGRAMS[program].0)));
+        }
+        match failed(&said) {
+            Some(name) => return Ok(Ok(format!("{}: {name}", PROGRAMS[program].0))),
+            // Stopped in the middle: not even a panic.
+            None if !said.contains("test result") => {
+                return Ok(Ok(format!("{}: aborted", PROGRAMS[program].0)));
+            }
+            None => passed += names.len(),
+        }
+    }
+    Ok(Err(passed))
+}
+
+/// The first test that failed for another reason than recorded bits.
+fn failed(said: &str) -> Option<String> {
+    let sections = said.split("\n---- ").skip(1);
+    let failed = sections.filter(|section| !section.contains(RECORDED));
+    failed.filter_map(|section| Some(section.split_once(" stdout")?.0.to_owned())).next()
+}

@@ -1,4 +1,4 @@
-# The stages neon and races. Read by .ci/run.
+# The stages neon, races and mutants. Read by .ci/run.
 
 # The NEON level, executed: an AArch64 program in QEMU, with Debian's library sources. The corpus and every recipe have the published
 # digests, a sample of each scalar function its bits and bounds.
@@ -46,3 +46,6 @@ stage_races() {
     "${watch[@]}" "$target/release/races" "$level" >"$scratch/races.log" 2>&1 || { head -80 "$scratch/races.log"; die "a data race"; }
     grep -E '^[a-z0-9]+: |ERROR SUMMARY' "$scratch/races.log"
 }
+
+# Changes of core's formulas, each of which a check must catch: a fixed sample. All of them: `cargo xtask mutants`, docs/mutants.md.
+stage_mutants() { cargo xtask mutants --sample "${1:-120}"; }

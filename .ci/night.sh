@@ -3,8 +3,8 @@
 # A part that passes leaves a record in target/night: its commit, figures, seconds and date. The next run of the same commit skips it, so that
 # an interrupted night goes on; --again forgets. All records of the commit become the table in docs/night.md.
 #
-# MINUTES (480) are what drawing takes: half for the fuzz targets, a quarter for random cases of emulated devices. The rest has no
-# length to choose: every input of every scalar function, NEON, races.
+# MINUTES (480) are what drawing takes: half for the fuzz targets, one on each core, a quarter for random cases on emulated devices.
+# The rest has no length to choose: every input of every scalar function, all mutants, NEON, races.
 
 # The parts, a line each, and what runs them: part_KIND NAME, whose last line of output is its figures.
 night_parts() {
@@ -14,9 +14,8 @@ night_parts() {
     for name in $(cargo fuzz list); do echo "fuzz $name"; done
     echo "emulated devices"
     echo "checked tests"
-    for name in capi neon races; do
-        ! known "$name" || echo "stage $name"
-    done
+    for name in capi neon races; do echo "stage $name"; done
+    echo "mutants core"
 }
 
 part_scalar() { "$target/release/examples/exhaustive" "$1"; }
@@ -25,6 +24,7 @@ part_emulated() { stage_emulated "$emulated_seconds" --cases 5000; }
 # Every test with overflow checks and debug assertions.
 part_checked() { cargo test --workspace --profile release-checked; }
 part_stage() { "stage_$1"; }
+part_mutants() { cargo xtask mutants; }
 
 # The lines of a part's output that hold its figures.
 part_figures() {
@@ -36,6 +36,7 @@ part_figures() {
                 /^total/ { printf "%d to %d cases an op, %s; ", least, most, $0; least = most = 0 }' "$2" ;;
         checked) awk '/^test result: ok/ { n += $4 } END { print n " tests with overflow checks and debug assertions" }' "$2" ;;
         stage) tail -1 "$2" ;;
+        mutants) grep ' changes tried: ' "$2" | sed 's/ Of those that passed.*//' ;;
     esac
 }
 
@@ -58,8 +59,32 @@ night_table() {
     } >docs/night.md
 }
 
+night_done() { [ "$(sed -n 2p "$records/$1-$2.done" 2>/dev/null)" = "$commit" ]; }
+
+# Runs one part, unless it is done, and records its figures.
+night_part() {
+    local kind=$1 name=$2 log=$records/$1-$2.log begun=$SECONDS code figures
+    if night_done "$kind" "$name"; then
+        echo "$kind $name: done for this commit"
+        return
+    fi
+    # A shell of its own: a part that fails does not end the night, and `set -e` holds in it.
+    set +e
+    (set -e; "part_$kind" "$name") >"$log" 2>&1
+    code=$?
+    set -e
+    if [ $code -ne 0 ]; then
+        echo "$kind $name: FAILED after $((SECONDS - begun)) s, see $log"
+        return
+    fi
+    figures=$(part_figures "$kind" "$log")
+    echo "$kind $name: $figures"
+    printf '%s\n' "$kind $name" "$commit" \
+        "| $kind $name | ${figures//|/,} | $((SECONDS - begun)) | $(date +%F) |" >"$records/$kind-$name.done"
+}
+
 stage_night() {
-    local minutes=480 word kind name begun record log figures failed=()
+    local minutes=480 word kind name failed=()
     local records=$target/night commit fuzz_seconds emulated_seconds
     for word in "$@"; do
         case $word in
@@ -74,31 +99,24 @@ stage_night() {
     command -v cargo-fuzz >/dev/null || cargo install --quiet --locked cargo-fuzz --version 0.13.2
     programs
     night_parts >"$scratch/parts"
-    fuzz_seconds=$((minutes * 30 / $(grep -c '^fuzz ' "$scratch/parts")))
+    fuzz_seconds=$((minutes * 30 * $(nproc) / $(grep -c '^fuzz ' "$scratch/parts")))
     emulated_seconds=$((minutes * 15))
     while read -r kind name <&3; do
-        record=$records/$kind-$name.done log=$records/$kind-$name.log
-        if [ "$(sed -n 2p "$record" 2>/dev/null)" = "$commit" ]; then
-            echo "$kind $name: done for this commit"
-            continue
+        # A fuzz target has one thread, all others use every core.
+        if [ "$kind" = fuzz ]; then
+            [ "$(jobs -rp | wc -l)" -lt "$(nproc)" ] || wait -n || true
+            night_part "$kind" "$name" &
+        else
+            wait
+            night_part "$kind" "$name"
         fi
-        begun=$SECONDS
-        # A shell of its own: a part that fails does not end the night, and `set -e` holds in it.
-        set +e
-        (set -e; "part_$kind" "$name") >"$log" 2>&1
-        word=$?
-        set -e
-        if [ $word -ne 0 ]; then
-            echo "$kind $name: FAILED after $((SECONDS - begun)) s, see $log"
-            failed+=("$kind $name")
-            continue
-        fi
-        figures=$(part_figures "$kind" "$log")
-        echo "$kind $name: $figures"
-        printf '%s\n' "$kind $name" "$commit" \
-            "| $kind $name | ${figures//|/,} | $((SECONDS - begun)) | $(date +%F) |" >"$record"
         night_table
     done 3<"$scratch/parts"
+    wait
+    night_table
+    while read -r kind name; do
+        night_done "$kind" "$name" || failed+=("$kind $name")
+    done <"$scratch/parts"
     [ ${#failed[@]} -eq 0 ] || die "parts that failed: ${failed[*]}"
     echo "docs/night.md: $(grep -c '^| [a-z]* ' docs/night.md) parts"
 }

@@ -4,12 +4,12 @@
 //! of the repository with them, once. [`run`] turns them on one after the other, against the oracle's cases and then [`tests`].
 //! [`report`] counts, and knows the reasons why a change may pass.
 
-pub mod points;
-pub mod report;
-pub mod rewrite;
-pub mod run;
-pub mod tests;
-pub mod tree;
+mod points;
+mod report;
+mod rewrite;
+mod run;
+mod tests;
+mod tree;
 
 use anyhow::{Context, Result, bail};
 use std::collections::BTreeMap;

@@ -8,11 +8,11 @@ use syn::visit::{self, Visit};
 use syn::{Attribute, BinOp, Expr, ExprLit, ImplItemFn, ItemFn, ItemImpl, ItemMod, Lit, UnOp};
 
 /// Bytes of a file.
-pub type Bytes = Range<usize>;
+pub(super) type Bytes = Range<usize>;
 
 /// What stands at a place, by the bytes of its parts.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Site {
+pub(super) enum Site {
     /// `l op r`, both computed.
     Values { left: Bytes, right: Bytes },
     /// `l op r` of whatever can be compared.
@@ -33,23 +33,23 @@ pub enum Site {
 
 /// A place that can be changed.
 #[derive(Clone, Debug)]
-pub struct Place {
+pub(super) struct Place {
     /// All of its bytes.
-    pub bytes: Bytes,
+    pub(super) bytes: Bytes,
     /// What stands there.
-    pub site: Site,
+    pub(super) site: Site,
     /// What it is, as written: `+`, `0.5`, `min`.
-    pub is: String,
+    pub(super) is: String,
     /// What it can become.
-    pub becomes: Vec<String>,
+    pub(super) becomes: Vec<String>,
     /// The function that it is in: `Token::compute`.
-    pub function: String,
+    pub(super) function: String,
     /// Line and column, from 1.
-    pub at: (usize, usize),
+    pub(super) at: (usize, usize),
 }
 
 /// Every place of a file.
-pub fn places(text: &str) -> Result<Vec<Place>> {
+pub(super) fn places(text: &str) -> Result<Vec<Place>> {
     let file = syn::parse_file(text).context("does not parse")?;
     let mut finder = Finder { text, ..Finder::default() };
     finder.visit_file(&file);
@@ -57,7 +57,7 @@ pub fn places(text: &str) -> Result<Vec<Place>> {
 }
 
 /// A name for each change of each place that stays when code moves: function, change, number among its equals.
-pub fn names(places: &[Place]) -> Vec<Vec<String>> {
+pub(super) fn names(places: &[Place]) -> Vec<Vec<String>> {
     let mut seen = BTreeMap::new();
     let mut name = |place: &Place, new: &String| {
         let change = format!("{}: {} -> {new}", place.function, place.is);

@@ -11,10 +11,10 @@ use std::path::Path;
 const LEAST: f64 = 98.0;
 
 /// Why changes pass: file, the beginning of their names, the reason.
-pub type Reasons = Vec<(String, String, String)>;
+pub(super) type Reasons = Vec<(String, String, String)>;
 
 /// The committed reasons.
-pub fn reasons() -> Result<Reasons> {
+pub(super) fn reasons() -> Result<Reasons> {
     let read = |line: &str| {
         let mut parts = line.splitn(3, " | ");
         Some((
@@ -57,7 +57,7 @@ struct Passed {
 }
 
 /// The whole.
-pub struct Report {
+pub(super) struct Report {
     asked: usize,
     files: BTreeMap<String, Count>,
     passed: Vec<Passed>,
@@ -66,7 +66,7 @@ pub struct Report {
 
 impl Report {
     /// Of the changes that were asked for, by the results so far.
-    pub fn new(asked: &[&Mutant], results: &BTreeMap<String, Outcome>, reasons: &Reasons) -> Report {
+    pub(super) fn new(asked: &[&Mutant], results: &BTreeMap<String, Outcome>, reasons: &Reasons) -> Report {
         let (mut files, mut passed) = (BTreeMap::<String, Count>::new(), Vec::new());
         let mut used = BTreeSet::new();
         for mutant in asked {
@@ -102,7 +102,7 @@ impl Report {
     }
 
     /// Fails when a change passes without a reason, or too many do.
-    pub fn check(&self) -> Result<()> {
+    pub(super) fn check(&self) -> Result<()> {
         let Count { tried, explained, open, .. } = self.total();
         let share = 100.0 * (tried - explained - open) as f64 / (tried - explained).max(1) as f64;
         if share < LEAST || open > 0 {
@@ -140,7 +140,7 @@ impl Report {
     }
 
     /// Writes docs/mutants.md.
-    pub fn document(&self, root: &Path, dropped: usize) -> Result<()> {
+    pub(super) fn document(&self, root: &Path, dropped: usize) -> Result<()> {
         let tried = self.total().tried;
         if tried < self.asked {
             bail!("docs/mutants.md is written from a run of all: {tried} of {} were tried", self.asked);

@@ -4,11 +4,11 @@ use super::points::{Bytes, Place, Site};
 
 /// A changed place in the text that came out.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Written {
+pub(super) struct Written {
     /// Which place.
-    pub place: usize,
+    pub(super) place: usize,
     /// Its bytes there.
-    pub bytes: Bytes,
+    pub(super) bytes: Bytes,
 }
 
 /// Puts text before, between or behind parts of a place. At one byte what ends comes before what begins, the inner end first.
@@ -21,7 +21,7 @@ struct Edit {
 }
 
 /// The text, where the changes of place i have the numbers `ids[i]` (0: left out).
-pub fn rewrite(text: &str, places: &[Place], ids: &[Vec<u32>]) -> (String, Vec<Written>) {
+pub(super) fn rewrite(text: &str, places: &[Place], ids: &[Vec<u32>]) -> (String, Vec<Written>) {
     let mut edits = Vec::new();
     for (i, (place, ids)) in places.iter().zip(ids).enumerate() {
         let live: Vec<(&str, u32)> = place

@@ -17,7 +17,7 @@ const PATIENCE: Duration = Duration::from_secs(12);
 
 /// What became of a change.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub(super) enum Outcome {
     /// By the oracle: op, case and numbers.
     Oracle(String),
     /// By a test.
@@ -46,7 +46,7 @@ fn read(kind: &str, by: &str) -> Option<Outcome> {
 }
 
 /// Results of earlier runs by name; of a changed core none.
-pub fn results(file: &Path) -> BTreeMap<String, Outcome> {
+pub(super) fn results(file: &Path) -> BTreeMap<String, Outcome> {
     let text = fs::read_to_string(file).unwrap_or_default();
     let line = |line: &str| {
         let mut parts = line.split('\t');
@@ -57,22 +57,22 @@ pub fn results(file: &Path) -> BTreeMap<String, Outcome> {
 }
 
 /// What a run needs to know.
-pub struct Run<'a> {
+pub(super) struct Run<'a> {
     /// The programs.
-    pub built: &'a Built,
+    pub(super) built: &'a Built,
     /// Where everything lies.
-    pub folder: &'a Path,
+    pub(super) folder: &'a Path,
     /// Of the core that was built.
-    pub stamp: &'a str,
+    pub(super) stamp: &'a str,
     /// Where results go.
-    pub results: PathBuf,
+    pub(super) results: PathBuf,
     /// When to stop.
-    pub until: Option<Instant>,
+    pub(super) until: Option<Instant>,
 }
 
 impl Run<'_> {
     /// What the oracle's cases come upon, found once.
-    pub fn trace(&self) -> Result<PathBuf> {
+    pub(super) fn trace(&self) -> Result<PathBuf> {
         let file = self.folder.join(format!("cases-{}.txt", self.stamp));
         if !file.exists() {
             let half = file.with_extension("part");
@@ -90,7 +90,7 @@ impl Run<'_> {
     }
 
     /// Tries the changes, and adds each result to the file.
-    pub fn all(&self, mutants: &[&Mutant], tests: &[Test]) -> Result<()> {
+    pub(super) fn all(&self, mutants: &[&Mutant], tests: &[Test]) -> Result<()> {
         let trace = self.trace()?;
         let file = fs::OpenOptions::new().append(true).create(true).open(&self.results)?;
         let (next, file) = (Mutex::new(mutants.iter().enumerate()), Mutex::new(file));
@@ -114,7 +114,12 @@ impl Run<'_> {
             Ok(())
         };
         std::thread::scope(|scope| {
-            let workers = [0, 1].map(|number| scope.spawn({ let work = &work; move || work(number) }));
+            let workers = [0, 1].map(|number| {
+                scope.spawn({
+                    let work = &work;
+                    move || work(number)
+                })
+            });
             workers.into_iter().try_for_each(|worker| worker.join().expect("no panic"))
         })
     }

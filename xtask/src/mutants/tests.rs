@@ -21,19 +21,19 @@ const RECORDED: &str = "are not the published ones";
 
 /// A test that passes without a change.
 #[derive(Clone, Debug)]
-pub struct Test {
+pub(super) struct Test {
     /// Index into the programs.
-    pub program: usize,
+    pub(super) program: usize,
     /// Its name.
-    pub name: String,
+    pub(super) name: String,
     /// How long it takes.
-    pub seconds: f64,
+    pub(super) seconds: f64,
     /// What it comes upon.
-    pub reaches: BTreeSet<u32>,
+    pub(super) reaches: BTreeSet<u32>,
 }
 
 /// Waits for at most so long; `None`: it was ended.
-pub fn wait(mut child: Child, limit: Duration) -> Option<bool> {
+pub(super) fn wait(mut child: Child, limit: Duration) -> Option<bool> {
     let start = Instant::now();
     loop {
         match child.try_wait() {
@@ -56,7 +56,7 @@ fn command(built: &Built, folder: &Path, program: usize, mutant: &str) -> Option
 }
 
 /// Every test that passes in time, with what it comes upon; kept in `folder` for the programs that it was found with.
-pub fn tests(built: &Built, folder: &Path, stamp: &str) -> Result<Vec<Test>> {
+pub(super) fn tests(built: &Built, folder: &Path, stamp: &str) -> Result<Vec<Test>> {
     let kept = folder.join(format!("tests-{stamp}.tsv"));
     if let Ok(text) = fs::read_to_string(&kept) {
         return text.lines().map(|line| read(line).context("a line of the tests")).collect();
@@ -125,7 +125,7 @@ fn read(line: &str) -> Option<Test> {
 }
 
 /// The test that fails under the change, or how many did not.
-pub fn caught(
+pub(super) fn caught(
     built: &Built,
     folder: &Path,
     tests: &[Test],

@@ -22,38 +22,38 @@ const SHORT: &str = "#[inline]        ";
 
 /// One change of one place.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Mutant {
+pub(super) struct Mutant {
     /// File below `core/src`.
-    pub file: String,
+    pub(super) file: String,
     /// Line, from 1.
-    pub line: usize,
+    pub(super) line: usize,
     /// Column, from 1.
-    pub column: usize,
+    pub(super) column: usize,
     /// Function, change and number: what it keeps when code moves.
-    pub name: String,
+    pub(super) name: String,
     /// By which it is chosen, from 1; another one in each build.
-    pub id: u32,
+    pub(super) id: u32,
 }
 
 impl Mutant {
     /// File and name.
-    pub fn key(&self) -> String {
+    pub(super) fn key(&self) -> String {
         format!("{} {}", self.file, self.name)
     }
 }
 
 /// The built copy.
-pub struct Built {
+pub(super) struct Built {
     /// Every change that compiles.
-    pub mutants: Vec<Mutant>,
+    pub(super) mutants: Vec<Mutant>,
     /// How many do not.
-    pub dropped: usize,
+    pub(super) dropped: usize,
     /// Of the changed core; results are its own.
-    pub core: String,
+    pub(super) core: String,
     /// The same of everything that was built.
-    pub stamp: String,
+    pub(super) stamp: String,
     /// Programs by name: `mutants`, `all`, `lockstep_core`, `num_sample`.
-    pub programs: BTreeMap<String, PathBuf>,
+    pub(super) programs: BTreeMap<String, PathBuf>,
 }
 
 struct Source {
@@ -65,7 +65,7 @@ struct Source {
 }
 
 /// Copies the repository at `root` to `folder/tree`, changes and builds it.
-pub fn build(root: &Path, folder: &Path) -> Result<Built> {
+pub(super) fn build(root: &Path, folder: &Path) -> Result<Built> {
     let tree = folder.join("tree");
     let files =
         output(Command::new("git").current_dir(root).args(["ls-files", "-co", "--exclude-standard"]))?;

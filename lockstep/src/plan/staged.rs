@@ -15,6 +15,8 @@ use lockstep_core::ragged::Out;
 impl Recipe {
     /// The calls on a GPU through a plan of this very batch; nothing on a CPU, where a rule is the host's, or where a value is bad: then the calls go
     /// op by op, and say what is wrong.
+    // Inlined: a call on a CPU does not move results that are not there, which are large.
+    #[inline(always)]
     pub(crate) fn staged(
         &self,
         device: &Device,
@@ -23,8 +25,22 @@ impl Recipe {
         calls: Calls,
         outputs: Outputs,
     ) -> Result<Option<(Credit, Loss)>, Error> {
-        let of_tokens = self.advantage.estimator == Estimator::ReMax && rollouts.rewards.is_none();
-        if device.is_cpu() || of_tokens {
+        if device.is_cpu() {
+            return Ok(None);
+        }
+        self.on_gpu(device, rollouts, credit, calls, outputs)
+    }
+
+    #[cold]
+    fn on_gpu(
+        &self,
+        device: &Device,
+        rollouts: &Rollouts<'_>,
+        credit: Option<&Credit>,
+        calls: Calls,
+        outputs: Outputs,
+    ) -> Result<Option<(Credit, Loss)>, Error> {
+        if self.advantage.estimator == Estimator::ReMax && rollouts.rewards.is_none() {
             return Ok(None);
         }
         // Step by step would say which column is missing; so does a plan.

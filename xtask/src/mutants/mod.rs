@@ -17,12 +17,18 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+/// A fixed draw has so many changes: the same ones while core stays as it is.
+const DRAWN: usize = 500;
+
 /// Which changes to try.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct Options {
-    /// So many of them, always the same ones while core stays as it is; all without it
-    #[arg(long)]
-    sample: Option<usize>,
+    /// So many of the draw
+    #[arg(long, default_value_t = DRAWN)]
+    sample: usize,
+    /// Every change that there is, in place of the draw
+    #[arg(long, conflicts_with = "sample")]
+    all: bool,
     /// One part of several: 2/5
     #[arg(long, value_parser = part)]
     part: Option<(usize, usize)>,
@@ -35,7 +41,7 @@ pub struct Options {
     /// Only files of core/src whose names begin so
     #[arg(long)]
     only: Option<String>,
-    /// Write docs/mutants.md, from a run of all
+    /// Write docs/mutants.md, from a run of the whole draw
     #[arg(long)]
     write: bool,
 }
@@ -72,9 +78,9 @@ pub fn run(root: &Path, options: &Options) -> Result<()> {
     let run = run::Run { built: &built, folder: &folder, stamp: &stamp, results, until };
     let mut asked: Vec<&tree::Mutant> = built.mutants.iter().collect();
     asked.retain(|mutant| options.only.as_ref().is_none_or(|only| mutant.file.starts_with(only)));
-    if let Some(count) = options.sample {
+    if !options.all {
         asked.sort_by_key(|mutant| hash(mutant.key()));
-        asked.truncate(count);
+        asked.truncate(options.sample);
     }
     if let Some((part, of)) = options.part {
         asked.retain(|mutant| hash(mutant.key()) % of as u64 == part as u64 - 1);
@@ -96,7 +102,7 @@ pub fn run(root: &Path, options: &Options) -> Result<()> {
     println!("{report}");
     println!("mutants: {:.0} s", start.elapsed().as_secs_f64());
     if options.write {
-        report.document(root, built.dropped)?;
+        report.document(root, (built.mutants.len(), built.dropped))?;
     }
     report.check()
 }

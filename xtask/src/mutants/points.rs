@@ -73,6 +73,8 @@ struct Finder<'a> {
     places: Vec<Place>,
     /// Type of an `impl`, name of a function.
     within: Vec<String>,
+    /// Comparisons whose `if` gives one of the two sides: a tie gives the same number either way.
+    ties: Vec<Bytes>,
 }
 
 /// Not compiled on a CPU outside of tests.
@@ -107,6 +109,20 @@ fn asks_for_a_gpu(condition: &Expr) -> bool {
         let tokens = call.mac.tokens.to_string();
         (tokens.contains("amdgpu") || tokens.contains("nvptx64")) && !tokens.starts_with("not")
     })
+}
+
+/// Functions that compute nothing: what may be launched, and how arguments travel to a GPU.
+fn computes(name: &syn::Ident) -> bool {
+    let name = name.to_string();
+    !(name.starts_with("check") || name == "encode" || name == "decode")
+}
+
+/// The only expression of a block.
+fn only(block: &syn::Block) -> Option<&Expr> {
+    match &block.stmts[..] {
+        [syn::Stmt::Expr(expr, None)] => Some(expr),
+        _ => None,
+    }
 }
 
 /// What a binary operator can become.
@@ -164,9 +180,42 @@ impl Finder<'_> {
         self.within.pop();
     }
 
+    /// Notes the comparisons of `if a < b { a } else { b }`, also behind another condition and with conversions.
+    fn note_ties(&mut self, branch: &syn::ExprIf) {
+        let Some((_, other)) = &branch.else_branch else { return };
+        let Expr::Block(other) = &**other else { return };
+        let (Some(then), Some(other)) = (only(&branch.then_branch), only(&other.block)) else { return };
+        let plain = |expr: &Expr| {
+            let text: String = self.text[expr.span().byte_range()].split_whitespace().collect();
+            text.replace("asf64", "").replace("f64::from", "").replace(".0", "").replace(['(', ')'], "")
+        };
+        let ends = [plain(then), plain(other)];
+        let mut waiting = vec![&*branch.cond];
+        let mut found = Vec::new();
+        while let Some(expr) = waiting.pop() {
+            match expr {
+                Expr::Paren(inner) => waiting.push(&inner.expr),
+                Expr::Binary(both) if matches!(both.op, BinOp::And(_) | BinOp::BitAnd(_)) => {
+                    waiting.extend([&*both.left, &*both.right]);
+                }
+                Expr::Binary(both) => {
+                    let sides = [plain(&both.left), plain(&both.right)];
+                    if sides.iter().all(|side| ends.contains(side)) {
+                        found.push(both.span().byte_range());
+                    }
+                }
+                _ => {}
+            }
+        }
+        self.ties.extend(found);
+    }
+
     fn binary(&mut self, expr: &syn::ExprBinary) {
         let (left, right) = (expr.left.span().byte_range(), expr.right.span().byte_range());
-        let (is, becomes) = others(&expr.op);
+        let (is, mut becomes) = others(&expr.op);
+        if self.ties.contains(&expr.span().byte_range()) {
+            becomes = &becomes[becomes.len() - 1..];
+        }
         let site = match expr.op {
             // A chain of `let`s is no value.
             BinOp::And(_) if holds_let(&expr.left) || holds_let(&expr.right) => return,
@@ -227,19 +276,19 @@ fn holds_let(expr: &Expr) -> bool {
 
 impl<'ast> Visit<'ast> for Finder<'_> {
     fn visit_item_fn(&mut self, item: &'ast ItemFn) {
-        if item.sig.constness.is_none() && !elsewhere(&item.attrs) {
+        if item.sig.constness.is_none() && computes(&item.sig.ident) && !elsewhere(&item.attrs) {
             self.inside(item.sig.ident.to_string(), |finder| finder.visit_block(&item.block));
         }
     }
 
     fn visit_impl_item_fn(&mut self, item: &'ast ImplItemFn) {
-        if item.sig.constness.is_none() && !elsewhere(&item.attrs) {
+        if item.sig.constness.is_none() && computes(&item.sig.ident) && !elsewhere(&item.attrs) {
             self.inside(item.sig.ident.to_string(), |finder| finder.visit_block(&item.block));
         }
     }
 
     fn visit_trait_item_fn(&mut self, item: &'ast syn::TraitItemFn) {
-        if let Some(block) = &item.default {
+        if let Some(block) = item.default.as_ref().filter(|_| computes(&item.sig.ident)) {
             self.inside(item.sig.ident.to_string(), |finder| finder.visit_block(block));
         }
     }
@@ -315,6 +364,7 @@ impl<'ast> Visit<'ast> for Finder<'_> {
                 }
                 return;
             }
+            Expr::If(branch) => self.note_ties(branch),
             // The length is a constant.
             Expr::Repeat(repeat) => return self.visit_expr(&repeat.expr),
             Expr::Const(_) => return,

@@ -140,14 +140,14 @@ impl Report {
     }
 
     /// Writes docs/mutants.md.
-    pub(super) fn document(&self, root: &Path, dropped: usize) -> Result<()> {
+    pub(super) fn document(&self, root: &Path, (all, dropped): (usize, usize)) -> Result<()> {
         let tried = self.total().tried;
-        if tried < self.asked {
-            bail!("docs/mutants.md is written from a run of all: {tried} of {} were tried", self.asked);
+        if tried < self.asked.max(super::DRAWN) {
+            bail!("docs/mutants.md is written from a run of the whole draw: {tried} were tried");
         }
         let date = crate::toolchain::output(std::process::Command::new("date").arg("+%Y-%m-%d"))?;
-        let mut text =
-            include_str!("head.md").replace("DATE", date.trim()).replace("DROPPED", &dropped.to_string());
+        let mut text = include_str!("head.md").replace("DATE", date.trim());
+        text = text.replace("ALL", &all.to_string()).replace("DROPPED", &dropped.to_string());
         let _ = write!(text, "{}\n\n{}\n## What passed\n\n", self.summary(), self.table());
         text.push_str("| place | change | bits | why |\n| --- | --- | --- | --- |\n");
         for Passed { mutant, cases, other, reason, .. } in &self.passed {
@@ -180,7 +180,7 @@ impl fmt::Display for Report {
                 "passed: core/src/{file}:{line}:{column}: {name} ({other} of {cases} cases differ; {tests} tests)"
             )?;
         }
-        if self.total().tried == self.asked && self.asked > 2000 {
+        if self.total().tried >= super::DRAWN {
             self.idle.iter().try_for_each(|idle| writeln!(f, "a reason that nothing needs: {idle}"))?;
         }
         f.write_str(&self.summary())

@@ -9,7 +9,7 @@ use crate::ops::AnyOp;
 /// The contract on a sum of a million terms, relative to the sum of magnitudes (DESIGN §1).
 pub const MILLION_TERM_SUM: f64 = 1.0 / 4_194_304.0;
 
-/// Worked vectors of maths.md §8, absolute: what their printed digits carry.
+/// Worked vectors of docs/maths/vectors.md, absolute: what their printed digits carry.
 pub const WORKED: f64 = 1e-6;
 
 /// Panics unless each number is its worked one, [as close](WORKED).

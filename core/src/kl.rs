@@ -1,7 +1,7 @@
 //! Per-token estimators of KL(policy ‖ reference) and their gradients, side by side, since their differences are
 //! the point.
 //!
-//! **Formula** (Schulman's estimators; maths.md §1.3), x = logp − logp_ref, u = −x:
+//! **Formula** (Schulman's estimators; docs/maths/kl.md), x = logp − logp_ref, u = −x:
 //!
 //! | name | value | d/dlogp | remark |
 //! |---|---|---|---|

@@ -1,6 +1,6 @@
 //! A KL estimate weighted by the importance ratio, for tokens that another policy sampled.
 //!
-//! **Formula** (DeepSeek-V3.2; TRL's `use_bias_correction_kl`, slime's `use_unbiased_kl`; maths.md §1.3), k any [estimator](crate::kl) of
+//! **Formula** (DeepSeek-V3.2; TRL's `use_bias_correction_kl`, slime's `use_unbiased_kl`; docs/maths/kl.md), k any [estimator](crate::kl) of
 //! KL(policy ‖ reference) and r = exp(guard(logp − logp_old)):
 //!
 //! ```text

@@ -1,6 +1,6 @@
 //! The clipped value loss of a critic, with dL/dV in closed form.
 //!
-//! **Formula** (PPO2, as in verl's `compute_value_loss`; maths.md §6.6), V_old the values at the start of the step:
+//! **Formula** (PPO2, as in verl's `compute_value_loss`; docs/maths/advantages.md), V_old the values at the start of the step:
 //!
 //! ```text
 //! V_c = clip(V, V_old − cliprange_value, V_old + cliprange_value)

@@ -1,4 +1,4 @@
-//! Schedules through the public calls: the worked vectors of maths.md §8.7, the rows of §10 that concern them, properties on random inputs.
+//! Schedules through the public calls: the worked vectors of docs/maths/vectors.md, the rows of docs/maths/disagreements.md that concern them, properties on random inputs.
 
 use lockstep_ops::Error;
 use lockstep_ops::core::Error as Argument;

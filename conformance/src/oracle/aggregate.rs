@@ -1,4 +1,4 @@
-//! The five aggregations, maths.md §1.1.
+//! The five aggregations, docs/maths/aggregation.md.
 
 /// How per-token losses become one number.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -1,4 +1,4 @@
-//! Group-relative advantages with any baseline and scale, maths.md §1.5, §4.6 ii, §6.1, §6.3, §6.11.
+//! Group-relative advantages with any baseline and scale, docs/maths/statistics.md, docs/maths/correction.md, docs/maths/advantages.md, docs/maths/rewards.md.
 
 use super::aggregate::exact_sum;
 

@@ -1,4 +1,4 @@
-//! CISPO, maths.md §2.4.
+//! CISPO, docs/maths/gates.md.
 
 /// Absolute bounds of the weight.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -1,4 +1,4 @@
-//! Several rewards as one, maths.md §6.8.
+//! Several rewards as one, docs/maths/advantages.md.
 
 /// Σ w x over the components that are numbers, with the sum of magnitudes; NaN without any.
 pub fn sum(components: &[f64], weights: &[f64]) -> (f64, f64) {

@@ -1,4 +1,4 @@
-//! Counts of a batch, maths.md §1.1: M, N₊ and the padded width.
+//! Counts of a batch, docs/maths/aggregation.md: M, N₊ and the padded width.
 
 /// What is counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

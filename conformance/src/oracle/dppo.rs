@@ -1,4 +1,4 @@
-//! DPPO, maths.md §2.7.
+//! DPPO, docs/maths/gates.md.
 
 /// Bounds of the divergence and of the weight.
 #[derive(Clone, Copy, Debug, PartialEq)]

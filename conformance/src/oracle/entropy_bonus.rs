@@ -1,4 +1,4 @@
-//! MSSR's entropy shaping, maths.md §6.11.
+//! MSSR's entropy shaping, docs/maths/rewards.md.
 
 /// −p log p of the sampled token.
 pub fn sampled(logp: f64) -> f64 {

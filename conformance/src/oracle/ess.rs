@@ -1,4 +1,4 @@
-//! Effective sample size, maths.md §4.6.
+//! Effective sample size, docs/maths/correction.md.
 
 use super::aggregate::exact_sum;
 

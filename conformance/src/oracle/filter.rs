@@ -1,4 +1,4 @@
-//! Group statistics that decide what remains, maths.md §6.9 to §6.12, over counted members.
+//! Group statistics that decide what remains, docs/maths/advantages.md, docs/maths/rewards.md, over counted members.
 
 /// Population standard deviation.
 pub fn std(x: &[f64]) -> f64 {

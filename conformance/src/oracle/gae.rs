@@ -1,4 +1,4 @@
-//! GAE, maths.md §6.6: verl's loop with its carry (nv, acc), and TD(λ) by its own recursion.
+//! GAE, docs/maths/advantages.md: verl's loop with its carry (nv, acc), and TD(λ) by its own recursion.
 
 /// A token's advantage and return, and the sum of the magnitudes that entered.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

@@ -1,4 +1,4 @@
-//! A mixture-of-experts router, maths.md §3.2, in binary64.
+//! A mixture-of-experts router, docs/maths/routing.md, in binary64.
 
 /// What gates and selections are made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! GMPO, maths.md §2.5, its ablations and HMPO.
+//! GMPO, docs/maths/gates.md, its ablations and HMPO.
 
 /// One live token.
 #[derive(Clone, Copy, Debug, PartialEq)]

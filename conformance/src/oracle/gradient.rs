@@ -1,4 +1,4 @@
-//! dL/dz from dL/dlogp and dL/dH, maths.md §0.3 and §1.4.
+//! dL/dz from dL/dlogp and dL/dH, docs/maths/conventions.md, docs/maths/entropy.md.
 
 use super::statistics::Softmax;
 

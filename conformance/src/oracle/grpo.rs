@@ -1,4 +1,4 @@
-//! Group-relative advantage, maths.md §1.5, §6.1.
+//! Group-relative advantage, docs/maths/statistics.md, docs/maths/advantages.md.
 
 /// What a group with one counted member gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! KL estimators, maths.md §1.3: x = logp − logp_ref, u = −x.
+//! KL estimators, docs/maths/kl.md: x = logp − logp_ref, u = −x.
 
 /// Which estimator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! r·kl, maths.md §1.3.
+//! r·kl, docs/maths/kl.md.
 
 use super::kl::Kl;
 use super::token::Guard;

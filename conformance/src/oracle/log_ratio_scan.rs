@@ -1,4 +1,4 @@
-//! Log-ratios of prefixes, prefix minima and rows, maths.md §4.1, §4.2, over the live d of a row.
+//! Log-ratios of prefixes, prefix minima and rows, docs/maths/correction.md, over the live d of a row.
 
 /// Which.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -1,4 +1,4 @@
-//! MiniRL, maths.md §3.1.
+//! MiniRL, docs/maths/routing.md.
 
 /// Bounds of the mask and of the weight.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -1,4 +1,4 @@
-//! Mismatch of trainer and sampler, maths.md §3.3, §4.3, over the live log-ratios d = logp_old − logp_rollout of a sequence.
+//! Mismatch of trainer and sampler, docs/maths/routing.md, docs/maths/correction.md, over the live log-ratios d = logp_old − logp_rollout of a sequence.
 
 /// Thresholds of the extreme tokens.
 pub const TAU: [f64; 4] = [1.25, 2.0, 5.0, 10.0];

@@ -1,4 +1,4 @@
-//! The oracle: the formulas of the literature in `f64`, written from maths.md and not from core.
+//! The oracle: the formulas of the literature in `f64`, written from docs/maths and not from core.
 //!
 //! It imports nothing of Lockstep: plain numbers in, plain numbers out, naive on purpose. A file has the stem of core's.
 

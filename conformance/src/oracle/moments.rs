@@ -1,4 +1,4 @@
-//! Moments of values and of a batch of rows, maths.md §1.2.
+//! Moments of values and of a batch of rows, docs/maths/statistics.md.
 
 use super::aggregate::exact_sum;
 

@@ -1,4 +1,4 @@
-//! Batch normalisation of weights, maths.md §4.3.
+//! Batch normalisation of weights, docs/maths/correction.md.
 
 /// w / mean, skipped where the mean is at most 1e-8 or there is nothing to divide by.
 pub fn normalize(w: f64, total: f64, count: f64) -> f64 {

@@ -1,4 +1,4 @@
-//! EVOL-RL, maths.md §6.11.
+//! EVOL-RL, docs/maths/rewards.md.
 
 /// Novelty of member i among those that have one; `class[i]` is `None` for who has not.
 pub fn novelty(similarity: &[Vec<f64>], class: &[Option<u32>], i: usize, mean_weight: f64) -> f64 {

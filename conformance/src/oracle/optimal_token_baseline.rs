@@ -1,4 +1,4 @@
-//! verl's optimal token baseline, maths.md §4.6 (iii), given the running sums W.
+//! verl's optimal token baseline, docs/maths/correction.md, given the running sums W.
 
 /// A token of one sequence.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

@@ -1,4 +1,4 @@
-//! One-token rollout in expectation, maths.md §4.9.
+//! One-token rollout in expectation, docs/maths/correction.md.
 
 use super::statistics::Softmax;
 

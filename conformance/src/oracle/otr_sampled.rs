@@ -1,4 +1,4 @@
-//! One-token rollout from candidates, maths.md §4.9.
+//! One-token rollout from candidates, docs/maths/correction.md.
 
 use super::statistics::Softmax;
 

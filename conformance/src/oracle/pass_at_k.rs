@@ -1,4 +1,4 @@
-//! Analytic pass@k, maths.md §6.2.
+//! Analytic pass@k, docs/maths/advantages.md.
 
 /// C(a, k) / C(b, k).
 fn choose_ratio(a: f64, b: f64, k: u32) -> f64 {

@@ -1,4 +1,4 @@
-//! The policy loss of a token and its derivative, maths.md §0.3, §1.3, §2: l = w·gate(r, A) + β·kl.
+//! The policy loss of a token and its derivative, docs/maths/conventions.md, docs/maths/kl.md, docs/maths/gates.md: l = w·gate(r, A) + β·kl.
 
 use super::cispo::Cispo;
 use super::dppo::Dppo;

@@ -1,4 +1,4 @@
-//! PPO clip, clip-higher, dual clip, maths.md §2.1.
+//! PPO clip, clip-higher, dual clip, docs/maths/gates.md.
 
 /// Parameters of the clip.
 #[derive(Clone, Copy, Debug, PartialEq)]

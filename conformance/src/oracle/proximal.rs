@@ -1,4 +1,4 @@
-//! Proximal interpolation, maths.md §4.4.
+//! Proximal interpolation, docs/maths/correction.md.
 
 /// Distance of the proximal policy from the sampler's, 0 to 1.
 pub fn alpha(version: i64, current: i64) -> f64 {

@@ -1,4 +1,4 @@
-//! REINFORCE without importance weight (GPG), maths.md §2.7: l = −A logp.
+//! REINFORCE without importance weight (GPG), docs/maths/gates.md: l = −A logp.
 
 /// The weight of every token.
 pub const WEIGHT: f64 = 1.0;

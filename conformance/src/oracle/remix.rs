@@ -1,4 +1,4 @@
-//! ReMix's mix-policy clip, maths.md §4.7.
+//! ReMix's mix-policy clip, docs/maths/correction.md.
 
 use super::ppo_clip::Clips;
 

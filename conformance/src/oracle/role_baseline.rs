@@ -1,4 +1,4 @@
-//! RAE, maths.md §6.9: one game after the other.
+//! RAE, docs/maths/advantages.md: one game after the other.
 
 /// Advantages (0 where `None`) and the final baseline, each with its magnitude.
 pub fn role(

@@ -1,4 +1,4 @@
-//! SAPO's soft gate, maths.md §2.2.
+//! SAPO's soft gate, docs/maths/gates.md.
 
 /// Temperatures.
 #[derive(Clone, Copy, Debug, PartialEq)]

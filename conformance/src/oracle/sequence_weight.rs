@@ -1,4 +1,4 @@
-//! VESPO's weight, TOPR's, the off-policy sequence mask, maths.md §2.7. A token is (d, u): its log-ratio and the caller's weight.
+//! VESPO's weight, TOPR's, the off-policy sequence mask, docs/maths/gates.md. A token is (d, u): its log-ratio and the caller's weight.
 
 /// φ = exp(λ + k·ln W − λ·W), 0 where that is no finite binary32 number; `weighted` says whether there are weights.
 pub fn vespo(tokens: &[(f64, f64)], k: f64, lambda: f64, weighted: bool) -> f64 {

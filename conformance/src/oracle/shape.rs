@@ -1,4 +1,4 @@
-//! Reward shaping, maths.md §6.10, §6.11.
+//! Reward shaping, docs/maths/advantages.md, docs/maths/rewards.md.
 
 /// DAPO overlong shaping: what is added to the reward.
 pub fn overlong(length: f64, max_length: f64, buffer: f64, factor: f64, saturate: bool) -> f64 {

@@ -1,4 +1,4 @@
-//! XRPO-style sharpening (our reading) and ACE, maths.md §6.11.
+//! XRPO-style sharpening (our reading) and ACE, docs/maths/rewards.md.
 
 /// A' of a correct response with log-probability `x` per token against the group's `mean`.
 pub fn novelty(a: f64, x: f64, mean: f64, lambda: f64, kappa: f64) -> f64 {

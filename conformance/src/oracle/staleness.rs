@@ -1,4 +1,4 @@
-//! Versions inside a sequence, maths.md §4.5: of each live token its version, if it has one.
+//! Versions inside a sequence, docs/maths/correction.md: of each live token its version, if it has one.
 
 /// Whether a token is kept.
 pub fn kept(version: Option<i64>, current: i64, max_staleness: i64) -> bool {

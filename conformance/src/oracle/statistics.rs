@@ -1,4 +1,4 @@
-//! Softmax statistics of one row of logits, maths.md §1.4 and §4.6.
+//! Softmax statistics of one row of logits, docs/maths/entropy.md, docs/maths/correction.md.
 
 /// A row after the softmax at a temperature. −∞ is a token that cannot occur.
 #[derive(Clone, Debug)]

@@ -1,4 +1,4 @@
-//! UI-S1's step returns, maths.md §6.11: the paper by its sum, the code by its loop.
+//! UI-S1's step returns, docs/maths/rewards.md: the paper by its sum, the code by its loop.
 
 /// R_t = Σ_{k=t}^{t_end} γ^{k−t} r_k, t_end = the first step from t on that does not match, or the last.
 pub fn paper(rewards: &[f64], ok: &[bool], gamma: f64) -> Vec<f64> {

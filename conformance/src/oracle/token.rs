@@ -1,4 +1,4 @@
-//! Token importance ratio, maths.md §0.2, §0.4, §4.1.
+//! Token importance ratio, docs/maths/conventions.md, docs/maths/correction.md.
 
 /// What is done to a log-ratio before it is exponentiated.
 #[derive(Clone, Copy, Debug, PartialEq)]

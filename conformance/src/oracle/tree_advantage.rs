@@ -1,4 +1,4 @@
-//! TEMPO, maths.md §5.1, §5.2: an explicit trie, walked token by token.
+//! TEMPO, docs/maths/trees.md: an explicit trie, walked token by token.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Branching nodes of sorted responses, maths.md §5.1, as sets of members.
+//! Branching nodes of sorted responses, docs/maths/trees.md, as sets of members.
 
 use super::tree_sort::common;
 

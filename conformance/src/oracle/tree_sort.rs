@@ -1,4 +1,4 @@
-//! Responses in order and what they share, maths.md §5.3, by comparing whole responses.
+//! Responses in order and what they share, docs/maths/trees.md, by comparing whole responses.
 
 use std::cmp::Ordering;
 

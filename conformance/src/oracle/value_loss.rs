@@ -1,4 +1,4 @@
-//! Clipped value loss, maths.md §6.6.
+//! Clipped value loss, docs/maths/advantages.md.
 
 /// What a token loses and how.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -1,4 +1,4 @@
-//! GRPOVI, maths.md §6.11, by trying every (k, l).
+//! GRPOVI, docs/maths/rewards.md, by trying every (k, l).
 
 /// One way to divide the sorted members.
 #[derive(Clone, Debug)]

@@ -1,4 +1,4 @@
-//! V-trace, maths.md §6.7, by the equations.
+//! V-trace, docs/maths/advantages.md, by the equations.
 
 /// Constants of V-trace.
 #[derive(Clone, Copy, Debug, PartialEq)]

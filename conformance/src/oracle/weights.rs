@@ -1,4 +1,4 @@
-//! Rollout-correction weights and rejection, maths.md §4.1, §4.3, over the live log-ratios d of a sequence.
+//! Rollout-correction weights and rejection, docs/maths/correction.md, over the live log-ratios d of a sequence.
 
 use super::mismatch::k3;
 

@@ -1,4 +1,4 @@
-//! Whitening, maths.md §1.2, §6.8.
+//! Whitening, docs/maths/statistics.md, docs/maths/advantages.md.
 
 /// Where eps stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! Estimators of outcome rewards, maths.md §1.2, §1.5, §4.6 (ii), §5, §6.1 to §6.3, §6.8 to §6.11.
+//! Estimators of outcome rewards, docs/maths/statistics.md, docs/maths/correction.md, docs/maths/trees.md, docs/maths/advantages.md, docs/maths/rewards.md.
 
 use super::reward::Seen;
 use super::{Batch, wide};

@@ -1,4 +1,4 @@
-//! Rollout correction, maths.md §4.1, §4.3.
+//! Rollout correction, docs/maths/correction.md.
 
 use super::Batch;
 use crate::oracle::{normalize::normalize, weights};

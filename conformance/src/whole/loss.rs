@@ -1,4 +1,4 @@
-//! The loss and its derivatives, maths.md §0.3, §1.1, §1.3, §1.4, §2, §3.1, §4.2, §4.7, §6.6.
+//! The loss and its derivatives, docs/maths/conventions.md, docs/maths/aggregation.md, docs/maths/kl.md, docs/maths/entropy.md, docs/maths/gates.md, docs/maths/routing.md, docs/maths/correction.md, docs/maths/advantages.md.
 
 use super::{Batch, Credit, kl, wide};
 use crate::oracle::aggregate::{Denominators, Mode};

@@ -1,4 +1,4 @@
-//! Whole recipes in `f64`: the stages that a recipe chooses, composed from maths.md over the [oracle](crate::oracle)'s formulas.
+//! Whole recipes in `f64`: the stages that a recipe chooses, composed from docs/maths over the [oracle](crate::oracle)'s formulas.
 //!
 //! It reads a recipe's choices and a batch's columns, and calls none of Lockstep's stages or ops.
 
@@ -105,7 +105,7 @@ fn wide(column: Option<&[f32]>) -> Vec<f64> {
     column.unwrap_or_default().iter().map(|x| f64::from(*x)).collect()
 }
 
-/// The estimator of a KL choice, with verl's clamps 20 and 10 for `low_var_kl` (maths.md §0.4, §1.3).
+/// The estimator of a KL choice, with verl's clamps 20 and 10 for `low_var_kl` (docs/maths/conventions.md, docs/maths/kl.md).
 fn kl(choice: &KlChoice) -> Kl {
     let (estimator, clamps) = match choice.estimator {
         KlEstimator::K1 => (Formula::K1, [f64::INFINITY; 2]),

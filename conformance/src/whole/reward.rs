@@ -1,4 +1,4 @@
-//! What happens to rewards before the estimator and to advantages after it, maths.md §6.10 to §6.12.
+//! What happens to rewards before the estimator and to advantages after it, docs/maths/advantages.md, docs/maths/rewards.md.
 
 use super::advantage::{self, Estimate};
 use super::{Batch, wide};

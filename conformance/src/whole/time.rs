@@ -1,4 +1,4 @@
-//! Advantages of rewards with a place in time, maths.md §4.6 (iii), §6.4 to §6.7, §6.9, §6.11.
+//! Advantages of rewards with a place in time, docs/maths/correction.md, docs/maths/advantages.md, docs/maths/rewards.md.
 
 use super::advantage::{Estimate, group, whiten};
 use super::{Batch, spans, wide};

@@ -1,4 +1,4 @@
-//! Rollout correction: rows of maths.md §10, what rejection leaves, saturation, and the errors.
+//! Rollout correction: rows of docs/maths/disagreements.md, what rejection leaves, saturation, and the errors.
 
 use lockstep::core::correction::{K1Band, Rejections, Rule, Statistic, WeightLevel};
 use lockstep::ops::correction::{

@@ -1,4 +1,4 @@
-//! Rows of maths.md §10 that no test of an op carries: both options, each with the result that its framework documents, by hand.
+//! Rows of docs/maths/disagreements.md that no test of an op carries: both options, each with the result that its framework documents, by hand.
 
 use crate::gate_batch::{close, one, run_with, summed};
 use lockstep::ops;

@@ -1,4 +1,4 @@
-//! Gates and clips: worked vectors of maths.md §8, rows of §10, gradients against differences, and what a recipe refuses.
+//! Gates and clips: worked vectors of docs/maths/vectors.md, rows of docs/maths/disagreements.md, gradients against differences, and what a recipe refuses.
 
 use crate::gate_batch::{batch, close, credit, data, input, one, one_of, run, run_with, summed, text};
 use lockstep::core::gate::{Cispo, Gate, MiniRl, PpoClip, Reinforce, Remix, Sapo};

@@ -182,7 +182,7 @@ fn sampled_rollout_is_the_gradient_of_its_loss() {
     }
 }
 
-/// maths.md §4.9: candidates, rewards, no importance weight. Two of four candidates are the label: −(1/4)(2 ln π(x) + β Σ ln π(others)).
+/// docs/maths/correction.md: candidates, rewards, no importance weight. Two of four candidates are the label: −(1/4)(2 ln π(x) + β Σ ln π(others)).
 #[test]
 fn worked_4_9_sampled_rollout() {
     let rows = Logits { logits: &[0.0, 0.0, 0.0, 0.0], labels: &[2], loss_mask: None };

@@ -1,8 +1,8 @@
-//! Every worked vector of maths.md §8 and every row of its §10 has a test whose name carries the number: this looks for the names.
+//! Every worked vector of docs/maths/vectors.md and every row of docs/maths/disagreements.md has a test whose name carries the number: this looks for the names.
 
 use std::path::{Path, PathBuf};
 
-/// Lines of §8: the section, and a word of the test's name; an empty one where the section is one vector.
+/// Lines of docs/maths/vectors.md: the section, and a word of the test's name; an empty one where the section is one vector.
 const WORKED: &[(&str, &[&str])] = &[
     ("8_1", &["sapo", "ppo", "minirl", "gspo", "gmpo"]),
     ("8_2", &["kl"]),

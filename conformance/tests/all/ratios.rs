@@ -1,4 +1,4 @@
-//! Log-ratio scans, proximal interpolation, staleness, effective sample sizes: worked vectors of maths.md §8.4 and properties.
+//! Log-ratio scans, proximal interpolation, staleness, effective sample sizes: worked vectors of docs/maths/vectors.md and properties.
 
 use lockstep::core::num::Soft;
 use lockstep::core::ratio::ess::{LrRule, ess, lr_scale};

@@ -1,4 +1,4 @@
-//! Prefix trees: the chain of ops against an explicit trie in binary64, the worked tree of maths.md §8.5, TEMPO against GRPO bit for bit.
+//! Prefix trees: the chain of ops against an explicit trie in binary64, the worked tree of docs/maths/vectors.md, TEMPO against GRPO bit for bit.
 //! One file beyond 400 lines: every test builds its groups with the same few helpers and is held by the same trie.
 
 use lockstep::core::advantage::Singleton;

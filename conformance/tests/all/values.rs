@@ -169,7 +169,7 @@ fn the_stage_of_a_recipe() {
 fn worked_8_2_k3_with_importance_weights() {
     let device = Device::cpu();
     let batch = Batch::new(&[0, 1], &[0, 1], None).unwrap();
-    // u, k3, dk3/dlogp of maths.md §8.2, and a log-ratio.
+    // u, k3, dk3/dlogp of docs/maths/vectors.md, and a log-ratio.
     for (u, k3, slope, d) in [
         (-1.0f32, 0.367879, 0.632121, 0.5f32),
         (0.5, 0.148721, -0.648721, -0.25),

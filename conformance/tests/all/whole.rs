@@ -1,4 +1,4 @@
-//! Whole recipes on the CPU against their composition in `f64` from maths.md.
+//! Whole recipes on the CPU against their composition in `f64` from docs/maths.
 
 use lockstep::{Device, Recipe, RolloutsBuf, recipe};
 use lockstep_conformance::precision::WHOLE_RECIPE;

@@ -1,4 +1,4 @@
-//! The worked vectors of maths.md §8.1, §8.2, §8.6: the oracle's formulas and Lockstep, against the printed numbers.
+//! The worked vectors of docs/maths/vectors.md: the oracle's formulas and Lockstep, against the printed numbers.
 
 use lockstep::core::advantage::{Baseline, Scale, Singleton};
 use lockstep::core::aggregate::{PerRow, Weight};
@@ -216,12 +216,12 @@ fn worked_8_6_rloo_opo_mc_grpo_and_row_10_12() {
     assert_worked(&real.advantage, &[-1.990050, -0.497512, 0.0, 1.990050, 0.995025]);
     assert_worked(&[real.groups.mean[0], real.groups.std[0]], &[0.5, 0.2]);
     assert_eq!(real.groups.pivot, [2]);
-    // An even group: the lower median, not the mean of the two in the middle (row 12 of maths.md §10).
+    // An even group: the lower median, not the mean of the two in the middle (row 12 of docs/maths/disagreements.md).
     let even = of_group("mc_grpo", &[0.0, 1.0, 3.0, 9.0], &lengths[..4], |a| a.mad_floor = Some(0.0));
     assert_eq!((even.groups.mean[0], even.groups.std[0], even.groups.pivot[0]), (1.0, 1.0, 1));
 }
 
-/// By hand from the formulas of maths.md §6.1, §6.4; no vector is printed there.
+/// By hand from the formulas of docs/maths/advantages.md; no vector is printed there.
 #[test]
 fn baselines_by_hand() {
     let rewards = [1.0f32, 0.0, 0.0, 1.0, 0.0];
@@ -255,7 +255,7 @@ fn baselines_by_hand() {
 
 #[test]
 fn row_10_2_singletons_by_name() {
-    // Row 2 of maths.md §10: verl's list versions give the raw reward, TRL and verl's vectorised RLOO zero.
+    // Row 2 of docs/maths/disagreements.md: verl's list versions give the raw reward, TRL and verl's vectorised RLOO zero.
     for (name, want) in
         [("rloo", 0.7), ("opo", 0.7), ("verl", 0.7 / 1.000001), ("trl", 0.0), ("mc_grpo", 0.0)]
     {
@@ -267,7 +267,7 @@ fn row_10_2_singletons_by_name() {
 
 #[test]
 fn shrinkage_by_hand() {
-    // V0.5-style (our reading), maths.md §6.11: r̄ 0.5, s² 1/3 of n = 4, s²/n 1/12.
+    // V0.5-style (our reading), docs/maths/rewards.md: r̄ 0.5, s² 1/3 of n = 4, s²/n 1/12.
     let batch = Batch::new(&[0, 1, 2, 3, 4], &[0, 4], None).unwrap();
     let rewards = [1.0f32, 0.0, 1.0, 0.0];
     let baseline = |prior: f32, tau2: f64, laplace: bool| {
@@ -297,7 +297,7 @@ fn worked_8_6_pass_at_k() {
     assert!(sum.abs() < WORKED, "{sum}");
 }
 
-/// Row 24 of maths.md §10, by hand: the components are (±1/√2)·(√2) in groups of two, so a = (1.5, −1.5, 0.5, −0.5) up to eps.
+/// Row 24 of docs/maths/disagreements.md, by hand: the components are (±1/√2)·(√2) in groups of two, so a = (1.5, −1.5, 0.5, −0.5) up to eps.
 #[test]
 fn row_10_24_gdpo_batch_step() {
     let batch = Batch::new(&[0, 3, 4, 5, 6], &[0, 2, 4], None).unwrap();

@@ -1,6 +1,6 @@
 //! Several rewards, or advantages, of one sequence as one.
 //!
-//! **Formula** (GDPO 2601.05242; maths.md §6.8): a = Σ_k w_k a_k over the components that are there.
+//! **Formula** (GDPO 2601.05242; docs/maths/advantages.md): a = Σ_k w_k a_k over the components that are there.
 //!
 //! GDPO normalises each reward in its group (K times the groups for [`GroupAdvantage`](super::GroupAdvantage)), combines, and
 //! [whitens](super::whiten) over the batch. The alternative, "sum then normalise", combines the rewards and is GRPO.

@@ -1,6 +1,6 @@
 //! Discounted returns: the rewards from a token on, each by its distance.
 //!
-//! **Formula** (REINFORCE++ 2501.03262, plain; MARS 2510.15414 with gamma 1; maths.md §6.4, §6.9), over the live tokens of a sequence:
+//! **Formula** (REINFORCE++ 2501.03262, plain; MARS 2510.15414 with gamma 1; docs/maths/advantages.md), over the live tokens of a sequence:
 //!
 //! ```text
 //! G_t = r_t + γ G_{t+1},   G behind the last token = 0

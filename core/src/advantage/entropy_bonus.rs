@@ -1,6 +1,6 @@
 //! MSSR's entropy shaping: advantages per token, raised where the policy was uncertain.
 //!
-//! **Formula** (2512.18215; maths.md §6.11):
+//! **Formula** (2512.18215; docs/maths/rewards.md):
 //!
 //! ```text
 //! ψ_t = min(α H_t, |A_t|/κ),    A'_t = A_t + ψ_t
@@ -14,7 +14,7 @@
 //!
 //! **Accuracy**: `f32`, one exponential where H is that of the sampled token.
 //!
-//! **Variants** (maths.md §10 row 18): without `entropy`, H_t = −p log p of the *sampled token alone*, as the released code; with it, the entropy of
+//! **Variants** (docs/maths/disagreements.md row 18): without `entropy`, H_t = −p log p of the *sampled token alone*, as the released code; with it, the entropy of
 //! the whole distribution.
 
 use crate::Error;

@@ -1,6 +1,6 @@
 //! Generalised advantage estimation, and the λ-returns that a critic learns from.
 //!
-//! **Formula** (1506.02438; verl's `compute_gae_advantage_return`; maths.md §6.6), t' the live token after t:
+//! **Formula** (1506.02438; verl's `compute_gae_advantage_return`; docs/maths/advantages.md), t' the live token after t:
 //!
 //! ```text
 //! δ_t = r_t + γ V_{t'} − V_t,    A_t = δ_t + γ λ A_{t'},    G_t = A_t + V_t

@@ -1,7 +1,7 @@
 //! Group-relative advantages of outcome rewards: GRPO, Dr.GRPO, RLOO, OPO, GPG, MC-GRPO, MaxRL, pass@k, … by choice of
 //! [`Baseline`] and [`Scale`], whose [table](super::baseline) says which is which.
 //!
-//! **Formula** (maths.md §1.5, §6.1, §6.3, §4.6 ii), over the n counted members of a group:
+//! **Formula** (docs/maths/statistics.md, docs/maths/advantages.md, docs/maths/correction.md), over the n counted members of a group:
 //!
 //! ```text
 //! A_i = (R_i − b) / scale,   limited to ±limit
@@ -19,7 +19,7 @@
 //! **Accuracy**: mean and the two-pass variance are binary64; the advantage rounds to `f32` once. Medians and leave-one-out
 //! deviations take n² steps: for groups of up to a few thousand.
 //!
-//! **Variants** (maths.md §10): ddof 1 (verl, TRL) or 0; eps 1e-6 (verl), 1e-4 (TRL), 1e-8, 1e-9 (OpenRLHF); a group
+//! **Variants** (docs/maths/disagreements.md): ddof 1 (verl, TRL) or 0; eps 1e-6 (verl), 1e-4 (TRL), 1e-8, 1e-9 (OpenRLHF); a group
 //! of one: 0 (TRL) or the raw reward (verl's list version: b := 0, own scale := 1). The scale of a group of one against a given
 //! baseline is 0, so nothing is divided. VCPO's code divides only by a deviation above 1e-8: `least_std`.
 //!

@@ -1,4 +1,4 @@
-//! MSSR (2512.18215; maths.md §6.11): the value of a prompt, remembered between its visits. One prompt, one number: plain functions.
+//! MSSR (2512.18215; docs/maths/rewards.md): the value of a prompt, remembered between its visits. One prompt, one number: plain functions.
 //!
 //! The advantage is score − value ([`Baseline::Given`](super::Baseline::Given)), [whitened](super::Whiten) over the batch with the
 //! population variance, at least 1e-6; tokens are shaped by [`EntropyBonus`](super::EntropyBonus).

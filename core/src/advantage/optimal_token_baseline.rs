@@ -1,6 +1,6 @@
 //! A baseline per position, weighted by how much each sequence's score varies up to there.
 //!
-//! **Formula** (verl's optimal token baseline; maths.md §4.6 (iii)), i over the sequences of a prompt, t the position in the response:
+//! **Formula** (verl's optimal token baseline; docs/maths/correction.md), i over the sequences of a prompt, t the position in the response:
 //!
 //! ```text
 //! W_it = Σ_{u ≤ t} m (1 − 2 p_u + Σ_v p_v²) [· w_u²],    b_t = Σ_i m G_it W_it / (Σ_i m W_it + eps),    A_it = G_it − b_t

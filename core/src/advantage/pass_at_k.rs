@@ -1,6 +1,6 @@
 //! Analytic pass@k advantage, and the unbiased pass@k estimate.
 //!
-//! **Formula** (2508.10751, recalled; maths.md §6.2), n counted members of a group, c correct, w = n − c wrong:
+//! **Formula** (2508.10751, recalled; docs/maths/advantages.md), n counted members of a group, c correct, w = n − c wrong:
 //!
 //! ```text
 //! q = C(w, k)/C(n, k) = Π_{i<k} (w − i)/(n − i),   pass@k = 1 − q,   σ = sqrt(q (1 − q))

@@ -1,6 +1,6 @@
 //! Baselines of a group that a few large weights do not decide. For the host, not an op.
 //!
-//! **Formula** (VCPO 2602.17616, alternatives in its code; maths.md §4.6), W the weights of [`Baseline::Weighted`](super::Baseline), rewards in
+//! **Formula** (VCPO 2602.17616, alternatives in its code; docs/maths/correction.md), W the weights of [`Baseline::Weighted`](super::Baseline), rewards in
 //! ascending order, Q(s) the smallest reward whose cumulated weight reaches the share s of the sum:
 //!
 //! ```text

@@ -1,6 +1,6 @@
 //! RAE: a moving average of the rewards of each role as its baseline.
 //!
-//! **Formula** (SPIRAL 2506.24119; maths.md §6.9), over the games of a role in the order in which they were played:
+//! **Formula** (SPIRAL 2506.24119; docs/maths/advantages.md), over the games of a role in the order in which they were played:
 //!
 //! ```text
 //! b_i = γ b_{i−1} + (1 − γ) R_i,    A_i = R_i − b_{i−1}  (the code)   or   R_i − b_i  (the paper)
@@ -15,7 +15,7 @@
 //!
 //! **Accuracy**: a [scan](crate::team::scan) of affine maps in binary64; the advantage rounds to `f32` once.
 //!
-//! **Variants** (maths.md §10 row 15): [`Order`]. The same scalar goes to every turn and token of that role in the game; games whose advantage
+//! **Variants** (docs/maths/disagreements.md row 15): [`Order`]. The same scalar goes to every turn and token of that role in the game; games whose advantage
 //! is exactly 0 are dropped by [`Criterion::Nonzero`](crate::reward::Criterion::Nonzero). With a discount per step from the end: put the advantage on the
 //! last token (or turn) and take [`DiscountedReturn`](super::DiscountedReturn).
 

@@ -1,6 +1,6 @@
 //! Advantages sharpened by how likely the policy found its own answers: XRPO's novelty, ACE's overconfidence.
 //!
-//! **Formula** (maths.md §6.11), x_i the log-probability of sequence i, less that of the reference where there is one, by its tokens where
+//! **Formula** (docs/maths/rewards.md), x_i the log-probability of sequence i, less that of the reference where there is one, by its tokens where
 //! asked:
 //!
 //! ```text

@@ -1,6 +1,6 @@
 //! Discounted returns of outcomes, each kind of outcome by its sign. For the host, not an op.
 //!
-//! **Formula** (RLVR-Decomposed 2506.01347, its code; maths.md §6.10), R the reward, which comes with the last live token, k the live tokens
+//! **Formula** (RLVR-Decomposed 2506.01347, its code; docs/maths/advantages.md), R the reward, which comes with the last live token, k the live tokens
 //! after t:
 //!
 //! ```text

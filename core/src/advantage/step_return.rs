@@ -1,6 +1,6 @@
 //! Returns of the steps of an agent that is compared with an expert: credit stops at a step that differs.
 //!
-//! **Formula** (UI-S1 2509.11543; maths.md §6.11), over the steps of a trajectory, ok_t = step t matches the expert:
+//! **Formula** (UI-S1 2509.11543; docs/maths/rewards.md), over the steps of a trajectory, ok_t = step t matches the expert:
 //!
 //! ```text
 //! ret_t = r_t + γ s_{t+1} where ok_t, r_t elsewhere;    s behind the last step = 0
@@ -13,7 +13,7 @@
 //!
 //! **Accuracy**: a [scan](crate::team::scan) of affine maps in binary64, rounded to `f32` once.
 //!
-//! **Variants** (maths.md §10, row 19): the paper's sum includes the first step that differs; in the released code the steps before it do
+//! **Variants** (docs/maths/disagreements.md, row 19): the paper's sum includes the first step that differs; in the released code the steps before it do
 //! not see its reward.
 
 use crate::Error;

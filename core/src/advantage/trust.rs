@@ -1,6 +1,6 @@
 //! Whether a prior of a prompt's value may be fused with what its rollouts say: V0.5-style (our reading). For the host, not an op.
 //!
-//! **Formula** (2603.10848, abstract and notes; maths.md §6.11): n rollouts with mean r̄ and unbiased variance s², prior v₀,
+//! **Formula** (2603.10848, abstract and notes; docs/maths/rewards.md): n rollouts with mean r̄ and unbiased variance s², prior v₀,
 //!
 //! ```text
 //! z = (r̄ − v₀)/√(s²/n + eps)

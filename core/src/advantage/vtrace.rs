@@ -1,6 +1,6 @@
 //! V-trace: values and advantages of a policy that did not sample the data.
 //!
-//! **Formula** (1802.01561 with rlax's λ; maths.md §6.7), t' the live token after t, ρ_t = exp(logp − logp_rollout):
+//! **Formula** (1802.01561 with rlax's λ; docs/maths/advantages.md), t' the live token after t, ρ_t = exp(logp − logp_rollout):
 //!
 //! ```text
 //! δ_t = min(ρ̄, ρ_t) (r_t + γ V_{t'} − V_t),    err_t = δ_t + γ λ min(c̄, ρ_t) err_{t'},    vs_t = V_t + err_t

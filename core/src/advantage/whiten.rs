@@ -1,6 +1,6 @@
 //! Whitening: values centred and scaled by the moments of a batch.
 //!
-//! **Formula** (verl's masked_whiten; REINFORCE++ 2501.03262; GDPO 2601.05242; maths.md §1.2, §6.4, §6.8):
+//! **Formula** (verl's masked_whiten; REINFORCE++ 2501.03262; GDPO 2601.05242; docs/maths/statistics.md, docs/maths/advantages.md):
 //!
 //! ```text
 //! y = (x − mean) / divisor,    variance = SQUARES / (COUNT − ddof)
@@ -19,7 +19,7 @@
 //!
 //! **Accuracy**: binary64, rounded to `f32` once.
 //!
-//! **Variants** (maths.md §10, row 3): `Inside` 1e-8 with ddof 1 (verl); `Floor` 1e-8 with ddof 0 (NeMo), 1e-6 (MSSR); `Outside` 1e-4
+//! **Variants** (docs/maths/disagreements.md, row 3): `Inside` 1e-8 with ddof 1 (verl); `Floor` 1e-8 with ddof 0 (NeMo), 1e-6 (MSSR); `Outside` 1e-4
 //! (TRL's GDPO); `Outside` 0 (NeMo's GDPO); `One` (MARS's mode `mean`).
 
 use crate::Error;

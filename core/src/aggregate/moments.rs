@@ -1,6 +1,6 @@
 //! Moments of a batch: what whitening and batch-wide standard deviations need, computed without waiting for anything.
 //!
-//! **Formula** (maths.md §1.2), over the counted elements of a row, or of all rows:
+//! **Formula** (docs/maths/statistics.md), over the counted elements of a row, or of all rows:
 //!
 //! ```text
 //! COUNT n,  MEAN m = Σ x / n,  SQUARES q = Σ (x − m)²,  LOW min x,  HIGH max x,  NONZERO #{x ≠ 0}

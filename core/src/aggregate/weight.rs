@@ -1,4 +1,4 @@
-//! The weight W of a token's loss, L = Σ W·l (maths.md §1.1).
+//! The weight W of a token's loss, L = Σ W·l (docs/maths/aggregation.md).
 //!
 //! | aggregation | W of a live token | `per_row` | `denominator` |
 //! |---|---|---|---|

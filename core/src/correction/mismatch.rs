@@ -1,6 +1,6 @@
 //! How far the trainer's probabilities are from the sampler's.
 //!
-//! **Formula** (verl rollout_corr_helper.py; maths.md §3.3, §4.3), d = logp_old − logp_rollout, x = clip(d, ±bound), over live tokens:
+//! **Formula** (verl rollout_corr_helper.py; docs/maths/routing.md, docs/maths/correction.md), d = logp_old − logp_rollout, x = clip(d, ±bound), over live tokens:
 //!
 //! ```text
 //! K1 Σ −x   K2 Σ x²/2   K3 Σ e^x − 1 − x           estimates of KL(rollout ‖ old)

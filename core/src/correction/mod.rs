@@ -7,7 +7,7 @@
 //! normalize_weights    weights divided by their mean over the batch
 //! ```
 //!
-//! Sources: verl's rollout correction, TRL, slime, NeMo RL, AReaL (maths.md §4.1, §4.3); which choice is whose stands in
+//! Sources: verl's rollout correction, TRL, slime, NeMo RL, AReaL (docs/maths/correction.md); which choice is whose stands in
 //! [`weights`] and [`reject`]. Weights are constants: no gradient flows through them.
 
 pub mod mismatch;

@@ -1,6 +1,6 @@
 //! Weights divided by their mean over the batch.
 //!
-//! **Formula** (verl rollout_is_batch_normalize; maths.md §4.3): w ← w / m, `m = totals[numerator] / totals[denominator]`; m ≤ 1e-8, or a
+//! **Formula** (verl rollout_is_batch_normalize; docs/maths/correction.md): w ← w / m, `m = totals[numerator] / totals[denominator]`; m ≤ 1e-8, or a
 //! denominator of 0, leaves w as it is. Over tokens m = Σ w / M, over sequences Σ of the rows' means / S₊: which of the
 //! [sums](super::weights::sum) `numerator` and `denominator` are.
 //!

@@ -1,6 +1,6 @@
 //! Rejection of tokens and sequences whose policies are too far apart.
 //!
-//! **Formula** (verl's rollout_rs; maths.md §4.3), x = clip(d, ±bound), k1 = −x, k2 = x²/2, k3 = e^x − 1 − x,
+//! **Formula** (verl's rollout_rs; docs/maths/correction.md), x = clip(d, ±bound), k1 = −x, k2 = x²/2, k3 = e^x − 1 − x,
 //! diff = e^logp_old − e^logp_rollout:
 //!
 //! ```text
@@ -17,7 +17,7 @@
 //! statistic; token statistics take tokens out of it. Statistics are of the *original* mask: what a token statistic takes out still counts
 //! in those of the sequence.
 //!
-//! **Variants** (maths.md §10 row 9): verl's documentation speaks of a band on ρ, its code tests k1 = −ln ρ, which is a band on 1/ρ; the two
+//! **Variants** (docs/maths/disagreements.md row 9): verl's documentation speaks of a band on ρ, its code tests k1 = −ln ρ, which is a band on 1/ρ; the two
 //! agree for low = 1/high only. [`K1Band`] says which. Geometric rejection (Geo-RS, NeMo's seq-mask-tis) is `seq_mean_k1` with a band
 //! on ρ. ROLL bounds ratios, differences of probabilities, or both.
 

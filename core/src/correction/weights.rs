@@ -1,6 +1,6 @@
 //! Importance weights of rollout correction, and the loss mask that rejection leaves.
 //!
-//! **Formula** (maths.md §4.1, §4.3), d = logp_old − logp_rollout:
+//! **Formula** (docs/maths/correction.md), d = logp_old − logp_rollout:
 //!
 //! ```text
 //! ρ = exp(clip(d, ±bound)) of a token, exp(clip(Σ d, ±bound)) of a sequence, exp(clip(mean d, ±bound)) geometric, or 1
@@ -8,7 +8,7 @@
 //! kept_mask = loss_mask where token and sequence pass all rejections, else 0;   weights = w where kept, else 0
 //! ```
 //!
-//! A weight multiplies the policy loss *after* the gate (§10 row 22); it is a constant.
+//! A weight multiplies the policy loss *after* the gate (docs/maths/disagreements.md row 22); it is a constant.
 //!
 //! **Shapes**: `logp_old`, `logp_rollout`, `weights`, `kept_mask` `[N]`; `row_sums` `[SUMS][S]`, `row_maxima` `[4][S]`, `row_kept` `[S]`.
 //!
@@ -32,7 +32,7 @@
 //! | Geo-RS | one | | 20 | seq_mean_k1 on ρ |
 //!
 //! Which count divides the loss afterwards, that of the original mask (AReaL, NeMo RL, TRL) or of the kept one (verl), is the caller's named
-//! choice (§10 row 5).
+//! choice (docs/maths/disagreements.md row 5).
 
 use super::mismatch::check_bound;
 use super::reject::{Bands, Differences, Rejections, SequenceSums};

@@ -1,6 +1,6 @@
 //! CISPO: the importance weight is clipped, and never differentiated.
 //!
-//! **Formula** (MiniMax-M1 2506.13585; maths.md §2.4):
+//! **Formula** (MiniMax-M1 2506.13585; docs/maths/gates.md):
 //!
 //! ```text
 //! l = −sg[clip(r, low, high)]·A·logp
@@ -11,7 +11,7 @@
 //!
 //! **Special cases**: A = 0: loss 0, gradient 0, never counted as clipped. A token at a bound is not counted.
 //!
-//! **Variants** (maths.md §10, rows 7 and 8): bounds are *absolute* here. verl and slime: 1 − `clip_ratio_low` and
+//! **Variants** (docs/maths/disagreements.md, rows 7 and 8): bounds are *absolute* here. verl and slime: 1 − `clip_ratio_low` and
 //! 1 + `clip_ratio_high`; TRL: no lower bound (0) and `epsilon_high` as it is; the paper: no lower bound.
 
 use super::{CLIP_HIGH, CLIP_LOW, Gate, Gated, Sample, check_scalar};

@@ -1,6 +1,6 @@
 //! DPPO: trust regions by the divergence of the token's own probability, not by its ratio.
 //!
-//! **Formula** (2602.04879; maths.md §2.7), p = exp(logp), q = exp(logp_old):
+//! **Formula** (2602.04879; docs/maths/gates.md), p = exp(logp), q = exp(logp_old):
 //!
 //! ```text
 //! l = −sg[min(r, c)]·valid·A·logp

@@ -1,6 +1,6 @@
 //! MiniRL: REINFORCE with a truncated importance weight to the rollout policy, and PPO's clip as a mask.
 //!
-//! **Formula** (2512.01374 §4.1, eq. 7; maths.md §3.1), r = exp(logp − logp_old), w = min(exp(logp − logp_rollout), c):
+//! **Formula** (2512.01374 §4.1, eq. 7; docs/maths/routing.md), r = exp(logp − logp_old), w = min(exp(logp − logp_rollout), c):
 //!
 //! ```text
 //! l = −M·sg[w]·A·logp;   M = 0 if A > 0 and r > 1 + clip_ratio_high, or A < 0 and r < 1 − clip_ratio_low; else 1

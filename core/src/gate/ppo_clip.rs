@@ -1,6 +1,6 @@
 //! PPO clip with separate bounds (DAPO's clip-higher) and dual clip.
 //!
-//! **Formula** (PPO 1707.06347 eq. 7; DAPO 2503.14476; dual clip 1912.09729; maths.md §2.1):
+//! **Formula** (PPO 1707.06347 eq. 7; DAPO 2503.14476; dual clip 1912.09729; docs/maths/gates.md):
 //!
 //! ```text
 //! l = max(−A·r, −A·clip(r, 1 − clip_ratio_low, 1 + clip_ratio_high))

@@ -1,6 +1,6 @@
 //! REINFORCE on sampled tokens, without importance weight: GPG's loss.
 //!
-//! **Formula** (GPG 2504.02546; maths.md §2.7): l = −A·logp.
+//! **Formula** (GPG 2504.02546; docs/maths/gates.md): l = −A·logp.
 //!
 //! **Gradient**: dl/dlogp = −A. The ratio only feeds the statistics.
 //!

@@ -1,6 +1,6 @@
 //! ReMix: PPO's clip around the ratio that the latest policy already has.
 //!
-//! **Formula** (2507.06892; maths.md §4.7), data of policy k − i, r = exp(logp − logp_{k−i}), c = sg[exp(logp_k − logp_{k−i})]:
+//! **Formula** (2507.06892; docs/maths/correction.md), data of policy k − i, r = exp(logp − logp_{k−i}), c = sg[exp(logp_k − logp_{k−i})]:
 //!
 //! ```text
 //! l = max(−A·r, −A·clip(r, c − clip_ratio_low, c + clip_ratio_high))

@@ -1,6 +1,6 @@
 //! SAPO, the soft adaptive gate.
 //!
-//! **Formula** (2511.20347 §3, eqs 5-6; maths.md §2.2): with τ = `tau_pos` if A > 0 else `tau_neg`,
+//! **Formula** (2511.20347 §3, eqs 5-6; docs/maths/gates.md): with τ = `tau_pos` if A > 0 else `tau_neg`,
 //!
 //! ```text
 //! f(r) = (4/τ)·σ(τ(r − 1));  l = −f(r)·A

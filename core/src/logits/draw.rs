@@ -1,6 +1,6 @@
 //! Tokens drawn from rows of logits, by position and seed alone: no state, no order of rows.
 //!
-//! **Formula** (ours; what the sampled mode of OTR 2509.26313 needs, maths.md §4.9): π' = softmax(z/κ). The line from 0 to 1 is cut into pieces
+//! **Formula** (ours; what the sampled mode of OTR 2509.26313 needs, docs/maths/correction.md): π' = softmax(z/κ). The line from 0 to 1 is cut into pieces
 //! of length π'(v), in the order of v, and into K equal strata; draw j is the token in whose piece a uniform point of stratum j
 //! falls. The point comes from a hash of (seed, row, j).
 //!

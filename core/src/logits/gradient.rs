@@ -1,6 +1,6 @@
 //! From coefficients of logp and of the entropy to the gradient of the logits.
 //!
-//! **Formula** (maths.md §0.3, §1.4; notation of [`logits`](super)), for the label a of a row, c = dL/dlogp and h = dL/dH:
+//! **Formula** (docs/maths/conventions.md, docs/maths/entropy.md; notation of [`logits`](super)), for the label a of a row, c = dL/dlogp and h = dL/dH:
 //!
 //! ```text
 //! dL/dz_v = [ c·(1[v = a] − p_v) − h·p_v·(ln p_v + H) ] / T

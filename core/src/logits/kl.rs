@@ -1,6 +1,6 @@
 //! KL divergence between two rows of logits: over the whole vocabulary, not from the sampled token.
 //!
-//! **Formula** (maths.md §1.3 and §4.7 for what it is an estimate of; elementary), p = softmax(z/T) of the policy, q = softmax(z_ref/T) of the reference:
+//! **Formula** (docs/maths/kl.md, docs/maths/correction.md for what it is an estimate of; elementary), p = softmax(z/T) of the policy, q = softmax(z_ref/T) of the reference:
 //!
 //! | direction | value | d/dz_v |
 //! |---|---|---|

@@ -1,6 +1,6 @@
 //! One-token rollout: every label position as a one-step RL problem, in expectation.
 //!
-//! **Formula** (OTR 2509.26313, via reviews; maths.md §4.9; the *exact mode*, which needs no samples, is ours): π = softmax(z),
+//! **Formula** (OTR 2509.26313, via reviews; docs/maths/correction.md; the *exact mode*, which needs no samples, is ours): π = softmax(z),
 //! π' = softmax(z/κ) a constant, label x, reward 1 for the label and β for every other token,
 //!
 //! ```text

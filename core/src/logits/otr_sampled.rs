@@ -1,6 +1,6 @@
 //! One-token rollout from drawn tokens: the estimator whose expectation [`otr`](super::otr) is.
 //!
-//! **Formula** (OTR 2509.26313, via reviews; maths.md §4.9): π = softmax(z), candidates a_1 … a_K drawn from π' = softmax(z/κ), label x,
+//! **Formula** (OTR 2509.26313, via reviews; docs/maths/correction.md): π = softmax(z), candidates a_1 … a_K drawn from π' = softmax(z/κ), label x,
 //! R(a) = 1 for the label and β for every other token,
 //!
 //! ```text

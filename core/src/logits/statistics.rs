@@ -1,6 +1,6 @@
 //! What a row of logits says of its label: log-probability, entropy, norm of the score.
 //!
-//! **Formula** (maths.md §1.4, §4.6; notation of [`logits`](super)), for the label a of a row:
+//! **Formula** (docs/maths/entropy.md, docs/maths/correction.md; notation of [`logits`](super)), for the label a of a row:
 //!
 //! ```text
 //! logp = y_a − ln Z                        log π(a), at temperature T

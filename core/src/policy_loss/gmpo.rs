@@ -1,6 +1,6 @@
 //! GMPO: one geometric-mean ratio a sequence, its log-ratios clipped token by token.
 //!
-//! **Formula** (2507.20673; maths.md §2.5), d = guard(logp − logp_old), over the live tokens of sequence i:
+//! **Formula** (2507.20673; docs/maths/gates.md), d = guard(logp − logp_old), over the live tokens of sequence i:
 //!
 //! ```text
 //! c_t = sgn(A_t)·min(sgn(A_t)·d_t, sgn(A_t)·clip(d_t, −clip_log_low, clip_log_high))     0 where A_t = 0
@@ -24,7 +24,7 @@
 //! **Special cases**: a token at a bound keeps its gradient. A_t = 0: c_t = 0 and no gradient. A sequence without live tokens
 //! has loss 0, and still counts where the denominator counts all rows. Outside the guard the gradient is the guard's.
 //!
-//! **Variants** (maths.md §10, row 23): bounds are of the *logarithm*: verl takes `clip_ratio_low` and `clip_ratio_high` as they are,
+//! **Variants** (docs/maths/disagreements.md, row 23): bounds are of the *logarithm*: verl takes `clip_ratio_low` and `clip_ratio_high` as they are,
 //! the paper's band (e^−0.4, e^0.4) is 0.4 and 0.4; who means bounds of the ratio takes [`bounds_of_ratio`]. verl divides by
 //! *all* rows whatever aggregation is set: the denominator is S.
 //!

@@ -1,6 +1,6 @@
 //! The fused policy loss: ratio → gate → weight → aggregation, with dL/dlogp in closed form.
 //!
-//! **Formula** (maths.md §0.3, §1.1, §2): with r = exp(guard(logp − logp_old)) (or the sequence's, see
+//! **Formula** (docs/maths/conventions.md, docs/maths/aggregation.md, docs/maths/gates.md): with r = exp(guard(logp − logp_old)) (or the sequence's, see
 //! [`Level`]), l = w·gate(r, A) + kl_coef·kl and the
 //! aggregation weight W of the sequence,
 //!

@@ -1,6 +1,6 @@
 //! Weights per token that depend on how far a whole sequence has moved.
 //!
-//! **Formula** (maths.md §2.7), d = logp − logp_behave, over the live tokens of a sequence with advantage A; u are weights that a
+//! **Formula** (docs/maths/gates.md), d = logp − logp_behave, over the live tokens of a sequence with advantage A; u are weights that a
 //! caller brings (1 without):
 //!
 //! | rule | weight of every live token | source |

@@ -1,6 +1,6 @@
 //! Effective sample size of importance weights, and the step size that VCPO takes from it.
 //!
-//! **Formula** (VCPO 2602.17616; maths.md §4.6), over the counted weights of a row:
+//! **Formula** (VCPO 2602.17616; docs/maths/correction.md), over the counted weights of a row:
 //!
 //! ```text
 //! ESS = (Σ w)² / (Σ w² + eps)                     eps 1e-8

@@ -10,7 +10,7 @@ use crate::Error;
 /// | [`Guard::clamp`] | clip(d, −bound, bound) | 0, as autograd through a clamp | verl, OpenRLHF (bound 20) |
 /// | [`Guard::straight_through`] | clip(d, −bound, bound) | as if unclamped | option |
 ///
-/// The boundary itself counts as inside. Source: maths.md §0.4 (verl `core_algos.py`).
+/// The boundary itself counts as inside. Source: docs/maths/conventions.md (verl `core_algos.py`).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Guard {
     bound: f32,

@@ -3,8 +3,8 @@
 //! | level | r of token t in sequence i | gradient dr/dlogp_t | source |
 //! |---|---|---|---|
 //! | token | exp(d_t) | r | PPO 1707.06347 |
-//! | given | exp(guard(x_t)), x computed elsewhere | r | prefix, segment and minimum-prefix ratios: 2601.22718; maths.md §4.2 |
-//! | sequence | s_i = exp(min(mean of d over the live tokens, `log_max`)) | s_i | GSPO-token 2507.18071; maths.md §2.3 |
+//! | given | exp(guard(x_t)), x computed elsewhere | r | prefix, segment and minimum-prefix ratios: 2601.22718; docs/maths/correction.md |
+//! | sequence | s_i = exp(min(mean of d over the live tokens, `log_max`)) | s_i | GSPO-token 2507.18071; docs/maths/gates.md |
 //!
 //! d = logp − logp_old. At sequence level every live token has the ratio s_i = sg(s_i)·exp(logp − sg(logp)): under
 //! seq-mean-token-mean with one advantage a sequence, the gradient is that of GSPO's one term per sequence. The mean is a

@@ -1,6 +1,6 @@
 //! Log-ratios that a token shares with others: of its prefix, its segment, its sequence.
 //!
-//! **Formula** (maths.md §4.1, §4.2), d = logp − logp_old, over the live tokens of a row:
+//! **Formula** (docs/maths/correction.md), d = logp − logp_old, over the live tokens of a row:
 //!
 //! ```text
 //! prefix          Σ_{j ≤ t} d_j                          the causal correction of a score term (2601.22718)

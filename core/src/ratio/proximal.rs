@@ -1,6 +1,6 @@
 //! The proximal policy of decoupled PPO without a forward pass of its own.
 //!
-//! **Formula** (AReaL; maths.md §4.4): v is the version of the policy that sampled the token, v_θ the current one, v_θ − 1 the proximal one:
+//! **Formula** (AReaL; docs/maths/correction.md): v is the version of the policy that sampled the token, v_θ the current one, v_θ − 1 the proximal one:
 //!
 //! ```text
 //! α = clip((v_θ − 1 − v) / (v_θ − v), 0, 1) if v ≥ 0 and v_θ > v, else 0

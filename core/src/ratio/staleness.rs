@@ -1,6 +1,6 @@
 //! Versions of the policy inside one sequence: what partial rollouts leave behind.
 //!
-//! **Formula** (APRIL 2509.18521, slime; maths.md §4.5): a sequence that was interrupted by weight updates and continued has tokens
+//! **Formula** (APRIL 2509.18521, slime; docs/maths/correction.md): a sequence that was interrupted by weight updates and continued has tokens
 //! of several versions. With v the version that sampled a token and v_θ the current one, staleness is v_θ − v.
 //!
 //! ```text

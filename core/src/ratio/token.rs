@@ -1,6 +1,6 @@
 //! Token importance ratio.
 //!
-//! **Formula** (PPO, 1707.06347): d = logp − logp_old, r = exp(guard(d)); maths.md §4.1.
+//! **Formula** (PPO, 1707.06347): d = logp − logp_old, r = exp(guard(d)); docs/maths/correction.md.
 //!
 //! **Shapes**: `logp`, `logp_old` `[N]` natural logs; `ratio`, `log_ratio` `[N]`; `row_sums` `[SUMS][S]`.
 //!

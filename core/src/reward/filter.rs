@@ -1,6 +1,6 @@
 //! Which groups and sequences remain in a batch.
 //!
-//! **Formula** (maths.md §6.9 to §6.12), over the n counted members of a group, x the metric of each:
+//! **Formula** (docs/maths/advantages.md, docs/maths/rewards.md), over the n counted members of a group, x the metric of each:
 //!
 //! ```text
 //! Varied      keep the group iff max x ≠ min x or n ≤ 1                 (DAPO dynamic sampling 2503.14476)      statistic: std
@@ -19,7 +19,7 @@
 //! group of nothing but NaN is dropped; `Spread`, `SolveRate` and `Balanced` drop it.
 //!
 //! **Accuracy**: `Varied` is decided on the inputs, max = min, never on a computed deviation (0.1 eight times has a deviation of 1e-9 in
-//! binary32, maths.md §1.5). Statistics are binary64, rounded to `f32` once.
+//! binary32, docs/maths/statistics.md). Statistics are binary64, rounded to `f32` once.
 
 use crate::Error;
 use crate::advantage::members::Members;

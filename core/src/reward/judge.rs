@@ -2,7 +2,7 @@
 
 use crate::random::{Purpose, Stream};
 
-/// MarsRL's solver and correctors (2511.11373; maths.md §6.9): 1 if the final answer equals the reference, else 0.
+/// MarsRL's solver and correctors (2511.11373; docs/maths/advantages.md): 1 if the final answer equals the reference, else 0.
 pub fn solver(correct: bool) -> f32 {
     if correct { 1.0 } else { 0.0 }
 }
@@ -13,7 +13,7 @@ pub fn verifier(says_correct: Option<bool>, is_correct: bool) -> f32 {
     solver(says_correct == Some(is_correct))
 }
 
-/// The answer of group `group` that BRPO (2506.00103, recalled; maths.md §6.11) compares the others with: drawn uniformly among `members`, 0 of none. Keep it
+/// The answer of group `group` that BRPO (2506.00103, recalled; docs/maths/rewards.md) compares the others with: drawn uniformly among `members`, 0 of none. Keep it
 /// with the group's rewards: [`Shaping::Preferred`](super::Shaping::Preferred) wants it.
 ///
 /// ```
@@ -27,7 +27,7 @@ pub fn brpo_reference(members: u32, seed: u64, step: u32, group: u32) -> u32 {
     }
 }
 
-/// What FAPO's generative judge said (2510.22543; maths.md §6.11).
+/// What FAPO's generative judge said (2510.22543; docs/maths/rewards.md).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// No erroneous step (−1 in the released code).

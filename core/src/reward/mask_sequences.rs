@@ -1,6 +1,6 @@
 //! A loss mask without the tokens of the sequences that were dropped.
 //!
-//! **Formula** (maths.md §6.10 to §6.12): m'_t = 1 where m_t ≠ 0 and the sequence of t is kept, else 0.
+//! **Formula** (docs/maths/advantages.md, docs/maths/rewards.md): m'_t = 1 where m_t ≠ 0 and the sequence of t is kept, else 0.
 //!
 //! A batch with this mask is the batch of the sequences that remain: its live tokens and its sequences with a live token are the
 //! denominators of what is left, and nothing has to be packed anew.

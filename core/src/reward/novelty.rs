@@ -1,6 +1,6 @@
 //! EVOL-RL: reward bands by majority vote, ranked inside by novelty.
 //!
-//! **Formula** (2509.15194; maths.md §6.11), S the similarities inside a group, w the weight of the mean:
+//! **Formula** (2509.15194; docs/maths/rewards.md), S the similarities inside a group, w the weight of the mean:
 //!
 //! ```text
 //! u_i = 1 − ( w · mean_{j ≠ i of i's class} S_ij + (1 − w) · max_{j ≠ i} S_ij )

@@ -1,4 +1,4 @@
-//! RAPO (Fathom 2509.24107; maths.md §6.11): the scalar parts. R = 0.1 format + 0.9 answer is [`Combine`](crate::advantage::Combine), the
+//! RAPO (Fathom 2509.24107; docs/maths/rewards.md): the scalar parts. R = 0.1 format + 0.9 answer is [`Combine`](crate::advantage::Combine), the
 //! pruning of solved prompts [`Criterion::SolveRate`](super::Criterion::SolveRate).
 
 /// Tool calls of a trajectory, by what they did.

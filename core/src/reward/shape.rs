@@ -1,6 +1,6 @@
 //! Rewards of sequences as a function of reward, length, a flag or the rest of the group.
 //!
-//! **Formula** (maths.md §6.10, §6.11), R the reward, L the length in tokens, "correct" a reward above `threshold`:
+//! **Formula** (docs/maths/advantages.md, docs/maths/rewards.md), R the reward, L the length in tokens, "correct" a reward above `threshold`:
 //!
 //! ```text
 //! Overlong   R + min(−(L − (L_max − B))/B · factor, 0),  with `saturate` never less than R − factor     (DAPO 2503.14476)

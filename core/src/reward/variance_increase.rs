@@ -1,6 +1,6 @@
 //! GRPOVI: rewards moved so that their variance grows, while their mean under the policy and their order stay.
 //!
-//! **Formula** (2505.23247; maths.md §6.11), over the counted members of a group in descending order of reward (ties by index):
+//! **Formula** (2505.23247; docs/maths/rewards.md), over the counted members of a group in descending order of reward (ties by index):
 //!
 //! ```text
 //! p = softmax(logp of the sequences),  c = Σ p r,  bounds m and M

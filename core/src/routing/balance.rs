@@ -7,7 +7,7 @@
 //! dL/ds_re = w p_re (f_e − d_r),  d_r = Σ_e f_e p_re
 //! ```
 //!
-//! f has no gradient. It is counted from a routing map: the natural one in verl also under replay (maths.md §3.2), or the
+//! f has no gradient. It is counted from a routing map: the natural one in verl also under replay (docs/maths/routing.md), or the
 //! replayed one: the caller's choice, since f is an argument ([`lockstep::routing`](https://docs.rs/lockstep-rl) counts either).
 //!
 //! **Shapes**: `scores`, `gradient` `[rows, E]`; `load` `[E]`; `row_loss` `[rows]`, w·d_r, to be folded.

@@ -2,7 +2,7 @@
 //!
 //! A router gives each token a score s_e for each of E experts and runs K of them, weighted by gates g. Replay takes the K experts
 //! from a [`Trace`] and their gates from the *live* scores, so that the gradient reaches the router (R2: the trace is the old
-//! policy's, R3: the rollout's; 2512.01374 §3.2, 2510.11370; maths.md §3.2). What is replayed is the selection alone: it has no
+//! policy's, R3: the rollout's; 2512.01374 §3.2, 2510.11370; docs/maths/routing.md). What is replayed is the selection alone: it has no
 //! gradient.
 //!
 //! ```text

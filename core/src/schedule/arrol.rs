@@ -1,6 +1,6 @@
 //! ARRoL-style pruning of live rollouts (our reading): keep those whose expected correct fraction is nearest to a target.
 //!
-//! **Formula** (2603.24840, abstract only; maths.md §7.5): at a checkpoint each of the G live rollouts has q_i, its probability of success. Of the
+//! **Formula** (2603.24840, abstract only; docs/maths/schedules.md): at a checkpoint each of the G live rollouts has q_i, its probability of success. Of the
 //! subsets that take x from the top and K − x from the bottom of the sorted q, keep the one with the smallest |mean(q) − ρ|, ρ 0.5. Stochastic variant:
 //!
 //! ```text

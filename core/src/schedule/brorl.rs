@@ -1,6 +1,6 @@
 //! BroRL's mass balance: how much probability one update moves to right answers, and what the answers not sampled do to it.
 //!
-//! **Formula** (2510.01180, via a text conversion, identity checked; maths.md §7.11). N samples, rewards R_c >= 0 >= R_w; Q₊, Q₋ the mass of right
+//! **Formula** (2510.01180, via a text conversion, identity checked; docs/maths/schedules.md). N samples, rewards R_c >= 0 >= R_w; Q₊, Q₋ the mass of right
 //! and wrong answers, P₊, P₋ the sampled part of it; A₂, B₂ = Σ p² over sampled right, wrong; U₊₂, U₋₂ over those not sampled; S = R_c P₊ + R_w P₋:
 //!
 //! ```text

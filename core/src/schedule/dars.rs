@@ -1,6 +1,6 @@
 //! DARS: extra rollouts for hard prompts, so that each gets the cumulative advantage of a prompt of medium difficulty.
 //!
-//! **Formula** (2508.13755, official code; maths.md §7.1), accuracy p after N first-stage rollouts (0.5/N where p <= 1e-6):
+//! **Formula** (2508.13755, official code; docs/maths/schedules.md), accuracy p after N first-stage rollouts (0.5/N where p <= 1e-6):
 //!
 //! ```text
 //! S = 2 p (1 − p), peak = N/2 (advantage without std);   S = 2 √(p (1 − p)), peak = N (with std)

@@ -1,6 +1,6 @@
 //! DOTS: prompts whose predicted pass rate is near one half.
 //!
-//! **Formula** (2506.05316, official code; maths.md §7.2):
+//! **Formula** (2506.05316, official code; docs/maths/schedules.md):
 //!
 //! ```text
 //! difficulty: w = softmax_j((q·r_j/√h)/τ),  base = Σ_j w_j v_j      (v_j: measured pass rate of reference question j)

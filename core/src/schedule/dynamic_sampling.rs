@@ -1,6 +1,6 @@
 //! DAPO's dynamic sampling: generate until enough groups have a spread.
 //!
-//! **Formula** (verl's recipe, framework code; maths.md §6.12): a group is kept when the standard deviation of its metric is above 0 or it has one member;
+//! **Formula** (verl's recipe, framework code; docs/maths/rewards.md): a group is kept when the standard deviation of its metric is above 0 or it has one member;
 //! generation goes on until `wanted` groups are kept, then the batch is cut to `wanted` groups in order of arrival.
 //!
 //! The test is max == min: a binary32 standard deviation of equal values is not always 0.

@@ -1,6 +1,6 @@
 //! GDRO's difficulty bins: online pass rate over a window, edges uniform or listed, hysteresis at the boundaries.
 //!
-//! **Formula** (2601.19280; maths.md §7.3): accuracy p = passes among the last H observations (0 when there is none); bin ⌊p·B⌋, p = 1 in the last.
+//! **Formula** (2601.19280; docs/maths/schedules.md): accuracy p = passes among the last H observations (0 when there is none); bin ⌊p·B⌋, p = 1 in the last.
 //! A prompt stays in bin b while b/B − δ <= p <= (b + 1)/B + δ, else moves to ⌊p·B⌋. Listed edges e₁ < … < e_{B−1} take the place of i/B;
 //! a bin owns its lower edge.
 //!

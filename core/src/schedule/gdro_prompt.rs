@@ -1,6 +1,6 @@
 //! Prompt-GDRO: more weight for the difficulty bins with the higher loss.
 //!
-//! **Formula** (2601.19280; maths.md §7.3), per step, for bins with prompts in the batch:
+//! **Formula** (2601.19280; docs/maths/schedules.md), per step, for bins with prompts in the batch:
 //!
 //! ```text
 //! l̄_b = mean prompt loss in bin b (optionally divided by the bin's share of the batch)
@@ -15,7 +15,7 @@
 //! **Special cases**: a bin that was never observed has S = 0 (ω = 1). All S alike: every z is 0. No bin in the batch: q and weights are 0 under
 //! `NormalisedQ`.
 //!
-//! **Variants** (maths.md §10 row 16): the paper multiplies by ω ([`Weight::UnnormalisedOmega`]); the released code by q over the bins present in
+//! **Variants** (docs/maths/disagreements.md row 16): the paper multiplies by ω ([`Weight::UnnormalisedOmega`]); the released code by q over the bins present in
 //! the batch ([`Weight::NormalisedQ`]), so its weights are at most 1 and shrink with the number of bins; its default score is the sum over steps,
 //! or their mean ([`means`]), and its standard score is over all bins seen ([`Over::Seen`]). The standard score's divisor (B) and the default C of
 //! 10 are ours.
@@ -24,7 +24,7 @@ use super::require;
 use crate::Error;
 use crate::num::{self, Arith, Soft};
 
-/// What an advantage is multiplied by (maths.md §10 row 16).
+/// What an advantage is multiplied by (docs/maths/disagreements.md row 16).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Weight {
     /// ω_b, the paper's.

@@ -1,6 +1,6 @@
 //! Rollout-GDRO: a bandit per difficulty bin chooses how many rollouts its prompts get, under an exact budget.
 //!
-//! **Formula** (2601.19280; maths.md §7.3), arms n in every bin, all from n_min to n_max or those of a list, K of them:
+//! **Formula** (2601.19280; docs/maths/schedules.md), arms n in every bin, all from n_min to n_max or those of a list, K of them:
 //!
 //! ```text
 //! p_b(n) = (1 − γ) softmax_n(η score_b) + γ/K
@@ -14,7 +14,7 @@
 //! **Special cases**: ties go to the smaller sum ([`Nearest`]), then to the smaller arm, from the last bin to the first. A bin without
 //! prompts costs nothing: it gets its likeliest arm and no update.
 //!
-//! **Variants** (maths.md §10 row 17): the released code adds + l̄_b − μ (n − n̄) to the score, which rewards a *high* loss:
+//! **Variants** (docs/maths/disagreements.md row 17): the released code adds + l̄_b − μ (n − n̄) to the score, which rewards a *high* loss:
 //! [`UtilitySign::Code`]. Neither divides by the probability of the played arm.
 
 use super::require;
@@ -22,7 +22,7 @@ use crate::Error;
 use crate::num;
 use core::cmp::Ordering;
 
-/// What a loss does to the score of the played arm (maths.md §10 row 17).
+/// What a loss does to the score of the played arm (docs/maths/disagreements.md row 17).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum UtilitySign {
     /// − l̄ − μ n, the paper's.

@@ -1,6 +1,6 @@
 //! LATR: branch where a second token is likely enough, prune the branches that come to say the same.
 //!
-//! **Formula** (2510.24302, official code; maths.md §7.7):
+//! **Formula** (2510.24302, official code; docs/maths/schedules.md):
 //!
 //! ```text
 //! branch: candidate j >= 2 goes on when p_j > 0.15 and p_1 − p_j < 0.25; the first always does; at most 2 per token

@@ -1,6 +1,6 @@
 //! MarsRL: which outputs of one role become inputs of the next.
 //!
-//! **Formula** (2511.11373; maths.md §6.9): every later role takes 2 of the outputs of the role before it and answers each 8 times: one group per input.
+//! **Formula** (2511.11373; docs/maths/advantages.md): every later role takes 2 of the outputs of the role before it and answers each 8 times: one group per input.
 //! Adaptive sampling prefers what there is to learn from: the verifier solutions of reward 0, the corrector verdicts of reward 1, and only those that
 //! report an error.
 //!

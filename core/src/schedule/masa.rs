@@ -1,6 +1,6 @@
 //! MASA: rewards for a model's predictions about its own rollouts.
 //!
-//! **Formula** (2510.03259, official code; maths.md §7.10), predicted: notions, length, passes of 8:
+//! **Formula** (2510.03259, official code; docs/maths/schedules.md), predicted: notions, length, passes of 8:
 //!
 //! ```text
 //! notion     = share of the predicted notions (not in the problem's text) that occur in more right than wrong responses

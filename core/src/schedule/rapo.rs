@@ -1,6 +1,6 @@
 //! RAPO's replay of successes: a prompt that fails altogether gets its last success back. For the host, not an op.
 //!
-//! **Formula** (Fathom 2509.24107; maths.md §6.11): a buffer keeps, for each prompt, its most recent rollout with R > 0.5. If all G rollouts of a
+//! **Formula** (Fathom 2509.24107; docs/maths/rewards.md): a buffer keeps, for each prompt, its most recent rollout with R > 0.5. If all G rollouts of a
 //! prompt fail and the buffer has one, a rollout that is drawn uniformly is replaced by it; then the statistics of the group are computed
 //! again.
 //!

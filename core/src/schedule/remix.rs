@@ -1,6 +1,6 @@
 //! ReMix: which policy's data a minibatch comes from, and when the run starts over on its own data.
 //!
-//! **Formula** (2507.06892, by a detailed note; maths.md §4.7): with probability p (0.4) a minibatch is of an earlier policy k − i, i of a window of N (2),
+//! **Formula** (2507.06892, by a detailed note; docs/maths/correction.md): with probability p (0.4) a minibatch is of an earlier policy k − i, i of a window of N (2),
 //! else of the latest, i = 0; every batch is used m (2) times. At step T (50 or 100) the run is *reincarnated*: the base policy of the KL-convex term
 //! becomes that of T, and from then on all data are the latest policy's.
 //!

@@ -1,6 +1,6 @@
 //! Rollout replay (DOTS): part of each batch comes from a buffer of recent groups.
 //!
-//! **Formula** (2506.05316, official code; maths.md §7.2): of a batch of B groups, ⌊σ B + 1/2⌋ are fresh and the rest are drawn uniformly, without
+//! **Formula** (2506.05316, official code; docs/maths/schedules.md): of a batch of B groups, ⌊σ B + 1/2⌋ are fresh and the rest are drawn uniformly, without
 //! replacement, from a first-in-first-out buffer of C groups that took every fresh group with 0 < mean reward < 1.
 //!
 //! The ratio of a replayed group uses the log-probabilities stored with it; its GRPO statistics stay those of its own group.

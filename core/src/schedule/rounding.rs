@@ -1,6 +1,6 @@
 //! Whole rollouts from fractional ones: largest remainder, within bounds, never above the budget.
 //!
-//! **Formula** (maths.md §7.3; the weighting by prompts is ours): n_b = ⌊x_b⌋ clamped to n_min..=n_max. While Σ count_b n_b is above the budget, one is
+//! **Formula** (docs/maths/schedules.md; the weighting by prompts is ours): n_b = ⌊x_b⌋ clamped to n_min..=n_max. While Σ count_b n_b is above the budget, one is
 //! taken from the bin with the smallest remainder x_b − n_b; then, while one more fits, it goes to the bin with the largest. Ties: taking goes to the
 //! higher index, giving to the lower, so the lower index keeps more.
 //!

@@ -1,6 +1,6 @@
 //! The square-root law: rollouts in proportion to the standard deviation.
 //!
-//! **Formula** (2601.19280, derivation checked; maths.md §7.3): the least Σ_b q_b v_b/n_b with Σ_b q_b n_b = n̄ has
+//! **Formula** (2601.19280, derivation checked; docs/maths/schedules.md): the least Σ_b q_b v_b/n_b with Σ_b q_b n_b = n̄ has
 //!
 //! ```text
 //! n_b = n̄ √v_b / Σ_j q_j √v_j,   shadow price μ = (Σ_j q_j √v_j / n̄)² = v_b/n_b²  for every b

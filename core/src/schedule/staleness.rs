@@ -1,6 +1,6 @@
 //! How far sampling may run ahead of training.
 //!
-//! **Formula** (framework code; maths.md §7.13):
+//! **Formula** (framework code; docs/maths/schedules.md):
 //!
 //! ```text
 //! AReaL: capacity = min(max_concurrent − running, (η + version + 1) B − (accepted + running));  may be negative: wait.

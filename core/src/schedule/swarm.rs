@@ -1,6 +1,6 @@
 //! Swarm SAPO: a node's training set from its own groups and those of others.
 //!
-//! **Formula** (2509.08721, official code; maths.md §7.9): I local and J external groups, I + J fixed (4/4); external ones are drawn uniformly, without
+//! **Formula** (2509.08721, official code; docs/maths/schedules.md): I local and J external groups, I + J fixed (4/4); external ones are drawn uniformly, without
 //! replacement, from those with an advantage, that is whose rewards (recomputed locally) are not all alike. Updates use the receiver's policy as if the
 //! rollouts were its own: no importance ratio.
 //!

@@ -1,6 +1,6 @@
 //! VADE-style prompt selection (our reading): Thompson draws from a Beta posterior per prompt.
 //!
-//! **Formula** (2511.18902, abstract only, utility from a secondary note; maths.md §7.4):
+//! **Formula** (2511.18902, abstract only, utility from a secondary note; docs/maths/schedules.md):
 //!
 //! ```text
 //! p ~ Beta(a, b);  utility p (1 − p)² (highest at 1/3: prefers harder prompts) or p (1 − p);  take the B highest, ties to the lower id

@@ -1,6 +1,6 @@
 //! XRPO-style rollout allocation (our reading): the next rollout where it narrows the estimate most, with an exploration bonus.
 //!
-//! **Formula** (2510.06672, from reviews; maths.md §7.12), n rollouts so far of prompt q, T of all prompts:
+//! **Formula** (2510.06672, from reviews; docs/maths/schedules.md), n rollouts so far of prompt q, T of all prompts:
 //!
 //! ```text
 //! Π_q = t_{0.975, n−1} s_q (1/√n − 1/√(n+1)) + λ √(ln(1 + T)/n)

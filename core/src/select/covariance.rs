@@ -1,6 +1,6 @@
 //! A token's covariance of advantage and log-probability: what Clip-Cov and KL-Cov select by.
 //!
-//! **Formula** (2505.22617; maths.md §2.6): cov_t = (A_t − mean(A))·(logp_t − mean(logp)), means over the live tokens of the batch.
+//! **Formula** (2505.22617; docs/maths/gates.md): cov_t = (A_t − mean(A))·(logp_t − mean(logp)), means over the live tokens of the batch.
 //!
 //! **Shapes**: per token `[N]`; advantages `[N]` or `[S]`; moments `[6]` as [`fold_moments`](crate::aggregate::moments) leaves them.
 //!

@@ -8,7 +8,7 @@
 //!
 //! **Special cases**: NaN is no candidate; −0 and +0 are equal. A hash of 0 counts as 1.
 //!
-//! **Variants** (maths.md §2.6): Clip-Cov: band (1, 5) and random; KL-Cov and the top of the entropies: largest.
+//! **Variants** (docs/maths/gates.md): Clip-Cov: band (1, 5) and random; KL-Cov and the top of the entropies: largest.
 
 use crate::Error;
 use crate::gate::{Gate, PpoClip, Sample};

@@ -1,6 +1,6 @@
 //! Advantages of single tokens from a prefix tree: TEMPO.
 //!
-//! **Formula** (TEMPO 2509.18314; maths.md §5.2), for token t of response i, s_t its first t tokens:
+//! **Formula** (TEMPO 2509.18314; docs/maths/trees.md), for token t of response i, s_t its first t tokens:
 //!
 //! ```text
 //! A[i,t] = A_i + (V(s_{t+1}) − V(s_t)) / (std_g + eps)

@@ -1,6 +1,6 @@
 //! The branching nodes of a prefix tree, with their values.
 //!
-//! **Formula** (TEMPO 2509.18314; maths.md §5.1): with the responses in order, position p (but the first of its group) names the node
+//! **Formula** (TEMPO 2509.18314; docs/maths/trees.md): with the responses in order, position p (but the first of its group) names the node
 //! where its response leaves the one before it, of depth h = `lcp[p]`: the longest interval around p whose `lcp` inside is at least h.
 //!
 //! ```text

@@ -1,6 +1,6 @@
 //! Responses in lexicographic order of their tokens, with the prefix that neighbours share: one merge of two sorted runs.
 //!
-//! **Formula** (maths.md §5.3; the merge that knows common prefixes, Ng and Kakehi 2008): the heads a, b of two runs carry the length
+//! **Formula** (docs/maths/trees.md; the merge that knows common prefixes, Ng and Kakehi 2008): the heads a, b of two runs carry the length
 //! of the prefix that each shares with the last response that was put out.
 //!
 //! ```text
@@ -18,7 +18,7 @@
 //! **Special cases**: equal responses keep their order; a response that ends sorts before those that go on: its end is an edge of its
 //! own. The first position of a row has `lcp` 0.
 //!
-//! **Variants** (maths.md §10 row 13): with `pad` a response that has ended goes on as that token forever, as in TEMPO's released
+//! **Variants** (docs/maths/disagreements.md row 13): with `pad` a response that has ended goes on as that token forever, as in TEMPO's released
 //! code, which compares padded ids; `lcp` may then exceed a response's length, and is 2³² − 1 where padded responses are equal.
 
 use crate::Error;

@@ -96,7 +96,7 @@ pub fn kl_importance_into(
     Ok(())
 }
 
-/// The penalty in the reward (PPO, REINFORCE++; maths.md §1.3 (b)): r_t − β·k per token, k an estimate of KL(old ‖ reference) of the
+/// The penalty in the reward (PPO, REINFORCE++; docs/maths/kl.md): r_t − β·k per token, k an estimate of KL(old ‖ reference) of the
 /// policy that sampled; k1 in most recipes, any estimator in verl. No gradient flows. Masked tokens get 0.
 ///
 /// Errors: lengths that disagree; a live reward or β that is not finite; those of [`kl`].

@@ -325,7 +325,7 @@ impl Selection {
     }
 }
 
-/// How many tokens KL-Cov and Clip-Cov take of M: ⌊ratio·M⌋, at least one, but none of an empty batch (maths.md §2.6).
+/// How many tokens KL-Cov and Clip-Cov take of M: ⌊ratio·M⌋, at least one, but none of an empty batch (docs/maths/gates.md).
 pub fn share(ratio: f64, tokens: u64) -> Result<u32, Error> {
     if !(0.0..=1.0).contains(&ratio) {
         let expected = "a number in 0..=1";

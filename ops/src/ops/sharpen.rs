@@ -158,7 +158,7 @@ pub fn role_baseline(
     Ok((not_infinite("advantage", out, "the reward is too large for f32")?, after))
 }
 
-/// Where the entropy of [`entropy_bonus`] comes from (maths.md §10 row 18).
+/// Where the entropy of [`entropy_bonus`] comes from (docs/maths/disagreements.md row 18).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum EntropyOf<'a> {
     /// −p log p of the sampled token, from log-probabilities `[N]`: the released code.

@@ -26,7 +26,7 @@ pub struct VcpoWeights {
 }
 
 /// W `[S]` of [`Baseline::Weighted`](lockstep_core::advantage::Baseline::Weighted): W_i = w_i²·‖∇ log π(τ_i)‖² (/ L_i²), w_i = exp(Σ (logp_old −
-/// logp_rollout)) over live tokens (VCPO 2602.17616; maths.md §4.6 ii). The norm is that of the score alone, without weight and advantage. A
+/// logp_rollout)) over live tokens (VCPO 2602.17616; docs/maths/correction.md). The norm is that of the score alone, without weight and advantage. A
 /// sequence without live tokens has weight 0 where it is divided by its length.
 ///
 /// Errors: lengths that disagree; live log-probabilities that are not finite or norms that are not finite and at least 0 (index); a `most` that is

@@ -1,4 +1,4 @@
-//! How far two sets of gates are apart. maths.md §3.3 compares sets of experts only; both statistics of gates are our reading.
+//! How far two sets of gates are apart. docs/maths/routing.md compares sets of experts only; both statistics of gates are our reading.
 
 use super::mismatch::check_pair;
 use super::{Ids, RoutingTrace};

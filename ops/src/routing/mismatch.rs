@@ -1,4 +1,4 @@
-//! How far two routings are apart, maths.md §3.3.
+//! How far two routings are apart, docs/maths/routing.md.
 
 use crate::Error;
 use lockstep_core::Error as Argument;

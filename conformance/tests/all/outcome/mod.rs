@@ -1,4 +1,4 @@
-//! Outcome advantages by recipe: the worked vectors of maths.md §8.6, its rows of §10, and properties.
+//! Outcome advantages by recipe: the worked vectors of docs/maths/vectors.md, the rows of docs/maths/disagreements.md, and properties.
 
 mod rewards;
 

@@ -1,4 +1,4 @@
-//! Rewards: the worked vectors of maths.md §8.6, filters, shaping and judges by hand.
+//! Rewards: the worked vectors of docs/maths/vectors.md, filters, shaping and judges by hand.
 
 use super::{columns, named, of_group, ones};
 use lockstep::core::advantage::Sharpening;

@@ -192,7 +192,7 @@ pub enum GateChoice {
     },
 }
 
-/// What GMPO's bounds are bounds of (maths.md §10 row 23).
+/// What GMPO's bounds are bounds of (docs/maths/disagreements.md row 23).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum GmpoBounds {

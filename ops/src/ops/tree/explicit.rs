@@ -51,7 +51,7 @@ pub struct StepValues {
     pub advantage: Vec<f32>,
 }
 
-/// Monte-Carlo values of an explicit tree, and the advantages of its steps: TreePS-RAG-style (our reading; 2601.06922, maths.md §6.11),
+/// Monte-Carlo values of an explicit tree, and the advantages of its steps: TreePS-RAG-style (our reading; 2601.06922, docs/maths/rewards.md),
 /// A(v) = V(v) − V(u) for the step from u to v, or relative to siblings.
 ///
 /// The ops are those of [`prefix_tree`](super::prefix_tree), with steps for tokens, and [`group_advantage`], with siblings for groups.

@@ -47,7 +47,9 @@ pub struct OptimalTokenBaseline<'a> {
 crate::kernel_args!(unsafe OptimalTokenBaseline<'_> { cu_groups, cu_seqlens, loss_mask, returns, weights, eps, lone_tail, advantage });
 
 impl OptimalTokenBaseline<'_> {
-    /// Whether the scalar parameters are in their domain.
+    /// Checks that the scalar parameters are in their domains.
+    ///
+    /// Errors: [`Error::Value`] with the name of the first parameter that is not.
     pub fn check(&self) -> Result<(), Error> {
         if self.eps >= 0.0 && self.eps.is_finite() {
             return Ok(());

@@ -45,7 +45,9 @@ pub struct PassAtK<'a> {
 crate::kernel_args!(unsafe PassAtK<'_> { cu_groups, rewards, valid, k, threshold, advantage, pass_at_k, counted });
 
 impl PassAtK<'_> {
-    /// Whether the scalar parameters are in their domain.
+    /// Checks that the scalar parameters are in their domains.
+    ///
+    /// Errors: [`Error::Value`] with the name of the first parameter that is not.
     pub fn check(&self) -> Result<(), Error> {
         if self.k == 0 {
             return Err(Error::Value { argument: "k", index: None, expected: "at least 1", got: 0.0 });

@@ -42,7 +42,9 @@ pub struct StepReturn<'a> {
 crate::kernel_args!(unsafe StepReturn<'_> { cu_steps, rewards, matches, gamma, include_first_mismatch, returns });
 
 impl StepReturn<'_> {
-    /// Whether the scalar parameters are in their domain.
+    /// Checks that the scalar parameters are in their domains.
+    ///
+    /// Errors: [`Error::Value`] with the name of the first parameter that is not.
     pub fn check(&self) -> Result<(), Error> {
         super::unit("gamma", self.gamma)
     }

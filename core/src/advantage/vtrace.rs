@@ -59,14 +59,16 @@ pub struct VTrace<'a> {
     pub vs: Out<'a, f32>,
     /// `[N]`.
     pub advantage: Out<'a, f32>,
-    /// Above [`flag::LIMIT`] where a live input, a bootstrap that counts, or a result is unfit, `[S]`.
+    /// Row alarm, `[S]`: above [`flag::LIMIT`] if a live input, a bootstrap that counts, or a result is unfit.
     pub row_alarm: Out<'a, u32>,
 }
 
 crate::kernel_args!(unsafe VTrace<'_> { cu_seqlens, loss_mask, logp, logp_rollout, rewards, values, bootstrap, truncated, gamma, lambda, rho_bar, rho_pg, c_bar, vs, advantage, row_alarm });
 
 impl VTrace<'_> {
-    /// Whether the scalar parameters are in their domain.
+    /// Checks that the scalar parameters are in their domains.
+    ///
+    /// Errors: [`Error::Value`] with the name of the first parameter that is not.
     pub fn check(&self) -> Result<(), Error> {
         super::unit("gamma", self.gamma)?;
         super::unit("lambda", self.lambda)?;

@@ -74,14 +74,16 @@ pub struct Whiten<'a> {
     pub eps: f64,
     /// `[N]`.
     pub whitened: Out<'a, f32>,
-    /// Above [`flag::LIMIT`] where a value or a result is not finite, `[R]`.
+    /// Row alarm, `[R]`: above [`flag::LIMIT`] if a value or a result is not finite.
     pub row_alarm: Out<'a, u32>,
 }
 
 crate::kernel_args!(unsafe Whiten<'_> { offsets, mask, values, nan_is_missing, moments, centre, divisor, ddof, eps, whitened, row_alarm });
 
 impl Whiten<'_> {
-    /// Whether the scalar parameters are in their domain.
+    /// Checks that the scalar parameters are in their domains.
+    ///
+    /// Errors: [`Error::Value`] with the name of the first parameter that is not.
     pub fn check(&self) -> Result<(), Error> {
         super::Scale::Std { ddof: self.ddof, eps: self.eps }.check()?;
         if self.moments.len() != moments::MOMENTS {

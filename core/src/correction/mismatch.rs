@@ -87,7 +87,7 @@ pub struct RolloutMismatch<'a> {
     pub row_maxima: Out<'a, f32>,
     /// Live tokens, `[S]`.
     pub row_tokens: Out<'a, u32>,
-    /// Above [`flag::LIMIT`] where a live input is no log-probability, `[S]`.
+    /// Row alarm, `[S]`: above [`flag::LIMIT`] if a live input is not a log-probability.
     pub row_alarm: Out<'a, u32>,
 }
 
@@ -103,7 +103,9 @@ pub(super) fn check_bound(bound: f32) -> Result<(), Error> {
 }
 
 impl RolloutMismatch<'_> {
-    /// Whether the scalar parameters are in their domain.
+    /// Checks that the scalar parameters are in their domains.
+    ///
+    /// Errors: [`Error::Value`] with the name of the first parameter that is not.
     pub fn check(&self) -> Result<(), Error> {
         check_bound(self.bound)
     }

@@ -151,14 +151,16 @@ pub struct RolloutCorrection<'a> {
     pub row_sums: Out<'a, f64>,
     /// max w, max −w, max ρ and max −ρ, `[4][S]`.
     pub row_maxima: Out<'a, f32>,
-    /// Above [`flag::LIMIT`] where a live input is no log-probability or a weight is not finite, `[S]`.
+    /// Row alarm, `[S]`: above [`flag::LIMIT`] if a live input is not a log-probability or a weight is not finite.
     pub row_alarm: Out<'a, u32>,
 }
 
 crate::kernel_args!(unsafe RolloutCorrection<'_> { cu_seqlens, loss_mask, logp_old, logp_rollout, level, rule, band, bounded_below, bound, rejections, weights, kept_mask, row_kept, row_sums, row_maxima, row_alarm });
 
 impl RolloutCorrection<'_> {
-    /// Whether the scalar parameters are in their domain.
+    /// Checks that the scalar parameters are in their domains.
+    ///
+    /// Errors: [`Error::Value`] with the name of the first parameter that is not.
     pub fn check(&self) -> Result<(), Error> {
         check_bound(self.bound)?;
         self.rejections.check()?;

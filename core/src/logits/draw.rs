@@ -38,7 +38,7 @@ pub struct DrawTokens<'a> {
     pub first: u64,
     /// `[rows · draws]`, ascending in each row.
     pub tokens: Out<'a, u32>,
-    /// Above [`flag::LIMIT`] where the row cannot be used, `[rows]`.
+    /// Row alarm, `[rows]`: above [`flag::LIMIT`] if the row cannot be used.
     pub row_alarm: Out<'a, u32>,
 }
 

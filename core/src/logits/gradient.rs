@@ -40,7 +40,7 @@ pub struct LogitsGradient<'a> {
     pub coef_entropy: Option<In<'a, f32>>,
     /// dL/dz, `[rows · vocab]`.
     pub gradient: Out<'a, f32>,
-    /// Above [`flag::LIMIT`] where the row cannot be used or a result is bad, `[rows]`.
+    /// Row alarm, `[rows]`: above [`flag::LIMIT`] if the row cannot be used or a result is bad.
     pub row_alarm: Out<'a, u32>,
 }
 

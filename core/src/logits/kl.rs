@@ -60,7 +60,7 @@ pub struct LogitsKl<'a> {
     pub value: Out<'a, f32>,
     /// dL/dz of the policy, `[rows · vocab]`.
     pub gradient: Option<Out<'a, f32>>,
-    /// Above [`flag::LIMIT`] where the row cannot be used or a result is bad, `[rows]`.
+    /// Row alarm, `[rows]`: above [`flag::LIMIT`] if the row cannot be used or a result is bad.
     pub row_alarm: Out<'a, u32>,
 }
 

@@ -48,7 +48,7 @@ pub struct OtrExact<'a> {
     pub loss: Out<'a, f32>,
     /// dL/dz, `[rows · vocab]`.
     pub gradient: Option<Out<'a, f32>>,
-    /// Above [`flag::LIMIT`] where the row cannot be used or a result is bad, `[rows]`.
+    /// Row alarm, `[rows]`: above [`flag::LIMIT`] if the row cannot be used or a result is bad.
     pub row_alarm: Out<'a, u32>,
 }
 

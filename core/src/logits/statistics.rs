@@ -71,7 +71,7 @@ pub struct LogitsStatistics<'a> {
     pub moments: Option<LogitsMoments<'a>>,
     /// For the gradient, `[3][rows]`.
     pub state: Out<'a, f64>,
-    /// Above [`flag::LIMIT`] where the row cannot be used, `[rows]`.
+    /// Row alarm, `[rows]`: above [`flag::LIMIT`] if the row cannot be used.
     pub row_alarm: Out<'a, u32>,
 }
 

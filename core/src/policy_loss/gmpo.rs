@@ -104,7 +104,7 @@ pub struct PolicyLossGmpo<'a> {
     pub row_loss: Option<Out<'a, f64>>,
     /// Live tokens, `[S]`.
     pub row_tokens: Out<'a, u32>,
-    /// Above [`flag::LIMIT`] where a live input or result is bad, `[S]`.
+    /// Row alarm, `[S]`: above [`flag::LIMIT`] if a live input or result is bad.
     pub row_alarm: Out<'a, u32>,
     /// Metrics, if wanted.
     pub metrics: Option<MetricsOut<'a>>,
@@ -113,7 +113,9 @@ pub struct PolicyLossGmpo<'a> {
 crate::kernel_args!(unsafe PolicyLossGmpo<'_> { cu_seqlens, loss_mask, logp, logp_old, advantage, advantage_per_token, weights, guard, mean, clip_log_low, clip_log_high, denominator, denominator_from, coef, row_loss, row_tokens, row_alarm, metrics });
 
 impl PolicyLossGmpo<'_> {
-    /// Whether the scalar parameters are in their domain.
+    /// Checks that the scalar parameters are in their domains.
+    ///
+    /// Errors: [`Error::Value`] with the name of the first parameter that is not.
     pub fn check(&self) -> Result<(), Error> {
         check_bounds(self.clip_log_low, self.clip_log_high)?;
         self.guard.check()?;

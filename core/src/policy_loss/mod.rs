@@ -114,7 +114,7 @@ pub struct PolicyLoss<'a, G> {
     pub loss: Option<LossOut<'a>>,
     /// Live tokens, `[S]`.
     pub row_tokens: Out<'a, u32>,
-    /// Above [`flag::LIMIT`] where a live input or result is bad, `[S]`.
+    /// Row alarm, `[S]`: above [`flag::LIMIT`] if a live input or result is bad.
     pub row_alarm: Out<'a, u32>,
     /// Metrics, if wanted; they need the losses.
     pub metrics: Option<MetricsOut<'a>>,
@@ -253,7 +253,9 @@ impl<G: Gate> PolicyLoss<'_, G> {
         self.weights.is_none() && !self.advantage_per_token
     }
 
-    /// Whether the scalar parameters are in their domain.
+    /// Checks that the scalar parameters are in their domains.
+    ///
+    /// Errors: [`Error::Value`] with the name of the first parameter that is not.
     pub fn check(&self) -> Result<(), Error> {
         self.gate.check()?;
         self.level.check()?;

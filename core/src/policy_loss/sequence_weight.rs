@@ -135,7 +135,7 @@ pub struct SequenceWeight<'a> {
     pub rule: SequenceRule,
     /// `[N]`.
     pub out: Out<'a, f32>,
-    /// Above [`flag::LIMIT`] where a live input is bad, `[S]`.
+    /// Row alarm, `[S]`: above [`flag::LIMIT`] if a live input is bad.
     pub row_alarm: Out<'a, u32>,
 }
 

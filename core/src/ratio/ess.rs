@@ -64,7 +64,7 @@ pub struct EffectiveSampleSize<'a> {
     pub row_sums: Out<'a, f64>,
     /// `[R]`.
     pub row_ess: Out<'a, f64>,
-    /// Above [`flag::LIMIT`] where a counted weight is not a finite number of at least 0, `[R]`.
+    /// Row alarm, `[R]`: above [`flag::LIMIT`] if a counted weight is not a finite number of at least 0.
     pub row_alarm: Out<'a, u32>,
 }
 

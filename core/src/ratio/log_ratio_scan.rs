@@ -75,7 +75,7 @@ pub struct LogRatioScan<'a> {
     pub cap_at_one: bool,
     /// `[N]`.
     pub log_ratio: Out<'a, f32>,
-    /// Above [`flag::LIMIT`] where a live input is no log-probability, `[R]`.
+    /// Row alarm, `[R]`: above [`flag::LIMIT`] if a live input is not a log-probability.
     pub row_alarm: Out<'a, u32>,
 }
 

@@ -69,7 +69,7 @@ pub struct ProximalLogp<'a> {
     pub interpolation: Interpolation,
     /// `[N]`.
     pub logp_prox: Out<'a, f32>,
-    /// Above [`flag::LIMIT`] where a live input is no log-probability, `[S]`.
+    /// Row alarm, `[S]`: above [`flag::LIMIT`] if a live input is not a log-probability.
     pub row_alarm: Out<'a, u32>,
 }
 

@@ -48,7 +48,9 @@ pub struct Staleness<'a> {
 crate::kernel_args!(unsafe Staleness<'_> { cu_seqlens, loss_mask, versions, current, max_staleness, kept_mask, row_start, row_off_policy, row_kept });
 
 impl Staleness<'_> {
-    /// Whether the scalar parameters are in their domain.
+    /// Checks that the scalar parameters are in their domains.
+    ///
+    /// Errors: [`Error::Value`] with the name of the first parameter that is not.
     pub fn check(&self) -> Result<(), Error> {
         let value = |argument, expected, got: i32| {
             Err(Error::Value { argument, index: None, expected, got: got.into() })

@@ -75,7 +75,7 @@ pub struct TokenRatio<'a> {
     pub row_sums: Out<'a, f64>,
     /// max r and max −r, `[2][S]`.
     pub row_maxima: Out<'a, f32>,
-    /// Above [`flag::LIMIT`] where an input is no log-probability, `[S]`.
+    /// Row alarm, `[S]`: above [`flag::LIMIT`] if an input is not a log-probability.
     pub row_alarm: Out<'a, u32>,
 }
 

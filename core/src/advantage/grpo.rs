@@ -13,10 +13,10 @@
 //! `std`, `counted`, `status`, `pivot` `[G]`; `moments` [`[6]`](crate::aggregate::moments).
 //!
 //! **Special cases**:
-//! A member with a NaN reward, or with `valid` = 0, is *excluded*: it affects no statistic and its advantage
-//!   is 0.
-//! If all counted rewards are equal, std is exactly 0 (decided on the inputs, max = min, never on a computed
-//!   std), and so is every advantage whose baseline is a statistic of the group.
+//! * A member with a NaN reward, or with `valid` = 0, is *excluded*: it affects no statistic and its
+//!   advantage is 0.
+//! * If all counted rewards are equal, std is exactly 0 (decided on the inputs, max = min, never on a
+//!   computed std), and so is every advantage whose baseline is a statistic of the group.
 //! * With one counted member, [`Singleton`] decides for those baselines. With none, everything is 0.
 //! * Ties go to the lowest index.
 //!
@@ -24,9 +24,9 @@
 //! and leave-one-out deviations take n² steps, which suits groups of up to a few thousand.
 //!
 //! **Variants** (docs/maths/disagreements.md): ddof 1 (verl, TRL) or 0; eps 1e-6 (verl), 1e-4 (TRL), 1e-8,
-//! 1e-9 (OpenRLHF); a group of one gets 0 (TRL) or the raw reward (verl's list version: b := 0, own scale :=
-//! 1). Against a given baseline, the scale of a group of one is 0, so R − b is not divided. VCPO's code
-//! divides only by a deviation above 1e-8: `least_std`.
+//! 1e-9 (OpenRLHF); a group of one gets 0 (TRL) or the raw reward (verl's list version: b := 0, own
+//! scale := 1). Against a given baseline, the scale of a group of one is 0, so R − b is not divided. VCPO's
+//! code divides only by a deviation above 1e-8: `least_std`.
 //!
 //! The baselines are computed in `group_baseline.rs`; statistics over pairs of members are in `members.rs`.
 

@@ -41,7 +41,8 @@ impl Sapo {
     }
 }
 
-/// |τ(r − 1)| from which the weight, below 7e-38 there, is set to 0. e then stays a normal number, and its exponential takes half the work.
+/// From this |τ(r − 1)| on, the weight, which is below 7e-38 there, is set to 0. e then stays a normal
+/// number, and its exponential takes half the work.
 const SATURATED: f32 = 87.0;
 
 impl Gate for Sapo {

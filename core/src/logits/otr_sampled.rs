@@ -183,7 +183,7 @@ impl Kernel for OtrSampled<'_> {
             let z = logits.at(span.start + within(label, vocab));
             let loss = (0.0 - num::div64(products, count)) as f32 + 0.0;
             let known = (given < vocab) & (z > f32::NEG_INFINITY) & scale.largest.is_finite();
-            // Bounds the entries of drawn tokens, which no sweep checks.
+            // The entries of drawn tokens, which no sweep checks, are below 2·|coef|·(1 + |β|).
             let bound = (2.0 * count * coef.abs() * (1.0 + beta.abs())) as f32;
             let fault = flag::worse(flag::finite(loss), flag::finite(bound));
             alarm = flag::worse(alarm, if known { fault } else { u32::MAX });

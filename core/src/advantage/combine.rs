@@ -41,7 +41,10 @@ impl Kernel for Combine<'_> {
 
     fn check_bounds(&self) -> Result<(), Error> {
         let sequences = self.cu_groups.sizes().0;
-        crate::lengths!(self; sequences.saturating_mul(self.weights.len()) => components; sequences => combined);
+        crate::lengths!(self;
+            sequences.saturating_mul(self.weights.len()) => components;
+            sequences => combined
+        );
         Ok(())
     }
 
@@ -58,7 +61,7 @@ impl Kernel for Combine<'_> {
         if self.weights.len() != 2 {
             return self.row_as::<0, T>(team, row);
         }
-        // Two components on a CPU, the case of one extra term in a policy loss, are summed with vectors.
+        // On a CPU, two components (a policy loss with one extra term) are summed with vectors.
         let (span, sequences) = (self.cu_groups.span(row), self.combined.len());
         let [first, second] =
             [0, sequences].map(|from| self.components.part(Span::new(from, from + sequences)));

@@ -4,7 +4,7 @@
 //! the live tokens of a sequence:
 //!
 //! ```text
-//! G_t = r_t + γ G_{t+1},   G behind the last token = 0
+//! G_t = r_t + γ G_{t+1},   G after the last token = 0
 //! ```
 //!
 //! **Shapes**: `rewards`, `returns` `[N]`; `cu_seqlens` `[S+1]`. A reward for the whole answer belongs at its
@@ -39,9 +39,9 @@ pub struct DiscountedReturn<'a> {
 crate::kernel_args!(unsafe DiscountedReturn<'_> { cu_seqlens, loss_mask, rewards, gamma, returns });
 
 impl DiscountedReturn<'_> {
-    /// Checks that the scalar parameters are in their domains.
+    /// Checks the scalar parameters.
     ///
-    /// Errors: [`Error::Value`] with the name of the first parameter that is not.
+    /// Errors: [`Error::Value`] if `gamma` is outside 0 to 1.
     pub fn check(&self) -> Result<(), Error> {
         super::unit("gamma", self.gamma)
     }

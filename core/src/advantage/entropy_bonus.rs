@@ -56,9 +56,9 @@ crate::kernel_args!(unsafe EntropyBonus<'_> {
 });
 
 impl EntropyBonus<'_> {
-    /// Checks that the scalar parameters are in their domains.
+    /// Checks the scalar parameters.
     ///
-    /// Errors: [`Error::Value`] with the name of the first parameter that is not.
+    /// Errors: [`Error::Value`] if `alpha` is negative or not finite, or `kappa` is not positive and finite.
     pub fn check(&self) -> Result<(), Error> {
         if !(self.alpha >= 0.0 && self.alpha.is_finite()) {
             let (argument, expected, got) = ("alpha", "a finite number of at least 0", self.alpha.into());
@@ -110,7 +110,11 @@ impl Kernel for EntropyBonus<'_> {
 
     fn check_bounds(&self) -> Result<(), Error> {
         let (tokens, sequences) = self.cu_seqlens.sizes();
-        crate::lengths!(self; tokens => loss_mask, source, shaped; if self.per_token { tokens } else { sequences } => advantage; sequences => row_alarm);
+        crate::lengths!(self;
+            tokens => loss_mask, source, shaped;
+            if self.per_token { tokens } else { sequences } => advantage;
+            sequences => row_alarm
+        );
         Ok(())
     }
 

@@ -1,11 +1,11 @@
 //! Generalised advantage estimation (GAE), and the λ-returns that a critic is trained on.
 //!
-//! **Formula** (1506.02438; verl's `compute_gae_advantage_return`; docs/maths/advantages.md), t' the live
-//! token after t:
+//! **Formula** (1506.02438; verl's `compute_gae_advantage_return`; docs/maths/advantages.md), with t' the
+//! live token after t:
 //!
 //! ```text
 //! δ_t = r_t + γ V_{t'} − V_t,    A_t = δ_t + γ λ A_{t'},    G_t = A_t + V_t
-//! behind the last live token:  A = 0,  V = bootstrap of a truncated sequence, 0 of a terminated one
+//! after the last live token:  A = 0,  V = bootstrap of a truncated sequence, 0 of a terminated one
 //! ```
 //!
 //! G is exactly TD(λ): G_t = r_t + γ ((1 − λ) V_{t'} + λ G_{t'}).
@@ -61,12 +61,16 @@ pub struct Gae<'a> {
     pub row_alarm: Out<'a, u32>,
 }
 
-crate::kernel_args!(unsafe Gae<'_> { cu_seqlens, loss_mask, rewards, values, bootstrap, truncated, gamma, lambda, length_alpha, advantage, returns, row_alarm });
+crate::kernel_args!(unsafe Gae<'_> {
+    cu_seqlens, loss_mask, rewards, values, bootstrap, truncated, gamma, lambda, length_alpha, advantage,
+    returns, row_alarm
+});
 
 impl Gae<'_> {
-    /// Checks that the scalar parameters are in their domains.
+    /// Checks the scalar parameters.
     ///
-    /// Errors: [`Error::Value`] with the name of the first parameter that is not.
+    /// Errors: [`Error::Value`] if `gamma` or `lambda` is outside 0 to 1, or `length_alpha` is not positive
+    /// and finite.
     pub fn check(&self) -> Result<(), Error> {
         super::unit("gamma", self.gamma)?;
         super::unit("lambda", self.lambda)?;
@@ -93,7 +97,10 @@ impl Kernel for Gae<'_> {
 
     fn check_bounds(&self) -> Result<(), Error> {
         let (tokens, sequences) = self.cu_seqlens.sizes();
-        crate::lengths!(self; tokens => loss_mask, rewards, values, advantage, returns; sequences => bootstrap, truncated, row_alarm);
+        crate::lengths!(self;
+            tokens => loss_mask, rewards, values, advantage, returns;
+            sequences => bootstrap, truncated, row_alarm
+        );
         Ok(())
     }
 

@@ -121,8 +121,8 @@ pub struct GroupAdvantage<'a> {
 }
 
 crate::kernel_args!(unsafe GroupAdvantage<'_> {
-    cu_groups, rewards, valid, baseline, scale, singleton, limit, least_std, weights, lengths, given, moments, advantage, mean, std, counted,
-    status, pivot
+    cu_groups, rewards, valid, baseline, scale, singleton, limit, least_std, weights, lengths, given, moments,
+    advantage, mean, std, counted, status, pivot
 });
 
 impl GroupAdvantage<'_> {
@@ -205,7 +205,11 @@ impl Kernel for GroupAdvantage<'_> {
 
     fn check_bounds(&self) -> Result<(), Error> {
         let (sequences, groups) = self.cu_groups.sizes();
-        crate::lengths!(self; sequences => rewards, valid, weights, lengths, advantage; groups => given, mean, std, counted, status, pivot; moments::MOMENTS => moments);
+        crate::lengths!(self;
+            sequences => rewards, valid, weights, lengths, advantage;
+            groups => given, mean, std, counted, status, pivot;
+            moments::MOMENTS => moments
+        );
         Ok(())
     }
 

@@ -74,8 +74,8 @@ pub fn priority<A: Arith>(value: f64, floor: f64) -> f64 {
     A::sqrt64(if spread > 0.0 { spread } else { 0.0 }) + floor
 }
 
-/// The decay of one prompt's counts: ρ = clip(2^(−D/0.06), 0.875, 0.96), with the drift D = Σ (logp_prev
-/// − logp_now) over live tokens, in nats.
+/// The decay of one prompt's counts: ρ = clip(2^(−D/0.06), 0.875, 0.96), with the drift D = Σ
+/// (logp_prev − logp_now) over live tokens, in nats.
 ///
 /// ρ is 0.96 at the first visit (`None`) or if D is not finite. Computed with one `f32` exponential: within 2
 /// ULP of `f32`. The released code compares position by position with the prompt's previous rollout, which is

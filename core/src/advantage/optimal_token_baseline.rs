@@ -4,10 +4,12 @@
 //! prompt, t the position in the response, and m the mask:
 //!
 //! ```text
-//! W_it = Σ_{u ≤ t} m (1 − 2 p_u + Σ_v p_v²) [· w_u²],    b_t = Σ_i m G_it W_it / (Σ_i m W_it + eps),    A_it = G_it − b_t
+//! W_it = Σ_{u ≤ t} m (1 − 2 p_u + Σ_v p_v²) [· w_u²]
+//! b_t  = Σ_i m G_it W_it / (Σ_i m W_it + eps),    A_it = G_it − b_t
 //! ```
 //!
-//! 1 − 2p + Σp² is the squared norm of the score of the sampled token with respect to the logits.
+//! 1 − 2p + Σp² is the squared norm of the score of the sampled token with respect to the logits. w_u are
+//! rollout-correction weights, if there are any.
 //!
 //! **Shapes**: `returns` G, `weights` W, `advantage` `[N]`; `cu_seqlens` `[S+1]`, `cu_groups` `[G+1]`. W is
 //! the prefix sum of the score norms, as [`RowScan`](crate::aggregate::RowScan) computes it.
@@ -47,12 +49,14 @@ pub struct OptimalTokenBaseline<'a> {
     pub advantage: Out<'a, f32>,
 }
 
-crate::kernel_args!(unsafe OptimalTokenBaseline<'_> { cu_groups, cu_seqlens, loss_mask, returns, weights, eps, lone_tail, advantage });
+crate::kernel_args!(unsafe OptimalTokenBaseline<'_> {
+    cu_groups, cu_seqlens, loss_mask, returns, weights, eps, lone_tail, advantage
+});
 
 impl OptimalTokenBaseline<'_> {
-    /// Checks that the scalar parameters are in their domains.
+    /// Checks the scalar parameters.
     ///
-    /// Errors: [`Error::Value`] with the name of the first parameter that is not.
+    /// Errors: [`Error::Value`] if `eps` is negative or not finite.
     pub fn check(&self) -> Result<(), Error> {
         if self.eps >= 0.0 && self.eps.is_finite() {
             return Ok(());

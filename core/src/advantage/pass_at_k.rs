@@ -46,12 +46,14 @@ pub struct PassAtK<'a> {
     pub counted: Out<'a, u32>,
 }
 
-crate::kernel_args!(unsafe PassAtK<'_> { cu_groups, rewards, valid, k, threshold, advantage, pass_at_k, counted });
+crate::kernel_args!(unsafe PassAtK<'_> {
+    cu_groups, rewards, valid, k, threshold, advantage, pass_at_k, counted
+});
 
 impl PassAtK<'_> {
-    /// Checks that the scalar parameters are in their domains.
+    /// Checks the scalar parameters.
     ///
-    /// Errors: [`Error::Value`] with the name of the first parameter that is not.
+    /// Errors: [`Error::Value`] if `k` is 0, or `threshold` is not finite.
     pub fn check(&self) -> Result<(), Error> {
         if self.k == 0 {
             return Err(Error::Value { argument: "k", index: None, expected: "at least 1", got: 0.0 });

@@ -67,7 +67,9 @@ pub struct RoleBaseline<'a> {
     pub state_out: Out<'a, f64>,
 }
 
-crate::kernel_args!(unsafe RoleBaseline<'_> { cu_roles, rewards, valid, decay, order, state, advantage, state_out });
+crate::kernel_args!(unsafe RoleBaseline<'_> {
+    cu_roles, rewards, valid, decay, order, state, advantage, state_out
+});
 
 impl RoleBaseline<'_> {
     /// Checks the decay and the number of states.

@@ -4,8 +4,9 @@
 //! reference if there is one, divided by the number of tokens if `tokens` is given:
 //!
 //! ```text
-//! Novelty         η_i = exp(x_i − mean x);  correct: A_i + min( max(λ (1 − η_i), 0), κ max(A_i, 0) ), others unchanged
-//! Overconfidence  A_i < 0: A_i · min(1 + α softplus(x_i), cap), others unchanged;  `relu`: max(x_i, 0) for the softplus
+//! Novelty         correct: A_i + min( max(λ (1 − η_i), 0), κ max(A_i, 0) ),  η_i = exp(x_i − mean x)
+//! Overconfidence  A_i < 0: A_i · min(1 + α softplus(x_i), cap);  `relu`: max(x_i, 0) for the softplus
+//! others          unchanged
 //! ```
 //!
 //! `Novelty` is XRPO-style (2510.06672, from reviews, our reading): x per token, no reference, λ 2.5, κ 0.5.
@@ -128,7 +129,9 @@ pub struct Sharpen<'a> {
     pub sharpened: Out<'a, f32>,
 }
 
-crate::kernel_args!(unsafe Sharpen<'_> { cu_groups, advantage, rewards, valid, threshold, logp, logp_ref, tokens, sharpening, sharpened });
+crate::kernel_args!(unsafe Sharpen<'_> {
+    cu_groups, advantage, rewards, valid, threshold, logp, logp_ref, tokens, sharpening, sharpened
+});
 
 impl Sharpen<'_> {
     /// Checks the scalar parameters and the lengths of the arrays.

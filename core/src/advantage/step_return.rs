@@ -5,7 +5,7 @@
 //! whether step t matches the expert:
 //!
 //! ```text
-//! ret_t = r_t + γ s_{t+1} where ok_t, r_t elsewhere;    s behind the last step = 0
+//! ret_t = r_t + γ s_{t+1} where ok_t, r_t elsewhere;    s after the last step = 0
 //! s_t = ret_t where ok_t; elsewhere r_t (`include_first_mismatch`) or 0
 //! ```
 //!
@@ -42,12 +42,14 @@ pub struct StepReturn<'a> {
     pub returns: Out<'a, f32>,
 }
 
-crate::kernel_args!(unsafe StepReturn<'_> { cu_steps, rewards, matches, gamma, include_first_mismatch, returns });
+crate::kernel_args!(unsafe StepReturn<'_> {
+    cu_steps, rewards, matches, gamma, include_first_mismatch, returns
+});
 
 impl StepReturn<'_> {
-    /// Checks that the scalar parameters are in their domains.
+    /// Checks the scalar parameters.
     ///
-    /// Errors: [`Error::Value`] with the name of the first parameter that is not.
+    /// Errors: [`Error::Value`] if `gamma` is outside 0 to 1.
     pub fn check(&self) -> Result<(), Error> {
         super::unit("gamma", self.gamma)
     }

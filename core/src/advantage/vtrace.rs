@@ -4,9 +4,10 @@
 //! ρ_t = exp(logp − logp_rollout):
 //!
 //! ```text
-//! δ_t = min(ρ̄, ρ_t) (r_t + γ V_{t'} − V_t),    err_t = δ_t + γ λ min(c̄, ρ_t) err_{t'},    vs_t = V_t + err_t
+//! δ_t = min(ρ̄, ρ_t) (r_t + γ V_{t'} − V_t)
+//! err_t = δ_t + γ λ min(c̄, ρ_t) err_{t'},    vs_t = V_t + err_t
 //! q_t = r_t + γ (λ vs_{t'} + (1 − λ) V_{t'}),    A_t = min(ρ̄_pg, ρ_t) (q_t − V_t)
-//! behind the last live token:  err = 0,  V = vs = bootstrap of a truncated sequence, 0 of a terminated one
+//! after the last live token:  err = 0,  V = vs = bootstrap of a truncated sequence, 0 of a terminated one
 //! ```
 //!
 //! **Shapes**: `logp`, `logp_rollout`, `rewards`, `values`, `vs`, `advantage` `[N]`; `bootstrap`, `truncated`
@@ -65,12 +66,15 @@ pub struct VTrace<'a> {
     pub row_alarm: Out<'a, u32>,
 }
 
-crate::kernel_args!(unsafe VTrace<'_> { cu_seqlens, loss_mask, logp, logp_rollout, rewards, values, bootstrap, truncated, gamma, lambda, rho_bar, rho_pg, c_bar, vs, advantage, row_alarm });
+crate::kernel_args!(unsafe VTrace<'_> {
+    cu_seqlens, loss_mask, logp, logp_rollout, rewards, values, bootstrap, truncated, gamma, lambda, rho_bar,
+    rho_pg, c_bar, vs, advantage, row_alarm
+});
 
 impl VTrace<'_> {
-    /// Checks that the scalar parameters are in their domains.
+    /// Checks the scalar parameters.
     ///
-    /// Errors: [`Error::Value`] with the name of the first parameter that is not.
+    /// Errors: [`Error::Value`] if `gamma` or `lambda` is outside 0 to 1, or a bound is not positive.
     pub fn check(&self) -> Result<(), Error> {
         super::unit("gamma", self.gamma)?;
         super::unit("lambda", self.lambda)?;
@@ -88,7 +92,10 @@ impl Kernel for VTrace<'_> {
 
     fn check_bounds(&self) -> Result<(), Error> {
         let (tokens, sequences) = self.cu_seqlens.sizes();
-        crate::lengths!(self; tokens => loss_mask, logp, logp_rollout, rewards, values, vs, advantage; sequences => bootstrap, truncated, row_alarm);
+        crate::lengths!(self;
+            tokens => loss_mask, logp, logp_rollout, rewards, values, vs, advantage;
+            sequences => bootstrap, truncated, row_alarm
+        );
         Ok(())
     }
 

@@ -82,7 +82,9 @@ pub struct Whiten<'a> {
     pub row_alarm: Out<'a, u32>,
 }
 
-crate::kernel_args!(unsafe Whiten<'_> { offsets, mask, values, nan_is_missing, moments, centre, divisor, ddof, eps, whitened, row_alarm });
+crate::kernel_args!(unsafe Whiten<'_> {
+    offsets, mask, values, nan_is_missing, moments, centre, divisor, ddof, eps, whitened, row_alarm
+});
 
 impl Whiten<'_> {
     /// Checks the scalar parameters and the length of `moments`.
@@ -124,7 +126,11 @@ impl Kernel for Whiten<'_> {
 
     fn check_bounds(&self) -> Result<(), Error> {
         let (elements, rows) = self.offsets.sizes();
-        crate::lengths!(self; elements => mask, values, whitened; moments::MOMENTS => moments; rows => row_alarm);
+        crate::lengths!(self;
+            elements => mask, values, whitened;
+            moments::MOMENTS => moments;
+            rows => row_alarm
+        );
         Ok(())
     }
 

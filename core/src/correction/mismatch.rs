@@ -95,7 +95,9 @@ pub struct RolloutMismatch<'a> {
     pub row_alarm: Out<'a, u32>,
 }
 
-crate::kernel_args!(unsafe RolloutMismatch<'_> { cu_seqlens, loss_mask, logp_old, logp_rollout, bound, row_sums, row_maxima, row_tokens, row_alarm });
+crate::kernel_args!(unsafe RolloutMismatch<'_> {
+    cu_seqlens, loss_mask, logp_old, logp_rollout, bound, row_sums, row_maxima, row_tokens, row_alarm
+});
 
 /// Checks that a bound on log-ratios is positive.
 pub(super) fn check_bound(bound: f32) -> Result<(), Error> {
@@ -120,7 +122,12 @@ impl Kernel for RolloutMismatch<'_> {
 
     fn check_bounds(&self) -> Result<(), Error> {
         let (tokens, sequences) = self.cu_seqlens.sizes();
-        crate::lengths!(self; tokens => loss_mask, logp_old, logp_rollout; sum::SUMS * sequences => row_sums; 2 * sequences => row_maxima; sequences => row_tokens, row_alarm);
+        crate::lengths!(self;
+            tokens => loss_mask, logp_old, logp_rollout;
+            sum::SUMS * sequences => row_sums;
+            2 * sequences => row_maxima;
+            sequences => row_tokens, row_alarm
+        );
         Ok(())
     }
 

@@ -40,7 +40,9 @@ pub struct NormalizeWeights<'a> {
     pub normalized: Out<'a, f32>,
 }
 
-crate::kernel_args!(unsafe NormalizeWeights<'_> { cu_seqlens, loss_mask, weights, totals, numerator, denominator, normalized });
+crate::kernel_args!(unsafe NormalizeWeights<'_> {
+    cu_seqlens, loss_mask, weights, totals, numerator, denominator, normalized
+});
 
 /// The divisor of the weights: numerator / denominator, or 1 if that is at most [`LEAST_MEAN`] or the
 /// denominator is not positive.

@@ -1,7 +1,7 @@
 //! Rejection of tokens and sequences for which the trainer's and the sampler's policies are too far apart.
 //!
-//! **Formula** (verl's rollout_rs; docs/maths/correction.md), with d = logp_old − logp_rollout, x = clip(d,
-//! ±bound), k1 = −x, k2 = x²/2, k3 = e^x − 1 − x, and diff = e^logp_old − e^logp_rollout:
+//! **Formula** (verl's rollout_rs; docs/maths/correction.md), with d = logp_old − logp_rollout,
+//! x = clip(d, ±bound), k1 = −x, k2 = x²/2, k3 = e^x − 1 − x, and diff = e^logp_old − e^logp_rollout:
 //!
 //! ```text
 //! token_k1, token_k2, token_k3, token_diff     the token stays if its number is in the band
@@ -42,7 +42,11 @@ macro_rules! statistics {
         /// The statistic that a rejection tests: verl's, AReaL's largest ratio, or ROLL's differences of
         /// probabilities.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
+        #[cfg_attr(
+            feature = "serde",
+            derive(serde::Serialize, serde::Deserialize),
+            serde(rename_all = "snake_case")
+        )]
         #[allow(missing_docs)]
         pub enum Statistic { $($statistic),* }
 

@@ -3,9 +3,11 @@
 //! **Formula** (docs/maths/correction.md), with d = logp_old − logp_rollout:
 //!
 //! ```text
-//! ρ = exp(clip(d, ±bound)) of a token, exp(clip(Σ d, ±bound)) of a sequence, exp(clip(mean d, ±bound)) geometric, or 1
+//! ρ = exp(clip(d, ±bound)) of a token, exp(clip(Σ d, ±bound)) of a sequence,
+//!     exp(clip(mean d, ±bound)) geometric, or 1
 //! truncate: w = clip(ρ, low, high)     mask: w = ρ if low <= ρ <= high, else 0     plain: w = ρ
-//! kept_mask = loss_mask where token and sequence pass all rejections, else 0;   weights = w where kept, else 0
+//! kept_mask = loss_mask where token and sequence pass all rejections, else 0
+//! weights   = w where kept, else 0
 //! ```
 //!
 //! A weight multiplies the policy loss *after* the gate (docs/maths/disagreements.md, row 22); it is a
@@ -28,12 +30,14 @@
 //! | framework | level | rule | bound | rejection |
 //! |---|---|---|---|---|
 //! | verl TIS, IcePop | token or sequence | truncate (high); mask (low, high) | 20 | any |
-//! | TRL `token_truncate` … `sequence_mask` | token or sequence | truncate or mask; default sequence mask, high 3 | none | |
+//! | TRL (default: sequence, mask, high 3) | token or sequence | truncate or mask | none | |
 //! | slime | token | truncate 0 to 2, or IcePop | none | |
 //! | NeMo RL seq-mask-tis | token | plain | none | seq_mean_k1 on ρ |
 //! | AReaL decoupled PPO | token | plain (logp_old is the proximal policy) | none | any, seq_max_k1 too |
 //! | ROLL | any | truncate or plain | none | k1 on ρ, diff |
 //! | Geo-RS | one | | 20 | seq_mean_k1 on ρ |
+//!
+//! TRL's modes are named `token_truncate` … `sequence_mask`.
 //!
 //! Whether the loss is then divided by the token count of the original mask (AReaL, NeMo RL, TRL) or of the
 //! kept mask (verl) is the caller's named choice (docs/maths/disagreements.md, row 5).
@@ -161,7 +165,10 @@ pub struct RolloutCorrection<'a> {
     pub row_alarm: Out<'a, u32>,
 }
 
-crate::kernel_args!(unsafe RolloutCorrection<'_> { cu_seqlens, loss_mask, logp_old, logp_rollout, level, rule, band, bounded_below, bound, rejections, weights, kept_mask, row_kept, row_sums, row_maxima, row_alarm });
+crate::kernel_args!(unsafe RolloutCorrection<'_> {
+    cu_seqlens, loss_mask, logp_old, logp_rollout, level, rule, band, bounded_below, bound, rejections,
+    weights, kept_mask, row_kept, row_sums, row_maxima, row_alarm
+});
 
 impl RolloutCorrection<'_> {
     /// Checks the scalar parameters.
@@ -186,7 +193,12 @@ impl Kernel for RolloutCorrection<'_> {
 
     fn check_bounds(&self) -> Result<(), Error> {
         let (tokens, sequences) = self.cu_seqlens.sizes();
-        crate::lengths!(self; tokens => loss_mask, logp_old, logp_rollout, weights, kept_mask; sequences => row_kept, row_alarm; sum::SUMS * sequences => row_sums; 4 * sequences => row_maxima);
+        crate::lengths!(self;
+            tokens => loss_mask, logp_old, logp_rollout, weights, kept_mask;
+            sequences => row_kept, row_alarm;
+            sum::SUMS * sequences => row_sums;
+            4 * sequences => row_maxima
+        );
         Ok(())
     }
 

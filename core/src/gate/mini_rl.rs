@@ -5,7 +5,8 @@
 //! w = min(exp(logp − logp_rollout), c):
 //!
 //! ```text
-//! l = −M·sg[w]·A·logp;   M = 0 if A > 0 and r > 1 + clip_ratio_high, or A < 0 and r < 1 − clip_ratio_low; else 1
+//! l = −M·sg[w]·A·logp
+//! M = 0 if A > 0 and r > 1 + clip_ratio_high, or A < 0 and r < 1 − clip_ratio_low; else 1
 //! ```
 //!
 //! **Gradient**: dl/dlogp = −M·w·A. r measures staleness only and decides the mask; the weight corrects for

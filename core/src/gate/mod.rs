@@ -119,7 +119,7 @@ pub trait Gate: Arg + Copy + core::fmt::Debug {
 
     /// Checks that the parameters are in their domains.
     ///
-    /// Errors: [`Error::Value`] with the name of the first parameter that is not.
+    /// Errors: [`Error::Value`] that names the first parameter outside its domain.
     fn check(&self) -> Result<(), Error>;
 }
 

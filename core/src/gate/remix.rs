@@ -1,7 +1,7 @@
 //! The ReMix gate: PPO's clip, centred on the ratio of the latest policy.
 //!
-//! **Formula** (2507.06892; docs/maths/correction.md), for data sampled by policy k − i, with r = exp(logp
-//! − logp_{k−i}) and c = sg[exp(logp_k − logp_{k−i})]:
+//! **Formula** (2507.06892; docs/maths/correction.md), for data sampled by policy k − i, with
+//! r = exp(logp − logp_{k−i}) and c = sg[exp(logp_k − logp_{k−i})]:
 //!
 //! ```text
 //! l = max(−A·r, −A·clip(r, c − clip_ratio_low, c + clip_ratio_high))

@@ -10,9 +10,9 @@
 //! **Gradient**: dl/dlogp = −A·r·w(r). On-policy it is −A, as in REINFORCE; the loss *value* at r = 1 is
 //! −2A/τ.
 //!
-//! **Special cases**: A = 0: loss 0, gradient 0. p(1 − p) is computed as e/(1 + e)² with e = exp(−|τ(r
-//! − 1)|), which does not cancel at saturation. From |τ(r − 1)| = 87 on, w (below 7e-38) and r·w are 0, for
-//! every r including ∞.
+//! **Special cases**: A = 0: loss 0, gradient 0. p(1 − p) is computed as e/(1 + e)² with
+//! e = exp(−|τ(r − 1)|), which does not cancel at saturation. From |τ(r − 1)| = 87 on, w (below 7e-38) and
+//! r·w are 0, for every r including ∞.
 //!
 //! **Variants**: verl and TRL use τ_neg at A = 0 (irrelevant here, since the loss is 0) and aggregate by
 //! seq-mean-token-mean; AReaL aggregates by token-mean.

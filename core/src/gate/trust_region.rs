@@ -5,10 +5,11 @@
 //!
 //! ```text
 //! l = −sg[w]·valid·A·logp
-//! valid = not (D > clip_ratio_high and logp ≥ logp_old)  if A > 0, else not (D > clip_ratio_low and logp ≤ logp_old)
-//! TotalVariation  D = |p − q|, p = exp(logp), q = exp(logp_old)          w = min(exp(logp − logp_rollout), c)
-//! BinaryKl        D = KL(Bernoulli(q) ‖ Bernoulli(p)), as in DppoKl      w = min(exp(logp − logp_rollout), c)
-//! Given           D is the second array (over the top k of the vocabulary) w = min(r, c)
+//! valid = not (D > clip_ratio_high and logp ≥ logp_old)  if A > 0,
+//!         else not (D > clip_ratio_low and logp ≤ logp_old)
+//! TotalVariation  D = |p − q|, p = exp(logp), q = exp(logp_old)      w = min(exp(logp − logp_rollout), c)
+//! BinaryKl        D = KL(Bernoulli(q) ‖ Bernoulli(p)), as in DppoKl  w = min(exp(logp − logp_rollout), c)
+//! Given           D is the second array (over the top k tokens)      w = min(r, c)
 //! ```
 //!
 //! **Gradient**: dl/dlogp = −w·valid·A.

@@ -68,7 +68,7 @@ impl DrawTokens<'_> {
     }
 }
 
-/// Checks that a number of draws is within 1 to `most`.
+/// Checks that a number of draws is from 1 to `most`.
 pub(super) fn check_draws(
     argument: &'static str,
     draws: usize,
@@ -104,7 +104,8 @@ fn whole(x: f64) -> u64 {
 /// ⌊n/d⌋ for n < 2⁶³ and d, ⌊n/d⌋ < 2⁵³, where (⌊n/d⌋ + 1)·d < 2⁶⁴.
 ///
 /// Computed in binary64 and then corrected by at most one. GPUs have no integer division, and AMD's
-/// substitute is an approximation without a guaranteed bound (`cargo xtask artifacts` rejects it).
+/// substitute uses an approximate reciprocal, which `cargo xtask artifacts` accepts only inside a binary64
+/// division or square root.
 #[inline(always)]
 fn quotient(n: u64, d: u64) -> u64 {
     let q = whole(num::div64(n as f64, d as f64));

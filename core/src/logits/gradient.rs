@@ -47,11 +47,13 @@ pub struct LogitsGradient<'a> {
     pub coef_entropy: Option<In<'a, f32>>,
     /// dL/dz, `[rows · vocab]`.
     pub gradient: Out<'a, f32>,
-    /// Row alarm, `[rows]`: above [`flag::LIMIT`] if the row cannot be used or a result is bad.
+    /// Row alarm, `[rows]`: above [`flag::LIMIT`] if the row cannot be used or a result is invalid.
     pub row_alarm: Out<'a, u32>,
 }
 
-crate::kernel_args!(unsafe LogitsGradient<'_> { rows, labels, temperature, state, coef, coef_entropy, gradient, row_alarm });
+crate::kernel_args!(unsafe LogitsGradient<'_> {
+    rows, labels, temperature, state, coef, coef_entropy, gradient, row_alarm
+});
 
 impl LogitsGradient<'_> {
     /// Checks the sizes and the temperature.
@@ -95,7 +97,11 @@ impl Kernel for LogitsGradient<'_> {
 
     fn check_bounds(&self) -> Result<(), Error> {
         let (rows, logits) = self.rows.sizes()?;
-        crate::lengths!(self; rows => labels, coef, coef_entropy, row_alarm; 3 * rows => state; logits => gradient);
+        crate::lengths!(self;
+            rows => labels, coef, coef_entropy, row_alarm;
+            3 * rows => state;
+            logits => gradient
+        );
         Ok(())
     }
 

@@ -68,11 +68,13 @@ pub struct LogitsKl<'a> {
     pub value: Out<'a, f32>,
     /// dL/dz of the policy, `[rows · vocab]`.
     pub gradient: Option<Out<'a, f32>>,
-    /// Row alarm, `[rows]`: above [`flag::LIMIT`] if the row cannot be used or a result is bad.
+    /// Row alarm, `[rows]`: above [`flag::LIMIT`] if the row cannot be used or a result is invalid.
     pub row_alarm: Out<'a, u32>,
 }
 
-crate::kernel_args!(unsafe LogitsKl<'_> { rows, reference, direction, temperature, coef, value, gradient, row_alarm });
+crate::kernel_args!(unsafe LogitsKl<'_> {
+    rows, reference, direction, temperature, coef, value, gradient, row_alarm
+});
 
 impl LogitsKl<'_> {
     /// Checks the sizes and the temperature.

@@ -50,7 +50,7 @@ pub struct OtrExact<'a> {
     pub loss: Out<'a, f32>,
     /// dL/dz, `[rows · vocab]`.
     pub gradient: Option<Out<'a, f32>>,
-    /// Row alarm, `[rows]`: above [`flag::LIMIT`] if the row cannot be used or a result is bad.
+    /// Row alarm, `[rows]`: above [`flag::LIMIT`] if the row cannot be used or a result is invalid.
     pub row_alarm: Out<'a, u32>,
 }
 

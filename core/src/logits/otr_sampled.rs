@@ -54,11 +54,13 @@ pub struct OtrSampled<'a> {
     pub loss: Out<'a, f32>,
     /// dL/dz, `[rows · vocab]`.
     pub gradient: Option<Out<'a, f32>>,
-    /// Row alarm, `[rows]`: above [`flag::LIMIT`] if the row cannot be used or a result is bad.
+    /// Row alarm, `[rows]`: above [`flag::LIMIT`] if the row cannot be used or a result is invalid.
     pub row_alarm: Out<'a, u32>,
 }
 
-crate::kernel_args!(unsafe OtrSampled<'_> { rows, labels, candidates, draws, beta, coef, loss, gradient, row_alarm });
+crate::kernel_args!(unsafe OtrSampled<'_> {
+    rows, labels, candidates, draws, beta, coef, loss, gradient, row_alarm
+});
 
 impl OtrSampled<'_> {
     /// Largest number of candidates per row: their counts are exact in binary32.
@@ -112,7 +114,11 @@ impl Kernel for OtrSampled<'_> {
 
     fn check_bounds(&self) -> Result<(), Error> {
         let (rows, logits) = self.rows.sizes()?;
-        crate::lengths!(self; rows => labels, coef, loss, row_alarm; rows.saturating_mul(self.draws) => candidates; logits => gradient);
+        crate::lengths!(self;
+            rows => labels, coef, loss, row_alarm;
+            rows.saturating_mul(self.draws) => candidates;
+            logits => gradient
+        );
         Ok(())
     }
 

@@ -8,12 +8,13 @@
 //! lse  = max z/T + ln Z                    logsumexp of z/T
 //! H    = ln Z − Σ e_v y_v / Z              entropy, ≥ 0
 //! collision  = Σ p_v² = Σ e_v² / Z²
-//! score_norm = 1 − 2 p_a + Σ p_v²          ‖∂logp/∂(z/T)‖², verl's proxy for a sequence's squared gradient norm
+//! score_norm = 1 − 2 p_a + Σ p_v²          ‖∂logp/∂(z/T)‖², verl's proxy for a squared gradient norm
 //! top  = the first v with the largest z
 //! ```
 //!
-//! `score_norm` is computed as ((Z − e_a)/Z)² + (Σ e_v² − e_a²)/Z², because near a certain token 1 − 2p + Σp²
-//! would be nothing but rounding error. Its absolute error is about 2⁻⁵².
+//! verl uses `score_norm` as a proxy for the squared gradient norm of a sequence. It is computed as
+//! ((Z − e_a)/Z)² + (Σ e_v² − e_a²)/Z², because near a certain token 1 − 2p + Σp² would be nothing but
+//! rounding error. Its absolute error is about 2⁻⁵².
 //!
 //! **Shapes**: logits `[rows · vocab]`, labels and outputs `[rows]`, `state` `[3][rows]`: max z, Z and H for
 //! [`LogitsGradient`](super::LogitsGradient), which then needs only one pass. Log-probabilities and entropies
@@ -39,7 +40,7 @@ pub const STATE: usize = 3;
 pub const LARGEST: usize = 0;
 /// Index in `state` of Z.
 pub const TOTAL: usize = 1;
-/// Index in `state` of the entropy H; 0 if no moments were requested.
+/// Index in `state` of the entropy H, which is 0 if no moments were requested.
 pub const ENTROPY: usize = 2;
 
 /// The optional outputs of `logits_statistics`, which need two more sums.
@@ -78,7 +79,9 @@ pub struct LogitsStatistics<'a> {
     pub row_alarm: Out<'a, u32>,
 }
 
-crate::kernel_args!(unsafe LogitsStatistics<'_> { rows, labels, temperature, logp, lse, top, moments, state, row_alarm });
+crate::kernel_args!(unsafe LogitsStatistics<'_> {
+    rows, labels, temperature, logp, lse, top, moments, state, row_alarm
+});
 
 impl LogitsStatistics<'_> {
     /// Checks the sizes and the temperature.

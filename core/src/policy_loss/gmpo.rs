@@ -12,13 +12,17 @@
 //! The other [means](Mean) are from GMPO's ablations and from HMPO:
 //!
 //! ```text
-//! ClippedSum  r_i = exp(clip(Σ d_t) / (L_i + 1e-8)), the clip as above by the sign of A_i    all tokens keep their gradient, or none
-//! Product     r_i = exp(Σ c_t)                                                             no division by L_i in the gradient
-//! Harmonic    r_i = (L_i + 1e-8) / Σ exp(−c_t)          dL/dlogp_t = −A_i·r_i·w_i·exp(−c_t) / (denominator·Σ exp(−c_t))
+//! ClippedSum  r_i = exp(clip(Σ d_t) / (L_i + 1e-8)), the clip as above by the sign of A_i
+//! Product     r_i = exp(Σ c_t)
+//! Harmonic    r_i = (L_i + 1e-8) / Σ exp(−c_t)
 //! ```
 //!
-//! **Gradient**: dL/dlogp_t = −A_i·r_i·w_i / (denominator·(L_i + 1e-8)) where c_t = d_t (A_t > 0: d
-//! ≤ `clip_log_high`; A_t < 0: d ≥ −`clip_log_low`), else 0. A, w and logp_old are constants.
+//! With `ClippedSum`, either all tokens of a sequence keep their gradient or none does. With `Product`, the
+//! gradient is not divided by L_i. With `Harmonic`, dL/dlogp_t = −A_i·r_i·w_i·exp(−c_t) / (denominator·Σ
+//! exp(−c_t)).
+//!
+//! **Gradient**: dL/dlogp_t = −A_i·r_i·w_i / (denominator·(L_i + 1e-8)) where c_t = d_t (A_t > 0:
+//! d ≤ `clip_log_high`; A_t < 0: d ≥ −`clip_log_low`), else 0. A, w and logp_old are constants.
 //!
 //! **Shapes**: per token `[N]`, per sequence `[S]`; `row_sums` and `row_maxima` as in [`policy_loss`](super).
 //!
@@ -115,7 +119,10 @@ pub struct PolicyLossGmpo<'a> {
     pub metrics: Option<MetricsOut<'a>>,
 }
 
-crate::kernel_args!(unsafe PolicyLossGmpo<'_> { cu_seqlens, loss_mask, logp, logp_old, advantage, advantage_per_token, weights, guard, mean, clip_log_low, clip_log_high, denominator, denominator_from, coef, row_loss, row_tokens, row_alarm, metrics });
+crate::kernel_args!(unsafe PolicyLossGmpo<'_> {
+    cu_seqlens, loss_mask, logp, logp_old, advantage, advantage_per_token, weights, guard, mean, clip_log_low,
+    clip_log_high, denominator, denominator_from, coef, row_loss, row_tokens, row_alarm, metrics
+});
 
 impl PolicyLossGmpo<'_> {
     /// Checks the scalar parameters.
@@ -260,7 +267,11 @@ impl Kernel for PolicyLossGmpo<'_> {
     fn check_bounds(&self) -> Result<(), Error> {
         let (tokens, sequences) = self.cu_seqlens.sizes();
         let advantages = if self.advantage_per_token { tokens } else { sequences };
-        crate::lengths!(self; tokens => loss_mask, logp, logp_old, weights, coef; advantages => advantage; sequences => row_loss, row_tokens, row_alarm);
+        crate::lengths!(self;
+            tokens => loss_mask, logp, logp_old, weights, coef;
+            advantages => advantage;
+            sequences => row_loss, row_tokens, row_alarm
+        );
         if let Some(metrics) = &self.metrics {
             crate::lengths!(metrics; sum::SUMS * sequences => row_sums; 2 * sequences => row_maxima);
         }

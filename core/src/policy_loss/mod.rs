@@ -1,8 +1,8 @@
 //! The fused policy loss: ratio → gate → weight → aggregation, with dL/dlogp in closed form.
 //!
 //! **Formula** (`conventions.md`, `aggregation.md` and `gates.md` in docs/maths), with the ratio
-//! r = exp(guard(logp − logp_old)) (or the ratio of another [`Level`]), the token loss l = w·gate(r,
-//! A) + kl_coef·kl, and the aggregation weight W of the sequence:
+//! r = exp(guard(logp − logp_old)) (or the ratio of another [`Level`]), the token loss
+//! l = w·gate(r, A) + kl_coef·kl, and the aggregation weight W of the sequence:
 //!
 //! ```text
 //! L = Σ W·l          coef[t] = dL/dlogp[t] = W·(w·dgate/dlogp + kl_coef·dkl/dlogp)
@@ -123,7 +123,10 @@ pub struct PolicyLoss<'a, G> {
     pub metrics: Option<MetricsOut<'a>>,
 }
 
-crate::kernel_args!(unsafe impl[G: Gate] PolicyLoss<'_, G> { cu_seqlens, loss_mask, logp, logp_old, logp_second, advantage, advantage_per_token, weights, level, guard, gate, kl, weight, weight_from, coef, loss, row_tokens, row_alarm, metrics });
+crate::kernel_args!(unsafe impl[G: Gate] PolicyLoss<'_, G> {
+    cu_seqlens, loss_mask, logp, logp_old, logp_second, advantage, advantage_per_token, weights, level, guard,
+    gate, kl, weight, weight_from, coef, loss, row_tokens, row_alarm, metrics
+});
 
 impl<G: Gate> PolicyLoss<'_, G> {
     #[inline(always)]
@@ -305,7 +308,11 @@ impl<G: Gate> Kernel for PolicyLoss<'_, G> {
     fn check_bounds(&self) -> Result<(), Error> {
         let (tokens, sequences) = self.cu_seqlens.sizes();
         let advantages = if self.advantage_per_token { tokens } else { sequences };
-        crate::lengths!(self; tokens => loss_mask, logp, logp_old, logp_second, weights, coef; advantages => advantage; sequences => row_tokens, row_alarm);
+        crate::lengths!(self;
+            tokens => loss_mask, logp, logp_old, logp_second, weights, coef;
+            advantages => advantage;
+            sequences => row_tokens, row_alarm
+        );
         if let Some(kl) = &self.kl {
             crate::lengths!(kl; tokens => logp_ref);
         }

@@ -3,8 +3,9 @@
 //! **Formula** (docs/maths/gates.md), with d = logp − logp_behave, over the live tokens of a sequence with
 //! advantage A, and u the caller's token weights (1 if absent). The weight of every live token is, by rule:
 //!
-//! * [`Vespo`](SequenceRule::Vespo): φ = exp(λ + k·ln W − λ·W) with ln W = clip(Σ clip(d, ±20) + Σ clip(ln u,
-//!   ln 1e-8, 20), ln 1e-8, 20) and (k, λ) chosen by A ≥ 0. Source: VESPO as in TRL; bounds recalled.
+//! * [`Vespo`](SequenceRule::Vespo): φ = exp(λ + k·ln W − λ·W) with
+//!   ln W = clip(Σ clip(d, ±20) + Σ clip(ln u, ln 1e-8, 20), ln 1e-8, 20) and (k, λ) chosen by A ≥ 0.
+//!   Source: VESPO as in TRL; bounds recalled.
 //! * [`Topr`](SequenceRule::Topr): u, times min(exp(Σ d), 1) if A < 0. Source: TOPR, 2503.14286 (recalled).
 //! * [`OffPolicyMask`](SequenceRule::OffPolicyMask): u, or 0 if A < 0 and mean(−d) > delta. Source:
 //!   DeepSeek-V3.2; TRL, slime.
@@ -16,7 +17,8 @@
 //!
 //! **Gradient**: none; weights are constants.
 //!
-//! **Special cases**: masked tokens write 0. A φ that is not finite becomes 0.
+//! **Special cases**: masked tokens write 0, so a sequence without live tokens writes only zeros. A φ that is
+//! not finite becomes 0.
 //!
 //! **Variants**: for the mask, TRL takes `logp_behave` from the sampler if it has its log-probabilities,
 //! slime takes `logp_old`; the op uses whichever is passed. VESPO includes u in φ and does not multiply by it
@@ -143,14 +145,19 @@ pub struct SequenceWeight<'a> {
     pub row_alarm: Out<'a, u32>,
 }
 
-crate::kernel_args!(unsafe SequenceWeight<'_> { cu_seqlens, loss_mask, logp, logp_behave, advantage, weights, rule, out, row_alarm });
+crate::kernel_args!(unsafe SequenceWeight<'_> {
+    cu_seqlens, loss_mask, logp, logp_behave, advantage, weights, rule, out, row_alarm
+});
 
 impl Kernel for SequenceWeight<'_> {
     const NAME: &'static str = "sequence_weight";
 
     fn check_bounds(&self) -> Result<(), Error> {
         let (tokens, sequences) = self.cu_seqlens.sizes();
-        crate::lengths!(self; tokens => loss_mask, logp, logp_behave, weights, out; sequences => advantage, row_alarm);
+        crate::lengths!(self;
+            tokens => loss_mask, logp, logp_behave, weights, out;
+            sequences => advantage, row_alarm
+        );
         Ok(())
     }
 

@@ -42,9 +42,9 @@ pub enum LrRule {
     Linear,
 }
 
-/// The factor of the learning rate for an effective sample size of `ess` out of `count` samples: min(1, ess
-/// / count / rho_base), or its square root as `rule` says (VCPO 2602.17616).
+/// The factor of the learning rate for an effective sample size of `ess` out of `count` samples.
 ///
+/// It is min(1, ess / count / rho_base), or the square root of that, as `rule` says (VCPO 2602.17616).
 /// `rho_base` is the ratio ess / count at which the learning rate is not reduced. The factor is 0 without
 /// samples.
 #[inline(always)]
@@ -76,7 +76,9 @@ pub struct EffectiveSampleSize<'a> {
     pub row_alarm: Out<'a, u32>,
 }
 
-crate::kernel_args!(unsafe EffectiveSampleSize<'_> { offsets, mask, weights, eps, row_sums, row_ess, row_alarm });
+crate::kernel_args!(unsafe EffectiveSampleSize<'_> {
+    offsets, mask, weights, eps, row_sums, row_ess, row_alarm
+});
 
 impl Kernel for EffectiveSampleSize<'_> {
     const NAME: &'static str = "effective_sample_size";

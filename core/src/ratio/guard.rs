@@ -7,7 +7,7 @@ use crate::Error;
 /// | guard | value | gradient where \|d\| > bound | used by |
 /// |---|---|---|---|
 /// | [`Guard::NONE`] | d | that of d (may overflow to ∞) | TRL, slime, AReaL, NeMo RL |
-/// | [`Guard::clamp`] | clip(d, −bound, bound) | 0, as autograd gives through a clamp | verl, OpenRLHF (bound 20) |
+/// | [`Guard::clamp`] | clip(d, −bound, bound) | 0, as autograd through a clamp | verl, OpenRLHF (bound 20) |
 /// | [`Guard::straight_through`] | clip(d, −bound, bound) | as if unclamped | an option |
 ///
 /// The boundary itself counts as inside. Source: docs/maths/conventions.md (verl `core_algos.py`).

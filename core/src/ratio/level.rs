@@ -3,14 +3,18 @@
 //! | level | r of token t in sequence i | gradient dr/dlogp_t | source |
 //! |---|---|---|---|
 //! | token | exp(d_t) | r | PPO 1707.06347 |
-//! | given | exp(guard(x_t)), x computed elsewhere | r | prefix, segment and minimum-prefix ratios: 2601.22718; docs/maths/correction.md |
-//! | sequence | s_i = exp(min(mean of d over the live tokens, `log_max`)) | s_i | GSPO-token 2507.18071; docs/maths/gates.md |
+//! | given | exp(guard(x_t)), x computed elsewhere | r | 2601.22718; docs/maths/correction.md |
+//! | sequence | s_i = exp(min(mean d, `log_max`)) | s_i | GSPO-token 2507.18071; docs/maths/gates.md |
 //!
-//! Here d = logp − logp_old. At sequence level, every live token has the ratio s_i = sg(s_i)·exp(logp
-//! − sg(logp)): under seq-mean-token-mean, with one advantage per sequence, the gradient equals that of
-//! GSPO's one term per sequence. The mean is a binary64 sum divided by the number of live tokens and rounded
-//! once; a sequence without live tokens has no ratio. Where the mean exceeds `log_max` (verl: 10), the
-//! gradient is 0, as autograd gives through a clamp. The token guard is not applied.
+//! The mean is over the live tokens of the sequence. The given log-ratios x of 2601.22718 are those of
+//! prefixes, segments and minimum prefixes.
+//!
+//! Here d = logp − logp_old. At sequence level, every live token has the ratio
+//! s_i = sg(s_i)·exp(logp − sg(logp)): under seq-mean-token-mean, with one advantage per sequence, the
+//! gradient equals that of GSPO's one term per sequence. The mean is a binary64 sum divided by the number of
+//! live tokens and rounded once; a sequence without live tokens has no ratio. Where the mean exceeds
+//! `log_max` (verl: 10), the gradient is 0, as autograd gives through a clamp. The token guard is not
+//! applied.
 //!
 //! A given log-ratio is treated as logp plus a constant: its dependence on other tokens is not
 //! differentiated. The guard is applied.

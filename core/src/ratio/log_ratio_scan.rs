@@ -82,7 +82,9 @@ pub struct LogRatioScan<'a> {
     pub row_alarm: Out<'a, u32>,
 }
 
-crate::kernel_args!(unsafe LogRatioScan<'_> { offsets, loss_mask, logp, logp_old, kind, cap_at_one, log_ratio, row_alarm });
+crate::kernel_args!(unsafe LogRatioScan<'_> {
+    offsets, loss_mask, logp, logp_old, kind, cap_at_one, log_ratio, row_alarm
+});
 
 impl Kernel for LogRatioScan<'_> {
     const NAME: &'static str = "log_ratio_scan";

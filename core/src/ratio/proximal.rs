@@ -76,14 +76,19 @@ pub struct ProximalLogp<'a> {
     pub row_alarm: Out<'a, u32>,
 }
 
-crate::kernel_args!(unsafe ProximalLogp<'_> { cu_seqlens, loss_mask, versions, current, logp_behave, logp, interpolation, logp_prox, row_alarm });
+crate::kernel_args!(unsafe ProximalLogp<'_> {
+    cu_seqlens, loss_mask, versions, current, logp_behave, logp, interpolation, logp_prox, row_alarm
+});
 
 impl Kernel for ProximalLogp<'_> {
     const NAME: &'static str = "proximal_logp";
 
     fn check_bounds(&self) -> Result<(), Error> {
         let (tokens, sequences) = self.cu_seqlens.sizes();
-        crate::lengths!(self; tokens => loss_mask, versions, logp_behave, logp, logp_prox; sequences => row_alarm);
+        crate::lengths!(self;
+            tokens => loss_mask, versions, logp_behave, logp, logp_prox;
+            sequences => row_alarm
+        );
         Ok(())
     }
 

@@ -47,7 +47,9 @@ pub struct Staleness<'a> {
     pub row_kept: Out<'a, u32>,
 }
 
-crate::kernel_args!(unsafe Staleness<'_> { cu_seqlens, loss_mask, versions, current, max_staleness, kept_mask, row_start, row_off_policy, row_kept });
+crate::kernel_args!(unsafe Staleness<'_> {
+    cu_seqlens, loss_mask, versions, current, max_staleness, kept_mask, row_start, row_off_policy, row_kept
+});
 
 impl Staleness<'_> {
     /// Checks the scalar parameters.
@@ -72,7 +74,10 @@ impl Kernel for Staleness<'_> {
 
     fn check_bounds(&self) -> Result<(), Error> {
         let (tokens, sequences) = self.cu_seqlens.sizes();
-        crate::lengths!(self; tokens => loss_mask, versions, kept_mask; sequences => row_start, row_off_policy, row_kept);
+        crate::lengths!(self;
+            tokens => loss_mask, versions, kept_mask;
+            sequences => row_start, row_off_policy, row_kept
+        );
         Ok(())
     }
 

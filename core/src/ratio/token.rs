@@ -82,14 +82,21 @@ pub struct TokenRatio<'a> {
     pub row_alarm: Out<'a, u32>,
 }
 
-crate::kernel_args!(unsafe TokenRatio<'_> { cu_seqlens, loss_mask, logp, logp_old, guard, band, ratio, log_ratio, row_sums, row_maxima, row_alarm });
+crate::kernel_args!(unsafe TokenRatio<'_> {
+    cu_seqlens, loss_mask, logp, logp_old, guard, band, ratio, log_ratio, row_sums, row_maxima, row_alarm
+});
 
 impl Kernel for TokenRatio<'_> {
     const NAME: &'static str = "token_ratio";
 
     fn check_bounds(&self) -> Result<(), Error> {
         let (tokens, sequences) = self.cu_seqlens.sizes();
-        crate::lengths!(self; tokens => loss_mask, logp, logp_old, ratio, log_ratio; sum::SUMS * sequences => row_sums; 2 * sequences => row_maxima; sequences => row_alarm);
+        crate::lengths!(self;
+            tokens => loss_mask, logp, logp_old, ratio, log_ratio;
+            sum::SUMS * sequences => row_sums;
+            2 * sequences => row_maxima;
+            sequences => row_alarm
+        );
         Ok(())
     }
 

@@ -1,5 +1,5 @@
-//! What a reward is compared with, and what the difference is divided by: the two choices of
-//! [`GroupAdvantage`](super::GroupAdvantage).
+//! Baselines and scales of group-relative advantages: what a reward is compared with, and what the difference
+//! is divided by. [`GroupAdvantage`](super::GroupAdvantage) takes one of each.
 //!
 //! | in the literature | baseline | scale | source |
 //! |---|---|---|---|
@@ -21,80 +21,90 @@
 use crate::Error;
 use crate::op::{Arg, Decoder, Encoder};
 
-/// The baseline b of A = (R − b) / scale; n counted members with mean r̄.
+/// The baseline b of A = (R − b) / scale, over the n counted members of a group, whose mean reward is r̄.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Baseline {
-    /// r̄.
+    /// The mean of the group, r̄.
     Mean,
-    /// Mean of the others: R_i − b_i = n/(n−1) · (R_i − r̄).
+    /// The mean of the other members, so that R_i − b_i = n/(n−1) · (R_i − r̄).
     LeaveOneOut,
-    /// Σ w_j R_j / (Σ w_j + eps), `weights` `[S]`; 0 when Σ w = 0.
+    /// The weighted mean Σ w_j R_j / (Σ w_j + eps), with w from `weights` `[S]`; 0 when Σ w = 0.
     Weighted {
-        /// Added to Σ w (VCPO 1e-8).
+        /// Added to Σ w (VCPO: 1e-8).
         eps: f64,
     },
-    /// The same with `lengths` `[S]` for weights and eps 0: Σ L_j R_j / Σ L_j.
+    /// The length-weighted mean Σ L_j R_j / Σ L_j, with L from `lengths` `[S]`; 0 when Σ L = 0.
     Length,
-    /// Lower median: the value at position ⌊(n−1)/2⌋ of the sorted rewards. The lowest index among its equals is the *pivot*.
+    /// The lower median: the value at position ⌊(n−1)/2⌋ of the sorted rewards. Of the members with that
+    /// reward, the one with the lowest index is the *pivot*.
     Median,
-    /// The second largest reward, for the first member with the largest (the *pivot*); every other member has advantage 0.
+    /// The second largest reward, applied only to the first member with the largest (the *pivot*); every
+    /// other member has advantage 0.
     Second,
-    /// `given` `[G]`.
+    /// A baseline per group that the caller supplies in `given` `[G]`.
     Given,
-    /// λ v₀ + (1 − λ) r̄ with the prior v₀ = `given` `[G]` and s² the estimated variance of one reward:
-    /// λ = (s²/n) / max((r̄ − v₀)², s²/n), or with a known prior error λ = (s²/n) / (s²/n + tau2). Both 0: λ = 1.
+    /// λ v₀ + (1 − λ) r̄, with the prior v₀ = `given` `[G]` and s² the estimated variance of one reward:
+    /// λ = (s²/n) / max((r̄ − v₀)², s²/n), or, where the prior's error is known, λ = (s²/n) / (s²/n + tau2).
+    /// If numerator and denominator are both 0, λ = 1.
     Shrunk {
         /// Variance of the prior's error; 0 = estimate it from (r̄ − v₀)².
         tau2: f64,
-        /// s² = p (1 − p) with p = (Σ R + 1)/(n + 2) within 0 to 1, for rewards of 0 and 1; else unbiased (one member: λ = 1).
+        /// If set, s² = p (1 − p) with p = (Σ R + 1)/(n + 2) clamped to 0 to 1, for rewards of 0 and 1.
+        /// Otherwise s² is the unbiased sample variance, and a group of one has λ = 1.
         laplace: bool,
     },
 }
 
-/// What R − b is divided by. Where a deviation is exactly 0 and the advantage is not (a baseline from outside the group), nothing is
-/// divided; where the MAD is 0, its floor divides unless that is 0 too.
+/// The scale of A = (R − b) / scale.
+///
+/// If a deviation is exactly 0 but R − b is not (the baseline comes from outside the group), R − b is not
+/// divided. If the MAD is 0, the divisor is its floor, unless that is 0 too.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Scale {
-    /// 1; the standard deviation is still reported.
+    /// No division; the standard deviation is still reported.
     None {
-        /// Of the reported deviation: 1 = unbiased, 0 = population.
+        /// For the reported deviation: 1 = unbiased, 0 = population.
         ddof: u32,
     },
-    /// std + eps with the variance Σ (R − r̄)² / (n − ddof).
+    /// std + eps of the group, with the variance Σ (R − r̄)² / (n − ddof).
     Std {
         /// 1 = unbiased, 0 = population.
         ddof: u32,
         /// Added outside the root.
         eps: f64,
     },
-    /// The same over the other members, for each member. 0, exactly, when the others are equal: decided on the inputs.
+    /// std + eps of the other members, for each member. The deviation is exactly 0 when the others have equal
+    /// rewards, which is decided on the inputs.
     LeaveOneOutStd {
         /// 1 = unbiased, 0 = population.
         ddof: u32,
         /// Added outside the root.
         eps: f64,
     },
-    /// MAD + floor, MAD the lower median of |R − b| (not multiplied by 1.4826).
+    /// MAD + floor, where the median absolute deviation is the lower median of |R − b| (not multiplied by
+    /// 1.4826).
     Mad {
-        /// MC-GRPO 1e-3: a binary majority has MAD 0, so its minority gets ±1/floor. Recommended 0.1 to 1.
+        /// Added to the MAD. MC-GRPO uses 1e-3: with binary rewards and a majority, the MAD is 0 and the
+        /// minority gets ±1/floor. Recommended: 0.1 to 1.
         floor: f64,
     },
-    /// r̄ itself; where it is 0 every advantage is 0.
+    /// The mean reward r̄; if it is 0, every advantage is 0.
     Mean,
-    /// std + eps of the whole batch, from `moments`.
+    /// std + eps of the whole batch, from `moments` `[6]`.
     Batch {
         /// 1 = unbiased, 0 = population.
         ddof: u32,
         /// Added outside the root.
         eps: f64,
     },
-    /// norm · max(nonzero, 1) / count, from `moments`: the fraction of rewards that are not 0.
+    /// norm · max(nonzero, 1) / count, from `moments` `[6]`: a multiple of the fraction of rewards that are
+    /// not 0.
     Nonzero {
         /// GPG's f_norm.
         norm: f64,
     },
-    /// Root of the mean square of what is divided, Σ (R_i − b_i)² / (n − ddof), + eps: a deviation around the baseline instead of
-    /// the mean (AReaL). 1 + eps where n is not above ddof.
+    /// sqrt(Σ (R_i − b_i)² / (n − ddof)) + eps: the deviation around the baseline instead of the mean
+    /// (AReaL). 1 + eps if n ≤ ddof.
     RootMeanSquare {
         /// 1 = unbiased, 0 = population.
         ddof: u32,
@@ -104,23 +114,26 @@ pub enum Scale {
 }
 
 impl Baseline {
-    /// Whether `weights` are read.
+    /// Whether the baseline reads `weights`.
     pub fn needs_weights(self) -> bool {
         matches!(self, Baseline::Weighted { .. })
     }
 
-    /// Whether `given` is read.
+    /// Whether the baseline reads `given`.
     pub fn needs_given(self) -> bool {
         matches!(self, Baseline::Given | Baseline::Shrunk { .. })
     }
 
-    /// Whether the baseline of equal rewards is their value, so that every advantage is exactly 0.
+    /// Whether the baseline is a statistic of the group, so that a group of equal rewards has advantages of
+    /// exactly 0.
     #[inline(always)]
     pub fn is_of_the_group(self) -> bool {
         !matches!(self, Baseline::Given | Baseline::Shrunk { .. })
     }
 
-    /// Whether its number is in its domain.
+    /// Checks the baseline's parameter.
+    ///
+    /// Errors: [`Error::Value`] if `eps` or `tau2` is negative or not finite.
     pub fn check(self) -> Result<(), Error> {
         match self {
             Baseline::Weighted { eps } => at_least_0("baseline eps", eps),
@@ -131,12 +144,15 @@ impl Baseline {
 }
 
 impl Scale {
-    /// Whether `moments` are read.
+    /// Whether the scale reads `moments`.
     pub fn needs_moments(self) -> bool {
         matches!(self, Scale::Batch { .. } | Scale::Nonzero { .. })
     }
 
-    /// Whether its numbers are in their domain.
+    /// Checks the scale's parameters.
+    ///
+    /// Errors: [`Error::Value`] if `ddof` is above 1, `eps` or `floor` is negative or not finite, or `norm`
+    /// is not a positive finite number.
     pub fn check(self) -> Result<(), Error> {
         match self {
             Scale::Mean => Ok(()),

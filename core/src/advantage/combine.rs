@@ -1,14 +1,17 @@
-//! Several rewards, or advantages, of one sequence as one.
+//! Weighted sum of the several rewards, or advantages, of a sequence.
 //!
-//! **Formula** (GDPO 2601.05242; docs/maths/advantages.md): a = Σ_k w_k a_k over the components that are there.
+//! **Formula** (GDPO 2601.05242; docs/maths/advantages.md): a = Σ_k w_k a_k over the components that are not
+//! NaN.
 //!
-//! GDPO normalises each reward in its group (K times the groups for [`GroupAdvantage`](super::GroupAdvantage)), combines, and
-//! [whitens](super::whiten) over the batch. The alternative, "sum then normalise", combines the rewards and is GRPO.
+//! GDPO normalises each reward within its group ([`GroupAdvantage`](super::GroupAdvantage) over K times as
+//! many groups), combines the results, and [whitens](super::whiten) them over the batch. The alternative,
+//! "sum then normalise", combines the rewards first; that is GRPO.
 //!
-//! **Shapes**: `components` `[K][S]`, `weights` `[K]`, `combined` `[S]`; `cu_groups` `[G+1]` only divides the work.
+//! **Shapes**: `components` `[K][S]`, `weights` `[K]`, `combined` `[S]`; `cu_groups` `[G+1]` only divides the
+//! work.
 //!
-//! **Special cases**: a NaN component is "no score" and is left out (TRL's nan-sum); a sequence without any score gets NaN, which excludes
-//! it wherever rewards are read.
+//! **Special cases**: a NaN component means "no score" and is left out of the sum (TRL's nan-sum). A sequence
+//! without any score gets NaN, which excludes it wherever rewards are read.
 //!
 //! **Accuracy**: binary64, in the order of k, rounded to `f32` once.
 
@@ -18,16 +21,16 @@ use crate::op::Kernel;
 use crate::ragged::{In, Mask, Offsets, Out, Span, Stream, flag};
 use crate::team::{Element, Lane, Team};
 
-/// The op `combine`.
+/// The op `combine`: one combined score per sequence.
 #[derive(Debug)]
 pub struct Combine<'a> {
     /// Offsets of groups, `[G+1]`.
     pub cu_groups: Offsets<'a>,
-    /// `[K][S]`.
+    /// Scores to combine, `[K][S]`; NaN = no score.
     pub components: In<'a, f32>,
-    /// `[K]`.
+    /// Weight of each component, `[K]`.
     pub weights: In<'a, f32>,
-    /// `[S]`.
+    /// Weighted sums, `[S]`; NaN where every component is NaN.
     pub combined: Out<'a, f32>,
 }
 
@@ -38,7 +41,10 @@ impl Kernel for Combine<'_> {
 
     fn check_bounds(&self) -> Result<(), Error> {
         let sequences = self.cu_groups.sizes().0;
-        crate::lengths!(self; sequences.saturating_mul(self.weights.len()) => components; sequences => combined);
+        crate::lengths!(self;
+            sequences.saturating_mul(self.weights.len()) => components;
+            sequences => combined
+        );
         Ok(())
     }
 
@@ -55,7 +61,7 @@ impl Kernel for Combine<'_> {
         if self.weights.len() != 2 {
             return self.row_as::<0, T>(team, row);
         }
-        // Two on a CPU, which is how a further term comes to a policy loss: as vectors.
+        // On a CPU, two components (a policy loss with one extra term) are summed with vectors.
         let (span, sequences) = (self.cu_groups.span(row), self.combined.len());
         let [first, second] =
             [0, sequences].map(|from| self.components.part(Span::new(from, from + sequences)));
@@ -95,7 +101,7 @@ impl Element<2, 1, 0, 0> for Two {
         };
         let sum = (0.0 + term(0) + term(1)) as f32;
         let combined = if input(0).is_nan() & input(1).is_nan() { num::canonical_nan() } else { sum };
-        // A NaN comes with an alarm, or nobody makes it the canonical one.
+        // A NaN must raise the alarm; otherwise the sweep does not make it the canonical NaN.
         Lane { out: [combined], sum: [], max: [], alarm: flag::finite(combined) }
     }
 }

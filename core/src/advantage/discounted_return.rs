@@ -1,15 +1,17 @@
-//! Discounted returns: the rewards from a token on, each by its distance.
+//! Discounted returns: for each token, the discounted sum of the rewards from that token on.
 //!
-//! **Formula** (REINFORCE++ 2501.03262, plain; MARS 2510.15414 with gamma 1; docs/maths/advantages.md), over the live tokens of a sequence:
+//! **Formula** (plain REINFORCE++ 2501.03262; MARS 2510.15414 with gamma 1; docs/maths/advantages.md), over
+//! the live tokens of a sequence:
 //!
 //! ```text
-//! G_t = r_t + γ G_{t+1},   G behind the last token = 0
+//! G_t = r_t + γ G_{t+1},   G after the last token = 0
 //! ```
 //!
-//! **Shapes**: `rewards`, `returns` `[N]`; `cu_seqlens` `[S+1]`. A reward for the whole answer stands on its last live token.
+//! **Shapes**: `rewards`, `returns` `[N]`; `cu_seqlens` `[S+1]`. A reward for the whole answer belongs at its
+//! last live token.
 //!
-//! **Special cases**: a masked token (tool output) takes no part and costs no step: it receives the return of the live token
-//! after it, and credit passes over it undiscounted. γ = 0 leaves each token its own reward.
+//! **Special cases**: a masked token (tool output) is skipped: credit passes over it undiscounted, and it
+//! receives the return of the next live token. With γ = 0 each live token's return is its own reward.
 //!
 //! **Accuracy**: a [scan](crate::team::scan) of affine maps in binary64, rounded to `f32` once.
 
@@ -19,7 +21,7 @@ use crate::op::Kernel;
 use crate::ragged::{In, Mask, Offsets, Out};
 use crate::team::{Affine, AffineF64, Direction, Team};
 
-/// The op `discounted_return`.
+/// The op `discounted_return`: one return per token.
 #[derive(Debug)]
 pub struct DiscountedReturn<'a> {
     /// Offsets of sequences, `[S+1]`.
@@ -28,16 +30,18 @@ pub struct DiscountedReturn<'a> {
     pub loss_mask: Mask<'a>,
     /// Per-token rewards, `[N]`.
     pub rewards: In<'a, f32>,
-    /// Discount of one live token, 0 to 1.
+    /// Discount γ per live token, 0 to 1.
     pub gamma: f64,
-    /// `[N]`.
+    /// Returns G, `[N]`.
     pub returns: Out<'a, f32>,
 }
 
 crate::kernel_args!(unsafe DiscountedReturn<'_> { cu_seqlens, loss_mask, rewards, gamma, returns });
 
 impl DiscountedReturn<'_> {
-    /// Whether the scalar parameters are in their domain.
+    /// Checks the scalar parameters.
+    ///
+    /// Errors: [`Error::Value`] if `gamma` is outside 0 to 1.
     pub fn check(&self) -> Result<(), Error> {
         super::unit("gamma", self.gamma)
     }

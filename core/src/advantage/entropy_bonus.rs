@@ -1,4 +1,4 @@
-//! MSSR's entropy shaping: advantages per token, raised where the policy was uncertain.
+//! MSSR's entropy shaping: per-token advantages with a bonus where the policy was uncertain.
 //!
 //! **Formula** (2512.18215; docs/maths/rewards.md):
 //!
@@ -6,16 +6,18 @@
 //! ψ_t = min(α H_t, |A_t|/κ),    A'_t = A_t + ψ_t
 //! ```
 //!
-//! α 0.4, κ 2; κ > 1 keeps the sign of A. H is a constant: no gradient passes through it.
+//! MSSR uses α 0.4 and κ 2; κ > 1 keeps the sign of A. H is a constant: no gradient flows through it.
 //!
-//! **Shapes**: `logp`, `entropy`, `shaped` `[N]`; `advantage` `[N]` or `[S]`; `cu_seqlens` `[S+1]`.
+//! **Shapes**: `source` (log-probabilities or entropies), `shaped` `[N]`; `advantage` `[N]` or `[S]`;
+//! `cu_seqlens` `[S+1]`. Entropies are in nats.
 //!
-//! **Special cases**: masked tokens get 0 and are not looked at; A = 0 stays 0.
+//! **Special cases**: masked tokens get 0 and their inputs are ignored; A = 0 stays 0.
 //!
-//! **Accuracy**: `f32`, one exponential where H is that of the sampled token.
+//! **Accuracy**: `f32`, with one exponential where H is that of the sampled token.
 //!
-//! **Variants** (docs/maths/disagreements.md row 18): without `entropy`, H_t = −p log p of the *sampled token alone*, as the released code; with it, the entropy of
-//! the whole distribution.
+//! **Variants** (docs/maths/disagreements.md, row 18): given log-probabilities, H_t = −p log p of the
+//! *sampled token alone*, as in the released code; given entropies (`full`), H_t is the entropy of the whole
+//! distribution.
 
 use crate::Error;
 use crate::num::{self, Arith};
@@ -23,7 +25,7 @@ use crate::op::Kernel;
 use crate::ragged::{In, Mask, Offsets, Out, Stream, flag};
 use crate::team::{Element, Lane, Team};
 
-/// The op `entropy_bonus`.
+/// The op `entropy_bonus`: one shaped advantage per token.
 #[derive(Debug)]
 pub struct EntropyBonus<'a> {
     /// Offsets of sequences, `[S+1]`.
@@ -32,19 +34,20 @@ pub struct EntropyBonus<'a> {
     pub loss_mask: Mask<'a>,
     /// Advantages, `[N]` or `[S]`.
     pub advantage: In<'a, f32>,
-    /// Whether there is one advantage per token.
+    /// Whether `advantage` has one entry per token.
     pub per_token: bool,
-    /// Log-probability of the sampled token, `[N]`, or its distribution's entropy, of at least 0.
-    pub source: In<'a, f32>,
-    /// Whether `source` is the entropy of the distribution.
-    pub full: bool,
-    /// α, at least 0.
-    pub alpha: f32,
-    /// κ, above 0.
-    pub kappa: f32,
+    /// Log-probability of the sampled token, or, if `full`, the entropy of its distribution (at least 0),
     /// `[N]`.
+    pub source: In<'a, f32>,
+    /// Whether `source` holds entropies.
+    pub full: bool,
+    /// Coefficient α of the entropy, at least 0.
+    pub alpha: f32,
+    /// Divisor κ of the bound |A|/κ on the bonus, above 0.
+    pub kappa: f32,
+    /// Shaped advantages A', `[N]`.
     pub shaped: Out<'a, f32>,
-    /// Above [`flag::LIMIT`] where a live input or result is bad, `[S]`.
+    /// Row alarm, `[S]`: above [`flag::LIMIT`] if a live input or a result is invalid.
     pub row_alarm: Out<'a, u32>,
 }
 
@@ -53,7 +56,9 @@ crate::kernel_args!(unsafe EntropyBonus<'_> {
 });
 
 impl EntropyBonus<'_> {
-    /// Whether the scalar parameters are in their domain.
+    /// Checks the scalar parameters.
+    ///
+    /// Errors: [`Error::Value`] if `alpha` is negative or not finite, or `kappa` is not positive and finite.
     pub fn check(&self) -> Result<(), Error> {
         if !(self.alpha >= 0.0 && self.alpha.is_finite()) {
             let (argument, expected, got) = ("alpha", "a finite number of at least 0", self.alpha.into());
@@ -105,7 +110,11 @@ impl Kernel for EntropyBonus<'_> {
 
     fn check_bounds(&self) -> Result<(), Error> {
         let (tokens, sequences) = self.cu_seqlens.sizes();
-        crate::lengths!(self; tokens => loss_mask, source, shaped; if self.per_token { tokens } else { sequences } => advantage; sequences => row_alarm);
+        crate::lengths!(self;
+            tokens => loss_mask, source, shaped;
+            if self.per_token { tokens } else { sequences } => advantage;
+            sequences => row_alarm
+        );
         Ok(())
     }
 
@@ -132,7 +141,7 @@ impl Kernel for EntropyBonus<'_> {
 
     #[inline(always)]
     fn row_as<const V: usize, T: Team>(&self, team: &T, row: usize) {
-        // Two sweeps, so that the entropy of the distribution does not pay for an exponential.
+        // Separate sweeps: given entropies, no exponential is computed.
         if V == 1 {
             self.sweep::<true, T>(team, row);
         } else {

@@ -1,25 +1,28 @@
-//! Which responses of a prompt a policy is trained on, and how much, by their rewards: policy filtration. For the host, not an op.
+//! Policy filtration: weights that decide, from the rewards, which responses of a prompt a policy is trained
+//! on. A host function, not an op.
 //!
-//! **Formula** (PF-PPO 2409.06957; our reading, no primary text at hand; verl's `pf_ppo` for the last three, recalled): the weight of a response is
-//! the probability with which it is drawn, and sums to 1 over a group of n,
+//! **Formula** (PF-PPO 2409.06957; our reading, without the primary text; the last three rules are verl's
+//! `pf_ppo`, recalled): the weight of a response is the probability that it is drawn. The weights sum to 1
+//! over a group of n responses:
 //!
 //! | rule | weights before division by their sum |
 //! |---|---|
 //! | [`Filtration::BestOfN`] | 1 for the best |
-//! | [`Filtration::BestRandom`] | ½ for the best, ½/(n − 1) for each other: the expectation over the random one |
+//! | [`Filtration::BestRandom`] | ½ for the best, ½/(n − 1) for each other: its expected weight |
 //! | [`Filtration::BestWorst`] | ½ for the best, ½ for the worst |
 //! | [`Filtration::MaxMin`] | 1 for every response with the largest or the smallest reward |
 //! | [`Filtration::MaxRandom`] | 0.4 for every response with the largest reward, 0.1 for the others |
-//! | [`Filtration::Power`] | \|R\|ᵖ, verl p = 2; where all are 0, all alike |
+//! | [`Filtration::Power`] | \|R\|ᵖ, verl p = 2; equal weights if all are 0 |
 //!
 //! The idea: a reward model is most reliable at both ends of its scale, so the middle is left out.
 //!
-//! **Special cases**: the best is the first of the largest, the worst the last of the smallest, so that they differ in a group of two. In a
-//! group of one the response has weight 1. NaN rewards have weight 0 and are not counted.
+//! **Special cases**: among ties, the best is the first response with the largest reward and the worst is the
+//! last with the smallest, so the two differ even in a group of two equal rewards. In a group of one the
+//! response has weight 1. NaN rewards have weight 0 and are not counted.
 
 use crate::Error;
 
-/// A rule of filtration.
+/// A filtration rule; the [module](self) has the weights of each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(
     feature = "serde",
@@ -27,19 +30,19 @@ use crate::Error;
     serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)
 )]
 pub enum Filtration {
-    /// The best alone.
+    /// The best response only.
     BestOfN {},
-    /// The best, and one of the others at random, in expectation.
+    /// The best response and a random other one, as expected weights.
     BestRandom {},
-    /// The best and the worst.
+    /// The best and the worst response.
     BestWorst {},
-    /// All at either end (verl `max_min`).
+    /// Every response with the largest or the smallest reward (verl's `max_min`).
     MaxMin {},
-    /// All, those at the top four times as often (verl `max_random`).
+    /// Every response, those with the largest reward four times as often (verl's `max_random`).
     MaxRandom {},
-    /// By a power of the magnitude (verl `pow`).
+    /// Every response, in proportion to a power of |R| (verl's `pow`).
     Power {
-        /// p; verl 2.
+        /// The exponent p; verl uses 2.
         #[cfg_attr(feature = "serde", serde(default = "two"))]
         power: u32,
     },
@@ -50,9 +53,13 @@ fn two() -> u32 {
     2
 }
 
-/// Weights of the responses of one group, into `weights`.
+/// Writes the weights of one group's responses to `weights`, which sum to 1 (or are all 0 if no reward is
+/// counted).
 ///
-/// Errors: lengths that disagree; an infinite reward (index); a power that overflows (index).
+/// `rewards` and `weights` are `[n]`; a NaN reward means "no score".
+///
+/// Errors: [`Error::Length`] if the lengths differ; [`Error::Value`] for an infinite reward, with its index;
+/// [`Error::NotFinite`] if a power overflows, with its index.
 ///
 /// ```
 /// use lockstep_core::advantage::filtration::{Filtration, filtrate};

@@ -1,26 +1,29 @@
-//! Generalised advantage estimation, and the λ-returns that a critic learns from.
+//! Generalised advantage estimation (GAE), and the λ-returns that a critic is trained on.
 //!
-//! **Formula** (1506.02438; verl's `compute_gae_advantage_return`; docs/maths/advantages.md), t' the live token after t:
+//! **Formula** (1506.02438; verl's `compute_gae_advantage_return`; docs/maths/advantages.md), with t' the
+//! live token after t:
 //!
 //! ```text
 //! δ_t = r_t + γ V_{t'} − V_t,    A_t = δ_t + γ λ A_{t'},    G_t = A_t + V_t
-//! behind the last live token:  A = 0,  V = bootstrap of a truncated sequence, 0 of a terminated one
+//! after the last live token:  A = 0,  V = bootstrap of a truncated sequence, 0 of a terminated one
 //! ```
 //!
 //! G is exactly TD(λ): G_t = r_t + γ ((1 − λ) V_{t'} + λ G_{t'}).
 //!
-//! **Shapes**: `rewards`, `values`, `advantage`, `returns` `[N]`; `bootstrap`, `truncated` `[S]`; `cu_seqlens` `[S+1]`. Either
-//! result may be left out. Advantages are raw: verl whitens them over the batch ([`Whiten`](super::Whiten)).
+//! **Shapes**: `rewards`, `values`, `advantage`, `returns` `[N]`; `bootstrap`, `truncated` `[S]`;
+//! `cu_seqlens` `[S+1]`. Either result may be left out. The advantages are not normalised; verl whitens them
+//! over the batch ([`Whiten`](super::Whiten)).
 //!
-//! **Special cases**: a masked token (tool output) takes no part: credit jumps over it undiscounted, and it receives advantage and return
-//! of the live token after it (verl writes the same advantage there); behind the last live token these are 0 and the bootstrap. Its reward
-//! and value are not looked at. λ = 0 is the TD error, λ = 1 the discounted return minus V. A bootstrap of a sequence that is not truncated
-//! is not looked at.
+//! **Special cases**: a masked token (tool output) is skipped. Its reward and value are ignored, credit
+//! passes over it undiscounted, and it receives the advantage and return of the next live token (verl writes
+//! the same advantage there); after the last live token, these are 0 and the bootstrap. λ = 0 gives the TD
+//! error, λ = 1 the discounted return minus V. The bootstrap of a sequence that is not truncated is ignored.
 //!
 //! **Accuracy**: a [recurrence](crate::team::recur) of maps in binary64, rounded to `f32` once.
 //!
-//! **Variants**: VAPO (2504.05118) takes another λ for the critic (call twice, with one result each) and
-//! `length_alpha`: λ = clip(1 − 1/(α L), 0, 1) with L live tokens, α 0.05. MARS's older code takes V_{t+1} without looking at the mask: pass no mask.
+//! **Variants**: VAPO (2504.05118) uses a different λ for the critic (call the op twice, with one result
+//! each) and a λ that depends on the length, `length_alpha`: λ = clip(1 − 1/(α L), 0, 1) with L live tokens
+//! and α 0.05. MARS's older code uses V_{t+1} whether masked or not: for that, pass no mask.
 
 use crate::Error;
 use crate::num::{self, Arith};
@@ -28,7 +31,7 @@ use crate::op::Kernel;
 use crate::ragged::{In, Mask, Offsets, Out, Stream, flag, sink};
 use crate::team::{Affine, Recurrence, Step, Team};
 
-/// The op `gae`.
+/// The op `gae`: an advantage and a λ-return per token.
 #[derive(Debug)]
 pub struct Gae<'a> {
     /// Offsets of sequences, `[S+1]`.
@@ -39,28 +42,35 @@ pub struct Gae<'a> {
     pub rewards: In<'a, f32>,
     /// The critic's values, `[N]`.
     pub values: In<'a, f32>,
-    /// Value behind the last live token, `[S]`; absent = 0.
+    /// Value after the last live token, `[S]`; absent = 0.
     pub bootstrap: Option<In<'a, f32>>,
-    /// Sequences whose bootstrap counts, `[S]`.
+    /// Truncated sequences, whose bootstrap is used, `[S]`.
     pub truncated: Mask<'a>,
-    /// Discount of one live token, 0 to 1.
+    /// Discount γ per live token, 0 to 1.
     pub gamma: f64,
     /// λ, 0 to 1.
     pub lambda: f64,
-    /// α of the λ that depends on the sequence's length, instead of `lambda`.
+    /// α of [`length_adaptive_lambda`], which then replaces `lambda`.
     pub length_alpha: Option<f64>,
-    /// A, `[N]`.
+    /// Advantages A, `[N]`.
     pub advantage: Option<Out<'a, f32>>,
-    /// G, `[N]`.
+    /// λ-returns G, `[N]`.
     pub returns: Option<Out<'a, f32>>,
-    /// Above [`flag::LIMIT`] where a live reward or value, a bootstrap that counts, or a result is not finite, `[S]`.
+    /// Row alarm, `[S]`: above [`flag::LIMIT`] if a live reward or value, a bootstrap in use, or a result is
+    /// not finite.
     pub row_alarm: Out<'a, u32>,
 }
 
-crate::kernel_args!(unsafe Gae<'_> { cu_seqlens, loss_mask, rewards, values, bootstrap, truncated, gamma, lambda, length_alpha, advantage, returns, row_alarm });
+crate::kernel_args!(unsafe Gae<'_> {
+    cu_seqlens, loss_mask, rewards, values, bootstrap, truncated, gamma, lambda, length_alpha, advantage,
+    returns, row_alarm
+});
 
 impl Gae<'_> {
-    /// Whether the scalar parameters are in their domain.
+    /// Checks the scalar parameters.
+    ///
+    /// Errors: [`Error::Value`] if `gamma` or `lambda` is outside 0 to 1, or `length_alpha` is not positive
+    /// and finite.
     pub fn check(&self) -> Result<(), Error> {
         super::unit("gamma", self.gamma)?;
         super::unit("lambda", self.lambda)?;
@@ -74,7 +84,8 @@ impl Gae<'_> {
     }
 }
 
-/// VAPO's λ of a sequence of `length` live tokens: clip(1 − 1/(α L), 0, 1); 0 without tokens.
+/// VAPO's λ for a sequence of L = `length` live tokens (2504.05118): clip(1 − 1/(α L), 0, 1); 0 if there are
+/// none.
 #[inline(always)]
 pub fn length_adaptive_lambda(alpha: f64, length: u64) -> f64 {
     let lambda = 1.0 - num::div64(1.0, alpha * length as f64);
@@ -86,7 +97,10 @@ impl Kernel for Gae<'_> {
 
     fn check_bounds(&self) -> Result<(), Error> {
         let (tokens, sequences) = self.cu_seqlens.sizes();
-        crate::lengths!(self; tokens => loss_mask, rewards, values, advantage, returns; sequences => bootstrap, truncated, row_alarm);
+        crate::lengths!(self;
+            tokens => loss_mask, rewards, values, advantage, returns;
+            sequences => bootstrap, truncated, row_alarm
+        );
         Ok(())
     }
 

@@ -1,4 +1,5 @@
-//! The baseline of a group by each choice of [`Baseline`]; formulas and sources: [its table](super::baseline).
+//! Computes the baseline of a group for each [`Baseline`]; formulas and sources are in [its
+//! table](super::baseline).
 
 use super::baseline::Baseline;
 use super::grpo::{GroupAdvantage, NO_PIVOT};
@@ -6,7 +7,7 @@ use crate::num;
 use crate::ragged::Span;
 use crate::team::Team;
 
-/// What is known of a group before its baseline.
+/// Statistics of a group that its baseline is computed from.
 #[derive(Clone, Copy)]
 pub(super) struct Summary {
     pub(super) n: f64,
@@ -18,7 +19,7 @@ pub(super) struct Summary {
 }
 
 impl GroupAdvantage<'_> {
-    /// Σ w, Σ w R and the number of bad weights, over counted members.
+    /// Σ w, Σ w R and the number of invalid weights, over the counted members.
     #[inline(always)]
     pub(super) fn weighted<T: Team>(&self, team: &T, span: Span) -> [f64; 3] {
         if !matches!(self.baseline, Baseline::Weighted { .. } | Baseline::Length) {
@@ -38,7 +39,7 @@ impl GroupAdvantage<'_> {
         })
     }
 
-    /// λ v₀ + (1 − λ) r̄, as (r̄ − v₀) (1 − λ) + v₀.
+    /// λ v₀ + (1 − λ) r̄, computed as (r̄ − v₀) (1 − λ) + v₀.
     #[inline(always)]
     fn shrunk(prior: f64, summary: Summary, squares: f64, tau2: f64, laplace: bool) -> f64 {
         let n = summary.n;
@@ -53,7 +54,7 @@ impl GroupAdvantage<'_> {
         if alone { prior } else { (summary.mean - prior) * (1.0 - trust) + prior }
     }
 
-    /// The baseline of a group and its pivot.
+    /// The baseline of a group, and the position of its pivot or [`NO_PIVOT`].
     #[inline(always)]
     pub(super) fn baseline_of<const V: usize, T: Team>(
         &self,

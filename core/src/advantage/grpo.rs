@@ -1,29 +1,34 @@
-//! Group-relative advantages of outcome rewards: GRPO, Dr.GRPO, RLOO, OPO, GPG, MC-GRPO, MaxRL, pass@k, … by choice of
-//! [`Baseline`] and [`Scale`], whose [table](super::baseline) says which is which.
+//! Group-relative advantages of outcome rewards: GRPO, Dr.GRPO, RLOO, OPO, GPG, MC-GRPO, MaxRL, pass@k and
+//! others. Each is a [`Baseline`] with a [`Scale`], as [their table](super::baseline) lists.
 //!
-//! **Formula** (docs/maths/statistics.md, docs/maths/advantages.md, docs/maths/correction.md), over the n counted members of a group:
+//! **Formula** (`statistics.md`, `advantages.md` and `correction.md` in docs/maths), over the n counted
+//! members of a group:
 //!
 //! ```text
 //! A_i = (R_i − b) / scale,   limited to ±limit
 //! std = sqrt(Σ (R_i − mean)² / (n − ddof)),  eps outside the root
 //! ```
 //!
-//! **Shapes**: `rewards`, `advantage`, `weights`, `lengths` `[S]`; `cu_groups` `[G+1]`; `given`, `mean`, `std`, `counted`,
-//! `status`, `pivot` `[G]`; `moments` [`[6]`](crate::aggregate::moments).
+//! **Shapes**: `rewards`, `advantage`, `weights`, `lengths` `[S]`; `cu_groups` `[G+1]`; `given`, `mean`,
+//! `std`, `counted`, `status`, `pivot` `[G]`; `moments` [`[6]`](crate::aggregate::moments).
 //!
-//! **Special cases**: a NaN reward, or a sequence with `valid` = 0, is *excluded*: it moves no statistic and its
-//! advantage is 0. All counted rewards equal: std is exactly 0 (decided on the inputs, max = min, never on a computed std), and
-//! so is every advantage against a baseline of the group's own. One counted member: [`Singleton`], for those baselines. None:
-//! everything is 0. Ties go to the lowest index.
+//! **Special cases**:
+//! * A member with a NaN reward, or with `valid` = 0, is *excluded*: it affects no statistic and its
+//!   advantage is 0.
+//! * If all counted rewards are equal, std is exactly 0 (decided on the inputs, max = min, never on a
+//!   computed std), and so is every advantage whose baseline is a statistic of the group.
+//! * With one counted member, [`Singleton`] decides for those baselines. With none, everything is 0.
+//! * Ties go to the lowest index.
 //!
-//! **Accuracy**: mean and the two-pass variance are binary64; the advantage rounds to `f32` once. Medians and leave-one-out
-//! deviations take n² steps: for groups of up to a few thousand.
+//! **Accuracy**: the mean and the two-pass variance are binary64; the advantage rounds to `f32` once. Medians
+//! and leave-one-out deviations take n² steps, which suits groups of up to a few thousand.
 //!
-//! **Variants** (docs/maths/disagreements.md): ddof 1 (verl, TRL) or 0; eps 1e-6 (verl), 1e-4 (TRL), 1e-8, 1e-9 (OpenRLHF); a group
-//! of one: 0 (TRL) or the raw reward (verl's list version: b := 0, own scale := 1). The scale of a group of one against a given
-//! baseline is 0, so nothing is divided. VCPO's code divides only by a deviation above 1e-8: `least_std`.
+//! **Variants** (docs/maths/disagreements.md): ddof 1 (verl, TRL) or 0; eps 1e-6 (verl), 1e-4 (TRL), 1e-8,
+//! 1e-9 (OpenRLHF); a group of one gets 0 (TRL) or the raw reward (verl's list version: b := 0, own
+//! scale := 1). Against a given baseline, the scale of a group of one is 0, so R − b is not divided. VCPO's
+//! code divides only by a deviation above 1e-8: `least_std`.
 //!
-//! The baselines themselves are in `group_baseline.rs`; what looks at pairs of members is in `members.rs`.
+//! The baselines are computed in `group_baseline.rs`; statistics over pairs of members are in `members.rs`.
 
 use super::baseline::{Baseline, Scale};
 use super::group_baseline::Summary;
@@ -35,12 +40,13 @@ use crate::op::Kernel;
 use crate::ragged::{In, Mask, Offsets, Out};
 use crate::team::Team;
 
-/// What a group with one counted member gets.
+/// The advantage of a group with one counted member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Singleton {
-    /// Advantage 0: there is nothing to compare with.
+    /// 0, since there is nothing to compare with (TRL).
     Zero,
-    /// b := 0, own scale := 1, so that A = R/(1 + eps), or R without the division (verl).
+    /// The reward: b := 0 and own scale := 1, so that A = R/(1 + eps), or R if the scale does not divide
+    /// (verl).
     RawReward,
 }
 
@@ -51,26 +57,26 @@ crate::launch_args!(
     }
 );
 
-/// Bits of `status`.
+/// Bits of the output `status`.
 pub mod status {
-    /// One counted member.
+    /// The group has one counted member.
     pub const SINGLETON: u32 = 1;
     /// All counted rewards are equal.
     pub const CONSTANT: u32 = 2;
-    /// No counted member.
+    /// The group has no counted member.
     pub const NONE_COUNTED: u32 = 4;
     /// A reward was excluded because it is NaN.
     pub const NAN_EXCLUDED: u32 = 8;
-    /// A counted reward is infinite: the results of this group are not numbers.
+    /// A counted reward is infinite, so the results of this group are meaningless.
     pub const INFINITE: u32 = 16;
     /// The weight of a counted member is negative or not finite, or the group's given baseline is not finite.
     pub const BAD_BASELINE: u32 = 32;
 }
 
-/// `pivot` of a group that has none.
+/// The `pivot` of a group without one.
 pub const NO_PIVOT: u32 = u32::MAX;
 
-/// The op `group_advantage`.
+/// The op `group_advantage`: one advantage per sequence, and the statistics of each group.
 #[derive(Debug)]
 pub struct GroupAdvantage<'a> {
     /// Offsets of groups, in sequences, `[G+1]`.
@@ -83,11 +89,12 @@ pub struct GroupAdvantage<'a> {
     pub baseline: Baseline,
     /// What the difference is divided by.
     pub scale: Scale,
-    /// Policy for a group of one.
+    /// What a group with one counted member gets.
     pub singleton: Singleton,
     /// Largest magnitude of an advantage; ∞ = no limit.
     pub limit: f64,
-    /// A standard deviation of at most this divides nothing; 0: only one of 0. Of [`Scale::Std`] and [`Scale::Batch`].
+    /// A standard deviation of at most this value is not divided by; at 0, only a deviation of exactly 0. For
+    /// [`Scale::Std`] and [`Scale::Batch`]; 0 otherwise.
     pub least_std: f64,
     /// Weights of [`Baseline::Weighted`], `[S]`.
     pub weights: Option<In<'a, f32>>,
@@ -95,29 +102,34 @@ pub struct GroupAdvantage<'a> {
     pub lengths: Option<In<'a, u32>>,
     /// Baseline or prior of each group, `[G]`.
     pub given: Option<In<'a, f32>>,
-    /// Statistics of the whole batch, `[6]`: what [`FoldMoments`](crate::aggregate::FoldMoments) wrote, so nothing waits for it.
+    /// Statistics of the whole batch, `[6]`, as [`FoldMoments`](crate::aggregate::FoldMoments) writes them;
+    /// they stay on the device, so the host does not wait.
     pub moments: Option<In<'a, f64>>,
-    /// `[S]`.
+    /// Advantages, `[S]`.
     pub advantage: Out<'a, f32>,
-    /// The baseline; the mean for `LeaveOneOut`. `[G]`.
+    /// The baseline, or the mean for `LeaveOneOut`, `[G]`.
     pub mean: Out<'a, f32>,
-    /// The scale without its eps or floor; the standard deviation for `None` and `LeaveOneOutStd`. `[G]`.
+    /// The scale without its eps or floor, or the standard deviation for `None` and `LeaveOneOutStd`, `[G]`.
     pub std: Out<'a, f32>,
-    /// Counted members, `[G]`.
+    /// Number of counted members, `[G]`.
     pub counted: Out<'a, u32>,
     /// [`status`] bits, `[G]`.
     pub status: Out<'a, u32>,
-    /// Position of the pivot in its group, or [`NO_PIVOT`], `[G]`. MC-GRPO's batch leaves the pivot out.
+    /// Position of the pivot within its group, or [`NO_PIVOT`], `[G]`. MC-GRPO leaves the pivot out of the
+    /// batch.
     pub pivot: Option<Out<'a, u32>>,
 }
 
 crate::kernel_args!(unsafe GroupAdvantage<'_> {
-    cu_groups, rewards, valid, baseline, scale, singleton, limit, least_std, weights, lengths, given, moments, advantage, mean, std, counted,
-    status, pivot
+    cu_groups, rewards, valid, baseline, scale, singleton, limit, least_std, weights, lengths, given, moments,
+    advantage, mean, std, counted, status, pivot
 });
 
 impl GroupAdvantage<'_> {
-    /// Whether the scalar parameters are in their domain and the arrays that they need are there.
+    /// Checks the scalar parameters, and the presence and lengths of the arrays that they need.
+    ///
+    /// Errors: [`Error::Value`] for a parameter outside its domain; [`Error::Combination`] for a `least_std`
+    /// that the scale does not use, or a missing array; [`Error::Length`] for an array of the wrong length.
     pub fn check(&self) -> Result<(), Error> {
         self.baseline.check()?;
         self.scale.check()?;
@@ -176,7 +188,7 @@ impl GroupAdvantage<'_> {
 }
 
 impl GroupAdvantage<'_> {
-    /// Whether the scale divides by a deviation that `least_std` holds back.
+    /// Whether `least_std` applies to the scale.
     #[inline(always)]
     fn holds_back(&self) -> bool {
         matches!(self.scale, Scale::Std { .. } | Scale::Batch { .. })
@@ -193,7 +205,11 @@ impl Kernel for GroupAdvantage<'_> {
 
     fn check_bounds(&self) -> Result<(), Error> {
         let (sequences, groups) = self.cu_groups.sizes();
-        crate::lengths!(self; sequences => rewards, valid, weights, lengths, advantage; groups => given, mean, std, counted, status, pivot; moments::MOMENTS => moments);
+        crate::lengths!(self;
+            sequences => rewards, valid, weights, lengths, advantage;
+            groups => given, mean, std, counted, status, pivot;
+            moments::MOMENTS => moments
+        );
         Ok(())
     }
 
@@ -215,7 +231,8 @@ impl Kernel for GroupAdvantage<'_> {
         }
     }
 
-    /// 0: passes over the group; 1 and 2 look at every pair of members: medians, deviations of the others.
+    /// 0: passes over the group only. 1 and 2 visit every pair of members, for medians and for leave-one-out
+    /// deviations.
     #[inline(always)]
     fn variant(&self) -> usize {
         match (self.baseline, self.scale) {
@@ -304,7 +321,7 @@ impl Kernel for GroupAdvantage<'_> {
         let of_batch = self.scale.needs_moments();
         let spread = if raw && !of_batch { 1.0 } else { spread };
         let is_mad = matches!(self.scale, Scale::Mad { .. });
-        // Never read where every member has a deviation of its own: gfx942 would spill.
+        // Unused where every member has its own deviation; reading it there would make gfx942 spill.
         let least_std = if V == 2 { 0.0 } else { self.least_std };
         let is_std = self.holds_back();
         let no_scale = (spread == 0.0 || (is_std && spread <= least_std)) && (!is_mad || added == 0.0);
@@ -316,7 +333,7 @@ impl Kernel for GroupAdvantage<'_> {
         let equal = constant && own && !empty_weights && !raw;
         let zero = none || equal || (matches!(self.scale, Scale::Mean) && spread == 0.0);
         let second = self.baseline == Baseline::Second && !raw;
-        // Members at the two ends, to see on the inputs whose others are all equal.
+        // Number of members at each extreme, to decide on the inputs which members have equal others.
         let mut ends = [0.0; 2];
         if V == 2 {
             ends = team.sum(span, move |i| {

@@ -1,4 +1,5 @@
-//! Advantages: what a sequence's reward says against its group, its batch, or the rest of its own rewards.
+//! Advantage estimators: a reward compared with its group, its batch, a critic, or the later rewards of its
+//! own sequence.
 
 pub mod baseline;
 pub mod combine;
@@ -35,7 +36,7 @@ pub use step_return::StepReturn;
 pub use vtrace::VTrace;
 pub use whiten::{Divisor, Whiten};
 
-/// Whether `got` is a discount or a λ.
+/// Checks that `got`, a discount or a λ, is within 0 to 1.
 fn unit(argument: &'static str, got: f64) -> Result<(), crate::Error> {
     if (0.0..=1.0).contains(&got) {
         return Ok(());

@@ -1,18 +1,20 @@
-//! MSSR (2512.18215; docs/maths/rewards.md): the value of a prompt, remembered between its visits. One prompt, one number: plain functions.
+//! MSSR's value tracker (2512.18215; docs/maths/rewards.md): an estimate of each prompt's value, kept between
+//! its visits. One number per prompt, so these are plain host functions.
 //!
-//! The advantage is score − value ([`Baseline::Given`](super::Baseline::Given)), [whitened](super::Whiten) over the batch with the
-//! population variance, at least 1e-6; tokens are shaped by [`EntropyBonus`](super::EntropyBonus).
+//! The advantage is score − value ([`Baseline::Given`](super::Baseline::Given)), [whitened](super::Whiten)
+//! over the batch with the population variance floored at 1e-6; [`EntropyBonus`](super::EntropyBonus) then
+//! shapes it per token.
 
 use crate::num::{self, Arith};
 
-/// Least ρ: how much of a prompt's past remains after a large drift.
+/// Smallest ρ: the fraction of a prompt's counts that remains after a large drift.
 pub const RHO_MIN: f64 = 0.875;
-/// Greatest ρ.
+/// Largest ρ.
 pub const RHO_MAX: f64 = 0.96;
-/// Drift that halves ρ.
+/// Drift, in nats, that halves ρ (before it is clipped).
 pub const HALF_DRIFT: f64 = 0.06;
 
-/// Beta counts of one prompt.
+/// The value of one prompt, as decayed counts of a Beta distribution.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ValueTracker {
     /// Decayed successes.
@@ -29,35 +31,39 @@ impl Default for ValueTracker {
 }
 
 impl ValueTracker {
-    /// n₀ counts at a value, the mean of a prompt's first scores (SPO); outside 0..=1 it counts as the nearer end, NaN as 0.5.
+    /// A tracker with n₀ counts at `value`, such as the mean of a prompt's first scores (SPO). A value
+    /// outside 0 to 1 is clamped; NaN counts as 0.5.
     pub fn starting_at(value: f64) -> Self {
         let counts = 1.0 / (1.0 - RHO_MIN);
         let value = if value.is_nan() { 0.5 } else { value.clamp(0.0, 1.0) };
         ValueTracker { good: counts * value, bad: counts * (1.0 - value) }
     }
 
-    /// v = a/(a + b): read it before the update.
+    /// The value v = a/(a + b), with a = `good` and b = `bad`. Read it before the update.
     pub fn value(self) -> f64 {
         self.good / (self.good + self.bad)
     }
 
-    /// After a rollout: a ← ρ a + o, b ← ρ b + (1 − o), with o = 1 where the score is above 0.5.
+    /// The tracker after a rollout: a ← ρ a + o, b ← ρ b + (1 − o), with o = 1 if `score` is above 0.5,
+    /// else 0.
     #[must_use]
     pub fn updated(self, score: f64, rho: f64) -> Self {
         let hit = if score > 0.5 { 1.0 } else { 0.0 };
         ValueTracker { good: rho * self.good + hit, bad: rho * self.bad + (1.0 - hit) }
     }
 
-    /// Weight of the prompt's sampler: √(v (1 − v)) + 1e-6.
+    /// Weight of the prompt in prioritised sampling: √(v (1 − v)) + 1e-6.
     pub fn sampling_weight<A: Arith>(self) -> f64 {
         priority::<A>(self.value(), 1e-6)
     }
 }
 
-/// What SPO adds to a priority (recalled).
+/// The `floor` that SPO adds to a [`priority`] (recalled).
 pub const SPO_FLOOR: f64 = 0.05;
 
-/// Weight of a prompt of value v in prioritised sampling: √(v (1 − v)) + floor; MSSR 1e-6, SPO [0.05](SPO_FLOOR). A v outside 0..=1 counts as the nearer end.
+/// Weight of a prompt of value v in prioritised sampling: √(v (1 − v)) + floor.
+///
+/// The floor is 1e-6 in MSSR and [0.05](SPO_FLOOR) in SPO. A value outside 0 to 1 counts as the nearer end.
 ///
 /// ```
 /// use lockstep_core::{advantage::mssr::{SPO_FLOOR, priority}, num::Soft};
@@ -68,9 +74,12 @@ pub fn priority<A: Arith>(value: f64, floor: f64) -> f64 {
     A::sqrt64(if spread > 0.0 { spread } else { 0.0 }) + floor
 }
 
-/// ρ = clip(2^(−D/0.06), 0.875, 0.96), D = Σ (logp_prev − logp_now) over live tokens; 0.96 at the first visit (`None`) or where D is not
-/// finite. One `f32` exponential: within 2 ULP of `f32`. The released code compares with the prompt's previous rollout, position by position,
-/// which is another response; pass a real KL estimate where there is one.
+/// The decay of one prompt's counts: ρ = clip(2^(−D/0.06), 0.875, 0.96), with the drift D = Σ
+/// (logp_prev − logp_now) over live tokens, in nats.
+///
+/// ρ is 0.96 at the first visit (`None`) or if D is not finite. Computed with one `f32` exponential: within 2
+/// ULP of `f32`. The released code compares position by position with the prompt's previous rollout, which is
+/// a different response; pass a true KL estimate where one is available.
 pub fn rho<A: Arith>(drift: Option<f64>) -> f64 {
     let drift = drift.unwrap_or(f64::NAN);
     let kept = f64::from(num::exp::<A>((-drift / HALF_DRIFT * core::f64::consts::LN_2) as f32));
@@ -79,31 +88,34 @@ pub fn rho<A: Arith>(drift: Option<f64>) -> f64 {
     if drift.is_finite() { kept } else { RHO_MAX }
 }
 
-/// ρ for all prompts, from the KL divergences of the last steps: the released code's other choice, in place of a [`rho`] per prompt.
+/// One ρ for all prompts, from the KL divergences of recent steps: the released code's alternative to a
+/// [`rho`] per prompt.
 ///
-/// Above `target` ρ falls with the mean KL, to its least at `until` times the target. At or below it ρ *rises* with the KL, from its
-/// least at 0 to its greatest at the target: the opposite of what the code's comments say, and a jump at the target. Kept as released.
+/// Above `target`, ρ falls as the mean KL grows and reaches its minimum at `until` times the target. At or
+/// below the target, ρ *rises* with the KL, from its minimum at 0 to its maximum at the target. That is the
+/// opposite of what the released code's comments say, and it jumps at the target; it is kept as released.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct GlobalRho {
-    /// With fewer values the middle of the range.
+    /// With fewer values than this, ρ is the [middle](Self::MIDDLE) of its range.
     pub least_values: usize,
-    /// The mean is of so many of the last values.
+    /// Number of most recent values in the mean.
     pub window: usize,
-    /// KL at which the two branches meet.
+    /// KL, in nats, at which the two branches meet.
     pub target: f64,
-    /// In targets: where ρ is at its least. 1: everywhere above the target.
+    /// KL, in multiples of `target`, from which ρ is at its minimum; 1 = everywhere above the target.
     pub until: f64,
 }
 
 impl GlobalRho {
-    /// As first released: the middle below 10 values, the last 20, target 0.1, least at 0.2.
+    /// As first released: the middle below 10 values, a window of 20, target 0.1, minimum from 0.2 on.
     pub const FIRST: GlobalRho = GlobalRho { least_values: 10, window: 20, target: 0.1, until: 2.0 };
-    /// As released later: from the first value on, the last 10, least above 0.1.
+    /// As released later: from the first value on, a window of 10, target 0.1, minimum above it.
     pub const LATER: GlobalRho = GlobalRho { least_values: 1, window: 10, target: 0.1, until: 1.0 };
-    /// Between the least and the greatest ρ: the released code's fixed ρ, and what too few values give.
+    /// The middle of the range of ρ: the released code's fixed ρ, also used while there are too few values.
     pub const MIDDLE: f64 = 0.5 * (RHO_MIN + RHO_MAX);
 
-    /// ρ after these KL divergences, one per step, the oldest first. A mean that is no number gives the [middle](Self::MIDDLE).
+    /// ρ after these KL divergences in nats, one per step, oldest first. A NaN mean gives the
+    /// [middle](Self::MIDDLE).
     ///
     /// ```
     /// use lockstep_core::advantage::mssr::GlobalRho;

@@ -1,19 +1,23 @@
-//! A baseline per position, weighted by how much each sequence's score varies up to there.
+//! The optimal token baseline: one baseline per position, weighted by each sequence's accumulated score norm.
 //!
-//! **Formula** (verl's optimal token baseline; docs/maths/correction.md), i over the sequences of a prompt, t the position in the response:
+//! **Formula** (verl's optimal token baseline; docs/maths/correction.md), with i over the sequences of a
+//! prompt, t the position in the response, and m the mask:
 //!
 //! ```text
-//! W_it = Σ_{u ≤ t} m (1 − 2 p_u + Σ_v p_v²) [· w_u²],    b_t = Σ_i m G_it W_it / (Σ_i m W_it + eps),    A_it = G_it − b_t
+//! W_it = Σ_{u ≤ t} m (1 − 2 p_u + Σ_v p_v²) [· w_u²]
+//! b_t  = Σ_i m G_it W_it / (Σ_i m W_it + eps),    A_it = G_it − b_t
 //! ```
 //!
-//! 1 − 2p + Σp² is the squared norm of the score of the sampled token with respect to the logits.
+//! 1 − 2p + Σp² is the squared norm of the score of the sampled token with respect to the logits. w_u are
+//! rollout-correction weights, if there are any.
 //!
-//! **Shapes**: `returns` G, `weights` W, `advantage` `[N]`; `cu_seqlens` `[S+1]`, `cu_groups` `[G+1]`. W is what
-//! [`RowScan`](crate::aggregate::RowScan) makes of the score norms.
+//! **Shapes**: `returns` G, `weights` W, `advantage` `[N]`; `cu_seqlens` `[S+1]`, `cu_groups` `[G+1]`. W is
+//! the prefix sum of the score norms, as [`RowScan`](crate::aggregate::RowScan) computes it.
 //!
-//! **Special cases**: a masked token counts as a position but has no weight and gets 0. A group of one has b = 0. With `lone_tail` so has the
-//! sequence that has the most live tokens, if no other has as many, from the position on that is the second most (verl's
-//! `handle_zero_tail`): without masked tokens, where it is the only one left.
+//! **Special cases**: a masked token takes up a position, but has no weight and gets 0. A group of one has
+//! b = 0. With `lone_tail` (verl's `handle_zero_tail`), b is also 0 for the tail of a sequence that has more
+//! live tokens than every other: from the position that equals the second-largest number of live tokens on.
+//! If no token is masked, that is where this sequence is the only one left.
 //!
 //! **Accuracy**: binary64, in the order of i, rounded to `f32` once.
 
@@ -23,7 +27,7 @@ use crate::op::Kernel;
 use crate::ragged::{In, Mask, Offsets, Out, Span};
 use crate::team::Team;
 
-/// The op `optimal_token_baseline`.
+/// The op `optimal_token_baseline`: one advantage per token.
 #[derive(Debug)]
 pub struct OptimalTokenBaseline<'a> {
     /// Offsets of groups, in sequences, `[G+1]`.
@@ -36,18 +40,23 @@ pub struct OptimalTokenBaseline<'a> {
     pub returns: In<'a, f32>,
     /// Running sums of the score norms, `[N]`.
     pub weights: In<'a, f32>,
-    /// Added to the sum of the weights.
+    /// Added to the sum of the weights, at least 0.
     pub eps: f64,
-    /// Live tokens of each sequence, `[S]`: the longest one's tail has no baseline. None: it has one.
+    /// Number of live tokens of each sequence, `[S]`, if the tail of the longest has no baseline; absent = it
+    /// has one.
     pub lone_tail: Option<In<'a, u32>>,
-    /// `[N]`.
+    /// Advantages A, `[N]`.
     pub advantage: Out<'a, f32>,
 }
 
-crate::kernel_args!(unsafe OptimalTokenBaseline<'_> { cu_groups, cu_seqlens, loss_mask, returns, weights, eps, lone_tail, advantage });
+crate::kernel_args!(unsafe OptimalTokenBaseline<'_> {
+    cu_groups, cu_seqlens, loss_mask, returns, weights, eps, lone_tail, advantage
+});
 
 impl OptimalTokenBaseline<'_> {
-    /// Whether the scalar parameters are in their domain.
+    /// Checks the scalar parameters.
+    ///
+    /// Errors: [`Error::Value`] if `eps` is negative or not finite.
     pub fn check(&self) -> Result<(), Error> {
         if self.eps >= 0.0 && self.eps.is_finite() {
             return Ok(());
@@ -61,8 +70,10 @@ impl OptimalTokenBaseline<'_> {
     }
 }
 
-/// Squared norm of the score of a token with respect to the logits: `p` its probability, `sum_squares` Σ_v p_v². At least 0, whatever
-/// the rounding of its arguments.
+/// Squared norm of the score (the gradient of logp with respect to the logits) of a token: 1 − 2p + Σ_v p_v².
+///
+/// `p` is the token's probability and `sum_squares` is Σ_v p_v². The result is at least 0, however the
+/// arguments were rounded.
 #[inline(always)]
 pub fn score_norm(p: f64, sum_squares: f64) -> f64 {
     let norm = (1.0 - 2.0 * p) + sum_squares;
@@ -75,7 +86,7 @@ struct Tail<'a> {
 }
 
 impl Tail<'_> {
-    /// Live tokens of a sequence; 0 of all where they are not asked for.
+    /// Number of live tokens of sequence `s`; 0 for every sequence without `lone_tail`.
     #[inline(always)]
     fn live(&self, s: usize) -> u32 {
         match self.live {
@@ -145,7 +156,7 @@ impl Kernel for OptimalTokenBaseline<'_> {
                 let span = offsets.span(s);
                 if t < span.len() {
                     let i = span.start + t;
-                    // Of two with the most, the second most is as many, and neither is alone.
+                    // If two sequences tie for the most, `second` equals `most` and neither is alone.
                     let alone = (tail.live(s) > second) & (t >= second as usize);
                     let baseline = if alone { 0.0 } else { baseline };
                     let centred = num::canonical((f64::from(returns.at(i)) - baseline) as f32);

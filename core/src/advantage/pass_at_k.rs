@@ -1,18 +1,22 @@
 //! Analytic pass@k advantage, and the unbiased pass@k estimate.
 //!
-//! **Formula** (2508.10751, recalled; docs/maths/advantages.md), n counted members of a group, c correct, w = n − c wrong:
+//! **Formula** (2508.10751, recalled; docs/maths/advantages.md), for n counted members of a group, c of them
+//! correct and w = n − c wrong:
 //!
 //! ```text
 //! q = C(w, k)/C(n, k) = Π_{i<k} (w − i)/(n − i),   pass@k = 1 − q,   σ = sqrt(q (1 − q))
 //! correct: A = q/σ        wrong: A = (q − C(w−1, k−1)/C(n−1, k−1))/σ = −(c/w) q/σ
 //! ```
 //!
-//! Products, no log-gamma: exact to a few units of binary64 for every group size. The advantages of a group sum to 0.
+//! Computed as products, without log-gamma: exact to a few units of binary64 for every group size. The
+//! advantages of a group sum to 0.
 //!
-//! **Shapes**: `rewards`, `advantage` `[S]`; `cu_groups` `[G+1]`; `pass_at_k`, `counted` `[G]`. Correct is a reward above `threshold`.
+//! **Shapes**: `rewards`, `advantage` `[S]`; `cu_groups` `[G+1]`; `pass_at_k`, `counted` `[G]`. A response is
+//! correct if its reward is above `threshold`.
 //!
-//! **Special cases**: a NaN reward or `valid` = 0 excludes. All wrong, or fewer than k wrong: σ = 0 and every advantage is 0 (decided on the
-//! counts). Fewer than k members: there is no estimate; advantages are 0 and `pass_at_k` is NaN.
+//! **Special cases**: a member with a NaN reward or `valid` = 0 is excluded. If all are wrong, or fewer than
+//! k are, then σ = 0 and every advantage is 0 (decided on the counts). With fewer than k members there is no
+//! estimate: advantages are 0 and `pass_at_k` is NaN.
 
 use super::members::Members;
 use crate::Error;
@@ -21,7 +25,7 @@ use crate::op::Kernel;
 use crate::ragged::{In, Mask, Offsets, Out};
 use crate::team::Team;
 
-/// The op `pass_at_k`.
+/// The op `pass_at_k`: one advantage per sequence, and the pass@k estimate of each group.
 #[derive(Debug)]
 pub struct PassAtK<'a> {
     /// Offsets of groups, in sequences, `[G+1]`.
@@ -30,22 +34,26 @@ pub struct PassAtK<'a> {
     pub rewards: In<'a, f32>,
     /// Which sequences are counted, `[S]`.
     pub valid: Mask<'a>,
-    /// Attempts of which one must be correct; at least 1.
+    /// Number of attempts k of which at least one must be correct; at least 1.
     pub k: u32,
-    /// A reward above it is correct.
+    /// A response is correct if its reward is above this.
     pub threshold: f32,
-    /// `[S]`.
+    /// Advantages, `[S]`.
     pub advantage: Out<'a, f32>,
     /// Estimate of pass@k, `[G]`; NaN with fewer than k members.
     pub pass_at_k: Out<'a, f32>,
-    /// Counted members, `[G]`.
+    /// Number of counted members, `[G]`.
     pub counted: Out<'a, u32>,
 }
 
-crate::kernel_args!(unsafe PassAtK<'_> { cu_groups, rewards, valid, k, threshold, advantage, pass_at_k, counted });
+crate::kernel_args!(unsafe PassAtK<'_> {
+    cu_groups, rewards, valid, k, threshold, advantage, pass_at_k, counted
+});
 
 impl PassAtK<'_> {
-    /// Whether the scalar parameters are in their domain.
+    /// Checks the scalar parameters.
+    ///
+    /// Errors: [`Error::Value`] if `k` is 0, or `threshold` is not finite.
     pub fn check(&self) -> Result<(), Error> {
         if self.k == 0 {
             return Err(Error::Value { argument: "k", index: None, expected: "at least 1", got: 0.0 });
@@ -94,7 +102,8 @@ impl Kernel for PassAtK<'_> {
         let q = if wrong < k { 0.0 } else { q };
         let zero = q == 0.0 || c == 0.0 || n < k;
         let good = num::div64(q, <T::Arith as Arith>::sqrt64(q * (1.0 - q)));
-        // A factor and not a choice of two captured numbers, which LLVM makes a choice of addresses: 128 bytes of local memory.
+        // A factor instead of a select between two captured numbers: LLVM would select between their
+        // addresses, at the cost of 128 bytes of local memory.
         let against = -num::div64(c, wrong);
         let out = *self.advantage;
         team.for_each(span, move |i| {

@@ -1,31 +1,37 @@
-//! Baselines of a group that a few large weights do not decide. For the host, not an op.
+//! Robust group baselines, which a few large weights do not dominate. A host function, not an op.
 //!
-//! **Formula** (VCPO 2602.17616, alternatives in its code; docs/maths/correction.md), W the weights of [`Baseline::Weighted`](super::Baseline), rewards in
-//! ascending order, Q(s) the smallest reward whose cumulated weight reaches the share s of the sum:
+//! **Formula** (VCPO 2602.17616, alternatives in its code; docs/maths/correction.md), with W the weights of
+//! [`Baseline::Weighted`](super::Baseline), the rewards in ascending order, and Q(s) the smallest reward at
+//! which the cumulative weight reaches the share s of the sum:
 //!
 //! ```text
 //! weighted median      b = Q(1/2)
 //! winsorised mean      b = Σ W clip(R, Q(0.05), Q(0.95)) / Σ W
 //! ```
 //!
-//! Quantiles of the winsorised mean by the rule of the median are our reading.
+//! That the winsorised mean takes its quantiles by the rule of the median is our reading.
 //!
-//! **Special cases**: NaN rewards are not counted; weights whose sum is 0, and no rewards at all, give NaN: there is no baseline.
+//! **Special cases**: NaN rewards are not counted. If the weights sum to 0, or there are no rewards, there is
+//! no baseline: the result is NaN.
 
 use crate::{Error, num};
 
-/// Which baseline.
+/// A robust baseline.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Robust {
     /// The weighted median.
     Median,
-    /// The weighted mean after clipping to two quantiles: this share of the weight, and 1 less it (VCPO 0.05).
+    /// The weighted mean after clipping to the quantiles Q(s) and Q(1 − s), where this is s (VCPO: 0.05).
     Winsorised(f64),
 }
 
-/// The baseline of one group; `order` is scratch, `[n]`.
+/// Computes the baseline of one group of n responses.
 ///
-/// Errors: lengths that disagree; an infinite reward, or a weight that is negative or no finite number (index); a share outside 0..0.5.
+/// `rewards` and `weights` are `[n]`; `order` is scratch space, `[n]`. The result is NaN if there is no
+/// baseline.
+///
+/// Errors: [`Error::Length`] if the lengths differ; [`Error::Value`] for an infinite reward, or a weight that
+/// is negative or not finite, with its index, and for a share that is negative or at least 0.5.
 ///
 /// ```
 /// use lockstep_core::advantage::robust_baseline::{Robust, baseline};
@@ -75,7 +81,7 @@ pub fn baseline(rule: Robust, rewards: &[f32], weights: &[f32], order: &mut [u32
                 return reward(*i);
             }
         }
-        // Rounding of the last sum: the largest counts.
+        // The last sum may round to less than its target: return the largest reward.
         order.last().map_or(f64::NAN, |i| reward(*i))
     };
     Ok(match rule {
@@ -106,7 +112,8 @@ mod tests {
 
     #[test]
     fn winsorised_by_hand() {
-        // Twenty equal weights: Q(0.05) is the first, Q(0.95) the nineteenth. Here with weights: Q(0.2) = 0, Q(0.8) = 1.
+        // Twenty equal weights: Q(0.05) is the first, Q(0.95) the nineteenth. Here with weights: Q(0.2) = 0,
+        // Q(0.8) = 1.
         let (rewards, weights) = ([100.0, 0.0, 1.0, 0.5], [1.0, 2.0, 6.0, 1.0]);
         assert_eq!(of(Robust::Winsorised(0.2), &rewards, &weights), Ok((1.0 + 0.0 + 6.0 + 0.5) / 10.0));
         assert_eq!(of(Robust::Winsorised(0.0), &rewards, &weights), Ok(106.5 / 10.0), "nothing is clipped");

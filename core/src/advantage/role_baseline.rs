@@ -1,23 +1,26 @@
-//! RAE: a moving average of the rewards of each role as its baseline.
+//! Role-conditioned advantage estimation (RAE): the baseline of each role is a moving average of its rewards.
 //!
-//! **Formula** (SPIRAL 2506.24119; docs/maths/advantages.md), over the games of a role in the order in which they were played:
+//! **Formula** (SPIRAL 2506.24119; docs/maths/advantages.md), over the games of a role in the order of play:
 //!
 //! ```text
 //! b_i = γ b_{i−1} + (1 − γ) R_i,    A_i = R_i − b_{i−1}  (the code)   or   R_i − b_i  (the paper)
 //! ```
 //!
-//! γ 0.95, b = 0 at the start, no debiasing. The state goes in and out, so that a run may be resumed and a batch divided anywhere.
+//! SPIRAL uses γ 0.95, b = 0 at the start, and no debiasing. The state is both an input and an output, so
+//! that a run can be resumed and a batch split anywhere.
 //!
-//! **Shapes**: `rewards`, `advantage` `[S]`, *by role*: those of role p stand at `cu_roles[p]..cu_roles[p+1]`, in order; `cu_roles` `[P+1]`;
-//! `state`, `state_out` `[P]`.
+//! **Shapes**: `rewards`, `advantage` `[S]`, *sorted by role*: those of role p are at
+//! `cu_roles[p]..cu_roles[p+1]`, in order of play; `cu_roles` `[P+1]`; `state`, `state_out` `[P]`.
 //!
-//! **Special cases**: a NaN reward or a sequence that is not `valid` leaves b as it is and has advantage 0.
+//! **Special cases**: a sequence with a NaN reward, or one that is not `valid`, leaves b unchanged and has
+//! advantage 0.
 //!
 //! **Accuracy**: a [scan](crate::team::scan) of affine maps in binary64; the advantage rounds to `f32` once.
 //!
-//! **Variants** (docs/maths/disagreements.md row 15): [`Order`]. The same scalar goes to every turn and token of that role in the game; games whose advantage
-//! is exactly 0 are dropped by [`Criterion::Nonzero`](crate::reward::Criterion::Nonzero). With a discount per step from the end: put the advantage on the
-//! last token (or turn) and take [`DiscountedReturn`](super::DiscountedReturn).
+//! **Variants** (docs/maths/disagreements.md, row 15): [`Order`]. Every turn and token of a role in a game
+//! gets the same scalar; [`Criterion::Nonzero`](crate::reward::Criterion::Nonzero) drops games whose
+//! advantage is exactly 0. To discount per step from the end, put the advantage on the last token (or turn)
+//! and use [`DiscountedReturn`](super::DiscountedReturn).
 
 use super::members::Members;
 use crate::Error;
@@ -26,7 +29,7 @@ use crate::op::Kernel;
 use crate::ragged::{In, Mask, Offsets, Out};
 use crate::team::{Affine, AffineF64, Direction, Team};
 
-/// Whether a reward is part of its own baseline.
+/// The order of subtraction and update, which decides whether a reward enters its own baseline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
 pub enum Order {
@@ -43,31 +46,36 @@ crate::launch_args!(
     }
 );
 
-/// The op `role_baseline`.
+/// The op `role_baseline`: one advantage per game and role, and the updated baselines.
 #[derive(Debug)]
 pub struct RoleBaseline<'a> {
-    /// Offsets of roles, in sequences by role, `[P+1]`.
+    /// Offsets of roles, in sequences sorted by role, `[P+1]`.
     pub cu_roles: Offsets<'a>,
-    /// Reward of each game for that role, by role, `[S]`.
+    /// Reward of each game for its role, sorted by role, `[S]`.
     pub rewards: In<'a, f32>,
-    /// Which are counted, by role, `[S]`.
+    /// Which sequences are counted, sorted by role, `[S]`.
     pub valid: Mask<'a>,
-    /// γ, 0 to 1.
+    /// Decay γ of the moving average, 0 to 1.
     pub decay: f64,
-    /// Which comes first.
+    /// Whether the subtraction or the update comes first.
     pub order: Order,
-    /// b before the batch, `[P]`.
+    /// Baseline b of each role before the batch, `[P]`.
     pub state: In<'a, f64>,
-    /// By role, `[S]`.
+    /// Advantages, sorted by role, `[S]`.
     pub advantage: Out<'a, f32>,
-    /// b after the batch, `[P]`.
+    /// Baseline b of each role after the batch, `[P]`.
     pub state_out: Out<'a, f64>,
 }
 
-crate::kernel_args!(unsafe RoleBaseline<'_> { cu_roles, rewards, valid, decay, order, state, advantage, state_out });
+crate::kernel_args!(unsafe RoleBaseline<'_> {
+    cu_roles, rewards, valid, decay, order, state, advantage, state_out
+});
 
 impl RoleBaseline<'_> {
-    /// Whether the decay is in its domain and there is a state for each role.
+    /// Checks the decay and the number of states.
+    ///
+    /// Errors: [`Error::Value`] if `decay` is outside 0 to 1; [`Error::Length`] unless `state` has one entry
+    /// per role.
     pub fn check(&self) -> Result<(), Error> {
         if !(0.0..=1.0).contains(&self.decay) {
             return Err(Error::Value { argument: "decay", index: None, expected: "0 to 1", got: self.decay });
@@ -103,7 +111,7 @@ impl Kernel for RoleBaseline<'_> {
         let games = Members { rewards: self.rewards, valid: self.valid };
         let (decay, start) = (self.decay, self.state.at(row));
         let before = self.order == Order::SubtractThenUpdate;
-        // The map of one game; the first game of a row carries the state in its constant.
+        // The affine map of one game. The first game of a row includes the state in its constant.
         let update = move |i: usize| match games.is(i) {
             true => Affine { rate: decay, offset: (1.0 - decay) * games.reward(i) },
             false => Affine::IDENTITY,
@@ -115,7 +123,7 @@ impl Kernel for RoleBaseline<'_> {
             Direction::Prefix,
             move |i| {
                 let first = i == span.start;
-                // b_{i−1} is what the games up to i − 1 made of the state.
+                // b_{i−1} is the state after the games up to i − 1.
                 let map = if !before {
                     update(i)
                 } else if first {

@@ -1,24 +1,29 @@
-//! Advantages sharpened by how likely the policy found its own answers: XRPO's novelty, ACE's overconfidence.
+//! Advantages adjusted by how likely the policy's own answers were: XRPO's novelty and ACE's overconfidence.
 //!
-//! **Formula** (docs/maths/rewards.md), x_i the log-probability of sequence i, less that of the reference where there is one, by its tokens where
-//! asked:
+//! **Formula** (docs/maths/rewards.md), with x_i the log-probability of sequence i, minus that of the
+//! reference if there is one, divided by the number of tokens if `tokens` is given:
 //!
 //! ```text
-//! Novelty         η_i = exp(x_i − mean x);  correct: A_i + min( max(λ (1 − η_i), 0), κ max(A_i, 0) ), others unchanged
-//! Overconfidence  A_i < 0: A_i · min(1 + α softplus(x_i), cap), others unchanged;  `relu`: max(x_i, 0) for the softplus
+//! Novelty         correct: A_i + min( max(λ (1 − η_i), 0), κ max(A_i, 0) ),  η_i = exp(x_i − mean x)
+//! Overconfidence  A_i < 0: A_i · min(1 + α softplus(x_i), cap);  `relu`: max(x_i, 0) for the softplus
+//! others          unchanged
 //! ```
 //!
-//! `Novelty` is XRPO-style (2510.06672, reviews - our reading): x per token, no reference, λ 2.5, κ 0.5. `Overconfidence` is ACE (2602.21420; c_i is
-//! the paper's, form and constants from secondary summaries or ours): x = log π_θ(y) − log π_ref(y) of the whole sequence, α 1, cap 5 (ours,
-//! for x grows with length).
+//! `Novelty` is XRPO-style (2510.06672, from reviews, our reading): x per token, no reference, λ 2.5, κ 0.5.
+//! `Overconfidence` is ACE (2602.21420; c_i is the paper's, the form and constants are from secondary
+//! summaries or ours): x = log π_θ(y) − log π_ref(y) of the whole sequence, α 1, and a cap of 5 (ours,
+//! because x grows with length).
 //!
-//! **Shapes**: `advantage`, `rewards`, `logp`, `logp_ref`, `tokens`, `sharpened` `[S]`; `cu_groups` `[G+1]`. `logp` and `logp_ref` are sums over
-//! tokens: `row_sum` of [`Aggregate`](crate::aggregate::Aggregate).
+//! **Shapes**: `advantage`, `rewards`, `logp`, `logp_ref`, `tokens`, `sharpened` `[S]`; `cu_groups` `[G+1]`.
+//! `logp` and `logp_ref` are sums over tokens, in nats: `row_sum` of
+//! [`Aggregate`](crate::aggregate::Aggregate).
 //!
-//! **Special cases**: a NaN reward or a sequence that is not `valid` has advantage 0 and no part in the mean; a sequence without tokens
-//! has x = 0 where x is per token. A correct answer whose advantage is negative is not pushed further down (ours).
+//! **Special cases**: a sequence with a NaN reward, or one that is not `valid`, has advantage 0 and does not
+//! enter the mean. If x is per token, a sequence without tokens has x = 0. A correct answer with a negative
+//! advantage gets no bonus and no penalty (ours).
 //!
-//! **Accuracy**: x and the mean in binary64, one `f32` exponential, products in binary64, rounded to `f32` once.
+//! **Accuracy**: x and the mean in binary64, one `f32` exponential, products in binary64, rounded to `f32`
+//! once.
 //!
 //! **Gradient**: none; advantages are constants.
 
@@ -29,29 +34,32 @@ use crate::op::{Arg, Decoder, Encoder, Kernel};
 use crate::ragged::{In, Mask, Offsets, Out};
 use crate::team::Team;
 
-/// Which formula; see the [module](self).
+/// How advantages are adjusted; the formulas are in the [module](self).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Sharpening {
-    /// XRPO-style.
+    /// A bonus for correct answers that the policy found less likely than average (XRPO-style, our reading).
     Novelty {
-        /// λ; 2.5.
+        /// Coefficient λ of the bonus, at least 0; XRPO uses 2.5.
         lambda: f64,
-        /// κ; 0.5.
+        /// Largest bonus as a multiple κ of the advantage, at least 0; XRPO uses 0.5.
         kappa: f64,
     },
-    /// ACE.
+    /// Larger penalties for answers with a negative advantage that the policy finds likely (ACE).
     Overconfidence {
-        /// α; 1.
+        /// Coefficient α of the softplus, at least 0; usually 1.
         alpha: f64,
-        /// Greatest factor, at least 1; 5.
+        /// Largest factor, at least 1; usually 5.
         cap: f64,
-        /// max(x, 0) in place of the softplus.
+        /// Uses max(x, 0) instead of the softplus.
         relu: bool,
     },
 }
 
 impl Sharpening {
-    /// Whether its numbers are in their domain.
+    /// Checks the parameters.
+    ///
+    /// Errors: [`Error::Value`] if `lambda`, `kappa` or `alpha` is negative or not finite, or `cap` is
+    /// below 1.
     pub fn check(self) -> Result<(), Error> {
         let (numbers, cap) = match self {
             Sharpening::Novelty { lambda, kappa } => ([("lambda", lambda), ("kappa", kappa)], 1.0),
@@ -95,7 +103,7 @@ impl Arg for Sharpening {
     }
 }
 
-/// The op `sharpen`.
+/// The op `sharpen`: one adjusted advantage per sequence.
 #[derive(Debug)]
 pub struct Sharpen<'a> {
     /// Offsets of groups, in sequences, `[G+1]`.
@@ -106,24 +114,30 @@ pub struct Sharpen<'a> {
     pub rewards: In<'a, f32>,
     /// Which sequences are counted, `[S]`.
     pub valid: Mask<'a>,
-    /// A reward above it is correct.
+    /// An answer is correct if its reward is above this.
     pub threshold: f32,
     /// Log-probability of each sequence, `[S]`.
     pub logp: In<'a, f64>,
-    /// The reference's, `[S]`.
+    /// Log-probability of each sequence under the reference, `[S]`; absent = 0.
     pub logp_ref: Option<In<'a, f64>>,
-    /// Live tokens of each sequence, to divide by, `[S]`.
+    /// Number of live tokens of each sequence, which x is divided by, `[S]`; absent = x of the whole
+    /// sequence.
     pub tokens: Option<In<'a, u32>>,
-    /// Which formula.
+    /// How advantages are adjusted.
     pub sharpening: Sharpening,
-    /// `[S]`.
+    /// Adjusted advantages, `[S]`.
     pub sharpened: Out<'a, f32>,
 }
 
-crate::kernel_args!(unsafe Sharpen<'_> { cu_groups, advantage, rewards, valid, threshold, logp, logp_ref, tokens, sharpening, sharpened });
+crate::kernel_args!(unsafe Sharpen<'_> {
+    cu_groups, advantage, rewards, valid, threshold, logp, logp_ref, tokens, sharpening, sharpened
+});
 
 impl Sharpen<'_> {
-    /// Whether the scalar parameters are in their domain and optional arrays have their length.
+    /// Checks the scalar parameters and the lengths of the arrays.
+    ///
+    /// Errors: [`Error::Value`] for a parameter outside its domain; [`Error::Length`] for an array without
+    /// one entry per sequence.
     pub fn check(&self) -> Result<(), Error> {
         self.sharpening.check()?;
         if !self.threshold.is_finite() {

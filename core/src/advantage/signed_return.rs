@@ -1,7 +1,8 @@
-//! Discounted returns of outcomes, each kind of outcome by its sign. For the host, not an op.
+//! Discounted returns of binary outcomes, weighted separately for correct and wrong answers. A host function,
+//! not an op.
 //!
-//! **Formula** (RLVR-Decomposed 2506.01347, its code; docs/maths/advantages.md), R the reward, which comes with the last live token, k the live tokens
-//! after t:
+//! **Formula** (RLVR-Decomposed 2506.01347, its code; docs/maths/advantages.md), with R the reward, given at
+//! the last live token, and k the number of live tokens after t:
 //!
 //! ```text
 //! G_t = γᵏ R
@@ -10,35 +11,40 @@
 //!       G_t + offset              for other rewards
 //! ```
 //!
-//! PSR: correct 1, wrong 0, offset 0. NSR: 1, 0, −1. W-REINFORCE: 0.1, −1, 0.
+//! In this notation, (correct, wrong, offset) is (1, 0, 0) for PSR, (1, 0, −1) for NSR, and (0.1, −1, 0) for
+//! W-REINFORCE.
 //!
-//! **Shapes**: one sequence at a time, per token `[L]`.
+//! **Shapes**: one sequence at a time, one entry per token, `[L]`.
 //!
-//! **Special cases**: masked tokens get 0; a reward that is NaN ("no score") gives 0 throughout.
+//! **Special cases**: masked tokens get 0. A NaN reward ("no score") gives 0 for every token.
 //!
-//! **Variants**: with `stop_at_mask` a return ends at a masked token, as in the released code: tokens before the last such hole have G = 0, but
-//! still get `wrong` and `offset`. Without it time runs over the holes.
+//! **Variants**: with `stop_at_mask`, a masked token ends the return, as in the released code: live tokens
+//! before the last masked gap have G = 0, but still get `wrong` and `offset`. Without it, gaps are skipped
+//! undiscounted.
 
 use super::unit;
 use crate::Error;
 
-/// Parameters.
+/// Parameters of signed returns; the formula is in the [module](self).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SignedReturn {
-    /// γ, 0 to 1.
+    /// Discount γ per live token, 0 to 1.
     pub gamma: f64,
-    /// Times the return where the reward is 1.
+    /// Factor of the return where the reward is 1.
     pub correct: f64,
     /// Added where the reward is 0.
     pub wrong: f64,
-    /// Added wherever there is a reward.
+    /// Added to every live token, unless the reward is NaN.
     pub offset: f64,
-    /// Whether a return ends at a masked token.
+    /// Whether a masked token ends the return.
     pub stop_at_mask: bool,
 }
 
 impl SignedReturn {
-    /// Parameters in their domain.
+    /// Checks the parameters.
+    ///
+    /// Errors: [`Error::Value`] if `gamma` is outside 0 to 1, or `correct`, `wrong` or `offset` is not
+    /// finite.
     pub fn check(&self) -> Result<(), Error> {
         unit("gamma", self.gamma)?;
         for (argument, got) in [("correct", self.correct), ("wrong", self.wrong), ("offset", self.offset)] {
@@ -49,7 +55,9 @@ impl SignedReturn {
         Ok(())
     }
 
-    /// Advantages and returns of one sequence. `live`: the tokens that take part.
+    /// Writes the advantages and returns of one sequence, `[L]`.
+    ///
+    /// `reward` is the sequence's outcome, NaN for none; `live(t)` says whether token t is unmasked.
     ///
     /// ```
     /// use lockstep_core::advantage::signed_return::SignedReturn;

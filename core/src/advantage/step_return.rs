@@ -1,20 +1,23 @@
-//! Returns of the steps of an agent that is compared with an expert: credit stops at a step that differs.
+//! Step returns of an agent that is compared with an expert: credit stops at a step that differs from the
+//! expert's.
 //!
-//! **Formula** (UI-S1 2509.11543; docs/maths/rewards.md), over the steps of a trajectory, ok_t = step t matches the expert:
+//! **Formula** (UI-S1 2509.11543; docs/maths/rewards.md), over the steps of a trajectory, where ok_t says
+//! whether step t matches the expert:
 //!
 //! ```text
-//! ret_t = r_t + γ s_{t+1} where ok_t, r_t elsewhere;    s behind the last step = 0
+//! ret_t = r_t + γ s_{t+1} where ok_t, r_t elsewhere;    s after the last step = 0
 //! s_t = ret_t where ok_t; elsewhere r_t (`include_first_mismatch`) or 0
 //! ```
 //!
-//! **Shapes**: `rewards`, `matches`, `returns` `[K]` per step; `cu_steps` `[S+1]`, steps of each trajectory.
+//! **Shapes**: `rewards`, `matches`, `returns` `[K]`, one entry per step; `cu_steps` `[S+1]`, offsets of the
+//! S trajectories in steps.
 //!
-//! **Special cases**: γ = 0 leaves each step its own reward.
+//! **Special cases**: with γ = 0 each step's return is its own reward.
 //!
 //! **Accuracy**: a [scan](crate::team::scan) of affine maps in binary64, rounded to `f32` once.
 //!
-//! **Variants** (docs/maths/disagreements.md, row 19): the paper's sum includes the first step that differs; in the released code the steps before it do
-//! not see its reward.
+//! **Variants** (docs/maths/disagreements.md, row 19): the paper's sum includes the first step that differs;
+//! in the released code, that step's reward does not reach the steps before it.
 
 use crate::Error;
 use crate::num;
@@ -22,34 +25,41 @@ use crate::op::Kernel;
 use crate::ragged::{In, Offsets, Out};
 use crate::team::{Affine, AffineF64, Direction, Team};
 
-/// The op `step_return`.
+/// The op `step_return`: one return per step.
 #[derive(Debug)]
 pub struct StepReturn<'a> {
     /// Offsets of trajectories, in steps, `[S+1]`.
     pub cu_steps: Offsets<'a>,
-    /// Per step, `[K]`.
+    /// Reward of each step, `[K]`.
     pub rewards: In<'a, f32>,
-    /// Not 0: the step matches the expert, `[K]`.
+    /// Nonzero if the step matches the expert's, `[K]`.
     pub matches: In<'a, u8>,
-    /// Discount of one step, 0 to 1.
+    /// Discount γ per step, 0 to 1.
     pub gamma: f64,
-    /// The steps before a step that differs see its reward.
+    /// Whether the reward of a step that differs is included in the returns of the steps before it.
     pub include_first_mismatch: bool,
-    /// `[K]`.
+    /// Returns, `[K]`.
     pub returns: Out<'a, f32>,
 }
 
-crate::kernel_args!(unsafe StepReturn<'_> { cu_steps, rewards, matches, gamma, include_first_mismatch, returns });
+crate::kernel_args!(unsafe StepReturn<'_> {
+    cu_steps, rewards, matches, gamma, include_first_mismatch, returns
+});
 
 impl StepReturn<'_> {
-    /// Whether the scalar parameters are in their domain.
+    /// Checks the scalar parameters.
+    ///
+    /// Errors: [`Error::Value`] if `gamma` is outside 0 to 1.
     pub fn check(&self) -> Result<(), Error> {
         super::unit("gamma", self.gamma)
     }
 }
 
-/// UI-S1's reward of a step from whether (or how well) its format, its action's type and its arguments are right, 0 to 1 each:
-/// 0.1 format + 0.4 type where the format is right + 0.5 accuracy where both are.
+/// UI-S1's reward of a step, 0 to 1 (2509.11543): 0.1 `format`, plus 0.4 `action_type` if the format is
+/// right, plus 0.5 `accuracy` if both are.
+///
+/// Each argument, 0 to 1, says how well that part is right: the format, the type of the action, and its
+/// arguments. A part counts as right if it is above 0.
 pub fn step_reward(format: f64, action_type: f64, accuracy: f64) -> f64 {
     let of_type = if format > 0.0 { 0.4 * action_type } else { 0.0 };
     let of_arguments = if format > 0.0 && action_type > 0.0 { 0.5 * accuracy } else { 0.0 };

@@ -1,6 +1,8 @@
-//! Whether a prior of a prompt's value may be fused with what its rollouts say: V0.5-style (our reading). For the host, not an op.
+//! A test of whether a prior for a prompt's value agrees with its rollouts: V0.5-style (our reading). A host
+//! function, not an op.
 //!
-//! **Formula** (2603.10848, abstract and notes; docs/maths/rewards.md): n rollouts with mean r̄ and unbiased variance s², prior v₀,
+//! **Formula** (2603.10848, abstract and notes; docs/maths/rewards.md), for n rollouts with mean r̄ and
+//! unbiased variance s², and a prior v₀:
 //!
 //! ```text
 //! z = (r̄ − v₀)/√(s²/n + eps)
@@ -8,25 +10,27 @@
 //! otherwise      one more rollout while n < n_max; at n_max the baseline is r̄
 //! ```
 //!
-//! **Special cases**: without rollouts the prior is all there is: trust. A mean, variance or prior that is not finite is an error.
+//! **Special cases**: without rollouts, the prior is trusted. A mean, variance or prior that is not finite is
+//! an error.
 
 use super::Baseline;
 use crate::Error;
 use crate::num::Arith;
 
-/// What to do with a prompt.
+/// The decision for a prompt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trust {
-    /// The prior and the rollouts agree: [`Baseline::Shrunk`].
+    /// The prior and the rollouts agree: use [`Baseline::Shrunk`].
     Fuse,
-    /// They do not, and there is room for another rollout.
+    /// They disagree, and another rollout is allowed: sample it.
     Sample,
-    /// They do not, and there is none: [`Baseline::Mean`].
+    /// They disagree, and no rollout is left: use [`Baseline::Mean`].
     Mean,
 }
 
 impl Trust {
-    /// The baseline that goes with it; none while more rollouts are wanted.
+    /// The baseline for this decision, or `None` while another rollout is needed. The arguments are those of
+    /// [`Baseline::Shrunk`].
     pub fn baseline(self, tau2: f64, laplace: bool) -> Option<Baseline> {
         match self {
             Trust::Fuse => Some(Baseline::Shrunk { tau2, laplace }),
@@ -36,24 +40,27 @@ impl Trust {
     }
 }
 
-/// The test of a prior.
+/// Parameters of the test of a prior; the formula is in the [module](self).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TrustTest {
-    /// Largest |z| that is no surprise; 1.96 is the two-sided 5 % of a normal.
+    /// Critical |z|; 1.96 is the two-sided 5 % point of a normal distribution.
     pub z_crit: f64,
-    /// Most rollouts of a prompt.
+    /// Largest number of rollouts per prompt.
     pub n_max: u32,
-    /// Under the root.
+    /// Added to the variance of the mean, under the root.
     pub eps: f64,
 }
 
 impl TrustTest {
-    /// z_crit 1.96, eps 1e-8 (ours), and so many rollouts.
+    /// A test with at most `n_max` rollouts, z_crit 1.96 and eps 1e-8 (ours).
     pub fn new(n_max: u32) -> Self {
         TrustTest { z_crit: 1.96, n_max, eps: 1e-8 }
     }
 
-    /// What to do after `n` rollouts. Errors: parameters outside their domain; a mean, variance or prior that is not finite.
+    /// Decides what to do after `n` rollouts with this `mean` and unbiased `variance`.
+    ///
+    /// Errors: [`Error::Value`] if a parameter is outside its domain; if `prior` is not finite; or, with n
+    /// above 0, if `mean` is not finite, or `variance` is negative or not finite.
     ///
     /// ```
     /// use lockstep_core::advantage::trust::{Trust, TrustTest};
@@ -78,7 +85,7 @@ impl TrustTest {
         value("mean", mean.is_finite(), "a finite number", mean)?;
         let ok = variance >= 0.0 && variance.is_finite();
         value("variance", ok, "a finite number of at least 0", variance)?;
-        // |z| ≤ z_crit without the quotient, so that no deviation and no noise is 0 ≤ 0.
+        // |z| ≤ z_crit without the division, so that no deviation with no noise is 0 ≤ 0 and trusted.
         let noise = A::sqrt64(variance / f64::from(n) + self.eps);
         let trusted = (mean - prior).abs() <= self.z_crit * noise;
         Ok(match trusted {

@@ -1,24 +1,27 @@
-//! V-trace: values and advantages of a policy that did not sample the data.
+//! V-trace: off-policy value targets and advantages with truncated importance weights.
 //!
-//! **Formula** (1802.01561 with rlax's λ; docs/maths/advantages.md), t' the live token after t, ρ_t = exp(logp − logp_rollout):
+//! **Formula** (1802.01561 with rlax's λ; docs/maths/advantages.md), with t' the live token after t and
+//! ρ_t = exp(logp − logp_rollout):
 //!
 //! ```text
-//! δ_t = min(ρ̄, ρ_t) (r_t + γ V_{t'} − V_t),    err_t = δ_t + γ λ min(c̄, ρ_t) err_{t'},    vs_t = V_t + err_t
+//! δ_t = min(ρ̄, ρ_t) (r_t + γ V_{t'} − V_t)
+//! err_t = δ_t + γ λ min(c̄, ρ_t) err_{t'},    vs_t = V_t + err_t
 //! q_t = r_t + γ (λ vs_{t'} + (1 − λ) V_{t'}),    A_t = min(ρ̄_pg, ρ_t) (q_t − V_t)
-//! behind the last live token:  err = 0,  V = vs = bootstrap of a truncated sequence, 0 of a terminated one
+//! after the last live token:  err = 0,  V = vs = bootstrap of a truncated sequence, 0 of a terminated one
 //! ```
 //!
-//! **Shapes**: `logp`, `logp_rollout`, `rewards`, `values`, `vs`, `advantage` `[N]`; `bootstrap`, `truncated` `[S]`; `cu_seqlens` `[S+1]`.
+//! **Shapes**: `logp`, `logp_rollout`, `rewards`, `values`, `vs`, `advantage` `[N]`; `bootstrap`, `truncated`
+//! `[S]`; `cu_seqlens` `[S+1]`.
 //!
-//! **Special cases**: a masked token takes no part (err passes over it undiscounted); it receives the vs of the live token after it and
-//! advantage 0. A ratio that overflows is truncated like any other; a bound of ∞ truncates nothing. On-policy, with all bounds at least
-//! 1, vs is the λ-return of [`Gae`](super::Gae).
+//! **Special cases**: a masked token is skipped (err passes over it undiscounted); it receives the vs of the
+//! next live token, and advantage 0. A ratio that overflows is truncated like any other; a bound of ∞
+//! truncates nothing. On-policy, with all bounds at least 1, vs is the λ-return of [`Gae`](super::Gae).
 //!
 //! **Accuracy**: ρ in `f32` (1 ULP of [`exp`](crate::num::exp())), the rest in binary64, rounded once.
 //!
-//! **Gradient**: none; both results are constants for policy and critic.
+//! **Gradient**: none; both results are constants in the losses of the policy and the critic.
 //!
-//! **Variants**: rlax multiplies c by λ and leaves ρ̄ alone; so here. c̄ is 1 in both; IMPALA's paper takes ρ̄ ≥ c̄.
+//! **Variants**: as in rlax, λ multiplies c and not ρ̄. c̄ is 1 in both; IMPALA's paper takes ρ̄ ≥ c̄.
 
 use crate::Error;
 use crate::num::{self, Arith};
@@ -26,47 +29,52 @@ use crate::op::Kernel;
 use crate::ragged::{In, Mask, Offsets, Out, Stream, flag};
 use crate::team::{Affine, Recurrence, Step, Team};
 
-/// The op `vtrace`.
+/// The op `vtrace`: a value target and an advantage per token.
 #[derive(Debug)]
 pub struct VTrace<'a> {
     /// Offsets of sequences, `[S+1]`.
     pub cu_seqlens: Offsets<'a>,
     /// Which tokens take part, `[N]`.
     pub loss_mask: Mask<'a>,
-    /// Log-probabilities under the policy whose values are wanted, `[N]`.
+    /// Log-probabilities under the target policy, whose values are estimated, `[N]`.
     pub logp: In<'a, f32>,
-    /// Log-probabilities under the policy that sampled, `[N]`.
+    /// Log-probabilities under the behaviour policy, which sampled the tokens, `[N]`.
     pub logp_rollout: In<'a, f32>,
     /// Per-token rewards, `[N]`.
     pub rewards: In<'a, f32>,
     /// The critic's values, `[N]`.
     pub values: In<'a, f32>,
-    /// Value behind the last live token, `[S]`; absent = 0.
+    /// Value after the last live token, `[S]`; absent = 0.
     pub bootstrap: Option<In<'a, f32>>,
-    /// Sequences whose bootstrap counts, `[S]`.
+    /// Truncated sequences, whose bootstrap is used, `[S]`.
     pub truncated: Mask<'a>,
-    /// Discount of one live token, 0 to 1.
+    /// Discount γ per live token, 0 to 1.
     pub gamma: f64,
     /// λ, 0 to 1.
     pub lambda: f64,
-    /// ρ̄: largest weight of a TD error.
+    /// ρ̄: upper bound of the weight of a TD error; ∞ = none.
     pub rho_bar: f64,
-    /// ρ̄_pg: largest weight of an advantage.
+    /// ρ̄_pg: upper bound of the weight of an advantage; ∞ = none.
     pub rho_pg: f64,
-    /// c̄: largest weight that carries an error back.
+    /// c̄: upper bound of the weight that propagates later errors back; ∞ = none.
     pub c_bar: f64,
-    /// What the critic learns, `[N]`.
+    /// Value targets vs for the critic, `[N]`.
     pub vs: Out<'a, f32>,
-    /// `[N]`.
+    /// Advantages A, `[N]`.
     pub advantage: Out<'a, f32>,
-    /// Above [`flag::LIMIT`] where a live input, a bootstrap that counts, or a result is unfit, `[S]`.
+    /// Row alarm, `[S]`: above [`flag::LIMIT`] if a live input, a bootstrap in use, or a result is invalid.
     pub row_alarm: Out<'a, u32>,
 }
 
-crate::kernel_args!(unsafe VTrace<'_> { cu_seqlens, loss_mask, logp, logp_rollout, rewards, values, bootstrap, truncated, gamma, lambda, rho_bar, rho_pg, c_bar, vs, advantage, row_alarm });
+crate::kernel_args!(unsafe VTrace<'_> {
+    cu_seqlens, loss_mask, logp, logp_rollout, rewards, values, bootstrap, truncated, gamma, lambda, rho_bar,
+    rho_pg, c_bar, vs, advantage, row_alarm
+});
 
 impl VTrace<'_> {
-    /// Whether the scalar parameters are in their domain.
+    /// Checks the scalar parameters.
+    ///
+    /// Errors: [`Error::Value`] if `gamma` or `lambda` is outside 0 to 1, or a bound is not positive.
     pub fn check(&self) -> Result<(), Error> {
         super::unit("gamma", self.gamma)?;
         super::unit("lambda", self.lambda)?;
@@ -84,7 +92,10 @@ impl Kernel for VTrace<'_> {
 
     fn check_bounds(&self) -> Result<(), Error> {
         let (tokens, sequences) = self.cu_seqlens.sizes();
-        crate::lengths!(self; tokens => loss_mask, logp, logp_rollout, rewards, values, vs, advantage; sequences => bootstrap, truncated, row_alarm);
+        crate::lengths!(self;
+            tokens => loss_mask, logp, logp_rollout, rewards, values, vs, advantage;
+            sequences => bootstrap, truncated, row_alarm
+        );
         Ok(())
     }
 
@@ -127,7 +138,7 @@ struct Trace {
     c_bar: f64,
 }
 
-/// The smaller of a bound and a ratio.
+/// The smaller of `bound` and `ratio`.
 #[inline(always)]
 fn truncated(bound: f64, ratio: f32) -> f64 {
     let ratio = f64::from(ratio);

@@ -1,26 +1,30 @@
 //! Whitening: values centred and scaled by the moments of a batch.
 //!
-//! **Formula** (verl's masked_whiten; REINFORCE++ 2501.03262; GDPO 2601.05242; docs/maths/statistics.md, docs/maths/advantages.md):
+//! **Formula** (verl's masked_whiten; REINFORCE++ 2501.03262; GDPO 2601.05242; `statistics.md` and
+//! `advantages.md` in docs/maths):
 //!
 //! ```text
 //! y = (x − mean) / divisor,    variance = SQUARES / (COUNT − ddof)
 //! divisor = sqrt(variance + eps) | sqrt(max(variance, eps)) | sqrt(variance) + eps | 1
 //! ```
 //!
-//! Without `centre` the mean stays (`y = x / divisor`).
+//! Without `centre` the mean is not subtracted (`y = x / divisor`).
 //!
 //! **Shapes**: `values`, `whitened` `[N]`; `offsets` `[R+1]`; `moments` `[6]` of the same batch, which
-//! [`RowMoments`](crate::aggregate::RowMoments) and [`FoldMoments`](crate::aggregate::FoldMoments) left on the device. Over sequences
-//! of tokens, or over groups of sequences with moments that count tokens (REINFORCE++'s baseline variant, GDPO in verl:
-//! long responses dominate the statistics) or sequences (TRL, NeMo).
+//! [`RowMoments`](crate::aggregate::RowMoments) and [`FoldMoments`](crate::aggregate::FoldMoments) left on
+//! the device. The elements are tokens, with sequences as rows; or sequences, with groups as rows, and
+//! moments that count tokens (REINFORCE++'s baseline variant, GDPO in verl: long responses dominate the
+//! statistics) or sequences (TRL, NeMo).
 //!
-//! **Special cases**: masked elements, and a NaN that means "no value", get 0. All values equal (LOW = HIGH, decided on the inputs)
-//! or fewer than two: 0 (verl raises an error for one).
+//! **Special cases**: masked elements, and NaNs that mean "no value", get 0. If all values are equal
+//! (LOW = HIGH, decided on the inputs), or there are fewer than two, every result is 0 (verl raises an error
+//! for one).
 //!
 //! **Accuracy**: binary64, rounded to `f32` once.
 //!
-//! **Variants** (docs/maths/disagreements.md, row 3): `Inside` 1e-8 with ddof 1 (verl); `Floor` 1e-8 with ddof 0 (NeMo), 1e-6 (MSSR); `Outside` 1e-4
-//! (TRL's GDPO); `Outside` 0 (NeMo's GDPO); `One` (MARS's mode `mean`).
+//! **Variants** (docs/maths/disagreements.md, row 3), by [`Divisor`] and eps: `Inside` 1e-8 with ddof 1
+//! (verl); `Floor` 1e-8 with ddof 0 (NeMo), 1e-6 (MSSR); `Outside` 1e-4 (TRL's GDPO); `Outside` 0 (NeMo's
+//! GDPO); `One` (MARS's mode `mean`).
 
 use crate::Error;
 use crate::aggregate::moments;
@@ -29,7 +33,7 @@ use crate::op::Kernel;
 use crate::ragged::{In, Mask, Offsets, Out, Stream, flag};
 use crate::team::{Element, Lane, Team};
 
-/// Where eps stands.
+/// How the divisor is formed from the variance and eps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Divisor {
     /// sqrt(variance + eps).
@@ -51,37 +55,42 @@ crate::launch_args!(
     }
 );
 
-/// The op `whiten`.
+/// The op `whiten`: one whitened value per element.
 #[derive(Debug)]
 pub struct Whiten<'a> {
     /// Offsets of rows, `[R+1]`; they only divide the work.
     pub offsets: Offsets<'a>,
     /// Which elements take part, `[N]`.
     pub mask: Mask<'a>,
-    /// `[N]`.
+    /// Values to whiten, `[N]`.
     pub values: In<'a, f32>,
-    /// NaN means "no value".
+    /// Whether a NaN means "no value"; otherwise it raises the alarm.
     pub nan_is_missing: bool,
-    /// `[6]`.
+    /// Moments of the batch, `[6]`; see [`moments`].
     pub moments: In<'a, f64>,
-    /// Subtract the mean.
+    /// Whether the mean is subtracted.
     pub centre: bool,
-    /// Where eps stands.
+    /// How the divisor is formed.
     pub divisor: Divisor,
-    /// 1 = unbiased, 0 = population.
+    /// 1 = unbiased variance, 0 = population variance.
     pub ddof: u32,
-    /// See [`Divisor`].
+    /// Added to, or the lower bound of, the variance or its root; see [`Divisor`]. At least 0.
     pub eps: f64,
-    /// `[N]`.
+    /// Whitened values, `[N]`.
     pub whitened: Out<'a, f32>,
-    /// Above [`flag::LIMIT`] where a value or a result is not finite, `[R]`.
+    /// Row alarm, `[R]`: above [`flag::LIMIT`] if a value or a result is not finite.
     pub row_alarm: Out<'a, u32>,
 }
 
-crate::kernel_args!(unsafe Whiten<'_> { offsets, mask, values, nan_is_missing, moments, centre, divisor, ddof, eps, whitened, row_alarm });
+crate::kernel_args!(unsafe Whiten<'_> {
+    offsets, mask, values, nan_is_missing, moments, centre, divisor, ddof, eps, whitened, row_alarm
+});
 
 impl Whiten<'_> {
-    /// Whether the scalar parameters are in their domain.
+    /// Checks the scalar parameters and the length of `moments`.
+    ///
+    /// Errors: [`Error::Value`] if `ddof` is above 1, or `eps` is negative or not finite; [`Error::Length`]
+    /// unless `moments` has 6 entries.
     pub fn check(&self) -> Result<(), Error> {
         super::Scale::Std { ddof: self.ddof, eps: self.eps }.check()?;
         if self.moments.len() != moments::MOMENTS {
@@ -117,7 +126,11 @@ impl Kernel for Whiten<'_> {
 
     fn check_bounds(&self) -> Result<(), Error> {
         let (elements, rows) = self.offsets.sizes();
-        crate::lengths!(self; elements => mask, values, whitened; moments::MOMENTS => moments; rows => row_alarm);
+        crate::lengths!(self;
+            elements => mask, values, whitened;
+            moments::MOMENTS => moments;
+            rows => row_alarm
+        );
         Ok(())
     }
 

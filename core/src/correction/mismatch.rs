@@ -1,6 +1,7 @@
-//! How far the trainer's probabilities are from the sampler's.
+//! Mismatch statistics: how far the trainer's probabilities are from the sampler's.
 //!
-//! **Formula** (verl rollout_corr_helper.py; docs/maths/routing.md, docs/maths/correction.md), d = logp_old − logp_rollout, x = clip(d, ±bound), over live tokens:
+//! **Formula** (verl rollout_corr_helper.py; `routing.md` and `correction.md` in docs/maths), with
+//! d = logp_old − logp_rollout and x = clip(d, ±bound), over live tokens:
 //!
 //! ```text
 //! K1 Σ −x   K2 Σ x²/2   K3 Σ e^x − 1 − x           estimates of KL(rollout ‖ old)
@@ -10,12 +11,15 @@
 //! ρ_s = exp(clip(Σ d, ±bound))
 //! ```
 //!
-//! χ² of tokens is E ρ² − 1 = (2·EXCESS + EXCESS_SQUARED) / M, that of sequences likewise; the perplexity ratio of verl is 1 + PPL / S₊.
-//! Ratios are summed as ρ − 1, which near 1 is exact where ρ itself would drown it.
+//! The χ² divergence of tokens is E ρ² − 1 = (2·EXCESS + EXCESS_SQUARED) / M over the M live tokens, and that
+//! of sequences likewise. verl's perplexity ratio is 1 + PPL / S₊ over the S₊ sequences with live tokens.
+//! Ratios are summed as ρ − 1, which is exact near 1, where a sum of ρ would round the difference away.
 //!
-//! **Shapes**: `logp_old`, `logp_rollout` `[N]`; `row_sums` `[SUMS][S]`, `row_maxima` `[2][S]` (max d, max −d), `row_tokens` `[S]`.
+//! **Shapes**: `logp_old`, `logp_rollout` `[N]`, in nats; `row_sums` `[SUMS][S]`, `row_maxima` `[2][S]` (max
+//! d, max −d), `row_tokens` `[S]`.
 //!
-//! **Special cases**: masked tokens enter nothing. A sequence without live tokens is 0 everywhere and −∞ in the maxima.
+//! **Special cases**: masked tokens are ignored. A sequence without live tokens has sums of 0 and maxima of
+//! −∞.
 //!
 //! **Variants**: `bound` ∞ for frameworks without a clamp (TRL, slime, NeMo RL).
 
@@ -41,7 +45,7 @@ pub mod sum {
     pub const EXCESS: usize = 4;
     /// Σ (ρ − 1)².
     pub const EXCESS_SQUARED: usize = 5;
-    /// Tokens beyond each [`TAU`](super::TAU): four entries.
+    /// First of four entries: the number of tokens beyond each [`TAU`](super::TAU).
     pub const EXTREME: usize = 6;
     /// ρ_s − 1.
     pub const SEQUENCE: usize = 10;
@@ -51,16 +55,16 @@ pub mod sum {
     pub const PPL: usize = 12;
     /// 1 for a sequence with live tokens.
     pub const LIVE: usize = 13;
-    /// Their number.
+    /// Number of statistics.
     pub const SUMS: usize = 14;
 }
 
-/// How many of them are sums over tokens.
+/// Number of statistics that are sums over tokens; they come first.
 const TOKEN_SUMS: usize = 10;
 
 /// Thresholds of the extreme-token fractions F(τ): tokens with max(ρ, 1/ρ) > τ.
 pub const TAU: [f32; 4] = [1.25, 2.0, 5.0, 10.0];
-/// Their logarithms.
+/// Logarithms of [`TAU`].
 const LOG_TAU: [f32; 4] = [
     f32::from_bits(0x3e64_7fbe), // 0.22314355
     f32::from_bits(0x3f31_7218), // 0.6931472
@@ -68,7 +72,7 @@ const LOG_TAU: [f32; 4] = [
     f32::from_bits(0x4013_5d8e), // 2.3025851
 ];
 
-/// The op `rollout_mismatch`.
+/// The op `rollout_mismatch`: mismatch statistics per sequence.
 #[derive(Debug)]
 pub struct RolloutMismatch<'a> {
     /// Offsets of sequences, `[S+1]`.
@@ -77,23 +81,25 @@ pub struct RolloutMismatch<'a> {
     pub loss_mask: Mask<'a>,
     /// The trainer's log-probabilities, `[N]`.
     pub logp_old: In<'a, f32>,
-    /// The sampler's, `[N]`.
+    /// The sampler's log-probabilities, `[N]`.
     pub logp_rollout: In<'a, f32>,
-    /// Bound of log-ratios, of tokens and of sequences.
+    /// Bound on the log-ratios of tokens and of sequences; ∞ = none.
     pub bound: f32,
-    /// `[SUMS][S]`, see [`sum`].
+    /// Statistics of each sequence, `[SUMS][S]`; see [`sum`].
     pub row_sums: Out<'a, f64>,
     /// max d and max −d, `[2][S]`.
     pub row_maxima: Out<'a, f32>,
-    /// Live tokens, `[S]`.
+    /// Number of live tokens, `[S]`.
     pub row_tokens: Out<'a, u32>,
-    /// Above [`flag::LIMIT`] where a live input is no log-probability, `[S]`.
+    /// Row alarm, `[S]`: above [`flag::LIMIT`] if a live input is not a log-probability.
     pub row_alarm: Out<'a, u32>,
 }
 
-crate::kernel_args!(unsafe RolloutMismatch<'_> { cu_seqlens, loss_mask, logp_old, logp_rollout, bound, row_sums, row_maxima, row_tokens, row_alarm });
+crate::kernel_args!(unsafe RolloutMismatch<'_> {
+    cu_seqlens, loss_mask, logp_old, logp_rollout, bound, row_sums, row_maxima, row_tokens, row_alarm
+});
 
-/// Whether a bound of log-ratios is one.
+/// Checks that a bound on log-ratios is positive.
 pub(super) fn check_bound(bound: f32) -> Result<(), Error> {
     if bound > 0.0 {
         return Ok(());
@@ -103,7 +109,9 @@ pub(super) fn check_bound(bound: f32) -> Result<(), Error> {
 }
 
 impl RolloutMismatch<'_> {
-    /// Whether the scalar parameters are in their domain.
+    /// Checks the bound.
+    ///
+    /// Errors: [`Error::Value`] unless `bound` is positive.
     pub fn check(&self) -> Result<(), Error> {
         check_bound(self.bound)
     }
@@ -114,7 +122,12 @@ impl Kernel for RolloutMismatch<'_> {
 
     fn check_bounds(&self) -> Result<(), Error> {
         let (tokens, sequences) = self.cu_seqlens.sizes();
-        crate::lengths!(self; tokens => loss_mask, logp_old, logp_rollout; sum::SUMS * sequences => row_sums; 2 * sequences => row_maxima; sequences => row_tokens, row_alarm);
+        crate::lengths!(self;
+            tokens => loss_mask, logp_old, logp_rollout;
+            sum::SUMS * sequences => row_sums;
+            2 * sequences => row_maxima;
+            sequences => row_tokens, row_alarm
+        );
         Ok(())
     }
 

@@ -1,12 +1,16 @@
-//! Weights divided by their mean over the batch.
+//! Batch normalisation of importance weights: each weight divided by the mean over the batch.
 //!
-//! **Formula** (verl rollout_is_batch_normalize; docs/maths/correction.md): w ← w / m, `m = totals[numerator] / totals[denominator]`; m ≤ 1e-8, or a
-//! denominator of 0, leaves w as it is. Over tokens m = Σ w / M, over sequences Σ of the rows' means / S₊: which of the
-//! [sums](super::weights::sum) `numerator` and `denominator` are.
+//! **Formula** (verl rollout_is_batch_normalize; docs/maths/correction.md): w ← w / m with
+//! `m = totals[numerator] / totals[denominator]`. If m ≤ 1e-8 or the denominator is 0, w is unchanged.
+//! `numerator` and `denominator` select two of the [sums](super::weights::sum): over tokens, m = Σ w / M;
+//! over sequences, m is the sum of the rows' means / S₊.
 //!
-//! **Shapes**: `weights`, `normalized` `[N]`, `totals` the `[SUMS]` that `fold_rows` left on the device: nothing waits.
+//! **Shapes**: `weights`, `normalized` `[N]`; `totals` `[SUMS]`, as `fold_rows` left it on the device, so
+//! that the host does not wait.
 //!
-//! **Special cases**: masked tokens write 0. **Accuracy**: binary64 inside, rounded once.
+//! **Special cases**: masked tokens write 0.
+//!
+//! **Accuracy**: binary64 inside, rounded once.
 
 use crate::Error;
 use crate::num;
@@ -14,31 +18,34 @@ use crate::op::Kernel;
 use crate::ragged::{In, Mask, Offsets, Out};
 use crate::team::Team;
 
-/// A mean that is not larger leaves the weights as they are.
+/// A mean of at most this leaves the weights unchanged.
 pub const LEAST_MEAN: f64 = 1e-8;
 
-/// The op `normalize_weights`.
+/// The op `normalize_weights`: one normalised weight per token.
 #[derive(Debug)]
 pub struct NormalizeWeights<'a> {
     /// Offsets of sequences, `[S+1]`.
     pub cu_seqlens: Offsets<'a>,
     /// Which tokens take part, `[N]`.
     pub loss_mask: Mask<'a>,
-    /// `[N]`.
+    /// Importance weights, `[N]`.
     pub weights: In<'a, f32>,
-    /// Sums over the whole batch.
+    /// Sums over the whole batch, `[SUMS]`; see [`sum`](super::weights::sum).
     pub totals: In<'a, f64>,
-    /// Which of them is divided.
+    /// Index in `totals` of the mean's numerator.
     pub numerator: u32,
-    /// Which divides.
+    /// Index in `totals` of the mean's denominator.
     pub denominator: u32,
-    /// `[N]`.
+    /// Normalised weights, `[N]`.
     pub normalized: Out<'a, f32>,
 }
 
-crate::kernel_args!(unsafe NormalizeWeights<'_> { cu_seqlens, loss_mask, weights, totals, numerator, denominator, normalized });
+crate::kernel_args!(unsafe NormalizeWeights<'_> {
+    cu_seqlens, loss_mask, weights, totals, numerator, denominator, normalized
+});
 
-/// What weights with these sums are divided by.
+/// The divisor of the weights: numerator / denominator, or 1 if that is at most [`LEAST_MEAN`] or the
+/// denominator is not positive.
 #[inline(always)]
 pub fn factor(numerator: f64, denominator: f64) -> f64 {
     let mean = num::div64(numerator, denominator);

@@ -1,7 +1,7 @@
-//! Rejection of tokens and sequences whose policies are too far apart.
+//! Rejection of tokens and sequences for which the trainer's and the sampler's policies are too far apart.
 //!
-//! **Formula** (verl's rollout_rs; docs/maths/correction.md), x = clip(d, ±bound), k1 = −x, k2 = x²/2, k3 = e^x − 1 − x,
-//! diff = e^logp_old − e^logp_rollout:
+//! **Formula** (verl's rollout_rs; docs/maths/correction.md), with d = logp_old − logp_rollout,
+//! x = clip(d, ±bound), k1 = −x, k2 = x²/2, k3 = e^x − 1 − x, and diff = e^logp_old − e^logp_rollout:
 //!
 //! ```text
 //! token_k1, token_k2, token_k3, token_diff     the token stays if its number is in the band
@@ -11,21 +11,22 @@
 //! band of k1: ln low <= k1 <= ln high          of diff: low <= diff <= high          of k2, k3: at most high
 //! ```
 //!
-//! Several at once: all must hold. Both ends of a band are inside.
+//! If several rejections are set, all bands must hold. Both ends of a band are inside.
 //!
-//! **Special cases**: the mean, sum and maximum over no token are 0. A sequence stays whole or goes whole for a sequence's
-//! statistic; token statistics take tokens out of it. Statistics are of the *original* mask: what a token statistic takes out still counts
-//! in those of the sequence.
+//! **Special cases**: the mean, sum and maximum over no tokens are 0. A sequence statistic keeps or rejects
+//! the whole sequence; a token statistic rejects single tokens. All statistics use the *original* mask: a
+//! rejected token still counts in the statistics of its sequence.
 //!
-//! **Variants** (docs/maths/disagreements.md row 9): verl's documentation speaks of a band on ρ, its code tests k1 = −ln ρ, which is a band on 1/ρ; the two
-//! agree for low = 1/high only. [`K1Band`] says which. Geometric rejection (Geo-RS, NeMo's seq-mask-tis) is `seq_mean_k1` with a band
-//! on ρ. ROLL bounds ratios, differences of probabilities, or both.
+//! **Variants** (docs/maths/disagreements.md, row 9): verl's documentation describes a band on ρ, but its
+//! code tests k1 = −ln ρ, which is a band on 1/ρ; the two agree only if low = 1/high. [`K1Band`] chooses
+//! between them. Geometric rejection (Geo-RS, NeMo's seq-mask-tis) is `seq_mean_k1` with a band on ρ. ROLL
+//! bounds ratios, differences of probabilities, or both.
 
 use super::{clip, k2_k3};
 use crate::Error;
 use crate::num::{self, Arith, Soft};
 
-/// What a band of `k1` is a band on.
+/// The ratio that a band for `k1` bounds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
 pub enum K1Band {
@@ -38,17 +39,22 @@ pub enum K1Band {
 
 macro_rules! statistics {
     ($($statistic:ident $name:literal)*) => {
-        /// What a rejection looks at: the statistics of verl, AReaL's largest ratio, ROLL's differences.
+        /// The statistic that a rejection tests: verl's, AReaL's largest ratio, or ROLL's differences of
+        /// probabilities.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
+        #[cfg_attr(
+            feature = "serde",
+            derive(serde::Serialize, serde::Deserialize),
+            serde(rename_all = "snake_case")
+        )]
         #[allow(missing_docs)]
         pub enum Statistic { $($statistic),* }
 
         impl Statistic {
-            /// All of them.
+            /// All statistics.
             pub const ALL: [Statistic; [$($name),*].len()] = [$(Statistic::$statistic),*];
 
-            /// Its name; verl's, where verl has it.
+            /// The statistic's name; verl's name if verl has it.
             pub fn name(self) -> &'static str {
                 match self { $(Statistic::$statistic => $name),* }
             }
@@ -75,35 +81,35 @@ statistics! {
 }
 
 impl Statistic {
-    /// Whether its band is one of ratios.
+    /// Whether its band is given as ratios.
     pub fn is_k1(self) -> bool {
         matches!(self, Statistic::TokenK1 | Statistic::SeqSumK1 | Statistic::SeqMeanK1 | Statistic::SeqMaxK1)
     }
 
-    /// Whether it is a difference of probabilities.
+    /// Whether the statistic is a difference of probabilities.
     pub fn is_difference(self) -> bool {
         matches!(self, Statistic::TokenDiff | Statistic::SeqSumDiff | Statistic::SeqMeanDiff)
     }
 }
 
-/// A band of k1 (as k1, not as a ratio) and the largest k2 and k3.
+/// Bounds on k1, k2 and k3, in nats; those of k1 are values of k1, not ratios.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Bands {
-    /// Least and greatest k1.
+    /// Lower and upper bound of k1.
     pub k1: [f32; 2],
-    /// Greatest k2.
+    /// Upper bound of k2.
     pub k2: f32,
-    /// Greatest k3.
+    /// Upper bound of k3.
     pub k3: f32,
 }
 
 crate::launch_args!(Bands { k1, k2, k3 });
 
 impl Bands {
-    /// Everything is inside.
+    /// Bands that reject nothing.
     pub const OPEN: Bands =
         Bands { k1: [f32::NEG_INFINITY, f32::INFINITY], k2: f32::INFINITY, k3: f32::INFINITY };
-    /// Nothing is.
+    /// Bands that reject everything.
     pub(super) const CLOSED: Bands = Bands { k1: [f32::INFINITY, f32::NEG_INFINITY], ..Bands::OPEN };
 
     #[inline(always)]
@@ -112,7 +118,7 @@ impl Bands {
         (low <= k1) & (k1 <= high) & (k2 <= f64::from(self.k2)) & (k3 <= f64::from(self.k3))
     }
 
-    /// Whether a token with this clipped log-ratio stays.
+    /// Whether a token with the clipped log-ratio `x` is kept.
     #[inline(always)]
     pub(super) fn keep<A: Arith>(self, x: f32) -> bool {
         let ([k2, k3], k1) = (k2_k3::<A>(x), -x);
@@ -124,14 +130,14 @@ impl Bands {
     }
 }
 
-/// Bands of p_old − p_rollout.
+/// Bands of the difference p_old − p_rollout, each as lower and upper bound.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Differences {
-    /// Of each token.
+    /// Band for each token.
     pub token: [f32; 2],
-    /// Of a sequence's sum.
+    /// Band for the sum over a sequence.
     pub sum: [f32; 2],
-    /// Of its mean.
+    /// Band for the mean over a sequence.
     pub mean: [f32; 2],
 }
 
@@ -139,14 +145,14 @@ crate::launch_args!(Differences { token, sum, mean });
 
 impl Differences {
     const EVERYTHING: [f32; 2] = [f32::NEG_INFINITY, f32::INFINITY];
-    /// Everything is inside.
+    /// Bands that reject nothing.
     pub const OPEN: Differences = Differences {
         token: Differences::EVERYTHING,
         sum: Differences::EVERYTHING,
         mean: Differences::EVERYTHING,
     };
 
-    /// Whether a sequence with this sum over so many tokens, at least 1, stays.
+    /// Whether a sequence with this sum of differences over `tokens` tokens (at least 1) is kept.
     #[inline(always)]
     pub(super) fn keeps_sequence(self, sum: f64, tokens: f64) -> bool {
         let inside = |[low, high]: [f32; 2], x: f64| (f64::from(low) <= x) & (x <= f64::from(high));
@@ -154,27 +160,27 @@ impl Differences {
     }
 }
 
-/// All rejections at once; those that are not wanted are [open](Bands::OPEN).
+/// All rejections together; unused ones are [open](Bands::OPEN).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rejections {
-    /// Of each token.
+    /// Bands for each token.
     pub token: Bands,
-    /// Of a sequence's sum.
+    /// Bands for the sums over a sequence.
     pub sum: Bands,
-    /// Of its mean.
+    /// Bands for the means over a sequence.
     pub mean: Bands,
-    /// Of its maximum; of k1 that of its largest ρ.
+    /// Bands for the maxima over a sequence; for k1, the k1 of its largest ρ.
     pub max: Bands,
-    /// Of differences of probabilities.
+    /// Bands for the differences of probabilities.
     pub difference: Differences,
 }
 
 crate::launch_args!(Rejections { token, sum, mean, max, difference });
 
-/// What a sequence's statistics are computed from.
+/// Sums and maxima from which a sequence's statistics are computed.
 #[derive(Clone, Copy)]
 pub(super) struct SequenceSums {
-    /// Live tokens.
+    /// Number of live tokens.
     pub(super) tokens: f64,
     /// Σ k1, Σ k2, Σ k3.
     pub(super) sums: [f64; 3],
@@ -183,7 +189,7 @@ pub(super) struct SequenceSums {
 }
 
 impl Rejections {
-    /// Nothing is rejected.
+    /// No rejection: everything is kept.
     pub const NONE: Rejections = Rejections {
         token: Bands::OPEN,
         sum: Bands::OPEN,
@@ -192,10 +198,16 @@ impl Rejections {
         difference: Differences::OPEN,
     };
 
-    /// With one statistic more. Bounds of a `k1` are ratios, on ρ or 1/ρ; `low` absent: 1/high; 0 and ∞: no such end. Those of a difference of
-    /// probabilities are as they are; `low` absent: −high. Others take `high` only.
+    /// Adds a rejection by `statistic`, with bounds `low` and `high`.
     ///
-    /// Errors: bounds that are not finite, not positive (a difference: not in order); a `low` for k2 or k3.
+    /// * For a `k1`, the bounds are ratios, on ρ or 1/ρ as `band` says; 0 and ∞ mean that there is no bound
+    ///   at that end. An absent `low` is 1/high.
+    /// * For a difference of probabilities, the bounds are differences. An absent `low` is −high.
+    /// * For k2 and k3, in nats, `high` is the only bound.
+    ///
+    /// Errors: [`Error::Value`] for a `high` that is not positive and finite (a k1: positive; a difference:
+    /// finite), or a `low` that is above `high`, negative (a k1) or not finite (a difference);
+    /// [`Error::Combination`] for a `low` with k2 or k3.
     pub fn with(
         mut self,
         statistic: Statistic,
@@ -235,7 +247,7 @@ impl Rejections {
             if !(low >= 0.0 && low <= high) {
                 return Err(value("rejection.low", "a number of at least 0, at most `high`", low));
             }
-            // The library's own logarithm: the host's may be another on another machine.
+            // The library's own logarithm, because the host's differs between machines.
             let [low, high] = [low, high].map(num::ln::<Soft>);
             group.k1 = match band {
                 K1Band::InverseRho => [low, high],
@@ -256,18 +268,20 @@ impl Rejections {
         Ok(self)
     }
 
-    /// Whether nothing is rejected.
+    /// Whether there is no rejection.
     pub fn is_none(&self) -> bool {
         *self == Rejections::NONE
     }
 
-    /// Whether a statistic of sequences is asked for.
+    /// Whether a sequence statistic of k1, k2 or k3 is used.
     #[inline(always)]
     pub(super) fn needs_sequences(&self) -> bool {
         !(self.sum.is_open() & self.mean.is_open() & self.max.is_open())
     }
 
-    /// A bound that is NaN holds for nothing.
+    /// Checks that no bound is NaN.
+    ///
+    /// Errors: [`Error::Value`] if one is.
     pub fn check(&self) -> Result<(), Error> {
         let Rejections { token, sum, mean, max, difference } = *self;
         let bands = [token, sum, mean, max].map(|own| [own.k1[0], own.k1[1], own.k2, own.k3]);
@@ -281,13 +295,13 @@ impl Rejections {
         Ok(())
     }
 
-    /// Whether the sequence stays.
+    /// Whether the sequence is kept.
     #[inline(always)]
     pub(super) fn keeps_sequence<A: Arith>(&self, found: SequenceSums, bound: f32) -> bool {
         let SequenceSums { tokens, sums: [k1, k2, k3], maxima } = found;
         let live = tokens > 0.0;
         let n = if live { tokens } else { 1.0 };
-        // Both estimates are convex with their minimum at 0: the largest is at an end.
+        // Both estimates are convex with their minimum at 0, so the largest is at the smallest or largest d.
         let top = clip(maxima[0], bound);
         let [high2, high3] = k2_k3::<A>(top);
         let [low2, low3] = k2_k3::<A>(clip(-maxima[1], bound));

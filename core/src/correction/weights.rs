@@ -1,38 +1,46 @@
-//! Importance weights of rollout correction, and the loss mask that rejection leaves.
+//! Importance weights for rollout correction, and the loss mask after rejection.
 //!
-//! **Formula** (docs/maths/correction.md), d = logp_old − logp_rollout:
+//! **Formula** (docs/maths/correction.md), with d = logp_old − logp_rollout:
 //!
 //! ```text
-//! ρ = exp(clip(d, ±bound)) of a token, exp(clip(Σ d, ±bound)) of a sequence, exp(clip(mean d, ±bound)) geometric, or 1
+//! ρ = exp(clip(d, ±bound)) of a token, exp(clip(Σ d, ±bound)) of a sequence,
+//!     exp(clip(mean d, ±bound)) geometric, or 1
 //! truncate: w = clip(ρ, low, high)     mask: w = ρ if low <= ρ <= high, else 0     plain: w = ρ
-//! kept_mask = loss_mask where token and sequence pass all rejections, else 0;   weights = w where kept, else 0
+//! kept_mask = loss_mask where token and sequence pass all rejections, else 0
+//! weights   = w where kept, else 0
 //! ```
 //!
-//! A weight multiplies the policy loss *after* the gate (docs/maths/disagreements.md row 22); it is a constant.
+//! A weight multiplies the policy loss *after* the gate (docs/maths/disagreements.md, row 22); it is a
+//! constant.
 //!
-//! **Shapes**: `logp_old`, `logp_rollout`, `weights`, `kept_mask` `[N]`; `row_sums` `[SUMS][S]`, `row_maxima` `[4][S]`, `row_kept` `[S]`.
+//! **Shapes**: `logp_old`, `logp_rollout`, `weights`, `kept_mask` `[N]`; `row_sums` `[SUMS][S]`, `row_maxima`
+//! `[4][S]`, `row_kept` `[S]`. Log-probabilities and log-ratios are in nats.
 //!
-//! **Special cases**: masked tokens have weight 0 and mask 0. What is left of a sequence may be nothing, by a statistic of the
-//! sequence, by those of its tokens together, or because it had no live token: then `row_kept` is 0 and it has no part in its
-//! group's baseline either (`valid` of the group advantage); its loss is 0. A band does not reject: a token outside has weight 0 and stays
-//! in the mask. Statistics and batch normalisation are of the weights before rejection, over the original mask (verl).
+//! **Special cases**: masked tokens have weight 0 and mask 0. A sequence may have no token left, because a
+//! sequence statistic rejects it, because token statistics reject all of its tokens, or because it had no
+//! live token. Its `row_kept` is then 0, its loss is 0, and it is excluded from its group's baseline (`valid`
+//! of the group advantage). The band of a rule does not reject: under `mask`, a token outside it has weight 0
+//! but stays in the mask. Statistics and batch normalisation use the weights before rejection, over the
+//! original mask (verl).
 //!
-//! **Gradient**: none flows through a weight.
+//! **Gradient**: none; no gradient flows through a weight.
 //!
-//! **Variants**: who is which level, rule and rejection:
+//! **Variants**: level, rule, bound and rejection of each framework:
 //!
 //! | framework | level | rule | bound | rejection |
 //! |---|---|---|---|---|
 //! | verl TIS, IcePop | token or sequence | truncate (high); mask (low, high) | 20 | any |
-//! | TRL `token_truncate` … `sequence_mask` | token or sequence | truncate or mask; default sequence mask, high 3 | none | |
+//! | TRL (default: sequence, mask, high 3) | token or sequence | truncate or mask | none | |
 //! | slime | token | truncate 0 to 2, or IcePop | none | |
 //! | NeMo RL seq-mask-tis | token | plain | none | seq_mean_k1 on ρ |
 //! | AReaL decoupled PPO | token | plain (logp_old is the proximal policy) | none | any, seq_max_k1 too |
 //! | ROLL | any | truncate or plain | none | k1 on ρ, diff |
 //! | Geo-RS | one | | 20 | seq_mean_k1 on ρ |
 //!
-//! Which count divides the loss afterwards, that of the original mask (AReaL, NeMo RL, TRL) or of the kept one (verl), is the caller's named
-//! choice (docs/maths/disagreements.md row 5).
+//! TRL's modes are named `token_truncate` … `sequence_mask`.
+//!
+//! Whether the loss is then divided by the token count of the original mask (AReaL, NeMo RL, TRL) or of the
+//! kept mask (verl) is the caller's named choice (docs/maths/disagreements.md, row 5).
 
 use super::mismatch::check_bound;
 use super::reject::{Bands, Differences, Rejections, SequenceSums};
@@ -44,18 +52,18 @@ use crate::ragged::flag;
 use crate::ragged::{In, Mask, Offsets, Out, Stream};
 use crate::team::{Element, Lane, Team};
 
-/// Over what ρ is taken.
+/// The level at which the ratio ρ is taken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
 pub enum WeightLevel {
-    /// ρ = 1: rejection alone.
+    /// ρ = 1: rejection only.
     One,
-    /// Each token by itself.
+    /// The ratio of each token.
     #[default]
     Token,
-    /// The product over the sequence, for all of its tokens.
+    /// The product of the ratios of the sequence, shared by all of its tokens.
     Sequence,
-    /// The geometric mean over the sequence.
+    /// The geometric mean of the ratios of the sequence, shared by all of its tokens.
     Geometric,
 }
 
@@ -68,16 +76,16 @@ crate::launch_args!(
     }
 );
 
-/// From ρ to the weight.
+/// The rule that turns ρ into a weight.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
 pub enum Rule {
     /// clip(ρ, low, high): TIS.
     #[default]
     Truncate,
-    /// ρ inside of [low, high], both ends included, else 0: IcePop, MIS.
+    /// ρ if it is within [low, high], both ends included, else 0: IcePop, MIS.
     Mask,
-    /// ρ.
+    /// ρ itself.
     Plain,
 }
 
@@ -89,36 +97,37 @@ crate::launch_args!(
     }
 );
 
-/// Index of each statistic in `row_sums`; over live tokens, before rejection, but for [`KEPT`](sum::KEPT).
+/// Index of each statistic in `row_sums`: sums over live tokens, before rejection except for
+/// [`KEPT`](sum::KEPT).
 pub mod sum {
-    /// w − 1.
+    /// Σ (w − 1).
     pub const EXCESS: usize = 0;
-    /// (w − 1)².
+    /// Σ (w − 1)².
     pub const EXCESS_SQUARED: usize = 1;
-    /// w: near 0 it is good where w − 1 is not.
+    /// Σ w, which is accurate for weights near 0, where w − 1 is not.
     pub const WEIGHT: usize = 2;
-    /// ρ − 1.
+    /// Σ (ρ − 1).
     pub const RAW_EXCESS: usize = 3;
-    /// Tokens with ρ above the band.
+    /// Number of tokens with ρ above the band.
     pub const ABOVE: usize = 4;
-    /// Tokens with ρ below it.
+    /// Number of tokens with ρ below the band.
     pub const BELOW: usize = 5;
-    /// Tokens that rejection left.
+    /// Number of tokens kept by rejection.
     pub const KEPT: usize = 6;
-    /// Live tokens.
+    /// Number of live tokens.
     pub const TOKENS: usize = 7;
     /// Mean of w over the row; 0 without live tokens.
     pub const ROW_WEIGHT: usize = 8;
     /// 1 for a row with live tokens.
     pub const LIVE: usize = 9;
-    /// Their number.
+    /// Number of statistics.
     pub const SUMS: usize = 10;
 }
 
-/// How many of them a sweep sums.
+/// Number of statistics that are sums of the sweep; they come first.
 const TOKEN_SUMS: usize = 7;
 
-/// The op `rollout_correction`.
+/// The op `rollout_correction`: a weight and a mask entry per token, and statistics per sequence.
 #[derive(Debug)]
 pub struct RolloutCorrection<'a> {
     /// Offsets of sequences, `[S+1]`.
@@ -127,38 +136,45 @@ pub struct RolloutCorrection<'a> {
     pub loss_mask: Mask<'a>,
     /// The trainer's log-probabilities, `[N]`.
     pub logp_old: In<'a, f32>,
-    /// The sampler's, `[N]`.
+    /// The sampler's log-probabilities, `[N]`.
     pub logp_rollout: In<'a, f32>,
-    /// Over what ρ is taken.
+    /// The level at which ρ is taken.
     pub level: WeightLevel,
-    /// From ρ to the weight.
+    /// The rule that turns ρ into a weight.
     pub rule: Rule,
-    /// Band of the rule, and of [`sum::ABOVE`] and [`sum::BELOW`].
+    /// Lower and upper bound of ρ, for the rule and for [`sum::ABOVE`] and [`sum::BELOW`].
     pub band: [f32; 2],
-    /// Whether the lower end is one of the rule, and not only of the statistics.
+    /// Whether the lower bound applies to the rule; otherwise it applies only to the statistics.
     pub bounded_below: bool,
-    /// Bound of log-ratios.
+    /// Bound on log-ratios before they are exponentiated; ∞ = none.
     pub bound: f32,
-    /// What is rejected.
+    /// Which tokens and sequences are rejected.
     pub rejections: Rejections,
     /// Weights, `[N]`.
     pub weights: Out<'a, f32>,
-    /// 1 where a token is live and kept, `[N]`.
+    /// 1 if the token is live and kept, `[N]`.
     pub kept_mask: Out<'a, u8>,
-    /// 1 where a sequence has a token left, `[S]`.
+    /// 1 if the sequence has a token left, `[S]`.
     pub row_kept: Out<'a, u8>,
-    /// `[SUMS][S]`, see [`sum`].
+    /// Statistics of each sequence, `[SUMS][S]`; see [`sum`].
     pub row_sums: Out<'a, f64>,
     /// max w, max −w, max ρ and max −ρ, `[4][S]`.
     pub row_maxima: Out<'a, f32>,
-    /// Above [`flag::LIMIT`] where a live input is no log-probability or a weight is not finite, `[S]`.
+    /// Row alarm, `[S]`: above [`flag::LIMIT`] if a live input is not a log-probability or a weight is not
+    /// finite.
     pub row_alarm: Out<'a, u32>,
 }
 
-crate::kernel_args!(unsafe RolloutCorrection<'_> { cu_seqlens, loss_mask, logp_old, logp_rollout, level, rule, band, bounded_below, bound, rejections, weights, kept_mask, row_kept, row_sums, row_maxima, row_alarm });
+crate::kernel_args!(unsafe RolloutCorrection<'_> {
+    cu_seqlens, loss_mask, logp_old, logp_rollout, level, rule, band, bounded_below, bound, rejections,
+    weights, kept_mask, row_kept, row_sums, row_maxima, row_alarm
+});
 
 impl RolloutCorrection<'_> {
-    /// Whether the scalar parameters are in their domain.
+    /// Checks the scalar parameters.
+    ///
+    /// Errors: [`Error::Value`] if `bound` is not positive, a bound of `rejections` is NaN, or `band` is not
+    /// 0 ≤ low ≤ high with high above 0.
     pub fn check(&self) -> Result<(), Error> {
         check_bound(self.bound)?;
         self.rejections.check()?;
@@ -177,7 +193,12 @@ impl Kernel for RolloutCorrection<'_> {
 
     fn check_bounds(&self) -> Result<(), Error> {
         let (tokens, sequences) = self.cu_seqlens.sizes();
-        crate::lengths!(self; tokens => loss_mask, logp_old, logp_rollout, weights, kept_mask; sequences => row_kept, row_alarm; sum::SUMS * sequences => row_sums; 4 * sequences => row_maxima);
+        crate::lengths!(self;
+            tokens => loss_mask, logp_old, logp_rollout, weights, kept_mask;
+            sequences => row_kept, row_alarm;
+            sum::SUMS * sequences => row_sums;
+            4 * sequences => row_maxima
+        );
         Ok(())
     }
 
@@ -197,7 +218,7 @@ impl Kernel for RolloutCorrection<'_> {
         }
     }
 
-    /// 1: with differences of probabilities, which cost two exponentials a token.
+    /// 1: with rejection by differences of probabilities, which cost two exponentials per token.
     #[inline(always)]
     fn variant(&self) -> usize {
         usize::from(self.rejections.difference != Differences::OPEN)
@@ -208,13 +229,13 @@ impl Kernel for RolloutCorrection<'_> {
         let (span, mask, bound, rejections) =
             (self.cu_seqlens.span(row), self.loss_mask, self.bound, self.rejections);
         let (old, rollout) = (self.logp_old, self.logp_rollout);
-        // No condition on the count: kept to the end, gfx942 would spill it.
+        // No condition on the count: a condition kept live to the end would make gfx942 spill.
         let count = team.count(span, mask);
         let (tokens, n) = (count as f64, count.max(1) as f64);
         let ins = [Stream::Array(old), Stream::Array(rollout)];
 
         let of_sequence = matches!(self.level, WeightLevel::Sequence | WeightLevel::Geometric);
-        // A token's bands; those of a sequence that goes hold nothing.
+        // The bands of a token; a rejected sequence gets closed ones.
         let (mut shared, mut bands) = (0.0, rejections.token);
         if of_sequence | rejections.needs_sequences() {
             let swept = team.sweep(span, mask, ins, [], &Divergence { bound });
@@ -232,7 +253,8 @@ impl Kernel for RolloutCorrection<'_> {
                 bands = Bands::CLOSED;
             }
         }
-        // A rule as its cuts and what stands beyond them: a GPU keeps numbers more cheaply than conditions.
+        // The rule as its cuts and the values beyond them: on a GPU, numbers are cheaper to keep than
+        // conditions.
         let [low, high] = self.band;
         let lowest = if self.bounded_below { low } else { f32::NEG_INFINITY };
         let (cuts, ends) = match self.rule {
@@ -266,7 +288,7 @@ impl Kernel for RolloutCorrection<'_> {
     }
 }
 
-/// Sums of log-ratios and estimates, for the statistics of a sequence.
+/// Sums of log-ratios and of k1, k2 and k3, for the statistics of a sequence.
 struct Divergence {
     bound: f32,
 }
@@ -288,7 +310,7 @@ fn difference<A: Arith>(old: f32, rollout: f32) -> f32 {
     num::exp::<A>(old) - num::exp::<A>(rollout)
 }
 
-/// Their sum.
+/// Sum of the differences of probabilities.
 struct Difference;
 
 impl Element<2, 0, 1, 0> for Difference {
@@ -298,14 +320,14 @@ impl Element<2, 0, 1, 0> for Difference {
     }
 }
 
-/// What is constant over a row.
+/// One token's weight and statistics; the fields are constant over a row.
 #[derive(Clone, Copy)]
 struct Token<const V: usize> {
-    /// The log-ratio of tokens that do not have their own.
+    /// The shared log-ratio, unless `per_token`.
     shared: f32,
     per_token: bool,
     band: [f32; 2],
-    /// Beyond these ρ becomes one of `ends`.
+    /// Bounds of ρ, beyond which the weight is the corresponding entry of `ends`.
     cuts: [f32; 2],
     ends: [f32; 2],
     bound: f32,
@@ -314,7 +336,7 @@ struct Token<const V: usize> {
 }
 
 impl<const V: usize> Token<V> {
-    /// Whether no rejection takes the token.
+    /// Whether the token passes every rejection.
     #[inline(always)]
     fn keeps<A: Arith>(&self, old: f32, rollout: f32) -> bool {
         let kept = self.bands.keep::<A>(clip(old - rollout, self.bound));
@@ -335,7 +357,7 @@ impl<const V: usize> Element<2, 1, TOKEN_SUMS, 4> for Token<V> {
         let (rho, raw) = (num::exp::<A>(log), num::expm1::<A>(log));
         let (above, below) = (rho > self.band[1], rho < self.band[0]);
         let (cut_above, cut_below) = (rho > self.cuts[1], rho < self.cuts[0]);
-        // w and w − 1 go the same way, so that near 1 nothing of w − 1 is lost.
+        // w and w − 1 are selected alike, so that w − 1 loses no digits near 1.
         let weight = if cut_above { self.ends[1] } else { rho };
         let weight = if cut_below { self.ends[0] } else { weight };
         let excess = if cut_above | cut_below { weight - 1.0 } else { raw };

@@ -1,4 +1,4 @@
-//! CISPO: the importance weight is clipped, and never differentiated.
+//! The CISPO gate: a clipped importance weight as a constant factor of REINFORCE.
 //!
 //! **Formula** (MiniMax-M1 2506.13585; docs/maths/gates.md):
 //!
@@ -6,23 +6,24 @@
 //! l = −sg[clip(r, low, high)]·A·logp
 //! ```
 //!
-//! **Gradient**: dl/dlogp = −clip(r, low, high)·A: no token is without gradient because it was clipped, and a guard of the
+//! **Gradient**: dl/dlogp = −clip(r, low, high)·A. A clipped token keeps a gradient, and a guard of the
 //! log-ratio bounds r without cutting the gradient.
 //!
 //! **Special cases**: A = 0: loss 0, gradient 0, never counted as clipped. A token at a bound is not counted.
 //!
-//! **Variants** (docs/maths/disagreements.md, rows 7 and 8): bounds are *absolute* here. verl and slime: 1 − `clip_ratio_low` and
-//! 1 + `clip_ratio_high`; TRL: no lower bound (0) and `epsilon_high` as it is; the paper: no lower bound.
+//! **Variants** (docs/maths/disagreements.md, rows 7 and 8): the bounds are *absolute* here. verl and slime
+//! use 1 − `clip_ratio_low` and 1 + `clip_ratio_high`; TRL uses no lower bound (0) and `epsilon_high` as the
+//! upper bound; the paper has no lower bound.
 
 use super::{CLIP_HIGH, CLIP_LOW, Gate, Gated, Sample, check_scalar};
 use crate::Error;
 
-/// Parameters of the clip.
+/// The CISPO gate and its clip range.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Cispo {
-    /// Least weight; 0 or less = none.
+    /// Lower bound of the weight, as a ratio; 0 or less = none.
     pub low: f32,
-    /// Greatest weight.
+    /// Upper bound of the weight, as a ratio: positive, finite and at least `low`.
     pub high: f32,
 }
 

@@ -1,6 +1,8 @@
-//! DPPO: trust regions by the divergence of the token's own probability, not by its ratio.
+//! The DPPO gates: trust regions that bound the divergence of the token's own probability instead of its
+//! ratio.
 //!
-//! **Formula** (2602.04879; docs/maths/gates.md), p = exp(logp), q = exp(logp_old):
+//! **Formula** (2602.04879; docs/maths/gates.md), with p = exp(logp), q = exp(logp_old) and c the bound of
+//! the weight:
 //!
 //! ```text
 //! l = −sg[min(r, c)]·valid·A·logp
@@ -9,49 +11,50 @@
 //!     kl = q·(logp_old − logp) + (1 − q)·ln((1 − q + 1e-8)/(1 − p + 1e-8)) = KL(Bernoulli(q) ‖ Bernoulli(p))
 //! ```
 //!
-//! **Gradient**: dl/dlogp = −min(r, c)·valid·A; the mask is one-sided, as PPO's clip is.
+//! **Gradient**: dl/dlogp = −min(r, c)·valid·A. The mask is one-sided, like PPO's clip.
 //!
-//! **Special cases**: A = 0: loss 0, gradient 0, never counted as clipped. `CLIP_HIGH`, `CLIP_LOW`: not valid (A > 0, A < 0);
-//! `CLIP_DUAL`: valid, but the weight was truncated at c.
+//! **Special cases**: A = 0: loss 0, gradient 0, never counted as clipped. `CLIP_HIGH`, `CLIP_LOW`: not valid
+//! (A > 0, A < 0); `CLIP_DUAL`: valid, but the weight was truncated at c.
 //!
-//! **Accuracy**: TV: p − q to 1.5e-7, which is what the last bit of logp alone moves it by; a token within that of the bound may be decided
-//! either way. KL: 1 − p comes from `expm1`, so that a nearly certain token keeps its digits. The logarithm is one of a quotient, as
-//! in the formula: that loses less than the difference of two.
+//! **Accuracy**: for TV, p − q is within 1.5e-7, as much as the last bit of logp alone moves it; a token that
+//! close to the bound may be decided either way. For KL, 1 − p comes from `expm1`, so that a nearly certain
+//! token keeps its digits. As in the formula, one logarithm is taken of the quotient; that loses less than a
+//! difference of two logarithms.
 //!
-//! **Variants**: the weight's bound c is verl's `clip_ratio_c` (3 where it is not set); the released description truncates
-//! at 20.
+//! **Variants**: the bound c of the weight is verl's `clip_ratio_c` (3 if not set); the released description
+//! truncates at 20.
 
 use super::{CLIP_DUAL, CLIP_HIGH, CLIP_LOW, Gate, Gated, Sample, check_scalar};
 use crate::Error;
 use crate::num::{self, Arith};
 
-/// Total variation.
+/// The DPPO gate that bounds the total variation p − q.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct DppoTv {
-    /// Most that a probability may fall, at least 0.
+    /// How far the token's probability may fall, at least 0.
     pub clip_ratio_low: f32,
-    /// Most that a probability may rise, at least 0.
+    /// How far the token's probability may rise, at least 0.
     pub clip_ratio_high: f32,
-    /// Greatest importance weight c.
+    /// Upper bound c of the importance weight; ∞ = none.
     pub clip_ratio_c: f32,
 }
 
 crate::launch_args!(DppoTv { clip_ratio_low, clip_ratio_high, clip_ratio_c });
 
-/// Binary KL divergence.
+/// The DPPO gate that bounds the binary KL divergence.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct DppoKl {
-    /// Greatest divergence of a probability that falls, at least 0.
+    /// Largest divergence in nats if the token's probability falls, at least 0.
     pub clip_ratio_low: f32,
-    /// Greatest divergence of a probability that rises, at least 0.
+    /// Largest divergence in nats if the token's probability rises, at least 0.
     pub clip_ratio_high: f32,
-    /// Greatest importance weight c.
+    /// Upper bound c of the importance weight; ∞ = none.
     pub clip_ratio_c: f32,
 }
 
 crate::launch_args!(DppoKl { clip_ratio_low, clip_ratio_high, clip_ratio_c });
 
-/// verl's addition to 1 − q and 1 − p.
+/// Added to 1 − q and 1 − p, as verl does.
 const EPS: f32 = 1e-8;
 
 /// KL(Bernoulli(q) ‖ Bernoulli(p)).
@@ -59,14 +62,14 @@ const EPS: f32 = 1e-8;
 pub(super) fn binary_kl<A: Arith>(logp: f32, logp_old: f32) -> f32 {
     let (q, not_q) = num::exp_and_rest::<A>(logp_old);
     let not_p = -num::expm1_nonpositive::<A>(logp);
-    // Both sums are from 1e-8 to 1, so that their quotient is normal.
+    // Both sums are between 1e-8 and 1, so their quotient is a normal number.
     let outside = num::ln_normal::<A>(num::div(not_q + EPS, not_p + EPS));
     // q = 0 with logp_old = −1e30 must not become 0·∞: the product is bounded by 1/e·….
     let inside = if q > 0.0 { q * (logp_old - logp) } else { 0.0 };
     A::fma(not_q, outside, inside)
 }
 
-/// The token, given whether it is valid.
+/// The result for a token, given whether it is valid.
 #[inline(always)]
 fn gated(Sample { ratio, advantage, logp, .. }: Sample, valid: bool, c: f32) -> Gated {
     let truncated = if ratio > c { c } else { ratio };
@@ -101,8 +104,8 @@ impl Gate for DppoTv {
 
     const READS_OWN: bool = true;
 
-    /// max(p, q)·(r − 1) with the token's own r, which spares one exponential: it is p − q where the probability falls, and (p − q)·r
-    /// where it rises.
+    /// max(p, q)·(r − 1) with the token's own r, which saves one exponential. It equals p − q if the
+    /// probability falls and (p − q)·r if it rises.
     #[inline(always)]
     fn stage<A: Arith>(&self, Sample { logp, logp_old, own_ratio, .. }: Sample) -> f32 {
         num::exp_nonpositive::<A>(if logp > logp_old { logp } else { logp_old }) * (own_ratio - 1.0)

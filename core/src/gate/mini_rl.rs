@@ -1,31 +1,37 @@
-//! MiniRL: REINFORCE with a truncated importance weight to the rollout policy, and PPO's clip as a mask.
+//! The MiniRL gate: REINFORCE with a truncated importance weight to the rollout policy, and PPO's clip as a
+//! mask.
 //!
-//! **Formula** (2512.01374 §4.1, eq. 7; docs/maths/routing.md), r = exp(logp − logp_old), w = min(exp(logp − logp_rollout), c):
+//! **Formula** (2512.01374 §4.1, eq. 7; docs/maths/routing.md), with r = exp(logp − logp_old) and
+//! w = min(exp(logp − logp_rollout), c):
 //!
 //! ```text
-//! l = −M·sg[w]·A·logp;   M = 0 if A > 0 and r > 1 + clip_ratio_high, or A < 0 and r < 1 − clip_ratio_low; else 1
+//! l = −M·sg[w]·A·logp
+//! M = 0 if A > 0 and r > 1 + clip_ratio_high, or A < 0 and r < 1 − clip_ratio_low; else 1
 //! ```
 //!
-//! **Gradient**: dl/dlogp = −M·w·A. r measures staleness alone and decides the mask; the weight is to the policy that sampled.
-//! Unlike PPO the mask is no min(), unlike CISPO a masked token has no gradient.
+//! **Gradient**: dl/dlogp = −M·w·A. r measures staleness only and decides the mask; the weight corrects for
+//! the policy that sampled. Unlike in PPO, the mask is not a min(); unlike in CISPO, a masked token has no
+//! gradient.
 //!
-//! **Special cases**: A = 0: loss 0, gradient 0, never counted as clipped. r at a bound keeps its gradient. `CLIP_HIGH`,
-//! `CLIP_LOW`: masked; `CLIP_DUAL`: kept, but w was truncated at c. Without rollout log-probabilities w = min(r, c).
+//! **Special cases**: A = 0: loss 0, gradient 0, never counted as clipped. A token with r at a bound keeps
+//! its gradient. `CLIP_HIGH`, `CLIP_LOW`: masked; `CLIP_DUAL`: kept, but w was truncated at c. Without
+//! rollout log-probabilities, w = min(r, c).
 //!
-//! **Variants**: the paper's bounds are 0.2 and 0.27, its c is 5, its advantage R − mean, its aggregation seq-mean-token-sum.
+//! **Variants**: the paper's bounds are 0.2 and 0.27, its c is 5, its advantage is R − mean, and its
+//! aggregation is seq-mean-token-sum.
 
 use super::{CLIP_DUAL, CLIP_HIGH, CLIP_LOW, Gate, Gated, Sample, check_scalar};
 use crate::Error;
 use crate::num::{self, Arith};
 
-/// Parameters of mask and weight.
+/// The MiniRL gate: the clip range of its mask and the bound of its weight.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MiniRl {
-    /// Distance of the lower bound from 1, in 0..=1.
+    /// Distance of the lower bound of r from 1, 0 to 1.
     pub clip_ratio_low: f32,
-    /// Distance of the upper bound from 1, at least 0.
+    /// Distance of the upper bound of r from 1, at least 0.
     pub clip_ratio_high: f32,
-    /// Greatest importance weight c.
+    /// Upper bound c of the importance weight, positive and finite.
     pub clip_ratio_c: f32,
 }
 

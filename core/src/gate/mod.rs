@@ -1,4 +1,4 @@
-//! Gates: what a ratio and an advantage make of a token's loss, value and gradient together.
+//! Gates: the loss of a token and its gradient, as functions of the importance ratio and the advantage.
 
 pub mod cispo;
 pub mod dppo;
@@ -24,99 +24,106 @@ use crate::op::Arg;
 use crate::ragged::flag;
 use crate::ratio::Guard;
 
-/// The token took the upper clip (A > 0, r above the band; where a gate clips both signs alike, r above the band).
+/// The token took the upper clip (A > 0, r above the band; where a gate clips both signs alike, r above the
+/// band).
 pub const CLIP_HIGH: u32 = 1;
 /// The token took the lower clip (A < 0, r below the band; or just r below the band).
 pub const CLIP_LOW: u32 = 2;
 /// The token took the dual clip (A < 0, r above c).
 pub const CLIP_DUAL: u32 = 4;
 
-/// Bound of the log-ratio of [`Sample::own_ratio`]; that of the usual guard, so that one ratio serves for both.
+/// Bound on the log-ratio of [`Sample::own_ratio`]; equal to the usual guard's, so that one ratio serves for
+/// both.
 pub const OWN_BOUND: f32 = Guard::LOG_RATIO_CLAMP;
 
-/// A token after the gate.
+/// The result of a gate for one token.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Gated {
-    /// Loss l, minimised.
+    /// Loss l, to be minimised.
     pub loss: f32,
-    /// dl/dlogp; the ratio is differentiated, the advantage is a constant.
+    /// dl/dlogp; the advantage is a constant.
     pub gradient: f32,
-    /// The gradient relative to plain importance-weighted REINFORCE: gradient = −A·r·weight; for a
-    /// [score](Gate::SCORE) gate relative to REINFORCE: gradient = −A·weight.
+    /// The gradient relative to plain importance-weighted REINFORCE, gradient = −A·r·weight; for a
+    /// [score](Gate::SCORE) gate, relative to REINFORCE, gradient = −A·weight.
     pub weight: f32,
-    /// [`CLIP_HIGH`], [`CLIP_LOW`], [`CLIP_DUAL`].
+    /// [`CLIP_HIGH`], [`CLIP_LOW`] or [`CLIP_DUAL`]; 0 if no clip applies.
     pub clipped: u32,
 }
 
-/// What a gate sees of a token.
+/// The inputs of a gate for one token.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sample {
-    /// r ≥ 0, guarded.
+    /// Importance ratio r ≥ 0, after the guard.
     pub ratio: f32,
-    /// A.
+    /// Advantage A.
     pub advantage: f32,
     /// Log-probability under the current policy.
     pub logp: f32,
     /// Log-probability under the proximal policy.
     pub logp_old: f32,
-    /// Log-probability under a second policy, or what else the gate reads there; 0 for a gate that reads [none](Gate::SECOND).
+    /// Log-probability under a second policy, or another per-token input of the gate; 0 unless the gate
+    /// [reads](Gate::SECOND) it.
     pub logp_second: f32,
-    /// The token's own ratio, its logarithm bounded by ±[`OWN_BOUND`], whatever `ratio` is taken over; for a gate that
-    /// [reads](Gate::READS_OWN) it.
+    /// The token's own ratio, with its logarithm clamped to ±[`OWN_BOUND`], whatever the level of `ratio`;
+    /// only for a gate that [reads](Gate::READS_OWN) it.
     pub own_ratio: f32,
 }
 
-/// A gate. A token with advantage 0 has loss 0 and gradient 0 (of either sign, never 0·∞).
+/// A gate: computes the loss and gradient of a token.
+///
+/// A token with advantage 0 must have loss 0 and gradient 0 (of either sign, never 0·∞).
 pub trait Gate: Arg + Copy + core::fmt::Debug {
-    /// Name of the fused op that uses it.
+    /// Name of the fused policy-loss op that uses the gate.
     const POLICY_LOSS: &'static str;
 
-    /// Whether the gradient flows through logp itself and the ratio is a constant (l = −w·A·logp). Then the guard of the
-    /// log-ratio bounds w and has no say in the gradient.
+    /// Whether the gradient flows through logp itself and the ratio is a constant (l = −w·A·logp). The guard
+    /// of the log-ratio then bounds w and does not affect the gradient.
     const SCORE: bool = false;
 
-    /// Whether the ratio is read at all.
+    /// Whether the gate reads the ratio.
     const RATIO: bool = true;
 
-    /// Whether [`stage`](Gate::stage) is needed.
+    /// Whether the gate uses [`stage`](Gate::stage).
     const STAGED: bool = false;
 
-    /// Whether a second policy's log-probabilities are read.
+    /// Whether the gate reads a second policy's log-probabilities, or another array in their place.
     const SECOND: bool = false;
 
-    /// Whether `logp_old` itself is read, and not only the ratio to it.
+    /// Whether the gate reads `logp_old` itself, beyond the ratio.
     const READS_OLD: bool = false;
 
-    /// Whether the token's own ratio is read.
+    /// Whether the gate reads the token's own ratio.
     const READS_OWN: bool = false;
 
-    /// The alarm of the second array's element.
+    /// The alarm for an element of the second array.
     #[inline(always)]
     fn second_fault(&self, second: f32) -> u32 {
         flag::logp(second)
     }
 
-    /// What of the gate is long (an exponential).
+    /// The expensive part of the gate (an exponential), computed as a separate stage.
     #[inline(always)]
     fn stage<A: Arith>(&self, sample: Sample) -> f32 {
         let _ = sample;
         0.0
     }
 
-    /// The rest of the gate, given its stage.
+    /// The rest of the gate, given the result of [`stage`](Gate::stage).
     fn gate_staged(&self, sample: Sample, staged: f32) -> Gated;
 
-    /// Gate of one token.
+    /// The whole gate for one token.
     #[inline(always)]
     fn gate<A: Arith>(&self, sample: Sample) -> Gated {
         self.gate_staged(sample, self.stage::<A>(sample))
     }
 
-    /// Whether the parameters are in their domain.
+    /// Checks that the parameters are in their domains.
+    ///
+    /// Errors: [`Error::Value`] that names the first parameter outside its domain.
     fn check(&self) -> Result<(), Error>;
 }
 
-/// Domain check of a scalar parameter.
+/// Turns the outcome of a domain check of a scalar parameter into a result.
 pub(crate) fn check_scalar(
     argument: &'static str,
     value: f32,

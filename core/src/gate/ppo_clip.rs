@@ -1,4 +1,4 @@
-//! PPO clip with separate bounds (DAPO's clip-higher) and dual clip.
+//! The PPO gate: PPO's clip with separate bounds (DAPO's clip-higher) and dual clip.
 //!
 //! **Formula** (PPO 1707.06347 eq. 7; DAPO 2503.14476; dual clip 1912.09729; docs/maths/gates.md):
 //!
@@ -7,23 +7,25 @@
 //! A < 0: l = min(l, −clip_ratio_c·A)
 //! ```
 //!
-//! **Gradient**: dl/dlogp = −A·r, or 0 where a clip holds. At exact equality r = bound the token counts as *inside*
-//! and keeps its gradient (PyTorch's `max` splits such a tie; the set has measure zero).
+//! **Gradient**: dl/dlogp = −A·r, or 0 where a clip is active. At exact equality, r = bound, the token counts
+//! as *inside* and keeps its gradient (PyTorch's `max` splits the gradient of such a tie; the set has measure
+//! zero).
 //!
 //! **Special cases**: A = 0: loss 0, gradient 0, never counted as clipped. NaN ratio: NaN loss.
 //!
-//! **Variants**: TRL's `delta` clamps r from above for both signs, which acts only for A < 0 and equals dual clip with
-//! c = delta. AReaL's sgn(A)·c·A bound never holds for A > 0: the same. Dual clip is off with `clip_ratio_c = ∞`.
+//! **Variants**: TRL's `delta` clamps r from above for both signs of A, which only has an effect for A < 0
+//! and equals dual clip with c = delta. AReaL's bound sgn(A)·c·A is never active for A > 0, so it is the
+//! same. `clip_ratio_c = ∞` turns dual clip off.
 
 use super::{CLIP_DUAL, CLIP_HIGH, CLIP_LOW, Gate, Gated, Sample, check_scalar};
 use crate::Error;
 
-/// Parameters of the clip.
+/// The PPO gate and its clip range.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PpoClip {
-    /// Distance of the lower bound from 1, in 0..=1.
+    /// Distance of the lower bound of r from 1, 0 to 1.
     pub clip_ratio_low: f32,
-    /// Distance of the upper bound from 1, at least 0.
+    /// Distance of the upper bound of r from 1, at least 0.
     pub clip_ratio_high: f32,
     /// Dual-clip constant c > 1; ∞ = off.
     pub clip_ratio_c: f32,
@@ -36,8 +38,9 @@ impl Gate for PpoClip {
 
     #[inline(always)]
     fn gate_staged(&self, Sample { ratio, advantage, .. }: Sample, _staged: f32) -> Gated {
-        // max and min of the formula as one clamp with the bounds that can hold for this sign:
-        // A >= 0: r at most `high`; A < 0: r at least `low`, at most c. All are finite or infinite as r is, so A = 0 gives 0.
+        // The formula's max and min become one clamp, with the bounds that can be active for this sign:
+        // A >= 0: r at most `high`; A < 0: r at least `low`, at most c.
+        // A = 0 takes `high`, which is finite, so the loss is 0 and never 0·∞.
         let (low, high, dual) = (1.0 - self.clip_ratio_low, 1.0 + self.clip_ratio_high, self.clip_ratio_c);
         let negative = advantage < 0.0;
         let floor = if negative { low } else { 0.0 };

@@ -1,8 +1,8 @@
-//! REINFORCE on sampled tokens, without importance weight: GPG's loss.
+//! The REINFORCE gate: REINFORCE on sampled tokens, without an importance weight, which is GPG's loss.
 //!
 //! **Formula** (GPG 2504.02546; docs/maths/gates.md): l = −A·logp.
 //!
-//! **Gradient**: dl/dlogp = −A. The ratio only feeds the statistics.
+//! **Gradient**: dl/dlogp = −A. The ratio is used only for statistics.
 //!
 //! **Special cases**: A = 0: loss 0, gradient 0.
 
@@ -10,7 +10,7 @@ use super::{Gate, Gated, Sample};
 use crate::Error;
 use crate::op::{Arg, Decoder, Encoder};
 
-/// No parameters.
+/// The REINFORCE gate, which has no parameters.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Reinforce;
 

@@ -1,37 +1,39 @@
-//! ReMix: PPO's clip around the ratio that the latest policy already has.
+//! The ReMix gate: PPO's clip, centred on the ratio of the latest policy.
 //!
-//! **Formula** (2507.06892; docs/maths/correction.md), data of policy k − i, r = exp(logp − logp_{k−i}), c = sg[exp(logp_k − logp_{k−i})]:
+//! **Formula** (2507.06892; docs/maths/correction.md), for data sampled by policy k − i, with
+//! r = exp(logp − logp_{k−i}) and c = sg[exp(logp_k − logp_{k−i})]:
 //!
 //! ```text
 //! l = max(−A·r, −A·clip(r, c − clip_ratio_low, c + clip_ratio_high))
 //! ```
 //!
-//! `logp_old` is that of k − i, the second policy's log-probabilities are those of k. For i = 0, and where there is no second
-//! policy, c = 1: PPO.
+//! `logp_old` is that of policy k − i, and the second policy is policy k. For i = 0, or without a second
+//! policy, c = 1, which is PPO.
 //!
-//! **Gradient**: dl/dlogp = −A·r, or 0 where the clip holds. At a bound the token counts as inside.
+//! **Gradient**: dl/dlogp = −A·r, or 0 where the clip is active. A token at a bound counts as inside.
 //!
-//! **Special cases**: A = 0: loss 0, gradient 0, never counted as clipped. A logarithm of c above 87 counts as 87.
+//! **Special cases**: A = 0: loss 0, gradient 0, never counted as clipped. The logarithm of c is clamped to
+//! at most 87.
 //!
-//! **Variants**: the KL-convex term is λ·KL(π ‖ base) + (1 − λ)·KL(π ‖ previous) with [`kl_convex_lambda`]; two KL terms are two
-//! launches, whose coefficients add.
+//! **Variants**: the KL-convex term is λ·KL(π ‖ base) + (1 − λ)·KL(π ‖ previous) with λ from
+//! [`kl_convex_lambda`]. Its two KL terms take two launches, whose coefficients add up.
 
 use super::{CLIP_HIGH, CLIP_LOW, Gate, Gated, Sample, check_scalar};
 use crate::Error;
 use crate::num::{self, Arith};
 
-/// Parameters of the clip.
+/// The ReMix gate and its clip range.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Remix {
-    /// Distance of the lower bound from c, at least 0.
+    /// Distance of the lower bound of r from c, at least 0.
     pub clip_ratio_low: f32,
-    /// Distance of the upper bound from c, at least 0.
+    /// Distance of the upper bound of r from c, at least 0.
     pub clip_ratio_high: f32,
 }
 
 crate::launch_args!(Remix { clip_ratio_low, clip_ratio_high });
 
-/// λ of the KL-convex term at training step `step`: max(1 − 0.1·⌈max(step − 50, 0)/10⌉, 0.5).
+/// λ of ReMix's KL-convex term at training step `step`: max(1 − 0.1·⌈max(step − 50, 0)/10⌉, 0.5).
 ///
 /// ```
 /// use lockstep_core::gate::remix::kl_convex_lambda;
@@ -51,7 +53,7 @@ impl Gate for Remix {
 
     const READS_OLD: bool = true;
 
-    /// c.
+    /// The centre c of the clip range.
     #[inline(always)]
     fn stage<A: Arith>(&self, Sample { logp_old, logp_second, .. }: Sample) -> f32 {
         let d = logp_second - logp_old;

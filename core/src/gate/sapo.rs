@@ -1,30 +1,32 @@
-//! SAPO, the soft adaptive gate.
+//! The SAPO gate: a soft, sigmoid-shaped alternative to PPO's clip.
 //!
-//! **Formula** (2511.20347 §3, eqs 5-6; docs/maths/gates.md): with τ = `tau_pos` if A > 0 else `tau_neg`,
+//! **Formula** (2511.20347 §3, eqs 5-6; docs/maths/gates.md), with τ = `tau_pos` if A > 0, else `tau_neg`:
 //!
 //! ```text
 //! f(r) = (4/τ)·σ(τ(r − 1));  l = −f(r)·A
 //! w(r) = 4p(1 − p), p = σ(τ(r − 1))          w(1) = 1, 0 < w ≤ 1
 //! ```
 //!
-//! **Gradient**: dl/dlogp = −A·r·w(r). On-policy it is −A, that of REINFORCE; the loss *value* at r = 1 is −2A/τ.
+//! **Gradient**: dl/dlogp = −A·r·w(r). On-policy it is −A, as in REINFORCE; the loss *value* at r = 1 is
+//! −2A/τ.
 //!
-//! **Special cases**: A = 0: loss 0, gradient 0. p(1 − p) is e/(1 + e)² with e = exp(−|τ(r − 1)|), which does not
-//! cancel at saturation; beyond |τ(r − 1)| = 87, w (below 7e-38) and r·w are 0, for every r including ∞.
+//! **Special cases**: A = 0: loss 0, gradient 0. p(1 − p) is computed as e/(1 + e)² with
+//! e = exp(−|τ(r − 1)|), which does not cancel at saturation. From |τ(r − 1)| = 87 on, w (below 7e-38) and
+//! r·w are 0, for every r including ∞.
 //!
-//! **Variants**: verl and TRL use τ_neg at A = 0 (irrelevant here: the loss is 0) and seq-mean-token-mean; AReaL
-//! aggregates by token-mean.
+//! **Variants**: verl and TRL use τ_neg at A = 0 (irrelevant here, since the loss is 0) and aggregate by
+//! seq-mean-token-mean; AReaL aggregates by token-mean.
 
 use super::{Gate, Gated, Sample, check_scalar};
 use crate::Error;
 use crate::num::{self, Arith};
 
-/// Parameters of the gate.
+/// The SAPO gate and its temperatures.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sapo {
     tau_pos: f32,
     tau_neg: f32,
-    /// 4/τ: divided here, or LLVM divides once more for every token.
+    /// 4/τ, stored because LLVM would otherwise divide for every token.
     scale_pos: f32,
     scale_neg: f32,
 }
@@ -32,14 +34,15 @@ pub struct Sapo {
 crate::launch_args!(Sapo { tau_pos, tau_neg, scale_pos, scale_neg });
 
 impl Sapo {
-    /// Temperatures for positive advantages (the paper's 1.0) and for the others (the paper's 1.05).
+    /// A gate with temperature `tau_pos` for positive advantages (1.0 in the paper) and `tau_neg` for all
+    /// others (1.05 in the paper).
     pub fn new(tau_pos: f32, tau_neg: f32) -> Self {
         Sapo { tau_pos, tau_neg, scale_pos: num::div(4.0, tau_pos), scale_neg: num::div(4.0, tau_neg) }
     }
 }
 
-/// From |τ(r − 1)| = 87 on, where the weight is below 7e-38, it is 0: e stays a normal number, whose exponential is half
-/// as long.
+/// From this |τ(r − 1)| on, the weight, which is below 7e-38 there, is set to 0. e then stays a normal
+/// number, and its exponential takes half the work.
 const SATURATED: f32 = 87.0;
 
 impl Gate for Sapo {
@@ -63,7 +66,7 @@ impl Gate for Sapo {
         let inverse = num::div(1.0, 1.0 + e);
         let p = if ratio >= 1.0 { inverse } else { e * inverse };
         let quarter = (e * inverse) * inverse;
-        // r = ∞ (no guard) has weight 0: bounded, or ∞·0 would be NaN.
+        // r = ∞ (without a guard) has weight 0; r is bounded because ∞·0 would be NaN.
         let finite = if ratio > f32::MAX { f32::MAX } else { ratio };
         Gated {
             loss: (scale * p) * -advantage,

@@ -1,22 +1,25 @@
-//! DPPO with a policy of its own for the weight, or with divergences that are given.
+//! DPPO gates whose weight is taken against the rollout policy, or whose divergences are given.
 //!
-//! **Formula** (2602.04879 §4, the released code's `_recompute` and top-k modes), D a token's divergence from the proximal policy:
+//! **Formula** (2602.04879 §4, the `_recompute` and top-k modes of the released code), with D a token's
+//! divergence from the proximal policy and c the bound of the weight:
 //!
 //! ```text
 //! l = −sg[w]·valid·A·logp
-//! valid = not (D > clip_ratio_high and logp ≥ logp_old)  if A > 0, else not (D > clip_ratio_low and logp ≤ logp_old)
-//! TotalVariation  D = |p − q|, p = exp(logp), q = exp(logp_old)          w = min(exp(logp − logp_rollout), c)
-//! BinaryKl        D = KL(Bernoulli(q) ‖ Bernoulli(p)), as in DppoKl      w = min(exp(logp − logp_rollout), c)
-//! Given           D is the second array (over the top k of the vocabulary) w = min(r, c)
+//! valid = not (D > clip_ratio_high and logp ≥ logp_old)  if A > 0,
+//!         else not (D > clip_ratio_low and logp ≤ logp_old)
+//! TotalVariation  D = |p − q|, p = exp(logp), q = exp(logp_old)      w = min(exp(logp − logp_rollout), c)
+//! BinaryKl        D = KL(Bernoulli(q) ‖ Bernoulli(p)), as in DppoKl  w = min(exp(logp − logp_rollout), c)
+//! Given           D is the second array (over the top k tokens)      w = min(r, c)
 //! ```
 //!
 //! **Gradient**: dl/dlogp = −w·valid·A.
 //!
-//! **Special cases**: A = 0: loss 0, gradient 0, never counted as clipped. `CLIP_HIGH`, `CLIP_LOW`: not valid (A > 0, A < 0);
-//! `CLIP_DUAL`: valid, but w was truncated at c. Without a second array the weight is of `logp_old`; a given divergence is then
-//! not there, and the recipe says so.
+//! **Special cases**: A = 0: loss 0, gradient 0, never counted as clipped. `CLIP_HIGH`, `CLIP_LOW`: not valid
+//! (A > 0, A < 0); `CLIP_DUAL`: valid, but w was truncated at c. Without a second array, the weight is taken
+//! against `logp_old`; a given divergence is then missing, which the recipe reports.
 //!
-//! **Accuracy**: |p − q| is exp of the greater logp times −expm1 of −|logp − logp_old|: no difference of two probabilities.
+//! **Accuracy**: |p − q| is computed as exp of the greater logp times −expm1 of −|logp − logp_old|, without
+//! subtracting two probabilities.
 
 use super::dppo::{binary_kl, check};
 use super::{CLIP_DUAL, CLIP_HIGH, CLIP_LOW, Gate, Gated, Sample};
@@ -24,15 +27,15 @@ use crate::Error;
 use crate::num::{self, Arith};
 use crate::ragged::flag;
 
-/// How far a token has moved.
+/// The divergence that measures how far a token has moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
 pub enum Divergence {
-    /// |p − q|.
+    /// Total variation, |p − q|.
     TotalVariation,
-    /// KL of the token against all others.
+    /// KL(Bernoulli(q) ‖ Bernoulli(p)): the token against all others.
     BinaryKl,
-    /// The second array.
+    /// The divergence in the second array.
     Given,
 }
 
@@ -44,22 +47,22 @@ crate::launch_args!(
     }
 );
 
-/// Divergence, its bounds and that of the weight.
+/// The trust-region gate: its divergence, the divergence's bounds and the weight's bound.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TrustRegion {
-    /// What is bounded.
+    /// The divergence that is bounded.
     pub divergence: Divergence,
-    /// Greatest divergence of a probability that falls, at least 0.
+    /// Largest divergence if the token's probability falls, at least 0.
     pub clip_ratio_low: f32,
-    /// Greatest divergence of a probability that rises, at least 0.
+    /// Largest divergence if the token's probability rises, at least 0.
     pub clip_ratio_high: f32,
-    /// Greatest importance weight c, finite.
+    /// Upper bound c of the importance weight, positive and finite.
     pub clip_ratio_c: f32,
 }
 
 crate::launch_args!(TrustRegion { divergence, clip_ratio_low, clip_ratio_high, clip_ratio_c });
 
-/// In place of the weight of a token that is not valid.
+/// Stands for the weight of a token that is not valid.
 const REFUSED: f32 = -1.0;
 
 impl Gate for TrustRegion {

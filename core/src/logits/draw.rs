@@ -1,19 +1,23 @@
-//! Tokens drawn from rows of logits, by position and seed alone: no state, no order of rows.
+//! Stratified sampling of tokens from rows of logits. The draws depend only on seed and position, so there is
+//! no state and rows may run in any order.
 //!
-//! **Formula** (ours; what the sampled mode of OTR 2509.26313 needs, docs/maths/correction.md): π' = softmax(z/κ). The line from 0 to 1 is cut into pieces
-//! of length π'(v), in the order of v, and into K equal strata; draw j is the token in whose piece a uniform point of stratum j
-//! falls. The point comes from a hash of (seed, row, j).
+//! **Formula** (ours; the sampled mode of OTR 2509.26313 uses it; docs/maths/correction.md), with
+//! π' = softmax(z/κ): the interval from 0 to 1 is divided into pieces of length π'(v), in the order of v, and
+//! into K equal strata. Draw j is the token whose piece contains a uniform point of stratum j. The point
+//! comes from a hash of (seed, row, j).
 //!
-//! Stratified draws have the expectation of independent ones, E[(1/K) Σ_j f(a_j)] = Σ_v π'(v) f(v), and never a larger variance. They come in ascending order
-//! of tokens: their order says nothing.
+//! Stratified draws have the same expectation as independent draws, E[(1/K) Σ_j f(a_j)] = Σ_v π'(v) f(v), and
+//! never a larger variance. They come in ascending order of tokens, which carries no information.
 //!
-//! **Method**: pieces are whole numbers, ⌊e_v·2^s⌋ with s so large that their sum stays below 2⁵³. So sums in binary64 are exact, the
-//! pieces meet without gap or overlap in whatever order they are added, and every draw falls into exactly one.
+//! **Method**: the pieces are integers, ⌊e_v·2^s⌋, with s as large as possible while their sum stays below
+//! 2⁵³. Sums in binary64 are therefore exact, the pieces meet without gap or overlap in whatever order they
+//! are added, and every draw falls into exactly one.
 //!
 //! **Shapes**: logits `[rows · vocab]`, tokens `[rows · draws]`.
 //!
-//! **Special cases**: an entry of −∞ is never drawn, nor one below 2⁻ˢ of the most probable (s = 35 for a vocabulary of 151 936). A masked row gives
-//! 0 everywhere; so does a row without finite maximum, which raises its [alarm](crate::ragged::flag).
+//! **Special cases**: an entry of −∞ is never drawn, nor is one less than 2⁻ˢ times as probable as the most
+//! probable (s = 35 for a vocabulary of 151 936). A masked row gives 0 everywhere; so does a row without a
+//! finite maximum, which also raises its [alarm](crate::ragged::flag).
 
 use super::{LogitRows, Scale, check_temperature, inverse, weight};
 use crate::Error;
@@ -23,32 +27,35 @@ use crate::ragged::{In, Out, Span, flag};
 use crate::select::key::hash;
 use crate::team::{AddF64, Direction, Team};
 
-/// The op `draw_tokens`.
+/// The op `draw_tokens`: K sampled tokens per row of logits.
 #[derive(Debug)]
 pub struct DrawTokens<'a> {
     /// Logits, and which rows take part.
     pub rows: LogitRows<'a>,
-    /// κ, the temperature of the draws.
+    /// Temperature κ of the draws, 1e-6 to 1e6.
     pub temperature: f32,
-    /// K, draws for each row; at most [`DrawTokens::MAX_DRAWS`].
+    /// Number K of draws per row, 1 to [`DrawTokens::MAX_DRAWS`].
     pub draws: usize,
-    /// Another one for every call, or the same points are drawn.
+    /// Seed of the draws; a call with the same seed draws the same points.
     pub seed: u64,
-    /// Position of row 0 in the whole batch, for a shard of it.
+    /// Position of row 0 in the whole batch, if these rows are a shard of it.
     pub first: u64,
-    /// `[rows · draws]`, ascending in each row.
+    /// Drawn tokens, `[rows · draws]`, ascending within each row.
     pub tokens: Out<'a, u32>,
-    /// Above [`flag::LIMIT`] where the row cannot be used, `[rows]`.
+    /// Row alarm, `[rows]`: above [`flag::LIMIT`] if the row cannot be used.
     pub row_alarm: Out<'a, u32>,
 }
 
 crate::kernel_args!(unsafe DrawTokens<'_> { rows, temperature, draws, seed, first, tokens, row_alarm });
 
 impl DrawTokens<'_> {
-    /// Most draws of a row: products with a sum of pieces stay below 2⁶⁴.
+    /// Largest number of draws per row: products with a sum of pieces stay below 2⁶⁴.
     pub const MAX_DRAWS: usize = 1024;
 
-    /// Whether sizes and scalar parameters are in their domain.
+    /// Checks the sizes and the scalar parameters.
+    ///
+    /// Errors: those of [`LogitRows::check`]; [`Error::Value`] if `temperature` or `draws` is outside its
+    /// domain; [`Error::Length`] unless `tokens` has rows · draws entries.
     pub fn check(&self) -> Result<(), Error> {
         self.rows.check()?;
         check_temperature("temperature", self.temperature)?;
@@ -61,7 +68,7 @@ impl DrawTokens<'_> {
     }
 }
 
-/// Domain check of a number of draws.
+/// Checks that a number of draws is from 1 to `most`.
 pub(super) fn check_draws(
     argument: &'static str,
     draws: usize,
@@ -81,20 +88,24 @@ fn unit(vocab: usize) -> f64 {
     f64::from_bits(u64::from(1023 + 53 - bits) << 52)
 }
 
-/// 2⁵²: from here on binary64 has whole numbers only.
+/// 2⁵², from which on every binary64 number is an integer.
 const WHOLE: f64 = 4_503_599_627_370_496.0;
 
-/// The whole number nearest to x, 0 ≤ x < 2⁵³. Sums and bits: a conversion to 64 bits is a chain of roundings and multiply-adds on AMD.
+/// The integer nearest to x, for 0 ≤ x < 2⁵³. Done with a sum and bits, because a conversion to 64 bits is a
+/// chain of roundings and multiply-adds on AMD.
 #[inline(always)]
 fn whole(x: f64) -> u64 {
     let above = x >= WHOLE;
     let low = if above { x } else { x + WHOLE };
-    // A difference: what rounds up to 2⁵² carries into the exponent.
+    // A difference and not a mask: a value that rounds up to 2⁵² carries into the exponent.
     low.to_bits() - WHOLE.to_bits() + (u64::from(above) << 52)
 }
 
-/// ⌊n/d⌋ for n < 2⁶³ and d, ⌊n/d⌋ < 2⁵³ whose product with one more than the quotient is below 2⁶⁴. In binary64, and then set right by one: GPUs
-/// have no integer division, and AMD's way round it is an approximation that cannot be held to anything (`cargo xtask artifacts`).
+/// ⌊n/d⌋ for n < 2⁶³ and d, ⌊n/d⌋ < 2⁵³, where (⌊n/d⌋ + 1)·d < 2⁶⁴.
+///
+/// Computed in binary64 and then corrected by at most one. GPUs have no integer division, and AMD's
+/// substitute uses an approximate reciprocal, which `cargo xtask artifacts` accepts only inside a binary64
+/// division or square root.
 #[inline(always)]
 fn quotient(n: u64, d: u64) -> u64 {
     let q = whole(num::div64(n as f64, d as f64));
@@ -102,12 +113,12 @@ fn quotient(n: u64, d: u64) -> u64 {
     if (q + 1) * d <= n { q + 1 } else { q }
 }
 
-/// The strata of one row, over the whole numbers from 0 to the sum of its pieces.
+/// The strata of one row, over the integers from 0 to the sum of its pieces.
 #[derive(Clone, Copy)]
 struct Strata {
     sum: u64,
     draws: u64,
-    /// ⌊sum/K⌋ and what is left.
+    /// ⌊sum/K⌋; `left` is the remainder.
     each: u64,
     left: u64,
     seed: u64,
@@ -122,7 +133,7 @@ impl Strata {
         Strata { sum, draws, each, left: sum - each * draws, seed, first }
     }
 
-    /// Where stratum j starts: ⌊j·sum/K⌋.
+    /// The start of stratum j, ⌊j·sum/K⌋.
     #[inline(always)]
     fn start(self, j: u64) -> u64 {
         j * self.each + quotient(j * self.left, self.draws)
@@ -135,18 +146,18 @@ impl Strata {
         let position = self.first.wrapping_add(j).wrapping_mul(2);
         let high = u64::from(hash(self.seed, position));
         let low = u64::from(hash(self.seed, position.wrapping_add(1)));
-        // The upper half of a 64-bit number times a width below 2⁵³.
+        // The upper half of the product of a 64-bit random number and a width below 2⁵³.
         let (width, random) = (to - from, high << 32 | low);
         from + ((u128::from(random) * u128::from(width)) >> 64) as u64
     }
 
-    /// How many points lie below c.
+    /// The number of points below c.
     #[inline(always)]
     fn below(self, c: u64) -> u64 {
         if c >= self.sum {
             return self.draws;
         }
-        // The last stratum that starts at c or before: j·sum < (c + 1)·K.
+        // The last stratum that starts at or before c: j·sum < (c + 1)·K.
         let j = quotient((c + 1) * self.draws - 1, self.sum);
         j + u64::from(self.point(j) < c)
     }
@@ -210,7 +221,7 @@ impl Kernel for DrawTokens<'_> {
     }
 }
 
-/// The piece of an entry: a whole number.
+/// The length of an entry's piece, an integer.
 #[inline(always)]
 fn piece<T: Team>(logits: In<'_, f32>, scale: Scale, unit: f64, i: usize) -> f64 {
     let length = f64::from(weight::<T::Arith>(scale.exponent(logits.at(i)))) * unit;
@@ -256,7 +267,7 @@ mod tests {
         }
     }
 
-    /// Every stratum has one point, counted at every place as a plain count does.
+    /// Every stratum has one point, and `below` agrees with a plain count at every position tested.
     #[test]
     fn points_are_counted() {
         for (sum, draws) in [(1u64 << 20, 7u64), ((1 << 53) - 1, 1024), (1000, 1000), (1024, 1)] {

@@ -1,19 +1,25 @@
-//! From coefficients of logp and of the entropy to the gradient of the logits.
+//! The gradient of a loss with respect to the logits, from its derivatives with respect to logp and the
+//! entropy.
 //!
-//! **Formula** (docs/maths/conventions.md, docs/maths/entropy.md; notation of [`logits`](super)), for the label a of a row, c = dL/dlogp and h = dL/dH:
+//! **Formula** (`conventions.md` and `entropy.md` in docs/maths; notation of [`logits`](super)), for the
+//! label a of a row, with c = dL/dlogp and h = dL/dH:
 //!
 //! ```text
 //! dL/dz_v = [ c·(1[v = a] − p_v) − h·p_v·(ln p_v + H) ] / T
 //! ```
 //!
-//! An entropy bonus is the loss −entropy_coef·Σ W·H, so its h is −entropy_coef·W; c is what a policy loss returns.
+//! An entropy bonus is the loss −entropy_coef·Σ W·H, so its h is −entropy_coef·W. c is the `coef` that a
+//! policy loss writes.
 //!
 //! **Shapes**: logits and result `[rows · vocab]`; labels and coefficients `[rows]`; `state` `[3][rows]` of
 //! [`LogitsStatistics`](super::LogitsStatistics) over the same logits and temperature.
 //!
-//! **Special cases**: an entry of −∞ gets exactly 0, as does a row that is masked or whose coefficients are 0. The label's own
-//! entry has 1 − p_a as (Z − e_a)/Z: a nearly certain token keeps its digits. Rows that cannot be used, coefficients that are not
-//! finite and gradients that overflow raise the row's [alarm](crate::ragged::flag).
+//! **Special cases**: an entry of −∞ gets exactly 0, as does a row that is masked or whose coefficients
+//! are 0. Rows that cannot be used, coefficients that are not finite, and gradients that overflow raise the
+//! row's [alarm](crate::ragged::flag).
+//!
+//! **Accuracy**: the label's own entry computes 1 − p_a as (Z − e_a)/Z, so that a nearly certain token keeps
+//! its digits.
 
 use super::statistics::{ENTROPY, LARGEST, TOTAL};
 use super::{LogitRows, Scale, check_temperature, floored, inverse, ln_total, weight};
@@ -23,16 +29,17 @@ use crate::op::Kernel;
 use crate::ragged::{In, Mask, Out, Span, Stream, flag};
 use crate::team::{Element, Lane, Team};
 
-/// The op `logits_gradient`.
+/// The op `logits_gradient`: the gradient of each row of logits.
 #[derive(Debug)]
 pub struct LogitsGradient<'a> {
     /// Logits, and which rows take part.
     pub rows: LogitRows<'a>,
     /// Label of each row, `[rows]`.
     pub labels: In<'a, u32>,
-    /// T.
+    /// Temperature T, 1e-6 to 1e6.
     pub temperature: f32,
-    /// What `logits_statistics` left, `[3][rows]`; with its moments where there is a coefficient of the entropy.
+    /// The `state` that `logits_statistics` wrote, `[3][rows]`; with `coef_entropy`, it must have been asked
+    /// for its moments.
     pub state: In<'a, f64>,
     /// dL/dlogp, `[rows]`.
     pub coef: In<'a, f32>,
@@ -40,21 +47,25 @@ pub struct LogitsGradient<'a> {
     pub coef_entropy: Option<In<'a, f32>>,
     /// dL/dz, `[rows · vocab]`.
     pub gradient: Out<'a, f32>,
-    /// Above [`flag::LIMIT`] where the row cannot be used or a result is bad, `[rows]`.
+    /// Row alarm, `[rows]`: above [`flag::LIMIT`] if the row cannot be used or a result is invalid.
     pub row_alarm: Out<'a, u32>,
 }
 
-crate::kernel_args!(unsafe LogitsGradient<'_> { rows, labels, temperature, state, coef, coef_entropy, gradient, row_alarm });
+crate::kernel_args!(unsafe LogitsGradient<'_> {
+    rows, labels, temperature, state, coef, coef_entropy, gradient, row_alarm
+});
 
 impl LogitsGradient<'_> {
-    /// Whether sizes and temperature are in their domain.
+    /// Checks the sizes and the temperature.
+    ///
+    /// Errors: those of [`LogitRows::check`]; [`Error::Value`] if `temperature` is outside 1e-6 to 1e6.
     pub fn check(&self) -> Result<(), Error> {
         self.rows.check()?;
         check_temperature("temperature", self.temperature)
     }
 }
 
-/// Every entry but the label's.
+/// The gradient of every entry except the label's.
 #[derive(Clone, Copy)]
 struct Other {
     scale: Scale,
@@ -86,7 +97,11 @@ impl Kernel for LogitsGradient<'_> {
 
     fn check_bounds(&self) -> Result<(), Error> {
         let (rows, logits) = self.rows.sizes()?;
-        crate::lengths!(self; rows => labels, coef, coef_entropy, row_alarm; 3 * rows => state; logits => gradient);
+        crate::lengths!(self;
+            rows => labels, coef, coef_entropy, row_alarm;
+            3 * rows => state;
+            logits => gradient
+        );
         Ok(())
     }
 
@@ -120,7 +135,7 @@ impl Kernel for LogitsGradient<'_> {
         };
         let given = self.labels.at(row) as usize;
         let label = span.start + if given < self.rows.vocab { given } else { 0 };
-        // The entries before the label and those behind it: nobody writes the label's but the one who leads.
+        // The entries before the label, then those after it; the leader alone writes the label's entry.
         let mut alarm = 0;
         let (mut from, mut to) = (span.start, label);
         while from < span.end {
@@ -137,7 +152,7 @@ impl Kernel for LogitsGradient<'_> {
                 score - f64::from(other.entropy) * num::div64(e, total) * (f64::from(floored(y)) + shift);
             let own = if on { num::canonical(own as f32 + 0.0) } else { 0.0 };
             self.gradient.put(label, own);
-            // A label outside of the vocabulary, or masked there, has no gradient.
+            // A label that is outside the vocabulary, or forbidden in it, has no gradient.
             let known = (given < self.rows.vocab) & (y > f32::NEG_INFINITY);
             let fault = if on & !known { u32::MAX } else { flag::finite(own) };
             self.row_alarm.put(row, flag::worse(alarm, fault));

@@ -1,24 +1,32 @@
-//! KL divergence between two rows of logits: over the whole vocabulary, not from the sampled token.
+//! The exact KL divergence between two rows of logits, over the whole vocabulary instead of the sampled
+//! token.
 //!
-//! **Formula** (docs/maths/kl.md, docs/maths/correction.md for what it is an estimate of; elementary), p = softmax(z/T) of the policy, q = softmax(z_ref/T) of the reference:
+//! **Formula** (elementary; `kl.md` and `correction.md` in docs/maths have its estimates), with
+//! p = softmax(z/T) of the policy and q = softmax(z_ref/T) of the reference:
 //!
 //! | direction | value | d/dz_v |
 //! |---|---|---|
 //! | [`Direction::Policy`], KL(p ‖ q) | Σ p (ln p − ln q) | p_v (ln p_v − ln q_v − KL)/T |
 //! | [`Direction::Reference`], KL(q ‖ p) | Σ q (ln q − ln p) | (p_v − q_v)/T |
 //!
-//! The first is what k1, k2 and k3 of the sampled token estimate ([`kl`](crate::kl)); the second is that of distillation.
+//! The first is what k1, k2 and k3 of the sampled token estimate ([`kl`](crate::kl)); the second is the
+//! divergence used in distillation.
 //!
-//! **Shapes**: both logits and the gradient `[rows · vocab]`; coefficients and values `[rows]`. `coef` is dL/dKL of each row.
+//! **Shapes**: both logits and the gradient `[rows · vocab]`; coefficients and values `[rows]`. `coef` is
+//! dL/dKL of each row; values are in nats.
 //!
-//! **Special cases**: a token that the averaging side forbids (−∞) adds nothing, whatever the other side says. One that only the *other* side
-//! forbids makes the divergence infinite: the row's [alarm](crate::ragged::flag) is raised, as by a row without finite maximum and by coefficients
-//! and gradients that are not finite. A masked row gives 0. The gradient of a forbidden token is 0.
+//! **Special cases**: a token that is forbidden (−∞) on the side that is averaged over adds nothing, whatever
+//! its logit on the other side. A token that is forbidden only on the *other* side makes the divergence
+//! infinite, which raises the row's [alarm](crate::ragged::flag), as do a row without a finite maximum, and
+//! coefficients or gradients that are not finite. A masked row gives 0. The gradient of a forbidden token
+//! is 0.
 //!
-//! **Accuracy**: Σ p (eᵘ − 1 − u) with u = ln q − ln p, the same sum since both sides sum to 1: every term is at least 0, so the divergence of two nearly
-//! equal rows keeps its digits and is never negative.
+//! **Accuracy**: computed as Σ p (eᵘ − 1 − u) with u = ln q − ln p, which is the same sum because both sides
+//! sum to 1. Every term is at least 0, so the divergence of two nearly equal rows keeps its digits and is
+//! never negative.
 //!
-//! **Variants**: one temperature for both sides (a temperature on one side only is a bug that frameworks have had).
+//! **Variants**: both sides have the same temperature (a temperature on one side only is a bug that
+//! frameworks have had).
 
 use super::{LogitRows, Scale, check_temperature, inverse, largest, ln_total, weight};
 use crate::Error;
@@ -27,7 +35,7 @@ use crate::op::Kernel;
 use crate::ragged::{In, Mask, Out, Stream, flag};
 use crate::team::{Element, Lane, Team};
 
-/// Over which side the divergence is averaged.
+/// The direction of the divergence: the side that it is averaged over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// KL(policy ‖ reference).
@@ -43,31 +51,36 @@ crate::launch_args!(
     }
 );
 
-/// The op `logits_kl`.
+/// The op `logits_kl`: the divergence of each row of logits, and its gradient.
 #[derive(Debug)]
 pub struct LogitsKl<'a> {
     /// Logits of the policy, and which rows take part.
     pub rows: LogitRows<'a>,
     /// Logits of the reference, `[rows · vocab]`.
     pub reference: In<'a, f32>,
-    /// Which divergence.
+    /// Direction of the divergence.
     pub direction: Direction,
-    /// T, of both sides.
+    /// Temperature T of both sides, 1e-6 to 1e6.
     pub temperature: f32,
     /// dL/dKL, `[rows]`.
     pub coef: In<'a, f32>,
-    /// KL, `[rows]`.
+    /// Divergence in nats, `[rows]`.
     pub value: Out<'a, f32>,
     /// dL/dz of the policy, `[rows · vocab]`.
     pub gradient: Option<Out<'a, f32>>,
-    /// Above [`flag::LIMIT`] where the row cannot be used or a result is bad, `[rows]`.
+    /// Row alarm, `[rows]`: above [`flag::LIMIT`] if the row cannot be used or a result is invalid.
     pub row_alarm: Out<'a, u32>,
 }
 
-crate::kernel_args!(unsafe LogitsKl<'_> { rows, reference, direction, temperature, coef, value, gradient, row_alarm });
+crate::kernel_args!(unsafe LogitsKl<'_> {
+    rows, reference, direction, temperature, coef, value, gradient, row_alarm
+});
 
 impl LogitsKl<'_> {
-    /// Whether sizes and temperature are in their domain.
+    /// Checks the sizes and the temperature.
+    ///
+    /// Errors: those of [`LogitRows::check`]; [`Error::Length`] unless `reference` is as long as the logits;
+    /// [`Error::Value`] if `temperature` is outside 1e-6 to 1e6.
     pub fn check(&self) -> Result<(), Error> {
         self.rows.check()?;
         let (expected, got) = (self.rows.logits.len(), self.reference.len());
@@ -89,7 +102,7 @@ impl Element<2, 0, 2, 0> for Totals {
     }
 }
 
-/// Both sides of a row; `a` is the one that is averaged over.
+/// Both sides of a row; side `a` is the one that is averaged over.
 #[derive(Clone, Copy)]
 struct Sides {
     scales: [Scale; 2],
@@ -115,7 +128,8 @@ impl Element<2, 0, 1, 0> for Term {
     #[inline(always)]
     fn element<A: Arith>(&self, _staged: [f32; 2], input: impl Fn(usize) -> f32) -> Lane<0, 1, 0> {
         let (a, b, u) = self.0.token::<A>([input(0), input(1)]);
-        // For u > 1 b, which is a·e^u, is much more than a·(1 + u): the difference cancels nothing, and no exponential overflows.
+        // For u > 1, b = a·e^u is much larger than a·(1 + u): the difference does not cancel, and no
+        // exponential overflows.
         let near = a * num::expm1mx::<A>(if u > 1.0 { 1.0 } else { u });
         let far = b - a * (1.0 + u);
         let term = if u > 1.0 { far } else { near };

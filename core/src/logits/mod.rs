@@ -1,16 +1,21 @@
-//! Rows of logits over a vocabulary: what a policy's last layer gives, before anything is sampled or selected.
+//! Ops on rows of logits over a vocabulary: the output of a policy's last layer, before sampling or
+//! selection.
 //!
-//! A row z has V entries. An entry of −∞ is a token that the vocabulary mask forbids: its probability is 0, and so is its
-//! gradient. Everything is computed from y_v = (z_v − max z)·(1/T), with 1/T rounded to binary32 once, so that nothing overflows:
+//! A row z has V entries. An entry of −∞ is a token that the vocabulary mask forbids; its probability and its
+//! gradient are 0. Everything is computed from y_v = (z_v − max z)·(1/T), with 1/T rounded to binary32 once,
+//! so that nothing overflows:
 //!
 //! ```text
 //! e_v = exp(y_v), or 0 below exp(−87)      Z = Σ e_v ≥ 1      p_v = e_v / Z
 //! ```
 //!
-//! Below e⁻⁸⁷ ≈ 1.6e-38 times the most probable token's a probability is 0: the exponential is then one for normal numbers alone,
-//! half of the operations. Z is a binary64 sum: what lies below 2⁻⁵³ of its largest term adds nothing. No op keeps a row of intermediate values: exponentials are computed again where they are needed.
+//! A probability below e⁻⁸⁷ ≈ 1.6e-38 times that of the most probable token is 0, so that the exponential
+//! needs to handle only normal numbers, which takes half the operations. Z is a binary64 sum: terms below
+//! 2⁻⁵³ of the largest add nothing. No op stores a row of intermediate values; exponentials are recomputed
+//! where they are needed.
 //!
-//! A row whose largest entry is not finite (a NaN or +∞ in it, or −∞ everywhere) raises its alarm; its results are NaN.
+//! A row whose largest entry is not finite (it has a NaN or +∞, or is −∞ everywhere) raises its alarm, and
+//! its results are NaN.
 
 pub mod draw;
 pub mod gradient;
@@ -31,32 +36,35 @@ use crate::num::{self, Arith};
 use crate::ragged::{In, Mask, Span, Stream};
 use crate::team::{Element, Lane, Team};
 
-/// Rows of logits: a matrix, row-major, of which some rows take part.
+/// A row-major matrix of logits, of which some rows take part.
 #[derive(Clone, Copy, Debug)]
 pub struct LogitRows<'a> {
     /// Logits, `[rows · vocab]`.
     pub logits: In<'a, f32>,
-    /// Number of rows: one for each token.
+    /// Number of rows, one per token.
     pub rows: usize,
-    /// V, the entries of a row; at most [`LogitRows::MAX_VOCAB`].
+    /// Number V of entries per row, 1 to [`LogitRows::MAX_VOCAB`].
     pub vocab: usize,
-    /// Which rows take part, `[rows]`; what stands in the others is not looked at.
+    /// Which rows take part, `[rows]`; the contents of the others are ignored.
     pub live: Mask<'a>,
 }
 
 crate::launch_args!(LogitRows<'_> { logits, rows, vocab, live });
 
-/// Elements among which the largest is looked for by index.
+/// Number of elements per block in the search for the index of the largest.
 const BLOCK: usize = 2048;
 
-/// Exponents below give 0.
+/// Exponents below this give 0.
 const CUT: f32 = -87.0;
 
 impl LogitRows<'_> {
-    /// Largest vocabulary: binary32 counts that far.
+    /// Largest vocabulary: integers up to this are exact in binary32.
     pub const MAX_VOCAB: usize = 1 << 24;
 
-    /// Whether sizes are in their domain and agree.
+    /// Checks the sizes.
+    ///
+    /// Errors: [`Error::Value`] if `vocab` is outside 1 to [`MAX_VOCAB`](Self::MAX_VOCAB); [`Error::Length`]
+    /// unless there are rows · vocab logits.
     pub fn check(&self) -> Result<(), Error> {
         if self.vocab == 0 || self.vocab > Self::MAX_VOCAB {
             let (argument, expected) = ("vocab", "1 to 16777216");
@@ -69,33 +77,35 @@ impl LogitRows<'_> {
         Ok(())
     }
 
-    /// Number of rows and of logits, if the mask has one entry per row too.
+    /// Number of rows and number of logits, after checking the sizes and the length of the mask.
     fn sizes(&self) -> Result<(usize, usize), Error> {
         self.check()?;
         crate::lengths!(self; self.rows => live);
         Ok((self.rows, self.logits.len()))
     }
 
-    /// Elements of a row. A product, in 64 bits where the machine has them: logits of a batch pass 2³² elements.
+    /// The elements of row `row`. A batch can have more than 2³² logits, so on a 64-bit machine the product
+    /// has 64 bits.
     #[inline(always)]
     pub fn span(&self, row: usize) -> Span {
         Span::new(row * self.vocab, (row + 1) * self.vocab)
     }
 
-    /// Elements of a row that takes part; none of another.
+    /// The elements of row `row` if it takes part, else an empty span.
     #[inline(always)]
     fn live_span(&self, row: usize) -> Span {
         let span = self.span(row);
         Span::new(span.start, if self.live.at(row) { span.end } else { span.start })
     }
 
-    /// The largest of `span`, NaN if there is one in it; −∞ of nothing.
+    /// The largest logit of `span`: NaN if any is NaN, −∞ for an empty span.
     #[inline(always)]
     fn largest<T: Team>(&self, team: &T, span: Span) -> f32 {
         largest(team, self.logits, span)
     }
 
-    /// The largest of `span`, NaN if there is one in it, and where it first stands, counted from the start.
+    /// The largest logit of `span` (NaN if any is NaN), and the position of its first occurrence from the
+    /// start.
     #[inline(always)]
     fn top<T: Team>(&self, team: &T, span: Span) -> (f32, u32) {
         let logits = self.logits;
@@ -107,7 +117,7 @@ impl LogitRows<'_> {
             largest = num::max(largest, swept.maxima[0]);
             start += BLOCK;
         }
-        // The first of the equal ones has the largest negative distance.
+        // The negated distance is largest for the first of equal entries.
         let end = if span.end - block > BLOCK { block + BLOCK } else { span.end };
         let first = team.max(Span::new(block, end), move |i| {
             if logits.at(i) == largest { -((i - block) as f32) } else { f32::NEG_INFINITY }
@@ -117,7 +127,7 @@ impl LogitRows<'_> {
     }
 }
 
-/// The largest of `span`, NaN if there is one in it; −∞ of nothing.
+/// The largest of `span`: NaN if any is NaN, −∞ for an empty span.
 #[inline(always)]
 fn largest<T: Team>(team: &T, logits: In<'_, f32>, span: Span) -> f32 {
     team.sweep(span, Mask::all(), [Stream::Array(logits)], [], &Largest).maxima[0]
@@ -132,7 +142,7 @@ impl Element<1, 0, 0, 1> for Largest {
     }
 }
 
-/// How a row's logits become exponents: the largest of them, and 1/T.
+/// Maps a row's logits to exponents: the row's largest logit, and 1/T.
 #[derive(Clone, Copy)]
 struct Scale {
     largest: f32,
@@ -140,41 +150,42 @@ struct Scale {
 }
 
 impl Scale {
-    /// y of a logit: at most 0; −∞ for −∞.
+    /// The exponent y of a logit, at most 0; −∞ for −∞.
     #[inline(always)]
     fn exponent(&self, logit: f32) -> f32 {
         (logit - self.largest) * self.inverse
     }
 }
 
-/// 1/T as the ops use it.
+/// 1/T, as the ops use it.
 #[inline(always)]
 fn inverse(temperature: f32) -> f32 {
     crate::num::div(1.0, temperature)
 }
 
-/// e^y for y ≤ 0, 0 below the cut.
+/// e^y for y ≤ 0; 0 below the cut.
 #[inline(always)]
 pub(crate) fn weight<A: Arith>(y: f32) -> f32 {
     let e = num::exp_normal::<A>(if y < CUT { CUT } else { y });
     if y < CUT { 0.0 } else { e }
 }
 
-/// y, or the cut for what lies below: a factor of a product whose other factor is 0 there.
+/// y, but at least the cut: a factor of a product whose other factor is 0 below the cut.
 #[inline(always)]
 fn floored(y: f32) -> f32 {
     if y < CUT { CUT } else { y }
 }
 
-/// ln Z for Z ≥ 1. By log1p, so that a nearly certain token keeps its digits: with Z = 1 + 1e-9, ln of Z as binary32 is 0.
+/// ln Z for Z ≥ 1, by log1p so that a nearly certain token keeps its digits: with Z = 1 + 1e-9, the ln of Z
+/// rounded to binary32 would be 0.
 #[inline(always)]
 fn ln_total<A: Arith>(total: f64) -> f32 {
     num::log1p::<A>((total - 1.0) as f32)
 }
 
-/// Domain check of a temperature.
+/// Checks that a temperature is within 1e-6 to 1e6.
 fn check_temperature(argument: &'static str, temperature: f32) -> Result<(), Error> {
-    // 1/T must be a number that multiplies differences of logits without making all of them 0 or −∞.
+    // Multiplying by 1/T must not make all differences of logits 0 or −∞.
     let ok = (1e-6..=1e6).contains(&temperature);
     crate::gate::check_scalar(argument, temperature, ok, "a number in 1e-6..=1e6")
 }

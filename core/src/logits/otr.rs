@@ -1,27 +1,29 @@
-//! One-token rollout: every label position as a one-step RL problem, in expectation.
+//! Exact one-token rollout (OTR): each label position as a one-step RL problem, solved in expectation.
 //!
-//! **Formula** (OTR 2509.26313, via reviews; docs/maths/correction.md; the *exact mode*, which needs no samples, is ours): π = softmax(z),
-//! π' = softmax(z/κ) a constant, label x, reward 1 for the label and β for every other token,
+//! **Formula** (OTR 2509.26313, via reviews; docs/maths/correction.md; the *exact mode*, which needs no
+//! samples, is ours), with π = softmax(z), the constant π' = softmax(z/κ), the label x, and a reward of 1 for
+//! the label and β for every other token:
 //!
 //! ```text
 //! L_t = −[ π'(x) ln π(x) + β Σ_{a≠x} π'(a) ln π(a) ]
 //! dL_t/dz_v = −[ q_v − p_v Σ_a q_a ],   q_a = π'(a)·(1 if a = x, else β)
 //! ```
 //!
-//! It is the expectation of the paper's −(1/K') Σ_j R(a_j) ln π(a_j) over candidates a_j ~ π', so its variance is 0 and there is
-//! no random number in it. At κ = 1 the gradient is −(1−β)·π(x)·∂ln π(x)/∂z: SFT weighted by the model's own probability.
+//! It is the expectation of the paper's −(1/K') Σ_j R(a_j) ln π(a_j) over candidates a_j ~ π', so its
+//! variance is 0 and it needs no random numbers. At κ = 1 the gradient is −(1−β)·π(x)·∂ln π(x)/∂z: SFT
+//! weighted by the model's own probability.
 //!
-//! **Shapes**: logits and gradient `[rows · vocab]`; labels, coefficients and losses `[rows]`. `coef` is dL/dL_t: 1/T for the mean
-//! over T label positions, masked ones not counted.
+//! **Shapes**: logits and gradient `[rows · vocab]`; labels, coefficients and losses `[rows]`. `coef` is
+//! dL/dL_t, which is 1/T for the mean over T unmasked label positions.
 //!
 //! **Defaults**: κ 1.3, β 0 or −0.1 (recalled).
 //!
-//! **Special cases**: an entry of −∞ gets gradient 0 and adds nothing to the loss. A masked row has loss 0 and gradient 0. A label
-//! at −∞ or outside of the vocabulary, a row without finite maximum and results that overflow raise the row's
-//! [alarm](crate::ragged::flag).
+//! **Special cases**: an entry of −∞ gets gradient 0 and adds nothing to the loss. A masked row has loss 0
+//! and gradient 0. A label at −∞ or outside the vocabulary, a row without a finite maximum, and results that
+//! overflow raise the row's [alarm](crate::ragged::flag).
 //!
-//! **Accuracy**: the label's own entry is −[π'(x)·(1 − π(x)) − β·π(x)·(1 − π'(x))], each 1 − p as (Z − e)/Z: nothing cancels near
-//! a certain token, nor near an impossible one.
+//! **Accuracy**: the label's own entry is −[π'(x)·(1 − π(x)) − β·π(x)·(1 − π'(x))], with each 1 − p computed
+//! as (Z − e)/Z, so that nothing cancels near a certain token or near an impossible one.
 
 use super::{LogitRows, Scale, check_temperature, inverse, ln_total, weight};
 use crate::Error;
@@ -31,31 +33,34 @@ use crate::op::Kernel;
 use crate::ragged::{In, Mask, Out, Span, Stream, flag};
 use crate::team::{Element, Lane, Team};
 
-/// The op `otr_exact`.
+/// The op `otr_exact`: the loss and gradient of each row of logits.
 #[derive(Debug)]
 pub struct OtrExact<'a> {
     /// Logits, and which rows take part.
     pub rows: LogitRows<'a>,
     /// Label of each row, `[rows]`.
     pub labels: In<'a, u32>,
-    /// κ, the temperature of the candidates.
+    /// Temperature κ of the candidates, 1e-6 to 1e6.
     pub kappa: f32,
-    /// β, the reward of a token that is not the label; at most 1.
+    /// Reward β of a token that is not the label, at most 1.
     pub beta: f32,
     /// dL/dL_t, `[rows]`.
     pub coef: In<'a, f32>,
-    /// L_t, `[rows]`.
+    /// Losses L_t, `[rows]`.
     pub loss: Out<'a, f32>,
     /// dL/dz, `[rows · vocab]`.
     pub gradient: Option<Out<'a, f32>>,
-    /// Above [`flag::LIMIT`] where the row cannot be used or a result is bad, `[rows]`.
+    /// Row alarm, `[rows]`: above [`flag::LIMIT`] if the row cannot be used or a result is invalid.
     pub row_alarm: Out<'a, u32>,
 }
 
 crate::kernel_args!(unsafe OtrExact<'_> { rows, labels, kappa, beta, coef, loss, gradient, row_alarm });
 
 impl OtrExact<'_> {
-    /// Whether sizes and scalar parameters are in their domain.
+    /// Checks the sizes and the scalar parameters.
+    ///
+    /// Errors: those of [`LogitRows::check`]; [`Error::Value`] if `kappa` is outside 1e-6 to 1e6, or `beta`
+    /// is not finite or above 1.
     pub fn check(&self) -> Result<(), Error> {
         self.rows.check()?;
         check_temperature("kappa", self.kappa)?;
@@ -64,7 +69,7 @@ impl OtrExact<'_> {
     }
 }
 
-/// Z, Z' and Σ e'·y.
+/// The sums Z, Z' and Σ e'·y.
 struct Totals {
     plain: Scale,
     tempered: Scale,
@@ -81,7 +86,7 @@ impl Element<1, 0, 3, 0> for Totals {
     }
 }
 
-/// Every entry but the label's.
+/// The gradient of every entry except the label's.
 #[derive(Clone, Copy)]
 struct Other {
     totals: (Scale, Scale),
@@ -149,7 +154,7 @@ impl Kernel for OtrExact<'_> {
                 of_candidates: num::div64(coef * beta, candidates) as f32,
                 on,
             };
-            // The entries before the label and those behind it: nobody writes the label's but the one who leads.
+            // The entries before the label, then those after it; the leader alone writes the label's entry.
             let (mut from, mut to) = (span.start, label);
             while from < span.end {
                 let swept = team.sweep(Span::new(from, to), Mask::all(), ins, [Some(**gradient)], &other);

@@ -1,25 +1,30 @@
-//! One-token rollout from drawn tokens: the estimator whose expectation [`otr`](super::otr) is.
+//! Sampled one-token rollout (OTR): the estimator from drawn tokens, whose expectation [`otr`](super::otr)
+//! computes.
 //!
-//! **Formula** (OTR 2509.26313, via reviews; docs/maths/correction.md): π = softmax(z), candidates a_1 … a_K drawn from π' = softmax(z/κ), label x,
-//! R(a) = 1 for the label and β for every other token,
+//! **Formula** (OTR 2509.26313, via reviews; docs/maths/correction.md), with π = softmax(z), candidates a_1 …
+//! a_K drawn from π' = softmax(z/κ), the label x, and the reward R(a) = 1 for the label and β for every other
+//! token:
 //!
 //! ```text
 //! L_t = −(1/K) Σ_j R(a_j) ln π(a_j)
 //! dL_t/dz_v = −(1/K) Σ_j R(a_j) (1[v = a_j] − π(v))
 //! ```
 //!
-//! Candidates and rewards are constants; there is no importance weight π/π'. [`draw_tokens`](super::draw) draws them; any other sampler will do.
+//! Candidates and rewards are constants; there is no importance weight π/π'. The candidates may come from
+//! [`draw_tokens`](super::draw) or any other sampler.
 //!
-//! **Shapes**: logits and gradient `[rows · vocab]`; candidates `[rows · draws]`, ascending in each row, repeated where drawn more than
-//! once; labels, coefficients and losses `[rows]`. `coef` is dL/dL_t: 1/T for the mean over T label positions, masked ones not counted.
+//! **Shapes**: logits and gradient `[rows · vocab]`; candidates `[rows · draws]`, ascending within each row,
+//! with repetitions; labels, coefficients and losses `[rows]`. `coef` is dL/dL_t, which is 1/T for the mean
+//! over T unmasked label positions.
 //!
 //! **Defaults**: K 256, κ 1.3, β 0 or −0.1 (κ and β recalled).
 //!
-//! **Special cases**: an entry of −∞ gets gradient 0. A masked row has loss 0 and gradient 0. Candidates out of order, outside of the vocabulary or
-//! at −∞, a label at −∞ or outside, a row without finite maximum and results that overflow raise the row's [alarm](crate::ragged::flag).
+//! **Special cases**: an entry of −∞ gets gradient 0. A masked row has loss 0 and gradient 0. Candidates that
+//! are out of order, outside the vocabulary or at −∞, a label that is at −∞ or outside the vocabulary, a row
+//! without a finite maximum, and results that overflow raise the row's [alarm](crate::ragged::flag).
 //!
-//! **Accuracy**: the entry of a token that n of the K candidates are is −(coef/K)·[n R (1 − π) − π Σ R of the others], with 1 − π as (Z − e)/Z:
-//! nothing cancels near a certain token.
+//! **Accuracy**: the entry of a token that was drawn n times is −(coef/K)·[n R (1 − π) − π Σ R of the
+//! others], with 1 − π computed as (Z − e)/Z, so that nothing cancels near a certain token.
 
 use super::draw::check_draws;
 use super::{LogitRows, Scale, ln_total, weight};
@@ -30,36 +35,41 @@ use crate::op::Kernel;
 use crate::ragged::{In, Mask, Out, Span, Stream, flag};
 use crate::team::{Element, Lane, Team};
 
-/// The op `otr_sampled`.
+/// The op `otr_sampled`: the loss and gradient of each row of logits.
 #[derive(Debug)]
 pub struct OtrSampled<'a> {
     /// Logits, and which rows take part.
     pub rows: LogitRows<'a>,
     /// Label of each row, `[rows]`.
     pub labels: In<'a, u32>,
-    /// Candidates of each row, ascending, `[rows · draws]`.
+    /// Candidates, `[rows · draws]`, ascending within each row.
     pub candidates: In<'a, u32>,
-    /// K, candidates of each row.
+    /// Number K of candidates per row, 1 to [`OtrSampled::MAX_DRAWS`].
     pub draws: usize,
-    /// β, the reward of a token that is not the label; at most 1.
+    /// Reward β of a token that is not the label, at most 1.
     pub beta: f32,
     /// dL/dL_t, `[rows]`.
     pub coef: In<'a, f32>,
-    /// L_t, `[rows]`.
+    /// Losses L_t, `[rows]`.
     pub loss: Out<'a, f32>,
     /// dL/dz, `[rows · vocab]`.
     pub gradient: Option<Out<'a, f32>>,
-    /// Above [`flag::LIMIT`] where the row cannot be used or a result is bad, `[rows]`.
+    /// Row alarm, `[rows]`: above [`flag::LIMIT`] if the row cannot be used or a result is invalid.
     pub row_alarm: Out<'a, u32>,
 }
 
-crate::kernel_args!(unsafe OtrSampled<'_> { rows, labels, candidates, draws, beta, coef, loss, gradient, row_alarm });
+crate::kernel_args!(unsafe OtrSampled<'_> {
+    rows, labels, candidates, draws, beta, coef, loss, gradient, row_alarm
+});
 
 impl OtrSampled<'_> {
-    /// Most candidates of a row: counts of them are exact in binary32.
+    /// Largest number of candidates per row: their counts are exact in binary32.
     pub const MAX_DRAWS: usize = 1 << 20;
 
-    /// Whether sizes and scalar parameters are in their domain.
+    /// Checks the sizes and the scalar parameters.
+    ///
+    /// Errors: those of [`LogitRows::check`]; [`Error::Value`] if `draws` is outside its domain, or `beta` is
+    /// not finite or above 1; [`Error::Length`] unless `candidates` has rows · draws entries.
     pub fn check(&self) -> Result<(), Error> {
         self.rows.check()?;
         check_draws("draws", self.draws, Self::MAX_DRAWS, "1 to 1048576")?;
@@ -81,7 +91,7 @@ impl Element<1, 0, 1, 0> for Total {
     }
 }
 
-/// What every entry gets, drawn or not: coef·Σ R/(K·Z)·e.
+/// The part of the gradient that every entry gets, drawn or not: coef·Σ R/(K·Z)·e.
 #[derive(Clone, Copy)]
 struct Undrawn {
     scale: Scale,
@@ -104,7 +114,11 @@ impl Kernel for OtrSampled<'_> {
 
     fn check_bounds(&self) -> Result<(), Error> {
         let (rows, logits) = self.rows.sizes()?;
-        crate::lengths!(self; rows => labels, coef, loss, row_alarm; rows.saturating_mul(self.draws) => candidates; logits => gradient);
+        crate::lengths!(self;
+            rows => labels, coef, loss, row_alarm;
+            rows.saturating_mul(self.draws) => candidates;
+            logits => gradient
+        );
         Ok(())
     }
 
@@ -135,7 +149,7 @@ impl Kernel for OtrSampled<'_> {
             let z = logits.at(span.start + within(a, vocab));
             let hit = a == label;
             let reward = if hit { 1.0 } else { beta };
-            // Two candidates after one another, so that equal ones are neighbours.
+            // Successive candidates must ascend, so that equal ones are neighbours.
             let ordered = (j == from) || candidates.at(j - 1) <= a;
             let known = ordered & ((a as usize) < vocab) & (z > f32::NEG_INFINITY);
             let product = reward * (f64::from(scale.exponent(z)) - ln_z);
@@ -162,7 +176,7 @@ impl Kernel for OtrSampled<'_> {
                     let reward = if a == label { 1.0 } else { beta };
                     let e = f64::from(weight::<T::Arith>(scale.exponent(logits.at(i))));
                     let miss = num::div64(total - e, total);
-                    // Σ R of the candidates that are another token; exact for the label.
+                    // Σ R of the candidates that are a different token; exact for the label.
                     let hits_of_others = if a == label { 0.0 } else { hits };
                     let others = hits_of_others + beta * (count - own - hits_of_others);
                     let slope = 0.0 - coef * (own * reward * miss - num::div64(e, total) * others);
@@ -175,7 +189,7 @@ impl Kernel for OtrSampled<'_> {
             let z = logits.at(span.start + within(label, vocab));
             let loss = (0.0 - num::div64(products, count)) as f32 + 0.0;
             let known = (given < vocab) & (z > f32::NEG_INFINITY) & scale.largest.is_finite();
-            // The entries of drawn tokens are below twice |coef|·(1 + |β|).
+            // The entries of drawn tokens, which no sweep checks, are below 2·|coef|·(1 + |β|).
             let bound = (2.0 * count * coef.abs() * (1.0 + beta.abs())) as f32;
             let fault = flag::worse(flag::finite(loss), flag::finite(bound));
             alarm = flag::worse(alarm, if known { fault } else { u32::MAX });
@@ -185,7 +199,7 @@ impl Kernel for OtrSampled<'_> {
     }
 }
 
-/// The token as a position of the row: 0 for one that is outside, which the alarm tells of.
+/// The token as a position in the row; 0 if it is outside the vocabulary, which raises the alarm elsewhere.
 #[inline(always)]
 fn within(token: u32, vocab: usize) -> usize {
     if (token as usize) < vocab { token as usize } else { 0 }

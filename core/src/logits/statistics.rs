@@ -1,27 +1,31 @@
-//! What a row of logits says of its label: log-probability, entropy, norm of the score.
+//! Statistics of a row of logits and its label: log-probability, entropy, and norm of the score.
 //!
-//! **Formula** (docs/maths/entropy.md, docs/maths/correction.md; notation of [`logits`](super)), for the label a of a row:
+//! **Formula** (`entropy.md` and `correction.md` in docs/maths; notation of [`logits`](super)), for the label
+//! a of a row:
 //!
 //! ```text
 //! logp = y_a − ln Z                        log π(a), at temperature T
 //! lse  = max z/T + ln Z                    logsumexp of z/T
 //! H    = ln Z − Σ e_v y_v / Z              entropy, ≥ 0
 //! collision  = Σ p_v² = Σ e_v² / Z²
-//! score_norm = 1 − 2 p_a + Σ p_v²          ‖∂logp/∂(z/T)‖², verl's proxy for a sequence's squared gradient norm
+//! score_norm = 1 − 2 p_a + Σ p_v²          ‖∂logp/∂(z/T)‖², verl's proxy for a squared gradient norm
 //! top  = the first v with the largest z
 //! ```
 //!
-//! `score_norm` is computed as ((Z − e_a)/Z)² + (Σ e_v² − e_a²)/Z²: near a certain token 1 − 2p + Σp² is nothing but rounding.
-//! It is right to about 2⁻⁵² absolute.
+//! verl uses `score_norm` as a proxy for the squared gradient norm of a sequence. It is computed as
+//! ((Z − e_a)/Z)² + (Σ e_v² − e_a²)/Z², because near a certain token 1 − 2p + Σp² would be nothing but
+//! rounding error. Its absolute error is about 2⁻⁵².
 //!
 //! **Shapes**: logits `[rows · vocab]`, labels and outputs `[rows]`, `state` `[3][rows]`: max z, Z and H for
-//! [`LogitsGradient`](super::LogitsGradient), which then needs one pass.
+//! [`LogitsGradient`](super::LogitsGradient), which then needs only one pass. Log-probabilities and entropies
+//! are in nats.
 //!
-//! **Special cases**: a masked row gives 0 everywhere. An entry of −∞ has probability 0; a label there, a label outside of the
-//! vocabulary, or a row without finite maximum raise the row's [alarm](crate::ragged::flag).
+//! **Special cases**: a masked row gives 0 everywhere. An entry of −∞ has probability 0. A label at such an
+//! entry, a label outside the vocabulary, or a row without a finite maximum raises the row's
+//! [alarm](crate::ragged::flag).
 //!
-//! **Accuracy**: logp, H and both sums have terms of one sign, so no digits cancel: a few units of 2⁻²⁴ of (1 + |y|) times the
-//! value (conformance measures it against the oracle in binary64).
+//! **Accuracy**: the terms of logp, H and both sums have one sign, so no digits cancel: the error is a few
+//! units of 2⁻²⁴ of (1 + |y|) times the value (conformance measures it against the oracle in binary64).
 
 use super::{LogitRows, Scale, check_temperature, floored, inverse, ln_total, weight};
 use crate::Error;
@@ -30,55 +34,59 @@ use crate::op::Kernel;
 use crate::ragged::{Cells, In, Mask, Out, Stream, flag};
 use crate::team::{Element, Lane, Team};
 
-/// Entries of `state` for a row.
+/// Number of entries of `state` per row.
 pub const STATE: usize = 3;
-/// The largest logit.
+/// Index in `state` of the largest logit.
 pub const LARGEST: usize = 0;
-/// Z.
+/// Index in `state` of Z.
 pub const TOTAL: usize = 1;
-/// H in binary64; 0 when no moments were asked for.
+/// Index in `state` of the entropy H, which is 0 if no moments were requested.
 pub const ENTROPY: usize = 2;
 
-/// What costs two more sums.
+/// The optional outputs of `logits_statistics`, which need two more sums.
 #[derive(Debug)]
 pub struct LogitsMoments<'a> {
-    /// H, `[rows]`.
+    /// Entropy H in nats, `[rows]`.
     pub entropy: Out<'a, f32>,
-    /// Σ p², `[rows]`.
+    /// Collision probability Σ p², `[rows]`.
     pub collision: Out<'a, f32>,
-    /// 1 − 2 p_a + Σ p², `[rows]`.
+    /// Squared norm of the score, 1 − 2 p_a + Σ p², `[rows]`.
     pub score_norm: Out<'a, f32>,
 }
 
 crate::launch_args!(LogitsMoments<'_> { entropy, collision, score_norm });
 
-/// The op `logits_statistics`.
+/// The op `logits_statistics`: statistics of each row of logits.
 #[derive(Debug)]
 pub struct LogitsStatistics<'a> {
     /// Logits, and which rows take part.
     pub rows: LogitRows<'a>,
     /// Label of each row, `[rows]`.
     pub labels: In<'a, u32>,
-    /// T.
+    /// Temperature T, 1e-6 to 1e6.
     pub temperature: f32,
     /// Log-probability of the label, `[rows]`.
     pub logp: Out<'a, f32>,
     /// logsumexp of z/T, `[rows]`.
     pub lse: Out<'a, f32>,
-    /// The most probable token, `[rows]`.
+    /// The most probable token, `[rows]`; the first one of a tie.
     pub top: Out<'a, u32>,
-    /// Entropy and sums of squares, if wanted.
+    /// Entropy and sums of squares, if requested.
     pub moments: Option<LogitsMoments<'a>>,
-    /// For the gradient, `[3][rows]`.
+    /// State for [`LogitsGradient`](super::LogitsGradient), `[3][rows]`: max z, Z and H.
     pub state: Out<'a, f64>,
-    /// Above [`flag::LIMIT`] where the row cannot be used, `[rows]`.
+    /// Row alarm, `[rows]`: above [`flag::LIMIT`] if the row cannot be used.
     pub row_alarm: Out<'a, u32>,
 }
 
-crate::kernel_args!(unsafe LogitsStatistics<'_> { rows, labels, temperature, logp, lse, top, moments, state, row_alarm });
+crate::kernel_args!(unsafe LogitsStatistics<'_> {
+    rows, labels, temperature, logp, lse, top, moments, state, row_alarm
+});
 
 impl LogitsStatistics<'_> {
-    /// Whether sizes and temperature are in their domain.
+    /// Checks the sizes and the temperature.
+    ///
+    /// Errors: those of [`LogitRows::check`]; [`Error::Value`] if `temperature` is outside 1e-6 to 1e6.
     pub fn check(&self) -> Result<(), Error> {
         self.rows.check()?;
         check_temperature("temperature", self.temperature)
@@ -160,7 +168,7 @@ impl Kernel for LogitsStatistics<'_> {
             let logp = y - ln_z;
             let own = f64::from(weight::<T::Arith>(y));
             let entropy = f64::from(ln_z) - num::div64(product, total);
-            // A masked row gives 0, one that cannot be used NaN.
+            // A masked row gives 0; a row that cannot be used gives NaN.
             let put = move |out: Cells<'_, f32>, value: f64| {
                 let value = if usable { value as f32 } else { f32::NAN };
                 out.put(row, if live { num::canonical(value) } else { 0.0 });

@@ -1,6 +1,7 @@
-//! GMPO: one geometric-mean ratio a sequence, its log-ratios clipped token by token.
+//! The GMPO policy loss: one geometric-mean ratio per sequence, whose log-ratios are clipped token by token.
 //!
-//! **Formula** (2507.20673; docs/maths/gates.md), d = guard(logp − logp_old), over the live tokens of sequence i:
+//! **Formula** (2507.20673; docs/maths/gates.md), with d = guard(logp − logp_old), over the L_i live tokens
+//! of sequence i:
 //!
 //! ```text
 //! c_t = sgn(A_t)·min(sgn(A_t)·d_t, sgn(A_t)·clip(d_t, −clip_log_low, clip_log_high))     0 where A_t = 0
@@ -8,29 +9,36 @@
 //! L   = Σ_i −A_i·r_i·w_i / denominator
 //! ```
 //!
-//! The other [means](Mean) are those of GMPO's ablations and of HMPO:
+//! The other [means](Mean) are from GMPO's ablations and from HMPO:
 //!
 //! ```text
-//! ClippedSum  r_i = exp(clip(Σ d_t) / (L_i + 1e-8)), the clip as above by the sign of A_i    all tokens keep their gradient, or none
-//! Product     r_i = exp(Σ c_t)                                                             no division by L_i in the gradient
-//! Harmonic    r_i = (L_i + 1e-8) / Σ exp(−c_t)          dL/dlogp_t = −A_i·r_i·w_i·exp(−c_t) / (denominator·Σ exp(−c_t))
+//! ClippedSum  r_i = exp(clip(Σ d_t) / (L_i + 1e-8)), the clip as above by the sign of A_i
+//! Product     r_i = exp(Σ c_t)
+//! Harmonic    r_i = (L_i + 1e-8) / Σ exp(−c_t)
 //! ```
 //!
-//! **Gradient**: dL/dlogp_t = −A_i·r_i·w_i / (denominator·(L_i + 1e-8)) where c_t = d_t (A_t > 0: d ≤ `clip_log_high`; A_t < 0:
-//! d ≥ −`clip_log_low`), else 0. A, w and logp_old are constants.
+//! With `ClippedSum`, either all tokens of a sequence keep their gradient or none does. With `Product`, the
+//! gradient is not divided by L_i. With `Harmonic`, dL/dlogp_t = −A_i·r_i·w_i·exp(−c_t) / (denominator·Σ
+//! exp(−c_t)).
+//!
+//! **Gradient**: dL/dlogp_t = −A_i·r_i·w_i / (denominator·(L_i + 1e-8)) where c_t = d_t (A_t > 0:
+//! d ≤ `clip_log_high`; A_t < 0: d ≥ −`clip_log_low`), else 0. A, w and logp_old are constants.
 //!
 //! **Shapes**: per token `[N]`, per sequence `[S]`; `row_sums` and `row_maxima` as in [`policy_loss`](super).
 //!
-//! **Special cases**: a token at a bound keeps its gradient. A_t = 0: c_t = 0 and no gradient. A sequence without live tokens
-//! has loss 0, and still counts where the denominator counts all rows. Outside the guard the gradient is the guard's.
+//! **Special cases**: a token at a bound keeps its gradient. A_t = 0 gives c_t = 0 and no gradient. A
+//! sequence without live tokens has loss 0, but is still counted if the denominator counts all rows. Outside
+//! the guard's bound, the [guard](Guard) decides the gradient.
 //!
-//! **Variants** (docs/maths/disagreements.md, row 23): bounds are of the *logarithm*: verl takes `clip_ratio_low` and `clip_ratio_high` as they are,
-//! the paper's band (e^−0.4, e^0.4) is 0.4 and 0.4; who means bounds of the ratio takes [`bounds_of_ratio`]. verl divides by
-//! *all* rows whatever aggregation is set: the denominator is S.
+//! **Variants** (docs/maths/disagreements.md, row 23): the bounds apply to the *logarithm*. verl uses
+//! `clip_ratio_low` and `clip_ratio_high` as such bounds; the paper's band (e^−0.4, e^0.4) is 0.4 and 0.4. To
+//! convert bounds on the ratio, use [`bounds_of_ratio`]. verl divides by *all* rows whatever aggregation is
+//! set: the denominator is S.
 //!
-//! **Statistics**: those of [`sum`] with ratios of tokens; the gate's weight is 1 for a token that keeps its gradient, else 0.
-//! `CLIP_HIGH` and `CLIP_LOW` count, as verl does, every token outside the band, on either side, in sequences with A_i > 0 and
-//! A_i < 0. The policy term of a token is that of its sequence.
+//! **Statistics**: those of [`sum`], with ratios of tokens. The gate's weight is 1 for a token that keeps its
+//! gradient, else 0. As in verl, `CLIP_HIGH` and `CLIP_LOW` count every token outside the band, on either
+//! side, in sequences with A_i > 0 and A_i < 0 respectively. The policy term of a token is that of its
+//! sequence.
 
 use super::{MetricsOut, sum};
 use crate::Error;
@@ -45,14 +53,14 @@ use crate::team::{Element, Lane, Team};
 /// Added to a length and to a weight before its logarithm, as verl does.
 const EPS: f64 = 1e-8;
 
-/// What a sequence's ratio is of those of its tokens.
+/// How a sequence's ratio is formed from the ratios of its tokens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
 pub enum Mean {
     /// The geometric mean of clipped ratios.
     #[default]
     Geometric,
-    /// The geometric mean of ratios, where the sum of their logarithms is clipped (`gmpo_seqclip`).
+    /// The geometric mean of ratios, with the sum of their logarithms clipped (`gmpo_seqclip`).
     ClippedSum,
     /// The product of clipped ratios (`gmpo_without_norm`).
     Product,
@@ -69,7 +77,7 @@ crate::launch_args!(
     }
 );
 
-/// The op `policy_loss_gmpo`.
+/// The op `policy_loss_gmpo`: a gradient coefficient per token, and optional losses and metrics.
 #[derive(Debug)]
 pub struct PolicyLossGmpo<'a> {
     /// Offsets of sequences, `[S+1]`.
@@ -88,32 +96,39 @@ pub struct PolicyLossGmpo<'a> {
     pub weights: Option<In<'a, f32>>,
     /// Guard of the token log-ratio.
     pub guard: Guard,
-    /// What is made of the tokens' ratios.
+    /// How a sequence's ratio is formed.
     pub mean: Mean,
-    /// How far a log-ratio, or the sum, may fall, at least 0.
+    /// How far a log-ratio, or the sum for [`Mean::ClippedSum`], may fall below 0, in nats; at least 0.
     pub clip_log_low: f32,
-    /// How far it may rise, at least 0.
+    /// How far it may rise above 0, in nats; at least 0.
     pub clip_log_high: f32,
-    /// What the sum over sequences is divided by; 0 gives 0.
+    /// Divisor of the sum over sequences; 0 gives a loss of 0.
     pub denominator: f64,
-    /// The same from memory: the sum of these partial counts, as in [`WeightFrom`](crate::aggregate::WeightFrom::denominator).
+    /// The denominator from memory, in place of `denominator`: the sum of these partial counts, as in
+    /// [`WeightFrom`](crate::aggregate::WeightFrom::denominator).
     pub denominator_from: Option<In<'a, u64>>,
-    /// dL/dlogp, `[N]`.
+    /// Gradient dL/dlogp, `[N]`.
     pub coef: Out<'a, f32>,
-    /// Each sequence's share of the loss, `[S]`, if wanted.
+    /// Each sequence's share of the loss, `[S]`, if requested.
     pub row_loss: Option<Out<'a, f64>>,
-    /// Live tokens, `[S]`.
+    /// Number of live tokens, `[S]`.
     pub row_tokens: Out<'a, u32>,
-    /// Above [`flag::LIMIT`] where a live input or result is bad, `[S]`.
+    /// Row alarm, `[S]`: above [`flag::LIMIT`] if a live input or a result is invalid.
     pub row_alarm: Out<'a, u32>,
-    /// Metrics, if wanted.
+    /// Metrics, if requested.
     pub metrics: Option<MetricsOut<'a>>,
 }
 
-crate::kernel_args!(unsafe PolicyLossGmpo<'_> { cu_seqlens, loss_mask, logp, logp_old, advantage, advantage_per_token, weights, guard, mean, clip_log_low, clip_log_high, denominator, denominator_from, coef, row_loss, row_tokens, row_alarm, metrics });
+crate::kernel_args!(unsafe PolicyLossGmpo<'_> {
+    cu_seqlens, loss_mask, logp, logp_old, advantage, advantage_per_token, weights, guard, mean, clip_log_low,
+    clip_log_high, denominator, denominator_from, coef, row_loss, row_tokens, row_alarm, metrics
+});
 
 impl PolicyLossGmpo<'_> {
-    /// Whether the scalar parameters are in their domain.
+    /// Checks the scalar parameters.
+    ///
+    /// Errors: [`Error::Value`] for clip bounds or a denominator that are negative or not finite, or a guard
+    /// whose bound is not positive; with `denominator_from`, the errors of the check of its partial counts.
     pub fn check(&self) -> Result<(), Error> {
         check_bounds(self.clip_log_low, self.clip_log_high)?;
         self.guard.check()?;
@@ -168,7 +183,8 @@ impl PolicyLossGmpo<'_> {
             sum
         };
         let sum_kept = !of_sum | (bounded == sum);
-        // What the gradient of a token is divided by, and the exponent of the ratio; one exponential for it and the weight.
+        // The divisor of a token's gradient, and the exponent of the ratio; ratio and weight share one
+        // exponential.
         let (divisor, of_ratio) = match self.mean {
             Mean::Geometric => (length, num::div64(sum, length)),
             Mean::ClippedSum => (length, num::div64(bounded, length)),
@@ -224,14 +240,18 @@ impl PolicyLossGmpo<'_> {
     }
 }
 
-/// Whether bounds of a log-ratio are in their domain.
+/// Checks the clip bounds of a log-ratio.
+///
+/// Errors: [`Error::Value`] if either is negative or not finite.
 pub fn check_bounds(low: f32, high: f32) -> Result<(), Error> {
     let ok = |bound: f32| bound >= 0.0 && bound.is_finite();
     check_scalar("clip_log_low", low, ok(low), "a finite number of at least 0")?;
     check_scalar("clip_log_high", high, ok(high), "a finite number of at least 0")
 }
 
-/// The bounds of the logarithm that are bounds 1 − `low` and 1 + `high` of the ratio: −ln(1 − low) and ln(1 + high).
+/// Converts a clip range of the ratio to bounds of its logarithm: −ln(1 − low) and ln(1 + high).
+///
+/// The clip range of the ratio is from 1 − `low` to 1 + `high`.
 ///
 /// ```
 /// use lockstep_core::{num::Soft, policy_loss::gmpo::bounds_of_ratio};
@@ -247,7 +267,11 @@ impl Kernel for PolicyLossGmpo<'_> {
     fn check_bounds(&self) -> Result<(), Error> {
         let (tokens, sequences) = self.cu_seqlens.sizes();
         let advantages = if self.advantage_per_token { tokens } else { sequences };
-        crate::lengths!(self; tokens => loss_mask, logp, logp_old, weights, coef; advantages => advantage; sequences => row_loss, row_tokens, row_alarm);
+        crate::lengths!(self;
+            tokens => loss_mask, logp, logp_old, weights, coef;
+            advantages => advantage;
+            sequences => row_loss, row_tokens, row_alarm
+        );
         if let Some(metrics) = &self.metrics {
             crate::lengths!(metrics; sum::SUMS * sequences => row_sums; 2 * sequences => row_maxima);
         }
@@ -267,7 +291,7 @@ impl Kernel for PolicyLossGmpo<'_> {
         usize::from(self.metrics.is_some())
     }
 
-    /// Loops of a CPU that ask of no token whether the mean is harmonic, where it is not.
+    /// On a CPU, loops without a per-token test for the harmonic mean, unless the mean is harmonic.
     #[inline(always)]
     fn row<T: Team>(&self, team: &T, row: usize) {
         match (self.variant(), self.mean) {
@@ -294,11 +318,11 @@ const LOG_WEIGHT: usize = 2;
 const OUTSIDE: usize = 3;
 const FIRST_METRIC: usize = 4;
 
-/// The first sweep: what a sequence's ratio, advantage and weight are made of.
+/// The first sweep: the sums for a sequence's ratio, advantage and weight.
 #[derive(Clone, Copy)]
 struct Token<const ANY: bool> {
     guard: Guard,
-    /// Ratios are summed by their inverses, where `ANY` mean may be meant.
+    /// Whether to sum inverse ratios; read only if `ANY`, that is, if the mean may be harmonic.
     inverse: bool,
     low: f32,
     high: f32,
@@ -306,7 +330,7 @@ struct Token<const ANY: bool> {
     band: [f32; 2],
 }
 
-/// A log-ratio between the bounds that can hold for this sign of the advantage.
+/// A log-ratio clipped to the bounds that can be active for this sign of the advantage.
 #[inline(always)]
 fn clipped(d: f32, advantage: f32, low: f32, high: f32) -> f32 {
     let floor = if advantage < 0.0 && d < low { low } else { d };
@@ -362,7 +386,7 @@ impl<const ANY: bool> Element<4, 0, 11, 2> for Token<ANY> {
     }
 }
 
-/// The second sweep: the sequence's value for each token that keeps its gradient.
+/// The second sweep: writes the sequence's value for each token that keeps its gradient.
 struct Kept<const ANY: bool> {
     guard: Guard,
     inverse: bool,
@@ -379,7 +403,7 @@ impl<const ANY: bool> Element<3, 1, 0, 0> for Kept<ANY> {
         let kept = (clipped(d, advantage, self.low, self.high) == d) & (advantage != 0.0);
         let value = if ANY && self.inverse { self.value * num::exp::<A>(-d) } else { self.value };
         let coef = if kept { self.guard.gradient(value, inside) } else { 0.0 };
-        // A NaN comes with an alarm, or nobody makes it the canonical one.
+        // A NaN must raise the alarm; otherwise the sweep does not make it the canonical NaN.
         Lane { out: [coef + 0.0], sum: [], max: [], alarm: flag::finite(coef) }
     }
 }

@@ -1,21 +1,23 @@
 //! The fused policy loss: ratio → gate → weight → aggregation, with dL/dlogp in closed form.
 //!
-//! **Formula** (docs/maths/conventions.md, docs/maths/aggregation.md, docs/maths/gates.md): with r = exp(guard(logp − logp_old)) (or the sequence's, see
-//! [`Level`]), l = w·gate(r, A) + kl_coef·kl and the
-//! aggregation weight W of the sequence,
+//! **Formula** (`conventions.md`, `aggregation.md` and `gates.md` in docs/maths), with the ratio
+//! r = exp(guard(logp − logp_old)) (or the ratio of another [`Level`]), the token loss
+//! l = w·gate(r, A) + kl_coef·kl, and the aggregation weight W of the sequence:
 //!
 //! ```text
 //! L = Σ W·l          coef[t] = dL/dlogp[t] = W·(w·dgate/dlogp + kl_coef·dkl/dlogp)
 //! ```
 //!
-//! A and w are constants; no gradient flows through them, through W, or through `logp_old` and `logp_ref`. w multiplies
-//! *after* clipping (verl, TRL, AReaL and slime agree).
+//! A and w are constants: no gradient flows through them, through W, or through `logp_old` and `logp_ref`. w
+//! multiplies *after* clipping (verl, TRL, AReaL and slime agree).
 //!
-//! **Shapes**: per token `[N]`, per sequence `[S]`; `row_sums` `[SUMS][S]`, `row_maxima` `[2][S]`. Each token is read once
-//! and its coefficient written once; loss per token and metrics are optional.
+//! **Shapes**: per token `[N]`, per sequence `[S]`; `row_sums` `[SUMS][S]`, `row_maxima` `[2][S]`.
+//! Log-probabilities are in nats. Each token is read once and its coefficient written once; token losses and
+//! metrics are optional.
 //!
-//! **Special cases**: masked tokens have coef 0 and enter nothing. A = 0 gives 0 exactly. Outside the guard the gradient is
-//! the guard's. Bad inputs of live tokens raise the row's [alarm](crate::ragged::flag); nothing else is promised of that row.
+//! **Special cases**: masked tokens have a coefficient of 0 and enter no sum. A = 0 gives exactly 0 for the
+//! policy term. Outside the guard's bound, the [guard](Guard) decides the gradient. Invalid inputs of live
+//! tokens raise the row's [alarm](crate::ragged::flag); the other outputs of that row are then unspecified.
 
 pub mod gmpo;
 pub mod sequence_weight;
@@ -43,9 +45,9 @@ use variants::SECOND;
 pub struct KlTerm<'a> {
     /// Log-probabilities of the reference, `[N]`.
     pub logp_ref: In<'a, f32>,
-    /// Estimator and guards.
+    /// Estimator of the KL and its guards.
     pub kl: Kl,
-    /// β; the term is β·kl.
+    /// Coefficient β (kl_coef); the term is β·kl.
     pub coef: f32,
     /// Whether the term is multiplied by the token's weight w, as the policy term is.
     pub weighted: bool,
@@ -53,31 +55,31 @@ pub struct KlTerm<'a> {
 
 crate::launch_args!(KlTerm<'_> { logp_ref, kl, coef, weighted });
 
-/// Where losses go.
+/// The loss outputs of a policy loss.
 #[derive(Debug)]
 pub struct LossOut<'a> {
-    /// l per token, without W, `[N]`.
+    /// Loss l of each token, without W, `[N]`.
     pub token_loss: Option<Out<'a, f32>>,
-    /// W·Σ l, `[S]`.
+    /// Loss W·Σ l of each sequence, `[S]`.
     pub row_loss: Out<'a, f64>,
 }
 
 crate::launch_args!(LossOut<'_> { token_loss, row_loss });
 
-/// Where metrics go.
+/// The metric outputs of a policy loss.
 #[derive(Debug)]
 pub struct MetricsOut<'a> {
-    /// `[SUMS][S]`, see [`sum`]; entry [`sum::LOSS`] is written to `row_loss` instead.
+    /// Statistics of each sequence, `[SUMS][S]`; see [`sum`].
     pub row_sums: Out<'a, f64>,
     /// max r and max −r, `[2][S]`.
     pub row_maxima: Out<'a, f32>,
-    /// Band of [`sum::IN_BAND`], as ratios.
+    /// Lower and upper bound of the ratios counted by [`sum::IN_BAND`].
     pub band: [f32; 2],
 }
 
 crate::launch_args!(MetricsOut<'_> { row_sums, row_maxima, band });
 
-/// The ops `policy_loss_*`, one per gate.
+/// The ops `policy_loss_*`, one per gate: a gradient coefficient per token, and optional losses and metrics.
 #[derive(Debug)]
 pub struct PolicyLoss<'a, G> {
     /// Offsets of sequences, `[S+1]`.
@@ -86,9 +88,10 @@ pub struct PolicyLoss<'a, G> {
     pub loss_mask: Mask<'a>,
     /// Log-probabilities of the current policy, `[N]`; the only differentiable input.
     pub logp: In<'a, f32>,
-    /// Log-probabilities of the proximal policy, `[N]`; at [`Level::Given`] the log-ratios themselves.
+    /// Log-probabilities of the proximal policy, `[N]`; at [`Level::Given`], the log-ratios themselves.
     pub logp_old: In<'a, f32>,
-    /// Log-probabilities of the second policy that some gates read, `[N]`; absent = `logp_old`.
+    /// Log-probabilities of the second policy, or another array that the gate reads in their place, `[N]`;
+    /// absent = `logp_old`.
     pub logp_second: Option<In<'a, f32>>,
     /// Advantage, `[S]` or `[N]`.
     pub advantage: In<'a, f32>,
@@ -96,7 +99,7 @@ pub struct PolicyLoss<'a, G> {
     pub advantage_per_token: bool,
     /// Rollout-correction weights, `[N]`; absent = 1.
     pub weights: Option<In<'a, f32>>,
-    /// Over what the ratio is taken.
+    /// The level at which the ratio is taken.
     pub level: Level,
     /// Guard of the token log-ratio.
     pub guard: Guard,
@@ -104,23 +107,26 @@ pub struct PolicyLoss<'a, G> {
     pub gate: G,
     /// KL to a reference, if any.
     pub kl: Option<KlTerm<'a>>,
-    /// Aggregation.
+    /// Aggregation weight W of a sequence.
     pub weight: Weight,
-    /// Numbers of the aggregation that stand in memory.
+    /// Numbers of the aggregation that are read from memory.
     pub weight_from: WeightFrom<'a>,
-    /// dL/dlogp, `[N]`.
+    /// Gradient dL/dlogp, `[N]`.
     pub coef: Out<'a, f32>,
-    /// Losses, if wanted.
+    /// Losses, if requested.
     pub loss: Option<LossOut<'a>>,
-    /// Live tokens, `[S]`.
+    /// Number of live tokens, `[S]`.
     pub row_tokens: Out<'a, u32>,
-    /// Above [`flag::LIMIT`] where a live input or result is bad, `[S]`.
+    /// Row alarm, `[S]`: above [`flag::LIMIT`] if a live input or a result is invalid.
     pub row_alarm: Out<'a, u32>,
-    /// Metrics, if wanted; they need the losses.
+    /// Metrics, if requested; they require the losses.
     pub metrics: Option<MetricsOut<'a>>,
 }
 
-crate::kernel_args!(unsafe impl[G: Gate] PolicyLoss<'_, G> { cu_seqlens, loss_mask, logp, logp_old, logp_second, advantage, advantage_per_token, weights, level, guard, gate, kl, weight, weight_from, coef, loss, row_tokens, row_alarm, metrics });
+crate::kernel_args!(unsafe impl[G: Gate] PolicyLoss<'_, G> {
+    cu_seqlens, loss_mask, logp, logp_old, logp_second, advantage, advantage_per_token, weights, level, guard,
+    gate, kl, weight, weight_from, coef, loss, row_tokens, row_alarm, metrics
+});
 
 impl<G: Gate> PolicyLoss<'_, G> {
     #[inline(always)]
@@ -179,7 +185,7 @@ impl<G: Gate> PolicyLoss<'_, G> {
             self.row_tokens.put(row, tokens as u32);
             let mut alarm = swept.alarm;
             if HOT != token::GENERAL && K > 0 && tokens > 0 {
-                // A sum of finite binary32 numbers is finite in binary64.
+                // A binary64 sum of finite binary32 numbers is finite.
                 let lost = if swept.sums[0].is_finite() { 0 } else { u32::MAX };
                 alarm = flag::worse(alarm, flag::worse(flag::finite(own), lost));
             }
@@ -199,7 +205,7 @@ impl<G: Gate> PolicyLoss<'_, G> {
         }
     }
 
-    /// The log-ratio that all tokens of a sequence share, if the ratio is one of sequences.
+    /// The log-ratio that all tokens of a sequence share, at sequence level.
     #[inline(always)]
     fn sequence<T: Team>(&self, team: &T, span: Span, tokens: u64) -> Option<Sequence> {
         let Level::Sequence { log_max } = self.level else { return None };
@@ -209,14 +215,15 @@ impl<G: Gate> PolicyLoss<'_, G> {
         Some(Sequence::of(swept.sums[0], tokens, log_max))
     }
 
-    /// Whether all tokens of a row have one coefficient and one loss.
+    /// Whether all tokens of a row have the same coefficient and loss.
     #[inline(always)]
     fn alike(&self) -> bool {
         let own = G::SCORE || G::SECOND || G::READS_OLD || self.kl.is_some() || self.metrics.is_some();
         matches!(self.level, Level::Sequence { .. }) && self.plain() && !own
     }
 
-    /// A row whose tokens are [`alike`](Self::alike): the bits of the sweep for any row, without a ratio and a gate for every token.
+    /// Runs a row whose tokens are [`alike`](Self::alike). The results have the same bits as the general
+    /// sweep's, but ratio and gate are computed once per row.
     #[inline(always)]
     fn alike_row<T: Team>(&self, team: &T, row: usize) {
         let Level::Sequence { log_max } = self.level else { return };
@@ -247,13 +254,18 @@ impl<G: Gate> PolicyLoss<'_, G> {
         }
     }
 
-    /// No weights, and one advantage for a row.
+    /// Whether there are no weights, and one advantage per row.
     #[inline(always)]
     fn plain(&self) -> bool {
         self.weights.is_none() && !self.advantage_per_token
     }
 
-    /// Whether the scalar parameters are in their domain.
+    /// Checks the scalar parameters and their combination.
+    ///
+    /// Errors: those of the checks of gate, level, guard, aggregation and KL; [`Error::Value`] if the KL
+    /// coefficient is not finite; [`Error::Combination`] for KL clamps that the fused loss does not have,
+    /// [`Level::Given`] with a gate that reads `logp_old`, a `logp_second` that the gate does not read, or
+    /// metrics without losses.
     pub fn check(&self) -> Result<(), Error> {
         self.gate.check()?;
         self.level.check()?;
@@ -296,7 +308,11 @@ impl<G: Gate> Kernel for PolicyLoss<'_, G> {
     fn check_bounds(&self) -> Result<(), Error> {
         let (tokens, sequences) = self.cu_seqlens.sizes();
         let advantages = if self.advantage_per_token { tokens } else { sequences };
-        crate::lengths!(self; tokens => loss_mask, logp, logp_old, logp_second, weights, coef; advantages => advantage; sequences => row_tokens, row_alarm);
+        crate::lengths!(self;
+            tokens => loss_mask, logp, logp_old, logp_second, weights, coef;
+            advantages => advantage;
+            sequences => row_tokens, row_alarm
+        );
         if let Some(kl) = &self.kl {
             crate::lengths!(kl; tokens => logp_ref);
         }

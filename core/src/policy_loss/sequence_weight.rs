@@ -1,24 +1,28 @@
-//! Weights per token that depend on how far a whole sequence has moved.
+//! Token weights that depend on how far the whole sequence has moved off-policy.
 //!
-//! **Formula** (docs/maths/gates.md), d = logp − logp_behave, over the live tokens of a sequence with advantage A; u are weights that a
-//! caller brings (1 without):
+//! **Formula** (docs/maths/gates.md), with d = logp − logp_behave, over the live tokens of a sequence with
+//! advantage A, and u the caller's token weights (1 if absent). The weight of every live token is, by rule:
 //!
-//! | rule | weight of every live token | source |
-//! |---|---|---|
-//! | [`Vespo`](SequenceRule::Vespo) | φ = exp(λ + k·ln W − λ·W); ln W = clip(Σ clip(d, ±20) + Σ clip(ln u, ln 1e-8, 20), ln 1e-8, 20); (k, λ) by A ≥ 0 | VESPO as TRL has it; bounds recalled |
-//! | [`Topr`](SequenceRule::Topr) | u, for A < 0 times min(exp(Σ d), 1) | 2503.14286, TOPR (recalled) |
-//! | [`OffPolicyMask`](SequenceRule::OffPolicyMask) | u, or 0 where A < 0 and mean(−d) > delta | DeepSeek-V3.2; TRL, slime |
+//! * [`Vespo`](SequenceRule::Vespo): φ = exp(λ + k·ln W − λ·W) with
+//!   ln W = clip(Σ clip(d, ±20) + Σ clip(ln u, ln 1e-8, 20), ln 1e-8, 20) and (k, λ) chosen by A ≥ 0.
+//!   Source: VESPO as in TRL; bounds recalled.
+//! * [`Topr`](SequenceRule::Topr): u, times min(exp(Σ d), 1) if A < 0. Source: TOPR, 2503.14286 (recalled).
+//! * [`OffPolicyMask`](SequenceRule::OffPolicyMask): u, or 0 if A < 0 and mean(−d) > delta. Source:
+//!   DeepSeek-V3.2; TRL, slime.
 //!
-//! Multiplied into a REINFORCE gate, the first two are the whole loss l = −φ·A·logp; the mask goes with any gate.
+//! With a REINFORCE gate, the first two give the whole loss l = −φ·A·logp; the mask can be combined with any
+//! gate.
 //!
-//! **Shapes**: per token `[N]`; `advantage` `[S]`.
+//! **Shapes**: `logp`, `logp_behave`, `weights`, `out` `[N]`; `advantage` `[S]`.
 //!
 //! **Gradient**: none; weights are constants.
 //!
-//! **Special cases**: masked tokens write 0. φ that is not finite is 0. A sequence without live tokens writes nothing else.
+//! **Special cases**: masked tokens write 0, so a sequence without live tokens writes only zeros. A φ that is
+//! not finite becomes 0.
 //!
-//! **Variants**: TRL measures the mask against the log-probabilities of the sampler where it has them, slime against `logp_old`:
-//! whichever is passed. VESPO swallows u, it is not multiplied again.
+//! **Variants**: for the mask, TRL takes `logp_behave` from the sampler if it has its log-probabilities,
+//! slime takes `logp_old`; the op uses whichever is passed. VESPO includes u in φ and does not multiply by it
+//! again.
 
 use crate::Error;
 use crate::gate::check_scalar;
@@ -27,25 +31,25 @@ use crate::op::{Arg, Decoder, Encoder, Kernel};
 use crate::ragged::{In, Mask, Offsets, Out, Stream, flag};
 use crate::team::{Element, Lane, Team};
 
-/// Which weight.
+/// The rule for the weight of a sequence's tokens; the formulas are in the [module](self).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum SequenceRule {
     /// VESPO's gamma weight.
     Vespo {
-        /// k where A ≥ 0 (2).
+        /// k where A ≥ 0; TRL uses 2.
         k_pos: f32,
-        /// λ where A ≥ 0 (3).
+        /// λ where A ≥ 0; TRL uses 3.
         lambda_pos: f32,
-        /// k where A < 0 (3).
+        /// k where A < 0; TRL uses 3.
         k_neg: f32,
-        /// λ where A < 0 (2).
+        /// λ where A < 0; TRL uses 2.
         lambda_neg: f32,
     },
-    /// TOPR: full weight for A ≥ 0, the sequence's ratio truncated at 1 for A < 0.
+    /// TOPR: full weight for A ≥ 0, and the sequence's ratio truncated at 1 for A < 0.
     Topr,
-    /// Sequences with A < 0 that the policy has left are dropped.
+    /// Drops sequences with A < 0 from which the policy has moved away.
     OffPolicyMask {
-        /// Largest mean of logp_behave − logp.
+        /// Largest mean of logp_behave − logp, in nats, of a sequence that is kept.
         delta: f32,
     },
 }
@@ -55,7 +59,9 @@ impl SequenceRule {
     pub const VESPO: SequenceRule =
         SequenceRule::Vespo { k_pos: 2.0, lambda_pos: 3.0, k_neg: 3.0, lambda_neg: 2.0 };
 
-    /// Whether the numbers are in their domain.
+    /// Checks the parameters.
+    ///
+    /// Errors: [`Error::Value`] if a k or λ is negative or not finite, or `delta` is not finite.
     pub fn check(&self) -> Result<(), Error> {
         match *self {
             SequenceRule::Vespo { k_pos, lambda_pos, k_neg, lambda_neg } => {
@@ -111,12 +117,12 @@ impl Arg for SequenceRule {
     }
 }
 
-/// VESPO's bound of a token's and of the sequence's log-ratio.
+/// VESPO's bound on the log-ratios of tokens and of the sequence.
 const LOG_MAX: f32 = 20.0;
-/// VESPO's lower bound of ln u and ln W, ln 1e-8.
+/// VESPO's lower bound on ln u and ln W, ln 1e-8.
 const LOG_MIN: f32 = f32::from_bits(0xc193_5d8e); // -18.4206810
 
-/// The op `sequence_weight`.
+/// The op `sequence_weight`: one weight per token.
 #[derive(Debug)]
 pub struct SequenceWeight<'a> {
     /// Offsets of sequences, `[S+1]`.
@@ -125,28 +131,33 @@ pub struct SequenceWeight<'a> {
     pub loss_mask: Mask<'a>,
     /// Log-probabilities of the current policy, `[N]`.
     pub logp: In<'a, f32>,
-    /// Log-probabilities of the policy that it is measured against, `[N]`.
+    /// Log-probabilities of the policy that the current one is compared with, `[N]`.
     pub logp_behave: In<'a, f32>,
     /// Advantage, `[S]`.
     pub advantage: In<'a, f32>,
-    /// Weights that the caller brings, `[N]`.
+    /// The caller's weights u, `[N]`; absent = 1.
     pub weights: Option<In<'a, f32>>,
-    /// Which weight.
+    /// The rule for the weight.
     pub rule: SequenceRule,
-    /// `[N]`.
+    /// Resulting weights, `[N]`.
     pub out: Out<'a, f32>,
-    /// Above [`flag::LIMIT`] where a live input is bad, `[S]`.
+    /// Row alarm, `[S]`: above [`flag::LIMIT`] if a live input is invalid.
     pub row_alarm: Out<'a, u32>,
 }
 
-crate::kernel_args!(unsafe SequenceWeight<'_> { cu_seqlens, loss_mask, logp, logp_behave, advantage, weights, rule, out, row_alarm });
+crate::kernel_args!(unsafe SequenceWeight<'_> {
+    cu_seqlens, loss_mask, logp, logp_behave, advantage, weights, rule, out, row_alarm
+});
 
 impl Kernel for SequenceWeight<'_> {
     const NAME: &'static str = "sequence_weight";
 
     fn check_bounds(&self) -> Result<(), Error> {
         let (tokens, sequences) = self.cu_seqlens.sizes();
-        crate::lengths!(self; tokens => loss_mask, logp, logp_behave, weights, out; sequences => advantage, row_alarm);
+        crate::lengths!(self;
+            tokens => loss_mask, logp, logp_behave, weights, out;
+            sequences => advantage, row_alarm
+        );
         Ok(())
     }
 
@@ -198,7 +209,7 @@ impl Kernel for SequenceWeight<'_> {
     }
 }
 
-/// x between two bounds.
+/// x clamped to between two bounds.
 #[inline(always)]
 fn clip(x: f32, low: f32, high: f32) -> f32 {
     let raised = if x < low { low } else { x };
@@ -208,7 +219,7 @@ fn clip(x: f32, low: f32, high: f32) -> f32 {
 /// Sums of clipped log-ratios and log-weights.
 struct Moved {
     bound: f32,
-    /// Weights become part of the sequence's ratio.
+    /// Whether the weights become part of the sequence's ratio.
     swallow: bool,
 }
 
@@ -223,7 +234,7 @@ impl Element<3, 0, 2, 0> for Moved {
     }
 }
 
-/// The sequence's weight, times the token's own if it is kept.
+/// The sequence's weight, times the token's own if `keep`.
 struct Scaled {
     own: f32,
     keep: bool,
@@ -233,7 +244,7 @@ impl Element<1, 1, 0, 0> for Scaled {
     #[inline(always)]
     fn element<A: Arith>(&self, _staged: [f32; 2], input: impl Fn(usize) -> f32) -> Lane<1, 0, 0> {
         let weight = if self.keep { self.own * input(0) } else { self.own };
-        // A NaN comes with an alarm, or nobody makes it the canonical one.
+        // A NaN must raise the alarm; otherwise the sweep does not make it the canonical NaN.
         Lane { out: [weight], sum: [], max: [], alarm: flag::finite(weight) }
     }
 }

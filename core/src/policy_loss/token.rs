@@ -1,4 +1,4 @@
-//! One token of a policy loss.
+//! The computation for one token of a policy loss.
 
 use super::{SECOND, sum};
 use crate::gate::{self, Gate, Gated, Sample};
@@ -8,46 +8,50 @@ use crate::ragged::flag;
 use crate::ratio::Guard;
 use crate::team::{Element, Lane};
 
-/// Coefficients only.
+/// Outputs: coefficients only.
 pub(super) const COEF: u8 = 0;
 /// Coefficients and losses.
 pub(super) const LOSS: u8 = 1;
 /// Coefficients, losses and metrics.
 pub(super) const METRICS: u8 = 2;
 
-/// Any row.
+/// Rows: any.
 pub(super) const GENERAL: u8 = 0;
-/// What most calls are (never with [`METRICS`]): ratios of tokens, no weights, one advantage; the guard is a narrow clamp.
+/// The most common call (never with [`METRICS`]): ratios of tokens, no weights, one advantage per row, and a
+/// guard that is a narrow clamp.
 pub(super) const NARROW: u8 = 1;
-/// The same without a guard.
+/// The same as [`NARROW`], without a guard.
 pub(super) const OPEN: u8 = 2;
 
-/// No KL term.
+/// KL term: none.
 pub(super) const NONE: u8 = 0;
-/// Whichever estimator the term has. Chosen inside of the loop, it costs every token all of them (measured: 3.9 ns a token).
+/// Any estimator, chosen inside the loop, where every token then pays for all of them (measured: 3.9 ns per
+/// token).
 pub(super) const ANY: u8 = 1;
-/// One without an exponential.
+/// An estimator without an exponential.
 pub(super) const LINEAR: u8 = 2;
-/// k3.
+/// The estimator k3.
 pub(super) const K3: u8 = 3;
 
-/// What is constant over a row. KL: [`NONE`], [`ANY`], [`LINEAR`] or [`K3`]. HOT: [`GENERAL`], [`NARROW`] or [`OPEN`]. WANT: [`COEF`],
-/// [`LOSS`] or [`METRICS`].
+/// The computation for one token; the fields are constant over a row.
+///
+/// KL is [`NONE`], [`ANY`], [`LINEAR`] or [`K3`]; HOT is [`GENERAL`], [`NARROW`] or [`OPEN`]; WANT is
+/// [`COEF`], [`LOSS`] or [`METRICS`].
 #[derive(Clone, Copy)]
 pub(super) struct Token<G, const KL: u8, const HOT: u8, const WANT: u8> {
     pub(super) gate: G,
-    /// The ratio of the row, if it has one.
+    /// The log-ratio of the row, at sequence level.
     pub(super) sequence: Option<Sequence>,
-    /// Input 1 is the log-ratio.
+    /// Whether input 1 is the log-ratio.
     pub(super) given: bool,
     pub(super) guard: Guard,
     pub(super) kl: Kl,
     pub(super) kl_coef: f32,
-    /// The KL term is multiplied by the token's weight.
+    /// Whether the KL term is multiplied by the token's weight.
     pub(super) kl_weighted: bool,
-    /// W of the row.
+    /// Aggregation weight W of the row.
     pub(super) weight: f32,
-    /// Advantage of the row, if it has one.
+    /// Advantage of the row, unless there is one per token.
     pub(super) advantage: f32,
     pub(super) band: [f32; 2],
 }
@@ -60,7 +64,7 @@ pub(super) struct Sequence {
 }
 
 impl Sequence {
-    /// From the sum of the log-ratios of `tokens` live tokens.
+    /// Computes it from the sum of the log-ratios of `tokens` live tokens.
     #[inline(always)]
     pub(super) fn of(sum: f64, tokens: u64, log_max: f32) -> Self {
         let mean = num::div64(sum, if tokens > 1 { tokens as f64 } else { 1.0 }) as f32;
@@ -69,7 +73,7 @@ impl Sequence {
     }
 }
 
-/// Sums log-ratios. CHECKED: with the alarms of the log-probabilities, where no sweep that reads them follows.
+/// Sums log-ratios. CHECKED adds the alarms of the log-probabilities, for when no later sweep reads them.
 pub(super) struct LogRatio<const CHECKED: bool>;
 
 impl<const CHECKED: bool> Element<2, 0, 1, 0> for LogRatio<CHECKED> {
@@ -80,8 +84,11 @@ impl<const CHECKED: bool> Element<2, 0, 1, 0> for LogRatio<CHECKED> {
     }
 }
 
-/// Every token of a row is the same: a ratio of sequences, one advantage, nothing else of a token's own. The alarm is the row's: a
-/// constant one keeps LLVM from vectors. So a NaN is the canonical one already.
+/// A row whose tokens all have the same results: a ratio per sequence, one advantage, and no other per-token
+/// input.
+///
+/// The caller raises the row's alarm, because a constant alarm here keeps LLVM from vectorising. A NaN must
+/// therefore be canonical already.
 #[derive(Clone, Copy)]
 pub(super) struct Alike {
     pub(super) coef: f32,
@@ -95,7 +102,7 @@ impl Element<1, 2, 1, 0> for Alike {
     }
 }
 
-/// What is computed of one token before anything is selected for output.
+/// The results for one token, from which the outputs are selected.
 struct Computed {
     coef: f32,
     loss: f32,
@@ -108,7 +115,7 @@ struct Computed {
 }
 
 impl<G: Gate, const KL: u8, const HOT: u8, const WANT: u8> Token<G, KL, HOT, WANT> {
-    /// Whether the ratio is a stage: nobody needs one of a gate that reads none, but the metrics.
+    /// Whether the ratio is a stage; if the gate does not read it, only the metrics need it.
     const RATIO: bool = G::RATIO || WANT == METRICS;
 
     const STAGES: usize = Self::RATIO as usize + G::STAGED as usize;
@@ -136,7 +143,7 @@ impl<G: Gate, const KL: u8, const HOT: u8, const WANT: u8> Token<G, KL, HOT, WAN
         if HOT == GENERAL && self.given { input(1) } else { input(0) - input(1) }
     }
 
-    /// The log-ratio that is exponentiated, of a token whose own is `d`, and whether it was within its bound.
+    /// The log-ratio to exponentiate for a token whose own is `d`, and whether it was within its bound.
     #[inline(always)]
     fn log_ratio(&self, d: f32) -> (f32, bool) {
         match self.sequence {
@@ -159,15 +166,16 @@ impl<G: Gate, const KL: u8, const HOT: u8, const WANT: u8> Token<G, KL, HOT, WAN
         }
         let (d, inside) = self.log_ratio(own);
         if HOT == NARROW {
-            // The bits of `exp`. Outside the guard the gradient is 0: without losses, which need the ratio itself, a ratio of 0
-            // makes it so (but for a score gate, whose gradient goes on), and spares the element the guard.
+            // The same bits as `exp`. Outside the guard the gradient is 0. Without losses, which need the
+            // ratio itself, a ratio of 0 achieves that and saves the element the guard (except for a score
+            // gate, which keeps its gradient).
             let ratio = num::exp_normal::<A>(d);
             return (if WANT != COEF || inside | G::SCORE { ratio } else { 0.0 }, alarm);
         }
         (num::exp::<A>(d), alarm)
     }
 
-    /// The alarm of the log-probabilities.
+    /// The alarm for the log-probabilities.
     #[inline(always)]
     fn faults(&self, input: &impl Fn(usize) -> f32) -> u32 {
         let second = input(1);
@@ -184,12 +192,12 @@ impl<G: Gate, const KL: u8, const HOT: u8, const WANT: u8> Token<G, KL, HOT, WAN
         let d = self.own(&input);
         let (guarded, inside) = match (HOT, WANT) {
             (NARROW, COEF) => (0.0, true),
-            // As everywhere, a NaN is not inside.
+            // As everywhere else, a NaN is not inside.
             (OPEN, _) => (0.0, !d.is_nan()),
             (NARROW, _) => (0.0, self.guard.holds(d)),
             _ => self.log_ratio(d),
         };
-        // Statistics of log-ratios are of tokens, at every level.
+        // Statistics of log-ratios are per token, at every level.
         let log_ratio = if self.sequence.is_some() { d } else { guarded };
         let gate = self.gate.gate_staged(self.sample::<A>(ratio, &input), of_gate);
         let gradient = match self.sequence {
@@ -208,7 +216,8 @@ impl<G: Gate, const KL: u8, const HOT: u8, const WANT: u8> Token<G, KL, HOT, WAN
             (gate.loss, gradient)
         } else {
             let weight = input(3);
-            // Not only where it reaches a result: a clipped token's coefficient is 0 whatever its advantage.
+            // Checked even where it does not reach a result: a clipped token's coefficient is 0 whatever its
+            // advantage.
             alarm = flag::worse(alarm, flag::worse(flag::weight(weight), flag::finite(input(2))));
             (weight * gate.loss, weight * gradient)
         };
@@ -227,7 +236,7 @@ impl<G: Gate, const KL: u8, const HOT: u8, const WANT: u8> Token<G, KL, HOT, WAN
             loss = A::fma(coef, value, policy);
             total = A::fma(coef, kl_gradient, policy_gradient);
         }
-        // + 0: a coefficient is never −0, whichever way it became 0.
+        // + 0: a coefficient is never −0, however it became 0.
         let coef = self.weight * total + 0.0;
         alarm = flag::worse(alarm, flag::finite(coef));
         if WANT != COEF && HOT == GENERAL {
@@ -252,7 +261,8 @@ impl<G: Gate, const J: usize, const KL: u8, const HOT: u8> Element<J, 1, 0, 0> f
     }
 }
 
-/// Losses are summed and not written: one that is not finite leaves a sum that is not, which the row looks at.
+/// Losses are summed and not written. A loss that is not finite makes the sum not finite, which the row
+/// checks.
 impl<G: Gate, const J: usize, const KL: u8, const HOT: u8> Element<J, 1, 1, 0> for Token<G, KL, HOT, LOSS> {
     const STAGES: usize = Self::STAGES;
 

@@ -1,5 +1,6 @@
-//! Which loop a row of a policy loss is swept by: one for each need, so that nobody pays for what others ask for.
-//! They compute the same function; only speed depends on the choice.
+//! Selection of the sweep for a row of a policy loss. There is one sweep per set of requested outputs and
+//! options, so that a call does not pay for those it does not use. All compute the same function; only speed
+//! depends on the choice.
 
 use super::{PolicyLoss, sum, token};
 use crate::gate::{Gate, OWN_BOUND};
@@ -8,9 +9,10 @@ use crate::op::Kernel;
 use crate::ratio::{Guard, Level};
 use crate::team::Team;
 
-/// Not a variant of the table: losses of tokens that are [`hot`](PolicyLoss::hot), summed and not written.
+/// Not a variant of the table, but an extra one for the CPU: [`hot`](PolicyLoss::hot) tokens, with losses
+/// that are summed and not written.
 const HOT_LOSS: usize = 7;
-/// Nor are these, whose KL term is known not to be k3, or known to be.
+/// Further extra variants, for a KL term that is known not to be k3 (`LINEAR`), or known to be k3.
 const LINEAR: usize = 8;
 const LINEAR_LOSS: usize = 9;
 const LINEAR_METRICS: usize = 10;
@@ -19,30 +21,31 @@ const K3: usize = 12;
 const K3_LOSS: usize = 13;
 const K3_METRICS: usize = 14;
 const HOT_K3_LOSS: usize = 15;
-/// Nor are these, of tokens that are [`open`](PolicyLoss::open).
+/// Further extra variants, for [`open`](PolicyLoss::open) tokens.
 const OPEN: usize = 16;
 const OPEN_LOSS: usize = 17;
 const OPEN_LINEAR_LOSS: usize = 18;
 
-/// Index of the second policy among a token's inputs.
+/// Index of the second policy's log-probability among a token's inputs.
 pub(super) const SECOND: usize = 5;
 
 impl<G: Gate> PolicyLoss<'_, G> {
-    /// What most calls are: see [`token::NARROW`].
+    /// Whether the call is of the most common kind; see [`token::NARROW`].
     #[inline(always)]
     pub(super) fn hot(&self) -> bool {
         let shared = !G::READS_OWN || self.guard == Guard::clamp(OWN_BOUND);
         self.plain() && self.level == Level::Token && self.guard.is_narrow_clamp() && shared
     }
 
-    /// The same without a guard: TRL, slime, AReaL and NeMo RL have none.
+    /// The same without a guard, as in TRL, slime, AReaL and NeMo RL.
     #[inline(always)]
     fn open(&self) -> bool {
         self.plain() && self.level == Level::Token && self.guard == Guard::NONE
     }
 
-    /// Row `row`, by what its arguments need. Not on a GPU, which has an entry point for each variant: what would be worth an entry point more
-    /// is chosen here.
+    /// Runs row `row` with the variant that the arguments need. Only on a CPU: a GPU has one entry point per
+    /// variant, and the choices here that go beyond [`variant`](Kernel::variant) would take further entry
+    /// points.
     #[inline(always)]
     pub(super) fn choose<T: Team>(&self, team: &T, row: usize) {
         let written = self.loss.as_ref().is_some_and(|loss| loss.token_loss.is_some());
@@ -68,11 +71,11 @@ impl<G: Gate> PolicyLoss<'_, G> {
         }
     }
 
-    /// Row `row` by variant V, with J inputs a token.
+    /// Runs row `row` with variant V and J inputs per token.
     #[inline(always)]
     pub(super) fn with_streams<const J: usize, const V: usize, T: Team>(&self, team: &T, row: usize) {
-        // A sweep for each need, so that who wants coefficients only pays for nothing else. Whatever is chosen, a
-        // coefficient's bits are the same.
+        // One sweep per need, so that a call for coefficients only computes nothing else. A coefficient has
+        // the same bits in all of them.
         const SUMS: usize = sum::SUMS;
         const { assert!(V <= OPEN_LINEAR_LOSS) };
         match V {

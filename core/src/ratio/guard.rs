@@ -1,14 +1,14 @@
-//! What happens to a log-ratio before it is exponentiated, to the value *and* to the gradient.
+//! Guards of a log-ratio before it is exponentiated: what they do to the value *and* to the gradient.
 
 use crate::Error;
 
 /// Guard of a log-ratio d = logp − logp_old.
 ///
-/// | policy | value | gradient where \|d\| > bound | who |
+/// | guard | value | gradient where \|d\| > bound | used by |
 /// |---|---|---|---|
-/// | [`Guard::NONE`] | d | of d (may overflow to ∞) | TRL, slime, AReaL, NeMo RL |
+/// | [`Guard::NONE`] | d | that of d (may overflow to ∞) | TRL, slime, AReaL, NeMo RL |
 /// | [`Guard::clamp`] | clip(d, −bound, bound) | 0, as autograd through a clamp | verl, OpenRLHF (bound 20) |
-/// | [`Guard::straight_through`] | clip(d, −bound, bound) | as if unclamped | option |
+/// | [`Guard::straight_through`] | clip(d, −bound, bound) | as if unclamped | an option |
 ///
 /// The boundary itself counts as inside. Source: docs/maths/conventions.md (verl `core_algos.py`).
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -22,15 +22,15 @@ crate::launch_args!(Guard { bound, straight_through });
 impl Guard {
     /// No guard.
     pub const NONE: Guard = Guard { bound: f32::INFINITY, straight_through: false };
-    /// verl's bound, in log space.
+    /// verl's bound on the log-ratio, in nats.
     pub const LOG_RATIO_CLAMP: f32 = 20.0;
 
-    /// Clamp to ±`bound`; zero gradient outside.
+    /// Clamps the value to ±`bound`, with gradient 0 outside.
     pub const fn clamp(bound: f32) -> Self {
         Guard { bound, straight_through: false }
     }
 
-    /// Clamp the value to ±`bound`; keep the gradient.
+    /// Clamps the value to ±`bound` and keeps the gradient.
     pub const fn straight_through(bound: f32) -> Self {
         Guard { bound, straight_through: true }
     }
@@ -50,20 +50,22 @@ impl Guard {
         d.abs() <= self.bound
     }
 
-    /// Whether the gradient is 0 outside and every guarded log-ratio is one that
-    /// [`exp_normal`](crate::num::exp_normal) takes.
+    /// Whether the gradient is 0 outside the bound and every guarded log-ratio is in the domain of
+    /// [`exp_normal`](crate::num::exp_normal).
     #[inline(always)]
     pub fn is_narrow_clamp(self) -> bool {
         self.bound <= 87.0 && !self.straight_through
     }
 
-    /// The gradient after the guard.
+    /// The gradient after the guard, for a log-ratio that was `inside` the bound or not.
     #[inline(always)]
     pub fn gradient(self, gradient: f32, inside: bool) -> f32 {
         if inside || self.straight_through { gradient } else { 0.0 }
     }
 
-    /// A bound must be positive.
+    /// Checks the bound.
+    ///
+    /// Errors: [`Error::Value`] unless it is positive.
     pub fn check(self) -> Result<(), Error> {
         if self.bound > 0.0 {
             return Ok(());

@@ -1,41 +1,49 @@
-//! Over what an importance ratio is taken.
+//! Levels of an importance ratio: per token, given, or per sequence.
 //!
 //! | level | r of token t in sequence i | gradient dr/dlogp_t | source |
 //! |---|---|---|---|
 //! | token | exp(d_t) | r | PPO 1707.06347 |
-//! | given | exp(guard(x_t)), x computed elsewhere | r | prefix, segment and minimum-prefix ratios: 2601.22718; docs/maths/correction.md |
-//! | sequence | s_i = exp(min(mean of d over the live tokens, `log_max`)) | s_i | GSPO-token 2507.18071; docs/maths/gates.md |
+//! | given | exp(guard(x_t)), x computed elsewhere | r | 2601.22718; docs/maths/correction.md |
+//! | sequence | s_i = exp(min(mean d, `log_max`)) | s_i | GSPO-token 2507.18071; docs/maths/gates.md |
 //!
-//! d = logp − logp_old. At sequence level every live token has the ratio s_i = sg(s_i)·exp(logp − sg(logp)): under
-//! seq-mean-token-mean with one advantage a sequence, the gradient is that of GSPO's one term per sequence. The mean is a
-//! binary64 sum divided by the number of live tokens and rounded once; a sequence without live tokens has no ratio. Where
-//! the mean exceeds `log_max` the gradient is 0, as autograd's through a clamp (verl: 10). The token guard is not applied.
+//! The mean is over the live tokens of the sequence. The given log-ratios x of 2601.22718 are those of
+//! prefixes, segments and minimum prefixes.
 //!
-//! A given log-ratio counts as logp plus a constant: what it owes to other tokens is not differentiated. The guard is applied.
+//! Here d = logp − logp_old. At sequence level, every live token has the ratio
+//! s_i = sg(s_i)·exp(logp − sg(logp)): under seq-mean-token-mean, with one advantage per sequence, the
+//! gradient equals that of GSPO's one term per sequence. The mean is a binary64 sum divided by the number of
+//! live tokens and rounded once; a sequence without live tokens has no ratio. Where the mean exceeds
+//! `log_max` (verl: 10), the gradient is 0, as autograd gives through a clamp. The token guard is not
+//! applied.
+//!
+//! A given log-ratio is treated as logp plus a constant: its dependence on other tokens is not
+//! differentiated. The guard is applied.
 
 use crate::Error;
 use crate::gate::check_scalar;
 use crate::op::{Arg, Decoder, Encoder};
 
-/// Over what a ratio is taken.
+/// The level at which an importance ratio is taken.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Level {
-    /// Each token by itself.
+    /// The ratio of each token.
     Token,
-    /// Log-ratios per token that were computed elsewhere, in place of `logp_old`.
+    /// A log-ratio per token that was computed elsewhere and is passed in place of `logp_old`.
     Given,
-    /// The geometric mean over the sequence.
+    /// The geometric mean of the token ratios of the sequence.
     Sequence {
-        /// Upper bound of its logarithm; ∞ = none. verl: 10.
+        /// Upper bound on the logarithm of the mean; ∞ = none. verl uses 10.
         log_max: f32,
     },
 }
 
 impl Level {
-    /// verl's bound of a sequence's log-ratio.
+    /// verl's upper bound on a sequence's log-ratio, in nats.
     pub const GSPO_LOG_MAX: f32 = 10.0;
 
-    /// A bound must be a number.
+    /// Checks the bound of a sequence level.
+    ///
+    /// Errors: [`Error::Value`] unless `log_max` is positive.
     pub fn check(self) -> Result<(), Error> {
         match self {
             Level::Token | Level::Given => Ok(()),

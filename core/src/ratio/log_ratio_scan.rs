@@ -1,6 +1,6 @@
-//! Log-ratios that a token shares with others: of its prefix, its segment, its sequence.
+//! Log-ratios accumulated over a token's prefix, segment or sequence.
 //!
-//! **Formula** (docs/maths/correction.md), d = logp − logp_old, over the live tokens of a row:
+//! **Formula** (docs/maths/correction.md), with d = logp − logp_old, over the L live tokens of a row:
 //!
 //! ```text
 //! prefix          Σ_{j ≤ t} d_j                          the causal correction of a score term (2601.22718)
@@ -10,18 +10,21 @@
 //! sum, mean       Σ d, Σ d / L over the row, the same for all of its tokens
 //! ```
 //!
-//! `cap_at_one`: a minimum above 0 counts as 0 (μ ≤ 1; `min before`, `min`).
+//! With `cap_at_one`, a minimum above 0 counts as 0 (so that its ratio μ ≤ 1; for `min before` and `min`).
 //!
-//! **Shapes**: `logp`, `logp_old`, `log_ratio` `[N]`; `offsets` `[R+1]`: sequences, or segments of tokens (turns, steps) for a log-ratio of
-//! each segment.
+//! **Shapes**: `logp`, `logp_old`, `log_ratio` `[N]`, in nats; `offsets` `[R+1]`, whose rows are sequences,
+//! or segments of tokens (turns, steps) for a log-ratio per segment.
 //!
-//! **Special cases**: masked tokens take no part and write 0; a minimum passes over them. **Accuracy**: sums in binary64 in the shape of
-//! [`team::scan`](crate::team::scan), rounded once; minima are exact.
+//! **Special cases**: masked tokens are skipped and write 0.
 //!
-//! **Gradient**: that of the ratio exp(log_ratio) by the token's own logp is the ratio itself; what other tokens contributed is a
-//! constant (for `sum` and `mean`, as in GSPO-token).
+//! **Accuracy**: sums in binary64 in the shape of [`team::scan`](crate::team::scan), rounded once; minima are
+//! exact.
 //!
-//! **Variants**: MinPRO's formula was not available: the reading is ours, with the exclusive minimum and the cap as defaults.
+//! **Gradient**: the derivative of the ratio exp(log_ratio) with respect to the token's own logp is the ratio
+//! itself; the contributions of other tokens are constants (for `sum` and `mean`, as in GSPO-token).
+//!
+//! **Variants**: MinPRO's formula was not available, so the reading is ours, with the exclusive minimum and
+//! the cap as defaults.
 
 use crate::Error;
 use crate::num::{self, Arith};
@@ -30,20 +33,20 @@ use crate::ragged::flag;
 use crate::ragged::{In, Mask, Offsets, Out, Stream};
 use crate::team::{AddF64, Direction, Element, Lane, MinF32, Team};
 
-/// Which log-ratio a token gets.
+/// The accumulated log-ratio that a token gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScanKind {
-    /// Σ of its prefix, itself included.
+    /// The sum over the token's prefix, including the token.
     Prefix,
-    /// Σ of what stands before it.
+    /// The sum over the tokens before it.
     PrefixBefore,
-    /// The least of what stands before it, plus its own: MinPRO-style (our reading).
+    /// The minimum over the tokens before it, plus its own: MinPRO-style (our reading).
     MinBefore,
-    /// The least of its prefix, itself included.
+    /// The minimum over the token's prefix, including the token.
     Min,
-    /// Σ of its row.
+    /// The sum over the row.
     Sum,
-    /// Mean of its row.
+    /// The mean over the row.
     Mean,
 }
 
@@ -58,28 +61,30 @@ crate::launch_args!(
     }
 );
 
-/// The op `log_ratio_scan`.
+/// The op `log_ratio_scan`: one accumulated log-ratio per token.
 #[derive(Debug)]
 pub struct LogRatioScan<'a> {
     /// Offsets of sequences or segments, `[R+1]`.
     pub offsets: Offsets<'a>,
     /// Which tokens take part, `[N]`.
     pub loss_mask: Mask<'a>,
-    /// Numerator, `[N]`.
+    /// Log-probabilities in the numerator of the ratio, `[N]`.
     pub logp: In<'a, f32>,
-    /// Denominator, `[N]`.
+    /// Log-probabilities in the denominator of the ratio, `[N]`.
     pub logp_old: In<'a, f32>,
-    /// Which log-ratio.
+    /// The log-ratio that each token gets.
     pub kind: ScanKind,
-    /// A minimum above 0 counts as 0.
+    /// Whether a minimum above 0 counts as 0.
     pub cap_at_one: bool,
-    /// `[N]`.
+    /// Accumulated log-ratios, `[N]`.
     pub log_ratio: Out<'a, f32>,
-    /// Above [`flag::LIMIT`] where a live input is no log-probability, `[R]`.
+    /// Row alarm, `[R]`: above [`flag::LIMIT`] if a live input is not a log-probability.
     pub row_alarm: Out<'a, u32>,
 }
 
-crate::kernel_args!(unsafe LogRatioScan<'_> { offsets, loss_mask, logp, logp_old, kind, cap_at_one, log_ratio, row_alarm });
+crate::kernel_args!(unsafe LogRatioScan<'_> {
+    offsets, loss_mask, logp, logp_old, kind, cap_at_one, log_ratio, row_alarm
+});
 
 impl Kernel for LogRatioScan<'_> {
     const NAME: &'static str = "log_ratio_scan";
@@ -103,7 +108,7 @@ impl Kernel for LogRatioScan<'_> {
         let (span, mask, out) = (self.offsets.span(row), self.loss_mask, *self.log_ratio);
         let (logp, old, cap) = (self.logp, self.logp_old, self.cap_at_one);
         let swept = team.sweep(span, mask, [Stream::Array(logp), Stream::Array(old)], [], &LogRatio);
-        // What stands before a token is a scan of the row moved up by one.
+        // An exclusive prefix is a scan of the row shifted by one.
         let back = usize::from(matches!(self.kind, ScanKind::PrefixBefore | ScanKind::MinBefore));
         let d = move |i: usize| logp.at(i) - old.at(i);
         let there = move |i: usize| i >= span.start + back && mask.at(i - back);
@@ -121,7 +126,7 @@ impl Kernel for LogRatioScan<'_> {
                 Direction::Prefix,
                 move |i| if there(i) { d(i - back) } else { f32::INFINITY },
                 move |i, least| {
-                    // Nothing before: the factor is 1.
+                    // No live token before this one: the log-ratio is 0.
                     let least = if least == f32::INFINITY { 0.0 } else { least };
                     let least = if cap { num::min(least, 0.0) } else { least };
                     let y = if back == 1 { least + d(i) } else { least };

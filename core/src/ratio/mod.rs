@@ -1,4 +1,5 @@
-//! Importance ratios: how far the current policy has moved from the one that is being corrected for.
+//! Importance ratios: how far the current policy has moved from an older one, such as the one that sampled
+//! the data.
 
 pub mod ess;
 pub mod guard;

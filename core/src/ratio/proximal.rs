@@ -1,6 +1,7 @@
-//! The proximal policy of decoupled PPO without a forward pass of its own.
+//! Log-probabilities of decoupled PPO's proximal policy, interpolated instead of computed by a forward pass.
 //!
-//! **Formula** (AReaL; docs/maths/correction.md): v is the version of the policy that sampled the token, v_θ the current one, v_θ − 1 the proximal one:
+//! **Formula** (AReaL; docs/maths/correction.md), with v the version of the policy that sampled the token,
+//! v_θ the current version, and v_θ − 1 the proximal one:
 //!
 //! ```text
 //! α = clip((v_θ − 1 − v) / (v_θ − v), 0, 1) if v ≥ 0 and v_θ > v, else 0
@@ -8,9 +9,10 @@
 //! linear:    logp_prox = ln((1 − α) e^logp_behave + α e^logp + 1e-10)
 //! ```
 //!
-//! Staleness 1 gives α = 0 (the proximal policy is the sampler's), staleness s gives (s − 1)/s.
+//! Staleness 1 gives α = 0 (the proximal policy is the sampler); staleness s gives α = (s − 1)/s.
 //!
-//! **Shapes**: `versions` `[N]`, −1 for tokens that nobody sampled (prompt); the rest `[N]`.
+//! **Shapes**: `versions` `[N]`, −1 for tokens that were not sampled (the prompt); `logp_behave`, `logp`,
+//! `logp_prox` `[N]`.
 //!
 //! **Special cases**: masked tokens write 0. Rounding never makes a log-probability positive.
 //!
@@ -23,10 +25,10 @@ use crate::ragged::flag;
 use crate::ragged::{In, Mask, Offsets, Out, Stream};
 use crate::team::{Element, Lane, Team};
 
-/// AReaL's addition to a probability.
+/// Added to a probability before its logarithm, as AReaL does.
 pub const EPS: f32 = f32::from_bits(0x2edb_e6ff); // 1e-10
 
-/// Between what is interpolated.
+/// The quantity that is interpolated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Interpolation {
     /// Log-probabilities.
@@ -42,15 +44,16 @@ crate::launch_args!(
     }
 );
 
-/// How far the proximal policy is from the sampler's towards the current one.
+/// The position α of the proximal policy between the sampler (0) and the current policy (1), for a token of
+/// `version`: (s − 1)/s with staleness s = current − version; 0 if the token has no version or s < 1.
 #[inline(always)]
 pub fn alpha(version: i32, current: i32) -> f64 {
     let stale = f64::from(current) - f64::from(version);
-    // Staleness of a later version is negative.
+    // A version later than the current one has a negative staleness.
     if version >= 0 && stale > 0.0 { num::div64(stale - 1.0, stale) } else { 0.0 }
 }
 
-/// The op `proximal_logp`.
+/// The op `proximal_logp`: one interpolated log-probability per token.
 #[derive(Debug)]
 pub struct ProximalLogp<'a> {
     /// Offsets of sequences, `[S+1]`.
@@ -63,24 +66,29 @@ pub struct ProximalLogp<'a> {
     pub current: i32,
     /// The sampler's log-probabilities, `[N]`.
     pub logp_behave: In<'a, f32>,
-    /// The current policy's, `[N]`.
+    /// The current policy's log-probabilities, `[N]`.
     pub logp: In<'a, f32>,
-    /// Between what is interpolated.
+    /// The quantity that is interpolated.
     pub interpolation: Interpolation,
-    /// `[N]`.
+    /// The proximal policy's log-probabilities, `[N]`.
     pub logp_prox: Out<'a, f32>,
-    /// Above [`flag::LIMIT`] where a live input is no log-probability, `[S]`.
+    /// Row alarm, `[S]`: above [`flag::LIMIT`] if a live input is not a log-probability.
     pub row_alarm: Out<'a, u32>,
 }
 
-crate::kernel_args!(unsafe ProximalLogp<'_> { cu_seqlens, loss_mask, versions, current, logp_behave, logp, interpolation, logp_prox, row_alarm });
+crate::kernel_args!(unsafe ProximalLogp<'_> {
+    cu_seqlens, loss_mask, versions, current, logp_behave, logp, interpolation, logp_prox, row_alarm
+});
 
 impl Kernel for ProximalLogp<'_> {
     const NAME: &'static str = "proximal_logp";
 
     fn check_bounds(&self) -> Result<(), Error> {
         let (tokens, sequences) = self.cu_seqlens.sizes();
-        crate::lengths!(self; tokens => loss_mask, versions, logp_behave, logp, logp_prox; sequences => row_alarm);
+        crate::lengths!(self;
+            tokens => loss_mask, versions, logp_behave, logp, logp_prox;
+            sequences => row_alarm
+        );
         Ok(())
     }
 

@@ -1,7 +1,8 @@
-//! Versions of the policy inside one sequence: what partial rollouts leave behind.
+//! Staleness of partial rollouts, whose sequences have tokens from several versions of the policy.
 //!
-//! **Formula** (APRIL 2509.18521, slime; docs/maths/correction.md): a sequence that was interrupted by weight updates and continued has tokens
-//! of several versions. With v the version that sampled a token and v_θ the current one, staleness is v_θ − v.
+//! **Formula** (APRIL 2509.18521, slime; docs/maths/correction.md): a sequence that was interrupted by weight
+//! updates and then continued has tokens of several versions. With v the version that sampled a token and v_θ
+//! the current one, the token's staleness is v_θ − v.
 //!
 //! ```text
 //! start version   the least v of the live tokens (a buffer of partial rollouts is sorted by it)
@@ -11,18 +12,19 @@
 //!
 //! **Shapes**: `versions`, `kept_mask` `[N]`, `row_start`, `row_off_policy`, `row_kept` `[S]`.
 //!
-//! **Special cases**: a token without a version (−1) is on-policy, kept, and has no part in the start version, which is −1 for a sequence
-//! without any. Versions are below 2²⁴, where `f32` counts exactly.
+//! **Special cases**: a token without a version (−1) is on-policy, is kept, and does not affect the start
+//! version. The start version is −1 if no live token has a version. Versions are below 2²⁴, up to which `f32`
+//! is exact.
 
 use crate::Error;
 use crate::op::Kernel;
 use crate::ragged::{In, Mask, Offsets, Out};
 use crate::team::Team;
 
-/// Versions are below this.
+/// Exclusive upper bound of versions, 2²⁴.
 pub const VERSIONS: i32 = 1 << 24;
 
-/// The op `staleness`.
+/// The op `staleness`: a mask entry per token, and version statistics per sequence.
 #[derive(Debug)]
 pub struct Staleness<'a> {
     /// Offsets of sequences, `[S+1]`.
@@ -33,22 +35,26 @@ pub struct Staleness<'a> {
     pub versions: In<'a, i32>,
     /// Current version.
     pub current: i32,
-    /// Older tokens leave the mask.
+    /// Largest staleness of a kept token, in versions; at least 0.
     pub max_staleness: i32,
-    /// 1 where a token is live and not too old, `[N]`.
+    /// 1 if the token is live and not too old, `[N]`.
     pub kept_mask: Out<'a, u8>,
-    /// Start version, `[S]`.
+    /// Start version, `[S]`; −1 = none.
     pub row_start: Out<'a, i32>,
-    /// Off-policy tokens, `[S]`.
+    /// Number of off-policy tokens, `[S]`.
     pub row_off_policy: Out<'a, u32>,
-    /// Tokens that are kept, `[S]`.
+    /// Number of kept tokens, `[S]`.
     pub row_kept: Out<'a, u32>,
 }
 
-crate::kernel_args!(unsafe Staleness<'_> { cu_seqlens, loss_mask, versions, current, max_staleness, kept_mask, row_start, row_off_policy, row_kept });
+crate::kernel_args!(unsafe Staleness<'_> {
+    cu_seqlens, loss_mask, versions, current, max_staleness, kept_mask, row_start, row_off_policy, row_kept
+});
 
 impl Staleness<'_> {
-    /// Whether the scalar parameters are in their domain.
+    /// Checks the scalar parameters.
+    ///
+    /// Errors: [`Error::Value`] unless `current` is in `0..VERSIONS`, or if `max_staleness` is negative.
     pub fn check(&self) -> Result<(), Error> {
         let value = |argument, expected, got: i32| {
             Err(Error::Value { argument, index: None, expected, got: got.into() })
@@ -68,7 +74,10 @@ impl Kernel for Staleness<'_> {
 
     fn check_bounds(&self) -> Result<(), Error> {
         let (tokens, sequences) = self.cu_seqlens.sizes();
-        crate::lengths!(self; tokens => loss_mask, versions, kept_mask; sequences => row_start, row_off_policy, row_kept);
+        crate::lengths!(self;
+            tokens => loss_mask, versions, kept_mask;
+            sequences => row_start, row_off_policy, row_kept
+        );
         Ok(())
     }
 
@@ -84,7 +93,7 @@ impl Kernel for Staleness<'_> {
     fn row<T: Team>(&self, team: &T, row: usize) {
         let (span, mask, out) = (self.cu_seqlens.span(row), self.loss_mask, *self.kept_mask);
         let (versions, current) = (self.versions, self.current);
-        // In range after `check`; a saturating subtraction is an instruction that only one vendor has.
+        // In range after `check`. Not a saturating subtraction, for which only one vendor has an instruction.
         let oldest = current.wrapping_sub(self.max_staleness);
         let keeps = move |i: usize| {
             let v = versions.at(i);

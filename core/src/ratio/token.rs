@@ -1,12 +1,15 @@
-//! Token importance ratio.
+//! Importance ratios of tokens, and their statistics.
 //!
-//! **Formula** (PPO, 1707.06347): d = logp − logp_old, r = exp(guard(d)); docs/maths/correction.md.
+//! **Formula** (PPO 1707.06347; docs/maths/correction.md): d = logp − logp_old, r = exp(guard(d)).
 //!
-//! **Shapes**: `logp`, `logp_old` `[N]` natural logs; `ratio`, `log_ratio` `[N]`; `row_sums` `[SUMS][S]`.
+//! **Shapes**: `logp`, `logp_old` `[N]`, in nats; `ratio`, `log_ratio` `[N]`; `row_sums` `[SUMS][S]`,
+//! `row_maxima` `[2][S]`.
 //!
-//! **Special cases**: masked tokens write 0 and enter nothing. d rounds once (2⁻²⁴ relative, exact where the two are
-//! within a factor of two), so r is within 1 ULP + |d|·2⁻²⁴. `log_ratio` is the *raw* d: a guard changes the ratio,
-//! never what is reported.
+//! **Special cases**: masked tokens write 0 and are not counted. `log_ratio` is the *raw* d: the guard
+//! changes the ratio, but not the reported log-ratio.
+//!
+//! **Accuracy**: d rounds once (2⁻²⁴ relative, exact if logp and logp_old are within a factor of two), so r
+//! is within 1 ULP + |d|·2⁻²⁴.
 
 use super::Guard;
 use crate::Error;
@@ -16,18 +19,18 @@ use crate::ragged::flag;
 use crate::ragged::{In, Mask, Offsets, Out, Stream, sink};
 use crate::team::{Element, Lane, Team};
 
-/// A ratio and what the guard did.
+/// The importance ratio of a token, after the guard.
 #[derive(Clone, Copy, Debug)]
 pub struct Ratio {
     /// The guarded log-ratio.
     pub log_ratio: f32,
-    /// exp of it.
+    /// The ratio r, exp of `log_ratio`.
     pub ratio: f32,
     /// Whether the raw log-ratio was inside the guard.
     pub inside: bool,
 }
 
-/// r = exp(guard(logp − logp_old)).
+/// Computes the importance ratio r = exp(guard(logp − logp_old)) of one token.
 #[inline(always)]
 pub fn token_ratio<A: Arith>(logp: f32, logp_old: f32, guard: Guard) -> Ratio {
     let (log_ratio, inside) = guard.apply(logp - logp_old);
@@ -40,53 +43,60 @@ pub mod sum {
     pub const K1: usize = 0;
     /// exp(d) − d − 1: the k3 estimate of KL(old ‖ current).
     pub const K3: usize = 1;
-    /// r − 1: near 1 the difference is exact, where r itself would drown it.
+    /// r − 1, which is exact near 1, where a sum of r would round the difference away.
     pub const EXCESS: usize = 2;
     /// (r − 1)².
     pub const EXCESS_SQUARED: usize = 3;
-    /// Tokens outside the guard.
+    /// Number of tokens outside the guard.
     pub const GUARDED: usize = 4;
-    /// Tokens whose ratio lies in the band, both ends included.
+    /// Number of tokens whose ratio is in the band, both ends included.
     pub const IN_BAND: usize = 5;
-    /// Their number.
+    /// Number of statistics.
     pub const SUMS: usize = 6;
 }
 
-/// The op `token_ratio`.
+/// The op `token_ratio`: one ratio per token, and statistics per sequence.
 #[derive(Debug)]
 pub struct TokenRatio<'a> {
     /// Offsets of sequences, `[S+1]`.
     pub cu_seqlens: Offsets<'a>,
     /// Which tokens take part, `[N]`.
     pub loss_mask: Mask<'a>,
-    /// Numerator: log-probabilities of the current policy, `[N]`.
+    /// Numerator of the ratio: log-probabilities of the current policy, `[N]`.
     pub logp: In<'a, f32>,
-    /// Denominator: log-probabilities of the policy that is corrected for, `[N]`.
+    /// Denominator of the ratio: log-probabilities of the older policy, `[N]`.
     pub logp_old: In<'a, f32>,
     /// Guard of the log-ratio.
     pub guard: Guard,
-    /// Band of the parity statistic, as ratios.
+    /// Lower and upper bound of the ratios counted by [`sum::IN_BAND`].
     pub band: [f32; 2],
-    /// r, `[N]`.
+    /// Ratios r, `[N]`.
     pub ratio: Option<Out<'a, f32>>,
-    /// Raw d, `[N]`.
+    /// Raw log-ratios d, `[N]`.
     pub log_ratio: Option<Out<'a, f32>>,
-    /// `[SUMS][S]`, see [`sum`].
+    /// Statistics of each sequence, `[SUMS][S]`; see [`sum`].
     pub row_sums: Out<'a, f64>,
     /// max r and max −r, `[2][S]`.
     pub row_maxima: Out<'a, f32>,
-    /// Above [`flag::LIMIT`] where an input is no log-probability, `[S]`.
+    /// Row alarm, `[S]`: above [`flag::LIMIT`] if an input is not a log-probability.
     pub row_alarm: Out<'a, u32>,
 }
 
-crate::kernel_args!(unsafe TokenRatio<'_> { cu_seqlens, loss_mask, logp, logp_old, guard, band, ratio, log_ratio, row_sums, row_maxima, row_alarm });
+crate::kernel_args!(unsafe TokenRatio<'_> {
+    cu_seqlens, loss_mask, logp, logp_old, guard, band, ratio, log_ratio, row_sums, row_maxima, row_alarm
+});
 
 impl Kernel for TokenRatio<'_> {
     const NAME: &'static str = "token_ratio";
 
     fn check_bounds(&self) -> Result<(), Error> {
         let (tokens, sequences) = self.cu_seqlens.sizes();
-        crate::lengths!(self; tokens => loss_mask, logp, logp_old, ratio, log_ratio; sum::SUMS * sequences => row_sums; 2 * sequences => row_maxima; sequences => row_alarm);
+        crate::lengths!(self;
+            tokens => loss_mask, logp, logp_old, ratio, log_ratio;
+            sum::SUMS * sequences => row_sums;
+            2 * sequences => row_maxima;
+            sequences => row_alarm
+        );
         Ok(())
     }
 

@@ -1,8 +1,8 @@
 //! Checks of arguments that only a device can see. On the host, constructors and the ops' alarms check them.
 //!
-//! Each op writes one number per row, [`PASSED`] or the lower 32 bits of the position of the first fault in the row: the first row that
-//! did not pass has the first fault of the whole argument ([`first_fault`]). Nothing else may be launched on offsets that did not pass: a GPU reads and writes
-//! wherever they point.
+//! Each op writes one number per row, [`PASSED`] or the lower 32 bits of the position of the first fault in
+//! the row: the first row that did not pass has the first fault of the whole argument ([`first_fault`]).
+//! Nothing else may be launched on offsets that did not pass: a GPU reads and writes wherever they point.
 
 use crate::Error;
 use crate::op::Kernel;
@@ -66,7 +66,8 @@ fn report<T: Team>(
     }
 }
 
-/// The op `check_offsets`: offsets start at 0, never decrease and end at `elements`; a fault's position is an index into them.
+/// The op `check_offsets`: offsets start at 0, never decrease and end at `elements`; a fault's position is an
+/// index into them.
 #[derive(Debug)]
 pub struct CheckOffsets<'a> {
     /// Offsets, `[R+1]`.

@@ -1,5 +1,5 @@
-//! Per-token estimators of KL(policy ‖ reference) and their gradients, side by side, since their differences are
-//! the point.
+//! Per-token estimators of KL(policy ‖ reference) and their gradients, side by side, since their differences
+//! are the point.
 //!
 //! **Formula** (Schulman's estimators; docs/maths/kl.md), x = logp − logp_ref, u = −x:
 //!
@@ -10,8 +10,8 @@
 //! | `k2` | x²/2 | x | biased value; on-policy its gradient is the sampled gradient of the KL |
 //! | `k3` | eᵘ − u − 1 | 1 − eᵘ | unbiased, ≥ 0, low variance |
 //!
-//! **Clamps**: x is clamped to ±`clamp_in`, the value to ±`clamp_out`; the gradient is 0 where a clamp acts. ∞ switches
-//! a clamp off.
+//! **Clamps**: x is clamped to ±`clamp_in`, the value to ±`clamp_out`; the gradient is 0 where a clamp acts.
+//! ∞ switches a clamp off.
 //!
 //! With `clamp_out` = 10, `clamp_in` = 20 changes no k3: u = −20 has k3 = 19 already. Who clamps what;
 //! [`Kl::LOW_VAR_KL`], [`Kl::UNCLAMPED_K3`]:
@@ -25,11 +25,11 @@
 //! | slime | `k1`, `k2`, `k3` | none |
 //! | TRL | the only one | none |
 //!
-//! The [policy losses](crate::policy_loss) clamp k3 alone: the others' clamps cost them registers that they lack, so they are for the ops
-//! `kl` and [`kl_importance`](crate::kl_importance).
+//! The [policy losses](crate::policy_loss) clamp k3 alone: the others' clamps cost them registers that they
+//! lack, so they are for the ops `kl` and [`kl_importance`](crate::kl_importance).
 //!
-//! The penalty in the reward, r_t − β·k1 of the policy that sampled, is the same estimate without its gradient; r·k3 is
-//! [`kl_importance`](crate::kl_importance).
+//! The penalty in the reward, r_t − β·k1 of the policy that sampled, is the same estimate without its
+//! gradient; r·k3 is [`kl_importance`](crate::kl_importance).
 //!
 //! **Straight-through** (verl's `k1+`, `k3+`): the value of the estimator, the gradient of k2.
 //!
@@ -168,8 +168,9 @@ impl Kl {
         self.passed(x, own)
     }
 
-    /// [`free`](Kl::free) for the estimators without an exponential, by masks: on a CPU a choice of three becomes a jump, and the loop
-    /// around it stays scalar (measured: 9.7 ns a token, and 1.0 so). On AMD the masks cost scalar registers that are not there.
+    /// [`free`](Kl::free) for the estimators without an exponential, by masks: on a CPU a choice of three
+    /// becomes a jump, and the loop around it stays scalar (measured: 9.7 ns a token, and 1.0 so). On AMD the
+    /// masks cost scalar registers that are not there.
     #[inline(always)]
     pub(crate) fn free_linear(&self, logp: f32, logp_ref: f32) -> (f32, f32) {
         let x = logp - logp_ref;

@@ -1,18 +1,20 @@
-//! The coefficient β of a KL penalty from step to step: fixed, or steered towards a target. Plain numbers for the host, not ops.
+//! The coefficient β of a KL penalty from step to step: fixed, or steered towards a target. Plain numbers for
+//! the host, not ops.
 //!
-//! **Formula** (Ziegler et al. 1909.08593 §2.2, as in TRL, verl and OpenRLHF), once per step, `current` the mean KL measured in it and
-//! `n_steps` what the horizon is counted in (samples, mostly):
+//! **Formula** (Ziegler et al. 1909.08593 §2.2, as in TRL, verl and OpenRLHF), once per step, `current` the
+//! mean KL measured in it and `n_steps` what the horizon is counted in (samples, mostly):
 //!
 //! ```text
 //! error = clip(current/target − 1, −0.2, 0.2)
 //! β    ← β·(1 + error·n_steps/horizon)
 //! ```
 //!
-//! **Shapes**: scalars, binary64. The update is a pure function of its arguments, so all ranks that are given the same mean KL hold
-//! the same β.
+//! **Shapes**: scalars, binary64. The update is a pure function of its arguments, so all ranks that are given
+//! the same mean KL hold the same β.
 //!
-//! **Special cases**: a `current` that is not finite leaves β as it is and is an error; a negative one (k1 of few samples) is far below
-//! the target and lowers β. β stays positive as long as n_steps < 5·horizon; more is refused.
+//! **Special cases**: a `current` that is not finite leaves β as it is and is an error; a negative one (k1 of
+//! few samples) is far below the target and lowers β. β stays positive as long as n_steps < 5·horizon; more
+//! is refused.
 
 use crate::Error;
 

@@ -1,7 +1,7 @@
 //! A KL estimate weighted by the importance ratio, for tokens that another policy sampled.
 //!
-//! **Formula** (DeepSeek-V3.2; TRL's `use_bias_correction_kl`, slime's `use_unbiased_kl`; docs/maths/kl.md), k any [estimator](crate::kl) of
-//! KL(policy ‖ reference) and r = exp(guard(logp − logp_old)):
+//! **Formula** (DeepSeek-V3.2; TRL's `use_bias_correction_kl`, slime's `use_unbiased_kl`; docs/maths/kl.md),
+//! k any [estimator](crate::kl) of KL(policy ‖ reference) and r = exp(guard(logp − logp_old)):
 //!
 //! ```text
 //! value = r·k
@@ -9,17 +9,18 @@
 //! d/dlogp = r·k'          detached
 //! ```
 //!
-//! The estimator's `clamp_out` bounds the value, r·k, as in NeMo RL and slime. Where it or `clamp_in` acts the gradient is 0, that
-//! through r too, unless it is straight-through.
+//! The estimator's `clamp_out` bounds the value, r·k, as in NeMo RL and slime. Where it or `clamp_in` acts
+//! the gradient is 0, that through r too, unless it is straight-through.
 //!
-//! For k3, k + k' = −u = x without clamps: through r, the gradient of r·k3 is r·x, the one that k2 has with importance weight. It is computed so.
-//! A penalty is the term β·W·value of a loss; its coefficients β·W·d/dlogp add to those of a policy loss.
+//! For k3, k + k' = −u = x without clamps: through r, the gradient of r·k3 is r·x, the one that k2 has with
+//! importance weight. It is computed so. A penalty is the term β·W·value of a loss; its coefficients
+//! β·W·d/dlogp add to those of a policy loss.
 //!
 //! **Shapes**: per token `[N]`, per sequence `[S]`.
 //!
-//! **Special cases**: outside a clamp [guard](Guard) nothing flows through r; k' still does. At r = 1 value and detached gradient
-//! are those of the op `kl`, bit for bit. Bad inputs of live tokens and results that overflow raise the row's
-//! [alarm](crate::ragged::flag).
+//! **Special cases**: outside a clamp [guard](Guard) nothing flows through r; k' still does. At r = 1 value
+//! and detached gradient are those of the op `kl`, bit for bit. Bad inputs of live tokens and results that
+//! overflow raise the row's [alarm](crate::ragged::flag).
 //!
 //! **Variants**: TRL and slime have no guard of r, verl none of this term.
 
@@ -108,8 +109,8 @@ impl<const ESTIMATOR: u8> Element<3, 2, 1, 0> for Token<ESTIMATOR> {
             K3 => true,
             _ => self.kl.estimator == Estimator::K3,
         };
-        // k3 + k3' is x: their sum would cancel e^u. Where `clamp_in` acts there is no slope, and nothing flows; else a
-        // slope of 0 comes with a value of 0.
+        // k3 + k3' is x: their sum would cancel e^u. Where `clamp_in` acts there is no slope, and nothing
+        // flows; else a slope of 0 comes with a value of 0.
         let whole = if slope == 0.0 {
             0.0
         } else if is_k3 & !self.kl.straight_through {

@@ -1,26 +1,28 @@
 //! The clipped value loss of a critic, with dL/dV in closed form.
 //!
-//! **Formula** (PPO2, as in verl's `compute_value_loss`; docs/maths/advantages.md), V_old the values at the start of the step:
+//! **Formula** (PPO2, as in verl's `compute_value_loss`; docs/maths/advantages.md), V_old the values at the
+//! start of the step:
 //!
 //! ```text
 //! V_c = clip(V, V_old − cliprange_value, V_old + cliprange_value)
 //! l   = ½·max((V − ret)², (V_c − ret)²)          L = Σ W·l
 //! ```
 //!
-//! With a finite δ (`huber_delta`, AReaL) Huber's loss takes the place of ½e²: ½e² up to |e| = δ, δ·(|e| − δ/2) beyond, and clip(e, −δ, δ)
-//! that of the gradient e.
+//! With a finite δ (`huber_delta`, AReaL) Huber's loss takes the place of ½e²: ½e² up to |e| = δ, δ·(|e| −
+//! δ/2) beyond, and clip(e, −δ, δ) that of the gradient e.
 //!
 //! **Shapes**: per token `[N]`, per sequence `[S]`; W is that of the [aggregation](crate::aggregate::weight).
 //!
-//! **Gradient**: dL/dV = W·(V − ret), or 0 where the clipped branch is the larger: V_c does not move there. At a tie the
-//! token counts as not clipped and keeps its gradient (PyTorch's `max` splits a tie of two different branches in halves; the
-//! set has measure zero).
+//! **Gradient**: dL/dV = W·(V − ret), or 0 where the clipped branch is the larger: V_c does not move there.
+//! At a tie the token counts as not clipped and keeps its gradient (PyTorch's `max` splits a tie of two
+//! different branches in halves; the set has measure zero).
 //!
-//! **Special cases**: masked tokens have gradient 0 and enter nothing. `cliprange_value` = ∞ is no clipping; `values_old` may
-//! then be absent. Bad inputs of live tokens, or a square that overflows, raise the row's [alarm](crate::ragged::flag).
+//! **Special cases**: masked tokens have gradient 0 and enter nothing. `cliprange_value` = ∞ is no clipping;
+//! `values_old` may then be absent. Bad inputs of live tokens, or a square that overflows, raise the row's
+//! [alarm](crate::ragged::flag).
 //!
-//! **Variants**: verl, OpenRLHF and TRL agree on the formula, not on the range: verl 0.5, TRL 0.2. The ½ belongs to the loss
-//! everywhere; TRL's `vf_coef` is [`Weight::scale`].
+//! **Variants**: verl, OpenRLHF and TRL agree on the formula, not on the range: verl 0.5, TRL 0.2. The ½
+//! belongs to the loss everywhere; TRL's `vf_coef` is [`Weight::scale`].
 
 use crate::Error;
 use crate::aggregate::{Weight, WeightFrom};
@@ -146,8 +148,8 @@ impl Kernel for ValueLoss<'_> {
         self.cu_seqlens.span(row).len()
     }
 
-    /// Not on a GPU, whose sweep asks each lane for a sink anyway: losses of tokens that nobody wants are not computed, nor a δ that bounds
-    /// nothing.
+    /// Not on a GPU, whose sweep asks each lane for a sink anyway: losses of tokens that nobody wants are not
+    /// computed, nor a δ that bounds nothing.
     #[inline(always)]
     fn row<T: Team>(&self, team: &T, row: usize) {
         match (&self.token_loss, self.huber_delta < f32::INFINITY) {

@@ -24,8 +24,9 @@ unsafe extern "C" {
 pub(crate) struct Warp;
 
 impl Warp {
-    /// A wave has one row. In a loop over rows LLVM keeps everything that does not depend on the row in scalar registers, of
-    /// which the kernels with metrics spilled up to 32, and the smallest ones needed half as many vector registers again.
+    /// A wave has one row. In a loop over rows LLVM keeps everything that does not depend on the row in
+    /// scalar registers, of which the kernels with metrics spilled up to 32, and the smallest ones needed
+    /// half as many vector registers again.
     pub(crate) const ONE_ROW: bool = true;
 
     /// The row of this wave, in a grid that is `teams` workgroups wide.
@@ -61,8 +62,8 @@ impl Wave for Warp {
         unsafe { readfirstlane(word) }
     }
 
-    /// No instruction: a wave's accesses to memory happen in order (LLVM's memory model for gfx942, fences of a wavefront), so that
-    /// only the compiler must keep it.
+    /// No instruction: a wave's accesses to memory happen in order (LLVM's memory model for gfx942, fences of
+    /// a wavefront), so that only the compiler must keep it.
     #[inline(always)]
     fn settle(self) {
         compiler_fence(Ordering::SeqCst);

@@ -4,12 +4,13 @@
 //! name(teams: u32, p0 … p23: *mut u8, w0 … w63: u64)
 //! ```
 //!
-//! Team t of `teams` takes rows t, t + teams, …. On NVIDIA it takes them one after the other: grids of any size are right. On AMD
-//! the grid has a layer for each: it is `teams` workgroups wide (x) and ⌈rows / teams⌉ high (y), one row for each workgroup,
-//! because what a loop over rows keeps in scalar registers does not fit into them.
+//! Team t of `teams` takes rows t, t + teams, …. On NVIDIA it takes them one after the other: grids of any
+//! size are right. On AMD the grid has a layer for each: it is `teams` workgroups wide (x) and ⌈rows / teams⌉
+//! high (y), one row for each workgroup, because what a loop over rows keeps in scalar registers does not fit
+//! into them.
 //!
-//! Pointers are parameters of their own, because only then are accesses known to be global, and words because an aggregate's way
-//! to a kernel is not settled: amdgpu gets a pointer (docs/decisions/0005-gpu-launch.md).
+//! Pointers are parameters of their own, because only then are accesses known to be global, and words because
+//! an aggregate's way to a kernel is not settled: amdgpu gets a pointer (docs/decisions/0005-gpu-launch.md).
 
 // Entry points are called by name, from outside of Rust.
 #![allow(unreachable_pub)]
@@ -25,7 +26,8 @@ use lockstep_core::op::{Decoder, Kernel, MAX_POINTERS, MAX_WORDS};
 /// Runs this team's rows.
 ///
 /// # Safety
-/// `pointers` and `words` are what [`lockstep_core::op::Arg::encode`] made of a kernel `K` whose memory this device may use.
+/// `pointers` and `words` are what [`lockstep_core::op::Arg::encode`] made of a kernel `K` whose memory this
+/// device may use.
 #[allow(unsafe_code)]
 #[inline(always)]
 unsafe fn run<K: Kernel, const V: usize>(

@@ -5,8 +5,8 @@ use crate::wave::Wave;
 /// All 32 lanes take part in a shuffle.
 const ALL: u32 = u32::MAX;
 
-// Intrinsics and not inline assembly: LLVM moved an `asm!` shuffle into a branch on a lane; these are convergent
-// (docs/decisions/0005-gpu-launch.md).
+// Intrinsics and not inline assembly: LLVM moved an `asm!` shuffle into a branch on a lane; these are
+// convergent (docs/decisions/0005-gpu-launch.md).
 #[allow(unsafe_code)]
 unsafe extern "C" {
     #[link_name = "llvm.nvvm.read.ptx.sreg.tid.x"]
@@ -63,7 +63,8 @@ impl Wave for Warp {
 
     #[inline(always)]
     fn first(self, word: u32) -> u32 {
-        // After a butterfly all lanes agree already. The shuffle says so to the check of the PTX: a row program may branch on a sum.
+        // After a butterfly all lanes agree already. The shuffle says so to the check of the PTX: a row
+        // program may branch on a sum.
         self.read(word, 0)
     }
 

@@ -1,8 +1,10 @@
-//! A team of lanes of a GPU, on any [`Wave`]. Its bits are those of `cpu-ref/src/plain.rs`. Beyond 400 lines, for it is one impl of one trait.
+//! A team of lanes of a GPU, on any [`Wave`]. Its bits are those of `cpu-ref/src/plain.rs`. Beyond 400 lines,
+//! for it is one impl of one trait.
 //!
-//! A warp of 32 lanes holds four columns of a reduction in each lane, a wave of 64 two: lane l has columns l, l + WIDTH, ….
-//! Loads of four (two) elements are issued before the first is used, so that enough bytes are under way. The tail of a row
-//! reads its last element again instead of branching: no shuffle stands under a condition that lanes disagree on.
+//! A warp of 32 lanes holds four columns of a reduction in each lane, a wave of 64 two: lane l has columns l,
+//! l + WIDTH, …. Loads of four (two) elements are issued before the first is used, so that enough bytes are
+//! under way. The tail of a row reads its last element again instead of branching: no shuffle stands under a
+//! condition that lanes disagree on.
 
 use crate::wave::Wave;
 use core::marker::PhantomData;
@@ -16,8 +18,8 @@ use lockstep_core::team::{
     AffineF64, Direction, Element, Key, Picked, Recurrence, Semigroup, Step, Swept, Team,
 };
 
-/// Does `$body` for each column of a lane. Written out, for an array that is indexed by a loop that LLVM did not unroll lives
-/// in local memory (measured: 624 bytes of stack a thread).
+/// Does `$body` for each column of a lane. Written out, for an array that is indexed by a loop that LLVM did
+/// not unroll lives in local memory (measured: 624 bytes of stack a thread).
 macro_rules! each_column {
     ($q:ident => $body:block) => {{
         const $q: usize = 0;
@@ -63,8 +65,8 @@ impl<W: Wave, A: Arith> GpuTeam<W, A> {
         f64::from_bits(u64::from(high) << 32 | u64::from(low))
     }
 
-    /// The fixed fold of [`lockstep_core::team::fold`], for K reductions side by side. Addition commutes, so every lane ends
-    /// with lane 0's bits.
+    /// The fixed fold of [`lockstep_core::team::fold`], for K reductions side by side. Addition commutes, so
+    /// every lane ends with lane 0's bits.
     #[inline(always)]
     fn fold<const K: usize>(&self, columns: [[f64; PER_LANE]; K]) -> [f64; K] {
         let mut sums = [0.0; K];
@@ -225,8 +227,8 @@ impl<W: Wave, A: Arith> Team for GpuTeam<W, A> {
         self.combine_max(maximum)
     }
 
-    /// One element for each lane, for most comparisons of a merge end there; then as many as keep enough bytes under way, between two
-    /// questions whether one was found.
+    /// One element for each lane, for most comparisons of a merge end there; then as many as keep enough
+    /// bytes under way, between two questions whether one was found.
     #[inline(always)]
     fn first(&self, span: Span, f: impl Fn(usize) -> bool) -> usize {
         let length = span.len();
@@ -289,7 +291,8 @@ impl<W: Wave, A: Arith> Team for GpuTeam<W, A> {
         get: impl Fn(usize) -> S::Value,
         put: impl Fn(usize, S::Value),
     ) {
-        // Blocks are of 32 elements on every target; the upper half of a wave of 64 computes the lower half's values again.
+        // Blocks are of 32 elements on every target; the upper half of a wave of 64 computes the lower half's
+        // values again.
         let l = self.0.lane() % LANES;
         let half = (self.0.lane() - l) as u32;
         let own = self.0.lane() < LANES;
@@ -399,8 +402,8 @@ impl<W: Wave, A: Arith> Team for GpuTeam<W, A> {
         self.combine(alarm, flag::worse)
     }
 
-    /// Every pick is a pass over the row, whose elements come from cache: the keys of a lane would be an array in registers, of a
-    /// size that only the launch knows.
+    /// Every pick is a pass over the row, whose elements come from cache: the keys of a lane would be an
+    /// array in registers, of a size that only the launch knows.
     #[inline(always)]
     fn largest<F: Key>(
         &self,

@@ -7,12 +7,14 @@
 //! tokens[p] = Σ live tokens      nonempty[p] = sequences with a live token      longest[p] = max tokens, masked ones included
 //! ```
 //!
-//! The batch has Σ_p tokens live tokens and Σ_p nonempty sequences with any; its longest sequence has max_p longest tokens. One launch
-//! and no atomic addition: who reads the parts adds them, and integers may be added in any order.
+//! The batch has Σ_p tokens live tokens and Σ_p nonempty sequences with any; its longest sequence has max_p
+//! longest tokens. One launch and no atomic addition: who reads the parts adds them, and integers may be
+//! added in any order.
 //!
 //! **Shapes**: `cu_seqlens` `[S+1]`, `loss_mask` `[N]`; outputs `[P]`, P at most [`PARTS`].
 //!
-//! **Special cases**: a sequence without tokens counts nothing, so offsets may be padded behind the last sequence by repeating the last one.
+//! **Special cases**: a sequence without tokens counts nothing, so offsets may be padded behind the last
+//! sequence by repeating the last one.
 
 use super::weight::PARTS;
 use crate::Error;

@@ -1,23 +1,25 @@
 //! Exact sums of arrays that lie on a device, as digits that any order of additions leaves exact.
 //!
-//! **Formula**: a finite value is ± an integer in units of 2⁻¹⁰⁸⁸; its k-th digit in base 2²⁴ keeps the value's sign. For each block
-//! of 4096 values and each k, the sum of their k-th digits:
+//! **Formula**: a finite value is ± an integer in units of 2⁻¹⁰⁸⁸; its k-th digit in base 2²⁴ keeps the
+//! value's sign. For each block of 4096 values and each k, the sum of their k-th digits:
 //!
 //! ```text
 //! digits[p][b] = Σ_{i in block b, live} digit_{FIRST + p}(x_i)      Σ x = Σ_p Σ_b digits[p][b] · 2^(24 (FIRST + p) − 1088)
 //! ```
 //!
-//! Four more planes count the live values that are finite, NaN, +∞ and −∞. Everything is an integer: below 2³⁶ for a block, below 2⁵³
-//! for 2²⁹ values, so the digits of blocks, ranks and micro-batches may be added as `f64` in any order, by the op `fold_rows` or by
-//! an all-reduce, and nothing is lost. [`ExactSum::from_digits`](super::exact::ExactSum::from_digits) makes the sum of them.
+//! Four more planes count the live values that are finite, NaN, +∞ and −∞. Everything is an integer: below
+//! 2³⁶ for a block, below 2⁵³ for 2²⁹ values, so the digits of blocks, ranks and micro-batches may be added
+//! as `f64` in any order, by the op `fold_rows` or by an all-reduce, and nothing is lost.
+//! [`ExactSum::from_digits`](super::exact::ExactSum::from_digits) makes the sum of them.
 //!
-//! **Shapes**: `values` `[N]`, `mask` `[N]`, `digits` `[PLANES][⌈N/4096⌉]`; 92 planes for `f64`, 28 for `f32`, whose digits FIRST to
-//! FIRST + 23 hold values and squares of values.
+//! **Shapes**: `values` `[N]`, `mask` `[N]`, `digits` `[PLANES][⌈N/4096⌉]`; 92 planes for `f64`, 28 for
+//! `f32`, whose digits FIRST to FIRST + 23 hold values and squares of values.
 //!
 //! **Special cases**: masked values are not looked at. Without values there are no blocks.
 //!
-//! **Cost**: a row computes four planes of a block, so a block is read 23 times (`f64`) or 7 (`f32`), from cache: about 40 integer
-//! operations per value and plane. Made for per-row partial sums; on a CPU, [`ExactSum`](super::exact::ExactSum) itself is faster.
+//! **Cost**: a row computes four planes of a block, so a block is read 23 times (`f64`) or 7 (`f32`), from
+//! cache: about 40 integer operations per value and plane. Made for per-row partial sums; on a CPU,
+//! [`ExactSum`](super::exact::ExactSum) itself is faster.
 
 use crate::Error;
 use crate::op::Kernel;

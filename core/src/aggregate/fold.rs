@@ -1,11 +1,13 @@
-//! Whole-batch sums from per-row partial sums, by row index, so that they do not change with the launch geometry.
+//! Whole-batch sums from per-row partial sums, by row index, so that they do not change with the launch
+//! geometry.
 
 use crate::Error;
 use crate::op::Kernel;
 use crate::ragged::{In, Out, Span};
 use crate::team::Team;
 
-/// The op `fold_rows`: `totals[k] = Σ_s partials[k][s]`, in the fixed shape of [`team::fold`](crate::team::fold) over s.
+/// The op `fold_rows`: `totals[k] = Σ_s partials[k][s]`, in the fixed shape of
+/// [`team::fold`](crate::team::fold) over s.
 ///
 /// Totals of several ranks are combined by adding them in rank order.
 #[derive(Debug)]

@@ -1,4 +1,5 @@
-//! Moments of a batch: what whitening and batch-wide standard deviations need, computed without waiting for anything.
+//! Moments of a batch: what whitening and batch-wide standard deviations need, computed without waiting for
+//! anything.
 //!
 //! **Formula** (docs/maths/statistics.md), over the counted elements of a row, or of all rows:
 //!
@@ -7,18 +8,19 @@
 //! merged:  m = Σ_r n_r m_r / n,   q = Σ_r q_r + n_r (m_r − m)²
 //! ```
 //!
-//! Two passes, so that a variance never cancels; LOW = HIGH says exactly, on the inputs, that there is none. The moments of a
-//! batch are a device array that the next op reads, so the three launches need no synchronisation; partial moments of ranks
-//! are rows like any other.
+//! Two passes, so that a variance never cancels; LOW = HIGH says exactly, on the inputs, that there is none.
+//! The moments of a batch are a device array that the next op reads, so the three launches need no
+//! synchronisation; partial moments of ranks are rows like any other.
 //!
 //! **Shapes**: moments are `[6][R]` per row and `[6]` for the batch, in the order above.
 //!
-//! **Special cases**: masked elements are not looked at. A NaN is excluded where NaN means "no value" (rewards), otherwise it
-//! raises the row's alarm. Without elements: n = m = q = 0, LOW = +∞, HIGH = −∞.
+//! **Special cases**: masked elements are not looked at. A NaN is excluded where NaN means "no value"
+//! (rewards), otherwise it raises the row's alarm. Without elements: n = m = q = 0, LOW = +∞, HIGH = −∞.
 //!
 //! **Accuracy**: binary64 throughout, in the fixed shape of [`team::fold`](crate::team::fold).
 //!
-//! **Variants**: verl divides by M + 1e-8 in both means, which changes nothing that binary32 holds (a relative 1e-8/M).
+//! **Variants**: verl divides by M + 1e-8 in both means, which changes nothing that binary32 holds (a
+//! relative 1e-8/M).
 
 use crate::Error;
 use crate::num::{self, Arith, canonical, canonical64, count};

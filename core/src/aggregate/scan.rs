@@ -7,8 +7,8 @@ use crate::team::{AddF64, Direction, Team};
 
 /// The op `row_scan`: y_t = Σ_{j ≤ t} m_j x_j (prefix) or Σ_{j ≥ t} m_j x_j (suffix), inclusive.
 ///
-/// A masked token adds nothing and receives the running sum of its neighbours (as returns do over tool output). Sums run
-/// in binary64 in the shape of [`team::scan`](crate::team::scan) and round to `f32` once.
+/// A masked token adds nothing and receives the running sum of its neighbours (as returns do over tool
+/// output). Sums run in binary64 in the shape of [`team::scan`](crate::team::scan) and round to `f32` once.
 #[derive(Debug)]
 pub struct RowScan<'a> {
     /// Offsets of sequences, `[S+1]`.

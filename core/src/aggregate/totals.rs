@@ -7,13 +7,15 @@
 //! counts = [Σ row_tokens[s], #{row_tokens[s] > 0}, S]           alarm = max row_alarm[s]
 //! ```
 //!
-//! **Shapes**: inputs as a [policy loss](crate::policy_loss) writes them; one row for each statistic, so that teams work in parallel.
+//! **Shapes**: inputs as a [policy loss](crate::policy_loss) writes them; one row for each statistic, so that
+//! teams work in parallel.
 //!
-//! **Special cases**: a maximum over no sequence with a live token is −∞, as that of such a row; it is the canonical NaN if any is NaN. A sequence without tokens
-//! changes no bit: it adds +0 to columns that are never −0, so offsets may be padded behind the last sequence (`counts` then has
-//! the padded S).
+//! **Special cases**: a maximum over no sequence with a live token is −∞, as that of such a row; it is the
+//! canonical NaN if any is NaN. A sequence without tokens changes no bit: it adds +0 to columns that are
+//! never −0, so offsets may be padded behind the last sequence (`counts` then has the padded S).
 //!
-//! **Accuracy**: sums have the bits of [`FoldRows`](super::FoldRows) over the same rows; everything else is exact.
+//! **Accuracy**: sums have the bits of [`FoldRows`](super::FoldRows) over the same rows; everything else is
+//! exact.
 
 use crate::Error;
 use crate::num::{Arith, count};

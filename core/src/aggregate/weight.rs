@@ -8,12 +8,13 @@
 //! | seq-mean-token-mean (GRPO, GSPO, SAPO) | 1/(N₊·Lᵢ) | `Length` or `AtLeastOne` | N₊ |
 //! | seq-mean-token-sum-norm (Dr.GRPO) | 1/(N₊·C) | `Constant(C)` | N₊ |
 //!
-//! M live tokens, Lᵢ of them in sequence i, N₊ sequences (with a live token, or all). Denominators are *arguments*:
-//! a global count makes the loss independent of micro-batching and of the number of ranks. Divided in binary64,
-//! rounded to `f32` once.
+//! M live tokens, Lᵢ of them in sequence i, N₊ sequences (with a live token, or all). Denominators are
+//! *arguments*: a global count makes the loss independent of micro-batching and of the number of ranks.
+//! Divided in binary64, rounded to `f32` once.
 //!
-//! A launch may read the denominator and C from memory, where the op `batch_counts` left them: [`WeightFrom`]. Its arguments are then
-//! the same for every batch, so that it can be captured into a graph and replayed.
+//! A launch may read the denominator and C from memory, where the op `batch_counts` left them:
+//! [`WeightFrom`]. Its arguments are then the same for every batch, so that it can be captured into a graph
+//! and replayed.
 
 use crate::Error;
 use crate::num;
@@ -134,8 +135,9 @@ impl Weight {
 /// The most partial counts of one number that are read from memory: every row reads them all.
 pub const PARTS: usize = 64;
 
-/// Which numbers of a [`Weight`] a launch reads from memory, as partial counts such as those of [`BatchCounts`](super::BatchCounts) (of
-/// all micro-batches and ranks, where there are several): at most [`PARTS`] of each. What the weight itself says of them is ignored.
+/// Which numbers of a [`Weight`] a launch reads from memory, as partial counts such as those of
+/// [`BatchCounts`](super::BatchCounts) (of all micro-batches and ranks, where there are several): at most
+/// [`PARTS`] of each. What the weight itself says of them is ignored.
 ///
 /// The bits are those of the same numbers given by value. Counts below 2⁵³ are exact.
 #[derive(Clone, Copy, Debug)]
@@ -191,7 +193,8 @@ impl WeightFrom<'_> {
         if self.denominator.is_none() && self.horizon.is_none() { weight } else { self.read(weight) }
     }
 
-    /// A CPU's batch gives its numbers by value: what reads memory stays out of the way of the loops over tokens.
+    /// A CPU's batch gives its numbers by value: what reads memory stays out of the way of the loops over
+    /// tokens.
     #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
     #[cold]
     #[inline(never)]
@@ -227,8 +230,9 @@ pub fn total<T: Team>(team: &T, partials: Option<In<'_, u64>>, absent: f64) -> f
     partials.map_or(absent, |partials| sum(team, partials))
 }
 
-// On a GPU the lanes fold the partials: a loop in which each lane reads them all keeps registers through the loop over rows (measured: a step of
-// occupancy of nine losses on sm_90). On a CPU the loop is out of line, or each of a gate's loops would have a copy. Both are exact, so equal.
+// On a GPU the lanes fold the partials: a loop in which each lane reads them all keeps registers through the
+// loop over rows (measured: a step of occupancy of nine losses on sm_90). On a CPU the loop is out of line,
+// or each of a gate's loops would have a copy. Both are exact, so equal.
 
 #[cfg(any(target_arch = "nvptx64", target_arch = "amdgpu"))]
 mod fold {

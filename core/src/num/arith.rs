@@ -17,9 +17,9 @@ pub trait Arith: Copy + Send + Sync + 'static {
 
 /// Everywhere, without `std` and without a fused instruction: fma through binary64, square roots from `libm`.
 ///
-/// Method of `fma`: the product of two binary32 numbers is exact in binary64; the sum is rounded to odd there (the
-/// last bit is set when anything was lost), and 53 bits rounded to odd, then to 24 or fewer, are 24 rounded once.
-/// Why not `libm::fmaf`: it branches and touches the floating-point environment.
+/// Method of `fma`: the product of two binary32 numbers is exact in binary64; the sum is rounded to odd there
+/// (the last bit is set when anything was lost), and 53 bits rounded to odd, then to 24 or fewer, are 24
+/// rounded once. Why not `libm::fmaf`: it branches and touches the floating-point environment.
 #[derive(Clone, Copy, Debug)]
 pub struct Soft;
 
@@ -32,7 +32,8 @@ impl Arith for Soft {
         // Two-sum: `lost` is exactly what `sum` misses; NaN when `sum` is not finite.
         let part = sum - product;
         let lost = (product - (sum - part)) + (addend - part);
-        // Towards zero of the exact sum, last bit set: one unit less in magnitude first where `lost` pulls down.
+        // Towards zero of the exact sum, last bit set: one unit less in magnitude first where `lost` pulls
+        // down.
         let down = (lost.to_bits() ^ sum.to_bits()) >> 63;
         let odd = sum.to_bits().wrapping_sub(down) | 1;
         f64::from_bits(if lost.abs() > 0.0 { odd } else { sum.to_bits() }) as f32
@@ -49,15 +50,16 @@ impl Arith for Soft {
     }
 }
 
-/// The machine's instructions through `std`; inside code compiled for FMA each is one instruction. On a GPU always.
+/// The machine's instructions through `std`; inside code compiled for FMA each is one instruction. On a GPU
+/// always.
 ///
 /// Elsewhere `f32::mul_add` is a library call: right, but slow.
 #[cfg(any(feature = "std", target_arch = "nvptx64", target_arch = "amdgpu"))]
 #[derive(Clone, Copy, Debug)]
 pub struct Hard;
 
-/// A GPU build has no `std` and stable Rust no other way to these instructions (feature `core_float_math`; the GPU build
-/// is made by a compiler that has it).
+/// A GPU build has no `std` and stable Rust no other way to these instructions (feature `core_float_math`;
+/// the GPU build is made by a compiler that has it).
 #[cfg(any(target_arch = "nvptx64", target_arch = "amdgpu"))]
 impl Arith for Hard {
     #[inline(always)]

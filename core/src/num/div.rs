@@ -1,8 +1,10 @@
-//! Division, correctly rounded on every machine. Kernels divide with these, never with `/` (`cargo xtask divisions`).
+//! Division, correctly rounded on every machine. Kernels divide with these, never with `/`
+//! (`cargo xtask divisions`).
 //!
-//! Everywhere but on AMD it is the machine's `a / b`. There the last bit of LLVM's quotient may rest on how the hardware rounds a
-//! reciprocal (`num/settle.rs`), so a binary64 quotient is settled by its remainder, and a binary32 one is divided in
-//! binary64 and rounded again: quotients of 24 digits over 24 are exact there or 2^-49 away from a tie, so neither rounding can be wrong.
+//! Everywhere but on AMD it is the machine's `a / b`. There the last bit of LLVM's quotient may rest on how
+//! the hardware rounds a reciprocal (`num/settle.rs`), so a binary64 quotient is settled by its remainder,
+//! and a binary32 one is divided in binary64 and rounded again: quotients of 24 digits over 24 are exact
+//! there or 2^-49 away from a tie, so neither rounding can be wrong.
 
 /// a / b, rounded once.
 #[inline(always)]

@@ -2,22 +2,24 @@
 //!
 //! Method:
 //! 1. x = n·ln 2 + r with n = round(x/ln 2 - 0.085), so r in [-0.2877, 0.4055], where -1/4 <= e^r - 1 <= 1/2.
-//!    n is rounded by adding 1.5·2^23 and read from the low bits of the sum. r = hi + lo: hi = x - n·LN2_HI is exact
-//!    (one fma), lo = -n·LN2_LO is below 2^-21.
+//!    n is rounded by adding 1.5·2^23 and read from the low bits of the sum. r = hi + lo: hi = x - n·LN2_HI
+//!    is exact (one fma), lo = -n·LN2_LO is below 2^-21.
 //! 2. e^r = 1 + hi + tail, tail = r·(r·Q(r)) + lo, with Q of degree 5. |Q·r²/(e^r - 1 - r) - 1| < 2^-27.8 on
 //!    [-0.2880, 0.4060] (`docs/derivations/num/minimax.py`, recomputed by the test below).
-//! 3. e^x = fma(hi + tail, 2^n, 2^n): one rounding, of subnormal results too, since 2^n is exact down to 2^-149.
-//!    n = 128 is computed with 2^127 and doubled; n < -149 with 2^-149, its r being out of the interval, but only the
-//!    rounding to 0 or 2^-149 depends on it.
+//! 3. e^x = fma(hi + tail, 2^n, 2^n): one rounding, of subnormal results too, since 2^n is exact down to
+//!    2^-149. n = 128 is computed with 2^127 and doubled; n < -149 with 2^-149, its r being out of the
+//!    interval, but only the rounding to 0 or 2^-149 depends on it.
 //!
-//! Special cases: e^±0 = 1, e^+∞ = +∞, e^-∞ = +0, NaN → NaN; overflow to +∞ above 88.72283, 0 below -103.97207.
+//! Special cases: e^±0 = 1, e^+∞ = +∞, e^-∞ = +0, NaN → NaN; overflow to +∞ above 88.72283, 0 below
+//! -103.97207.
 //!
 //! Accuracy: at most 0.8156 ULP, at 0x41e10d05 = 28.131357, over all 2^32 inputs
 //! (17.1 million of them not correctly rounded):
 //! `cargo run --release -p lockstep-core --features std --example exhaustive -- exp`.
 //!
-//! Why: the offset 0.085 (not 0) keeps |e^r - 1| below 1/4 where e^x has the finer spacing, so that the rounding of
-//! hi + tail costs at most 1/8 ULP on both sides. r·(r·Q) costs as much as r²·Q and is 0.02 ULP better.
+//! Why: the offset 0.085 (not 0) keeps |e^r - 1| below 1/4 where e^x has the finer spacing, so that the
+//! rounding of hi + tail costs at most 1/8 ULP on both sides. r·(r·Q) costs as much as r²·Q and is 0.02 ULP
+//! better.
 
 use super::{Arith, nan::unless_nan};
 
@@ -111,8 +113,8 @@ fn wide_integer<A: Arith>(x: f32) -> f32 {
     at_least(log2::<A>(x), -149.0) + ROUND_2
 }
 
-/// e^x for x <= 0: the bits of [`exp`], without what only larger arguments need. NaN gives 0; a positive x an unspecified
-/// number.
+/// e^x for x <= 0: the bits of [`exp`], without what only larger arguments need. NaN gives 0; a positive x an
+/// unspecified number.
 #[inline(always)]
 pub fn exp_nonpositive<A: Arith>(x: f32) -> f32 {
     let x = at_least(x, -104.0);
@@ -122,8 +124,8 @@ pub fn exp_nonpositive<A: Arith>(x: f32) -> f32 {
     A::fma(r.hi + r.tail, scale, scale)
 }
 
-/// e^x for |x| <= 87, where e^x and its power of two are normal: the bits of [`exp`] in half of its operations. Other
-/// arguments, NaN among them, give an unspecified number or NaN.
+/// e^x for |x| <= 87, where e^x and its power of two are normal: the bits of [`exp`] in half of its
+/// operations. Other arguments, NaN among them, give an unspecified number or NaN.
 #[inline(always)]
 pub fn exp_normal<A: Arith>(x: f32) -> f32 {
     let biased = log2::<A>(x) + ROUND_2;

@@ -1,8 +1,8 @@
 //! e^x - 1.
 //!
-//! Method: e^x = 2^n·(1 + hi + tail) as in [`exp`](super::exp()); e^x - 1 = fma(hi + tail, 2^n, 2^n - 1), where 2^n - 1 is
-//! exact for -24 <= n <= 24 and, for n = 0, nothing is left but hi + tail with hi = x. The sign bit of x is then set
-//! in the result, for x = -0.
+//! Method: e^x = 2^n·(1 + hi + tail) as in [`exp`](super::exp()); e^x - 1 = fma(hi + tail, 2^n, 2^n - 1),
+//! where 2^n - 1 is exact for -24 <= n <= 24 and, for n = 0, nothing is left but hi + tail with hi = x. The
+//! sign bit of x is then set in the result, for x = -0.
 //!
 //! Special cases: ±0 → ±0, +∞ → +∞, -∞ → -1, NaN → NaN; overflow to +∞ above 88.72283; -1 below -17.4.
 //!
@@ -26,7 +26,8 @@ pub fn expm1_nonpositive<A: Arith>(x: f32) -> f32 {
     A::fma(r.hi + r.tail, scale, scale - 1.0)
 }
 
-/// e^x, with the bits of [`exp`](super::exp()), and 1 - e^x, within 1.5 ULP, for x <= 0, from one reduction. NaN gives 0 and 1.
+/// e^x, with the bits of [`exp`](super::exp()), and 1 - e^x, within 1.5 ULP, for x <= 0, from one reduction.
+/// NaN gives 0 and 1.
 #[inline(always)]
 pub fn exp_and_rest<A: Arith>(x: f32) -> (f32, f32) {
     let c = at_least(x, -104.0);

@@ -1,9 +1,10 @@
 //! e^x - 1 - x, the shape of the k3 estimator of a KL divergence.
 //!
-//! Method: e^x = 2^n·(1 + hi + tail) as in [`exp`](super::exp()). For n = 0, that is x in [-0.2877, 0.4055], hi = x and the
-//! result is `tail` = x·(x·Q(x)), accurate relative to itself however small x is. Elsewhere the line 2^n·hi + (2^n - 1) - x
-//! is added, -x first for x < 0 and last for x >= 0: so both of its roundings are exact for n = ±1, where it nearly
-//! cancels. (-x first for all x was 5 ULP wrong at 0.4614: 1 - x is rounded below 1/2.)
+//! Method: e^x = 2^n·(1 + hi + tail) as in [`exp`](super::exp()). For n = 0, that is x in [-0.2877, 0.4055],
+//! hi = x and the result is `tail` = x·(x·Q(x)), accurate relative to itself however small x is. Elsewhere
+//! the line 2^n·hi + (2^n - 1) - x is added, -x first for x < 0 and last for x >= 0: so both of its roundings
+//! are exact for n = ±1, where it nearly cancels. (-x first for all x was 5 ULP wrong at 0.4614: 1 - x is
+//! rounded below 1/2.)
 //!
 //! Special cases: ±0 → +0, ±∞ → +∞, NaN → NaN; never negative; overflow to +∞ above 88.72283.
 //!
@@ -11,7 +12,8 @@
 //! (160.4 million of them not correctly rounded):
 //! `cargo run --release -p lockstep-core --features std --example exhaustive -- expm1mx`.
 //!
-//! Why: e^x - 1 - x written as such loses everything for small x: at x = 1e-4 nothing but noise is left of 5e-9.
+//! Why: e^x - 1 - x written as such loses everything for small x: at x = 1e-4 nothing but noise is left of
+//! 5e-9.
 
 use super::Arith;
 use super::exp::{at_least, at_most, integer, power, remainder};

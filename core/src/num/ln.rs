@@ -1,8 +1,8 @@
 //! Natural logarithm, and the sum that `log1p` shares.
 //!
 //! Method:
-//! 1. x = 2^k·m with m in [2/3, 4/3), by integer subtraction from the bits; a subnormal x is multiplied by 2^23 first.
-//!    f = m - 1 is exact, |f| <= 1/3.
+//! 1. x = 2^k·m with m in [2/3, 4/3), by integer subtraction from the bits; a subnormal x is multiplied by
+//!    2^23 first. f = m - 1 is exact, |f| <= 1/3.
 //! 2. ln(1 + f) = f + f·w, w = f²·P(f) - f/2, with P of degree 8: error of f³P below 2^-29.8 of ln(1 + f)
 //!    (`docs/derivations/num/minimax.py`, recomputed by the test below).
 //! 3. k·LN2_HI is exact (LN2_HI has 16 bits) and k·LN2_HI + f is a two-sum hi + lo, so the result
@@ -14,8 +14,8 @@
 //! (1.9 million of them not correctly rounded):
 //! `cargo run --release -p lockstep-core --features std --example exhaustive -- ln`.
 //!
-//! Why: [2/3, 4/3) is symmetric about 1, where the polynomial needs the least degree. w is formed as it is because
-//! rounding -1/2 + f·P(f) and f² apart costs 0.1 ULP more and saves one multiplication.
+//! Why: [2/3, 4/3) is symmetric about 1, where the polynomial needs the least degree. w is formed as it is
+//! because rounding -1/2 + f·P(f) and f² apart costs 0.1 ULP more and saves one multiplication.
 
 use super::{Arith, canonical_nan};
 

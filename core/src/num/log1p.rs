@@ -1,9 +1,9 @@
 //! ln(1 + x).
 //!
-//! Method: k is the exponent of the rounded 1 + x; then f = (1 + x)/2^k - 1 = x/2^k + (2^-k - 1) is formed from x, not
-//! from that sum. x/2^k is exact (an integer subtraction from the bits); the rounding error of f is exact too, and
-//! enters divided by 1 + f in first order. From there on as [`ln`](super::ln()). For k = 0, f is x itself. The sign bit of x
-//! is set in the result, for x = -0.
+//! Method: k is the exponent of the rounded 1 + x; then f = (1 + x)/2^k - 1 = x/2^k + (2^-k - 1) is formed
+//! from x, not from that sum. x/2^k is exact (an integer subtraction from the bits); the rounding error of f
+//! is exact too, and enters divided by 1 + f in first order. From there on as [`ln`](super::ln()). For k = 0,
+//! f is x itself. The sign bit of x is set in the result, for x = -0.
 //!
 //! Special cases: ±0 → ±0, +∞ → +∞, -1 → -∞, x < -1 or NaN → NaN.
 //!

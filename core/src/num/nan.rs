@@ -1,14 +1,14 @@
 //! The one NaN, and the maximum and minimum that pass it on.
 //!
-//! Method: two selects for the order, and a bitwise operation on equal operands, which differ at most in the sign of
-//! zero: AND of the signs for the maximum, OR for the minimum.
+//! Method: two selects for the order, and a bitwise operation on equal operands, which differ at most in the
+//! sign of zero: AND of the signs for the maximum, OR for the minimum.
 //!
 //! Special cases: any NaN operand gives the canonical NaN; -0 < +0.
 //!
-//! Why: IEEE 754-2008 `maxNum`, x86 `maxps`, PTX `max.f32` and `f32::max` differ in both cases, and NaN payloads differ
-//! between vendors; here no target's instruction is trusted with either. NaN is tested for in the bits, because LLVM
-//! takes NaN payloads for arbitrary: it folded `if y.is_nan() { NAN } else { y }` with y = √x to `y`, and √-1 was
-//! 0xffc0_0000 on x86.
+//! Why: IEEE 754-2008 `maxNum`, x86 `maxps`, PTX `max.f32` and `f32::max` differ in both cases, and NaN
+//! payloads differ between vendors; here no target's instruction is trusted with either. NaN is tested for in
+//! the bits, because LLVM takes NaN payloads for arbitrary: it folded `if y.is_nan() { NAN } else { y }` with
+//! y = √x to `y`, and √-1 was 0xffc0_0000 on x86.
 
 /// The NaN of the contract: quiet, positive, empty payload (`0x7fc0_0000`).
 #[inline(always)]
@@ -34,7 +34,8 @@ pub fn min(a: f32, b: f32) -> f32 {
     f32::from_bits(if is_nan(a) | is_nan(b) { canonical_nan().to_bits() } else { smaller.to_bits() })
 }
 
-/// `y`, or the canonical NaN where `x` is NaN; `y` is a number then, so that there is nothing for LLVM to fold.
+/// `y`, or the canonical NaN where `x` is NaN; `y` is a number then, so that there is nothing for LLVM to
+/// fold.
 #[inline(always)]
 pub(super) fn unless_nan(x: f32, y: f32) -> f32 {
     if x.is_nan() { canonical_nan() } else { y }

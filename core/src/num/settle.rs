@@ -1,10 +1,12 @@
 //! AMD's quotients and square roots in binary64, set right by their exact remainders.
 //!
-//! LLVM makes both of an approximation and fused steps. What comes out is the correctly rounded result but where the exact one lies above
-//! a tie by next to nothing: then the approximation decides, and with some that the manual allows the result is one unit too small
-//! (docs/emulator.md, "Division"). The remainder tells: it is exact, and so is the sign of what is left of it behind a further half unit.
+//! LLVM makes both of an approximation and fused steps. What comes out is the correctly rounded result but
+//! where the exact one lies above a tie by next to nothing: then the approximation decides, and with some
+//! that the manual allows the result is one unit too small (docs/emulator.md, "Division"). The remainder
+//! tells: it is exact, and so is the sign of what is left of it behind a further half unit.
 //!
-//! This holds where nothing underflows: numerators, radicands and results from 2^-900 on. What is smaller stays as it is.
+//! This holds where nothing underflows: numerators, radicands and results from 2^-900 on. What is smaller
+//! stays as it is.
 
 #[cfg(target_arch = "amdgpu")]
 use core::f64::math::mul_add;
@@ -21,7 +23,8 @@ pub(super) fn quotient(a: f64, b: f64, quotient: f64) -> f64 {
 /// √x of that or one unit less.
 #[inline(always)]
 pub(super) fn root(x: f64, root: f64) -> f64 {
-    // Another half unit takes root·unit and a quarter of unit². The remainder is a multiple of unit², so the quarter changes no comparison.
+    // Another half unit takes root·unit and a quarter of unit². The remainder is a multiple of unit², so the
+    // quarter changes no comparison.
     let rest = mul_add(-root, root, x);
     settle(root, rest, 2.0 * root)
 }
@@ -29,7 +32,8 @@ pub(super) fn root(x: f64, root: f64) -> f64 {
 /// The successor, in magnitude, if half a unit of `value` times `slope` is less than `rest`.
 #[inline(always)]
 fn settle(value: f64, rest: f64, slope: f64) -> f64 {
-    // For the least values more than half a unit, so that they stay. A remainder that underflowed makes no more than 0 in the end.
+    // For the least values more than half a unit, so that they stay. A remainder that underflowed makes no
+    // more than 0 in the end.
     let (half, least) = (((value.to_bits() >> 32) as i32 & 0x7ff0_0000) - (53 << 20), 1 << 20);
     let half = f64::from_bits(((if half > least { half } else { least }) as u64) << 32);
     f64::from_bits(value.to_bits() + u64::from(mul_add(-half, slope, rest) > 0.0))

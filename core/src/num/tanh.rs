@@ -1,6 +1,7 @@
 //! Hyperbolic tangent.
 //!
-//! Method: with m = e^(-2|x|) - 1 as in [`expm1`](super::expm1()), tanh |x| = -m / (2 + m); the sign bit is x's.
+//! Method: with m = e^(-2|x|) - 1 as in [`expm1`](super::expm1()), tanh |x| = -m / (2 + m); the sign bit is
+//! x's.
 //!
 //! Special cases: ±0 → ±0, ±∞ → ±1, NaN → NaN; ±1 from |x| = 9.01 on.
 //!

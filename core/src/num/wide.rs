@@ -1,14 +1,17 @@
 //! e^x and ln x in binary64, for host-side schedules; kernels use the binary32 functions.
 //!
 //! Method:
-//! 1. `exp64`: x = n·ln 2 + r with |r| <= 0.3466 (n·LN2_HI is exact: LN2_HI has 32 bits, n at most 11), Taylor polynomial of degree 13
-//!    (first omitted term below 5e-18), then two multiplications by powers of two, so that subnormal results round once.
-//! 2. `ln64`: x = 2^k·m with m in [2/3, 4/3), f = m - 1, s = f/(2 + f), ln m = f - (f²/2 - s·(f²/2 + R)) with R the series of
-//!    2·atanh(s) beyond its first term, to s^24 (first omitted term below 1e-18).
+//! 1. `exp64`: x = n·ln 2 + r with |r| <= 0.3466 (n·LN2_HI is exact: LN2_HI has 32 bits, n at most 11),
+//!    Taylor polynomial of degree 13 (first omitted term below 5e-18), then two multiplications by powers of
+//!    two, so that subnormal results round once.
+//! 2. `ln64`: x = 2^k·m with m in [2/3, 4/3), f = m - 1, s = f/(2 + f), ln m = f - (f²/2 - s·(f²/2 + R)) with
+//!    R the series of 2·atanh(s) beyond its first term, to s^24 (first omitted term below 1e-18).
 //!
-//! Special cases: exp64: NaN → NaN, +∞ above 709.79, 0 below -745.14. ln64: ln 1 = +0, ln ±0 = -∞, ln +∞ = +∞, x < 0 or NaN → NaN.
+//! Special cases: exp64: NaN → NaN, +∞ above 709.79, 0 below -745.14. ln64: ln 1 = +0, ln ±0 = -∞, ln +∞ =
+//! +∞, x < 0 or NaN → NaN.
 //!
-//! Accuracy: relative error below 4e-16 at 200,000 points against `libm` (test below); not proven over all inputs, as no kernel uses them.
+//! Accuracy: relative error below 4e-16 at 200,000 points against `libm` (test below); not proven over all
+//! inputs, as no kernel uses them.
 //!
 //! Why: only `+ - * /` in a fixed order, so a schedule's decision is the same on every machine.
 

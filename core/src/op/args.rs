@@ -1,10 +1,10 @@
 //! Launch arguments as plain data, so that they can cross to a device.
 //!
-//! A kernel's fields become two lists: **pointers** (every array) and **words** (lengths and scalars, 64 bits each), in
-//! the order of the fields. A device's entry point takes every pointer as a parameter of its own, for only then does the
-//! compiler know that it is global memory (docs/decisions/0005-gpu-launch.md), and the words by value; it then rebuilds
-//! the kernel. Widths do not depend on values: what is absent is null pointers and zero words, so all positions
-//! are constants on the device.
+//! A kernel's fields become two lists: **pointers** (every array) and **words** (lengths and scalars, 64 bits
+//! each), in the order of the fields. A device's entry point takes every pointer as a parameter of its own,
+//! for only then does the compiler know that it is global memory (docs/decisions/0005-gpu-launch.md), and the
+//! words by value; it then rebuilds the kernel. Widths do not depend on values: what is absent is null
+//! pointers and zero words, so all positions are constants on the device.
 //!
 //! The macro [`launch_args!`](crate::launch_args) writes both directions from the list of a struct's fields.
 
@@ -70,7 +70,8 @@ pub trait Arg: Sized {
     /// Reads it back. Zeros and null pointers give a value too, which nobody uses.
     ///
     /// # Safety
-    /// `from` holds what [`encode`](Arg::encode) wrote, with pointers to memory that this device may use as the views say.
+    /// `from` holds what [`encode`](Arg::encode) wrote, with pointers to memory that this device may use as
+    /// the views say.
     unsafe fn decode(from: &mut Decoder) -> Self;
 }
 
@@ -176,7 +177,8 @@ impl<A: Arg + Copy, const N: usize> Arg for [A; N] {
     }
 }
 
-/// Implements [`Arg`](crate::op::Arg) for a struct from the list of its fields, or for an enum without fields.
+/// Implements [`Arg`](crate::op::Arg) for a struct from the list of its fields, or for an enum without
+/// fields.
 ///
 /// ```text
 /// launch_args!(TokenRatio<'_> { cu_seqlens, loss_mask, logp, … });
@@ -225,8 +227,8 @@ macro_rules! launch_args {
     };
 }
 
-/// [`launch_args!`](crate::launch_args) for the struct of an op. The word `unsafe` is its author's promise that the op's rows are
-/// [disjoint](crate::op::DisjointRows): without it the kernel runs nowhere.
+/// [`launch_args!`](crate::launch_args) for the struct of an op. The word `unsafe` is its author's promise
+/// that the op's rows are [disjoint](crate::op::DisjointRows): without it the kernel runs nowhere.
 ///
 /// ```text
 /// kernel_args!(unsafe Doubled<'_> { rewards, doubled });
@@ -262,9 +264,9 @@ macro_rules! kernel_args {
     (unsafe impl[$($bound:tt)*] $name:ident $(<$($generic:tt),*>)? { $($field:ident),* $(,)? }) => {
         $crate::launch_args!(impl[$($bound)*] $name $(<$($generic),*>)? { $($field),* });
 
-        // SAFETY: who writes `unsafe` in the macro's call has promised it. For the ops of the table: a row writes its own span of
-        // [`Offsets`](crate::ragged::Offsets), which cannot overlap, and its own index of per-row outputs; conformance tests it
-        // for every one of them (rows_are_disjoint).
+        // SAFETY: who writes `unsafe` in the macro's call has promised it. For the ops of the table: a row
+        // writes its own span of [`Offsets`](crate::ragged::Offsets), which cannot overlap, and its own index
+        // of per-row outputs; conformance tests it for every one of them (rows_are_disjoint).
         #[allow(unsafe_code)]
         unsafe impl<$($bound)*> $crate::op::DisjointRows for $name $(<$($generic),*>)? {}
     };

@@ -77,7 +77,8 @@ pub fn check_indices(
     Ok(())
 }
 
-/// Checks lengths of a kernel's fields, and returns from the function with the first that is wrong. Absent arrays pass.
+/// Checks lengths of a kernel's fields, and returns from the function with the first that is wrong. Absent
+/// arrays pass.
 ///
 /// ```text
 /// lengths!(self; tokens => loss_mask, logp, coef; sequences => row_tokens, row_alarm);

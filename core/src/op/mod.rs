@@ -23,18 +23,22 @@ pub trait Kernel: Arg {
     /// Number of rows to run.
     fn rows(&self) -> usize;
 
-    /// Whether every array is as long as the rows need it, and every index names an element of its array; the first fault otherwise.
+    /// Whether every array is as long as the rows need it, and every index names an element of its array; the
+    /// first fault otherwise.
     ///
-    /// Whatever runs a kernel over host memory asks once, before its rows; a launch over device memory cannot, and is `unsafe`.
+    /// Whatever runs a kernel over host memory asks once, before its rows; a launch over device memory
+    /// cannot, and is `unsafe`.
     fn check_bounds(&self) -> Result<(), Error>;
 
-    /// Elements of a row, to balance rows over threads. Any estimate is right; only speed depends on it. Host memory only.
+    /// Elements of a row, to balance rows over threads. Any estimate is right; only speed depends on it. Host
+    /// memory only.
     fn work(&self, row: usize) -> usize;
 
     /// What the team does with row `row`.
     fn row<T: Team>(&self, team: &T, row: usize);
 
-    /// What the team does with `rows`, one after the other: where it has vectors for one thread, which may overlap the short rows of an op here.
+    /// What the team does with `rows`, one after the other: where it has vectors for one thread, which may
+    /// overlap the short rows of an op here.
     #[inline(always)]
     fn block<T: Team>(&self, team: &T, rows: core::ops::Range<usize>) {
         for row in rows {
@@ -44,8 +48,8 @@ pub trait Kernel: Arg {
 
     /// Which of the op's variants (last column of the table) these arguments need.
     ///
-    /// A GPU has an entry point for each variant, so that who wants little does not pay with the registers of who wants all.
-    /// Variants compute the same function: only speed depends on the choice.
+    /// A GPU has an entry point for each variant, so that who wants little does not pay with the registers of
+    /// who wants all. Variants compute the same function: only speed depends on the choice.
     #[inline(always)]
     fn variant(&self) -> usize {
         0

@@ -1,9 +1,9 @@
 //! Whether an element is fit to be used, as one number whose maximum over a row tells of the whole row.
 //!
-//! An alarm is the bit pattern of a magnitude that must be finite; a value outside its domain has a pattern above all
-//! finite ones. The caller of a row with an alarm above [`LIMIT`] looks for the argument and index. Naming the
-//! argument here would cost a compare and a select for each, on every token; this is one subtraction or mask each and
-//! an integer maximum, which every target has.
+//! An alarm is the bit pattern of a magnitude that must be finite; a value outside its domain has a pattern
+//! above all finite ones. The caller of a row with an alarm above [`LIMIT`] looks for the argument and index.
+//! Naming the argument here would cost a compare and a select for each, on every token; this is one
+//! subtraction or mask each and an integer maximum, which every target has.
 
 /// The largest alarm of a row without fault: the pattern of the largest finite number.
 pub const LIMIT: u32 = 0x7f7f_ffff;

@@ -4,8 +4,8 @@ use super::In;
 use crate::op::{Arg, Decoder, Encoder};
 
 /// `loss_mask: [u8; N]`: 0 = the element takes no part (padding, tool output), anything else = it does.
-/// Absent means that every element takes part. Masked elements are *selected away*: whatever stands there (NaN,
-/// infinity, garbage) never enters an operation whose result is kept.
+/// Absent means that every element takes part. Masked elements are *selected away*: whatever stands there
+/// (NaN, infinity, garbage) never enters an operation whose result is kept.
 #[derive(Clone, Copy, Debug)]
 pub struct Mask<'a>(Option<In<'a, u8>>);
 

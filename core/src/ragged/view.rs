@@ -1,9 +1,9 @@
 //! Views of a kernel's arguments: what it reads and what it writes.
 //!
-//! A view is an address, a length and the lifetime of what it looks at. Made from a slice it is safe everywhere; made
-//! from an address ([`In::from_raw`]) it may name memory that only a device can reach. On a CPU every access is bounds-
-//! checked (a backend that takes whole rows at once pays one check per row). On a GPU there is nobody to report to:
-//! lengths are checked before the launch, offsets by the `check` ops.
+//! A view is an address, a length and the lifetime of what it looks at. Made from a slice it is safe
+//! everywhere; made from an address ([`In::from_raw`]) it may name memory that only a device can reach. On a
+//! CPU every access is bounds- checked (a backend that takes whole rows at once pays one check per row). On a
+//! GPU there is nobody to report to: lengths are checked before the launch, offsets by the `check` ops.
 
 use super::Span;
 use core::cell::Cell;
@@ -50,8 +50,8 @@ impl<'a, T: Copy> In<'a, T> {
     /// Views `len` elements at `first`.
     ///
     /// # Safety
-    /// For `'a`, `first` is aligned and readable for `len` elements by every backend that the view is handed to, and
-    /// nobody writes there. A view of a GPU's memory may only be handed to that GPU.
+    /// For `'a`, `first` is aligned and readable for `len` elements by every backend that the view is handed
+    /// to, and nobody writes there. A view of a GPU's memory may only be handed to that GPU.
     #[inline(always)]
     pub const unsafe fn from_raw(first: *const T, len: usize) -> Self {
         In { first, len, lifetime: PhantomData }
@@ -91,8 +91,8 @@ impl<'a, T: Copy> In<'a, T> {
         if CHECKED {
             assert!(i < self.len, "element {i} of {}", self.len);
         }
-        // SAFETY: in bounds: checked above, or vouched for by who launched the kernel (see the module's text); readable by
-        // the contract of the constructor.
+        // SAFETY: in bounds: checked above, or vouched for by who launched the kernel (see the module's
+        // text); readable by the contract of the constructor.
         unsafe { *self.first.add(i) }
     }
 
@@ -119,9 +119,9 @@ impl<'a> In<'a, u32> {
     }
 }
 
-/// An output array, as a launch argument: the one handle to its elements. It cannot be copied, so two outputs of a kernel
-/// never name one element, and it is not `Sync`: who runs rows in parallel relies on the promise that rows write different
-/// elements ([`DisjointRows`](crate::op::DisjointRows)).
+/// An output array, as a launch argument: the one handle to its elements. It cannot be copied, so two outputs
+/// of a kernel never name one element, and it is not `Sync`: who runs rows in parallel relies on the promise
+/// that rows write different elements ([`DisjointRows`](crate::op::DisjointRows)).
 ///
 /// ```compile_fail,E0382
 /// use lockstep_core::ragged::Out;
@@ -157,8 +157,8 @@ impl<'a, T: Copy> Out<'a, T> {
     /// Views `len` elements at `first` for writing.
     ///
     /// # Safety
-    /// For `'a`, `first` is aligned and writable for `len` elements by every backend that the view is handed to, and nobody
-    /// else reads or writes there. A view of a GPU's memory may only be handed to that GPU.
+    /// For `'a`, `first` is aligned and writable for `len` elements by every backend that the view is handed
+    /// to, and nobody else reads or writes there. A view of a GPU's memory may only be handed to that GPU.
     #[inline(always)]
     pub const unsafe fn from_raw(first: *mut T, len: usize) -> Self {
         Out(Cells { first: first.cast(), len, lifetime: PhantomData })
@@ -221,12 +221,13 @@ impl<'a, T: Copy> Cells<'a, T> {
         if CHECKED {
             assert!(i < self.len, "element {i} of {}", self.len);
         }
-        // SAFETY: in bounds: checked above, or vouched for by who launched the kernel; writable by the contract of the
-        // constructor. Through a raw pointer, for no reference to a GPU's memory may exist.
+        // SAFETY: in bounds: checked above, or vouched for by who launched the kernel; writable by the
+        // contract of the constructor. Through a raw pointer, for no reference to a GPU's memory may exist.
         unsafe { self.as_ptr().add(i).write(value) };
     }
 
-    /// Writes element `i`, which data names, of a row that owns the elements of `span`: another row's is never written.
+    /// Writes element `i`, which data names, of a row that owns the elements of `span`: another row's is
+    /// never written.
     #[inline(always)]
     pub fn put_in(self, span: Span, i: usize, value: T) {
         if CHECKED {
@@ -235,7 +236,8 @@ impl<'a, T: Copy> Cells<'a, T> {
         self.put(i, value);
     }
 
-    /// Element `i`, which the same thread of the same row wrote before: other threads' writes need not be visible.
+    /// Element `i`, which the same thread of the same row wrote before: other threads' writes need not be
+    /// visible.
     #[inline(always)]
     pub fn get(self, i: usize) -> T {
         if CHECKED {
@@ -254,8 +256,8 @@ impl<'a, T: Copy> Cells<'a, T> {
     }
 }
 
-/// An `f32` input of a sweep: an array with one element per token, or one constant for the whole row (an absent
-/// optional argument, a value per sequence).
+/// An `f32` input of a sweep: an array with one element per token, or one constant for the whole row (an
+/// absent optional argument, a value per sequence).
 #[derive(Clone, Copy, Debug)]
 pub enum Stream<'a> {
     /// One element per token.

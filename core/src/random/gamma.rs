@@ -1,10 +1,12 @@
 //! Gamma and Beta draws.
 //!
-//! **Formula** (Marsaglia & Tsang, "A simple method for generating gamma variables", 2000): for shape a >= 1, d = a − 1/3, c = 1/√(9d), repeat
-//! x normal, v = (1 + c x)³, u uniform until v > 0 and ln u < x²/2 + d − d v + d ln v; the draw is d v. For a < 1: the draw of a + 1 times u^(1/a).
-//! Beta(a, b) = X/(X + Y) with X ~ Gamma(a), Y ~ Gamma(b) from the same stream, X first.
+//! **Formula** (Marsaglia & Tsang, "A simple method for generating gamma variables", 2000): for shape a >= 1,
+//! d = a − 1/3, c = 1/√(9d), repeat x normal, v = (1 + c x)³, u uniform until v > 0 and ln u < x²/2 + d − d
+//! v + d ln v; the draw is d v. For a < 1: the draw of a + 1 times u^(1/a). Beta(a, b) = X/(X + Y) with X ~
+//! Gamma(a), Y ~ Gamma(b) from the same stream, X first.
 //!
-//! **Special cases**: shapes outside [0.01, 1e12] are an error: below, u^(1/a) underflows (0/0 in a Beta); above, d v loses its fraction.
+//! **Special cases**: shapes outside [0.01, 1e12] are an error: below, u^(1/a) underflows (0/0 in a Beta);
+//! above, d v loses its fraction.
 
 use super::Stream;
 use crate::Error;

@@ -1,6 +1,7 @@
 //! Philox4x32-10, a counter-based generator.
 //!
-//! **Formula** (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011), ten rounds on (c₀, c₁, c₂, c₃) with key (k₀, k₁):
+//! **Formula** (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011), ten rounds on (c₀,
+//! c₁, c₂, c₃) with key (k₀, k₁):
 //!
 //! ```text
 //! (hi₀, lo₀) = M0·c₀,  (hi₁, lo₁) = M1·c₂,  c ← (hi₁ ⊕ c₁ ⊕ k₀, lo₁, hi₀ ⊕ c₃ ⊕ k₁, lo₀)

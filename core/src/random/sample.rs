@@ -1,6 +1,7 @@
 //! Distinct numbers below n, every set equally likely.
 //!
-//! **Formula** (Floyd): for j = n − k, …, n − 1 draw t in 0..=j and take t, or j where t was taken already. O(k²) comparisons, no scratch.
+//! **Formula** (Floyd): for j = n − k, …, n − 1 draw t in 0..=j and take t, or j where t was taken already.
+//! O(k²) comparisons, no scratch.
 //!
 //! **Special cases**: k of 0 draws nothing; k > n is an error.
 

@@ -1,6 +1,7 @@
 //! A stream of numbers: uniform, normal, below n.
 //!
-//! **Formula**: word i of the stream is word i mod 4 of [`philox4x32_10`] at counter (i div 4, element, step, purpose) under the seed as key.
+//! **Formula**: word i of the stream is word i mod 4 of [`philox4x32_10`] at counter (i div 4, element, step,
+//! purpose) under the seed as key.
 //!
 //! ```text
 //! bits64  = first word · 2³² + second word

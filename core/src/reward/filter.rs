@@ -1,6 +1,7 @@
 //! Which groups and sequences remain in a batch.
 //!
-//! **Formula** (docs/maths/advantages.md, docs/maths/rewards.md), over the n counted members of a group, x the metric of each:
+//! **Formula** (docs/maths/advantages.md, docs/maths/rewards.md), over the n counted members of a group, x
+//! the metric of each:
 //!
 //! ```text
 //! Varied      keep the group iff max x ≠ min x or n ≤ 1                 (DAPO dynamic sampling 2503.14476)      statistic: std
@@ -14,12 +15,14 @@
 //!
 //! **Shapes**: `metric`, `keep` `[S]`; `kept`, `statistic` `[G]`; `cu_groups` `[G+1]`.
 //!
-//! **Special cases**: a group is kept or dropped whole, members that are not counted (NaN metric, not `valid`) with it; the criteria of
-//! sequences drop those. Without counted members: the group is kept by `Varied` only if it has at most one member at all, so that a
-//! group of nothing but NaN is dropped; `Spread`, `SolveRate` and `Balanced` drop it.
+//! **Special cases**: a group is kept or dropped whole, members that are not counted (NaN metric, not
+//! `valid`) with it; the criteria of sequences drop those. Without counted members: the group is kept by
+//! `Varied` only if it has at most one member at all, so that a group of nothing but NaN is dropped;
+//! `Spread`, `SolveRate` and `Balanced` drop it.
 //!
-//! **Accuracy**: `Varied` is decided on the inputs, max = min, never on a computed deviation (0.1 eight times has a deviation of 1e-9 in
-//! binary32, docs/maths/statistics.md). Statistics are binary64, rounded to `f32` once.
+//! **Accuracy**: `Varied` is decided on the inputs, max = min, never on a computed deviation (0.1 eight times
+//! has a deviation of 1e-9 in binary32, docs/maths/statistics.md). Statistics are binary64, rounded to `f32`
+//! once.
 
 use crate::Error;
 use crate::advantage::members::Members;

@@ -1,20 +1,23 @@
-//! Rewards of those who judge: MarsRL's roles, FAPO's detector, BRPO's reference. One number per output, plain functions.
+//! Rewards of those who judge: MarsRL's roles, FAPO's detector, BRPO's reference. One number per output,
+//! plain functions.
 
 use crate::random::{Purpose, Stream};
 
-/// MarsRL's solver and correctors (2511.11373; docs/maths/advantages.md): 1 if the final answer equals the reference, else 0.
+/// MarsRL's solver and correctors (2511.11373; docs/maths/advantages.md): 1 if the final answer equals the
+/// reference, else 0.
 pub fn solver(correct: bool) -> f32 {
     if correct { 1.0 } else { 0.0 }
 }
 
-/// MarsRL's verifiers: 1 if the verdict is the truth about the solution that was judged, else 0. A verdict that cannot be read (`None`) is
-/// wrong (ours).
+/// MarsRL's verifiers: 1 if the verdict is the truth about the solution that was judged, else 0. A verdict
+/// that cannot be read (`None`) is wrong (ours).
 pub fn verifier(says_correct: Option<bool>, is_correct: bool) -> f32 {
     solver(says_correct == Some(is_correct))
 }
 
-/// The answer of group `group` that BRPO (2506.00103, recalled; docs/maths/rewards.md) compares the others with: drawn uniformly among `members`, 0 of none. Keep it
-/// with the group's rewards: [`Shaping::Preferred`](super::Shaping::Preferred) wants it.
+/// The answer of group `group` that BRPO (2506.00103, recalled; docs/maths/rewards.md) compares the others
+/// with: drawn uniformly among `members`, 0 of none. Keep it with the group's rewards:
+/// [`Shaping::Preferred`](super::Shaping::Preferred) wants it.
 ///
 /// ```
 /// use lockstep_core::reward::judge::brpo_reference;
@@ -38,8 +41,9 @@ pub enum Verdict {
     Unreadable,
 }
 
-/// The reward that trains FAPO's judge: for a flawed item (`first_error` is known) of `steps` steps 1 − |t̂ − t*|/steps where a step is
-/// named, else −1; for a clean item 1 where it is called clean, else −1; −1 for what cannot be read.
+/// The reward that trains FAPO's judge: for a flawed item (`first_error` is known) of `steps` steps 1 − |t̂ −
+/// t*|/steps where a step is named, else −1; for a clean item 1 where it is called clean, else −1; −1 for
+/// what cannot be read.
 pub fn step_reward(said: Verdict, first_error: Option<u32>, steps: u32) -> f64 {
     match (said, first_error) {
         (Verdict::FlawedAt(step), Some(truth)) => {

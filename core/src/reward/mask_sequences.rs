@@ -1,9 +1,10 @@
 //! A loss mask without the tokens of the sequences that were dropped.
 //!
-//! **Formula** (docs/maths/advantages.md, docs/maths/rewards.md): m'_t = 1 where m_t ≠ 0 and the sequence of t is kept, else 0.
+//! **Formula** (docs/maths/advantages.md, docs/maths/rewards.md): m'_t = 1 where m_t ≠ 0 and the sequence of
+//! t is kept, else 0.
 //!
-//! A batch with this mask is the batch of the sequences that remain: its live tokens and its sequences with a live token are the
-//! denominators of what is left, and nothing has to be packed anew.
+//! A batch with this mask is the batch of the sequences that remain: its live tokens and its sequences with a
+//! live token are the denominators of what is left, and nothing has to be packed anew.
 //!
 //! **Shapes**: `loss_mask`, `masked` `[N]`; `keep` `[S]`; `cu_seqlens` `[S+1]`.
 

@@ -1,4 +1,5 @@
-//! Rewards before they become advantages: shaped, filtered, ranked by novelty, moved for variance; and the plain functions that give one.
+//! Rewards before they become advantages: shaped, filtered, ranked by novelty, moved for variance; and the
+//! plain functions that give one.
 //!
 //! | in the literature | here | then | source |
 //! |---|---|---|---|
@@ -14,8 +15,8 @@
 //! | GRPOVI | [`VarianceIncrease`] | GRPO | 2505.23247 |
 //! | MarsRL | [`judge::solver`], [`judge::verifier`] | GRPO in groups of one role and one input | 2511.11373 |
 //!
-//! MarsRL needs no grouping of its own: the outputs of one role for one identical input are one group of `cu_groups`; roles and inputs never
-//! share one.
+//! MarsRL needs no grouping of its own: the outputs of one role for one identical input are one group of
+//! `cu_groups`; roles and inputs never share one.
 
 pub mod filter;
 pub mod judge;

@@ -1,6 +1,7 @@
 //! EVOL-RL: reward bands by majority vote, ranked inside by novelty.
 //!
-//! **Formula** (2509.15194; docs/maths/rewards.md), S the similarities inside a group, w the weight of the mean:
+//! **Formula** (2509.15194; docs/maths/rewards.md), S the similarities inside a group, w the weight of the
+//! mean:
 //!
 //! ```text
 //! u_i = 1 − ( w · mean_{j ≠ i of i's class} S_ij + (1 − w) · max_{j ≠ i} S_ij )
@@ -8,17 +9,19 @@
 //! R_i = majority + width · n_i,   minority + width · n_i,   or `invalid`
 //! ```
 //!
-//! With the paper's numbers: 0.5 to 1 for the majority, −1 to −0.5 for the others, 1.0 and −0.5 alone, 0.75 and −0.75 when all are alike.
+//! With the paper's numbers: 0.5 to 1 for the majority, −1 to −0.5 for the others, 1.0 and −0.5 alone, 0.75
+//! and −0.75 when all are alike.
 //!
-//! **Shapes**: `classes`, `novelty`, `shaped` `[S]`; `similarity` `[Σ n²]`, the n × n matrices of the groups one after the other, row by
-//! row; `pair_start` `[G]`: where each begins; `cu_groups` `[G+1]`.
+//! **Shapes**: `classes`, `novelty`, `shaped` `[S]`; `similarity` `[Σ n²]`, the n × n matrices of the groups
+//! one after the other, row by row; `pair_start` `[G]`: where each begins; `cu_groups` `[G+1]`.
 //!
-//! **Special cases**: invalid answers have no novelty and are nobody's neighbour (ours: they have no answer to compare). A sequence that
-//! is not `valid` gets NaN, "no score". The diagonal is never read. A class without a second member has the mean over all others
-//! (visible in `novelty` only). A NaN similarity makes the rewards of its class NaN; the host refuses it.
+//! **Special cases**: invalid answers have no novelty and are nobody's neighbour (ours: they have no answer
+//! to compare). A sequence that is not `valid` gets NaN, "no score". The diagonal is never read. A class
+//! without a second member has the mean over all others (visible in `novelty` only). A NaN similarity makes
+//! the rewards of its class NaN; the host refuses it.
 //!
-//! **Accuracy**: similarities in binary64; novelty rounds to `f32` once, and the bands are decided and computed on these `f32`. n² steps for
-//! each of five passes.
+//! **Accuracy**: similarities in binary64; novelty rounds to `f32` once, and the bands are decided and
+//! computed on these `f32`. n² steps for each of five passes.
 
 use crate::Error;
 use crate::num;

@@ -1,5 +1,6 @@
-//! RAPO (Fathom 2509.24107; docs/maths/rewards.md): the scalar parts. R = 0.1 format + 0.9 answer is [`Combine`](crate::advantage::Combine), the
-//! pruning of solved prompts [`Criterion::SolveRate`](super::Criterion::SolveRate).
+//! RAPO (Fathom 2509.24107; docs/maths/rewards.md): the scalar parts. R = 0.1 format + 0.9 answer is
+//! [`Combine`](crate::advantage::Combine), the pruning of solved prompts
+//! [`Criterion::SolveRate`](super::Criterion::SolveRate).
 
 /// Tool calls of a trajectory, by what they did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -39,8 +40,8 @@ impl ToolUse {
     }
 }
 
-/// n_groups / n_good, the factor of all advantages of a batch of which only `good` groups have a deviation; at most `cap` (∞ = the
-/// paper, which has none; ours: 4). Without a good group 0: skip the step.
+/// n_groups / n_good, the factor of all advantages of a batch of which only `good` groups have a deviation;
+/// at most `cap` (∞ = the paper, which has none; ours: 4). Without a good group 0: skip the step.
 pub fn group_factor(groups: u32, good: u32, cap: f64) -> f64 {
     let factor = if good == 0 { 0.0 } else { f64::from(groups) / f64::from(good) };
     if factor > cap { cap } else { factor }

@@ -1,6 +1,8 @@
-//! How much each response counts in the policy loss: by its length and by how hard its prompt is. For the host, not an op.
+//! How much each response counts in the policy loss: by its length and by how hard its prompt is. For the
+//! host, not an op.
 //!
-//! **Formula** (ROLL, `rlvr/actor_worker.py`), L the live tokens of a response, d the difficulty of its prompt, (a, b) the two ends of a choice:
+//! **Formula** (ROLL, `rlvr/actor_worker.py`), L the live tokens of a response, d the difficulty of its
+//! prompt, (a, b) the two ends of a choice:
 //!
 //! ```text
 //! x = (L − min L)/(max L − min L + 1e-8)      u = a + (b − a) x                   (length, ROLL: a 1.5, b 0.5)

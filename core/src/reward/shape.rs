@@ -1,6 +1,7 @@
 //! Rewards of sequences as a function of reward, length, a flag or the rest of the group.
 //!
-//! **Formula** (docs/maths/advantages.md, docs/maths/rewards.md), R the reward, L the length in tokens, "correct" a reward above `threshold`:
+//! **Formula** (docs/maths/advantages.md, docs/maths/rewards.md), R the reward, L the length in tokens,
+//! "correct" a reward above `threshold`:
 //!
 //! ```text
 //! Overlong   R + min(−(L − (L_max − B))/B · factor, 0),  with `saturate` never less than R − factor     (DAPO 2503.14476)
@@ -10,16 +11,19 @@
 //! Preferred  correct: 1, else −1; the group's reference 0                                               (BRPO 2506.00103, secondary)
 //! ```
 //!
-//! **Shapes**: `rewards`, `lengths`, `flags`, `shaped` `[S]`; `reference` `[G]`, the position of a member in its group; `cu_groups` `[G+1]`.
+//! **Shapes**: `rewards`, `lengths`, `flags`, `shaped` `[S]`; `reference` `[G]`, the position of a member in
+//! its group; `cu_groups` `[G+1]`.
 //!
-//! **Special cases**: a NaN reward ("no score") or a sequence that is not `valid` gives NaN, which excludes it wherever rewards are read.
-//! An infinite reward passes through `Overlong` and `Signs`. L_max − B itself costs nothing; L_max costs `factor`.
+//! **Special cases**: a NaN reward ("no score") or a sequence that is not `valid` gives NaN, which excludes
+//! it wherever rewards are read. An infinite reward passes through `Overlong` and `Signs`. L_max − B itself
+//! costs nothing; L_max costs `factor`.
 //!
 //! **Accuracy**: binary64, rounded to `f32` once.
 //!
-//! **Variants**: `saturate` false is DAPO's code, which keeps falling beyond L_max; true is the paper. W-REINFORCE is `Signs` with
-//! correct 0.1, wrong −1; PSR 1, 0 and NSR 0, −1 also *drop* the samples that they do not want
-//! ([`Criterion::Equal`](super::Criterion::Equal)), so that denominators shrink. FAPO's λ is 1.
+//! **Variants**: `saturate` false is DAPO's code, which keeps falling beyond L_max; true is the paper.
+//! W-REINFORCE is `Signs` with correct 0.1, wrong −1; PSR 1, 0 and NSR 0, −1 also *drop* the samples that
+//! they do not want ([`Criterion::Equal`](super::Criterion::Equal)), so that denominators shrink. FAPO's λ is
+//! 1.
 
 use crate::Error;
 use crate::advantage::members::Members;

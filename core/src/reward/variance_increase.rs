@@ -1,6 +1,8 @@
-//! GRPOVI: rewards moved so that their variance grows, while their mean under the policy and their order stay.
+//! GRPOVI: rewards moved so that their variance grows, while their mean under the policy and their order
+//! stay.
 //!
-//! **Formula** (2505.23247; docs/maths/rewards.md), over the counted members of a group in descending order of reward (ties by index):
+//! **Formula** (2505.23247; docs/maths/rewards.md), over the counted members of a group in descending order
+//! of reward (ties by index):
 //!
 //! ```text
 //! p = softmax(logp of the sequences),  c = Σ p r,  bounds m and M
@@ -8,22 +10,27 @@
 //! optimum:  z = M for the first k,  m for the last n − l,  between them α = (c − M S_A − m S_C)/S_B
 //! ```
 //!
-//! The search starts at k = 0, l = n and takes, of (k + 1, l) and (k, l − 1), the one with the larger Σ p z², as long as one is feasible
-//! (S_B > 0, m ≤ α ≤ M) and larger than before. An exhaustive search over all (k, l) finds the same (conformance/tests/all/outcome/mod.rs).
+//! The search starts at k = 0, l = n and takes, of (k + 1, l) and (k, l − 1), the one with the larger Σ p z²,
+//! as long as one is feasible (S_B > 0, m ≤ α ≤ M) and larger than before. An exhaustive search over all (k,
+//! l) finds the same (conformance/tests/all/outcome/mod.rs).
 //!
 //! **Shapes**: `rewards`, `logp`, `shaped` `[S]`; `cu_groups` `[G+1]`.
 //!
-//! **Special cases**: a NaN reward or a sequence that is not `valid` gives NaN, "no score", and has no probability. All counted rewards equal:
-//! they stay as they are. Bounds always contain the group's own rewards. Without `logp` all members are equally likely.
+//! **Special cases**: a NaN reward or a sequence that is not `valid` gives NaN, "no score", and has no
+//! probability. All counted rewards equal: they stay as they are. Bounds always contain the group's own
+//! rewards. Without `logp` all members are equally likely.
 //!
-//! **Accuracy**: probabilities by `f32` exponentials of log p − max log p (underflow is 0, never NaN), sums in binary64 in the order of the
-//! members, the result rounds to `f32` once. Σ p z² is compared as the variance Σ p (z − c)², which does not cancel.
+//! **Accuracy**: probabilities by `f32` exponentials of log p − max log p (underflow is 0, never NaN), sums
+//! in binary64 in the order of the members, the result rounds to `f32` once. Σ p z² is compared as the
+//! variance Σ p (z − c)², which does not cancel.
 //!
-//! **Variants**: `merge_ties` moves equal rewards as one, so that they stay equal (ours); without it, ties go by index and may part, which
-//! the paper allows. m and M are a reward model's range; −∞ and +∞ take the group's own least and greatest reward, `margin` apart.
+//! **Variants**: `merge_ties` moves equal rewards as one, so that they stay equal (ours); without it, ties go
+//! by index and may part, which the paper allows. m and M are a reward model's range; −∞ and +∞ take the
+//! group's own least and greatest reward, `margin` apart.
 //!
-//! **Cost**: no array of ranks, so no memory: each of at most n steps finds the next member by a pass. At most 2 n² steps, each with an
-//! exponential, and every lane of a GPU takes them all: for groups of up to a few hundred.
+//! **Cost**: no array of ranks, so no memory: each of at most n steps finds the next member by a pass. At
+//! most 2 n² steps, each with an exponential, and every lane of a GPU takes them all: for groups of up to a
+//! few hundred.
 
 use crate::Error;
 use crate::advantage::members::Members;
@@ -41,7 +48,8 @@ pub struct VarianceIncrease<'a> {
     pub rewards: In<'a, f32>,
     /// Which sequences are counted, `[S]`.
     pub valid: Mask<'a>,
-    /// Log-probability of each sequence under the reference, `[S]`: `row_sum` of [`Aggregate`](crate::aggregate::Aggregate).
+    /// Log-probability of each sequence under the reference, `[S]`: `row_sum` of
+    /// [`Aggregate`](crate::aggregate::Aggregate).
     pub logp: Option<In<'a, f64>>,
     /// m; −∞ = the group's least reward less `margin`.
     pub low: f64,
@@ -96,7 +104,8 @@ impl Weighted<'_> {
     }
 }
 
-/// Who is at M, at m, and between: by the last member of either end in the order (reward descending, index ascending).
+/// Who is at M, at m, and between: by the last member of either end in the order (reward descending, index
+/// ascending).
 #[derive(Clone, Copy)]
 struct Ends {
     top: f64,
@@ -133,7 +142,8 @@ struct Split {
 /// The split at `ends`, with variance −1 where it is not feasible. One pass.
 #[inline(always)]
 fn split<A: Arith>(weighted: Weighted<'_>, span: Span, ends: Ends, [low, high, mean]: [f64; 3]) -> Split {
-    // Masses, and what the middle must make up for: Σ p r between, Σ p (r − bound) outside. Nothing is found by 1 − S_A − S_C.
+    // Masses, and what the middle must make up for: Σ p r between, Σ p (r − bound) outside. Nothing is found
+    // by 1 − S_A − S_C.
     let (mut at_top, mut at_bottom, mut between, mut owed) = (0.0, 0.0, 0.0, 0.0);
     let mut i = span.start;
     while i < span.end {
@@ -237,7 +247,8 @@ impl Kernel for VarianceIncrease<'_> {
         let out = *self.shaped;
         team.for_each(span, move |i| {
             let reward = members.reward(i);
-            // Sums and not a choice of three captured numbers, which LLVM makes a choice of addresses: 24 bytes of local memory.
+            // Sums and not a choice of three captured numbers, which LLVM makes a choice of addresses: 24
+            // bytes of local memory.
             let (top, bottom) = (best.ends.is_at_top(i, reward), best.ends.is_at_bottom(i, reward));
             let one = |holds: bool| if holds { 1.0 } else { 0.0 };
             let moved = one(top) * high + one(bottom && !top) * low + one(!top && !bottom) * best.middle;

@@ -1,20 +1,24 @@
 //! Load-balance loss of a router, and its gradient.
 //!
-//! **Formula** (Switch 2101.03961 eq. 4, GShard 2006.16668), p = softmax of the scores over all experts, f_e the load of expert e:
+//! **Formula** (Switch 2101.03961 eq. 4, GShard 2006.16668), p = softmax of the scores over all experts, f_e
+//! the load of expert e:
 //!
 //! ```text
 //! L = w Σ_r Σ_e f_e p_re          = coef · E Σ_e f_e P_e  for w = coef · E / rows,  P_e = mean_r p_re
 //! dL/ds_re = w p_re (f_e − d_r),  d_r = Σ_e f_e p_re
 //! ```
 //!
-//! f has no gradient. It is counted from a routing map: the natural one in verl also under replay (docs/maths/routing.md), or the
-//! replayed one: the caller's choice, since f is an argument ([`lockstep::routing`](https://docs.rs/lockstep-rl) counts either).
+//! f has no gradient. It is counted from a routing map: the natural one in verl also under replay
+//! (docs/maths/routing.md), or the replayed one: the caller's choice, since f is an argument
+//! ([`lockstep::routing`](https://docs.rs/lockstep-rl) counts either).
 //!
 //! **Shapes**: `scores`, `gradient` `[rows, E]`; `load` `[E]`; `row_loss` `[rows]`, w·d_r, to be folded.
 //!
-//! **Special cases**: scores and loads that are not finite raise the row's [alarm](crate::ragged::flag). An exponential below e⁻⁸⁷ of the largest is 0.
+//! **Special cases**: scores and loads that are not finite raise the row's [alarm](crate::ragged::flag). An
+//! exponential below e⁻⁸⁷ of the largest is 0.
 //!
-//! **Variants**: f sums to 1 (Megatron) or to K (Hugging Face's `load_balancing_loss_func`): the same but for a factor K.
+//! **Variants**: f sums to 1 (Megatron) or to K (Hugging Face's `load_balancing_loss_func`): the same but for
+//! a factor K.
 
 use super::gating_forward::largest_of;
 use super::{Router, RouterKind};

@@ -10,13 +10,15 @@
 //! SqrtSoftplus        dL/ds_e = g_e (c_e − d) σ(s_e) / (2 ln(1 + exp(s_e)))    0 outside of I
 //! ```
 //!
-//! The selection has no gradient, nor has the bias. The gradient is dense, `[rows, E]`: an expert that was replayed though the live router
-//! would not have chosen it has its own (Megatron #79: gathering after the scatter of a top-k lost it).
+//! The selection has no gradient, nor has the bias. The gradient is dense, `[rows, E]`: an expert that was
+//! replayed though the live router would not have chosen it has its own (Megatron #79: gathering after the
+//! scatter of a top-k lost it).
 //!
-//! **Shapes**: `scores`, `gradient` `[rows, E]`; `gates`, `coef` `[rows, K]` and `chosen` as [`GatingForward`](super::GatingForward) wrote them.
+//! **Shapes**: `scores`, `gradient` `[rows, E]`; `gates`, `coef` `[rows, K]` and `chosen` as
+//! [`GatingForward`](super::GatingForward) wrote them.
 //!
-//! **Special cases**: gates and coefficients that are not finite, experts outside of 0..E, and for SoftmaxAll scores that are
-//! not finite raise the row's [alarm](crate::ragged::flag).
+//! **Special cases**: gates and coefficients that are not finite, experts outside of 0..E, and for SoftmaxAll
+//! scores that are not finite raise the row's [alarm](crate::ragged::flag).
 
 use super::block::ROWS;
 use super::gating_forward::{Total, largest_of};

@@ -1,13 +1,15 @@
 //! Which experts run, and with which gates.
 //!
-//! **Formula**: see [`routing`](super). A row replays if there is a [`Trace`], the mask has its token, and the trace has its record;
-//! else it selects by its own scores.
+//! **Formula**: see [`routing`](super). A row replays if there is a [`Trace`], the mask has its token, and
+//! the trace has its record; else it selects by its own scores.
 //!
-//! **Shapes**: a row is one token's router in one layer: `scores` `[rows, E]`, `chosen` and `gates` `[rows, K]`; rows of a trace with several
-//! layers have the layers of a token side by side. `bias` `[E]`, `group_scores` `[rows, groups]`, the mask `[tokens]`.
+//! **Shapes**: a row is one token's router in one layer: `scores` `[rows, E]`, `chosen` and `gates`
+//! `[rows, K]`; rows of a trace with several layers have the layers of a token side by side. `bias` `[E]`,
+//! `group_scores` `[rows, groups]`, the mask `[tokens]`.
 //!
-//! **Special cases**: a score or bias that is not finite, an expert outside of 0..E or twice in a record raise the row's
-//! [alarm](crate::ragged::flag). An exponential below e⁻⁸⁷ of the largest is 0, as in [`logits`](crate::logits).
+//! **Special cases**: a score or bias that is not finite, an expert outside of 0..E or twice in a record
+//! raise the row's [alarm](crate::ragged::flag). An exponential below e⁻⁸⁷ of the largest is 0, as in
+//! [`logits`](crate::logits).
 //!
 //! **Accuracy**: numerators in binary32, their sum and the quotient in binary64, rounded once.
 
@@ -88,7 +90,8 @@ pub struct GatingForward<'a> {
     pub rows: usize,
     /// `[rows, E]`.
     pub scores: In<'a, f32>,
-    /// b of a selection, `[E]`; absent = 0: added to σ, √softplus or the softmax over all. It does not enter the gates.
+    /// b of a selection, `[E]`; absent = 0: added to σ, √softplus or the softmax over all. It does not enter
+    /// the gates.
     pub bias: Option<In<'a, f32>>,
     /// What is replayed, if anything.
     pub replay: Option<Replay<'a>>,
@@ -141,8 +144,8 @@ impl GatingForward<'_> {
     }
 }
 
-/// The largest of a row of scores, and the alarm of all. A pick, because the maximum of a sweep costs a CPU as much as the exponentials
-/// of so short a row.
+/// The largest of a row of scores, and the alarm of all. A pick, because the maximum of a sweep costs a CPU
+/// as much as the exponentials of so short a row.
 #[inline(always)]
 pub(super) fn largest_of<T: Team>(team: &T, span: Span, scores: In<'_, f32>) -> (f32, u32) {
     let picked = team.largest(span, scores, None, 1, &Score, move |_, _| {});

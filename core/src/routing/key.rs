@@ -44,9 +44,9 @@ pub(super) trait Activation: Copy {
 pub(super) struct Sigmoid;
 
 impl Activation for Sigmoid {
-    /// `sigmoid` is within 2.41 units of the last place, so that e^2·2.41·2⁻²³ apart is apart after rounding; ln σ rises by 1 − σ, 0.018 at 4 and
-    /// more below. 0.018·(2⁻¹⁴ − 2⁻¹⁹) = 1.06e-6 is more than the 5.8e-7 of two errors. Below −87, where it is subnormal, it is far below that of −60.
-    /// `below` is 2⁻¹⁴.
+    /// `sigmoid` is within 2.41 units of the last place, so that e^2·2.41·2⁻²³ apart is apart after rounding;
+    /// ln σ rises by 1 − σ, 0.018 at 4 and more below. 0.018·(2⁻¹⁴ − 2⁻¹⁹) = 1.06e-6 is more than the 5.8e-7
+    /// of two errors. Below −87, where it is subnormal, it is far below that of −60. `below` is 2⁻¹⁴.
     const NEAR: Option<Near> = Some(Near { from: -60.0, to: 4.0, below: 6.103_515_6e-5 });
     const OF_GROUP: usize = 2;
 

@@ -1,9 +1,9 @@
 //! Routing replay of mixture-of-experts models: which experts ran is recorded, and run again in the update.
 //!
-//! A router gives each token a score s_e for each of E experts and runs K of them, weighted by gates g. Replay takes the K experts
-//! from a [`Trace`] and their gates from the *live* scores, so that the gradient reaches the router (R2: the trace is the old
-//! policy's, R3: the rollout's; 2512.01374 §3.2, 2510.11370; docs/maths/routing.md). What is replayed is the selection alone: it has no
-//! gradient.
+//! A router gives each token a score s_e for each of E experts and runs K of them, weighted by gates g.
+//! Replay takes the K experts from a [`Trace`] and their gates from the *live* scores, so that the gradient
+//! reaches the router (R2: the trace is the old policy's, R3: the rollout's; 2512.01374 §3.2, 2510.11370;
+//! docs/maths/routing.md). What is replayed is the selection alone: it has no gradient.
 //!
 //! ```text
 //! SoftmaxChosen       g_e = c·exp(s_e) / Σ_{j in I} exp(s_j)           Mixtral; Qwen3 (norm_topk_prob)
@@ -13,16 +13,16 @@
 //! SqrtSoftplus        g_e = c·a_e / (Σ_{j in I} a_j + 1e-20)           DeepSeek-V4; a = √ln(1 + exp(s))
 //! ```
 //!
-//! I is the set of K experts, c the routed scaling factor. Softmax over all experts renormalised over the chosen is
-//! `SoftmaxChosen` exactly: the common denominator cancels. Natural selection takes the K largest scores, for sigmoids the K
-//! largest σ(s)+b inside the `top_groups` groups whose two largest σ(s)+b have the largest sums; equal ones by the lower index. With √softplus a
-//! takes the place of σ. A softmax that has a bias (ERNIE 4.5) or groups (DeepSeek-V2) takes its probabilities over all experts in that
-//! place, and a group's largest instead of two. Experts
-//! of other groups are never taken (DeepSeek's inference code; the Hugging Face port puts 0 in their place, so that it takes them before
-//! an expert with a negative σ+b).
+//! I is the set of K experts, c the routed scaling factor. Softmax over all experts renormalised over the
+//! chosen is `SoftmaxChosen` exactly: the common denominator cancels. Natural selection takes the K largest
+//! scores, for sigmoids the K largest σ(s)+b inside the `top_groups` groups whose two largest σ(s)+b have the
+//! largest sums; equal ones by the lower index. With √softplus a takes the place of σ. A softmax that has a
+//! bias (ERNIE 4.5) or groups (DeepSeek-V2) takes its probabilities over all experts in that place, and a
+//! group's largest instead of two. Experts of other groups are never taken (DeepSeek's inference code; the
+//! Hugging Face port puts 0 in their place, so that it takes them before an expert with a negative σ+b).
 //!
-//! **Order**: the K experts of a row are in the order of selection, or as the trace has them; gates and coefficients follow
-//! it. A combination in bf16 depends on it (slime sorts, Megatron does not).
+//! **Order**: the K experts of a row are in the order of selection, or as the trace has them; gates and
+//! coefficients follow it. A combination in bf16 depends on it (slime sorts, Megatron does not).
 //!
 //! There is no state: an op is a function of (scores, trace, mask), and says how many rows it replayed.
 
@@ -42,8 +42,9 @@ use crate::Error;
 use crate::ragged::{In, Span};
 use crate::team::MAX_LARGEST;
 
-/// ⌊a / b⌋ for a below 2⁵³, b and the quotient below 2³². AMD has no integer division: LLVM makes it of approximations and a trap. The
-/// binary64 quotient is below the next integer whenever the exact one is: they are at least 1/a of it apart.
+/// ⌊a / b⌋ for a below 2⁵³, b and the quotient below 2³². AMD has no integer division: LLVM makes it of
+/// approximations and a trap. The binary64 quotient is below the next integer whenever the exact one is: they
+/// are at least 1/a of it apart.
 #[inline(always)]
 fn quotient(a: usize, b: usize) -> usize {
     // Both halves are exact, and so is their sum.

@@ -1,11 +1,13 @@
 //! The trace: which experts ran, for each token and layer.
 //!
-//! **Shape**: `[tokens, layers, top_k]`, packed like the tokens, `u8` for up to 256 experts, `u16` above: 48 layers × top-8 are
-//! 384 bytes a token. A range of layers or tokens is a view with the same strides, not a copy.
+//! **Shape**: `[tokens, layers, top_k]`, packed like the tokens, `u8` for up to 256 experts, `u16` above: 48
+//! layers × top-8 are 384 bytes a token. A range of layers or tokens is a view with the same strides, not a
+//! copy.
 //!
-//! **Absent records**: a record (the top_k entries of a token and layer) that consists of nothing but 0xFF (`u8`) or 0xFFFF (`u16`)
-//! is absent: the live router chooses there. With top_k ≥ 2 that is no record of any router, for its experts would be equal; with
-//! top_k = 1, expert 255 of a `u8` trace and 65535 of a `u16` trace cannot be recorded, and `check` refuses so many experts.
+//! **Absent records**: a record (the top_k entries of a token and layer) that consists of nothing but 0xFF
+//! (`u8`) or 0xFFFF (`u16`) is absent: the live router chooses there. With top_k ≥ 2 that is no record of any
+//! router, for its experts would be equal; with top_k = 1, expert 255 of a `u8` trace and 65535 of a `u16`
+//! trace cannot be recorded, and `check` refuses so many experts.
 
 use crate::ragged::{In, Span};
 use core::fmt;
@@ -41,7 +43,8 @@ impl<'a> Trace<'a> {
         inside.then_some(Trace { first: self.first + first, layers, ..self })
     }
 
-    /// The tokens `first..first + tokens` of this view, such as those of a data- or sequence-parallel rank; `None` if it has not so many.
+    /// The tokens `first..first + tokens` of this view, such as those of a data- or sequence-parallel rank;
+    /// `None` if it has not so many.
     pub fn part(self, first: usize, tokens: usize) -> Option<Self> {
         let end = first.checked_add(tokens).filter(|end| *end <= self.tokens())?;
         let per_token = self.stored * self.top_k;
@@ -145,7 +148,8 @@ impl<'a> Trace<'a> {
         fresh
     }
 
-    /// Whether a trace of `tokens` tokens for `experts` experts is whole; the first fault otherwise. Returns how many rows of the view have a record.
+    /// Whether a trace of `tokens` tokens for `experts` experts is whole; the first fault otherwise. Returns
+    /// how many rows of the view have a record.
     pub fn validate(&self, tokens: usize, experts: usize) -> Result<usize, TraceFault> {
         let per_token = self.stored * self.top_k;
         let got = self.len();
@@ -288,8 +292,8 @@ impl fmt::Display for TraceFault {
 
 impl core::error::Error for TraceFault {}
 
-/// Entry `j` of the filler of padding row `row`: (row·top_k + j) mod experts. Its top_k ≤ experts experts differ, and padding spreads over
-/// all experts instead of filling expert 0 (slime #1052).
+/// Entry `j` of the filler of padding row `row`: (row·top_k + j) mod experts. Its top_k ≤ experts experts
+/// differ, and padding spreads over all experts instead of filling expert 0 (slime #1052).
 #[inline(always)]
 pub fn filler(row: usize, j: usize, top_k: usize, experts: usize) -> usize {
     ((row % experts) * top_k + j) % experts

@@ -1,7 +1,9 @@
-//! APRIL's buffer order: unfinished rollouts are continued before new ones start, the oldest start version first.
+//! APRIL's buffer order: unfinished rollouts are continued before new ones start, the oldest start version
+//! first.
 //!
-//! **Formula** (2509.18521, slime, official code; docs/maths/correction.md, docs/maths/schedules.md): by (start version, index). Over-provisioned: sampling stops when N groups are
-//! complete, the rest keep tokens, log-probabilities and versions and come first in the next step.
+//! **Formula** (2509.18521, slime, official code; docs/maths/correction.md, docs/maths/schedules.md): by
+//! (start version, index). Over-provisioned: sampling stops when N groups are complete, the rest keep tokens,
+//! log-probabilities and versions and come first in the next step.
 //!
 //! **Shapes**: `start_version`, `order` `[n]`; sequences as they lie in the buffer.
 //!

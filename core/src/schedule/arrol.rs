@@ -1,7 +1,9 @@
-//! ARRoL-style pruning of live rollouts (our reading): keep those whose expected correct fraction is nearest to a target.
+//! ARRoL-style pruning of live rollouts (our reading): keep those whose expected correct fraction is nearest
+//! to a target.
 //!
-//! **Formula** (2603.24840, abstract only; docs/maths/schedules.md): at a checkpoint each of the G live rollouts has q_i, its probability of success. Of the
-//! subsets that take x from the top and K − x from the bottom of the sorted q, keep the one with the smallest |mean(q) − ρ|, ρ 0.5. Stochastic variant:
+//! **Formula** (2603.24840, abstract only; docs/maths/schedules.md): at a checkpoint each of the G live
+//! rollouts has q_i, its probability of success. Of the subsets that take x from the top and K − x from the
+//! bottom of the sorted q, keep the one with the smallest |mean(q) − ρ|, ρ 0.5. Stochastic variant:
 //!
 //! ```text
 //! closeness c_i = 1 − |q_i − ρ| / max(ρ, 1 − ρ) + 1e-3
@@ -12,8 +14,8 @@
 //!
 //! **Shapes**: `success`, `kept`, `inclusion` `[G]`; `order` scratch `[G]`.
 //!
-//! **Special cases**: K is at least K_min (2), and G <= K keeps everything. All q on one side of ρ: the K nearest are kept, which the rule gives by
-//! itself. Ties: fewer from the top; equal q in order of index.
+//! **Special cases**: K is at least K_min (2), and G <= K keeps everything. All q on one side of ρ: the K
+//! nearest are kept, which the rule gives by itself. Ties: fewer from the top; equal q in order of index.
 
 use super::{order, require};
 use crate::Error;
@@ -60,7 +62,8 @@ impl Arrol {
         }
         order::sort(order, |i| success[i as usize]);
         let q = |at: usize| success[order[at] as usize];
-        // Highest first. From none at the top on, one enters there and one leaves where the bottom part begins.
+        // Highest first. From none at the top on, one enters there and one leaves where the bottom part
+        // begins.
         let mut sum: f64 = (g - keep..g).map(q).sum();
         let (mut best, mut best_sum, mut best_off) = (0, sum, f64::INFINITY);
         for top in 0..=keep {
@@ -117,7 +120,8 @@ impl Arrol {
         Ok(())
     }
 
-    /// Systematic sampling with the probabilities of [`inclusion`](Self::inclusion): marks exactly K. `group` names the stream.
+    /// Systematic sampling with the probabilities of [`inclusion`](Self::inclusion): marks exactly K. `group`
+    /// names the stream.
     ///
     /// Errors: lengths, a probability outside 0..=1 (index).
     pub fn draw(inclusion: &[f64], seed: u64, step: u32, group: u32, kept: &mut [bool]) -> Result<(), Error> {

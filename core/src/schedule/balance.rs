@@ -1,22 +1,27 @@
 //! Sequences distributed over ranks so that every rank has about as many tokens.
 //!
-//! **Method** (verl `utils/seqlen_balancing.py`, framework code; the largest differencing method of Karmarkar & Karp): every sequence starts as a state of k
-//! sets, one of them holding it (equal size: every k sequences, in order of length, are a state with one in each). The two states with the largest
-//! spread are merged, the largest set of one with the smallest of the other, until one is left.
+//! **Method** (verl `utils/seqlen_balancing.py`, framework code; the largest differencing method of Karmarkar
+//! & Karp): every sequence starts as a state of k sets, one of them holding it (equal size: every k
+//! sequences, in order of length, are a state with one in each). The two states with the largest spread are
+//! merged, the largest set of one with the smallest of the other, until one is left.
 //!
-//! Ties as in verl: of two sets the one with more members is larger, then the one whose members (index, length) compare larger in order of merging; of two
-//! states with the same spread the one with the larger first set goes first. That order is total but for empty sets, so the result is verl's.
+//! Ties as in verl: of two sets the one with more members is larger, then the one whose members (index,
+//! length) compare larger in order of merging; of two states with the same spread the one with the larger
+//! first set goes first. That order is total but for empty sets, so the result is verl's.
 //!
-//! **Bounds** (tested): merging never widens a spread, so max − min over ranks is at most the longest sequence; with equal sizes, at most the widest
-//! spread of a starting state, and every rank has n/k sequences.
+//! **Bounds** (tested): merging never widens a spread, so max − min over ranks is at most the longest
+//! sequence; with equal sizes, at most the widest spread of a starting state, and every rank has n/k
+//! sequences.
 //!
-//! **Shapes**: `length`, `rank` `[n]`; `load` `[k]`. Scratch: [`scratch`], 24 n k bytes (24 n with equal sizes). O(n (k log k + log n)) beside the ties.
+//! **Shapes**: `length`, `rank` `[n]`; `load` `[k]`. Scratch: [`scratch`], 24 n k bytes (24 n with equal
+//! sizes). O(n (k log k + log n)) beside the ties.
 //!
-//! **Special cases**: fewer sequences than ranks, or a number that k does not divide under equal sizes, is an error. Ranks are numbered from the largest load
-//! down. A sequence of length 0 is a member like any other.
+//! **Special cases**: fewer sequences than ranks, or a number that k does not divide under equal sizes, is an
+//! error. Ranks are numbered from the largest load down. A sequence of length 0 is a member like any other.
 //!
-//! **Variants**: [`greedy`] gives each sequence, longest first, to the rank with the least load: the baseline. Its spread has the same bound, and it is
-//! usually worse, but not always (in 19 of 300 random batches of 24 sequences over 4 ranks differencing has the larger maximum).
+//! **Variants**: [`greedy`] gives each sequence, longest first, to the rank with the least load: the
+//! baseline. Its spread has the same bound, and it is usually worse, but not always (in 19 of 300 random
+//! batches of 24 sequences over 4 ranks differencing has the larger maximum).
 
 use super::require;
 use crate::Error;
@@ -47,7 +52,8 @@ pub fn scratch(sequences: usize, ranks: usize, equal_size: bool) -> Scratch {
     Scratch { sets: states.saturating_mul(ranks), links: sequences.saturating_mul(2) }
 }
 
-/// Whether `sequences` can be distributed over `ranks`; ask before allocating scratch. Errors: see [`karmarkar_karp`].
+/// Whether `sequences` can be distributed over `ranks`; ask before allocating scratch. Errors: see
+/// [`karmarkar_karp`].
 pub fn check(sequences: usize, ranks: usize, equal_size: bool) -> Result<(), Error> {
     require::scalar("ranks", ranks > 0, "at least 1", 0.0)?;
     require::scalar("ranks", ranks <= sequences, "at most the number of sequences", ranks as f64)?;
@@ -127,7 +133,8 @@ fn compare(a: &Set, b: &Set) -> Ordering {
     a.sum.cmp(&b.sum).then(a.members.cmp(&b.members)).then(a.first.cmp(&b.first))
 }
 
-/// Fills `rank` and `load`. Errors: no rank, more ranks than sequences, a k that does not divide n under equal sizes, lengths, scratch.
+/// Fills `rank` and `load`. Errors: no rank, more ranks than sequences, a k that does not divide n under
+/// equal sizes, lengths, scratch.
 pub fn karmarkar_karp(
     length: &[u32],
     equal_size: bool,
@@ -190,8 +197,8 @@ pub fn karmarkar_karp(
     Ok(())
 }
 
-/// The baseline: longest first, to the rank with the least load, ties to the lower rank; with equal sizes, of every k sequences each rank gets one.
-/// `order` is scratch `[n]`. Errors as for [`karmarkar_karp`].
+/// The baseline: longest first, to the rank with the least load, ties to the lower rank; with equal sizes, of
+/// every k sequences each rank gets one. `order` is scratch `[n]`. Errors as for [`karmarkar_karp`].
 pub fn greedy(
     length: &[u32],
     equal_size: bool,
@@ -249,7 +256,8 @@ mod tests {
         (0..n).map(|_| next()).collect()
     }
 
-    /// The ranks below were computed with verl's `karmarkar_karp` at commit 0d04d640ffa39a1dec7c68d05dc866014ab91304.
+    /// The ranks below were computed with verl's `karmarkar_karp` at commit
+    /// 0d04d640ffa39a1dec7c68d05dc866014ab91304.
     #[test]
     fn golden_verl_partitions() {
         let check = |length: &[u32], k, equal, expected: &[u32]| assert_eq!(by(length, k, equal).0, expected);

@@ -1,18 +1,22 @@
-//! BroRL's mass balance: how much probability one update moves to right answers, and what the answers not sampled do to it.
+//! BroRL's mass balance: how much probability one update moves to right answers, and what the answers not
+//! sampled do to it.
 //!
-//! **Formula** (2510.01180, via a text conversion, identity checked; docs/maths/schedules.md). N samples, rewards R_c >= 0 >= R_w; Q₊, Q₋ the mass of right
-//! and wrong answers, P₊, P₋ the sampled part of it; A₂, B₂ = Σ p² over sampled right, wrong; U₊₂, U₋₂ over those not sampled; S = R_c P₊ + R_w P₋:
+//! **Formula** (2510.01180, via a text conversion, identity checked; docs/maths/schedules.md). N samples,
+//! rewards R_c >= 0 >= R_w; Q₊, Q₋ the mass of right and wrong answers, P₊, P₋ the sampled part of it; A₂, B₂
+//! = Σ p² over sampled right, wrong; U₊₂, U₋₂ over those not sampled; S = R_c P₊ + R_w P₋:
 //!
 //! ```text
 //! ΔQ₊ = (η/N) [ (R_c − S) Q₋ A₂ + (S − R_w) Q₊ B₂ + S (Q₊ U₋₂ − Q₋ U₊₂) ]
 //! ```
 //!
-//! It is the first-order effect of Δz_v = (η/N) p_v (R_v − S) with R_v = 0 for v not sampled. The first two terms are at least 0, because
-//! R_c >= S >= R_w; the third fades with N: E[p² not sampled after N draws] = p² (1 − p)^N.
+//! It is the first-order effect of Δz_v = (η/N) p_v (R_v − S) with R_v = 0 for v not sampled. The first two
+//! terms are at least 0, because R_c >= S >= R_w; the third fades with N: E[p² not sampled after N draws] =
+//! p² (1 − p)^N.
 //!
 //! **Shapes**: per answer `[V]`, one softmax.
 //!
-//! **Special cases**: no answer: everything 0. Probabilities are taken as given: their sum is Q₊ + Q₋ and is not forced to 1.
+//! **Special cases**: no answer: everything 0. Probabilities are taken as given: their sum is Q₊ + Q₋ and is
+//! not forced to 1.
 
 use super::require;
 use crate::Error;

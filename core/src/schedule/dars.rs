@@ -1,6 +1,8 @@
-//! DARS: extra rollouts for hard prompts, so that each gets the cumulative advantage of a prompt of medium difficulty.
+//! DARS: extra rollouts for hard prompts, so that each gets the cumulative advantage of a prompt of medium
+//! difficulty.
 //!
-//! **Formula** (2508.13755, official code; docs/maths/schedules.md), accuracy p after N first-stage rollouts (0.5/N where p <= 1e-6):
+//! **Formula** (2508.13755, official code; docs/maths/schedules.md), accuracy p after N first-stage rollouts
+//! (0.5/N where p <= 1e-6):
 //!
 //! ```text
 //! S = 2 p (1 − p), peak = N/2 (advantage without std);   S = 2 √(p (1 − p)), peak = N (with std)
@@ -9,7 +11,8 @@
 //! ΔN ← min(⌈ΔN⌉, N_max − N);  0 where p >= 0.5
 //! ```
 //!
-//! Second-stage samples join the first; statistics are taken over all of them, and groups whose accuracy is above `upper_threshold` are dropped.
+//! Second-stage samples join the first; statistics are taken over all of them, and groups whose accuracy is
+//! above `upper_threshold` are dropped.
 //!
 //! **Special cases**: N_max <= N: 0. Default N_max: 32 (equal treatment), 64 (hardness weighted).
 

@@ -10,9 +10,11 @@
 //! drawn at once: μ B σ prompts (μ B in the first epoch), μ 2 steps per selection
 //! ```
 //!
-//! Drawn by Gumbel keys, −|p̂ − α|/τ_s − ln(−ln u): the highest keys are successive draws from the softmax of what is left.
+//! Drawn by Gumbel keys, −|p̂ − α|/τ_s − ln(−ln u): the highest keys are successive draws from the softmax of
+//! what is left.
 //!
-//! **Shapes**: `query` `[h]`, `references` `[K, h]` row by row, `pass_rates` `[K]`, predictions and keys `[P]`.
+//! **Shapes**: `query` `[h]`, `references` `[K, h]` row by row, `pass_rates` `[K]`, predictions and keys
+//! `[P]`.
 
 use super::require;
 use crate::Error;
@@ -21,7 +23,8 @@ use crate::random::{Purpose, Stream};
 
 /// Σ w v by attention over reference questions; `weights` is scratch `[K]` and holds w afterwards.
 ///
-/// Errors: no reference, lengths, τ not above 0, a pass rate outside 0..=1 (index), a query or reference that is not finite (index).
+/// Errors: no reference, lengths, τ not above 0, a pass rate outside 0..=1 (index), a query or reference that
+/// is not finite (index).
 pub fn difficulty(
     query: &[f64],
     references: &[f64],
@@ -61,7 +64,8 @@ fn sigmoid(x: f64) -> f64 {
     if x < 0.0 { e / (1.0 + e) } else { 1.0 / (1.0 + e) }
 }
 
-/// The calibrated pass rate; (a, b) come from a small network on mean and standard deviation of the pass rates. NaN in, NaN out.
+/// The calibrated pass rate; (a, b) come from a small network on mean and standard deviation of the pass
+/// rates. NaN in, NaN out.
 pub fn calibrate(base: f64, a: f64, b: f64) -> f64 {
     let p = base.clamp(1e-4, 1.0 - 1e-4);
     let logit = num::ln64(p / (1.0 - p));

@@ -1,7 +1,8 @@
 //! DAPO's dynamic sampling: generate until enough groups have a spread.
 //!
-//! **Formula** (verl's recipe, framework code; docs/maths/rewards.md): a group is kept when the standard deviation of its metric is above 0 or it has one member;
-//! generation goes on until `wanted` groups are kept, then the batch is cut to `wanted` groups in order of arrival.
+//! **Formula** (verl's recipe, framework code; docs/maths/rewards.md): a group is kept when the standard
+//! deviation of its metric is above 0 or it has one member; generation goes on until `wanted` groups are
+//! kept, then the batch is cut to `wanted` groups in order of arrival.
 //!
 //! The test is max == min: a binary32 standard deviation of equal values is not always 0.
 //!
@@ -9,7 +10,8 @@
 //!
 //! **Special cases**: a metric that is not finite, or a group without members, is an error.
 //!
-//! **Variants**: where the recipe raises an error after `max_batches` generations (10; 0: no limit) the outcome here is [`Outcome::Partial`].
+//! **Variants**: where the recipe raises an error after `max_batches` generations (10; 0: no limit) the
+//! outcome here is [`Outcome::Partial`].
 
 use super::require;
 use crate::Error;

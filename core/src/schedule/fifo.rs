@@ -1,6 +1,8 @@
-//! First in, first out, as index arithmetic: which slot of a fixed array an entry takes and which entry is the oldest.
+//! First in, first out, as index arithmetic: which slot of a fixed array an entry takes and which entry is
+//! the oldest.
 //!
-//! The caller keeps the entries; entry number e (counted from 0 since the start) is in slot e mod capacity until it is taken or overwritten.
+//! The caller keeps the entries; entry number e (counted from 0 since the start) is in slot e mod capacity
+//! until it is taken or overwritten.
 
 use super::require;
 use crate::Error;

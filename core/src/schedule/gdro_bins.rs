@@ -1,14 +1,17 @@
-//! GDRO's difficulty bins: online pass rate over a window, edges uniform or listed, hysteresis at the boundaries.
+//! GDRO's difficulty bins: online pass rate over a window, edges uniform or listed, hysteresis at the
+//! boundaries.
 //!
-//! **Formula** (2601.19280; docs/maths/schedules.md): accuracy p = passes among the last H observations (0 when there is none); bin ⌊p·B⌋, p = 1 in the last.
-//! A prompt stays in bin b while b/B − δ <= p <= (b + 1)/B + δ, else moves to ⌊p·B⌋. Listed edges e₁ < … < e_{B−1} take the place of i/B;
-//! a bin owns its lower edge.
+//! **Formula** (2601.19280; docs/maths/schedules.md): accuracy p = passes among the last H observations (0
+//! when there is none); bin ⌊p·B⌋, p = 1 in the last. A prompt stays in bin b while b/B − δ <= p <= (b +
+//! 1)/B + δ, else moves to ⌊p·B⌋. Listed edges e₁ < … < e_{B−1} take the place of i/B; a bin owns its lower edge.
 //!
 //! An observation is one pass@k outcome: whether one of the k rollouts was right.
 //!
-//! **Special cases**: H from 1 to 64 (the window is one word). δ = 0: an accuracy on the upper edge stays, since both bins own their edge.
+//! **Special cases**: H from 1 to 64 (the window is one word). δ = 0: an accuracy on the upper edge stays,
+//! since both bins own their edge.
 //!
-//! **Variants**: the released code measures at another edge ([`Hysteresis::Code`]); with uniform edges no prompt of it ever moves down.
+//! **Variants**: the released code measures at another edge ([`Hysteresis::Code`]); with uniform edges no
+//! prompt of it ever moves down.
 
 use super::require;
 use crate::Error;
@@ -43,8 +46,9 @@ pub enum Hysteresis {
     /// At the edges of the bin that it is in.
     #[default]
     OwnEdges,
-    /// The released code's, the boundary itself moving: uniform edges: at the lower edge of the other bin, up and down, so that nothing moves
-    /// down (a bug); listed edges: at the upper edge of the lower of the two bins.
+    /// The released code's, the boundary itself moving: uniform edges: at the lower edge of the other bin, up
+    /// and down, so that nothing moves down (a bug); listed edges: at the upper edge of the lower of the two
+    /// bins.
     Code,
 }
 
@@ -94,7 +98,8 @@ impl Bins<'_> {
         }
     }
 
-    /// The bin of a prompt that was in `before` (`None`: new). Errors: accuracy outside 0..=1, parameters, a bin that is not there.
+    /// The bin of a prompt that was in `before` (`None`: new). Errors: accuracy outside 0..=1, parameters, a
+    /// bin that is not there.
     pub fn of(&self, accuracy: f64, before: Option<u32>) -> Result<u32, Error> {
         require::scalar("accuracy", (0.0..=1.0).contains(&accuracy), "0 to 1", accuracy)?;
         self.check()?;

@@ -12,13 +12,14 @@
 //!
 //! **Shapes**: per bin `[B]`.
 //!
-//! **Special cases**: a bin that was never observed has S = 0 (ω = 1). All S alike: every z is 0. No bin in the batch: q and weights are 0 under
-//! `NormalisedQ`.
+//! **Special cases**: a bin that was never observed has S = 0 (ω = 1). All S alike: every z is 0. No bin in
+//! the batch: q and weights are 0 under `NormalisedQ`.
 //!
-//! **Variants** (docs/maths/disagreements.md row 16): the paper multiplies by ω ([`Weight::UnnormalisedOmega`]); the released code by q over the bins present in
-//! the batch ([`Weight::NormalisedQ`]), so its weights are at most 1 and shrink with the number of bins; its default score is the sum over steps,
-//! or their mean ([`means`]), and its standard score is over all bins seen ([`Over::Seen`]). The standard score's divisor (B) and the default C of
-//! 10 are ours.
+//! **Variants** (docs/maths/disagreements.md row 16): the paper multiplies by ω
+//! ([`Weight::UnnormalisedOmega`]); the released code by q over the bins present in the batch
+//! ([`Weight::NormalisedQ`]), so its weights are at most 1 and shrink with the number of bins; its default
+//! score is the sum over steps, or their mean ([`means`]), and its standard score is over all bins seen
+//! ([`Over::Seen`]). The standard score's divisor (B) and the default C of 10 are ours.
 
 use super::require;
 use crate::Error;
@@ -108,7 +109,8 @@ impl Default for PromptGdro {
     }
 }
 
-/// Means over steps of the sums that [`Score::Sum`] gave (the released code's `debias_scores`). `steps`: those in which the bin had prompts.
+/// Means over steps of the sums that [`Score::Sum`] gave (the released code's `debias_scores`). `steps`:
+/// those in which the bin had prompts.
 ///
 /// Errors: lengths; a sum of no steps (index).
 pub fn means(sums: &[Option<f64>], steps: &[u32], out: &mut [Option<f64>]) -> Result<(), Error> {
@@ -148,7 +150,8 @@ impl PromptGdro {
         )
     }
 
-    /// New scores after a step. `loss_sum` and `count`: prompt losses added up and prompts, per bin; a bin without prompts keeps its score.
+    /// New scores after a step. `loss_sum` and `count`: prompt losses added up and prompts, per bin; a bin
+    /// without prompts keeps its score.
     ///
     /// Errors: lengths, a loss that is not finite (index), parameters. Nothing changes on an error.
     pub fn observe(&self, scores: &mut [Option<f64>], loss_sum: &[f64], count: &[u32]) -> Result<(), Error> {

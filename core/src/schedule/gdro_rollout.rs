@@ -1,6 +1,8 @@
-//! Rollout-GDRO: a bandit per difficulty bin chooses how many rollouts its prompts get, under an exact budget.
+//! Rollout-GDRO: a bandit per difficulty bin chooses how many rollouts its prompts get, under an exact
+//! budget.
 //!
-//! **Formula** (2601.19280; docs/maths/schedules.md), arms n in every bin, all from n_min to n_max or those of a list, K of them:
+//! **Formula** (2601.19280; docs/maths/schedules.md), arms n in every bin, all from n_min to n_max or those
+//! of a list, K of them:
 //!
 //! ```text
 //! p_b(n) = (1 − γ) softmax_n(η score_b) + γ/K
@@ -11,11 +13,12 @@
 //!
 //! Solved by dynamic programming over sums, `[B]` by `[Σ count·n_max + 1]`.
 //!
-//! **Special cases**: ties go to the smaller sum ([`Nearest`]), then to the smaller arm, from the last bin to the first. A bin without
-//! prompts costs nothing: it gets its likeliest arm and no update.
+//! **Special cases**: ties go to the smaller sum ([`Nearest`]), then to the smaller arm, from the last bin to
+//! the first. A bin without prompts costs nothing: it gets its likeliest arm and no update.
 //!
-//! **Variants** (docs/maths/disagreements.md row 17): the released code adds + l̄_b − μ (n − n̄) to the score, which rewards a *high* loss:
-//! [`UtilitySign::Code`]. Neither divides by the probability of the played arm.
+//! **Variants** (docs/maths/disagreements.md row 17): the released code adds + l̄_b − μ (n − n̄) to the
+//! score, which rewards a *high* loss: [`UtilitySign::Code`]. Neither divides by the probability of the
+//! played arm.
 
 use super::require;
 use crate::Error;
@@ -38,7 +41,8 @@ pub enum Nearest {
     /// The smaller.
     #[default]
     Smaller,
-    /// The likelier, the released code's; of equally likely ones that of the smaller arms, from the first bin to the last.
+    /// The likelier, the released code's; of equally likely ones that of the smaller arms, from the first bin
+    /// to the last.
     Likelier,
 }
 
@@ -221,8 +225,9 @@ impl RolloutGdro<'_> {
         Ok(best as u64)
     }
 
-    /// New scores of the played arms, from the mean loss per bin and the price μ. Errors: lengths, a number that is no arm (index), a loss that
-    /// is not finite in a bin with prompts (index). Nothing changes on an error.
+    /// New scores of the played arms, from the mean loss per bin and the price μ. Errors: lengths, a number
+    /// that is no arm (index), a loss that is not finite in a bin with prompts (index). Nothing changes on an
+    /// error.
     pub fn update(
         &self,
         scores: &mut [f64],

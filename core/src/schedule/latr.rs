@@ -12,9 +12,11 @@
 //!
 //! The share of rollouts by LATR goes from 1 to 0.25 over training: [`ramp`](super::ramp).
 //!
-//! **Shapes**: candidates' probabilities in descending order `[n]`; `tokens` `[r]`; candidates per row `[rows]`.
+//! **Shapes**: candidates' probabilities in descending order `[n]`; `tokens` `[r]`; candidates per row
+//! `[rows]`.
 //!
-//! **Variants**: "2 per token" is read as two candidates in all, the first included; the suffix match's divisor is r (our reading of the notes).
+//! **Variants**: "2 per token" is read as two candidates in all, the first included; the suffix match's
+//! divisor is r (our reading of the notes).
 
 use super::{overlap, require};
 use crate::Error;
@@ -91,7 +93,8 @@ impl Latr {
         self.ages.contains(&age)
     }
 
-    /// Whether a branch is pruned, given its last tokens and as many of its parent's. `row` is scratch of [`overlap::scratch`]`(parent.len())`.
+    /// Whether a branch is pruned, given its last tokens and as many of its parent's. `row` is scratch of
+    /// [`overlap::scratch`]`(parent.len())`.
     ///
     /// Errors: parameters, lengths that differ, scratch.
     pub fn prunes(
@@ -118,7 +121,8 @@ impl Latr {
     }
 }
 
-/// How many of its candidates each row keeps when a root has room for `capacity`: all first candidates before any second, row by row.
+/// How many of its candidates each row keeps when a root has room for `capacity`: all first candidates before
+/// any second, row by row.
 ///
 /// Errors: lengths.
 pub fn fit(candidates: &[u32], capacity: u32, kept: &mut [u32]) -> Result<(), Error> {
@@ -140,7 +144,8 @@ pub fn fit(candidates: &[u32], capacity: u32, kept: &mut [u32]) -> Result<(), Er
     Ok(())
 }
 
-/// The cumulative filter: whether a branch that is not the root falls too far behind the likeliest one. A NaN prunes nothing.
+/// The cumulative filter: whether a branch that is not the root falls too far behind the likeliest one. A NaN
+/// prunes nothing.
 ///
 /// Errors: a threshold outside (0, 1].
 pub fn falls_behind(log_p: f64, log_p_max: f64, step: u32, threshold: f64) -> Result<bool, Error> {

@@ -1,12 +1,15 @@
 //! MarsRL: which outputs of one role become inputs of the next.
 //!
-//! **Formula** (2511.11373; docs/maths/advantages.md): every later role takes 2 of the outputs of the role before it and answers each 8 times: one group per input.
-//! Adaptive sampling prefers what there is to learn from: the verifier solutions of reward 0, the corrector verdicts of reward 1, and only those that
-//! report an error.
+//! **Formula** (2511.11373; docs/maths/advantages.md): every later role takes 2 of the outputs of the role
+//! before it and answers each 8 times: one group per input. Adaptive sampling prefers what there is to learn
+//! from: the verifier solutions of reward 0, the corrector verdicts of reward 1, and only those that report
+//! an error.
 //!
-//! **Special cases**: fewer outputs than wanted: what there is. None eligible: none, the chain ends (the verifier reports no error).
+//! **Special cases**: fewer outputs than wanted: what there is. None eligible: none, the chain ends (the
+//! verifier reports no error).
 //!
-//! **Variants**: drawn uniformly among the preferred ones, then among the others (ours: the paper says "prefers").
+//! **Variants**: drawn uniformly among the preferred ones, then among the others (ours: the paper says
+//! "prefers").
 
 use super::require;
 use crate::Error;
@@ -17,8 +20,9 @@ pub const INPUTS: usize = 2;
 /// Answers to each: the size of a group.
 pub const GROUP: usize = 8;
 
-/// Positions of the outputs that go on, into `chosen`; those whose reward is `preferred` first. `eligible` `[n]` leaves out what must not (solutions without a
-/// reported error); `pool` is scratch `[n]`. Returns how many there are. `element` tells one choice of a step from another.
+/// Positions of the outputs that go on, into `chosen`; those whose reward is `preferred` first. `eligible`
+/// `[n]` leaves out what must not (solutions without a reported error); `pool` is scratch `[n]`. Returns how
+/// many there are. `element` tells one choice of a step from another.
 ///
 /// Errors: lengths; a reward that is not finite (index).
 ///

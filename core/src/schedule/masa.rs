@@ -19,7 +19,8 @@ use crate::num;
 /// Attempts that a pass prediction is about.
 pub const ATTEMPTS: u32 = 8;
 
-/// The notion score. Per predicted notion: right and wrong responses it occurs in, and whether the problem's text has it.
+/// The notion score. Per predicted notion: right and wrong responses it occurs in, and whether the problem's
+/// text has it.
 ///
 /// Errors: lengths.
 pub fn notion_score(right: &[u32], wrong: &[u32], in_problem: &[bool]) -> Result<f64, Error> {

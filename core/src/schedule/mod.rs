@@ -1,8 +1,10 @@
-//! Schedules: who is sampled, how often, what is kept, what is too old, which rank gets it. Host-side, a few numbers per prompt.
+//! Schedules: who is sampled, how often, what is kept, what is too old, which rank gets it. Host-side, a few
+//! numbers per prompt.
 //!
-//! These are no ops: nothing here runs on a GPU. Plain functions of slices, without allocation (scratch comes from the caller and a function says
-//! how much), in binary64 with [`num`](crate::num)'s functions and [`random`](crate::random)'s counter: the same decision on every machine and
-//! every rank, so that no decision needs to be broadcast. Ties go to the lower index everywhere.
+//! These are no ops: nothing here runs on a GPU. Plain functions of slices, without allocation (scratch comes
+//! from the caller and a function says how much), in binary64 with [`num`](crate::num)'s functions and
+//! [`random`](crate::random)'s counter: the same decision on every machine and every rank, so that no
+//! decision needs to be broadcast. Ties go to the lower index everywhere.
 //!
 //! "-style (our reading)": the paper's equation could not be read, and formula and parameters are ours.
 //!

@@ -1,6 +1,7 @@
 //! The order of choice: highest key first, ties to the lower index.
 //!
-//! **Special cases**: a NaN key is an error; ±∞ are ordinary keys; −0 equals +0. The order is total, so any sort gives the same one.
+//! **Special cases**: a NaN key is an error; ±∞ are ordinary keys; −0 equals +0. The order is total, so any
+//! sort gives the same one.
 
 use super::require;
 use crate::Error;

@@ -1,8 +1,8 @@
 //! How alike two token sequences are: common suffix, ROUGE-L, edit distance.
 //!
-//! **Formula**: suffix match = length of the longest suffix of either that stands anywhere in the other / the shorter length (LATR's code;
-//! its paper speaks of a common suffix); ROUGE-L = F₁ of the longest common subsequence,
-//! 2 LCS/(|a| + |b|); edit distance = least number of insertions, deletions and replacements.
+//! **Formula**: suffix match = length of the longest suffix of either that stands anywhere in the other / the
+//! shorter length (LATR's code; its paper speaks of a common suffix); ROUGE-L = F₁ of the longest common
+//! subsequence, 2 LCS/(|a| + |b|); edit distance = least number of insertions, deletions and replacements.
 //!
 //! **Shapes**: tokens `[|a|]`, `[|b|]`; `row` scratch of [`scratch`]`(b)` entries. O(|a|·|b|) time.
 //!

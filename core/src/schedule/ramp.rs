@@ -1,7 +1,7 @@
 //! A number that moves from one value to another over training.
 //!
-//! **Formula**: from + (to − from)·min(step/steps, 1); LATR's share of rollouts goes from 1 to 0.25 (docs/maths/schedules.md; that it goes in a straight line is our
-//! reading).
+//! **Formula**: from + (to − from)·min(step/steps, 1); LATR's share of rollouts goes from 1 to 0.25
+//! (docs/maths/schedules.md; that it goes in a straight line is our reading).
 //!
 //! **Special cases**: `steps` of 0 is at `to` at once; at and after the last step the value is exactly `to`.
 

@@ -1,10 +1,12 @@
-//! RAPO's replay of successes: a prompt that fails altogether gets its last success back. For the host, not an op.
+//! RAPO's replay of successes: a prompt that fails altogether gets its last success back. For the host, not
+//! an op.
 //!
-//! **Formula** (Fathom 2509.24107; docs/maths/rewards.md): a buffer keeps, for each prompt, its most recent rollout with R > 0.5. If all G rollouts of a
-//! prompt fail and the buffer has one, a rollout that is drawn uniformly is replaced by it; then the statistics of the group are computed
-//! again.
+//! **Formula** (Fathom 2509.24107; docs/maths/rewards.md): a buffer keeps, for each prompt, its most recent
+//! rollout with R > 0.5. If all G rollouts of a prompt fail and the buffer has one, a rollout that is drawn
+//! uniformly is replaced by it; then the statistics of the group are computed again.
 //!
-//! The log-probabilities that the importance ratio is taken to are the stored ones of the policy that sampled it (our reading).
+//! The log-probabilities that the importance ratio is taken to are the stored ones of the policy that sampled
+//! it (our reading).
 //!
 //! **Special cases**: an empty group is not replaced. A NaN reward is no success.
 
@@ -24,7 +26,8 @@ pub fn stores(rewards: &[f32]) -> Option<u32> {
     rewards.iter().rposition(|reward| *reward > SUCCESS).map(|i| i as u32)
 }
 
-/// Which rollout of group `group` gives way to the stored success; none if one succeeded or nothing is stored.
+/// Which rollout of group `group` gives way to the stored success; none if one succeeded or nothing is
+/// stored.
 ///
 /// ```
 /// use lockstep_core::schedule::rapo::replaces;

@@ -1,13 +1,14 @@
 //! ReMix: which policy's data a minibatch comes from, and when the run starts over on its own data.
 //!
-//! **Formula** (2507.06892, by a detailed note; docs/maths/correction.md): with probability p (0.4) a minibatch is of an earlier policy k − i, i of a window of N (2),
-//! else of the latest, i = 0; every batch is used m (2) times. At step T (50 or 100) the run is *reincarnated*: the base policy of the KL-convex term
+//! **Formula** (2507.06892, by a detailed note; docs/maths/correction.md): with probability p (0.4) a
+//! minibatch is of an earlier policy k − i, i of a window of N (2), else of the latest, i = 0; every batch is
+//! used m (2) times. At step T (50 or 100) the run is *reincarnated*: the base policy of the KL-convex term
 //! becomes that of T, and from then on all data are the latest policy's.
 //!
 //! **Special cases**: a window that reaches behind the first policy ends there. p = 0 and N = 0 are PPO.
 //!
-//! **Variants**: the distribution over the window was not available: uniform is ours. The clip is [`Remix`](crate::gate::Remix), λ
-//! [`kl_convex_lambda`](crate::gate::remix::kl_convex_lambda).
+//! **Variants**: the distribution over the window was not available: uniform is ours. The clip is
+//! [`Remix`](crate::gate::Remix), λ [`kl_convex_lambda`](crate::gate::remix::kl_convex_lambda).
 
 use super::require;
 use crate::Error;

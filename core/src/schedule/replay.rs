@@ -1,13 +1,17 @@
 //! Rollout replay (DOTS): part of each batch comes from a buffer of recent groups.
 //!
-//! **Formula** (2506.05316, official code; docs/maths/schedules.md): of a batch of B groups, ⌊σ B + 1/2⌋ are fresh and the rest are drawn uniformly, without
-//! replacement, from a first-in-first-out buffer of C groups that took every fresh group with 0 < mean reward < 1.
+//! **Formula** (2506.05316, official code; docs/maths/schedules.md): of a batch of B groups, ⌊σ B + 1/2⌋ are
+//! fresh and the rest are drawn uniformly, without replacement, from a first-in-first-out buffer of C groups
+//! that took every fresh group with 0 < mean reward < 1.
 //!
-//! The ratio of a replayed group uses the log-probabilities stored with it; its GRPO statistics stay those of its own group.
+//! The ratio of a replayed group uses the log-probabilities stored with it; its GRPO statistics stay those of
+//! its own group.
 //!
-//! **Special cases**: a buffer with fewer groups than asked for gives what it has, and the batch is made up with fresh ones.
+//! **Special cases**: a buffer with fewer groups than asked for gives what it has, and the batch is made up
+//! with fresh ones.
 //!
-//! **Variants**: the reference code appends the fresh batch twice on replay epochs and fixes the group size at 8; both are taken for bugs.
+//! **Variants**: the reference code appends the fresh batch twice on replay epochs and fixes the group size
+//! at 8; both are taken for bugs.
 
 use super::fifo::Fifo;
 use super::require;

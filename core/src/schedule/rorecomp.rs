@@ -1,6 +1,7 @@
 //! RoRecomp-style batches (our reading): short right and long wrong answers now, the rest later.
 //!
-//! **Formula** (2509.25958, abstract and reviews; docs/maths/schedules.md), per prompt, after advantages were taken over the whole group:
+//! **Formula** (2509.25958, abstract and reviews; docs/maths/schedules.md), per prompt, after advantages were
+//! taken over the whole group:
 //!
 //! ```text
 //! priority: the ⌊α c + 1/2⌋ shortest of the c right, the ⌊α w + 1/2⌋ longest of the w wrong (at least one of each kind that there is), α 0.8 to 0.5
@@ -10,7 +11,8 @@
 //!
 //! **Shapes**: `length`, `correct`, `priority` `[G]`, `order` scratch `[G]`. The buffer is a [`Fifo`].
 //!
-//! **Special cases**: equal lengths in order of index. All right: only short ones go first; all wrong: only long ones.
+//! **Special cases**: equal lengths in order of index. All right: only short ones go first; all wrong: only
+//! long ones.
 //!
 //! **Variants**: rounding and the linear decay are ours.
 

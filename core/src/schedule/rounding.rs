@@ -1,13 +1,15 @@
 //! Whole rollouts from fractional ones: largest remainder, within bounds, never above the budget.
 //!
-//! **Formula** (docs/maths/schedules.md; the weighting by prompts is ours): n_b = ⌊x_b⌋ clamped to n_min..=n_max. While Σ count_b n_b is above the budget, one is
-//! taken from the bin with the smallest remainder x_b − n_b; then, while one more fits, it goes to the bin with the largest. Ties: taking goes to the
-//! higher index, giving to the lower, so the lower index keeps more.
+//! **Formula** (docs/maths/schedules.md; the weighting by prompts is ours): n_b = ⌊x_b⌋ clamped to
+//! n_min..=n_max. While Σ count_b n_b is above the budget, one is taken from the bin with the smallest
+//! remainder x_b − n_b; then, while one more fits, it goes to the bin with the largest. Ties: taking goes to
+//! the higher index, giving to the lower, so the lower index keeps more.
 //!
-//! With one prompt per bin and Σ x_b = budget this is the method of largest remainders, and the budget is met exactly.
+//! With one prompt per bin and Σ x_b = budget this is the method of largest remainders, and the budget is met
+//! exactly.
 //!
-//! **Special cases**: bins without prompts cost nothing and stay at their clamped floor. What is left over is less than the prompts of any bin below
-//! n_max.
+//! **Special cases**: bins without prompts cost nothing and stay at their clamped floor. What is left over is
+//! less than the prompts of any bin below n_max.
 
 use super::require;
 use crate::Error;
@@ -28,7 +30,8 @@ pub struct Bounds {
 
 /// Fills `rounded`, returns Σ count·n.
 ///
-/// Errors: lengths; an x that is below 0 or not finite (index); n_max below n_min or above 65536; a budget below Σ count·n_min.
+/// Errors: lengths; an x that is below 0 or not finite (index); n_max below n_min or above 65536; a budget
+/// below Σ count·n_min.
 pub fn largest_remainder(
     rollouts: &[f64],
     count: &[u32],
@@ -88,7 +91,8 @@ mod tests {
     fn worked_8_7_square_root_law_rounded() {
         let x = [5.555556, 3.333333, 1.111111];
         assert_eq!(round(x, [1; 3], 1, 8, 10), (10, [6, 3, 1]));
-        // Ten prompts as 0.5, 0.3, 0.2: 40 rollouts. Floors cost 25 + 9 + 2 = 36; five more do not fit, three do, and then nothing.
+        // Ten prompts as 0.5, 0.3, 0.2: 40 rollouts. Floors cost 25 + 9 + 2 = 36; five more do not fit, three
+        // do, and then nothing.
         assert_eq!(round(x, [5, 3, 2], 1, 8, 40), (39, [5, 4, 1]));
     }
 

@@ -1,10 +1,13 @@
-//! SCOPE-style salvage of wrong rollouts (our reading): keep the steps before the first error, have the rest written anew.
+//! SCOPE-style salvage of wrong rollouts (our reading): keep the steps before the first error, have the rest
+//! written anew.
 //!
-//! **Formula** (abstract only; docs/maths/schedules.md), step scores s_1 … s_n of a process reward model: first error = first s < θ (0.5); salvage when the
-//! share of the steps before it is at least φ (0.3). The corrected suffix is off-policy: weight it by a truncated ratio, or mask it; prefix tokens keep
-//! their log-probabilities of sampling.
+//! **Formula** (abstract only; docs/maths/schedules.md), step scores s_1 … s_n of a process reward model:
+//! first error = first s < θ (0.5); salvage when the share of the steps before it is at least φ (0.3). The
+//! corrected suffix is off-policy: weight it by a truncated ratio, or mask it; prefix tokens keep their
+//! log-probabilities of sampling.
 //!
-//! **Special cases**: no step below θ: nothing to salvage, the verifier and the model disagree. A NaN score is an error.
+//! **Special cases**: no step below θ: nothing to salvage, the verifier and the model disagree. A NaN score
+//! is an error.
 
 use super::require;
 use crate::Error;

@@ -1,9 +1,10 @@
 //! The 0.975 quantile of Student's t.
 //!
-//! Method: a table for 1 to 30 degrees of freedom; above, the Cornish-Fisher series in 1/ν to the fourth order (Abramowitz & Stegun 26.7.5) about the
-//! normal quantile z = 1.959963984540054.
+//! Method: a table for 1 to 30 degrees of freedom; above, the Cornish-Fisher series in 1/ν to the fourth
+//! order (Abramowitz & Stegun 26.7.5) about the normal quantile z = 1.959963984540054.
 //!
-//! **Accuracy**: below 1e-10 in the table, below 3e-8 above it (largest at ν = 31), tested against the distribution function in closed form.
+//! **Accuracy**: below 1e-10 in the table, below 3e-8 above it (largest at ν = 31), tested against the
+//! distribution function in closed form.
 //!
 //! **Special cases**: 0 degrees of freedom: +∞.
 

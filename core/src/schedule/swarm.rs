@@ -1,22 +1,26 @@
 //! Swarm SAPO: a node's training set from its own groups and those of others.
 //!
-//! **Formula** (2509.08721, official code; docs/maths/schedules.md): I local and J external groups, I + J fixed (4/4); external ones are drawn uniformly, without
-//! replacement, from those with an advantage, that is whose rewards (recomputed locally) are not all alike. Updates use the receiver's policy as if the
-//! rollouts were its own: no importance ratio.
+//! **Formula** (2509.08721, official code; docs/maths/schedules.md): I local and J external groups, I + J
+//! fixed (4/4); external ones are drawn uniformly, without replacement, from those with an advantage, that is
+//! whose rewards (recomputed locally) are not all alike. Updates use the receiver's policy as if the rollouts
+//! were its own: no importance ratio.
 //!
-//! **Special cases**: fewer than J such groups: what there is; the caller makes up the number with local ones.
+//! **Special cases**: fewer than J such groups: what there is; the caller makes up the number with local
+//! ones.
 //!
-//! **Variants**: genrl's maths example takes the groups with the greatest total score: [`best`]. Its cut at zero is found on the list before it is
-//! sorted and applied to the sorted one, taken for a bug: here groups without a positive total are left out.
+//! **Variants**: genrl's maths example takes the groups with the greatest total score: [`best`]. Its cut at
+//! zero is found on the list before it is sorted and applied to the sorted one, taken for a bug: here groups
+//! without a positive total are left out.
 
 use super::{dynamic_sampling, require};
 use crate::Error;
 use crate::random::{Purpose, Stream};
 
-/// Draws from the groups given by offsets `[G+1]` into `rewards`; `chosen` receives ids, `pool` is scratch `[G]`. Returns how many there are.
+/// Draws from the groups given by offsets `[G+1]` into `rewards`; `chosen` receives ids, `pool` is scratch
+/// `[G]`. Returns how many there are.
 ///
-/// Errors: offsets that do not start at 0, decrease (index) or end elsewhere than at the rewards; an empty group; a reward that is not finite (index);
-/// scratch.
+/// Errors: offsets that do not start at 0, decrease (index) or end elsewhere than at the rewards; an empty
+/// group; a reward that is not finite (index); scratch.
 pub fn draw(
     cu_groups: &[u32],
     rewards: &[f32],
@@ -45,8 +49,9 @@ pub fn draw(
     Ok(take)
 }
 
-/// Takes the groups with the greatest total rewards, the greatest first, ties by index, of those whose total is above 0. Otherwise as [`draw`]: `chosen`
-/// receives ids, `pool` is scratch `[G]`; returns how many there are. Nothing is random, and groups of equal rewards are not left out (genrl).
+/// Takes the groups with the greatest total rewards, the greatest first, ties by index, of those whose total
+/// is above 0. Otherwise as [`draw`]: `chosen` receives ids, `pool` is scratch `[G]`; returns how many there
+/// are. Nothing is random, and groups of equal rewards are not left out (genrl).
 pub fn best(
     cu_groups: &[u32],
     rewards: &[f32],
@@ -101,7 +106,8 @@ mod tests {
 
     #[test]
     fn the_best_come_first_and_a_total_of_zero_is_cut_after_sorting() {
-        // Totals 1, 2, 0, 1, −0.5: the 0 stands before a group that is taken, where a cut on the unsorted list would lose it.
+        // Totals 1, 2, 0, 1, −0.5: the 0 stands before a group that is taken, where a cut on the unsorted
+        // list would lose it.
         let (cu, rewards) = ([0, 2, 4, 6, 8, 9], [1.0, 0.0, 1.0, 1.0, 0.0, 0.0, 0.25, 0.75, -0.5]);
         let (mut pool, mut chosen) = ([0; 5], [9; 5]);
         assert_eq!(best(&cu, &rewards, &mut pool, &mut chosen), Ok(3));

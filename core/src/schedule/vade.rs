@@ -8,7 +8,8 @@
 //! prompts just visited, first:   a ← 1 + γ_l (a − 1), b alike        (γ_l 0.8), then a += correct, b += wrong
 //! ```
 //!
-//! **Shapes**: one posterior and score per prompt `[P]`; visited ids and counts `[V]`. Default posterior Beta(1, 1).
+//! **Shapes**: one posterior and score per prompt `[P]`; visited ids and counts `[V]`. Default posterior
+//! Beta(1, 1).
 //!
 //! **Special cases**: an id visited twice is two visits. a, b >= 1 always, so both decays keep them there.
 //!
@@ -96,9 +97,11 @@ impl Vade {
         require::scalar("local_decay", inside(self.local_decay), "0 to 1", self.local_decay)
     }
 
-    /// The utility of one Thompson draw per prompt; [`order::by_key`](super::order::by_key) then gives the top B.
+    /// The utility of one Thompson draw per prompt; [`order::by_key`](super::order::by_key) then gives the
+    /// top B.
     ///
-    /// A prompt's draw depends on `seed`, `step`, its id and its posterior alone. Errors: a posterior below 1 or above 1e12 (index), lengths.
+    /// A prompt's draw depends on `seed`, `step`, its id and its posterior alone. Errors: a posterior below 1
+    /// or above 1e12 (index), lengths.
     pub fn scores(
         &self,
         posteriors: &[Posterior],
@@ -117,7 +120,8 @@ impl Vade {
 
     /// One step: everything decays, then the visited prompts decay again and count `correct` of `rollouts`.
     ///
-    /// Errors: an id without a posterior (index), more correct than rollouts (index), parameters. Nothing changes on an error.
+    /// Errors: an id without a posterior (index), more correct than rollouts (index), parameters. Nothing
+    /// changes on an error.
     pub fn update(
         &self,
         posteriors: &mut [Posterior],

@@ -1,6 +1,8 @@
-//! XRPO-style rollout allocation (our reading): the next rollout where it narrows the estimate most, with an exploration bonus.
+//! XRPO-style rollout allocation (our reading): the next rollout where it narrows the estimate most, with an
+//! exploration bonus.
 //!
-//! **Formula** (2510.06672, from reviews; docs/maths/schedules.md), n rollouts so far of prompt q, T of all prompts:
+//! **Formula** (2510.06672, from reviews; docs/maths/schedules.md), n rollouts so far of prompt q, T of all
+//! prompts:
 //!
 //! ```text
 //! Π_q = t_{0.975, n−1} s_q (1/√n − 1/√(n+1)) + λ √(ln(1 + T)/n)
@@ -9,7 +11,8 @@
 //!
 //! Greedy: each rollout of a round goes to the highest Π, n and T counting it at once, s staying as measured.
 //!
-//! **Special cases**: n = 0 has Π = +∞, so every prompt is tried first, in order of index. n = 1 takes one degree of freedom. Ties: lower index.
+//! **Special cases**: n = 0 has Π = +∞, so every prompt is tried first, in order of index. n = 1 takes one
+//! degree of freedom. Ties: lower index.
 
 use super::{require, student_t};
 use crate::Error;

@@ -1,14 +1,17 @@
 //! A token's covariance of advantage and log-probability: what Clip-Cov and KL-Cov select by.
 //!
-//! **Formula** (2505.22617; docs/maths/gates.md): cov_t = (A_t − mean(A))·(logp_t − mean(logp)), means over the live tokens of the batch.
+//! **Formula** (2505.22617; docs/maths/gates.md): cov_t = (A_t − mean(A))·(logp_t − mean(logp)), means over
+//! the live tokens of the batch.
 //!
-//! **Shapes**: per token `[N]`; advantages `[N]` or `[S]`; moments `[6]` as [`fold_moments`](crate::aggregate::moments) leaves them.
+//! **Shapes**: per token `[N]`; advantages `[N]` or `[S]`; moments `[6]` as
+//! [`fold_moments`](crate::aggregate::moments) leaves them.
 //!
 //! **Special cases**: masked tokens write 0.
 //!
 //! **Accuracy**: binary64, rounded once.
 //!
-//! **Variants**: verl's means are those of the micro-batch, so that its results depend on it; pass the moments of the whole batch.
+//! **Variants**: verl's means are those of the micro-batch, so that its results depend on it; pass the
+//! moments of the whole batch.
 
 use crate::Error;
 use crate::aggregate::moments::{MEAN, MOMENTS};

@@ -1,13 +1,14 @@
 //! The n-th largest key of a batch, three bits at a time.
 //!
-//! **Formula**: a state is a prefix of the n-th largest key and how many of the keys with that prefix are wanted. A pass counts,
-//! in each row, the keys with that prefix by their next digit; the batch's totals, from the largest digit down, give the digit
-//! in which the wanted ones end. After the passes of [`SHIFTS`] the prefix is the key itself.
+//! **Formula**: a state is a prefix of the n-th largest key and how many of the keys with that prefix are
+//! wanted. A pass counts, in each row, the keys with that prefix by their next digit; the batch's totals,
+//! from the largest digit down, give the digit in which the wanted ones end. After the passes of [`SHIFTS`]
+//! the prefix is the key itself.
 //!
 //! **Shapes**: `keys` `[N]`, `counts` `[8][R]`, states `[2]` (prefix, wanted), `ties_before` `[R]`.
 //!
-//! **Special cases**: more wanted than there are candidates: all of them. Nothing wanted, or no candidate: the prefix becomes the
-//! largest number, with 0 wanted, which selects nothing.
+//! **Special cases**: more wanted than there are candidates: all of them. Nothing wanted, or no candidate:
+//! the prefix becomes the largest number, with 0 wanted, which selects nothing.
 
 use crate::Error;
 use crate::op::Kernel;

@@ -1,14 +1,16 @@
 //! Keys of a selection: a number for each token, larger = sooner, 0 = no candidate.
 //!
-//! **Formula**: with [`Order::Largest`] the bits of the value, mapped so that unsigned integers order as the values do; with
-//! [`Order::Random`] a hash of (seed, position), so that the n largest are a uniform choice without replacement. A candidate is a
-//! live token, strictly inside `band`, that PPO's clip does not hold (`unclipped`).
+//! **Formula**: with [`Order::Largest`] the bits of the value, mapped so that unsigned integers order as the
+//! values do; with [`Order::Random`] a hash of (seed, position), so that the n largest are a uniform choice
+//! without replacement. A candidate is a live token, strictly inside `band`, that PPO's clip does not hold
+//! (`unclipped`).
 //!
 //! **Shapes**: `values`, `keys` `[N]`.
 //!
 //! **Special cases**: NaN is no candidate; −0 and +0 are equal. A hash of 0 counts as 1.
 //!
-//! **Variants** (docs/maths/gates.md): Clip-Cov: band (1, 5) and random; KL-Cov and the top of the entropies: largest.
+//! **Variants** (docs/maths/gates.md): Clip-Cov: band (1, 5) and random; KL-Cov and the top of the entropies:
+//! largest.
 
 use crate::Error;
 use crate::gate::{Gate, PpoClip, Sample};

@@ -1,4 +1,5 @@
-//! The n largest of a batch, exactly and in parallel, ties going to the lowest index: a chain of launches without a wait.
+//! The n largest of a batch, exactly and in parallel, ties going to the lowest index: a chain of launches
+//! without a wait.
 //!
 //! ```text
 //! selection_key                              keys [N] u32, 0 = no candidate

@@ -1,9 +1,10 @@
 //! One of two values for each token, by whether it is among the n largest.
 //!
-//! **Formula**: token i is selected if its key is above the n-th largest, or equal to it with fewer than `wanted` equal keys before
-//! it: ties go to the lowest index. out = on where selected, off elsewhere.
+//! **Formula**: token i is selected if its key is above the n-th largest, or equal to it with fewer than
+//! `wanted` equal keys before it: ties go to the lowest index. out = on where selected, off elsewhere.
 //!
-//! **Shapes**: `keys`, `out` `[N]`; `state` `[2]` and `ties_before` `[S]` as [`narrow_digits`](super::digits) left them.
+//! **Shapes**: `keys`, `out` `[N]`; `state` `[2]` and `ties_before` `[S]` as [`narrow_digits`](super::digits)
+//! left them.
 //!
 //! **Special cases**: masked tokens write 0. Key 0 is never selected.
 
@@ -73,7 +74,8 @@ impl Kernel for SelectTop<'_> {
         ];
         let chosen = Chosen { bound, ties: before < wanted };
         let [above, ties] = team.sweep(span, mask, ins, [Some(out)], &chosen).sums;
-        // Mostly a row's ties are all selected or none: only where the choice ends inside of a row does it take their order.
+        // Mostly a row's ties are all selected or none: only where the choice ends inside of a row does it
+        // take their order.
         if before < wanted && before + ties > wanted {
             let (on, off) = (Either::new(self.on, self.on_value), Either::new(self.off, self.off_value));
             let tie = move |i: usize| if keys.at(i) == bound { 1.0 } else { 0.0 };
@@ -110,16 +112,17 @@ impl Element<3, 1, 2, 0> for Chosen {
     }
 }
 
-/// `a` or `b`, bit for bit, both of which are read: an `if` between two loads becomes a load from one of two addresses, on a CPU a gather (measured: twice
-/// as long).
+/// `a` or `b`, bit for bit, both of which are read: an `if` between two loads becomes a load from one of two
+/// addresses, on a CPU a gather (measured: twice as long).
 #[inline(always)]
 fn either(condition: bool, a: f32, b: f32) -> f32 {
     let mask = u32::from(condition).wrapping_neg();
     f32::from_bits((a.to_bits() & mask) | (b.to_bits() & !mask))
 }
 
-/// An array, or one value for every token. Not a [`Stream`](crate::ragged::Stream): a scan's closure keeps that one's constant in memory, and
-/// LLVM then chooses between its address and the array's (8 bytes of stack, generic loads). Here only bits are chosen.
+/// An array, or one value for every token. Not a [`Stream`](crate::ragged::Stream): a scan's closure keeps
+/// that one's constant in memory, and LLVM then chooses between its address and the array's (8 bytes of
+/// stack, generic loads). Here only bits are chosen.
 #[derive(Clone, Copy)]
 struct Either<'a> {
     array: Option<In<'a, f32>>,

@@ -8,8 +8,8 @@
 //! sum = lane[0]
 //! ```
 //!
-//! Columns are binary64: an `f32` converts exactly, so a sum of n terms is within about (n/128 + 7)·2⁻⁵³ of the
-//! sum of magnitudes, far inside the 2⁻²² that the contract asks for at a million terms. The alternative,
+//! Columns are binary64: an `f32` converts exactly, so a sum of n terms is within about (n/128 + 7)·2⁻⁵³ of
+//! the sum of magnitudes, far inside the 2⁻²² that the contract asks for at a million terms. The alternative,
 //! compensated `f32` columns, was measured slower on the CPU and needs the same number of registers
 //! (docs/decisions/0003-f64-columns.md).
 

@@ -11,11 +11,11 @@
 //!     carry = y[31]
 //! ```
 //!
-//! `join` is that of [`AffineF64`]. The offset -0 is what leaves *every* y as it is, zeros of both signs too. The lanes below s join as well, so
-//! that a CPU needs no loop of another length for them.
+//! `join` is that of [`AffineF64`]. The offset -0 is what leaves *every* y as it is, zeros of both signs too.
+//! The lanes below s join as well, so that a CPU needs no loop of another length for them.
 //!
-//! An element may also ask for the value (the critic's) of the live element after it: a choice, which rounds nothing, so that its shape is of
-//! no account.
+//! An element may also ask for the value (the critic's) of the live element after it: a choice, which rounds
+//! nothing, so that its shape is of no account.
 
 use super::fold::LANES;
 use super::scan::{Affine, AffineF64, Semigroup};
@@ -24,8 +24,8 @@ use crate::num::Arith;
 /// The map that leaves every y as it is.
 pub const STILL: Affine = Affine { rate: 1.0, offset: -0.0 };
 
-/// What a [`Team::recur`](super::Team::recur) does with one element: from J inputs come K numbers and a value, from these a map, and from
-/// the running values M outputs.
+/// What a [`Team::recur`](super::Team::recur) does with one element: from J inputs come K numbers and a
+/// value, from these a map, and from the running values M outputs.
 ///
 /// A trait and not closures for the reason of [`Element`](super::Element).
 pub trait Recurrence<const J: usize, const K: usize, const M: usize>: Copy {

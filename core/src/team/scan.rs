@@ -87,8 +87,8 @@ impl Affine {
     pub const IDENTITY: Affine = Affine { rate: 1.0, offset: 0.0 };
 }
 
-/// Linear recurrences y_t = offset_t + rate_t · y_{t−1} as a scan of maps in binary64: discounted returns; [`recur`](super::recur)
-/// joins the same maps.
+/// Linear recurrences y_t = offset_t + rate_t · y_{t−1} as a scan of maps in binary64: discounted returns;
+/// [`recur`](super::recur) joins the same maps.
 #[derive(Clone, Copy, Debug)]
 pub struct AffineF64;
 

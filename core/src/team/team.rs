@@ -12,34 +12,37 @@ use core::cell::Cell;
 /// maximum is wanted, and an alarm.
 #[derive(Clone, Copy, Debug)]
 pub struct Lane<const M: usize, const K: usize, const E: usize> {
-    /// Values to write, one per output. A NaN must come with an alarm: backends canonicalise only rows that have one.
+    /// Values to write, one per output. A NaN must come with an alarm: backends canonicalise only rows that
+    /// have one.
     pub out: [f32; M],
     /// Terms to sum, converted exactly to binary64.
     pub sum: [f32; K],
     /// Values to take the maximum of.
     pub max: [f32; E],
-    /// Above [`flag::LIMIT`](crate::ragged::flag::LIMIT) if something is wrong with the element; collected by maximum.
+    /// Above [`flag::LIMIT`](crate::ragged::flag::LIMIT) if something is wrong with the element; collected by
+    /// maximum.
     pub alarm: u32,
 }
 
 /// What a [`Team::sweep`] does with one element.
 ///
-/// A trait and not a closure: its method can be `#[inline(always)]`, without which a backend's target features do not
-/// reach the arithmetic (measured on AVX2: 34 ns a token instead of 2).
+/// A trait and not a closure: its method can be `#[inline(always)]`, without which a backend's target
+/// features do not reach the arithmetic (measured on AVX2: 34 ns a token instead of 2).
 pub trait Element<const J: usize, const M: usize, const K: usize, const E: usize> {
     /// From the inputs of an element, `input(0)` to `input(J - 1)`, to what is written, summed and collected.
     ///
-    /// Inputs are asked for where they are needed: what is loaded early holds a register, and LLVM interleaves several
-    /// elements only where registers are left.
+    /// Inputs are asked for where they are needed: what is loaded early holds a register, and LLVM
+    /// interleaves several elements only where registers are left.
     fn element<A: Arith>(&self, staged: [f32; 2], input: impl Fn(usize) -> f32) -> Lane<M, K, E>;
 
     /// How many [`stage`](Element::stage)s come first: 0, 1 or 2.
     const STAGES: usize = 0;
 
-    /// Stage `number`, 0 or 1: its value, which later stages and the element receive in `staged[number]`, and its alarm.
+    /// Stage `number`, 0 or 1: its value, which later stages and the element receive in `staged[number]`, and
+    /// its alarm.
     ///
-    /// A long formula in stages is several loops for a CPU, each short enough to be interleaved (measured: SAPO 2.05 to
-    /// 1.3 ns a token); on a GPU the stages just follow each other.
+    /// A long formula in stages is several loops for a CPU, each short enough to be interleaved (measured:
+    /// SAPO 2.05 to 1.3 ns a token); on a GPU the stages just follow each other.
     #[inline(always)]
     fn stage<A: Arith>(&self, number: usize, staged: [f32; 2], input: impl Fn(usize) -> f32) -> (f32, u32) {
         let _ = (number, staged, input);
@@ -47,13 +50,15 @@ pub trait Element<const J: usize, const M: usize, const K: usize, const E: usize
     }
 }
 
-/// Terms of one element for a [`Team::sum_live`] or [`Team::sum_of`], in binary64. A trait for the reason that [`Element`] is one.
+/// Terms of one element for a [`Team::sum_live`] or [`Team::sum_of`], in binary64. A trait for the reason
+/// that [`Element`] is one.
 pub trait Terms<const J: usize, const K: usize>: Copy {
     /// From the inputs of an element to what is summed.
     fn terms(self, input: impl Fn(usize) -> f32) -> [f64; K];
 }
 
-/// A number of 32 bits for each element, for a [`Team::number`]. A trait for the reason that [`Element`] is one.
+/// A number of 32 bits for each element, for a [`Team::number`]. A trait for the reason that [`Element`] is
+/// one.
 pub trait Number<const J: usize>: Copy {
     /// From the inputs of live element `i` of the array to what is written.
     fn number<A: Arith>(self, i: usize, input: impl Fn(usize) -> f32) -> u32;
@@ -70,11 +75,12 @@ pub struct Swept<const K: usize, const E: usize> {
     pub alarm: u32,
 }
 
-/// Elements that [`Team::first`] looks at before it asks whether it found one: enough that the question costs little.
+/// Elements that [`Team::first`] looks at before it asks whether it found one: enough that the question costs
+/// little.
 const SEARCHED: usize = 512;
 
-/// Where keys of elements without bias follow their values: for v in `from..=to`, an element whose value is below v by more than `below` has a key below
-/// that of every element whose value is v or more.
+/// Where keys of elements without bias follow their values: for v in `from..=to`, an element whose value is
+/// below v by more than `below` has a key below that of every element whose value is v or more.
 #[derive(Clone, Copy, Debug)]
 pub struct Near {
     /// Lowest v.
@@ -85,7 +91,8 @@ pub struct Near {
     pub below: f32,
 }
 
-/// By what a [`Team::largest`] orders the elements of a short row. A trait for the reason that [`Element`] is one.
+/// By what a [`Team::largest`] orders the elements of a short row. A trait for the reason that [`Element`] is
+/// one.
 pub trait Key {
     /// If keys follow values, a backend may look at values and make keys of a few elements only.
     const NEAR: Option<Near> = None;
@@ -108,7 +115,8 @@ pub struct Picked<S> {
     pub first: f32,
     /// Bit e is set if element e < 32 was picked.
     pub bits: u32,
-    /// The largest alarm of the values and biases of the whole row, picked or not: above the limit if one is not finite.
+    /// The largest alarm of the values and biases of the whole row, picked or not: above the limit if one is
+    /// not finite.
     pub alarm: u32,
 }
 
@@ -135,8 +143,8 @@ pub const MAX_LARGEST: usize = 512;
 /// computes alike. There are no lane values outside of a closure, so the same program is a loop over vectors
 /// on a CPU and a strided loop of threads on a GPU.
 ///
-/// Order: sums have the shape of [`fold`](super::fold), scans that of [`scan`](super::scan), recurrences that of [`recur`](super::recur); maxima, minima, counts
-/// and alarms are exact and have no order.
+/// Order: sums have the shape of [`fold`](super::fold), scans that of [`scan`](super::scan), recurrences that
+/// of [`recur`](super::recur); maxima, minima, counts and alarms are exact and have no order.
 pub trait Team {
     /// How this backend does its fused multiply-add and square root.
     type Arith: Arith;
@@ -144,8 +152,8 @@ pub trait Team {
     /// A number for each of at most [`LANES`](super::fold::LANES) elements: on a GPU one in each lane.
     type Slots: Copy;
 
-    /// Reads `ins` at every live element of `span`, applies `f`, writes its `out` to `outs` (masked elements get
-    /// 0), and reduces the rest.
+    /// Reads `ins` at every live element of `span`, applies `f`, writes its `out` to `outs` (masked elements
+    /// get 0), and reduces the rest.
     fn sweep<const J: usize, const M: usize, const K: usize, const E: usize, F: Element<J, M, K, E>>(
         &self,
         span: Span,
@@ -169,11 +177,12 @@ pub trait Team {
         self.sum(span, move |i| f.terms(|j| ins[j].at(i)))
     }
 
-    /// `value(j)` for j in 0..count, at most [`LANES`](super::fold::LANES), each on the thread that [`for_each`](Team::for_each) gives element j to.
+    /// `value(j)` for j in 0..count, at most [`LANES`](super::fold::LANES), each on the thread that
+    /// [`for_each`](Team::for_each) gives element j to.
     fn slots(&self, count: usize, value: impl Fn(usize) -> f32) -> Self::Slots;
 
-    /// Numerators n_j = `key` of slot j for j in 0..count, times one factor: n_j · factor. The factor is made from Σ n_j, or from 0 without
-    /// `SUM`.
+    /// Numerators n_j = `key` of slot j for j in 0..count, times one factor: n_j · factor. The factor is made
+    /// from Σ n_j, or from 0 without `SUM`.
     fn shares<const SUM: bool, F: Key + Copy>(
         &self,
         count: usize,
@@ -185,9 +194,9 @@ pub trait Team {
     /// Writes the slots to the elements of `span`.
     fn put_slots(&self, span: Span, out: Cells<'_, f32>, slots: Self::Slots);
 
-    /// Writes `value` to every live element of `span` and 0 to the others, each on the thread that [`for_each`](Team::for_each) gives it to. A
-    /// plain loop: of a sweep nobody needs the reductions, and on a GPU their shuffles ended up behind a branch on the lane (`cargo xtask
-    /// artifacts` refused it).
+    /// Writes `value` to every live element of `span` and 0 to the others, each on the thread that
+    /// [`for_each`](Team::for_each) gives it to. A plain loop: of a sweep nobody needs the reductions, and on
+    /// a GPU their shuffles ended up behind a branch on the lane (`cargo xtask artifacts` refused it).
     #[inline(always)]
     fn fill(&self, span: Span, mask: Mask<'_>, out: Cells<'_, f32>, value: f32) {
         self.for_each(span, move |i| out.put(i, if mask.at(i) { value } else { 0.0 }));
@@ -231,7 +240,8 @@ pub trait Team {
         num::canonical(-negated)
     }
 
-    /// The lowest i of `span` for which `f(i)` holds, or its end. Exact, so that a backend may stop where it likes.
+    /// The lowest i of `span` for which `f(i)` holds, or its end. Exact, so that a backend may stop where it
+    /// likes.
     #[inline(always)]
     fn first(&self, span: Span, f: impl Fn(usize) -> bool) -> usize {
         let mut start = span.start;
@@ -271,9 +281,9 @@ pub trait Team {
         put: impl Fn(usize, S::Value),
     );
 
-    /// A linear recurrence from the last live element of `span` to its first: reads `ins`, writes `outs` at every element, masked ones too, and
-    /// returns the largest alarm of the live elements and of all that was written. `behind` is the value
-    /// behind the last live element. Shape: [`recur`](super::recur).
+    /// A linear recurrence from the last live element of `span` to its first: reads `ins`, writes `outs` at
+    /// every element, masked ones too, and returns the largest alarm of the live elements and of all that was
+    /// written. `behind` is the value behind the last live element. Shape: [`recur`](super::recur).
     fn recur<const J: usize, const K: usize, const M: usize, F: Recurrence<J, K, M>>(
         &self,
         span: Span,
@@ -284,11 +294,12 @@ pub trait Team {
         f: F,
     ) -> u32;
 
-    /// The `count` elements of `span` with the largest keys, largest first, equal keys by the lower index; `put(j, e)` receives the
-    /// j-th, counted from the start of the span, on the thread that [`for_each`](Team::for_each) gives element j to.
+    /// The `count` elements of `span` with the largest keys, largest first, equal keys by the lower index;
+    /// `put(j, e)` receives the j-th, counted from the start of the span, on the thread that
+    /// [`for_each`](Team::for_each) gives element j to.
     ///
-    /// `span` has at least `count` and at most [`MAX_LARGEST`] elements; `bias` has one value for each or is 0. −0 equals +0; a NaN is
-    /// above everything, and raises the alarm.
+    /// `span` has at least `count` and at most [`MAX_LARGEST`] elements; `bias` has one value for each or
+    /// is 0. −0 equals +0; a NaN is above everything, and raises the alarm.
     fn largest<F: Key>(
         &self,
         span: Span,
@@ -299,8 +310,9 @@ pub trait Team {
         put: impl Fn(usize, usize),
     ) -> Picked<Self::Slots>;
 
-    /// [`largest`](Team::largest) of sixteen rows of `E` values, one behind the other from `start` on, 8 picks of each: pick j of row r is `chosen[8·r + j]`. For a
-    /// [`block`](crate::op::Kernel::block): one thread's. With `alarms` these are the rows' alarms, and their values may be −∞.
+    /// [`largest`](Team::largest) of sixteen rows of `E` values, one behind the other from `start` on, 8
+    /// picks of each: pick j of row r is `chosen[8·r + j]`. For a [`block`](crate::op::Kernel::block): one
+    /// thread's. With `alarms` these are the rows' alarms, and their values may be −∞.
     #[inline(always)]
     fn largest_of_rows<const E: usize, F: Key>(
         &self,
@@ -352,8 +364,8 @@ pub trait Team {
         rows::take_rows(from)
     }
 
-    /// The sum of the two largest of each group of [`PAIRED`] keys of sixteen rows that have eight groups, that of group g of row r at 8·r + g. Rows without an alarm
-    /// have finite keys.
+    /// The sum of the two largest of each group of [`PAIRED`] keys of sixteen rows that have eight groups,
+    /// that of group g of row r at 8·r + g. Rows without an alarm have finite keys.
     #[inline(always)]
     fn pairs_of_rows(&self, keys: &[f32], alarms: &[u32; ROWS]) -> [f32; ROWS * PICKS] {
         let _ = alarms;
@@ -370,20 +382,24 @@ pub trait Team {
         rows::put_rows(slots, to);
     }
 
-    /// Calls `put(j, i)` for j in 0..count, where i = `span.start` + `at(j)`, on the thread that [`for_each`](Team::for_each) and
-    /// [`sweep`](Team::sweep) over `span` give element i to: what one of them wrote there before is overwritten.
+    /// Calls `put(j, i)` for j in 0..count, where i = `span.start` + `at(j)`, on the thread that
+    /// [`for_each`](Team::for_each) and [`sweep`](Team::sweep) over `span` give element i to: what one of
+    /// them wrote there before is overwritten.
     fn place(&self, span: Span, count: usize, at: impl Fn(usize) -> usize, put: impl Fn(usize, usize));
 
-    /// What any thread of the team wrote before, all read after. Without it a thread reads what it wrote itself, and no more.
+    /// What any thread of the team wrote before, all read after. Without it a thread reads what it wrote
+    /// itself, and no more.
     fn settle(&self);
 
-    /// A hint: `span` of an array of `length` elements, the first of them at `first`, will be read or written soon. Where it reaches beyond the array, nothing happens.
+    /// A hint: `span` of an array of `length` elements, the first of them at `first`, will be read or written
+    /// soon. Where it reaches beyond the array, nothing happens.
     #[inline(always)]
     fn soon(&self, first: *const f32, length: usize, span: Span) {
         let _ = (first, length, span);
     }
 
-    /// Writes `values` to `to`, which is as long and is not read again soon: past the caches, where that is faster.
+    /// Writes `values` to `to`, which is as long and is not read again soon: past the caches, where that is
+    /// faster.
     #[inline(always)]
     fn leave(&self, to: &[Cell<f32>], values: &[f32]) {
         for (cell, value) in to.iter().zip(values) {
@@ -391,7 +407,8 @@ pub trait Team {
         }
     }
 
-    /// Whether this is the thread that writes what a row has one of. A condition and not a closure: the reference that a closure
-    /// captures keeps the whole kernel in memory on AMD (`assume` of a non-null private pointer, 344 bytes of scratch).
+    /// Whether this is the thread that writes what a row has one of. A condition and not a closure: the
+    /// reference that a closure captures keeps the whole kernel in memory on AMD (`assume` of a non-null
+    /// private pointer, 344 bytes of scratch).
     fn leads(&self) -> bool;
 }

@@ -6,20 +6,23 @@
 //! A[i,t] = A_i + (V(s_{t+1}) − V(s_t)) / (std_g + eps)
 //! ```
 //!
-//! A_i is what [`group_advantage`](crate::advantage::GroupAdvantage) gave the response: (R_i − mean)/(std + eps) for TEMPO, so
-//! that A is its ((R_i − mean) + V(s_{t+1}) − V(s_t))/(std + eps); any other baseline as well. The second term, the *TD correction*,
-//! is 0 but at tokens where responses part: everywhere else `A[i,t]` **is** A_i, bit for bit.
+//! A_i is what [`group_advantage`](crate::advantage::GroupAdvantage) gave the response: (R_i − mean)/(std +
+//! eps) for TEMPO, so that A is its ((R_i − mean) + V(s_{t+1}) − V(s_t))/(std + eps); any other baseline as
+//! well. The second term, the *TD correction*, is 0 but at tokens where responses part: everywhere else
+//! `A[i,t]` **is** A_i, bit for bit.
 //!
 //! **Shapes**: `rewards`, `valid`, `advantage` `[S]` by sequence; `lcp`, `value`, `parent`, `leaf` `[S]` from
 //! [`TreeNodes`](super::TreeNodes); `std` `[G]`, `cu_groups` `[G+1]`; `token_advantage` `[N]`.
 //!
-//! **Special cases**: a response that is not counted (NaN reward, `valid` = 0) gets 0. A masked token gets 0, though the tree goes on
-//! through it. A node without a value corrects nothing. A divisor of 0 divides nothing.
+//! **Special cases**: a response that is not counted (NaN reward, `valid` = 0) gets 0. A masked token gets 0,
+//! though the tree goes on through it. A node without a value corrects nothing. A divisor of 0 divides
+//! nothing.
 //!
-//! **Accuracy**: V and the correction are binary64; A_i and std are binary32 already, so that a corrected token carries their two
-//! roundings beside its own.
+//! **Accuracy**: V and the correction are binary64; A_i and std are binary32 already, so that a corrected
+//! token carries their two roundings beside its own.
 //!
-//! **Variants**: without `std` the correction is not divided (Dr.GRPO); without `advantage` A is the correction alone.
+//! **Variants**: without `std` the correction is not divided (Dr.GRPO); without `advantage` A is the
+//! correction alone.
 
 use super::NONE;
 use crate::Error;

@@ -1,20 +1,23 @@
 //! The branching nodes of a prefix tree, with their values.
 //!
-//! **Formula** (TEMPO 2509.18314; docs/maths/trees.md): with the responses in order, position p (but the first of its group) names the node
-//! where its response leaves the one before it, of depth h = `lcp[p]`: the longest interval around p whose `lcp` inside is at least h.
+//! **Formula** (TEMPO 2509.18314; docs/maths/trees.md): with the responses in order, position p (but the
+//! first of its group) names the node where its response leaves the one before it, of depth h = `lcp[p]`: the
+//! longest interval around p whose `lcp` inside is at least h.
 //!
 //! ```text
 //! V(node) = Σ w_k R_k / Σ w_k  over the counted responses k of the interval
 //! ```
 //!
-//! A node with m children has m − 1 positions; the lowest stands for it. The first position of a group holds the value of the whole group.
+//! A node with m children has m − 1 positions; the lowest stands for it. The first position of a group holds
+//! the value of the whole group.
 //!
-//! **Shapes**: everything is `[S]`, and `cu_groups` `[G+1]`. `lcp`, `value`, `counted`, `node`, `parent` by position, `rewards`, `valid`,
-//! `weights`, `leaf` by sequence.
+//! **Shapes**: everything is `[S]`, and `cu_groups` `[G+1]`. `lcp`, `value`, `counted`, `node`, `parent` by
+//! position, `rewards`, `valid`, `weights`, `leaf` by sequence.
 //!
-//! **Special cases**: a response with a NaN reward, `valid` = 0 or weight 0 is not counted: it moves no value. A node without
-//! counted responses has the value NaN. Counted rewards that are equal are the value exactly, and the values of two nodes with the same counted
-//! responses have the same bits, so that a difference that is 0 in exact arithmetic is 0.
+//! **Special cases**: a response with a NaN reward, `valid` = 0 or weight 0 is not counted: it moves no
+//! value. A node without counted responses has the value NaN. Counted rewards that are equal are the value
+//! exactly, and the values of two nodes with the same counted responses have the same bits, so that a
+//! difference that is 0 in exact arithmetic is 0.
 //!
 //! **Accuracy**: binary64, each node's sum in the order of its responses.
 
@@ -87,7 +90,8 @@ impl Kernel for TreeNodes<'_> {
         team.settle();
         let kernel = self;
         team.for_each(span, move |at| {
-            // Who stands for a node knows its end, which is behind it; the others name who does, which is before them.
+            // Who stands for a node knows its end, which is behind it; the others name who does, which is
+            // before them.
             let end = kernel.node.get(at) as usize;
             if end > at {
                 let first = at == span.start;
@@ -119,11 +123,12 @@ impl Kernel for TreeNodes<'_> {
 }
 
 impl TreeNodes<'_> {
-    /// Where each node begins and ends, and the node above it, by one lane: each position is put on a stack at most once, so that this is
-    /// linear in responses.
+    /// Where each node begins and ends, and the node above it, by one lane: each position is put on a stack
+    /// at most once, so that this is linear in responses.
     ///
-    /// The nodes that go on are a stack, linked by `parent`, the deepest on top. Until [`mean`](Self::mean) is done `counted` holds where a
-    /// node begins and `node`, which at its lowest position will be that position, where it ends.
+    /// The nodes that go on are a stack, linked by `parent`, the deepest on top. Until [`mean`](Self::mean)
+    /// is done `counted` holds where a node begins and `node`, which at its lowest position will be that
+    /// position, where it ends.
     #[inline(always)]
     fn bounds(&self, span: Span) {
         let (lcp, node, parent, counted) = (self.lcp, *self.node, *self.parent, *self.counted);
@@ -190,7 +195,8 @@ impl TreeNodes<'_> {
         self.counted.put(at, count);
     }
 
-    /// The node of whichever of positions `left` and `right` is the deeper branch; a position at the start or end of the group is none.
+    /// The node of whichever of positions `left` and `right` is the deeper branch; a position at the start or
+    /// end of the group is none.
     #[inline(always)]
     fn deeper(&self, span: Span, left: usize, right: usize) -> u32 {
         let (is_left, is_right) = (left > span.start, right < span.end);

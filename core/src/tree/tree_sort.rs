@@ -1,25 +1,29 @@
-//! Responses in lexicographic order of their tokens, with the prefix that neighbours share: one merge of two sorted runs.
+//! Responses in lexicographic order of their tokens, with the prefix that neighbours share: one merge of two
+//! sorted runs.
 //!
-//! **Formula** (docs/maths/trees.md; the merge that knows common prefixes, Ng and Kakehi 2008): the heads a, b of two runs carry the length
-//! of the prefix that each shares with the last response that was put out.
+//! **Formula** (docs/maths/trees.md; the merge that knows common prefixes, Ng and Kakehi 2008): the heads a,
+//! b of two runs carry the length of the prefix that each shares with the last response that was put out.
 //!
 //! ```text
 //! shared(a) > shared(b):  a is next         (b left the common path earlier)
 //! equal, h:               compare from token h on; the loser's shared becomes their common prefix
 //! ```
 //!
-//! A token is read again only behind a prefix that nobody has counted yet, so that all launches together compare at most
-//! Σ `lcp` tokens and two more per step: linear in tokens, n log n in responses, whatever the responses are.
+//! A token is read again only behind a prefix that nobody has counted yet, so that all launches together
+//! compare at most Σ `lcp` tokens and two more per step: linear in tokens, n log n in responses, whatever the
+//! responses are.
 //!
-//! **Shapes**: `tokens` `[N]`, `cu_seqlens` `[S+1]`; `order`, `lcp` `[S]` are those of the launch before (at first the identity and 0);
-//! a row merges positions `cu_merges[r]..middle[r]` and `middle[r]..cu_merges[r+1]` into `sorted`, `sorted_lcp` `[S]`, which are
-//! other memory. [`merges`](super::merges) makes the rows.
+//! **Shapes**: `tokens` `[N]`, `cu_seqlens` `[S+1]`; `order`, `lcp` `[S]` are those of the launch before (at
+//! first the identity and 0); a row merges positions `cu_merges[r]..middle[r]` and
+//! `middle[r]..cu_merges[r+1]` into `sorted`, `sorted_lcp` `[S]`, which are other memory.
+//! [`merges`](super::merges) makes the rows.
 //!
-//! **Special cases**: equal responses keep their order; a response that ends sorts before those that go on: its end is an edge of its
-//! own. The first position of a row has `lcp` 0.
+//! **Special cases**: equal responses keep their order; a response that ends sorts before those that go on:
+//! its end is an edge of its own. The first position of a row has `lcp` 0.
 //!
-//! **Variants** (docs/maths/disagreements.md row 13): with `pad` a response that has ended goes on as that token forever, as in TEMPO's released
-//! code, which compares padded ids; `lcp` may then exceed a response's length, and is 2³² − 1 where padded responses are equal.
+//! **Variants** (docs/maths/disagreements.md row 13): with `pad` a response that has ended goes on as that
+//! token forever, as in TEMPO's released code, which compares padded ids; `lcp` may then exceed a response's
+//! length, and is 2³² − 1 where padded responses are equal.
 
 use crate::Error;
 use crate::op::{Kernel, check_indices};
@@ -55,7 +59,8 @@ const STEP: usize = 32;
 crate::kernel_args!(unsafe TreeSort<'_> { cu_merges, middle, cu_seqlens, tokens, pad, order, lcp, sorted, sorted_lcp });
 
 impl TreeSort<'_> {
-    /// Length of the common prefix of sequences `a` and `b`, which agree before token `from`, and whether `b` comes first.
+    /// Length of the common prefix of sequences `a` and `b`, which agree before token `from`, and whether `b`
+    /// comes first.
     #[inline(always)]
     fn compare<T: Team>(&self, team: &T, a: usize, b: usize, from: u32) -> (u32, bool) {
         let (tokens, from) = (self.tokens, from as usize);
@@ -111,8 +116,8 @@ impl Kernel for TreeSort<'_> {
         self.cu_merges.rows()
     }
 
-    /// Two sequences may have all their tokens in common. Runs of more know already what their neighbours share, and their steps mostly
-    /// end at the first token: a step costs as much as some of those.
+    /// Two sequences may have all their tokens in common. Runs of more know already what their neighbours
+    /// share, and their steps mostly end at the first token: a step costs as much as some of those.
     fn work(&self, row: usize) -> usize {
         let span = self.cu_merges.span(row);
         if span.len() != 2 {

@@ -8,7 +8,8 @@ use crate::aggregate::exact_sum::{self, Summand};
 pub(super) const LIMBS: usize = 68;
 /// Limbs of a magnitude: the last limb of the sum takes two.
 pub(super) const MAGNITUDE: usize = LIMBS + 1;
-/// Exponent of the lowest bit: a multiple of 32 below −1074, so that squares of sums align with sums of squares.
+/// Exponent of the lowest bit: a multiple of 32 below −1074, so that squares of sums align with sums of
+/// squares.
 pub(super) const LSB: i32 = -1088;
 /// Bit on which the smallest subnormal stands.
 pub(super) const SUBNORMAL: u32 = (-1074 - LSB) as u32;
@@ -18,13 +19,13 @@ const CAPACITY: u32 = 1 << 29;
 
 /// A sum of binary64 numbers that is exact until [`finish`](ExactSum::finish).
 ///
-/// **Formula**: Σ limbᵢ · 2^(32i − 1088), 68 signed limbs; every finite binary64 number is an integer of that unit. A number is
-/// split over three neighbouring limbs; carries are propagated every 2²⁹ additions, before a merge and before anything is read.
-/// Room for 2⁶⁴ numbers of the largest magnitude.
+/// **Formula**: Σ limbᵢ · 2^(32i − 1088), 68 signed limbs; every finite binary64 number is an integer of that
+/// unit. A number is split over three neighbouring limbs; carries are propagated every 2²⁹ additions, before
+/// a merge and before anything is read. Room for 2⁶⁴ numbers of the largest magnitude.
 ///
-/// **Special cases**: an exact zero is +0 (whatever the signs of zeros added). NaN, or infinities of both signs: the canonical
-/// NaN. Infinities of one sign: that infinity. A sum that rounds past the largest number is the infinity of its sign; partial
-/// sums never overflow, so `MAX + MAX − MAX` is `MAX`.
+/// **Special cases**: an exact zero is +0 (whatever the signs of zeros added). NaN, or infinities of both
+/// signs: the canonical NaN. Infinities of one sign: that infinity. A sum that rounds past the largest number
+/// is the infinity of its sign; partial sums never overflow, so `MAX + MAX − MAX` is `MAX`.
 ///
 /// **Accuracy**: correctly rounded, to nearest, ties to even, subnormal results too.
 ///
@@ -134,10 +135,11 @@ impl ExactSum {
         !(self.nan || self.infinite[0] || self.infinite[1])
     }
 
-    /// The sum that an [`exact_sum`] op counted out: its `digits` `[PLANES][blocks]`, of one block after a `fold_rows` over the
-    /// blocks. Returns the number of live values too.
+    /// The sum that an [`exact_sum`] op counted out: its `digits` `[PLANES][blocks]`, of one block after a
+    /// `fold_rows` over the blocks. Returns the number of live values too.
     ///
-    /// Errors: a length that is no multiple of the planes of `V`; a digit that is not an integer below 2⁵³ (index).
+    /// Errors: a length that is no multiple of the planes of `V`; a digit that is not an integer below 2⁵³
+    /// (index).
     pub fn from_digits<V: Summand>(digits: &[f64]) -> Result<(ExactSum, u64), Error> {
         let (planes, first_class) = (V::PLANES, exact_sum::first_class::<V>());
         if !digits.len().is_multiple_of(planes) {

@@ -41,8 +41,8 @@ impl ExactSum {
 
     /// The sum that these bytes are.
     ///
-    /// Errors: another length; another magic number or version; unknown flags; bits finer than binary64 has; a sum that 2⁶⁴
-    /// numbers cannot reach. Each names the byte.
+    /// Errors: another length; another magic number or version; unknown flags; bits finer than binary64 has;
+    /// a sum that 2⁶⁴ numbers cannot reach. Each names the byte.
     pub fn from_bytes(bytes: &[u8]) -> Result<ExactSum, Error> {
         header(SUM, bytes, SUM_BYTES, SUM_MAGIC)?;
         let flags = u16::from_le_bytes(get(bytes, 6));
@@ -84,7 +84,8 @@ impl ExactMoments {
 
     /// The moments that these bytes are.
     ///
-    /// Errors: as for [`ExactSum::from_bytes`]; more non-zeros than values; extremes that are not those of any values.
+    /// Errors: as for [`ExactSum::from_bytes`]; more non-zeros than values; extremes that are not those of
+    /// any values.
     pub fn from_bytes(bytes: &[u8]) -> Result<ExactMoments, Error> {
         header(MOMENTS, bytes, MOMENTS_BYTES, MOMENTS_MAGIC)?;
         let reserved = u16::from_le_bytes(get(bytes, 6));

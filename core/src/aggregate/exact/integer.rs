@@ -1,4 +1,5 @@
-//! Natural numbers of fixed width, limbs of 32 bits, the lowest first: what rounding and a variance need of them.
+//! Natural numbers of fixed width, limbs of 32 bits, the lowest first: what rounding and a variance need of
+//! them.
 
 /// `limbs · 2^lsb`, rounded to nearest, ties to even; +∞ from 2¹⁰²⁴ − 2⁹⁷⁰ on. `lsb` is at most −1074.
 pub(super) fn round(limbs: &[u32], lsb: i32) -> f64 {
@@ -22,7 +23,8 @@ pub(super) fn round(limbs: &[u32], lsb: i32) -> f64 {
             || limbs.get(whole).is_some_and(|limb| limb & ((1 << part) - 1) != 0)
     };
     kept += u64::from(half && (rest || kept & 1 == 1));
-    // The leading bit of `kept` adds 1 to the exponent; a subnormal has none. A carry out of the top is the next exponent.
+    // The leading bit of `kept` adds 1 to the exponent; a subnormal has none. A carry out of the top is the
+    // next exponent.
     f64::from_bits((((lowest - finest) as u64) << 52) + kept)
 }
 

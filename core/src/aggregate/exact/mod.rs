@@ -1,9 +1,10 @@
 //! Exact mode: sums without an order, the same bits for any sharding of a batch.
 //!
-//! A tree of additions ([`team::fold`](crate::team::fold)) has the same bits on every backend, but a batch that is cut into other
-//! shards is another tree. Here nothing is rounded until the end: a sum is an integer in units of 2⁻¹⁰⁸⁸, wide enough
-//! for every finite binary64 number, so additions and merges commute and associate. Partial sums of ranks or micro-batches are
-//! merged in any order, cross the network as [bytes](ExactSum::to_bytes), and are rounded to nearest once.
+//! A tree of additions ([`team::fold`](crate::team::fold)) has the same bits on every backend, but a batch
+//! that is cut into other shards is another tree. Here nothing is rounded until the end: a sum is an integer
+//! in units of 2⁻¹⁰⁸⁸, wide enough for every finite binary64 number, so additions and merges commute and
+//! associate. Partial sums of ranks or micro-batches are merged in any order, cross the network as
+//! [bytes](ExactSum::to_bytes), and are rounded to nearest once.
 //!
 //! | | |
 //! |---|---|

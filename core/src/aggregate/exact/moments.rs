@@ -9,13 +9,16 @@ use core::ops::Range;
 
 /// Count, Σx and Σx² without rounding, extremes and non-zeros: the moments of a batch, whatever its sharding.
 ///
-/// **Formula**: mean = Σx / n; Σ(x − mean)² = (n Σx² − (Σx)²) / n, the numerator exact; variance = that / (n − ddof).
-/// Values are binary32, whose squares binary64 holds, or [binary64](ExactMoments::add64) within ±2^±450.
+/// **Formula**: mean = Σx / n; Σ(x − mean)² = (n Σx² − (Σx)²) / n, the numerator exact; variance = that / (n
+/// − ddof). Values are binary32, whose squares binary64 holds, or [binary64](ExactMoments::add64) within
+/// ±2^±450.
 ///
-/// **Special cases**: of no values everything is 0. All equal: the mean is the value and the variance exactly 0. A NaN or an
-/// infinity makes mean and variance NaN (the mean of infinities of one sign is infinite); who excludes NaN does not add it.
+/// **Special cases**: of no values everything is 0. All equal: the mean is the value and the variance
+/// exactly 0. A NaN or an infinity makes mean and variance NaN (the mean of infinities of one sign is infinite); who
+/// excludes NaN does not add it.
 ///
-/// **Accuracy**: Σx and the numerator are rounded once, each division once more: mean within 1 ULP, variance within 2.
+/// **Accuracy**: Σx and the numerator are rounded once, each division once more: mean within 1 ULP, variance
+/// within 2.
 ///
 /// ```
 /// use lockstep_core::aggregate::exact::ExactMoments;
@@ -59,7 +62,8 @@ impl ExactMoments {
 
     /// Adds a binary64 number; its square is formed as an integer.
     ///
-    /// Errors: a magnitude outside 2⁻⁴⁵⁰ to 2⁴⁵⁰ that is not 0 (its square would not fit), NaN, an infinity. Nothing is added then.
+    /// Errors: a magnitude outside 2⁻⁴⁵⁰ to 2⁴⁵⁰ that is not 0 (its square would not fit), NaN, an infinity.
+    /// Nothing is added then.
     pub fn add64(&mut self, x: f64) -> Result<(), Error> {
         let (bits, magnitude) = (x.to_bits(), x.abs());
         const RANGE: Range<f64> = f64::from_bits((1023 - 450) << 52)..f64::from_bits((1023 + 450) << 52);
@@ -142,7 +146,8 @@ impl ExactMoments {
         }
     }
 
-    /// In the order of [`moments`](crate::aggregate::moments): what [`Whiten`](crate::advantage::Whiten) reads.
+    /// In the order of [`moments`](crate::aggregate::moments): what [`Whiten`](crate::advantage::Whiten)
+    /// reads.
     pub fn moments(&self) -> [f64; MOMENTS] {
         let mut moments = [0.0; MOMENTS];
         moments[COUNT] = self.count as f64;

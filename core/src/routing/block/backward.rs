@@ -8,7 +8,8 @@ use crate::ragged::{Mask, Span, flag};
 use crate::team::Team;
 use crate::team::order::{LEAST, ordered, unordered};
 
-/// A gradient of more numbers (64 MB) is in no cache when it is read: its zeros go past them, and their lines are not read first.
+/// A gradient of more numbers (64 MB) is in no cache when it is read: its zeros go past them, and their lines
+/// are not read first.
 const FAR: usize = 1 << 24;
 
 impl GatingBackward<'_> {

@@ -35,7 +35,8 @@ fn biased<A: Arith, const E: usize>(x: &mut [f32; E], scores: &[f32], bias: Opti
     alarm
 }
 
-/// Bit g is set if group g is one of the `count` with the largest sums (that of row r at g·16 + r), equal ones by the lower group.
+/// Bit g is set if group g is one of the `count` with the largest sums (that of row r at g·16 + r), equal
+/// ones by the lower group.
 #[inline(always)]
 fn groups_of(sums: &[f32; SLOTS], count: usize) -> [u32; ROWS] {
     let (mut orders, mut above) = ([0i32; SLOTS], [0u32; SLOTS]);

@@ -1,8 +1,9 @@
 //! Rows of shapes that many models have, sixteen at a time: where vectors are one thread's.
 //!
-//! The row programs of [`gating_forward`](super::gating_forward) and [`gating_backward`](super::gating_backward) are chains of some 300 cycles, and
-//! of rows that follow each other a processor overlaps less than two. Here everything between the picks and the dense gradient is a loop over
-//! rows, with lengths that the compiler knows. Same functions, same order of sums: the same bits.
+//! The row programs of [`gating_forward`](super::gating_forward) and
+//! [`gating_backward`](super::gating_backward) are chains of some 300 cycles, and of rows that follow each
+//! other a processor overlaps less than two. Here everything between the picks and the dense gradient is a
+//! loop over rows, with lengths that the compiler knows. Same functions, same order of sums: the same bits.
 
 mod backward;
 mod forward;
@@ -14,13 +15,15 @@ use crate::team::fold::{COLUMNS, fold_columns};
 pub(super) use crate::team::ROWS;
 /// Picked experts.
 const K: usize = crate::team::PICKS;
-/// Slots of a block: forward, j of row r is j·16 + r, so that loops over rows have vectors; backward r·8 + j, as in memory.
+/// Slots of a block: forward, j of row r is j·16 + r, so that loops over rows have vectors; backward r·8 + j,
+/// as in memory.
 const SLOTS: usize = ROWS * K;
 
 /// A number for each row.
 type Each = [f64; ROWS];
 
-/// Sums of the rows' slots, in the shape of [`fold`](crate::team::fold): columns beyond the eighth are +0, and x + 0 = x, for no term is −0.
+/// Sums of the rows' slots, in the shape of [`fold`](crate::team::fold): columns beyond the eighth are +0,
+/// and x + 0 = x, for no term is −0.
 #[inline(always)]
 fn sums(terms: &[f64; SLOTS]) -> Each {
     let mut sums = [0.0; ROWS];

@@ -1,9 +1,9 @@
 //! Lockstep's definition: every formula once, in `no_std` Rust without tensors, allocation or `unsafe`.
 //!
 //! Each op is a plain struct (its launch arguments) with one method, [`Kernel::row`](op::Kernel::row),
-//! written against a [`Team`](team::Team) of lanes. A backend supplies the team; the formula does not know
-//! which one. The bits of a result depend on the inputs of its row alone: not on the backend, the SIMD level,
-//! the number of threads, the offset of the row or its neighbours.
+//! written against a [`Team`](team::Team) of lanes. A backend supplies the team; the formula does not depend
+//! on it. The bits of a result depend only on the inputs of its row: not on the backend, the SIMD level, the
+//! number of threads, the offset of the row or its neighbours.
 //!
 //! | in the literature | here |
 //! |---|---|

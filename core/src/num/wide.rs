@@ -11,17 +11,17 @@
 //! +∞, x < 0 or NaN → NaN.
 //!
 //! Accuracy: relative error below 4e-16 at 200,000 points against `libm` (test below); not proven over all
-//! inputs, as no kernel uses them.
+//! inputs, as no kernel uses these functions.
 //!
 //! Why: only `+ - * /` in a fixed order, so a schedule's decision is the same on every machine.
 
 /// 1/ln 2.
 const LOG2_E: f64 = core::f64::consts::LOG2_E;
-/// ln 2, its first 32 bits.
+/// ln 2, first 32 bits.
 const LN2_HI: f64 = f64::from_bits(0x3fe6_2e42_fee0_0000); // 0.6931471803691238
 /// ln 2 - LN2_HI.
 const LN2_LO: f64 = f64::from_bits(0x3dea_39ef_3579_3c76); // 1.9082149292705877e-10
-/// A number added to it is rounded to an integer.
+/// Adding a number to this rounds it to an integer.
 const ROUND: f64 = f64::from_bits(0x4338_0000_0000_0000); // 1.5·2^52
 /// The bits of 2/3.
 const TWO_THIRDS: u64 = 0x3fe5_5555_5555_5555; // 0.6666666666666666
@@ -31,7 +31,7 @@ fn power_of_two(n: i32) -> f64 {
     f64::from_bits(u64::from((n + 1023).cast_unsigned()) << 52)
 }
 
-/// e^x.
+/// Computes e^x in binary64, to a relative error of about 4e-16. +∞ above 709.79, 0 below -745.14, NaN → NaN.
 pub fn exp64(x: f64) -> f64 {
     if x.is_nan() {
         return super::canonical64(x);
@@ -54,7 +54,7 @@ pub fn exp64(x: f64) -> f64 {
     sum * power_of_two(n / 2) * power_of_two(n - n / 2)
 }
 
-/// ln x.
+/// Computes ln x in binary64, to a relative error of about 4e-16. ln ±0 = -∞, x < 0 or NaN → NaN.
 pub fn ln64(x: f64) -> f64 {
     if x.is_nan() || x < 0.0 {
         return super::canonical64(f64::NAN);

@@ -18,7 +18,7 @@ fn wide(a: u32, b: u32) -> (u32, u32) {
     ((product >> 32) as u32, product as u32)
 }
 
-/// 128 random bits for a counter under a key.
+/// Returns 128 random bits for a counter and a key.
 pub fn philox4x32_10(counter: [u32; 4], key: [u32; 2]) -> [u32; 4] {
     let (mut c, mut k) = (counter, key);
     for _ in 0..10 {

@@ -1,5 +1,5 @@
-//! Rewards before they become advantages: shaped, filtered, ranked by novelty, moved for variance; and the
-//! plain functions that give one.
+//! Rewards before they become advantages: shaped, filtered, ranked by novelty, spread for variance; and plain
+//! functions that compute a reward.
 //!
 //! | in the literature | here | then | source |
 //! |---|---|---|---|
@@ -15,8 +15,8 @@
 //! | GRPOVI | [`VarianceIncrease`] | GRPO | 2505.23247 |
 //! | MarsRL | [`judge::solver`], [`judge::verifier`] | GRPO in groups of one role and one input | 2511.11373 |
 //!
-//! MarsRL needs no grouping of its own: the outputs of one role for one identical input are one group of
-//! `cu_groups`; roles and inputs never share one.
+//! MarsRL needs no special grouping: the outputs of one role for one identical input form one group of
+//! `cu_groups`; different roles or inputs never share a group.
 
 pub mod filter;
 pub mod judge;

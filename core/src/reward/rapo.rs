@@ -41,8 +41,8 @@ impl ToolUse {
 }
 
 /// Computes n_groups / n_good, the factor applied to all advantages of a batch in which only `good` of
-/// `groups` groups have a nonzero deviation; at most `cap` (∞ as in the paper, which has no cap; our default
-/// is 4). 0 without a good group: skip the step.
+/// `groups` groups have a nonzero deviation; at most `cap` (∞ for the paper, which has no cap; our value is 4).
+/// 0 without a good group: skip the step.
 pub fn group_factor(groups: u32, good: u32, cap: f64) -> f64 {
     let factor = if good == 0 { 0.0 } else { f64::from(groups) / f64::from(good) };
     if factor > cap { cap } else { factor }

@@ -1,5 +1,5 @@
-//! The n largest of a batch, exactly and in parallel, ties going to the lowest index: a chain of launches
-//! without a wait.
+//! Selection of the n largest of a batch, exact and parallel, with ties going to the lowest index: a chain of
+//! launches without host synchronisation.
 //!
 //! ```text
 //! selection_key                              keys [N] u32, 0 = no candidate
@@ -7,7 +7,7 @@
 //! select_top                                 one of two values for each element, by whether it is among the n
 //! ```
 //!
-//! Counts are exact integers, so nothing depends on an order of addition. All arrays stay on the device.
+//! Counts are exact integers, so nothing depends on the order of addition. All arrays stay on the device.
 
 pub mod covariance;
 pub mod digits;

@@ -54,7 +54,8 @@ impl AdaptiveKl {
     /// ```
     /// use lockstep_core::kl_control::AdaptiveKl;
     /// let mut beta = AdaptiveKl::new(0.2, 6.0, 10_000.0)?;
-    /// assert_eq!(beta.update(12.0, 500)?, 0.2 * 1.01); // twice the target: clipped to +0.2, a twentieth of the horizon
+    /// // Twice the target: clipped to +0.2, a twentieth of the horizon.
+    /// assert_eq!(beta.update(12.0, 500)?, 0.2 * 1.01);
     /// # Ok::<(), lockstep_core::Error>(())
     /// ```
     pub fn new(value: f64, target: f64, horizon: f64) -> Result<Self, Error> {

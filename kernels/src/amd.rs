@@ -25,8 +25,8 @@ pub(crate) struct Warp;
 
 impl Warp {
     /// A wave computes one row. In a loop over rows LLVM keeps everything that does not depend on the row in
-    /// scalar registers; the kernels with metrics spilled up to 32 of them, and the smallest kernels needed
-    /// half as many vector registers again.
+    /// scalar registers: the kernels with metrics spilled up to 32 of them, and the smallest kernels needed
+    /// 50 % more vector registers.
     pub(crate) const ONE_ROW: bool = true;
 
     /// The row of this wave, in a grid that is `teams` workgroups wide.

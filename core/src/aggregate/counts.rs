@@ -4,11 +4,13 @@
 //! **Formula**: part p of P covers the sequences p, p + P, p + 2P, …:
 //!
 //! ```text
-//! tokens[p] = Σ live tokens      nonempty[p] = sequences with a live token      longest[p] = max tokens, masked ones included
+//! tokens[p]   = Σ live tokens
+//! nonempty[p] = number of sequences with a live token
+//! longest[p]  = max tokens, masked ones included
 //! ```
 //!
-//! The batch has Σ_p tokens[p] live tokens and Σ_p nonempty[p] sequences with a live token; its longest
-//! sequence has max_p longest[p] tokens. One launch, no atomics: the reader adds the parts, and integers may
+//! The batch has Σ_p `tokens[p]` live tokens and Σ_p `nonempty[p]` sequences with a live token; its longest
+//! sequence has max_p `longest[p]` tokens. One launch, no atomics: the reader adds the parts, and integers may
 //! be added in any order.
 //!
 //! **Shapes**: `cu_seqlens` `[S+1]`, `loss_mask` `[N]`; outputs `[P]`, P at most [`PARTS`].

@@ -4,7 +4,8 @@
 //! value's sign. For each block b of 4096 values and each plane p, the op sums the digits of the block:
 //!
 //! ```text
-//! digits[p][b] = Σ_{i in block b, live} digit_{FIRST + p}(x_i)      Σ x = Σ_p Σ_b digits[p][b] · 2^(24 (FIRST + p) − 1088)
+//! digits[p][b] = Σ_{i in block b, live} digit_{FIRST + p}(x_i)
+//! Σ x          = Σ_p Σ_b digits[p][b] · 2^(24 (FIRST + p) − 1088)
 //! ```
 //!
 //! Four more planes count the live values that are finite, NaN, +∞ and −∞. Everything is an integer: below

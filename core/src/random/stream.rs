@@ -8,7 +8,8 @@
 //! uniform = top 53 bits · 2⁻⁵³                 in [0, 1)
 //! open    = (top 52 bits + 1/2) · 2⁻⁵²         in (0, 1), never 0 or 1
 //! normal  = x √(−2 ln s / s), s = x² + y²      (Marsaglia's polar method, s in (0, 1); y is not used)
-//! below n = high half of bits64 · n            (Lemire; low halves under 2⁶⁴ mod n are drawn again, so every value has the same chance)
+//! below n = high half of bits64 · n            (Lemire; low halves under 2⁶⁴ mod n are drawn again, so that
+//!                                               every value has the same chance)
 //! ```
 //!
 //! **Accuracy**: `normal` to a few ULP of binary64 (`num::ln64`, a correctly rounded square root).

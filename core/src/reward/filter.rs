@@ -4,13 +4,13 @@
 //! x the metric of each; the statistic of each criterion is in the last column:
 //!
 //! ```text
-//! Varied      keep the group iff max x ≠ min x or n ≤ 1                 (DAPO dynamic sampling 2503.14476)      statistic: std
-//! Spread      keep it iff std x > eta, ddof 0                           (UI-S1 2509.11543)                      std
-//! SolveRate   keep it iff mean 1[x > threshold] < limit                 (RAPO 2509.24107, at the end of an epoch) the mean
-//! Balanced    keep it iff |Σ x| / n ≤ tau                               (BRPO 2506.00103, secondary)            |Σ x| / n
-//! Equal       keep the sequences with x = value                         (PSR: 1, NSR: 0; 2506.01347)            their fraction
-//! Nonzero     keep those with x ≠ 0                                     (SPIRAL 2506.24119)                     their fraction
-//! AtMost      keep those with x ≤ limit                                 (DAPO overlong filtering, x the length)  their fraction
+//! Varied      keep the group iff max x ≠ min x or n ≤ 1    DAPO dynamic sampling 2503.14476         std
+//! Spread      keep it iff std x > eta, ddof 0              UI-S1 2509.11543                         std
+//! SolveRate   keep it iff mean 1[x > threshold] < limit    RAPO 2509.24107, at the end of an epoch  the mean
+//! Balanced    keep it iff |Σ x| / n ≤ tau                  BRPO 2506.00103, secondary               |Σ x|/n
+//! Equal       keep the sequences with x = value            PSR: 1, NSR: 0; 2506.01347               fraction
+//! Nonzero     keep those with x ≠ 0                        SPIRAL 2506.24119                        fraction
+//! AtMost      keep those with x ≤ limit                    DAPO overlong filtering, x the length    fraction
 //! ```
 //!
 //! **Shapes**: `metric`, `keep` `[S]`; `kept`, `statistic` `[G]`; `cu_groups` `[G+1]`.

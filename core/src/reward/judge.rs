@@ -21,7 +21,10 @@ pub fn verifier(says_correct: Option<bool>, is_correct: bool) -> f32 {
 ///
 /// ```
 /// use lockstep_core::reward::judge::brpo_reference;
-/// assert!(brpo_reference(8, 1234, 0, 5) < 8 && brpo_reference(8, 1234, 0, 5) == brpo_reference(8, 1234, 0, 5));
+/// assert!(
+///     brpo_reference(8, 1234, 0, 5) < 8
+///         && brpo_reference(8, 1234, 0, 5) == brpo_reference(8, 1234, 0, 5)
+/// );
 /// ```
 pub fn brpo_reference(members: u32, seed: u64, step: u32, group: u32) -> u32 {
     match members {

@@ -5,7 +5,8 @@
 //!
 //! ```text
 //! u_i = 1 − ( w · mean_{j ≠ i of i's class} S_ij + (1 − w) · max_{j ≠ i} S_ij )
-//! n_i = (u_i − min u)/(max u − min u) over i's class;   1 in a class of one, 1/2 where all u of a class are equal
+//! n_i = (u_i − min u)/(max u − min u) over i's class;
+//!       1 in a class of one, 1/2 where all u of a class are equal
 //! R_i = majority + width · n_i,   minority + width · n_i,   or `invalid`
 //! ```
 //!

@@ -21,8 +21,10 @@ impl ToolUse {
     /// Computes the steerable step-level reward:
     ///
     /// ```text
-    /// ρ = (redundant searches + redundant queries)/calls, 0 without calls (ours);   d = unique − redundant, of searches and of queries
-    /// correct: 0.1 format + max(1 − ρ, 0.5)        wrong: 0.1 format + 0.2 min(1, d_S/8) + 0.2 min(1, d_Q/16)
+    /// ρ = (redundant searches + redundant queries)/calls, 0 without calls (ours)
+    /// d = unique − redundant, of searches and of queries
+    /// correct: 0.1 format + max(1 − ρ, 0.5)
+    /// wrong:   0.1 format + 0.2 min(1, d_S/8) + 0.2 min(1, d_Q/16)
     /// ```
     ///
     /// As in the paper, a negative d has no lower bound.
@@ -41,7 +43,7 @@ impl ToolUse {
 }
 
 /// Computes n_groups / n_good, the factor applied to all advantages of a batch in which only `good` of
-/// `groups` groups have a nonzero deviation; at most `cap` (∞ for the paper, which has no cap; our value is 4).
+/// `groups` groups have a nonzero deviation; at most `cap` (∞ for the paper, which has no cap; ours is 4).
 /// 0 without a good group: skip the step.
 pub fn group_factor(groups: u32, good: u32, cap: f64) -> f64 {
     let factor = if good == 0 { 0.0 } else { f64::from(groups) / f64::from(good) };

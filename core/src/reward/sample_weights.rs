@@ -5,9 +5,10 @@
 //! prompt, and (a, b) the weights at the two ends of a range:
 //!
 //! ```text
-//! x = (L − min L)/(max L − min L + 1e-8)      u = a + (b − a) x                   (length, ROLL: a 1.5, b 0.5)
-//!                                             u ← u · (a + (b − a) clip(d, 0, 1)) (difficulty, ROLL: a 0.5, b 2)
-//! w = u · S/(Σ u + 1e-8)                      where Σ u > 0, else u
+//! x = (L − min L)/(max L − min L + 1e-8)
+//! u = a + (b − a) x                      length, ROLL: a 1.5, b 0.5
+//! u ← u · (a + (b − a) clip(d, 0, 1))    difficulty, ROLL: a 0.5, b 2
+//! w = u · S/(Σ u + 1e-8)                 where Σ u > 0, else u
 //! ```
 //!
 //! **Shapes**: per sequence `[S]`; minimum, maximum and sum run over all S.
@@ -57,7 +58,8 @@ impl SampleWeights {
     ///
     /// ```
     /// use lockstep_core::reward::sample_weights::SampleWeights;
-    /// let (by_length, mut weights) = (SampleWeights { length: Some([1.5, 0.5]), difficulty: None }, [0.0; 3]);
+    /// let (by_length, mut weights) =
+    ///     (SampleWeights { length: Some([1.5, 0.5]), difficulty: None }, [0.0; 3]);
     /// by_length.weigh(&[10, 20, 30], &[], &mut weights)?;
     /// assert!((weights[0] - 1.5).abs() < 1e-7 && (weights[1] - 1.0).abs() < 1e-7);
     /// # Ok::<(), lockstep_core::Error>(())

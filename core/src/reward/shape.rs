@@ -5,11 +5,13 @@
 //! and "correct" a reward above `threshold`:
 //!
 //! ```text
-//! Overlong   R + min(−(L − (L_max − B))/B · factor, 0),  with `saturate` never less than R − factor     (DAPO 2503.14476)
-//! Signs      `correct` where R = 1, `wrong` where R = 0, else R                                         (PSR, NSR 2506.01347)
-//! Flawed     correct: 1, or 1 − λ where the flag is set; else −1                                        (FAPO 2510.22543)
-//! Brevity    clip(1 − L/L_limit, 0, 1) where all counted members of the group are correct; else R       (ConciseR-style, our reading)
-//! Preferred  correct: 1, else −1; the group's reference 0                                               (BRPO 2506.00103, secondary)
+//! Overlong   R + min(−(L − (L_max − B))/B · factor, 0),              DAPO 2503.14476
+//!            with `saturate` never less than R − factor
+//! Signs      `correct` where R = 1, `wrong` where R = 0, else R      PSR, NSR 2506.01347
+//! Flawed     correct: 1, or 1 − λ where the flag is set; else −1     FAPO 2510.22543
+//! Brevity    clip(1 − L/L_limit, 0, 1) where all counted members     ConciseR-style, our reading
+//!            of the group are correct; else R
+//! Preferred  correct: 1, else −1; the group's reference 0            BRPO 2506.00103, secondary
 //! ```
 //!
 //! **Shapes**: `rewards`, `lengths`, `flags`, `shaped` `[S]`; `reference` `[G]`, the position of a member

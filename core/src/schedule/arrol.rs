@@ -7,7 +7,8 @@
 //!
 //! ```text
 //! closeness c_i = 1 − |q_i − ρ| / max(ρ, 1 − ρ) + 1e-3
-//! inclusion π_i = min(1, s c_i) with Σ π_i = K;  kept by systematic sampling (one uniform number, exactly K);  weight 1/π_i
+//! inclusion π_i = min(1, s c_i) with Σ π_i = K,   weight 1/π_i
+//! kept by systematic sampling: one uniform number, exactly K
 //! ```
 //!
 //! Σ_kept f_i/π_i is an unbiased estimate of Σ f_i.

@@ -3,9 +3,9 @@
 //! **Formula** (2506.05316, official code; docs/maths/schedules.md):
 //!
 //! ```text
-//! difficulty: w = softmax_j((q·r_j/√h)/τ),  base = Σ_j w_j v_j      (v_j: measured pass rate of reference question j)
+//! difficulty: w = softmax_j((q·r_j/√h)/τ),  base = Σ_j w_j v_j     (v_j: pass rate of reference question j)
 //! calibrated: σ(logit(clip(base, 1e-4, 1 − 1e-4))/clip(softplus(a), 0.01, 10) + tanh b)
-//!             σ(slope·logit(clip(base, 1e-4, 1 − 1e-4)) + shift)                          (by a slope and a shift: Platt; temperature: 1/slope)
+//!             σ(slope·logit(clip(base, 1e-4, 1 − 1e-4)) + shift)    (Platt; temperature: 1/slope)
 //! selection:  P = softmax(−|p̂ − α|/τ_s) without replacement,  α 0.5, τ_s 1e-3
 //! drawn at once: μ B σ prompts (μ B in the first epoch), μ 2 steps per selection
 //! ```

@@ -4,8 +4,10 @@
 //!
 //! ```text
 //! l̄_b = mean prompt loss in bin b (optionally divided by the bin's share of the batch)
-//! S_b ← (1 − β) S_b + β l̄_b                 (β 0.1; the first observation initialises S_b; or S_b + l̄_b, [`Score::Sum`])
-//! ω_b = exp(η clip(S_b, −C, C))             (η 0.1; or η z_b, z the standard score of S_b over the bins, σ >= 1e-3, |z| <= 3)
+//! S_b ← (1 − β) S_b + β l̄_b                 (β 0.1; the first observation initialises S_b)
+//!    or S_b + l̄_b                           ([`Score::Sum`])
+//! ω_b = exp(η clip(S_b, −C, C))             (η 0.1)
+//!    or exp(η z_b)                          (z: standard score of S_b over the bins, σ >= 1e-3, |z| <= 3)
 //! q_b = (1 − γ) ω_b/Σω + γ/B                (γ 0.15)
 //! A_i ← A_i · min(weight of its bin, weight_max)          (weight_max 10)
 //! ```

@@ -6,7 +6,8 @@
 //!
 //! ```text
 //! p_b(n) = (1 − γ) softmax_n(η score_b) + γ/K
-//! choose one arm per bin: max Σ_b ln p_b(n_b)  subject to  Σ_b count_b n_b = budget  (the closest sum where none is equal)
+//! choose one arm per bin: max Σ_b ln p_b(n_b)  subject to  Σ_b count_b n_b = budget
+//!                         (the closest sum where none is equal)
 //! played arm: score ← score − L,  L = l̄_b + μ n        (the paper: J_b = −l̄_b, L = −J_b + μ n)
 //! μ ← μ + α_μ (n̄_realised − n̄),  n̄ 4,  n̄_realised = Σ count n/Σ count
 //! ```

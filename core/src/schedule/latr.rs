@@ -3,10 +3,12 @@
 //! **Formula** (2510.24302, official code; docs/maths/schedules.md):
 //!
 //! ```text
-//! branch: candidate j >= 2 goes on when p_j > 0.15 and p_1 − p_j < 0.25; the first always does; at most 2 per token
+//! branch: candidate j >= 2 goes on when p_j > 0.15 and p_1 − p_j < 0.25; the first always does;
+//!     at most 2 per token
 //! capacity G of a root: candidates in order of (rank, row) until G are kept
 //! look-ahead, when a branch is r ∈ {20, 30, 50} tokens old, its last r tokens against its parent's:
-//!     prune if suffix match > 0.2 or ROUGE-L > 0.5 (or edit distance/r < threshold, when enabled); not if either has an end-of-sequence token
+//!     prune if suffix match > 0.2 or ROUGE-L > 0.5 (or edit distance/r < threshold, when enabled);
+//!     not if either has an end-of-sequence token
 //! optional: prune a branch with ln p − max ln p < step · ln(threshold)
 //! ```
 //!

@@ -4,11 +4,14 @@
 //! passes of 8:
 //!
 //! ```text
-//! notion     = share of the predicted notions (not in the problem's text) that occur in more right than wrong responses
+//! notion     = share of the predicted notions (not in the problem's text) that occur in more right
+//!              than wrong responses
 //! length     = 1 if min < predicted < max over the lengths of the right responses (strict), else 0
 //! difficulty = 0.01^|passes/8 − accuracy|
 //! reward     = mean of the three
-//! filters (our reading): skip a prompt whose predicted passes are 0 or 8, once the predictor is reliable; cut rollouts at ⌈predicted length · margin⌉
+//! filters (our reading):
+//!     skip a prompt whose predicted passes are 0 or 8, once the predictor is reliable
+//!     cut rollouts at ⌈predicted length · margin⌉
 //! ```
 //!
 //! **Special cases**: the notion score is 0 if no notion is left. The length score is 0 without a right

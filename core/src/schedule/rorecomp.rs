@@ -4,8 +4,10 @@
 //! computed over the whole group:
 //!
 //! ```text
-//! priority: the ⌊α c + 1/2⌋ shortest of the c right, the ⌊α w + 1/2⌋ longest of the w wrong (at least one of each kind that there is), α 0.8 to 0.5
-//! the rest goes to a first-in-first-out buffer; one batch in it: a compensation batch of the oldest, for one extra step,
+//! priority: the ⌊α c + 1/2⌋ shortest of the c right and the ⌊α w + 1/2⌋ longest of the w wrong answers
+//!           (at least one of each kind that occurs), α 0.8 to 0.5
+//! the rest goes to a first-in-first-out buffer; once it holds one batch,
+//! a compensation batch of the oldest is used for one extra step,
 //! with probability p₀ (1 − step/steps), 0 from `steps` on
 //! ```
 //!

@@ -3,10 +3,14 @@
 //! **Formula** (framework code; docs/maths/schedules.md):
 //!
 //! ```text
-//! AReaL: capacity = min(max_concurrent − running, (η + version + 1) B − (accepted + running));  may be negative: wait.
-//!        At most (η + 1) B requests wait in the queue. A rejected rollout counts no longer. After a restart from a checkpoint accepted = version · B.
-//! verl, VCPO (fully asynchronous): rollouts = ⌊(1 + threshold) · sync_steps · required_batches · mini_batch⌋ − stale_in_queue
-//! ROLL: a sample is admissible when start_step >= current_step − ⌈α⌉, α 0 being synchronous; ⌈B α⌉ requests run ahead of the current batch.
+//! AReaL: capacity = min(max_concurrent − running, (η + version + 1) B − (accepted + running));
+//!        may be negative: wait.
+//!        At most (η + 1) B requests wait in the queue. A rejected rollout no longer counts.
+//!        After a restart from a checkpoint accepted = version · B.
+//! verl, VCPO (fully asynchronous):
+//!        rollouts = ⌊(1 + threshold) · sync_steps · required_batches · mini_batch⌋ − stale_in_queue
+//! ROLL:  a sample is admissible when start_step >= current_step − ⌈α⌉, α = 0 being synchronous;
+//!        ⌈B α⌉ requests run ahead of the current batch.
 //! ```
 //!
 //! Echo-style asynchronous push-pull (our reading) is ROLL's test with the bound as α.

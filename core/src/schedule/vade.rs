@@ -3,9 +3,11 @@
 //! **Formula** (2511.18902, abstract only, utility from a secondary note; docs/maths/schedules.md):
 //!
 //! ```text
-//! p ~ Beta(a, b);  utility p (1 − p)² (highest at 1/3: prefers harder prompts) or p (1 − p);  take the B highest, ties to the lower id
+//! p ~ Beta(a, b);  utility p (1 − p)² (highest at 1/3: prefers harder prompts) or p (1 − p)
+//! take the B highest, ties to the lower id
 //! every step, all prompts:       a ← 1 + γ_g (a − 1), b alike        (γ_g 0.99)
-//! prompts just visited, first:   a ← 1 + γ_l (a − 1), b alike        (γ_l 0.8), then a += correct, b += wrong
+//! prompts just visited, first:   a ← 1 + γ_l (a − 1), b alike        (γ_l 0.8)
+//!     then a += correct, b += wrong
 //! ```
 //!
 //! **Shapes**: one posterior and one score per prompt `[P]`; visited ids and counts `[V]`. The default

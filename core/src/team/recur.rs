@@ -1,7 +1,8 @@
 //! The fixed order of a linear recurrence that runs backwards in time: GAE, TD(λ), V-trace.
 //!
 //! ```text
-//! y behind the row = 0;   y_t = offset_t + rate_t · y_{t'}      t' the live element after t; a masked element keeps y
+//! y after the row's last element = 0
+//! y_t = offset_t + rate_t · y_{t'}      t' the live element after t; a masked element keeps y
 //!
 //! carry = 0
 //! for each block of 32 elements, in order from the row's last element, lane 0 the last one:

@@ -3,8 +3,9 @@
 //!
 //! Three ops and no tree in memory, only arrays with one entry per sequence:
 //!
-//! 1. [`tree_sort`] merges runs of responses into lexicographic order; ⌈log₂⌉ of the largest group size
-//!    launches give `order` and `lcp`, the length of the prefix that a response shares with its predecessor.
+//! 1. [`tree_sort`] merges runs of responses into lexicographic order; ⌈log₂ n⌉ launches, for groups of up to
+//!    n responses, give `order` and `lcp`, the length of the prefix that a response shares with its
+//!    predecessor.
 //! 2. [`tree_nodes`] reads the branching nodes off these arrays (a maximal interval whose `lcp` is at least h
 //!    is the node of depth h): value, parent, number of responses.
 //! 3. [`tree_advantage`] walks from each response's leaf to the root and writes one constant per stretch

@@ -127,8 +127,8 @@ impl TreeNodes<'_> {
     /// most once, so this is linear in the number of responses.
     ///
     /// The open nodes form a stack linked by `parent`, the deepest on top. Until [`mean`](Self::mean) is
-    /// done, `counted` holds the start of a node, and `node` its end at the lowest position, where the final
-    /// value will be that position.
+    /// done, `counted` holds the start of a node and `node` its end, both at the node's lowest position
+    /// (whose final `node` is that position itself).
     #[inline(always)]
     fn bounds(&self, span: Span) {
         let (lcp, node, parent, counted) = (self.lcp, *self.node, *self.parent, *self.counted);

@@ -35,7 +35,8 @@ const CAPACITY: u32 = 1 << 29;
 ///
 /// ```
 /// use lockstep_core::aggregate::exact::ExactSum;
-/// let [a, b]: [ExactSum; 2] = [[1e308, 1.0].into_iter().collect(), [1e308, -1e308, -1e308].into_iter().collect()];
+/// let [a, b]: [ExactSum; 2] =
+///     [[1e308, 1.0].into_iter().collect(), [1e308, -1e308, -1e308].into_iter().collect()];
 /// let mut sum = b;
 /// sum.merge(&a);
 /// assert_eq!(sum.finish(), 1.0);

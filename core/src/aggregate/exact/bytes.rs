@@ -1,8 +1,8 @@
 //! Partial sums as bytes: little-endian, versioned, exactly one encoding per sum.
 //!
 //! ```text
-//! sum      "LXSM"  version u16  flags u16 (1 NaN, 2 +∞, 4 −∞)  67 limbs u32  last limb i64                  284 bytes
-//! moments  "LXMM"  version u16  0 u16  count u64  non-zeros u64  lowest f64  highest f64  two sums          608 bytes
+//! sum      "LXSM"  version u16  flags u16 (1 NaN, 2 +∞, 4 −∞)  67 limbs u32  last limb i64         284 bytes
+//! moments  "LXMM"  version u16  0 u16  count u64  non-zeros u64  lowest f64  highest f64  two sums 608 bytes
 //! ```
 
 use super::accumulator::{ExactSum, LIMBS, SUBNORMAL};

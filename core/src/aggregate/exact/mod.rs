@@ -10,7 +10,7 @@
 //! |---|---|
 //! | [`ExactSum`] | the accumulator, on the host |
 //! | [`ExactMoments`] | count, Σx, Σx², extremes: mean and variance of all ranks, for whitening |
-//! | [`exact_sum`](super::exact_sum) | the ops: digits of sums of device arrays, for [`ExactSum::from_digits`] |
+//! | [`exact_sum`](super::exact_sum) | the ops: digits of device arrays' sums for [`ExactSum::from_digits`] |
 //!
 //! Rationale and alternatives: docs/decisions/0007-exact-sums.md.
 

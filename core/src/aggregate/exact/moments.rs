@@ -18,8 +18,8 @@ use core::ops::Range;
 /// variance exactly 0. A NaN or an infinity makes mean and variance NaN (the mean of infinities of one sign
 /// is infinite); to exclude NaN, do not add it.
 ///
-/// **Accuracy**: Σx and the numerator are rounded once, each division once more: the mean is within 1 ULP, the
-/// variance within 2.
+/// **Accuracy**: Σx and the numerator are rounded once, each division once more: the mean is within 1 ULP,
+/// the variance within 2.
 ///
 /// ```
 /// use lockstep_core::aggregate::exact::ExactMoments;

@@ -15,7 +15,7 @@
 //! With `clamp_out` = 10, `clamp_in` = 20 changes no value of k3, since u = −20 already has k3 = 19. Clamps
 //! by framework (presets: [`Kl::LOW_VAR_KL`], [`Kl::UNCLAMPED_K3`]):
 //!
-//! | who | name there | clamps |
+//! | framework | name | clamps |
 //! |---|---|---|
 //! | verl | `low_var_kl`, `k3` | in 20, out 10; k1, k2: none |
 //! | NeMo RL | `k1`, `k2`, `k3` | in 20, out 10 by default |

@@ -9,7 +9,8 @@
 //! |---|---|
 //! | GRPO, Dr.GRPO, RLOO, OPO, GPG advantage | [`advantage::grpo`], [`advantage::baseline`] |
 //! | MC-GRPO, MaxRL, pass@k, … advantage | [`advantage::grpo`], [`advantage::baseline`] |
-//! | whitening, batch normalisation (REINFORCE++, GDPO) | [`advantage::whiten`], [`aggregate::moments`] |
+//! | masked whitening | [`advantage::whiten`], [`aggregate::moments`] |
+//! | batch normalisation (REINFORCE++, GDPO) | [`advantage::whiten`], [`aggregate::moments`] |
 //! | analytic pass@k | [`advantage::pass_at_k`] |
 //! | several rewards, GDPO | [`advantage::combine`] |
 //! | discounted returns | [`advantage::discounted_return`] |
@@ -31,7 +32,7 @@
 //! | KL-Cov, Clip-Cov, top entropy quantile: the n largest of a batch | [`select`] |
 //! | k1, k2, k3, abs | [`kl`] |
 //! | token-mean, seq-mean-token-sum, … | [`aggregate`] |
-//! | sums without an order, for any sharding | [`aggregate::exact`] |
+//! | exact sums, independent of order and sharding | [`aggregate::exact`] |
 //! | the fused policy loss and its gradient | [`policy_loss`] |
 //! | importance-weighted KL | [`kl_importance`] |
 //! | adaptive KL controller | [`kl_control`] |
@@ -42,7 +43,6 @@
 //! | MoE routing replay R2, R3: gates, their gradient, traces, mismatch | [`routing`] |
 //! | value loss of a critic | [`value_loss`] |
 //! | packed batches (`cu_seqlens`) | [`ragged`] |
-//! | the order of every sum | [`team::fold`], [`team::scan`] |
 //! | VADE, GDRO, DARS, DOTS, staleness, load balance, … (host side) | [`schedule`] |
 //! | random numbers by counter (Philox) | [`random`] |
 //! | the order of every sum | [`team::fold`], [`team::scan`], [`team::recur`] |

@@ -10,8 +10,8 @@
 //! ```
 //!
 //! The batch has Σ_p `tokens[p]` live tokens and Σ_p `nonempty[p]` sequences with a live token; its longest
-//! sequence has max_p `longest[p]` tokens. One launch, no atomics: the reader adds the parts, and integers may
-//! be added in any order.
+//! sequence has max_p `longest[p]` tokens. One launch, no atomics: the reader adds the parts, and integers
+//! may be added in any order.
 //!
 //! **Shapes**: `cu_seqlens` `[S+1]`, `loss_mask` `[N]`; outputs `[P]`, P at most [`PARTS`].
 //!

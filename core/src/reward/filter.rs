@@ -1,7 +1,7 @@
 //! Filters that decide which groups and sequences remain in a batch.
 //!
-//! **Formula** (docs/maths/advantages.md, docs/maths/rewards.md), over the n counted members of a group, with
-//! x the metric of each; the statistic of each criterion is in the last column:
+//! **Formula** (docs/maths/advantages.md and docs/maths/rewards.md), over the n counted members of a group,
+//! with x the metric of each; the statistic of each criterion is in the last column:
 //!
 //! ```text
 //! Varied      keep the group iff max x ≠ min x or n ≤ 1    DAPO dynamic sampling 2503.14476         std

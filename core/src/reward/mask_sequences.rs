@@ -1,7 +1,7 @@
 //! A loss mask without the tokens of dropped sequences.
 //!
-//! **Formula** (docs/maths/advantages.md, docs/maths/rewards.md): m'_t = 1 if m_t ≠ 0 and the sequence of t
-//! is kept, else 0.
+//! **Formula** (docs/maths/advantages.md and docs/maths/rewards.md): m'_t = 1 if m_t ≠ 0 and the sequence of
+//! t is kept, else 0.
 //!
 //! A batch with this mask behaves like a batch of only the remaining sequences: its live tokens and its
 //! sequences with a live token are the right denominators, and nothing has to be repacked.

@@ -1,8 +1,8 @@
 //! Reward shaping: the reward of a sequence as a function of its reward, its length, a flag or the rest of
 //! its group.
 //!
-//! **Formula** (docs/maths/advantages.md, docs/maths/rewards.md), with R the reward, L the length in tokens,
-//! and "correct" a reward above `threshold`:
+//! **Formula** (docs/maths/advantages.md and docs/maths/rewards.md), with R the reward, L the length in
+//! tokens, and "correct" a reward above `threshold`:
 //!
 //! ```text
 //! Overlong   R + min(−(L − (L_max − B))/B · factor, 0),              DAPO 2503.14476

@@ -18,11 +18,11 @@
 //! over the chosen ones, is exactly `SoftmaxChosen`: the common denominator cancels.
 //!
 //! Natural selection takes the K largest scores; for sigmoids, the K largest σ(s)+b within the `top_groups`
-//! groups whose two largest σ(s)+b have the largest sums. Ties go to the lower index. With √softplus, a
-//! replaces σ. A softmax with a bias (ERNIE 4.5) or groups (DeepSeek-V2) uses its probabilities over all
-//! experts instead of σ, and a group's largest instead of the sum of two. Experts of other groups are never
-//! taken, as in DeepSeek's inference code; the Hugging Face port sets their keys to 0, and so takes them
-//! before an expert with a negative σ+b.
+//! groups whose two largest σ(s)+b have the largest sums. Ties go to the lower index. With `SqrtSoftplus`,
+//! a_e replaces σ(s_e). A softmax with a bias (ERNIE 4.5) or groups (DeepSeek-V2) uses its probabilities over
+//! all experts instead of σ, and a group's largest instead of the sum of two. Experts of other groups are
+//! never taken, as in DeepSeek's inference code; the Hugging Face port sets their keys to 0, and so takes
+//! them before an expert with a negative σ+b.
 //!
 //! **Order**: the K experts of a row are in order of selection, or as in the trace; gates and coefficients
 //! follow that order. A combination in bf16 depends on it (slime sorts, Megatron does not).

@@ -1,7 +1,7 @@
 //! APRIL's buffer order: unfinished rollouts are continued before new ones start, oldest start version first.
 //!
-//! **Formula** (2509.18521, slime, official code; docs/maths/correction.md, docs/maths/schedules.md): sort by
-//! (start version, index). Sampling is over-provisioned: it stops when N groups are complete, and the rest
+//! **Formula** (2509.18521, slime, official code; docs/maths/correction.md and docs/maths/schedules.md): sort
+//! by (start version, index). Sampling is over-provisioned: it stops when N groups are complete, and the rest
 //! keep their tokens, log-probabilities and versions and come first in the next step.
 //!
 //! **Shapes**: `start_version`, `order` `[n]`, in buffer order.

@@ -1,5 +1,6 @@
-//! What is promised of each scalar function: its worst error, its special values, and an oracle in binary64 that
-//! imports no formula of core. `tests/num_sample.rs` samples it, `examples/exhaustive.rs` runs it over all 2^32 inputs.
+//! What is promised of each scalar function: its worst error, its special values, and an oracle in binary64
+//! that imports no formula of core. `tests/num_sample.rs` samples it, `examples/exhaustive.rs` runs it over
+//! all 2^32 inputs.
 
 use lockstep_core::num::{self, Soft};
 

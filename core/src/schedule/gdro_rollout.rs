@@ -20,6 +20,8 @@
 //! **Variants** (docs/maths/disagreements.md row 17): the released code adds + l̄_b − μ (n − n̄) to the
 //! score, which rewards a *high* loss: [`UtilitySign::Code`]. Neither divides by the probability of the
 //! played arm.
+//!
+//! One file beyond 400 lines, of which the tests of the dynamic programme are a third.
 
 use super::require;
 use crate::Error;

@@ -1,4 +1,6 @@
 //! The team: 32 logical lanes that own one row.
+//!
+//! One file beyond 400 lines, because it is one trait with the traits and results of its methods.
 
 use super::pairs::{PAIRED, two_largest};
 use super::recur::Recurrence;

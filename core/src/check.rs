@@ -1,21 +1,21 @@
 //! Checks of arguments that only a device can see. On the host, constructors and the ops' alarms check them.
 //!
-//! Each op writes one number per row, [`PASSED`] or the lower 32 bits of the position of the first fault in the row: the first row that
-//! did not pass has the first fault of the whole argument ([`first_fault`]). Nothing else may be launched on offsets that did not pass: a GPU reads and writes
-//! wherever they point.
+//! Each op writes one number per row: [`PASSED`], or the lower 32 bits of the position of the row's first
+//! fault. The first row that did not pass holds the first fault of the whole argument ([`first_fault`]). If
+//! offsets did not pass, launch nothing else on them: a GPU reads and writes wherever they point.
 
 use crate::Error;
 use crate::op::Kernel;
 use crate::ragged::{Cells, In, Mask, Out, Span};
 use crate::team::Team;
 
-/// No fault in this row.
+/// Report of a row without a fault.
 pub const PASSED: u32 = u32::MAX;
 
-/// Elements per row of a check.
+/// Elements checked per row.
 pub const BLOCK: usize = 4096;
 
-/// Position of the first fault that the rows of a check report, if there is one.
+/// Returns the position of the first fault in the report of a check, or `None` if every row passed.
 ///
 /// ```
 /// use lockstep_core::check::{BLOCK, PASSED, first_fault};
@@ -27,7 +27,7 @@ pub fn first_fault(report: &[u32]) -> Option<usize> {
     Some(row * BLOCK + report[row] as usize % BLOCK)
 }
 
-/// Rows that a check of `elements` elements has: the length of `first_fault`.
+/// Number of rows of a check of `elements` elements: the length of `first_fault`.
 pub const fn rows(elements: usize) -> usize {
     elements.div_ceil(BLOCK)
 }
@@ -38,7 +38,7 @@ fn block(row: usize, elements: usize) -> Span {
     Span::new(row * BLOCK, if end < elements { end } else { elements })
 }
 
-/// Lowest position for which `bad` holds, written to `first_fault[row]`.
+/// Writes the lowest position for which `bad` holds to `first_fault[row]`.
 #[inline(always)]
 fn report<T: Team>(
     team: &T,
@@ -47,11 +47,11 @@ fn report<T: Team>(
     first_fault: Cells<'_, u32>,
     bad: impl Fn(usize) -> bool,
 ) {
-    // Positions inside a block are below 2²⁴, exact in binary32.
+    // Positions within a block are below 2²⁴, exact in binary32.
     let least = team.min(span, |i| if bad(i) { (i - span.start) as f32 } else { f32::INFINITY });
     let none = least == f32::INFINITY;
     if team.leads() {
-        // The lower 32 bits of the position; its place in the block alone where those are taken.
+        // The lower 32 bits of the position, or only the position within the block if they equal `PASSED`.
         let at = span.start as u32 + least as u32;
         first_fault.put(
             row,
@@ -66,14 +66,16 @@ fn report<T: Team>(
     }
 }
 
-/// The op `check_offsets`: offsets start at 0, never decrease and end at `elements`; a fault's position is an index into them.
+/// The op `check_offsets`: checks that offsets start at 0, never decrease and end at `elements`.
+///
+/// The position of a fault is an index into `offsets`.
 #[derive(Debug)]
 pub struct CheckOffsets<'a> {
     /// Offsets, `[R+1]`.
     pub offsets: In<'a, u32>,
-    /// What the last must be.
+    /// Required value of the last offset.
     pub elements: usize,
-    /// `[rows(R+1)]`.
+    /// Report, `[rows(R+1)]`.
     pub first_fault: Out<'a, u32>,
 }
 
@@ -100,14 +102,14 @@ impl Kernel for CheckOffsets<'_> {
         let (offsets, last) = (self.offsets, self.offsets.len() - 1);
         report(team, row, block(row, last + 1), *self.first_fault, |i| {
             let own = offsets.at(i);
-            // The entry before it, or 0, which the first must equal.
+            // The preceding entry, or the 0 that the first entry must equal.
             let before = if i == 0 { 0 } else { offsets.at(i - 1) };
             (own < before) | (i == 0 && own != 0) | (i == last && own as usize != self.elements)
         });
     }
 }
 
-/// What a value must be.
+/// The set of valid values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Domain {
     /// Finite.
@@ -130,7 +132,7 @@ crate::launch_args!(
 );
 
 impl Domain {
-    /// Whether `x` is in it.
+    /// Whether `x` is valid.
     #[inline(always)]
     pub fn holds(self, x: f32) -> bool {
         match self {
@@ -141,7 +143,7 @@ impl Domain {
         }
     }
 
-    /// In words, for an error.
+    /// The domain in words, for an error message.
     pub fn expected(self) -> &'static str {
         match self {
             Domain::Finite => "a finite number",
@@ -152,16 +154,18 @@ impl Domain {
     }
 }
 
-/// The op `check_values`: live values lie in their domain; a fault's position is an index into them.
+/// The op `check_values`: checks that live values lie in their domain.
+///
+/// The position of a fault is an index into `values`.
 #[derive(Debug)]
 pub struct CheckValues<'a> {
     /// Values, `[N]`.
     pub values: In<'a, f32>,
-    /// Which of them count, `[N]`.
+    /// Values to check, `[N]`.
     pub mask: Mask<'a>,
-    /// What they must be.
+    /// The domain of the values.
     pub domain: Domain,
-    /// `[rows(N)]`.
+    /// Report, `[rows(N)]`.
     pub first_fault: Out<'a, u32>,
 }
 

@@ -1,4 +1,4 @@
-//! What can be wrong with an argument: its name, the position, what was expected, what was found.
+//! Errors about arguments: name, position, expected value and actual value.
 
 use core::fmt;
 
@@ -6,60 +6,60 @@ use core::fmt;
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Error {
-    /// An argument that must hold something holds nothing.
+    /// An argument that must not be empty is empty.
     Empty {
         /// Name of the argument.
         argument: &'static str,
-        /// What it should hold.
+        /// What it should contain.
         expected: &'static str,
     },
-    /// Two lengths that must agree do not.
+    /// An array has the wrong length.
     Length {
         /// Name of the argument.
         argument: &'static str,
-        /// The length it should have.
+        /// Expected length.
         expected: usize,
-        /// Where that length comes from.
+        /// Where the expected length comes from.
         because: &'static str,
-        /// The length it has.
+        /// Actual length.
         got: usize,
     },
     /// Offsets must start at 0.
     FirstOffset {
         /// Name of the argument.
         argument: &'static str,
-        /// The first entry found.
+        /// The first entry.
         got: u32,
     },
     /// Offsets must never decrease.
     Decreasing {
         /// Name of the argument.
         argument: &'static str,
-        /// Position of the entry that is below the one before it.
+        /// Index of the entry that is smaller than its predecessor.
         index: usize,
-        /// The entry before it.
+        /// The predecessor.
         before: u32,
-        /// The entry found.
+        /// The entry.
         got: u32,
     },
-    /// Offsets must end at the number of elements they divide.
+    /// Offsets must end at the number of elements they partition.
     LastOffset {
         /// Name of the argument.
         argument: &'static str,
-        /// Position of the last entry.
+        /// Index of the last entry.
         index: usize,
         /// The number of elements.
         expected: usize,
         /// What the elements are.
         of: &'static str,
-        /// The last entry found.
+        /// The last entry.
         got: u32,
     },
     /// A sequence or group without members, where none is allowed.
     EmptyRow {
         /// Name of the offsets.
         argument: &'static str,
-        /// Which row is empty.
+        /// Index of the empty row.
         index: usize,
         /// What a row is: `sequence` or `group`.
         row: &'static str,
@@ -68,25 +68,25 @@ pub enum Error {
     Value {
         /// Name of the argument.
         argument: &'static str,
-        /// Position of the value; `None` for a scalar argument.
+        /// Index of the value; `None` for a scalar argument.
         index: Option<usize>,
         /// The domain.
         expected: &'static str,
-        /// The value found.
+        /// The value.
         got: f64,
     },
-    /// Arguments that cannot be used together, or a needed one that is missing.
+    /// Arguments that cannot be used together, or a required one that is missing.
     Combination {
         /// Name of the argument.
         argument: &'static str,
         /// What would be accepted.
         expected: &'static str,
     },
-    /// Inputs were acceptable but a result is not a finite number.
+    /// The inputs were valid but a result is not finite.
     NotFinite {
         /// Name of the result.
         result: &'static str,
-        /// Position in the result.
+        /// Index into the result.
         index: usize,
         /// What to change.
         hint: &'static str,
@@ -109,7 +109,7 @@ impl Error {
         }
     }
 
-    /// Position of what was refused, where it is an entry of an array.
+    /// Index of the offending entry, if the argument is an array.
     pub fn index(&self) -> Option<usize> {
         match *self {
             Error::FirstOffset { .. } => Some(0),

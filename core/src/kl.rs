@@ -1,5 +1,4 @@
-//! Per-token estimators of KL(policy ‖ reference) and their gradients, side by side, since their differences are
-//! the point.
+//! Per-token estimators of KL(policy ‖ reference) and their gradients.
 //!
 //! **Formula** (Schulman's estimators; docs/maths/kl.md), x = logp − logp_ref, u = −x:
 //!
@@ -10,13 +9,13 @@
 //! | `k2` | x²/2 | x | biased value; on-policy its gradient is the sampled gradient of the KL |
 //! | `k3` | eᵘ − u − 1 | 1 − eᵘ | unbiased, ≥ 0, low variance |
 //!
-//! **Clamps**: x is clamped to ±`clamp_in`, the value to ±`clamp_out`; the gradient is 0 where a clamp acts. ∞ switches
-//! a clamp off.
+//! **Clamps**: x is clamped to ±`clamp_in`, the value to ±`clamp_out`; the gradient is 0 where a clamp is
+//! active. ∞ switches a clamp off.
 //!
-//! With `clamp_out` = 10, `clamp_in` = 20 changes no k3: u = −20 has k3 = 19 already. Who clamps what;
-//! [`Kl::LOW_VAR_KL`], [`Kl::UNCLAMPED_K3`]:
+//! With `clamp_out` = 10, `clamp_in` = 20 changes no value of k3, since u = −20 already has k3 = 19. Clamps
+//! by framework (presets: [`Kl::LOW_VAR_KL`], [`Kl::UNCLAMPED_K3`]):
 //!
-//! | who | name there | clamps |
+//! | framework | name | clamps |
 //! |---|---|---|
 //! | verl | `low_var_kl`, `k3` | in 20, out 10; k1, k2: none |
 //! | NeMo RL | `k1`, `k2`, `k3` | in 20, out 10 by default |
@@ -25,15 +24,17 @@
 //! | slime | `k1`, `k2`, `k3` | none |
 //! | TRL | the only one | none |
 //!
-//! The [policy losses](crate::policy_loss) clamp k3 alone: the others' clamps cost them registers that they lack, so they are for the ops
-//! `kl` and [`kl_importance`](crate::kl_importance).
+//! The [policy losses](crate::policy_loss) clamp only k3: clamps of the other estimators need registers that
+//! those kernels do not have, so they are available in the ops `kl` and
+//! [`kl_importance`](crate::kl_importance) only.
 //!
-//! The penalty in the reward, r_t − β·k1 of the policy that sampled, is the same estimate without its gradient; r·k3 is
-//! [`kl_importance`](crate::kl_importance).
+//! The penalty in the reward, r_t − β·k1 under the policy that sampled, is the same estimate without its
+//! gradient; for r·k3 see [`kl_importance`](crate::kl_importance).
 //!
-//! **Straight-through** (verl's `k1+`, `k3+`): the value of the estimator, the gradient of k2.
+//! **Straight-through** (verl's `k1+`, `k3+`): the value of the estimator with the gradient of k2.
 //!
-//! **Accuracy**: k3 comes from `expm1mx`, its gradient from `expm1`: no cancellation for small u.
+//! **Accuracy**: k3 is computed with `expm1mx` and its gradient with `expm1`, so there is no cancellation for
+//! small u.
 
 use crate::Error;
 use crate::gate::check_scalar;
@@ -42,7 +43,7 @@ use crate::op::Kernel;
 use crate::ragged::{In, Mask, Offsets, Out, Stream, flag, sink};
 use crate::team::{Element, Lane, Team};
 
-/// Which estimator.
+/// The estimator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Estimator {
     /// x.
@@ -64,16 +65,16 @@ crate::launch_args!(
     }
 );
 
-/// An estimator with its guards.
+/// An estimator with its clamps.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Kl {
-    /// Which estimator.
+    /// The estimator.
     pub estimator: Estimator,
-    /// Bound of |x|; ∞ = none. verl: 20, for k3.
+    /// Bound on |x|; ∞ for none. verl: 20, for k3.
     pub clamp_in: f32,
-    /// Bound of |value|; ∞ = none. verl: 10, for k3.
+    /// Bound on |value|; ∞ for none. verl: 10, for k3.
     pub clamp_out: f32,
-    /// Gradient of k2 instead of the estimator's own.
+    /// Whether to use the gradient of k2 instead of the estimator's own.
     pub straight_through: bool,
 }
 
@@ -85,17 +86,17 @@ impl Kl {
     /// verl's clamp of k3's value.
     pub const K3_OUT: f32 = 10.0;
 
-    /// k3 with clamps: verl, NeMo RL, slime's `low_var_kl`.
+    /// k3 with clamps 20 and 10: verl, NeMo RL, slime's `low_var_kl`.
     pub const LOW_VAR_KL: Kl = Kl::guarded(Estimator::K3);
-    /// k3 without: TRL, slime's `k3`.
+    /// k3 without clamps: TRL, slime's `k3`.
     pub const UNCLAMPED_K3: Kl = Kl::new(Estimator::K3);
 
-    /// The estimator without guards.
+    /// The estimator without clamps.
     pub const fn new(estimator: Estimator) -> Self {
         Kl { estimator, clamp_in: f32::INFINITY, clamp_out: f32::INFINITY, straight_through: false }
     }
 
-    /// With verl's and NeMo RL's guards.
+    /// The estimator with the clamps of verl and NeMo RL.
     pub const fn guarded(estimator: Estimator) -> Self {
         Kl { estimator, clamp_in: Self::K3_IN, clamp_out: Self::K3_OUT, straight_through: false }
     }
@@ -113,14 +114,14 @@ impl Kl {
         self.passed(x, own)
     }
 
-    /// [`token`](Kl::token) for the estimators without an exponential: see [`free_linear`](Kl::free_linear).
+    /// [`token`](Kl::token) for the estimators without an exponential; see [`free_linear`](Kl::free_linear).
     #[inline(always)]
     pub(crate) fn linear(&self, logp: f32, logp_ref: f32) -> (f32, f32) {
         let x = logp - logp_ref;
         self.passed(x, self.clamped(x, |x| self.any_linear(x)))
     }
 
-    /// An estimator without an exponential between its clamps.
+    /// Applies an estimator without an exponential between the clamps.
     #[inline(always)]
     fn clamped(&self, x: f32, estimate: impl Fn(f32) -> (f32, f32)) -> (f32, f32) {
         let (x, beyond) = within(x, self.clamp_in);
@@ -128,25 +129,25 @@ impl Kl {
         self.bounded(value, if beyond { 0.0 } else { gradient })
     }
 
-    /// A value within ±`clamp_out`, and its gradient: 0 where that acts.
+    /// Clamps a value to ±`clamp_out`; the gradient is 0 where that clamp is active.
     #[inline(always)]
     pub(crate) fn bounded(&self, value: f32, gradient: f32) -> (f32, f32) {
         let (value, beyond) = within(value, self.clamp_out);
         (value, if beyond { 0.0 } else { gradient })
     }
 
-    /// The same without `clamp_out`.
+    /// The same estimator without `clamp_out`.
     #[inline(always)]
     pub(crate) fn unbounded(self) -> Kl {
         Kl { clamp_out: f32::INFINITY, ..self }
     }
 
-    /// Whether a clamp is set that only the ops of their own know: of an estimator without an exponential.
+    /// Whether a clamp is set that only the stand-alone KL ops support: one of an estimator other than k3.
     pub fn clamps_apart(&self) -> bool {
         self.estimator != Estimator::K3 && (self.clamp_in.is_finite() || self.clamp_out.is_finite())
     }
 
-    /// What the fused op can measure of it: the estimate without clamps of those.
+    /// The estimate that the fused op can measure: without such clamps.
     pub fn measured(self) -> Kl {
         if self.clamps_apart() {
             Kl { clamp_in: f32::INFINITY, clamp_out: f32::INFINITY, ..self }
@@ -168,8 +169,9 @@ impl Kl {
         self.passed(x, own)
     }
 
-    /// [`free`](Kl::free) for the estimators without an exponential, by masks: on a CPU a choice of three becomes a jump, and the loop
-    /// around it stays scalar (measured: 9.7 ns a token, and 1.0 so). On AMD the masks cost scalar registers that are not there.
+    /// [`free`](Kl::free) for the estimators without an exponential, by bit masks: on a CPU a three-way
+    /// choice becomes a branch and the loop around it stays scalar (measured: 9.7 ns a token, against 1.0
+    /// with masks). On AMD the masks need scalar registers that are not available.
     #[inline(always)]
     pub(crate) fn free_linear(&self, logp: f32, logp_ref: f32) -> (f32, f32) {
         let x = logp - logp_ref;
@@ -195,7 +197,7 @@ impl Kl {
         self.passed(x, self.k3::<A>(-x))
     }
 
-    /// Value and gradient of an estimator at x; straight through, the gradient is k2's.
+    /// Applies straight-through: replaces the gradient at x by k2's if it is set.
     #[inline(always)]
     fn passed(&self, x: f32, (value, gradient): (f32, f32)) -> (f32, f32) {
         (value, if self.straight_through { k2(x).1 } else { gradient })
@@ -211,14 +213,16 @@ impl Kl {
         (value, if clamped { 0.0 } else { -num::expm1::<A>(u) })
     }
 
-    /// Whether the guards are in their domain.
+    /// Checks that the clamps are in their domain.
+    ///
+    /// Errors: a clamp that is NaN or not positive.
     pub fn check(&self) -> Result<(), Error> {
         check_scalar("kl.clamp_in", self.clamp_in, self.clamp_in > 0.0, "a positive number (or none)")?;
         check_scalar("kl.clamp_out", self.clamp_out, self.clamp_out > 0.0, "a positive number (or none)")
     }
 }
 
-/// x within ±bound, and whether it is beyond.
+/// Clamps x to ±bound, and tells whether it was beyond.
 #[inline(always)]
 fn within(x: f32, bound: f32) -> (f32, bool) {
     let beyond = x.abs() > bound;
@@ -238,26 +242,26 @@ fn k2(x: f32) -> (f32, f32) {
     (0.5 * (x * x), x)
 }
 
-/// The op `kl`.
+/// The op `kl`: value and gradient of a KL estimator for each token.
 #[derive(Debug)]
 pub struct KlDivergence<'a> {
     /// Offsets of sequences, `[S+1]`.
     pub cu_seqlens: Offsets<'a>,
-    /// Which tokens take part, `[N]`.
+    /// Tokens that count, `[N]`.
     pub loss_mask: Mask<'a>,
     /// Log-probabilities of the policy, `[N]`.
     pub logp: In<'a, f32>,
-    /// Log-probabilities of the reference, `[N]`.
+    /// Log-probabilities of the reference policy, `[N]`.
     pub logp_ref: In<'a, f32>,
-    /// Estimator and guards.
+    /// Estimator and clamps.
     pub kl: Kl,
-    /// Value, `[N]`.
+    /// Value of the estimator, `[N]`.
     pub value: Option<Out<'a, f32>>,
     /// d value / d logp, `[N]`.
     pub gradient: Option<Out<'a, f32>>,
     /// Sum of the value over live tokens, `[S]`.
     pub row_sum: Out<'a, f64>,
-    /// Above [`flag::LIMIT`] where a live input or result is bad, `[S]`.
+    /// Above [`flag::LIMIT`] if a live input or result is bad, `[S]`.
     pub row_alarm: Out<'a, u32>,
 }
 
@@ -327,7 +331,7 @@ impl Kernel for KlDivergence<'_> {
 
     #[inline(always)]
     fn row_as<const V: usize, T: Team>(&self, team: &T, row: usize) {
-        // One sweep per estimator, so that k1, k2 and abs do not pay for k3's exponential.
+        // One sweep per estimator, so that k1, k2 and abs do not include k3's exponential.
         self.sweep(team, row, const { [Estimator::K1, Estimator::Abs, Estimator::K2, Estimator::K3][V] });
     }
 }

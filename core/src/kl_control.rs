@@ -1,36 +1,38 @@
-//! The coefficient β of a KL penalty from step to step: fixed, or steered towards a target. Plain numbers for the host, not ops.
+//! The coefficient β of a KL penalty from step to step: fixed, or steered towards a target. Plain numbers for
+//! the host, not ops.
 //!
-//! **Formula** (Ziegler et al. 1909.08593 §2.2, as in TRL, verl and OpenRLHF), once per step, `current` the mean KL measured in it and
-//! `n_steps` what the horizon is counted in (samples, mostly):
+//! **Formula** (Ziegler et al. 1909.08593 §2.2, as in TRL, verl and OpenRLHF), once per step, with `current`
+//! the mean KL measured in the step and `n_steps` the number of units of `horizon` in it (usually samples):
 //!
 //! ```text
 //! error = clip(current/target − 1, −0.2, 0.2)
 //! β    ← β·(1 + error·n_steps/horizon)
 //! ```
 //!
-//! **Shapes**: scalars, binary64. The update is a pure function of its arguments, so all ranks that are given the same mean KL hold
-//! the same β.
+//! **Shapes**: scalars, binary64. The update is a pure function of its arguments, so all ranks that pass the
+//! same mean KL hold the same β.
 //!
-//! **Special cases**: a `current` that is not finite leaves β as it is and is an error; a negative one (k1 of few samples) is far below
-//! the target and lowers β. β stays positive as long as n_steps < 5·horizon; more is refused.
+//! **Special cases**: a `current` that is not finite is an error and leaves β unchanged; a negative one (k1
+//! of a few samples) is far below the target and lowers β. β stays positive as long as n_steps < 5·horizon;
+//! larger values are rejected.
 
 use crate::Error;
 
-/// β that follows the measured KL.
+/// An adaptive β that follows the measured KL.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AdaptiveKl {
-    /// β of the next step.
+    /// Current β.
     pub value: f64,
-    /// The KL that β is to hold.
+    /// Target KL.
     pub target: f64,
-    /// Steps over which a KL at twice its target would raise β by a fifth.
+    /// Number of samples over which a KL of twice the target raises β by about a fifth.
     pub horizon: f64,
 }
 
-/// Largest |error| that enters an update.
+/// Bound on |error| in an update.
 pub const ERROR_BOUND: f64 = 0.2;
 
-/// β that never changes.
+/// A constant β.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FixedKl {
     /// β.
@@ -38,21 +40,22 @@ pub struct FixedKl {
 }
 
 impl FixedKl {
-    /// Nothing: for code that holds either controller.
+    /// Does nothing and returns β; for code that holds either controller.
     pub fn update(&mut self, _current: f64, _n_steps: u64) -> Result<f64, Error> {
         Ok(self.value)
     }
 }
 
 impl AdaptiveKl {
-    /// A controller that starts at `value`.
+    /// Creates a controller that starts at `value`.
     ///
     /// Errors: a number that is not positive and finite.
     ///
     /// ```
     /// use lockstep_core::kl_control::AdaptiveKl;
     /// let mut beta = AdaptiveKl::new(0.2, 6.0, 10_000.0)?;
-    /// assert_eq!(beta.update(12.0, 500)?, 0.2 * 1.01); // twice the target: clipped to +0.2, a twentieth of the horizon
+    /// // Twice the target: clipped to +0.2, a twentieth of the horizon.
+    /// assert_eq!(beta.update(12.0, 500)?, 0.2 * 1.01);
     /// # Ok::<(), lockstep_core::Error>(())
     /// ```
     pub fn new(value: f64, target: f64, horizon: f64) -> Result<Self, Error> {
@@ -65,9 +68,9 @@ impl AdaptiveKl {
         Ok(AdaptiveKl { value, target, horizon })
     }
 
-    /// β of the next step, after a step with mean KL `current`.
+    /// Updates β after a step with mean KL `current`, and returns it.
     ///
-    /// Errors, which leave β as it is: a KL that is not finite; n_steps of 5 horizons or more.
+    /// Errors, which leave β unchanged: a KL that is not finite; `n_steps` of five horizons or more.
     pub fn update(&mut self, current: f64, n_steps: u64) -> Result<f64, Error> {
         if !current.is_finite() {
             let (argument, expected) = ("current kl", "a finite number");

@@ -1,7 +1,7 @@
-//! A KL estimate weighted by the importance ratio, for tokens that another policy sampled.
+//! A KL estimate weighted by the importance ratio, for tokens sampled by another policy.
 //!
-//! **Formula** (DeepSeek-V3.2; TRL's `use_bias_correction_kl`, slime's `use_unbiased_kl`; docs/maths/kl.md), k any [estimator](crate::kl) of
-//! KL(policy ‖ reference) and r = exp(guard(logp − logp_old)):
+//! **Formula** (DeepSeek-V3.2; TRL's `use_bias_correction_kl`, slime's `use_unbiased_kl`; docs/maths/kl.md),
+//! with k any [estimator](crate::kl) of KL(policy ‖ reference) and r = exp(guard(logp − logp_old)):
 //!
 //! ```text
 //! value = r·k
@@ -9,19 +9,20 @@
 //! d/dlogp = r·k'          detached
 //! ```
 //!
-//! The estimator's `clamp_out` bounds the value, r·k, as in NeMo RL and slime. Where it or `clamp_in` acts the gradient is 0, that
-//! through r too, unless it is straight-through.
+//! The estimator's `clamp_out` bounds the value, r·k, as in NeMo RL and slime. Where it or `clamp_in` is
+//! active, the gradient is 0, including the part through r, unless it is straight-through.
 //!
-//! For k3, k + k' = −u = x without clamps: through r, the gradient of r·k3 is r·x, the one that k2 has with importance weight. It is computed so.
-//! A penalty is the term β·W·value of a loss; its coefficients β·W·d/dlogp add to those of a policy loss.
+//! For k3 without clamps, k + k' = −u = x: with differentiation through r, the gradient of r·k3 is r·x, the
+//! importance-weighted gradient of k2, and it is computed that way. A penalty is the term β·W·value of a
+//! loss; its coefficients β·W·d/dlogp add to those of a policy loss.
 //!
 //! **Shapes**: per token `[N]`, per sequence `[S]`.
 //!
-//! **Special cases**: outside a clamp [guard](Guard) nothing flows through r; k' still does. At r = 1 value and detached gradient
-//! are those of the op `kl`, bit for bit. Bad inputs of live tokens and results that overflow raise the row's
-//! [alarm](crate::ragged::flag).
+//! **Special cases**: outside a clamp [guard](Guard), no gradient flows through r; k' still contributes. At r
+//! = 1, value and detached gradient are those of the op `kl`, bit for bit. Bad inputs of live tokens and
+//! results that overflow raise the row's [alarm](crate::ragged::flag).
 //!
-//! **Variants**: TRL and slime have no guard of r, verl none of this term.
+//! **Variants**: TRL and slime do not guard r; verl does not have this term.
 
 use crate::Error;
 use crate::kl::{Estimator, Kl};
@@ -31,48 +32,48 @@ use crate::ragged::{In, Mask, Offsets, Out, Stream, flag, sink};
 use crate::ratio::Guard;
 use crate::team::{Element, Lane, Team};
 
-/// The op `kl_importance`.
+/// The op `kl_importance`: importance-weighted KL estimate and its gradient for each token.
 #[derive(Debug)]
 pub struct KlImportance<'a> {
     /// Offsets of sequences, `[S+1]`.
     pub cu_seqlens: Offsets<'a>,
-    /// Which tokens take part, `[N]`.
+    /// Tokens that count, `[N]`.
     pub loss_mask: Mask<'a>,
     /// Log-probabilities of the policy, `[N]`; the only differentiable input.
     pub logp: In<'a, f32>,
-    /// Log-probabilities of the policy that sampled, `[N]`.
+    /// Log-probabilities under the policy that sampled, `[N]`.
     pub logp_old: In<'a, f32>,
-    /// Log-probabilities of the reference, `[N]`.
+    /// Log-probabilities of the reference policy, `[N]`.
     pub logp_ref: In<'a, f32>,
-    /// Estimator and its guards.
+    /// Estimator and its clamps.
     pub kl: Kl,
-    /// Guard of the log-ratio behind r.
+    /// Guard applied to the log-ratio before r = exp(·).
     pub guard: Guard,
-    /// The gradient flows through r too.
+    /// Whether the gradient also flows through r.
     pub through_ratio: bool,
-    /// Value, `[N]`.
+    /// Value r·k, `[N]`.
     pub value: Option<Out<'a, f32>>,
     /// d value / d logp, `[N]`.
     pub gradient: Option<Out<'a, f32>>,
     /// Sum of the value over live tokens, `[S]`.
     pub row_sum: Out<'a, f64>,
-    /// Above [`flag::LIMIT`] where a live input or result is bad, `[S]`.
+    /// Above [`flag::LIMIT`] if a live input or result is bad, `[S]`.
     pub row_alarm: Out<'a, u32>,
 }
 
 crate::kernel_args!(unsafe KlImportance<'_> { cu_seqlens, loss_mask, logp, logp_old, logp_ref, kl, guard, through_ratio, value, gradient, row_sum, row_alarm });
 
 impl KlImportance<'_> {
-    /// Whether the guards are in their domain.
+    /// Checks that clamps and guard are in their domain.
     pub fn check(&self) -> Result<(), Error> {
         self.kl.check()?;
         self.guard.check()
     }
 }
 
-/// Any estimator, chosen token by token.
+/// Any estimator, chosen per token.
 const ANY: u8 = 0;
-/// One without an exponential: see [`Kl::linear`].
+/// An estimator without an exponential: see [`Kl::linear`].
 const LINEAR: u8 = 1;
 /// k3.
 const K3: u8 = 2;
@@ -108,8 +109,8 @@ impl<const ESTIMATOR: u8> Element<3, 2, 1, 0> for Token<ESTIMATOR> {
             K3 => true,
             _ => self.kl.estimator == Estimator::K3,
         };
-        // k3 + k3' is x: their sum would cancel e^u. Where `clamp_in` acts there is no slope, and nothing flows; else a
-        // slope of 0 comes with a value of 0.
+        // k3 + k3' is x; adding the two would cancel e^u. Where `clamp_in` is active the slope is 0 and
+        // nothing flows; elsewhere a slope of 0 implies a value of 0.
         let whole = if slope == 0.0 {
             0.0
         } else if is_k3 & !self.kl.straight_through {
@@ -150,7 +151,7 @@ impl Kernel for KlImportance<'_> {
 
     #[inline(always)]
     fn row<T: Team>(&self, team: &T, row: usize) {
-        // On a CPU the loop knows its estimator, or it stays scalar.
+        // On a CPU the loop must know its estimator, or it stays scalar.
         match self.kl.estimator {
             Estimator::K3 => self.sweep::<K3, T>(team, row),
             Estimator::K1 | Estimator::Abs | Estimator::K2 => self.sweep::<LINEAR, T>(team, row),

@@ -1,26 +1,29 @@
 //! The clipped value loss of a critic, with dL/dV in closed form.
 //!
-//! **Formula** (PPO2, as in verl's `compute_value_loss`; docs/maths/advantages.md), V_old the values at the start of the step:
+//! **Formula** (PPO2, as in verl's `compute_value_loss`; docs/maths/advantages.md), with V_old the values at
+//! the start of the step:
 //!
 //! ```text
 //! V_c = clip(V, V_old − cliprange_value, V_old + cliprange_value)
 //! l   = ½·max((V − ret)², (V_c − ret)²)          L = Σ W·l
 //! ```
 //!
-//! With a finite δ (`huber_delta`, AReaL) Huber's loss takes the place of ½e²: ½e² up to |e| = δ, δ·(|e| − δ/2) beyond, and clip(e, −δ, δ)
-//! that of the gradient e.
+//! With a finite δ (`huber_delta`, AReaL) Huber's loss replaces ½e²: ½e² up to |e| = δ and δ·(|e| − δ/2)
+//! beyond; the gradient e becomes clip(e, −δ, δ).
 //!
-//! **Shapes**: per token `[N]`, per sequence `[S]`; W is that of the [aggregation](crate::aggregate::weight).
+//! **Shapes**: per token `[N]`, per sequence `[S]`; W is the weight of the
+//! [aggregation](crate::aggregate::weight).
 //!
-//! **Gradient**: dL/dV = W·(V − ret), or 0 where the clipped branch is the larger: V_c does not move there. At a tie the
-//! token counts as not clipped and keeps its gradient (PyTorch's `max` splits a tie of two different branches in halves; the
-//! set has measure zero).
+//! **Gradient**: dL/dV = W·(V − ret), or 0 where the clipped branch is the larger, since V_c is constant
+//! there. At a tie the token counts as not clipped and keeps its gradient (PyTorch's `max` splits a tie of
+//! two different branches in halves; such ties have measure zero).
 //!
-//! **Special cases**: masked tokens have gradient 0 and enter nothing. `cliprange_value` = ∞ is no clipping; `values_old` may
-//! then be absent. Bad inputs of live tokens, or a square that overflows, raise the row's [alarm](crate::ragged::flag).
+//! **Special cases**: masked tokens have gradient 0 and do not enter any sum. `cliprange_value` = ∞ disables
+//! clipping; `values_old` may then be absent. Bad inputs of live tokens, or a square that overflows, raise
+//! the row's [alarm](crate::ragged::flag).
 //!
-//! **Variants**: verl, OpenRLHF and TRL agree on the formula, not on the range: verl 0.5, TRL 0.2. The ½ belongs to the loss
-//! everywhere; TRL's `vf_coef` is [`Weight::scale`].
+//! **Variants**: verl, OpenRLHF and TRL agree on the formula but not on the range: verl uses 0.5, TRL 0.2.
+//! The ½ belongs to the loss in all of them; TRL's `vf_coef` is [`Weight::scale`].
 
 use crate::Error;
 use crate::aggregate::{Weight, WeightFrom};
@@ -30,45 +33,48 @@ use crate::op::Kernel;
 use crate::ragged::{In, Mask, Offsets, Out, Sink, Stream, flag, sink};
 use crate::team::{Element, Lane, Team};
 
-/// The op `value_loss`.
+/// The op `value_loss`: loss, dL/dV and number of clipped tokens.
 #[derive(Debug)]
 pub struct ValueLoss<'a> {
     /// Offsets of sequences, `[S+1]`.
     pub cu_seqlens: Offsets<'a>,
-    /// Which tokens take part, `[N]`.
+    /// Tokens that count, `[N]`.
     pub loss_mask: Mask<'a>,
     /// V, the critic's values, `[N]`; the only differentiable input.
     pub values: In<'a, f32>,
-    /// V_old, `[N]`; may be absent without clipping.
+    /// Values V_old at the start of the step, `[N]`; may be absent without clipping.
     pub values_old: Option<In<'a, f32>>,
     /// Returns, `[N]`.
     pub returns: In<'a, f32>,
-    /// How far V may move from V_old; ∞ = no clipping.
+    /// Largest distance of V from V_old; ∞ for no clipping.
     pub cliprange_value: f32,
-    /// Errors beyond it enter linearly; ∞ = the square alone.
+    /// Huber's δ: larger errors enter linearly; ∞ for the square only.
     pub huber_delta: f32,
-    /// Aggregation.
+    /// Aggregation weight.
     pub weight: Weight,
-    /// Numbers of the aggregation that stand in memory.
+    /// Numbers of the aggregation that are read from memory.
     pub weight_from: WeightFrom<'a>,
     /// dL/dV, `[N]`.
     pub gradient: Out<'a, f32>,
-    /// l per token, without W, `[N]`.
+    /// Loss l per token, without W, `[N]`.
     pub token_loss: Option<Out<'a, f32>>,
-    /// W·Σ l, `[S]`.
+    /// Loss per sequence, W·Σ l, `[S]`.
     pub row_loss: Out<'a, f64>,
-    /// Tokens whose clipped branch was the larger, `[S]`.
+    /// Number of tokens whose clipped branch was the larger, `[S]`.
     pub row_clipped: Out<'a, u32>,
-    /// Live tokens, `[S]`.
+    /// Number of live tokens, `[S]`.
     pub row_tokens: Out<'a, u32>,
-    /// Above [`flag::LIMIT`] where a live input or result is bad, `[S]`.
+    /// Above [`flag::LIMIT`] if a live input or result is bad, `[S]`.
     pub row_alarm: Out<'a, u32>,
 }
 
 crate::kernel_args!(unsafe ValueLoss<'_> { cu_seqlens, loss_mask, values, values_old, returns, cliprange_value, huber_delta, weight, weight_from, gradient, token_loss, row_loss, row_clipped, row_tokens, row_alarm });
 
 impl ValueLoss<'_> {
-    /// Whether the scalar parameters are in their domain and go together with the arrays.
+    /// Checks that the scalar parameters are in their domain and compatible with the arrays.
+    ///
+    /// Errors: a `cliprange_value` or `huber_delta` that is NaN or not positive; a finite `cliprange_value`
+    /// without `values_old`; those of [`WeightFrom::check`].
     pub fn check(&self) -> Result<(), Error> {
         let range = self.cliprange_value;
         check_scalar("cliprange_value", range, range > 0.0, "a positive number (or none)")?;
@@ -84,12 +90,12 @@ impl ValueLoss<'_> {
 struct Token<const HUBER: bool> {
     range: f32,
     delta: f32,
-    /// W of the row.
+    /// Weight W of the row.
     weight: f32,
 }
 
 impl<const HUBER: bool> Token<HUBER> {
-    /// Gradient, loss, whether it is clipped, and the alarm.
+    /// Gradient, loss, whether the token is clipped, and the alarm.
     #[inline(always)]
     fn compute(&self, input: impl Fn(usize) -> f32) -> (f32, f32, bool, u32) {
         let (value, old, target) = (input(0), input(1), input(2));
@@ -104,7 +110,7 @@ impl<const HUBER: bool> Token<HUBER> {
         let loss = if far { delta * (larger.abs() - 0.5 * delta) } else { 0.5 * (larger * larger) };
         let least = if HUBER && error < -delta { -delta } else { error };
         let slope = if HUBER && least > delta { delta } else { least };
-        // + 0: a gradient is never −0, whichever way it became 0.
+        // + 0, so that a gradient is never −0.
         let gradient = if clipped { 0.0 } else { self.weight * slope + 0.0 };
         let inputs = flag::worse(flag::finite(value), flag::worse(flag::finite(old), flag::finite(target)));
         let alarm = flag::worse(inputs, flag::worse(flag::finite(loss), flag::finite(gradient)));
@@ -112,7 +118,7 @@ impl<const HUBER: bool> Token<HUBER> {
     }
 }
 
-/// Losses of tokens are not written.
+/// Variant that does not write the token losses.
 impl<const HUBER: bool> Element<3, 1, 2, 0> for Token<HUBER> {
     #[inline(always)]
     fn element<A: Arith>(&self, _staged: [f32; 2], input: impl Fn(usize) -> f32) -> Lane<1, 2, 0> {
@@ -146,8 +152,8 @@ impl Kernel for ValueLoss<'_> {
         self.cu_seqlens.span(row).len()
     }
 
-    /// Not on a GPU, whose sweep asks each lane for a sink anyway: losses of tokens that nobody wants are not computed, nor a δ that bounds
-    /// nothing.
+    /// CPU only, since a GPU's sweep tests for the sink in each lane anyway: avoids computing token losses
+    /// that are not wanted, and a δ that has no effect.
     #[inline(always)]
     fn row<T: Team>(&self, team: &T, row: usize) {
         match (&self.token_loss, self.huber_delta < f32::INFINITY) {
@@ -178,7 +184,7 @@ impl ValueLoss<'_> {
         let swept = team.sweep(span, mask, ins, outs, &token);
         if team.leads() {
             self.row_loss.put(row, num::canonical64(weight * swept.sums[0]));
-            // A row has fewer than 2³² tokens: its offsets are u32.
+            // A row has fewer than 2³² tokens, because its offsets are u32.
             self.row_clipped.put(row, swept.sums[1] as u32);
             self.row_tokens.put(row, tokens as u32);
             self.row_alarm.put(row, swept.alarm);

@@ -1,5 +1,5 @@
-//! The promises of `num_table` on a sample: every 4099th input, the special values, and both sides of every power of
-//! two and of every boundary of a method. All inputs: `examples/exhaustive.rs`.
+//! The promises of `num_table` on a sample: every 4099th input, the special values, and both sides of every
+//! power of two and of every boundary of a method. All inputs: `examples/exhaustive.rs`.
 
 mod num_table;
 mod num_triples;

@@ -19,13 +19,14 @@ unsafe extern "C" {
     fn wave_barrier();
 }
 
-/// This thread's wave: workgroups are one wave, so its row is the workgroup's, a scalar.
+/// This thread's wave. A workgroup is one wave, so its row is the workgroup's, a scalar.
 #[derive(Clone, Copy)]
 pub(crate) struct Warp;
 
 impl Warp {
-    /// A wave has one row. In a loop over rows LLVM keeps everything that does not depend on the row in scalar registers, of
-    /// which the kernels with metrics spilled up to 32, and the smallest ones needed half as many vector registers again.
+    /// A wave computes one row. In a loop over rows LLVM keeps everything that does not depend on the row in
+    /// scalar registers: the kernels with metrics spilled up to 32 of them, and the smallest kernels needed
+    /// 50 % more vector registers.
     pub(crate) const ONE_ROW: bool = true;
 
     /// The row of this wave, in a grid that is `teams` workgroups wide.
@@ -61,8 +62,8 @@ impl Wave for Warp {
         unsafe { readfirstlane(word) }
     }
 
-    /// No instruction: a wave's accesses to memory happen in order (LLVM's memory model for gfx942, fences of a wavefront), so that
-    /// only the compiler must keep it.
+    /// No instruction: the memory accesses of a wave happen in order (LLVM's memory model for gfx942,
+    /// wavefront fences), so only the compiler has to be kept from reordering them.
     #[inline(always)]
     fn settle(self) {
         compiler_fence(Ordering::SeqCst);

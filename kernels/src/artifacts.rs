@@ -1,6 +1,6 @@
-//! The built artifacts, embedded.
+//! The built artifacts, embedded in the crate.
 
-/// PTX text for sm_80, which the driver compiles for everything later.
+/// PTX text for sm_80, which the driver compiles for all later architectures.
 pub const PTX: &str = include_str!("../artifacts/lockstep.ptx");
 
 /// HSA code object for gfx942.

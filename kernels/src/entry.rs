@@ -1,17 +1,19 @@
-//! Entry points: one for each op and variant, all with one signature.
+//! Entry points: one for each op and variant, all with the same signature.
 //!
 //! ```text
 //! name(teams: u32, p0 … p23: *mut u8, w0 … w63: u64)
 //! ```
 //!
-//! Team t of `teams` takes rows t, t + teams, …. On NVIDIA it takes them one after the other: grids of any size are right. On AMD
-//! the grid has a layer for each: it is `teams` workgroups wide (x) and ⌈rows / teams⌉ high (y), one row for each workgroup,
-//! because what a loop over rows keeps in scalar registers does not fit into them.
+//! Team t of `teams` takes rows t, t + teams, …. On NVIDIA it takes them one after the other, so a grid of
+//! any size is correct. On AMD the grid has one layer for each of these rows: it is `teams` workgroups wide
+//! (x) and ⌈rows / teams⌉ high (y), one row per workgroup, because the values that a loop over rows keeps in
+//! scalar registers do not fit into them.
 //!
-//! Pointers are parameters of their own, because only then are accesses known to be global, and words because an aggregate's way
-//! to a kernel is not settled: amdgpu gets a pointer (docs/decisions/0005-gpu-launch.md).
+//! Pointers are separate parameters, because only then are accesses known to be global. Words are, because
+//! the calling convention of an aggregate is not settled: amdgpu passes a pointer
+//! (docs/decisions/0005-gpu-launch.md).
 
-// Entry points are called by name, from outside of Rust.
+// Entry points are called by name, from outside Rust.
 #![allow(unreachable_pub)]
 
 #[cfg(target_arch = "amdgpu")]
@@ -22,10 +24,11 @@ use crate::team::GpuTeam;
 use lockstep_core::num::Hard;
 use lockstep_core::op::{Decoder, Kernel, MAX_POINTERS, MAX_WORDS};
 
-/// Runs this team's rows.
+/// Runs the rows of this team.
 ///
 /// # Safety
-/// `pointers` and `words` are what [`lockstep_core::op::Arg::encode`] made of a kernel `K` whose memory this device may use.
+/// `pointers` and `words` must come from [`lockstep_core::op::Arg::encode`] of a kernel `K` whose memory this
+/// device may access.
 #[allow(unsafe_code)]
 #[inline(always)]
 unsafe fn run<K: Kernel, const V: usize>(
@@ -33,7 +36,7 @@ unsafe fn run<K: Kernel, const V: usize>(
     pointers: [*mut u8; MAX_POINTERS],
     words: [u64; MAX_WORDS],
 ) {
-    // SAFETY: the caller's.
+    // SAFETY: guaranteed by the caller.
     let kernel = unsafe { K::decode(&mut Decoder::new(pointers, words)) };
     let team = GpuTeam::<_, Hard>::new(Warp);
     let rows = kernel.rows();
@@ -50,7 +53,7 @@ unsafe fn run<K: Kernel, const V: usize>(
 macro_rules! stamp {
     ($($name:ident: $kernel:ty, $file:literal, $row:literal, $summary:literal, [$($variant:literal $entry:ident),*];)*) => {
         $($(
-            /// One entry point of the table.
+            /// An entry point of the table.
             ///
             /// # Safety
             /// See [`run`].
@@ -80,7 +83,7 @@ macro_rules! stamp {
                     w40, w41, w42, w43, w44, w45, w46, w47, w48, w49, w50, w51, w52, w53, w54, w55, w56, w57, w58, w59,
                     w60, w61, w62, w63,
                 ];
-                // SAFETY: the launcher's.
+                // SAFETY: guaranteed by the launcher.
                 unsafe { run::<$kernel, $variant>(teams, pointers, words) }
             }
         )*)*
@@ -88,7 +91,7 @@ macro_rules! stamp {
 }
 lockstep_core::for_each_op!(stamp);
 
-/// Nothing in a kernel panics: `cargo xtask artifacts` fails when an artifact holds this function's trap.
+/// No kernel panics: `cargo xtask artifacts` fails if an artifact contains this function's trap.
 #[panic_handler]
 fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
     core::intrinsics::abort()

@@ -1,8 +1,10 @@
-//! The GPU side of Lockstep: a [team] of 32 or 64 threads, and one entry point for each op and variant of core's table.
+//! The GPU side of Lockstep: a [team] of 32 or 64 threads, and one entry point for each op and variant of
+//! core's table.
 //!
-//! This crate is compiled three ways: for `nvptx64-nvidia-cuda` and `amdgcn-amd-amdhsa` by `cargo xtask artifacts` (a compiler
-//! with the unstable features below), and for the host by everybody else, where it holds the built [`artifacts`] and tests the
-//! team with threads for lanes. No formula lives here.
+//! This crate is compiled in three ways: for `nvptx64-nvidia-cuda` and `amdgcn-amd-amdhsa` by
+//! `cargo xtask artifacts` (with a compiler that has the unstable features below), and for the host by
+//! everything else, where it contains the built [`artifacts`] and tests the team with threads as lanes. It
+//! contains no formulas.
 #![no_std]
 #![deny(unsafe_code)]
 #![cfg_attr(

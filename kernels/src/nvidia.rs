@@ -1,12 +1,12 @@
-//! A warp of NVIDIA.
+//! An NVIDIA warp.
 
 use crate::wave::Wave;
 
 /// All 32 lanes take part in a shuffle.
 const ALL: u32 = u32::MAX;
 
-// Intrinsics and not inline assembly: LLVM moved an `asm!` shuffle into a branch on a lane; these are convergent
-// (docs/decisions/0005-gpu-launch.md).
+// Intrinsics rather than inline assembly: LLVM moved an `asm!` shuffle into a branch on a lane, while these
+// are convergent (docs/decisions/0005-gpu-launch.md).
 #[allow(unsafe_code)]
 unsafe extern "C" {
     #[link_name = "llvm.nvvm.read.ptx.sreg.tid.x"]
@@ -30,7 +30,7 @@ unsafe extern "C" {
 pub(crate) struct Warp;
 
 impl Warp {
-    /// A warp takes one row after the other.
+    /// A warp computes several rows, one after the other.
     pub(crate) const ONE_ROW: bool = false;
 
     /// The first row of this warp: its index in the grid.
@@ -63,13 +63,14 @@ impl Wave for Warp {
 
     #[inline(always)]
     fn first(self, word: u32) -> u32 {
-        // After a butterfly all lanes agree already. The shuffle says so to the check of the PTX: a row program may branch on a sum.
+        // After a butterfly all lanes agree already. The shuffle makes that visible to the PTX check: a row
+        // program may branch on a sum.
         self.read(word, 0)
     }
 
     #[inline(always)]
     fn settle(self) {
-        // SAFETY: as above. It orders memory between the lanes that take part.
+        // SAFETY: as above. It orders memory accesses between the participating lanes.
         unsafe { bar_warp_sync(ALL) }
     }
 }

@@ -1,8 +1,10 @@
-//! A team of lanes of a GPU, on any [`Wave`]. Its bits are those of `cpu-ref/src/plain.rs`. Beyond 400 lines, for it is one impl of one trait.
+//! A team of GPU lanes on any [`Wave`], with the same bits as `cpu-ref/src/plain.rs`. Longer than 400 lines
+//! because it is one impl of one trait.
 //!
-//! A warp of 32 lanes holds four columns of a reduction in each lane, a wave of 64 two: lane l has columns l, l + WIDTH, ….
-//! Loads of four (two) elements are issued before the first is used, so that enough bytes are under way. The tail of a row
-//! reads its last element again instead of branching: no shuffle stands under a condition that lanes disagree on.
+//! In a warp of 32, each lane holds four columns of a reduction, in a wave of 64 two: lane l has columns l,
+//! l + WIDTH, …. Loads of four (two) elements are issued before the first is used, to keep enough bytes in
+//! flight. Past the end of a row its last element is read again instead of branching: no shuffle is under a
+//! condition on which lanes disagree.
 
 use crate::wave::Wave;
 use core::marker::PhantomData;
@@ -16,8 +18,8 @@ use lockstep_core::team::{
     AffineF64, Direction, Element, Key, Picked, Recurrence, Semigroup, Step, Swept, Team,
 };
 
-/// Does `$body` for each column of a lane. Written out, for an array that is indexed by a loop that LLVM did not unroll lives
-/// in local memory (measured: 624 bytes of stack a thread).
+/// Runs `$body` for each column of a lane. Unrolled by hand, because an array that is indexed by a loop that
+/// LLVM did not unroll lives in local memory (measured: 624 bytes of stack a thread).
 macro_rules! each_column {
     ($q:ident => $body:block) => {{
         const $q: usize = 0;
@@ -44,13 +46,13 @@ macro_rules! each_column {
 pub struct GpuTeam<W, A>(W, PhantomData<A>);
 
 impl<W: Wave, A: Arith> GpuTeam<W, A> {
-    /// The team of this thread's wave.
+    /// Creates the team of this thread's wave.
     #[inline(always)]
     pub fn new(wave: W) -> Self {
         GpuTeam(wave, PhantomData)
     }
 
-    /// Element `q` of this lane in the chunk that starts at `start`.
+    /// Offset of element `q` of this lane in the chunk that starts at `start`.
     #[inline(always)]
     fn offset(&self, start: usize, q: usize) -> usize {
         start + q * W::WIDTH + self.0.lane()
@@ -63,8 +65,8 @@ impl<W: Wave, A: Arith> GpuTeam<W, A> {
         f64::from_bits(u64::from(high) << 32 | u64::from(low))
     }
 
-    /// The fixed fold of [`lockstep_core::team::fold`], for K reductions side by side. Addition commutes, so every lane ends
-    /// with lane 0's bits.
+    /// The fixed fold of [`lockstep_core::team::fold`], for K reductions side by side. Addition commutes, so
+    /// every lane ends with the bits of lane 0.
     #[inline(always)]
     fn fold<const K: usize>(&self, columns: [[f64; PER_LANE]; K]) -> [f64; K] {
         let mut sums = [0.0; K];
@@ -100,7 +102,7 @@ impl<W: Wave, A: Arith> GpuTeam<W, A> {
         sums
     }
 
-    /// Combines one word of every lane by an operation whose order does not matter.
+    /// Combines one word of every lane by an operation that is commutative and associative.
     #[inline(always)]
     fn combine(&self, mut word: u32, f: impl Fn(u32, u32) -> u32) -> u32 {
         let mut step = W::WIDTH as u32 / 2;
@@ -171,7 +173,7 @@ impl<W: Wave, A: Arith> Team for GpuTeam<W, A> {
                     }
                 }
                 for k in 0..K {
-                    // A column is never -0, so adding +0 leaves it as it is.
+                    // A column is never -0, so adding +0 leaves it unchanged.
                     columns[k][Q] += if live[Q] { f64::from(lane.sum[k]) } else { 0.0 };
                 }
                 for e in 0..E {
@@ -225,15 +227,15 @@ impl<W: Wave, A: Arith> Team for GpuTeam<W, A> {
         self.combine_max(maximum)
     }
 
-    /// One element for each lane, for most comparisons of a merge end there; then as many as keep enough bytes under way, between two
-    /// questions whether one was found.
+    /// First one element per lane, because most comparisons of a merge end there; then enough to keep memory
+    /// busy between two tests whether one was found.
     #[inline(always)]
     fn first(&self, span: Span, f: impl Fn(usize) -> bool) -> usize {
         let length = span.len();
         let mut start = 0;
         while start < length {
             let mut least = u32::MAX;
-            // Behind the end the last element, again.
+            // Beyond the end, the last element again.
             let mut look = |offset: usize| {
                 let offset = if offset < length { offset } else { length - 1 };
                 let at = if f(span.start + offset) { offset as u32 } else { u32::MAX };
@@ -267,7 +269,7 @@ impl<W: Wave, A: Arith> Team for GpuTeam<W, A> {
             });
             start += COLUMNS;
         }
-        // Fewer than 2³² elements: offsets are u32.
+        // Fewer than 2³² elements, because offsets are u32.
         u64::from(self.combine(count, |a, b| a + b))
     }
 
@@ -289,7 +291,8 @@ impl<W: Wave, A: Arith> Team for GpuTeam<W, A> {
         get: impl Fn(usize) -> S::Value,
         put: impl Fn(usize, S::Value),
     ) {
-        // Blocks are of 32 elements on every target; the upper half of a wave of 64 computes the lower half's values again.
+        // Blocks have 32 elements on every target; the upper half of a wave of 64 repeats the lower half's
+        // computation.
         let l = self.0.lane() % LANES;
         let half = (self.0.lane() - l) as u32;
         let own = self.0.lane() < LANES;
@@ -333,7 +336,7 @@ impl<W: Wave, A: Arith> Team for GpuTeam<W, A> {
         behind: f32,
         f: F,
     ) -> u32 {
-        // As in `scan`, the upper half of a wave of 64 computes the lower half's values again.
+        // As in `scan`, the upper half of a wave of 64 repeats the lower half's computation.
         let l = self.0.lane() % LANES;
         let half = (self.0.lane() - l) as u32;
         let lower = half + if l > 0 { l - 1 } else { 0 } as u32;
@@ -353,7 +356,8 @@ impl<W: Wave, A: Arith> Team for GpuTeam<W, A> {
             let (own, value, flagged) = f.ready::<A>(input);
             alarm = flag::worse(alarm, if live { flagged } else { 0 });
 
-            // One more than the lane of the last live element up to this lane; 0: none in this block.
+            // One more than the lane of the last live element up to this lane; 0 if there is none in this
+            // block.
             let mut latest = if live { l as u32 + 1 } else { 0 };
             let mut step = 1;
             while step < LANES {
@@ -399,8 +403,8 @@ impl<W: Wave, A: Arith> Team for GpuTeam<W, A> {
         self.combine(alarm, flag::worse)
     }
 
-    /// Every pick is a pass over the row, whose elements come from cache: the keys of a lane would be an array in registers, of a
-    /// size that only the launch knows.
+    /// Every pick is a pass over the row, whose elements come from cache: the keys of a lane would be an
+    /// array in registers whose size only the launch knows.
     #[inline(always)]
     fn largest<F: Key>(
         &self,
@@ -411,7 +415,7 @@ impl<W: Wave, A: Arith> Team for GpuTeam<W, A> {
         key: &F,
         put: impl Fn(usize, usize),
     ) -> Picked<f32> {
-        // Orders as unsigned integers; 0 is below that of every number.
+        // Orders as unsigned integers; 0 is below the order of every number.
         let unsigned = |order: i32| order.cast_unsigned() ^ LEAST.cast_unsigned();
         let length = span.len();
         let (mut last, mut last_at, mut alarm) = (u32::MAX, 0, 0);

@@ -1,19 +1,19 @@
-//! What a team asks of the hardware: to know its lane, and to move words between lanes.
+//! The hardware interface of a team: the lane index, and moving words between lanes.
 
 /// The threads that own a row: a warp of 32 on NVIDIA, a wave of 64 on AMD.
 ///
-/// All lanes of a wave call each method together; a team calls none of them inside a condition on a lane.
+/// All lanes of a wave call each method together; a team never calls one under a condition on the lane.
 pub trait Wave: Copy {
     /// Number of lanes, 32 or 64.
     const WIDTH: usize;
     /// This thread's lane, below [`WIDTH`](Wave::WIDTH).
     fn lane(self) -> usize;
-    /// `word` of lane `lane ^ mask`.
+    /// Returns `word` of lane `lane ^ mask`.
     fn xor(self, word: u32, mask: u32) -> u32;
-    /// `word` of lane `from`, which may differ between lanes.
+    /// Returns `word` of lane `from`, which may differ between lanes.
     fn read(self, word: u32, from: u32) -> u32;
-    /// `word` of the first lane, as a value that the compiler knows to be the same in all.
+    /// Returns `word` of the first lane, as a value that the compiler knows to be uniform.
     fn first(self, word: u32) -> u32;
-    /// What any lane wrote to memory before, all lanes read after.
+    /// Makes earlier memory writes of all lanes visible to all lanes.
     fn settle(self);
 }

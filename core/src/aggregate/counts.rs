@@ -1,18 +1,22 @@
-//! The counts of a batch that denominators are made of, left on the device for the launches that read them
-//! ([`WeightFrom`](super::WeightFrom)).
+//! The counts from which a batch's denominators are formed, computed on the device and left there for the
+//! launches that read them ([`WeightFrom`](super::WeightFrom)).
 //!
-//! **Formula**: part p of P takes the sequences p, p + P, p + 2P, …:
+//! **Formula**: part p of P covers the sequences p, p + P, p + 2P, …:
 //!
 //! ```text
-//! tokens[p] = Σ live tokens      nonempty[p] = sequences with a live token      longest[p] = max tokens, masked ones included
+//! tokens[p]   = Σ live tokens
+//! nonempty[p] = number of sequences with a live token
+//! longest[p]  = max tokens, masked ones included
 //! ```
 //!
-//! The batch has Σ_p tokens live tokens and Σ_p nonempty sequences with any; its longest sequence has max_p longest tokens. One launch
-//! and no atomic addition: who reads the parts adds them, and integers may be added in any order.
+//! The batch has Σ_p `tokens[p]` live tokens and Σ_p `nonempty[p]` sequences with a live token; its longest
+//! sequence has max_p `longest[p]` tokens. One launch, no atomics: the reader adds the parts, and integers
+//! may be added in any order.
 //!
 //! **Shapes**: `cu_seqlens` `[S+1]`, `loss_mask` `[N]`; outputs `[P]`, P at most [`PARTS`].
 //!
-//! **Special cases**: a sequence without tokens counts nothing, so offsets may be padded behind the last sequence by repeating the last one.
+//! **Special cases**: a sequence without tokens contributes nothing, so offsets may be padded past the last
+//! sequence by repeating the last offset.
 
 use super::weight::PARTS;
 use crate::Error;
@@ -20,27 +24,27 @@ use crate::op::Kernel;
 use crate::ragged::{Mask, Offsets, Out};
 use crate::team::Team;
 
-/// The op `batch_counts`.
+/// The op `batch_counts`: live tokens, non-empty sequences and longest length of each part of a batch.
 #[derive(Debug)]
 pub struct BatchCounts<'a> {
     /// Offsets of sequences, `[S+1]`.
     pub cu_seqlens: Offsets<'a>,
-    /// Which tokens take part, `[N]`.
+    /// Tokens that count, `[N]`.
     pub loss_mask: Mask<'a>,
-    /// P, from 1 to [`PARTS`].
+    /// Number of parts P, from 1 to [`PARTS`].
     pub parts: usize,
     /// Live tokens of each part, `[P]`.
     pub tokens: Out<'a, u64>,
     /// Sequences of each part that have a live token, `[P]`.
     pub nonempty: Out<'a, u64>,
-    /// Tokens of the longest sequence of each part, masked ones included, `[P]`.
+    /// Length in tokens of the longest sequence of each part, masked tokens included, `[P]`.
     pub longest: Out<'a, u64>,
 }
 
 crate::kernel_args!(unsafe BatchCounts<'_> { cu_seqlens, loss_mask, parts, tokens, nonempty, longest });
 
 impl BatchCounts<'_> {
-    /// Whether the number of parts is in its domain and the outputs have as many.
+    /// Checks that the number of parts is within its range and that each output has one entry per part.
     pub fn check(&self) -> Result<(), Error> {
         if !(1..=PARTS).contains(&self.parts) {
             return Err(Error::Value {

@@ -1,80 +1,83 @@
-//! Exact sums of arrays that lie on a device, as digits that any order of additions leaves exact.
+//! Exact sums of device arrays, as digits that stay exact in any order of addition.
 //!
-//! **Formula**: a finite value is ± an integer in units of 2⁻¹⁰⁸⁸; its k-th digit in base 2²⁴ keeps the value's sign. For each block
-//! of 4096 values and each k, the sum of their k-th digits:
+//! **Formula**: a finite value is ± an integer in units of 2⁻¹⁰⁸⁸; its k-th digit in base 2²⁴ carries the
+//! value's sign. For each block b of 4096 values and each plane p, the op sums the digits of the block:
 //!
 //! ```text
-//! digits[p][b] = Σ_{i in block b, live} digit_{FIRST + p}(x_i)      Σ x = Σ_p Σ_b digits[p][b] · 2^(24 (FIRST + p) − 1088)
+//! digits[p][b] = Σ_{i in block b, live} digit_{FIRST + p}(x_i)
+//! Σ x          = Σ_p Σ_b digits[p][b] · 2^(24 (FIRST + p) − 1088)
 //! ```
 //!
-//! Four more planes count the live values that are finite, NaN, +∞ and −∞. Everything is an integer: below 2³⁶ for a block, below 2⁵³
-//! for 2²⁹ values, so the digits of blocks, ranks and micro-batches may be added as `f64` in any order, by the op `fold_rows` or by
-//! an all-reduce, and nothing is lost. [`ExactSum::from_digits`](super::exact::ExactSum::from_digits) makes the sum of them.
+//! Four more planes count the live values that are finite, NaN, +∞ and −∞. Everything is an integer: below
+//! 2³⁶ for a block, below 2⁵³ for 2²⁹ values, so the digits of blocks, ranks and micro-batches may be added
+//! as `f64` in any order without loss, by the op `fold_rows` or by an all-reduce.
+//! [`ExactSum::from_digits`](super::exact::ExactSum::from_digits) turns them into the sum.
 //!
-//! **Shapes**: `values` `[N]`, `mask` `[N]`, `digits` `[PLANES][⌈N/4096⌉]`; 92 planes for `f64`, 28 for `f32`, whose digits FIRST to
-//! FIRST + 23 hold values and squares of values.
+//! **Shapes**: `values` `[N]`, `mask` `[N]`, `digits` `[PLANES][⌈N/4096⌉]`; 92 planes for `f64`, 28 for
+//! `f32`, whose digits FIRST to FIRST + 23 cover values and squares of values.
 //!
-//! **Special cases**: masked values are not looked at. Without values there are no blocks.
+//! **Special cases**: masked values are ignored. Without values there are no blocks.
 //!
-//! **Cost**: a row computes four planes of a block, so a block is read 23 times (`f64`) or 7 (`f32`), from cache: about 40 integer
-//! operations per value and plane. Made for per-row partial sums; on a CPU, [`ExactSum`](super::exact::ExactSum) itself is faster.
+//! **Cost**: a row computes four planes of a block, so a block is read 23 times (`f64`) or 7 times (`f32`)
+//! from cache: about 40 integer operations per value and plane. It is meant for per-row partial sums; on a
+//! CPU, [`ExactSum`](super::exact::ExactSum) itself is faster.
 
 use crate::Error;
 use crate::op::Kernel;
 use crate::ragged::{In, Mask, Out, Span};
 use crate::team::Team;
 
-/// Values of a block.
+/// Values per block.
 pub const BLOCK: usize = 4096;
-/// Bits of a digit.
+/// Bits per digit.
 pub const DIGIT: usize = 24;
-/// Planes behind the digits.
+/// Number of planes after the digits, one per class of value.
 pub const CLASSES: usize = 4;
-/// Finite values.
+/// Class of finite values.
 pub const FINITE: usize = 0;
-/// NaN.
+/// Class of NaN.
 pub const NAN: usize = 1;
-/// +∞.
+/// Class of +∞.
 pub const POSITIVE: usize = 2;
-/// −∞.
+/// Class of −∞.
 pub const NEGATIVE: usize = 3;
-/// Digits are exact below this.
+/// Digits are exact below this bound, 2⁵³.
 pub const LIMIT: f64 = 9_007_199_254_740_992.0;
 
-/// Planes that one row computes.
+/// Planes computed by one row.
 const PER_ROW: usize = 4;
-/// Bit on which the smallest subnormal stands, in units of 2⁻¹⁰⁸⁸.
+/// Position of the smallest subnormal's bit, in units of 2⁻¹⁰⁸⁸.
 const SUBNORMAL: i32 = 14;
 
-/// Blocks of `values` values.
+/// Number of blocks for `values` values.
 pub const fn blocks(values: usize) -> usize {
     values.div_ceil(BLOCK)
 }
 
-/// The length of `digits`.
+/// Length of `digits` for `values` values.
 pub const fn digits<V: Summand>(values: usize) -> usize {
     V::PLANES * blocks(values)
 }
 
-/// The lowest bit of a plane, in units of 2⁻¹⁰⁸⁸.
+/// Position of the lowest bit of a plane, in units of 2⁻¹⁰⁸⁸.
 pub const fn first_bit<V: Summand>(plane: usize) -> usize {
     DIGIT * (V::FIRST + plane)
 }
 
-/// The plane that counts finite values; the other classes are behind it.
+/// Index of the plane that counts finite values; the other classes follow it.
 pub const fn first_class<V: Summand>() -> usize {
     V::PLANES - CLASSES
 }
 
-/// What can be summed.
+/// A type whose values can be summed exactly.
 pub trait Summand: Copy {
     /// Name of the op.
     const NAME: &'static str;
     /// The lowest digit that a value or its square can have.
     const FIRST: usize;
-    /// Planes: digits, and the classes behind them.
+    /// Number of planes: the digits, then the classes.
     const PLANES: usize;
-    /// Whether the square of a value is a binary64 number.
+    /// Whether the square of every value is exact in binary64.
     const SQUARES: bool;
 
     /// The value in binary64.
@@ -95,9 +98,9 @@ impl Summand for f64 {
 
 impl Summand for f32 {
     const NAME: &'static str = "exact_sum_f32";
-    /// 2⁻²⁹⁸ stands on bit 790.
+    /// 2⁻²⁹⁸ is at bit 790.
     const FIRST: usize = 32;
-    /// 2²⁵⁵ stands on bit 1343.
+    /// 2²⁵⁵ is at bit 1343.
     const PLANES: usize = 24 + CLASSES;
     const SQUARES: bool = true;
 
@@ -107,26 +110,26 @@ impl Summand for f32 {
     }
 }
 
-/// The ops `exact_sum` (`f64`) and `exact_sum_f32`.
+/// The ops `exact_sum` (`f64`) and `exact_sum_f32`: digits of the exact sum of each block of values.
 #[derive(Debug)]
 pub struct ExactDigits<'a, V> {
     /// Values, `[N]`.
     pub values: In<'a, V>,
-    /// Which of them count, `[N]`.
+    /// Values that count, `[N]`.
     pub mask: Mask<'a>,
-    /// Sum the squares; `f32` only.
+    /// Whether to sum squares instead of values; `f32` only.
     pub square: bool,
-    /// `[PLANES][blocks]`.
+    /// Digits, then counts of each class, `[PLANES][blocks]`.
     pub digits: Out<'a, f64>,
 }
 
 crate::kernel_args!(unsafe impl[V: Summand] ExactDigits<'_, V> { values, mask, square, digits });
 
 impl<V: Summand> ExactDigits<'_, V> {
-    /// Rows of a block.
+    /// Rows per block.
     const GROUPS: usize = V::PLANES / PER_ROW;
 
-    /// Whether the parameters go together.
+    /// Checks that squares are only asked of `f32` values and that `digits` has [`digits`] entries.
     pub fn check(&self) -> Result<(), Error> {
         if self.square && !V::SQUARES {
             return Err(Error::Combination {
@@ -167,7 +170,7 @@ impl<V: Summand> Kernel for ExactDigits<'_, V> {
     #[inline(always)]
     fn row<T: Team>(&self, team: &T, row: usize) {
         let blocks = blocks(self.values.len());
-        // By a constant: a GPU divides by anything else in floating point, and asks whether it is 0.
+        // Division by a constant: a GPU divides by a variable in floating point, and checks for 0.
         let (block, group) = (row / Self::GROUPS, row % Self::GROUPS);
         let start = block * BLOCK;
         let end = if start + BLOCK < self.values.len() { start + BLOCK } else { self.values.len() };
@@ -193,15 +196,15 @@ impl<V: Summand> Kernel for ExactDigits<'_, V> {
     }
 }
 
-/// A binary64 number taken apart.
+/// A binary64 number, decomposed.
 #[derive(Clone, Copy)]
 struct Parts {
-    /// 0 for what is masked or not finite.
+    /// 0 if the value is masked or not finite.
     mantissa: u64,
-    /// Where its lowest bit stands, in units of 2⁻¹⁰⁸⁸.
+    /// Position of its lowest bit, in units of 2⁻¹⁰⁸⁸.
     position: i32,
     negative: bool,
-    /// The class of a live value; none for a masked one.
+    /// Class of a live value; no class if masked.
     class: usize,
 }
 
@@ -221,11 +224,11 @@ impl Parts {
         Parts { mantissa, position, negative, class: if live { class } else { CLASSES } }
     }
 
-    /// What the number adds to a plane.
+    /// Contribution of the number to a plane.
     #[inline(always)]
     fn digit<V: Summand>(self, plane: usize) -> f64 {
         let up = self.position - first_bit::<V>(plane) as i32;
-        // One of the shifts is by 0; behind the last digit nothing is left of a mantissa.
+        // At most one of the two shifts is nonzero; past the last digit nothing is left of the mantissa.
         let left = if up < 0 {
             0
         } else if up < DIGIT as i32 {

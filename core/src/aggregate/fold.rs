@@ -1,20 +1,22 @@
-//! Whole-batch sums from per-row partial sums, by row index, so that they do not change with the launch geometry.
+//! Whole-batch sums of per-row partial sums, added in row order so that they do not depend on the launch
+//! geometry.
 
 use crate::Error;
 use crate::op::Kernel;
 use crate::ragged::{In, Out, Span};
 use crate::team::Team;
 
-/// The op `fold_rows`: `totals[k] = Σ_s partials[k][s]`, in the fixed shape of [`team::fold`](crate::team::fold) over s.
+/// The op `fold_rows`: `totals[k] = Σ_s partials[k][s]`, over s in the fixed tree of
+/// [`team::fold`](crate::team::fold).
 ///
-/// Totals of several ranks are combined by adding them in rank order.
+/// To combine the totals of several ranks, add them in rank order.
 #[derive(Debug)]
 pub struct FoldRows<'a> {
     /// Partial sums, `[K][S]`.
     pub partials: In<'a, f64>,
-    /// Number of partial sums of one statistic, S.
+    /// Number of partial sums per statistic, S.
     pub rows: usize,
-    /// `[K]`.
+    /// Totals, `[K]`.
     pub totals: Out<'a, f64>,
 }
 

@@ -1,5 +1,5 @@
-//! From per-token values to a number: the five aggregations, with explicit denominators, the moments of a batch, and sums
-//! without an order.
+//! From per-token values to one number: the five aggregations with explicit denominators, the moments of a
+//! batch, and sums that do not depend on order.
 
 pub mod counts;
 pub mod exact;

@@ -1,4 +1,5 @@
-//! Moments of a batch: what whitening and batch-wide standard deviations need, computed without waiting for anything.
+//! Moments of a batch, for whitening and batch-wide standard deviations, computed without host
+//! synchronisation.
 //!
 //! **Formula** (docs/maths/statistics.md), over the counted elements of a row, or of all rows:
 //!
@@ -7,18 +8,19 @@
 //! merged:  m = Σ_r n_r m_r / n,   q = Σ_r q_r + n_r (m_r − m)²
 //! ```
 //!
-//! Two passes, so that a variance never cancels; LOW = HIGH says exactly, on the inputs, that there is none. The moments of a
-//! batch are a device array that the next op reads, so the three launches need no synchronisation; partial moments of ranks
-//! are rows like any other.
+//! Two passes, so that the variance never suffers cancellation; LOW = HIGH shows exactly, from the inputs,
+//! that the variance is 0. The moments of a batch stay in a device array that the next op reads, so the three
+//! launches need no synchronisation; partial moments of ranks are rows like any other.
 //!
 //! **Shapes**: moments are `[6][R]` per row and `[6]` for the batch, in the order above.
 //!
-//! **Special cases**: masked elements are not looked at. A NaN is excluded where NaN means "no value" (rewards), otherwise it
-//! raises the row's alarm. Without elements: n = m = q = 0, LOW = +∞, HIGH = −∞.
+//! **Special cases**: masked elements are ignored. A NaN is excluded if NaN means "no value" (rewards);
+//! otherwise it raises the row's alarm. Without elements, n = m = q = 0, LOW = +∞ and HIGH = −∞.
 //!
-//! **Accuracy**: binary64 throughout, in the fixed shape of [`team::fold`](crate::team::fold).
+//! **Accuracy**: binary64 throughout, summed in the fixed tree of [`team::fold`](crate::team::fold).
 //!
-//! **Variants**: verl divides by M + 1e-8 in both means, which changes nothing that binary32 holds (a relative 1e-8/M).
+//! **Variants**: verl divides by M + 1e-8 in both means, a relative change of 1e-8/M that binary32 cannot
+//! represent.
 
 use crate::Error;
 use crate::num::{self, Arith, canonical, canonical64, count};
@@ -26,37 +28,37 @@ use crate::op::Kernel;
 use crate::ragged::{In, Mask, Offsets, Out, Span, Stream, flag};
 use crate::team::{Element, Lane, Team, Terms};
 
-/// How many moments there are.
+/// Number of moments.
 pub const MOMENTS: usize = 6;
-/// Counted elements.
+/// Index of the number of counted elements.
 pub const COUNT: usize = 0;
-/// Their mean.
+/// Index of the mean.
 pub const MEAN: usize = 1;
-/// Sum of the squares of their distances from it.
+/// Index of the sum of squared deviations from the mean.
 pub const SQUARES: usize = 2;
-/// The smallest.
+/// Index of the smallest value.
 pub const LOW: usize = 3;
-/// The largest.
+/// Index of the largest value.
 pub const HIGH: usize = 4;
-/// How many are not 0.
+/// Index of the number of nonzero values.
 pub const NONZERO: usize = 5;
 
-/// The variance of a batch with this ddof: exactly 0 when all values are equal or there are too few.
+/// Variance of a batch with the given ddof: exactly 0 if all values are equal or if n ≤ ddof.
 #[inline(always)]
 pub fn variance(moments: In<'_, f64>, ddof: u32) -> f64 {
     let freedom = moments.at(COUNT) - f64::from(ddof);
-    // A comparison that holds for NaN too.
+    // Written so that NaN does not count as equal.
     let none = freedom <= 0.0 || moments.at(LOW) == moments.at(HIGH);
     if none { 0.0 } else { num::div64(moments.at(SQUARES), freedom) }
 }
 
-/// Its root.
+/// Standard deviation of a batch: the square root of [`variance`].
 #[inline(always)]
 pub fn std<A: Arith>(moments: In<'_, f64>, ddof: u32) -> f64 {
     A::sqrt64(variance(moments, ddof))
 }
 
-/// The fraction of values that are not 0, at least one of them; 0 without values.
+/// Fraction of values that are not 0, counting at least one nonzero value; 0 without values.
 #[inline(always)]
 pub fn nonzero_fraction(moments: In<'_, f64>) -> f64 {
     let (count, nonzero) = (moments.at(COUNT), moments.at(NONZERO));
@@ -64,22 +66,22 @@ pub fn nonzero_fraction(moments: In<'_, f64>) -> f64 {
     if count == 0.0 { 0.0 } else { num::div64(nonzero, count) }
 }
 
-/// The op `row_moments`.
+/// The op `row_moments`: the six moments of each row.
 #[derive(Debug)]
 pub struct RowMoments<'a> {
     /// Offsets of rows, `[R+1]`: sequences of tokens, or groups of sequences.
     pub offsets: Offsets<'a>,
-    /// Which elements are counted, `[N]`.
+    /// Elements that count, `[N]`.
     pub mask: Mask<'a>,
-    /// Values: `[N]`, or `[R]` for one that all elements of a row share.
+    /// Values: `[N]`, or `[R]` if all elements of a row share one.
     pub values: In<'a, f32>,
-    /// Values are `[R]`: a long row counts as often as it has elements.
+    /// Whether values are `[R]`; a row then counts once per live element.
     pub per_row: bool,
-    /// NaN means "no value" and is excluded.
+    /// Whether NaN means "no value" and is excluded.
     pub nan_is_missing: bool,
-    /// `[6][R]`.
+    /// Moments of each row, `[6][R]`.
     pub row_moments: Out<'a, f64>,
-    /// Above [`flag::LIMIT`] where a counted value is not finite, `[R]`.
+    /// Above [`flag::LIMIT`] if a counted value is not finite, `[R]`.
     pub row_alarm: Out<'a, u32>,
 }
 
@@ -111,13 +113,13 @@ impl Kernel for RowMoments<'_> {
             let value = values.at(row);
             let x = canonical64(f64::from(value));
             let own = [n, x, 0.0, x, x, if value == 0.0 { 0.0 } else { n }];
-            // What a row without values holds must not be copied: it may be anything.
+            // The value of a row without live elements is unspecified and must not be copied.
             if n == 0.0 || (missing && value.is_nan()) { NOTHING } else { own }
         } else {
             let ins = [Stream::Array(values)];
             let swept = team.sweep(span, mask, ins, [], &Spread { missing });
             let [total, nonzero] = swept.sums;
-            // Counted and not summed where every live element counts.
+            // An integer count rather than a float sum, since every live element counts.
             let absent = if missing { team.sweep(span, mask, ins, [], &Absent).sums[0] } else { 0.0 };
             let n = team.count(span, mask) as f64 - absent;
             let (high, low) = (swept.maxima[0], canonical(-swept.maxima[1]));
@@ -142,7 +144,7 @@ impl Kernel for RowMoments<'_> {
     }
 }
 
-/// What is summed, and both ends.
+/// Sum, number of nonzero values, and both extremes.
 struct Spread {
     missing: bool,
 }
@@ -158,7 +160,7 @@ impl Element<1, 0, 2, 2> for Spread {
     }
 }
 
-/// Values that are missing.
+/// Number of missing values.
 struct Absent;
 
 impl Element<1, 0, 1, 0> for Absent {
@@ -168,7 +170,7 @@ impl Element<1, 0, 1, 0> for Absent {
     }
 }
 
-/// Squares of the distances from the mean.
+/// Squared deviations from the mean.
 #[derive(Clone, Copy)]
 struct Squares {
     missing: bool,
@@ -189,11 +191,11 @@ const NOTHING: [f64; MOMENTS] = [0.0, 0.0, 0.0, f64::INFINITY, f64::NEG_INFINITY
 /// The op `fold_moments`: the moments of R rows merged into those of all of them.
 #[derive(Debug)]
 pub struct FoldMoments<'a> {
-    /// `[6][R]`.
+    /// Moments of each row, `[6][R]`.
     pub row_moments: In<'a, f64>,
-    /// R.
+    /// Number of rows, R.
     pub rows: usize,
-    /// `[6]`.
+    /// Moments of the batch, `[6]`.
     pub moments: Out<'a, f64>,
 }
 
@@ -221,7 +223,7 @@ impl Kernel for FoldMoments<'_> {
         let at = |moment: usize, r: usize| self.row_moments.at(moment * rows + r);
         let [n, total, nonzero] =
             team.sum(span, |r| [at(COUNT, r), at(COUNT, r) * at(MEAN, r), at(NONZERO, r)]);
-        // Extremes are binary32 numbers.
+        // Extremes are exact in binary32.
         let high = team.max(span, |r| at(HIGH, r) as f32);
         let low = team.min(span, |r| at(LOW, r) as f32);
         let mean = if n == 0.0 {

@@ -1,5 +1,5 @@
-//! Masked sum and token count of each sequence: the first half of every aggregation, and the counts that its
-//! denominators are made of.
+//! Masked sum and token count of each sequence: the first half of every aggregation, and the counts from
+//! which its denominators are formed.
 
 use crate::Error;
 use crate::num::Arith;
@@ -7,22 +7,22 @@ use crate::op::Kernel;
 use crate::ragged::{In, Mask, Offsets, Out, Stream, flag};
 use crate::team::{Element, Lane, Team};
 
-/// The op `aggregate`: Σ over live tokens of `values`, and their number, for each sequence.
+/// The op `aggregate`: Σ of `values` over live tokens, and their number, for each sequence.
 ///
-/// Without `values` (a constant) it only counts. A sequence without live tokens has sum 0 and count 0.
+/// Without `values` it only counts. A sequence without live tokens has sum 0 and count 0.
 #[derive(Debug)]
 pub struct Aggregate<'a> {
     /// Offsets of sequences, `[S+1]`.
     pub cu_seqlens: Offsets<'a>,
-    /// Which tokens take part, `[N]`.
+    /// Tokens that count, `[N]`.
     pub loss_mask: Mask<'a>,
-    /// Per-token values, `[N]`, or nothing to sum.
+    /// Per-token values, `[N]`; absent to only count.
     pub values: Option<In<'a, f32>>,
     /// Sum per sequence, `[S]`.
     pub row_sum: Out<'a, f64>,
     /// Live tokens per sequence, `[S]`.
     pub row_tokens: Out<'a, u32>,
-    /// Above [`flag::LIMIT`] where a live value is not finite, `[S]`.
+    /// Above [`flag::LIMIT`] if a live value is not finite, `[S]`.
     pub row_alarm: Out<'a, u32>,
 }
 

@@ -7,17 +7,18 @@ use crate::team::{AddF64, Direction, Team};
 
 /// The op `row_scan`: y_t = Σ_{j ≤ t} m_j x_j (prefix) or Σ_{j ≥ t} m_j x_j (suffix), inclusive.
 ///
-/// A masked token adds nothing and receives the running sum of its neighbours (as returns do over tool output). Sums run
-/// in binary64 in the shape of [`team::scan`](crate::team::scan) and round to `f32` once.
+/// A masked token adds nothing and receives the running sum of its neighbours (as returns do over tool
+/// output). Sums are accumulated in binary64 in the order of [`team::scan`](crate::team::scan) and rounded to
+/// `f32` once.
 #[derive(Debug)]
 pub struct RowScan<'a> {
     /// Offsets of sequences, `[S+1]`.
     pub cu_seqlens: Offsets<'a>,
-    /// Which tokens take part, `[N]`.
+    /// Tokens that count, `[N]`.
     pub loss_mask: Mask<'a>,
     /// Per-token values, `[N]`.
     pub values: In<'a, f32>,
-    /// From which end.
+    /// Prefix or suffix sums.
     pub direction: Direction,
     /// Running sums, `[N]`.
     pub scanned: Out<'a, f32>,

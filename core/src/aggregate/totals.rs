@@ -1,4 +1,4 @@
-//! The scalars of a batch from what a policy loss left of each sequence, in one launch and on the device.
+//! The scalars of a batch from the per-sequence outputs of a policy loss, in one launch and on the device.
 //!
 //! **Formula**: over the sequences s of a batch,
 //!
@@ -7,13 +7,15 @@
 //! counts = [Σ row_tokens[s], #{row_tokens[s] > 0}, S]           alarm = max row_alarm[s]
 //! ```
 //!
-//! **Shapes**: inputs as a [policy loss](crate::policy_loss) writes them; one row for each statistic, so that teams work in parallel.
+//! **Shapes**: inputs as a [policy loss](crate::policy_loss) writes them; one row per statistic, so that
+//! teams work in parallel.
 //!
-//! **Special cases**: a maximum over no sequence with a live token is −∞, as that of such a row; it is the canonical NaN if any is NaN. A sequence without tokens
-//! changes no bit: it adds +0 to columns that are never −0, so offsets may be padded behind the last sequence (`counts` then has
-//! the padded S).
+//! **Special cases**: the maximum is −∞ if no sequence has a live token (such a row holds −∞ too), and the
+//! canonical NaN if any row holds NaN. A sequence without tokens changes no bit: it adds +0 to columns that
+//! are never −0, so offsets may be padded past the last sequence (`counts` then includes the padding in S).
 //!
-//! **Accuracy**: sums have the bits of [`FoldRows`](super::FoldRows) over the same rows; everything else is exact.
+//! **Accuracy**: sums have the same bits as [`FoldRows`](super::FoldRows) over the same rows; everything else
+//! is exact.
 
 use crate::Error;
 use crate::num::{Arith, count};
@@ -22,60 +24,60 @@ use crate::policy_loss::sum::SUMS;
 use crate::ragged::{In, Mask, Out, Span, Stream};
 use crate::team::{Element, Lane, Team};
 
-/// Number of counts.
+/// Number of entries of `counts`.
 pub const COUNTS: usize = 3;
-/// Live tokens.
+/// Index of the number of live tokens.
 pub const TOKENS: usize = 0;
-/// Sequences with a live token.
+/// Index of the number of sequences with a live token.
 pub const NONEMPTY: usize = 1;
-/// All sequences.
+/// Index of the number of all sequences.
 pub const SEQUENCES: usize = 2;
 
-// Behind the counts, the statistics in the order of the rows.
+// After the counts, the statistics in row order.
 const ALARM: usize = COUNTS;
 const LOSS: usize = ALARM + 1;
 const FIRST_SUM: usize = LOSS + 1;
 const FIRST_MAXIMUM: usize = FIRST_SUM + SUMS;
 const MAXIMA: usize = 2;
 
-/// The metrics of the rows, and where those of the batch go.
+/// Per-sequence metrics, and the outputs for those of the batch.
 #[derive(Debug)]
 pub struct MetricTotals<'a> {
-    /// `[SUMS][S]`, see [`sum`](crate::policy_loss::sum).
+    /// Sums of each sequence, `[SUMS][S]`; see [`sum`](crate::policy_loss::sum).
     pub row_sums: In<'a, f64>,
-    /// max r and max −r, `[2][S]`.
+    /// max r and max −r of each sequence, `[2][S]`.
     pub row_maxima: In<'a, f32>,
-    /// `[SUMS]`.
+    /// Sums over the batch, `[SUMS]`.
     pub sums: Out<'a, f64>,
-    /// `[2]`.
+    /// Maxima over the batch, `[2]`.
     pub maxima: Out<'a, f32>,
 }
 
 crate::launch_args!(MetricTotals<'_> { row_sums, row_maxima, sums, maxima });
 
-/// The op `loss_totals`.
+/// The op `loss_totals`: loss, counts, worst alarm and metrics of a batch.
 #[derive(Debug)]
 pub struct LossTotals<'a> {
     /// Each sequence's share of the loss, `[S]`.
     pub row_loss: In<'a, f64>,
-    /// Live tokens, `[S]`.
+    /// Live tokens of each sequence, `[S]`.
     pub row_tokens: In<'a, u32>,
-    /// Alarms, `[S]`.
+    /// Alarm of each sequence, `[S]`.
     pub row_alarm: In<'a, u32>,
     /// The loss, `[1]`.
     pub loss: Out<'a, f64>,
-    /// Live tokens, sequences with any, all sequences: `[3]`.
+    /// Live tokens, sequences with a live token, all sequences: `[3]`.
     pub counts: Out<'a, u64>,
-    /// The worst alarm, above [`flag::LIMIT`](crate::ragged::flag::LIMIT) where one is, `[1]`.
+    /// The worst alarm, above [`flag::LIMIT`](crate::ragged::flag::LIMIT) if any input was bad, `[1]`.
     pub alarm: Out<'a, u32>,
-    /// Metrics, if there are any.
+    /// Metrics; absent to skip them.
     pub metrics: Option<MetricTotals<'a>>,
 }
 
 crate::kernel_args!(unsafe LossTotals<'_> { row_loss, row_tokens, row_alarm, loss, counts, alarm, metrics });
 
 impl LossTotals<'_> {
-    /// Whether all arrays are of one batch.
+    /// Checks that the lengths of all arrays agree.
     pub fn check(&self) -> Result<(), Error> {
         let rows = self.row_tokens.len();
         let length = |argument, expected, because, got| match got == expected {
@@ -125,7 +127,7 @@ impl Kernel for LossTotals<'_> {
                 [if tokens { f64::from(n) } else { f64::from(count(n > 0 || !nonempty)) }]
             });
             if team.leads() {
-                // Fewer than 2³², for offsets are u32.
+                // Below 2³², since offsets are u32.
                 self.counts.put(row, u64::from(total as u32));
             }
         } else if row == ALARM {
@@ -157,7 +159,7 @@ impl Kernel for LossTotals<'_> {
     }
 }
 
-/// The worst of alarms, which are read as numbers for their bits.
+/// The worst alarm; alarms are read as `f32` for their bits.
 struct Worst;
 
 impl Element<1, 0, 0, 0> for Worst {

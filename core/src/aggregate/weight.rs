@@ -8,12 +8,13 @@
 //! | seq-mean-token-mean (GRPO, GSPO, SAPO) | 1/(N₊·Lᵢ) | `Length` or `AtLeastOne` | N₊ |
 //! | seq-mean-token-sum-norm (Dr.GRPO) | 1/(N₊·C) | `Constant(C)` | N₊ |
 //!
-//! M live tokens, Lᵢ of them in sequence i, N₊ sequences (with a live token, or all). Denominators are *arguments*:
-//! a global count makes the loss independent of micro-batching and of the number of ranks. Divided in binary64,
-//! rounded to `f32` once.
+//! M is the number of live tokens, Lᵢ that of sequence i, N₊ the number of sequences (with a live token, or
+//! all). Denominators are *arguments*: a global count makes the loss independent of micro-batching and of the
+//! number of ranks. W is divided in binary64 and rounded to `f32` once.
 //!
-//! A launch may read the denominator and C from memory, where the op `batch_counts` left them: [`WeightFrom`]. Its arguments are then
-//! the same for every batch, so that it can be captured into a graph and replayed.
+//! A launch may read the denominator and C from memory, where the op `batch_counts` left them: see
+//! [`WeightFrom`]. Its arguments are then the same for every batch, so that it can be captured into a graph
+//! and replayed.
 
 use crate::Error;
 use crate::num;
@@ -21,19 +22,19 @@ use crate::op::{Arg, Decoder, Encoder};
 use crate::ragged::In;
 use crate::team::Team;
 
-/// What a sequence's own sum is divided by.
+/// The divisor of each sequence's own sum.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum PerRow {
-    /// 1.
+    /// Divides by 1.
     One,
-    /// Lᵢ + eps (verl: eps 1e-8).
+    /// Divides by Lᵢ + eps (verl: eps 1e-8).
     Length {
-        /// Added to the count.
+        /// Added to the token count.
         eps: f64,
     },
-    /// max(Lᵢ, 1) (TRL, AReaL, slime).
+    /// Divides by max(Lᵢ, 1) (TRL, AReaL, slime).
     AtLeastOne,
-    /// A constant C (Dr.GRPO).
+    /// Divides by a constant C (Dr.GRPO).
     Constant(f64),
 }
 
@@ -67,18 +68,18 @@ impl Arg for PerRow {
 /// The weight of every live token of a sequence.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Weight {
-    /// What a sequence's own sum is divided by.
+    /// Divisor of each sequence's own sum.
     pub per_row: PerRow,
-    /// What the whole is divided by; 0 gives weight 0 (an all-empty batch has loss 0, not NaN).
+    /// Divisor of the whole sum; 0 gives weight 0 (the loss of an all-empty batch is 0, not NaN).
     pub denominator: f64,
-    /// Multiplies the loss (1, or the number of ranks where a framework averages gradients over them).
+    /// Multiplies the loss: 1, or the number of ranks if the framework averages gradients over ranks.
     pub scale: f64,
 }
 
 crate::launch_args!(Weight { per_row, denominator, scale });
 
 impl Weight {
-    /// Whether every number is in its domain and W is a finite `f32` for every length.
+    /// Checks that every number is in its domain and that W is a finite `f32` for every length.
     pub fn check(&self) -> Result<(), Error> {
         let wrong = |argument, expected, got| Err(Error::Value { argument, index: None, expected, got });
         if !(self.denominator >= 0.0 && self.denominator.is_finite()) {
@@ -110,7 +111,7 @@ impl Weight {
         matches!(self.per_row, PerRow::Length { .. } | PerRow::AtLeastOne)
     }
 
-    /// W for a sequence with `length` live tokens; 0 for one without.
+    /// W for a sequence with `length` live tokens; 0 if `length` is 0.
     #[inline(always)]
     pub fn of(&self, length: u64) -> f64 {
         let length = length as f64;
@@ -131,28 +132,32 @@ impl Weight {
     }
 }
 
-/// The most partial counts of one number that are read from memory: every row reads them all.
+/// The largest number of partial counts that may be read for one number; every row reads all of them.
 pub const PARTS: usize = 64;
 
-/// Which numbers of a [`Weight`] a launch reads from memory, as partial counts such as those of [`BatchCounts`](super::BatchCounts) (of
-/// all micro-batches and ranks, where there are several): at most [`PARTS`] of each. What the weight itself says of them is ignored.
+/// The numbers of a [`Weight`] that a launch reads from memory.
+///
+/// Each is an array of at most [`PARTS`] partial counts, such as those of
+/// [`BatchCounts`](super::BatchCounts), of all micro-batches and ranks if there are several. The
+/// corresponding fields of the weight are ignored.
 ///
 /// The bits are those of the same numbers given by value. Counts below 2⁵³ are exact.
 #[derive(Clone, Copy, Debug)]
 pub struct WeightFrom<'a> {
-    /// The denominator is the sum of these.
+    /// Partial counts whose sum is the denominator.
     pub denominator: Option<In<'a, u64>>,
-    /// C of [`PerRow::Constant`] is the largest of these, at least 1.
+    /// Partial counts whose maximum, at least 1, is C of [`PerRow::Constant`].
     pub horizon: Option<In<'a, u64>>,
 }
 
 crate::launch_args!(WeightFrom<'_> { denominator, horizon });
 
 impl WeightFrom<'_> {
-    /// Every number is the weight's own.
+    /// Nothing is read from memory: every number is the weight's own.
     pub const ABSENT: WeightFrom<'static> = WeightFrom { denominator: None, horizon: None };
 
-    /// Whether these numbers go with `weight`, and what is left of it is in its domain: [`Weight::check`].
+    /// Checks that these numbers are compatible with `weight` and that the rest of it is in its domain:
+    /// [`Weight::check`].
     pub fn check(&self, weight: &Weight) -> Result<(), Error> {
         let mut left = *weight;
         if let Some(partials) = self.denominator {
@@ -173,7 +178,7 @@ impl WeightFrom<'_> {
         left.check()
     }
 
-    /// `weight` with the numbers that stand in memory.
+    /// Returns `weight` with the numbers that are in memory filled in.
     #[cfg(any(target_arch = "nvptx64", target_arch = "amdgpu"))]
     #[inline(always)]
     pub fn fill<T: Team>(&self, team: &T, weight: Weight) -> Weight {
@@ -184,14 +189,15 @@ impl WeightFrom<'_> {
         Weight { per_row, denominator: total(team, self.denominator, weight.denominator), ..weight }
     }
 
-    /// `weight` with the numbers that stand in memory.
+    /// Returns `weight` with the numbers that are in memory filled in.
     #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
     #[inline(always)]
     pub fn fill<T: Team>(&self, _team: &T, weight: Weight) -> Weight {
         if self.denominator.is_none() && self.horizon.is_none() { weight } else { self.read(weight) }
     }
 
-    /// A CPU's batch gives its numbers by value: what reads memory stays out of the way of the loops over tokens.
+    /// On a CPU a batch passes its numbers by value, so the code that reads memory is kept out of the loops
+    /// over tokens.
     #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
     #[cold]
     #[inline(never)]
@@ -205,7 +211,7 @@ impl WeightFrom<'_> {
     }
 }
 
-/// Whether an array of partial counts is of a length that rows may read.
+/// Checks that an array of partial counts has 1 to [`PARTS`] entries.
 pub fn check_partials(argument: &'static str, partials: In<'_, u64>) -> Result<(), Error> {
     if partials.is_empty() {
         return Err(Error::Empty { argument, expected: "at least one partial count" });
@@ -221,14 +227,15 @@ pub fn check_partials(argument: &'static str, partials: In<'_, u64>) -> Result<(
     Ok(())
 }
 
-/// The sum of the partial counts, or `absent` without any.
+/// Sum of the partial counts, or `absent` if there are none.
 #[inline(always)]
 pub fn total<T: Team>(team: &T, partials: Option<In<'_, u64>>, absent: f64) -> f64 {
     partials.map_or(absent, |partials| sum(team, partials))
 }
 
-// On a GPU the lanes fold the partials: a loop in which each lane reads them all keeps registers through the loop over rows (measured: a step of
-// occupancy of nine losses on sm_90). On a CPU the loop is out of line, or each of a gate's loops would have a copy. Both are exact, so equal.
+// On a GPU the lanes fold the partials: if each lane looped over all of them, registers would stay live
+// through the loop over rows (measured: nine losses lose a step of occupancy on sm_90). On a CPU the loop is
+// out of line, or each of a gate's loops would contain a copy. Both are exact, so they agree.
 
 #[cfg(any(target_arch = "nvptx64", target_arch = "amdgpu"))]
 mod fold {
@@ -244,7 +251,7 @@ mod fold {
     #[inline(always)]
     pub(super) fn largest<T: Team>(team: &T, partials: In<'_, u64>) -> f64 {
         let span = Span::new(0, partials.len());
-        // Halves of 16 bits, which binary32 holds: a length is below 2^32.
+        // In halves of 16 bits, which are exact in binary32; a length is below 2^32.
         let high = |i: usize| ((partials.at(i) >> 16) as u32) as f32;
         let highest = team.max(span, high);
         let low = |i: usize| if high(i) == highest { (partials.at(i) as u32 & 0xffff) as f32 } else { 0.0 };

@@ -1,11 +1,12 @@
-//! The few hardware-dependent operations, chosen by type: each has one exact result, so the choice changes
-//! speed and never a bit.
+//! The few hardware-dependent operations, chosen by type. Each has one exact result, so the choice affects
+//! speed and never bits.
 
-/// Operations that IEEE-754 defines exactly (one rounding) but whose fastest form depends on the machine.
+/// Operations that IEEE-754 defines exactly (one rounding) but whose fastest implementation depends on the
+/// machine.
 ///
-/// Kernels get one through [`Team::Arith`](crate::team::Team::Arith) and pass it on to the scalar functions:
-/// `num::exp::<T::Arith>(x)`. A NaN result may have any payload here; [`num::fma`](crate::num::fma()) and
-/// [`num::sqrt`](crate::num::sqrt()) return the canonical one.
+/// Kernels get an implementation through [`Team::Arith`](crate::team::Team::Arith) and pass it on to the
+/// scalar functions: `num::exp::<T::Arith>(x)`. A NaN result may have any payload here;
+/// [`num::fma`](crate::num::fma()) and [`num::sqrt`](crate::num::sqrt()) return the canonical NaN.
 pub trait Arith: Copy + Send + Sync + 'static {
     /// a·b + c with one rounding, to nearest, ties to even.
     fn fma(a: f32, b: f32, c: f32) -> f32;
@@ -15,11 +16,13 @@ pub trait Arith: Copy + Send + Sync + 'static {
     fn sqrt64(x: f64) -> f64;
 }
 
-/// Everywhere, without `std` and without a fused instruction: fma through binary64, square roots from `libm`.
+/// Portable operations, without `std` and without a fused instruction: fma through binary64, square roots
+/// from `libm`.
 ///
-/// Method of `fma`: the product of two binary32 numbers is exact in binary64; the sum is rounded to odd there (the
-/// last bit is set when anything was lost), and 53 bits rounded to odd, then to 24 or fewer, are 24 rounded once.
-/// Why not `libm::fmaf`: it branches and touches the floating-point environment.
+/// Method of `fma`: the product of two binary32 numbers is exact in binary64. The sum is rounded to odd there
+/// (the last bit is set if anything was lost); 53 bits rounded to odd and then rounded to 24 or fewer give
+/// the same result as a single rounding. `libm::fmaf` is not used because it branches and touches the
+/// floating-point environment.
 #[derive(Clone, Copy, Debug)]
 pub struct Soft;
 
@@ -29,10 +32,11 @@ impl Arith for Soft {
         let product = f64::from(a) * f64::from(b);
         let addend = f64::from(c);
         let sum = product + addend;
-        // Two-sum: `lost` is exactly what `sum` misses; NaN when `sum` is not finite.
+        // Two-sum: `lost` is exactly the rounding error of `sum`; NaN if `sum` is not finite.
         let part = sum - product;
         let lost = (product - (sum - part)) + (addend - part);
-        // Towards zero of the exact sum, last bit set: one unit less in magnitude first where `lost` pulls down.
+        // Truncates the exact sum towards zero and sets its last bit: first one unit less in magnitude if
+        // `lost` points towards zero.
         let down = (lost.to_bits() ^ sum.to_bits()) >> 63;
         let odd = sum.to_bits().wrapping_sub(down) | 1;
         f64::from_bits(if lost.abs() > 0.0 { odd } else { sum.to_bits() }) as f32
@@ -49,15 +53,16 @@ impl Arith for Soft {
     }
 }
 
-/// The machine's instructions through `std`; inside code compiled for FMA each is one instruction. On a GPU always.
+/// The machine's instructions through `std`: in code compiled for FMA, one instruction each. GPUs always use
+/// it.
 ///
-/// Elsewhere `f32::mul_add` is a library call: right, but slow.
+/// Without FMA, `f32::mul_add` is a library call: correct, but slow.
 #[cfg(any(feature = "std", target_arch = "nvptx64", target_arch = "amdgpu"))]
 #[derive(Clone, Copy, Debug)]
 pub struct Hard;
 
-/// A GPU build has no `std` and stable Rust no other way to these instructions (feature `core_float_math`; the GPU build
-/// is made by a compiler that has it).
+/// A GPU build has no `std`, and stable Rust offers no other way to these instructions (feature
+/// `core_float_math`; the GPU build uses a compiler that has it).
 #[cfg(any(target_arch = "nvptx64", target_arch = "amdgpu"))]
 impl Arith for Hard {
     #[inline(always)]
@@ -67,7 +72,7 @@ impl Arith for Hard {
 
     #[inline(always)]
     fn sqrt(x: f32) -> f32 {
-        // AMD's binary32 instruction is approximate. A root of 53 digits, rounded to 24, is rounded right.
+        // AMD's binary32 instruction is approximate. A 53-bit root rounded to 24 bits is correctly rounded.
         #[cfg(target_arch = "amdgpu")]
         let root = Self::sqrt64(f64::from(x)) as f32;
         #[cfg(target_arch = "nvptx64")]

@@ -2,22 +2,24 @@
 //!
 //! Method:
 //! 1. x = n·ln 2 + r with n = round(x/ln 2 - 0.085), so r in [-0.2877, 0.4055], where -1/4 <= e^r - 1 <= 1/2.
-//!    n is rounded by adding 1.5·2^23 and read from the low bits of the sum. r = hi + lo: hi = x - n·LN2_HI is exact
-//!    (one fma), lo = -n·LN2_LO is below 2^-21.
+//!    n is rounded by adding 1.5·2^23 and read from the low bits of the sum. r = hi + lo: hi = x - n·LN2_HI
+//!    is exact (one fma), lo = -n·LN2_LO is below 2^-21.
 //! 2. e^r = 1 + hi + tail, tail = r·(r·Q(r)) + lo, with Q of degree 5. |Q·r²/(e^r - 1 - r) - 1| < 2^-27.8 on
 //!    [-0.2880, 0.4060] (`docs/derivations/num/minimax.py`, recomputed by the test below).
-//! 3. e^x = fma(hi + tail, 2^n, 2^n): one rounding, of subnormal results too, since 2^n is exact down to 2^-149.
-//!    n = 128 is computed with 2^127 and doubled; n < -149 with 2^-149, its r being out of the interval, but only the
-//!    rounding to 0 or 2^-149 depends on it.
+//! 3. e^x = fma(hi + tail, 2^n, 2^n): one rounding, for subnormal results too, since 2^n is exact down to
+//!    2^-149. n = 128 is computed with 2^127 and doubled. n < -149 is computed with 2^-149; its r is outside
+//!    the interval, but that can only affect whether the result rounds to 0 or 2^-149.
 //!
-//! Special cases: e^±0 = 1, e^+∞ = +∞, e^-∞ = +0, NaN → NaN; overflow to +∞ above 88.72283, 0 below -103.97207.
+//! Special cases: e^±0 = 1, e^+∞ = +∞, e^-∞ = +0, NaN → NaN; overflow to +∞ above 88.72283, 0 below
+//! -103.97207.
 //!
 //! Accuracy: at most 0.8156 ULP, at 0x41e10d05 = 28.131357, over all 2^32 inputs
 //! (17.1 million of them not correctly rounded):
 //! `cargo run --release -p lockstep-core --features std --example exhaustive -- exp`.
 //!
-//! Why: the offset 0.085 (not 0) keeps |e^r - 1| below 1/4 where e^x has the finer spacing, so that the rounding of
-//! hi + tail costs at most 1/8 ULP on both sides. r·(r·Q) costs as much as r²·Q and is 0.02 ULP better.
+//! Why: the offset 0.085 (not 0) keeps |e^r - 1| below 1/4 where e^x has the finer spacing, so that the
+//! rounding of hi + tail costs at most 1/8 ULP on both sides. r·(r·Q) costs as much as r²·Q and is 0.02 ULP
+//! better.
 
 use super::{Arith, nan::unless_nan};
 
@@ -27,11 +29,11 @@ const LOG2_E: f32 = f32::from_bits(0x3fb8_aa3b); // 1.44269502
 const LN2_HI: f32 = f32::from_bits(0x3f31_7218); // 0.693147182
 /// ln 2 - LN2_HI.
 const LN2_LO: f32 = f32::from_bits(0xb102_e308); // -1.90465421e-9
-/// A number added to it is rounded to an integer, which then stands in the low bits of the sum.
+/// Adding a number to this rounds it to an integer, which is then in the low bits of the sum.
 const ROUND: f32 = f32::from_bits(0x4b40_0000); // 1.5·2^23
-/// The same, with the integer biased as the exponent of a binary32 number is.
+/// The same, with the integer biased like the exponent of a binary32 number.
 const ROUND_1: f32 = ROUND + 127.0;
-/// The same, biased as the sum of two exponents.
+/// The same, with the integer biased like the sum of two exponents.
 pub(super) const ROUND_2: f32 = ROUND + 254.0;
 
 /// Q0..Q5.
@@ -46,7 +48,7 @@ const Q: [f32; 6] = [
 
 /// e^r for the remainder r of an argument, as 1 + `hi` + `tail`.
 pub(super) struct Remainder {
-    /// r but for its last bits; exact.
+    /// r without its last bits; exact.
     pub(super) hi: f32,
     /// e^r - 1 - hi.
     pub(super) tail: f32,
@@ -66,7 +68,7 @@ pub(super) fn remainder<A: Arith>(x: f32, n: f32) -> Remainder {
     Remainder { hi, tail: A::fma(r, r * q, lo) }
 }
 
-/// x / ln 2, less the offset; rounded, it is n.
+/// x / ln 2 minus the offset; rounds to n.
 #[inline(always)]
 pub(super) fn log2<A: Arith>(x: f32) -> f32 {
     A::fma(x, LOG2_E, -0.085)
@@ -85,7 +87,8 @@ pub(super) fn power(biased: f32) -> f32 {
     f32::from_bits(at_most(biased, ROUND_1 + 127.0).to_bits() << 23)
 }
 
-/// 2^n for n in -149..=127 from n + ROUND_2, as 2^a·2^b with a = floor(n/2): subnormal powers come out too.
+/// 2^n for n in -149..=127 from n + ROUND_2, as 2^a·2^b with a = floor(n/2), so that subnormal powers are
+/// covered.
 #[inline(always)]
 pub(super) fn wide_power(biased: f32) -> f32 {
     let a = (biased.to_bits() >> 1) << 23;
@@ -105,14 +108,14 @@ pub(super) fn at_least(x: f32, low: f32) -> f32 {
     if x > low { x } else { low }
 }
 
-/// n + ROUND_2, not below -149 + ROUND_2.
+/// n + ROUND_2, at least -149 + ROUND_2.
 #[inline(always)]
 fn wide_integer<A: Arith>(x: f32) -> f32 {
     at_least(log2::<A>(x), -149.0) + ROUND_2
 }
 
-/// e^x for x <= 0: the bits of [`exp`], without what only larger arguments need. NaN gives 0; a positive x an unspecified
-/// number.
+/// e^x for x <= 0: the bits of [`exp`], without the work that only larger arguments need. NaN gives 0; a
+/// positive x gives an unspecified number.
 #[inline(always)]
 pub fn exp_nonpositive<A: Arith>(x: f32) -> f32 {
     let x = at_least(x, -104.0);
@@ -122,8 +125,8 @@ pub fn exp_nonpositive<A: Arith>(x: f32) -> f32 {
     A::fma(r.hi + r.tail, scale, scale)
 }
 
-/// e^x for |x| <= 87, where e^x and its power of two are normal: the bits of [`exp`] in half of its operations. Other
-/// arguments, NaN among them, give an unspecified number or NaN.
+/// e^x for |x| <= 87, where e^x and its power of two are normal: the bits of [`exp`] in half the operations.
+/// Other arguments, including NaN, give an unspecified number or NaN.
 #[inline(always)]
 pub fn exp_normal<A: Arith>(x: f32) -> f32 {
     let biased = log2::<A>(x) + ROUND_2;
@@ -132,7 +135,7 @@ pub fn exp_normal<A: Arith>(x: f32) -> f32 {
     A::fma(r.hi + r.tail, scale, scale)
 }
 
-/// e^x.
+/// Computes e^x within 0.8156 ULP. e^±0 = 1, e^+∞ = +∞, e^-∞ = +0, NaN → NaN.
 #[inline(always)]
 pub fn exp<A: Arith>(x: f32) -> f32 {
     let c = at_least(at_most(x, 89.0), -104.0);
@@ -154,7 +157,7 @@ mod tests {
         for i in 0..=100_000 {
             let r = -0.2880 + 0.6940 * f64::from(i) / 100_000.0;
             let q = Q.iter().rev().fold(0.0, |sum, &c| sum * r + f64::from(c));
-            // (e^r - 1 - r)/r², by its series: the oracle has no cancellation.
+            // (e^r - 1 - r)/r² by its series, so that the oracle has no cancellation.
             let exact =
                 (2..24).rev().fold(0.0, |sum, k| (1.0 + sum) / f64::from(k) * if k > 2 { r } else { 1.0 });
             worst = worst.max((q / exact - 1.0).abs());
@@ -176,7 +179,7 @@ mod tests {
                 same(exp_nonpositive::<Soft>(x), exp::<Soft>(x), x);
             }
         }
-        // Where n changes, and the ends.
+        // Around the changes of n, and at both ends.
         for k in -125..=125 {
             let edge = ((f64::from(k) + 0.585) * core::f64::consts::LN_2) as f32;
             for bits in edge.to_bits() - 200..=edge.to_bits() + 200 {

@@ -1,8 +1,8 @@
 //! e^x - 1.
 //!
-//! Method: e^x = 2^n·(1 + hi + tail) as in [`exp`](super::exp()); e^x - 1 = fma(hi + tail, 2^n, 2^n - 1), where 2^n - 1 is
-//! exact for -24 <= n <= 24 and, for n = 0, nothing is left but hi + tail with hi = x. The sign bit of x is then set
-//! in the result, for x = -0.
+//! Method: e^x = 2^n·(1 + hi + tail) as in [`exp`](super::exp()); e^x - 1 = fma(hi + tail, 2^n, 2^n - 1),
+//! where 2^n - 1 is exact for -24 <= n <= 24 and, for n = 0, only hi + tail with hi = x remains. The sign bit
+//! of x is then set in the result, for x = -0.
 //!
 //! Special cases: ±0 → ±0, +∞ → +∞, -∞ → -1, NaN → NaN; overflow to +∞ above 88.72283; -1 below -17.4.
 //!
@@ -10,13 +10,13 @@
 //! (12.0 million of them not correctly rounded):
 //! `cargo run --release -p lockstep-core --features std --example exhaustive -- expm1`.
 //!
-//! Why: the polynomial of `exp` once more, instead of one of its own, for half an ULP at the ends of n = ±1.
+//! Why: reusing the polynomial of `exp` instead of a dedicated one costs half an ULP at the ends of n = ±1.
 
 use super::Arith;
 use super::exp::{ROUND_2, at_least, at_most, integer, log2, power, remainder, wide_power};
 use super::nan::{unless_nan, with_sign_of};
 
-/// e^x - 1 for x <= 0, a number; x = -0 gives +0.
+/// e^x - 1 for x <= 0, not NaN; x = -0 gives +0.
 #[inline(always)]
 pub fn expm1_nonpositive<A: Arith>(x: f32) -> f32 {
     let c = at_least(x, -26.0);
@@ -26,7 +26,8 @@ pub fn expm1_nonpositive<A: Arith>(x: f32) -> f32 {
     A::fma(r.hi + r.tail, scale, scale - 1.0)
 }
 
-/// e^x, with the bits of [`exp`](super::exp()), and 1 - e^x, within 1.5 ULP, for x <= 0, from one reduction. NaN gives 0 and 1.
+/// e^x, with the bits of [`exp`](super::exp()), and 1 - e^x, within 1.5 ULP, for x <= 0, from one reduction.
+/// NaN gives 0 and 1.
 #[inline(always)]
 pub fn exp_and_rest<A: Arith>(x: f32) -> (f32, f32) {
     let c = at_least(x, -104.0);
@@ -36,7 +37,7 @@ pub fn exp_and_rest<A: Arith>(x: f32) -> (f32, f32) {
     (A::fma(sum, scale, scale), A::fma(-sum, scale, 1.0 - scale))
 }
 
-/// e^x - 1.
+/// Computes e^x - 1 within 1.3086 ULP. ±0 → ±0, +∞ → +∞, -∞ → -1, NaN → NaN.
 #[inline(always)]
 pub fn expm1<A: Arith>(x: f32) -> f32 {
     let c = at_least(at_most(x, 89.0), -26.0);
@@ -53,7 +54,7 @@ mod tests {
     use super::super::{Soft, exp_nonpositive};
     use super::*;
 
-    /// Every `step`-th pattern of the numbers from `a` to `b`, and all near the ties of n.
+    /// Every `step`-th bit pattern between `a` and `b`, and all those near a change of n.
     fn numbers(a: f32, b: f32, step: usize) -> impl Iterator<Item = f32> {
         let (low, high) = (a.to_bits().min(b.to_bits()), a.to_bits().max(b.to_bits()));
         let ties = (-40..=2).flat_map(|k| {

@@ -1,12 +1,12 @@
-//! Natural logarithm, and the sum that `log1p` shares.
+//! Natural logarithm, and the evaluation that it shares with `log1p`.
 //!
 //! Method:
-//! 1. x = 2^k·m with m in [2/3, 4/3), by integer subtraction from the bits; a subnormal x is multiplied by 2^23 first.
-//!    f = m - 1 is exact, |f| <= 1/3.
+//! 1. x = 2^k·m with m in [2/3, 4/3), by integer subtraction from the bits; a subnormal x is multiplied by
+//!    2^23 first. f = m - 1 is exact, |f| <= 1/3.
 //! 2. ln(1 + f) = f + f·w, w = f²·P(f) - f/2, with P of degree 8: error of f³P below 2^-29.8 of ln(1 + f)
 //!    (`docs/derivations/num/minimax.py`, recomputed by the test below).
-//! 3. k·LN2_HI is exact (LN2_HI has 16 bits) and k·LN2_HI + f is a two-sum hi + lo, so the result
-//!    hi + (f·w + (k·LN2_LO + lo)) has one rounding of full size.
+//! 3. k·LN2_HI is exact (LN2_HI has 16 bits) and k·LN2_HI + f is a two-sum hi + lo, so the result hi + (f·w +
+//!    (k·LN2_LO + lo)) has only one full-size rounding.
 //!
 //! Special cases: ln 1 = +0, ln ±0 = -∞, ln +∞ = +∞, x < 0 or NaN → NaN.
 //!
@@ -14,12 +14,12 @@
 //! (1.9 million of them not correctly rounded):
 //! `cargo run --release -p lockstep-core --features std --example exhaustive -- ln`.
 //!
-//! Why: [2/3, 4/3) is symmetric about 1, where the polynomial needs the least degree. w is formed as it is because
-//! rounding -1/2 + f·P(f) and f² apart costs 0.1 ULP more and saves one multiplication.
+//! Why: [2/3, 4/3) is symmetric about 1, where the polynomial needs the lowest degree. w is formed this way
+//! because rounding -1/2 + f·P(f) and f² separately would cost 0.1 ULP more and save only one multiplication.
 
 use super::{Arith, canonical_nan};
 
-/// ln 2, its first 16 bits.
+/// ln 2, first 16 bits.
 const LN2_HI: f32 = f32::from_bits(0x3f31_7200); // 0.693145752
 /// ln 2 - LN2_HI.
 const LN2_LO: f32 = f32::from_bits(0x35bf_be8e); // 1.42860677e-6
@@ -70,7 +70,7 @@ pub(super) fn sum<A: Arith>(k: f32, f: f32, rest: f32) -> f32 {
     hi + A::fma(f, w, A::fma(k, LN2_LO, lo))
 }
 
-/// ln x for a positive normal number: the bits of [`ln`]. Others give an unspecified number or NaN.
+/// ln x for a positive normal number: the bits of [`ln`]. Other arguments give an unspecified number or NaN.
 #[inline(always)]
 pub fn ln_normal<A: Arith>(x: f32) -> f32 {
     let exponent = exponent(x);
@@ -78,7 +78,7 @@ pub fn ln_normal<A: Arith>(x: f32) -> f32 {
     sum::<A>(as_number(exponent), m - 1.0, -0.0)
 }
 
-/// ln x.
+/// Computes ln x within 0.7436 ULP. ln 1 = +0, ln ±0 = -∞, ln +∞ = +∞, x < 0 or NaN → NaN.
 #[inline(always)]
 pub fn ln<A: Arith>(x: f32) -> f32 {
     let tiny = x < f32::MIN_POSITIVE;

@@ -1,4 +1,5 @@
-//! The scalar functions of the bit contract, one file each, from exactly rounded operations only: no platform libm.
+//! The scalar functions of the bit contract, one file each, built only from exactly rounded operations: no
+//! platform libm.
 
 mod arith;
 mod div;

@@ -1,14 +1,14 @@
-//! The one NaN, and the maximum and minimum that pass it on.
+//! The canonical NaN, and the maximum and minimum that propagate it.
 //!
-//! Method: two selects for the order, and a bitwise operation on equal operands, which differ at most in the sign of
-//! zero: AND of the signs for the maximum, OR for the minimum.
+//! Method: two selects for the order, and a bitwise operation on equal operands, which differ at most in the
+//! sign of zero: AND of the signs for the maximum, OR for the minimum.
 //!
 //! Special cases: any NaN operand gives the canonical NaN; -0 < +0.
 //!
-//! Why: IEEE 754-2008 `maxNum`, x86 `maxps`, PTX `max.f32` and `f32::max` differ in both cases, and NaN payloads differ
-//! between vendors; here no target's instruction is trusted with either. NaN is tested for in the bits, because LLVM
-//! takes NaN payloads for arbitrary: it folded `if y.is_nan() { NAN } else { y }` with y = √x to `y`, and √-1 was
-//! 0xffc0_0000 on x86.
+//! Why: IEEE 754-2008 `maxNum`, x86 `maxps`, PTX `max.f32` and `f32::max` differ in both cases, and NaN
+//! payloads differ between vendors; here no target's instruction is trusted with either. NaN is detected by
+//! its bits, because LLVM treats NaN payloads as arbitrary: it folded `if y.is_nan() { NAN } else { y }` with
+//! y = √x to `y`, and √-1 was 0xffc0_0000 on x86.
 
 /// The NaN of the contract: quiet, positive, empty payload (`0x7fc0_0000`).
 #[inline(always)]
@@ -16,7 +16,7 @@ pub const fn canonical_nan() -> f32 {
     f32::from_bits(0x7fc0_0000)
 }
 
-/// The larger of two numbers; NaN when either is NaN; `max(-0, +0) = +0`.
+/// The larger of two numbers; NaN if either is NaN; `max(-0, +0) = +0`.
 #[inline(always)]
 pub fn max(a: f32, b: f32) -> f32 {
     let equal = f32::from_bits(a.to_bits() & b.to_bits());
@@ -25,7 +25,7 @@ pub fn max(a: f32, b: f32) -> f32 {
     f32::from_bits(if is_nan(a) | is_nan(b) { canonical_nan().to_bits() } else { larger.to_bits() })
 }
 
-/// The smaller of two numbers; NaN when either is NaN; `min(-0, +0) = -0`.
+/// The smaller of two numbers; NaN if either is NaN; `min(-0, +0) = -0`.
 #[inline(always)]
 pub fn min(a: f32, b: f32) -> f32 {
     let equal = f32::from_bits(a.to_bits() | b.to_bits());
@@ -34,19 +34,19 @@ pub fn min(a: f32, b: f32) -> f32 {
     f32::from_bits(if is_nan(a) | is_nan(b) { canonical_nan().to_bits() } else { smaller.to_bits() })
 }
 
-/// `y`, or the canonical NaN where `x` is NaN; `y` is a number then, so that there is nothing for LLVM to fold.
+/// `y`, or the canonical NaN if `x` is NaN; `y` itself is never NaN, so there is nothing for LLVM to fold.
 #[inline(always)]
 pub(super) fn unless_nan(x: f32, y: f32) -> f32 {
     if x.is_nan() { canonical_nan() } else { y }
 }
 
-/// `y`, or the canonical NaN where `y` is NaN.
+/// `y`, or the canonical NaN if `y` is NaN.
 #[inline(always)]
 pub fn canonical(y: f32) -> f32 {
     f32::from_bits(if is_nan(y) { canonical_nan().to_bits() } else { y.to_bits() })
 }
 
-/// `y`, or the canonical NaN of binary64 (`0x7ff8_0000_0000_0000`) where `y` is NaN.
+/// `y`, or the canonical NaN of binary64 (`0x7ff8_0000_0000_0000`) if `y` is NaN.
 #[inline(always)]
 pub fn canonical64(y: f64) -> f64 {
     let nan = (y.to_bits() << 1) > 0xffe0_0000_0000_0000;
@@ -59,7 +59,7 @@ fn is_nan(x: f32) -> bool {
     (x.to_bits() << 1) > 0xff00_0000
 }
 
-/// `y` with the sign bit of `x` added: for odd functions, where `y` has the sign of `x` or is +0.
+/// `y` with the sign bit of `x` set: for odd functions, where `y` has the sign of `x` or is +0.
 #[inline(always)]
 pub(super) fn with_sign_of(x: f32, y: f32) -> f32 {
     f32::from_bits(y.to_bits() | (x.to_bits() & 0x8000_0000))

@@ -1,35 +1,39 @@
-//! AMD's quotients and square roots in binary64, set right by their exact remainders.
+//! Binary64 quotients and square roots on AMD, corrected by their exact remainders.
 //!
-//! LLVM makes both of an approximation and fused steps. What comes out is the correctly rounded result but where the exact one lies above
-//! a tie by next to nothing: then the approximation decides, and with some that the manual allows the result is one unit too small
-//! (docs/emulator.md, "Division"). The remainder tells: it is exact, and so is the sign of what is left of it behind a further half unit.
+//! LLVM computes both from an approximation and fused steps. The result is correctly rounded unless the exact
+//! value lies just above a tie: then the approximation decides, and with some approximations that the manual
+//! allows the result is one unit too small (docs/emulator.md, "Division"). The remainder tells which: it is
+//! exact, and so is the sign of what remains after subtracting a further half unit.
 //!
-//! This holds where nothing underflows: numerators, radicands and results from 2^-900 on. What is smaller stays as it is.
+//! This holds if nothing underflows: for numerators, radicands and results of at least 2^-900. Smaller
+//! results are left unchanged.
 
 #[cfg(target_arch = "amdgpu")]
 use core::f64::math::mul_add;
 #[cfg(not(target_arch = "amdgpu"))]
 use libm::fma as mul_add;
 
-/// a / b of that or one unit less in magnitude.
+/// a / b, given a `quotient` that is correct or one unit too small in magnitude.
 #[inline(always)]
 pub(super) fn quotient(a: f64, b: f64, quotient: f64) -> f64 {
     let rest = mul_add(-quotient.abs(), b.abs(), a.abs());
     settle(quotient, rest, b.abs())
 }
 
-/// √x of that or one unit less.
+/// √x, given a `root` that is correct or one unit too small.
 #[inline(always)]
 pub(super) fn root(x: f64, root: f64) -> f64 {
-    // Another half unit takes root·unit and a quarter of unit². The remainder is a multiple of unit², so the quarter changes no comparison.
+    // A further half unit takes root·unit and a quarter of unit². The remainder is a multiple of unit², so
+    // the quarter does not affect the comparison.
     let rest = mul_add(-root, root, x);
     settle(root, rest, 2.0 * root)
 }
 
-/// The successor, in magnitude, if half a unit of `value` times `slope` is less than `rest`.
+/// The next number in magnitude, if half a unit of `value` times `slope` is less than `rest`.
 #[inline(always)]
 fn settle(value: f64, rest: f64, slope: f64) -> f64 {
-    // For the least values more than half a unit, so that they stay. A remainder that underflowed makes no more than 0 in the end.
+    // For the smallest values, more than half a unit, so that they are left unchanged. A remainder that
+    // underflowed contributes at most 0 in the end.
     let (half, least) = (((value.to_bits() >> 32) as i32 & 0x7ff0_0000) - (53 << 20), 1 << 20);
     let half = f64::from_bits(((if half > least { half } else { least }) as u64) << 32);
     f64::from_bits(value.to_bits() + u64::from(mul_add(-half, slope, rest) > 0.0))
@@ -46,7 +50,7 @@ mod tests {
         z ^ (z >> 31)
     }
 
-    /// Any pattern, a power of two, near one from either side, subnormal, of a moderate exponent, special.
+    /// Any bit pattern, a power of two, near one from either side, subnormal, of moderate exponent, special.
     fn pattern(i: u64) -> f64 {
         const FRACTION: u64 = (1 << 52) - 1;
         let z = hash(i);
@@ -69,7 +73,7 @@ mod tests {
         })
     }
 
-    /// The right result stays, whatever it is; one unit less becomes it where that is promised.
+    /// A correct result is always kept; a result one unit too small is corrected within the promised range.
     fn held(name: &str, result: impl Fn(u64) -> (f64, f64, f64), settled: impl Fn(f64, f64, f64) -> f64) {
         const LEAST: f64 = f64::from_bits((1023 - 900) << 52);
         let mut raised = 0;

@@ -7,11 +7,11 @@
 //! Accuracy: correctly rounded (0.5 ULP) over all 2^32 inputs:
 //! `cargo run --release -p lockstep-core --features std --example exhaustive -- sqrt`.
 //!
-//! Why: IEEE-754 fixes its bits, so any correctly rounded instruction will do, and no approximate one.
+//! Why: IEEE-754 fixes its bits, so any correctly rounded instruction will do, but no approximate one.
 
 use super::{Arith, nan::canonical};
 
-/// √x, correctly rounded.
+/// Computes √x, correctly rounded. √±0 = ±0, √+∞ = +∞, negative or NaN → NaN.
 #[inline(always)]
 pub fn sqrt<A: Arith>(x: f32) -> f32 {
     canonical(A::sqrt(x))

@@ -1,24 +1,27 @@
 //! e^x and ln x in binary64, for host-side schedules; kernels use the binary32 functions.
 //!
 //! Method:
-//! 1. `exp64`: x = n·ln 2 + r with |r| <= 0.3466 (n·LN2_HI is exact: LN2_HI has 32 bits, n at most 11), Taylor polynomial of degree 13
-//!    (first omitted term below 5e-18), then two multiplications by powers of two, so that subnormal results round once.
-//! 2. `ln64`: x = 2^k·m with m in [2/3, 4/3), f = m - 1, s = f/(2 + f), ln m = f - (f²/2 - s·(f²/2 + R)) with R the series of
-//!    2·atanh(s) beyond its first term, to s^24 (first omitted term below 1e-18).
+//! 1. `exp64`: x = n·ln 2 + r with |r| <= 0.3466 (n·LN2_HI is exact: LN2_HI has 32 bits, n at most 11),
+//!    Taylor polynomial of degree 13 (first omitted term below 5e-18), then two multiplications by powers of
+//!    two, so that subnormal results round once.
+//! 2. `ln64`: x = 2^k·m with m in [2/3, 4/3), f = m - 1, s = f/(2 + f), ln m = f - (f²/2 - s·(f²/2 + R)) with
+//!    R the series of 2·atanh(s) beyond its first term, to s^24 (first omitted term below 1e-18).
 //!
-//! Special cases: exp64: NaN → NaN, +∞ above 709.79, 0 below -745.14. ln64: ln 1 = +0, ln ±0 = -∞, ln +∞ = +∞, x < 0 or NaN → NaN.
+//! Special cases: exp64: NaN → NaN, +∞ above 709.79, 0 below -745.14. ln64: ln 1 = +0, ln ±0 = -∞, ln +∞ =
+//! +∞, x < 0 or NaN → NaN.
 //!
-//! Accuracy: relative error below 4e-16 at 200,000 points against `libm` (test below); not proven over all inputs, as no kernel uses them.
+//! Accuracy: relative error below 4e-16 at 200,000 points against `libm` (test below); not proven over all
+//! inputs, as no kernel uses these functions.
 //!
 //! Why: only `+ - * /` in a fixed order, so a schedule's decision is the same on every machine.
 
 /// 1/ln 2.
 const LOG2_E: f64 = core::f64::consts::LOG2_E;
-/// ln 2, its first 32 bits.
+/// ln 2, first 32 bits.
 const LN2_HI: f64 = f64::from_bits(0x3fe6_2e42_fee0_0000); // 0.6931471803691238
 /// ln 2 - LN2_HI.
 const LN2_LO: f64 = f64::from_bits(0x3dea_39ef_3579_3c76); // 1.9082149292705877e-10
-/// A number added to it is rounded to an integer.
+/// Adding a number to this rounds it to an integer.
 const ROUND: f64 = f64::from_bits(0x4338_0000_0000_0000); // 1.5·2^52
 /// The bits of 2/3.
 const TWO_THIRDS: u64 = 0x3fe5_5555_5555_5555; // 0.6666666666666666
@@ -28,7 +31,7 @@ fn power_of_two(n: i32) -> f64 {
     f64::from_bits(u64::from((n + 1023).cast_unsigned()) << 52)
 }
 
-/// e^x.
+/// Computes e^x in binary64, to a relative error of about 4e-16. +∞ above 709.79, 0 below -745.14, NaN → NaN.
 pub fn exp64(x: f64) -> f64 {
     if x.is_nan() {
         return super::canonical64(x);
@@ -51,7 +54,7 @@ pub fn exp64(x: f64) -> f64 {
     sum * power_of_two(n / 2) * power_of_two(n - n / 2)
 }
 
-/// ln x.
+/// Computes ln x in binary64, to a relative error of about 4e-16. ln ±0 = -∞, x < 0 or NaN → NaN.
 pub fn ln64(x: f64) -> f64 {
     if x.is_nan() || x < 0.0 {
         return super::canonical64(f64::NAN);

@@ -1,31 +1,33 @@
-//! Launch arguments as plain data, so that they can cross to a device.
+//! Launch arguments as plain data, so that they can be passed to a device.
 //!
-//! A kernel's fields become two lists: **pointers** (every array) and **words** (lengths and scalars, 64 bits each), in
-//! the order of the fields. A device's entry point takes every pointer as a parameter of its own, for only then does the
-//! compiler know that it is global memory (docs/decisions/0005-gpu-launch.md), and the words by value; it then rebuilds
-//! the kernel. Widths do not depend on values: what is absent is null pointers and zero words, so all positions
-//! are constants on the device.
+//! A kernel's fields become two lists: **pointers** (every array) and **words** (lengths and scalars, 64 bits
+//! each), in the order of the fields. A device's entry point takes every pointer as a separate parameter,
+//! because only then does the compiler know that it points to global memory
+//! (docs/decisions/0005-gpu-launch.md), and the words by value; it then rebuilds the kernel. The widths do
+//! not depend on values: an absent argument is null pointers and zero words, so all positions are constants
+//! on the device.
 //!
-//! The macro [`launch_args!`](crate::launch_args) writes both directions from the list of a struct's fields.
+//! The macro [`launch_args!`](crate::launch_args) generates both directions from the list of a struct's
+//! fields.
 
 use crate::ragged::{In, Out};
 
-/// Pointers that an entry point takes.
+/// Number of pointers that an entry point takes.
 pub const MAX_POINTERS: usize = 24;
-/// Words that an entry point takes.
+/// Number of words that an entry point takes.
 pub const MAX_WORDS: usize = 64;
 
-/// Receives launch arguments. Host side.
+/// Receives launch arguments, on the host.
 pub trait Encoder {
-    /// A length or a scalar.
+    /// Appends a length or a scalar.
     fn word(&mut self, word: u64);
-    /// An array that the kernel reads, or none. Its length follows as a word.
+    /// Appends an array that the kernel reads, or null if absent, and its length as a word.
     fn input<T: Copy>(&mut self, array: Option<In<'_, T>>);
-    /// An array that the kernel writes, or none. Its length follows as a word.
+    /// Appends an array that the kernel writes, or null if absent, and its length as a word.
     fn output<T: Copy>(&mut self, array: Option<&Out<'_, T>>);
 }
 
-/// Gives launch arguments back, in the order in which they were encoded. Device side.
+/// Returns launch arguments in the order in which they were encoded, on the device.
 #[derive(Clone, Copy, Debug)]
 pub struct Decoder {
     pointers: [*mut u8; MAX_POINTERS],
@@ -35,7 +37,7 @@ pub struct Decoder {
 }
 
 impl Decoder {
-    /// The parameters of an entry point.
+    /// Creates a decoder of the parameters of an entry point.
     #[inline(always)]
     pub fn new(pointers: [*mut u8; MAX_POINTERS], words: [u64; MAX_WORDS]) -> Self {
         Decoder { pointers, words, pointer: 0, word: 0 }
@@ -56,21 +58,22 @@ impl Decoder {
     }
 }
 
-/// Something that launch arguments consist of.
+/// A type that launch arguments can contain.
 #[allow(unsafe_code)]
 pub trait Arg: Sized {
-    /// Pointers that it takes, whatever its value.
+    /// Number of pointers that it takes, whatever its value.
     const POINTERS: usize;
-    /// Words that it takes, whatever its value.
+    /// Number of words that it takes, whatever its value.
     const WORDS: usize;
 
-    /// Writes it down.
+    /// Encodes the value.
     fn encode<E: Encoder>(&self, to: &mut E);
 
-    /// Reads it back. Zeros and null pointers give a value too, which nobody uses.
+    /// Decodes a value. Zeros and null pointers also decode to a value, which is never used.
     ///
     /// # Safety
-    /// `from` holds what [`encode`](Arg::encode) wrote, with pointers to memory that this device may use as the views say.
+    /// `from` holds what [`encode`](Arg::encode) wrote, with pointers to memory that this device may access
+    /// as the views say.
     unsafe fn decode(from: &mut Decoder) -> Self;
 }
 
@@ -85,7 +88,7 @@ impl<T: Copy> Arg for In<'_, T> {
     #[inline(always)]
     unsafe fn decode(from: &mut Decoder) -> Self {
         let (first, len) = (from.pointer::<T>(), from.word() as usize);
-        // SAFETY: the caller's.
+        // SAFETY: guaranteed by the caller.
         unsafe { In::from_raw(first, len) }
     }
 }
@@ -101,7 +104,7 @@ impl<T: Copy> Arg for Out<'_, T> {
     #[inline(always)]
     unsafe fn decode(from: &mut Decoder) -> Self {
         let (first, len) = (from.pointer::<T>(), from.word() as usize);
-        // SAFETY: the caller's.
+        // SAFETY: guaranteed by the caller.
         unsafe { Out::from_raw(first, len) }
     }
 }
@@ -116,7 +119,7 @@ impl<A: Arg> Arg for Option<A> {
         match self {
             Some(value) => value.encode(to),
             None => {
-                // An absent array brings its length's word along.
+                // An absent array also writes the word of its length.
                 (0..A::POINTERS).for_each(|_| to.input::<u8>(None));
                 (0..A::WORDS - A::POINTERS).for_each(|_| to.word(0));
             }
@@ -125,7 +128,7 @@ impl<A: Arg> Arg for Option<A> {
     #[inline(always)]
     unsafe fn decode(from: &mut Decoder) -> Self {
         let some = from.word() != 0;
-        // SAFETY: the caller's.
+        // SAFETY: guaranteed by the caller.
         let value = unsafe { A::decode(from) };
         some.then_some(value)
     }
@@ -171,12 +174,13 @@ impl<A: Arg + Copy, const N: usize> Arg for [A; N] {
     }
     #[inline(always)]
     unsafe fn decode(from: &mut Decoder) -> Self {
-        // SAFETY: the caller's.
+        // SAFETY: guaranteed by the caller.
         core::array::from_fn(|_| unsafe { A::decode(from) })
     }
 }
 
-/// Implements [`Arg`](crate::op::Arg) for a struct from the list of its fields, or for an enum without fields.
+/// Implements [`Arg`](crate::op::Arg) for a struct from the list of its fields, or for an enum without
+/// fields.
 ///
 /// ```text
 /// launch_args!(TokenRatio<'_> { cu_seqlens, loss_mask, logp, … });
@@ -184,7 +188,7 @@ impl<A: Arg + Copy, const N: usize> Arg for [A; N] {
 /// launch_args!(enum Direction { Prefix, Suffix });
 /// ```
 ///
-/// A forgotten field does not compile.
+/// Leaving out a field is a compile error.
 #[macro_export]
 macro_rules! launch_args {
     ($name:ident $(<$lifetime:lifetime>)? { $($field:ident),* $(,)? }) => {
@@ -201,7 +205,8 @@ macro_rules! launch_args {
             }
             #[inline(always)]
             unsafe fn decode(from: &mut $crate::op::Decoder) -> Self {
-                // SAFETY: the caller's; fields are evaluated in the order in which they are written.
+                // SAFETY: guaranteed by the caller; fields are evaluated in the order in which they are
+                // written.
                 unsafe { Self { $($field: $crate::op::Arg::decode(from)),* } }
             }
         }
@@ -225,14 +230,14 @@ macro_rules! launch_args {
     };
 }
 
-/// [`launch_args!`](crate::launch_args) for the struct of an op. The word `unsafe` is its author's promise that the op's rows are
-/// [disjoint](crate::op::DisjointRows): without it the kernel runs nowhere.
+/// [`launch_args!`](crate::launch_args) for the struct of an op. The word `unsafe` is the author's promise
+/// that the op's rows are [disjoint](crate::op::DisjointRows); without it no backend runs the kernel.
 ///
 /// ```text
 /// kernel_args!(unsafe Doubled<'_> { rewards, doubled });
 /// ```
 ///
-/// Without it this does not compile:
+/// Without `unsafe` this does not compile:
 ///
 /// ```compile_fail
 /// use lockstep_core::{kernel_args, ragged::Out};
@@ -242,7 +247,7 @@ macro_rules! launch_args {
 /// kernel_args!(Filled<'_> { out });
 /// ```
 ///
-/// Nor do the arguments alone make a kernel that a backend runs:
+/// Launch arguments alone do not make a kernel that a backend runs either:
 ///
 /// ```compile_fail,E0277
 /// use lockstep_core::op::DisjointRows;
@@ -262,21 +267,21 @@ macro_rules! kernel_args {
     (unsafe impl[$($bound:tt)*] $name:ident $(<$($generic:tt),*>)? { $($field:ident),* $(,)? }) => {
         $crate::launch_args!(impl[$($bound)*] $name $(<$($generic),*>)? { $($field),* });
 
-        // SAFETY: who writes `unsafe` in the macro's call has promised it. For the ops of the table: a row writes its own span of
-        // [`Offsets`](crate::ragged::Offsets), which cannot overlap, and its own index of per-row outputs; conformance tests it
-        // for every one of them (rows_are_disjoint).
+        // SAFETY: promised by whoever writes `unsafe` in the macro call. For the ops of the table: a row
+        // writes its own span of [`Offsets`](crate::ragged::Offsets), which cannot overlap, and its own index
+        // of per-row outputs; conformance tests this for every op (rows_are_disjoint).
         #[allow(unsafe_code)]
         unsafe impl<$($bound)*> $crate::op::DisjointRows for $name $(<$($generic),*>)? {}
     };
 }
 
-/// Pointers of the field that `field` projects to; the projection only carries the type.
+/// Number of pointers of the field that `field` projects to; the projection only carries the type.
 #[doc(hidden)]
 pub const fn pointers_of<S, A: Arg>(_field: fn(&S) -> &A) -> usize {
     A::POINTERS
 }
 
-/// Words of the field that `field` projects to.
+/// Number of words of the field that `field` projects to.
 #[doc(hidden)]
 pub const fn words_of<S, A: Arg>(_field: fn(&S) -> &A) -> usize {
     A::WORDS

@@ -1,4 +1,4 @@
-//! Lengths of a kernel's arrays, checked once by whatever runs it.
+//! Length checks of a kernel's arrays, made once by whatever runs the kernel.
 
 use crate::Error;
 use crate::ragged::{In, Mask, Out};
@@ -33,7 +33,7 @@ impl<L: Length> Length for Option<L> {
     }
 }
 
-/// Whether `argument`, if it is there, has as many entries as it should.
+/// Checks that `argument`, if present, has `expected` entries.
 #[doc(hidden)]
 pub fn check_length<L: Length>(
     argument: &'static str,
@@ -47,7 +47,7 @@ pub fn check_length<L: Length>(
     }
 }
 
-/// Whether offsets end at the number of rows of other offsets.
+/// Checks that offsets end at the number of rows of other offsets.
 pub fn check_total(
     argument: &'static str,
     got: usize,
@@ -60,7 +60,9 @@ pub fn check_total(
     Err(Error::Length { argument, expected, because: of, got })
 }
 
-/// Whether every entry of `argument` in `span` is one of `range`: an index into something of that length.
+/// Checks that every entry of `indices` in `span` lies in `range`.
+///
+/// Errors: the first entry that does not, with its index.
 pub fn check_indices(
     argument: &'static str,
     indices: In<'_, u32>,
@@ -77,7 +79,8 @@ pub fn check_indices(
     Ok(())
 }
 
-/// Checks lengths of a kernel's fields, and returns from the function with the first that is wrong. Absent arrays pass.
+/// Checks the lengths of a kernel's fields, and returns from the function with the first error. Absent arrays
+/// pass.
 ///
 /// ```text
 /// lengths!(self; tokens => loss_mask, logp, coef; sequences => row_tokens, row_alarm);

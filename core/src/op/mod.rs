@@ -1,4 +1,4 @@
-//! What an op is, and the one list of them.
+//! The definition of an op, and the table of all ops.
 
 mod args;
 mod lengths;
@@ -13,9 +13,9 @@ pub use lengths::{Length, check_indices, check_total};
 use crate::Error;
 use crate::team::Team;
 
-/// An op: its launch arguments and what a team does with one row.
+/// An op: its launch arguments, and what a team does with one row.
 ///
-/// Row r reads its inputs freely and writes only elements that belong to row r; see [`DisjointRows`].
+/// Row r may read any input and writes only elements that belong to row r; see [`DisjointRows`].
 pub trait Kernel: Arg {
     /// The op's name in the table.
     const NAME: &'static str;
@@ -23,18 +23,24 @@ pub trait Kernel: Arg {
     /// Number of rows to run.
     fn rows(&self) -> usize;
 
-    /// Whether every array is as long as the rows need it, and every index names an element of its array; the first fault otherwise.
+    /// Checks that every array is long enough for the rows, and that every index names an element of its
+    /// array.
     ///
-    /// Whatever runs a kernel over host memory asks once, before its rows; a launch over device memory cannot, and is `unsafe`.
+    /// Errors: the first fault.
+    ///
+    /// Whatever runs a kernel over host memory calls this once, before the rows; a launch over device memory
+    /// cannot, and is `unsafe`.
     fn check_bounds(&self) -> Result<(), Error>;
 
-    /// Elements of a row, to balance rows over threads. Any estimate is right; only speed depends on it. Host memory only.
+    /// Approximate number of elements of a row, used to balance rows over threads. It affects only speed.
+    /// Host memory only.
     fn work(&self, row: usize) -> usize;
 
-    /// What the team does with row `row`.
+    /// Computes row `row` with the team.
     fn row<T: Team>(&self, team: &T, row: usize);
 
-    /// What the team does with `rows`, one after the other: where it has vectors for one thread, which may overlap the short rows of an op here.
+    /// Computes `rows` one after the other with a team whose vectors belong to one thread. An op may override
+    /// this to overlap its short rows.
     #[inline(always)]
     fn block<T: Team>(&self, team: &T, rows: core::ops::Range<usize>) {
         for row in rows {
@@ -42,16 +48,16 @@ pub trait Kernel: Arg {
         }
     }
 
-    /// Which of the op's variants (last column of the table) these arguments need.
+    /// The number of the op's variant (last column of the table) that these arguments need.
     ///
-    /// A GPU has an entry point for each variant, so that who wants little does not pay with the registers of who wants all.
-    /// Variants compute the same function: only speed depends on the choice.
+    /// A GPU has one entry point per variant, so that small calls do not inherit the full variant's register
+    /// use. All variants compute the same function: the choice affects only speed.
     #[inline(always)]
     fn variant(&self) -> usize {
         0
     }
 
-    /// [`row`](Kernel::row), when the variant is known to be number V.
+    /// [`row`](Kernel::row), given that the variant is number V.
     #[inline(always)]
     fn row_as<const V: usize, T: Team>(&self, team: &T, row: usize) {
         self.row(team, row);
@@ -65,16 +71,16 @@ pub trait Kernel: Arg {
 #[allow(unsafe_code)]
 pub unsafe trait DisjointRows: Kernel {}
 
-/// One line of the table.
+/// One line of the table of ops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OpInfo {
-    /// Name, the same in every backend, test, benchmark and document.
+    /// Name, used by every backend, test, benchmark and document.
     pub name: &'static str,
-    /// File below `core/src` that defines it.
+    /// Defining file, relative to `core/src`.
     pub file: &'static str,
-    /// What a row is.
+    /// What one row is: a sequence, a group, a token, …
     pub row: &'static str,
-    /// What it computes, in one line.
+    /// What the op computes, in one line.
     pub summary: &'static str,
     /// Entry points on a GPU, in the order of [`Kernel::variant`].
     pub entries: &'static [&'static str],
@@ -82,9 +88,9 @@ pub struct OpInfo {
 
 /// Calls `$with!` with the table of ops: `name: Type, "file", "row", "summary", [variants];` lines.
 ///
-/// Everything that must exist for every op is generated from here or checked against it (conformance's
-/// coverage test): GPU entry points, dispatch, benchmarks, oracle, property cases, docs. A variant is
-/// `number entry_point`; an op without variants has one.
+/// Everything that must exist for every op is generated from this table or checked against it (by
+/// conformance's coverage test): GPU entry points, dispatch, benchmarks, oracle, property cases, docs. A
+/// variant is written `number entry_point`; an op without variants has one.
 #[macro_export]
 macro_rules! for_each_op {
     ($with:ident) => {
@@ -259,7 +265,7 @@ macro_rules! for_each_op {
 
 macro_rules! list {
     ($($name:ident: $kernel:ty, $file:literal, $row:literal, $summary:literal, [$($number:literal $entry:ident),*];)*) => {
-        /// The table as data.
+        /// The table of ops as data.
         pub const OPS: &[OpInfo] = &[$(OpInfo {
             name: stringify!($name),
             file: $file,
@@ -268,7 +274,7 @@ macro_rules! list {
             entries: &[$(stringify!($entry)),*],
         }),*];
 
-        // Every op fits the entry points, and its variants are numbered in order.
+        // Every op must fit the entry points, and its variants must be numbered in order.
         $(const _: () = {
             const fn fits<A: DisjointRows>() {
                 assert!(A::POINTERS <= MAX_POINTERS && A::WORDS <= MAX_WORDS, "raise MAX_POINTERS or MAX_WORDS");
@@ -286,7 +292,7 @@ macro_rules! list {
 for_each_op!(list);
 
 impl OpInfo {
-    /// The line of this name.
+    /// Looks up an op by name.
     pub fn named(name: &str) -> Option<&'static OpInfo> {
         OPS.iter().find(|op| op.name == name)
     }

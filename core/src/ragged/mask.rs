@@ -1,11 +1,13 @@
-//! The loss mask: which elements take part.
+//! The loss mask: which elements count.
 
 use super::In;
 use crate::op::{Arg, Decoder, Encoder};
 
-/// `loss_mask: [u8; N]`: 0 = the element takes no part (padding, tool output), anything else = it does.
-/// Absent means that every element takes part. Masked elements are *selected away*: whatever stands there (NaN,
-/// infinity, garbage) never enters an operation whose result is kept.
+/// A mask `[u8; N]`: 0 means that the element does not count (padding, tool output), anything else that it
+/// does.
+///
+/// Without bytes every element counts. Masked elements are *deselected*: their contents (NaN, infinity,
+/// garbage) never enter an operation whose result is kept.
 #[derive(Clone, Copy, Debug)]
 pub struct Mask<'a>(Option<In<'a, u8>>);
 
@@ -19,37 +21,37 @@ impl Arg for Mask<'_> {
     }
     #[inline(always)]
     unsafe fn decode(from: &mut Decoder) -> Self {
-        // SAFETY: the caller's.
+        // SAFETY: guaranteed by the caller.
         Mask(unsafe { Option::decode(from) })
     }
 }
 
 impl<'a> Mask<'a> {
-    /// Every element takes part.
+    /// The mask under which every element counts.
     #[inline(always)]
     pub fn all() -> Self {
         Mask(None)
     }
 
-    /// One byte per element; `None` is [`Mask::all`].
+    /// A mask of one byte per element; `None` is [`Mask::all`].
     #[inline(always)]
     pub fn new(mask: Option<&'a [u8]>) -> Self {
         Mask(mask.map(In::new))
     }
 
-    /// One byte per element, as a view; `None` is [`Mask::all`].
+    /// A mask of one byte per element, as a view; `None` is [`Mask::all`].
     #[inline(always)]
     pub fn view(mask: Option<In<'a, u8>>) -> Self {
         Mask(mask)
     }
 
-    /// The bytes, if there are any.
+    /// The bytes, or `None` for [`Mask::all`].
     #[inline(always)]
     pub fn bytes(self) -> Option<In<'a, u8>> {
         self.0
     }
 
-    /// Whether element `i` takes part.
+    /// Whether element `i` counts.
     #[inline(always)]
     pub fn at(self, i: usize) -> bool {
         match self.0 {

@@ -1,4 +1,4 @@
-//! Packed ("varlen") batches as in FlashAttention: rows back to back, divided by offsets.
+//! Packed ("varlen") batches as in FlashAttention: rows back to back, delimited by offsets.
 
 pub mod flag;
 mod mask;

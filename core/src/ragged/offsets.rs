@@ -6,7 +6,7 @@ use crate::op::{Arg, Decoder, Encoder};
 
 /// Offsets of R rows: `[u32; R+1]`, starting at 0 and never decreasing; row r is `offsets[r]..offsets[r+1]`.
 ///
-/// Checked when made, so rows never overlap: backends rely on it to run them in parallel.
+/// Validated on construction, so rows never overlap; backends rely on that to run them in parallel.
 #[derive(Clone, Copy, Debug)]
 pub struct Offsets<'a>(In<'a, u32>);
 
@@ -20,13 +20,15 @@ impl Arg for Offsets<'_> {
     }
     #[inline(always)]
     unsafe fn decode(from: &mut Decoder) -> Self {
-        // SAFETY: the caller's.
+        // SAFETY: guaranteed by the caller.
         Offsets(unsafe { In::decode(from) })
     }
 }
 
 impl<'a> Offsets<'a> {
-    /// Offsets that pass [`check_offsets`].
+    /// Wraps `offsets` after [`check_offsets`].
+    ///
+    /// Errors: those of [`check_offsets`].
     pub fn new(
         argument: &'static str,
         offsets: &'a [u32],
@@ -37,11 +39,11 @@ impl<'a> Offsets<'a> {
         Ok(Offsets(In::new(offsets)))
     }
 
-    /// Offsets that nobody has checked: those of a device, which the host cannot read.
+    /// Wraps offsets without validation: those of a device, which the host cannot read.
     ///
     /// # Safety
-    /// They would pass [`check_offsets`] for the arrays that they divide: the op
-    /// [`CheckOffsets`](crate::check::CheckOffsets) asks the device.
+    /// They would pass [`check_offsets`] for the arrays that they partition; the op
+    /// [`CheckOffsets`](crate::check::CheckOffsets) checks this on the device.
     #[allow(unsafe_code)]
     pub const unsafe fn unchecked(offsets: In<'a, u32>) -> Self {
         Offsets(offsets)
@@ -53,7 +55,7 @@ impl<'a> Offsets<'a> {
         self.0.len().saturating_sub(1)
     }
 
-    /// Number of elements, and of rows.
+    /// Number of elements and number of rows.
     pub fn sizes(self) -> (usize, usize) {
         let rows = self.rows();
         (if rows == 0 { 0 } else { self.0.at(rows) as usize }, rows)
@@ -68,7 +70,10 @@ impl<'a> Offsets<'a> {
 
 /// Checks that `offsets` starts at 0, never decreases and ends at `elements`.
 ///
-/// `argument` is the name to report and `of` what the elements are (`tokens`, `sequences`).
+/// `argument` is the name to report, `of` what the elements are (`tokens`, `sequences`).
+///
+/// Errors: no row; a first entry other than 0; an entry below its predecessor; a last entry other than
+/// `elements`.
 ///
 /// ```
 /// use lockstep_core::{Error, ragged::check_offsets};

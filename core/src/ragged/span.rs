@@ -1,7 +1,7 @@
 //! The elements of one row.
 
-/// The half-open range `start..end` of one row in a packed array. 64-bit where the machine is: a product of a
-/// token index and a width may pass 2³².
+/// The half-open range `start..end` of one row in a packed array. The bounds are `usize`, 64 bits on a 64-bit
+/// machine, because the product of a token index and a width may exceed 2³².
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
     /// First element.
@@ -11,7 +11,7 @@ pub struct Span {
 }
 
 impl Span {
-    /// The elements `start..end`; empty when `end <= start`.
+    /// The range `start..end`; empty if `end <= start`.
     #[inline(always)]
     pub fn new(start: usize, end: usize) -> Self {
         Span { start, end: if end < start { start } else { end } }

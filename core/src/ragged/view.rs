@@ -1,9 +1,9 @@
 //! Views of a kernel's arguments: what it reads and what it writes.
 //!
-//! A view is an address, a length and the lifetime of what it looks at. Made from a slice it is safe everywhere; made
-//! from an address ([`In::from_raw`]) it may name memory that only a device can reach. On a CPU every access is bounds-
-//! checked (a backend that takes whole rows at once pays one check per row). On a GPU there is nobody to report to:
-//! lengths are checked before the launch, offsets by the `check` ops.
+//! A view is an address, a length and the lifetime of the memory. Made from a slice it is always safe; made
+//! from an address ([`In::from_raw`]) it may point to memory that only a device can reach. On a CPU every
+//! access is bounds-checked (a backend that takes whole rows at once pays one check per row). A GPU has no
+//! way to report a failure: lengths are checked before the launch, offsets by the `check` ops.
 
 use super::Span;
 use core::cell::Cell;
@@ -32,7 +32,7 @@ impl<T> core::fmt::Debug for In<'_, T> {
     }
 }
 
-// SAFETY: an `In` is a shared slice in all but type.
+// SAFETY: an `In` is equivalent to a shared slice.
 #[allow(unsafe_code)]
 unsafe impl<T: Sync> Send for In<'_, T> {}
 // SAFETY: as above.
@@ -50,8 +50,8 @@ impl<'a, T: Copy> In<'a, T> {
     /// Views `len` elements at `first`.
     ///
     /// # Safety
-    /// For `'a`, `first` is aligned and readable for `len` elements by every backend that the view is handed to, and
-    /// nobody writes there. A view of a GPU's memory may only be handed to that GPU.
+    /// For `'a`, `first` is aligned and readable for `len` elements by every backend that receives the view,
+    /// and nothing writes there. A view of a GPU's memory may only be passed to that GPU.
     #[inline(always)]
     pub const unsafe fn from_raw(first: *const T, len: usize) -> Self {
         In { first, len, lifetime: PhantomData }
@@ -75,13 +75,13 @@ impl<'a, T: Copy> In<'a, T> {
         self.len == 0
     }
 
-    /// The elements of `span` as a view of their own.
+    /// The elements of `span` as a separate view.
     #[inline(always)]
     pub fn part(self, span: Span) -> Self {
         if CHECKED {
             assert!(span.start <= span.end && span.end <= self.len, "part {span:?} of {}", self.len);
         }
-        // SAFETY: inside of this view, or vouched for by who launched the kernel.
+        // SAFETY: inside this view, or guaranteed by the launcher of the kernel.
         In { first: unsafe { self.first.add(span.start) }, len: span.len(), lifetime: PhantomData }
     }
 
@@ -91,12 +91,12 @@ impl<'a, T: Copy> In<'a, T> {
         if CHECKED {
             assert!(i < self.len, "element {i} of {}", self.len);
         }
-        // SAFETY: in bounds: checked above, or vouched for by who launched the kernel (see the module's text); readable by
-        // the contract of the constructor.
+        // SAFETY: in bounds, as checked above or guaranteed by the launcher of the kernel (see the module
+        // docs); readable by the contract of the constructor.
         unsafe { *self.first.add(i) }
     }
 
-    /// The elements of a row.
+    /// The elements of a row as a slice.
     #[inline(always)]
     pub fn row(self, span: Span) -> &'a [T] {
         assert!(span.start <= span.end && span.end <= self.len, "row {span:?} of {}", self.len);
@@ -106,22 +106,24 @@ impl<'a, T: Copy> In<'a, T> {
 }
 
 impl<'a> In<'a, u32> {
-    /// Views the bit patterns of `values`: token ids as tokenizers keep them.
+    /// Views the bit patterns of `values`: token ids as tokenizers store them.
     #[inline(always)]
     pub fn bits_of(values: &'a [i32]) -> Self {
         In { first: values.as_ptr().cast(), len: values.len(), lifetime: PhantomData }
     }
 
-    /// The same bits as numbers, for a sweep, which reads `f32`: only their bits may be used.
+    /// The same bits as `f32`, for a sweep, which reads `f32`. Only the bits may be used.
     #[inline(always)]
     pub fn as_numbers(self) -> In<'a, f32> {
         In { first: self.first.cast(), len: self.len, lifetime: PhantomData }
     }
 }
 
-/// An output array, as a launch argument: the one handle to its elements. It cannot be copied, so two outputs of a kernel
-/// never name one element, and it is not `Sync`: who runs rows in parallel relies on the promise that rows write different
-/// elements ([`DisjointRows`](crate::op::DisjointRows)).
+/// An output array, as a launch argument: the only handle to its elements.
+///
+/// It cannot be copied, so two outputs of a kernel never alias, and it is not `Sync`: code that runs rows in
+/// parallel relies on the promise that rows write different elements
+/// ([`DisjointRows`](crate::op::DisjointRows)).
 ///
 /// ```compile_fail,E0382
 /// use lockstep_core::ragged::Out;
@@ -157,15 +159,16 @@ impl<'a, T: Copy> Out<'a, T> {
     /// Views `len` elements at `first` for writing.
     ///
     /// # Safety
-    /// For `'a`, `first` is aligned and writable for `len` elements by every backend that the view is handed to, and nobody
-    /// else reads or writes there. A view of a GPU's memory may only be handed to that GPU.
+    /// For `'a`, `first` is aligned and writable for `len` elements by every backend that receives the view,
+    /// and nothing else reads or writes there. A view of a GPU's memory may only be passed to that GPU.
     #[inline(always)]
     pub const unsafe fn from_raw(first: *mut T, len: usize) -> Self {
         Out(Cells { first: first.cast(), len, lifetime: PhantomData })
     }
 }
 
-/// The elements of an [`Out`] as a row of a kernel writes them. It can be copied, and is no launch argument.
+/// The elements of an [`Out`], as a row of a kernel writes them. Unlike an [`Out`] it can be copied and is
+/// not a launch argument.
 pub struct Cells<'a, T> {
     first: *const Cell<T>,
     len: usize,
@@ -205,13 +208,13 @@ impl<'a, T: Copy> Cells<'a, T> {
         self.len == 0
     }
 
-    /// The elements of `span` as a view of their own.
+    /// The elements of `span` as a separate view.
     #[inline(always)]
     pub fn part(self, span: Span) -> Self {
         if CHECKED {
             assert!(span.start <= span.end && span.end <= self.len, "part {span:?} of {}", self.len);
         }
-        // SAFETY: inside of this view, or vouched for by who launched the kernel.
+        // SAFETY: inside this view, or guaranteed by the launcher of the kernel.
         Cells { first: unsafe { self.first.add(span.start) }, len: span.len(), lifetime: PhantomData }
     }
 
@@ -221,12 +224,14 @@ impl<'a, T: Copy> Cells<'a, T> {
         if CHECKED {
             assert!(i < self.len, "element {i} of {}", self.len);
         }
-        // SAFETY: in bounds: checked above, or vouched for by who launched the kernel; writable by the contract of the
-        // constructor. Through a raw pointer, for no reference to a GPU's memory may exist.
+        // SAFETY: in bounds, as checked above or guaranteed by the launcher of the kernel; writable by the
+        // contract of the constructor. Written through a raw pointer, because no reference to a GPU's memory
+        // may exist.
         unsafe { self.as_ptr().add(i).write(value) };
     }
 
-    /// Writes element `i`, which data names, of a row that owns the elements of `span`: another row's is never written.
+    /// Writes element `i`, an index that comes from data, in a row that owns the elements of `span`. On a CPU
+    /// it panics if `i` is outside `span`, so another row's element is never written.
     #[inline(always)]
     pub fn put_in(self, span: Span, i: usize, value: T) {
         if CHECKED {
@@ -235,17 +240,18 @@ impl<'a, T: Copy> Cells<'a, T> {
         self.put(i, value);
     }
 
-    /// Element `i`, which the same thread of the same row wrote before: other threads' writes need not be visible.
+    /// Reads element `i`, which the same thread of the same row must have written before: writes of other
+    /// threads need not be visible.
     #[inline(always)]
     pub fn get(self, i: usize) -> T {
         if CHECKED {
             assert!(i < self.len, "element {i} of {}", self.len);
         }
-        // SAFETY: in bounds as above; what is writable is readable.
+        // SAFETY: in bounds as above; whatever is writable is readable.
         unsafe { *self.as_ptr().add(i) }
     }
 
-    /// The elements of a row.
+    /// The elements of a row as a slice of cells.
     #[inline(always)]
     pub fn row(self, span: Span) -> &'a [Cell<T>] {
         assert!(span.start <= span.end && span.end <= self.len, "row {span:?} of {}", self.len);
@@ -254,8 +260,8 @@ impl<'a, T: Copy> Cells<'a, T> {
     }
 }
 
-/// An `f32` input of a sweep: an array with one element per token, or one constant for the whole row (an absent
-/// optional argument, a value per sequence).
+/// An `f32` input of a sweep: an array with one element per token, or one constant for the whole row (an
+/// absent optional argument, a per-sequence value).
 #[derive(Clone, Copy, Debug)]
 pub enum Stream<'a> {
     /// One element per token.
@@ -265,7 +271,7 @@ pub enum Stream<'a> {
 }
 
 impl<'a> Stream<'a> {
-    /// The array if there is one, otherwise `absent` everywhere.
+    /// The array if present, otherwise the constant `absent`.
     #[inline(always)]
     pub fn or(array: Option<In<'a, f32>>, absent: f32) -> Self {
         match array {
@@ -284,10 +290,10 @@ impl<'a> Stream<'a> {
     }
 }
 
-/// An `f32` output of a sweep that the caller may not want.
+/// An `f32` output of a sweep that the caller may omit.
 pub type Sink<'a> = Option<Cells<'a, f32>>;
 
-/// What a row writes through, if the caller wants the output.
+/// The cells that a row writes, if the caller wants the output.
 #[inline(always)]
 pub fn sink<'a>(out: &Option<Out<'a, f32>>) -> Sink<'a> {
     out.as_deref().copied()

@@ -1,10 +1,12 @@
 //! Gamma and Beta draws.
 //!
-//! **Formula** (Marsaglia & Tsang, "A simple method for generating gamma variables", 2000): for shape a >= 1, d = a − 1/3, c = 1/√(9d), repeat
-//! x normal, v = (1 + c x)³, u uniform until v > 0 and ln u < x²/2 + d − d v + d ln v; the draw is d v. For a < 1: the draw of a + 1 times u^(1/a).
-//! Beta(a, b) = X/(X + Y) with X ~ Gamma(a), Y ~ Gamma(b) from the same stream, X first.
+//! **Formula** (Marsaglia & Tsang, "A simple method for generating gamma variables", 2000): for shape a >= 1,
+//! d = a − 1/3 and c = 1/√(9d); draw x normal, v = (1 + c x)³ and u uniform until v > 0 and
+//! `ln u < x²/2 + d − d v + d ln v`; the draw is d v. For a < 1 it is the draw of a + 1 times u^(1/a).
+//! Beta(a, b) = X/(X + Y) with X ~ Gamma(a) and Y ~ Gamma(b) from the same stream, X first.
 //!
-//! **Special cases**: shapes outside [0.01, 1e12] are an error: below, u^(1/a) underflows (0/0 in a Beta); above, d v loses its fraction.
+//! **Special cases**: shapes outside [0.01, 1e12] are an error: below, u^(1/a) underflows (0/0 in a Beta);
+//! above, d v loses its fraction.
 
 use super::Stream;
 use crate::Error;
@@ -34,19 +36,19 @@ fn draw(stream: &mut Stream, shape: f64) -> f64 {
     if small { value * num::exp64(num::ln64(stream.open()) / shape) } else { value }
 }
 
-/// Gamma with scale 1. Errors: `shape` outside [0.01, 1e12].
+/// Draws from Gamma(`shape`) with scale 1. Errors: `shape` outside [0.01, 1e12].
 pub fn gamma(stream: &mut Stream, shape: f64) -> Result<f64, Error> {
     check("shape", shape)?;
     Ok(draw(stream, shape))
 }
 
-/// Beta. Errors: `a` or `b` outside [0.01, 1e12].
+/// Draws from Beta(`a`, `b`). Errors: `a` or `b` outside [0.01, 1e12].
 pub fn beta(stream: &mut Stream, a: f64, b: f64) -> Result<f64, Error> {
     check("a", a)?;
     check("b", b)?;
     let x = draw(stream, a);
     let y = draw(stream, b);
-    // Both can underflow only together with shapes near 0.01; the mean is then as good as any draw.
+    // Both can underflow to 0 only for shapes near 0.01; the mean is then as good as any draw.
     Ok(if x + y > 0.0 { x / (x + y) } else { a / (a + b) })
 }
 

@@ -1,7 +1,8 @@
-//! Random numbers by counter: a pure function of seed, purpose, step, element and position, the same bits on every machine.
+//! Counter-based random numbers: a pure function of seed, purpose, step, element and position, with the same
+//! bits on every machine.
 //!
-//! Schedules alone draw; no kernel does. The streams of two elements never overlap, so what one element draws does not depend on how many
-//! others there are or in which order they are visited.
+//! Only host-side code such as schedules draws; no kernel does. The streams of two elements never overlap, so
+//! an element's draws do not depend on the number of other elements or the order in which they are visited.
 
 pub mod gamma;
 pub mod philox;

@@ -1,6 +1,7 @@
 //! Philox4x32-10, a counter-based generator.
 //!
-//! **Formula** (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011), ten rounds on (c₀, c₁, c₂, c₃) with key (k₀, k₁):
+//! **Formula** (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011), ten rounds on (c₀,
+//! c₁, c₂, c₃) with key (k₀, k₁):
 //!
 //! ```text
 //! (hi₀, lo₀) = M0·c₀,  (hi₁, lo₁) = M1·c₂,  c ← (hi₁ ⊕ c₁ ⊕ k₀, lo₁, hi₀ ⊕ c₃ ⊕ k₁, lo₀)
@@ -17,7 +18,7 @@ fn wide(a: u32, b: u32) -> (u32, u32) {
     ((product >> 32) as u32, product as u32)
 }
 
-/// 128 random bits for a counter under a key.
+/// Returns 128 random bits for a counter and a key.
 pub fn philox4x32_10(counter: [u32; 4], key: [u32; 2]) -> [u32; 4] {
     let (mut c, mut k) = (counter, key);
     for _ in 0..10 {

@@ -1,13 +1,14 @@
-//! Distinct numbers below n, every set equally likely.
+//! Sampling without replacement: distinct numbers below n, every set equally likely.
 //!
-//! **Formula** (Floyd): for j = n − k, …, n − 1 draw t in 0..=j and take t, or j where t was taken already. O(k²) comparisons, no scratch.
+//! **Formula** (Floyd): for j = n − k, …, n − 1, draw t in 0..=j and take t, or j if t was taken already.
+//! O(k²) comparisons, no scratch memory.
 //!
-//! **Special cases**: k of 0 draws nothing; k > n is an error.
+//! **Special cases**: k = 0 draws nothing; k > n is an error.
 
 use super::Stream;
 use crate::Error;
 
-/// Fills `out` with distinct numbers of 0..n, in the order of drawing. Errors: `out` longer than n.
+/// Fills `out` with distinct numbers of 0..n, in the order drawn. Errors: `out` longer than n.
 pub fn distinct(stream: &mut Stream, n: u32, out: &mut [u32]) -> Result<(), Error> {
     let k = out.len();
     if k > n as usize {

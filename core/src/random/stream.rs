@@ -1,21 +1,23 @@
-//! A stream of numbers: uniform, normal, below n.
+//! A stream of random numbers: uniform, normal, integers below n.
 //!
-//! **Formula**: word i of the stream is word i mod 4 of [`philox4x32_10`] at counter (i div 4, element, step, purpose) under the seed as key.
+//! **Formula**: word i of the stream is word i mod 4 of [`philox4x32_10`] at counter (i div 4, element, step,
+//! purpose), with the seed as key.
 //!
 //! ```text
 //! bits64  = first word · 2³² + second word
 //! uniform = top 53 bits · 2⁻⁵³                 in [0, 1)
 //! open    = (top 52 bits + 1/2) · 2⁻⁵²         in (0, 1), never 0 or 1
 //! normal  = x √(−2 ln s / s), s = x² + y²      (Marsaglia's polar method, s in (0, 1); y is not used)
-//! below n = high half of bits64 · n            (Lemire; low halves under 2⁶⁴ mod n are drawn again, so every value has the same chance)
+//! below n = high half of bits64 · n            (Lemire; low halves under 2⁶⁴ mod n are drawn again, so that
+//!                                               every value has the same chance)
 //! ```
 //!
-//! **Accuracy**: `normal` to a few units of binary64 (`num::ln64`, a correctly rounded square root).
+//! **Accuracy**: `normal` to a few ULP of binary64 (`num::ln64`, a correctly rounded square root).
 
 use super::philox4x32_10;
 use crate::num::{self, Arith, Soft};
 
-/// What a stream is for, so that no two uses draw the same numbers. Callers' own purposes start at 256.
+/// The purpose of a stream, so that no two uses draw the same numbers. Callers' own purposes start at 256.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Purpose(pub u32);
 
@@ -34,15 +36,15 @@ impl Purpose {
     pub const SWARM: Purpose = Purpose(6);
     /// The rollout that RAPO replaces.
     pub const RAPO: Purpose = Purpose(7);
-    /// The answer that BRPO compares the others with.
+    /// The reference answer of a BRPO group.
     pub const BRPO: Purpose = Purpose(8);
-    /// Where a minibatch of [`schedule::remix`](crate::schedule::remix) comes from.
+    /// The source of a minibatch in [`schedule::remix`](crate::schedule::remix).
     pub const REMIX: Purpose = Purpose(9);
     /// Inputs of the next role in [`schedule::marsrl`](crate::schedule::marsrl).
     pub const MARSRL: Purpose = Purpose(10);
 }
 
-/// Numbers in order; cheap to make, so make one per element.
+/// A sequence of random numbers. Streams are cheap to create: create one per element.
 #[derive(Clone, Copy, Debug)]
 pub struct Stream {
     key: [u32; 2],
@@ -53,13 +55,13 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// The stream of `seed` for one purpose, step and element.
+    /// Creates the stream of `seed` for one purpose, step and element.
     pub fn new(seed: u64, purpose: Purpose, step: u32, element: u32) -> Self {
         let key = [seed as u32, (seed >> 32) as u32];
         Stream { key, name: [element, step, purpose.0], words: [0; 4], used: 0 }
     }
 
-    /// 32 bits.
+    /// Draws 32 bits.
     pub fn bits32(&mut self) -> u32 {
         let at = (self.used % 4) as usize;
         if at == 0 {
@@ -71,28 +73,28 @@ impl Stream {
         self.words[at]
     }
 
-    /// 64 bits.
+    /// Draws 64 bits.
     pub fn bits64(&mut self) -> u64 {
         let high = self.bits32();
         u64::from(high) << 32 | u64::from(self.bits32())
     }
 
-    /// In [0, 1), a multiple of 2⁻⁵³.
+    /// Draws a uniform number in [0, 1), a multiple of 2⁻⁵³.
     pub fn uniform(&mut self) -> f64 {
         (self.bits64() >> 11) as f64 / 9_007_199_254_740_992.0
     }
 
-    /// In [0, 1), a multiple of 2⁻²⁴: exact in binary32.
+    /// Draws a uniform number in [0, 1), a multiple of 2⁻²⁴ and exact in binary32.
     pub fn uniform32(&mut self) -> f32 {
         (self.bits32() >> 8) as f32 / 16_777_216.0
     }
 
-    /// In (0, 1), so that its logarithm and that of its complement are finite.
+    /// Draws a uniform number in (0, 1), so that its logarithm and that of its complement are finite.
     pub fn open(&mut self) -> f64 {
         ((self.bits64() >> 12) as f64 + 0.5) / 4_503_599_627_370_496.0
     }
 
-    /// Mean 0, variance 1.
+    /// Draws a normal number with mean 0 and variance 1.
     pub fn normal(&mut self) -> f64 {
         loop {
             let x = 2.0 * self.uniform() - 1.0;
@@ -104,7 +106,7 @@ impl Stream {
         }
     }
 
-    /// In 0..n, every value equally likely; 0 for n of 0.
+    /// Draws an integer in 0..n, every value equally likely; 0 if n is 0.
     pub fn below(&mut self, n: u64) -> u64 {
         if n == 0 {
             return 0;

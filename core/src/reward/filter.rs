@@ -1,25 +1,28 @@
-//! Which groups and sequences remain in a batch.
+//! Filters that decide which groups and sequences remain in a batch.
 //!
-//! **Formula** (docs/maths/advantages.md, docs/maths/rewards.md), over the n counted members of a group, x the metric of each:
+//! **Formula** (docs/maths/advantages.md and docs/maths/rewards.md), over the n counted members of a group,
+//! with x the metric of each; the statistic of each criterion is in the last column:
 //!
 //! ```text
-//! Varied      keep the group iff max x ≠ min x or n ≤ 1                 (DAPO dynamic sampling 2503.14476)      statistic: std
-//! Spread      keep it iff std x > eta, ddof 0                           (UI-S1 2509.11543)                      std
-//! SolveRate   keep it iff mean 1[x > threshold] < limit                 (RAPO 2509.24107, at the end of an epoch) the mean
-//! Balanced    keep it iff |Σ x| / n ≤ tau                               (BRPO 2506.00103, secondary)            |Σ x| / n
-//! Equal       keep the sequences with x = value                         (PSR: 1, NSR: 0; 2506.01347)            their fraction
-//! Nonzero     keep those with x ≠ 0                                     (SPIRAL 2506.24119)                     their fraction
-//! AtMost      keep those with x ≤ limit                                 (DAPO overlong filtering, x the length)  their fraction
+//! Varied      keep the group iff max x ≠ min x or n ≤ 1    DAPO dynamic sampling 2503.14476         std
+//! Spread      keep it iff std x > eta, ddof 0              UI-S1 2509.11543                         std
+//! SolveRate   keep it iff mean 1[x > threshold] < limit    RAPO 2509.24107, at the end of an epoch  the mean
+//! Balanced    keep it iff |Σ x| / n ≤ tau                  BRPO 2506.00103, secondary               |Σ x|/n
+//! Equal       keep the sequences with x = value            PSR: 1, NSR: 0; 2506.01347               fraction
+//! Nonzero     keep those with x ≠ 0                        SPIRAL 2506.24119                        fraction
+//! AtMost      keep those with x ≤ limit                    DAPO overlong filtering, x the length    fraction
 //! ```
 //!
 //! **Shapes**: `metric`, `keep` `[S]`; `kept`, `statistic` `[G]`; `cu_groups` `[G+1]`.
 //!
-//! **Special cases**: a group is kept or dropped whole, members that are not counted (NaN metric, not `valid`) with it; the criteria of
-//! sequences drop those. Without counted members: the group is kept by `Varied` only if it has at most one member at all, so that a
-//! group of nothing but NaN is dropped; `Spread`, `SolveRate` and `Balanced` drop it.
+//! **Special cases**: group criteria keep or drop a group as a whole, including members that are not counted
+//! (NaN metric, or not `valid`); sequence criteria drop those members. A group without counted members is
+//! kept by `Varied` only if it has at most one member in total, so that a group of several NaN is dropped;
+//! `Spread`, `SolveRate` and `Balanced` drop it.
 //!
-//! **Accuracy**: `Varied` is decided on the inputs, max = min, never on a computed deviation (0.1 eight times has a deviation of 1e-9 in
-//! binary32, docs/maths/statistics.md). Statistics are binary64, rounded to `f32` once.
+//! **Accuracy**: `Varied` is decided on the inputs, max = min, never on a computed deviation (0.1 eight times
+//! has a deviation of 1e-9 in binary32, docs/maths/statistics.md). Statistics are binary64, rounded to `f32`
+//! once.
 
 use crate::Error;
 use crate::advantage::members::Members;
@@ -28,38 +31,38 @@ use crate::op::{Arg, Decoder, Encoder, Kernel};
 use crate::ragged::{In, Mask, Offsets, Out};
 use crate::team::Team;
 
-/// What remains; see the [module](self).
+/// The condition for a group or sequence to remain; see the [module](self).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Criterion {
-    /// Groups whose members differ, and groups of one.
+    /// Keeps groups whose members differ, and groups of one.
     Varied,
-    /// Groups whose deviation (ddof 0) is above it.
+    /// Keeps groups whose standard deviation (ddof 0) is above `eta`.
     Spread {
-        /// UI-S1: 0.3.
+        /// Least deviation, exclusive; UI-S1: 0.3.
         eta: f64,
     },
-    /// Groups that are not solved yet.
+    /// Keeps groups that are not solved yet.
     SolveRate {
-        /// A metric above it is solved.
+        /// A metric above this counts as solved.
         threshold: f64,
-        /// RAPO: 0.9; a rate of exactly that is dropped.
+        /// Solve rate from which a group is dropped; RAPO: 0.9.
         limit: f64,
     },
-    /// Groups whose mean is near 0.
+    /// Keeps groups whose mean is near 0.
     Balanced {
-        /// 0.6 in a reimplementation of BRPO.
+        /// Bound on |mean|; 0.6 in a reimplementation of BRPO.
         tau: f64,
     },
-    /// Sequences with one value.
+    /// Keeps sequences whose metric equals `value`.
     Equal {
-        /// The value.
+        /// The value to keep.
         value: f64,
     },
-    /// Sequences whose metric is not 0.
+    /// Keeps sequences whose metric is not 0.
     Nonzero,
-    /// Sequences whose metric is no more.
+    /// Keeps sequences whose metric is at most `limit`.
     AtMost {
-        /// The limit.
+        /// The largest metric to keep.
         limit: f64,
     },
 }
@@ -77,12 +80,14 @@ impl Criterion {
         }
     }
 
-    /// Whether it keeps or drops whole groups.
+    /// Whether the criterion keeps or drops whole groups.
     pub fn is_of_groups(self) -> bool {
         self.numbers().0 < 4
     }
 
-    /// Whether its numbers are in their domain.
+    /// Checks that the criterion's numbers are in their domain.
+    ///
+    /// Errors: a number that is not finite; a negative `eta` or `tau`.
     pub fn check(self) -> Result<(), Error> {
         let (argument, least) = match self {
             Criterion::Spread { .. } => ("eta", 0.0),
@@ -128,29 +133,29 @@ impl Arg for Criterion {
     }
 }
 
-/// The op `filter_groups`.
+/// The op `filter_groups`: which groups and sequences remain in the batch.
 #[derive(Debug)]
 pub struct FilterGroups<'a> {
     /// Offsets of groups, in sequences, `[G+1]`.
     pub cu_groups: Offsets<'a>,
-    /// What is looked at: rewards, accuracy, lengths, advantages. `[S]`.
+    /// Metric of each sequence, such as reward, accuracy, length or advantage, `[S]`.
     pub metric: In<'a, f32>,
-    /// Which sequences are counted, `[S]`.
+    /// Sequences that count, `[S]`.
     pub valid: Mask<'a>,
-    /// What remains.
+    /// The condition to remain.
     pub criterion: Criterion,
-    /// 1 = the sequence remains, `[S]`: `valid` or a mask for whoever comes next.
+    /// 1 if the sequence remains, else 0, `[S]`; serves as `valid` or as a mask of later ops.
     pub keep: Out<'a, u8>,
-    /// Sequences of the group that remain, `[G]`.
+    /// Number of remaining sequences of the group, `[G]`.
     pub kept: Out<'a, u32>,
-    /// What was compared, `[G]`; 0 without counted members.
+    /// The statistic that was compared, `[G]`; 0 without counted members.
     pub statistic: Out<'a, f32>,
 }
 
 crate::kernel_args!(unsafe FilterGroups<'_> { cu_groups, metric, valid, criterion, keep, kept, statistic });
 
 impl FilterGroups<'_> {
-    /// Whether the scalar parameters are in their domain.
+    /// Checks the criterion: [`Criterion::check`].
     pub fn check(&self) -> Result<(), Error> {
         self.criterion.check()
     }

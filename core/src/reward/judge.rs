@@ -1,24 +1,30 @@
-//! Rewards of those who judge: MarsRL's roles, FAPO's detector, BRPO's reference. One number per output, plain functions.
+//! Rewards of and by judges: MarsRL's roles, FAPO's detector, BRPO's reference. Plain functions that return
+//! one number per output.
 
 use crate::random::{Purpose, Stream};
 
-/// MarsRL's solver and correctors (2511.11373; docs/maths/advantages.md): 1 if the final answer equals the reference, else 0.
+/// Reward of MarsRL's solver and correctors (2511.11373; docs/maths/advantages.md): 1 if the final answer
+/// equals the reference, else 0.
 pub fn solver(correct: bool) -> f32 {
     if correct { 1.0 } else { 0.0 }
 }
 
-/// MarsRL's verifiers: 1 if the verdict is the truth about the solution that was judged, else 0. A verdict that cannot be read (`None`) is
-/// wrong (ours).
+/// Reward of MarsRL's verifiers: 1 if the verdict about the judged solution is true, else 0. An unreadable
+/// verdict (`None`) counts as wrong (our choice).
 pub fn verifier(says_correct: Option<bool>, is_correct: bool) -> f32 {
     solver(says_correct == Some(is_correct))
 }
 
-/// The answer of group `group` that BRPO (2506.00103, recalled; docs/maths/rewards.md) compares the others with: drawn uniformly among `members`, 0 of none. Keep it
-/// with the group's rewards: [`Shaping::Preferred`](super::Shaping::Preferred) wants it.
+/// Draws the answer of group `group` with which BRPO (2506.00103, recalled; docs/maths/rewards.md) compares
+/// the others: uniform in 0..`members`, or 0 if `members` is 0. Store it with the group's rewards:
+/// [`Shaping::Preferred`](super::Shaping::Preferred) reads it.
 ///
 /// ```
 /// use lockstep_core::reward::judge::brpo_reference;
-/// assert!(brpo_reference(8, 1234, 0, 5) < 8 && brpo_reference(8, 1234, 0, 5) == brpo_reference(8, 1234, 0, 5));
+/// assert!(
+///     brpo_reference(8, 1234, 0, 5) < 8
+///         && brpo_reference(8, 1234, 0, 5) == brpo_reference(8, 1234, 0, 5)
+/// );
 /// ```
 pub fn brpo_reference(members: u32, seed: u64, step: u32, group: u32) -> u32 {
     match members {
@@ -27,19 +33,20 @@ pub fn brpo_reference(members: u32, seed: u64, step: u32, group: u32) -> u32 {
     }
 }
 
-/// What FAPO's generative judge said (2510.22543; docs/maths/rewards.md).
+/// A verdict of FAPO's generative judge (2510.22543; docs/maths/rewards.md).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// No erroneous step (−1 in the released code).
     Clean,
-    /// The first erroneous step, counted from 0.
+    /// Index of the first erroneous step, from 0.
     FlawedAt(u32),
-    /// It cannot be read. For the policy's reward: not flawed.
+    /// The verdict is unreadable. For the policy's reward this counts as not flawed.
     Unreadable,
 }
 
-/// The reward that trains FAPO's judge: for a flawed item (`first_error` is known) of `steps` steps 1 − |t̂ − t*|/steps where a step is
-/// named, else −1; for a clean item 1 where it is called clean, else −1; −1 for what cannot be read.
+/// Reward that trains FAPO's judge. For a flawed item (`first_error` is given) of `steps` steps: 1 − |t̂ −
+/// t*|/steps if the judge names a step, else −1. For a clean item: 1 if it is called clean, else −1. An
+/// unreadable verdict gets −1.
 pub fn step_reward(said: Verdict, first_error: Option<u32>, steps: u32) -> f64 {
     match (said, first_error) {
         (Verdict::FlawedAt(step), Some(truth)) => {

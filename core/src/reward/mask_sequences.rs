@@ -1,9 +1,10 @@
-//! A loss mask without the tokens of the sequences that were dropped.
+//! A loss mask without the tokens of dropped sequences.
 //!
-//! **Formula** (docs/maths/advantages.md, docs/maths/rewards.md): m'_t = 1 where m_t ≠ 0 and the sequence of t is kept, else 0.
+//! **Formula** (docs/maths/advantages.md and docs/maths/rewards.md): m'_t = 1 if m_t ≠ 0 and the sequence of
+//! t is kept, else 0.
 //!
-//! A batch with this mask is the batch of the sequences that remain: its live tokens and its sequences with a live token are the
-//! denominators of what is left, and nothing has to be packed anew.
+//! A batch with this mask behaves like a batch of only the remaining sequences: its live tokens and its
+//! sequences with a live token are the right denominators, and nothing has to be repacked.
 //!
 //! **Shapes**: `loss_mask`, `masked` `[N]`; `keep` `[S]`; `cu_seqlens` `[S+1]`.
 
@@ -12,16 +13,16 @@ use crate::op::Kernel;
 use crate::ragged::{In, Mask, Offsets, Out};
 use crate::team::Team;
 
-/// The op `mask_sequences`.
+/// The op `mask_sequences`: the loss mask without the tokens of dropped sequences.
 #[derive(Debug)]
 pub struct MaskSequences<'a> {
     /// Offsets of sequences, `[S+1]`.
     pub cu_seqlens: Offsets<'a>,
-    /// Which tokens take part, `[N]`.
+    /// Tokens that count, `[N]`.
     pub loss_mask: Mask<'a>,
-    /// Which sequences remain, `[S]`: `keep` of [`FilterGroups`](super::FilterGroups).
+    /// Sequences that remain, `[S]`: `keep` of [`FilterGroups`](super::FilterGroups).
     pub keep: In<'a, u8>,
-    /// `[N]`.
+    /// The new mask, `[N]`.
     pub masked: Out<'a, u8>,
 }
 

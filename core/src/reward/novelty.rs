@@ -1,24 +1,29 @@
-//! EVOL-RL: reward bands by majority vote, ranked inside by novelty.
+//! EVOL-RL: reward bands by majority vote, ranked within each band by novelty.
 //!
-//! **Formula** (2509.15194; docs/maths/rewards.md), S the similarities inside a group, w the weight of the mean:
+//! **Formula** (2509.15194; docs/maths/rewards.md), with S the similarities within a group and w the weight
+//! of the mean:
 //!
 //! ```text
 //! u_i = 1 − ( w · mean_{j ≠ i of i's class} S_ij + (1 − w) · max_{j ≠ i} S_ij )
-//! n_i = (u_i − min u)/(max u − min u) over i's class;   1 in a class of one, 1/2 where all u of a class are equal
+//! n_i = (u_i − min u)/(max u − min u) over i's class;
+//!       1 in a class of one, 1/2 where all u of a class are equal
 //! R_i = majority + width · n_i,   minority + width · n_i,   or `invalid`
 //! ```
 //!
-//! With the paper's numbers: 0.5 to 1 for the majority, −1 to −0.5 for the others, 1.0 and −0.5 alone, 0.75 and −0.75 when all are alike.
+//! With the paper's numbers: 0.5 to 1 for the majority and −1 to −0.5 for the others; 1.0 and −0.5 for a
+//! class of one; 0.75 and −0.75 if all members of a class are equally novel.
 //!
-//! **Shapes**: `classes`, `novelty`, `shaped` `[S]`; `similarity` `[Σ n²]`, the n × n matrices of the groups one after the other, row by
-//! row; `pair_start` `[G]`: where each begins; `cu_groups` `[G+1]`.
+//! **Shapes**: `classes`, `novelty`, `shaped` `[S]`; `similarity` `[Σ n²]`, the n × n matrices of the groups
+//! one after the other in row-major order; `pair_start` `[G]`, the index at which each matrix begins;
+//! `cu_groups` `[G+1]`.
 //!
-//! **Special cases**: invalid answers have no novelty and are nobody's neighbour (ours: they have no answer to compare). A sequence that
-//! is not `valid` gets NaN, "no score". The diagonal is never read. A class without a second member has the mean over all others
-//! (visible in `novelty` only). A NaN similarity makes the rewards of its class NaN; the host refuses it.
+//! **Special cases**: invalid answers have no novelty and are excluded from the neighbours of others (our
+//! choice: they have no answer to compare). A sequence that is not `valid` gets NaN, "no score". The diagonal
+//! of S has no effect. A class of one uses the mean over all other answers (visible only in `novelty`). A NaN
+//! similarity makes the rewards of its class NaN; the host rejects it.
 //!
-//! **Accuracy**: similarities in binary64; novelty rounds to `f32` once, and the bands are decided and computed on these `f32`. n² steps for
-//! each of five passes.
+//! **Accuracy**: similarities in binary64; novelty is rounded to `f32` once, and the bands are decided and
+//! computed from these `f32` values. Five passes of n² steps each.
 
 use crate::Error;
 use crate::num;
@@ -26,39 +31,39 @@ use crate::op::Kernel;
 use crate::ragged::{In, Mask, Offsets, Out, Span};
 use crate::team::Team;
 
-/// Not the answer of the majority.
+/// Class of an answer other than the majority's.
 pub const MINORITY: u32 = 0;
-/// The answer of the majority.
+/// Class of the majority's answer.
 pub const MAJORITY: u32 = 1;
-/// No answer; every larger number too.
+/// Class of a missing answer; larger numbers mean the same.
 pub const INVALID: u32 = 2;
 
-/// The op `novelty_bands`.
+/// The op `novelty_bands`: EVOL-RL's reward of each sequence.
 #[derive(Debug)]
 pub struct NoveltyBands<'a> {
     /// Offsets of groups, in sequences, `[G+1]`.
     pub cu_groups: Offsets<'a>,
-    /// Where a group's matrix begins, `[G]`.
+    /// Start of each group's matrix in `similarity`, `[G]`.
     pub pair_start: In<'a, u64>,
     /// Similarities, `[Σ n²]`.
     pub similarity: In<'a, f32>,
-    /// [`MINORITY`], [`MAJORITY`] or [`INVALID`], `[S]`.
+    /// Class of each answer: [`MINORITY`], [`MAJORITY`] or [`INVALID`], `[S]`.
     pub classes: In<'a, u32>,
-    /// Which sequences are counted, `[S]`.
+    /// Sequences that count, `[S]`.
     pub valid: Mask<'a>,
-    /// w, 0 to 1; 0.5.
+    /// w, from 0 to 1; the paper's value is 0.5.
     pub mean_weight: f64,
-    /// Least reward of the majority; 0.5.
+    /// Lowest reward of the majority; the paper's value is 0.5.
     pub majority: f64,
-    /// Least reward of the others; −1.
+    /// Lowest reward of the minority; the paper's value is −1.
     pub minority: f64,
-    /// Width of a band; 0.5.
+    /// Width of a band; the paper's value is 0.5.
     pub width: f64,
     /// Reward of an invalid answer; −1.
     pub invalid: f64,
-    /// Reward, `[S]`.
+    /// Shaped reward, `[S]`.
     pub shaped: Out<'a, f32>,
-    /// u, `[S]`; 0 for who has none.
+    /// Novelty u, `[S]`; 0 if absent.
     pub novelty: Out<'a, f32>,
 }
 
@@ -67,7 +72,7 @@ crate::kernel_args!(unsafe NoveltyBands<'_> {
 });
 
 impl NoveltyBands<'_> {
-    /// Whether the scalar parameters are in their domain.
+    /// Checks that `mean_weight` is from 0 to 1 and the other scalars are finite.
     pub fn check(&self) -> Result<(), Error> {
         if !(0.0..=1.0).contains(&self.mean_weight) {
             let (argument, expected) = ("mean_weight", "0 to 1");
@@ -88,7 +93,7 @@ impl NoveltyBands<'_> {
     }
 }
 
-/// A group by value: closures capture it and not the kernel.
+/// A group by value, so that closures capture it instead of the kernel.
 #[derive(Clone, Copy)]
 struct Answers<'a> {
     span: Span,
@@ -134,7 +139,7 @@ impl Answers<'_> {
         num::canonical(if others == 0.0 { 0.0 } else { u as f32 })
     }
 
-    /// Members, least and greatest novelty of a class.
+    /// Number of members, least and greatest novelty of a class.
     #[inline(always)]
     fn range<T: Team>(self, team: &T, class: u32) -> (f64, f32, f32) {
         let [n] = team.sum(self.span, move |i| [if self.is_of(i, class) { 1.0 } else { 0.0 }]);

@@ -1,23 +1,27 @@
-//! How much each response counts in the policy loss: by its length and by how hard its prompt is. For the host, not an op.
+//! Weight of each response in the policy loss, by its length and by the difficulty of its prompt. For the
+//! host, not an op.
 //!
-//! **Formula** (ROLL, `rlvr/actor_worker.py`), L the live tokens of a response, d the difficulty of its prompt, (a, b) the two ends of a choice:
+//! **Formula** (ROLL, `rlvr/actor_worker.py`), with L the live tokens of a response, d the difficulty of its
+//! prompt, and (a, b) the weights at the two ends of a range:
 //!
 //! ```text
-//! x = (L − min L)/(max L − min L + 1e-8)      u = a + (b − a) x                   (length, ROLL: a 1.5, b 0.5)
-//!                                             u ← u · (a + (b − a) clip(d, 0, 1)) (difficulty, ROLL: a 0.5, b 2)
-//! w = u · S/(Σ u + 1e-8)                      where Σ u > 0, else u
+//! x = (L − min L)/(max L − min L + 1e-8)
+//! u = a + (b − a) x                      length, ROLL: a 1.5, b 0.5
+//! u ← u · (a + (b − a) clip(d, 0, 1))    difficulty, ROLL: a 0.5, b 2
+//! w = u · S/(Σ u + 1e-8)                 where Σ u > 0, else u
 //! ```
 //!
-//! **Shapes**: per sequence `[S]`, minimum, maximum and sum over all of them.
+//! **Shapes**: per sequence `[S]`; minimum, maximum and sum run over all S.
 //!
-//! **Special cases**: responses without a live token count with length 0. All lengths equal: every x is 0.
+//! **Special cases**: responses without a live token enter with length 0. If all lengths are equal, every x
+//! is 0.
 
 use crate::Error;
 
-/// ROLL adds it to a range and to a sum.
+/// ROLL's term added to the range and to the sum.
 const EPS: f64 = 1e-8;
 
-/// What weights follow; absent: it has no part in them.
+/// The rules that weights follow; an absent rule has no effect.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[cfg_attr(
     feature = "serde",
@@ -25,16 +29,16 @@ const EPS: f64 = 1e-8;
     serde(default, deny_unknown_fields)
 )]
 pub struct SampleWeights {
-    /// Weight of the shortest response, and of the longest; ROLL 1.5, 0.5.
+    /// Weights of the shortest and of the longest response; ROLL 1.5, 0.5.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     pub length: Option<[f64; 2]>,
-    /// Weight at difficulty 0, and at 1; ROLL 0.5, 2.
+    /// Weights at difficulty 0 and at difficulty 1; ROLL 0.5, 2.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     pub difficulty: Option<[f64; 2]>,
 }
 
 impl SampleWeights {
-    /// Whether its numbers are in their domain.
+    /// Checks that every weight is finite and at least 0.
     pub fn check(&self) -> Result<(), Error> {
         for (argument, ends) in [("length", self.length), ("difficulty", self.difficulty)] {
             let ends = ends.unwrap_or_default();
@@ -46,13 +50,16 @@ impl SampleWeights {
         Ok(())
     }
 
-    /// The weights of these responses, whose mean is 1. `difficulty` may be empty where no weight follows it.
+    /// Writes the weights of the given responses, whose mean is 1, to `weights`. `lengths` and `difficulty`
+    /// have one entry per sequence; `difficulty` may be empty if [`difficulty`](Self::difficulty) is absent.
     ///
-    /// Errors: lengths that disagree; numbers outside their domain; a difficulty that is not finite (index).
+    /// Errors: lengths that disagree; numbers outside their domain; a difficulty that is not finite (with its
+    /// index).
     ///
     /// ```
     /// use lockstep_core::reward::sample_weights::SampleWeights;
-    /// let (by_length, mut weights) = (SampleWeights { length: Some([1.5, 0.5]), difficulty: None }, [0.0; 3]);
+    /// let (by_length, mut weights) =
+    ///     (SampleWeights { length: Some([1.5, 0.5]), difficulty: None }, [0.0; 3]);
     /// by_length.weigh(&[10, 20, 30], &[], &mut weights)?;
     /// assert!((weights[0] - 1.5).abs() < 1e-7 && (weights[1] - 1.0).abs() < 1e-7);
     /// # Ok::<(), lockstep_core::Error>(())
@@ -111,7 +118,7 @@ mod tests {
         let by_length = SampleWeights { difficulty: None, ..ROLL };
         let expected = [24.0, 8.0, 20.0, 16.0].map(|x| x / 17.0);
         assert!(near(weights(by_length, &lengths, &[]).unwrap(), expected));
-        // Times 0.5, 2, 1.25, 2 of difficulties −1, 1, 0.5, 7: 0.75, 1, 1.5625, 2, whose sum is 5.3125.
+        // Times 0.5, 2, 1.25, 2 for difficulties −1, 1, 0.5, 7: 0.75, 1, 1.5625, 2, whose sum is 5.3125.
         let expected = [0.75, 1.0, 1.5625, 2.0].map(|x| x * 4.0 / 5.3125);
         assert!(near(weights(ROLL, &lengths, &[-1.0, 1.0, 0.5, 7.0]).unwrap(), expected));
         let by_difficulty = SampleWeights { length: None, ..ROLL };

@@ -1,25 +1,31 @@
-//! Rewards of sequences as a function of reward, length, a flag or the rest of the group.
+//! Reward shaping: the reward of a sequence as a function of its reward, its length, a flag or the rest of
+//! its group.
 //!
-//! **Formula** (docs/maths/advantages.md, docs/maths/rewards.md), R the reward, L the length in tokens, "correct" a reward above `threshold`:
+//! **Formula** (docs/maths/advantages.md and docs/maths/rewards.md), with R the reward, L the length in
+//! tokens, and "correct" a reward above `threshold`:
 //!
 //! ```text
-//! Overlong   R + min(−(L − (L_max − B))/B · factor, 0),  with `saturate` never less than R − factor     (DAPO 2503.14476)
-//! Signs      `correct` where R = 1, `wrong` where R = 0, else R                                         (PSR, NSR 2506.01347)
-//! Flawed     correct: 1, or 1 − λ where the flag is set; else −1                                        (FAPO 2510.22543)
-//! Brevity    clip(1 − L/L_limit, 0, 1) where all counted members of the group are correct; else R       (ConciseR-style, our reading)
-//! Preferred  correct: 1, else −1; the group's reference 0                                               (BRPO 2506.00103, secondary)
+//! Overlong   R + min(−(L − (L_max − B))/B · factor, 0),              DAPO 2503.14476
+//!            with `saturate` never less than R − factor
+//! Signs      `correct` where R = 1, `wrong` where R = 0, else R      PSR, NSR 2506.01347
+//! Flawed     correct: 1, or 1 − λ where the flag is set; else −1     FAPO 2510.22543
+//! Brevity    clip(1 − L/L_limit, 0, 1) where all counted members     ConciseR-style, our reading
+//!            of the group are correct; else R
+//! Preferred  correct: 1, else −1; the group's reference 0            BRPO 2506.00103, secondary
 //! ```
 //!
-//! **Shapes**: `rewards`, `lengths`, `flags`, `shaped` `[S]`; `reference` `[G]`, the position of a member in its group; `cu_groups` `[G+1]`.
+//! **Shapes**: `rewards`, `lengths`, `flags`, `shaped` `[S]`; `reference` `[G]`, the position of a member
+//! within its group; `cu_groups` `[G+1]`.
 //!
-//! **Special cases**: a NaN reward ("no score") or a sequence that is not `valid` gives NaN, which excludes it wherever rewards are read.
-//! An infinite reward passes through `Overlong` and `Signs`. L_max − B itself costs nothing; L_max costs `factor`.
+//! **Special cases**: a NaN reward ("no score") or a sequence that is not `valid` gives NaN, which excludes
+//! it wherever rewards are read. An infinite reward passes through `Overlong` and `Signs`. With `Overlong`,
+//! length L_max − B is not penalised yet; length L_max costs `factor`.
 //!
 //! **Accuracy**: binary64, rounded to `f32` once.
 //!
-//! **Variants**: `saturate` false is DAPO's code, which keeps falling beyond L_max; true is the paper. W-REINFORCE is `Signs` with
-//! correct 0.1, wrong −1; PSR 1, 0 and NSR 0, −1 also *drop* the samples that they do not want
-//! ([`Criterion::Equal`](super::Criterion::Equal)), so that denominators shrink. FAPO's λ is 1.
+//! **Variants**: `saturate` = false is DAPO's code, where the reward keeps falling beyond L_max; true is the
+//! paper. W-REINFORCE is `Signs` with correct 0.1 and wrong −1. PSR (1, 0) and NSR (0, −1) also *drop* the
+//! other samples ([`Criterion::Equal`](super::Criterion::Equal)), so that denominators shrink. FAPO's λ is 1.
 
 use crate::Error;
 use crate::advantage::members::Members;
@@ -28,48 +34,51 @@ use crate::op::{Arg, Decoder, Encoder, Kernel};
 use crate::ragged::{In, Mask, Offsets, Out};
 use crate::team::Team;
 
-/// Which function; see the [module](self).
+/// A shaping function; see the [module](self).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Shaping {
-    /// A penalty for the last tokens before the limit of length.
+    /// A penalty for the last tokens before the length limit.
     Overlong {
-        /// L_max, tokens.
+        /// L_max, in tokens.
         max_length: u32,
-        /// B, tokens; at least 1.
+        /// B, in tokens; at least 1.
         buffer: u32,
-        /// The penalty at L_max.
+        /// Penalty at L_max.
         factor: f64,
-        /// Never more than `factor` (the paper); false: it keeps growing (the code).
+        /// Whether the penalty is at most `factor` (the paper); if false it keeps growing (the code).
         saturate: bool,
     },
-    /// Other values for the rewards 1 and 0.
+    /// Replaces the rewards 1 and 0.
     Signs {
-        /// In place of 1.
+        /// Value in place of 1.
         correct: f64,
-        /// In place of 0.
+        /// Value in place of 0.
         wrong: f64,
     },
-    /// ±1, and 1 − λ for what is correct but flawed by `flags`.
+    /// ±1, or 1 − λ if the sequence is correct but flawed according to `flags`.
     Flawed {
         /// λ.
         lambda: f64,
     },
-    /// Shorter is better, where all are correct.
+    /// Rewards shorter answers, if all members of the group are correct.
     Brevity {
-        /// L_limit, tokens; at least 1.
+        /// L_limit, in tokens; at least 1.
         limit: u32,
     },
-    /// ±1 against the group's `reference`, which gets 0.
+    /// ±1 relative to the group's `reference`, which gets 0.
     Preferred,
 }
 
 impl Shaping {
-    /// Whether `lengths` are read.
+    /// Whether the function reads `lengths`.
     pub fn needs_lengths(self) -> bool {
         matches!(self, Shaping::Overlong { .. } | Shaping::Brevity { .. })
     }
 
-    /// Whether its numbers are in their domain.
+    /// Checks that the function's numbers are in their domain.
+    ///
+    /// Errors: a number that is not finite; a `buffer` outside 1 to `max_length`; a negative `factor`; a
+    /// `limit` of 0.
     pub fn check(self) -> Result<(), Error> {
         let finite = |argument, got: f64| match got.is_finite() {
             true => Ok(()),
@@ -137,33 +146,35 @@ impl Arg for Shaping {
     }
 }
 
-/// The op `shape_rewards`.
+/// The op `shape_rewards`: shaped reward of each sequence.
 #[derive(Debug)]
 pub struct ShapeRewards<'a> {
     /// Offsets of groups, in sequences, `[G+1]`.
     pub cu_groups: Offsets<'a>,
-    /// Outcome reward per sequence, `[S]`.
+    /// Outcome reward of each sequence, `[S]`.
     pub rewards: In<'a, f32>,
-    /// Which sequences are counted, `[S]`.
+    /// Sequences that count, `[S]`.
     pub valid: Mask<'a>,
-    /// Which function.
+    /// The shaping function.
     pub shaping: Shaping,
-    /// A reward above it is correct: `Flawed`, `Brevity`, `Preferred`.
+    /// Rewards above this are correct, for `Flawed`, `Brevity` and `Preferred`.
     pub threshold: f32,
-    /// Lengths in tokens, `[S]`: `Overlong`, `Brevity`.
+    /// Lengths in tokens, `[S]`; needed by `Overlong` and `Brevity`.
     pub lengths: Option<In<'a, u32>>,
-    /// Which sequences are flawed, `[S]`: `Flawed`. Absent = none is.
+    /// Nonzero for flawed sequences, `[S]`, for `Flawed`; absent if none is flawed.
     pub flags: Option<In<'a, u8>>,
-    /// Position in its group of the member that the others were compared with, `[G]`: `Preferred`.
+    /// Position within its group of the member with which the others were compared, `[G]`; needed by
+    /// `Preferred`.
     pub reference: Option<In<'a, u32>>,
-    /// `[S]`.
+    /// Shaped reward, `[S]`.
     pub shaped: Out<'a, f32>,
 }
 
 crate::kernel_args!(unsafe ShapeRewards<'_> { cu_groups, rewards, valid, shaping, threshold, lengths, flags, reference, shaped });
 
 impl ShapeRewards<'_> {
-    /// Whether the scalar parameters are in their domain and the arrays that they need are there.
+    /// Checks that the scalar parameters are in their domain and that the arrays they need are present, with
+    /// the right lengths.
     pub fn check(&self) -> Result<(), Error> {
         self.shaping.check()?;
         if !self.threshold.is_finite() {

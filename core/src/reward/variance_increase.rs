@@ -1,6 +1,7 @@
-//! GRPOVI: rewards moved so that their variance grows, while their mean under the policy and their order stay.
+//! GRPOVI: increases the variance of rewards while preserving their mean under the policy and their order.
 //!
-//! **Formula** (2505.23247; docs/maths/rewards.md), over the counted members of a group in descending order of reward (ties by index):
+//! **Formula** (2505.23247; docs/maths/rewards.md), over the counted members of a group in descending order
+//! of reward (ties by index):
 //!
 //! ```text
 //! p = softmax(logp of the sequences),  c = Σ p r,  bounds m and M
@@ -8,22 +9,27 @@
 //! optimum:  z = M for the first k,  m for the last n − l,  between them α = (c − M S_A − m S_C)/S_B
 //! ```
 //!
-//! The search starts at k = 0, l = n and takes, of (k + 1, l) and (k, l − 1), the one with the larger Σ p z², as long as one is feasible
-//! (S_B > 0, m ≤ α ≤ M) and larger than before. An exhaustive search over all (k, l) finds the same (conformance/tests/all/outcome/mod.rs).
+//! The search starts at k = 0, l = n. At each step it takes whichever of (k + 1, l) and (k, l − 1) has the
+//! larger Σ p z², as long as one is feasible (S_B > 0, m ≤ α ≤ M) and larger than before. An exhaustive
+//! search over all (k, l) gives the same result (conformance/tests/all/outcome/mod.rs).
 //!
 //! **Shapes**: `rewards`, `logp`, `shaped` `[S]`; `cu_groups` `[G+1]`.
 //!
-//! **Special cases**: a NaN reward or a sequence that is not `valid` gives NaN, "no score", and has no probability. All counted rewards equal:
-//! they stay as they are. Bounds always contain the group's own rewards. Without `logp` all members are equally likely.
+//! **Special cases**: a NaN reward or a sequence that is not `valid` gives NaN, "no score", and has no
+//! probability. If all counted rewards are equal they are unchanged. Bounds are widened to contain the
+//! group's own rewards. Without `logp` all members are equally likely.
 //!
-//! **Accuracy**: probabilities by `f32` exponentials of log p − max log p (underflow is 0, never NaN), sums in binary64 in the order of the
-//! members, the result rounds to `f32` once. Σ p z² is compared as the variance Σ p (z − c)², which does not cancel.
+//! **Accuracy**: probabilities are `f32` exponentials of log p − max log p (underflow gives 0, never NaN);
+//! sums are in binary64 in member order; the result is rounded to `f32` once. Σ p z² is compared through the
+//! variance Σ p (z − c)², which does not suffer cancellation.
 //!
-//! **Variants**: `merge_ties` moves equal rewards as one, so that they stay equal (ours); without it, ties go by index and may part, which
-//! the paper allows. m and M are a reward model's range; −∞ and +∞ take the group's own least and greatest reward, `margin` apart.
+//! **Variants**: `merge_ties` moves equal rewards together, so that they stay equal (our choice); without it
+//! ties are broken by index and may separate, as the paper allows. m and M are a reward model's range; −∞ and
+//! +∞ stand for the group's own least reward minus `margin` and greatest reward plus `margin`.
 //!
-//! **Cost**: no array of ranks, so no memory: each of at most n steps finds the next member by a pass. At most 2 n² steps, each with an
-//! exponential, and every lane of a GPU takes them all: for groups of up to a few hundred.
+//! **Cost**: there is no array of ranks and hence no memory: each of at most n steps finds the next member by
+//! a pass. At most 2 n² iterations, each with an exponential, all of them executed by every lane of a GPU:
+//! suited to groups of up to a few hundred.
 
 use crate::Error;
 use crate::advantage::members::Members;
@@ -32,33 +38,34 @@ use crate::op::Kernel;
 use crate::ragged::{In, Mask, Offsets, Out, Span};
 use crate::team::Team;
 
-/// The op `variance_increase`.
+/// The op `variance_increase`: GRPOVI's reward of each sequence.
 #[derive(Debug)]
 pub struct VarianceIncrease<'a> {
     /// Offsets of groups, in sequences, `[G+1]`.
     pub cu_groups: Offsets<'a>,
-    /// Outcome reward per sequence, `[S]`.
+    /// Outcome reward of each sequence, `[S]`.
     pub rewards: In<'a, f32>,
-    /// Which sequences are counted, `[S]`.
+    /// Sequences that count, `[S]`.
     pub valid: Mask<'a>,
-    /// Log-probability of each sequence under the reference, `[S]`: `row_sum` of [`Aggregate`](crate::aggregate::Aggregate).
+    /// Log-probability of each sequence under the reference policy, `[S]`: `row_sum` of
+    /// [`Aggregate`](crate::aggregate::Aggregate).
     pub logp: Option<In<'a, f64>>,
-    /// m; −∞ = the group's least reward less `margin`.
+    /// m; −∞ for the group's least reward minus `margin`.
     pub low: f64,
-    /// M; +∞ = the group's greatest reward plus `margin`.
+    /// M; +∞ for the group's greatest reward plus `margin`.
     pub high: f64,
-    /// See `low` and `high`; at least 0.
+    /// Distance used by infinite `low` and `high`; at least 0.
     pub margin: f64,
-    /// Equal rewards stay equal.
+    /// Whether equal rewards stay equal.
     pub merge_ties: bool,
-    /// z, `[S]`.
+    /// Shaped rewards z, `[S]`.
     pub shaped: Out<'a, f32>,
 }
 
 crate::kernel_args!(unsafe VarianceIncrease<'_> { cu_groups, rewards, valid, logp, low, high, margin, merge_ties, shaped });
 
 impl VarianceIncrease<'_> {
-    /// Whether the scalar parameters are in their domain and `logp` has its length.
+    /// Checks that the scalar parameters are in their domain and that `logp` has one entry per sequence.
     pub fn check(&self) -> Result<(), Error> {
         if !(self.margin >= 0.0 && self.margin.is_finite()) {
             let (argument, expected) = ("margin", "a finite number of at least 0");
@@ -78,7 +85,7 @@ impl VarianceIncrease<'_> {
     }
 }
 
-/// The counted members with their unnormalised probabilities.
+/// The counted members, with their unnormalised probabilities.
 #[derive(Clone, Copy)]
 struct Weighted<'a> {
     members: Members<'a>,
@@ -96,7 +103,8 @@ impl Weighted<'_> {
     }
 }
 
-/// Who is at M, at m, and between: by the last member of either end in the order (reward descending, index ascending).
+/// The partition into members at M, at m, and between: the last member of either end in the order (reward
+/// descending, index ascending).
 #[derive(Clone, Copy)]
 struct Ends {
     top: f64,
@@ -122,7 +130,7 @@ impl Ends {
     }
 }
 
-/// A way to divide the members: who is where, α and the variance.
+/// A partition of the members with its α and variance.
 #[derive(Clone, Copy)]
 struct Split {
     ends: Ends,
@@ -130,10 +138,11 @@ struct Split {
     variance: f64,
 }
 
-/// The split at `ends`, with variance −1 where it is not feasible. One pass.
+/// Evaluates the partition `ends` in one pass; the variance is −1 if it is not feasible.
 #[inline(always)]
 fn split<A: Arith>(weighted: Weighted<'_>, span: Span, ends: Ends, [low, high, mean]: [f64; 3]) -> Split {
-    // Masses, and what the middle must make up for: Σ p r between, Σ p (r − bound) outside. Nothing is found by 1 − S_A − S_C.
+    // Masses, and what the middle must make up for: Σ p r between, Σ p (r − bound) outside. No mass is
+    // computed as 1 − S_A − S_C.
     let (mut at_top, mut at_bottom, mut between, mut owed) = (0.0, 0.0, 0.0, 0.0);
     let mut i = span.start;
     while i < span.end {
@@ -237,7 +246,8 @@ impl Kernel for VarianceIncrease<'_> {
         let out = *self.shaped;
         team.for_each(span, move |i| {
             let reward = members.reward(i);
-            // Sums and not a choice of three captured numbers, which LLVM makes a choice of addresses: 24 bytes of local memory.
+            // Sums instead of a choice among three captured numbers, which LLVM turns into a choice of
+            // addresses: 24 bytes of local memory.
             let (top, bottom) = (best.ends.is_at_top(i, reward), best.ends.is_at_bottom(i, reward));
             let one = |holds: bool| if holds { 1.0 } else { 0.0 };
             let moved = one(top) * high + one(bottom && !top) * low + one(!top && !bottom) * best.middle;

@@ -1,20 +1,25 @@
 //! Load-balance loss of a router, and its gradient.
 //!
-//! **Formula** (Switch 2101.03961 eq. 4, GShard 2006.16668), p = softmax of the scores over all experts, f_e the load of expert e:
+//! **Formula** (Switch 2101.03961 eq. 4, GShard 2006.16668), with p the softmax of the scores over all
+//! experts and f_e the load of expert e:
 //!
 //! ```text
 //! L = w Σ_r Σ_e f_e p_re          = coef · E Σ_e f_e P_e  for w = coef · E / rows,  P_e = mean_r p_re
 //! dL/ds_re = w p_re (f_e − d_r),  d_r = Σ_e f_e p_re
 //! ```
 //!
-//! f has no gradient. It is counted from a routing map: the natural one in verl also under replay (docs/maths/routing.md), or the
-//! replayed one: the caller's choice, since f is an argument ([`lockstep::routing`](https://docs.rs/lockstep-rl) counts either).
+//! f has no gradient. It is counted from a routing map: the natural one, as verl does even under replay
+//! (docs/maths/routing.md), or the replayed one. The caller chooses, since f is an argument
+//! ([`lockstep::routing`](https://docs.rs/lockstep-rl) counts either).
 //!
-//! **Shapes**: `scores`, `gradient` `[rows, E]`; `load` `[E]`; `row_loss` `[rows]`, w·d_r, to be folded.
+//! **Shapes**: `scores`, `gradient` `[rows, E]`; `load` `[E]`; `row_loss` `[rows]`, w·d_r, to be folded by
+//! the caller.
 //!
-//! **Special cases**: scores and loads that are not finite raise the row's [alarm](crate::ragged::flag). An exponential below e⁻⁸⁷ of the largest is 0.
+//! **Special cases**: scores and loads that are not finite raise the row's [alarm](crate::ragged::flag). An
+//! exponential below e⁻⁸⁷ times the largest is 0.
 //!
-//! **Variants**: f sums to 1 (Megatron) or to K (Hugging Face's `load_balancing_loss_func`): the same but for a factor K.
+//! **Variants**: f sums to 1 (Megatron) or to K (Hugging Face's `load_balancing_loss_func`), a difference of
+//! a factor K.
 
 use super::gating_forward::largest_of;
 use super::{Router, RouterKind};
@@ -25,31 +30,31 @@ use crate::op::Kernel;
 use crate::ragged::{In, Mask, Out, Span, Stream, flag};
 use crate::team::{Element, Lane, Team};
 
-/// The op `balance_loss`.
+/// The op `balance_loss`: load-balance loss of each row and its gradient.
 #[derive(Debug)]
 pub struct BalanceLoss<'a> {
-    /// E.
+    /// Number of experts, E.
     pub experts: usize,
     /// Number of rows.
     pub rows: usize,
-    /// `[rows, E]`.
+    /// Router scores, `[rows, E]`.
     pub scores: In<'a, f32>,
-    /// f, `[E]`.
+    /// Load of each expert, f, `[E]`.
     pub load: In<'a, f32>,
-    /// w.
+    /// Weight of the loss, w.
     pub weight: f64,
     /// dL/ds, `[rows, E]`.
     pub gradient: Out<'a, f32>,
     /// w·d_r, `[rows]`.
     pub row_loss: Out<'a, f64>,
-    /// Above [`flag::LIMIT`] where the row cannot be used, `[rows]`.
+    /// Above [`flag::LIMIT`] if an input of the row is bad, `[rows]`.
     pub row_alarm: Out<'a, u32>,
 }
 
 crate::kernel_args!(unsafe BalanceLoss<'_> { experts, rows, scores, load, weight, gradient, row_loss, row_alarm });
 
 impl BalanceLoss<'_> {
-    /// Whether sizes and the weight are in their domain.
+    /// Checks that sizes and the weight are in their domain.
     pub fn check(&self) -> Result<(), Error> {
         Router::new(RouterKind::SoftmaxAll, self.experts, 1).check_scores(self.scores, self.rows)?;
         Router::length("load", self.load.len(), 1, self.experts)?;
@@ -110,7 +115,7 @@ impl Kernel for BalanceLoss<'_> {
 
     #[inline(always)]
     fn row<T: Team>(&self, team: &T, row: usize) {
-        // Row and loads are indexed alike.
+        // Views with a common index for the row and the loads.
         let (of_row, span) =
             (Span::new(row * self.experts, (row + 1) * self.experts), Span::new(0, self.experts));
         let scores = Stream::Array(self.scores.part(of_row));

@@ -1,4 +1,4 @@
-//! From the gradient of the gates to that of the scores.
+//! From the gradient of the gates to the gradient of the scores.
 //!
 //! **Formula**, with c_e = dL/dg_e on the chosen set I, scale c, and d = Σ_{e in I} g_e c_e / c:
 //!
@@ -10,13 +10,15 @@
 //! SqrtSoftplus        dL/ds_e = g_e (c_e − d) σ(s_e) / (2 ln(1 + exp(s_e)))    0 outside of I
 //! ```
 //!
-//! The selection has no gradient, nor has the bias. The gradient is dense, `[rows, E]`: an expert that was replayed though the live router
-//! would not have chosen it has its own (Megatron #79: gathering after the scatter of a top-k lost it).
+//! Neither the selection nor the bias has a gradient. The gradient is dense, `[rows, E]`: an expert that was
+//! replayed but would not have been chosen by the live router gets its own gradient (Megatron #79 lost it by
+//! gathering after the scatter of a top-k).
 //!
-//! **Shapes**: `scores`, `gradient` `[rows, E]`; `gates`, `coef` `[rows, K]` and `chosen` as [`GatingForward`](super::GatingForward) wrote them.
+//! **Shapes**: `scores`, `gradient` `[rows, E]`; `gates`, `coef` `[rows, K]` and `chosen` as
+//! [`GatingForward`](super::GatingForward) wrote them.
 //!
-//! **Special cases**: gates and coefficients that are not finite, experts outside of 0..E, and for SoftmaxAll scores that are
-//! not finite raise the row's [alarm](crate::ragged::flag).
+//! **Special cases**: gates and coefficients that are not finite, experts outside 0..E, and, for SoftmaxAll,
+//! scores that are not finite raise the row's [alarm](crate::ragged::flag).
 
 use super::block::ROWS;
 use super::gating_forward::{Total, largest_of};
@@ -30,16 +32,16 @@ use crate::ragged::{In, Mask, Out, Span, Stream, flag};
 use crate::team::{Element, Lane, Team, Terms};
 use core::ops::Range;
 
-/// The op `gating_backward`.
+/// The op `gating_backward`: gradient of the scores from that of the gates.
 #[derive(Debug)]
 pub struct GatingBackward<'a> {
-    /// Rule and shape.
+    /// The router's rule and shape.
     pub router: Router,
     /// Number of rows.
     pub rows: usize,
-    /// `[rows, E]`.
+    /// Router scores, `[rows, E]`.
     pub scores: In<'a, f32>,
-    /// Experts that ran, `[rows, K]`.
+    /// The experts that ran, `[rows, K]`.
     pub chosen: Trace<'a>,
     /// Their gates, `[rows, K]`.
     pub gates: In<'a, f32>,
@@ -47,14 +49,14 @@ pub struct GatingBackward<'a> {
     pub coef: In<'a, f32>,
     /// dL/ds, `[rows, E]`.
     pub gradient: Out<'a, f32>,
-    /// Above [`flag::LIMIT`] where the row cannot be used, `[rows]`.
+    /// Above [`flag::LIMIT`] if an input of the row is bad, `[rows]`.
     pub row_alarm: Out<'a, u32>,
 }
 
 crate::kernel_args!(unsafe GatingBackward<'_> { router, rows, scores, chosen, gates, coef, gradient, row_alarm });
 
 impl GatingBackward<'_> {
-    /// Whether sizes and parameters are in their domain and agree.
+    /// Checks that sizes and parameters are in their domain and agree.
     pub fn check(&self) -> Result<(), Error> {
         self.router.check_scores(self.scores, self.rows)?;
         let k = self.router.top_k;
@@ -73,7 +75,7 @@ impl GatingBackward<'_> {
     }
 }
 
-/// g·c, and whether either is not finite.
+/// g·c, and whether either factor is not finite.
 #[derive(Clone, Copy)]
 struct Product;
 
@@ -86,7 +88,7 @@ impl Terms<2, 2> for Product {
     }
 }
 
-/// The share of every expert in the denominator.
+/// The gradient of every expert through the denominator.
 struct Denominator {
     largest: f32,
     /// d·c/Z.
@@ -102,7 +104,7 @@ impl Element<1, 1, 0, 0> for Denominator {
     }
 }
 
-/// d ln √softplus(s) / ds. Where e^s vanishes it is 1/2.
+/// d ln √softplus(s) / ds; 1/2 where e^s vanishes.
 #[inline(always)]
 fn relative_slope<A: Arith>(s: f32) -> f32 {
     if s < -80.0 { 0.5 } else { 0.5 * num::div(num::sigmoid::<A>(s), softplus::<A>(s)) }

@@ -1,13 +1,15 @@
-//! Which experts run, and with which gates.
+//! The forward pass of a router: which experts run, and with which gates.
 //!
-//! **Formula**: see [`routing`](super). A row replays if there is a [`Trace`], the mask has its token, and the trace has its record;
-//! else it selects by its own scores.
+//! **Formula**: see [`routing`](super). A row is replayed if there is a [`Trace`], the mask includes its
+//! token, and the trace has a record for it; otherwise it selects by its own scores.
 //!
-//! **Shapes**: a row is one token's router in one layer: `scores` `[rows, E]`, `chosen` and `gates` `[rows, K]`; rows of a trace with several
-//! layers have the layers of a token side by side. `bias` `[E]`, `group_scores` `[rows, groups]`, the mask `[tokens]`.
+//! **Shapes**: a row is one token's router in one layer: `scores` `[rows, E]`, `chosen` and `gates`
+//! `[rows, K]`; with a trace of several layers, the layers of a token are adjacent rows. `bias` `[E]`,
+//! `group_scores` `[rows, groups]`, the mask `[tokens]`.
 //!
-//! **Special cases**: a score or bias that is not finite, an expert outside of 0..E or twice in a record raise the row's
-//! [alarm](crate::ragged::flag). An exponential below e⁻⁸⁷ of the largest is 0, as in [`logits`](crate::logits).
+//! **Special cases**: a score or bias that is not finite, an expert outside 0..E or listed twice in a record
+//! raise the row's [alarm](crate::ragged::flag). An exponential below e⁻⁸⁷ times the largest is 0, as in
+//! [`logits`](crate::logits).
 //!
 //! **Accuracy**: numerators in binary32, their sum and the quotient in binary64, rounded once.
 
@@ -24,18 +26,18 @@ use crate::ragged::{Cells, In, Mask, Out, Span, Stream, flag, sink};
 use crate::team::{Element, Key, Lane, Team};
 use core::ops::Range;
 
-/// What is replayed, and for which tokens.
+/// The trace to replay, and the tokens that replay it.
 #[derive(Clone, Copy, Debug)]
 pub struct Replay<'a> {
-    /// `[tokens, layers, K]`.
+    /// Recorded experts, `[tokens, layers, K]`.
     pub trace: Trace<'a>,
-    /// Tokens that replay, `[tokens]`; the others select. Response tokens alone, for instance.
+    /// Tokens that replay, `[tokens]`, for instance response tokens only; the others select.
     pub mask: Mask<'a>,
 }
 
 crate::launch_args!(Replay<'_> { trace, mask });
 
-/// Where the chosen experts go, `[rows, K]`: bytes, or 16-bit numbers.
+/// The output for the chosen experts, `[rows, K]`, as bytes or 16-bit numbers.
 #[derive(Debug)]
 pub struct ChosenOut<'a> {
     narrow: Option<Out<'a, u8>>,
@@ -45,12 +47,12 @@ pub struct ChosenOut<'a> {
 crate::launch_args!(ChosenOut<'_> { narrow, wide });
 
 impl<'a> ChosenOut<'a> {
-    /// As bytes; at most 256 experts.
+    /// An output of bytes, for at most 256 experts.
     pub fn narrow(ids: Out<'a, u8>) -> Self {
         ChosenOut { narrow: Some(ids), wide: None }
     }
 
-    /// As 16-bit numbers.
+    /// An output of 16-bit numbers.
     pub fn wide(ids: Out<'a, u16>) -> Self {
         ChosenOut { narrow: None, wide: Some(ids) }
     }
@@ -79,35 +81,37 @@ impl<'a> ChosenOut<'a> {
     }
 }
 
-/// The op `gating_forward`.
+/// The op `gating_forward`: chosen experts and gates of each row.
 #[derive(Debug)]
 pub struct GatingForward<'a> {
-    /// Rule and shape.
+    /// The router's rule and shape.
     pub router: Router,
     /// Number of rows.
     pub rows: usize,
-    /// `[rows, E]`.
+    /// Router scores, `[rows, E]`.
     pub scores: In<'a, f32>,
-    /// b of a selection, `[E]`; absent = 0: added to σ, √softplus or the softmax over all. It does not enter the gates.
+    /// Selection bias b, `[E]`; absent means 0. It is added to σ, √softplus or the softmax over all experts,
+    /// and does not enter the gates.
     pub bias: Option<In<'a, f32>>,
-    /// What is replayed, if anything.
+    /// The trace to replay, if any.
     pub replay: Option<Replay<'a>>,
-    /// `[rows, K]`.
+    /// Chosen experts, `[rows, K]`.
     pub chosen: ChosenOut<'a>,
-    /// `[rows, K]`, in the order of `chosen`.
+    /// Gates, `[rows, K]`, in the order of `chosen`.
     pub gates: Out<'a, f32>,
-    /// What groups are compared by, `[rows, groups]`; 0 where a row replays. Only with more than one group.
+    /// Scores by which groups are compared, `[rows, groups]`; 0 for replayed rows. Needed only with more than
+    /// one group.
     pub group_scores: Option<Out<'a, f32>>,
-    /// 1 where the row was replayed, `[rows]`.
+    /// 1 if the row was replayed, else 0, `[rows]`.
     pub row_replayed: Out<'a, u32>,
-    /// Above [`flag::LIMIT`] where the row cannot be used, `[rows]`.
+    /// Above [`flag::LIMIT`] if an input of the row is bad, `[rows]`.
     pub row_alarm: Out<'a, u32>,
 }
 
 crate::kernel_args!(unsafe GatingForward<'_> { router, rows, scores, bias, replay, chosen, gates, group_scores, row_replayed, row_alarm });
 
 impl GatingForward<'_> {
-    /// Whether sizes and parameters are in their domain and agree.
+    /// Checks that sizes and parameters are in their domain and agree.
     pub fn check(&self) -> Result<(), Error> {
         let router = &self.router;
         router.check_scores(self.scores, self.rows)?;
@@ -141,8 +145,8 @@ impl GatingForward<'_> {
     }
 }
 
-/// The largest of a row of scores, and the alarm of all. A pick, because the maximum of a sweep costs a CPU as much as the exponentials
-/// of so short a row.
+/// The largest of a row of scores, and the alarm of all of them. Computed as a pick, because on a CPU the
+/// maximum of a sweep costs as much as the exponentials of such a short row.
 #[inline(always)]
 pub(super) fn largest_of<T: Team>(team: &T, span: Span, scores: In<'_, f32>) -> (f32, u32) {
     let picked = team.largest(span, scores, None, 1, &Score, move |_, _| {});
@@ -171,7 +175,7 @@ impl Element<1, 0, 1, 0> for Total {
     }
 }
 
-/// What this row wrote of its groups.
+/// The group scores that this row wrote.
 struct Stored<'a> {
     sums: Cells<'a, f32>,
     first: usize,
@@ -185,7 +189,7 @@ impl Key for Stored<'_> {
 }
 
 impl<'a> GatingForward<'a> {
-    /// The row's own choice by a function of scores and the bias, in the best groups; returns the alarm.
+    /// Selects the row's experts by a function of scores and bias, within the best groups; returns the alarm.
     #[inline(always)]
     fn choose_by<T: Team, F: Activation>(&self, team: &T, row: usize, of: F) -> u32 {
         let (router, span) = (self.router, self.router.span(row));
@@ -215,7 +219,7 @@ impl<'a> GatingForward<'a> {
         team.largest(span, scores, bias, router.top_k, &InGroups { of, bits, inverse }, put).alarm
     }
 
-    /// The record's experts, held inside of 0..E; returns the alarm.
+    /// Copies the record's experts, clamped to 0..E; returns the alarm.
     #[inline(always)]
     fn take_record<T: Team>(&self, team: &T, row: usize, trace: Trace<'a>) -> u32 {
         let (experts, k) = (self.router.experts, self.router.top_k);
@@ -335,7 +339,7 @@ impl Kernel for GatingForward<'_> {
         }
         let over_chosen = matches!(router.kind, RouterKind::SoftmaxChosen);
         let score = move |j: usize| scores.at(span.start + chosen.get(first + j));
-        // Of scores that were picked by themselves the team has them still.
+        // If the keys of the pick are the scores themselves, the team still holds them.
         let slots = if replayed {
             if V == 0 || (V == 3 && over_chosen) {
                 largest = team.max(slots, score);

@@ -1,4 +1,4 @@
-//! What a router compares experts by, and what it makes gates of.
+//! The keys by which a router compares experts, and the values from which it forms gates.
 
 use crate::logits::weight;
 use crate::num::{self, Arith};
@@ -29,11 +29,11 @@ impl Key for Exponential {
     }
 }
 
-/// A positive function of a score, which gates are made of and, with the bias, selections.
+/// A positive function of a score, from which gates and, with the bias, selection keys are formed.
 pub(super) trait Activation: Copy {
-    /// The others' [`NEAR`](Key::NEAR), for keys that have a bias.
+    /// [`NEAR`](Key::NEAR) of keys that add a bias to this function.
     const NEAR: Option<Near> = None;
-    /// Experts whose keys make the score of their group.
+    /// Number of experts whose keys are summed to the score of their group.
     const OF_GROUP: usize;
 
     fn of<A: Arith>(self, score: f32) -> f32;
@@ -44,9 +44,10 @@ pub(super) trait Activation: Copy {
 pub(super) struct Sigmoid;
 
 impl Activation for Sigmoid {
-    /// `sigmoid` is within 2.41 units of the last place, so that e^2·2.41·2⁻²³ apart is apart after rounding; ln σ rises by 1 − σ, 0.018 at 4 and
-    /// more below. 0.018·(2⁻¹⁴ − 2⁻¹⁹) = 1.06e-6 is more than the 5.8e-7 of two errors. Below −87, where it is subnormal, it is far below that of −60.
-    /// `below` is 2⁻¹⁴.
+    /// `sigmoid` is within 2.41 ULP, so two results whose exact values are a factor e^(2·2.41·2⁻²³) apart
+    /// stay apart after rounding; ln σ rises by 1 − σ, which is 0.018 at 4 and more below. 0.018·(2⁻¹⁴ −
+    /// 2⁻¹⁹) = 1.06e-6 exceeds the 5.8e-7 of two errors. Below −87, where it is subnormal, it is far below
+    /// its value at −60. `below` is 2⁻¹⁴.
     const NEAR: Option<Near> = Some(Near { from: -60.0, to: 4.0, below: 6.103_515_6e-5 });
     const OF_GROUP: usize = 2;
 
@@ -93,7 +94,7 @@ impl Activation for Probability {
     }
 }
 
-/// The function itself.
+/// The function itself as the key.
 #[derive(Clone, Copy)]
 pub(super) struct Plain<F>(pub(super) F);
 
@@ -104,7 +105,7 @@ impl<F: Activation> Key for Plain<F> {
     }
 }
 
-/// The function and the bias.
+/// The function plus the bias as the key.
 pub(super) struct Biased<F>(pub(super) F);
 
 impl<F: Activation> Key for Biased<F> {
@@ -116,11 +117,11 @@ impl<F: Activation> Key for Biased<F> {
     }
 }
 
-/// The same in the groups whose bit is set.
+/// [`Biased`] restricted to the groups whose bit is set.
 pub(super) struct InGroups<F> {
     pub(super) of: F,
     pub(super) bits: u32,
-    /// ⌊2²⁰ / experts of a group⌋ + 1: ⌊e·this / 2²⁰⌋ is e's group, for e and groups up to 512.
+    /// ⌊2²⁰ / experts per group⌋ + 1: ⌊e·this / 2²⁰⌋ is the group of e, for e and group sizes up to 512.
     pub(super) inverse: u32,
 }
 

@@ -1,9 +1,10 @@
-//! Routing replay of mixture-of-experts models: which experts ran is recorded, and run again in the update.
+//! Routing replay for mixture-of-experts models: the experts that ran are recorded and run again in the
+//! update.
 //!
-//! A router gives each token a score s_e for each of E experts and runs K of them, weighted by gates g. Replay takes the K experts
-//! from a [`Trace`] and their gates from the *live* scores, so that the gradient reaches the router (R2: the trace is the old
-//! policy's, R3: the rollout's; 2512.01374 §3.2, 2510.11370; docs/maths/routing.md). What is replayed is the selection alone: it has no
-//! gradient.
+//! A router gives each token a score s_e for each of E experts and runs K of them, weighted by gates g.
+//! Replay takes the K experts from a [`Trace`] and computes their gates from the *live* scores, so that the
+//! gradient reaches the router (R2 replays the old policy's trace, R3 the rollout's; 2512.01374 §3.2,
+//! 2510.11370; docs/maths/routing.md). Only the selection, which has no gradient, is replayed.
 //!
 //! ```text
 //! SoftmaxChosen       g_e = c·exp(s_e) / Σ_{j in I} exp(s_j)           Mixtral; Qwen3 (norm_topk_prob)
@@ -13,18 +14,20 @@
 //! SqrtSoftplus        g_e = c·a_e / (Σ_{j in I} a_j + 1e-20)           DeepSeek-V4; a = √ln(1 + exp(s))
 //! ```
 //!
-//! I is the set of K experts, c the routed scaling factor. Softmax over all experts renormalised over the chosen is
-//! `SoftmaxChosen` exactly: the common denominator cancels. Natural selection takes the K largest scores, for sigmoids the K
-//! largest σ(s)+b inside the `top_groups` groups whose two largest σ(s)+b have the largest sums; equal ones by the lower index. With √softplus a
-//! takes the place of σ. A softmax that has a bias (ERNIE 4.5) or groups (DeepSeek-V2) takes its probabilities over all experts in that
-//! place, and a group's largest instead of two. Experts
-//! of other groups are never taken (DeepSeek's inference code; the Hugging Face port puts 0 in their place, so that it takes them before
-//! an expert with a negative σ+b).
+//! I is the set of the K chosen experts, c the routed scaling factor. Softmax over all experts, renormalised
+//! over the chosen ones, is exactly `SoftmaxChosen`: the common denominator cancels.
 //!
-//! **Order**: the K experts of a row are in the order of selection, or as the trace has them; gates and coefficients follow
-//! it. A combination in bf16 depends on it (slime sorts, Megatron does not).
+//! Natural selection takes the K largest scores; for sigmoids, the K largest σ(s)+b within the `top_groups`
+//! groups whose two largest σ(s)+b have the largest sums. Ties go to the lower index. With `SqrtSoftplus`,
+//! a_e replaces σ(s_e). A softmax with a bias (ERNIE 4.5) or groups (DeepSeek-V2) uses its probabilities over
+//! all experts instead of σ, and a group's largest instead of the sum of two. Experts of other groups are
+//! never taken, as in DeepSeek's inference code; the Hugging Face port sets their keys to 0, and so takes
+//! them before an expert with a negative σ+b.
 //!
-//! There is no state: an op is a function of (scores, trace, mask), and says how many rows it replayed.
+//! **Order**: the K experts of a row are in order of selection, or as in the trace; gates and coefficients
+//! follow that order. A combination in bf16 depends on it (slime sorts, Megatron does not).
+//!
+//! There is no state: an op is a function of (scores, trace, mask), and reports how many rows it replayed.
 
 pub mod balance;
 mod block;
@@ -42,8 +45,9 @@ use crate::Error;
 use crate::ragged::{In, Span};
 use crate::team::MAX_LARGEST;
 
-/// ⌊a / b⌋ for a below 2⁵³, b and the quotient below 2³². AMD has no integer division: LLVM makes it of approximations and a trap. The
-/// binary64 quotient is below the next integer whenever the exact one is: they are at least 1/a of it apart.
+/// ⌊a / b⌋ for a below 2⁵³, and b and the quotient below 2³². AMD has no integer division: LLVM would emit
+/// approximations and a trap. The binary64 quotient is below the next integer whenever the exact one is,
+/// because they differ by at least 1/a relative to it.
 #[inline(always)]
 fn quotient(a: usize, b: usize) -> usize {
     // Both halves are exact, and so is their sum.
@@ -51,18 +55,18 @@ fn quotient(a: usize, b: usize) -> usize {
     crate::num::div64(high + f64::from(a as u32), f64::from(b as u32)) as u32 as usize
 }
 
-/// How scores become gates.
+/// The rule that turns scores into gates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RouterKind {
     /// Softmax over the chosen experts.
     SoftmaxChosen,
-    /// Softmax over all experts, of which the chosen are taken.
+    /// Softmax over all experts, restricted to the chosen ones.
     SoftmaxAll,
-    /// Sigmoids over the sum of the chosen.
+    /// Sigmoids divided by their sum over the chosen experts.
     SigmoidNormalized,
-    /// Sigmoids.
+    /// Sigmoids, not normalised.
     Sigmoid,
-    /// Square roots of softplus over the sum of the chosen.
+    /// Square roots of softplus divided by their sum over the chosen experts.
     SqrtSoftplus,
 }
 
@@ -77,66 +81,68 @@ crate::launch_args!(
 );
 
 impl RouterKind {
-    /// Whether scores are sigmoids.
+    /// Whether gates are sigmoids of the scores.
     pub fn sigmoid(self) -> bool {
         matches!(self, RouterKind::Sigmoid | RouterKind::SigmoidNormalized)
     }
 }
 
-/// Added to the sum of sigmoids or roots (0x1e3ce508).
+/// Added to the sum of sigmoids or roots (bits 0x1e3ce508).
 pub const SIGMOID_EPS: f32 = 1e-20;
 
-/// Experts that a router may choose.
+/// The largest number of experts that a router may choose.
 pub const MAX_TOP_K: usize = 32;
-/// Groups that experts may form.
+/// The largest number of groups that experts may form.
 pub const MAX_GROUPS: usize = 32;
 
 /// A router: its shape and its rule.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Router {
-    /// E, at most [`MAX_LARGEST`].
+    /// Number of experts E, at most [`MAX_LARGEST`].
     pub experts: usize,
-    /// K, at most [`MAX_TOP_K`].
+    /// Number of chosen experts K, at most [`MAX_TOP_K`].
     pub top_k: usize,
-    /// How scores become gates.
+    /// The rule that turns scores into gates.
     pub kind: RouterKind,
-    /// Factor of all gates; above 0.
+    /// Factor applied to all gates; above 0.
     pub scale: f32,
-    /// Groups of equal size; 1 = none.
+    /// Number of groups of equal size; 1 for none.
     pub groups: usize,
-    /// Groups that experts are taken from.
+    /// Number of groups from which experts are taken.
     pub top_groups: usize,
 }
 
 crate::launch_args!(Router { experts, top_k, kind, scale, groups, top_groups });
 
 impl Router {
-    /// A router without groups and scale.
+    /// A router without groups, with scale 1.
     pub const fn new(kind: RouterKind, experts: usize, top_k: usize) -> Router {
         Router { experts, top_k, kind, scale: 1.0, groups: 1, top_groups: 1 }
     }
 
-    /// Qwen3-MoE: 128 experts, 8 of them, `norm_topk_prob`.
+    /// Qwen3-MoE: top-8 of 128 experts, `norm_topk_prob`.
     pub const QWEN3: Router = Router::new(RouterKind::SoftmaxChosen, 128, 8);
-    /// Mixtral: 8 experts, 2 of them.
+    /// Mixtral: top-2 of 8 experts.
     pub const MIXTRAL: Router = Router::new(RouterKind::SoftmaxChosen, 8, 2);
-    /// DeepSeek-V3: 256 experts, 8 of them from 4 of 8 groups, scale 2.5.
+    /// DeepSeek-V3: top-8 of 256 experts from 4 of 8 groups, scale 2.5.
     pub const DEEPSEEK_V3: Router =
         Router { scale: 2.5, groups: 8, top_groups: 4, ..Router::new(RouterKind::SigmoidNormalized, 256, 8) };
 
-    /// Experts of a group.
+    /// Number of experts per group.
     #[inline(always)]
     pub fn per_group(&self) -> usize {
         quotient(self.experts, self.groups)
     }
 
-    /// Scores of a row.
+    /// Span of the scores of a row.
     #[inline(always)]
     fn span(&self, row: usize) -> Span {
         Span::new(row * self.experts, (row + 1) * self.experts)
     }
 
-    /// Whether all parameters are in their domain.
+    /// Checks that all parameters are in their domain.
+    ///
+    /// Errors: the parameter that is not, with the expected range.
     pub fn check(&self) -> Result<(), Error> {
         let size = |argument, value: usize, ok, expected| match ok {
             true => Ok(()),
@@ -162,13 +168,13 @@ impl Router {
         size("top_groups", self.top_groups, enough, "at most the groups, with top_k experts in them")
     }
 
-    /// Whether `got` values are `per_row` for each of `rows`.
+    /// Checks that `got` is `per_row` values for each of `rows` rows.
     fn length(argument: &'static str, got: usize, rows: usize, per_row: usize) -> Result<(), Error> {
         let (expected, because) = (rows.saturating_mul(per_row), "rows times entries of a row");
         if got == expected { Ok(()) } else { Err(Error::Length { argument, expected, because, got }) }
     }
 
-    /// Whether a trace has as many records, of as many experts.
+    /// Checks that a trace has `rows` records of `top_k` experts.
     fn check_trace(&self, trace: &Trace<'_>, rows: usize) -> Result<(), Error> {
         Router::length("trace", trace.rows(), rows, 1)?;
         Router::length("top_k of the trace", trace.top_k(), 1, self.top_k)
@@ -184,7 +190,7 @@ impl Router {
 mod tests {
     use super::quotient;
 
-    /// A quotient of 32 bits would wrap from row 2³² on.
+    /// A 32-bit quotient would wrap from row 2³² on.
     #[test]
     fn quotients_beyond_32_bits_are_those_of_integers() {
         for divisor in [2, 3, 7, 48, 61, 94, 4096, u32::MAX as usize] {

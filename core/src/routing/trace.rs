@@ -1,21 +1,23 @@
-//! The trace: which experts ran, for each token and layer.
+//! The trace: which experts ran for each token and layer.
 //!
-//! **Shape**: `[tokens, layers, top_k]`, packed like the tokens, `u8` for up to 256 experts, `u16` above: 48 layers × top-8 are
-//! 384 bytes a token. A range of layers or tokens is a view with the same strides, not a copy.
+//! **Shape**: `[tokens, layers, top_k]`, packed like the tokens; `u8` for up to 256 experts, `u16` above. 48
+//! layers × top-8 take 384 bytes per token. A range of layers or tokens is a view with the same strides, not
+//! a copy.
 //!
-//! **Absent records**: a record (the top_k entries of a token and layer) that consists of nothing but 0xFF (`u8`) or 0xFFFF (`u16`)
-//! is absent: the live router chooses there. With top_k ≥ 2 that is no record of any router, for its experts would be equal; with
-//! top_k = 1, expert 255 of a `u8` trace and 65535 of a `u16` trace cannot be recorded, and `check` refuses so many experts.
+//! **Absent records**: a record (the top_k entries of a token and layer) that consists only of 0xFF (`u8`) or
+//! 0xFFFF (`u16`) is absent, and the live router chooses there. With top_k ≥ 2 no router produces such a
+//! record, because its experts would be equal; with top_k = 1, expert 255 of a `u8` trace and 65535 of a
+//! `u16` trace cannot be recorded, and [`validate`](Trace::validate) rejects that many experts.
 
 use crate::ragged::{In, Span};
 use core::fmt;
 
-/// A view of a trace: a range of tokens, a range of layers.
+/// A view of a trace: a range of tokens and a range of layers.
 #[derive(Clone, Copy, Debug)]
 pub struct Trace<'a> {
     narrow: Option<In<'a, u8>>,
     wide: Option<In<'a, u16>>,
-    /// Layers of a token in memory.
+    /// Layers stored per token in memory.
     stored: usize,
     first: usize,
     layers: usize,
@@ -35,13 +37,14 @@ impl<'a> Trace<'a> {
         Trace { narrow: None, wide: Some(ids), stored: layers, first: 0, layers, top_k }
     }
 
-    /// The layers `first..first + layers` of this view; `None` if it has not so many.
+    /// The layers `first..first + layers` of this view; `None` if they exceed it.
     pub fn slice(self, first: usize, layers: usize) -> Option<Self> {
         let inside = first.checked_add(layers).is_some_and(|end| end <= self.layers);
         inside.then_some(Trace { first: self.first + first, layers, ..self })
     }
 
-    /// The tokens `first..first + tokens` of this view, such as those of a data- or sequence-parallel rank; `None` if it has not so many.
+    /// The tokens `first..first + tokens` of this view, such as those of a data- or sequence-parallel rank;
+    /// `None` if they exceed it.
     pub fn part(self, first: usize, tokens: usize) -> Option<Self> {
         let end = first.checked_add(tokens).filter(|end| *end <= self.tokens())?;
         let per_token = self.stored * self.top_k;
@@ -53,29 +56,29 @@ impl<'a> Trace<'a> {
         })
     }
 
-    /// Layers of the view.
+    /// Number of layers of the view.
     #[inline(always)]
     pub fn layers(&self) -> usize {
         self.layers
     }
 
-    /// K.
+    /// Number of entries of a record, K.
     #[inline(always)]
     pub fn top_k(&self) -> usize {
         self.top_k
     }
 
-    /// Entries in memory.
+    /// Number of entries in memory.
     fn len(&self) -> usize {
         self.narrow.map_or(0, In::len) + self.wide.map_or(0, In::len)
     }
 
-    /// Tokens, rounded down.
+    /// Number of tokens, rounded down.
     pub fn tokens(&self) -> usize {
         self.len().checked_div(self.stored.saturating_mul(self.top_k)).unwrap_or(0)
     }
 
-    /// Rows of the view: tokens times layers, layers of a token side by side.
+    /// Number of rows of the view: tokens times layers, with the layers of a token adjacent.
     pub fn rows(&self) -> usize {
         self.tokens() * self.layers
     }
@@ -93,7 +96,7 @@ impl<'a> Trace<'a> {
         (token * self.stored + self.first + (row - token * self.layers)) * self.top_k
     }
 
-    /// The entries as bytes, if they are bytes and row follows row.
+    /// The entries as bytes, if they are bytes and the rows are contiguous.
     #[inline(always)]
     pub(super) fn packed(&self) -> Option<In<'a, u8>> {
         let whole = self.wide.is_none() & (self.first == 0) & (self.layers == self.stored);
@@ -114,13 +117,13 @@ impl<'a> Trace<'a> {
             }
     }
 
-    /// What every entry of an absent record is.
+    /// The value of every entry of an absent record.
     #[inline(always)]
     pub fn missing(&self) -> u32 {
         if self.wide.is_some() { 0xffff } else { 0xff }
     }
 
-    /// Whether row `row` has no record.
+    /// Whether the record of row `row` is absent.
     #[inline(always)]
     pub fn is_absent(&self, row: usize) -> bool {
         let (first, missing) = (self.position(row), self.missing());
@@ -132,7 +135,8 @@ impl<'a> Trace<'a> {
         absent
     }
 
-    /// Whether entry `j` of row `row`, which has a record, is an expert that does not stand there before.
+    /// Whether entry `j` of row `row`, which has a record, is an expert below `experts` that differs from the
+    /// entries before it.
     #[inline(always)]
     pub fn holds(&self, row: usize, j: usize, experts: usize) -> bool {
         let first = self.position(row);
@@ -145,7 +149,10 @@ impl<'a> Trace<'a> {
         fresh
     }
 
-    /// Whether a trace of `tokens` tokens for `experts` experts is whole; the first fault otherwise. Returns how many rows of the view have a record.
+    /// Validates a trace of `tokens` tokens for `experts` experts. Returns the number of rows of the view
+    /// that have a record.
+    ///
+    /// Errors: the first fault.
     pub fn validate(&self, tokens: usize, experts: usize) -> Result<usize, TraceFault> {
         let per_token = self.stored * self.top_k;
         let got = self.len();
@@ -157,7 +164,7 @@ impl<'a> Trace<'a> {
                 },
             );
         }
-        // The number that stands for "missing" is no expert where a record can be that number alone.
+        // If a single number can be a record, the number that means "missing" cannot be an expert.
         let most = self.missing() as usize + usize::from(self.top_k > 1);
         if experts > most {
             return Err(TraceFault::TooManyExperts { experts, most });
@@ -179,7 +186,7 @@ impl<'a> Trace<'a> {
         for entry in 0..self.top_k {
             let expert = self.at(first + entry);
             let place = Place { token, layer, entry };
-            // Below `experts` the number is an expert, even if it looks like a missing one.
+            // A number below `experts` is an expert, even if it equals the missing value.
             if expert as usize >= experts {
                 return Err(match expert == self.missing() {
                     true => TraceFault::Partial { place },
@@ -194,14 +201,14 @@ impl<'a> Trace<'a> {
     }
 }
 
-/// Where an entry of a trace stands.
+/// The position of an entry in a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// Token, in the packed order.
+    /// Token, in packed order.
     pub token: usize,
-    /// Layer, counted from the first that is stored.
+    /// Layer, counted from the first stored layer.
     pub layer: usize,
-    /// Entry of the record.
+    /// Entry within the record.
     pub entry: usize,
 }
 
@@ -211,49 +218,49 @@ impl fmt::Display for Place {
     }
 }
 
-/// What is wrong with a trace.
+/// A fault of a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TraceFault {
-    /// Not tokens × layers × top_k entries.
+    /// The number of entries is not tokens × layers × top_k.
     Shape {
-        /// How many there should be.
+        /// Expected number of entries.
         expected: usize,
-        /// How many there are.
+        /// Actual number of entries.
         got: usize,
     },
-    /// An engine that records no row for the last token.
+    /// The trace lacks one token, as from an engine that records no row for the last token.
     OneTokenShort {
-        /// Tokens that there should be.
+        /// Expected number of tokens.
         tokens: usize,
     },
-    /// More experts than the type of an entry can tell apart from "missing".
+    /// More experts than the entry type can distinguish from "missing".
     TooManyExperts {
-        /// Experts.
+        /// Number of experts.
         experts: usize,
-        /// How many there may be.
+        /// Largest possible number of experts.
         most: usize,
     },
-    /// Not an expert.
+    /// An entry is not an expert.
     Range {
-        /// Where.
+        /// Position of the entry.
         place: Place,
-        /// What stands there.
+        /// The entry.
         expert: u32,
-        /// Experts.
+        /// Number of experts.
         experts: usize,
     },
-    /// The same expert twice.
+    /// A record lists the same expert twice.
     Duplicate {
-        /// Where, the second time.
+        /// Position of the second occurrence.
         place: Place,
-        /// Which.
+        /// The expert.
         expert: u32,
-        /// The entry that has it first.
+        /// Entry of the first occurrence.
         other: usize,
     },
-    /// An entry that is missing in a record whose others are not.
+    /// An entry is missing in a record whose other entries are not.
     Partial {
-        /// Where.
+        /// Position of the entry.
         place: Place,
     },
 }
@@ -288,8 +295,8 @@ impl fmt::Display for TraceFault {
 
 impl core::error::Error for TraceFault {}
 
-/// Entry `j` of the filler of padding row `row`: (row·top_k + j) mod experts. Its top_k ≤ experts experts differ, and padding spreads over
-/// all experts instead of filling expert 0 (slime #1052).
+/// Entry `j` of the filler for padding row `row`: (row·top_k + j) mod experts. Its top_k ≤ experts experts
+/// differ, and padding spreads over all experts instead of filling expert 0 (slime #1052).
 #[inline(always)]
 pub fn filler(row: usize, j: usize, top_k: usize, experts: usize) -> usize {
     ((row % experts) * top_k + j) % experts

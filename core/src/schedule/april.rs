@@ -1,16 +1,17 @@
-//! APRIL's buffer order: unfinished rollouts are continued before new ones start, the oldest start version first.
+//! APRIL's buffer order: unfinished rollouts are continued before new ones start, oldest start version first.
 //!
-//! **Formula** (2509.18521, slime, official code; docs/maths/correction.md, docs/maths/schedules.md): by (start version, index). Over-provisioned: sampling stops when N groups are
-//! complete, the rest keep tokens, log-probabilities and versions and come first in the next step.
+//! **Formula** (2509.18521, slime, official code; docs/maths/correction.md and docs/maths/schedules.md): sort
+//! by (start version, index). Sampling is over-provisioned: it stops when N groups are complete, and the rest
+//! keep their tokens, log-probabilities and versions and come first in the next step.
 //!
-//! **Shapes**: `start_version`, `order` `[n]`; sequences as they lie in the buffer.
+//! **Shapes**: `start_version`, `order` `[n]`, in buffer order.
 //!
-//! **Special cases**: equal versions keep the order of the buffer.
+//! **Special cases**: equal versions keep buffer order.
 
 use super::require;
 use crate::Error;
 
-/// `order` becomes the indices, first to be continued first. Errors: lengths.
+/// Fills `order` with the indices of rollouts, the first to continue first. Errors: lengths that disagree.
 pub fn order(start_version: &[u32], order: &mut [u32]) -> Result<(), Error> {
     require::length("order", start_version.len(), "one per rollout", order.len())?;
     for (i, id) in order.iter_mut().enumerate() {
@@ -20,7 +21,7 @@ pub fn order(start_version: &[u32], order: &mut [u32]) -> Result<(), Error> {
     Ok(())
 }
 
-/// How many new rollouts start when `in_flight` are wanted and `buffered` are continued.
+/// Number of new rollouts to start when `in_flight` are wanted and `buffered` are continued.
 pub fn fresh(in_flight: u32, buffered: u32) -> u32 {
     in_flight.saturating_sub(buffered)
 }

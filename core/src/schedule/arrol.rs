@@ -1,32 +1,35 @@
-//! ARRoL-style pruning of live rollouts (our reading): keep those whose expected correct fraction is nearest to a target.
+//! ARRoL-style pruning of live rollouts (our reading): keeps the rollouts whose expected correct fraction is
+//! nearest to a target.
 //!
-//! **Formula** (2603.24840, abstract only; docs/maths/schedules.md): at a checkpoint each of the G live rollouts has q_i, its probability of success. Of the
-//! subsets that take x from the top and K − x from the bottom of the sorted q, keep the one with the smallest |mean(q) − ρ|, ρ 0.5. Stochastic variant:
+//! **Formula** (2603.24840, abstract only; docs/maths/schedules.md): at a checkpoint each of the G live
+//! rollouts has a probability of success q_i. Of the subsets that take x from the top and K − x from the
+//! bottom of the sorted q, keep the one with the smallest |mean(q) − ρ|, ρ 0.5. Stochastic variant:
 //!
 //! ```text
 //! closeness c_i = 1 − |q_i − ρ| / max(ρ, 1 − ρ) + 1e-3
-//! inclusion π_i = min(1, s c_i) with Σ π_i = K;  kept by systematic sampling (one uniform number, exactly K);  weight 1/π_i
+//! inclusion π_i = min(1, s c_i) with Σ π_i = K,   weight 1/π_i
+//! kept by systematic sampling: one uniform number, exactly K
 //! ```
 //!
 //! Σ_kept f_i/π_i is an unbiased estimate of Σ f_i.
 //!
 //! **Shapes**: `success`, `kept`, `inclusion` `[G]`; `order` scratch `[G]`.
 //!
-//! **Special cases**: K is at least K_min (2), and G <= K keeps everything. All q on one side of ρ: the K nearest are kept, which the rule gives by
-//! itself. Ties: fewer from the top; equal q in order of index.
+//! **Special cases**: K is at least K_min (2); G <= K keeps everything. If all q are on one side of ρ, the
+//! rule keeps the K nearest. Ties: fewer from the top; equal q in index order.
 
 use super::{order, require};
 use crate::Error;
 use crate::random::{Purpose, Stream};
 
-/// Parameters.
+/// Parameters of the pruning rule.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Arrol {
-    /// K.
+    /// Number of rollouts to keep, K.
     pub keep: u32,
-    /// K_min: never fewer.
+    /// Smallest number to keep, K_min.
     pub least: u32,
-    /// ρ.
+    /// Target fraction ρ.
     pub target: f64,
 }
 
@@ -36,7 +39,7 @@ impl Default for Arrol {
     }
 }
 
-/// So that a rollout that is as far off as can be is kept now and then.
+/// Lower bound of closeness, so that even the farthest rollout is kept occasionally.
 const CLOSENESS_MIN: f64 = 1e-3;
 
 impl Arrol {
@@ -47,9 +50,10 @@ impl Arrol {
         Ok((self.keep.max(self.least) as usize).min(success.len()))
     }
 
-    /// The two-ended rule: marks who is kept and returns their mean q (0 for no rollout).
+    /// Applies the two-ended rule: marks the kept rollouts and returns their mean q (0 without rollouts).
     ///
-    /// Errors: lengths, a probability outside 0..=1 (index), parameters.
+    /// Errors: lengths that disagree; a probability outside 0..=1 (with its index); parameters outside their
+    /// domain.
     pub fn two_ended(&self, success: &[f64], order: &mut [u32], kept: &mut [bool]) -> Result<f64, Error> {
         let keep = self.check(success)?;
         let g = success.len();
@@ -60,7 +64,8 @@ impl Arrol {
         }
         order::sort(order, |i| success[i as usize]);
         let q = |at: usize| success[order[at] as usize];
-        // Highest first. From none at the top on, one enters there and one leaves where the bottom part begins.
+        // Highest first. Starting with none from the top, each step adds one there and drops the first of the
+        // bottom part.
         let mut sum: f64 = (g - keep..g).map(q).sum();
         let (mut best, mut best_sum, mut best_off) = (0, sum, f64::INFINITY);
         for top in 0..=keep {
@@ -79,7 +84,7 @@ impl Arrol {
         Ok(best_sum / keep as f64)
     }
 
-    /// π of every rollout. Errors as for [`two_ended`](Self::two_ended).
+    /// Computes π of every rollout. Errors: as for [`two_ended`](Self::two_ended).
     pub fn inclusion(&self, success: &[f64], inclusion: &mut [f64]) -> Result<(), Error> {
         let keep = self.check(success)?;
         require::length("inclusion", success.len(), "one per rollout", inclusion.len())?;
@@ -89,7 +94,7 @@ impl Arrol {
         }
         let reach = self.target.max(1.0 - self.target);
         let closeness = |q: f64| 1.0 - (q - self.target).abs() / reach + CLOSENESS_MIN;
-        // Whoever would be above 1 is kept for sure, and the others share what is left: at most G rounds.
+        // Rollouts that would be above 1 are kept for sure, and the others share the rest: at most G rounds.
         inclusion.fill(0.0);
         loop {
             let (mut sure, mut sum) = (0, 0.0);
@@ -117,9 +122,10 @@ impl Arrol {
         Ok(())
     }
 
-    /// Systematic sampling with the probabilities of [`inclusion`](Self::inclusion): marks exactly K. `group` names the stream.
+    /// Draws by systematic sampling with the probabilities of [`inclusion`](Self::inclusion): marks exactly
+    /// K. `group` identifies the random stream.
     ///
-    /// Errors: lengths, a probability outside 0..=1 (index).
+    /// Errors: lengths that disagree; a probability outside 0..=1 (with its index).
     pub fn draw(inclusion: &[f64], seed: u64, step: u32, group: u32, kept: &mut [bool]) -> Result<(), Error> {
         require::length("kept", inclusion.len(), "one per rollout", kept.len())?;
         require::each("inclusion", inclusion, "0 to 1", |p| (0.0..=1.0).contains(&p))?;
@@ -128,12 +134,12 @@ impl Arrol {
         let (mut sum, mut taken, mut last) = (0.0, 0, None);
         for (i, (p, kept)) in inclusion.iter().zip(kept.iter_mut()).enumerate() {
             sum += p;
-            // Crosses u + taken; p <= 1, so at most one of them but for rounding.
+            // Crosses u + taken; p <= 1, so at most one of them, apart from rounding.
             *kept = taken < whole && sum > u + f64::from(taken);
             taken += u32::from(*kept);
             last = if *p > 0.0 && !*kept { Some(i) } else { last };
         }
-        // A sum rounded to below K, and u next to 1.
+        // The sum was rounded to below K and u is next to 1.
         if let Some(i) = last.filter(|_| taken < whole) {
             kept[i] = true;
         }
@@ -216,7 +222,7 @@ mod tests {
             (0..6).for_each(|i| seen[i] += u32::from(kept[i]));
         }
         for i in 0..6 {
-            // Five standard deviations of a count, and one for p near 0 or 1.
+            // Five standard deviations of a count, plus one for p near 0 or 1.
             let spread = 5.0 * libm::sqrt(4000.0 * p[i] * (1.0 - p[i])) + 1.0;
             assert!(
                 (f64::from(seen[i]) - 4000.0 * p[i]).abs() < spread,

@@ -1,28 +1,34 @@
-//! Sequences distributed over ranks so that every rank has about as many tokens.
+//! Load balancing: distributes sequences over ranks so that every rank has about the same number of tokens.
 //!
-//! **Method** (verl `utils/seqlen_balancing.py`, framework code; the largest differencing method of Karmarkar & Karp): every sequence starts as a state of k
-//! sets, one of them holding it (equal size: every k sequences, in order of length, are a state with one in each). The two states with the largest
-//! spread are merged, the largest set of one with the smallest of the other, until one is left.
+//! **Method** (verl `utils/seqlen_balancing.py`, framework code; the largest differencing method of Karmarkar
+//! & Karp): every sequence starts as a state of k sets, one of which contains it (with equal sizes: every k
+//! consecutive sequences by length form a state with one in each set). The two states with the largest spread
+//! are merged, the largest set of one with the smallest of the other, until one state is left.
 //!
-//! Ties as in verl: of two sets the one with more members is larger, then the one whose members (index, length) compare larger in order of merging; of two
-//! states with the same spread the one with the larger first set goes first. That order is total but for empty sets, so the result is verl's.
+//! Ties as in verl: of two sets with equal sums the one with more members is larger, then the one whose
+//! members (index, length) compare larger in merge order; of two states with the same spread the one with the
+//! larger first set goes first. That order is total except for empty sets, so the result equals verl's.
 //!
-//! **Bounds** (tested): merging never widens a spread, so max − min over ranks is at most the longest sequence; with equal sizes, at most the widest
-//! spread of a starting state, and every rank has n/k sequences.
+//! **Bounds** (tested): merging never widens a spread, so max − min over ranks is at most the longest
+//! sequence; with equal sizes, at most the widest spread of a starting state, and every rank has n/k
+//! sequences.
 //!
-//! **Shapes**: `length`, `rank` `[n]`; `load` `[k]`. Scratch: [`scratch`], 24 n k bytes (24 n with equal sizes). O(n (k log k + log n)) beside the ties.
+//! **Shapes**: `length`, `rank` `[n]`; `load` `[k]`. Scratch: [`scratch`], 24 n k bytes (24 n with equal
+//! sizes). O(n (k log k + log n)) apart from ties.
 //!
-//! **Special cases**: fewer sequences than ranks, or a number that k does not divide under equal sizes, is an error. Ranks are numbered from the largest load
-//! down. A sequence of length 0 is a member like any other.
+//! **Special cases**: fewer sequences than ranks is an error, and so is a number of sequences that k does not
+//! divide with equal sizes. Ranks are numbered by decreasing load. A sequence of length 0 is a member like
+//! any other.
 //!
-//! **Variants**: [`greedy`] gives each sequence, longest first, to the rank with the least load: the baseline. Its spread has the same bound, and it is
-//! usually worse, but not always (in 19 of 300 random batches of 24 sequences over 4 ranks differencing has the larger maximum).
+//! **Variants**: [`greedy`], the baseline, assigns each sequence, longest first, to the rank with the least
+//! load. Its spread has the same bound, and it is usually but not always worse (in 19 of 300 random batches
+//! of 24 sequences over 4 ranks differencing has the larger maximum).
 
 use super::require;
 use crate::Error;
 use core::cmp::Ordering;
 
-/// One set of a state; part of the scratch.
+/// One set of a state, part of the scratch.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Set {
     sum: u64,
@@ -31,23 +37,24 @@ pub struct Set {
     last: u32,
 }
 
-/// Lengths of the scratch of [`karmarkar_karp`].
+/// Scratch lengths of [`karmarkar_karp`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scratch {
-    /// Of [`Set`].
+    /// Number of [`Set`]s.
     pub sets: usize,
-    /// Of `u32`.
+    /// Number of `u32`s.
     pub links: usize,
 }
 
-/// How much scratch `sequences` over `ranks` need.
+/// Returns the scratch that `sequences` over `ranks` need.
 pub fn scratch(sequences: usize, ranks: usize, equal_size: bool) -> Scratch {
     let states = if equal_size { sequences / ranks.max(1) } else { sequences };
-    // Links: the lists of members, and the order of the lengths, whose room is the heap's afterwards.
+    // Links: the member lists, and the order of the lengths, whose space the heap reuses.
     Scratch { sets: states.saturating_mul(ranks), links: sequences.saturating_mul(2) }
 }
 
-/// Whether `sequences` can be distributed over `ranks`; ask before allocating scratch. Errors: see [`karmarkar_karp`].
+/// Checks that `sequences` can be distributed over `ranks`; call it before allocating scratch. Errors: as for
+/// [`karmarkar_karp`].
 pub fn check(sequences: usize, ranks: usize, equal_size: bool) -> Result<(), Error> {
     require::scalar("ranks", ranks > 0, "at least 1", 0.0)?;
     require::scalar("ranks", ranks <= sequences, "at most the number of sequences", ranks as f64)?;
@@ -57,7 +64,7 @@ pub fn check(sequences: usize, ranks: usize, equal_size: bool) -> Result<(), Err
     Ok(())
 }
 
-/// A view of the states: sets `[state][k]` and the lists of their members.
+/// A view of the states: sets `[state][k]` and their member lists.
 struct States<'a> {
     sets: &'a mut [Set],
     next: &'a mut [u32],
@@ -74,18 +81,18 @@ impl States<'_> {
         sets[0].sum - sets[self.k - 1].sum
     }
 
-    /// Whether `a` is taken from the heap before `b`.
+    /// Whether the heap yields `a` before `b`.
     fn before(&self, a: u32, b: u32) -> bool {
         let by_spread = self.spread(a).cmp(&self.spread(b));
         by_spread.then_with(|| compare(&self.of(a)[0], &self.of(b)[0])) == Ordering::Greater
     }
 
-    /// Largest set first.
+    /// Sorts the sets of a state, largest first.
     fn sort(&mut self, state: u32) {
         self.sets[state as usize * self.k..][..self.k].sort_unstable_by(|a, b| compare(b, a));
     }
 
-    /// `from` into `to`.
+    /// Merges `from` into `to`.
     fn merge(&mut self, to: u32, from: u32) {
         for i in 0..self.k {
             let other = self.of(from)[self.k - 1 - i];
@@ -122,12 +129,15 @@ impl States<'_> {
     }
 }
 
-/// By sum, members, then the lists of members: no two sets share one, so the first entries decide.
+/// Compares by sum, members, then member lists: no two sets share a member, so the first entries decide.
 fn compare(a: &Set, b: &Set) -> Ordering {
     a.sum.cmp(&b.sum).then(a.members.cmp(&b.members)).then(a.first.cmp(&b.first))
 }
 
-/// Fills `rank` and `load`. Errors: no rank, more ranks than sequences, a k that does not divide n under equal sizes, lengths, scratch.
+/// Distributes sequences by largest differencing: fills `rank` of each sequence and `load` of each rank.
+///
+/// Errors: no rank; more ranks than sequences; a k that does not divide n with equal sizes; lengths that
+/// disagree; too little scratch.
 pub fn karmarkar_karp(
     length: &[u32],
     equal_size: bool,
@@ -170,7 +180,7 @@ pub fn karmarkar_karp(
         heap.swap(0, end);
         heap = &mut heap[..end];
         states.sift_down(heap, 0);
-        // The second: its place at the top goes to what the two become.
+        // The second state: the merged state takes its place at the top.
         states.merge(first, heap[0]);
         heap[0] = first;
         states.sift_down(heap, 0);
@@ -190,8 +200,9 @@ pub fn karmarkar_karp(
     Ok(())
 }
 
-/// The baseline: longest first, to the rank with the least load, ties to the lower rank; with equal sizes, of every k sequences each rank gets one.
-/// `order` is scratch `[n]`. Errors as for [`karmarkar_karp`].
+/// Distributes sequences greedily, the baseline: longest first, each to the rank with the least load, ties to
+/// the lower rank. With equal sizes each rank gets one of every k sequences. `order` is scratch `[n]`.
+/// Errors: as for [`karmarkar_karp`].
 pub fn greedy(
     length: &[u32],
     equal_size: bool,
@@ -209,7 +220,7 @@ pub fn greedy(
     order.sort_unstable_by_key(|id| (core::cmp::Reverse(length[*id as usize]), *id));
     load.fill(0);
     for at in 0..n {
-        // Equal size: who got one of this round of k sequences waits for the next.
+        // Equal sizes: a rank that already got one of this round of k sequences waits for the next round.
         let round = if equal_size { &order[at / k * k..at] } else { &[] };
         let waits = |r: usize| round.iter().any(|id| rank[*id as usize] == r as u32);
         let r = (0..k).filter(|r| !waits(*r)).min_by_key(|r| load[*r]).unwrap_or(0);
@@ -249,7 +260,8 @@ mod tests {
         (0..n).map(|_| next()).collect()
     }
 
-    /// The ranks below were computed with verl's `karmarkar_karp` at commit 0d04d640ffa39a1dec7c68d05dc866014ab91304.
+    /// The ranks below were computed with verl's `karmarkar_karp` at commit
+    /// 0d04d640ffa39a1dec7c68d05dc866014ab91304.
     #[test]
     fn golden_verl_partitions() {
         let check = |length: &[u32], k, equal, expected: &[u32]| assert_eq!(by(length, k, equal).0, expected);
@@ -263,7 +275,7 @@ mod tests {
 
     #[test]
     fn golden_verl_120_partitions_by_hash() {
-        // FNV-1a over the ranks that verl gives, ties (lengths below 3) included.
+        // FNV-1a over verl's ranks, ties (lengths below 3) included.
         let mut hash = 0xcbf2_9ce4_8422_2325_u64;
         for case in 0..60 {
             let k = 2 + case % 7;
@@ -311,7 +323,7 @@ mod tests {
             better += u32::from(kk < lpt);
             worse += u32::from(kk > lpt);
         }
-        // Of 300: what the header says, counted. No bound is known that would make the second 0.
+        // The counts of 300 that the header states. No known bound would make the second one 0.
         assert_eq!((better, worse), (280, 19));
     }
 

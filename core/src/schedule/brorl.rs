@@ -1,18 +1,22 @@
-//! BroRL's mass balance: how much probability one update moves to right answers, and what the answers not sampled do to it.
+//! BroRL's mass balance: how much probability one update moves to right answers, and the effect of the
+//! unsampled answers.
 //!
-//! **Formula** (2510.01180, via a text conversion, identity checked; docs/maths/schedules.md). N samples, rewards R_c >= 0 >= R_w; Q₊, Q₋ the mass of right
-//! and wrong answers, P₊, P₋ the sampled part of it; A₂, B₂ = Σ p² over sampled right, wrong; U₊₂, U₋₂ over those not sampled; S = R_c P₊ + R_w P₋:
+//! **Formula** (2510.01180, via a text conversion, identity checked; docs/maths/schedules.md), with N samples
+//! and rewards R_c >= 0 >= R_w. Q₊, Q₋ are the masses of right and wrong answers, P₊, P₋ their sampled parts;
+//! A₂, B₂ = Σ p² over sampled right and wrong answers, U₊₂, U₋₂ over the unsampled ones; S = R_c P₊ + R_w P₋:
 //!
 //! ```text
 //! ΔQ₊ = (η/N) [ (R_c − S) Q₋ A₂ + (S − R_w) Q₊ B₂ + S (Q₊ U₋₂ − Q₋ U₊₂) ]
 //! ```
 //!
-//! It is the first-order effect of Δz_v = (η/N) p_v (R_v − S) with R_v = 0 for v not sampled. The first two terms are at least 0, because
-//! R_c >= S >= R_w; the third fades with N: E[p² not sampled after N draws] = p² (1 − p)^N.
+//! This is the first-order effect of Δz_v = (η/N) p_v (R_v − S), with R_v = 0 for unsampled v. The first two
+//! terms are at least 0, because R_c >= S >= R_w; the third fades with N: E[p² not sampled after N draws] =
+//! p² (1 − p)^N.
 //!
 //! **Shapes**: per answer `[V]`, one softmax.
 //!
-//! **Special cases**: no answer: everything 0. Probabilities are taken as given: their sum is Q₊ + Q₋ and is not forced to 1.
+//! **Special cases**: without answers everything is 0. Probabilities are taken as given: their sum Q₊ + Q₋ is
+//! not normalised to 1.
 
 use super::require;
 use crate::Error;
@@ -20,36 +24,39 @@ use crate::Error;
 /// The three terms of ΔQ₊.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Balance {
-    /// From sampled right answers.
+    /// Contribution of sampled right answers.
     pub right: f64,
-    /// From sampled wrong answers.
+    /// Contribution of sampled wrong answers.
     pub wrong: f64,
-    /// From answers not sampled.
+    /// Contribution of unsampled answers.
     pub unsampled: f64,
 }
 
 impl Balance {
-    /// ΔQ₊.
+    /// The total, ΔQ₊.
     pub fn total(self) -> f64 {
         self.right + self.wrong + self.unsampled
     }
 }
 
-/// Rewards and step of one update.
+/// Rewards and step size of one update.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Update {
-    /// R_c, at least 0.
+    /// Reward of right answers, R_c, at least 0.
     pub right: f64,
-    /// R_w, at most 0.
+    /// Reward of wrong answers, R_w, at most 0.
     pub wrong: f64,
-    /// η.
+    /// Step size η.
     pub rate: f64,
-    /// N, at least 1.
+    /// Number of samples N, at least 1.
     pub samples: u32,
 }
 
 impl Update {
-    /// The balance of one softmax. Errors: lengths, a probability outside 0..=1 (index), parameters.
+    /// Computes the balance of one softmax; all slices are `[V]`.
+    ///
+    /// Errors: lengths that disagree; a probability outside 0..=1 (with its index); parameters outside their
+    /// domain.
     pub fn balance(&self, probability: &[f64], right: &[bool], sampled: &[bool]) -> Result<Balance, Error> {
         require::length("right", probability.len(), "one per answer", right.len())?;
         require::length("sampled", probability.len(), "one per answer", sampled.len())?;
@@ -58,7 +65,7 @@ impl Update {
         require::scalar("wrong", self.wrong <= 0.0 && self.wrong.is_finite(), "at most 0", self.wrong)?;
         require::scalar("rate", self.rate.is_finite(), "a finite number", self.rate)?;
         require::scalar("samples", self.samples > 0, "at least 1", 0.0)?;
-        // [wrong, right] of mass; of mass and squares, also by [not sampled, sampled].
+        // Mass by [wrong, right]; mass and squares also by [not sampled, sampled].
         let (mut mass, mut part, mut square) = ([0.0; 2], [[0.0; 2]; 2], [[0.0; 2]; 2]);
         for (i, p) in probability.iter().enumerate() {
             let (kind, seen) = (usize::from(right[i]), usize::from(sampled[i]));

@@ -1,6 +1,8 @@
-//! DARS: extra rollouts for hard prompts, so that each gets the cumulative advantage of a prompt of medium difficulty.
+//! DARS: extra rollouts for hard prompts, so that each gets the cumulative advantage of a prompt of medium
+//! difficulty.
 //!
-//! **Formula** (2508.13755, official code; docs/maths/schedules.md), accuracy p after N first-stage rollouts (0.5/N where p <= 1e-6):
+//! **Formula** (2508.13755, official code; docs/maths/schedules.md), with p the accuracy after N first-stage
+//! rollouts (0.5/N if p <= 1e-6):
 //!
 //! ```text
 //! S = 2 p (1 − p), peak = N/2 (advantage without std);   S = 2 √(p (1 − p)), peak = N (with std)
@@ -9,24 +11,25 @@
 //! ΔN ← min(⌈ΔN⌉, N_max − N);  0 where p >= 0.5
 //! ```
 //!
-//! Second-stage samples join the first; statistics are taken over all of them, and groups whose accuracy is above `upper_threshold` are dropped.
+//! Second-stage samples join the first; statistics are computed over all of them, and groups whose accuracy
+//! is above `upper_threshold` are dropped.
 //!
-//! **Special cases**: N_max <= N: 0. Default N_max: 32 (equal treatment), 64 (hardness weighted).
+//! **Special cases**: N_max <= N gives 0. Default N_max: 32 (equal treatment), 64 (hardness weighted).
 
 use super::require;
 use crate::Error;
 use crate::num::{Arith, Soft};
 
-/// Which advantage the rollouts feed.
+/// The kind of advantage that the rollouts feed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Deviation {
     /// Reward minus mean.
     Without,
-    /// Divided by the standard deviation.
+    /// Reward minus mean, divided by the standard deviation.
     With,
 }
 
-/// How much a prompt below one half gets.
+/// The amount that a prompt with accuracy below one half receives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Treatment {
     /// The cumulative advantage of a prompt with p = 1/2.
@@ -36,7 +39,7 @@ pub enum Treatment {
 }
 
 impl Treatment {
-    /// N_max of the official code.
+    /// N_max in the official code.
     pub fn default_most(self) -> u32 {
         match self {
             Treatment::Equal => 32,
@@ -45,21 +48,22 @@ impl Treatment {
     }
 }
 
-/// Parameters.
+/// Parameters of the allocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Dars {
-    /// N, at least 1.
+    /// First-stage rollouts N, at least 1.
     pub rollouts: u32,
-    /// N_max, first stage included.
+    /// Largest number of rollouts N_max, first stage included.
     pub most: u32,
-    /// Which advantage.
+    /// The kind of advantage.
     pub deviation: Deviation,
-    /// Which treatment.
+    /// The treatment of hard prompts.
     pub treatment: Treatment,
 }
 
 impl Dars {
-    /// ΔN for a measured accuracy. Errors: an accuracy outside 0..=1, N of 0.
+    /// Computes ΔN, the number of extra rollouts, for a measured accuracy. Errors: an accuracy outside 0..=1;
+    /// N of 0.
     pub fn extra(&self, accuracy: f64) -> Result<u32, Error> {
         require::scalar("accuracy", (0.0..=1.0).contains(&accuracy), "0 to 1", accuracy)?;
         require::scalar("rollouts", self.rollouts > 0, "at least 1", 0.0)?;
@@ -79,7 +83,7 @@ impl Dars {
         Ok(require::ceil((goal - n * s) / s).min(self.most.saturating_sub(self.rollouts)))
     }
 
-    /// Whether a pooled group is trained on.
+    /// Whether a pooled group is used for training.
     pub fn keeps(accuracy: f64, upper_threshold: f64) -> bool {
         accuracy <= upper_threshold
     }
@@ -123,7 +127,7 @@ mod tests {
                 let d = dars(deviation, treatment);
                 let mut before = u32::MAX;
                 for i in 0..=1000 {
-                    // From 0.5/N on, where a measured 0 is put.
+                    // Starting at 0.5/N, which replaces a measured 0.
                     let extra = d.extra(0.0625 + 0.0009 * f64::from(i)).unwrap();
                     assert!(extra <= before && extra <= d.most - 8);
                     before = extra;

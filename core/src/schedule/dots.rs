@@ -1,27 +1,31 @@
-//! DOTS: prompts whose predicted pass rate is near one half.
+//! DOTS: selects prompts whose predicted pass rate is near one half.
 //!
 //! **Formula** (2506.05316, official code; docs/maths/schedules.md):
 //!
 //! ```text
-//! difficulty: w = softmax_j((q·r_j/√h)/τ),  base = Σ_j w_j v_j      (v_j: measured pass rate of reference question j)
+//! difficulty: w = softmax_j((q·r_j/√h)/τ),  base = Σ_j w_j v_j     (v_j: pass rate of reference question j)
 //! calibrated: σ(logit(clip(base, 1e-4, 1 − 1e-4))/clip(softplus(a), 0.01, 10) + tanh b)
-//!             σ(slope·logit(clip(base, 1e-4, 1 − 1e-4)) + shift)                          (by a slope and a shift: Platt; temperature: 1/slope)
+//!             σ(slope·logit(clip(base, 1e-4, 1 − 1e-4)) + shift)    (Platt; temperature: 1/slope)
 //! selection:  P = softmax(−|p̂ − α|/τ_s) without replacement,  α 0.5, τ_s 1e-3
 //! drawn at once: μ B σ prompts (μ B in the first epoch), μ 2 steps per selection
 //! ```
 //!
-//! Drawn by Gumbel keys, −|p̂ − α|/τ_s − ln(−ln u): the highest keys are successive draws from the softmax of what is left.
+//! Selection uses Gumbel keys, −|p̂ − α|/τ_s − ln(−ln u): the highest keys are successive draws without
+//! replacement from the softmax.
 //!
-//! **Shapes**: `query` `[h]`, `references` `[K, h]` row by row, `pass_rates` `[K]`, predictions and keys `[P]`.
+//! **Shapes**: `query` `[h]`, `references` `[K, h]` in row-major order, `pass_rates` `[K]`, predictions and
+//! keys `[P]`.
 
 use super::require;
 use crate::Error;
 use crate::num::{self, Arith, Soft};
 use crate::random::{Purpose, Stream};
 
-/// Σ w v by attention over reference questions; `weights` is scratch `[K]` and holds w afterwards.
+/// Predicts the pass rate Σ w v of a question by attention over reference questions. `weights` is scratch
+/// `[K]`; on return it holds w.
 ///
-/// Errors: no reference, lengths, τ not above 0, a pass rate outside 0..=1 (index), a query or reference that is not finite (index).
+/// Errors: no reference; lengths that disagree; τ not above 0; a pass rate outside 0..=1 (with its index); a
+/// query or reference that is not finite (with its index).
 pub fn difficulty(
     query: &[f64],
     references: &[f64],
@@ -61,7 +65,8 @@ fn sigmoid(x: f64) -> f64 {
     if x < 0.0 { e / (1.0 + e) } else { 1.0 / (1.0 + e) }
 }
 
-/// The calibrated pass rate; (a, b) come from a small network on mean and standard deviation of the pass rates. NaN in, NaN out.
+/// Calibrates a predicted pass rate; a small network computes (a, b) from the mean and standard deviation of
+/// the pass rates. NaN in, NaN out.
 pub fn calibrate(base: f64, a: f64, b: f64) -> f64 {
     let p = base.clamp(1e-4, 1.0 - 1e-4);
     let logit = num::ln64(p / (1.0 - p));
@@ -71,15 +76,15 @@ pub fn calibrate(base: f64, a: f64, b: f64) -> f64 {
     if a.is_nan() { num::canonical64(a) } else { num::canonical64(y) }
 }
 
-/// The pass rate calibrated by a slope and a shift of its logit. NaN in, NaN out.
+/// Calibrates a predicted pass rate by a slope and a shift of its logit (Platt scaling). NaN in, NaN out.
 pub fn calibrate_platt(base: f64, slope: f64, shift: f64) -> f64 {
     let p = base.clamp(1e-4, 1.0 - 1e-4);
     num::canonical64(sigmoid(slope * num::ln64(p / (1.0 - p)) + shift))
 }
 
-/// Probabilities of the first draw, softmax(−|p̂ − α|/τ_s).
+/// Computes the probabilities of the first draw, softmax(−|p̂ − α|/τ_s).
 ///
-/// Errors: as [`selection_keys`].
+/// Errors: as for [`selection_keys`].
 pub fn probabilities(
     predicted: &[f64],
     target: f64,
@@ -104,9 +109,11 @@ fn scores(predicted: &[f64], target: f64, temperature: f64, out: &mut [f64]) -> 
     Ok(())
 }
 
-/// Gumbel keys; [`order::by_key`](super::order::by_key) gives the draws in their order.
+/// Computes Gumbel keys, `[P]`; [`order::by_key`](super::order::by_key) sorts them into the order of the
+/// draws.
 ///
-/// Errors: a prediction outside 0..=1 (index), τ_s not above 0, α that is not finite, lengths.
+/// Errors: a prediction outside 0..=1 (with its index); τ_s not above 0; an α that is not finite; lengths
+/// that disagree.
 pub fn selection_keys(
     predicted: &[f64],
     target: f64,
@@ -124,7 +131,8 @@ pub fn selection_keys(
     Ok(())
 }
 
-/// How many prompts one selection draws: ⌊μ B σ + 1/2⌋, or μ B in the first epoch. Errors: σ outside 0..=1.
+/// Number of prompts that one selection draws: ⌊μ B σ + 1/2⌋, or μ B in the first epoch. Errors: σ outside
+/// 0..=1.
 pub fn selection_size(steps: u32, batch: u32, fresh: f64, first_epoch: bool) -> Result<u32, Error> {
     require::scalar("fresh", (0.0..=1.0).contains(&fresh), "0 to 1", fresh)?;
     let all = f64::from(steps) * f64::from(batch);
@@ -171,7 +179,7 @@ mod tests {
 
     #[test]
     fn selection_follows_the_softmax() {
-        // Two prompts whose scores differ by ln 3·τ_s: the first wins three times of four.
+        // Two prompts whose scores differ by ln 3: the first wins three times out of four.
         let tau = 0.1;
         let predicted = [0.5, 0.5 - tau * libm::log(3.0)];
         let wins = (0..4000)
@@ -192,7 +200,8 @@ mod tests {
         let (mut keys, mut order) = ([0.0; 5], [0; 5]);
         selection_keys(&predicted, 0.5, 1e-3, 3, 0, &mut keys).unwrap();
         order::by_key(&keys, &mut order).unwrap();
-        // Scores apart by 100 units, Gumbel noise by a few; 0.1 and 0.9 are equally far and in either order.
+        // Scores differ by about 100 units, Gumbel noise by a few; 0.1 and 0.9 are equally far and come in
+        // either order.
         assert_eq!(order[2], 4);
         assert!([1, 3].contains(&order[0]) && [1, 3].contains(&order[1]), "{order:?}");
     }

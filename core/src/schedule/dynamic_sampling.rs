@@ -1,31 +1,33 @@
-//! DAPO's dynamic sampling: generate until enough groups have a spread.
+//! DAPO's dynamic sampling: generates until enough groups have rewards that differ.
 //!
-//! **Formula** (verl's recipe, framework code; docs/maths/rewards.md): a group is kept when the standard deviation of its metric is above 0 or it has one member;
-//! generation goes on until `wanted` groups are kept, then the batch is cut to `wanted` groups in order of arrival.
+//! **Formula** (verl's recipe, framework code; docs/maths/rewards.md): a group is kept if the standard
+//! deviation of its metric is above 0 or it has one member. Generation continues until `wanted` groups are
+//! kept; then the batch is cut to `wanted` groups in order of arrival.
 //!
-//! The test is max == min: a binary32 standard deviation of equal values is not always 0.
+//! The test is max == min, because a binary32 standard deviation of equal values is not always 0.
 //!
 //! **Shapes**: `metric` `[S]` (final reward, reward or accuracy), offsets of groups `[G+1]`, `kept` `[G]`.
 //!
 //! **Special cases**: a metric that is not finite, or a group without members, is an error.
 //!
-//! **Variants**: where the recipe raises an error after `max_batches` generations (10; 0: no limit) the outcome here is [`Outcome::Partial`].
+//! **Variants**: where the recipe raises an error after `max_batches` generations (10; 0 for no limit), the
+//! outcome here is [`Outcome::Partial`].
 
 use super::require;
 use crate::Error;
 
-/// What to do after a generation.
+/// The next action after a generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// Generate another batch.
     Continue,
     /// Train on the first `wanted` kept groups.
     Full,
-    /// The limit is reached: train on what there is, or not.
+    /// The limit is reached: the caller decides whether to train on the groups kept so far.
     Partial,
 }
 
-/// Number of groups, after checking offsets and the values called `name`.
+/// Number of groups, after checking the offsets and the values named `name`.
 pub(super) fn groups(cu_groups: &[u32], name: &'static str, metric: &[f32]) -> Result<usize, Error> {
     let argument = "cu_groups";
     let (Some(first), Some(last)) = (cu_groups.first(), cu_groups.last()) else {
@@ -52,7 +54,10 @@ pub(super) fn groups(cu_groups: &[u32], name: &'static str, metric: &[f32]) -> R
     }
 }
 
-/// Marks the groups to keep; returns how many. Errors: offsets, lengths, a metric that is not finite (index).
+/// Marks the groups to keep, and returns their number.
+///
+/// Errors: invalid offsets; an empty group; lengths that disagree; a metric that is not finite (with its
+/// index).
 pub fn filter(cu_groups: &[u32], metric: &[f32], kept: &mut [bool]) -> Result<usize, Error> {
     let groups = groups(cu_groups, "metric", metric)?;
     require::length("kept", groups, "one per group", kept.len())?;
@@ -63,7 +68,7 @@ pub fn filter(cu_groups: &[u32], metric: &[f32], kept: &mut [bool]) -> Result<us
     Ok(kept.iter().filter(|k| **k).count())
 }
 
-/// What to do with `kept` groups after `batches` generations.
+/// Decides the next action, given `kept` groups after `batches` generations.
 pub fn outcome(kept: u32, wanted: u32, batches: u32, max_batches: u32) -> Outcome {
     if kept >= wanted {
         Outcome::Full

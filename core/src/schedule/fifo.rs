@@ -1,6 +1,8 @@
-//! First in, first out, as index arithmetic: which slot of a fixed array an entry takes and which entry is the oldest.
+//! First-in-first-out buffer as index arithmetic: the slot that a new entry takes, and the slot of the oldest
+//! entry.
 //!
-//! The caller keeps the entries; entry number e (counted from 0 since the start) is in slot e mod capacity until it is taken or overwritten.
+//! The caller stores the entries. Entry number e (counted from 0 since the start) is in slot e mod capacity
+//! until it is taken or overwritten.
 
 use super::require;
 use crate::Error;
@@ -14,23 +16,23 @@ pub struct Fifo {
 }
 
 impl Fifo {
-    /// An empty buffer. Errors: no slot.
+    /// Creates an empty buffer. Errors: a capacity of 0.
     pub fn new(capacity: u32) -> Result<Self, Error> {
         require::scalar("capacity", capacity > 0, "at least 1", 0.0)?;
         Ok(Fifo { capacity, written: 0, taken: 0 })
     }
 
-    /// Entries that are there.
+    /// Number of entries in the buffer.
     pub fn len(&self) -> u32 {
         (self.written - self.taken) as u32
     }
 
-    /// Whether nothing is there.
+    /// Whether the buffer is empty.
     pub fn is_empty(&self) -> bool {
         self.written == self.taken
     }
 
-    /// Slots.
+    /// Number of slots.
     pub fn capacity(&self) -> u32 {
         self.capacity
     }
@@ -39,7 +41,7 @@ impl Fifo {
         (entry % u64::from(self.capacity)) as u32
     }
 
-    /// The slot for a new entry; a full buffer loses its oldest, which was in that slot.
+    /// Returns the slot for a new entry. A full buffer loses its oldest entry, which was in that slot.
     pub fn push(&mut self) -> u32 {
         if self.len() == self.capacity {
             self.taken += 1;
@@ -49,14 +51,14 @@ impl Fifo {
         slot
     }
 
-    /// The slot of the oldest entry, which is thereby taken.
+    /// Takes the oldest entry and returns its slot, or `None` if the buffer is empty.
     pub fn pop(&mut self) -> Option<u32> {
         let slot = self.at(0)?;
         self.taken += 1;
         Some(slot)
     }
 
-    /// The slot of the entry that is `position` behind the oldest.
+    /// Returns the slot of the entry `position` places after the oldest, or `None` if there is none.
     pub fn at(&self, position: u32) -> Option<u32> {
         (position < self.len()).then(|| self.slot_of(self.taken + u64::from(position)))
     }

@@ -1,14 +1,18 @@
-//! GDRO's difficulty bins: online pass rate over a window, edges uniform or listed, hysteresis at the boundaries.
+//! GDRO's difficulty bins: online pass rate over a window, uniform or listed edges, hysteresis at the
+//! boundaries.
 //!
-//! **Formula** (2601.19280; docs/maths/schedules.md): accuracy p = passes among the last H observations (0 when there is none); bin ⌊p·B⌋, p = 1 in the last.
-//! A prompt stays in bin b while b/B − δ <= p <= (b + 1)/B + δ, else moves to ⌊p·B⌋. Listed edges e₁ < … < e_{B−1} take the place of i/B;
-//! a bin owns its lower edge.
+//! **Formula** (2601.19280; docs/maths/schedules.md): accuracy p is the fraction of passes among the last H
+//! observations (0 without observations); the bin is ⌊p·B⌋, with p = 1 in the last bin. A prompt stays in bin
+//! b while b/B − δ <= p <= (b + 1)/B + δ, and otherwise moves to ⌊p·B⌋. Listed edges e₁ < … < e_{B−1} replace
+//! i/B; a bin includes its lower edge.
 //!
 //! An observation is one pass@k outcome: whether one of the k rollouts was right.
 //!
-//! **Special cases**: H from 1 to 64 (the window is one word). δ = 0: an accuracy on the upper edge stays, since both bins own their edge.
+//! **Special cases**: H is from 1 to 64 (the window is one word). With δ = 0 a prompt whose accuracy is on
+//! its bin's upper edge stays.
 //!
-//! **Variants**: the released code measures at another edge ([`Hysteresis::Code`]); with uniform edges no prompt of it ever moves down.
+//! **Variants**: the released code measures at another edge ([`Hysteresis::Code`]); with uniform edges its
+//! prompts never move down.
 
 use super::require;
 use crate::Error;
@@ -21,12 +25,13 @@ pub struct Window {
 }
 
 impl Window {
-    /// With one more observation.
+    /// Returns the window with one more observation.
     pub fn observe(self, passed: bool) -> Self {
         Window { passes: self.passes << 1 | u64::from(passed), seen: (self.seen + 1).min(64) }
     }
 
-    /// Passes among the last `horizon` observations. Errors: a horizon outside 1..=64.
+    /// Fraction of passes among the last `horizon` observations; 0 without observations. Errors: a horizon
+    /// outside 1..=64.
     pub fn accuracy(self, horizon: u32) -> Result<f64, Error> {
         require::scalar("horizon", (1..=64).contains(&horizon), "1 to 64", horizon.into())?;
         let seen = self.seen.min(horizon);
@@ -37,31 +42,32 @@ impl Window {
     }
 }
 
-/// Where the margin of a prompt that would change its bin is measured.
+/// The edge at which the margin is measured when a prompt would change its bin.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Hysteresis {
-    /// At the edges of the bin that it is in.
+    /// At the edges of the prompt's current bin.
     #[default]
     OwnEdges,
-    /// The released code's, the boundary itself moving: uniform edges: at the lower edge of the other bin, up and down, so that nothing moves
-    /// down (a bug); listed edges: at the upper edge of the lower of the two bins.
+    /// As in the released code, where the boundary itself moves. Uniform edges: the lower edge of the other
+    /// bin, both upwards and downwards, so that nothing moves down (a bug). Listed edges: the upper edge of
+    /// the lower of the two bins.
     Code,
 }
 
-/// Parameters.
+/// Parameters of the bins.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Bins<'a> {
-    /// B, at least 1.
+    /// Number of bins B, at least 1.
     pub count: u32,
-    /// e₁ to e_{B−1}, inside of 0 to 1; empty: i/B.
+    /// Edges e₁ to e_{B−1}, strictly between 0 and 1 and ascending; empty for i/B.
     pub edges: &'a [f64],
-    /// δ, at least 0.
+    /// Margin δ, at least 0.
     pub margin: f64,
-    /// Where δ is measured.
+    /// The edge at which δ is measured.
     pub hysteresis: Hysteresis,
 }
 
-/// Ten bins; δ of 0, the paper's number being unknown to us.
+/// Ten bins; δ = 0, since the paper's value is not known to us.
 impl Default for Bins<'_> {
     fn default() -> Self {
         Bins { count: 10, edges: &[], margin: 0.0, hysteresis: Hysteresis::OwnEdges }
@@ -69,7 +75,7 @@ impl Default for Bins<'_> {
 }
 
 impl Bins<'_> {
-    /// Parameters in their domain.
+    /// Checks that the parameters are in their domain.
     pub fn check(&self) -> Result<(), Error> {
         require::scalar("count", self.count > 0, "at least 1", 0.0)?;
         require::scalar("margin", self.margin >= 0.0, "at least 0", self.margin)?;
@@ -85,7 +91,7 @@ impl Bins<'_> {
         }
     }
 
-    /// The lower edge of a bin; of B: 1.
+    /// Lower edge of a bin; 1 for bin B.
     fn edge(&self, bin: u32) -> f64 {
         match self.edges {
             [] => f64::from(bin) / f64::from(self.count),
@@ -94,7 +100,9 @@ impl Bins<'_> {
         }
     }
 
-    /// The bin of a prompt that was in `before` (`None`: new). Errors: accuracy outside 0..=1, parameters, a bin that is not there.
+    /// Returns the bin of a prompt that was in bin `before` (`None` for a new prompt).
+    ///
+    /// Errors: an accuracy outside 0..=1; parameters outside their domain; a `before` that is not a bin.
     pub fn of(&self, accuracy: f64, before: Option<u32>) -> Result<u32, Error> {
         require::scalar("accuracy", (0.0..=1.0).contains(&accuracy), "0 to 1", accuracy)?;
         self.check()?;
@@ -183,7 +191,7 @@ mod tests {
             assert_eq!(uniform.of(accuracy, Some(before)), Ok(bin), "{accuracy}");
         }
         let listed = Bins { count: 4, edges: &[0.25, 0.5, 0.75], ..uniform };
-        // From bin 3 to 0 the boundary is 0.25, from 0 to 3 too.
+        // From bin 3 to bin 0 the boundary is 0.25, and from 0 to 3 too.
         for (accuracy, before, bin) in [(0.22, 3, 3), (0.19, 3, 0), (0.76, 0, 3), (0.29, 0, 0), (0.71, 3, 3)]
         {
             assert_eq!(listed.of(accuracy, Some(before)), Ok(bin), "{accuracy}");

@@ -1,40 +1,43 @@
-//! Prompt-GDRO: more weight for the difficulty bins with the higher loss.
+//! Prompt-GDRO: larger weights for the difficulty bins with higher loss.
 //!
-//! **Formula** (2601.19280; docs/maths/schedules.md), per step, for bins with prompts in the batch:
+//! **Formula** (2601.19280; docs/maths/schedules.md), per step, for the bins with prompts in the batch:
 //!
 //! ```text
 //! l̄_b = mean prompt loss in bin b (optionally divided by the bin's share of the batch)
-//! S_b ← (1 − β) S_b + β l̄_b                 (β 0.1; the first observation initialises S_b; or S_b + l̄_b, [`Score::Sum`])
-//! ω_b = exp(η clip(S_b, −C, C))             (η 0.1; or η z_b, z the standard score of S_b over the bins, σ >= 1e-3, |z| <= 3)
+//! S_b ← (1 − β) S_b + β l̄_b                 (β 0.1; the first observation initialises S_b)
+//!    or S_b + l̄_b                           ([`Score::Sum`])
+//! ω_b = exp(η clip(S_b, −C, C))             (η 0.1)
+//!    or exp(η z_b)                          (z: standard score of S_b over the bins, σ >= 1e-3, |z| <= 3)
 //! q_b = (1 − γ) ω_b/Σω + γ/B                (γ 0.15)
 //! A_i ← A_i · min(weight of its bin, weight_max)          (weight_max 10)
 //! ```
 //!
 //! **Shapes**: per bin `[B]`.
 //!
-//! **Special cases**: a bin that was never observed has S = 0 (ω = 1). All S alike: every z is 0. No bin in the batch: q and weights are 0 under
-//! `NormalisedQ`.
+//! **Special cases**: a bin that was never observed has S = 0 (ω = 1). If all S are equal, every z is 0. If
+//! no bin has prompts in the batch, q and the weights are 0 under `NormalisedQ`.
 //!
-//! **Variants** (docs/maths/disagreements.md row 16): the paper multiplies by ω ([`Weight::UnnormalisedOmega`]); the released code by q over the bins present in
-//! the batch ([`Weight::NormalisedQ`]), so its weights are at most 1 and shrink with the number of bins; its default score is the sum over steps,
-//! or their mean ([`means`]), and its standard score is over all bins seen ([`Over::Seen`]). The standard score's divisor (B) and the default C of
-//! 10 are ours.
+//! **Variants** (docs/maths/disagreements.md row 16): the paper multiplies by ω
+//! ([`Weight::UnnormalisedOmega`]). The released code multiplies by q over the bins present in the batch
+//! ([`Weight::NormalisedQ`]), so its weights are at most 1 and shrink with the number of bins; its default
+//! score is the sum over steps, or their mean ([`means`]), and its standard score is over all bins seen
+//! ([`Over::Seen`]). The standard score's divisor (B) and the default C of 10 are ours.
 
 use super::require;
 use crate::Error;
 use crate::num::{self, Arith, Soft};
 
-/// What an advantage is multiplied by (docs/maths/disagreements.md row 16).
+/// The factor applied to an advantage (docs/maths/disagreements.md row 16).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Weight {
-    /// ω_b, the paper's.
+    /// ω_b, as in the paper.
     #[default]
     UnnormalisedOmega,
-    /// q_b over the bins of the batch, the released code's.
+    /// q_b over the bins of the batch, as in the released code.
     NormalisedQ,
 }
 
-/// What a step's mean loss does to a score.
+/// How a step's mean loss updates a score.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Score {
     /// (1 − β) S + β l̄.
@@ -44,49 +47,49 @@ pub enum Score {
     Sum,
 }
 
-/// The bins of mean and deviation.
+/// The bins over which mean and deviation are computed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Over {
-    /// Those that have prompts in the batch.
+    /// Bins that have prompts in the batch.
     #[default]
     Batch,
-    /// Those that have a score, the released code's.
+    /// Bins that have a score, as in the released code.
     Seen,
 }
 
-/// What bounds a score before the exponential.
+/// The bound on a score before the exponential.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Bound {
-    /// To ±C.
+    /// Clips to ±C.
     Clip(f64),
-    /// Standard score over the bins, to ± [`PromptGdro::score_max`].
+    /// Standardises over the bins, then clips to ± [`PromptGdro::score_max`].
     Standardise,
 }
 
-/// Parameters.
+/// Parameters of Prompt-GDRO.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PromptGdro {
-    /// How scores come from losses.
+    /// How losses update scores.
     pub score: Score,
-    /// β.
+    /// EMA rate β.
     pub ema: f64,
-    /// η.
+    /// Exponential rate η.
     pub rate: f64,
-    /// What bounds a score.
+    /// The bound on a score.
     pub bound: Bound,
     /// The bins of a standard score.
     pub over: Over,
-    /// Its least deviation.
+    /// Lower bound of the deviation in a standard score.
     pub deviation_min: f64,
-    /// The largest standard score.
+    /// Bound on |standard score|.
     pub score_max: f64,
-    /// γ.
+    /// Exploration share γ.
     pub exploration: f64,
-    /// The highest weight.
+    /// Largest weight.
     pub weight_max: f64,
-    /// Which weight.
+    /// The kind of weight.
     pub weight: Weight,
-    /// Whether the mean loss is divided by the bin's share of the batch.
+    /// Whether to divide the mean loss by the bin's share of the batch.
     pub per_share: bool,
 }
 
@@ -108,9 +111,10 @@ impl Default for PromptGdro {
     }
 }
 
-/// Means over steps of the sums that [`Score::Sum`] gave (the released code's `debias_scores`). `steps`: those in which the bin had prompts.
+/// Computes the means over steps of the sums of [`Score::Sum`] (the released code's `debias_scores`). `steps`
+/// counts the steps in which each bin had prompts.
 ///
-/// Errors: lengths; a sum of no steps (index).
+/// Errors: lengths that disagree; a sum with 0 steps (with its index).
 pub fn means(sums: &[Option<f64>], steps: &[u32], out: &mut [Option<f64>]) -> Result<(), Error> {
     require::length("steps", sums.len(), "one per bin", steps.len())?;
     require::length("out", sums.len(), "one per bin", out.len())?;
@@ -124,7 +128,7 @@ pub fn means(sums: &[Option<f64>], steps: &[u32], out: &mut [Option<f64>]) -> Re
 }
 
 impl PromptGdro {
-    /// Parameters in their domain.
+    /// Checks that the parameters are in their domain.
     pub fn check(&self) -> Result<(), Error> {
         require::scalar("ema", (0.0..=1.0).contains(&self.ema), "0 to 1", self.ema)?;
         require::scalar("exploration", (0.0..=1.0).contains(&self.exploration), "0 to 1", self.exploration)?;
@@ -148,9 +152,11 @@ impl PromptGdro {
         )
     }
 
-    /// New scores after a step. `loss_sum` and `count`: prompt losses added up and prompts, per bin; a bin without prompts keeps its score.
+    /// Updates the scores after a step. Per bin, `loss_sum` is the sum of prompt losses and `count` the
+    /// number of prompts; a bin without prompts keeps its score.
     ///
-    /// Errors: lengths, a loss that is not finite (index), parameters. Nothing changes on an error.
+    /// Errors: lengths that disagree; a loss that is not finite (with its index); parameters outside their
+    /// domain. On an error nothing changes.
     pub fn observe(&self, scores: &mut [Option<f64>], loss_sum: &[f64], count: &[u32]) -> Result<(), Error> {
         self.check()?;
         require::length("loss_sum", scores.len(), "one per bin", loss_sum.len())?;
@@ -208,7 +214,11 @@ impl PromptGdro {
         }
     }
 
-    /// q over the bins for which `count` is above 0, and 0 for the others; sums to 1 when there is one.
+    /// Computes q, `[B]`, over the bins whose `count` is above 0; 0 for the others. It sums to 1 if there is
+    /// such a bin.
+    ///
+    /// Errors: lengths that disagree; a score that is not finite (with its index); parameters outside their
+    /// domain.
     pub fn distribution(&self, scores: &[Option<f64>], count: &[u32], out: &mut [f64]) -> Result<(), Error> {
         self.check_scores(scores, count, out.len())?;
         self.omega(scores, count, out);
@@ -225,7 +235,8 @@ impl PromptGdro {
         Ok(())
     }
 
-    /// What the advantages of each bin are multiplied by.
+    /// Computes the factors of the advantages of each bin, `[B]`. Errors: as for
+    /// [`distribution`](Self::distribution).
     pub fn weights(&self, scores: &[Option<f64>], count: &[u32], out: &mut [f64]) -> Result<(), Error> {
         match self.weight {
             Weight::UnnormalisedOmega => {
@@ -293,12 +304,12 @@ mod tests {
     fn a_standard_score_over_all_bins_seen() {
         let g = PromptGdro { bound: Bound::Standardise, rate: 1.0, ..PromptGdro::default() };
         let (scores, count) = ([Some(1.0), Some(0.0), None], [4, 0, 1]);
-        // Of bins 0 and 1: mean 0.5, deviation 0.5; a bin that was never seen scores 0.
+        // Bins 0 and 1: mean 0.5, deviation 0.5; a bin that was never seen scores 0.
         let seen = PromptGdro { over: Over::Seen, ..g };
         let mut w = [0.0; 3];
         seen.weights(&scores, &count, &mut w).unwrap();
         assert!((w[0] - libm::exp(1.0)).abs() < 1e-15 && (w[2] - libm::exp(-1.0)).abs() < 1e-15);
-        // A least deviation of 2: a quarter of that. A largest score of 0.1: no more than that.
+        // A deviation of at least 2 divides the score by 4. A largest score of 0.1 bounds it.
         PromptGdro { deviation_min: 2.0, ..seen }.weights(&scores, &count, &mut w).unwrap();
         assert!((w[0] - libm::exp(0.25)).abs() < 1e-15);
         PromptGdro { score_max: 0.1, ..seen }.weights(&scores, &count, &mut w).unwrap();

@@ -1,81 +1,88 @@
-//! Rollout-GDRO: a bandit per difficulty bin chooses how many rollouts its prompts get, under an exact budget.
+//! Rollout-GDRO: one bandit per difficulty bin chooses the number of rollouts of its prompts, under an exact
+//! budget.
 //!
-//! **Formula** (2601.19280; docs/maths/schedules.md), arms n in every bin, all from n_min to n_max or those of a list, K of them:
+//! **Formula** (2601.19280; docs/maths/schedules.md), with K arms n in every bin: all numbers from n_min to
+//! n_max, or those of a list:
 //!
 //! ```text
 //! p_b(n) = (1 − γ) softmax_n(η score_b) + γ/K
-//! choose one arm per bin: max Σ_b ln p_b(n_b)  subject to  Σ_b count_b n_b = budget  (the closest sum where none is equal)
+//! choose one arm per bin: max Σ_b ln p_b(n_b)  subject to  Σ_b count_b n_b = budget
+//!                         (the closest sum where none is equal)
 //! played arm: score ← score − L,  L = l̄_b + μ n        (the paper: J_b = −l̄_b, L = −J_b + μ n)
 //! μ ← μ + α_μ (n̄_realised − n̄),  n̄ 4,  n̄_realised = Σ count n/Σ count
 //! ```
 //!
 //! Solved by dynamic programming over sums, `[B]` by `[Σ count·n_max + 1]`.
 //!
-//! **Special cases**: ties go to the smaller sum ([`Nearest`]), then to the smaller arm, from the last bin to the first. A bin without
-//! prompts costs nothing: it gets its likeliest arm and no update.
+//! **Special cases**: ties go to the smaller sum ([`Nearest`]), then to the smaller arm, from the last bin to
+//! the first. A bin without prompts costs nothing: it gets its likeliest arm and no update.
 //!
-//! **Variants** (docs/maths/disagreements.md row 17): the released code adds + l̄_b − μ (n − n̄) to the score, which rewards a *high* loss:
-//! [`UtilitySign::Code`]. Neither divides by the probability of the played arm.
+//! **Variants** (docs/maths/disagreements.md row 17): the released code adds + l̄_b − μ (n − n̄) to the
+//! score, which rewards a *high* loss: [`UtilitySign::Code`]. Neither divides by the probability of the
+//! played arm.
+//!
+//! One file beyond 400 lines, of which the tests of the dynamic programme are a third.
 
 use super::require;
 use crate::Error;
 use crate::num;
 use core::cmp::Ordering;
 
-/// What a loss does to the score of the played arm (docs/maths/disagreements.md row 17).
+/// The effect of a loss on the score of the played arm (docs/maths/disagreements.md row 17).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum UtilitySign {
-    /// − l̄ − μ n, the paper's.
+    /// − l̄ − μ n, as in the paper.
     #[default]
     Paper,
-    /// + l̄ − μ (n − n̄), the released code's.
+    /// + l̄ − μ (n − n̄), as in the released code.
     Code,
 }
 
-/// Which of two sums that are equally far from the budget.
+/// The choice between two sums that are equally far from the budget.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Nearest {
-    /// The smaller.
+    /// The smaller sum.
     #[default]
     Smaller,
-    /// The likelier, the released code's; of equally likely ones that of the smaller arms, from the first bin to the last.
+    /// The likelier sum, as in the released code; of equally likely sums the one with the smaller arms, from
+    /// the first bin to the last.
     Likelier,
 }
 
-/// Parameters.
+/// Parameters of Rollout-GDRO.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RolloutGdro<'a> {
-    /// Fewest rollouts of a prompt.
+    /// Fewest rollouts per prompt, n_min.
     pub least: u32,
-    /// Most rollouts of a prompt.
+    /// Most rollouts per prompt, n_max.
     pub most: u32,
-    /// The arms, ascending from `least` to `most`; empty: all of these numbers.
+    /// The arms, ascending from `least` to `most`; empty for all numbers in that range.
     pub among: &'a [u32],
-    /// η.
+    /// Softmax rate η.
     pub rate: f64,
-    /// γ.
+    /// Exploration share γ.
     pub exploration: f64,
-    /// α_μ.
+    /// Rate of the price, α_μ.
     pub price_rate: f64,
-    /// n̄.
+    /// Target mean number of rollouts n̄.
     pub target: f64,
-    /// Which sign.
+    /// The sign of the utility.
     pub utility_sign: UtilitySign,
-    /// Which sum, where no arms meet the budget.
+    /// The choice between sums if no arms meet the budget exactly.
     pub nearest: Nearest,
 }
 
-/// Lengths of the scratch of [`RolloutGdro::choose`].
+/// Scratch lengths of [`RolloutGdro::choose`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scratch {
-    /// `f64`: logarithms of probabilities and four rows of the programme.
+    /// Number of `f64`s: logarithms of probabilities, and four rows of the dynamic programme.
     pub values: usize,
-    /// `u32`: the arm behind every sum, bin by bin.
+    /// Number of `u32`s: the arm behind every sum, bin by bin.
     pub arms: usize,
 }
 
 impl RolloutGdro<'_> {
-    /// Parameters in their domain.
+    /// Checks that the parameters are in their domain.
     pub fn check(&self) -> Result<(), Error> {
         require::scalar("most", self.most >= self.least, "at least `least`", self.most.into())?;
         require::scalar("most", self.most <= 65_536, "at most 65536 rollouts of a prompt", self.most.into())?;
@@ -95,7 +102,7 @@ impl RolloutGdro<'_> {
         require::scalar("target", self.target.is_finite(), "a finite number", self.target)
     }
 
-    /// K.
+    /// Number of arms per bin, K.
     pub fn arms(&self) -> usize {
         match self.among.len() {
             0 => (self.most.saturating_sub(self.least)) as usize + 1,
@@ -103,12 +110,12 @@ impl RolloutGdro<'_> {
         }
     }
 
-    /// Rollouts of an arm.
+    /// Number of rollouts of an arm.
     fn rollouts(&self, arm: usize) -> u32 {
         self.among.get(arm).copied().unwrap_or(self.least + arm as u32)
     }
 
-    /// The arm of so many rollouts.
+    /// Returns the index of the arm with this number of rollouts, or `None` if there is no such arm.
     pub fn arm(&self, rollouts: u32) -> Option<usize> {
         match self.among {
             [] => (self.least..=self.most).contains(&rollouts).then(|| (rollouts - self.least) as usize),
@@ -116,9 +123,9 @@ impl RolloutGdro<'_> {
         }
     }
 
-    /// How much scratch [`choose`](Self::choose) needs for these prompts per bin.
+    /// Returns the scratch that [`choose`](Self::choose) needs for these prompts per bin.
     ///
-    /// Errors: parameters; more than 2²⁴ rollouts if every prompt had n_max.
+    /// Errors: parameters outside their domain; more than 2²⁴ rollouts if every prompt had n_max.
     pub fn scratch(&self, count: &[u32]) -> Result<Scratch, Error> {
         let sums = self.sums(count)?;
         Ok(Scratch { values: self.arms() + 4 * sums, arms: count.len() * sums })
@@ -131,7 +138,8 @@ impl RolloutGdro<'_> {
         Ok(largest as usize + 1)
     }
 
-    /// ln p of the arms of one bin. Errors: lengths, a score that is not finite (index).
+    /// Computes ln p of the arms of one bin, `[K]`. Errors: lengths that disagree; a score that is not finite
+    /// (with its index).
     pub fn log_probabilities(&self, scores: &[f64], out: &mut [f64]) -> Result<(), Error> {
         self.check()?;
         require::length("scores", self.arms(), "one per arm", scores.len())?;
@@ -151,9 +159,11 @@ impl RolloutGdro<'_> {
         }
     }
 
-    /// One arm (its n) per bin; returns Σ count·n. `scores` is `[B, K]`.
+    /// Chooses one arm (its n) per bin, and returns Σ count·n. `scores` is `[B, K]`, `count` and `chosen` are
+    /// `[B]`; `values` and `arms` are scratch.
     ///
-    /// Errors: lengths, a score that is not finite (index), more than 2²⁴ rollouts if every prompt had n_max.
+    /// Errors: lengths that disagree; a score that is not finite (with its index); more than 2²⁴ rollouts if
+    /// every prompt had n_max.
     pub fn choose(
         &self,
         scores: &[f64],
@@ -175,7 +185,7 @@ impl RolloutGdro<'_> {
         let (log_p, rows) = values.split_at_mut(k);
         let (rows, places) = rows[..4 * sums].split_at_mut(2 * sums);
         let (mut before, mut after) = rows.split_at_mut(sums);
-        // Of each sum the first arms that reach it, as digits of a fraction to the base K.
+        // For each sum, the first arms that reach it, as digits of a fraction in base K.
         let (mut first, mut first_after) = places.split_at_mut(sums);
         before.fill(f64::NEG_INFINITY);
         first.fill(f64::INFINITY);
@@ -192,7 +202,7 @@ impl RolloutGdro<'_> {
                 for sum in cost..sums {
                     let value = before[sum - cost] + gain;
                     first_after[sum] = first_after[sum].min(first[sum - cost] + digit * arm as f64);
-                    // Strictly better, so that the smaller arm stays.
+                    // Strictly better, so that the smaller arm wins ties.
                     if value > after[sum] {
                         after[sum] = value;
                         arm_of[sum] = arm as u32;
@@ -221,8 +231,10 @@ impl RolloutGdro<'_> {
         Ok(best as u64)
     }
 
-    /// New scores of the played arms, from the mean loss per bin and the price μ. Errors: lengths, a number that is no arm (index), a loss that
-    /// is not finite in a bin with prompts (index). Nothing changes on an error.
+    /// Updates the scores of the played arms from the mean loss per bin and the price μ.
+    ///
+    /// Errors: lengths that disagree; a number that is not an arm (with its index); a loss that is not finite
+    /// in a bin with prompts (with its index). On an error nothing changes.
     pub fn update(
         &self,
         scores: &mut [f64],
@@ -255,7 +267,7 @@ impl RolloutGdro<'_> {
         Ok(())
     }
 
-    /// The next μ, `total` rollouts having been spent on `prompts` prompts; unchanged without prompts.
+    /// Returns the next μ after `total` rollouts were spent on `prompts` prompts; unchanged without prompts.
     pub fn next_price(&self, price: f64, total: u64, prompts: u64) -> f64 {
         if prompts == 0 {
             return price;
@@ -316,7 +328,7 @@ mod tests {
 
     #[test]
     fn without_an_exact_sum_the_closest_is_taken() {
-        // Counts of 2, 4, 6: every sum is even. 25 lies between 24 and 26: the smaller.
+        // Counts of 2, 4, 6: every sum is even. 25 lies between 24 and 26, and the smaller is taken.
         assert_eq!(choose(&scores(1), &[2, 4, 6], 25).0, 24);
         assert_eq!(choose(&scores(1), &[2, 4, 6], 0), (24, [2, 2, 2]));
         assert_eq!(choose(&scores(1), &[2, 4, 6], 10_000), (72, [6, 6, 6]));
@@ -326,7 +338,7 @@ mod tests {
     fn the_arms_of_a_list() {
         let listed = RolloutGdro { least: 1, most: 8, among: &[1, 2, 8], ..GDRO };
         assert_eq!((listed.arms(), listed.arm(8), listed.arm(3)), (3, Some(2), None));
-        // Two bins of one prompt: the likeliest pair whose sum is 10 is (8, 2) or (2, 8); bin 1 wants 8.
+        // Two bins of one prompt: the pairs whose sum is 10 are (8, 2) and (2, 8); bin 1 prefers 8.
         let mut scores = [0.0, 0.0, 0.0, 0.0, 0.0, 1.0];
         let (mut values, mut arms, mut chosen) = ([0.0; 99], [0; 99], [0; 2]);
         assert_eq!(listed.choose(&scores, &[1; 2], 10, &mut values, &mut arms, &mut chosen), Ok(10));
@@ -353,7 +365,7 @@ mod tests {
             assert_eq!(sum(Nearest::Smaller, scores), Ok(2));
             assert_eq!(sum(Nearest::Likelier, scores), Ok(likelier));
         }
-        // Three bins of 3, 2 and 3 prompts, all alike: 32 begins with arms 2 and 4, 34 with 2 and 2.
+        // Three equal bins of 3, 2 and 3 prompts: 32 begins with arms 2 and 4, 34 with 2 and 2.
         let alike =
             RolloutGdro { least: 2, most: 8, among: &[2, 4, 6, 8], nearest: Nearest::Likelier, ..GDRO };
         let (mut values, mut arms, mut chosen) = ([0.0; 999], [0; 999], [0; 3]);

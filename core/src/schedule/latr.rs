@@ -1,41 +1,45 @@
-//! LATR: branch where a second token is likely enough, prune the branches that come to say the same.
+//! LATR: branches where a second token is likely enough, and prunes branches that turn out to say the same.
 //!
 //! **Formula** (2510.24302, official code; docs/maths/schedules.md):
 //!
 //! ```text
-//! branch: candidate j >= 2 goes on when p_j > 0.15 and p_1 − p_j < 0.25; the first always does; at most 2 per token
+//! branch: candidate j >= 2 goes on when p_j > 0.15 and p_1 − p_j < 0.25; the first always does;
+//!     at most 2 per token
 //! capacity G of a root: candidates in order of (rank, row) until G are kept
 //! look-ahead, when a branch is r ∈ {20, 30, 50} tokens old, its last r tokens against its parent's:
-//!     prune if suffix match > 0.2 or ROUGE-L > 0.5 (or edit distance/r < threshold, when enabled); not if either has an end-of-sequence token
+//!     prune if suffix match > 0.2 or ROUGE-L > 0.5 (or edit distance/r < threshold, when enabled);
+//!     not if either has an end-of-sequence token
 //! optional: prune a branch with ln p − max ln p < step · ln(threshold)
 //! ```
 //!
-//! The share of rollouts by LATR goes from 1 to 0.25 over training: [`ramp`](super::ramp).
+//! The share of LATR rollouts decreases from 1 to 0.25 over training: [`ramp`](super::ramp).
 //!
-//! **Shapes**: candidates' probabilities in descending order `[n]`; `tokens` `[r]`; candidates per row `[rows]`.
+//! **Shapes**: probabilities of the candidates in descending order `[n]`; `tokens` `[r]`; number of
+//! candidates per row `[rows]`.
 //!
-//! **Variants**: "2 per token" is read as two candidates in all, the first included; the suffix match's divisor is r (our reading of the notes).
+//! **Variants**: "2 per token" is read as two candidates in total, including the first; the divisor of the
+//! suffix match is r (our reading of the notes).
 
 use super::{overlap, require};
 use crate::Error;
 use crate::num;
 
-/// Parameters.
+/// Parameters of branching and pruning.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Latr {
-    /// A candidate's probability is above it.
+    /// A candidate's probability must exceed this.
     pub probability: f64,
-    /// And less than this below the first candidate's.
+    /// A candidate's probability must be less than this below the first candidate's.
     pub gap: f64,
-    /// Candidates per token, the first included; at least 1.
+    /// Candidates per token, including the first; at least 1.
     pub candidates: u32,
-    /// Ages at which a branch is compared.
+    /// Ages, in tokens, at which a branch is compared with its parent.
     pub ages: [u32; 3],
-    /// A larger suffix match prunes.
+    /// A suffix match above this prunes.
     pub suffix: f64,
-    /// A larger ROUGE-L prunes.
+    /// A ROUGE-L above this prunes.
     pub rouge: f64,
-    /// A smaller edit distance per token prunes.
+    /// An edit distance per token below this prunes; absent to disable.
     pub edit: Option<f64>,
 }
 
@@ -54,7 +58,7 @@ impl Default for Latr {
 }
 
 impl Latr {
-    /// Parameters in their domain.
+    /// Checks that the parameters are in their domain.
     pub fn check(&self) -> Result<(), Error> {
         require::scalar("candidates", self.candidates > 0, "at least 1", 0.0)?;
         let edit = self.edit.unwrap_or(0.0);
@@ -70,9 +74,9 @@ impl Latr {
         Ok(())
     }
 
-    /// How many candidates go on: a number of leading ones, at least 1.
+    /// Returns how many leading candidates continue, at least 1.
     ///
-    /// Errors: no candidate, a probability outside 0..=1 or above the one before it (index).
+    /// Errors: no candidate; a probability outside 0..=1 or above its predecessor (with its index).
     pub fn branches(&self, probabilities: &[f64]) -> Result<u32, Error> {
         self.check()?;
         require::some("probabilities", "at least one candidate", probabilities.len())?;
@@ -91,9 +95,10 @@ impl Latr {
         self.ages.contains(&age)
     }
 
-    /// Whether a branch is pruned, given its last tokens and as many of its parent's. `row` is scratch of [`overlap::scratch`]`(parent.len())`.
+    /// Whether a branch is pruned, given its last r tokens and its parent's last r tokens. `row` is scratch
+    /// of [`overlap::scratch`]`(parent.len())`.
     ///
-    /// Errors: parameters, lengths that differ, scratch.
+    /// Errors: parameters outside their domain; lengths that differ; too little scratch.
     pub fn prunes(
         &self,
         branch: &[u32],
@@ -118,9 +123,10 @@ impl Latr {
     }
 }
 
-/// How many of its candidates each row keeps when a root has room for `capacity`: all first candidates before any second, row by row.
+/// Computes how many of its candidates each row keeps if a root has room for `capacity`: all first candidates
+/// before any second ones, row by row.
 ///
-/// Errors: lengths.
+/// Errors: lengths that disagree.
 pub fn fit(candidates: &[u32], capacity: u32, kept: &mut [u32]) -> Result<(), Error> {
     require::length("kept", candidates.len(), "one per row", kept.len())?;
     kept.fill(0);
@@ -140,7 +146,8 @@ pub fn fit(candidates: &[u32], capacity: u32, kept: &mut [u32]) -> Result<(), Er
     Ok(())
 }
 
-/// The cumulative filter: whether a branch that is not the root falls too far behind the likeliest one. A NaN prunes nothing.
+/// The cumulative filter: whether a branch other than the root falls too far behind the likeliest one. A NaN
+/// prunes nothing.
 ///
 /// Errors: a threshold outside (0, 1].
 pub fn falls_behind(log_p: f64, log_p_max: f64, step: u32, threshold: f64) -> Result<bool, Error> {

@@ -1,26 +1,32 @@
-//! MarsRL: which outputs of one role become inputs of the next.
+//! MarsRL: selects the outputs of one role that become inputs of the next.
 //!
-//! **Formula** (2511.11373; docs/maths/advantages.md): every later role takes 2 of the outputs of the role before it and answers each 8 times: one group per input.
-//! Adaptive sampling prefers what there is to learn from: the verifier solutions of reward 0, the corrector verdicts of reward 1, and only those that
-//! report an error.
+//! **Formula** (2511.11373; docs/maths/advantages.md): every later role takes 2 outputs of the preceding role
+//! and answers each 8 times, one group per input. Adaptive sampling prefers informative outputs: for the
+//! verifier, solutions with reward 0; for the corrector, verdicts with reward 1, and only those that report
+//! an error.
 //!
-//! **Special cases**: fewer outputs than wanted: what there is. None eligible: none, the chain ends (the verifier reports no error).
+//! **Special cases**: with fewer outputs than wanted, all of them are taken. If none is eligible the chain
+//! ends (the verifier reports no error).
 //!
-//! **Variants**: drawn uniformly among the preferred ones, then among the others (ours: the paper says "prefers").
+//! **Variants**: drawn uniformly among the preferred outputs, then among the others (our choice: the paper
+//! only says "prefers").
 
 use super::require;
 use crate::Error;
 use crate::random::{Purpose, Stream};
 
-/// Inputs that each role takes of the one before it.
+/// Inputs that each role takes from the preceding one.
 pub const INPUTS: usize = 2;
-/// Answers to each: the size of a group.
+/// Answers to each input: the group size.
 pub const GROUP: usize = 8;
 
-/// Positions of the outputs that go on, into `chosen`; those whose reward is `preferred` first. `eligible` `[n]` leaves out what must not (solutions without a
-/// reported error); `pool` is scratch `[n]`. Returns how many there are. `element` tells one choice of a step from another.
+/// Writes the positions of the selected outputs to `chosen`, those whose reward is `preferred` first, and
+/// returns their number.
 ///
-/// Errors: lengths; a reward that is not finite (index).
+/// `eligible` `[n]` excludes outputs (for example solutions without a reported error); `pool` is scratch
+/// `[n]`; `element` distinguishes the choices of one step.
+///
+/// Errors: lengths that disagree; a reward that is not finite (with its index).
 ///
 /// ```
 /// use lockstep_core::schedule::marsrl::inputs;
@@ -47,7 +53,7 @@ pub fn inputs(
     if let Some(i) = rewards.iter().position(|r| !r.is_finite()) {
         return Err(require::value("rewards", Some(i), "a finite number", rewards[i].into()));
     }
-    // Preferred ones stand before the others.
+    // Preferred outputs come before the others.
     let (mut first, mut n) = (0, 0);
     for i in (0..rewards.len()).filter(|i| eligible.is_none_or(|eligible| eligible[*i])) {
         pool[n] = i as u32;

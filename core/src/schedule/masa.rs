@@ -1,27 +1,33 @@
 //! MASA: rewards for a model's predictions about its own rollouts.
 //!
-//! **Formula** (2510.03259, official code; docs/maths/schedules.md), predicted: notions, length, passes of 8:
+//! **Formula** (2510.03259, official code; docs/maths/schedules.md); the model predicts notions, length, and
+//! passes of 8:
 //!
 //! ```text
-//! notion     = share of the predicted notions (not in the problem's text) that occur in more right than wrong responses
+//! notion     = share of the predicted notions (not in the problem's text) that occur in more right
+//!              than wrong responses
 //! length     = 1 if min < predicted < max over the lengths of the right responses (strict), else 0
 //! difficulty = 0.01^|passes/8 − accuracy|
 //! reward     = mean of the three
-//! filters (our reading): skip a prompt whose predicted passes are 0 or 8, once the predictor is reliable; cut rollouts at ⌈predicted length · margin⌉
+//! filters (our reading):
+//!     skip a prompt whose predicted passes are 0 or 8, once the predictor is reliable
+//!     cut rollouts at ⌈predicted length · margin⌉
 //! ```
 //!
-//! **Special cases**: no notion left: 0. No right response, or one length only: the length score is 0.
+//! **Special cases**: the notion score is 0 if no notion is left. The length score is 0 without a right
+//! response, or if all right responses have the same length.
 
 use super::require;
 use crate::Error;
 use crate::num;
 
-/// Attempts that a pass prediction is about.
+/// Number of attempts to which a pass prediction refers.
 pub const ATTEMPTS: u32 = 8;
 
-/// The notion score. Per predicted notion: right and wrong responses it occurs in, and whether the problem's text has it.
+/// Computes the notion score. For each predicted notion: the numbers of right and wrong responses in which it
+/// occurs, and whether the problem's text contains it.
 ///
-/// Errors: lengths.
+/// Errors: lengths that disagree.
 pub fn notion_score(right: &[u32], wrong: &[u32], in_problem: &[bool]) -> Result<f64, Error> {
     require::length("wrong", right.len(), "one per notion", wrong.len())?;
     require::length("in_problem", right.len(), "one per notion", in_problem.len())?;
@@ -33,14 +39,16 @@ pub fn notion_score(right: &[u32], wrong: &[u32], in_problem: &[bool]) -> Result
     Ok(if all > 0.0 { good / all } else { 0.0 })
 }
 
-/// The length score.
+/// Computes the length score: 1 if `predicted` is strictly between the shortest and the longest right
+/// response, else 0.
 pub fn length_score(predicted: u32, right_lengths: &[u32]) -> f64 {
     let below = right_lengths.iter().any(|l| *l < predicted);
     let above = right_lengths.iter().any(|l| *l > predicted);
     f64::from(u8::from(below && above))
 }
 
-/// The difficulty score. Errors: more than 8 predicted passes, accuracy outside 0..=1.
+/// Computes the difficulty score, 0.01^|passes/8 − accuracy|. Errors: more than 8 predicted passes; an
+/// accuracy outside 0..=1.
 pub fn difficulty_score(passes: u32, accuracy: f64) -> Result<f64, Error> {
     require::scalar("passes", passes <= ATTEMPTS, "0 to 8", passes.into())?;
     require::scalar("accuracy", (0.0..=1.0).contains(&accuracy), "0 to 1", accuracy)?;
@@ -48,17 +56,19 @@ pub fn difficulty_score(passes: u32, accuracy: f64) -> Result<f64, Error> {
     Ok(num::exp64(off * num::ln64(0.01)))
 }
 
-/// The reward.
+/// Computes the reward, the mean of the three scores.
 pub fn reward(notion: f64, length: f64, difficulty: f64) -> f64 {
     (notion + length + difficulty) / 3.0
 }
 
-/// Whether a prompt is skipped before sampling.
+/// Whether a prompt is skipped before sampling: its predicted passes are 0 or 8 and the predictor is
+/// reliable.
 pub fn skips(passes: u32, reliable: bool) -> bool {
     reliable && (passes == 0 || passes >= ATTEMPTS)
 }
 
-/// Where a rollout is cut. Errors: a margin that is not above 0.
+/// Length at which a rollout is cut, ⌈predicted · margin⌉. Errors: a margin that is not above 0 or not
+/// finite.
 pub fn cut(predicted: u32, margin: f64) -> Result<u32, Error> {
     require::scalar("margin", margin > 0.0 && margin.is_finite(), "above 0", margin)?;
     Ok(require::ceil(f64::from(predicted) * margin))

@@ -1,10 +1,13 @@
-//! Schedules: who is sampled, how often, what is kept, what is too old, which rank gets it. Host-side, a few numbers per prompt.
+//! Schedules: which prompts are sampled and how often, what is kept, what is too stale, and which rank gets
+//! what. Host-side, a few numbers per prompt.
 //!
-//! These are no ops: nothing here runs on a GPU. Plain functions of slices, without allocation (scratch comes from the caller and a function says
-//! how much), in binary64 with [`num`](crate::num)'s functions and [`random`](crate::random)'s counter: the same decision on every machine and
-//! every rank, so that no decision needs to be broadcast. Ties go to the lower index everywhere.
+//! These are not ops: nothing here runs on a GPU. They are plain functions of slices without allocation (the
+//! caller provides scratch, whose size a function reports), in binary64 with the functions of
+//! [`num`](crate::num) and the counter-based generator of [`random`](crate::random). Every machine and every
+//! rank makes the same decision, so no decision needs to be broadcast. Ties go to the lower index everywhere.
 //!
-//! "-style (our reading)": the paper's equation could not be read, and formula and parameters are ours.
+//! "-style (our reading)" means that the paper's equation could not be read, and formula and parameters are
+//! ours.
 //!
 //! | in the literature | here |
 //! |---|---|

@@ -1,14 +1,15 @@
-//! The order of choice: highest key first, ties to the lower index.
+//! Sorting by key: highest key first, ties to the lower index.
 //!
-//! **Special cases**: a NaN key is an error; ±∞ are ordinary keys; −0 equals +0. The order is total, so any sort gives the same one.
+//! **Special cases**: a NaN key is an error; ±∞ are ordinary keys; −0 equals +0. The order is total, so any
+//! sort gives the same result.
 
 use super::require;
 use crate::Error;
 use core::cmp::Ordering;
 
-/// `order` becomes the indices of `keys`, best first; the first B of them are the top B.
+/// Fills `order` with the indices of `keys`, best first; the first B of them are the top B.
 ///
-/// Errors: a NaN key (index), `order` of another length.
+/// Errors: a NaN key (with its index); an `order` of a different length.
 pub fn by_key(keys: &[f64], order: &mut [u32]) -> Result<(), Error> {
     require::length("order", keys.len(), "one per key", order.len())?;
     require::each("keys", keys, "a number", |x| !x.is_nan())?;
@@ -16,7 +17,7 @@ pub fn by_key(keys: &[f64], order: &mut [u32]) -> Result<(), Error> {
     Ok(())
 }
 
-/// As [`by_key`], with keys that hold no NaN.
+/// As [`by_key`], for keys without NaN.
 pub(super) fn sort(order: &mut [u32], key: impl Fn(u32) -> f64) {
     for (i, id) in order.iter_mut().enumerate() {
         *id = i as u32;

@@ -1,28 +1,30 @@
-//! How alike two token sequences are: common suffix, ROUGE-L, edit distance.
+//! Similarity of two token sequences: common suffix, ROUGE-L, edit distance.
 //!
-//! **Formula**: suffix match = length of the longest suffix of either that stands anywhere in the other / the shorter length (LATR's code;
-//! its paper speaks of a common suffix); ROUGE-L = F₁ of the longest common subsequence,
-//! 2 LCS/(|a| + |b|); edit distance = least number of insertions, deletions and replacements.
+//! **Formula**: suffix match = length of the longest suffix of either sequence that occurs anywhere in the
+//! other, divided by the shorter length (LATR's code; its paper speaks of a common suffix); ROUGE-L = F₁ of
+//! the longest common subsequence, 2 LCS/(|a| + |b|); edit distance = smallest number of insertions,
+//! deletions and replacements.
 //!
-//! **Shapes**: tokens `[|a|]`, `[|b|]`; `row` scratch of [`scratch`]`(b)` entries. O(|a|·|b|) time.
+//! **Shapes**: tokens `[|a|]`, `[|b|]`; `row` is scratch of [`scratch`]`(b)` entries. O(|a|·|b|) time.
 //!
-//! **Special cases**: an empty sequence has no overlap: 0, and its edit distance is the other's length.
+//! **Special cases**: an empty sequence has no overlap, 0; its edit distance is the other's length.
 
 use super::require;
 use crate::Error;
 
-/// Entries of the scratch row for a second sequence of this length.
+/// Length of the scratch row for a second sequence of length `b`.
 pub fn scratch(b: usize) -> usize {
     b + 1
 }
 
-/// Longest suffix of `a` that stands anywhere in `b`.
+/// Length of the longest suffix of `a` that occurs anywhere in `b`.
 fn longest_suffix(a: &[u32], b: &[u32]) -> usize {
     let ends_at = |end: usize| a.iter().rev().zip(b[..=end].iter().rev()).take_while(|(x, y)| x == y).count();
     (0..b.len()).map(ends_at).max().unwrap_or(0)
 }
 
-/// The longest suffix of either that the other has, over the shorter length.
+/// Computes the suffix match: the longest suffix of either sequence that occurs in the other, divided by the
+/// shorter length.
 pub fn suffix_match(a: &[u32], b: &[u32]) -> f64 {
     let shorter = a.len().min(b.len());
     if shorter == 0 {
@@ -31,7 +33,7 @@ pub fn suffix_match(a: &[u32], b: &[u32]) -> f64 {
     longest_suffix(a, b).max(longest_suffix(b, a)) as f64 / shorter as f64
 }
 
-/// Length of the longest common subsequence. Errors: `row` too short.
+/// Computes the length of the longest common subsequence. Errors: `row` too short.
 pub fn longest_common(a: &[u32], b: &[u32], row: &mut [u32]) -> Result<u32, Error> {
     require::room("row", scratch(b.len()), row.len())?;
     let row = &mut row[..scratch(b.len())];
@@ -47,7 +49,7 @@ pub fn longest_common(a: &[u32], b: &[u32], row: &mut [u32]) -> Result<u32, Erro
     Ok(row[b.len()])
 }
 
-/// ROUGE-L. Errors: `row` too short.
+/// Computes ROUGE-L, 2 LCS/(|a| + |b|). Errors: `row` too short.
 pub fn rouge_l(a: &[u32], b: &[u32], row: &mut [u32]) -> Result<f64, Error> {
     let common = longest_common(a, b, row)?;
     if common == 0 {
@@ -56,7 +58,7 @@ pub fn rouge_l(a: &[u32], b: &[u32], row: &mut [u32]) -> Result<f64, Error> {
     Ok(2.0 * f64::from(common) / (a.len() + b.len()) as f64)
 }
 
-/// Levenshtein distance. Errors: `row` too short.
+/// Computes the Levenshtein distance. Errors: `row` too short.
 pub fn edit_distance(a: &[u32], b: &[u32], row: &mut [u32]) -> Result<u32, Error> {
     require::room("row", scratch(b.len()), row.len())?;
     for (j, entry) in row[..scratch(b.len())].iter_mut().enumerate() {
@@ -83,7 +85,7 @@ mod tests {
         let (a, b) = ([1, 2, 3, 4, 5, 6], [9, 2, 4, 5, 5, 6]);
         let mut row = [0; 7];
         assert!((suffix_match(&a, &b) - 2.0 / 6.0).abs() < 1e-15);
-        // 4, 5 is no suffix; the suffix 2, 3 of the first stands inside of the second.
+        // 4, 5 is not a suffix; the suffix 2, 3 of the first occurs inside the second.
         assert_eq!(suffix_match(&[1, 2, 3], &[2, 3, 9]), 2.0 / 3.0);
         assert_eq!(suffix_match(&[2, 3, 9], &[1, 2, 3]), 2.0 / 3.0);
         assert_eq!(longest_common(&a, &b, &mut row), Ok(4));

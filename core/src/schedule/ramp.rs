@@ -1,11 +1,12 @@
-//! A number that moves from one value to another over training.
+//! Linear ramps: a number that moves from one value to another over training.
 //!
-//! **Formula**: from + (to − from)·min(step/steps, 1); LATR's share of rollouts goes from 1 to 0.25 (docs/maths/schedules.md; that it goes in a straight line is our
-//! reading).
+//! **Formula**: from + (to − from)·min(step/steps, 1). LATR's share of rollouts decreases from 1 to 0.25
+//! (docs/maths/schedules.md; that it does so linearly is our reading).
 //!
-//! **Special cases**: `steps` of 0 is at `to` at once; at and after the last step the value is exactly `to`.
+//! **Special cases**: with `steps` = 0 the value is `to` at once; at and after the last step it is exactly
+//! `to`.
 
-/// The value at `step`.
+/// Returns the value at `step`.
 pub fn linear(from: f64, to: f64, step: u32, steps: u32) -> f64 {
     if step >= steps {
         return to;
@@ -13,7 +14,7 @@ pub fn linear(from: f64, to: f64, step: u32, steps: u32) -> f64 {
     from + (to - from) * (f64::from(step) / f64::from(steps))
 }
 
-/// LATR's share of rollouts.
+/// Returns LATR's share of rollouts at `step`, from 1 to 0.25.
 pub fn latr_share(step: u32, steps: u32) -> f64 {
     linear(1.0, 0.25, step, steps)
 }

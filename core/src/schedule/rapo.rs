@@ -1,19 +1,21 @@
-//! RAPO's replay of successes: a prompt that fails altogether gets its last success back. For the host, not an op.
+//! RAPO's replay of successes: a prompt whose rollouts all fail gets its last success back. For the host, not
+//! an op.
 //!
-//! **Formula** (Fathom 2509.24107; docs/maths/rewards.md): a buffer keeps, for each prompt, its most recent rollout with R > 0.5. If all G rollouts of a
-//! prompt fail and the buffer has one, a rollout that is drawn uniformly is replaced by it; then the statistics of the group are computed
-//! again.
+//! **Formula** (Fathom 2509.24107; docs/maths/rewards.md): a buffer keeps the most recent rollout with R >
+//! 0.5 of each prompt. If all G rollouts of a prompt fail and the buffer has one, it replaces a uniformly
+//! drawn rollout; the statistics of the group are then recomputed.
 //!
-//! The log-probabilities that the importance ratio is taken to are the stored ones of the policy that sampled it (our reading).
+//! The importance ratio uses the stored log-probabilities of the policy that sampled the rollout (our
+//! reading).
 //!
-//! **Special cases**: an empty group is not replaced. A NaN reward is no success.
+//! **Special cases**: in an empty group nothing is replaced. A NaN reward is not a success.
 
 use crate::random::{Purpose, Stream};
 
-/// Above this a rollout is a success.
+/// A rollout whose reward exceeds this is a success.
 pub const SUCCESS: f32 = 0.5;
 
-/// The rollout that the buffer keeps of a group: its last success, if there is one.
+/// Returns the rollout of a group that the buffer keeps: its last success, if there is one.
 ///
 /// ```
 /// use lockstep_core::schedule::rapo::stores;
@@ -24,7 +26,8 @@ pub fn stores(rewards: &[f32]) -> Option<u32> {
     rewards.iter().rposition(|reward| *reward > SUCCESS).map(|i| i as u32)
 }
 
-/// Which rollout of group `group` gives way to the stored success; none if one succeeded or nothing is stored.
+/// Returns the rollout of group `group` that the stored success replaces; `None` if one succeeded or nothing
+/// is stored.
 ///
 /// ```
 /// use lockstep_core::schedule::rapo::replaces;
@@ -54,7 +57,7 @@ mod tests {
                 seen[i as usize] += 1;
             }
         }
-        // Each is binomial with 4000·1/4 ± 27: five deviations.
+        // Each count is binomial with mean 4000·1/4 and deviation 27; five deviations.
         assert!(seen.iter().all(|n| n.abs_diff(1000) < 137), "{seen:?}");
         assert_eq!(replaces(&[], true, 5, 1, 0), None);
         assert_eq!(replaces(&[f32::NAN], true, 5, 1, 0), Some(0));

@@ -1,28 +1,31 @@
-//! ReMix: which policy's data a minibatch comes from, and when the run starts over on its own data.
+//! ReMix: the policy from whose data a minibatch is taken, and the step at which the run restarts on its own
+//! data.
 //!
-//! **Formula** (2507.06892, by a detailed note; docs/maths/correction.md): with probability p (0.4) a minibatch is of an earlier policy k − i, i of a window of N (2),
-//! else of the latest, i = 0; every batch is used m (2) times. At step T (50 or 100) the run is *reincarnated*: the base policy of the KL-convex term
-//! becomes that of T, and from then on all data are the latest policy's.
+//! **Formula** (2507.06892, by a detailed note; docs/maths/correction.md): with probability p (0.4) a
+//! minibatch comes from an earlier policy k − i, with i from a window of N (2); otherwise from the latest, i
+//! = 0. Every batch is used m (2) times. At step T (50 or 100) the run is *reincarnated*: the policy of step
+//! T becomes the base policy of the KL-convex term, and from then on all data come from the latest policy.
 //!
-//! **Special cases**: a window that reaches behind the first policy ends there. p = 0 and N = 0 are PPO.
+//! **Special cases**: a window that reaches back beyond the first policy ends there. p = 0 and N = 0 give
+//! PPO.
 //!
-//! **Variants**: the distribution over the window was not available: uniform is ours. The clip is [`Remix`](crate::gate::Remix), λ
-//! [`kl_convex_lambda`](crate::gate::remix::kl_convex_lambda).
+//! **Variants**: the paper's distribution over the window was not available; uniform is our choice. The clip
+//! is [`Remix`](crate::gate::Remix), λ is [`kl_convex_lambda`](crate::gate::remix::kl_convex_lambda).
 
 use super::require;
 use crate::Error;
 use crate::random::{Purpose, Stream};
 
-/// Where minibatches come from.
+/// Parameters of the data mix.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Mix {
-    /// p, 0 to 1.
+    /// Probability p of historical data, 0 to 1.
     pub historical: f64,
-    /// N: how many policies back.
+    /// Window N: how many policies back.
     pub window: u32,
-    /// m: how often a batch is used.
+    /// Number of times m that a batch is used.
     pub uses: u32,
-    /// T; absent = never.
+    /// Reincarnation step T; absent for never.
     pub reincarnation: Option<u32>,
 }
 
@@ -33,7 +36,7 @@ impl Default for Mix {
 }
 
 impl Mix {
-    /// i of a minibatch of a step: 0 is the latest policy's data.
+    /// Returns the lag i of a minibatch at `step`: 0 is the latest policy's data.
     ///
     /// Errors: a probability outside 0 to 1.
     ///
@@ -56,7 +59,7 @@ impl Mix {
         if !earlier || past || reach == 0 { Ok(0) } else { Ok(1 + stream.below(reach.into()) as u32) }
     }
 
-    /// Whether the base policy of the KL-convex term becomes the policy of this step.
+    /// Whether the policy of this step becomes the base policy of the KL-convex term.
     pub fn reincarnates(&self, step: u32) -> bool {
         self.reincarnation == Some(step)
     }

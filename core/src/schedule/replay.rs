@@ -1,29 +1,34 @@
 //! Rollout replay (DOTS): part of each batch comes from a buffer of recent groups.
 //!
-//! **Formula** (2506.05316, official code; docs/maths/schedules.md): of a batch of B groups, ⌊σ B + 1/2⌋ are fresh and the rest are drawn uniformly, without
-//! replacement, from a first-in-first-out buffer of C groups that took every fresh group with 0 < mean reward < 1.
+//! **Formula** (2506.05316, official code; docs/maths/schedules.md): of a batch of B groups, ⌊σ B + 1/2⌋ are
+//! fresh. The rest are drawn uniformly, without replacement, from a first-in-first-out buffer of C groups
+//! that received every fresh group with 0 < mean reward < 1.
 //!
-//! The ratio of a replayed group uses the log-probabilities stored with it; its GRPO statistics stay those of its own group.
+//! The ratio of a replayed group uses the log-probabilities stored with it; its GRPO statistics remain those
+//! of its own group.
 //!
-//! **Special cases**: a buffer with fewer groups than asked for gives what it has, and the batch is made up with fresh ones.
+//! **Special cases**: if the buffer has fewer groups than needed, all of them are used and fresh groups fill
+//! the batch.
 //!
-//! **Variants**: the reference code appends the fresh batch twice on replay epochs and fixes the group size at 8; both are taken for bugs.
+//! **Variants**: the reference code appends the fresh batch twice on replay epochs and fixes the group size
+//! at 8; we consider both bugs.
 
 use super::fifo::Fifo;
 use super::require;
 use crate::Error;
 use crate::random::{Purpose, Stream, sample};
 
-/// Where a batch comes from.
+/// The composition of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shares {
-    /// Groups to sample.
+    /// Number of groups to sample.
     pub fresh: u32,
-    /// Groups to replay.
+    /// Number of groups to replay.
     pub replayed: u32,
 }
 
-/// Shares of a batch of `batch` groups. Errors: σ outside 0..=1.
+/// Computes the composition of a batch of `batch` groups, with `fresh` = σ and `stored` groups in the buffer.
+/// Errors: σ outside 0..=1.
 pub fn shares(batch: u32, fresh: f64, stored: u32) -> Result<Shares, Error> {
     require::scalar("fresh", (0.0..=1.0).contains(&fresh), "0 to 1", fresh)?;
     let wanted = batch - require::nearest(fresh * f64::from(batch)).min(batch);
@@ -31,12 +36,12 @@ pub fn shares(batch: u32, fresh: f64, stored: u32) -> Result<Shares, Error> {
     Ok(Shares { fresh: batch - replayed, replayed })
 }
 
-/// Whether the buffer takes a group: neither all right nor all wrong. A NaN mean is not taken.
+/// Whether the buffer accepts a group: neither all right nor all wrong. A NaN mean is rejected.
 pub fn admits(mean_reward: f64) -> bool {
     mean_reward > 0.0 && mean_reward < 1.0
 }
 
-/// Whether `count` groups can be drawn. Errors: the buffer has fewer.
+/// Checks that `count` groups can be drawn. Errors: the buffer has fewer.
 pub fn check(buffer: &Fifo, count: usize) -> Result<(), Error> {
     let (expected, because) = (buffer.len() as usize, "at most the stored groups");
     if count <= expected {
@@ -45,7 +50,7 @@ pub fn check(buffer: &Fifo, count: usize) -> Result<(), Error> {
     Err(Error::Length { argument: "slots", expected, because, got: count })
 }
 
-/// The slots of `buffer` to replay, in the order of drawing. Errors: more slots than the buffer has entries.
+/// Draws the slots of `buffer` to replay, in drawing order. Errors: more slots than the buffer has entries.
 pub fn draw(buffer: &Fifo, seed: u64, step: u32, slots: &mut [u32]) -> Result<(), Error> {
     let mut stream = Stream::new(seed, Purpose::REPLAY, step, 0);
     check(buffer, slots.len())?;

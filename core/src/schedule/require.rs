@@ -1,4 +1,4 @@
-//! Checks of arguments that the schedules share; every error names argument and index.
+//! Argument checks shared by the schedules; every error names argument and index.
 
 use crate::Error;
 use crate::num;
@@ -7,7 +7,7 @@ pub(super) fn value(argument: &'static str, index: Option<usize>, expected: &'st
     Error::Value { argument, index, expected, got }
 }
 
-/// A scalar parameter for which `holds`; a NaN never does.
+/// Checks that a scalar parameter is valid; `holds` must be false for NaN.
 pub(super) fn scalar(
     argument: &'static str,
     holds: bool,
@@ -17,7 +17,7 @@ pub(super) fn scalar(
     if holds { Ok(()) } else { Err(value(argument, None, expected, got)) }
 }
 
-/// Every entry satisfies `holds`.
+/// Checks that every entry satisfies `holds`.
 pub(super) fn each(
     argument: &'static str,
     entries: &[f64],
@@ -39,7 +39,7 @@ pub(super) fn length(
     if got == expected { Ok(()) } else { Err(Error::Length { argument, expected, because, got }) }
 }
 
-/// Room for at least `expected` entries.
+/// Checks that there is room for at least `expected` entries.
 pub(super) fn room(argument: &'static str, expected: usize, got: usize) -> Result<(), Error> {
     if got >= expected {
         return Ok(());
@@ -51,7 +51,7 @@ pub(super) fn some(argument: &'static str, expected: &'static str, got: usize) -
     if got == 0 { Err(Error::Empty { argument, expected }) } else { Ok(()) }
 }
 
-/// ⌈x⌉ for 0 <= x, at most `u32::MAX`; 0 for what is not above 0.
+/// ⌈x⌉ for 0 <= x, at most `u32::MAX`; 0 if x is not above 0.
 pub(super) fn ceil(x: f64) -> u32 {
     let whole = x as u32;
     if f64::from(whole) < x { whole.saturating_add(1) } else { whole }
@@ -62,7 +62,7 @@ pub(super) fn nearest(x: f64) -> u32 {
     (x + 0.5) as u32
 }
 
-/// ln Σ exp(xᵢ), −∞ when empty or all −∞.
+/// ln Σ exp(xᵢ); −∞ if empty or all −∞.
 pub(super) fn ln_sum_exp(entries: impl Iterator<Item = f64> + Clone) -> f64 {
     let top = entries.clone().fold(f64::NEG_INFINITY, |a, b| if b > a { b } else { a });
     if top == f64::NEG_INFINITY {

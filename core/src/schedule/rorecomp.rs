@@ -1,16 +1,20 @@
-//! RoRecomp-style batches (our reading): short right and long wrong answers now, the rest later.
+//! RoRecomp-style batches (our reading): short right and long wrong answers first, the rest later.
 //!
-//! **Formula** (2509.25958, abstract and reviews; docs/maths/schedules.md), per prompt, after advantages were taken over the whole group:
+//! **Formula** (2509.25958, abstract and reviews; docs/maths/schedules.md), per prompt, after advantages were
+//! computed over the whole group:
 //!
 //! ```text
-//! priority: the ⌊α c + 1/2⌋ shortest of the c right, the ⌊α w + 1/2⌋ longest of the w wrong (at least one of each kind that there is), α 0.8 to 0.5
-//! the rest goes to a first-in-first-out buffer; one batch in it: a compensation batch of the oldest, for one extra step,
+//! priority: the ⌊α c + 1/2⌋ shortest of the c right and the ⌊α w + 1/2⌋ longest of the w wrong answers
+//!           (at least one of each kind that occurs), α 0.8 to 0.5
+//! the rest goes to a first-in-first-out buffer; once it holds one batch,
+//! a compensation batch of the oldest is used for one extra step,
 //! with probability p₀ (1 − step/steps), 0 from `steps` on
 //! ```
 //!
 //! **Shapes**: `length`, `correct`, `priority` `[G]`, `order` scratch `[G]`. The buffer is a [`Fifo`].
 //!
-//! **Special cases**: equal lengths in order of index. All right: only short ones go first; all wrong: only long ones.
+//! **Special cases**: equal lengths are ordered by index. If all answers are right, only the short ones have
+//! priority; if all are wrong, only the long ones.
 //!
 //! **Variants**: rounding and the linear decay are ours.
 
@@ -19,7 +23,8 @@ use super::{order, require};
 use crate::Error;
 use crate::random::{Purpose, Stream};
 
-/// Marks the priority batch of one group. Errors: lengths, α outside 0..=1.
+/// Marks the priority batch of one group; all slices are `[G]`. Errors: lengths that disagree; α outside
+/// 0..=1.
 pub fn split(
     length: &[u32],
     correct: &[bool],
@@ -34,7 +39,7 @@ pub fn split(
     let right = correct.iter().filter(|c| **c).count();
     let most = |n: usize| (require::nearest(alpha * n as f64) as usize).max(n.min(1));
     let (mut rights, mut wrongs) = (most(right), most(length.len() - right));
-    // The shortest right and the longest wrong have the highest keys of their kind.
+    // The shortest right and the longest wrong answers have the highest keys of their kind.
     order::sort(order, |i| f64::from(length[i as usize]) * if correct[i as usize] { -1.0 } else { 1.0 });
     for id in order {
         let i = *id as usize;
@@ -45,7 +50,7 @@ pub fn split(
     Ok(())
 }
 
-/// Whether to take a compensation batch at `step`. Errors: p₀ outside 0..=1.
+/// Whether to take a compensation batch at `step`. Errors: p₀ outside 0..=1; a `batch` of 0.
 pub fn compensates(
     buffer: &Fifo,
     batch: u32,
@@ -101,7 +106,7 @@ mod tests {
         assert_eq!(compensates(&buffer, 4, 1.0, 100, 0, 0), Ok(true));
         assert_eq!(compensates(&buffer, 4, 1.0, 100, 0, 100), Ok(false));
         let early = (0..1000).filter(|s| compensates(&buffer, 4, 1.0, 2000, 5, *s).unwrap()).count();
-        // Mean of 1 − step/2000 over the first half: 0.75; five standard deviations are at most 79.
+        // The mean of 1 − step/2000 over the first half is 0.75; five standard deviations are at most 79.
         assert!(early.abs_diff(750) < 79, "{early}");
         assert!(matches!(
             compensates(&buffer, 4, 1.5, 9, 0, 0),

@@ -1,13 +1,15 @@
-//! Whole rollouts from fractional ones: largest remainder, within bounds, never above the budget.
+//! Rounds fractional rollout counts: largest remainder, within bounds, never above the budget.
 //!
-//! **Formula** (docs/maths/schedules.md; the weighting by prompts is ours): n_b = ⌊x_b⌋ clamped to n_min..=n_max. While Σ count_b n_b is above the budget, one is
-//! taken from the bin with the smallest remainder x_b − n_b; then, while one more fits, it goes to the bin with the largest. Ties: taking goes to the
-//! higher index, giving to the lower, so the lower index keeps more.
+//! **Formula** (docs/maths/schedules.md; weighting by prompts is ours): n_b = ⌊x_b⌋ clamped to n_min..=n_max.
+//! While Σ count_b n_b exceeds the budget, one is taken from the bin with the smallest remainder x_b − n_b;
+//! then, while one more fits, one is given to the bin with the largest. Ties: taken from the higher index and
+//! given to the lower, so the lower index keeps more.
 //!
-//! With one prompt per bin and Σ x_b = budget this is the method of largest remainders, and the budget is met exactly.
+//! With one prompt per bin and Σ x_b = budget this is the method of largest remainders, and the budget is met
+//! exactly.
 //!
-//! **Special cases**: bins without prompts cost nothing and stay at their clamped floor. What is left over is less than the prompts of any bin below
-//! n_max.
+//! **Special cases**: bins without prompts cost nothing and keep their clamped floor. The unused part of the
+//! budget is less than the number of prompts of any bin below n_max.
 
 use super::require;
 use crate::Error;
@@ -15,20 +17,21 @@ use crate::Error;
 /// Bounds the number of steps.
 const MOST: u32 = 65_536;
 
-/// Bounds and budget.
+/// Bounds and budget of the allocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
-    /// n_min.
+    /// Smallest number of rollouts per prompt, n_min.
     pub least: u32,
-    /// n_max.
+    /// Largest number of rollouts per prompt, n_max.
     pub most: u32,
-    /// The most rollouts in all.
+    /// Largest total number of rollouts.
     pub budget: u64,
 }
 
-/// Fills `rounded`, returns Σ count·n.
+/// Rounds `rollouts` into `rounded`, both `[B]`, and returns Σ count·n.
 ///
-/// Errors: lengths; an x that is below 0 or not finite (index); n_max below n_min or above 65536; a budget below Σ count·n_min.
+/// Errors: lengths that disagree; an x that is below 0 or not finite (with its index); n_max below n_min or
+/// above 65536; a budget below Σ count·n_min.
 pub fn largest_remainder(
     rollouts: &[f64],
     count: &[u32],
@@ -88,7 +91,8 @@ mod tests {
     fn worked_8_7_square_root_law_rounded() {
         let x = [5.555556, 3.333333, 1.111111];
         assert_eq!(round(x, [1; 3], 1, 8, 10), (10, [6, 3, 1]));
-        // Ten prompts as 0.5, 0.3, 0.2: 40 rollouts. Floors cost 25 + 9 + 2 = 36; five more do not fit, three do, and then nothing.
+        // Ten prompts split 0.5, 0.3, 0.2 and 40 rollouts. The floors cost 25 + 9 + 2 = 36; five more do not
+        // fit, three do, and then nothing does.
         assert_eq!(round(x, [5, 3, 2], 1, 8, 40), (39, [5, 4, 1]));
     }
 

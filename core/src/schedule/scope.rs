@@ -1,26 +1,30 @@
-//! SCOPE-style salvage of wrong rollouts (our reading): keep the steps before the first error, have the rest written anew.
+//! SCOPE-style salvage of wrong rollouts (our reading): keeps the steps before the first error and has the
+//! rest rewritten.
 //!
-//! **Formula** (abstract only; docs/maths/schedules.md), step scores s_1 … s_n of a process reward model: first error = first s < θ (0.5); salvage when the
-//! share of the steps before it is at least φ (0.3). The corrected suffix is off-policy: weight it by a truncated ratio, or mask it; prefix tokens keep
-//! their log-probabilities of sampling.
+//! **Formula** (abstract only; docs/maths/schedules.md), with step scores s_1 … s_n of a process reward
+//! model: the first error is the first s < θ (0.5); the rollout is salvaged if the share of steps before it
+//! is at least φ (0.3). The corrected suffix is off-policy: weight it by a truncated ratio, or mask it;
+//! prefix tokens keep their sampling log-probabilities.
 //!
-//! **Special cases**: no step below θ: nothing to salvage, the verifier and the model disagree. A NaN score is an error.
+//! **Special cases**: if no step is below θ there is nothing to salvage: verifier and model disagree. A NaN
+//! score is an error.
 
 use super::require;
 use crate::Error;
 
-/// What becomes of a wrong rollout.
+/// The decision about a wrong rollout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Salvage {
     /// No step is below θ.
     NoErrorFound,
-    /// The first error is this step (from 0), too early to keep what is before it.
+    /// The first error is this step (from 0), too early to keep the steps before it.
     TooEarly(u32),
-    /// Keep this many steps and go on from there.
+    /// Keep this many steps and continue from there.
     Keep(u32),
 }
 
-/// The decision for one rollout. Errors: no step, a NaN score (index), θ NaN, φ outside 0..=1.
+/// Decides about one rollout from its step scores. Errors: no step; a NaN score (with its index); a NaN θ; φ
+/// outside 0..=1.
 pub fn salvage(scores: &[f64], threshold: f64, least_share: f64) -> Result<Salvage, Error> {
     require::some("scores", "one per step", scores.len())?;
     require::each("scores", scores, "a number", |s| !s.is_nan())?;

@@ -1,20 +1,25 @@
 //! The square-root law: rollouts in proportion to the standard deviation.
 //!
-//! **Formula** (2601.19280, derivation checked; docs/maths/schedules.md): the least Σ_b q_b v_b/n_b with Σ_b q_b n_b = n̄ has
+//! **Formula** (2601.19280, derivation checked; docs/maths/schedules.md): the minimum of Σ_b q_b v_b/n_b
+//! subject to Σ_b q_b n_b = n̄ is at
 //!
 //! ```text
 //! n_b = n̄ √v_b / Σ_j q_j √v_j,   shadow price μ = (Σ_j q_j √v_j / n̄)² = v_b/n_b²  for every b
 //! ```
 //!
-//! **Shapes**: `share` (q), `variance` (v), `rollouts` (n) per bin `[B]`. [`rounding`](super::rounding) makes whole numbers of them.
+//! **Shapes**: `share` (q), `variance` (v), `rollouts` (n) per bin `[B]`. [`rounding`](super::rounding)
+//! rounds them to integers.
 //!
-//! **Special cases**: v_b = 0 gives n_b = 0. All variances with a share are 0: nothing to choose by, n_b = n̄/Σq and μ = 0.
+//! **Special cases**: v_b = 0 gives n_b = 0. If all variances with a share are 0, n_b = n̄/Σq and μ = 0.
 
 use super::require;
 use crate::Error;
 use crate::num::{Arith, Soft};
 
-/// Fills `rollouts`, returns the shadow price. Errors: lengths; a share or variance below 0 or not finite (index); shares that are all 0; n̄ not above 0.
+/// Fills `rollouts` and returns the shadow price μ.
+///
+/// Errors: lengths that disagree; a share or variance below 0 or not finite (with its index); shares that are
+/// all 0; n̄ not above 0.
 pub fn allocate(share: &[f64], variance: &[f64], mean: f64, rollouts: &mut [f64]) -> Result<f64, Error> {
     require::some("share", "one per bin", share.len())?;
     require::length("variance", share.len(), "one per bin", variance.len())?;
@@ -64,7 +69,7 @@ mod tests {
         for i in -10..=10 {
             for j in -10..=10 {
                 let (x, y) = (f64::from(i) * 0.05, f64::from(j) * 0.05);
-                // Moved along the budget.
+                // Moved along the budget constraint.
                 let other = [n[0] + x, n[1] + y, n[2] - (q[0] * x + q[1] * y) / q[2]];
                 assert!(other[2] <= 0.0 || cost(other) >= cost(n) - 1e-15);
             }

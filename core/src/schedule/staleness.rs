@@ -1,12 +1,16 @@
-//! How far sampling may run ahead of training.
+//! Staleness limits: how far sampling may run ahead of training.
 //!
 //! **Formula** (framework code; docs/maths/schedules.md):
 //!
 //! ```text
-//! AReaL: capacity = min(max_concurrent − running, (η + version + 1) B − (accepted + running));  may be negative: wait.
-//!        At most (η + 1) B requests wait in the queue. A rejected rollout counts no longer. After a restart from a checkpoint accepted = version · B.
-//! verl, VCPO (fully asynchronous): rollouts = ⌊(1 + threshold) · sync_steps · required_batches · mini_batch⌋ − stale_in_queue
-//! ROLL: a sample is admissible when start_step >= current_step − ⌈α⌉, α 0 being synchronous; ⌈B α⌉ requests run ahead of the current batch.
+//! AReaL: capacity = min(max_concurrent − running, (η + version + 1) B − (accepted + running));
+//!        may be negative: wait.
+//!        At most (η + 1) B requests wait in the queue. A rejected rollout no longer counts.
+//!        After a restart from a checkpoint accepted = version · B.
+//! verl, VCPO (fully asynchronous):
+//!        rollouts = ⌊(1 + threshold) · sync_steps · required_batches · mini_batch⌋ − stale_in_queue
+//! ROLL:  a sample is admissible when start_step >= current_step − ⌈α⌉, α = 0 being synchronous;
+//!        ⌈B α⌉ requests run ahead of the current batch.
 //! ```
 //!
 //! Echo-style asynchronous push-pull (our reading) is ROLL's test with the bound as α.
@@ -16,19 +20,19 @@
 use super::require;
 use crate::Error;
 
-/// AReaL's controller.
+/// AReaL's staleness controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Areal {
-    /// Requests that may run at once.
+    /// Largest number of concurrent requests.
     pub max_concurrent: u32,
-    /// η: versions that a rollout may be behind.
+    /// Largest staleness η of a rollout, in versions.
     pub max_staleness: u32,
-    /// B: rollouts of a training batch.
+    /// Batch size B: rollouts of a training batch.
     pub batch: u32,
 }
 
 impl Areal {
-    /// Requests that may be started now; negative: none, and so many too many.
+    /// Number of requests that may be started now; if negative, the excess.
     pub fn capacity(&self, version: u64, running: u64, accepted: u64) -> i64 {
         let whole = |x: u128| i128::try_from(x).unwrap_or(i128::MAX);
         let by_machine = i128::from(self.max_concurrent) - i128::from(running);
@@ -38,18 +42,18 @@ impl Areal {
         capacity as i64
     }
 
-    /// Requests that may wait in the queue.
+    /// Number of requests that may wait in the queue, (η + 1) B.
     pub fn pending(&self) -> u64 {
         (u64::from(self.max_staleness) + 1) * u64::from(self.batch)
     }
 
-    /// `accepted` after a restart at `version`.
+    /// Value of `accepted` after a restart at `version`.
     pub fn recovered(&self, version: u64) -> u64 {
         version.saturating_mul(self.batch.into())
     }
 }
 
-/// Rollouts between two synchronisations of verl's fully asynchronous recipe; negative: none.
+/// Number of rollouts between two synchronisations of verl's fully asynchronous recipe; if negative, none.
 ///
 /// Errors: a threshold that is below 0 or not finite.
 pub fn verl_rollouts(
@@ -62,16 +66,16 @@ pub fn verl_rollouts(
     let inside = threshold >= 0.0 && threshold.is_finite();
     require::scalar("threshold", inside, "a finite number, at least 0", threshold)?;
     let batch = f64::from(sync_steps) * f64::from(required_batches) * f64::from(mini_batch);
-    // A float's conversion to an integer saturates and rounds towards zero.
+    // Float-to-integer conversion saturates and rounds towards zero.
     Ok((((1.0 + threshold) * batch) as i64).saturating_sub_unsigned(stale_in_queue))
 }
 
-/// ROLL's test. Errors: α below 0 or not finite.
+/// ROLL's test: whether a sample is admissible. Errors: α below 0 or not finite.
 pub fn roll_admits(start_step: u64, current_step: u64, ratio: f64) -> Result<bool, Error> {
     Ok(start_step >= current_step.saturating_sub(roll_bound(ratio)?.into()))
 }
 
-/// ⌈B α⌉. Errors: α below 0 or not finite.
+/// Number of requests, ⌈B α⌉, that run ahead of the current batch in ROLL. Errors: α below 0 or not finite.
 pub fn roll_ahead(batch: u32, ratio: f64) -> Result<u32, Error> {
     roll_bound(ratio)?;
     Ok(require::ceil(f64::from(batch) * ratio))
@@ -99,7 +103,7 @@ mod tests {
         assert_eq!(AREAL.capacity(0, 10, 160), -10);
         assert_eq!(AREAL.capacity(7, 70, 0), -6);
         assert_eq!(AREAL.pending(), 160);
-        // Right after a restart the window is whole: (η + 1) B.
+        // Right after a restart the full window is available: (η + 1) B.
         assert_eq!(Areal { max_concurrent: 1000, ..AREAL }.capacity(9, 0, AREAL.recovered(9)), 160);
         assert_eq!(AREAL.capacity(u64::MAX, u64::MAX, 0), i64::MIN);
         assert_eq!(AREAL.capacity(u64::MAX, 0, u64::MAX), 64);

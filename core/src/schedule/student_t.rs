@@ -1,11 +1,12 @@
-//! The 0.975 quantile of Student's t.
+//! The 0.975 quantile of Student's t distribution.
 //!
-//! Method: a table for 1 to 30 degrees of freedom; above, the Cornish-Fisher series in 1/ν to the fourth order (Abramowitz & Stegun 26.7.5) about the
-//! normal quantile z = 1.959963984540054.
+//! Method: a table for 1 to 30 degrees of freedom; above, the Cornish-Fisher series in 1/ν to fourth order
+//! (Abramowitz & Stegun 26.7.5) about the normal quantile z = 1.959963984540054.
 //!
-//! **Accuracy**: below 1e-10 in the table, below 3e-8 above it (largest at ν = 31), tested against the distribution function in closed form.
+//! **Accuracy**: error below 1e-10 in the table, below 3e-8 above it (largest at ν = 31), tested against the
+//! distribution function in closed form.
 //!
-//! **Special cases**: 0 degrees of freedom: +∞.
+//! **Special cases**: 0 degrees of freedom give +∞.
 
 /// Quantiles for 1 to 30 degrees of freedom.
 const TABLE: [f64; 30] = [
@@ -41,11 +42,11 @@ const TABLE: [f64; 30] = [
     2.0422724563,
 ];
 const Z: f64 = 1.959_963_984_540_054;
-/// Numerators of ν⁻¹ to ν⁻⁴ at z.
+/// Coefficients of ν⁻¹ to ν⁻⁴ at z.
 const SERIES: [f64; 4] =
     [2.372_271_230_298_562, 2.822_498_615_739_611, 2.555_849_679_507_722, 1.589_534_053_393_822_5];
 
-/// t with P(T <= t) = 0.975.
+/// Returns t with P(T <= t) = 0.975 for `degrees` degrees of freedom.
 pub fn quantile_975(degrees: u32) -> f64 {
     if degrees == 0 {
         return f64::INFINITY;
@@ -61,7 +62,7 @@ pub fn quantile_975(degrees: u32) -> f64 {
 mod tests {
     use super::*;
 
-    /// P(|T| <= t) for whole degrees of freedom (Abramowitz & Stegun 26.7.3, 26.7.4).
+    /// P(|T| <= t) for integer degrees of freedom (Abramowitz & Stegun 26.7.3, 26.7.4).
     fn inside(t: f64, degrees: u32) -> f64 {
         let angle = libm::atan(t / libm::sqrt(f64::from(degrees)));
         let square = libm::cos(angle) * libm::cos(angle);

@@ -1,22 +1,26 @@
-//! Swarm SAPO: a node's training set from its own groups and those of others.
+//! Swarm SAPO: a node's training set from its own groups and those of other nodes.
 //!
-//! **Formula** (2509.08721, official code; docs/maths/schedules.md): I local and J external groups, I + J fixed (4/4); external ones are drawn uniformly, without
-//! replacement, from those with an advantage, that is whose rewards (recomputed locally) are not all alike. Updates use the receiver's policy as if the
+//! **Formula** (2509.08721, official code; docs/maths/schedules.md): I local and J external groups, with I +
+//! J fixed (4/4). External groups are drawn uniformly, without replacement, from those with an advantage,
+//! that is, whose rewards (recomputed locally) are not all equal. Updates use the receiver's policy as if the
 //! rollouts were its own: no importance ratio.
 //!
-//! **Special cases**: fewer than J such groups: what there is; the caller makes up the number with local ones.
+//! **Special cases**: with fewer than J such groups all of them are taken; the caller fills up with local
+//! ones.
 //!
-//! **Variants**: genrl's maths example takes the groups with the greatest total score: [`best`]. Its cut at zero is found on the list before it is
-//! sorted and applied to the sorted one, taken for a bug: here groups without a positive total are left out.
+//! **Variants**: genrl's maths example takes the groups with the largest total score: [`best`]. Its cut at
+//! zero is found on the unsorted list and applied to the sorted one, which we consider a bug: here groups
+//! without a positive total are left out.
 
 use super::{dynamic_sampling, require};
 use crate::Error;
 use crate::random::{Purpose, Stream};
 
-/// Draws from the groups given by offsets `[G+1]` into `rewards`; `chosen` receives ids, `pool` is scratch `[G]`. Returns how many there are.
+/// Draws external groups from those given by offsets `[G+1]` into `rewards`. Writes their ids to `chosen` and
+/// returns their number; `pool` is scratch `[G]`.
 ///
-/// Errors: offsets that do not start at 0, decrease (index) or end elsewhere than at the rewards; an empty group; a reward that is not finite (index);
-/// scratch.
+/// Errors: offsets that do not start at 0, decrease (with the index) or do not end at the number of rewards;
+/// an empty group; a reward that is not finite (with its index); too little scratch.
 pub fn draw(
     cu_groups: &[u32],
     rewards: &[f32],
@@ -45,8 +49,11 @@ pub fn draw(
     Ok(take)
 }
 
-/// Takes the groups with the greatest total rewards, the greatest first, ties by index, of those whose total is above 0. Otherwise as [`draw`]: `chosen`
-/// receives ids, `pool` is scratch `[G]`; returns how many there are. Nothing is random, and groups of equal rewards are not left out (genrl).
+/// Takes the groups with the largest total rewards, of those with a total above 0: largest first, ties by
+/// index.
+///
+/// Arguments, return value and errors as for [`draw`]. Nothing is random, and groups of equal rewards are not
+/// left out (genrl).
 pub fn best(
     cu_groups: &[u32],
     rewards: &[f32],
@@ -101,7 +108,8 @@ mod tests {
 
     #[test]
     fn the_best_come_first_and_a_total_of_zero_is_cut_after_sorting() {
-        // Totals 1, 2, 0, 1, −0.5: the 0 stands before a group that is taken, where a cut on the unsorted list would lose it.
+        // Totals 1, 2, 0, 1, −0.5: the 0 comes before a group that is taken, which a cut on the unsorted list
+        // would lose.
         let (cu, rewards) = ([0, 2, 4, 6, 8, 9], [1.0, 0.0, 1.0, 1.0, 0.0, 0.0, 0.25, 0.75, -0.5]);
         let (mut pool, mut chosen) = ([0; 5], [9; 5]);
         assert_eq!(best(&cu, &rewards, &mut pool, &mut chosen), Ok(3));

@@ -1,16 +1,20 @@
-//! VADE-style prompt selection (our reading): Thompson draws from a Beta posterior per prompt.
+//! VADE-style prompt selection (our reading): Thompson sampling from a Beta posterior per prompt.
 //!
 //! **Formula** (2511.18902, abstract only, utility from a secondary note; docs/maths/schedules.md):
 //!
 //! ```text
-//! p ~ Beta(a, b);  utility p (1 − p)² (highest at 1/3: prefers harder prompts) or p (1 − p);  take the B highest, ties to the lower id
+//! p ~ Beta(a, b);  utility p (1 − p)² (highest at 1/3: prefers harder prompts) or p (1 − p)
+//! take the B highest, ties to the lower id
 //! every step, all prompts:       a ← 1 + γ_g (a − 1), b alike        (γ_g 0.99)
-//! prompts just visited, first:   a ← 1 + γ_l (a − 1), b alike        (γ_l 0.8), then a += correct, b += wrong
+//! prompts just visited, first:   a ← 1 + γ_l (a − 1), b alike        (γ_l 0.8)
+//!     then a += correct, b += wrong
 //! ```
 //!
-//! **Shapes**: one posterior and score per prompt `[P]`; visited ids and counts `[V]`. Default posterior Beta(1, 1).
+//! **Shapes**: one posterior and one score per prompt `[P]`; visited ids and counts `[V]`. The default
+//! posterior is Beta(1, 1).
 //!
-//! **Special cases**: an id visited twice is two visits. a, b >= 1 always, so both decays keep them there.
+//! **Special cases**: an id listed twice counts as two visits. a, b >= 1 always, and both decays preserve
+//! that.
 //!
 //! **Variants**: the two decays are ours.
 
@@ -18,7 +22,7 @@ use super::require;
 use crate::Error;
 use crate::random::{Purpose, Stream, gamma};
 
-/// Beta(a, b) of a prompt's pass rate.
+/// The posterior Beta(a, b) of a prompt's pass rate.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Posterior {
     /// 1 + decayed successes.
@@ -34,23 +38,23 @@ impl Default for Posterior {
 }
 
 impl Posterior {
-    /// a/(a + b).
+    /// The mean, a/(a + b).
     pub fn mean(self) -> f64 {
         self.a / (self.a + self.b)
     }
 
-    /// Towards Beta(1, 1).
+    /// Returns the posterior decayed towards Beta(1, 1) by the factor `gamma`.
     pub fn decay(self, gamma: f64) -> Self {
         Posterior { a: 1.0 + gamma * (self.a - 1.0), b: 1.0 + gamma * (self.b - 1.0) }
     }
 
-    /// With new rollouts counted.
+    /// Returns the posterior after `correct` and `wrong` new rollouts.
     pub fn observe(self, correct: u32, wrong: u32) -> Self {
         Posterior { a: self.a + f64::from(correct), b: self.b + f64::from(wrong) }
     }
 }
 
-/// What a pass rate is worth.
+/// The utility of a pass rate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Utility {
     /// p (1 − p)².
@@ -61,7 +65,7 @@ pub enum Utility {
 }
 
 impl Utility {
-    /// The utility of a pass rate.
+    /// Returns the utility of pass rate `p`.
     pub fn of(self, p: f64) -> f64 {
         let variance = p * (1.0 - p);
         match self {
@@ -71,14 +75,14 @@ impl Utility {
     }
 }
 
-/// Parameters.
+/// Parameters of the selection.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Vade {
-    /// What the draws are scored by.
+    /// The utility by which draws are scored.
     pub utility: Utility,
-    /// γ_g of every step.
+    /// Decay γ_g of every step.
     pub global_decay: f64,
-    /// γ_l of a visit.
+    /// Decay γ_l of a visit.
     pub local_decay: f64,
 }
 
@@ -89,16 +93,18 @@ impl Default for Vade {
 }
 
 impl Vade {
-    /// Decays from 0 to 1.
+    /// Checks that the decays are from 0 to 1.
     pub fn check(&self) -> Result<(), Error> {
         let inside = |x: f64| (0.0..=1.0).contains(&x);
         require::scalar("global_decay", inside(self.global_decay), "0 to 1", self.global_decay)?;
         require::scalar("local_decay", inside(self.local_decay), "0 to 1", self.local_decay)
     }
 
-    /// The utility of one Thompson draw per prompt; [`order::by_key`](super::order::by_key) then gives the top B.
+    /// Computes the utility of one Thompson draw per prompt, `[P]`; [`order::by_key`](super::order::by_key)
+    /// then gives the top B.
     ///
-    /// A prompt's draw depends on `seed`, `step`, its id and its posterior alone. Errors: a posterior below 1 or above 1e12 (index), lengths.
+    /// A prompt's draw depends only on `seed`, `step`, its id and its posterior. Errors: a posterior below 1
+    /// or above 1e12 (with its index); lengths that disagree.
     pub fn scores(
         &self,
         posteriors: &[Posterior],
@@ -115,9 +121,11 @@ impl Vade {
         Ok(())
     }
 
-    /// One step: everything decays, then the visited prompts decay again and count `correct` of `rollouts`.
+    /// Performs one step: all posteriors decay, then the visited prompts decay again and count `correct` of
+    /// `rollouts`.
     ///
-    /// Errors: an id without a posterior (index), more correct than rollouts (index), parameters. Nothing changes on an error.
+    /// Errors: an id without a posterior (with its index); more correct than rollouts (with the index);
+    /// lengths that disagree; parameters outside their domain. On an error nothing changes.
     pub fn update(
         &self,
         posteriors: &mut [Posterior],

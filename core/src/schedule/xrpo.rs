@@ -1,33 +1,37 @@
-//! XRPO-style rollout allocation (our reading): the next rollout where it narrows the estimate most, with an exploration bonus.
+//! XRPO-style rollout allocation (our reading): the next rollout goes where it narrows the estimate most,
+//! with an exploration bonus.
 //!
-//! **Formula** (2510.06672, from reviews; docs/maths/schedules.md), n rollouts so far of prompt q, T of all prompts:
+//! **Formula** (2510.06672, from reviews; docs/maths/schedules.md), with n rollouts so far of prompt q and T
+//! of all prompts:
 //!
 //! ```text
 //! Π_q = t_{0.975, n−1} s_q (1/√n − 1/√(n+1)) + λ √(ln(1 + T)/n)
 //! s_q: standard deviation (n − 1) of the rewards; for n < 2, √(p (1 − p)) with p = (correct + 1)/(n + 2)
 //! ```
 //!
-//! Greedy: each rollout of a round goes to the highest Π, n and T counting it at once, s staying as measured.
+//! Greedy: each rollout of a round goes to the prompt with the largest Π. n and T count it immediately, while
+//! s stays as measured.
 //!
-//! **Special cases**: n = 0 has Π = +∞, so every prompt is tried first, in order of index. n = 1 takes one degree of freedom. Ties: lower index.
+//! **Special cases**: n = 0 has Π = +∞, so every prompt is tried first, in index order. n = 1 uses one degree
+//! of freedom. Ties go to the lower index.
 
 use super::{require, student_t};
 use crate::Error;
 use crate::num::{self, Arith, Soft};
 
-/// What is known of one prompt.
+/// Observed statistics of one prompt.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Known {
-    /// n.
+    /// Number of rollouts n.
     pub rollouts: u32,
     /// Sum of the rewards.
     pub sum: f64,
-    /// Sum of their squares.
+    /// Sum of the squared rewards.
     pub square: f64,
 }
 
 impl Known {
-    /// With one more reward.
+    /// Returns the statistics with one more reward.
     pub fn observe(self, reward: f64) -> Self {
         Known {
             rollouts: self.rollouts.saturating_add(1),
@@ -36,19 +40,19 @@ impl Known {
         }
     }
 
-    /// s.
+    /// Standard deviation s.
     pub fn deviation(self) -> f64 {
         let n = f64::from(self.rollouts);
         if self.rollouts < 2 {
             let p = ((self.sum + 1.0) / (n + 2.0)).clamp(0.0, 1.0);
             return Soft::sqrt64(p * (1.0 - p));
         }
-        // Not below 0 when all rewards are alike.
+        // Not below 0 if all rewards are equal.
         Soft::sqrt64(((self.square - self.sum * self.sum / n) / (n - 1.0)).max(0.0))
     }
 }
 
-/// Π for `rollouts` of this prompt and `total` of all.
+/// Computes Π for a prompt with `rollouts` rollouts of `total` over all prompts.
 pub fn priority(deviation: f64, rollouts: u32, total: u64, exploration: f64) -> f64 {
     if rollouts == 0 {
         return f64::INFINITY;
@@ -59,9 +63,10 @@ pub fn priority(deviation: f64, rollouts: u32, total: u64, exploration: f64) -> 
     narrowing + exploration * Soft::sqrt64(num::ln64(1.0 + total as f64) / n)
 }
 
-/// Distributes `budget` rollouts; `extra` becomes how many each prompt gets. O(budget · prompts).
+/// Distributes `budget` rollouts: writes the number of each prompt to `extra`. O(budget · prompts).
 ///
-/// Errors: no prompt, lengths, sums that are not finite (index), λ below 0 or not finite.
+/// Errors: no prompt; lengths that disagree; sums that are not finite (with the index); λ below 0 or not
+/// finite.
 pub fn allocate(known: &[Known], budget: u32, exploration: f64, extra: &mut [u32]) -> Result<(), Error> {
     require::some("known", "one entry per prompt", known.len())?;
     require::length("extra", known.len(), "one per prompt", extra.len())?;

@@ -1,14 +1,17 @@
-//! A token's covariance of advantage and log-probability: what Clip-Cov and KL-Cov select by.
+//! Covariance of advantage and log-probability per token, by which Clip-Cov and KL-Cov select.
 //!
-//! **Formula** (2505.22617; docs/maths/gates.md): cov_t = (A_t − mean(A))·(logp_t − mean(logp)), means over the live tokens of the batch.
+//! **Formula** (2505.22617; docs/maths/gates.md): cov_t = (A_t − mean(A))·(logp_t − mean(logp)), with means
+//! over the live tokens of the batch.
 //!
-//! **Shapes**: per token `[N]`; advantages `[N]` or `[S]`; moments `[6]` as [`fold_moments`](crate::aggregate::moments) leaves them.
+//! **Shapes**: per token `[N]`; advantages `[N]` or `[S]`; moments `[6]` as
+//! [`fold_moments`](crate::aggregate::moments) leaves them.
 //!
-//! **Special cases**: masked tokens write 0.
+//! **Special cases**: masked tokens get 0.
 //!
 //! **Accuracy**: binary64, rounded once.
 //!
-//! **Variants**: verl's means are those of the micro-batch, so that its results depend on it; pass the moments of the whole batch.
+//! **Variants**: verl uses the means of the micro-batch, so that its results depend on it; pass the moments
+//! of the whole batch.
 
 use crate::Error;
 use crate::aggregate::moments::{MEAN, MOMENTS};
@@ -17,16 +20,16 @@ use crate::op::Kernel;
 use crate::ragged::{In, Mask, Offsets, Out, Stream, flag};
 use crate::team::{Element, Lane, Team};
 
-/// The op `covariance`.
+/// The op `covariance`: centred advantage times centred log-probability of each token.
 #[derive(Debug)]
 pub struct Covariance<'a> {
     /// Offsets of sequences, `[S+1]`.
     pub cu_seqlens: Offsets<'a>,
-    /// Which tokens take part, `[N]`.
+    /// Tokens that count, `[N]`.
     pub loss_mask: Mask<'a>,
     /// Log-probabilities of the current policy, `[N]`.
     pub logp: In<'a, f32>,
-    /// Advantage, `[S]` or `[N]`.
+    /// Advantages, `[S]` or `[N]`.
     pub advantage: In<'a, f32>,
     /// Whether `advantage` has one entry per token.
     pub advantage_per_token: bool,
@@ -34,7 +37,7 @@ pub struct Covariance<'a> {
     pub logp_moments: In<'a, f64>,
     /// Moments of the advantages, counted by tokens, `[6]`.
     pub advantage_moments: In<'a, f64>,
-    /// `[N]`.
+    /// Covariance, `[N]`.
     pub covariance: Out<'a, f32>,
 }
 
@@ -71,7 +74,7 @@ impl Kernel for Covariance<'_> {
     }
 }
 
-/// The means that are subtracted.
+/// The means to subtract.
 struct Centred {
     logp: f64,
     advantage: f64,
@@ -82,7 +85,7 @@ impl Element<2, 1, 0, 0> for Centred {
     fn element<A: Arith>(&self, _staged: [f32; 2], input: impl Fn(usize) -> f32) -> Lane<1, 0, 0> {
         let (logp, advantage) = (f64::from(input(0)), f64::from(input(1)));
         let product = ((advantage - self.advantage) * (logp - self.logp)) as f32;
-        // A NaN comes with an alarm, or nobody makes it the canonical one.
+        // A NaN must come with an alarm; otherwise it would not be made canonical.
         Lane { out: [product], sum: [], max: [], alarm: flag::finite(product) }
     }
 }

@@ -1,43 +1,45 @@
-//! The n-th largest key of a batch, three bits at a time.
+//! The n-th largest key of a batch, found three bits at a time.
 //!
-//! **Formula**: a state is a prefix of the n-th largest key and how many of the keys with that prefix are wanted. A pass counts,
-//! in each row, the keys with that prefix by their next digit; the batch's totals, from the largest digit down, give the digit
-//! in which the wanted ones end. After the passes of [`SHIFTS`] the prefix is the key itself.
+//! **Formula**: the state is a prefix of the n-th largest key and the number of keys still wanted among those
+//! with that prefix. A pass counts, in each row, the keys with that prefix by their next digit; going through
+//! the batch's totals from the largest digit down gives the digit of the last wanted key. After the passes of
+//! [`SHIFTS`] the prefix is the key itself.
 //!
 //! **Shapes**: `keys` `[N]`, `counts` `[8][R]`, states `[2]` (prefix, wanted), `ties_before` `[R]`.
 //!
-//! **Special cases**: more wanted than there are candidates: all of them. Nothing wanted, or no candidate: the prefix becomes the
-//! largest number, with 0 wanted, which selects nothing.
+//! **Special cases**: if more are wanted than there are candidates, all candidates are selected. If nothing
+//! is wanted, or there is no candidate, the prefix becomes the largest number with 0 wanted, which selects
+//! nothing.
 
 use crate::Error;
 use crate::op::Kernel;
 use crate::ragged::{In, Offsets, Out, Span};
 use crate::team::{AddF64, Direction, Team};
 
-/// Digits that three bits can make.
+/// Number of values of a three-bit digit.
 pub const DIGITS: usize = 8;
-/// By how many bits a key is shifted for the digit of each pass.
+/// The bit position of the digit in each pass.
 pub const SHIFTS: [u32; 11] = [30, 27, 24, 21, 18, 15, 12, 9, 6, 3, 0];
 
-/// Whether `key` begins with the digits of `prefix` above the one at `shift`.
+/// Whether `key` and `prefix` agree in the digits above the one at `shift`.
 #[inline(always)]
 fn begins(key: u32, prefix: u32, shift: u32) -> bool {
-    // 33 bits for the first digit: all keys begin with nothing.
+    // The first digit shifts by 33 bits: every key has the empty prefix.
     u64::from(key) >> (shift + 3) == u64::from(prefix) >> (shift + 3)
 }
 
-/// The op `digit_counts`.
+/// The op `digit_counts`: counts each row's keys with a given prefix by their next digit.
 #[derive(Debug)]
 pub struct DigitCounts<'a> {
     /// Offsets of rows, `[R+1]`.
     pub offsets: Offsets<'a>,
     /// Keys, `[N]`; 0 is not counted.
     pub keys: In<'a, u32>,
-    /// Prefix and wanted, `[2]`.
+    /// Prefix and number wanted, `[2]`.
     pub state: In<'a, u32>,
-    /// One of [`SHIFTS`].
+    /// Bit position of the digit, one of [`SHIFTS`].
     pub shift: u32,
-    /// `[8][R]`.
+    /// Number of keys by digit and row, `[8][R]`.
     pub counts: Out<'a, u32>,
 }
 
@@ -73,27 +75,27 @@ impl Kernel for DigitCounts<'_> {
         if team.leads() {
             let rows = self.offsets.rows();
             for (k, count) in counts.into_iter().enumerate() {
-                // A row has fewer than 2³² elements: its offsets are u32.
+                // A row has fewer than 2³² elements, because its offsets are u32.
                 self.counts.put(k * rows + row, count as u32);
             }
         }
     }
 }
 
-/// The op `narrow_digits`.
+/// The op `narrow_digits`: appends the next digit of the n-th largest key to the prefix.
 #[derive(Debug)]
 pub struct NarrowDigits<'a> {
-    /// `[8][R]`.
+    /// Output of [`DigitCounts`], `[8][R]`.
     pub counts: In<'a, u32>,
-    /// R.
+    /// Number of rows, R.
     pub rows: usize,
-    /// Prefix and wanted before this pass, `[2]`: 0 and n before the first.
+    /// Prefix and number wanted before this pass, `[2]`; 0 and n before the first.
     pub state: In<'a, u32>,
-    /// One of [`SHIFTS`].
+    /// Bit position of the digit, one of [`SHIFTS`].
     pub shift: u32,
-    /// Prefix and wanted after it, `[2]`.
+    /// Prefix and number wanted after this pass, `[2]`.
     pub narrowed: Out<'a, u32>,
-    /// Keys with the new prefix in the rows before each, `[R]`.
+    /// For each row, the number of keys with the new prefix in preceding rows, `[R]`.
     pub ties_before: Out<'a, u32>,
 }
 
@@ -126,7 +128,7 @@ impl Kernel for NarrowDigits<'_> {
         let all = totals.iter().fold(0.0, |sum, total| sum + total);
         let wanted = f64::from(self.state.at(1));
         let wanted = if wanted < all { wanted } else { all };
-        // From the largest digit down, until the wanted ones are covered.
+        // From the largest digit down, until all wanted keys are covered.
         let (mut digit, mut left, mut found) = (7, wanted, wanted == 0.0);
         for (k, &total) in totals.iter().enumerate().rev() {
             let here = !found & (total >= left);
@@ -142,7 +144,7 @@ impl Kernel for NarrowDigits<'_> {
             move |r, sum| ties_before.put(r, (sum - at(digit, r)) as u32),
         );
         if team.leads() {
-            // Three bits from bit 30 on: two remain.
+            // In the digit at bit 30 only two bits remain.
             let bits = (digit as u64) << self.shift;
             self.narrowed.put(0, self.state.at(0) | bits as u32);
             self.narrowed.put(1, left as u32);

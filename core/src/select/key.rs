@@ -1,14 +1,16 @@
-//! Keys of a selection: a number for each token, larger = sooner, 0 = no candidate.
+//! Selection keys: one number per token, larger keys first, 0 for no candidate.
 //!
-//! **Formula**: with [`Order::Largest`] the bits of the value, mapped so that unsigned integers order as the values do; with
-//! [`Order::Random`] a hash of (seed, position), so that the n largest are a uniform choice without replacement. A candidate is a
-//! live token, strictly inside `band`, that PPO's clip does not hold (`unclipped`).
+//! **Formula**: with [`Order::Largest`] the key is the bits of the value, mapped so that unsigned integers
+//! order as the values do. With [`Order::Random`] it is a hash of (seed, position), so that the n largest are
+//! a uniform choice without replacement. A candidate is a live token whose value is strictly inside `band`
+//! and that PPO's clip does not affect (`unclipped`).
 //!
 //! **Shapes**: `values`, `keys` `[N]`.
 //!
-//! **Special cases**: NaN is no candidate; −0 and +0 are equal. A hash of 0 counts as 1.
+//! **Special cases**: NaN is never a candidate; −0 and +0 are equal. A hash of 0 is replaced by 1.
 //!
-//! **Variants** (docs/maths/gates.md): Clip-Cov: band (1, 5) and random; KL-Cov and the top of the entropies: largest.
+//! **Variants** (docs/maths/gates.md): Clip-Cov uses band (1, 5) and a random order; KL-Cov and the top
+//! entropy quantile use the largest values.
 
 use crate::Error;
 use crate::gate::{Gate, PpoClip, Sample};
@@ -17,16 +19,16 @@ use crate::op::{Arg, Decoder, Encoder, Kernel};
 use crate::ragged::{In, Mask, Offsets, Out, Stream};
 use crate::team::{Number, Team};
 
-/// What comes first.
+/// The order of selection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// The largest value.
+    /// By largest value.
     Largest,
-    /// The largest hash of (seed, position).
+    /// By largest hash of (seed, position).
     Random {
-        /// Another one for every call, or the same positions are chosen.
+        /// Seed; it must differ between calls, or the same positions are chosen.
         seed: u64,
-        /// Position of element 0 in the whole batch, for a shard of it.
+        /// Position of element 0 within the whole batch, for a shard of it.
         first: u64,
     },
 }
@@ -52,46 +54,49 @@ impl Arg for Order {
     }
 }
 
-/// The tokens that PPO's clip holds are no candidates.
+/// A test that excludes the tokens that PPO's clip affects.
 #[derive(Clone, Copy, Debug)]
 pub struct ClipTest<'a> {
     /// Log-probabilities of the current policy, `[N]`.
     pub logp: In<'a, f32>,
     /// Log-probabilities of the proximal policy, `[N]`.
     pub logp_old: In<'a, f32>,
-    /// Advantage, `[S]` or `[N]`.
+    /// Advantages, `[S]` or `[N]`.
     pub advantage: In<'a, f32>,
     /// Whether `advantage` has one entry per token.
     pub advantage_per_token: bool,
-    /// The clip.
+    /// Clip parameters.
     pub clip: PpoClip,
 }
 
 crate::launch_args!(ClipTest<'_> { logp, logp_old, advantage, advantage_per_token, clip });
 
-/// The op `selection_key`.
+/// The op `selection_key`: the key of each token for [`SelectTop`](super::SelectTop).
 #[derive(Debug)]
 pub struct SelectionKey<'a> {
     /// Offsets of sequences, `[S+1]`.
     pub cu_seqlens: Offsets<'a>,
-    /// Which tokens take part, `[N]`.
+    /// Tokens that count, `[N]`.
     pub loss_mask: Mask<'a>,
-    /// Values, `[N]`.
+    /// Values to select by, `[N]`.
     pub values: In<'a, f32>,
-    /// A candidate's value is strictly between these; infinite ends admit every number.
+    /// Lower and upper bound of a candidate's value, both exclusive; infinite bounds admit every number.
     pub band: [f32; 2],
-    /// Leave out what PPO's clip holds.
+    /// If present, excludes tokens that PPO's clip affects.
     pub unclipped: Option<ClipTest<'a>>,
-    /// What comes first.
+    /// The order of selection.
     pub order: Order,
-    /// `[N]`.
+    /// Keys, `[N]`; 0 for no candidate.
     pub keys: Out<'a, u32>,
 }
 
 crate::kernel_args!(unsafe SelectionKey<'_> { cu_seqlens, loss_mask, values, band, unclipped, order, keys });
 
 impl SelectionKey<'_> {
-    /// Whether the scalar parameters are in their domain.
+    /// Checks that the scalar parameters are in their domain.
+    ///
+    /// Errors: a NaN bound of `band`; an upper bound that is not above the lower; clip parameters outside
+    /// their domain.
     pub fn check(&self) -> Result<(), Error> {
         let [low, high] = self.band;
         let value =
@@ -106,7 +111,7 @@ impl SelectionKey<'_> {
     }
 }
 
-/// The bits of a number, ordered as the numbers are; 0 for NaN and for nothing else.
+/// Maps a number to bits that order as the numbers do; 0 for NaN only.
 #[inline(always)]
 pub fn ordered(x: f32) -> u32 {
     // −0 becomes +0.
@@ -116,7 +121,7 @@ pub fn ordered(x: f32) -> u32 {
     if x.is_nan() { 0 } else { key }
 }
 
-/// The hash of a position, never 0 (splitmix64: a bijection of the counter, then its upper half).
+/// Hashes a position; never 0 (splitmix64: a bijection of the counter, then its upper half).
 #[inline(always)]
 pub fn hash(seed: u64, position: u64) -> u32 {
     let mut z = seed ^ position.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -168,7 +173,7 @@ impl Kernel for SelectionKey<'_> {
     }
 }
 
-/// The key of a value, 0 outside of the band.
+/// The key of a value; 0 outside the band.
 #[derive(Clone, Copy)]
 struct Key {
     band: [f32; 2],
@@ -188,7 +193,7 @@ impl Number<1> for Key {
     }
 }
 
-/// The same, 0 where the clip holds.
+/// The same key, but 0 if the clip is active.
 #[derive(Clone, Copy)]
 struct Unclipped {
     key: Key,

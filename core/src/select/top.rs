@@ -1,11 +1,12 @@
-//! One of two values for each token, by whether it is among the n largest.
+//! Writes one of two values for each token, depending on whether it is among the n largest.
 //!
-//! **Formula**: token i is selected if its key is above the n-th largest, or equal to it with fewer than `wanted` equal keys before
-//! it: ties go to the lowest index. out = on where selected, off elsewhere.
+//! **Formula**: token i is selected if its key is above the n-th largest, or equal to it with fewer than
+//! `wanted` equal keys before it, so ties go to the lowest index. out = on if selected, off otherwise.
 //!
-//! **Shapes**: `keys`, `out` `[N]`; `state` `[2]` and `ties_before` `[S]` as [`narrow_digits`](super::digits) left them.
+//! **Shapes**: `keys`, `out` `[N]`; `state` `[2]` and `ties_before` `[S]` as [`narrow_digits`](super::digits)
+//! left them.
 //!
-//! **Special cases**: masked tokens write 0. Key 0 is never selected.
+//! **Special cases**: masked tokens get 0. Key 0 is never selected.
 
 use crate::Error;
 use crate::num::{Arith, canonical, count};
@@ -13,30 +14,30 @@ use crate::op::Kernel;
 use crate::ragged::{In, Mask, Offsets, Out, Stream, flag};
 use crate::team::{AddF64, Direction, Element, Lane, Team};
 
-/// The op `select_top`.
+/// The op `select_top`: one of two values for each token.
 #[derive(Debug)]
 pub struct SelectTop<'a> {
     /// Offsets of sequences, `[S+1]`.
     pub cu_seqlens: Offsets<'a>,
-    /// Which tokens take part, `[N]`.
+    /// Tokens that count, `[N]`.
     pub loss_mask: Mask<'a>,
-    /// Keys, `[N]`.
+    /// Selection keys, `[N]`.
     pub keys: In<'a, u32>,
-    /// The n-th largest key, and how many equal to it are wanted, `[2]`.
+    /// The n-th largest key, and how many keys equal to it are wanted, `[2]`.
     pub state: In<'a, u32>,
-    /// Keys equal to it in the rows before, `[S]`.
+    /// Number of keys equal to it in preceding rows, `[S]`.
     pub ties_before: In<'a, u32>,
-    /// Values where selected, `[N]`; absent = `on_value`.
+    /// Values of selected tokens, `[N]`; absent for `on_value`.
     pub on: Option<In<'a, f32>>,
-    /// One value where selected.
+    /// Value of all selected tokens if `on` is absent.
     pub on_value: f32,
-    /// Values elsewhere, `[N]`; absent = `off_value`.
+    /// Values of the other tokens, `[N]`; absent for `off_value`.
     pub off: Option<In<'a, f32>>,
-    /// One value elsewhere.
+    /// Value of all other tokens if `off` is absent.
     pub off_value: f32,
-    /// `[N]`.
+    /// The chosen values, `[N]`.
     pub out: Out<'a, f32>,
-    /// Selected tokens, `[S]`.
+    /// Number of selected tokens per sequence, `[S]`.
     pub row_selected: Out<'a, u32>,
 }
 
@@ -65,7 +66,7 @@ impl Kernel for SelectTop<'_> {
         let (mask, keys, out) = (self.loss_mask, self.keys, *self.out);
         let (bound, wanted) = (self.state.at(0), f64::from(self.state.at(1)));
         let before = f64::from(self.ties_before.at(row));
-        // Keys travel as the bits of numbers; a masked token's is 0, below every bound.
+        // Keys are passed as the bits of `f32`; a masked token's key is 0, below every bound.
         let ins = [
             Stream::Array(keys.as_numbers()),
             Stream::or(self.on, self.on_value),
@@ -73,7 +74,8 @@ impl Kernel for SelectTop<'_> {
         ];
         let chosen = Chosen { bound, ties: before < wanted };
         let [above, ties] = team.sweep(span, mask, ins, [Some(out)], &chosen).sums;
-        // Mostly a row's ties are all selected or none: only where the choice ends inside of a row does it take their order.
+        // Usually all or none of a row's ties are selected. Only if the selection ends within the row does
+        // their order matter.
         if before < wanted && before + ties > wanted {
             let (on, off) = (Either::new(self.on, self.on_value), Either::new(self.off, self.off_value));
             let tie = move |i: usize| if keys.at(i) == bound { 1.0 } else { 0.0 };
@@ -91,7 +93,7 @@ impl Kernel for SelectTop<'_> {
     }
 }
 
-/// A choice by the key alone; sums the keys above the bound, and those equal to it.
+/// Chooses by key alone; counts the keys above the bound and those equal to it.
 struct Chosen {
     bound: u32,
     /// Whether keys equal to the bound are selected.
@@ -105,25 +107,26 @@ impl Element<3, 1, 2, 0> for Chosen {
         let (above, tie) = (key > self.bound, key == self.bound);
         let selected = above | (tie & self.ties);
         let value = either(selected, input(1), input(2));
-        // A NaN comes with an alarm, or nobody makes it the canonical one.
+        // A NaN must come with an alarm; otherwise it would not be made canonical.
         Lane { out: [value], sum: [count(above), count(tie)], max: [], alarm: flag::finite(value) }
     }
 }
 
-/// `a` or `b`, bit for bit, both of which are read: an `if` between two loads becomes a load from one of two addresses, on a CPU a gather (measured: twice
-/// as long).
+/// `a` or `b`, bit for bit; both are read. An `if` between two loads becomes a load from one of two
+/// addresses, on a CPU a gather (measured: twice as slow).
 #[inline(always)]
 fn either(condition: bool, a: f32, b: f32) -> f32 {
     let mask = u32::from(condition).wrapping_neg();
     f32::from_bits((a.to_bits() & mask) | (b.to_bits() & !mask))
 }
 
-/// An array, or one value for every token. Not a [`Stream`](crate::ragged::Stream): a scan's closure keeps that one's constant in memory, and
-/// LLVM then chooses between its address and the array's (8 bytes of stack, generic loads). Here only bits are chosen.
+/// An array, or one value for every token. It is not a [`Stream`](crate::ragged::Stream), because a scan's
+/// closure keeps a stream's constant in memory, and LLVM then selects between its address and the array's (8
+/// bytes of stack, generic loads). Here only bits are selected.
 #[derive(Clone, Copy)]
 struct Either<'a> {
     array: Option<In<'a, f32>>,
-    /// 0 where there is an array.
+    /// 0 if there is an array.
     value: u32,
 }
 

@@ -1,4 +1,4 @@
-//! The fixed shape of a sum.
+//! The fixed order of a sum.
 //!
 //! ```text
 //! column[c] = 0                          c in 0..128, binary64
@@ -8,12 +8,12 @@
 //! sum = lane[0]
 //! ```
 //!
-//! Columns are binary64: an `f32` converts exactly, so a sum of n terms is within about (n/128 + 7)·2⁻⁵³ of the
-//! sum of magnitudes, far inside the 2⁻²² that the contract asks for at a million terms. The alternative,
-//! compensated `f32` columns, was measured slower on the CPU and needs the same number of registers
+//! Columns are binary64: an `f32` converts exactly, so a sum of n terms is within about (n/128 + 7)·2⁻⁵³ of
+//! the sum of magnitudes, far below the 2⁻²² that the contract allows at a million terms. The alternative,
+//! compensated `f32` columns, was measured to be slower on the CPU and needs the same number of registers
 //! (docs/decisions/0003-f64-columns.md).
 
-/// Lanes of a team: 32 on every backend, whatever the hardware calls its own width.
+/// Lanes of a team: 32 on every backend, whatever the hardware's own width.
 pub const LANES: usize = 32;
 /// Columns of a reduction: each lane owns four, so that four loads are in flight.
 pub const COLUMNS: usize = 128;
@@ -26,8 +26,8 @@ pub fn lane_sum(columns: [f64; PER_LANE]) -> f64 {
     (columns[0] + columns[1]) + (columns[2] + columns[3])
 }
 
-/// Folds 32 lane values by the butterfly. Addition commutes, so the halving tree below gives lane 0 of the
-/// butterfly's bits, and every lane of a GPU holds the same ones.
+/// Folds 32 lane values by the butterfly. Addition commutes, so the halving tree below gives the bits of the
+/// butterfly's lane 0, and every lane of a GPU holds the same bits.
 #[inline(always)]
 pub fn butterfly(lanes: [f64; LANES]) -> f64 {
     let lanes: [f64; 16] = halve(&lanes);
@@ -37,7 +37,7 @@ pub fn butterfly(lanes: [f64; LANES]) -> f64 {
     lanes[0] + lanes[1]
 }
 
-/// `x[l] + x[l + H]`; a new array each time, so that a CPU keeps them in registers.
+/// `x[l] + x[l + H]`; a new array each time, so that a CPU keeps it in registers.
 #[inline(always)]
 fn halve<const N: usize, const H: usize>(x: &[f64; N]) -> [f64; H] {
     let mut sums = [0.0; H];

@@ -1,5 +1,5 @@
-//! The team that owns a row, and the shape of its reductions. The only place where an order of operations over a
-//! row is written down.
+//! The team that owns a row, and the order of its reductions. This is the only place that defines an order of
+//! operations over a row.
 
 pub mod fold;
 pub mod order;

@@ -1,13 +1,14 @@
 //! `f32` as integers of the same order, so that a largest element is an integer maximum.
 
-/// Order of `x`: −0 as +0, every NaN as one number above +∞. [`LEAST`] is the order of nothing.
+/// Maps `x` to an integer that orders as the number does: −0 as +0, every NaN as one value above +∞.
+/// [`LEAST`] stands for no number.
 #[inline(always)]
 pub fn ordered(x: f32) -> i32 {
     let order = signed_order(x + 0.0);
     if x.is_nan() { i32::MAX } else { order }
 }
 
-/// The same with −0 below +0.
+/// As [`ordered`], but with −0 below +0.
 #[inline(always)]
 pub fn signed_order(x: f32) -> i32 {
     let bits = x.to_bits().cast_signed();
@@ -15,13 +16,13 @@ pub fn signed_order(x: f32) -> i32 {
     if x.is_nan() { i32::MAX } else { order }
 }
 
-/// The number of an order.
+/// Inverse of [`ordered`].
 #[inline(always)]
 pub fn unordered(order: i32) -> f32 {
     f32::from_bits((order ^ ((order >> 31).cast_unsigned() >> 1).cast_signed()).cast_unsigned())
 }
 
-/// Below the order of every number.
+/// An integer below the image of every number.
 pub const LEAST: i32 = i32::MIN;
 
 #[cfg(test)]

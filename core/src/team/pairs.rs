@@ -1,12 +1,13 @@
-//! The two largest of a group of experts.
+//! Sum of the two largest keys of a group of experts.
 
 use super::order::{LEAST, ordered, unordered};
 use crate::num;
 
-/// Elements of a group.
+/// Number of elements of a group.
 pub const PAIRED: usize = 32;
 
-/// The sum of the two largest of a group, as two picks of [`Team::largest`](super::Team::largest) give it.
+/// Computes the sum of the two largest of a group, with the bits of two picks of
+/// [`Team::largest`](super::Team::largest).
 #[inline(always)]
 pub fn two_largest(x: &[f32; PAIRED]) -> f32 {
     let (mut first, mut second) = ([LEAST; PAIRED / 2], [LEAST; PAIRED / 2]);

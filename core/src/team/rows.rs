@@ -1,9 +1,9 @@
-//! Between sixteen rows of eight numbers and slots with a number for each row.
+//! Transposition between sixteen rows of eight numbers and eight slots of sixteen rows.
 
 use super::{PICKS, ROWS};
 use core::cell::Cell;
 
-/// Slots 8·r + j as j·16 + r.
+/// Transposes `from[8·r + j]` to slots j·16 + r.
 #[inline(always)]
 pub fn take_rows(from: &[f32; ROWS * PICKS]) -> [f32; ROWS * PICKS] {
     let mut slots = [0.0; ROWS * PICKS];

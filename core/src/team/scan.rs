@@ -1,4 +1,4 @@
-//! The fixed shape of an inclusive scan.
+//! The fixed order of an inclusive scan.
 //!
 //! ```text
 //! carry = identity
@@ -8,24 +8,24 @@
 //!     carry = y[31]
 //! ```
 //!
-//! A short last block is filled with the identity; nothing is read from it.
+//! A short last block is padded with the identity; nothing is read for the padding.
 
 use super::fold::LANES;
 use crate::num;
 
-/// An associative operation in exact arithmetic; in floating point the shape above fixes the order.
+/// An operation that is associative in exact arithmetic; in floating point the scheme above fixes the order.
 pub trait Semigroup: Copy {
-    /// What is scanned.
+    /// Type of the elements.
     type Value: Copy;
-    /// Neutral element.
+    /// The neutral element.
     fn identity(self) -> Self::Value;
-    /// The value with each of its 32-bit words sent through `f`: how it moves between the lanes of a GPU.
+    /// Applies `f` to each 32-bit word of the value; this is how a value moves between the lanes of a GPU.
     fn map_words(self, value: Self::Value, f: impl FnMut(u32) -> u32) -> Self::Value;
-    /// `earlier` comes before `later` in the direction of the scan.
+    /// Combines two values; `earlier` precedes `later` in the direction of the scan.
     fn join(self, earlier: Self::Value, later: Self::Value) -> Self::Value;
 }
 
-/// A binary64 number with both of its words sent through `f`.
+/// Applies `f` to both words of a binary64 number.
 #[inline(always)]
 pub fn map_f64(value: f64, mut f: impl FnMut(u32) -> u32) -> f64 {
     let bits = value.to_bits();
@@ -53,7 +53,7 @@ impl Semigroup for AddF64 {
     }
 }
 
-/// Running minima in binary32: exact, so that the shape changes no bit.
+/// Running minima in binary32: exact, so the order changes no bit.
 #[derive(Clone, Copy, Debug)]
 pub struct MinF32;
 
@@ -76,19 +76,19 @@ impl Semigroup for MinF32 {
 /// The map y ↦ offset + rate · y.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Affine {
-    /// What the running value is multiplied by.
+    /// Factor of the running value.
     pub rate: f64,
-    /// What is added. After a scan: the running value itself, started from 0.
+    /// Summand. After a scan it is the running value itself, started from 0.
     pub offset: f64,
 }
 
 impl Affine {
-    /// Leaves the running value as it is: a masked token, over which credit passes.
+    /// Leaves the running value unchanged: the map of a masked token, over which credit passes.
     pub const IDENTITY: Affine = Affine { rate: 1.0, offset: 0.0 };
 }
 
-/// Linear recurrences y_t = offset_t + rate_t · y_{t−1} as a scan of maps in binary64: discounted returns; [`recur`](super::recur)
-/// joins the same maps.
+/// Linear recurrences y_t = offset_t + rate_t · y_{t−1} as a scan of maps in binary64, for discounted
+/// returns; [`recur`](super::recur) joins the same maps.
 #[derive(Clone, Copy, Debug)]
 pub struct AffineF64;
 
@@ -108,7 +108,7 @@ impl Semigroup for AffineF64 {
     }
 }
 
-/// Which end of the row a scan starts from.
+/// The end of the row from which a scan starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// `y[i]` covers elements 0..=i.
@@ -124,7 +124,7 @@ crate::launch_args!(
     }
 );
 
-/// Scans one block in place and returns the new carry. Lane 31 holds the block's total.
+/// Scans one block in place and returns the new carry, which is the value of the last lane.
 #[inline(always)]
 pub fn scan_block<S: Semigroup>(op: S, carry: S::Value, x: &mut [S::Value; LANES]) -> S::Value {
     let mut step = 1;

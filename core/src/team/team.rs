@@ -1,4 +1,6 @@
 //! The team: 32 logical lanes that own one row.
+//!
+//! One file beyond 400 lines, because it is one trait with the traits and results of its methods.
 
 use super::pairs::{PAIRED, two_largest};
 use super::recur::Recurrence;
@@ -8,38 +10,41 @@ use crate::num::{self, Arith};
 use crate::ragged::{Cells, In, Mask, Out, Sink, Span, Stream};
 use core::cell::Cell;
 
-/// What one lane says of one element in a [`Team::sweep`]: M values to write, K terms to sum, E values whose
-/// maximum is wanted, and an alarm.
+/// One lane's results for one element of a [`Team::sweep`]: M values to write, K terms to sum, E values to
+/// take the maximum of, and an alarm.
 #[derive(Clone, Copy, Debug)]
 pub struct Lane<const M: usize, const K: usize, const E: usize> {
-    /// Values to write, one per output. A NaN must come with an alarm: backends canonicalise only rows that have one.
+    /// Values to write, one per output. A NaN must come with an alarm: backends canonicalise only rows that
+    /// have one.
     pub out: [f32; M],
     /// Terms to sum, converted exactly to binary64.
     pub sum: [f32; K],
     /// Values to take the maximum of.
     pub max: [f32; E],
-    /// Above [`flag::LIMIT`](crate::ragged::flag::LIMIT) if something is wrong with the element; collected by maximum.
+    /// Above [`flag::LIMIT`](crate::ragged::flag::LIMIT) if the element is bad; reduced by maximum.
     pub alarm: u32,
 }
 
-/// What a [`Team::sweep`] does with one element.
+/// The element program of a [`Team::sweep`].
 ///
-/// A trait and not a closure: its method can be `#[inline(always)]`, without which a backend's target features do not
-/// reach the arithmetic (measured on AVX2: 34 ns a token instead of 2).
+/// A trait rather than a closure, so that its method can be `#[inline(always)]`; otherwise a backend's target
+/// features do not reach the arithmetic (measured on AVX2: 34 ns a token instead of 2).
 pub trait Element<const J: usize, const M: usize, const K: usize, const E: usize> {
-    /// From the inputs of an element, `input(0)` to `input(J - 1)`, to what is written, summed and collected.
+    /// Computes what is written, summed and reduced from the inputs of an element, `input(0)` to
+    /// `input(J - 1)`.
     ///
-    /// Inputs are asked for where they are needed: what is loaded early holds a register, and LLVM interleaves several
-    /// elements only where registers are left.
+    /// Inputs should be read where they are needed: an early load occupies a register, and LLVM interleaves
+    /// several elements only while registers are left.
     fn element<A: Arith>(&self, staged: [f32; 2], input: impl Fn(usize) -> f32) -> Lane<M, K, E>;
 
-    /// How many [`stage`](Element::stage)s come first: 0, 1 or 2.
+    /// Number of [`stage`](Element::stage)s before the element: 0, 1 or 2.
     const STAGES: usize = 0;
 
-    /// Stage `number`, 0 or 1: its value, which later stages and the element receive in `staged[number]`, and its alarm.
+    /// Computes stage `number`, 0 or 1: its value, which later stages and the element receive in
+    /// `staged[number]`, and its alarm.
     ///
-    /// A long formula in stages is several loops for a CPU, each short enough to be interleaved (measured: SAPO 2.05 to
-    /// 1.3 ns a token); on a GPU the stages just follow each other.
+    /// On a CPU, stages split a long formula into several loops, each short enough to be interleaved
+    /// (measured: SAPO from 2.05 to 1.3 ns a token); on a GPU the stages simply follow each other.
     #[inline(always)]
     fn stage<A: Arith>(&self, number: usize, staged: [f32; 2], input: impl Fn(usize) -> f32) -> (f32, u32) {
         let _ = (number, staged, input);
@@ -47,22 +52,23 @@ pub trait Element<const J: usize, const M: usize, const K: usize, const E: usize
     }
 }
 
-/// Terms of one element for a [`Team::sum_live`] or [`Team::sum_of`], in binary64. A trait for the reason that [`Element`] is one.
+/// Terms of one element for a [`Team::sum_live`] or [`Team::sum_of`], in binary64. A trait for the reason
+/// given at [`Element`].
 pub trait Terms<const J: usize, const K: usize>: Copy {
-    /// From the inputs of an element to what is summed.
+    /// Computes the terms from the inputs of an element.
     fn terms(self, input: impl Fn(usize) -> f32) -> [f64; K];
 }
 
-/// A number of 32 bits for each element, for a [`Team::number`]. A trait for the reason that [`Element`] is one.
+/// A 32-bit number for each element, for a [`Team::number`]. A trait for the reason given at [`Element`].
 pub trait Number<const J: usize>: Copy {
-    /// From the inputs of live element `i` of the array to what is written.
+    /// Computes the number from the inputs of live element `i` of the array.
     fn number<A: Arith>(self, i: usize, input: impl Fn(usize) -> f32) -> u32;
 }
 
-/// What a sweep found over a row.
+/// The results of a sweep over a row.
 #[derive(Clone, Copy, Debug)]
 pub struct Swept<const K: usize, const E: usize> {
-    /// Sums in the fixed shape of [`fold`](super::fold); +0 for a row without live elements.
+    /// Sums in the fixed order of [`fold`](super::fold); +0 for a row without live elements.
     pub sums: [f64; K],
     /// Maxima; −∞ for a row without live elements, the canonical NaN if any value was NaN.
     pub maxima: [f32; E],
@@ -70,82 +76,86 @@ pub struct Swept<const K: usize, const E: usize> {
     pub alarm: u32,
 }
 
-/// Elements that [`Team::first`] looks at before it asks whether it found one: enough that the question costs little.
+/// Elements that [`Team::first`] checks before it tests whether one was found: enough that the test costs
+/// little.
 const SEARCHED: usize = 512;
 
-/// Where keys of elements without bias follow their values: for v in `from..=to`, an element whose value is below v by more than `below` has a key below
-/// that of every element whose value is v or more.
+/// The range in which keys of elements without bias follow their values: for v in `from..=to`, an element
+/// whose value is more than `below` under v has a smaller key than every element whose value is v or more.
 #[derive(Clone, Copy, Debug)]
 pub struct Near {
     /// Lowest v.
     pub from: f32,
     /// Largest v.
     pub to: f32,
-    /// More than 0; v − `below` is rounded to nearest.
+    /// Distance, above 0; v − `below` is rounded to nearest.
     pub below: f32,
 }
 
-/// By what a [`Team::largest`] orders the elements of a short row. A trait for the reason that [`Element`] is one.
+/// The key by which a [`Team::largest`] orders the elements of a short row. A trait for the reason given at
+/// [`Element`].
 pub trait Key {
-    /// If keys follow values, a backend may look at values and make keys of a few elements only.
+    /// The range in which keys follow values, if any; a backend may then compare values and compute the keys
+    /// of only a few elements.
     const NEAR: Option<Near> = None;
 
     /// Whether the key is the value itself.
     const VALUE: bool = false;
 
-    /// The key of element `element` of the row, from its value and its bias.
+    /// Computes the key of element `element` of the row from its value and its bias.
     fn key<A: Arith>(&self, value: f32, bias: f32, element: usize) -> f32;
 }
 
-/// What a [`Team::largest`] found.
+/// The results of a [`Team::largest`].
 #[derive(Clone, Copy, Debug)]
 pub struct Picked<S> {
-    /// The picked keys, those of the first [`LANES`](super::fold::LANES) picks; −0 is +0.
+    /// The keys of the first [`LANES`](super::fold::LANES) picks; −0 becomes +0.
     pub keys: S,
-    /// Sum of the picked keys, added in binary32 in the order of the picks.
+    /// Sum of the picked keys, added in binary32 in pick order.
     pub sum: f32,
     /// The largest key.
     pub first: f32,
     /// Bit e is set if element e < 32 was picked.
     pub bits: u32,
-    /// The largest alarm of the values and biases of the whole row, picked or not: above the limit if one is not finite.
+    /// The largest alarm of the values and biases of the whole row, picked or not: above the limit if one is
+    /// not finite.
     pub alarm: u32,
 }
 
 /// Rows of a [`Team::largest_of_rows`].
 pub const ROWS: usize = 16;
-/// Picks of each.
+/// Picks per row of a [`Team::largest_of_rows`].
 pub const PICKS: usize = 8;
 
-/// What a [`Team::largest_of_rows`] found.
+/// The results of a [`Team::largest_of_rows`].
 #[derive(Clone, Copy, Debug)]
 pub struct PickedRows {
-    /// The key of pick j of row r at j·16 + r; −0 is +0.
+    /// The key of pick j of row r, at j·16 + r; −0 becomes +0.
     pub keys: [f32; ROWS * PICKS],
-    /// The alarm of each row: see [`Picked::alarm`].
+    /// The alarm of each row; see [`Picked::alarm`].
     pub alarms: [u32; ROWS],
 }
 
-/// Elements that a row of [`Team::largest`] may have.
+/// Largest number of elements of a row of [`Team::largest`].
 pub const MAX_LARGEST: usize = 512;
 
 /// A team of [`LANES`](super::fold::LANES) lanes.
 ///
 /// A row program is a sequence of these calls with scalar arithmetic between them, which every lane of a GPU
-/// computes alike. There are no lane values outside of a closure, so the same program is a loop over vectors
-/// on a CPU and a strided loop of threads on a GPU.
+/// computes redundantly. Values per lane exist only inside closures, so the same program is a loop over
+/// vectors on a CPU and a strided loop of threads on a GPU.
 ///
-/// Order: sums have the shape of [`fold`](super::fold), scans that of [`scan`](super::scan), recurrences that of [`recur`](super::recur); maxima, minima, counts
-/// and alarms are exact and have no order.
+/// Order: sums follow [`fold`](super::fold), scans [`scan`](super::scan) and recurrences
+/// [`recur`](super::recur); maxima, minima, counts and alarms are exact and independent of order.
 pub trait Team {
-    /// How this backend does its fused multiply-add and square root.
+    /// This backend's fused multiply-add and square root.
     type Arith: Arith;
 
-    /// A number for each of at most [`LANES`](super::fold::LANES) elements: on a GPU one in each lane.
+    /// One number for each of at most [`LANES`](super::fold::LANES) elements: on a GPU, one in each lane.
     type Slots: Copy;
 
-    /// Reads `ins` at every live element of `span`, applies `f`, writes its `out` to `outs` (masked elements get
-    /// 0), and reduces the rest.
+    /// Reads `ins` at every live element of `span`, applies `f`, writes its `out` to `outs` (masked elements
+    /// get 0), and reduces the rest.
     fn sweep<const J: usize, const M: usize, const K: usize, const E: usize, F: Element<J, M, K, E>>(
         &self,
         span: Span,
@@ -155,10 +165,11 @@ pub trait Team {
         f: &F,
     ) -> Swept<K, E>;
 
-    /// K sums of `f(i)` over the elements of `span`; for short rows and index arithmetic.
+    /// Computes K sums of `f(i)` over the elements of `span`; for short rows and index arithmetic.
     fn sum<const K: usize>(&self, span: Span, f: impl Fn(usize) -> [f64; K]) -> [f64; K];
 
-    /// K sums over the at most [`LANES`](super::fold::LANES) elements of `span`, as [`sum`](Team::sum).
+    /// Computes K sums over the elements of `span`, at most [`LANES`](super::fold::LANES), as
+    /// [`sum`](Team::sum) does.
     #[inline(always)]
     fn sum_of<const J: usize, const K: usize, F: Terms<J, K>>(
         &self,
@@ -169,11 +180,12 @@ pub trait Team {
         self.sum(span, move |i| f.terms(|j| ins[j].at(i)))
     }
 
-    /// `value(j)` for j in 0..count, at most [`LANES`](super::fold::LANES), each on the thread that [`for_each`](Team::for_each) gives element j to.
+    /// Returns `value(j)` for j in 0..count, at most [`LANES`](super::fold::LANES), each on the thread to
+    /// which [`for_each`](Team::for_each) assigns element j.
     fn slots(&self, count: usize, value: impl Fn(usize) -> f32) -> Self::Slots;
 
-    /// Numerators n_j = `key` of slot j for j in 0..count, times one factor: n_j · factor. The factor is made from Σ n_j, or from 0 without
-    /// `SUM`.
+    /// Returns n_j · factor for the numerators n_j = `key` of slot j, j in 0..count. The factor is computed
+    /// from Σ n_j, or from 0 without `SUM`.
     fn shares<const SUM: bool, F: Key + Copy>(
         &self,
         count: usize,
@@ -185,15 +197,16 @@ pub trait Team {
     /// Writes the slots to the elements of `span`.
     fn put_slots(&self, span: Span, out: Cells<'_, f32>, slots: Self::Slots);
 
-    /// Writes `value` to every live element of `span` and 0 to the others, each on the thread that [`for_each`](Team::for_each) gives it to. A
-    /// plain loop: of a sweep nobody needs the reductions, and on a GPU their shuffles ended up behind a branch on the lane (`cargo xtask
-    /// artifacts` refused it).
+    /// Writes `value` to every live element of `span` and 0 to the others, each on the thread to which
+    /// [`for_each`](Team::for_each) assigns it. A plain loop rather than a sweep, whose reductions would be
+    /// unused and whose shuffles ended up behind a branch on the lane on a GPU (`cargo xtask artifacts`
+    /// rejected it).
     #[inline(always)]
     fn fill(&self, span: Span, mask: Mask<'_>, out: Cells<'_, f32>, value: f32) {
         self.for_each(span, move |i| out.put(i, if mask.at(i) { value } else { 0.0 }));
     }
 
-    /// K sums of the terms of the live elements of `span`, in the shape of [`sum`](Team::sum).
+    /// Computes K sums of the terms of the live elements of `span`, in the order of [`sum`](Team::sum).
     #[inline(always)]
     fn sum_live<const J: usize, const K: usize, F: Terms<J, K>>(
         &self,
@@ -205,7 +218,7 @@ pub trait Team {
         self.sum(span, move |i| if mask.at(i) { f.terms(|j| ins[j].at(i)) } else { [0.0; K] })
     }
 
-    /// Writes a number for every live element of `span`, 0 for the others.
+    /// Writes a number for every live element of `span`, and 0 for the others.
     #[inline(always)]
     fn number<const J: usize, F: Number<J>>(
         &self,
@@ -221,17 +234,18 @@ pub trait Team {
         });
     }
 
-    /// Maximum of `f(i)`; −∞ for an empty span, the canonical NaN if any value is NaN.
+    /// Computes the maximum of `f(i)`; −∞ for an empty span, the canonical NaN if any value is NaN.
     fn max(&self, span: Span, f: impl Fn(usize) -> f32) -> f32;
 
-    /// Minimum of `f(i)`; +∞ for an empty span, the canonical NaN if any value is NaN.
+    /// Computes the minimum of `f(i)`; +∞ for an empty span, the canonical NaN if any value is NaN.
     #[inline(always)]
     fn min(&self, span: Span, f: impl Fn(usize) -> f32) -> f32 {
         let negated = self.max(span, |i| -f(i));
         num::canonical(-negated)
     }
 
-    /// The lowest i of `span` for which `f(i)` holds, or its end. Exact, so that a backend may stop where it likes.
+    /// Returns the lowest i of `span` for which `f(i)` holds, or its end. The result is exact, so a backend
+    /// may stop anywhere after it.
     #[inline(always)]
     fn first(&self, span: Span, f: impl Fn(usize) -> bool) -> usize {
         let mut start = span.start;
@@ -241,7 +255,7 @@ pub trait Team {
             let least =
                 self.min(Span::new(start, end), |i| if f(i) { (i - start) as f32 } else { f32::INFINITY });
             if least < f32::INFINITY {
-                // By way of 32 bits: the conversion to 64 is no single instruction.
+                // Via 32 bits, because the conversion to 64 is not a single instruction.
                 return start + least as u32 as usize;
             }
             start = end;
@@ -249,19 +263,20 @@ pub trait Team {
         span.end
     }
 
-    /// How many of the `length` tokens from `a` on equal those from `b` on, up to the first that does not.
+    /// Returns how many of the `length` tokens from `a` on equal those from `b` on, up to the first
+    /// difference.
     #[inline(always)]
     fn common_prefix(&self, tokens: In<'_, u32>, a: usize, b: usize, length: usize) -> usize {
         self.first(Span::new(0, length), |t| tokens.at(a + t) != tokens.at(b + t))
     }
 
-    /// Number of live elements.
+    /// Counts the live elements.
     fn count(&self, span: Span, mask: Mask<'_>) -> u64;
 
-    /// Calls `f(i)` for every element, in no order.
+    /// Calls `f(i)` for every element, in no particular order.
     fn for_each(&self, span: Span, f: impl Fn(usize));
 
-    /// Inclusive scan of `get(i)` over `span`; `put(i, y)` receives each result.
+    /// Computes an inclusive scan of `get(i)` over `span`; `put(i, y)` receives each result.
     fn scan<S: Semigroup>(
         &self,
         op: S,
@@ -271,9 +286,9 @@ pub trait Team {
         put: impl Fn(usize, S::Value),
     );
 
-    /// A linear recurrence from the last live element of `span` to its first: reads `ins`, writes `outs` at every element, masked ones too, and
-    /// returns the largest alarm of the live elements and of all that was written. `behind` is the value
-    /// behind the last live element. Shape: [`recur`](super::recur).
+    /// Runs a linear recurrence from the last live element of `span` to its first. Reads `ins`, writes `outs`
+    /// at every element, including masked ones, and returns the largest alarm of the live elements and of all
+    /// that was written. `behind` is the value after the last live element. Order: [`recur`](super::recur).
     fn recur<const J: usize, const K: usize, const M: usize, F: Recurrence<J, K, M>>(
         &self,
         span: Span,
@@ -284,11 +299,12 @@ pub trait Team {
         f: F,
     ) -> u32;
 
-    /// The `count` elements of `span` with the largest keys, largest first, equal keys by the lower index; `put(j, e)` receives the
-    /// j-th, counted from the start of the span, on the thread that [`for_each`](Team::for_each) gives element j to.
+    /// Finds the `count` elements of `span` with the largest keys, largest first, equal keys by the lower
+    /// index. `put(j, e)` receives the j-th, counted from the start of the span, on the thread to which
+    /// [`for_each`](Team::for_each) assigns element j.
     ///
-    /// `span` has at least `count` and at most [`MAX_LARGEST`] elements; `bias` has one value for each or is 0. −0 equals +0; a NaN is
-    /// above everything, and raises the alarm.
+    /// `span` has at least `count` and at most [`MAX_LARGEST`] elements; `bias` has one value for each, or is
+    /// 0 if absent. −0 equals +0; NaN is above everything and raises the alarm.
     fn largest<F: Key>(
         &self,
         span: Span,
@@ -299,8 +315,9 @@ pub trait Team {
         put: impl Fn(usize, usize),
     ) -> Picked<Self::Slots>;
 
-    /// [`largest`](Team::largest) of sixteen rows of `E` values, one behind the other from `start` on, 8 picks of each: pick j of row r is `chosen[8·r + j]`. For a
-    /// [`block`](crate::op::Kernel::block): one thread's. With `alarms` these are the rows' alarms, and their values may be −∞.
+    /// Runs [`largest`](Team::largest) for sixteen consecutive rows of `E` values from `start` on, with 8
+    /// picks each: pick j of row r is `chosen[8·r + j]`. For a [`block`](crate::op::Kernel::block), on one
+    /// thread. If `alarms` is given these are the rows' alarms, and the values may be −∞.
     #[inline(always)]
     fn largest_of_rows<const E: usize, F: Key>(
         &self,
@@ -321,7 +338,7 @@ pub trait Team {
         picked
     }
 
-    /// The same of row `r` of the sixteen.
+    /// [`largest_of_rows`](Team::largest_of_rows) for row `r` of the sixteen.
     #[inline(always)]
     #[allow(clippy::too_many_arguments)]
     fn largest_of_row<const E: usize, F: Key>(
@@ -346,14 +363,14 @@ pub trait Team {
         picked.alarms[r] = found.alarm;
     }
 
-    /// Slots 8·r + j as j·16 + r.
+    /// Transposes `from[8·r + j]` to slots j·16 + r.
     #[inline(always)]
     fn take_rows(&self, from: &[f32; ROWS * PICKS]) -> [f32; ROWS * PICKS] {
         rows::take_rows(from)
     }
 
-    /// The sum of the two largest of each group of [`PAIRED`] keys of sixteen rows that have eight groups, that of group g of row r at 8·r + g. Rows without an alarm
-    /// have finite keys.
+    /// Computes the sum of the two largest of each group of [`PAIRED`] keys, for sixteen rows of eight
+    /// groups; the sum of group g of row r is at 8·r + g. Rows without an alarm have finite keys.
     #[inline(always)]
     fn pairs_of_rows(&self, keys: &[f32], alarms: &[u32; ROWS]) -> [f32; ROWS * PICKS] {
         let _ = alarms;
@@ -370,20 +387,24 @@ pub trait Team {
         rows::put_rows(slots, to);
     }
 
-    /// Calls `put(j, i)` for j in 0..count, where i = `span.start` + `at(j)`, on the thread that [`for_each`](Team::for_each) and
-    /// [`sweep`](Team::sweep) over `span` give element i to: what one of them wrote there before is overwritten.
+    /// Calls `put(j, i)` for j in 0..count, where i = `span.start` + `at(j)`, on the thread to which
+    /// [`for_each`](Team::for_each) and [`sweep`](Team::sweep) over `span` assign element i, so that it
+    /// overwrites what they wrote there before.
     fn place(&self, span: Span, count: usize, at: impl Fn(usize) -> usize, put: impl Fn(usize, usize));
 
-    /// What any thread of the team wrote before, all read after. Without it a thread reads what it wrote itself, and no more.
+    /// Makes the earlier writes of all threads of the team visible to all of them. Without it a thread reads
+    /// only its own writes.
     fn settle(&self);
 
-    /// A hint: `span` of an array of `length` elements, the first of them at `first`, will be read or written soon. Where it reaches beyond the array, nothing happens.
+    /// A hint that `span` of an array of `length` elements, starting at `first`, will be read or written
+    /// soon. Parts of `span` beyond the array are ignored.
     #[inline(always)]
     fn soon(&self, first: *const f32, length: usize, span: Span) {
         let _ = (first, length, span);
     }
 
-    /// Writes `values` to `to`, which is as long and is not read again soon: past the caches, where that is faster.
+    /// Writes `values` to `to`, which has the same length and is not read again soon; bypasses the caches
+    /// where that is faster.
     #[inline(always)]
     fn leave(&self, to: &[Cell<f32>], values: &[f32]) {
         for (cell, value) in to.iter().zip(values) {
@@ -391,7 +412,8 @@ pub trait Team {
         }
     }
 
-    /// Whether this is the thread that writes what a row has one of. A condition and not a closure: the reference that a closure
-    /// captures keeps the whole kernel in memory on AMD (`assume` of a non-null private pointer, 344 bytes of scratch).
+    /// Whether this is the thread that writes a row's single outputs. A condition rather than a closure,
+    /// because the reference that a closure captures keeps the whole kernel in memory on AMD (`assume` of a
+    /// non-null private pointer, 344 bytes of scratch).
     fn leads(&self) -> bool;
 }

@@ -1,15 +1,18 @@
-//! Prefix trees of a group's responses: TEMPO's credit for single tokens without a critic, and Monte-Carlo values of tree rollouts.
+//! Prefix trees of a group's responses: TEMPO's per-token credit without a critic, and Monte-Carlo values of
+//! tree rollouts.
 //!
 //! Three ops and no tree in memory, only arrays with one entry per sequence:
 //!
-//! 1. [`tree_sort`] merges runs of responses in lexicographic order; log₂ of the largest group launches give `order` and `lcp`, the
-//!    length of the prefix that a response shares with the one before it.
-//! 2. [`tree_nodes`] reads the branching nodes off them (a maximal interval whose `lcp` is at least h is the node of depth h):
-//!    value, parent, number of responses.
-//! 3. [`tree_advantage`] walks from each response's leaf to the root and writes one constant per stretch between branches.
+//! 1. [`tree_sort`] merges runs of responses into lexicographic order; ⌈log₂ n⌉ launches, for groups of up to
+//!    n responses, give `order` and `lcp`, the length of the prefix that a response shares with its
+//!    predecessor.
+//! 2. [`tree_nodes`] reads the branching nodes off these arrays (a maximal interval whose `lcp` is at least h
+//!    is the node of depth h): value, parent, number of responses.
+//! 3. [`tree_advantage`] walks from each response's leaf to the root and writes one constant per stretch
+//!    between branches.
 //!
-//! An explicit tree (parent pointers) is the same with steps for tokens: its leaves in depth-first order are `order`, and the number
-//! of steps that two neighbours share is `lcp`.
+//! An explicit tree (parent pointers) works the same way with steps instead of tokens: its leaves in
+//! depth-first order are `order`, and the number of steps that two neighbours share is `lcp`.
 
 pub mod tree_advantage;
 pub mod tree_nodes;
@@ -21,24 +24,25 @@ pub use tree_sort::TreeSort;
 
 use crate::ragged::Offsets;
 
-/// No node: the parent of the root, the leaf of a response that shares no branch.
+/// No node: the parent of the root, or the leaf of a response that shares no branch.
 pub const NONE: u32 = u32::MAX;
 
-/// Number of launches of [`TreeSort`] for groups of at most `longest` sequences: ⌈log₂ longest⌉.
+/// Returns the number of launches of [`TreeSort`] for groups of at most `longest` sequences: ⌈log₂ longest⌉.
 pub const fn rounds(longest: u32) -> u32 {
     if longest <= 1 { 0 } else { u32::BITS - (longest - 1).leading_zeros() }
 }
 
-/// Entries of `u32` that sorting needs beside its results `order` and `lcp` `[S]`: the other buffer of both, and the rows of a launch.
+/// Returns the number of `u32` entries that sorting needs in addition to its results `order` and `lcp` `[S]`:
+/// the second buffer of both, and the rows of a launch.
 pub const fn scratch(sequences: usize) -> usize {
     4 * sequences + 1
 }
 
-/// The rows of a launch of [`TreeSort`] that merges runs of `width` sequences inside each group, into `cu_merges` `[S+1]` and
-/// `middle` `[S]`; returns how many rows there are. O(S), without allocation.
+/// Writes the rows of a launch of [`TreeSort`] that merges runs of `width` sequences within each group, to
+/// `cu_merges` `[S+1]` and `middle` `[S]`, and returns their number. O(S), without allocation.
 ///
 /// # Panics
-/// If an array is shorter than said.
+/// If an array is shorter than stated.
 pub fn merges(cu_groups: Offsets<'_>, width: u32, cu_merges: &mut [u32], middle: &mut [u32]) -> usize {
     let mut rows = 0;
     cu_merges[0] = 0;

@@ -1,25 +1,29 @@
-//! Advantages of single tokens from a prefix tree: TEMPO.
+//! TEMPO: advantages of single tokens from a prefix tree.
 //!
-//! **Formula** (TEMPO 2509.18314; docs/maths/trees.md), for token t of response i, s_t its first t tokens:
+//! **Formula** (TEMPO 2509.18314; docs/maths/trees.md), for token t of response i, with s_t its first t
+//! tokens:
 //!
 //! ```text
 //! A[i,t] = A_i + (V(s_{t+1}) − V(s_t)) / (std_g + eps)
 //! ```
 //!
-//! A_i is what [`group_advantage`](crate::advantage::GroupAdvantage) gave the response: (R_i − mean)/(std + eps) for TEMPO, so
-//! that A is its ((R_i − mean) + V(s_{t+1}) − V(s_t))/(std + eps); any other baseline as well. The second term, the *TD correction*,
-//! is 0 but at tokens where responses part: everywhere else `A[i,t]` **is** A_i, bit for bit.
+//! A_i is the response's advantage from [`group_advantage`](crate::advantage::GroupAdvantage): (R_i −
+//! mean)/(std + eps) for TEMPO, so that A equals TEMPO's ((R_i − mean) + V(s_{t+1}) − V(s_t))/(std + eps);
+//! any other baseline works as well. The second term, the *TD correction*, is nonzero only at tokens where
+//! responses diverge: everywhere else `A[i,t]` **is** A_i, bit for bit.
 //!
 //! **Shapes**: `rewards`, `valid`, `advantage` `[S]` by sequence; `lcp`, `value`, `parent`, `leaf` `[S]` from
 //! [`TreeNodes`](super::TreeNodes); `std` `[G]`, `cu_groups` `[G+1]`; `token_advantage` `[N]`.
 //!
-//! **Special cases**: a response that is not counted (NaN reward, `valid` = 0) gets 0. A masked token gets 0, though the tree goes on
-//! through it. A node without a value corrects nothing. A divisor of 0 divides nothing.
+//! **Special cases**: a response that is not counted (NaN reward, or `valid` = 0) gets 0. A masked token gets
+//! 0, although the tree continues through it. A node without a value corrects nothing. A divisor of 0 is
+//! treated as 1.
 //!
-//! **Accuracy**: V and the correction are binary64; A_i and std are binary32 already, so that a corrected token carries their two
-//! roundings beside its own.
+//! **Accuracy**: V and the correction are binary64; A_i and std are already binary32, so a corrected token
+//! carries their two roundings in addition to its own.
 //!
-//! **Variants**: without `std` the correction is not divided (Dr.GRPO); without `advantage` A is the correction alone.
+//! **Variants**: without `std` the correction is not divided (Dr.GRPO); without `advantage`, A is the
+//! correction alone.
 
 use super::NONE;
 use crate::Error;
@@ -28,34 +32,34 @@ use crate::op::Kernel;
 use crate::ragged::{In, Mask, Offsets, Out, Span};
 use crate::team::Team;
 
-/// The op `tree_advantage`.
+/// The op `tree_advantage`: TEMPO's advantage of each token.
 #[derive(Debug)]
 pub struct TreeAdvantage<'a> {
     /// Offsets of sequences, `[S+1]`.
     pub cu_seqlens: Offsets<'a>,
     /// Offsets of groups, `[G+1]`.
     pub cu_groups: Offsets<'a>,
-    /// Which tokens get an advantage, `[N]`.
+    /// Tokens that get an advantage, `[N]`.
     pub loss_mask: Mask<'a>,
     /// Outcome rewards, `[S]`.
     pub rewards: In<'a, f32>,
-    /// Which sequences are counted, `[S]`.
+    /// Sequences that count, `[S]`.
     pub valid: Mask<'a>,
     /// Depth of each node, `[S]`.
     pub lcp: In<'a, u32>,
-    /// V of each node, `[S]`.
+    /// Value V of each node, `[S]`.
     pub value: In<'a, f64>,
-    /// The node above each, `[S]`.
+    /// Parent of each node, `[S]`, or [`NONE`].
     pub parent: In<'a, u32>,
-    /// The last node on each sequence's path, `[S]`.
+    /// The last node on each sequence's path, `[S]`, or [`NONE`].
     pub leaf: In<'a, u32>,
-    /// Advantage of each sequence, `[S]`; absent: 0.
+    /// Advantage of each sequence, `[S]`; absent for 0.
     pub advantage: Option<In<'a, f32>>,
-    /// Standard deviation of each group, `[G]`; absent: nothing is divided.
+    /// Standard deviation of each group, `[G]`; absent to not divide.
     pub std: Option<In<'a, f32>>,
-    /// Added to it.
+    /// Added to the standard deviation.
     pub eps: f64,
-    /// `[N]`.
+    /// Advantage of each token, `[N]`.
     pub token_advantage: Out<'a, f32>,
 }
 
@@ -64,16 +68,16 @@ crate::kernel_args!(unsafe TreeAdvantage<'_> {
 });
 
 impl TreeAdvantage<'_> {
-    /// Whether the scalar parameter is in its domain.
+    /// Checks that `eps` is in its domain.
     pub fn check(&self) -> Result<(), crate::Error> {
         crate::advantage::Scale::Std { ddof: 1, eps: self.eps }.check()
     }
 
-    /// What a correction in the group of `sequence` is divided by.
+    /// Divisor of the corrections in the group of `sequence`.
     #[inline(always)]
     fn divisor(&self, sequence: usize) -> f64 {
         let Some(std) = self.std else { return 1.0 };
-        // The last group that begins at or before it.
+        // Finds the last group that begins at or before it.
         let (mut low, mut high) = (0, self.cu_groups.rows());
         while high - low > 1 {
             let middle = low + (high - low) / 2;
@@ -85,7 +89,7 @@ impl TreeAdvantage<'_> {
         if divisor == 0.0 { 1.0 } else { divisor }
     }
 
-    /// The same value at every live token of `span`.
+    /// Writes the same value at every live token of `span`.
     #[inline(always)]
     fn fill<T: Team>(&self, team: &T, span: Span, value: f32) {
         team.fill(span, self.loss_mask, *self.token_advantage, value);
@@ -146,7 +150,8 @@ impl Kernel for TreeAdvantage<'_> {
         };
         let own = num::canonical(own);
         let divisor = self.divisor(row);
-        // From the leaf to the root: each stretch is written once, for lanes do not see each other's writes.
+        // From the leaf to the root. Each stretch is written only once, because lanes do not see each other's
+        // writes.
         let (mut end, mut inner) = (tokens.end, f64::from(reward));
         let mut node = if counted { self.leaf.at(row) } else { NONE };
         while node != NONE {
@@ -155,7 +160,7 @@ impl Kernel for TreeAdvantage<'_> {
                 let branch = tokens.start + depth;
                 self.fill(team, Span::new(branch + 1, end), own);
                 let correction = inner - outer;
-                // Also where a node has no value.
+                // Also covers nodes without a value.
                 let none = correction == 0.0 || correction.is_nan();
                 let combined = num::canonical((f64::from(own) + num::div64(correction, divisor)) as f32);
                 let live = self.loss_mask.at(branch);

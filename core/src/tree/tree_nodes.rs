@@ -1,20 +1,23 @@
 //! The branching nodes of a prefix tree, with their values.
 //!
-//! **Formula** (TEMPO 2509.18314; docs/maths/trees.md): with the responses in order, position p (but the first of its group) names the node
-//! where its response leaves the one before it, of depth h = `lcp[p]`: the longest interval around p whose `lcp` inside is at least h.
+//! **Formula** (TEMPO 2509.18314; docs/maths/trees.md): with the responses in order, each position p except
+//! the first of its group identifies the node where its response diverges from its predecessor, at depth h =
+//! `lcp[p]`: the longest interval around p within which `lcp` is at least h.
 //!
 //! ```text
 //! V(node) = Σ w_k R_k / Σ w_k  over the counted responses k of the interval
 //! ```
 //!
-//! A node with m children has m − 1 positions; the lowest stands for it. The first position of a group holds the value of the whole group.
+//! A node with m children has m − 1 positions; the lowest represents it. The first position of a group holds
+//! the value of the whole group.
 //!
-//! **Shapes**: everything is `[S]`, and `cu_groups` `[G+1]`. `lcp`, `value`, `counted`, `node`, `parent` by position, `rewards`, `valid`,
-//! `weights`, `leaf` by sequence.
+//! **Shapes**: everything is `[S]`, except `cu_groups` `[G+1]`. `lcp`, `value`, `counted`, `node`, `parent`
+//! are indexed by position; `rewards`, `valid`, `weights`, `leaf` by sequence.
 //!
-//! **Special cases**: a response with a NaN reward, `valid` = 0 or weight 0 is not counted: it moves no value. A node without
-//! counted responses has the value NaN. Counted rewards that are equal are the value exactly, and the values of two nodes with the same counted
-//! responses have the same bits, so that a difference that is 0 in exact arithmetic is 0.
+//! **Special cases**: a response with a NaN reward, `valid` = 0 or weight 0 is not counted: it affects no
+//! value. A node without counted responses has the value NaN. If all counted rewards are equal, the value is
+//! exactly that reward; the values of two nodes with the same counted responses have the same bits, so that a
+//! difference that is 0 in exact arithmetic is 0.
 //!
 //! **Accuracy**: binary64, each node's sum in the order of its responses.
 
@@ -25,30 +28,30 @@ use crate::op::{Kernel, check_indices};
 use crate::ragged::{In, Mask, Offsets, Out, Span};
 use crate::team::Team;
 
-/// The op `tree_nodes`.
+/// The op `tree_nodes`: value, parent and number of responses of each branching node.
 #[derive(Debug)]
 pub struct TreeNodes<'a> {
     /// Offsets of groups, `[G+1]`.
     pub cu_groups: Offsets<'a>,
-    /// Which sequence stands at each position, `[S]`.
+    /// Sequence at each position, `[S]`.
     pub order: In<'a, u32>,
-    /// Tokens (steps) that it shares with the one before it, `[S]`.
+    /// Number of tokens (steps) shared with the preceding response, `[S]`.
     pub lcp: In<'a, u32>,
     /// Outcome rewards, `[S]`.
     pub rewards: In<'a, f32>,
-    /// Which sequences are counted, `[S]`.
+    /// Sequences that count, `[S]`.
     pub valid: Mask<'a>,
-    /// Weight of each sequence, `[S]`; absent: 1.
+    /// Weight of each sequence, `[S]`; absent for 1.
     pub weights: Option<In<'a, f32>>,
-    /// V of the node, `[S]`.
+    /// Value V of the node at each position, `[S]`.
     pub value: Out<'a, f64>,
-    /// Its counted responses, `[S]`.
+    /// Number of its counted responses, `[S]`.
     pub counted: Out<'a, u32>,
-    /// The position that stands for the node, `[S]`; [`NONE`] at the first of a group.
+    /// Position that represents the node, `[S]`; [`NONE`] at the first position of a group.
     pub node: Out<'a, u32>,
-    /// The node above, or [`NONE`], `[S]`.
+    /// The parent node, or [`NONE`], `[S]`.
     pub parent: Out<'a, u32>,
-    /// The last branching node on a sequence's path, or [`NONE`], `[S]`.
+    /// The last branching node on each sequence's path, or [`NONE`], `[S]`.
     pub leaf: Out<'a, u32>,
 }
 
@@ -87,11 +90,12 @@ impl Kernel for TreeNodes<'_> {
         team.settle();
         let kernel = self;
         team.for_each(span, move |at| {
-            // Who stands for a node knows its end, which is behind it; the others name who does, which is before them.
+            // The representative of a node stores its end, which is above its own position; the other
+            // positions store the representative, which is below theirs.
             let end = kernel.node.get(at) as usize;
             if end > at {
                 let first = at == span.start;
-                // A node without one above is the whole group, whose value the first position has.
+                // A node without a parent is the whole group, whose value is at the first position.
                 if first || kernel.parent.get(at) != NONE {
                     kernel.mean(at, kernel.counted.get(at) as usize, end);
                 }
@@ -108,7 +112,7 @@ impl Kernel for TreeNodes<'_> {
                     kernel.value.put(at, kernel.value.get(same));
                     kernel.counted.put(at, kernel.counted.get(same));
                 }
-                // Who stands for a node has it already, and others read it now.
+                // The representative has it already, and other positions are reading it now.
                 if node != at {
                     kernel.parent.put(at, parent);
                 }
@@ -119,11 +123,12 @@ impl Kernel for TreeNodes<'_> {
 }
 
 impl TreeNodes<'_> {
-    /// Where each node begins and ends, and the node above it, by one lane: each position is put on a stack at most once, so that this is
-    /// linear in responses.
+    /// Computes the start, end and parent of each node, on one lane. Each position is pushed on a stack at
+    /// most once, so this is linear in the number of responses.
     ///
-    /// The nodes that go on are a stack, linked by `parent`, the deepest on top. Until [`mean`](Self::mean) is done `counted` holds where a
-    /// node begins and `node`, which at its lowest position will be that position, where it ends.
+    /// The open nodes form a stack linked by `parent`, the deepest on top. Until [`mean`](Self::mean) is
+    /// done, `counted` holds the start of a node and `node` its end, both at the node's lowest position
+    /// (whose final `node` is that position itself).
     #[inline(always)]
     fn bounds(&self, span: Span) {
         let (lcp, node, parent, counted) = (self.lcp, *self.node, *self.parent, *self.counted);
@@ -131,7 +136,7 @@ impl TreeNodes<'_> {
         counted.put(first, first as u32);
         node.put(first, end as u32);
         parent.put(first, NONE);
-        // The first position of the group stands for the end of the stack.
+        // The first position of the group marks the bottom of the stack.
         let (mut top, mut reached) = (first, 0);
         let mut at = first + 1;
         while at < end {
@@ -141,7 +146,7 @@ impl TreeNodes<'_> {
                 node.put(top, at as u32);
                 let below = parent.get(top) as usize;
                 reached = lcp.at(below);
-                // The node above is the deeper one of both neighbours.
+                // The parent is the deeper of the two neighbouring nodes.
                 let ends = below == first || reached < depth;
                 parent.put(top, if ends { at as u32 } else { below as u32 });
                 top = below;
@@ -163,7 +168,8 @@ impl TreeNodes<'_> {
         }
     }
 
-    /// V of the responses at positions `start..end`, and how many of them are counted, for position `at`.
+    /// Writes V of the responses at positions `start..end`, and how many of them are counted, for position
+    /// `at`.
     #[inline(always)]
     fn mean(&self, at: usize, start: usize, end: usize) {
         let (order, rewards, valid, weights) = (self.order, self.rewards, self.valid, self.weights);
@@ -174,7 +180,7 @@ impl TreeNodes<'_> {
             let i = order.at(k) as usize;
             let (reward, own) = (rewards.at(i), weights.map_or(1.0, |weights| weights.at(i)));
             let counts = valid.at(i) & !reward.is_nan() & (own != 0.0);
-            // A sum that began with +0 is never -0, so that adding +0 leaves it as it is.
+            // A sum that began with +0 is never -0, so adding +0 leaves it unchanged.
             let (term, own) =
                 if counts { (f64::from(own) * f64::from(reward), f64::from(own)) } else { (0.0, 0.0) };
             total += term;
@@ -185,12 +191,13 @@ impl TreeNodes<'_> {
             k += 1;
         }
         let mean = if low == high { f64::from(low) } else { num::div64(total, weight) };
-        // 0/0 without any.
+        // 0/0 = NaN without counted responses.
         self.value.put(at, canonical64(mean));
         self.counted.put(at, count);
     }
 
-    /// The node of whichever of positions `left` and `right` is the deeper branch; a position at the start or end of the group is none.
+    /// Returns the node at `left` or `right`, whichever is the deeper branch; a position at the start or end
+    /// of the group is not a branch.
     #[inline(always)]
     fn deeper(&self, span: Span, left: usize, right: usize) -> u32 {
         let (is_left, is_right) = (left > span.start, right < span.end);

@@ -1,61 +1,65 @@
-//! Responses in lexicographic order of their tokens, with the prefix that neighbours share: one merge of two sorted runs.
+//! Sorts responses lexicographically by their tokens and computes the prefixes that neighbours share, one
+//! merge of two sorted runs at a time.
 //!
-//! **Formula** (docs/maths/trees.md; the merge that knows common prefixes, Ng and Kakehi 2008): the heads a, b of two runs carry the length
-//! of the prefix that each shares with the last response that was put out.
+//! **Formula** (docs/maths/trees.md; merging with known common prefixes, Ng and Kakehi 2008): the heads a, b
+//! of two runs carry the length of the prefix that each shares with the last emitted response.
 //!
 //! ```text
 //! shared(a) > shared(b):  a is next         (b left the common path earlier)
 //! equal, h:               compare from token h on; the loser's shared becomes their common prefix
 //! ```
 //!
-//! A token is read again only behind a prefix that nobody has counted yet, so that all launches together compare at most
-//! Σ `lcp` tokens and two more per step: linear in tokens, n log n in responses, whatever the responses are.
+//! A token is read again only beyond a prefix that has not been counted yet, so all launches together compare
+//! at most Σ `lcp` tokens plus two per step: linear in tokens, n log n in responses, for any input.
 //!
-//! **Shapes**: `tokens` `[N]`, `cu_seqlens` `[S+1]`; `order`, `lcp` `[S]` are those of the launch before (at first the identity and 0);
-//! a row merges positions `cu_merges[r]..middle[r]` and `middle[r]..cu_merges[r+1]` into `sorted`, `sorted_lcp` `[S]`, which are
-//! other memory. [`merges`](super::merges) makes the rows.
+//! **Shapes**: `tokens` `[N]`, `cu_seqlens` `[S+1]`; `order`, `lcp` `[S]` come from the preceding launch
+//! (initially the identity and 0). A row merges positions `cu_merges[r]..middle[r]` and
+//! `middle[r]..cu_merges[r+1]` into `sorted`, `sorted_lcp` `[S]`, which must be other memory.
+//! [`merges`](super::merges) computes the rows.
 //!
-//! **Special cases**: equal responses keep their order; a response that ends sorts before those that go on: its end is an edge of its
-//! own. The first position of a row has `lcp` 0.
+//! **Special cases**: equal responses keep their order. A response that ends sorts before those that
+//! continue: its end is a separate edge. The first position of a row has `lcp` 0.
 //!
-//! **Variants** (docs/maths/disagreements.md row 13): with `pad` a response that has ended goes on as that token forever, as in TEMPO's released
-//! code, which compares padded ids; `lcp` may then exceed a response's length, and is 2³² − 1 where padded responses are equal.
+//! **Variants** (docs/maths/disagreements.md row 13): with `pad`, an ended response continues with that token
+//! forever, as in TEMPO's released code, which compares padded ids; `lcp` may then exceed a response's
+//! length, and is 2³² − 1 if padded responses are equal.
 
 use crate::Error;
 use crate::op::{Kernel, check_indices};
 use crate::ragged::{In, Offsets, Out, Span};
 use crate::team::Team;
 
-/// The op `tree_sort`.
+/// The op `tree_sort`: merges sorted runs of responses in pairs.
 #[derive(Debug)]
 pub struct TreeSort<'a> {
     /// Offsets of merges, in positions, `[M+1]`.
     pub cu_merges: Offsets<'a>,
-    /// Where the second run of each merge begins, `[M]`.
+    /// Start of the second run of each merge, `[M]`.
     pub middle: In<'a, u32>,
     /// Offsets of sequences, `[S+1]`.
     pub cu_seqlens: Offsets<'a>,
     /// Token ids, `[N]`.
     pub tokens: In<'a, u32>,
-    /// What an ended response is taken to go on with; absent: nothing equals its end.
+    /// The token with which an ended response continues; if absent, nothing equals its end.
     pub pad: Option<u32>,
-    /// Which sequence stands at each position, `[S]`.
+    /// Sequence at each position, `[S]`.
     pub order: In<'a, u32>,
-    /// Tokens that it shares with the one before it, `[S]`.
+    /// Number of tokens shared with the preceding response, `[S]`.
     pub lcp: In<'a, u32>,
-    /// The merged order, `[S]`.
+    /// Sequence at each position after the merge, `[S]`.
     pub sorted: Out<'a, u32>,
-    /// Its common prefixes, `[S]`.
+    /// Number of tokens shared with the preceding response after the merge, `[S]`.
     pub sorted_lcp: Out<'a, u32>,
 }
 
-/// What a step of a merge costs, in tokens of a comparison (measured: 7 to 10 ns, 0.26 ns).
+/// Cost of a merge step in compared tokens (measured: 7 to 10 ns a step, 0.26 ns a token).
 const STEP: usize = 32;
 
 crate::kernel_args!(unsafe TreeSort<'_> { cu_merges, middle, cu_seqlens, tokens, pad, order, lcp, sorted, sorted_lcp });
 
 impl TreeSort<'_> {
-    /// Length of the common prefix of sequences `a` and `b`, which agree before token `from`, and whether `b` comes first.
+    /// Returns the length of the common prefix of sequences `a` and `b`, which agree before token `from`, and
+    /// whether `b` comes first.
     #[inline(always)]
     fn compare<T: Team>(&self, team: &T, a: usize, b: usize, from: u32) -> (u32, bool) {
         let (tokens, from) = (self.tokens, from as usize);
@@ -75,7 +79,7 @@ impl TreeSort<'_> {
         if shared >= longer.len() || differs == longer.end {
             return (u32::MAX, false);
         }
-        // The shorter has `pad` there.
+        // The shorter sequence has `pad` there.
         ((differs - longer.start) as u32, (tokens.at(differs) < pad) != a_is_longer)
     }
 }
@@ -111,8 +115,8 @@ impl Kernel for TreeSort<'_> {
         self.cu_merges.rows()
     }
 
-    /// Two sequences may have all their tokens in common. Runs of more know already what their neighbours share, and their steps mostly
-    /// end at the first token: a step costs as much as some of those.
+    /// Two sequences may have all their tokens in common. Longer runs already know what their neighbours
+    /// share, and their steps mostly end at the first token, so a step is charged as a few tokens.
     fn work(&self, row: usize) -> usize {
         let span = self.cu_merges.span(row);
         if span.len() != 2 {
@@ -136,7 +140,7 @@ impl Kernel for TreeSort<'_> {
                 let (a, b) = (self.order.at(left) as usize, self.order.at(right) as usize);
                 let (common, right_first) = self.compare(team, a, b, shares);
                 takes_right = right_first;
-                // What is put out keeps `shares`; the other now shares `common` with it.
+                // The emitted response keeps `shares`; the other now shares `common` with it.
                 left_shares = common;
                 right_shares = common;
             }

@@ -1,38 +1,42 @@
-//! The accumulator.
+//! The exact accumulator.
 
 use super::integer;
 use crate::Error;
 use crate::aggregate::exact_sum::{self, Summand};
 
-/// Limbs of 32 bits; the last one takes what is left.
+/// Number of 32-bit limbs; the last one is 64 bits wide and holds the remainder.
 pub(super) const LIMBS: usize = 68;
 /// Limbs of a magnitude: the last limb of the sum takes two.
 pub(super) const MAGNITUDE: usize = LIMBS + 1;
-/// Exponent of the lowest bit: a multiple of 32 below −1074, so that squares of sums align with sums of squares.
+/// Exponent of the lowest bit: a multiple of 32 below −1074, so that squares of sums align with sums of
+/// squares.
 pub(super) const LSB: i32 = -1088;
-/// Bit on which the smallest subnormal stands.
+/// Position of the smallest subnormal's bit.
 pub(super) const SUBNORMAL: u32 = (-1074 - LSB) as u32;
 const LOW: i64 = 0xffff_ffff;
-/// Additions between two normalisations: each adds less than 2³³ to a limb, and 2³³ · 2²⁹ + 2³² < 2⁶³.
+/// Additions between two carry propagations: each adds less than 2³³ to a limb, and 2³³ · 2²⁹ + 2³² < 2⁶³.
 const CAPACITY: u32 = 1 << 29;
 
 /// A sum of binary64 numbers that is exact until [`finish`](ExactSum::finish).
 ///
-/// **Formula**: Σ limbᵢ · 2^(32i − 1088), 68 signed limbs; every finite binary64 number is an integer of that unit. A number is
-/// split over three neighbouring limbs; carries are propagated every 2²⁹ additions, before a merge and before anything is read.
-/// Room for 2⁶⁴ numbers of the largest magnitude.
+/// **Formula**: Σ limbᵢ · 2^(32i − 1088) with 68 signed limbs; every finite binary64 number is an integer
+/// multiple of that unit, 2⁻¹⁰⁸⁸. A number is split over three neighbouring limbs; carries are propagated
+/// every 2²⁹ additions, before a merge and before any read. There is room for 2⁶⁴ numbers of the largest
+/// magnitude.
 ///
-/// **Special cases**: an exact zero is +0 (whatever the signs of zeros added). NaN, or infinities of both signs: the canonical
-/// NaN. Infinities of one sign: that infinity. A sum that rounds past the largest number is the infinity of its sign; partial
-/// sums never overflow, so `MAX + MAX − MAX` is `MAX`.
+/// **Special cases**: an exact zero is +0, whatever the signs of the zeros added. A NaN, or infinities of
+/// both signs, gives the canonical NaN; infinities of one sign give that infinity. A sum that rounds past the
+/// largest finite number is the infinity of its sign; partial sums never overflow, so `MAX + MAX − MAX` is
+/// `MAX`.
 ///
-/// **Accuracy**: correctly rounded, to nearest, ties to even, subnormal results too.
+/// **Accuracy**: correctly rounded, to nearest, ties to even, subnormal results included.
 ///
-/// **Equality** is that of the exact sum: two partials that are equal serialise to the same bytes.
+/// **Equality** compares the exact sums: two equal partial sums serialise to the same bytes.
 ///
 /// ```
 /// use lockstep_core::aggregate::exact::ExactSum;
-/// let [a, b]: [ExactSum; 2] = [[1e308, 1.0].into_iter().collect(), [1e308, -1e308, -1e308].into_iter().collect()];
+/// let [a, b]: [ExactSum; 2] =
+///     [[1e308, 1.0].into_iter().collect(), [1e308, -1e308, -1e308].into_iter().collect()];
 /// let mut sum = b;
 /// sum.merge(&a);
 /// assert_eq!(sum.finish(), 1.0);
@@ -40,10 +44,10 @@ const CAPACITY: u32 = 1 << 29;
 #[derive(Clone, Copy, Debug)]
 pub struct ExactSum {
     limbs: [i64; LIMBS],
-    /// Additions since the limbs were last in 0..2³² (the last one excepted).
+    /// Additions since the limbs were last in 0..2³² (except the last limb).
     pending: u32,
     pub(super) nan: bool,
-    /// +∞, −∞.
+    /// Whether +∞ and −∞ were added.
     pub(super) infinite: [bool; 2],
 }
 
@@ -51,7 +55,7 @@ impl ExactSum {
     /// The empty sum.
     pub const ZERO: ExactSum = ExactSum { limbs: [0; LIMBS], pending: 0, nan: false, infinite: [false; 2] };
 
-    /// Adds a number: three limbs change.
+    /// Adds a number; three limbs change.
     pub fn add(&mut self, x: f64) {
         if let Some((negative, mantissa, bit)) = self.finite_part(x) {
             self.add_scaled(negative, mantissa, bit);
@@ -70,7 +74,8 @@ impl ExactSum {
         }
     }
 
-    /// Sign, mantissa and the bit that its lowest stands on; what is no number is noted and has none.
+    /// Returns sign, mantissa and the position of the mantissa's lowest bit; records NaN and infinities, and
+    /// returns `None` for them.
     fn finite_part(&mut self, x: f64) -> Option<(bool, u64, u32)> {
         let bits = x.to_bits();
         let (negative, exponent, fraction) =
@@ -86,7 +91,7 @@ impl ExactSum {
         }
     }
 
-    /// Adds ±`magnitude` · 2^(bit − 1088). Bits past the last limb are the caller's error.
+    /// Adds ±`magnitude` · 2^(bit − 1088). Bits beyond the last limb are a caller error.
     pub(super) fn add_scaled(&mut self, negative: bool, magnitude: u64, bit: u32) {
         let (first, shift) = ((bit / 32) as usize, bit % 32);
         let (low, high) = ((magnitude & LOW as u64) << shift, (magnitude >> 32) << shift);
@@ -100,7 +105,7 @@ impl ExactSum {
         }
     }
 
-    /// Adds another sum: any order, any tree of merges gives the same sum.
+    /// Adds another sum. Any order and any tree of merges give the same sum.
     pub fn merge(&mut self, other: &ExactSum) {
         let other = other.normalised();
         for (limb, more) in self.limbs.iter_mut().zip(other.limbs) {
@@ -115,7 +120,7 @@ impl ExactSum {
         }
     }
 
-    /// The sum, rounded to nearest once.
+    /// Returns the sum, rounded once, to nearest.
     pub fn finish(&self) -> f64 {
         match (self.nan, self.infinite) {
             (true, _) | (_, [true, true]) => f64::from_bits(0x7ff8_0000_0000_0000),
@@ -134,10 +139,11 @@ impl ExactSum {
         !(self.nan || self.infinite[0] || self.infinite[1])
     }
 
-    /// The sum that an [`exact_sum`] op counted out: its `digits` `[PLANES][blocks]`, of one block after a `fold_rows` over the
-    /// blocks. Returns the number of live values too.
+    /// Builds the sum from the `digits` of an [`exact_sum`] op, `[PLANES][blocks]`, or `[PLANES]` after a
+    /// `fold_rows` over the blocks. Also returns the number of live values.
     ///
-    /// Errors: a length that is no multiple of the planes of `V`; a digit that is not an integer below 2⁵³ (index).
+    /// Errors: a length that is not a multiple of the number of planes of `V`; a digit that is not an integer
+    /// below 2⁵³ (with its index).
     pub fn from_digits<V: Summand>(digits: &[f64]) -> Result<(ExactSum, u64), Error> {
         let (planes, first_class) = (V::PLANES, exact_sum::first_class::<V>());
         if !digits.len().is_multiple_of(planes) {
@@ -170,7 +176,7 @@ impl ExactSum {
         Ok((sum, count))
     }
 
-    /// Propagates carries: every limb but the last in 0..2³², which is the only such form of a sum.
+    /// Propagates carries: every limb but the last ends up in 0..2³². This form is unique for each sum.
     fn normalise(&mut self) {
         for k in 0..LIMBS - 1 {
             self.limbs[k + 1] += self.limbs[k] >> 32;
@@ -185,12 +191,12 @@ impl ExactSum {
         sum
     }
 
-    /// The limbs in their only normal form.
+    /// The limbs in normal form.
     pub(super) fn digits(&self) -> [i64; LIMBS] {
         self.normalised().limbs
     }
 
-    /// From limbs in normal form.
+    /// Builds a sum from limbs in normal form.
     pub(super) fn from_limbs(limbs: [i64; LIMBS]) -> ExactSum {
         ExactSum { limbs, ..ExactSum::ZERO }
     }

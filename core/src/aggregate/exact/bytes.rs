@@ -1,30 +1,30 @@
-//! Partial sums as bytes: little-endian, versioned, one form for one sum.
+//! Partial sums as bytes: little-endian, versioned, exactly one encoding per sum.
 //!
 //! ```text
-//! sum      "LXSM"  version u16  flags u16 (1 NaN, 2 +∞, 4 −∞)  67 limbs u32  last limb i64                  284 bytes
-//! moments  "LXMM"  version u16  0 u16  count u64  non-zeros u64  lowest f64  highest f64  two sums          608 bytes
+//! sum      "LXSM"  version u16  flags u16 (1 NaN, 2 +∞, 4 −∞)  67 limbs u32  last limb i64         284 bytes
+//! moments  "LXMM"  version u16  0 u16  count u64  non-zeros u64  lowest f64  highest f64  two sums 608 bytes
 //! ```
 
 use super::accumulator::{ExactSum, LIMBS, SUBNORMAL};
 use super::moments::ExactMoments;
 use crate::Error;
 
-/// Length of a sum.
+/// Length in bytes of an encoded [`ExactSum`].
 pub const SUM_BYTES: usize = 8 + 4 * (LIMBS - 1) + 8;
-/// Length of moments.
+/// Length in bytes of encoded [`ExactMoments`].
 pub const MOMENTS_BYTES: usize = 40 + 2 * SUM_BYTES;
 
 const SUM_MAGIC: [u8; 4] = *b"LXSM";
 const MOMENTS_MAGIC: [u8; 4] = *b"LXMM";
 const VERSION: u16 = 1;
-/// No sum of 2⁶⁴ numbers has a last limb past this.
+/// The last limb of a sum of 2⁶⁴ numbers is within ± this.
 const LAST_LIMB: i64 = 1 << 33;
 
 const SUM: &str = "bytes of an exact sum";
 const MOMENTS: &str = "bytes of exact moments";
 
 impl ExactSum {
-    /// The sum as bytes, the same for equal sums.
+    /// Encodes the sum; equal sums give equal bytes.
     pub fn to_bytes(&self) -> [u8; SUM_BYTES] {
         let mut bytes = [0; SUM_BYTES];
         let flags = u16::from(self.nan) | u16::from(self.infinite[0]) << 1 | u16::from(self.infinite[1]) << 2;
@@ -39,10 +39,10 @@ impl ExactSum {
         bytes
     }
 
-    /// The sum that these bytes are.
+    /// Decodes a sum that [`to_bytes`](ExactSum::to_bytes) encoded.
     ///
-    /// Errors: another length; another magic number or version; unknown flags; bits finer than binary64 has; a sum that 2⁶⁴
-    /// numbers cannot reach. Each names the byte.
+    /// Errors: a wrong length, magic number or version; unknown flags; bits below binary64's smallest
+    /// subnormal; a sum that 2⁶⁴ numbers cannot reach. Each error names the byte.
     pub fn from_bytes(bytes: &[u8]) -> Result<ExactSum, Error> {
         header(SUM, bytes, SUM_BYTES, SUM_MAGIC)?;
         let flags = u16::from_le_bytes(get(bytes, 6));
@@ -68,7 +68,7 @@ impl ExactSum {
 }
 
 impl ExactMoments {
-    /// The moments as bytes, the same for equal moments.
+    /// Encodes the moments; equal moments give equal bytes.
     pub fn to_bytes(&self) -> [u8; MOMENTS_BYTES] {
         let mut bytes = [0; MOMENTS_BYTES];
         put(&mut bytes, 0, MOMENTS_MAGIC);
@@ -82,9 +82,10 @@ impl ExactMoments {
         bytes
     }
 
-    /// The moments that these bytes are.
+    /// Decodes moments that [`to_bytes`](ExactMoments::to_bytes) encoded.
     ///
-    /// Errors: as for [`ExactSum::from_bytes`]; more non-zeros than values; extremes that are not those of any values.
+    /// Errors: as for [`ExactSum::from_bytes`]; more non-zeros than values; extremes that no set of values
+    /// can have.
     pub fn from_bytes(bytes: &[u8]) -> Result<ExactMoments, Error> {
         header(MOMENTS, bytes, MOMENTS_BYTES, MOMENTS_MAGIC)?;
         let reserved = u16::from_le_bytes(get(bytes, 6));
@@ -104,7 +105,7 @@ impl ExactMoments {
             return Err(wrong(MOMENTS, 16, "at most as many non-zeros as values", moments.nonzero as f64));
         }
         let none = moments.low == f64::INFINITY && moments.high == f64::NEG_INFINITY;
-        // Not a number fails every comparison.
+        // NaN fails every comparison.
         if !(none || moments.count > 0 && moments.low <= moments.high) {
             return Err(wrong(MOMENTS, 24, "a lowest value of at most the highest", moments.low));
         }

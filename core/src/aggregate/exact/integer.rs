@@ -1,10 +1,11 @@
-//! Natural numbers of fixed width, limbs of 32 bits, the lowest first: what rounding and a variance need of them.
+//! Fixed-width natural numbers in 32-bit limbs, lowest first: the operations that rounding and the variance
+//! need.
 
 /// `limbs · 2^lsb`, rounded to nearest, ties to even; +∞ from 2¹⁰²⁴ − 2⁹⁷⁰ on. `lsb` is at most −1074.
 pub(super) fn round(limbs: &[u32], lsb: i32) -> f64 {
     let Some(top) = limbs.iter().rposition(|limb| *limb != 0) else { return 0.0 };
     let highest = 32 * top as i32 + 31 - limbs[top].leading_zeros() as i32;
-    // The lowest bit that is kept: 53 bits, fewer where the result is subnormal.
+    // The lowest bit that is kept: 53 bits, or fewer if the result is subnormal.
     let finest = -1074 - lsb;
     let lowest = if highest - 52 > finest { highest - 52 } else { finest };
     if lowest + lsb > 971 {
@@ -22,11 +23,12 @@ pub(super) fn round(limbs: &[u32], lsb: i32) -> f64 {
             || limbs.get(whole).is_some_and(|limb| limb & ((1 << part) - 1) != 0)
     };
     kept += u64::from(half && (rest || kept & 1 == 1));
-    // The leading bit of `kept` adds 1 to the exponent; a subnormal has none. A carry out of the top is the next exponent.
+    // The leading bit of `kept` adds 1 to the exponent; a subnormal has no leading bit. A carry out of the
+    // top bit gives the next exponent.
     f64::from_bits((((lowest - finest) as u64) << 52) + kept)
 }
 
-/// `out += a · b · 2^(32 · shift)`; `out` is wide enough.
+/// `out += a · b · 2^(32 · shift)`; `out` must be wide enough.
 pub(super) fn add_product(out: &mut [u32], a: &[u32], b: &[u32], shift: usize) {
     for (i, x) in a.iter().enumerate().filter(|(_, x)| **x != 0) {
         let mut carry = 0u64;

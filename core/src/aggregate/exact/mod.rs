@@ -1,17 +1,18 @@
-//! Exact mode: sums without an order, the same bits for any sharding of a batch.
+//! Exact mode: sums that do not depend on order, with the same bits for any sharding of a batch.
 //!
-//! A tree of additions ([`team::fold`](crate::team::fold)) has the same bits on every backend, but a batch that is cut into other
-//! shards is another tree. Here nothing is rounded until the end: a sum is an integer in units of 2⁻¹⁰⁸⁸, wide enough
-//! for every finite binary64 number, so additions and merges commute and associate. Partial sums of ranks or micro-batches are
-//! merged in any order, cross the network as [bytes](ExactSum::to_bytes), and are rounded to nearest once.
+//! A tree of additions ([`team::fold`](crate::team::fold)) gives the same bits on every backend, but sharding
+//! a batch differently changes the tree. Here nothing is rounded until the end: a sum is an integer in units
+//! of 2⁻¹⁰⁸⁸, wide enough for every finite binary64 number, so additions and merges commute and associate.
+//! Partial sums of ranks or micro-batches are merged in any order, cross the network as
+//! [bytes](ExactSum::to_bytes), and are rounded once, to nearest.
 //!
 //! | | |
 //! |---|---|
 //! | [`ExactSum`] | the accumulator, on the host |
 //! | [`ExactMoments`] | count, Σx, Σx², extremes: mean and variance of all ranks, for whitening |
-//! | [`exact_sum`](super::exact_sum) | the ops: digits of sums of device arrays, for [`ExactSum::from_digits`] |
+//! | [`exact_sum`](super::exact_sum) | the ops: digits of device arrays' sums for [`ExactSum::from_digits`] |
 //!
-//! Why, and what else was considered: docs/decisions/0007-exact-sums.md.
+//! Rationale and alternatives: docs/decisions/0007-exact-sums.md.
 
 mod accumulator;
 mod bytes;

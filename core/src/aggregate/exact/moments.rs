@@ -1,4 +1,4 @@
-//! Moments of values that lie on several ranks.
+//! Moments of values that are spread over several ranks.
 
 use super::accumulator::{ExactSum, LIMBS, LSB, MAGNITUDE, SUBNORMAL};
 use super::integer;
@@ -7,15 +7,19 @@ use crate::aggregate::moments::{COUNT, HIGH, LOW, MEAN, MOMENTS, NONZERO, SQUARE
 use crate::num;
 use core::ops::Range;
 
-/// Count, Σx and Σx² without rounding, extremes and non-zeros: the moments of a batch, whatever its sharding.
+/// Count, unrounded Σx and Σx², extremes and number of non-zeros: the moments of a batch, whatever its
+/// sharding.
 ///
-/// **Formula**: mean = Σx / n; Σ(x − mean)² = (n Σx² − (Σx)²) / n, the numerator exact; variance = that / (n − ddof).
-/// Values are binary32, whose squares binary64 holds, or [binary64](ExactMoments::add64) within ±2^±450.
+/// **Formula**: mean = Σx / n; Σ(x − mean)² = (n Σx² − (Σx)²) / n with an exact numerator; variance = Σ(x −
+/// mean)² / (n − ddof). Values are binary32, whose squares are exact in binary64, or
+/// [binary64](ExactMoments::add64) with magnitudes from 2⁻⁴⁵⁰ to 2⁴⁵⁰.
 ///
-/// **Special cases**: of no values everything is 0. All equal: the mean is the value and the variance exactly 0. A NaN or an
-/// infinity makes mean and variance NaN (the mean of infinities of one sign is infinite); who excludes NaN does not add it.
+/// **Special cases**: without values everything is 0. If all values are equal, the mean is that value and the
+/// variance exactly 0. A NaN or an infinity makes mean and variance NaN (the mean of infinities of one sign
+/// is infinite); to exclude NaN, do not add it.
 ///
-/// **Accuracy**: Σx and the numerator are rounded once, each division once more: mean within 1 ULP, variance within 2.
+/// **Accuracy**: Σx and the numerator are rounded once, each division once more: the mean is within 1 ULP,
+/// the variance within 2.
 ///
 /// ```
 /// use lockstep_core::aggregate::exact::ExactMoments;
@@ -35,7 +39,7 @@ pub struct ExactMoments {
 }
 
 impl ExactMoments {
-    /// Of no values.
+    /// The moments of no values.
     pub const NONE: ExactMoments = ExactMoments {
         count: 0,
         nonzero: 0,
@@ -50,16 +54,17 @@ impl ExactMoments {
         self.add_times(x, 1);
     }
 
-    /// Adds a binary32 number `times` times: a value of a sequence, once for each of its tokens.
+    /// Adds a binary32 number `times` times: a per-sequence value, once for each token of its sequence.
     pub fn add_times(&mut self, x: f32, times: u32) {
         let x = f64::from(x);
         self.count_in(x, times);
         self.squares.add_times(x * x, times);
     }
 
-    /// Adds a binary64 number; its square is formed as an integer.
+    /// Adds a binary64 number; its square is computed as an integer.
     ///
-    /// Errors: a magnitude outside 2⁻⁴⁵⁰ to 2⁴⁵⁰ that is not 0 (its square would not fit), NaN, an infinity. Nothing is added then.
+    /// Errors: NaN, an infinity, or a nonzero magnitude outside 2⁻⁴⁵⁰ to 2⁴⁵⁰ (its square would not fit).
+    /// Nothing is added then.
     pub fn add64(&mut self, x: f64) -> Result<(), Error> {
         let (bits, magnitude) = (x.to_bits(), x.abs());
         const RANGE: Range<f64> = f64::from_bits((1023 - 450) << 52)..f64::from_bits((1023 + 450) << 52);
@@ -70,7 +75,7 @@ impl ExactMoments {
         self.count_in(x, 1);
         if x != 0.0 {
             let mantissa = u128::from((bits & ((1 << 52) - 1)) | 1 << 52);
-            // x = mantissa · 2^e; the bit on which 2^(2e) stands.
+            // x = mantissa · 2^e; `bit` is the position of 2^(2e).
             let exponent = (bits >> 52 & 0x7ff) as i32 - 1075;
             let (square, bit) = (mantissa * mantissa, (2 * exponent - LSB) as u32);
             self.squares.add_scaled(false, square as u64, bit);
@@ -83,7 +88,7 @@ impl ExactMoments {
         if times == 0 {
             return;
         }
-        // One zero, so that the extremes have one form.
+        // Drops the sign of −0, so that the extremes have one encoding.
         let x = if x == 0.0 { 0.0 } else { x };
         self.count += u64::from(times);
         self.nonzero += if x != 0.0 { times.into() } else { 0 };
@@ -96,7 +101,7 @@ impl ExactMoments {
         self.high = if high > self.high { high } else { self.high };
     }
 
-    /// Adds what another rank counted: any order, any tree of merges gives the same moments.
+    /// Adds the moments of another rank. Any order and any tree of merges give the same moments.
     pub fn merge(&mut self, other: &ExactMoments) {
         self.count += other.count;
         self.nonzero += other.nonzero;
@@ -105,17 +110,17 @@ impl ExactMoments {
         self.squares.merge(&other.squares);
     }
 
-    /// Values.
+    /// Number of values.
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// Σx.
+    /// Σx, exact.
     pub fn sum(&self) -> &ExactSum {
         &self.sum
     }
 
-    /// Their mean; 0 without values.
+    /// Mean; 0 without values.
     pub fn mean(&self) -> f64 {
         match self.count {
             0 => 0.0,
@@ -124,7 +129,7 @@ impl ExactMoments {
         }
     }
 
-    /// Σ(x − mean)²; NaN where a value was not finite.
+    /// Σ(x − mean)²; NaN if a value was not finite.
     pub fn squares(&self) -> f64 {
         match self.count {
             0 => 0.0,
@@ -134,7 +139,7 @@ impl ExactMoments {
         }
     }
 
-    /// Σ(x − mean)² / (n − ddof); 0 for too few values.
+    /// Σ(x − mean)² / (n − ddof); 0 if n ≤ ddof.
     pub fn variance(&self, ddof: u32) -> f64 {
         match self.count.checked_sub(ddof.into()) {
             None | Some(0) => 0.0,
@@ -142,7 +147,8 @@ impl ExactMoments {
         }
     }
 
-    /// In the order of [`moments`](crate::aggregate::moments): what [`Whiten`](crate::advantage::Whiten) reads.
+    /// The moments in the order of [`moments`](crate::aggregate::moments), as
+    /// [`Whiten`](crate::advantage::Whiten) reads them.
     pub fn moments(&self) -> [f64; MOMENTS] {
         let mut moments = [0.0; MOMENTS];
         moments[COUNT] = self.count as f64;
@@ -167,13 +173,14 @@ impl ExactMoments {
         let (mut numerator, mut square) = ([0; WIDTH], [0; WIDTH]);
         integer::add_product(&mut numerator, &count, &squares, ALIGN);
         integer::add_product(&mut square, &sum, &sum, 0);
-        // By Cauchy and Schwarz not negative.
+        // Not negative, by the Cauchy–Schwarz inequality.
         integer::subtract(&mut numerator, &square);
         integer::round(&numerator, 2 * LSB)
     }
 }
 
-// The square of a sum and the sum of squares are limbs apart, and the lowest squares are on the grid.
+// The square of a sum and the sum of squares are aligned on limbs, and the smallest squares are multiples of
+// the unit.
 const _: () = assert!(LSB % 32 == 0 && LIMBS == 68 && 2 * (-450 - 52) >= LSB + SUBNORMAL as i32);
 
 impl Default for ExactMoments {

@@ -1,4 +1,4 @@
-//! Sixteen rows backward.
+//! The backward pass of sixteen rows.
 
 use super::super::RouterKind;
 use super::super::gating_backward::GatingBackward;
@@ -8,11 +8,12 @@ use crate::ragged::{Mask, Span, flag};
 use crate::team::Team;
 use crate::team::order::{LEAST, ordered, unordered};
 
-/// A gradient of more numbers (64 MB) is in no cache when it is read: its zeros go past them, and their lines are not read first.
+/// A gradient with more elements than this (64 MB) is in no cache when it is read, so its stores bypass the
+/// caches and do not fetch lines first.
 const FAR: usize = 1 << 24;
 
 impl GatingBackward<'_> {
-    /// Rows `first..first + ROWS` of a router of E experts, 8 of which are picked; `chosen` are theirs.
+    /// Rows `first..first + ROWS` of a router with E experts and top-8; `chosen` are the rows' experts.
     #[inline(always)]
     pub(in crate::routing) fn block_of<const V: usize, const E: usize, T: Team>(
         &self,
@@ -103,7 +104,7 @@ impl GatingBackward<'_> {
                     best = best.max(ordered(scores[e]));
                     alarm = alarm.max(flag::finite(scores[e]));
                 }
-                // What phases behind this one write, and the next block's scores.
+                // The lines that the phases below write, and the next block's scores.
                 if !far {
                     team.soon(self.gradient.as_ptr(), self.gradient.len(), Span::new(start, start + E));
                 }

@@ -1,4 +1,4 @@
-//! Sixteen rows forward.
+//! The forward pass of sixteen rows.
 
 use super::super::gating_forward::GatingForward;
 use super::super::key::{Biased, Score, Sigmoid};
@@ -11,11 +11,11 @@ use crate::team::order::ordered;
 use crate::team::{PAIRED, PickedRows, Team};
 use core::cell::Cell;
 
-/// Experts of a group, and groups.
+/// Number of experts in a group, and number of groups.
 const GROUP: usize = PAIRED;
 const GROUPS: usize = K;
 
-/// σ(s) + b of all experts of a row, and the alarm of both.
+/// σ(s) + b for all experts of a row; returns the alarm of both.
 #[inline(always)]
 fn biased<A: Arith, const E: usize>(x: &mut [f32; E], scores: &[f32], bias: Option<&[f32]>) -> u32 {
     let (scores, mut alarm) = (&scores[..E], 0);
@@ -35,7 +35,8 @@ fn biased<A: Arith, const E: usize>(x: &mut [f32; E], scores: &[f32], bias: Opti
     alarm
 }
 
-/// Bit g is set if group g is one of the `count` with the largest sums (that of row r at g·16 + r), equal ones by the lower group.
+/// For each row r, a mask whose bit g is set if group g is one of the `count` groups with the largest sums
+/// (`sums[g·16 + r]`); ties go to the lower group.
 #[inline(always)]
 fn groups_of(sums: &[f32; SLOTS], count: usize) -> [u32; ROWS] {
     let (mut orders, mut above) = ([0i32; SLOTS], [0u32; SLOTS]);
@@ -47,7 +48,8 @@ fn groups_of(sums: &[f32; SLOTS], count: usize) -> [u32; ROWS] {
         other.copy_from_slice(&orders[h * ROWS..(h + 1) * ROWS]);
         let other = spread_across(&other);
         for i in 0..SLOTS {
-            // Of equal sums the lower group's is above. No order is the least integer.
+            // A lower group with an equal sum counts as above. No order is the least integer, so the
+            // subtraction cannot wrap.
             let bound = if h < i / ROWS { orders[i] - 1 } else { orders[i] };
             above[i] += u32::from(other[i] > bound);
         }
@@ -65,7 +67,8 @@ fn groups_of(sums: &[f32; SLOTS], count: usize) -> [u32; ROWS] {
 }
 
 impl GatingForward<'_> {
-    /// Experts of `ROWS` rows of DeepSeek's groups, and the scores of the experts as gates.
+    /// Selects the experts of `ROWS` rows with DeepSeek's groups; returns the scores of the chosen experts,
+    /// which become gates.
     #[inline(always)]
     fn choose_in_groups<T: Team>(
         &self,
@@ -99,7 +102,7 @@ impl GatingForward<'_> {
         team.largest_of_rows::<E, _>(In::new(keys.as_flattened()), 0, None, &Score, Some(&alarms), chosen)
     }
 
-    /// Rows `first..first + ROWS` of a router of E experts, 8 of which are picked by themselves.
+    /// Rows `first..first + ROWS` of a router with E experts and top-8, selected by their own scores.
     #[inline(always)]
     pub(in crate::routing) fn block_of<const V: usize, const E: usize, T: Team>(
         &self,
@@ -118,7 +121,7 @@ impl GatingForward<'_> {
             team.largest_of_rows::<E, _>(self.scores, start, None, &Score, None, chosen)
         };
         let mut x = picked.keys;
-        // Without bias the key of a sigmoid is its sigmoid.
+        // Without bias, the key of a sigmoid router is the sigmoid itself.
         let again = V == 2 && (self.bias.is_some() || E == 256);
         if again {
             for r in 0..ROWS {

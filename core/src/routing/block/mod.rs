@@ -1,8 +1,10 @@
-//! Rows of shapes that many models have, sixteen at a time: where vectors are one thread's.
+//! Rows of common model shapes, sixteen at a time, for teams whose vectors belong to one thread.
 //!
-//! The row programs of [`gating_forward`](super::gating_forward) and [`gating_backward`](super::gating_backward) are chains of some 300 cycles, and
-//! of rows that follow each other a processor overlaps less than two. Here everything between the picks and the dense gradient is a loop over
-//! rows, with lengths that the compiler knows. Same functions, same order of sums: the same bits.
+//! The row programs of [`gating_forward`](super::gating_forward) and
+//! [`gating_backward`](super::gating_backward) are dependency chains of some 300 cycles, and a processor
+//! overlaps fewer than two consecutive rows. Here everything between the picks and the dense gradient is a
+//! loop over rows with compile-time lengths. The functions and the order of sums are the same, hence the same
+//! bits.
 
 mod backward;
 mod forward;
@@ -12,15 +14,17 @@ use crate::num::{self, Arith};
 use crate::team::fold::{COLUMNS, fold_columns};
 
 pub(super) use crate::team::ROWS;
-/// Picked experts.
+/// Number of chosen experts.
 const K: usize = crate::team::PICKS;
-/// Slots of a block: forward, j of row r is j·16 + r, so that loops over rows have vectors; backward r·8 + j, as in memory.
+/// Slots of a block. Forward, slot j of row r is at j·16 + r, so that loops over rows vectorise; backward at
+/// r·8 + j, as in memory.
 const SLOTS: usize = ROWS * K;
 
-/// A number for each row.
+/// One number per row.
 type Each = [f64; ROWS];
 
-/// Sums of the rows' slots, in the shape of [`fold`](crate::team::fold): columns beyond the eighth are +0, and x + 0 = x, for no term is −0.
+/// Sums of the rows' slots, in the order of [`fold`](crate::team::fold): columns beyond the eighth are +0,
+/// and x + 0 = x because no term is −0.
 #[inline(always)]
 fn sums(terms: &[f64; SLOTS]) -> Each {
     let mut sums = [0.0; ROWS];
@@ -31,7 +35,7 @@ fn sums(terms: &[f64; SLOTS]) -> Each {
     sums
 }
 
-/// The same of slots j·16 + r.
+/// The same sums for slots stored at j·16 + r.
 #[inline(always)]
 fn sums_across(terms: &[f64; SLOTS]) -> Each {
     let (mut halves, mut quarters, mut sums) = ([0.0; SLOTS / 2], [0.0; SLOTS / 4], [0.0; ROWS]);
@@ -47,7 +51,7 @@ fn sums_across(terms: &[f64; SLOTS]) -> Each {
     sums
 }
 
-/// A row's number for each of its slots j·16 + r.
+/// Copies each row's number to its slots j·16 + r.
 #[inline(always)]
 fn spread_across<N: Copy + Default>(each: &[N; ROWS]) -> [N; SLOTS] {
     let mut slots = [N::default(); SLOTS];
@@ -57,7 +61,7 @@ fn spread_across<N: Copy + Default>(each: &[N; ROWS]) -> [N; SLOTS] {
     slots
 }
 
-/// A row's number for each of its slots.
+/// Copies each row's number to its slots.
 #[inline(always)]
 fn spread<N: Copy + Default>(each: &[N; ROWS]) -> [N; SLOTS] {
     let mut slots = [N::default(); SLOTS];
@@ -69,7 +73,7 @@ fn spread<N: Copy + Default>(each: &[N; ROWS]) -> [N; SLOTS] {
     slots
 }
 
-/// e^(s − largest) of all experts of a row, in place.
+/// e^(s − largest) for all experts of a row, in place.
 #[inline(always)]
 fn exponentials<A: Arith, const E: usize>(x: &mut [f32; E], largest: f32) {
     for e in 0..E {
@@ -77,7 +81,7 @@ fn exponentials<A: Arith, const E: usize>(x: &mut [f32; E], largest: f32) {
     }
 }
 
-/// Their sum, of whole chunks.
+/// Sum of the exponentials of a row; E is a multiple of the chunk length.
 #[inline(always)]
 fn total<const E: usize>(x: &[f32; E]) -> f64 {
     let mut columns = [0.0f64; COLUMNS];

@@ -1,4 +1,5 @@
-//! The columns of a batch of rollouts: the one list, from which [`Rollouts`](crate::Rollouts), the safetensors reader and writer and docs/columns.md come.
+//! The columns of a batch of rollouts: the one list, from which [`Rollouts`](crate::Rollouts), the
+//! safetensors reader and writer and docs/columns.md come.
 
 /// Calls `$with!` with the columns: `name: type, Shape, "meaning and unit", "who has it";` lines.
 #[macro_export]

@@ -1,4 +1,5 @@
-//! What a batch of rollouts earned: the result of [`Recipe::advantages`](crate::Recipe::advantages), which the loss reads.
+//! What a batch of rollouts earned: the result of [`Recipe::advantages`](crate::Recipe::advantages), which
+//! the loss reads.
 
 use crate::ops::correction::WeightStats;
 use crate::rollouts::members;
@@ -6,7 +7,8 @@ use crate::{Advantage, Advantages, Batch, Counts, Error, Rollouts};
 use lockstep_core::Error as Argument;
 use serde::{Deserialize, Serialize};
 
-/// Advantages and everything else that the loss needs from the rollouts. A minibatch takes its part by [`Credit::select`].
+/// Advantages and everything else that the loss needs from the rollouts. A minibatch takes its part by
+/// [`Credit::select`].
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Credit {
     /// Advantages, `[S]`, or `[N]` where `per_token`.
@@ -19,9 +21,11 @@ pub struct Credit {
     pub loss_mask: Option<Vec<u8>>,
     /// 1: the sequence remains, `[S]`; empty: all do.
     pub keep: Vec<u8>,
-    /// Weights of the rollout correction times those of [`reward.weights`](crate::recipe::SampleWeights), `[N]`.
+    /// Weights of the rollout correction times those of [`reward.weights`](crate::recipe::SampleWeights),
+    /// `[N]`.
     pub weights: Option<Vec<f32>>,
-    /// Statistics of the groups, where the estimator has them; its `advantage` moved to [`Credit::advantage`].
+    /// Statistics of the groups, where the estimator has them; its `advantage` moved to
+    /// [`Credit::advantage`].
     pub groups: Advantages,
     /// What the rollout correction did.
     pub correction: Option<CorrectionReport>,
@@ -91,8 +95,8 @@ impl Credit {
         Ok(())
     }
 
-    /// The credit of the minibatch [`rollouts.select(groups)`](Rollouts::select). Statistics of groups are cut too; the report of the
-    /// correction and the state stay those of the whole.
+    /// The credit of the minibatch [`rollouts.select(groups)`](Rollouts::select). Statistics of groups are
+    /// cut too; the report of the correction and the state stay those of the whole.
     ///
     /// Errors: lengths that disagree with the rollouts; a group that is not there (index).
     pub fn select(&self, rollouts: &Rollouts<'_>, groups: &[usize]) -> Result<Credit, Error> {

@@ -1,8 +1,9 @@
 //! **Lockstep**: reinforcement-learning maths for LLM post-training, with the same bits on every machine.
 //!
-//! A batch of rollouts is a table of named columns ([`Rollouts`]); a [`Recipe`] names one choice for each stage: reward → advantage → ratio → gate →
-//! aggregation. Two calls do all of it: [`Recipe::advantages`] once for each batch, [`Recipe::loss`] for each update, with the closed-form gradient dL/dlogp
-//! that a trainer feeds to its own autograd.
+//! A batch of rollouts is a table of named columns ([`Rollouts`]); a [`Recipe`] names one choice for each
+//! stage: reward → advantage → ratio → gate → aggregation. Two calls do all of it: [`Recipe::advantages`]
+//! once for each batch, [`Recipe::loss`] for each update, with the closed-form gradient dL/dlogp that a
+//! trainer feeds to its own autograd.
 //!
 //! ```
 //! use lockstep::{Device, Recipe, Rollouts};

@@ -4,8 +4,9 @@ use crate::PolicyOutput;
 use crate::ops::value_loss::ValueOutput;
 use std::ops::Deref;
 
-/// Loss, gradients and metrics. It derefs to the policy's part: `loss.coef` is dL/dlogp, `loss.loss` the sum of policy, KL and entropy terms.
-/// Buffers are kept for the next call of [`Recipe::loss_into`](crate::Recipe::loss_into).
+/// Loss, gradients and metrics. It derefs to the policy's part: `loss.coef` is dL/dlogp, `loss.loss` the sum
+/// of policy, KL and entropy terms. Buffers are kept for the next call of
+/// [`Recipe::loss_into`](crate::Recipe::loss_into).
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Loss {
     /// Policy, KL and entropy terms, dL/dlogp, metrics.

@@ -11,7 +11,8 @@ use std::ffi::c_void;
 
 macro_rules! rollouts {
     ($($name:ident: $own:ty, $shape:ident, $meaning:literal, $from:literal;)*) => {
-        /// Columns of a batch, borrowed; docs/columns.md says what each is. What a recipe reads of them, [`Recipe::needs`](crate::Recipe::needs) says.
+        /// Columns of a batch, borrowed; docs/columns.md says what each is. What a recipe reads of them,
+        /// [`Recipe::needs`](crate::Recipe::needs) says.
         ///
         /// ```
         /// use lockstep::Rollouts;
@@ -30,7 +31,8 @@ macro_rules! rollouts {
             $(#[doc = $meaning] pub $name: Option<Vec<$own>>,)*
         }
 
-        /// Columns of a batch as views of any memory, host or device; see [`Rollouts`] and [`Plan`](crate::plan::Plan).
+        /// Columns of a batch as views of any memory, host or device; see [`Rollouts`] and
+        /// [`Plan`](crate::plan::Plan).
         #[derive(Clone, Copy, Debug, Default)]
         pub struct Views<'a> {
             $(#[doc = $meaning] pub $name: Option<In<'a, $own>>,)*
@@ -51,15 +53,16 @@ macro_rules! rollouts {
             /// The columns that `place` gives an address and a number of elements.
             ///
             /// # Safety
-            /// For as long as the views are used, each address is that of so many elements of the column's type, aligned, in memory of the
-            /// device that reads them, and nobody writes them.
+            /// For as long as the views are used, each address is that of so many elements of the column's
+            /// type, aligned, in memory of the device that reads them, and nobody writes them.
             #[allow(unsafe_code)]
             pub unsafe fn from_raw(place: impl Fn(Column) -> Option<(*const c_void, usize)>) -> Views<'a> {
                 // SAFETY: the caller's.
                 Views { $($name: place(Column::$name).map(|(at, len)| unsafe { In::from_raw(at.cast(), len) })),* }
             }
 
-            /// Every column of `columns` by `place`, which gets the host's elements and says where they are on the device.
+            /// Every column of `columns` by `place`, which gets the host's elements and says where they are
+            /// on the device.
             #[allow(unsafe_code)]
             pub(crate) fn placed(
                 rollouts: &Rollouts<'_>,
@@ -118,7 +121,8 @@ macro_rules! rollouts {
                 RolloutsBuf { $($name: self.$name.map(<[$own]>::to_vec)),* }
             }
 
-            /// The elements `places` of every column, by its shape; columns that `places` refuses are left out.
+            /// The elements `places` of every column, by its shape; columns that `places` refuses are left
+            /// out.
             fn gather(&self, places: impl Fn(Shape) -> Option<Vec<usize>>) -> RolloutsBuf {
                 RolloutsBuf {
                     $($name: self.$name.and_then(|values| {
@@ -129,7 +133,8 @@ macro_rules! rollouts {
         }
 
         impl RolloutsBuf {
-            /// Makes every column as long as `length` says of its shape: offsets with their last value, others with 0.
+            /// Makes every column as long as `length` says of its shape: offsets with their last value,
+            /// others with 0.
             pub(crate) fn grow(&mut self, length: impl Fn(Shape) -> Option<usize>) {
                 $(if let (Some(values), Some(length)) = (&mut self.$name, length(Shape::$shape)) {
                     let last = values.last().copied().filter(|_| Shape::$shape.is_offsets());
@@ -152,7 +157,8 @@ impl<'a> Rollouts<'a> {
         Rollouts { cu_seqlens: Some(cu_seqlens), cu_groups: Some(cu_groups), ..Rollouts::default() }
     }
 
-    /// The batch that the offsets and the mask describe. Rows without members are legal here (a shard may have them); files refuse them.
+    /// The batch that the offsets and the mask describe. Rows without members are legal here (a shard may
+    /// have them); files refuse them.
     ///
     /// Errors: offsets that are missing, or none; a mask of another length.
     pub fn batch(&self) -> Result<Batch<'a>, Error> {
@@ -222,8 +228,8 @@ impl<'a> Rollouts<'a> {
         })
     }
 
-    /// The whole groups `groups` as a batch of their own, in the order given, and the tokens' old places. Columns of turns and steps are cut
-    /// with them; `counts` stays behind, for it is of the whole.
+    /// The whole groups `groups` as a batch of their own, in the order given, and the tokens' old places.
+    /// Columns of turns and steps are cut with them; `counts` stays behind, for it is of the whole.
     ///
     /// Errors: those of [`Rollouts::check`]; a group that is not there (index).
     ///

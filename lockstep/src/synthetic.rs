@@ -20,9 +20,10 @@ const GROUP: usize = 4;
 const ROLES: u32 = 2;
 const KINDS: [f32; 2] = [1.0, 0.5];
 
-/// Random rollouts of so many sequences and tokens in all, a function of the arguments alone. They have the columns that the recipe
-/// [needs](Recipe::needs), no other; of two that do as well the first. Groups have about four responses, right and wrong ones; log-probabilities of
-/// different policies are close to each other.
+/// Random rollouts of so many sequences and tokens in all, a function of the arguments alone. They have the
+/// columns that the recipe [needs](Recipe::needs), no other; of two that do as well the first. Groups have
+/// about four responses, right and wrong ones; log-probabilities of different policies are close to each
+/// other.
 ///
 /// Errors: no sequences; fewer tokens than sequences; more of either than offsets can count.
 ///
@@ -74,7 +75,8 @@ impl Maker {
         let groups = (sequences / GROUP).max((sequences / 2).min(2)).max(1);
         let cu_groups: Vec<u32> = (0..=groups).map(|g| (g * sequences / groups) as u32).collect();
         let mut lengths = vec![1u32; sequences];
-        // What is left goes to sequences by random shares between 1 and 4, rest by rest, so that it ends at 0.
+        // What is left goes to sequences by random shares between 1 and 4, rest by rest, so that it ends
+        // at 0.
         let mut stream = Stream::new(seed, LENGTHS, 0, 0);
         let mut shares: Vec<f64> = (0..sequences).map(|_| 1.0 + 3.0 * stream.uniform()).collect();
         let mut left = tokens - sequences;

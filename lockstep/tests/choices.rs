@@ -1,4 +1,5 @@
-//! Choices of a recipe that TRL makes and others do not: worked numbers, and gradients against numerical derivatives of the loss written out here.
+//! Choices of a recipe that TRL makes and others do not: worked numbers, and gradients against numerical
+//! derivatives of the loss written out here.
 
 use lockstep::recipe::refused;
 use lockstep::{Credit, Device, Loss, Recipe, Rollouts};

@@ -4,7 +4,8 @@ use lockstep::Recipe;
 use lockstep::recipe::{Duty, entries, names};
 use toml::{Table, Value};
 
-/// What is not as in version 0.1: name, key, value then, value now, why. An empty value: the key is not there.
+/// What is not as in version 0.1: name, key, value then, value now, why. An empty value: the key is not
+/// there.
 const CHANGED: &[(&str, &str, &str, &str, &str)] = &[
     ("vespo", "aggregation.mode", "seq-mean-token-mean", "token-mean", BATCH_TOKENS),
     ("vespo", "aggregation.length", "at-least-one", "add-eps", "a token-mean has no length to guard"),

@@ -7,7 +7,8 @@ use lockstep_core::ragged::{Mask, Offsets, Out};
 /// A validated packed batch of N tokens, S sequences and G groups.
 ///
 /// * `cu_seqlens` `[S+1]`: sequence s holds tokens `cu_seqlens[s]..cu_seqlens[s+1]`;
-/// * `cu_groups` `[G+1]`: group g holds sequences `cu_groups[g]..cu_groups[g+1]` (the responses to one prompt);
+/// * `cu_groups` `[G+1]`: group g holds sequences `cu_groups[g]..cu_groups[g+1]` (the responses to one
+///   prompt);
 /// * `loss_mask` `[N]`: 0 = the token takes no part (prompt, tool output, padding).
 #[derive(Clone, Copy, Debug)]
 pub struct Batch<'a> {
@@ -20,9 +21,9 @@ pub struct Batch<'a> {
 impl<'a> Batch<'a> {
     /// Validates offsets and mask.
     ///
-    /// Errors, each naming argument and index: offsets that are empty, do not start at 0, decrease, or do not end at the
-    /// number of what they divide; a mask of another length; a sequence or group without members (a sign of a
-    /// wrong offset; [`Batch::with_empty_rows`] admits them).
+    /// Errors, each naming argument and index: offsets that are empty, do not start at 0, decrease, or do not
+    /// end at the number of what they divide; a mask of another length; a sequence or group without members
+    /// (a sign of a wrong offset; [`Batch::with_empty_rows`] admits them).
     pub fn new(
         cu_seqlens: &'a [u32],
         cu_groups: &'a [u32],
@@ -39,8 +40,8 @@ impl<'a> Batch<'a> {
         Ok(batch)
     }
 
-    /// As [`Batch::new`], but sequences without tokens and groups without sequences are legal: they have loss 0 and no
-    /// advantage, and count like a sequence whose tokens are all masked.
+    /// As [`Batch::new`], but sequences without tokens and groups without sequences are legal: they have loss
+    /// 0 and no advantage, and count like a sequence whose tokens are all masked.
     pub fn with_empty_rows(
         cu_seqlens: &'a [u32],
         cu_groups: &'a [u32],
@@ -83,8 +84,8 @@ impl<'a> Batch<'a> {
         self.cu_groups.rows()
     }
 
-    /// Tokens of the longest sequence, masked ones included: the width that the batch has when it is padded. A `horizon` that changes
-    /// with every batch, where verl's Dr.GRPO has no configured one.
+    /// Tokens of the longest sequence, masked ones included: the width that the batch has when it is padded.
+    /// A `horizon` that changes with every batch, where verl's Dr.GRPO has no configured one.
     pub fn longest(&self) -> usize {
         (0..self.sequences()).map(|row| self.cu_seqlens.span(row).len()).max().unwrap_or(0)
     }
@@ -153,8 +154,8 @@ pub(crate) fn check_length(
     Err(lockstep_core::Error::Length { argument, expected, because, got }.into())
 }
 
-/// The counts that denominators are made of. Add those of all micro-batches and ranks and pass the total, and the
-/// loss does not depend on how the batch was divided.
+/// The counts that denominators are made of. Add those of all micro-batches and ranks and pass the total, and
+/// the loss does not depend on how the batch was divided.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Live tokens.

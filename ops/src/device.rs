@@ -28,7 +28,8 @@ impl Device {
 
     /// The CPU at a given level and number of threads; `None` chooses the best.
     ///
-    /// Errors with the levels that this machine has when it lacks the one asked for; there is no quiet fallback.
+    /// Errors with the levels that this machine has when it lacks the one asked for; there is no quiet
+    /// fallback.
     pub fn cpu_with(level: Option<Level>, threads: Option<usize>) -> Result<Device, Error> {
         let all = || std::thread::available_parallelism().map_or(1, usize::from);
         let cpu = Cpu::new(level.unwrap_or_else(Level::best), threads.unwrap_or_else(all))?;
@@ -67,7 +68,8 @@ impl Device {
         Ok(Device { kind })
     }
 
-    /// Every device of a kind that can be used. Errors when there is none, with the reason that the first one has.
+    /// Every device of a kind that can be used. Errors when there is none, with the reason that the first one
+    /// has.
     pub fn all(backend: Backend) -> Result<Vec<Device>, Error> {
         let report = match backend {
             Backend::Cpu => return Ok(vec![Device::cpu()]),
@@ -145,7 +147,8 @@ impl Device {
 
     /// Runs every row of an op of the table over host memory. A GPU copies inputs there and outputs back.
     ///
-    /// Errors: an array whose length the rows do not have, or an index out of bounds, by its name; what keeps a GPU from running it.
+    /// Errors: an array whose length the rows do not have, or an index out of bounds, by its name; what keeps
+    /// a GPU from running it.
     pub fn run<K: Compiled>(&self, kernel: &K) -> Result<(), Error> {
         match &self.kind {
             Kind::Cpu(cpu) => {

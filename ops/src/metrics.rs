@@ -14,8 +14,8 @@ pub struct RatioStats {
     pub kl_k3: f64,
     /// Mean ratio.
     pub ratio_mean: f64,
-    /// Population standard deviation of the ratio; below about 2.5e-4 times the largest |r − 1| it is rounding (r − 1 and its
-    /// square are summed as `f32`).
+    /// Population standard deviation of the ratio; below about 2.5e-4 times the largest |r − 1| it is
+    /// rounding (r − 1 and its square are summed as `f32`).
     pub ratio_std: f64,
     /// Smallest ratio.
     pub ratio_min: f64,
@@ -52,8 +52,9 @@ impl RatioStats {
     }
 }
 
-/// Mean, population standard deviation and effective sample size as a fraction, from Σ(r − 1) and Σ(r − 1)². Unguarded
-/// ratios above 1.8e19, whose square is no `f32`, have an infinite spread and an effective sample size of 0.
+/// Mean, population standard deviation and effective sample size as a fraction, from Σ(r − 1) and Σ(r − 1)².
+/// Unguarded ratios above 1.8e19, whose square is no `f32`, have an infinite spread and an effective sample
+/// size of 0.
 fn spread(n: f64, excess: f64, squares: f64) -> (f64, f64, f64) {
     let mean = excess / n;
     if squares.is_infinite() {
@@ -79,8 +80,8 @@ pub struct Metrics {
     pub approx_kl: f64,
     /// Mean ratio.
     pub ratio_mean: f64,
-    /// Population standard deviation of the ratio; below about 2.5e-4 times the largest |r − 1| it is rounding (r − 1 and its
-    /// square are summed as `f32`).
+    /// Population standard deviation of the ratio; below about 2.5e-4 times the largest |r − 1| it is
+    /// rounding (r − 1 and its square are summed as `f32`).
     pub ratio_std: f64,
     /// Smallest ratio.
     pub ratio_min: f64,

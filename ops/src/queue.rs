@@ -44,7 +44,8 @@ impl Device {
         }))
     }
 
-    /// The caller's stream (`CUstream`, `cudaStream_t`, `hipStream_t`; null for the default one); a CPU has none and does not look.
+    /// The caller's stream (`CUstream`, `cudaStream_t`, `hipStream_t`; null for the default one); a CPU has
+    /// none and does not look.
     ///
     /// Errors: a stream that is known to be another device's.
     ///
@@ -147,8 +148,8 @@ impl Queue {
     /// Puts an op over memory of this device into the queue.
     ///
     /// # Safety
-    /// The op's arrays are memory of this queue's device, stay there until the queue has run it, and nobody else uses those
-    /// that it writes meanwhile.
+    /// The op's arrays are memory of this queue's device, stay there until the queue has run it, and nobody
+    /// else uses those that it writes meanwhile.
     pub unsafe fn launch<K: Compiled + DisjointRows>(&self, kernel: &K) -> Result<(), Error> {
         // SAFETY: the caller's.
         unsafe {

@@ -1,4 +1,5 @@
-//! Schedules through the public calls: the worked vectors of docs/maths/vectors.md, the rows of docs/maths/disagreements.md that concern them, properties on random inputs.
+//! Schedules through the public calls: the worked vectors of docs/maths/vectors.md, the rows of
+//! docs/maths/disagreements.md that concern them, properties on random inputs.
 
 use lockstep_ops::Error;
 use lockstep_ops::core::Error as Argument;
@@ -182,7 +183,8 @@ fn sampled_pruning_estimates_the_groups_sum_without_bias() {
 
 #[test]
 fn thompson_draws_find_the_prompts_worth_sampling() {
-    // A hundred prompts with pass rates from 0.005 to 0.995; after 60 steps of 10 prompts most samples have gone to the middle.
+    // A hundred prompts with pass rates from 0.005 to 0.995; after 60 steps of 10 prompts most samples have
+    // gone to the middle.
     let vade = Vade { utility: Utility::Variance, global_decay: 1.0, local_decay: 1.0 };
     let mut posteriors = vec![Posterior::default(); 100];
     let rate = |id: u32| (f64::from(id) + 0.5) / 100.0;

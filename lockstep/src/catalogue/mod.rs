@@ -1,5 +1,5 @@
-//! Everything that has a name in the literature and is here: what it consists of, where it comes from, how far it is
-//! checked, what it costs. `lockstep list` prints it; `docs/algorithms.md` is generated from it.
+//! Everything that has a name in the literature and is here: what it consists of, where it comes from, how
+//! far it is checked, what it costs. `lockstep list` prints it; `docs/algorithms.md` is generated from it.
 //!
 //! A recipe's stages are read from the recipe itself, so that they cannot differ from what runs.
 
@@ -153,8 +153,8 @@ impl Entry {
     }
 }
 
-/// Nanoseconds of a function in the record of `cargo run --release -p lockstep-benches --example catalogue`; none
-/// where it has not been measured yet.
+/// Nanoseconds of a function in the record of `cargo run --release -p lockstep-benches --example catalogue`;
+/// none where it has not been measured yet.
 fn measured(name: &str) -> Option<f64> {
     let record = include_str!("measured.csv");
     record.lines().filter(|line| !line.starts_with('#')).find_map(|line| {
@@ -163,8 +163,8 @@ fn measured(name: &str) -> Option<f64> {
     })
 }
 
-/// How sure we are of a name: the cases of released code that it agrees with, as docs/evidence.md lists them, or else what
-/// was read. Everything is compared with the f64 oracle besides.
+/// How sure we are of a name: the cases of released code that it agrees with, as docs/evidence.md lists them,
+/// or else what was read. Everything is compared with the f64 oracle besides.
 pub fn evidence(name: &str, confidence: Confidence) -> String {
     let list = include_str!("evidence.csv").lines().filter(|line| !line.starts_with('#'));
     let (mut sources, mut total) = (Vec::new(), 0);

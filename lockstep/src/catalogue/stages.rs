@@ -8,8 +8,8 @@ use toml::{Table, Value};
 const ORDER: [&str; 10] =
     ["reward", "advantage", "ratio", "correction", "mask", "gate", "kl", "entropy", "value", "aggregation"];
 
-/// The stages in the order of the pipeline: the choice of each, and every setting that is not the default of `grpo`. Then
-/// the duties.
+/// The stages in the order of the pipeline: the choice of each, and every setting that is not the default of
+/// `grpo`. Then the duties.
 pub(super) fn of(recipe: &Recipe) -> String {
     let (own, mut default) = (table(recipe), table(&Recipe::default()));
     if let Ok(reward) = Value::try_from(RewardChoice::default()) {

@@ -25,7 +25,8 @@ impl<T> Copy for Array<T> {}
 impl<T: Copy> Array<T> {
     /// To be read by a launch.
     pub(super) fn view(self) -> In<'static, T> {
-        // SAFETY: within the workspace, which whoever enqueues vouches for; where nothing is launched nobody looks.
+        // SAFETY: within the workspace, which whoever enqueues vouches for; where nothing is launched nobody
+        // looks.
         unsafe { In::from_raw(self.first, self.len) }
     }
 

@@ -36,8 +36,8 @@ impl Plan {
         columns.fetched(wanted, |from, to| unsafe { queue.download(from, to) })
     }
 
-    /// What the bad value is that [`Plan::alarms`] found: the recipe's own calls, on the CPU over copies of the columns and of the credit,
-    /// say its argument and index.
+    /// What the bad value is that [`Plan::alarms`] found: the recipe's own calls, on the CPU over copies of
+    /// the columns and of the credit, say its argument and index.
     ///
     /// # Safety
     /// As for [`Plan::enqueue`].

@@ -7,7 +7,8 @@ use crate::rollouts::Views;
 use crate::{Credit, Error, Rollouts, RolloutsBuf};
 use lockstep_core::ragged::In;
 
-/// Host bytes that become one block of device memory; views of it hold offsets until the block has an address.
+/// Host bytes that become one block of device memory; views of it hold offsets until the block has an
+/// address.
 #[derive(Default)]
 pub(super) struct Image {
     bytes: Vec<u8>,
@@ -67,7 +68,8 @@ impl CreditViews<'static> {
     }
 }
 
-/// Columns in device memory that another batch of the same lengths can be written over, as a captured plan wants it.
+/// Columns in device memory that another batch of the same lengths can be written over, as a captured plan
+/// wants it.
 #[derive(Debug)]
 pub struct DeviceRollouts {
     memory: Memory,
@@ -108,7 +110,8 @@ impl DeviceRollouts {
 }
 
 impl Rollouts<'_> {
-    /// The batch with columns of the lengths of `capacity`: offsets go on with their last value, other columns with 0. `counts` stays as it is.
+    /// The batch with columns of the lengths of `capacity`: offsets go on with their last value, other
+    /// columns with 0. `counts` stays as it is.
     ///
     /// Errors: a batch that does not fit.
     pub fn padded(&self, capacity: &Capacity) -> Result<RolloutsBuf, Error> {

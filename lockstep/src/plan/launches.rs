@@ -718,7 +718,8 @@ impl Plan {
         exec.run(&kernel)
     }
 
-    /// The weight of an aggregation, with what of it is read from memory: column `counts` where it is there, else what `batch_counts` finds.
+    /// The weight of an aggregation, with what of it is read from memory: column `counts` where it is there,
+    /// else what `batch_counts` finds.
     fn weight_from<'a>(
         &self,
         exec: &mut Exec<'_>,

@@ -1,11 +1,13 @@
-//! A recipe's calls as launches over memory of a fixed capacity: what a trainer whose tensors are on a GPU puts into its stream.
+//! A recipe's calls as launches over memory of a fixed capacity: what a trainer whose tensors are on a GPU
+//! puts into its stream.
 //!
-//! A [`Plan`] is made once. [`Plan::enqueue`] then puts its launches into a queue: no allocation, no copy, no wait, and no launch parameter that
-//! depends on the batch, so that a CUDA or HIP graph that captured it replays for every batch up to the capacity. Counts and denominators are
-//! read from device memory. Results lie in the workspace; [`Plan::slots`] says where.
+//! A [`Plan`] is made once. [`Plan::enqueue`] then puts its launches into a queue: no allocation, no copy, no
+//! wait, and no launch parameter that depends on the batch, so that a CUDA or HIP graph that captured it
+//! replays for every batch up to the capacity. Counts and denominators are read from device memory. Results
+//! lie in the workspace; [`Plan::slots`] says where.
 //!
-//! Some recipes have a rule that only the host can do. Their plan says so beforehand ([`Plan::host_stages`], with the bytes that are copied), and
-//! `enqueue` waits for them; it cannot be captured.
+//! Some recipes have a rule that only the host can do. Their plan says so beforehand ([`Plan::host_stages`],
+//! with the bytes that are copied), and `enqueue` waits for them; it cannot be captured.
 
 mod exec;
 mod host;
@@ -55,7 +57,8 @@ impl Calls {
 /// A result in the workspace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slot {
-    /// The name of the field of [`Credit`](crate::Credit) or [`Loss`](crate::Loss); `sums` and `maxima` make the metrics, `alarm` comes once a stage.
+    /// The name of the field of [`Credit`](crate::Credit) or [`Loss`](crate::Loss); `sums` and `maxima` make
+    /// the metrics, `alarm` comes once a stage.
     pub name: &'static str,
     /// Type of its elements.
     pub element: Element,
@@ -128,8 +131,9 @@ pub struct CreditViews<'a> {
 }
 
 impl Recipe {
-    /// The launches of this recipe's calls for batches of up to `capacity`. A smaller batch brings columns of the capacity's length: offsets
-    /// go on with their last value, what lies behind the batch in other columns is not looked at.
+    /// The launches of this recipe's calls for batches of up to `capacity`. A smaller batch brings columns of
+    /// the capacity's length: offsets go on with their last value, what lies behind the batch in other
+    /// columns is not looked at.
     ///
     /// Errors: a recipe whose choices do not go together; a capacity of nothing.
     ///
@@ -145,7 +149,8 @@ impl Recipe {
         self.plan_of(capacity, calls, outputs, false)
     }
 
-    /// The same for batches of exactly this size: without the column `counts` too, all of their sequences can count.
+    /// The same for batches of exactly this size: without the column `counts` too, all of their sequences can
+    /// count.
     pub fn plan_exactly(&self, size: Capacity, calls: Calls, outputs: Outputs) -> Result<Plan, Error> {
         self.plan_of(size, calls, outputs, true)
     }
@@ -204,8 +209,8 @@ impl Plan {
         self.capacity
     }
 
-    /// The ops that are launched, in order; `batch_counts` only for a batch without the column `counts`, or where the
-    /// aggregation's horizon is the longest sequence.
+    /// The ops that are launched, in order; `batch_counts` only for a batch without the column `counts`, or
+    /// where the aggregation's horizon is the longest sequence.
     pub fn launches(&self) -> &[&'static str] {
         &self.launches
     }
@@ -230,17 +235,20 @@ impl Plan {
         self.slots.iter().copied().find(|slot| slot.name == name)
     }
 
-    /// Puts the plan into a queue, over columns and a workspace that are memory of the queue's device. For [`Calls::Loss`] `credit` says what
-    /// the advantages came to; otherwise it is not looked at.
+    /// Puts the plan into a queue, over columns and a workspace that are memory of the queue's device. For
+    /// [`Calls::Loss`] `credit` says what the advantages came to; otherwise it is not looked at.
     ///
-    /// Errors, before anything is launched: columns that are missing, all of them, each with the stage that wants it; a column of another length than the
-    /// capacity's; a workspace that is too small or not aligned.
+    /// Errors, before anything is launched: columns that are missing, all of them, each with the stage that
+    /// wants it; a column of another length than the capacity's; a workspace that is too small or not
+    /// aligned.
     ///
     /// # Safety
     /// Until the queue has run it:
-    /// * every column is memory that the device reaches, initialised, and written by nobody; the workspace is used by nobody else, and was
-    ///   zeroed once: sequences of the capacity that no group of the batch has are read where no launch writes;
-    /// * offsets start at 0, never decrease and end at most at the capacity: the ops [`check_offsets`](lockstep_core::check::CheckOffsets) ask the device.
+    /// * every column is memory that the device reaches, initialised, and written by nobody; the workspace is
+    ///   used by nobody else, and was zeroed once: sequences of the capacity that no group of the batch has
+    ///   are read where no launch writes;
+    /// * offsets start at 0, never decrease and end at most at the capacity: the ops
+    ///   [`check_offsets`](lockstep_core::check::CheckOffsets) ask the device.
     #[allow(unsafe_code)]
     pub unsafe fn enqueue(
         &self,
@@ -320,7 +328,8 @@ impl Plan {
         Ok(())
     }
 
-    /// Waits for the queue and asks whether a stage met a bad value: a log-probability above 0, a NaN, a group of one where that is an error.
+    /// Waits for the queue and asks whether a stage met a bad value: a log-probability above 0, a NaN, a
+    /// group of one where that is an error.
     ///
     /// Errors: the stage and the row (a sequence or a group) of the first.
     ///
@@ -338,8 +347,8 @@ impl Plan {
         Ok(())
     }
 
-    /// [`Plan::enqueue`] with everything checked: looks at the offsets first, waits, and says the column and index of a bad value. `coef`: an array
-    /// of the caller's, `[N]`, for that result.
+    /// [`Plan::enqueue`] with everything checked: looks at the offsets first, waits, and says the column and
+    /// index of a bad value. `coef`: an array of the caller's, `[N]`, for that result.
     ///
     /// # Safety
     /// As for [`Plan::enqueue`], but for the offsets of sequences and groups; `coef` is as the workspace.

@@ -13,8 +13,8 @@ use bytemuck::AnyBitPattern;
 use lockstep_core::ragged::Out;
 
 impl Recipe {
-    /// The calls on a GPU through a plan of this very batch; nothing on a CPU, where a rule is the host's, or where a value is bad: then the calls go
-    /// op by op, and say what is wrong.
+    /// The calls on a GPU through a plan of this very batch; nothing on a CPU, where a rule is the host's, or
+    /// where a value is bad: then the calls go op by op, and say what is wrong.
     pub(crate) fn staged(
         &self,
         device: &Device,
@@ -66,10 +66,12 @@ fn numbers<T: AnyBitPattern>(bytes: &[u8]) -> Vec<T> {
 }
 
 impl Plan {
-    /// Runs the plan once over host slices on any device: one upload of the columns, the launches, one download of the results. Nothing where a
-    /// stage met a bad value: the recipe's own calls say which. What a [host stage](super::HostStage) reports beside its arrays stays behind.
+    /// Runs the plan once over host slices on any device: one upload of the columns, the launches, one
+    /// download of the results. Nothing where a stage met a bad value: the recipe's own calls say which. What
+    /// a [host stage](super::HostStage) reports beside its arrays stays behind.
     ///
-    /// Errors: those of [`Plan::enqueue`]; offsets that are none; for [`Calls::Loss`] a `credit` that is missing.
+    /// Errors: those of [`Plan::enqueue`]; offsets that are none; for [`Calls::Loss`] a `credit` that is
+    /// missing.
     ///
     /// ```
     /// use lockstep::plan::{Calls, Capacity};
@@ -103,8 +105,8 @@ impl Plan {
         let credit = credit.map(|credit| credit.moved(memory.as_ptr()));
         let workspace = queue.alloc(self.workspace_bytes())?;
         let mut results = Results { plan: self, bytes: vec![0; self.ends[0]] };
-        // SAFETY: the block was uploaded and checked (`Rollouts::batch` looks at the offsets), the workspace is ours; both live until the download
-        // has waited for the queue.
+        // SAFETY: the block was uploaded and checked (`Rollouts::batch` looks at the offsets), the workspace
+        // is ours; both live until the download has waited for the queue.
         #[allow(unsafe_code)]
         unsafe {
             let into = Out::from_raw(workspace.as_ptr(), workspace.len());

@@ -41,7 +41,8 @@ impl Builder {
         self
     }
 
-    /// Divide advantages by the standard deviation or not (Dr.GRPO). Without the division its `least_std` is gone too.
+    /// Divide advantages by the standard deviation or not (Dr.GRPO). Without the division its `least_std` is
+    /// gone too.
     pub fn norm_by_std(mut self, yes: bool) -> Self {
         self.0.advantage.norm_by_std = yes;
         if !yes {

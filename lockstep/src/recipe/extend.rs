@@ -8,8 +8,8 @@ use toml::{Table, Value};
 /// What takes away an optional key or table.
 const NONE: &str = "none";
 
-/// Lays `changes` over `base`: tables are merged, but one of another `kind` replaces the old one, as does anything
-/// else.
+/// Lays `changes` over `base`: tables are merged, but one of another `kind` replaces the old one, as does
+/// anything else.
 pub(super) fn overlay(base: &mut Table, changes: &Table) {
     for (key, change) in changes {
         match (base.get_mut(key), change) {

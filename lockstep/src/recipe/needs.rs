@@ -34,7 +34,8 @@ pub struct Need {
 }
 
 impl Recipe {
-    /// The columns that the recipe reads, in the order of its stages. Every other column of a batch is not looked at.
+    /// The columns that the recipe reads, in the order of its stages. Every other column of a batch is not
+    /// looked at.
     ///
     /// ```
     /// use lockstep::{Column, Recipe};
@@ -74,8 +75,8 @@ impl Recipe {
         columns
     }
 
-    /// Whether a call has what it needs, and the columns that it uses of those that are there. Errors: all columns that are missing, each with
-    /// the stage that wants it.
+    /// Whether a call has what it needs, and the columns that it uses of those that are there. Errors: all
+    /// columns that are missing, each with the stage that wants it.
     pub(crate) fn check_columns(&self, call: Call, there: Columns) -> Result<Columns, Error> {
         let (mut missing, mut used) = (false, Columns::NONE);
         let lacks = |need: &Need| {

@@ -5,8 +5,9 @@ use crate::Error;
 use toml::Value;
 use toml::de::{DeTable, DeValue};
 
-/// Whether every number of the text is one in the recipe that was read from it: finite stays finite, nothing becomes 0
-/// or loses bits as a subnormal. `inf`, written out, is for the setting to judge; no setting means NaN.
+/// Whether every number of the text is one in the recipe that was read from it: finite stays finite, nothing
+/// becomes 0 or loses bits as a subnormal. `inf`, written out, is for the setting to judge; no setting means
+/// NaN.
 ///
 /// Errors: key, value, what was expected.
 pub(super) fn check(text: &str, recipe: &Recipe) -> Result<(), Error> {

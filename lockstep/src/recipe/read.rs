@@ -6,8 +6,8 @@ use crate::Error;
 impl Recipe {
     /// Reads and checks a recipe; see the [module](super) for the format.
     ///
-    /// Errors: TOML that cannot be read, an unknown key or value (line, column, what was expected); a number that its setting cannot
-    /// hold; a value outside its domain; a combination that is not supported.
+    /// Errors: TOML that cannot be read, an unknown key or value (line, column, what was expected); a number
+    /// that its setting cannot hold; a value outside its domain; a combination that is not supported.
     ///
     /// ```
     /// use lockstep::Recipe;

@@ -1,4 +1,5 @@
-//! Which choices of different stages do not go together, and why: the one table, which `check` applies and docs/combinations.md shows.
+//! Which choices of different stages do not go together, and why: the one table, which `check` applies and
+//! docs/combinations.md shows.
 
 use super::{
     Against, AggregationMode, CountedSequences, CountsOf, Denominator, EmptySequence, EntropyTokens,
@@ -31,8 +32,8 @@ const NO_DEVIATION: &str = "the factor counts groups with a deviation, which thi
 const NO_REWARDS: &str = "it does not read rewards of sequences";
 const UNUSED: &str = "the estimator does without";
 
-/// The table, and the same tests in one function: each call of a recipe asks, and a call through a pointer for each rule takes longer than
-/// a small batch.
+/// The table, and the same tests in one function: each call of a recipe asks, and a call through a pointer
+/// for each rule takes longer than a small batch.
 macro_rules! rules {
     ($(rule($left:expr, $right:expr, $why:expr, |$r:ident| $holds:expr)),* $(,)?) => {
         const RULES: &[Rule] = &[$(Rule { left: $left, right: $right, why: $why, holds: |$r| $holds }),*];

@@ -1,7 +1,8 @@
 //! Rollouts as a safetensors file: one flat tensor per column, under the column's name.
 //!
-//! Read are, for flags U8 and BOOL; for offsets, ids and counts U32, I32, U64 and I64; for numbers F32, F64, F16 and BF16. Written is the
-//! column's own type. A single number may have no dimension, and `reward_components` may be `[K, S]`.
+//! Read are, for flags U8 and BOOL; for offsets, ids and counts U32, I32, U64 and I64; for numbers F32, F64,
+//! F16 and BF16. Written is the column's own type. A single number may have no dimension, and
+//! `reward_components` may be `[K, S]`.
 
 use super::{Rollouts, RolloutsBuf};
 use crate::columns::{Column, ColumnElement, Shape};
@@ -28,7 +29,8 @@ trait FileElement: ColumnElement {
     /// Values that are taken, for messages.
     const EXPECTED: &'static str;
 
-    /// All elements of a tensor, if its type is one that is read. Errors: the place and the value of the first that is refused.
+    /// All elements of a tensor, if its type is one that is read. Errors: the place and the value of the
+    /// first that is refused.
     fn read(dtype: Dtype, data: &[u8]) -> Option<Elements<Self>>;
 
     /// Appends the bytes of an element.
@@ -165,11 +167,13 @@ macro_rules! columns {
 for_each_column!(columns);
 
 impl RolloutsBuf {
-    /// Reads the bytes of a safetensors file and checks every offset and length; values are checked by the calls that read them. Tensors
-    /// that are no column are an error, or with `allow_extra` the second result.
+    /// Reads the bytes of a safetensors file and checks every offset and length; values are checked by the
+    /// calls that read them. Tensors that are no column are an error, or with `allow_extra` the second
+    /// result.
     ///
-    /// Errors, each naming the tensor: no whole safetensors file; a tensor that is no column; a type, shape or value that the column cannot
-    /// have (index); offsets that do not fit, sequences or groups without members; a length that disagrees with the offsets.
+    /// Errors, each naming the tensor: no whole safetensors file; a tensor that is no column; a type, shape
+    /// or value that the column cannot have (index); offsets that do not fit, sequences or groups without
+    /// members; a length that disagrees with the offsets.
     ///
     /// ```
     /// use lockstep::{Rollouts, RolloutsBuf};
@@ -221,7 +225,8 @@ impl RolloutsBuf {
         safetensors::serialize(views, Some(note)).map_err(wrong)
     }
 
-    /// What a file must keep to beyond [`Rollouts::check`]: no empty rows, and turns and steps inside their sequences.
+    /// What a file must keep to beyond [`Rollouts::check`]: no empty rows, and turns and steps inside their
+    /// sequences.
     fn check_file(&self) -> Result<(), Error> {
         let offsets = |column: &Option<Vec<u32>>| column.clone().unwrap_or_default();
         let (cu_seqlens, cu_groups) = (offsets(&self.cu_seqlens), offsets(&self.cu_groups));

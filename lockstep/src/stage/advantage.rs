@@ -20,7 +20,8 @@ pub(super) const ROLE_DECAY: f64 = 0.95;
 /// VCPO adds it to the sum of the weights.
 const VCPO_EPS: f64 = 1e-8;
 
-/// Outcome rewards and what some estimators want beside them: the columns, with what correction and KL have made of them.
+/// Outcome rewards and what some estimators want beside them: the columns, with what correction and KL have
+/// made of them.
 #[derive(Clone, Copy)]
 pub(super) struct Rewards<'a> {
     /// One per sequence, `[S]`; NaN = no score.
@@ -31,8 +32,9 @@ pub(super) struct Rewards<'a> {
 }
 
 impl Recipe {
-    /// Advantages per sequence, of the estimators of outcome rewards. `of_tokens` has the tokens that the loss will see: lengths of baselines and
-    /// whitening are of them, those of shaping and filter of the whole batch.
+    /// Advantages per sequence, of the estimators of outcome rewards. `of_tokens` has the tokens that the
+    /// loss will see: lengths of baselines and whitening are of them, those of shaping and filter of the
+    /// whole batch.
     pub(super) fn outcome_advantages(
         &self,
         device: &Device,
@@ -82,7 +84,8 @@ impl Recipe {
         self.after_estimator(device, batch, input, &shaped, credit)
     }
 
-    /// Sequences of groups with fewer than two counted members, `[S]`, where `advantage.singleton` is `leave_out`; else empty.
+    /// Sequences of groups with fewer than two counted members, `[S]`, where `advantage.singleton` is
+    /// `leave_out`; else empty.
     fn alone(&self, batch: &Batch<'_>, counted: &[u32]) -> Vec<bool> {
         if self.advantage.singleton != SingletonChoice::LeaveOut {
             return Vec::new();
@@ -140,7 +143,8 @@ impl Recipe {
         Ok(Credit { returns, ..Credit::per_token(advantage) })
     }
 
-    /// What is still to come of rewards per token, less the greedy response's reward, within ±`advantage.limit`, whitened: ReMax.
+    /// What is still to come of rewards per token, less the greedy response's reward, within
+    /// ±`advantage.limit`, whitened: ReMax.
     pub(super) fn remax_advantages(
         &self,
         device: &Device,

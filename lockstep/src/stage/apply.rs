@@ -106,8 +106,8 @@ macro_rules! with_gate {
 pub(crate) use with_gate;
 
 impl Recipe {
-    /// The policy term with its KL term: what comes before the fused op, the op, what follows it. `kept` are the tokens that
-    /// `mask.top_entropy` keeps, where they are needed as a mask.
+    /// The policy term with its KL term: what comes before the fused op, the op, what follows it. `kept` are
+    /// the tokens that `mask.top_entropy` keeps, where they are needed as a mask.
     pub(super) fn policy_term(
         &self,
         device: &Device,
@@ -225,7 +225,8 @@ impl Recipe {
     where
         for<'a> PolicyLoss<'a, G>: Compiled,
     {
-        // Coefficients that are put together are those of the policy term alone: the op measures the KL, which is added after them.
+        // Coefficients that are put together are those of the policy term alone: the op measures the KL,
+        // which is added after them.
         let passed = self.passed().filter(|_| !G::SCORE);
         let (kl, kl_weighted) = match (self.composed_kl(), passed) {
             ((Some((kl, _)), false), Some(_)) => (Some((kl, 0.0)), false),
@@ -254,7 +255,8 @@ impl Recipe {
         self.add_weighted_kl(device, batch, input, counts, out)
     }
 
-    /// Whether the gradient of an importance-weighted KL term flows through the ratio; none without such a term.
+    /// Whether the gradient of an importance-weighted KL term flows through the ratio; none without such a
+    /// term.
     pub(crate) fn weighted_kl(&self) -> Option<bool> {
         match self.kl.filter(|kl| kl.place == KlPlace::Loss)?.importance_weighted {
             KlWeighting::None if self.clamps_apart() => Some(false),
@@ -348,7 +350,8 @@ impl Aggregation {
         self.for_batch(batch).weight(counts)
     }
 
-    /// As [`Aggregation::weight_in`] for these counts alone; of the longest sequence only after [`Aggregation::for_batch`].
+    /// As [`Aggregation::weight_in`] for these counts alone; of the longest sequence only after
+    /// [`Aggregation::for_batch`].
     pub fn weight(&self, counts: Counts) -> Weight {
         let sequences = match self.sequences {
             CountedSequences::Nonempty => counts.nonempty,

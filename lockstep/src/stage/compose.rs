@@ -185,7 +185,8 @@ impl Recipe {
         Ok(composed)
     }
 
-    /// Means of advantages per token over the live tokens of each sequence, where `ratio.advantage` asks for them.
+    /// Means of advantages per token over the live tokens of each sequence, where `ratio.advantage` asks for
+    /// them.
     fn sequence_means(
         &self,
         device: &Device,
@@ -204,7 +205,8 @@ impl Recipe {
         Ok(Some(means))
     }
 
-    /// The KL term of the fused op and whether it carries the weights: the recipe's, or what its gate is made of.
+    /// The KL term of the fused op and whether it carries the weights: the recipe's, or what its gate is made
+    /// of.
     pub(crate) fn composed_kl(&self) -> (Option<(Kl, f32)>, bool) {
         match self.gate {
             GateChoice::KlCov { ppo_kl_coef, .. } => (Some((Kl::new(Estimator::Abs), ppo_kl_coef)), true),

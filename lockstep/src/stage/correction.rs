@@ -26,7 +26,8 @@ impl Recipe {
         Ok(Some(out))
     }
 
-    /// The log-probabilities of the sampler; where it gave none those of `other`, to which the ratio is then 1, if the recipe says so.
+    /// The log-probabilities of the sampler; where it gave none those of `other`, to which the ratio is then
+    /// 1, if the recipe says so.
     pub(super) fn sampler<'a>(&self, rollout: &'a [f32], other: &[f32]) -> Cow<'a, [f32]> {
         let one = self.correction.as_ref().is_some_and(|choice| choice.nan_rollout == NanRollout::One);
         if !(one && rollout.iter().any(|logp| logp.is_nan())) {

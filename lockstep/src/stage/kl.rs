@@ -16,8 +16,8 @@ impl Recipe {
         self.kl.filter(|kl| kl.place == KlPlace::Loss).map(|kl| (kl.kl(), kl.coef))
     }
 
-    /// Adds ReMix's KL-convex term β·(λ·KL(π ‖ base) + (1 − λ)·KL(π ‖ previous)), where `kl.place` is `convex`; λ is
-    /// [`kl_convex_lambda`] of the training step.
+    /// Adds ReMix's KL-convex term β·(λ·KL(π ‖ base) + (1 − λ)·KL(π ‖ previous)), where `kl.place` is
+    /// `convex`; λ is [`kl_convex_lambda`] of the training step.
     pub(super) fn add_kl_convex(
         &self,
         device: &Device,

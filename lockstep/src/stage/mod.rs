@@ -1,4 +1,5 @@
-//! The stages of a recipe in the order of the data, and the two calls that run them: [`Recipe::advantages`] and [`Recipe::loss`].
+//! The stages of a recipe in the order of the data, and the two calls that run them: [`Recipe::advantages`]
+//! and [`Recipe::loss`].
 
 mod advantage;
 mod apply;
@@ -26,11 +27,13 @@ use reward::needed;
 use std::borrow::Cow;
 
 impl Recipe {
-    /// Advantages and all else that the loss needs of a batch of rollouts: rollout correction, KL in the reward, shaping, the estimator,
-    /// sharpening, filter, entropy shaping. Once for each batch; a minibatch takes its part by [`Credit::select`].
+    /// Advantages and all else that the loss needs of a batch of rollouts: rollout correction, KL in the
+    /// reward, shaping, the estimator, sharpening, filter, entropy shaping. Once for each batch; a minibatch
+    /// takes its part by [`Credit::select`].
     ///
-    /// Errors: columns that are missing, all of them, each with the stage that wants it; a column of another length than its shape; values out
-    /// of their domain (column, index); a recipe whose choices do not go together.
+    /// Errors: columns that are missing, all of them, each with the stage that wants it; a column of another
+    /// length than its shape; values out of their domain (column, index); a recipe whose choices do not go
+    /// together.
     ///
     /// ```
     /// use lockstep::{Device, Recipe, Rollouts};
@@ -139,8 +142,9 @@ impl Recipe {
         Ok(credit)
     }
 
-    /// Loss, dL/dlogp and metrics of a batch or a minibatch with the [`Credit`] of it: ratio, gate, KL, entropy and value terms, aggregation.
-    /// Often for each batch, with new `logp`. The denominators are those of this batch, or of the whole one where column `counts` says so.
+    /// Loss, dL/dlogp and metrics of a batch or a minibatch with the [`Credit`] of it: ratio, gate, KL,
+    /// entropy and value terms, aggregation. Often for each batch, with new `logp`. The denominators are
+    /// those of this batch, or of the whole one where column `counts` says so.
     ///
     /// Errors: as for [`Recipe::advantages`]; a credit of another batch; a result that is not finite (index).
     ///
@@ -165,7 +169,8 @@ impl Recipe {
         Ok(out)
     }
 
-    /// As [`Recipe::loss`], with the results that `outputs` asks for, into `out`, whose buffers are reused and which is unspecified after an error.
+    /// As [`Recipe::loss`], with the results that `outputs` asks for, into `out`, whose buffers are reused
+    /// and which is unspecified after an error.
     pub fn loss_into(
         &self,
         device: &Device,
@@ -239,7 +244,8 @@ impl Recipe {
         Ok(())
     }
 
-    /// Both calls, for who updates once a batch; on a GPU one upload of the columns and one download of the results.
+    /// Both calls, for who updates once a batch; on a GPU one upload of the columns and one download of the
+    /// results.
     pub fn step(&self, device: &Device, rollouts: &Rollouts<'_>) -> Result<(Credit, Loss), Error> {
         if let Some(both) = self.staged(device, rollouts, None, Calls::Both, Outputs::ALL)? {
             return Ok(both);

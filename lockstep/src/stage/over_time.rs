@@ -20,8 +20,8 @@ use lockstep_core::num::{self, Soft};
 const TOKEN_BASELINE_EPS: f64 = 1e-8;
 
 impl Recipe {
-    /// Advantages of rewards with a place in time. `token_rewards` are those of the column, less a KL penalty where the recipe has one; `ratio`
-    /// are the weights of the rollout correction.
+    /// Advantages of rewards with a place in time. `token_rewards` are those of the column, less a KL penalty
+    /// where the recipe has one; `ratio` are the weights of the rollout correction.
     pub(super) fn advantages_over_time(
         &self,
         device: &Device,

@@ -124,7 +124,8 @@ impl RewardChoice {
 }
 
 impl Recipe {
-    /// The rewards that stand in place of the column: the sum of the components, within `reward.clip`. None where the recipe has neither.
+    /// The rewards that stand in place of the column: the sum of the components, within `reward.clip`. None
+    /// where the recipe has neither.
     pub(super) fn rewards_of(
         &self,
         device: &Device,
@@ -271,7 +272,8 @@ impl Recipe {
         Ok(Some(out))
     }
 
-    /// What follows the estimator: sharpening, RAPO's factor, the filter, entropy shaping. `shaped` is what the estimator saw, `input` what came in.
+    /// What follows the estimator: sharpening, RAPO's factor, the filter, entropy shaping. `shaped` is what
+    /// the estimator saw, `input` what came in.
     pub(super) fn after_estimator(
         &self,
         device: &Device,

@@ -11,7 +11,8 @@ use lockstep_core::advantage::robust_baseline::Robust;
 const WINSOR_SHARE: f64 = 0.05;
 
 impl Recipe {
-    /// The baselines of `advantage.robust`, `[G]`; none without it. Where no counted member has a weight, 0, as the weighted mean's.
+    /// The baselines of `advantage.robust`, `[G]`; none without it. Where no counted member has a weight, 0,
+    /// as the weighted mean's.
     pub(super) fn robust_baselines(&self, batch: &Batch<'_>, input: &Rewards<'_>) -> Result<Vec<f32>, Error> {
         let rule = match self.advantage.robust {
             None => return Ok(Vec::new()),

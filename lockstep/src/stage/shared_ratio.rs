@@ -1,4 +1,5 @@
-//! A ratio that all tokens of a sequence share: what its derivative gives to each of them, and what an empty sequence adds.
+//! A ratio that all tokens of a sequence share: what its derivative gives to each of them, and what an empty
+//! sequence adds.
 
 use crate::ops::aggregate::fold_rows;
 use crate::ops::kl::KlOutput;
@@ -40,8 +41,9 @@ impl Recipe {
         }
     }
 
-    /// Adds the KL term W·β·s·k whose weight s is the ratio of the policy term, one of sequences, and measures s·k. Through the ratio, the
-    /// gradient of token t is W·β·s·(k'ₜ + Σ k/L), with Σ k for a product and kₜ where each token keeps its own.
+    /// Adds the KL term W·β·s·k whose weight s is the ratio of the policy term, one of sequences, and
+    /// measures s·k. Through the ratio, the gradient of token t is W·β·s·(k'ₜ + Σ k/L), with Σ k for a
+    /// product and kₜ where each token keeps its own.
     pub(super) fn add_kl_of_sequences(
         &self,
         device: &Device,
@@ -120,7 +122,8 @@ impl Recipe {
     }
 }
 
-/// What `f` says of the batch whose rows are the segments of this one, its runs of live tokens; a sequence without any is one row.
+/// What `f` says of the batch whose rows are the segments of this one, its runs of live tokens; a sequence
+/// without any is one row.
 pub(super) fn by_segment<T>(
     batch: &Batch<'_>,
     f: impl FnOnce(&Batch<'_>) -> Result<T, Error>,

@@ -7,8 +7,9 @@ use crate::recipe::{EntropyTokens, GateChoice, QuantileRule, Recipe};
 use crate::{Batch, Device, Error, Rollouts};
 
 impl Recipe {
-    /// Which live tokens `mask.top_entropy` keeps, `[N]`, where somebody reads it as a mask: `torch`'s rule is one, GMPO leaves tokens out, an
-    /// entropy bonus is of these tokens alone. None otherwise: weights are made of the selection itself.
+    /// Which live tokens `mask.top_entropy` keeps, `[N]`, where somebody reads it as a mask: `torch`'s rule
+    /// is one, GMPO leaves tokens out, an entropy bonus is of these tokens alone. None otherwise: weights are
+    /// made of the selection itself.
     pub(super) fn kept_tokens(
         &self,
         device: &Device,
@@ -40,7 +41,8 @@ impl Recipe {
     }
 }
 
-/// `torch.quantile` of finite binary32 numbers, whose order is lost: between two order statistics, every step in binary32. None of no numbers.
+/// `torch.quantile` of finite binary32 numbers, whose order is lost: between two order statistics, every step
+/// in binary32. None of no numbers.
 fn torch_quantile(values: &mut [f32], q: f32) -> Option<f32> {
     let last = values.len().checked_sub(1)?;
     let rank = q * last as f32;

@@ -7,7 +7,8 @@ use crate::{Batch, Counts, Credit, Device, Error, Rollouts};
 use lockstep_core::aggregate::Weight;
 
 impl Aggregation {
-    /// Whether the horizon is there, and a number, exactly where it is needed; `stage` is the TOML path for the message.
+    /// Whether the horizon is there, and a number, exactly where it is needed; `stage` is the TOML path for
+    /// the message.
     pub(crate) fn check(&self, stage: &str) -> Result<(), Error> {
         let message = match (self.mode, self.horizon) {
             (AggregationMode::SeqMeanTokenSumNorm, None) => format!(

@@ -8,23 +8,26 @@ use lockstep_core::advantage::{Baseline, GroupAdvantage, Scale, Singleton, grpo:
 use lockstep_core::aggregate::moments::MOMENTS;
 use lockstep_core::ragged::{In, Mask, Out, Span};
 
-/// Parameters of [`group_advantage`]; formula: [`lockstep_core::advantage::grpo`], which algorithm is which choice:
-/// [`lockstep_core::advantage::baseline`].
+/// Parameters of [`group_advantage`]; formula: [`lockstep_core::advantage::grpo`], which algorithm is which
+/// choice: [`lockstep_core::advantage::baseline`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct GroupParams<'a> {
     /// What rewards are compared with.
     pub baseline: Baseline,
     /// What the difference is divided by.
     pub scale: Scale,
-    /// What a group with one counted member gets, if its baseline is the group's own; `None` = it is an error.
+    /// What a group with one counted member gets, if its baseline is the group's own; `None` = it is an
+    /// error.
     pub singleton: Option<Singleton>,
     /// Largest magnitude of an advantage; ∞ = no limit.
     pub limit: f64,
-    /// A standard deviation of at most this divides nothing; 0: only one of 0. VCPO 1e-8. Of [`Scale::Std`] and [`Scale::Batch`].
+    /// A standard deviation of at most this divides nothing; 0: only one of 0. VCPO 1e-8. Of [`Scale::Std`]
+    /// and [`Scale::Batch`].
     pub least_std: f64,
     /// Weights of [`Baseline::Weighted`], `[S]`.
     pub weights: Option<&'a [f32]>,
-    /// The baseline [`Baseline::Given`] (ReMax: the reward of the greedy response) or the prior of [`Baseline::Shrunk`], `[G]`.
+    /// The baseline [`Baseline::Given`] (ReMax: the reward of the greedy response) or the prior of
+    /// [`Baseline::Shrunk`], `[G]`.
     pub given: Option<&'a [f32]>,
 }
 
@@ -56,16 +59,19 @@ pub struct Advantages {
     pub advantage: Vec<f32>,
     /// Baseline per group, `[G]`: the mean reward, or what the baseline has in its place.
     pub mean: Vec<f32>,
-    /// Standard deviation per group, or what the scale has in its place, `[G]`; exactly 0 where all counted rewards are equal.
+    /// Standard deviation per group, or what the scale has in its place, `[G]`; exactly 0 where all counted
+    /// rewards are equal.
     pub std: Vec<f32>,
     /// Counted members per group, `[G]`.
     pub counted: Vec<u32>,
     /// Bits per group, `[G]`: [`lockstep_core::advantage::grpo::status`].
     pub status: Vec<u32>,
     /// Position in its group of the member that a median or second-best baseline turns on, or
-    /// [`NO_PIVOT`](lockstep_core::advantage::grpo::NO_PIVOT), `[G]`; empty for other baselines. MC-GRPO leaves it out of the batch.
+    /// [`NO_PIVOT`](lockstep_core::advantage::grpo::NO_PIVOT), `[G]`; empty for other baselines. MC-GRPO
+    /// leaves it out of the batch.
     pub pivot: Vec<u32>,
-    /// 1 = the sequence remains, `[S]`, where a recipe filters; empty otherwise. [`mask_sequences`](super::mask_sequences()) makes it a loss mask.
+    /// 1 = the sequence remains, `[S]`, where a recipe filters; empty otherwise.
+    /// [`mask_sequences`](super::mask_sequences()) makes it a loss mask.
     pub keep: Vec<u8>,
     /// Moving average of each role after the batch, `[P]`, of the estimator `role_baseline`; empty otherwise.
     pub role_state: Vec<f64>,
@@ -83,11 +89,13 @@ impl Advantages {
     }
 }
 
-/// Group-relative advantages of `rewards` `[S]`. A NaN reward is excluded from its group, as is a sequence whose
-/// entry in `valid` `[S]` is 0. Lengths and whole-batch statistics that the choices need are computed here.
+/// Group-relative advantages of `rewards` `[S]`. A NaN reward is excluded from its group, as is a sequence
+/// whose entry in `valid` `[S]` is 0. Lengths and whole-batch statistics that the choices need are computed
+/// here.
 ///
-/// Errors: lengths that disagree; an infinite reward, a weight or given baseline out of its domain (index); a group of one where
-/// `singleton` is `None` (group); parameters outside their domain, an array that a choice needs and nobody gave.
+/// Errors: lengths that disagree; an infinite reward, a weight or given baseline out of its domain (index); a
+/// group of one where `singleton` is `None` (group); parameters outside their domain, an array that a choice
+/// needs and nobody gave.
 ///
 /// ```
 /// use lockstep_ops::core::advantage::{Baseline, Scale};
@@ -183,8 +191,8 @@ pub fn group_advantage(
     Ok(out)
 }
 
-/// An array that the op writes. Not of zeros: glibc keeps what was just freed from those who ask for zeroed memory, and five such arrays are much of
-/// a call for 8 sequences.
+/// An array that the op writes. Not of zeros: glibc keeps what was just freed from those who ask for zeroed
+/// memory, and five such arrays are much of a call for 8 sequences.
 fn unwritten<T: Copy>(value: T, len: usize) -> Vec<T> {
     std::iter::repeat_n(value, len).collect()
 }

@@ -16,7 +16,8 @@ pub struct Aggregated {
     pub value: f64,
 }
 
-/// Aggregates per-token `values` `[N]` by `weight` (see [`lockstep_core::aggregate::weight`] for the five modes).
+/// Aggregates per-token `values` `[N]` by `weight` (see [`lockstep_core::aggregate::weight`] for the five
+/// modes).
 ///
 /// Errors: lengths that disagree; a live value that is not finite (index).
 pub fn aggregate(
@@ -35,8 +36,8 @@ pub fn aggregate(
     Ok(out)
 }
 
-/// The mean of `values` `[N]`, called `name` in errors, over the live tokens of each sequence, into `means` `[S]`: a binary64 sum, divided and
-/// rounded once; 0 where no token is live.
+/// The mean of `values` `[N]`, called `name` in errors, over the live tokens of each sequence, into `means`
+/// `[S]`: a binary64 sum, divided and rounded once; 0 where no token is live.
 ///
 /// Errors: lengths that disagree; a live value that is not finite (index).
 #[doc(hidden)]

@@ -10,9 +10,11 @@ use lockstep_core::Error as Argument;
 use lockstep_core::advantage::Combine;
 use lockstep_core::ragged::{In, Out};
 
-/// Σ w_k x_k of `components`, K arrays `[S]`, one after the other; formula: [`lockstep_core::advantage::combine`]. NaN is "no score".
+/// Σ w_k x_k of `components`, K arrays `[S]`, one after the other; formula:
+/// [`lockstep_core::advantage::combine`]. NaN is "no score".
 ///
-/// Errors: lengths that disagree; an infinite component or a weight that is not finite (index); a sum that overflows (index).
+/// Errors: lengths that disagree; an infinite component or a weight that is not finite (index); a sum that
+/// overflows (index).
 pub fn combine(
     device: &Device,
     batch: &Batch<'_>,
@@ -33,11 +35,13 @@ pub fn combine(
     not_infinite("combined", combined, "the weighted sum is too large for f32")
 }
 
-/// GDPO (2601.05242): each of K rewards `[S]`, one array after the other, normalised in its group by `group`, combined by `weights` `[K]`,
-/// and whitened over the batch by `batch_step` ([`WhitenParams::VERL`]: token-weighted; [`WhitenParams::TRL`]: over sequences).
+/// GDPO (2601.05242): each of K rewards `[S]`, one array after the other, normalised in its group by `group`,
+/// combined by `weights` `[K]`, and whitened over the batch by `batch_step` ([`WhitenParams::VERL`]:
+/// token-weighted; [`WhitenParams::TRL`]: over sequences).
 ///
-/// A NaN reward is left out of its own group statistics and adds nothing; a sequence without any score is left out of the batch step too
-/// and has advantage 0. Errors: those of [`group_advantage`] (an index runs over all K arrays), [`combine`] and [`whiten`].
+/// A NaN reward is left out of its own group statistics and adds nothing; a sequence without any score is
+/// left out of the batch step too and has advantage 0. Errors: those of [`group_advantage`] (an index runs
+/// over all K arrays), [`combine`] and [`whiten`].
 ///
 /// ```
 /// use lockstep_ops::ops::{advantage::GroupParams, gdpo, whiten::WhitenParams};

@@ -40,8 +40,8 @@ pub fn token_sample_sizes(device: &Device, batch: &Batch<'_>, weights: &[f32]) -
     run(device, batch.cu_seqlens(), batch.loss_mask(), weights)
 }
 
-/// Effective sample size of sequence weights `[S]` in each group and in the batch; sequences whose entry in `valid` `[S]` is
-/// 0 are left out.
+/// Effective sample size of sequence weights `[S]` in each group and in the batch; sequences whose entry in
+/// `valid` `[S]` is 0 are left out.
 ///
 /// Errors: as [`token_sample_sizes`].
 ///

@@ -13,8 +13,9 @@ use lockstep_core::aggregate::exact_sum::{self, ExactDigits, Summand};
 use lockstep_core::policy_loss::sum;
 use lockstep_core::ragged::{In, Mask, Out};
 
-/// Σ of `values`, and how many there are, counted out on the device; formula: [`lockstep_core::aggregate::exact_sum`]. Values may be NaN or
-/// infinite: the sum says so. On a CPU `values.iter().copied().collect::<ExactSum>()` gives the same sum sooner.
+/// Σ of `values`, and how many there are, counted out on the device; formula:
+/// [`lockstep_core::aggregate::exact_sum`]. Values may be NaN or infinite: the sum says so. On a CPU
+/// `values.iter().copied().collect::<ExactSum>()` gives the same sum sooner.
 ///
 /// ```
 /// use lockstep_ops::{Device, ops::exact::exact_sum};
@@ -104,9 +105,10 @@ fn moments(
 
 /// What a rank (or micro-batch) knows of the loss and the metrics of the whole batch, exactly.
 ///
-/// The rows of a batch are cut into shards in any way, with the [`Counts`] of the whole batch given to each; then the totals of the
-/// shards, merged in any order, have the same loss and metrics, bit for bit. ([`Metrics`] of one shard alone are means
-/// over that shard.) They cross the network as [bytes](PolicyTotals::to_bytes), or as [`Limbs`] that an all-reduce adds.
+/// The rows of a batch are cut into shards in any way, with the [`Counts`] of the whole batch given to each;
+/// then the totals of the shards, merged in any order, have the same loss and metrics, bit for bit.
+/// ([`Metrics`] of one shard alone are means over that shard.) They cross the network as
+/// [bytes](PolicyTotals::to_bytes), or as [`Limbs`] that an all-reduce adds.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PolicyTotals {
     counts: Counts,
@@ -137,7 +139,8 @@ impl PolicyTotals {
     /// The length of [`to_bytes`](PolicyTotals::to_bytes).
     pub const BYTES: usize = HEADER + (1 + sum::SUMS) * SUM_BYTES;
 
-    /// Of rows with these shares of the loss `[S]`, and sums `[13][S]` and maxima `[2][S]` of the metrics, `None` where they were not measured.
+    /// Of rows with these shares of the loss `[S]`, and sums `[13][S]` and maxima `[2][S]` of the metrics,
+    /// `None` where they were not measured.
     ///
     /// Errors: lengths that are not those of `counts.sequences` rows.
     pub fn of_rows(
@@ -196,8 +199,9 @@ impl PolicyTotals {
         Some(Metrics::new(self.counts.tokens, &totals, self.maxima))
     }
 
-    /// The totals as bytes, the same for equal totals: `LXPT`, version, flags (1: loss, 2: metrics), three counts, two maxima, and
-    /// [sums](ExactSum::to_bytes): the loss, then the statistics; 0 where absent. Little-endian.
+    /// The totals as bytes, the same for equal totals: `LXPT`, version, flags (1: loss, 2: metrics), three
+    /// counts, two maxima, and [sums](ExactSum::to_bytes): the loss, then the statistics; 0 where absent.
+    /// Little-endian.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = MAGIC.to_vec();
         bytes.extend(VERSION.to_le_bytes());
@@ -215,7 +219,8 @@ impl PolicyTotals {
 
     /// The totals that these bytes are.
     ///
-    /// Errors: another length, magic number, version or flag (byte); maxima that are NaN; sums that are none (byte within the sum).
+    /// Errors: another length, magic number, version or flag (byte); maxima that are NaN; sums that are none
+    /// (byte within the sum).
     pub fn from_bytes(bytes: &[u8]) -> Result<PolicyTotals, Error> {
         if bytes.len() != Self::BYTES {
             let (expected, because, got) = (Self::BYTES, "the length of version 1", bytes.len());
@@ -263,7 +268,8 @@ impl PolicyOutput {
         PolicyTotals::added(self.counts, row_loss, self.metrics.map(|_| self.partials()))
     }
 
-    /// Replaces loss and metrics, where they were asked for, by those of the exact [totals](PolicyOutput::totals).
+    /// Replaces loss and metrics, where they were asked for, by those of the exact
+    /// [totals](PolicyOutput::totals).
     pub fn reduce_exactly(&mut self) {
         let totals = self.totals();
         self.loss = totals.loss();

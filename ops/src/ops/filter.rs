@@ -22,7 +22,8 @@ pub struct Filtered {
 pub enum Status {
     /// Yes.
     Complete,
-    /// No: the batch is partial. (The recipe of DAPO raises an error after its last generation; here the caller decides.)
+    /// No: the batch is partial. (The recipe of DAPO raises an error after its last generation; here the
+    /// caller decides.)
     Partial {
         /// Groups that are missing.
         missing: usize,
@@ -61,7 +62,8 @@ impl Filtered {
         if kept >= wanted { Status::Complete } else { Status::Partial { missing: wanted - kept } }
     }
 
-    /// What remains, of at most `limit` groups in the order in which they arrived. DAPO truncates to its batch size this way.
+    /// What remains, of at most `limit` groups in the order in which they arrived. DAPO truncates to its
+    /// batch size this way.
     ///
     /// Errors: a batch other than the one that was filtered.
     pub fn pack(&self, batch: &Batch<'_>, limit: usize) -> Result<Packed, Error> {
@@ -86,8 +88,8 @@ impl Filtered {
     }
 }
 
-/// Which groups and sequences remain by `metric` `[S]`; formula: [`lockstep_core::reward::filter`]. A NaN metric, or a sequence whose entry in
-/// `valid` is 0, is not counted.
+/// Which groups and sequences remain by `metric` `[S]`; formula: [`lockstep_core::reward::filter`]. A NaN
+/// metric, or a sequence whose entry in `valid` is 0, is not counted.
 ///
 /// Errors: lengths that disagree; an infinite metric (index); parameters outside their domain.
 ///
@@ -126,8 +128,8 @@ pub fn filter_groups(
     Ok(out)
 }
 
-/// The batch's loss mask without the tokens of sequences whose entry in `keep` `[S]` is 0. A batch with this mask has the denominators of
-/// what remains.
+/// The batch's loss mask without the tokens of sequences whose entry in `keep` `[S]` is 0. A batch with this
+/// mask has the denominators of what remains.
 ///
 /// Errors: a length that disagrees.
 pub fn mask_sequences(device: &Device, batch: &Batch<'_>, keep: &[u8]) -> Result<Vec<u8>, Error> {

@@ -68,9 +68,9 @@ pub struct GaeOutput {
 
 /// Advantages and returns into `out`; formula: [`lockstep_core::advantage::gae`].
 ///
-/// Errors: lengths that disagree; a live reward or value, or a bootstrap that counts, that is not finite (index); a sequence that is
-/// both terminated and truncated, or neither (index); a gamma or λ outside 0 to 1; a result that overflows (index). `out` is
-/// unspecified after an error.
+/// Errors: lengths that disagree; a live reward or value, or a bootstrap that counts, that is not finite
+/// (index); a sequence that is both terminated and truncated, or neither (index); a gamma or λ outside 0 to
+/// 1; a result that overflows (index). `out` is unspecified after an error.
 ///
 /// ```
 /// use lockstep_ops::ops::gae::{Ends, GaeInput, GaeOutput, GaeParams, Lambda, gae};
@@ -102,7 +102,8 @@ pub fn gae(
     }
 }
 
-/// λ-returns `[N]`: G_t = r_t + γ ((1 − λ) V_{t'} + λ G_{t'}), t' the live token after t. Errors: those of [`gae`].
+/// λ-returns `[N]`: G_t = r_t + γ ((1 − λ) V_{t'} + λ G_{t'}), t' the live token after t. Errors: those of
+/// [`gae`].
 ///
 /// ```
 /// use lockstep_ops::ops::gae::{Ends, GaeInput, Lambda, td_lambda};

@@ -1,4 +1,5 @@
-//! Rules that run on the host: policy filtration, robust baselines, weights of responses, returns by the sign of the outcome, limits.
+//! Rules that run on the host: policy filtration, robust baselines, weights of responses, returns by the sign
+//! of the outcome, limits.
 
 use super::locate;
 use crate::{Batch, Device, Error};
@@ -8,8 +9,8 @@ use lockstep_core::advantage::robust_baseline::{Robust, baseline};
 use lockstep_core::advantage::signed_return::SignedReturn;
 use lockstep_core::reward::sample_weights::SampleWeights;
 
-/// PF-PPO: the weight of each sequence, `[S]`, by the rewards of its group; formula: [`lockstep_core::advantage::filtration`]. Times the group's
-/// size, it is a weight of a policy loss.
+/// PF-PPO: the weight of each sequence, `[S]`, by the rewards of its group; formula:
+/// [`lockstep_core::advantage::filtration`]. Times the group's size, it is a weight of a policy loss.
 ///
 /// Errors: lengths that disagree; an infinite reward, a power that overflows (index).
 ///
@@ -32,10 +33,12 @@ pub fn filtration(batch: &Batch<'_>, rewards: &[f32], rule: Filtration) -> Resul
     Ok(weights)
 }
 
-/// The baseline of each group, `[G]`, to be given to [`group_advantage`](super::group_advantage): VCPO's alternatives to its minimum-variance
-/// baseline; formula: [`lockstep_core::advantage::robust_baseline`]. NaN where a group has no weight.
+/// The baseline of each group, `[G]`, to be given to [`group_advantage`](super::group_advantage): VCPO's
+/// alternatives to its minimum-variance baseline; formula: [`lockstep_core::advantage::robust_baseline`]. NaN
+/// where a group has no weight.
 ///
-/// Errors: lengths that disagree; an infinite reward, a weight that is negative or not finite (index); a share outside 0..0.5.
+/// Errors: lengths that disagree; an infinite reward, a weight that is negative or not finite (index); a
+/// share outside 0..0.5.
 ///
 /// ```
 /// use lockstep_ops::{Batch, core::advantage::robust_baseline::Robust, ops::robust_baselines};
@@ -63,10 +66,11 @@ pub fn robust_baselines(
     (0..batch.groups()).map(of_group).collect()
 }
 
-/// How much each response counts in the policy loss, `[S]`, by its live tokens and the `difficulty` `[S]` of its prompt (ROLL); formula:
-/// [`lockstep_core::reward::sample_weights`]. Their mean is 1.
+/// How much each response counts in the policy loss, `[S]`, by its live tokens and the `difficulty` `[S]` of
+/// its prompt (ROLL); formula: [`lockstep_core::reward::sample_weights`]. Their mean is 1.
 ///
-/// Errors: lengths that disagree; a difficulty that is not finite (index); parameters outside their domain; no difficulty where one is wanted.
+/// Errors: lengths that disagree; a difficulty that is not finite (index); parameters outside their domain;
+/// no difficulty where one is wanted.
 ///
 /// ```
 /// use lockstep_ops::{Batch, Device, core::reward::sample_weights::SampleWeights, ops::sample_weights};
@@ -91,10 +95,11 @@ pub fn sample_weights(
     Ok(weights)
 }
 
-/// Advantages and returns per token, `[N]` each, of the `rewards` `[S]` that come with the last live tokens: PSR, NSR and W-REINFORCE with a
-/// discount; formula: [`lockstep_core::advantage::signed_return`].
+/// Advantages and returns per token, `[N]` each, of the `rewards` `[S]` that come with the last live tokens:
+/// PSR, NSR and W-REINFORCE with a discount; formula: [`lockstep_core::advantage::signed_return`].
 ///
-/// Errors: lengths that disagree; an infinite reward (index); parameters outside their domain; a result too large for `f32` (index).
+/// Errors: lengths that disagree; an infinite reward (index); parameters outside their domain; a result too
+/// large for `f32` (index).
 ///
 /// ```
 /// use lockstep_ops::{Batch, core::advantage::signed_return::SignedReturn, ops::signed_return};
@@ -136,8 +141,8 @@ fn moved(error: Argument, first: usize) -> Argument {
     }
 }
 
-/// Holds advantages or rewards within `low..=high`, in place, after whatever normalised them (ROLL's `advantage_clip`, MARS's
-/// `asym_clip`).
+/// Holds advantages or rewards within `low..=high`, in place, after whatever normalised them (ROLL's
+/// `advantage_clip`, MARS's `asym_clip`).
 ///
 /// Errors: bounds that are NaN or out of order.
 ///

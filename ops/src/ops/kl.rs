@@ -21,8 +21,8 @@ pub struct KlOutput {
 
 /// Per-token estimates of KL(policy ‖ reference) and their gradients; formulas: [`lockstep_core::kl`].
 ///
-/// Errors: lengths that disagree; a live log-probability that is NaN, infinite or above 0; an estimate that overflows (choose
-/// a guard).
+/// Errors: lengths that disagree; a live log-probability that is NaN, infinite or above 0; an estimate that
+/// overflows (choose a guard).
 ///
 /// ```
 /// use lockstep_ops::{Batch, Device, core::kl::{Estimator, Kl}, ops::kl};

@@ -24,7 +24,8 @@ pub struct ThreePolicies<'a> {
 
 /// r·k of every token with its gradient, through r or not; formula: [`lockstep_core::kl_importance`].
 ///
-/// Errors: lengths that disagree; a live log-probability that is NaN, infinite or above 0; a result that overflows (choose guards).
+/// Errors: lengths that disagree; a live log-probability that is NaN, infinite or above 0; a result that
+/// overflows (choose guards).
 ///
 /// ```
 /// use lockstep_ops::core::{kl::{Estimator, Kl}, ratio::Guard};
@@ -96,8 +97,9 @@ pub fn kl_importance_into(
     Ok(())
 }
 
-/// The penalty in the reward (PPO, REINFORCE++; docs/maths/kl.md): r_t − β·k per token, k an estimate of KL(old ‖ reference) of the
-/// policy that sampled; k1 in most recipes, any estimator in verl. No gradient flows. Masked tokens get 0.
+/// The penalty in the reward (PPO, REINFORCE++; docs/maths/kl.md): r_t − β·k per token, k an estimate of
+/// KL(old ‖ reference) of the policy that sampled; k1 in most recipes, any estimator in verl. No gradient
+/// flows. Masked tokens get 0.
 ///
 /// Errors: lengths that disagree; a live reward or β that is not finite; those of [`kl`].
 ///

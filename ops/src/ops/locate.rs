@@ -37,8 +37,8 @@ impl Domain {
     }
 }
 
-/// The error of the first row with an alarm, if any: its first live token with a bad argument, else its first result that is
-/// not finite.
+/// The error of the first row with an alarm, if any: its first live token with a bad argument, else its first
+/// result that is not finite.
 pub(crate) fn check(
     batch: &Batch<'_>,
     row_alarm: &[u32],
@@ -83,7 +83,8 @@ pub(crate) fn check_rows(
     Err(Argument::NotFinite { result: "loss of the sequence that starts at token", index, hint }.into())
 }
 
-/// The error of the first value of an argument that is not what is expected, if any; `holds` gets its index too.
+/// The error of the first value of an argument that is not what is expected, if any; `holds` gets its index
+/// too.
 pub fn each(
     argument: &'static str,
     values: &[f32],

@@ -5,10 +5,11 @@ use crate::{Batch, Device, Error};
 use lockstep_core::ragged::{In, Offsets, Out};
 use lockstep_core::ratio::{LogRatioScan, ScanKind};
 
-/// A log-ratio for each token, `[N]`; 0 where masked. Formula: [`lockstep_core::ratio::log_ratio_scan`]. `cap_at_one` holds for
-/// the two minima: one above 0 counts as 0.
+/// A log-ratio for each token, `[N]`; 0 where masked. Formula: [`lockstep_core::ratio::log_ratio_scan`].
+/// `cap_at_one` holds for the two minima: one above 0 counts as 0.
 ///
-/// Errors: lengths that disagree; a live log-probability that is NaN, infinite or above 0 (argument, index); a log-ratio that overflows.
+/// Errors: lengths that disagree; a live log-probability that is NaN, infinite or above 0 (argument, index);
+/// a log-ratio that overflows.
 ///
 /// ```
 /// use lockstep_ops::core::ratio::ScanKind;
@@ -32,7 +33,8 @@ pub fn log_ratio_scan(
     run(device, batch, batch.cu_seqlens(), logp, logp_old, kind, cap_at_one)
 }
 
-/// As [`log_ratio_scan`], over segments of tokens (turns, steps) instead of sequences: `cu_segments` `[K+1]`, from 0 to N.
+/// As [`log_ratio_scan`], over segments of tokens (turns, steps) instead of sequences: `cu_segments` `[K+1]`,
+/// from 0 to N.
 ///
 /// Errors: as there, and offsets that are none.
 pub fn segment_log_ratio(

@@ -69,8 +69,8 @@ impl<'a> Logits<'a> {
         Ok(found)
     }
 
-    /// The error of the first row with an alarm: its first logit that cannot be used, or its label's, else a coefficient or the
-    /// result.
+    /// The error of the first row with an alarm: its first logit that cannot be used, or its label's, else a
+    /// coefficient or the result.
     fn check_alarms(
         &self,
         alarms: &[u32],
@@ -108,11 +108,11 @@ impl<'a> Logits<'a> {
     }
 }
 
-/// Log-probability, logsumexp and top token of every row, with `moments` entropy and sums of squares too; formulas:
-/// [`lockstep_core::logits::statistics`].
+/// Log-probability, logsumexp and top token of every row, with `moments` entropy and sums of squares too;
+/// formulas: [`lockstep_core::logits::statistics`].
 ///
-/// Errors: lengths that disagree; a label outside of the vocabulary or forbidden there; a row with NaN, +∞ or nothing but −∞ (index
-/// into `logits`); a temperature outside 1e-6..=1e6.
+/// Errors: lengths that disagree; a label outside of the vocabulary or forbidden there; a row with NaN, +∞ or
+/// nothing but −∞ (index into `logits`); a temperature outside 1e-6..=1e6.
 ///
 /// ```
 /// use lockstep_ops::{Device, ops::logits::{Logits, logits_statistics}};
@@ -165,10 +165,11 @@ pub fn logits_statistics(
 }
 
 /// dL/dz of every logit from `coef` = dL/dlogp `[rows]` and `coef_entropy` = dL/dH `[rows]`; formula:
-/// [`lockstep_core::logits::gradient`]. `statistics` are those of the same logits, with moments where there is a coefficient of
-/// the entropy.
+/// [`lockstep_core::logits::gradient`]. `statistics` are those of the same logits, with moments where there
+/// is a coefficient of the entropy.
 ///
-/// Errors: those of [`logits_statistics`]; coefficients that are not finite (index); a coefficient of the entropy without moments.
+/// Errors: those of [`logits_statistics`]; coefficients that are not finite (index); a coefficient of the
+/// entropy without moments.
 ///
 /// ```
 /// use lockstep_ops::{Device, ops::logits::{Logits, logits_gradient, logits_statistics}};
@@ -226,8 +227,9 @@ pub struct Otr {
     pub gradient: Vec<f32>,
 }
 
-/// One-token rollout in expectation, without samples: loss and, if wanted, dL/dz; formula: [`lockstep_core::logits::otr`]. The
-/// loss is the mean over `positions` rows: of the *whole* batch, where this is a part of it; absent = the rows that take part.
+/// One-token rollout in expectation, without samples: loss and, if wanted, dL/dz; formula:
+/// [`lockstep_core::logits::otr`]. The loss is the mean over `positions` rows: of the *whole* batch, where
+/// this is a part of it; absent = the rows that take part.
 ///
 /// Errors: those of [`logits_statistics`]; β above 1 or not finite; κ outside 1e-6..=1e6.
 ///

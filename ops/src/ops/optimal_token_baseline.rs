@@ -38,10 +38,11 @@ impl Default for TokenBaselineParams {
 }
 
 /// Advantages `[N]` of `returns` `[N]` against the weighted mean of the group at the same position; formula:
-/// [`lockstep_core::advantage::optimal_token_baseline`]. `ratio` `[N]` (rollout correction), where given, enters the weights squared.
+/// [`lockstep_core::advantage::optimal_token_baseline`]. `ratio` `[N]` (rollout correction), where given,
+/// enters the weights squared.
 ///
-/// Errors: lengths that disagree; a live return that is not finite, a live norm or ratio that is negative or not finite (index); an
-/// eps below 0; a result that is not finite (index).
+/// Errors: lengths that disagree; a live return that is not finite, a live norm or ratio that is negative or
+/// not finite (index); an eps below 0; a result that is not finite (index).
 ///
 /// ```
 /// use lockstep_ops::ops::optimal_token_baseline::{Score, TokenBaselineParams, optimal_token_baseline};

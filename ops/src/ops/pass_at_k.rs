@@ -17,8 +17,9 @@ pub struct PassAtKOutput {
     pub counted: Vec<u32>,
 }
 
-/// Advantages for the goal that one of `k` attempts is correct, a reward above `threshold` being correct; formula:
-/// [`lockstep_core::advantage::pass_at_k`]. A NaN reward, or a sequence whose entry in `valid` is 0, is excluded.
+/// Advantages for the goal that one of `k` attempts is correct, a reward above `threshold` being correct;
+/// formula: [`lockstep_core::advantage::pass_at_k`]. A NaN reward, or a sequence whose entry in `valid` is 0,
+/// is excluded.
 ///
 /// Errors: lengths that disagree; k of 0; a group with fewer than k counted sequences (group).
 ///

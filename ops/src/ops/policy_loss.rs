@@ -58,8 +58,8 @@ pub struct PolicyInput<'a> {
     pub logp_old: &'a [f32],
     /// Advantages.
     pub advantage: Advantage<'a>,
-    /// Log-probabilities of the policy that a gate measures against beside `logp_old`, `[N]`: of the sampler for MiniRL, of the latest policy
-    /// for ReMix; needed, and allowed, only with these.
+    /// Log-probabilities of the policy that a gate measures against beside `logp_old`, `[N]`: of the sampler
+    /// for MiniRL, of the latest policy for ReMix; needed, and allowed, only with these.
     pub logp_second: Option<&'a [f32]>,
     /// Log-ratios computed elsewhere, `[N]`; needed, and allowed, only at [`Level::Given`].
     pub log_ratio: Option<&'a [f32]>,
@@ -94,7 +94,8 @@ pub struct PolicyOutput {
     pub coef: Vec<f32>,
     /// l per token before the aggregation's weights, `[N]`; empty if not asked for.
     pub token_loss: Vec<f32>,
-    /// Σ W·l of each sequence, `[S]`: the loss of any union of sequences is the sum of theirs. Empty if not asked for.
+    /// Σ W·l of each sequence, `[S]`: the loss of any union of sequences is the sum of theirs. Empty if not
+    /// asked for.
     pub row_loss: Vec<f64>,
     /// The loss L, if asked for.
     pub loss: Option<f64>,
@@ -154,8 +155,8 @@ impl PolicyOutput {
         &mut self.spare
     }
 
-    /// Puts sums of another KL over the live tokens of each sequence, so many in all, in place of those that the op measured; nothing without
-    /// metrics.
+    /// Puts sums of another KL over the live tokens of each sequence, so many in all, in place of those that
+    /// the op measured; nothing without metrics.
     #[doc(hidden)]
     pub fn measure_kl(&mut self, device: &Device, row_sum: &[f64], tokens: u64) -> Result<(), Error> {
         let rows = row_sum.len();
@@ -209,9 +210,9 @@ pub struct PolicyParams<G> {
 
 /// Computes loss and dL/dlogp into `out`, whose buffers are reused; formula: [`lockstep_core::policy_loss`].
 ///
-/// Errors: lengths that disagree; a live log-probability that is NaN, infinite or above 0; an advantage that is not finite or a
-/// weight below 0 (argument, index); parameters outside their domain; a KL term without `logp_ref` or the reverse; a
-/// result that is not finite (index). `out` is unspecified after an error.
+/// Errors: lengths that disagree; a live log-probability that is NaN, infinite or above 0; an advantage that
+/// is not finite or a weight below 0 (argument, index); parameters outside their domain; a KL term without
+/// `logp_ref` or the reverse; a result that is not finite (index). `out` is unspecified after an error.
 pub fn policy_loss<G: Gate>(
     device: &Device,
     batch: &Batch<'_>,

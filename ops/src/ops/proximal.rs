@@ -6,8 +6,9 @@ use crate::{Batch, Device, Error};
 use lockstep_core::ragged::{In, Out};
 use lockstep_core::ratio::{Interpolation, ProximalLogp};
 
-/// Log-probabilities of the proximal policy, `[N]`; 0 where masked. `versions` `[N]` says which version sampled a token (−1:
-/// none), `current` is the one that is trained. Formula: [`lockstep_core::ratio::proximal`].
+/// Log-probabilities of the proximal policy, `[N]`; 0 where masked. `versions` `[N]` says which version
+/// sampled a token (−1: none), `current` is the one that is trained. Formula:
+/// [`lockstep_core::ratio::proximal`].
 ///
 /// Errors: lengths that disagree; a live log-probability that is NaN, infinite or above 0 (argument, index).
 ///

@@ -35,8 +35,9 @@ pub fn token_ratio(
     Ok(Ratios { ratio, log_ratio, stats })
 }
 
-/// Training-inference mismatch: statistics of exp(logp_old − logp_rollout), the ratio that a rollout correction would
-/// apply. `kl_k1` is mean(logp_rollout − logp_old), verl's `rollout_corr/kl`; the band is `[1/2, 2]`.
+/// Training-inference mismatch: statistics of exp(logp_old − logp_rollout), the ratio that a rollout
+/// correction would apply. `kl_k1` is mean(logp_rollout − logp_old), verl's `rollout_corr/kl`; the band is
+/// `[1/2, 2]`.
 pub fn mismatch(
     device: &Device,
     batch: &Batch<'_>,

@@ -19,7 +19,8 @@ pub struct ShapeParams<'a> {
     pub lengths: Option<&'a [u32]>,
     /// Flawed answers, `[S]`, of [`Shaping::Flawed`]; absent = none.
     pub flags: Option<&'a [u8]>,
-    /// Position in its group of the member that the others were compared with, `[G]`, of [`Shaping::Preferred`].
+    /// Position in its group of the member that the others were compared with, `[G]`, of
+    /// [`Shaping::Preferred`].
     pub reference: Option<&'a [u32]>,
 }
 
@@ -30,10 +31,12 @@ impl ShapeParams<'static> {
     }
 }
 
-/// `rewards` `[S]` shaped by length, sign, flaw, brevity or preference. A NaN reward, or a sequence whose entry in `valid` is 0, gets NaN.
+/// `rewards` `[S]` shaped by length, sign, flaw, brevity or preference. A NaN reward, or a sequence whose
+/// entry in `valid` is 0, gets NaN.
 ///
-/// Errors: lengths that disagree; an infinite reward (index); parameters outside their domain, an array that the shaping needs and nobody
-/// gave; a reference beyond its group (group); a result that is not finite (index).
+/// Errors: lengths that disagree; an infinite reward (index); parameters outside their domain, an array that
+/// the shaping needs and nobody gave; a reference beyond its group (group); a result that is not finite
+/// (index).
 ///
 /// ```
 /// use lockstep_ops::core::reward::Shaping;
@@ -82,8 +85,9 @@ pub fn shape_rewards(
     not_infinite("shaped", shaped, "the shaped reward is too large for f32")
 }
 
-/// Classes of answers by majority vote: `answers` `[S]` name what was answered (equal number, equal answer; `None` = no answer). The
-/// most frequent answer of a group is its majority; ties go to the one that came first.
+/// Classes of answers by majority vote: `answers` `[S]` name what was answered (equal number, equal answer;
+/// `None` = no answer). The most frequent answer of a group is its majority; ties go to the one that came
+/// first.
 ///
 /// Errors: lengths that disagree.
 pub fn majority(batch: &Batch<'_>, answers: &[Option<u32>]) -> Result<Vec<u32>, Error> {
@@ -137,10 +141,11 @@ pub struct Novelty {
     pub novelty: Vec<f32>,
 }
 
-/// EVOL-RL's rewards: bands by `classes` `[S]` ([`majority`]), ranked inside by novelty, from `similarity` `[Σ n²]`, the matrices of the groups
-/// one after the other, row by row. Diagonals are not read.
+/// EVOL-RL's rewards: bands by `classes` `[S]` ([`majority`]), ranked inside by novelty, from `similarity`
+/// `[Σ n²]`, the matrices of the groups one after the other, row by row. Diagonals are not read.
 ///
-/// Errors: lengths that disagree; a similarity between two answers that is not finite (index); parameters outside their domain.
+/// Errors: lengths that disagree; a similarity between two answers that is not finite (index); parameters
+/// outside their domain.
 ///
 /// ```
 /// use lockstep_ops::{Batch, Device, ops::{novelty_bands, reward::{Bands, majority}}};
@@ -230,10 +235,11 @@ impl VarianceParams<'static> {
     };
 }
 
-/// GRPOVI: `rewards` `[S]` moved so that their variance in the group grows, mean and order kept. A NaN reward, or a sequence whose entry in
-/// `valid` is 0, gets NaN.
+/// GRPOVI: `rewards` `[S]` moved so that their variance in the group grows, mean and order kept. A NaN
+/// reward, or a sequence whose entry in `valid` is 0, gets NaN.
 ///
-/// Errors: lengths that disagree; an infinite reward, a log-probability that is not finite (index); parameters outside their domain.
+/// Errors: lengths that disagree; an infinite reward, a log-probability that is not finite (index);
+/// parameters outside their domain.
 ///
 /// ```
 /// use lockstep_ops::{Batch, Device, ops::{reward::VarianceParams, variance_increase}};

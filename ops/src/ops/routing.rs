@@ -23,11 +23,12 @@ pub struct Gating {
 
 /// Experts and gates of `scores` `[rows, E]`; formula: [`lockstep_core::routing`].
 ///
-/// Without `replay` every row selects. With it (R2: the old policy's trace; R3: the rollout's) the rows of tokens in the mask that have a
-/// record take their experts from it. `bias` `[E]` takes part in a sigmoid router's selection only. Nothing is kept between calls.
+/// Without `replay` every row selects. With it (R2: the old policy's trace; R3: the rollout's) the rows of
+/// tokens in the mask that have a record take their experts from it. `bias` `[E]` takes part in a sigmoid
+/// router's selection only. Nothing is kept between calls.
 ///
-/// Errors: sizes that disagree; a score or bias that is not finite (index); a record with an expert out of range, twice, or missing
-/// beside others (token, layer and entry).
+/// Errors: sizes that disagree; a score or bias that is not finite (index); a record with an expert out of
+/// range, twice, or missing beside others (token, layer and entry).
 ///
 /// ```
 /// use lockstep_ops::{Device, ops::gating_forward, routing::{Ids, RoutingTrace}};
@@ -97,7 +98,8 @@ pub fn gating_forward(
 
 /// dL/dscores `[rows, E]` from dL/dgates `[rows, K]`; formula: [`lockstep_core::routing::gating_backward`].
 ///
-/// `gating` is what [`gating_forward`] returned for the same scores, natural or replayed: the gradient is that of the gates that ran.
+/// `gating` is what [`gating_forward`] returned for the same scores, natural or replayed: the gradient is
+/// that of the gates that ran.
 ///
 /// Errors: sizes that disagree; scores or gate gradients that are not finite (index).
 pub fn gating_backward(
@@ -148,8 +150,9 @@ pub struct Balance {
     pub gradient: Vec<f32>,
 }
 
-/// The load-balance loss coef · E Σ f_e P_e of `scores` `[rows, E]` with the load f `[E]`, counted from the natural map or from the
-/// replayed one ([`crate::routing::load`]; verl: natural also under replay); formula: [`lockstep_core::routing::balance`].
+/// The load-balance loss coef · E Σ f_e P_e of `scores` `[rows, E]` with the load f `[E]`, counted from the
+/// natural map or from the replayed one ([`crate::routing::load`]; verl: natural also under replay); formula:
+/// [`lockstep_core::routing::balance`].
 ///
 /// Errors: sizes that disagree; scores or loads that are not finite (index).
 pub fn balance_loss(device: &Device, scores: &[f32], load: &[f32], coef: f64) -> Result<Balance, Error> {

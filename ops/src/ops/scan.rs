@@ -6,7 +6,8 @@ use lockstep_core::aggregate::RowScan;
 use lockstep_core::ragged::{In, Out};
 use lockstep_core::team::Direction;
 
-/// Masked inclusive prefix or suffix sums of `values` `[N]` inside each sequence; see [`lockstep_core::aggregate::scan`].
+/// Masked inclusive prefix or suffix sums of `values` `[N]` inside each sequence; see
+/// [`lockstep_core::aggregate::scan`].
 ///
 /// Errors: lengths that disagree; a live value that is not finite, a running sum that overflows (index).
 pub fn row_scan(

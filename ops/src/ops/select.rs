@@ -1,4 +1,5 @@
-//! The n largest values of a batch, or n random ones, exactly: for KL-Cov, Clip-Cov and the top of the entropies.
+//! The n largest values of a batch, or n random ones, exactly: for KL-Cov, Clip-Cov and the top of the
+//! entropies.
 
 use super::aggregate::{fold_rows, row_sums};
 use super::locate;
@@ -27,7 +28,8 @@ pub fn covariance(
     Ok(out)
 }
 
-/// As [`covariance`], into `out`, whose memory is reused; returns the number of live tokens. `out` is unspecified after an error.
+/// As [`covariance`], into `out`, whose memory is reused; returns the number of live tokens. `out` is
+/// unspecified after an error.
 pub fn covariance_into(
     device: &Device,
     batch: &Batch<'_>,
@@ -113,7 +115,8 @@ pub struct Selection {
     keys: Vec<u32>,
     state: [u32; 2],
     ties_before: Vec<u32>,
-    /// Which tokens it is, if the search met them all: the same knowledge once more, so that nothing compares it.
+    /// Which tokens it is, if the search met them all: the same knowledge once more, so that nothing compares
+    /// it.
     places: Option<Vec<u32>>,
 }
 
@@ -234,8 +237,8 @@ fn count_before(offsets: Offsets<'_>, ties: &[u32], before: &mut [u32]) {
 }
 
 impl Selection {
-    /// `on` for the selected tokens, `off` for the other live ones, 0 for masked ones; and how many are selected. The batch is the one
-    /// that the selection was made of.
+    /// `on` for the selected tokens, `off` for the other live ones, 0 for masked ones; and how many are
+    /// selected. The batch is the one that the selection was made of.
     ///
     /// Errors: lengths that disagree.
     pub fn choose(
@@ -283,8 +286,9 @@ impl Selection {
         Ok(selected.into_iter().map(u64::from).sum())
     }
 
-    /// As [`choose_into`](Selection::choose_into) for live tokens; masked ones have anything, for a reader who does not look at them. Where the
-    /// selected are known one by one nothing is asked of the others: a copy in place of a kernel.
+    /// As [`choose_into`](Selection::choose_into) for live tokens; masked ones have anything, for a reader
+    /// who does not look at them. Where the selected are known one by one nothing is asked of the others: a
+    /// copy in place of a kernel.
     #[doc(hidden)]
     pub fn choose_live_into(
         &self,
@@ -325,7 +329,8 @@ impl Selection {
     }
 }
 
-/// How many tokens KL-Cov and Clip-Cov take of M: ⌊ratio·M⌋, at least one, but none of an empty batch (docs/maths/gates.md).
+/// How many tokens KL-Cov and Clip-Cov take of M: ⌊ratio·M⌋, at least one, but none of an empty batch
+/// (docs/maths/gates.md).
 pub fn share(ratio: f64, tokens: u64) -> Result<u32, Error> {
     if !(0.0..=1.0).contains(&ratio) {
         let expected = "a number in 0..=1";
@@ -335,7 +340,8 @@ pub fn share(ratio: f64, tokens: u64) -> Result<u32, Error> {
     Ok(floor.max(1).min(tokens) as u32)
 }
 
-/// How many of M distinct values are at or above TRL's quantile 1 − `top` (linear interpolation, as `torch.quantile`).
+/// How many of M distinct values are at or above TRL's quantile 1 − `top` (linear interpolation, as
+/// `torch.quantile`).
 pub fn top_quantile(top: f64, tokens: u64) -> Result<u32, Error> {
     if !(0.0..=1.0).contains(&top) {
         let expected = "a number in 0..=1";

@@ -6,10 +6,11 @@ use lockstep_core::policy_loss::{SequenceRule, SequenceWeight};
 use lockstep_core::ragged::{In, Out};
 
 /// Weights per token `[N]` by a rule over whole sequences (VESPO, TOPR, off-policy mask); formula:
-/// [`lockstep_core::policy_loss::sequence_weight`]. `advantage` is per sequence; `weights` are those that the caller brings.
+/// [`lockstep_core::policy_loss::sequence_weight`]. `advantage` is per sequence; `weights` are those that the
+/// caller brings.
 ///
-/// Errors: lengths that disagree; a live log-probability that is not finite and at most 0, an advantage that is not finite, a weight
-/// below 0 (argument, index); a rule outside its domain.
+/// Errors: lengths that disagree; a live log-probability that is not finite and at most 0, an advantage that
+/// is not finite, a weight below 0 (argument, index); a rule outside its domain.
 pub fn sequence_weight(
     device: &Device,
     batch: &Batch<'_>,

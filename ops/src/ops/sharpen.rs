@@ -53,11 +53,11 @@ pub fn sequence_logp(
     Ok(sums)
 }
 
-/// `advantage` `[S]` sharpened by how likely the policy found its own answers. A sequence whose reward is NaN, or whose entry in `valid` is 0, has
-/// advantage 0.
+/// `advantage` `[S]` sharpened by how likely the policy found its own answers. A sequence whose reward is
+/// NaN, or whose entry in `valid` is 0, has advantage 0.
 ///
-/// Errors: lengths that disagree; an infinite reward, an advantage that is not finite, a live log-probability out of its domain (index);
-/// parameters outside their domain; a result that is not finite (index).
+/// Errors: lengths that disagree; an infinite reward, an advantage that is not finite, a live log-probability
+/// out of its domain (index); parameters outside their domain; a result that is not finite (index).
 ///
 /// ```
 /// use lockstep_ops::core::advantage::Sharpening;
@@ -108,12 +108,14 @@ pub fn sharpen(
     not_infinite("sharpened", sharpened, "the factor is too large: give a cap")
 }
 
-/// SPIRAL's RAE: `rewards` `[S]` less the moving average of the reward of their role, the games of a batch in their order. `state` `[P]`, one
-/// number per role, is what the last call returned; 0 at the start. A NaN reward leaves it as it is and has advantage 0.
+/// SPIRAL's RAE: `rewards` `[S]` less the moving average of the reward of their role, the games of a batch in
+/// their order. `state` `[P]`, one number per role, is what the last call returned; 0 at the start. A NaN
+/// reward leaves it as it is and has advantage 0.
 ///
 /// Returns the advantages `[S]` and the new state `[P]`.
 ///
-/// Errors: lengths that disagree; a role without a state, an infinite reward, a state that is not finite (index); a decay outside 0 to 1.
+/// Errors: lengths that disagree; a role without a state, an infinite reward, a state that is not finite
+/// (index); a decay outside 0 to 1.
 ///
 /// ```
 /// use lockstep_ops::core::advantage::Order;
@@ -167,9 +169,11 @@ pub enum EntropyOf<'a> {
     Distribution(&'a [f32]),
 }
 
-/// MSSR's entropy shaping: A + min(α H, |A|/κ) per token, `[N]`; 0 where masked. Formula: [`lockstep_core::advantage::entropy_bonus`].
+/// MSSR's entropy shaping: A + min(α H, |A|/κ) per token, `[N]`; 0 where masked. Formula:
+/// [`lockstep_core::advantage::entropy_bonus`].
 ///
-/// Errors: lengths that disagree; a live advantage, log-probability or entropy out of its domain (index); parameters outside theirs.
+/// Errors: lengths that disagree; a live advantage, log-probability or entropy out of its domain (index);
+/// parameters outside theirs.
 pub fn entropy_bonus(
     device: &Device,
     batch: &Batch<'_>,

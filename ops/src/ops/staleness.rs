@@ -11,7 +11,8 @@ use lockstep_core::ratio::{Staleness as Kernel, staleness::VERSIONS};
 pub struct Staleness {
     /// 1 where a token is live and not too old, `[N]`: for [`Batch::with_mask`].
     pub kept_mask: Vec<u8>,
-    /// Version that a sequence was begun with, −1 without any, `[S]`: a buffer of partial rollouts is sorted by it.
+    /// Version that a sequence was begun with, −1 without any, `[S]`: a buffer of partial rollouts is sorted
+    /// by it.
     pub start_version: Vec<i32>,
     /// 1 where a sequence has a token left, `[S]`: the `valid` of the group advantage.
     pub kept: Vec<u8>,
@@ -21,7 +22,8 @@ pub struct Staleness {
     pub too_old_fraction: f64,
 }
 
-/// Which tokens are at most `max_staleness` versions behind `current`; formula: [`lockstep_core::ratio::staleness`].
+/// Which tokens are at most `max_staleness` versions behind `current`; formula:
+/// [`lockstep_core::ratio::staleness`].
 ///
 /// Errors: lengths that disagree; a version below −1 or not below 2²⁴ (index); a negative `max_staleness`.
 ///

@@ -54,9 +54,11 @@ pub struct StepAdvantages {
     pub returns: Vec<f32>,
 }
 
-/// Discounted returns of steps, cut where the agent differs from the expert, `[K]`; formula: [`lockstep_core::advantage::step_return`].
+/// Discounted returns of steps, cut where the agent differs from the expert, `[K]`; formula:
+/// [`lockstep_core::advantage::step_return`].
 ///
-/// Errors: offsets or lengths that disagree; a reward that is not finite (index); a gamma outside 0 to 1; a return that overflows (index).
+/// Errors: offsets or lengths that disagree; a reward that is not finite (index); a gamma outside 0 to 1; a
+/// return that overflows (index).
 ///
 /// ```
 /// use lockstep_ops::{Device, ops::step_return::{Steps, step_return}};
@@ -89,11 +91,13 @@ pub fn step_return(
     Ok(returns)
 }
 
-/// UI-S1's advantages of steps: A_S against the steps of the same prompt (group of `batch`) and index, 0 where there is no other; A_E of the
-/// `episode_rewards` `[S]` against the group, the reward itself in a group of one; A = A_E + ω A_S. All tokens of a step have its
-/// advantage: [`spread`](super::turns::spread) brings it there.
+/// UI-S1's advantages of steps: A_S against the steps of the same prompt (group of `batch`) and index, 0
+/// where there is no other; A_E of the `episode_rewards` `[S]` against the group, the reward itself in a
+/// group of one; A = A_E + ω A_S. All tokens of a step have its advantage: [`spread`](super::turns::spread)
+/// brings it there.
 ///
-/// Errors: those of [`step_return`]; trajectories that are not the sequences of `batch`; those of [`group_advantage`].
+/// Errors: those of [`step_return`]; trajectories that are not the sequences of `batch`; those of
+/// [`group_advantage`].
 pub fn step_advantages(
     device: &Device,
     batch: &Batch<'_>,

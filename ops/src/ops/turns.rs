@@ -43,11 +43,11 @@ pub struct Turns<'a> {
     pub roles: &'a [u32],
 }
 
-/// Returns of turns from themselves on, `[K]`: MARS puts a turn's reward on its last token and sums to the end of the sequence, so all
-/// tokens of a turn have the same. `gamma` discounts a turn; MARS has 1.
+/// Returns of turns from themselves on, `[K]`: MARS puts a turn's reward on its last token and sums to the
+/// end of the sequence, so all tokens of a turn have the same. `gamma` discounts a turn; MARS has 1.
 ///
-/// Errors: offsets or lengths that disagree; a sequence that starts inside a turn (index); a reward that is not finite (index); a
-/// gamma outside 0 to 1; a return that overflows.
+/// Errors: offsets or lengths that disagree; a sequence that starts inside a turn (index); a reward that is
+/// not finite (index); a gamma outside 0 to 1; a return that overflows.
 pub fn turn_return(
     device: &Device,
     batch: &Batch<'_>,

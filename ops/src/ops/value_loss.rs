@@ -68,8 +68,8 @@ impl ValueOutput {
 
 /// Value loss and dL/dV; formula: [`lockstep_core::value_loss`]. `cliprange_value` = ∞ is no clipping.
 ///
-/// Errors: lengths that disagree; a live value or return that is not finite (index); clipping without old values; a range that
-/// is not positive; a loss that overflows (index).
+/// Errors: lengths that disagree; a live value or return that is not finite (index); clipping without old
+/// values; a range that is not positive; a loss that overflows (index).
 ///
 /// ```
 /// use lockstep_ops::core::aggregate::{PerRow, Weight};
@@ -96,8 +96,8 @@ pub fn value_loss(
     Ok(out)
 }
 
-/// As [`value_loss`], into `out`, whose memory is reused; without `token_loss` that one stays empty. `out` is unspecified after an
-/// error.
+/// As [`value_loss`], into `out`, whose memory is reused; without `token_loss` that one stays empty. `out` is
+/// unspecified after an error.
 pub fn value_loss_into(
     device: &Device,
     batch: &Batch<'_>,
@@ -162,10 +162,10 @@ pub fn value_loss_into(
     Ok(())
 }
 
-/// How much of the spread of the returns the values explain, over live tokens: 1 − Var(ret − V)/(Var(ret) + `eps`), variances
-/// with ddof 1. verl logs it with the values of the rollout and eps 1e-5 as `vf_explained_var`. 1 at best; 0 for values that
-/// are one constant; negative when a constant would do better. 0 where the returns have no spread (and eps is 0), or with
-/// fewer than two live tokens.
+/// How much of the spread of the returns the values explain, over live tokens: 1 − Var(ret − V)/(Var(ret) +
+/// `eps`), variances with ddof 1. verl logs it with the values of the rollout and eps 1e-5 as
+/// `vf_explained_var`. 1 at best; 0 for values that are one constant; negative when a constant would do
+/// better. 0 where the returns have no spread (and eps is 0), or with fewer than two live tokens.
 ///
 /// Errors: lengths that disagree; a live value or return that is not finite (index).
 pub fn explained_variance(

@@ -25,12 +25,14 @@ pub struct VcpoWeights {
     pub most: Option<f64>,
 }
 
-/// W `[S]` of [`Baseline::Weighted`](lockstep_core::advantage::Baseline::Weighted): W_i = w_i²·‖∇ log π(τ_i)‖² (/ L_i²), w_i = exp(Σ (logp_old −
-/// logp_rollout)) over live tokens (VCPO 2602.17616; docs/maths/correction.md). The norm is that of the score alone, without weight and advantage. A
-/// sequence without live tokens has weight 0 where it is divided by its length.
+/// W `[S]` of [`Baseline::Weighted`](lockstep_core::advantage::Baseline::Weighted): W_i = w_i²·‖∇ log
+/// π(τ_i)‖² (/ L_i²), w_i = exp(Σ (logp_old − logp_rollout)) over live tokens (VCPO 2602.17616;
+/// docs/maths/correction.md). The norm is that of the score alone, without weight and advantage. A sequence
+/// without live tokens has weight 0 where it is divided by its length.
 ///
-/// Errors: lengths that disagree; live log-probabilities that are not finite or norms that are not finite and at least 0 (index); a `most` that is
-/// not positive; a weight too large for `f32` (index): give `most`, or a constant less for all, which the baseline does not see.
+/// Errors: lengths that disagree; live log-probabilities that are not finite or norms that are not finite and
+/// at least 0 (index); a `most` that is not positive; a weight too large for `f32` (index): give `most`, or a
+/// constant less for all, which the baseline does not see.
 ///
 /// ```
 /// use lockstep_ops::ops::vcpo::{SequenceScore, VcpoWeights, vcpo_weights};

@@ -54,9 +54,10 @@ pub struct VTraceOutput {
 
 /// Value targets and advantages under the policy of `logp`; formula: [`lockstep_core::advantage::vtrace`].
 ///
-/// Errors: lengths that disagree; a live log-probability that is NaN, infinite or above 0; a live reward or value, or a bootstrap that
-/// counts, that is not finite (index); a sequence that is both terminated and truncated, or neither (index); a gamma or λ outside 0 to
-/// 1, a bound that is not positive; a result that overflows (index).
+/// Errors: lengths that disagree; a live log-probability that is NaN, infinite or above 0; a live reward or
+/// value, or a bootstrap that counts, that is not finite (index); a sequence that is both terminated and
+/// truncated, or neither (index); a gamma or λ outside 0 to 1, a bound that is not positive; a result that
+/// overflows (index).
 ///
 /// ```
 /// use lockstep_ops::ops::gae::Ends;

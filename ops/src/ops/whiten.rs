@@ -53,11 +53,11 @@ impl WhitenParams {
     };
 }
 
-/// `values` centred and scaled by their moments over the whole batch, in the shape they came in. Masked tokens get 0; so does a
-/// sequence whose value is NaN ("no value"), which is left out of the statistics.
+/// `values` centred and scaled by their moments over the whole batch, in the shape they came in. Masked
+/// tokens get 0; so does a sequence whose value is NaN ("no value"), which is left out of the statistics.
 ///
-/// Errors: lengths that disagree; a live value per token that is not finite, an infinite value per sequence (index); parameters
-/// outside their domain; a result that is not finite (index).
+/// Errors: lengths that disagree; a live value per token that is not finite, an infinite value per sequence
+/// (index); parameters outside their domain; a result that is not finite (index).
 ///
 /// ```
 /// use lockstep_ops::ops::whiten::{WhitenParams, whiten};
@@ -102,8 +102,9 @@ pub fn whiten_into(
 }
 
 /// As [`whiten`], by the moments of all ranks: those that each one counted of its own values
-/// ([`exact_token_moments`](super::exact::exact_token_moments), [`exact_sequence_moments`](super::exact::exact_sequence_moments), which is
-/// where `params.weighting` is applied), merged in any order. However a batch is sharded, its values get the same bits.
+/// ([`exact_token_moments`](super::exact::exact_token_moments),
+/// [`exact_sequence_moments`](super::exact::exact_sequence_moments), which is where `params.weighting` is
+/// applied), merged in any order. However a batch is sharded, its values get the same bits.
 ///
 /// Errors: those of [`whiten`]; moments of a value that was not finite.
 pub fn whiten_by(
@@ -163,7 +164,8 @@ fn run(
     Ok(())
 }
 
-/// `values` by the moments of another set of them, into `whitened`; NaN may be missing. Returns the rows' alarms.
+/// `values` by the moments of another set of them, into `whitened`; NaN may be missing. Returns the rows'
+/// alarms.
 pub(super) fn with_moments(
     device: &Device,
     offsets: Offsets<'_>,

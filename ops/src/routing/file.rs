@@ -1,7 +1,8 @@
-//! A routing trace as a safetensors file: one tensor `routing` `[tokens, layers, top_k]`, U8 or U16, and what a shape cannot say in the
-//! metadata, `routing` = `{"experts":128,"layers":48,"top_k":8}`.
+//! A routing trace as a safetensors file: one tensor `routing` `[tokens, layers, top_k]`, U8 or U16, and what
+//! a shape cannot say in the metadata, `routing` = `{"experts":128,"layers":48,"top_k":8}`.
 //!
-//! One key, because the format does not fix the order of several: the same trace is the same bytes. Numbers are little-endian.
+//! One key, because the format does not fix the order of several: the same trace is the same bytes. Numbers
+//! are little-endian.
 
 use super::{Ids, RoutingTrace};
 use crate::Error;
@@ -53,8 +54,9 @@ impl RoutingTrace {
 
     /// Reads the bytes of a safetensors file and validates the trace; other tensors in it are left alone.
     ///
-    /// Errors: no whole safetensors file; metadata that are missing or that name no router; a tensor that is missing, of another type or of another
-    /// shape than the metadata say; and the [`lockstep_core::routing::TraceFault`]s, with token, layer and entry.
+    /// Errors: no whole safetensors file; metadata that are missing or that name no router; a tensor that is
+    /// missing, of another type or of another shape than the metadata say; and the
+    /// [`lockstep_core::routing::TraceFault`]s, with token, layer and entry.
     pub fn from_safetensors(bytes: &[u8]) -> Result<RoutingTrace, Error> {
         let whole =
             |error| Error::TraceFile(format!("{} bytes are no safetensors file: {error}", bytes.len()));
@@ -133,8 +135,8 @@ mod tests {
 
     #[test]
     fn a_trace_stitched_of_partial_rollouts_is_read() {
-        // Interrupted after 2 of 5 tokens, resumed elsewhere; neither part has a row for its last token, and the second starts with the
-        // token that the first did not feed.
+        // Interrupted after 2 of 5 tokens, resumed elsewhere; neither part has a row for its last token, and
+        // the second starts with the token that the first did not feed.
         let ids = [0, 1, 2, 3, 4, 5, 6, 7, 1, 0, 3, 2, 5, 4, 7, 6];
         let first = RoutingTrace::from_ids(&ids[..8], 2, 8, 2, 2).unwrap();
         let second = RoutingTrace::from_ids(&ids[8..], 2, 8, 2, 2).unwrap();

@@ -1,4 +1,5 @@
-//! How far two sets of gates are apart. docs/maths/routing.md compares sets of experts only; both statistics of gates are our reading.
+//! How far two sets of gates are apart. docs/maths/routing.md compares sets of experts only; both statistics
+//! of gates are our reading.
 
 use super::mismatch::check_pair;
 use super::{Ids, RoutingTrace};
@@ -48,16 +49,19 @@ fn mean(routers: usize, sum: f64) -> f64 {
     if routers == 0 { 0.0 } else { sum / routers as f64 }
 }
 
-/// Smallest share of a gate under the logarithm, 2⁻¹²⁶: a gate that underflowed would make the divergence infinite.
+/// Smallest share of a gate under the logarithm, 2⁻¹²⁶: a gate that underflowed would make the divergence
+/// infinite.
 const SMALLEST: f64 = f32::MIN_POSITIVE as f64;
 
-/// KL(a ‖ b) = Σ_e a_e ln(a_e / b_e) of the gates that ran, each row divided by its sum, over routers that ran the same experts. Our reading.
+/// KL(a ‖ b) = Σ_e a_e ln(a_e / b_e) of the gates that ran, each row divided by its sum, over routers that
+/// ran the same experts. Our reading.
 ///
-/// Where the experts differ, the divergence is infinite: such routers are counted in `left_out` ([`super::mismatch()`] says more about
-/// them). Routers without a record in either trace are left out silently. `gates` are `[rows, K]` in the order of their trace.
+/// Where the experts differ, the divergence is infinite: such routers are counted in `left_out`
+/// ([`super::mismatch()`] says more about them). Routers without a record in either trace are left out
+/// silently. `gates` are `[rows, K]` in the order of their trace.
 ///
-/// Errors: traces of different shapes; gates of another length; a gate of a recorded row that is NaN, infinite or negative, or a row whose
-/// gates are all 0 (argument, index).
+/// Errors: traces of different shapes; gates of another length; a gate of a recorded row that is NaN,
+/// infinite or negative, or a row whose gates are all 0 (argument, index).
 pub fn gate_kl(a: (&Trace<'_>, &[f32]), b: (&Trace<'_>, &[f32])) -> Result<GateKl, Error> {
     check_pair(a.0, b.0)?;
     let (rows, k) = (a.0.rows(), a.0.top_k());
@@ -105,16 +109,17 @@ fn total(argument: &'static str, gates: &[f32], row: usize, k: usize) -> Result<
     if sum == 0.0 { Err(refuse(row * k, "a row of gates that are not all 0")) } else { Ok(sum) }
 }
 
-/// How far the gates that a trace imposes are from those of the live router: KL(g* ‖ p) − KL(g ‖ p) = ln(Σ_{j in I} p_j / Σ_{j in I*} p_j).
-/// Our reading.
+/// How far the gates that a trace imposes are from those of the live router: KL(g* ‖ p) − KL(g ‖ p) = ln(Σ_{j
+/// in I} p_j / Σ_{j in I*} p_j). Our reading.
 ///
-/// p is the live distribution over all experts (softmax of the scores, or sigmoids over their sum), I the router's own choice, I* the
-/// record, and g, g* are p restricted to them and divided by their sums. KL(g* ‖ g) itself is infinite as soon as one expert differs;
-/// this is what replay gives up against p, 0 where the sets are equal, and small where it exchanges experts that nearly tie. At least 0 but for a
-/// bias, with which I need not have the largest p. A sum below 2⁻¹²⁶ of p counts as that.
+/// p is the live distribution over all experts (softmax of the scores, or sigmoids over their sum), I the
+/// router's own choice, I* the record, and g, g* are p restricted to them and divided by their sums. KL(g* ‖
+/// g) itself is infinite as soon as one expert differs; this is what replay gives up against p, 0 where the
+/// sets are equal, and small where it exchanges experts that nearly tie. At least 0 but for a bias, with
+/// which I need not have the largest p. A sum below 2⁻¹²⁶ of p counts as that.
 ///
-/// `scores` `[rows, E]`, rows as in the trace; rows without a record are left out. Errors: those of [`ops::gating_forward`], and a trace of another
-/// number of rows.
+/// `scores` `[rows, E]`, rows as in the trace; rows without a record are left out. Errors: those of
+/// [`ops::gating_forward`], and a trace of another number of rows.
 ///
 /// ```
 /// use lockstep_ops::{Device, core::routing::{Router, RouterKind}, routing::{RoutingTrace, replay_kl}};
@@ -170,7 +175,8 @@ pub fn replay_kl(
 }
 
 impl RoutingTrace {
-    /// The live router's choice for every row of `scores` `[tokens, layers, E]`: what would run without replay.
+    /// The live router's choice for every row of `scores` `[tokens, layers, E]`: what would run without
+    /// replay.
     pub fn live(
         device: &Device,
         router: &Router,

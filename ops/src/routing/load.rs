@@ -12,8 +12,8 @@ pub enum LoadSum {
     TopK,
 }
 
-/// f_e of a trace, all layers of the view together; rows without a record do not count, and without any all loads are 0. Refuses an entry
-/// that is no expert.
+/// f_e of a trace, all layers of the view together; rows without a record do not count, and without any all
+/// loads are 0. Refuses an entry that is no expert.
 pub fn load(trace: &Trace<'_>, experts: usize, sum: LoadSum) -> Result<Vec<f32>, Error> {
     trace.validate(trace.tokens(), experts)?;
     let mut counts = vec![0u64; experts];

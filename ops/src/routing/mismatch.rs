@@ -79,7 +79,8 @@ pub(super) fn check_pair(a: &Trace<'_>, b: &Trace<'_>) -> Result<(), Error> {
 /// # Ok::<(), lockstep_ops::Error>(())
 /// ```
 ///
-/// Errors: tokens, layers or top_k that differ (which, and both numbers); a record with an expert twice (token, layer and entry).
+/// Errors: tokens, layers or top_k that differ (which, and both numbers); a record with an expert twice
+/// (token, layer and entry).
 pub fn mismatch(a: &Trace<'_>, b: &Trace<'_>) -> Result<Mismatch, Error> {
     check_pair(a, b)?;
     let top_k = a.top_k();

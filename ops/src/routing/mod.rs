@@ -1,6 +1,7 @@
 //! Routing traces that own their memory: recording, stitching, views.
 //!
-//! Memory is tokens × layers × top_k × 1 byte (2 above 256 experts) and nothing else: 384 bytes a token for 48 layers of top-8.
+//! Memory is tokens × layers × top_k × 1 byte (2 above 256 experts) and nothing else: 384 bytes a token for
+//! 48 layers of top-8.
 
 #[cfg(feature = "safetensors")]
 mod file;
@@ -45,7 +46,8 @@ pub struct RoutingTrace {
 }
 
 impl RoutingTrace {
-    /// A trace without tokens. Entries are bytes if `experts` fit: up to 256, 255 for top_k = 1 (see [`Trace`] about absent records).
+    /// A trace without tokens. Entries are bytes if `experts` fit: up to 256, 255 for top_k = 1 (see
+    /// [`Trace`] about absent records).
     pub fn new(experts: usize, layers: usize, top_k: usize) -> Result<RoutingTrace, Error> {
         let out_of = |argument, expected, got: usize| {
             Err(Argument::Value { argument, index: None, expected, got: got as f64 }.into())
@@ -65,7 +67,8 @@ impl RoutingTrace {
         Ok(RoutingTrace { ids, layers, top_k, experts })
     }
 
-    /// A trace of an engine's ids, `[tokens, layers, top_k]` in any integer type, −1 = missing. Checked before it is narrowed.
+    /// A trace of an engine's ids, `[tokens, layers, top_k]` in any integer type, −1 = missing. Checked
+    /// before it is narrowed.
     pub fn from_ids<I: Copy + Into<i64>>(
         ids: &[I],
         tokens: usize,
@@ -138,7 +141,8 @@ impl RoutingTrace {
         }
     }
 
-    /// A view of all; [`Trace::slice`] gives some of its layers, [`Trace::part`] some of its tokens, without a copy.
+    /// A view of all; [`Trace::slice`] gives some of its layers, [`Trace::part`] some of its tokens, without
+    /// a copy.
     pub fn view(&self) -> Trace<'_> {
         match &self.ids {
             Ids::U8(ids) => Trace::narrow(In::new(ids), self.layers, self.top_k),
@@ -153,7 +157,8 @@ impl RoutingTrace {
         }
     }
 
-    /// Appends the tokens `range` of `other`: the records of a cached prefix, or of the next part of a partial rollout.
+    /// Appends the tokens `range` of `other`: the records of a cached prefix, or of the next part of a
+    /// partial rollout.
     pub fn stitch(&mut self, other: &RoutingTrace, range: std::ops::Range<usize>) -> Result<(), Error> {
         let shape = |t: &RoutingTrace| (t.experts, t.layers, t.top_k);
         if shape(self) != shape(other) {
@@ -176,13 +181,15 @@ impl RoutingTrace {
         Ok(())
     }
 
-    /// Appends `tokens` tokens without a record: the live router chooses there. What an engine that returns tokens − 1 rows owes.
+    /// Appends `tokens` tokens without a record: the live router chooses there. What an engine that returns
+    /// tokens − 1 rows owes.
     pub fn append_absent(&mut self, tokens: usize) {
         let entries = tokens * self.layers * self.top_k;
         self.append(std::iter::repeat_n(u32::MAX, entries));
     }
 
-    /// Appends `tokens` tokens of padding, whose experts are those of [`filler`]: distinct, and spread over all of them.
+    /// Appends `tokens` tokens of padding, whose experts are those of [`filler`]: distinct, and spread over
+    /// all of them.
     pub fn append_padding(&mut self, tokens: usize) {
         let (layers, top_k, experts) = (self.layers, self.top_k, self.experts);
         let from = self.tokens() * layers;
@@ -190,8 +197,8 @@ impl RoutingTrace {
         self.append(rows.flat_map(move |row| (0..top_k).map(move |j| filler(row, j, top_k, experts) as u32)));
     }
 
-    /// Appends the choices of whole tokens, `[tokens, layers, top_k]`, as `gating_forward` returns them for rows that have the layers of a
-    /// token side by side: recording for R2.
+    /// Appends the choices of whole tokens, `[tokens, layers, top_k]`, as `gating_forward` returns them for
+    /// rows that have the layers of a token side by side: recording for R2.
     pub fn append_chosen(&mut self, chosen: &Ids) -> Result<(), Error> {
         let per_token = self.layers * self.top_k;
         if !chosen.len().is_multiple_of(per_token) {

@@ -6,7 +6,8 @@ use lockstep_core::schedule::{square_root_law as law, xrpo as rule};
 
 /// Fractional rollouts per bin and their shadow price; formula: [`lockstep_core::schedule::square_root_law`].
 ///
-/// Errors: lengths; a share or variance below 0 or not finite (index); shares that are all 0; a mean that is not above 0.
+/// Errors: lengths; a share or variance below 0 or not finite (index); shares that are all 0; a mean that is
+/// not above 0.
 ///
 /// ```
 /// let (n, price) = lockstep_ops::schedule::square_root_law(&[0.5, 0.3, 0.2], &[0.25, 0.09, 0.01], 4.0)?;
@@ -19,7 +20,8 @@ pub fn square_root_law(share: &[f64], variance: &[f64], mean: f64) -> Result<(Ve
     Ok((rollouts, price))
 }
 
-/// Whole rollouts within bounds, never above the budget, and their sum; formula: [`lockstep_core::schedule::rounding`].
+/// Whole rollouts within bounds, never above the budget, and their sum; formula:
+/// [`lockstep_core::schedule::rounding`].
 ///
 /// Errors: lengths; a number below 0 or not finite (index); a budget below the least.
 ///
@@ -35,7 +37,8 @@ pub fn largest_remainder(rollouts: &[f64], count: &[u32], bounds: Bounds) -> Res
     Ok((rounded, total))
 }
 
-/// XRPO-style: how many of `budget` further rollouts each prompt gets; formula: [`lockstep_core::schedule::xrpo`].
+/// XRPO-style: how many of `budget` further rollouts each prompt gets; formula:
+/// [`lockstep_core::schedule::xrpo`].
 ///
 /// Errors: no prompt; sums that are not finite (index); an exploration below 0.
 ///

@@ -24,9 +24,11 @@ pub struct Partition {
     pub load: Vec<u64>,
 }
 
-/// Distributes sequences over `ranks`; with `equal_size` every rank gets as many; formula and ties: [`lockstep_core::schedule::balance`].
+/// Distributes sequences over `ranks`; with `equal_size` every rank gets as many; formula and ties:
+/// [`lockstep_core::schedule::balance`].
 ///
-/// Errors: no rank; more ranks than sequences; a number of ranks that does not divide the sequences, with `equal_size`.
+/// Errors: no rank; more ranks than sequences; a number of ranks that does not divide the sequences, with
+/// `equal_size`.
 ///
 /// ```
 /// use lockstep_ops::schedule::{Balance, balance};

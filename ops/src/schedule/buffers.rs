@@ -4,7 +4,8 @@ use crate::Error;
 use lockstep_core::schedule::fifo::Fifo;
 use lockstep_core::schedule::{april, dynamic_sampling as filter, marsrl, replay, swarm};
 
-/// The order in which unfinished rollouts are continued, oldest start version first; formula: [`lockstep_core::schedule::april`].
+/// The order in which unfinished rollouts are continued, oldest start version first; formula:
+/// [`lockstep_core::schedule::april`].
 ///
 /// ```
 /// assert_eq!(lockstep_ops::schedule::april_order(&[7, 5, 7, 5])?, [1, 3, 0, 2]);
@@ -16,7 +17,8 @@ pub fn april_order(start_version: &[u32]) -> Result<Vec<u32>, Error> {
     Ok(order)
 }
 
-/// The slots of `count` stored groups to replay; formula: [`lockstep_core::schedule::replay`], which has the shares of a batch too.
+/// The slots of `count` stored groups to replay; formula: [`lockstep_core::schedule::replay`], which has the
+/// shares of a batch too.
 ///
 /// Errors: more than the buffer has.
 ///
@@ -36,7 +38,8 @@ pub fn replay_slots(buffer: &Fifo, count: u32, seed: u64, step: u32) -> Result<V
     Ok(slots)
 }
 
-/// Up to `count` external groups with an advantage, drawn uniformly; formula: [`lockstep_core::schedule::swarm`].
+/// Up to `count` external groups with an advantage, drawn uniformly; formula:
+/// [`lockstep_core::schedule::swarm`].
 ///
 /// Errors: offsets (index); a reward that is not finite (index).
 ///
@@ -59,7 +62,8 @@ pub fn swarm_groups(
     Ok(chosen)
 }
 
-/// Up to `count` external groups with the greatest total rewards above 0, the greatest first; formula: [`lockstep_core::schedule::swarm`].
+/// Up to `count` external groups with the greatest total rewards above 0, the greatest first; formula:
+/// [`lockstep_core::schedule::swarm`].
 ///
 /// Errors: as [`swarm_groups`].
 ///
@@ -76,8 +80,8 @@ pub fn swarm_best(cu_groups: &[u32], rewards: &[f32], count: usize) -> Result<Ve
     Ok(chosen)
 }
 
-/// Positions of up to `count` outputs of a role that become inputs of the next, those of reward `preferred` first; formula:
-/// [`lockstep_core::schedule::marsrl`]. `at` is seed, step and which choice of the step.
+/// Positions of up to `count` outputs of a role that become inputs of the next, those of reward `preferred`
+/// first; formula: [`lockstep_core::schedule::marsrl`]. `at` is seed, step and which choice of the step.
 ///
 /// Errors: lengths; a reward that is not finite (index).
 ///
@@ -100,7 +104,8 @@ pub fn marsrl_inputs(
     Ok(chosen)
 }
 
-/// The groups that have a spread, in order of arrival, at most `wanted`; formula: [`lockstep_core::schedule::dynamic_sampling`].
+/// The groups that have a spread, in order of arrival, at most `wanted`; formula:
+/// [`lockstep_core::schedule::dynamic_sampling`].
 ///
 /// Errors: offsets (index); a value that is not finite (index).
 ///

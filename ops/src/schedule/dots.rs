@@ -12,10 +12,11 @@ pub struct Difficulty {
     pub weights: Vec<f64>,
 }
 
-/// The pass rate predicted from reference questions (embeddings row by row, `[K, h]`); formula: [`lockstep_core::schedule::dots`].
-/// [`calibrate`](dots::calibrate) makes the calibrated rate of it.
+/// The pass rate predicted from reference questions (embeddings row by row, `[K, h]`); formula:
+/// [`lockstep_core::schedule::dots`]. [`calibrate`](dots::calibrate) makes the calibrated rate of it.
 ///
-/// Errors: lengths; a temperature that is not above 0; a pass rate outside 0..=1 (index); an embedding that is not finite (index).
+/// Errors: lengths; a temperature that is not above 0; a pass rate outside 0..=1 (index); an embedding that
+/// is not finite (index).
 ///
 /// ```
 /// let d = lockstep_ops::schedule::dots_difficulty(&[1.0, 0.0], &[1.0, 0.0, 0.0, 1.0], &[0.75, 0.25], 1.0)?;
@@ -34,8 +35,9 @@ pub fn dots_difficulty(
     Ok(Difficulty { base, weights })
 }
 
-/// `count` prompts drawn without replacement from softmax(−|p̂ − target|/temperature), in the order of drawing; formula:
-/// [`lockstep_core::schedule::dots`], which has the number to draw too ([`selection_size`](dots::selection_size)).
+/// `count` prompts drawn without replacement from softmax(−|p̂ − target|/temperature), in the order of
+/// drawing; formula: [`lockstep_core::schedule::dots`], which has the number to draw too
+/// ([`selection_size`](dots::selection_size)).
 ///
 /// Errors: a prediction outside 0..=1 (index); a temperature that is not above 0.
 ///

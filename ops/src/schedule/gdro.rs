@@ -4,8 +4,8 @@ use crate::Error;
 use lockstep_core::schedule::gdro_prompt::PromptGdro;
 use lockstep_core::schedule::gdro_rollout::RolloutGdro;
 
-/// What the advantages of each bin are multiplied by; formula and variants: [`lockstep_core::schedule::gdro_prompt`]. Scores come from
-/// [`PromptGdro::observe`].
+/// What the advantages of each bin are multiplied by; formula and variants:
+/// [`lockstep_core::schedule::gdro_prompt`]. Scores come from [`PromptGdro::observe`].
 ///
 /// Errors: parameters; lengths; a score that is not finite (index).
 ///
@@ -57,10 +57,12 @@ pub struct Rollouts {
     pub total: u64,
 }
 
-/// The likeliest arms whose cost is `budget` exactly, or nearest to it; formula: [`lockstep_core::schedule::gdro_rollout`]. `scores` is
-/// `[bins, arms]`. Memory: bins · Σ count·n_max numbers.
+/// The likeliest arms whose cost is `budget` exactly, or nearest to it; formula:
+/// [`lockstep_core::schedule::gdro_rollout`]. `scores` is `[bins, arms]`. Memory: bins · Σ count·n_max
+/// numbers.
 ///
-/// Errors: parameters; lengths; a score that is not finite (index); more than 2²⁴ rollouts if every prompt had n_max.
+/// Errors: parameters; lengths; a score that is not finite (index); more than 2²⁴ rollouts if every prompt
+/// had n_max.
 ///
 /// ```
 /// use lockstep_ops::schedule::{gdro_rollout::{Nearest, RolloutGdro, UtilitySign}, rollout_gdro_choose};

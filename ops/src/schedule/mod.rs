@@ -1,7 +1,8 @@
 //! Schedules: who is sampled, how often, what is kept, what is too old, which rank gets it.
 //!
-//! The formulas are [`lockstep_core::schedule`]'s; here are the calls that allocate their results and scratch. What needs neither is re-exported as it
-//! is. Every decision is a function of its arguments and of a seed, with the same bits on every machine, so each rank can compute it by itself.
+//! The formulas are [`lockstep_core::schedule`]'s; here are the calls that allocate their results and
+//! scratch. What needs neither is re-exported as it is. Every decision is a function of its arguments and of
+//! a seed, with the same bits on every machine, so each rank can compute it by itself.
 //!
 //! Numbers of one prompt, batch or step need no allocation:
 //!

@@ -13,7 +13,8 @@ pub struct Pruned {
     pub mean: f64,
 }
 
-/// The rollouts whose expected correct fraction is nearest to the target; formula: [`lockstep_core::schedule::arrol`].
+/// The rollouts whose expected correct fraction is nearest to the target; formula:
+/// [`lockstep_core::schedule::arrol`].
 ///
 /// Errors: parameters; a probability outside 0..=1 (index).
 ///
@@ -38,7 +39,8 @@ pub struct Sampled {
     pub weight: Vec<f64>,
 }
 
-/// The stochastic variant with inverse-probability weights; formula: [`lockstep_core::schedule::arrol`]. `group` names the group in the step.
+/// The stochastic variant with inverse-probability weights; formula: [`lockstep_core::schedule::arrol`].
+/// `group` names the group in the step.
 ///
 /// Errors: parameters; a probability outside 0..=1 (index).
 ///

@@ -13,8 +13,8 @@ pub struct VadeSelection {
     pub scores: Vec<f64>,
 }
 
-/// The `batch` prompts whose Thompson draws have the highest utility (fewer when there are fewer prompts); formula:
-/// [`lockstep_core::schedule::vade`]. [`Vade::update`] then counts what came of them.
+/// The `batch` prompts whose Thompson draws have the highest utility (fewer when there are fewer prompts);
+/// formula: [`lockstep_core::schedule::vade`]. [`Vade::update`] then counts what came of them.
 ///
 /// Errors: parameters; a posterior outside 1..=1e12 (index).
 ///

@@ -120,7 +120,8 @@ pub struct AdvantageChoice {
     pub ddof: u32,
     /// Added to the standard deviation, outside the root; of the same estimators.
     pub eps: f64,
-    /// A standard deviation of at most this divides nothing; absent = 0. VCPO's code: 1e-8. Of `grpo`, `grpo_batch`, `pass_k`, `vcpo`, `gdpo`.
+    /// A standard deviation of at most this divides nothing; absent = 0. VCPO's code: 1e-8. Of `grpo`,
+    /// `grpo_batch`, `pass_k`, `vcpo`, `gdpo`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub least_std: Option<f64>,
     /// Policy for a group of one.
@@ -133,7 +134,8 @@ pub struct AdvantageChoice {
     /// Added to the MAD of `mc_grpo`; absent = 1e-3.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mad_floor: Option<f64>,
-    /// Times the members of the group over those whose advantage is not 0 (`mc_grpo`'s GSM8K trainer); absent = false.
+    /// Times the members of the group over those whose advantage is not 0 (`mc_grpo`'s GSM8K trainer);
+    /// absent = false.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub over_nonzero: Option<bool>,
     /// f_norm of `gpg`; absent = 1.
@@ -151,13 +153,16 @@ pub struct AdvantageChoice {
     /// Laplace-smoothed variance of binary rewards in `v0_5`; absent = false.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub laplace: Option<bool>,
-    /// Against mean and standard deviation of the other members, for each reward of `gdpo` (NeMo); absent = false.
+    /// Against mean and standard deviation of the other members, for each reward of `gdpo` (NeMo); absent =
+    /// false.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub leave_one_out: Option<bool>,
-    /// Padding id of `tempo`, to which finished responses compare equal (the released code); absent = they never match a live token.
+    /// Padding id of `tempo`, to which finished responses compare equal (the released code); absent = they
+    /// never match a live token.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pad_id: Option<u32>,
-    /// Behind the first masked token `tempo` gives the response's own advantage (the released code); absent = false.
+    /// Behind the first masked token `tempo` gives the response's own advantage (the released code); absent =
+    /// false.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stop_at_mask: Option<bool>,
     /// γ of `role_baseline`; absent = 0.95.
@@ -172,7 +177,8 @@ pub struct AdvantageChoice {
     /// Share of the weight beyond each quantile of `robust = "winsorised"`; absent = 0.05.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub winsor_share: Option<f64>,
-    /// Whitening over the batch after the estimator; absent = none, but `verl` for `gdpo` and the two of REINFORCE++.
+    /// Whitening over the batch after the estimator; absent = none, but `verl` for `gdpo` and the two of
+    /// REINFORCE++.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub whiten: Option<WhitenChoice>,
     /// Rewards with a place in time, instead of the estimator.

@@ -42,7 +42,8 @@ pub enum LengthGuard {
     AtLeastOne,
 }
 
-/// What a sequence without live tokens adds to a loss whose ratio is one of whole sequences: `ratio.level` `product`, gate `gmpo`.
+/// What a sequence without live tokens adds to a loss whose ratio is one of whole sequences: `ratio.level`
+/// `product`, gate `gmpo`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum EmptySequence {
@@ -75,8 +76,8 @@ pub struct Aggregation {
 pub enum Horizon {
     /// So many tokens.
     Tokens(f64),
-    /// The longest sequence of the call, masked tokens included: verl's Dr.GRPO without a configured constant. It changes
-    /// from batch to batch.
+    /// The longest sequence of the call, masked tokens included: verl's Dr.GRPO without a configured
+    /// constant. It changes from batch to batch.
     Longest,
 }
 

@@ -21,7 +21,8 @@ pub enum NanRollout {
 pub struct RejectChoice {
     /// Its name; verl's, where verl has it.
     pub statistic: Statistic,
-    /// Lower bound of a k1, as a ratio, 0 for none, or of a difference of probabilities; absent = 1/high or −high.
+    /// Lower bound of a k1, as a ratio, 0 for none, or of a difference of probabilities; absent = 1/high or
+    /// −high.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub low: Option<f32>,
     /// Upper bound: of a k1 as a ratio, of others as they are.
@@ -53,7 +54,8 @@ pub struct CorrectionChoice {
     pub denominator: Denominator,
     /// What a NaN in `logp_rollout` means, here, for gates and for the off-policy sequence mask.
     pub nan_rollout: NanRollout,
-    /// Largest mean of squared log-ratios over the batch: the tokens with the largest leave until it is below (M2PO); absent = none.
+    /// Largest mean of squared log-ratios over the batch: the tokens with the largest leave until it is below
+    /// (M2PO); absent = none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub m2_threshold: Option<f64>,
     /// Rejections; all must hold.

@@ -56,8 +56,8 @@ pub enum GateChoice {
         #[serde(default = "default_dppo_c")]
         clip_ratio_c: f32,
     },
-    /// DPPO whose weight is of the sampler (`logp_rollout`) while the test stays with `logp_old`; with `given` divergences both are
-    /// with `logp_old`.
+    /// DPPO whose weight is of the sampler (`logp_rollout`) while the test stays with `logp_old`; with
+    /// `given` divergences both are with `logp_old`.
     TrustRegion {
         /// What is bounded: of the token, or the column `divergence`.
         divergence: Divergence,
@@ -71,8 +71,8 @@ pub enum GateChoice {
         #[serde(default = "default_dppo_c")]
         clip_ratio_c: f32,
     },
-    /// GMPO: geometric mean over the sequence of log-ratios clipped token by token. Divides by all sequences, whatever
-    /// aggregation is set.
+    /// GMPO: geometric mean over the sequence of log-ratios clipped token by token. Divides by all sequences,
+    /// whatever aggregation is set.
     Gmpo {
         /// How far a log-ratio may fall.
         #[serde(default = "default_gmpo")]
@@ -171,8 +171,9 @@ pub enum GateChoice {
         /// λ where A < 0.
         #[serde(default = "two")]
         lambda_neg: f32,
-        /// The policy that the ratio is taken to. The weights of a correction enter the exponent either way, so that one of them corrects for
-        /// the sampler: `old` and weights (TRL), or `rollout`, the sampler itself, without.
+        /// The policy that the ratio is taken to. The weights of a correction enter the exponent either way,
+        /// so that one of them corrects for the sampler: `old` and weights (TRL), or `rollout`, the sampler
+        /// itself, without.
         #[serde(default = "rollout")]
         against: Against,
         /// Least λ of either sign, where one is set lower; absent = none. TRL: 1e-4.

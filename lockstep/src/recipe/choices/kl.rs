@@ -16,11 +16,13 @@ pub enum KlEstimator {
     K2,
     /// eᵘ − u − 1.
     K3,
-    /// The same with verl's clamps 20 and 10, where the recipe sets none: verl under both names. slime's is k3 with `clamp_out` 10.
+    /// The same with verl's clamps 20 and 10, where the recipe sets none: verl under both names. slime's is
+    /// k3 with `clamp_out` 10.
     LowVarKl,
 }
 
-/// Whether the KL term is multiplied by the token's importance ratio r = exp(logp − logp_old), under the recipe's guard.
+/// Whether the KL term is multiplied by the token's importance ratio r = exp(logp − logp_old), under the
+/// recipe's guard.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum KlWeighting {
@@ -31,7 +33,8 @@ pub enum KlWeighting {
     ThroughRatio,
     /// r·k with r a constant.
     Detached,
-    /// k, as if the tokens came from the current policy: r = exp(logp − sg(logp)) is 1 and adds k to the gradient (NeMo RL; 2506.09477).
+    /// k, as if the tokens came from the current policy: r = exp(logp − sg(logp)) is 1 and adds k to the
+    /// gradient (NeMo RL; 2506.09477).
     Score,
 }
 
@@ -42,8 +45,8 @@ pub enum KlRatio {
     /// Each token's own, whatever `ratio.level` is (slime).
     #[default]
     Token,
-    /// That of the policy term: of sequences where `ratio.level` is `sequence` or `product` (TRL). The metric `kl_ref_mean` is of the weighted
-    /// term too.
+    /// That of the policy term: of sequences where `ratio.level` is `sequence` or `product` (TRL). The metric
+    /// `kl_ref_mean` is of the weighted term too.
     Policy,
 }
 
@@ -71,7 +74,8 @@ pub struct KlChoice {
     /// Bound of |logp − logp_ref|; the gradient is 0 beyond it. Absent = none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clamp_in: Option<f32>,
-    /// Bound of the estimate's magnitude, after its importance weight; the gradient is 0 beyond it. Absent = none.
+    /// Bound of the estimate's magnitude, after its importance weight; the gradient is 0 beyond it. Absent =
+    /// none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clamp_out: Option<f32>,
     /// Gradient of k2 (verl's `+`).

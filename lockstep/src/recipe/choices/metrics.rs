@@ -29,10 +29,12 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reduction {
-    /// In the fixed tree of `fold_rows`, on the device: the same bits on every backend, others for another sharding.
+    /// In the fixed tree of `fold_rows`, on the device: the same bits on every backend, others for another
+    /// sharding.
     #[default]
     Tree,
-    /// Exactly, rounded once, on the host: the same bits for any sharding; see [`PolicyTotals`](crate::ops::exact::PolicyTotals).
+    /// Exactly, rounded once, on the host: the same bits for any sharding; see
+    /// [`PolicyTotals`](crate::ops::exact::PolicyTotals).
     Exact,
 }
 

@@ -5,8 +5,8 @@ use serde::{Deserialize, Serialize};
 
 /// An estimator whose rewards have a place in time; formulas: [`gae`](lockstep_core::advantage::gae),
 /// [`vtrace`](lockstep_core::advantage::vtrace), [`step_return`](lockstep_core::advantage::step_return),
-/// [`optimal_token_baseline`](lockstep_core::advantage::optimal_token_baseline), [`turns`](crate::ops::turns),
-/// [`signed_return`](lockstep_core::advantage::signed_return).
+/// [`optimal_token_baseline`](lockstep_core::advantage::optimal_token_baseline),
+/// [`turns`](crate::ops::turns), [`signed_return`](lockstep_core::advantage::signed_return).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum TimeChoice {
@@ -43,7 +43,8 @@ pub enum TimeChoice {
         #[serde(default = "one")]
         c_bar: f64,
     },
-    /// Turns of several roles, each normalised among its own; divides by the standard deviation where `norm_by_std` says so.
+    /// Turns of several roles, each normalised among its own; divides by the standard deviation where
+    /// `norm_by_std` says so.
     Mars {
         /// Discount per turn.
         #[serde(default = "one")]
@@ -73,7 +74,8 @@ pub enum TimeChoice {
         #[serde(default)]
         lone_tail_is_raw: bool,
     },
-    /// Returns of outcome rewards, by the sign of the outcome: PSR, NSR and W-REINFORCE with a discount, as released.
+    /// Returns of outcome rewards, by the sign of the outcome: PSR, NSR and W-REINFORCE with a discount, as
+    /// released.
     SignedReturn {
         /// Discount per token.
         #[serde(default = "one")]

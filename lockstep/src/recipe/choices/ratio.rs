@@ -11,14 +11,17 @@ pub enum RatioLevel {
     Token,
     /// Log-ratios of column `log_ratio` (prefix and segment ratios of one's own).
     Given,
-    /// Each token, plus the least log-ratio of a prefix before it, at most 0: MinPRO-style (our reading). No gradient flows through the prefix.
+    /// Each token, plus the least log-ratio of a prefix before it, at most 0: MinPRO-style (our reading). No
+    /// gradient flows through the prefix.
     MinPrefix,
     /// The geometric mean over the sequence (GSPO).
     Sequence,
-    /// The product over the sequence, exp(Σ d): of whole responses (TRL's RLOO). A gate that differentiates the ratio gives every token the
-    /// sequence's derivative: the sum over its tokens. Metrics of ratios and log-ratios are of the products.
+    /// The product over the sequence, exp(Σ d): of whole responses (TRL's RLOO). A gate that differentiates
+    /// the ratio gives every token the sequence's derivative: the sum over its tokens. Metrics of ratios and
+    /// log-ratios are of the products.
     Product,
-    /// The geometric mean over a segment, a run of live tokens: a turn, where the mask leaves out what lies between turns (ROLL).
+    /// The geometric mean over a segment, a run of live tokens: a turn, where the mask leaves out what lies
+    /// between turns (ROLL).
     Segment,
 }
 
@@ -29,8 +32,8 @@ pub enum RatioGradient {
     /// To each token the derivative of its own term, as if the ratio were its alone (GSPO-token; verl).
     #[default]
     Own,
-    /// The derivative itself: the mean over the live tokens of the sequence or segment (TRL, AReaL, ROLL). The same as `own` where all of
-    /// them have one weight and one advantage, and at level `token`.
+    /// The derivative itself: the mean over the live tokens of the sequence or segment (TRL, AReaL, ROLL).
+    /// The same as `own` where all of them have one weight and one advantage, and at level `token`.
     Mean,
 }
 
@@ -75,7 +78,8 @@ pub struct RatioChoice {
     pub advantage: RatioAdvantage,
     /// What the ratio of a sequence passes on to its tokens.
     pub gradient: RatioGradient,
-    /// In the loss, `logp` without its gradient stands in for `logp_old`: every ratio is 1 (NeMo RL's `force_on_policy_ratio`).
+    /// In the loss, `logp` without its gradient stands in for `logp_old`: every ratio is 1 (NeMo RL's
+    /// `force_on_policy_ratio`).
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub on_policy: bool,
 }

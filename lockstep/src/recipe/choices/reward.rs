@@ -182,7 +182,8 @@ fn mssr_kappa() -> f32 {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ComponentsChoice {
-    /// Σ w·r of columns `reward_components` and `reward_weights`; a NaN adds nothing, all NaN is no score (TRL).
+    /// Σ w·r of columns `reward_components` and `reward_weights`; a NaN adds nothing, all NaN is no score
+    /// (TRL).
     Sum,
 }
 
@@ -210,13 +211,16 @@ pub struct RewardChoice {
     /// Advantage → advantage.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sharpen: Option<SharpenChoice>,
-    /// PF-PPO-style (our reading), after `sharpen`: the advantage times the probability of being drawn and the size of the group.
+    /// PF-PPO-style (our reading), after `sharpen`: the advantage times the probability of being drawn and
+    /// the size of the group.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub filtration: Option<Filtration>,
-    /// Weights of responses in the policy loss, with mean 1 over the batch; they multiply those of the rollout correction (ROLL).
+    /// Weights of responses in the policy loss, with mean 1 over the batch; they multiply those of the
+    /// rollout correction (ROLL).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub weights: Option<SampleWeights>,
-    /// RAPO: groups that failed altogether get their last success back: [`Duty::ReplaySuccesses`](crate::recipe::Duty).
+    /// RAPO: groups that failed altogether get their last success back:
+    /// [`Duty::ReplaySuccesses`](crate::recipe::Duty).
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub replay_successes: bool,
     /// RAPO's factor n_groups/n_good on all advantages, at most this; absent = none.

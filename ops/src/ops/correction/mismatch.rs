@@ -6,8 +6,8 @@ use crate::{Batch, Device, Error};
 use lockstep_core::correction::mismatch::{RolloutMismatch, sum};
 use lockstep_core::ragged::{In, Out};
 
-/// Mismatch of trainer and sampler over a batch; formula: [`lockstep_core::correction::mismatch`]. All 0 for a batch without
-/// live tokens.
+/// Mismatch of trainer and sampler over a batch; formula: [`lockstep_core::correction::mismatch`]. All 0 for
+/// a batch without live tokens.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Mismatch {
     /// Live tokens.
@@ -32,9 +32,11 @@ pub struct Mismatch {
     pub min_log_ratio: f64,
 }
 
-/// Mismatch of `logp_old` and `logp_rollout`; `bound` is that of log-ratios before they are exponentiated (verl: 20; ∞: none).
+/// Mismatch of `logp_old` and `logp_rollout`; `bound` is that of log-ratios before they are exponentiated
+/// (verl: 20; ∞: none).
 ///
-/// Errors: lengths that disagree; a live log-probability that is NaN, infinite or above 0 (argument, index); a bound that is not positive.
+/// Errors: lengths that disagree; a live log-probability that is NaN, infinite or above 0 (argument, index);
+/// a bound that is not positive.
 pub fn mismatch_stats(
     device: &Device,
     batch: &Batch<'_>,

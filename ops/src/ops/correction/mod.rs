@@ -22,15 +22,16 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Denominator {
-    /// All that were there before (TRL, NeMo RL, AReaL): rejected tokens stay in the mask with weight 0. A KL term still
-    /// counts them.
+    /// All that were there before (TRL, NeMo RL, AReaL): rejected tokens stay in the mask with weight 0. A KL
+    /// term still counts them.
     Before,
     /// Those that are left (verl): rejected tokens leave the mask.
     #[default]
     After,
 }
 
-/// Parameters of [`rollout_correction`]; formula, and whose choice is which: [`lockstep_core::correction::weights`].
+/// Parameters of [`rollout_correction`]; formula, and whose choice is which:
+/// [`lockstep_core::correction::weights`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CorrectionParams {
     /// Over what ρ is taken.
@@ -83,7 +84,8 @@ impl CorrectionParams {
 /// Weights and what rejection left.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Correction {
-    /// Weight of each token, `[N]`; 0 where masked or rejected. For [`PolicyInput::weights`](crate::PolicyInput::weights).
+    /// Weight of each token, `[N]`; 0 where masked or rejected. For
+    /// [`PolicyInput::weights`](crate::PolicyInput::weights).
     pub weights: Vec<f32>,
     /// 1 where a token is live and was not rejected, `[N]`.
     pub kept_mask: Vec<u8>,
@@ -100,7 +102,8 @@ pub struct Correction {
 }
 
 impl Correction {
-    /// The batch that the policy loss gets: with the original mask, or with what is left of it, as the denominator says.
+    /// The batch that the policy loss gets: with the original mask, or with what is left of it, as the
+    /// denominator says.
     pub fn batch<'a>(&'a self, batch: &Batch<'a>) -> Result<Batch<'a>, Error> {
         match self.denominator {
             Denominator::Before => Ok(*batch),
@@ -120,8 +123,8 @@ impl Correction {
 /// Importance weights of `logp_old` against `logp_rollout` and the mask that rejection leaves; formula:
 /// [`lockstep_core::correction::weights`]. In decoupled PPO `logp_old` is the proximal policy.
 ///
-/// Errors: lengths that disagree; a live log-probability that is NaN, infinite or above 0 (argument, index); parameters outside their
-/// domain; a weight that is not finite (index).
+/// Errors: lengths that disagree; a live log-probability that is NaN, infinite or above 0 (argument, index);
+/// parameters outside their domain; a weight that is not finite (index).
 ///
 /// ```
 /// use lockstep_ops::core::correction::WeightLevel;
@@ -197,7 +200,8 @@ pub fn rollout_correction(
     Ok(out)
 }
 
-/// Statistics of the weights, and counts before and after rejection, from what the rows came to; `totals` are the folded sums.
+/// Statistics of the weights, and counts before and after rejection, from what the rows came to; `totals` are
+/// the folded sums.
 fn summary(
     (sums, maxima): (&[f64], &[f32]),
     totals: &[f64],

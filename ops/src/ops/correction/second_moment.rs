@@ -4,10 +4,13 @@ use super::Correction;
 use crate::{Batch, Error};
 use lockstep_core::Error as Argument;
 
-/// Which live tokens are left, `[N]`: without those whose squared log-ratio d² = (logp_old − logp_rollout)² is the largest, as few of them as
-/// bring the mean of d² over the others below the threshold (M2PO, 2510.01161; AReaL). Ties go by the index, the higher one stays (a stable descending sort drops from the front); one token always stays.
+/// Which live tokens are left, `[N]`: without those whose squared log-ratio d² = (logp_old − logp_rollout)²
+/// is the largest, as few of them as bring the mean of d² over the others below the threshold (M2PO,
+/// 2510.01161; AReaL). Ties go by the index, the higher one stays (a stable descending sort drops from the
+/// front); one token always stays.
 ///
-/// Errors: lengths that disagree; a threshold that is not above 0; a log-ratio of a live token that is not finite (index).
+/// Errors: lengths that disagree; a threshold that is not above 0; a log-ratio of a live token that is not
+/// finite (index).
 ///
 /// ```
 /// use lockstep_ops::{Batch, ops::correction::second_moment_mask};

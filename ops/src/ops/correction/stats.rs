@@ -7,7 +7,8 @@ use lockstep_core::correction::weights::{Rule, WeightLevel, sum};
 /// verl's addition to counts and to the mean of weights.
 const EPS: f64 = 1e-8;
 
-/// Statistics of the weights before rejection and normalisation, over live tokens. All 0 for a batch without any.
+/// Statistics of the weights before rejection and normalisation, over live tokens. All 0 for a batch without
+/// any.
 ///
 /// Formulas are verl 0.9.1's `rollout_is_*`, its 1e-8 included; empty sequences are left out.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

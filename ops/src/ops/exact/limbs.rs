@@ -1,13 +1,15 @@
-//! Exact sums as integers of 64 bits, which an engine's own element-wise sum over ranks adds without rounding, in any order.
+//! Exact sums as integers of 64 bits, which an engine's own element-wise sum over ranks adds without
+//! rounding, in any order.
 
 use super::{Argument, Counts, Error, ExactMoments, ExactSum, PolicyTotals, SUM_BYTES, sum};
 use lockstep_core::aggregate::exact::MOMENTS_BYTES;
 
 /// What the ranks of a batch know together, by one sum of integers over ranks and one maximum.
 ///
-/// Each rank makes its [`to_limbs`](Limbs::to_limbs). An engine adds the limbs of all ranks element by element and takes the maximum of each of the
-/// two numbers (`all_reduce` of torch.distributed, `MPI_Allreduce`). [`from_limbs`](Limbs::from_limbs) propagates the carries: the result equals
-/// that of `merge`, bit for bit. A limb is below 2³², so those of up to 2³¹ ranks add up to less than 2⁶³.
+/// Each rank makes its [`to_limbs`](Limbs::to_limbs). An engine adds the limbs of all ranks element by
+/// element and takes the maximum of each of the two numbers (`all_reduce` of torch.distributed,
+/// `MPI_Allreduce`). [`from_limbs`](Limbs::from_limbs) propagates the carries: the result equals that of
+/// `merge`, bit for bit. A limb is below 2³², so those of up to 2³¹ ranks add up to less than 2⁶³.
 ///
 /// ```
 /// use lockstep_ops::{PolicyTotals, ops::exact::Limbs};
@@ -26,7 +28,8 @@ pub trait Limbs: Sized {
 
     /// What the ranks know together.
     ///
-    /// Errors: another number of limbs; a limb (index) that no sum over at most 2³¹ ranks has; maxima that are NaN or no extremes; a sum that is none.
+    /// Errors: another number of limbs; a limb (index) that no sum over at most 2³¹ ranks has; maxima that
+    /// are NaN or no extremes; a sum that is none.
     fn from_limbs(limbs: &[i64], maxima: [f64; 2]) -> Result<Self, Error>;
 }
 

@@ -29,11 +29,12 @@ pub struct Divergence {
     pub gradient: Vec<f32>,
 }
 
-/// KL divergence of every pair of rows over the whole vocabulary, in the `direction` that is wanted, and with `coef` = dL/dKL `[rows]` its gradient in the
-/// policy's logits; formula: [`lockstep_core::logits::kl`].
+/// KL divergence of every pair of rows over the whole vocabulary, in the `direction` that is wanted, and with
+/// `coef` = dL/dKL `[rows]` its gradient in the policy's logits; formula: [`lockstep_core::logits::kl`].
 ///
-/// Errors: lengths that disagree; a row with NaN, +∞ or nothing but −∞; a token that only the side forbids which is not averaged over, for then the
-/// divergence is infinite (index); coefficients that are not finite (index); a temperature outside 1e-6..=1e6.
+/// Errors: lengths that disagree; a row with NaN, +∞ or nothing but −∞; a token that only the side forbids
+/// which is not averaged over, for then the divergence is infinite (index); coefficients that are not finite
+/// (index); a temperature outside 1e-6..=1e6.
 ///
 /// ```
 /// use lockstep_ops::core::logits::kl::Direction;

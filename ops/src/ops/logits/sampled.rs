@@ -6,10 +6,12 @@ use lockstep_core::Error as Argument;
 use lockstep_core::logits::{DrawTokens, OtrSampled};
 use lockstep_core::ragged::{In, Out};
 
-/// `draws` tokens of every row at temperature κ, `[rows · draws]`, ascending in each row; all 0 where masked. Stratified: formula and
-/// expectation in [`lockstep_core::logits::draw`]. The draws of row r hang on `seed` and r alone: another seed for every call. The labels are not drawn from.
+/// `draws` tokens of every row at temperature κ, `[rows · draws]`, ascending in each row; all 0 where masked.
+/// Stratified: formula and expectation in [`lockstep_core::logits::draw`]. The draws of row r hang on `seed`
+/// and r alone: another seed for every call. The labels are not drawn from.
 ///
-/// Errors: those of [`logits_statistics`](super::logits_statistics) but for forbidden labels; `draws` outside 1..=1024.
+/// Errors: those of [`logits_statistics`](super::logits_statistics) but for forbidden labels; `draws` outside
+/// 1..=1024.
 ///
 /// ```
 /// use lockstep_ops::{Device, ops::logits::{Logits, draw_tokens}};
@@ -44,12 +46,13 @@ pub fn draw_tokens(
     Ok(tokens)
 }
 
-/// One-token rollout from candidates, the estimator of which [`otr_exact`](super::otr_exact) is the expectation: loss and, if wanted, dL/dz;
-/// formula: [`lockstep_core::logits::otr_sampled`]. `candidates` are K tokens of every row, `[rows · K]`, from [`draw_tokens`] at
-/// κ or any other sampler; what stands at masked rows is not looked at. The loss is a mean as that of [`otr_exact`](super::otr_exact).
+/// One-token rollout from candidates, the estimator of which [`otr_exact`](super::otr_exact) is the
+/// expectation: loss and, if wanted, dL/dz; formula: [`lockstep_core::logits::otr_sampled`]. `candidates` are
+/// K tokens of every row, `[rows · K]`, from [`draw_tokens`] at κ or any other sampler; what stands at masked
+/// rows is not looked at. The loss is a mean as that of [`otr_exact`](super::otr_exact).
 ///
-/// Errors: those of [`logits_statistics`](super::logits_statistics); a number of candidates that is no multiple of the rows; a candidate outside of the vocabulary or forbidden (index); β above 1
-/// or not finite.
+/// Errors: those of [`logits_statistics`](super::logits_statistics); a number of candidates that is no
+/// multiple of the rows; a candidate outside of the vocabulary or forbidden (index); β above 1 or not finite.
 ///
 /// ```
 /// use lockstep_ops::{Device, ops::logits::{Logits, otr_sampled}};

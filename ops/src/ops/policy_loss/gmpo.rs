@@ -25,10 +25,11 @@ pub struct GmpoParams {
     pub band: [f32; 2],
 }
 
-/// Computes loss and dL/dlogp into `out`, whose buffers are reused; formula: [`lockstep_core::policy_loss::gmpo`].
+/// Computes loss and dL/dlogp into `out`, whose buffers are reused; formula:
+/// [`lockstep_core::policy_loss::gmpo`].
 ///
-/// Errors: those of [`policy_loss`](super::policy_loss); `logp_ref`, for there is no KL term. GMPO has no loss per token:
-/// `token_loss` stays empty.
+/// Errors: those of [`policy_loss`](super::policy_loss); `logp_ref`, for there is no KL term. GMPO has no
+/// loss per token: `token_loss` stays empty.
 pub fn gmpo(
     device: &Device,
     batch: &Batch<'_>,

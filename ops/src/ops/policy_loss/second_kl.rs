@@ -12,8 +12,9 @@ use lockstep_core::kl::Kl;
 use lockstep_core::ragged::{In, Out};
 use lockstep_core::ratio::{Guard, Level};
 
-/// Adds W·coef·kl(logp, logp_ref) to a loss and its coefficients: to `coef`, and to `token_loss`, `row_loss` and `loss` where `out` has
-/// them. `out` is of the same batch and `logp`. The metrics stay those of the first launch. Returns Σ W·coef·kl.
+/// Adds W·coef·kl(logp, logp_ref) to a loss and its coefficients: to `coef`, and to `token_loss`, `row_loss`
+/// and `loss` where `out` has them. `out` is of the same batch and `logp`. The metrics stay those of the
+/// first launch. Returns Σ W·coef·kl.
 ///
 /// ReMix's KL-convex term is two of them, with coefficients β·λ and β·(1 − λ) and
 /// [`kl_convex_lambda`](lockstep_core::gate::remix::kl_convex_lambda). Errors: those of [`policy_loss`].
@@ -54,8 +55,8 @@ pub fn add_kl(
     Ok(added)
 }
 
-/// Adds W·coef·r·kl(logp, logp_ref) with r = exp(guard(logp − logp_old)) to a loss and its coefficients, as [`add_kl`] does; formula:
-/// [`lockstep_core::kl_importance`]. Returns Σ W·coef·r·kl.
+/// Adds W·coef·r·kl(logp, logp_ref) with r = exp(guard(logp − logp_old)) to a loss and its coefficients, as
+/// [`add_kl`] does; formula: [`lockstep_core::kl_importance`]. Returns Σ W·coef·r·kl.
 ///
 /// Errors: those of [`kl_importance`](crate::ops::kl_importance()) and [`policy_loss`].
 pub fn add_kl_importance(

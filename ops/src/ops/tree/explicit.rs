@@ -36,7 +36,8 @@ pub enum StepBaseline {
 pub struct StepParams {
     /// What a step's value is compared with.
     pub baseline: StepBaseline,
-    /// Divide by the standard deviation of the siblings' values: its ddof, and what is added to it. Equal values divide nothing.
+    /// Divide by the standard deviation of the siblings' values: its ddof, and what is added to it. Equal
+    /// values divide nothing.
     pub norm_by_std: Option<(u32, f64)>,
 }
 
@@ -51,13 +52,14 @@ pub struct StepValues {
     pub advantage: Vec<f32>,
 }
 
-/// Monte-Carlo values of an explicit tree, and the advantages of its steps: TreePS-RAG-style (our reading; 2601.06922, docs/maths/rewards.md),
-/// A(v) = V(v) − V(u) for the step from u to v, or relative to siblings.
+/// Monte-Carlo values of an explicit tree, and the advantages of its steps: TreePS-RAG-style (our reading;
+/// 2601.06922, docs/maths/rewards.md), A(v) = V(v) − V(u) for the step from u to v, or relative to siblings.
 ///
-/// The ops are those of [`prefix_tree`](super::prefix_tree), with steps for tokens, and [`group_advantage`], with siblings for groups.
+/// The ops are those of [`prefix_tree`](super::prefix_tree), with steps for tokens, and [`group_advantage`],
+/// with siblings for groups.
 ///
-/// Errors: lengths that disagree; a parent that is not there, stands behind its child or closes a cycle (node); an outcome that is
-/// infinite, a weight that is negative or not finite (node).
+/// Errors: lengths that disagree; a parent that is not there, stands behind its child or closes a cycle
+/// (node); an outcome that is infinite, a weight that is negative or not finite (node).
 ///
 /// ```
 /// use lockstep_ops::core::tree::NONE;
@@ -158,7 +160,8 @@ impl Children {
     }
 }
 
-/// Values, by the op of prefix trees: a response is its path, `lcp` the steps that neighbours in depth-first order share.
+/// Values, by the op of prefix trees: a response is its path, `lcp` the steps that neighbours in depth-first
+/// order share.
 fn monte_carlo(
     device: &Device,
     tree: &ExplicitTree<'_>,
@@ -211,7 +214,8 @@ fn monte_carlo(
             steps.counted[at] = u32::from(counts);
             continue;
         }
-        // Where the second of its children (or paths) begins, the node branches; with a single one it is that child's equal.
+        // Where the second of its children (or paths) begins, the node branches; with a single one it is that
+        // child's equal.
         let starts = children.of_node(at).iter().map(|child| first[*child as usize] as usize);
         match starts.into_iter().find(|child| *child > start) {
             Some(branch) => {
@@ -240,8 +244,9 @@ fn compare(
     if last == 0 {
         return Ok(());
     }
-    // Relative to the node above, in binary64: a small difference of two values survives the rounding to binary32, and neither a mean of
-    // siblings nor their standard deviation changes what it is relative to. A node without a value has only children without.
+    // Relative to the node above, in binary64: a small difference of two values survives the rounding to
+    // binary32, and neither a mean of siblings nor their standard deviation changes what it is relative to. A
+    // node without a value has only children without.
     let rewards: Vec<f32> = (0..count)
         .flat_map(|up| children.of_node(up).iter().map(move |node| (up, *node as usize)))
         .map(|(up, node)| (steps.value[node] - steps.value[up]) as f32)

@@ -1,5 +1,5 @@
-//! Prefix trees: TEMPO's advantages of single tokens, and values of tree rollouts; formulas: [`lockstep_core::tree`], a tree by
-//! hand: `docs/trees.md`.
+//! Prefix trees: TEMPO's advantages of single tokens, and values of tree rollouts; formulas:
+//! [`lockstep_core::tree`], a tree by hand: `docs/trees.md`.
 
 mod explicit;
 mod spread;
@@ -100,7 +100,8 @@ fn value(argument: &'static str, index: usize, expected: &'static str, got: f64)
     Argument::Value { argument, index: Some(index), expected, got }.into()
 }
 
-/// The prefix tree of every group of a batch; arrays are `[S]`, what each is: [`lockstep_core::tree::tree_nodes`].
+/// The prefix tree of every group of a batch; arrays are `[S]`, what each is:
+/// [`lockstep_core::tree::tree_nodes`].
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PrefixTree {
     /// Sequences in lexicographic order, group by group.
@@ -125,7 +126,8 @@ pub struct Scratch {
     words: Vec<u32>,
 }
 
-/// The prefix trees of a batch. `pad`: see [`lockstep_core::tree::tree_sort`]; `None` is ours, an id is TEMPO's released code.
+/// The prefix trees of a batch. `pad`: see [`lockstep_core::tree::tree_sort`]; `None` is ours, an id is
+/// TEMPO's released code.
 ///
 /// Errors: lengths that disagree; an infinite reward, a weight that is negative or not finite (index).
 ///
@@ -233,10 +235,12 @@ impl PrefixTree {
         })
     }
 
-    /// Advantage of each token, `[N]`: `advantage` `[S]` of its sequence (absent: 0), plus its correction, divided by the `std` `[G]` and
-    /// eps of its group (absent: undivided). `outcomes` are those of the tree; without both options it is the TD correction itself.
+    /// Advantage of each token, `[N]`: `advantage` `[S]` of its sequence (absent: 0), plus its correction,
+    /// divided by the `std` `[G]` and eps of its group (absent: undivided). `outcomes` are those of the tree;
+    /// without both options it is the TD correction itself.
     ///
-    /// Errors: lengths that disagree, an eps outside its domain. What is not finite is the caller's to look for: [`tempo`] does.
+    /// Errors: lengths that disagree, an eps outside its domain. What is not finite is the caller's to look
+    /// for: [`tempo`] does.
     pub fn advantages(
         &self,
         device: &Device,

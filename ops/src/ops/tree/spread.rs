@@ -7,7 +7,8 @@ use crate::{Batch, Error};
 use lockstep_core::Error as Argument;
 use lockstep_core::tree::NONE;
 
-/// Which tokens of a response are whose step: nodes of an explicit tree as stretches of the responses that pass through them.
+/// Which tokens of a response are whose step: nodes of an explicit tree as stretches of the responses that
+/// pass through them.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Segments<'a> {
     /// The node above each, `[M]`: [`ExplicitTree::parent`](super::ExplicitTree).
@@ -20,12 +21,12 @@ pub struct Segments<'a> {
     pub leaf: &'a [u32],
 }
 
-/// One value per token `[N]` from one per node `step` `[M]`: every token of a step has its advantage, plus `advantage` `[S]` of its
-/// response if given (TreePS-RAG's trajectory term); masked tokens have 0.
+/// One value per token `[N]` from one per node `step` `[M]`: every token of a step has its advantage, plus
+/// `advantage` `[S]` of its response if given (TreePS-RAG's trajectory term); masked tokens have 0.
 ///
-/// Errors: lengths that disagree; a parent behind its child or a cycle (node); segments that overlap, leave a gap or run backwards
-/// (node); a leaf that is no node, or does not end where its response does (response); with `tokens`, an id that differs between two responses
-/// inside a segment that they share (token).
+/// Errors: lengths that disagree; a parent behind its child or a cycle (node); segments that overlap, leave a
+/// gap or run backwards (node); a leaf that is no node, or does not end where its response does (response);
+/// with `tokens`, an id that differs between two responses inside a segment that they share (token).
 pub fn spread(
     batch: &Batch<'_>,
     segments: &Segments<'_>,

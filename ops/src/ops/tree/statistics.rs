@@ -15,7 +15,8 @@ pub struct TreeStatistics {
     pub shared_tokens: u64,
     /// Tokens of the trees: what is left when shared tokens count once.
     pub tree_tokens: u64,
-    /// Branches by depth: entry 0 counts those before the first token, entry k those at depth 2^(k−1) up to 2^k − 1.
+    /// Branches by depth: entry 0 counts those before the first token, entry k those at depth 2^(k−1) up to
+    /// 2^k − 1.
     pub depths: Vec<usize>,
 }
 

@@ -17,15 +17,17 @@ pub struct TempoParams {
     pub eps: f64,
     /// What a group with one counted sequence gets; `None` = it is an error.
     pub singleton: Option<Singleton>,
-    /// What ended responses are taken to go on with: `None` = their end is an edge of its own, an id = as in the released code.
+    /// What ended responses are taken to go on with: `None` = their end is an edge of its own, an id = as in
+    /// the released code.
     pub pad: Option<u32>,
-    /// Behind the first masked token of a response (an observation, in several turns) the advantage is the response's own, as in the released
-    /// code; `false`: the tree goes on through observations (ours).
+    /// Behind the first masked token of a response (an observation, in several turns) the advantage is the
+    /// response's own, as in the released code; `false`: the tree goes on through observations (ours).
     pub stop_at_mask: bool,
 }
 
 impl TempoParams {
-    /// The sample standard deviation plus 1e-6; 0 for a group of one; ends of responses as edges; trees that go on through observations.
+    /// The sample standard deviation plus 1e-6; 0 for a group of one; ends of responses as edges; trees that
+    /// go on through observations.
     pub const DEFAULT: TempoParams = TempoParams {
         norm_by_std: true,
         ddof: 1,
@@ -57,7 +59,8 @@ pub struct Tempo {
     pub tree: PrefixTree,
 }
 
-/// TEMPO: (R − mean + V(s_{t+1}) − V(s_t)) / (std + eps) at tokens where responses part, GRPO's advantage everywhere else.
+/// TEMPO: (R − mean + V(s_{t+1}) − V(s_t)) / (std + eps) at tokens where responses part, GRPO's advantage
+/// everywhere else.
 ///
 /// Errors: see [`prefix_tree`] and [`group_advantage`].
 ///

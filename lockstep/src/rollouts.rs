@@ -57,7 +57,7 @@ macro_rules! rollouts {
             /// type, aligned, in memory of the device that reads them, and nobody writes them.
             #[allow(unsafe_code)]
             pub unsafe fn from_raw(place: impl Fn(Column) -> Option<(*const c_void, usize)>) -> Views<'a> {
-                // SAFETY: the caller's.
+                // SAFETY: upheld by the caller.
                 Views { $($name: place(Column::$name).map(|(at, len)| unsafe { In::from_raw(at.cast(), len) })),* }
             }
 

@@ -1,9 +1,10 @@
-//! What a trainer logs.
+//! The metrics that a trainer logs.
 
 use lockstep_core::policy_loss::sum;
 use lockstep_core::ratio::token;
 
-/// Statistics of importance ratios over live tokens. All 0 for a batch without any.
+/// Statistics of the importance ratios r = exp(logp − logp_old) over live tokens. All are 0 for a batch
+/// without live tokens.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct RatioStats {
     /// Live tokens.
@@ -53,8 +54,8 @@ impl RatioStats {
 }
 
 /// Mean, population standard deviation and effective sample size as a fraction, from Σ(r − 1) and Σ(r − 1)².
-/// Unguarded ratios above 1.8e19, whose square is no `f32`, have an infinite spread and an effective sample
-/// size of 0.
+/// Unguarded ratios above 1.8e19, whose square overflows `f32`, have an infinite spread and an effective
+/// sample size of 0.
 fn spread(n: f64, excess: f64, squares: f64) -> (f64, f64, f64) {
     let mean = excess / n;
     if squares.is_infinite() {
@@ -67,7 +68,7 @@ fn spread(n: f64, excess: f64, squares: f64) -> (f64, f64, f64) {
     (1.0 + mean, variance.sqrt(), ess)
 }
 
-/// Metrics of a policy loss over live tokens. All 0 for a batch without any.
+/// Metrics of a policy loss over live tokens. All are 0 for a batch without live tokens.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Metrics {
     /// Live tokens.
@@ -110,7 +111,7 @@ pub struct Metrics {
 macro_rules! named {
     ($($name:ident)*) => {
         impl Metrics {
-            /// Every metric with its name, to log.
+            /// Every metric with its name, for logging.
             pub fn named(&self) -> impl Iterator<Item = (&'static str, f64)> + use<> {
                 [$((stringify!($name), self.$name as f64)),*].into_iter()
             }

@@ -257,7 +257,7 @@ impl Plan {
         credit: Option<&CreditViews<'_>>,
         workspace: Out<'_, u8>,
     ) -> Result<(), Error> {
-        // SAFETY: the caller's.
+        // SAFETY: upheld by the caller.
         unsafe { self.enqueue_with(queue, columns, credit, (workspace, None)) }
     }
 

@@ -1,4 +1,4 @@
-//! A recipe: one choice for each stage, from a builder, a TOML file or a name. No arithmetic here.
+//! Recipes: one choice for each stage, from a builder, a TOML file or a name. No arithmetic happens here.
 //!
 //! ```toml
 //! # Everything that is left out is as in the recipe that this one extends; an unknown key is an error.
@@ -139,10 +139,11 @@
 //! reduction = "tree"               # tree | exact: loss and metrics without an order, the same for any sharding
 //! ```
 
-/// Refuses the recipe, as `format!` says, unless the condition holds.
+/// Returns a recipe error with the message of `format!` unless the condition holds.
 macro_rules! ensure {
     ($holds:expr, $($message:tt)+) => {
-        // A variable: NaN is what a comparison does not hold for, which is meant here.
+        // A variable, so that lints accept the negation: comparisons with NaN are false, and that is intended
+        // here.
         let holds: bool = $holds;
         if !holds {
             return Err(crate::Error::Recipe(format!($($message)+)));
@@ -179,16 +180,16 @@ pub use together::refused;
 
 use serde::{Deserialize, Serialize};
 
-/// One choice for each stage; see the [module](self) for the TOML form.
+/// A recipe: one choice for each stage. See the [module](self) for the TOML form.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Recipe {
-    /// A name, for logs.
+    /// The name, for logs.
     pub name: String,
-    /// What the training loop must do, besides what the choices imply; all of it: [`Recipe::duties`].
+    /// Duties of the training loop besides those that the choices imply; [`Recipe::duties`] returns both.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub duties: Vec<Duty>,
-    /// Reward → shaped reward, and what follows the estimator.
+    /// Reward → shaped reward, and the steps after the estimator.
     #[serde(skip_serializing_if = "RewardChoice::is_default")]
     pub reward: RewardChoice,
     /// Reward → advantage.
@@ -197,13 +198,13 @@ pub struct Recipe {
     pub ratio: RatioChoice,
     /// Ratio and advantage → loss and gradient.
     pub gate: GateChoice,
-    /// Tokens that the policy term leaves out.
+    /// Tokens that the policy term excludes.
     #[serde(skip_serializing_if = "nothing")]
     pub mask: MaskChoice,
     /// KL to a reference, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kl: Option<KlChoice>,
-    /// Importance weights and rejection for the sampler's probabilities, if any.
+    /// Importance weights and rejection that correct for the sampler's probabilities, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub correction: Option<CorrectionChoice>,
     /// Per-token losses → one number.
@@ -211,10 +212,10 @@ pub struct Recipe {
     /// Entropy bonus, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub entropy: Option<EntropyChoice>,
-    /// Loss of the critic, if there is one.
+    /// Loss of the critic, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub value: Option<ValueChoice>,
-    /// What is measured.
+    /// The metrics.
     pub metrics: MetricsChoice,
 }
 

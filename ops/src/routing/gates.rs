@@ -113,12 +113,12 @@ fn total(argument: &'static str, gates: &[f32], row: usize, k: usize) -> Result<
 /// Computes how far the gates that a trace imposes are from those of the live router, in nats: KL(g* ‖ p) −
 /// KL(g ‖ p) = ln(Σ_{j in I} p_j / Σ_{j in I*} p_j). Our reading.
 ///
-/// p is the live distribution over all experts (softmax of the scores, or the sigmoid router's activations
-/// over their sum), I the router's own choice, I* the record, and g and g* are p restricted to them and
-/// divided by their sums. KL(g* ‖ g) itself is infinite as soon as one expert differs. This difference is
-/// what replay loses relative to p: 0 where the sets are equal, and small where replay swaps experts that
-/// nearly tie. It is at least 0 unless there is a bias, with which I need not have the largest p. A sum of p
-/// below 2⁻¹²⁶ counts as 2⁻¹²⁶.
+/// p is the live distribution over all experts (softmax of the scores, or the router's activations over their
+/// sum), I the router's own choice, I* the record, and g and g* are p restricted to them and divided by their
+/// sums. KL(g* ‖ g) itself is infinite as soon as one expert differs. This difference is what replay loses
+/// relative to p: 0 where the sets are equal, and small where replay swaps experts that nearly tie. It is at
+/// least 0 unless there is a bias, with which I need not have the largest p. A sum of p below 2⁻¹²⁶ counts as
+/// 2⁻¹²⁶.
 ///
 /// `scores` are `[rows, E]`, with the rows of the trace; rows without a record are skipped.
 ///

@@ -39,7 +39,7 @@ impl Mismatch {
         ratio(self.differing, self.tokens)
     }
 
-    /// |A ∩ B| / K, mean over routers; 1 where nothing was compared.
+    /// Mean of |A ∩ B| / K over routers; 1 if none were compared.
     pub fn overlap(&self) -> f64 {
         if self.routers == 0 { 1.0 } else { ratio(self.shared, self.routers * self.top_k) }
     }

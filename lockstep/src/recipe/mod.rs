@@ -142,8 +142,8 @@
 /// Returns a recipe error with the message of `format!` unless the condition holds.
 macro_rules! ensure {
     ($holds:expr, $($message:tt)+) => {
-        // A variable, so that lints accept the negation: comparisons with NaN are false, and that is intended
-        // here.
+        // The condition is negated as a whole: a comparison with NaN is false, so NaN is rejected, as
+        // intended.
         let holds: bool = $holds;
         if !holds {
             return Err(crate::Error::Recipe(format!($($message)+)));

@@ -1,4 +1,4 @@
-//! Choices of a recipe that one released code makes: worked numbers.
+//! Recipe choices that a single released code makes: worked numbers.
 
 use lockstep::{Credit, Device, Recipe, Rollouts};
 

@@ -8,7 +8,7 @@ use lockstep_core::ragged::{In, Out};
 /// Computes the return of each token `[N]`: the sum of `rewards` `[N]` from that token on, discounted by
 /// `gamma` per live token; formula: [`lockstep_core::advantage::discounted_return`].
 ///
-/// Errors: lengths that disagree; a live reward that is not finite (index); a gamma outside [0, 1]; a return
+/// Errors: lengths that disagree; a live reward that is not finite (index); a gamma outside 0..=1; a return
 /// that overflows (index).
 ///
 /// ```

@@ -71,7 +71,7 @@ pub struct GaeOutput {
 ///
 /// Errors: lengths that disagree; a live reward or value, or a bootstrap value of a truncated sequence, that
 /// is not finite (index); a sequence that is both terminated and truncated, or neither (index); a gamma or λ
-/// outside [0, 1]; a result that overflows (index). `out` is unspecified after an error.
+/// outside 0..=1; a result that overflows (index). `out` is unspecified after an error.
 ///
 /// ```
 /// use lockstep_ops::ops::gae::{Ends, GaeInput, GaeOutput, GaeParams, Lambda, gae};

@@ -333,7 +333,7 @@ impl Selection {
 /// Computes how many of M tokens KL-Cov and Clip-Cov select: ⌊ratio·M⌋, at least one, but none of an empty
 /// batch (docs/maths/gates.md).
 ///
-/// Errors: a ratio outside [0, 1].
+/// Errors: a ratio outside 0..=1.
 pub fn share(ratio: f64, tokens: u64) -> Result<u32, Error> {
     if !(0.0..=1.0).contains(&ratio) {
         let expected = "a number in 0..=1";
@@ -346,7 +346,7 @@ pub fn share(ratio: f64, tokens: u64) -> Result<u32, Error> {
 /// Computes how many of M distinct values are at or above TRL's quantile 1 − `top` (with linear
 /// interpolation, like `torch.quantile`).
 ///
-/// Errors: a `top` outside [0, 1].
+/// Errors: a `top` outside 0..=1.
 pub fn top_quantile(top: f64, tokens: u64) -> Result<u32, Error> {
     if !(0.0..=1.0).contains(&top) {
         let expected = "a number in 0..=1";

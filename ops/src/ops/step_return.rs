@@ -59,7 +59,7 @@ pub struct StepAdvantages {
 /// Computes discounted returns of steps, `[K]`, cut where the agent differs from the expert; formula:
 /// [`lockstep_core::advantage::step_return`].
 ///
-/// Errors: offsets or lengths that disagree; a reward that is not finite (index); a gamma outside [0, 1]; a
+/// Errors: offsets or lengths that disagree; a reward that is not finite (index); a gamma outside 0..=1; a
 /// return that overflows (index).
 ///
 /// ```

@@ -48,7 +48,7 @@ pub struct Turns<'a> {
 /// MARS.
 ///
 /// Errors: offsets or lengths that disagree; a sequence that starts inside a turn (index); a reward that is
-/// not finite (index); a gamma outside [0, 1]; a return that overflows.
+/// not finite (index); a gamma outside 0..=1; a return that overflows.
 pub fn turn_return(
     device: &Device,
     batch: &Batch<'_>,

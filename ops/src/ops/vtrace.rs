@@ -57,7 +57,7 @@ pub struct VTraceOutput {
 ///
 /// Errors: lengths that disagree; a live log-probability that is NaN, infinite or above 0 (index); a live
 /// reward or value, or a bootstrap value of a truncated sequence, that is not finite (index); a sequence that
-/// is both terminated and truncated, or neither (index); a gamma or λ outside [0, 1], or a bound that is not
+/// is both terminated and truncated, or neither (index); a gamma or λ outside 0..=1, or a bound that is not
 /// positive; a result that overflows (index).
 ///
 /// ```

@@ -60,7 +60,7 @@ pub struct CorrectionChoice {
     /// the mean is below it (M2PO); absent = none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub m2_threshold: Option<f64>,
-    /// Rejection criteria; a token must satisfy all bounds to be kept.
+    /// Rejection criteria; tokens and sequences must satisfy all of them to be kept.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub reject: Vec<RejectChoice>,
 }

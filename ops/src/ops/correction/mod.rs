@@ -215,7 +215,7 @@ fn summary(
     (WeightStats::new(sums, maxima, totals, kept.len(), params), before, after)
 }
 
-/// Like [`summary`], for rows that a device has computed.
+/// Like `summary`, for rows that a device has computed.
 #[doc(hidden)]
 pub fn stats_of(
     sums: &[f64],

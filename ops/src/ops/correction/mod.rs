@@ -70,7 +70,7 @@ impl CorrectionParams {
         CorrectionParams { level, rule: Rule::Truncate, high, ..CorrectionParams::NONE }
     }
 
-    /// Masked importance sampling (IcePop, MIS): the weight is ρ inside [low, high] and 0 outside.
+    /// Masked importance sampling (IcePop, MIS): the weight is ρ inside `[low, high]` and 0 outside.
     pub const fn mask(level: WeightLevel, low: f32, high: f32) -> Self {
         CorrectionParams { level, rule: Rule::Mask, low: Some(low), high, ..CorrectionParams::NONE }
     }

@@ -178,7 +178,8 @@ fn an_unknown_name_is_told_the_near_ones() {
         ("trl_bnop", "trl_bnpo"),
     ] {
         let error = told(name);
-        let list = error.split("near it: ").nth(1).and_then(|rest| rest.split('.').next()).unwrap_or("");
+        let list =
+            error.split("similar names: ").nth(1).and_then(|rest| rest.split('.').next()).unwrap_or("");
         assert!(list.split(", ").any(|known| known == near), "{error}");
     }
     let error = told("zzzzzzzzzz");

@@ -56,7 +56,7 @@ impl Device {
             }
             (gpu, which) => {
                 let number = which.unwrap_or("0").parse();
-                Device::gpu(gpu, number.map_err(|_| unknown("expected a number behind the colon".into()))?)
+                Device::gpu(gpu, number.map_err(|_| unknown("expected a number after the colon".into()))?)
             }
         }
     }

@@ -758,7 +758,8 @@ impl Plan {
                 // Every batch of an exact plan has as many sequences as the capacity.
                 None if self.exact || exec.queue().is_none() => None,
                 None => {
-                    let said = "missing columns: counts (for aggregation: all sequences count, and a plan does not see how many of its capacity there are)";
+                    let said = "missing columns: counts (for aggregation: all sequences count, and a plan \
+                                cannot see how many of its capacity are present)";
                     return Err(Error::Plan(said.into()));
                 }
             },

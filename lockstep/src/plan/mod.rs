@@ -274,7 +274,7 @@ impl Plan {
         (workspace, coef): (Out<'_, u8>, Option<Out<'_, f32>>),
     ) -> Result<(), Error> {
         self.check(columns, credit)?;
-        let (expected, because) = (self.capacity.tokens, "what the plan's capacity says");
+        let (expected, because) = (self.capacity.tokens, "the plan's capacity");
         if let Some(got) = coef.as_ref().map(|coef| coef.len()).filter(|got| *got != expected) {
             return Err(lockstep_core::Error::Length { argument: "coef", expected, because, got }.into());
         }
@@ -301,7 +301,7 @@ impl Plan {
             let Some(expected) = self.capacity.length(column.shape()) else { continue };
             let got = columns.length(column).unwrap_or(0);
             if got != expected {
-                let because = "what the plan's capacity says";
+                let because = "the plan's capacity";
                 let argument = column.name();
                 return Err(lockstep_core::Error::Length { argument, expected, because, got }.into());
             }
@@ -320,7 +320,7 @@ impl Plan {
             ];
             for (argument, got, expected) in lengths {
                 if got.is_some_and(|got| got != expected) {
-                    let (because, got) = ("what the plan's capacity says", got.unwrap_or(0));
+                    let (because, got) = ("the plan's capacity", got.unwrap_or(0));
                     return Err(lockstep_core::Error::Length { argument, expected, because, got }.into());
                 }
             }

@@ -68,7 +68,7 @@ impl AdvantageChoice {
             over_time.check()?;
             ensure!(
                 self.estimator == Estimator::Grpo,
-                "advantage.over_time stands instead of advantage.estimator: leave one out"
+                "advantage.over_time replaces advantage.estimator: leave one out"
             );
         }
         ensure!(

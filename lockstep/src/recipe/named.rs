@@ -69,7 +69,7 @@ fn read() -> Result<Vec<Entry>, String> {
             let name: &str = name.get_ref();
             let Some(entry) = tables.remove(name) else { continue };
             if entries.iter().any(|earlier| earlier.name == name) {
-                return Err(format!("recipes/{file}: `{name}` is there twice"));
+                return Err(format!("recipes/{file}: `{name}` is defined twice"));
             }
             entries.push(Entry { name: name.into(), ..entry });
         }
@@ -82,7 +82,8 @@ fn entry(name: &str) -> Result<&'static Entry, Error> {
     let entries = read_once().as_deref().map_err(|message| Error::Recipe(message.clone()))?;
     entries.iter().find(|entry| entry.name == name).ok_or_else(|| {
         let near = near(name);
-        let meant = if near.is_empty() { String::new() } else { format!("; near it: {}", near.join(", ")) };
+        let meant =
+            if near.is_empty() { String::new() } else { format!("; similar names: {}", near.join(", ")) };
         Error::Recipe(format!(
             "no recipe is called `{name}`{meant}. `lockstep list` or recipe::names() lists all {}",
             entries.len()

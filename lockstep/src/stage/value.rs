@@ -29,7 +29,7 @@ impl Aggregation {
     pub(crate) fn check_plain(&self, stage: &str) -> Result<(), Error> {
         self.check(stage)?;
         let nothing = self.empty == EmptySequence::Nothing;
-        ensure!(nothing, "{stage}.empty one is of policy terms: [aggregation] has it");
+        ensure!(nothing, "{stage}.empty one is for the policy term only: set it in [aggregation]");
         Ok(())
     }
 }

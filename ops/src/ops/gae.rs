@@ -188,8 +188,8 @@ impl<'a> Ends<'a> {
         batch.check_sequences("bootstrap", bootstrap.len())?;
         for index in 0..batch.sequences() {
             let expected = match (terminated[index] != 0, truncated[index] != 0) {
-                (true, true) => "not both: the sequence is terminated too",
-                (false, false) => "one of both: the sequence is not terminated either",
+                (true, true) => "0, because the sequence is terminated",
+                (false, false) => "1, because the sequence is not terminated",
                 (false, true) if !bootstrap[index].is_finite() => {
                     let (argument, expected, got) =
                         ("bootstrap", "a finite number where truncated", bootstrap[index].into());

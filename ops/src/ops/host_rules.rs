@@ -90,7 +90,7 @@ pub fn sample_weights(
     rule: &SampleWeights,
 ) -> Result<Vec<f64>, Error> {
     if rule.difficulty.is_some() && difficulty.is_none() {
-        let (argument, expected) = ("difficulty", "needed where weights follow it");
+        let (argument, expected) = ("difficulty", "needed, because the weights depend on it");
         return Err(Argument::Combination { argument, expected }.into());
     }
     let mut weights = vec![0.0; batch.sequences()];

@@ -59,7 +59,7 @@ impl RoutingTrace {
     /// [`lockstep_core::routing::TraceFault`]s, with token, layer and entry.
     pub fn from_safetensors(bytes: &[u8]) -> Result<RoutingTrace, Error> {
         let whole =
-            |error| Error::TraceFile(format!("{} bytes are no safetensors file: {error}", bytes.len()));
+            |error| Error::TraceFile(format!("{} bytes are not a safetensors file: {error}", bytes.len()));
         let file = SafeTensors::deserialize(bytes).map_err(whole)?;
         let (_, header) = SafeTensors::read_metadata(bytes).map_err(whole)?;
         let Some(note) = header.metadata().as_ref().and_then(|metadata| metadata.get(NAME)) else {

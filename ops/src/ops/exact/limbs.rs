@@ -131,7 +131,7 @@ struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     fn new(limbs: &'a [i64], expected: usize) -> Result<Self, Error> {
-        crate::batch::check_length("limbs", expected, "what such totals have", limbs.len())?;
+        crate::batch::check_length("limbs", expected, "the number of limbs of such totals", limbs.len())?;
         Ok(Reader { limbs, next: 0 })
     }
 

@@ -115,7 +115,7 @@ impl TwoRows<'_> {
         let forbidden = |i: &usize| other.1[*i] == f32::NEG_INFINITY && averaged.1[*i] > f32::NEG_INFINITY;
         if let Some(i) = (from..from + self.vocab).find(forbidden) {
             let expected =
-                "a finite number, for the other side has the token: the divergence would be infinite";
+                "a finite number, because the other side allows the token: the divergence would be infinite";
             return value(other.0, i, expected, other.1[i]);
         }
         if let Some(coef) = coef.map(|coef| coef[row]).filter(|coef| !coef.is_finite()) {

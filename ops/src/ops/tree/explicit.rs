@@ -122,7 +122,7 @@ pub(super) fn check_parents(parent: &[u32]) -> Result<(), Error> {
     let expected = if cycle {
         "a node that is not below it: this closes a cycle"
     } else {
-        "a node that stands before it"
+        "a node that comes before it"
     };
     Err(value("parent", node, expected, got.into()))
 }

@@ -1,7 +1,7 @@
 //! The columns of a batch of rollouts: the single list from which [`Rollouts`](crate::Rollouts), the
 //! safetensors reader and writer, and docs/columns.md are made.
 
-/// Calls `$with!` with the columns: `name: type, Shape, "meaning and unit", "who has it";` lines.
+/// Calls `$with!` with the columns, as lines `name: type, Shape, "meaning and unit", "who has it";`.
 #[macro_export]
 macro_rules! for_each_column {
     ($with:ident) => {

@@ -20,8 +20,8 @@ pub struct Credit {
     pub loss_mask: Option<Vec<u8>>,
     /// 1 = the sequence is kept, `[S]`; empty = all are.
     pub keep: Vec<u8>,
-    /// Weights of the rollout correction times those of [`reward.weights`](crate::recipe::SampleWeights),
-    /// `[N]`.
+    /// Weights of tokens: those of the rollout correction times those of
+    /// [`reward.weights`](crate::recipe::SampleWeights), `[N]`.
     pub weights: Option<Vec<f32>>,
     /// Statistics of the groups, if the estimator has them. Its `advantage` is moved to
     /// [`Credit::advantage`].

@@ -58,7 +58,7 @@ pub enum EmptySequence {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Aggregation {
-    /// Mode.
+    /// The aggregation mode.
     pub mode: AggregationMode,
     /// The sequences that are counted.
     pub sequences: CountedSequences,

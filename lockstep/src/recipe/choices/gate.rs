@@ -156,7 +156,7 @@ pub enum GateChoice {
     },
     /// DRO: −(A·logp − β/2·(logp − logp_old)²).
     Dro {
-        /// β.
+        /// Coefficient β.
         beta: f32,
     },
     /// VESPO: REINFORCE with a gamma-shaped weight of the sequence's ratio to the policy that `against`

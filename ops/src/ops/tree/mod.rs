@@ -118,7 +118,7 @@ pub struct PrefixTree {
     pub node: Vec<u32>,
     /// The parent node, or [`NONE`](tree::NONE).
     pub parent: Vec<u32>,
-    /// By sequence: the last branching node on its path, or [`NONE`](tree::NONE).
+    /// Last branching node on each sequence's path, or [`NONE`](tree::NONE).
     pub leaf: Vec<u32>,
 }
 

@@ -63,7 +63,7 @@ static void recipes(void) {
     if (recipe != NULL) failures++;
     REFUSED(ls_recipe_open("dapo", NULL), POINTER, "out", -1, "null");
     REFUSED(ls_recipe_open("dapo", CROOKED(ls_recipe **)), POINTER, "out", -1, "aligned");
-    REFUSED(ls_recipe_open("dapo_ful", &recipe), RECIPE, NULL, -1, "near it: dapo_full");
+    REFUSED(ls_recipe_open("dapo_ful", &recipe), RECIPE, NULL, -1, "similar names: dapo_full");
     REFUSED(ls_recipe_open("", &recipe), RECIPE, NULL, -1, "no recipe is called");
     REFUSED(ls_recipe_open("ab\xff", &recipe), ARGUMENT, "source", 2, "UTF-8");
     REFUSED(ls_recipe_open("[gate", &recipe), RECIPE, NULL, -1, "recipe");

@@ -1,6 +1,7 @@
-//! The columns of a batch of rollouts: the one list, from which [`Rollouts`](crate::Rollouts), the safetensors reader and writer and docs/columns.md come.
+//! The columns of a batch of rollouts: the single list from which [`Rollouts`](crate::Rollouts), the
+//! safetensors reader and writer, and docs/columns.md are made.
 
-/// Calls `$with!` with the columns: `name: type, Shape, "meaning and unit", "who has it";` lines.
+/// Calls `$with!` with the columns, as lines `name: type, Shape, "meaning and unit", "who has it";`.
 #[macro_export]
 macro_rules! for_each_column {
     ($with:ident) => {
@@ -54,7 +55,7 @@ macro_rules! for_each_column {
     };
 }
 
-/// Type of a column's elements.
+/// The type of a column's elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Element {
     /// 8 bits, a flag.
@@ -69,9 +70,9 @@ pub enum Element {
     F64,
 }
 
-/// A type that columns are made of.
+/// A type of column elements.
 pub trait ColumnElement: Copy + PartialEq + std::fmt::Debug + 'static {
-    /// Which one.
+    /// The element type.
     const ELEMENT: Element;
 }
 
@@ -82,12 +83,12 @@ macro_rules! elements {
         })*
 
         impl Element {
-            /// Its name: `u8`, `f32`, ….
+            /// The name of the type: `u8`, `f32`, ….
             pub fn name(self) -> &'static str {
                 match self { $(Element::$element => $name),* }
             }
 
-            /// Bytes of an element.
+            /// The size of an element in bytes.
             pub fn bytes(self) -> usize {
                 match self { $(Element::$element => $bytes),* }
             }
@@ -102,7 +103,7 @@ elements! {
     f64: F64, "f64", 8;
 }
 
-/// Length of a column.
+/// The length of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
     /// N tokens.
@@ -140,13 +141,13 @@ pub enum Shape {
 }
 
 impl Shape {
-    /// Whether it is one of offsets.
+    /// Whether the column holds offsets.
     pub fn is_offsets(self) -> bool {
         use Shape::{GroupOffsets, SequenceOffsets, StepOffsets, StepsOfSequences, TurnOffsets};
         matches!(self, GroupOffsets | SequenceOffsets | StepOffsets | StepsOfSequences | TurnOffsets)
     }
 
-    /// As documents write it.
+    /// The shape in the notation of the documents: `[N]`, `[S]`, ….
     pub fn name(self) -> &'static str {
         match self {
             Shape::Tokens => "[N]",
@@ -181,27 +182,27 @@ macro_rules! columns {
             /// All columns, in the order of the list.
             pub const ALL: &'static [Column] = &[$(Column::$name),*];
 
-            /// Its name, the same in files, Python and C.
+            /// The name of the column, which is the same in files, Python and C.
             pub fn name(self) -> &'static str {
                 match self { $(Column::$name => stringify!($name)),* }
             }
 
-            /// Type of its elements.
+            /// The type of the column's elements.
             pub fn element(self) -> Element {
                 match self { $(Column::$name => <$own as ColumnElement>::ELEMENT),* }
             }
 
-            /// Its length.
+            /// The length of the column.
             pub fn shape(self) -> Shape {
                 match self { $(Column::$name => Shape::$shape),* }
             }
 
-            /// What it is, with its unit.
+            /// The meaning of the column, with its unit.
             pub fn meaning(self) -> &'static str {
                 match self { $(Column::$name => $meaning),* }
             }
 
-            /// Who usually has it.
+            /// Where the column usually comes from.
             pub fn from(self) -> &'static str {
                 match self { $(Column::$name => $from),* }
             }
@@ -211,7 +212,7 @@ macro_rules! columns {
 for_each_column!(columns);
 
 impl Column {
-    /// The column of this name.
+    /// The column with this name.
     pub fn named(name: &str) -> Option<Column> {
         Column::ALL.iter().copied().find(|column| column.name() == name)
     }
@@ -228,10 +229,10 @@ const _: () = assert!(Column::ALL.len() <= 64, "a set of columns is a word");
 pub struct Columns(u64);
 
 impl Columns {
-    /// None.
+    /// The empty set.
     pub const NONE: Columns = Columns(0);
 
-    /// These.
+    /// The set of these columns.
     pub const fn of(columns: &[Column]) -> Columns {
         let (mut bits, mut i) = (0, 0);
         while i < columns.len() {
@@ -241,42 +242,42 @@ impl Columns {
         Columns(bits)
     }
 
-    /// Adds one.
+    /// Adds a column.
     pub fn insert(&mut self, column: Column) {
         self.0 |= column.bit();
     }
 
-    /// With one more if it is there.
+    /// Returns the set with one more column if `there`.
     pub(crate) const fn with(self, column: Column, there: bool) -> Columns {
         Columns(self.0 | (column.bit() * there as u64))
     }
 
-    /// Whether it is among them.
+    /// Whether the set has this column.
     pub fn contains(self, column: Column) -> bool {
         self.0 & column.bit() != 0
     }
 
-    /// Those of `self` that are not in `other`.
+    /// Set difference: the columns of `self` that are not in `other`.
     pub fn without(self, other: Columns) -> Columns {
         Columns(self.0 & !other.0)
     }
 
-    /// Those of both.
+    /// Intersection: the columns in both sets.
     pub fn shared(self, other: Columns) -> Columns {
         Columns(self.0 & other.0)
     }
 
-    /// Those of either.
+    /// Union: the columns in either set.
     pub fn and(self, other: Columns) -> Columns {
         Columns(self.0 | other.0)
     }
 
-    /// Whether there are none.
+    /// Whether the set is empty.
     pub fn is_empty(self) -> bool {
         self.0 == 0
     }
 
-    /// In the order of the list.
+    /// Iterates over the columns, in the order of the list.
     pub fn iter(self) -> impl Iterator<Item = Column> {
         let mut bits = self.0;
         std::iter::from_fn(move || {
@@ -287,7 +288,7 @@ impl Columns {
     }
 }
 
-/// docs/columns.md: the list as a table.
+/// Formats the list as the Markdown table of docs/columns.md.
 pub fn markdown() -> String {
     let mut out =
         String::from("| column | type | shape | what it is | who has it |\n|---|---|---|---|---|\n");

@@ -1,4 +1,4 @@
-//! What a batch of rollouts earned: the result of [`Recipe::advantages`](crate::Recipe::advantages), which the loss reads.
+//! The result of [`Recipe::advantages`](crate::Recipe::advantages), which the loss reads.
 
 use crate::ops::correction::WeightStats;
 use crate::rollouts::members;
@@ -6,60 +6,63 @@ use crate::{Advantage, Advantages, Batch, Counts, Error, Rollouts};
 use lockstep_core::Error as Argument;
 use serde::{Deserialize, Serialize};
 
-/// Advantages and everything else that the loss needs from the rollouts. A minibatch takes its part by [`Credit::select`].
+/// Advantages and everything else that the loss needs from the rollouts. [`Credit::select`] returns the part
+/// of a minibatch.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Credit {
-    /// Advantages, `[S]`, or `[N]` where `per_token`.
+    /// Advantages, `[S]`, or `[N]` if `per_token`.
     pub advantage: Vec<f32>,
     /// Whether there is one advantage per token.
     pub per_token: bool,
-    /// What a critic learns, `[N]`; empty for estimators without returns.
+    /// The critic's regression targets, `[N]`; empty for estimators without returns.
     pub returns: Vec<f32>,
-    /// What filter and rejection left of the loss mask, `[N]`; `None`: all of it.
+    /// The loss mask after filter and rejection, `[N]`; `None` = the batch's own mask.
     pub loss_mask: Option<Vec<u8>>,
-    /// 1: the sequence remains, `[S]`; empty: all do.
+    /// 1 = the sequence is kept, `[S]`; empty = all are.
     pub keep: Vec<u8>,
-    /// Weights of the rollout correction times those of [`reward.weights`](crate::recipe::SampleWeights), `[N]`.
+    /// Weights of tokens: those of the rollout correction times those of
+    /// [`reward.weights`](crate::recipe::SampleWeights), `[N]`.
     pub weights: Option<Vec<f32>>,
-    /// Statistics of the groups, where the estimator has them; its `advantage` moved to [`Credit::advantage`].
+    /// Statistics of the groups, if the estimator has them. Its `advantage` is moved to
+    /// [`Credit::advantage`].
     pub groups: Advantages,
-    /// What the rollout correction did.
+    /// The report of the rollout correction, if the recipe has one.
     pub correction: Option<CorrectionReport>,
-    /// What the next batch needs of this one.
+    /// State for the next batch.
     pub state: State,
 }
 
-/// What a rollout correction did.
+/// The report of a rollout correction.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CorrectionReport {
     /// Statistics of the weights.
     pub stats: WeightStats,
-    /// Counts of the mask that came in.
+    /// Counts of the original mask.
     pub counts_before: Counts,
-    /// Counts of what rejection left.
+    /// Counts of the mask after rejection.
     pub counts_after: Counts,
 }
 
-/// What some estimators carry from one batch to the next; write it into checkpoints.
+/// State that some estimators carry from one batch to the next; save it in checkpoints.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct State {
-    /// Moving average of each role's reward, `[P]`: column `role_values` of the next batch (SPIRAL).
+    /// Moving average of each role's reward, `[P]`: the column `role_values` of the next batch (SPIRAL).
     pub role_values: Vec<f64>,
 }
 
 impl Credit {
-    /// Advantages of one's own, one per sequence, `[S]`.
+    /// A credit with your own advantages, one per sequence, `[S]`.
     pub fn per_sequence(advantage: Vec<f32>) -> Credit {
         Credit { advantage, ..Credit::default() }
     }
 
-    /// Advantages of one's own, one per token, `[N]`.
+    /// A credit with your own advantages, one per token, `[N]`.
     pub fn per_token(advantage: Vec<f32>) -> Credit {
         Credit { advantage, per_token: true, ..Credit::default() }
     }
 
-    /// The advantages, as the ops take them.
+    /// The advantages, in the form that the ops take.
     pub fn advantages(&self) -> Advantage<'_> {
         match self.per_token {
             true => Advantage::PerToken(&self.advantage),
@@ -67,7 +70,9 @@ impl Credit {
         }
     }
 
-    /// Whether every part has the length that this batch asks for. Errors: the first that has not.
+    /// Checks that every array has the length that this batch requires.
+    ///
+    /// Errors: the first array with a wrong length.
     pub fn check(&self, batch: &Batch<'_>) -> Result<(), Error> {
         match self.per_token {
             true => batch.check_tokens("credit.advantage", self.advantage.len())?,
@@ -91,10 +96,10 @@ impl Credit {
         Ok(())
     }
 
-    /// The credit of the minibatch [`rollouts.select(groups)`](Rollouts::select). Statistics of groups are cut too; the report of the
-    /// correction and the state stay those of the whole.
+    /// Selects the credit of the minibatch [`rollouts.select(groups)`](Rollouts::select). Group statistics
+    /// are selected too; the report of the correction and the state stay those of the whole batch.
     ///
-    /// Errors: lengths that disagree with the rollouts; a group that is not there (index).
+    /// Errors: lengths that disagree with the rollouts; a group that does not exist (index).
     pub fn select(&self, rollouts: &Rollouts<'_>, groups: &[usize]) -> Result<Credit, Error> {
         let batch = rollouts.batch()?;
         self.check(&batch)?;
@@ -107,7 +112,7 @@ impl Credit {
             })
             .collect();
         fn take<T: Copy>(values: &[T], places: &[usize]) -> Vec<T> {
-            // An empty array is one that is not there.
+            // An empty array means an absent one.
             if values.is_empty() { Vec::new() } else { places.iter().map(|i| values[*i]).collect() }
         }
         let own = if self.per_token { &tokens } else { &sequences };
@@ -131,7 +136,7 @@ impl Credit {
         })
     }
 
-    /// Returns for the value loss. Errors: an estimator that made none.
+    /// The returns for the value loss. Errors if the estimator made none.
     pub(crate) fn needed_returns(&self) -> Result<&[f32], Error> {
         let expected = "needed by [value]: the estimator makes none, so put your own into the credit";
         match self.returns.is_empty() {

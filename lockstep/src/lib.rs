@@ -1,8 +1,9 @@
 //! **Lockstep**: reinforcement-learning maths for LLM post-training, with the same bits on every machine.
 //!
-//! A batch of rollouts is a table of named columns ([`Rollouts`]); a [`Recipe`] names one choice for each stage: reward → advantage → ratio → gate →
-//! aggregation. Two calls do all of it: [`Recipe::advantages`] once for each batch, [`Recipe::loss`] for each update, with the closed-form gradient dL/dlogp
-//! that a trainer feeds to its own autograd.
+//! A batch of rollouts is a table of named columns ([`Rollouts`]), and a [`Recipe`] names one choice for each
+//! stage: reward → advantage → ratio → gate → aggregation. Two calls run it: [`Recipe::advantages`] once for
+//! each batch, and [`Recipe::loss`] for each update, which returns the closed-form gradient dL/dlogp for the
+//! trainer's own autograd.
 //!
 //! ```
 //! use lockstep::{Device, Recipe, Rollouts};
@@ -34,7 +35,7 @@
 //! | replay a mixture-of-experts router | [`routing`] |
 #![deny(unsafe_code)]
 
-/// The README's example is a test.
+/// Runs the README's example as a doctest.
 #[cfg(doctest)]
 #[doc = include_str!("../../README.md")]
 mod readme {}

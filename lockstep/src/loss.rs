@@ -4,15 +4,16 @@ use crate::PolicyOutput;
 use crate::ops::value_loss::ValueOutput;
 use std::ops::Deref;
 
-/// Loss, gradients and metrics. It derefs to the policy's part: `loss.coef` is dL/dlogp, `loss.loss` the sum of policy, KL and entropy terms.
-/// Buffers are kept for the next call of [`Recipe::loss_into`](crate::Recipe::loss_into).
+/// The loss, gradients and metrics of [`Recipe::loss`](crate::Recipe::loss). It derefs to the policy part:
+/// `loss.coef` is dL/dlogp, and `loss.loss` is the sum of the policy, KL and entropy terms.
+/// [`Recipe::loss_into`](crate::Recipe::loss_into) reuses the buffers.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Loss {
-    /// Policy, KL and entropy terms, dL/dlogp, metrics.
+    /// The policy, KL and entropy terms, dL/dlogp, and metrics.
     pub policy: PolicyOutput,
-    /// The entropy term, where the recipe has one.
+    /// The entropy term, if the recipe has one.
     pub entropy: Option<EntropyTerm>,
-    /// The critic's own loss and dL/dvalue, where the recipe has one; not a part of `loss`.
+    /// The critic's loss and dL/dvalue, if the recipe has a value loss; not part of `loss`.
     pub value: Option<ValueOutput>,
 }
 
@@ -27,10 +28,11 @@ impl Deref for Loss {
 /// The entropy term of a loss.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct EntropyTerm {
-    /// −coef·agg(H), a part of the loss.
+    /// −coef·agg(H), which is part of the loss.
     pub loss: f64,
-    /// agg(H), what a trainer logs.
+    /// The aggregated entropy agg(H) in nats, for logging.
     pub entropy: f64,
-    /// dL/dH = −coef·W of each token, `[N]`; 0 where masked. What `ops::logits_gradient` takes.
+    /// dL/dH = −coef·W of each token, `[N]`; 0 where masked. It is the `coef_entropy` of
+    /// `ops::logits_gradient`.
     pub coef: Vec<f32>,
 }

@@ -1,4 +1,4 @@
-//! A batch of rollouts: columns, as views or owned.
+//! Batches of rollouts: columns, borrowed or owned.
 
 #[cfg(feature = "safetensors")]
 mod file;
@@ -11,7 +11,8 @@ use std::ffi::c_void;
 
 macro_rules! rollouts {
     ($($name:ident: $own:ty, $shape:ident, $meaning:literal, $from:literal;)*) => {
-        /// Columns of a batch, borrowed; docs/columns.md says what each is. What a recipe reads of them, [`Recipe::needs`](crate::Recipe::needs) says.
+        /// The columns of a batch, borrowed. docs/columns.md describes each;
+        /// [`Recipe::needs`](crate::Recipe::needs) lists those that a recipe reads.
         ///
         /// ```
         /// use lockstep::Rollouts;
@@ -24,42 +25,44 @@ macro_rules! rollouts {
             $(#[doc = $meaning] pub $name: Option<&'a [$own]>,)*
         }
 
-        /// Columns of a batch, owned; see [`Rollouts`].
+        /// The columns of a batch, owned; see [`Rollouts`].
         #[derive(Clone, Debug, Default, PartialEq)]
         pub struct RolloutsBuf {
             $(#[doc = $meaning] pub $name: Option<Vec<$own>>,)*
         }
 
-        /// Columns of a batch as views of any memory, host or device; see [`Rollouts`] and [`Plan`](crate::plan::Plan).
+        /// The columns of a batch as views of host or device memory; see [`Rollouts`] and
+        /// [`Plan`](crate::plan::Plan).
         #[derive(Clone, Copy, Debug, Default)]
         pub struct Views<'a> {
             $(#[doc = $meaning] pub $name: Option<In<'a, $own>>,)*
         }
 
         impl<'a> Views<'a> {
-            /// Which columns are there.
+            /// The set of columns that are present.
             pub fn columns(&self) -> Columns {
                 // Without a branch: every call of a recipe asks.
                 Columns::NONE$(.with(Column::$name, self.$name.is_some()))*
             }
 
-            /// Length of a column, if it is there.
+            /// Length of a column, if it is present.
             pub fn length(&self, column: Column) -> Option<usize> {
                 match column { $(Column::$name => self.$name.map(In::len)),* }
             }
 
-            /// The columns that `place` gives an address and a number of elements.
+            /// Makes views of the columns for which `place` returns an address and a number of elements.
             ///
             /// # Safety
-            /// For as long as the views are used, each address is that of so many elements of the column's type, aligned, in memory of the
-            /// device that reads them, and nobody writes them.
+            /// While the views are used, each address points to that many aligned elements of the column's
+            /// type, in memory of the device that reads them, and nothing writes them.
             #[allow(unsafe_code)]
             pub unsafe fn from_raw(place: impl Fn(Column) -> Option<(*const c_void, usize)>) -> Views<'a> {
-                // SAFETY: the caller's.
+                // SAFETY: upheld by the caller.
                 Views { $($name: place(Column::$name).map(|(at, len)| unsafe { In::from_raw(at.cast(), len) })),* }
             }
 
-            /// Every column of `columns` by `place`, which gets the host's elements and says where they are on the device.
+            /// Makes views of `columns` with `place`, which gets the host's bytes and returns their device
+            /// address.
             #[allow(unsafe_code)]
             pub(crate) fn placed(
                 rollouts: &Rollouts<'_>,
@@ -68,24 +71,24 @@ macro_rules! rollouts {
             ) -> Views<'a> {
                 Views {
                     $($name: rollouts.$name.filter(|_| columns.contains(Column::$name)).map(|values| {
-                        // SAFETY: `place` gives an address of as many.
+                        // SAFETY: `place` returns the address of that many elements.
                         unsafe { In::from_raw(place(bytemuck::cast_slice(values)).cast::<$own>(), values.len()) }
                     })),*
                 }
             }
 
-            /// The same columns `base` further: of offsets in a block, addresses.
+            /// Turns views that hold offsets into a block at `base` into views of addresses.
             #[allow(unsafe_code)]
             pub(crate) fn moved(&self, base: *const u8) -> Views<'a> {
                 Views {
-                    // SAFETY: that of whoever made the offsets.
+                    // SAFETY: upheld by the code that made the offsets.
                     $($name: self.$name.map(|view| unsafe {
                         In::from_raw(base.wrapping_add(view.as_ptr().addr()).cast(), view.len())
                     })),*
                 }
             }
 
-            /// The columns on the host, by `fetch`, which fills bytes from an address.
+            /// Copies `columns` to the host with `fetch`, which fills bytes from an address.
             pub(crate) fn fetched(
                 &self,
                 columns: Columns,
@@ -102,23 +105,24 @@ macro_rules! rollouts {
         }
 
         impl Rollouts<'_> {
-            /// Which columns are there.
+            /// The set of columns that are present.
             pub fn columns(&self) -> Columns {
                 // Without a branch: every call of a recipe asks.
                 Columns::NONE$(.with(Column::$name, self.$name.is_some()))*
             }
 
-            /// Length of a column, if it is there.
+            /// Length of a column, if it is present.
             pub fn length(&self, column: Column) -> Option<usize> {
                 match column { $(Column::$name => self.$name.map(<[$own]>::len)),* }
             }
 
-            /// A copy of its columns.
+            /// Copies the columns.
             pub fn to_buf(&self) -> RolloutsBuf {
                 RolloutsBuf { $($name: self.$name.map(<[$own]>::to_vec)),* }
             }
 
-            /// The elements `places` of every column, by its shape; columns that `places` refuses are left out.
+            /// Gathers from every column the elements at `places` of its shape; columns for which it returns
+            /// `None` are omitted.
             fn gather(&self, places: impl Fn(Shape) -> Option<Vec<usize>>) -> RolloutsBuf {
                 RolloutsBuf {
                     $($name: self.$name.and_then(|values| {
@@ -129,7 +133,8 @@ macro_rules! rollouts {
         }
 
         impl RolloutsBuf {
-            /// Makes every column as long as `length` says of its shape: offsets with their last value, others with 0.
+            /// Extends every column to the `length` of its shape: offsets with their last value, others
+            /// with 0.
             pub(crate) fn grow(&mut self, length: impl Fn(Shape) -> Option<usize>) {
                 $(if let (Some(values), Some(length)) = (&mut self.$name, length(Shape::$shape)) {
                     let last = values.last().copied().filter(|_| Shape::$shape.is_offsets());
@@ -137,7 +142,7 @@ macro_rules! rollouts {
                 })*
             }
 
-            /// The views that the calls take.
+            /// Borrows the columns.
             pub fn view(&self) -> Rollouts<'_> {
                 Rollouts { $($name: self.$name.as_deref()),* }
             }
@@ -147,14 +152,15 @@ macro_rules! rollouts {
 for_each_column!(rollouts);
 
 impl<'a> Rollouts<'a> {
-    /// The offsets, and no other column.
+    /// A batch with the offsets and no other column.
     pub fn new(cu_seqlens: &'a [u32], cu_groups: &'a [u32]) -> Self {
         Rollouts { cu_seqlens: Some(cu_seqlens), cu_groups: Some(cu_groups), ..Rollouts::default() }
     }
 
-    /// The batch that the offsets and the mask describe. Rows without members are legal here (a shard may have them); files refuse them.
+    /// The batch that the offsets and the mask describe. Rows without members are allowed here (a shard may
+    /// have them), but not in files.
     ///
-    /// Errors: offsets that are missing, or none; a mask of another length.
+    /// Errors: offsets that are missing or invalid; a mask of the wrong length.
     pub fn batch(&self) -> Result<Batch<'a>, Error> {
         let missing = |argument| Argument::Combination { argument, expected: "needed: every batch has it" };
         let cu_seqlens = self.cu_seqlens.ok_or_else(|| missing("cu_seqlens"))?;
@@ -162,9 +168,9 @@ impl<'a> Rollouts<'a> {
         Batch::with_empty_rows(cu_seqlens, cu_groups, self.loss_mask)
     }
 
-    /// `counts` as numbers, if they are there.
+    /// The counts of column `counts`, if it is present.
     ///
-    /// Errors: another number of them than three; more live tokens or non-empty sequences than there can be.
+    /// Errors: a number of entries other than three.
     pub fn whole_counts(&self) -> Result<Option<Counts>, Error> {
         match self.counts {
             None => Ok(None),
@@ -176,12 +182,14 @@ impl<'a> Rollouts<'a> {
         }
     }
 
-    /// Whether every column has the length that its shape says. Errors: the first that has not.
+    /// Checks that every column has the length of its shape.
+    ///
+    /// Errors: the first column that does not.
     pub fn check(&self) -> Result<(), Error> {
         self.check_of(&self.batch()?, self.columns())
     }
 
-    /// The same of some columns, all of which are there.
+    /// Like [`Rollouts::check`], for some columns.
     pub(crate) fn check_of(&self, batch: &Batch<'_>, columns: Columns) -> Result<(), Error> {
         for column in columns.iter() {
             let Some(got) = self.length(column) else { continue };
@@ -193,7 +201,7 @@ impl<'a> Rollouts<'a> {
         Ok(())
     }
 
-    /// Length of a shape in this batch, and why; none where the column itself says how long it is.
+    /// Length of a shape in this batch, with the reason; `None` if the column itself defines its length.
     fn expected(&self, batch: &Batch<'_>, shape: Shape) -> Option<(usize, &'static str)> {
         let rows = |offsets: Option<&[u32]>| offsets.map(|offsets| offsets.len().saturating_sub(1));
         Some(match shape {
@@ -222,10 +230,11 @@ impl<'a> Rollouts<'a> {
         })
     }
 
-    /// The whole groups `groups` as a batch of their own, in the order given, and the tokens' old places. Columns of turns and steps are cut
-    /// with them; `counts` stays behind, for it is of the whole.
+    /// Selects whole groups as a batch of their own, in the given order. Returns the batch, and the old
+    /// position of each of its tokens. Columns of turns and steps are selected too; `counts` is not, because
+    /// it is that of the whole batch.
     ///
-    /// Errors: those of [`Rollouts::check`]; a group that is not there (index).
+    /// Errors: those of [`Rollouts::check`]; a group that does not exist (index).
     ///
     /// ```
     /// use lockstep::Rollouts;
@@ -241,7 +250,7 @@ impl<'a> Rollouts<'a> {
         let spans = |offsets: &[u32], rows: &[usize]| -> Vec<usize> {
             rows.iter().flat_map(|row| offsets[*row] as usize..offsets[row + 1] as usize).collect()
         };
-        // Offsets of the rows taken, one after the other.
+        // Offsets of the selected rows, concatenated.
         let offsets = |old: &[u32], rows: &[usize]| -> Vec<u32> {
             let mut end = 0;
             let ends = rows.iter().map(|row| {

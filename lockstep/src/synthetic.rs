@@ -1,4 +1,4 @@
-//! Small random rollouts with the columns that a recipe needs: for trying a recipe out, and for tests.
+//! Small random rollouts with the columns that a recipe needs, for trying out recipes and for tests.
 
 use crate::columns::Column;
 use crate::ops::reward::majority;
@@ -8,23 +8,24 @@ use lockstep_core::Error as Argument;
 use lockstep_core::num::exp64;
 use lockstep_core::random::{Purpose, Stream};
 
-/// Callers' purposes start at 256: one for each column, these before them.
+/// Purposes of callers start at 256: these first, then one for each column.
 const LENGTHS: Purpose = Purpose(256);
 const TURNS: Purpose = Purpose(257);
 const STEPS: Purpose = Purpose(258);
 const COLUMNS: u32 = 259;
 
-/// Responses to a prompt, where their number allows.
+/// Responses per prompt, if the number of sequences allows.
 const GROUP: usize = 4;
-/// Roles that play, and rewards of a response.
+/// Number of roles, and weights of the rewards of a response.
 const ROLES: u32 = 2;
 const KINDS: [f32; 2] = [1.0, 0.5];
 
-/// Random rollouts of so many sequences and tokens in all, a function of the arguments alone. They have the columns that the recipe
-/// [needs](Recipe::needs), no other; of two that do as well the first. Groups have about four responses, right and wrong ones; log-probabilities of
-/// different policies are close to each other.
+/// Makes random rollouts with the given total numbers of sequences and tokens, as a function of the arguments
+/// only. They have exactly the columns that the recipe [needs](Recipe::needs); of two alternatives, the
+/// first. Groups have about four responses, some right and some wrong, and the log-probabilities of different
+/// policies are close to each other.
 ///
-/// Errors: no sequences; fewer tokens than sequences; more of either than offsets can count.
+/// Errors: no sequences; fewer tokens than sequences; more than 2²⁸ tokens.
 ///
 /// ```
 /// use lockstep::{Device, Recipe, synthetic};
@@ -58,7 +59,7 @@ pub fn rollouts(recipe: &Recipe, sequences: usize, tokens: usize, seed: u64) -> 
     Ok(rollouts)
 }
 
-/// What all columns share.
+/// The data that all columns share.
 struct Maker {
     seed: u64,
     cu_seqlens: Vec<u32>,
@@ -74,7 +75,8 @@ impl Maker {
         let groups = (sequences / GROUP).max((sequences / 2).min(2)).max(1);
         let cu_groups: Vec<u32> = (0..=groups).map(|g| (g * sequences / groups) as u32).collect();
         let mut lengths = vec![1u32; sequences];
-        // What is left goes to sequences by random shares between 1 and 4, rest by rest, so that it ends at 0.
+        // The remaining tokens are distributed by random shares between 1 and 4, each time from the rest, so
+        // that none are left over.
         let mut stream = Stream::new(seed, LENGTHS, 0, 0);
         let mut shares: Vec<f64> = (0..sequences).map(|_| 1.0 + 3.0 * stream.uniform()).collect();
         let mut left = tokens - sequences;
@@ -85,7 +87,7 @@ impl Maker {
             left -= own;
             of -= *share;
         }
-        // Rounding may leave some.
+        // Rounding may leave a few.
         lengths[sequences - 1] += left as u32;
         let mut cu_seqlens = vec![0];
         for length in lengths {
@@ -109,7 +111,7 @@ impl Maker {
         Stream::new(self.seed, Purpose(COLUMNS + column as u32), 0, 0)
     }
 
-    /// Numbers between two bounds.
+    /// `n` random numbers between two bounds.
     fn between(&self, column: Column, n: usize, [low, high]: [f32; 2]) -> Vec<f32> {
         let mut stream = self.stream(column);
         (0..n).map(|_| low + (high - low) * stream.uniform32()).collect()
@@ -120,7 +122,7 @@ impl Maker {
         (0..n).map(|_| stream.below(end.into()) as u32).collect()
     }
 
-    /// Log-probabilities that are `spread` at most from those of the engine that sampled.
+    /// Log-probabilities that differ by at most `spread` from those of the engine that sampled.
     fn logp(&self, column: Column, spread: f32) -> Vec<f32> {
         let base = self.between(Column::logp_rollout, self.tokens(), [-3.0, -0.05]);
         let moved = self.between(column, self.tokens(), [-spread, spread]);
@@ -155,7 +157,7 @@ impl Maker {
             Column::log_ratio => to.log_ratio = Some(self.between(column, n, [-0.2, 0.2])),
             Column::entropy => to.entropy = Some(self.between(column, n, [0.05, 2.0])),
             Column::sum_p_squared => {
-                // Between what the sampled token alone makes and what one other token adds.
+                // Between p², from the sampled token alone, and p² + (1 − p)², with one other token.
                 let sum = |(logp, share): (&f32, &f32)| {
                     let p = exp64((*logp).into());
                     (p * p + f64::from(*share) * (1.0 - p) * (1.0 - p)) as f32
@@ -231,7 +233,8 @@ impl Maker {
     }
 }
 
-/// Every sequence cut into one to three parts: the parts of each sequence, and where each part starts.
+/// Cuts every sequence into one to three parts; returns the offsets of each sequence's parts, and of each
+/// part's tokens.
 fn parts(seed: u64, purpose: Purpose, cu_seqlens: &[u32]) -> (Vec<u32>, Vec<u32>) {
     let (mut of_sequences, mut starts) = (vec![0], vec![0]);
     for (s, pair) in cu_seqlens.windows(2).enumerate() {

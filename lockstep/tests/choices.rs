@@ -1,4 +1,5 @@
-//! Choices of a recipe that TRL makes and others do not: worked numbers, and gradients against numerical derivatives of the loss written out here.
+//! Recipe choices that only TRL makes: worked numbers, and gradients compared with numerical derivatives of
+//! the loss, which is written out here.
 
 use lockstep::recipe::refused;
 use lockstep::{Credit, Device, Loss, Recipe, Rollouts};
@@ -70,7 +71,7 @@ fn slopes(logp: &[f32], loss: impl Fn(&[f64]) -> f64) -> Vec<f64> {
     (0..logp.len()).map(|i| (at(i, 1e-5) - at(i, -1e-5)) / 2e-5).collect()
 }
 
-/// Loss and coefficients against a loss written out.
+/// Compares loss and coefficients with a loss written out.
 fn agrees(got: &Loss, loss: impl Fn(&[f64]) -> f64, what: &str) {
     near(got.loss.unwrap(), loss(&wide(&LOGP)), what);
     for (i, slope) in slopes(&LOGP, loss).into_iter().enumerate() {
@@ -113,7 +114,7 @@ fn the_gradient_flows_through_the_mean_of_a_sequence() {
         -a * 4.0 / tau / (1.0 + (-tau * (s - 1.0)).exp())
     };
     agrees(&sapo, |logp| of_gate(&soft, logp), "sapo");
-    // The tokens of a sequence get the mean of what each would have by itself.
+    // Each token of a sequence gets the mean of the coefficients that they would have on their own.
     let own = weighted("extends = \"trl\"\nratio.level = \"sequence\"\n");
     assert_eq!((own.loss, &own.token_loss), (clip.loss, &clip.token_loss));
     for tokens in live() {
@@ -166,7 +167,7 @@ fn a_ratio_is_the_product_over_the_sequence() {
     // exp(0.125 - 0.125 - 0.0625) = 0.939413, times -1.5, over 4 sequences, for each of its tokens.
     near(counted.coef[0].into(), -0.939413 * 1.5 / 4.0, "by hand");
     assert_eq!(counted.coef[0..3], [counted.coef[0]; 3]);
-    // A detached ratio has nothing to pass on: each token has 1/3 of it.
+    // A detached ratio passes no gradient on: each token has 1/3 of it.
     let cispo = loss(
         &format!("{PRODUCT}gate = {{ kind = \"cispo\", low = 0.0, high = 5.0 }}\n")
             .replace("gate.clip_ratio_low = 0.9\n", ""),
@@ -190,7 +191,7 @@ fn a_product_obeys_its_guard() {
     assert_eq!(clamp.coef[5], through.coef[5]);
 }
 
-/// L = Σ W·s·k·0.1 beside a policy term that is left out by advantages of 0.
+/// L = Σ W·s·k·0.1, without a policy term, because the advantages are 0.
 fn kl_alone(toml: &str) -> Loss {
     loss_of(toml, &rollouts(), &Credit::per_sequence(vec![0.0; 4]))
 }
@@ -223,7 +224,7 @@ fn a_kl_term_is_weighed_by_the_ratio_of_the_sequence() {
     let d = f64::from(LOGP[0]) - f64::from(REF[0]);
     let (s, k) = ((-0.0625f64 / 3.0).exp(), k3(LOGP[0].into(), 0));
     near(own.coef[0].into(), 0.1 * s * ((1.0 - (-d).exp()) + k) / 12.0, "own");
-    // The metric is of what is weighted.
+    // The metric is of the weighted term.
     let tokens = live();
     let row = |tokens: &Vec<usize>| {
         let s = (moved(&constant, tokens) / tokens.len().max(1) as f64).exp();
@@ -250,7 +251,7 @@ fn a_kl_term_of_tokens_is_as_it_was_but_for_the_metric() {
     };
     near(token.metrics.unwrap().kl_ref_mean, sum(false), "as it was");
     near(policy.metrics.unwrap().kl_ref_mean, sum(true), "weighted");
-    // Of sequences, the default is the token's own ratio (slime).
+    // At level sequence too, the default is the token's own ratio (slime).
     let sequence = kl("").replace("kl =", "ratio.level = \"sequence\"\nkl =");
     assert_eq!(kl_alone(&sequence).coef, kl_alone(&kl("")).coef);
 }
@@ -274,7 +275,7 @@ fn an_entropy_bonus_has_an_aggregation_of_its_own() {
     let whole = loss_of(&toml.replace("call", "batch"), &sharded, &credit).entropy.unwrap();
     near(whole.entropy, 0.07125, "by the counts of the whole batch");
     near(loss(toml).loss.unwrap(), plain.loss.unwrap() - 0.4453125, "in the loss");
-    // Without a table of its own it is the policy's, as ever.
+    // Without its own table, it uses the policy's aggregation.
     let policys = loss("extends = \"trl_grpo\"\nentropy = { coef = 0.5 }\n").entropy.unwrap();
     near(policys.coef[0].into(), -0.5 / 12.0, "of the policy's aggregation");
 }
@@ -439,7 +440,7 @@ fn rewards_are_the_sum_of_their_components_within_a_clip() {
         let toml = format!("advantage = {{ estimator = \"rloo\", singleton = \"zero\" }}\n{toml}");
         recipe(&toml).advantages(&Device::cpu(), &rollouts).unwrap().advantage
     };
-    // Sums 2, 0, 4 and no score: each less the mean of the other two.
+    // Sums 2, 0, 4 and no score: each minus the mean of the other two.
     assert_eq!(advantage("reward.components = \"sum\"\n"), [0.0, -3.0, 3.0, 0.0]);
     // 2, 0.5, 3.
     assert_eq!(advantage("reward = { components = \"sum\", clip = [0.5, 3.0] }\n"), [0.25, -2.0, 1.75, 0.0]);
@@ -456,7 +457,7 @@ fn rewards_are_the_sum_of_their_components_within_a_clip() {
         "{told}"
     );
     assert!(refusal("reward.clip = [1.0, 0.0]\n").contains("reward.clip"));
-    // ReMax has no rewards of tokens in place of the sum.
+    // ReMax does not accept token rewards in place of the sum.
     let remax = recipe("extends = \"remax\"\nreward.clip = [0.0, 1.0]\n");
     let error = remax.advantages(&Device::cpu(), &Rollouts::new(&[0, 1], &[0, 1])).unwrap_err().to_string();
     assert!(error.contains("rewards (for reward.clip)") && !error.contains("token_rewards"), "{error}");
@@ -472,7 +473,7 @@ fn a_lone_scored_member_is_left_out_of_the_whitening() {
         );
         recipe(&toml).advantages(&Device::cpu(), &rollouts).unwrap().advantage
     };
-    // ±1 alone: the deviation is √2; with a 0 beside them it is 1.
+    // The deviation of ±1 alone is √2; with an additional 0, it is 1.
     let (out, zero) = (advantage("leave_out"), advantage("zero"));
     near(out[0].into(), 1.0 / (2f64.sqrt() + 1e-4), "left out");
     near(zero[0].into(), 1.0 / 1.0001, "counted");
@@ -521,7 +522,7 @@ fn what_makes_no_sense_together_is_refused() {
         assert!(error.contains(told), "{toml}{error}");
     }
     assert!(refused().all(|(left, right, why)| !(left.is_empty() || right.is_empty() || why.is_empty())));
-    // Left out, every key is as it was.
+    // Omitted keys keep their defaults.
     let grpo = recipe("").to_toml().unwrap();
     for default in ["gradient = \"own\"", "empty = \"nothing\""] {
         assert!(grpo.contains(default), "{default} in {grpo}");

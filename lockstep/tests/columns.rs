@@ -18,14 +18,14 @@ fn names_are_found_again() {
     }
 }
 
-/// No column is there for nothing.
+/// Every column is read by a recipe or a choice.
 #[test]
 fn every_column_is_read_by_a_recipe_or_a_choice() {
     let mut read = Vec::new();
     for name in recipe::names() {
         read.extend(Recipe::named(name).unwrap().reads().iter());
     }
-    // Of choices that no named recipe makes.
+    // Columns of choices that no named recipe makes.
     for chosen in ["ratio.level = \"given\"\n", "reward.weights.difficulty = [0.5, 2.0]\n"] {
         read.extend(Recipe::from_toml(chosen).unwrap().reads().iter());
     }

@@ -1,10 +1,11 @@
-//! Recipes by name, and recipes that extend them.
+//! Named recipes, and recipes that extend them.
 
 use lockstep::Recipe;
 use lockstep::recipe::{Duty, entries, names};
 use toml::{Table, Value};
 
-/// What is not as in version 0.1: name, key, value then, value now, why. An empty value: the key is not there.
+/// Changes since version 0.1: name, key, old value, new value, reason. An empty value means that the key is
+/// absent.
 const CHANGED: &[(&str, &str, &str, &str, &str)] = &[
     ("vespo", "aggregation.mode", "seq-mean-token-mean", "token-mean", BATCH_TOKENS),
     ("vespo", "aggregation.length", "at-least-one", "add-eps", "a token-mean has no length to guard"),
@@ -43,7 +44,7 @@ const CHANGED: &[(&str, &str, &str, &str, &str)] = &[
     ("slime_gspo", "ratio.gradient", "", "mean", GSPO),
 ];
 
-/// Names that are another recipe now, or gone, and why.
+/// Names that are now another recipe, or were removed, with the reason.
 const REPLACED: &[(&str, &str)] = &[
     ("areal_decoupled", "AReaL without rejection has no weight; the paper's is `decoupled_ppo`"),
     ("mlperf_v6_1", "a ratio forced to 1 is a ratio of PPO: `ratio.on_policy`"),
@@ -67,7 +68,7 @@ fn table(recipe: &Recipe) -> Table {
     Table::try_from(recipe).unwrap()
 }
 
-/// Replaces a value of the record; it must be the one that the list of changes says.
+/// Replaces a value of the record, which must be the old value in the list of changes.
 fn change(recipe: &mut Table, (name, path, then, now, why): &(&str, &str, &str, &str, &str)) {
     let (stage, key) = path.split_once('.').unwrap();
     let stage = recipe.entry(stage).or_insert_with(|| Table::new().into()).as_table_mut().unwrap();
@@ -127,7 +128,7 @@ fn one_recipe_extends_another() {
     let mine = Recipe::from_toml("name = \"mine\"\nextends = \"dapo\"\ngate.clip_ratio_low = 0.1\n").unwrap();
     let builder = Recipe::named("dapo").unwrap().rebuild("mine").ppo_clip(0.1, 0.28, Some(3.0));
     assert_eq!(mine, builder.build().unwrap());
-    // Nothing said is grpo.
+    // The empty text is grpo.
     assert_eq!(Recipe::from_toml("").unwrap(), Recipe::default());
     // Another kind replaces the whole table.
     let sapo = Recipe::from_toml("extends = \"dapo\"\n[gate]\nkind = \"sapo\"\n").unwrap();
@@ -142,7 +143,7 @@ fn none_takes_away_what_is_optional() {
     assert_eq!(of("extends = \"icepop\"\ncorrection = \"none\"\n").unwrap().correction, None);
     assert_eq!(of("extends = \"areal\"\nadvantage.whiten = \"none\"\n").unwrap().advantage.whiten, None);
     assert_eq!(of("kl = \"none\"\n").unwrap().kl, None);
-    // It is a value of some keys, and of others it is not.
+    // `"none"` is a value of some keys, but not of others.
     assert_eq!(
         of("ratio.guard = \"none\"\n").unwrap().ratio.guard,
         Recipe::named("trl").unwrap().ratio.guard
@@ -177,7 +178,8 @@ fn an_unknown_name_is_told_the_near_ones() {
         ("trl_bnop", "trl_bnpo"),
     ] {
         let error = told(name);
-        let list = error.split("near it: ").nth(1).and_then(|rest| rest.split('.').next()).unwrap_or("");
+        let list =
+            error.split("similar names: ").nth(1).and_then(|rest| rest.split('.').next()).unwrap_or("");
         assert!(list.split(", ").any(|known| known == near), "{error}");
     }
     let error = told("zzzzzzzzzz");

@@ -1,4 +1,4 @@
-//! Choices of a recipe that one released code makes: worked numbers.
+//! Recipe choices that a single released code makes: worked numbers.
 
 use lockstep::{Credit, Device, Recipe, Rollouts};
 
@@ -31,14 +31,14 @@ fn returns_by_the_sign_of_the_outcome() {
     };
     let weighted = of("correct = 0.25, wrong = -1.0");
     let got = credit(&weighted, &rollouts(&[1.0, 0.0, 1.0, 1.0])).unwrap();
-    // Time runs over the hole; a response without a live token has nothing.
+    // The discount skips the masked token; a response without live tokens has no return.
     let returns = [0.25, 0.5, 1.0, 0.0, 0.0, 0.25, 0.0, 0.5, 1.0, 0.0];
     near(&got.returns, &returns);
     near(&got.advantage, &[0.0625, 0.125, 0.25, -1.0, -1.0, 0.0625, 0.0, 0.125, 0.25, 0.0]);
     let stopped = of("correct = 0.25, wrong = -1.0, stop_at_mask = true");
     let got = credit(&stopped, &rollouts(&[0.5, 0.0, 1.0, 1.0])).unwrap();
     near(&got.advantage, &[0.125, 0.25, 0.5, -1.0, -1.0, 0.0, 0.0, 0.125, 0.25, 0.0]);
-    // NSR's: less 1 whatever the reward is, and what is right leaves.
+    // NSR: −1 whatever the reward is, and the filter drops correct responses.
     let negative = of("offset = -1.0") + "reward.filter = { kind = \"equal\", value = 0.0 }\n";
     let got = credit(&negative, &rollouts(&[1.0, 0.0, f32::NAN, 0.5])).unwrap();
     near(&got.advantage, &[0.0, 0.0, 0.0, -1.0, -1.0, 0.0, 0.0, 0.0, 0.0, 0.0]);
@@ -102,7 +102,7 @@ fn a_missing_reward_counts_nothing_or_0() {
     assert_eq!(credit(grpo, &missing).unwrap().advantage, [0.0, 0.0, -0.25, 0.25]);
     let zero = format!("{grpo}advantage.nan_reward = \"zero\"\n");
     assert_eq!(credit(&zero, &missing).unwrap().advantage, [0.5, -0.5, -0.25, 0.25]);
-    // Of several rewards each by itself.
+    // With several rewards, each is treated by itself.
     let gdpo = "extends = \"trl_gdpo\"\nadvantage.nan_reward = \"zero\"\n";
     let given = |components: &[f32]| {
         let batch = Rollouts {

@@ -19,7 +19,7 @@ impl Backend {
     /// All kinds.
     pub const ALL: [Backend; 3] = [Backend::Cpu, Backend::Cuda, Backend::Rocm];
 
-    /// Its name: `cpu`, `cuda`, `rocm`.
+    /// The name in lower case: `cpu`, `cuda` or `rocm`.
     pub fn name(self) -> &'static str {
         match self {
             Backend::Cpu => "cpu",

@@ -1,4 +1,4 @@
-//! A packed batch: whose tokens are whose.
+//! Packed batches: which tokens belong to which sequence, and which sequences to which group.
 
 use crate::{Device, Error};
 use lockstep_core::aggregate;
@@ -7,7 +7,8 @@ use lockstep_core::ragged::{Mask, Offsets, Out};
 /// A validated packed batch of N tokens, S sequences and G groups.
 ///
 /// * `cu_seqlens` `[S+1]`: sequence s holds tokens `cu_seqlens[s]..cu_seqlens[s+1]`;
-/// * `cu_groups` `[G+1]`: group g holds sequences `cu_groups[g]..cu_groups[g+1]` (the responses to one prompt);
+/// * `cu_groups` `[G+1]`: group g holds sequences `cu_groups[g]..cu_groups[g+1]` (the responses to one
+///   prompt);
 /// * `loss_mask` `[N]`: 0 = the token takes no part (prompt, tool output, padding).
 #[derive(Clone, Copy, Debug)]
 pub struct Batch<'a> {
@@ -20,9 +21,9 @@ pub struct Batch<'a> {
 impl<'a> Batch<'a> {
     /// Validates offsets and mask.
     ///
-    /// Errors, each naming argument and index: offsets that are empty, do not start at 0, decrease, or do not end at the
-    /// number of what they divide; a mask of another length; a sequence or group without members (a sign of a
-    /// wrong offset; [`Batch::with_empty_rows`] admits them).
+    /// Errors, each with the argument and the index: offsets that are empty, do not start at 0, decrease, or
+    /// do not end at the number of elements that they partition; a mask of the wrong length; a sequence or
+    /// group without members (usually a sign of a wrong offset; [`Batch::with_empty_rows`] accepts them).
     pub fn new(
         cu_seqlens: &'a [u32],
         cu_groups: &'a [u32],
@@ -39,8 +40,8 @@ impl<'a> Batch<'a> {
         Ok(batch)
     }
 
-    /// As [`Batch::new`], but sequences without tokens and groups without sequences are legal: they have loss 0 and no
-    /// advantage, and count like a sequence whose tokens are all masked.
+    /// Like [`Batch::new`], but accepts sequences without tokens and groups without sequences. They have loss
+    /// 0 and no advantage, and are counted like a sequence whose tokens are all masked.
     pub fn with_empty_rows(
         cu_seqlens: &'a [u32],
         cu_groups: &'a [u32],
@@ -60,51 +61,52 @@ impl<'a> Batch<'a> {
         })
     }
 
-    /// The same batch with another loss mask: what rejection left of it.
+    /// Returns the same batch with another loss mask `[N]`, for example the one that rejection produced.
     ///
-    /// Errors: a mask of another length.
+    /// Errors: a mask of the wrong length.
     pub fn with_mask(self, loss_mask: &'a [u8]) -> Result<Self, Error> {
         check_length("loss_mask", self.tokens, "one per token of `cu_seqlens`", loss_mask.len())?;
         Ok(Batch { loss_mask: Mask::new(Some(loss_mask)), ..self })
     }
 
-    /// N, masked tokens included.
+    /// Number of tokens N, masked ones included.
     pub fn tokens(&self) -> usize {
         self.tokens
     }
 
-    /// S.
+    /// Number of sequences S.
     pub fn sequences(&self) -> usize {
         self.cu_seqlens.rows()
     }
 
-    /// G.
+    /// Number of groups G.
     pub fn groups(&self) -> usize {
         self.cu_groups.rows()
     }
 
-    /// Tokens of the longest sequence, masked ones included: the width that the batch has when it is padded. A `horizon` that changes
-    /// with every batch, where verl's Dr.GRPO has no configured one.
+    /// Number of tokens of the longest sequence, masked ones included: the width of the batch when it is
+    /// padded. verl's Dr.GRPO uses it as the `horizon` if none is configured; it then changes from batch to
+    /// batch.
     pub fn longest(&self) -> usize {
         (0..self.sequences()).map(|row| self.cu_seqlens.span(row).len()).max().unwrap_or(0)
     }
 
-    /// Offsets of sequences.
+    /// Offsets of the sequences, `[S+1]`.
     pub fn cu_seqlens(&self) -> Offsets<'a> {
         self.cu_seqlens
     }
 
-    /// Offsets of groups.
+    /// Offsets of the groups, `[G+1]`.
     pub fn cu_groups(&self) -> Offsets<'a> {
         self.cu_groups
     }
 
-    /// Which tokens take part.
+    /// The loss mask, `[N]`.
     pub fn loss_mask(&self) -> Mask<'a> {
         self.loss_mask
     }
 
-    /// Live tokens of each sequence, `[S]`.
+    /// Number of live (unmasked) tokens of each sequence, `[S]`.
     pub fn lengths(&self, device: &Device) -> Result<Vec<u32>, Error> {
         let sequences = self.sequences();
         let (mut sums, mut tokens, mut alarm) =
@@ -120,7 +122,7 @@ impl<'a> Batch<'a> {
         Ok(tokens)
     }
 
-    /// Counts live tokens and the sequences that have any.
+    /// Counts the live tokens, the sequences that have any, and all sequences.
     pub fn counts(&self, device: &Device) -> Result<Counts, Error> {
         let tokens = self.lengths(device)?;
         Ok(Counts {
@@ -153,13 +155,13 @@ pub(crate) fn check_length(
     Err(lockstep_core::Error::Length { argument, expected, because, got }.into())
 }
 
-/// The counts that denominators are made of. Add those of all micro-batches and ranks and pass the total, and the
-/// loss does not depend on how the batch was divided.
+/// The counts that the loss's denominators are computed from. If the counts of all micro-batches and ranks
+/// are added and the total is passed, the loss does not depend on how the batch was split.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Live tokens.
     pub tokens: u64,
-    /// Sequences with a live token.
+    /// Sequences with at least one live token.
     pub nonempty: u64,
     /// All sequences.
     pub sequences: u64,

@@ -1,4 +1,4 @@
-//! Where ops run.
+//! The devices on which ops run.
 
 use crate::{Backend, Compiled, Error, Level};
 use lockstep_cpu::Cpu;
@@ -7,7 +7,7 @@ use lockstep_gpu::{Driver, Geometry, Gpu, Report};
 use lockstep_rocm as rocm;
 use std::fmt;
 
-/// A device. Which one is chosen changes speed, never bits.
+/// A device that ops run on. The choice of device changes the speed and never the bits of a result.
 #[derive(Clone, Debug)]
 pub struct Device {
     kind: Kind,
@@ -21,23 +21,26 @@ pub(crate) enum Kind {
 }
 
 impl Device {
-    /// This machine's CPU: the fastest SIMD level, all cores.
+    /// This machine's CPU, at its fastest SIMD level and on all cores.
     pub fn cpu() -> Device {
         Device { kind: Kind::Cpu(Cpu::best()) }
     }
 
-    /// The CPU at a given level and number of threads; `None` chooses the best.
+    /// This machine's CPU at a given SIMD level and number of threads; `None` means the fastest level and all
+    /// cores.
     ///
-    /// Errors with the levels that this machine has when it lacks the one asked for; there is no quiet fallback.
+    /// Errors if the machine lacks the requested level, and lists those that it has; there is no silent
+    /// fallback.
     pub fn cpu_with(level: Option<Level>, threads: Option<usize>) -> Result<Device, Error> {
         let all = || std::thread::available_parallelism().map_or(1, usize::from);
         let cpu = Cpu::new(level.unwrap_or_else(Level::best), threads.unwrap_or_else(all))?;
         Ok(Device { kind: Kind::Cpu(cpu) })
     }
 
-    /// A device by name: `cpu`, `cpu:avx2`, `cuda`, `cuda:1`, `rocm:0`.
+    /// Opens a device by name: `cpu`, `cpu:avx2`, `cuda`, `cuda:1`, `rocm:0`. A GPU without a number is
+    /// number 0.
     ///
-    /// Errors: a name of no kind, level or number; a device that is not there, and why.
+    /// Errors: a name with an unknown kind, level or number; a missing device, with the reason.
     pub fn open(name: &str) -> Result<Device, Error> {
         let (kind, which) = match name.split_once(':') {
             Some((kind, which)) => (kind, Some(which)),
@@ -53,7 +56,7 @@ impl Device {
             }
             (gpu, which) => {
                 let number = which.unwrap_or("0").parse();
-                Device::gpu(gpu, number.map_err(|_| unknown("expected a number behind the colon".into()))?)
+                Device::gpu(gpu, number.map_err(|_| unknown("expected a number after the colon".into()))?)
             }
         }
     }
@@ -67,7 +70,8 @@ impl Device {
         Ok(Device { kind })
     }
 
-    /// Every device of a kind that can be used. Errors when there is none, with the reason that the first one has.
+    /// Opens every usable device of a kind. Errors if there is none, with the reason given by the driver or
+    /// by the first unusable device.
     pub fn all(backend: Backend) -> Result<Vec<Device>, Error> {
         let report = match backend {
             Backend::Cpu => return Ok(vec![Device::cpu()]),
@@ -86,7 +90,8 @@ impl Device {
         }
     }
 
-    /// This device with every launch geometry that its backend has, for tests: results must not depend on it.
+    /// This device in every launch geometry of its backend, for tests: results must not depend on the
+    /// geometry.
     pub fn geometries(&self) -> Vec<Device> {
         let kinds: Vec<Kind> = match &self.kind {
             Kind::Cpu(_) => vec![self.kind.clone()],
@@ -105,7 +110,7 @@ impl Device {
         &self.kind
     }
 
-    /// What kind it is.
+    /// The kind of the device.
     pub fn backend(&self) -> Backend {
         match &self.kind {
             Kind::Cpu(_) => Backend::Cpu,
@@ -114,7 +119,7 @@ impl Device {
         }
     }
 
-    /// Its number among the devices of its kind; none for a CPU.
+    /// The number of the device among those of its kind; `None` for a CPU.
     pub fn ordinal(&self) -> Option<usize> {
         match &self.kind {
             Kind::Cpu(_) => None,
@@ -123,7 +128,7 @@ impl Device {
         }
     }
 
-    /// What it is, for a log: `cpu (avx512, 2 threads)`.
+    /// A description for logs: `cpu (avx512, 2 threads)`.
     pub fn describe(&self) -> String {
         match &self.kind {
             Kind::Cpu(cpu) => {
@@ -135,7 +140,7 @@ impl Device {
         }
     }
 
-    /// The CPU, if it is one with another way to a result than the reference's.
+    /// The CPU, if the device is one whose level is not the plain reference.
     pub(crate) fn fast_cpu(&self) -> Option<&Cpu> {
         match &self.kind {
             Kind::Cpu(cpu) if cpu.level() != Level::Plain => Some(cpu),
@@ -143,9 +148,10 @@ impl Device {
         }
     }
 
-    /// Runs every row of an op of the table over host memory. A GPU copies inputs there and outputs back.
+    /// Runs every row of an op over host memory. On a GPU, inputs are copied to the device and outputs back.
     ///
-    /// Errors: an array whose length the rows do not have, or an index out of bounds, by its name; what keeps a GPU from running it.
+    /// Errors: an array whose length does not match the rows or an index out of bounds, with the array's
+    /// name; the reason why a GPU cannot run the op.
     pub fn run<K: Compiled>(&self, kernel: &K) -> Result<(), Error> {
         match &self.kind {
             Kind::Cpu(cpu) => {
@@ -159,7 +165,8 @@ impl Device {
     }
 }
 
-/// A GPU with every size of block, and with grids of one block and of a few, so that teams take rows in turn.
+/// A GPU with every block size, and with grids of one block and of a few blocks, so that each team takes
+/// several rows.
 fn geometries<D: Driver>(gpu: &Gpu<D>) -> Vec<Gpu<D>> {
     let teams = [None, Some(1), Some(2), Some(4), Some(16), Some(32)];
     let with = |teams_per_block, max_blocks| gpu.with_geometry(Geometry { teams_per_block, max_blocks });
@@ -180,14 +187,14 @@ fn describe<D: Driver>(backend: Backend, gpu: &Gpu<D>) -> String {
     )
 }
 
-/// A line of [`devices`].
+/// One entry of the list that [`devices`] returns.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// What kind.
+    /// The kind of the device.
     pub backend: Backend,
-    /// What it is called, for [`Device::open`].
+    /// The name that [`Device::open`] takes.
     pub name: String,
-    /// What it is, or why there is none.
+    /// A description of the device, or the reason why it is absent.
     pub found: Result<String, String>,
 }
 
@@ -200,7 +207,8 @@ impl fmt::Display for Entry {
     }
 }
 
-/// What this machine can compute on: every device, and a line for each kind that has none, with the reason.
+/// Lists every device of this machine, with one entry that gives the reason for each CPU level or kind of GPU
+/// that is absent.
 pub fn devices() -> Vec<Entry> {
     let mut entries = Vec::new();
     for level in Level::ALL {

@@ -1,47 +1,47 @@
-//! Every way in which a call can be refused.
+//! The errors that a call can return.
 
-/// A refused call. Nothing was computed that the caller should use.
+/// An error of a call. Outputs are unspecified if a call returns one.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// An argument is wrong: its name, the position, what was expected.
+    /// A wrong argument: its name, the position and what was expected.
     #[error(transparent)]
     Argument(#[from] lockstep_core::Error),
-    /// A routing trace is wrong: the token, layer and entry, what was expected.
+    /// A wrong routing trace: the token, layer and entry, and what was expected.
     #[error(transparent)]
     Trace(#[from] lockstep_core::routing::TraceFault),
-    /// A file that holds no routing trace: the tensor or the field, what was expected.
+    /// A file that does not hold a valid routing trace: the tensor or the field, and what was expected.
     #[error("routing trace file: {0}")]
     TraceFile(String),
-    /// A file that holds no rollouts: the tensor, the entry, what was expected.
+    /// A file that does not hold valid rollouts: the tensor, the entry, and what was expected.
     #[error("rollouts file: {0}")]
     File(String),
-    /// The CPU level asked for is not there.
+    /// The machine does not have the requested CPU level.
     #[error(transparent)]
     Device(#[from] lockstep_cpu::Unavailable),
-    /// A GPU: why it is not there, or what failed, with the vendor's code and name.
+    /// A GPU is missing, with the reason, or a driver call failed, with the vendor's error code and name.
     #[error(transparent)]
     Gpu(#[from] lockstep_gpu::Error),
-    /// A device that has no such name, or is not there.
+    /// The name is not that of a device, or the device is missing.
     #[error("no device `{asked}`: {because}")]
     NoSuchDevice {
-        /// The name asked for.
+        /// The requested name.
         asked: String,
-        /// Why there is none.
+        /// The reason.
         because: String,
     },
-    /// A recipe that cannot be read or that asks for what is not supported.
+    /// A recipe that cannot be parsed or that needs something unsupported.
     #[error("recipe: {0}")]
     Recipe(String),
-    /// A plan that cannot be made, or that was given what it cannot take.
+    /// A plan that cannot be made, or that was given arguments it cannot run on.
     #[error("plan: {0}")]
     Plan(String),
-    /// A call without columns that its recipe reads.
+    /// A call lacks columns that its recipe reads.
     #[error("recipe `{recipe}`: missing columns: {missing}")]
     Columns {
         /// Name of the recipe.
         recipe: String,
-        /// The columns, each with the stage that wants it.
+        /// The missing columns, each with the stage that reads it.
         missing: String,
     },
 }

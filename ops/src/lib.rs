@@ -1,6 +1,7 @@
-//! The ops of **Lockstep** on plain slices: a [device](Device), a [batch](Batch) of sequences, and one function for each formula
-//! that checks its arguments and allocates its results. Recipes over named columns are the crate `lockstep-rl`, which re-exports
-//! all of this; who wants one formula, or a schedule over prompts and steps, needs no more than this crate.
+//! The ops of **Lockstep** on plain slices: a [device](Device), a [batch](Batch) of sequences, and one
+//! function for each formula, which checks its arguments and allocates its results. Recipes over named
+//! columns are in the crate `lockstep-rl`, which re-exports everything here; this crate is enough to compute
+//! single formulas or schedules over prompts and steps.
 //!
 //! | to | see |
 //! |---|---|

@@ -1,9 +1,10 @@
-//! What a trainer logs.
+//! The metrics that a trainer logs.
 
 use lockstep_core::policy_loss::sum;
 use lockstep_core::ratio::token;
 
-/// Statistics of importance ratios over live tokens. All 0 for a batch without any.
+/// Statistics of the importance ratios r = exp(logp − logp_old) over live tokens. All are 0 for a batch
+/// without live tokens.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct RatioStats {
     /// Live tokens.
@@ -14,8 +15,8 @@ pub struct RatioStats {
     pub kl_k3: f64,
     /// Mean ratio.
     pub ratio_mean: f64,
-    /// Population standard deviation of the ratio; below about 2.5e-4 times the largest |r − 1| it is rounding (r − 1 and its
-    /// square are summed as `f32`).
+    /// Population standard deviation of the ratio; below about 2.5e-4 times the largest |r − 1| it is
+    /// rounding (r − 1 and its square are summed as `f32`).
     pub ratio_std: f64,
     /// Smallest ratio.
     pub ratio_min: f64,
@@ -52,8 +53,9 @@ impl RatioStats {
     }
 }
 
-/// Mean, population standard deviation and effective sample size as a fraction, from Σ(r − 1) and Σ(r − 1)². Unguarded
-/// ratios above 1.8e19, whose square is no `f32`, have an infinite spread and an effective sample size of 0.
+/// Mean, population standard deviation and effective sample size as a fraction, from Σ(r − 1) and Σ(r − 1)².
+/// Unguarded ratios above 1.8e19, whose square overflows `f32`, have an infinite spread and an effective
+/// sample size of 0.
 fn spread(n: f64, excess: f64, squares: f64) -> (f64, f64, f64) {
     let mean = excess / n;
     if squares.is_infinite() {
@@ -66,7 +68,7 @@ fn spread(n: f64, excess: f64, squares: f64) -> (f64, f64, f64) {
     (1.0 + mean, variance.sqrt(), ess)
 }
 
-/// Metrics of a policy loss over live tokens. All 0 for a batch without any.
+/// Metrics of a policy loss over live tokens. All are 0 for a batch without live tokens.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Metrics {
     /// Live tokens.
@@ -79,8 +81,8 @@ pub struct Metrics {
     pub approx_kl: f64,
     /// Mean ratio.
     pub ratio_mean: f64,
-    /// Population standard deviation of the ratio; below about 2.5e-4 times the largest |r − 1| it is rounding (r − 1 and its
-    /// square are summed as `f32`).
+    /// Population standard deviation of the ratio; below about 2.5e-4 times the largest |r − 1| it is
+    /// rounding (r − 1 and its square are summed as `f32`).
     pub ratio_std: f64,
     /// Smallest ratio.
     pub ratio_min: f64,
@@ -109,7 +111,7 @@ pub struct Metrics {
 macro_rules! named {
     ($($name:ident)*) => {
         impl Metrics {
-            /// Every metric with its name, to log.
+            /// Every metric with its name, for logging.
             pub fn named(&self) -> impl Iterator<Item = (&'static str, f64)> + use<> {
                 [$((stringify!($name), self.$name as f64)),*].into_iter()
             }

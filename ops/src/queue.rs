@@ -1,4 +1,4 @@
-//! A queue of a device, and memory that its launches reach.
+//! Device queues, and the memory that their launches read and write.
 
 use crate::device::Kind;
 use crate::{Compiled, Device, Error};
@@ -9,7 +9,7 @@ use lockstep_rocm as rocm;
 use std::cell::UnsafeCell;
 use std::ffi::c_void;
 
-/// Where launches go: a stream of a GPU, or this machine's CPU, which runs them at once.
+/// A queue of launches: a stream of a GPU, or this machine's CPU, which runs each launch immediately.
 #[derive(Debug)]
 pub struct Queue(Of);
 
@@ -20,7 +20,7 @@ enum Of {
     Rocm(rocm::Gpu, rocm::Stream),
 }
 
-/// Bytes that a device reaches, freed when dropped.
+/// A block of memory that a device can access, freed on drop.
 #[derive(Debug)]
 pub struct Memory(Block);
 
@@ -33,9 +33,9 @@ enum Block {
 }
 
 impl Device {
-    /// A queue of its own.
+    /// Creates a new queue of this device.
     ///
-    /// Errors: what keeps a GPU from making a stream.
+    /// Errors if the GPU cannot create a stream.
     pub fn queue(&self) -> Result<Queue, Error> {
         Ok(Queue(match self.kind() {
             Kind::Cpu(cpu) => Of::Cpu(cpu.clone()),
@@ -44,15 +44,16 @@ impl Device {
         }))
     }
 
-    /// The caller's stream (`CUstream`, `cudaStream_t`, `hipStream_t`; null for the default one); a CPU has none and does not look.
+    /// Wraps the caller's stream (`CUstream`, `cudaStream_t` or `hipStream_t`; null for the default one) as a
+    /// queue. A CPU ignores the argument.
     ///
-    /// Errors: a stream that is known to be another device's.
+    /// Errors if the stream is known to belong to another device.
     ///
     /// # Safety
-    /// `stream` is null or a stream of this device, and exists for as long as the result does.
+    /// `stream` is null or a stream of this device, and outlives the result.
     #[allow(unsafe_code)]
     pub unsafe fn queue_on(&self, stream: *mut c_void) -> Result<Queue, Error> {
-        // SAFETY: the caller's.
+        // SAFETY: upheld by the caller.
         Ok(Queue(unsafe {
             match self.kind() {
                 Kind::Cpu(cpu) => Of::Cpu(cpu.clone()),
@@ -65,12 +66,12 @@ impl Device {
 
 #[allow(unsafe_code)]
 impl Queue {
-    /// Whether it runs things at once.
+    /// Whether the queue is the CPU's, which runs each launch immediately.
     pub fn is_cpu(&self) -> bool {
         matches!(self.0, Of::Cpu(_))
     }
 
-    /// Waits for everything in it.
+    /// Waits for everything in the queue.
     pub fn synchronize(&self) -> Result<(), Error> {
         match &self.0 {
             Of::Cpu(_) => Ok(()),
@@ -79,7 +80,7 @@ impl Queue {
         }
     }
 
-    /// `bytes` bytes, whose values are unspecified.
+    /// Allocates `bytes` bytes, whose values are unspecified.
     pub fn alloc(&self, bytes: usize) -> Result<Memory, Error> {
         Ok(Memory(match &self.0 {
             Of::Cpu(_) => Block::Host((0..bytes.div_ceil(8)).map(|_| UnsafeCell::new(0)).collect()),
@@ -88,7 +89,7 @@ impl Queue {
         }))
     }
 
-    /// A copy of `bytes`. Waits for it.
+    /// Copies `bytes` to new memory of the device and waits for the copy.
     pub fn upload(&self, bytes: &[u8]) -> Result<Memory, Error> {
         Ok(Memory(match &self.0 {
             Of::Cpu(_) => {
@@ -104,7 +105,7 @@ impl Queue {
         }))
     }
 
-    /// The bytes of memory, in the order of the queue. Waits for it.
+    /// Copies `memory` to the host, in the order of the queue, and waits for the copy.
     pub fn read(&self, memory: &Memory) -> Result<Vec<u8>, Error> {
         let mut bytes = vec![0; memory.len()];
         // SAFETY: as long as the memory.
@@ -112,12 +113,12 @@ impl Queue {
         Ok(bytes)
     }
 
-    /// Copies memory of this queue's device to the host, in the order of the queue, and waits for it.
+    /// Copies memory of this queue's device to the host, in the order of the queue, and waits for the copy.
     ///
     /// # Safety
     /// `from` is readable for `to.len()` elements.
     pub unsafe fn download<T: lockstep_gpu::Plain>(&self, from: *const T, to: &mut [T]) -> Result<(), Error> {
-        // SAFETY: the caller's.
+        // SAFETY: upheld by the caller.
         unsafe {
             match &self.0 {
                 Of::Cpu(_) => to.as_mut_ptr().copy_from_nonoverlapping(from, to.len()),
@@ -128,12 +129,13 @@ impl Queue {
         Ok(())
     }
 
-    /// Copies from the host to memory of this queue's device, in the order of the queue, and waits for it.
+    /// Copies from the host to memory of this queue's device, in the order of the queue, and waits for the
+    /// copy.
     ///
     /// # Safety
-    /// `to` is writable for `from.len()` elements, and nobody else uses it meanwhile.
+    /// `to` is writable for `from.len()` elements, and nothing else accesses it during the call.
     pub unsafe fn write<T: lockstep_gpu::Plain>(&self, from: &[T], to: *mut T) -> Result<(), Error> {
-        // SAFETY: the caller's.
+        // SAFETY: upheld by the caller.
         unsafe {
             match &self.0 {
                 Of::Cpu(_) => to.copy_from_nonoverlapping(from.as_ptr(), from.len()),
@@ -144,13 +146,13 @@ impl Queue {
         Ok(())
     }
 
-    /// Puts an op over memory of this device into the queue.
+    /// Enqueues an op over memory of this queue's device.
     ///
     /// # Safety
-    /// The op's arrays are memory of this queue's device, stay there until the queue has run it, and nobody else uses those
-    /// that it writes meanwhile.
+    /// The op's arrays are memory of this queue's device and stay allocated until the queue has run the op;
+    /// until then nothing else accesses the arrays that it writes.
     pub unsafe fn launch<K: Compiled + DisjointRows>(&self, kernel: &K) -> Result<(), Error> {
-        // SAFETY: the caller's.
+        // SAFETY: upheld by the caller.
         unsafe {
             match &self.0 {
                 Of::Cpu(cpu) => cpu.run(kernel),
@@ -163,7 +165,7 @@ impl Queue {
 }
 
 impl Memory {
-    /// The device's address of the first byte.
+    /// The device address of the first byte.
     pub fn as_ptr(&self) -> *mut u8 {
         match &self.0 {
             Block::Host(words) => words.as_ptr().cast_mut().cast(),
@@ -181,7 +183,7 @@ impl Memory {
         }
     }
 
-    /// Whether there are none.
+    /// Whether the block has no bytes.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

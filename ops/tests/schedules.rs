@@ -1,4 +1,5 @@
-//! Schedules through the public calls: the worked vectors of docs/maths/vectors.md, the rows of docs/maths/disagreements.md that concern them, properties on random inputs.
+//! Schedules through the public calls: the worked vectors of docs/maths/vectors.md, the rows of
+//! docs/maths/disagreements.md that concern them, properties on random inputs.
 
 use lockstep_ops::Error;
 use lockstep_ops::core::Error as Argument;
@@ -11,7 +12,7 @@ use lockstep_ops::schedule::rounding::Bounds;
 use lockstep_ops::schedule::staleness::Areal;
 use lockstep_ops::schedule::*;
 
-/// A stream for inputs, apart from those that schedules draw from.
+/// A random stream for inputs, separate from those that schedules draw from.
 fn inputs(case: u32) -> Stream {
     Stream::new(20_261_121, Purpose(1000), case, 0)
 }
@@ -104,7 +105,7 @@ fn the_better_partition_is_never_worse_than_greedy_or_differencing() {
 
 #[test]
 fn a_permuted_batch_has_the_same_partition() {
-    // Lengths so wide that no two sums are equal: no tie is decided by the index.
+    // The lengths vary so widely that no two sums are equal, so that no tie is decided by the index.
     let mut s = inputs(1);
     let length: Vec<u32> = (0..40).map(|_| s.below(1 << 31) as u32).collect();
     let reversed: Vec<u32> = length.iter().rev().copied().collect();
@@ -135,7 +136,7 @@ fn the_rollout_budget_is_met_whenever_it_can_be() {
         let mut count: Vec<u32> = (0..10).map(|_| s.below(9) as u32).collect();
         count[0] = 1;
         let prompts: u64 = count.iter().map(|n| u64::from(*n)).sum();
-        // A bin of one prompt moves the sum by one: every budget near the middle is there.
+        // A bin of one prompt changes the sum by one, so every budget near the middle can be met.
         for budget in [4 * prompts, 4 * prompts + 1] {
             let out = rollout_gdro_choose(&gdro, &scores, &count, budget).unwrap();
             let total: u64 = out.per_prompt.iter().zip(&count).map(|(n, c)| u64::from(n * c)).sum();
@@ -182,7 +183,8 @@ fn sampled_pruning_estimates_the_groups_sum_without_bias() {
 
 #[test]
 fn thompson_draws_find_the_prompts_worth_sampling() {
-    // A hundred prompts with pass rates from 0.005 to 0.995; after 60 steps of 10 prompts most samples have gone to the middle.
+    // 100 prompts with pass rates from 0.005 to 0.995; after 60 steps of 10 prompts, most samples have gone
+    // to the middle.
     let vade = Vade { utility: Utility::Variance, global_decay: 1.0, local_decay: 1.0 };
     let mut posteriors = vec![Posterior::default(); 100];
     let rate = |id: u32| (f64::from(id) + 0.5) / 100.0;

@@ -89,11 +89,11 @@ fn both_ways_or_none_is_an_error() {
     };
     assert_eq!(
         error([1, 1], [0, 1], [0.0; 2]),
-        "`truncated`[1] is 1: expected not both: the sequence is terminated too"
+        "`truncated`[1] is 1: expected 0, because the sequence is terminated"
     );
     assert_eq!(
         error([1, 0], [0, 0], [0.0; 2]),
-        "`truncated`[1] is 0: expected one of both: the sequence is not terminated either"
+        "`truncated`[1] is 0: expected 1, because the sequence is not terminated"
     );
     assert_eq!(
         error([0, 1], [1, 0], [f32::NAN; 2]),

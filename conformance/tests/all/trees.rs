@@ -612,7 +612,7 @@ fn bad_trees_are_refused_with_the_place() {
     };
     assert!(
         message(&[NONE, 2, 0], &[0.0; 3])
-            .starts_with("`parent`[1] is 2: expected a node that stands before it")
+            .starts_with("`parent`[1] is 2: expected a node that comes before it")
     );
     assert!(
         message(&[NONE, 2, 1], &[0.0; 3])

@@ -1,7 +1,7 @@
-//! Everything that has a name in the literature and is here: what it consists of, where it comes from, how far it is
-//! checked, what it costs. `lockstep list` prints it; `docs/algorithms.md` is generated from it.
+//! The catalogue of everything here that has a name in the literature: its choices, its source, the evidence
+//! for it, and its measured cost. `lockstep list` prints it; `docs/algorithms.md` is generated from it.
 //!
-//! A recipe's stages are read from the recipe itself, so that they cannot differ from what runs.
+//! A recipe's stages are read from the recipe itself, so they cannot differ from what runs.
 
 mod functions;
 mod stages;
@@ -11,21 +11,21 @@ use crate::recipe;
 use serde::Deserialize;
 use std::fmt;
 
-/// How sure we are that a formula is the one of its source.
+/// Our confidence that a formula is that of its source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Confidence {
-    /// Read in the authors' own repository.
+    /// Read in the authors' own code.
     OfficialCode,
-    /// Read in a training framework.
+    /// Read in the code of a training framework.
     FrameworkCode,
-    /// The paper's, confirmed by a text that reproduces it.
+    /// The paper's formula, confirmed by a text that reproduces it.
     Paper,
-    /// As we know it from the literature; the text itself could not be read again.
+    /// The paper's formula as we know it from the literature; the text itself could not be read again.
     Recalled,
-    /// Only the abstract was available: the equation is ours, and no parity is claimed.
+    /// Our own equation, because only the abstract was available; no parity is claimed.
     OurReading,
-    /// Ours, or elementary.
+    /// Our own, or elementary.
     Ours,
 }
 
@@ -45,40 +45,41 @@ impl fmt::Display for Confidence {
 /// How an entry is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
-    /// [`Recipe::named`].
+    /// A recipe of [`Recipe::named`].
     Recipe,
     /// A function of [`ops`](crate::ops).
     Function,
-    /// A function of the host, without a kernel.
+    /// A function that runs on the host, without a kernel.
     Schedule,
 }
 
-/// One line of the catalogue.
+/// An entry of the catalogue.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Entry {
-    /// Its name, or the path of its function.
+    /// The name of the recipe, or the path of the function.
     pub name: &'static str,
     /// How it is used.
     pub kind: Kind,
-    /// What it is, in one line.
+    /// A one-line description.
     pub what: &'static str,
-    /// What a recipe consists of: every choice that is not the default.
+    /// The choices of a recipe that are not the default; empty for functions.
     pub stages: String,
     /// Paper id, or framework.
     pub source: &'static str,
-    /// How sure we are.
+    /// Our confidence in the formula.
     pub confidence: Confidence,
-    /// The same with the cases of released code that it agrees with, where there are any ([`evidence`]).
+    /// The confidence in words, or the cases of released code that the entry agrees with, if there are any
+    /// ([`evidence`]).
     pub evidence: String,
-    /// The bench that times it, if it is not a recipe.
+    /// The benchmark that times it; `None` for recipes.
     pub bench: Option<&'static str>,
-    /// Nanoseconds a token (or what `per` says) on the recorded machine, if it is an op.
+    /// Nanoseconds per token (or per unit of `per`) on the recorded machine, if it is an op.
     pub cost: Option<f64>,
-    /// What the cost is per.
+    /// The unit that the cost is per.
     pub per: &'static str,
 }
 
-/// All entries: recipes, functions, schedules.
+/// Lists all entries: recipes, functions, schedules.
 pub fn catalogue() -> Vec<Entry> {
     let recipes = recipe::entries().iter().filter_map(|entry| {
         let recipe = Recipe::named(&entry.name).ok()?;
@@ -98,7 +99,7 @@ pub fn catalogue() -> Vec<Entry> {
     recipes.chain(functions::all()).collect()
 }
 
-/// Two tables in Markdown: the recipes, and the functions with what they cost.
+/// Formats the catalogue as two Markdown tables: the recipes, and the functions with their costs.
 pub fn markdown() -> String {
     let (recipes, functions): (Vec<Entry>, Vec<Entry>) =
         catalogue().into_iter().partition(|entry| entry.kind == Kind::Recipe);
@@ -117,7 +118,7 @@ pub fn markdown() -> String {
     out
 }
 
-/// The table for a terminal: an entry a paragraph.
+/// Formats the catalogue for a terminal, one paragraph per entry.
 pub fn text() -> String {
     let mut out = String::new();
     for entry in catalogue() {
@@ -153,8 +154,8 @@ impl Entry {
     }
 }
 
-/// Nanoseconds of a function in the record of `cargo run --release -p lockstep-benches --example catalogue`; none
-/// where it has not been measured yet.
+/// The nanoseconds of a function in the record of `cargo run --release -p lockstep-benches --example
+/// catalogue`; `None` if it has not been measured yet.
 fn measured(name: &str) -> Option<f64> {
     let record = include_str!("measured.csv");
     record.lines().filter(|line| !line.starts_with('#')).find_map(|line| {
@@ -163,8 +164,8 @@ fn measured(name: &str) -> Option<f64> {
     })
 }
 
-/// How sure we are of a name: the cases of released code that it agrees with, as docs/evidence.md lists them, or else what
-/// was read. Everything is compared with the f64 oracle besides.
+/// Describes the evidence for a name: the number of cases of released code that it agrees with, as listed in
+/// docs/evidence.md, or else `confidence`. Everything is also compared with the f64 oracle.
 pub fn evidence(name: &str, confidence: Confidence) -> String {
     let list = include_str!("evidence.csv").lines().filter(|line| !line.starts_with('#'));
     let (mut sources, mut total) = (Vec::new(), 0);

@@ -1,15 +1,15 @@
-//! What a recipe consists of, read from the recipe.
+//! The choices of a recipe, read from the recipe itself.
 
 use crate::Recipe;
 use crate::recipe::{Duty, RewardChoice};
 use toml::{Table, Value};
 
-/// Order of the pipeline; a stage that is not listed comes last.
+/// The order of the pipeline; stages that are not listed come last.
 const ORDER: [&str; 10] =
     ["reward", "advantage", "ratio", "correction", "mask", "gate", "kl", "entropy", "value", "aggregation"];
 
-/// The stages in the order of the pipeline: the choice of each, and every setting that is not the default of `grpo`. Then
-/// the duties.
+/// Lists the stages in the order of the pipeline, each with its choice and every setting that differs from
+/// the default of `grpo`, and then the duties.
 pub(super) fn of(recipe: &Recipe) -> String {
     let (own, mut default) = (table(recipe), table(&Recipe::default()));
     if let Ok(reward) = Value::try_from(RewardChoice::default()) {
@@ -40,7 +40,7 @@ fn table(recipe: &Recipe) -> Table {
 fn text(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
-        // Settings are f32 as well as f64: what f32 holds is printed as it was written.
+        // Settings are f32 or f64; a number that f32 can hold is printed as it was written.
         Value::Float(x) if f64::from(*x as f32) == *x => (*x as f32).to_string(),
         Value::Array(items) => items.iter().map(text).collect::<Vec<_>>().join(" and "),
         Value::Table(inner) => {

@@ -1,11 +1,11 @@
-//! Where a plan's arrays lie and where its launches go.
+//! Places a plan's arrays in the workspace, and enqueues its launches.
 
 use super::{Alarm, Bad, Queue, Slot};
 use crate::{ColumnElement, Compiled, Error};
 use lockstep_core::op::DisjointRows;
 use lockstep_core::ragged::{In, Mask, Offsets, Out};
 
-/// Where arrays start: what memory transactions like.
+/// Alignment of arrays in bytes, chosen for memory transactions.
 pub(super) const ALIGN: usize = 256;
 
 /// An array in the workspace.
@@ -23,34 +23,35 @@ impl<T> Copy for Array<T> {}
 
 #[allow(unsafe_code)]
 impl<T: Copy> Array<T> {
-    /// To be read by a launch.
+    /// A view for a launch that reads the array.
     pub(super) fn view(self) -> In<'static, T> {
-        // SAFETY: within the workspace, which whoever enqueues vouches for; where nothing is launched nobody looks.
+        // SAFETY: within the workspace, which the caller of `enqueue` guarantees; when launches are only
+        // counted, nothing reads it.
         unsafe { In::from_raw(self.first, self.len) }
     }
 
-    /// To be written by a launch.
+    /// A view for a launch that writes the array.
     pub(super) fn out(self) -> Out<'static, T> {
-        // SAFETY: as in `view`; each array has a place of its own.
+        // SAFETY: as in `view`; arrays do not overlap.
         unsafe { Out::from_raw(self.first, self.len) }
     }
 
-    /// Its first `len` elements.
+    /// The first `len` elements.
     pub(super) fn head(self, len: usize) -> Self {
         Array { len: len.min(self.len), ..self }
     }
 }
 
-/// One pass over a plan's launches: to count them, or to put them into a queue.
+/// One pass over a plan's launches, which counts or enqueues them.
 pub(super) struct Exec<'q> {
     memory: *mut u8,
-    /// `None`: nothing is launched, arrays and launches are counted.
+    /// `None`: nothing is launched; arrays and launches are only counted.
     queue: Option<&'q Queue>,
-    /// Where the result `coef` goes, if not into the workspace.
+    /// Where the result `coef` goes, if not to the workspace.
     coef: Option<*mut u8>,
-    /// End of the results, and of what nobody else looks at, which lies behind all results.
+    /// End of the results, and end of the scratch memory, which comes after all results.
     pub(super) ends: [usize; 2],
-    /// Where they must not be beyond.
+    /// The limits of `ends`.
     most: [usize; 2],
     pub(super) slots: Vec<Slot>,
     pub(super) alarms: Vec<Alarm>,
@@ -58,12 +59,13 @@ pub(super) struct Exec<'q> {
 }
 
 impl<'q> Exec<'q> {
-    /// Counts.
+    /// A pass that only counts.
     pub(super) fn count() -> Self {
         Exec::at(std::ptr::null_mut(), [0, usize::MAX], None)
     }
 
-    /// Launches over a workspace at `memory` whose results and the whole of which end at `ends`.
+    /// A pass that launches over a workspace at `memory`; `ends` are the ends of its results and of the
+    /// whole.
     pub(super) fn launch_at(
         memory: *mut u8,
         ends: [usize; 2],
@@ -84,7 +86,7 @@ impl<'q> Exec<'q> {
         (offset, Array { first: self.memory.wrapping_byte_add(offset).cast(), len })
     }
 
-    /// An array that the caller may read afterwards.
+    /// An array of results, which the caller may read afterwards.
     pub(super) fn result<T: ColumnElement>(&mut self, name: &'static str, len: usize) -> Array<T> {
         let (offset, array) = self.place(0, len);
         if self.queue.is_none() {
@@ -96,17 +98,17 @@ impl<'q> Exec<'q> {
         }
     }
 
-    /// An array between launches.
+    /// A scratch array, used between launches.
     pub(super) fn scratch<T>(&mut self, len: usize) -> Array<T> {
         self.place(1, len).1
     }
 
-    /// The alarms of the rows of a stage: above the limit where a live input or result is bad.
+    /// The alarms of a stage's rows: above the limit where a live input or result is bad.
     pub(super) fn alarm(&mut self, stage: &'static str, rows: usize) -> Array<u32> {
         self.judged(["alarm", stage], rows, Bad::Alarm)
     }
 
-    /// A number for each row of a stage, of which some are refused.
+    /// A number for each row of a stage; `bad` says which numbers are errors.
     pub(super) fn judged(&mut self, of: [&'static str; 2], rows: usize, bad: Bad) -> Array<u32> {
         let [name, stage] = of;
         let offset = self.ends[0];
@@ -116,12 +118,12 @@ impl<'q> Exec<'q> {
         self.result(name, rows)
     }
 
-    /// Where the launches go; `None` where they are only counted.
+    /// The queue of the launches; `None` if they are only counted.
     pub(super) fn queue(&self) -> Option<&'q Queue> {
         self.queue
     }
 
-    /// Puts an op into the queue.
+    /// Enqueues an op.
     #[allow(unsafe_code)]
     pub(super) fn run<K: Compiled + DisjointRows>(&mut self, kernel: &K) -> Result<(), Error> {
         match self.queue {
@@ -129,26 +131,26 @@ impl<'q> Exec<'q> {
                 self.launches.push(K::NAME);
                 Ok(())
             }
-            // A column that was counted with and is not there may take another way, with other arrays.
+            // If a column that was counted is absent, the pass may take another path, with other arrays.
             Some(_) if self.ends[0] > self.most[0] || self.ends[1] > self.most[1] => {
                 let says =
                     format!("the workspace ends at {:?} bytes, {} needs {:?}", self.most, K::NAME, self.ends);
                 Err(Error::Plan(says))
             }
-            // SAFETY: whoever enqueues vouches for the columns; the other arrays are the plan's own.
+            // SAFETY: the caller of `enqueue` guarantees the columns; the other arrays are the plan's own.
             Some(queue) => unsafe { queue.launch(kernel) },
         }
     }
 }
 
-/// Offsets of columns.
+/// A column as offsets.
 #[allow(unsafe_code)]
 pub(super) fn offsets(offsets: In<'_, u32>) -> Offsets<'_> {
-    // SAFETY: whoever enqueues vouches for them.
+    // SAFETY: guaranteed by the caller of `enqueue`.
     unsafe { Offsets::unchecked(offsets) }
 }
 
-/// A mask of a column.
+/// A column as a mask.
 pub(super) fn mask(bytes: Option<In<'_, u8>>) -> Mask<'_> {
     Mask::view(bytes)
 }

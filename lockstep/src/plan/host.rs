@@ -1,4 +1,5 @@
-//! Calls that a plan leaves to the host: columns down, the call on the CPU, results up.
+//! Calls that a plan leaves to the host: it downloads the columns, runs the call on the CPU, and uploads the
+//! results.
 
 use super::exec::{Array, Exec};
 use super::{Capacity, CreditViews, Plan, Queue};
@@ -12,7 +13,7 @@ use lockstep_core::ragged::In;
 use lockstep_gpu::Plain;
 
 impl Plan {
-    /// Bytes that a call on the host moves, at full capacity.
+    /// Number of bytes that a call on the host copies, at full capacity.
     pub(super) fn host_bytes(&self, call: Call) -> usize {
         let of = |column: Column| {
             let len = self.capacity.length(column.shape()).unwrap_or(0);
@@ -27,17 +28,20 @@ impl Plan {
         }
     }
 
-    /// The columns of a call, on the host. Nothing where launches are only counted.
+    /// Copies the columns of a call to the host.
     fn fetch(&self, queue: &Queue, call: Call, columns: &Views<'_>) -> Result<RolloutsBuf, Error> {
         queue.synchronize()?;
         let wanted: Columns = self.recipe.reads_of(call);
-        // SAFETY: a column, which whoever enqueues vouches for.
+        // SAFETY: a column, which the caller of `enqueue` guarantees.
         #[allow(unsafe_code)]
         columns.fetched(wanted, |from, to| unsafe { queue.download(from, to) })
     }
 
-    /// What the bad value is that [`Plan::alarms`] found: the recipe's own calls, on the CPU over copies of the columns and of the credit,
-    /// say its argument and index.
+    /// Finds the bad value behind an error of [`Plan::alarms`]: runs the recipe's own calls on the CPU, over
+    /// copies of the columns and the credit.
+    ///
+    /// Errors: those of [`Recipe::advantages`](crate::Recipe::advantages) and
+    /// [`Recipe::loss`](crate::Recipe::loss), with the argument and the index.
     ///
     /// # Safety
     /// As for [`Plan::enqueue`].
@@ -145,7 +149,7 @@ impl Plan {
     }
 }
 
-/// A credit, on the host.
+/// Copies a credit to the host.
 fn fetch_credit(queue: &Queue, credit: &CreditViews<'_>) -> Result<crate::Credit, Error> {
     Ok(crate::Credit {
         advantage: read(queue, credit.advantage)?,
@@ -157,11 +161,11 @@ fn fetch_credit(queue: &Queue, credit: &CreditViews<'_>) -> Result<crate::Credit
     })
 }
 
-/// What an array holds.
+/// Copies an array to the host.
 #[allow(unsafe_code)]
 pub(super) fn read<T: Plain + Default>(queue: &Queue, array: In<'_, T>) -> Result<Vec<T>, Error> {
     let mut values = vec![T::default(); array.len()];
-    // SAFETY: a view that whoever enqueues vouches for, or the plan's own.
+    // SAFETY: a view that the caller of `enqueue` guarantees, or the plan's own.
     unsafe { queue.download(array.as_ptr(), &mut values)? };
     Ok(values)
 }
@@ -169,7 +173,7 @@ pub(super) fn read<T: Plain + Default>(queue: &Queue, array: In<'_, T>) -> Resul
 #[allow(unsafe_code)]
 fn write<T: Plain + ColumnElement>(queue: &Queue, to: Array<T>, values: &[T]) -> Result<(), Error> {
     let to = to.head(values.len()).out();
-    // SAFETY: the plan's own array, at least as long.
+    // SAFETY: the plan's own array, which is at least as long.
     unsafe { queue.write(&values[..to.len()], to.as_ptr()) }
 }
 

@@ -1,4 +1,4 @@
-//! Columns of the host as one block of device memory.
+//! Host columns as one block of device memory.
 
 use super::exec::ALIGN;
 use super::{Capacity, CreditViews, Memory, Queue};
@@ -7,7 +7,8 @@ use crate::rollouts::Views;
 use crate::{Credit, Error, Rollouts, RolloutsBuf};
 use lockstep_core::ragged::In;
 
-/// Host bytes that become one block of device memory; views of it hold offsets until the block has an address.
+/// Host bytes that will be one block of device memory; views of it hold offsets until the block has an
+/// address.
 #[derive(Default)]
 pub(super) struct Image {
     bytes: Vec<u8>,
@@ -25,17 +26,17 @@ impl Image {
         &self.bytes
     }
 
-    /// Adds those of `columns` that are there.
+    /// Adds those of `columns` that are present.
     pub(super) fn add_columns(&mut self, rollouts: &Rollouts<'_>, columns: Columns) -> Views<'static> {
         Views::placed(rollouts, columns, |bytes| std::ptr::without_provenance(self.add(bytes)))
     }
 
-    /// Adds what a loss reads of a credit.
+    /// Adds the parts of a credit that a loss reads.
     #[allow(unsafe_code)]
     pub(super) fn add_credit(&mut self, credit: &Credit) -> CreditViews<'static> {
         let mut floats = |values: &[f32]| {
             let bytes = bytemuck::cast_slice(values);
-            // SAFETY: an offset, which `moved` makes an address.
+            // SAFETY: an offset, which `moved` turns into an address.
             unsafe { In::from_raw(std::ptr::without_provenance(self.add(bytes)), values.len()) }
         };
         let advantage = floats(&credit.advantage);
@@ -50,11 +51,11 @@ impl Image {
 }
 
 impl CreditViews<'static> {
-    /// The same `base` further.
+    /// Turns offsets into the block at `base` into addresses.
     #[allow(unsafe_code)]
     pub(super) fn moved(self, base: *const u8) -> Self {
         fn at<T: Copy>(view: In<'static, T>, base: *const u8) -> In<'static, T> {
-            // SAFETY: the offset is one in the block at `base`.
+            // SAFETY: the offset lies in the block at `base`.
             unsafe { In::from_raw(base.wrapping_add(view.as_ptr().addr()).cast(), view.len()) }
         }
         CreditViews {
@@ -67,7 +68,8 @@ impl CreditViews<'static> {
     }
 }
 
-/// Columns in device memory that another batch of the same lengths can be written over, as a captured plan wants it.
+/// Columns in device memory that can be overwritten with another batch of the same lengths, as a captured
+/// plan requires.
 #[derive(Debug)]
 pub struct DeviceRollouts {
     memory: Memory,
@@ -76,7 +78,7 @@ pub struct DeviceRollouts {
 }
 
 impl DeviceRollouts {
-    /// Uploads those of `columns` that are there, as one copy, and waits for it.
+    /// Uploads those of `columns` that are present, as one copy, and waits for it.
     pub fn upload(queue: &Queue, rollouts: &Rollouts<'_>, columns: Columns) -> Result<Self, Error> {
         let mut image = Image::default();
         let offsets = image.add_columns(rollouts, columns);
@@ -88,9 +90,9 @@ impl DeviceRollouts {
         self.offsets.moved(self.memory.as_ptr())
     }
 
-    /// Writes another batch to the same addresses, and waits for it.
+    /// Writes another batch to the same addresses and waits for the copy.
     ///
-    /// Errors: other columns, or columns of other lengths.
+    /// Errors: a batch with different columns or lengths.
     #[allow(unsafe_code)]
     pub fn write(&mut self, queue: &Queue, rollouts: &Rollouts<'_>) -> Result<(), Error> {
         let mut image = Image::default();
@@ -102,15 +104,16 @@ impl DeviceRollouts {
                 other.name()
             )));
         }
-        // SAFETY: the block is ours and as long; `&mut` says that nobody has views of it.
+        // SAFETY: the block is ours and has the same length; `&mut` ensures that there are no views of it.
         unsafe { queue.write(image.bytes(), self.memory.as_ptr()) }
     }
 }
 
 impl Rollouts<'_> {
-    /// The batch with columns of the lengths of `capacity`: offsets go on with their last value, other columns with 0. `counts` stays as it is.
+    /// Copies the batch and pads its columns to the lengths of `capacity`: offsets with their last value,
+    /// other columns with 0. `counts` is not changed.
     ///
-    /// Errors: a batch that does not fit.
+    /// Errors: a batch that exceeds the capacity.
     pub fn padded(&self, capacity: &Capacity) -> Result<RolloutsBuf, Error> {
         let batch = self.batch()?;
         let own = [

@@ -1,4 +1,4 @@
-//! The stages as launches.
+//! The stages of a recipe as launches.
 
 use super::exec::{Array, Exec, mask, offsets};
 use super::{Bad, Calls, Capacity, CreditViews as Credit, Plan};
@@ -35,7 +35,7 @@ use lockstep_core::reward::{FilterGroups, MaskSequences, ShapeRewards};
 use lockstep_core::value_loss::ValueLoss;
 
 impl Recipe {
-    /// The TOML key of a rule that has no launch, for which a plan leaves the whole call to the host.
+    /// The TOML key of a rule without a launch, because of which a plan leaves the whole call to the host.
     pub(super) fn host_rule(&self, call: Call) -> Option<&'static str> {
         match call {
             Call::Advantages => self.host_rule_of_advantages(),
@@ -53,7 +53,7 @@ impl Recipe {
         let estimator = match advantage.estimator {
             Estimator::Gdpo | Estimator::RoleBaseline | Estimator::Tempo | Estimator::Reward => true,
             Estimator::ReinforcePlusPlus => false,
-            // Its lengths are of what rejection left, those of shaping are not.
+            // Its lengths are those after rejection; the lengths of shaping are not.
             Estimator::Opo if self.correction.is_some() => true,
             _ => advantage.whitening().is_some() || advantage.robust.is_some(),
         };
@@ -104,7 +104,7 @@ impl Recipe {
         rules.into_iter().find(|(holds, _)| *holds).map(|(_, key)| key)
     }
 
-    /// Whether filter or rejection changes the loss mask.
+    /// Whether a filter or rejection changes the loss mask.
     pub(super) fn masks(&self) -> bool {
         let rejects = self.correction.as_ref().is_some_and(|c| c.denominator == Denominator::After);
         self.reward.filter.is_some() || rejects
@@ -121,12 +121,12 @@ impl Recipe {
         estimator || self.advantage.over_time.is_some() || self.reward.entropy.is_some()
     }
 
-    /// Columns of the lengths of a capacity, at no address, to count with.
+    /// Columns with the lengths of a capacity but no addresses, for counting.
     pub(super) fn dummy_views(&self, capacity: &Capacity) -> Views<'static> {
         let length = |column: Column| capacity.length(column.shape()).unwrap_or(1);
-        // Without counts a plan counts for itself, which takes more scratch.
+        // Without `counts`, a plan counts by itself, which needs more scratch memory.
         let columns = self.reads().without(Columns::of(&[Column::counts]));
-        // SAFETY: nobody reads them.
+        // SAFETY: nothing reads them.
         #[allow(unsafe_code)]
         unsafe {
             Views::from_raw(|column| columns.contains(column).then(|| (std::ptr::null(), length(column))))
@@ -134,13 +134,13 @@ impl Recipe {
     }
 }
 
-/// The error for a column that `check` has found to be there.
+/// A column that `check` has found to be present, or an error.
 fn there<T>(column: Option<T>, name: &'static str) -> Result<T, Error> {
     column.ok_or_else(|| Error::Plan(format!("column {name} is missing")))
 }
 
 impl Plan {
-    /// Every launch of the plan, in order.
+    /// Runs through all launches of the plan, in order.
     pub(super) fn pass(
         &self,
         exec: &mut Exec<'_>,
@@ -161,7 +161,7 @@ impl Plan {
         }
     }
 
-    /// Something of the right lengths, for counting.
+    /// A credit with the right lengths, for counting.
     fn dummy_credit<'a>(&self, exec: &mut Exec<'_>) -> Credit<'a> {
         let before = exec.ends;
         let Capacity { tokens, sequences, .. } = self.capacity;
@@ -248,7 +248,7 @@ impl Plan {
         Ok(Credit { advantage, per_token, loss_mask, weights, returns })
     }
 
-    /// Estimators of outcome rewards, with the shaping before and the filter after them.
+    /// Estimators for outcome rewards, with the shaping before and the filter after them.
     fn of_groups(
         &self,
         exec: &mut Exec<'_>,
@@ -380,7 +380,7 @@ impl Plan {
             None => exec.result::<f32>("advantage", tokens),
         };
         let returns = exec.result::<f32>("returns", tokens);
-        // Without flags every sequence came to its own end: nothing follows.
+        // Without flags, every sequence terminated.
         let (truncated, bootstrap) = (mask(columns.truncated), columns.bootstrap);
         match choice {
             TimeChoice::Gae { gamma, lambda, lambda_critic, length_alpha } => {
@@ -455,7 +455,7 @@ impl Plan {
         Ok(moments.view())
     }
 
-    /// Advantages of tokens, whitened where that is asked for.
+    /// Whitens advantages of tokens.
     fn whitened(
         &self,
         exec: &mut Exec<'_>,
@@ -619,7 +619,7 @@ impl Plan {
         exec.run(&kernel)
     }
 
-    /// Sums `[SUMS][S]` and maxima `[2][S]` of the rows, of which exact totals are made.
+    /// Sums `[SUMS][S]` and maxima `[2][S]` of the rows, from which exact totals are made.
     pub(super) fn row_metrics(&self, exec: &mut Exec<'_>) -> (Array<f64>, Array<f32>) {
         let rows = self.capacity.sequences;
         (exec.result("row_sums", rows * sum::SUMS), exec.result("row_maxima", rows * 2))
@@ -718,7 +718,8 @@ impl Plan {
         exec.run(&kernel)
     }
 
-    /// The weight of an aggregation, with what of it is read from memory: column `counts` where it is there, else what `batch_counts` finds.
+    /// The weight of an aggregation, and its parts that are read from memory: from column `counts` if it is
+    /// present, otherwise from the result of `batch_counts`.
     fn weight_from<'a>(
         &self,
         exec: &mut Exec<'_>,
@@ -727,7 +728,7 @@ impl Plan {
         aggregation: &crate::recipe::Aggregation,
         counted: &mut Option<[In<'static, u64>; 3]>,
     ) -> Result<(Weight, WeightFrom<'a>), Error> {
-        // Numbers that are not read: any that `check` takes.
+        // These numbers are not read; any that `check` accepts will do.
         let sequences = self.capacity.sequences as u64;
         let counts = Counts { tokens: 1, nonempty: sequences, sequences };
         let weight = aggregation.over(1).weight(counts);
@@ -754,10 +755,11 @@ impl Plan {
             }),
             _ if all => match one(2) {
                 Some(sequences) => Some(sequences),
-                // Every batch of an exact plan has the capacity's sequences.
+                // Every batch of an exact plan has as many sequences as the capacity.
                 None if self.exact || exec.queue().is_none() => None,
                 None => {
-                    let said = "missing columns: counts (for aggregation: all sequences count, and a plan does not see how many of its capacity there are)";
+                    let said = "missing columns: counts (for aggregation: all sequences count, and a plan \
+                                cannot see how many of its capacity are present)";
                     return Err(Error::Plan(said.into()));
                 }
             },
@@ -773,7 +775,7 @@ impl Plan {
     }
 }
 
-/// Advantages as an estimator made them.
+/// The result of an estimator.
 struct Own {
     advantage: In<'static, f32>,
     per_token: bool,
@@ -781,7 +783,7 @@ struct Own {
     keep: Option<In<'static, u8>>,
 }
 
-/// What a gate's launch writes.
+/// The outputs of a gate's launch.
 struct Launched {
     coef: Array<f32>,
     token_loss: Option<Array<f32>>,
@@ -791,7 +793,7 @@ struct Launched {
     metrics: Option<(Array<f64>, Array<f32>)>,
 }
 
-/// What it reads.
+/// The inputs of a gate's launch.
 struct Inputs<'a> {
     cu_seqlens: Offsets<'a>,
     loss_mask: Mask<'a>,

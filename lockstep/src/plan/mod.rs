@@ -1,11 +1,13 @@
-//! A recipe's calls as launches over memory of a fixed capacity: what a trainer whose tensors are on a GPU puts into its stream.
+//! Plans: a recipe's calls as launches over memory of a fixed capacity, for a trainer whose tensors are on a
+//! GPU to enqueue on its stream.
 //!
-//! A [`Plan`] is made once. [`Plan::enqueue`] then puts its launches into a queue: no allocation, no copy, no wait, and no launch parameter that
-//! depends on the batch, so that a CUDA or HIP graph that captured it replays for every batch up to the capacity. Counts and denominators are
-//! read from device memory. Results lie in the workspace; [`Plan::slots`] says where.
+//! A [`Plan`] is made once. [`Plan::enqueue`] then puts its launches into a queue: without allocations,
+//! copies or waits, and without launch parameters that depend on the batch, so a CUDA or HIP graph that
+//! captured it can be replayed for every batch up to the capacity. Counts and denominators are read from
+//! device memory. Results are in the workspace, at the offsets of [`Plan::slots`].
 //!
-//! Some recipes have a rule that only the host can do. Their plan says so beforehand ([`Plan::host_stages`], with the bytes that are copied), and
-//! `enqueue` waits for them; it cannot be captured.
+//! Some recipes have a rule that only the host can run. [`Plan::host_stages`] lists these calls, with the
+//! bytes that they copy; `enqueue` then waits for them, and cannot be captured.
 
 mod exec;
 mod host;
@@ -26,15 +28,15 @@ use lockstep_core::ragged::{Cells, In, Offsets, Out, flag};
 /// The largest batch that a plan takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capacity {
-    /// N.
+    /// Number of tokens N.
     pub tokens: usize,
-    /// S.
+    /// Number of sequences S.
     pub sequences: usize,
-    /// G.
+    /// Number of groups G.
     pub groups: usize,
 }
 
-/// What a plan runs.
+/// The calls that a plan runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Calls {
     /// [`Recipe::advantages`].
@@ -46,7 +48,7 @@ pub enum Calls {
 }
 
 impl Calls {
-    /// Whether it is among them.
+    /// Whether `call` is one of them.
     pub fn has(self, call: Call) -> bool {
         !matches!((self, call), (Calls::Advantages, Call::Loss) | (Calls::Loss, Call::Advantages))
     }
@@ -55,24 +57,25 @@ impl Calls {
 /// A result in the workspace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slot {
-    /// The name of the field of [`Credit`](crate::Credit) or [`Loss`](crate::Loss); `sums` and `maxima` make the metrics, `alarm` comes once a stage.
+    /// The name of the field of [`Credit`](crate::Credit) or [`Loss`](crate::Loss). The metrics are made from
+    /// `sums` and `maxima`; each stage has its own `alarm`.
     pub name: &'static str,
-    /// Type of its elements.
+    /// Type of the elements.
     pub element: Element,
-    /// How many.
+    /// Number of elements.
     pub len: usize,
-    /// First byte in the workspace.
+    /// Byte offset in the workspace.
     pub offset: usize,
 }
 
 /// A call that a plan leaves to the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HostStage {
-    /// Which.
+    /// The call.
     pub call: Call,
     /// The TOML key whose rule has no launch.
     pub stage: &'static str,
-    /// Bytes that are copied to the host and back at full capacity.
+    /// Number of bytes that are copied to the host and back, at full capacity.
     pub bytes: usize,
 }
 
@@ -85,25 +88,25 @@ struct Alarm {
     bad: Bad,
 }
 
-/// What is refused of a row.
+/// Which numbers of a row are errors.
 #[derive(Clone, Copy, Debug)]
 enum Bad {
-    /// What is above the limit of an alarm.
+    /// Numbers above the limit of an alarm.
     Alarm,
-    /// Any of these status bits.
+    /// Numbers with any of these status bits.
     Bits(u32),
-    /// Fewer than so many, but for the 0 of rows behind the batch.
+    /// Numbers below this, except for the 0 of rows after the batch.
     Below(u32),
 }
 
-/// Launches, workspace and results of a recipe's calls.
+/// The launches, workspace and results of a recipe's calls.
 #[derive(Clone, Debug)]
 pub struct Plan {
     recipe: Recipe,
     calls: Calls,
     capacity: Capacity,
     outputs: Outputs,
-    /// The batch is as large as the capacity, always.
+    /// Whether every batch is exactly as large as the capacity.
     exact: bool,
     slots: Vec<Slot>,
     alarms: Vec<Alarm>,
@@ -112,26 +115,27 @@ pub struct Plan {
     ends: [usize; 2],
 }
 
-/// What the loss reads of a credit, in device memory; for a plan of [`Calls::Loss`].
+/// The parts of a credit that the loss reads, in device memory, for a plan of [`Calls::Loss`].
 #[derive(Clone, Copy, Debug)]
 pub struct CreditViews<'a> {
-    /// `[S]`, or `[N]` where `per_token`.
+    /// Advantages, `[S]`, or `[N]` if `per_token`.
     pub advantage: In<'a, f32>,
     /// Whether there is one advantage per token.
     pub per_token: bool,
-    /// `[N]`.
+    /// Loss mask, `[N]`.
     pub loss_mask: Option<In<'a, u8>>,
-    /// `[N]`.
+    /// Weights of tokens, `[N]`.
     pub weights: Option<In<'a, f32>>,
-    /// `[N]`.
+    /// Returns, `[N]`.
     pub returns: Option<In<'a, f32>>,
 }
 
 impl Recipe {
-    /// The launches of this recipe's calls for batches of up to `capacity`. A smaller batch brings columns of the capacity's length: offsets
-    /// go on with their last value, what lies behind the batch in other columns is not looked at.
+    /// Plans the launches of this recipe's calls for batches of up to `capacity`. The columns of a smaller
+    /// batch must have the capacity's lengths: pad offsets with their last value; other columns are not read
+    /// beyond the batch.
     ///
-    /// Errors: a recipe whose choices do not go together; a capacity of nothing.
+    /// Errors: those of [`Recipe::check`]; a capacity of 0, or of 2³² − 1 or more.
     ///
     /// ```
     /// use lockstep::plan::{Calls, Capacity};
@@ -145,7 +149,8 @@ impl Recipe {
         self.plan_of(capacity, calls, outputs, false)
     }
 
-    /// The same for batches of exactly this size: without the column `counts` too, all of their sequences can count.
+    /// Like [`Recipe::plan`], for batches of exactly this size. Recipes that count all sequences then do not
+    /// need the column `counts`.
     pub fn plan_exactly(&self, size: Capacity, calls: Calls, outputs: Outputs) -> Result<Plan, Error> {
         self.plan_of(size, calls, outputs, true)
     }
@@ -194,53 +199,55 @@ impl Recipe {
 }
 
 impl Plan {
-    /// The recipe.
+    /// The recipe of the plan.
     pub fn recipe(&self) -> &Recipe {
         &self.recipe
     }
 
-    /// Its capacity.
+    /// The capacity of the plan.
     pub fn capacity(&self) -> Capacity {
         self.capacity
     }
 
-    /// The ops that are launched, in order; `batch_counts` only for a batch without the column `counts`, or where the
-    /// aggregation's horizon is the longest sequence.
+    /// The names of the launched ops, in order. `batch_counts` runs only for batches without the column
+    /// `counts`, or if the aggregation's horizon is the longest sequence.
     pub fn launches(&self) -> &[&'static str] {
         &self.launches
     }
 
-    /// The calls that the host does; empty where the plan is launches alone.
+    /// The calls that run on the host; empty if the plan consists of launches only.
     pub fn host_stages(&self) -> &[HostStage] {
         &self.host
     }
 
-    /// Bytes that the workspace must have; a GPU's is aligned to 256.
+    /// Size of the workspace in bytes. A GPU's workspace must be aligned to 256 bytes, a CPU's to 8.
     pub fn workspace_bytes(&self) -> usize {
         self.ends[1]
     }
 
-    /// The results and where they lie.
+    /// The results, and their places in the workspace.
     pub fn slots(&self) -> &[Slot] {
         &self.slots
     }
 
-    /// The result of this name, if the plan has it.
+    /// The result with this name, if the plan has it.
     pub fn slot(&self, name: &str) -> Option<Slot> {
         self.slots.iter().copied().find(|slot| slot.name == name)
     }
 
-    /// Puts the plan into a queue, over columns and a workspace that are memory of the queue's device. For [`Calls::Loss`] `credit` says what
-    /// the advantages came to; otherwise it is not looked at.
+    /// Enqueues the plan's launches over columns and a workspace in memory of the queue's device. For
+    /// [`Calls::Loss`], `credit` holds the advantages; otherwise it is ignored.
     ///
-    /// Errors, before anything is launched: columns that are missing, all of them, each with the stage that wants it; a column of another length than the
-    /// capacity's; a workspace that is too small or not aligned.
+    /// Errors, before anything is launched: all missing columns, each with the stage that reads it; a column
+    /// whose length is not the capacity's; a workspace that is too small or not aligned.
     ///
     /// # Safety
-    /// Until the queue has run it:
-    /// * every column is memory that the device reaches, initialised, and written by nobody; the workspace is used by nobody else, and was
-    ///   zeroed once: sequences of the capacity that no group of the batch has are read where no launch writes;
-    /// * offsets start at 0, never decrease and end at most at the capacity: the ops [`check_offsets`](lockstep_core::check::CheckOffsets) ask the device.
+    /// Until the queue has run the launches:
+    /// * every column is initialised memory that the device can access, and nothing writes it; nothing else
+    ///   accesses the workspace, which must have been zeroed once, because sequences of the capacity that
+    ///   belong to no group of the batch are read although no launch writes them;
+    /// * offsets start at 0, never decrease and end at most at the capacity; the op
+    ///   [`check_offsets`](lockstep_core::check::CheckOffsets) checks this on the device.
     #[allow(unsafe_code)]
     pub unsafe fn enqueue(
         &self,
@@ -249,14 +256,15 @@ impl Plan {
         credit: Option<&CreditViews<'_>>,
         workspace: Out<'_, u8>,
     ) -> Result<(), Error> {
-        // SAFETY: the caller's.
+        // SAFETY: upheld by the caller.
         unsafe { self.enqueue_with(queue, columns, credit, (workspace, None)) }
     }
 
-    /// [`Plan::enqueue`] with the result `coef` in an array of the caller's, `[N]`, instead of the workspace.
+    /// Like [`Plan::enqueue`], but writes the result `coef` to the caller's array `[N]` if one is given,
+    /// instead of to the workspace.
     ///
     /// # Safety
-    /// As there; `coef` too is memory of the device that nobody else uses meanwhile.
+    /// As for [`Plan::enqueue`]; `coef` too is memory of the device that nothing else accesses meanwhile.
     #[allow(unsafe_code)]
     pub unsafe fn enqueue_with(
         &self,
@@ -266,7 +274,7 @@ impl Plan {
         (workspace, coef): (Out<'_, u8>, Option<Out<'_, f32>>),
     ) -> Result<(), Error> {
         self.check(columns, credit)?;
-        let (expected, because) = (self.capacity.tokens, "what the plan's capacity says");
+        let (expected, because) = (self.capacity.tokens, "the plan's capacity");
         if let Some(got) = coef.as_ref().map(|coef| coef.len()).filter(|got| *got != expected) {
             return Err(lockstep_core::Error::Length { argument: "coef", expected, because, got }.into());
         }
@@ -282,7 +290,7 @@ impl Plan {
         self.pass(&mut exec, columns, credit)
     }
 
-    /// Whether the columns are there, of the capacity's lengths.
+    /// Errors unless the columns are present and have the capacity's lengths.
     fn check(&self, columns: &Views<'_>, credit: Option<&CreditViews<'_>>) -> Result<(), Error> {
         for call in [Call::Advantages, Call::Loss] {
             if self.calls.has(call) {
@@ -293,7 +301,7 @@ impl Plan {
             let Some(expected) = self.capacity.length(column.shape()) else { continue };
             let got = columns.length(column).unwrap_or(0);
             if got != expected {
-                let because = "what the plan's capacity says";
+                let because = "the plan's capacity";
                 let argument = column.name();
                 return Err(lockstep_core::Error::Length { argument, expected, because, got }.into());
             }
@@ -312,7 +320,7 @@ impl Plan {
             ];
             for (argument, got, expected) in lengths {
                 if got.is_some_and(|got| got != expected) {
-                    let (because, got) = ("what the plan's capacity says", got.unwrap_or(0));
+                    let (because, got) = ("the plan's capacity", got.unwrap_or(0));
                     return Err(lockstep_core::Error::Length { argument, expected, because, got }.into());
                 }
             }
@@ -320,29 +328,32 @@ impl Plan {
         Ok(())
     }
 
-    /// Waits for the queue and asks whether a stage met a bad value: a log-probability above 0, a NaN, a group of one where that is an error.
+    /// Waits for the queue and checks whether a stage found a bad value: a log-probability above 0, a NaN, or
+    /// a group of one if that is an error.
     ///
-    /// Errors: the stage and the row (a sequence or a group) of the first.
+    /// Errors: the stage and the row (a sequence or a group) of the first bad value.
     ///
     /// # Safety
-    /// `workspace` is the one of the last [`Plan::enqueue`], still there.
+    /// `workspace` is that of the last [`Plan::enqueue`], and still allocated.
     #[allow(unsafe_code)]
     pub unsafe fn alarms(&self, queue: &Queue, workspace: Cells<'_, u8>) -> Result<(), Error> {
         queue.synchronize()?;
         for alarm in &self.alarms {
             let mut rows = vec![0_u32; alarm.rows];
-            // SAFETY: the caller's; the array lies in the workspace.
+            // SAFETY: upheld by the caller; the array lies in the workspace.
             unsafe { queue.download(workspace.as_ptr().wrapping_add(alarm.offset).cast(), &mut rows)? };
             self.judge(alarm, &rows)?;
         }
         Ok(())
     }
 
-    /// [`Plan::enqueue`] with everything checked: looks at the offsets first, waits, and says the column and index of a bad value. `coef`: an array
-    /// of the caller's, `[N]`, for that result.
+    /// Like [`Plan::enqueue_with`], but checks the offsets first, waits for the queue, and reports bad
+    /// values.
+    ///
+    /// Errors: those of [`Plan::enqueue`]; invalid offsets (index); a bad value, with its column and index.
     ///
     /// # Safety
-    /// As for [`Plan::enqueue`], but for the offsets of sequences and groups; `coef` is as the workspace.
+    /// As for [`Plan::enqueue_with`], except for the offsets of sequences and groups, which are checked.
     #[allow(unsafe_code)]
     pub unsafe fn enqueue_checked(
         &self,
@@ -356,7 +367,7 @@ impl Plan {
         for (name, column, end, of) in [of_tokens, ("cu_groups", columns.cu_groups, sequences, "sequences")] {
             Offsets::new(name, &column.map_or(Ok(Vec::new()), |column| host::read(queue, column))?, end, of)?;
         }
-        // SAFETY: the caller's; the offsets are offsets.
+        // SAFETY: upheld by the caller; the offsets have been checked.
         unsafe {
             let written = *workspace;
             self.enqueue_with(queue, columns, credit, (workspace, coef))?;
@@ -383,7 +394,7 @@ impl Plan {
 }
 
 impl Capacity {
-    /// Length of a column; none where the column itself says it.
+    /// Length of a shape; `None` if the column itself defines its length.
     fn length(&self, shape: Shape) -> Option<usize> {
         Some(match shape {
             Shape::Tokens => self.tokens,

@@ -1,4 +1,4 @@
-//! Host slices through a plan: one upload of the columns, the launches, one download of the results.
+//! Runs a plan over host slices: one upload of the columns, the launches, and one download of the results.
 
 use super::image::Image;
 use super::{Calls, Capacity, Plan};
@@ -13,9 +13,9 @@ use bytemuck::AnyBitPattern;
 use lockstep_core::ragged::Out;
 
 impl Recipe {
-    /// The calls on a GPU through a plan of this very batch; nothing on a CPU, where a rule is the host's, or where a value is bad: then the calls go
-    /// op by op, and say what is wrong.
-    // Inlined: a call on a CPU does not move results that are not there, which are large.
+    /// Runs the calls on a GPU through a plan of exactly this batch. Returns `None` on a CPU, if a rule has
+    /// to run on the host, or if a value is bad; the calls then run op by op, and report the error.
+    // Inlined: on a CPU, no large absent result is moved.
     #[inline(always)]
     pub(crate) fn staged(
         &self,
@@ -43,7 +43,7 @@ impl Recipe {
         if self.advantage.estimator == Estimator::ReMax && rollouts.rewards.is_none() {
             return Ok(None);
         }
-        // Step by step would say which column is missing; so does a plan.
+        // Report missing columns as the op-by-op calls would.
         for call in [Call::Advantages, Call::Loss].into_iter().filter(|call| calls.has(*call)) {
             self.check_columns(call, rollouts.columns())?;
         }
@@ -68,7 +68,7 @@ struct Results<'p> {
 }
 
 impl Results<'_> {
-    /// A result by name; empty where the plan has none.
+    /// A result by name; empty if the plan does not have it.
     fn get<T: ColumnElement + AnyBitPattern>(&self, name: &str) -> Vec<T> {
         let Some(slot) = self.plan.slot(name) else { return Vec::new() };
         let bytes = &self.bytes[slot.offset..slot.offset + slot.len * slot.element.bytes()];
@@ -76,16 +76,17 @@ impl Results<'_> {
     }
 }
 
-/// The numbers in native bytes.
+/// Numbers from native-endian bytes.
 fn numbers<T: AnyBitPattern>(bytes: &[u8]) -> Vec<T> {
     bytes.chunks_exact(size_of::<T>()).map(bytemuck::pod_read_unaligned).collect()
 }
 
 impl Plan {
-    /// Runs the plan once over host slices on any device: one upload of the columns, the launches, one download of the results. Nothing where a
-    /// stage met a bad value: the recipe's own calls say which. What a [host stage](super::HostStage) reports beside its arrays stays behind.
+    /// Runs the plan once over host slices, on any device: one upload of the columns, the launches, and one
+    /// download of the results. Returns `None` if a stage found a bad value; the recipe's own calls report
+    /// which. Reports of a [host stage](super::HostStage) other than its arrays are not returned.
     ///
-    /// Errors: those of [`Plan::enqueue`]; offsets that are none; for [`Calls::Loss`] a `credit` that is missing.
+    /// Errors: those of [`Plan::enqueue`]; invalid offsets; for [`Calls::Loss`], a missing `credit`.
     ///
     /// ```
     /// use lockstep::plan::{Calls, Capacity};
@@ -119,8 +120,8 @@ impl Plan {
         let credit = credit.map(|credit| credit.moved(memory.as_ptr()));
         let workspace = queue.alloc(self.workspace_bytes())?;
         let mut results = Results { plan: self, bytes: vec![0; self.ends[0]] };
-        // SAFETY: the block was uploaded and checked (`Rollouts::batch` looks at the offsets), the workspace is ours; both live until the download
-        // has waited for the queue.
+        // SAFETY: the block was uploaded and checked (`Rollouts::batch` checks the offsets), and the
+        // workspace is ours; both live until the download has waited for the queue.
         #[allow(unsafe_code)]
         unsafe {
             let into = Out::from_raw(workspace.as_ptr(), workspace.len());

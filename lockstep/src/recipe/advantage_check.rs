@@ -1,4 +1,4 @@
-//! Which numbers an advantage estimator takes, and whether they are in their domain.
+//! Checks which parameters an advantage estimator takes, and that they are in their domain.
 
 use super::{AdvantageChoice, Estimator, RobustChoice};
 use crate::Error;
@@ -12,13 +12,13 @@ impl Estimator {
 }
 
 impl AdvantageChoice {
-    /// Whether every number is in its domain and belongs to the estimator.
+    /// Errors unless every parameter is in its domain and is used by the estimator.
     pub(super) fn check(&self) -> Result<(), Error> {
         let Self { ddof, eps, .. } = *self;
         let finite = |x: f64| x >= 0.0 && x.is_finite();
         ensure!(ddof <= 1, "advantage.ddof is {ddof}: expected 0 or 1");
         ensure!(finite(eps), "advantage.eps is {eps}: expected a finite number of at least 0");
-        // One call each: a table of them would be built on every call of a recipe.
+        // One call for each parameter: a table would be rebuilt on every call of a recipe.
         let own = |name: &str, value: Option<f64>, estimator, spelled: &str, expected: &str| {
             let Some(value) = value else { return Ok(()) };
             ensure!(self.estimator == estimator, "advantage.{name} is used by the estimator {spelled} only");
@@ -68,7 +68,7 @@ impl AdvantageChoice {
             over_time.check()?;
             ensure!(
                 self.estimator == Estimator::Grpo,
-                "advantage.over_time stands instead of advantage.estimator: leave one out"
+                "advantage.over_time replaces advantage.estimator: leave one out"
             );
         }
         ensure!(

@@ -1,4 +1,4 @@
-//! What a recipe asks of the training loop, because no function over a batch can do it.
+//! Duties: what a recipe requires of the training loop, because no function over a batch can do it.
 
 use super::{Estimator, GateChoice, KlPlace, Recipe, TimeChoice};
 use serde::{Deserialize, Serialize};
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 /// The list of duties: variant, name in TOML, what the loop must do.
 macro_rules! duties {
     ($($duty:ident $name:literal $meaning:literal;)*) => {
-        /// What a recipe asks of the training loop.
+        /// A duty: something that a recipe requires of the training loop.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
         #[non_exhaustive]
         pub enum Duty {
@@ -14,15 +14,15 @@ macro_rules! duties {
         }
 
         impl Duty {
-            /// All of them.
+            /// All duties.
             pub const ALL: &'static [Duty] = &[$(Duty::$duty),*];
 
-            /// Its name, as `duties` of a recipe spells it.
+            /// The name of the duty, as spelled in the `duties` of a recipe.
             pub fn name(self) -> &'static str {
                 match self { $(Duty::$duty => $name,)* }
             }
 
-            /// What the loop must do.
+            /// A description of what the training loop must do.
             pub fn meaning(self) -> &'static str {
                 match self { $(Duty::$duty => $meaning,)* }
             }
@@ -62,7 +62,8 @@ duties! {
 }
 
 impl Recipe {
-    /// What the recipe asks of the training loop: what its choices imply, and what its `duties` add.
+    /// Lists what the recipe requires of the training loop: the duties that its choices imply, and those of
+    /// its `duties`.
     ///
     /// ```
     /// use lockstep::Recipe;
@@ -75,7 +76,7 @@ impl Recipe {
         let estimator = self.advantage.estimator;
         let critic =
             matches!(self.advantage.over_time, Some(TimeChoice::Gae { .. } | TimeChoice::Vtrace { .. }));
-        // The same estimator takes the greedy response's reward and a tracked value.
+        // The same estimator serves for the greedy response's reward and for a tracked value.
         let greedy = estimator == Estimator::ReMax && !self.duties.contains(&Duty::TrackedValue);
         let implied = |duty| match duty {
             Duty::ReplaySuccesses => self.reward.replay_successes,

@@ -1,15 +1,15 @@
-//! A recipe as changes of another: TOML tables laid over each other.
+//! Recipes that extend another recipe: TOML tables overlaid on each other.
 
 use super::{Recipe, named, numbers};
 use crate::Error;
 use toml::de::DeTable;
 use toml::{Table, Value};
 
-/// What takes away an optional key or table.
+/// The value that removes an optional key or table.
 const NONE: &str = "none";
 
-/// Lays `changes` over `base`: tables are merged, but one of another `kind` replaces the old one, as does anything
-/// else.
+/// Overlays `changes` on `base`. Tables are merged, except that a table of another `kind` replaces the old
+/// one; other values replace the old ones.
 pub(super) fn overlay(base: &mut Table, changes: &Table) {
     for (key, change) in changes {
         match (base.get_mut(key), change) {
@@ -25,7 +25,8 @@ fn same_kind(old: &Table, new: &Table) -> bool {
     new.get("kind").is_none_or(|kind| old.get("kind") == Some(kind))
 }
 
-/// The recipe of a table with every choice. `"none"` is a value where a key has it, else the key is absent.
+/// Builds the recipe from a table with every choice. `"none"` is a value for keys that have such a value; for
+/// others, it removes the key.
 pub(super) fn build(mut table: Table) -> Result<Recipe, toml::de::Error> {
     let mut absent = Vec::new();
     remove_none(&mut table, &mut Vec::new(), &mut absent);
@@ -34,7 +35,7 @@ pub(super) fn build(mut table: Table) -> Result<Recipe, toml::de::Error> {
     }
     let without: Option<Recipe> = table.clone().try_into().ok();
     let written = without.and_then(|recipe| Table::try_from(recipe).ok());
-    // A key that is written nevertheless is not optional, and judges the value itself.
+    // A key that is still written is not optional, so its own type decides about the value.
     for path in absent {
         if written.as_ref().is_none_or(|written| at(written, &path)) {
             put_none(&mut table, &path);
@@ -57,7 +58,7 @@ fn remove_none(table: &mut Table, path: &mut Vec<String>, absent: &mut Vec<Vec<S
     });
 }
 
-/// Whether there is something at a path.
+/// Whether the table has a value at a path.
 fn at(table: &Table, path: &[String]) -> bool {
     match path {
         [] => true,
@@ -80,7 +81,7 @@ fn put_none(table: &mut Table, path: &[String]) {
     }
 }
 
-/// The recipe of somebody's TOML, over the one that it `extends` or `grpo`.
+/// Reads a user's TOML, overlaid on the recipe that it `extends`, or on `grpo`.
 pub(super) fn read(text: &str) -> Result<Recipe, Error> {
     let wrong = |e: toml::de::Error| Error::Recipe(e.to_string().trim_end().into());
     let mut changes: Table = toml::from_str(text).map_err(wrong)?;
@@ -94,7 +95,7 @@ pub(super) fn read(text: &str) -> Result<Recipe, Error> {
     spell_estimator(&mut changes);
     overlay(&mut table, &changes);
     let recipe = build(table).map_err(|merged| {
-        // The text by itself has the same fault, with line and column.
+        // Parsing the text by itself gives the same error, with line and column.
         match toml::from_str::<Recipe>(&without_extends(text)) {
             Err(direct) if direct.message() == merged.message() => wrong(direct),
             _ => wrong(merged),
@@ -104,7 +105,7 @@ pub(super) fn read(text: &str) -> Result<Recipe, Error> {
     Ok(recipe)
 }
 
-/// `kind` of an advantage is its `estimator`.
+/// Renames the advantage's key `kind` to `estimator`.
 fn spell_estimator(changes: &mut Table) {
     if let Some(Value::Table(advantage)) = changes.get_mut("advantage")
         && !advantage.contains_key("estimator")
@@ -114,7 +115,7 @@ fn spell_estimator(changes: &mut Table) {
     }
 }
 
-/// The text with blanks in place of `extends`, so that every other place stays where it is.
+/// The text with `extends` blanked out, so that all other positions stay the same.
 fn without_extends(text: &str) -> String {
     let mut bytes = text.as_bytes().to_vec();
     if let Ok(table) = DeTable::parse(text)

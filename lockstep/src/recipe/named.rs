@@ -1,4 +1,4 @@
-//! Recipes with a name: the entries of `lockstep/recipes/*.toml`, read once.
+//! Named recipes: the entries of `lockstep/recipes/*.toml`, read once.
 
 use super::Recipe;
 use super::extend::{build, overlay};
@@ -11,7 +11,7 @@ use strsim::levenshtein;
 use toml::Table;
 use toml::de::DeTable;
 
-/// The files, in the order in which their names are listed.
+/// The files, in the order in which their recipes are listed.
 const FILES: [(&str, &str); 4] = [
     ("gates.toml", include_str!("../../recipes/gates.toml")),
     ("advantages.toml", include_str!("../../recipes/advantages.toml")),
@@ -19,34 +19,34 @@ const FILES: [(&str, &str); 4] = [
     ("frameworks.toml", include_str!("../../recipes/frameworks.toml")),
 ];
 
-/// How many near names an unknown one is answered with.
+/// How many similar names the error for an unknown name lists.
 const NEAR: usize = 5;
 
-/// A recipe with a name, as its file describes it.
+/// A named recipe, as its file describes it.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct Entry {
-    /// Its name.
+    /// The name of the recipe.
     #[serde(skip)]
     pub name: String,
-    /// The recipe that it changes; none for `grpo`, whose values are the defaults of the choices.
+    /// The recipe that it extends; `None` for `grpo`, whose values are the defaults of the choices.
     pub extends: Option<String>,
     /// Paper id, or framework.
     pub source: String,
-    /// How sure we are that it is what its source does.
+    /// Our confidence that the recipe does what its source does.
     pub confidence: Confidence,
-    /// What it is, in one line.
+    /// A one-line description.
     pub what: String,
-    /// What it changes.
+    /// The choices that it changes.
     #[serde(flatten)]
     choices: Table,
 }
 
-/// The entries of all recipes with a name, in the order of the files.
+/// Lists the entries of all named recipes, in the order of the files.
 pub fn entries() -> &'static [Entry] {
     read_once().as_deref().unwrap_or_default()
 }
 
-/// The names that [`Recipe::named`] knows, in the order of the files.
+/// Lists the names that [`Recipe::named`] knows, in the order of the files.
 pub fn names() -> &'static [&'static str] {
     static NAMES: OnceLock<Vec<&'static str>> = OnceLock::new();
     NAMES.get_or_init(|| entries().iter().map(|entry| entry.name.as_str()).collect())
@@ -69,7 +69,7 @@ fn read() -> Result<Vec<Entry>, String> {
             let name: &str = name.get_ref();
             let Some(entry) = tables.remove(name) else { continue };
             if entries.iter().any(|earlier| earlier.name == name) {
-                return Err(format!("recipes/{file}: `{name}` is there twice"));
+                return Err(format!("recipes/{file}: `{name}` is defined twice"));
             }
             entries.push(Entry { name: name.into(), ..entry });
         }
@@ -77,12 +77,13 @@ fn read() -> Result<Vec<Entry>, String> {
     Ok(entries)
 }
 
-/// The entry of a name. Errors: an unknown name, with those that are near.
+/// The entry with a name. Errors: an unknown name, with similar known ones.
 fn entry(name: &str) -> Result<&'static Entry, Error> {
     let entries = read_once().as_deref().map_err(|message| Error::Recipe(message.clone()))?;
     entries.iter().find(|entry| entry.name == name).ok_or_else(|| {
         let near = near(name);
-        let meant = if near.is_empty() { String::new() } else { format!("; near it: {}", near.join(", ")) };
+        let meant =
+            if near.is_empty() { String::new() } else { format!("; similar names: {}", near.join(", ")) };
         Error::Recipe(format!(
             "no recipe is called `{name}`{meant}. `lockstep list` or recipe::names() lists all {}",
             entries.len()
@@ -90,9 +91,10 @@ fn entry(name: &str) -> Result<&'static Entry, Error> {
     })
 }
 
-/// All choices of a name: its entry over the one that it extends, and so on down to the defaults.
+/// All choices of a named recipe: its entry overlaid on the one that it extends, and so on down to the
+/// defaults.
 ///
-/// Errors: an unknown name, a cycle.
+/// Errors: an unknown name; a cycle.
 pub(super) fn choices(name: &str) -> Result<Table, Error> {
     let mut chain = vec![entry(name)?];
     while let Some(parent) = chain.last().and_then(|entry| entry.extends.as_deref()) {
@@ -110,7 +112,7 @@ pub(super) fn choices(name: &str) -> Result<Table, Error> {
     Ok(table)
 }
 
-/// Known names that resemble `name`, the nearest first.
+/// Known names that resemble `name`, the most similar first.
 fn near(name: &str) -> Vec<&'static str> {
     let plain = |name: &str| name.to_lowercase().replace(['_', '-', ' ', '.', '+'], "");
     let asked = plain(name);
@@ -126,9 +128,9 @@ fn near(name: &str) -> Vec<&'static str> {
 }
 
 impl Recipe {
-    /// The recipe called `name`; [`entries`] lists them and says what each is.
+    /// Returns the recipe called `name`; [`entries`] lists and describes them all.
     ///
-    /// Errors: an unknown name, with those that are near.
+    /// Errors: an unknown name, with similar known ones.
     ///
     /// ```
     /// let error = lockstep::Recipe::named("dapo_ful").unwrap_err().to_string();

@@ -1,4 +1,4 @@
-//! Which columns a recipe reads, and for which stage.
+//! The columns that a recipe reads, and the stages that read them.
 
 use super::{
     Against, EntropyKind, Estimator, GateChoice, KlPlace, RatioLevel, Recipe, ShapingChoice, SharpenChoice,
@@ -9,7 +9,7 @@ use crate::columns::{Column, Columns};
 use lockstep_core::gate::Divergence;
 use std::fmt::Write as _;
 
-/// Which of the two calls.
+/// One of the two calls of a recipe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Call {
     /// [`Recipe::advantages`].
@@ -21,20 +21,21 @@ pub enum Call {
 /// A column that a recipe reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Need {
-    /// Which column.
+    /// The column.
     pub column: Column,
-    /// The stage that wants it, by its TOML key.
+    /// The stage that reads it, by its TOML key.
     pub stage: &'static str,
-    /// Which call reads it.
+    /// The call that reads it.
     pub call: Call,
-    /// Whether the call is refused without it.
+    /// Whether the call returns an error without it.
     pub required: bool,
-    /// Another column that does as well.
+    /// Another column that can be given instead.
     pub or: Option<Column>,
 }
 
 impl Recipe {
-    /// The columns that the recipe reads, in the order of its stages. Every other column of a batch is not looked at.
+    /// Lists the columns that the recipe reads, in the order of its stages. All other columns of a batch are
+    /// ignored.
     ///
     /// ```
     /// use lockstep::{Column, Recipe};
@@ -59,12 +60,12 @@ impl Recipe {
         needs
     }
 
-    /// The columns that either call can use.
+    /// The set of columns that either call can use.
     pub fn reads(&self) -> Columns {
         self.reads_of(Call::Advantages).and(self.reads_of(Call::Loss))
     }
 
-    /// The columns that a call can use.
+    /// The set of columns that a call can use.
     pub fn reads_of(&self, call: Call) -> Columns {
         let mut columns = Columns::NONE;
         self.each_need(call, |need| {
@@ -74,8 +75,8 @@ impl Recipe {
         columns
     }
 
-    /// Whether a call has what it needs, and the columns that it uses of those that are there. Errors: all columns that are missing, each with
-    /// the stage that wants it.
+    /// Checks that a call has the columns that it needs; returns those of the columns in `there` that it
+    /// uses. Errors: all missing columns, each with the stage that reads it.
     pub(crate) fn check_columns(&self, call: Call, there: Columns) -> Result<Columns, Error> {
         let (mut missing, mut used) = (false, Columns::NONE);
         let lacks = |need: &Need| {
@@ -102,11 +103,11 @@ impl Recipe {
         Err(Error::Columns { recipe: self.name.clone(), missing: said })
     }
 
-    /// Calls `f` with every need of a call.
+    /// Calls `f` with each need of a call.
     fn each_need(&self, call: Call, mut f: impl FnMut(Need)) {
         let summed = self.reward.components.is_some();
         let mut say = |stage, required, columns: &[Column]| {
-            // The sum stands in place of the column.
+            // The sum of the components replaces the column.
             let read = columns.iter().filter(|column| !(summed && **column == Column::rewards));
             read.for_each(|column| f(Need { column: *column, stage, call, required, or: None }));
         };

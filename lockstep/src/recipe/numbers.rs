@@ -1,14 +1,15 @@
-//! Numbers of a TOML text that the recipe's own numbers cannot hold.
+//! Detects numbers in a TOML text that the recipe's number types cannot hold.
 
 use super::Recipe;
 use crate::Error;
 use toml::Value;
 use toml::de::{DeTable, DeValue};
 
-/// Whether every number of the text is one in the recipe that was read from it: finite stays finite, nothing becomes 0
-/// or loses bits as a subnormal. `inf`, written out, is for the setting to judge; no setting means NaN.
+/// Checks that the recipe read from a text holds every number of it: finite numbers stay finite, and none
+/// becomes 0 or loses bits as a subnormal. Whether `inf`, written out, is allowed is left to the setting's
+/// own check; no setting accepts NaN.
 ///
-/// Errors: key, value, what was expected.
+/// Errors: the key, the value, and what was expected.
 pub(super) fn check(text: &str, recipe: &Recipe) -> Result<(), Error> {
     let Ok(written) = DeTable::parse(text) else { return Ok(()) };
     let read = Value::try_from(recipe).map_err(|e| Error::Recipe(e.to_string()))?;
@@ -40,7 +41,7 @@ fn float(written: &str, read: Option<f64>, path: &str) -> Result<(), Error> {
         return Ok(());
     }
     let zero = unsigned.bytes().take_while(|b| !b"eE".contains(b)).all(|b| !(b'1'..=b'9').contains(&b));
-    // What the setting holds; a setting that its table leaves out has the default.
+    // The value that the setting holds; a setting that its table omits has the default.
     let held = read.or_else(|| written.parse().ok()).unwrap_or(f64::NAN);
     let single = f64::from(held as f32) == held;
     let least = if single { f64::from(f32::MIN_POSITIVE) } else { f64::MIN_POSITIVE };

@@ -1,4 +1,4 @@
-//! Recipes from TOML, and the combinations that are refused.
+//! Reads recipes from TOML and checks them.
 
 use super::{RatioAdvantage, RatioLevel, Recipe, extend};
 use crate::Error;
@@ -6,8 +6,8 @@ use crate::Error;
 impl Recipe {
     /// Reads and checks a recipe; see the [module](super) for the format.
     ///
-    /// Errors: TOML that cannot be read, an unknown key or value (line, column, what was expected); a number that its setting cannot
-    /// hold; a value outside its domain; a combination that is not supported.
+    /// Errors: invalid TOML, or an unknown key or value (line, column, what was expected); a number that its
+    /// setting cannot hold; a value out of its domain; a combination that is not supported.
     ///
     /// ```
     /// use lockstep::Recipe;
@@ -25,12 +25,14 @@ impl Recipe {
         Ok(recipe)
     }
 
-    /// The recipe as TOML, every choice written out.
+    /// Writes the recipe as TOML, with every choice written out.
     pub fn to_toml(&self) -> Result<String, Error> {
         toml::to_string(self).map_err(|e| Error::Recipe(e.to_string()))
     }
 
-    /// Whether every value is in its domain and the choices go together.
+    /// Checks that every value is in its domain and that the choices can be combined.
+    ///
+    /// Errors: the first value out of its domain, or the first pair of choices that cannot be combined.
     pub fn check(&self) -> Result<(), Error> {
         self.advantage.check()?;
         self.reward.check()?;

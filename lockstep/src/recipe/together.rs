@@ -1,4 +1,5 @@
-//! Which choices of different stages do not go together, and why: the one table, which `check` applies and docs/combinations.md shows.
+//! The table of choices that cannot be combined, with the reasons. `check` applies it, and
+//! docs/combinations.md shows it.
 
 use super::{
     Against, AggregationMode, CountedSequences, CountsOf, Denominator, EmptySequence, EntropyTokens,
@@ -7,17 +8,18 @@ use super::{
 };
 use crate::Error;
 
-/// Two choices without a common meaning.
+/// Two choices that cannot be combined.
 struct Rule {
-    /// The TOML key of one, with its value where that matters.
+    /// The TOML key of one choice, with its value if that matters.
     left: &'static str,
-    /// The other's.
+    /// The TOML key of the other choice.
     right: &'static str,
     why: &'static str,
     holds: fn(&Recipe) -> bool,
 }
 
-/// The pairs that [`Recipe::check`] refuses: key, key, reason. Every other pair of choices has a result.
+/// Lists the pairs of choices that [`Recipe::check`] rejects: key, key, reason. All other pairs are
+/// supported.
 pub fn refused() -> impl Iterator<Item = (&'static str, &'static str, &'static str)> {
     RULES.iter().map(|rule| (rule.left, rule.right, rule.why))
 }
@@ -31,8 +33,8 @@ const NO_DEVIATION: &str = "the factor counts groups with a deviation, which thi
 const NO_REWARDS: &str = "it does not read rewards of sequences";
 const UNUSED: &str = "the estimator does without";
 
-/// The table, and the same tests in one function: each call of a recipe asks, and a call through a pointer for each rule takes longer than
-/// a small batch.
+/// Makes the table, and one function with the same tests. Every call of a recipe runs them, and a call
+/// through a pointer for each rule would take longer than a small batch.
 macro_rules! rules {
     ($(rule($left:expr, $right:expr, $why:expr, |$r:ident| $holds:expr)),* $(,)?) => {
         const RULES: &[Rule] = &[$(Rule { left: $left, right: $right, why: $why, holds: |$r| $holds }),*];
@@ -147,7 +149,7 @@ fn empty(r: &Recipe) -> bool {
     r.aggregation.empty == EmptySequence::One
 }
 
-/// Whether coefficients of a sequence's tokens are put together.
+/// Whether the coefficients of a sequence's tokens are combined.
 fn together(r: &Recipe) -> bool {
     let means = matches!(r.ratio.level, RatioLevel::Sequence | RatioLevel::Segment);
     (means && r.ratio.gradient == RatioGradient::Mean) || r.ratio.level == RatioLevel::Product
@@ -161,7 +163,7 @@ fn kept(r: &Recipe) -> bool {
     r.entropy.is_some_and(|entropy| entropy.of == EntropyTokens::Kept)
 }
 
-/// Whether something stands in place of column `rewards`.
+/// Whether the recipe replaces or clips the column `rewards`.
 fn own_rewards(r: &Recipe) -> bool {
     r.reward.components.is_some() || r.reward.clip.is_some()
 }
@@ -174,17 +176,17 @@ fn given(r: &Recipe) -> bool {
     matches!(r.ratio.level, RatioLevel::Given | RatioLevel::MinPrefix)
 }
 
-/// Gates that weigh a sequence as a whole.
+/// Whether the gate weights a sequence as a whole.
 fn by_sequence(r: &Recipe) -> bool {
     matches!(r.gate, GateChoice::Vespo { .. } | GateChoice::Topr {})
 }
 
-/// Estimators with an advantage per token.
+/// Whether the estimator has an advantage per token.
 fn token_estimator(r: &Recipe) -> bool {
     matches!(r.advantage.estimator, Estimator::ReinforcePlusPlus | Estimator::Tempo)
 }
 
-/// Advantages of [`over_time`](super::TimeChoice), or of an estimator per token.
+/// Whether the advantages are those of [`over_time`](super::TimeChoice), or of an estimator per token.
 fn own_call(r: &Recipe, over_time: bool) -> bool {
     if over_time { r.advantage.over_time.is_some() } else { token_estimator(r) }
 }
@@ -193,7 +195,7 @@ fn signed(r: &Recipe) -> bool {
     matches!(r.advantage.over_time, Some(TimeChoice::SignedReturn { .. }))
 }
 
-/// Estimators that are no call of the group op.
+/// Whether the estimator is not a call of the group op.
 fn apart(r: &Recipe) -> bool {
     matches!(r.advantage.estimator, Estimator::PassAtK | Estimator::RoleBaseline)
 }
@@ -205,7 +207,7 @@ fn rejects_tokens_by_weight(r: &Recipe) -> bool {
 }
 
 impl Recipe {
-    /// Whether the stages go together. Errors: the first pair that does not, by its keys.
+    /// Errors with the first pair of choices that cannot be combined, by its keys.
     pub(super) fn check_together(&self) -> Result<(), Error> {
         if one_holds(self)
             && let Some(Rule { left, right, why, .. }) = RULES.iter().find(|rule| (rule.holds)(self))

@@ -1,7 +1,8 @@
 //! Rollouts as a safetensors file: one flat tensor per column, under the column's name.
 //!
-//! Read are, for flags U8 and BOOL; for offsets, ids and counts U32, I32, U64 and I64; for numbers F32, F64, F16 and BF16. Written is the
-//! column's own type. A single number may have no dimension, and `reward_components` may be `[K, S]`.
+//! The reader accepts U8 and BOOL for flags; U32, I32, U64 and I64 for offsets, ids and counts; and F32, F64,
+//! F16 and BF16 for numbers. The writer writes the column's own type. A single number may have no dimension,
+//! and `reward_components` may be `[K, S]`.
 
 use super::{Rollouts, RolloutsBuf};
 use crate::columns::{Column, ColumnElement, Shape};
@@ -12,7 +13,8 @@ use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
 use std::collections::HashMap;
 
-/// The key of the metadata, and what stands there. One key: the format does not fix the order of several.
+/// The key and value of the metadata. There is only one key, because the format does not fix the order of
+/// several.
 const NOTE: (&str, &str) = ("lockstep", "rollouts");
 
 fn refuse<T>(message: String) -> Result<T, Error> {
@@ -21,24 +23,25 @@ fn refuse<T>(message: String) -> Result<T, Error> {
 
 /// An element that a file can hold.
 trait FileElement: ColumnElement {
-    /// As it is written.
+    /// The type that is written.
     const DTYPE: Dtype;
-    /// Types that are read.
+    /// The types that are read.
     const READS: &'static str;
-    /// Values that are taken, for messages.
+    /// The values that are accepted, for messages.
     const EXPECTED: &'static str;
 
-    /// All elements of a tensor, if its type is one that is read. Errors: the place and the value of the first that is refused.
+    /// Reads all elements of a tensor, if its type is one that is read. Errors: the position and the value of
+    /// the first rejected element.
     fn read(dtype: Dtype, data: &[u8]) -> Option<Elements<Self>>;
 
     /// Appends the bytes of an element.
     fn write(self, to: &mut Vec<u8>);
 }
 
-/// The elements, or the first that cannot be one.
+/// The elements, or the position and value of the first that is rejected.
 type Elements<T> = Result<Vec<T>, (usize, String)>;
 
-/// Every element by `from` its bytes and `to` what a column holds.
+/// Reads every element: `from` converts its bytes to a number, and `to` converts that to the column's type.
 fn each<const N: usize, X: Copy + ToString, T>(
     data: &[u8],
     from: impl Fn([u8; N]) -> X,
@@ -109,13 +112,13 @@ numbers! {
         BF16: |data| each(data, bf16::from_le_bytes, |x| Some(x.to_f64()));
 }
 
-/// Rounded; refused where a finite number would become infinite.
+/// Rounds to binary32; `None` if a finite number would become infinite.
 fn narrow(x: f64) -> Option<f32> {
     let narrow = x as f32;
     (narrow.is_finite() || !x.is_finite()).then_some(narrow)
 }
 
-/// The elements of a column's tensor.
+/// Reads the elements of a column's tensor.
 fn column<T: FileElement>(column: Column, view: &TensorView<'_>) -> Result<Vec<T>, Error> {
     let (name, shape) = (column.name(), view.shape());
     let flat = match column.shape() {
@@ -134,7 +137,7 @@ fn column<T: FileElement>(column: Column, view: &TensorView<'_>) -> Result<Vec<T
     }
 }
 
-/// A column's own tensor.
+/// The name, type, length and bytes of a column's tensor.
 type Tensor = (&'static str, Dtype, usize, Vec<u8>);
 
 fn tensor<T: FileElement>(name: &'static str, values: &[T]) -> Tensor {
@@ -165,11 +168,13 @@ macro_rules! columns {
 for_each_column!(columns);
 
 impl RolloutsBuf {
-    /// Reads the bytes of a safetensors file and checks every offset and length; values are checked by the calls that read them. Tensors
-    /// that are no column are an error, or with `allow_extra` the second result.
+    /// Reads the bytes of a safetensors file and checks all offsets and lengths; values are checked by the
+    /// calls that read them. Tensors that are not columns are an error; with `allow_extra`, their names are
+    /// returned as the second result.
     ///
-    /// Errors, each naming the tensor: no whole safetensors file; a tensor that is no column; a type, shape or value that the column cannot
-    /// have (index); offsets that do not fit, sequences or groups without members; a length that disagrees with the offsets.
+    /// Errors: an incomplete or invalid safetensors file; and, each with the name of the tensor: a tensor
+    /// that is not a column; a type, shape or value that the column cannot have (index); inconsistent
+    /// offsets, or sequences or groups without members; a length that disagrees with the offsets.
     ///
     /// ```
     /// use lockstep::{Rollouts, RolloutsBuf};
@@ -207,7 +212,7 @@ impl RolloutsBuf {
         Ok((rollouts, unknown))
     }
 
-    /// The bytes of a safetensors file; equal rollouts give equal bytes.
+    /// Encodes the columns as the bytes of a safetensors file; equal rollouts give equal bytes.
     ///
     /// Errors: those of the format.
     pub fn to_safetensors(&self) -> Result<Vec<u8>, Error> {
@@ -221,7 +226,8 @@ impl RolloutsBuf {
         safetensors::serialize(views, Some(note)).map_err(wrong)
     }
 
-    /// What a file must keep to beyond [`Rollouts::check`]: no empty rows, and turns and steps inside their sequences.
+    /// Checks what a file must satisfy in addition to [`Rollouts::check`]: no empty rows, and turns and steps
+    /// within their sequences.
     fn check_file(&self) -> Result<(), Error> {
         let offsets = |column: &Option<Vec<u32>>| column.clone().unwrap_or_default();
         let (cu_seqlens, cu_groups) = (offsets(&self.cu_seqlens), offsets(&self.cu_groups));

@@ -1,4 +1,4 @@
-//! From a recipe's advantage estimator to the ops.
+//! Runs a recipe's advantage estimator with the ops.
 
 use super::reward::needed;
 use crate::ops::advantage::{Advantages, GroupParams, group_advantage};
@@ -11,28 +11,29 @@ use lockstep_core::Error as Argument;
 use lockstep_core::advantage::{Baseline, Divisor, Scale, Singleton};
 use std::borrow::Cow;
 
-/// MC-GRPO's released code.
+/// MAD floor of MC-GRPO's released code.
 const MAD_FLOOR: f64 = 1e-3;
-/// Attempts of `pass_at_k` unless the recipe says how many.
+/// Default number of attempts of `pass_at_k`.
 pub(crate) const PASS_AT_K: u32 = 4;
-/// SPIRAL's decay.
+/// Decay of SPIRAL's moving average.
 pub(super) const ROLE_DECAY: f64 = 0.95;
-/// VCPO adds it to the sum of the weights.
+/// VCPO adds this to the sum of the weights.
 const VCPO_EPS: f64 = 1e-8;
 
-/// Outcome rewards and what some estimators want beside them: the columns, with what correction and KL have made of them.
+/// Outcome rewards, and the other inputs of some estimators: the columns, after the correction and the KL
+/// penalty.
 #[derive(Clone, Copy)]
 pub(super) struct Rewards<'a> {
-    /// One per sequence, `[S]`; NaN = no score.
+    /// Reward per sequence, `[S]`; NaN = no score.
     pub(super) rewards: &'a [f32],
-    /// Sequences whose entry is 0 are left out of their group's statistics, `[S]`.
+    /// Sequences whose entry is 0 are excluded from their group's statistics, `[S]`.
     pub(super) valid: Option<&'a [u8]>,
     pub(super) columns: &'a crate::Rollouts<'a>,
 }
 
 impl Recipe {
-    /// Advantages per sequence, of the estimators of outcome rewards. `of_tokens` has the tokens that the loss will see: lengths of baselines and
-    /// whitening are of them, those of shaping and filter of the whole batch.
+    /// Advantages per sequence, for estimators of outcome rewards. `of_tokens` has the tokens that the loss
+    /// will see: baselines and whitening use its lengths, shaping and filter those of the whole batch.
     pub(super) fn outcome_advantages(
         &self,
         device: &Device,
@@ -73,7 +74,7 @@ impl Recipe {
             let value = |(i, a): (usize, &f32)| if counted(i) { *a } else { f32::NAN };
             let values: Vec<f32> = advantage.iter().enumerate().map(value).collect();
             let alone = values.iter().filter(|value| !value.is_nan()).count() == 1;
-            // MSSR's code centres and divides from two responses on.
+            // MSSR's code only centres and divides if there are at least two responses.
             if !(alone && self.advantage.whiten == Some(WhitenChoice::Mssr)) {
                 advantage = whiten(device, of_tokens, Advantage::PerSequence(&values), &params)?;
             }
@@ -82,7 +83,8 @@ impl Recipe {
         self.after_estimator(device, batch, input, &shaped, credit)
     }
 
-    /// Sequences of groups with fewer than two counted members, `[S]`, where `advantage.singleton` is `leave_out`; else empty.
+    /// Marks sequences of groups with fewer than two counted members, `[S]`, if `advantage.singleton` is
+    /// `leave_out`; empty otherwise.
     fn alone(&self, batch: &Batch<'_>, counted: &[u32]) -> Vec<bool> {
         if self.advantage.singleton != SingletonChoice::LeaveOut {
             return Vec::new();
@@ -95,7 +97,7 @@ impl Recipe {
         alone
     }
 
-    /// Whether NaN rewards are what the recipe takes them for.
+    /// Errors on a NaN reward if the recipe's `nan_reward` is `error`.
     pub(super) fn check_nan(&self, rewards: &[f32]) -> Result<(), Error> {
         let (NanReward::Error, Some(index)) =
             (self.advantage.nan_reward, rewards.iter().position(|r| r.is_nan()))
@@ -106,7 +108,7 @@ impl Recipe {
         Err(Argument::Value { argument: "rewards", index: Some(index), expected, got: f64::NAN }.into())
     }
 
-    /// Advantages of tokens by the prefix trees of token ids, of the estimator `tempo`.
+    /// Advantages of tokens from the prefix trees of token ids: the estimator `tempo`.
     pub(super) fn tree_advantages(
         &self,
         device: &Device,
@@ -127,7 +129,7 @@ impl Recipe {
         Ok(Credit { groups, ..Credit::per_token(out.advantage) })
     }
 
-    /// Discounted returns of rewards per token, whitened, of the estimator `reinforce_plus_plus`.
+    /// Whitened discounted returns of token rewards: the estimator `reinforce_plus_plus`.
     pub(super) fn token_advantages(
         &self,
         device: &Device,
@@ -140,7 +142,8 @@ impl Recipe {
         Ok(Credit { returns, ..Credit::per_token(advantage) })
     }
 
-    /// What is still to come of rewards per token, less the greedy response's reward, within ±`advantage.limit`, whitened: ReMax.
+    /// ReMax for token rewards: the undiscounted return minus the greedy response's reward, within
+    /// ±`advantage.limit`, whitened.
     pub(super) fn remax_advantages(
         &self,
         device: &Device,
@@ -164,7 +167,7 @@ impl Recipe {
         Ok(Credit { returns, ..Credit::per_token(advantage) })
     }
 
-    /// Advantages of tokens, whitened where the recipe or its estimator wants it, and finite.
+    /// Whitens advantages of tokens if the recipe or its estimator does so, and checks that they are finite.
     pub(super) fn whitened(
         &self,
         device: &Device,
@@ -181,7 +184,7 @@ impl Recipe {
 }
 
 impl WhitenChoice {
-    /// Whose moments, and where eps stands: for [`whiten_by`](crate::ops::whiten::whiten_by) over ranks.
+    /// The parameters of this whitening, for [`whiten_by`](crate::ops::whiten::whiten_by) over ranks.
     pub fn params(self) -> WhitenParams {
         match self {
             WhitenChoice::Verl => WhitenParams::VERL,
@@ -205,7 +208,7 @@ impl AdvantageChoice {
         let none = Scale::None { ddof };
         let by_std = |scale: Scale| if self.norm_by_std { scale } else { none };
         let (baseline, scale) = match self.estimator {
-            // TEMPO's is GRPO's but where responses part.
+            // TEMPO's advantage is GRPO's except where responses diverge.
             Estimator::Grpo | Estimator::Tempo => (Baseline::Mean, by_std(Scale::Std { ddof, eps })),
             Estimator::GrpoBatch => (Baseline::Mean, by_std(Scale::Batch { ddof, eps })),
             Estimator::GrpoLeaveOneOut => {
@@ -246,7 +249,7 @@ impl AdvantageChoice {
         }
     }
 
-    /// Which comes first in `role_baseline`.
+    /// The whitening after the estimator, if any.
     pub(crate) fn whitening(&self) -> Option<WhitenParams> {
         let reinforce = [Estimator::ReinforcePlusPlus, Estimator::ReinforcePlusPlusBaseline];
         match self.whiten {

@@ -1,4 +1,4 @@
-//! From a recipe's choices to the ops.
+//! Runs a recipe's policy loss with the ops.
 
 use super::shared_ratio::{by_segment, pass_on};
 use crate::ops::kl;
@@ -16,10 +16,10 @@ use lockstep_core::num::Soft;
 use lockstep_core::policy_loss::{PolicyLoss, gmpo};
 use lockstep_core::ratio::{Guard, Level};
 
-/// verl's addition to a sequence's length.
+/// The number that verl adds to a sequence's length.
 const EPS_COUNT: f64 = 1e-8;
 
-/// Does something with core's gate of a choice; GMPO is an op of its own.
+/// Evaluates an expression with core's gate of a choice; GMPO has its own op.
 macro_rules! with_gate {
     ($choice:expr, gmpo => $gmpo:expr, |$gate:ident| $body:expr) => {
         match $choice {
@@ -52,7 +52,7 @@ macro_rules! with_gate {
                 $body
             }
             $crate::recipe::GateChoice::KlCov { clip_ratio_low, clip_ratio_high, .. } => {
-                // Without a clip no bound that a ratio of binary32 reaches.
+                // Without a clip, use bounds that no binary32 ratio reaches.
                 let $gate = lockstep_core::gate::PpoClip {
                     clip_ratio_low: clip_ratio_low.unwrap_or(1.0),
                     clip_ratio_high: clip_ratio_high.unwrap_or(f32::MAX),
@@ -106,8 +106,8 @@ macro_rules! with_gate {
 pub(crate) use with_gate;
 
 impl Recipe {
-    /// The policy term with its KL term: what comes before the fused op, the op, what follows it. `kept` are the tokens that
-    /// `mask.top_entropy` keeps, where they are needed as a mask.
+    /// The policy term with its KL term: the fused op, and the launches before and after it. `kept` are the
+    /// tokens that `mask.top_entropy` keeps, if they are needed as a mask.
     pub(super) fn policy_term(
         &self,
         device: &Device,
@@ -128,7 +128,7 @@ impl Recipe {
         done
     }
 
-    /// The error of a result that is no number, with what can be done about it in this recipe.
+    /// Adds to the error of a result that is not finite what can be done about it in this recipe.
     fn explained(&self, error: Error) -> Error {
         match (error, &self.gate) {
             (Error::Argument(Argument::NotFinite { result, index, .. }), GateChoice::Dro { .. }) => {
@@ -139,7 +139,7 @@ impl Recipe {
         }
     }
 
-    /// Whether the gate's parameters are in their domain.
+    /// Errors unless the gate's parameters are in their domain.
     pub(crate) fn check_gate(&self) -> Result<(), Error> {
         with_gate!(self.gate, gmpo => self.check_gmpo()?, |gate| gate.check()?);
         self.check_composed()
@@ -156,7 +156,7 @@ impl Recipe {
         }
     }
 
-    /// What GMPO makes of ratios.
+    /// The mean that GMPO takes of ratios.
     pub(crate) fn gmpo_mean(&self) -> gmpo::Mean {
         if let GateChoice::Gmpo { mean, .. } = self.gate { mean } else { gmpo::Mean::Geometric }
     }
@@ -170,7 +170,7 @@ impl Recipe {
         Ok(gmpo::check_bounds(clip_log_low, clip_log_high)?)
     }
 
-    /// GMPO over the tokens that are left, then the KL term over all live ones.
+    /// GMPO over the kept tokens, then the KL term over all live tokens.
     fn gmpo(
         &self,
         device: &Device,
@@ -195,7 +195,7 @@ impl Recipe {
         };
         policy_loss::gmpo(device, &left, &without, &params, out)?;
         self.add_empty(device, &left, input.advantage, counts, out)?;
-        // The op knows no KL: its mean is measured here, over all live tokens.
+        // The op has no KL term, so its mean is measured here, over all live tokens.
         if let (Some((term, _)), Some(logp_ref), Some(_)) = (self.kl_term(), input.logp_ref, out.metrics) {
             let measured = kl(device, batch, input.logp, logp_ref, &term)?;
             out.measure_kl(device, &measured.row_sum, batch.counts(device)?.tokens)?;
@@ -225,7 +225,8 @@ impl Recipe {
     where
         for<'a> PolicyLoss<'a, G>: Compiled,
     {
-        // Coefficients that are put together are those of the policy term alone: the op measures the KL, which is added after them.
+        // Only the coefficients of the policy term are combined over a sequence, so the op just measures the
+        // KL, and the term is added afterwards.
         let passed = self.passed().filter(|_| !G::SCORE);
         let (kl, kl_weighted) = match (self.composed_kl(), passed) {
             ((Some((kl, _)), false), Some(_)) => (Some((kl, 0.0)), false),
@@ -254,7 +255,8 @@ impl Recipe {
         self.add_weighted_kl(device, batch, input, counts, out)
     }
 
-    /// Whether the gradient of an importance-weighted KL term flows through the ratio; none without such a term.
+    /// Whether the gradient of an importance-weighted KL term flows through the ratio; `None` without such a
+    /// term.
     pub(crate) fn weighted_kl(&self) -> Option<bool> {
         match self.kl.filter(|kl| kl.place == KlPlace::Loss)?.importance_weighted {
             KlWeighting::None if self.clamps_apart() => Some(false),
@@ -264,12 +266,13 @@ impl Recipe {
         }
     }
 
-    /// Whether the estimator has clamps that the fused op lacks: then the term is added after it.
+    /// Whether the estimator has clamps that the fused op does not support; the term is then added after it.
     pub(super) fn clamps_apart(&self) -> bool {
         self.kl_term().is_some_and(|(kl, _)| kl.clamps_apart())
     }
 
-    /// Adds the KL term, where it is weighted by the importance ratio or clamped as the fused op cannot.
+    /// Adds the KL term if it is weighted by the importance ratio, or has clamps that the fused op does not
+    /// support.
     fn add_weighted_kl(
         &self,
         device: &Device,
@@ -290,7 +293,7 @@ impl Recipe {
         let logp_old = if on_policy { input.logp } else { input.logp_old };
         let policies = ThreePolicies { logp: input.logp, logp_old, logp_ref };
         policy_loss::add_kl_importance(device, batch, &policies, term, (self.guard(), through), weight, out)?;
-        // What the fused op has measured is the estimate without these clamps.
+        // The fused op has measured the estimate without these clamps.
         if of_policy || (on_policy && self.clamps_apart()) {
             let values = std::mem::take(&mut out.spare().kl);
             out.measure_kl(device, &values.row_sum, out.counts.tokens)?;
@@ -304,7 +307,7 @@ impl Recipe {
         self.aggregation.weight(counts)
     }
 
-    /// Over what the ratio is taken.
+    /// The level at which the ratio is computed.
     pub fn level(&self) -> Level {
         match self.ratio.level {
             RatioLevel::Token => Level::Token,
@@ -326,7 +329,7 @@ impl Recipe {
 }
 
 impl Aggregation {
-    /// This aggregation with its constant read from the batch, where the horizon is the longest sequence.
+    /// This aggregation, with its constant read from the batch if the horizon is the longest sequence.
     pub fn for_batch(self, batch: &Batch<'_>) -> Aggregation {
         if self.is_longest() { self.over(batch.longest()) } else { self }
     }
@@ -336,7 +339,7 @@ impl Aggregation {
         self.horizon == Some(Horizon::Longest)
     }
 
-    /// With this longest sequence, where the constant is that.
+    /// This aggregation with `longest` tokens as its constant, if the constant is the longest sequence.
     pub(crate) fn over(self, longest: usize) -> Aggregation {
         let horizon =
             if self.is_longest() { Some(Horizon::Tokens(longest.max(1) as f64)) } else { self.horizon };
@@ -348,7 +351,8 @@ impl Aggregation {
         self.for_batch(batch).weight(counts)
     }
 
-    /// As [`Aggregation::weight_in`] for these counts alone; of the longest sequence only after [`Aggregation::for_batch`].
+    /// The weight of every token's loss for these counts. If the horizon is the longest sequence, call
+    /// [`Aggregation::for_batch`] first, or [`Aggregation::weight_in`] instead.
     pub fn weight(&self, counts: Counts) -> Weight {
         let sequences = match self.sequences {
             CountedSequences::Nonempty => counts.nonempty,
@@ -365,7 +369,7 @@ impl Aggregation {
             AggregationMode::SeqMeanTokenMean => (length, sequences),
             AggregationMode::SeqMeanTokenSumNorm => match self.horizon {
                 Some(Horizon::Tokens(tokens)) => (PerRow::Constant(tokens), sequences),
-                // Nobody said how long; `Weight::check` refuses it.
+                // The horizon is unknown; `Weight::check` rejects NaN.
                 Some(Horizon::Longest) | None => (PerRow::Constant(f64::NAN), sequences),
             },
         };

@@ -1,4 +1,4 @@
-//! Policy losses that are a few launches: what a recipe adds to the inputs of the fused op.
+//! Policy losses of several launches: changes to the inputs of the fused op.
 
 use super::reward::needed;
 use crate::ops::aggregate::sequence_means_into;
@@ -14,16 +14,16 @@ use lockstep_core::policy_loss::SequenceRule;
 use lockstep_core::select::Order;
 use std::borrow::Cow;
 
-/// What the fused op gets in addition to, or in place of, what the caller brought.
+/// Inputs of the fused op that are added to, or replace, those of the caller.
 #[derive(Default)]
 pub(super) struct Composed<'c> {
     /// Advantages per sequence.
     advantage: Option<Vec<f32>>,
     weights: Option<Vec<f32>>,
     logp_ref: Option<Vec<f32>>,
-    /// `logp_old` is the reference.
+    /// Whether `logp_old` is the reference.
     old_is_ref: bool,
-    /// The policy that the gate measures against beside `logp_old`.
+    /// The gate's second input besides `logp_old`.
     logp_second: Option<Cow<'c, [f32]>>,
 }
 
@@ -46,7 +46,7 @@ impl<'c> Composed<'c> {
         }
     }
 
-    /// Gives the buffers back.
+    /// Returns the buffers to `spare`.
     pub(super) fn spare(self, spare: &mut Spare) {
         spare.give(self.advantage);
         spare.give(self.weights);
@@ -74,7 +74,7 @@ impl<'c> Composed<'c> {
 }
 
 impl Recipe {
-    /// Launches what comes before the fused op.
+    /// Runs the launches before the fused op.
     pub(super) fn compose<'c>(
         &self,
         device: &Device,
@@ -157,7 +157,7 @@ impl Recipe {
             composed.apply_rule(on, input, &against(self.mask.opsm_against)?, rule, spare)?;
         }
         match kept {
-            // GMPO leaves the others out altogether.
+            // GMPO excludes the other tokens altogether.
             Some(_) if matches!(self.gate, GateChoice::Gmpo { .. }) => {}
             Some(kept) => {
                 let weights = composed.weights.as_deref().or(input.weights);
@@ -185,7 +185,8 @@ impl Recipe {
         Ok(composed)
     }
 
-    /// Means of advantages per token over the live tokens of each sequence, where `ratio.advantage` asks for them.
+    /// Means of per-token advantages over the live tokens of each sequence, if `ratio.advantage` requires
+    /// them.
     fn sequence_means(
         &self,
         device: &Device,
@@ -204,19 +205,20 @@ impl Recipe {
         Ok(Some(means))
     }
 
-    /// The KL term of the fused op and whether it carries the weights: the recipe's, or what its gate is made of.
+    /// The KL term of the fused op, and whether it is multiplied by the weights: the recipe's term, or the
+    /// one that implements its gate.
     pub(crate) fn composed_kl(&self) -> (Option<(Kl, f32)>, bool) {
         match self.gate {
             GateChoice::KlCov { ppo_kl_coef, .. } => (Some((Kl::new(Estimator::Abs), ppo_kl_coef)), true),
             // β/2·d² is k2 to the proximal policy.
             GateChoice::Dro { beta } => (Some((Kl::new(Estimator::K2), beta)), true),
-            // What is weighted is added after the fused op, which only measures it.
+            // A weighted term is added after the fused op, which only measures it.
             _ if self.weighted_kl().is_some() => (self.kl_term().map(|(kl, _)| (kl.measured(), 0.0)), false),
             _ => (self.kl_term(), false),
         }
     }
 
-    /// Whether the numbers of gate and mask are in their domain.
+    /// Errors unless the parameters of gate and mask are in their domain.
     pub(crate) fn check_composed(&self) -> Result<(), Error> {
         let number = |name: &str, value: f64, ok: bool, expected: &str| match ok {
             true => Ok(()),
@@ -246,7 +248,7 @@ impl Recipe {
                 finite("gate.lambda_floor", lambda_floor.unwrap_or(0.0))?;
             }
             GateChoice::TwoSided { clip_ratio_high, delta, .. } => {
-                // Below it the bound would cut the upper clip of A > 0 too, which a dual clip does not.
+                // A smaller bound would also cut into the upper clip of A > 0, which a dual clip does not do.
                 let ok = delta >= 1.0 + clip_ratio_high;
                 number("gate.delta", delta.into(), ok, "a number of at least 1 + gate.clip_ratio_high")?;
             }

@@ -1,4 +1,4 @@
-//! From a recipe's rollout correction to the ops.
+//! Runs a recipe's rollout correction with the ops.
 
 use super::reward::needed;
 use crate::ops::correction::{Correction, CorrectionParams, rollout_correction, second_moment_mask};
@@ -8,7 +8,8 @@ use lockstep_core::correction::Rejections;
 use std::borrow::Cow;
 
 impl Recipe {
-    /// The recipe's rollout correction: weights, what rejection left, statistics; where it has one.
+    /// Runs the recipe's rollout correction, if it has one: weights, the mask after rejection, and
+    /// statistics.
     pub(super) fn correct(
         &self,
         device: &Device,
@@ -26,7 +27,8 @@ impl Recipe {
         Ok(Some(out))
     }
 
-    /// The log-probabilities of the sampler; where it gave none those of `other`, to which the ratio is then 1, if the recipe says so.
+    /// The log-probabilities of the sampler. If the recipe's `nan_rollout` is `one`, NaNs are replaced by
+    /// those of `other`, so that the ratio to it is 1.
     pub(super) fn sampler<'a>(&self, rollout: &'a [f32], other: &[f32]) -> Cow<'a, [f32]> {
         let one = self.correction.as_ref().is_some_and(|choice| choice.nan_rollout == NanRollout::One);
         if !(one && rollout.iter().any(|logp| logp.is_nan())) {
@@ -37,7 +39,8 @@ impl Recipe {
 }
 
 impl CorrectionChoice {
-    /// The op's parameters; errors name the key.
+    /// The parameters of [`rollout_correction`]. Errors: a value out of its domain or a bad combination, with
+    /// the TOML key.
     pub fn params(&self) -> Result<CorrectionParams, Error> {
         let refuse = |message: String| Err(Error::Recipe(message));
         let (low, high) = (self.low, self.high);

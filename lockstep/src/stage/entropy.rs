@@ -1,4 +1,4 @@
-//! The entropy stage of a recipe: a composition of `aggregate` and `logits_gradient`.
+//! The entropy stage of a recipe. It aggregates the entropies; its coefficients are for `logits_gradient`.
 
 use super::reward::needed;
 use crate::loss::EntropyTerm;
@@ -7,7 +7,7 @@ use crate::recipe::{CountsOf, EntropyTokens, Recipe};
 use crate::{Batch, Counts, Device, Error, PolicyOutput, Rollouts};
 
 impl Recipe {
-    /// Adds the entropy term, where the recipe has one; `kept` are the tokens that `mask.top_entropy` keeps.
+    /// Adds the entropy term, if the recipe has one; `kept` are the tokens that `mask.top_entropy` keeps.
     pub(super) fn add_entropy(
         &self,
         device: &Device,

@@ -1,4 +1,4 @@
-//! The KL stage of a recipe: the term of the loss, ReMix's convex pair, and the penalty of the rewards.
+//! The KL stage of a recipe: the term of the loss, ReMix's convex pair, and the penalty in the rewards.
 
 use super::reward::needed;
 use crate::ops::kl;
@@ -16,8 +16,8 @@ impl Recipe {
         self.kl.filter(|kl| kl.place == KlPlace::Loss).map(|kl| (kl.kl(), kl.coef))
     }
 
-    /// Adds ReMix's KL-convex term β·(λ·KL(π ‖ base) + (1 − λ)·KL(π ‖ previous)), where `kl.place` is `convex`; λ is
-    /// [`kl_convex_lambda`] of the training step.
+    /// Adds ReMix's KL-convex term β·(λ·KL(π ‖ base) + (1 − λ)·KL(π ‖ previous)) if `kl.place` is `convex`; λ
+    /// is [`kl_convex_lambda`] of the training step.
     pub(super) fn add_kl_convex(
         &self,
         device: &Device,
@@ -44,7 +44,7 @@ impl Recipe {
         Ok(())
     }
 
-    /// Rewards per token less the KL penalty of the policy that sampled, where `kl.place` is `reward`.
+    /// Token rewards minus the KL penalty of the policy that sampled, if `kl.place` is `reward`.
     pub(super) fn penalised_tokens(
         &self,
         device: &Device,
@@ -58,7 +58,7 @@ impl Recipe {
         kl_in_reward(device, batch, rewards, old, reference, &choice.kl(), choice.coef).map(Some)
     }
 
-    /// Rewards per sequence less the sum of that penalty over its live tokens.
+    /// Sequence rewards minus the sum of that penalty over the live tokens.
     pub(super) fn penalised_sequences(
         &self,
         device: &Device,
@@ -85,7 +85,7 @@ fn policies<'a>(rollouts: &Rollouts<'a>) -> Result<(&'a [f32], &'a [f32]), Error
 }
 
 impl KlChoice {
-    /// The estimator with its guards.
+    /// The estimator with its clamps.
     fn kl(&self) -> Kl {
         let (estimator, guarded) = match self.estimator {
             KlEstimator::K1 => (Estimator::K1, false),

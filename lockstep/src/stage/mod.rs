@@ -1,4 +1,5 @@
-//! The stages of a recipe in the order of the data, and the two calls that run them: [`Recipe::advantages`] and [`Recipe::loss`].
+//! The stages of a recipe, in the order of the data flow, and the two calls that run them:
+//! [`Recipe::advantages`] and [`Recipe::loss`].
 
 mod advantage;
 mod apply;
@@ -26,11 +27,12 @@ use reward::needed;
 use std::borrow::Cow;
 
 impl Recipe {
-    /// Advantages and all else that the loss needs of a batch of rollouts: rollout correction, KL in the reward, shaping, the estimator,
-    /// sharpening, filter, entropy shaping. Once for each batch; a minibatch takes its part by [`Credit::select`].
+    /// Computes the advantages and everything else that the loss needs from a batch of rollouts: rollout
+    /// correction, KL in the reward, shaping, the estimator, sharpening, filter, entropy shaping. Call it
+    /// once for each batch; [`Credit::select`] returns the part of a minibatch.
     ///
-    /// Errors: columns that are missing, all of them, each with the stage that wants it; a column of another length than its shape; values out
-    /// of their domain (column, index); a recipe whose choices do not go together.
+    /// Errors: all missing columns, each with the stage that reads it; a column whose length does not match
+    /// its shape; values out of their domain (column, index); those of [`Recipe::check`].
     ///
     /// ```
     /// use lockstep::{Device, Recipe, Rollouts};
@@ -50,7 +52,7 @@ impl Recipe {
             return Ok(credit);
         }
         let [rewards, components] = self.without_nan(rollouts);
-        // So many columns are copied only where one of them changes.
+        // The set of columns is copied only if one of them changes.
         let (without, summed);
         let rollouts = match (rewards.as_deref(), components.as_deref()) {
             (None, None) => rollouts,
@@ -68,7 +70,7 @@ impl Recipe {
             }
         };
         let correction = self.correct(device, &batch, rollouts)?;
-        // Rewards of tokens, and whitening over them, see the tokens that the loss will see.
+        // Token rewards, and whitening over tokens, see the same tokens as the loss.
         let kept = correction.as_ref().filter(|c| c.denominator == Denominator::After);
         let of_tokens = match kept {
             Some(correction) => batch.with_mask(&correction.kept_mask)?,
@@ -101,7 +103,7 @@ impl Recipe {
                 let none: Vec<f32>;
                 let rewards = match penalised.as_deref().or(rollouts.rewards) {
                     Some(rewards) => rewards,
-                    // Estimators with rewards of their own do not look at these.
+                    // Estimators with other rewards do not read these.
                     None => {
                         none = vec![0.0; batch.sequences()];
                         &none
@@ -139,10 +141,12 @@ impl Recipe {
         Ok(credit)
     }
 
-    /// Loss, dL/dlogp and metrics of a batch or a minibatch with the [`Credit`] of it: ratio, gate, KL, entropy and value terms, aggregation.
-    /// Often for each batch, with new `logp`. The denominators are those of this batch, or of the whole one where column `counts` says so.
+    /// Computes the loss, dL/dlogp and metrics of a batch or minibatch with its [`Credit`]: ratio, gate, KL,
+    /// entropy and value terms, aggregation. Call it for every update, with new `logp`. The denominators are
+    /// those of this batch, or of the whole batch if column `counts` is present.
     ///
-    /// Errors: as for [`Recipe::advantages`]; a credit of another batch; a result that is not finite (index).
+    /// Errors: those of [`Recipe::advantages`]; a credit whose lengths do not match the batch; a result that
+    /// is not finite (index).
     ///
     /// ```
     /// use lockstep::{Device, Recipe, Rollouts};
@@ -165,7 +169,8 @@ impl Recipe {
         Ok(out)
     }
 
-    /// As [`Recipe::loss`], with the results that `outputs` asks for, into `out`, whose buffers are reused and which is unspecified after an error.
+    /// Like [`Recipe::loss`], but with only the results that `outputs` requests, into `out`, whose buffers
+    /// are reused. `out` is unspecified after an error.
     pub fn loss_into(
         &self,
         device: &Device,
@@ -223,7 +228,7 @@ impl Recipe {
             logp_ref: self.kl_term().and(rollouts.logp_ref),
             weights: credit.weights.as_deref(),
             outputs,
-            // Log-ratios that are given take the place of logp_old.
+            // Given log-ratios replace `logp_old`.
             ..PolicyInput::new(logp, rollouts.logp_old.unwrap_or(logp), credit.advantages())
         };
         let of = (rollouts, &input, kept.as_deref());
@@ -239,7 +244,10 @@ impl Recipe {
         Ok(())
     }
 
-    /// Both calls, for who updates once a batch; on a GPU one upload of the columns and one download of the results.
+    /// Runs both calls, for trainers with one update per batch. On a GPU, this takes one upload of the
+    /// columns and one download of the results.
+    ///
+    /// Errors: those of [`Recipe::advantages`] and [`Recipe::loss`].
     pub fn step(&self, device: &Device, rollouts: &Rollouts<'_>) -> Result<(Credit, Loss), Error> {
         if let Some(both) = self.staged(device, rollouts, None, Calls::Both, Outputs::ALL)? {
             return Ok(both);
@@ -250,7 +258,7 @@ impl Recipe {
     }
 }
 
-/// Sequences that count in their group's statistics: those of the column that rejection left.
+/// The sequences that count in their group's statistics: those of column `valid` that rejection kept.
 fn valid<'a>(column: Option<&'a [u8]>, kept: Option<&'a [u8]>) -> Option<Cow<'a, [u8]>> {
     match (column, kept) {
         (Some(valid), Some(kept)) => {

@@ -1,4 +1,4 @@
-//! From a recipe's estimator over time to the ops.
+//! Runs a recipe's estimator over time with the ops.
 
 use super::reward::needed;
 use crate::ops::filter::filter_groups;
@@ -16,12 +16,12 @@ use lockstep_core::advantage::signed_return::SignedReturn;
 use lockstep_core::check::Domain;
 use lockstep_core::num::{self, Soft};
 
-/// verl adds it to the sum of the weights.
+/// verl adds this to the sum of the weights.
 const TOKEN_BASELINE_EPS: f64 = 1e-8;
 
 impl Recipe {
-    /// Advantages of rewards with a place in time. `token_rewards` are those of the column, less a KL penalty where the recipe has one; `ratio`
-    /// are the weights of the rollout correction.
+    /// Advantages for rewards over time. `token_rewards` are those of the column, minus the KL penalty if the
+    /// recipe has one; `ratio` are the weights of the rollout correction.
     pub(super) fn advantages_over_time(
         &self,
         device: &Device,
@@ -112,7 +112,8 @@ impl Recipe {
         self.filtered(device, batch, rollouts, credit)
     }
 
-    /// What the filter drops gets no advantage; the estimators that go with one are of outcomes.
+    /// Sets the advantage of sequences that the filter drops to 0; the estimators that can have a filter use
+    /// outcome rewards.
     fn filtered(
         &self,
         device: &Device,
@@ -130,7 +131,7 @@ impl Recipe {
         Ok(credit)
     }
 
-    /// Whitening and the limit, where the recipe has them.
+    /// Applies whitening and the limit, if the recipe has them.
     fn finish(
         &self,
         device: &Device,
@@ -148,7 +149,7 @@ impl Recipe {
     }
 }
 
-/// How sequences end: all three columns, or none (every response came to its own end).
+/// How sequences end: all three columns, or none (every response terminated).
 fn ends<'a>(rollouts: &Rollouts<'a>) -> Result<Ends<'a>, Error> {
     match (rollouts.terminated, rollouts.truncated, rollouts.bootstrap) {
         (None, None, None) => Ok(Ends::Terminated),
@@ -168,7 +169,7 @@ fn ends<'a>(rollouts: &Rollouts<'a>) -> Result<Ends<'a>, Error> {
 }
 
 impl TimeChoice {
-    /// Whether every number is in its domain.
+    /// Errors unless every number is in its domain.
     pub(crate) fn check(&self) -> Result<(), Error> {
         let must = |good: bool, name: &str, x: f64, expected: &str| {
             ensure!(good, "advantage.over_time.{name} is {x}: expected {expected}");

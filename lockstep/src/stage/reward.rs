@@ -1,4 +1,4 @@
-//! From a recipe's reward stage to the ops.
+//! Runs a recipe's reward stage with the ops.
 
 use super::advantage::Rewards;
 use crate::ops::filter::filter_groups;
@@ -18,7 +18,7 @@ use lockstep_core::advantage::Sharpening;
 use lockstep_core::reward::{Criterion, Shaping, rapo};
 use std::borrow::Cow;
 
-/// The error for an array that a choice needs and nobody gave.
+/// The array, or the error for a missing array that a choice needs.
 pub(super) fn needed<'a, T: ?Sized>(array: Option<&'a T>, argument: &'static str) -> Result<&'a T, Error> {
     array.ok_or_else(|| Argument::Combination { argument, expected: "needed by this recipe" }.into())
 }
@@ -42,7 +42,7 @@ impl SharpenChoice {
 }
 
 impl FilterChoice {
-    /// Whether it looks at rewards as they came in.
+    /// Whether the filter reads the original rewards.
     pub(crate) fn of_rewards(&self) -> bool {
         use FilterChoice::{AtMostTokens, Balanced, NonzeroAdvantage};
         !matches!(self, Balanced { .. } | NonzeroAdvantage {} | AtMostTokens { .. })
@@ -74,7 +74,7 @@ impl RewardChoice {
         own.into_iter().chain(self.overlong.map(OverlongChoice::shaping))
     }
 
-    /// Whether every number is in its domain.
+    /// Errors unless every number is in its domain.
     pub(crate) fn check(&self) -> Result<(), Error> {
         let threshold = self.threshold;
         ensure!(threshold.is_finite(), "reward.threshold is {threshold}: expected a finite number");
@@ -124,7 +124,8 @@ impl RewardChoice {
 }
 
 impl Recipe {
-    /// The rewards that stand in place of the column: the sum of the components, within `reward.clip`. None where the recipe has neither.
+    /// The rewards that replace the column: the sum of the components, clipped to `reward.clip`. `None` if
+    /// the recipe has neither.
     pub(super) fn rewards_of(
         &self,
         device: &Device,
@@ -147,7 +148,8 @@ impl Recipe {
         Ok(Some(rewards))
     }
 
-    /// Columns `rewards` and `reward_components` with 0 in place of NaN, where the recipe says so.
+    /// Columns `rewards` and `reward_components` with NaN replaced by 0, if the recipe's `nan_reward` is
+    /// `zero`.
     pub(super) fn without_nan(&self, rollouts: &Rollouts<'_>) -> [Option<Vec<f32>>; 2] {
         if self.advantage.nan_reward != NanReward::Zero {
             return [None, None];
@@ -156,7 +158,7 @@ impl Recipe {
         [rollouts.rewards, rollouts.reward_components].map(|column| Some(column?.iter().map(zero).collect()))
     }
 
-    /// Weights of responses in the policy loss at each of their tokens, where the recipe has them.
+    /// Weights of responses in the policy loss, at each of their tokens, if the recipe has them.
     pub(super) fn sample_weights(
         &self,
         device: &Device,
@@ -170,9 +172,9 @@ impl Recipe {
         spread(batch, offsets, &weights).map(Some)
     }
 
-    /// The rewards that the estimator sees: shaped, then less the penalty for overlong answers.
-    ///
-    /// Borrowed where nothing shapes them.
+    /// The rewards that the estimator sees: shaped, then minus the penalty for overlong answers. Borrowed if
+    /// there is no shaping.
+
     pub(super) fn shaped_rewards<'a>(
         &self,
         device: &Device,
@@ -271,7 +273,8 @@ impl Recipe {
         Ok(Some(out))
     }
 
-    /// What follows the estimator: sharpening, RAPO's factor, the filter, entropy shaping. `shaped` is what the estimator saw, `input` what came in.
+    /// The steps after the estimator: sharpening, filtration, RAPO's factor, the filter, entropy shaping.
+    /// `shaped` are the rewards that the estimator saw, `input` the original ones.
     pub(super) fn after_estimator(
         &self,
         device: &Device,

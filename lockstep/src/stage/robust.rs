@@ -1,4 +1,4 @@
-//! From `advantage.robust` to VCPO's alternatives to its weighted mean.
+//! Runs `advantage.robust`: VCPO's alternatives to its weighted mean.
 
 use super::advantage::Rewards;
 use super::reward::needed;
@@ -11,7 +11,8 @@ use lockstep_core::advantage::robust_baseline::Robust;
 const WINSOR_SHARE: f64 = 0.05;
 
 impl Recipe {
-    /// The baselines of `advantage.robust`, `[G]`; none without it. Where no counted member has a weight, 0, as the weighted mean's.
+    /// The baselines of `advantage.robust`, `[G]`; empty without it. 0 where no counted member has a weight,
+    /// as for the weighted mean.
     pub(super) fn robust_baselines(&self, batch: &Batch<'_>, input: &Rewards<'_>) -> Result<Vec<f32>, Error> {
         let rule = match self.advantage.robust {
             None => return Ok(Vec::new()),
@@ -34,7 +35,7 @@ impl Recipe {
             match self.advantage.singleton {
                 SingletonChoice::Error if members == 1 => return Err(lone(group)),
                 SingletonChoice::RawReward if members == 1 => *baseline = 0.0,
-                // Its own reward.
+                // The member's own reward, so that its advantage is 0.
                 SingletonChoice::Zero | SingletonChoice::LeaveOut if members == 1 => {
                     *baseline = only_reward(&counted[span.start..span.end])
                 }

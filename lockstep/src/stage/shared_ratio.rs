@@ -1,4 +1,5 @@
-//! A ratio that all tokens of a sequence share: what its derivative gives to each of them, and what an empty sequence adds.
+//! Ratios that all tokens of a sequence share: the gradient that each token gets, and the term of an empty
+//! sequence.
 
 use crate::ops::aggregate::fold_rows;
 use crate::ops::kl::KlOutput;
@@ -11,7 +12,7 @@ use lockstep_core::kl::{Estimator, Kl};
 use lockstep_core::num::{self, Soft};
 use lockstep_core::ratio::ScanKind;
 
-/// What a token gets of the derivatives of all terms of its sequence by the ratio that they share.
+/// How the derivatives of a sequence's terms by their shared ratio are passed to its tokens.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Passed {
     /// The ratio is the geometric mean: d ln s / d logp = 1/L.
@@ -21,7 +22,7 @@ pub(super) enum Passed {
 }
 
 impl Passed {
-    /// The token's part of a sum over so many live tokens.
+    /// A token's part of a sum over `live` live tokens.
     fn part(self, total: f64, live: usize) -> f64 {
         match self {
             Passed::Mean => total / live as f64,
@@ -31,7 +32,7 @@ impl Passed {
 }
 
 impl Recipe {
-    /// Over what the derivatives of a sequence's terms are put together; none where each token keeps its own.
+    /// How the derivatives of a sequence's terms are combined; `None` if each token keeps its own.
     pub(super) fn passed(&self) -> Option<Passed> {
         match (self.ratio.level, self.ratio.gradient) {
             (RatioLevel::Product, _) => Some(Passed::Sum),
@@ -40,8 +41,9 @@ impl Recipe {
         }
     }
 
-    /// Adds the KL term W·β·s·k whose weight s is the ratio of the policy term, one of sequences, and measures s·k. Through the ratio, the
-    /// gradient of token t is W·β·s·(k'ₜ + Σ k/L), with Σ k for a product and kₜ where each token keeps its own.
+    /// Adds the KL term W·β·s·k, whose weight s is the per-sequence ratio of the policy term, and measures
+    /// s·k. If the gradient flows through the ratio, that of token t is W·β·s·(k'ₜ + Σ k/L), with Σ k for a
+    /// product, and with kₜ if each token keeps its own derivative.
     pub(super) fn add_kl_of_sequences(
         &self,
         device: &Device,
@@ -96,7 +98,7 @@ impl Recipe {
         (num::exp::<Soft>(guarded).into(), slope.into())
     }
 
-    /// Adds −A/S of every sequence without live tokens, where `aggregation.empty` is `one`.
+    /// Adds −A/S for every sequence without live tokens, if `aggregation.empty` is `one`.
     pub(super) fn add_empty(
         &self,
         device: &Device,
@@ -120,7 +122,8 @@ impl Recipe {
     }
 }
 
-/// What `f` says of the batch whose rows are the segments of this one, its runs of live tokens; a sequence without any is one row.
+/// Calls `f` with the batch whose rows are the segments (runs of live tokens) of this one; a sequence without
+/// live tokens is one row.
 pub(super) fn by_segment<T>(
     batch: &Batch<'_>,
     f: impl FnOnce(&Batch<'_>) -> Result<T, Error>,
@@ -135,7 +138,7 @@ pub(super) fn by_segment<T>(
     f(&Batch::with_empty_rows(&rows, &[0, rows.len() as u32 - 1], Some(&live))?)
 }
 
-/// Puts the coefficients of each sequence's tokens together: every live token gets its part of their sum.
+/// Combines the coefficients of each sequence's tokens: every live token gets its part of their sum.
 pub(super) fn pass_on(batch: &Batch<'_>, passed: Passed, coef: &mut [f32]) -> Result<(), Error> {
     for row in 0..batch.sequences() {
         let (mut total, mut count) = (0.0, 0);

@@ -7,8 +7,9 @@ use crate::recipe::{EntropyTokens, GateChoice, QuantileRule, Recipe};
 use crate::{Batch, Device, Error, Rollouts};
 
 impl Recipe {
-    /// Which live tokens `mask.top_entropy` keeps, `[N]`, where somebody reads it as a mask: `torch`'s rule is one, GMPO leaves tokens out, an
-    /// entropy bonus is of these tokens alone. None otherwise: weights are made of the selection itself.
+    /// The live tokens that `mask.top_entropy` keeps, `[N]`, if they are needed as a mask: for `torch`'s
+    /// rule, for GMPO, which excludes the other tokens, and for an entropy bonus over these tokens only.
+    /// `None` otherwise, when the weights are made from the selection itself.
     pub(super) fn kept_tokens(
         &self,
         device: &Device,
@@ -40,11 +41,12 @@ impl Recipe {
     }
 }
 
-/// `torch.quantile` of finite binary32 numbers, whose order is lost: between two order statistics, every step in binary32. None of no numbers.
+/// `torch.quantile` of finite binary32 numbers, which are reordered: interpolates between two order
+/// statistics, with every step in binary32. `None` without numbers.
 fn torch_quantile(values: &mut [f32], q: f32) -> Option<f32> {
     let last = values.len().checked_sub(1)?;
     let rank = q * last as f32;
-    // Of more than 2²⁴ values a rank rounds, but never past the last.
+    // With more than 2²⁴ values the rank is rounded, but never beyond the last.
     let below = (rank as usize).min(last);
     let above = (rank.ceil() as usize).min(last);
     let weight = rank - below as f32;

@@ -1,4 +1,4 @@
-//! The value stage of a recipe, and what aggregations must satisfy.
+//! The value stage of a recipe, and the checks of aggregations.
 
 use super::reward::needed;
 use crate::ops::value_loss::{ValueInput, ValueOutput, value_loss_into};
@@ -7,7 +7,8 @@ use crate::{Batch, Counts, Credit, Device, Error, Rollouts};
 use lockstep_core::aggregate::Weight;
 
 impl Aggregation {
-    /// Whether the horizon is there, and a number, exactly where it is needed; `stage` is the TOML path for the message.
+    /// Errors unless the horizon is given, and is a valid number, exactly if it is needed; `stage` is the
+    /// TOML path for the message.
     pub(crate) fn check(&self, stage: &str) -> Result<(), Error> {
         let message = match (self.mode, self.horizon) {
             (AggregationMode::SeqMeanTokenSumNorm, None) => format!(
@@ -24,11 +25,11 @@ impl Aggregation {
         Err(Error::Recipe(message))
     }
 
-    /// The same of a term without a ratio, to which an empty sequence adds nothing.
+    /// Like `check`, for a term without a ratio, to which an empty sequence adds nothing.
     pub(crate) fn check_plain(&self, stage: &str) -> Result<(), Error> {
         self.check(stage)?;
         let nothing = self.empty == EmptySequence::Nothing;
-        ensure!(nothing, "{stage}.empty one is of policy terms: [aggregation] has it");
+        ensure!(nothing, "{stage}.empty one is for the policy term only: set it in [aggregation]");
         Ok(())
     }
 }
@@ -46,7 +47,7 @@ impl ValueChoice {
 }
 
 impl Recipe {
-    /// Loss of the critic and dL/dV, where the recipe has one.
+    /// Computes the loss of the critic and dL/dV, if the recipe has one.
     pub(super) fn value_loss(
         &self,
         device: &Device,
@@ -61,7 +62,7 @@ impl Recipe {
         let input = ValueInput {
             values: needed(rollouts.values, "values")?,
             values_old: rollouts.values_old,
-            // A part without tokens has returns, none.
+            // A part without tokens has empty returns.
             returns: if batch.tokens() == 0 { &[] } else { credit.needed_returns()? },
             huber_delta: value.huber_delta,
         };

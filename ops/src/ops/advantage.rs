@@ -8,34 +8,37 @@ use lockstep_core::advantage::{Baseline, GroupAdvantage, Scale, Singleton, grpo:
 use lockstep_core::aggregate::moments::MOMENTS;
 use lockstep_core::ragged::{In, Mask, Out, Span};
 
-/// Parameters of [`group_advantage`]; formula: [`lockstep_core::advantage::grpo`], which algorithm is which choice:
-/// [`lockstep_core::advantage::baseline`].
+/// Parameters of [`group_advantage`]. The formula is in [`lockstep_core::advantage::grpo`]; the choices that
+/// each algorithm makes are listed in [`lockstep_core::advantage::baseline`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct GroupParams<'a> {
-    /// What rewards are compared with.
+    /// The baseline that is subtracted from each reward.
     pub baseline: Baseline,
-    /// What the difference is divided by.
+    /// The divisor of the difference.
     pub scale: Scale,
-    /// What a group with one counted member gets, if its baseline is the group's own; `None` = it is an error.
+    /// The advantage of a group with one counted member, for baselines computed from the group; `None` makes
+    /// such a group an error.
     pub singleton: Option<Singleton>,
     /// Largest magnitude of an advantage; ∞ = no limit.
     pub limit: f64,
-    /// A standard deviation of at most this divides nothing; 0: only one of 0. VCPO 1e-8. Of [`Scale::Std`] and [`Scale::Batch`].
+    /// A standard deviation of at most this is not divided by; at 0, only a standard deviation of 0 is not.
+    /// VCPO uses 1e-8. Applies to [`Scale::Std`] and [`Scale::Batch`].
     pub least_std: f64,
     /// Weights of [`Baseline::Weighted`], `[S]`.
     pub weights: Option<&'a [f32]>,
-    /// The baseline [`Baseline::Given`] (ReMax: the reward of the greedy response) or the prior of [`Baseline::Shrunk`], `[G]`.
+    /// The values of [`Baseline::Given`] (in ReMax, the reward of the greedy response) or the priors of
+    /// [`Baseline::Shrunk`], `[G]`.
     pub given: Option<&'a [f32]>,
 }
 
 impl GroupParams<'static> {
-    /// A baseline and a scale; a group of one is an error.
+    /// Parameters with a baseline and a scale, where a group of one is an error.
     pub const fn new(baseline: Baseline, scale: Scale) -> Self {
         let (weights, given) = (None, None);
         GroupParams { baseline, scale, singleton: None, limit: f64::INFINITY, least_std: 0.0, weights, given }
     }
 
-    /// GRPO, or Dr.GRPO without `norm_by_std`.
+    /// GRPO, or Dr.GRPO if `norm_by_std` is false.
     pub const fn grpo(norm_by_std: bool, ddof: u32, eps: f64) -> Self {
         let scale = if norm_by_std { Scale::Std { ddof, eps } } else { Scale::None { ddof } };
         GroupParams::new(Baseline::Mean, scale)
@@ -43,7 +46,7 @@ impl GroupParams<'static> {
 }
 
 impl<'a> GroupParams<'a> {
-    /// With a policy for groups of one.
+    /// Sets the policy for groups of one.
     pub const fn singleton(self, policy: Singleton) -> GroupParams<'a> {
         GroupParams { singleton: Some(policy), ..self }
     }
@@ -52,42 +55,48 @@ impl<'a> GroupParams<'a> {
 /// Advantages and the statistics behind them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Advantages {
-    /// Per sequence, `[S]`; 0 for excluded ones.
+    /// Advantage per sequence, `[S]`; 0 for excluded sequences.
     pub advantage: Vec<f32>,
-    /// Baseline per group, `[G]`: the mean reward, or what the baseline has in its place.
+    /// Baseline per group, `[G]`: the mean reward, or the quantity that the chosen baseline uses instead.
     pub mean: Vec<f32>,
-    /// Standard deviation per group, or what the scale has in its place, `[G]`; exactly 0 where all counted rewards are equal.
+    /// Standard deviation per group, or the quantity that the chosen scale uses instead, `[G]`; exactly 0
+    /// where all counted rewards are equal.
     pub std: Vec<f32>,
     /// Counted members per group, `[G]`.
     pub counted: Vec<u32>,
-    /// Bits per group, `[G]`: [`lockstep_core::advantage::grpo::status`].
+    /// Status bits per group, `[G]`: see [`lockstep_core::advantage::grpo::status`].
     pub status: Vec<u32>,
-    /// Position in its group of the member that a median or second-best baseline turns on, or
-    /// [`NO_PIVOT`](lockstep_core::advantage::grpo::NO_PIVOT), `[G]`; empty for other baselines. MC-GRPO leaves it out of the batch.
+    /// Position within its group of the member whose reward is the median or second-best baseline, or
+    /// [`NO_PIVOT`](lockstep_core::advantage::grpo::NO_PIVOT), `[G]`; empty for other baselines. MC-GRPO
+    /// drops that member from the batch.
     pub pivot: Vec<u32>,
-    /// 1 = the sequence remains, `[S]`, where a recipe filters; empty otherwise. [`mask_sequences`](super::mask_sequences()) makes it a loss mask.
+    /// 1 = the sequence is kept, `[S]`, if the recipe filters; empty otherwise.
+    /// [`mask_sequences`](super::mask_sequences()) makes it a loss mask.
     pub keep: Vec<u8>,
-    /// Moving average of each role after the batch, `[P]`, of the estimator `role_baseline`; empty otherwise.
+    /// Moving average of each role after the batch, `[P]`, with the estimator `role_baseline`; empty
+    /// otherwise.
     pub role_state: Vec<f64>,
 }
 
 impl Advantages {
-    /// Groups that teach nothing because all their counted rewards are equal.
+    /// Number of groups without a learning signal because all their counted rewards are equal.
     pub fn constant_groups(&self) -> usize {
         self.status.iter().filter(|bits| **bits & status::CONSTANT != 0).count()
     }
 
-    /// Groups with one counted member.
+    /// Number of groups with one counted member.
     pub fn singleton_groups(&self) -> usize {
         self.status.iter().filter(|bits| **bits & status::SINGLETON != 0).count()
     }
 }
 
-/// Group-relative advantages of `rewards` `[S]`. A NaN reward is excluded from its group, as is a sequence whose
-/// entry in `valid` `[S]` is 0. Lengths and whole-batch statistics that the choices need are computed here.
+/// Computes group-relative advantages `[S]` of `rewards` `[S]`. Sequences with a NaN reward or a 0 in `valid`
+/// `[S]` are excluded from their group. Sequence lengths and whole-batch statistics are computed here if the
+/// parameters need them.
 ///
-/// Errors: lengths that disagree; an infinite reward, a weight or given baseline out of its domain (index); a group of one where
-/// `singleton` is `None` (group); parameters outside their domain, an array that a choice needs and nobody gave.
+/// Errors: lengths that disagree; an infinite reward, or a weight or given baseline out of its domain
+/// (index); a group of one if `singleton` is `None` (group); parameters out of their domain; a missing array
+/// that a parameter needs.
 ///
 /// ```
 /// use lockstep_ops::core::advantage::{Baseline, Scale};
@@ -183,13 +192,13 @@ pub fn group_advantage(
     Ok(out)
 }
 
-/// An array that the op writes. Not of zeros: glibc keeps what was just freed from those who ask for zeroed memory, and five such arrays are much of
-/// a call for 8 sequences.
+/// An array that the op writes. It is not allocated with zeros: glibc does not reuse just-freed memory for
+/// zeroed allocations, and five such allocations are much of the cost of a call for 8 sequences.
 fn unwritten<T: Copy>(value: T, len: usize) -> Vec<T> {
     std::iter::repeat_n(value, len).collect()
 }
 
-/// Which weight or given baseline it was.
+/// The error for the first bad weight or given baseline of a group.
 fn bad_baseline(
     params: &GroupParams<'_>,
     span: Span,
@@ -207,7 +216,7 @@ fn bad_baseline(
     Argument::Value { argument: "weights", index, expected, got }
 }
 
-/// The error for a group of one without a policy for it.
+/// The error for a group of one without a `singleton` policy.
 #[doc(hidden)]
 pub fn lone(group: usize) -> Error {
     let expected = "a group with at least two counted sequences, or a `singleton` policy: zero or raw_reward";

@@ -5,7 +5,7 @@ use crate::{Batch, Device, Error};
 use lockstep_core::aggregate::{Aggregate, FoldRows, Weight};
 use lockstep_core::ragged::{In, Out};
 
-/// Sums and counts, and the aggregated number.
+/// Sums and counts per sequence, and the aggregated value.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Aggregated {
     /// Σ over live tokens per sequence, `[S]`.
@@ -16,7 +16,8 @@ pub struct Aggregated {
     pub value: f64,
 }
 
-/// Aggregates per-token `values` `[N]` by `weight` (see [`lockstep_core::aggregate::weight`] for the five modes).
+/// Aggregates per-token `values` `[N]` with the weights W of `weight`; [`lockstep_core::aggregate::weight`]
+/// describes the five modes.
 ///
 /// Errors: lengths that disagree; a live value that is not finite (index).
 pub fn aggregate(
@@ -35,8 +36,8 @@ pub fn aggregate(
     Ok(out)
 }
 
-/// The mean of `values` `[N]`, called `name` in errors, over the live tokens of each sequence, into `means` `[S]`: a binary64 sum, divided and
-/// rounded once; 0 where no token is live.
+/// The mean of `values` `[N]`, called `name` in errors, over the live tokens of each sequence, into `means`
+/// `[S]`: a binary64 sum, divided and rounded once; 0 where no token is live.
 ///
 /// Errors: lengths that disagree; a live value that is not finite (index).
 #[doc(hidden)]
@@ -75,8 +76,8 @@ pub(crate) fn row_sums(
     Ok((sums, tokens))
 }
 
-/// Folds per-row partial sums `[K][rows]` into K whole-batch sums, in the fixed shape over the row index. A
-/// length that is no multiple of `rows` loses its remainder.
+/// Folds per-row partial sums `[K][rows]` into K whole-batch sums, with the fixed reduction tree over the row
+/// index. If the length is not a multiple of `rows`, the remainder is ignored.
 pub fn fold_rows(device: &Device, partials: &[f64], rows: usize) -> Result<Vec<f64>, Error> {
     let mut totals = vec![0.0; partials.len().checked_div(rows).unwrap_or(0)];
     device.run(&FoldRows { partials: In::new(partials), rows, totals: Out::new(&mut totals) })?;

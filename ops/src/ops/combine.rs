@@ -1,4 +1,4 @@
-//! Several rewards of one sequence.
+//! Combinations of several rewards per sequence.
 
 use super::advantage::{GroupParams, group_advantage};
 use super::locate;
@@ -10,9 +10,11 @@ use lockstep_core::Error as Argument;
 use lockstep_core::advantage::Combine;
 use lockstep_core::ragged::{In, Out};
 
-/// Σ w_k x_k of `components`, K arrays `[S]`, one after the other; formula: [`lockstep_core::advantage::combine`]. NaN is "no score".
+/// Computes the weighted sum Σ w_k x_k `[S]` of `components` `[K][S]` with `weights` `[K]`; formula:
+/// [`lockstep_core::advantage::combine`]. NaN means "no score".
 ///
-/// Errors: lengths that disagree; an infinite component or a weight that is not finite (index); a sum that overflows (index).
+/// Errors: lengths that disagree; an infinite component or a weight that is not finite (index); a sum that
+/// overflows (index).
 pub fn combine(
     device: &Device,
     batch: &Batch<'_>,
@@ -33,11 +35,13 @@ pub fn combine(
     not_infinite("combined", combined, "the weighted sum is too large for f32")
 }
 
-/// GDPO (2601.05242): each of K rewards `[S]`, one array after the other, normalised in its group by `group`, combined by `weights` `[K]`,
-/// and whitened over the batch by `batch_step` ([`WhitenParams::VERL`]: token-weighted; [`WhitenParams::TRL`]: over sequences).
+/// Computes GDPO advantages `[S]` (2601.05242): each of the K rewards in `rewards` `[K][S]` is normalised
+/// within its group by `group`, then they are combined with `weights` `[K]` and whitened over the batch by
+/// `batch_step` ([`WhitenParams::VERL`] is token-weighted, [`WhitenParams::TRL`] is over sequences).
 ///
-/// A NaN reward is left out of its own group statistics and adds nothing; a sequence without any score is left out of the batch step too
-/// and has advantage 0. Errors: those of [`group_advantage`] (an index runs over all K arrays), [`combine`] and [`whiten`].
+/// A NaN reward is excluded from its group's statistics and adds nothing; a sequence without any score is
+/// excluded from the batch step too and has advantage 0. Errors: those of [`group_advantage`] (the index runs
+/// over all K arrays), [`combine`] and [`whiten`].
 ///
 /// ```
 /// use lockstep_ops::ops::{advantage::GroupParams, gdpo, whiten::WhitenParams};
@@ -66,7 +70,8 @@ pub fn gdpo(
         let expected = "GDPO's own step is within a group: no weights, given baselines or batch statistics";
         return Err(Argument::Combination { argument: "group", expected }.into());
     }
-    // Every reward with groups of its own: K times the batch, one token a sequence (lengths play no part).
+    // Every reward gets its own groups: K copies of the batch with one token per sequence (lengths play no
+    // part).
     let cu_seqlens: Vec<u32> = (0..=(kinds * sequences) as u32).collect();
     let mut cu_groups = vec![0];
     for k in 0..kinds {

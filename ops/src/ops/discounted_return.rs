@@ -5,10 +5,11 @@ use crate::{Batch, Device, Error};
 use lockstep_core::advantage::DiscountedReturn;
 use lockstep_core::ragged::{In, Out};
 
-/// Σ of the `rewards` `[N]` from each token on, discounted by `gamma` per live token; formula:
-/// [`lockstep_core::advantage::discounted_return`].
+/// Computes the return of each token `[N]`: the sum of `rewards` `[N]` from that token on, discounted by
+/// `gamma` per live token; formula: [`lockstep_core::advantage::discounted_return`].
 ///
-/// Errors: lengths that disagree; a live reward that is not finite (index); a gamma outside 0 to 1; a return that overflows (index).
+/// Errors: lengths that disagree; a live reward that is not finite (index); a gamma outside 0..=1; a return
+/// that overflows (index).
 ///
 /// ```
 /// use lockstep_ops::{Batch, Device, ops::discounted_return};

@@ -1,4 +1,4 @@
-//! Effective sample sizes, and VCPO's step size.
+//! Effective sample sizes, and VCPO's scale for the learning rate.
 
 use super::aggregate::fold_rows;
 use super::locate::{self, Checked, Domain};
@@ -8,21 +8,21 @@ use lockstep_core::num::Soft;
 use lockstep_core::ragged::{In, Mask, Offsets, Out};
 use lockstep_core::ratio::ess::{EPS, EffectiveSampleSize, LrRule, ess, lr_scale};
 
-/// Effective sample sizes of rows of weights and of all of them.
+/// Effective sample sizes of rows of weights and of the whole batch.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SampleSizes {
-    /// Of each row, `[R]`.
+    /// Effective sample size of each row, `[R]`.
     pub rows: Vec<f64>,
-    /// Of the batch.
+    /// Effective sample size of the batch.
     pub batch: f64,
-    /// Weights counted in the batch.
+    /// Number of weights counted in the batch.
     pub count: u64,
 }
 
 impl SampleSizes {
-    /// VCPO's factor of the learning rate for this step; formula: [`lockstep_core::ratio::ess`].
+    /// Computes VCPO's factor for the learning rate of this step; formula: [`lockstep_core::ratio::ess`].
     ///
-    /// Errors: a `rho_base` that is not positive.
+    /// Errors: a `rho_base` that is not positive and finite.
     pub fn lr_scale(&self, rho_base: f64, rule: LrRule) -> Result<f64, Error> {
         if !(rho_base > 0.0 && rho_base.is_finite()) {
             let (argument, expected) = ("rho_base", "a positive finite number");
@@ -32,7 +32,8 @@ impl SampleSizes {
     }
 }
 
-/// Effective sample size of token weights `[N]` in each sequence and in the batch.
+/// Computes the effective sample size of token `weights` `[N]` in each sequence and in the batch; formula:
+/// [`lockstep_core::ratio::ess`].
 ///
 /// Errors: lengths that disagree; a live weight that is not a finite number of at least 0 (index).
 pub fn token_sample_sizes(device: &Device, batch: &Batch<'_>, weights: &[f32]) -> Result<SampleSizes, Error> {
@@ -40,10 +41,10 @@ pub fn token_sample_sizes(device: &Device, batch: &Batch<'_>, weights: &[f32]) -
     run(device, batch.cu_seqlens(), batch.loss_mask(), weights)
 }
 
-/// Effective sample size of sequence weights `[S]` in each group and in the batch; sequences whose entry in `valid` `[S]` is
-/// 0 are left out.
+/// Computes the effective sample size of sequence `weights` `[S]` in each group and in the batch; formula:
+/// [`lockstep_core::ratio::ess`]. Sequences whose entry in `valid` `[S]` is 0 are excluded.
 ///
-/// Errors: as [`token_sample_sizes`].
+/// Errors: those of [`token_sample_sizes`].
 ///
 /// ```
 /// use lockstep_ops::core::ratio::LrRule;

@@ -1,4 +1,5 @@
-//! Sums without an order: exact partial sums of what lies on this rank, to be merged with those of others.
+//! Sums that do not depend on order: exact partial sums of this rank's values, to be merged with those of
+//! other ranks.
 
 mod limbs;
 
@@ -13,8 +14,9 @@ use lockstep_core::aggregate::exact_sum::{self, ExactDigits, Summand};
 use lockstep_core::policy_loss::sum;
 use lockstep_core::ragged::{In, Mask, Out};
 
-/// Σ of `values`, and how many there are, counted out on the device; formula: [`lockstep_core::aggregate::exact_sum`]. Values may be NaN or
-/// infinite: the sum says so. On a CPU `values.iter().copied().collect::<ExactSum>()` gives the same sum sooner.
+/// Computes the exact sum of `values` on the device, and their number; formula:
+/// [`lockstep_core::aggregate::exact_sum`]. Values may be NaN or infinite; the sum then is too. On a CPU
+/// `values.iter().copied().collect::<ExactSum>()` gives the same sum faster.
 ///
 /// ```
 /// use lockstep_ops::{Device, ops::exact::exact_sum};
@@ -26,7 +28,8 @@ pub fn exact_sum(device: &Device, values: &[f64]) -> Result<(ExactSum, u64), Err
     run(device, values, Mask::all(), false)
 }
 
-/// Σ over the live tokens of `values` `[N]`, or of their squares, and how many tokens are live.
+/// Computes the exact sum of `values` `[N]`, or of their squares if `square`, over the live tokens, and the
+/// number of live tokens.
 ///
 /// Errors: lengths that disagree.
 pub fn exact_token_sum(
@@ -55,8 +58,8 @@ where
     Ok(ExactSum::from_digits::<V>(&digits)?)
 }
 
-/// Moments of the live tokens of `values` `[N]` on this rank; merged over ranks they are what
-/// [`whiten_by`](super::whiten::whiten_by) reads.
+/// Computes the exact moments of the live tokens of `values` `[N]` on this rank. Merged over ranks, they are
+/// the input of [`whiten_by`](super::whiten::whiten_by).
 ///
 /// Errors: lengths that disagree; a live value that is not finite (index).
 pub fn exact_token_moments(batch: &Batch<'_>, values: &[f32]) -> Result<ExactMoments, Error> {
@@ -65,7 +68,8 @@ pub fn exact_token_moments(batch: &Batch<'_>, values: &[f32]) -> Result<ExactMom
     moments(values, times, f32::is_finite, "a finite number")
 }
 
-/// Moments of `values` per sequence `[S]` on this rank, each counted as `weighting` says; NaN is no value.
+/// Computes the exact moments of per-sequence `values` `[S]` on this rank, each counted as `weighting` says;
+/// NaN means no value.
 ///
 /// Errors: lengths that disagree; an infinite value (index).
 pub fn exact_sequence_moments(
@@ -102,11 +106,12 @@ fn moments(
     Ok(moments)
 }
 
-/// What a rank (or micro-batch) knows of the loss and the metrics of the whole batch, exactly.
+/// The exact contribution of a rank (or micro-batch) to the loss and the metrics of the whole batch.
 ///
-/// The rows of a batch are cut into shards in any way, with the [`Counts`] of the whole batch given to each; then the totals of the
-/// shards, merged in any order, have the same loss and metrics, bit for bit. ([`Metrics`] of one shard alone are means
-/// over that shard.) They cross the network as [bytes](PolicyTotals::to_bytes), or as [`Limbs`] that an all-reduce adds.
+/// However the rows of a batch are split into shards, if each is given the [`Counts`] of the whole batch,
+/// then the totals of the shards, merged in any order, have the same loss and metrics, bit for bit.
+/// ([`Metrics`] of one shard alone are means over that shard.) Totals are sent between ranks as
+/// [bytes](PolicyTotals::to_bytes), or as [`Limbs`] that an all-reduce adds.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PolicyTotals {
     counts: Counts,
@@ -116,7 +121,7 @@ pub struct PolicyTotals {
 }
 
 impl Default for PolicyTotals {
-    /// Of no rows.
+    /// The totals of no rows.
     fn default() -> Self {
         PolicyTotals {
             counts: Counts::default(),
@@ -137,9 +142,10 @@ impl PolicyTotals {
     /// The length of [`to_bytes`](PolicyTotals::to_bytes).
     pub const BYTES: usize = HEADER + (1 + sum::SUMS) * SUM_BYTES;
 
-    /// Of rows with these shares of the loss `[S]`, and sums `[13][S]` and maxima `[2][S]` of the metrics, `None` where they were not measured.
+    /// The totals of rows with these shares of the loss `[S]`, and these sums `[13][S]` and maxima `[2][S]`
+    /// of the metrics; `None` for what was not measured.
     ///
-    /// Errors: lengths that are not those of `counts.sequences` rows.
+    /// Errors: lengths that do not match `counts.sequences` rows.
     pub fn of_rows(
         counts: Counts,
         row_loss: Option<&[f64]>,
@@ -147,7 +153,7 @@ impl PolicyTotals {
     ) -> Result<PolicyTotals, Error> {
         let rows = counts.sequences as usize;
         let length = |argument, per_row: usize, got: Option<usize>| {
-            let (expected, because) = (rows * per_row, "what so many sequences have");
+            let (expected, because) = (rows * per_row, "for that number of sequences");
             got.map_or(Ok(()), |got| crate::batch::check_length(argument, expected, because, got))
         };
         length("row_loss", 1, row_loss.map(<[f64]>::len))?;
@@ -168,7 +174,8 @@ impl PolicyTotals {
         totals
     }
 
-    /// Adds the rows of another shard; what one of the two did not measure, the merged totals do not have.
+    /// Adds the rows of another shard. A loss or metrics that one of the two did not measure are absent from
+    /// the merged totals.
     pub fn merge(&mut self, other: &PolicyTotals) {
         self.counts = self.counts + other.counts;
         merge(&mut self.loss, &other.loss, |own, other| own.merge(other));
@@ -180,24 +187,25 @@ impl PolicyTotals {
         }
     }
 
-    /// Counts of the rows so far.
+    /// Counts of the rows merged so far.
     pub fn counts(&self) -> Counts {
         self.counts
     }
 
-    /// The loss over the rows so far, rounded once; `None` if a shard was run without.
+    /// The loss over the rows merged so far, rounded once; `None` if a shard did not measure it.
     pub fn loss(&self) -> Option<f64> {
         self.loss.as_ref().map(ExactSum::finish)
     }
 
-    /// The metrics over the rows so far; `None` if a shard was run without.
+    /// The metrics over the rows merged so far; `None` if a shard did not measure them.
     pub fn metrics(&self) -> Option<Metrics> {
         let totals: Vec<f64> = self.sums.as_ref()?.iter().map(ExactSum::finish).collect();
         Some(Metrics::new(self.counts.tokens, &totals, self.maxima))
     }
 
-    /// The totals as bytes, the same for equal totals: `LXPT`, version, flags (1: loss, 2: metrics), three counts, two maxima, and
-    /// [sums](ExactSum::to_bytes): the loss, then the statistics; 0 where absent. Little-endian.
+    /// Encodes the totals as bytes; equal totals give equal bytes. The layout, little-endian, is `LXPT`,
+    /// version, flags (1: loss, 2: metrics), three counts, two maxima, and the [sums](ExactSum::to_bytes) of
+    /// the loss and then of the statistics, 0 where absent.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = MAGIC.to_vec();
         bytes.extend(VERSION.to_le_bytes());
@@ -213,9 +221,10 @@ impl PolicyTotals {
         bytes
     }
 
-    /// The totals that these bytes are.
+    /// Decodes the bytes of [`to_bytes`](PolicyTotals::to_bytes).
     ///
-    /// Errors: another length, magic number, version or flag (byte); maxima that are NaN; sums that are none (byte within the sum).
+    /// Errors: a wrong length, magic number, version or flag (byte); maxima that are NaN; invalid sums (byte
+    /// within the sum).
     pub fn from_bytes(bytes: &[u8]) -> Result<PolicyTotals, Error> {
         if bytes.len() != Self::BYTES {
             let (expected, because, got) = (Self::BYTES, "the length of version 1", bytes.len());
@@ -248,7 +257,7 @@ impl PolicyTotals {
     }
 }
 
-/// Merges what both have; what one lacks, nobody has.
+/// Merges two options; the result is `None` if either is.
 fn merge<T>(own: &mut Option<T>, other: &Option<T>, join: impl FnOnce(&mut T, &T)) {
     match (own.as_mut(), other) {
         (Some(own), Some(other)) => join(own, other),
@@ -263,7 +272,8 @@ impl PolicyOutput {
         PolicyTotals::added(self.counts, row_loss, self.metrics.map(|_| self.partials()))
     }
 
-    /// Replaces loss and metrics, where they were asked for, by those of the exact [totals](PolicyOutput::totals).
+    /// Replaces the loss and the metrics, if they were computed, with those of the exact
+    /// [totals](PolicyOutput::totals).
     pub fn reduce_exactly(&mut self) {
         let totals = self.totals();
         self.loss = totals.loss();

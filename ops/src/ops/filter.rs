@@ -1,4 +1,4 @@
-//! Which groups and sequences remain in a batch.
+//! Filters that decide which groups and sequences remain in a batch.
 
 use super::reward::check_scores;
 use crate::batch::check_length;
@@ -6,64 +6,66 @@ use crate::{Batch, Device, Error};
 use lockstep_core::ragged::{In, Mask, Out};
 use lockstep_core::reward::{Criterion, FilterGroups, MaskSequences};
 
-/// What a filter kept.
+/// The result of a filter.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Filtered {
-    /// 1 = the sequence remains, `[S]`.
+    /// 1 = the sequence is kept, `[S]`.
     pub keep: Vec<u8>,
-    /// Sequences of each group that remain, `[G]`.
+    /// Number of kept sequences of each group, `[G]`.
     pub kept: Vec<u32>,
-    /// What was compared, `[G]`.
+    /// The statistic that the criterion compared, `[G]`.
     pub statistic: Vec<f32>,
 }
 
-/// Whether as many groups were kept as were wanted.
+/// Whether enough groups were kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
-    /// Yes.
+    /// At least as many groups as wanted were kept.
     Complete,
-    /// No: the batch is partial. (The recipe of DAPO raises an error after its last generation; here the caller decides.)
+    /// The batch is partial. (DAPO's recipe raises an error after its last generation; here the caller
+    /// decides.)
     Partial {
-        /// Groups that are missing.
+        /// Number of groups that are missing.
         missing: usize,
     },
 }
 
-/// A packed batch of what remains: offsets, and where everything came from.
+/// A packed batch of the kept sequences: its offsets, and the indices in the original batch.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Packed {
-    /// `[S'+1]`.
+    /// Offsets of the kept sequences, `[S'+1]`.
     pub cu_seqlens: Vec<u32>,
-    /// `[G'+1]`; groups without a remaining sequence are gone.
+    /// Offsets of the kept groups, `[G'+1]`; groups without a kept sequence are removed.
     pub cu_groups: Vec<u32>,
-    /// The groups that remain, `[G']`.
+    /// Original indices of the kept groups, `[G']`.
     pub groups: Vec<u32>,
-    /// The sequences that remain, `[S']`.
+    /// Original indices of the kept sequences, `[S']`.
     pub sequences: Vec<u32>,
-    /// The tokens that remain, masked ones included, `[N']`.
+    /// Original indices of the kept tokens, masked ones included, `[N']`.
     pub tokens: Vec<u32>,
 }
 
 impl Filtered {
-    /// Groups that lost all their sequences: never silent.
+    /// Number of groups that lost all their sequences.
     pub fn dropped_groups(&self) -> usize {
         self.kept.iter().filter(|n| **n == 0).count()
     }
 
-    /// Sequences that were dropped.
+    /// Number of sequences that were dropped.
     pub fn dropped_sequences(&self) -> usize {
         self.keep.iter().filter(|keep| **keep == 0).count()
     }
 
-    /// Whether at least `wanted` groups remain.
+    /// Whether at least `wanted` groups were kept.
     pub fn status(&self, wanted: usize) -> Status {
         let kept = self.kept.len() - self.dropped_groups();
         if kept >= wanted { Status::Complete } else { Status::Partial { missing: wanted - kept } }
     }
 
-    /// What remains, of at most `limit` groups in the order in which they arrived. DAPO truncates to its batch size this way.
+    /// Packs the kept sequences of the first `limit` groups that have any, in their original order. DAPO
+    /// truncates to its batch size this way.
     ///
-    /// Errors: a batch other than the one that was filtered.
+    /// Errors: a batch whose number of sequences is not that of the filtered one.
     pub fn pack(&self, batch: &Batch<'_>, limit: usize) -> Result<Packed, Error> {
         batch.check_sequences("keep", self.keep.len())?;
         let mut packed = Packed { cu_seqlens: vec![0], cu_groups: vec![0], ..Packed::default() };
@@ -86,10 +88,10 @@ impl Filtered {
     }
 }
 
-/// Which groups and sequences remain by `metric` `[S]`; formula: [`lockstep_core::reward::filter`]. A NaN metric, or a sequence whose entry in
-/// `valid` is 0, is not counted.
+/// Filters groups and sequences by `metric` `[S]`; formula: [`lockstep_core::reward::filter`]. A sequence
+/// with a NaN metric or a 0 in `valid` `[S]` is not counted.
 ///
-/// Errors: lengths that disagree; an infinite metric (index); parameters outside their domain.
+/// Errors: lengths that disagree; an infinite metric (index); parameters out of their domain.
 ///
 /// ```
 /// use lockstep_ops::core::reward::Criterion;
@@ -126,10 +128,10 @@ pub fn filter_groups(
     Ok(out)
 }
 
-/// The batch's loss mask without the tokens of sequences whose entry in `keep` `[S]` is 0. A batch with this mask has the denominators of
-/// what remains.
+/// Computes the batch's loss mask `[N]` without the tokens of sequences whose entry in `keep` `[S]` is 0. A
+/// batch with this mask has the denominators of the kept sequences.
 ///
-/// Errors: a length that disagrees.
+/// Errors: a `keep` of the wrong length.
 pub fn mask_sequences(device: &Device, batch: &Batch<'_>, keep: &[u8]) -> Result<Vec<u8>, Error> {
     check_length("keep", batch.sequences(), "one per sequence", keep.len())?;
     let mut masked = vec![0; batch.tokens()];

@@ -6,71 +6,72 @@ use lockstep_core::Error as Argument;
 use lockstep_core::advantage::Gae;
 use lockstep_core::ragged::{In, Mask, Out};
 
-/// How the sequences of a batch end: what the critic says of the time behind their last token.
+/// How the sequences of a batch end, and the critic's value after their last token.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Ends<'a> {
-    /// Every sequence came to its own end; nothing follows, value 0.
+    /// Every sequence terminated; the value after the last token is 0.
     Terminated,
-    /// Per sequence. Each is one of the two.
+    /// Given per sequence; each is either terminated or truncated.
     Flags {
-        /// Not 0: it came to its own end, `[S]`.
+        /// Non-zero: the sequence terminated, `[S]`.
         terminated: &'a [u8],
-        /// Not 0: it was cut (length limit, partial rollout) and would have gone on, `[S]`.
+        /// Non-zero: the sequence was truncated (length limit, partial rollout) and would have continued,
+        /// `[S]`.
         truncated: &'a [u8],
-        /// The critic's value of what would follow, `[S]`; looked at where truncated.
+        /// The critic's value of the continuation, `[S]`; read where truncated.
         bootstrap: &'a [f32],
     },
 }
 
-/// λ of a sequence.
+/// The λ of a sequence.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Lambda {
-    /// The same for all.
+    /// The same λ for all sequences.
     Fixed(f64),
     /// VAPO: 1 − 1/(α L), at least 0, for L live tokens.
     LengthAdaptive {
-        /// 0.05 in the paper.
+        /// The paper's α, 0.05 there.
         alpha: f64,
     },
 }
 
-/// Rewards and values.
+/// The rewards and values that [`gae`] reads.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct GaeInput<'a> {
-    /// Per token, `[N]`.
+    /// Rewards per token, `[N]`.
     pub rewards: &'a [f32],
-    /// The critic's, `[N]`.
+    /// The critic's values, `[N]`.
     pub values: &'a [f32],
-    /// What is behind the last tokens.
+    /// How the sequences end.
     pub ends: Ends<'a>,
 }
 
-/// Discount and λ.
+/// The discount and λ of [`gae`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct GaeParams {
-    /// Discount of one live token.
+    /// Discount per live token.
     pub gamma: f64,
-    /// Of the advantages.
+    /// λ of the advantages.
     pub lambda: Lambda,
-    /// Of the returns, where the critic has its own (VAPO: 1); absent = the same.
+    /// λ of the returns, if the critic has its own (1 in VAPO); `None` = that of the advantages.
     pub lambda_critic: Option<Lambda>,
 }
 
-/// Advantages and returns, with buffers that the next call reuses.
+/// The advantages and returns of [`gae`]; the buffers are reused by the next call.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct GaeOutput {
-    /// Raw, `[N]`; a masked token has that of the live token after it.
+    /// Advantages before whitening, `[N]`; a masked token has that of the next live token.
     pub advantage: Vec<f32>,
-    /// What the critic learns, `[N]`; a masked token has that of the live token after it.
+    /// The critic's regression targets, `[N]`; a masked token has that of the next live token.
     pub returns: Vec<f32>,
     alarm: Vec<u32>,
 }
 
-/// Advantages and returns into `out`; formula: [`lockstep_core::advantage::gae`].
+/// Computes GAE advantages and returns into `out`; formula: [`lockstep_core::advantage::gae`].
 ///
-/// Errors: lengths that disagree; a live reward or value, or a bootstrap that counts, that is not finite (index); a sequence that is
-/// both terminated and truncated, or neither (index); a gamma or λ outside 0 to 1; a result that overflows (index). `out` is
-/// unspecified after an error.
+/// Errors: lengths that disagree; a live reward or value, or a bootstrap value of a truncated sequence, that
+/// is not finite (index); a sequence that is both terminated and truncated, or neither (index); a gamma or λ
+/// outside 0..=1; a result that overflows (index). `out` is unspecified after an error.
 ///
 /// ```
 /// use lockstep_ops::ops::gae::{Ends, GaeInput, GaeOutput, GaeParams, Lambda, gae};
@@ -102,7 +103,10 @@ pub fn gae(
     }
 }
 
-/// λ-returns `[N]`: G_t = r_t + γ ((1 − λ) V_{t'} + λ G_{t'}), t' the live token after t. Errors: those of [`gae`].
+/// Computes λ-returns `[N]`: G_t = r_t + γ ((1 − λ) V_{t'} + λ G_{t'}), where t' is the next live token after
+/// t.
+///
+/// Errors: those of [`gae`].
 ///
 /// ```
 /// use lockstep_ops::ops::gae::{Ends, GaeInput, Lambda, td_lambda};
@@ -171,11 +175,12 @@ fn run(
     locate::check(batch, alarm, &arguments, &results, "rewards and values are too large for f32")
 }
 
-/// Which sequences are truncated, and what follows them; `None`: none.
+/// The truncation flags and the bootstrap values, `[S]` each; `None` if every sequence terminated.
 type Behind<'a> = (Option<&'a [u8]>, Option<&'a [f32]>);
 
 impl<'a> Ends<'a> {
-    /// Errors: lengths; a sequence that ends both ways or in none; a bootstrap that counts and is not finite.
+    /// Errors: wrong lengths; a sequence that is both terminated and truncated, or neither; a bootstrap value
+    /// of a truncated sequence that is not finite.
     pub(super) fn check(self, batch: &Batch<'_>) -> Result<Behind<'a>, Error> {
         let Ends::Flags { terminated, truncated, bootstrap } = self else { return Ok((None, None)) };
         batch.check_sequences("terminated", terminated.len())?;
@@ -183,8 +188,8 @@ impl<'a> Ends<'a> {
         batch.check_sequences("bootstrap", bootstrap.len())?;
         for index in 0..batch.sequences() {
             let expected = match (terminated[index] != 0, truncated[index] != 0) {
-                (true, true) => "not both: the sequence is terminated too",
-                (false, false) => "one of both: the sequence is not terminated either",
+                (true, true) => "0, because the sequence is terminated",
+                (false, false) => "1, because the sequence is not terminated",
                 (false, true) if !bootstrap[index].is_finite() => {
                     let (argument, expected, got) =
                         ("bootstrap", "a finite number where truncated", bootstrap[index].into());

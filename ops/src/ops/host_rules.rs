@@ -1,4 +1,5 @@
-//! Rules that run on the host: policy filtration, robust baselines, weights of responses, returns by the sign of the outcome, limits.
+//! Rules that run on the host: policy filtration, robust baselines, response weights, returns by the sign of
+//! the outcome, and limits.
 
 use super::locate;
 use crate::{Batch, Device, Error};
@@ -8,10 +9,11 @@ use lockstep_core::advantage::robust_baseline::{Robust, baseline};
 use lockstep_core::advantage::signed_return::SignedReturn;
 use lockstep_core::reward::sample_weights::SampleWeights;
 
-/// PF-PPO: the weight of each sequence, `[S]`, by the rewards of its group; formula: [`lockstep_core::advantage::filtration`]. Times the group's
-/// size, it is a weight of a policy loss.
+/// Computes PF-PPO's weight of each sequence, `[S]`, from the `rewards` `[S]` of its group; formula:
+/// [`lockstep_core::advantage::filtration`]. Multiply it by the group's size to use it as a weight of the
+/// policy loss.
 ///
-/// Errors: lengths that disagree; an infinite reward, a power that overflows (index).
+/// Errors: lengths that disagree; an infinite reward or a power that overflows (index).
 ///
 /// ```
 /// use lockstep_ops::{Batch, core::advantage::filtration::Filtration, ops::filtration};
@@ -32,10 +34,13 @@ pub fn filtration(batch: &Batch<'_>, rewards: &[f32], rule: Filtration) -> Resul
     Ok(weights)
 }
 
-/// The baseline of each group, `[G]`, to be given to [`group_advantage`](super::group_advantage): VCPO's alternatives to its minimum-variance
-/// baseline; formula: [`lockstep_core::advantage::robust_baseline`]. NaN where a group has no weight.
+/// Computes a robust baseline of each group, `[G]`, for the `given` of
+/// [`group_advantage`](super::group_advantage): VCPO's alternatives to its minimum-variance baseline;
+/// formula: [`lockstep_core::advantage::robust_baseline`]. NaN where a group's total weight is 0. `rewards`
+/// and `weights` are `[S]`.
 ///
-/// Errors: lengths that disagree; an infinite reward, a weight that is negative or not finite (index); a share outside 0..0.5.
+/// Errors: lengths that disagree; an infinite reward, or a weight that is negative or not finite (index); a
+/// share outside 0..0.5.
 ///
 /// ```
 /// use lockstep_ops::{Batch, core::advantage::robust_baseline::Robust, ops::robust_baselines};
@@ -63,10 +68,12 @@ pub fn robust_baselines(
     (0..batch.groups()).map(of_group).collect()
 }
 
-/// How much each response counts in the policy loss, `[S]`, by its live tokens and the `difficulty` `[S]` of its prompt (ROLL); formula:
-/// [`lockstep_core::reward::sample_weights`]. Their mean is 1.
+/// Computes the weight of each response in the policy loss, `[S]`, from its number of live tokens and the
+/// `difficulty` `[S]` of its prompt (ROLL); formula: [`lockstep_core::reward::sample_weights`]. The mean
+/// weight is 1.
 ///
-/// Errors: lengths that disagree; a difficulty that is not finite (index); parameters outside their domain; no difficulty where one is wanted.
+/// Errors: lengths that disagree; a difficulty that is not finite (index); parameters out of their domain; a
+/// missing `difficulty` that the rule needs.
 ///
 /// ```
 /// use lockstep_ops::{Batch, Device, core::reward::sample_weights::SampleWeights, ops::sample_weights};
@@ -83,7 +90,7 @@ pub fn sample_weights(
     rule: &SampleWeights,
 ) -> Result<Vec<f64>, Error> {
     if rule.difficulty.is_some() && difficulty.is_none() {
-        let (argument, expected) = ("difficulty", "needed where weights follow it");
+        let (argument, expected) = ("difficulty", "needed, because the weights depend on it");
         return Err(Argument::Combination { argument, expected }.into());
     }
     let mut weights = vec![0.0; batch.sequences()];
@@ -91,10 +98,12 @@ pub fn sample_weights(
     Ok(weights)
 }
 
-/// Advantages and returns per token, `[N]` each, of the `rewards` `[S]` that come with the last live tokens: PSR, NSR and W-REINFORCE with a
-/// discount; formula: [`lockstep_core::advantage::signed_return`].
+/// Computes advantages and returns per token, `[N]` each, from the outcome `rewards` `[S]`, which are
+/// received at the last live token: PSR, NSR and W-REINFORCE with a discount; formula:
+/// [`lockstep_core::advantage::signed_return`].
 ///
-/// Errors: lengths that disagree; an infinite reward (index); parameters outside their domain; a result too large for `f32` (index).
+/// Errors: lengths that disagree; an infinite reward (index); parameters out of their domain; a result too
+/// large for `f32` (index).
 ///
 /// ```
 /// use lockstep_ops::{Batch, core::advantage::signed_return::SignedReturn, ops::signed_return};
@@ -123,7 +132,7 @@ pub fn signed_return(
     Ok((advantage, returns))
 }
 
-/// An error of a group as one of the batch.
+/// Converts an index within a group, in an error, to an index within the batch.
 fn moved(error: Argument, first: usize) -> Argument {
     match error {
         Argument::Value { argument, index: Some(index), expected, got } => {
@@ -136,8 +145,8 @@ fn moved(error: Argument, first: usize) -> Argument {
     }
 }
 
-/// Holds advantages or rewards within `low..=high`, in place, after whatever normalised them (ROLL's `advantage_clip`, MARS's
-/// `asym_clip`).
+/// Clamps advantages or rewards to `low..=high` in place, after any normalisation (ROLL's `advantage_clip`,
+/// MARS's `asym_clip`).
 ///
 /// Errors: bounds that are NaN or out of order.
 ///

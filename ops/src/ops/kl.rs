@@ -6,7 +6,7 @@ use crate::{Batch, Device, Error};
 use lockstep_core::kl::{Kl, KlDivergence};
 use lockstep_core::ragged::{In, Out};
 
-/// KL of every token with its gradient.
+/// KL estimates of every token with their gradients.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct KlOutput {
     /// Estimate per token, `[N]`; 0 where masked.
@@ -19,10 +19,11 @@ pub struct KlOutput {
     pub sum: f64,
 }
 
-/// Per-token estimates of KL(policy ‖ reference) and their gradients; formulas: [`lockstep_core::kl`].
+/// Computes per-token estimates of KL(policy ‖ reference), in nats, and their gradients, from `logp` and
+/// `logp_ref` `[N]`; formulas: [`lockstep_core::kl`].
 ///
-/// Errors: lengths that disagree; a live log-probability that is NaN, infinite or above 0; an estimate that overflows (choose
-/// a guard).
+/// Errors: lengths that disagree; a live log-probability that is NaN, infinite or above 0; an estimate that
+/// overflows (choose a guard).
 ///
 /// ```
 /// use lockstep_ops::{Batch, Device, core::kl::{Estimator, Kl}, ops::kl};

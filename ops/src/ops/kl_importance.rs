@@ -14,17 +14,19 @@ use lockstep_core::ratio::Guard;
 /// Log-probabilities of one batch under three policies.
 #[derive(Clone, Copy, Debug)]
 pub struct ThreePolicies<'a> {
-    /// The current one, `[N]`; the only differentiable input.
+    /// Of the current policy, `[N]`; the only differentiable input.
     pub logp: &'a [f32],
-    /// The one that sampled, `[N]`.
+    /// Of the policy that sampled, `[N]`.
     pub logp_old: &'a [f32],
-    /// The reference, `[N]`.
+    /// Of the reference policy, `[N]`.
     pub logp_ref: &'a [f32],
 }
 
-/// r·k of every token with its gradient, through r or not; formula: [`lockstep_core::kl_importance`].
+/// Computes r·k of every token, `[N]`, the KL estimate k weighted by the importance ratio r, and its
+/// gradient, which flows through r if `through_ratio`; formula: [`lockstep_core::kl_importance`].
 ///
-/// Errors: lengths that disagree; a live log-probability that is NaN, infinite or above 0; a result that overflows (choose guards).
+/// Errors: lengths that disagree; a live log-probability that is NaN, infinite or above 0; a result that
+/// overflows (choose guards).
 ///
 /// ```
 /// use lockstep_ops::core::{kl::{Estimator, Kl}, ratio::Guard};
@@ -51,7 +53,7 @@ pub fn kl_importance(
     Ok(out)
 }
 
-/// As [`kl_importance`], into `out`, whose memory is reused and which is unspecified after an error.
+/// Like [`kl_importance`], but into `out`, whose memory is reused. `out` is unspecified after an error.
 pub fn kl_importance_into(
     device: &Device,
     batch: &Batch<'_>,
@@ -96,10 +98,11 @@ pub fn kl_importance_into(
     Ok(())
 }
 
-/// The penalty in the reward (PPO, REINFORCE++; docs/maths/kl.md): r_t − β·k per token, k an estimate of KL(old ‖ reference) of the
-/// policy that sampled; k1 in most recipes, any estimator in verl. No gradient flows. Masked tokens get 0.
+/// Computes rewards with a KL penalty, r_t − β·k per token, `[N]` (PPO, REINFORCE++; docs/maths/kl.md). k
+/// estimates KL(old ‖ reference), where old is the policy that sampled: k1 in most recipes, any estimator in
+/// verl. No gradient flows. Masked tokens get 0.
 ///
-/// Errors: lengths that disagree; a live reward or β that is not finite; those of [`kl`].
+/// Errors: lengths that disagree; a live reward (index) or β that is not finite; those of [`kl`].
 ///
 /// ```
 /// use lockstep_ops::{Batch, Device, core::kl::{Estimator, Kl}, ops::kl_importance::kl_in_reward};
@@ -134,7 +137,7 @@ pub fn kl_in_reward(
         rewards.iter().enumerate().map(|(i, r)| if live(i) { *r } else { 0.0 }).collect();
     components.extend(penalty);
     let mut penalised = vec![0.0; rewards.len()];
-    // Rows of tokens instead of groups of sequences: the op adds arrays, whatever divides them.
+    // The op adds arrays whatever their offsets are, so sequences of tokens stand in for groups of sequences.
     device.run(&Combine {
         cu_groups: batch.cu_seqlens(),
         components: In::new(&components),

@@ -1,10 +1,10 @@
-//! From a row's alarm to the argument and index to report.
+//! Finds the argument and index behind a row's alarm, for the error.
 
 use crate::{Batch, Error};
 use lockstep_core::Error as Argument;
 use lockstep_core::ragged::{Mask, Offsets, flag};
 
-/// What a per-token array must hold.
+/// The domain of a per-token array's values.
 #[derive(Clone, Copy)]
 pub enum Domain {
     LogProbability,
@@ -12,7 +12,7 @@ pub enum Domain {
     Finite,
 }
 
-/// A per-token array and what it must hold.
+/// A per-token array and its domain.
 pub(crate) struct Checked<'a> {
     pub(crate) name: &'static str,
     pub(crate) domain: Domain,
@@ -37,8 +37,8 @@ impl Domain {
     }
 }
 
-/// The error of the first row with an alarm, if any: its first live token with a bad argument, else its first result that is
-/// not finite.
+/// The error of the first row with an alarm, if any: its first live token with a bad argument, else its first
+/// result that is not finite.
 pub(crate) fn check(
     batch: &Batch<'_>,
     row_alarm: &[u32],
@@ -49,7 +49,7 @@ pub(crate) fn check(
     check_rows(batch.cu_seqlens(), batch.loss_mask(), row_alarm, arguments, results, hint)
 }
 
-/// The same for any rows.
+/// Like [`check`], for any rows.
 pub(crate) fn check_rows(
     offsets: Offsets<'_>,
     mask: Mask<'_>,
@@ -78,12 +78,12 @@ pub(crate) fn check_rows(
             }
         }
     }
-    // The culprit is a result that was not asked for: the token loss.
+    // The cause is a result that the caller did not request: the token loss.
     let index = live().next().unwrap_or(span.start);
     Err(Argument::NotFinite { result: "loss of the sequence that starts at token", index, hint }.into())
 }
 
-/// The error of the first value of an argument that is not what is expected, if any; `holds` gets its index too.
+/// The error of the first value of an argument that is not as expected, if any; `holds` also gets the index.
 pub fn each(
     argument: &'static str,
     values: &[f32],

@@ -1,14 +1,16 @@
-//! Log-ratios of prefixes, segments and sequences.
+//! Log-ratios over prefixes, segments and sequences.
 
 use super::locate::{self, Checked, Domain};
 use crate::{Batch, Device, Error};
 use lockstep_core::ragged::{In, Offsets, Out};
 use lockstep_core::ratio::{LogRatioScan, ScanKind};
 
-/// A log-ratio for each token, `[N]`; 0 where masked. Formula: [`lockstep_core::ratio::log_ratio_scan`]. `cap_at_one` holds for
-/// the two minima: one above 0 counts as 0.
+/// Computes a log-ratio for each token, `[N]`, from `logp` and `logp_old` `[N]`; 0 where masked. Formula:
+/// [`lockstep_core::ratio::log_ratio_scan`]. `cap_at_one` applies to the two minima: a log-ratio above 0
+/// counts as 0.
 ///
-/// Errors: lengths that disagree; a live log-probability that is NaN, infinite or above 0 (argument, index); a log-ratio that overflows.
+/// Errors: lengths that disagree; a live log-probability that is NaN, infinite or above 0 (argument, index);
+/// a log-ratio that overflows.
 ///
 /// ```
 /// use lockstep_ops::core::ratio::ScanKind;
@@ -32,9 +34,10 @@ pub fn log_ratio_scan(
     run(device, batch, batch.cu_seqlens(), logp, logp_old, kind, cap_at_one)
 }
 
-/// As [`log_ratio_scan`], over segments of tokens (turns, steps) instead of sequences: `cu_segments` `[K+1]`, from 0 to N.
+/// Like [`log_ratio_scan`], but over segments of tokens (turns, steps) instead of sequences, with offsets
+/// `cu_segments` `[K+1]` from 0 to N.
 ///
-/// Errors: as there, and offsets that are none.
+/// Errors: those of [`log_ratio_scan`]; invalid offsets.
 pub fn segment_log_ratio(
     device: &Device,
     batch: &Batch<'_>,

@@ -1,4 +1,4 @@
-//! Rows of logits: what they say of their labels, their gradient, and the one-token rollout.
+//! Ops on rows of logits: statistics of the labels, gradients, and the one-token rollout.
 
 mod divergence;
 mod sampled;
@@ -13,31 +13,31 @@ use lockstep_core::logits::statistics::{LogitsMoments, STATE};
 use lockstep_core::logits::{LogitRows, LogitsGradient, LogitsStatistics, OtrExact};
 use lockstep_core::ragged::{In, Mask, Out, flag};
 
-/// Logits of some tokens with their labels.
+/// Rows of logits with their labels.
 #[derive(Clone, Copy, Debug)]
 pub struct Logits<'a> {
-    /// Row-major, one row of V for each label. −∞ = forbidden by a vocabulary mask.
+    /// Logits `[rows][V]`, row-major, one row for each label. −∞ = forbidden by a vocabulary mask.
     pub logits: &'a [f32],
-    /// The sampled token of each row, or its label.
+    /// The sampled token or the label of each row, `[rows]`.
     pub labels: &'a [u32],
-    /// Which rows take part; absent = all.
+    /// Which rows take part, `[rows]`; `None` = all.
     pub loss_mask: Option<&'a [u8]>,
 }
 
-/// What `logits_statistics` returns, each `[rows]`; 0 in masked rows.
+/// The result of [`logits_statistics`], each array `[rows]`; 0 in masked rows.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Statistics {
-    /// Log-probability of the label.
+    /// Log-probability of the label, in nats.
     pub logp: Vec<f32>,
     /// logsumexp of z/T.
     pub lse: Vec<f32>,
-    /// The most probable token; the first where several are.
+    /// The most probable token; of ties, the first.
     pub top: Vec<u32>,
-    /// Entropy; empty if no moments were asked for.
+    /// Entropy, in nats; empty if `moments` was false.
     pub entropy: Vec<f32>,
-    /// Σ p²; empty likewise.
+    /// Σ p²; empty if `moments` was false.
     pub collision: Vec<f32>,
-    /// 1 − 2p + Σ p², the squared norm of ∂logp/∂(z/T); empty likewise.
+    /// 1 − 2p + Σ p², the squared norm of ∂logp/∂(z/T); empty if `moments` was false.
     pub score_norm: Vec<f32>,
     temperature: f32,
     state: Vec<f64>,
@@ -69,8 +69,8 @@ impl<'a> Logits<'a> {
         Ok(found)
     }
 
-    /// The error of the first row with an alarm: its first logit that cannot be used, or its label's, else a coefficient or the
-    /// result.
+    /// The error of the first row with an alarm: its first invalid logit, or the forbidden logit of its
+    /// label, or else a coefficient or the result.
     fn check_alarms(
         &self,
         alarms: &[u32],
@@ -108,11 +108,11 @@ impl<'a> Logits<'a> {
     }
 }
 
-/// Log-probability, logsumexp and top token of every row, with `moments` entropy and sums of squares too; formulas:
-/// [`lockstep_core::logits::statistics`].
+/// Computes the log-probability of the label, the logsumexp and the top token of every row and, if `moments`,
+/// also the entropy and the sums of squares; formulas: [`lockstep_core::logits::statistics`].
 ///
-/// Errors: lengths that disagree; a label outside of the vocabulary or forbidden there; a row with NaN, +∞ or nothing but −∞ (index
-/// into `logits`); a temperature outside 1e-6..=1e6.
+/// Errors: lengths that disagree; a label that is outside the vocabulary or forbidden in its row; a row with
+/// NaN, +∞ or only −∞ (index into `logits`); a temperature outside 1e-6..=1e6.
 ///
 /// ```
 /// use lockstep_ops::{Device, ops::logits::{Logits, logits_statistics}};
@@ -164,11 +164,12 @@ pub fn logits_statistics(
     Ok(out)
 }
 
-/// dL/dz of every logit from `coef` = dL/dlogp `[rows]` and `coef_entropy` = dL/dH `[rows]`; formula:
-/// [`lockstep_core::logits::gradient`]. `statistics` are those of the same logits, with moments where there is a coefficient of
-/// the entropy.
+/// Computes dL/dz of every logit, `[rows][V]`, from `coef` = dL/dlogp `[rows]` and `coef_entropy` = dL/dH
+/// `[rows]`; formula: [`lockstep_core::logits::gradient`]. `statistics` are those of the same logits,
+/// computed with moments if `coef_entropy` is given.
 ///
-/// Errors: those of [`logits_statistics`]; coefficients that are not finite (index); a coefficient of the entropy without moments.
+/// Errors: those of [`logits_statistics`]; coefficients that are not finite (index); a `coef_entropy` if the
+/// statistics have no moments.
 ///
 /// ```
 /// use lockstep_ops::{Device, ops::logits::{Logits, logits_gradient, logits_statistics}};
@@ -215,19 +216,20 @@ pub fn logits_gradient(
     Ok(gradient)
 }
 
-/// One-token rollout over label positions.
+/// The loss of the one-token rollout over label positions.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Otr {
-    /// L_t of each row; 0 where masked.
+    /// The loss L_t of each row, `[rows]`; 0 where masked.
     pub row_loss: Vec<f32>,
     /// Mean over the rows that take part.
     pub loss: f64,
-    /// dL/dz; empty if not asked for.
+    /// dL/dz, `[rows][V]`; empty if not requested.
     pub gradient: Vec<f32>,
 }
 
-/// One-token rollout in expectation, without samples: loss and, if wanted, dL/dz; formula: [`lockstep_core::logits::otr`]. The
-/// loss is the mean over `positions` rows: of the *whole* batch, where this is a part of it; absent = the rows that take part.
+/// Computes the loss of the one-token rollout in expectation, without sampling, and dL/dz if `gradient`;
+/// formula: [`lockstep_core::logits::otr`]. The loss is the mean over `positions` rows: the number in the
+/// *whole* batch if this is a part of it; `None` = the rows that take part.
 ///
 /// Errors: those of [`logits_statistics`]; β above 1 or not finite; κ outside 1e-6..=1e6.
 ///
@@ -268,7 +270,7 @@ pub fn otr_exact(
     out.mean(device, share)
 }
 
-/// What a row has of a mean over `positions` rows, or over those that take part.
+/// The weight of a row in a mean over `positions` rows, or over the rows that take part.
 fn share(rows: &LogitRows<'_>, positions: Option<u64>) -> f64 {
     let counted = || (0..rows.rows).filter(|row| rows.live.at(*row)).count() as u64;
     match positions.unwrap_or_else(counted) {

@@ -1,4 +1,4 @@
-//! The ops on plain slices: arguments checked, results allocated.
+//! The ops on plain slices: each function checks its arguments and allocates its results.
 
 pub mod advantage;
 pub mod aggregate;

@@ -5,14 +5,15 @@ use lockstep_core::Error as Argument;
 use lockstep_core::aggregate::moments::{COUNT, FoldMoments, HIGH, LOW, MEAN, MOMENTS, RowMoments, SQUARES};
 use lockstep_core::ragged::{In, Mask, Offsets, Out, flag};
 
-/// Count, mean and spread of the values of a batch; formula: [`lockstep_core::aggregate::moments`].
+/// Count, mean, squared deviations and extremes of the values of a batch; formula:
+/// [`lockstep_core::aggregate::moments`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Moments {
-    /// Counted values.
+    /// Number of counted values.
     pub count: f64,
     /// Their mean; 0 without values.
     pub mean: f64,
-    /// Sum of the squares of their distances from the mean.
+    /// Sum of the squared deviations from the mean.
     pub squares: f64,
     /// The smallest; +∞ without values.
     pub low: f64,
@@ -20,7 +21,7 @@ pub struct Moments {
     pub high: f64,
 }
 
-/// Moments of the live tokens of `values` `[N]`.
+/// Computes the moments of `values` `[N]` over the live tokens.
 ///
 /// Errors: lengths that disagree; a live value that is not finite (index).
 pub fn token_moments(device: &Device, batch: &Batch<'_>, values: &[f32]) -> Result<Moments, Error> {

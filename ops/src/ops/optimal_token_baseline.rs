@@ -7,41 +7,43 @@ use lockstep_core::advantage::optimal_token_baseline::score_norm;
 use lockstep_core::ragged::{In, Out};
 use lockstep_core::team::Direction;
 
-/// How much the score of each token varies.
+/// The squared norm of each token's score (the gradient of its log-probability).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Score<'a> {
     /// Squared norms, `[N]`.
     Norm(&'a [f32]),
-    /// 1 − 2 p + Σ_v p_v².
+    /// The proxy 1 − 2 p + Σ_v p_v², from probabilities.
     Probabilities {
-        /// Of the sampled token, `[N]`.
+        /// Probability of the sampled token, `[N]`.
         p: &'a [f32],
         /// Σ_v p_v², `[N]`.
         sum_squares: &'a [f32],
     },
 }
 
-/// Choices of the baseline.
+/// Parameters of [`optimal_token_baseline`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TokenBaselineParams {
     /// Added to the sum of the weights.
     pub eps: f64,
-    /// No baseline for the tail of a group's longest sequence, by live tokens, beyond the second longest.
+    /// Whether a group's longest sequence, by live tokens, has no baseline at the positions beyond the second
+    /// longest.
     pub lone_tail_is_raw: bool,
 }
 
 impl Default for TokenBaselineParams {
-    /// verl: 1e-8, the tail like the rest.
+    /// verl's: eps 1e-8, and the tail is treated like the rest.
     fn default() -> Self {
         TokenBaselineParams { eps: 1e-8, lone_tail_is_raw: false }
     }
 }
 
-/// Advantages `[N]` of `returns` `[N]` against the weighted mean of the group at the same position; formula:
-/// [`lockstep_core::advantage::optimal_token_baseline`]. `ratio` `[N]` (rollout correction), where given, enters the weights squared.
+/// Computes advantages `[N]`: `returns` `[N]` minus the weighted mean of the group's returns at the same
+/// position; formula: [`lockstep_core::advantage::optimal_token_baseline`]. If `ratio` `[N]` (rollout
+/// correction) is given, its square multiplies the weights.
 ///
-/// Errors: lengths that disagree; a live return that is not finite, a live norm or ratio that is negative or not finite (index); an
-/// eps below 0; a result that is not finite (index).
+/// Errors: lengths that disagree; a live return that is not finite, a live norm or ratio that is negative or
+/// not finite (index); an eps below 0; a result that is not finite (index).
 ///
 /// ```
 /// use lockstep_ops::ops::optimal_token_baseline::{Score, TokenBaselineParams, optimal_token_baseline};

@@ -6,10 +6,10 @@ use lockstep_core::Error as Argument;
 use lockstep_core::advantage::PassAtK;
 use lockstep_core::ragged::{In, Mask, Out};
 
-/// Advantages and the estimate behind them.
+/// The advantages, and the estimate of pass@k that they are based on.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PassAtKOutput {
-    /// Per sequence, `[S]`; 0 for excluded ones.
+    /// Advantage per sequence, `[S]`; 0 for excluded sequences.
     pub advantage: Vec<f32>,
     /// Unbiased estimate of pass@k per group, `[G]`.
     pub pass_at_k: Vec<f32>,
@@ -17,10 +17,11 @@ pub struct PassAtKOutput {
     pub counted: Vec<u32>,
 }
 
-/// Advantages for the goal that one of `k` attempts is correct, a reward above `threshold` being correct; formula:
-/// [`lockstep_core::advantage::pass_at_k`]. A NaN reward, or a sequence whose entry in `valid` is 0, is excluded.
+/// Computes advantages `[S]` for the objective pass@k: that at least one of `k` attempts is correct. A reward
+/// in `rewards` `[S]` is correct if it is above `threshold`; formula:
+/// [`lockstep_core::advantage::pass_at_k`]. Sequences with a NaN reward or a 0 in `valid` `[S]` are excluded.
 ///
-/// Errors: lengths that disagree; k of 0; a group with fewer than k counted sequences (group).
+/// Errors: lengths that disagree; a `k` of 0; a group with fewer than `k` counted sequences (group).
 ///
 /// ```
 /// use lockstep_ops::{Batch, Device, ops::pass_at_k};

@@ -22,10 +22,10 @@ use lockstep_core::policy_loss::{KlTerm, LossOut, MetricsOut, PolicyLoss, sum};
 use lockstep_core::ragged::{In, Out, flag};
 use lockstep_core::ratio::{Guard, Level};
 
-/// Advantages, constants for differentiation.
+/// Advantages, which are constants in differentiation.
 #[derive(Clone, Copy, Debug)]
 pub enum Advantage<'a> {
-    /// One per sequence, `[S]`, for all of its tokens.
+    /// One per sequence, `[S]`, shared by its tokens.
     PerSequence(&'a [f32]),
     /// One per token, `[N]`.
     PerToken(&'a [f32]),
@@ -34,7 +34,7 @@ pub enum Advantage<'a> {
 /// Which optional results to compute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outputs {
-    /// The loss, in all and per sequence.
+    /// The loss, in total and per sequence.
     pub loss: bool,
     /// Loss per token; implies `loss`.
     pub token_loss: bool,
@@ -45,11 +45,11 @@ pub struct Outputs {
 impl Outputs {
     /// Everything.
     pub const ALL: Outputs = Outputs { loss: true, token_loss: true, metrics: true };
-    /// Coefficients only: the fast path.
+    /// Only the coefficients; the fastest choice.
     pub const COEF: Outputs = Outputs { loss: false, token_loss: false, metrics: false };
 }
 
-/// What a policy loss reads. Only `logp` is differentiated.
+/// The inputs of a policy loss. Only `logp` is differentiated.
 #[derive(Clone, Copy, Debug)]
 pub struct PolicyInput<'a> {
     /// Log-probabilities of the current policy, `[N]`.
@@ -58,21 +58,21 @@ pub struct PolicyInput<'a> {
     pub logp_old: &'a [f32],
     /// Advantages.
     pub advantage: Advantage<'a>,
-    /// Log-probabilities of the policy that a gate measures against beside `logp_old`, `[N]`: of the sampler for MiniRL, of the latest policy
-    /// for ReMix; needed, and allowed, only with these.
+    /// Second input of a gate besides `logp_old`, `[N]`: log-probabilities of the sampler (MiniRL, DPPO) or
+    /// of the latest policy (ReMix), or divergences. Required, and allowed, only with such a gate.
     pub logp_second: Option<&'a [f32]>,
-    /// Log-ratios computed elsewhere, `[N]`; needed, and allowed, only at [`Level::Given`].
+    /// Log-ratios computed elsewhere, `[N]`; required, and allowed, only at [`Level::Given`].
     pub log_ratio: Option<&'a [f32]>,
-    /// Log-probabilities of the frozen reference, `[N]`; needed, and allowed, only with a KL term.
+    /// Log-probabilities of the frozen reference, `[N]`; required, and allowed, only with a KL term.
     pub logp_ref: Option<&'a [f32]>,
-    /// Rollout-correction weights, `[N]`, multiplied after the gate; absent = 1.
+    /// Rollout-correction weights, `[N]`, multiplied after the gate; `None` = 1.
     pub weights: Option<&'a [f32]>,
     /// Which optional results to compute.
     pub outputs: Outputs,
 }
 
 impl<'a> PolicyInput<'a> {
-    /// The three inputs that every policy loss needs; all outputs.
+    /// The three inputs that every policy loss needs, with all outputs requested.
     pub fn new(logp: &'a [f32], logp_old: &'a [f32], advantage: Advantage<'a>) -> Self {
         PolicyInput {
             logp,
@@ -87,33 +87,35 @@ impl<'a> PolicyInput<'a> {
     }
 }
 
-/// What a policy loss returns.
+/// The outputs of a policy loss.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PolicyOutput {
     /// dL/dlogp, `[N]`; 0 where masked.
     pub coef: Vec<f32>,
-    /// l per token before the aggregation's weights, `[N]`; empty if not asked for.
+    /// l per token before the aggregation's weights, `[N]`; empty if not requested.
     pub token_loss: Vec<f32>,
-    /// Σ W·l of each sequence, `[S]`: the loss of any union of sequences is the sum of theirs. Empty if not asked for.
+    /// Σ W·l of each sequence, `[S]`: the loss of any set of sequences is the sum of theirs. Empty if not
+    /// requested.
     pub row_loss: Vec<f64>,
-    /// The loss L, if asked for.
+    /// The loss L, if requested.
     pub loss: Option<f64>,
     /// Counts of this batch.
     pub counts: Counts,
-    /// Metrics, if asked for.
+    /// Metrics, if requested.
     pub metrics: Option<Metrics>,
     scratch: Scratch,
     spare: Spare,
 }
 
-/// Buffers of what a recipe launches beside the fused op, kept between calls. They are no part of a result.
+/// Buffers of the ops that a recipe launches besides the fused one, kept between calls. They are not part of
+/// a result.
 #[derive(Clone, Debug, Default)]
 #[doc(hidden)]
 pub struct Spare {
     free: Vec<Vec<f32>>,
     pub selection: Selection,
     pub kl: KlOutput,
-    /// A term that is added.
+    /// Buffers of an additional term.
     term: Option<Box<PolicyOutput>>,
 }
 
@@ -135,7 +137,7 @@ impl Spare {
         self.term.take().unwrap_or_default()
     }
 
-    /// Keeps them.
+    /// Keeps the buffers of a policy loss.
     fn keep_term(&mut self, term: Box<PolicyOutput>) {
         self.term = Some(term);
     }
@@ -148,14 +150,14 @@ impl PartialEq for Spare {
 }
 
 impl PolicyOutput {
-    /// Buffers for what comes before the fused op.
+    /// Buffers for the ops that run before the fused one.
     #[doc(hidden)]
     pub fn spare(&mut self) -> &mut Spare {
         &mut self.spare
     }
 
-    /// Puts sums of another KL over the live tokens of each sequence, so many in all, in place of those that the op measured; nothing without
-    /// metrics.
+    /// Replaces the KL sums that the op measured with `row_sum`, sums of another KL over the live tokens of
+    /// each sequence; `tokens` is the number of live tokens. Does nothing without metrics.
     #[doc(hidden)]
     pub fn measure_kl(&mut self, device: &Device, row_sum: &[f64], tokens: u64) -> Result<(), Error> {
         let rows = row_sum.len();
@@ -166,13 +168,13 @@ impl PolicyOutput {
         Ok(())
     }
 
-    /// Sums `[SUMS][S]` and maxima `[2][S]` of the rows; none without metrics.
+    /// Sums `[SUMS][S]` and maxima `[2][S]` of the rows; empty without metrics.
     #[doc(hidden)]
     pub fn partials(&self) -> (&[f64], &[f32]) {
         (&self.scratch.sums, &self.scratch.maxima)
     }
 
-    /// Puts those that a plan has measured.
+    /// Sets the sums and maxima that a plan has measured.
     #[doc(hidden)]
     pub fn set_partials(&mut self, row_sums: Vec<f64>, row_maxima: Vec<f32>) {
         (self.scratch.sums, self.scratch.maxima) = (row_sums, row_maxima);
@@ -188,12 +190,12 @@ struct Scratch {
     maxima: Vec<f32>,
 }
 
-/// The scalar side of a policy loss: one choice per stage.
+/// The scalar parameters of a policy loss: one choice per stage.
 #[derive(Clone, Copy, Debug)]
 pub struct PolicyParams<G> {
     /// Gate.
     pub gate: G,
-    /// Over what the ratio is taken.
+    /// Level at which the ratio is computed.
     pub level: Level,
     /// Guard of the token log-ratio.
     pub guard: Guard,
@@ -207,11 +209,12 @@ pub struct PolicyParams<G> {
     pub band: [f32; 2],
 }
 
-/// Computes loss and dL/dlogp into `out`, whose buffers are reused; formula: [`lockstep_core::policy_loss`].
+/// Computes the loss and dL/dlogp into `out`, whose buffers are reused; formula:
+/// [`lockstep_core::policy_loss`].
 ///
-/// Errors: lengths that disagree; a live log-probability that is NaN, infinite or above 0; an advantage that is not finite or a
-/// weight below 0 (argument, index); parameters outside their domain; a KL term without `logp_ref` or the reverse; a
-/// result that is not finite (index). `out` is unspecified after an error.
+/// Errors: lengths that disagree; a live log-probability that is NaN, infinite or above 0, an advantage that
+/// is not finite or a weight below 0 (argument, index); parameters out of their domain; an optional input
+/// that is missing or not allowed; a result that is not finite (index). `out` is unspecified after an error.
 pub fn policy_loss<G: Gate>(
     device: &Device,
     batch: &Batch<'_>,
@@ -297,7 +300,7 @@ impl<'a> Advantage<'a> {
 }
 
 impl PolicyOutput {
-    /// Makes room for `outputs`; returns them with what they imply.
+    /// Resizes the buffers for `outputs`; returns them with the outputs that they imply.
     fn make_room(&mut self, batch: &Batch<'_>, outputs: Outputs) -> Outputs {
         let (tokens, rows) = (batch.tokens(), batch.sequences());
         let Outputs { loss, token_loss, metrics } = outputs;
@@ -314,7 +317,7 @@ impl PolicyOutput {
     }
 }
 
-/// What follows the launch: faults are named, rows folded.
+/// Reports errors and folds the rows after the launch.
 fn finish(
     device: &Device,
     batch: &Batch<'_>,

@@ -6,7 +6,7 @@ use crate::{Batch, Device, Error, RatioStats};
 use lockstep_core::ragged::{In, Out};
 use lockstep_core::ratio::{Guard, TokenRatio, token::sum};
 
-/// Ratios of every token with their statistics.
+/// The importance ratio of every token, and statistics of the ratios.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Ratios {
     /// r per token, `[N]`; 0 where masked.
@@ -17,8 +17,8 @@ pub struct Ratios {
     pub stats: RatioStats,
 }
 
-/// r = exp(guard(logp − logp_old)) per token; formula: [`lockstep_core::ratio::token`]. `band` is that of
-/// [`RatioStats::in_band_fraction`].
+/// Computes the importance ratios r = exp(guard(logp − logp_old)) per token, `[N]`; formula:
+/// [`lockstep_core::ratio::token`]. `band` is `[low, high]` of [`RatioStats::in_band_fraction`].
 ///
 /// Errors: lengths that disagree; a live log-probability that is NaN, infinite or above 0 (argument, index).
 pub fn token_ratio(
@@ -35,8 +35,11 @@ pub fn token_ratio(
     Ok(Ratios { ratio, log_ratio, stats })
 }
 
-/// Training-inference mismatch: statistics of exp(logp_old − logp_rollout), the ratio that a rollout correction would
-/// apply. `kl_k1` is mean(logp_rollout − logp_old), verl's `rollout_corr/kl`; the band is `[1/2, 2]`.
+/// Computes the training-inference mismatch: statistics of exp(logp_old − logp_rollout), the ratio that a
+/// rollout correction would apply. `kl_k1` is mean(logp_rollout − logp_old), verl's `rollout_corr/kl`; the
+/// band is `[1/2, 2]`.
+///
+/// Errors: those of [`token_ratio`].
 pub fn mismatch(
     device: &Device,
     batch: &Batch<'_>,

@@ -1,4 +1,4 @@
-//! Rewards before they become advantages.
+//! Reward shaping, before advantages are computed.
 
 use crate::batch::check_length;
 use crate::{Batch, Device, Error};
@@ -8,32 +8,34 @@ use lockstep_core::ragged::{In, Mask, Out};
 use lockstep_core::reward::novelty::{INVALID, MAJORITY, MINORITY};
 use lockstep_core::reward::{NoveltyBands, ShapeRewards, Shaping, VarianceIncrease};
 
-/// Arguments of [`shape_rewards`] beside the rewards; formula: [`lockstep_core::reward::shape`].
+/// Parameters of [`shape_rewards`]; formula: [`lockstep_core::reward::shape`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ShapeParams<'a> {
-    /// Which function.
+    /// The shaping function.
     pub shaping: Shaping,
-    /// A reward above it is correct.
+    /// A reward above this is correct.
     pub threshold: f32,
-    /// Lengths in tokens, `[S]`; absent = the live tokens of the batch.
+    /// Lengths in tokens, `[S]`; `None` = the live tokens of each sequence.
     pub lengths: Option<&'a [u32]>,
-    /// Flawed answers, `[S]`, of [`Shaping::Flawed`]; absent = none.
+    /// Non-zero for answers with flawed reasoning, `[S]`, for [`Shaping::Flawed`]; `None` = none are flawed.
     pub flags: Option<&'a [u8]>,
-    /// Position in its group of the member that the others were compared with, `[G]`, of [`Shaping::Preferred`].
+    /// Position within its group of the member that the others were compared with, `[G]`, for
+    /// [`Shaping::Preferred`].
     pub reference: Option<&'a [u32]>,
 }
 
 impl ShapeParams<'static> {
-    /// With the threshold 0.5 and the batch's own lengths.
+    /// Parameters with the threshold 0.5 and the batch's own lengths.
     pub const fn new(shaping: Shaping) -> Self {
         ShapeParams { shaping, threshold: 0.5, lengths: None, flags: None, reference: None }
     }
 }
 
-/// `rewards` `[S]` shaped by length, sign, flaw, brevity or preference. A NaN reward, or a sequence whose entry in `valid` is 0, gets NaN.
+/// Shapes `rewards` `[S]` by length, sign, flaw, brevity or preference. Sequences with a NaN reward or a 0 in
+/// `valid` `[S]` get NaN.
 ///
-/// Errors: lengths that disagree; an infinite reward (index); parameters outside their domain, an array that the shaping needs and nobody
-/// gave; a reference beyond its group (group); a result that is not finite (index).
+/// Errors: lengths that disagree; an infinite reward (index); parameters out of their domain; a missing array
+/// that the shaping needs; a reference beyond its group (group); a result that is not finite (index).
 ///
 /// ```
 /// use lockstep_ops::core::reward::Shaping;
@@ -82,8 +84,9 @@ pub fn shape_rewards(
     not_infinite("shaped", shaped, "the shaped reward is too large for f32")
 }
 
-/// Classes of answers by majority vote: `answers` `[S]` name what was answered (equal number, equal answer; `None` = no answer). The
-/// most frequent answer of a group is its majority; ties go to the one that came first.
+/// Classifies answers by majority vote, `[S]`. `answers` `[S]` holds one id per answer: equal ids mean equal
+/// answers, `None` means no answer. The most frequent answer of a group is its majority; ties go to the one
+/// that came first.
 ///
 /// Errors: lengths that disagree.
 pub fn majority(batch: &Batch<'_>, answers: &[Option<u32>]) -> Result<Vec<u32>, Error> {
@@ -93,7 +96,7 @@ pub fn majority(batch: &Batch<'_>, answers: &[Option<u32>]) -> Result<Vec<u32>, 
         let span = batch.cu_groups().span(group);
         let members = &answers[span.start..span.end];
         let votes = |answer: &Option<u32>| members.iter().filter(|other| *other == answer).count();
-        // The last of several maxima: in reverse order the one that came first.
+        // `max_by_key` returns the last of several maxima: in reverse order, the one that came first.
         let winner =
             members.iter().rev().filter(|answer| answer.is_some()).max_by_key(|answer| votes(answer));
         for (class, answer) in classes[span.start..span.end].iter_mut().zip(members) {
@@ -107,14 +110,14 @@ pub fn majority(batch: &Batch<'_>, answers: &[Option<u32>]) -> Result<Vec<u32>, 
     Ok(classes)
 }
 
-/// Bands of [`novelty_bands`]; formula: [`lockstep_core::reward::novelty`].
+/// Reward bands of [`novelty_bands`]; formula: [`lockstep_core::reward::novelty`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Bands {
-    /// Weight of the mean similarity against the greatest.
+    /// Weight of the mean similarity; the greatest similarity has the rest.
     pub mean_weight: f64,
-    /// Least reward of the majority.
+    /// Lower end of the majority's band.
     pub majority: f64,
-    /// Least reward of the others.
+    /// Lower end of the minority's band.
     pub minority: f64,
     /// Width of a band.
     pub width: f64,
@@ -123,24 +126,26 @@ pub struct Bands {
 }
 
 impl Bands {
-    /// EVOL-RL's: 0.5 to 1, −1 to −0.5, −1.
+    /// EVOL-RL's bands: majority 0.5 to 1, minority −1 to −0.5, invalid −1.
     pub const EVOL_RL: Bands =
         Bands { mean_weight: 0.5, majority: 0.5, minority: -1.0, width: 0.5, invalid: -1.0 };
 }
 
-/// Rewards, and the novelty behind them.
+/// Rewards, and the novelty that ranks them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Novelty {
-    /// Per sequence, `[S]`; NaN for those that are not valid.
+    /// Rewards per sequence, `[S]`; NaN for sequences that are not valid.
     pub rewards: Vec<f32>,
-    /// u, `[S]`; 0 for who has none.
+    /// Novelty u, `[S]`; 0 if absent.
     pub novelty: Vec<f32>,
 }
 
-/// EVOL-RL's rewards: bands by `classes` `[S]` ([`majority`]), ranked inside by novelty, from `similarity` `[Σ n²]`, the matrices of the groups
-/// one after the other, row by row. Diagonals are not read.
+/// Computes EVOL-RL's rewards `[S]`: the band is that of the answer's class in `classes` `[S]`
+/// ([`majority`]), and the position in the band is the rank by novelty. `similarity` `[Σ n²]` holds the n × n
+/// matrix of every group, row-major, one after the other; diagonals are not read.
 ///
-/// Errors: lengths that disagree; a similarity between two answers that is not finite (index); parameters outside their domain.
+/// Errors: lengths that disagree; a similarity between two answers that is not finite (index); parameters out
+/// of their domain.
 ///
 /// ```
 /// use lockstep_ops::{Batch, Device, ops::{novelty_bands, reward::{Bands, majority}}};
@@ -207,20 +212,20 @@ pub fn novelty_bands(
 /// Parameters of [`variance_increase`]; formula: [`lockstep_core::reward::variance_increase`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct VarianceParams<'a> {
-    /// Log-probability of each sequence under the reference, `[S]`; absent = all equally likely.
+    /// Log-probability of each sequence under the reference, `[S]`; `None` = all equally likely.
     pub logp: Option<&'a [f64]>,
-    /// m; −∞ = the group's least reward less `margin`.
+    /// Lower bound m; −∞ = the group's least reward minus `margin`.
     pub low: f64,
-    /// M; +∞ = the group's greatest reward plus `margin`.
+    /// Upper bound M; +∞ = the group's greatest reward plus `margin`.
     pub high: f64,
-    /// See `low` and `high`.
+    /// The margin around the group's own bounds; see `low` and `high`.
     pub margin: f64,
-    /// Equal rewards stay equal.
+    /// Whether equal rewards stay equal.
     pub merge_ties: bool,
 }
 
 impl VarianceParams<'static> {
-    /// The group's own bounds, uniform probabilities, ties kept together.
+    /// Parameters with the group's own bounds, uniform probabilities, and ties that stay equal.
     pub const OWN: Self = VarianceParams {
         logp: None,
         low: f64::NEG_INFINITY,
@@ -230,10 +235,11 @@ impl VarianceParams<'static> {
     };
 }
 
-/// GRPOVI: `rewards` `[S]` moved so that their variance in the group grows, mean and order kept. A NaN reward, or a sequence whose entry in
-/// `valid` is 0, gets NaN.
+/// Computes GRPOVI's rewards `[S]`: moves `rewards` `[S]` to increase their variance within the group, and
+/// keeps their mean and order. Sequences with a NaN reward or a 0 in `valid` `[S]` get NaN.
 ///
-/// Errors: lengths that disagree; an infinite reward, a log-probability that is not finite (index); parameters outside their domain.
+/// Errors: lengths that disagree; an infinite reward or a log-probability that is not finite (index);
+/// parameters out of their domain.
 ///
 /// ```
 /// use lockstep_ops::{Batch, Device, ops::{reward::VarianceParams, variance_increase}};
@@ -271,7 +277,7 @@ pub fn variance_increase(
     not_infinite("shaped", shaped, "the bounds are too large for f32")
 }
 
-/// One score per sequence, none of the counted ones infinite.
+/// Errors unless there is one score per sequence and no counted score is infinite.
 pub(super) fn check_scores(
     batch: &Batch<'_>,
     argument: &'static str,
@@ -306,7 +312,7 @@ pub(super) fn check_finite64(
     }
 }
 
-/// The values, none of them infinite; NaN is "no score".
+/// Returns the values, or an error if one is infinite; NaN means "no score".
 pub(super) fn not_infinite(
     result: &'static str,
     values: Vec<f32>,

@@ -1,4 +1,4 @@
-//! Sequences by role, in their order.
+//! Sequences sorted by role; within a role they keep their order.
 
 use crate::Error;
 use lockstep_core::Error as Argument;

@@ -1,4 +1,4 @@
-//! Gates of mixture-of-experts routers, natural or replayed, and their gradient.
+//! Gates of mixture-of-experts routers, natural or replayed, and their gradients.
 
 use super::locate::each_finite;
 use crate::batch::check_length;
@@ -8,26 +8,27 @@ use lockstep_core::Error as Argument;
 use lockstep_core::ragged::{In, Out, flag};
 use lockstep_core::routing::{BalanceLoss, ChosenOut, GatingBackward, GatingForward, Replay, Router, Trace};
 
-/// What a router did, for each row.
+/// The experts and gates that a router chose for each row.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Gating {
-    /// Experts, `[rows, K]`, in the order of selection, or of the record.
+    /// Experts, `[rows, K]`, in order of selection, or as recorded.
     pub chosen: Ids,
-    /// Their gates, `[rows, K]`.
+    /// Gates of these experts, `[rows, K]`.
     pub gates: Vec<f32>,
-    /// Rows that were replayed.
+    /// Number of rows that were replayed.
     pub replayed: usize,
     /// 1 where the row was replayed, `[rows]`.
     pub row_replayed: Vec<u32>,
 }
 
-/// Experts and gates of `scores` `[rows, E]`; formula: [`lockstep_core::routing`].
+/// Computes the experts and gates of `scores` `[rows, E]`; formula: [`lockstep_core::routing`].
 ///
-/// Without `replay` every row selects. With it (R2: the old policy's trace; R3: the rollout's) the rows of tokens in the mask that have a
-/// record take their experts from it. `bias` `[E]` takes part in a sigmoid router's selection only. Nothing is kept between calls.
+/// Without `replay`, every row selects its own experts. With it (R2: the old policy's trace; R3: the
+/// rollout's), rows that have a record and whose token is in the mask take their experts from the record.
+/// `bias` `[E]` affects only the selection, and only in sigmoid routers. No state is kept between calls.
 ///
-/// Errors: sizes that disagree; a score or bias that is not finite (index); a record with an expert out of range, twice, or missing
-/// beside others (token, layer and entry).
+/// Errors: sizes that disagree; a score or bias that is not finite (index); a record with an expert that is
+/// out of range, repeated, or missing next to others (token, layer and entry).
 ///
 /// ```
 /// use lockstep_ops::{Device, ops::gating_forward, routing::{Ids, RoutingTrace}};
@@ -64,7 +65,7 @@ pub fn gating_forward(
         }
     }
     let entries = rows * router.top_k;
-    // What a trace of so many experts has, so that it can be recorded.
+    // The type that a trace with this number of experts has, so that the choice can be recorded.
     let narrow = router.experts <= 256 - usize::from(router.top_k == 1);
     let mut chosen = if narrow { Ids::U8(vec![0; entries]) } else { Ids::U16(vec![0; entries]) };
     let (mut gates, mut row_replayed, mut alarms) = (vec![0.0; entries], vec![0; rows], vec![0; rows]);
@@ -95,9 +96,11 @@ pub fn gating_forward(
     Ok(Gating { chosen, gates, replayed, row_replayed })
 }
 
-/// dL/dscores `[rows, E]` from dL/dgates `[rows, K]`; formula: [`lockstep_core::routing::gating_backward`].
+/// Computes dL/dscores `[rows, E]` from dL/dgates `[rows, K]`; formula:
+/// [`lockstep_core::routing::gating_backward`].
 ///
-/// `gating` is what [`gating_forward`] returned for the same scores, natural or replayed: the gradient is that of the gates that ran.
+/// `gating` is the result of [`gating_forward`] for the same scores, natural or replayed; the gradient is
+/// that of the gates that ran.
 ///
 /// Errors: sizes that disagree; scores or gate gradients that are not finite (index).
 pub fn gating_backward(
@@ -139,17 +142,18 @@ pub fn gating_backward(
     }
 }
 
-/// What `balance_loss` returns.
+/// The result of [`balance_loss`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Balance {
-    /// coef · E Σ f P.
+    /// The loss coef · E Σ f P.
     pub loss: f64,
     /// dL/dscores, `[rows, E]`.
     pub gradient: Vec<f32>,
 }
 
-/// The load-balance loss coef · E Σ f_e P_e of `scores` `[rows, E]` with the load f `[E]`, counted from the natural map or from the
-/// replayed one ([`crate::routing::load`]; verl: natural also under replay); formula: [`lockstep_core::routing::balance`].
+/// Computes the load-balance loss coef · E Σ f_e P_e of `scores` `[rows, E]`, and its gradient. The load f
+/// `[E]` is counted from the natural or the replayed routing by [`crate::routing::load`] (verl: natural even
+/// under replay); formula: [`lockstep_core::routing::balance`].
 ///
 /// Errors: sizes that disagree; scores or loads that are not finite (index).
 pub fn balance_loss(device: &Device, scores: &[f32], load: &[f32], coef: f64) -> Result<Balance, Error> {

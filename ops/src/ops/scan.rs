@@ -1,4 +1,4 @@
-//! Running sums inside each sequence.
+//! Running sums within each sequence.
 
 use super::locate;
 use crate::{Batch, Device, Error};
@@ -6,9 +6,10 @@ use lockstep_core::aggregate::RowScan;
 use lockstep_core::ragged::{In, Out};
 use lockstep_core::team::Direction;
 
-/// Masked inclusive prefix or suffix sums of `values` `[N]` inside each sequence; see [`lockstep_core::aggregate::scan`].
+/// Computes masked inclusive prefix or suffix sums `[N]` of `values` `[N]` within each sequence; formula:
+/// [`lockstep_core::aggregate::scan`].
 ///
-/// Errors: lengths that disagree; a live value that is not finite, a running sum that overflows (index).
+/// Errors: lengths that disagree; a live value that is not finite or a running sum that overflows (index).
 pub fn row_scan(
     device: &Device,
     batch: &Batch<'_>,

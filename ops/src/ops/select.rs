@@ -1,4 +1,5 @@
-//! The n largest values of a batch, or n random ones, exactly: for KL-Cov, Clip-Cov and the top of the entropies.
+//! Exact selection of the n largest values of a batch, or of n random ones, for KL-Cov, Clip-Cov and the
+//! tokens with the largest entropies.
 
 use super::aggregate::{fold_rows, row_sums};
 use super::locate;
@@ -12,8 +13,8 @@ use lockstep_core::select::{
 };
 use lockstep_cpu::Nth;
 
-/// (A − mean A)·(logp − mean logp) of every token, means over the live tokens of the batch; formula:
-/// [`lockstep_core::select::covariance`]. Masked tokens have 0.
+/// Computes (A − mean A)·(logp − mean logp) of every token, `[N]`, with means over the live tokens of the
+/// batch; formula: [`lockstep_core::select::covariance`]. Masked tokens have 0.
 ///
 /// Errors: lengths that disagree; a live value that is not finite (argument, index).
 pub fn covariance(
@@ -27,7 +28,8 @@ pub fn covariance(
     Ok(out)
 }
 
-/// As [`covariance`], into `out`, whose memory is reused; returns the number of live tokens. `out` is unspecified after an error.
+/// Like [`covariance`], but into `out`, whose memory is reused; returns the number of live tokens. `out` is
+/// unspecified after an error.
 pub fn covariance_into(
     device: &Device,
     batch: &Batch<'_>,
@@ -41,12 +43,12 @@ pub fn covariance_into(
         true => batch.check_tokens("advantage", values.len())?,
         false => batch.check_sequences("advantage", values.len())?,
     }
-    // Of the moments the op reads the mean alone: sums, which take a quarter of the time of all six.
+    // The op reads only the mean. Sums are enough for it, and take a quarter of the time of all six moments.
     let (logp_sums, live) = row_sums(device, batch, "logp", logp)?;
     let advantage_sums = match per_token {
         true => row_sums(device, batch, "advantage", values)?.0,
         false => {
-            // A sequence without a live token counts nothing, whatever its advantage is.
+            // A sequence without live tokens does not count, so its advantage may be anything.
             let holds = |row: usize, x: f32| live[row] == 0 || x.is_finite();
             locate::each("advantage", values, "a finite number", holds)?;
             let total = |(x, n): (&f32, &u32)| if *n > 0 { f64::from(*x) * f64::from(*n) } else { 0.0 };
@@ -77,33 +79,34 @@ pub fn covariance_into(
     Ok(count)
 }
 
-/// Who can be selected, and in which order.
+/// Which tokens can be selected, and in which order.
 #[derive(Clone, Copy, Debug)]
 pub struct Candidates<'a> {
-    /// A value of each token, `[N]`; NaN is no candidate.
+    /// A value of each token, `[N]`; a token with NaN is not a candidate.
     pub values: &'a [f32],
-    /// A candidate's value is strictly between these; infinite ends admit every number.
+    /// A candidate's value lies strictly between these two; infinite ends admit every number.
     pub band: [f32; 2],
-    /// Leaves out the tokens that PPO's clip holds: the clip, `logp`, `logp_old` and advantages.
+    /// If given, excludes the tokens that PPO's clip affects: the clip, `logp`, `logp_old` and the
+    /// advantages.
     pub unclipped: Option<(PpoClip, &'a [f32], &'a [f32], Advantage<'a>)>,
-    /// The largest values, or random positions.
+    /// The order of selection: largest values first, or random.
     pub order: Order,
 }
 
 impl<'a> Candidates<'a> {
-    /// Every live token, the largest values first.
+    /// Every live token is a candidate; the largest values come first.
     pub fn largest(values: &'a [f32]) -> Self {
         let band = [f32::NEG_INFINITY, f32::INFINITY];
         Candidates { values, band, unclipped: None, order: Order::Largest }
     }
 }
 
-/// What a token gets.
+/// The value that a token gets.
 #[derive(Clone, Copy, Debug)]
 pub enum Pick<'a> {
     /// Its own value, `[N]`.
     Each(&'a [f32]),
-    /// The same for all.
+    /// The same value for all tokens.
     All(f32),
 }
 
@@ -113,7 +116,8 @@ pub struct Selection {
     keys: Vec<u32>,
     state: [u32; 2],
     ties_before: Vec<u32>,
-    /// Which tokens it is, if the search met them all: the same knowledge once more, so that nothing compares it.
+    /// The selected tokens, if the search found them all. This repeats what the other fields say, so it is
+    /// not compared.
     places: Option<Vec<u32>>,
 }
 
@@ -124,9 +128,9 @@ impl PartialEq for Selection {
     }
 }
 
-/// Selects the first n candidates of the batch, all of them if there are fewer; ties go to the lowest index.
+/// Selects the first `n` candidates of the batch, or all if there are fewer; ties go to the lowest index.
 ///
-/// Errors: lengths that disagree; a band that is none; a clip outside its domain.
+/// Errors: lengths that disagree; an invalid band; a clip out of its domain.
 pub fn select(
     device: &Device,
     batch: &Batch<'_>,
@@ -138,7 +142,7 @@ pub fn select(
     Ok(selection)
 }
 
-/// As [`select`], into `selection`, whose memory is reused and which is unspecified after an error.
+/// Like [`select`], but into `selection`, whose memory is reused. `selection` is unspecified after an error.
 pub fn select_into(
     device: &Device,
     batch: &Batch<'_>,
@@ -190,7 +194,8 @@ pub fn select_into(
     Ok(())
 }
 
-/// The n-th largest key and how many of its equals are wanted, and the equals before each row, by passes.
+/// Finds, in several passes, the n-th largest key, how many keys equal to it to select, and the number of
+/// such keys before each row.
 fn narrow(
     device: &Device,
     offsets: Offsets<'_>,
@@ -223,7 +228,7 @@ fn narrow(
     Ok(state)
 }
 
-/// How many of the places `ties`, which ascend, are before each row.
+/// Counts the positions in `ties`, which are ascending, before each row.
 fn count_before(offsets: Offsets<'_>, ties: &[u32], before: &mut [u32]) {
     let mut seen = 0;
     for (row, before) in before.iter_mut().enumerate() {
@@ -234,8 +239,8 @@ fn count_before(offsets: Offsets<'_>, ties: &[u32], before: &mut [u32]) {
 }
 
 impl Selection {
-    /// `on` for the selected tokens, `off` for the other live ones, 0 for masked ones; and how many are selected. The batch is the one
-    /// that the selection was made of.
+    /// Returns `on` for the selected tokens, `off` for the other live ones and 0 for masked ones, `[N]`, and
+    /// the number of selected tokens. `batch` must be the one that the selection was made from.
     ///
     /// Errors: lengths that disagree.
     pub fn choose(
@@ -250,7 +255,7 @@ impl Selection {
         Ok((out, selected))
     }
 
-    /// As [`choose`](Selection::choose), into `out`, whose memory is reused.
+    /// Like [`choose`](Selection::choose), but into `out`, whose memory is reused.
     pub fn choose_into(
         &self,
         device: &Device,
@@ -283,8 +288,8 @@ impl Selection {
         Ok(selected.into_iter().map(u64::from).sum())
     }
 
-    /// As [`choose_into`](Selection::choose_into) for live tokens; masked ones have anything, for a reader who does not look at them. Where the
-    /// selected are known one by one nothing is asked of the others: a copy in place of a kernel.
+    /// Like [`choose_into`](Selection::choose_into) for live tokens; masked entries are unspecified. If the
+    /// positions of the selected tokens are known, a copy replaces the kernel.
     #[doc(hidden)]
     pub fn choose_live_into(
         &self,
@@ -313,7 +318,7 @@ impl Selection {
         Ok(())
     }
 
-    /// Whether batch and values have the lengths of the selection.
+    /// Errors unless batch and values have the lengths of the selection.
     fn check(&self, batch: &Batch<'_>, on: Pick<'_>, off: Pick<'_>) -> Result<(), Error> {
         batch.check_tokens("selection", self.keys.len())?;
         for (name, pick) in [("on", on), ("off", off)] {
@@ -325,7 +330,10 @@ impl Selection {
     }
 }
 
-/// How many tokens KL-Cov and Clip-Cov take of M: ⌊ratio·M⌋, at least one, but none of an empty batch (docs/maths/gates.md).
+/// Computes how many of M tokens KL-Cov and Clip-Cov select: ⌊ratio·M⌋, at least one, but none of an empty
+/// batch (docs/maths/gates.md).
+///
+/// Errors: a ratio outside 0..=1.
 pub fn share(ratio: f64, tokens: u64) -> Result<u32, Error> {
     if !(0.0..=1.0).contains(&ratio) {
         let expected = "a number in 0..=1";
@@ -335,7 +343,10 @@ pub fn share(ratio: f64, tokens: u64) -> Result<u32, Error> {
     Ok(floor.max(1).min(tokens) as u32)
 }
 
-/// How many of M distinct values are at or above TRL's quantile 1 − `top` (linear interpolation, as `torch.quantile`).
+/// Computes how many of M distinct values are at or above TRL's quantile 1 − `top` (with linear
+/// interpolation, like `torch.quantile`).
+///
+/// Errors: a `top` outside 0..=1.
 pub fn top_quantile(top: f64, tokens: u64) -> Result<u32, Error> {
     if !(0.0..=1.0).contains(&top) {
         let expected = "a number in 0..=1";

@@ -1,15 +1,16 @@
-//! Weights by how far a sequence has moved.
+//! Weights that depend on how far the policy has moved on a sequence.
 
 use super::locate::{self, Checked, Domain};
 use crate::{Batch, Device, Error};
 use lockstep_core::policy_loss::{SequenceRule, SequenceWeight};
 use lockstep_core::ragged::{In, Out};
 
-/// Weights per token `[N]` by a rule over whole sequences (VESPO, TOPR, off-policy mask); formula:
-/// [`lockstep_core::policy_loss::sequence_weight`]. `advantage` is per sequence; `weights` are those that the caller brings.
+/// Computes weights per token, `[N]`, by a rule over whole sequences (VESPO, TOPR, off-policy mask); formula:
+/// [`lockstep_core::policy_loss::sequence_weight`]. `logp` and `logp_behave` are `[N]`, `advantage` is `[S]`,
+/// and `weights` `[N]` are the caller's own weights, if any.
 ///
-/// Errors: lengths that disagree; a live log-probability that is not finite and at most 0, an advantage that is not finite, a weight
-/// below 0 (argument, index); a rule outside its domain.
+/// Errors: lengths that disagree; a live log-probability that is NaN, infinite or above 0, an advantage that
+/// is not finite, or a weight below 0 (argument, index); a rule whose parameters are out of their domain.
 pub fn sequence_weight(
     device: &Device,
     batch: &Batch<'_>,
@@ -23,7 +24,7 @@ pub fn sequence_weight(
     Ok(out)
 }
 
-/// As [`sequence_weight`], into `out`, whose memory is reused. `out` is unspecified after an error.
+/// Like [`sequence_weight`], but into `out`, whose memory is reused. `out` is unspecified after an error.
 pub fn sequence_weight_into(
     device: &Device,
     batch: &Batch<'_>,

@@ -1,4 +1,5 @@
-//! Advantages after the group: sharpened by likelihood, less a role's moving average, raised by entropy.
+//! Adjustments of advantages: sharpening by likelihood, subtraction of a role's moving average, and an
+//! entropy bonus.
 
 use super::locate;
 use super::reward::{check_finite64, check_scores, not_infinite};
@@ -11,18 +12,18 @@ use lockstep_core::aggregate::Aggregate;
 use lockstep_core::check::Domain;
 use lockstep_core::ragged::{In, Mask, Out, flag};
 
-/// Arguments of [`sharpen`]; formula: [`lockstep_core::advantage::sharpen`].
+/// Parameters of [`sharpen`]; formula: [`lockstep_core::advantage::sharpen`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SharpenParams<'a> {
-    /// Which formula.
+    /// The formula.
     pub sharpening: Sharpening,
-    /// A reward above it is correct.
+    /// A reward above this is correct.
     pub threshold: f32,
-    /// Log-probabilities per token, `[N]`: XRPO of the sampling policy, ACE of the current one.
+    /// Log-probabilities per token, `[N]`: of the sampling policy for XRPO, of the current one for ACE.
     pub logp: &'a [f32],
-    /// The reference's, `[N]`.
+    /// Log-probabilities of the reference, `[N]`.
     pub logp_ref: Option<&'a [f32]>,
-    /// Mean over tokens in place of the sum.
+    /// Whether to use the mean over tokens instead of the sum.
     pub per_token: bool,
 }
 
@@ -53,11 +54,12 @@ pub fn sequence_logp(
     Ok(sums)
 }
 
-/// `advantage` `[S]` sharpened by how likely the policy found its own answers. A sequence whose reward is NaN, or whose entry in `valid` is 0, has
-/// advantage 0.
+/// Sharpens `advantage` `[S]` by how likely the policy finds its own answers. Sequences with a NaN reward or
+/// a 0 in `valid` `[S]` have advantage 0.
 ///
-/// Errors: lengths that disagree; an infinite reward, an advantage that is not finite, a live log-probability out of its domain (index);
-/// parameters outside their domain; a result that is not finite (index).
+/// Errors: lengths that disagree; an infinite reward, an advantage that is not finite, or a live
+/// log-probability out of its domain (index); parameters out of their domain; a result that is not finite
+/// (index).
 ///
 /// ```
 /// use lockstep_ops::core::advantage::Sharpening;
@@ -108,12 +110,15 @@ pub fn sharpen(
     not_infinite("sharpened", sharpened, "the factor is too large: give a cap")
 }
 
-/// SPIRAL's RAE: `rewards` `[S]` less the moving average of the reward of their role, the games of a batch in their order. `state` `[P]`, one
-/// number per role, is what the last call returned; 0 at the start. A NaN reward leaves it as it is and has advantage 0.
+/// Computes SPIRAL's RAE advantages: `rewards` `[S]` minus the moving average of their role's reward, where
+/// the games of a batch are processed in order. `roles` `[S]` gives the role of each sequence. `state` `[P]`
+/// has one number per role: the result of the last call, or 0 at the start. A NaN reward leaves the state
+/// unchanged and has advantage 0.
 ///
 /// Returns the advantages `[S]` and the new state `[P]`.
 ///
-/// Errors: lengths that disagree; a role without a state, an infinite reward, a state that is not finite (index); a decay outside 0 to 1.
+/// Errors: lengths that disagree; a role without a state, an infinite reward, or a state that is not finite
+/// (index); a decay outside 0..=1.
 ///
 /// ```
 /// use lockstep_ops::core::advantage::Order;
@@ -158,18 +163,20 @@ pub fn role_baseline(
     Ok((not_infinite("advantage", out, "the reward is too large for f32")?, after))
 }
 
-/// Where the entropy of [`entropy_bonus`] comes from (docs/maths/disagreements.md row 18).
+/// The entropy that [`entropy_bonus`] uses (docs/maths/disagreements.md row 18).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum EntropyOf<'a> {
-    /// −p log p of the sampled token, from log-probabilities `[N]`: the released code.
+    /// −p log p of the sampled token, from log-probabilities `[N]` (the released code).
     Sampled(&'a [f32]),
-    /// Entropies of the whole distributions, `[N]`.
+    /// Entropies of the full distributions in nats, `[N]`.
     Distribution(&'a [f32]),
 }
 
-/// MSSR's entropy shaping: A + min(α H, |A|/κ) per token, `[N]`; 0 where masked. Formula: [`lockstep_core::advantage::entropy_bonus`].
+/// Computes MSSR's entropy-shaped advantages A + min(α H, |A|/κ) per token, `[N]`; 0 where masked. Formula:
+/// [`lockstep_core::advantage::entropy_bonus`].
 ///
-/// Errors: lengths that disagree; a live advantage, log-probability or entropy out of its domain (index); parameters outside theirs.
+/// Errors: lengths that disagree; a live advantage, log-probability or entropy out of its domain (index);
+/// parameters out of their domain.
 pub fn entropy_bonus(
     device: &Device,
     batch: &Batch<'_>,

@@ -1,4 +1,4 @@
-//! Versions inside sequences: partial rollouts.
+//! Policy versions within sequences, for partial rollouts.
 
 use crate::batch::check_length;
 use crate::{Batch, Device, Error};
@@ -6,14 +6,15 @@ use lockstep_core::Error as Argument;
 use lockstep_core::ragged::{In, Out};
 use lockstep_core::ratio::{Staleness as Kernel, staleness::VERSIONS};
 
-/// What versions say of a batch.
+/// The staleness of a batch's tokens.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Staleness {
     /// 1 where a token is live and not too old, `[N]`: for [`Batch::with_mask`].
     pub kept_mask: Vec<u8>,
-    /// Version that a sequence was begun with, −1 without any, `[S]`: a buffer of partial rollouts is sorted by it.
+    /// Version that a sequence was started with, −1 if there is none, `[S]`: the sort key of a buffer of
+    /// partial rollouts.
     pub start_version: Vec<i32>,
-    /// 1 where a sequence has a token left, `[S]`: the `valid` of the group advantage.
+    /// 1 where a sequence has a kept token, `[S]`: the `valid` of the group advantage.
     pub kept: Vec<u8>,
     /// Fraction of live tokens that an older version sampled.
     pub off_policy_fraction: f64,
@@ -21,9 +22,10 @@ pub struct Staleness {
     pub too_old_fraction: f64,
 }
 
-/// Which tokens are at most `max_staleness` versions behind `current`; formula: [`lockstep_core::ratio::staleness`].
+/// Finds the tokens that are at most `max_staleness` versions behind `current`, from the version that sampled
+/// each token, `versions` `[N]`; formula: [`lockstep_core::ratio::staleness`].
 ///
-/// Errors: lengths that disagree; a version below −1 or not below 2²⁴ (index); a negative `max_staleness`.
+/// Errors: lengths that disagree; a version below −1 or of at least 2²⁴ (index); a negative `max_staleness`.
 ///
 /// ```
 /// use lockstep_ops::{Batch, Device, ops::staleness};

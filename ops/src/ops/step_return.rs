@@ -1,4 +1,4 @@
-//! Advantages of an agent's steps: UI-S1.
+//! Advantages of an agent's steps (UI-S1).
 
 use super::advantage::{GroupParams, group_advantage};
 use super::combine::combine;
@@ -8,55 +8,59 @@ use crate::{Batch, Device, Error};
 use lockstep_core::advantage::{Baseline, Scale, Singleton, StepReturn};
 use lockstep_core::ragged::{In, Offsets, Out};
 
-/// Steps of trajectories.
+/// The steps of trajectories.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Steps<'a> {
     /// Trajectory s holds steps `cu_steps[s]..cu_steps[s+1]`, `[S+1]`.
     pub cu_steps: &'a [u32],
-    /// Per step, `[K]`; [`step_reward`](lockstep_core::advantage::step_return::step_reward) makes them.
+    /// Reward per step, `[K]`, computed by
+    /// [`step_reward`](lockstep_core::advantage::step_return::step_reward).
     pub rewards: &'a [f32],
-    /// Not 0: the step matches the expert, `[K]`.
+    /// Non-zero: the step matches the expert, `[K]`.
     pub matches: &'a [u8],
 }
 
-/// Choices of UI-S1.
+/// Parameters of UI-S1.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StepParams {
-    /// Discount of one step.
+    /// Discount per step.
     pub gamma: f64,
-    /// The steps before a step that differs see its reward (the paper; the released code: not).
+    /// Whether the returns of earlier steps include the reward of the first mismatching step (the paper: yes;
+    /// the released code: no).
     pub include_first_mismatch: bool,
-    /// Divide by the standard deviations (the paper; the code's default: not).
+    /// Whether to divide by the standard deviations (the paper: yes; the released code's default: no).
     pub norm_by_std: bool,
-    /// Added to each, outside the root.
+    /// Added to each standard deviation, outside the root.
     pub eps: f64,
-    /// ω, the weight of the steps' own advantage beside the episode's.
+    /// ω, the weight of the step advantage relative to the episode advantage.
     pub omega: f32,
 }
 
 impl Default for StepParams {
-    /// The released code: γ 0.5, cut, means only, ω 1.
+    /// The released code's: γ 0.5, the mismatching step excluded, no division by deviations, ω 1.
     fn default() -> Self {
         StepParams { gamma: 0.5, include_first_mismatch: false, norm_by_std: false, eps: 1e-6, omega: 1.0 }
     }
 }
 
-/// Advantages of steps and what they are made of.
+/// Advantages of steps, and their parts.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct StepAdvantages {
     /// A_E + ω A_S, `[K]`.
     pub advantage: Vec<f32>,
-    /// A_S, against the steps of the same prompt and index, `[K]`.
+    /// Step advantage A_S, relative to the steps of the same prompt and index, `[K]`.
     pub step: Vec<f32>,
-    /// A_E, against the trajectories of the same prompt, `[S]`.
+    /// Episode advantage A_E, relative to the trajectories of the same prompt, `[S]`.
     pub episode: Vec<f32>,
     /// Returns, `[K]`.
     pub returns: Vec<f32>,
 }
 
-/// Discounted returns of steps, cut where the agent differs from the expert, `[K]`; formula: [`lockstep_core::advantage::step_return`].
+/// Computes discounted returns of steps, `[K]`, cut where the agent differs from the expert; formula:
+/// [`lockstep_core::advantage::step_return`].
 ///
-/// Errors: offsets or lengths that disagree; a reward that is not finite (index); a gamma outside 0 to 1; a return that overflows (index).
+/// Errors: offsets or lengths that disagree; a reward that is not finite (index); a gamma outside 0..=1; a
+/// return that overflows (index).
 ///
 /// ```
 /// use lockstep_ops::{Device, ops::step_return::{Steps, step_return}};
@@ -89,11 +93,13 @@ pub fn step_return(
     Ok(returns)
 }
 
-/// UI-S1's advantages of steps: A_S against the steps of the same prompt (group of `batch`) and index, 0 where there is no other; A_E of the
-/// `episode_rewards` `[S]` against the group, the reward itself in a group of one; A = A_E + ω A_S. All tokens of a step have its
-/// advantage: [`spread`](super::turns::spread) brings it there.
+/// Computes UI-S1's advantages of steps, A = A_E + ω A_S, `[K]`. A_S compares a step's return with those of
+/// the same prompt (group of `batch`) and index, and is 0 if there is no other. A_E compares
+/// `episode_rewards` `[S]` within the group, and is the reward itself in a group of one. All tokens of a step
+/// have its advantage; [`spread`](super::turns::spread) assigns it to them.
 ///
-/// Errors: those of [`step_return`]; trajectories that are not the sequences of `batch`; those of [`group_advantage`].
+/// Errors: those of [`step_return`]; trajectories that are not the sequences of `batch`; those of
+/// [`group_advantage`].
 pub fn step_advantages(
     device: &Device,
     batch: &Batch<'_>,
@@ -110,7 +116,7 @@ pub fn step_advantages(
     let of = |singleton| GroupParams::new(Baseline::Mean, scale).singleton(singleton);
     let episode = group_advantage(device, batch, episode_rewards, None, &of(Singleton::RawReward))?.advantage;
 
-    // Steps in the order of prompt, index, trajectory: each prompt and index is a group.
+    // Steps sorted by prompt, index and trajectory: each pair of prompt and index is a group.
     let (mut order, mut cu_groups) = (Vec::with_capacity(returns.len()), vec![0]);
     for group in 0..batch.groups() {
         let members = batch.cu_groups().span(group);

@@ -1,4 +1,4 @@
-//! Advantages of turns: MARS.
+//! Advantages of turns (MARS).
 
 use super::whiten::{WhitenParams, with_moments};
 use super::{discounted_return, locate, moments};
@@ -8,46 +8,47 @@ use lockstep_core::Error as Argument;
 use lockstep_core::advantage::Divisor;
 use lockstep_core::ragged::{Mask, Offsets, flag};
 
-/// Over what a role's mean and standard deviation are taken.
+/// The values over which a role's mean and standard deviation are computed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NormSet {
-    /// The role's distinct values, and the 0 of its tensor's padding: MARS's released code.
+    /// The role's distinct values, and the 0 of the padding in its tensor (MARS's released code).
     #[default]
     UniqueValuesAndZero,
     /// The role's distinct values.
     UniqueValues,
-    /// Every turn of the role: what the paper describes.
+    /// Every turn of the role (as the paper describes).
     Samples,
 }
 
-/// How turns of one role are normalised.
+/// How the turns of one role are normalised.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RoleNorm {
-    /// Mean and standard deviation of what.
+    /// The values that the mean and standard deviation are over.
     pub set: NormSet,
-    /// Divide by the standard deviation (ddof 1); otherwise subtract the mean only.
+    /// Whether to divide by the standard deviation (ddof 1); otherwise only the mean is subtracted.
     pub by_std: bool,
     /// Added to the standard deviation, outside the root.
     pub eps: f64,
 }
 
-/// Turns of sequences, their rewards and whose they are.
+/// The turns of sequences, with their rewards and roles.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Turns<'a> {
     /// Turn k holds tokens `cu_turns[k]..cu_turns[k+1]`, `[K+1]`; each sequence starts a turn.
     pub cu_turns: &'a [u32],
-    /// Per turn, `[K]`.
+    /// Reward per turn, `[K]`.
     pub rewards: &'a [f32],
-    /// Per turn, `[K]`; equal numbers are one role.
+    /// Role per turn, `[K]`; equal numbers are the same role.
     pub roles: &'a [u32],
 }
 
-/// Returns of turns from themselves on, `[K]`: MARS puts a turn's reward on its last token and sums to the end of the sequence, so all
-/// tokens of a turn have the same. `gamma` discounts a turn; MARS has 1.
+/// Computes the return from each turn on, `[K]`. MARS puts a turn's reward on its last token and sums to the
+/// end of the sequence, so all tokens of a turn have the same return. `gamma` is the discount per turn, 1 in
+/// MARS.
 ///
-/// Errors: offsets or lengths that disagree; a sequence that starts inside a turn (index); a reward that is not finite (index); a
-/// gamma outside 0 to 1; a return that overflows.
+/// Errors: offsets or lengths that disagree; a sequence that starts inside a turn (index); a reward that is
+/// not finite (index); a gamma outside 0..=1; a return that overflows.
 pub fn turn_return(
     device: &Device,
     batch: &Batch<'_>,
@@ -76,9 +77,9 @@ pub fn turn_return(
     discounted_return(device, &of_turns, turns.rewards, gamma)
 }
 
-/// `values` of turns `[K]`, centred and scaled within their role. A role with a single value gets 0.
+/// Centres and scales the `values` of turns, `[K]`, within their role. A role with a single value gets 0.
 ///
-/// Errors: lengths that disagree; a value that is not finite; a result that is not finite (index).
+/// Errors: lengths that disagree; a value or a result that is not finite (index).
 ///
 /// ```
 /// use lockstep_ops::{Device, ops::turns::{NormSet, RoleNorm, normalize_roles}};
@@ -140,7 +141,7 @@ pub fn normalize_roles(
     Ok(out)
 }
 
-/// One value per span of tokens (turns, steps) to its tokens, `[N]`; 0 where masked.
+/// Copies one value per span of tokens (turns, steps) to the tokens of the span, `[N]`; 0 where masked.
 ///
 /// Errors: offsets or lengths that disagree.
 pub fn spread(batch: &Batch<'_>, offsets: &[u32], values: &[f32]) -> Result<Vec<f32>, Error> {

@@ -8,20 +8,20 @@ use lockstep_core::aggregate::{Weight, WeightFrom};
 use lockstep_core::ragged::{In, Out};
 use lockstep_core::value_loss::ValueLoss;
 
-/// What a value loss reads. Only `values` is differentiated.
+/// The inputs of a value loss. Only `values` is differentiated.
 #[derive(Clone, Copy, Debug)]
 pub struct ValueInput<'a> {
     /// V, the critic's values, `[N]`.
     pub values: &'a [f32],
-    /// V at the start of the step, `[N]`; may be absent without clipping.
+    /// V at the start of the step, `[N]`; may be `None` without clipping.
     pub values_old: Option<&'a [f32]>,
     /// Returns, `[N]`.
     pub returns: &'a [f32],
-    /// δ of Huber's loss; none: half the square.
+    /// δ of Huber's loss; `None` = half the squared error.
     pub huber_delta: Option<f32>,
 }
 
-/// What a value loss returns.
+/// The outputs of a value loss.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ValueOutput {
     /// dL/dV, `[N]`; 0 where masked.
@@ -32,14 +32,14 @@ pub struct ValueOutput {
     pub row_loss: Vec<f64>,
     /// The loss L.
     pub loss: f64,
-    /// Fraction of live tokens whose clipped branch was the larger; verl's `vf_clipfrac`.
+    /// Fraction of live tokens whose clipped branch was larger; verl's `vf_clipfrac`.
     pub clip_fraction: f64,
     /// Counts of this batch.
     pub counts: Counts,
     scratch: Scratch,
 }
 
-/// Clipped and live tokens and alarms of each row, kept between calls.
+/// Numbers of clipped and live tokens, and alarms, of each row; kept between calls.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Scratch {
     clipped: Vec<u32>,
@@ -54,7 +54,7 @@ fn clip_fraction(row_clipped: &[u32], counts: Counts) -> f64 {
 }
 
 impl ValueOutput {
-    /// From what a device has computed.
+    /// Builds the output from a device's results.
     #[doc(hidden)]
     pub fn of(
         (gradient, token_loss): (Vec<f32>, Vec<f32>),
@@ -66,10 +66,11 @@ impl ValueOutput {
     }
 }
 
-/// Value loss and dL/dV; formula: [`lockstep_core::value_loss`]. `cliprange_value` = ∞ is no clipping.
+/// Computes the value loss and dL/dV, `[N]`; formula: [`lockstep_core::value_loss`]. A `cliprange_value` of ∞
+/// means no clipping.
 ///
-/// Errors: lengths that disagree; a live value or return that is not finite (index); clipping without old values; a range that
-/// is not positive; a loss that overflows (index).
+/// Errors: lengths that disagree; a live value or return that is not finite (index); clipping without old
+/// values; a clip range that is not positive; a loss that overflows (index).
 ///
 /// ```
 /// use lockstep_ops::core::aggregate::{PerRow, Weight};
@@ -96,8 +97,8 @@ pub fn value_loss(
     Ok(out)
 }
 
-/// As [`value_loss`], into `out`, whose memory is reused; without `token_loss` that one stays empty. `out` is unspecified after an
-/// error.
+/// Like [`value_loss`], but into `out`, whose memory is reused. If `token_loss` is false, `out.token_loss`
+/// stays empty. `out` is unspecified after an error.
 pub fn value_loss_into(
     device: &Device,
     batch: &Batch<'_>,
@@ -162,10 +163,10 @@ pub fn value_loss_into(
     Ok(())
 }
 
-/// How much of the spread of the returns the values explain, over live tokens: 1 − Var(ret − V)/(Var(ret) + `eps`), variances
-/// with ddof 1. verl logs it with the values of the rollout and eps 1e-5 as `vf_explained_var`. 1 at best; 0 for values that
-/// are one constant; negative when a constant would do better. 0 where the returns have no spread (and eps is 0), or with
-/// fewer than two live tokens.
+/// Computes the fraction of the returns' variance that the values explain, over live tokens: 1 − Var(ret −
+/// V)/(Var(ret) + `eps`), variances with ddof 1. verl logs it as `vf_explained_var`, with the values of the
+/// rollout and eps 1e-5. It is 1 at best, 0 for constant values, and negative if a constant would do better.
+/// It is 0 if the returns have no variance (and eps is 0), or with fewer than two live tokens.
 ///
 /// Errors: lengths that disagree; a live value or return that is not finite (index).
 pub fn explained_variance(

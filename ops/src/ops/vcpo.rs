@@ -1,4 +1,4 @@
-//! VCPO's weights of the minimum-variance baseline.
+//! VCPO's weights for the minimum-variance baseline.
 
 use super::aggregate::row_sums;
 use super::locate;
@@ -10,27 +10,31 @@ use lockstep_core::num::exp64;
 /// The squared norm of the gradient of a sequence's log-probability.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum SequenceScore<'a> {
-    /// Measured, `[S]`.
+    /// Measured squared norms, `[S]`.
     Norm(&'a [f32]),
-    /// The proxy without gradients of sequences: the sum of its live tokens' squared norms in the logits.
+    /// A proxy that needs no gradients of sequences: the sum of the squared norms, in the logits, of the
+    /// sequence's live tokens.
     Tokens(Score<'a>),
 }
 
-/// Choices of the weights.
+/// Parameters of [`vcpo_weights`].
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct VcpoWeights {
-    /// Divide by the square of the sequence's live tokens.
+    /// Whether to divide by the square of the sequence's number of live tokens.
     pub per_length: bool,
-    /// Largest importance weight of a sequence; absent = none (the paper's).
+    /// Largest importance weight of a sequence; `None` = no limit (the paper's choice).
     pub most: Option<f64>,
 }
 
-/// W `[S]` of [`Baseline::Weighted`](lockstep_core::advantage::Baseline::Weighted): W_i = w_i²·‖∇ log π(τ_i)‖² (/ L_i²), w_i = exp(Σ (logp_old −
-/// logp_rollout)) over live tokens (VCPO 2602.17616; docs/maths/correction.md). The norm is that of the score alone, without weight and advantage. A
-/// sequence without live tokens has weight 0 where it is divided by its length.
+/// Computes the weights W `[S]` of [`Baseline::Weighted`](lockstep_core::advantage::Baseline::Weighted):
+/// W_i = w_i²·‖∇ log π(τ_i)‖² (/ L_i²), w_i = exp(Σ (logp_old − logp_rollout)) over live tokens (VCPO
+/// 2602.17616; docs/maths/correction.md). The norm is that of the score alone, without weight and advantage.
+/// A sequence without live tokens has weight 0 if weights are divided by the length.
 ///
-/// Errors: lengths that disagree; live log-probabilities that are not finite or norms that are not finite and at least 0 (index); a `most` that is
-/// not positive; a weight too large for `f32` (index): give `most`, or a constant less for all, which the baseline does not see.
+/// Errors: lengths that disagree; a live log-probability that is not finite, or a norm that is negative or
+/// not finite (index); a `most` that is not positive; a weight too large for `f32` (index). To avoid the
+/// latter, give `most`, or subtract the same constant from all log-ratios, which does not change the
+/// baseline.
 ///
 /// ```
 /// use lockstep_ops::ops::vcpo::{SequenceScore, VcpoWeights, vcpo_weights};
@@ -71,7 +75,7 @@ pub fn vcpo_weights(
     let weight = |(i, moved): (usize, &f64)| {
         let ratio = exp64(*moved).min(most);
         let length = if params.per_length { f64::from(tokens[i]) } else { 1.0 };
-        // 0·∞ of a norm of 0: what has no score moves no baseline.
+        // Avoid 0·∞ for a norm of 0: a sequence without a score does not affect the baseline.
         let weight = ratio * ratio * norm[i] / (length * length);
         if norm[i] == 0.0 || length == 0.0 { 0.0 } else { weight as f32 }
     };

@@ -1,4 +1,4 @@
-//! V-trace.
+//! V-trace value targets and advantages.
 
 use super::gae::Ends;
 use super::locate::{self, Checked, Domain};
@@ -6,38 +6,38 @@ use crate::{Batch, Device, Error};
 use lockstep_core::advantage::VTrace;
 use lockstep_core::ragged::{In, Mask, Out};
 
-/// What V-trace reads.
+/// The inputs of [`vtrace`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct VTraceInput<'a> {
-    /// Log-probabilities under the policy that is trained, `[N]`.
+    /// Log-probabilities under the policy being trained, `[N]`.
     pub logp: &'a [f32],
-    /// Under the policy that sampled, `[N]`.
+    /// Log-probabilities under the policy that sampled, `[N]`.
     pub logp_rollout: &'a [f32],
-    /// Per token, `[N]`.
+    /// Rewards per token, `[N]`.
     pub rewards: &'a [f32],
-    /// The critic's, `[N]`.
+    /// The critic's values, `[N]`.
     pub values: &'a [f32],
-    /// What is behind the last tokens.
+    /// How the sequences end.
     pub ends: Ends<'a>,
 }
 
-/// Discount, λ and bounds.
+/// The discount, λ and bounds of [`vtrace`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct VTraceParams {
-    /// Discount of one live token.
+    /// Discount per live token.
     pub gamma: f64,
     /// λ.
     pub lambda: f64,
-    /// ρ̄, largest weight of a TD error.
+    /// ρ̄, the largest weight of a TD error.
     pub rho_bar: f64,
-    /// ρ̄_pg, largest weight of an advantage.
+    /// ρ̄_pg, the largest weight of an advantage.
     pub rho_pg: f64,
-    /// c̄, largest weight that carries an error back.
+    /// c̄, the largest weight that propagates an error to earlier tokens.
     pub c_bar: f64,
 }
 
 impl Default for VTraceParams {
-    /// rlax: no discount, all bounds 1.
+    /// rlax's: no discount, all bounds 1.
     fn default() -> Self {
         VTraceParams { gamma: 1.0, lambda: 1.0, rho_bar: 1.0, rho_pg: 1.0, c_bar: 1.0 }
     }
@@ -46,17 +46,19 @@ impl Default for VTraceParams {
 /// Value targets and advantages.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct VTraceOutput {
-    /// What the critic learns, `[N]`; a masked token has that of the live token after it.
+    /// The critic's regression targets, `[N]`; a masked token has that of the next live token.
     pub vs: Vec<f32>,
-    /// `[N]`; 0 where masked.
+    /// Advantages, `[N]`; 0 where masked.
     pub advantage: Vec<f32>,
 }
 
-/// Value targets and advantages under the policy of `logp`; formula: [`lockstep_core::advantage::vtrace`].
+/// Computes V-trace value targets and advantages under the policy of `logp`; formula:
+/// [`lockstep_core::advantage::vtrace`].
 ///
-/// Errors: lengths that disagree; a live log-probability that is NaN, infinite or above 0; a live reward or value, or a bootstrap that
-/// counts, that is not finite (index); a sequence that is both terminated and truncated, or neither (index); a gamma or λ outside 0 to
-/// 1, a bound that is not positive; a result that overflows (index).
+/// Errors: lengths that disagree; a live log-probability that is NaN, infinite or above 0 (index); a live
+/// reward or value, or a bootstrap value of a truncated sequence, that is not finite (index); a sequence that
+/// is both terminated and truncated, or neither (index); a gamma or λ outside 0..=1, or a bound that is not
+/// positive; a result that overflows (index).
 ///
 /// ```
 /// use lockstep_ops::ops::gae::Ends;

@@ -1,4 +1,4 @@
-//! Whitening over a batch.
+//! Whitening over the batch.
 
 use super::locate::{self, Checked, Domain};
 use super::moments;
@@ -9,7 +9,7 @@ use lockstep_core::aggregate::ExactMoments;
 use lockstep_core::aggregate::moments::{MEAN, MOMENTS};
 use lockstep_core::ragged::{In, Mask, Offsets, Out, flag};
 
-/// How often a sequence counts in the statistics of values per sequence.
+/// How often a sequence counts in the statistics of per-sequence values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Weighting {
     /// Once for each live token (verl).
@@ -21,20 +21,20 @@ pub enum Weighting {
 /// Parameters of [`whiten`]; formula and variants: [`lockstep_core::advantage::whiten`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct WhitenParams {
-    /// How often a sequence counts; values per token count once each.
+    /// How often a sequence counts; per-token values count once each.
     pub weighting: Weighting,
-    /// Subtract the mean.
+    /// Whether to subtract the mean.
     pub centre: bool,
-    /// Where eps stands.
+    /// The divisor, which says where eps enters.
     pub divisor: Divisor,
-    /// 1 = unbiased, 0 = population.
+    /// Degrees of freedom subtracted in the variance: 1 = unbiased, 0 = population.
     pub ddof: u32,
-    /// See [`Divisor`].
+    /// The ε of [`Divisor`].
     pub eps: f64,
 }
 
 impl WhitenParams {
-    /// verl's masked_whiten: token-weighted, ddof 1, 1e-8 inside the root.
+    /// verl's `masked_whiten`: token-weighted, ddof 1, 1e-8 inside the root.
     pub const VERL: WhitenParams = WhitenParams {
         weighting: Weighting::Tokens,
         centre: true,
@@ -53,11 +53,12 @@ impl WhitenParams {
     };
 }
 
-/// `values` centred and scaled by their moments over the whole batch, in the shape they came in. Masked tokens get 0; so does a
-/// sequence whose value is NaN ("no value"), which is left out of the statistics.
+/// Centres and scales `values` by their moments over the whole batch; the result has the shape of the input.
+/// Masked tokens get 0; so does a sequence whose value is NaN ("no value"), which is excluded from the
+/// statistics.
 ///
-/// Errors: lengths that disagree; a live value per token that is not finite, an infinite value per sequence (index); parameters
-/// outside their domain; a result that is not finite (index).
+/// Errors: lengths that disagree; a live per-token value that is not finite, or an infinite per-sequence
+/// value (index); parameters out of their domain; a result that is not finite (index).
 ///
 /// ```
 /// use lockstep_ops::ops::whiten::{WhitenParams, whiten};
@@ -79,7 +80,7 @@ pub fn whiten(
     Ok(whitened)
 }
 
-/// As [`whiten`], into `out`, whose memory is reused. `out` is unspecified after an error.
+/// Like [`whiten`], but into `out`, whose memory is reused. `out` is unspecified after an error.
 pub fn whiten_into(
     device: &Device,
     batch: &Batch<'_>,
@@ -101,9 +102,10 @@ pub fn whiten_into(
     run(device, batch, values, params, &moments, out)
 }
 
-/// As [`whiten`], by the moments of all ranks: those that each one counted of its own values
-/// ([`exact_token_moments`](super::exact::exact_token_moments), [`exact_sequence_moments`](super::exact::exact_sequence_moments), which is
-/// where `params.weighting` is applied), merged in any order. However a batch is sharded, its values get the same bits.
+/// Like [`whiten`], but with the moments of all ranks: each rank computes those of its own values
+/// ([`exact_token_moments`](super::exact::exact_token_moments),
+/// [`exact_sequence_moments`](super::exact::exact_sequence_moments), which is where the weighting is
+/// applied), and they are merged in any order. However a batch is sharded, the results have the same bits.
 ///
 /// Errors: those of [`whiten`]; moments of a value that was not finite.
 pub fn whiten_by(
@@ -151,7 +153,7 @@ fn run(
         let results = [Checked { name: "whitened", domain: Domain::Finite, values: whitened }];
         locate::check(batch, &alarm, &arguments, &results, hint)?;
     } else if alarm.iter().any(|alarm| *alarm > flag::LIMIT) {
-        // An infinite value without a live token is not in the moments.
+        // An infinite value of a sequence without live tokens is not in the moments.
         if let Some(index) = values.iter().position(|x| x.is_infinite()) {
             let (argument, expected, got) =
                 ("values", "a finite number, or NaN for none", values[index].into());
@@ -163,7 +165,8 @@ fn run(
     Ok(())
 }
 
-/// `values` by the moments of another set of them, into `whitened`; NaN may be missing. Returns the rows' alarms.
+/// Whitens `values` by given moments, into `whitened`; if `nan_is_missing`, NaN means no value. Returns the
+/// rows' alarms.
 pub(super) fn with_moments(
     device: &Device,
     offsets: Offsets<'_>,

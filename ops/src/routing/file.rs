@@ -1,7 +1,8 @@
-//! A routing trace as a safetensors file: one tensor `routing` `[tokens, layers, top_k]`, U8 or U16, and what a shape cannot say in the
-//! metadata, `routing` = `{"experts":128,"layers":48,"top_k":8}`.
+//! Routing traces as safetensors files: one tensor `routing` `[tokens, layers, top_k]`, U8 or U16, and
+//! metadata `routing` = `{"experts":128,"layers":48,"top_k":8}` for what the shape cannot say.
 //!
-//! One key, because the format does not fix the order of several: the same trace is the same bytes. Numbers are little-endian.
+//! The metadata has a single key, because the format does not fix the order of several, and the same trace
+//! must give the same bytes. Numbers are little-endian.
 
 use super::{Ids, RoutingTrace};
 use crate::Error;
@@ -10,7 +11,7 @@ use safetensors::{Dtype, SafeTensors};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 
-/// The tensor, and the key of the metadata.
+/// Name of the tensor and of the metadata key.
 const NAME: &str = "routing";
 
 #[derive(Debug, PartialEq, Deserialize, Serialize)]
@@ -26,7 +27,7 @@ fn refuse<T>(message: String) -> Result<T, Error> {
 }
 
 impl RoutingTrace {
-    /// The bytes of a safetensors file.
+    /// Encodes the trace as the bytes of a safetensors file; equal traces give equal bytes.
     ///
     /// ```
     /// use lockstep_ops::routing::RoutingTrace;
@@ -51,13 +52,14 @@ impl RoutingTrace {
         safetensors::serialize([(NAME, view)], Some(HashMap::from([(NAME.to_owned(), note)]))).map_err(wrong)
     }
 
-    /// Reads the bytes of a safetensors file and validates the trace; other tensors in it are left alone.
+    /// Reads the bytes of a safetensors file and validates the trace; other tensors are ignored.
     ///
-    /// Errors: no whole safetensors file; metadata that are missing or that name no router; a tensor that is missing, of another type or of another
-    /// shape than the metadata say; and the [`lockstep_core::routing::TraceFault`]s, with token, layer and entry.
+    /// Errors: an incomplete or invalid safetensors file; metadata that are missing or invalid; a tensor that
+    /// is missing, or whose type or shape does not match the metadata; the
+    /// [`lockstep_core::routing::TraceFault`]s, with token, layer and entry.
     pub fn from_safetensors(bytes: &[u8]) -> Result<RoutingTrace, Error> {
         let whole =
-            |error| Error::TraceFile(format!("{} bytes are no safetensors file: {error}", bytes.len()));
+            |error| Error::TraceFile(format!("{} bytes are not a safetensors file: {error}", bytes.len()));
         let file = SafeTensors::deserialize(bytes).map_err(whole)?;
         let (_, header) = SafeTensors::read_metadata(bytes).map_err(whole)?;
         let Some(note) = header.metadata().as_ref().and_then(|metadata| metadata.get(NAME)) else {
@@ -133,8 +135,8 @@ mod tests {
 
     #[test]
     fn a_trace_stitched_of_partial_rollouts_is_read() {
-        // Interrupted after 2 of 5 tokens, resumed elsewhere; neither part has a row for its last token, and the second starts with the
-        // token that the first did not feed.
+        // The rollout was interrupted after 2 of 5 tokens and resumed elsewhere. Neither part has a row for
+        // its last token, and the second starts with the token that the first did not feed.
         let ids = [0, 1, 2, 3, 4, 5, 6, 7, 1, 0, 3, 2, 5, 4, 7, 6];
         let first = RoutingTrace::from_ids(&ids[..8], 2, 8, 2, 2).unwrap();
         let second = RoutingTrace::from_ids(&ids[8..], 2, 8, 2, 2).unwrap();

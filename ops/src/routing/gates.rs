@@ -1,4 +1,5 @@
-//! How far two sets of gates are apart. docs/maths/routing.md compares sets of experts only; both statistics of gates are our reading.
+//! Divergences between sets of gates. docs/maths/routing.md compares only sets of experts; both statistics of
+//! gates are our reading.
 
 use super::mismatch::check_pair;
 use super::{Ids, RoutingTrace};
@@ -8,16 +9,16 @@ use lockstep_core::Error as Argument;
 use lockstep_core::num::{exp64, ln64};
 use lockstep_core::routing::{Router, RouterKind, Trace};
 
-/// A Kullback-Leibler divergence of gates, in nats, summed over routers.
+/// A KL divergence of gates, in nats, summed over routers (pairs of token and layer).
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct GateKl {
-    /// Routers compared.
+    /// Number of routers compared.
     pub routers: usize,
-    /// Routers with a record in both traces that were left out, because their experts differ.
+    /// Number of routers with a record in both traces that were excluded because their experts differ.
     pub left_out: usize,
-    /// Sum over the routers compared.
+    /// Sum of the divergence over the routers compared, in nats.
     pub sum: f64,
-    /// Routers compared and their sum, per layer.
+    /// Number of routers compared and sum of the divergence, per layer.
     pub layers: Vec<(usize, f64)>,
 }
 
@@ -33,12 +34,12 @@ impl GateKl {
         self.layers[layer].1 += kl;
     }
 
-    /// Mean over routers; 0 where nothing was compared, as for the layers.
+    /// Mean over the routers compared, in nats; 0 if none were.
     pub fn mean(&self) -> f64 {
         mean(self.routers, self.sum)
     }
 
-    /// Mean of each layer.
+    /// Mean over the routers compared in each layer, in nats; 0 if none were.
     pub fn layer_means(&self) -> Vec<f64> {
         self.layers.iter().map(|(routers, sum)| mean(*routers, *sum)).collect()
     }
@@ -48,16 +49,20 @@ fn mean(routers: usize, sum: f64) -> f64 {
     if routers == 0 { 0.0 } else { sum / routers as f64 }
 }
 
-/// Smallest share of a gate under the logarithm, 2⁻¹²⁶: a gate that underflowed would make the divergence infinite.
+/// Smallest share of a gate inside a logarithm, 2⁻¹²⁶: a gate that underflowed would make the divergence
+/// infinite.
 const SMALLEST: f64 = f32::MIN_POSITIVE as f64;
 
-/// KL(a ‖ b) = Σ_e a_e ln(a_e / b_e) of the gates that ran, each row divided by its sum, over routers that ran the same experts. Our reading.
+/// Computes KL(a ‖ b) = Σ_e a_e ln(a_e / b_e) of the gates that ran, in nats, each row divided by its sum,
+/// over routers that ran the same experts. Our reading.
 ///
-/// Where the experts differ, the divergence is infinite: such routers are counted in `left_out` ([`super::mismatch()`] says more about
-/// them). Routers without a record in either trace are left out silently. `gates` are `[rows, K]` in the order of their trace.
+/// Where the experts differ, the divergence is infinite; such routers are counted in `left_out`
+/// ([`super::mismatch()`] has more statistics of them). Routers without a record in one of the traces are
+/// skipped without being counted. `a` and `b` are pairs of a trace and its gates, `[rows, K]` in the order of
+/// the trace.
 ///
-/// Errors: traces of different shapes; gates of another length; a gate of a recorded row that is NaN, infinite or negative, or a row whose
-/// gates are all 0 (argument, index).
+/// Errors: traces of different shapes; gates of the wrong length; a gate of a recorded row that is NaN,
+/// infinite or negative, or a row whose gates are all 0 (argument, index).
 pub fn gate_kl(a: (&Trace<'_>, &[f32]), b: (&Trace<'_>, &[f32])) -> Result<GateKl, Error> {
     check_pair(a.0, b.0)?;
     let (rows, k) = (a.0.rows(), a.0.top_k());
@@ -81,7 +86,7 @@ pub fn gate_kl(a: (&Trace<'_>, &[f32]), b: (&Trace<'_>, &[f32])) -> Result<GateK
             }
         }
         match same {
-            // Rounding alone can leave a sum of equal gates a hair below 0.
+            // Rounding can make the sum of equal gates slightly negative.
             true => found.add(row % a.0.layers(), kl.max(0.0)),
             false => found.left_out += 1,
         }
@@ -105,16 +110,20 @@ fn total(argument: &'static str, gates: &[f32], row: usize, k: usize) -> Result<
     if sum == 0.0 { Err(refuse(row * k, "a row of gates that are not all 0")) } else { Ok(sum) }
 }
 
-/// How far the gates that a trace imposes are from those of the live router: KL(g* ‖ p) − KL(g ‖ p) = ln(Σ_{j in I} p_j / Σ_{j in I*} p_j).
-/// Our reading.
+/// Computes how far the gates that a trace imposes are from those of the live router, in nats: KL(g* ‖ p) −
+/// KL(g ‖ p) = ln(Σ_{j in I} p_j / Σ_{j in I*} p_j). Our reading.
 ///
-/// p is the live distribution over all experts (softmax of the scores, or sigmoids over their sum), I the router's own choice, I* the
-/// record, and g, g* are p restricted to them and divided by their sums. KL(g* ‖ g) itself is infinite as soon as one expert differs;
-/// this is what replay gives up against p, 0 where the sets are equal, and small where it exchanges experts that nearly tie. At least 0 but for a
-/// bias, with which I need not have the largest p. A sum below 2⁻¹²⁶ of p counts as that.
+/// p is the live distribution over all experts (softmax of the scores, or the router's activations over their
+/// sum), I the router's own choice, I* the record, and g and g* are p restricted to them and divided by their
+/// sums. KL(g* ‖ g) itself is infinite as soon as one expert differs. This difference is what replay loses
+/// relative to p: 0 where the sets are equal, and small where replay swaps experts that nearly tie. It is at
+/// least 0 unless there is a bias, with which I need not have the largest p. A sum of p below 2⁻¹²⁶ counts as
+/// 2⁻¹²⁶.
 ///
-/// `scores` `[rows, E]`, rows as in the trace; rows without a record are left out. Errors: those of [`ops::gating_forward`], and a trace of another
-/// number of rows.
+/// `scores` are `[rows, E]`, with the rows of the trace; rows without a record are skipped.
+///
+/// Errors: those of [`ops::gating_forward`]; a trace with a different number of rows or a different top_k; an
+/// invalid trace.
 ///
 /// ```
 /// use lockstep_ops::{Device, core::routing::{Router, RouterKind}, routing::{RoutingTrace, replay_kl}};
@@ -163,14 +172,17 @@ pub fn replay_kl(
         let replayed: f64 = (0..router.top_k).map(|j| weight(trace.at(position + j) as usize)).sum();
         let same = (0..router.top_k)
             .all(|j| (0..router.top_k).any(|i| trace.at(position + i) as usize == live(row, j)));
-        // Equal sets in another order may have sums that differ in the last bit.
+        // The sums of equal sets in different orders may differ in the last bit.
         found.add(row % trace.layers(), if same { 0.0 } else { ln64(part(own) / part(replayed)) });
     }
     Ok(found)
 }
 
 impl RoutingTrace {
-    /// The live router's choice for every row of `scores` `[tokens, layers, E]`: what would run without replay.
+    /// Records the live router's choice for every row of `scores` `[tokens, layers, E]`: the experts that
+    /// would run without replay.
+    ///
+    /// Errors: those of [`ops::gating_forward`]; scores that are not whole tokens.
     pub fn live(
         device: &Device,
         router: &Router,

@@ -1,9 +1,9 @@
-//! The load of experts: how often each ran.
+//! The load of experts: how often each one ran.
 
 use crate::Error;
 use lockstep_core::routing::Trace;
 
-/// What the loads of all experts add up to.
+/// The sum of the loads of all experts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LoadSum {
     /// 1: assignments over all assignments (Switch, GShard, Megatron).
@@ -12,8 +12,10 @@ pub enum LoadSum {
     TopK,
 }
 
-/// f_e of a trace, all layers of the view together; rows without a record do not count, and without any all loads are 0. Refuses an entry
-/// that is no expert.
+/// Computes the load f_e of each expert, `[experts]`, from a trace, over all layers of the view together.
+/// Rows without a record do not count; if no row has a record, all loads are 0.
+///
+/// Errors: an entry that is not an expert (token, layer and entry).
 pub fn load(trace: &Trace<'_>, experts: usize, sum: LoadSum) -> Result<Vec<f32>, Error> {
     trace.validate(trace.tokens(), experts)?;
     let mut counts = vec![0u64; experts];

@@ -1,45 +1,45 @@
-//! How far two routings are apart, docs/maths/routing.md.
+//! Differences between two routings (docs/maths/routing.md).
 
 use crate::Error;
 use lockstep_core::Error as Argument;
 use lockstep_core::routing::Trace;
 
-/// Differences between two traces. Rows without a record in either trace are left out.
+/// Differences between two traces. Rows without a record in one of the traces are excluded.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Mismatch {
-    /// Routers (pairs of token and layer) compared.
+    /// Number of routers (pairs of token and layer) compared.
     pub routers: usize,
-    /// Routers whose sets of experts differ.
+    /// Number of routers whose sets of experts differ.
     pub differing: usize,
-    /// Tokens with a router compared.
+    /// Number of tokens with at least one router compared.
     pub tokens: usize,
-    /// Tokens with at least one router that differs.
+    /// Number of tokens with at least one router that differs.
     pub tokens_differing: usize,
-    /// Experts in both sets, over all routers.
+    /// Number of experts in both sets, over all routers.
     pub shared: usize,
-    /// K.
+    /// Number of experts per router, K.
     pub top_k: usize,
-    /// Routers compared and routers that differ, per layer.
+    /// Numbers of routers compared and of routers that differ, per layer.
     pub layers: Vec<(usize, usize)>,
 }
 
 impl Mismatch {
-    /// Fraction of routers that differ; 0 where nothing was compared, as for the others.
+    /// Fraction of routers that differ; 0 if none were compared.
     pub fn router_fraction(&self) -> f64 {
         ratio(self.differing, self.routers)
     }
 
-    /// Fraction of tokens with a router that differs.
+    /// Fraction of tokens with at least one router that differs; 0 if none were compared.
     pub fn token_fraction(&self) -> f64 {
         ratio(self.tokens_differing, self.tokens)
     }
 
-    /// Layers that differ, mean over tokens.
+    /// Mean number of layers that differ per token; 0 if none were compared.
     pub fn layers_per_token(&self) -> f64 {
         ratio(self.differing, self.tokens)
     }
 
-    /// |A ∩ B| / K, mean over routers; 1 where nothing was compared.
+    /// Mean of |A ∩ B| / K over routers; 1 if none were compared.
     pub fn overlap(&self) -> f64 {
         if self.routers == 0 { 1.0 } else { ratio(self.shared, self.routers * self.top_k) }
     }
@@ -49,7 +49,7 @@ fn ratio(part: usize, whole: usize) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
 }
 
-/// Whether two traces have one shape and records of experts that differ.
+/// Errors unless two traces have the same shape and every record has distinct experts.
 pub(super) fn check_pair(a: &Trace<'_>, b: &Trace<'_>) -> Result<(), Error> {
     let shapes = [
         ("tokens of the second trace", a.tokens(), b.tokens()),
@@ -62,13 +62,13 @@ pub(super) fn check_pair(a: &Trace<'_>, b: &Trace<'_>) -> Result<(), Error> {
         }
     }
     for trace in [a, b] {
-        // As many experts as entries can name: how many the router has, a trace does not say.
+        // A trace does not say how many experts the router has, so allow as many as its entries can name.
         trace.validate(trace.tokens(), trace.missing() as usize + usize::from(trace.top_k() > 1))?;
     }
     Ok(())
 }
 
-/// Compares two traces of the same tokens, as sets: the order of the experts does not count.
+/// Compares two traces of the same tokens as sets: the order of the experts does not matter.
 ///
 /// ```
 /// use lockstep_ops::routing::{RoutingTrace, mismatch};
@@ -79,7 +79,8 @@ pub(super) fn check_pair(a: &Trace<'_>, b: &Trace<'_>) -> Result<(), Error> {
 /// # Ok::<(), lockstep_ops::Error>(())
 /// ```
 ///
-/// Errors: tokens, layers or top_k that differ (which, and both numbers); a record with an expert twice (token, layer and entry).
+/// Errors: tokens, layers or top_k that differ (which one, and both numbers); a record that repeats an expert
+/// (token, layer and entry).
 pub fn mismatch(a: &Trace<'_>, b: &Trace<'_>) -> Result<Mismatch, Error> {
     check_pair(a, b)?;
     let top_k = a.top_k();

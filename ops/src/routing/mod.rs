@@ -1,6 +1,7 @@
-//! Routing traces that own their memory: recording, stitching, views.
+//! Routing traces of mixture-of-experts models: recording, stitching, views and statistics.
 //!
-//! Memory is tokens × layers × top_k × 1 byte (2 above 256 experts) and nothing else: 384 bytes a token for 48 layers of top-8.
+//! A trace takes tokens × layers × top_k × 1 byte (2 above 256 experts) of memory: 384 bytes per token for 48
+//! layers of top-8.
 
 #[cfg(feature = "safetensors")]
 mod file;
@@ -17,12 +18,12 @@ use lockstep_core::Error as Argument;
 use lockstep_core::ragged::In;
 use lockstep_core::routing::{Trace, filler};
 
-/// Expert ids in the narrowest type that holds them.
+/// Expert ids, in the narrowest type that holds them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ids {
     /// Up to 256 experts.
     U8(Vec<u8>),
-    /// Up to 65536.
+    /// Up to 65536 experts.
     U16(Vec<u16>),
 }
 
@@ -35,7 +36,7 @@ impl Ids {
     }
 }
 
-/// Which experts ran: `[tokens, layers, top_k]`, packed like the tokens.
+/// A record of the experts that ran: `[tokens, layers, top_k]`, packed like the tokens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RoutingTrace {
     ids: Ids,
@@ -45,12 +46,15 @@ pub struct RoutingTrace {
 }
 
 impl RoutingTrace {
-    /// A trace without tokens. Entries are bytes if `experts` fit: up to 256, 255 for top_k = 1 (see [`Trace`] about absent records).
+    /// Creates a trace without tokens. Entries are bytes if the `experts` fit: up to 256, or 255 for top_k =
+    /// 1 (see [`Trace`] about absent records).
+    ///
+    /// Errors: `experts`, `layers` or `top_k` out of range.
     pub fn new(experts: usize, layers: usize, top_k: usize) -> Result<RoutingTrace, Error> {
         let out_of = |argument, expected, got: usize| {
             Err(Argument::Value { argument, index: None, expected, got: got as f64 }.into())
         };
-        // Far above any model; sizes cannot overflow.
+        // This limit is far above any model, and keeps sizes from overflowing.
         if layers == 0 || layers > 1 << 16 {
             return out_of("layers", "1 to 65536", layers);
         }
@@ -65,7 +69,12 @@ impl RoutingTrace {
         Ok(RoutingTrace { ids, layers, top_k, experts })
     }
 
-    /// A trace of an engine's ids, `[tokens, layers, top_k]` in any integer type, −1 = missing. Checked before it is narrowed.
+    /// Creates a trace from an engine's ids, `[tokens, layers, top_k]` in any integer type, where −1 means
+    /// missing. The ids are checked before they are narrowed.
+    ///
+    /// Errors: those of [`RoutingTrace::new`]; an id that is neither an expert nor −1 (index); a record that
+    /// is missing in part or repeats an expert (token, layer and entry); a number of ids that does not match
+    /// the shape.
     pub fn from_ids<I: Copy + Into<i64>>(
         ids: &[I],
         tokens: usize,
@@ -89,7 +98,7 @@ impl RoutingTrace {
         Ok(trace)
     }
 
-    /// A −1 beside experts: with 256 experts it would look like expert 255 as a byte.
+    /// Rejects a −1 next to experts: as a byte, it would look like expert 255 of 256.
     fn check_partial<I: Copy + Into<i64>>(&self, ids: &[I]) -> Result<(), Error> {
         for (row, record) in ids.chunks(self.top_k).enumerate() {
             let missing = |id: &I| (*id).into() == -1;
@@ -105,32 +114,32 @@ impl RoutingTrace {
         Ok(())
     }
 
-    /// Layers.
+    /// Number of layers.
     pub fn layers(&self) -> usize {
         self.layers
     }
 
-    /// K.
+    /// Number of experts per token and layer, K.
     pub fn top_k(&self) -> usize {
         self.top_k
     }
 
-    /// E.
+    /// Number of experts E.
     pub fn experts(&self) -> usize {
         self.experts
     }
 
-    /// Tokens.
+    /// Number of tokens.
     pub fn tokens(&self) -> usize {
         self.ids.len() / (self.layers * self.top_k)
     }
 
-    /// The entries, for a file.
+    /// The entries, `[tokens, layers, top_k]`.
     pub fn ids(&self) -> &Ids {
         &self.ids
     }
 
-    /// Bytes of the entries.
+    /// Size of the entries in bytes.
     pub fn bytes(&self) -> usize {
         match &self.ids {
             Ids::U8(ids) => ids.len(),
@@ -138,7 +147,7 @@ impl RoutingTrace {
         }
     }
 
-    /// A view of all; [`Trace::slice`] gives some of its layers, [`Trace::part`] some of its tokens, without a copy.
+    /// A view of the whole trace. [`Trace::slice`] selects layers and [`Trace::part`] tokens, without a copy.
     pub fn view(&self) -> Trace<'_> {
         match &self.ids {
             Ids::U8(ids) => Trace::narrow(In::new(ids), self.layers, self.top_k),
@@ -153,7 +162,10 @@ impl RoutingTrace {
         }
     }
 
-    /// Appends the tokens `range` of `other`: the records of a cached prefix, or of the next part of a partial rollout.
+    /// Appends the tokens `range` of `other`: the records of a cached prefix, or of the next part of a
+    /// partial rollout.
+    ///
+    /// Errors: traces of different experts, layers or top_k; a range that is not within `other`.
     pub fn stitch(&mut self, other: &RoutingTrace, range: std::ops::Range<usize>) -> Result<(), Error> {
         let shape = |t: &RoutingTrace| (t.experts, t.layers, t.top_k);
         if shape(self) != shape(other) {
@@ -170,19 +182,21 @@ impl RoutingTrace {
         match (&mut self.ids, &other.ids) {
             (Ids::U8(own), Ids::U8(ids)) => own.extend_from_slice(&ids[entries]),
             (Ids::U16(own), Ids::U16(ids)) => own.extend_from_slice(&ids[entries]),
-            // The same number of experts has the same type.
+            // The same number of experts implies the same type.
             _ => unreachable!("traces of one shape have one type"),
         }
         Ok(())
     }
 
-    /// Appends `tokens` tokens without a record: the live router chooses there. What an engine that returns tokens − 1 rows owes.
+    /// Appends `tokens` tokens without a record, for which the live router chooses: for example the one row
+    /// that is missing from an engine that returns tokens − 1 rows.
     pub fn append_absent(&mut self, tokens: usize) {
         let entries = tokens * self.layers * self.top_k;
         self.append(std::iter::repeat_n(u32::MAX, entries));
     }
 
-    /// Appends `tokens` tokens of padding, whose experts are those of [`filler`]: distinct, and spread over all of them.
+    /// Appends `tokens` tokens of padding, whose experts are those of [`filler`]: distinct, and spread over
+    /// all experts.
     pub fn append_padding(&mut self, tokens: usize) {
         let (layers, top_k, experts) = (self.layers, self.top_k, self.experts);
         let from = self.tokens() * layers;
@@ -190,8 +204,10 @@ impl RoutingTrace {
         self.append(rows.flat_map(move |row| (0..top_k).map(move |j| filler(row, j, top_k, experts) as u32)));
     }
 
-    /// Appends the choices of whole tokens, `[tokens, layers, top_k]`, as `gating_forward` returns them for rows that have the layers of a
-    /// token side by side: recording for R2.
+    /// Appends the choices of whole tokens, `[tokens, layers, top_k]`, as `gating_forward` returns them if
+    /// the layers of a token are adjacent rows. This is how R2 records.
+    ///
+    /// Errors: choices that are not whole tokens.
     pub fn append_chosen(&mut self, chosen: &Ids) -> Result<(), Error> {
         let per_token = self.layers * self.top_k;
         if !chosen.len().is_multiple_of(per_token) {

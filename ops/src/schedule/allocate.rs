@@ -1,12 +1,14 @@
-//! Rollouts per prompt or bin: square-root law, rounding, XRPO-style (our reading).
+//! Allocation of rollouts to prompts or bins: square-root law, rounding, XRPO-style (our reading).
 
 use crate::Error;
 use lockstep_core::schedule::rounding::{self, Bounds};
 use lockstep_core::schedule::{square_root_law as law, xrpo as rule};
 
-/// Fractional rollouts per bin and their shadow price; formula: [`lockstep_core::schedule::square_root_law`].
+/// Computes fractional rollouts per bin, `[bins]`, and their shadow price; formula:
+/// [`lockstep_core::schedule::square_root_law`].
 ///
-/// Errors: lengths; a share or variance below 0 or not finite (index); shares that are all 0; a mean that is not above 0.
+/// Errors: lengths that disagree; a share or variance that is negative or not finite (index); shares that are
+/// all 0; a mean that is not positive.
 ///
 /// ```
 /// let (n, price) = lockstep_ops::schedule::square_root_law(&[0.5, 0.3, 0.2], &[0.25, 0.09, 0.01], 4.0)?;
@@ -19,9 +21,11 @@ pub fn square_root_law(share: &[f64], variance: &[f64], mean: f64) -> Result<(Ve
     Ok((rollouts, price))
 }
 
-/// Whole rollouts within bounds, never above the budget, and their sum; formula: [`lockstep_core::schedule::rounding`].
+/// Rounds rollouts per bin to integers within `bounds`, never above the budget, and returns them with their
+/// total; formula: [`lockstep_core::schedule::rounding`].
 ///
-/// Errors: lengths; a number below 0 or not finite (index); a budget below the least.
+/// Errors: lengths that disagree; a number that is negative or not finite (index); a budget too small for the
+/// lower bounds.
 ///
 /// ```
 /// use lockstep_ops::schedule::{largest_remainder, rounding::Bounds};
@@ -35,9 +39,10 @@ pub fn largest_remainder(rollouts: &[f64], count: &[u32], bounds: Bounds) -> Res
     Ok((rounded, total))
 }
 
-/// XRPO-style: how many of `budget` further rollouts each prompt gets; formula: [`lockstep_core::schedule::xrpo`].
+/// Computes how many of `budget` further rollouts each prompt gets, XRPO-style (our reading); formula:
+/// [`lockstep_core::schedule::xrpo`].
 ///
-/// Errors: no prompt; sums that are not finite (index); an exploration below 0.
+/// Errors: no prompts; sums that are not finite (index); a negative exploration.
 ///
 /// ```
 /// use lockstep_ops::schedule::Known;

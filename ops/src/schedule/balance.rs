@@ -1,21 +1,22 @@
-//! Sequences over ranks.
+//! Distribution of sequences over ranks.
 
 use crate::Error;
 use lockstep_core::schedule::balance::{self as core, Set};
 
-/// How to distribute.
+/// The algorithm that distributes sequences.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Balance {
-    /// Largest differencing, verl's result to the index.
+    /// Largest differencing, with exactly verl's result.
     #[default]
     KarmarkarKarp,
-    /// Longest first, to the least loaded.
+    /// Longest sequence first, to the least loaded rank.
     Greedy,
-    /// Both, and the one with the smaller maximum (differencing when equal): never worse than either.
+    /// Runs both and takes the one with the smaller maximum load (differencing on a tie): never worse than
+    /// either.
     Better,
 }
 
-/// Who has what.
+/// An assignment of sequences to ranks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Partition {
     /// Rank per sequence, `[n]`.
@@ -24,9 +25,11 @@ pub struct Partition {
     pub load: Vec<u64>,
 }
 
-/// Distributes sequences over `ranks`; with `equal_size` every rank gets as many; formula and ties: [`lockstep_core::schedule::balance`].
+/// Distributes sequences of the given `length`s in tokens `[n]` over `ranks`. With `equal_size`, every rank
+/// gets the same number of sequences. Formula and ties: [`lockstep_core::schedule::balance`].
 ///
-/// Errors: no rank; more ranks than sequences; a number of ranks that does not divide the sequences, with `equal_size`.
+/// Errors: no ranks; more ranks than sequences; with `equal_size`, a number of ranks that does not divide the
+/// number of sequences.
 ///
 /// ```
 /// use lockstep_ops::schedule::{Balance, balance};

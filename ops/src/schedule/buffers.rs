@@ -1,10 +1,12 @@
-//! What comes from buffers and from others: APRIL, rollout replay, Swarm SAPO, DAPO's filter.
+//! Selection from buffers and from other nodes: APRIL, rollout replay, Swarm SAPO, MARSRL's inputs, DAPO's
+//! filter.
 
 use crate::Error;
 use lockstep_core::schedule::fifo::Fifo;
 use lockstep_core::schedule::{april, dynamic_sampling as filter, marsrl, replay, swarm};
 
-/// The order in which unfinished rollouts are continued, oldest start version first; formula: [`lockstep_core::schedule::april`].
+/// Computes the order in which unfinished rollouts are continued: oldest start version first; formula:
+/// [`lockstep_core::schedule::april`].
 ///
 /// ```
 /// assert_eq!(lockstep_ops::schedule::april_order(&[7, 5, 7, 5])?, [1, 3, 0, 2]);
@@ -16,9 +18,10 @@ pub fn april_order(start_version: &[u32]) -> Result<Vec<u32>, Error> {
     Ok(order)
 }
 
-/// The slots of `count` stored groups to replay; formula: [`lockstep_core::schedule::replay`], which has the shares of a batch too.
+/// Draws the slots of `count` stored groups to replay; formula: [`lockstep_core::schedule::replay`], which
+/// also computes the shares of a batch.
 ///
-/// Errors: more than the buffer has.
+/// Errors: a `count` above the number of stored groups.
 ///
 /// ```
 /// use lockstep_ops::schedule::{fifo::Fifo, replay, replay_slots};
@@ -36,9 +39,10 @@ pub fn replay_slots(buffer: &Fifo, count: u32, seed: u64, step: u32) -> Result<V
     Ok(slots)
 }
 
-/// Up to `count` external groups with an advantage, drawn uniformly; formula: [`lockstep_core::schedule::swarm`].
+/// Draws up to `count` external groups uniformly from those with a non-zero advantage; formula:
+/// [`lockstep_core::schedule::swarm`].
 ///
-/// Errors: offsets (index); a reward that is not finite (index).
+/// Errors: invalid offsets (index); a reward that is not finite (index).
 ///
 /// ```
 /// let groups = lockstep_ops::schedule::swarm_groups(&[0, 2, 4], &[1.0, 1.0, 0.0, 1.0], 4, 1234, 0)?;
@@ -59,9 +63,10 @@ pub fn swarm_groups(
     Ok(chosen)
 }
 
-/// Up to `count` external groups with the greatest total rewards above 0, the greatest first; formula: [`lockstep_core::schedule::swarm`].
+/// Selects up to `count` external groups with the greatest total rewards above 0, greatest first; formula:
+/// [`lockstep_core::schedule::swarm`].
 ///
-/// Errors: as [`swarm_groups`].
+/// Errors: those of [`swarm_groups`].
 ///
 /// ```
 /// let groups = lockstep_ops::schedule::swarm_best(&[0, 2, 4, 6], &[0.0, 1.0, 0.0, 0.0, 1.0, 1.0], 4)?;
@@ -76,10 +81,11 @@ pub fn swarm_best(cu_groups: &[u32], rewards: &[f32], count: usize) -> Result<Ve
     Ok(chosen)
 }
 
-/// Positions of up to `count` outputs of a role that become inputs of the next, those of reward `preferred` first; formula:
-/// [`lockstep_core::schedule::marsrl`]. `at` is seed, step and which choice of the step.
+/// Selects the positions of up to `count` outputs of a role that become inputs of the next role, those of
+/// reward `preferred` first; formula: [`lockstep_core::schedule::marsrl`]. `at` is the seed, the step, and
+/// the number of this choice within the step.
 ///
-/// Errors: lengths; a reward that is not finite (index).
+/// Errors: lengths that disagree; a reward that is not finite (index).
 ///
 /// ```
 /// // The corrector gets verdicts that are right, of solutions whose error was reported.
@@ -100,9 +106,10 @@ pub fn marsrl_inputs(
     Ok(chosen)
 }
 
-/// The groups that have a spread, in order of arrival, at most `wanted`; formula: [`lockstep_core::schedule::dynamic_sampling`].
+/// Selects the first `wanted` groups whose metric varies, in order of arrival; formula:
+/// [`lockstep_core::schedule::dynamic_sampling`].
 ///
-/// Errors: offsets (index); a value that is not finite (index).
+/// Errors: invalid offsets (index); a value that is not finite (index).
 ///
 /// ```
 /// let kept = lockstep_ops::schedule::dynamic_sampling(&[0, 2, 4, 6], &[1.0, 1.0, 0.0, 1.0, 1.0, 0.0], 8)?;

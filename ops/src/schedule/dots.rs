@@ -1,21 +1,23 @@
-//! DOTS: predicted difficulty and selection.
+//! DOTS: predicted difficulty, and selection by it.
 
 use crate::Error;
 use lockstep_core::schedule::{dots, order};
 
-/// A predicted pass rate and what it rests on.
+/// A predicted pass rate, and the weights that it is computed from.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Difficulty {
-    /// Σ w v.
+    /// The predicted pass rate Σ w v, before calibration.
     pub base: f64,
     /// Attention to each reference question, `[K]`.
     pub weights: Vec<f64>,
 }
 
-/// The pass rate predicted from reference questions (embeddings row by row, `[K, h]`); formula: [`lockstep_core::schedule::dots`].
-/// [`calibrate`](dots::calibrate) makes the calibrated rate of it.
+/// Predicts a pass rate from reference questions: `query` is the embedding `[h]`, `references` are embeddings
+/// `[K, h]`, row-major, and `pass_rates` are `[K]`; formula: [`lockstep_core::schedule::dots`].
+/// [`calibrate`](dots::calibrate) computes the calibrated rate.
 ///
-/// Errors: lengths; a temperature that is not above 0; a pass rate outside 0..=1 (index); an embedding that is not finite (index).
+/// Errors: lengths that disagree; a temperature that is not positive; a pass rate outside 0..=1 (index); an
+/// embedding that is not finite (index).
 ///
 /// ```
 /// let d = lockstep_ops::schedule::dots_difficulty(&[1.0, 0.0], &[1.0, 0.0, 0.0, 1.0], &[0.75, 0.25], 1.0)?;
@@ -34,10 +36,11 @@ pub fn dots_difficulty(
     Ok(Difficulty { base, weights })
 }
 
-/// `count` prompts drawn without replacement from softmax(−|p̂ − target|/temperature), in the order of drawing; formula:
-/// [`lockstep_core::schedule::dots`], which has the number to draw too ([`selection_size`](dots::selection_size)).
+/// Draws `count` prompts without replacement from softmax(−|p̂ − target|/temperature), in the order of
+/// drawing; formula: [`lockstep_core::schedule::dots`]. [`selection_size`](dots::selection_size) computes the
+/// number to draw.
 ///
-/// Errors: a prediction outside 0..=1 (index); a temperature that is not above 0.
+/// Errors: a prediction outside 0..=1 (index); a temperature that is not positive.
 ///
 /// ```
 /// let prompts = lockstep_ops::schedule::dots_select(&[0.9, 0.5, 0.1, 0.4], 2, 0.5, 1e-3, 7, 0)?;

@@ -1,13 +1,13 @@
-//! GDRO pair: weights of difficulty bins, and rollouts per bin.
+//! The two GDRO schedules: weights of difficulty bins, and rollouts per bin.
 
 use crate::Error;
 use lockstep_core::schedule::gdro_prompt::PromptGdro;
 use lockstep_core::schedule::gdro_rollout::RolloutGdro;
 
-/// What the advantages of each bin are multiplied by; formula and variants: [`lockstep_core::schedule::gdro_prompt`]. Scores come from
-/// [`PromptGdro::observe`].
+/// Computes the factor of the advantages of each bin, `[bins]`; formula and variants:
+/// [`lockstep_core::schedule::gdro_prompt`]. Scores come from [`PromptGdro::observe`].
 ///
-/// Errors: parameters; lengths; a score that is not finite (index).
+/// Errors: parameters out of their domain; lengths that disagree; a score that is not finite (index).
 ///
 /// ```
 /// use lockstep_ops::schedule::{gdro_prompt::PromptGdro, prompt_gdro_weights};
@@ -28,9 +28,10 @@ pub fn prompt_gdro_weights(
     Ok(out)
 }
 
-/// q over the bins that have prompts; formula: [`lockstep_core::schedule::gdro_prompt`].
+/// Computes the distribution q over the bins that have prompts, `[bins]`; formula:
+/// [`lockstep_core::schedule::gdro_prompt`].
 ///
-/// Errors: parameters; lengths; a score that is not finite (index).
+/// Errors: parameters out of their domain; lengths that disagree; a score that is not finite (index).
 ///
 /// ```
 /// use lockstep_ops::schedule::{gdro_prompt::PromptGdro, prompt_gdro_distribution};
@@ -51,16 +52,18 @@ pub fn prompt_gdro_distribution(
 /// Rollouts per prompt of each bin.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rollouts {
-    /// Per bin.
+    /// Rollouts per prompt of each bin, `[bins]`.
     pub per_prompt: Vec<u32>,
-    /// Σ count·n, the budget where it can be met.
+    /// Σ count·n: the budget if it can be met exactly.
     pub total: u64,
 }
 
-/// The likeliest arms whose cost is `budget` exactly, or nearest to it; formula: [`lockstep_core::schedule::gdro_rollout`]. `scores` is
-/// `[bins, arms]`. Memory: bins · Σ count·n_max numbers.
+/// Chooses the most likely arms whose cost is exactly `budget`, or nearest to it; formula:
+/// [`lockstep_core::schedule::gdro_rollout`]. `scores` is `[bins, arms]`, and `count` is the number of
+/// prompts per bin. It needs memory for bins · Σ count·n_max numbers.
 ///
-/// Errors: parameters; lengths; a score that is not finite (index); more than 2²⁴ rollouts if every prompt had n_max.
+/// Errors: parameters out of their domain; lengths that disagree; a score that is not finite (index); more
+/// than 2²⁴ rollouts if every prompt had n_max.
 ///
 /// ```
 /// use lockstep_ops::schedule::{gdro_rollout::{Nearest, RolloutGdro, UtilitySign}, rollout_gdro_choose};

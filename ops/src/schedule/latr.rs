@@ -4,7 +4,8 @@ use crate::Error;
 use lockstep_core::schedule::latr::{self, Latr};
 use lockstep_core::schedule::overlap;
 
-/// How many of its candidates each row keeps; formula: [`lockstep_core::schedule::latr`].
+/// Computes how many of its candidates each row keeps, `[rows]`, within `capacity`; formula:
+/// [`lockstep_core::schedule::latr`].
 ///
 /// ```
 /// assert_eq!(lockstep_ops::schedule::latr_fit(&[2, 1, 2], 4)?, [2, 1, 1]);
@@ -16,9 +17,10 @@ pub fn latr_fit(candidates: &[u32], capacity: u32) -> Result<Vec<u32>, Error> {
     Ok(kept)
 }
 
-/// Whether a branch says the same as its parent; formula: [`lockstep_core::schedule::latr`].
+/// Decides whether a branch is pruned because it is too similar to its parent; formula:
+/// [`lockstep_core::schedule::latr`].
 ///
-/// Errors: parameters; lengths that differ.
+/// Errors: parameters out of their domain; lengths that differ.
 ///
 /// ```
 /// use lockstep_ops::schedule::{Latr, latr_prunes};
@@ -36,7 +38,8 @@ pub fn latr_prunes(
     Ok(latr.prunes(branch, parent, end_of_sequence, &mut row)?)
 }
 
-/// F₁ of the longest common subsequence; formula: [`lockstep_core::schedule::overlap`].
+/// Computes ROUGE-L, the F₁ score of the longest common subsequence; formula:
+/// [`lockstep_core::schedule::overlap`].
 ///
 /// ```
 /// assert_eq!(lockstep_ops::schedule::rouge_l(&[1, 2, 3, 4], &[1, 9, 3, 4])?, 0.75);
@@ -46,7 +49,7 @@ pub fn rouge_l(a: &[u32], b: &[u32]) -> Result<f64, Error> {
     Ok(overlap::rouge_l(a, b, &mut vec![0; overlap::scratch(b.len())])?)
 }
 
-/// Levenshtein distance; formula: [`lockstep_core::schedule::overlap`].
+/// Computes the Levenshtein distance; formula: [`lockstep_core::schedule::overlap`].
 ///
 /// ```
 /// assert_eq!(lockstep_ops::schedule::edit_distance(&[1, 2, 3, 4], &[1, 9, 3])?, 2);

@@ -1,9 +1,10 @@
-//! Schedules: who is sampled, how often, what is kept, what is too old, which rank gets it.
+//! Schedules: which prompts to sample, how often, what to keep, what is too old, and which rank gets it.
 //!
-//! The formulas are [`lockstep_core::schedule`]'s; here are the calls that allocate their results and scratch. What needs neither is re-exported as it
-//! is. Every decision is a function of its arguments and of a seed, with the same bits on every machine, so each rank can compute it by itself.
+//! The formulas are in [`lockstep_core::schedule`]; the functions here allocate the results and scratch
+//! memory. Items that need neither are re-exported unchanged. Every decision is a function of its arguments
+//! and a seed, with the same bits on every machine, so each rank can compute it on its own.
 //!
-//! Numbers of one prompt, batch or step need no allocation:
+//! Decisions about a single prompt, batch or step need no allocation:
 //!
 //! ```
 //! use lockstep_ops::schedule::dars::{Dars, Deviation, Treatment};

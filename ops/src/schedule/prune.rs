@@ -1,21 +1,22 @@
-//! What is kept of a group: ARRoL-style pruning, RoRecomp-style batches (both our reading).
+//! Selection within a group: ARRoL-style pruning and RoRecomp-style batches (both our reading).
 
 use crate::Error;
 use lockstep_core::schedule::arrol::Arrol;
 use lockstep_core::schedule::rorecomp;
 
-/// Who is kept.
+/// The rollouts kept by [`arrol_two_ended`].
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Pruned {
-    /// Per rollout.
+    /// Whether each rollout is kept.
     pub kept: Vec<bool>,
-    /// Mean probability of success of those kept.
+    /// Mean success probability of the kept rollouts.
     pub mean: f64,
 }
 
-/// The rollouts whose expected correct fraction is nearest to the target; formula: [`lockstep_core::schedule::arrol`].
+/// Keeps the rollouts whose expected fraction of correct ones is nearest to the target, given the probability
+/// of `success` of each; formula: [`lockstep_core::schedule::arrol`].
 ///
-/// Errors: parameters; a probability outside 0..=1 (index).
+/// Errors: parameters out of their domain; a probability outside 0..=1 (index).
 ///
 /// ```
 /// use lockstep_ops::schedule::{arrol::Arrol, arrol_two_ended};
@@ -29,18 +30,19 @@ pub fn arrol_two_ended(rule: &Arrol, success: &[f64]) -> Result<Pruned, Error> {
     Ok(Pruned { kept, mean })
 }
 
-/// Who is kept by chance, and what their results count.
+/// The rollouts kept by [`arrol_sampled`], and their weights.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Sampled {
-    /// Per rollout.
+    /// Whether each rollout is kept.
     pub kept: Vec<bool>,
-    /// 1/π of those kept, 0 of the others.
+    /// Weight of each rollout: 1/π if it is kept, where π is its inclusion probability, and 0 otherwise.
     pub weight: Vec<f64>,
 }
 
-/// The stochastic variant with inverse-probability weights; formula: [`lockstep_core::schedule::arrol`]. `group` names the group in the step.
+/// Keeps rollouts at random, with inverse-probability weights; formula: [`lockstep_core::schedule::arrol`].
+/// `group` is the number of the group within the step.
 ///
-/// Errors: parameters; a probability outside 0..=1 (index).
+/// Errors: parameters out of their domain; a probability outside 0..=1 (index).
 ///
 /// ```
 /// use lockstep_ops::schedule::{arrol::Arrol, arrol_sampled};
@@ -66,9 +68,10 @@ pub fn arrol_sampled(
     Ok(Sampled { kept, weight })
 }
 
-/// Which rollouts of a group go into the priority batch; formula: [`lockstep_core::schedule::rorecomp`].
+/// Selects the rollouts of a group that go into the priority batch; formula:
+/// [`lockstep_core::schedule::rorecomp`].
 ///
-/// Errors: lengths; an alpha outside 0..=1.
+/// Errors: lengths that disagree; an alpha outside 0..=1.
 ///
 /// ```
 /// let priority = lockstep_ops::schedule::rorecomp_split(&[10, 40, 5, 80], &[true, true, false, false], 0.5)?;

@@ -7,16 +7,17 @@ pub use lockstep_core::schedule::vade::{Posterior, Utility, Vade};
 /// The prompts to sample next.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct VadeSelection {
-    /// Their ids, best first.
+    /// Indices of the prompts, best first.
     pub prompts: Vec<u32>,
-    /// The utility of every prompt's draw, `[P]`.
+    /// The utility of each prompt's draw, `[P]`.
     pub scores: Vec<f64>,
 }
 
-/// The `batch` prompts whose Thompson draws have the highest utility (fewer when there are fewer prompts); formula:
-/// [`lockstep_core::schedule::vade`]. [`Vade::update`] then counts what came of them.
+/// Selects the `batch` prompts whose Thompson draws have the highest utility, or all prompts if there are
+/// fewer; formula: [`lockstep_core::schedule::vade`]. [`Vade::update`] then adds the outcomes to the
+/// posteriors.
 ///
-/// Errors: parameters; a posterior outside 1..=1e12 (index).
+/// Errors: parameters out of their domain; a posterior outside 1..=1e12 (index).
 ///
 /// ```
 /// use lockstep_ops::schedule::{Posterior, Vade, vade_select};

@@ -1,17 +1,17 @@
-//! Reward → advantage, as TOML spells it.
+//! The advantage stage (reward → advantage), as written in TOML.
 
 use super::TimeChoice;
 use lockstep_core::advantage::Order;
 use serde::{Deserialize, Serialize};
 
-/// Advantage estimator; formulas: [`lockstep_core::advantage::baseline`].
+/// An advantage estimator; formulas: [`lockstep_core::advantage::baseline`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Estimator {
     /// Group mean and standard deviation: GRPO, and Dr.GRPO without the division.
     #[default]
     Grpo,
-    /// Group mean, standard deviation of the whole batch (Lite-PPO; TRL's `scale_rewards=batch`).
+    /// Group mean and standard deviation of the whole batch (Lite-PPO; TRL's `scale_rewards=batch`).
     GrpoBatch,
     /// Mean and standard deviation of the *other* members (NeMo).
     GrpoLeaveOneOut,
@@ -19,18 +19,19 @@ pub enum Estimator {
     Rloo,
     /// Length-weighted mean.
     Opo,
-    /// Group mean, divided by `f_norm` times the batch's fraction of rewards that are not 0.
+    /// Group mean; divides by `f_norm` times the fraction of the batch's rewards that are not 0.
     Gpg,
-    /// The best member against the second best, all others 0 (verl's pass@k).
+    /// The best member relative to the second best; all others get 0 (verl's pass@k).
     PassK,
     /// Median and MAD + `mad_floor`; the pivot is excluded.
     McGrpo,
-    /// Group mean, divided by it.
+    /// Group mean; divides by it too.
     MaxRl,
-    /// A baseline per group that the caller gives: ReMax's greedy reward.
+    /// A baseline per group from the caller: ReMax's greedy reward.
     #[serde(rename = "remax")]
     ReMax,
-    /// Mean weighted by the caller's weights, over the standard deviation: VCPO's minimum-variance baseline.
+    /// Mean weighted by the caller's weights, and division by the standard deviation: VCPO's minimum-variance
+    /// baseline.
     Vcpo,
     /// Discounted returns of token rewards, whitened: REINFORCE++.
     ReinforcePlusPlus,
@@ -40,14 +41,15 @@ pub enum Estimator {
     Reward,
     /// Analytic pass@k: one of `k` attempts has a reward above `reward.threshold`.
     PassAtK,
-    /// Several rewards, each normalised in its group, combined by the caller's weights, whitened: GDPO.
+    /// Several rewards, each normalised within its group, combined with the caller's weights and whitened:
+    /// GDPO.
     Gdpo,
-    /// V0.5-style (our reading): the group mean shrunk to a prior per group that the caller gives.
+    /// V0.5-style (our reading): the group mean, shrunk towards a prior per group from the caller.
     #[serde(rename = "v0_5")]
     V05,
-    /// SPIRAL's RAE: less a moving average per role, whose state the caller keeps.
+    /// SPIRAL's RAE: subtracts a moving average per role, whose state the caller keeps.
     RoleBaseline,
-    /// Group mean and standard deviation, corrected at the tokens where responses part: TEMPO.
+    /// Group mean and standard deviation, corrected at the tokens where responses diverge: TEMPO.
     Tempo,
 }
 
@@ -61,7 +63,7 @@ pub enum WhitenChoice {
     Nemo,
     /// Over sequences, ddof 1, 1e-4 outside the root.
     Trl,
-    /// Over sequences, ddof 0, variance at least 1e-6; a batch with one counted response stays as it is.
+    /// Over sequences, ddof 0, variance at least 1e-6; a batch with one counted response is left unchanged.
     Mssr,
     /// Token-weighted, ddof 1, 1e-5 outside the root.
     Areal,
@@ -69,7 +71,7 @@ pub enum WhitenChoice {
     NemoGdpo,
 }
 
-/// What a group with one counted sequence gets.
+/// The policy for a group with one counted sequence.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SingletonChoice {
@@ -78,13 +80,13 @@ pub enum SingletonChoice {
     Error,
     /// Advantage 0 (TRL).
     Zero,
-    /// Advantage 0, and no part in the mean and deviation of `whiten` (TRL's RLOO).
+    /// Advantage 0, and excluded from the mean and deviation of `whiten` (TRL's RLOO).
     LeaveOut,
     /// mean := 0, std := 1 (verl).
     RawReward,
 }
 
-/// What stands in place of VCPO's weighted mean: a baseline that a few large weights do not decide.
+/// A replacement for VCPO's weighted mean: a baseline that is not dominated by a few large weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RobustChoice {
@@ -94,38 +96,40 @@ pub enum RobustChoice {
     Winsorised,
 }
 
-/// What a NaN reward means.
+/// The meaning of a NaN reward.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NanReward {
     /// "No score": excluded from its group, advantage 0 (TRL).
     #[default]
     Exclude,
-    /// It counts 0, with the others of its group (GDPO's TRL tree).
+    /// It counts as 0 within its group (GDPO's TRL tree).
     Zero,
     /// It is an error.
     Error,
 }
 
-/// Reward → advantage.
+/// The advantage stage: reward → advantage.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct AdvantageChoice {
     /// Estimator; `kind` is another name of this key.
     #[serde(alias = "kind")]
     pub estimator: Estimator,
-    /// Divide by the standard deviation: `grpo`, `grpo_batch`, `grpo_leave_one_out`, `pass_k`, `vcpo`.
+    /// Whether to divide by the standard deviation: for `grpo`, `grpo_batch`, `grpo_leave_one_out`, `pass_k`,
+    /// `vcpo`.
     pub norm_by_std: bool,
-    /// 1 = unbiased, 0 = population; of the same estimators.
+    /// 1 = unbiased, 0 = population; for the same estimators.
     pub ddof: u32,
-    /// Added to the standard deviation, outside the root; of the same estimators.
+    /// Added to the standard deviation, outside the root; for the same estimators.
     pub eps: f64,
-    /// A standard deviation of at most this divides nothing; absent = 0. VCPO's code: 1e-8. Of `grpo`, `grpo_batch`, `pass_k`, `vcpo`, `gdpo`.
+    /// A standard deviation of at most this is not divided by; absent = 0. VCPO's code: 1e-8. For `grpo`,
+    /// `grpo_batch`, `pass_k`, `vcpo`, `gdpo`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub least_std: Option<f64>,
-    /// Policy for a group of one.
+    /// Policy for groups of one.
     pub singleton: SingletonChoice,
-    /// Policy for a NaN reward.
+    /// Policy for NaN rewards.
     pub nan_reward: NanReward,
     /// Largest magnitude of a group-relative advantage; absent = none.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -133,7 +137,8 @@ pub struct AdvantageChoice {
     /// Added to the MAD of `mc_grpo`; absent = 1e-3.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mad_floor: Option<f64>,
-    /// Times the members of the group over those whose advantage is not 0 (`mc_grpo`'s GSM8K trainer); absent = false.
+    /// Whether to multiply by the number of members of the group over the number of those whose advantage is
+    /// not 0 (`mc_grpo`'s GSM8K trainer); absent = false.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub over_nonzero: Option<bool>,
     /// f_norm of `gpg`; absent = 1.
@@ -148,16 +153,19 @@ pub struct AdvantageChoice {
     /// Variance of the error of `v0_5`'s prior; absent = estimated from the group.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tau2: Option<f64>,
-    /// Laplace-smoothed variance of binary rewards in `v0_5`; absent = false.
+    /// Whether `v0_5` uses the Laplace-smoothed variance of binary rewards; absent = false.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub laplace: Option<bool>,
-    /// Against mean and standard deviation of the other members, for each reward of `gdpo` (NeMo); absent = false.
+    /// Whether `gdpo` compares each reward with the mean and standard deviation of the other members (NeMo);
+    /// absent = false.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub leave_one_out: Option<bool>,
-    /// Padding id of `tempo`, to which finished responses compare equal (the released code); absent = they never match a live token.
+    /// Padding id of `tempo`, which the ends of finished responses equal (the released code); absent = they
+    /// never match a live token.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pad_id: Option<u32>,
-    /// Behind the first masked token `tempo` gives the response's own advantage (the released code); absent = false.
+    /// Whether `tempo` gives the response's own advantage after the first masked token (the released code);
+    /// absent = false.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stop_at_mask: Option<bool>,
     /// γ of `role_baseline`; absent = 0.95.
@@ -166,16 +174,17 @@ pub struct AdvantageChoice {
     /// Order of `role_baseline`; absent = `subtract_then_update`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub role_order: Option<Order>,
-    /// In place of `vcpo`'s weighted mean; absent = the mean.
+    /// Replacement for `vcpo`'s weighted mean; absent = the mean.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub robust: Option<RobustChoice>,
     /// Share of the weight beyond each quantile of `robust = "winsorised"`; absent = 0.05.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub winsor_share: Option<f64>,
-    /// Whitening over the batch after the estimator; absent = none, but `verl` for `gdpo` and the two of REINFORCE++.
+    /// Whitening over the batch after the estimator; absent = none, except `verl` for `gdpo` and the two
+    /// REINFORCE++ estimators.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub whiten: Option<WhitenChoice>,
-    /// Rewards with a place in time, instead of the estimator.
+    /// An estimator for rewards over time, instead of `estimator`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub over_time: Option<TimeChoice>,
 }

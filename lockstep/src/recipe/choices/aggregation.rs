@@ -1,26 +1,26 @@
-//! Per-token losses → one number, as TOML spells it.
+//! The aggregation stage (per-token losses → one number), as written in TOML.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use std::fmt;
 
-/// How per-token losses become one number.
+/// How per-token losses l are aggregated to one number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum AggregationMode {
-    /// Σ l / M.
+    /// Σ l / M, where M is the number of live tokens.
     TokenMean,
     /// Σ l.
     TokenSum,
     /// Mean over sequences of Σ l.
     SeqMeanTokenSum,
-    /// Mean over sequences of Σ l / C.
+    /// Mean over sequences of Σ l / C, where C is the horizon.
     SeqMeanTokenSumNorm,
     /// Mean over sequences of the mean of l.
     #[default]
     SeqMeanTokenMean,
 }
 
-/// Which sequences N₊ counts.
+/// The sequences that the denominator N₊ counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CountedSequences {
@@ -42,41 +42,42 @@ pub enum LengthGuard {
     AtLeastOne,
 }
 
-/// What a sequence without live tokens adds to a loss whose ratio is one of whole sequences: `ratio.level` `product`, gate `gmpo`.
+/// What a sequence without live tokens adds to a loss whose ratio is per sequence: `ratio.level` `product`,
+/// gate `gmpo`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum EmptySequence {
     /// Nothing (verl).
     #[default]
     Nothing,
-    /// Its ratio is 1, the empty product: −A/S, and no gradient (TRL). Advantages per token have none for it.
+    /// −A/S and no gradient: its ratio is the empty product, 1 (TRL). With advantages per token, it has none.
     One,
 }
 
-/// Per-token losses → one number.
+/// The aggregation stage: per-token losses → one number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Aggregation {
-    /// Mode.
+    /// The aggregation mode.
     pub mode: AggregationMode,
-    /// Which sequences are counted.
+    /// The sequences that are counted.
     pub sequences: CountedSequences,
     /// Guard of the length.
     pub length: LengthGuard,
     /// C of `seq-mean-token-sum-norm`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub horizon: Option<Horizon>,
-    /// What a sequence without live tokens adds; of the policy term.
+    /// What a sequence without live tokens adds to the policy term.
     pub empty: EmptySequence,
 }
 
 /// C of `seq-mean-token-sum-norm`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Horizon {
-    /// So many tokens.
+    /// A fixed number of tokens.
     Tokens(f64),
-    /// The longest sequence of the call, masked tokens included: verl's Dr.GRPO without a configured constant. It changes
-    /// from batch to batch.
+    /// The length of the call's longest sequence, masked tokens included: verl's Dr.GRPO without a configured
+    /// constant. It changes from batch to batch.
     Longest,
 }
 

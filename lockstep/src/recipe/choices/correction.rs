@@ -1,43 +1,46 @@
-//! Rollout correction, as TOML spells it.
+//! The rollout correction, as written in TOML.
 
 use crate::ops::correction::Denominator;
 use lockstep_core::correction::{K1Band, Rule, Statistic, WeightLevel};
 use serde::{Deserialize, Serialize};
 
-/// What a NaN in column `logp_rollout` means, at a live token.
+/// The meaning of a NaN in column `logp_rollout` at a live token.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NanRollout {
     /// It is an error.
     #[default]
     Error,
-    /// The sampler gave none: the ratio is 1 there, whoever takes it (TRL). The token counts like any other.
+    /// The sampler gave no log-probability: every ratio that uses it is 1 there (TRL). The token counts like
+    /// any other.
     One,
 }
 
-/// A rejection.
+/// A rejection criterion.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RejectChoice {
-    /// Its name; verl's, where verl has it.
+    /// The statistic, under verl's name if verl has it.
     pub statistic: Statistic,
-    /// Lower bound of a k1, as a ratio, 0 for none, or of a difference of probabilities; absent = 1/high or −high.
+    /// Lower bound: of a k1 as a ratio (0 for none; absent = 1/high), or of a difference of probabilities
+    /// (absent = −high).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub low: Option<f32>,
-    /// Upper bound: of a k1 as a ratio, of others as they are.
+    /// Upper bound: of a k1 as a ratio, of other statistics as they are.
     pub high: f32,
-    /// What the band of a k1 is on.
+    /// The quantity that the band of a k1 bounds.
     #[serde(default)]
     pub band: K1Band,
 }
 
-/// Importance weights and rejection of what the sampler produced under other probabilities.
+/// The rollout correction: importance weights and rejection for tokens that the sampler drew under other
+/// probabilities.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct CorrectionChoice {
-    /// Over what the importance weight is taken.
+    /// The level at which importance weights are computed.
     pub level: WeightLevel,
-    /// From the ratio to the weight.
+    /// The rule that maps the ratio to the weight.
     pub rule: Rule,
     /// Lower end of the band; absent = none.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -47,16 +50,17 @@ pub struct CorrectionChoice {
     /// Bound of log-ratios; absent = none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bound: Option<f32>,
-    /// Divide weights by their mean: over tokens at level token, over sequences at the others.
+    /// Whether to divide weights by their mean: over tokens at level token, over sequences at the others.
     pub normalize: bool,
-    /// Which tokens divide the loss.
+    /// Which tokens count in the loss's denominators.
     pub denominator: Denominator,
-    /// What a NaN in `logp_rollout` means, here, for gates and for the off-policy sequence mask.
+    /// The meaning of a NaN in `logp_rollout`: here, in gates and in the off-policy sequence mask.
     pub nan_rollout: NanRollout,
-    /// Largest mean of squared log-ratios over the batch: the tokens with the largest leave until it is below (M2PO); absent = none.
+    /// Bound of the mean squared log-ratio over the batch: tokens with the largest values are rejected until
+    /// the mean is below it (M2PO); absent = none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub m2_threshold: Option<f64>,
-    /// Rejections; all must hold.
+    /// Rejection criteria; tokens and sequences must satisfy all of them to be kept.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub reject: Vec<RejectChoice>,
 }

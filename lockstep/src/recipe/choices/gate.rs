@@ -1,15 +1,15 @@
-//! Ratio and advantage → loss and gradient, as TOML spells it.
+//! The gate stage (ratio and advantage → loss and gradient), as written in TOML.
 
 use super::Against;
 use lockstep_core::gate::Divergence;
 use lockstep_core::policy_loss::gmpo::Mean;
 use serde::{Deserialize, Serialize};
 
-/// Ratio and advantage → loss and gradient.
+/// The gate: ratio and advantage → loss and gradient.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum GateChoice {
-    /// PPO clip, clip-higher, dual clip.
+    /// PPO clip, with clip-higher and dual clip.
     PpoClip {
         /// Distance of the lower bound from 1.
         #[serde(default = "default_clip")]
@@ -17,34 +17,34 @@ pub enum GateChoice {
         /// Distance of the upper bound from 1.
         #[serde(default = "default_clip")]
         clip_ratio_high: f32,
-        /// Dual-clip constant; absent = off.
+        /// Constant c of the dual clip; absent = off.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         clip_ratio_c: Option<f32>,
     },
-    /// CISPO: clipped weight, never differentiated. Bounds are absolute.
+    /// CISPO: a clipped weight that is never differentiated. Bounds are absolute.
     Cispo {
-        /// Least weight; 0 = none.
+        /// Smallest weight; 0 = none.
         #[serde(default)]
         low: f32,
         /// Greatest weight.
         #[serde(default = "default_cispo_high")]
         high: f32,
     },
-    /// REINFORCE without importance weight (GPG).
+    /// REINFORCE without an importance weight (GPG).
     Reinforce {},
-    /// DPPO, trust region by total variation.
+    /// DPPO with a trust region by total variation.
     DppoTv {
-        /// Most that a probability may fall.
+        /// Largest decrease of a probability.
         #[serde(default = "default_dppo")]
         clip_ratio_low: f32,
-        /// Most that a probability may rise.
+        /// Largest increase of a probability.
         #[serde(default = "default_dppo")]
         clip_ratio_high: f32,
         /// Greatest importance weight.
         #[serde(default = "default_dppo_c")]
         clip_ratio_c: f32,
     },
-    /// DPPO, trust region by binary KL divergence.
+    /// DPPO with a trust region by binary KL divergence.
     DppoKl {
         /// Greatest divergence of a probability that falls.
         #[serde(default = "default_dppo")]
@@ -56,10 +56,10 @@ pub enum GateChoice {
         #[serde(default = "default_dppo_c")]
         clip_ratio_c: f32,
     },
-    /// DPPO whose weight is of the sampler (`logp_rollout`) while the test stays with `logp_old`; with `given` divergences both are
-    /// with `logp_old`.
+    /// DPPO whose weight is relative to the sampler (`logp_rollout`) while the trust-region test is relative
+    /// to `logp_old`; with `given` divergences, both are relative to `logp_old`.
     TrustRegion {
-        /// What is bounded: of the token, or the column `divergence`.
+        /// The bounded divergence: computed from the token, or read from column `divergence`.
         divergence: Divergence,
         /// Greatest divergence of a probability that falls.
         #[serde(default = "default_dppo")]
@@ -71,23 +71,23 @@ pub enum GateChoice {
         #[serde(default = "default_dppo_c")]
         clip_ratio_c: f32,
     },
-    /// GMPO: geometric mean over the sequence of log-ratios clipped token by token. Divides by all sequences, whatever
-    /// aggregation is set.
+    /// GMPO: the geometric mean over the sequence of ratios whose logarithms are clipped token by token.
+    /// Divides by the number of all sequences, whatever the aggregation.
     Gmpo {
-        /// How far a log-ratio may fall.
+        /// Largest decrease of a log-ratio.
         #[serde(default = "default_gmpo")]
         clip_log_low: f32,
-        /// How far a log-ratio may rise.
+        /// Largest increase of a log-ratio.
         #[serde(default = "default_gmpo")]
         clip_log_high: f32,
-        /// What the two are bounds of.
+        /// The quantity that the two bound.
         #[serde(default)]
         bounds: GmpoBounds,
-        /// What is made of ratios: the geometric mean, or what its ablations and HMPO make.
+        /// The mean of the ratios: the geometric mean, or that of its ablations or HMPO.
         #[serde(default, skip_serializing_if = "is_geometric")]
         mean: Mean,
     },
-    /// MiniRL: truncated weight to the sampler (`logp_rollout`), PPO's clip as a mask.
+    /// MiniRL: a truncated weight relative to the sampler (`logp_rollout`), and PPO's clip as a mask.
     Minirl {
         /// Distance of the lower bound from 1.
         #[serde(default = "default_clip")]
@@ -108,7 +108,7 @@ pub enum GateChoice {
         #[serde(default = "default_clip")]
         clip_ratio_high: f32,
     },
-    /// TRL's two-sided clip: PPO's, and the ratio at most `delta` where A < 0 (a dual clip).
+    /// TRL's two-sided clip: PPO's clip, and a ratio of at most `delta` where A < 0 (a dual clip).
     TwoSided {
         /// Distance of the lower bound from 1.
         #[serde(default = "default_clip")]
@@ -119,22 +119,24 @@ pub enum GateChoice {
         /// Greatest ratio.
         delta: f32,
     },
-    /// KL-Cov: no clip; a KL term on the tokens with the largest covariance of advantage and log-probability.
+    /// KL-Cov: no clip, but a KL term on the tokens with the largest covariance of advantage and
+    /// log-probability.
     KlCov {
-        /// Their share of the live tokens.
+        /// Share of live tokens with the KL term.
         #[serde(default = "default_cov_ratio")]
         kl_cov_ratio: f64,
         /// Coefficient of |logp − logp_old|.
         #[serde(default = "default_kl_cov_coef")]
         ppo_kl_coef: f32,
-        /// PPO's clip beside it, distance of the lower bound from 1; absent = none (verl).
+        /// PPO's clip in addition: distance of the lower bound from 1; absent = none (verl).
         #[serde(default, skip_serializing_if = "Option::is_none")]
         clip_ratio_low: Option<f32>,
         /// Distance of the upper bound from 1; absent = none.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         clip_ratio_high: Option<f32>,
     },
-    /// Clip-Cov: PPO's clip, and no loss on a few random tokens with a large covariance.
+    /// Clip-Cov: PPO's clip, and no loss on a few random tokens with a large covariance of advantage and
+    /// log-probability.
     ClipCov {
         /// Distance of the lower bound from 1.
         #[serde(default = "default_clip")]
@@ -142,22 +144,23 @@ pub enum GateChoice {
         /// Distance of the upper bound from 1.
         #[serde(default = "default_clip")]
         clip_ratio_high: f32,
-        /// Their share of the live tokens.
+        /// Share of live tokens without a loss.
         #[serde(default = "default_cov_ratio")]
         clip_cov_ratio: f64,
-        /// Covariances above this.
+        /// Only tokens with covariances above this.
         #[serde(default = "default_clip_cov_lb")]
         clip_cov_lb: f32,
-        /// And below this.
+        /// Only tokens with covariances below this.
         #[serde(default = "default_clip_cov_ub")]
         clip_cov_ub: f32,
     },
     /// DRO: −(A·logp − β/2·(logp − logp_old)²).
     Dro {
-        /// β.
+        /// Coefficient β.
         beta: f32,
     },
-    /// VESPO: REINFORCE by a gamma weight of the sequence's ratio to the policy that `against` names.
+    /// VESPO: REINFORCE with a gamma-shaped weight of the sequence's ratio to the policy that `against`
+    /// names.
     Vespo {
         /// k where A ≥ 0.
         #[serde(default = "two")]
@@ -171,28 +174,30 @@ pub enum GateChoice {
         /// λ where A < 0.
         #[serde(default = "two")]
         lambda_neg: f32,
-        /// The policy that the ratio is taken to. The weights of a correction enter the exponent either way, so that one of them corrects for
-        /// the sampler: `old` and weights (TRL), or `rollout`, the sampler itself, without.
+        /// The policy that the ratio is relative to. Weights of a correction enter the exponent either way,
+        /// so choose one of the two ways to correct for the sampler: `old` with weights (TRL), or `rollout`,
+        /// the sampler itself, without weights.
         #[serde(default = "rollout")]
         against: Against,
-        /// Least λ of either sign, where one is set lower; absent = none. TRL: 1e-4.
+        /// Lower bound of λ for either sign; absent = none. TRL: 1e-4.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         lambda_floor: Option<f32>,
     },
-    /// TOPR: REINFORCE, for A < 0 by the sequence's ratio to the sampler (`logp_rollout`), at most 1.
+    /// TOPR: REINFORCE, weighted where A < 0 by the sequence's ratio to the sampler (`logp_rollout`), at
+    /// most 1.
     Topr {},
     /// SAPO's soft gate.
     Sapo {
         /// Temperature for positive advantages.
         #[serde(default = "default_tau_pos")]
         tau_pos: f32,
-        /// Temperature for the others.
+        /// Temperature for the other advantages.
         #[serde(default = "default_tau_neg")]
         tau_neg: f32,
     },
 }
 
-/// What GMPO's bounds are bounds of (docs/maths/disagreements.md row 23).
+/// The quantity that GMPO's clip bounds (docs/maths/disagreements.md row 23).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum GmpoBounds {

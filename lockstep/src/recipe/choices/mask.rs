@@ -1,42 +1,45 @@
-//! Which tokens of a batch take part in the policy term beyond its loss mask, as TOML spells it.
+//! The tokens that the policy term excludes in addition to the loss mask, as written in TOML.
 
 use serde::{Deserialize, Serialize};
 
-/// What the off-policy sequence mask or a gate measures against.
+/// The policy that the off-policy sequence mask or a gate compares with.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Against {
     /// `logp_old` (slime).
     #[default]
     Old,
-    /// `logp_rollout`, the sampler (TRL where it has one).
+    /// `logp_rollout`, the sampler (TRL, if it has one).
     Rollout,
 }
 
-/// Which tokens are the top of the entropies.
+/// How the tokens with the largest entropies are chosen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum QuantileRule {
-    /// As many as are at or above the quantile when no two are equal, counted in binary64; ties go to the lowest index.
+    /// The number of tokens that would be at or above the quantile if no two were equal, computed in
+    /// binary64; ties go to the lowest index.
     #[default]
     Count,
-    /// All at or above `torch.quantile`, which interpolates in binary32; so all that are equal to it (TRL).
+    /// All tokens at or above `torch.quantile`, which interpolates in binary32, including all that equal it
+    /// (TRL).
     Torch,
 }
 
-/// Tokens that get weight 0: they stay in every count and denominator.
+/// Tokens that get weight 0; they stay in every count and denominator.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct MaskChoice {
-    /// Off-policy sequence mask: drop sequences with A < 0 whose mean log-ratio fell by more than this; absent = none.
+    /// Off-policy sequence mask: drop sequences with A < 0 whose mean log-ratio fell by more than this;
+    /// absent = none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub opsm_delta: Option<f32>,
-    /// Measured against which policy.
+    /// The policy that the off-policy sequence mask compares with.
     pub opsm_against: Against,
-    /// Keep the tokens whose entropy is in this top fraction of the batch ("80/20": 0.2); absent = all. GMPO takes its geometric mean, its
-    /// counts and its metrics over the kept tokens alone.
+    /// Keep the tokens whose entropy is in this top fraction of the batch ("80/20": 0.2); absent = all. GMPO
+    /// computes its geometric mean, counts and metrics over the kept tokens only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub top_entropy: Option<f64>,
-    /// Which tokens these are.
+    /// How these tokens are chosen.
     pub quantile: QuantileRule,
 }

@@ -1,9 +1,10 @@
-//! What is measured, as TOML spells it.
+//! The metrics, as written in TOML.
 
 use serde::{Deserialize, Serialize};
 
 /// How whole-batch scalars (loss, metrics) are summed over sequences.
-/// On many ranks the totals of any shards merge:
+///
+/// Over several ranks, the exact totals of any shards merge:
 ///
 /// ```
 /// use lockstep::ops::exact::PolicyTotals;
@@ -29,18 +30,20 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reduction {
-    /// In the fixed tree of `fold_rows`, on the device: the same bits on every backend, others for another sharding.
+    /// In the fixed tree of `fold_rows`, on the device: the same bits on every backend, but other bits for
+    /// another sharding.
     #[default]
     Tree,
-    /// Exactly, rounded once, on the host: the same bits for any sharding; see [`PolicyTotals`](crate::ops::exact::PolicyTotals).
+    /// Exactly, rounded once, on the host: the same bits for any sharding; see
+    /// [`PolicyTotals`](crate::ops::exact::PolicyTotals).
     Exact,
 }
 
-/// What is measured.
+/// The metrics stage.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct MetricsChoice {
-    /// Ratios of `in_band_fraction`, both ends included.
+    /// The band of `in_band_fraction`, as ratios, both ends included.
     pub band: [f32; 2],
     /// How loss and metrics are summed over sequences.
     pub reduction: Reduction,

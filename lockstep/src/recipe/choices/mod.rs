@@ -1,4 +1,4 @@
-//! The choices of each stage, as TOML spells them: a file for each stage.
+//! The choices of each stage, as written in TOML: one file per stage.
 
 mod advantage;
 mod aggregation;

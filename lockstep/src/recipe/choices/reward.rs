@@ -1,17 +1,17 @@
-//! What happens to rewards before the estimator and to advantages after it, as TOML spells it.
+//! The steps on rewards before the estimator and on advantages after it, as written in TOML.
 
 use super::{Filtration, SampleWeights};
 use serde::{Deserialize, Serialize};
 
-/// Reward → shaped reward; formulas: [`lockstep_core::reward`].
+/// A reward shaping (reward → shaped reward); formulas: [`lockstep_core::reward`].
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum ShapingChoice {
     /// Other values for the rewards 1 and 0: PSR, NSR, W-REINFORCE.
     Signs {
-        /// In place of 1.
+        /// Replaces the reward 1.
         correct: f64,
-        /// In place of 0.
+        /// Replaces the reward 0.
         wrong: f64,
     },
     /// FAPO: 1, −1, and 1 − λ for correct answers that column `flawed` marks.
@@ -25,26 +25,28 @@ pub enum ShapingChoice {
         /// L_limit in tokens.
         limit: u32,
     },
-    /// BRPO: 1 for who won every vote against the response of column `reference`, else −1; the reference 0.
+    /// BRPO: 1 for responses that won every vote against the response of column `reference`, else −1; the
+    /// reference gets 0.
     Brpo {},
-    /// GRPOVI: the largest variance with the same mean and order, under column `logp_ref`.
+    /// GRPOVI: rewards with the largest variance that keep the mean and the order, under the probabilities of
+    /// column `logp_ref`.
     Grpovi {
-        /// m; absent = the group's least reward less `margin`.
+        /// Lower bound m; absent = the group's least reward minus `margin`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         low: Option<f64>,
-        /// M; absent = the group's greatest reward plus `margin`.
+        /// Upper bound M; absent = the group's greatest reward plus `margin`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         high: Option<f64>,
-        /// See `low` and `high`.
+        /// The margin around the group's own bounds; see `low` and `high`.
         #[serde(default)]
         margin: f64,
-        /// Equal rewards stay equal (ours).
+        /// Whether equal rewards stay equal (ours).
         #[serde(default)]
         merge_ties: bool,
     },
-    /// EVOL-RL: bands by column `answer_class`, ranked inside by novelty (`similarity`).
+    /// EVOL-RL: reward bands by column `answer_class`, ranked within a band by novelty (column `similarity`).
     EvolRl {
-        /// Weight of the mean similarity against the greatest.
+        /// Weight of the mean similarity; the greatest similarity has the rest.
         #[serde(default = "half")]
         mean_weight: f64,
     },
@@ -54,56 +56,56 @@ pub enum ShapingChoice {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OverlongChoice {
-    /// L_max in tokens.
+    /// Largest length L_max, in tokens.
     pub max_length: u32,
-    /// B in tokens.
+    /// Length B of the buffer before L_max, in tokens.
     pub buffer: u32,
     /// The penalty at L_max.
     #[serde(default = "one")]
     pub factor: f64,
-    /// Never more than `factor` (the paper).
+    /// Whether the penalty is never more than `factor` (the paper).
     #[serde(default)]
     pub saturate: bool,
 }
 
-/// Which groups and sequences remain; formulas: [`lockstep_core::reward::filter`].
+/// A filter of groups and sequences; formulas: [`lockstep_core::reward::filter`].
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum FilterChoice {
-    /// DAPO dynamic sampling: groups whose rewards differ.
+    /// DAPO dynamic sampling: keeps groups whose rewards differ.
     Varied {},
-    /// UI-S1: groups whose deviation is above it.
+    /// UI-S1: keeps groups whose standard deviation is above `eta`.
     Spread {
-        /// The least deviation.
+        /// The bound of the standard deviation.
         eta: f64,
     },
-    /// RAPO: groups that are not solved.
+    /// RAPO: keeps groups that are not solved.
     SolveRate {
-        /// A reward above it is solved.
+        /// A reward above this is a success.
         threshold: f64,
-        /// From this rate on a group is dropped.
+        /// A group with at least this success rate is dropped.
         limit: f64,
     },
-    /// BRPO: groups whose shaped rewards are balanced.
+    /// BRPO: keeps groups whose shaped rewards are balanced.
     Balanced {
         /// The largest mean.
         tau: f64,
     },
-    /// PSR, NSR: sequences with this reward.
+    /// PSR, NSR: keeps sequences with this reward.
     Equal {
         /// The reward.
         value: f64,
     },
-    /// SPIRAL: sequences whose advantage is not 0.
+    /// SPIRAL: keeps sequences whose advantage is not 0.
     NonzeroAdvantage {},
-    /// DAPO overlong filtering: sequences of at most so many tokens.
+    /// DAPO overlong filtering: keeps sequences of at most `limit` tokens.
     AtMostTokens {
-        /// The limit.
+        /// The limit, in tokens.
         limit: u32,
     },
 }
 
-/// What sharpens advantages; formulas: [`lockstep_core::advantage::sharpen`].
+/// A sharpening of advantages; formulas: [`lockstep_core::advantage::sharpen`].
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum SharpenChoice {
@@ -121,26 +123,26 @@ pub enum SharpenChoice {
         /// α.
         #[serde(default = "one")]
         alpha: f64,
-        /// Greatest factor (ours).
+        /// Largest factor (ours).
         #[serde(default = "ace_cap")]
         cap: f64,
-        /// max(c, 0) in place of the softplus.
+        /// Whether to use max(c, 0) instead of the softplus.
         #[serde(default)]
         relu: bool,
-        /// c by the sequence's tokens (ours).
+        /// Whether c is divided by the sequence's number of tokens (ours).
         #[serde(default)]
         per_token: bool,
     },
 }
 
-/// Whose entropy raises advantages.
+/// The entropy that raises advantages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EntropyKind {
-    /// −p log p of the sampled token: the released code.
+    /// −p log p of the sampled token (the released code).
     #[default]
     Sampled,
-    /// The whole distribution's.
+    /// The entropy of the full distribution.
     Distribution,
 }
 
@@ -154,7 +156,7 @@ pub struct EntropyBonusChoice {
     /// κ.
     #[serde(default = "mssr_kappa")]
     pub kappa: f32,
-    /// Whose entropy.
+    /// The entropy to use.
     #[serde(default)]
     pub of: EntropyKind,
 }
@@ -178,25 +180,27 @@ fn mssr_kappa() -> f32 {
     2.0
 }
 
-/// Several rewards of one sequence, as one.
+/// How several rewards of a sequence are combined to one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ComponentsChoice {
-    /// Σ w·r of columns `reward_components` and `reward_weights`; a NaN adds nothing, all NaN is no score (TRL).
+    /// Σ w·r of columns `reward_components` and `reward_weights`; a NaN adds nothing, and all NaN means no
+    /// score (TRL).
     Sum,
 }
 
-/// Everything around the estimator; nothing by default.
+/// The reward stage: all steps before and after the estimator; none by default.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RewardChoice {
-    /// In place of column `rewards`; absent = that column.
+    /// Rewards that replace column `rewards`; absent = that column.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub components: Option<ComponentsChoice>,
-    /// Least and greatest reward of a sequence, before everything else; absent = none. NaN stays.
+    /// Range `[low, high]` that rewards of sequences are clipped to, before everything else; absent = none.
+    /// NaN stays NaN.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub clip: Option<[f32; 2]>,
-    /// A reward above it is correct.
+    /// A reward above this is correct.
     pub threshold: f32,
     /// Reward → shaped reward.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -204,25 +208,28 @@ pub struct RewardChoice {
     /// A penalty for overlong answers, after `shaping`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub overlong: Option<OverlongChoice>,
-    /// What remains: `keep` of the advantages.
+    /// The filter that makes `keep` of the credit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub filter: Option<FilterChoice>,
-    /// Advantage → advantage.
+    /// Sharpening of advantages.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sharpen: Option<SharpenChoice>,
-    /// PF-PPO-style (our reading), after `sharpen`: the advantage times the probability of being drawn and the size of the group.
+    /// PF-PPO-style (our reading), after `sharpen`: multiplies the advantage by the probability of being
+    /// drawn and the size of the group.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub filtration: Option<Filtration>,
-    /// Weights of responses in the policy loss, with mean 1 over the batch; they multiply those of the rollout correction (ROLL).
+    /// Weights of responses in the policy loss, with mean 1 over the batch; they multiply those of the
+    /// rollout correction (ROLL).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub weights: Option<SampleWeights>,
-    /// RAPO: groups that failed altogether get their last success back: [`Duty::ReplaySuccesses`](crate::recipe::Duty).
+    /// RAPO: whether groups that failed altogether get their last success back:
+    /// [`Duty::ReplaySuccesses`](crate::recipe::Duty).
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub replay_successes: bool,
-    /// RAPO's factor n_groups/n_good on all advantages, at most this; absent = none.
+    /// Upper bound of RAPO's factor n_groups/n_good on all advantages; absent = no factor.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub group_factor_cap: Option<f64>,
-    /// Advantage per sequence → per token.
+    /// MSSR's entropy shaping: advantage per sequence → per token.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub entropy: Option<EntropyBonusChoice>,
 }
@@ -247,7 +254,7 @@ impl Default for RewardChoice {
 }
 
 impl RewardChoice {
-    /// Whether nothing is chosen.
+    /// Whether all choices are the default.
     pub(crate) fn is_default(&self) -> bool {
         *self == RewardChoice::default()
     }

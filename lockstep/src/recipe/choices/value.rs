@@ -1,4 +1,4 @@
-//! A critic's loss and the entropy bonus, as TOML spells them.
+//! The critic's loss and the entropy bonus, as written in TOML.
 
 use super::{Aggregation, AggregationMode};
 use serde::{Deserialize, Serialize};
@@ -10,12 +10,12 @@ pub struct ValueChoice {
     /// How far a value may move from its old one; absent = no clipping.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cliprange_value: Option<f32>,
-    /// Errors beyond it enter linearly (Huber); absent = the square alone.
+    /// Errors larger than this enter linearly (Huber); absent = squared errors only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub huber_delta: Option<f32>,
-    /// Multiplies the loss (TRL's `vf_coef`).
+    /// Coefficient of the value loss (TRL's `vf_coef`).
     pub coef: f64,
-    /// Per-token losses → one number; its own, whatever the policy's is.
+    /// The value loss's own aggregation, independent of the policy's.
     pub aggregation: Aggregation,
 }
 
@@ -27,25 +27,25 @@ impl Default for ValueChoice {
     }
 }
 
-/// Whose counts divide a sum.
+/// The counts that a sum is divided by.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CountsOf {
-    /// The whole batch's, where column `counts` says them.
+    /// The counts of the whole batch, if column `counts` gives them.
     #[default]
     Batch,
-    /// The call's own, even so (TRL's entropy bonus).
+    /// The call's own counts, even if column `counts` is given (TRL's entropy bonus).
     Call,
 }
 
-/// Which tokens have an entropy bonus.
+/// The tokens that have an entropy bonus.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EntropyTokens {
-    /// All live ones.
+    /// All live tokens.
     #[default]
     Live,
-    /// Those that `mask.top_entropy` keeps (TRL).
+    /// The tokens that `mask.top_entropy` keeps (TRL).
     Kept,
 }
 
@@ -53,21 +53,22 @@ pub enum EntropyTokens {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EntropyChoice {
-    /// Weight of the bonus: positive keeps the policy from collapsing; 0 only measures.
+    /// Coefficient of the bonus: a positive one keeps the policy from collapsing; 0 means that the entropy is
+    /// only measured.
     pub coef: f32,
-    /// Whose counts divide the sum.
+    /// The counts that the sum is divided by.
     #[serde(default)]
     pub over: CountsOf,
-    /// Which tokens have it.
+    /// The tokens that have the bonus.
     #[serde(default)]
     pub of: EntropyTokens,
-    /// Per-token entropies → one number; absent = as the policy loss.
+    /// Aggregation of per-token entropies; absent = that of the policy loss.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub aggregation: Option<Aggregation>,
 }
 
 impl EntropyChoice {
-    /// By the aggregation of the policy loss.
+    /// A bonus with coefficient `coef` and the aggregation of the policy loss.
     pub const fn new(coef: f32) -> Self {
         EntropyChoice { coef, over: CountsOf::Batch, of: EntropyTokens::Live, aggregation: None }
     }

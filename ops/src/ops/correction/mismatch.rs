@@ -1,4 +1,4 @@
-//! How far trainer and sampler are apart.
+//! The mismatch between trainer and sampler.
 
 use super::super::aggregate::fold_rows;
 use super::super::locate::{self, Checked, Domain};
@@ -6,15 +6,15 @@ use crate::{Batch, Device, Error};
 use lockstep_core::correction::mismatch::{RolloutMismatch, sum};
 use lockstep_core::ragged::{In, Out};
 
-/// Mismatch of trainer and sampler over a batch; formula: [`lockstep_core::correction::mismatch`]. All 0 for a batch without
-/// live tokens.
+/// The mismatch between trainer and sampler over a batch; formula: [`lockstep_core::correction::mismatch`].
+/// All fields are 0 for a batch without live tokens.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Mismatch {
     /// Live tokens.
     pub tokens: u64,
     /// Mean of logp_rollout − logp_old: the k1 estimate of KL(rollout ‖ old); verl's `rollout_corr/kl`.
     pub kl_k1: f64,
-    /// The k3 estimate of the same, at least 0; verl's `k3_kl`, log-ratios bounded.
+    /// The k3 estimate of the same KL, at least 0; verl's `k3_kl`, but with bounded log-ratios.
     pub kl_k3: f64,
     /// χ² of tokens, E ρ² − 1.
     pub chi2_token: f64,
@@ -28,13 +28,15 @@ pub struct Mismatch {
     pub extreme: [f64; 4],
     /// Largest logp_old − logp_rollout.
     pub max_log_ratio: f64,
-    /// Smallest.
+    /// Smallest logp_old − logp_rollout.
     pub min_log_ratio: f64,
 }
 
-/// Mismatch of `logp_old` and `logp_rollout`; `bound` is that of log-ratios before they are exponentiated (verl: 20; ∞: none).
+/// Computes the mismatch of `logp_old` `[N]` and `logp_rollout` `[N]`. Log-ratios are limited to ±`bound`
+/// before they are exponentiated (20 in verl; ∞ means no bound).
 ///
-/// Errors: lengths that disagree; a live log-probability that is NaN, infinite or above 0 (argument, index); a bound that is not positive.
+/// Errors: lengths that disagree; a live log-probability that is NaN, infinite or above 0 (argument, index);
+/// a bound that is not positive.
 pub fn mismatch_stats(
     device: &Device,
     batch: &Batch<'_>,
@@ -89,7 +91,8 @@ pub fn mismatch_stats(
     })
 }
 
-/// Mean of |logp_old − logp_rollout| over live tokens, nats; 0 without any. Unlike k1 it does not cancel.
+/// Computes the mean of |logp_old − logp_rollout| over live tokens, in nats; 0 without live tokens. Unlike in
+/// k1, terms do not cancel.
 ///
 /// Errors: lengths that disagree; a live log-probability that is NaN, infinite or above 0 (argument, index).
 pub fn mean_abs_log_ratio(batch: &Batch<'_>, logp_old: &[f32], logp_rollout: &[f32]) -> Result<f64, Error> {

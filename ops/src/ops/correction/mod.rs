@@ -1,4 +1,4 @@
-//! Rollout correction: importance weights, rejection, and how far trainer and sampler are apart.
+//! Rollout correction: importance weights, rejection, and the mismatch between trainer and sampler.
 
 mod mismatch;
 mod second_moment;
@@ -18,41 +18,42 @@ use lockstep_core::correction::{
 use lockstep_core::ragged::{In, Out};
 use serde::{Deserialize, Serialize};
 
-/// Which tokens divide the loss when some were rejected.
+/// Which tokens count in the loss's denominators when some were rejected.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Denominator {
-    /// All that were there before (TRL, NeMo RL, AReaL): rejected tokens stay in the mask with weight 0. A KL term still
-    /// counts them.
+    /// All tokens that were live before (TRL, NeMo RL, AReaL): rejected tokens stay in the mask with
+    /// weight 0. A KL term still counts them.
     Before,
-    /// Those that are left (verl): rejected tokens leave the mask.
+    /// The kept tokens (verl): rejected tokens are removed from the mask.
     #[default]
     After,
 }
 
-/// Parameters of [`rollout_correction`]; formula, and whose choice is which: [`lockstep_core::correction::weights`].
+/// Parameters of [`rollout_correction`]. The formula and the choices that each library makes are in
+/// [`lockstep_core::correction::weights`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CorrectionParams {
-    /// Over what ρ is taken.
+    /// The level at which ρ is computed: token, sequence or geometric mean.
     pub level: WeightLevel,
-    /// From ρ to the weight.
+    /// The rule that maps ρ to the weight.
     pub rule: Rule,
-    /// Lower end of the band; `None` = none (statistics take 1/high).
+    /// Lower end of the band; `None` = no lower end (the statistics then use 1/high).
     pub low: Option<f32>,
     /// Upper end of the band.
     pub high: f32,
     /// Bound of log-ratios; ∞ = none.
     pub bound: f32,
-    /// What is rejected.
+    /// The criteria for rejection.
     pub rejections: Rejections,
     /// Divide weights by their mean: over tokens for [`WeightLevel::Token`], over sequences for the others.
     pub normalize: bool,
-    /// Which tokens divide the loss.
+    /// Which tokens count in the loss's denominators.
     pub denominator: Denominator,
 }
 
 impl CorrectionParams {
-    /// Nothing: weights 1, no rejection.
+    /// No correction: all weights 1, no rejection.
     pub const NONE: CorrectionParams = CorrectionParams {
         level: WeightLevel::One,
         rule: Rule::Plain,
@@ -64,43 +65,44 @@ impl CorrectionParams {
         denominator: Denominator::After,
     };
 
-    /// min(ρ, high): truncated importance sampling.
+    /// Truncated importance sampling: the weight is min(ρ, high).
     pub const fn truncate(level: WeightLevel, high: f32) -> Self {
         CorrectionParams { level, rule: Rule::Truncate, high, ..CorrectionParams::NONE }
     }
 
-    /// ρ inside of [low, high], else 0: IcePop, MIS.
+    /// Masked importance sampling (IcePop, MIS): the weight is ρ inside `[low, high]` and 0 outside.
     pub const fn mask(level: WeightLevel, low: f32, high: f32) -> Self {
         CorrectionParams { level, rule: Rule::Mask, low: Some(low), high, ..CorrectionParams::NONE }
     }
 
-    /// With rejections.
+    /// Sets the criteria for rejection.
     pub const fn reject(self, rejections: Rejections) -> Self {
         CorrectionParams { rejections, ..self }
     }
 }
 
-/// Weights and what rejection left.
+/// Weights, and the tokens and sequences that rejection kept.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Correction {
-    /// Weight of each token, `[N]`; 0 where masked or rejected. For [`PolicyInput::weights`](crate::PolicyInput::weights).
+    /// Weight of each token, `[N]`; 0 where masked or rejected. For
+    /// [`PolicyInput::weights`](crate::PolicyInput::weights).
     pub weights: Vec<f32>,
     /// 1 where a token is live and was not rejected, `[N]`.
     pub kept_mask: Vec<u8>,
-    /// 1 where a sequence has a token left, `[S]`: the `valid` of the group advantage.
+    /// 1 where a sequence has a kept token, `[S]`: the `valid` of the group advantage.
     pub kept: Vec<u8>,
     /// Counts of the original mask.
     pub counts_before: Counts,
     /// Counts of `kept_mask`.
     pub counts_after: Counts,
-    /// Which of them divides the loss.
+    /// Which of the two counts the loss's denominators use.
     pub denominator: Denominator,
     /// Statistics of the weights.
     pub stats: WeightStats,
 }
 
 impl Correction {
-    /// The batch that the policy loss gets: with the original mask, or with what is left of it, as the denominator says.
+    /// The batch for the policy loss: with the original mask or with `kept_mask`, depending on `denominator`.
     pub fn batch<'a>(&'a self, batch: &Batch<'a>) -> Result<Batch<'a>, Error> {
         match self.denominator {
             Denominator::Before => Ok(*batch),
@@ -108,7 +110,7 @@ impl Correction {
         }
     }
 
-    /// Counts of the batch that [`Correction::batch`] gives.
+    /// Counts of the batch that [`Correction::batch`] returns.
     pub fn counts(&self) -> Counts {
         match self.denominator {
             Denominator::Before => self.counts_before,
@@ -117,11 +119,12 @@ impl Correction {
     }
 }
 
-/// Importance weights of `logp_old` against `logp_rollout` and the mask that rejection leaves; formula:
-/// [`lockstep_core::correction::weights`]. In decoupled PPO `logp_old` is the proximal policy.
+/// Computes the importance weights of `logp_old` `[N]` against `logp_rollout` `[N]` and the mask that remains
+/// after rejection; formula: [`lockstep_core::correction::weights`]. In decoupled PPO `logp_old` is the
+/// proximal policy.
 ///
-/// Errors: lengths that disagree; a live log-probability that is NaN, infinite or above 0 (argument, index); parameters outside their
-/// domain; a weight that is not finite (index).
+/// Errors: lengths that disagree; a live log-probability that is NaN, infinite or above 0 (argument, index);
+/// parameters out of their domain; a weight that is not finite (index).
 ///
 /// ```
 /// use lockstep_ops::core::correction::WeightLevel;
@@ -197,7 +200,8 @@ pub fn rollout_correction(
     Ok(out)
 }
 
-/// Statistics of the weights, and counts before and after rejection, from what the rows came to; `totals` are the folded sums.
+/// Statistics of the weights, and counts before and after rejection, from the results of the rows; `totals`
+/// are the folded sums.
 fn summary(
     (sums, maxima): (&[f64], &[f32]),
     totals: &[f64],
@@ -211,7 +215,7 @@ fn summary(
     (WeightStats::new(sums, maxima, totals, kept.len(), params), before, after)
 }
 
-/// The same of rows that a device has computed.
+/// Like `summary`, for rows that a device has computed.
 #[doc(hidden)]
 pub fn stats_of(
     sums: &[f64],

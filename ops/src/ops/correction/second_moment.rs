@@ -1,13 +1,16 @@
-//! M2PO: how far the sampler may be, as a second moment over the batch.
+//! M2PO: a trust region on the second moment of the log-ratios over the batch.
 
 use super::Correction;
 use crate::{Batch, Error};
 use lockstep_core::Error as Argument;
 
-/// Which live tokens are left, `[N]`: without those whose squared log-ratio d² = (logp_old − logp_rollout)² is the largest, as few of them as
-/// bring the mean of d² over the others below the threshold (M2PO, 2510.01161; AReaL). Ties go by the index, the higher one stays (a stable descending sort drops from the front); one token always stays.
+/// Computes the mask of the tokens that M2PO keeps, `[N]` (2510.01161; AReaL). It drops the live tokens with
+/// the largest squared log-ratios d² = (logp_old − logp_rollout)², as few as bring the mean of d² over the
+/// remaining ones below `threshold`. Of equal d², the token with the higher index is kept (a stable
+/// descending sort drops from the front); at least one token is always kept.
 ///
-/// Errors: lengths that disagree; a threshold that is not above 0; a log-ratio of a live token that is not finite (index).
+/// Errors: lengths that disagree; a threshold that is not above 0; a log-ratio of a live token that is not
+/// finite (index).
 ///
 /// ```
 /// use lockstep_ops::{Batch, ops::correction::second_moment_mask};
@@ -38,7 +41,7 @@ pub fn second_moment_mask(
         moments.push((d * d, i));
     }
     moments.sort_by(|a, b| a.0.total_cmp(&b.0).then(b.1.cmp(&a.1)));
-    // Means of the smallest rise with their number.
+    // The mean of the n smallest values does not fall as n grows.
     let (mut sum, mut left) = (0.0, 0);
     for (n, (moment, _)) in moments.iter().enumerate() {
         sum += moment;
@@ -53,7 +56,7 @@ pub fn second_moment_mask(
 }
 
 impl Correction {
-    /// Leaves of what is left the tokens of `mask`, `[N]`.
+    /// Restricts the kept tokens to those of `mask`, `[N]`.
     #[doc(hidden)]
     pub fn keep_only(&mut self, batch: &Batch<'_>, mask: &[u8]) {
         for (i, mask) in mask.iter().enumerate().filter(|(_, mask)| **mask == 0) {

@@ -7,48 +7,50 @@ use lockstep_core::correction::weights::{Rule, WeightLevel, sum};
 /// verl's addition to counts and to the mean of weights.
 const EPS: f64 = 1e-8;
 
-/// Statistics of the weights before rejection and normalisation, over live tokens. All 0 for a batch without any.
+/// Statistics of the weights before rejection and normalisation, over live tokens. All are 0, and
+/// `normalizer` is 1, for a batch without live tokens.
 ///
-/// Formulas are verl 0.9.1's `rollout_is_*`, its 1e-8 included; empty sequences are left out.
+/// The formulas are those of verl 0.9.1's `rollout_is_*`, with its 1e-8; empty sequences are excluded.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct WeightStats {
     /// Mean weight.
     pub mean: f64,
     /// Population standard deviation.
     pub std: f64,
-    /// Smallest; of sequences: the smallest ρ.
+    /// Smallest weight; at sequence level, the smallest ρ.
     pub min: f64,
-    /// Largest; of sequences: the largest ρ.
+    /// Largest weight; at sequence level, the largest ρ.
     pub max: f64,
     /// Effective sample size as a fraction of the tokens: 1 / mean((w / (mean w + 1e-8))²).
     pub ess: f64,
-    /// Fraction with ρ above the band: of tokens, or of sequences where the weights are theirs.
+    /// Fraction with ρ above the band: of sequences if the weights are per sequence, otherwise of tokens.
     pub above_fraction: f64,
-    /// The same below it.
+    /// The same fraction below the band.
     pub below_fraction: f64,
-    /// Fraction of tokens whose ρ lies outside of the band: truncated, or 0 under the rule `mask`.
+    /// Fraction of tokens whose ρ lies outside the band: their weight is truncated, or 0 with the rule
+    /// `mask`.
     pub outside_fraction: f64,
     /// Mean over sequences of their mean weight.
     pub sequence_mean: f64,
-    /// Standard deviation of the same, ddof 1; 0 for one sequence.
+    /// Standard deviation of the sequences' mean weights, ddof 1; 0 for one sequence.
     pub sequence_std: f64,
-    /// The smallest of the same.
+    /// The smallest mean weight of a sequence.
     pub sequence_min: f64,
-    /// The largest of the same.
+    /// The largest mean weight of a sequence.
     pub sequence_max: f64,
     /// The largest distance of a sequence's mean weight from 1.
     pub sequence_max_deviation: f64,
     /// Fraction of sequences whose mean ρ is above the band.
     pub sequence_above_fraction: f64,
-    /// The same below it.
+    /// Fraction of sequences whose mean ρ is below the band.
     pub sequence_below_fraction: f64,
-    /// What the weights were divided by; 1 without normalisation.
+    /// The number that the weights were divided by; 1 without normalisation.
     pub normalizer: f64,
     /// Fraction of tokens rejected.
     pub rejected_fraction: f64,
-    /// Fraction of sequences, of those with live tokens, that lost one or more.
+    /// Of the sequences with live tokens, the fraction that lost one token or more.
     pub touched_sequences_fraction: f64,
-    /// Fraction of them that lost all.
+    /// Of the sequences with live tokens, the fraction that lost all of them.
     pub rejected_sequences_fraction: f64,
 }
 
@@ -111,7 +113,7 @@ impl WeightStats {
     fn of_sequences(&mut self, sums: &[f64], rows: usize, live: f64, params: &CorrectionParams) {
         let at = |k: usize, row: usize| sums[k * rows + row];
         let own = || (0..rows).filter(|row| at(sum::TOKENS, *row) > 0.0);
-        // A row's mean weight less 1, and its mean ρ less 1.
+        // A row's mean weight minus 1, and its mean ρ minus 1.
         let excess = |k: usize, row: usize| (at(k, row) - EPS) / (at(sum::TOKENS, row) + EPS);
         let weight = |row: usize| at(sum::WEIGHT, row) / (at(sum::TOKENS, row) + EPS);
         let (high, low) = (f64::from(params.high), f64::from(params.low.unwrap_or(1.0 / params.high)));

@@ -1,13 +1,15 @@
-//! Exact sums as integers of 64 bits, which an engine's own element-wise sum over ranks adds without rounding, in any order.
+//! Exact sums as 64-bit integers, which a training engine's own all-reduce adds without rounding, in any
+//! order.
 
 use super::{Argument, Counts, Error, ExactMoments, ExactSum, PolicyTotals, SUM_BYTES, sum};
 use lockstep_core::aggregate::exact::MOMENTS_BYTES;
 
-/// What the ranks of a batch know together, by one sum of integers over ranks and one maximum.
+/// Totals that ranks can merge with one all-reduce of integers by sum and one of floats by maximum.
 ///
-/// Each rank makes its [`to_limbs`](Limbs::to_limbs). An engine adds the limbs of all ranks element by element and takes the maximum of each of the
-/// two numbers (`all_reduce` of torch.distributed, `MPI_Allreduce`). [`from_limbs`](Limbs::from_limbs) propagates the carries: the result equals
-/// that of `merge`, bit for bit. A limb is below 2³², so those of up to 2³¹ ranks add up to less than 2⁶³.
+/// Each rank calls [`to_limbs`](Limbs::to_limbs). The engine adds the limbs of all ranks element-wise and
+/// takes the maximum of each of the two numbers (`all_reduce` of torch.distributed, `MPI_Allreduce`).
+/// [`from_limbs`](Limbs::from_limbs) propagates the carries; the result equals that of `merge`, bit for bit.
+/// A limb is below 2³², so the sum over up to 2³¹ ranks is below 2⁶³.
 ///
 /// ```
 /// use lockstep_ops::{PolicyTotals, ops::exact::Limbs};
@@ -18,15 +20,16 @@ use lockstep_core::aggregate::exact::MOMENTS_BYTES;
 /// # Ok::<(), lockstep_ops::Error>(())
 /// ```
 pub trait Limbs: Sized {
-    /// Integers to be added.
+    /// The number of integers to add.
     const LIMBS: usize;
 
-    /// The integers to be added, and the two numbers of which the maximum is taken: −∞ where there is none.
+    /// Returns the integers to add, `[LIMBS]`, and the two numbers to take the maximum of: −∞ if absent.
     fn to_limbs(&self) -> (Vec<i64>, [f64; 2]);
 
-    /// What the ranks know together.
+    /// Decodes the merged totals from the summed limbs and the maxima.
     ///
-    /// Errors: another number of limbs; a limb (index) that no sum over at most 2³¹ ranks has; maxima that are NaN or no extremes; a sum that is none.
+    /// Errors: a wrong number of limbs; a limb (index) that no sum over at most 2³¹ ranks can have; maxima
+    /// that are NaN or not valid extremes; an invalid sum.
     fn from_limbs(limbs: &[i64], maxima: [f64; 2]) -> Result<Self, Error>;
 }
 
@@ -69,7 +72,7 @@ impl Limbs for ExactMoments {
 }
 
 impl Limbs for PolicyTotals {
-    /// Three counts, how many ranks have no loss and how many no metrics, the sums.
+    /// Three counts, the numbers of ranks without a loss and without metrics, and the sums.
     const LIMBS: usize = 3 + 2 + (1 + sum::SUMS) * OF_SUM;
 
     fn to_limbs(&self) -> (Vec<i64>, [f64; 2]) {
@@ -101,9 +104,9 @@ impl Limbs for PolicyTotals {
     }
 }
 
-/// Limbs of 32 bits of a sum, the last of which takes what is left.
+/// 32-bit limbs of a sum; the last one holds the remaining high bits.
 const DIGITS: usize = (SUM_BYTES - 8 - 8) / 4 + 1;
-/// And how many of the sums that were added had a NaN, +∞, −∞.
+/// The limbs above, and the numbers of added sums that had a NaN, +∞ or −∞.
 const OF_SUM: usize = DIGITS + 3;
 const _: () = assert!(8 + 4 * (DIGITS - 1) + 8 == SUM_BYTES);
 
@@ -111,7 +114,7 @@ fn word(bytes: &[u8]) -> [u8; 8] {
     std::array::from_fn(|i| bytes[i])
 }
 
-/// The limbs of a sum from its bytes, which have the only normal form.
+/// The limbs of a sum from its bytes, which are in the unique normal form.
 fn of_sum(bytes: &[u8]) -> impl Iterator<Item = i64> {
     let (low, last) = bytes[8..].split_at(4 * (DIGITS - 1));
     let low =
@@ -120,7 +123,7 @@ fn of_sum(bytes: &[u8]) -> impl Iterator<Item = i64> {
     low.chain([i64::from_le_bytes(word(last))]).chain((0..3).map(move |flag| i64::from(flags >> flag & 1)))
 }
 
-/// Limbs that are taken one after the other.
+/// Reads limbs one by one.
 struct Reader<'a> {
     limbs: &'a [i64],
     next: usize,
@@ -128,7 +131,7 @@ struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     fn new(limbs: &'a [i64], expected: usize) -> Result<Self, Error> {
-        crate::batch::check_length("limbs", expected, "what such totals have", limbs.len())?;
+        crate::batch::check_length("limbs", expected, "the number of limbs of such totals", limbs.len())?;
         Ok(Reader { limbs, next: 0 })
     }
 
@@ -137,7 +140,7 @@ impl<'a> Reader<'a> {
         self.limbs[self.next - 1]
     }
 
-    /// The error of the limb that was taken last.
+    /// The error for the limb that was read last.
     fn wrong(&self) -> Error {
         let (index, expected) = (self.next - 1, "a sum of limbs of at most 2^31 ranks");
         let got = self.limbs[index] as f64;
@@ -148,12 +151,12 @@ impl<'a> Reader<'a> {
         u64::try_from(self.take()).map_err(|_| self.wrong())
     }
 
-    /// A sum, its carries propagated.
+    /// Reads a sum and propagates its carries.
     fn sum(&mut self) -> Result<ExactSum, Error> {
         let mut bytes = ExactSum::ZERO.to_bytes();
         let (mut carry, mut at) = (0, 8);
         for _ in 1..DIGITS {
-            // What a rank adds is not negative, but for the last limb.
+            // Only the last limb of a rank can be negative.
             let limb = Some(self.take()).filter(|limb| *limb >= 0).and_then(|limb| limb.checked_add(carry));
             let limb = limb.ok_or_else(|| self.wrong())?;
             bytes[at..at + 4].copy_from_slice(&(limb as u32).to_le_bytes());

@@ -10,30 +10,32 @@ use lockstep_core::ragged::{In, Mask, Out, flag};
 /// Logits of a policy and of its reference for the same tokens.
 #[derive(Clone, Copy, Debug)]
 pub struct TwoRows<'a> {
-    /// Of the policy, row-major. −∞ = forbidden by a vocabulary mask.
+    /// Logits of the policy, `[rows][V]`, row-major. −∞ = forbidden by a vocabulary mask.
     pub logits: &'a [f32],
-    /// Of the reference, as many.
+    /// Logits of the reference, `[rows][V]`.
     pub reference: &'a [f32],
-    /// V.
+    /// Vocabulary size V.
     pub vocab: usize,
-    /// Which rows take part; absent = all.
+    /// Which rows take part, `[rows]`; `None` = all.
     pub loss_mask: Option<&'a [u8]>,
 }
 
-/// What [`logits_kl`] returns.
+/// The result of [`logits_kl`].
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Divergence {
-    /// KL of each row; 0 where masked.
+    /// KL of each row in nats, `[rows]`; 0 where masked.
     pub value: Vec<f32>,
-    /// dL/dz of the policy; empty without coefficients.
+    /// dL/dz for the policy's logits, `[rows][V]`; empty without coefficients.
     pub gradient: Vec<f32>,
 }
 
-/// KL divergence of every pair of rows over the whole vocabulary, in the `direction` that is wanted, and with `coef` = dL/dKL `[rows]` its gradient in the
-/// policy's logits; formula: [`lockstep_core::logits::kl`].
+/// Computes the KL divergence of every pair of rows over the whole vocabulary, in the given `direction`, and
+/// with `coef` = dL/dKL `[rows]` its gradient with respect to the policy's logits; formula:
+/// [`lockstep_core::logits::kl`].
 ///
-/// Errors: lengths that disagree; a row with NaN, +∞ or nothing but −∞; a token that only the side forbids which is not averaged over, for then the
-/// divergence is infinite (index); coefficients that are not finite (index); a temperature outside 1e-6..=1e6.
+/// Errors: lengths that disagree; a row with NaN, +∞ or only −∞ (index); a token forbidden only by the
+/// distribution that is not averaged over, which would make the divergence infinite (index); coefficients
+/// that are not finite (index); a temperature outside 1e-6..=1e6.
 ///
 /// ```
 /// use lockstep_ops::core::logits::kl::Direction;
@@ -89,7 +91,7 @@ pub fn logits_kl(
 }
 
 impl TwoRows<'_> {
-    /// What is wrong with a row that raised its alarm.
+    /// The error of a row that raised its alarm.
     fn fault(&self, row: usize, direction: Direction, coef: Option<&[f32]>) -> Error {
         let value = |argument, index, expected, got: f32| {
             Argument::Value { argument, index: Some(index), expected, got: got.into() }.into()
@@ -113,7 +115,7 @@ impl TwoRows<'_> {
         let forbidden = |i: &usize| other.1[*i] == f32::NEG_INFINITY && averaged.1[*i] > f32::NEG_INFINITY;
         if let Some(i) = (from..from + self.vocab).find(forbidden) {
             let expected =
-                "a finite number, for the other side has the token: the divergence would be infinite";
+                "a finite number, because the other side allows the token: the divergence would be infinite";
             return value(other.0, i, expected, other.1[i]);
         }
         if let Some(coef) = coef.map(|coef| coef[row]).filter(|coef| !coef.is_finite()) {

@@ -1,4 +1,4 @@
-//! Tokens drawn from rows of logits, and the one-token rollout of them.
+//! Tokens drawn from rows of logits, and the one-token rollout over them.
 
 use super::{Logits, Otr, share};
 use crate::{Device, Error};
@@ -6,10 +6,12 @@ use lockstep_core::Error as Argument;
 use lockstep_core::logits::{DrawTokens, OtrSampled};
 use lockstep_core::ragged::{In, Out};
 
-/// `draws` tokens of every row at temperature κ, `[rows · draws]`, ascending in each row; all 0 where masked. Stratified: formula and
-/// expectation in [`lockstep_core::logits::draw`]. The draws of row r hang on `seed` and r alone: another seed for every call. The labels are not drawn from.
+/// Draws `draws` tokens from every row at temperature κ, `[rows · draws]`, ascending in each row; all 0 where
+/// masked. The draws are stratified; formula and expectation: [`lockstep_core::logits::draw`]. The draws of
+/// row r depend only on the row, `seed` and r, so pass a new seed to every call. The labels play no part.
 ///
-/// Errors: those of [`logits_statistics`](super::logits_statistics) but for forbidden labels; `draws` outside 1..=1024.
+/// Errors: those of [`logits_statistics`](super::logits_statistics) except for forbidden labels; `draws`
+/// outside 1..=1024.
 ///
 /// ```
 /// use lockstep_ops::{Device, ops::logits::{Logits, draw_tokens}};
@@ -44,11 +46,14 @@ pub fn draw_tokens(
     Ok(tokens)
 }
 
-/// One-token rollout from candidates, the estimator of which [`otr_exact`](super::otr_exact) is the expectation: loss and, if wanted, dL/dz;
-/// formula: [`lockstep_core::logits::otr_sampled`]. `candidates` are K tokens of every row, `[rows · K]`, from [`draw_tokens`] at
-/// κ or any other sampler; what stands at masked rows is not looked at. The loss is a mean as that of [`otr_exact`](super::otr_exact).
+/// Computes the loss of the one-token rollout from sampled candidates, and dL/dz if `gradient`. It is the
+/// estimator whose expectation [`otr_exact`](super::otr_exact) computes; formula:
+/// [`lockstep_core::logits::otr_sampled`]. `candidates` are K tokens of every row, `[rows · K]`, from
+/// [`draw_tokens`] at κ or any other sampler; those of masked rows are ignored. The loss is averaged as in
+/// [`otr_exact`](super::otr_exact).
 ///
-/// Errors: those of [`logits_statistics`](super::logits_statistics); a number of candidates that is no multiple of the rows; a candidate outside of the vocabulary or forbidden (index); β above 1
+/// Errors: those of [`logits_statistics`](super::logits_statistics); a number of candidates that is not a
+/// multiple of the number of rows; a candidate that is outside the vocabulary or forbidden (index); β above 1
 /// or not finite.
 ///
 /// ```

@@ -1,4 +1,4 @@
-//! GMPO, whose ratio is one of sequences and whose clip is one of tokens.
+//! GMPO, whose ratio is per sequence and whose clip is per token.
 
 use super::{Domain, PolicyInput, PolicyOutput, check_lengths, finish};
 use crate::{Batch, Device, Error};
@@ -8,27 +8,27 @@ use lockstep_core::policy_loss::{MetricsOut, PolicyLossGmpo};
 use lockstep_core::ragged::{In, Out};
 use lockstep_core::ratio::Guard;
 
-/// The scalar side of GMPO.
+/// The scalar parameters of GMPO.
 #[derive(Clone, Copy, Debug)]
 pub struct GmpoParams {
-    /// What is made of the tokens' ratios.
+    /// The mean of the tokens' ratios.
     pub mean: Mean,
-    /// How far a log-ratio may fall.
+    /// Largest decrease of a log-ratio.
     pub clip_log_low: f32,
-    /// How far a log-ratio may rise.
+    /// Largest increase of a log-ratio.
     pub clip_log_high: f32,
     /// Guard of the token log-ratio.
     pub guard: Guard,
-    /// What the sum over sequences is divided by; verl: all sequences of the whole batch.
+    /// The divisor of the sum over sequences; in verl, the number of sequences of the whole batch.
     pub denominator: f64,
     /// Band of the parity statistic, as ratios.
     pub band: [f32; 2],
 }
 
-/// Computes loss and dL/dlogp into `out`, whose buffers are reused; formula: [`lockstep_core::policy_loss::gmpo`].
+/// Computes the loss of GMPO and dL/dlogp into `out`, whose buffers are reused; formula:
+/// [`lockstep_core::policy_loss::gmpo`]. GMPO has no loss per token: `token_loss` stays empty.
 ///
-/// Errors: those of [`policy_loss`](super::policy_loss); `logp_ref`, for there is no KL term. GMPO has no loss per token:
-/// `token_loss` stays empty.
+/// Errors: those of [`policy_loss`](super::policy_loss); a `logp_ref`, because there is no KL term.
 pub fn gmpo(
     device: &Device,
     batch: &Batch<'_>,

@@ -1,4 +1,4 @@
-//! A further KL term of a policy loss: ReMix has two, GMPO brings none.
+//! An additional KL term of a policy loss: ReMix has two, and GMPO has none of its own.
 
 use super::{Outputs, PolicyInput, PolicyOutput, PolicyParams, policy_loss};
 use crate::ops::aggregate::{aggregate, fold_rows};
@@ -12,11 +12,14 @@ use lockstep_core::kl::Kl;
 use lockstep_core::ragged::{In, Out};
 use lockstep_core::ratio::{Guard, Level};
 
-/// Adds W·coef·kl(logp, logp_ref) to a loss and its coefficients: to `coef`, and to `token_loss`, `row_loss` and `loss` where `out` has
-/// them. `out` is of the same batch and `logp`. The metrics stay those of the first launch. Returns Σ W·coef·kl.
+/// Adds W·coef·kl(logp, logp_ref) to a loss and its coefficients: to `coef`, and to `token_loss`, `row_loss`
+/// and `loss` if `out` has them. `out` must be of the same batch and `logp`. The metrics stay those of the
+/// first launch. Returns Σ W·coef·kl.
 ///
-/// ReMix's KL-convex term is two of them, with coefficients β·λ and β·(1 − λ) and
-/// [`kl_convex_lambda`](lockstep_core::gate::remix::kl_convex_lambda). Errors: those of [`policy_loss`].
+/// ReMix's KL-convex term consists of two such terms, with coefficients β·λ and β·(1 − λ), where λ is
+/// [`kl_convex_lambda`](lockstep_core::gate::remix::kl_convex_lambda).
+///
+/// Errors: those of [`policy_loss`].
 pub fn add_kl(
     device: &Device,
     batch: &Batch<'_>,
@@ -29,7 +32,7 @@ pub fn add_kl(
         let values = crate::ops::kl(device, batch, logp, logp_ref, &kl)?;
         return add_kl_values(device, batch, (logp, &values), coef, weight, out);
     }
-    // Advantages of 0 leave the KL term alone.
+    // With advantages of 0, only the KL term remains.
     let none = vec![0.0; batch.sequences()];
     let params = PolicyParams {
         gate: Reinforce,
@@ -54,8 +57,8 @@ pub fn add_kl(
     Ok(added)
 }
 
-/// Adds W·coef·r·kl(logp, logp_ref) with r = exp(guard(logp − logp_old)) to a loss and its coefficients, as [`add_kl`] does; formula:
-/// [`lockstep_core::kl_importance`]. Returns Σ W·coef·r·kl.
+/// Adds W·coef·r·kl(logp, logp_ref), where r = exp(guard(logp − logp_old)), to a loss and its coefficients,
+/// like [`add_kl`]; formula: [`lockstep_core::kl_importance`]. Returns Σ W·coef·r·kl.
 ///
 /// Errors: those of [`kl_importance`](crate::ops::kl_importance()) and [`policy_loss`].
 pub fn add_kl_importance(
@@ -74,7 +77,7 @@ pub fn add_kl_importance(
     added
 }
 
-/// Adds W·coef·k of values k and gradients dk/dlogp, as [`add_kl`] does. Returns Σ W·coef·k.
+/// Adds W·coef·k, given values k and gradients dk/dlogp, like [`add_kl`]. Returns Σ W·coef·k.
 #[doc(hidden)]
 pub fn add_kl_values(
     device: &Device,
@@ -86,7 +89,7 @@ pub fn add_kl_values(
 ) -> Result<f64, Error> {
     let weight = Weight { scale: weight.scale * f64::from(coef), ..weight };
     let sums = aggregate(device, batch, &values.kl, &weight)?;
-    // W of a row multiplies −A: the advantages are the gradients, and the scale has the sign.
+    // W of a row multiplies −A, so the gradients are passed as advantages and the scale is negated.
     let params = PolicyParams {
         gate: Reinforce,
         level: Level::Token,
@@ -109,7 +112,7 @@ pub fn add_kl_values(
     Ok(sums.value)
 }
 
-/// Adds coefficients, `scale` times losses of tokens, and losses of rows.
+/// Adds `coef`, `scale` times `token_loss`, and `row_loss` to `out`.
 fn join(
     device: &Device,
     batch: &Batch<'_>,

@@ -8,56 +8,60 @@ use lockstep_core::advantage::{Baseline, Scale, Singleton};
 use lockstep_core::ragged::Offsets;
 use lockstep_core::tree::NONE;
 
-/// A forest of M nodes (steps), a root for each prompt.
+/// A forest of M nodes (steps), with one root for each prompt.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ExplicitTree<'a> {
-    /// The node above each, which stands before it, or [`NONE`] for a root, `[M]`.
+    /// Parent of each node, which must have a smaller index, or [`NONE`] for a root, `[M]`.
     pub parent: &'a [u32],
-    /// Outcome reward of the response that ends at a node, `[M]`; NaN = none ends there, or it was cut off.
+    /// Outcome reward of the response that ends at a node, `[M]`; NaN = no response ends there, or it was
+    /// truncated.
     pub outcome: &'a [f32],
-    /// Weight of each outcome, `[M]`; absent = 1.
+    /// Weight of each outcome, `[M]`; `None` = 1.
     pub weights: Option<&'a [f32]>,
 }
 
-/// What the value of a step is compared with.
+/// The baseline of a step's value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum StepBaseline {
-    /// The value of the node above: TreePS-RAG-style process advantages (our reading).
+    /// The value of the parent node: TreePS-RAG-style process advantages (our reading).
     #[default]
     Parent,
-    /// The mean of the values of all children of that node.
+    /// The mean value of all children of the parent.
     Siblings,
-    /// The mean of the values of its other children.
+    /// The mean value of the parent's other children.
     OtherSiblings,
 }
 
 /// Parameters of [`step_values`].
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct StepParams {
-    /// What a step's value is compared with.
+    /// The baseline of a step's value.
     pub baseline: StepBaseline,
-    /// Divide by the standard deviation of the siblings' values: its ddof, and what is added to it. Equal values divide nothing.
+    /// Divide by the standard deviation of the siblings' values, with this ddof and eps, which is added to
+    /// it. Nothing is divided if the values are equal.
     pub norm_by_std: Option<(u32, f64)>,
 }
 
 /// Values and advantages of steps.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct StepValues {
-    /// V: weighted mean of the outcomes at and below the node, `[M]`; NaN without any.
+    /// V: the weighted mean of the outcomes at and below the node, `[M]`; NaN without outcomes.
     pub value: Vec<f64>,
-    /// How many outcomes that are, `[M]`.
+    /// Number of those outcomes, `[M]`.
     pub counted: Vec<u32>,
     /// Advantage of the step that leads to the node, `[M]`; 0 for roots and for nodes without a value.
     pub advantage: Vec<f32>,
 }
 
-/// Monte-Carlo values of an explicit tree, and the advantages of its steps: TreePS-RAG-style (our reading; 2601.06922, docs/maths/rewards.md),
-/// A(v) = V(v) − V(u) for the step from u to v, or relative to siblings.
+/// Computes Monte-Carlo values of an explicit tree and the advantages of its steps: TreePS-RAG-style (our
+/// reading; 2601.06922, docs/maths/rewards.md), A(v) = V(v) − V(u) for the step from u to v, or relative to
+/// siblings.
 ///
-/// The ops are those of [`prefix_tree`](super::prefix_tree), with steps for tokens, and [`group_advantage`], with siblings for groups.
+/// The ops are those of [`prefix_tree`](super::prefix_tree), with steps as tokens, and of
+/// [`group_advantage`], with siblings as groups.
 ///
-/// Errors: lengths that disagree; a parent that is not there, stands behind its child or closes a cycle (node); an outcome that is
-/// infinite, a weight that is negative or not finite (node).
+/// Errors: lengths that disagree; a parent that does not exist, comes after its child or closes a cycle
+/// (node); an outcome that is infinite, or a weight that is negative or not finite (node).
 ///
 /// ```
 /// use lockstep_ops::core::tree::NONE;
@@ -101,7 +105,7 @@ pub fn step_values(
     Ok(steps)
 }
 
-/// Whether every parent stands before its child, so that there is no cycle.
+/// Errors unless every parent comes before its child, which rules out cycles.
 pub(super) fn check_parents(parent: &[u32]) -> Result<(), Error> {
     let late = |(node, &up): (usize, &u32)| up != NONE && up as usize >= node;
     let Some(node) = parent.iter().enumerate().position(late) else { return Ok(()) };
@@ -109,7 +113,7 @@ pub(super) fn check_parents(parent: &[u32]) -> Result<(), Error> {
     if got as usize >= parent.len() {
         return Err(value("parent", node, "a node, or NONE for a root", got.into()));
     }
-    // Upwards from there: back at the node itself, or out.
+    // Walk up from there: either back to the node itself, or to a root.
     let (mut up, mut steps) = (got, 0);
     while up as usize != node && (up as usize) < parent.len() && steps <= parent.len() {
         (up, steps) = (parent[up as usize], steps + 1);
@@ -118,12 +122,12 @@ pub(super) fn check_parents(parent: &[u32]) -> Result<(), Error> {
     let expected = if cycle {
         "a node that is not below it: this closes a cycle"
     } else {
-        "a node that stands before it"
+        "a node that comes before it"
     };
     Err(value("parent", node, expected, got.into()))
 }
 
-/// Children of each node, and the roots behind them, in the order of their numbers.
+/// Children of each node, followed by the roots, in index order.
 struct Children {
     offsets: Vec<u32>,
     nodes: Vec<u32>,
@@ -152,13 +156,14 @@ impl Children {
         &self.nodes[self.offsets[node] as usize..self.offsets[node + 1] as usize]
     }
 
-    /// Nodes; the list behind the last is that of the roots.
+    /// Number of nodes; the list after the last node's is that of the roots.
     fn count(&self) -> usize {
         self.nodes.len()
     }
 }
 
-/// Values, by the op of prefix trees: a response is its path, `lcp` the steps that neighbours in depth-first order share.
+/// Computes the values with the op of prefix trees: a response is its path, and `lcp` is the number of steps
+/// that neighbours in depth-first order share.
 fn monte_carlo(
     device: &Device,
     tree: &ExplicitTree<'_>,
@@ -168,7 +173,7 @@ fn monte_carlo(
     let count = children.count();
     let mut paths = PrefixTree::default();
     let (mut rewards, mut weights, mut cu_groups) = (Vec::new(), Vec::new(), vec![0]);
-    // The first path at or below a node; paths below it.
+    // The first path at or below a node, and the number of such paths.
     let (mut first, mut below, mut depth) = (vec![0u32; count], vec![0u32; count], vec![1u32; count]);
     let mut preorder = Vec::with_capacity(count);
     for &root in children.of_node(count) {
@@ -211,7 +216,8 @@ fn monte_carlo(
             steps.counted[at] = u32::from(counts);
             continue;
         }
-        // Where the second of its children (or paths) begins, the node branches; with a single one it is that child's equal.
+        // The node branches where its second child (or path) begins; with a single child, it has that child's
+        // value.
         let starts = children.of_node(at).iter().map(|child| first[*child as usize] as usize);
         match starts.into_iter().find(|child| *child > start) {
             Some(branch) => {
@@ -228,7 +234,7 @@ fn monte_carlo(
     Ok(())
 }
 
-/// Advantages, by the op of groups: a group is the children of a node.
+/// Computes the advantages with the op of groups: a group is the children of a node.
 fn compare(
     device: &Device,
     children: &Children,
@@ -240,8 +246,9 @@ fn compare(
     if last == 0 {
         return Ok(());
     }
-    // Relative to the node above, in binary64: a small difference of two values survives the rounding to binary32, and neither a mean of
-    // siblings nor their standard deviation changes what it is relative to. A node without a value has only children without.
+    // Relative to the parent, in binary64, so that a small difference of two values survives the rounding to
+    // binary32; neither a comparison with the siblings' mean nor their standard deviation changes by this
+    // shift. The children of a node without a value have none either.
     let rewards: Vec<f32> = (0..count)
         .flat_map(|up| children.of_node(up).iter().map(move |node| (up, *node as usize)))
         .map(|(up, node)| (steps.value[node] - steps.value[up]) as f32)

@@ -1,5 +1,5 @@
-//! Prefix trees: TEMPO's advantages of single tokens, and values of tree rollouts; formulas: [`lockstep_core::tree`], a tree by
-//! hand: `docs/trees.md`.
+//! Prefix trees: TEMPO's per-token advantages, and values of tree rollouts. The formulas are in
+//! [`lockstep_core::tree`]; `docs/trees.md` works through a tree by hand.
 
 mod explicit;
 mod spread;
@@ -17,7 +17,7 @@ use lockstep_core::Error as Argument;
 use lockstep_core::ragged::{In, Mask, Offsets, Out};
 use lockstep_core::tree::{self, TreeAdvantage, TreeNodes, TreeSort};
 
-/// Token ids, as either type that tokenizers use. Only equality and one fixed order matter.
+/// Token ids, in either type that tokenizers use. Only equality and one fixed order matter.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Tokens<'a> {
     /// Unsigned.
@@ -46,30 +46,32 @@ impl<'a> Tokens<'a> {
         }
     }
 
-    /// N.
+    /// Number of tokens N.
     pub fn len(self) -> usize {
         self.view().len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no tokens.
     pub fn is_empty(self) -> bool {
         self.len() == 0
     }
 }
 
-/// What a tree is made of beside its tokens.
+/// The outcomes of a tree's sequences.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Outcomes<'a> {
-    /// One per sequence, `[S]`; NaN = no outcome (cut off, no score): the sequence moves no value.
+    /// Outcome reward per sequence, `[S]`; NaN = no outcome (truncated, no score): the sequence does not
+    /// affect any value.
     pub rewards: &'a [f32],
-    /// Sequences whose entry is 0 are left out as if their reward were NaN, `[S]`; absent = none.
+    /// Sequences whose entry is 0 are excluded as if their reward were NaN, `[S]`; `None` = no sequence is.
     pub valid: Option<&'a [u8]>,
-    /// Weight of each sequence in the values, `[S]`; absent = 1. 0 moves no value.
+    /// Weight of each sequence in the values, `[S]`; `None` = 1. A sequence of weight 0 does not affect any
+    /// value.
     pub weights: Option<&'a [f32]>,
 }
 
 impl<'a> Outcomes<'a> {
-    /// Rewards alone.
+    /// Outcomes with rewards only.
     pub fn new(rewards: &'a [f32]) -> Self {
         Outcomes { rewards, valid: None, weights: None }
     }
@@ -100,34 +102,36 @@ fn value(argument: &'static str, index: usize, expected: &'static str, got: f64)
     Argument::Value { argument, index: Some(index), expected, got }.into()
 }
 
-/// The prefix tree of every group of a batch; arrays are `[S]`, what each is: [`lockstep_core::tree::tree_nodes`].
+/// The prefix trees of the groups of a batch. All arrays are `[S]`; [`lockstep_core::tree::tree_nodes`]
+/// defines them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PrefixTree {
     /// Sequences in lexicographic order, group by group.
     pub order: Vec<u32>,
-    /// Tokens that each position shares with the one before it: the depth of its node.
+    /// Number of tokens that each position shares with the one before it: the depth of its node.
     pub lcp: Vec<u32>,
-    /// V of each position's node; of the whole group at its first position. NaN without an outcome.
+    /// V of each position's node; at a group's first position, V of the whole group. NaN without outcomes.
     pub value: Vec<f64>,
-    /// Counted sequences of the node.
+    /// Number of counted sequences of the node.
     pub counted: Vec<u32>,
-    /// The position that stands for the node, or [`NONE`](tree::NONE).
+    /// The position that represents the node, or [`NONE`](tree::NONE).
     pub node: Vec<u32>,
-    /// The node above, or [`NONE`](tree::NONE).
+    /// The parent node, or [`NONE`](tree::NONE).
     pub parent: Vec<u32>,
-    /// By sequence: the last branching node on its path, or [`NONE`](tree::NONE).
+    /// Last branching node on each sequence's path, or [`NONE`](tree::NONE).
     pub leaf: Vec<u32>,
 }
 
-/// What sorting needs beside its results, for reuse: [`tree::scratch`] entries.
+/// Reusable scratch memory of the sort: [`tree::scratch`] entries.
 #[derive(Clone, Debug, Default)]
 pub struct Scratch {
     words: Vec<u32>,
 }
 
-/// The prefix trees of a batch. `pad`: see [`lockstep_core::tree::tree_sort`]; `None` is ours, an id is TEMPO's released code.
+/// Builds the prefix trees of a batch from its `tokens` `[N]`. `pad` is described in
+/// [`lockstep_core::tree::tree_sort`]: `None` is our choice, an id that of TEMPO's released code.
 ///
-/// Errors: lengths that disagree; an infinite reward, a weight that is negative or not finite (index).
+/// Errors: lengths that disagree; an infinite reward, or a weight that is negative or not finite (index).
 ///
 /// ```
 /// use lockstep_ops::ops::tree::{Outcomes, prefix_tree};
@@ -153,7 +157,7 @@ pub fn prefix_tree(
 }
 
 impl PrefixTree {
-    /// As [`prefix_tree`], into this tree, whose memory and `scratch`'s are reused.
+    /// Like [`prefix_tree`], but into this tree; its memory and that of `scratch` are reused.
     pub fn build(
         &mut self,
         device: &Device,
@@ -206,7 +210,7 @@ impl PrefixTree {
         Ok(())
     }
 
-    /// The nodes of `order` and `lcp`.
+    /// Finds the nodes from `order` and `lcp`.
     fn find_nodes(
         &mut self,
         device: &Device,
@@ -233,10 +237,12 @@ impl PrefixTree {
         })
     }
 
-    /// Advantage of each token, `[N]`: `advantage` `[S]` of its sequence (absent: 0), plus its correction, divided by the `std` `[G]` and
-    /// eps of its group (absent: undivided). `outcomes` are those of the tree; without both options it is the TD correction itself.
+    /// Computes the advantage of each token, `[N]`: the `advantage` `[S]` of its sequence (`None`: 0) plus
+    /// its TD correction divided by the `std` `[G]` plus eps of its group (`None`: undivided). `outcomes` are
+    /// those of the tree. Without both options, the result is the TD correction itself.
     ///
-    /// Errors: lengths that disagree, an eps outside its domain. What is not finite is the caller's to look for: [`tempo`] does.
+    /// Errors: lengths that disagree; an eps out of its domain. Results may be non-finite; the caller has to
+    /// check, as [`tempo`] does.
     pub fn advantages(
         &self,
         device: &Device,
@@ -250,7 +256,7 @@ impl PrefixTree {
         Ok(token_advantage)
     }
 
-    /// As [`PrefixTree::advantages`], into `token_advantage`, whose memory is reused.
+    /// Like [`PrefixTree::advantages`], but into `token_advantage`, whose memory is reused.
     pub fn advantages_into(
         &self,
         device: &Device,
@@ -288,7 +294,7 @@ impl PrefixTree {
         device.run(&kernel)
     }
 
-    /// V at the root of each group, `[G]`: the (weighted) mean of its outcomes; NaN without any.
+    /// V at the root of each group, `[G]`: the (weighted) mean of its outcomes; NaN without outcomes.
     pub fn roots(&self, batch: &Batch<'_>) -> Vec<f64> {
         let first = |group| {
             let span = batch.cu_groups().span(group);

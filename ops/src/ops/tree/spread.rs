@@ -1,4 +1,4 @@
-//! From steps to the tokens of packed responses.
+//! Maps values of steps to the tokens of packed responses.
 
 use super::explicit::check_parents;
 use super::{Tokens, value};
@@ -7,12 +7,12 @@ use crate::{Batch, Error};
 use lockstep_core::Error as Argument;
 use lockstep_core::tree::NONE;
 
-/// Which tokens of a response are whose step: nodes of an explicit tree as stretches of the responses that pass through them.
+/// The tokens of each step: each node of an explicit tree is a segment of the responses that pass through it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Segments<'a> {
-    /// The node above each, `[M]`: [`ExplicitTree::parent`](super::ExplicitTree).
+    /// Parent of each node, `[M]`: [`ExplicitTree::parent`](super::ExplicitTree).
     pub parent: &'a [u32],
-    /// First token of the node, counted from the start of the response, `[M]`: where the node above ends.
+    /// First token of the node, counted from the start of the response, `[M]`: where the parent ends.
     pub start: &'a [u32],
     /// One past its last token, `[M]`.
     pub end: &'a [u32],
@@ -20,12 +20,13 @@ pub struct Segments<'a> {
     pub leaf: &'a [u32],
 }
 
-/// One value per token `[N]` from one per node `step` `[M]`: every token of a step has its advantage, plus `advantage` `[S]` of its
-/// response if given (TreePS-RAG's trajectory term); masked tokens have 0.
+/// Maps one value per node, `step` `[M]`, to the tokens, `[N]`: every token of a step has the step's
+/// advantage, plus the `advantage` `[S]` of its response if given (TreePS-RAG's trajectory term). Masked
+/// tokens have 0.
 ///
-/// Errors: lengths that disagree; a parent behind its child or a cycle (node); segments that overlap, leave a gap or run backwards
-/// (node); a leaf that is no node, or does not end where its response does (response); with `tokens`, an id that differs between two responses
-/// inside a segment that they share (token).
+/// Errors: lengths that disagree; a parent after its child or a cycle (node); segments that overlap, leave a
+/// gap or run backwards (node); a leaf that is not a node or does not end where its response does (response);
+/// if `tokens` is given, an id that differs between two responses within a segment that they share (token).
 pub fn spread(
     batch: &Batch<'_>,
     segments: &Segments<'_>,
@@ -88,7 +89,7 @@ impl Segments<'_> {
         Ok(())
     }
 
-    /// Every response against the first that passes through the same node.
+    /// Compares every response with the first one that passes through the same node.
     fn check_shared(&self, batch: &Batch<'_>, tokens: Tokens<'_>) -> Result<(), Error> {
         let ids = tokens.view();
         let mut first = vec![NONE; self.parent.len()];
@@ -101,7 +102,7 @@ impl Segments<'_> {
                 }
                 let shift = range.start - first[node] as usize;
                 let bad = range.clone().find(|i| ids.at(*i) != ids.at(*i - shift));
-                // The lowest of all.
+                // Report the lowest index.
                 differs = differs.into_iter().chain(bad).min();
             });
         }
@@ -117,7 +118,7 @@ impl Segments<'_> {
         }
     }
 
-    /// The nodes of a response from its leaf up, with their tokens in the batch.
+    /// Calls `f` with each node of a response, from its leaf up, and the node's tokens in the batch.
     fn each(
         &self,
         batch: &Batch<'_>,

@@ -1,4 +1,4 @@
-//! How much a group's responses share.
+//! Statistics of how much a group's responses share.
 
 use super::PrefixTree;
 use crate::Batch;
@@ -7,15 +7,16 @@ use lockstep_core::tree::NONE;
 /// Statistics of the trees of a batch.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TreeStatistics {
-    /// Nodes where responses part (or one ends on the path of another), over all groups.
+    /// Number of nodes where responses diverge (or one ends on the path of another), over all groups.
     pub branches: usize,
-    /// Tokens, N.
+    /// Number of tokens N.
     pub tokens: u64,
-    /// Tokens that another response of the group has too, at the same place of the same path.
+    /// Tokens that another response of the group also has, at the same position of the same path.
     pub shared_tokens: u64,
-    /// Tokens of the trees: what is left when shared tokens count once.
+    /// Tokens of the trees, where shared tokens count once.
     pub tree_tokens: u64,
-    /// Branches by depth: entry 0 counts those before the first token, entry k those at depth 2^(k−1) up to 2^k − 1.
+    /// Branches by depth: entry 0 counts those before the first token, entry k those at depths 2^(k−1) to 2^k
+    /// − 1.
     pub depths: Vec<usize>,
 }
 
@@ -27,7 +28,8 @@ impl TreeStatistics {
 }
 
 impl PrefixTree {
-    /// Statistics over all groups; they look at structure alone, so that sequences without outcome count too.
+    /// Computes statistics over all groups. They depend only on the structure, so sequences without an
+    /// outcome count too.
     pub fn statistics(&self, batch: &Batch<'_>) -> TreeStatistics {
         let mut found = TreeStatistics { tokens: batch.tokens() as u64, ..TreeStatistics::default() };
         found.tree_tokens = found.tokens;

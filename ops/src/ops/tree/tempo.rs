@@ -1,4 +1,4 @@
-//! TEMPO.
+//! TEMPO's advantages.
 
 use super::{Outcomes, PrefixTree, Tokens, prefix_tree};
 use crate::ops::advantage::{Advantages, GroupParams, group_advantage};
@@ -9,23 +9,26 @@ use lockstep_core::advantage::Singleton;
 /// Parameters of [`tempo`]; formula: [`lockstep_core::tree::tree_advantage`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TempoParams {
-    /// Divide by std + eps; `false` is Dr.GRPO's.
+    /// Whether to divide by std + eps; `false` is Dr.GRPO's choice.
     pub norm_by_std: bool,
     /// 1 = unbiased, 0 = population.
     pub ddof: u32,
     /// Added to the standard deviation.
     pub eps: f64,
-    /// What a group with one counted sequence gets; `None` = it is an error.
+    /// The advantage of a group with one counted sequence; `None` makes such a group an error.
     pub singleton: Option<Singleton>,
-    /// What ended responses are taken to go on with: `None` = their end is an edge of its own, an id = as in the released code.
+    /// How finished responses continue in the tree: `None` = their end is a separate edge; an id = they
+    /// continue with this padding id, as in the released code.
     pub pad: Option<u32>,
-    /// Behind the first masked token of a response (an observation, in several turns) the advantage is the response's own, as in the released
-    /// code; `false`: the tree goes on through observations (ours).
+    /// Whether the advantage after the first masked token of a response (an observation, in multi-turn
+    /// rollouts) is the response's own, as in the released code; `false`: the tree continues through
+    /// observations (ours).
     pub stop_at_mask: bool,
 }
 
 impl TempoParams {
-    /// The sample standard deviation plus 1e-6; 0 for a group of one; ends of responses as edges; trees that go on through observations.
+    /// The defaults: sample standard deviation plus 1e-6, advantage 0 for a group of one, ends of responses
+    /// as edges, and trees that continue through observations.
     pub const DEFAULT: TempoParams = TempoParams {
         norm_by_std: true,
         ddof: 1,
@@ -46,20 +49,21 @@ impl Default for TempoParams {
     }
 }
 
-/// Advantages of tokens, and what they are made of.
+/// Advantages of tokens, and the results that they are computed from.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Tempo {
-    /// `[N]`; 0 where masked and in sequences without outcome.
+    /// Advantage per token, `[N]`; 0 where masked and in sequences without an outcome.
     pub advantage: Vec<f32>,
-    /// GRPO's: the value of every token that is not at a branch.
+    /// GRPO's advantages, which hold at every token that is not at a branch.
     pub group: Advantages,
     /// The trees.
     pub tree: PrefixTree,
 }
 
-/// TEMPO: (R − mean + V(s_{t+1}) − V(s_t)) / (std + eps) at tokens where responses part, GRPO's advantage everywhere else.
+/// Computes TEMPO's advantages, `[N]`: (R − mean + V(s_{t+1}) − V(s_t)) / (std + eps) at tokens where
+/// responses diverge, and GRPO's advantage everywhere else; formula: [`lockstep_core::tree::tree_advantage`].
 ///
-/// Errors: see [`prefix_tree`] and [`group_advantage`].
+/// Errors: those of [`prefix_tree`] and [`group_advantage`]; an advantage that is not finite (index).
 ///
 /// ```
 /// use lockstep_ops::ops::tree::{Outcomes, TempoParams, tempo};

@@ -1,4 +1,4 @@
-//! TEMPO's advantages of prefix trees.
+//! TEMPO's advantages from prefix trees.
 
 use crate::inputs::Inputs;
 use crate::outcome::{Calls, Exception, Setup};

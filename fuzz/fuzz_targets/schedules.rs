@@ -16,7 +16,7 @@ fn small(draw: &mut Draw<'_>, n: usize) -> Vec<u32> {
     (0..n).map(|_| if draw.byte() == 0xff { draw.u32() } else { draw.byte().into() }).collect()
 }
 
-/// Makes a decision twice and checks that the results, or the errors, are the same; an error names an argument.
+/// Makes a decision twice and checks that the results are equal, or that the errors are and name an argument.
 fn twice<T: PartialEq + std::fmt::Debug>(decide: impl Fn() -> Result<T, Error>) -> Option<T> {
     match (decide(), decide()) {
         (Ok(a), Ok(b)) => {

@@ -23,7 +23,7 @@ use lockstep_conformance::launch;
 use lockstep_conformance::output::first_difference;
 use lockstep_cpu::Cpu;
 
-/// Where a device differs from the policy loss's general path, that of per-token advantages on the plain level.
+/// Where a device differs from the policy loss's general path: per-token advantages on the plain level.
 fn differs(device: &Device, case: &Case) -> Option<(&'static str, usize, u64, u64)> {
     let mut general = case.clone();
     if let Params::Policy(policy) = &mut general.params {

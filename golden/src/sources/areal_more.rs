@@ -30,12 +30,12 @@ const OPS: &[&str] = &[
     "proximal_interpolation", "rejection_sampling", "reward_normalization",
 ];
 
-/// The ops of the table.
+/// The ops that this table covers.
 pub(crate) fn ops() -> Vec<&'static str> {
     OPS.to_vec()
 }
 
-/// What the table says of a case.
+/// Translates a case into a plan.
 pub(crate) fn read(
     op: &str,
     config: &mut Config<'_>,

@@ -10,12 +10,12 @@ use lockstep::core::schedule::dots;
 use lockstep::schedule::{calibrate, dots_difficulty};
 use serde_json::Value;
 
-/// The ops of the table.
+/// The ops that this table covers.
 pub(crate) fn ops() -> Vec<&'static str> {
     vec!["difficulty_prediction", "selection_probabilities"]
 }
 
-/// What the table says of a case.
+/// Translates a case into a plan.
 pub(crate) fn read(
     op: &str,
     config: &mut Config<'_>,

@@ -10,12 +10,12 @@ use lockstep::ops::novelty_bands;
 use lockstep::ops::reward::Bands;
 use lockstep::{Batch, Device};
 
-/// The ops of the table.
+/// The ops that this table covers.
 pub(crate) fn ops() -> Vec<&'static str> {
     vec!["reward_evol_rl"]
 }
 
-/// What the table says of a case.
+/// Translates a case into a plan.
 pub(crate) fn read(
     _: &str,
     config: &mut Config<'_>,

@@ -12,12 +12,12 @@ use lockstep::ops::shape_rewards;
 use lockstep::{Batch, Device};
 use serde_json::Value;
 
-/// The ops of the table.
+/// The ops that this table covers.
 pub(crate) fn ops() -> Vec<&'static str> {
     vec!["reward_fapo", "reward_fapo_genrm"]
 }
 
-/// What the table says of a case.
+/// Translates a case into a plan.
 pub(crate) fn read(
     op: &str,
     config: &mut Config<'_>,

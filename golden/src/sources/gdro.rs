@@ -13,12 +13,12 @@ use lockstep::schedule::{prompt_gdro_weights, rollout_gdro_choose};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
-/// The ops of the table.
+/// The ops that this table covers.
 pub(crate) fn ops() -> Vec<&'static str> {
     vec!["passk_bins", "prompt_gdro_weights", "rollout_gdro_arms"]
 }
 
-/// What the table says of a case.
+/// Translates a case into a plan.
 pub(crate) fn read(
     op: &str,
     config: &mut Config<'_>,

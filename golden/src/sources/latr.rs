@@ -10,12 +10,12 @@ use lockstep::core::schedule::overlap;
 use lockstep::schedule::{Latr, falls_behind, latr_fit, rouge_l, suffix_match};
 use serde_json::json;
 
-/// The ops of the table.
+/// The ops that this table covers.
 pub(crate) fn ops() -> Vec<&'static str> {
     vec!["branch_prob_filter", "branch_capacity", "cumulative_prob_filter", "sequence_metrics"]
 }
 
-/// What the table says of a case.
+/// Translates a case into a plan.
 pub(crate) fn read(
     op: &str,
     config: &mut Config<'_>,

@@ -22,12 +22,12 @@ const ASYMMETRIC: [f32; 2] = [-1.0, 3.0];
 const PADDING: Exception =
     Exception::Differs("the code's GAE reads the critic's values behind a response, which the file lacks");
 
-/// The ops of the table.
+/// The ops that this table covers.
 pub(crate) fn ops() -> Vec<&'static str> {
     vec!["advantage_mars", "turn_reward_normalize_by_player"]
 }
 
-/// What the table says of a case.
+/// Translates a case into a plan.
 pub(crate) fn read(
     op: &str,
     config: &mut Config<'_>,

@@ -8,12 +8,12 @@ use lockstep::Device;
 use lockstep::schedule::masa;
 use serde_json::{Map, Value};
 
-/// The ops of the table.
+/// The ops that this table covers.
 pub(crate) fn ops() -> Vec<&'static str> {
     vec!["reward_meta"]
 }
 
-/// What the table says of a case. A missing prediction scores 0.
+/// Translates a case into a plan. A missing prediction scores 0.
 pub(crate) fn read(_: &str, _: &mut Config<'_>, inputs: &Inputs<'_>, _: &Device) -> Result<Plan, String> {
     let object = |name: &str| inputs.value(name)?.as_object().ok_or(format!("`{name}` is not an object"));
     let (said, truth) = (object("prediction")?, object("ground_truth")?);

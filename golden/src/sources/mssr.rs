@@ -16,7 +16,7 @@ use lockstep::{Batch, Device, Recipe, Rollouts, ops};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
-/// The ops of the table.
+/// The ops that this table covers.
 pub(crate) fn ops() -> Vec<&'static str> {
     vec!["advantage_mssr"]
 }
@@ -31,7 +31,7 @@ struct Tracked {
     divergences: Option<Vec<f64>>,
 }
 
-/// What the table says of a case.
+/// Translates a case into a plan.
 pub(crate) fn read(
     _: &str,
     config: &mut Config<'_>,

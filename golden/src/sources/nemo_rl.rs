@@ -30,12 +30,12 @@ const OPS: &[&str] = &[
     "policy_loss_tis", "policy_loss_vapo_nll", "value_loss",
 ];
 
-/// The ops of the table.
+/// The ops that this table covers.
 pub(crate) fn ops() -> Vec<&'static str> {
     OPS.to_vec()
 }
 
-/// What the table says of a case.
+/// Translates a case into a plan.
 pub(crate) fn read(
     op: &str,
     config: &mut Config<'_>,

@@ -17,12 +17,12 @@ const TURNS: &str = "advantage_multi_turn_optimal_token_baseline";
 /// The eps of verl and of the recipe.
 const EPS: f64 = 1e-8;
 
-/// The ops of the table.
+/// The ops that this table covers.
 pub(crate) fn ops() -> Vec<&'static str> {
     vec!["advantage_optimal_token_baseline", TURNS]
 }
 
-/// What the table says of a case.
+/// Translates a case into a plan.
 pub(crate) fn read(
     op: &str,
     config: &mut Config<'_>,

@@ -36,7 +36,7 @@ pub(crate) fn mcgrpo() -> Vec<&'static str> {
     vec!["advantage_mc_grpo_gsm", "advantage_mc_grpo_math"]
 }
 
-/// What the table says of a case.
+/// Translates a case into a plan.
 pub(crate) fn read(
     op: &str,
     config: &mut Config<'_>,

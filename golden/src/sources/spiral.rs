@@ -11,12 +11,12 @@ use lockstep::ops::turns::{Turns, turn_return};
 use lockstep::{Batch, Device, Rollouts};
 use serde_json::{Value, json};
 
-/// The ops of the table.
+/// The ops that this table covers.
 pub(crate) fn ops() -> Vec<&'static str> {
     vec!["advantage_rae"]
 }
 
-/// What the table says of a case.
+/// Translates a case into a plan.
 pub(crate) fn read(
     _: &str,
     config: &mut Config<'_>,

@@ -2,7 +2,7 @@
 //!
 //! | settings | keys of the recipe |
 //! |---|---|
-//! | `loss_type` | the preset, but for the trainers of their own, GMPO and RLOO |
+//! | `loss_type` | the preset, except for the separate trainers GMPO and RLOO |
 //! | `epsilon`, `epsilon_high`, `delta`, `sapo_temperature_*`, `vespo_*` | `gate` |
 //! | `importance_sampling_level` | `ratio.level` |
 //! | `beta`, `use_bias_correction_kl` | `kl` |
@@ -70,12 +70,12 @@ const LOSSES: &[(&str, &str)] = &[
     ("sapo", "trl_sapo"), ("cispo", "trl_cispo"), ("vespo", "trl_vespo"), ("gmpo", "trl_gmpo"), ("rloo", "trl_rloo"),
 ];
 
-/// The ops of the table.
+/// The ops that this table covers.
 pub(crate) fn ops() -> Vec<&'static str> {
     OPS.to_vec()
 }
 
-/// What the table says of a case.
+/// Translates a case into a plan.
 pub(crate) fn read(
     op: &str,
     config: &mut Config<'_>,

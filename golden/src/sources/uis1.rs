@@ -16,12 +16,12 @@ use lockstep::ops::step_return::{Steps, step_return};
 use lockstep::ops::turns::spread;
 use lockstep::{Batch, Device};
 
-/// The ops of the table.
+/// The ops that this table covers.
 pub(crate) fn ops() -> Vec<&'static str> {
     vec!["advantage_uis1", "step_discounted_returns"]
 }
 
-/// What the table says of a case.
+/// Translates a case into a plan.
 pub(crate) fn read(
     op: &str,
     config: &mut Config<'_>,

@@ -18,12 +18,12 @@ use std::ops::Range;
 
 const BASELINE: &[&str] = &["loss_mask", "cu_seqlens"];
 
-/// The ops of the table.
+/// The ops that this table covers.
 pub(crate) fn ops() -> Vec<&'static str> {
     vec!["ess_lr_scale", "min_variance_baseline"]
 }
 
-/// What the table says of a case.
+/// Translates a case into a plan.
 pub(crate) fn read(
     op: &str,
     config: &mut Config<'_>,

@@ -61,12 +61,12 @@ const OPS: &[Op] = &[
     ("value_loss", "verl", Calls::Loss, VALUE, &["loss", "dloss_dvalue", "clipfrac"], value),
 ];
 
-/// The ops of the table.
+/// The ops that this table covers.
 pub(crate) fn ops() -> Vec<&'static str> {
     OPS.iter().map(|op| op.0).collect()
 }
 
-/// What the table says of a case.
+/// Translates a case into a plan.
 pub(crate) fn read(op: &str, config: &mut Config<'_>, _: &Inputs<'_>, _: &Device) -> Result<Plan, String> {
     let found = OPS.iter().find(|known| known.0 == op);
     let Some((_, preset, calls, inputs, expects, read)) = found else {

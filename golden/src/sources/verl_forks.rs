@@ -42,7 +42,7 @@ pub(crate) fn dppo() -> Vec<&'static str> {
     ]
 }
 
-/// What the table says of a case.
+/// Translates a case into a plan.
 pub(crate) fn read(
     op: &str,
     config: &mut Config<'_>,

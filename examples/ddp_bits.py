@@ -1,10 +1,10 @@
 """Loss, metrics, whitened advantages and gradients of one batch on 1, 2 and 3 ranks: one digest.
 
-    python examples/ddp_bits.py                                # starts 1, 2 and 3 processes on this machine, one world after the other
-    torchrun --nproc-per-node 4 examples/ddp_bits.py           # one world, of torchrun's
+    python examples/ddp_bits.py                         # worlds of 1, 2 and 3 local processes, one after the other
+    torchrun --nproc-per-node 4 examples/ddp_bits.py    # a single world, started by torchrun
 
-Each rank has some of the prompts, in shuffled order. Beside the digest stands the loss as an all-reduce of float64 adds it, whose last digits change
-with the number of ranks. Needs `pip install lockstep-rl torch numpy`.
+Each rank has some of the prompts, in shuffled order. Next to the digest it prints the loss from a float64
+all-reduce, whose last digits depend on the number of ranks. Needs `pip install lockstep-rl torch numpy`.
 """
 
 import hashlib
@@ -16,13 +16,14 @@ import numpy as np
 import lockstep
 from lockstep import distributed
 
-# GRPO's advantages without the deviation of the group, whitened over the whole batch: REINFORCE++'s baseline variant, with DAPO's loss.
+# GRPO's advantages without the group's deviation, whitened over the whole batch (REINFORCE++'s baseline variant),
+# with DAPO's loss.
 RECIPE = {"extends": "dapo", "advantage.norm_by_std": False}
 PROMPTS, RESPONSES = 60, 4
 
 
 def prompts(numbers):
-    """Columns of the responses to these prompts, packed. What a prompt has depends on its number alone, not on who has it."""
+    """Packed columns of the responses to these prompts. A prompt's data depend only on its number, not on the rank."""
     columns = {name: [] for name in ("logp_old", "logp", "loss_mask", "rewards")}
     lengths = []
     for number in numbers:
@@ -41,12 +42,12 @@ def prompts(numbers):
 
 
 def deal(world, seed=0):
-    """Which prompts each rank has."""
+    """The prompts of each rank."""
     return np.array_split(np.random.default_rng([world, seed]).permutation(PROMPTS), world)
 
 
 def update(columns, group=None):
-    """What a rank does: the whole batch's totals, its own rows' advantages and loss."""
+    """One rank's work: the whole batch's totals, and its own rows' advantages and loss."""
     rows = dict(loss_mask=columns["loss_mask"], cu_seqlens=columns["cu_seqlens"])
     counts = distributed.counts(group, **rows)
     credit = distributed.whiten(lockstep.advantages(RECIPE, **columns), "verl", group, **rows)
@@ -55,7 +56,7 @@ def update(columns, group=None):
 
 
 def by_prompt(numbers, columns, credit, loss):
-    """Bytes of advantages and gradients of each prompt."""
+    """Maps each prompt to the bytes of its advantages and gradients."""
     ends = np.asarray(columns["cu_seqlens"])[np.asarray(columns["cu_groups"])]
     advantage, coef = np.asarray(credit.advantage), np.asarray(loss.coef)
     return {
@@ -65,7 +66,7 @@ def by_prompt(numbers, columns, credit, loss):
 
 
 def digest(totals, of_ranks):
-    """Of everything: the totals, and what `by_prompt` says of each rank."""
+    """Hashes the totals and every rank's `by_prompt`."""
     of_prompts = {number: bytes_ for own in of_ranks for number, bytes_ in own.items()}
     sha = hashlib.sha256(totals.to_bytes() + repr((totals.loss, totals.metrics)).encode())
     for number in sorted(of_prompts):

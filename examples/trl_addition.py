@@ -3,8 +3,9 @@
     pip install trl lockstep-rl
     python examples/trl_addition.py            # about a minute on two cores
 
-Model and tokenizer are made on the spot. A short supervised start shows the model what an answer looks like; `LockstepGRPOTrainer` does the
-rest, with a recipe's advantages and the loss that `GRPOConfig` says. Accuracy is of all 100 problems, several samples of each at temperature 1.
+Model and tokenizer are built from scratch. A short supervised phase shows the model what an answer looks like;
+`LockstepGRPOTrainer` does the rest, with a recipe's advantages and the loss that `GRPOConfig` selects. Accuracy is
+over all 100 problems, with several samples of each at temperature 1.
 """
 
 from __future__ import annotations
@@ -25,14 +26,14 @@ PROBLEMS = [(f"{a}+{b}=", f"{a + b:02}") for a in range(10) for b in range(10)]
 
 
 def tokenizer() -> PreTrainedTokenizerFast:
-    """One token a character."""
+    """A character-level tokenizer."""
     own = Tokenizer(models.WordLevel({word: i for i, word in enumerate(WORDS)}, unk_token="<pad>"))
     own.pre_tokenizer = pre_tokenizers.Split("", "isolated")
     return PreTrainedTokenizerFast(tokenizer_object=own, padding_side="left", pad_token="<pad>", eos_token="<eos>")
 
 
 def model() -> Qwen2ForCausalLM:
-    """Two layers of 64."""
+    """A model with two layers of width 64."""
     size = dict(hidden_size=64, intermediate_size=256, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=4)
     ends = dict(pad_token_id=WORDS.index("<pad>"), eos_token_id=WORDS.index("<eos>"), bos_token_id=None)
     return Qwen2ForCausalLM(Qwen2Config(vocab_size=len(WORDS), max_position_embeddings=16, **size, **ends))
@@ -43,7 +44,7 @@ def ids(text: str) -> list[int]:
 
 
 def warm_start(own: Qwen2ForCausalLM, steps: int) -> None:
-    """Supervised steps over all problems, few enough that most answers are still wrong."""
+    """Runs supervised steps over all problems, few enough that most answers are still wrong."""
     problems = torch.tensor([ids(prompt + answer) for prompt, answer in PROBLEMS])
     labels = problems.clone()
     labels[:, :4] = -100
@@ -56,7 +57,7 @@ def warm_start(own: Qwen2ForCausalLM, steps: int) -> None:
 
 @torch.no_grad()
 def accuracy(own: Qwen2ForCausalLM, samples: int = 4) -> float:
-    """Of all problems, `samples` answers to each at temperature 1."""
+    """Accuracy over all problems, with `samples` answers to each at temperature 1."""
     own.eval()
     text = torch.tensor([ids(prompt) for prompt, _ in PROBLEMS for _ in range(samples)])
     for _ in range(2):
@@ -67,12 +68,12 @@ def accuracy(own: Qwen2ForCausalLM, samples: int = 4) -> float:
 
 
 def right(completions: list[str], answer: list[str], **_: object) -> list[float]:
-    """1 for the sum, else 0."""
+    """The reward: 1 for the correct sum, otherwise 0."""
     return [float(completion.replace(" ", "") == true) for completion, true in zip(completions, answer)]
 
 
 class Progress(TrainerCallback):
-    """A line where TRL prints all that it logs."""
+    """Prints one line where TRL would print everything it logs."""
 
     def on_log(self, args, state, control, logs=None, **_):
         if "reward" in logs:

@@ -1,7 +1,9 @@
-//! Every op on every GPU of this machine, by the device's own events, beside its own copy bandwidth.
+//! Every op on every GPU of this machine, timed by the device's own events, with the device's copy bandwidth
+//! for comparison.
 //!
-//! Buffers are larger than any L2 cache (`LOCKSTEP_TOKENS`, 64 M by default: 256 MB an array), launches follow a warm one.
-//! `examples/record_gpu.rs` writes the dated records. Without a GPU it says why and ends.
+//! Buffers exceed any L2 cache (`LOCKSTEP_TOKENS`, 64 M by default: 256 MB per array), and a warm-up launch
+//! precedes the timed ones. `examples/record_gpu.rs` writes the dated records. Without a GPU it prints the
+//! reason and ends.
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use lockstep_benches::{Inputs, OnGpu, all_on_gpu};

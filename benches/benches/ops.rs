@@ -1,6 +1,6 @@
-//! Every op in ns per token and GB/s, beside the copy bandwidth of the same machine on the same threads.
+//! Every op in ns per token and GB/s, with the copy bandwidth of the same machine and threads for comparison.
 //!
-//! What it teaches: how far each op is from the speed of memory. Each op first proves that it returns the plain
+//! The comparison shows how far each op is from memory speed. Each op first proves that it returns the plain
 //! reference's bits. `examples/record.rs` writes the dated records.
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};

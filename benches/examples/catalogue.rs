@@ -1,7 +1,8 @@
-//! `cargo run --release -p lockstep-benches --example catalogue [TOKENS] > lockstep/src/catalogue/measured.csv`
+//! `cargo run --release -p lockstep-benches --example catalogue [TOKENS] >
+//! lockstep/src/catalogue/measured.csv`
 //!
-//! What each function of the catalogue costs on this machine, in nanoseconds. Best of several runs, all threads, buffers larger than the
-//! caches.
+//! The cost of each function of the catalogue on this machine, in nanoseconds: the best of several runs on
+//! all threads, with buffers larger than the caches.
 
 use lockstep::catalogue::{Entry, catalogue};
 use lockstep::{Device, Error};

@@ -1,6 +1,8 @@
-//! What `benches/peers/compare.py` compares: `peers SEQUENCES LENGTH THREADS [NAME]` prints a JSON line for each thing timed (or the one named).
+//! The Lockstep side of `benches/peers/compare.py`: `peers SEQUENCES LENGTH THREADS [NAME]` prints one JSON
+//! line per benchmark, or only the named one.
 //!
-//! Losses come with their gradient; the best of a second's runs, as `compare.py` gives the others.
+//! Losses include their gradients. Each number is the best of one second's runs, as `compare.py` measures the
+//! others.
 
 use lockstep::core::aggregate::{PerRow, Weight};
 use lockstep::ops::gae::{Ends, GaeInput, GaeOutput, GaeParams, Lambda};
@@ -11,7 +13,7 @@ use lockstep::{Advantage, Credit, Device, Error, Loss, Outputs, Recipe, Rollouts
 use lockstep_benches::Inputs;
 use std::time::Instant;
 
-/// Seconds of the fastest run.
+/// Time of the fastest run, in seconds.
 fn best(mut f: impl FnMut() -> Result<(), Error>) -> Result<f64, Error> {
     f()?;
     f()?;
@@ -69,7 +71,7 @@ fn main() -> Result<(), Error> {
     let (mut gae, mut whitened) = (GaeOutput::default(), Vec::new());
     if wanted("gae") {
         let seconds = best(|| {
-            // As verl's function: advantages and returns, then whitened.
+            // Like verl's function: advantages and returns, followed by whitening.
             ops::gae(&device, &batch, &input, &params, &mut gae)?;
             ops::whiten_into(
                 &device,
@@ -92,7 +94,7 @@ fn main() -> Result<(), Error> {
     Ok(())
 }
 
-/// verl's advantages of outcome rewards, and the recipes that are theirs.
+/// verl's outcome-advantage estimators, and the matching recipes.
 const ADVANTAGES: &[(&str, &str)] = &[
     ("grpo", "verl"),
     ("rloo", "rloo"),
@@ -102,7 +104,7 @@ const ADVANTAGES: &[(&str, &str)] = &[
     ("reinforce_plus_plus_baseline", "reinforce_plus_plus_baseline"),
 ];
 
-/// What is changed of a recipe for the comparison.
+/// A change to a recipe that makes it comparable.
 type Change = fn(Builder) -> Builder;
 
 /// Recipes by name.

@@ -1,7 +1,9 @@
-//! `cargo run --release -p lockstep-benches --example record [TOKENS] [LENGTH] > benches/record/<machine>/<date>.csv`
+//! `cargo run --release -p lockstep-benches --example record [TOKENS] [LENGTH] >
+//! benches/record/<machine>/<date>.csv`
 //!
-//! Every op at every level on one thread and on all: the best of several runs, in ns per token, GB/s, and as a fraction of
-//! the copy bandwidth measured in the same run. `LOCKSTEP_LEVEL=avx512` and `LOCKSTEP_OPS=coef` narrow it down.
+//! Every op at every level, on one thread and on all: the best of several runs, in ns per token, in GB/s, and
+//! as a fraction of the copy bandwidth measured in the same run. `LOCKSTEP_LEVEL=avx512` and
+//! `LOCKSTEP_OPS=coef` restrict it.
 
 use lockstep::{Device, Error, Level};
 use lockstep_benches::{Copy, Inputs, all};

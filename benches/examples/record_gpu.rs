@@ -1,7 +1,9 @@
-//! `cargo run --release -p lockstep-benches --example record_gpu [TOKENS] [LENGTH] > benches/record/<device>/<date>.csv`
+//! `cargo run --release -p lockstep-benches --example record_gpu [TOKENS] [LENGTH] >
+//! benches/record/<device>/<date>.csv`
 //!
-//! Every op on the first GPU of each kind: the median of several batches of launches, in ns per token, GB/s, and as a
-//! fraction of the copy bandwidth that the same device showed in the same run. Without a GPU it says why, exit code 1.
+//! Every op on the first GPU of each kind: the median of several batches of launches, in ns per token, in
+//! GB/s, and as a fraction of the copy bandwidth of the same device in the same run. Without a GPU it prints
+//! the reason and exits with code 1.
 
 use lockstep_benches::{Inputs, OnGpu, all_on_gpu};
 use lockstep_gpu::{Driver, Error, Gpu};
@@ -36,7 +38,7 @@ fn main() {
         |i: usize, default: usize| std::env::args().nth(i).and_then(|s| s.parse().ok()).unwrap_or(default);
     let inputs = Inputs::new(number(1, 64 << 20), number(2, 4096));
     println!("op,device,tokens,ns_per_token,gb_per_s,fraction_of_copy");
-    // The driver, a context, the module with all entry points.
+    // The driver, a context, and the module with all entry points.
     let opened = |api: &str, begun: Instant| {
         eprintln!("{api}: opened in {:.1} ms", 1e3 * begun.elapsed().as_secs_f64())
     };

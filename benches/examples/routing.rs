@@ -1,7 +1,8 @@
 //! `cargo run --release -p lockstep-benches --example routing [ROWS] [THREADS]`
 //!
-//! What a router of one layer costs, forward and backward (a million tokens, 128 experts, 8 of them), as a multiple of the time in which the same
-//! threads read and write the same bytes in the same run. Buffers are made once; nothing is kept between calls.
+//! The cost of one layer's router, forward and backward (a million tokens, 8 of 128 experts), as a multiple
+//! of the time in which the same threads read and write the same bytes in the same run. Buffers are allocated
+//! once; nothing is kept between calls.
 
 use lockstep::{Device, Error};
 use lockstep_benches::Copy;
@@ -9,7 +10,7 @@ use lockstep_core::ragged::{In, Out};
 use lockstep_core::routing::{ChosenOut, GatingBackward, GatingForward, Router, RouterKind, Trace};
 use std::time::Instant;
 
-/// Best of 5, in seconds, after one that makes the pages.
+/// The best of 5 runs, in seconds, after one that faults in the pages.
 fn best(mut f: impl FnMut() -> Result<(), Error>) -> Result<f64, Error> {
     f()?;
     let mut best = f64::INFINITY;
@@ -21,7 +22,7 @@ fn best(mut f: impl FnMut() -> Result<(), Error>) -> Result<f64, Error> {
     Ok(best)
 }
 
-/// Scores without order, about normal.
+/// Unordered scores, approximately normal.
 fn scores(count: usize) -> Vec<f32> {
     let mut state = 0x9e37_79b9_7f4a_7c15u64;
     let mut uniform = move || {
@@ -82,7 +83,8 @@ fn main() -> Result<(), Error> {
                 row_alarm: Out::new(&mut alarm),
             })
         })?;
-        // Each array once for each launch that touches it. A backward of the chosen reads no scores; sigmoids only those of the chosen.
+        // Each array counts once per launch that touches it. The backward pass of softmax over the chosen
+        // experts reads no scores; that of sigmoids reads only the chosen ones.
         let row = 4 * experts + 5 * top_k + 8 + if router.groups > 1 { 4 * router.groups } else { 0 };
         let reads = match router.kind {
             RouterKind::SoftmaxChosen => 0,

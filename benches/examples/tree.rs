@@ -1,7 +1,8 @@
 //! `cargo run --release -p lockstep-benches --example tree [RESPONSES] [LENGTH] [THREADS]`
 //!
-//! What TEMPO costs on one group (512 responses of 32,768 tokens), half of each response shared with another: time and memory beyond
-//! input and output, and the cost per token from 1 M to 64 M tokens.
+//! The cost of TEMPO on one group (512 responses of 32,768 tokens) in which each response shares half of its
+//! tokens with another: time and memory beyond input and output, and the cost per token from 1 M to 64 M
+//! tokens.
 
 use lockstep::ops::tree::{Outcomes, PrefixTree, Scratch, TempoParams, Tokens, tempo};
 use lockstep::{Batch, Device, Error};
@@ -10,30 +11,30 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
-/// The system's allocator, and how many bytes it has given out: what the system says of the process counts pages, and the peak of all
-/// cases before.
+/// The system's allocator with a count of allocated bytes. The system's own numbers for the process count
+/// whole pages, and their peak includes earlier cases.
 struct Counted;
 
 static NOW: AtomicUsize = AtomicUsize::new(0);
 static PEAK: AtomicUsize = AtomicUsize::new(0);
 
-// SAFETY: the system's allocator does it all.
+// SAFETY: forwards to the system's allocator.
 unsafe impl GlobalAlloc for Counted {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         took(layout.size());
-        // SAFETY: the caller's.
+        // SAFETY: as promised by the caller.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         took(layout.size());
-        // SAFETY: the caller's.
+        // SAFETY: as promised by the caller.
         unsafe { System.alloc_zeroed(layout) }
     }
 
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
         NOW.fetch_sub(layout.size(), Ordering::Relaxed);
-        // SAFETY: the caller's.
+        // SAFETY: as promised by the caller.
         unsafe { System.dealloc(at, layout) }
     }
 }
@@ -45,7 +46,7 @@ fn took(bytes: usize) {
     PEAK.fetch_max(NOW.fetch_add(bytes, Ordering::Relaxed) + bytes, Ordering::Relaxed);
 }
 
-/// The most bytes that there are while `f` runs, beyond those before it.
+/// The peak number of bytes allocated while `f` runs, beyond those allocated before.
 fn peak<T>(f: impl FnOnce() -> T) -> (T, usize) {
     let before = NOW.load(Ordering::Relaxed);
     PEAK.store(before, Ordering::Relaxed);
@@ -77,14 +78,14 @@ fn measure(device: &Device, threads: usize, responses: usize, length: usize) -> 
     let whole = best(3, || whole().map(drop))?;
     let n = (responses * length) as f64;
 
-    // The same with memory that is there already, so that the system's page faults are not timed.
+    // The same with existing memory, so that page faults are not timed.
     let (mut tree, mut scratch, mut out) = (PrefixTree::default(), Scratch::default(), Vec::new());
     let runs = if n < 4e6 { 50 } else { 7 };
     let sort = best(runs, || tree.build(device, &batch, ids, &outcomes, None, &mut scratch))?;
     let fill = best(runs, || {
         tree.advantages_into(device, &batch, &outcomes, Some(&rewards), Some((&[0.5], 1e-6)), &mut out)
     })?;
-    // 4 bytes of a token read, 4 written.
+    // 4 bytes read and 4 written per token.
     let mut copy = Copy::new(4 * responses * length, threads);
     let copied = best(runs, || {
         copy.run();

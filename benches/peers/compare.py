@@ -1,7 +1,7 @@
-"""Times verl 0.9.1 (eager) and torch.compile on what `benches/examples/peers.rs` times of Lockstep; prints one table.
+"""Times verl 0.9.1 (eager) and torch.compile on the workloads that `benches/examples/peers.rs` times for Lockstep.
 
-Every policy loss is timed with its gradient, forward and backward. Inputs are alike, not equal: verl's golden files
-compare numbers, this compares time. Best of several runs after warming up.
+Prints one table. Every policy loss is timed with its gradient, forward and backward. The inputs are similar but not
+equal: verl's golden files compare numbers, this compares time. Each time is the best of several runs after warm-up.
 """
 
 import json
@@ -14,7 +14,7 @@ import torch._dynamo
 
 THREADS = 2
 torch.set_num_threads(THREADS)
-# Each loss is one function: let it be specialised as often as there are losses.
+# Allows a function as many specialisations as there are losses.
 torch._dynamo.config.cache_size_limit = 64
 
 import verl.trainer.ppo.core_algos as verl  # noqa: E402
@@ -23,7 +23,7 @@ from verl.workers.config import ActorConfig, PolicyLossConfig  # noqa: E402
 
 
 def best(run, seconds=1.0, least=5):
-    """Seconds of the fastest run; all that are compared get the same time."""
+    """Time of the fastest run, in seconds; everything compared gets the same time budget."""
     run()
     run()
     fastest, spent, runs = float("inf"), 0.0, 0
@@ -137,7 +137,7 @@ def clip_cov(logp, old, advantage, mask):
     centred = [x - (x * mask).sum() / count for x in (advantage, logp)]
     covariance = (centred[0] * centred[1]).detach()
     candidate = (mask > 0) & (clipped <= unclipped) & (covariance > 1.0) & (covariance < 5.0)
-    # As many of them as wanted, at random: without the host's synchronisation that a permutation of them would need.
+    # Picks the wanted number at random without the host synchronisation that a permutation would need.
     drawn = torch.where(candidate, torch.rand_like(covariance), -1.0).flatten()
     top = torch.topk(drawn, max(1, mask.numel() * 2 // 10000))
     kept = torch.ones_like(drawn).scatter(0, top.indices, (top.values < 0).float())
@@ -171,7 +171,7 @@ def config():
 
 
 def policy_losses(inputs):
-    """name -> (verl eager, torch.compile) in nanoseconds a token."""
+    """name -> (verl eager, torch.compile), in nanoseconds per token."""
     logp, actor = inputs.logp.clone().requires_grad_(True), config()
     rows = {}
     for name, (registered, formula, mode) in LOSSES.items():
@@ -218,7 +218,7 @@ def values(inputs):
 def main():
     program, sequences, length = sys.argv[1], int((sys.argv[2:] or [512])[0]), int((sys.argv[3:] or [2048])[0])
     inputs = Inputs(sequences, length)
-    # Lockstep first: torch's threads spin for a while after work.
+    # Lockstep runs first, because torch's threads keep spinning for a while after work.
     said = subprocess.run([program, str(sequences), str(length), str(THREADS)], check=True, capture_output=True, text=True)
     lockstep = {line["name"]: line["ns"] for line in map(json.loads, said.stdout.splitlines())}
 

@@ -1,4 +1,4 @@
-//! The yardstick: how fast this machine copies memory on the same number of threads.
+//! The yardstick: the speed at which this machine copies memory on the same number of threads.
 
 use rayon::prelude::*;
 
@@ -12,13 +12,13 @@ pub struct Copy {
 }
 
 impl Copy {
-    /// Buffers of `bytes` each, copied by `threads` threads.
+    /// Creates buffers of `bytes` each, to be copied by `threads` threads.
     pub fn new(bytes: usize, threads: usize) -> Copy {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().ok();
         Copy { from: vec![1; bytes], to: vec![0; bytes], pool, threads }
     }
 
-    /// Bytes moved by one run: read and written.
+    /// Bytes moved by one run, read and written.
     pub fn bytes(&self) -> u64 {
         2 * self.from.len() as u64
     }

@@ -1,4 +1,4 @@
-//! Importance ratios and rollout correction, as things to time.
+//! Benchmarks of importance ratios and rollout correction.
 
 use crate::Inputs;
 use crate::ops::{Bench, Run, bits, bits64};

@@ -1,4 +1,4 @@
-//! Exact sums: on the device, and the accumulator itself.
+//! Exact sums: on the device, and in the accumulator itself.
 
 use crate::Inputs;
 use crate::ops::{Bench, bits64};

@@ -1,4 +1,4 @@
-//! Functions that are several launches.
+//! Functions that consist of several launches.
 
 use crate::Inputs;
 use crate::ops::{Bench, bits};
@@ -13,10 +13,10 @@ use lockstep::ops::vcpo::{SequenceScore, VcpoWeights, vcpo_weights};
 use lockstep::ops::whiten::WhitenParams;
 use lockstep::ops::{gdpo, kl_in_reward};
 
-/// Turns of a sequence, and steps of a tree.
+/// Turns per sequence, and steps per tree.
 const TURNS: usize = 8;
 
-/// Turns, and steps, of all sequences together.
+/// Total number of turns, and of steps, over all sequences.
 pub(crate) fn turns(inputs: &Inputs) -> usize {
     inputs.rewards.len() * TURNS
 }
@@ -34,7 +34,7 @@ pub(crate) fn benches<'a>(inputs: &'a Inputs, batch: Batch<'a>) -> Vec<Bench<'a>
     let (values, of_roles) = (rewards.clone(), roles.clone());
     let components = [&inputs.rewards[..], &inputs.advantage].concat();
     let norm: Vec<f32> = inputs.logp_old.iter().map(|x| -x).collect();
-    // A tree for each sequence, every node of which has two below it.
+    // One tree per sequence, in which every node has two children.
     let parent: Vec<u32> = (0..turns)
         .map(|k| match k % TURNS {
             0 => NONE,
@@ -58,7 +58,7 @@ pub(crate) fn benches<'a>(inputs: &'a Inputs, batch: Batch<'a>) -> Vec<Bench<'a>
             run: Box::new(move |device| {
                 let policies = [&inputs.logp[..], &inputs.logp_old];
                 let score = SequenceScore::Tokens(Score::Norm(&norm));
-                // A ratio of thousands of tokens is beyond every number without a bound.
+                // Without a bound, a ratio over thousands of tokens overflows.
                 let params = VcpoWeights { most: Some(8.0), ..VcpoWeights::default() };
                 Ok(bits(&vcpo_weights(device, &batch, policies, score, &params)?))
             }),

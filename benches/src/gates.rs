@@ -1,4 +1,4 @@
-//! GMPO, gates with a second policy, weights of sequences, selections.
+//! GMPO, gates with a second policy, sequence weights, selections.
 
 use crate::Inputs;
 use crate::ops::{Bench, bits, policy_with};
@@ -62,7 +62,7 @@ pub(crate) fn benches<'a>(inputs: &'a Inputs, both: (Batch<'a>, Counts)) -> Vec<
             bytes: 9.0,
             run: Box::new(move |device| Ok(bits(&covariance(device, &batch, &inputs.logp, advantage)?))),
         },
-        // Keys once, eleven passes over them, one choice.
+        // The keys once, eleven passes over them, one selection.
         Bench {
             name: "selection_key, digit_counts, narrow_digits, select_top",
             bytes: 9.0 + 11.0 * 4.0 + 9.0,

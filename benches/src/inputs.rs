@@ -1,5 +1,5 @@
-//! A batch as a trainer would hand over: sequences of one length, groups of eight, a tenth of the tokens masked,
-//! log-ratios within ±0.3.
+//! A batch as a trainer would provide it: sequences of equal length, groups of eight, a tenth of the tokens
+//! masked, log-ratios within ±0.3.
 
 use lockstep::{Batch, Error, Rollouts};
 
@@ -24,7 +24,7 @@ pub struct Inputs {
     pub advantage: Vec<f32>,
 }
 
-/// splitmix64 as a number in 0..1.
+/// A number in 0..1 from splitmix64.
 fn uniform(state: &mut u64) -> f32 {
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mut z = *state;
@@ -34,7 +34,7 @@ fn uniform(state: &mut u64) -> f32 {
 }
 
 impl Inputs {
-    /// About `tokens` tokens in sequences of `length`.
+    /// Generates about `tokens` tokens in sequences of `length`.
     pub fn new(tokens: usize, length: usize) -> Inputs {
         let groups = (tokens / length / 8).max(1);
         let (sequences, n) = (groups * 8, groups * 8 * length);
@@ -54,12 +54,12 @@ impl Inputs {
         }
     }
 
-    /// The batch.
+    /// The inputs as a batch.
     pub fn batch(&self) -> Result<Batch<'_>, Error> {
         Batch::new(&self.cu_seqlens, &self.cu_groups, Some(&self.loss_mask))
     }
 
-    /// Its columns.
+    /// The inputs as columns.
     pub fn rollouts(&self) -> Rollouts<'_> {
         Rollouts {
             loss_mask: Some(&self.loss_mask),
@@ -70,7 +70,8 @@ impl Inputs {
         }
     }
 
-    /// Whole rows of logits that N numbers fill, at least one, and the entries of a row: Qwen's vocabulary, or N where N is smaller.
+    /// Number of whole rows of logits that N numbers fill (at least one), and the row length: Qwen's
+    /// vocabulary, or N if that is smaller.
     pub(crate) fn logit_rows(&self) -> (usize, usize) {
         let vocab = 151_936.min(self.tokens());
         (self.tokens() / vocab, vocab)
@@ -81,7 +82,7 @@ impl Inputs {
         self.logp.len()
     }
 
-    /// How many there are of what the catalogue's costs are per.
+    /// The number of units that the catalogue's costs are given per.
     pub fn count(&self, per: &str) -> usize {
         match per {
             "logit" => {

@@ -1,4 +1,4 @@
-//! What the benchmarks share: one batch of realistic inputs, and every op of the table as a function over it.
+//! Shared by the benchmarks: one batch of realistic inputs, and every op of the table as a function over it.
 #![deny(unsafe_code)]
 
 mod copy;

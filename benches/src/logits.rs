@@ -1,4 +1,5 @@
-//! Importance-weighted KL, the value loss, and rows of logits over a vocabulary of 151 936: for these a token of the rate is a logit of the row.
+//! Importance-weighted KL, the value loss, and rows of logits over a vocabulary of 151 936; for the latter a
+//! "token" in the rates is a logit.
 
 use crate::Inputs;
 use crate::ops::{Bench, bits};

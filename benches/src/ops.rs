@@ -1,5 +1,5 @@
-//! Every op of the table as something to time. `bytes` counts each array once, inputs and outputs: what the op must
-//! move, not what the cache moves for it.
+//! A benchmark for every op of the table. `bytes` counts each array once, inputs and outputs: what the op
+//! must move, not what the caches move for it.
 
 use crate::{Inputs, correction, over_time};
 use lockstep::ops::advantage::GroupParams;
@@ -22,17 +22,18 @@ use lockstep_core::team::Direction;
 /// Runs an op once on a device and returns a checksum of the bits it wrote.
 pub type Run<'a> = Box<dyn FnMut(&Device) -> Result<u64, Error> + 'a>;
 
-/// One op to time.
+/// The benchmark of one op.
 pub struct Bench<'a> {
-    /// Names of the ops in the table, and what is asked of them: `policy_loss_sapo/coef`, `tree_sort, tree_nodes`.
+    /// Names of the ops in the table, and the requested outputs: `policy_loss_sapo/coef`,
+    /// `tree_sort, tree_nodes`.
     pub name: &'static str,
     /// Bytes moved per token.
     pub bytes: f64,
-    /// Runs it.
+    /// Runs the op.
     pub run: Run<'a>,
 }
 
-/// Of about a thousand elements: reading them all would be timed.
+/// A checksum over about a thousand elements; reading all of them would affect the timing.
 pub(crate) fn bits(values: &[f32]) -> u64 {
     let step = values.len() / 1000 + 1;
     values
@@ -105,7 +106,7 @@ pub fn all(inputs: &Inputs) -> Result<Vec<Bench<'_>>, Error> {
     let tv = DppoTv { clip_ratio_low: 0.15, clip_ratio_high: 0.15, clip_ratio_c: 3.0 };
     let kl = DppoKl { clip_ratio_low: 0.05, clip_ratio_high: 0.05, clip_ratio_c: 3.0 };
     let loss = Outputs { loss: true, ..Outputs::COEF };
-    // logp, logp_old, mask in; coef out. With everything: the token loss too.
+    // logp, logp_old and mask are read, coef is written. With everything, the token loss is written too.
     let (coef, everything) = (13.0, 17.0);
     let mut list = vec![
         policy("policy_loss_ppo/coef", inputs, both, ppo, Outputs::COEF, coef),
@@ -232,7 +233,7 @@ pub fn all(inputs: &Inputs) -> Result<Vec<Bench<'_>>, Error> {
             Ok(parts.iter().flatten().fold(0, |hash: u64, n| hash.wrapping_mul(31).wrapping_add(*n)))
         }),
     });
-    // What the numbers mean costs nothing.
+    // The time does not depend on these values.
     let sequences = inputs.rewards.len();
     let row_loss: Vec<f64> = inputs.rewards.iter().map(|r| f64::from(*r)).collect();
     let row_sums = vec![0.5; sum::SUMS * sequences];
@@ -304,7 +305,8 @@ pub fn all(inputs: &Inputs) -> Result<Vec<Bench<'_>>, Error> {
     Ok(list)
 }
 
-/// Whether every op returns the plain reference's bits on `device`; the name of the first that does not.
+/// Checks that every op returns the plain reference's bits on `device`. The inner error is the name of the
+/// first op that does not.
 pub fn same_bits(inputs: &Inputs, device: &Device) -> Result<Result<(), &'static str>, Error> {
     let plain = Device::cpu_with(Some(lockstep::Level::Plain), Some(1))?;
     for mut bench in all(inputs)? {

@@ -9,7 +9,7 @@ use lockstep::ops::vtrace::{VTraceInput, VTraceParams, vtrace};
 use lockstep::{Batch, Device};
 
 pub(crate) fn benches<'a>(inputs: &'a Inputs, batch: Batch<'a>) -> Vec<Bench<'a>> {
-    // Log-probabilities stand in for rewards and values: numbers of that size.
+    // Log-probabilities stand in for rewards and values, being numbers of that size.
     let input = GaeInput { rewards: &inputs.logp, values: &inputs.logp_old, ends: Ends::Terminated };
     let params = GaeParams { gamma: 1.0, lambda: Lambda::Fixed(0.95), lambda_critic: None };
     let mut out = GaeOutput::default();
@@ -17,7 +17,7 @@ pub(crate) fn benches<'a>(inputs: &'a Inputs, batch: Batch<'a>) -> Vec<Bench<'a>
     vec![
         Bench {
             name: "gae",
-            // Rewards, values and mask in; advantages and returns out.
+            // Rewards, values and mask are read; advantages and returns are written.
             bytes: 17.0,
             run: Box::new(move |device: &Device| {
                 gae(device, &batch, &input, &params, &mut out)?;
@@ -26,7 +26,8 @@ pub(crate) fn benches<'a>(inputs: &'a Inputs, batch: Batch<'a>) -> Vec<Bench<'a>
         },
         Bench {
             name: "vtrace",
-            // Two log-probabilities, rewards, values and mask in; value targets and advantages out.
+            // Two log-probabilities, rewards, values and mask are read; value targets and advantages are
+            // written.
             bytes: 25.0,
             run: Box::new(move |device: &Device| {
                 let (logp, logp_rollout) = (&inputs.logp[..], &inputs.logp_old[..]);
@@ -38,7 +39,7 @@ pub(crate) fn benches<'a>(inputs: &'a Inputs, batch: Batch<'a>) -> Vec<Bench<'a>
         },
         Bench {
             name: "step_return",
-            // Of as many steps as tokens: rewards and matches in, returns out.
+            // As many steps as tokens: rewards and matches are read, returns are written.
             bytes: 9.0,
             run: Box::new(move |device: &Device| {
                 let (cu_steps, matches) = (&inputs.cu_seqlens[..], &inputs.loss_mask[..]);
@@ -48,7 +49,8 @@ pub(crate) fn benches<'a>(inputs: &'a Inputs, batch: Batch<'a>) -> Vec<Bench<'a>
         },
         Bench {
             name: "optimal_token_baseline",
-            // Returns, running sums (twice) and mask in; advantages out. The sums are `row_scan`'s.
+            // Returns, running sums (twice) and mask are read; advantages are written. The sums come from
+            // `row_scan`.
             bytes: 21.0,
             run: Box::new(move |device: &Device| {
                 let params = TokenBaselineParams::default();

@@ -1,4 +1,4 @@
-//! Rewards before advantages, advantages after the group.
+//! Reward stages before the advantages, and advantage stages after the group.
 
 use crate::Inputs;
 use crate::ops::{Bench, bits, bits64};

@@ -1,4 +1,4 @@
-//! Router rows of 128 experts, top-8: for these a token of the rate is a score of the row.
+//! Router rows of 128 experts, top-8; here a "token" in the rates is a score.
 
 use crate::Inputs;
 use crate::ops::{Bench, bits};
@@ -13,7 +13,7 @@ const ROUTERS: [(&str, &str, RouterKind); 3] = [
     ("gating_forward/sigmoid", "gating_backward/sigmoid", RouterKind::SigmoidNormalized),
 ];
 
-/// Buffers of a launch, made once: what is timed is the kernel, not the allocator.
+/// Buffers of a launch, allocated once so that the kernel is timed and not the allocator.
 struct Buffers {
     chosen: Vec<u8>,
     gates: Vec<f32>,
@@ -54,7 +54,7 @@ pub(crate) fn benches(inputs: &Inputs) -> Vec<Bench<'_>> {
     let (experts, top_k) = (128, 8);
     let rows = inputs.tokens() / experts;
     let scores = &inputs.logp[..rows * experts];
-    // Bytes of a score: its own, and its share of the row's experts, gates and flags.
+    // Bytes per score: the score itself, and its share of the row's experts, gates and flags.
     let (forward, per_row) = (4.0 + (8.0 + 32.0 + 8.0) / experts as f64, top_k * rows);
     for (name, backward, kind) in ROUTERS {
         let router = Router::new(kind, experts, top_k);
@@ -72,7 +72,7 @@ pub(crate) fn benches(inputs: &Inputs) -> Vec<Bench<'_>> {
         let coef = &inputs.logp_old[..per_row];
         list.push(Bench {
             name: backward,
-            // Scores, trace, gates and gradients both ways.
+            // Scores, trace, gates and gradients in both directions.
             bytes: 2.0 * forward + 4.0,
             run: Box::new(move |device| {
                 buffers.forward(device, router, scores, None)?;

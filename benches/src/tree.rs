@@ -1,18 +1,19 @@
-//! Prefix trees: responses of which every two share the first half.
+//! Prefix trees over responses that share their first half in pairs.
 
 use crate::Inputs;
 use crate::ops::{Bench, bits};
 use lockstep::ops::tree::{Outcomes, PrefixTree, Scratch, TempoParams, tempo};
 use lockstep::{Batch, Device, Error};
 
-/// Token ids for sequences of these lengths: every two share their first half, and what two responses do not share differs at once.
+/// Token ids for sequences of these lengths. Each pair of sequences shares its first half; after their shared
+/// part, two responses differ at the first token.
 pub fn shared_halves(cu_seqlens: &[u32]) -> Vec<u32> {
     let mut tokens = Vec::with_capacity(cu_seqlens.last().map_or(0, |n| *n as usize));
     for (sequence, pair) in cu_seqlens.windows(2).enumerate() {
         let length = pair[1] - pair[0];
         let id = |t: u32| {
             let of = if t < length / 2 { sequence / 2 } else { sequence } as u32;
-            // An odd factor: 17 bits of a token are a permutation of those of `of` at every t.
+            // The factor is odd, so at every t 17 bits of a token are a permutation of those of `of`.
             (of ^ t).wrapping_mul(0x9e37_79b1) >> 15
         };
         tokens.extend((0..length).map(id));

@@ -1,8 +1,11 @@
-//! `cargo run --release -p lockstep-conformance --example update_digest`: writes the files `DIGEST`, `RECIPES_DIGEST` and `SCHEDULES`.
+//! `cargo run --release -p lockstep-conformance --example update_digest`: writes the files `DIGEST`,
+//! `RECIPES_DIGEST` and `SCHEDULES`.
 //!
-//! With arguments it writes nothing and prints the digest of the cases of these ops: whether a corpus that grew kept its bits.
+//! With op names as arguments it writes nothing and prints the digest of these ops' cases, which shows
+//! whether a corpus that grew kept its bits.
 //!
-//! Only after every level agrees. A changed digest is a breaking change: CHANGELOG, section Bits, names the old and new one.
+//! It writes only if all levels agree. A changed digest is a breaking change: section Bits of the CHANGELOG
+//! names the old and the new one.
 
 use lockstep::{Backend, Device};
 use lockstep_conformance::verify::{Plan, verify};

@@ -1,4 +1,4 @@
-//! A launch's outputs against the oracle.
+//! Compares a launch's outputs with the oracle.
 
 use crate::cases::Case;
 use crate::expect::{Want, expect};
@@ -8,31 +8,31 @@ use std::collections::BTreeMap;
 
 const UNIT: f64 = 1.0 / 16_777_216.0;
 
-/// What was measured, per op and output.
+/// Measured errors per op and output.
 #[derive(Clone, Debug, Default)]
 pub struct Measured(pub BTreeMap<(&'static str, &'static str), Tally>);
 
-/// One output of an op over all cases.
+/// Measurements of one output of an op over all cases.
 #[derive(Clone, Debug, Default)]
 pub struct Tally {
     /// Largest error in units.
     pub units: f64,
-    /// The case it came from.
+    /// The case with that error.
     pub label: String,
-    /// Elements, and how many of them sat on a jump and were not compared.
+    /// Number of elements, and how many of them sat on a jump and were not compared.
     pub elements: [usize; 2],
-    /// Cases with elements, and those without a compared one.
+    /// Number of cases with elements, and how many of them had no element compared.
     pub cases: [usize; 2],
 }
 
 /// The worst element of an output.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Worst {
-    /// Error in units of 2⁻²⁴ of the magnitude; infinite where equality was asked for.
+    /// Error in units of 2⁻²⁴ of the magnitude; infinite where equality was required.
     pub units: f64,
     /// Index of the element.
     pub index: usize,
-    /// How many elements sat on a jump and were not compared.
+    /// Number of elements that sat on a jump and were not compared.
     pub doubtful: usize,
 }
 
@@ -47,9 +47,9 @@ pub fn worst(output: &Output, want: &Want) -> Worst {
             continue;
         }
         let difference = (got - want).abs();
-        // Equal infinities differ by NaN; a NaN that is not wanted must never pass.
+        // Equal infinities differ by NaN; an unexpected NaN must never pass.
         let units = if got == want || difference < precision::FLOOR || difference <= -magnitude {
-            // A negative magnitude is that of a count: how many of its tokens sat on a jump.
+            // A negative magnitude belongs to a count: the number of its tokens that sat on a jump.
             0.0
         } else if magnitude > 0.0 && difference.is_finite() {
             difference / (UNIT * magnitude)
@@ -64,13 +64,13 @@ pub fn worst(output: &Output, want: &Want) -> Worst {
 }
 
 impl Measured {
-    /// Adds a case; an `Err` names the first output whose error is not allowed.
+    /// Adds a case. Errors: the first output whose error is not allowed.
     pub fn add(&mut self, case: &Case, outputs: &[Output]) -> Result<(), String> {
         let wants = expect(case);
         for output in outputs {
             let at = || format!("{} [{}] `{}`", case.op(), case.label, output.name);
             if output.name == "alarm" {
-                // The inputs of a case are fit to be used.
+                // A case has valid inputs, so an alarm is an error.
                 match (0..output.len()).find(|i| output.bits(*i) != 0) {
                     Some(row) => return Err(format!("{}[{row}]: an alarm without a fault", at())),
                     None => continue,
@@ -102,7 +102,8 @@ impl Measured {
         Ok(())
     }
 
-    /// The outputs that were not compared often enough: too many of their elements sat on a jump, or all of them in too many cases.
+    /// The outputs that were not compared often enough: too many elements sat on a jump, or too many cases
+    /// had no element compared.
     pub fn unseen(&self) -> Vec<String> {
         let too_many = |[all, out]: [usize; 2]| all == 0 || out as f64 > all as f64 * precision::MAX_DOUBTFUL;
         let bad = self.0.iter().filter(|(_, tally)| too_many(tally.elements) || too_many(tally.cases));

@@ -1,13 +1,13 @@
-//! Who runs a kernel. A backend claims the [suite](crate::suite) by implementing one method.
+//! What runs a kernel. A backend is covered by the [suite](crate::suite) by implementing one method.
 
 use lockstep::{Compiled, Device};
 use lockstep_cpu::Cpu;
 
 /// Something that runs every row of an op.
 pub trait Backend {
-    /// For reports: `avx2, 2 threads`.
+    /// The name in reports: `avx2, 2 threads`.
     fn name(&self) -> String;
-    /// Runs the op, or says what kept it from running.
+    /// Runs the op. Errors: why it could not run.
     fn run<K: Compiled>(&self, kernel: &K) -> Result<(), String>;
 }
 
@@ -20,12 +20,12 @@ impl Backend for Device {
     }
 }
 
-/// Runs one row and leaves the rest of the outputs as they are: what a row writes when nobody else does.
+/// Runs one row and leaves the other rows' outputs untouched, which shows what a row writes on its own.
 #[derive(Clone, Debug)]
 pub struct OneRow {
-    /// Where.
+    /// The CPU to run on.
     pub cpu: Cpu,
-    /// Which row.
+    /// The row.
     pub row: usize,
 }
 

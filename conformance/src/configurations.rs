@@ -1,17 +1,18 @@
-//! What `lockstep verify` runs on: every way that this machine has to execute a kernel.
+//! What `lockstep verify` runs on: every way in which this machine can execute a kernel.
 
 use crate::levels::{self, Absent};
 use lockstep::{Backend, Device, Level};
 
-/// One way to execute kernels, or why it is not there.
+/// One way to execute kernels, or the reason it is unavailable.
 pub struct Configuration {
-    /// Name for the report: `avx2, 2 threads`; `cuda:0, 8 warps a block`.
+    /// The name in reports: `avx2, 2 threads`; `cuda:0, 8 warps a block`.
     pub name: String,
     /// The device.
     pub device: Result<Device, Absent>,
 }
 
-/// Every configuration of `backends`: CPU levels with 1 and 2 threads, each GPU with every launch geometry.
+/// Every configuration of `backends`: each CPU level with 1 and 2 threads, and each GPU with every launch
+/// geometry.
 pub fn configurations(backends: &[Backend]) -> Vec<Configuration> {
     backends.iter().flat_map(|backend| of(*backend)).collect()
 }

@@ -1,11 +1,14 @@
-//! The digest: SHA-256 over all output bits of a fixed corpus. One number that every backend must print.
+//! The digest: SHA-256 over all output bits of a fixed corpus, a single value that every backend must
+//! produce.
 //!
-//! Hashed, in this order, integers little-endian: the tag; for each case its op and label; for each output its name,
-//! its number of elements, its width in bytes and its bits. A string is its length (u32) and its bytes.
+//! Hashed in this order, with integers little-endian: the tag; for each case its op and label; for each
+//! output its name, its number of elements, its width in bytes and its bits. A string is hashed as its length
+//! (u32) and its bytes.
 //!
-//! The recipes' digest is another one, over whole recipes: the tag; for each name and each of its
-//! [batches](crate::whole::batches) both; then what [`Recipe::advantages`] and [`Recipe::loss`] say, each array as its name, its number of
-//! elements and its bits, counts and metrics as the text that Rust prints of them, which tells any two numbers apart.
+//! The recipes' digest is a separate one over whole recipes: the tag; for each recipe and each of its
+//! [batches](crate::whole::batches), both names; then the results of [`Recipe::advantages`] and
+//! [`Recipe::loss`]. Each array is hashed as its name, its number of elements and its bits; counts and
+//! metrics as the text that Rust prints, which distinguishes any two numbers.
 
 use crate::cases::{Case, corpus};
 use crate::configurations::configurations;
@@ -15,15 +18,16 @@ use crate::{launch, levels};
 use lockstep::{Backend, Credit, Device, Loss, Recipe, recipe};
 use sha2::{Digest, Sha256};
 
-/// The corpus's own seed; part of the digest's definition.
+/// The corpus's seed, part of the digest's definition.
 const SEED: u64 = 0x10c5_7e90;
 const TAG: &str = "lockstep digest 1";
 const RECIPES_TAG: &str = "lockstep recipes digest 1";
 
-/// The digest that is published, the one file that states it. `update_digest` (an example of this package) writes it.
+/// The published digest. Its file is the only place that states it; `update_digest` (an example of this
+/// package) writes it.
 pub const PUBLISHED: &str = include_str!("../DIGEST");
 
-/// The recipes' digest that is published; as [`PUBLISHED`].
+/// The published digest of the recipes; see [`PUBLISHED`].
 pub const PUBLISHED_RECIPES: &str = include_str!("../RECIPES_DIGEST");
 
 /// The cases that the digest covers.
@@ -31,7 +35,7 @@ pub fn cases() -> Vec<Case> {
     corpus(SEED)
 }
 
-/// The digest in the making.
+/// A digest being computed.
 pub(crate) struct Hasher(Sha256);
 
 impl Hasher {
@@ -63,12 +67,12 @@ impl Hasher {
     }
 }
 
-/// The digest of this device.
+/// Computes the digest of a device.
 pub fn digest(device: &Device) -> Result<String, String> {
     digest_of(device, &cases())
 }
 
-/// The digest of some cases: whether those of an earlier corpus still have their bits.
+/// Computes the digest of some cases, to check whether an earlier corpus's cases kept their bits.
 pub fn digest_of(device: &Device, cases: &[Case]) -> Result<String, String> {
     let mut hasher = Hasher::new();
     for case in cases {
@@ -127,7 +131,7 @@ impl Hasher {
     }
 }
 
-/// The recipes' digest of this device: every name on its batches.
+/// Computes the recipes' digest of a device: every named recipe on its batches.
 pub fn recipes_digest(device: &Device) -> Result<String, String> {
     let mut hasher = Hasher(Sha256::new());
     hasher.text(RECIPES_TAG);
@@ -145,7 +149,7 @@ pub fn recipes_digest(device: &Device) -> Result<String, String> {
     Ok(hasher.hex())
 }
 
-/// The recipes' digest of the reference and of every configuration that is here, or what kept one from it.
+/// The recipes' digest of the reference and of every available configuration, or the error that prevented it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecipesReport {
     /// The reference's.
@@ -160,13 +164,14 @@ impl RecipesReport {
         self.configurations.iter().all(|(_, found)| found.as_ref() == Ok(&self.digest))
     }
 
-    /// The same, and whether it is the published one.
+    /// Whether they also have the published one.
     pub fn passed(&self) -> bool {
         self.configurations_agree() && self.digest == PUBLISHED_RECIPES.trim()
     }
 }
 
-/// The recipes' digest on every configuration of these backends; those that are absent are [`verify`](crate::verify)'s to say.
+/// Computes the recipes' digest on every configuration of these backends; [`verify`](crate::verify) reports
+/// the unavailable ones.
 pub fn recipes(backends: &[Backend]) -> RecipesReport {
     let digest = recipes_digest(&levels::reference()).unwrap_or_else(|error| error);
     let found = configurations(backends)

@@ -1,4 +1,4 @@
-//! From a case to a kernel: poisoned outputs, one launch, named outputs back.
+//! Runs a case's kernel: poisons the outputs, launches once, and returns named outputs.
 
 use crate::backend::Backend;
 use crate::cases::params::{BAND, Partials};
@@ -48,7 +48,7 @@ pub(crate) fn u32s(n: usize) -> Vec<u32> {
 pub(crate) fn u64s(n: usize) -> Vec<u64> {
     vec![POISON64; n]
 }
-/// Counts below 2⁵³ as numbers, poison as poison.
+/// Counts below 2⁵³ as numbers; poison stays poison.
 pub(crate) fn counts(values: &[u64]) -> Values {
     let number = |n: &u64| if *n == POISON64 { f64::from_bits(POISON64) } else { *n as f64 };
     Values::F64(values.iter().map(number).collect())
@@ -59,14 +59,14 @@ const POISON_BYTE: u8 = 0xba;
 pub(crate) fn bytes(n: usize) -> Vec<u8> {
     vec![POISON_BYTE; n]
 }
-/// Bytes as numbers, poison as poison.
+/// Bytes as numbers; poison stays poison.
 pub(crate) fn widened(bytes: Vec<u8>) -> Values {
     Values::U32(bytes.into_iter().map(|b| if b == POISON_BYTE { POISON } else { b.into() }).collect())
 }
 
-/// What "no score" is for an oracle, which compares numbers.
+/// Stands for "no score" in comparisons with an oracle, which compares numbers.
 pub(crate) const NO_SCORE: f32 = 1e38;
-/// With the canonical NaN as [`NO_SCORE`].
+/// Replaces the canonical NaN by [`NO_SCORE`].
 pub(crate) fn scored(values: Vec<f32>) -> Vec<f32> {
     values.into_iter().map(|x| if x.to_bits() == 0x7fc0_0000 { NO_SCORE } else { x }).collect()
 }
@@ -78,14 +78,14 @@ pub(crate) fn row(name: &'static str, values: Values) -> Output {
     Output { name, place: Place::Row, values }
 }
 
-/// Which alarms are raised: 0 or 1. Below the limit an alarm's value promises nothing (which magnitudes enter it depends on
-/// the outputs that are asked for), and above it neither.
+/// Which alarms are raised, as 0 or 1. An alarm's exact value is unspecified both below the limit (the
+/// magnitudes that enter it depend on the requested outputs) and above it.
 pub(crate) fn raised(alarm: Vec<u32>) -> Output {
     let raised = |alarm: u32| if alarm == POISON { POISON } else { u32::from(alarm > flag::LIMIT) };
     row("alarm", Values::U32(alarm.into_iter().map(raised).collect()))
 }
 
-/// `[K][rows]` as K outputs.
+/// Splits `[K][rows]` into K outputs.
 pub(crate) fn statistics(names: &[&'static str], values: &[f64], rows: usize) -> Vec<Output> {
     let chunk = |k: usize| Values::F64(values[k * rows..(k + 1) * rows].to_vec());
     names.iter().enumerate().map(|(k, name)| row(name, chunk(k))).collect()
@@ -96,7 +96,7 @@ pub(crate) fn maxima(values: &[f32], rows: usize) -> Vec<Output> {
     MAXIMA.iter().enumerate().map(|(k, name)| row(name, chunk(k))).collect()
 }
 
-/// The offsets of a case; a case is well-formed by construction.
+/// A case's offsets, which are well-formed by construction.
 fn offsets(case: &Case) -> Offsets<'_> {
     match Offsets::new("offsets", &case.data.offsets, case.data.elements(), "elements") {
         Ok(offsets) => offsets,

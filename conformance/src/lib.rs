@@ -1,4 +1,5 @@
-//! What proves Lockstep: an `f64` oracle, cases, a suite generic over the backend, the digest.
+//! Lockstep's conformance tests: an `f64` oracle, test cases, a suite generic over the backend, and the
+//! digest.
 #![forbid(unsafe_code)]
 
 pub mod accuracy;

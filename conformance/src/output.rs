@@ -13,7 +13,7 @@ pub enum Values {
     U32(Vec<u32>),
 }
 
-/// To which row an element belongs.
+/// Which row an element belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
     /// One entry per element of the op's offsets.
@@ -25,15 +25,15 @@ pub enum Place {
 /// One output array of a launch.
 #[derive(Clone, Debug)]
 pub struct Output {
-    /// Its name, the key of the tolerance table.
+    /// Its name, which is the key into the tolerance table.
     pub name: &'static str,
-    /// Whose elements they are.
+    /// Whether it has entries per element or per row.
     pub place: Place,
     /// The values.
     pub values: Values,
 }
 
-/// What outputs hold before a launch: no kernel writes these bits (a result that is NaN is the canonical one).
+/// The contents of outputs before a launch. No kernel writes these bits (a NaN result is the canonical NaN).
 pub const POISON: u32 = 0xffba_dbad;
 /// The same for binary64.
 pub const POISON64: u64 = 0xffff_badb_adba_dbad;

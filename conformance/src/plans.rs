@@ -1,28 +1,28 @@
-//! Plans against the two calls: every recipe on a device, byte for byte.
+//! Compares plans with the two calls: every recipe on a device, byte for byte.
 
 use lockstep::plan::{Calls, Capacity};
 use lockstep::recipe::{CountedSequences, GateChoice};
 use lockstep::{Credit, Device, Error, Loss, Outputs, Recipe, Rollouts, recipe, synthetic};
 use std::fmt;
 
-/// Shapes of the batches: sequences, tokens, seed.
+/// Batch shapes: sequences, tokens, seed.
 const BATCHES: [(usize, usize, u64); 3] = [(8, 96, 1), (12, 700, 2), (80, 900, 3)];
 
-/// What a comparison of all recipes found.
+/// The result of comparing all recipes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Found {
-    /// Recipes whose plan is launches alone.
+    /// Number of recipes whose plan consists of launches only.
     pub alone: usize,
-    /// Recipes with a call on the host.
+    /// Number of recipes with a stage on the host.
     pub hosts: usize,
-    /// Launches.
+    /// Number of launches.
     pub launches: usize,
-    /// Recipes of which a byte differs, and where.
+    /// Recipes with a differing byte, and where it is.
     pub differing: Vec<String>,
 }
 
 impl Found {
-    /// Whether every byte is the same and every recipe was compared.
+    /// Whether every byte agreed and every recipe was compared.
     pub fn passed(&self) -> bool {
         self.differing.is_empty() && self.alone + self.hosts == recipe::names().len()
     }
@@ -39,7 +39,7 @@ impl fmt::Display for Found {
     }
 }
 
-/// Every recipe on a device by name; `say` gets a line for each.
+/// Compares every recipe on a device given by name; `say` receives one line per recipe.
 pub fn all(device: &str, mut say: impl FnMut(&str)) -> Result<Found, Error> {
     let device = Device::open(device)?;
     let mut found = Found::default();
@@ -64,8 +64,8 @@ pub fn all(device: &str, mut say: impl FnMut(&str)) -> Result<Found, Error> {
     Ok(found)
 }
 
-/// The names of what differs between a plan on the device and the two calls on the CPU: of both calls at once, of each alone, and of the two calls
-/// on the device.
+/// The names of the results that differ between a plan on the device and the two calls on the CPU. Compared
+/// are plans of both calls together and of each alone, and also the two calls on the device.
 fn compare(
     device: &Device,
     recipe: &Recipe,
@@ -76,7 +76,7 @@ fn compare(
     let (credit, loss) = recipe.step(&cpu, rollouts)?;
     let batch = rollouts.batch()?;
     let capacity = Capacity { tokens: batch.tokens(), sequences: batch.sequences(), groups: batch.groups() };
-    // A plan does not see how many sequences of its capacity there are.
+    // A plan does not see how many of its capacity's sequences are real.
     let left = match &credit.loss_mask {
         Some(mask) => batch.with_mask(mask)?,
         None => batch,
@@ -84,7 +84,7 @@ fn compare(
     let counts = left.counts(&cpu)?;
     let counts = [counts.tokens, counts.nonempty, counts.sequences];
     let counted = &Rollouts { counts: Some(rollouts.counts.unwrap_or(&counts)), ..*rollouts };
-    // Otherwise it counts by itself.
+    // Unless it counts all sequences, the plan can also do its own counting.
     let all = recipe.aggregation.sequences == CountedSequences::All
         || matches!(recipe.gate, GateChoice::Gmpo { .. });
     let itself = (!all).then_some(rollouts);
@@ -134,7 +134,7 @@ fn of_losses(a: &Loss, b: &Loss) -> impl Iterator<Item = &'static str> {
     let rows = |loss: &Loss| loss.row_loss.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
     let value = |loss: &Loss| loss.value.as_ref().map(|value| (bits(&value.gradient), value.loss.to_bits()));
     let entropy = |loss: &Loss| loss.entropy.as_ref().map(|term| bits(&term.coef));
-    // Metrics of a call on the host stay behind.
+    // A plan does not return the metrics of a call on the host.
     let metrics = a.metrics.is_none() || a.metrics == b.metrics;
     [
         ("coef", bits(&a.coef) == bits(&b.coef)),

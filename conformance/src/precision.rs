@@ -1,25 +1,26 @@
-//! **The one table of tolerances.** Between backends the tolerance is 0 bits and stands nowhere.
+//! **The only table of tolerances.** Between backends the tolerance is 0 bits and is listed nowhere.
 //!
-//! Against the oracle an error is allowed in units of 2⁻²⁴ of the magnitude that [`expect`](crate::expect) names for the
-//! element. An output that is not listed must be equal. A test fails when an entry is more than [`SLACK`] times what
-//! is measured: then it is too wide.
+//! Errors against the oracle are allowed in units of 2⁻²⁴ of the magnitude that [`expect`](crate::expect)
+//! gives for the element. An unlisted output must be equal. A test fails if an entry is more than [`SLACK`]
+//! times the measured error, which makes it too wide.
 
 use crate::ops::AnyOp;
 
-/// The contract on a sum of a million terms, relative to the sum of magnitudes (DESIGN §1).
+/// The guarantee for a sum of a million terms, relative to the sum of magnitudes (DESIGN §1).
 pub const MILLION_TERM_SUM: f64 = 1.0 / 4_194_304.0;
 
-/// Worked vectors of docs/maths/vectors.md, absolute: what their printed digits carry.
+/// Absolute tolerance for the worked vectors of docs/maths/vectors.md: the accuracy of their printed digits.
 pub const WORKED: f64 = 1e-6;
 
-/// Panics unless each number is its worked one, [as close](WORKED).
+/// Panics unless each number is [close](WORKED) to its worked value.
 pub fn assert_worked(got: &[f32], want: &[f64]) {
     let close = |(got, want): (&f32, &f64)| (f64::from(*got) - want).abs() <= WORKED;
     assert!(got.len() == want.len() && got.iter().zip(want).all(close), "{got:?}, not {want:?}");
 }
 
-/// Central differences of the oracle's loss against Lockstep's coefficients, relative to the largest: a step of 2⁻¹⁷
-/// truncates at about 1e-11 and cancels at about 1e-11, the rest is binary32's own error of a coefficient.
+/// Tolerance of central differences of the oracle's loss against Lockstep's coefficients, relative to the
+/// largest. A step of 2⁻¹⁷ has a truncation error of about 1e-11 and a cancellation error of about 1e-11; the
+/// rest is binary32's own error of a coefficient.
 pub const FINITE_DIFFERENCE: f64 = 2e-6;
 
 /// The step of the central differences.
@@ -28,18 +29,20 @@ pub const STEP: f64 = 1.0 / 131_072.0;
 /// Tokens closer than this to a jump of the derivative are left out of finite differences.
 pub const KINK: f64 = 1e-4;
 
-/// At most this fraction of an output's elements may sit on a jump and be left out, over all cases of its op; the same of its cases.
+/// The largest fraction of an output's elements, over all cases of its op, that may sit on a jump and be left
+/// out; the same limit applies to its cases.
 pub const MAX_DOUBTFUL: f64 = 0.01;
 
-/// Differences below this are none: a gate weight under e^-87 (1.6e-38) is 0, and multiplies a ratio of about 88 and an
-/// advantage of at most 50.
+/// Differences below this are ignored: a gate weight below e^-87 (1.6e-38) is 0, and it multiplies a ratio of
+/// about 88 and an advantage of at most 50.
 pub const FLOOR: f64 = 1e-33;
 
-/// A handful of binary64 operations on numbers near 1, against the same by hand.
+/// Tolerance of a handful of binary64 operations on numbers near 1, compared with a calculation by hand.
 pub const BY_HAND: f64 = 1e-14;
 
-/// Whole recipes against their composition in binary64, relative to the largest number of the array: stages hand each other binary32, half a
-/// unit of 2⁻²⁴ each, and a ratio of e^d carries the rounding of d, up to 16 units at |d| = 20.
+/// Tolerance of whole recipes against their composition in binary64, relative to the largest number of the
+/// array. Stages pass binary32 to each other, at half a unit of 2⁻²⁴ each, and a ratio of e^d carries the
+/// rounding of d, up to 16 units at |d| = 20.
 pub const WHOLE_RECIPE: f64 = 2e-6;
 
 /// How much wider than the measured error an allowance may be.
@@ -54,7 +57,7 @@ pub struct Allowance {
     pub output: &'static str,
     /// Units of 2⁻²⁴ of the magnitude.
     pub units: f64,
-    /// Why so many.
+    /// The reason for this number.
     pub reason: &'static str,
 }
 
@@ -67,7 +70,7 @@ const fn allow(op: &'static str, output: &'static str, units: f64, reason: &'sta
     Allowance { op, output, units, reason }
 }
 
-/// The table of the first ops; the others' stand in their files.
+/// The table of the first ops; those of the others are in their files.
 const FIRST: &[Allowance] = &[
     allow("group_advantage", "advantage", 1.0, ROUNDED),
     allow("group_advantage", "mean", 1.0, ROUNDED),
@@ -217,12 +220,12 @@ const FIRST: &[Allowance] = &[
     allow("policy_loss_remix", "sum_neg_logp", 1e-7, SUM64),
 ];
 
-/// The table.
+/// The whole table.
 pub fn allowed() -> impl Iterator<Item = &'static Allowance> {
     FIRST.iter().chain(AnyOp::allowed())
 }
 
-/// Units allowed for an output; 0 for one that is not listed.
+/// The units allowed for an output; 0 if it is not listed.
 pub fn units(op: &str, output: &str) -> f64 {
     allowed().find(|a| a.op == op && a.output == output).map_or(0.0, |a| a.units)
 }

@@ -1,5 +1,5 @@
-//! Fixed seeds, fixed decisions: what every schedule decides, hashed by name. A changed constant is a changed decision: a breaking change, which
-//! the section Bits of CHANGELOG.md names.
+//! Fixed seeds, fixed decisions: the decisions of every schedule, hashed by name. A changed constant changes
+//! decisions, which is a breaking change that the section Bits of CHANGELOG.md must name.
 
 use lockstep::schedule::arrol::Arrol;
 use lockstep::schedule::dars::{Dars, Deviation, Treatment};
@@ -13,7 +13,7 @@ use lockstep::schedule::*;
 use sha2::{Digest, Sha256};
 use std::fmt;
 
-/// The hashes that are published, a line each; `update_digest` (an example of this package) writes them.
+/// The published hashes, one line each; `update_digest` (an example of this package) writes them.
 pub const PUBLISHED: &str = include_str!("../SCHEDULES");
 
 /// Name and hash of each decision.
@@ -25,18 +25,18 @@ impl Found {
         self.0.push((name.into(), hash));
     }
 
-    /// A line each, as the file `SCHEDULES` has them.
+    /// One line each, as in the file `SCHEDULES`.
     pub fn lines(&self) -> String {
         self.0.iter().map(|(name, hash)| format!("{hash:016x} {name}\n")).collect()
     }
 
-    /// Whether these are the published ones.
+    /// Whether they equal the published ones.
     pub fn passed(&self) -> bool {
         self.lines() == PUBLISHED
     }
 }
 
-/// The digest of all lines; those that are not published.
+/// The digest of all lines, followed by those that are not published.
 impl fmt::Display for Found {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (lines, published) = (self.lines(), PUBLISHED.lines().collect::<Vec<_>>());
@@ -49,7 +49,7 @@ impl fmt::Display for Found {
     }
 }
 
-/// Every schedule's decisions on fixed seeds.
+/// The decisions of every schedule on fixed seeds.
 pub fn schedules() -> Found {
     let mut found = Found::default();
     for decide in [random, vade, gdro, allocation, dots, pruning, bookkeeping] {

@@ -1,7 +1,7 @@
 //! `lockstep verify`: every configuration of this machine against the plain reference, bit for bit.
 //!
-//! For each configuration: the corpus and its digest; random cases of every op; the corpus again, several times and from
-//! several host threads at once (each with a stream of its own on a GPU).
+//! Each configuration runs the corpus and its digest, then random cases of every op, then the corpus again,
+//! several times and from several host threads at once (on a GPU, each with its own stream).
 
 use crate::cases::Case;
 use crate::cases::random::random;
@@ -17,15 +17,15 @@ use std::fmt;
 /// What to run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// Where.
+    /// The backends to run on.
     pub backends: Vec<Backend>,
-    /// Random cases for each op.
+    /// Random cases per op.
     pub random: u64,
-    /// Seed of the first random case; each next one has the next seed.
+    /// Seed of the first random case; each following one has the next seed.
     pub seed: u64,
-    /// How often the small cases of the corpus are repeated.
+    /// How many times the small cases of the corpus are repeated.
     pub repeats: usize,
-    /// Host threads that do so at once.
+    /// Number of host threads that repeat them concurrently.
     pub streams: usize,
 }
 
@@ -35,18 +35,19 @@ impl Default for Plan {
     }
 }
 
-/// What one configuration said.
+/// The outcome of one configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Ran with the reference's bits; its digest and the number of values compared.
+    /// It ran with the reference's bits; its digest, and the number of values compared.
     Digest(String, usize),
-    /// Ran, and a bit differs from the reference or a launch failed: op, case, output, index, both patterns.
+    /// It ran, and a bit differs from the reference or a launch failed: op, case, output, index, both bit
+    /// patterns.
     Differs(String),
-    /// Not on this machine.
+    /// It is unavailable on this machine.
     Absent(Absent),
 }
 
-/// What every configuration said.
+/// The outcome of all configurations.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
     /// Name and outcome of each configuration.
@@ -55,9 +56,9 @@ pub struct Report {
     pub digest: String,
     /// The digest in the file `DIGEST`.
     pub published: String,
-    /// Names that `LOCKSTEP_REQUIRE` asks for and nobody has.
+    /// Names in `LOCKSTEP_REQUIRE` that match nothing.
     pub unknown: Vec<String>,
-    /// Number of cases and of values in the corpus.
+    /// Number of cases and values in the corpus.
     pub corpus: (usize, usize),
     /// What was run.
     pub plan: Plan,
@@ -69,7 +70,7 @@ struct Expected {
     outputs: Vec<Output>,
 }
 
-/// Cases up to this many elements are repeated and run at random.
+/// Only cases with at most this many elements are repeated.
 const SMALL: usize = 20_000;
 
 /// Runs `plan`.
@@ -95,7 +96,7 @@ pub fn verify(plan: &Plan) -> Report {
         };
         found.push((configuration, compared, digest));
     }
-    // Case by case over all configurations: the reference is slow, and its outputs are not kept.
+    // Case by case over all configurations, because the reference is slow and its outputs are not kept.
     for op in OPS {
         for seed in plan.seed..plan.seed.saturating_add(plan.random) {
             let Some(case) = random(op.name, seed) else {
@@ -142,13 +143,13 @@ fn same(device: &Device, Expected { case, outputs }: &Expected) -> Result<usize,
     }
 }
 
-/// The corpus once for the digest, then its small cases repeatedly from several threads.
+/// Runs the corpus once for the digest, then its small cases repeatedly from several threads.
 fn of_corpus(device: &Device, corpus: &[Expected], plan: &Plan) -> Result<(usize, String), String> {
     let mut compared = 0;
     let mut hasher = Hasher::new();
     for expected in corpus {
         compared += same(device, expected)?;
-        // The same bits as the reference: hashing those is hashing these.
+        // The bits equal the reference's, so hashing either gives the same digest.
         hasher.case(&expected.case, &expected.outputs);
     }
     let small: Vec<&Expected> =
@@ -156,7 +157,7 @@ fn of_corpus(device: &Device, corpus: &[Expected], plan: &Plan) -> Result<(usize
     let rounds = |stream: usize| -> Result<usize, String> {
         let mut compared = 0;
         for round in 0..plan.repeats {
-            // Each thread starts elsewhere, so that different ops run side by side.
+            // Each thread starts at a different case, so that different ops run side by side.
             let start = (stream * small.len() / plan.streams.max(1) + round) % small.len();
             for expected in small[start..].iter().chain(&small[..start]) {
                 compared += same(device, expected)?;
@@ -179,13 +180,13 @@ fn of_corpus(device: &Device, corpus: &[Expected], plan: &Plan) -> Result<(usize
 }
 
 impl Report {
-    /// Whether every present configuration has the reference's bits, nothing required is absent, and the digest is the
-    /// published one.
+    /// Whether every available configuration has the reference's bits, nothing required is absent, and the
+    /// digest equals the published one.
     pub fn passed(&self) -> bool {
         self.configurations_agree() && self.digest == self.published
     }
 
-    /// The same without the published digest.
+    /// The same, ignoring the published digest.
     pub fn configurations_agree(&self) -> bool {
         let good = |(_, outcome): &(String, Outcome)| match outcome {
             Outcome::Digest(digest, _) => *digest == self.digest,

@@ -1,4 +1,4 @@
-//! One digest in every configuration of this machine, the published one.
+//! One digest in every configuration of this machine: the published one.
 
 use lockstep::{Backend, Level};
 use lockstep_conformance::cases::random::random;
@@ -13,7 +13,7 @@ fn every_configuration_prints_the_published_digest() {
     let report = verify(&Plan::default());
     println!("{report}");
     assert!(report.configurations_agree(), "{report}");
-    // Vacuous if only the reference had run: whatever level this machine has must be among them.
+    // This would be vacuous if only the reference had run, so every level of this machine must have run.
     let ran = |(_, outcome): &&(String, Outcome)| matches!(outcome, Outcome::Digest(_, n) if *n > 3_000_000);
     assert!(report.configurations.iter().filter(ran).count() >= 2 * Level::available().len(), "{report}");
     for backend in Backend::ALL {

@@ -1,6 +1,7 @@
-//! Writes the binary seeds again, byte for byte: `cargo run --example seeds` in `fuzz`. The text seeds are written by hand.
+//! Regenerates the binary seeds, byte for byte: `cargo run --example seeds` in `fuzz`. The text seeds are
+//! written by hand.
 //!
-//! A seed of op arguments is the list of choices that the target draws, in its order; what is missing is 0.
+//! A seed for op arguments lists the choices that the target draws, in order; missing ones are 0.
 #![forbid(unsafe_code)]
 
 use lockstep::RolloutsBuf;
@@ -10,14 +11,14 @@ use lockstep::routing::RoutingTrace;
 use std::fs;
 use std::path::Path;
 
-/// Bytes of [`lockstep_fuzz::Draw`] with a meaning.
+/// Bytes with a special meaning to [`lockstep_fuzz::Draw`].
 const NAN: u8 = 0xe0;
 const INFINITE: u8 = 0xe1;
 const NEGATIVE_INFINITE: u8 = 0xe2;
 const LARGEST: u8 = 0xe4;
 const LOWEST: u8 = 0xe5;
 const SUBNORMAL: u8 = 0xe8;
-/// Lengths of rows: 24, then 129 and 257.
+/// Length bytes for rows of 24, 129 and 257 elements.
 const ROW_129: u8 = 0x80 | 3;
 const ROW_257: u8 = 0x80 | 6;
 const YES: u8 = 1;
@@ -29,7 +30,7 @@ fn write(target: &str, name: &str, parts: &[&[u8]]) {
     fs::write(folder.join(name), parts.concat()).expect("a seed");
 }
 
-/// A batch: (length byte, last of its group) of each sequence, mask kind, empty rows allowed.
+/// A batch: (length byte, whether it ends its group) per sequence, mask kind, whether empty rows are allowed.
 fn packed(rows: &[(u8, bool)], mask: &[u8], empty_rows: u8) -> Vec<u8> {
     let mut bytes = vec![rows.len() as u8];
     for (length, last) in rows {
@@ -52,7 +53,7 @@ fn main() {
     any_op();
 }
 
-/// Every op once: as it is drawn, and with a few changes.
+/// Every op once as drawn, and once with a few changes.
 fn any_op() {
     for (k, op) in lockstep::core::op::OPS.iter().enumerate() {
         let changes: Vec<u8> = (0..96).map(|i| (i * 37 + k * 11) as u8).collect();
@@ -165,9 +166,10 @@ fn policy_loss() {
     let no_kl: &[u8] = &[NO, 0, 0, NO];
     let k3: &[u8] = &[YES, 0, 1, YES, 200, NO, NO, 1, 1, NO];
     let norm: &[u8] = &[NO, 0, 0, 0, 0xff, NO];
-    // Parameters of the op itself, drawn even where the recipe is used: nine numbers, gate, guard, KL, weight.
+    // Parameters of the op itself, drawn even if the recipe is used: nine numbers, gate, guard, KL, weight.
     let params: &[u8] = &[12, 12, 127, 200, 3, 200, 200, 50, 80, YES, YES, NO, 0, 0, 63, 0, 63];
-    // Advantage per token, token loss, metrics, loss, counts, flip of the reference, weights, length of the advantages.
+    // Advantage per token, token loss, metrics, loss, counts, flip of the reference, weights, length of the
+    // advantages.
     let all: &[u8] = &[NO, YES, YES, YES, NO, 0, NO, 0];
     let coef_only: &[u8] = &[YES, NO, NO, NO, NO, 0, YES, 0];
     let part = |name: &str, parts: &[&[u8]]| write("policy_loss_args", name, parts);
@@ -227,7 +229,7 @@ fn rollouts() {
     write("turns_and_steps", &turns);
     let bytes = good.to_safetensors().expect("rollouts");
     self::write("rollouts_safetensors", "truncated", &[&bytes[..bytes.len() - 3]]);
-    // The header says I64 where the bytes would be U32, so lengths disagree.
+    // The header says I64 while the data are U32, so the lengths disagree.
     let mut bytes = bytes;
     for i in 0..bytes.len() - 3 {
         if &bytes[i..i + 3] == b"U32" {
@@ -249,7 +251,7 @@ fn routing() {
     write("wide", &trace(300));
     let bytes = trace(8);
     write("truncated", &bytes[..bytes.len() - 3]);
-    // Fields of the metadata and of the shape, changed in place.
+    // Fields of the metadata and of the shape, modified in place.
     let changed = |from: &[u8], to: &[u8]| {
         let mut bytes = bytes.clone();
         let at = bytes.windows(from.len()).position(|part| part == from).expect("a field");
@@ -267,7 +269,7 @@ fn routing() {
 }
 
 fn schedules() {
-    // Which rule, size, seed, step, then its arguments.
+    // The rule, size, seed and step, then the rule's arguments.
     let head = |which: u8, n: u8| [&[which, n][..], &[7; 12]].concat();
     let usual: Vec<u8> = (0..400u32).map(|i| (i * 37 % 0xe0) as u8).collect();
     let names = [

@@ -1,4 +1,4 @@
-//! Arguments of the group advantage.
+//! Fuzzes the arguments of the group advantage.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

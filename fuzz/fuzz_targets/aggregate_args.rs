@@ -1,4 +1,4 @@
-//! Arguments of the sums: aggregation, running sums, folds over rows.
+//! Fuzzes the arguments of sums: aggregation, running sums, folds over rows.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -40,7 +40,7 @@ fuzz_target!(|bytes: &[u8]| {
                 let span = batch.cu_seqlens().span(s);
                 let tokens: Vec<usize> = (span.start..span.end).filter(|i| live(*i)).collect();
                 assert_eq!(out.row_tokens[s] as usize, tokens.len());
-                // At most a rounding of binary64 per addition.
+                // At most one binary64 rounding per addition.
                 let sum: f64 = tokens.iter().map(|i| f64::from(values[*i])).sum();
                 let magnitude: f64 = tokens.iter().map(|i| f64::from(values[*i].abs())).sum();
                 assert!((out.row_sum[s] - sum).abs() <= 1e-13 * magnitude, "{} {sum}", out.row_sum[s]);

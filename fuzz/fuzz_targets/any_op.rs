@@ -1,5 +1,6 @@
-//! Any op of the table: a random case of the conformance suite, changed by the bytes of the input. Whatever stands in the arrays,
-//! nothing panics, and every level and number of threads returns plain's bits, NaN and alarms included.
+//! Fuzzes any op of the table with a random case of the conformance suite, modified by the input bytes.
+//! Whatever the arrays contain, nothing panics, and every level and number of threads returns plain's bits,
+//! including NaN and alarms.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -9,7 +10,7 @@ use lockstep_conformance::launch;
 use lockstep_conformance::output::first_difference;
 use lockstep_fuzz::*;
 
-/// Larger cases only take time.
+/// Larger cases only cost time.
 const ELEMENTS: usize = 20_000;
 
 fuzz_target!(|bytes: &[u8]| {

@@ -1,4 +1,5 @@
-//! Offsets and mask of a batch: accepted exactly when a naive re-check says so, and the error names the first fault.
+//! Fuzzes offsets and mask of a batch: they are accepted exactly when a naive re-check accepts them, and an
+//! error names the first fault.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -6,7 +7,7 @@ use lockstep::core::Error as Argument;
 use lockstep::{Batch, Error};
 use lockstep_fuzz::Draw;
 
-/// Position of the first fault. The rules of `Batch::new`, written down again.
+/// Position of the first fault: a second implementation of the rules of `Batch::new`.
 fn fault(offsets: &[u32], elements: Option<usize>) -> Option<usize> {
     if offsets.is_empty() || offsets[0] != 0 || offsets.len() == 1 {
         return Some(0);
@@ -52,7 +53,7 @@ fuzz_target!(|bytes: &[u8]| {
     let cu_seqlens: Vec<u32> = if draw.flag() {
         (0..draw.below(6)).map(|_| draw.u32()).collect()
     } else {
-        // A walk of small steps, most of them up, so that right offsets are found often.
+        // A walk of small, mostly upward steps, so that valid offsets are found often.
         let mut offset = 0i64;
         let walk = (0..draw.below(16)).map(|_| {
             offset = (offset + i64::from(draw.byte()) - 8).max(0);

@@ -1,4 +1,5 @@
-//! Bytes of exact sums, moments and totals: what is accepted is written out the same and can be merged; what is refused names the byte.
+//! Fuzzes the bytes of exact sums, moments and totals: accepted bytes serialise identically and can be
+//! merged; a refusal names the byte.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -17,7 +18,7 @@ fn refused(bytes: &[u8], error: &Error) {
     }
 }
 
-/// Parts in both orders, and a neutral element.
+/// Merges with another sum in both orders, and with the neutral element.
 fn merges(sum: ExactSum) {
     let mut one = ExactSum::ZERO;
     one.add(1.0);
@@ -42,7 +43,7 @@ fuzz_target!(|bytes: &[u8]| {
     match ExactMoments::from_bytes(bytes) {
         Ok(moments) => {
             assert_eq!(moments.to_bytes(), bytes, "one form for the same moments");
-            // Whatever was counted, these are numbers or NaN, never a panic.
+            // Whatever was counted, these give numbers or NaN, never a panic.
             _ = (moments.mean(), moments.squares(), moments.variance(1), moments.moments());
             merges(*moments.sum());
         }
@@ -56,7 +57,7 @@ fuzz_target!(|bytes: &[u8]| {
         }
         Err(error) => refused(bytes, &error),
     }
-    // The bytes as numbers: any split has the bits of the whole.
+    // The bytes as numbers: any split gives the bits of the whole.
     let numbers: Vec<f64> =
         bytes.chunks_exact(8).map(|eight| f64::from_le_bytes(eight.try_into().expect("eight"))).collect();
     let sum = |part: &[f64]| part.iter().copied().collect::<ExactSum>();

@@ -1,4 +1,5 @@
-//! Golden files: read strictly, never in silence. A report passes only if something was compared.
+//! Fuzzes golden files: they are read strictly and never silently; a report passes only if something was
+//! compared.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -6,7 +7,7 @@ use lockstep_golden::{GoldenError, verify_dir};
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
-/// A directory of this process in memory, with one file that is written again for every input.
+/// This process's directory in memory, with one file that is rewritten for every input.
 fn directory() -> &'static PathBuf {
     static DIRECTORY: OnceLock<PathBuf> = OnceLock::new();
     DIRECTORY.get_or_init(|| {
@@ -37,7 +38,7 @@ fuzz_target!(|bytes: &[u8]| {
                     assert!(!reason.is_empty());
                     file.clone()
                 }
-                // Bytes that are not UTF-8.
+                // The bytes are not UTF-8.
                 GoldenError::Io { path, .. } => path.display().to_string(),
                 other => panic!("{other}"),
             };

@@ -1,4 +1,4 @@
-//! Task files: an error names the line at fault; what is accepted are problems that their own solutions solve.
+//! Fuzzes task files: an error names the faulty line; accepted problems are solved by their own solutions.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -17,14 +17,14 @@ fuzz_target!(|text: &[u8]| {
         Err(error) => {
             let message = format!("{error:#}");
             let Some(line) = named_line(&message) else {
-                // No line is wrong: there are too few.
+                // No line is wrong: there are too few problems.
                 assert!(message.contains("problems") && filled(&lines) < 2, "{message}");
                 return;
             };
             assert!((1..=lines.len()).contains(&line), "{message}: there are {} lines", lines.len());
             assert!(message.len() > "line 1: ".len(), "{message}");
             assert!(!lines[line - 1].trim_ascii().is_empty(), "{message}: that line is empty");
-            // The lines before it are without fault.
+            // The lines before it have no fault.
             let before = lines[..line - 1].join(&b'\n');
             if let Err(error) = parse_jsonl(&before) {
                 let earlier = format!("{error:#}");

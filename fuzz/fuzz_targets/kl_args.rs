@@ -1,4 +1,4 @@
-//! Arguments of the KL estimators.
+//! Fuzzes the arguments of the KL estimators.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -50,7 +50,7 @@ fuzz_target!(|bytes: &[u8]| {
     assert_finite("row_sum", out.row_sum.iter().copied());
     assert_finite("sum", [out.sum]);
     for i in (0..batch.tokens()).filter(|i| live(*i)) {
-        // Of the estimators all but k1 are never negative, and all are 0 where the policies agree.
+        // All estimators but k1 are never negative, and all are 0 where the policies agree.
         assert!(estimator == Estimator::K1 || out.kl[i] >= 0.0, "kl[{i}] is {}", out.kl[i]);
         assert!(logp[i] != logp_ref[i] || out.kl[i] == 0.0, "equal policies, kl[{i}] is {}", out.kl[i]);
     }

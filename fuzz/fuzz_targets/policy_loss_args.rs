@@ -1,4 +1,4 @@
-//! Arguments of the fused policy loss: through a recipe, and with parameters of the op itself.
+//! Fuzzes the arguments of the fused policy loss, through a recipe and with parameters of the op itself.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -17,7 +17,7 @@ use lockstep::{
 };
 use lockstep_fuzz::*;
 
-/// What an error may name.
+/// Everything that an error may name.
 const NAMES: [&str; 34] = [
     "`kl`",
     "`kl gradient`",
@@ -123,7 +123,7 @@ enum AnyGate {
     Gmpo([f32; 2]),
 }
 
-/// Parameters of the op itself, which no recipe has checked.
+/// Parameters of the op itself, not checked by any recipe.
 struct Params {
     gate: AnyGate,
     level: Level,
@@ -222,7 +222,7 @@ fn same(a: &PolicyOutput, b: &PolicyOutput) {
     assert_eq!(format!("{:?}", a.metrics), format!("{:?}", b.metrics));
 }
 
-/// `bounded`: the gate weighs a ratio, by at most 1; a score gate's weight is the importance weight itself.
+/// `bounded`: the gate weights a ratio, by at most 1; a score gate's weight is the importance weight itself.
 fn check_metrics(metrics: &Metrics, live: u64, bounded: bool) {
     let Metrics {
         tokens,
@@ -258,7 +258,7 @@ fn check_metrics(metrics: &Metrics, live: u64, bounded: bool) {
         assert!((0.0..=1.0 + 1e-6).contains(&fraction), "{metrics:?}");
     }
     assert_finite("metrics", [policy_loss_mean, kl_ref_mean, approx_kl, neg_mean_logp]);
-    // Without a guard a ratio may overflow to infinity, and its mean with it; nothing is ever NaN.
+    // Without a guard a ratio may overflow to infinity, and so may its mean; nothing is ever NaN.
     let of_ratio = [ratio_mean, ratio_std, ratio_min, ratio_max, ess];
     assert!(of_ratio.iter().all(|x| !x.is_nan()), "{metrics:?}");
     assert!(
@@ -277,8 +277,8 @@ fuzz_target!(|bytes: &[u8]| {
     let outputs = Outputs { token_loss: draw.flag(), metrics: draw.flag(), loss: draw.flag() };
     let counts =
         draw.flag().then(|| Counts { tokens: draw.u64(), nonempty: draw.u64(), sequences: draw.u64() });
-    // Usually there is a reference exactly when there is a KL term.
-    // GMPO has no KL term and no loss per token.
+    // Usually there is a reference exactly if there is a KL term. GMPO has neither a KL term nor a loss per
+    // token.
     let is_gmpo = !by_recipe && matches!(params.gate, AnyGate::Gmpo(_));
     let has_kl = if by_recipe { recipe.kl.is_some() } else { params.kl.is_some() && !is_gmpo };
     let has_ref = has_kl ^ (draw.byte() == 0xff);
@@ -290,7 +290,7 @@ fuzz_target!(|bytes: &[u8]| {
     let weights = has_weights.then(|| draw.floats(tokens, Like::Weight));
     let reads_second =
         !by_recipe && matches!(params.gate, AnyGate::MiniRl(_) | AnyGate::Remix(_) | AnyGate::TrustRegion(_));
-    // The divergences of a trust region over the top k are no log-probabilities.
+    // A trust region's top-k divergences are not log-probabilities.
     let (second_like, second_domain) = match params.gate {
         AnyGate::TrustRegion(TrustRegion { divergence: Divergence::Given, .. }) => {
             (Like::Weight, Domain::Weight)
@@ -333,7 +333,7 @@ fuzz_target!(|bytes: &[u8]| {
     };
     let result = on_every_level(|device| run(device, outputs), same);
     let live = |i: usize| packed.live(i);
-    // A recipe without a KL term does not look at the reference.
+    // A recipe without a KL term does not read the reference.
     let reference = logp_ref.as_deref().filter(|_| has_kl || !by_recipe).unwrap_or(&[]);
     assert_domain(&result, "logp", &logp, Domain::LogProbability, live);
     assert_domain(&result, "logp_old", &logp_old, Domain::LogProbability, live);
@@ -380,7 +380,7 @@ fuzz_target!(|bytes: &[u8]| {
         let bounded = by_recipe || matches!(params.gate, AnyGate::Ppo(_) | AnyGate::Sapo(_));
         check_metrics(metrics, count, bounded);
     }
-    // What else was asked for changes no coefficient.
+    // Requesting other outputs changes no coefficient.
     let alone = run(&devices()[0], Outputs::COEF);
     let alone = alone.expect("coefficients alone, where everything went well");
     assert_same_bits("coef alone", bits32(&out.coef), bits32(&alone.coef));

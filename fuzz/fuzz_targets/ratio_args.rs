@@ -1,4 +1,4 @@
-//! Arguments of the token ratio and of the mismatch statistics.
+//! Fuzzes the arguments of the token ratio and of the mismatch statistics.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -72,7 +72,7 @@ fuzz_target!(|bytes: &[u8]| {
             assert_eq!((logp.len(), logp_old.len()), (batch.tokens(), batch.tokens()));
             assert!(bound > 0.0, "guard {bound} was accepted");
             assert_finite("log_ratio", out.log_ratio.iter().map(|x| f64::from(*x)));
-            // Without a guard a ratio may overflow to infinity, as its documentation says; it is never NaN.
+            // Without a guard a ratio may overflow to infinity, as documented; it is never NaN.
             assert!(out.ratio.iter().all(|r| *r >= 0.0), "{:?}", out.ratio);
             assert_masked_zero("ratio", &out.ratio, live);
             assert_masked_zero("log_ratio", &out.log_ratio, live);

@@ -1,4 +1,4 @@
-//! TOML recipes: what is accepted is in its domain and survives being written out; what is refused says why.
+//! Fuzzes TOML recipes: an accepted recipe is in its domain and survives a round trip; a refusal says why.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -14,7 +14,7 @@ fuzz_target!(|text: &str| match Recipe::from_toml(text) {
     }
     Err(error) => {
         let message = error.to_string();
-        // `recipe: ` and then something; or the argument of a gate.
+        // Either `recipe: ` followed by something, or the argument of a gate.
         assert!(message.trim_end().len() > "recipe: ".len(), "{message:?}");
     }
 });

@@ -1,4 +1,5 @@
-//! Rollout files: what is accepted is a batch that survives being written and that the two calls take or refuse in order.
+//! Fuzzes rollout files: an accepted file is a batch that survives a round trip, and the two calls accept it
+//! or refuse it with an error.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -26,7 +27,7 @@ fuzz_target!(|bytes: &[u8]| {
     assert!(tokens > 0 && batch.sequences() > 0);
     rollouts.view().check().expect("every column has its length");
 
-    // Not `==`: a NaN is kept too.
+    // Not `==`, because NaN must be preserved too.
     let written = rollouts.to_safetensors().expect("what was read can be written");
     let (again, _) = RolloutsBuf::from_safetensors(&written, false).unwrap_or_else(|e| panic!("{e}"));
     assert_eq!(written, again.to_safetensors().expect("twice"));
@@ -36,7 +37,7 @@ fuzz_target!(|bytes: &[u8]| {
     assert_eq!(places.len(), tokens);
     part.view().check().expect("whole groups are a batch");
 
-    // What `lockstep score` does with it: a result or an error, no panic.
+    // As `lockstep score` uses it: a result or an error, but no panic.
     let device = &devices()[devices().len() - 1];
     for name in ["verl", "areal", "ui_s1", "mars", "gdpo", "evol_rl"] {
         let recipe = Recipe::named(name).expect("a known name");

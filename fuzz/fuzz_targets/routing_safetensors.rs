@@ -1,4 +1,5 @@
-//! Files of routing traces: what is accepted is a trace that validates, obeys the size law, differs from itself nowhere and is read again.
+//! Fuzzes routing-trace files: an accepted trace validates, obeys the size law, does not differ from itself,
+//! and survives a round trip.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,4 @@
-//! Schedules: whatever the arguments, no panic; a decision is within its bounds and the same twice.
+//! Fuzzes schedules: no arguments cause a panic; a decision is within its bounds and repeatable.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -16,11 +16,11 @@ fn small(draw: &mut Draw<'_>, n: usize) -> Vec<u32> {
     (0..n).map(|_| if draw.byte() == 0xff { draw.u32() } else { draw.byte().into() }).collect()
 }
 
-/// The decision, the same when it is made again; an error that says something.
+/// Makes a decision twice and checks that the results are equal, or that the errors are and name an argument.
 fn twice<T: PartialEq + std::fmt::Debug>(decide: impl Fn() -> Result<T, Error>) -> Option<T> {
     match (decide(), decide()) {
         (Ok(a), Ok(b)) => {
-            // NaN is not equal to itself; its text is.
+            // NaN does not equal itself, but its text does.
             assert_eq!(format!("{a:?}"), format!("{b:?}"));
             Some(a)
         }
@@ -33,7 +33,7 @@ fn twice<T: PartialEq + std::fmt::Debug>(decide: impl Fn() -> Result<T, Error>) 
     }
 }
 
-/// Every index is below `n` and none comes twice.
+/// Checks that every index is below `n` and none occurs twice.
 fn distinct(indices: &[u32], n: usize) {
     let mut seen = vec![false; n];
     for i in indices {

@@ -3,7 +3,7 @@
 use lockstep::Error;
 use lockstep::core::Error as Argument;
 
-/// What the elements of an argument must be.
+/// The domain of an argument's elements.
 #[derive(Clone, Copy, Debug)]
 pub enum Domain {
     /// Finite and at most 0.
@@ -27,8 +27,9 @@ impl Domain {
     }
 }
 
-/// Checks a result against an argument that can hold values outside its domain: accepted means that every element that
-/// counts was inside; an error about this argument at an index means that the element there counts and is outside.
+/// Checks a result against an argument whose values may be outside its domain. If accepted, every element
+/// that counts was inside; an error with an index into this argument means that the element there counts and
+/// is outside.
 pub fn assert_domain<T>(
     result: &Result<T, Error>,
     name: &str,
@@ -55,21 +56,21 @@ pub fn assert_domain<T>(
     }
 }
 
-/// Every value is finite.
+/// Checks that every value is finite.
 pub fn assert_finite(name: &str, values: impl IntoIterator<Item = f64>) {
     for (i, x) in values.into_iter().enumerate() {
         assert!(x.is_finite(), "result `{name}`[{i}] is {x}");
     }
 }
 
-/// Elements that take no part are +0.
+/// Checks that elements that take no part are +0.
 pub fn assert_masked_zero(name: &str, values: &[f32], live: impl Fn(usize) -> bool) {
     for (i, x) in values.iter().enumerate() {
         assert!(live(i) || x.to_bits() == 0, "result `{name}`[{i}] is masked and {x}");
     }
 }
 
-/// Bit equality.
+/// Checks bit equality.
 pub fn assert_same_bits(
     name: &str,
     plain: impl IntoIterator<Item = u64>,
@@ -82,12 +83,12 @@ pub fn assert_same_bits(
     }
 }
 
-/// Bit patterns.
+/// Bit patterns of binary32 values.
 pub fn bits32(values: &[f32]) -> impl Iterator<Item = u64> + '_ {
     values.iter().map(|x| x.to_bits().into())
 }
 
-/// Bit patterns.
+/// Bit patterns of binary64 values.
 pub fn bits64(values: &[f64]) -> impl Iterator<Item = u64> + '_ {
     values.iter().map(|x| x.to_bits())
 }

@@ -4,7 +4,7 @@ use lockstep::{Device, Error, Level};
 use std::fmt::Debug;
 use std::sync::OnceLock;
 
-/// A device per level; plain, the contract, comes first.
+/// One device per level; plain, the reference, comes first.
 pub fn devices() -> &'static [Device] {
     static DEVICES: OnceLock<Vec<Device>> = OnceLock::new();
     DEVICES.get_or_init(|| {
@@ -13,7 +13,8 @@ pub fn devices() -> &'static [Device] {
     })
 }
 
-/// Plain on one thread, then the fastest level on one thread and the next on three: rows are shared out differently.
+/// Plain on one thread, then the fastest level on one thread and the next on three, so that rows are
+/// distributed differently.
 pub fn crews() -> &'static [Device] {
     static CREWS: OnceLock<Vec<Device>> = OnceLock::new();
     CREWS.get_or_init(|| {
@@ -24,8 +25,8 @@ pub fn crews() -> &'static [Device] {
     })
 }
 
-/// Runs an op at every level and returns what plain returned. `same(plain, other)` compares two results; errors must be
-/// equal as text.
+/// Runs an op at every level and returns plain's result. `same(plain, other)` compares two results; errors
+/// must have the same text.
 pub fn on_every_level<T: Debug>(
     run: impl Fn(&Device) -> Result<T, Error>,
     same: impl Fn(&T, &T),

@@ -1,9 +1,9 @@
-//! Reads the bytes of a fuzz input, from the front and one choice after the other, so that seeds can be written by hand
-//! (`examples/seeds.rs`). Bytes that are missing are 0.
+//! Reads a fuzz input's bytes from the front, one choice after the other, so that seeds can be written by
+//! hand (`examples/seeds.rs`). Missing bytes are 0.
 
 use arbitrary::Unstructured;
 
-/// What a number should usually look like.
+/// What a number usually looks like.
 #[derive(Clone, Copy, Debug)]
 pub enum Like {
     /// A log-probability: at most 0.
@@ -16,7 +16,7 @@ pub enum Like {
     Parameter,
 }
 
-/// Numbers that arithmetic likes to stumble over.
+/// Numbers that arithmetic tends to stumble over.
 const EDGES: [f32; 16] = [
     f32::NAN,
     f32::INFINITY,
@@ -40,7 +40,7 @@ const EDGES: [f32; 16] = [
 pub struct Draw<'a>(Unstructured<'a>);
 
 impl<'a> Draw<'a> {
-    /// Reads `bytes`.
+    /// Starts reading `bytes`.
     pub fn new(bytes: &'a [u8]) -> Self {
         Draw(Unstructured::new(bytes))
     }
@@ -75,7 +75,8 @@ impl<'a> Draw<'a> {
         self.0.arbitrary().unwrap_or(0)
     }
 
-    /// A number: one byte gives a usual one, an edge, or the order to take any bit pattern from the four bytes behind it.
+    /// A number: one byte gives an ordinary number, an edge case, or the instruction to take any bit pattern
+    /// from the next four bytes.
     pub fn float(&mut self, like: Like) -> f32 {
         match self.byte() {
             byte @ 0..0xe0 => {
@@ -92,23 +93,23 @@ impl<'a> Draw<'a> {
         }
     }
 
-    /// As [`Draw::float`], in binary64.
+    /// Like [`Draw::float`], in binary64.
     pub fn double(&mut self, like: Like) -> f64 {
         if self.byte() < 0xf0 { f64::from(self.float(like)) } else { f64::from_bits(self.u64()) }
     }
 
-    /// As [`Draw::float`], or nothing.
+    /// Like [`Draw::float`], or `None`.
     pub fn optional(&mut self, like: Like) -> Option<f32> {
         self.flag().then(|| self.float(like))
     }
 
-    /// `n` numbers; three values of the first byte ask for a length that is wrong.
+    /// `n` numbers; three values of the first byte request a wrong length.
     pub fn floats(&mut self, n: usize, like: Like) -> Vec<f32> {
         let n = self.length(n);
         (0..n).map(|_| self.float(like)).collect()
     }
 
-    /// `n` bytes of 0 or 1, or of a wrong length.
+    /// `n` mask bytes, or a wrong number of them.
     pub fn mask(&mut self, n: usize) -> Vec<u8> {
         let n = self.length(n);
         (0..n).map(|_| self.one_of(&[1, 0, 255])).collect()

@@ -1,10 +1,12 @@
-//! What the fuzz targets share: how an input is read as arguments, the devices to compare, the checks of results.
+//! Shared by the fuzz targets: reading an input as arguments, the devices to compare, and the checks of
+//! results.
 //!
-//! A target asserts a property, never only survival. Those of op arguments assert for every input that
+//! A target asserts a property, never mere survival. The targets for op arguments assert for every input that
 //!
 //! * nothing panics;
-//! * an error names an argument, and the index it gives is that of an element that really is wrong;
-//! * without an error every result is finite, what is masked is exactly 0, and every SIMD level returns plain's bits.
+//! * an error names an argument, and an index in it is that of an element that really is wrong;
+//! * without an error every result is finite, masked entries are exactly 0, and every SIMD level returns
+//!   plain's bits.
 #![forbid(unsafe_code)]
 
 mod check;

@@ -1,10 +1,10 @@
-//! Changes to a case of the conformance suite, as the bytes of an input say.
+//! Modifies a case of the conformance suite as the input bytes say.
 
 use crate::Draw;
 use lockstep_conformance::cases::Case;
 use lockstep_conformance::cases::select::select;
 
-/// Values that are right, wrong or at the edge of either.
+/// Values that are valid, invalid or at the edge of either.
 const VALUES: [f32; 20] = [
     f32::NAN,
     f32::INFINITY,
@@ -28,7 +28,7 @@ const VALUES: [f32; 20] = [
     1.000_000_1,
 ];
 
-/// Another shape: some rows of the case, in another order or twice, where its rows can be moved.
+/// Changes the shape: selects some rows of the case, reordered or repeated, if its rows can be moved.
 pub fn reshaped(case: Case, draw: &mut Draw<'_>) -> Case {
     let rows = case.data.rows();
     if !draw.flag() || case.params.rows_are_blocks() || rows == 0 {
@@ -39,7 +39,7 @@ pub fn reshaped(case: Case, draw: &mut Draw<'_>) -> Case {
     select(&case, &chosen, lead)
 }
 
-/// Other values and another mask. Lengths, and what says where something stands (offsets, labels, experts), remain.
+/// Changes values and mask. Lengths and positional data (offsets, labels, experts) stay.
 pub fn mutate(case: &mut Case, draw: &mut Draw<'_>) {
     let elements = case.data.elements();
     if elements == 0 {

@@ -1,4 +1,4 @@
-//! Small packed batches, right or wrong.
+//! Small packed batches, valid or invalid.
 
 use crate::Draw;
 use lockstep::{Batch, Error};
@@ -19,7 +19,7 @@ pub struct Packed {
 const LENGTHS: [u32; 12] = [0, 1, 31, 32, 33, 127, 128, 129, 255, 256, 257, 300];
 
 impl Packed {
-    /// Up to seven sequences in groups; the offsets are always right, empty rows may be refused.
+    /// Draws up to seven sequences in groups. The offsets are always valid, but empty rows may be refused.
     pub fn draw(draw: &mut Draw<'_>) -> Packed {
         let (mut cu_seqlens, mut cu_groups) = (vec![0], vec![0]);
         let sequences = draw.below(8);
@@ -43,7 +43,7 @@ impl Packed {
         Packed { cu_seqlens, cu_groups, loss_mask, empty_rows: draw.flag() }
     }
 
-    /// The batch, or an error that was checked to name one of its arrays.
+    /// The batch, or `None` after checking that the error names one of its arrays.
     pub fn batch(&self) -> Option<Batch<'_>> {
         let make = if self.empty_rows { Batch::with_empty_rows } else { Batch::new };
         match make(&self.cu_seqlens, &self.cu_groups, self.loss_mask.as_deref()) {

@@ -1,6 +1,8 @@
-//! Golden files against Lockstep: `cargo run --release -p lockstep-golden --example golden [-- DIR | --write]`.
+//! Checks Lockstep against golden files: `cargo run --release -p lockstep-golden --example golden [-- DIR |
+//! --write]`.
 //!
-//! Without a folder: the committed cases. `--write` then writes docs/evidence.md and the catalogue's list.
+//! Without a folder it checks the committed cases; `--write` then writes docs/evidence.md and the catalogue's
+//! list.
 
 use std::error::Error;
 use std::path::Path;

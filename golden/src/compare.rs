@@ -1,36 +1,36 @@
-//! The error of an array, by the rule of the [module](super).
+//! The error of an array, by the rule described in the [crate](crate).
 
 use std::ops::Range;
 
-/// A code in binary64: relative to the largest value of the array, and to each element beside
-/// the [floor](GOLDEN_FLOOR). 34 units of 2⁻²⁴: an exponential of a log-ratio of 20 alone may be off by 20, for its
-/// argument is rounded to binary32.
+/// Tolerance for code that computes in binary64: relative to the largest value of the array, and to each
+/// element in addition to the [floor](GOLDEN_FLOOR). 34 units of 2⁻²⁴: the exponential of a log-ratio of 20
+/// may by itself be off by 20, because its argument is rounded to binary32.
 pub const GOLDEN: f64 = 2e-6;
 
-/// What an element may be off beside its own share, relative to the largest of its array; for gradients,
-/// to the largest of its sequence. An element that is a small difference of such numbers (a whitened advantage, a
-/// policy term against a KL term, a token beside the mean of its sequence) carries what two roundings to binary32
-/// leave of them: half an ULP, 2⁻²⁴ of the largest, each. Two sequences share no ratio, so a large gradient of one
-/// excuses nothing in another.
+/// The error that an element may have beyond its own share, relative to the largest element of its array; for
+/// gradients, to the largest of its sequence. An element that is a small difference of such numbers (a
+/// whitened advantage, a policy term against a KL term, a token against the mean of its sequence) carries
+/// what two roundings to binary32 leave of them: half an ULP, 2⁻²⁴ of the largest, each. Two sequences share
+/// no ratio, so a large gradient of one excuses nothing in another.
 pub const GOLDEN_FLOOR: f64 = 1.0 / 8_388_608.0;
 
-/// A code that computes in binary32, beside the same in binary64, which is held at [`GOLDEN`]: the
-/// code's own dozen roundings and its sums of some hundred terms without an order, 300 units of 2⁻²⁴.
+/// Tolerance for code that computes in binary32, if the same code in binary64 is also held at [`GOLDEN`]: 300
+/// units of 2⁻²⁴ for the code's own dozen roundings and its unordered sums of some hundred terms.
 pub const GOLDEN_FLOAT32: f64 = 2e-5;
 
-/// An element of an array whose elements are exponentials of numbers in the tens: 168 units of 2⁻²⁴, what an argument of
-/// 160 rounded to binary32 leaves of each. The largest is held at [`GOLDEN`] as everywhere.
+/// Tolerance for an element of an array of exponentials of numbers in the tens: 168 units of 2⁻²⁴, the effect
+/// of rounding an argument of 160 to binary32. The largest element is held at [`GOLDEN`] as everywhere.
 pub const GOLDEN_STEEP: f64 = 1e-5;
 
-/// Values of a case, and the name that the file gives them.
+/// Values of a case, and their name in the file.
 #[derive(Default)]
 pub(crate) struct Compared {
     pub(crate) name: String,
     pub(crate) got: Vec<f64>,
     pub(crate) want: Vec<f64>,
-    /// For a number that is a sum: the sum of the magnitudes of its terms.
+    /// For a number that is a sum, the sum of the magnitudes of its terms.
     pub(crate) terms: f64,
-    /// Elements that share a floor; none: all of them.
+    /// Ranges of elements that share a floor; if empty, all of them do.
     pub(crate) rows: Vec<Range<usize>>,
     /// Whether the framework computed in binary32.
     pub(crate) float32: bool,
@@ -38,14 +38,14 @@ pub(crate) struct Compared {
     pub(crate) steep: bool,
 }
 
-/// What a comparison found.
+/// The result of a comparison.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Measured {
-    /// Largest difference, relative to the largest |want|, or to the terms of a sum that cancels.
+    /// Largest difference, relative to the largest |want| or, for a sum that cancels, to its terms.
     pub(crate) of_largest: f64,
-    /// Largest difference of an element, relative to what that element is allowed.
+    /// Largest difference of an element, relative to its allowance.
     pub(crate) of_allowed: f64,
-    /// That element.
+    /// Index of that element.
     pub(crate) worst: usize,
     /// Whether both are within their bounds.
     pub(crate) passes: bool,
@@ -72,12 +72,12 @@ impl Compared {
             let floor = GOLDEN_FLOOR * size(&self.want[row.clone()]);
             for i in row.clone() {
                 let (got, want) = (self.got[i], self.want[i]);
-                // Below its least normal number binary32 has no digits to compare.
+                // Below its smallest normal number, binary32 has no digits to compare.
                 let alike = got == want || (got - want).abs() < f64::from(f32::MIN_POSITIVE);
                 if alike || (got.is_nan() && want.is_nan()) {
                     continue;
                 }
-                // No number on one side alone is an infinite error; so is anything where every value is 0.
+                // A NaN on one side only is an infinite error, and so is any difference if every value is 0.
                 let of = |x: f64| if (got - want).is_nan() { f64::INFINITY } else { (got - want).abs() / x };
                 out.of_largest = out.of_largest.max(of(largest));
                 let share = of(element * want.abs() + floor);
@@ -103,10 +103,11 @@ mod tests {
     #[test]
     fn relative_to_the_largest_and_to_the_element() {
         assert_eq!(measure(&[1.0, 8.0], &[2.0, 8.0], 0.0, &[]).of_largest, 0.125);
-        // A small element beside a large one: 1e-6 of the largest, but wrong by a tenth.
+        // A small element beside a large one: off by 1e-6 of the largest, but by a tenth of itself.
         let m = measure(&[1.1e-5, 1.0], &[1e-5, 1.0], 0.0, &[]);
         assert!(m.of_largest < GOLDEN && m.of_allowed > 1.0 && !m.passes, "{m:?}");
-        // What rounding to binary32 at the size of the largest may leave of it, in one row but not in two.
+        // What rounding to binary32 at the size of the largest may leave, allowed within one row but not
+        // across two.
         assert!(measure(&[1e-5 + 1e-7, 1.0], &[1e-5, 1.0], 0.0, &[]).passes);
         assert!(!measure(&[1e-5 + 1e-7, 1.0], &[1e-5, 1.0], 0.0, &[0..1, 1..2]).passes);
     }

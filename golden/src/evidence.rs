@@ -1,4 +1,4 @@
-//! What the golden files show, as docs/evidence.md and as the list that the catalogue reads.
+//! The results on the golden files, as docs/evidence.md and as the list that the catalogue reads.
 
 use crate::halves::half;
 use crate::outcome::Calls;
@@ -26,7 +26,7 @@ whatever their numbers.
 ";
 
 impl GoldenReport {
-    /// docs/evidence.md.
+    /// Renders docs/evidence.md.
     pub fn evidence(&self) -> String {
         let mut out = String::from(HEAD);
         out +=
@@ -73,7 +73,8 @@ impl GoldenReport {
         out
     }
 
-    /// `name,source,cases` of every recipe and function that agrees with one: lockstep/src/catalogue/evidence.csv.
+    /// `name,source,cases` of every recipe and function that agrees with a source:
+    /// lockstep/src/catalogue/evidence.csv.
     pub fn list(&self) -> String {
         let mut out = String::from("# recipe or function, source, cases that agree: see docs/evidence.md\n");
         for (name, sources) in self.by_name() {
@@ -103,7 +104,7 @@ impl GoldenReport {
                     *cases += file.halves.get(choices).copied().unwrap_or(0);
                 }
             }
-            // A framework's preset is held against that framework.
+            // A framework's preset is compared with that framework.
             let own = sources.keys().copied().find(|source| name.starts_with(&format!("{source}_")));
             sources.retain(|source, cases| !cases.contains(&0) && own.is_none_or(|own| own == *source));
             if !sources.is_empty() {

@@ -1,4 +1,4 @@
-//! The file format, read strictly: an unknown key or a value of the wrong kind is an error that names file
+//! The file format, parsed strictly: an unknown key or a value of the wrong kind is an error that names file
 //! and case.
 
 use flate2::read::GzDecoder;
@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum GoldenError {
-    /// Could not be read.
+    /// It could not be read.
     #[error("{}: {source}", path.display())]
     Io {
         /// File or directory.
@@ -25,7 +25,7 @@ pub enum GoldenError {
         /// The directory.
         path: PathBuf,
     },
-    /// Not of the format.
+    /// It does not follow the format.
     #[error("{file}: {reason}")]
     Format {
         /// File name.
@@ -42,7 +42,7 @@ pub(crate) struct File {
     #[serde(skip)]
     pub(crate) name: String,
     pub(crate) op: String,
-    /// What computed the expected values; its first word is the framework.
+    /// The code that computed the expected values; the first word is the framework.
     pub(crate) source: String,
     #[serde(default, rename = "seed")]
     _seed: Value,
@@ -51,7 +51,7 @@ pub(crate) struct File {
     pub(crate) cases: Vec<Case>,
 }
 
-/// A case. An input may be `"=k"`: the same as that of case k, which comes before.
+/// A case. An input may be `"=k"`, which stands for the same input of the earlier case k.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Case {
@@ -59,11 +59,11 @@ pub(crate) struct Case {
     pub(crate) config: Map<String, Value>,
     pub(crate) inputs: Map<String, Value>,
     pub(crate) expected: Map<String, Value>,
-    /// The same code with its casts to binary32 widened, where it has any.
+    /// The results of the same code with its casts to binary32 widened, if it has any.
     pub(crate) expected_float64: Option<Map<String, Value>>,
 }
 
-/// The golden files of a folder and of the folders in it: name below the folder and path, by name.
+/// The golden files of a folder and its subfolders: name relative to the folder, and path, sorted by name.
 pub(crate) fn list(dir: &Path) -> Result<Vec<(String, PathBuf)>, GoldenError> {
     let mut found = Vec::new();
     collect(dir, "", true, &mut found)?;
@@ -90,7 +90,7 @@ fn collect(
     Ok(())
 }
 
-/// Largest text of one file, unpacked: a small damaged file must not ask for all memory.
+/// Largest size of one unpacked file: a small damaged file must not exhaust memory.
 const LARGEST: u64 = 1 << 28;
 
 fn text(path: &Path) -> std::io::Result<String> {
@@ -130,7 +130,7 @@ pub(crate) fn read(name: &str, path: &Path) -> Result<File, GoldenError> {
     Ok(file)
 }
 
-/// Numbers of a JSON array; `null` is NaN.
+/// The numbers of a JSON array; `null` is NaN.
 pub(crate) fn numbers(name: &str, value: &Value) -> Result<Vec<f64>, String> {
     let list = value.as_array().ok_or_else(|| format!("`{name}` is not a list"))?;
     list.iter().map(|x| number(name, x)).collect()

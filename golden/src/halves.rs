@@ -1,10 +1,10 @@
-//! What a case shows of a recipe: the choices that one of its two calls reads.
+//! The part of a recipe that a case tests: the choices that one of its two calls reads.
 
 use crate::outcome::Calls;
 use lockstep::Recipe;
 use serde_json::{Value, json};
 
-/// Those choices, whatever their numbers, without what is measured.
+/// Those choices regardless of their numbers, without what is only measured.
 pub(crate) fn half(recipe: &Recipe, calls: Calls) -> String {
     let Recipe { reward, advantage, ratio, gate, mask, kl, correction, aggregation, entropy, value, .. } =
         recipe;

@@ -1,4 +1,4 @@
-//! The inputs of a case, as arrays; every one must be read by someone.
+//! The inputs of a case, as arrays; every input must be read.
 
 use crate::format;
 use crate::outcome::LARGEST;
@@ -7,14 +7,14 @@ use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-/// Inputs by name, and which were read.
+/// Inputs by name, and the names read so far.
 pub(crate) struct Inputs<'a> {
     values: &'a Map<String, Value>,
     read: RefCell<BTreeSet<&'a str>>,
 }
 
-/// An input as binary32. The format promises that this is exact; if it is not, the comparison would mean
-/// nothing.
+/// An input as binary32. The format promises that this is exact; otherwise the comparison would be
+/// meaningless.
 pub(crate) fn floats(name: &str, values: Vec<f64>) -> Result<Vec<f32>, String> {
     let inexact = |(_, x): &(usize, &f64)| f64::from(**x as f32) != **x && !x.is_nan();
     match values.iter().enumerate().find(inexact) {
@@ -42,7 +42,7 @@ impl<'a> Inputs<'a> {
         self.values.contains_key(name)
     }
 
-    /// The value as it stands.
+    /// The raw JSON value.
     pub(crate) fn value(&self, name: &str) -> Result<&'a Value, String> {
         let (name, value) =
             self.values.get_key_value(name).ok_or_else(|| format!("input `{name}` is missing"))?;
@@ -54,12 +54,12 @@ impl<'a> Inputs<'a> {
         format::number(name, self.value(name)?)
     }
 
-    /// Numbers; `null` is NaN.
+    /// An array of numbers; `null` is NaN.
     pub(crate) fn numbers(&self, name: &str) -> Result<Vec<f64>, String> {
         format::numbers(name, self.value(name)?)
     }
 
-    /// Rows of numbers, as long as they come.
+    /// Rows of numbers, of any lengths.
     pub(crate) fn rows(&self, name: &str) -> Result<Vec<Vec<f64>>, String> {
         let rows = self.value(name)?.as_array().ok_or_else(|| format!("`{name}` is not a list"))?;
         rows.iter().map(|row| format::numbers(name, row)).collect()
@@ -74,7 +74,7 @@ impl<'a> Inputs<'a> {
         whole(name, self.value(name)?)
     }
 
-    /// The same, if it is there.
+    /// Reads an input with `read` if it is present.
     pub(crate) fn optional<T>(
         &self,
         name: &str,
@@ -83,14 +83,14 @@ impl<'a> Inputs<'a> {
         if self.has(name) { read(self, name).map(Some) } else { Ok(None) }
     }
 
-    /// Inputs that the code does not read for this op.
+    /// Marks inputs that the code does not read for this op.
     pub(crate) fn ignore(&self, names: &[&str]) {
         for name in names {
             let _ = self.value(name);
         }
     }
 
-    /// Whether every input was read.
+    /// Checks that every input was read.
     pub(crate) fn finish(&self) -> Result<(), String> {
         let read = self.read.borrow();
         match self.names().find(|name| !read.contains(name)) {
@@ -99,7 +99,8 @@ impl<'a> Inputs<'a> {
         }
     }
 
-    /// Offsets of the sequences; responses without tokens, in groups, have one each. None where the case has neither.
+    /// Offsets of the sequences. Without them, responses in groups count as sequences of one token each;
+    /// `None` if the case has neither.
     pub(crate) fn cu_seqlens(&self) -> Result<Option<Vec<u32>>, String> {
         if let Some(cu) = self.values.get("cu_seqlens") {
             return whole("cu_seqlens", cu).map(Some);
@@ -109,7 +110,7 @@ impl<'a> Inputs<'a> {
         Ok(Some((0..=sequences.min(LARGEST as u32)).collect()))
     }
 
-    /// The tokens of each sequence, and which of them take part; none where the case has no tokens.
+    /// The token range of each sequence, and which tokens take part; empty if the case has no tokens.
     pub(crate) fn shape(&self) -> Result<Shape, String> {
         let Some(cu) = self.cu_seqlens()? else { return Ok(Shape::default()) };
         let spans: Vec<Range<usize>> = cu.windows(2).map(|pair| pair[0] as usize..pair[1] as usize).collect();
@@ -122,7 +123,7 @@ impl<'a> Inputs<'a> {
     }
 }
 
-/// Where the tokens of a case are.
+/// Where a case's tokens are.
 #[derive(Clone, Default)]
 pub(crate) struct Shape {
     pub(crate) spans: Vec<Range<usize>>,

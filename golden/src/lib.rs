@@ -1,13 +1,13 @@
-//! Golden files: what released code computes, held against Lockstep.
+//! Golden files: compares Lockstep with the results of released code.
 //!
 //! A file is `{"op", "source", "seed", "note"?, "cases": [{"config", "inputs", "expected",
-//! "expected_float64"?}]}` (the README beside the files). `source` names the code; its table in `sources` says
-//! which preset an op is, which of the code's keys each setting is, and which of ours each number is. A case is
-//! then the two calls, [`Recipe::advantages`](lockstep::Recipe::advantages) and
-//! [`Recipe::loss`](lockstep::Recipe::loss), or one of the ops and schedules, and no formula is written here.
+//! "expected_float64"?}]}` (see the README beside the files). `source` names the code. Its table in `sources`
+//! maps an op to one of our presets, the code's configuration keys to our settings, and our results to the
+//! file's numbers. A case is then the two calls, [`Recipe::advantages`](lockstep::Recipe::advantages) and
+//! [`Recipe::loss`](lockstep::Recipe::loss), or one of the ops and schedules; no formula is written here.
 //!
-//! **What fails**: an op, a setting, an input or an expected number that no table knows; an expected number that a
-//! table wants and the file lacks; a case without a comparison.
+//! **What fails**: an op, a setting, an input or an expected number that no table knows; an expected number
+//! that a table wants but the file lacks; a case without a comparison.
 //!
 //! **Rule of comparison**: the largest difference of an array, relative to
 //! its largest expected value; and every element relative to itself, with a floor by the largest of its
@@ -15,8 +15,8 @@
 //! 0. A number that is a sum whose terms cancel (a loss near 0) is compared with itself first; if that fails,
 //! with the sum of the magnitudes of its terms, and the report says how often that happened.
 //!
-//! **Exceptions**: a table may say of a case that Lockstep differs, or refuses it, and why. Such a case is run as any
-//! other; it counts as an exception only if it does differ as the table says.
+//! **Exceptions**: a table may state that Lockstep differs in a case, or refuses it, and why. Such a case is
+//! run like any other, and counts as an exception only if it does differ as the table states.
 
 mod compare;
 mod evidence;
@@ -45,10 +45,10 @@ use sources::{Plan, Source};
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// Runs every golden file (`*.json`, `*.json.gz`) of a folder and of the folders in it.
+/// Runs every golden file (`*.json`, `*.json.gz`) of a folder and its subfolders.
 ///
-/// Errors: a folder that cannot be read or holds no such file; a file that is not of the format. A
-/// disagreement, and whatever a table does not know, is not an error: see [`GoldenReport::passed`].
+/// Errors: a folder that cannot be read or contains no such file; a file that does not follow the format. A
+/// disagreement, or something that a table does not know, is not an error: see [`GoldenReport::passed`].
 pub fn verify_dir(dir: &Path) -> Result<GoldenReport, GoldenError> {
     let device = Device::cpu();
     let mut report = GoldenReport::default();
@@ -58,7 +58,7 @@ pub fn verify_dir(dir: &Path) -> Result<GoldenReport, GoldenError> {
     Ok(report)
 }
 
-/// The sources that have a table, and the ops of each.
+/// The sources with a table, and the ops of each.
 pub fn sources() -> BTreeMap<&'static str, Vec<&'static str>> {
     let mut all = BTreeMap::<_, Vec<_>>::new();
     for source in sources::ALL {
@@ -91,7 +91,7 @@ fn verify_case(
 ) {
     let (mut config, inputs) = (Config::new(&case.config), Inputs::new(&case.inputs));
     let plan = (source.read)(op, &mut config, &inputs, device).and_then(|plan| {
-        // What is missing need not be read to the end.
+        // A case that Lockstep cannot express yet need not be read to the end.
         if !matches!(plan, Plan::Missing(_)) {
             config.finish()?;
         }
@@ -139,13 +139,13 @@ fn numbers_case(
     }
 }
 
-/// Expected values: what the code computed, and the same with its casts to binary32 widened.
+/// Expected values: the code's own, and those of the same code with its casts to binary32 widened.
 fn tables(case: &Case) -> [Option<(&Map<String, Value>, bool)>; 2] {
     let double = case.expected_float64.as_ref();
     [Some((&case.expected, double.is_some())), double.map(|values| (values, false))]
 }
 
-/// Numbers that a table has from calls of its own.
+/// Compares numbers that a table computed with calls of its own.
 fn compare_numbers(
     got: Vec<(&'static str, Got)>,
     inputs: &Inputs<'_>,
@@ -165,7 +165,8 @@ fn compare_numbers(
     Ok(compared)
 }
 
-/// What the table does not know, and what the file lacks; metrics may be there as the code computes them alone.
+/// Checks that the table knows every expected number and that the file lacks none; metrics may be present as
+/// computed by the code only.
 fn known(case: &Case, expects: &[&str]) -> Result<(), String> {
     for (k, (values, _)) in tables(case).into_iter().flatten().enumerate() {
         let wanted = |name: &&&str| k == 0 || !name.starts_with("metrics.");
@@ -182,9 +183,9 @@ fn known(case: &Case, expects: &[&str]) -> Result<(), String> {
     Ok(())
 }
 
-/// Makes the calls and compares all that the table expects.
+/// Makes the calls and compares everything that the table expects.
 fn run(device: &Device, setup: &Setup, case: &Case, inputs: &Inputs<'_>) -> Result<Vec<Compared>, String> {
-    // Before anything runs.
+    // Checked before anything runs.
     known(case, &setup.expects)?;
     let (shape, outcome) = (inputs.shape()?, Outcome::new(device, setup, inputs)?);
     let mut compared = Vec::new();
@@ -207,7 +208,7 @@ fn in_double(case: &Case, name: &str) -> bool {
     case.expected_float64.as_ref().is_some_and(|values| value(values, name).is_some())
 }
 
-/// The names of all numbers; those of the metrics begin with `metrics.`.
+/// The names of all numbers; those of metrics begin with `metrics.`.
 fn names(values: &Map<String, Value>) -> Result<Vec<String>, String> {
     let mut names = Vec::new();
     for (name, value) in values {

@@ -1,7 +1,7 @@
-//! The numbers of a case by the names of the file, from what the two calls gave.
+//! A case's numbers by their names in the file, from the results of the two calls.
 //!
-//! Means, least and largest of what the calls return, and nothing else. Where the results of a case's own
-//! recipe do not show a number, another recipe over the same columns does: its KL, entropy or clip fractions.
+//! Only means, minima and maxima of what the calls return. If the results of a case's own recipe do not
+//! include a number, another recipe on the same columns provides it: its KL, entropy or clip fractions.
 
 use crate::compare::Compared;
 use crate::format;
@@ -14,22 +14,23 @@ use lockstep::recipe::{GateChoice, RatioLevel, WeightLevel};
 use lockstep::{EntropyTerm, Loss, Metrics, Recipe, Rollouts};
 use serde_json::Value;
 
-/// Numbers of ours.
+/// A result of ours.
 #[derive(Clone, Debug)]
 pub(crate) enum Got {
-    /// Of tokens, compared at live ones: what a framework has at the others is padding.
+    /// Per-token values, compared at live tokens: a framework's other values are padding.
     Live(Vec<f64>),
-    /// Of anything, compared in full.
+    /// Values of any kind, compared in full.
     All(Vec<f64>),
-    /// Of tokens, where the file has one number per sequence.
+    /// Per-token values where the file has one number per sequence.
     OfSequence(Vec<f64>),
-    /// A number, and the sum of the magnitudes of its terms if these may cancel.
+    /// A number, with the sum of the magnitudes of its terms if these may cancel.
     Number(f64, f64),
-    /// Any of these, held against binary64 alone where the file has both: in binary32 it is what cancelling leaves.
+    /// Any of these, compared only with binary64 if the file has both: in binary32 it consists of
+    /// cancellation error.
     Double(Box<Got>),
-    /// Any of these, whose elements are sums of terms that may cancel, and the largest magnitude of a term.
+    /// Any of these, whose elements are sums of terms that may cancel, with the largest magnitude of a term.
     Cancelling(Box<Got>, f64),
-    /// Lists and objects with numbers in them, compared place by place; those of one key share a floor.
+    /// Nested lists and objects of numbers, compared place by place; the numbers under one key share a floor.
     Nested(Value),
 }
 use Got::{All, Live, Nested, Number, OfSequence};
@@ -43,7 +44,7 @@ impl Got {
         matches!(self, Got::Double(_))
     }
 
-    /// Ours beside the file's, of the same tokens.
+    /// Pairs ours with the file's, for the same tokens.
     pub(crate) fn beside(self, shape: &Shape, name: &str, want: &Value) -> Result<Compared, String> {
         if let Got::Double(own) = self {
             return own.beside(shape, name, want);
@@ -84,7 +85,8 @@ impl Got {
         (out.got, out.want) = match self {
             Live(got) | OfSequence(got) if got.len() == want.len() => (keep(got), keep(want)),
             All(got) if got.len() == want.len() => {
-                // Gradients of one sequence may share a ratio, those of two share nothing but their weights.
+                // Gradients of one sequence may share a ratio; those of two sequences share only their
+                // weights.
                 out.rows = if name.starts_with("dloss") { spans.clone() } else { Vec::new() };
                 (got, want)
             }
@@ -94,10 +96,10 @@ impl Got {
     }
 }
 
-/// A number of nested values: its key, its place and itself.
+/// A number in nested values: its key, its place and its value.
 type Leaf = (String, String, f64);
 
-/// The numbers of nested values, by key and, under one key, in their order.
+/// The numbers of nested values by key, and in order under each key.
 fn leaves(value: &Value, name: &str) -> Result<Vec<Leaf>, String> {
     fn collect(value: &Value, key: &str, place: String, to: &mut Vec<Leaf>) -> Result<(), String> {
         match value {
@@ -106,7 +108,7 @@ fn leaves(value: &Value, name: &str) -> Result<Vec<Leaf>, String> {
                 list.iter().enumerate().try_for_each(|(i, x)| collect(x, key, format!("{place}[{i}]"), to))
             }
             Value::Object(map) => map.iter().try_for_each(|(own, x)| {
-                // Ids as keys: what they are of is the key around them.
+                // Keys that are ids belong to the enclosing key.
                 let key = if own.parse::<u64>().is_ok() { key } else { own };
                 collect(x, key, format!("{place}.{own}"), to)
             }),
@@ -158,7 +160,7 @@ pub(crate) fn get(o: &Outcome<'_>, name: &str) -> Result<Got, String> {
             GateChoice::KlCov { .. } => Number(mean_distance(o)?, 0.0),
             _ => Number(metrics(o)?.approx_kl, kl_terms(o)),
         },
-        // verl's GMPO reports its upper and its lower clip, for it has no dual one.
+        // verl's GMPO reports its upper and its lower clip in these metrics, because it has no dual clip.
         "metrics.pg_clipfrac" => Number(by_gate(o, |m| m.clip_fraction, |m| m.clip_fraction_high)?, 0.0),
         "metrics.pg_clipfrac_lower" => {
             Number(by_gate(o, |m| m.clip_fraction_dual, |m| m.clip_fraction_low)?, 0.0)
@@ -226,13 +228,13 @@ pub(crate) fn critic<'a>(o: &'a Outcome<'_>) -> Result<&'a ValueOutput, String> 
     loss(o)?.value.as_ref().ok_or_else(|| "no value loss came back".into())
 }
 
-/// The loss of another recipe over the same columns.
+/// The loss of another recipe on the same columns.
 pub(crate) fn probe(o: &Outcome<'_>, recipe: &Recipe, rollouts: &Rollouts<'_>) -> Result<Loss, String> {
     let rollouts = Rollouts { counts: None, ..*rollouts };
     recipe.loss(o.device, &rollouts, &o.credit).map_err(text)
 }
 
-/// Frameworks broadcast advantages of sequences over their tokens.
+/// Advantages per token: frameworks broadcast the advantages of sequences.
 pub(crate) fn advantages(o: &Outcome<'_>) -> Vec<f64> {
     let advantage = widen(&o.credit.advantage);
     if o.credit.per_token {
@@ -241,8 +243,8 @@ pub(crate) fn advantages(o: &Outcome<'_>) -> Vec<f64> {
     o.spans().iter().zip(advantage).flat_map(|(span, x)| span.clone().map(move |_| x)).collect()
 }
 
-/// Magnitudes of the terms of the loss: W·|l| of each token, or of each sequence that is a term as a whole,
-/// and the bonus.
+/// The summed magnitudes of the loss's terms: W·|l| of each token, or of each sequence that is a single term,
+/// plus the bonus.
 pub(crate) fn terms(o: &Outcome<'_>) -> Result<f64, String> {
     let (loss, live) = (loss(o)?, o.live());
     if loss.token_loss.is_empty() {
@@ -256,12 +258,12 @@ pub(crate) fn terms(o: &Outcome<'_>) -> Result<f64, String> {
         if sum == 0.0 { 0.0 } else { weight.of(tokens.len() as u64) * sum }
     };
     let bonus = loss.entropy.as_ref().map_or(0.0, |term| term.loss.abs());
-    // A table may have made other sequences of the file's.
+    // A table may have replaced the file's sequences by others.
     let rows = (0..batch.sequences()).map(|row| batch.cu_seqlens().span(row));
     Ok(rows.map(|span| of_row(span.start..span.end)).sum::<f64>() + bonus)
 }
 
-/// Magnitudes of the terms of mean(logp_old − logp).
+/// The summed magnitudes of the terms of mean(logp_old − logp).
 fn kl_terms(o: &Outcome<'_>) -> f64 {
     let (new, old) = (o.columns.logp.as_deref(), o.columns.logp_old.as_deref());
     let pairs = new.unwrap_or_default().iter().zip(old.unwrap_or_default()).zip(o.live());
@@ -275,7 +277,7 @@ fn by_gate(o: &Outcome<'_>, own: fn(&Metrics) -> f64, gmpo: fn(&Metrics) -> f64)
     Ok(value(&metrics(o)?))
 }
 
-/// Mean of |logp − logp_old|: what a recipe measures as its KL where the reference is the old policy.
+/// Mean of |logp − logp_old|, which a recipe measures as its KL when the reference is the old policy.
 fn mean_distance(o: &Outcome<'_>) -> Result<f64, String> {
     let recipe = Recipe::from_toml("kl = { estimator = \"abs\", coef = 0.0 }").map_err(text)?;
     let columns = o.columns.view();
@@ -283,13 +285,13 @@ fn mean_distance(o: &Outcome<'_>) -> Result<f64, String> {
     Ok(loss.metrics.ok_or("no metrics came back")?.kl_ref_mean)
 }
 
-/// Of all live tokens of the call, whatever the bonus acts on.
+/// Mean entropy of all live tokens of the call, whatever the bonus applies to.
 fn mean_entropy(o: &Outcome<'_>) -> Result<f64, String> {
     let recipe = Recipe::from_toml("extends = \"trl\"\nentropy = { coef = 0.0 }").map_err(text)?;
     Ok(probe(o, &recipe, &o.columns.view())?.entropy.ok_or("no entropy term came back")?.entropy)
 }
 
-/// 1 where `mask.top_entropy` keeps a token: where a bonus on the kept tokens has a gradient.
+/// 1 where `mask.top_entropy` keeps a token, i.e. where a bonus on the kept tokens has a gradient.
 fn kept_by_entropy(o: &Outcome<'_>) -> Result<Vec<f64>, String> {
     let mut recipe = Recipe::from_toml(
         "extends = \"trl\"\nmask.top_entropy = 1.0\nentropy = { coef = 1.0, over = \"call\", of = \"kept\" }",
@@ -302,11 +304,11 @@ fn kept_by_entropy(o: &Outcome<'_>) -> Result<Vec<f64>, String> {
     Ok(term.coef.iter().map(|x| f64::from(u8::from(*x != 0.0))).collect())
 }
 
-/// What of several numbers a framework logs.
+/// Which statistic of several numbers a framework logs.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Over {
     Mean,
-    /// The mean, where those with A ≤ 0 count as 0.
+    /// The mean, with numbers for A ≤ 0 counted as 0.
     Gains,
     Min,
     Max,
@@ -320,10 +322,11 @@ pub(crate) fn over(values: &[f64], which: Over) -> f64 {
     }
 }
 
-/// A clip fraction of TRL's: each sequence is a batch of its own; the mean is over tokens, or over sequences
-/// where the ratio is theirs, and then an empty one counts as not clipped.
+/// A clip fraction as TRL logs it. Each sequence is a batch of its own; the mean is over tokens or, for
+/// sequence-level ratios, over sequences, where an empty one counts as not clipped.
 ///
-/// The metrics of GMPO are verl's, which count bounds that the sign of A makes void. TRL counts as PPO does.
+/// GMPO's metrics are verl's, which count bounds even where the sign of A makes them void. TRL counts like
+/// PPO.
 fn clipped(o: &Outcome<'_>, value: fn(&Metrics) -> f64, which: Over) -> Result<f64, String> {
     let of_tokens = o.recipe.ratio.level == RatioLevel::Token;
     let mut recipe = o.recipe.clone();
@@ -336,14 +339,14 @@ fn clipped(o: &Outcome<'_>, value: fn(&Metrics) -> f64, which: Over) -> Result<f
     let (spans, live) = (o.spans().to_vec(), o.live());
     let mut columns = o.columns.clone();
     (columns.cu_groups, columns.counts) = (Some((0..=spans.len() as u32).collect()), None);
-    // Statistics of the groups of before are none of these.
+    // The group statistics of the whole batch do not apply to these parts.
     let credit = lockstep::Credit { groups: Default::default(), ..o.credit.clone() };
     let mut each = Vec::new();
     for (s, span) in spans.into_iter().enumerate() {
         let tokens = span.filter(|i| live[*i]).count();
         if tokens == 0 {
-            // No number of tokens, which TRL leaves out, or a ratio of 1: within every bound but CISPO's, if
-            // that is below.
+            // An empty sequence gives no token values, which TRL leaves out, or a ratio of 1, which is within
+            // every bound except a CISPO bound below it.
             let beyond = matches!(recipe.gate, GateChoice::Cispo { high, .. } if high < 1.0);
             let counts = beyond && (which != Over::Gains || o.credit.advantage[s] > 0.0);
             each.extend((!of_tokens).then_some(f64::from(u8::from(counts))));
@@ -360,7 +363,7 @@ fn clipped(o: &Outcome<'_>, value: fn(&Metrics) -> f64, which: Over) -> Result<f
     Ok(over(&each, which))
 }
 
-/// Mean and largest |logp_old − logp_rollout| of live tokens that the sampler scored.
+/// Mean and largest |logp_old − logp_rollout| over live tokens that the sampler scored.
 fn apart(o: &Outcome<'_>) -> Result<(f64, f64), String> {
     let columns = o.columns.view();
     let (old, rollout) = (columns.logp_old.unwrap_or_default(), columns.logp_rollout.unwrap_or_default());
@@ -372,7 +375,7 @@ fn apart(o: &Outcome<'_>) -> Result<(f64, f64), String> {
     Ok((mean, mismatch.max_log_ratio.abs().max(mismatch.min_log_ratio.abs())))
 }
 
-/// The weights that TRL logs: of live tokens, or one of each sequence, where that of an empty one is 1.
+/// The weights that TRL logs: those of live tokens, or one per sequence, where that of an empty one is 1.
 fn logged_weights(o: &Outcome<'_>) -> Result<Vec<f64>, String> {
     let live = o.live();
     let weights = o.credit.weights.as_deref().map(widen).ok_or("no weights came back")?;

@@ -6,43 +6,43 @@ use crate::settings::Overlay;
 use lockstep::{Credit, Device, Loss, Recipe, RolloutsBuf};
 use std::ops::Range;
 
-/// Columns and credit from inputs that the standard names do not cover.
+/// Sets columns and credit from inputs that the standard names do not cover.
 pub(crate) type Prepare = Box<dyn Fn(&Inputs<'_>, &mut RolloutsBuf, &mut Credit) -> Result<(), String>>;
 /// A number that only one table knows.
 pub(crate) type Own = Box<dyn Fn(&Outcome<'_>) -> Result<Got, String>>;
 
-/// Where Lockstep differs on purpose, and why.
+/// A case in which Lockstep differs on purpose, and why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exception {
-    /// Another number.
+    /// The numbers differ.
     Differs(&'static str),
-    /// An error whose text has the first in it.
+    /// The call fails with an error that contains the first text.
     Refused(&'static str, &'static str),
 }
 
-/// What a table says of a case: the recipe, what stays outside of it, and what is compared.
+/// A table's description of a case: the recipe, what lies outside it, and what is compared.
 pub(crate) struct Setup {
     pub(crate) recipe: Overlay,
     pub(crate) calls: Calls,
     /// The inputs that the op takes.
     pub(crate) inputs: &'static [&'static str],
-    /// The numbers that the file must have, no more and no less; `metrics.x` is `x` among the metrics.
+    /// The numbers that the file must have, exactly these; `metrics.x` is `x` among the metrics.
     pub(crate) expects: Vec<&'static str>,
     /// Those of them that Lockstep does not compute, and why.
     pub(crate) skips: Vec<(&'static str, &'static str)>,
-    /// What the framework multiplies loss and gradients by, outside of a loss.
+    /// A factor that the framework applies to loss and gradients outside its loss function.
     pub(crate) scale: f64,
-    /// Whether it logs its loss before that.
+    /// Whether the framework logs its loss before applying it.
     pub(crate) logged_unscaled: bool,
     /// Whether the gradient's elements are exponentials of numbers in the tens.
     pub(crate) steep: bool,
-    /// Live tokens, sequences with one, and sequences of the whole batch, where this is a part of it.
+    /// Live tokens, nonempty sequences, and sequences of the whole batch, if this is a part of it.
     pub(crate) counts: [Option<u64>; 3],
     /// Weights of several rewards.
     pub(crate) reward_weights: Vec<f64>,
-    /// Reads the inputs that have names of their own; runs after the others.
+    /// Reads the inputs with table-specific names; runs after the others.
     pub(crate) prepare: Option<Prepare>,
-    /// Numbers that have names of their own.
+    /// Numbers with table-specific names.
     pub(crate) own: Vec<(&'static str, Own)>,
     /// What is known to differ in this case.
     pub(crate) exception: Option<Exception>,
@@ -53,8 +53,8 @@ pub(crate) struct Setup {
 pub(crate) enum Calls {
     /// [`Recipe::advantages`].
     Advantages,
-    /// [`Recipe::loss`] with the advantages, weights and returns of the file; before it
-    /// [`Recipe::advantages`] where the recipe corrects the rollout or weighs responses.
+    /// [`Recipe::loss`] with the file's advantages, weights and returns, preceded by [`Recipe::advantages`]
+    /// if the recipe corrects the rollout or weights responses.
     Loss,
 }
 
@@ -96,10 +96,10 @@ impl Setup {
     }
 }
 
-/// Tokens of a case: offsets of a damaged file ask for no more memory than this.
+/// Maximum number of tokens of a case, so that the offsets of a damaged file cannot exhaust memory.
 pub(crate) const LARGEST: usize = 1 << 20;
 
-/// What the calls gave.
+/// The results of the calls.
 pub(crate) struct Outcome<'a> {
     pub(crate) device: &'a Device,
     pub(crate) setup: &'a Setup,
@@ -144,7 +144,7 @@ impl<'a> Outcome<'a> {
         }
         let weighted = recipe.correction.is_some() || recipe.reward.weights.is_some();
         if setup.calls == Calls::Advantages || weighted {
-            // An op without rewards has the estimator `reward`, which passes them through.
+            // An op without rewards uses the estimator `reward`, which passes them through.
             let _ = columns.rewards.get_or_insert_with(|| vec![0.0; sequences]);
             let given = std::mem::take(credit);
             *credit = recipe.advantages(device, &columns.view()).map_err(text)?;
@@ -159,8 +159,7 @@ impl<'a> Outcome<'a> {
             }
         }
         if setup.calls == Calls::Loss {
-            // What an op without a policy loss (KL, values) leaves open: nothing was gained, the policy did
-            // not move.
+            // Defaults for ops without a policy loss (KL, values): zero advantages and an unchanged policy.
             let logp = columns.logp.get_or_insert_with(|| vec![0.0; tokens]);
             let _ = columns.logp_old.get_or_insert_with(|| logp.clone());
             if credit.advantage.is_empty() && !credit.per_token {
@@ -171,7 +170,7 @@ impl<'a> Outcome<'a> {
         Ok(out)
     }
 
-    /// An input's column, or its part of the credit.
+    /// Reads an input into its column or its part of the credit.
     fn read(&mut self, name: &str, inputs: &Inputs<'_>) -> Result<(), String> {
         let (columns, credit) = (&mut self.columns, &mut self.credit);
         match name {

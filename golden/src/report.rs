@@ -1,4 +1,4 @@
-//! What is printed: one line per file.
+//! The printed report: one line per file.
 
 use crate::compare::{Compared, GOLDEN};
 use crate::outcome::Exception;
@@ -8,13 +8,13 @@ use std::fmt;
 /// The largest errors of one output array over the cases of a file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ArrayReport {
-    /// The array's name in the file; that of a metric begins with `metrics.`.
+    /// The array's name in the file; names of metrics begin with `metrics.`.
     pub name: String,
     /// Largest error, relative to the largest expected value of the array.
     pub error: f64,
-    /// Largest error of an element, relative to what that element is allowed: at most 1.
+    /// Largest error of an element relative to its allowance: at most 1.
     pub of_allowed: f64,
-    /// Cases whose sum cancels, so that they were judged by the magnitudes of its terms.
+    /// Cases whose sum cancels and was therefore judged by the magnitudes of its terms.
     pub cancelled: usize,
 }
 
@@ -29,25 +29,25 @@ pub struct FileReport {
     pub code: String,
     /// Number of cases.
     pub cases: usize,
-    /// The source whose table has the op, if there is one.
+    /// The source whose table covers the op, if there is one.
     pub source: Option<&'static str>,
     /// Cases that agree.
     pub agreed: usize,
     /// One entry per output array.
     pub arrays: Vec<ArrayReport>,
-    /// The presets and functions that agree, with the number of their cases.
+    /// The presets and functions that agree, with their numbers of cases.
     pub names: BTreeMap<&'static str, usize>,
-    /// The choices of one call that agree, whatever their numbers, with the number of their cases.
+    /// The choices of one call that agree, regardless of their numbers, with their numbers of cases.
     pub halves: BTreeMap<String, usize>,
-    /// Reasons of the cases that differ as the table says, with their number.
+    /// Reasons for the cases that differ as the table states, with their numbers.
     pub exceptions: BTreeMap<&'static str, usize>,
     /// What Lockstep has no choice for yet, with the number of cases.
     pub missing: BTreeMap<&'static str, usize>,
-    /// What disagrees, and how.
+    /// Disagreements, with details.
     pub failures: Vec<String>,
 }
 
-/// What `source` says first: a name, and a version or the start of a commit.
+/// Name and version (or the start of a commit) from the text of `source`.
 fn name_and_version(says: &str) -> String {
     let words = says.split([',', ';']).next().unwrap_or_default().split_whitespace();
     let words =
@@ -56,10 +56,10 @@ fn name_and_version(says: &str) -> String {
     words.map(|word| if is_commit(word) { &word[..8] } else { word }).collect::<Vec<_>>().join(" ")
 }
 
-/// All files of a folder.
+/// The report on all files of a folder.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct GoldenReport {
-    /// By name.
+    /// The files, sorted by name.
     pub files: Vec<FileReport>,
 }
 
@@ -85,7 +85,7 @@ impl FileReport {
         }
     }
 
-    /// A case that ran, by one of our presets or functions. Whether it agrees.
+    /// Records a case that one of our presets or functions ran. Returns whether it agrees.
     pub(crate) fn case(
         &mut self,
         case: usize,
@@ -114,7 +114,7 @@ impl FileReport {
         agrees
     }
 
-    /// A case that our code refused.
+    /// Records a case that our code refused.
     pub(crate) fn refused(&mut self, case: usize, reason: &str, exception: Option<Exception>) {
         match exception {
             Some(Exception::Refused(text, why)) if reason.contains(text) => {
@@ -124,17 +124,17 @@ impl FileReport {
         }
     }
 
-    /// A case that needs a choice that Lockstep does not have.
+    /// Records a case that needs a choice Lockstep does not have.
     pub(crate) fn misses(&mut self, what: &'static str) {
         *self.missing.entry(what).or_default() += 1;
     }
 
-    /// Cases that need a choice that Lockstep does not have.
+    /// Number of cases that need a choice Lockstep does not have.
     pub fn missed(&self) -> usize {
         self.missing.values().sum()
     }
 
-    /// Cases that differ as the table says.
+    /// Number of cases that differ as the table states.
     pub fn excepted(&self) -> usize {
         self.exceptions.values().sum()
     }
@@ -175,7 +175,7 @@ impl FileReport {
 }
 
 impl GoldenReport {
-    /// Whether every file is covered and every case of it agrees, and there is at least one.
+    /// Whether every file is covered, every case agrees, and there is at least one file.
     pub fn passed(&self) -> bool {
         !self.files.is_empty() && self.files.iter().all(FileReport::passed)
     }
@@ -184,7 +184,7 @@ impl GoldenReport {
 impl fmt::Display for FileReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let verdict = if self.passed() { "pass" } else { "FAIL" };
-        // `{file:40}` lines the files of a directory up.
+        // `{file:40}` aligns the files of a directory.
         let width = f.width().unwrap_or(0);
         write!(f, "{verdict}  {:<width$} {:>3} of {:>3} cases ", self.file, self.agreed, self.cases)?;
         for ArrayReport { name, error, of_allowed, cancelled } in &self.arrays {

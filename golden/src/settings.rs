@@ -1,10 +1,10 @@
-//! A case's settings under the framework's names, and the recipe that they become.
+//! A case's settings under the framework's names, and the recipe they translate to.
 
 use lockstep::Recipe;
 use serde_json::{Map, Value};
 use std::fmt::Display;
 
-/// Settings not read yet: every key must be understood, none is ignored silently.
+/// Settings not yet read: every key must be understood; none is silently ignored.
 pub(crate) struct Config<'a>(Vec<(&'a str, &'a Value)>);
 
 impl<'a> Config<'a> {
@@ -12,7 +12,7 @@ impl<'a> Config<'a> {
         Config(config.iter().map(|(key, value)| (key.as_str(), value)).collect())
     }
 
-    /// Whether `key` is there and not yet read, `null` or not: for defaults that `null` turns off.
+    /// Whether `key` is present and unread, even if `null`: for defaults that `null` disables.
     pub(crate) fn has(&self, key: &str) -> bool {
         self.0.iter().any(|(name, _)| *name == key)
     }
@@ -49,14 +49,14 @@ impl<'a> Config<'a> {
         read(value).map(Some).ok_or_else(|| format!("config `{key}` is {value}: expected {kind}"))
     }
 
-    /// Keys that the framework does not read for this op, or that only name the case.
+    /// Drops keys that the framework does not read for this op, or that only label the case.
     pub(crate) fn ignore(&mut self, keys: &[&str]) {
         for key in keys {
             let _ = self.take(key);
         }
     }
 
-    /// Whether every key was read.
+    /// Checks that every key was read.
     pub(crate) fn finish(self) -> Result<(), String> {
         match self.0.first() {
             None => Ok(()),
@@ -65,7 +65,7 @@ impl<'a> Config<'a> {
     }
 }
 
-/// A recipe that extends a preset by the keys that a case sets.
+/// A recipe that extends a preset with the keys that a case sets.
 pub(crate) struct Overlay {
     preset: &'static str,
     lines: String,
@@ -76,7 +76,7 @@ impl Overlay {
         Overlay { preset, lines: String::new() }
     }
 
-    /// The name that it extends.
+    /// The preset that it extends.
     pub(crate) fn preset(&self) -> &'static str {
         self.preset
     }
@@ -86,7 +86,7 @@ impl Overlay {
         self.preset = preset;
     }
 
-    /// Sets a key to TOML as it stands.
+    /// Sets a key to a literal TOML value.
     pub(crate) fn set(&mut self, key: &str, value: impl Display) {
         self.lines += &format!("{key} = {value}\n");
     }
@@ -95,15 +95,15 @@ impl Overlay {
         self.set(key, format_args!("{value:?}"));
     }
 
-    /// Sets a number; none leaves the preset's.
+    /// Sets a number; `None` keeps the preset's.
     pub(crate) fn number(&mut self, key: &str, value: impl Into<Option<f64>>) {
         if let Some(value) = value.into() {
-            // With a point or an exponent: to TOML a whole number is no float.
+            // With a point or an exponent, because TOML does not take a whole number as a float.
             self.set(key, format_args!("{value:?}"));
         }
     }
 
-    /// Sets each of `keys`, the framework's name and the recipe's, that the case has.
+    /// Copies every key that the case has; each pair is the framework's name and the recipe's.
     pub(crate) fn copy(&mut self, config: &mut Config<'_>, keys: &[(&str, &str)]) -> Result<(), String> {
         for (from, to) in keys {
             match config.take(from) {

@@ -15,7 +15,7 @@ fn report() -> &'static GoldenReport {
     REPORT.get_or_init(|| verify_dir(&committed()).unwrap())
 }
 
-/// Every op of every table has its file, every file its table, and what a case is for was compared.
+/// Every op of every table has a file, every file has a table, and everything a case is for was compared.
 #[test]
 fn every_source_agrees() {
     let report = report();
@@ -49,7 +49,7 @@ fn every_source_agrees() {
     }
 }
 
-/// What does not agree is counted: these numbers may only fall.
+/// Counts what does not agree: these numbers may only fall.
 #[test]
 fn what_does_not_agree_is_counted() {
     let sum = |number: fn(&FileReport) -> usize| report().files.iter().map(number).sum::<usize>();
@@ -57,7 +57,7 @@ fn what_does_not_agree_is_counted() {
     assert_eq!((sum(FileReport::excepted), sum(FileReport::missed)), (37, 0), "{}", report());
 }
 
-/// A name that promises a framework's behaviour has cases of its code.
+/// A preset named after a framework has cases from that framework's code.
 #[test]
 fn every_preset_of_a_framework_has_a_case() {
     let list = report().list();
@@ -86,7 +86,7 @@ fn unpacked(file: &str) -> String {
     text
 }
 
-/// A folder with one file after `edit`; removed when dropped.
+/// A folder with one edited file; removed when dropped.
 struct Edited(PathBuf);
 
 impl Edited {
@@ -118,7 +118,7 @@ fn failing(name: &str, file: &str, edit: impl Fn(String) -> String) -> String {
     report.to_string()
 }
 
-/// The same after one replacement of the first place.
+/// The same after replacing the first occurrence.
 fn after(name: &str, file: &str, from: &str, to: &str) -> String {
     failing(name, file, |text| text.replacen(from, to, 1))
 }
@@ -207,7 +207,7 @@ fn what_is_missing_fails() {
     }
     let none = failing("none-expected", "verl/kl.json", |text| without(&without(&text, "kl"), "dkl_dlogp"));
     assert!(none.contains("case 0: expected `kl` is missing"), "{none}");
-    // All is there, but no token to compare.
+    // Everything is present, but there is no token to compare.
     let empty = failing("empty", "verl/kl.json", |text| {
         let case = "{\"config\":{\"estimator\":\"k1\"},\"inputs\":{\"cu_seqlens\":[0,0],\"cu_groups\":[0,1],\
             \"logp_new\":[],\"logp_ref\":[]},\"expected\":{\"kl\":[],\"dkl_dlogp\":[]}}";
@@ -223,8 +223,8 @@ fn one_wrong_number_fails() {
         sign.contains("FAIL  kl.json") && sign.contains("case 0: `dkl_dlogp` differs by 2.0e0"),
         "{sign}"
     );
-    // A small element beside large ones: of the largest it is far below the tolerance, and wrong by a
-    // thousandth of itself.
+    // A small element beside large ones: its error is far below the tolerance relative to the largest, but a
+    // thousandth of the element itself.
     let small = failing("small", "trl/policy_loss_grpo_vllm_is_mask.json", |text| {
         let (before, rest) = text.split_once("\"batch\":\"extreme\"").unwrap();
         let (inputs, rest) = rest.split_once("\"dloss_dlogp\":[").unwrap();
@@ -253,7 +253,7 @@ fn one_wrong_number_fails() {
 
 #[test]
 fn other_settings_of_the_same_ops_run() {
-    // Aliases, absent settings and the straight-through suffix: the op is built, not the case.
+    // Aliases, absent settings and the straight-through suffix: the op is constructed, not the case.
     for (from, to) in [("\"k1\"", "\"kl\""), ("\"k2\"", "\"mse\""), ("\"k3\"", "\"low_var_kl\"")] {
         let dir = Edited::new("alias", "verl/kl.json", |text| text.replace(from, to));
         assert!(verify_dir(&dir.0).unwrap().passed(), "{from} as {to}");

@@ -1,45 +1,45 @@
-//! AdamW on plain numbers. candle-nn has one, but it keeps its moments private, and a checkpoint without them cannot
-//! resume with the same bits.
+//! AdamW over plain vectors. candle-nn's optimiser keeps its moments private, and a checkpoint without them
+//! cannot resume with the same bits.
 
 use serde::{Deserialize, Serialize};
 
 use crate::model::Weights;
 
-/// What AdamW is told once.
+/// AdamW's hyperparameters.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AdamConfig {
-    /// Decay of the mean of the gradients.
+    /// Decay of the first moment (mean of the gradients).
     pub beta1: f32,
-    /// Decay of the mean of their squares.
+    /// Decay of the second moment (mean of the squared gradients).
     pub beta2: f32,
-    /// Added to the root of the second moment.
+    /// Added to the square root of the second moment.
     pub eps: f32,
-    /// Decoupled decay, times the learning rate.
+    /// Decoupled weight decay, multiplied by the learning rate.
     pub weight_decay: f32,
-    /// Gradients longer than this (all tensors together) are scaled down to it.
+    /// Gradient-norm clip: gradients whose global norm (over all tensors) exceeds this are scaled down to it.
     pub max_norm: f32,
 }
 
-/// The moments of every weight, and how many updates they have seen.
+/// The optimiser's state: both moments of every weight, and the number of updates so far.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AdamW {
-    /// Means of the gradients, one vector a tensor.
+    /// First moments, one vector per tensor.
     pub first: Vec<Vec<f32>>,
-    /// Means of their squares.
+    /// Second moments, one vector per tensor.
     pub second: Vec<Vec<f32>>,
     /// Updates so far.
     pub updates: u64,
 }
 
 impl AdamW {
-    /// Moments of zero.
+    /// Creates a state whose moments are all zero.
     pub fn new(weights: &Weights) -> Self {
         let zeros: Vec<Vec<f32>> = weights.iter().map(|w| vec![0.0; w.values.len()]).collect();
         Self { first: zeros.clone(), second: zeros, updates: 0 }
     }
 
-    /// One update in place. Returns the length of the gradient before it was limited.
+    /// Performs one update in place. Returns the gradient norm before clipping.
     pub fn update(
         &mut self,
         config: &AdamConfig,
@@ -55,7 +55,7 @@ impl AdamW {
         let debias1 = 1.0 - config.beta1.powi(power);
         let debias2 = 1.0 - config.beta2.powi(power);
         for (((w, g), m), v) in weights.iter_mut().zip(grads).zip(&mut self.first).zip(&mut self.second) {
-            // Gains and other vectors are not decayed.
+            // Gains and other vectors have no weight decay.
             let decay = if w.dims.len() > 1 { 1.0 - rate * config.weight_decay } else { 1.0 };
             for (((w, g), m), v) in w.values.iter_mut().zip(g).zip(m).zip(v) {
                 let g = g * limit;
@@ -78,10 +78,11 @@ mod tests {
         let config = AdamConfig { beta1: 0.5, beta2: 0.75, eps: 0.0, weight_decay: 0.5, max_norm: 4.0 };
         let mut weights = vec![Weight { name: "w".into(), dims: vec![1, 1], values: vec![1.0] }];
         let mut adam = AdamW::new(&weights);
-        // Limited to 4; m = 2, v = 4, both debiased to 4 and 16: the step is the rate, after the decay to 0.95.
+        // Clipped to 4; m = 2 and v = 4, debiased to 4 and 16: the step equals the learning rate, after the
+        // decay to 0.95.
         assert_eq!(adam.update(&config, 0.1, &mut weights, &[vec![8.0]]), 8.0);
         assert!((weights[0].values[0] - (0.95 - 0.1)).abs() < 1e-6);
-        // m = 0, so only the decay acts: 0.85 * 0.95; v = 3 + 1 = 4.
+        // m = 0, so only the weight decay acts: 0.85 * 0.95; v = 3 + 1 = 4.
         adam.update(&config, 0.1, &mut weights, &[vec![-2.0]]);
         assert_eq!(adam.first[0][0], 0.0);
         assert_eq!(adam.second[0][0], 4.0);

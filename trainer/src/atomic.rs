@@ -1,4 +1,4 @@
-//! Files that are either there whole or not there at all.
+//! Atomic file writes: a file is either there in full or not there at all.
 
 use std::fs::{self, File, FileType};
 use std::io::Write;
@@ -6,13 +6,14 @@ use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 
-/// How unfinished files are called, so that a later run can clear what a killed one left.
+/// Name prefix of unfinished files, by which a later run finds and removes those that a killed run left
+/// behind.
 const PREFIX: &str = ".unfinished-";
 
-/// Writes `bytes` beside `path`, flushes them to the disk and renames: whoever opens `path`, even after a power cut, finds
-/// the old content or the new, never a part.
+/// Writes `bytes` to a temporary file beside `path`, flushes it to disk and renames it: anyone who opens
+/// `path`, even after a power cut, sees either the old content or the new, never a partial file.
 ///
-/// Errors: those of [`check`]; a folder that cannot be written to.
+/// Errors: those of [`check`], and a folder that cannot be written to.
 pub fn write(path: &Path, bytes: &[u8]) -> Result<()> {
     check(path)?;
     let folder = folder_of(path);
@@ -31,8 +32,9 @@ pub fn write(path: &Path, bytes: &[u8]) -> Result<()> {
     attempt().with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// Whether a file may be written there. Errors: there is something other than a regular file, which a rename would replace and
-/// an open could wait for.
+/// Checks that a file may be written at `path`.
+///
+/// Errors: `path` exists and is not a regular file; a rename would replace it, and opening it could block.
 pub fn check(path: &Path) -> Result<()> {
     let Ok(found) = fs::symlink_metadata(path) else { return Ok(()) };
     let kind = found.file_type();
@@ -65,7 +67,7 @@ fn name(kind: FileType) -> &'static str {
     }
 }
 
-/// Removes what a killed run left unfinished in `folder`.
+/// Removes the unfinished files that a killed run left in `folder`.
 pub fn clear_unfinished(folder: &Path) -> Result<()> {
     let clear = || -> std::io::Result<()> {
         for entry in fs::read_dir(folder)? {

@@ -11,36 +11,39 @@ use crate::train::TrainArgs;
 use crate::tree::TreeArgs;
 use crate::verify::VerifyArgs;
 
-/// Reinforcement-learning maths for LLM post-training, shown whole: a small mixture-of-experts model learns live.
+/// Reinforcement-learning maths for LLM post-training, end to end: trains a small mixture-of-experts model
+/// live.
 ///
-/// Without a command: train, with every default.
+/// Without a command it trains, with every option at its default.
 #[derive(Debug, Parser)]
 #[command(name = "lockstep", version, args_conflicts_with_subcommands = true)]
 pub struct Cli {
-    /// What to do.
+    /// The command to run.
     #[command(subcommand)]
     pub command: Option<Command>,
 }
 
-/// What to do.
+/// The subcommands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Train a small model: a supervised warm start, then RL on a verifiable task
     Train(Box<TrainArgs>),
-    /// Apply a recipe to somebody's rollouts: advantages, coefficients, loss, metrics
+    /// Apply a recipe to rollouts from a file: advantages, coefficients, loss, metrics
     Score(ScoreArgs),
-    /// Say what a recipe does: its stages with their formulas, the columns that it reads, what it asks of the training loop
+    /// Explain a recipe: its stages with their formulas, the columns it reads, what it requires of the
+    /// training loop
     Explain(ExplainArgs),
-    /// Make a file of random rollouts with the columns that a recipe needs
+    /// Write a file of random rollouts with the columns that a recipe needs
     Rollouts(RolloutsArgs),
-    /// Check this machine: one digest over its SIMD levels and GPUs, or golden files
+    /// Verify this machine: compare digests across its SIMD levels and GPUs, or check golden files
     Verify(VerifyArgs),
-    /// List what this machine can compute on, and what is missing and why
+    /// List the devices that this machine can compute on, and why others are unavailable
     Devices,
-    /// List every algorithm: its choices, source, confidence, what it is checked against, its cost; or names, or columns
+    /// List every algorithm: choices, source, confidence, what it is checked against, cost; or only the
+    /// names, or the columns
     List(ListArgs),
-    /// Compare routing replay: no replay, R2 and R3 from the same warm starts, over some seeds
+    /// Compare routing-replay modes: no replay, R2 and R3 from the same warm starts, over several seeds
     Routing(StudyArgs),
-    /// Draw the prefix tree of a group of rollouts, with its values
+    /// Draw the prefix tree of a group of rollouts with its values
     Tree(TreeArgs),
 }

@@ -1,4 +1,5 @@
-//! Everything that decides the numbers of a run. It is saved in every checkpoint, and a resumed run must agree with it.
+//! Everything that determines the numbers of a run. It is saved in every checkpoint, and a resumed run must
+//! match it.
 
 use anyhow::{Result, ensure};
 use serde::{Deserialize, Serialize};
@@ -10,17 +11,17 @@ use crate::routing::{RolloutPrecision, Routing};
 use crate::task::Task;
 use crate::vocab::Vocab;
 
-/// A run.
+/// The configuration of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// Where all randomness starts.
+    /// The seed of all randomness.
     pub seed: u64,
-    /// The task by name.
+    /// The task's name.
     pub task: String,
     /// A fingerprint of the task's file, if it has one.
     pub task_fingerprint: String,
-    /// The recipe's name or file, for people.
+    /// The recipe's name or file, for display only.
     pub recipe: String,
     /// The recipe itself, in TOML.
     pub recipe_toml: String,
@@ -32,29 +33,30 @@ pub struct Config {
     pub warm: Warm,
     /// The RL phase.
     pub rl: Rl,
-    /// How policies are measured.
+    /// How often, and on how many problems, policies are evaluated.
     pub measure: Measure,
-    /// Routing through Lockstep's router, recorded and perhaps replayed.
+    /// Routing through Lockstep's router, recorded and optionally replayed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub routing: Option<Routing>,
-    /// What the policy is rounded to where it samples.
+    /// The precision that the policy is rounded to for sampling.
     #[serde(default, skip_serializing_if = "RolloutPrecision::is_default")]
     pub rollout_precision: RolloutPrecision,
 }
 
-/// The supervised warm start: it ends with the first step after which the policy solves enough *training* problems.
+/// The supervised warm start. It ends after the first step at which the policy solves enough *training*
+/// problems.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Warm {
     /// Learning rate.
     pub rate: f32,
-    /// Solved problems in an update.
+    /// Worked solutions per update.
     pub batch: usize,
-    /// Updates in a step.
+    /// Updates per step.
     pub updates: u64,
-    /// Fraction of training problems to be solved.
+    /// Fraction of training problems that must be solved.
     pub target: f32,
-    /// Most steps.
+    /// Maximum number of steps.
     pub max_steps: u64,
 }
 
@@ -62,32 +64,33 @@ pub struct Warm {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Rl {
-    /// First learning rate; it falls linearly to three tenths.
+    /// Base learning rate; after a short warm-up it decays linearly to three tenths of this.
     pub rate: f32,
-    /// Steps: a batch of rollouts and its updates.
+    /// Number of steps; each samples a batch of rollouts and updates on it.
     pub steps: u64,
-    /// Prompts in a batch.
+    /// Prompts per batch.
     pub prompts: usize,
-    /// Most prompts of a batch that are learnt from: the first whose responses have advantages that are not 0.
+    /// Maximum number of prompts per batch to learn from: the first ones whose responses have nonzero
+    /// advantages.
     pub keep: usize,
-    /// Rollouts for each prompt.
+    /// Rollouts per prompt.
     pub group: usize,
-    /// Updates for each batch, each on its own share of the prompts.
+    /// Updates per batch, each on its own share of the prompts.
     pub minibatches: usize,
 }
 
-/// How policies are measured: one sample a problem, at temperature 1.
+/// How policies are evaluated: one sample per problem, at temperature 1.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Measure {
     /// Held-out problems.
     pub problems: usize,
-    /// RL steps between two measurements.
+    /// RL steps between two evaluations.
     pub every: u64,
 }
 
 impl Config {
-    /// The default run on a task.
+    /// The default configuration for a task.
     pub fn new(task_name: &str, task: &Task, recipe: &str) -> Result<Self> {
         let (prompt, solution) = task.longest();
         Ok(Self {
@@ -98,7 +101,7 @@ impl Config {
             recipe_toml: crate::rl::recipe_toml(recipe)?,
             model: Shape {
                 vocab: Vocab::new(task.alphabet()).size(),
-                // The end token needs a place too.
+                // Plus one position for the end token.
                 context: prompt + solution + 1,
                 layers: 2,
                 width: 64,
@@ -121,12 +124,12 @@ impl Config {
         Manner { lockstep_router: self.routing.is_some(), bf16: false }
     }
 
-    /// How the policy is run where it samples.
+    /// How the model is run for sampling.
     pub fn engine_manner(&self) -> Manner {
         Manner { bf16: self.rollout_precision == RolloutPrecision::Bf16, ..self.trainer_manner() }
     }
 
-    /// Whether the numbers make sense together.
+    /// Checks that the values are valid and consistent with each other.
     pub fn check(&self) -> Result<()> {
         let positive = [
             ("--layers", self.model.layers, 64),
@@ -181,23 +184,24 @@ impl Config {
         Ok(())
     }
 
-    /// The learning rate of an RL step: a short rise, since the moments start at zero, then a line down to three tenths.
+    /// The learning rate of an RL step: a short warm-up, since the moments start at zero, then a linear decay
+    /// to three tenths.
     pub fn rl_rate(&self, step: u64) -> f32 {
         let done = step as f32 / self.rl.steps.max(1) as f32;
         self.rl.rate * (1.0 - 0.7 * done) * ((step + 1) as f32 / 5.0).min(1.0)
     }
 
-    /// The learning rate of an update of the warm start.
+    /// The learning rate of a warm-start update.
     pub fn warm_rate(&self, update: u64) -> f32 {
         self.warm.rate * ((update + 1) as f32 / 20.0).min(1.0)
     }
 
-    /// The fields in which two configurations differ, with both values.
+    /// The fields in which two configurations differ, each with both values.
     pub fn differences(&self, other: &Self) -> Result<Vec<String>> {
         let (mut a, mut b) = (Vec::new(), Vec::new());
         flatten("", &serde_json::to_value(self)?, &mut a);
         flatten("", &serde_json::to_value(other)?, &mut b);
-        // A field may be in one of them only.
+        // A field may be present in only one of them.
         let of = |fields: &[(String, String)], name: &str| {
             let found = fields.iter().find(|(other, _)| other == name);
             found.map_or("not set".to_owned(), |(_, value)| value.clone())
@@ -220,7 +224,7 @@ fn flatten(path: &str, value: &Value, out: &mut Vec<(String, String)>) {
                 flatten(&if path.is_empty() { name.clone() } else { format!("{path}.{name}") }, value, out);
             }
         }
-        // All fractions are f32: shown as f32, 0.9 is 0.9.
+        // All fractions are f32; shown as f32, 0.9 prints as 0.9.
         Value::Number(n) if n.is_f64() => {
             out.push((path.to_owned(), n.as_f64().map_or(String::new(), |x| (x as f32).to_string())));
         }
@@ -228,7 +232,7 @@ fn flatten(path: &str, value: &Value, out: &mut Vec<(String, String)>) {
     }
 }
 
-/// The fields of a configuration, flat, for a table.
+/// The configuration's fields, flattened, for a table.
 pub fn rows(config: &Config) -> Result<Vec<(String, String)>> {
     let mut out = Vec::new();
     flatten("", &serde_json::to_value(config)?, &mut out);
@@ -240,7 +244,8 @@ mod tests {
     use super::*;
     use crate::routing::{Mode, RolloutPrecision};
 
-    /// Checkpoints of runs without replay are those of before there was replay, byte for byte, and those of then are read.
+    /// Checkpoints of runs without replay are byte for byte those written before replay existed, and old ones
+    /// still load.
     #[test]
     fn what_is_not_asked_for_is_not_written() {
         let task = Task::named("addition:1").unwrap();

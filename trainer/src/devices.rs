@@ -1,6 +1,6 @@
-//! `lockstep devices`: what this machine can compute on.
+//! `lockstep devices`: lists what this machine can compute on.
 
-/// One line for each device, and one for each backend that has none, with the reason.
+/// One line per device, and one per backend without a device, with the reason.
 pub fn list() -> String {
     lockstep::devices().iter().map(|entry| format!("{entry}\n")).collect()
 }

@@ -1,7 +1,8 @@
-//! A thin trainer that shows Lockstep whole: the model, the tasks and the loop. There is no RL formula in it: whatever
-//! stands between log-probabilities and `dL/dlogp` is a call of crate `lockstep`, and all these calls are in [`rl`].
+//! A thin trainer that shows Lockstep end to end: the model, the tasks and the loop. It contains no RL
+//! formula: everything between log-probabilities and `dL/dlogp` is a call into crate `lockstep`, and all of
+//! these calls are in [`rl`].
 //!
-//! Without the default feature `model` only the tasks are built, with their parser.
+//! Without the default feature `model`, only the tasks and their parser are built.
 #![forbid(unsafe_code)]
 
 pub mod atomic;

@@ -1,22 +1,22 @@
-//! `lockstep list`: the catalogue.
+//! `lockstep list`: prints the catalogue.
 
 use lockstep::{catalogue, columns, recipe};
 
-/// How it is printed.
+/// Arguments of `lockstep list`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct ListArgs {
-    /// As the table of docs/algorithms.md
+    /// Print the table of docs/algorithms.md
     #[arg(long, conflicts_with_all = ["names", "columns"])]
     pub markdown: bool,
-    /// Only the names of the recipes, one a line
+    /// Print only the names of the recipes, one per line
     #[arg(long, conflicts_with = "columns")]
     pub names: bool,
-    /// The columns that rollouts can have, as the table of docs/columns.md
+    /// Print the columns that rollouts can have, as the table of docs/columns.md
     #[arg(long)]
     pub columns: bool,
 }
 
-/// What stands before the table in docs/algorithms.md.
+/// The text above the table in docs/algorithms.md.
 const HEAD: &str = "\
 # The algorithms
 
@@ -29,7 +29,7 @@ token or what is said; a host rule is for the caller's own loop over prompts or 
 
 ";
 
-/// What `lockstep list` prints.
+/// Returns what `lockstep list` prints.
 pub fn list(args: &ListArgs) -> String {
     if args.names {
         return recipe::names().iter().map(|name| format!("{name}\n")).collect();

@@ -1,4 +1,4 @@
-//! One process a run folder.
+//! A lock that gives one process exclusive use of a run folder.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Read, Write};
@@ -8,19 +8,20 @@ use anyhow::{Context, Result, bail};
 
 use crate::atomic;
 
-/// The lock's name in a run's folder. The file stays when the run is over: a process that removed it could remove another's.
+/// The lock file's name in a run's folder. The file stays when the run ends: a process that removed it could
+/// remove another process's lock.
 const FILE: &str = ".lock";
 
-/// A folder that this process alone writes to, until the value is dropped or the process ends, however it ends.
+/// Exclusive write access to a folder, held until the value is dropped or the process ends, however it ends.
 #[derive(Debug)]
 pub struct Lock {
     _file: File,
 }
 
 impl Lock {
-    /// Takes the folder.
+    /// Locks the folder.
     ///
-    /// Errors: another process has it, which the message names by its id; a folder that cannot be written to.
+    /// Errors: another process holds the lock (the message gives its id), or the folder cannot be written to.
     pub fn take(folder: &Path) -> Result<Self> {
         let path = folder.join(FILE);
         atomic::check(&path)?;
@@ -36,7 +37,7 @@ impl Lock {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
                 let mut holder = String::new();
-                // Some systems let nobody read a locked file.
+                // On some systems a locked file cannot be read.
                 let _ = file.read_to_string(&mut holder);
                 let holder = if holder.is_empty() { "unknown" } else { holder.trim_end() };
                 bail!("{} is in use by another process (id {holder})", folder.display());

@@ -10,23 +10,23 @@ use lockstep_trainer::cli::{Cli, Command};
 use lockstep_trainer::train::TrainArgs;
 use lockstep_trainer::{devices, explain, list, routing, score, synthesize, threads, train, tree, verify};
 
-/// Bad input of any kind; clap uses the same code for a bad command line.
+/// Exit code for any bad input; clap uses the same code for a bad command line.
 const BAD_INPUT: u8 = 2;
-/// `verify` found a difference.
+/// Exit code of `verify` when it finds a difference.
 const DISAGREES: u8 = 1;
-/// Ended by Ctrl-C.
+/// Exit code after Ctrl-C.
 const INTERRUPTED: u8 = 130;
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
     run(cli.command.unwrap_or_else(|| Command::Train(Box::<TrainArgs>::default()))).unwrap_or_else(|error| {
-        // Not eprintln: a closed stderr must not turn an error into a panic.
+        // Not `eprintln!`: a closed stderr must not turn an error into a panic.
         let _ = writeln!(std::io::stderr(), "error: {}", message(&error));
         ExitCode::from(BAD_INPUT)
     })
 }
 
-/// The error and its causes in one line, without repetition: some errors already quote their cause.
+/// The error and its causes on one line, without repetition: some errors already quote their cause.
 fn message(error: &anyhow::Error) -> String {
     let mut parts: Vec<String> = error.chain().map(ToString::to_string).collect();
     parts.dedup_by(|cause, effect| effect.contains(cause.as_str()));

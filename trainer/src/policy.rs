@@ -1,5 +1,6 @@
-//! What the loop asks of a model: log-probabilities of responses with their gradient, and samples. Work is split into a
-//! fixed number of shards, whatever the number of threads, and their results are added in order: threads change no bit.
+//! What the loop needs from a model: log-probabilities of responses with their gradients, and samples. Work
+//! is split into a fixed number of shards, regardless of the number of threads, and the shards' results are
+//! added in order, so the number of threads changes no bit.
 
 use anyhow::{Result, anyhow, bail};
 use candle_core::Tensor;
@@ -12,16 +13,16 @@ use crate::random::Stream;
 use crate::routing::{Record, time_major};
 use crate::vocab::END;
 
-/// One prompt with one response (which ends with the end token unless it was cut off), as tokens.
+/// One prompt with one response, as tokens. The response ends with the end token unless it was cut off.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Sequence {
     /// What the model reads.
     pub prompt: Vec<u32>,
-    /// What it says; never empty.
+    /// What it writes; never empty.
     pub response: Vec<u32>,
 }
 
-/// Into how many parts a batch is cut.
+/// Number of shards that a batch is split into.
 const SHARDS: usize = 4;
 
 fn shards<T>(items: &[T]) -> Vec<&[T]> {
@@ -32,27 +33,27 @@ fn shards<T>(items: &[T]) -> Vec<&[T]> {
 pub struct Pass<'a> {
     model: &'a Model,
     parts: Vec<Part>,
-    /// The values of all parts, packed `[N]`.
+    /// The log-probabilities of all shards, packed `[N]`.
     pub logp: Vec<f32>,
     /// The routing of every sequence, if the model records it.
     pub routed: Vec<Record>,
-    /// Router rows that were replayed.
+    /// Number of router rows that were replayed.
     pub replayed: usize,
-    /// The logits behind `logp`, `[N, vocabulary]`, if they were asked for.
+    /// The logits behind `logp`, `[N, vocabulary]`, if requested.
     logits: Vec<f32>,
     /// The tokens of the responses, `[N]`.
     labels: Vec<u32>,
 }
 
-/// A shard that was run.
+/// A shard after its forward pass.
 struct Part {
     logp: Tensor,
-    /// What it comes from.
+    /// The logits behind `logp`.
     logits: Tensor,
     labels: Vec<u32>,
-    /// Each layer's router scores, `[positions * rows, E]`, if the model records.
+    /// Each layer's router scores, `[positions * rows, E]`, if the model records them.
     scores: Vec<Tensor>,
-    /// How many sequences have a record.
+    /// Number of sequences with a record.
     routed: usize,
 }
 
@@ -62,12 +63,12 @@ impl<'a> Pass<'a> {
         Self::replaying(model, sequences, None)
     }
 
-    /// Runs the model over the sequences with the experts of their records, if there are any.
+    /// Runs the model over the sequences, replaying the experts of their records if given.
     pub fn replaying(model: &'a Model, sequences: &[Sequence], records: Option<&[&Record]>) -> Result<Self> {
         Self::run(model, sequences, records, false)
     }
 
-    /// The same, and keeps the logits where they are asked for: see [`Self::statistics`].
+    /// Like [`Self::replaying`], and keeps the logits if `keep_logits`: see [`Self::statistics`].
     pub fn run(
         model: &'a Model,
         sequences: &[Sequence],
@@ -108,17 +109,18 @@ impl<'a> Pass<'a> {
         Ok(pass)
     }
 
-    /// The gradient of `sum(logp * coefficients)` for every weight.
+    /// The gradient of `sum(logp * coefficients)` with respect to every weight.
     pub fn gradients(&self, coefficients: &[f32]) -> Result<Vec<Vec<f32>>> {
         self.gradients_with(coefficients, None)
     }
 
-    /// Entropies, sums of squared probabilities and norms of scores of the distributions behind `logp`. The pass must have kept its logits.
+    /// Entropies, sums of squared probabilities and score norms of the distributions behind `logp`. The pass
+    /// must have kept its logits.
     pub fn statistics(&self, device: &Device) -> Result<Statistics> {
         Ok(logits_statistics(device, &self.rows(), 1.0, true)?)
     }
 
-    /// The gradient of every logit from that of the entropies.
+    /// The gradient with respect to every logit, given that of the entropies.
     pub fn entropy_gradient(
         &self,
         device: &Device,
@@ -133,12 +135,14 @@ impl<'a> Pass<'a> {
         Logits { logits: &self.logits, labels: &self.labels, loss_mask: None }
     }
 
-    /// The same, plus that of `sum(scores * scores' coefficients)`, whose coefficients are packed like the records, `[tokens, layers, E]`.
+    /// Like [`Self::gradients`], plus the gradient of `sum(router scores * scores)`: `scores` holds one
+    /// coefficient per router score, packed like the records, `[tokens, layers, E]`.
     pub fn gradients_with(&self, coefficients: &[f32], scores: Option<&[f32]>) -> Result<Vec<Vec<f32>>> {
         self.gradients_of(coefficients, scores, None)
     }
 
-    /// The same, plus what `logits` adds to the gradients of the logits, `[N, vocabulary]`.
+    /// Like [`Self::gradients_with`], plus `logits`, an extra gradient with respect to the logits,
+    /// `[N, vocabulary]`.
     pub fn gradients_of(
         &self,
         coefficients: &[f32],
@@ -181,14 +185,14 @@ impl<'a> Pass<'a> {
     }
 }
 
-/// Coefficients packed like the records of a part as those of its layers' scores; padding has 0.
+/// Redistributes coefficients packed like a shard's records to its layers' scores; padding gets 0.
 fn spread(part: &Part, records: &[Record], packed: &[f32]) -> Vec<Vec<f32>> {
     let (layers, rows) = (part.scores.len(), records.len());
     let mut spread: Vec<Vec<f32>> = part.scores.iter().map(|scores| vec![0.0; scores.elem_count()]).collect();
     let mut first = 0;
     for (row, record) in records.iter().enumerate() {
         let (tokens, experts) = (record.trace.tokens(), record.trace.experts());
-        // The last token was not read.
+        // The last token is never fed to the model.
         for t in 0..tokens - 1 {
             for (index, layer) in spread.iter_mut().enumerate() {
                 let from = ((first + t) * layers + index) * experts;
@@ -208,12 +212,12 @@ fn add(mut a: Vec<Vec<f32>>, b: Vec<Vec<f32>>) -> Vec<Vec<f32>> {
     a
 }
 
-/// Log-probabilities of the response tokens under given weights, packed `[N]`; no gradient.
+/// Log-probabilities of the response tokens under given weights, packed `[N]`, without gradients.
 pub fn log_probs(shape: &Shape, weights: &Weights, sequences: &[Sequence]) -> Result<Vec<f32>> {
     Ok(Pass::new(&Model::frozen(shape, weights)?, sequences)?.logp)
 }
 
-/// A shard, its records, and how many router rows were replayed.
+/// Runs a shard. Returns it, its records, and the number of replayed router rows.
 fn run_shard(
     model: &Model,
     sequences: &[Sequence],
@@ -221,7 +225,7 @@ fn run_shard(
 ) -> Result<(Part, Vec<Record>, usize)> {
     let rows = sequences.len();
     let longest = sequences.iter().map(|s| s.prompt.len() + s.response.len()).max().unwrap_or(1);
-    // The last token of a sequence is predicted, never read.
+    // The last token of a sequence is predicted but never fed to the model.
     let mut tokens = vec![END; (longest - 1) * rows];
     let (mut at, mut target) = (Vec::new(), Vec::new());
     for (row, s) in sequences.iter().enumerate() {
@@ -253,18 +257,19 @@ fn run_shard(
     Ok((Part { logp, logits, labels, scores, routed: routed.len() }, routed, routes.replayed))
 }
 
-/// A sampled response and the log-probability of each of its tokens at the moment of sampling.
+/// A sampled response, with each token's log-probability at the time of sampling.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Sampled {
     /// The tokens.
     pub response: Vec<u32>,
-    /// One log-probability a token.
+    /// One log-probability per token.
     pub logp: Vec<f32>,
     /// The routing of prompt and response, if the model records it.
     pub routed: Option<Record>,
 }
 
-/// Samples one response of at most `limit` tokens for each prompt, at temperature 1, each from its own random stream.
+/// Samples one response of at most `limit` tokens per prompt, at temperature 1, each from its own random
+/// stream.
 pub fn sample(
     model: &Model,
     prompts: &[Vec<u32>],
@@ -278,12 +283,13 @@ pub fn sample(
     respond(model, prompts, limit, draw)
 }
 
-/// The likeliest token at every position, of two alike the first, for each prompt.
+/// Decodes greedily: the most probable token at every position for each prompt; ties go to the lowest token
+/// id.
 pub fn greedy(model: &Model, prompts: &[Vec<u32>], limit: usize) -> Result<Vec<Sampled>> {
     respond(model, prompts, limit, |_| likeliest)
 }
 
-/// One response for each prompt, whose tokens `chooser` of its row chooses by their log-probabilities.
+/// Generates one response per prompt; the row's `chooser` picks each token from the log-probabilities.
 fn respond<C: FnMut(&[f32]) -> usize>(
     model: &Model,
     prompts: &[Vec<u32>],
@@ -298,7 +304,7 @@ fn respond<C: FnMut(&[f32]) -> usize>(
     Ok(parts.concat())
 }
 
-/// All rows advance position by position; a row whose prompt is longer than the others' reads it while they already write.
+/// All rows advance position by position; a row with a longer prompt still reads while others already write.
 fn respond_shard<C: FnMut(&[f32]) -> usize>(
     model: &Model,
     shard: &[(u64, &Vec<u32>)],
@@ -310,7 +316,7 @@ fn respond_shard<C: FnMut(&[f32]) -> usize>(
     let mut sampled = vec![Sampled::default(); rows];
     let mut done = vec![false; rows];
     let mut cache = model.cache(rows)?;
-    // What all rows read before the first of them writes.
+    // The prompt tokens that all rows read before any of them writes.
     let mut seen = shard.iter().map(|(_, p)| p.len()).min().unwrap_or(1);
     let mut tokens: Vec<u32> = (0..seen).flat_map(|t| shard.iter().map(move |(_, p)| p[t])).collect();
     let mut routes = model.records().then(Routes::default);
@@ -347,18 +353,18 @@ fn respond_shard<C: FnMut(&[f32]) -> usize>(
     Ok(sampled)
 }
 
-/// The first token at which the cumulated probability passes `u`.
+/// The first token at which the cumulative probability exceeds `u`.
 fn pick(log_probs: &[f32], u: f32) -> usize {
     let mut sum = 0.0;
     let passed = log_probs.iter().position(|&lp| {
         sum += lp.exp();
         sum > u
     });
-    // Rounding may leave the sum a little below 1: then the likeliest token.
+    // Rounding may leave the sum slightly below 1: fall back to the most probable token.
     passed.unwrap_or_else(|| likeliest(log_probs))
 }
 
-/// The token with the greatest log-probability; of two alike the first.
+/// The most probable token; ties go to the lowest id.
 fn likeliest(log_probs: &[f32]) -> usize {
     (0..log_probs.len()).rev().max_by(|&a, &b| log_probs[a].total_cmp(&log_probs[b])).unwrap_or(0)
 }

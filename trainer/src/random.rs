@@ -1,13 +1,13 @@
-//! Counter-based randomness: every draw is a function of (seed, phase, step, row) and of nothing that ran before it.
-//! That is what lets a killed run resume in the middle and end with the same bits.
+//! Counter-based randomness: every draw is a function of (seed, phase, step, row) and of nothing that ran
+//! before. This lets a killed run resume midway and end with the same bits.
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 
-/// What a stream of random numbers is for. Two phases never share a stream.
+/// The purpose of a random stream. No two phases share a stream.
 #[derive(Clone, Copy, Debug)]
 pub enum Phase {
-    /// The first weights.
+    /// Initial weights.
     Init = 1,
     /// Problems of the supervised warm start.
     WarmProblems = 2,
@@ -15,13 +15,13 @@ pub enum Phase {
     RlProblems = 3,
     /// Tokens of the RL rollouts.
     Rollout = 4,
-    /// Tokens sampled when a policy is measured.
+    /// Tokens sampled when a policy is evaluated.
     Measure = 5,
     /// The order of the groups in the minibatches.
     Shuffle = 6,
-    /// Tokens sampled to decide when the warm start ends.
+    /// Tokens sampled to decide whether the warm start ends.
     WarmCheck = 7,
-    /// What a recipe chooses at random.
+    /// A recipe's own random choices.
     Recipe = 8,
 }
 
@@ -41,12 +41,12 @@ impl Stream {
         (self.0.next_u32() >> 8) as f32 / 16_777_216.0
     }
 
-    /// A number in `0..n`. The bias is below n / 2^64.
+    /// A number in `0..n`, with a bias below n / 2^64.
     pub fn below(&mut self, n: u64) -> u64 {
         ((u128::from(self.0.next_u64()) * u128::from(n)) >> 64) as u64
     }
 
-    /// Fisher-Yates.
+    /// Shuffles `items` in place (Fisher-Yates).
     pub fn shuffle<T>(&mut self, items: &mut [T]) {
         for i in (1..items.len()).rev() {
             items.swap(i, self.below(i as u64 + 1) as usize);

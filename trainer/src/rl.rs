@@ -1,4 +1,4 @@
-//! The RL maths of the trainer. All of it is calls of crate `lockstep`; nothing is computed here.
+//! The trainer's RL maths: only calls into crate `lockstep`; nothing is computed here.
 
 use std::path::Path;
 
@@ -11,17 +11,18 @@ use lockstep::ops::vcpo::{SequenceScore, VcpoWeights, vcpo_weights};
 use lockstep::recipe::Duty;
 use lockstep::{Call, Column, Columns, Credit, Device, Loss, Outputs, RatioStats, Recipe, RolloutsBuf, ops};
 
-/// A recipe and the device that it runs on.
+/// A recipe and the device it runs on.
 pub struct Algorithm {
     device: Device,
     recipe: Recipe,
     duties: Vec<Duty>,
 }
 
-/// Largest importance weight of a sequence in the effective sample size and in VCPO's baseline, as in `vcpo_full`.
+/// The cap on a sequence's importance weight in the effective sample size and in VCPO's baseline, as in
+/// `vcpo_full`.
 const LARGEST_WEIGHT: f32 = 8.0;
 
-/// The recipe of this name, or in the file of this name.
+/// Loads a recipe by name or from a file.
 pub fn recipe(name_or_file: &str) -> Result<Recipe> {
     let path = Path::new(name_or_file);
     let is_file = path.extension().is_some() || path.components().count() > 1 || path.is_file();
@@ -32,13 +33,13 @@ pub fn recipe(name_or_file: &str) -> Result<Recipe> {
     Recipe::from_toml(&text).with_context(|| name_or_file.to_owned())
 }
 
-/// Its TOML, every choice written out.
+/// The recipe's TOML with every choice written out.
 pub fn recipe_toml(name_or_file: &str) -> Result<String> {
     Ok(recipe(name_or_file)?.to_toml()?)
 }
 
 impl Algorithm {
-    /// The algorithm of a recipe in TOML, on a device by name: `cpu`, `cuda:1`, ….
+    /// Opens a recipe given in TOML on a device given by name: `cpu`, `cuda:1`, ….
     pub fn new(recipe: &str, device: &str) -> Result<Self> {
         let recipe = Recipe::from_toml(recipe)?;
         Ok(Self { device: Device::open(device)?, duties: recipe.duties(), recipe })
@@ -54,12 +55,13 @@ impl Algorithm {
         &self.recipe
     }
 
-    /// Whether the recipe asks this of the loop.
+    /// Whether the recipe requires this duty of the loop.
     pub fn asks(&self, duty: Duty) -> bool {
         self.duties.contains(&duty)
     }
 
-    /// The columns that one of the calls reads, or both: of two that do as well the first.
+    /// The columns that one call reads, or both calls for `None`. Of two interchangeable columns, the first
+    /// is listed.
     pub fn reads(&self, call: Option<Call>) -> Columns {
         let mut columns = Columns::NONE;
         let needs = self.recipe.needs();
@@ -70,28 +72,28 @@ impl Algorithm {
         columns
     }
 
-    /// The first call.
+    /// Computes the advantages: the first call.
     pub fn advantages(&self, rollouts: &RolloutsBuf) -> Result<Credit> {
         Ok(self.recipe.advantages(&self.device, &rollouts.view())?)
     }
 
-    /// The second call, with everything that it can say.
+    /// Computes the loss with all of its outputs: the second call.
     pub fn loss(&self, rollouts: &RolloutsBuf, credit: &Credit) -> Result<Loss> {
         Ok(self.recipe.loss(&self.device, &rollouts.view(), credit)?)
     }
 
-    /// The second call for the gradients alone: dL/dlogp, and dL/dentropy where there is such a term.
+    /// Computes only the gradients of the second call: dL/dlogp, and dL/dentropy if there is an entropy term.
     pub fn gradients(&self, rollouts: &RolloutsBuf, credit: &Credit, out: &mut Loss) -> Result<()> {
         Ok(self.recipe.loss_into(&self.device, &rollouts.view(), credit, Outputs::COEF, out)?)
     }
 
-    /// How far the policy that sampled is from the same policy as the trainer computes it.
+    /// How far the sampling policy is from the same policy as the trainer computes it.
     pub fn mismatch(&self, rollouts: &RolloutsBuf) -> Result<Option<RatioStats>> {
         self.compare(rollouts, rollouts.logp_rollout.as_deref(), rollouts.logp_old.as_deref())
     }
 
-    /// How far the policy is from the reference: statistics of reference against policy, whose `kl_k3` estimates
-    /// KL(policy ‖ reference).
+    /// How far the policy is from the reference: ratio statistics of reference against policy, whose `kl_k3`
+    /// estimates KL(policy ‖ reference).
     pub fn drift(&self, rollouts: &RolloutsBuf) -> Result<Option<RatioStats>> {
         self.compare(rollouts, rollouts.logp_old.as_deref(), rollouts.logp_ref.as_deref())
     }
@@ -106,7 +108,7 @@ impl Algorithm {
         Ok(Some(ops::mismatch(&self.device, &rollouts.batch()?, one, other)?))
     }
 
-    /// Mean |log-probability of the rollout − in the trainer|: of the old policy, and in the update.
+    /// Mean |log-probability in the rollout − in the trainer|, for the old policy and in the update.
     pub fn gaps(&self, rollouts: &RolloutsBuf) -> Result<[f64; 2]> {
         let batch = rollouts.batch()?;
         let rollout = column(&rollouts.logp_rollout, Column::logp_rollout)?;
@@ -114,21 +116,21 @@ impl Algorithm {
         Ok([gap(column(&rollouts.logp_old, Column::logp_old)?)?, gap(column(&rollouts.logp, Column::logp)?)?])
     }
 
-    /// VCPO's factor of the learning rate, from the importance weights of whole sequences.
+    /// VCPO's learning-rate factor, from whole-sequence importance weights.
     pub fn rate_scale(&self, rollouts: &RolloutsBuf) -> Result<f64> {
         let batch = rollouts.batch()?;
         let params = CorrectionParams::truncate(WeightLevel::Sequence, LARGEST_WEIGHT);
         let old = column(&rollouts.logp_old, Column::logp_old)?;
         let rollout = column(&rollouts.logp_rollout, Column::logp_rollout)?;
         let weights = rollout_correction(&self.device, &batch, old, rollout, &params)?.weights;
-        // All tokens of a sequence have its weight.
+        // Every token of a sequence has the sequence's weight.
         let starts = batch.cu_seqlens();
         let first: Vec<f32> = (0..batch.sequences()).map(|s| weights[starts.span(s).start]).collect();
         let sizes = ops::sequence_sample_sizes(&self.device, &batch, &first, None)?;
         Ok(sizes.lr_scale(1.0, LrRule::Sqrt)?)
     }
 
-    /// VCPO's weights of the responses in their group's baseline, from the norms of their tokens' scores.
+    /// VCPO's weight of each response in its group's baseline, from the score norms of its tokens.
     pub fn baseline_weights(&self, rollouts: &RolloutsBuf, score_norm: &[f32]) -> Result<Vec<f32>> {
         let old = column(&rollouts.logp_old, Column::logp_old)?;
         let rollout = column(&rollouts.logp_rollout, Column::logp_rollout)?;
@@ -138,7 +140,7 @@ impl Algorithm {
     }
 }
 
-/// A column that must be there.
+/// A column that must be present.
 pub fn column<T>(values: &Option<Vec<T>>, column: Column) -> Result<&[T]> {
     values.as_deref().with_context(|| format!("the rollouts have no {}", column.name()))
 }

@@ -1,4 +1,4 @@
-//! `lockstep score`: a recipe applied to rollouts from a file, whoever made them.
+//! `lockstep score`: applies a recipe to rollouts from a file, whatever produced them.
 
 use std::path::PathBuf;
 
@@ -10,30 +10,31 @@ use crate::rl::{Algorithm, recipe_toml};
 use crate::tensors::Writer;
 use crate::{atomic, files};
 
-/// What is scored, by what, and where the result goes.
+/// Arguments of `lockstep score`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct ScoreArgs {
-    /// A safetensors file of columns: cu_seqlens, cu_groups and what the recipe reads, which `lockstep explain` lists
+    /// A safetensors file of columns: cu_seqlens, cu_groups and those that the recipe reads (listed by
+    /// `lockstep explain`)
     #[arg(value_name = "ROLLOUTS.safetensors")]
     pub rollouts: PathBuf,
     /// The recipe: a name (grpo, dapo, sapo, verl, trl, ...) or a TOML file
     #[arg(long, value_name = "NAME|FILE")]
     pub recipe: String,
-    /// Where advantages, gradients, losses and metrics go
+    /// Output file for advantages, gradients, losses and metrics
     #[arg(short, long, value_name = "OUT.safetensors")]
     pub output: PathBuf,
-    /// Where to compute: cpu, cpu:LEVEL, cuda, cuda:N, rocm, rocm:N; it changes no bit
+    /// Device to compute on: cpu, cpu:LEVEL, cuda, cuda:N, rocm, rocm:N; the choice does not change a bit
     #[arg(long, value_name = "DEVICE", default_value = "cpu")]
     pub device: String,
-    /// Refuse columns that the recipe does not use, instead of a warning
+    /// Refuse columns that the recipe does not use, instead of warning about them
     #[arg(long)]
     pub strict: bool,
-    /// Let tensors pass that are no columns
+    /// Allow tensors that are not columns
     #[arg(long)]
     pub allow_extra: bool,
 }
 
-/// Runs `lockstep score` and returns what it tells a person, and what it warns of.
+/// Runs `lockstep score`. Returns the summary and the warnings.
 pub fn score(args: &ScoreArgs) -> Result<(String, Vec<String>)> {
     atomic::check(&args.output)?;
     let recipe = recipe_toml(&args.recipe)?;
@@ -63,13 +64,13 @@ pub fn score(args: &ScoreArgs) -> Result<(String, Vec<String>)> {
 fn unused(algorithm: &Algorithm, rollouts: &RolloutsBuf) -> Vec<&'static str> {
     let mut measured = algorithm.recipe().reads();
     if measured.contains(Column::logp_old) {
-        // The mismatch of engine and trainer is measured wherever it can be.
+        // The engine-trainer mismatch is measured whenever possible.
         measured = measured.and(Columns::of(&[Column::logp_rollout]));
     }
     rollouts.view().columns().without(measured).iter().map(Column::name).collect()
 }
 
-/// The bytes of the output file and a summary.
+/// The output file's bytes, and a summary.
 fn score_rollouts(algorithm: &Algorithm, recipe: &str, rollouts: &RolloutsBuf) -> Result<(Vec<u8>, String)> {
     let credit = algorithm.advantages(rollouts)?;
     let loss = algorithm.loss(rollouts, &credit)?;
@@ -104,7 +105,7 @@ fn score_rollouts(algorithm: &Algorithm, recipe: &str, rollouts: &RolloutsBuf) -
     Ok((writer.finish(note.to_string())?, summary.trim_end().to_owned()))
 }
 
-/// Every number of a batch.
+/// Every scalar of a batch.
 fn scalars(
     algorithm: &Algorithm,
     rollouts: &RolloutsBuf,

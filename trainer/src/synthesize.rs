@@ -1,4 +1,4 @@
-//! `lockstep rollouts`: a file of random rollouts with the columns that a recipe needs.
+//! `lockstep rollouts`: writes a file of random rollouts with the columns that a recipe needs.
 
 use std::path::PathBuf;
 
@@ -8,27 +8,27 @@ use lockstep::synthetic;
 use crate::atomic;
 use crate::rl::recipe;
 
-/// What is made.
+/// Arguments of `lockstep rollouts`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct RolloutsArgs {
-    /// The recipe whose columns the file has: a name or a TOML file
+    /// The recipe whose columns the file provides: a name or a TOML file
     #[arg(long, value_name = "NAME|FILE")]
     pub like: String,
-    /// Responses, in groups of about 4
+    /// Number of responses, in groups of about 4
     #[arg(long, default_value_t = 32)]
     pub sequences: usize,
-    /// Tokens of all responses together
+    /// Total tokens of all responses
     #[arg(long, default_value_t = 1024)]
     pub tokens: usize,
-    /// Where the random numbers start; the same numbers make the same file
+    /// Random seed; the same seed and sizes give the same file
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// Where it goes
+    /// Output file
     #[arg(short, long, value_name = "FILE.safetensors")]
     pub output: PathBuf,
 }
 
-/// Runs `lockstep rollouts` and returns what it tells a person.
+/// Runs `lockstep rollouts` and returns its summary.
 pub fn write(args: &RolloutsArgs) -> Result<String> {
     atomic::check(&args.output)?;
     let rollouts = synthetic::rollouts(&recipe(&args.like)?, args.sequences, args.tokens, args.seed)?;

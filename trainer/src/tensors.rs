@@ -6,7 +6,8 @@ use anyhow::{Context, Result, bail, ensure};
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
 
-/// The one metadata key of the files written here: with several, their order in the file would change from run to run.
+/// The only metadata key of the files written here: with several keys, their order in the file would vary
+/// between runs.
 const METADATA: &str = "lockstep";
 
 /// A safetensors file in memory.
@@ -25,7 +26,7 @@ impl<'a> Tensors<'a> {
         Ok(Self { tensors, note })
     }
 
-    /// What the writer noted beside the tensors.
+    /// The note stored beside the tensors.
     pub fn note(&self) -> Option<&str> {
         self.note.as_deref()
     }
@@ -49,7 +50,7 @@ impl<'a> Tensors<'a> {
         Ok(view)
     }
 
-    /// A tensor of f32 of known dimensions.
+    /// Reads an f32 tensor with known dimensions.
     pub fn shaped(&self, name: &str, dims: &[usize]) -> Result<Vec<f32>> {
         let view = self.tensors.tensor(name).with_context(|| format!("tensor '{name}'"))?;
         let (dtype, shape) = (view.dtype(), view.shape());
@@ -60,7 +61,7 @@ impl<'a> Tensors<'a> {
         Ok(each(view.data(), f32::from_le_bytes))
     }
 
-    /// A flat tensor of f32.
+    /// Reads a flat f32 tensor.
     pub fn floats(&self, name: &str) -> Result<Vec<f32>> {
         let view = self.flat(name)?;
         match view.dtype() {
@@ -81,23 +82,23 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Adds a tensor of f32.
+    /// Adds an f32 tensor.
     pub fn floats(&mut self, name: impl Into<String>, dims: &[usize], values: &[f32]) {
         self.add(name, Dtype::F32, dims, values.iter().flat_map(|x| x.to_le_bytes()).collect());
     }
 
-    /// Adds a scalar of f64.
+    /// Adds an f64 scalar.
     pub fn scalar(&mut self, name: impl Into<String>, value: f64) {
         self.add(name, Dtype::F64, &[], value.to_le_bytes().to_vec());
     }
 
-    /// Adds a flat tensor of f64.
+    /// Adds a flat f64 tensor.
     pub fn doubles(&mut self, name: impl Into<String>, values: &[f64]) {
         let bytes = values.iter().flat_map(|x| x.to_le_bytes()).collect();
         self.add(name, Dtype::F64, &[values.len()], bytes);
     }
 
-    /// Adds a flat tensor of u8.
+    /// Adds a flat u8 tensor.
     pub fn mask(&mut self, name: impl Into<String>, values: &[u8]) {
         self.add(name, Dtype::U8, &[values.len()], values.to_vec());
     }

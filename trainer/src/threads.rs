@@ -1,13 +1,13 @@
-//! Threads. The loop cuts its work into shards and runs them on a pool of its own, so candle must not start threads inside:
-//! its pool of spinning workers, entered from two shards at once, made a step twice as slow as one thread alone.
+//! Threads. The loop runs its shards on its own pool, so candle must not start threads inside them: candle's
+//! pool of spinning workers, entered from two shards at once, made a step twice as slow as a single thread.
 
 use anyhow::{Context, Result};
 
-/// What candle and gemm read, and only at the start of the process.
+/// Variables that candle and gemm read, once, at process start.
 const VARIABLES: [&str; 2] = ["CANDLE_NUM_THREADS", "RAYON_NUM_THREADS"];
 
-/// Starts this program again in the same process with candle's own threads off, unless the user has set them. Setting the
-/// variables from inside would be unsafe code, and too late for a library that has read them.
+/// Re-executes this program with candle's own threads off, unless the user has set them. Setting the
+/// variables from inside would need unsafe code, and is too late for a library that has already read them.
 pub fn quiet_candle() -> Result<()> {
     if std::env::var_os(VARIABLES[0]).is_some() {
         return Ok(());
@@ -30,7 +30,7 @@ fn replace_process(mut command: std::process::Command) -> Result<()> {
     std::process::exit(status.code().unwrap_or(1))
 }
 
-/// Runs `work` on a pool of `threads` threads (all cores when there is no number).
+/// Runs `work` on a pool of `threads` threads (`None`: all cores).
 pub fn on_pool<T: Send>(threads: Option<usize>, work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
     let threads = threads.or_else(|| std::thread::available_parallelism().ok().map(usize::from)).unwrap_or(1);
     let pool =

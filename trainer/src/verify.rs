@@ -1,4 +1,4 @@
-//! `lockstep verify`: the conformance suite, run on this machine.
+//! `lockstep verify`: runs the conformance suite on this machine.
 
 use std::path::PathBuf;
 
@@ -6,30 +6,30 @@ use anyhow::{Result, ensure};
 use lockstep::Backend;
 use lockstep_conformance::{digest, schedules, verify as suite};
 
-/// What is verified.
+/// Arguments of `lockstep verify`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct VerifyArgs {
-    /// Compare with the golden files in this folder, and in the folders in it, instead
+    /// Instead compare with the golden files in this folder and its subfolders
     #[arg(long, value_name = "DIR", conflicts_with_all = ["backend", "random", "seed", "repeats", "streams"])]
     pub golden: Option<PathBuf>,
-    /// Backends to compare with the plain reference; one that is absent is reported [default: cpu,cuda,rocm]
+    /// Backends to compare with the plain reference; an unavailable one is reported [default: cpu,cuda,rocm]
     #[arg(long, value_delimiter = ',', value_name = "LIST")]
     pub backend: Vec<Backend>,
-    /// Random cases for each op [default: 20]
+    /// Random cases per op [default: 20]
     #[arg(long, value_name = "N")]
     pub random: Option<u64>,
     /// Seed of the first random case
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// How often the corpus is repeated on every stream
+    /// How many times each stream repeats the corpus
     #[arg(long, default_value_t = 2, value_name = "N")]
     pub repeats: usize,
-    /// Streams at once
+    /// Number of concurrent streams
     #[arg(long, default_value_t = 4, value_name = "N")]
     pub streams: usize,
 }
 
-/// Runs `lockstep verify`: what it found, and whether all of it agrees.
+/// Runs `lockstep verify`. Returns the report and whether everything agrees.
 pub fn verify(args: &VerifyArgs) -> Result<(String, bool)> {
     if let Some(folder) = &args.golden {
         let report = lockstep_golden::verify_dir(folder)?;

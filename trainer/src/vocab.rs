@@ -1,4 +1,5 @@
-//! Characters and tokens. Token 0 ends a response; the others are the task's characters in ascending order.
+//! Maps characters to tokens and back. Token 0 ends a response; the others are the task's characters in
+//! ascending order.
 
 use anyhow::{Context, Result};
 
@@ -12,19 +13,19 @@ pub struct Vocab {
 }
 
 impl Vocab {
-    /// The vocabulary of an alphabet.
+    /// Builds the vocabulary of an alphabet.
     pub fn new(mut chars: Vec<char>) -> Self {
         chars.sort_unstable();
         chars.dedup();
         Self { chars }
     }
 
-    /// How many tokens there are.
+    /// Number of tokens, including the end token.
     pub fn size(&self) -> usize {
         self.chars.len() + 1
     }
 
-    /// Text to tokens, without an end.
+    /// Encodes text, without an end token.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>> {
         text.chars()
             .map(|c| {
@@ -38,7 +39,7 @@ impl Vocab {
             .collect()
     }
 
-    /// Tokens to text, up to the end token.
+    /// Decodes tokens up to the first end token.
     pub fn decode(&self, tokens: &[u32]) -> String {
         tokens.iter().take_while(|&&t| t != END).filter_map(|&t| self.chars.get(t as usize - 1)).collect()
     }

@@ -1,4 +1,5 @@
-//! Bad input of every kind: exit code 2, a message that names what and where, no panic, no file left behind.
+//! Bad input of every kind: exit code 2, a message that names what is wrong and where, no panic, no file left
+//! behind.
 #![cfg(feature = "model")]
 
 use std::fs;
@@ -9,7 +10,7 @@ use lockstep::RolloutsBuf;
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
 
-/// Runs the binary in `folder` and returns what it says when it refuses.
+/// Runs the binary in `folder`, checks that it refuses, and returns its message.
 fn refused(folder: &Path, arguments: &[&str]) -> String {
     let output =
         Command::new(env!("CARGO_BIN_EXE_lockstep")).args(arguments).current_dir(folder).output().unwrap();
@@ -39,7 +40,7 @@ fn rollouts() -> RolloutsBuf {
     }
 }
 
-/// A column that is there, to be changed.
+/// A column that must be present, to be modified.
 fn of<T>(column: &mut Option<Vec<T>>) -> &mut Vec<T> {
     column.as_mut().unwrap()
 }
@@ -179,7 +180,7 @@ fn score_refuses() {
     for (name, _, expected) in cases {
         refuse(name, "grpo", "out", expected);
     }
-    // Tensors that are no columns, and columns that nothing reads.
+    // Tensors that are not columns, and columns that nothing reads.
     let file = SafeTensors::deserialize(&good).unwrap();
     let mut tensors = file.tensors();
     tensors.push(("logprob".into(), TensorView::new(Dtype::F32, vec![1], &[0; 4]).unwrap()));

@@ -1,5 +1,5 @@
-//! `lockstep devices` and `lockstep verify --backend` on whatever machine this is: absence is a line, never a failure, unless
-//! somebody asked for it.
+//! `lockstep devices` and `lockstep verify --backend` on any machine: a missing device is reported, and is an
+//! error only if it was requested.
 #![cfg(feature = "model")]
 
 use std::process::{Command, Output};
@@ -21,7 +21,7 @@ fn devices_lists_every_kind() {
     assert!(text.contains("cpu:plain") && text.contains(", the default"), "{text}");
     for kind in ["cuda", "rocm"] {
         let line = text.lines().find(|line| line.starts_with(kind)).unwrap_or_else(|| panic!("{text}"));
-        // A device, or a reason: the libraries that were tried, or the vendor's word and number.
+        // Either a device or a reason: the libraries tried, or the vendor's message and error code.
         let reason = ["could be loaded", "(", "version"].iter().any(|word| line.contains(word));
         assert!(line.contains(':') && reason, "{line}");
     }

@@ -1,4 +1,4 @@
-//! Files that are not this program's, other processes, and full disks.
+//! Files that are not this program's own, concurrent processes, and full disks.
 #![cfg(all(feature = "model", unix))]
 
 use std::fs;
@@ -26,7 +26,7 @@ fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// What the program says when it refuses.
+/// Checks that the program refused, and returns its message.
 fn refused(what: &str, output: &Output) -> String {
     let message = said(output);
     assert_eq!(output.status.code(), Some(2), "{what}: {message}");
@@ -68,7 +68,7 @@ fn a_run_folder_has_one_process() {
     wait_for_lines(&mut first, &folder, 0);
     let message = refused("resume", &lockstep(at, "train --resume run").output().unwrap());
     assert!(message.contains(&format!("run is in use by another process (id {})", first.id())), "{message}");
-    // A run that has no checkpoint yet is as much in use.
+    // A run without a checkpoint yet is in use all the same.
     fs::create_dir(at.join("new")).unwrap();
     let held = fs::File::create(at.join("new/.lock")).unwrap();
     held.lock().unwrap();
@@ -128,7 +128,7 @@ fn only_regular_files_are_replaced() {
         for command in outputs(&format!("place-{number}/out")) {
             refuse(&command, &place.join("out"), kind_is);
         }
-        // A dump over it, and the files of a run of its own: a new one and one that is resumed.
+        // A dump over existing files, and over files of the run itself: a new run and a resumed one.
         make(&place.join("rollouts-000001.safetensors"));
         let command = format!(
             "train {TINY} --steps 1 --warm-steps 1 --out dumps-{number} --dump-rollouts place-{number}"
@@ -167,7 +167,8 @@ fn a_new_run_cuts_nothing() {
         assert_eq!(names(&at.join("mine")), [name]);
         fs::remove_file(at.join("mine").join(name)).unwrap();
     }
-    // Nor does a resumed one: what it cannot continue stays as it is, and nothing is made.
+    // A resumed run does not overwrite it either: what it cannot continue stays as it is, and nothing is
+    // created.
     fine(at, &format!("train {TINY} --steps 1 --warm-steps 1 --out run"));
     fs::remove_file(at.join("run/timings.jsonl")).unwrap();
     fs::write(at.join("run/metrics.jsonl"), "mine\n").unwrap();
@@ -179,8 +180,8 @@ fn a_new_run_cuts_nothing() {
     assert!(!at.join("run/metrics.jsonl").exists());
 }
 
-/// The command where no file may have more than `blocks` blocks, which a full disk looks like from inside: a part is written, then an
-/// error.
+/// The command with file sizes limited to `blocks` blocks, which from inside looks like a full disk: a
+/// partial write, then an error.
 fn limited(at: &Path, blocks: usize, program: &str, arguments: &str) -> Output {
     let limit = format!("trap '' XFSZ; ulimit -f {blocks}; exec \"$0\" \"$@\"");
     let mut command = Command::new("sh");
@@ -188,7 +189,7 @@ fn limited(at: &Path, blocks: usize, program: &str, arguments: &str) -> Output {
     command.stdout(Stdio::null()).stderr(Stdio::piped()).output().unwrap()
 }
 
-/// Bytes of a block, which shells do not agree on.
+/// The block size in bytes, which varies between shells.
 fn block(at: &Path) -> usize {
     let zeros = limited(at, 1, "dd", "if=/dev/zero of=block bs=4096 count=1");
     assert!(!zeros.status.success());
@@ -214,7 +215,8 @@ fn a_full_disk_takes_nothing_away() {
     let expected = files("whole");
     let report = fs::read(at.join("whole/report.html")).unwrap().len();
     let [checkpoint, metrics] = [expected[0].len(), expected[1].len()];
-    // The checkpoint grows when the warm start ends, then the metrics outgrow it, then the report outgrows both.
+    // The checkpoint grows when the warm start ends, then the metrics outgrow it, then the report outgrows
+    // both.
     assert!(checkpoint < metrics * 3 / 4 && metrics < report, "{checkpoint}, {metrics}, {report}");
 
     for (folder, room, file) in [
@@ -227,7 +229,7 @@ fn a_full_disk_takes_nothing_away() {
         let [checkpoint, metrics] = files(folder);
         assert_eq!((unfinished(&at.join(folder)), metrics.last()), (vec![], Some(&b'\n')), "{folder}");
         assert!(expected[1].starts_with(&metrics));
-        // Again, in vain: not a byte changes.
+        // A second failing attempt changes no byte.
         let message = refused(folder, &limited(room, &format!("train --resume {folder}")));
         assert!(message.contains(file), "{message}");
         assert_eq!(files(folder), [checkpoint, metrics], "{folder}");

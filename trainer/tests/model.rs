@@ -1,4 +1,5 @@
-//! The model: cached sampling agrees with the full forward, gradients with differences, and the router learns too.
+//! The model: cached sampling agrees with the full forward pass, gradients with finite differences, and the
+//! router learns too.
 #![cfg(feature = "model")]
 
 use lockstep_trainer::model::{Model, Shape, Weights, round_to_bf16};
@@ -17,8 +18,8 @@ fn sequences() -> Vec<Sequence> {
     ]
 }
 
-/// What is sampled step by step through the cache has the log-probability that the full forward computes, with prompts
-/// of different lengths in one batch, to rounding.
+/// Log-probabilities of tokens sampled through the cache equal those of the full forward pass up to rounding,
+/// with prompts of different lengths in one batch.
 #[test]
 fn the_cache_agrees_with_the_full_forward() {
     let weights = shape().init(1);
@@ -58,7 +59,8 @@ fn weighted_sum(weights: &Weights, coefficients: &[f32]) -> f64 {
     logp.iter().zip(coefficients).map(|(&a, &b)| f64::from(a) * f64::from(b)).sum()
 }
 
-/// The gradient of sum(logp * coefficients) agrees with central differences in every tensor, the routers included.
+/// The gradient of sum(logp * coefficients) agrees with central differences in every tensor, including the
+/// routers.
 #[test]
 fn gradients_agree_with_differences() {
     let weights = shape().init(3);
@@ -67,7 +69,7 @@ fn gradients_agree_with_differences() {
     let grads = Pass::new(&model, &sequences()).unwrap().gradients(&coefficients).unwrap();
     for (tensor, weight) in weights.iter().enumerate() {
         assert_eq!(grads[tensor].len(), weight.values.len());
-        // The entry with the largest gradient: small ones drown in the rounding of f32.
+        // The entry with the largest gradient: small ones drown in f32 rounding.
         let largest = (0..weight.values.len())
             .max_by(|&a, &b| grads[tensor][a].abs().total_cmp(&grads[tensor][b].abs()));
         let at = largest.unwrap();
@@ -88,7 +90,8 @@ fn gradients_agree_with_differences() {
     }
 }
 
-/// Rounding to bf16 is to nearest, ties to even, and real: some weight moves, none by more than 2^-8 of itself.
+/// Rounding to bf16 is to nearest, ties to even, and has an effect: some weight changes, none by more than a
+/// relative 2^-8.
 #[test]
 fn bf16_rounding() {
     let mut weights = shape().init(4);
@@ -101,7 +104,7 @@ fn bf16_rounding() {
     }
 }
 
-/// Sampling follows the probabilities: the first token's frequencies over many rows.
+/// Sampling follows the probabilities: checks the first token's frequencies over many rows.
 #[test]
 fn samples_follow_the_probabilities() {
     let weights = shape().init(5);

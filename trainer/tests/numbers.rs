@@ -1,4 +1,4 @@
-//! Numbers of a recipe that binary32 cannot hold.
+//! Recipe numbers that binary32 cannot hold.
 #![cfg(feature = "model")]
 
 use std::collections::BTreeSet;
@@ -7,7 +7,7 @@ use lockstep::Recipe;
 use lockstep::recipe::names;
 use toml::Value;
 
-/// Settings with numbers that no named recipe has.
+/// Settings with numbers that no named recipe uses.
 const OTHERS: [&str; 12] = [
     "advantage.limit = 2.0\nadvantage.least_std = 0.5",
     "extends = \"mc_grpo\"\nadvantage.mad_floor = 0.5",
@@ -23,7 +23,7 @@ const OTHERS: [&str; 12] = [
     "extends = \"ppo_critic\"\nvalue.cliprange_value = 0.5\nvalue.huber_delta = 2.0",
 ];
 
-/// Every place of a float below `value`, as keys and indices.
+/// The path of every float below `value`, as keys and indices.
 fn floats(value: &Value, path: &[String], out: &mut Vec<Vec<String>>) {
     let mut below = |key: String, inner: &Value| floats(inner, &[path, &[key]].concat(), out);
     match value {
@@ -41,8 +41,8 @@ fn at<'a>(value: &'a mut Value, path: &[String]) -> &'a mut Value {
     })
 }
 
-/// Every float of every recipe: 1e40 would be infinity, 1e-40 would have lost bits. Either the key is refused by name, or the setting
-/// is a binary64 one that holds the number as it was written.
+/// Every float of every recipe: 1e40 would become infinity, and 1e-40 would lose bits. Either the error names
+/// the key, or the setting is a binary64 one that keeps the number as written.
 #[test]
 fn every_number_is_held_or_refused() {
     let named = names().iter().map(|name| Recipe::named(name).unwrap());
@@ -73,7 +73,7 @@ fn every_number_is_held_or_refused() {
             }
         }
     }
-    // What becomes a binary32 number later is refused as well.
+    // Numbers that are converted to binary32 later are refused as well.
     for key in ["advantage.limit", "advantage.over_time.omega", "gate.tau_pos", "kl.coef", "correction.high"]
     {
         assert!(refused.contains(key) && !held.contains(key), "{key}");

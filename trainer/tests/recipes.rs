@@ -1,4 +1,5 @@
-//! Every recipe with a name: it trains, or says before the warm start why it cannot; and it scores rollouts that are made for it.
+//! Every named recipe either trains or says before the warm start why it cannot, and scores rollouts
+//! generated for it.
 #![cfg(feature = "model")]
 
 use std::fs;
@@ -12,7 +13,7 @@ use lockstep_trainer::train::{RlStep, State, TrainArgs, Trainer};
 const SIZES: &str = "--task addition:1 --steps 3 --prompts 6 --keep 4 --group 5 --minibatches 2 --warm-target 0.25 --warm-steps 60 \
                      --measure 4 --layers 1 --width 16 --experts 2 --threads 1 --rate 0.003";
 
-/// What is out of reach of this task and model, and the reason.
+/// Recipes that need what this task and model cannot provide, with the reason.
 const REFUSED: &[(&str, &str)] = &[
     ("gae", "no value head"),
     ("ppo_critic", "no value head"),
@@ -45,7 +46,8 @@ fn trainer(recipe: &str) -> anyhow::Result<Trainer> {
     Trainer::of(&Line::parse_from(line.split_whitespace()).train)
 }
 
-/// All from one warm start, which solves some problems and not others, so that every recipe has something to learn.
+/// All runs share one warm start, which solves some problems but not others, so that every recipe has
+/// something to learn.
 #[test]
 fn every_name_trains_or_says_why_not() {
     let folder = tempfile::tempdir().unwrap();
@@ -78,7 +80,7 @@ fn every_name_trains_or_says_why_not() {
                 assert!(x.is_finite(), "{name}: {r:?}");
             }
             moved |= r.grad_norm > 0.0;
-            // What is dumped is scored, and comes to what is logged.
+            // Scoring the dump gives the logged numbers.
             fs::write(at.join("dump"), rollouts.to_safetensors().unwrap()).unwrap();
             if step == 2 {
                 let output = lockstep(at, &format!("score dump --recipe {name} -o scored"));
@@ -124,7 +126,8 @@ fn every_name_scores_rollouts_that_are_made_for_it() {
     }
 }
 
-/// What a recipe carries from step to step is in the checkpoint: a run that is resumed ends with the same bits.
+/// The state that a recipe carries from step to step is in the checkpoint: a resumed run ends with the same
+/// bits.
 #[test]
 fn what_is_carried_survives_a_checkpoint() {
     let folder = tempfile::tempdir().unwrap();
@@ -135,7 +138,7 @@ fn what_is_carried_survives_a_checkpoint() {
             .replace("--warm-steps 60", "");
         assert!(lockstep(at, &format!("{train} --out whole")).status.success(), "{name}");
         let want = fs::read(at.join("whole/checkpoint.safetensors")).unwrap();
-        // Killed in the RL phase, and resumed with another number of threads.
+        // Killed in the RL phase, then resumed with a different number of threads.
         let mut child = Command::new(env!("CARGO_BIN_EXE_lockstep"))
             .args(format!("{train} --out cut").split_whitespace())
             .current_dir(at)

@@ -1,4 +1,4 @@
-//! A run that is killed at any moment and resumed ends with the bits of an unbroken run.
+//! A run that is killed at any moment and resumed ends with the bits of an uninterrupted run.
 #![cfg(feature = "model")]
 
 use std::fs;
@@ -32,12 +32,12 @@ fn killed_and_resumed_runs_end_with_the_same_bits() {
     let expected = result(&unbroken);
     assert_eq!(String::from_utf8_lossy(&expected[1]).lines().count(), 10);
 
-    // Another number of threads: the same bits.
+    // A different number of threads gives the same bits.
     let one = root.path().join("one-thread");
     assert!(lockstep(&format!("{SIZES} --threads 1"), &[("--out", &one)]).status().unwrap().success());
     assert_eq!(result(&one), expected, "one thread");
 
-    // Killed again and again until it is through, with delays that fall into every part of the run.
+    // Killed repeatedly until it completes, with delays that hit every part of the run.
     let mut kills = 0;
     for (round, share) in [7, 13, 23, 37, 61].into_iter().enumerate() {
         let folder = root.path().join(format!("killed-{round}"));
@@ -49,7 +49,7 @@ fn killed_and_resumed_runs_end_with_the_same_bits() {
             } else {
                 lockstep(SIZES, &[("--out", &folder)]).spawn().unwrap()
             };
-            // Longer from attempt to attempt, so that the test ends on a machine of any speed.
+            // Delays grow with each attempt, so that the test ends on a machine of any speed.
             std::thread::sleep(whole * share / 100 + whole * attempt / 20 + Duration::from_millis(5));
             if let Some(status) = child.try_wait().unwrap() {
                 assert!(status.success());
@@ -74,8 +74,8 @@ fn what_a_kill_can_leave_behind_is_cleared() {
     assert!(lockstep(SIZES, &[("--out", &unbroken)]).status().unwrap().success());
     let expected = result(&unbroken);
 
-    // The state after step 3 of the warm start, reached by asking for no more; then a kill between line and checkpoint, a
-    // torn line, and a half-written checkpoint beside the whole one.
+    // The state after step 3 of the warm start, reached by not asking for more steps; then a kill between
+    // line and checkpoint, an incomplete line, and a half-written checkpoint beside the complete one.
     let folder = root.path().join("torn");
     let mut child = lockstep(SIZES, &[("--out", &folder)]).spawn().unwrap();
     while fs::read_to_string(folder.join("metrics.jsonl")).unwrap_or_default().lines().count() < 3 {
@@ -99,7 +99,7 @@ fn ctrl_c_ends_after_the_step_in_flight() {
     let root = tempfile::tempdir().unwrap();
     let folder = root.path().join("run");
     let lines = || fs::read_to_string(folder.join("metrics.jsonl")).unwrap_or_default().lines().count();
-    // More steps than it can take, so that it is Ctrl-C that ends it.
+    // More steps than it can complete, so that only Ctrl-C ends it.
     let mut child =
         lockstep(&SIZES.replace("--steps 6", "--steps 100000"), &[("--out", &folder)]).spawn().unwrap();
     while lines() < 6 {
@@ -108,7 +108,7 @@ fn ctrl_c_ends_after_the_step_in_flight() {
     assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
     assert_eq!(child.wait().unwrap().code(), Some(130));
     let done = lines();
-    // Every line is covered by the checkpoint: nothing was cut off, so a resumed run goes on from here.
+    // The checkpoint covers every line: nothing was cut off, so a resumed run continues from here.
     let mut child = lockstep("", &[("--resume", &folder)]).spawn().unwrap();
     while lines() <= done {
         std::thread::sleep(Duration::from_millis(1));

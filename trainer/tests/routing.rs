@@ -1,4 +1,4 @@
-//! Routing replay in the trainer: what replay promises, and that the model without it is the one it was.
+//! Routing replay in the trainer: replay keeps its promises, and the model without it is unchanged.
 #![cfg(feature = "model")]
 
 use std::path::Path;
@@ -40,7 +40,7 @@ fn records(weights: &Weights) -> Vec<Record> {
     Pass::new(&frozen(weights, ROUTED), &sequences()).unwrap().routed
 }
 
-/// Lockstep's router and candle's are the same function.
+/// Lockstep's router and candle's compute the same function.
 #[test]
 fn the_two_routers_agree_to_rounding() {
     let weights = shape().init(1);
@@ -52,7 +52,8 @@ fn the_two_routers_agree_to_rounding() {
     }
 }
 
-/// Every token that is read has a record in every layer, the last one none; another shard's padding changes nothing.
+/// Every token fed to the model has a record in every layer, the last one none; padding of another shard
+/// changes nothing.
 #[test]
 fn records_cover_what_is_read() {
     let weights = shape().init(2);
@@ -71,7 +72,7 @@ fn records_cover_what_is_read() {
     }
 }
 
-/// Replaying the natural choice changes no bit: R2 in the first update.
+/// Replaying a pass's own choice changes no bit: R2 in the first update.
 #[test]
 fn replaying_the_own_choice_changes_no_bit() {
     let weights = shape().init(3);
@@ -83,7 +84,8 @@ fn replaying_the_own_choice_changes_no_bit() {
     assert_eq!(again.replayed, rows, "padding is not replayed");
 }
 
-/// What the engine ran through its cache, step by step, runs again in the trainer, though its own choice is another.
+/// The trainer replays what the engine ran through its cache, step by step, even where its own choice
+/// differs.
 #[test]
 fn the_rollout_is_replayed() {
     let weights = shape().init(4);
@@ -109,9 +111,9 @@ fn the_rollout_is_replayed() {
     assert_eq!((with.differ, with.tokens_differ, with.overlap, with.differ_old), (0.0, 0.0, 1.0, 0.0));
     assert_eq!(with.routers, without.routers);
     assert_eq!(mismatch(&engine.trace.view(), &again.trace.view()).unwrap().differing, 0);
-    // The gates are the live ones: close to the engine's, not equal.
+    // The gates are the live ones: close to the engine's, but not equal.
     assert!(with.gate_kl > 0.0 && with.gate_kl < 0.01, "{with:?}");
-    // A trace of other sequences is refused, not cut to fit.
+    // A trace of other sequences is refused, not truncated to fit.
     let few: Vec<&Record> = sampled[..3].iter().map(|s| s.routed.as_ref().unwrap()).collect();
     assert!(Pass::replaying(&model, &sequences, Some(&few)).is_err());
     let own = frozen(&weights, Manner::default());
@@ -127,8 +129,8 @@ fn objective(weights: &Weights, replay: &[&Record], c: &[f32], d: &[f32]) -> f64
     dot(&pass.logp, c) + dot(&scores, d)
 }
 
-/// The gradient of the layer with Lockstep's router, under replay of another policy's choice, against central differences in every
-/// tensor, the routers included; with and without a gradient that enters at the scores.
+/// The gradient of the layer with Lockstep's router, replaying another policy's choice, against central
+/// differences in every tensor, including the routers; with and without a gradient entering at the scores.
 #[test]
 fn gradients_agree_with_differences_under_replay() {
     let weights = shape().init(5);
@@ -165,11 +167,12 @@ fn gradients_agree_with_differences_under_replay() {
     }
 }
 
-/// The load-balance loss is 1 for even scores, larger for uneven ones, and a step against its gradient lowers it.
+/// The load-balance loss is 1 for even scores, larger for uneven ones, and a step against its gradient lowers
+/// it.
 #[test]
 fn the_load_balance_loss_goes_down() {
     let mut weights = shape().init(7);
-    // A router that likes expert 0.
+    // A router that prefers expert 0.
     let router = weights.iter_mut().find(|w| w.name == "layer1.moe.router").unwrap();
     router.values.iter_mut().step_by(8).for_each(|w| *w += 1.0);
     let loss = |weights: &Weights| {
@@ -187,7 +190,7 @@ fn the_load_balance_loss_goes_down() {
     assert!(loss(&weights).loss < before.loss);
 }
 
-/// Steps of a small run whose policy is the same at the start for all modes.
+/// Steps of a small run whose initial policy is the same for all modes.
 fn steps(routing: Option<Mode>, precision: RolloutPrecision) -> (Vec<RlRecord>, Option<RoutingTrace>, State) {
     let task = Task::named("addition:1").unwrap();
     let mut config = Config::new("addition:1", &task, "dapo").unwrap();
@@ -211,7 +214,7 @@ fn steps(routing: Option<Mode>, precision: RolloutPrecision) -> (Vec<RlRecord>, 
     (done, trace, state)
 }
 
-/// What each mode promises, in every step, with a rollout in bf16 and several updates a batch.
+/// Each mode keeps its promise in every step, with a bf16 rollout and several updates per batch.
 #[test]
 fn each_mode_runs_the_experts_that_it_promises() {
     let routing = |mode| -> Vec<_> {
@@ -230,12 +233,13 @@ fn each_mode_runs_the_experts_that_it_promises() {
         assert!(m.balance > 0.0 && m.gap_old > 0.0);
     }
     assert!(r3.iter().any(|m| m.differ_live > 0.0), "replay had something to do: {r3:?}");
-    // The first rollout is the same for all.
+    // The first rollout is the same for all modes.
     assert_eq!(none[0].routers, r3[0].routers);
     assert_eq!(none[0].gap_old, r2[0].gap_old);
 }
 
-/// Without a word about routing nothing is recorded, in the metrics neither; with full precision the engine is the trainer but for its cache.
+/// Unless routing is requested nothing is recorded, not even in the metrics; at full precision the engine
+/// differs from the trainer only by its cache.
 #[test]
 fn nothing_is_recorded_unless_asked() {
     let (records, trace, _) = steps(None, RolloutPrecision::Bf16Weights);
@@ -256,7 +260,8 @@ fn lockstep(folder: &Path, arguments: &str) {
 const SIZES: &str = "--task addition:1 --seed 3 --prompts 4 --group 4 --minibatches 2 --warm-steps 2 --warm-updates 2 --measure 4 --layers 1 \
                      --width 16 --routing r3 --rollout-precision bf16 --balance 0.01 --threads 1";
 
-/// A run with replay that is interrupted and resumed has the bits of an unbroken one; its dumped traces load, and its report shows them.
+/// A run with replay that is interrupted and resumed has the bits of an uninterrupted one; its dumped traces
+/// load, and its report shows them.
 #[test]
 fn runs_with_replay_resume_and_report() {
     let root = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! What `train --dump-rollouts` writes, `score` reads, and it comes to the numbers that the run logged.
+//! `score` reads what `train --dump-rollouts` writes, and arrives at the numbers that the run logged.
 #![cfg(feature = "model")]
 
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::process::Command;
 
 use lockstep_trainer::tensors::Tensors;
 
-/// Runs the binary and returns what it said on stdout and stderr.
+/// Runs the binary and returns its stdout and stderr.
 fn lockstep(folder: &Path, arguments: &str) -> [String; 2] {
     let mut command = Command::new(env!("CARGO_BIN_EXE_lockstep"));
     let output = command.args(arguments.split_whitespace()).current_dir(folder).output().unwrap();
@@ -19,7 +19,8 @@ fn lockstep(folder: &Path, arguments: &str) -> [String; 2] {
 fn scored_dumps_agree_with_the_log() {
     let folder = tempfile::tempdir().unwrap();
     let at = folder.path();
-    // So easy that even chance is rewarded now and then: without a reward there is no gradient, and no ratio but 1.
+    // So easy that even chance earns a reward now and then: without one there is no gradient, and every ratio
+    // is 1.
     let problem = |(i, c)| format!("{{\"prompt\": \"{c}\", \"answer\": \"{}\"}}\n", ["x", "y"][i % 2]);
     std::fs::write(at.join("easy.jsonl"), "abcdefgh".chars().enumerate().map(problem).collect::<String>())
         .unwrap();
@@ -45,11 +46,11 @@ fn scored_dumps_agree_with_the_log() {
     ] {
         assert_eq!(note["metrics"][ours], line[theirs], "{ours}");
     }
-    // Whole groups of 4, one a minibatch at least.
+    // Whole groups of 4, at least one per minibatch.
     let sequences = scored.floats("advantage").unwrap().len();
     assert!(sequences >= 8 && sequences.is_multiple_of(4), "{sequences}");
     assert_eq!(scored.floats("coef").unwrap().len(), scored.floats("token_loss").unwrap().len());
-    // The policy moved between the rollouts and the second update.
+    // The policy changed between the rollouts and the second update.
     assert!(line["ratio_std"].as_f64().unwrap() > 0.0);
 }
 
@@ -77,7 +78,7 @@ fn what_a_recipe_returns_is_written() {
     has(&bytes, &["weights", "loss_mask", "metrics.correction_ess", "metrics.mismatch_k3"], &["returns"]);
     let bytes = score("spiral");
     has(&bytes, &["state.role_values", "loss_mask"], &["weights"]);
-    // One advantage a response, or one a token.
+    // One advantage per response, or one per token.
     let length = |bytes: &[u8]| Tensors::parse(bytes).unwrap().floats("advantage").unwrap().len();
     assert_eq!([length(&bytes), length(&score("tempo"))], [8, 80]);
     assert!(score("dapo") == score("dapo"), "the same file has the same result");

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// The artifacts, in memory.
+/// The build artifacts, in memory.
 #[derive(Clone, Debug)]
 pub struct Artifacts {
     /// `lockstep.ptx`.
@@ -27,12 +27,12 @@ pub struct Artifacts {
     pub record: String,
 }
 
-/// `toolchain.toml`: what made the artifacts.
+/// `toolchain.toml`: the tools and flags that made the artifacts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
-    /// Tools.
+    /// Versions of the tools.
     pub versions: Versions,
-    /// How they were called, by artifact.
+    /// The flags they were called with, by artifact.
     pub flags: BTreeMap<String, String>,
 }
 
@@ -45,7 +45,7 @@ const FILES: [&str; 6] = [
     "toolchain.toml",
 ];
 
-/// Where they are in the repository.
+/// The artifacts' folder in the repository.
 pub fn folder(root: &Path) -> PathBuf {
     root.join("kernels/artifacts")
 }
@@ -64,7 +64,7 @@ impl Artifacts {
         std::array::from_fn(|i| (FILES[i], bytes[i]))
     }
 
-    /// Reads them from a folder.
+    /// Reads the artifacts from a folder.
     pub fn read(folder: &Path) -> Result<Artifacts> {
         let bytes = |name: &str| {
             let path = folder.join(name);
@@ -81,7 +81,7 @@ impl Artifacts {
         })
     }
 
-    /// Everything that must hold of them and can be seen without a toolchain.
+    /// Checks all rules that can be checked without a toolchain.
     pub fn faults(&self) -> Result<Vec<Fault>> {
         let rows = resources::from_csv(&self.resources)?;
         let kernels = code_object::kernels(&self.object)?;
@@ -107,7 +107,7 @@ impl Artifacts {
     }
 }
 
-/// The table says of the artifacts what they say of themselves.
+/// Checks that the resource table agrees with the artifacts themselves.
 fn agree(
     rows: &[Row],
     kernels: &BTreeMap<String, Kernel>,
@@ -135,7 +135,7 @@ fn agree(
     faults
 }
 
-/// Builds the artifacts. Fails when one breaks a rule.
+/// Builds the artifacts. Errors: one of them breaks a rule.
 pub fn build(tools: &Toolchain, root: &Path, target: &Path) -> Result<Artifacts> {
     let scratch = tempfile::tempdir()?;
     let versions = tools.versions()?;
@@ -188,7 +188,7 @@ pub fn build(tools: &Toolchain, root: &Path, target: &Path) -> Result<Artifacts>
     Ok(artifacts)
 }
 
-/// The command.
+/// Runs the command.
 pub fn run(root: &Path, check: bool) -> Result<()> {
     let tools = Toolchain::find()?;
     let target = workspace(root)?.target_directory.join("device").into_std_path_buf();
@@ -208,8 +208,9 @@ fn write(folder: &Path, built: &Artifacts) -> Result<()> {
     Ok(())
 }
 
-/// Compares what was built with what is committed: an error when the recorded toolchain gives other bytes. Another toolchain may; that
-/// what it built passed every check is then what was shown.
+/// Compares the built artifacts with the committed ones. Errors: the recorded toolchain gives different
+/// bytes. Another toolchain may give different bytes; the run then only shows that what it built passes every
+/// check.
 fn compare(folder: &Path, built: &Artifacts) -> Result<()> {
     let committed = Artifacts::read(folder)?;
     let [old, new] = [&committed.record, &built.record].map(|text| toml::from_str::<Record>(text));

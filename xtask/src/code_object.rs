@@ -1,4 +1,4 @@
-//! Reads an HSA code object: which kernels it has, what they use, and in which float mode they start.
+//! Reads an HSA code object: its kernels, the resources they use, and the float mode they start in.
 
 use crate::Fault;
 use anyhow::{Context, Result, ensure};
@@ -6,32 +6,32 @@ use object::{Object, ObjectSection, ObjectSymbol};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
-/// What the object says of a kernel: its metadata note (resources) and its descriptor (mode).
+/// What the object states about a kernel: its metadata note (resources) and its descriptor (mode).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kernel {
-    /// Vector registers, accumulation registers included.
+    /// Vector registers, including accumulation registers.
     pub vgprs: u32,
     /// Accumulation registers among them.
     pub agprs: u32,
-    /// Scalar registers, VCC and what the hardware reserves included.
+    /// Scalar registers, including VCC and those that the hardware reserves.
     pub sgprs: u32,
-    /// Vector registers that were spilled to memory.
+    /// Vector registers spilled to memory.
     pub vgpr_spills: u32,
-    /// Scalar registers that were spilled to vector registers.
+    /// Scalar registers spilled to vector registers.
     pub sgpr_spills: u32,
-    /// Private memory of a lane in bytes.
+    /// Private memory per lane, in bytes.
     pub scratch: u32,
-    /// Shared memory of a workgroup in bytes.
+    /// Shared memory per workgroup, in bytes.
     pub lds: u32,
     /// Bytes of arguments that the kernel reads.
     pub kernarg: u32,
-    /// Lanes of a wave.
+    /// Lanes per wave.
     pub wavefront: u32,
-    /// Float mode that it starts in.
+    /// The float mode it starts in.
     pub mode: Mode,
 }
 
-/// Float mode that a kernel starts in (`COMPUTE_PGM_RSRC1` of its descriptor).
+/// The float mode that a kernel starts in (`COMPUTE_PGM_RSRC1` of its descriptor).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mode {
     /// Rounding of binary32; 0 = to nearest, ties to even.
@@ -42,9 +42,9 @@ pub struct Mode {
     pub denormals_32: u32,
     /// Denormals of binary16 and binary64.
     pub denormals_16_64: u32,
-    /// Where an instruction says `clamp`, NaN becomes 0. The listing's check allows no such instruction.
+    /// Instructions with `clamp` turn NaN into 0. The listing's check allows no such instruction.
     pub dx10_clamp: bool,
-    /// Signalling NaNs are quieted by minimum and maximum too, as IEEE-754 has it; quiet ones are ignored by them.
+    /// Minimum and maximum quiet signalling NaNs and ignore quiet ones, as in IEEE-754.
     pub ieee: bool,
     /// Binary16 overflows to the largest number instead of ∞.
     pub fp16_overflow: bool,
@@ -139,7 +139,7 @@ fn metadata(mut notes: &[u8]) -> Result<&[u8]> {
 }
 
 impl Mode {
-    /// What kernels must start in.
+    /// The mode that kernels must start in.
     pub const WANTED: Mode = Mode {
         round_32: 0,
         round_16_64: 0,
@@ -150,7 +150,7 @@ impl Mode {
         fp16_overflow: false,
     };
 
-    /// From `COMPUTE_PGM_RSRC1`.
+    /// Decodes `COMPUTE_PGM_RSRC1`.
     pub fn of(rsrc1: u32) -> Mode {
         let bits = |from: u32| rsrc1 >> from & 3;
         let bit = |at: u32| rsrc1 >> at & 1 == 1;
@@ -166,7 +166,7 @@ impl Mode {
     }
 }
 
-/// Kernels that start in another mode, or are compiled for another wave.
+/// Kernels that start in another mode or are compiled for another wave size.
 pub fn check(kernels: &BTreeMap<String, Kernel>) -> Vec<Fault> {
     let mut faults = Vec::new();
     for (name, kernel) in kernels {
@@ -205,7 +205,7 @@ mod tests {
     fn catches_every_other_mode() {
         const GOOD: u32 = 0x00af_0000 | 3;
         assert_eq!(check(&kernel(GOOD, 64)), []);
-        // Rounding, flushed denormals (each of both fields), IEEE mode off, clamp, overflow of binary16.
+        // Rounding, flushed denormals (each for both fields), IEEE mode off, clamp, binary16 overflow.
         for bit in [12, 13, 14, 15, 16, 17, 18, 19, 21, 23, 26] {
             assert_eq!(check(&kernel(GOOD ^ 1 << bit, 64)).len(), 1, "bit {bit}");
         }

@@ -1,5 +1,5 @@
-//! Compiles the kernels for one GPU target. What comes out depends on source and toolchain alone: not on the folder of the
-//! checkout, not on that of the build, not on the environment.
+//! Compiles the kernels for one GPU target. The output depends only on source and toolchain, not on the
+//! location of the checkout, the build folder or the environment.
 
 use crate::toolchain::{Toolchain, output};
 use anyhow::{Context, Result, bail};
@@ -7,22 +7,24 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A target and the flags that it is built with.
+/// A target and its build flags.
 #[derive(Clone, Copy, Debug)]
 pub struct Target {
-    /// Rust's name of it.
+    /// The target's name in Rust.
     pub triple: &'static str,
-    /// Rust's name of the processor: everything later runs the same PTX; a code object runs on this one alone.
+    /// The processor's name in Rust. Everything later runs the same PTX; a code object runs only on this
+    /// processor.
     pub cpu: &'static str,
     /// A flag that only this target needs.
     own: Option<&'static str>,
-    /// What the compiler writes: kind and extension.
+    /// The compiler's output: kind and extension.
     emit: (&'static str, &'static str),
 }
 
-/// NVIDIA from sm_80, as text.
+/// NVIDIA from sm_80 on, as text.
 pub const PTX: Target = Target { triple: "nvptx64-nvidia-cuda", cpu: "sm_80", own: None, emit: ("asm", "s") };
-/// AMD gfx942, as an object; of version 5, which ROCm 6.0 reads, where LLVM 22 would make version 6, which needs 6.3.
+/// AMD gfx942, as an object of version 5, which ROCm 6.0 reads; LLVM 22 would by default make version 6,
+/// which needs 6.3.
 pub const GFX942: Target = Target {
     triple: "amdgcn-amd-amdhsa",
     cpu: "gfx942",
@@ -30,11 +32,11 @@ pub const GFX942: Target = Target {
     emit: ("obj", "o"),
 };
 
-/// No two operations in one packed one (`v_pk_fma_f32`): it won no register anywhere and cost a few scalar ones, and the listing's
-/// check knows every instruction by name.
+/// Keeps operations from being packed in pairs (`v_pk_fma_f32`): packing saved no register anywhere and cost
+/// a few scalar ones, and the listing's check knows every instruction by name.
 const NO_PACKING: &str = "-C no-vectorize-slp";
 
-/// What the compiler made.
+/// The compiler's output.
 #[derive(Clone, Debug)]
 pub struct Built {
     /// Path of the text or object.
@@ -44,7 +46,7 @@ pub struct Built {
 }
 
 impl Target {
-    /// Its flags, for the record.
+    /// The target's flags, for the record.
     pub fn flags(&self) -> String {
         let Target { triple, cpu, own, emit } = self;
         let own = own.map(|own| format!(" {own}")).unwrap_or_default();
@@ -52,10 +54,11 @@ impl Target {
         format!("--profile device --target {triple} -Zbuild-std=core {flags} --emit={}", emit.0)
     }
 
-    /// Compiles the crate `lockstep-kernels`, always anew.
+    /// Compiles the crate `lockstep-kernels`, always from scratch.
     pub fn build(&self, tools: &Toolchain, root: &Path, build: &Path) -> Result<Built> {
         let folder = build.join(self.triple).join("device");
-        // Left-overs would be taken for results, and a result that cargo thinks fresh would not be written again.
+        // Left-over files would be mistaken for results, and a result that cargo considers fresh would not be
+        // rewritten.
         remove(&folder.join("deps"), "lockstep_kernels-")?;
         remove(&folder.join(".fingerprint"), "lockstep-kernels-")?;
 
@@ -103,15 +106,15 @@ impl Target {
     }
 }
 
-/// Options of the linker, for the record.
+/// The linker's options, for the record.
 pub const LINK: &str = "-shared";
 
-/// Makes a code object of an object.
+/// Links an object into a code object.
 pub fn link(tools: &Toolchain, object: &Path, to: &Path) -> Result<()> {
     output(Command::new(&tools.lld).arg(LINK).arg("-o").arg(to).arg(object)).map(|_| ())
 }
 
-/// Options of the disassembler, for the record.
+/// The disassembler's options, for the record.
 pub const LIST: &str = "-d --mcpu=gfx942 --no-show-raw-insn --no-leading-addr --symbolize-operands";
 
 /// The listing of a code object, without paths and addresses.
@@ -121,11 +124,11 @@ pub fn list(tools: &Toolchain, object: &Path) -> Result<String> {
     Ok(tidy(code))
 }
 
-/// A zero word, as the disassembler reads it: what lies between kernels.
+/// A zero word as the disassembler prints it; they lie between kernels.
 const PADDING: [&str; 2] = ["...", "v_cndmask_b32_e32 v0, s0, v0, vcc"];
 
-/// The disassembler's text without its remarks and padding, with labels that are counted from 0 in each kernel, so that a
-/// change of one kernel changes its lines alone.
+/// Strips remarks and padding from the disassembler's text and numbers labels from 0 within each kernel, so
+/// that a change to one kernel changes only its own lines.
 fn tidy(code: &str) -> String {
     let mut kernels: Vec<Vec<&str>> = Vec::new();
     for line in code.lines() {

@@ -1,7 +1,7 @@
-//! `cargo xtask divisions`: what may run on a GPU divides with `num::div` and `num::div64`, not with `/`, which AMD rounds as its
-//! reciprocal happens to be (docs/emulator.md, "Division").
+//! `cargo xtask divisions`: code that may run on a GPU divides with `num::div` and `num::div64`, not with
+//! `/`, which AMD rounds as its reciprocal happens to (docs/emulator.md, "Division").
 //!
-//! Read from the compiler's MIR of `core`, where each division has its type and its place in the source.
+//! The check reads the compiler's MIR of `core`, where each division has its type and source position.
 
 use crate::Fault;
 use crate::toolchain::output;
@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 
-/// Files of `core/src` that hold no kernel, and the two functions themselves.
+/// Files of `core/src` that contain no kernel, and the two functions themselves.
 pub const HOST: [&str; 12] = [
     "num/div.rs",
     // binary64 functions of schedules
@@ -28,13 +28,13 @@ pub const HOST: [&str; 12] = [
     "reward/sample_weights.rs",
 ];
 
-/// The command.
+/// Runs the command.
 pub fn run(root: &Path) -> Result<()> {
     let folder = tempfile::tempdir()?;
     let mir = folder.path().join("core.mir");
     let mut emit = std::ffi::OsString::from("--emit=mir=");
     emit.push(&mir);
-    // Spans are an option of nightly compilers.
+    // Spans are an option of nightly compilers only.
     output(
         Command::new(env!("CARGO"))
             .current_dir(root)
@@ -54,7 +54,7 @@ pub fn run(root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// A division of floats: file below `core/src`, line.
+/// A floating-point division: file below `core/src`, and line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Division {
     /// The file.
@@ -63,7 +63,7 @@ pub struct Division {
     pub line: usize,
 }
 
-/// All divisions of floats in a text of MIR.
+/// All floating-point divisions in a MIR text.
 pub fn divisions(mir: &str) -> Result<Vec<Division>> {
     let mut types: BTreeMap<&str, &str> = BTreeMap::new();
     let mut found = Vec::new();
@@ -92,7 +92,7 @@ pub fn divisions(mir: &str) -> Result<Vec<Division>> {
     Ok(found)
 }
 
-/// Those that stand elsewhere than in host code, and entries of the list that hold none.
+/// Divisions outside host code, and entries of the list without a division.
 pub fn check(found: &[Division]) -> Vec<Fault> {
     let host = |file: &str| HOST.iter().any(|host| file.starts_with(host));
     let outside = found.iter().filter(|division| !host(&division.file));

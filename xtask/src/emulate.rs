@@ -1,4 +1,5 @@
-//! `cargo xtask emulate`: programs on the emulated driver libraries, which they find as they would find a vendor's.
+//! `cargo xtask emulate`: runs programs on the emulated driver libraries, which they load as they would a
+//! vendor's.
 
 use crate::workspace;
 use anyhow::{Context, Result, bail};
@@ -10,17 +11,17 @@ use std::process::{Command, ExitStatus};
 /// An emulated library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Library {
-    /// The backend that looks for it.
+    /// The backend that loads it.
     pub backend: &'static str,
     /// Its package.
     package: &'static str,
-    /// The file that cargo builds.
+    /// The file name that cargo gives it.
     built: &'static str,
-    /// The name under which the backend looks for it.
+    /// The file name under which the backend looks for it.
     name: &'static str,
 }
 
-/// Both of them.
+/// Both emulated libraries.
 pub const LIBRARIES: [Library; 2] = [
     Library {
         backend: "cuda",
@@ -36,8 +37,9 @@ pub const LIBRARIES: [Library; 2] = [
     },
 ];
 
-/// Builds the libraries and runs a command on each: conformance's example `emulated`, with the words as its arguments if they begin
-/// with `--`, or the words. The example is built first, unless it is `built`: the tests of the workspace build it too.
+/// Builds the libraries and runs a command on each. The command is `words`; if they begin with `--` or are
+/// empty, they are the arguments of conformance's example `emulated`. That example is built first unless
+/// `built` is set: the workspace's tests build it too.
 pub fn run(root: &Path, backend: Option<&str>, words: &[String], built: bool) -> Result<()> {
     let target = workspace(root)?.target_directory.into_std_path_buf();
     let asked: Vec<Library> = LIBRARIES
@@ -73,7 +75,7 @@ pub fn run(root: &Path, backend: Option<&str>, words: &[String], built: bool) ->
         let status = command(library)?.status().context("the command did not start")?;
         return finished(library, status);
     }
-    // Side by side; what they say, one after the other.
+    // They run side by side, and their output is printed one after the other.
     let mut running = Vec::new();
     for library in &asked {
         let mut command = command(library)?;
@@ -97,23 +99,23 @@ fn finished(library: &Library, status: ExitStatus) -> Result<()> {
     Ok(())
 }
 
-/// Where a library lies.
+/// The folder of a library.
 fn folder(target: &Path, library: &Library) -> PathBuf {
     target.join("emulated").join(library.backend)
 }
 
-/// Lays a built library where a loader finds it.
+/// Installs a built library where a loader finds it.
 fn lay(target: &Path, library: &Library) -> Result<()> {
     let (folder, built) = (folder(target, library), target.join("release").join(library.built));
     fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
-    // Not over the old file: a program may have it mapped.
+    // Not by overwriting the old file: a program may have it mapped.
     let new = folder.join(format!("{}.{}", library.name, std::process::id()));
     fs::copy(&built, &new).with_context(|| format!("{} was not built", built.display()))?;
     fs::rename(&new, folder.join(library.name))?;
     Ok(())
 }
 
-/// The loader's path with this folder before what is there.
+/// The loader's path with this folder prepended.
 fn path(folder: &Path) -> Result<OsString> {
     let before = std::env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
     let all = std::iter::once(folder.to_owned())

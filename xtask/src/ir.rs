@@ -1,5 +1,5 @@
-//! What the optimised LLVM IR asks for: how many fused multiply-adds each entry point has. Whatever the assembly holds beyond
-//! them was contracted by a back end.
+//! What the optimised LLVM IR requests: the number of fused multiply-adds of each entry point. Any more in
+//! the assembly were contracted by a back end.
 
 use crate::Fault;
 use std::collections::BTreeMap;
@@ -32,14 +32,15 @@ pub fn fused(ir: &str) -> BTreeMap<String, Fused> {
     functions
 }
 
-/// Multiply-adds of a line: `@llvm.fma.f32(` is one, `@llvm.fma.v2f32(` two.
+/// Number of multiply-adds in a line: `@llvm.fma.f32(` counts one, `@llvm.fma.v2f32(` two.
 fn width(line: &str, of: &str) -> usize {
     let Some((_, rest)) = line.split_once("@llvm.fma.") else { return 0 };
     let Some(shape) = rest.split('(').next().and_then(|name| name.strip_suffix(of)) else { return 0 };
     if shape.is_empty() { 1 } else { shape.trim_start_matches('v').parse().unwrap_or(usize::MAX / 2) }
 }
 
-/// Freedoms that the arithmetic must not have been given, and operations that round as the back end likes.
+/// Finds fast-math flags that the arithmetic must not have, and operations whose rounding is left to the back
+/// end.
 pub fn check(ir: &str) -> Vec<Fault> {
     const FREEDOMS: [&str; 5] = ["fast", "contract", "reassoc", "arcp", "afn"];
     let mut faults = Vec::new();
@@ -53,7 +54,7 @@ pub fn check(ir: &str) -> Vec<Fault> {
                 format!("arithmetic with the freedom `{word}`: {}", line.trim()),
             ));
         }
-        // May or may not be fused.
+        // It may or may not be fused.
         if code.contains("@llvm.fmuladd") {
             faults.push(Fault::new("LLVM IR", index + 1, line.trim()));
         }

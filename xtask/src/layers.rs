@@ -1,4 +1,5 @@
-//! `cargo xtask layers`: a folder uses only the folders that the table of DESIGN §5 gives it, all of them above it.
+//! `cargo xtask layers`: a folder uses only the folders that the table of DESIGN §5 allows it, all of them
+//! above it.
 
 use crate::workspace;
 use anyhow::{Context, Result, bail};
@@ -13,7 +14,7 @@ pub struct Layer {
     pub folder: &'static str,
     /// Folders that it may use.
     pub uses: &'static [&'static str],
-    /// Folders that its tests may use besides.
+    /// Folders that only its tests may use.
     pub tests: &'static [&'static str],
 }
 
@@ -21,8 +22,8 @@ const fn layer(folder: &'static str, uses: &'static [&'static str]) -> Layer {
     Layer { folder, uses, tests: &[] }
 }
 
-/// The table, from the bottom of the workspace to its top. What a build needs may only point upwards in it; tests may use what
-/// they compare with.
+/// The table, from the bottom of the workspace to its top. Build dependencies may only point upwards in it;
+/// tests may use what they compare with.
 pub const LAYERS: &[Layer] = &[
     layer("core", &[]),
     layer("cpu-ref", &["core"]),
@@ -51,7 +52,7 @@ pub const LAYERS: &[Layer] = &[
         uses: &["core", "cpu-ref", "kernels", "gpu", "cuda", "rocm", "lockstep", "conformance"],
         tests: &["gpu/testing"],
     },
-    // Development only: the shipped GPU code on a CPU, and driver libraries made of it.
+    // Development only: the shipped GPU code run on a CPU, and driver libraries made from it.
     Layer { folder: "emulator", uses: &[], tests: &["core", "kernels"] },
     layer("emulator/abi", &["emulator"]),
     Layer {
@@ -68,23 +69,23 @@ pub const LAYERS: &[Layer] = &[
     layer("fuzz", &["core", "cpu-ref", "lockstep", "golden", "conformance", "trainer"]),
 ];
 
-/// What core may use of the registry; serde without std, and only where recipes are read.
+/// Registry packages that core may use; serde is without std, and only where recipes are read.
 const CORE_MAY_USE: [&str; 4] = ["libm", "half", "bytemuck", "serde"];
 
-/// A dependency: the folder that has it, what it is, and whether tests alone need it.
+/// A dependency: the dependent folder, what it depends on, and whether only tests need it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Edge {
-    /// Who.
+    /// The dependent folder.
     pub from: String,
-    /// A folder, or the name of a package of the registry.
+    /// A folder, or the name of a registry package.
     pub to: String,
     /// Whether `to` is a folder.
     pub is_folder: bool,
-    /// Whether it is a dependency of tests.
+    /// Whether only tests need it.
     pub of_tests: bool,
 }
 
-/// The command: the workspace, and those that stand apart from it.
+/// Runs the command, for the workspace and for the packages outside it.
 pub fn run(root: &Path) -> Result<()> {
     let mut edges = Vec::new();
     let mut folders = Vec::new();
@@ -131,7 +132,7 @@ fn edges_of(root: &Path, metadata: &Metadata, folders: &mut Vec<String>) -> Resu
     Ok(edges)
 }
 
-/// What breaks the table, in words.
+/// Describes every violation of the table.
 pub fn check(layers: &[Layer], folders: &[String], edges: &[Edge]) -> Vec<String> {
     let table: BTreeMap<&str, &Layer> = layers.iter().map(|layer| (layer.folder, layer)).collect();
     let mut wrong = Vec::new();
@@ -149,7 +150,7 @@ pub fn check(layers: &[Layer], folders: &[String], edges: &[Edge]) -> Vec<String
         let Some(layer) = table.get(&edge.from[..]) else { continue };
         let (from, to) = (&edge.from, &edge.to);
         let allowed = match edge.is_folder {
-            // Itself, with other features.
+            // The package itself, with other features.
             true if from == to => edge.of_tests,
             true => layer.uses.contains(&&to[..]) || edge.of_tests && layer.tests.contains(&&to[..]),
             false => from != "core" || edge.of_tests || CORE_MAY_USE.contains(&&to[..]),

@@ -1,9 +1,10 @@
 //! Lockstep's own tools, as a library, so that the checks are tested and run in an ordinary `cargo test`.
 //!
-//! `cargo xtask artifacts` builds the GPU code ([`device`], by the tools that [`toolchain`] finds), reads what came out
-//! ([`ptx`], [`gfx942`], [`resources`]) and writes it to `kernels/artifacts`; `cargo xtask layers` holds the workspace to its
-//! [`layers`], `cargo xtask divisions` keeps `/` out of kernels ([`divisions`]); `cargo xtask emulate` runs programs on emulated
-//! GPUs ([`emulate`]). The checks read text and need no toolchain.
+//! `cargo xtask artifacts` builds the GPU code ([`device`], with the tools that [`toolchain`] finds), reads
+//! the results ([`ptx`], [`gfx942`], [`resources`]) and writes them to `kernels/artifacts`;
+//! `cargo xtask layers` holds the workspace to its [`layers`]; `cargo xtask divisions` keeps `/` out of
+//! kernels ([`divisions`]); `cargo xtask emulate` runs programs on emulated GPUs ([`emulate`]). The checks
+//! read text and need no toolchain.
 #![forbid(unsafe_code)]
 
 pub mod artifacts;
@@ -24,19 +25,19 @@ use anyhow::{Context, Result};
 use cargo_metadata::{Metadata, MetadataCommand};
 use std::path::Path;
 
-/// A rule that a built kernel breaks.
+/// A violation of a rule by a built kernel.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Fault {
-    /// Entry point, or the file as a whole.
+    /// The entry point, or the file as a whole.
     pub entry: String,
-    /// Line of the text, from 1; 0 where there is none.
+    /// Line number in the text, from 1; 0 if there is none.
     pub line: usize,
     /// What is wrong.
     pub what: String,
 }
 
 impl Fault {
-    /// A fault at a line of an entry point.
+    /// Creates a fault at a line of an entry point.
     pub fn new(entry: &str, line: usize, what: impl Into<String>) -> Fault {
         Fault { entry: entry.to_owned(), line, what: what.into() }
     }
@@ -51,12 +52,12 @@ impl std::fmt::Display for Fault {
     }
 }
 
-/// Every entry point of the table with its op, in the order of the table.
+/// Every entry point of the table with its op, in table order.
 pub fn entries() -> Vec<(&'static str, &'static str)> {
     lockstep_core::op::OPS.iter().flat_map(|op| op.entries.iter().map(|entry| (op.name, *entry))).collect()
 }
 
-/// The faults of a list of entry points that is not the table's.
+/// The differences between a list of entry points and the table's.
 pub fn same_entries(of: &str, found: &[&str]) -> Vec<Fault> {
     let wanted = entries();
     let missing = wanted.iter().filter(|(_, entry)| !found.contains(entry));

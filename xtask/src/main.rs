@@ -15,26 +15,28 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Rebuild kernels/artifacts: PTX, gfx942 code object, its listing, resource tables, record of the toolchain
+    /// Rebuild kernels/artifacts: PTX, gfx942 code object and its listing, resource tables, toolchain record
     Artifacts {
-        /// Write nothing: fail when the same toolchain gives other bytes than the committed ones, report when another one does
+        /// Write nothing; fail if the recorded toolchain gives different bytes from the committed ones, and
+        /// only report it for another toolchain
         #[arg(long)]
         check: bool,
     },
-    /// Fail when a folder uses one that is not above it in the table of DESIGN §5
+    /// Fail if a folder uses one that is not above it in the table of DESIGN §5
     Layers,
-    /// Fail when `core` divides floats with `/` in what may run on a GPU
+    /// Fail if code of `core` that may run on a GPU divides floats with `/`
     Divisions,
-    /// Change the formulas of core one by one; fail when a change passes every check: docs/mutants.md
+    /// Mutate the formulas of core one at a time; fail if a change passes every check: docs/mutants.md
     Mutants(xtask::mutants::Options),
     /// Run a program on the emulated driver libraries: docs/emulator.md
     Emulate {
-        /// Take conformance's example as `cargo test --workspace --release` has built it
+        /// Use conformance's example as built by `cargo test --workspace --release`
         #[arg(long)]
         built: bool,
-        /// cuda or rocm; both, side by side, if none is given
+        /// cuda or rocm; without it both run, side by side
         backend: Option<String>,
-        /// The program and its arguments; arguments alone (`-- --cases 50`) are those of conformance's example `emulated`
+        /// The program and its arguments; arguments alone (`-- --cases 50`) go to conformance's example
+        /// `emulated`
         #[arg(last = true, allow_hyphen_values = true)]
         words: Vec<String>,
     },

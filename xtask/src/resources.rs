@@ -1,4 +1,4 @@
-//! What each kernel needs of the hardware, as tables: `resources.csv` for machines, `resources.md` for people.
+//! The hardware resources of each kernel, as tables: `resources.csv` for machines, `resources.md` for people.
 
 use crate::code_object::Kernel;
 use crate::ir::Fused;
@@ -13,16 +13,16 @@ use std::process::Command;
 /// NVIDIA processors that the PTX is assembled for.
 pub const PROCESSORS: [&str; 3] = ["sm_80", "sm_90", "sm_100"];
 
-/// What `ptxas` says of a kernel.
+/// What `ptxas` reports for a kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Assembled {
-    /// Registers of a thread.
+    /// Registers per thread.
     pub registers: u32,
-    /// Bytes of stack of a thread.
+    /// Bytes of stack per thread.
     pub stack: u32,
-    /// Bytes of registers that are stored to memory for lack of space.
+    /// Bytes of registers stored to memory for lack of space.
     pub spill_stores: u32,
-    /// … and loaded again.
+    /// Bytes loaded back.
     pub spill_loads: u32,
     /// Barriers.
     pub barriers: u32,
@@ -37,34 +37,34 @@ pub struct Row {
     pub entry: String,
     /// What an element is.
     pub element: String,
-    /// Bytes per element, see [`traffic`].
+    /// Bytes per element; see [`traffic`].
     pub bytes: u32,
-    /// Fused multiply-adds of the PTX's source: LLVM IR.
+    /// Fused multiply-adds in the LLVM IR of the PTX.
     pub ptx_fused: [u32; 2],
-    /// For each of [`PROCESSORS`].
+    /// The numbers for each of [`PROCESSORS`].
     pub ptx: [Assembled; 3],
-    /// Fused multiply-adds of the code object's source: LLVM IR.
+    /// Fused multiply-adds in the LLVM IR of the code object.
     pub gfx942_fused: [u32; 2],
     /// VGPRs, AGPRs, SGPRs, VGPR spills, SGPR spills, scratch, LDS, bytes of arguments.
     pub gfx942: [u32; 8],
 }
 
-/// Warps that one streaming multiprocessor can hold, by registers alone: 64 K of them in four parts, given out to warps in
-/// steps of 256; blocks of 8 warps; at most 64 warps.
+/// Warps that one streaming multiprocessor can hold as limited by registers: 64 K of them in four parts,
+/// allocated to warps in steps of 256; blocks of 8 warps; at most 64 warps.
 pub fn warps(registers: u32) -> u32 {
     let of_warp = (registers.max(1) * 32).next_multiple_of(256);
     (4 * (16384 / of_warp)).min(64) / 8 * 8
 }
 
-/// Waves that one SIMD of gfx942 can hold, by registers alone: 512 vector registers in steps of 8, 800 scalar ones in
-/// steps of 16; at most 8 waves.
+/// Waves that one SIMD of gfx942 can hold as limited by registers: 512 vector registers in steps of 8, 800
+/// scalar ones in steps of 16; at most 8 waves.
 pub fn waves(vgprs: u32, sgprs: u32) -> u32 {
     let by_vector = 512 / vgprs.max(1).next_multiple_of(8);
     let by_scalar = 800 / sgprs.max(1).next_multiple_of(16);
     by_vector.min(by_scalar).min(8)
 }
 
-/// Assembles a PTX file and reads what `ptxas -v` says.
+/// Assembles a PTX file and parses the report of `ptxas -v`.
 pub fn assemble(ptxas: &Path, ptx: &Path, processor: &str, to: &Path) -> Result<BTreeMap<String, Assembled>> {
     let mut command = Command::new(ptxas);
     command.args(["-v", "-arch", processor]).arg(ptx).arg("-o").arg(to.join(format!("{processor}.cubin")));
@@ -76,7 +76,7 @@ pub fn assemble(ptxas: &Path, ptx: &Path, processor: &str, to: &Path) -> Result<
     parse_ptxas(&text)
 }
 
-/// Reads what `ptxas -v` prints.
+/// Parses the output of `ptxas -v`.
 fn parse_ptxas(text: &str) -> Result<BTreeMap<String, Assembled>> {
     let mut kernels: BTreeMap<String, Assembled> = BTreeMap::new();
     let mut name = None;
@@ -102,7 +102,7 @@ fn parse_ptxas(text: &str) -> Result<BTreeMap<String, Assembled>> {
     Ok(kernels)
 }
 
-/// The table from what was measured.
+/// Builds the table from the measurements.
 pub fn table(
     assembled: &[BTreeMap<String, Assembled>; 3],
     objects: &BTreeMap<String, Kernel>,
@@ -135,13 +135,13 @@ pub fn table(
     crate::entries().into_iter().map(row).collect()
 }
 
-/// The numbers of a kernel in the order of the table.
+/// A kernel's numbers in table order.
 pub fn of_kernel(kernel: &Kernel) -> [u32; 8] {
     let Kernel { vgprs, agprs, sgprs, vgpr_spills, sgpr_spills, scratch, lds, kernarg, .. } = *kernel;
     [vgprs, agprs, sgprs, vgpr_spills, sgpr_spills, scratch, lds, kernarg]
 }
 
-/// Kernels that spill, or use memory that they should not.
+/// Kernels that spill, or that use memory they should not.
 pub fn check(rows: &[Row]) -> Vec<Fault> {
     let mut faults = Vec::new();
     for row in rows {
@@ -169,7 +169,7 @@ const PTX_COLUMNS: [&str; 6] = ["registers", "stack", "spill_stores", "spill_loa
 const GFX942_COLUMNS: [&str; 9] =
     ["vgprs", "agprs", "sgprs", "vgpr_spills", "sgpr_spills", "scratch", "lds", "kernarg", "waves"];
 
-/// The table as CSV.
+/// Renders the table as CSV.
 pub fn csv(rows: &[Row]) -> String {
     let mut text = String::from("op,entry,element,bytes,ptx_fma_f32,ptx_fma_f64");
     for processor in PROCESSORS {
@@ -197,7 +197,7 @@ pub fn csv(rows: &[Row]) -> String {
     text
 }
 
-/// Reads the table back.
+/// Parses the CSV table.
 pub fn from_csv(text: &str) -> Result<Vec<Row>> {
     let row = |line: &str| -> Result<Row> {
         let fields: Vec<&str> = line.split(',').collect();
@@ -230,7 +230,7 @@ pub fn from_csv(text: &str) -> Result<Vec<Row>> {
     text.lines().skip(1).map(row).collect()
 }
 
-/// The table for people.
+/// Renders the table as Markdown.
 pub fn markdown(rows: &[Row]) -> String {
     let mut text = String::from(
         "<!-- Written by `cargo xtask artifacts` with resources.csv, which has more columns. -->
@@ -268,7 +268,7 @@ source asks for (PTX / gfx942: a lane of NVIDIA has four columns, one of AMD two
     text
 }
 
-/// `ptxas` can assemble for all of [`PROCESSORS`].
+/// Checks that `ptxas` can assemble for all of [`PROCESSORS`].
 pub fn supports(ptxas: &Path) -> Result<()> {
     let help = output(Command::new(ptxas).arg("--help"))?;
     for processor in PROCESSORS {
@@ -285,7 +285,8 @@ mod tests {
 
     #[test]
     fn occupancy_by_hand() {
-        // 32 registers: 1024 a warp, 16 in each quarter. 48: 1536, 10. 178: 5888 (5696 rounded up), 2. 212: 6912, 2. 255: 8192, 2.
+        // 32 registers: 1024 per warp, 16 warps in each quarter. 48: 1536, 10. 178: 5888 (5696 rounded
+        // up), 2. 212: 6912, 2. 255: 8192, 2.
         for (registers, wanted) in
             [(16, 64), (32, 64), (33, 48), (48, 40), (64, 32), (178, 8), (212, 8), (255, 8)]
         {

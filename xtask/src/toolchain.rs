@@ -1,4 +1,4 @@
-//! The tools that build and measure GPU code: where they are, which versions, and what to do about those that are missing.
+//! The tools that build and measure GPU code: where they are, their versions, and how to get missing ones.
 //! Nothing is installed.
 
 use anyhow::{Context, Result, bail};
@@ -9,7 +9,7 @@ use std::process::Command;
 /// The tools that were found.
 #[derive(Clone, Debug)]
 pub struct Toolchain {
-    /// Cargo of the compiler below.
+    /// The cargo that belongs to the compiler below.
     pub cargo: PathBuf,
     /// A compiler with both GPU targets and library sources.
     pub rustc: PathBuf,
@@ -24,7 +24,7 @@ pub struct Toolchain {
 /// Versions of the tools, as recorded with the artifacts.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Versions {
-    /// Lines of `rustc --version --verbose`, LLVM's version among them.
+    /// Lines of `rustc --version --verbose`, including LLVM's version.
     pub rustc: Vec<String>,
     /// Links the code object.
     pub lld: String,
@@ -50,8 +50,8 @@ const HELP_PTXAS: &str = "NVIDIA's assembler ptxas, 13 or later (it needs no GPU
       or unpack that wheel anywhere and set LOCKSTEP_PTXAS to its nvidia/cu13/bin/ptxas; the CUDA toolkit's does too, in PATH";
 
 impl Toolchain {
-    /// Finds the tools: environment first, then PATH, then where Debian and pip put them. The error names everything that is
-    /// missing, and how to get it.
+    /// Finds the tools: in the environment first, then in PATH, then where Debian and pip install them. The
+    /// error names everything that is missing and how to get it.
     pub fn find() -> Result<Toolchain> {
         let mut missing = Vec::new();
         let mut need = |found: Option<PathBuf>, help: &str| {
@@ -70,7 +70,7 @@ impl Toolchain {
         Ok(Toolchain { cargo: rustc.with_file_name("cargo"), rustc, lld, objdump, ptxas })
     }
 
-    /// Their versions.
+    /// The tools' versions.
     pub fn versions(&self) -> Result<Versions> {
         let line = |tool: &Path, marker: &str| -> Result<String> {
             let text = output(Command::new(tool).arg("--version"))?;
@@ -86,7 +86,7 @@ impl Toolchain {
     }
 }
 
-/// What a command prints; its errors are errors.
+/// What a command prints. Errors: the command fails.
 pub fn output(command: &mut Command) -> Result<String> {
     let done = command.output().with_context(|| format!("cannot run {command:?}"))?;
     if !done.status.success() {
@@ -95,7 +95,7 @@ pub fn output(command: &mut Command) -> Result<String> {
     Ok(String::from_utf8_lossy(&done.stdout).into_owned())
 }
 
-/// Compilers that may do, the wanted one first.
+/// Candidate compilers, the preferred one first.
 fn compilers() -> Vec<PathBuf> {
     if let Some(path) = std::env::var_os("LOCKSTEP_RUSTC") {
         return vec![path.into()];
@@ -113,7 +113,7 @@ fn builds_for_gpus(rustc: &Path) -> bool {
     rustc.with_file_name("cargo").is_file() && sources.is_file() && TARGETS.iter().all(|target| known(target))
 }
 
-/// The tool that the variable names, or the first of these names in PATH.
+/// The tool that the variable names, or the first of these names found in PATH.
 fn tool(variable: &str, names: &[&str]) -> Option<PathBuf> {
     if let Some(path) = std::env::var_os(variable) {
         return Some(PathBuf::from(path)).filter(|path| path.is_file());
@@ -125,7 +125,7 @@ fn tool(variable: &str, names: &[&str]) -> Option<PathBuf> {
         .find(|path| path.is_file())
 }
 
-/// Where `pip install nvidia-cuda-nvcc` put it.
+/// The `ptxas` that `pip install nvidia-cuda-nvcc` installed.
 fn ptxas_of_pip() -> Option<PathBuf> {
     let list = "import sysconfig, pathlib; site = pathlib.Path(sysconfig.get_path('purelib'));
 print(*site.glob('nvidia/*/bin/ptxas'), sep='\\n')";

@@ -1,13 +1,15 @@
-//! Bytes that an entry point moves for each element of its batch, in the usual call. The one place that says so.
+//! Bytes that an entry point moves per element of its batch, in the usual call. This is the only place that
+//! states them.
 //!
-//! Each array counts once, as in `benches`: a mask that is read twice comes from cache the second time. What a row has one
-//! of (offsets, sums, maxima) does not count. Usual: there is a mask; advantages are per sequence; losses are wanted as sums and not
-//! per token; the variant `any` is chosen because of weights per token; `kl` and `token_ratio` write both of their arrays.
+//! Each array counts once, as in `benches`: a mask that is read twice comes from cache the second time.
+//! Per-row data (offsets, sums, maxima) do not count. In the usual call there is a mask; advantages are per
+//! sequence; losses are wanted as sums rather than per token; the variant `any` is chosen because of
+//! per-token weights; `kl` and `token_ratio` write both of their arrays.
 
-/// An array: its name and the bytes of an element.
+/// An array: its name and the bytes per element.
 pub type Array = (&'static str, usize);
 
-/// What an entry point moves.
+/// The traffic of an entry point.
 #[derive(Clone, Copy, Debug)]
 pub struct Traffic {
     /// What an element is.
@@ -19,7 +21,7 @@ pub struct Traffic {
 }
 
 impl Traffic {
-    /// Bytes per element, read and written.
+    /// Bytes read and written per element.
     pub fn bytes(&self) -> usize {
         self.reads.iter().chain(self.writes).map(|(_, bytes)| bytes).sum()
     }
@@ -65,7 +67,7 @@ pub fn of(op: &str, entry: &str) -> Option<Traffic> {
             reads: &[("rewards", 4), ("valid", 1)],
             writes: &[("advantage", 4)],
         }),
-        // Two rewards a sequence.
+        // Two rewards per sequence.
         "combine" => {
             Some(Traffic { element: "sequence", reads: &[("components", 8)], writes: &[("combined", 4)] })
         }
@@ -80,7 +82,7 @@ pub fn of(op: &str, entry: &str) -> Option<Traffic> {
             Some(Traffic { element: "sequence", reads, writes: &[("keep", 1)] })
         }
         "mask_sequences" => token(&[MASK], &[("masked", 1)]),
-        // Groups of eight: a row of eight similarities a sequence.
+        // Groups of eight: a row of eight similarities per sequence.
         "novelty_bands" => Some(Traffic {
             element: "sequence",
             reads: &[("similarity", 32), ("classes", 4), ("valid", 1)],
@@ -130,7 +132,7 @@ pub fn of(op: &str, entry: &str) -> Option<Traffic> {
         "covariance" => token(&[MASK, LOGP], &[("covariance", 4)]),
         "selection_key" => token(&[MASK, VALUES], &[KEYS]),
         "digit_counts" => token(&[KEYS], &[]),
-        // What each row has of the eight digits.
+        // Per row, its counts of the eight digits.
         "narrow_digits" => {
             Some(Traffic { element: "row", reads: &[("counts", 32)], writes: &[("ties_before", 4)] })
         }
@@ -165,7 +167,7 @@ pub fn of(op: &str, entry: &str) -> Option<Traffic> {
         "row_scan" => token(&[MASK, VALUES], &[("scanned", 4)]),
         "fold_rows" => Some(Traffic { element: "partial sum", reads: &[("partials", 8)], writes: &[] }),
         "batch_counts" => token(&[MASK], &[]),
-        // With every sum and maximum of the metrics.
+        // With all sums and maxima of the metrics.
         "loss_totals" => Some(Traffic {
             element: "sequence",
             reads: &[
@@ -179,7 +181,7 @@ pub fn of(op: &str, entry: &str) -> Option<Traffic> {
         }),
         "check_offsets" => Some(Traffic { element: "offset", reads: &[("offsets", 4)], writes: &[] }),
         "check_values" => Some(Traffic { element: "value", reads: &[VALUES, ("mask", 1)], writes: &[] }),
-        // --- routing replay: rows of 128 experts, 8 of them, replayed.
+        // --- routing replay: rows of 128 experts, 8 of them chosen, replayed.
         "gating_forward"
         | "gating_forward_all"
         | "gating_forward_sigmoid"
@@ -189,7 +191,7 @@ pub fn of(op: &str, entry: &str) -> Option<Traffic> {
             reads: &[("scores", 512), ("trace", 8), ("mask", 1)],
             writes: &[("chosen", 8), ("gates", 32)],
         }),
-        // A root's slope reads the scores of the chosen.
+        // The slope of the root reads the scores of the chosen experts.
         "gating_backward_sqrt_softplus" => Some(Traffic {
             element: "router row",
             reads: &[("scores", 32), ("chosen", 8), ("gates", 32), ("coef", 32)],

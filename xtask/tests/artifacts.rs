@@ -1,5 +1,5 @@
-//! The committed artifacts keep every rule, and a fault that is planted into them is seen. Reads text: needs no toolchain and
-//! no GPU.
+//! The committed artifacts satisfy every rule, and faults planted into them are detected. The tests read text
+//! and need neither toolchain nor GPU.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -11,7 +11,7 @@ fn committed() -> Artifacts {
     Artifacts::read(&folder(&root)).expect("`cargo xtask artifacts` writes them")
 }
 
-/// Lines of a text with one more before each line that `before` picks.
+/// The text with an extra line `what` before each line that `before` picks.
 fn planted(text: &str, what: &str, before: impl Fn(&str) -> bool) -> String {
     let line = |line: &str| if before(line) { format!("{what}\n{line}\n") } else { format!("{line}\n") };
     text.lines().map(line).collect()
@@ -21,7 +21,7 @@ fn count(text: &str, what: &str) -> usize {
     text.lines().filter(|line| line.contains(what)).count()
 }
 
-/// Entry points that a list of faults names.
+/// The entry points named by a list of faults.
 fn named(faults: &[Fault]) -> BTreeSet<&str> {
     faults.iter().map(|fault| &fault.entry[..]).collect()
 }
@@ -40,12 +40,13 @@ fn the_rules_have_something_to_look_at() {
     assert!(count(&artifacts.listing, "v_div_fixup") > 20 && count(&artifacts.listing, "v_rsq_f64") >= 1);
     let rows = resources::from_csv(&artifacts.resources).expect("a table");
     assert!(rows.iter().filter(|row| row.ptx_fused[0] > 0).count() >= 16);
-    // A lane of NVIDIA has four columns, one of AMD two: half the multiply-adds, of the same source; what a row computes once
-    // stands once in both.
+    // An NVIDIA lane has four columns and an AMD lane two, hence half the multiply-adds from the same source;
+    // what is computed once per row occurs once in both.
     for row in rows {
         let ([ptx, of_ptx], [gfx942, of_gfx942]) = (row.ptx_fused, row.gfx942_fused);
         assert!(gfx942 <= ptx && ptx <= 2 * gfx942, "{}: {ptx} and {gfx942}", row.entry);
-        // In binary64 formulas have none; AMD has two for each quotient and root that its remainder settles.
+        // Formulas have none in binary64; AMD has two for each quotient and root, whose result the remainder
+        // settles.
         assert!(of_ptx == 0 && of_gfx942 % 2 == 0, "{}: {of_ptx} and {of_gfx942}", row.entry);
         assert!(row.ptx.iter().all(|used| used.registers > 0) && row.gfx942[0] > 0, "{}", row.entry);
     }
@@ -68,7 +69,8 @@ fn a_kernel_too_few_or_too_many_is_seen() {
 
 #[test]
 fn a_shuffle_beside_any_store_is_seen() {
-    // Every store of every kernel stands where lanes have parted: one of them writes, or each its own element.
+    // Every store of every kernel is where lanes have diverged: either one lane writes, or each writes its
+    // own element.
     let text = committed().ptx;
     let shuffle = "	shfl.sync.bfly.b32 	%r1, %r1, 16, 31, -1;";
     let stores = count(&text, "st.global");
@@ -115,7 +117,7 @@ fn another_float_mode_or_another_object_is_seen() {
     let good = committed();
     let kernels = code_object::kernels(&good.object).expect("a code object");
     assert_eq!(kernels.len(), entries().len());
-    // The word of the float mode occurs in every descriptor: flush binary32's denormals in all of them.
+    // The float-mode word occurs in every descriptor: flush binary32's denormals in all of them.
     let mode = kernels.values().next().expect("a kernel").mode;
     assert_eq!(mode, code_object::Mode::WANTED);
     let mut flushed = good.object.clone();
@@ -142,7 +144,7 @@ fn a_table_of_other_artifacts_is_seen() {
     rows.iter_mut().for_each(|row| row.gfx942[0] += 1);
     bad.resources = resources::csv(&rows);
     assert_eq!(named(&bad.faults().expect("artifacts that can be read")).len(), entries().len());
-    // The table for people is the table for machines.
+    // The Markdown table matches the CSV table.
     let rows = resources::from_csv(&good.resources).expect("a table");
     assert_eq!(resources::markdown(&rows), good.tables);
     assert_eq!(resources::csv(&rows), good.resources);

@@ -73,9 +73,9 @@ fn pass_at_k<D: Driver>(batch: &mut OnGpu<D>) -> Result<(), Error> {
 }
 
 fn combine<D: Driver>(batch: &mut OnGpu<D>) -> Result<(), Error> {
-    // Two rewards for each sequence; tokens are many more.
+    // Two rewards per sequence; there are many more tokens.
     let combined = batch.element[0].view_mut();
-    // SAFETY: the first elements of arrays that have more.
+    // SAFETY: the first elements of larger arrays.
     #[allow(unsafe_code)]
     let (components, weights, combined) = unsafe {
         let (components, weights) = (batch.logp.as_ptr(), batch.logp_old.as_ptr());

@@ -38,7 +38,7 @@ fn rollout_mismatch<D: Driver>(batch: &mut OnGpu<D>) -> Result<(), Error> {
 }
 
 fn rollout_correction<D: Driver>(batch: &mut OnGpu<D>, reject: bool) -> Result<(), Error> {
-    // verl's preset of two rejections.
+    // verl's preset with two rejections.
     let rejections = match reject {
         false => Ok(Rejections::NONE),
         true => Rejections::NONE

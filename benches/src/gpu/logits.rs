@@ -1,4 +1,4 @@
-//! Rows of logits over a vocabulary: for these a token of the rate is a logit of the row.
+//! Rows of logits over a vocabulary; here a "token" in the rates is a logit.
 
 use super::{GpuBench, OnGpu, enqueue};
 use crate::Inputs;
@@ -10,10 +10,10 @@ use lockstep_core::logits::{
 use lockstep_core::ragged::{In, Mask};
 use lockstep_gpu::{Buffer, Driver, Error, Gpu, Stream};
 
-/// Draws of each row.
+/// Draws per row.
 const DRAWS: usize = 256;
 
-/// What a row of logits has one of. The logits themselves are the log-probabilities of the batch.
+/// Per-row arrays of a batch of logits. The logits themselves are the batch's log-probabilities.
 pub(super) struct PerRow<D: Driver> {
     rows: usize,
     vocab: usize,
@@ -50,11 +50,11 @@ pub(super) fn benches<D: Driver>(inputs: &Inputs) -> Vec<GpuBench<D>> {
     let share = (rows * vocab) as f64 / inputs.tokens() as f64;
     vec![
         GpuBench::new("logits_statistics/logp", 4.0 * share, |batch| statistics(batch, false)),
-        // Last before the gradient, which reads its state.
+        // Runs last before the gradient, which reads its state.
         GpuBench::new("logits_statistics/moments", 4.0 * share, |batch| statistics(batch, true)),
         GpuBench::new("logits_gradient", 8.0 * share, gradient),
         GpuBench::new("otr_exact", 8.0 * share, otr_exact),
-        // Before the loss, which reads what it draws.
+        // Runs before the loss, which reads what it draws.
         GpuBench::new("draw_tokens", 4.0 * share, draw_tokens),
         GpuBench::new("otr_sampled", 8.0 * share, otr_sampled),
         GpuBench::new("logits_kl", 12.0 * share, logits_kl),
@@ -67,7 +67,7 @@ fn rows<'a, D: Driver>(logp: &'a Buffer<f32, D>, per_row: &PerRow<D>) -> LogitRo
 }
 
 fn whole_rows<'a, D: Driver>(values: &'a Buffer<f32, D>, per_row: &PerRow<D>) -> In<'a, f32> {
-    // SAFETY: the first elements of an array that has at least as many.
+    // SAFETY: the first elements of an array that is at least as long.
     #[allow(unsafe_code)]
     unsafe {
         In::from_raw(values.view().as_ptr(), per_row.rows * per_row.vocab)

@@ -1,7 +1,8 @@
-//! Every op of the table on a GPU: one batch in device memory, launches without copies, timed by the device's own events.
+//! Every op of the table on a GPU: one batch in device memory, launches without copies, timed by the device's
+//! own events.
 //!
-//! An op's bench is a function from [`OnGpu`] to a launch and a line of its file's `benches`; what it reads and writes are fields of
-//! the batch.
+//! An op's benchmark is a function from [`OnGpu`] to a launch, and a line in its file's `benches`; its inputs
+//! and outputs are fields of the batch.
 
 mod advantage;
 mod check;
@@ -29,7 +30,7 @@ use lockstep_core::select::DIGITS;
 use lockstep_gpu::{Buffer, Driver, Error, Gpu, Plain, Stream};
 use std::time::Duration;
 
-/// The most sums per row that an op of the table has.
+/// The largest number of sums per row of any op in the table.
 const SUMS: usize = if mismatch::sum::SUMS > sum::SUMS { mismatch::sum::SUMS } else { sum::SUMS };
 
 /// A batch on a device, with room for every op's outputs.
@@ -44,7 +45,7 @@ pub struct OnGpu<D: Driver> {
     logp: Buffer<f32, D>,
     logp_old: Buffer<f32, D>,
     logp_ref: Buffer<f32, D>,
-    // Of the sampled token: what is at least 0 serves as a weight, a value or an entropy too.
+    // Probability of the sampled token; being at least 0, it also serves as weight, value or entropy.
     probability: Buffer<f32, D>,
     versions: Buffer<i32, D>,
     rewards: Buffer<f32, D>,
@@ -75,11 +76,11 @@ pub struct OnGpu<D: Driver> {
     totals: sums::Totals<D>,
 }
 
-/// What is timed.
+/// A benchmark.
 pub struct GpuBench<D: Driver> {
-    /// The op, and what is asked of it: `policy_loss_sapo/coef`.
+    /// The op and the requested outputs: `policy_loss_sapo/coef`.
     pub name: &'static str,
-    /// Bytes moved per token, each array once.
+    /// Bytes moved per token, counting each array once.
     pub bytes: f64,
     launch: Launch<D>,
 }
@@ -93,7 +94,7 @@ impl<D: Driver> GpuBench<D> {
     }
 }
 
-/// The copy that everything is measured by, and every op.
+/// The copy that everything is compared with, and every op.
 pub fn all_on_gpu<D: Driver>(inputs: &Inputs) -> Vec<GpuBench<D>> {
     let per_token = inputs.rewards.len() as f64 / inputs.tokens() as f64;
     let copy = GpuBench::new("copy", 8.0, |batch| {
@@ -167,7 +168,7 @@ impl<D: Driver> OnGpu<D> {
         })
     }
 
-    /// Time on the device of `times` launches in a row, after one that is not counted.
+    /// The device time of `times` consecutive launches, after one that is not counted.
     pub fn time(&mut self, bench: &GpuBench<D>, times: u64) -> Result<Duration, Error> {
         let (start, end) = (self.gpu.event()?, self.gpu.event()?);
         (bench.launch)(self)?;
@@ -195,14 +196,14 @@ fn mask<D: Driver>(buffer: &Buffer<u8, D>) -> Mask<'_> {
 
 #[allow(unsafe_code)]
 fn offsets<D: Driver>(buffer: &Buffer<u32, D>) -> Offsets<'_> {
-    // SAFETY: uploaded from offsets that a `Batch` accepted.
+    // SAFETY: uploaded from offsets that a `Batch` has accepted.
     unsafe { Offsets::unchecked(buffer.view()) }
 }
 
 #[allow(unsafe_code)]
 fn enqueue<D: Driver, K: DisjointRows>(gpu: &Gpu<D>, stream: &Stream<D>, kernel: &K) -> Result<(), Error> {
-    // SAFETY: every view is of a buffer of this GPU that lives as long as the stream, of the length that the op needs; one
-    // stream orders reads and writes.
+    // SAFETY: every view is of a buffer of this GPU that lives as long as the stream and is as long as the op
+    // needs; one stream orders reads and writes.
     unsafe { gpu.launch(stream, kernel) }
 }
 

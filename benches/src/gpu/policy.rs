@@ -33,7 +33,7 @@ enum Wants {
 
 pub(super) fn benches<D: Driver>() -> Vec<GpuBench<D>> {
     use Wants::{All, Coef, Loss};
-    // logp, logp_old, mask in; coef out. With everything: the token loss too.
+    // logp, logp_old and mask are read, coef is written. With everything, the token loss is written too.
     let (coef, everything) = (13.0, 17.0);
     vec![
         GpuBench::new("policy_loss_ppo/coef", coef, |batch| run(batch, PPO, Coef)),

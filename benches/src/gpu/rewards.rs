@@ -1,4 +1,4 @@
-//! Shaping of rewards and advantages, filters of groups.
+//! Reward shaping, advantage shaping and group filters.
 
 use super::{GpuBench, OnGpu, enqueue, mask, offsets};
 use lockstep_core::advantage::{EntropyBonus, Order, RoleBaseline, Sharpen, Sharpening};
@@ -13,7 +13,7 @@ pub(super) fn benches<D: Driver>(per_token: f64) -> Vec<GpuBench<D>> {
         GpuBench::new("shape_rewards", 12.0 * per_token, shape_rewards),
         GpuBench::new("filter_groups", 5.0 * per_token, filter_groups),
         GpuBench::new("mask_sequences", 2.0, mask_sequences),
-        // Eight similarities for each sequence, its class; reward and novelty.
+        // Per sequence: eight similarities and the class; reward and novelty.
         GpuBench::new("novelty_bands", 44.0 * per_token, novelty_bands),
         GpuBench::new("variance_increase", 8.0 * per_token, variance_increase),
         GpuBench::new("sharpen", 20.0 * per_token, sharpen),

@@ -1,4 +1,4 @@
-//! Router rows of 128 experts, top-8: for these a token of the rate is a score of the row.
+//! Router rows of 128 experts, top-8; here a "token" in the rates is a score.
 
 use super::{GpuBench, OnGpu, enqueue, from_iter};
 use crate::Inputs;
@@ -11,7 +11,7 @@ use lockstep_gpu::{Buffer, Driver, Error, Gpu, Stream};
 const EXPERTS: usize = 128;
 const TOP_K: usize = 8;
 
-/// What a router row has one of. The scores are the log-probabilities of the batch.
+/// Per-row arrays of a batch of router rows. The scores are the batch's log-probabilities.
 pub(super) struct Routed<D: Driver> {
     rows: usize,
     chosen: Buffer<u8, D>,
@@ -49,7 +49,7 @@ pub(super) fn benches<D: Driver>(inputs: &Inputs) -> Vec<GpuBench<D>> {
 }
 
 fn scores<D: Driver>(logp: &Buffer<f32, D>, rows: usize) -> In<'_, f32> {
-    // SAFETY: the first elements of an array that has at least as many.
+    // SAFETY: the first elements of an array that is at least as long.
     #[allow(unsafe_code)]
     unsafe {
         In::from_raw(logp.view().as_ptr(), rows * EXPERTS)

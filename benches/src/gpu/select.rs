@@ -1,4 +1,4 @@
-//! The n largest of a batch.
+//! Selection of the n largest values of a batch.
 
 use super::{GpuBench, OnGpu, enqueue, mask, offsets};
 use lockstep_core::select::{

@@ -34,8 +34,8 @@ fn aggregate<D: Driver>(batch: &mut OnGpu<D>) -> Result<(), Error> {
 
 fn fold_rows<D: Driver>(batch: &mut OnGpu<D>) -> Result<(), Error> {
     let (partials, totals) = (batch.sums.view(), batch.row64.view_mut());
-    // One statistic: as many totals as the view is long.
-    // SAFETY: the first element of a buffer that has one for each sequence.
+    // One statistic: as many totals as the view is long. SAFETY: the first element of a buffer with one
+    // element per sequence.
     #[allow(unsafe_code)]
     let totals = unsafe { Out::from_raw(totals.as_ptr(), 1) };
     let kernel = FoldRows { partials, rows: batch.sequences, totals };

@@ -1,4 +1,4 @@
-//! Prefix trees: responses of which every two share the first half.
+//! Prefix trees over responses that share their first half in pairs.
 
 use super::{GpuBench, OnGpu, enqueue, from_iter, mask, offsets};
 use crate::{Inputs, shared_halves};
@@ -31,7 +31,7 @@ impl<D: Driver> Tree<D> {
             prefix_tree(&Device::cpu(), &batch, tokens[..].into(), &Outcomes::new(&inputs.rewards), None)
         });
         let tree = tree.expect("a batch and token ids made to be right");
-        // Groups of eight: every two neighbours are merged first.
+        // Groups of eight: neighbours are merged in pairs first.
         let sequences = inputs.rewards.len() as u32;
         let row = || gpu.alloc(inputs.rewards.len());
         Ok(Tree {
@@ -52,7 +52,7 @@ impl<D: Driver> Tree<D> {
 
 pub(super) fn benches<D: Driver>(per_token: f64) -> Vec<GpuBench<D>> {
     vec![
-        // Half of the tokens are shared: so much of them is looked at.
+        // Half of the tokens are shared, so that many are examined.
         GpuBench::new("tree_sort", 2.0, sort),
         GpuBench::new("tree_nodes", 36.0 * per_token, nodes),
         GpuBench::new("tree_advantage", 5.0, advantage),

@@ -1,7 +1,8 @@
-//! Elements beyond 2³²: logits whose last row begins there have the bits of that row alone. `beyond DEVICE…`
+//! Indices beyond 2³²: logits whose last row starts at element 2³² give the same bits as that row alone.
+//! `beyond DEVICE…`
 //!
-//! Only that row takes part, so that 16 GiB of logits cost the memory of one row: on the host pages that nobody touches are none, and the
-//! emulators keep the pages alone that were touched.
+//! Only that row takes part, so 16 GiB of logits take the memory of one row: host pages that are never
+//! touched are not allocated, and the emulators keep only the pages that were touched.
 
 use lockstep::plan::{Memory, Queue};
 use lockstep::{Backend, Device, Error};
@@ -15,7 +16,7 @@ use lockstep_core::team::Direction;
 use lockstep_cpu::{Cpu, Level};
 
 const VOCAB: usize = 1 << 18;
-/// The last of these begins at element 2³².
+/// The last of these rows starts at element 2³².
 const ROWS: usize = (1 << 14) + 1;
 const DRAWS: usize = 4;
 const LABEL: u32 = VOCAB as u32 - 3;
@@ -25,16 +26,16 @@ fn noise(i: usize, salt: u32) -> f32 {
     (mixed.wrapping_mul(0x85eb_ca6b) >> 8) as f32 / (1 << 21) as f32 - 4.0
 }
 
-/// What the ops leave of the last row, as bits.
+/// The outputs of the last row, as bits.
 type Bits = Vec<u64>;
 
-/// Where an op runs, and the memory that it needs there.
+/// Where an op runs and its memory is allocated.
 enum Place {
     Cpu(Cpu),
     Device(Queue),
 }
 
-/// Memory of a place.
+/// Memory in a place.
 enum Array {
     Host(Vec<u32>),
     Wide(Vec<u64>),
@@ -45,14 +46,14 @@ enum Array {
 impl Place {
     fn array(&self, words: usize) -> Result<Array, Error> {
         Ok(match self {
-            // Zeros from the system: a page that nobody writes is none.
+            // Zeroed by the system: pages that are never written are not allocated.
             Place::Cpu(_) if words.is_multiple_of(2) => Array::Wide(vec![0; words / 2]),
             Place::Cpu(_) => Array::Host(vec![0; words]),
             Place::Device(queue) => Array::Device(queue.alloc(4 * words)?),
         })
     }
 
-    /// Writes words from `at` on.
+    /// Writes words starting at `at`.
     fn write(&self, array: &mut Array, at: usize, values: &[u32]) -> Result<(), Error> {
         match (self, array) {
             (_, Array::Host(words)) => words[at..at + values.len()].copy_from_slice(values),
@@ -63,7 +64,7 @@ impl Place {
                 }
             }
             (Place::Device(queue), Array::Device(memory)) => {
-                // SAFETY: inside of the memory, which nobody else uses.
+                // SAFETY: within the allocation, which nothing else uses.
                 unsafe { queue.write(values, memory.as_ptr().cast::<u32>().wrapping_add(at))? }
             }
             (Place::Cpu(_), Array::Device(_)) => unreachable!("a CPU has arrays of the host"),
@@ -71,7 +72,7 @@ impl Place {
         Ok(())
     }
 
-    /// Words from `at` on.
+    /// Reads words starting at `at`.
     fn read(&self, array: &Array, at: usize, count: usize) -> Result<Vec<u32>, Error> {
         Ok(match (self, array) {
             (_, Array::Host(words)) => words[at..at + count].to_vec(),
@@ -80,7 +81,7 @@ impl Place {
             }
             (Place::Device(queue), Array::Device(memory)) => {
                 let mut words = vec![0; count];
-                // SAFETY: inside of the memory, in the order of the queue.
+                // SAFETY: within the allocation, in the queue's order.
                 unsafe { queue.download(memory.as_ptr().cast::<u32>().wrapping_add(at), &mut words)? };
                 words
             }
@@ -95,7 +96,8 @@ impl Place {
                 cpu.run(kernel);
                 Ok(())
             }
-            // SAFETY: the arrays are this device's, as long as their views say, and live until the results were read.
+            // SAFETY: the arrays are this device's, as long as their views say, and live until the results
+            // are read.
             Place::Device(queue) => unsafe { queue.launch(kernel) },
         }
     }
@@ -104,12 +106,12 @@ impl Place {
 #[allow(unsafe_code)]
 impl Array {
     fn input<T: Copy>(&self, len: usize) -> In<'_, T> {
-        // SAFETY: aligned for 8 bytes where it has to be, that long, and written by nobody while the view lives.
+        // SAFETY: aligned to 8 bytes where required, long enough, and not written while the view lives.
         unsafe { In::from_raw(self.first().cast(), len) }
     }
 
     fn output<T: Copy>(&mut self, len: usize) -> Out<'_, T> {
-        // SAFETY: as above; borrowed mutably.
+        // SAFETY: as above, and borrowed mutably.
         unsafe { Out::from_raw(self.first().cast(), len) }
     }
 
@@ -122,7 +124,8 @@ impl Array {
     }
 }
 
-/// Runs the ops that write little, and read nothing of the other rows, over logits of `n` rows, of which the last takes part.
+/// Runs the ops that write little and read nothing of the other rows, on logits of `n` rows of which only the
+/// last takes part.
 fn last_row(place: &Place, n: usize) -> Result<Bits, Error> {
     let bits = |salt| -> Vec<u32> { (0..VOCAB).map(|i| noise(i, salt).to_bits()).collect() };
     let (mut logits, mut reference) = (place.array(n * VOCAB)?, place.array(n * VOCAB)?);
@@ -142,7 +145,7 @@ fn last_row(place: &Place, n: usize) -> Result<Bits, Error> {
     };
     let mut found = Vec::new();
     let mut outs: Vec<Array> = (0..7).map(|_| place.array(n)).collect::<Result<_, _>>()?;
-    // State in binary64, three of each row.
+    // State in binary64, three numbers per row.
     let mut state = place.array(2 * STATE * n)?;
     let mut drawn = place.array(DRAWS * n)?;
     {
@@ -186,7 +189,7 @@ fn last_row(place: &Place, n: usize) -> Result<Bits, Error> {
         temperature: 1.0,
         draws: DRAWS,
         seed: 5,
-        // The same place in the whole batch, however many rows are before it here.
+        // The same position in the whole batch, however many rows come before it here.
         first: (ROWS - n) as u64,
         tokens: drawn.output(DRAWS * n),
         row_alarm: alarm.output(n),
@@ -196,7 +199,8 @@ fn last_row(place: &Place, n: usize) -> Result<Bits, Error> {
     Ok(found)
 }
 
-/// The last rows of a router and of a check, over arrays of more than 2³² elements, run alone: the host has the others' pages nowhere.
+/// Runs the last rows of a router and of a check alone, on arrays of more than 2³² elements; the other rows'
+/// pages are never allocated on the host.
 fn on_host(cpu: &Cpu) {
     const EXPERTS: usize = 512;
     const K: usize = 2;
@@ -225,7 +229,7 @@ fn on_host(cpu: &Cpu) {
     };
     assert_eq!(gate((1 << 23) + 2), gate(2), "{}: gating", cpu.level());
 
-    // The position whose lower 32 bits are those of "passed", and one behind it.
+    // The position whose lower 32 bits equal those of "passed", and one after it.
     for fault in [(1usize << 32) - 1, (1 << 32) + 5] {
         let n = (1 << 32) + BLOCK;
         let mut values = vec![0.0f32; n];
@@ -239,7 +243,7 @@ fn on_host(cpu: &Cpu) {
     }
 }
 
-/// An output that is too short is an error by its name, on every device.
+/// An output that is too short is an error that names it, on every device.
 fn short_output(device: &Device) {
     let (values, mut scanned) = ([1.0f32; 5], [7.0f32; 4]);
     let Ok(cu_seqlens) = Offsets::new("cu_seqlens", &[0, 2, 5], 5, "tokens") else { unreachable!() };

@@ -9,19 +9,19 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 #[derive(Debug)]
 pub(crate) struct Arguments {
     pub(crate) backend: Backend,
-    /// Random cases of each op.
+    /// Random cases per op.
     pub(crate) cases: u64,
-    /// Seed of the first; each next has the next.
+    /// Seed of the first case; each following case has the next seed.
     pub(crate) seed: u64,
-    /// Elements of most cases, at most.
+    /// Maximum number of elements of most cases.
     pub(crate) elements: u64,
-    /// When to stop, whatever is left.
+    /// Time limit, whatever is left to run.
     pub(crate) time: Option<Duration>,
-    /// Which ops; all if there are none.
+    /// Which ops; empty means all.
     pub(crate) ops: Vec<&'static OpInfo>,
     /// Whether to run the corpus too.
     pub(crate) digest: bool,
-    /// Where the table of resources goes, as CSV.
+    /// Output file for the resource table, as CSV.
     pub(crate) out: Option<PathBuf>,
 }
 
@@ -31,7 +31,7 @@ impl Arguments {
         let mut arguments = Arguments {
             backend: Backend::Cuda,
             cases: 200,
-            // Readable, and another at every run.
+            // Readable, and different in every run.
             seed: fresh / 1_000_000 % 1_000_000_000,
             elements: 2000,
             time: None,

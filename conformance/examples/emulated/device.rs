@@ -1,4 +1,4 @@
-//! How a case gets to the device, and which entry points it takes.
+//! How a case is sent to the device, and which entry points it uses.
 
 use lockstep_conformance::backend::Backend;
 use lockstep_core::op::{Decoder, Kernel, OPS};
@@ -7,13 +7,13 @@ use lockstep_gpu::{Buffer, Driver, Geometry, Gpu, Parameters};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 
-/// The name of the entry point that a kernel takes.
+/// The name of the entry point that a kernel uses.
 fn entry<K: Kernel>(kernel: &K) -> &'static str {
     let op = OPS.iter().find(|op| op.name == K::NAME);
     op.and_then(|op| op.entries.get(kernel.variant()).copied()).unwrap_or("not in core's table")
 }
 
-/// Runs nothing: notes entry points.
+/// A backend that runs nothing and records entry points.
 #[derive(Debug, Default)]
 pub(crate) struct Probe(pub(crate) RefCell<BTreeSet<&'static str>>);
 
@@ -29,35 +29,35 @@ impl Backend for Probe {
     }
 }
 
-/// A way to the device.
+/// How a case is sent to the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Path {
-    /// Each array is an allocation; outputs hold the poison of the case.
+    /// Each array is its own allocation; outputs hold the case's poison.
     ZeroCopy,
-    /// The same, and outputs hold nothing that may be read.
+    /// The same, but outputs hold nothing that may be read.
     Unwritten,
     /// All arrays in one allocation: [`Gpu::run`].
     Staged,
 }
 
-/// A device, a way to it and a geometry.
+/// A device, a path to it and a launch geometry.
 pub(crate) struct Device<D: Driver> {
     pub(crate) gpu: Gpu<D>,
     pub(crate) path: Path,
     pub(crate) entries: RefCell<BTreeSet<&'static str>>,
 }
 
-/// What the emulator fills memory with that nobody wrote.
+/// The byte that the emulator fills unwritten memory with.
 const NEVER: u8 = 0xa5;
 
 impl<D: Driver> Device<D> {
-    /// The way and the geometry that come by turns.
+    /// The path and geometry for this turn; they alternate.
     pub(crate) fn at_turn(gpu: &Gpu<D>, turn: u64, emulated: bool) -> Device<D> {
         let of = |teams, blocks| Geometry { teams_per_block: teams, max_blocks: blocks };
         let geometries = [of(None, None), of(Some(1), None), of(Some(3), Some(2)), of(None, Some(1))];
         let path = match turn % 4 {
             0 | 2 => Path::ZeroCopy,
-            // What memory holds that nobody wrote, only the emulator knows.
+            // Only the emulator knows what unwritten memory holds.
             1 if emulated => Path::Unwritten,
             _ => Path::Staged,
         };
@@ -84,9 +84,9 @@ impl<D: Driver> Device<D> {
             buffers.push(buffer);
         }
         let (pointers, words) = parameters.raw();
-        // SAFETY: what `of` wrote, with addresses of the device.
+        // SAFETY: what `of` wrote, with device addresses.
         let on_device = unsafe { K::decode(&mut Decoder::new(pointers, words)) };
-        // SAFETY: of the lengths that the views say, ours until the end.
+        // SAFETY: as long as the views say, and ours until the end.
         unsafe { self.gpu.launch(&stream, &on_device) }?;
         for (array, buffer) in Parameters::of(kernel).arrays().iter().zip(&buffers) {
             if let (true, Some(buffer)) = (array.written, buffer) {
@@ -95,7 +95,7 @@ impl<D: Driver> Device<D> {
                 let mut bytes = vec![0; out.len()];
                 buffer.read(&stream, &mut bytes)?;
                 for (out, byte) in out.chunks_mut(4).zip(bytes.chunks(4)) {
-                    // What the kernel did not write keeps its value.
+                    // Bytes that the kernel did not write keep their value.
                     if self.path != Path::Unwritten || byte.iter().any(|byte| *byte != NEVER) {
                         out.copy_from_slice(byte);
                     }

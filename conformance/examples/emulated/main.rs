@@ -1,12 +1,14 @@
-//! `cargo xtask emulate cuda`: every op on a GPU, real or emulated, against the plain reference, bit for bit.
+//! `cargo xtask emulate cuda`: every op on a real or emulated GPU against the plain reference, bit for bit.
 //!
 //! ```text
-//! emulated [--backend cuda|rocm] [--cases 200] [--elements 2000] [--seed N] [--minutes N] [--ops a,b] [--digest] [--out FILE]
+//! emulated [--backend cuda|rocm] [--cases 200] [--elements 2000] [--seed N] [--minutes N] [--ops a,b]
+//!          [--digest] [--out FILE]
 //! ```
 //!
-//! Random cases of each op by turns, zero-copy (each array an allocation of its own, so that an access one byte too far is seen) and
-//! staged, in several launch geometries. Then entry points that few cases hit are aimed at. On an emulated library: what the launches
-//! took, by entry point. Exit code 0: no bit differed, every op had its cases, and every entry point of the ops was hit.
+//! Random cases of the ops in rotation, both zero-copy (each array is its own allocation, so that an access
+//! one byte too far is detected) and staged, in several launch geometries. Entry points that few cases hit
+//! are then targeted directly. On an emulated library it also reports resource use by entry point. Exit code
+//! 0: no bit differed, every op had its cases, and every entry point of the ops was hit.
 
 mod arguments;
 mod device;
@@ -40,7 +42,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Everything, on one backend. An error is why nothing ran.
+/// Runs everything on one backend. An error says why nothing ran.
 fn on<D: Driver>(
     arguments: &Arguments,
     open: fn(usize) -> Result<lockstep_gpu::Gpu<D>, lockstep_gpu::Error>,
@@ -61,7 +63,7 @@ fn on<D: Driver>(
     Ok(report.passed() && same_digest)
 }
 
-/// Whether the device's digest of the corpus is the published one.
+/// Whether the device's digest of the corpus matches the published one.
 fn digest(backend: Backend) -> Result<bool, String> {
     let begun = std::time::Instant::now();
     let device = lockstep::Device::open(&format!("{backend}:0")).map_err(|error| error.to_string())?;

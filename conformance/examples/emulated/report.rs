@@ -1,9 +1,9 @@
-//! What was run and what it took.
+//! What was run and the resources it used.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write};
 
-/// What the cases of one op did.
+/// Results of one op's cases.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct OfOp {
     pub(crate) cases: u64,
@@ -14,11 +14,11 @@ pub(crate) struct OfOp {
     pub(crate) bits: u64,
     /// Cases that differed or did not run.
     pub(crate) failures: u64,
-    /// On the device.
+    /// Time on the device.
     pub(crate) seconds: f64,
 }
 
-/// All of it.
+/// The results of a run.
 pub(crate) struct Report {
     pub(crate) ops: BTreeMap<&'static str, OfOp>,
     /// Cases that hit each entry point.
@@ -26,19 +26,19 @@ pub(crate) struct Report {
     pub(crate) entries: usize,
     /// Entry points that no case hit.
     pub(crate) missed: Vec<&'static str>,
-    /// Ops with fewer cases than asked for: time ran out.
+    /// Ops with fewer cases than requested, because time ran out.
     pub(crate) short: Vec<(&'static str, u64)>,
     pub(crate) wanted: u64,
-    /// Whether all ops were asked for.
+    /// Whether all ops were requested.
     pub(crate) all: bool,
     pub(crate) failures: Vec<String>,
-    /// As [`Ran`](lockstep_emulated_abi::testing::Ran) has them.
+    /// Counters as in [`Ran`](lockstep_emulated_abi::testing::Ran).
     pub(crate) counts: BTreeMap<String, [u64; 8]>,
     pub(crate) seconds: f64,
 }
 
 impl Report {
-    /// No bit differed, nothing failed, nothing was missed, no op had too few cases.
+    /// Whether no bit differed, nothing failed, no entry point was missed, and no op had too few cases.
     pub(crate) fn passed(&self) -> bool {
         self.failures.is_empty() && self.missed.is_empty() && self.short.is_empty()
     }

@@ -1,4 +1,4 @@
-//! Cases, by turns over the ops.
+//! Runs the ops' cases in rotation.
 
 use crate::arguments::Arguments;
 use crate::device::{Device, Probe};
@@ -16,17 +16,17 @@ use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
-/// An op that failed so often is left alone.
+/// An op that failed this often is skipped.
 const FAILURES: u64 = 3;
-/// Each entry point has at least one case for so many cases of its op.
+/// Each entry point gets at least one case per this many cases of its op.
 const AIMED: u64 = 10;
-/// Random cases of an op among which those for an entry point are looked for.
+/// Number of random cases of an op searched for those that hit an entry point.
 const SEARCHED: u64 = 20_000;
-/// Draws for a case that is small.
+/// Maximum number of draws in search of a small case.
 const DRAWS: u64 = 16;
-/// Every so many turns a case has the size that it happens to have.
+/// Every this many turns, a case keeps whatever size was drawn.
 const LARGE: u64 = 8;
-/// Longest row, and how many smaller cases are tried after a failure.
+/// Longest row, and number of smaller cases tried after a failure.
 const LONGEST: usize = 3000;
 const SHRINKS: u64 = 64;
 
@@ -81,7 +81,7 @@ impl<'a, D: Driver> Run<'a, D> {
         self.arguments.time.is_some_and(|time| self.begun.elapsed() >= time)
     }
 
-    /// Random cases of each op, by turns: a run that ends early has as many of each.
+    /// Runs random cases of the ops in rotation, so that a run that ends early has equally many of each.
     pub(crate) fn random(&mut self) {
         for turn in 0..self.arguments.cases {
             for op in &self.arguments.ops {
@@ -93,8 +93,8 @@ impl<'a, D: Driver> Run<'a, D> {
         }
     }
 
-    /// The case of a turn, drawn by proptest: its number and the longest row. One that fails is followed by ever smaller ones, of which the
-    /// last that fails is reported.
+    /// The case of a turn, drawn by proptest: its number and longest row. A failing case is shrunk, and the
+    /// smallest one that still fails is reported.
     fn drawn(&mut self, op: &OpInfo, turn: u64) {
         let Some(mut tree) = self.draw(op, turn) else {
             return self.failures.push(format!("{} has no random cases", op.name));
@@ -112,7 +112,7 @@ impl<'a, D: Driver> Run<'a, D> {
             let shrunk = self.failures.len();
             self.attempt(op, &smaller, turn);
             more = if self.failures.len() > shrunk {
-                // The smaller one says more.
+                // The smaller case is more informative.
                 self.failures.drain(before..shrunk);
                 tree.simplify()
             } else {
@@ -121,7 +121,8 @@ impl<'a, D: Driver> Run<'a, D> {
         }
     }
 
-    /// Most cases are small, for a turn to be short: of several draws the first below the limit, or the smallest.
+    /// Draws a case. Most are small, to keep turns short: the first of several draws below the limit,
+    /// otherwise the smallest.
     fn draw(&mut self, op: &OpInfo, turn: u64) -> Option<impl ValueTree<Value = (u64, usize)> + use<D>> {
         let large = turn.is_multiple_of(LARGE);
         let mut smallest = None;
@@ -139,7 +140,7 @@ impl<'a, D: Driver> Run<'a, D> {
         smallest.map(|(_, tree)| tree)
     }
 
-    /// More cases for entry points that few have hit: random ones, or those of the corpus.
+    /// Runs more cases, random or from the corpus, for entry points that few cases have hit.
     pub(crate) fn aim(&mut self) {
         let enough = (self.arguments.cases / AIMED).max(1);
         for op in &self.arguments.ops {
@@ -166,7 +167,7 @@ impl<'a, D: Driver> Run<'a, D> {
                     cases.extend(digest::cases().into_iter().find(of_op));
                 }
                 for (turn, case) in cases.iter().enumerate() {
-                    // One at least, however late it is.
+                    // At least one, however late it is.
                     if !self.late() || !self.hits.contains_key(entry) {
                         self.case(op, case, turn as u64);
                     }
@@ -225,7 +226,7 @@ impl<'a, D: Driver> Run<'a, D> {
         if lost {
             drop(gpu);
             self.count();
-            // Only a new process would help a real one.
+            // On a real driver only a new process would help.
             if let Some(controls) = &self.controls {
                 controls.reset(&std::env::var("LOCKSTEP_EMULATOR").unwrap_or_default());
             }
@@ -275,14 +276,14 @@ impl<'a, D: Driver> Run<'a, D> {
     }
 }
 
-/// What proptest draws from: the same for the same `--seed`, on both vendors.
+/// proptest's random numbers: the same for the same `--seed`, on both vendors.
 fn rng(seed: u64) -> TestRng {
     let mut bytes = [0; 32];
     bytes[..8].copy_from_slice(&seed.to_le_bytes());
     TestRng::from_seed(RngAlgorithm::ChaCha, &bytes)
 }
 
-/// Values compared, bits that differ, and the first value that does.
+/// Number of values compared, number of differing bits, and the first value that differs.
 fn differences(expected: &[Output], got: &[Output]) -> (u64, u64, Option<String>) {
     let (mut values, mut bits, mut first) = (0, 0, None);
     for (a, b) in expected.iter().zip(got) {

@@ -1,4 +1,4 @@
-//! A plan over the same memory for two batches smaller than its capacity.
+//! A plan replayed in the same memory for two batches smaller than its capacity.
 
 use lockstep::plan::{Calls, Capacity, DeviceRollouts, Plan, Queue};
 use lockstep::recipe::Horizon;
@@ -7,7 +7,7 @@ use lockstep_core::ragged::Out;
 use lockstep_emulated_abi::testing::Controls;
 use std::fmt;
 
-/// What all plans came to.
+/// The outcome over all plans.
 #[derive(Debug, Default)]
 pub(crate) struct Replayed {
     plans: usize,
@@ -35,7 +35,7 @@ impl fmt::Display for Replayed {
     }
 }
 
-/// Every recipe whose plan is launches alone.
+/// Runs every recipe whose plan consists of launches only.
 pub(crate) fn all(name: &str) -> Result<Replayed, Error> {
     let device = Device::open(name)?;
     let library = if name.starts_with("rocm") { "libamdhip64.so" } else { "libcuda.so.1" };
@@ -61,7 +61,8 @@ pub(crate) fn all(name: &str) -> Result<Replayed, Error> {
                 columns.write(&queue, &batch.view().padded(&capacity)?.view())?;
             }
             let before = controls.as_ref().map_or(0, |controls| controls.log().len());
-            // SAFETY: columns and workspace are memory of the queue's device, which live until it was waited for; offsets are those of a batch.
+            // SAFETY: columns and workspace are memory of the queue's device and live until it has been
+            // waited for; the offsets are those of a batch.
             unsafe {
                 let into = Out::from_raw(workspace.as_ptr(), workspace.len());
                 plan.enqueue(&queue, &columns.views(), None, into)?;
@@ -81,7 +82,7 @@ pub(crate) fn all(name: &str) -> Result<Replayed, Error> {
             if launched != promised {
                 replayed.faults.push(format!("{name}: {launched} launches in the log, {promised} promised"));
             }
-            // Making the context current is no work of the device.
+            // Making the context current is not device work.
             let others = first.iter().filter(|call| !call.contains("Launch") && !call.contains("Ctx"));
             let others: Vec<&String> = others.filter(|call| !call.contains("Device")).collect();
             if !others.is_empty() {
@@ -97,7 +98,7 @@ pub(crate) fn all(name: &str) -> Result<Replayed, Error> {
     Ok(replayed)
 }
 
-/// A batch with the counts that a plan does not see: of all sequences.
+/// A batch with the counts that a plan does not see: those over all sequences.
 fn counted(recipe: &Recipe, sequences: usize, tokens: usize, seed: u64) -> Result<RolloutsBuf, Error> {
     let mut rollouts = synthetic::rollouts(recipe, sequences, tokens, seed)?;
     let credit = recipe.advantages(&Device::cpu(), &rollouts.view())?;
@@ -111,7 +112,7 @@ fn counted(recipe: &Recipe, sequences: usize, tokens: usize, seed: u64) -> Resul
     Ok(rollouts)
 }
 
-/// The first result in the workspace that is not the two calls' on the CPU.
+/// The first result in the workspace that differs from the two calls on the CPU.
 fn differs(
     device: &Device,
     queue: &Queue,

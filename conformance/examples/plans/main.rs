@@ -1,6 +1,7 @@
-//! Every recipe as a plan: advantages and loss of every name on a device, every byte compared with the two calls on this machine's CPU. Then every plan
-//! that is launches alone over one block of device memory, for two batches one after the other, as a captured graph is replayed; on an emulated driver
-//! its log shows what `enqueue` called.
+//! Runs every recipe as a plan: advantages and loss of every named recipe on a device, every byte compared
+//! with the two calls on this machine's CPU. Then every plan that consists of launches only is run in one
+//! block of device memory for two batches in succession, as a captured graph is replayed; on an emulated
+//! driver, the driver's log shows what `enqueue` called.
 //!
 //! ```sh
 //! cargo run --release -p lockstep-conformance --example plans
@@ -15,7 +16,7 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     let device = std::env::args().nth(1).unwrap_or_else(|| "cpu".into());
     let run = || -> Result<bool, Box<dyn std::error::Error>> {
-        // First, while the driver's log has room.
+        // Done first, while the driver's log has room.
         let replayed = captured::all(&device)?;
         let found = plans::all(&device, |line| println!("{line}"))?;
         println!("{device}: {found}");

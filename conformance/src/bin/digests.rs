@@ -1,7 +1,8 @@
-//! The digests of this machine's CPU, level by level: what `lockstep verify` compares, in a program small enough for an emulated processor.
+//! Computes the digests of this machine's CPU, level by level: what `lockstep verify` compares, in a program
+//! small enough for an emulated processor.
 //!
-//! `digests [LEVEL...]`, by default every level that the machine has, each with 1 and 2 threads. Exit code 0: every digest is the
-//! published one. A level that the machine lacks is an error.
+//! Usage: `digests [LEVEL...]`. The default is every level of this machine, each with 1 and 2 threads. Exit
+//! code 0: every digest equals the published one. A level that the machine lacks is an error.
 #![forbid(unsafe_code)]
 
 use lockstep::Level;
@@ -21,7 +22,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// The levels named by the arguments, or all that are here.
+/// The levels named by the arguments, or all available ones.
 fn asked() -> Result<Vec<Level>, String> {
     let names = Vec::from_iter(std::env::args().skip(1));
     if names.is_empty() {
@@ -35,7 +36,7 @@ fn asked() -> Result<Vec<Level>, String> {
     names.iter().map(level).collect()
 }
 
-/// Prints every digest; whether all are the published ones.
+/// Prints every digest and returns whether all equal the published ones.
 fn run(asked: &[Level]) -> Result<bool, String> {
     let mut same = true;
     for &level in asked {

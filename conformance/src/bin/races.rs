@@ -1,8 +1,10 @@
-//! What a race detector watches: every op's cases of the corpus, neighbouring rows on different threads. `.ci/run races` runs it under helgrind.
+//! A workload for a race detector: every op's corpus cases, with neighbouring rows on different threads.
+//! `.ci/run races` runs it under helgrind.
 //!
-//! `races LEVEL` gives row r of each case to thread r mod 2, with nothing but the threads' start and end to order them: an element that two rows
-//! touch is a race then, whenever they do. `races LEVEL planted` runs a kernel whose rows all write one element: the detector must report it, or it
-//! would not report a false promise of the table either. The pool of the CPU backend does no more than this with rows; its queue is a mutex.
+//! `races LEVEL` gives row r of each case to thread r mod 2, with no synchronisation but the threads' start
+//! and end: an element touched by two rows is then a race, whatever the timing. `races LEVEL planted` runs a
+//! kernel whose rows all write one element. The detector must report it, or it would also miss a false
+//! promise of the table. The CPU backend's pool does nothing more than this with rows; its queue is a mutex.
 
 use lockstep::{Compiled, Level};
 use lockstep_conformance::backend::Backend;
@@ -39,13 +41,14 @@ fn named(name: &str) -> Result<Level, String> {
     found.ok_or_else(|| format!("no level is called '{name}'"))
 }
 
-/// A kernel seen by several threads.
+/// A kernel shared by several threads.
 struct Shared<'a, K>(&'a K);
 
-// SAFETY: as in lockstep-cpu: inputs are only read, and no element is written by two rows, each of which runs on one thread.
+// SAFETY: as in lockstep-cpu, inputs are only read, and no element is written by two rows; each row runs on
+// one thread.
 unsafe impl<K: DisjointRows> Sync for Shared<'_, K> {}
 
-/// Row r on thread r mod 2.
+/// Runs row r on thread r mod 2.
 fn row_by_row<K: DisjointRows>(kernel: &K, run: impl Fn(&K, Range<usize>) + Sync) {
     let (shared, run) = (&Shared(kernel), &run);
     std::thread::scope(|scope| {
@@ -55,17 +58,17 @@ fn row_by_row<K: DisjointRows>(kernel: &K, run: impl Fn(&K, Range<usize>) + Sync
                 (first..kernel.rows()).step_by(2).for_each(|row| run(kernel, row..row + 1));
             })
         };
-        // Joined one by one: the detector does not see how a scope waits.
+        // Joined one by one, because the detector does not see how a scope waits.
         for thread in [rows(0), rows(1)] {
             thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         }
     });
 }
 
-/// Runs each row on another thread than its neighbours.
+/// A backend that runs each row on a different thread from its neighbours.
 struct RowByRow {
     cpu: Cpu,
-    /// Rows of the last kernel.
+    /// Number of rows of the last kernel.
     rows: Cell<usize>,
 }
 
@@ -81,7 +84,7 @@ impl Backend for RowByRow {
     }
 }
 
-/// Every case, and whether each op had rows for two threads.
+/// Runs every case. Errors: a failed case, or an op without rows for two threads.
 fn every_op(level: Level) -> Result<(), String> {
     let one = levels::open(level, 1).map_err(|absent| absent.reason)?;
     let apart = RowByRow { cpu: Cpu::new(level, 1).map_err(|error| error.to_string())?, rows: Cell::new(0) };
@@ -96,7 +99,7 @@ fn every_op(level: Level) -> Result<(), String> {
         *most = apart.rows.get().max(*most);
     }
     for op in OPS {
-        // An op whose row is the batch has one.
+        // An op whose row is the whole batch has only one.
         if op.row != "batch" && most.get(op.name).copied().unwrap_or_default() < 2 {
             return Err(format!("{}: no case has two rows", op.name));
         }
@@ -105,11 +108,11 @@ fn every_op(level: Level) -> Result<(), String> {
     Ok(())
 }
 
-/// Rows that all write one element.
+/// A kernel whose rows all write one element.
 struct Planted<'a> {
     last: Out<'a, u64>,
 }
-// The promise is false, and only a run that looks for the race makes it.
+// The promise is false on purpose; only a run that looks for the race makes it.
 kernel_args!(unsafe Planted<'_> { last });
 
 impl Kernel for Planted<'_> {
@@ -125,7 +128,7 @@ impl Kernel for Planted<'_> {
     }
     fn row<T: Team>(&self, team: &T, row: usize) {
         if team.leads() {
-            // Long enough that two threads are at it at once.
+            // Long enough for two threads to overlap.
             let value = (0..2_000).fold(row as u64, |x, i| std::hint::black_box(x.wrapping_mul(31) + i));
             self.last.put(0, value);
         }

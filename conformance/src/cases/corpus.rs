@@ -1,4 +1,5 @@
-//! The corpus: every op of the table with every variant of its arguments, over all shapes, masks and ranges.
+//! The corpus: every op of the table with every variant of its arguments, over all shapes, masks and value
+//! ranges.
 
 use super::hash::Source;
 use super::masks::{Mask, garbage};
@@ -13,7 +14,8 @@ use lockstep_core::advantage::Singleton;
 use lockstep_core::ratio::Level;
 use lockstep_core::team::Direction;
 
-/// Every case for this seed. Order, labels and values never change for a seed: the digest hangs on them.
+/// Every case for this seed. Order, labels and values never change for a given seed, because the digest
+/// depends on them.
 pub fn corpus(seed: u64) -> Vec<Case> {
     let source = Source::new(seed);
     let mut cases = group_advantage(source.fork(100));
@@ -32,7 +34,7 @@ pub fn corpus(seed: u64) -> Vec<Case> {
     cases
 }
 
-/// Log-probabilities of three policies, weights and advantages, garbage where masked.
+/// Log-probabilities of three policies, weights and advantages, with garbage where masked.
 pub fn tokens(shape: &Shape, mask: Mask, range: Range, source: Source) -> Data {
     let offsets = shape.offsets();
     let bytes = mask.bytes(&offsets, source.fork(0));
@@ -55,7 +57,7 @@ pub fn tokens(shape: &Shape, mask: Mask, range: Range, source: Source) -> Data {
     Data { offsets, mask: bytes, element, row, ..Data::default() }
 }
 
-/// The shapes for the k-th variant of an op: the small ones by turns.
+/// The shape for the k-th variant of an op, cycling through the small ones.
 fn shape(k: usize) -> Shape {
     small().swap_remove(k % 3)
 }
@@ -125,12 +127,12 @@ fn policy_loss(source: Source) -> Vec<Case> {
             cases.push(case(params, &shape, mask, Range::Realistic, k, source));
         }
     }
-    // The op a case belongs to follows from its gate; keep each op's cases together.
+    // The gate determines the op; keep each op's cases together.
     cases.sort_by_key(|case| matches!(case.params, Params::Policy(Policy { gate: AnyGate::Sapo(_), .. })));
     cases
 }
 
-/// Every gate with every guard; the other arguments by turns.
+/// Every gate with every guard; the other arguments cycle.
 fn with_gates(gates: &[AnyGate], source: Source) -> Vec<Case> {
     let mut cases = Vec::new();
     let mut terms = kls().into_iter().cycle();
@@ -155,7 +157,8 @@ fn with_gates(gates: &[AnyGate], source: Source) -> Vec<Case> {
                     metrics: on(4),
                 });
                 let range = match Range::ALL[(bits >> 8) as usize % 4] {
-                    // Bounds exactly at 1 are there for exact ties; log-ratios of 1e-6 are all in doubt beside them.
+                    // The bounds at exactly 1 are there for exact ties; log-ratios of 1e-6 would all be in
+                    // doubt beside them.
                     Range::Tiny if gate == super::params::gates()[2] => Range::Ties,
                     range => range,
                 };
@@ -166,7 +169,7 @@ fn with_gates(gates: &[AnyGate], source: Source) -> Vec<Case> {
     cases
 }
 
-/// Every entry point of every gate: a GPU has code of its own for each.
+/// Every entry point of every gate: a GPU has separate code for each.
 fn entries(gates: &[AnyGate], source: Source) -> Vec<Case> {
     let mut cases: Vec<Case> = Vec::new();
     let mut of_op: Vec<&'static str> = Vec::new();
@@ -184,7 +187,7 @@ fn entries(gates: &[AnyGate], source: Source) -> Vec<Case> {
         ] {
             for wants in 0..4 {
                 let k = cases.len();
-                // Coefficients only, twice: by the fast path, and with weights. Losses; metrics.
+                // Coefficients only, twice: on the fast path, and with weights. Then losses, then metrics.
                 let (loss, token_loss, metrics) = match wants {
                     0 | 1 => (false, false, false),
                     2 => [(true, false, false), (true, true, false), (false, true, false)][(k / 4) % 3],
@@ -212,7 +215,7 @@ fn entries(gates: &[AnyGate], source: Source) -> Vec<Case> {
     cases
 }
 
-/// Ratios of sequences: every gate, with and without a bound that is reached.
+/// Sequence-level ratios: every gate, with and without a bound that is reached.
 fn sequences(gates: &[AnyGate], source: Source) -> Vec<Case> {
     let mut cases = Vec::new();
     for &gate in gates {

@@ -1,4 +1,5 @@
-//! Values from an integer hash, the same in every language: splitmix64 of seed and index, no state, no libm.
+//! Values from an integer hash, the same in every language: splitmix64 of seed and index, without state or
+//! libm.
 
 /// A stream of numbers, addressed by index.
 #[derive(Clone, Copy, Debug)]
@@ -18,12 +19,12 @@ impl Source {
         Source(splitmix64(seed))
     }
 
-    /// An independent stream, so that every argument has different values and swapping two must show.
+    /// An independent stream: every argument gets different values, so that swapping two shows.
     pub fn fork(self, name: u64) -> Self {
         Source(splitmix64(self.0 ^ splitmix64(name.wrapping_add(1))))
     }
 
-    /// The stream of a name (FNV-1a), so that a new name changes no other stream.
+    /// The stream of a name (FNV-1a), so that adding a name changes no other stream.
     pub fn named(self, name: &str) -> Self {
         let hash = |h: u64, byte: u8| (h ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
         self.fork(name.bytes().fold(0xcbf2_9ce4_8422_2325, hash))
@@ -56,7 +57,7 @@ mod tests {
 
     #[test]
     fn splitmix64_is_the_published_one() {
-        // First outputs of the reference implementation (Vigna) for seed 1234567.
+        // The first outputs of the reference implementation (Vigna) for seed 1234567.
         assert_eq!(splitmix64(1_234_567), 6_457_827_717_110_365_317);
         assert_eq!(splitmix64(1_234_567u64.wrapping_add(0x9e37_79b9_7f4a_7c15)), 3_203_168_211_198_807_973);
     }

@@ -1,21 +1,21 @@
-//! Which elements take part.
+//! Loss masks: which elements take part.
 
 use super::hash::Source;
 
-/// A rule for a loss mask.
+/// A rule for generating a loss mask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mask {
-    /// No mask at all: catches code that needs one.
+    /// No mask at all: catches code that requires one.
     Absent,
     /// All live, as bytes: catches a mask read with the wrong polarity.
     Full,
-    /// About 7 of 10, with bytes other than 1: catches `== 1` and multiplication by the byte.
+    /// About 7 in 10 live, with bytes other than 1: catches `== 1` and multiplication by the byte.
     Random,
-    /// Every third row has no live element: catches a count of sequences that includes them, and 0/0.
+    /// Every third row has no live element: catches a sequence count that includes them, and 0/0.
     DeadRows,
     /// Every other element: catches compaction that keeps the order but not the columns.
     Alternate,
-    /// Only the last element of a row: catches prefix assumptions.
+    /// Only the last element of a row: catches assumptions about prefixes.
     LastOnly,
 }
 
@@ -24,7 +24,7 @@ impl Mask {
     pub const ALL: [Mask; 6] =
         [Mask::Absent, Mask::Full, Mask::Random, Mask::DeadRows, Mask::Alternate, Mask::LastOnly];
 
-    /// The bytes for these rows.
+    /// The mask bytes for these rows.
     pub fn bytes(self, offsets: &[u32], source: Source) -> Option<Vec<u8>> {
         let mut bytes = Vec::new();
         for (row, pair) in offsets.windows(2).enumerate() {
@@ -46,7 +46,7 @@ impl Mask {
     }
 }
 
-/// What stands at masked positions of every float array: a kernel that multiplies by the mask shows it.
+/// The values at masked positions of every float array, which expose a kernel that multiplies by the mask.
 pub fn garbage(i: usize) -> f32 {
     [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, f32::MAX, -1e30, 7.5, f32::from_bits(0xffc1_2345)][i % 7]
 }

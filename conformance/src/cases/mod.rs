@@ -1,4 +1,4 @@
-//! The inputs that everything is tested on: lengths by structure, values by design, each entry with the bug it catches.
+//! The test inputs: structured lengths and designed values, each entry with the bug that it catches.
 
 pub mod corpus;
 pub mod hash;
@@ -14,26 +14,26 @@ pub mod values;
 pub use corpus::corpus;
 pub use params::{AnyGate, Params, Policy, Taus};
 
-/// A packed batch with the arrays of one op. Which slot means what is the op's business ([`slot`]).
+/// A packed batch with the arrays of one op. The op decides what each [`slot`] means.
 #[derive(Clone, Debug, Default)]
 pub struct Data {
-    /// Offsets of rows, `[R+1]`.
+    /// Row offsets, `[R+1]`.
     pub offsets: Vec<u32>,
     /// Which elements take part.
     pub mask: Option<Vec<u8>>,
-    /// Arrays with one entry per element.
+    /// Arrays with one value per element.
     pub element: Vec<Vec<f32>>,
-    /// The binary64 input of `fold_rows`, one entry per element.
+    /// The binary64 input of `fold_rows`, one value per element.
     pub element64: Vec<f64>,
-    /// The offsets that `check_offsets` looks at, the lengths of `group_advantage`; one entry per element.
+    /// The offsets that `check_offsets` checks, or the lengths of `group_advantage`; one entry per element.
     pub index: Vec<u32>,
-    /// Arrays with one entry per row.
+    /// Arrays with one value per row.
     pub row: Vec<Vec<f32>>,
 }
 
 /// Slots of [`Data::element`].
 pub mod slot {
-    /// `logp`, and the only array of `aggregate`, `row_scan` (values) and `group_advantage` (rewards).
+    /// `logp`, or the only array of `aggregate`, `row_scan` (values) and `group_advantage` (rewards).
     pub const FIRST: usize = 0;
     /// `logp`.
     pub const LOGP: usize = 0;
@@ -60,7 +60,7 @@ impl Data {
         self.offsets[self.rows()] as usize
     }
 
-    /// Elements of a row.
+    /// The elements of a row.
     pub fn span(&self, row: usize) -> std::ops::Range<usize> {
         self.offsets[row] as usize..self.offsets[row + 1] as usize
     }
@@ -74,18 +74,18 @@ impl Data {
 /// One launch of one op.
 #[derive(Clone, Debug)]
 pub struct Case {
-    /// What it is, unique in a corpus.
+    /// Description, unique in a corpus.
     pub label: String,
     /// Which bug it catches.
     pub catches: &'static str,
-    /// Op and scalar arguments.
+    /// The op and its scalar arguments.
     pub params: Params,
-    /// Arrays.
+    /// The arrays.
     pub data: Data,
 }
 
 impl Case {
-    /// Name in core's table.
+    /// The op's name in core's table.
     pub fn op(&self) -> &'static str {
         self.params.op()
     }

@@ -1,4 +1,4 @@
-//! Op and scalar arguments of a launch.
+//! The op and its scalar arguments of a launch.
 
 use super::slot;
 use crate::ops::AnyOp;
@@ -17,7 +17,7 @@ use lockstep_core::team::Direction;
 pub struct Taus {
     /// For positive advantages.
     pub tau_pos: f32,
-    /// For the others.
+    /// For all other advantages.
     pub tau_neg: f32,
 }
 
@@ -45,7 +45,7 @@ pub enum AnyGate {
 }
 
 impl AnyGate {
-    /// Name of the fused op in core's table.
+    /// The fused op's name in core's table.
     pub fn op(&self) -> &'static str {
         match self {
             AnyGate::Ppo(_) => PpoClip::POLICY_LOSS,
@@ -65,7 +65,7 @@ impl AnyGate {
         matches!(self, AnyGate::MiniRl(_) | AnyGate::Remix(_) | AnyGate::TrustRegion(_))
     }
 
-    /// Where it reads the second array: divergences are numbers of at least 0, as weights are.
+    /// The slot of the second array: divergences are numbers of at least 0, like weights.
     pub fn second(&self) -> usize {
         match self {
             AnyGate::TrustRegion(TrustRegion { divergence: Divergence::Given, .. }) => slot::WEIGHTS,
@@ -79,25 +79,25 @@ impl AnyGate {
 pub struct Policy {
     /// Gate.
     pub gate: AnyGate,
-    /// Over what the ratio is taken.
+    /// The level at which the ratio is taken.
     pub level: Level,
     /// Guard.
     pub guard: Guard,
-    /// KL term and β.
+    /// The KL term and β.
     pub kl: Option<(Kl, f32)>,
     /// Aggregation weight.
     pub weight: Weight,
-    /// Its numbers are read from memory, as so many [`Partials`].
+    /// If set, the weight's numbers are read from memory as this many [`Partials`].
     pub counted: Option<usize>,
     /// Advantages per token instead of per sequence.
     pub per_token: bool,
-    /// With rollout-correction weights.
+    /// Whether there are rollout-correction weights.
     pub weights: bool,
-    /// Loss per row wanted; the two below imply it.
+    /// Whether the loss per row is wanted; implied by the two below.
     pub loss: bool,
-    /// Loss per token wanted.
+    /// Whether the loss per token is wanted.
     pub token_loss: bool,
-    /// Metrics wanted.
+    /// Whether metrics are wanted.
     pub metrics: bool,
 }
 
@@ -108,25 +108,25 @@ impl Policy {
     }
 }
 
-/// Which op, and its scalar arguments.
+/// An op and its scalar arguments.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Params {
     /// `group_advantage`.
     GroupAdvantage {
-        /// Divide by the standard deviation.
+        /// Whether to divide by the standard deviation.
         norm_by_std: bool,
         /// 0 or 1.
         ddof: u32,
-        /// Outside of the root.
+        /// Added outside the root.
         eps: f64,
-        /// Group of one.
+        /// Policy for a group of one.
         singleton: Singleton,
     },
     /// `token_ratio`.
     TokenRatio {
         /// Guard.
         guard: Guard,
-        /// Per-token outputs wanted.
+        /// Whether per-token outputs are wanted.
         outputs: bool,
     },
     /// `policy_loss_ppo`, `policy_loss_sapo`.
@@ -135,22 +135,22 @@ pub enum Params {
     Kl {
         /// Estimator and guards.
         kl: Kl,
-        /// Per-token outputs wanted.
+        /// Whether per-token outputs are wanted.
         outputs: bool,
     },
     /// `aggregate`.
     Aggregate {
-        /// Sum as well as count.
+        /// Whether to sum as well as count.
         values: bool,
     },
     /// `row_scan`.
     RowScan {
-        /// From which end.
+        /// The direction of the scan.
         direction: Direction,
     },
     /// `fold_rows`.
     FoldRows,
-    /// An op with a file in [`ops`](crate::ops).
+    /// An op with its own file in [`ops`](crate::ops).
     Op(AnyOp),
 }
 
@@ -160,11 +160,11 @@ impl<T: Into<AnyOp>> From<T> for Params {
     }
 }
 
-/// Band of `in_band` in every case.
+/// The bounds of `in_band` in every case.
 pub const BAND: [f32; 2] = [0.75, 1.25];
 
 impl Params {
-    /// Name in core's table.
+    /// The op's name in core's table.
     pub fn op(&self) -> &'static str {
         match self {
             Params::GroupAdvantage { .. } => "group_advantage",
@@ -178,12 +178,13 @@ impl Params {
         }
     }
 
-    /// Whether a row is a block of the whole array: its results are positions in the array, and rows cannot be moved about.
+    /// Whether a row is a block of the whole array: its results are positions in the array, so rows cannot be
+    /// moved.
     pub fn rows_are_blocks(&self) -> bool {
         matches!(self, Params::Op(any) if any.rows_are_blocks())
     }
 
-    /// Whether all rows have one length.
+    /// Whether all rows have the same length.
     pub fn rows_are_equal(&self) -> bool {
         match self {
             Params::FoldRows => true,
@@ -193,7 +194,7 @@ impl Params {
     }
 }
 
-/// Guards: none, the usual bound, one that ordinary log-ratios reach, the same straight-through.
+/// Guards: none, the usual bound, one that ordinary log-ratios reach, and the same two straight-through.
 pub fn guards() -> [Guard; 5] {
     [
         Guard::NONE,
@@ -204,7 +205,7 @@ pub fn guards() -> [Guard; 5] {
     ]
 }
 
-/// Every estimator: free, straight-through; k3 with each clamp and with verl's two.
+/// Every estimator, plain and straight-through; k3 with each clamp and with verl's two.
 pub fn kls() -> Vec<Kl> {
     let mut kls = Vec::new();
     for estimator in [Estimator::K1, Estimator::Abs, Estimator::K2, Estimator::K3] {
@@ -221,14 +222,14 @@ fn each_clamp(estimator: Estimator) -> [Kl; 2] {
     [Kl { clamp_in: 0.5, ..Kl::new(estimator) }, Kl { clamp_out: 0.125, ..Kl::new(estimator) }]
 }
 
-/// The same, and the clamps of the others: of the ops that have them.
+/// [`kls`] plus the other estimators with clamps, for the ops that support them.
 pub fn kls_of_ops() -> Vec<Kl> {
     let others = [Estimator::K1, Estimator::Abs, Estimator::K2].into_iter().flat_map(each_clamp);
     kls().into_iter().chain(others).collect()
 }
 
-/// Gates: verl's, clip-higher without dual clip, bounds exactly at r = 1 (ties), the widest band; SAPO's temperatures of
-/// the paper, others, and one that saturates.
+/// Gates: verl's, clip-higher without dual clip, bounds exactly at r = 1 (ties), the widest band; SAPO with
+/// the paper's temperatures, others, and one that saturates.
 pub fn gates() -> [AnyGate; 7] {
     let ppo = |clip_ratio_low, clip_ratio_high, clip_ratio_c| {
         AnyGate::Ppo(PpoClip { clip_ratio_low, clip_ratio_high, clip_ratio_c })
@@ -245,7 +246,8 @@ pub fn gates() -> [AnyGate; 7] {
     ]
 }
 
-/// Gates on the score: verl's CISPO, without a lower bound, a narrow band; DPPO with verl's bounds, wider ones, and none.
+/// Score gates: verl's CISPO, one without a lower bound, a narrow band; DPPO with verl's bounds, wider ones,
+/// and none.
 pub fn score_gates() -> [AnyGate; 8] {
     let tv = |clip_ratio_low, clip_ratio_high, clip_ratio_c| {
         AnyGate::DppoTv(DppoTv { clip_ratio_low, clip_ratio_high, clip_ratio_c })
@@ -265,7 +267,8 @@ pub fn score_gates() -> [AnyGate; 8] {
     ]
 }
 
-/// Gates with a second policy: the papers' bounds, weights that are truncated often, the widest and the narrowest bands.
+/// Gates with a second policy: the papers' bounds, weights that are often truncated, the widest and the
+/// narrowest bands.
 pub fn second_gates() -> [AnyGate; 6] {
     let mini = |clip_ratio_low, clip_ratio_high, clip_ratio_c| {
         AnyGate::MiniRl(MiniRl { clip_ratio_low, clip_ratio_high, clip_ratio_c })
@@ -281,8 +284,8 @@ pub fn second_gates() -> [AnyGate; 6] {
     ]
 }
 
-/// DPPO with a second array: the three divergences with the released bounds, none for a probability that falls, weights that are
-/// truncated often.
+/// DPPO with a second array: the three divergences with the released bounds, one without a bound for falling
+/// probabilities, weights that are often truncated.
 pub fn trust_gates() -> [AnyGate; 5] {
     let trust = |divergence, [clip_ratio_low, clip_ratio_high, clip_ratio_c]: [f32; 3]| {
         AnyGate::TrustRegion(TrustRegion { divergence, clip_ratio_low, clip_ratio_high, clip_ratio_c })
@@ -296,8 +299,8 @@ pub fn trust_gates() -> [AnyGate; 5] {
     ]
 }
 
-/// Aggregation weights: every kind of per-row divisor, with denominators that are no powers of two, the one of an
-/// all-empty batch, and a scale.
+/// Aggregation weights: every kind of per-row divisor, with denominators that are not powers of two, that of
+/// an all-empty batch, and a scale.
 pub fn weights() -> [Weight; 6] {
     let weight = |per_row, denominator, scale| Weight { per_row, denominator, scale };
     [
@@ -310,20 +313,20 @@ pub fn weights() -> [Weight; 6] {
     ]
 }
 
-/// How many partial counts the numbers of a weight are read from, by turns; none: they are given by value.
+/// Number of partial counts from which a weight's numbers are read, in rotation; `None` passes them by value.
 pub const COUNTED: [Option<usize>; 6] = [None, None, None, Some(1), Some(7), Some(64)];
 
-/// The numbers of a weight as a launch reads them from memory.
+/// A weight's numbers as a launch reads them from memory.
 #[derive(Clone, Debug)]
 pub struct Partials {
-    /// What is given by value: with other numbers where memory has them.
+    /// The weight passed by value, with wrong numbers where memory has the right ones.
     pub weight: Weight,
     denominator: Option<Vec<u64>>,
     horizon: Option<Vec<u64>>,
 }
 
 impl Partials {
-    /// Of a weight whose numbers are counts.
+    /// Splits the counts of a weight into partial counts.
     pub fn of(weight: Weight, counted: Option<usize>) -> Partials {
         let Some(n) = counted else { return Partials { weight, denominator: None, horizon: None } };
         let (count, n64) = (weight.denominator as u64, n as u64);
@@ -338,7 +341,7 @@ impl Partials {
         Partials { weight, denominator: Some(denominator), horizon }
     }
 
-    /// The arrays.
+    /// The arrays, as a launch takes them.
     pub fn from(&self) -> WeightFrom<'_> {
         WeightFrom {
             denominator: self.denominator.as_deref().map(In::new),

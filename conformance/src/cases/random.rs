@@ -1,4 +1,4 @@
-//! Random cases: any op, from a seed alone, so that a report of a difference is a seed.
+//! Random cases: any op, generated from a seed alone, so that a seed reproduces a reported difference.
 
 use super::corpus::tokens;
 use super::hash::Source;
@@ -18,7 +18,7 @@ use lockstep_core::team::Direction;
 
 const CATCHES: &str = "whatever nobody thought of";
 
-/// Numbers drawn one after the other.
+/// A sequence of random draws.
 pub struct Draw {
     source: Source,
     next: usize,
@@ -32,7 +32,7 @@ impl Draw {
         self.source.below(self.next, n)
     }
 
-    /// A coin.
+    /// A fair coin flip.
     pub fn yes(&mut self) -> bool {
         self.below(2) == 1
     }
@@ -48,13 +48,13 @@ impl Draw {
         list[self.below(list.len())]
     }
 
-    /// A stream of its own, for arrays.
+    /// A separate stream, for arrays.
     pub fn source(&mut self) -> Source {
         self.next += 1;
         self.source.fork(self.next as u64)
     }
 
-    /// Row lengths: mostly short, with empty rows, some over a column cycle or many.
+    /// Row lengths: mostly short, with empty rows; some batches exceed a column cycle or have many rows.
     pub fn lengths(&mut self) -> Vec<u32> {
         let most = self.most;
         let rows = (1 + self.below(24)).min(most.max(1));
@@ -112,9 +112,9 @@ impl Draw {
 
     fn policy(&mut self, op: &str) -> Params {
         let kl = if self.yes() { Some((self.pick(&kls()), 2.0 * self.unit())) } else { None };
-        // Half of all calls want coefficients only, the variant that most callers use.
+        // Half of all calls want coefficients only, the most common variant.
         let wants = if self.yes() { 0 } else { self.below(8) };
-        // Half of all calls are on the path that most callers take.
+        // Half of all calls take the most common path.
         let level = match self.below(4) {
             0 => Level::Sequence { log_max: self.pick(&[10.0, 0.125, f32::INFINITY]) },
             _ => Level::Token,
@@ -135,12 +135,13 @@ impl Draw {
     }
 }
 
-/// The case number `seed` of `op`, or `None` when there is no such op.
+/// Case number `seed` of `op`, or `None` if there is no such op.
 pub fn random(op: &str, seed: u64) -> Option<Case> {
     random_within(op, seed, usize::MAX)
 }
 
-/// The same with at most so many rows, and so many elements in each, where the op leaves the shape open: what a failure shrinks by.
+/// Like [`random`], with at most `most` rows and `most` elements in each, where the op leaves the shape open.
+/// Failures are shrunk with it.
 pub fn random_within(op: &str, seed: u64, most: usize) -> Option<Case> {
     let source = Source::new(seed).fork(0x0c0f_fee0);
     let mut draw = Draw { source, next: 0, most };

@@ -1,12 +1,12 @@
-//! Responses that share prefixes, as a group of samples does.
+//! Responses that share prefixes, like a group of samples.
 
 use super::hash::Source;
 
-/// The id that padded cases pad with; it occurs as a token too.
+/// The padding id of padded cases; it also occurs as a token.
 pub const PAD: u32 = 0;
 
-/// `count` responses: some empty, some equal, some the beginning of another; common prefixes of none, one, and more tokens than a
-/// block, a column cycle and a search look at.
+/// `count` responses: some empty, some equal, some a prefix of another; shared prefixes of zero or one token,
+/// and of more tokens than a block, a column cycle or a search step covers.
 pub fn responses(count: usize, source: Source) -> Vec<Vec<u32>> {
     let mut all: Vec<Vec<u32>> = Vec::new();
     for i in 0..count {
@@ -26,7 +26,7 @@ pub fn responses(count: usize, source: Source) -> Vec<Vec<u32>> {
         };
         let mut response: Vec<u32> = Vec::new();
         if i > 0 && own.below(3, 5) != 0 {
-            // From one of the last, so that groups share too.
+            // Derived from one of the last few, so that groups share too.
             let from = &all[i - 1 - own.below(4, i.min(6))];
             let kept = match own.below(5, 4) {
                 0 => from.len(),
@@ -37,7 +37,7 @@ pub fn responses(count: usize, source: Source) -> Vec<Vec<u32>> {
         }
         match own.below(7, 6) {
             0 => {}
-            // An end that equals padding.
+            // An ending that looks like padding.
             1 => response.extend([PAD, PAD, PAD].iter().take(own.below(8, 4))),
             _ => response.extend((0..length).map(token)),
         }

@@ -3,10 +3,10 @@
 use super::Data;
 use super::hash::Source;
 
-/// Kinds of group; each with the bug it catches.
+/// Kinds of group, each with the bug it catches.
 const KINDS: [&str; 9] = [
     "binary",                       // the common case
-    "constant 0.1",                 // a computed std of 1e-9 instead of 0: advantages of 1e-2 (docs/maths/statistics.md)
+    "constant 0.1",                 // std of 1e-9, not 0: advantages of 1e-2 (docs/maths/statistics.md)
     "nearly constant",              // 1 against 1.00001: a variance by E[x²] − E[x]²
     "some NaN",                     // a NaN that enters the mean
     "all NaN",                      // 0/0
@@ -30,7 +30,8 @@ fn reward(kind: &str, source: Source, i: usize, k: usize) -> f32 {
     }
 }
 
-/// Groups of the given sizes, kinds by turns; with `valid`, some members are switched off and hold garbage.
+/// Groups of the given sizes, cycling through the kinds; with `valid`, some members are invalid and hold
+/// garbage.
 pub fn groups(sizes: &[u32], valid: bool, source: Source) -> Data {
     let (mut offsets, mut rewards, mut mask) = (vec![0u32], Vec::new(), Vec::new());
     for (group, size) in sizes.iter().enumerate() {
@@ -46,7 +47,8 @@ pub fn groups(sizes: &[u32], valid: bool, source: Source) -> Data {
     Data { offsets, mask: valid.then_some(mask), element: vec![rewards], ..Data::default() }
 }
 
-/// Sizes: none, one, two, the usual, more than a block, more than a column cycle; each kind with several of them.
+/// Group sizes: zero, one, two, ordinary, more than a block, more than a column cycle; each kind gets several
+/// of them.
 pub fn sizes() -> Vec<u32> {
     let sizes = [8, 1, 2, 0, 5, 16, 33, 3, 64, 130, 7];
     (0..9 * sizes.len()).map(|i| sizes[i % sizes.len()]).collect()

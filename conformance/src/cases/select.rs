@@ -1,10 +1,11 @@
-//! The same rows in another batch: reordered, repeated, alone, at another offset.
+//! The same rows in a different batch: reordered, repeated, alone, at another offset.
 
 use super::{Case, Data};
 
-/// The rows `rows` of `data`, in that order, behind `lead` masked elements of garbage in a row of their own (0: no such row).
+/// The rows `rows` of `data` in that order, after `lead` masked elements of garbage in a row of their own (0:
+/// no such row).
 ///
-/// Scalar arguments stay, so a denominator that is a global count stays too.
+/// Scalar arguments are kept, including a denominator that is a global count.
 pub fn select(case: &Case, rows: &[usize], lead: usize) -> Case {
     let old = &case.data;
     let mut new = Data {
@@ -15,7 +16,8 @@ pub fn select(case: &Case, rows: &[usize], lead: usize) -> Case {
         ..Data::default()
     };
     if lead > 0 {
-        // What stands there must not reach the neighbours. Live or not: fine values, since a row may be without a mask.
+        // These values must not reach the neighbours. They may be live, since a batch can be without a mask,
+        // so they are valid.
         for values in &mut new.element {
             values.extend((0..lead).map(|i| -0.25 - i as f32 / 64.0));
         }

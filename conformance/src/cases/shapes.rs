@@ -1,11 +1,11 @@
-//! Lengths by structure.
+//! Row lengths by structure.
 
 /// A packed batch's row lengths.
 #[derive(Clone, Debug)]
 pub struct Shape {
     /// Name, for labels.
     pub name: &'static str,
-    /// Which bug it catches.
+    /// The bug that it catches.
     pub catches: &'static str,
     /// Length of each row.
     pub lengths: Vec<u32>,
@@ -46,7 +46,7 @@ pub fn small() -> Vec<Shape> {
     ]
 }
 
-/// More work than one task of the thread pool, in rows of very different length.
+/// More work than one task of the thread pool, in rows of very different lengths.
 pub fn large() -> Shape {
     Shape {
         name: "large",
@@ -55,7 +55,7 @@ pub fn large() -> Shape {
     }
 }
 
-/// The shape called `name`.
+/// Finds a shape by name.
 pub fn named(name: &str) -> Shape {
     let mut all = small();
     all.push(large());

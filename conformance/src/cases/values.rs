@@ -2,14 +2,15 @@
 
 use super::hash::Source;
 
-/// How far current and other policies are apart.
+/// How far apart the current and the other policies are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Range {
     /// Log-ratios of a few tenths, as in training: accuracy where it matters.
     Realistic,
-    /// Log-ratios over ±30, past the clamps of 20 and of k3: guards, saturation, large sums.
+    /// Log-ratios up to ±30, beyond the clamps at 20 and of k3: guards, saturation, large sums.
     Wide,
-    /// Exactly equal log-probabilities (r = 1) in most places, log-ratios exactly at ±0.5 and ±20 in others: `>` against `>=`.
+    /// Exactly equal log-probabilities (r = 1) in most places, log-ratios exactly at ±0.5 and ±20 elsewhere:
+    /// `>` against `>=`.
     Ties,
     /// Log-ratios below the resolution of 1 + x, and zeros of both signs: cancellation, sgn(0), subnormals.
     Tiny,
@@ -23,7 +24,7 @@ impl Range {
     pub fn base(self, source: Source, i: usize) -> f32 {
         let u = source.unit(i);
         match self {
-            // Mostly small, up to 6: like sampled tokens. A few certain ones (0).
+            // Mostly small, down to −6, like sampled tokens; a few certain ones (0).
             Range::Realistic if source.below(i, 16) == 0 => 0.0,
             Range::Realistic => -6.0 * u * u * u - 0.001,
             Range::Wide => -40.0 * u - 31.0,
@@ -36,9 +37,10 @@ impl Range {
     /// Another policy's log-probability of the same token; never above 0.
     pub fn other(self, source: Source, i: usize, base: f32) -> f32 {
         let moved = match self {
-            // A token that became nearly certain: a large ratio, and bits far below those of the other log-probabilities.
+            // A token that became nearly certain: a large ratio, with bits far below those of the other
+            // log-probabilities.
             Range::Realistic if source.below(i, 16) == 1 => -1e-9 * source.fork(1).unit(i),
-            // Sum of three uniforms: bell-shaped, within ±0.6.
+            // The sum of three uniforms: bell-shaped, within ±0.6.
             Range::Realistic => {
                 base + 0.4 * (source.fork(1).signed(i) + source.fork(2).signed(i) + source.fork(3).signed(i))
                     / 2.0
@@ -58,7 +60,7 @@ impl Range {
     }
 }
 
-/// An advantage: both signs, exact zeros of both signs, ordinary and large.
+/// An advantage: both signs, exact zeros of both signs, ordinary and large values.
 pub fn advantage(source: Source, i: usize) -> f32 {
     match source.below(i, 12) {
         0 => 0.0,
@@ -70,7 +72,7 @@ pub fn advantage(source: Source, i: usize) -> f32 {
     }
 }
 
-/// A rollout-correction weight: around 1, truncated at 2, some 0 (rejected).
+/// A rollout-correction weight: around 1, truncated at 2, sometimes 0 (rejected).
 pub fn weight(source: Source, i: usize) -> f32 {
     match source.below(i, 8) {
         0 => 0.0,
@@ -79,7 +81,8 @@ pub fn weight(source: Source, i: usize) -> f32 {
     }
 }
 
-/// A value of a sum: magnitudes over 2⁻³⁰..2³⁰ and both signs, so that the order of addition shows in the bits.
+/// A value to be summed: magnitudes over 2⁻³⁰..2³⁰ with both signs, so that the order of addition shows in
+/// the bits.
 pub fn spread(source: Source, i: usize) -> f32 {
     let exponent = source.below(i, 61) as i32 - 30;
     source.fork(1).signed(i) * 2.0f32.powi(exponent)

@@ -21,7 +21,8 @@ pub(super) fn expect(case: &Case) -> Vec<Want> {
         let group = oracle.group(&rewards, &valid);
         let member = |i: usize| valid[i] && !rewards[i].is_nan();
         let members: Vec<f64> = (0..rewards.len()).filter(|i| member(*i)).map(|i| rewards[i]).collect();
-        // Core's mean is a binary64 sum of its own order: 1e-8 of a unit of 2⁻²⁴ of the largest reward.
+        // Core's mean is a binary64 sum in its own order: off by 1e-8 of a unit of 2⁻²⁴ of the largest
+        // reward.
         let noise = 1e-8 * members.iter().fold(0.0, |m: f64, r| m.max(r.abs()));
         let divisor = if norm_by_std { group.std + eps } else { 1.0 };
         for (i, a) in group.advantage.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! What `rollout_mismatch` and `rollout_correction` should give.
+//! Expected outputs of `rollout_mismatch` and `rollout_correction`.
 
 use super::tokens::{UNIT, difference};
 use super::{Sum, Want};
@@ -9,7 +9,7 @@ use crate::oracle::weights as oracle;
 use lockstep_core::correction::K1Band;
 use lockstep_core::correction::weights::{Rule, WeightLevel};
 
-/// What the trainer and the sampler give each live token of a row.
+/// The trainer's and the sampler's log-probabilities of each live token of a row.
 fn pairs(data: &Data, row: usize) -> Vec<[f32; 2]> {
     let live = data.span(row).filter(|i| data.live(*i));
     live.map(|i| [data.element[0][i], data.element[1][i]]).collect()
@@ -26,12 +26,12 @@ fn push(wants: &mut [Want], sums: &[Sum]) {
     }
 }
 
-/// The magnitude of e², e being uncertain by `error` units.
+/// The magnitude of e², where e is uncertain by `error` units.
 fn squared(e: f64, error: f64) -> f64 {
     if error.is_infinite() { error } else { 2.0 * e.abs() * error + e * e }
 }
 
-/// e^x − 1 and the magnitude of its error, when x is uncertain by `spread` units.
+/// e^x − 1 and the magnitude of its error, where x is uncertain by `spread` units.
 fn excess(x: f64, spread: f64) -> (f64, f64) {
     (x.exp_m1(), x.exp() * spread + x.exp_m1().abs())
 }
@@ -77,7 +77,7 @@ pub(crate) fn mismatch(data: &Data, bound: f64) -> Vec<Want> {
 }
 
 impl Weights {
-    /// Whether a statistic of this prefix lets the tokens through, and whether that is in doubt.
+    /// Whether a statistic of this prefix lets the tokens pass, and whether that is in doubt.
     fn passes(&self, of_token: bool, pairs: &[[f32; 2]]) -> (bool, bool) {
         let (d, bound) = (log_ratios(pairs), f64::from(self.bound));
         let wide: Vec<[f64; 2]> = pairs.iter().map(|pair| pair.map(f64::from)).collect();
@@ -94,7 +94,7 @@ impl Weights {
             };
             let [from, to] = oracle::band(name, low.map(f64::from), high.into(), band == K1Band::Rho);
             keeps &= (from..=to).contains(&value);
-            // What the value may be off by: the rounding of each d through the slope of its estimate.
+            // The possible error of the value: the rounding of each d times the slope of its estimate.
             let slope = |x: f64| match name.as_bytes()[name.len() - 1] {
                 b'1' => x.abs(),
                 b'2' => 2.0 * x * x,

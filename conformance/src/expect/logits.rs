@@ -1,4 +1,4 @@
-//! What the ops on rows of logits should give.
+//! Expected outputs of the ops on rows of logits.
 
 use super::Want;
 use crate::cases::Data;
@@ -6,13 +6,13 @@ use crate::ops::logits::{COEF, COEF_ENTROPY, LABEL, LIVE, Logits, Which};
 use crate::oracle::statistics::{Softmax, softmax};
 use crate::oracle::{gradient, otr};
 
-/// What a binary64 sum of that many exponentials loses, in units: 2⁻⁵³ of the largest in each addition to the one of 128 columns that has it, and
-/// in the seven that fold the columns.
+/// The loss of a binary64 sum of that many exponentials, in units: 2⁻⁵³ of the largest in each addition to
+/// the one of 128 columns that holds it, and in each of the seven additions that fold the columns.
 fn lost(terms: usize) -> f64 {
     (terms.div_ceil(128) + 7) as f64 / 536_870_912.0
 }
 
-/// The outputs of a row by name, each value with its magnitude.
+/// A row's outputs by name, each value with its magnitude.
 type OfRow = Vec<(&'static str, Vec<(f64, f64)>)>;
 
 impl Logits {
@@ -38,7 +38,7 @@ impl Logits {
         wants
     }
 
-    /// Names of the outputs, and whether they have an entry per logit.
+    /// Names of the outputs, and whether they have one entry per logit.
     fn names(&self) -> &'static [(&'static str, bool)] {
         match self.which {
             Which::Statistics { .. } => &[
@@ -110,7 +110,7 @@ fn otr_row(policy: &Softmax, candidates: &Softmax, label: usize, beta: f64, c: f
         (policy.spread() + lost(policy.p.len()), candidates.spread() + lost(candidates.p.len()));
     let (spread, spread2) = (1.0 + lost, 1.0 + lost2);
     let ln_z = -policy.logp[policy.top];
-    // Beyond the cut nothing depends on y any more.
+    // Beyond the cut nothing depends on y.
     let rounding = |v: usize| 1.0 + if policy.below[v] > -1e3 { -policy.below[v] } else { 0.0 };
     let reward = |v: usize| if v == label { 1.0 } else { beta.abs() };
     let size = |v: usize| match candidates.p[v] {

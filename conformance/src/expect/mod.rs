@@ -1,10 +1,12 @@
-//! What the oracle expects of a case: for every output a value and the magnitude that its error is measured by.
+//! The oracle's expectation for a case: for every output a value, and the magnitude that its error is
+//! measured against.
 //!
-//! The magnitude of an element is chosen so that an error of a few units of 2⁻²⁴ of it is what binary32 arithmetic
-//! with correctly rounded inputs can do: d = logp − logp_old rounds once, so a ratio is uncertain by |d|·2⁻²⁴ of itself
-//! whatever its exponential; a sum is measured by the magnitudes of its terms. Magnitude 0 asks for equality;
-//! an infinite one leaves the element out: it sits on a jump of the formula, closer than the rounding of the inputs. A negative one is
-//! that of a count, of which so many tokens sit on a jump: it may be off by as much.
+//! An element's magnitude is chosen so that binary32 arithmetic with correctly rounded inputs errs by a few
+//! units of 2⁻²⁴ of it. For example, d = logp − logp_old rounds once, so a ratio is uncertain by |d|·2⁻²⁴ of
+//! itself however its exponential is computed; a sum is measured against the magnitudes of its terms.
+//! Magnitude 0 requires equality. An infinite magnitude leaves the element out: it sits on a jump of the
+//! formula, closer than the rounding of the inputs. A negative magnitude marks a count with that many tokens
+//! on a jump: it may be off by as many.
 
 mod advantage;
 pub(crate) mod correction;
@@ -15,14 +17,14 @@ pub(crate) mod tokens;
 
 use crate::cases::{Case, Params};
 
-/// The oracle's word on one output array.
+/// The oracle's expectation for one output array.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Want {
     /// Name of the output.
     pub name: &'static str,
     /// Expected values.
     pub want: Vec<f64>,
-    /// What errors are measured by.
+    /// The magnitudes that errors are measured against.
     pub magnitude: Vec<f64>,
 }
 
@@ -37,7 +39,7 @@ impl Want {
     }
 }
 
-/// Expected outputs of a case, by name; every output that a launch returns is among them, but for `alarm`.
+/// Expected outputs of a case, by name: all that a launch returns except `alarm`.
 pub fn expect(case: &Case) -> Vec<Want> {
     match case.params {
         Params::GroupAdvantage { .. } => advantage::expect(case),
@@ -51,7 +53,8 @@ pub fn expect(case: &Case) -> Vec<Want> {
     }
 }
 
-/// A value with its magnitude, summed; what a sum of a million terms rounds away comes back with the next one (Kahan).
+/// A sum of values with magnitudes. What is rounded away in a sum of a million terms is restored with the
+/// next term (Kahan).
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Sum(pub(crate) f64, pub(crate) f64, f64);
 
@@ -64,7 +67,7 @@ impl Sum {
         self.1 += magnitude;
     }
 
-    /// A 0 or 1 that is not certain when the token sits on a jump; a sum of such alone.
+    /// Adds a 0 or 1 that is uncertain if the token sits on a jump, to a sum of only such terms.
     pub(crate) fn count(&mut self, yes: bool, uncertain: bool) {
         self.add(f64::from(u8::from(yes)), if uncertain { -1.0 } else { 0.0 });
     }

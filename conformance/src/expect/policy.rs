@@ -72,7 +72,7 @@ pub(crate) fn oracle(policy: &Policy) -> PolicyLoss {
     }
 }
 
-/// W of a row: the oracle's modes, with the case's denominator as the count that each mode divides by.
+/// W of a row: the oracle's modes, with the case's denominator as the count that the mode divides by.
 fn row_weight(weight: &Weight, length: usize) -> f64 {
     let whole = Denominators { tokens: weight.denominator, sequences: weight.denominator };
     let mode = match weight.per_row {
@@ -84,7 +84,7 @@ fn row_weight(weight: &Weight, length: usize) -> f64 {
     weight.scale * mode.weight(length, whole)
 }
 
-/// The oracle's inputs of token `i` of row `row`.
+/// The oracle's inputs for token `i` of row `row`.
 pub(crate) fn token(case: &Case, policy: &Policy, row: usize, i: usize) -> Token {
     let input = |k: usize| f64::from(case.data.element[k][i]);
     Token {
@@ -98,7 +98,7 @@ pub(crate) fn token(case: &Case, policy: &Policy, row: usize, i: usize) -> Token
     }
 }
 
-/// Mean log-ratio of the live tokens of a row, and their mean magnitude.
+/// Mean log-ratio of a row's live tokens, and its mean magnitude.
 fn sequence(case: &Case, row: usize) -> (f64, f64) {
     let input = |k: usize, i: usize| f64::from(case.data.element[k][i]);
     let live = case.data.span(row).filter(|i| case.data.live(*i));
@@ -132,7 +132,8 @@ pub(super) fn expect(case: &Case, policy: &Policy) -> Vec<Want> {
             let gradient = c.policy_gradient + c.kl_gradient;
             coef.push(weight * gradient, if m.jump { f64::INFINITY } else { weight * m.gradient });
             token_loss.push(c.loss, m.loss);
-            // Statistics of log-ratios are of tokens; the ratio is in doubt by the log-ratio that made it.
+            // Statistics of log-ratios are per token; the doubt about the ratio comes from the log-ratio it
+            // was computed from.
             let d = if oracle.log_max.is_some() { c.d } else { oracle.guard.value(c.d) };
             let spread = m.spread;
             let sample = oracle.sample(&t);
@@ -144,7 +145,7 @@ pub(super) fn expect(case: &Case, policy: &Policy) -> Vec<Want> {
             let (excess, error) = (c.r - 1.0, c.r * spread + (c.r - 1.0).abs());
             total[4].add(excess, error);
             total[5].add(excess * excess, 2.0 * excess.abs() * error + excess * excess);
-            // A weight counts as exact 0 or 1 where it is one.
+            // A weight that is exactly 0 or 1 counts as exact.
             let steep = if m.steepness > 0.0 { gate_weight * (2.0 + m.steepness) * spread } else { 0.0 };
             total[6].add(gate_weight, if m.at_clip { f64::INFINITY } else { steep });
             for (k, yes) in [(7, clips.high), (8, clips.low), (9, clips.dual)] {
@@ -169,13 +170,13 @@ pub(super) fn expect(case: &Case, policy: &Policy) -> Vec<Want> {
     [coef, token_loss, row_loss, row_tokens, high, low].into_iter().chain(sums).collect()
 }
 
-/// By what the errors of a token are measured.
+/// The magnitudes that a token's errors are measured against.
 struct Magnitudes {
-    /// What the rounding of the log-ratio is measured by.
+    /// Magnitude for the rounding of the log-ratio.
     d: f64,
     /// 1 + |d|: how uncertain the ratio is.
     spread: f64,
-    /// How much faster than r the gate's weight changes; 0 where it is a step.
+    /// How much faster than r the gate's weight changes; 0 for a step.
     steepness: f64,
     gradient: f64,
     loss: f64,
@@ -183,7 +184,7 @@ struct Magnitudes {
     kl: f64,
     at_guard: bool,
     at_clip: bool,
-    /// The gradient jumps here.
+    /// Whether the gradient jumps here.
     jump: bool,
 }
 
@@ -200,7 +201,7 @@ impl Magnitudes {
                 let bounds = [1.0 - gate.low, 1.0 + gate.high, gate.dual];
                 (0.0, bounds.into_iter().any(|b| doubtful_ratio(d, c.r, b)))
             }
-            // The weight moves as r does.
+            // The weight changes as fast as r.
             Gate::Cispo(gate) => (1.0, [gate.low, gate.high].into_iter().any(|b| doubtful_ratio(d, c.r, b))),
             Gate::Reinforce => (0.0, false),
             Gate::MiniRl(gate) => {
@@ -215,7 +216,7 @@ impl Magnitudes {
                     |moved: f64, ratio: f64| if moved == 0.0 { 0.0 } else { (2.0 + moved.abs()) * ratio };
                 let size = of(d, c.r) + of(x, centre);
                 let at = |bound: f64| (c.r - bound).abs() < 4.0 * UNIT * (size + bound.abs());
-                // Two exponentials of one number are exactly equal.
+                // Two exponentials of the same number are exactly equal.
                 (0.0, d != x && (at(centre - gate.low) || at(centre + gate.high)))
             }
             Gate::TrustRegion(gate) => {
@@ -247,7 +248,7 @@ impl Magnitudes {
             None => [(0.0, 0.0); 2],
         };
         let beta = oracle.kl.map_or(0.0, |(_, beta)| beta);
-        // dl/dlogp of the unguarded gate says how the rounding of d moves the loss.
+        // dl/dlogp of the unguarded gate tells how the rounding of d moves the loss.
         let sample = oracle.sample(t);
         let slope = match oracle.gate.is_score() {
             true => c.policy.abs(),
@@ -256,11 +257,11 @@ impl Magnitudes {
         // SAPO's z = tau (r − 1) rounds too, which moves f by f' (r − 1).
         let gate_weight = oracle.gate.weight(sample);
         let by_z = match oracle.gate {
-            // A weight that vanished does not move any more, however large r is.
+            // A weight that has vanished stays 0, however large r is.
             Gate::Sapo(_) if gate_weight == 0.0 => 0.0,
             Gate::Sapo(_) => t.weight * t.advantage.abs() * gate_weight * (1.0 + c.r),
             Gate::MiniRl(_) | Gate::TrustRegion(_) => c.policy.abs() * steepness,
-            // The centre rounds as a ratio does.
+            // The centre rounds like a ratio.
             Gate::Remix(_) if gate_weight == 0.0 => {
                 let x = (t.logp_second - t.logp_old).abs();
                 t.weight * t.advantage.abs() * (sample.centre() * (1.0 + x) + 1.0)
@@ -288,7 +289,8 @@ impl Magnitudes {
     }
 }
 
-/// Whether the decision of a trust region may fall either way: within the error of exponentials, logarithms and products.
+/// Whether the decision of a trust region may go either way: within the error of exponentials, logarithms and
+/// products.
 fn doubtful_divergence(gate: &Dppo, t: &Token) -> bool {
     let (logp, logp_old) = (t.logp, t.logp_old);
     let (p, q) = (logp.exp(), logp_old.exp());

@@ -32,7 +32,8 @@ pub(super) fn scan(case: &Case, direction: Direction) -> Vec<Want> {
         let (values, live) = row(case, r);
         let (_, magnitude, _) = oracle::aggregate::row(&values, &live);
         for y in oracle::scan::row(&values, &live, direction == Direction::Suffix) {
-            // Rounded once to binary32; the binary64 sums before that leave 1e-6 of a unit of the row's magnitudes.
+            // Rounded once to binary32; the binary64 sums before that add 1e-6 of a unit of the row's
+            // magnitudes.
             scanned.push(y, y.abs() + 1e-6 * magnitude);
         }
     }

@@ -12,7 +12,7 @@ use lockstep_core::ratio::Guard;
 /// One unit of binary32.
 pub(crate) const UNIT: f64 = 1.0 / 16_777_216.0;
 
-/// The oracle's guard. Its fields are private in core, so it is read off what it does at ±∞.
+/// The oracle's guard. Core's fields are private, so it is inferred from core's behaviour at ±∞.
 pub(crate) fn guard(guard: Guard) -> token::Guard {
     let (bound, _) = guard.apply(f32::INFINITY);
     if bound == f32::INFINITY {
@@ -39,18 +39,20 @@ pub(crate) fn estimator(kl: Kl) -> oracle_kl::Kl {
     }
 }
 
-/// A difference of two log-probabilities, and whether binary32 holds it exactly (then no decision on it is in doubt).
+/// A difference of two log-probabilities, and whether binary32 holds it exactly, in which case no decision on
+/// it is in doubt.
 pub(crate) fn difference(a: f32, b: f32) -> (f64, bool) {
     let d = f64::from(a) - f64::from(b);
     (d, f64::from(a - b) == d)
 }
 
-/// Whether a decision `d < bound` may fall either way.
+/// Whether a decision `d < bound` may go either way.
 pub(crate) fn doubtful(d: f64, exact: bool, distance: f64) -> bool {
     !exact && distance < 4.0 * UNIT * (1.0 + d.abs())
 }
 
-/// Whether a decision on r = exp(d) may: within the error of d and of the exponential. r = 1 for d = 0 is exact.
+/// Whether a decision on r = exp(d) may go either way, within the error of d and of the exponential. r = 1
+/// for d = 0 is exact.
 pub(crate) fn doubtful_ratio(d: f64, r: f64, bound: f64) -> bool {
     d != 0.0 && bound.is_finite() && (r - bound).abs() < 4.0 * UNIT * (2.0 + d.abs()) * r.max(bound)
 }
@@ -106,7 +108,7 @@ pub(crate) fn kl_token(kl: &oracle_kl::Kl, logp: f32, logp_ref: f32) -> [(f64, f
     };
     let is_k3 = kl.estimator == oracle_kl::Estimator::K3 && !kl.straight_through;
     let at_clamp_in = doubtful(x, exact, (x.abs() - kl.clamp_in).abs());
-    // k3 itself is uncertain by its rounding, which at u = 20 is much more than that of u.
+    // k3 itself is uncertain by its rounding, which at u = 20 far exceeds that of u.
     let free = kl.free(x).abs();
     let near = (free - kl.clamp_out).abs() < 8.0 * UNIT * free * (2.0 + x.abs());
     let at_clamp_out = near && !kl_is_exact(kl, x, exact);
@@ -118,7 +120,8 @@ pub(crate) fn kl_token(kl: &oracle_kl::Kl, logp: f32, logp_ref: f32) -> [(f64, f
     ]
 }
 
-/// Whether binary32 holds the estimate at x without an error, where it holds x: then no decision on it is in doubt.
+/// Whether binary32 computes the estimate at x without error, given that it holds x exactly; then no decision
+/// on it is in doubt.
 pub(crate) fn kl_is_exact(kl: &oracle_kl::Kl, x: f64, exact: bool) -> bool {
     exact
         && match kl.estimator {

@@ -65,12 +65,13 @@ impl OpTest for Balance {
             let scores: Vec<f64> = data.span(r).map(|i| data.element[0][i].into()).collect();
             let load: Vec<f64> = (0..scores.len()).map(|e| load_of(e).into()).collect();
             let largest = scores.iter().fold(f64::NEG_INFINITY, |m, s| m.max(*s));
-            // The exponents' rounding, weighted by what they enter.
+            // The rounding of the exponents, weighted by the terms they enter.
             let ones = vec![1.0; scores.len()];
             let shares = oracle::row(&scores, &ones, 1.0).1;
             let spread: f64 =
                 shares.iter().zip(&scores).map(|((_, p), s)| p / 2.0 * (s - largest).abs()).sum();
-            // A mean that experts of small p carry has their exponents' rounding, also where p of the expert itself has none.
+            // A mean dominated by other experts carries the rounding of their exponents, even where the
+            // expert's own p adds none.
             let carried: f64 = shares
                 .iter()
                 .zip(&load)

@@ -1,4 +1,4 @@
-//! `check_offsets`, `check_values`: arrays of several blocks, with faults at their seams.
+//! `check_offsets`, `check_values`: arrays of several blocks, with faults at the block boundaries.
 
 use super::OpTest;
 use crate::backend::Backend;
@@ -19,12 +19,12 @@ use lockstep_core::ragged::{In, Mask as LossMask, Out};
 pub enum Check {
     /// `check_offsets` of [`Data::index`].
     Offsets {
-        /// What the last must be.
+        /// Required value of the last offset.
         elements: usize,
     },
     /// `check_values` of the first array.
     Values {
-        /// What they must be.
+        /// The domain that the values must lie in.
         domain: Domain,
     },
 }
@@ -117,7 +117,7 @@ impl OpTest for Check {
 
 const DOMAINS: [Domain; 4] = [Domain::Finite, Domain::LogProbability, Domain::Weight, Domain::Reward];
 
-/// Lengths around a block.
+/// Lengths around the block size.
 const LENGTHS: [usize; 6] = [1, 2, 4095, 4096, 4097, 9000];
 
 /// The first fault of each block, from all faults of the array.
@@ -135,7 +135,7 @@ fn blocks(elements: usize) -> Vec<u32> {
     (0..=elements.div_ceil(BLOCK)).map(|block| (block * BLOCK).min(elements) as u32).collect()
 }
 
-/// Where faults are planted: nowhere, at both ends, on both sides of a seam, at random.
+/// Where faults are planted: nowhere, at both ends, on both sides of a block boundary, at random.
 fn faults(elements: usize, source: Source) -> Vec<Vec<usize>> {
     let seam = BLOCK.min(elements - 1);
     let (before, last, random) = (seam.saturating_sub(1), elements - 1, source.below(0, elements));
@@ -149,7 +149,7 @@ fn offsets(length: usize, f: usize, faults: &[usize], source: Source) -> Case {
     }
     let elements = index[length - 1] as usize;
     for &fault in faults {
-        // The first must be 0, the last `elements`, the others at least the one before.
+        // The first must be 0, the last `elements`, and the others at least their predecessor.
         index[fault] = match fault {
             last if last + 1 == length => elements as u32 + 1,
             0 => 7,

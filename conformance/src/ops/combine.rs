@@ -17,7 +17,7 @@ use lockstep_core::ragged::{In, Offsets, Out};
 /// Arguments of `combine`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Combine {
-    /// How many components.
+    /// Number of components.
     pub kinds: usize,
     /// Their weights.
     pub weights: [f32; 3],
@@ -46,7 +46,8 @@ impl OpTest for Combine {
             weights: In::new(&self.weights[..self.kinds]),
             combined: Out::new(&mut combined),
         })?;
-        // No score at all is NaN, here a number that no sum is: an oracle compares numbers.
+        // NaN means that there is no score at all. The oracle compares numbers, so it is replaced here by a
+        // number that no sum equals.
         let none = |x: f32| if x.to_bits() == 0x7fc0_0000 { NONE } else { x };
         Ok(vec![element("combined", combined.into_iter().map(none).collect())])
     }

@@ -19,7 +19,7 @@ use lockstep_core::correction::weights::{self, RolloutCorrection, Rule, WeightLe
 use lockstep_core::correction::{K1Band, NormalizeWeights, Rejections, Statistic};
 use lockstep_core::ragged::{In, Mask as LossMask, Offsets, Out};
 
-/// A rejection: statistic, bounds, what the band of k1 is on.
+/// A rejection: statistic, bounds, and what k1's band applies to.
 type Reject = (Statistic, Option<f32>, f32, K1Band);
 
 /// Arguments of the three ops.
@@ -232,7 +232,7 @@ impl OpTest for Correction {
                 }
             }
         }
-        // Every statistic, alone.
+        // Every statistic on its own.
         for statistic in Statistic::ALL {
             let k1 = statistic.is_k1();
             let (low, high) = match k1 {
@@ -287,7 +287,8 @@ impl OpTest for Correction {
 const LEVELS: [WeightLevel; 4] =
     [WeightLevel::Token, WeightLevel::Sequence, WeightLevel::Geometric, WeightLevel::One];
 const RULES: [Rule; 3] = [Rule::Truncate, Rule::Mask, Rule::Plain];
-/// A cap alone, IcePop's band, one that ordinary ratios reach. None of their ends is e^±0.5 or e^0.125.
+/// An upper bound only, IcePop's band, and one that ordinary ratios reach. None of their ends equals e^±0.5
+/// or e^0.125.
 const BANDS: [(Option<f32>, f32); 3] = [(None, 1.3), (Some(0.5), 5.0), (Some(0.9), 1.1)];
 const REJECTS: [[Option<Reject>; 3]; 4] = [
     [
@@ -319,7 +320,7 @@ const ROUNDTRIP: Weights = Weights {
     bound: 20.0,
     reject: [None; 3],
 };
-/// Ordinary; a mean that is too small; none; nothing counted.
+/// Ordinary; a mean that is too small; a sum of zero; nothing counted.
 const TOTALS: [[f64; 2]; 4] = [[1234.5, 1000.0], [1e-9, 1.0], [0.0, 7.0], [0.0, 0.0]];
 
 fn case(params: Correction, shape: &Shape, mask: Mask, range: Range, source: Source) -> Case {

@@ -15,7 +15,8 @@ use crate::precision::Allowance;
 use lockstep_core::aggregate::BatchCounts;
 use lockstep_core::ragged::{Mask as LossMask, Offsets, Out};
 
-/// Arguments of `batch_counts`: as many parts as the data have rows, of the sequences with the offsets [`Data::index`].
+/// Arguments of `batch_counts`: as many parts as the data have rows; the sequences' offsets are
+/// [`Data::index`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Counts;
 
@@ -90,13 +91,13 @@ impl OpTest for Counts {
     }
 }
 
-/// Sequences of these lengths, then `padded` without tokens, in so many parts.
+/// Sequences of these lengths, then `padded` empty ones, split into `parts` parts.
 fn case(shape: &Shape, parts: usize, padded: usize, mask: Mask, source: Source) -> Case {
     let mut index = shape.offsets();
     let tokens = index[index.len() - 1];
     let bytes = mask.bytes(&index, source);
     index.resize(index.len() + padded, tokens);
-    // A row of the launch is a part; which tokens it takes stands in the index.
+    // A row of the launch is a part; the index says which tokens it covers.
     let offsets = (0..=parts as u64).map(|p| (u64::from(tokens) * p / parts as u64) as u32).collect();
     Case {
         label: format!("{} in {parts} parts, {padded} padded, {mask:?}", shape.name),

@@ -59,7 +59,7 @@ impl OpTest for DiscountedReturn {
             let rewards: Vec<f64> = span.clone().map(|i| data.element[0][i].into()).collect();
             let live: Vec<bool> = span.map(|i| data.live(i)).collect();
             for (value, magnitude) in oracle::row(&rewards, &live, self.gamma) {
-                // The binary64 maps before the one rounding leave 1e-6 of a unit of the magnitudes.
+                // The binary64 maps before the single rounding add 1e-6 of a unit of the magnitudes.
                 want.push(value, value.abs() + 1e-6 * magnitude);
             }
         }

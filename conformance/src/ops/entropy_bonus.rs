@@ -21,7 +21,7 @@ use lockstep_core::ragged::{In, Mask as LossMask, Offsets, Out};
 pub struct EntropyBonus {
     /// Whether there is one advantage per token.
     pub per_token: bool,
-    /// Entropy of the distribution.
+    /// Whether the full distribution's entropy is used.
     pub full: bool,
     /// α.
     pub alpha: f32,

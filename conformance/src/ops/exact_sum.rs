@@ -23,12 +23,12 @@ pub enum ExactSum {
     Double,
     /// `exact_sum_f32` of the first array.
     Single {
-        /// Of the squares.
+        /// Whether to sum the squares.
         square: bool,
     },
 }
 
-/// The planes of a block in four parts: a row writes one of each.
+/// The planes of a block in four parts; a row writes one of each.
 const PARTS: [&str; 4] = ["first_quarter", "second_quarter", "third_quarter", "fourth_quarter"];
 const INTEGER: &str = "integers";
 
@@ -126,21 +126,21 @@ fn planes<V: Summand>(data: &Data, values: &[f64]) -> Vec<Want> {
     PARTS.into_iter().zip(digits.chunks(data.rows())).map(part).collect()
 }
 
-/// `[PLANES][blocks]` as `[4][rows]`: the k-th of what each row wrote.
+/// Rearranges `[PLANES][blocks]` to `[4][rows]`: the k-th value written by each row.
 fn by_row<V: Summand>(digits: &[f64]) -> Vec<f64> {
     let (groups, blocks) = (V::PLANES / PARTS.len(), digits.len() / V::PLANES);
     let rows = (0..PARTS.len()).flat_map(|k| (0..groups * blocks).map(move |row| (k, row)));
     rows.map(|(k, row)| digits[(k * groups + row % groups) * blocks + row / groups]).collect()
 }
 
-/// What the values are like.
+/// The kind of values.
 #[derive(Clone, Copy, Debug)]
 enum Kind {
-    /// Any bits: every exponent, NaN, infinities.
+    /// Arbitrary bits: every exponent, NaN, infinities.
     Patterns,
     /// Each value and then its negative.
     Cancelling,
-    /// Subnormal numbers and the largest.
+    /// Subnormal and the largest numbers.
     Ends,
     /// Ordinary magnitudes.
     Spread,

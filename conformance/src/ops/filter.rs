@@ -16,7 +16,7 @@ use lockstep_core::reward::{Criterion, FilterGroups as Kernel};
 /// Arguments of `filter_groups`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Filter {
-    /// What remains.
+    /// What is kept.
     pub criterion: Criterion,
 }
 
@@ -76,7 +76,7 @@ impl OpTest for Filter {
             let mean = x.iter().sum::<f64>() / n as f64;
             let fraction = |holds: &dyn Fn(f64) -> bool| oracle::fraction(&x, holds);
             let std = if oracle::is_constant(&x) { 0.0 } else { oracle::std(&x) };
-            // Whether groups are kept whole, or which sequences are.
+            // Whether whole groups or single sequences are kept.
             type One = Box<dyn Fn(f64) -> bool>;
             let (number, whole, one): (f64, Option<bool>, One) = match self.criterion {
                 Criterion::Varied => {
@@ -105,7 +105,7 @@ impl OpTest for Filter {
             }
             kept.push(count, 0.0);
             let sizes = x.iter().map(|x| x.abs()).sum::<f64>() / n.max(1) as f64;
-            // A mean of both signs may cancel: 1e-8 units of the terms is what binary64 sums leave.
+            // A mean of both signs may cancel: binary64 sums leave 1e-8 units of the terms.
             let number = if n == 0 { 0.0 } else { number };
             statistic.push(number, number.abs() + 1e-8 * sizes);
         }

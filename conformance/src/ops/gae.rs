@@ -24,18 +24,18 @@ pub struct Gae {
     pub lambda: f64,
     /// α of VAPO's λ.
     pub length_alpha: Option<f64>,
-    /// With bootstraps, some of which count.
+    /// Whether there are bootstrap values, some of which count.
     pub bootstrap: bool,
-    /// Advantages are wanted.
+    /// Whether advantages are wanted.
     pub advantage: bool,
-    /// Returns are wanted.
+    /// Whether returns are wanted.
     pub returns: bool,
 }
 
 const SETTINGS: [(f64, f64); 6] = [(1.0, 0.95), (0.99, 0.95), (1.0, 1.0), (1.0, 0.0), (0.0, 0.5), (0.9, 0.7)];
 const ONCE: &str = "binary64 inside, rounded to binary32 once: half an ULP is at most one unit";
 
-/// Rewards, values.
+/// Number of arrays: rewards and values.
 const ARRAYS: u64 = 2;
 
 impl OpTest for Gae {
@@ -92,7 +92,7 @@ impl OpTest for Gae {
             };
             let behind = if self.bootstrap && data.row[1][r] != 0.0 { data.row[0][r].into() } else { 0.0 };
             for credit in oracle::row(&array(0), &array(1), &live, behind, self.gamma, lambda) {
-                // The binary64 maps before the one rounding leave 1e-6 of a unit of the magnitudes.
+                // The binary64 maps before the single rounding add 1e-6 of a unit of the magnitudes.
                 let magnitude = |x: f64| x.abs() + 1e-6 * credit.magnitude;
                 advantage.push(credit.advantage, magnitude(credit.advantage));
                 returns.push(credit.returns, magnitude(credit.returns));
@@ -155,7 +155,8 @@ fn case(params: Gae, shape: &Shape, mask: Mask, source: Source) -> Case {
     }
 }
 
-/// Arrays of rewards and values, garbage under the mask; per row a bootstrap, which is NaN where it does not count, and whether it does.
+/// Arrays of rewards and values, with garbage under the mask; per row a bootstrap value (NaN if it does not
+/// count), and whether it counts.
 pub(super) fn tokens(shape: &Shape, mask: Mask, source: Source, arrays: u64) -> Data {
     let offsets = shape.offsets();
     let bytes = mask.bytes(&offsets, source.fork(0));

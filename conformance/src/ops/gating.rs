@@ -14,7 +14,7 @@ use crate::precision::Allowance;
 use lockstep_core::ragged::{In, Mask, Out};
 use lockstep_core::routing::{ChosenOut, GatingBackward, GatingForward, Replay, Router, RouterKind, Trace};
 
-/// Most experts that a case chooses: one output for each.
+/// The most experts that a case chooses; each has an output of its own.
 const MOST: usize = 8;
 const EXPERTS: [&str; MOST] =
     ["expert_0", "expert_1", "expert_2", "expert_3", "expert_4", "expert_5", "expert_6", "expert_7"];
@@ -24,18 +24,18 @@ const GATES: [&str; MOST] = ["gate_0", "gate_1", "gate_2", "gate_3", "gate_4", "
 const COEF: usize = MOST;
 const LIVE: usize = 2 * MOST;
 
-/// Arguments of an op of the router.
+/// Arguments of a router op.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Gating {
-    /// The gradient is the op, the forward pass only gives its inputs.
+    /// Whether the op is the gradient; the forward pass then only provides its inputs.
     pub backward: bool,
     /// Rule and shape.
     pub router: Router,
-    /// There is a trace; −1 in the first entry = absent.
+    /// Whether there is a trace; −1 in the first entry means absent.
     pub replay: bool,
-    /// Experts are 16-bit numbers.
+    /// Whether experts are 16-bit numbers.
     pub wide: bool,
-    /// There is a bias.
+    /// Whether there is a bias.
     pub bias: bool,
 }
 
@@ -44,7 +44,8 @@ const fn gate(output: &'static str) -> Allowance {
     Allowance { op: "gating_forward", output, units: 4.0, reason }
 }
 
-/// The bias of an expert: multiples of 1/8, some below −1, where 0 in the place of another group's experts would win.
+/// The bias of an expert: multiples of 1/8, some below −1, where a 0 in place of another group's experts
+/// would win.
 fn bias_of(e: usize) -> f32 {
     [0.0, 0.125, -0.25, 0.5, 0.0, -1.5, 0.25, -0.125][(e * 5 + e / 8) % 8]
 }
@@ -110,7 +111,7 @@ impl OpTest for Gating {
         };
         forward.check().map_err(|e| e.to_string())?;
         if self.backward {
-            // The inputs of the gradient are the same whichever backend it runs on.
+            // The gradient's inputs are the same whichever backend it runs on.
             crate::levels::reference().run(&forward).map_err(|e| e.to_string())?;
             let chosen = if self.wide {
                 Trace::wide(In::new(&wide), 1, k)
@@ -147,7 +148,7 @@ impl OpTest for Gating {
             out.push(row(GATES[j], Values::F32(column().map(|i| gates[i]).collect())));
         }
         if router.groups > 1 {
-            // Of the groups the last stands for all.
+            // The last group stands for all groups.
             let last = sums.chunks(router.groups).map(|sums| sums[router.groups - 1]).collect();
             out.push(row("group_sum", Values::F32(last)));
         }
@@ -171,7 +172,7 @@ impl OpTest for Gating {
                 true => ((0..k).map(|j| data.row[j][r] as usize).collect(), f64::INFINITY),
                 false => gating_forward::natural(&scores, &bias, &rule),
             };
-            // Closer candidates than binary32 tells apart: any of them is right.
+            // Candidates closer than binary32 can distinguish: any of them is right.
             let doubt = if gap < 2e-6 { f64::INFINITY } else { 0.0 };
             let size = self.rounding(&scores, &chosen);
             for (j, want) in gating_forward::gates(&scores, &chosen, &rule).into_iter().enumerate() {
@@ -217,7 +218,7 @@ impl OpTest for Gating {
             (new(RouterKind::SigmoidNormalized, 128, 8), 16),
             (Router { scale: 0.5, ..new(RouterKind::Sigmoid, 130, 1) }, 16),
             (new(RouterKind::SoftmaxChosen, 512, 8), 8),
-            // From here on all have a bias.
+            // The routers from here on all have a bias.
             (new(RouterKind::SqrtSoftplus, 64, 6), 24),
             (Router { scale: 2.5, ..new(RouterKind::SqrtSoftplus, 128, 8) }, 16),
             (new(RouterKind::SoftmaxChosen, 64, 6), 24),
@@ -259,7 +260,7 @@ impl OpTest for Gating {
     }
 
     fn fault_slots(&self) -> Vec<(usize, &'static [f32])> {
-        // The gradient of a softmax over the chosen does not look at the scores; the forward pass does.
+        // The gradient of a softmax over the chosen experts does not read the scores; the forward pass does.
         if self.backward { Vec::new() } else { vec![(0, &[f32::NAN, f32::INFINITY, f32::NEG_INFINITY])] }
     }
 
@@ -281,7 +282,7 @@ impl Gating {
         Rule { of, by_probability, over_chosen, scale: scale.into(), top_k, groups, top_groups }
     }
 
-    /// Relative rounding of an expert's gate: its exponent rounds once, and so do those of the denominator.
+    /// Relative rounding of an expert's gate: its exponent and those of the denominator each round once.
     fn rounding(&self, scores: &[f64], chosen: &[usize]) -> impl Fn(usize) -> f64 {
         let rule = self.rule();
         let all: Vec<usize> = (0..scores.len()).collect();
@@ -298,13 +299,13 @@ impl Gating {
 fn score(kind: usize, sigmoid: bool, source: Source, e: usize) -> f32 {
     let bell = source.signed(e) + source.fork(1).signed(e) + source.fork(2).signed(e);
     match kind {
-        // Multiples of 1/64: ties that are exact, and sigmoids that binary32 tells apart.
+        // Multiples of 1/64: exact ties, and sigmoids that binary32 distinguishes.
         0 => (bell * 128.0) as i32 as f32 / 64.0,
-        // Uniform: all ties.
+        // Uniform: everything ties.
         1 => 0.75,
-        // Zeros of both signs are equal.
+        // Zeros of both signs compare equal.
         2 => [0.0, -0.0][source.below(e, 2)],
-        // Saturated; sigmoids of it are 0 and 1.
+        // Saturated: the sigmoids are 0 and 1.
         3 => [1e4, -1e4, 1e4][source.below(e, 3)],
         _ if sigmoid => (bell * 64.0) as i32 as f32 / 16.0,
         // The cut at −87 and around it, and the spread of a trained router.
@@ -322,7 +323,8 @@ pub fn case(params: Gating, rows: usize, source: Source) -> Case {
     for r in 0..rows {
         let of_row = source.fork(100 + r as u64);
         scores.extend((0..experts).map(|e| score(r % 7, sigmoid, of_row, e)));
-        // Distinct experts: an odd stride from a random start, or the natural ones of half the rows in another order.
+        // Distinct experts: an odd stride from a random start or, for half the rows, the natural choice in a
+        // different order.
         let start = source.fork(1).below(r, experts);
         let stride = (1..experts.max(2)).find(|s| gcd(*s, experts) == 1 && *s * 3 > experts).unwrap_or(1);
         let absent = source.fork(2).below(r, 5) == 0 && (k > 1 || params.wide);

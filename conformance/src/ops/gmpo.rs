@@ -26,27 +26,27 @@ use lockstep_core::ratio::Guard;
 pub struct Gmpo {
     /// Guard.
     pub guard: Guard,
-    /// What is made of ratios.
+    /// How a sequence's ratio is made from its tokens' ratios.
     pub mean: Mean,
     /// Bounds of the log-ratio.
     pub clip: [f32; 2],
     /// Denominator.
     pub denominator: f64,
-    /// It is read from memory, as so many [`Partials`].
+    /// If set, it is read from memory as this many [`Partials`].
     pub counted: Option<usize>,
     /// Advantages per token.
     pub per_token: bool,
-    /// With weights.
+    /// Whether there are weights.
     pub weights: bool,
-    /// Loss wanted.
+    /// Whether the loss is wanted.
     pub loss: bool,
-    /// Metrics wanted.
+    /// Whether metrics are wanted.
     pub metrics: bool,
 }
 
 const CLIPS: [[f32; 2]; 4] = [[0.4, 0.4], [0.0, 0.0], [0.05, 0.1], [3.0, 0.2]];
 const MEANS_OF_RATIOS: [Mean; 4] = [Mean::Geometric, Mean::ClippedSum, Mean::Product, Mean::Harmonic];
-/// Where products and sums of inverses stay in range.
+/// Ranges in which products and sums of inverses stay finite.
 const NARROW: [Range; 2] = [Range::Realistic, Range::Tiny];
 const TERMS: &str = "terms rounded once, summed in binary64";
 const MEANS: &str = "binary64 means of rounded terms, one exponential, two products";
@@ -144,7 +144,7 @@ impl OpTest for Gmpo {
             let tokens: Vec<oracle::Token> = live.iter().map(|i| token(*i)).collect();
             let length = tokens.len() as f64 + 1e-8;
             let loss = clip.loss(&tokens, self.weights);
-            // The exponent rounds as a whole and term by term; the mean advantage may cancel.
+            // The exponent rounds both as a whole and term by term; the mean advantage may cancel.
             let moved = |t: &oracle::Token| if of_sum { t.d.abs() } else { clip.clipped(t.d, t.a).abs() };
             let all: f64 = tokens.iter().map(moved).sum();
             let exponent = match self.mean {

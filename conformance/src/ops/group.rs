@@ -1,5 +1,5 @@
-//! `group_advantage` with every baseline and scale. (The mean with the plain deviation, GRPO and Dr.GRPO, has cases of its own in
-//! [`corpus`](mod@crate::cases::corpus).)
+//! `group_advantage` with every baseline and scale. (The mean with the plain deviation, GRPO and Dr.GRPO, has
+//! its own cases in [`corpus`](mod@crate::cases::corpus).)
 
 use super::OpTest;
 use crate::backend::Backend;
@@ -18,20 +18,21 @@ use lockstep_core::advantage::{Baseline, GroupAdvantage, Scale, Singleton};
 use lockstep_core::aggregate::moments::{COUNT, HIGH, LOW, MEAN, MOMENTS, NONZERO, SQUARES};
 use lockstep_core::ragged::{In, Mask as Valid, Offsets, Out};
 
-/// Arguments of `group_advantage`. Elements: rewards, weights; lengths in [`Data::index`]; per row: the given baseline.
+/// Arguments of `group_advantage`. Per element: rewards, weights; lengths in [`Data::index`]; per row: the
+/// given baseline.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Group {
     /// Baseline.
     pub baseline: Baseline,
     /// Scale.
     pub scale: Scale,
-    /// Group of one.
+    /// Policy for a group of one.
     pub singleton: Singleton,
-    /// Limit.
+    /// Limit of the advantages.
     pub limit: f64,
-    /// Deviations up to this divide nothing.
+    /// Deviations up to this value do not divide.
     pub least_std: f64,
-    /// Moments of a batch that these groups are a part of.
+    /// Moments of a batch that these groups belong to.
     pub moments: [f64; MOMENTS],
 }
 
@@ -103,7 +104,7 @@ impl OpTest for Group {
             let limits = [self.limit, self.least_std];
             let group = oracle::group(baseline, scale, limits, &members, given, raw);
             let kept: Vec<f64> = members.iter().flatten().map(|m| m.reward).collect();
-            // Core sums in binary64 in an order of its own: 1e-8 of a unit of 2^-24 of the largest number.
+            // Core sums in binary64 in its own order: off by 1e-8 of a unit of 2^-24 of the largest number.
             let noise = 1e-8 * kept.iter().fold(given.abs(), |m: f64, r| m.max(r.abs()));
             for (k, a) in group.advantage.iter().enumerate() {
                 let relative = noise / group.divisor[k].abs();
@@ -192,7 +193,7 @@ impl OpTest for Group {
                 source,
             ));
         }
-        // Deviations on both sides of it, of the group and of the batch.
+        // Deviations on both sides of it, both of the group and of the batch.
         for (k, index) in [7, 3].into_iter().enumerate() {
             let (baseline, scale, _) = choices[index];
             let source = source.fork(2000 + k as u64);
@@ -287,7 +288,7 @@ impl Group {
     }
 }
 
-/// Moments of some batch; every fifth has none of a spread.
+/// Moments of a batch; every fifth has no spread.
 fn moments(source: Source) -> [f64; MOMENTS] {
     let spread = f64::from(source.fork(77).unit(0)) + 0.1;
     if source.below(5, 5) == 0 {
@@ -300,7 +301,7 @@ fn case(params: Group, catches: &'static str, sizes: &[u32], valid: bool, source
     let mut data = rewards::groups(sizes, valid, source.fork(1));
     let n = data.elements();
     let on = |i: usize| data.live(i);
-    // Some groups without any weight.
+    // Some groups have no weight at all.
     let group = |i: usize| data.offsets.iter().filter(|start| **start as usize <= i).count();
     let weight = |i: usize| if group(i) % 7 == 3 { 0.0 } else { values::weight(source.fork(2), i) };
     let weights = (0..n).map(|i| if on(i) { weight(i) } else { garbage(i) }).collect();

@@ -27,9 +27,9 @@ pub struct KlImportance {
     pub kl: Kl,
     /// Guard of r.
     pub guard: Guard,
-    /// Through r.
+    /// Whether the gradient flows through r.
     pub through: bool,
-    /// Per-token outputs wanted.
+    /// Whether per-token outputs are wanted.
     pub outputs: bool,
 }
 
@@ -114,7 +114,7 @@ impl OpTest for KlImportance {
         for kl in kls_of_ops() {
             for range in Range::ALL {
                 let k = cases.len();
-                // Without a guard r·k3 of log-ratios of ±30 is no f32.
+                // Without a guard, r·k3 at log-ratios of ±30 overflows f32.
                 let guard = if range == Range::Wide { guards()[1 + k % 3] } else { guards()[k % 5] };
                 let kl = if range == Range::Wide { Kl { clamp_in: 20.0, ..kl } } else { kl };
                 let params = KlImportance { kl, guard, through: k % 2 == 0, outputs: k % 7 != 6 };

@@ -19,19 +19,19 @@ use lockstep_core::ragged::{In, Mask, Out};
 pub enum Which {
     /// `logits_statistics`.
     Statistics {
-        /// With entropy and sums of squares.
+        /// Whether to return entropies and sums of squares.
         moments: bool,
     },
     /// `logits_gradient`.
     Gradient {
-        /// With a coefficient of the entropy.
+        /// Whether there is a coefficient of the entropy.
         entropy: bool,
     },
     /// `otr_exact`.
     Otr {
         /// β.
         beta: f32,
-        /// The gradient is wanted.
+        /// Whether the gradient is wanted.
         gradient: bool,
     },
 }
@@ -43,7 +43,7 @@ pub struct Logits {
     pub which: Which,
     /// T, or κ.
     pub temperature: f32,
-    /// Some rows are masked.
+    /// Whether some rows are masked.
     pub masked: bool,
 }
 
@@ -149,7 +149,7 @@ impl OpTest for Logits {
         ];
         for (rows, vocab) in [(24, 1), (24, 2), (25, 33), (8, 129), (8, 2049), (8, 257), (1, 151_936)] {
             for (j, which) in whichs.into_iter().enumerate() {
-                // The longest row, which is slow, once for each op.
+                // The longest row is slow, so each op runs it once.
                 if vocab > 100_000 && j % 2 == 1 {
                     continue;
                 }
@@ -232,16 +232,16 @@ impl Logits {
 fn logit(kind: usize, source: Source, v: usize) -> f32 {
     let bell = source.signed(v) + source.fork(1).signed(v) + source.fork(2).signed(v);
     match kind {
-        // A language model's: a broad floor, a few candidates.
+        // Like a language model's: a broad floor and a few candidates.
         0 => 3.0 * bell + if source.fork(3).below(v, 40) == 0 { 12.0 } else { 0.0 },
-        // Uniform: all ties.
+        // Uniform: everything ties.
         1 => 2.5,
         // Nearly certain.
         2 => bell - if v == 7 { 0.0 } else { 18.0 },
-        // A third is forbidden.
+        // A third of the tokens is forbidden.
         3 if source.fork(4).below(v, 3) == 0 => f32::NEG_INFINITY,
         3 => 4.0 * bell,
-        // One token is possible.
+        // Only one token is possible.
         4 => {
             if v == 3 {
                 -1e30
@@ -249,7 +249,7 @@ fn logit(kind: usize, source: Source, v: usize) -> f32 {
                 f32::NEG_INFINITY
             }
         }
-        // Saturated: ±1e4, with ties of the largest.
+        // Saturated: ±1e4, with ties for the largest.
         5 => [1e4, -1e4, 9.99e3, 1e4][source.below(v, 4)],
         // Differences below the resolution of e^y, and zeros of both signs.
         6 => [0.0, -0.0, 1e-7, -1e-42, -1e-3][source.below(v, 5)],
@@ -267,7 +267,7 @@ fn case(params: Logits, rows: usize, vocab: usize, source: Source) -> Case {
     }
 }
 
-/// Rows of every kind, with labels that can occur and coefficients; see the slots above.
+/// Rows of every kind, with possible labels and with coefficients; see the slots above.
 pub(crate) fn batch(masked: bool, rows: usize, vocab: usize, source: Source) -> Data {
     let mut logits = Vec::with_capacity(rows * vocab);
     let mut row = vec![Vec::new(); 4];
@@ -276,7 +276,7 @@ pub(crate) fn batch(masked: bool, rows: usize, vocab: usize, source: Source) -> 
         let of_row = source.fork(100 + r as u64);
         let kind = if vocab < 8 { [0, 1, 5, 6][r % 4] } else { r % 8 };
         let values: Vec<f32> = (0..vocab).map(|v| logit(kind, of_row, v)).collect();
-        // A label that can occur: the first from a random place on, often the largest.
+        // A possible label: the first from a random position on, often the largest.
         let start = match source.fork(2).below(r, 3) {
             0 => values.iter().enumerate().fold(0, |m, (v, z)| if *z > values[m] { v } else { m }),
             _ => source.fork(3).below(r, vocab),

@@ -19,13 +19,13 @@ use lockstep_core::ragged::{In, Mask, Out};
 /// Arguments of `logits_kl`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LogitsKl {
-    /// Over which side.
+    /// Direction of the divergence: which side is averaged over.
     pub direction: Direction,
     /// T.
     pub temperature: f32,
-    /// Some rows are masked.
+    /// Whether some rows are masked.
     pub masked: bool,
-    /// The gradient is wanted.
+    /// Whether the gradient is wanted.
     pub gradient: bool,
 }
 
@@ -137,7 +137,7 @@ impl LogitsKl {
             Direction::Reference => (reference, policy, reverse_slope(policy, reference)),
         };
         let value = divergence(a, b);
-        // What the rounding of y does to an exponential, beyond the cut nothing.
+        // How the rounding of y affects an exponential; beyond the cut it does not.
         let rounding = |y: f64| if y > -1e3 { 1.0 - y } else { 1.0 };
         let known = |y: f64| if y.is_finite() { -y } else { 0.0 };
         let common = 2.0 + a.spread() + b.spread() - a.logp[a.top] - b.logp[b.top];
@@ -149,7 +149,7 @@ impl LogitsKl {
             let own = if p > 0.0 { (q - p * (1.0 + u)).abs() } else { q };
             let far =
                 if u > 1.0 { q * rounding(b.below[v]) + p * (1.0 + u) * rounding(a.below[v]) } else { 0.0 };
-            // Where both sides agree to the last bit, the square of the error of u is all there is.
+            // Where both sides agree to the last bit, only the square of u's error remains.
             let square = p * of_u(v) * of_u(v) / 16_777_216.0;
             own * (rounding(a.below[v]) + common) + (q - p).abs() * of_u(v) + square + far
         };
@@ -182,7 +182,7 @@ fn case(params: LogitsKl, rows: usize, vocab: usize, source: Source) -> Case {
                 3 => z + noise,
                 _ => other.element[0][i],
             };
-            // The side that is averaged over may forbid more than the other, not less.
+            // The side that is averaged over may forbid more tokens than the other, but not fewer.
             let near = match params.direction {
                 Direction::Policy if near == f32::NEG_INFINITY && z > f32::NEG_INFINITY => z.max(-5.0),
                 Direction::Reference if z == f32::NEG_INFINITY => f32::NEG_INFINITY,

@@ -31,7 +31,7 @@ impl OpTest for MaskSequences {
     fn run<B: Backend>(&self, backend: &B, data: &Data) -> Result<Vec<Output>, String> {
         let n = data.elements();
         let mut masked = bytes(n);
-        // Bytes other than 1 keep too.
+        // Bytes other than 1 also keep.
         let keep: Vec<u8> = data.row[0].iter().map(|x| if *x > 0.0 { 7 } else { 0 }).collect();
         backend.run(&Kernel {
             cu_seqlens: Offsets::new("offsets", &data.offsets, n, "elements").map_err(|e| e.to_string())?,

@@ -1,8 +1,9 @@
-//! One file for each op: its arguments, how it is launched, what the oracle expects, its cases, its tolerances.
+//! One file per op: its arguments, how it is launched, the oracle's expectation, its cases, its tolerances.
 //!
-//! An op of the table is tested by everything in this crate once it has a file here and a line in the list below: corpus and
-//! digest, accuracy against the oracle, random cases, rows alone and repacked, garbage under the mask, faults. (The first
-//! ops are older than this list; they are the other variants of [`Params`](crate::cases::Params).)
+//! Once an op has a file here and a line in the list below, everything in this crate tests it: corpus and
+//! digest, accuracy against the oracle, random cases, rows alone and repacked, garbage under the mask,
+//! faults. (The first ops predate this list; they are the other variants of
+//! [`Params`](crate::cases::Params).)
 
 pub mod balance;
 pub mod check;
@@ -49,39 +50,41 @@ use crate::output::Output;
 use crate::precision::Allowance;
 use std::fmt::Debug;
 
-/// The scalar arguments of an op, and everything that is known of it.
+/// An op's scalar arguments and everything its tests need.
 pub trait OpTest: Copy + Debug + PartialEq {
-    /// Names in core's table of the ops that these arguments can mean.
+    /// Names in core's table of the ops that these arguments cover.
     const OPS: &'static [&'static str];
-    /// Tolerances against the oracle; what is not listed must be equal.
+    /// Tolerances against the oracle; unlisted outputs must be equal.
     const ALLOWED: &'static [Allowance];
 
-    /// Which op.
+    /// The op's name.
     fn op(&self) -> &'static str;
 
     /// Launches the op on `data` with poisoned outputs and returns every output.
     fn run<B: Backend>(&self, backend: &B, data: &Data) -> Result<Vec<Output>, String>;
 
-    /// What the oracle says of every output but `alarm`.
+    /// The oracle's expectation for every output except `alarm`.
     fn expect(&self, data: &Data) -> Vec<Want>;
 
-    /// The fixed cases. Order, labels and values never change for a source: the digest hangs on them.
+    /// The fixed cases. Order, labels and values never change for a given source, because the digest depends
+    /// on them.
     fn corpus(source: Source) -> Vec<Case>;
 
     /// A random case of `op`, labelled by the caller.
     fn random(op: &str, draw: &mut Draw) -> Case;
 
-    /// Arrays of [`Data::element`] in which a bad value of a live element must raise the row's alarm, with bad values.
+    /// Arrays of [`Data::element`] in which a bad value of a live element must raise the row's alarm, each
+    /// with the bad values to try.
     fn fault_slots(&self) -> Vec<(usize, &'static [f32])> {
         Vec::new()
     }
 
-    /// Whether a row is a block of the whole array, so that rows cannot be moved about.
+    /// Whether a row is a block of the whole array, so that rows cannot be moved.
     fn rows_are_blocks(&self) -> bool {
         false
     }
 
-    /// Whether all rows have one length (a matrix), so that none of another length may be put before them.
+    /// Whether all rows have the same length (a matrix), so that no row of another length may precede them.
     fn rows_are_equal(&self) -> bool {
         false
     }
@@ -89,7 +92,7 @@ pub trait OpTest: Copy + Debug + PartialEq {
 
 macro_rules! op_tests {
     ($($variant:ident: $params:ty,)*) => {
-        /// Arguments of any op that has a file here.
+        /// Arguments of any op with a file here.
         #[derive(Clone, Copy, Debug, PartialEq)]
         pub enum AnyOp {
             $(#[allow(missing_docs)] $variant($params),)*
@@ -132,14 +135,14 @@ macro_rules! op_tests {
                 match self { $(AnyOp::$variant(params) => params.rows_are_equal(),)* }
             }
 
-            /// The fixed cases of every op; each file's values depend on its own ops alone.
+            /// The fixed cases of every op; each file's values depend only on its own ops.
             pub fn corpus(source: Source) -> Vec<Case> {
                 let mut cases = Vec::new();
                 $(cases.extend(<$params>::corpus(source.named(<$params>::OPS[0])));)*
                 cases
             }
 
-            /// See [`OpTest::random`]; `None` when no file here has that op.
+            /// See [`OpTest::random`]; `None` if no file here has that op.
             pub fn random(op: &str, draw: &mut Draw) -> Option<Case> {
                 $(if <$params>::OPS.contains(&op) {
                     return Some(<$params>::random(op, draw));
@@ -196,7 +199,7 @@ op_tests! {
     // --- routing replay
     Gating: gating::Gating,
     Balance: balance::Balance,
-    // --- more of rows of logits
+    // --- more ops on rows of logits
     Sampling: sampling::Sampling,
     LogitsKl: logits_kl::LogitsKl,
     // --- counts and totals of a batch that stay on the device

@@ -20,9 +20,9 @@ use lockstep_core::ragged::{In, Mask as LossMask, Offsets, Out};
 pub enum Moments {
     /// `row_moments` of the first array, or of the first array per row.
     Rows {
-        /// One value per row.
+        /// One value per row instead of per element.
         per_row: bool,
-        /// NaN is excluded.
+        /// Whether NaN is excluded.
         nan_is_missing: bool,
     },
     /// `fold_moments` of [`Data::element64`].
@@ -89,7 +89,7 @@ impl OpTest for Moments {
                     push(&mut wants, &oracle::Moments::of(&values));
                 }
             }
-            // The values behind the rows' moments are the oracle's own.
+            // The values that the rows' moments came from are the oracle's own.
             Moments::Fold => push(&mut wants, &oracle::Moments::of(&behind(data))),
         }
         wants.into()
@@ -141,7 +141,8 @@ impl OpTest for Moments {
 
 fn push(wants: &mut [Want; MOMENTS], m: &oracle::Moments) {
     let values = [m.count, m.mean, m.squares, m.low, m.high, m.nonzero];
-    // A mean that is off by 2^-50 of the magnitude moves squares by its product with the sum of distances, itself rounding.
+    // A mean that is off by 2^-50 of the magnitude shifts the squares by its product with the sum of
+    // distances, which is itself a rounding error.
     let scale = m.squares + 1e-7 * (m.squares * m.count).sqrt() * m.magnitude;
     let magnitudes = [0.0, m.magnitude, scale, 0.0, 0.0, 0.0];
     for ((want, value), magnitude) in wants.iter_mut().zip(values).zip(magnitudes) {
@@ -149,7 +150,8 @@ fn push(wants: &mut [Want; MOMENTS], m: &oracle::Moments) {
     }
 }
 
-/// A value: ordinary, with zeros of both signs; every third row a constant that binary32 does not hold exactly.
+/// An ordinary value, with zeros of both signs; every third row is a constant that binary32 does not hold
+/// exactly.
 fn value(source: Source, row: usize, i: usize) -> f32 {
     match (row % 3, source.below(i, 8)) {
         (1, _) => 0.1 + (row / 3) as f32,
@@ -195,7 +197,7 @@ fn of_rows(shape: &Shape, mask: Mask, per_row: bool, nan_is_missing: bool, sourc
     }
 }
 
-/// The values of row r of a case of `fold_moments`: small integers, so that every moment of a row is exact.
+/// The values of row r of a `fold_moments` case: small integers, so that every moment of a row is exact.
 fn row_values(rows: usize, r: usize) -> Vec<f64> {
     let count = [4, 0, 2, 8, 1][r % 5];
     let at = |k: usize| ((r * 7 + k * 5 + rows) % 9) as f64 - 4.0;

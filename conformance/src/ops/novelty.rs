@@ -13,7 +13,7 @@ use crate::precision::Allowance;
 use lockstep_core::ragged::{In, Mask as Valid, Offsets, Out};
 use lockstep_core::reward::NoveltyBands as Kernel;
 
-/// Arguments of `novelty_bands`; classes are [`Data::index`], similarities products of the two arrays.
+/// Arguments of `novelty_bands`. Classes are [`Data::index`]; similarities are products of the two arrays.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Novelty {
     /// w.
@@ -54,7 +54,7 @@ impl OpTest for Novelty {
         for r in 0..data.rows() {
             start.push(pairs.len() as u64);
             for i in data.span(r) {
-                // The diagonal holds what nobody may read.
+                // The diagonal must not be read.
                 let one = |j: usize| if i == j { f32::NAN } else { similarity(data, i, j) };
                 pairs.extend(data.span(r).map(one));
             }
@@ -110,7 +110,7 @@ impl OpTest for Novelty {
                 let most = peers.iter().fold(0.0, |m: f64, u| m.max(u.abs()));
                 let range = peers.iter().copied().fold(f64::NEG_INFINITY, f64::max)
                     - peers.iter().copied().fold(f64::INFINITY, f64::min);
-                // Three roundings of a novelty, over the range that they are divided by.
+                // Three roundings of a novelty, divided by the range.
                 let moved = if range > 0.0 { width * 2.0 * most / range } else { 0.0 };
                 shaped.push(reward, reward.abs() + moved);
             }
@@ -143,7 +143,7 @@ impl OpTest for Novelty {
 fn case(params: Novelty, sizes: &[u32], valid: bool, source: Source) -> Case {
     let mut data = rewards::groups(sizes, valid, source.fork(1));
     let n = data.elements();
-    // Quarters, so that similarities and their sums are exact and equal novelties are equal for everybody.
+    // Quarters, so that similarities and their sums are exact and equal novelties compare equal everywhere.
     for name in 0..2 {
         let value = |i: usize| source.fork(2 + name).below(i, 9) as f32 / 4.0 - 1.0;
         let value = |i: usize| if data.live(i) { value(i) } else { crate::cases::masks::garbage(i) };

@@ -1,4 +1,5 @@
-//! `optimal_token_baseline`: a row is a group of sequences; an odd index says that a sequence starts at the token.
+//! `optimal_token_baseline`: a row is a group of sequences; an odd index marks a token that starts a
+//! sequence.
 
 use super::OpTest;
 use crate::backend::Backend;
@@ -20,11 +21,11 @@ use lockstep_core::ragged::{In, Mask as LossMask, Offsets, Out};
 pub struct OptimalTokenBaseline {
     /// eps.
     pub eps: f64,
-    /// No baseline for the last sequence's tail.
+    /// Whether a tail that only one sequence reaches has no baseline.
     pub lone_tail_is_raw: bool,
 }
 
-/// Offsets of the sequences, and of the groups in sequences.
+/// Offsets of the sequences in tokens, and of the groups in sequences.
 pub fn sequences(data: &Data) -> [Vec<u32>; 2] {
     let (mut cu_seqlens, mut cu_groups) = (vec![0], vec![0]);
     for r in 0..data.rows() {
@@ -37,7 +38,7 @@ pub fn sequences(data: &Data) -> [Vec<u32>; 2] {
         cu_groups.push(cu_seqlens.len() as u32 - 1);
     }
     if cu_seqlens.len() == 1 {
-        // Offsets of no sequence are refused: the last group has an empty one.
+        // Empty offsets are refused, so the last group gets an empty sequence.
         cu_seqlens.push(0);
         cu_groups[data.rows()] = 1;
     }
@@ -93,7 +94,7 @@ impl OpTest for OptimalTokenBaseline {
             let tokens = |s: u32| (cu_seqlens[s as usize]..cu_seqlens[s as usize + 1]).map(token).collect();
             let members: Vec<Vec<Token>> = (group[0]..group[1]).map(tokens).collect();
             for (value, magnitude) in oracle::group(&members, self.eps, self.lone_tail_is_raw).concat() {
-                // The binary64 sums before the one rounding leave 1e-6 of a unit of the magnitudes.
+                // The binary64 sums before the single rounding add 1e-6 of a unit of the magnitudes.
                 want.push(value, value.abs() + 1e-6 * magnitude);
             }
         }

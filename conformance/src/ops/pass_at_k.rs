@@ -18,7 +18,7 @@ use lockstep_core::ragged::{In, Mask as Valid, Offsets, Out};
 pub struct PassAtK {
     /// Attempts.
     pub k: u32,
-    /// What is correct.
+    /// Rewards above this are correct.
     pub threshold: f32,
 }
 
@@ -51,7 +51,8 @@ impl OpTest for PassAtK {
         };
         kernel.check().map_err(|e| e.to_string())?;
         backend.run(&kernel)?;
-        // A group with too few members has no estimate: NaN, as −1 here, for an oracle compares numbers.
+        // A group with too few members has no estimate, i.e. NaN; −1 here, because an oracle compares
+        // numbers.
         let estimate = |x: f32| if x.to_bits() == 0x7fc0_0000 { -1.0 } else { x };
         Ok(vec![
             element("advantage", advantage),

@@ -24,28 +24,28 @@ use lockstep_core::ratio::{
     EffectiveSampleSize, Interpolation, LogRatioScan, ProximalLogp, ScanKind, Staleness,
 };
 
-/// Arguments of the four ops. Versions are [`Data::index`], `u32::MAX` being −1.
+/// Arguments of the four ops. Versions are [`Data::index`]; `u32::MAX` means −1.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Ratios {
     /// `log_ratio_scan`.
     Scan {
         /// Which log-ratio.
         kind: ScanKind,
-        /// Minima at most 0.
+        /// Whether minima are capped at 0.
         cap: bool,
     },
     /// `proximal_logp`.
     Proximal {
         /// Current version.
         current: i32,
-        /// Between what.
+        /// What is interpolated.
         interpolation: Interpolation,
     },
     /// `staleness`.
     Staleness {
         /// Current version.
         current: i32,
-        /// Older tokens go.
+        /// Largest staleness that is kept.
         max: i32,
     },
     /// `effective_sample_size`.
@@ -180,7 +180,7 @@ impl OpTest for Ratios {
                             let y = prox::loglinear(b, p, alpha);
                             want.push(y, y.abs());
                         }
-                        // An error of the sum's relative size is one of its logarithm's absolute one.
+                        // A relative error of the sum is an absolute error of its logarithm.
                         Interpolation::Linear => {
                             let y = prox::linear(b, p, alpha);
                             want.push(y, 1.0 + y.abs());
@@ -284,7 +284,7 @@ const KINDS: [ScanKind; 6] = [
     ScanKind::Sum,
     ScanKind::Mean,
 ];
-/// Ordinary; the first; the last that is one; ordinary.
+/// Ordinary; the first; the largest valid one; ordinary.
 const CURRENT: [i32; 4] = [7, 0, (1 << 24) - 1, 4];
 const MAX: [i32; 5] = [0, 1, 3, 0, i32::MAX];
 const EPS: [f64; 3] = [1e-8, 0.0, 1e-4];
@@ -295,7 +295,7 @@ fn case(params: Ratios, shape: &Shape, mask: Mask, range: Range, source: Source)
         Ratios::Proximal { current, .. } | Ratios::Staleness { current, .. } => current,
         _ => 0,
     };
-    // A few versions back, none, the current one, a later one; whatever they are under the mask.
+    // A few versions back, none, the current one, or a later one; arbitrary under the mask.
     let version = |i: usize| current + 2 - source.fork(20).below(i, 8) as i32;
     data.index = (0..data.elements()).map(|i| version(i).clamp(-1, (1 << 24) - 1).cast_unsigned()).collect();
     Case {
@@ -325,7 +325,7 @@ fn expect_scan(data: &Data, kind: ScanKind, cap: bool) -> Want {
         let magnitudes: Vec<f64> = d.iter().map(|d| d.abs()).collect();
         let values = incremental(&d, oracle, cap);
         let mut magnitude = match kind {
-            // Of a minimum, one element counts: that with the largest error is at most the largest.
+            // For a minimum only one element counts; the largest of all errors bounds its error.
             ScanKind::MinBefore | ScanKind::Min => {
                 values.iter().zip(&d).map(|(y, d)| y.abs() + d.abs()).collect()
             }
@@ -343,12 +343,12 @@ fn expect_scan(data: &Data, kind: ScanKind, cap: bool) -> Want {
     want
 }
 
-/// The oracle over a row; a long one in pieces of time that do not grow with its square.
+/// The oracle over a row; a long row is processed in steps, so that the time does not grow with its square.
 fn incremental(d: &[f64], kind: scan::Kind, cap: bool) -> Vec<f64> {
     if d.len() <= 300 || matches!(kind, scan::Kind::Sum | scan::Kind::Mean) {
         return scan::row(d, kind, cap);
     }
-    // What a token needs to know of what stands before it is one number: a sum, or a minimum.
+    // All that a token needs from its prefix is one number: a sum or a minimum.
     let (mut out, mut before) = (Vec::with_capacity(d.len()), Vec::new());
     for d in d {
         before.push(*d);

@@ -13,12 +13,12 @@ use crate::precision::Allowance;
 use lockstep_core::advantage::{Order, RoleBaseline as Kernel};
 use lockstep_core::ragged::{In, Mask as Valid, Offsets, Out};
 
-/// Arguments of `role_baseline`; the row's array is the state.
+/// Arguments of `role_baseline`; the array per row is the state.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RoleBaseline {
     /// γ.
     pub decay: f64,
-    /// Which comes first.
+    /// Whether to subtract or to update first.
     pub order: Order,
 }
 
@@ -75,7 +75,7 @@ impl OpTest for RoleBaseline {
             let first = self.order == Order::SubtractThenUpdate;
             let (values, last) = oracle::role(&games, self.decay, data.row[0][r].into(), first);
             for (value, magnitude) in values {
-                // The binary64 maps before the one rounding leave 1e-6 of a unit of the magnitudes.
+                // The binary64 maps before the single rounding add 1e-6 of a unit of the magnitudes.
                 advantage.push(value, value.abs() + 1e-6 * magnitude);
             }
             state.push(last.0, last.1);

@@ -1,4 +1,4 @@
-//! `draw_tokens` and `otr_sampled`: tokens drawn from rows of logits, and the loss of them.
+//! `draw_tokens` and `otr_sampled`: tokens drawn from rows of logits, and the loss on them.
 
 use super::OpTest;
 use super::logits::{COEF, LABEL, LIVE, batch};
@@ -27,23 +27,23 @@ pub enum Which {
         /// Position of row 0.
         first: u64,
     },
-    /// `otr_sampled`, of candidates that a hash of the row gives.
+    /// `otr_sampled`, with candidates from a hash of the row.
     Otr {
         /// β.
         beta: f32,
-        /// The gradient is wanted.
+        /// Whether the gradient is wanted.
         gradient: bool,
     },
 }
 
-/// Arguments of an op of drawn tokens.
+/// Arguments of an op on drawn tokens.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sampling {
     /// Which op.
     pub which: Which,
     /// K.
     pub draws: usize,
-    /// Some rows are masked.
+    /// Whether some rows are masked.
     pub masked: bool,
 }
 
@@ -53,7 +53,7 @@ const REASON: &str =
 impl OpTest for Sampling {
     const OPS: &'static [&'static str] = &["draw_tokens", "otr_sampled"];
     const ALLOWED: &'static [Allowance] = &[
-        // Counts are equal but where a point sits on an edge: such are left out.
+        // Counts must be equal, except where a point sits on an edge; those are left out.
         Allowance { op: "draw_tokens", output: "counts", units: 0.0, reason: "whole numbers" },
         Allowance { op: "otr_sampled", output: "loss", units: 6.0, reason: REASON },
         Allowance { op: "otr_sampled", output: "gradient", units: 6.0, reason: REASON },
@@ -199,7 +199,7 @@ impl OpTest for Sampling {
         if self.masked { Vec::new() } else { vec![(0, &[f32::NAN, f32::INFINITY])] }
     }
 
-    /// The points of a row hang on its position.
+    /// A row's points depend on its position.
     fn rows_are_blocks(&self) -> bool {
         matches!(self.which, Which::Tokens { .. })
     }
@@ -209,7 +209,8 @@ impl OpTest for Sampling {
     }
 }
 
-/// How often each token stands in each row's tokens; poison where one is missing, out of order or outside.
+/// How often each token occurs among each row's draws; poison if one is missing, out of order or out of
+/// range.
 fn counted(tokens: &[u32], vocab: usize, draws: usize) -> Vec<u32> {
     let mut counts = Vec::with_capacity(tokens.len() / draws * vocab);
     for row in tokens.chunks(draws) {
@@ -224,14 +225,16 @@ fn counted(tokens: &[u32], vocab: usize, draws: usize) -> Vec<u32> {
     counts
 }
 
-/// How far an edge on the line from 0 to 1 may be off: exponentials by their units, pieces by the part that is cut.
+/// How far an edge on the line from 0 to 1 may be off: exponentials by their units, pieces by the part cut
+/// off.
 fn uncertain(p: &Softmax) -> f64 {
     let bits = 64 - (p.p.len() as u64).leading_zeros();
     let cut = p.p.iter().filter(|p| **p > 0.0).count() as f64 * 2f64.powi(bits as i32 - 53);
     (4.0 + 2.0 * p.spread()) / 16_777_216.0 + cut
 }
 
-/// Candidates of a row, ascending, among the tokens that can occur: the likelier ones more often, by a hash of the row.
+/// Candidates of a row, ascending, among the possible tokens, chosen by a hash of the row; likelier ones
+/// occur more often.
 pub fn candidates(z: &[f32], draws: usize) -> Vec<u32> {
     let possible: Vec<u32> = (0..z.len() as u32).filter(|v| z[*v as usize].is_finite()).collect();
     if possible.is_empty() {
@@ -263,7 +266,7 @@ fn otr_row(p: &Softmax, data: &Data, r: usize, drawn: &[u32], beta: f64, wants: 
     for (v, want) in otr_sampled::gradient(p, label, &drawn, beta).into_iter().enumerate() {
         let rounding = spread + if p.below[v] > -1e3 { -p.below[v] } else { 0.0 };
         let miss = if own[v] == 0.0 { 0.0 } else { p.miss(v) };
-        // 1 − π by way of Z, which keeps 2⁻⁵³ of itself.
+        // 1 − π computed from Z, which keeps a relative accuracy of 2⁻⁵³.
         let lost = own[v] * 2f64.powi(-29);
         wants[1].push(c * want, c.abs() * ((own[v] * miss + p.p[v] * all) * rounding + lost) / k);
     }

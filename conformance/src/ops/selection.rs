@@ -22,7 +22,7 @@ use lockstep_core::select::{
     ClipTest, Covariance, DIGITS, DigitCounts, NarrowDigits, Order, SHIFTS, SelectTop, SelectionKey,
 };
 
-/// Arguments of the ops of a selection.
+/// Arguments of the selection ops.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Selection {
     /// `covariance`.
@@ -36,7 +36,7 @@ pub enum Selection {
     Key {
         /// Band.
         band: [f32; 2],
-        /// What PPO's clip holds is left out.
+        /// Whether tokens that PPO's clip stops are left out.
         unclipped: bool,
         /// Order.
         order: Order,
@@ -50,16 +50,16 @@ pub enum Selection {
     },
     /// `narrow_digits` of [`Data::index`], `[8][R]`.
     Narrow {
-        /// Prefix and wanted.
+        /// Prefix and number wanted.
         state: [u32; 2],
         /// Shift.
         shift: u32,
     },
     /// `select_top` of [`Data::index`].
     Top {
-        /// Bound and wanted.
+        /// Bound and number wanted.
         state: [u32; 2],
-        /// Values where selected, one value elsewhere; or the reverse.
+        /// Whether the values are kept where selected and replaced elsewhere, or the reverse.
         on: bool,
     },
 }
@@ -331,11 +331,11 @@ fn all(source: Source) -> Vec<Selection> {
     all
 }
 
-/// Few, so that there are ties; some share their first digits.
+/// Few distinct keys, so that there are ties; some share their first digits.
 const KEYS: [u32; 6] = [0x8000_0000, 0x8000_0001, 0xbf80_0000, 0xbf80_0007, 1, u32::MAX];
 
 fn case(params: Selection, shape: &Shape, mask: Mask, range: Range, source: Source, k: usize) -> Case {
-    // Keys are found by their element: a batch without any has none to move about.
+    // Keys are looked up by element: a batch without elements has none to move.
     let none = shape.lengths.iter().all(|length| *length == 0);
     let one = Shape { lengths: vec![0, 1], ..shape.clone() };
     let mut data = tokens(if none { &one } else { shape }, mask, range, source);
@@ -343,7 +343,7 @@ fn case(params: Selection, shape: &Shape, mask: Mask, range: Range, source: Sour
     match params {
         Selection::Covariance { .. } | Selection::Key { .. } => {}
         Selection::Narrow { .. } => {
-            // One row of R counts for each digit.
+            // One row of R counts per digit.
             let rows = n.clamp(1, 700);
             let count =
                 |i: usize| if source.fork(1).below(i, 3) == 0 { source.below(i, 9) as u32 } else { 0 };

@@ -23,7 +23,7 @@ use lockstep_core::ragged::{In, Mask as LossMask, Offsets, Out};
 pub struct SequenceWeight {
     /// Which weight.
     pub rule: SequenceRule,
-    /// The caller brings weights.
+    /// Whether the caller provides weights.
     pub weights: bool,
 }
 
@@ -76,7 +76,7 @@ impl OpTest for SequenceWeight {
             let d = |i: usize| at(slot::LOGP, i) - at(slot::LOGP_OLD, i);
             let tokens: Vec<(f64, f64)> = live.iter().map(|i| (d(*i), own(*i))).collect();
             let a = f64::from(data.row[0][r]);
-            // Each log-ratio rounds once; so does their sum.
+            // Each log-ratio rounds once, and so does their sum.
             let sizes: f64 = tokens.iter().map(|(d, _)| d.abs()).sum();
             let (weight, magnitude, kept) = match self.rule {
                 SequenceRule::Vespo { k_pos, lambda_pos, k_neg, lambda_neg } => {
@@ -157,7 +157,7 @@ fn size_of(tokens: &[(f64, f64)], weighted: bool) -> f64 {
     tokens.iter().map(each).sum::<f64>().clamp(low, 20.0)
 }
 
-/// One case in three with sequences of a few tokens, whose ratios do not saturate.
+/// One case in three has sequences of a few tokens, whose ratios do not saturate.
 fn short(shape: &Shape, k: usize) -> Shape {
     match k % 3 {
         0 => Shape { name: "few", catches: shape.catches, lengths: (0..40).map(|i| i % 7).collect() },

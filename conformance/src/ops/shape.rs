@@ -13,12 +13,13 @@ use crate::precision::Allowance;
 use lockstep_core::ragged::{In, Mask as Valid, Offsets, Out};
 use lockstep_core::reward::{ShapeRewards as Kernel, Shaping};
 
-/// Arguments of `shape_rewards`; lengths are [`Data::index`], a positive second array is a flag, the row's array chooses the reference.
+/// Arguments of `shape_rewards`. Lengths are [`Data::index`]; a positive value in the second array is a flag;
+/// the array per row chooses the reference.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Shape {
     /// Which function.
     pub shaping: Shaping,
-    /// What is correct.
+    /// Rewards above this are correct.
     pub threshold: f32,
 }
 
@@ -129,7 +130,7 @@ impl OpTest for Shape {
 fn case(params: Shape, sizes: &[u32], valid: bool, source: Source) -> Case {
     let mut data = rewards::groups(sizes, valid, source.fork(1));
     let n = data.elements();
-    // Lengths on the corners: the start of the buffer, the limit, beyond it.
+    // Lengths at the corners: the start of the buffer, the limit, beyond it.
     let length = |i: usize| [0, 99, 100, 101, 150, 199, 200, 201, 1000][source.fork(2).below(i, 9)];
     data.index = (0..n).map(length).collect();
     data.element.push((0..n).map(|i| source.fork(3).signed(i)).collect());

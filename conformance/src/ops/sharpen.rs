@@ -13,7 +13,8 @@ use crate::precision::Allowance;
 use lockstep_core::advantage::{Sharpen as Kernel, Sharpening};
 use lockstep_core::ragged::{In, Mask as Valid, Offsets, Out};
 
-/// Arguments of `sharpen`: rewards and advantages per element, lengths are [`Data::index`], log-probabilities [`Data::element64`].
+/// Arguments of `sharpen`: rewards and advantages per element; lengths are [`Data::index`], log-probabilities
+/// [`Data::element64`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sharpen {
     /// Which formula.
@@ -91,7 +92,8 @@ impl OpTest for Sharpen {
                 let (sharp, magnitude) = match self.sharpening {
                     Sharpening::Novelty { lambda, kappa } if correct => {
                         let d = x(i) - mean;
-                        // e^d moves by |d| of itself when d rounds; where the bonus is well beyond its limit it does not move.
+                        // When d rounds, e^d changes by |d| of itself; where the bonus is well beyond its
+                        // limit it does not change.
                         let moved = lambda * d.exp() * (1.0 + d.abs());
                         let moved = if lambda * (1.0 - d.exp()) < 1.001 * kappa * a { moved } else { 0.0 };
                         let y = oracle::novelty(a, x(i), mean, lambda, kappa);

@@ -1,4 +1,4 @@
-//! `step_return`: whether a step matches stands in the mask's place of the case, which no step is hidden by.
+//! `step_return`. Whether a step matches is given in place of the case's mask; no step is masked out.
 
 use super::OpTest;
 use crate::backend::Backend;
@@ -19,11 +19,11 @@ use lockstep_core::ragged::{In, Offsets, Out};
 pub struct StepReturn {
     /// Discount.
     pub gamma: f64,
-    /// The paper's sum.
+    /// Whether to use the paper's sum.
     pub include_first_mismatch: bool,
 }
 
-/// Whether each step matches, from the case's indices; where it has none, all do.
+/// Whether each step matches, from the case's indices; all do if there are none.
 pub fn matches(data: &Data) -> Vec<u8> {
     (0..data.elements()).map(|i| data.index.get(i).map_or(1, |x| (*x % 256) as u8)).collect()
 }
@@ -69,7 +69,7 @@ impl OpTest for StepReturn {
             let ok: Vec<bool> = matches(data)[data.span(r)].iter().map(|x| *x != 0).collect();
             let magnitudes = of(&magnitudes, &ok, self.gamma);
             for (value, magnitude) in of(&rewards, &ok, self.gamma).into_iter().zip(magnitudes) {
-                // The binary64 maps before the one rounding leave 1e-6 of a unit of the magnitudes.
+                // The binary64 maps before the single rounding add 1e-6 of a unit of the magnitudes.
                 want.push(value, value.abs() + 1e-6 * magnitude);
             }
         }

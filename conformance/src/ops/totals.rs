@@ -16,11 +16,11 @@ use lockstep_core::aggregate::{LossTotals, MetricTotals};
 use lockstep_core::policy_loss::sum::SUMS;
 use lockstep_core::ragged::{In, Out};
 
-/// Arguments of `loss_totals`. [`Data::element64`] has the losses and the sums, the first array the maxima, [`Data::index`] tokens and
-/// alarms; the sequences are the elements of the first row.
+/// Arguments of `loss_totals`. [`Data::element64`] holds the losses and the sums, the first array the maxima,
+/// [`Data::index`] tokens and alarms; the sequences are the elements of the first row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Totals {
-    /// With metrics.
+    /// Whether metrics are wanted.
     pub metrics: bool,
 }
 
@@ -112,7 +112,7 @@ impl OpTest for Totals {
     }
 }
 
-/// Sequences of which every fifth has no live token; in every third case one has an alarm.
+/// Every fifth sequence has no live token; in every third case one has an alarm.
 fn case(params: Totals, sequences: usize, source: Source) -> Case {
     let empty = |s: usize| source.fork(9).below(s, 5) == 0;
     let double = |i: usize| {

@@ -1,6 +1,7 @@
-//! `tree_sort`, `tree_nodes`, `tree_advantage`: each on what the oracle says of the step before it.
+//! `tree_sort`, `tree_nodes`, `tree_advantage`: each takes the oracle's result for the step before it.
 //!
-//! The responses come from a seed, since no array of a batch has their shape in all three: rows are merges, groups, sequences.
+//! The responses come from a seed, because no batch array has their shape in all three: rows are merges,
+//! groups, sequences.
 
 use super::OpTest;
 use crate::backend::Backend;
@@ -23,7 +24,8 @@ enum Op {
     Sort,
     Nodes,
     Advantage,
-    /// The same with a weight for each response. A variant of its own: the labels of the corpus show these names, and the digest has them.
+    /// The same with a weight per response. It is a separate variant because the corpus's labels contain
+    /// these names, and the digest depends on them.
     Weighted,
 }
 
@@ -32,7 +34,7 @@ enum Op {
 pub struct Tree {
     op: Op,
     seed: u64,
-    /// Ended responses go on as [`PAD`].
+    /// Whether ended responses continue as [`PAD`].
     pad: bool,
     /// Weights per response; for the advantage: sequence advantages and a divisor.
     full: bool,
@@ -154,7 +156,7 @@ impl OpTest for Tree {
         let mut sizes: Vec<u32> = (0..1 + draw.below(6)).map(|_| draw.below(20) as u32).collect();
         // A batch has at least one sequence.
         sizes[0] += 1;
-        // Several passes of a wave over one group.
+        // Several passes of a wave over a single group.
         if op == Op::Nodes && draw.below(8) == 0 {
             sizes.push(100 + draw.below(200) as u32);
         }
@@ -163,12 +165,12 @@ impl OpTest for Tree {
     }
 
     fn rows_are_blocks(&self) -> bool {
-        // Positions in the whole batch stand in the arrays, so that rows cannot be moved about.
+        // The arrays hold positions in the whole batch, so rows cannot be moved.
         true
     }
 }
 
-/// The trees of a batch, with positions in the whole of it.
+/// The trees of a batch, with positions in the whole batch.
 struct Trees {
     order: Vec<u32>,
     lcp: Vec<u32>,
@@ -177,7 +179,7 @@ struct Trees {
     leaf: Vec<Option<usize>>,
 }
 
-/// A value, or −7 for none: an oracle compares numbers.
+/// A value, or −7 for none, because an oracle compares numbers.
 fn number(value: f64) -> f64 {
     if value.is_nan() { -7.0 } else { value }
 }
@@ -211,7 +213,7 @@ impl Tree {
         self.pad.then_some(PAD)
     }
 
-    /// Some division of the sequences of an advantage case into groups.
+    /// A division of an advantage case's sequences into groups.
     fn groups(&self, sequences: usize) -> Vec<u32> {
         let (mut offsets, source) = (vec![0u32], self.source().fork(2));
         while (offsets[offsets.len() - 1] as usize) < sequences {
@@ -222,7 +224,7 @@ impl Tree {
         offsets
     }
 
-    /// Standard deviation of a group; 0 for some.
+    /// Standard deviation of a group; 0 for some groups.
     fn std(&self, group: usize) -> f64 {
         f64::from(self.source().fork(3).below(group, 5) as f32 / 4.0)
     }
@@ -236,7 +238,7 @@ impl Tree {
         }
     }
 
-    /// What the oracle says of every group.
+    /// The oracle's result for every group.
     fn trees(&self, sequences: usize, cu_groups: &[u32], data: &Data) -> Trees {
         let all = self.responses(sequences);
         let mut trees = Trees { order: vec![], lcp: vec![], nodes: vec![], leaf: vec![None; sequences] };
@@ -315,7 +317,7 @@ impl Tree {
             parent: Out::new(&mut parent),
             leaf: Out::new(&mut leaf),
         })?;
-        // The canonical NaN, and no other.
+        // The canonical NaN and no other.
         let shown = |x: f64| if x.to_bits() == 0x7ff8_0000_0000_0000 { -7.0 } else { x };
         let value = Values::F64(value.into_iter().map(shown).collect());
         Ok(vec![
@@ -358,7 +360,7 @@ impl Tree {
     }
 }
 
-/// 0 or 1, sometimes real or missing.
+/// Usually 0 or 1, sometimes fractional or missing.
 fn reward(source: Source, i: usize) -> f32 {
     match source.below(i, 8) {
         0 => f32::NAN,
@@ -367,7 +369,7 @@ fn reward(source: Source, i: usize) -> f32 {
     }
 }
 
-/// The same with magnitudes so different that their sums round.
+/// Like [`reward`], with magnitudes so different that their sums round.
 fn wide(source: Source, i: usize) -> f32 {
     if source.below(i, 8) == 2 { values::spread(source.fork(2), i) } else { reward(source, i) }
 }

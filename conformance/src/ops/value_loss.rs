@@ -20,17 +20,17 @@ use lockstep_core::value_loss::ValueLoss as Kernel;
 /// Arguments of `value_loss`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ValueLoss {
-    /// Range of the clip; infinite = none.
+    /// Clip range; infinite disables the clip.
     pub range: f32,
-    /// δ of Huber's loss; infinite = the square.
+    /// δ of Huber's loss; infinite gives the square.
     pub delta: f32,
-    /// Old values are given.
+    /// Whether old values are given.
     pub old: bool,
-    /// Loss per token is wanted.
+    /// Whether the loss per token is wanted.
     pub token_loss: bool,
     /// Aggregation.
     pub weight: Weight,
-    /// Its numbers are read from memory, as so many [`Partials`].
+    /// If set, its numbers are read from memory as this many [`Partials`].
     pub counted: Option<usize>,
 }
 
@@ -39,7 +39,7 @@ const fn allow(output: &'static str, units: f64, reason: &'static str) -> Allowa
 }
 
 const UNIT: f64 = 1.0 / 16_777_216.0;
-/// Ranges of the clip and δ.
+/// Clip ranges and δ.
 const RANGES: [(f32, f32); 6] = [
     (0.5, f32::INFINITY),
     (0.2, f32::INFINITY),
@@ -123,7 +123,7 @@ impl OpTest for ValueLoss {
                     && !exact(v, old, ret, self.range);
                 let size = if in_doubt { f64::INFINITY } else { (weight * want.gradient).abs() };
                 gradient.push(weight * want.gradient, size);
-                // A clipped value stands at a bound that was rounded.
+                // A clipped value sits at a bound that was rounded.
                 let bound = if want.clipped { f64::from(old.abs()) + f64::from(self.range) } else { 0.0 };
                 let root = (2.0 * want.loss).sqrt().min(self.delta.into());
                 token_loss.push(want.loss, want.loss + root * bound);
@@ -176,14 +176,15 @@ impl OpTest for ValueLoss {
     }
 }
 
-/// Whether binary32 holds everything that the decision is made of.
+/// Whether binary32 holds everything that the decision depends on.
 fn exact(v: f32, old: f32, ret: f32, range: f32) -> bool {
     let sum = |a: f32, b: f32| f64::from(a + b) == f64::from(a) + f64::from(b);
     let bounds = sum(old, range) && sum(old, -range);
     bounds && sum(v, -ret) && sum(old + range, -ret) && sum(old - range, -ret)
 }
 
-/// Values around the old ones; every fourth on a grid of 1/8, so that bounds of 1/4 and 1/2 are met exactly.
+/// Values around the old ones; every fourth lies on a grid of 1/8, so that bounds of 1/4 and 1/2 are met
+/// exactly.
 fn case(params: ValueLoss, shape: &Shape, mask: Mask, source: Source) -> Case {
     let offsets = shape.offsets();
     let bytes = mask.bytes(&offsets, source.fork(0));
@@ -202,7 +203,7 @@ fn case(params: ValueLoss, shape: &Shape, mask: Mask, source: Source) -> Case {
         array(&old),
         array(&|i| old(i) + draw(3, 1.5, i) + if source.fork(4).below(i, 50) == 0 { 1e4 } else { 0.0 }),
     ];
-    // Spelt out, for the digest hangs on labels.
+    // Spelt out, because the digest depends on labels.
     let ValueLoss { range, old, token_loss, weight, .. } = params;
     let scalars = format!("range: {range:?}, old: {old}, token_loss: {token_loss}, weight: {weight:?}");
     Case {

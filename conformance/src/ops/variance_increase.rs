@@ -20,9 +20,9 @@ pub struct VarianceIncrease {
     pub weighted: bool,
     /// m and M.
     pub bounds: [f64; 2],
-    /// Beyond the group's own.
+    /// Margin beyond the group's own range.
     pub margin: f64,
-    /// Equal rewards stay equal.
+    /// Whether equal rewards stay equal.
     pub merge_ties: bool,
 }
 
@@ -89,7 +89,8 @@ impl OpTest for VarianceIncrease {
                 };
                 let (z, magnitude) = match best {
                     Some(best) if most > least => {
-                        // Splits as good as the best, to what binary32 probabilities tell, but with another z: nobody can say.
+                        // Splits as good as the best to the accuracy of binary32 probabilities, but with a
+                        // different z: undecidable.
                         let close = |s: &&oracle::Split| s.variance >= best.variance * (1.0 - 1e-5);
                         let near = 1e-5 * (high - low);
                         let doubtful = splits.iter().filter(close).any(|s| (s.z[k] - best.z[k]).abs() > near);

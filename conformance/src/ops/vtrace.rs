@@ -22,7 +22,7 @@ use lockstep_core::ragged::{In, Mask as LossMask, Offsets, Out};
 pub struct VTrace {
     /// Discount, λ and bounds.
     pub constants: Constants,
-    /// With bootstraps, some of which count.
+    /// Whether there are bootstrap values, some of which count.
     pub bootstrap: bool,
 }
 
@@ -123,7 +123,7 @@ impl OpTest for VTrace {
     }
 }
 
-/// Log-ratios past ±30 are for bounds that truncate: without them the results pass what f32 holds.
+/// Log-ratios beyond ±30 need truncating bounds: without them the results exceed f32.
 fn ranges(setting: usize) -> [Range; 2] {
     if setting == 3 { [Range::Realistic, Range::Tiny] } else { [Range::Realistic, Range::Wide] }
 }

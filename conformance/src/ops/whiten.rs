@@ -1,4 +1,4 @@
-//! `whiten`: the moments are those of some larger batch.
+//! `whiten`, with the moments of a larger batch.
 
 use super::OpTest;
 use crate::backend::Backend;
@@ -19,11 +19,11 @@ use lockstep_core::ragged::{In, Mask as LossMask, Offsets, Out};
 /// Arguments of `whiten`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Whiten {
-    /// NaN is "no value".
+    /// Whether NaN means "no value".
     pub nan_is_missing: bool,
-    /// Subtract the mean.
+    /// Whether to subtract the mean.
     pub centre: bool,
-    /// Where eps stands.
+    /// Where eps is added.
     pub divisor: Divisor,
     /// ddof.
     pub ddof: u32,
@@ -123,7 +123,7 @@ impl OpTest for Whiten {
     }
 }
 
-/// Moments and eps: ordinary; nearly no spread; none; one value; no value; eps 0.
+/// Moments and eps: ordinary; nearly no spread; no spread; one value; no value; eps 0.
 const BATCHES: [([f64; MOMENTS], f64); 6] = [
     ([1000.0, 0.3, 1700.0, -50.0, 50.0, 990.0], 1e-8),
     ([1000.0, 1.0, 1e-5, 0.999, 1.001, 1000.0], 1e-8),

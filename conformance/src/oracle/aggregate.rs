@@ -1,6 +1,6 @@
 //! The five aggregations, docs/maths/aggregation.md.
 
-/// How per-token losses become one number.
+/// How per-token losses are reduced to one number.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Mode {
     /// Σ l / M.
@@ -26,12 +26,12 @@ pub enum Mode {
 pub struct Denominators {
     /// M: live tokens.
     pub tokens: f64,
-    /// N₊: sequences, with or without the empty ones.
+    /// N₊: number of sequences, with or without the empty ones.
     pub sequences: f64,
 }
 
 impl Mode {
-    /// W of a live token in a sequence with `length` live tokens; 0 where there is nothing to divide by.
+    /// W of a live token in a sequence with `length` live tokens; 0 if there is nothing to divide by.
     pub fn weight(self, length: usize, whole: Denominators) -> f64 {
         let length = length as f64;
         let divisor = match self {
@@ -46,14 +46,14 @@ impl Mode {
     }
 }
 
-/// Masked sum, sum of magnitudes and count of a row.
+/// Masked sum, sum of magnitudes and count of live elements of a row.
 pub fn row(values: &[f64], live: &[bool]) -> (f64, f64, usize) {
     let terms = || values.iter().zip(live).filter(|(_, live)| **live).map(|(x, _)| *x);
     (exact_sum(terms()), terms().map(f64::abs).sum(), terms().count())
 }
 
-/// A sum with the rounding errors collected (Neumaier), so that the oracle's own error does not show at a
-/// million terms.
+/// A sum with collected rounding errors (Neumaier), so that the oracle's own error does not show at a million
+/// terms.
 pub fn exact_sum(terms: impl Iterator<Item = f64>) -> f64 {
     let (mut sum, mut lost) = (0.0f64, 0.0f64);
     for x in terms {

@@ -1,6 +1,6 @@
 //! The load-balance loss of a row of router scores, in binary64.
 
-/// w Σ f p, and its gradient with the magnitude of its terms.
+/// w Σ f p, and its gradient, each entry with the magnitude of its terms.
 pub fn row(scores: &[f64], load: &[f64], w: f64) -> (f64, Vec<(f64, f64)>) {
     let largest = scores.iter().fold(f64::NEG_INFINITY, |m, s| m.max(*s));
     let total: f64 = scores.iter().map(|s| (s - largest).exp()).sum();

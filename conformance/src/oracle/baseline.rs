@@ -1,8 +1,9 @@
-//! Group-relative advantages with any baseline and scale, docs/maths/statistics.md, docs/maths/correction.md, docs/maths/advantages.md, docs/maths/rewards.md.
+//! Group-relative advantages with any baseline and scale: docs/maths/statistics.md, docs/maths/correction.md,
+//! docs/maths/advantages.md, docs/maths/rewards.md.
 
 use super::aggregate::exact_sum;
 
-/// What a reward is compared with.
+/// The baseline that rewards are compared with.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Baseline {
     /// Mean.
@@ -16,13 +17,13 @@ pub enum Baseline {
     },
     /// Lower median.
     Median,
-    /// Second largest.
+    /// Second-largest reward.
     Second,
     /// Given.
     Given,
     /// V0.5-style fusion of mean and prior.
     Shrunk {
-        /// Variance of the prior's error; 0: (mean − prior)², at least s²/n.
+        /// Variance of the prior's error; 0 stands for (mean − prior)², at least s²/n.
         tau2: f64,
         /// Laplace-smoothed binary variance.
         laplace: bool,
@@ -34,7 +35,7 @@ pub enum Baseline {
 pub enum Scale {
     /// 1.
     None {
-        /// Of the reported deviation.
+        /// ddof of the reported deviation.
         ddof: f64,
     },
     /// std + eps.
@@ -44,14 +45,14 @@ pub enum Scale {
         /// eps.
         eps: f64,
     },
-    /// std of the others + eps, where it is not 0.
+    /// std of the others + eps, if that std is not 0.
     LeaveOneOutStd {
         /// ddof.
         ddof: f64,
         /// eps.
         eps: f64,
     },
-    /// Root of the mean square of R − b, + eps.
+    /// Root mean square of R − b, + eps.
     RootMeanSquare {
         /// ddof.
         ddof: f64,
@@ -65,14 +66,14 @@ pub enum Scale {
     },
     /// The mean.
     Mean,
-    /// A deviation of the batch + eps.
+    /// A batch-wide deviation + eps.
     Batch {
         /// The deviation.
         std: f64,
         /// eps.
         eps: f64,
     },
-    /// A factor of the batch.
+    /// A batch-wide factor.
     Fraction {
         /// The factor.
         of: f64,
@@ -91,15 +92,15 @@ pub struct Member {
 /// One group.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Group {
-    /// Per member; `None`: excluded.
+    /// Advantage per member; 0 for those excluded.
     pub advantage: Vec<f64>,
     /// Baseline.
     pub baseline: f64,
-    /// Scale without its eps.
+    /// The scale without its eps.
     pub spread: f64,
     /// Divisor of each member, for error bounds.
     pub divisor: Vec<f64>,
-    /// The member that a median or second best turns on.
+    /// The member that a median or second-best baseline depends on.
     pub pivot: Option<usize>,
 }
 
@@ -124,8 +125,9 @@ fn lower_median(x: &[f64]) -> f64 {
     sorted[(sorted.len() - 1) / 2]
 }
 
-/// Advantages of one group, at most `limit`; a deviation of at most `least_std` divides nothing. `members[i]` is `None` for one that is excluded; `raw` is the policy for a group of one: b := 0 and own
-/// scale := 1.
+/// Advantages of one group, limited to `limit`; a deviation of at most `least_std` does not divide.
+/// `members[i]` is `None` if excluded; `raw` selects the policy for a group of one: b := 0 and own scale
+/// := 1.
 pub fn group(
     baseline: Baseline,
     scale: Scale,

@@ -1,6 +1,7 @@
-//! What offsets and values must be.
+//! What valid offsets and values are.
 
-/// Positions of all offsets that are out of order: the first is 0, none is below the one before, the last is `elements`.
+/// Positions of all offsets that break a rule: the first is 0, none is below its predecessor, the last is
+/// `elements`.
 pub fn offsets(offsets: &[u32], elements: usize) -> Vec<usize> {
     let last = offsets.len() - 1;
     (0..offsets.len())
@@ -13,7 +14,7 @@ pub fn offsets(offsets: &[u32], elements: usize) -> Vec<usize> {
         .collect()
 }
 
-/// Whether `x` is a finite number from `least` to `greatest`, or a NaN where one is allowed.
+/// Whether `x` is a finite number from `least` to `greatest`, or a NaN if those are allowed.
 pub fn in_domain(x: f64, least: f64, greatest: f64, nan: bool) -> bool {
     if x.is_nan() { nan } else { x.abs() != f64::INFINITY && x >= least && x <= greatest }
 }

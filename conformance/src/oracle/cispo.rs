@@ -3,9 +3,9 @@
 /// Absolute bounds of the weight.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Cispo {
-    /// Least.
+    /// Lower bound.
     pub low: f64,
-    /// Greatest.
+    /// Upper bound.
     pub high: f64,
 }
 

@@ -1,6 +1,6 @@
 //! Counts of a batch, docs/maths/aggregation.md: M, N₊ and the padded width.
 
-/// What is counted.
+/// The counts of a batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Live tokens.
@@ -11,7 +11,7 @@ pub struct Counts {
     pub longest: usize,
 }
 
-/// Of sequences, each by which of its tokens are live.
+/// Counts over sequences, each given as the liveness of its tokens.
 pub fn of(sequences: &[Vec<bool>]) -> Counts {
     Counts {
         tokens: sequences.concat().into_iter().filter(|live| *live).count(),

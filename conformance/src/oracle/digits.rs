@@ -1,6 +1,6 @@
 //! The n-th largest key, digit by digit.
 
-/// Keys of a row that share `prefix` above the digit at `shift`, by that digit; 0 is no key.
+/// Counts a row's keys that share `prefix` above the digit at `shift`, by that digit; 0 is not a key.
 pub fn counts(keys: &[u32], prefix: u32, shift: u32) -> [u64; 8] {
     let mut counts = [0; 8];
     let digits = |key: u32| (u64::from(key) >> shift) / 8;
@@ -10,7 +10,7 @@ pub fn counts(keys: &[u32], prefix: u32, shift: u32) -> [u64; 8] {
     counts
 }
 
-/// The digit in which the `wanted` largest end, and how many are wanted of it.
+/// The digit in which the `wanted` largest keys end, and how many keys with that digit are wanted.
 pub fn narrow(totals: &[u64], wanted: u64) -> (usize, u64) {
     let mut left = wanted.min(totals.iter().sum());
     if left == 0 {

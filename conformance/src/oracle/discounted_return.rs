@@ -1,4 +1,5 @@
-//! Discounted returns, docs/maths/advantages.md: masked tokens are skipped and pass the running value through.
+//! Discounted returns, docs/maths/advantages.md: masked tokens are skipped, and the running value passes
+//! through them.
 
 /// G_t of each token, with the discounted sum of magnitudes for error bounds.
 pub fn row(rewards: &[f64], live: &[bool], gamma: f64) -> Vec<(f64, f64)> {

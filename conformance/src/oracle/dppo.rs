@@ -3,11 +3,11 @@
 /// Bounds of the divergence and of the weight.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Dppo {
-    /// For a probability that falls.
+    /// Bound for falling probabilities.
     pub low: f64,
-    /// For one that rises.
+    /// Bound for rising probabilities.
     pub high: f64,
-    /// Greatest weight.
+    /// Largest weight.
     pub c: f64,
     /// Binary KL instead of total variation.
     pub kl: bool,
@@ -18,7 +18,7 @@ impl Dppo {
     pub fn divergence(&self, logp: f64, logp_old: f64) -> f64 {
         let (p, q) = (logp.exp(), logp_old.exp());
         if !self.kl {
-            // q may be 0 beside a ratio that is infinite.
+            // q may be 0 while the ratio is infinite.
             return if q == 0.0 { p } else { q * (logp - logp_old).exp_m1() };
         }
         let (not_p, not_q) = (-logp.exp_m1(), -logp_old.exp_m1());

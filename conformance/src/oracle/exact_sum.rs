@@ -1,7 +1,7 @@
-//! Digits of exact sums, bit by bit: a value's bits are looked at one at a time.
+//! Digits of exact sums, examining each value bit by bit.
 
-/// Sums of the digits (base 2²⁴, units of 2⁻¹⁰⁸⁸, with the sign of the value) from number `first` on, and behind them how many values are
-/// finite, NaN, +∞ and −∞.
+/// Sums of the digits (base 2²⁴, units of 2⁻¹⁰⁸⁸, with the value's sign) from number `first` on, followed by
+/// the counts of values that are finite, NaN, +∞ and −∞.
 pub fn planes(values: &[f64], first: usize, digits: usize) -> Vec<i64> {
     let mut planes = vec![0; digits + 4];
     for x in values {

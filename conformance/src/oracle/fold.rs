@@ -2,7 +2,7 @@
 
 use super::aggregate::exact_sum;
 
-/// Sum and sum of magnitudes.
+/// The sum and the sum of magnitudes.
 pub fn total(partials: &[f64]) -> (f64, f64) {
     (exact_sum(partials.iter().copied()), partials.iter().map(|x| x.abs()).sum())
 }

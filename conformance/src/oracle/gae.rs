@@ -1,17 +1,17 @@
 //! GAE, docs/maths/advantages.md: verl's loop with its carry (nv, acc), and TD(λ) by its own recursion.
 
-/// A token's advantage and return, and the sum of the magnitudes that entered.
+/// A token's advantage and return, and the sum of the magnitudes that entered them.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Credit {
-    /// A; of a masked token that of the live token after it.
+    /// A; for a masked token, that of the next live token.
     pub advantage: f64,
-    /// A + V, likewise.
+    /// A + V; for a masked token, that of the next live token.
     pub returns: f64,
-    /// For error bounds.
+    /// Sum of magnitudes, for error bounds.
     pub magnitude: f64,
 }
 
-/// The loop, from the last token to the first.
+/// Runs the loop from the last token to the first.
 pub fn row(
     rewards: &[f64],
     values: &[f64],

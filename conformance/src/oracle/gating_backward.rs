@@ -1,11 +1,11 @@
-//! The gradient of a router's scores, by the Jacobian of the gates written out: dg_a/ds_b for every pair.
+//! The gradient of a router's scores, with the Jacobian of the gates written out: dg_a/ds_b for every pair.
 
 use super::gating_forward::{Of, Rule, activation, gates};
 
 /// dL/ds of every expert, with the magnitude of its terms.
 pub fn row(scores: &[f64], chosen: &[usize], coef: &[f64], rule: &Rule) -> Vec<(f64, f64)> {
     let g = gates(scores, chosen, rule);
-    // Shares of the denominator: of the chosen, or of all.
+    // Shares of the denominator: over the chosen experts, or over all.
     let all: Vec<usize> = (0..scores.len()).collect();
     let unscaled = Rule { scale: 1.0, ..*rule };
     let share = if rule.of != Of::Softmax {

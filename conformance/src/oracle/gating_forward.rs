@@ -1,6 +1,6 @@
 //! A mixture-of-experts router, docs/maths/routing.md, in binary64.
 
-/// What gates and selections are made of.
+/// The activation that gates and selections are computed from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Of {
     /// e^s over a sum.
@@ -11,35 +11,36 @@ pub enum Of {
     SqrtSoftplus,
 }
 
-/// What the oracle needs of a router.
+/// The rule of a router.
 #[derive(Clone, Copy, Debug)]
 pub struct Rule {
-    /// Of scores.
+    /// The activation of the scores.
     pub of: Of,
-    /// A softmax selects by its probabilities, with bias and groups.
+    /// Whether a softmax router selects by probability, with bias and groups.
     pub by_probability: bool,
-    /// The denominator is over the chosen experts.
+    /// Whether the denominator is over the chosen experts.
     pub over_chosen: bool,
-    /// Factor of the gates.
+    /// Scaling factor of the gates.
     pub scale: f64,
     /// K.
     pub top_k: usize,
-    /// Groups.
+    /// Number of groups.
     pub groups: usize,
-    /// Groups that experts are taken from.
+    /// Number of groups that experts are taken from.
     pub top_groups: usize,
 }
 
-/// The experts that a router chooses, and by how much the closest two candidates of a decision differ (0 = a tie, not counted).
+/// The experts that a router chooses, and the smallest difference between two candidates in a decision (a
+/// tie, 0, does not count).
 pub fn natural(scores: &[f64], bias: &[f64], rule: &Rule) -> (Vec<usize>, f64) {
     let mut gap = f64::INFINITY;
     let relative = rule.of == Of::Softmax && bias.iter().all(|b| *b == 0.0);
     let mut largest = |keys: &[f64], count: usize, from: usize| -> Vec<usize> {
         let mut order: Vec<usize> = (0..keys.len()).collect();
-        // −0 equals +0; the sort is stable, so that equal keys stay in order.
+        // −0 equals +0, and the sort is stable, so equal keys keep their order.
         order.sort_by(|a, b| keys[*b].partial_cmp(&keys[*a]).unwrap_or(std::cmp::Ordering::Equal));
         for pair in order.windows(2).take(count).skip(from) {
-            // Probabilities without a bias are floating-point numbers: near is what is near in proportion.
+            // Without a bias, probabilities are floating-point numbers: closeness is relative.
             let unit = if relative { keys[pair[0]] } else { 1.0 };
             let difference = (keys[pair[0]] - keys[pair[1]]) / unit;
             if difference > 0.0 {
@@ -56,7 +57,7 @@ pub fn natural(scores: &[f64], bias: &[f64], rule: &Rule) -> (Vec<usize>, f64) {
     if rule.groups > 1 {
         let size = keys.len() / rule.groups;
         let sums = group_scores(scores, bias, rule);
-        // In which order groups are taken does not matter.
+        // The order in which groups are taken does not matter.
         let taken = largest(&sums, rule.top_groups, rule.top_groups - 1);
         for (e, key) in keys.iter_mut().enumerate() {
             if !taken.contains(&(e / size)) {
@@ -67,7 +68,7 @@ pub fn natural(scores: &[f64], bias: &[f64], rule: &Rule) -> (Vec<usize>, f64) {
     (largest(&keys, rule.top_k, 0), gap)
 }
 
-/// What experts are compared by; an exponential below e⁻⁸⁷ is 0, as in core.
+/// The keys that experts are compared by; an exponential below e⁻⁸⁷ is 0, as in core.
 fn keys(scores: &[f64], bias: &[f64], rule: &Rule) -> Vec<f64> {
     let largest = scores.iter().fold(f64::NEG_INFINITY, |m, s| m.max(*s));
     let cut = |(p, s): (f64, &f64)| if s - largest < -87.0 { 0.0 } else { p };
@@ -91,7 +92,7 @@ pub fn activation(s: f64, of: Of) -> f64 {
     }
 }
 
-/// What groups are compared by: the sum of each one's two largest keys, the largest of a softmax.
+/// The scores that groups are compared by: the sum of a group's two largest keys; for a softmax, the largest.
 pub fn group_scores(scores: &[f64], bias: &[f64], rule: &Rule) -> Vec<f64> {
     let members = if rule.of == Of::Softmax { 1 } else { 2 };
     let best = |group: &[f64]| {
@@ -102,7 +103,7 @@ pub fn group_scores(scores: &[f64], bias: &[f64], rule: &Rule) -> Vec<f64> {
     keys(scores, bias, rule).chunks(scores.len() / rule.groups).map(best).collect()
 }
 
-/// The gates of `chosen`.
+/// The gates of the `chosen` experts.
 pub fn gates(scores: &[f64], chosen: &[usize], rule: &Rule) -> Vec<f64> {
     if rule.of != Of::Softmax {
         let p = |e: usize| activation(scores[e], rule.of);

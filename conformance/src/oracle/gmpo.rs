@@ -1,4 +1,4 @@
-//! GMPO, docs/maths/gates.md, its ablations and HMPO.
+//! GMPO with its ablations, and HMPO: docs/maths/gates.md.
 
 /// One live token.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -7,20 +7,20 @@ pub struct Token {
     pub d: f64,
     /// A.
     pub a: f64,
-    /// Rollout-correction weight; 1 without any.
+    /// Rollout-correction weight; 1 if there is none.
     pub w: f64,
 }
 
-/// What a sequence's ratio is of those of its tokens.
+/// How a sequence's ratio is made from its tokens' ratios.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mean {
-    /// Of clipped ratios.
+    /// Geometric mean of clipped ratios.
     Geometric,
-    /// Of ratios whose product is clipped.
+    /// Geometric mean of ratios, with the clip on their product.
     ClippedSum,
-    /// No mean.
+    /// The product, without a mean.
     Product,
-    /// HMPO.
+    /// The harmonic mean: HMPO.
     Harmonic,
 }
 
@@ -42,13 +42,13 @@ impl Gmpo {
         if a == 0.0 { 0.0 } else { sign * (sign * d).min(sign * d.clamp(-self.low, self.high)) }
     }
 
-    /// Σ d over the tokens that have an advantage, and ΣA.
+    /// Σ d over the tokens with a nonzero advantage, and ΣA.
     pub fn sums(&self, tokens: &[Token]) -> (f64, f64) {
         let d = tokens.iter().filter(|t| t.a != 0.0).map(|t| t.d).sum();
         (d, tokens.iter().map(|t| t.a).sum())
     }
 
-    /// Whether the clip of the sum acts.
+    /// Whether the clip of the sum is active.
     pub fn stopped(&self, tokens: &[Token]) -> bool {
         let (d, a) = self.sums(tokens);
         a > 0.0 && d > self.high || a < 0.0 && d < -self.low
@@ -79,7 +79,7 @@ impl Gmpo {
         -mean(&|t| t.a) * self.ratio(tokens) * log_w.exp()
     }
 
-    /// d ln r / dd of each token; none where a clip stops its gradient.
+    /// d ln r / dd of each token; `None` where a clip stops its gradient.
     pub fn slopes(&self, tokens: &[Token]) -> Vec<Option<f64>> {
         let n = tokens.len() as f64 + 1e-8;
         let stopped = self.mean == Mean::ClippedSum && self.stopped(tokens);

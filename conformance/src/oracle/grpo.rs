@@ -1,6 +1,6 @@
 //! Group-relative advantage, docs/maths/statistics.md, docs/maths/advantages.md.
 
-/// What a group with one counted member gets.
+/// The policy for a group with one counted member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Singleton {
     /// 0.
@@ -9,34 +9,34 @@ pub enum Singleton {
     RawReward,
 }
 
-/// Parameters.
+/// Parameters of GRPO's advantage.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Grpo {
     /// Divide by std + eps.
     pub norm_by_std: bool,
     /// Divisor of the variance: n − ddof.
     pub ddof: u32,
-    /// Outside of the root.
+    /// Added outside the root.
     pub eps: f64,
-    /// A group of one.
+    /// Policy for a group of one.
     pub singleton: Singleton,
 }
 
 /// One group.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Group {
-    /// Per member; 0 for those not counted.
+    /// Advantage per member; 0 for those not counted.
     pub advantage: Vec<f64>,
     /// Mean of the counted rewards.
     pub mean: f64,
     /// Standard deviation of the counted rewards.
     pub std: f64,
-    /// How many are counted.
+    /// Number of counted members.
     pub counted: usize,
 }
 
 impl Grpo {
-    /// Advantages of one group; `counted[i]` says whether the sequence takes part, a NaN reward never does.
+    /// Advantages of one group; `counted[i]` says whether the sequence takes part. A NaN reward never does.
     pub fn group(&self, rewards: &[f64], counted: &[bool]) -> Group {
         let takes_part = |i: usize| counted[i] && !rewards[i].is_nan();
         let members: Vec<f64> = (0..rewards.len()).filter(|i| takes_part(*i)).map(|i| rewards[i]).collect();

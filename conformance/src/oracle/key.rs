@@ -1,18 +1,18 @@
-//! Keys of a selection.
+//! Sort keys of selections.
 
 /// Whether a value is a candidate.
 pub fn candidate(x: f64, [low, high]: [f64; 2]) -> bool {
     !x.is_nan() && (x > low || low == f64::NEG_INFINITY) && (x < high || high == f64::INFINITY)
 }
 
-/// The rank of a number among all binary32 numbers, from 2²³ for the lowest; −0 and +0 have one rank.
+/// The rank of a number among all binary32 numbers, from 2²³ for the lowest; −0 and +0 share a rank.
 pub fn ordered(x: f32) -> u32 {
     let magnitude = i64::from(x.to_bits() & 0x7fff_ffff);
     let signed = if x < 0.0 { -magnitude - 1 } else { if x == 0.0 { 0 } else { magnitude } };
     (signed + 0x8000_0000) as u32
 }
 
-/// splitmix64 of the position under the seed, twice, upper half; never 0.
+/// splitmix64 of the position under the seed, applied twice, upper half; never 0.
 pub fn hash(seed: u64, position: u64) -> u32 {
     let mix = |mut z: u64| {
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

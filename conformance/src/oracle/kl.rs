@@ -13,16 +13,16 @@ pub enum Estimator {
     K3,
 }
 
-/// An estimator with its clamps and its straight-through form.
+/// An estimator with its clamps and its optional straight-through gradient.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Kl {
-    /// Which.
+    /// The estimator.
     pub estimator: Estimator,
-    /// Bound of |u|; infinite = none.
+    /// Bound on |u|; infinite disables it.
     pub clamp_in: f64,
-    /// Bound of |value|; infinite = none.
+    /// Bound on |value|; infinite disables it.
     pub clamp_out: f64,
-    /// The gradient of k2 (verl's `k1+`, `k3+`).
+    /// Whether the gradient is k2's (verl's `k1+`, `k3+`).
     pub straight_through: bool,
 }
 
@@ -54,7 +54,7 @@ impl Kl {
         }
     }
 
-    /// The value.
+    /// The estimate.
     pub fn value(&self, x: f64) -> f64 {
         self.free(x).clamp(-self.clamp_out, self.clamp_out)
     }
@@ -77,7 +77,7 @@ impl Kl {
         if self.straight_through {
             return f64::INFINITY;
         }
-        // A distance in value is a smaller one in x where the slope is above 1.
+        // Where the slope is above 1, a distance in value is a smaller one in x.
         let near = x.clamp(-60.0, 60.0);
         let slope = match self.estimator {
             Estimator::K1 | Estimator::Abs => 1.0,

@@ -3,7 +3,8 @@
 use super::kl::Kl;
 use super::token::Guard;
 
-/// Value and d/dlogp of one token: x = logp − logp_ref, d = logp − logp_old. `clamp_out` bounds r·k.
+/// The value of one token and its derivative by logp, where x = logp − logp_ref and d = logp − logp_old.
+/// `clamp_out` bounds r·k.
 pub fn token(kl: &Kl, guard: Guard, through: bool, x: f64, d: f64) -> (f64, f64) {
     let (r, k) = (guard.value(d).exp(), kl.free(x));
     let own = Kl { clamp_out: f64::INFINITY, ..*kl }.gradient(x);

@@ -1,6 +1,6 @@
-//! Log-ratios of prefixes, prefix minima and rows, docs/maths/correction.md, over the live d of a row.
+//! Log-ratios of prefixes, of prefix minima and of rows, over a row's live d: docs/maths/correction.md.
 
-/// Which.
+/// Which log-ratio.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[allow(missing_docs)]
 pub enum Kind {

@@ -1,4 +1,4 @@
-//! A loss mask without dropped sequences.
+//! A loss mask without the dropped sequences.
 
 /// The mask of one token.
 pub fn token(live: bool, kept: bool) -> f64 {

@@ -12,7 +12,7 @@ pub struct MiniRl {
 }
 
 impl MiniRl {
-    /// M: 0 where a token has moved past the bound that its advantage pushes it to.
+    /// M: false once a token has moved past the bound in the direction that its advantage pushes it.
     pub fn kept(&self, r: f64, a: f64) -> bool {
         !((a > 0.0 && r > 1.0 + self.high) || (a < 0.0 && r < 1.0 - self.low))
     }

@@ -1,6 +1,7 @@
-//! Mismatch of trainer and sampler, docs/maths/routing.md, docs/maths/correction.md, over the live log-ratios d = logp_old − logp_rollout of a sequence.
+//! Mismatch between trainer and sampler over a sequence's live log-ratios d = logp_old − logp_rollout:
+//! docs/maths/routing.md, docs/maths/correction.md.
 
-/// Thresholds of the extreme tokens.
+/// Thresholds τ for extreme tokens.
 pub const TAU: [f64; 4] = [1.25, 2.0, 5.0, 10.0];
 
 /// e^x − 1 − x.

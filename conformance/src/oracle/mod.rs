@@ -1,6 +1,7 @@
-//! The oracle: the formulas of the literature in `f64`, written from docs/maths and not from core.
+//! The oracle: the literature's formulas in `f64`, written from docs/maths rather than from core.
 //!
-//! It imports nothing of Lockstep: plain numbers in, plain numbers out, naive on purpose. A file has the stem of core's.
+//! It imports nothing from Lockstep: plain numbers in, plain numbers out, deliberately naive. Each file has
+//! the stem of core's file.
 
 pub mod aggregate;
 pub mod balance;

@@ -2,10 +2,10 @@
 
 use super::aggregate::exact_sum;
 
-/// What is known of a set of values.
+/// Moments of a set of values.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Moments {
-    /// How many.
+    /// Number of values.
     pub count: f64,
     /// Mean.
     pub mean: f64,
@@ -15,14 +15,14 @@ pub struct Moments {
     pub low: f64,
     /// Largest.
     pub high: f64,
-    /// How many are not 0.
+    /// Number of nonzero values.
     pub nonzero: f64,
     /// Mean magnitude, for error bounds.
     pub magnitude: f64,
 }
 
 impl Moments {
-    /// Of these values.
+    /// The moments of these values.
     pub fn of(x: &[f64]) -> Moments {
         let n = x.len() as f64;
         let constant = x.iter().all(|y| *y == x[0]);
@@ -42,7 +42,7 @@ impl Moments {
         }
     }
 
-    /// The variance with this ddof; 0 for equal values and too few.
+    /// The variance with this ddof; 0 if all values are equal or there are too few.
     pub fn variance(&self, ddof: f64) -> f64 {
         if self.low == self.high || self.count <= ddof { 0.0 } else { self.squares / (self.count - ddof) }
     }

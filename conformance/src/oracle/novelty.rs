@@ -1,6 +1,6 @@
 //! EVOL-RL, docs/maths/rewards.md.
 
-/// Novelty of member i among those that have one; `class[i]` is `None` for who has not.
+/// Novelty of member i among those with a class; `class[i]` is `None` for members without one.
 pub fn novelty(similarity: &[Vec<f64>], class: &[Option<u32>], i: usize, mean_weight: f64) -> f64 {
     let others: Vec<usize> = (0..class.len()).filter(|j| *j != i && class[*j].is_some()).collect();
     let peers: Vec<usize> = others.iter().copied().filter(|j| class[*j] == class[i]).collect();
@@ -13,7 +13,7 @@ pub fn novelty(similarity: &[Vec<f64>], class: &[Option<u32>], i: usize, mean_we
     1.0 - (mean_weight * mean + (1.0 - mean_weight) * max)
 }
 
-/// Place of `u` inside the novelties of its class, 0 to 1.
+/// Relative position of `u` among the novelties of its class, 0 to 1.
 pub fn place(u: f64, class: &[f64]) -> f64 {
     let low = class.iter().copied().fold(f64::INFINITY, f64::min);
     let high = class.iter().copied().fold(f64::NEG_INFINITY, f64::max);

@@ -11,8 +11,8 @@ pub struct Token {
     pub weight: f64,
 }
 
-/// Advantages of a group's sequences, each with the magnitude of the terms. A lone tail: of the sequence with strictly the most live
-/// tokens, from the position that is the second most.
+/// Advantages of a group's sequences, each with the magnitude of its terms. The lone tail belongs to the
+/// sequence with strictly the most live tokens, and begins at the position equal to the second-largest count.
 pub fn group(sequences: &[Vec<Token>], eps: f64, lone_tail_is_raw: bool) -> Vec<Vec<(f64, f64)>> {
     let baseline = |t: usize| {
         let here: Vec<Token> = sequences.iter().filter_map(|tokens| tokens.get(t).copied()).collect();

@@ -18,7 +18,7 @@ pub fn gradient(policy: &Softmax, candidates: &Softmax, label: usize, beta: f64)
     let (hit, p) = (candidates.p[label], policy.p[label]);
     let rewards = hit + beta * missed;
     let at = |v: usize| match v == label {
-        // −[q_x − p_x (q_x + β miss')] with p_x = 1 − miss: no difference of numbers near 1.
+        // −[q_x − p_x (q_x + β miss')] with p_x = 1 − miss, which avoids subtracting numbers near 1.
         true => -(hit * miss - p * beta * missed),
         false => -(beta * candidates.p[v] - policy.p[v] * rewards),
     };

@@ -14,7 +14,7 @@ pub fn gradient(policy: &Softmax, label: usize, candidates: &[usize], beta: f64)
     let (mut of_others, mut own) = (vec![0.0; policy.p.len()], vec![0.0; policy.p.len()]);
     let all: f64 = candidates.iter().map(|a| reward(*a)).sum();
     candidates.iter().for_each(|a| own[*a] += reward(*a));
-    // Without the token's own where it was drawn, so that 1 − π keeps its digits.
+    // The token's own share is left out where it was drawn, so that 1 − π keeps its digits.
     of_others.iter_mut().zip(&own).for_each(|(others, own)| *others = all - own);
     let k = candidates.len() as f64;
     let at = |v: usize| {

@@ -1,4 +1,5 @@
-//! The policy loss of a token and its derivative, docs/maths/conventions.md, docs/maths/kl.md, docs/maths/gates.md: l = w·gate(r, A) + β·kl.
+//! The policy loss of a token and its derivative, l = w·gate(r, A) + β·kl: docs/maths/conventions.md,
+//! docs/maths/kl.md, docs/maths/gates.md.
 
 use super::cispo::Cispo;
 use super::dppo::Dppo;
@@ -32,7 +33,7 @@ pub enum Gate {
     TrustRegion(TrustRegion),
 }
 
-/// What a gate sees.
+/// The inputs of a gate.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sample {
     /// Guarded ratio.
@@ -60,7 +61,7 @@ impl Gate {
         !matches!(self, Gate::Ppo(_) | Gate::Sapo(_) | Gate::Remix(_))
     }
 
-    /// Loss.
+    /// The gate's loss.
     pub fn loss(&self, s: Sample) -> f64 {
         match self {
             Gate::Ppo(gate) => gate.loss(s.r, s.a),
@@ -82,7 +83,7 @@ impl Gate {
         }
     }
 
-    /// Gradient relative to −A r; of a score gate relative to −A.
+    /// The gradient relative to −A r; for a score gate, relative to −A.
     pub fn weight(&self, s: Sample) -> f64 {
         match self {
             Gate::Ppo(gate) => gate.weight(s.r, s.a),
@@ -96,7 +97,7 @@ impl Gate {
         }
     }
 
-    /// Bounds hit.
+    /// The bounds that were hit.
     pub fn clips(&self, s: Sample) -> Clips {
         match self {
             Gate::Ppo(gate) => gate.clips(s.r, s.a),
@@ -121,7 +122,7 @@ impl Gate {
         }
     }
 
-    /// Distance of r from a jump of the gradient.
+    /// Distance of r from the nearest jump of the gradient.
     pub fn distance_to_kink(&self, s: Sample) -> f64 {
         match self {
             Gate::Ppo(gate) => gate.distance_to_kink(s.r),
@@ -137,9 +138,9 @@ impl Gate {
 /// The stages of a policy loss.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PolicyLoss {
-    /// Of the token log-ratio.
+    /// Guard of the token log-ratio.
     pub guard: Guard,
-    /// Ratios of sequences: the upper bound of the mean log-ratio.
+    /// For sequence-level ratios, the upper bound of the mean log-ratio.
     pub log_max: Option<f64>,
     /// Gate.
     pub gate: Gate,
@@ -162,11 +163,11 @@ pub struct Token {
     pub advantage: f64,
     /// Rollout-correction weight w.
     pub weight: f64,
-    /// Mean log-ratio of its sequence, and mean magnitude.
+    /// Mean log-ratio of its sequence, and its mean magnitude.
     pub sequence: (f64, f64),
 }
 
-/// What the oracle says of one token, before the aggregation's weight.
+/// The oracle's result for one token, before the aggregation weight.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Computed {
     /// Raw log-ratio.
@@ -186,7 +187,7 @@ pub struct Computed {
 }
 
 impl PolicyLoss {
-    /// The log-ratio that is exponentiated, and its derivative with respect to logp.
+    /// The log-ratio that is exponentiated, and its derivative by logp.
     pub fn log_ratio(&self, t: &Token) -> (f64, f64) {
         let d = t.logp - t.logp_old;
         match self.log_max {
@@ -203,13 +204,13 @@ impl PolicyLoss {
         }
     }
 
-    /// What the gate sees of a token.
+    /// The gate's inputs for a token.
     pub fn sample(&self, t: &Token) -> Sample {
         let r = self.log_ratio(t).0.exp();
         Sample { r, a: t.advantage, logp: t.logp, logp_old: t.logp_old, logp_second: t.logp_second }
     }
 
-    /// Everything about a token.
+    /// Computes everything about a token.
     pub fn token(&self, t: &Token) -> Computed {
         let d = t.logp - t.logp_old;
         let x = t.logp - t.logp_ref;
@@ -225,8 +226,8 @@ impl PolicyLoss {
         Computed { d, r, policy, kl, loss: policy + beta * kl, policy_gradient, kl_gradient }
     }
 
-    /// The token's loss with logp moved by `step`, for finite differences. What is straight-through is differentiated
-    /// as it is defined: the guard moves after its clamp, and the KL term is k2.
+    /// The token's loss with logp moved by `step`, for finite differences. Straight-through parts are
+    /// differentiated as they are defined: the guard moves after its clamp, and the KL term is k2.
     pub fn moved(&self, t: &Token, step: f64) -> f64 {
         let (d, x) = (t.logp - t.logp_old, t.logp - t.logp_ref);
         let guarded = match self.guard {
@@ -249,7 +250,7 @@ impl PolicyLoss {
         policy + kl
     }
 
-    /// Distance from the nearest point where the derivative jumps.
+    /// Distance to the nearest point where the derivative jumps.
     pub fn distance_to_kink(&self, t: &Token) -> f64 {
         let d = t.logp - t.logp_old;
         let kl = self.kl.map_or(f64::INFINITY, |(kl, _)| kl.distance_to_kink(t.logp - t.logp_ref));

@@ -7,7 +7,7 @@ pub struct PpoClip {
     pub low: f64,
     /// eps_hi.
     pub high: f64,
-    /// c of the dual clip; infinite = off.
+    /// c of the dual clip; infinite disables it.
     pub dual: f64,
 }
 
@@ -34,7 +34,7 @@ impl PpoClip {
         if a < 0.0 { l.min(-self.dual * a) } else { l }
     }
 
-    /// Which bound holds; at equality none does.
+    /// Which bound is active; none is at equality.
     pub fn clips(&self, r: f64, a: f64) -> Clips {
         Clips {
             high: a > 0.0 && r > 1.0 + self.high,
@@ -43,17 +43,17 @@ impl PpoClip {
         }
     }
 
-    /// dl/dlogp: −A r unless a bound holds.
+    /// dl/dlogp: −A r unless a bound is active.
     pub fn gradient(&self, r: f64, a: f64) -> f64 {
         if a == 0.0 || self.clips(r, a) != Clips::default() { 0.0 } else { -a * r }
     }
 
-    /// Gradient relative to −A r. At A = 0, where any number would do, nothing is clipped.
+    /// Gradient relative to −A r. At A = 0, where any value would do, nothing is clipped.
     pub fn weight(&self, r: f64, a: f64) -> f64 {
         if self.clips(r, a) == Clips::default() { 1.0 } else { 0.0 }
     }
 
-    /// Smallest relative distance of r from a bound at which the gradient jumps.
+    /// Distance of r from the nearest bound at which the gradient jumps.
     pub fn distance_to_kink(&self, r: f64) -> f64 {
         let bounds = [1.0 - self.low, 1.0 + self.high, self.dual];
         bounds.into_iter().filter(|b| b.is_finite()).map(|b| (r - b).abs()).fold(f64::INFINITY, f64::min)

@@ -2,7 +2,7 @@
 
 use super::ppo_clip::Clips;
 
-/// Distances from the centre.
+/// Bounds as distances from the centre.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Remix {
     /// Downwards.
@@ -20,12 +20,12 @@ impl Remix {
         (-a * r).max(-a * r.max(c - self.low).min(c + self.high))
     }
 
-    /// Which bound holds.
+    /// Which bound is active.
     pub fn clips(&self, r: f64, a: f64, c: f64) -> Clips {
         Clips { high: a > 0.0 && r > c + self.high, low: a < 0.0 && r < c - self.low, dual: false }
     }
 
-    /// 1 unless a bound holds.
+    /// 1 unless a bound is active.
     pub fn weight(&self, r: f64, a: f64, c: f64) -> f64 {
         if self.clips(r, a, c) == Clips::default() { 1.0 } else { 0.0 }
     }

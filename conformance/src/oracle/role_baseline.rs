@@ -1,6 +1,6 @@
-//! RAE, docs/maths/advantages.md: one game after the other.
+//! RAE, docs/maths/advantages.md, one game at a time.
 
-/// Advantages (0 where `None`) and the final baseline, each with its magnitude.
+/// Advantages (0 for `None`) and the final baseline, each with its magnitude.
 pub fn role(
     rewards: &[Option<f64>],
     decay: f64,

@@ -5,7 +5,7 @@
 pub struct Sapo {
     /// For A > 0.
     pub tau_pos: f64,
-    /// For the rest.
+    /// For all other advantages.
     pub tau_neg: f64,
 }
 
@@ -14,7 +14,7 @@ fn sigma(z: f64) -> f64 {
 }
 
 impl Sapo {
-    /// tau of this advantage.
+    /// The temperature for this advantage.
     pub fn tau(&self, a: f64) -> f64 {
         if a > 0.0 { self.tau_pos } else { self.tau_neg }
     }

@@ -2,12 +2,13 @@
 
 use super::aggregate::exact_sum;
 
-/// y_t = Σ_{j ≤ t} m_j x_j, or from the other end.
+/// y_t = Σ_{j ≤ t} m_j x_j, or from the other end if `suffix`.
 pub fn row(values: &[f64], live: &[bool], suffix: bool) -> Vec<f64> {
     let n = values.len();
     let mut sums: Vec<f64> = Vec::with_capacity(n);
     let order: Vec<usize> = if suffix { (0..n).rev().collect() } else { (0..n).collect() };
-    // Short rows: each sum from scratch. Long ones: one running sum, whose own error is far below the allowance.
+    // In short rows each sum is computed from scratch; in long ones a single running sum is used, whose own
+    // error is far below the allowance.
     let mut running = 0.0;
     for (k, &i) in order.iter().enumerate() {
         running += if live[i] { values[i] } else { 0.0 };

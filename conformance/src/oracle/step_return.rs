@@ -1,6 +1,7 @@
-//! UI-S1's step returns, docs/maths/rewards.md: the paper by its sum, the code by its loop.
+//! UI-S1's step returns, docs/maths/rewards.md: the paper's as a sum, the code's as a loop.
 
-/// R_t = Σ_{k=t}^{t_end} γ^{k−t} r_k, t_end = the first step from t on that does not match, or the last.
+/// R_t = Σ_{k=t}^{t_end} γ^{k−t} r_k, where t_end is the first step from t on that does not match, or the
+/// last step.
 pub fn paper(rewards: &[f64], ok: &[bool], gamma: f64) -> Vec<f64> {
     let n = rewards.len();
     let sum = |t: usize| {
@@ -10,7 +11,7 @@ pub fn paper(rewards: &[f64], ok: &[bool], gamma: f64) -> Vec<f64> {
     (0..n).map(sum).collect()
 }
 
-/// Backwards: a step that does not match keeps its reward, and what it hands on is cut to 0.
+/// Runs backwards: a step that does not match keeps its reward, and the value it passes on is 0.
 pub fn code(rewards: &[f64], ok: &[bool], gamma: f64) -> Vec<f64> {
     let mut returns = rewards.to_vec();
     let mut handed = 0.0;

@@ -1,13 +1,13 @@
 //! Token importance ratio, docs/maths/conventions.md, docs/maths/correction.md.
 
-/// What is done to a log-ratio before it is exponentiated.
+/// What is applied to a log-ratio before it is exponentiated.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Guard {
     /// Nothing.
     None,
-    /// Clamped to ±bound; derivative 0 outside, as autograd through a clamp.
+    /// Clamped to ±bound; the derivative is 0 outside, as with autograd through a clamp.
     Clamp(f64),
-    /// Clamped to ±bound; derivative as if it were not.
+    /// Clamped to ±bound; the derivative ignores the clamp.
     StraightThrough(f64),
 }
 
@@ -20,7 +20,7 @@ impl Guard {
         }
     }
 
-    /// Whether `d` is inside the bound, which itself counts as inside.
+    /// Whether `d` is within the bound; the bound itself counts as inside.
     pub fn inside(self, d: f64) -> bool {
         match self {
             Guard::None => true,
@@ -28,7 +28,7 @@ impl Guard {
         }
     }
 
-    /// Derivative of the guarded log-ratio by d.
+    /// Derivative of the guarded log-ratio with respect to d.
     pub fn derivative(self, d: f64) -> f64 {
         match self {
             Guard::Clamp(_) if !self.inside(d) => 0.0,
@@ -36,7 +36,7 @@ impl Guard {
         }
     }
 
-    /// Distance of `d` from the kink; infinite without one.
+    /// Distance of `d` from the kink; infinite if there is none.
     pub fn distance_to_kink(self, d: f64) -> f64 {
         match self {
             Guard::None => f64::INFINITY,

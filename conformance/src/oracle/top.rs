@@ -1,6 +1,6 @@
-//! Who is among the n largest.
+//! Which keys are among the n largest.
 
-/// Positions of the `n` largest keys, ties by the lowest position, by sorting; 0 is no key.
+/// Positions of the `n` largest keys by sorting, ties broken by lowest position; 0 is not a key.
 pub fn largest(keys: &[u32], n: usize) -> Vec<usize> {
     let mut order: Vec<usize> = (0..keys.len()).filter(|i| keys[*i] != 0).collect();
     order.sort_by_key(|i| (std::cmp::Reverse(keys[*i]), *i));
@@ -9,7 +9,7 @@ pub fn largest(keys: &[u32], n: usize) -> Vec<usize> {
     order
 }
 
-/// Which keys are selected by a bound and how many ties are wanted, with `before` ties elsewhere.
+/// Which keys are selected, given a bound and the number of ties wanted, with `before` ties found elsewhere.
 pub fn selected(keys: &[u32], bound: u32, wanted: u32, before: u32) -> Vec<bool> {
     let mut ties = before;
     keys.iter()

@@ -1,8 +1,8 @@
-//! The scalars of a batch from what a policy loss left of each sequence.
+//! The scalars of a batch, from a policy loss's outputs for each sequence.
 
 use super::fold::total;
 
-/// Of S sequences.
+/// A policy loss's outputs for S sequences.
 #[derive(Clone, Copy, Debug)]
 pub struct Rows<'a> {
     /// Shares of the loss, `[S]`.
@@ -18,7 +18,8 @@ pub struct Rows<'a> {
 }
 
 impl Rows<'_> {
-    /// Live tokens, sequences with any, all sequences, worst alarm, loss, sums, maxima: each with the magnitude that its error is measured by.
+    /// Live tokens, nonempty sequences, all sequences, worst alarm, loss, sums, maxima; each with the
+    /// magnitude that its error is measured against.
     pub fn totals(&self) -> Vec<(f64, f64)> {
         let sequences = self.tokens.len();
         let exact = |x: f64| (x, 0.0);

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 #[derive(Debug, Default)]
 struct Trie {
     children: BTreeMap<u32, Trie>,
-    /// Of the last response.
+    /// Reward of the last response through this node.
     reward: Option<f64>,
     weighted: f64,
     magnitude: f64,
@@ -28,8 +28,8 @@ impl Trie {
         }
     }
 
-    /// V with the magnitude of its terms. What one response alone passes, of all, is worth that response's reward, whatever its weight: the
-    /// weighted mean of one value.
+    /// V with the magnitude of its terms. A node that only one response passes is worth that response's
+    /// reward, whatever its weight: the weighted mean of a single value.
     fn value(&self) -> Option<(f64, f64)> {
         if self.responses == 1 {
             return self.reward.map(|reward| (reward, reward.abs()));
@@ -38,9 +38,10 @@ impl Trie {
     }
 }
 
-/// V(s_{t+1}) − V(s_t) of every token of every response of a group, with the magnitude of the two values; 0 where one is missing.
+/// V(s_{t+1}) − V(s_t) for every token of every response of a group, with the magnitude of the two values; 0
+/// where either is missing.
 ///
-/// A reward that is NaN enters no value. With `pad`, responses go on as that token to the length of the longest.
+/// A NaN reward enters no value. With `pad`, responses continue as that token to the length of the longest.
 pub fn corrections(
     responses: &[Vec<u32>],
     rewards: &[f64],

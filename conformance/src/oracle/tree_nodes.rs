@@ -1,37 +1,38 @@
-//! Branching nodes of sorted responses, docs/maths/trees.md, as sets of members.
+//! Branching nodes of sorted responses as sets of members, docs/maths/trees.md.
 
 use super::tree_sort::common;
 
-/// A node, as a position of the sorted responses names it.
+/// The node at a position of the sorted responses.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Node {
-    /// Mean outcome, NaN without any.
+    /// Mean outcome; NaN if no member has one.
     pub value: f64,
     /// Mean magnitude.
     pub magnitude: f64,
-    /// Counted members.
+    /// Number of counted members.
     pub counted: usize,
-    /// Who stands for it; `None` at the first position.
+    /// The position that represents the node; `None` at the first position.
     pub node: Option<usize>,
-    /// The node above.
+    /// The parent node.
     pub parent: Option<usize>,
 }
 
 /// A depth and the positions that agree up to it.
 type Members = (u32, Vec<usize>);
 
-/// Weighted mean of the rewards that are numbers, its magnitude, how many they are.
+/// Weighted mean of the rewards that are not NaN, its magnitude, and their number.
 fn mean(members: &[usize], rewards: &[f64], weights: &[f64]) -> (f64, f64, usize) {
     let counted: Vec<usize> =
         members.iter().copied().filter(|k| !rewards[*k].is_nan() && weights[*k] != 0.0).collect();
-    // Backwards: an order of its own.
+    // Backwards, so that the order differs from core's.
     let weight: f64 = counted.iter().rev().map(|k| weights[*k]).sum();
     let sum =
         |f: &dyn Fn(f64) -> f64| counted.iter().rev().map(|k| weights[*k] * f(rewards[*k])).sum::<f64>();
     (sum(&|r| r) / weight, sum(&f64::abs) / weight, counted.len())
 }
 
-/// The nodes of one group by position, and the last node on each position's path. A reward that is NaN does not count.
+/// The nodes of one group by position, and the last node on each position's path. A NaN reward does not
+/// count.
 pub fn group(
     sorted: &[Vec<u32>],
     rewards: &[f64],

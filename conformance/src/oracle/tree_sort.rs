@@ -1,8 +1,8 @@
-//! Responses in order and what they share, docs/maths/trees.md, by comparing whole responses.
+//! Sorts responses and finds their common prefixes by comparing whole responses, docs/maths/trees.md.
 
 use std::cmp::Ordering;
 
-/// Token t of a response; behind its end the pad, if there is one.
+/// Token t of a response; beyond its end the pad token, if there is one.
 fn token(response: &[u32], t: usize, pad: Option<u32>) -> Option<u32> {
     response.get(t).copied().or(pad)
 }
@@ -20,14 +20,15 @@ pub fn common(a: &[u32], b: &[u32], pad: Option<u32>) -> u32 {
     }
 }
 
-/// Lexicographic order; an end comes before every token.
+/// Lexicographic order, in which an end precedes every token.
 pub fn compare(a: &[u32], b: &[u32], pad: Option<u32>) -> Ordering {
     let longest = a.len().max(b.len());
     let each = |response: &[u32]| (0..longest).map(|t| token(response, t, pad)).collect::<Vec<_>>();
     each(a).cmp(&each(b))
 }
 
-/// Indices in order, equal responses as they stood, and what each shares with the one before it (the first: 0).
+/// Indices in sorted order (stable for equal responses), and the length of the prefix each shares with its
+/// predecessor (0 for the first).
 pub fn sorted(responses: &[Vec<u32>], pad: Option<u32>) -> Vec<(usize, u32)> {
     let mut order: Vec<usize> = (0..responses.len()).collect();
     order.sort_by(|a, b| compare(&responses[*a], &responses[*b], pad));

@@ -1,13 +1,14 @@
-//! DPPO with a weight of the sampler, or with divergences that are given: the released code's recompute and top-k modes.
+//! DPPO with weights relative to the sampler, or with given divergences: the released code's recompute and
+//! top-k modes.
 
 use super::dppo::Dppo;
 
-/// What is bounded.
+/// The divergence that is bounded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Divergence {
     /// |p − q|.
     TotalVariation,
-    /// Of the token against all others.
+    /// KL between the Bernoulli distributions of the token against all others.
     BinaryKl,
     /// The second array.
     Given,
@@ -16,13 +17,13 @@ pub enum Divergence {
 /// Bounds of the divergence and of the weight.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TrustRegion {
-    /// What they bound.
+    /// The divergence that the bounds apply to.
     pub divergence: Divergence,
-    /// For a probability that falls.
+    /// Bound for falling probabilities.
     pub low: f64,
-    /// For one that rises.
+    /// Bound for rising probabilities.
     pub high: f64,
-    /// Greatest weight.
+    /// Largest weight.
     pub c: f64,
 }
 
@@ -31,18 +32,18 @@ impl TrustRegion {
     pub fn moved(&self, logp: f64, logp_old: f64, second: f64) -> f64 {
         match self.divergence {
             Divergence::Given => second,
-            // The greater probability times 1 − e^(−|d|): no digit of a small difference is lost.
+            // The larger probability times 1 − e^(−|d|), so that a small difference loses no digits.
             Divergence::TotalVariation => -logp.max(logp_old).exp() * (-(logp - logp_old).abs()).exp_m1(),
             Divergence::BinaryKl => self.binary().divergence(logp, logp_old),
         }
     }
 
-    /// The same bounds of a binary KL.
+    /// Binary KL with the same bounds.
     pub fn binary(&self) -> Dppo {
         Dppo { low: self.low, high: self.high, c: self.c, kl: true }
     }
 
-    /// The bound of the direction that A pushes a token to.
+    /// The bound in the direction that A pushes a token.
     pub fn bound(&self, a: f64) -> f64 {
         if a > 0.0 { self.high } else { self.low }
     }
@@ -53,7 +54,7 @@ impl TrustRegion {
         pushed < 0.0 || self.moved(logp, logp_old, second) <= self.bound(a)
     }
 
-    /// The weight before it is truncated.
+    /// The weight before truncation.
     pub fn free(&self, r: f64, logp: f64, second: f64) -> f64 {
         if self.divergence == Divergence::Given { r } else { (logp - second).exp() }
     }

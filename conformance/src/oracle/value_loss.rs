@@ -1,19 +1,19 @@
 //! Clipped value loss, docs/maths/advantages.md.
 
-/// What a token loses and how.
+/// A token's value loss and its parts.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Value {
-    /// ½·max of both squares.
+    /// ½·max of the two squares.
     pub loss: f64,
     /// dl/dV.
     pub gradient: f64,
-    /// The clipped branch is the larger.
+    /// Whether the clipped branch is the larger.
     pub clipped: bool,
-    /// Distance from where the gradient jumps.
+    /// Distance to the nearest jump of the gradient.
     pub distance_to_kink: f64,
 }
 
-/// Huber's loss and its derivative; the half square where δ is infinite.
+/// Huber's loss and its derivative; half the square if δ is infinite.
 fn huber(error: f64, delta: f64) -> (f64, f64) {
     match error.abs() <= delta {
         true => (0.5 * error * error, error),
@@ -21,7 +21,7 @@ fn huber(error: f64, delta: f64) -> (f64, f64) {
     }
 }
 
-/// One token; `range` and δ may be infinite.
+/// The loss of one token; `range` and δ may be infinite.
 pub fn token(value: f64, old: f64, target: f64, range: f64, delta: f64) -> Value {
     let bounded = value.clamp(old - range, old + range);
     let ((a, slope), (b, _)) = (huber(value - target, delta), huber(bounded - target, delta));

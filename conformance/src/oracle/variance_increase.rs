@@ -1,17 +1,17 @@
 //! GRPOVI, docs/maths/rewards.md, by trying every (k, l).
 
-/// One way to divide the sorted members.
+/// One way to split the sorted members.
 #[derive(Clone, Debug)]
 pub struct Split {
-    /// Members at the upper bound.
+    /// Number of members at the upper bound.
     pub k: usize,
-    /// Members at the upper bound or between.
+    /// Number of members at the upper bound or between the bounds.
     pub l: usize,
     /// Σ p (z − c)².
     pub variance: f64,
     /// z of each member, in the order of the arguments.
     pub z: Vec<f64>,
-    /// What the errors of z between the bounds are measured by.
+    /// The magnitude that errors of z between the bounds are measured against.
     pub magnitude: f64,
 }
 
@@ -60,7 +60,7 @@ pub fn split(
     Some(Split { k, l, variance, z, magnitude: terms / s_b })
 }
 
-/// Every feasible split; with `merge_ties` only between different rewards.
+/// Every feasible split; with `merge_ties`, only between different rewards.
 pub fn splits(r: &[f64], p: &[f64], bounds: [f64; 2], merge_ties: bool) -> Vec<Split> {
     let order = order(r);
     let n = r.len();
@@ -74,7 +74,7 @@ pub fn splits(r: &[f64], p: &[f64], bounds: [f64; 2], merge_ties: bool) -> Vec<S
     all
 }
 
-/// The best of them.
+/// The split with the largest variance.
 pub fn best(splits: &[Split]) -> Option<&Split> {
     splits.iter().max_by(|a, b| a.variance.total_cmp(&b.variance))
 }

@@ -1,4 +1,4 @@
-//! V-trace, docs/maths/advantages.md, by the equations.
+//! V-trace, docs/maths/advantages.md, straight from the equations.
 
 /// Constants of V-trace.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -18,17 +18,17 @@ pub struct Constants {
 /// A token's value target and advantage, each with the magnitude of its error.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Traced {
-    /// vs; of a masked token that of the live token after it.
+    /// vs; for a masked token, that of the next live token.
     pub vs: f64,
-    /// A; 0 of a masked token.
+    /// A; 0 for a masked token.
     pub advantage: f64,
-    /// A ratio is uncertain by 1 + |logp − logp_rollout| of itself.
+    /// Magnitude of the error of vs: a ratio is uncertain by 1 + |logp − logp_rollout| of itself.
     pub vs_magnitude: f64,
-    /// Likewise.
+    /// Magnitude of the advantage's error, likewise.
     pub advantage_magnitude: f64,
 }
 
-/// From the last token to the first; `log_ratio` is logp − logp_rollout.
+/// Runs from the last token to the first; `log_ratio` is logp − logp_rollout.
 pub fn row(
     log_ratio: &[f64],
     rewards: &[f64],

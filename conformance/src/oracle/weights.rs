@@ -1,19 +1,19 @@
-//! Rollout-correction weights and rejection, docs/maths/correction.md, over the live log-ratios d of a sequence.
+//! Rollout-correction weights and rejection over a sequence's live log-ratios d: docs/maths/correction.md.
 
 use super::mismatch::k3;
 
-/// From ρ to the weight.
+/// How ρ becomes the weight.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Rule {
     /// Clamped to the band.
     Truncate,
-    /// 0 outside of the band.
+    /// 0 outside the band.
     Mask,
     /// ρ.
     Plain,
 }
 
-/// The weight of ρ under a rule with an optional lower end.
+/// The weight for ρ under a rule with an optional lower bound.
 pub fn weight(rho: f64, rule: Rule, low: Option<f64>, high: f64) -> f64 {
     let low = low.unwrap_or(0.0);
     match rule {
@@ -34,13 +34,14 @@ pub fn estimate(k: usize, d: f64, bound: f64) -> f64 {
     }
 }
 
-/// A mean or sum of p_old − p_rollout over the live tokens of a sequence, or that of a token, from their logarithms.
+/// The mean or sum of p_old − p_rollout over a sequence's live tokens, or the difference of one token, from
+/// log-probabilities.
 pub fn difference(name: &str, logp: &[[f64; 2]]) -> f64 {
     let sum: f64 = logp.iter().map(|[old, rollout]| old.exp() - rollout.exp()).sum();
     if name.contains("mean") { sum / logp.len().max(1) as f64 } else { sum }
 }
 
-/// A statistic by verl's name over the live tokens of a sequence; the largest k1 is that of the largest ρ.
+/// A statistic, by verl's name, over a sequence's live tokens; the largest k1 is that of the largest ρ.
 pub fn statistic(name: &str, d: &[f64], bound: f64) -> f64 {
     let k = usize::from(name.as_bytes()[name.len() - 1] - b'0');
     let values = d.iter().map(|d| estimate(k, *d, bound));
@@ -53,7 +54,7 @@ pub fn statistic(name: &str, d: &[f64], bound: f64) -> f64 {
     }
 }
 
-/// The band of a statistic: of k1 on ρ or, as verl's code has it, on 1/ρ.
+/// The band of a statistic: for k1 on ρ or, as in verl's code, on 1/ρ.
 pub fn band(name: &str, low: Option<f64>, high: f64, on_rho: bool) -> [f64; 2] {
     if name.ends_with("diff") {
         return [low.unwrap_or(-high), high];

@@ -1,6 +1,6 @@
 //! Whitening, docs/maths/statistics.md, docs/maths/advantages.md.
 
-/// Where eps stands.
+/// Where eps is added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Divisor {
     /// sqrt(var + eps).
@@ -23,7 +23,7 @@ pub fn divisor(kind: Divisor, variance: f64, eps: f64) -> f64 {
     }
 }
 
-/// (x − mean) / divisor; 0 for a batch with fewer than two values, or one value only.
+/// (x − mean) / divisor; 0 for a batch with fewer than two values or with only one distinct value.
 pub fn whiten(x: f64, mean: f64, divisor: f64, varied: bool) -> f64 {
     if varied { (x - mean) / divisor } else { 0.0 }
 }

@@ -1,4 +1,4 @@
-//! What `DisjointRows` promises, tested.
+//! Tests of the promise of `DisjointRows`.
 
 use super::{Checked, small, violation};
 use crate::backend::{Backend, OneRow};
@@ -9,7 +9,7 @@ use lockstep_cpu::{Compiled, Cpu};
 
 /// Every element of every output is written by exactly one row, its own, with the bits of the whole launch.
 ///
-/// This is what `DisjointRows` promises and what running rows in parallel relies on.
+/// Running rows in parallel relies on this promise.
 pub fn rows_are_disjoint(cpu: &Cpu, cases: &[Case]) -> Checked {
     let mut compared = 0;
     for case in small(cases) {
@@ -36,7 +36,7 @@ pub fn rows_are_disjoint(cpu: &Cpu, cases: &[Case]) -> Checked {
     Ok(compared)
 }
 
-/// All rows on the calling thread.
+/// Runs all rows on the calling thread.
 struct AllRows<'a>(&'a Cpu);
 
 impl Backend for AllRows<'_> {

@@ -1,4 +1,4 @@
-//! What must not be looked at, and what must be noticed.
+//! What must not be read, and what must be detected.
 
 use super::rows::compare_row;
 use super::{Checked, got_bits, small, violation};
@@ -31,7 +31,7 @@ pub fn masked_garbage<B: Backend>(backend: &B, cases: &[Case]) -> Checked {
     Ok(compared)
 }
 
-/// A bad value of a live element raises the alarm of its row, and changes nothing of any other row.
+/// A bad value of a live element raises its row's alarm and changes nothing in any other row.
 pub fn faults_are_local<B: Backend>(backend: &B, cases: &[Case]) -> Checked {
     let mut compared = 0;
     for (k, case) in small(cases).enumerate() {

@@ -1,5 +1,5 @@
-//! The suite, generic over a backend. Each property returns how much it compared (a property that compared nothing has
-//! failed) or the first violation: op, case, output, index, both bit patterns.
+//! The suite, generic over a backend. Each property returns the number of values compared (a property that
+//! compared nothing has failed), or the first violation: op, case, output, index, both bit patterns.
 
 mod disjoint;
 mod garbage;
@@ -18,7 +18,7 @@ use crate::output::{Output, first_difference};
 /// Number of values compared, or the first violation.
 pub type Checked = Result<usize, String>;
 
-/// Cases above this many elements are left to [`same_bits`].
+/// Cases with more elements than this run only in [`same_bits`].
 const SMALL: usize = 20_000;
 
 fn small(cases: &[Case]) -> impl Iterator<Item = &Case> {
@@ -69,7 +69,7 @@ fn got_bits(outputs: &[Output], name: &str, index: usize) -> u64 {
     outputs.iter().find(|o| o.name == name).map_or(0, |o| o.bits(index))
 }
 
-/// Whether loss per token and metrics are asked for changes no bit of the rest.
+/// Requesting the loss per token or metrics changes no other bit.
 pub fn optional_outputs<B: Backend>(backend: &B, cases: &[Case]) -> Checked {
     let mut compared = 0;
     for case in cases {

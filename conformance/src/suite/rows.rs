@@ -1,4 +1,4 @@
-//! A row's results depend on that row alone: not on its neighbours, its offset or its shard.
+//! A row's results depend on that row alone, not on its neighbours, its offset or its shard.
 
 use super::{Checked, small, violation};
 use crate::backend::Backend;
@@ -8,7 +8,7 @@ use crate::cases::select::select;
 use crate::launch;
 use crate::output::Output;
 
-/// Row `row` of one launch against row `other_row` of another.
+/// Compares row `row` of one launch with row `other_row` of another.
 pub(super) fn compare_row(
     (case, outputs, row): (&Case, &[Output], usize),
     (other, other_outputs, other_row): (&Case, &[Output], usize),
@@ -26,7 +26,7 @@ pub(super) fn compare_row(
     Ok(compared)
 }
 
-/// The rows `rows` in a batch of their own, behind `lead` elements, against the same rows in the whole batch.
+/// Compares the rows `rows` in their own batch, after `lead` elements, with the same rows in the whole batch.
 fn same_rows<B: Backend>(
     what: &str,
     backend: &B,
@@ -45,13 +45,13 @@ fn same_rows<B: Backend>(
     Ok(compared)
 }
 
-/// A lead row for this case and number; rows of one length take none, nor does a batch without elements, whose arrays do not say which of them
-/// the op has.
+/// The length of a lead row for this case and number. Rows of equal length take none, and neither does a
+/// batch without elements, whose arrays do not show which of them the op has.
 fn lead(case: &Case, k: usize) -> usize {
     if case.params.rows_are_equal() || case.data.elements() == 0 { 0 } else { k % 33 }
 }
 
-/// A row alone has the bits that it has in its batch, at every start offset 0..=32 by turns.
+/// A row alone has the same bits as in its batch; start offsets cycle through 0..=32.
 pub fn row_alone<B: Backend>(backend: &B, cases: &[Case]) -> Checked {
     let mut compared = 0;
     for case in small(cases).filter(|case| !case.params.rows_are_blocks()) {
@@ -65,7 +65,8 @@ pub fn row_alone<B: Backend>(backend: &B, cases: &[Case]) -> Checked {
     Ok(compared)
 }
 
-/// Rows reordered, and in sub-batches (shards and micro-batches with the same global denominators) of every kind.
+/// Rows keep their bits when reordered and in sub-batches of every kind (shards and micro-batches with the
+/// same global denominators).
 pub fn repacked<B: Backend>(backend: &B, cases: &[Case]) -> Checked {
     let mut compared = 0;
     for (k, case) in cases.iter().filter(|case| !case.params.rows_are_blocks()).enumerate() {

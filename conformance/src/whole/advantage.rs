@@ -1,4 +1,5 @@
-//! Estimators of outcome rewards, docs/maths/statistics.md, docs/maths/correction.md, docs/maths/trees.md, docs/maths/advantages.md, docs/maths/rewards.md.
+//! Estimators for outcome rewards: docs/maths/statistics.md, docs/maths/correction.md, docs/maths/trees.md,
+//! docs/maths/advantages.md, docs/maths/rewards.md.
 
 use super::reward::Seen;
 use super::{Batch, wide};
@@ -10,7 +11,7 @@ use crate::oracle::{combine, pass_at_k, role_baseline, tree_advantage};
 use lockstep::Rollouts;
 use lockstep::recipe::{Estimator, Recipe, RobustChoice, RoleOrder, SingletonChoice, WhitenChoice};
 
-/// What an estimator makes.
+/// The result of an estimator.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Estimate {
     pub(super) advantage: Vec<f64>,
@@ -19,7 +20,7 @@ pub(super) struct Estimate {
     pub(super) role_values: Vec<f64>,
 }
 
-/// The whitening of a recipe: its own, or that of GDPO and REINFORCE++.
+/// A recipe's whitening: its own, or that of GDPO and REINFORCE++.
 pub(super) fn whitening(recipe: &Recipe) -> Option<WhitenChoice> {
     let own = [Estimator::ReinforcePlusPlus, Estimator::ReinforcePlusPlusBaseline, Estimator::Gdpo];
     let own = recipe.advantage.over_time.is_none() && own.contains(&recipe.advantage.estimator);
@@ -30,7 +31,8 @@ fn over_sequences(choice: WhitenChoice) -> bool {
     matches!(choice, WhitenChoice::Trl | WhitenChoice::Mssr | WhitenChoice::NemoGdpo)
 }
 
-/// Values centred and scaled by the moments of those that are there, each as often as `times` says; 0 for the others.
+/// Centres and scales values by the moments of those present, each counted as often as `times` says; the
+/// others become 0.
 pub(super) fn whiten(choice: WhitenChoice, values: &[Option<f64>], times: &[usize]) -> Vec<f64> {
     let (kind, ddof, eps) = match choice {
         WhitenChoice::Verl => (Divisor::Inside, 1.0, 1e-8),
@@ -50,7 +52,7 @@ pub(super) fn whiten(choice: WhitenChoice, values: &[Option<f64>], times: &[usiz
     values.iter().map(one).collect()
 }
 
-/// One group of values, those that count.
+/// The advantages of one group of counted values.
 pub(super) fn group(
     baseline: Baseline,
     scale: Scale,
@@ -65,7 +67,7 @@ pub(super) fn group(
     of_members(baseline, scale, limits, &members, given, raw)
 }
 
-/// Advantages of sequences, and the deviation of each group.
+/// Advantages of sequences, and each group's deviation.
 pub(super) fn outcome(
     recipe: &Recipe,
     [batch, seen]: [&Batch; 2],
@@ -146,14 +148,14 @@ pub(super) fn outcome(
     }
 }
 
-/// Whitened over the tokens that the loss sees, or over sequences.
+/// Whitens over the tokens that the loss sees, or over sequences.
 fn whitened(recipe: &Recipe, seen: &Batch, values: &[Option<f64>]) -> Vec<f64> {
     let Some(choice) = whitening(recipe) else { return values.iter().map(|x| x.unwrap_or(0.0)).collect() };
     let times = |s| if over_sequences(choice) { 1 } else { seen.length(s) };
     whiten(choice, values, &(0..values.len()).map(times).collect::<Vec<_>>())
 }
 
-/// Advantages within groups, and the deviation of each.
+/// Advantages within groups, and each group's deviation.
 fn groups(
     recipe: &Recipe,
     batch: &Batch,
@@ -227,7 +229,7 @@ fn groups(
     (advantage, spread)
 }
 
-/// VCPO's weighted median, or its weighted mean between two quantiles; of a lone member 0 or its reward.
+/// VCPO's weighted median, or its weighted mean between two quantiles; a lone member gets 0 or its reward.
 fn robust(
     rule: RobustChoice,
     share: f64,
@@ -258,7 +260,7 @@ fn robust(
     }
 }
 
-/// TEMPO: the group's advantage, corrected where responses part.
+/// TEMPO: the group's advantage, corrected where responses diverge.
 fn tree(
     recipe: &Recipe,
     batch: &Batch,

@@ -1,15 +1,16 @@
-//! Batches of a recipe that visit its corners: masks with holes, sequences without a live token or left out, groups of one, rewards of
-//! every kind, truncated episodes, rejected sequences, clipped ratios, parts of a larger batch.
+//! Batches that exercise a recipe's corner cases: masks with holes, sequences that have no live token or are
+//! left out, groups of one, rewards of every kind, truncated episodes, rejected sequences, clipped ratios,
+//! parts of a larger batch.
 
 use lockstep::core::num::exp64;
 use lockstep::core::random::{Purpose, Stream};
 use lockstep::recipe::{Estimator, GuardChoice, Recipe, SingletonChoice};
 use lockstep::{Error, RolloutsBuf, synthetic};
 
-/// Purposes of callers start at 256.
+/// Callers' purposes start at 256.
 const CORNERS: Purpose = Purpose(4096);
 
-/// Every batch of a recipe, with what it is called.
+/// Every batch of a recipe, with its name.
 pub fn batches(recipe: &Recipe) -> Result<Vec<(&'static str, RolloutsBuf)>, Error> {
     let draw = |sequences, tokens, seed| synthetic::rollouts(recipe, sequences, tokens, seed);
     let mut out = vec![("plain", draw(8, 100, 1)?)];
@@ -57,11 +58,11 @@ pub fn batches(recipe: &Recipe) -> Result<Vec<(&'static str, RolloutsBuf)>, Erro
     Ok(out)
 }
 
-/// A batch on its way into a corner.
+/// Builds a batch of corner cases.
 struct Corners {
     rollouts: RolloutsBuf,
     stream: Stream,
-    /// Members of a group that must keep counting.
+    /// Minimum number of members of a group that must keep counting.
     least: usize,
     corrected: bool,
 }
@@ -76,7 +77,7 @@ impl Corners {
             corrected: recipe.correction.is_some(),
         };
         let RolloutsBuf { role_values, step, score_norm, sum_p_squared, logp_old, .. } = &mut own.rollouts;
-        // States that are not the first; the other of two columns that do as well.
+        // States other than the first, and the second of two interchangeable columns.
         if seed.is_multiple_of(2) {
             *step = step.is_some().then(|| vec![50 + 7 * seed]);
             if recipe.advantage.estimator == Estimator::RoleBaseline {
@@ -84,7 +85,7 @@ impl Corners {
             }
             if score_norm.is_some() || sum_p_squared.is_some() {
                 *score_norm = None;
-                // Lockstep's exponential: the batches are the same on every machine.
+                // Uses Lockstep's exponential, so that the batches are the same on every machine.
                 let sum = |logp: &f32| {
                     let p = exp64((*logp).into());
                     (p * p + 0.5 * (1.0 - p) * (1.0 - p)) as f32
@@ -114,7 +115,8 @@ impl Corners {
         cu_groups[g] as usize..cu_groups[g + 1] as usize
     }
 
-    /// A share of holes and a masked prompt in every third sequence; one sequence without a live token where its group can spare it.
+    /// Masks a share of the tokens and, in every third sequence, the first quarter; one sequence gets no live
+    /// token if its group can spare it.
     fn mask(&mut self, share: f64, empty: Option<usize>) {
         let (cu, _) = self.offsets();
         let n = cu[cu.len() - 1] as usize;
@@ -135,7 +137,8 @@ impl Corners {
         self.rollouts.loss_mask = Some(mask);
     }
 
-    /// Rewards on so many steps, and where `gaps` one group's member without a score and another that is not valid.
+    /// Rewards on a grid of `steps` steps; with `gaps`, one member of a group has no score and another is
+    /// invalid.
     fn rewards(&mut self, steps: u64, gaps: bool) {
         let mut draw = |n: usize| -> Vec<f32> {
             (0..n).map(|_| self.stream.below(steps + 1) as f32 / steps as f32).collect()
@@ -167,11 +170,11 @@ impl Corners {
         self.rollouts.valid = Some(valid);
     }
 
-    /// The policy has moved by up to `spread`, and one token by `beyond`.
+    /// Moves the policy by up to `spread`, and one token in each direction by `beyond`.
     fn spread_logp(&mut self, spread: f32, beyond: f32) {
         let Some(old) = self.rollouts.logp_old.clone() else { return };
         let noise: Vec<f32> = old.iter().map(|_| 2.0 * self.stream.uniform32() - 1.0).collect();
-        // Some certain tokens: covariances of either sign and every size.
+        // Some tokens are nearly certain: covariances of either sign and every size.
         let moved = |(i, old): (usize, &f32)| (old + spread * noise[i]).min(-1e-3);
         let mut logp: Vec<f32> = old.iter().enumerate().map(moved).collect();
         if beyond > 0.0 {
@@ -186,7 +189,8 @@ impl Corners {
         self.rollouts.logp = Some(logp);
     }
 
-    /// Where there is a correction: every third sequence is as it was sampled but for rounding, every third far from it.
+    /// If there is a correction, every third sequence equals the sampled one up to rounding, and every third
+    /// is far from it.
     fn away_from_sampler(&mut self) {
         let (cu, _) = self.offsets();
         let (Some(old), true) = (&self.rollouts.logp_old, self.corrected) else { return };
@@ -200,7 +204,7 @@ impl Corners {
         self.rollouts.logp_rollout = Some(rollout);
     }
 
-    /// Some sequences are cut.
+    /// Truncates some sequences.
     fn ends(&mut self) {
         let s = self.sequences();
         if self.rollouts.values_old.is_some() {
@@ -210,7 +214,7 @@ impl Corners {
         }
     }
 
-    /// The first member of the first group becomes a group of its own.
+    /// Makes the first member of the first group a group of its own.
     fn lone_group(&mut self) {
         let (_, mut cu_groups) = self.offsets();
         let n = cu_groups[1] as usize;

@@ -4,7 +4,7 @@ use super::Batch;
 use crate::oracle::{normalize::normalize, weights};
 use lockstep::recipe::{CorrectionChoice, K1Band, RejectChoice, WeightLevel, WeightRule};
 
-/// Weights, 0 where rejected, and the tokens that are left.
+/// Weights (0 where rejected), and the tokens that are kept.
 pub(super) struct Correction {
     pub(super) weights: Vec<f64>,
     pub(super) kept: Vec<bool>,
@@ -25,7 +25,7 @@ pub(super) fn correct(choice: &CorrectionChoice, batch: &Batch, old: &[f64], rol
     let (of_tokens, of_sequences): (Vec<&RejectChoice>, Vec<&RejectChoice>) =
         choice.reject.iter().partition(|reject| reject.statistic.name().starts_with("token"));
     let mut out = Correction { weights: vec![0.0; old.len()], kept: vec![false; old.len()] };
-    // Sum and count of what the mean for normalisation is taken over, before rejection.
+    // Sum and count for the normalising mean, taken before rejection.
     let (mut total, mut count) = (0.0, 0.0);
     for s in 0..batch.sequences.len() {
         let places = batch.of_sequence(s);
@@ -48,7 +48,7 @@ pub(super) fn correct(choice: &CorrectionChoice, batch: &Batch, old: &[f64], rol
         }
     }
     if let Some(threshold) = choice.m2_threshold {
-        // One after the other, the largest first.
+        // Removes tokens one at a time, the largest first.
         let mut left: Vec<usize> = (0..batch.sequences.len()).flat_map(|s| batch.of_sequence(s)).collect();
         let squared = |i: &usize| (old[*i] - rollout[*i]).powi(2);
         left.sort_by(|a, b| squared(a).total_cmp(&squared(b)).then(b.cmp(a)));

@@ -1,4 +1,6 @@
-//! The loss and its derivatives, docs/maths/conventions.md, docs/maths/aggregation.md, docs/maths/kl.md, docs/maths/entropy.md, docs/maths/gates.md, docs/maths/routing.md, docs/maths/correction.md, docs/maths/advantages.md.
+//! The loss and its derivatives: docs/maths/conventions.md, docs/maths/aggregation.md, docs/maths/kl.md,
+//! docs/maths/entropy.md, docs/maths/gates.md, docs/maths/routing.md, docs/maths/correction.md,
+//! docs/maths/advantages.md.
 
 use super::{Batch, Credit, kl, wide};
 use crate::oracle::aggregate::{Denominators, Mode};
@@ -23,18 +25,18 @@ use lockstep::recipe::{
     Recipe,
 };
 
-/// What [`Recipe::loss`] should say.
+/// The expected result of [`Recipe::loss`].
 #[derive(Clone, Debug, Default)]
 pub struct Loss {
     /// Policy, KL and entropy terms of each sequence.
     pub rows: Vec<f64>,
-    /// The same as sums of magnitudes.
+    /// Sums of the magnitudes of those terms.
     pub magnitude: Vec<f64>,
     /// dL/dlogp.
     pub coef: Vec<f64>,
     /// dL/dH.
     pub entropy: Option<Vec<f64>>,
-    /// Loss of the critic and dL/dV.
+    /// The critic's loss and dL/dV.
     pub value: Option<(f64, Vec<f64>)>,
 }
 
@@ -123,7 +125,7 @@ fn gate(choice: &GateChoice) -> Gate {
         GateChoice::Remix { clip_ratio_low, clip_ratio_high } => {
             Gate::Remix(Remix { low: clip_ratio_low.into(), high: clip_ratio_high.into() })
         }
-        // GMPO is no gate of tokens; DRO adds a square to REINFORCE.
+        // GMPO is not a gate on tokens; DRO adds a square to REINFORCE.
         GateChoice::Reinforce {}
         | GateChoice::Dro { .. }
         | GateChoice::Vespo { .. }
@@ -142,7 +144,7 @@ struct Inputs<'a> {
     rollout: Vec<f64>,
     /// A of each token.
     advantage: Vec<f64>,
-    /// The sequence that each token is of.
+    /// The sequence of each token.
     of: Vec<usize>,
     /// Weights of the policy term.
     weights: Vec<f64>,
@@ -161,7 +163,7 @@ impl Inputs<'_> {
         }
     }
 
-    /// Replaces the weights of every sequence by a function of its tokens (log-ratio, weight) and its advantage.
+    /// Replaces every sequence's weights by a function of its tokens (log-ratio, weight) and its advantage.
     fn by_sequence(&mut self, which: Against, rule: impl Fn(&[(f64, f64)], f64) -> f64, times: bool) {
         for s in 0..self.batch.sequences.len() {
             let places = self.batch.of_sequence(s);
@@ -192,7 +194,7 @@ impl Inputs<'_> {
         chosen
     }
 
-    /// ⌊ratio·M⌋, at least one, of no more than there are.
+    /// ⌊ratio·M⌋, but at least one, and no more than there are.
     fn share(&self, ratio: f64) -> usize {
         let live = self.live().count();
         ((ratio * live as f64).floor() as usize).max(1).min(live)
@@ -283,11 +285,11 @@ impl Loss {
     }
 }
 
-/// Ratio, selection, sequence rules, gate, and the KL term that some gates are made of.
+/// Ratio, selection, sequence rules, gate, and the KL term that is part of some gates.
 fn policy(inputs: &mut Inputs<'_>, rollouts: &Rollouts<'_>, out: &mut Loss) {
     let recipe = inputs.recipe;
     let n = inputs.logp.len();
-    // The tokens with a KL term of the gate's, its estimator and coefficient.
+    // The tokens with the gate's own KL term, its estimator and its coefficient.
     let mut own: Option<(Vec<bool>, Estimator, f64)> = None;
     let mut second = vec![0.0; n];
     match recipe.gate {
@@ -406,7 +408,7 @@ fn policy(inputs: &mut Inputs<'_>, rollouts: &Rollouts<'_>, out: &mut Loss) {
         _ => vec![],
     };
     for places in rows {
-        // d ln s / dlogp is 1 of a product, 1/L of a geometric mean.
+        // d ln s / dlogp is 1 for a product and 1/L for a geometric mean.
         let sum: f64 = places.iter().map(|i| out.coef[*i]).sum();
         places.iter().for_each(|i| out.coef[*i] = if product { sum } else { sum / places.len() as f64 });
     }
@@ -464,7 +466,7 @@ fn gmpo(
     }
 }
 
-/// KL to the reference in the loss, in one part or ReMix's two.
+/// KL to the reference in the loss, in one part or in ReMix's two.
 fn reference(inputs: &Inputs<'_>, rollouts: &Rollouts<'_>, weights: &[f64], out: &mut Loss) {
     let Some(choice) = inputs.recipe.kl else { return };
     let (base, estimator, beta) = (wide(rollouts.logp_ref), kl(&choice), f64::from(choice.coef));

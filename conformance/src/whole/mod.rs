@@ -1,4 +1,5 @@
-//! Whole recipes in `f64`: the stages that a recipe chooses, composed from docs/maths over the [oracle](crate::oracle)'s formulas.
+//! Whole recipes in `f64`: the stages that a recipe chooses, composed as in docs/maths from the
+//! [oracle](crate::oracle)'s formulas.
 //!
 //! It reads a recipe's choices and a batch's columns, and calls none of Lockstep's stages or ops.
 
@@ -20,24 +21,24 @@ use std::ops::Range;
 
 pub use loss::{Loss, loss};
 
-/// What [`Recipe::advantages`] should say.
+/// The expected result of [`Recipe::advantages`].
 #[derive(Clone, Debug, Default)]
 pub struct Credit {
-    /// Advantages, of sequences or of tokens.
+    /// Advantages per sequence or per token.
     pub advantage: Vec<f64>,
-    /// Which of them.
+    /// Whether they are per token.
     pub per_token: bool,
-    /// What a critic learns; empty without.
+    /// The critic's targets; empty without a critic.
     pub returns: Vec<f64>,
     /// Tokens that the loss sees.
     pub live: Vec<bool>,
-    /// Weights of the rollout correction times those of responses.
+    /// Weights of the rollout correction times those of the responses.
     pub weights: Option<Vec<f64>>,
     /// SPIRAL's state.
     pub role_values: Vec<f64>,
 }
 
-/// The first choice that the composition does not know, which it would get wrong without a word.
+/// The first choice that this composition does not know and would silently get wrong.
 pub fn unread(recipe: &Recipe) -> Option<&'static str> {
     [
         (recipe.reward.components.is_some(), "reward.components"),
@@ -95,17 +96,18 @@ impl Batch {
     }
 }
 
-/// Offsets as ranges.
+/// Converts offsets to ranges.
 fn spans(offsets: Option<&[u32]>) -> Vec<Range<usize>> {
     offsets.unwrap_or_default().windows(2).map(|pair| pair[0] as usize..pair[1] as usize).collect()
 }
 
-/// A column in binary64; nothing where it is absent.
+/// A column in binary64; empty if absent.
 fn wide(column: Option<&[f32]>) -> Vec<f64> {
     column.unwrap_or_default().iter().map(|x| f64::from(*x)).collect()
 }
 
-/// The estimator of a KL choice, with verl's clamps 20 and 10 for `low_var_kl` (docs/maths/conventions.md, docs/maths/kl.md).
+/// The estimator of a KL choice; `low_var_kl` has verl's clamps of 20 and 10 (docs/maths/conventions.md,
+/// docs/maths/kl.md).
 fn kl(choice: &KlChoice) -> Kl {
     let (estimator, clamps) = match choice.estimator {
         KlEstimator::K1 => (Formula::K1, [f64::INFINITY; 2]),
@@ -122,14 +124,15 @@ fn kl(choice: &KlChoice) -> Kl {
     }
 }
 
-/// β·k of each token that sampled under `logp_old`, where the penalty is one of the reward; else 0.
+/// β·k of each token, with k taken under `logp_old`, if the penalty is part of the reward; otherwise 0.
 fn penalty(recipe: &Recipe, rollouts: &Rollouts<'_>) -> impl Fn(usize) -> f64 {
     let choice = recipe.kl.filter(|kl| kl.place == KlPlace::Reward);
     let (old, reference) = (wide(rollouts.logp_old), wide(rollouts.logp_ref));
     move |i| choice.map_or(0.0, |choice| f64::from(choice.coef) * kl(&choice).value(old[i] - reference[i]))
 }
 
-/// How much each response counts: from the first of two numbers for the shortest or easiest to the second, with mean 1 (ROLL).
+/// The weight of each response, from the first of two numbers for the shortest or easiest to the second, with
+/// mean 1 (ROLL).
 fn sample_weights(choice: SampleWeights, batch: &Batch, difficulty: &[f64]) -> Vec<f64> {
     let lengths: Vec<f64> = (0..batch.sequences.len()).map(|s| batch.length(s) as f64).collect();
     let least = lengths.iter().copied().fold(f64::INFINITY, f64::min);
@@ -144,7 +147,8 @@ fn sample_weights(choice: SampleWeights, batch: &Batch, difficulty: &[f64]) -> V
     weights.into_iter().map(|w| w / mean).collect()
 }
 
-/// The advantage stages: correction, KL in the reward, shaping, estimator, whitening, sharpening, filter, entropy shaping.
+/// The advantage stages: correction, KL in the reward, shaping, estimator, whitening, sharpening, filter,
+/// entropy shaping.
 pub fn credit(recipe: &Recipe, rollouts: &Rollouts<'_>) -> Credit {
     let batch = Batch::of(rollouts);
     let zero = recipe.advantage.nan_reward == NanReward::Zero;

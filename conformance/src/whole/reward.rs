@@ -1,4 +1,5 @@
-//! What happens to rewards before the estimator and to advantages after it, docs/maths/advantages.md, docs/maths/rewards.md.
+//! Stages on rewards before the estimator and on advantages after it: docs/maths/advantages.md,
+//! docs/maths/rewards.md.
 
 use super::advantage::{self, Estimate};
 use super::{Batch, wide};
@@ -9,7 +10,7 @@ use lockstep::recipe::{
     EntropyKind, Estimator, FilterChoice, Filtration, Recipe, ShapingChoice, SharpenChoice,
 };
 
-/// Rewards, NaN for none, and who counts.
+/// Rewards (NaN for none), and which of them count.
 #[derive(Clone, Debug)]
 pub(super) struct Seen {
     pub(super) rewards: Vec<f64>,
@@ -28,7 +29,8 @@ impl Seen {
     }
 }
 
-/// Advantages, and who is kept where there is a filter. `batches`: as it came, and as rejection left it.
+/// Advantages, and which responses are kept if there is a filter. `batches`: the batch as given, and as
+/// rejection left it.
 pub(super) fn outcome(
     recipe: &Recipe,
     batches: [&Batch; 2],
@@ -119,7 +121,7 @@ fn shaped(recipe: &Recipe, batch: &Batch, rollouts: &Rollouts<'_>, input: &Seen)
                     counted.iter().map(|s| logp.as_ref().map_or(0.0, |logp| logp[*s])).collect();
                 let least = own.iter().copied().fold(f64::INFINITY, f64::min);
                 let most = own.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-                // A range that leaves out rewards of the group would have no solution.
+                // A range that excludes rewards of the group would have no solution.
                 let bounds =
                     [low.unwrap_or(least - margin).min(least), high.unwrap_or(most + margin).max(most)];
                 let splits =
@@ -142,7 +144,7 @@ fn shaped(recipe: &Recipe, batch: &Batch, rollouts: &Rollouts<'_>, input: &Seen)
     out
 }
 
-/// EVOL-RL's bands of the counted members of a group.
+/// EVOL-RL's bands for the counted members of a group.
 fn evol(batch: &Batch, rollouts: &Rollouts<'_>, g: usize, counted: &[usize], mean_weight: f64) -> Vec<f64> {
     let (classes, pairs) = (rollouts.answer_class.unwrap_or_default(), wide(rollouts.similarity));
     let members = &batch.groups[g];
@@ -166,7 +168,7 @@ fn evol(batch: &Batch, rollouts: &Rollouts<'_>, g: usize, counted: &[usize], mea
     counted.iter().map(reward).collect()
 }
 
-/// Probabilities of being drawn: PF-PPO-style (our reading).
+/// Probabilities of being drawn, PF-PPO style (our reading).
 fn filtration(choice: Filtration, scores: &[Option<f64>]) -> Vec<f64> {
     let there = || (0..scores.len()).filter_map(|i| scores[i].map(|r| (i, r)));
     let most = there().map(|(_, r)| r).fold(f64::NEG_INFINITY, f64::max);
@@ -242,7 +244,7 @@ fn sharpened(
     }
 }
 
-/// Who remains.
+/// Which sequences are kept.
 pub(super) fn kept(choice: FilterChoice, batch: &Batch, metric: &[Option<f64>]) -> Vec<bool> {
     let mut keep = vec![false; metric.len()];
     for members in &batch.groups {

@@ -1,4 +1,5 @@
-//! Advantages of rewards with a place in time, docs/maths/correction.md, docs/maths/advantages.md, docs/maths/rewards.md.
+//! Advantages for rewards placed in time: docs/maths/correction.md, docs/maths/advantages.md,
+//! docs/maths/rewards.md.
 
 use super::advantage::{Estimate, group, whiten};
 use super::{Batch, spans, wide};
@@ -17,7 +18,7 @@ fn discounted(batch: &Batch, rewards: &[f64], gamma: f64) -> Vec<f64> {
     batch.sequences.iter().flat_map(row).map(|(g, _)| g).collect()
 }
 
-/// Whitened over the live tokens, where the recipe or its estimator says so.
+/// Whitens over the live tokens if the recipe or its estimator asks for it.
 fn over_tokens(recipe: &Recipe, batch: &Batch, advantage: Vec<f64>) -> Vec<f64> {
     let Some(choice) = super::advantage::whitening(recipe) else { return advantage };
     let values: Vec<Option<f64>> =
@@ -32,7 +33,7 @@ pub(super) fn returns(recipe: &Recipe, batch: &Batch, rewards: &[f64]) -> Estima
     Estimate { advantage, per_token: true, returns, ..Estimate::default() }
 }
 
-/// ReMax of rewards per token.
+/// ReMax on token rewards.
 pub(super) fn remax(recipe: &Recipe, batch: &Batch, rewards: &[f64], greedy: &[f64]) -> Estimate {
     let returns = discounted(batch, rewards, 1.0);
     let limit = recipe.advantage.limit.unwrap_or(f64::INFINITY);
@@ -50,7 +51,7 @@ pub(super) fn remax(recipe: &Recipe, batch: &Batch, rewards: &[f64], greedy: &[f
     }
 }
 
-/// The value of each span of tokens at its live tokens.
+/// Writes each span's value to its live tokens.
 fn spread(batch: &Batch, spans: &[Range<usize>], values: &[f64]) -> Vec<f64> {
     let mut out = vec![0.0; batch.live.len()];
     for (span, value) in spans.iter().zip(values) {
@@ -158,7 +159,8 @@ fn mars(recipe: &Recipe, batch: &Batch, rollouts: &Rollouts<'_>, gamma: f64, set
         let last = batch.sequences.iter().any(|span| span.end == turns[k].end);
         returns[k] += if last { 0.0 } else { gamma * returns[k + 1] };
     }
-    // The returns are a column: as binary32 they are told apart, or sums that differ in their order of rounding are two values of a set.
+    // The returns are a column and hence binary32. Compared as binary64, sums that differ only in rounding
+    // order would be two values of a set.
     returns.iter_mut().for_each(|value| *value = f64::from(*value as f32));
     let normalised = |k: usize| {
         let own: Vec<f64> = (0..turns.len()).filter(|j| roles[*j] == roles[k]).map(|j| returns[j]).collect();

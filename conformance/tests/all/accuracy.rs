@@ -11,7 +11,7 @@ use lockstep_conformance::precision::{SLACK, allowed};
 use lockstep_core::op::OPS;
 
 const SEED: u64 = 20_261_121;
-/// Random cases of each op beside the corpus.
+/// Random cases per op, in addition to the corpus.
 const DRAWN: u64 = 50;
 /// In units of 2⁻²⁴.
 const OF_BINARY64_SUMS: f64 = 1e-7;
@@ -35,7 +35,8 @@ fn every_op_is_within_its_allowance_and_no_allowance_is_slack() {
             "{:<18} {:<18} {units:>10.3e} {:>8} units of 2^-24   [{label}]",
             allowance.op, allowance.output, allowance.units
         );
-        // A bound of binary64 sums is derived from their length, not measured: a corpus of short rows may see none of it.
+        // A bound for binary64 sums is derived from their length rather than measured; a corpus of short rows
+        // may show none of it.
         if allowance.units > OF_BINARY64_SUMS && units * SLACK < allowance.units {
             failures
                 .push(format!("{} `{}`: slack: only {units:.1e} measured", allowance.op, allowance.output));

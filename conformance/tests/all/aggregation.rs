@@ -1,4 +1,5 @@
-//! Aggregation: the five modes on hand numbers, empty rows counted or not, micro-batches, presets of peers, long sums.
+//! Aggregation: the five modes by hand, empty rows counted or not, micro-batches, presets of peers, long
+//! sums.
 
 use crate::wanted::{selects, wanted, with_returns};
 use lockstep::core::aggregate::{PerRow, Weight};
@@ -152,7 +153,8 @@ fn peers_differ_where_they_should() {
     let of = |recipe: &Recipe| f64::from(recipe.advantages(&device, &pair).unwrap().advantage[0]);
     assert!((of(&verl) - 0.5 / (0.5f64.sqrt() + 1e-6)).abs() <= WORKED);
     assert!((of(&trl) - 0.5 / (0.5f64.sqrt() + 1e-4)).abs() <= WORKED);
-    // A sequence without live tokens: verl divides by the others, TRL by all of them. r = 1, A = 1: l = −1.
+    // A sequence without live tokens: verl divides by the other sequences, TRL by all of them. r = 1, A = 1:
+    // l = −1.
     let half = Rollouts {
         loss_mask: Some(&[1, 1, 0]),
         logp: Some(&[-0.5; 3]),
@@ -163,7 +165,7 @@ fn peers_differ_where_they_should() {
     let loss = |recipe: &Recipe| recipe.loss(&device, &half, &credit).unwrap().loss.unwrap();
     assert!((loss(&Recipe::named("grpo").unwrap()) + 1.0).abs() <= WORKED, "verl's count: 1 sequence");
     assert!((loss(&trl_grpo) + 0.5).abs() <= WORKED, "TRL's count: 2 sequences");
-    // A log-ratio of 25: verl clamps it to 20 and returns no gradient, TRL does neither.
+    // A log-ratio of 25: verl clamps it to 20 and returns no gradient; TRL does neither.
     let far = Rollouts { logp: Some(&[0.0]), logp_old: Some(&[-25.0]), ..Rollouts::new(&[0, 1], &[0, 1]) };
     let coef = |recipe: &Recipe| {
         let out = recipe.loss(&device, &far, &Credit::per_sequence(vec![-1.0])).unwrap();

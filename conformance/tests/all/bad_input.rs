@@ -1,4 +1,4 @@
-//! Every refusal names the argument and where in it; nothing panics.
+//! Every refusal names the argument and the position in it; nothing panics.
 
 use lockstep::core::Error as Argument;
 use lockstep::core::advantage::{Baseline, Scale, Singleton};
@@ -59,7 +59,7 @@ fn batch(mask: Option<&'static [u8]>) -> Batch<'static> {
     Batch::new(&OFFSETS, &[0, 2], mask).unwrap()
 }
 
-/// Both policies.
+/// Log-probabilities of both policies.
 fn columns<'a>(logp: &'a [f32], logp_old: &'a [f32]) -> Rollouts<'a> {
     Rollouts { logp: Some(logp), logp_old: Some(logp_old), ..Rollouts::new(&OFFSETS, &[0, 2]) }
 }
@@ -124,7 +124,7 @@ fn log_probabilities() {
                 value(ops::ratio::mismatch(&device, &batch(None), &values, &GOOD)),
                 ("logp_rollout", Some(index))
             );
-            // The same at a masked token is nobody's business.
+            // The same value at a masked token is accepted.
             let masks: [&'static [u8]; 4] = [&[0, 1, 1, 1], &[1, 0, 1, 1], &[1, 1, 0, 1], &[1, 1, 1, 0]];
             assert!(run(Some(masks[index]), &values, &values).is_ok(), "{bad} at {index}, masked");
         }
@@ -155,7 +155,7 @@ fn advantages_weights_and_values() {
     let zero = Credit { weights: Some(vec![0.0, -0.0, 1.0, 2.0]), ..own() };
     let plain = recipe.loss(&device, &good, &zero).expect("a weight of 0 rejects a token");
 
-    // A reference is read by a KL term, and then it must be there.
+    // A KL term reads a reference, which must then be present.
     let bad_ref = Rollouts { logp_ref: Some(&[-1.0, -1.0, -1.0, 1.0]), ..good };
     assert_eq!(recipe.loss(&device, &bad_ref, &zero).unwrap(), plain);
     let recipe = Recipe::from_toml("[kl]\nestimator = \"k3\"\ncoef = 0.1\n").unwrap();
@@ -213,12 +213,12 @@ fn rewards() {
     };
     let refused = strict.advantages(&device, &nan);
     assert_eq!(value(refused), ("rewards", Some(2)));
-    // Squares of 1e38 are no binary32; mean, std and advantages are.
+    // Squares of 1e38 exceed binary32; mean, std and advantages do not.
     let huge = run(&[1e38, -1e38, 1.0, 0.0, 0.0], None, zero).unwrap();
     assert!(huge.std[0] > 1e38 && huge.advantage.iter().all(|a| a.is_finite()));
     let too_large = argument(run(&[f32::MAX, f32::MIN, 1.0, 0.0, 0.0], None, zero));
     assert!(matches!(too_large, Argument::NotFinite { result: "std", index: 0, .. }), "{too_large:?}");
-    // eps 0 and rewards one ULP apart: the division is by 1e-8, not by 0.
+    // eps 0 and rewards one ULP apart: the divisor is 1e-8, not 0.
     let near = run(&[0.1, 0.1f32.next_up(), 1.0, 0.0, 0.0], None, std(1, 0.0)).unwrap();
     assert!(near.advantage[1] > 0.7 && near.advantage[0] < -0.7);
 }
@@ -249,7 +249,7 @@ fn parameters() {
 
 #[test]
 fn recipes() {
-    // (TOML, words that the message must have)
+    // (TOML, words that the message must contain)
     let table: &[(&str, &[&str])] = &[
         ("nmae = \"x\"", &["nmae", "line 1"]),
         ("[gate]\nkind = \"sapo\"\nclip_ratio_low = 0.2", &["clip_ratio_low"]),
@@ -340,7 +340,7 @@ fn advantages() {
     assert_eq!(value(whiten(Advantage::PerSequence(&infinite))), ("values", Some(2)));
     assert_eq!(value(ops::token_moments(&device, &batch, &infinite)), ("values", Some(2)));
 
-    // A plan refuses what the call refuses; the groups behind a smaller batch are none of it.
+    // A plan refuses what the call refuses; the unused groups of a smaller batch do not matter.
     let few = Rollouts { rewards: Some(&rewards), ..Rollouts::new(&[0, 1, 2, 3, 4], &[0, 2, 4]) };
     let plan = |k: u32, groups: usize| {
         let recipe = Recipe::from_toml(&format!("extends = \"pass_at_k\"\n[advantage]\nk = {k}\n")).unwrap();
@@ -352,7 +352,7 @@ fn advantages() {
     assert_eq!((plan(3, 2), plan(2, 2)), (None, Some(vec![2, 2])));
     assert_eq!(plan(2, 3), Some(vec![2, 2, 0]));
 
-    // Rewards of sequences are none of tokens, nor the other way round.
+    // Rewards of sequences cannot serve as token rewards, or vice versa.
     let bare = Rollouts::new(&[0, 1, 2, 3, 4], &[0, 2, 4]);
     let run = |recipe: Recipe, rollouts| recipe.advantages(&device, &rollouts).unwrap_err().to_string();
     let plus = Recipe::named("reinforce_plus_plus").unwrap();

@@ -1,15 +1,15 @@
-//! Every pair of choices of a recipe: refused with an error that names both keys, or a small batch has finite results.
-//! docs/combinations.md is the table of what is refused.
+//! Every pair of choices of a recipe is either refused with an error that names both keys, or gives finite
+//! results on a small batch. docs/combinations.md lists the refused pairs.
 
 use lockstep::recipe::{SingletonChoice, refused};
 use lockstep::{Device, Error, Recipe, Rollouts};
 use lockstep_conformance::cases::hash::Source;
 use std::collections::BTreeSet;
 
-/// A choice in TOML, with the keys one of which an error about it must name.
+/// A choice in TOML, with keys of which an error about it must name one.
 type Choice = (&'static str, &'static [&'static str]);
 
-/// Choices of one table in a dimension exclude each other.
+/// Choices from the same table in a dimension exclude each other.
 const DIMENSIONS: &[&[Choice]] = &[
     &[
         ("[gate]\nkind = \"sapo\"\n", &["gate.kind"]),
@@ -215,7 +215,7 @@ fn finite(what: &str, values: impl IntoIterator<Item = f32>) -> Result<(), Strin
     }
 }
 
-/// Everything that the recipe says, on one batch.
+/// Computes everything that the recipe returns, on one batch.
 fn run(recipe: &Recipe, seed: u64) -> Result<(), String> {
     let text = |error: Error| error.to_string();
     let (device, source) = (Device::cpu(), Source::new(seed));
@@ -269,7 +269,7 @@ fn run(recipe: &Recipe, seed: u64) -> Result<(), String> {
         step: Some(&[60]),
         ..Rollouts::new(&OFFSETS, &GROUPS)
     };
-    // Rejection may leave a group with one member.
+    // Rejection may leave a group with a single member.
     let mut recipe = recipe.clone();
     if recipe.advantage.singleton == SingletonChoice::Error {
         recipe.advantage.singleton = SingletonChoice::Zero;
@@ -279,7 +279,7 @@ fn run(recipe: &Recipe, seed: u64) -> Result<(), String> {
     finite("weight", credit.weights.iter().flatten().copied())?;
     finite("return", credit.returns.iter().copied())?;
     if credit.returns.is_empty() {
-        // An estimator that makes none: those of somebody else's.
+        // The estimator provides no returns, so others are used.
         credit.returns = reference.clone();
     }
     let out = recipe.loss(&device, &rollouts, &credit).map_err(text)?;
@@ -293,7 +293,7 @@ fn run(recipe: &Recipe, seed: u64) -> Result<(), String> {
     finite("value", out.value.iter().flat_map(|value| &value.gradient).copied())
 }
 
-/// Reads both choices as one file: tables that they share are joined.
+/// Joins both choices into one file; tables that they share are merged.
 fn joined(a: &str, b: &str) -> String {
     let ([head_a, head_b], mut text) = ([a, b].map(|t| t.lines().next().unwrap_or("")), format!("{a}{b}"));
     if head_a == head_b {
@@ -302,7 +302,7 @@ fn joined(a: &str, b: &str) -> String {
     text
 }
 
-/// Whether no table but the first is in both.
+/// Whether the two share no table but the first.
 fn apart(a: &str, b: &str) -> bool {
     fn tables(text: &str) -> Vec<&str> {
         text.lines().filter(|line| line.starts_with('[')).collect()
@@ -331,12 +331,12 @@ fn every_pair_of_choices_is_refused_by_both_keys_or_runs() {
             said.insert(error);
         }
     };
-    // A choice that already holds such a pair is tried alone.
+    // A choice that already contains such a pair is tried alone.
     let whole = |(text, _): &&Choice| Recipe::from_toml(text).is_ok();
     for (k, dimension) in DIMENSIONS.iter().enumerate() {
         for (i, (a, keys)) in dimension.iter().enumerate() {
             attempt(a, [keys, keys]);
-            // Of its own dimension those of another table.
+            // Within the same dimension, only choices from another table.
             let near = dimension[i + 1..].iter().filter(|(b, _)| b.lines().next() != a.lines().next());
             let far = DIMENSIONS[k + 1..].iter().copied().flatten();
             let others = near.chain(far).filter(whole).filter(|(b, _)| apart(a, b));

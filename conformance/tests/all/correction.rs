@@ -1,4 +1,4 @@
-//! Rollout correction: rows of docs/maths/disagreements.md, what rejection leaves, saturation, and the errors.
+//! Rollout correction: rows of docs/maths/disagreements.md, what rejection leaves, saturation, and errors.
 
 use lockstep::core::correction::{K1Band, Rejections, Rule, Statistic, WeightLevel};
 use lockstep::ops::correction::{
@@ -58,14 +58,14 @@ fn worked_8_4_levels_of_the_weight() {
 
 #[test]
 fn row_10_9_k1_rejection_sign() {
-    // ρ = 3 lies in [0.5, 4] but 1/ρ does not; 1/3 the other way round.
+    // ρ = 3 lies in [0.5, 4] but 1/ρ does not; for 1/3 it is the other way round.
     let batch = Batch::new(&[0, 1, 2], &[0, 2], None).unwrap();
     let d = [3.0f32.ln(), -(3.0f32.ln())];
     for statistic in [Statistic::TokenK1, Statistic::SeqSumK1, Statistic::SeqMeanK1] {
         let kept = |band| correct(&batch, &d, &only(statistic, Some(0.5), 4.0, band)).kept_mask;
         assert_eq!(kept(K1Band::Rho), [1, 0], "{}", statistic.name());
         assert_eq!(kept(K1Band::InverseRho), [0, 1], "{}", statistic.name());
-        // A symmetric band cannot tell; it is what a single bound stands for.
+        // A symmetric band cannot distinguish them; a single bound stands for such a band.
         for band in [K1Band::Rho, K1Band::InverseRho] {
             assert_eq!(correct(&batch, &d, &only(statistic, None, 4.0, band)).kept_mask, [1, 1]);
             assert_eq!(correct(&batch, &d, &only(statistic, None, 2.5, band)).kept_mask, [0, 0]);
@@ -99,7 +99,7 @@ fn rejection_by_differences_of_probabilities() {
     assert!(error(None, f32::NAN).contains("rejection.high"), "{}", error(None, f32::NAN));
 }
 
-/// ρ = 2 and 1/8: the largest is 2, whatever the least is.
+/// ρ = 2 and 1/8: the largest is 2, whatever the smallest is.
 #[test]
 fn rejection_by_the_largest_ratio() {
     let batch = Batch::new(&[0, 2], &[0, 1], None).unwrap();
@@ -123,7 +123,7 @@ fn both_ends_of_a_band_are_inside() {
 
 #[test]
 fn row_10_5_denominator_under_rejection() {
-    // Two of four tokens go. Token-mean over what is left doubles what is left.
+    // Two of four tokens are rejected. Token-mean over the rest doubles their share.
     let batch = Batch::new(&[0, 2, 4], &[0, 2], None).unwrap();
     let (old, rollout) = pair(&[0.0, 3.0, 0.0, -3.0]);
     let token = Rejections::NONE.with(Statistic::TokenK2, None, 1.0, K1Band::Rho).unwrap();
@@ -153,14 +153,14 @@ fn row_10_22_weight_after_clipping() {
     let out = recipe.loss(&cpu(), &rollouts, &credit).unwrap();
     near(out.token_loss[0].into(), -0.5 * 1.2, WORKED);
     assert_eq!(out.coef[0], 0.0);
-    // w·r = 3 is far outside the clip, and yet it is not clipped.
+    // w·r = 3 is far outside the clip range, yet it is not clipped.
     near(out.token_loss[1].into(), -3.0, WORKED);
     near(out.coef[1].into(), -1.5, WORKED);
 }
 
 #[test]
 fn a_sequence_that_loses_all_has_no_part_in_its_baseline() {
-    // Sequence 0: gone whole. 1: its two tokens go one by one. 2, 3: stay. 4: had no live token.
+    // Sequence 0 is rejected whole; the two tokens of 1 one by one; 2 and 3 stay; 4 had no live token.
     let mask = [1, 1, 1, 1, 1, 1, 0];
     let batch = Batch::with_empty_rows(&[0, 2, 4, 5, 6, 7], &[0, 5], Some(&mask)).unwrap();
     let (old, rollout) = pair(&[0.6, 0.6, 1.5, -1.5, 0.1, 0.0, 9.0]);
@@ -201,12 +201,12 @@ fn a_sequence_that_loses_all_has_no_part_in_its_baseline() {
         let (credit, loss) = recipe.step(&cpu(), &rollouts).unwrap();
         let want = [0.0, 0.0, 0.5, -0.5, 0.0];
         assert_eq!(credit.advantage, want, "the rejected rewards of 9 moved the baseline");
-        // What the recipe does is what the op does.
+        // The recipe does what the op does.
         let by_op = corrected(Correction { denominator, ..out.clone() }, want.to_vec());
         assert_eq!((&credit.weights, &credit.loss_mask), (&by_op.weights, &by_op.loss_mask));
         let report = credit.correction.unwrap();
         assert_eq!((report.stats, report.counts_after), (out.stats, out.counts_after));
-        // And its loss is 0, not NaN, whichever mask divides.
+        // The loss is 0, not NaN, whichever mask the denominator uses.
         assert_eq!((&loss.row_loss[..2], loss.row_loss[4]), (&[0.0, 0.0][..], 0.0));
         assert_eq!((&loss.coef[..4], loss.coef[6]), (&[0.0; 4][..], 0.0));
     }
@@ -265,7 +265,7 @@ fn batch_normalisation_makes_the_mean_1() {
     // The mean over the two sequences with tokens, not over all three and not over tokens.
     let w = normalized(WeightLevel::Sequence);
     near((f64::from(w[0]) + f64::from(w[3])) / 2.0, 1.0, WORKED);
-    // All weights 0: left alone.
+    // All weights 0: left unchanged.
     let zero =
         CorrectionParams { normalize: true, ..CorrectionParams::mask(WeightLevel::Token, 100.0, 200.0) };
     let out = correct(&batch, &d, &zero);
@@ -286,7 +286,7 @@ fn saturation_and_its_errors() {
     let stats = mismatch_stats(&cpu(), &batch, &old, &rollout, 20.0).unwrap();
     assert!(stats.chi2_token.is_finite() && stats.chi2_seq.is_finite() && stats.ess > 0.0);
     assert_eq!(stats.extreme, [1.0; 4]);
-    // Without a clamp a plain weight overflows, and is refused by index; a truncated one does not.
+    // Without a clamp a plain weight overflows and is refused by index; a truncated weight does not.
     let open = CorrectionParams { level: WeightLevel::Token, bound: f32::INFINITY, ..CorrectionParams::NONE };
     let error = rollout_correction(&cpu(), &batch, &old, &rollout, &open).unwrap_err().to_string();
     assert!(error.starts_with("`weights`[1] is not finite"), "{error}");
@@ -324,7 +324,7 @@ fn mismatch_by_hand() {
 
 #[test]
 fn a_long_sequence() {
-    // A million tokens with ρ = e^0.001: their product is past the clamp, their geometric mean is not.
+    // A million tokens with ρ = e^0.001: their product exceeds the clamp, their geometric mean does not.
     let n = 1_000_000;
     let batch = [0, n as u32];
     let batch = Batch::new(&batch, &[0, 1], None).unwrap();
@@ -350,7 +350,7 @@ fn named_recipes_do_what_their_frameworks_do() {
     let run = |name: &str| {
         let mut recipe = Recipe::named(name).unwrap();
         assert_eq!(Recipe::from_toml(&recipe.to_toml().unwrap()).unwrap(), recipe, "{name} as TOML");
-        // Of the two, one may be left.
+        // Only one of the two may remain.
         recipe.advantage.singleton = SingletonChoice::Zero;
         recipe.advantages(&cpu(), &rollouts).unwrap()
     };
@@ -365,7 +365,7 @@ fn named_recipes_do_what_their_frameworks_do() {
     weights("verl_tis_sequence", [2.0, 2.0, second, second]);
     weights("verl_mis_sequence", [0.0; 4]);
     weights("icepop", [r[0], r[1], 0.0, r[3]]);
-    // No lower bound: the second stays, the first is above 3.
+    // No lower bound: the second stays; the first is above 3.
     assert!(first > 3.0);
     weights("trl_vllm", [0.0, 0.0, second, second]);
     weights("decoupled_ppo", r);
@@ -374,7 +374,7 @@ fn named_recipes_do_what_their_frameworks_do() {
     let report = run("icepop").correction.unwrap();
     assert_eq!(report.stats.rejected_fraction, 0.0, "a band zeroes weights, it rejects nothing");
     assert_eq!(report.counts_before, report.counts_after);
-    // The mask of what is left, or the mask as it was.
+    // Either the mask after rejection, or the original mask.
     assert_eq!((run("geo_rs").loss_mask, run("trl_vllm").loss_mask), (Some(vec![0; 4]), None));
 }
 

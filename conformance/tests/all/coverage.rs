@@ -1,5 +1,5 @@
-//! One list: every op of core's table has oracle, property, digest entry and tolerance, and a row in the docs. Benches are
-//! counted in their own crate.
+//! A single list: every op of core's table has an oracle, a property, a digest entry, a tolerance and a row
+//! in the docs. Benches are checked in their own crate.
 
 use lockstep_conformance::backend::Backend;
 use lockstep_conformance::cases::random::random;
@@ -50,7 +50,7 @@ fn every_output_of_every_op_has_an_oracle() {
 
 #[test]
 fn every_op_has_an_oracle_file_and_a_property() {
-    // The stem of the oracle is that of core's file, but for the two that share theirs with a formula.
+    // The oracle has the stem of core's file, except for the two that share theirs with a formula.
     let stem = |name: &str| match name {
         "policy_loss_ppo" => "ppo_clip".to_owned(),
         "policy_loss_sapo" => "sapo".to_owned(),
@@ -64,7 +64,7 @@ fn every_op_has_an_oracle_file_and_a_property() {
     };
     let oracle = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/oracle");
     assert_eq!(lacking(|op| oracle.join(stem(op)).with_extension("rs").is_file()), Vec::<&str>::new());
-    // The property test `any_op` draws from these; so does `lockstep verify`.
+    // The property test `any_op` draws from these, and so does `lockstep verify`.
     assert_eq!(lacking(|op| random(op, 1).is_some()), Vec::<&str>::new());
     assert!(include_str!("properties.rs").contains("fn any_op(case in"));
 }
@@ -100,7 +100,7 @@ fn the_digest_covers_every_variant() {
     }
 }
 
-/// Runs nothing; remembers which entry points a GPU would have used.
+/// Runs nothing; records which entry points a GPU would have used.
 #[derive(Default)]
 struct Entries(RefCell<BTreeSet<&'static str>>);
 

@@ -1,11 +1,13 @@
-//! Rows of docs/maths/disagreements.md that no test of an op carries: both options, each with the result that its framework documents, by hand.
+//! Rows of docs/maths/disagreements.md that no op's test covers: both options, each with the result that its
+//! framework documents, by hand.
 
 use crate::gate_batch::{close, one, run_with, summed};
 use lockstep::ops;
 use lockstep::recipe::{AggregationMode, EntropyChoice, GateChoice, GuardChoice};
 use lockstep::{Credit, Device, PolicyOutput, Recipe, Rollouts};
 
-/// Sequences of three tokens and one, live but for the last of the first, r = 1: every token's loss is −A.
+/// Sequences of three tokens and of one, all live except the last token of the first, with r = 1: every
+/// token's loss is −A.
 fn ragged(recipe: &Recipe, advantage: [f32; 2]) -> PolicyOutput {
     run_with(recipe, &rollouts(), &Credit::per_sequence(advantage.to_vec())).unwrap()
 }
@@ -30,12 +32,13 @@ fn row_10_6_dr_grpo_constant() {
     assert_eq!(batch.longest(), 3);
     let padded = ragged(&with(batch.longest() as f64), [3.0, 1.0]);
     assert!(close(padded.loss.unwrap(), -7.0 / 6.0) && close(padded.coef[0].into(), -0.5), "{padded:?}");
-    // The configured constant is the same for every batch; the default 1024.
+    // The configured constant is the same for every batch; its default is 1024.
     let configured = ragged(&with(10.0), [3.0, 1.0]);
     assert!(close(configured.loss.unwrap(), -7.0 / 20.0) && close(configured.coef[3].into(), -1.0 / 20.0));
     let default = ragged(&Recipe::named("dr_grpo").unwrap(), [3.0, 1.0]);
     assert!(close(default.loss.unwrap(), -7.0 / 2048.0), "{:?}", default.loss);
-    // By name: verl without a constant takes the padded width, TRL its constant and all sequences, here two of three.
+    // By name: verl without a constant uses the padded width; TRL uses its constant and counts all sequences,
+    // here two of three.
     let verl = Recipe::named("verl_dr_grpo").unwrap();
     let own = ragged(&verl, [3.0, 1.0]);
     assert_eq!((&own.coef, own.loss), (&padded.coef, padded.loss));
@@ -108,7 +111,7 @@ fn row_10_11_log_ratio_clamp() {
         let out = one(recipe, [&[0.0], &[-d], &[]], -1.0);
         (out.loss.unwrap(), f64::from(out.coef[0]), out.metrics.unwrap().guarded_tokens)
     };
-    // A < 0 without a dual clip: l = r. verl clamps d to 20 and loses the gradient, TRL does neither.
+    // A < 0 without a dual clip: l = r. verl clamps d to 20 and loses the gradient; TRL does neither.
     let (verl, trl) = (summed("grpo"), summed("trl_grpo"));
     assert_eq!((verl.ratio.guard, trl.ratio.guard), (GuardChoice::Clamp, GuardChoice::None));
     let relative = |got: f64, d: f64| (got / d.exp() - 1.0).abs() < 1e-6;
@@ -116,7 +119,7 @@ fn row_10_11_log_ratio_clamp() {
     assert!(relative(loss, 20.0) && coef == 0.0 && guarded == 1, "{loss} {coef}");
     let (loss, coef, guarded) = token(&trl, 22.0);
     assert!(relative(loss, 22.0) && relative(coef, 22.0) && guarded == 0, "{loss} {coef}");
-    // The bound itself is inside; below it they agree.
+    // The bound itself is inside; up to it they agree.
     for d in [20.0, 19.0] {
         assert_eq!(token(&verl, d), token(&trl, d));
     }

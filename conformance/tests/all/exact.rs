@@ -1,4 +1,4 @@
-//! Exact sums against big integers: any order, any tree of merges, any sharding, the same bits.
+//! Exact sums against big integers: any order, any merge tree, any sharding, the same bits.
 
 use lockstep_conformance::cases::hash::Source;
 use lockstep_core::Error;
@@ -23,7 +23,7 @@ fn nearest(of: &BigInt, by: &BigInt) -> f64 {
     if *of < zero {
         return -nearest(&-of, by);
     }
-    // The largest number that is not above, by its bits: positive numbers are ordered as their bits are.
+    // The bits of the largest number that is not above: positive numbers are ordered like their bits.
     let (mut low, mut high) = (0u64, f64::MAX.to_bits());
     while low < high {
         let middle = low + (high - low).div_ceil(2);
@@ -33,7 +33,7 @@ fn nearest(of: &BigInt, by: &BigInt) -> f64 {
         }
     }
     let below = units(f64::from_bits(low)) * by;
-    // The next number, or what it would be if there were one more exponent.
+    // The next number, or what it would be with one more exponent.
     let above = if low == f64::MAX.to_bits() {
         (BigInt::from(1) << (1024 + 1074)) * by
     } else {
@@ -57,7 +57,7 @@ fn any(source: Source, i: usize) -> f64 {
     f64::from_bits(if bits >> 52 & 0x7ff == 0x7ff { bits & !(1 << 52) } else { bits })
 }
 
-/// Lists of numbers that a rounded sum gets wrong.
+/// Lists whose rounded sums are wrong.
 fn adversaries() -> Vec<(String, Vec<f64>)> {
     let p = |e: i32| 2.0f64.powi(e);
     let (tiny, max, half) = (5e-324, f64::MAX, p(970));
@@ -133,7 +133,7 @@ fn any_order_and_any_tree_of_merges() {
             let source = Source::new(seed);
             let mut order: Vec<usize> = (0..list.len()).collect();
             order.sort_by_key(|i| source.bits(*i));
-            // Shards of uneven size, some empty; then merge two at random until one is left.
+            // Shards of uneven size, some empty; two random ones are merged until one is left.
             let shards = 1 + source.below(7000, 9);
             let mut parts = vec![ExactSum::ZERO; shards];
             order.iter().for_each(|i| parts[source.fork(1).below(*i, shards)].add(list[*i]));
@@ -190,12 +190,12 @@ fn a_number_many_times() {
     }
 }
 
-/// Carries are propagated in time: limbs that only ever grow.
+/// Carries are propagated in time even if limbs only ever grow.
 #[test]
 fn long_sums_of_one_sign() {
     let mut sum = ExactSum::ZERO;
     let mut unit = exact(&[f64::MAX]);
-    // Doubling by merging with itself: 2⁶⁰ times the largest number.
+    // Doubled by merging with itself: 2⁶⁰ times the largest number.
     for _ in 0..60 {
         let twin = unit;
         unit.merge(&twin);
@@ -247,12 +247,12 @@ fn bytes_are_checked() {
     assert_eq!(ExactMoments::from_bytes(&ExactMoments::NONE.to_bytes()).unwrap(), ExactMoments::NONE);
 }
 
-/// Distance in representable numbers.
+/// Distance counted in representable numbers.
 fn ulps(a: f64, b: f64) -> u64 {
     (a.to_bits() as i64).abs_diff(b.to_bits() as i64)
 }
 
-/// Mean and variance of big integers, each rounded once; values in units of 2⁻¹⁰⁷⁴ each.
+/// Mean and variance from big integers, each rounded once; the values are in units of 2⁻¹⁰⁷⁴.
 fn moments_oracle(values: &[f64], ddof: u32) -> (f64, f64) {
     let n = BigInt::from(values.len());
     let sum: BigInt = values.iter().map(|x| units(*x)).sum();

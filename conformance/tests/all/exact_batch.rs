@@ -1,4 +1,4 @@
-//! Exact mode of a whole batch: the shards of any number of ranks, in any order, have its bits.
+//! Exact mode of a whole batch: shards over any number of ranks, in any order, give its bits.
 
 use lockstep::core::aggregate::exact_sum::{self, ExactDigits};
 use lockstep::core::aggregate::{ExactMoments, ExactSum};
@@ -13,7 +13,7 @@ use lockstep::{Advantage, Batch, Counts, Credit, Device, Loss, Outputs, Recipe, 
 use lockstep_conformance::cases::hash::Source;
 use lockstep_conformance::cases::values::spread;
 
-/// Sequences of one rank and what belongs to their tokens.
+/// The sequences of one rank, with their per-token data.
 #[derive(Clone, Default)]
 pub(super) struct Rows {
     pub(super) offsets: Vec<u32>,
@@ -103,7 +103,7 @@ fn policy_loss_of_any_sharding_has_the_same_bits() {
         let out = whole.loss(&recipe, counts);
         let totals = out.totals();
         assert_eq!((totals.loss(), totals.metrics(), totals.counts()), (out.loss, out.metrics, counts));
-        // The tree rounds at every addition: near, and here not the same.
+        // The tree rounds at every addition: close, but here not equal.
         let rounded = whole.loss(&tree, counts);
         let near = |a: f64, b: f64, scale: f64| (a - b).abs() <= 1e-12 * scale;
         let magnitude: f64 = out.row_loss.iter().map(|x| x.abs()).sum();
@@ -116,7 +116,7 @@ fn policy_loss_of_any_sharding_has_the_same_bits() {
                     .iter()
                     .map(|rows| rows.loss(&recipe, counts).totals())
                     .collect();
-                // Any order of arrival.
+                // Parts arrive in any order.
                 parts.sort_by_key(|part| Source::new(seed).bits(part.counts().tokens as usize));
                 let mut merged = PolicyTotals::default();
                 for part in &parts {
@@ -132,7 +132,7 @@ fn policy_loss_of_any_sharding_has_the_same_bits() {
     }
 }
 
-/// What the exact reduction is for: in trees, shards disagree.
+/// Why the exact reduction exists: with trees, shards disagree.
 #[test]
 fn trees_of_shards_have_other_bits() {
     let (whole, recipe) = (whole(), Recipe::named("dapo").unwrap());
@@ -190,7 +190,7 @@ fn digits_of_a_device_are_the_accumulator() {
         let (sum, count) = exact_sum(&device, &values).unwrap();
         assert_eq!((sum, count), (values.iter().copied().collect(), length as u64));
 
-        // Blocks added on the device first, in the tree of `fold_rows`: digits are integers.
+        // Blocks are first added on the device, in the tree of `fold_rows`: digits are integers.
         let mut digits = vec![0.0; exact_sum::digits::<f64>(length)];
         let (input, digits_out) = (In::new(&values[..]), Out::new(&mut digits));
         let kernel = ExactDigits { values: input, mask: Mask::all(), square: false, digits: digits_out };

@@ -1,4 +1,4 @@
-//! Totals as limbs: whatever an engine's integer sum over ranks does, the bits are those of `merge`.
+//! Totals as limbs: however an engine's integer sum over ranks proceeds, the bits are those of `merge`.
 
 use super::exact_batch::{Rows, shards, whole};
 use lockstep::core::Error as Argument;
@@ -9,7 +9,7 @@ use lockstep::plan::{Calls, Capacity};
 use lockstep::{Counts, Credit, Device, Error, Outputs, Recipe, Rollouts};
 use lockstep_conformance::cases::hash::Source;
 
-/// What an all-reduce over ranks makes of the limbs, in an order of its own.
+/// An all-reduce of the limbs over ranks, in its own order.
 fn all_reduced<T: Limbs>(parts: &[T], seed: u64) -> T {
     let mut order: Vec<usize> = (0..parts.len()).collect();
     order.sort_by_key(|rank| Source::new(seed).bits(*rank));
@@ -62,7 +62,7 @@ fn what_one_rank_did_not_measure_nobody_has() {
     }
 }
 
-/// Values of any exponent, some of which are none.
+/// Values of any exponent, some of them not finite.
 fn part(rank: usize) -> ExactSum {
     let source = Source::new(rank as u64);
     let value = |i: usize| match source.below(i, 4000) {
@@ -82,12 +82,12 @@ fn a_thousand_ranks() {
         parts.iter().for_each(|part| merged.merge(part));
         assert_eq!(all_reduced(&parts, 5).to_bytes(), merged.to_bytes(), "ranks from {first}");
     }
-    // Values that are no number are among them, and sums without.
+    // Both finite sums and sums with NaN or infinities occur.
     let finite = (0..1000).filter(|rank| part(*rank).is_finite()).count();
     assert!(finite > 0 && finite < 1000, "{finite}");
 }
 
-/// A sum whose limbs are as large as limbs are.
+/// A sum whose limbs have the largest values.
 fn fullest(last: i64) -> ExactSum {
     let mut bytes = ExactSum::ZERO.to_bytes();
     bytes[8..].fill(0xff);
@@ -137,7 +137,7 @@ fn what_is_no_sum_of_limbs_is_refused() {
     for at in [0, 1, 2, 3, 4, 5, 50, 73, 74, 75, 76, PolicyTotals::LIMBS - 5, PolicyTotals::LIMBS - 1] {
         assert_eq!(refused(at, -1, maxima), ("limbs", Some(at)));
     }
-    // The last limb of a sum is signed: what no sum reaches is refused.
+    // The last limb of a sum is signed: values that no sum reaches are refused.
     assert_eq!(refused(5 + 67, i64::MAX - 1, maxima).0, "bytes of an exact sum");
     // An average instead of a sum: bits that no binary64 number has.
     assert_eq!(refused(5, 1, maxima).0, "bytes of an exact sum");
@@ -161,7 +161,7 @@ fn what_is_no_sum_of_limbs_is_refused() {
     );
 }
 
-/// A plan's results have the rows that the totals are made of.
+/// A plan's results contain the rows that the totals are made of.
 #[test]
 fn totals_out_of_a_plan() {
     let whole = whole();

@@ -1,4 +1,5 @@
-//! Log-ratios of ±1e4: under a clamp value *and* gradient are finite; without one an overflow is an error that says where.
+//! Log-ratios of ±1e4: under a clamp, value *and* gradient are finite; without one, an overflow is an error
+//! that gives the position.
 
 use lockstep::recipe::{GuardChoice, KlChoice, KlEstimator, KlPlace, KlRatio, KlWeighting};
 use lockstep::{Credit, Device, Error, Loss, Outputs, Recipe, Rollouts, core};
@@ -6,7 +7,7 @@ use lockstep::{Credit, Device, Error, Loss, Outputs, Recipe, Rollouts, core};
 const LOGP: [f32; 6] = [0.0, -1e4, -0.0, -1e4, -0.5, -1e4];
 const OLD: [f32; 6] = [-1e4, 0.0, -1e4, -1e-30, -0.5, -1e4];
 
-/// Three sequences of two tokens, or one of all.
+/// Three sequences of two tokens, or one of six.
 fn far<'a>(logp: &'a [f32], groups: &'a [u32]) -> Rollouts<'a> {
     let offsets: &[u32] = if groups[1] == 3 { &[0, 2, 4, 6] } else { &[0, 6] };
     Rollouts { logp: Some(logp), logp_old: Some(&OLD), ..Rollouts::new(offsets, groups) }
@@ -65,7 +66,7 @@ fn kl_of_far_policies() {
     assert!(out.coef.iter().all(|x| x.is_finite()) && out.loss.unwrap().is_finite());
     assert!(out.policy.metrics.unwrap().kl_ref_mean <= 10.0);
     assert!(run(kl(Some(20.0), None)).unwrap().coef.iter().all(|x| x.is_finite()));
-    // Only the value is clamped: exp(1e4) overflows, and the clamp returns 10 with gradient 0 all the same.
+    // Only the value is clamped: exp(1e4) overflows, yet the clamp returns 10 with gradient 0.
     assert!(run(kl(None, Some(10.0))).unwrap().coef.iter().all(|x| x.is_finite()));
     let error = run(kl(None, None)).unwrap_err();
     let Error::Argument(core::Error::NotFinite { result: "coef", index: 1, .. }) = error else {
@@ -83,7 +84,7 @@ fn without_a_guard_an_overflow_is_an_error() {
         panic!("{error:?}");
     };
     assert!(hint.contains("guard"), "{hint}");
-    // A > 0 is clipped at 1 + eps and SAPO fades: no overflow in either.
+    // A > 0 is clipped at 1 + eps, and SAPO fades: no overflow in either.
     let credit = Credit::per_sequence(vec![1.0; 3]);
     for name in ["trl", "trl_sapo"] {
         let (recipe, mut out) = (Recipe::named(name).unwrap(), Loss::default());

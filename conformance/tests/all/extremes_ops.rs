@@ -1,7 +1,8 @@
-//! Every op of the table at the extremes: log-probabilities of −1e4 and −1e30 beside 0, rewards of 1.0 beside 1.0000001.
+//! Every op of the table at the extremes: log-probabilities of −1e4 and −1e30 beside 0, rewards of 1.0 beside
+//! 1.0000001.
 //!
-//! A row either has the oracle's values, all of them finite, or raises its alarm (an unguarded ratio of e^10000), which the host
-//! API turns into an error with an index. Nothing in between.
+//! A row either has the oracle's values, all of them finite, or raises its alarm (as an unguarded ratio of
+//! e^10000 does), which the host API turns into an error with an index. Nothing in between.
 
 use lockstep::{Device, Level};
 use lockstep_conformance::accuracy::worst;
@@ -14,7 +15,7 @@ use lockstep_conformance::precision;
 use lockstep_core::op::OPS;
 use std::collections::BTreeMap;
 
-/// Slots of the log-probabilities: those where a number above 0 is a fault.
+/// Slots of the log-probabilities, where a number above 0 is a fault.
 fn logp_slots(case: &Case) -> Vec<usize> {
     match case.params {
         Params::TokenRatio { .. } | Params::Kl { .. } => vec![slot::LOGP, slot::LOGP_OLD],
@@ -27,14 +28,14 @@ fn logp_slots(case: &Case) -> Vec<usize> {
     }
 }
 
-/// Values at the extremes: two policies are apart by up to `far`, in both directions; by −1e30 in one direction a case, since what is
-/// left of a sum of ±1e30 is rounding alone.
+/// Values at the extremes. Two policies are up to `far` apart, in both directions; distances of −1e30 occur
+/// in one direction per case, because what is left of a sum of ±1e30 is only rounding.
 fn value(far: f32, slot: usize, i: usize, seed: u64) -> f32 {
     let far = if far > 1e4 && slot % 2 == (seed % 2) as usize { 0.25 } else { far };
     [0.0, -far, -0.5, -1e-30, -far, -0.0, -0.5][(i * (slot + 1) + slot) % 7]
 }
 
-/// What became of the rows of an op.
+/// Outcomes of an op's rows.
 #[derive(Default)]
 pub(crate) struct Tally {
     pub(crate) right: usize,
@@ -53,7 +54,8 @@ pub(crate) fn compare(case: &Case, outputs: &[Output], tally: &mut Tally) -> Res
                 continue;
             }
             for i in output.range(&case.data.offsets, row) {
-                // The largest of nothing is −∞, a perplexity of e^10000 ∞: of rows, and then the oracle says so too.
+                // The largest of nothing is −∞, and a perplexity of e^10000 is ∞: allowed per row, and only
+                // where the oracle agrees.
                 let element = output.place == Place::Element;
                 if output.number(i).is_nan() || element && output.number(i).is_infinite() {
                     return Err(format!("`{}`[{i}] is {} without an alarm", output.name, output.number(i)));
@@ -64,10 +66,10 @@ pub(crate) fn compare(case: &Case, outputs: &[Output], tally: &mut Tally) -> Res
         (0..rows)
             .filter(|row| alarmed(*row))
             .for_each(|row| masked.extend(output.range(&case.data.offsets, row)));
-        // Of a row with an alarm nothing is promised.
+        // A row with an alarm promises nothing.
         masked.into_iter().for_each(|i| want.magnitude[i] = f64::INFINITY);
         for i in 0..output.len() {
-            // What binary32 does not hold is infinite: exponentials of log-ratios are binary32.
+            // What binary32 cannot hold is infinite: exponentials of log-ratios are binary32.
             if want.want[i].abs() > f64::from(f32::MAX) && output.number(i).is_infinite() {
                 want.want[i] = want.want[i].signum() * f64::INFINITY;
             }
@@ -202,8 +204,8 @@ fn tiled(case: &Case, n: usize) -> Option<Case> {
     Some(new)
 }
 
-/// Ops of which one row is no batch: theirs is made of the statistics of all rows, or of a sorted group or one router's experts
-/// (tests/all/extremes_trees_routing.rs).
+/// Ops for which one row is not a batch: theirs is made of the statistics of all rows, or of a sorted group
+/// or one router's experts (tests/all/extremes_trees_routing.rs).
 const NOT_TILED: &[&str] = &[
     "fold_rows",
     "fold_moments",
@@ -218,7 +220,7 @@ const NOT_TILED: &[&str] = &[
     "balance_loss",
 ];
 
-/// The array of labels of the ops of logits.
+/// The array of labels in the ops on logits.
 const LABEL: usize = 0;
 
 /// Ops with n² work or inputs: one large case is enough.
@@ -256,7 +258,7 @@ fn every_op_with_rows_of_one_and_of_4096() {
     assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
 
-/// One op of every family whose rows are sequences.
+/// One op from every family whose rows are sequences.
 const LONG: &[&str] = &[
     "token_ratio",
     "rollout_mismatch",

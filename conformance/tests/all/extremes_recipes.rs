@@ -1,4 +1,4 @@
-//! Every named recipe at the extremes: finite, or an error that says where and what to choose.
+//! Every named recipe at the extremes: finite results, or an error that says where and what to choose.
 
 use crate::wanted::{wanted, with_returns};
 use lockstep::recipe::{GuardChoice, RatioLevel, names};
@@ -40,7 +40,8 @@ fn every_recipe_with_far_policies() {
     println!("refused: {refused:?}");
     assert!(!refused.is_empty(), "TRL has no guard: e^10000 is no number");
     for (name, guard, level) in refused {
-        // DRO's own term is the square of a log-ratio that no guard bounds, as is ReMix's KL-convex term: 1e30² is no number of binary32.
+        // DRO's own term is the square of a log-ratio that no guard bounds, and so is ReMix's KL-convex term:
+        // 1e30² exceeds binary32.
         let square = ["dro", "remix_full"].contains(&name);
         let free = guard == GuardChoice::None || level != RatioLevel::Token || square;
         assert!(free, "{name} has a guard");
@@ -94,7 +95,7 @@ fn every_estimator_in_groups_of_1_and_4096() {
                         }
                         compared += n;
                     }
-                    // A group of one, or an input that the recipe wants: each is named.
+                    // A group of one, or an input that the recipe needs: each error names it.
                     Err(error) => assert!(
                         error.to_string().contains('`') || error.to_string().contains("recipe"),
                         "{name}: {error}"

@@ -1,7 +1,8 @@
-//! Trees and routers at the extremes that `extremes_ops` cannot tile: a row there is a sorted group, or one router's experts.
+//! Trees and routers at extremes that `extremes_ops` cannot tile, because a row there is a sorted group or
+//! one router's experts.
 //!
-//! The oracle of the nodes compares every pair of members token by token; groups of 4096 are compared with the trie of token counts
-//! instead, which is as naive and linear in the tokens.
+//! The oracle of the nodes compares every pair of members token by token. Groups of 4096 are compared instead
+//! with the trie of token counts, which is as naive but linear in the tokens.
 
 use crate::extremes_ops::{Tally, compare};
 use lockstep::ops::tree::{Outcomes, TempoParams, tempo};
@@ -25,16 +26,17 @@ fn packed(responses: &[Vec<u32>]) -> (Vec<u32>, Vec<u32>) {
     (offsets, responses.concat())
 }
 
-/// V after − V before of every token, with a magnitude.
+/// V after − V before for every token, with a magnitude.
 type Corrections = Vec<Vec<(f64, f64)>>;
 
-/// Those of the trie.
+/// Corrections according to the trie.
 fn of_trie(responses: &[Vec<u32>], rewards: &[f32]) -> Corrections {
     let outcomes: Vec<f64> = rewards.iter().map(|r| f64::from(*r)).collect();
     corrections(responses, &outcomes, &vec![1.0; rewards.len()], None)
 }
 
-/// Token advantages of a group on the plain level and on the fastest, which agree, against what the corrections make them.
+/// Token advantages of a group on the plain and on the fastest level, which agree, checked against the values
+/// expected from the corrections.
 fn group(responses: &[Vec<u32>], rewards: &[f32], found: Corrections) -> Vec<f32> {
     let (offsets, tokens) = packed(responses);
     let groups = [0, responses.len() as u32];
@@ -59,8 +61,8 @@ fn group(responses: &[Vec<u32>], rewards: &[f32], found: Corrections) -> Vec<f32
         for (correction, magnitude) in tokens {
             let (divisor, size) = (std + 1e-6, own.abs() + magnitude);
             let want = (own + correction) / divisor;
-            // GRPO's part and the deviation are binary32 before the sum, the sum is afterwards; mean and values are binary64 sums of at
-            // most 4096 rewards: 2⁻⁴⁰ of themselves.
+            // GRPO's part and the deviation are binary32 before the sum, and the sum is rounded afterwards;
+            // mean and values are binary64 sums of at most 4096 rewards: 2⁻⁴⁰ of themselves.
             let rounded = (own.abs() + correction.abs()) / divisor + want.abs();
             let allowed = rounded / 16_777_216.0 + (size + mean.abs()) / divisor / 1.0e12;
             assert!((f64::from(got[at]) - want).abs() <= allowed, "{k}, {at}: {} against {want}", got[at]);
@@ -72,7 +74,7 @@ fn group(responses: &[Vec<u32>], rewards: &[f32], found: Corrections) -> Vec<f32
 
 #[test]
 fn trees_of_4096_short_responses() {
-    // 16³ leaves below every node; then half of them twice, some ending where others go on.
+    // 16³ leaves below every node; then half of them twice, some ending where others continue.
     let full: Vec<Vec<u32>> = (0..4096u32).map(|i| vec![i % 16, i / 16 % 16, i / 256]).collect();
     let mixed: Vec<Vec<u32>> = (0..4096u32)
         .map(|i| [1, 2, 3][..1 + i as usize % 3].iter().map(|k| (i / 5) % (k * 3 + 1)).collect())
@@ -104,7 +106,7 @@ fn trees_of_one_response() {
 
 #[test]
 fn trees_of_responses_of_a_million_tokens() {
-    // They part at the first token, in the middle, at the last, and one ends where the others go on.
+    // They diverge at the first token, in the middle and at the last, and one ends where the others continue.
     let base: Vec<u32> = (0..1_000_000u32).map(|t| t % 50_000).collect();
     let with = |at: usize| {
         let mut response = base.clone();
@@ -115,7 +117,8 @@ fn trees_of_responses_of_a_million_tokens() {
     let mut found: Corrections = responses.iter().map(|r| vec![(0.0, 0.0); r.len()]).collect();
     let mut part =
         |k: usize, at: usize, before: f64, after: f64| found[k][at] = (after - before, after + before);
-    // V: 0.45 of all, 0.5625 of all but the second, 2/3 of those that also pass the middle; the shorter one is still among them there.
+    // V: 0.45 over all, 0.5625 over all but the second, 2/3 over those that also pass the middle, where the
+    // shorter one is still among them.
     let (all, without, last) = (0.45, 0.5625, 2.0 / 3.0);
     [0, 2, 3, 4].into_iter().for_each(|k| part(k, 0, all, without));
     part(1, 0, all, 0.0);
@@ -134,7 +137,8 @@ fn rows_right(case: &Case) -> usize {
     tally.right
 }
 
-/// Of one expert, of all that a router may have, of many rows; replayed and not; scores of ±1e30 beside ordinary ones.
+/// One expert, the maximum number of experts, many rows; with and without replay; scores of ±1e30 beside
+/// ordinary ones.
 #[test]
 fn routers_at_the_extremes() {
     let new = Router::new;

@@ -1,4 +1,5 @@
-//! What a CPU does in another way than a GPU, and what writes into a caller's memory: the same bits.
+//! Paths that a CPU computes differently from a GPU, or that write into a caller's memory, give the same
+//! bits.
 
 use crate::gate_batch::{credit, data, input};
 use lockstep::core::advantage::Combine;
@@ -22,7 +23,7 @@ use lockstep_conformance::launch;
 use lockstep_conformance::output::first_difference;
 use lockstep_cpu::Cpu;
 
-/// Where a device differs from the entry point of a policy loss: the way that an advantage per token takes, whatever it is.
+/// Where a device differs from the policy loss's general path: per-token advantages on the plain level.
 fn differs(device: &Device, case: &Case) -> Option<(&'static str, usize, u64, u64)> {
     let mut general = case.clone();
     if let Params::Policy(policy) = &mut general.params {
@@ -47,7 +48,7 @@ fn short_ways_of_policy_losses_have_the_bits_of_the_general_one() {
             let mut case = random::random(op.name, seed).unwrap();
             let Params::Policy(policy) = &mut case.params else { panic!("{}", op.name) };
             let choice = |k: usize, of: usize| Source::new(seed).fork(9).below(k, of);
-            // What the short ways of a CPU take.
+            // Settings that take the CPU's short paths.
             (policy.weights, policy.per_token) = (false, false);
             policy.kl = (choice(0, 2) == 0).then(|| {
                 let estimator = [Estimator::K1, Estimator::Abs, Estimator::K2, Estimator::K3][choice(1, 4)];
@@ -60,7 +61,7 @@ fn short_ways_of_policy_losses_have_the_bits_of_the_general_one() {
                 0 => Level::Sequence { log_max: if seed % 3 == 0 { 0.125 } else { 10.0 } },
                 _ => Level::Token,
             };
-            // Bad inputs too: an alarm, and bits that are the same all the same.
+            // Bad inputs too: an alarm, and still the same bits.
             if seed >= 32 {
                 let k = if seed % 2 == 0 { slot::LOGP } else { slot::LOGP_OLD };
                 let bad = [f32::NAN, f32::NEG_INFINITY, 0.5, f32::INFINITY][seed as usize % 4];
@@ -72,7 +73,7 @@ fn short_ways_of_policy_losses_have_the_bits_of_the_general_one() {
     }
 }
 
-/// A batch that is larger than the sample of a selection, with values, some of them equal.
+/// A batch larger than a selection's sample, with some equal values.
 fn large(seed: u64) -> (Vec<u32>, Vec<u8>, Vec<f32>) {
     let source = Source::new(seed);
     let mut offsets = vec![0u32];
@@ -94,7 +95,7 @@ fn large(seed: u64) -> (Vec<u32>, Vec<u8>, Vec<f32>) {
 
 #[test]
 fn one_pass_selects_what_eleven_do() {
-    // Memory that an earlier batch of another size and content left.
+    // Memory left over from an earlier batch of another size and content.
     let mut reused = Selection::default();
     for seed in 0..6 {
         let (offsets, mask, values) = large(seed);
@@ -168,14 +169,14 @@ fn recipes_reuse_buffers_without_a_trace() {
     }
 }
 
-/// Kernels that take the way of a GPU's entry point, on a CPU.
+/// Kernels that take a GPU entry point's path on a CPU.
 macro_rules! general {
     ($($name:ident of $kernel:ident),*) => {$(
         struct $name<'a> {
             kernel: $kernel<'a>,
         }
 
-        // Rows are those of the kernel of the table.
+        // The rows are those of the table's kernel.
         kernel_args!(unsafe $name<'_> { kernel });
 
         impl Kernel for $name<'_> {
@@ -206,7 +207,7 @@ fn a_kl_term_that_knows_its_estimator_has_the_bits_of_one_that_asks() {
     for seed in 0..48 {
         let mut data = data(seed);
         let choice = |k: usize, of: usize| Source::new(seed).fork(7).below(k, of);
-        // Bad inputs too, and what overflows.
+        // Bad inputs too, and values that overflow.
         if seed >= 32 {
             let k = [slot::LOGP, slot::LOGP_OLD, slot::LOGP_REF][choice(0, 3)];
             let bad = [f32::NAN, f32::NEG_INFINITY, 0.5, -3e38][choice(1, 4)];

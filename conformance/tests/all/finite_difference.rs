@@ -1,7 +1,7 @@
 //! Every closed-form gradient against central differences of the oracle's loss: all gates × aggregations × KL
 //! estimators × guards, through the public API.
 //!
-//! L = Σ W·l with W constant, so that moving one logp moves one term: the difference of L is W times that of l.
+//! L = Σ W·l with constant W, so moving one logp moves one term: the difference of L is W times that of l.
 
 use lockstep::core::kl::Kl;
 use lockstep::recipe::{
@@ -33,7 +33,7 @@ fn data(seed: u64) -> Data {
     tokens(&shape, Mask::Random, Range::Realistic, Source::new(seed))
 }
 
-/// A gate of the oracle, and how a recipe asks for it.
+/// An oracle gate, and how a recipe requests it.
 type Choice = (Gate, Box<dyn Fn(Builder) -> Builder>);
 
 fn gates() -> Vec<Choice> {
@@ -133,8 +133,8 @@ const MODES: [(AggregationMode, Mode); 5] = [
     (AggregationMode::SeqMeanTokenSumNorm, Mode::SeqMeanTokenSumNorm { horizon: 100.0 }),
 ];
 
-/// Lockstep's coefficients of `data` under `recipe` against differences of `oracle`; the number of tokens compared and
-/// how many of them had gradient 0 though their advantage is not.
+/// Compares Lockstep's coefficients for `data` under `recipe` with differences of `oracle`. Returns the
+/// number of tokens compared, and how many of them had gradient 0 despite a nonzero advantage.
 fn check(device: &Device, data: &Data, recipe: &Recipe, oracle: &PolicyLoss, mode: Mode) -> (usize, usize) {
     let advantage = Credit::per_token(data.element[slot::ADVANTAGE].clone());
     let credit = Credit { weights: Some(data.element[slot::WEIGHTS].clone()), ..advantage };
@@ -214,13 +214,13 @@ fn every_gate_guard_aggregation_and_kl() {
     }
     println!("{combinations} combinations, {compared} tokens, {flat} of them clipped or clamped");
     assert_eq!(combinations, 9 * 3 * 25 * 5);
-    // One combination in 25 is without a KL term, whose own gradient hides a clip.
+    // One combination in 25 has no KL term, whose own gradient would hide a clip.
     assert!(flat * 130 > compared, "the clips must be among what is compared");
 }
 
 #[test]
 fn length_guard_at_least_one() {
-    // TRL's preset, but for its count of sequences, which includes the empty ones.
+    // TRL's preset, except for its count of sequences, which includes the empty ones.
     let mut recipe = Recipe::named("trl_sapo").unwrap();
     assert_eq!(recipe.aggregation.length, LengthGuard::AtLeastOne);
     recipe.aggregation.sequences = CountedSequences::Nonempty;
@@ -267,7 +267,8 @@ fn the_op_kl_alone() {
     }
 }
 
-/// GSPO has one term a sequence, L = −(1/N₊) Σ_i min(s_i A_i, clip(s_i) A_i): its differences, not those of a token form.
+/// GSPO has one term per sequence, L = −(1/N₊) Σ_i min(s_i A_i, clip(s_i) A_i): the test takes its
+/// differences, not those of a token form.
 #[test]
 fn gspo_is_the_gradient_of_one_term_a_sequence() {
     let data = data(41);

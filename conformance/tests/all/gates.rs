@@ -1,4 +1,5 @@
-//! Gates and clips: worked vectors of docs/maths/vectors.md, rows of docs/maths/disagreements.md, gradients against differences, and what a recipe refuses.
+//! Gates and clips: worked vectors of docs/maths/vectors.md, rows of docs/maths/disagreements.md, gradients
+//! against differences, and what a recipe refuses.
 
 use crate::gate_batch::{batch, close, credit, data, input, one, one_of, run, run_with, summed, text};
 use lockstep::core::gate::{Cispo, Gate, MiniRl, PpoClip, Reinforce, Remix, Sapo};
@@ -43,7 +44,7 @@ fn a_policy_that_is_missing_is_named_with_its_stage() {
         run(&recipe, &data, &input(&data)).unwrap();
     }
     assert!(run(&trl_opsm(Against::Old), &data, &without).is_ok());
-    // The sampler's ratio is the old policy's where both are the same: truncated by C.
+    // The sampler's ratio equals the old policy's where both are the same; it is truncated at C.
     let out = one(&summed("minirl"), [&[-0.9], &[-1.0], &[-1.0]], 1.0);
     assert!(close(out.coef[0].into(), -(0.1f64.exp())));
 }
@@ -77,7 +78,7 @@ fn gspo_with_the_sequence_mean_of_the_advantage() {
         logp_old: Some(&[-1.0; 7]),
         ..Rollouts::new(&[0, 4, 5, 7], &[0, 3])
     };
-    // Live tokens of the first: 3, −1 and 1: the mean is 1. What is masked is not read.
+    // Live tokens of the first: 3, −1 and 1, with mean 1. Masked values are not read.
     let token = [3.0f32, -1.0, f32::NAN, 1.0, -2.0, f32::INFINITY, 5.0];
     let run = |recipe: &Recipe, credit| run_with(recipe, &rollouts, &credit).unwrap();
     let means = run(&recipe, Credit::per_token(token.to_vec()));
@@ -85,7 +86,7 @@ fn gspo_with_the_sequence_mean_of_the_advantage() {
     assert_eq!((&means.coef, means.loss), (&given.coef, given.loss));
     let s = 0.1f64.exp();
     assert!(close(means.coef[0].into(), -s / 4.0), "one of four live tokens of the batch: {:?}", means.coef);
-    // verl and TRL: each token its own; the second one's has the other sign.
+    // verl and TRL use each token's own advantage; the second one's has the other sign.
     let own = Recipe::named("gspo").unwrap().rebuild("wide").ppo_clip(0.2, 0.2, None).build().unwrap();
     let finite = token.map(|a| if a.is_finite() { a } else { 0.0 });
     let own = run(&own, Credit::per_token(finite.to_vec()));
@@ -96,7 +97,8 @@ fn gspo_with_the_sequence_mean_of_the_advantage() {
 
 #[test]
 fn worked_8_1_gspo() {
-    // d = (0.1, -0.2, 0.4): s = exp(0.1) = 1.105171 for all three tokens, and each has a third of the gradient.
+    // d = (0.1, -0.2, 0.4): s = exp(0.1) = 1.105171 for all three tokens, and each gets a third of the
+    // gradient.
     let recipe = Recipe::named("gspo").unwrap().rebuild("wide").ppo_clip(0.2, 0.2, None).build().unwrap();
     let out = one(&recipe, [&[-0.9, -1.2, -0.6], &[-1.0; 3], &[]], 1.0);
     assert!(close(out.loss.unwrap(), -1.105171), "{:?}", out.loss);
@@ -112,7 +114,7 @@ fn worked_8_4_remix() {
     assert_eq!(out.coef[0], 0.0, "r = 1.648721 is above c + eps = 1.421403");
     assert!(close(out.loss.unwrap(), -1.421403), "the clipped value");
     assert_eq!(out.metrics.unwrap().clip_fraction_high, 1.0);
-    // Just inside, where PPO around 1 would have clipped; and the other sign is not clipped above.
+    // Just inside, where PPO around 1 would have clipped; with the other sign there is no clip above.
     assert!(close(one(&recipe, [&[-0.65], &[-1.0], &[-0.8]], 1.0).coef[0].into(), -0.35f64.exp()));
     assert!(close(one(&recipe, [&[-0.5], &[-1.0], &[-0.8]], -1.0).coef[0].into(), 0.5f64.exp()));
     let low = one(&recipe, [&[-1.0], &[-1.0], &[-0.8]], -1.0);
@@ -129,7 +131,8 @@ fn remix_of_the_latest_data_is_ppo() {
 
 #[test]
 fn worked_8_4_minpro_by_itself_and_through_given_ratios() {
-    // Log-ratios (0.1, -0.3, 0.2, -0.5); MinPRO's w = (1.105171, 0.740818, 0.904837, 0.449329); CISPO's upper bound is 1.28.
+    // Log-ratios (0.1, -0.3, 0.2, -0.5); MinPRO's w = (1.105171, 0.740818, 0.904837, 0.449329); CISPO's upper
+    // bound is 1.28.
     let (logp, old) = ([-0.9f32, -1.3, -0.8, -1.5], [-1.0f32; 4]);
     let w = [0.1f32, -0.3, -0.1, -0.8];
     let credit = Credit::per_sequence(vec![2.0]);
@@ -143,7 +146,7 @@ fn worked_8_4_minpro_by_itself_and_through_given_ratios() {
     }
 }
 
-/// MinPRO's gate on log-ratios made elsewhere.
+/// MinPRO's gate on log-ratios provided by the caller.
 fn given_minpro() -> Recipe {
     let mut recipe = summed("minpro");
     recipe.ratio.level = RatioLevel::Given;
@@ -156,13 +159,13 @@ fn params<G: Gate>(gate: G, level: Level) -> PolicyParams<G> {
     PolicyParams { gate, level, guard, kl: None, kl_weighted: false, weight, band: [0.8, 1.2] }
 }
 
-/// The inputs of the op.
+/// The op's inputs.
 fn of_op(data: &Data) -> PolicyInput<'_> {
     let [logp, old] = [slot::LOGP, slot::LOGP_OLD].map(|k| &data.element[k]);
     PolicyInput::new(logp, old, Advantage::PerSequence(&data.row[0]))
 }
 
-/// Given log-ratios that are logp − logp_old change no bit of any output.
+/// Given log-ratios that equal logp − logp_old change no bit of any output.
 fn given_is_token<G: Gate>(gate: G)
 where
     for<'a> lockstep_core::policy_loss::PolicyLoss<'a, G>: Compiled,
@@ -179,7 +182,7 @@ where
         let [a, b] = &mut outs;
         policy_loss(&device, &batch(&data), &token, &params(gate, Level::Token), a).unwrap();
         policy_loss(&device, &batch(&data), &given, &params(gate, Level::Given), b).unwrap();
-        // Not the alarms, whose values promise nothing.
+        // Alarms are excluded: their exact values are unspecified.
         assert_eq!((&a.coef, &a.token_loss, &a.row_loss), (&b.coef, &b.token_loss, &b.row_loss), "{gate:?}");
         assert_eq!((a.loss, a.metrics), (b.loss, b.metrics), "{gate:?}");
     }
@@ -227,13 +230,13 @@ fn given_log_ratios_are_refused_by_gates_that_read_logp_old() {
     assert!(op(minirl, Level::Token, &of_op).contains("`log_ratio`"), "given without its level");
     let none = PolicyInput { logp_second: None, log_ratio: None, ..of_op };
     assert!(op(minirl, Level::Token, &none).contains("`logp_second`"));
-    // MiniRL may, but then the sampler must be there.
+    // MiniRL may use them, but then the sampler must be present.
     let given = Rollouts { log_ratio: Some(&ratios), ..input(&data) };
     let minirl = Recipe { ratio: given_minpro().ratio, ..summed("minirl") };
     assert!(run(&minirl, &data, &given).is_ok());
     let error = text(run(&minirl, &data, &Rollouts { logp_rollout: None, ..given }));
     assert!(error.ends_with("missing columns: logp_rollout (for gate)"), "{error}");
-    // Other levels do not look at them.
+    // Other levels do not read them.
     assert_eq!(
         run(&summed("grpo"), &data, &given).unwrap(),
         run(&summed("grpo"), &data, &input(&data)).unwrap()
@@ -419,7 +422,7 @@ fn impossible_combinations_are_named() {
 fn columns_that_a_recipe_does_not_read_change_nothing() {
     let data = data(91);
     let nan = vec![f32::NAN; data.elements()];
-    // Not even their length is looked at.
+    // Not even their length is checked.
     let more = Rollouts {
         entropy: Some(&nan),
         logp_ref: Some(&nan[1..]),
@@ -437,7 +440,8 @@ fn columns_that_a_recipe_does_not_read_change_nothing() {
     }
 }
 
-/// Log-ratios of ±1e4, log-probabilities of −1e30, rows of one and of many tokens: finite, or an error that names the token.
+/// Log-ratios of ±1e4, log-probabilities of −1e30, rows of one and of many tokens: finite, or an error that
+/// names the token.
 #[test]
 fn saturation() {
     let names =

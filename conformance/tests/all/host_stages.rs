@@ -1,4 +1,4 @@
-//! The stages of a recipe that run on the host: VCPO's robust baselines, PF-PPO's filtration, RAPO's replay.
+//! Recipe stages that run on the host: VCPO's robust baselines, PF-PPO's filtration, RAPO's replay.
 
 use lockstep::core::schedule::rapo::replaces;
 use lockstep::recipe::{Duty, SingletonChoice};
@@ -28,7 +28,7 @@ fn worked_4_6_robust_baselines() {
     let rewards = Rollouts { baseline_weights: Some(&WEIGHTS), ..rollouts(&REWARDS) };
     // Half of 10.25 is reached at reward 1.
     assert_eq!(advantages(&centred("vcpo_median"), &rewards).unwrap(), [0.0, -1.0, 3.0, 0.0]);
-    // Both quantiles are the ends: the weighted mean 13/10.25.
+    // Both quantiles are the extremes: the weighted mean 13/10.25.
     let got = advantages(&centred("vcpo_winsorised"), &rewards).unwrap();
     assert!((f64::from(got[0]) - (1.0 - 13.0 / 10.25)).abs() < 1e-6, "{got:?}");
     // At a share of 0.3 the upper quantile is 1: (4·1 + 4·0 + 2.25·1)/10.25.
@@ -36,17 +36,18 @@ fn worked_4_6_robust_baselines() {
     wide.advantage.winsor_share = Some(0.3);
     let got = advantages(&wide, &rewards).unwrap();
     assert!((f64::from(got[2]) - (4.0 - 6.25 / 10.25)).abs() < 1e-6, "{got:?}");
-    // Over the population deviation, as `vcpo`: sqrt(26/9).
+    // Divided by the population deviation, as in `vcpo`: sqrt(26/9).
     let got = advantages(&with("vcpo_median", SingletonChoice::Zero), &rewards).unwrap();
     assert!((f64::from(got[2]) - 3.0 / (26.0f64 / 9.0).sqrt()).abs() < 1e-6, "{got:?}");
-    // One that does not count moves no baseline; without any weight the baseline is 0, as the weighted mean's.
+    // A member that does not count moves no baseline; without any weight the baseline is 0, like that of the
+    // weighted mean.
     let valid = Rollouts { valid: Some(&[0, 1, 1, 1]), ..rewards };
     assert_eq!(advantages(&centred("vcpo_median"), &valid).unwrap(), [0.0, 0.0, 4.0, 0.0]);
     let none = Rollouts { baseline_weights: Some(&[0.0; 4]), ..rewards };
     for name in ["vcpo_median", "vcpo"] {
         assert_eq!(advantages(&centred(name), &none).unwrap()[..3], REWARDS[..3], "{name}");
     }
-    // A group of one: the policy of all estimators.
+    // A group of one follows the policy of all estimators.
     for name in ["vcpo", "vcpo_median", "vcpo_winsorised"] {
         let lone = |singleton| advantages(&with(name, singleton), &rewards).map(|advantage| advantage[3]);
         assert_eq!(
@@ -99,7 +100,7 @@ fn filtration_multiplies_advantages() {
     assert!(close(factors("max_min"), [0.0, 1.5, 1.5]));
     assert!(close(factors("max_random"), [0.5, 0.5, 2.0]));
     assert!(close(factors("power"), [3.0 / 17.0, 0.0, 48.0 / 17.0]));
-    // The one that does not count is not drawn, and the group is a group of two.
+    // The invalid one is not drawn, and the group is a group of two.
     let pf_ppo = Recipe::named("pf_ppo").unwrap();
     let got = advantages(&pf_ppo, &Rollouts { valid: Some(&[1, 1, 0, 1]), ..rollouts(&REWARDS) }).unwrap();
     assert!(got[2] == 0.0 && (f64::from(got[0]) - 2.0 * 0.5f64.sqrt()).abs() < 1e-5, "{got:?}");
@@ -118,7 +119,7 @@ fn replay_of_successes() {
     }
     // Binomial, 300 draws of 1/3: 100 ± 8, five deviations.
     assert!(seen.iter().all(|n| (60..140).contains(n)), "{seen:?}");
-    // The group's statistics are those with the success in its place.
+    // The group's statistics include the success in its place.
     let mut rewards = failed;
     rewards[replaces(&failed[..3], true, 5, 0, 0).unwrap() as usize] = 1.0;
     rewards[3 + replaces(&failed[3..], true, 5, 0, 1).unwrap() as usize] = 1.0;

@@ -1,4 +1,5 @@
-//! `[kl] importance_weighted`: loss and coefficients of a recipe have β·W·r·k and its gradient, by hand, with every aggregation.
+//! `[kl] importance_weighted`: a recipe's loss and coefficients contain β·W·r·k and its gradient, checked by
+//! hand with every aggregation.
 
 use lockstep::core::kl::{Estimator, Kl};
 use lockstep::ops::kl_importance::kl_in_reward;
@@ -42,7 +43,7 @@ fn run(recipe: &Recipe, outputs: Outputs) -> PolicyOutput {
 
 #[test]
 fn importance_weighted_kl_by_hand() {
-    // Ratios 1.284, 0.607, 1: the lengths of the sequences are 2 and 1, of the batch 3.
+    // Ratios 1.284, 0.607, 1: the sequences have lengths 2 and 1, the batch 3.
     let modes = [
         (AggregationMode::TokenMean, [1.0 / 3.0, 1.0 / 3.0]),
         (AggregationMode::TokenSum, [1.0, 1.0]),
@@ -54,7 +55,7 @@ fn importance_weighted_kl_by_hand() {
             let mut plain = recipe(name, mode, KlWeighting::None);
             plain.kl = None;
             if name == "gmpo" {
-                // The mode is that of the KL term alone, and there is none.
+                // The mode is that of the KL term alone, which does not exist here.
                 plain.aggregation.mode = AggregationMode::SeqMeanTokenMean;
             }
             let plain = run(&plain, Outputs::ALL);
@@ -116,7 +117,7 @@ fn importance_weighted_kl_in_toml() {
     assert!(unknown.contains("through_ratio") && unknown.contains("detached"), "{unknown}");
 }
 
-/// The same estimator under two names: with clamps that the recipe may still set, and without any.
+/// The same estimator under two names: with clamps that the recipe may still set, and without clamps.
 #[test]
 fn low_var_kl_is_k3_with_clamps() {
     // A token with u = logp_ref − logp, without an advantage.
@@ -141,7 +142,8 @@ fn low_var_kl_is_k3_with_clamps() {
     assert!(text.contains("low_var_kl"), "{text}");
 }
 
-/// PPO and REINFORCE++: the penalty is in the rewards, so the loss has no term and reads no reference.
+/// PPO and REINFORCE++: the penalty is part of the rewards, so the loss has no such term and reads no
+/// reference.
 #[test]
 fn a_kl_term_in_the_rewards_is_none_of_the_loss() {
     let toml = "[advantage]\nestimator = \"reinforce_plus_plus\"\n[kl]\nestimator = \"k2\"\ncoef = 0.5\nplace = \"reward\"\n";
@@ -169,13 +171,13 @@ fn a_kl_term_in_the_rewards_is_none_of_the_loss() {
     assert_eq!(in_loss, recipe.loss(&device, &Rollouts { logp_ref: None, ..rollouts }, &credit).unwrap());
     let error = recipe.advantages(&device, &Rollouts { logp_ref: None, ..rollouts }).unwrap_err().to_string();
     assert!(error.ends_with("missing columns: logp_ref (for kl)"), "{error}");
-    // A term of the loss leaves the rewards alone.
+    // A term in the loss leaves the rewards unchanged.
     let in_loss = Recipe::from_toml(&toml.replace("place = \"reward\"\n", "")).unwrap();
     let credit = in_loss.advantages(&device, &Rollouts { logp_ref: None, ..rollouts }).unwrap();
     assert_eq!(credit.returns, [1.0, 1.0]);
 }
 
-/// Rewards of sequences lose the sum of the penalty over their live tokens.
+/// Sequence rewards are reduced by the sum of the penalty over their live tokens.
 #[test]
 fn a_kl_term_in_rewards_of_sequences() {
     let toml =
@@ -191,7 +193,8 @@ fn a_kl_term_in_rewards_of_sequences() {
     assert_eq!(credit.advantage, [1.0 - 0.5 * (0.125 + 0.5), 0.5]);
 }
 
-/// ReMix: λ of the base policy and 1 − λ of the previous one, by every aggregation's weight, beside the policy term.
+/// ReMix: λ times the KL to the base policy plus 1 − λ times that to the previous one, with every
+/// aggregation's weight, beside the policy term.
 #[test]
 fn the_kl_convex_term_moves_from_the_base_to_the_previous_policy() {
     let recipe = Recipe::named("remix_full").unwrap();
@@ -212,7 +215,8 @@ fn the_kl_convex_term_moves_from_the_base_to_the_previous_policy() {
     let plain = alone.loss(&device, &rollouts, &credit).unwrap();
     for (step, lambda) in [(0, 1.0), (55, 0.9), (1000, 0.5)] {
         let out = recipe.loss(&device, &Rollouts { step: Some(&[step]), ..rollouts }, &credit).unwrap();
-        // x of the two live tokens: 0.5 and 0 to the base, −0.2 and 0.5 to the previous policy; k2 = x²/2, token-mean of two.
+        // x of the two live tokens: 0.5 and 0 relative to the base, −0.2 and 0.5 relative to the previous
+        // policy; k2 = x²/2, token-mean of two.
         let k2 = |x: f64| 0.5 * x * x;
         let want = 0.01 / 2.0 * (lambda * k2(0.5) + (1.0 - lambda) * (k2(-0.2) + k2(0.5)));
         assert!((out.loss.unwrap() - plain.loss.unwrap() - want).abs() < 1e-8, "{step}");

@@ -1,5 +1,5 @@
-//! Rows of logits: finite differences, the same bits on every level, what must not be looked at, what is refused, and the
-//! entropy stage of a recipe.
+//! Rows of logits: finite differences, the same bits on every level, what must not be read, what is refused,
+//! and the entropy stage of a recipe.
 
 use lockstep::ops::logits::{Logits, logits_gradient, logits_statistics, otr_exact};
 use lockstep::{Credit, Device, Level, Recipe, Rollouts};
@@ -64,7 +64,7 @@ fn otr_is_the_gradient_of_its_loss_and_weighted_sft_at_kappa_1() {
     for (kappa, beta) in [(1.3f32, 0.0f32), (1.3, -0.1), (1.0, 0.5)] {
         let got = otr_exact(&device(), &one(&z, &[3]), kappa, beta, None, true).unwrap();
         let at: Vec<f64> = z.iter().map(|z| f64::from(*z)).collect();
-        // Candidates are a constant: the policy alone moves.
+        // Candidates are constant: only the policy moves.
         let candidates = softmax(&at, kappa.into());
         let loss = |v: usize, step: f64| {
             let mut moved = at.clone();
@@ -97,7 +97,8 @@ fn worked_1_4_entropy_of_known_rows() {
     let certain = statistics(&[0.0, FORBIDDEN, FORBIDDEN]);
     let all = (certain.logp[0], certain.entropy[0], certain.collision[0], certain.score_norm[0]);
     assert_eq!(all, (0.0, 0.0, 1.0, 0.0), "one possible token");
-    // Nearly certain: p = (1 − q, q). ln of a sum rounded to binary32 would be 0, and 1 − 2p + Σp² nothing but rounding.
+    // Nearly certain: p = (1 − q, q). The ln of a sum rounded to binary32 would be 0, and 1 − 2p + Σp² only
+    // rounding.
     let nearly = statistics(&[0.0, -20.030_119]);
     assert!((f64::from(nearly.logp[0]) + 2e-9).abs() < 1e-15, "{}", nearly.logp[0]);
     let nearly = statistics(&[0.0, -9.210_340_5]);
@@ -119,7 +120,7 @@ fn top_token_is_the_first_of_the_largest() {
     assert_eq!(top(&[-0.0, 0.0, -1.0, 0.0]), 0, "zeros are equal");
 }
 
-/// The corpus of the ops here and random cases, small enough for every property.
+/// The corpus of these ops and random cases, small enough for every property.
 fn cases() -> Vec<Case> {
     let corpus = logits::Logits::corpus(Source::new(3));
     corpus.into_iter().filter(|case| case.data.elements() <= 3000).collect()
@@ -250,7 +251,7 @@ fn entropy_term_is_composed_of_aggregation_and_gradient() {
         "fell by {fell}, expected {}",
         f64::from(rate) * squared
     );
-    // It is a part of the loss, and of nothing else.
+    // It is part of the loss and of nothing else.
     let without = Recipe::named("grpo").unwrap().loss(&device(), &rollouts, &credit).unwrap();
     assert!((whole.loss.unwrap() - without.loss.unwrap() - term.loss).abs() < 1e-12);
     assert!(without.entropy.is_none() && without.coef == whole.coef);

@@ -1,5 +1,5 @@
-//! Drawn tokens, the one-token rollout of them, and the divergence of two rows of logits: worked values, finite differences,
-//! expectations, the same bits on every level, and what is refused.
+//! Drawn tokens, the one-token rollout on them, and the divergence of two rows of logits: worked values,
+//! finite differences, expectations, the same bits on every level, and what is refused.
 
 use lockstep::core::logits::kl::Direction;
 use lockstep::ops::logits::{
@@ -38,7 +38,7 @@ fn wide(z: &[f32]) -> Vec<f64> {
     z.iter().map(|z| f64::from(*z)).collect()
 }
 
-/// The derivative of `loss` in every logit that is not forbidden, by central differences.
+/// The derivative of `loss` with respect to every logit that is not forbidden, by central differences.
 fn differences(z: &[f32], loss: impl Fn(&[f64]) -> f64) -> Vec<f64> {
     let at = wide(z);
     let moved = |v: usize, step: f64| {
@@ -88,7 +88,7 @@ fn divergence_of_known_rows() {
     assert_eq!(back.gradient, [-0.25, 0.25], "p − q");
     // ½ (ln ½ − ln ¾ − KL) with KL = ½ ln(4/3): ∓ ¼ ln 3.
     assert!((f64::from(there.gradient[0]) + 0.25 * 3f64.ln()).abs() < 1e-7, "{:?}", there.gradient);
-    // A temperature is on both sides.
+    // A temperature applies to both sides.
     let warm = TwoRows { logits: &[0.0, 0.0], reference: &[2.0 * 3f32.ln(), 0.0], ..rows };
     let got = logits_kl(&device(), &warm, BOTH[0], 2.0, None).unwrap();
     assert!((got.value[0] - there.value[0]).abs() < 1e-7 && got.gradient.is_empty());
@@ -106,7 +106,7 @@ fn divergence_of_nearly_equal_rows_keeps_its_digits() {
         let near = TwoRows { reference: &q, ..same };
         let got = f64::from(logits_kl(&device(), &near, direction, 1.0, None).unwrap().value[0]);
         let (p, q) = (softmax(&wide(&z), 1.0), softmax(&wide(&q), 1.0));
-        // Second order: ½ p (1 − p) δ². A sum of logarithms in binary32 would have no digit of it.
+        // Second order: ½ p (1 − p) δ². A sum of binary32 logarithms would retain no digit of it.
         let want = oracle_kl::divergence(&p, &q);
         assert!((got / want - 1.0).abs() < 1e-3 && want < 1e-9, "{got:e} {want:e}");
     }
@@ -129,7 +129,7 @@ fn forbidden_tokens_of_divergences() {
     let swapped = TwoRows { logits: wide.reference, reference: wide.logits, ..wide };
     assert!(refused(&swapped, BOTH[0], None).starts_with("`reference`[2] is -inf"));
     assert!(logits_kl(&device(), &swapped, BOTH[1], 1.0, Some(&[1.0])).is_ok());
-    // Masked rows are not looked at.
+    // Masked rows are not read.
     let z = [0.0, 1.0, f32::NAN, f32::INFINITY];
     let rows = TwoRows { logits: &z, reference: &z, vocab: 2, loss_mask: Some(&[1, 0]) };
     let got = logits_kl(&device(), &rows, BOTH[0], 1.0, Some(&[1.0, f32::NAN])).unwrap();
@@ -182,7 +182,8 @@ fn sampled_rollout_is_the_gradient_of_its_loss() {
     }
 }
 
-/// docs/maths/correction.md: candidates, rewards, no importance weight. Two of four candidates are the label: −(1/4)(2 ln π(x) + β Σ ln π(others)).
+/// docs/maths/correction.md: candidates, rewards, no importance weight. Two of four candidates are the label:
+/// −(1/4)(2 ln π(x) + β Σ ln π(others)).
 #[test]
 fn worked_4_9_sampled_rollout() {
     let rows = Logits { logits: &[0.0, 0.0, 0.0, 0.0], labels: &[2], loss_mask: None };
@@ -192,7 +193,7 @@ fn worked_4_9_sampled_rollout() {
     assert_eq!(got.gradient, [0.1875, 0.0625, -0.4375, 0.1875]);
 }
 
-/// Averaged over seeds, the sampled mode is the exact one, in loss and in gradient.
+/// Averaged over seeds, the sampled mode equals the exact one in loss and gradient.
 #[test]
 fn the_expectation_of_the_sampled_mode_is_the_exact_one() {
     let z = [1.5f32, -0.5, 0.25, FORBIDDEN, 0.0, -2.0];
@@ -206,7 +207,7 @@ fn the_expectation_of_the_sampled_mode_is_the_exact_one() {
         loss += out.loss / seeds as f64;
         gradient.iter_mut().zip(&out.gradient).for_each(|(sum, g)| *sum += f64::from(*g) / seeds as f64);
     }
-    // A draw is 0 or 1 of 8, at most half of it the deviation: 1/8·½·√8/√4000, and five of them.
+    // A draw is 0 or 1 of 8, with a standard deviation of at most half: 1/8·½·√8/√4000, times five.
     let bound = 5.0 * 0.5 * (1.0 / 8f64).sqrt() / (seeds as f64).sqrt();
     assert!((loss - exact.loss).abs() < 3.0 * bound, "{loss} {}", exact.loss);
     for (v, (got, want)) in gradient.iter().zip(&exact.gradient).enumerate() {
@@ -241,7 +242,7 @@ fn draws_follow_the_distribution_stratum_by_stratum() {
 
 #[test]
 fn sampled_mode_at_kappa_one_and_beta_one_has_no_mean_gradient() {
-    // β = 1: every candidate has reward 1, and a row drawn from itself says nothing on average.
+    // β = 1: every candidate has reward 1, and a row drawn from itself gives zero gradient on average.
     let z = [0.5f32, -1.0, 2.0];
     let rows = Logits { logits: &z, labels: &[1], loss_mask: None };
     let drawn = draw_tokens(&device(), &rows, 1.0, 1024, 4).unwrap();
@@ -277,7 +278,7 @@ fn what_is_refused() {
     assert!(draw(&rows, 1.0, 1025).starts_with("`draws` is 1025"));
     let nan = Logits { logits: &[0.0, f32::NAN], labels: &[0], loss_mask: None };
     assert!(draw(&nan, 1.0, 4).starts_with("`logits`[1] is NaN"));
-    // A masked row is not looked at.
+    // Masked rows are not read.
     let masked = Logits { logits: &[0.0, 1.0, f32::NAN, 0.0], labels: &[0, 9], loss_mask: Some(&[1, 0]) };
     assert_eq!(draw_tokens(&device(), &masked, 1.0, 2, 0).unwrap()[2..], [0, 0]);
     let out = otr_sampled(&device(), &masked, &[0, 1, 77, 99], 0.0, None, true).unwrap();

@@ -1,6 +1,7 @@
-//! Every property and example that the ops, the API and the recipes are held to.
+//! All properties and examples that ops, API and recipes must satisfy.
 //!
-//! One binary: each op is compiled for each SIMD level, and a binary per topic would compile them all again.
+//! A single binary, because each op is compiled for each SIMD level and one binary per topic would compile
+//! them all again.
 
 mod accuracy;
 mod aggregation;

@@ -1,8 +1,10 @@
-//! Every worked vector of docs/maths/vectors.md and every row of docs/maths/disagreements.md has a test whose name carries the number: this looks for the names.
+//! Every worked vector of docs/maths/vectors.md and every row of docs/maths/disagreements.md has a test whose
+//! name contains its number; this test searches for the names.
 
 use std::path::{Path, PathBuf};
 
-/// Lines of docs/maths/vectors.md: the section, and a word of the test's name; an empty one where the section is one vector.
+/// Entries of docs/maths/vectors.md: the section, and a word of the test's name, which is empty if the
+/// section is a single vector.
 const WORKED: &[(&str, &[&str])] = &[
     ("8_1", &["sapo", "ppo", "minirl", "gspo", "gmpo"]),
     ("8_2", &["kl"]),
@@ -31,7 +33,7 @@ const WORKED: &[(&str, &[&str])] = &[
 
 const ROWS: std::ops::RangeInclusive<u32> = 1..=24;
 
-/// Names of all functions under `folder` that are marked `#[test]`.
+/// Names of all functions under `folder` marked `#[test]`.
 fn tests(folder: &Path, into: &mut Vec<String>) {
     let entries = std::fs::read_dir(folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display()));
     for path in entries.map(|entry| entry.unwrap().path()) {
@@ -47,7 +49,7 @@ fn tests(folder: &Path, into: &mut Vec<String>) {
     }
 }
 
-/// Whether `name` has `number` in it, and not as the beginning of a longer number.
+/// Whether `name` contains `number`, and not just as the start of a longer number.
 fn carries(name: &str, number: &str) -> bool {
     name.match_indices(number).any(|(at, _)| {
         let (before, after) = (name[..at].chars().last(), name[at + number.len()..].chars().next());

@@ -1,4 +1,5 @@
-//! A step whose counts never leave the device: `batch_counts`, losses that read them, `loss_totals`. Its bits are those of the host's.
+//! A step whose counts never leave the device: `batch_counts`, losses that read them, `loss_totals`. It gives
+//! the bits of the step on the host.
 
 use lockstep::ops::{self, fold_rows};
 use lockstep::{Advantage, Batch, Device, Level, Outputs, PolicyInput, PolicyOutput};
@@ -23,12 +24,12 @@ use lockstep_core::ragged::{In, Out};
 use lockstep_core::ratio::Guard;
 use lockstep_cpu::plain::Plain;
 
-/// Every loss that has a weight.
+/// Every loss with a weight.
 fn losses() -> impl Iterator<Item = &'static str> {
     OPS.iter().map(|op| op.name).filter(|name| name.starts_with("policy_loss_") || *name == "value_loss")
 }
 
-/// The case with this weight, whose numbers are read from so many partial counts.
+/// The case with this weight, whose numbers are read from `counted` partial counts.
 fn with(case: &Case, weight: Weight, counted: Option<usize>) -> Case {
     let params = match case.params {
         Params::Policy(policy) => {
@@ -81,7 +82,7 @@ fn weights_are_filled_from_partial_counts() {
     assert_eq!(WeightFrom::ABSENT.fill(&Plain, constant), constant);
     let filled = fill(constant, Some(&[3, 0, 4]), Some(&[3, 9, 4]));
     assert_eq!(filled, Weight { per_row: PerRow::Constant(9.0), denominator: 7.0, scale: 3.0 });
-    // A batch without tokens: the weight is 0, and the horizon no divisor of 0.
+    // A batch without tokens: the weight is 0, and the horizon does not divide by 0.
     let filled = fill(constant, Some(&[0, 0]), Some(&[0, 0]));
     assert_eq!((filled.per_row, filled.denominator, filled.of(1)), (PerRow::Constant(1.0), 0.0, 0.0));
     // Exact up to 2^53, on both sides of a word of 32 bits.
@@ -112,7 +113,7 @@ fn partial_counts_are_checked() {
     assert!(matches!(WeightFrom { horizon: None, ..from }.check(&infinite), Err(Error::Value { .. })));
 }
 
-/// Everything that `loss_totals` makes of a batch.
+/// Everything that `loss_totals` computes for a batch.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Scalars {
     loss: u64,
@@ -122,7 +123,7 @@ struct Scalars {
     alarm: u32,
 }
 
-/// What a policy loss left of each sequence.
+/// A policy loss's outputs for each sequence.
 #[derive(Clone, Debug)]
 struct Rows {
     loss: Vec<f64>,
@@ -185,7 +186,7 @@ impl Rows {
     }
 }
 
-/// A random case of a loss, with everything that it can give, padded by so many sequences without tokens.
+/// A random case of a loss with all optional outputs, padded with `sequences` empty sequences.
 fn padded(op: &str, seed: u64, sequences: usize) -> Case {
     let mut case = random(op, seed).unwrap();
     match &mut case.params {
@@ -209,7 +210,7 @@ fn totals_have_the_bits_of_the_hosts_folds_whatever_is_padded() {
                 let own = Rows::of(&launch::run(&device, &padded(op, seed, 0)).unwrap());
                 let sequences = own.tokens.len();
                 let totals = own.totals(&device);
-                // As `ops::policy_loss` makes them.
+                // As in `ops::policy_loss`.
                 let bits = |values: Vec<f64>| values.into_iter().map(f64::to_bits).collect::<Vec<u64>>();
                 assert_eq!(
                     totals.loss,
@@ -243,7 +244,7 @@ fn totals_have_the_bits_of_the_hosts_folds_whatever_is_padded() {
 
 #[test]
 fn the_worst_alarm_is_found_by_its_bits() {
-    // As numbers: −0, a negative, infinity, NaN of both signs, quiet and signalling.
+    // As numbers: −0, a negative number, infinity, NaN of both signs, quiet and signalling.
     let patterns =
         [0x8000_0000, 0xbf80_0000, 0x7f80_0000, 0x7f80_0001, 0xff80_0001, u32::MAX, 0x7fc0_0000, 5];
     for level in Level::available() {
@@ -267,7 +268,8 @@ fn the_worst_alarm_is_found_by_its_bits() {
     }
 }
 
-/// A whole step in launches whose arguments do not depend on the batch, for padded batches of different sizes in the same memory.
+/// A whole step whose launch arguments do not depend on the batch, for padded batches of different sizes in
+/// the same memory.
 #[test]
 fn a_step_whose_counts_stay_in_memory() {
     const SEQUENCES_AT_MOST: usize = 40;
@@ -288,7 +290,7 @@ fn a_step_whose_counts_stay_in_memory() {
             let mask = MaskRule::ALL[k % MaskRule::ALL.len()];
             let data = tokens(shape, mask, Range::Realistic, Source::new(k as u64));
             let (sequences, n) = (data.rows(), data.elements());
-            // The host's way.
+            // The host's version.
             let groups = [0, sequences as u32];
             let batch = Batch::with_empty_rows(&data.offsets, &groups, data.mask.as_deref()).unwrap();
             let counts = batch.counts(&device).unwrap();
@@ -315,7 +317,7 @@ fn a_step_whose_counts_stay_in_memory() {
             let mut want = PolicyOutput::default();
             ops::policy_loss::policy_loss(&device, &batch, &input, &params, &mut want).unwrap();
 
-            // The device's: arrays of one capacity, offsets padded by the last.
+            // The device's version: arrays of one capacity, with offsets padded by the last one.
             let pad = |values: &[f32], len: usize| [values, &vec![f32::NAN; len - values.len()]].concat();
             let mut offsets = data.offsets.clone();
             offsets.resize(SEQUENCES_AT_MOST + 1, n as u32);

@@ -1,4 +1,4 @@
-//! Advantages over time: worked vectors, special cases, and what must hold whatever the numbers are.
+//! Advantages over time: worked vectors, special cases, and invariants.
 
 use lockstep::core::advantage::step_return::step_reward;
 use lockstep::ops::gae::{Ends, GaeInput, GaeOutput, GaeParams, Lambda, gae, td_lambda};
@@ -170,7 +170,7 @@ fn vtrace_on_policy_is_td_lambda_and_saturates_far_from_it() {
     let want =
         td_lambda(&device, &batch, &GaeInput { rewards, values, ends }, 0.9, Lambda::Fixed(0.5)).unwrap();
     assert_eq!(run(&logp, &logp).vs, want);
-    // Ratios of e^10000 are truncated to 1, those of e^-10000 and e^-1e30 leave the critic's values.
+    // Ratios of e^10000 are truncated to 1; those of e^-10000 and e^-1e30 leave the critic's values.
     let far = [-1e4f32, -1e4, -1e30];
     assert_eq!(run(&logp, &far).vs, want);
     let none = run(&far, &logp);
@@ -311,7 +311,7 @@ fn optimal_token_baseline_by_hand() {
         run(Score::Probabilities { p: &p, sum_squares: &p }, None, false)[..5],
         [0.75, 0.25, 0.0, 0.0, -0.25]
     );
-    // 3 live tokens and 2 of as many positions: verl's tail begins at the third, which both reach.
+    // 3 live tokens, and 2 over as many positions: verl's tail begins at the third, which both reach.
     let holes = [1, 1, 1, 1, 0, 1];
     let both = Batch::new(&[0, 3, 6], &[0, 2], Some(&holes)).unwrap();
     let (quarter, reward) = ([0.25, 0.25, 0.25, 0.25, nan, 0.25], [1.0, 1.0, 2.0, 0.0, nan, 4.0]);
@@ -352,7 +352,7 @@ fn recipes_over_time() {
         (whiten(&Device::cpu(), &batch, advantage, &WhitenParams::VERL).unwrap(), raw.returns)
     };
     assert_eq!((out.advantage, out.returns), by_op(Ends::Terminated));
-    // Sequences that were cut.
+    // Truncated sequences.
     let (terminated, truncated, bootstrap) = ([1u8, 0], [0u8, 1], [0.0f32, 0.25]);
     let cut = Rollouts {
         terminated: Some(&terminated),
@@ -371,7 +371,7 @@ fn recipes_over_time() {
         let error = named("gae").advantages(&Device::cpu(), &part).unwrap_err().to_string();
         assert!(error.starts_with(&format!("`{argument}`: ")) && error.contains("come together"), "{error}");
     }
-    // 1/(0.05 L) is more than 1: the policy's λ is 0, the critic's 1.
+    // 1/(0.05 L) exceeds 1: the policy's λ is 0, the critic's 1.
     let vapo = run(&named("vapo"), &rollouts);
     assert_eq!(vapo.returns, [1.0, 1.0, 1.0, 0.5, 0.5]);
 
@@ -405,7 +405,8 @@ fn recipes_over_time() {
 
     let recipe = named("optimal_token_baseline");
     assert_worked(&run(&recipe, &rollouts).advantage, &[0.25, 0.25, 0.0, -0.25, -0.25]);
-    // In place of norms the probabilities: 1 − 2p + Σp² with p = e^−0.5 at every token, the same weight everywhere.
+    // Probabilities in place of norms: 1 − 2p + Σp² with p = e^−0.5 at every token, so the weights are equal
+    // everywhere.
     let proxy = Rollouts { score_norm: None, sum_p_squared: Some(&[0.75; 5]), ..rollouts };
     assert_worked(&run(&recipe, &proxy).advantage, &[0.25, 0.25, 0.0, -0.25, -0.25]);
 }

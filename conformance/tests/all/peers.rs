@@ -1,4 +1,4 @@
-//! Presets of peers and the options they are made of: what each computes, by hand.
+//! Presets of peers and the options they consist of: what each computes, by hand.
 
 use crate::gate_batch::{close, one, one_of, summed};
 use lockstep::recipe::{AdvantageChoice, Estimator, GateChoice, GmpoBounds, SingletonChoice, names};
@@ -43,7 +43,8 @@ fn row_10_2_singletons_of_rloo_by_name() {
 
 #[test]
 fn row_10_9_verl_rejects_by_the_inverse_ratio() {
-    // ρ per token e^0.0015: above 1.001, below 1.002; 1/ρ is below 0.999. With a band 0.998 to 1.001 the two part.
+    // ρ per token is e^0.0015: above 1.001, below 1.002; 1/ρ is below 0.999. With a band of 0.998 to 1.001
+    // the two disagree.
     let rollouts = Rollouts {
         rewards: Some(&[1.0]),
         logp_old: Some(&[-1.0, -1.0]),
@@ -62,7 +63,7 @@ fn row_10_9_verl_rejects_by_the_inverse_ratio() {
 
 #[test]
 fn row_10_13_the_released_tempo_compares_padding() {
-    // The first response ends where the second goes on with token 0: padding of the same id matches it.
+    // The first response ends where the second continues with token 0: padding with the same id matches it.
     let rollouts = Rollouts {
         tokens: Some(&[7, 7, 0]),
         rewards: Some(&[1.0, 0.0]),
@@ -71,7 +72,8 @@ fn row_10_13_the_released_tempo_compares_padding() {
     let run = |name: &str| advantages(&named(name), &rollouts).advantage;
     let (ours, released) = (run("tempo"), run("tempo_released"));
     assert_ne!(ours[2], released[2]);
-    // Ours parts at the token behind the first response's end: A = (R − mean + V after − V before) / std = (−0.5 − 0.5)/0.7071.
+    // Ours branches at the token after the first response's end: A = (R − mean + V after − V before) / std =
+    // (−0.5 − 0.5)/0.7071.
     let std = 0.5f64.sqrt() + 1e-6;
     assert!(
         close(ours[2].into(), -1.0 / std) && close(released[2].into(), -0.5 / std),
@@ -101,7 +103,8 @@ fn row_10_14_and_15_what_the_papers_say_by_name() {
         ..Rollouts::new(&[0, 1, 2, 3], &[0, 3])
     };
     let run = |name: &str| advantages(&named(name), &turns).advantage;
-    // Over the samples (1, 1, 4): mean 2, deviation √3; over the distinct values and 0, (0, 1, 4): mean 5/3, deviation 2.0817.
+    // Over the samples (1, 1, 4): mean 2, deviation √3; over the distinct values and 0, (0, 1, 4): mean 5/3,
+    // deviation 2.0817.
     let (code, paper) = (run("mars"), run("mars_paper"));
     let (samples, distinct) = (3.0f64.sqrt() + 1e-6, (13.0f64 / 3.0).sqrt() + 1e-6);
     assert!(close(paper[0].into(), -1.0 / samples) && close(paper[2].into(), 2.0 / samples), "{paper:?}");
@@ -139,7 +142,7 @@ fn remax_of_token_rewards() {
     let limited = remax.clone().rebuild("limited").advantage(choice).build().unwrap();
     let out = advantages(&limited, &rollouts);
     assert_eq!(out.advantage, [0.75, 0.0, 0.5, -0.25, 0.0, 0.75]);
-    // Rewards of sequences go before those of tokens, and one of the two must be there.
+    // Sequence rewards take precedence over token rewards, and one of the two must be present.
     let whole = Rollouts { rewards: Some(&[1.0, 0.5, 3.0]), ..rollouts };
     let out = advantages(&remax, &whole);
     assert_eq!((out.per_token, &out.advantage[..]), (false, &[0.5, 0.0, 2.0][..]));
@@ -171,7 +174,8 @@ fn row_10_20_kl_cov_with_a_clip() {
         };
         Recipe { gate, ..summed("kl_cov") }
     };
-    // ln 1.5 above and below; without a clip the ratio, with PPO's nothing beyond the band on the side that A pushes to.
+    // ln 1.5 above and below; without a clip the ratio; with PPO's, nothing beyond the band on the side that
+    // A pushes to.
     let coef =
         |recipe: &Recipe, d: f32, a: f32| f64::from(one(recipe, [&[-1.0], &[-1.0 - d], &[]], a).coef[0]);
     let d = 1.5f32.ln();
@@ -186,7 +190,8 @@ fn row_10_23_gmpo_bounds_of_the_ratio() {
         let gate = GateChoice::Gmpo { clip_log_low: 0.2, clip_log_high: 0.2, bounds, mean: Mean::Geometric };
         Recipe { gate, ..named("gmpo") }
     };
-    // d = 0.19 is inside ±0.2 of the logarithm and above ln 1.2 = 0.182; −0.21 is outside −0.2 and inside ln 0.8 = −0.223.
+    // d = 0.19 is within ±0.2 in the logarithm and above ln 1.2 = 0.182; −0.21 is outside −0.2 and within ln
+    // 0.8 = −0.223.
     let kept = |bounds, d: f32, a| one(&recipe(bounds), [&[-1.0], &[-1.0 - d], &[]], a).coef[0] != 0.0;
     assert!(kept(GmpoBounds::Log, 0.19, 1.0) && !kept(GmpoBounds::Ratio, 0.19, 1.0));
     assert!(!kept(GmpoBounds::Log, -0.21, -1.0) && kept(GmpoBounds::Ratio, -0.21, -1.0));
@@ -195,7 +200,8 @@ fn row_10_23_gmpo_bounds_of_the_ratio() {
     assert!(error.contains("gate.clip_log_low"), "{error}");
 }
 
-/// Two rewards of three answers: TRL and NeMo take the batch step over sequences, NeMo the components against the others.
+/// Two rewards for three answers: TRL and NeMo apply the batch step over sequences, NeMo compares each
+/// component with the other answers.
 #[test]
 fn row_10_24_gdpo_of_trl_and_nemo() {
     let components = [1.0f32, 0.0, 0.0, 0.5, 0.5, 1.0];
@@ -216,7 +222,8 @@ fn row_10_24_gdpo_of_trl_and_nemo() {
         [2.0 / 3.0 / a - 1.0 / 3.0 / b, -1.0 / 3.0 / a - 1.0 / 3.0 / b, -1.0 / 3.0 / a + 2.0 / 3.0 / b],
         1e-4,
     );
-    // NeMo: against the others, divided where their deviation is not 0: that of (0, 0) is; (1, 0): 0.707107, (0.5, 1): 0.353553.
+    // NeMo compares with the other answers, and divides if their deviation is nonzero: that of (0, 0) is 0;
+    // (1, 0): 0.707107, (0.5, 1): 0.353553.
     let (c, d) = (0.5f64.sqrt() + 1e-6, 0.125f64.sqrt() + 1e-6);
     let nemo = normalised([1.0 - 0.5 / d, -0.5 / c - 0.5 / d, -0.5 / c + 2.0 * 0.5], 0.0);
     for (name, want) in [("trl_gdpo", trl), ("nemo_gdpo", nemo)] {
@@ -229,12 +236,14 @@ fn row_10_24_gdpo_of_trl_and_nemo() {
     assert_eq!(named("nemo_gdpo").advantage.estimator, Estimator::Gdpo);
 }
 
-/// AReaL: rewards normalised in their group, then all advantages by tokens; weights above the cap masked, the denominator as before.
+/// AReaL: rewards are normalised within their group, then all advantages over tokens; weights above the cap
+/// are masked, and the denominator is unchanged.
 #[test]
 fn areal_normalises_twice_and_keeps_the_denominator() {
     let recipe = named("areal");
     let rewards = [1.0f32, 0.0, 0.0, 1.0];
-    // One token for the first three, three for the last: groups give ±0.7071, and the batch's mean by tokens is 2/6 of that.
+    // One token for each of the first three, three for the last: groups give ±0.7071, and the batch's token
+    // mean is 2/6 of that.
     let logp = Some(&[-1.0f32; 6][..]);
     let rollouts = Rollouts {
         rewards: Some(&rewards),
@@ -264,7 +273,8 @@ fn areal_normalises_twice_and_keeps_the_denominator() {
     assert!((out.coef[0] + 2.0).abs() < 1e-5 && out.coef[1] == 0.0, "1.5·4 of 3 tokens: {:?}", out.coef);
 }
 
-/// NeMo's KL term: the value of k3, and besides its gradient that of the probability of having sampled the token.
+/// NeMo's KL term: the value is k3; its gradient is joined by that of the probability of having sampled the
+/// token.
 #[test]
 fn nemo_kl_has_the_gradient_of_the_score() {
     let recipe = named("nemo_kl");
@@ -273,13 +283,13 @@ fn nemo_kl_has_the_gradient_of_the_score() {
         let out = one_of(&recipe, &columns, [&[logp], &[old]], &Credit::per_sequence(vec![0.0]));
         (out.loss.unwrap(), f64::from(out.coef[0]))
     };
-    // u = 0.5: k3 = e^0.5 − 1.5, its gradient 1 − e^0.5; where logp_old is plays no part.
+    // u = 0.5: k3 = e^0.5 − 1.5, with gradient 1 − e^0.5; logp_old does not matter.
     let k3 = 0.5f64.exp() - 1.5;
     for old in [-1.0, -1.7] {
         let (loss, coef) = run(-1.0, old, -0.5);
         assert!(close(loss, 0.01 * k3) && close(coef, 0.01 * (k3 + 1.0 - 0.5f64.exp())), "{loss} {coef}");
     }
-    // u = 3: the weighted value is held at 10, so nothing flows.
+    // u = 3: the weighted value is clamped at 10, so there is no gradient.
     let (loss, coef) = run(-3.5, -3.5, -0.5);
     assert!(close(loss, 0.1) && coef == 0.0, "{loss} {coef}");
 }
@@ -287,7 +297,8 @@ fn nemo_kl_has_the_gradient_of_the_score() {
 #[test]
 fn mlperf_is_on_policy_by_force_and_masks_sequences() {
     let recipe = named("mlperf_v6_1");
-    // The second sequence's geometric mean is e^0.005: outside, all its tokens get weight 0 and stay in the denominator.
+    // The second sequence's geometric mean is e^0.005, which is outside: all its tokens get weight 0 and stay
+    // in the denominator.
     let rollouts = Rollouts {
         rewards: Some(&[1.0, 0.0]),
         logp: Some(&[-0.5; 4]),

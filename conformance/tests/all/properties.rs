@@ -1,7 +1,8 @@
-//! Properties: random shapes, masks, values and scalar arguments of every op, against the oracle and across backends.
+//! Properties of every op with random shapes, masks, values and scalar arguments, against the oracle and
+//! across backends.
 //!
-//! Seeds are fixed, so that a run is repeatable; `PROPTEST_RNG_SEED` and `PROPTEST_CASES` explore further. What once failed
-//! is kept in `proptest-regressions/properties.txt`.
+//! Seeds are fixed, so that runs are repeatable; `PROPTEST_RNG_SEED` and `PROPTEST_CASES` explore further.
+//! Past failures are kept in `proptest-regressions/properties.txt`.
 
 use lockstep::Device;
 use lockstep_conformance::accuracy::Measured;
@@ -80,7 +81,7 @@ fn weight() -> impl Strategy<Value = Weight> {
         .prop_map(|(per_row, denominator, scale)| Weight { per_row, denominator, scale })
 }
 
-/// Counts, which memory has.
+/// Whole counts, since memory holds counts.
 fn whole(weight: Weight) -> Weight {
     let per_row = match weight.per_row {
         PerRow::Constant(c) => PerRow::Constant(c.round()),
@@ -182,7 +183,8 @@ fn random_case(op: &'static str) -> impl Strategy<Value = Case> {
     any::<u64>().prop_map(move |seed| random(op, seed).expect("an op of the table"))
 }
 
-/// Reference against the oracle, fastest level against the reference, rows alone, other garbage, faults.
+/// Compares the reference with the oracle and the fastest level with the reference; also rows alone, other
+/// garbage, and faults.
 fn check(case: Case) -> Result<(), TestCaseError> {
     let reference = launch::run(&*REFERENCE, &case).map_err(TestCaseError::fail)?;
     Measured::default().add(&case, &reference).map_err(TestCaseError::fail)?;
@@ -239,7 +241,7 @@ proptest! {
         check(case)?;
     }
 
-    /// Every op of the table; the tests above know more of theirs.
+    /// Every op of the table; the tests above know more about theirs.
     #[test]
     fn any_op(case in prop::sample::select(OPS.to_vec()).prop_flat_map(|op| random_case(op.name))) {
         check(case)?;

@@ -1,4 +1,5 @@
-//! Log-ratio scans, proximal interpolation, staleness, effective sample sizes: worked vectors of docs/maths/vectors.md and properties.
+//! Log-ratio scans, proximal interpolation, staleness, effective sample sizes: worked vectors of
+//! docs/maths/vectors.md, and properties.
 
 use lockstep::core::num::Soft;
 use lockstep::core::ratio::ess::{LrRule, ess, lr_scale};
@@ -82,7 +83,7 @@ fn segments() {
     assert_eq!(run(&turns, ScanKind::Mean).unwrap(), [0.375, 0.375, -1.0, 0.125, 0.0]);
     assert_eq!(run(&turns, ScanKind::Sum).unwrap(), [0.75, 0.75, -1.0, 0.125, 0.0]);
     assert_eq!(run(&turns, ScanKind::Prefix).unwrap(), [0.5, 0.75, -1.0, 0.125, 0.0]);
-    // Segments that are the sequences give the sequences' log-ratios; segments of one token the tokens'.
+    // Segments that are whole sequences give the sequences' log-ratios; one-token segments give the tokens'.
     let whole = log_ratio_scan(&cpu(), &batch, &logp, &old, ScanKind::Mean, false).unwrap();
     assert_eq!(run(&[0, 3, 5], ScanKind::Mean).unwrap(), whole);
     assert_eq!(run(&[0, 1, 2, 3, 4, 5], ScanKind::Mean).unwrap(), [0.5, 0.25, -1.0, 0.125, 0.0]);
@@ -112,7 +113,7 @@ fn worked_8_4_proximal_interpolation() {
     {
         assert_eq!(alpha(behave, current), want, "{behave}, {current}");
     }
-    // A later version than the current one: as if it were current.
+    // A version later than the current one is treated as current.
     assert_eq!((alpha(9, 4), alpha(0, i32::MAX) < 1.0), (0.0, true));
     let batch = Batch::new(&[0, 3], &[0, 1], None).unwrap();
     let run = |interpolation| {
@@ -131,7 +132,8 @@ fn proximal_log_probabilities_stay_log_probabilities() {
         let prox = proximal_logp(&cpu(), &batch, &[1; 4], 10, &behave, &logp, interpolation).unwrap();
         assert!(prox.iter().all(|p| p.is_finite() && *p <= 0.0), "{prox:?}");
     }
-    // What comes out can be the `logp_old` of decoupled PPO: at staleness 1 that is the sampler's policy and all weights are 1.
+    // The result can serve as the `logp_old` of decoupled PPO: at staleness 1 it is the sampler's policy, and
+    // all weights are 1.
     let behave = [-1.0, -0.5, -2.0, -0.25];
     let prox = proximal_logp(&cpu(), &batch, &[9; 4], 10, &behave, &logp, Interpolation::Loglinear).unwrap();
     assert_eq!(prox, behave);
@@ -200,7 +202,7 @@ fn worked_8_4_effective_sample_size() {
         assert!((sizes.lr_scale(1.0, LrRule::Sqrt).unwrap() - scale).abs() <= WORKED);
         assert!((sizes.lr_scale(1.0, LrRule::Linear).unwrap() - scale * scale).abs() <= 2.0 * WORKED);
     }
-    // ρ_base is where the step is not scaled any more.
+    // From ρ_base on the step is no longer scaled.
     assert_eq!(lr_scale::<Soft>(2.0, 4.0, 0.5, LrRule::Sqrt), 1.0);
     assert_eq!(lr_scale::<Soft>(4.0, 4.0, 0.5, LrRule::Linear), 1.0, "never above 1");
     assert_eq!(lr_scale::<Soft>(0.0, 0.0, 1.0, LrRule::Sqrt), 0.0, "no samples");
@@ -232,7 +234,7 @@ fn sample_sizes_of_groups_and_of_what_is_valid() {
     let valid = sequence_sample_sizes(&cpu(), &batch, &weights, Some(&[0, 1, 0, 0])).unwrap();
     assert!((valid.rows[0] - 1.0).abs() < WORKED && valid.rows[1] == 0.0);
     assert_eq!(valid.count, 1);
-    // Scaling all weights changes nothing; a weight as large as binary32 goes overflows nothing.
+    // Scaling all weights changes nothing; weights as large as binary32 allows overflow nothing.
     let large = weights.map(|w| w * 1e38);
     let large = sequence_sample_sizes(&cpu(), &batch, &large, None).unwrap();
     assert!((large.batch - sizes.batch).abs() < WORKED);

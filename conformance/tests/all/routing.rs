@@ -1,4 +1,5 @@
-//! Routing replay: the worked vectors, finite differences, the same bits on every level, load balance. Traces: routing_traces.rs.
+//! Routing replay: the worked vectors, finite differences, the same bits on every level, load balance. Traces
+//! are in routing_traces.rs.
 
 use lockstep::core::ragged::Mask;
 use lockstep::core::routing::{Replay, Router, RouterKind};
@@ -39,7 +40,7 @@ fn worked_8_3_routing() {
     assert_eq!((own.chosen, own.replayed), (Ids::U8(vec![1, 0]), 0));
     near(&own.gates, &[0.731059, 0.268941]);
     near(&replayed(RouterKind::SoftmaxChosen, &[0, 2]), &[0.622459, 0.377541]);
-    // The order of the record is the order of the gates.
+    // The gates are in the record's order.
     near(&replayed(RouterKind::SoftmaxChosen, &[2, 0]), &[0.377541, 0.622459]);
     let trace = RoutingTrace::from_ids(&[0, 2], 1, 4, 1, 2).unwrap();
     let replay = Replay { trace: trace.view(), mask: Mask::all() };
@@ -93,7 +94,7 @@ fn the_gradient_is_that_of_the_oracle_natural_and_replayed() {
                 let want = (loss(STEP) - loss(-STEP)) / (2.0 * STEP);
                 assert!((f64::from(got[e]) - want).abs() <= FINITE_DIFFERENCE, "{kind:?} {e}");
             }
-            // Megatron #79: an expert that only the record has must not lose its gradient.
+            // Megatron #79: an expert that only the record contains must not lose its gradient.
             assert!(chosen.iter().all(|e| got[*e] != 0.0));
         }
     }
@@ -158,7 +159,7 @@ fn mask_and_absent_records_fall_back_to_the_live_router() {
 
 #[test]
 fn replaying_the_natural_choice_changes_no_bit() {
-    // R2 in the first mini-batch: the target policy is unaltered.
+    // R2 in the first mini-batch: the target policy is unchanged.
     let router = Router::QWEN3;
     let source = Source::new(9);
     let scores: Vec<f32> = (0..64 * 128).map(|i| 3.0 * source.signed(i)).collect();
@@ -177,7 +178,8 @@ fn ties_go_to_the_lowest_index() {
     assert_eq!(out.chosen, Ids::U8(vec![1, 3, 0]));
 }
 
-/// Scores without order, with few values, all equal, zeros of both signs, as bf16, any bits that are finite.
+/// Scores: unordered, few distinct values, all equal, zeros of both signs, rounded to bf16, arbitrary finite
+/// bits.
 fn scores_of(style: usize, source: Source, count: usize) -> Vec<f32> {
     let of = |i: usize| match style {
         0 => 4.0 * source.signed(i),
@@ -215,7 +217,7 @@ fn every_level_picks_what_sorting_picks() {
             let mut want = Vec::new();
             for row in scores.chunks(experts) {
                 let mut order: Vec<usize> = (0..experts).collect();
-                // Stable: equal scores, zeros of both signs among them, by the lower index.
+                // Stable: equal scores, including zeros of both signs, go by the lower index.
                 order.sort_by(|a, b| row[*b].partial_cmp(&row[*a]).unwrap());
                 want.extend(order[..top_k].iter().map(|e| *e as u16));
             }
@@ -260,7 +262,7 @@ fn balance_loss_and_its_gradient() {
     assert_eq!(f, [3.0 / 6.0, 2.0 / 6.0, 1.0 / 6.0]);
     // Hugging Face counts per token: the sum is K.
     assert_eq!(load(&trace.view(), 3, LoadSum::TopK).unwrap(), [1.0, 2.0 / 3.0, 1.0 / 3.0]);
-    // Uniform scores: E Σ f/E = Σ f = 1, and no slope but that of the load.
+    // Uniform scores: E Σ f/E = Σ f = 1, and the only slope is the load's.
     let even = balance_loss(&Device::cpu(), &[0.5; 12], &f, 1.0).unwrap();
     assert!((even.loss - 1.0).abs() < 1e-7 && even.gradient[0] > 0.0 && even.gradient[2] < 0.0);
     let source = Source::new(8);

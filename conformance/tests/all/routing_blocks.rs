@@ -1,17 +1,18 @@
-//! What a CPU does to sixteen rows of a common router at once: the bits of one row after the other, bad numbers included.
+//! A CPU processes sixteen rows of a common router at once, with the bits of one row at a time, bad numbers
+//! included.
 
 use lockstep::core::ragged::{In, Out, flag};
 use lockstep::core::routing::{ChosenOut, GatingBackward, GatingForward, Router, RouterKind, Trace};
 use lockstep::{Device, Level};
 use lockstep_conformance::cases::hash::Source;
 
-/// Two blocks of 16, and rows behind them.
+/// Two blocks of 16, and further rows.
 const ROWS: usize = 37;
 /// Kinds of scores.
 const STYLES: usize = 13;
 
-/// Scores without order, as bf16, with few values; a few units apart around a number, where names are equal and where sigmoids are or change their
-/// order; saturated; without an order and some of them bad.
+/// Scores: unordered, rounded to bf16, few distinct values; a few units apart around a number, where keys are
+/// equal and where sigmoids are equal or change order; saturated; unordered with some bad values.
 fn score(style: usize, source: Source, i: usize) -> f32 {
     let around = |x: f32| f32::from_bits(x.to_bits() + source.below(i, 700) as u32);
     match style {
@@ -23,16 +24,18 @@ fn score(style: usize, source: Source, i: usize) -> f32 {
         5 => around([-60.0, -88.0, 1.0][(i / 128) % 3]),
         6 => 30.0 * source.signed(i),
         7 => -110.0 + 10.0 * source.signed(i),
-        // Seven far above; the eighth pick is the lower of two scores, one unit below the other, whose sigmoids are equal.
+        // Seven far above; the eighth pick is the lower of two scores one unit apart whose sigmoids are
+        // equal.
         9 => match i % 128 {
             110..117 => 3.75 + (i % 128) as f32 / 1024.0,
             101 => 3.5,
             50 => f32::from_bits(3.5f32.to_bits() - 1),
             _ => -1.0 + 0.5 * source.signed(i),
         },
-        // The same with two that differ in the last bit alone, the larger behind; with −0 before +0; with two below 0.
+        // The same with two that differ only in the last bit, the larger one later; with −0 before +0; with
+        // two below 0.
         10..13 => match (i % 128, style) {
-            // Two of the seven in one column of sixteen, so that both are candidates.
+            // Two of the seven share one of sixteen columns, so that both are candidates.
             (110..116 | 126, _) => 3.75 + (i % 128) as f32 / 1024.0,
             (101, 10) => f32::from_bits(3.5f32.to_bits() + 1),
             (50, 10) => 3.5,
@@ -52,7 +55,7 @@ fn score(style: usize, source: Source, i: usize) -> f32 {
     }
 }
 
-/// Bits of all that a forward and a backward write; alarms above the limit are one.
+/// The bits of everything that a forward and a backward pass write; alarms above the limit count as one.
 fn bits(device: &Device, router: Router, style: usize, with_bias: bool) -> Vec<Vec<u32>> {
     let source = Source::new(style as u64).fork(router.experts as u64);
     let (experts, top_k) = (router.experts, router.top_k);
@@ -79,7 +82,7 @@ fn bits(device: &Device, router: Router, style: usize, with_bias: bool) -> Vec<V
     let coef: Vec<f32> = (0..ROWS * top_k).map(|i| score([0, 2, 8][style % 3], source.fork(2), i)).collect();
     let mut experts_run = chosen.clone();
     if style == 8 {
-        // No expert of 128.
+        // Not one of the 128 experts.
         experts_run[20] = 200;
     }
     let mut gradient = vec![7.0f32; ROWS * experts];
@@ -145,7 +148,8 @@ fn blocks_of_grouped_routers_have_the_bits_of_rows() {
     agree(Router { top_groups: 3, ..Router::DEEPSEEK_V3 }, false);
 }
 
-/// A gradient that is in no cache goes past them: what is written whole is what is written in parts, which are not.
+/// A gradient too large for the caches is written past them: written whole, it equals the same gradient
+/// written in parts that do fit.
 #[test]
 fn a_gradient_beyond_the_caches_has_the_bits_of_its_parts() {
     const PART: usize = 1 << 16;

@@ -1,4 +1,4 @@
-//! Traces of routing: their size, their filler, their parts, their faults, and what is said of two of them.
+//! Routing traces: size, padding, parts, faults, and comparisons of two traces.
 
 use lockstep::core::ragged::{In, Mask};
 use lockstep::core::routing::{Place, Replay, Router, RouterKind, Trace, TraceFault, filler};
@@ -46,7 +46,7 @@ fn slices_of_layers_and_tokens_are_views() {
                 assert_eq!(part.at(part.position(row) + j), ids[(token * 3 + layer) * 2 + j] as u32);
             }
         }
-        // In the other order too; nothing at the end is a part, too much is none.
+        // In the other order too; an empty part at the end is allowed, one beyond it is not.
         assert_eq!(view.slice(1, 2).unwrap().part(1, 3).unwrap().position(5), part.position(5));
         assert_eq!(view.part(5, 0).unwrap().rows(), 0);
         assert!(
@@ -81,7 +81,7 @@ fn fault(ids: &[i32], tokens: usize) -> TraceFault {
 fn bad_traces_are_named() {
     let place = Place { token: 1, layer: 0, entry: 1 };
     assert_eq!(fault(&[0, 1, 5, 5], 2), TraceFault::Duplicate { place, expert: 5, other: 0 });
-    // As a byte, the missing one would be expert 255.
+    // As a byte, the missing id would be expert 255.
     assert_eq!(fault(&[0, 1, 5, -1], 2), TraceFault::Partial { place });
     assert_eq!(fault(&[0, 1], 2), TraceFault::OneTokenShort { tokens: 2 });
     assert_eq!(fault(&[0, 1], 4), TraceFault::Shape { expected: 8, got: 2 });
@@ -119,7 +119,7 @@ fn mismatch_counts_routers_tokens_and_layers() {
         let error = wrong(&other);
         assert!(error.contains(expected), "{error}");
     }
-    // A view of an engine's memory, which nobody has validated.
+    // A view of an engine's memory that has not been validated.
     let raw = [0u8, 1, 2, 3, 4, 4];
     let raw = Trace::narrow(In::new(&raw), 1, 2);
     let error = mismatch(&raw, &raw).unwrap_err().to_string();
@@ -130,7 +130,8 @@ fn mismatch_counts_routers_tokens_and_layers() {
 fn kl_of_gates_by_hand() {
     let a = RoutingTrace::from_ids(&[0, 1, 2, 3, 0, 1, -1, -1], 2, 5, 2, 2).unwrap();
     let b = RoutingTrace::from_ids(&[1, 0, 2, 4, 0, 1, 3, 4], 2, 5, 2, 2).unwrap();
-    // Token 0: the same experts in another order and not normalised; other experts. Token 1: the same gates; no record.
+    // Token 0: the same experts in another order, not normalised; then other experts. Token 1: the same
+    // gates; then no record.
     let (in_a, in_b) =
         ([0.75, 0.25, 0.5, 0.5, 0.6, 0.4, 0.0, 0.0], [1.0, 1.0, 0.5, 0.5, 0.3, 0.2, 9.0, f32::NAN]);
     let found = gate_kl((&a.view(), &in_a), (&b.view(), &in_b)).unwrap();
@@ -140,7 +141,7 @@ fn kl_of_gates_by_hand() {
     assert!((found.layer_means()[0] - kl / 2.0).abs() < 1e-7 && found.layer_means()[1] == 0.0);
     let same = gate_kl((&a.view(), &in_a), (&a.view(), &in_a)).unwrap();
     assert_eq!((same.routers, same.sum), (3, 0.0));
-    // A gate that underflowed in b does not make it infinite, one of 0 in a weighs nothing.
+    // A gate that underflowed in b does not make it infinite, and a gate of 0 in a has no weight.
     let one = RoutingTrace::from_ids(&[0, 1], 1, 5, 1, 2).unwrap();
     let kl = |a: [f32; 2], b: [f32; 2]| gate_kl((&one.view(), &a), (&one.view(), &b)).map(|found| found.sum);
     assert!((kl([0.5, 0.5], [1.0, 0.0]).unwrap() - (0.5f64.ln() + 0.5 * 126.0 * 2f64.ln())).abs() < 1e-6);

@@ -1,4 +1,5 @@
-//! Selections over a batch and weights of sequences: KL-Cov, Clip-Cov, the top of the entropies, VESPO, TOPR, masks, further KL terms.
+//! Selections over a batch and sequence weights: KL-Cov, Clip-Cov, the top of the entropies, VESPO, TOPR,
+//! masks, further KL terms.
 
 use crate::gate_batch::{batch, close, data, input, one, run, run_with, summed, text};
 use lockstep::core::gate::remix::kl_convex_lambda;
@@ -35,7 +36,7 @@ fn selection_is_a_sort() {
     for seed in 0..40u64 {
         let source = Source::new(seed);
         let data = data(seed);
-        // Few values, so that ties cross rows; NaN and both zeros among them.
+        // Few distinct values, so that ties cross rows, including NaN and both zeros.
         let few = [0.5, -0.0, 0.0, 1.5, -2.0, f32::NAN, f32::MAX, -f32::MAX, 1e-45, f32::INFINITY];
         let value = |i: usize| if seed % 2 == 0 { few[source.below(i, few.len())] } else { source.signed(i) };
         let values: Vec<f32> = (0..data.elements()).map(value).collect();
@@ -91,7 +92,7 @@ fn shares_of_a_batch() {
 #[test]
 fn clip_cov_drops_random_candidates() {
     let mut data = data(41);
-    // Where A = 0 a dropped token could not be told from a kept one.
+    // With A = 0, a dropped token would look like a kept one.
     data.row[0].iter_mut().filter(|a| **a == 0.0).for_each(|a| *a = 0.5);
     let gate = GateChoice::ClipCov {
         clip_ratio_low: 0.2,
@@ -138,7 +139,7 @@ fn clip_cov_drops_random_candidates() {
     assert_eq!(again(9), again(9));
 }
 
-/// One sequence against a naive formula of its own.
+/// One sequence against its own naive formula.
 #[test]
 fn vespo_topr_and_the_off_policy_mask() {
     let (old, logp) = ([-1.0f32, -1.0], [-0.7f32, -1.1]);
@@ -147,7 +148,7 @@ fn vespo_topr_and_the_off_policy_mask() {
     let coef = |recipe: &Recipe, a: f32| f64::from(one(recipe, [&logp, &old, &old], a).coef[0]);
     assert!(close(coef(&summed("vespo"), 2.0), -2.0 * phi(2.0, 3.0)));
     assert!(close(coef(&summed("vespo"), -2.0), 2.0 * phi(3.0, 2.0)));
-    // The sequence went up: truncated at 1; down: its ratio.
+    // If the sequence's probability rose it is truncated at 1; if it fell, it is the ratio.
     assert!(close(coef(&summed("topr"), 2.0), -2.0) && close(coef(&summed("topr"), -2.0), 2.0));
     let down = f64::from(one(&summed("topr"), [&old, &logp, &logp], -2.0).coef[0]);
     assert!(close(down, 2.0 / w), "{down}");
@@ -163,7 +164,8 @@ fn vespo_topr_and_the_off_policy_mask() {
     assert!(error.contains("advantage"), "{error}");
 }
 
-/// TRL's: the ratio is taken to `logp_old`, and the weights of the correction for the sampler enter the exponent, not the loss.
+/// TRL's variant: the ratio is relative to `logp_old`, and the sampler's correction weights enter the
+/// exponent, not the loss.
 #[test]
 fn vespo_takes_the_correction_into_its_exponent() {
     let (logp, old, sampler) = ([-0.7f32, -1.1], [-1.0f32, -1.0], [-1.4f32, -0.9]);
@@ -175,14 +177,15 @@ fn vespo_takes_the_correction_into_its_exponent() {
     };
     let trl = Recipe::named("trl_vespo").unwrap();
     let trl = Recipe { aggregation: summed("vespo").aggregation, ..trl };
-    // d = 0.3 − 0.1; the sampler is 0.4 and −0.1 away: 0.2 + 0.3, with the first weight cut at ln 1.25 in the second case.
+    // d = 0.3 − 0.1; the sampler is 0.4 and −0.1 away: 0.2 + 0.3, with the first weight truncated at ln 1.25
+    // in the second case.
     let weights = trl.advantages(&Device::cpu(), &rollouts).unwrap().weights.unwrap();
     let cut = vec![1.25, weights[1]];
     let coef = run(&trl, Some(weights));
     assert!(close(coef, -phi(0.5)), "{coef}");
     assert!(close(run(&trl, Some(cut)), -phi(0.2 + 1.25f64.ln() - 0.1)));
     assert!(close(run(&trl, None), -phi(0.2)));
-    // The same, uncut, by way of the sampler's own log-probabilities.
+    // The same without truncation, through the sampler's own log-probabilities.
     let coef = run(&summed("vespo"), None);
     assert!(close(coef, -phi(0.5)), "{coef}");
 }
@@ -208,7 +211,8 @@ fn dro_is_its_formula() {
     assert!(close(out.coef[0].into(), -a + 0.5 * (logp - old)));
 }
 
-/// The square is the formula's and has no clamp: right as long as it is a number of binary32, then an error that says so.
+/// The square is part of the formula and has no clamp: correct as long as binary32 holds it, otherwise an
+/// error that says so.
 #[test]
 fn dro_far_away_is_its_formula_or_an_error() {
     let recipe = Recipe { gate: GateChoice::Dro { beta: 0.5 }, ..summed("dro") };

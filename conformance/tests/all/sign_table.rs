@@ -1,4 +1,4 @@
-//! The sign table of every gate, written out by hand from docs/maths/gates.md: advantage below, at and above 0 ×
+//! The sign table of every gate, written by hand from docs/maths/gates.md: advantage below, at and above 0 ×
 //! ratio below the band, at its lower bound, inside, at its upper bound, above, at and above the dual clip.
 
 use lockstep::core::aggregate::{PerRow, Weight};
@@ -10,7 +10,7 @@ use lockstep::ops::token_ratio;
 use lockstep::{Advantage, Batch, Compiled, Device, PolicyInput, PolicyOutput};
 use lockstep_conformance::precision::WORKED;
 
-/// Log-probabilities whose ratio is `ratio`, bit for bit: one of the neighbours of ln(ratio) gives it.
+/// Log-probabilities whose ratio is `ratio` bit for bit: one of the neighbours of ln(ratio) gives it.
 fn logps(device: &Device, ratio: f32) -> (f32, f32) {
     let batch = Batch::new(&[0, 1], &[0, 1], None).unwrap();
     let around = ratio.ln().to_bits() as i64;
@@ -114,7 +114,8 @@ fn ppo_clip_without_dual() {
 fn sapo() {
     let device = Device::cpu();
     let gate = Sapo::new(1.0, 1.05);
-    // f and r·w from the table of docs/maths/vectors.md; A > 0 pulls up, A < 0 pushes down, whatever r is; nothing is a clip.
+    // f and r·w from the table of docs/maths/vectors.md. A > 0 pulls up and A < 0 pushes down for every r;
+    // nothing is a clip.
     let table = [
         (1.0, 0.25, -1.283285203, -0.217894994),
         (1.0, 0.5, -1.510162675, -0.470007424),

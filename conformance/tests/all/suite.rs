@@ -1,4 +1,4 @@
-//! Every backend of this machine claims the suite: one line each at the end of the file.
+//! Every backend of this machine runs the suite, with one line each at the end of the file.
 
 use lockstep::{Device, Level};
 use lockstep_conformance::cases::{Case, corpus};
@@ -6,14 +6,14 @@ use lockstep_conformance::{levels, suite};
 use lockstep_cpu::Cpu;
 use std::sync::LazyLock;
 
-/// Not the digest's seed.
+/// A different seed from the digest's.
 static CASES: LazyLock<Vec<Case>> = LazyLock::new(|| corpus(20_261_121));
 
-/// The device, or `None` after saying why; a failure if it is required.
+/// Opens the device, or returns `None` after saying why; panics if it is required.
 fn open(level: Level, threads: usize) -> Option<Device> {
     match levels::open(level, threads) {
         Ok(device) => {
-            // The path under test is asserted, not believed.
+            // Assert the path under test rather than trust it.
             assert!(device.describe().contains(level.name()), "{}", device.describe());
             assert!(device.describe().contains(&format!("{threads} thread")), "{}", device.describe());
             Some(device)
@@ -26,7 +26,7 @@ fn open(level: Level, threads: usize) -> Option<Device> {
     }
 }
 
-/// A property that compared less than this compared nothing worth mentioning.
+/// Fails a property that compared fewer values than this, since it would have tested nothing.
 fn check(at_least: usize, checked: suite::Checked) {
     let compared = checked.unwrap_or_else(|violation| panic!("{violation}"));
     println!("{compared} values compared");

@@ -1,5 +1,6 @@
-//! Prefix trees: the chain of ops against an explicit trie in binary64, the worked tree of docs/maths/vectors.md, TEMPO against GRPO bit for bit.
-//! One file beyond 400 lines: every test builds its groups with the same few helpers and is held by the same trie.
+//! Prefix trees: the chain of ops against an explicit trie in binary64, the worked tree of
+//! docs/maths/vectors.md, TEMPO against GRPO bit for bit. The file exceeds 400 lines because every test
+//! builds its groups with the same few helpers and is checked by the same trie.
 
 use lockstep::core::advantage::Singleton;
 use lockstep::core::tree::NONE;
@@ -17,7 +18,7 @@ use lockstep_conformance::oracle::grpo::{Grpo, Singleton as OracleSingleton};
 use lockstep_conformance::oracle::{tree_advantage, tree_sort};
 use lockstep_conformance::precision::{WORKED, assert_worked};
 
-/// A batch by its responses.
+/// A batch given by its responses.
 struct Group {
     cu_seqlens: Vec<u32>,
     cu_groups: Vec<u32>,
@@ -76,7 +77,7 @@ fn worked_8_5_tempo() {
     assert_eq!((&tree.order[..], &tree.lcp[..]), (&[0, 1, 2, 3][..], &[0, 2, 1, 0][..]));
     assert_eq!(tree.value, [0.5, 0.5, 1.0 / 3.0, 0.5]);
     assert_eq!(tree.roots(&group.batch()), [0.5]);
-    // Without the division: the brackets themselves.
+    // Without the division: only the brackets.
     let plain = group.tempo(&[1.0, 0.0, 0.0, 1.0], &TempoParams { norm_by_std: false, ..TEMPO });
     assert_eq!(plain.advantage[..2], [(0.5 + 1.0f64 / 3.0 - 0.5) as f32, (0.5 + 0.5 - 1.0f64 / 3.0) as f32]);
     assert_eq!(plain.advantage[9..], [1.0, 0.5, 0.5]);
@@ -84,7 +85,7 @@ fn worked_8_5_tempo() {
 
 #[test]
 fn row_10_13_tempo_finished_siblings() {
-    // "ab" ended, "abP" went on with the token that the other is padded with.
+    // "ab" ended; "abP" continued with the token that the other is padded with.
     let p = char::from_u32(PAD).unwrap();
     let group = Group::words(&["ab", &format!("ab{p}"), "cd"]);
     let rewards = [1.0, 0.0, 0.0];
@@ -93,14 +94,15 @@ fn row_10_13_tempo_finished_siblings() {
     // Its end is an edge of its own: V(abP) = 0 after V(ab) = 1/2.
     let want = (0.0 - 1.0 / 3.0 + 0.0 - 0.5) / (0.577_350_269_189_625_8 + 1e-6);
     assert!((f64::from(ours.advantage[4]) - want).abs() < WORKED);
-    // The released code compares padding: no branch there, so plain GRPO.
+    // The released code compares padding: there is no branch, so plain GRPO.
     let official = group.tempo(&rewards, &TempoParams { pad: Some(PAD), ..TEMPO });
     assert_eq!(official.tree.lcp, [0, u32::MAX, 0]);
     assert_eq!(official.advantage[4].to_bits(), official.group.advantage[1].to_bits());
     assert_eq!(bits(&ours.advantage[..4]), bits(&official.advantage[..4]));
 }
 
-/// Every token against (R − mean + V(s_{t+1}) − V(s_t)) / (std + eps) with a trie; non-branch tokens against GRPO's bits.
+/// Checks every token against (R − mean + V(s_{t+1}) − V(s_t)) / (std + eps) with a trie; non-branch tokens
+/// against GRPO's bits.
 fn check(sizes: &[usize], source: Source, params: &TempoParams, reward: impl Fn(usize) -> f32) {
     let count: usize = sizes.iter().sum();
     let all = responses(count, source);
@@ -144,10 +146,11 @@ fn check(sizes: &[usize], source: Source, params: &TempoParams, reward: impl Fn(
     }
 }
 
-/// The released code stops at the first observation; ours goes on behind it.
+/// The released code stops at the first observation; ours continues after it.
 #[test]
 fn tempo_behind_an_observation() {
-    // Two turns of three responses; the middle token is an observation. The first two part behind it, the third at the start.
+    // Two turns of three responses; the middle token is an observation. The first two diverge after it, the
+    // third at the start.
     let batch = Batch::new(&[0, 3, 6, 9], &[0, 3], Some(&[1, 0, 1, 1, 0, 1, 1, 0, 1])).unwrap();
     let tokens: &[u32] = &[7, 5, 1, 7, 5, 2, 8, 5, 1];
     let run = |stop_at_mask| {
@@ -206,12 +209,12 @@ fn tempo_without_shared_prefixes_is_grpo_bit_for_bit() {
             let grpo = ops::group_advantage(&Device::cpu(), &group.batch(), &rewards, None, &choice).unwrap();
             for i in 0..size {
                 let (own, advantage) = (group.of(i, &out.advantage), grpo.advantage[i]);
-                // The first token of each tells them apart; behind it the path is unique.
+                // The first token distinguishes the responses; after it the path is unique.
                 assert!(own[1..].iter().all(|a| a.to_bits() == advantage.to_bits()), "{size} {i}");
             }
         }
     }
-    // Responses that part before their first token of the tree: groups of one each.
+    // Responses that diverge before their first token of the tree: groups of one each.
     let group = Group::new(&[1, 1], &[vec![1, 2], vec![1, 3]]);
     assert_eq!(group.tempo(&[1.0, 0.0], &TEMPO).advantage, [0.0; 4]);
 }
@@ -243,14 +246,14 @@ fn a_shared_token_has_one_correction() {
 
 #[test]
 fn equal_contained_and_empty_responses() {
-    // Two equal, one that is their beginning, one empty, one apart.
+    // Two equal, one that is a prefix of them, one empty, one unrelated.
     let group = Group::words(&["abc", "abc", "ab", "", "x"]);
     let out = group.tempo(&[1.0, 0.0, 0.0, 1.0, 1.0], &TempoParams { norm_by_std: false, ..TEMPO });
     assert_eq!((&out.tree.order[..], &out.tree.lcp[..]), (&[3, 2, 0, 1, 4][..], &[0, 0, 2, 3, 0][..]));
     let mean = 0.6f64;
     let want = |r: f64, delta: f64| (r - mean + delta) as f32;
     let close = |got: &[f32], want: &[f32]| got.iter().zip(want).all(|(a, b)| (a - b).abs() < 1e-6);
-    // V(a) = V(ab) = 1/3, V(abc) = 1/2: equal responses go on sharing their value.
+    // V(a) = V(ab) = 1/3, V(abc) = 1/2: equal responses keep sharing their value.
     let first = group.of(0, &out.advantage);
     assert!(
         close(first, &[want(1.0, 1.0 / 3.0 - mean), want(1.0, 0.0), want(1.0, 0.5 - 1.0 / 3.0)]),
@@ -258,7 +261,7 @@ fn equal_contained_and_empty_responses() {
     );
     assert!(close(group.of(2, &out.advantage), &[want(0.0, 1.0 / 3.0 - mean), want(0.0, 0.0)]));
     assert!(close(group.of(4, &out.advantage), &[want(1.0, 1.0 - mean)]));
-    // All equal: no branch that a token could feel.
+    // All equal: no branch that affects a token.
     let same = Group::words(&["abc", "abc", "abc"]);
     let out = same.tempo(&[1.0, 0.0, 0.0], &TEMPO);
     assert!(
@@ -267,7 +270,7 @@ fn equal_contained_and_empty_responses() {
             .iter()
             .all(|a| a.to_bits() == out.group.advantage[i].to_bits()))
     );
-    // Nothing but empty ones.
+    // Only empty responses.
     assert_eq!(Group::words(&["", ""]).tempo(&[1.0, 0.0], &TEMPO).advantage, [0.0f32; 0]);
 }
 
@@ -282,7 +285,7 @@ fn a_response_without_outcome_is_as_if_it_were_not_there() {
     let kept: Vec<usize> = (0..30).filter(|i| !missing(*i)).collect();
     let less = Group::new(&[kept.len()], &kept.iter().map(|i| all[*i].clone()).collect::<Vec<_>>());
     let fewer = less.tempo(&kept.iter().map(|i| rewards[*i]).collect::<Vec<_>>(), &TEMPO);
-    // Values have the same bits; mean and deviation are sums of another shape.
+    // Values have the same bits; mean and deviation are sums in another order.
     for (k, i) in kept.iter().enumerate() {
         let pairs = group.of(*i, &out.advantage).iter().zip(less.of(k, &fewer.advantage));
         pairs.for_each(|(a, b)| assert!((a - b).abs() <= 1e-6 * b.abs().max(1.0), "{i}"));
@@ -317,7 +320,7 @@ fn weights_move_values_and_nothing_else() {
 
 #[test]
 fn the_tree_goes_on_through_masked_tokens() {
-    // Turn, observation, turn: responses part inside the observation and again after it.
+    // Turn, observation, turn: responses diverge inside the observation and again after it.
     let group = Group::words(&["aOb", "aOc", "aPd", "aPd"]);
     let mask = [1u8, 0, 1].repeat(4);
     let batch = Batch::new(&group.cu_seqlens, &group.cu_groups, Some(&mask)).unwrap();
@@ -329,7 +332,7 @@ fn the_tree_goes_on_through_masked_tokens() {
         let want = if *live == 0 { 0 } else { open.advantage[i].to_bits() };
         assert_eq!(masked.advantage[i].to_bits(), want);
     }
-    // Behind the observation values are those of its own branch: V(aO) = 1/2.
+    // After the observation, values are those of its own branch: V(aO) = 1/2.
     assert_eq!(masked.advantage[2], 1.0 - 0.25 + 1.0 - 0.5);
 }
 
@@ -359,7 +362,8 @@ fn same_bits_at_every_level_and_number_of_threads() {
     assert_eq!(bits(&out.advantage), bits(&plain.advantage));
 }
 
-/// What `tree_nodes` documents, position by position and all pairs: the group by itself, without a stack.
+/// The definition of `tree_nodes`, by position and over all pairs, for one group at a time and without a
+/// stack.
 fn nodes_by_definition(group: &Group, outcomes: &Outcomes<'_>, tree: &PrefixTree) {
     let around = |first: usize, end: usize, at: usize, depth: u32| {
         let start = (first..at).rev().find(|q| tree.lcp[q + 1] < depth).map_or(first, |q| q + 1);
@@ -438,7 +442,7 @@ fn nodes_of_any_group_are_those_of_their_definition() {
             nodes_by_definition(&group, &outcomes, &tree);
         }
     }
-    // 4096 responses, each two share half: one root with 2048 children.
+    // 4096 responses, each sharing half with one other: a root with 2048 children.
     let pairs: Vec<Vec<u32>> = (0..4096u32).map(|i| vec![i / 2, i / 2, i, i]).collect();
     let rewards: Vec<f32> = (0..4096).map(|i| Source::new(7).signed(i)).collect();
     let (group, outcomes) = (Group::new(&[4096], &pairs), Outcomes::new(&rewards));
@@ -450,7 +454,8 @@ fn nodes_of_any_group_are_those_of_their_definition() {
 
 #[test]
 fn large_groups_and_long_responses() {
-    // 4096 members that share all but the last token with one other; chains in which each contains the one before.
+    // 4096 members that each share all but the last token with one other; then chains in which each contains
+    // its predecessor.
     let pairs: Vec<Vec<u32>> = (0..4096u32).map(|i| vec![7, i / 2, 3, i]).collect();
     let group = Group::new(&[4096], &pairs);
     let rewards: Vec<f32> = (0..4096).map(|i| (i % 3) as f32).collect();
@@ -490,7 +495,7 @@ fn the_recipe_tempo() {
         Recipe { advantage: AdvantageChoice { norm_by_std: false, ..recipe.advantage }, ..recipe.clone() };
     let out = dr.advantages(&device, &rollouts).unwrap();
     assert!(out.per_token && out.advantage[9] == 1.0);
-    // Weights and what does not count reach the tree.
+    // Weights and invalid responses reach the tree.
     let weighted =
         Rollouts { outcome_weights: Some(&[1.0, 3.0, 1.0, 1.0]), valid: Some(&[1, 1, 0, 1]), ..rollouts };
     let outcomes = Outcomes { weights: weighted.outcome_weights, valid: weighted.valid, rewards: &rewards };
@@ -501,7 +506,7 @@ fn the_recipe_tempo() {
     assert_eq!(recipe.advantage.estimator, Estimator::Tempo);
 }
 
-/// V and the outcomes below, by looking at every node's ancestors.
+/// V and the outcomes below each node, by walking every node's ancestors.
 fn by_hand(tree: &ExplicitTree<'_>) -> Vec<(f64, usize)> {
     let below = |node: usize, mut at: usize| loop {
         if at == node {

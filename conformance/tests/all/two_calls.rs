@@ -1,4 +1,5 @@
-//! `Recipe::advantages` and `Recipe::loss` of every name: what they want, what they refuse, minibatches, and what goes from batch to batch.
+//! `Recipe::advantages` and `Recipe::loss` of every named recipe: what they need, what they refuse,
+//! minibatches, and the state carried between batches.
 
 use crate::wanted::selects;
 use lockstep::columns::Shape;
@@ -13,7 +14,7 @@ macro_rules! per_column {
             rollouts
         }
 
-        /// One entry more.
+        /// The column with one extra entry.
         fn longer(mut rollouts: RolloutsBuf, column: Column) -> RolloutsBuf {
             match column { $(Column::$name => rollouts.$name.iter_mut().for_each(|x| x.push(Default::default())),)* }
             rollouts
@@ -22,7 +23,7 @@ macro_rules! per_column {
 }
 lockstep::for_each_column!(per_column);
 
-/// Every name with rollouts that it can use, of eight sequences.
+/// Every name with usable rollouts of eight sequences.
 fn all() -> impl Iterator<Item = (&'static str, Recipe, RolloutsBuf)> {
     names().iter().map(|name| {
         let recipe = Recipe::named(name).unwrap();
@@ -39,7 +40,7 @@ fn loss(recipe: &Recipe, rollouts: &RolloutsBuf, credit: &Credit) -> Result<Loss
     recipe.loss(&Device::cpu(), &rollouts.view(), credit)
 }
 
-/// The message of the call that reads this column.
+/// The error message of the call that reads this column.
 fn refused(recipe: &Recipe, need: &Need, rollouts: &RolloutsBuf, credit: &Credit) -> Option<String> {
     let result = match need.call {
         Call::Advantages => advantages(recipe, rollouts).map(drop),
@@ -48,7 +49,8 @@ fn refused(recipe: &Recipe, need: &Need, rollouts: &RolloutsBuf, credit: &Credit
     result.err().map(|error| error.to_string())
 }
 
-/// A column of an error, as "logp (for ratio)" or "score_norm or sum_p_squared (for advantage.over_time)".
+/// A column as an error names it: "logp (for ratio)" or "score_norm or sum_p_squared (for
+/// advantage.over_time)".
 fn said(need: &Need) -> String {
     let or = need.or.map_or(String::new(), |or| format!(" or {}", or.name()));
     format!("{}{or} (for {})", need.column.name(), need.stage)
@@ -94,7 +96,7 @@ fn columns_that_are_not_needed_are_not_read() {
         let reads = recipe.reads();
         let credit = advantages(&recipe, &rollouts).unwrap();
         let want = loss(&recipe, &rollouts, &credit).unwrap();
-        // Every other column, of one entry.
+        // Every other column, with one entry.
         let mut more = rollouts.clone();
         let short = RolloutsBuf {
             tokens: Some(vec![1]),
@@ -142,7 +144,7 @@ fn a_column_of_another_length_names_itself() {
                 Components, GroupOffsets, Kinds, Roles, SequenceOffsets, StepOffsets, StepsOfSequences,
             };
             match need.column.shape() {
-                // They say how long others are.
+                // They define the lengths of others.
                 SequenceOffsets | GroupOffsets | StepOffsets | Shape::TurnOffsets | Kinds | Roles => {}
                 StepsOfSequences
                 | Components
@@ -204,7 +206,8 @@ fn a_credit_of_another_batch_is_refused() {
     assert_eq!(rollouts.view().select(&[0, 2]).unwrap_err().to_string(), error);
 }
 
-/// With `counts` of the whole, minibatches are summands: every coefficient has its bits, and the losses add up.
+/// With `counts` of the whole batch, minibatches are summands: every coefficient has its bits, and the losses
+/// add up.
 #[test]
 fn minibatches_with_the_counts_of_the_whole_add_up_to_it() {
     let device = Device::cpu();
@@ -217,7 +220,7 @@ fn minibatches_with_the_counts_of_the_whole_add_up_to_it() {
             apart.push(name);
             continue;
         }
-        // Two groups, in the other order; and each of their tokens once.
+        // Two groups, in reverse order, and each of their tokens exactly once.
         let (mut total, mut tokens, mut rows) = (0.0, 0, Vec::new());
         for group in [1, 0] {
             let (part, places) = whole.select(&[group]).unwrap();
@@ -248,7 +251,7 @@ fn minibatches_with_the_counts_of_the_whole_add_up_to_it() {
         let scale: f64 = out.row_loss.iter().map(|x| x.abs()).sum();
         assert!((total - out.loss.unwrap()).abs() <= 1e-12 * scale, "{name}: {total} {:?}", out.loss);
     }
-    // A selection is of the tokens that are given, the longest sequence too.
+    // A selection depends on the tokens that are given, as does the longest sequence.
     assert_eq!(apart, ["kl_cov", "clip_cov", "top_entropy", "verl_dr_grpo"]);
 }
 
@@ -261,14 +264,14 @@ fn credit_of_a_part_is_the_part_of_the_credit() {
         let (whole, groups) = (rollouts.view(), [2, 0]);
         let credit = advantages(&recipe, &rollouts).unwrap().select(&whole, &groups).unwrap();
         let own = advantages(&recipe, &whole.select(&groups).unwrap().0).unwrap();
-        // The report of a correction is the whole batch's.
+        // The report of a correction covers the whole batch.
         assert_eq!(Credit { correction: own.correction, ..credit }, own, "{name}");
     }
 }
 
 #[test]
 fn filters_reach_the_loss_mask() {
-    // The first group has nothing but right answers; lengths 2 each.
+    // The first group has only right answers; all lengths are 2.
     let logp = Some(&[-1.0f32; 8][..]);
     let rollouts = Rollouts {
         rewards: Some(&[1.0, 1.0, 1.0, 0.0]),
@@ -278,7 +281,7 @@ fn filters_reach_the_loss_mask() {
     };
     for (name, kept) in [("psr", [1, 1, 1, 0]), ("nsr", [0, 0, 0, 1]), ("dapo_full", [0, 0, 1, 1])] {
         let recipe = Recipe::named(name).unwrap();
-        // Some of the tokens are masked already.
+        // Some of the tokens are already masked.
         for mask in [[1u8; 8], [0, 1, 1, 1, 1, 0, 1, 1]] {
             let rollouts = Rollouts { loss_mask: Some(&mask), ..rollouts };
             let (credit, out) = recipe.step(&Device::cpu(), &rollouts).unwrap();
@@ -292,7 +295,8 @@ fn filters_reach_the_loss_mask() {
 
 #[test]
 fn rejection_and_valid_reach_every_estimator_of_groups() {
-    // The last response of each group is rejected by its distance from the sampler, and counts in nobody's baseline.
+    // The last response of each group is rejected for its distance from the sampler, and counts in no
+    // baseline.
     let toml = "[correction]\nlevel = \"one\"\nrule = \"plain\"\n[[correction.reject]]\nstatistic = \"seq_mean_k1\"\nhigh = 1.5\n";
     let correction = Recipe::from_toml(toml).unwrap().correction;
     for name in ["grpo", "rloo", "gdpo", "spiral", "pass_k", "max_rl", "v0_5", "vcpo", "mc_grpo"] {
@@ -332,12 +336,12 @@ fn state_goes_from_batch_to_batch_through_serde() {
     };
     assert_eq!(resumed(state), resumed(first.state.clone()));
     assert_ne!(resumed(first.state).advantage, first.advantage);
-    // A checkpoint of before there was any, and one of somebody else's.
+    // A checkpoint from before there was any state, and one of unknown origin.
     assert_eq!(serde_json::from_str::<State>("{}").unwrap(), State::default());
     assert!(serde_json::from_str::<State>("{\"role\": []}").is_err());
 }
 
-/// MinPRO's minimum-prefix log-ratios of its own are those that the op makes.
+/// MinPRO's own minimum-prefix log-ratios equal those of the op.
 #[test]
 fn min_prefix_is_the_scan_given() {
     use lockstep::core::ratio::ScanKind;

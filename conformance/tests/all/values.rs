@@ -1,4 +1,5 @@
-//! The value loss and the KL terms: by hand, against finite differences, what they refuse, and their stages in a recipe.
+//! The value loss and the KL terms: by hand, against finite differences, what they refuse, and as stages of a
+//! recipe.
 
 use lockstep::core::aggregate::{PerRow, Weight};
 use lockstep::core::kl::{Estimator, Kl};

@@ -5,7 +5,7 @@ use lockstep_conformance::precision::WHOLE_RECIPE;
 use lockstep_conformance::whole::{batches::batches, credit, loss, unread};
 use std::collections::BTreeMap;
 
-/// Choices that no named recipe makes, or not together.
+/// Choices that no named recipe makes, or not in this combination.
 const UNNAMED: [&str; 26] = [
     "kl = { estimator = 'k1', coef = 0.1, place = 'reward' }",
     "extends = 'reinforce_plus_plus'\nkl = { estimator = 'low_var_kl', coef = 0.1, place = 'reward' }",
@@ -43,15 +43,15 @@ const UNNAMED: [&str; 26] = [
     "extends = 'verl'\nmask.top_entropy = 0.5\nratio = { level = 'sequence', gradient = 'mean' }",
 ];
 
-/// Largest error of each output, with where it was.
+/// Largest error of each output, with its position.
 type Worst = BTreeMap<&'static str, (f64, String)>;
 
-/// The largest difference, of the largest number; `magnitude` where terms cancel.
+/// The largest difference relative to the largest number; relative to `magnitude` where terms cancel.
 fn error(got: &[f64], want: &[f64], magnitude: &[f64]) -> f64 {
     assert_eq!(got.len(), want.len());
     let largest = want.iter().chain(magnitude).fold(0.0f64, |most, x| most.max(x.abs()));
     let difference = got.iter().zip(want).map(|(got, want)| (got - want).abs());
-    // A difference that is no number is an error of any size.
+    // A difference that is not finite counts as an infinite error.
     let most = difference.fold(0.0f64, |most, x| if x.is_finite() { most.max(x) } else { f64::INFINITY });
     if most == 0.0 { 0.0 } else { most / largest }
 }
@@ -60,7 +60,7 @@ fn wide(values: &[f32]) -> Vec<f64> {
     values.iter().map(|x| f64::from(*x)).collect()
 }
 
-/// Compares one batch; what is no matter of rounding is said at once.
+/// Compares one batch; differences that are not about rounding are reported at once.
 fn compare(recipe: &Recipe, at: &str, rollouts: &RolloutsBuf, worst: &mut Worst) -> Result<(), String> {
     let view = rollouts.view();
     let (got, lost) = recipe.step(&Device::cpu(), &view).map_err(|e| format!("{at}: {e}"))?;

@@ -1,4 +1,5 @@
-//! The worked vectors of docs/maths/vectors.md: the oracle's formulas and Lockstep, against the printed numbers.
+//! The worked vectors of docs/maths/vectors.md: the oracle's formulas and Lockstep against the printed
+//! numbers.
 
 use lockstep::core::advantage::{Baseline, Scale, Singleton};
 use lockstep::core::aggregate::{PerRow, Weight};
@@ -216,12 +217,13 @@ fn worked_8_6_rloo_opo_mc_grpo_and_row_10_12() {
     assert_worked(&real.advantage, &[-1.990050, -0.497512, 0.0, 1.990050, 0.995025]);
     assert_worked(&[real.groups.mean[0], real.groups.std[0]], &[0.5, 0.2]);
     assert_eq!(real.groups.pivot, [2]);
-    // An even group: the lower median, not the mean of the two in the middle (row 12 of docs/maths/disagreements.md).
+    // An even group: the lower median, not the mean of the middle two (row 12 of
+    // docs/maths/disagreements.md).
     let even = of_group("mc_grpo", &[0.0, 1.0, 3.0, 9.0], &lengths[..4], |a| a.mad_floor = Some(0.0));
     assert_eq!((even.groups.mean[0], even.groups.std[0], even.groups.pivot[0]), (1.0, 1.0, 1));
 }
 
-/// By hand from the formulas of docs/maths/advantages.md; no vector is printed there.
+/// By hand from the formulas of docs/maths/advantages.md, where no vector is printed.
 #[test]
 fn baselines_by_hand() {
     let rewards = [1.0f32, 0.0, 0.0, 1.0, 0.0];
@@ -234,7 +236,8 @@ fn baselines_by_hand() {
         ("pass_k", [0.0; 5]),
         // One group: the batch's deviation is its own, sqrt(0.3), and eps 1e-4 as in `trl`.
         ("lite_ppo", [1.095245, -0.730163, -0.730163, 1.095245, -0.730163]),
-        // Others of a 1: {0, 0, 1, 0}, mean 1/4, std 1/2; of a 0: {1, 0, 1, 0}, mean 1/2, std 0.577350.
+        // For a 1 the others are {0, 0, 1, 0}: mean 1/4, std 1/2; for a 0 they are {1, 0, 1, 0}: mean 1/2,
+        // std 0.577350.
         ("nemo", [1.499997, -0.866024, -0.866024, 1.499997, -0.866024]),
         // Mean 0.4, one token each: ddof 1 variance 0.3.
         ("reinforce_plus_plus_baseline", [1.095445, -0.730297, -0.730297, 1.095445, -0.730297]),
@@ -244,7 +247,7 @@ fn baselines_by_hand() {
     }
     let best = of_group("pass_k", &[0.25, 1.0, 0.5], &[1; 3], |a| a.norm_by_std = false);
     assert_eq!((&best.advantage[..], &best.groups.pivot[..]), (&[0.0, 0.5, 0.0][..], &[1][..]));
-    // All others equal: exactly 0 deviation, so nothing is divided (NeMo-RL #4158).
+    // All others equal: a deviation of exactly 0, so nothing is divided (NeMo-RL #4158).
     let one = of_group("nemo", &[0.1, 0.1, 0.1, 0.1, 1.1], &lengths, plain);
     assert_worked(&one.advantage[4..], &[1.0]);
     // A group of 4096 works, medians included.
@@ -255,7 +258,8 @@ fn baselines_by_hand() {
 
 #[test]
 fn row_10_2_singletons_by_name() {
-    // Row 2 of docs/maths/disagreements.md: verl's list versions give the raw reward, TRL and verl's vectorised RLOO zero.
+    // Row 2 of docs/maths/disagreements.md: verl's list versions give the raw reward; TRL and verl's
+    // vectorised RLOO give zero.
     for (name, want) in
         [("rloo", 0.7), ("opo", 0.7), ("verl", 0.7 / 1.000001), ("trl", 0.0), ("mc_grpo", 0.0)]
     {
@@ -297,7 +301,8 @@ fn worked_8_6_pass_at_k() {
     assert!(sum.abs() < WORKED, "{sum}");
 }
 
-/// Row 24 of docs/maths/disagreements.md, by hand: the components are (±1/√2)·(√2) in groups of two, so a = (1.5, −1.5, 0.5, −0.5) up to eps.
+/// Row 24 of docs/maths/disagreements.md, by hand: the components are (±1/√2)·(√2) in groups of two, so a =
+/// (1.5, −1.5, 0.5, −0.5) up to eps.
 #[test]
 fn row_10_24_gdpo_batch_step() {
     let batch = Batch::new(&[0, 3, 4, 5, 6], &[0, 2, 4], None).unwrap();

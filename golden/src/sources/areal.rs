@@ -1,6 +1,7 @@
-//! AReaL's policy losses but those that reject sequences, its KL and its value loss.
+//! AReaL's policy losses except those that reject sequences, its KL and its value loss.
 //!
-//! `logp_old` is the proximal policy, `logp_rollout` the one that sampled: without rejection no weight of it.
+//! `logp_old` is the proximal policy and `logp_rollout` the sampling one; without rejection it enters no
+//! weight.
 
 use crate::inputs::Inputs;
 use crate::numbers::{self, Got, metrics};
@@ -17,7 +18,7 @@ const POLICY: &[&str] = &[
 const KL: &[&str] = &["cu_seqlens", "cu_groups", "loss_mask", "logp_new", "logp_ref"];
 const VALUE: &[&str] = &["cu_seqlens", "cu_groups", "loss_mask", "value_new", "value_old", "returns"];
 
-/// The ops of the table.
+/// The ops that this table covers.
 pub(crate) fn ops() -> Vec<&'static str> {
     vec![
         "kl",
@@ -30,14 +31,14 @@ pub(crate) fn ops() -> Vec<&'static str> {
     ]
 }
 
-/// What the table says of a case.
+/// Translates a case into a plan.
 pub(crate) fn read(
     op: &str,
     config: &mut Config<'_>,
     inputs: &Inputs<'_>,
     _: &Device,
 ) -> Result<Plan, String> {
-    // It names what the generator drew.
+    // A label from the generator.
     config.ignore(&["batch"]);
     match op {
         "kl" => kl(config),
@@ -46,7 +47,7 @@ pub(crate) fn read(
     }
 }
 
-/// The term alone, in the code's direction of k3: e^u − 1 − u with u = logp_ref − logp.
+/// The KL term alone, in the direction of the code's k3: e^u − 1 − u with u = logp_ref − logp.
 fn kl(config: &mut Config<'_>) -> Result<Plan, String> {
     let name = config.text("kl_estimator")?.ok_or("config `kl_estimator` is missing")?;
     let clamp = if config.boolean("apply_clamp")? == Some(true) { ", clamp_out = 10.0" } else { "" };
@@ -54,7 +55,7 @@ fn kl(config: &mut Config<'_>) -> Result<Plan, String> {
     to.recipe.word("correction", "none");
     to.recipe.set("kl", format_args!("{{ estimator = {name:?}, coef = 1.0{clamp} }}"));
     to.recipe.word("aggregation.mode", "token-sum");
-    // In binary32 the code's k3 is what cancelling leaves.
+    // In binary32 the code's k3 consists of cancellation error.
     to.own("kl", |o| numbers::get(o, "kl").map(Got::double));
     to.own("dkl_dlogp", |o| numbers::get(o, "dkl_dlogp").map(Got::double));
     Ok(Plan::recipe(to))
@@ -71,7 +72,7 @@ fn policy(op: &str, config: &mut Config<'_>, inputs: &Inputs<'_>) -> Result<Plan
         (false, false) => "areal",
     };
     let mut to = Setup::new(Overlay::new(preset), Calls::Loss, POLICY, &["loss", "dloss_dlogp"]);
-    // The tokens of M2PO leave the mask.
+    // M2PO removes tokens from the mask.
     let how = match moment {
         Some(moment) => format!("denominator = \"after\", m2_threshold = {moment:?}"),
         None => "denominator = \"before\"".into(),
@@ -122,13 +123,13 @@ fn policy(op: &str, config: &mut Config<'_>, inputs: &Inputs<'_>) -> Result<Plan
     Ok(Plan::recipe(to))
 }
 
-/// The file's advantages pass through.
+/// Passes the file's advantages through.
 fn passes_through(to: &mut Setup) {
     to.recipe.word("advantage.estimator", "reward");
     to.recipe.word("advantage.whiten", "none");
 }
 
-/// Weights of the sampler by tokens, within a band of the ratio.
+/// Token-level weights relative to the sampler, within a band of the ratio.
 fn corrected(rejection: &Value, how: &str, to: &mut Setup) -> Result<(), String> {
     let word = |key: &str| rejection[key].as_str().unwrap_or_default();
     if word("level") != "token" || word("metric") != "ratio" {
@@ -151,7 +152,7 @@ fn corrected(rejection: &Value, how: &str, to: &mut Setup) -> Result<(), String>
 }
 
 fn value(config: &mut Config<'_>) -> Result<Plan, String> {
-    // mse or huber: that has a δ.
+    // mse or huber; only huber has a δ.
     config.ignore(&["loss_fn_type"]);
     let mut to =
         Setup::new(Overlay::new("areal"), Calls::Loss, VALUE, &["loss", "dloss_dvalue", "clip_mask"]);

@@ -1,6 +1,7 @@
 //! AReaL's normalisation of rewards and advantages, and its GAE.
 //!
-//! **Normalisation.** Two calls of one op: values less a mean, then over the root of their mean square.
+//! **Normalisation.** Two calls of one op: subtract a mean from the values, then divide by the root of their
+//! mean square.
 
 use super::over_tokens::{Tokens, penalised};
 use crate::inputs::Inputs;
@@ -16,7 +17,7 @@ use lockstep::ops::{self, group_advantage};
 use lockstep::{Batch, Device};
 use serde_json::Value;
 
-/// What `read` makes of a table of settings, of which it must take every key.
+/// Applies `read` to a table of settings; it must consume every key.
 pub(super) fn nested<'a, T>(
     value: &'a Value,
     read: impl Fn(&mut Config<'a>) -> Result<T, String>,
@@ -26,7 +27,7 @@ pub(super) fn nested<'a, T>(
     config.finish().map(|()| out)
 }
 
-/// Of what a mean or a deviation is.
+/// What a mean or a deviation is taken over.
 #[derive(Clone, Copy, PartialEq)]
 enum Over {
     Batch,
@@ -59,8 +60,8 @@ impl Norm {
         Ok(Norm { mean, leave_one_out, std, ddof, eps, size })
     }
 
-    /// Values less a mean, and over the root of their mean square; of those that `mask` leaves, in groups of
-    /// values. With them the largest magnitude before the mean was taken, divided likewise.
+    /// Subtracts a mean from the values that `mask` keeps and divides by the root of their mean square, in
+    /// groups of values. Also returns the largest magnitude before the mean was subtracted, divided likewise.
     fn apply(
         &self,
         device: &Device,
@@ -76,7 +77,7 @@ impl Norm {
             let params = GroupParams { given: Some(&vec![0.0; groups.len() - 1]), ..params };
             Ok::<_, String>(group_advantage(device, &batch, values, mask, &params).map_err(text)?.advantage)
         };
-        // Of one sequence the mean of the others is 0, and the unbiased deviation 1.
+        // For a single sequence the mean of the others is 0 and the unbiased deviation 1.
         let alone = |level| level == Over::Group && self.size < 2.0;
         let centred = match self.mean {
             Some(level) if !(self.leave_one_out && alone(level)) => {
@@ -104,7 +105,7 @@ impl Norm {
         Ok((scaled, terms))
     }
 
-    /// The same of tokens.
+    /// The same for tokens.
     fn tokens(
         &self,
         device: &Device,
@@ -157,7 +158,7 @@ pub(super) fn advantage_gae(
         .map(|(key, default)| config.number(key).map(|value| number(value, default)));
     let (bias, scaling, clip) = (bias?, scaling?, number(config.number("reward_clip")?, 20.0));
 
-    // (R + bias)·scaling within ±clip: R less a baseline, limited, times a constant.
+    // (R + bias)·scaling within ±clip: R minus a baseline, limited, times a constant.
     let groups: Vec<u32> = inputs.whole("cu_groups")?;
     let tokens = Tokens::read(inputs)?;
     let live = tokens.batch()?;
@@ -199,8 +200,8 @@ pub(super) fn advantage_gae(
     ops::gae(device, &live, &input, &GaeParams { gamma, lambda, lambda_critic: None }, &mut out)
         .map_err(text)?;
     let (mut advantages, returns) = (out.advantage, out.returns);
-    // Raw advantages are of binary32: what the mean leaves of them has the digits of what they were. Returns
-    // are sums of advantages and values.
+    // Raw advantages are binary32, so what remains after subtracting the mean has only the digits of the
+    // originals. Returns are sums of advantages and values.
     let mut terms = 0.0;
     if let Some(norm) = adv_norm {
         (advantages, terms) = norm.tokens(device, inputs, &advantages)?;

@@ -1,10 +1,9 @@
-//! AReaL's rejection of what the sampler produced, and its proximal policies. What is about advantages is in
-//! `areal_advantages.rs`.
+//! AReaL's rejection of samples and its proximal policies. Its advantages are in `areal_advantages.rs`.
 //!
-//! **Rejection.** Its action `mask` takes tokens out of ratio, means and clip, not out of the denominator:
-//! they leave the mask, and the column `counts` has the tokens of before. Its `clamp` truncates weights. Its
-//! k1 is ln ρ, so that its bounds are those of a band on ρ. Its k3 is of the other direction, e^-d − 1 + d:
-//! ours with the policies exchanged, by a call before the recipe's.
+//! **Rejection.** The action `mask` removes tokens from ratio, means and clip, but not from the denominator:
+//! they leave the mask, and the column `counts` holds the original number of tokens. `clamp` truncates
+//! weights. AReaL's k1 is ln ρ, so its bounds are those of a band on ρ. Its k3 has the other direction, e^-d
+//! − 1 + d: ours with the policies exchanged, through a call before the recipe's.
 
 use super::areal_advantages::{advantage_gae, nested, normalized_rewards, normalized_tokens};
 use super::over_tokens::Tokens;
@@ -31,19 +30,19 @@ const OPS: &[&str] = &[
     "proximal_interpolation", "rejection_sampling", "reward_normalization",
 ];
 
-/// The ops of the table.
+/// The ops that this table covers.
 pub(crate) fn ops() -> Vec<&'static str> {
     OPS.to_vec()
 }
 
-/// What the table says of a case.
+/// Translates a case into a plan.
 pub(crate) fn read(
     op: &str,
     config: &mut Config<'_>,
     inputs: &Inputs<'_>,
     device: &Device,
 ) -> Result<Plan, String> {
-    // It names what the generator drew.
+    // A label from the generator.
     config.ignore(&["batch"]);
     match op {
         "advantage_gae" => advantage_gae(config, inputs, device),
@@ -58,7 +57,7 @@ pub(crate) fn read(
     }
 }
 
-/// Something that an op does before the recipe.
+/// A step that an op performs before the recipe.
 type Step = Box<dyn Fn(&Inputs<'_>, &mut RolloutsBuf) -> Result<(), String>>;
 
 fn policy(config: &mut Config<'_>, inputs: &Inputs<'_>) -> Result<Plan, String> {
@@ -97,12 +96,12 @@ fn before(to: &mut Setup, steps: Vec<Step>) {
         Some(Box::new(move |inputs, columns, _| steps.iter().try_for_each(|step| step(inputs, columns))));
 }
 
-/// The case's tokens.
+/// Number of live tokens of the case.
 fn live(inputs: &Inputs<'_>) -> Result<u64, String> {
     Ok(inputs.shape()?.live.iter().filter(|live| **live).count() as u64)
 }
 
-/// The same, and those of them that rejection left.
+/// Live tokens of the case, and those that rejection left.
 fn tokens(o: &Outcome<'_>) -> [f64; 2] {
     let live = o.live().iter().filter(|live| **live).count();
     let left = o.credit.loss_mask.as_ref().map(|mask| mask.iter().filter(|byte| **byte != 0).count());
@@ -115,7 +114,7 @@ fn of_all(o: &Outcome<'_>, fraction: f64) -> Got {
     Got::Number(fraction * left / live.max(1.0), 0.0)
 }
 
-/// The op alone.
+/// Rejection as an op of its own.
 fn rejection(config: &mut Config<'_>, inputs: &Inputs<'_>) -> Result<Plan, String> {
     let names = &["cu_seqlens", "cu_groups", "loss_mask", "logp_old", "logp_rollout"];
     let mut to = Setup::new(Overlay::new("areal"), Calls::Advantages, names, &["loss_mask"]);
@@ -126,7 +125,7 @@ fn rejection(config: &mut Config<'_>, inputs: &Inputs<'_>) -> Result<Plan, Strin
     Ok(Plan::recipe(to))
 }
 
-/// A `rejection_sampling`.
+/// A `rejection_sampling` configuration.
 struct Rejection<'a> {
     level: &'a str,
     action: &'a str,
@@ -144,14 +143,15 @@ impl<'a> Rejection<'a> {
         Ok(Rejection { level, action, metric, agg, lower: config.number("lower")?, upper })
     }
 
-    /// As the recipe's correction of so many tokens, and what comes before it; or what is missing.
+    /// Translates it to the recipe's correction for `live` tokens, with the step before the recipe, or says
+    /// what is missing.
     fn correct(&self, live: u64, to: &mut Setup) -> Result<Option<Step>, &'static str> {
         // The file's advantages pass through.
         to.recipe.word("advantage.estimator", "reward");
         to.recipe.word("advantage.whiten", "none");
         to.counts[0] = Some(live);
         let of_sequences = self.level == "sequence";
-        // The weight of a sequence rejected by its ratio is the ratio's geometric mean.
+        // The weight of a sequence that is rejected by ratio is the geometric mean of its ratios.
         let level = if of_sequences && self.metric == "ratio" { "geometric" } else { "token" };
         let clamps = self.action == "clamp";
         to.own("behave_imp_weight", |o| numbers::get(o, "weights"));
@@ -175,14 +175,14 @@ impl<'a> Rejection<'a> {
         self.mask(of_sequences, level, to)
     }
 
-    /// Weights are truncated in those sequences alone whose statistic is outside of the band; by ratios only.
+    /// Weights are truncated only in sequences whose statistic is outside the band, and only by ratios.
     fn clamp_is_missing(&self, of_sequences: bool) -> Option<&'static str> {
         let at_most = |bound: f64| self.lower.is_none_or(|lower| lower <= bound);
         match (of_sequences, self.metric, self.agg) {
             (false, ..) | (true, "ratio", "mean") => None,
-            // In a band with 1 in it is the mean wherever the product is.
+            // In a band that contains 1, the mean is inside wherever the product is.
             (true, "ratio", "sum") if at_most(1.0) && self.upper >= 1.0 => None,
-            // Below the largest ratio is the mean.
+            // The mean is below the largest ratio.
             (true, "ratio", "max") if at_most(0.0) => None,
             _ => Some("truncation of those sequences alone whose largest ratio or product is outside"),
         }
@@ -195,7 +195,7 @@ impl<'a> Rejection<'a> {
             (false, _, "ratio") => "token_k1".to_owned(),
             (false, _, metric) => metric.replace("kl_", "token_"),
         };
-        // As binary32 has it: less than its least normal number is no ratio to speak of.
+        // As in binary32: anything below its smallest normal number counts as no ratio.
         let ratio = |bound: f64| {
             let ratio = if self.metric == "ratio" { bound } else { bound.exp() };
             if ratio < f32::MIN_POSITIVE.into() { 0.0 } else { ratio.min(f32::MAX.into()) }
@@ -221,7 +221,7 @@ impl<'a> Rejection<'a> {
     }
 }
 
-/// Takes the tokens out of the mask that a recipe rejects where trainer and sampler are exchanged.
+/// Removes from the mask the tokens that a recipe rejects when trainer and sampler are exchanged.
 fn exchanged(recipe: &str, columns: &mut RolloutsBuf) -> Result<(), String> {
     let choice = Recipe::from_toml(recipe).map_err(text)?.correction.ok_or("the recipe corrects nothing")?;
     let own = columns.view();
@@ -236,12 +236,12 @@ fn version(config: &mut Config<'_>) -> Result<i32, String> {
     Ok(config.number("current_version")?.ok_or("config `current_version` is missing")? as i32)
 }
 
-/// Versions of tokens: −1 for those that nobody sampled.
+/// Versions of tokens; −1 for those that were not sampled.
 fn versions(inputs: &Inputs<'_>) -> Result<Vec<i32>, String> {
     Ok(inputs.numbers("versions")?.into_iter().map(|version| version as i32).collect())
 }
 
-/// The proximal policy in place of a forward pass.
+/// Interpolates the proximal policy in place of a forward pass.
 fn loglinear(current: i32) -> Step {
     Box::new(move |inputs, columns| {
         let own = columns.view();
@@ -255,7 +255,7 @@ fn loglinear(current: i32) -> Step {
     })
 }
 
-/// All three; of tokens that nobody sampled, which is what versions of −1 say, it is the sampler's own.
+/// All three; for tokens with version −1, which were not sampled, it equals the sampler's policy.
 fn proximal(
     config: &mut Config<'_>,
     inputs: &Inputs<'_>,

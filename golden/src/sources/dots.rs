@@ -1,4 +1,4 @@
-//! DOTS: predicted difficulty and how likely a prompt is selected.
+//! DOTS: predicted difficulty, and the probability that a prompt is selected.
 
 use crate::inputs::Inputs;
 use crate::numbers::Got;
@@ -10,12 +10,12 @@ use lockstep::core::schedule::dots;
 use lockstep::schedule::{calibrate, dots_difficulty};
 use serde_json::Value;
 
-/// The ops of the table.
+/// The ops that this table covers.
 pub(crate) fn ops() -> Vec<&'static str> {
     vec!["difficulty_prediction", "selection_probabilities"]
 }
 
-/// What the table says of a case.
+/// Translates a case into a plan.
 pub(crate) fn read(
     op: &str,
     config: &mut Config<'_>,
@@ -66,7 +66,7 @@ fn embeddings(references: &Value) -> Result<Vec<Vec<f64>>, String> {
     rows.iter().map(|row| numbers(row).ok_or_else(|| "`reference` is not of numbers".into())).collect()
 }
 
-/// With `nearest`, from as many references, those with the most attention.
+/// With `nearest`, uses that many references, those with the most attention.
 fn predict(
     query: &[f64],
     references: &[Vec<f64>],

@@ -10,19 +10,19 @@ use lockstep::ops::novelty_bands;
 use lockstep::ops::reward::Bands;
 use lockstep::{Batch, Device};
 
-/// The ops of the table.
+/// The ops that this table covers.
 pub(crate) fn ops() -> Vec<&'static str> {
     vec!["reward_evol_rl"]
 }
 
-/// What the table says of a case.
+/// Translates a case into a plan.
 pub(crate) fn read(
     _: &str,
     config: &mut Config<'_>,
     inputs: &Inputs<'_>,
     device: &Device,
 ) -> Result<Plan, String> {
-    // What the case is about.
+    // A label.
     config.ignore(&["kind"]);
     let embeddings = inputs.rows("embeddings")?;
     let (majority, valid): (Vec<u32>, Vec<u32>) = (inputs.whole("majority")?, inputs.whole("valid")?);
@@ -49,7 +49,7 @@ pub(crate) fn read(
     })
 }
 
-/// What Lockstep is given: cosines within 0 and 1, row by row.
+/// Lockstep's input: cosines within 0 and 1, row by row.
 fn similarity(embeddings: &[Vec<f64>]) -> Vec<f32> {
     let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(x, y)| x * y).sum::<f64>();
     let norms: Vec<f64> = embeddings.iter().map(|e| dot(e, e).sqrt().max(1e-8)).collect();

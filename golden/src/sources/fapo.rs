@@ -1,4 +1,4 @@
-//! FAPO's rewards: of the policy, and of the model that looks for its first wrong step.
+//! FAPO's rewards for the policy, and for the model that looks for its first wrong step.
 
 use crate::inputs::Inputs;
 use crate::numbers::Got;
@@ -12,12 +12,12 @@ use lockstep::ops::shape_rewards;
 use lockstep::{Batch, Device};
 use serde_json::Value;
 
-/// The ops of the table.
+/// The ops that this table covers.
 pub(crate) fn ops() -> Vec<&'static str> {
     vec!["reward_fapo", "reward_fapo_genrm"]
 }
 
-/// What the table says of a case.
+/// Translates a case into a plan.
 pub(crate) fn read(
     op: &str,
     config: &mut Config<'_>,
@@ -31,7 +31,7 @@ pub(crate) fn read(
     }
 }
 
-/// −1: no step is wrong. Anything but a step cannot be read.
+/// −1: no step is wrong. Anything that is not a step is unreadable.
 fn verdict(said: &Value, steps: Option<u32>) -> Verdict {
     match said.as_i64().map(|step| (step, u32::try_from(step))) {
         Some((-1, _)) => Verdict::Clean,
@@ -42,7 +42,7 @@ fn verdict(said: &Value, steps: Option<u32>) -> Verdict {
 
 fn policy(config: &mut Config<'_>, inputs: &Inputs<'_>, device: &Device) -> Result<Plan, String> {
     let lambda = config.number("FLAWED_REWARD_PENALTY")?.unwrap_or(1.0);
-    // The detector is asked in training only.
+    // The detector is used only in training.
     let asked = match config.text("split")? {
         Some("train") => true,
         Some("test") => false,
@@ -58,7 +58,7 @@ fn policy(config: &mut Config<'_>, inputs: &Inputs<'_>, device: &Device) -> Resu
         shape_rewards(device, &batch, &rewards, None, &params).map_err(text)
     };
     let (own, sound) = (score(flawed)?[0], score(false)?[0]);
-    // Where the flag costs something.
+    // Whether the flag costs anything.
     let costs = f64::from(u8::from(own != sound));
     let got = vec![("score", Got::Number(own.into(), 0.0)), ("is_flawed_positive", Got::Number(costs, 0.0))];
     Ok(Plan::Numbers("ops::shape_rewards", got))
@@ -68,7 +68,8 @@ fn judge(inputs: &Inputs<'_>) -> Result<Plan, String> {
     let steps = inputs.number("total_steps")? as u32;
     let first = u32::try_from(inputs.number("first_error_step")? as i64).ok();
     let score = step_reward(verdict(inputs.value("predicted_step")?, Some(steps)), first, steps);
-    // Whether it saw that there is an error, or none: else the score is −1, and only then.
+    // Whether it recognised that there is an error, or that there is none; otherwise, and only then, the
+    // score is −1.
     let right = f64::from(u8::from(score > -1.0));
     let got = vec![("score", Got::Number(score, 0.0)), ("acc", Got::Number(right, 0.0))];
     Ok(Plan::Numbers("core::reward::judge", got))

@@ -1,4 +1,4 @@
-//! GDRO: bins of difficulty, weights of their prompts, rollouts of their prompts. Each over several steps.
+//! GDRO: difficulty bins, prompt weights and rollout counts per bin, each over several steps.
 
 use crate::inputs::Inputs;
 use crate::numbers::Got;
@@ -13,12 +13,12 @@ use lockstep::schedule::{prompt_gdro_weights, rollout_gdro_choose};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
-/// The ops of the table.
+/// The ops that this table covers.
 pub(crate) fn ops() -> Vec<&'static str> {
     vec!["passk_bins", "prompt_gdro_weights", "rollout_gdro_arms"]
 }
 
-/// What the table says of a case.
+/// Translates a case into a plan.
 pub(crate) fn read(
     op: &str,
     config: &mut Config<'_>,
@@ -41,18 +41,18 @@ fn core(error: lockstep::core::Error) -> String {
     error.to_string()
 }
 
-/// Observations that a window has room for.
+/// Maximum number of observations in a window.
 const WINDOW: usize = 64;
 
 fn bins(config: &mut Config<'_>, inputs: &Inputs<'_>) -> Result<Plan, String> {
     let history = required(config, "passk_history_len")? as usize;
-    // The code holds both in their range, and drops edges outside of theirs.
+    // The code clamps both to their ranges and drops edges that are out of range.
     let uniform = (required(config, "passk_num_bins")? as u32).max(2);
     let margin = required(config, "passk_hysteresis")?.clamp(0.0, 0.49);
     let edges = edges(config.text("passk_edges")?.unwrap_or_default())?;
     let count = if edges.is_empty() { uniform } else { edges.len() as u32 + 1 };
     let steps = inputs.rows("passk")?;
-    // 0: all observations.
+    // 0 means all observations.
     if history > WINDOW || (history == 0 && steps.len() > WINDOW) {
         return Ok(Plan::Missing("a window of more than 64 observations of a prompt"));
     }
@@ -63,7 +63,7 @@ fn bins(config: &mut Config<'_>, inputs: &Inputs<'_>) -> Result<Plan, String> {
     for step in &steps {
         let mut row = Vec::new();
         for ((window, bin), passed) in prompts.iter_mut().zip(step) {
-            // Without a margin the code keeps no bin.
+            // Without a margin the code does not remember a prompt's bin.
             let own = bin.filter(|_| margin > 0.0);
             let now = bins.of(window.accuracy(horizon).map_err(core)?, own).map_err(core)?;
             *bin = Some(now);
@@ -75,7 +75,7 @@ fn bins(config: &mut Config<'_>, inputs: &Inputs<'_>) -> Result<Plan, String> {
     Ok(Plan::Numbers("schedule::gdro_bins", vec![("bin_before", Got::Nested(json!(before)))]))
 }
 
-/// A list of edges, in brackets or not.
+/// A list of edges, optionally in brackets.
 fn edges(text: &str) -> Result<Vec<f64>, String> {
     let text = text.trim().trim_start_matches('[').trim_end_matches(']');
     let listed = text.split(',').map(str::trim).filter(|edge| !edge.is_empty());
@@ -99,13 +99,13 @@ fn steps<'a>(inputs: &Inputs<'a>) -> Result<Vec<Inputs<'a>>, String> {
 fn weights(config: &mut Config<'_>, inputs: &Inputs<'_>) -> Result<Plan, String> {
     let rate = required(config, "eta_q")?;
     let scored = config.boolean("use_zscore")? == Some(true);
-    // With both the EMA is what counts.
+    // If both are set, only the EMA counts.
     let ema = config.boolean("debias_scores_ema")? == Some(true);
     let mean = config.boolean("debias_scores")? == Some(true) && !ema;
     if scored && !ema && !mean {
         return Ok(Plan::Missing("GDRO's standard score of a sum by the mean and deviation of means"));
     }
-    // The code does not clip a score; this is as far as the exponential reaches.
+    // The code does not clip scores; this is as far as the exponential reaches.
     let clip = Bound::Clip(if rate > 0.0 { 600.0 / rate } else { 1.0 });
     let gdro = PromptGdro {
         score: if ema { Score::Ema } else { Score::Sum },
@@ -150,7 +150,7 @@ fn weights(config: &mut Config<'_>, inputs: &Inputs<'_>) -> Result<Plan, String>
     Ok(Plan::Numbers("schedule::prompt_gdro_weights", vec![("steps", Got::Nested(out.into()))]))
 }
 
-/// Numbers of bins by their names.
+/// Numbers per bin, by the bins' names.
 fn by_name<'a>(step: &Inputs<'a>, name: &str) -> Result<&'a Map<String, Value>, String> {
     step.value(name)?.as_object().ok_or_else(|| format!("`{name}` is not an object"))
 }
@@ -169,7 +169,7 @@ fn arms(config: &mut Config<'_>, inputs: &Inputs<'_>) -> Result<Plan, String> {
         among: &arms,
         rate: required(config, "eta_q")?,
         exploration: required(config, "gamma")?,
-        // Every step has its price.
+        // Each step has its own price.
         price_rate: 0.0,
         target: required(config, "bar_n")?,
         utility_sign: UtilitySign::Code,
@@ -197,7 +197,7 @@ fn arms(config: &mut Config<'_>, inputs: &Inputs<'_>) -> Result<Plan, String> {
             let of_bin = &flat[b * arms.len()..][..arms.len()];
             gdro.log_probabilities(of_bin, &mut log_p).map_err(core)?;
             probs.insert(name.clone(), json!(log_p.iter().map(|x| x.exp()).collect::<Vec<_>>()));
-            // A bin without prompts chooses nothing.
+            // A bin without prompts makes no choice.
             let arm = gdro.arm(own.per_prompt[b]).filter(|_| count[b] > 0);
             sum += arm.map_or(0.0, |arm| log_p[arm]);
         }

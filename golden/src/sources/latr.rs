@@ -1,4 +1,4 @@
-//! LATR's branching: candidates, capacity, the cumulative filter, and how alike two branches are.
+//! LATR's branching: candidates, capacity, the cumulative filter, and the similarity of two branches.
 
 use crate::inputs::Inputs;
 use crate::numbers::Got;
@@ -10,12 +10,12 @@ use lockstep::core::schedule::overlap;
 use lockstep::schedule::{Latr, falls_behind, latr_fit, rouge_l, suffix_match};
 use serde_json::json;
 
-/// The ops of the table.
+/// The ops that this table covers.
 pub(crate) fn ops() -> Vec<&'static str> {
     vec!["branch_prob_filter", "branch_capacity", "cumulative_prob_filter", "sequence_metrics"]
 }
 
-/// What the table says of a case.
+/// Translates a case into a plan.
 pub(crate) fn read(
     op: &str,
     config: &mut Config<'_>,
@@ -31,12 +31,12 @@ pub(crate) fn read(
     }
 }
 
-/// A threshold that is not set holds for every candidate.
+/// An unset threshold accepts every candidate.
 fn branches(config: &mut Config<'_>, inputs: &Inputs<'_>) -> Result<Plan, String> {
     let latr = Latr {
         probability: config.number("prob_filter_abs_thres")?.unwrap_or(0.0),
         gap: config.number("prob_filter_rel_thres")?.unwrap_or(f64::INFINITY),
-        // The filter itself does not bound their number.
+        // The filter itself does not limit their number.
         candidates: u32::MAX,
         ..Latr::default()
     };
@@ -49,11 +49,11 @@ fn branches(config: &mut Config<'_>, inputs: &Inputs<'_>) -> Result<Plan, String
     Ok(Plan::Numbers("schedule::latr_prunes", vec![("keep_extra", Got::Nested(extra))]))
 }
 
-/// The code's state of a candidate that may go on, and of one for which there is no room.
+/// The code's states of a candidate that may continue, and of one for which there is no room.
 const KEPT: f64 = 0.0;
 const SUPPRESSED: u8 = 2;
 
-/// Where a row's candidates have a gap, their ranks are given room one after the other.
+/// Where a row's candidates have a gap, their ranks are admitted one after the other.
 fn capacity(config: &mut Config<'_>, inputs: &Inputs<'_>) -> Result<Plan, String> {
     let room = config.number("num_return_sequences")?.ok_or("config `num_return_sequences` is missing")?;
     let (roots, state): (Vec<u32>, _) = (inputs.whole("root")?, inputs.rows("state")?);
@@ -82,7 +82,7 @@ fn capacity(config: &mut Config<'_>, inputs: &Inputs<'_>) -> Result<Plan, String
     Ok(Plan::Numbers("schedule::latr_prunes", vec![("state", Got::Nested(json!(out)))]))
 }
 
-/// Who is asked at all is the caller's: branches without an end, of roots with room left, every few steps.
+/// The caller selects the branches to test: unfinished ones, of roots with room left, every few steps.
 fn cumulative(config: &mut Config<'_>, inputs: &Inputs<'_>) -> Result<Plan, String> {
     let mut number = |key: &str| config.number(key)?.ok_or_else(|| format!("config `{key}` is missing"));
     let (threshold, interval) =

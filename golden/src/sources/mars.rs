@@ -1,5 +1,5 @@
-//! MARSHAL (MARS): returns of tokens, normalised among a player's distinct values; rewards of turns,
-//! normalised among a player's.
+//! MARSHAL (MARS): token returns, normalised among a player's distinct values, and turn rewards, normalised
+//! among a player's turns.
 
 use super::over_tokens::gae;
 use crate::inputs::Inputs;
@@ -12,22 +12,22 @@ use lockstep::ops::whiten::WhitenParams;
 use lockstep::ops::{self, normalize_roles, whiten};
 use lockstep::{Advantage, Batch, Device};
 
-/// The code's addition to a deviation.
+/// The eps that the code adds to a deviation.
 const EPS: f64 = 1e-6;
 
 /// The bounds of `asym_clip`.
 const ASYMMETRIC: [f32; 2] = [-1.0, 3.0];
 
-/// The code's.
+/// A difference that comes from the code.
 const PADDING: Exception =
     Exception::Differs("the code's GAE reads the critic's values behind a response, which the file lacks");
 
-/// The ops of the table.
+/// The ops that this table covers.
 pub(crate) fn ops() -> Vec<&'static str> {
     vec!["advantage_mars", "turn_reward_normalize_by_player"]
 }
 
-/// What the table says of a case.
+/// Translates a case into a plan.
 pub(crate) fn read(
     op: &str,
     config: &mut Config<'_>,
@@ -71,7 +71,7 @@ fn advantages(config: &mut Config<'_>, inputs: &Inputs<'_>, device: &Device) -> 
     let horizon = config.number("horizon")?.ok_or("config `horizon` is missing")? as usize;
     let (offsets, mask): (Vec<u32>, Vec<u8>) = (inputs.whole("cu_seqlens")?, inputs.whole("loss_mask")?);
     let groups: Vec<u32> = vec![0, offsets.len() as u32 - 1];
-    // Time runs through masked tokens, which have no reward.
+    // Time passes through masked tokens, which have no reward.
     let all = Batch::new(&offsets, &groups, None).map_err(text)?;
     let live = Batch::new(&offsets, &groups, Some(&mask)).map_err(text)?;
     let rewards = inputs.floats("token_rewards")?;
@@ -91,7 +91,7 @@ fn advantages(config: &mut Config<'_>, inputs: &Inputs<'_>, device: &Device) -> 
     };
     let mut own = raw.clone();
     if let Some(norm) = config.text("advantage_norm")? {
-        // Masked tokens are values too, and so is the 0 of padding.
+        // Masked tokens also count as values, and so does the 0 of padding.
         let set = |player| match padded(Some(player)) {
             true => NormSet::UniqueValuesAndZero,
             false => NormSet::UniqueValues,
@@ -102,7 +102,7 @@ fn advantages(config: &mut Config<'_>, inputs: &Inputs<'_>, device: &Device) -> 
     if config.boolean("whiten_advantages")? == Some(true) {
         own = whiten(device, &live, Advantage::PerToken(&own), &WhitenParams::VERL).map_err(text)?;
     }
-    // What rounding to binary32 leaves is of the size of before the clip.
+    // The rounding to binary32 has the size of the values before the clip.
     let largest = own.iter().fold(0.0, |most: f64, x| most.max(f64::from(x.abs())));
     if let Some(limit) = config.number("advantage_clip")? {
         ops::limit(&mut own, [-limit as f32, limit as f32]).map_err(text)?;
@@ -112,10 +112,10 @@ fn advantages(config: &mut Config<'_>, inputs: &Inputs<'_>, device: &Device) -> 
     Ok(if with_values && padded(None) { Plan::Except(ours, got, PADDING) } else { Plan::Numbers(ours, got) })
 }
 
-/// Statistics are of the turns' ends; other tokens have no reward.
+/// Statistics are over the ends of turns; other tokens have no reward.
 fn turns(config: &mut Config<'_>, inputs: &Inputs<'_>, device: &Device) -> Result<Plan, String> {
     inputs.ignore(&["cu_seqlens", "loss_mask"]);
-    // Players are apart in all files.
+    // All files keep the players apart.
     config.ignore(&["separate_norm_for_selfplay"]);
     let method = config.text("method")?.ok_or("config `method` is missing")?;
     let by_std = match method {
@@ -129,7 +129,7 @@ fn turns(config: &mut Config<'_>, inputs: &Inputs<'_>, device: &Device) -> Resul
     if method == "asym_clip" {
         ops::limit(&mut own, ASYMMETRIC).map_err(text)?;
     }
-    // The code's mean, over n + 1e-8, leaves something of equal rewards.
+    // The code's mean divides by n + 1e-8, so equal rewards leave a small residue.
     let terms = rewards.iter().fold(0.0, |most: f64, x| most.max(f64::from(x.abs())));
     let got = Got::Cancelling(Box::new(Got::All(widen(&own))), terms);
     Ok(Plan::Numbers("ops::normalize_roles", vec![("token_rewards", got)]))

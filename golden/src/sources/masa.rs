@@ -1,4 +1,4 @@
-//! MASA's reward of a prediction about one's own rollouts.
+//! MASA's reward for a prediction about the model's own rollouts.
 
 use crate::inputs::Inputs;
 use crate::numbers::Got;
@@ -8,12 +8,12 @@ use lockstep::Device;
 use lockstep::schedule::masa;
 use serde_json::{Map, Value};
 
-/// The ops of the table.
+/// The ops that this table covers.
 pub(crate) fn ops() -> Vec<&'static str> {
     vec!["reward_meta"]
 }
 
-/// What the table says of a case. What was not predicted scores 0.
+/// Translates a case into a plan. A missing prediction scores 0.
 pub(crate) fn read(_: &str, _: &mut Config<'_>, inputs: &Inputs<'_>, _: &Device) -> Result<Plan, String> {
     let object = |name: &str| inputs.value(name)?.as_object().ok_or(format!("`{name}` is not an object"));
     let (said, truth) = (object("prediction")?, object("ground_truth")?);
@@ -60,7 +60,7 @@ fn list<'a, T>(
     values.ok_or_else(|| format!("`{name}` is not a list of its kind"))
 }
 
-/// The notions, each once: a list, or a text with commas between them.
+/// The distinct notions, from a list or from comma-separated text.
 fn notions(said: &Value) -> Vec<String> {
     let each: Vec<&str> = match said {
         Value::Array(list) => list.iter().filter_map(Value::as_str).collect(),
@@ -79,7 +79,7 @@ fn notions(said: &Value) -> Vec<String> {
     out
 }
 
-/// The code's reading of a plural.
+/// The singular of a word, by the code's rule.
 fn singular(word: &str) -> String {
     let lower = word.to_lowercase();
     let ends = |with: &[&str]| with.iter().any(|end| lower.ends_with(end));

@@ -1,4 +1,5 @@
-//! One table a source: which preset or op of ours each of theirs is, and which key each setting.
+//! One table per source: which of our presets or ops each of its ops is, and which key each of its settings
+//! is.
 
 mod areal;
 mod areal_advantages;
@@ -41,13 +42,13 @@ use serde_json::{Map, Value};
 pub(crate) enum Plan {
     /// By the two calls.
     Recipe(Box<Setup>),
-    /// By an op, a router or a schedule, whose name in the catalogue comes first.
+    /// By an op, a router or a schedule; its name in the catalogue comes first.
     Numbers(&'static str, Vec<(&'static str, Got)>),
-    /// The same, where it is known to differ.
+    /// The same, in a case that is known to differ.
     Except(&'static str, Vec<(&'static str, Got)>, Exception),
-    /// By the order in which the file has what has none; given what it expects.
+    /// By the file's own order of unordered results; receives what the file expects.
     Ordered(Ordered),
-    /// Not yet: what Lockstep has no choice for.
+    /// Not yet possible: what Lockstep has no choice for.
     Missing(&'static str),
 }
 
@@ -63,18 +64,18 @@ pub(crate) type Ordered = Box<dyn Fn(&Map<String, Value>, &Device) -> Result<Pla
 /// Reads a case of an op.
 pub(crate) type Read = fn(&str, &mut Config<'_>, &Inputs<'_>, &Device) -> Result<Plan, String>;
 
-/// A table.
+/// The table of a source.
 pub(crate) struct Source {
     /// The folder.
     pub(crate) name: &'static str,
-    /// What the field `source` of its files begins with.
+    /// Prefixes of the field `source` of its files.
     pub(crate) says: &'static [&'static str],
     /// The ops that it covers.
     pub(crate) ops: fn() -> Vec<&'static str>,
     pub(crate) read: Read,
 }
 
-/// All of them.
+/// All tables.
 #[rustfmt::skip]
 pub(crate) const ALL: &[Source] = &[
     Source { name: "dots", says: &["github ASTRAL-Group/data-efficient-llm-rl "], ops: dots::ops, read: dots::read },
@@ -109,7 +110,7 @@ pub(crate) const ALL: &[Source] = &[
     Source { name: "verl", says: &["verl "], ops: verl::ops, read: verl::read },
 ];
 
-/// The table that has this op of this source.
+/// The table that covers this op of this source.
 pub(crate) fn of(source: &str, op: &str) -> Option<&'static Source> {
     ALL.iter()
         .find(|known| known.says.iter().any(|says| source.starts_with(says)) && (known.ops)().contains(&op))

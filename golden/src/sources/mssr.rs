@@ -1,7 +1,7 @@
 //! MSSR's advantages over several steps, with the tracked values of its prompts.
 //!
-//! Each step is a batch of one response a prompt. D is the sum of the k1 of two rollouts' log-probabilities,
-//! position by position.
+//! Each step is a batch of one response per prompt. D is the sum of k1 between two rollouts'
+//! log-probabilities, position by position.
 
 use crate::inputs::Inputs;
 use crate::numbers::{Got, widen};
@@ -16,22 +16,22 @@ use lockstep::{Batch, Device, Recipe, Rollouts, ops};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
-/// The ops of the table.
+/// The ops that this table covers.
 pub(crate) fn ops() -> Vec<&'static str> {
     vec!["advantage_mssr"]
 }
 
-/// What is kept between steps.
+/// State kept between steps.
 struct Tracked {
     first: ValueTracker,
     counts: BTreeMap<u64, ValueTracker>,
     /// Log-probabilities of each prompt's last rollout.
     logp: BTreeMap<u64, Vec<f32>>,
-    /// Mean KL divergences of the steps; none: ρ is each prompt's own.
+    /// Mean KL divergences of the steps; `None` if each prompt has its own ρ.
     divergences: Option<Vec<f64>>,
 }
 
-/// What the table says of a case.
+/// Translates a case into a plan.
 pub(crate) fn read(
     _: &str,
     config: &mut Config<'_>,
@@ -46,7 +46,7 @@ pub(crate) fn read(
     } else {
         recipe.word("reward.entropy", "none");
     }
-    // The width to which the generator padded.
+    // The width that the generator padded to.
     config.ignore(&["horizon"]);
     let constants = [("rho_min", mssr::RHO_MIN), ("rho_max", mssr::RHO_MAX), ("d_half", mssr::HALF_DRIFT)];
     let mut as_released = config.number("eps")?.is_none_or(|eps| eps == 1e-6);
@@ -109,11 +109,11 @@ fn step(
     };
 
     let spans = || cu_seqlens.windows(2).map(|pair| pair[0] as usize..pair[1] as usize);
-    // Each prompt's own ρ, of the last of its responses in the batch.
+    // Each prompt's own ρ, from the last of its responses in the batch.
     let mut rhos = BTreeMap::new();
     match &mut tracked.divergences {
         None => {
-            // Behind a stored response 0.
+            // Past the end of a stored response, 0.
             let mut before = vec![0.0; logp.len()];
             for (prompt, span) in prompts.iter().zip(spans()) {
                 let stored = tracked.logp.get(prompt).into_iter().flatten();

@@ -1,4 +1,4 @@
-//! NeMo RL's advantages: as recipes where there is one, over tokens as the ops they consist of.
+//! NeMo RL's advantages: as recipes where one exists; over tokens, as the ops they consist of.
 
 use super::over_tokens::{Tokens, offset, penalised};
 use crate::format;
@@ -25,11 +25,11 @@ pub(super) fn grpo(config: &mut Config<'_>) -> Result<Plan, String> {
     Ok(Plan::recipe(to))
 }
 
-/// Each reward by itself; without the division by its deviation that is their weighted sum, less its mean.
+/// Each reward on its own; without the division by its deviation, that is their weighted sum minus its mean.
 pub(super) fn gdpo(config: &mut Config<'_>, inputs: &Inputs<'_>, device: &Device) -> Result<Plan, String> {
     let name = "rewards_per_component";
     let rewards = inputs.value(name)?.as_object().ok_or_else(|| format!("`{name}` is not an object"))?;
-    // NeMo sorts them by name.
+    // NeMo sorts the rewards by name.
     let mut names: Vec<&String> = rewards.keys().collect();
     names.sort();
     let mut each = Vec::new();
@@ -70,7 +70,7 @@ pub(super) fn raw_reward(config: &mut Config<'_>) -> Result<Plan, String> {
     Ok(Plan::recipe(to))
 }
 
-/// The estimator of a penalty in the reward, with the clamps that NeMo has by default.
+/// The estimator of a reward penalty, with NeMo's default clamps.
 fn penalty(config: &mut Config<'_>) -> Result<(Kl, f64), String> {
     let used = config.boolean("use_kl_in_reward")? == Some(true);
     let coef = config.number("reference_policy_kl_penalty")?.unwrap_or(0.0);
@@ -87,7 +87,7 @@ const ROUNDED: Exception = Exception::Differs(
     "a reward less its penalty is a binary32 number, whose mean is far beyond its deviation",
 );
 
-/// Rewards, less the group's mean, less the penalty, whitened.
+/// Rewards minus the group's mean, minus the penalty, whitened.
 pub(super) fn reinforce_plus_plus(
     config: &mut Config<'_>,
     inputs: &Inputs<'_>,
@@ -108,7 +108,7 @@ pub(super) fn reinforce_plus_plus(
     Ok(if rounded { Plan::Except(ours, got, ROUNDED) } else { Plan::Numbers(ours, got) })
 }
 
-/// Over live tokens alone, with a λ of its own for advantages, for returns, or for neither.
+/// Over live tokens only, with a separate λ for advantages, for returns, or for neither.
 pub(super) fn gae(config: &mut Config<'_>, inputs: &Inputs<'_>, device: &Device) -> Result<Plan, String> {
     let gamma = config.number("gae_gamma")?.unwrap_or(1.0);
     let both = config.number("gae_lambda")?.unwrap_or(0.95);

@@ -1,5 +1,5 @@
-//! The terms of NeMo RL's policy loss beside the policy's, and what it logs: means over `global_valid_toks`, of
-//! ratios, weights and divergences.
+//! The terms of NeMo RL's policy loss other than the policy's, and its logged metrics: means over
+//! `global_valid_toks` of ratios, weights and divergences.
 
 use crate::numbers::{self, Got, Over, over, total};
 use crate::outcome::{Outcome, Setup, text};
@@ -9,13 +9,13 @@ use lockstep::recipe::{KlChoice, KlEstimator, WeightLevel};
 use lockstep::{Credit, Loss, Recipe, RolloutsBuf};
 use std::rc::Rc;
 
-/// The terms beside the policy's.
+/// The terms other than the policy's.
 #[derive(Clone)]
 pub(super) struct Parts {
     pub(super) kl: Recipe,
-    /// Whether the KL term is a call of its own.
+    /// Whether the KL term is a separate call.
     pub(super) apart: bool,
-    /// Whether its weights are of the sampler.
+    /// Whether its weights are relative to the sampler.
     pub(super) to_sampler: bool,
     pub(super) nll: f64,
 }
@@ -63,30 +63,31 @@ impl Parts {
     }
 }
 
-/// A recipe by itself, with one advantage for all.
+/// Runs a recipe by itself, with one advantage for all tokens.
 fn alone(o: &Outcome<'_>, recipe: &Recipe, columns: &RolloutsBuf, advantage: f64) -> Result<Loss, String> {
     let credit = Credit::per_token(vec![advantage as f32; o.live().len()]);
     recipe.loss(o.device, &columns.view(), &credit).map_err(text)
 }
 
-/// What the metrics are made of.
+/// What the metrics are computed from.
 pub(super) struct Logged {
     pub(super) parts: Parts,
-    /// The estimator that measures beside the loss.
+    /// The estimator that measures KL beside the loss.
     pub(super) kl: Recipe,
     /// A gate whose weight is the clipped ratio, and one whose weight is the ratio.
     pub(super) weights: [Recipe; 2],
     pub(super) correction: Recipe,
-    /// The truncation or mask.
+    /// The kind of truncation or mask.
     pub(super) kind: Option<String>,
     pub(super) counts: [f64; 2],
-    /// Which sequences `sample_mask` leaves.
+    /// Which sequences `sample_mask` keeps.
     pub(super) kept: Vec<bool>,
     pub(super) reinforce: bool,
 }
 
 impl Logged {
-    /// Mean, least and largest ratio, and the same clipped; of log-probabilities where NeMo has no ratio.
+    /// Mean, smallest and largest ratio, and the same after clipping; of log-probabilities where NeMo has no
+    /// ratio.
     fn ratios(&self, o: &Outcome<'_>) -> Result<[f64; 6], String> {
         let share = live(o) / self.counts[0];
         if self.reinforce {
@@ -104,7 +105,7 @@ impl Logged {
         Ok([m.ratio_mean * share, m.ratio_min, m.ratio_max, clipped[0], clipped[1], clipped[2]])
     }
 
-    /// The KL of two policies, of the first's samples.
+    /// The KL between two policies, on samples of the first.
     fn between(&self, o: &Outcome<'_>, policies: [&Option<Vec<f32>>; 2]) -> Result<Got, String> {
         let [logp, logp_ref] = policies.map(Clone::clone);
         let columns =
@@ -130,8 +131,8 @@ impl Logged {
         Ok(Got::Number(sum(recipe)?, magnitude(recipe).map_or(Ok(0.0), |recipe| sum(&recipe))?))
     }
 
-    /// Mean of the weights, 0 where rejected; of sequences one each, 1 without tokens, and their sum once for
-    /// each sample: NeMo's broadcast.
+    /// Mean of the weights, 0 where rejected. Sequence weights count once per sequence (1 for an empty one),
+    /// and their sum once per sample: NeMo's broadcast.
     fn weights(&self, o: &Outcome<'_>) -> Result<f64, String> {
         let credit = self.correction.advantages(o.device, &o.columns.view()).map_err(text)?;
         let mask = o.columns.loss_mask.as_deref().unwrap_or_default();
@@ -146,7 +147,7 @@ impl Logged {
         Ok(each.sum::<f64>() * self.samples() / self.counts[1])
     }
 
-    /// Outside of the band: tokens, or sequences that are rejected.
+    /// Fraction outside the band: of tokens, or of sequences that are rejected.
     fn outside(&self, o: &Outcome<'_>) -> Result<f64, String> {
         let report = o.credit.correction.ok_or("the recipe corrected nothing")?;
         if self.kind.as_deref() == Some("seq-mask-tis") {
@@ -164,7 +165,7 @@ impl Logged {
         self.parts.nll(o, 1.0)?.map_or(Ok(0.0), |loss| loss.loss.ok_or_else(|| "no loss came back".into()))
     }
 
-    /// −r·logp, r to the sampler.
+    /// −r·logp, with r relative to the sampler.
     fn entropy(&self, o: &Outcome<'_>) -> Result<f64, String> {
         let columns = RolloutsBuf { logp_old: o.columns.logp_rollout.clone(), ..o.columns.clone() };
         let loss = alone(o, &self.weights[1], &columns, 1.0)?;
@@ -172,20 +173,20 @@ impl Logged {
     }
 }
 
-/// Live tokens, less those of sequences that `sample_mask` hides.
+/// Number of live tokens, without those of sequences that `sample_mask` hides.
 pub(super) fn live(o: &Outcome<'_>) -> f64 {
     let mask = o.columns.loss_mask.as_deref().unwrap_or_default();
     mask.iter().filter(|live| **live != 0).count() as f64
 }
 
-/// A number of the live values; NeMo adds terms of both signs.
+/// A statistic of the live values; NeMo adds terms of both signs.
 pub(super) fn moments(o: &Outcome<'_>, values: &[f32], of: impl Fn(Moments) -> f64) -> Result<Got, String> {
     let batch = o.columns.batch().map_err(text)?;
     let m = token_moments(o.device, &batch, values).map_err(text)?;
     Ok(Got::Number(of(m), m.low.abs().max(m.high.abs())))
 }
 
-/// For the terms of k1, which may cancel.
+/// The recipe for the magnitudes of k1's terms, which may cancel.
 fn magnitude(recipe: &Recipe) -> Option<Recipe> {
     let kl = recipe.kl.filter(|kl| kl.estimator == KlEstimator::K1)?;
     let kl = KlChoice { estimator: KlEstimator::Abs, clamp_in: None, clamp_out: None, ..kl };

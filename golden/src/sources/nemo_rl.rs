@@ -1,7 +1,7 @@
 //! NeMo RL's ops and settings, as recipes.
 //!
-//! `global_valid_toks` and `global_valid_seqs` are the column `counts`. Its denominators are larger by 1e-8. A
-//! `sample_mask` hides sequences, which then count nowhere.
+//! `global_valid_toks` and `global_valid_seqs` become the column `counts`. NeMo's denominators are larger by
+//! 1e-8. A `sample_mask` hides sequences, which then count nowhere.
 
 use super::nemo_advantages::{gae, gdpo, grpo, raw_reward, reinforce_plus_plus};
 use super::nemo_metrics::{Logged, Parts, live, metrics, moments};
@@ -30,19 +30,19 @@ const OPS: &[&str] = &[
     "policy_loss_tis", "policy_loss_vapo_nll", "value_loss",
 ];
 
-/// The ops of the table.
+/// The ops that this table covers.
 pub(crate) fn ops() -> Vec<&'static str> {
     OPS.to_vec()
 }
 
-/// What the table says of a case.
+/// Translates a case into a plan.
 pub(crate) fn read(
     op: &str,
     config: &mut Config<'_>,
     inputs: &Inputs<'_>,
     device: &Device,
 ) -> Result<Plan, String> {
-    // It names what the generator drew.
+    // A label from the generator.
     config.ignore(&["batch"]);
     match op {
         "advantage_grpo" => grpo(config),
@@ -57,7 +57,7 @@ pub(crate) fn read(
     }
 }
 
-/// A KL term as a recipe's table.
+/// A KL term as a recipe table.
 fn kl_table(name: &str, coef: f64, clamps: [Option<f64>; 2], weighted: &str) -> String {
     let [low, high] = clamps;
     let key =
@@ -66,7 +66,7 @@ fn kl_table(name: &str, coef: f64, clamps: [Option<f64>; 2], weighted: &str) -> 
     format!("{{ estimator = {name:?}, coef = {coef:?}{clamps}, importance_weighted = {weighted:?} }}")
 }
 
-/// The term alone: nothing was gained.
+/// The KL term alone: advantages are 0.
 fn kl(config: &mut Config<'_>) -> Result<Plan, String> {
     let name = config.text("kl_type")?.unwrap_or("k3");
     let clamps = [config.number("input_clamp_value")?, config.number("output_clamp_value")?];
@@ -77,7 +77,7 @@ fn kl(config: &mut Config<'_>) -> Result<Plan, String> {
     to.recipe.set("kl", table);
     to.recipe.word("aggregation.mode", "token-sum");
     to.prepare = Some(Box::new(move |inputs, columns, _| {
-        // The weights are of the sampler.
+        // The weights are relative to the sampler.
         columns.logp_old = inputs.optional("logp_rollout", Inputs::floats)?.filter(|_| weighted);
         Ok(())
     }));
@@ -97,7 +97,7 @@ fn value(config: &mut Config<'_>) -> Result<Plan, String> {
     to.own("metrics.vf_clipfrac", move |o| {
         Ok(Got::Number(numbers::critic(o)?.clip_fraction * share(o), 0.0))
     });
-    // The squares themselves, without clipping; and about a value of 0.
+    // The squares themselves without clipping, both as they are and about a value of 0.
     let squares = move |o: &Outcome<'_>, columns: &RolloutsBuf| {
         let mut recipe = o.recipe.clone();
         let value = recipe.value.as_mut().ok_or("the recipe has no value loss")?;
@@ -131,7 +131,7 @@ fn count(config: &mut Config<'_>, key: &str) -> Result<u64, String> {
     Ok(config.number(key)?.ok_or_else(|| format!("config `{key}` is missing"))? as u64)
 }
 
-/// Which sequences `sample_mask` leaves.
+/// Which sequences `sample_mask` keeps.
 fn samples(inputs: &Inputs<'_>) -> Result<Vec<bool>, String> {
     let mask = inputs.optional("sample_mask", Inputs::whole::<u8>)?;
     let all = vec![true; inputs.shape()?.spans.len()];
@@ -148,7 +148,7 @@ fn policy(config: &mut Config<'_>, inputs: &Inputs<'_>) -> Result<Plan, String> 
     // No ratio is below 0.
     let low = config.number("ratio_clip_min")?.ok_or("config `ratio_clip_min` is missing")?.min(1.0);
     let high = config.number("ratio_clip_max")?.ok_or("config `ratio_clip_max` is missing")?;
-    // The bounds of CISPO's weight itself.
+    // CISPO's bounds apply to the weight itself.
     let weight = format!("{{ kind = \"cispo\", low = {:?}, high = {:?} }}", 1.0 - low, 1.0 + high);
 
     let preset = if on_policy { "mlperf_v6_1" } else { "nemo" };
@@ -158,7 +158,7 @@ fn policy(config: &mut Config<'_>, inputs: &Inputs<'_>) -> Result<Plan, String> 
     if cispo {
         to.recipe.set("gate", &weight);
     } else if reinforce && !on_policy {
-        // Its bound is one of ratios, and what it bounds here is below 0.
+        // Its bound is for ratios, and what it would bound here is below 0.
         config.ignore(&["ratio_clip_c"]);
         to.recipe.set("gate", "{ kind = \"reinforce\" }");
     } else {
@@ -177,7 +177,7 @@ fn policy(config: &mut Config<'_>, inputs: &Inputs<'_>) -> Result<Plan, String> 
     let kind = config.text("truncated_importance_sampling_type")?;
     let mut corrected = Overlay::new("nemo");
     for recipe in [&mut corrected, &mut to.recipe] {
-        // The advantages of the file pass through.
+        // The file's advantages pass through.
         recipe.word("advantage.estimator", "reward");
     }
     let correction = correction(config, kind, by_sequence)?;
@@ -196,7 +196,7 @@ fn policy(config: &mut Config<'_>, inputs: &Inputs<'_>) -> Result<Plan, String> 
     };
     let clamps = [clamp("kl_input_clamp_value", 20.0)?, clamp("kl_output_clamp_value", 10.0)?];
     let weighting = if to_sampler { "through_ratio" } else { "score" };
-    // Parts that have a ratio, tokens or counts of their own are calls of their own: rejection spares the KL.
+    // Parts with their own ratio, tokens or counts are separate calls: rejection spares the KL.
     let apart = coef != 0.0 && (to_sampler || kind == Some("seq-mask-tis"));
     let mut part = Overlay::new("nemo");
     part.word("aggregation.mode", aggregation);
@@ -212,7 +212,7 @@ fn policy(config: &mut Config<'_>, inputs: &Inputs<'_>) -> Result<Plan, String> 
 
     let of_sample = kept.clone();
     to.prepare = Some(Box::new(move |inputs, columns, _| {
-        // The correction too is of the current policy.
+        // The correction, too, is relative to the current policy.
         if on_policy {
             columns.logp_old = columns.logp.clone();
             inputs.ignore(if inputs.has("logp_old") { &["logp_old"] } else { &[] });
@@ -262,7 +262,7 @@ fn policy(config: &mut Config<'_>, inputs: &Inputs<'_>) -> Result<Plan, String> 
     Ok(Plan::recipe(to))
 }
 
-/// What multiplies the losses, and what NeMo logs as such even where it does not.
+/// The weights on the losses, which NeMo logs as such even where they do not apply.
 fn correction(config: &mut Config<'_>, kind: Option<&str>, by_sequence: bool) -> Result<String, String> {
     let high = config.number("truncated_importance_sampling_ratio")?.unwrap_or(f64::INFINITY);
     let low = config.number("truncated_importance_sampling_ratio_min")?.unwrap_or(0.0);

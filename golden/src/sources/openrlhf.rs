@@ -30,19 +30,19 @@ const OPS: &[&str] = &[
     "policy_loss_ppo_vllm_tis", "value_loss",
 ];
 
-/// The ops of the table.
+/// The ops that this table covers.
 pub(crate) fn ops() -> Vec<&'static str> {
     OPS.to_vec()
 }
 
-/// What the table says of a case.
+/// Translates a case into a plan.
 pub(crate) fn read(
     op: &str,
     config: &mut Config<'_>,
     inputs: &Inputs<'_>,
     device: &Device,
 ) -> Result<Plan, String> {
-    // It names what the generator drew.
+    // A label from the generator.
     config.ignore(&["batch"]);
     match op {
         "kl" => kl(config),
@@ -53,8 +53,8 @@ pub(crate) fn read(
     }
 }
 
-/// Clamped under every name: the term alone, for nothing was gained. Near 0 the k3 of OpenRLHF is what
-/// binary32 leaves of e^u − 1 − u, and its gradient of 1 − e^u.
+/// The KL term alone (advantages are 0), clamped under every name. Near 0, OpenRLHF's k3 is what binary32
+/// leaves of e^u − 1 − u, and its gradient what it leaves of 1 − e^u.
 fn kl(config: &mut Config<'_>) -> Result<Plan, String> {
     let name = config.text("kl_estimator")?.unwrap_or("k1");
     let mut to = Setup::new(Overlay::new("openrlhf"), Calls::Loss, KL, &[]);
@@ -65,7 +65,7 @@ fn kl(config: &mut Config<'_>) -> Result<Plan, String> {
     Ok(Plan::recipe(to))
 }
 
-/// The mode under `key`, and the trainer's counts in place of the batch's own; returns its factor.
+/// Sets the mode under `key`, and the trainer's counts in place of the batch's own. Returns its factor.
 fn aggregation(config: &mut Config<'_>, to: &mut Setup, key: &str, of_tokens: bool) -> Result<f64, String> {
     let ranks = config.number("dp_size")?.unwrap_or(1.0);
     let (tokens, samples) = (config.number("batch_num_tokens")?, config.number("global_batch_size")?);
@@ -90,7 +90,7 @@ fn policy(config: &mut Config<'_>) -> Result<Setup, String> {
     let kind = config.text("vllm_is_correction_type")?.unwrap_or("tis");
     let mut against_rollout = false;
     if by_sequence {
-        // Not clamped, and differentiated as it is; corrected, it is the ratio to the sampler.
+        // Not clamped, and differentiated as is; with a correction it is the ratio to the sampler.
         to.recipe.word("ratio.guard", "none");
         to.recipe.word("ratio.gradient", "mean");
         against_rollout = corrected;
@@ -110,13 +110,13 @@ fn policy(config: &mut Config<'_>) -> Result<Setup, String> {
         };
         to.recipe
             .set("correction", format_args!("{{ level = \"token\", {weights}, denominator = \"before\" }}"));
-        // The advantages of the file pass through.
+        // The file's advantages pass through.
         to.recipe.word("advantage.estimator", "reward");
         to.own("metrics.vllm_kl", |o| distance(o, |view| [view.logp_old, view.logp_rollout]));
     }
     to.own("metrics.clip_ratio", |o| Ok(Got::Number(numbers::metrics(o)?.clip_fraction, 0.0)));
     if against_rollout {
-        // The KL is that of the update all the same: its column, out of the ratio's way.
+        // The KL is still that of the update: its column must stay apart from the ratio's.
         to.prepare = Some(Box::new(|_, columns, _| {
             columns.logp_latest = columns.logp_old.take();
             columns.logp_old = columns.logp_rollout.clone();
@@ -124,7 +124,7 @@ fn policy(config: &mut Config<'_>) -> Result<Setup, String> {
         }));
         to.own("metrics.ppo_kl", |o| distance(o, |view| [view.logp, view.logp_latest]));
     } else {
-        // Not clamped, whatever the ratio is.
+        // Not clamped, whatever the ratio.
         to.own("metrics.ppo_kl", |o| distance(o, |view| [view.logp, view.logp_old]));
     }
     Ok(to)
@@ -150,17 +150,17 @@ fn value(config: &mut Config<'_>) -> Result<Setup, String> {
     Ok(to)
 }
 
-/// Ours between two ops.
+/// A difference caused by rounding between two of our ops.
 const ROUNDED: Exception = Exception::Differs(
     "returns are a column of binary32: far from 0, less their mean, they are what rounding left",
 );
 
-/// Baselines of groups, the clip after them, the penalty of the KL, returns and whitening, one op after the
-/// other: no recipe has this order. Masked tokens are time without rewards and values.
+/// Group baselines, then the clip, the KL penalty, returns and whitening, one op after the other: no recipe
+/// has this order. Masked tokens are time without rewards or values.
 fn advantages(config: &mut Config<'_>, inputs: &Inputs<'_>, device: &Device) -> Result<Plan, String> {
     let name = config.text("estimator")?.ok_or("config `estimator` is missing")?;
     let of_group = !matches!(name, "gae" | "reinforce");
-    // The trainer sets it to 1 for estimators of groups.
+    // The trainer sets it to 1 for group estimators.
     let gamma = config.number("gamma")?.filter(|_| !of_group).unwrap_or(1.0);
     let lambda = config.number("lambd")?.unwrap_or(1.0);
     let coef = config.number("kl.init_coef")?.unwrap_or(0.0).max(0.0);
@@ -229,7 +229,7 @@ fn advantages(config: &mut Config<'_>, inputs: &Inputs<'_>, device: &Device) -> 
     } else {
         advantages
     };
-    // The penalty in binary32 is what cancelling leaves of k3.
+    // The penalty is what binary32 cancellation leaves of k3.
     let penalty_cancels = coef > 0.0 && estimator == Estimator::K3;
     let held = |got: Got| if penalty_cancels { got.double() } else { got };
     let got = [("advantages", advantages), ("returns", returns)];

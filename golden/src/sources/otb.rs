@@ -1,7 +1,7 @@
-//! verl's optimal token baseline, of one turn and of many.
+//! verl's optimal token baseline, for single-turn and multi-turn responses.
 //!
-//! Weights of a rollout correction come as they are, not from log-probabilities, so they go to the op. Of
-//! many turns a position counts live tokens alone: the same over sequences without the others.
+//! Rollout-correction weights are given directly rather than as log-probabilities, so they go to the op. With
+//! several turns, positions count live tokens only: the same op runs on sequences without the other tokens.
 
 use crate::inputs::Inputs;
 use crate::numbers::{Got, widen};
@@ -14,15 +14,15 @@ use lockstep::{Batch, Device};
 
 const INPUTS: &[&str] = &["cu_seqlens", "cu_groups", "loss_mask", "logp_old", "token_rewards"];
 const TURNS: &str = "advantage_multi_turn_optimal_token_baseline";
-/// verl's, and the recipe's.
+/// The eps of verl and of the recipe.
 const EPS: f64 = 1e-8;
 
-/// The ops of the table.
+/// The ops that this table covers.
 pub(crate) fn ops() -> Vec<&'static str> {
     vec!["advantage_optimal_token_baseline", TURNS]
 }
 
-/// What the table says of a case.
+/// Translates a case into a plan.
 pub(crate) fn read(
     op: &str,
     config: &mut Config<'_>,
@@ -45,14 +45,14 @@ pub(crate) fn read(
         return Ok(Plan::recipe(to));
     }
 
-    // Of many turns the live tokens alone have positions.
+    // With several turns only live tokens have positions.
     let placed: Vec<usize> = (0..shape.live.len()).filter(|i| op != TURNS || shape.live[*i]).collect();
     let mask = inputs.optional("loss_mask", Inputs::whole::<u8>)?;
     let before = |end: &u32| placed.partition_point(|i| *i < *end as usize) as u32;
     let mut cu_seqlens: Vec<u32> = offsets.iter().map(before).collect();
     let mut cu_groups = cu_groups;
     if op == TURNS {
-        // A response without a live token is no member of its group.
+        // A response without a live token is not a member of its group.
         let members = |s: &u32| (0..*s as usize).filter(|s| cu_seqlens[*s] < cu_seqlens[s + 1]).count();
         cu_groups = cu_groups.iter().map(|s| members(s) as u32).collect();
         cu_seqlens.dedup();

@@ -1,4 +1,4 @@
-//! Advantages of tokens by one op after the other, for sources whose order no recipe has.
+//! Token advantages as a sequence of ops, for sources whose order no recipe has.
 
 use crate::inputs::Inputs;
 use crate::outcome::text;
@@ -7,7 +7,7 @@ use lockstep::ops;
 use lockstep::ops::gae::{Ends, GaeInput, GaeOutput, GaeParams, Lambda};
 use lockstep::{Batch, Device, Rollouts};
 
-/// A batch, for the ops that take one.
+/// A batch for ops that take one.
 pub(super) struct Tokens {
     offsets: Vec<u32>,
     groups: Vec<u32>,
@@ -24,7 +24,7 @@ impl Tokens {
         Batch::new(&self.offsets, &self.groups, Some(&self.mask)).map_err(text)
     }
 
-    /// All tokens: what comes after a masked one is discounted for it too.
+    /// All tokens: later rewards are discounted over masked tokens too.
     pub(super) fn unmasked(&self) -> Result<Batch<'_>, String> {
         Batch::new(&self.offsets, &self.groups, None).map_err(text)
     }
@@ -34,14 +34,14 @@ impl Tokens {
         Rollouts { rewards, loss_mask: Some(&self.mask), ..Rollouts::new(&self.offsets, &self.groups) }
     }
 
-    /// The reward of a sequence at those of its tokens that `at` picks, else 0.
+    /// A sequence's reward at those of its tokens that `at` picks, 0 elsewhere.
     fn spread(&self, rewards: &[f32], at: impl Fn(usize, usize) -> bool) -> Vec<f32> {
         let rows = self.offsets.windows(2).map(|row| (row[0] as usize, row[1] as usize)).zip(rewards);
         let tokens = rows.flat_map(|((start, end), reward)| (start..end).map(move |i| (i, end, *reward)));
         tokens.map(|(i, end, reward)| if at(i, end) { reward } else { 0.0 }).collect()
     }
 
-    /// On the last live token.
+    /// The reward on the last live token.
     pub(super) fn on_last_live(&self, rewards: &[f32]) -> Vec<f32> {
         let live = |i: usize| self.mask[i] != 0;
         self.spread(rewards, |i, end| live(i) && !(i + 1..end).any(live))
@@ -56,7 +56,7 @@ impl Tokens {
     }
 }
 
-/// Rewards of tokens less a penalty, if it has a coefficient.
+/// Token rewards minus a penalty, if it has a coefficient.
 pub(super) fn penalised(
     device: &Device,
     batch: &Batch<'_>,
@@ -86,7 +86,7 @@ pub(super) fn gae(
     Ok([out.advantage, out.returns])
 }
 
-/// Whether the mean is beyond so many deviations.
+/// Whether the mean is more than so many deviations away from 0.
 pub(super) fn offset(
     device: &Device,
     live: &Batch<'_>,

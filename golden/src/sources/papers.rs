@@ -36,7 +36,7 @@ pub(crate) fn mcgrpo() -> Vec<&'static str> {
     vec!["advantage_mc_grpo_gsm", "advantage_mc_grpo_math"]
 }
 
-/// What the table says of a case.
+/// Translates a case into a plan.
 pub(crate) fn read(
     op: &str,
     config: &mut Config<'_>,
@@ -46,7 +46,7 @@ pub(crate) fn read(
     match op {
         "advantage_psr_nsr" => signs(config, inputs),
         "advantage_gdpo" => {
-            // It names the estimator.
+            // The name of the estimator.
             config.ignore(&["adv_estimator"]);
             let mut to = advantages("gdpo", &["cu_seqlens", "cu_groups", "loss_mask"]);
             to.recipe.copy(config, &[("epsilon", "advantage.eps")])?;
@@ -87,7 +87,7 @@ pub(crate) fn read(
             let mut to = advantages(preset, &["cu_groups", "rewards"]);
             to.expects.push("pivot_in_group");
             to.skips.push(("pivot_in_group", "of equal members torch.median's choice; all of them get 0"));
-            // The floor is part of the code's divisor, and the recipe's own constant.
+            // The floor is part of the code's divisor, and is the recipe's own constant.
             to.own("mad_plus_eps", |o| {
                 Ok(Got::All(widen(&o.credit.groups.std).into_iter().map(|mad| mad + MAD_FLOOR).collect()))
             });
@@ -131,11 +131,11 @@ fn advantages(preset: &'static str, inputs: &'static [&'static str]) -> Setup {
     Setup::new(Overlay::new(preset), Calls::Advantages, inputs, &["advantages"])
 }
 
-/// The samples of the other sign are dropped outside of this function.
+/// Samples of the other sign are dropped outside this function.
 fn signs(config: &mut Config<'_>, inputs: &Inputs<'_>) -> Result<Plan, String> {
     let weight = config.number("positive_advantage_weight")?;
     let gamma = config.number("gamma")?.unwrap_or(1.0);
-    // It names what the generator drew.
+    // A label from the generator.
     config.ignore(&["mask_has_holes"]);
     let graded = inputs.numbers("rewards")?.iter().any(|reward| ![0.0, 1.0].contains(reward));
     let holes = inputs.shape()?.live.contains(&false);

@@ -1,7 +1,7 @@
 //! ROLL's policy losses, advantages, rewards, KL and aggregation.
 //!
-//! **Counts** come from outside: tokens and samples of the whole batch. `token-mean` leaves the mask out, so
-//! that filters do not touch its policy term.
+//! **Counts** come from outside: tokens and samples of the whole batch. `token-mean` ignores the mask, so
+//! filters do not affect its policy term.
 
 use super::over_tokens::{Tokens, gae};
 use super::roll_sampler::{Sampler, clipped_ratio, correction, counts, segments};
@@ -33,19 +33,19 @@ const OPS: &[&str] = &[
     "reward_norm", "train_infer_correction",
 ];
 
-/// The ops of the table.
+/// The ops that this table covers.
 pub(crate) fn ops() -> Vec<&'static str> {
     OPS.to_vec()
 }
 
-/// What the table says of a case.
+/// Translates a case into a plan.
 pub(crate) fn read(
     op: &str,
     config: &mut Config<'_>,
     inputs: &Inputs<'_>,
     device: &Device,
 ) -> Result<Plan, String> {
-    // It names what the generator drew.
+    // A label from the generator.
     config.ignore(&["batch"]);
     match op {
         "advantage" => advantages(config, inputs, device),
@@ -57,7 +57,7 @@ pub(crate) fn read(
     }
 }
 
-/// How losses become one number: ROLL's `seq-mean-token-sum-norm` divides by the width alone.
+/// How losses are reduced: ROLL's `seq-mean-token-sum-norm` divides by the width alone.
 struct Mean {
     mode: &'static str,
     scale: f64,
@@ -82,7 +82,7 @@ fn mean(config: &mut Config<'_>) -> Result<Mean, String> {
     Ok(Mean { mode, scale: 1.0, counts })
 }
 
-/// Losses −A·logp of a gate without a ratio, where logp is −1; without counts from outside all samples count.
+/// Losses −A·logp of a gate without a ratio, with logp = −1; without counts from outside, all samples count.
 fn aggregated(config: &mut Config<'_>, inputs: &Inputs<'_>) -> Result<Setup, String> {
     let names = &["cu_seqlens", "cu_groups", "loss_mask"];
     let mut to = Setup::new(Overlay::new("roll"), Calls::Loss, names, &["loss"]);
@@ -99,7 +99,7 @@ fn aggregated(config: &mut Config<'_>, inputs: &Inputs<'_>) -> Result<Setup, Str
         credit.weights = weights.map(|weights| on_tokens(&weights, &inputs.shape()?)).transpose()?;
         Ok(())
     }));
-    // The weight of each token's loss. `token-mean` has one for masked tokens, too, where x is 0.
+    // The weight of each token's loss. `token-mean` gives masked tokens one too, where x is 0.
     to.own("dloss_dx", |o| {
         let credit = Credit { advantage: vec![-1.0; o.credit.advantage.len()], ..o.credit.clone() };
         let loss = o.recipe.loss(o.device, &o.columns.view(), &credit).map_err(text)?;
@@ -115,7 +115,7 @@ fn on_tokens(values: &[f32], shape: &Shape) -> Result<Vec<f32>, String> {
     Ok(shape.spans.iter().zip(values).flat_map(|(span, x)| vec![*x; span.len()]).collect())
 }
 
-/// The term alone. ROLL bounds k3 by 10.
+/// The KL term alone. ROLL clamps k3 at 10.
 fn kl(config: &mut Config<'_>) -> Result<Setup, String> {
     let name = config.text("kl_penalty")?.ok_or("config `kl_penalty` is missing")?;
     let clamp = if name == "k3" { ", clamp_out = 10.0" } else { "" };
@@ -125,7 +125,7 @@ fn kl(config: &mut Config<'_>) -> Result<Setup, String> {
     Ok(to)
 }
 
-/// Rewards less a mean, over a deviation with 1e-6 added; of samples of a prompt, or of all.
+/// Rewards minus a mean, divided by a deviation + 1e-6, over the samples of a prompt or over all.
 fn rewards(config: &mut Config<'_>, inputs: &Inputs<'_>, device: &Device) -> Result<Plan, String> {
     let (mean, std) = (config.text("norm_mean_type")?, config.text("norm_std_type")?);
     let samples = config.number("n_sample")?.ok_or("config `n_sample` is missing")? as usize;
@@ -161,7 +161,7 @@ fn rewards(config: &mut Config<'_>, inputs: &Inputs<'_>, device: &Device) -> Res
             to.recipe.word("advantage.estimator", "reward");
             samples
         }
-        // A deviation of each group under the mean of another kind: ROLL's shapes do not go together.
+        // A deviation per group with a mean over something else: ROLL's shapes do not match.
         _ => return Err(format!("config `norm_mean_type` is {mean:?} with `norm_std_type` {std:?}")),
     };
     if mean.is_some() && std != Some("batch") || mean == Some("batch") {
@@ -181,7 +181,7 @@ fn rewards(config: &mut Config<'_>, inputs: &Inputs<'_>, device: &Device) -> Res
     Ok(Plan::recipe(to))
 }
 
-/// Advantages over tokens, time running through masked ones.
+/// Token advantages; time runs through masked tokens.
 fn advantages(config: &mut Config<'_>, inputs: &Inputs<'_>, device: &Device) -> Result<Plan, String> {
     let name = config.text("adv_estimator")?.ok_or("config `adv_estimator` is missing")?;
     let gamma = config.number("gamma")?.unwrap_or(1.0);
@@ -189,7 +189,7 @@ fn advantages(config: &mut Config<'_>, inputs: &Inputs<'_>, device: &Device) -> 
     let limit = config.number("advantage_clip")?;
     let (tokens, shape) = (Tokens::read(inputs)?, inputs.shape()?);
     let (all, live) = (tokens.unmasked()?, tokens.batch()?);
-    // A deviation wants two tokens.
+    // A deviation needs two tokens.
     let enough = shape.live.iter().filter(|live| **live).count() > 1;
     let whitened = |on: Option<bool>, values: Vec<f32>| {
         if !(enough && on == Some(true)) {
@@ -211,7 +211,7 @@ fn advantages(config: &mut Config<'_>, inputs: &Inputs<'_>, device: &Device) -> 
             let returns = ops::discounted_return(device, &all, &rewards, gamma).map_err(text)?;
             ("ops::discounted_return", returns.clone(), returns)
         }
-        // A segment is a turn, its reward that of its last token.
+        // A segment is a turn; its reward is that of its last token.
         "agentic_reinforce" => {
             let turns = segments(&shape);
             let last = |row: &[u32]| (row[0] as usize..row[1] as usize).rev().find(|i| shape.live[*i]);
@@ -235,7 +235,7 @@ fn advantages(config: &mut Config<'_>, inputs: &Inputs<'_>, device: &Device) -> 
 
 fn policy(config: &mut Config<'_>, inputs: &Inputs<'_>, device: &Device) -> Result<Plan, String> {
     let length = config.boolean("length_loss_weight")? == Some(true);
-    // Without the column the code leaves the difficulty out.
+    // Without the column the code ignores difficulty.
     let difficulty = config.boolean("difficulty_loss_weight")? == Some(true) && inputs.has("difficulty");
     let sampler = Sampler::read(config)?;
     let mut to = Setup::new(Overlay::new("roll"), Calls::Loss, POLICY, &[]);
@@ -263,7 +263,7 @@ fn policy(config: &mut Config<'_>, inputs: &Inputs<'_>, device: &Device) -> Resu
     if variant == "kimi15" && with_kl || variant == "topr" && (with_kl || entropy.is_some()) {
         return Ok(Plan::Missing("DRO beside a KL term, TOPR's two losses beside another one"));
     }
-    // Filters touch no policy term of `token-mean`, but its KL term.
+    // Filters do not affect the policy term of `token-mean`, but do affect its KL term.
     let filtered = mean.mode != "token-mean";
     if with_kl && sampler.rejects() && !filtered {
         return Ok(Plan::Missing("a filtered KL term beside a policy term that is not"));
@@ -273,12 +273,12 @@ fn policy(config: &mut Config<'_>, inputs: &Inputs<'_>, device: &Device) -> Resu
         sampler.metrics(&mut to, inputs, device)?;
         if let Some(table) = &table {
             to.recipe.set("correction", table);
-            // The advantages of the file pass through.
+            // The file's advantages pass through.
             to.recipe.word("advantage.estimator", "reward");
         }
     }
     if length || difficulty {
-        // Its two losses are two calls.
+        // TOPR's two losses are two calls.
         if variant == "topr" {
             return Ok(Plan::Missing("weights of samples with TOPR"));
         }
@@ -288,7 +288,7 @@ fn policy(config: &mut Config<'_>, inputs: &Inputs<'_>, device: &Device) -> Resu
         if difficulty {
             to.recipe.set("reward.weights.difficulty", "[0.5, 2.0]");
         }
-        // With a correction it is there already.
+        // With a correction it is already set.
         if !(sampler.corrects() && table.is_some()) {
             to.recipe.word("advantage.estimator", "reward");
         }
@@ -321,7 +321,8 @@ fn policy(config: &mut Config<'_>, inputs: &Inputs<'_>, device: &Device) -> Resu
     Ok(Plan::recipe(to))
 }
 
-/// The policy term of a variant. CISPO under PPO's mask is MiniRL, weighted by a clipped ratio: its band.
+/// The policy term of a variant. CISPO under PPO's mask is MiniRL weighted by a clipped ratio; returns that
+/// ratio's band.
 fn gate(variant: &str, config: &mut Config<'_>, to: &mut Setup) -> Result<Option<[f32; 2]>, String> {
     let mut number = |key: &str, default: f64| config.number(key).map(|x| x.unwrap_or(default));
     let cispo = |low: f64, high: f64| format!("{{ kind = \"cispo\", low = {low:?}, high = {high:?} }}");
@@ -365,8 +366,8 @@ fn gate(variant: &str, config: &mut Config<'_>, to: &mut Setup) -> Result<Option
     Ok(None)
 }
 
-/// ROLL counts ratios beyond a bound whatever the advantage, and those that filters drop: as if all had
-/// gained, and as if all had lost.
+/// ROLL counts ratios beyond a bound regardless of the advantage, including those that filters drop: computed
+/// as if all tokens had gained, and as if all had lost.
 fn beyond(o: &Outcome<'_>) -> Result<[f64; 2], String> {
     let recipe = Recipe { kl: None, entropy: None, ..o.recipe.clone() };
     let one = |advantage: f32| {
@@ -380,7 +381,8 @@ fn beyond(o: &Outcome<'_>) -> Result<[f64; 2], String> {
     Ok([gained.clip_fraction_high * share, lost.clip_fraction_low * share])
 }
 
-/// Two losses: of samples that scored without a ratio, of the others by that of each token, at most 1.
+/// Two losses: one without a ratio for samples that scored, one for the others with each token's ratio, at
+/// most 1.
 fn topr(config: &mut Config<'_>, inputs: &Inputs<'_>, to: &mut Setup) -> Result<(), String> {
     let good = config.number("topr_positive_weight")?.unwrap_or(1.0);
     let bad = config.number("topr_negative_weight")?.unwrap_or(1.0);

@@ -1,6 +1,6 @@
-//! ROLL's weights and filters between trainer and sampler, and what it logs of them.
+//! ROLL's weights and filters between trainer and sampler, and their logged metrics.
 //!
-//! A segment is a run of live tokens. Its ratio is that of a sequence, in a batch of segments.
+//! A segment is a run of live tokens. Its ratio is computed as that of a sequence, in a batch of segments.
 
 use super::over_tokens::Tokens;
 use crate::inputs::{Inputs, Shape};
@@ -29,7 +29,7 @@ pub(super) fn segments(shape: &Shape) -> Vec<u32> {
     offsets
 }
 
-/// Over what ROLL takes a ratio, and the names of its metrics.
+/// The level at which ROLL takes a ratio, and the names of its metrics.
 struct Level {
     name: &'static str,
     of: WeightLevel,
@@ -73,12 +73,12 @@ fn level(name: Option<&str>) -> Result<&'static Level, String> {
     known.ok_or_else(|| format!("level {name:?} is not known"))
 }
 
-/// `is_weight` and `filters`.
+/// The settings `is_weight` and `filters`.
 #[derive(Clone, Default)]
 pub(super) struct Sampler {
     weight: Option<(&'static Level, Option<f64>)>,
     bands: Vec<(&'static Level, Statistic, [f64; 2])>,
-    /// Whether there are filters, be they on or not.
+    /// Whether there are filters, enabled or not.
     filters: bool,
 }
 
@@ -110,12 +110,12 @@ impl Sampler {
         self.weight.is_some() || self.filters
     }
 
-    /// Whether there is a filter that is on.
+    /// Whether any filter is enabled.
     pub(super) fn rejects(&self) -> bool {
         !self.bands.is_empty()
     }
 
-    /// As the table of a recipe, which has no segments and each statistic once.
+    /// As a recipe table, which has no segments and takes each statistic once.
     pub(super) fn table(&self, filtered: bool) -> Option<String> {
         let names: Vec<&str> = self.bands.iter().map(|(_, statistic, _)| statistic.name()).collect();
         let twice = (1..names.len()).any(|k| names[..k].contains(&names[k]));
@@ -155,7 +155,7 @@ impl Sampler {
         }
     }
 
-    /// What all filters leave.
+    /// The tokens that all filters keep.
     pub(super) fn kept(
         &self,
         device: &Device,
@@ -173,7 +173,7 @@ impl Sampler {
         Ok(kept)
     }
 
-    /// What ROLL logs.
+    /// The metrics that ROLL logs.
     pub(super) fn metrics(&self, to: &mut Setup, inputs: &Inputs<'_>, device: &Device) -> Result<(), String> {
         for level in &LEVELS {
             to.own(level.ratio, |o| {
@@ -211,7 +211,7 @@ impl Sampler {
             let sampler = self.clone();
             to.own("metrics.is_weight_clipfrac", move |o| {
                 let own = sampler.weights(o.device, &o.columns.view(), &o.shape)?;
-                // The code leaves out the mask: a sequence counts as often as the batch is wide.
+                // The code ignores the mask: a sequence counts as many times as the batch is wide.
                 let width = o.shape.spans.iter().map(ExactSizeIterator::len).max().unwrap_or(0) as f64;
                 let rows = own.stats.above_fraction * own.counts_before.nonempty as f64;
                 let tokens = own.stats.outside_fraction * own.counts_before.tokens as f64;
@@ -235,14 +235,14 @@ impl Sampler {
     }
 }
 
-/// Weights of 1, or as they are, without a bound.
+/// Weights of 1, or raw weights, without a bound.
 const PLAIN: CorrectionParams = CorrectionParams { bound: f32::INFINITY, ..CorrectionParams::NONE };
 
 const fn truncated([low, high]: [f32; 2]) -> CorrectionParams {
     CorrectionParams { rule: Rule::Truncate, low: Some(low), high, ..PLAIN }
 }
 
-/// The correction of a batch, or of one of segments, at a level; without one the weights are 1.
+/// The correction of a batch, or of one made of segments, at a level; without one the weights are 1.
 fn correct(
     device: &Device,
     rollouts: &Rollouts<'_>,
@@ -259,7 +259,7 @@ fn correct(
     rollout_correction(device, &batch, old, rollout, &params).map_err(text)
 }
 
-/// exp(logp − logp_old) of each token, within a band, as a constant.
+/// exp(logp − logp_old) of each token, clipped to a band, as a constant.
 pub(super) fn clipped_ratio(
     device: &Device,
     rollouts: &Rollouts<'_>,
@@ -270,7 +270,7 @@ pub(super) fn clipped_ratio(
     Ok(correct(device, &moved, shape, Some(&LEVELS[0]), &truncated(band))?.weights)
 }
 
-/// The counts of the whole batch, where the case has them.
+/// The counts of the whole batch, if the case has them.
 pub(super) fn counts(o: &Outcome<'_>) -> Result<Counts, String> {
     let own = o.columns.batch().and_then(|batch| batch.counts(o.device)).map_err(text)?;
     let [tokens, nonempty, _] = o.setup.counts;
@@ -278,7 +278,7 @@ pub(super) fn counts(o: &Outcome<'_>) -> Result<Counts, String> {
     Ok(Counts { tokens, nonempty, ..own })
 }
 
-/// Weights and mask by themselves.
+/// Weights and mask as an op of their own.
 pub(super) fn correction(
     config: &mut Config<'_>,
     inputs: &Inputs<'_>,

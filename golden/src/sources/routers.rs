@@ -1,4 +1,4 @@
-//! Routers of transformers, natural and replayed, with their gradients, and its load-balancing loss.
+//! The routers of transformers, natural and replayed, with gradients, and its load-balancing loss.
 
 use crate::inputs::{Inputs, floats};
 use crate::numbers::{Got, widen};
@@ -29,12 +29,12 @@ const OPS: &[&str] = &[
     "router_qwen3_moe",
 ];
 
-/// The ops of the table.
+/// The ops that this table covers.
 pub(crate) fn ops() -> Vec<&'static str> {
     OPS.to_vec()
 }
 
-/// What the table says of a case.
+/// Translates a case into a plan.
 pub(crate) fn read(
     op: &str,
     config: &mut Config<'_>,
@@ -46,11 +46,11 @@ pub(crate) fn read(
     };
     let (experts, top_k) = (count(config, "num_experts")?, count(config, "top_k")?);
     if op == "load_balancing_loss" {
-        // Shapes of the inputs.
+        // Input shapes.
         config.ignore(&["layers", "batch", "length"]);
         return balance(inputs, device, experts, top_k);
     }
-    // DeepSeek-V4's, the only one of its router.
+    // DeepSeek-V4's, the only scoring function of its router.
     config.ignore(&["scoring_func"]);
     let replays = match config.text("mode")? {
         Some("natural") => false,
@@ -70,7 +70,8 @@ pub(crate) fn read(
         "router_deepseek_v4" => RouterKind::SqrtSoftplus,
         _ => return Err(format!("op {op} is not in the table of routers")),
     };
-    // ERNIE's least sum of the chosen: the released one is below every sum that binary32 tells from 0.
+    // ERNIE's minimum for the sum over chosen experts: the released value is below every sum that binary32
+    // distinguishes from 0.
     if config.number("moe_norm_min")?.is_some_and(|least| least > 1e-12) {
         return Ok(Plan::Missing("a least sum of the chosen above 1e-12 (ERNIE 4.5)"));
     }
@@ -79,7 +80,7 @@ pub(crate) fn read(
     let groups = config.number("n_group")?.unwrap_or(1.0) as usize;
     let top_groups = config.number("topk_group")?.unwrap_or(1.0) as usize;
     let limited = config.text("topk_method")?.is_none_or(|method| method == "group_limited_greedy");
-    // Groups and bias belong to the selection, which a replay does not make.
+    // Groups and bias are part of the selection, which a replay does not make.
     let among_groups = limited && groups > 1 && !replays;
     let bias = inputs.optional("e_score_correction_bias", Inputs::floats)?;
     let bias = bias.filter(|bias| !replays && bias.iter().any(|b| *b != 0.0));
@@ -97,7 +98,7 @@ pub(crate) fn read(
     if record.is_some() || case.dense {
         return Ok(Plan::Numbers(NAME, case.run(device, record.as_deref())?.1));
     }
-    // `topk` without `sorted`: a row has its experts, and their weights, in any order.
+    // `topk` without `sorted`: a row lists its experts, and their weights, in any order.
     Ok(Plan::Ordered(Box::new(move |expected, device| {
         let (own, got) = case.run(device, None)?;
         let listed = expected.get("experts").and_then(of_numbers).ok_or("`experts` is not of numbers")?;
@@ -115,22 +116,22 @@ pub(crate) fn read(
 }
 
 const NAME: &str = "ops::gating_forward";
-/// Where groups are left out.
+/// The difference that arises where groups are left out.
 const ZEROS: &str =
     "to the port, scores of the groups left out are 0: above a σ + b below 0 of the groups taken";
 
-/// A router, and what goes through it.
+/// A router and its inputs.
 struct Case {
     router: Router,
     scores: Vec<f32>,
     bias: Option<Vec<f32>>,
     upstream: Vec<f32>,
-    /// Whether weights and upstream have a place for every expert.
+    /// Whether weights and upstream gradients have an entry for every expert.
     dense: bool,
 }
 
 impl Case {
-    /// The experts that ran, those of the record if there is one, and the numbers of the file.
+    /// The experts that ran (those of the record, if there is one), and the file's numbers.
     fn run(&self, device: &Device, record: Option<&[usize]>) -> Result<(Vec<usize>, Numbers), String> {
         let (experts, top_k) = (self.router.experts, self.router.top_k);
         let trace = record.map(|ids| self.trace(ids)).transpose()?;
@@ -165,7 +166,7 @@ impl Case {
         RoutingTrace::from_ids(&ids, rows, self.router.experts, 1, self.router.top_k).map_err(text)
     }
 
-    /// Whether a router with groups chose one of σ + b below 0.
+    /// Whether a router with groups chose an expert with σ + b below 0.
     fn below_zero(&self, device: &Device, chosen: &[usize]) -> Result<bool, String> {
         let plain = Router::new(RouterKind::Sigmoid, self.router.experts, self.router.top_k);
         let trace = self.trace(chosen)?;
@@ -178,7 +179,8 @@ impl Case {
     }
 }
 
-/// The load of the natural choice sums to K, as in transformers; all layers are one pool. Padding has no rows.
+/// The load of the natural choice sums to K, as in transformers; all layers form one pool. Padding has no
+/// rows.
 fn balance(inputs: &Inputs<'_>, device: &Device, experts: usize, top_k: usize) -> Result<Plan, String> {
     let scores = flat(inputs, "router_logits")?;
     let mask = inputs.optional("attention_mask", numbers)?;
@@ -201,14 +203,14 @@ fn balance(inputs: &Inputs<'_>, device: &Device, experts: usize, top_k: usize) -
     let layers = inputs.value("router_logits")?.as_array().map_or(1, Vec::len);
     let of_layer = gradient.chunks_exact(gradient.len() / layers);
     let gradient = of_layer.map(|layer| values(layer, experts)).collect();
-    // Of one row: w·f·p of an expert is at most the sum over all of them.
+    // For one row: w·f·p of an expert is at most the sum over all of them.
     let terms = out.loss * experts as f64 / kept.len() as f64;
     let dlogits = Got::Cancelling(Box::new(Got::Nested(gradient)), terms);
     let got = vec![("loss", Got::Number(out.loss, 0.0)), ("dlogits", dlogits)];
     Ok(Plan::Numbers("ops::balance_loss", got))
 }
 
-/// Numbers in row order, however deep their lists are.
+/// Numbers in row order, however deeply the lists are nested.
 fn of_numbers(value: &Value) -> Option<Vec<f64>> {
     match value {
         Value::Array(list) => Some(list.iter().map(of_numbers).collect::<Option<Vec<_>>>()?.concat()),

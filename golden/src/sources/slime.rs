@@ -1,9 +1,9 @@
-//! slime's ops and settings, as recipes; its advantages over tokens as the ops they consist of.
+//! slime's ops and settings, as recipes; its token advantages as the ops they consist of.
 //!
 //! **Outside of a recipe.** A mean over samples is divided by `step_global_batch_size`, the column `counts`,
-//! and multiplied by the micro-batches of all ranks, a scale. Metrics are sums over samples of their means, or
-//! over tokens: those of one sample after the other. Samples of one rollout share a denominator: they are one
-//! sequence.
+//! and multiplied by the number of micro-batches on all ranks, a scale. Metrics are sums over samples of
+//! per-sample means, or sums over tokens: here those of one sample at a time. Samples of one rollout share a
+//! denominator, so they are treated as one sequence.
 
 use super::over_tokens::{Tokens, gae, offset, penalised};
 use crate::inputs::Inputs;
@@ -38,19 +38,19 @@ const OPS: &[&str] = &[
     "policy_losses", "rewards_normalization", "tis_icepop", "value_loss",
 ];
 
-/// The ops of the table.
+/// The ops that this table covers.
 pub(crate) fn ops() -> Vec<&'static str> {
     OPS.to_vec()
 }
 
-/// What the table says of a case.
+/// Translates a case into a plan.
 pub(crate) fn read(
     op: &str,
     config: &mut Config<'_>,
     inputs: &Inputs<'_>,
     device: &Device,
 ) -> Result<Plan, String> {
-    // It names what the generator drew.
+    // A label from the generator.
     config.ignore(&["batch"]);
     let setup = match op {
         "advantage_grpo_broadcast" => broadcast(config, inputs, device)?,
@@ -73,9 +73,9 @@ const CANCELS: Exception = Exception::Differs(
     "slime's variance, E[x²] − E[x]² in binary32, cancels: the mean is beyond a deviation",
 );
 
-/// Rewards, which come normalised, for all tokens of a response.
+/// Rewards, already normalised, for all tokens of a response.
 fn broadcast(config: &mut Config<'_>, inputs: &Inputs<'_>, device: &Device) -> Result<Setup, String> {
-    // No penalty for this estimator, whatever the coefficient.
+    // This estimator has no penalty, whatever the coefficient.
     config.ignore(&["advantage_estimator", "kl_coef"]);
     let names = &["cu_seqlens", "cu_groups", "loss_mask", "rewards"];
     let mut to = Setup::new(Overlay::new("slime"), Calls::Advantages, names, &["advantages"]);
@@ -100,7 +100,8 @@ fn broadcast(config: &mut Config<'_>, inputs: &Inputs<'_>, device: &Device) -> R
     Ok(to)
 }
 
-/// `n_samples_per_prompt` make a group where that divides the rewards as it should, else all of them are one.
+/// `n_samples_per_prompt` consecutive rewards form a group if it divides their number; otherwise all form
+/// one.
 fn group_rewards(config: &mut Config<'_>, inputs: &Inputs<'_>) -> Result<Setup, String> {
     let by_std = config.boolean("grpo_std_normalization")?.unwrap_or(true);
     let with_std = config.text("advantage_estimator")? != Some("reinforce_plus_plus_baseline") && by_std;
@@ -126,7 +127,8 @@ fn group_rewards(config: &mut Config<'_>, inputs: &Inputs<'_>) -> Result<Setup, 
     Ok(to)
 }
 
-/// slime clamps under one name alone, the estimate and not the log-ratio, and after an importance weight.
+/// slime clamps under a single name only: the estimate rather than the log-ratio, and after an importance
+/// weight.
 fn estimator(name: &str) -> Result<Kl, String> {
     Ok(match name {
         "k1" => Kl::new(Estimator::K1),
@@ -137,7 +139,7 @@ fn estimator(name: &str) -> Result<Kl, String> {
     })
 }
 
-/// The same as a recipe's table.
+/// The estimator as a recipe table.
 fn kl_table(config: &mut Config<'_>, coef: f64) -> Result<String, String> {
     let name = config.text("kl_loss_type")?.unwrap_or("k1");
     let kl = estimator(name)?;
@@ -149,8 +151,8 @@ fn kl_table(config: &mut Config<'_>, coef: f64) -> Result<String, String> {
     Ok(format!("{{ estimator = {name:?}, coef = {coef:?}{clamp}{weighted} }}"))
 }
 
-/// The term alone: nothing was gained. Near 0 slime's k3 is what binary32 leaves of e^u − 1 − u, and
-/// its gradient of 1 − e^u.
+/// The KL term alone: advantages are 0. Near 0, slime's k3 is what binary32 leaves of e^u − 1 − u, and its
+/// gradient what it leaves of 1 − e^u.
 fn kl(config: &mut Config<'_>) -> Result<Plan, String> {
     let table = kl_table(config, 1.0)?;
     let mut to = Setup::new(Overlay::new("slime"), Calls::Loss, KL, &[]);
@@ -161,7 +163,7 @@ fn kl(config: &mut Config<'_>) -> Result<Plan, String> {
     Ok(Plan::recipe(to))
 }
 
-/// The gate of an estimator.
+/// The gate for an estimator.
 fn gated(name: &str, config: &mut Config<'_>) -> Result<Overlay, String> {
     let low = config.number("eps_clip")?.unwrap_or(0.2);
     let high = config.number("eps_clip_high")?.unwrap_or(low);
@@ -173,13 +175,13 @@ fn gated(name: &str, config: &mut Config<'_>) -> Result<Overlay, String> {
         _ => return Err(format!("estimator {name:?} is not known")),
     });
     if name == "cispo" {
-        // slime's bounds are distances from 1; the recipe's are of the weight itself.
+        // slime's bounds are distances from 1; the recipe's apply to the weight itself.
         recipe.number("gate.low", 1.0 - low);
         recipe.number("gate.high", 1.0 + high);
         return Ok(recipe);
     }
     if name == "gspo" {
-        // Each token keeps its advantage; the ratio of the sequence is differentiated as it is.
+        // Each token keeps its own advantage; the sequence's ratio is differentiated as is.
         recipe.word("ratio.advantage", "own");
         recipe.word("ratio.gradient", "mean");
     }
@@ -209,12 +211,12 @@ fn correction(name: &str, config: &mut Config<'_>, recipe: &mut Overlay) -> Resu
     let high = config.number("tis_clip")?.unwrap_or(2.0);
     let band = format!("low = {low:?}, high = {high:?}, denominator = \"before\"");
     recipe.set("correction", format_args!("{{ level = \"token\", rule = {rule:?}, {band} }}"));
-    // The advantages of the file pass through.
+    // The file's advantages pass through.
     recipe.word("advantage.estimator", "reward");
     Ok(())
 }
 
-/// Weights times losses that are given: losses −A·logp of a gate without a ratio, where logp is −1.
+/// Weights times given losses: losses −A·logp of a gate without a ratio, with logp = −1.
 fn weights(config: &mut Config<'_>) -> Result<Setup, String> {
     let name = config.text("function")?.ok_or("config `function` is missing")?;
     let inputs = &["cu_seqlens", "cu_groups", "loss_mask", "logp_old", "logp_rollout"];
@@ -248,12 +250,12 @@ fn touched(o: &Outcome<'_>) -> Result<Vec<f64>, String> {
     Ok(pairs.map(|(after, before)| f64::from(u8::from(after != before))).collect())
 }
 
-/// Whether a loss is a sum over tokens, whose number Megatron divides by.
+/// Whether a loss is a sum over tokens, which Megatron divides by their number.
 fn by_tokens(config: &mut Config<'_>) -> Result<bool, String> {
     Ok(config.boolean("calculate_per_token_loss")? == Some(true))
 }
 
-/// What divides a mean over samples, and what multiplies it outside of the loss.
+/// The divisor of a mean over samples, and the factor applied outside the loss.
 fn samples(config: &mut Config<'_>) -> Result<[f64; 2], String> {
     let samples = config.number("step_global_batch_size")?;
     let samples = samples.ok_or("config `step_global_batch_size` is missing")?;
@@ -261,7 +263,7 @@ fn samples(config: &mut Config<'_>) -> Result<[f64; 2], String> {
     Ok([samples, micro_batches * config.number("dp_size")?.unwrap_or(1.0)])
 }
 
-/// What Megatron divides by: 1, or the tokens, of which an empty sample has one.
+/// Megatron's divisor: 1, or the number of tokens, with an empty sample counting as one.
 fn normalizer(to: &mut Setup, by_tokens: bool) {
     to.own("normalizer", move |o| {
         let shape = o.spans().iter().map(|span| span.clone().filter(|i| o.live()[*i]).count().max(1));
@@ -287,7 +289,7 @@ fn policy(config: &mut Config<'_>, inputs: &Inputs<'_>) -> Result<Plan, String> 
         return Ok(Plan::Missing("a ratio of each sample, where samples of one rollout share a denominator"));
     }
 
-    // Which log-probabilities the ratio is taken to.
+    // The log-probabilities that the ratio is relative to.
     let by_rollout = config.boolean("use_rollout_logprobs")? == Some(true);
     let corrected = config.boolean("use_tis")? == Some(true);
     if by_rollout && corrected {
@@ -371,7 +373,8 @@ fn metrics(to: &mut Setup, unit: f64, cispo: bool) {
             if !cispo {
                 return Ok(one(o, rollouts, credit)?.clip_fraction);
             }
-            // slime's CISPO counts weights beyond a bound where A is 0, too: as if all had gained.
+            // slime's CISPO counts weights beyond a bound even where A is 0: computed as if all tokens had
+            // gained.
             let gained = vec![1.0; rollouts.logp.unwrap_or_default().len()];
             Ok(one(o, rollouts, &Credit::per_token(gained))?.clip_fraction)
         });
@@ -383,7 +386,7 @@ fn metrics(to: &mut Setup, unit: f64, cispo: bool) {
     });
 }
 
-/// The KL term as a loss of its own. Of k3, e^u − 1 − u in binary32, the 1 of each token cancels.
+/// The KL term as a separate loss. In binary32, the 1 in each token's k3, e^u − 1 − u, cancels.
 fn kl_alone(o: &Outcome<'_>, unit: f64) -> Result<Got, String> {
     let mut recipe = Recipe { entropy: None, ..o.recipe.clone() };
     let kl = recipe.kl.as_mut().ok_or("the recipe has no KL term")?;
@@ -401,7 +404,8 @@ fn one(o: &Outcome<'_>, rollouts: &Rollouts<'_>, credit: &Credit) -> Result<Metr
     loss.metrics.ok_or_else(|| "no metrics came back".into())
 }
 
-/// The sum over samples of a mean over the sample's tokens; where the loss is of tokens, the sum over those.
+/// The sum over samples of a mean over the sample's tokens or, if the loss is over tokens, the sum over
+/// those.
 fn over_rows(
     o: &Outcome<'_>,
     mean: impl Fn(&Rollouts<'_>, &Credit) -> Result<f64, String>,
@@ -423,7 +427,7 @@ fn over_rows(
     Ok(sum)
 }
 
-/// The same of numbers of tokens.
+/// The same for per-token numbers.
 fn sum_of_means(o: &Outcome<'_>, values: &[f64]) -> Result<Got, String> {
     let of_tokens = o.recipe.aggregation.mode == AggregationMode::TokenSum;
     let batch = o.columns.batch().map_err(text)?;
@@ -436,13 +440,13 @@ fn sum_of_means(o: &Outcome<'_>, values: &[f64]) -> Result<Got, String> {
     Ok(Got::Number(rows.sum(), 0.0))
 }
 
-/// Mean |a − b| over the tokens of a sample.
+/// Mean |a − b| over a sample's tokens.
 fn apart(rollouts: &Rollouts<'_>, policies: [Option<&[f32]>; 2]) -> Result<f64, String> {
     let [a, b] = policies.map(Option::unwrap_or_default);
     mean_abs_log_ratio(&rollouts.batch().map_err(text)?, a, b).map_err(text)
 }
 
-/// Whether samples of one rollout, the groups of these files, share a denominator.
+/// Whether samples of one rollout (a group in these files) share a denominator.
 fn shared(inputs: &Inputs<'_>) -> Result<bool, String> {
     let shape = inputs.shape()?;
     let own: Vec<f64> =
@@ -460,7 +464,7 @@ fn shared(inputs: &Inputs<'_>) -> Result<bool, String> {
     }
 }
 
-/// Samples of one rollout as one sequence, with advantages of tokens.
+/// Joins the samples of one rollout into one sequence, with per-token advantages.
 fn join(columns: &mut RolloutsBuf, credit: &mut Credit) -> Result<(), String> {
     let offsets = columns.cu_seqlens.take().ok_or("`cu_seqlens` is missing")?;
     let groups = columns.cu_groups.take().ok_or("`cu_groups` is missing")?;
@@ -484,16 +488,16 @@ fn value(config: &mut Config<'_>) -> Result<Setup, String> {
         to.counts[2] = Some(samples as u64);
     }
     to.recipe.copy(config, &[("value_clip", "value.cliprange_value")])?;
-    // Of the square itself, not of its half.
+    // The loss is the square itself, not half of it.
     to.recipe.number("value.coef", if by_tokens { 2.0 } else { 2.0 * outside });
     let aggregation = format!("{{ mode = {mode:?}, length = \"at-least-one\", sequences = \"all\" }}");
     to.recipe.set("value.aggregation", aggregation);
-    // Metrics are summed as the loss is.
+    // Metrics are summed like the loss.
     to.recipe.word("aggregation.mode", mode);
     normalizer(&mut to, by_tokens);
     to.own("metrics.value_loss", move |o| Ok(Got::Number(numbers::critic(o)?.loss * unit, 0.0)));
-    // Every value beyond its range, whichever branch is the larger: beside returns that are the values the
-    // clipped one is.
+    // Counts every value beyond its range, whichever branch is larger: if the returns equal the values, the
+    // clipped branch is.
     to.own("metrics.value_clipfrac", move |o| {
         let clipped = over_rows(o, |rollouts, credit| {
             let returns = rollouts.values.unwrap_or_default().to_vec();
@@ -505,7 +509,7 @@ fn value(config: &mut Config<'_>) -> Result<Setup, String> {
     Ok(to)
 }
 
-/// Sequences that the off-policy mask leaves, at each token.
+/// Which sequences the off-policy mask keeps, per token.
 fn kept(
     device: &Device,
     batch: &Batch<'_>,
@@ -518,7 +522,7 @@ fn kept(
     Ok(widen(&weights))
 }
 
-/// slime's count of dropped sequences: each as often as it has tokens for one that is live.
+/// slime's count of dropped sequences: each counts its total tokens divided by its live ones.
 fn dropped(kept: &[f64], batch: &Batch<'_>) -> f64 {
     let rows = (0..batch.sequences()).map(|row| {
         let span = batch.cu_seqlens().span(row);
@@ -549,7 +553,7 @@ fn sequence_mask(
 }
 
 fn chunked_gae(config: &mut Config<'_>, inputs: &Inputs<'_>, device: &Device) -> Result<Plan, String> {
-    // Both functions are the same sum, whatever the chunks.
+    // Both functions compute the same sum, whatever the chunks.
     config.ignore(&["function", "chunk_size"]);
     let gamma = config.number("gamma")?.unwrap_or(1.0);
     let lambda = config.number("lambd")?.unwrap_or(1.0);
@@ -560,8 +564,8 @@ fn chunked_gae(config: &mut Config<'_>, inputs: &Inputs<'_>, device: &Device) ->
     Ok(Plan::Numbers("ops::gae", got.map(|(name, values)| (name, Got::All(widen(&values)))).into()))
 }
 
-/// Advantages over tokens. Masks are no concern of slime's GAE; they hide penalties from its discounted
-/// returns, which count masked tokens as time.
+/// Token advantages. slime's GAE ignores masks; its discounted returns count masked tokens as time, and there
+/// masks hide penalties.
 fn advantages(config: &mut Config<'_>, inputs: &Inputs<'_>, device: &Device) -> Result<Plan, String> {
     let name = config.text("advantage_estimator")?.ok_or("config `advantage_estimator` is missing")?;
     let kl = estimator(config.text("kl_loss_type")?.unwrap_or("k1"))?;

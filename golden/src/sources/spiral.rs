@@ -1,6 +1,6 @@
 //! SPIRAL's role-conditioned advantages of games.
 //!
-//! A batch is one game, its two players in their order; the moving averages go on to the next as the state.
+//! A batch is one game, its two players in order; the moving averages pass to the next game as the state.
 
 use crate::inputs::Inputs;
 use crate::outcome::text;
@@ -11,12 +11,12 @@ use lockstep::ops::turns::{Turns, turn_return};
 use lockstep::{Batch, Device, Rollouts};
 use serde_json::{Value, json};
 
-/// The ops of the table.
+/// The ops that this table covers.
 pub(crate) fn ops() -> Vec<&'static str> {
     vec!["advantage_rae"]
 }
 
-/// What the table says of a case.
+/// Translates a case into a plan.
 pub(crate) fn read(
     _: &str,
     config: &mut Config<'_>,
@@ -29,7 +29,7 @@ pub(crate) fn read(
     if !filters {
         recipe.word("reward.filter", "none");
     }
-    // Without intermediate rewards every turn has the outcome's.
+    // Without intermediate rewards every turn gets the outcome's reward.
     let discounted = config.boolean("use_intermediate_rewards")?.unwrap_or(true);
     let gamma = config.number("gamma")?.filter(|_| discounted).unwrap_or(1.0);
     if gamma == 0.0 && filters {
@@ -64,7 +64,7 @@ pub(crate) fn read(
             ..Rollouts::new(&cu_seqlens, &groups)
         };
         let credit = recipe.advantages(device, &rollouts).map_err(text)?;
-        // What a player gained, on the last of the player's turns.
+        // A player's gain, placed on the last of the player's turns.
         let last = |k: usize| players.get(k + 1) != Some(&players[k]);
         let gained = |k: usize| if last(k) { credit.advantage[players[k]] } else { 0.0 };
         let at_end: Vec<f32> = (0..players.len()).map(gained).collect();

@@ -1,4 +1,4 @@
-//! TEMPO's advantages of prefix trees.
+//! TEMPO's advantages from prefix trees.
 
 use crate::inputs::Inputs;
 use crate::outcome::{Calls, Exception, Setup};
@@ -8,12 +8,12 @@ use lockstep::Device;
 
 const INPUTS: &[&str] = &["cu_seqlens", "cu_groups", "loss_mask", "rewards", "tokens"];
 
-/// The ops of the table.
+/// The ops that this table covers.
 pub(crate) fn ops() -> Vec<&'static str> {
     vec!["advantage_tempo"]
 }
 
-/// What the table says of a case.
+/// Translates a case into a plan.
 pub(crate) fn read(
     _: &str,
     config: &mut Config<'_>,

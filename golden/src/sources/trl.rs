@@ -2,7 +2,7 @@
 //!
 //! | settings | keys of the recipe |
 //! |---|---|
-//! | `loss_type` | the preset, but for the trainers of their own, GMPO and RLOO |
+//! | `loss_type` | the preset, except for the separate trainers GMPO and RLOO |
 //! | `epsilon`, `epsilon_high`, `delta`, `sapo_temperature_*`, `vespo_*` | `gate` |
 //! | `importance_sampling_level` | `ratio.level` |
 //! | `beta`, `use_bias_correction_kl` | `kl` |
@@ -13,11 +13,11 @@
 //! | `scale_rewards`, `normalize_advantages`, `reward_weights`, `reward_clip_range` | `advantage`, `reward` |
 //! | `num_items_in_batch` | column `counts` |
 //!
-//! **Outside of a recipe.** TRL divides inside of its loss what a trainer divides outside of ours, so a scale
-//! of loss and gradients stands for it. Losses that divide by what the micro-batch holds:
+//! **Outside of a recipe.** TRL divides inside its loss by factors that a trainer applies outside ours, so a
+//! scale of loss and gradients represents them. Losses that divide by what the micro-batch holds:
 //! 1/`gradient_accumulation_steps`. `dapo`, `cispo` and `vespo` divide by `num_items_in_batch`, the tokens of
-//! a whole generation on all processes, so they take their part of it: `num_processes` ·
-//! `steps_per_generation` / `gradient_accumulation_steps`.
+//! a whole generation on all processes, and scale up accordingly: `num_processes` · `steps_per_generation` /
+//! `gradient_accumulation_steps`.
 
 use crate::inputs::Inputs;
 use crate::outcome::{Calls, Setup};
@@ -63,26 +63,26 @@ const OPS: &[&str] = &[
     "policy_loss_top_entropy", "policy_loss_vespo", "vllm_importance_sampling",
 ];
 
-/// `loss_type` of TRL and preset; the last two are trainers of their own.
+/// TRL's `loss_type`, and our preset; the last two are separate trainers.
 #[rustfmt::skip]
 const LOSSES: &[(&str, &str)] = &[
     ("dapo", "trl"), ("grpo", "trl_grpo"), ("bnpo", "trl_bnpo"), ("dr_grpo", "trl_dr_grpo"), ("luspo", "trl_luspo"),
     ("sapo", "trl_sapo"), ("cispo", "trl_cispo"), ("vespo", "trl_vespo"), ("gmpo", "trl_gmpo"), ("rloo", "trl_rloo"),
 ];
 
-/// The ops of the table.
+/// The ops that this table covers.
 pub(crate) fn ops() -> Vec<&'static str> {
     OPS.to_vec()
 }
 
-/// What the table says of a case.
+/// Translates a case into a plan.
 pub(crate) fn read(
     op: &str,
     config: &mut Config<'_>,
     inputs: &Inputs<'_>,
     _: &Device,
 ) -> Result<Plan, String> {
-    // They name what the generator drew.
+    // Labels from the generator.
     config.ignore(&["batch", "rewards", "num_generations"]);
     let mut setup = match op {
         "advantage_grpo" | "advantage_grpo_multi_reward" => group_advantages(config)?,
@@ -109,7 +109,7 @@ fn group_advantages(config: &mut Config<'_>) -> Result<Setup, String> {
     let scale = config.text("scale_rewards")?.unwrap_or("group");
     let mut recipe = Overlay::new("trl_grpo");
     match (config.text("multi_objective_aggregation")?.unwrap_or("sum_then_normalize"), scale) {
-        // Its scale is the batch's whatever `scale_rewards` says.
+        // Its scale is the batch's, whatever `scale_rewards` says.
         ("normalize_then_sum", _) => return advantages(Overlay::new("trl_gdpo"), config),
         ("sum_then_normalize", "group") => {}
         ("sum_then_normalize", "batch") => recipe.word("advantage.estimator", "grpo_batch"),
@@ -149,7 +149,7 @@ fn policy(op: &str, config: &mut Config<'_>, inputs: &Inputs<'_>) -> Result<Setu
     gate(loss_type, config, &mut to)?;
 
     let level = config.text("importance_sampling_level")?.unwrap_or("token");
-    // VESPO and the trainers of their own do not read it.
+    // VESPO and the separate trainers do not read it.
     if !matches!(loss_type, "vespo" | "gmpo" | "rloo") {
         to.recipe.word("ratio.level", level);
     }
@@ -165,7 +165,7 @@ fn policy(op: &str, config: &mut Config<'_>, inputs: &Inputs<'_>) -> Result<Setu
     } else if loss_type == "vespo" {
         to.recipe.word("correction", "none");
     }
-    // Whether the case has the sampler's log-probabilities, which its inputs say.
+    // Says whether the case has the sampler's log-probabilities, which its inputs show anyway.
     config.ignore(&["opsm_uses_sampling_logps"]);
     if let Some(threshold) = config.number("off_policy_mask_threshold")? {
         to.recipe.number("mask.opsm_delta", threshold);
@@ -190,7 +190,7 @@ fn policy(op: &str, config: &mut Config<'_>, inputs: &Inputs<'_>) -> Result<Setu
     to.counts[0] = items.filter(|_| by_tokens).map(|items| items.max(1.0) as u64);
     to.logged_unscaled = !by_tokens;
     if let Some(coef) = config.number("entropy_coef")? {
-        // The bonus is divided for accumulation alone, whatever divides the policy's loss.
+        // The bonus is divided only for accumulation, whatever divides the policy loss.
         to.recipe.number("entropy.coef", coef / accumulated / to.scale);
         to.recipe.word("entropy.aggregation.mode", "token-mean");
         to.recipe.word("entropy.over", "call");
@@ -201,8 +201,7 @@ fn policy(op: &str, config: &mut Config<'_>, inputs: &Inputs<'_>) -> Result<Setu
     Ok(to)
 }
 
-/// The gate of a loss type, and the metrics that it has. What a loss does not read of the bounds it ignores,
-/// as TRL does.
+/// The gate of a loss type, and its metrics. Bounds that a loss does not read are ignored, as in TRL.
 fn gate(loss_type: &str, config: &mut Config<'_>, to: &mut Setup) -> Result<(), String> {
     let low = config.number("epsilon")?.unwrap_or(0.2);
     let high = config.number("epsilon_high")?.unwrap_or(low);
@@ -212,7 +211,7 @@ fn gate(loss_type: &str, config: &mut Config<'_>, to: &mut Setup) -> Result<(), 
             let keys = [("sapo_temperature_pos", "gate.tau_pos"), ("sapo_temperature_neg", "gate.tau_neg")];
             return to.recipe.copy(config, &keys);
         }
-        // A bound of the weight itself.
+        // A bound on the weight itself.
         "cispo" => {
             to.recipe.number("gate.high", high);
             to.expects.push("metrics.cispo_clip_ratio");
@@ -256,17 +255,17 @@ fn gate(loss_type: &str, config: &mut Config<'_>, to: &mut Setup) -> Result<(), 
     Ok(())
 }
 
-/// The correction for the sampler, and the weights that the file has of it.
+/// The correction for the sampler, and the weights that the file has for it.
 fn correction(config: &mut Config<'_>, to: &mut Setup) -> Result<(), String> {
     let mode = config.text("vllm_importance_sampling_mode")?.unwrap_or("sequence_mask");
     let (level, rule) = mode.split_once('_').ok_or_else(|| format!("mode {mode:?} is not known"))?;
     let low = config.number("vllm_importance_sampling_clip_min")?;
     let low = low.map_or_else(String::new, |low| format!("low = {low:?}, "));
-    // `null` is no bound.
+    // `null` means unbounded.
     let high = config.number("vllm_importance_sampling_clip_max")?.unwrap_or(f64::INFINITY);
     let band = format!("{low}high = {high:?}, denominator = \"before\", nan_rollout = \"one\"");
     to.recipe.set("correction", format_args!("{{ level = {level:?}, rule = {rule:?}, {band} }}"));
-    // The advantages of the file pass through.
+    // The file's advantages pass through.
     to.recipe.word("advantage.estimator", "reward");
     to.expects.push(if level == "token" { "is_weights" } else { "seq_is_weights" });
     Ok(())

@@ -1,7 +1,8 @@
-//! UI-S1's step returns and advantages: one row a step.
+//! UI-S1's step returns and advantages, one row per step.
 //!
-//! The released code counts every step row in an episode's statistics, each with an episode reward of its
-//! own. Preset `ui_s1` counts every trajectory once, so the advantages are the two group ops and their sum.
+//! The released code counts every step row in an episode's statistics, each with its own episode reward. The
+//! preset `ui_s1` counts every trajectory once, so here the advantages are computed with the two group ops
+//! and summed.
 
 use crate::inputs::Inputs;
 use crate::numbers::{Got, widen};
@@ -15,12 +16,12 @@ use lockstep::ops::step_return::{Steps, step_return};
 use lockstep::ops::turns::spread;
 use lockstep::{Batch, Device};
 
-/// The ops of the table.
+/// The ops that this table covers.
 pub(crate) fn ops() -> Vec<&'static str> {
     vec!["advantage_uis1", "step_discounted_returns"]
 }
 
-/// What the table says of a case.
+/// Translates a case into a plan.
 pub(crate) fn read(
     op: &str,
     config: &mut Config<'_>,
@@ -33,7 +34,7 @@ pub(crate) fn read(
     }
 }
 
-/// Rows of equal keys together, in the order of the keys, and where each key begins.
+/// Groups rows with equal keys, in key order; returns the order and where each key begins.
 fn together<K: Ord>(keys: &[K]) -> (Vec<usize>, Vec<u32>) {
     let mut order: Vec<usize> = (0..keys.len()).collect();
     order.sort_by_key(|row| &keys[*row]);
@@ -43,7 +44,7 @@ fn together<K: Ord>(keys: &[K]) -> (Vec<usize>, Vec<u32>) {
     (order, offsets)
 }
 
-/// `values` of ordered rows, in the order of the file.
+/// Returns `values` of ordered rows in the file's order.
 fn back(order: &[usize], values: &[f32]) -> Vec<f32> {
     let mut rows = vec![0.0; order.len()];
     order.iter().zip(values).for_each(|(row, value)| rows[*row] = *value);
@@ -59,7 +60,7 @@ fn advantages(config: &mut Config<'_>, inputs: &Inputs<'_>, device: &Device) -> 
     };
     let weights = [config.number("episode_advantage_w")?, config.number("step_advantage_w")?];
     let weights = weights.map(|weight| weight.unwrap_or(1.0) as f32);
-    // With every row counted it does not matter which trajectory a row is of.
+    // Since every row counts, it does not matter which trajectory a row belongs to.
     inputs.ignore(&["trajectory"]);
     let (prompts, steps): (Vec<u64>, Vec<u64>) = (inputs.whole("prompt")?, inputs.whole("step")?);
     let of_step: Vec<_> = prompts.iter().copied().zip(steps).collect();
@@ -87,7 +88,7 @@ fn advantages(config: &mut Config<'_>, inputs: &Inputs<'_>, device: &Device) -> 
 
 fn returns(config: &mut Config<'_>, inputs: &Inputs<'_>, device: &Device) -> Result<Plan, String> {
     let gamma = config.number("gamma")?.ok_or("config `gamma` is missing")?;
-    // Rows of a trajectory are in time order.
+    // A trajectory's rows are in time order.
     inputs.ignore(&["prompt", "step"]);
     let names = inputs.value("trajectory")?.as_array().ok_or("`trajectory` is not a list")?;
     let names: Vec<&str> = names.iter().map(|name| name.as_str().unwrap_or_default()).collect();

@@ -1,6 +1,6 @@
-//! VCPO: effective sample sizes and the scale of the learning rate; the minimum-variance baseline.
+//! VCPO: effective sample sizes and the learning-rate scale; the minimum-variance baseline.
 //!
-//! Its unclamped weights of sequences are the rule `plain` without a bound.
+//! Its unclamped sequence weights are the rule `plain` without a bound.
 
 use crate::inputs::Inputs;
 use crate::numbers::{Got, widen};
@@ -18,12 +18,12 @@ use std::ops::Range;
 
 const BASELINE: &[&str] = &["loss_mask", "cu_seqlens"];
 
-/// The ops of the table.
+/// The ops that this table covers.
 pub(crate) fn ops() -> Vec<&'static str> {
     vec!["ess_lr_scale", "min_variance_baseline"]
 }
 
-/// What the table says of a case.
+/// Translates a case into a plan.
 pub(crate) fn read(
     op: &str,
     config: &mut Config<'_>,
@@ -35,7 +35,7 @@ pub(crate) fn read(
     let mask = inputs.optional("loss_mask", Inputs::whole::<u8>)?;
     let batch = Batch::with_empty_rows(&cu_seqlens, &cu_groups, mask.as_deref()).map_err(text)?;
     let logp = [inputs.floats("logp_old")?, inputs.floats("logp_rollout")?];
-    // `null` or 0 is no threshold.
+    // `null` or 0 means no threshold.
     let threshold = config.number("rollout_is_threshold")?.filter(|threshold| *threshold > 0.0);
     match op {
         "ess_lr_scale" => sample_sizes(config, &batch, inputs, &logp, threshold, device),
@@ -52,7 +52,7 @@ fn sample_sizes(
     device: &Device,
 ) -> Result<Plan, String> {
     let shape = inputs.shape()?;
-    // The weight of a sequence is that of each of its live tokens; an empty product is 1.
+    // A sequence's weight is that of each of its live tokens; an empty product is 1.
     let weights = |level, rule, high| {
         let params = CorrectionParams { level, rule, high, bound: f32::INFINITY, ..CorrectionParams::NONE };
         let tokens = rollout_correction(device, batch, old, rollout, &params).map_err(text)?.weights;
@@ -77,7 +77,7 @@ fn sample_sizes(
     let (all, capped) = (sizes(&product)?, sizes(&clipped)?);
     let used = if config.boolean("use_clipped")? == Some(true) { &capped } else { &all };
     let scale = used.lr_scale(base, rule).map_err(text)?;
-    // A share of the batch is the scale of the linear rule over 1.
+    // The share of the batch is the scale of the linear rule relative to 1.
     let share = |sizes: &ops::ess::SampleSizes| sizes.lr_scale(1.0, LrRule::Linear).map_err(text);
     let numbers = vec![
         ("ess", Got::Number(all.batch, 0.0)),
@@ -111,7 +111,7 @@ fn baseline(
     let by_std = config.boolean("norm_by_std")?.unwrap_or(true);
     // The size of the groups.
     config.ignore(&["n_resp_per_rollout"]);
-    // Over the whole minibatch, the advantages that are there already are the rewards.
+    // Over the whole minibatch, the existing advantages serve as rewards.
     let whole = match config.text("scope")?.unwrap_or("group") {
         "group" => false,
         "minibatch" => true,
@@ -139,12 +139,12 @@ fn baseline(
         ));
     }
 
-    // Theirs are norms, ours their squares.
+    // Theirs are norms, ours squared norms.
     let squares: Vec<f32> = inputs.floats("score_grad_norm")?.iter().map(|norm| norm * norm).collect();
     let clipped = config.boolean("use_clipped_is_ratios")? == Some(true);
     let per_length = config.boolean("normalize_by_length")? == Some(true);
     let params = VcpoWeights { per_length, most: threshold.filter(|_| clipped) };
-    // Without weights of the ratio: the two policies are one.
+    // Without ratio weights, the two policies are the same.
     let rollout = if config.boolean("use_is_weights")? == Some(false) { old } else { rollout };
     let weights = vcpo_weights(device, batch, [old, rollout], SequenceScore::Norm(&squares), &params);
     let weights = weights.map_err(text)?;

@@ -1,7 +1,6 @@
 //! verl's ops and settings, as recipes.
 //!
-//! A KL term is seen alone where the advantage is 0: then loss and gradient of a token are its own, under
-//! token-sum.
+//! A KL term is isolated by an advantage of 0: under token-sum, a token's loss and gradient are then its own.
 
 use crate::inputs::Inputs;
 use crate::outcome::{Calls, Setup};
@@ -33,7 +32,7 @@ const WEIGHTS: &[&str] = &[
 type Read = fn(&mut Config<'_>, &mut Setup) -> Result<(), String>;
 type Op = (&'static str, &'static str, Calls, &'static [&'static str], &'static [&'static str], Read);
 
-/// Op, preset, calls, inputs, results, settings.
+/// Op, preset, calls, inputs, results, reader of the settings.
 #[rustfmt::skip]
 const OPS: &[Op] = &[
     ("advantage_grpo", "verl", Calls::Advantages, OUTCOME, &["advantages"], advantage),
@@ -55,19 +54,19 @@ const OPS: &[Op] = &[
     ("policy_loss_gmpo", "gmpo", Calls::Loss, POLICY, GATED, gmpo),
     ("policy_loss_kl_cov", "kl_cov", Calls::Loss, POLICY, &["loss", "dloss_dlogp", "metrics.ppo_kl"], kl_cov),
     ("policy_loss_dro", "dro", Calls::Loss, POLICY, &["loss", "dloss_dlogp", "metrics.ppo_kl"], dro),
-    // At level sequence `verl_tis_sequence`.
+    // `verl_tis_sequence` at level sequence.
     ("rollout_correction_is", "verl_tis_token", Calls::Advantages, ROLLOUT, WEIGHTS, weights),
     ("rollout_correction_reject", "verl_geo_rs", Calls::Advantages, ROLLOUT, &["loss_mask"], reject),
     ("kl", "verl", Calls::Loss, KL, &["kl", "dkl_dlogp"], kl),
     ("value_loss", "verl", Calls::Loss, VALUE, &["loss", "dloss_dvalue", "clipfrac"], value),
 ];
 
-/// The ops of the table.
+/// The ops that this table covers.
 pub(crate) fn ops() -> Vec<&'static str> {
     OPS.iter().map(|op| op.0).collect()
 }
 
-/// What the table says of a case.
+/// Translates a case into a plan.
 pub(crate) fn read(op: &str, config: &mut Config<'_>, _: &Inputs<'_>, _: &Device) -> Result<Plan, String> {
     let found = OPS.iter().find(|known| known.0 == op);
     let Some((_, preset, calls, inputs, expects, read)) = found else {
@@ -110,14 +109,14 @@ fn aggregation(config: &mut Config<'_>, to: &mut Setup) -> Result<(), String> {
     }
     match (mode, horizon) {
         ("seq-mean-token-sum-norm", Some(horizon)) => to.recipe.number("aggregation.horizon", horizon),
-        // Without a constant verl takes the padded width.
+        // Without a constant verl uses the padded width.
         ("seq-mean-token-sum-norm", None) => to.recipe.word("aggregation.horizon", "longest"),
         _ => {}
     }
     Ok(())
 }
 
-/// Lower and upper bound, each `clip_ratio` where it is absent.
+/// Lower and upper bound, each defaulting to `clip_ratio`.
 fn bounds(config: &mut Config<'_>) -> Result<[Option<f64>; 2], String> {
     let both = config.number("clip_ratio")?;
     Ok([config.number("clip_ratio_low")?.or(both), config.number("clip_ratio_high")?.or(both)])
@@ -125,7 +124,7 @@ fn bounds(config: &mut Config<'_>) -> Result<[Option<f64>; 2], String> {
 
 fn clip(config: &mut Config<'_>, to: &mut Setup) -> Result<(), String> {
     let [low, high] = bounds(config)?;
-    // A bound of the ratio at or below 0 never holds: Lockstep spells that low = 1.
+    // A ratio bound at or below 0 never binds: Lockstep spells that low = 1.
     to.recipe.number("gate.clip_ratio_low", low.map(|low| low.min(1.0)));
     to.recipe.number("gate.clip_ratio_high", high);
     aggregation(config, to)
@@ -141,7 +140,7 @@ fn dro(config: &mut Config<'_>, to: &mut Setup) -> Result<(), String> {
     aggregation(config, to)
 }
 
-/// verl's bounds are distances from 1; the recipe's are of the weight itself.
+/// verl's bounds are distances from 1; the recipe's apply to the weight itself.
 fn cispo(config: &mut Config<'_>, to: &mut Setup) -> Result<(), String> {
     let [low, high] = bounds(config)?;
     to.recipe.number("gate.low", low.map(|low| 1.0 - low));
@@ -154,8 +153,8 @@ fn sapo(config: &mut Config<'_>, to: &mut Setup) -> Result<(), String> {
     aggregation(config, to)
 }
 
-/// verl takes its bounds as bounds of the logarithm, does not guard it, and ignores the aggregation: one term
-/// a sequence.
+/// verl's GMPO takes its bounds as bounds on the logarithm, does not guard it, and ignores the aggregation:
+/// one term per sequence.
 fn gmpo(config: &mut Config<'_>, to: &mut Setup) -> Result<(), String> {
     let [low, high] = bounds(config)?;
     to.recipe.number("gate.clip_log_low", low);
@@ -170,7 +169,7 @@ fn kl_cov(config: &mut Config<'_>, to: &mut Setup) -> Result<(), String> {
     aggregation(config, to)
 }
 
-/// verl clamps k3 under either name; a `+` takes the gradient of k2.
+/// verl clamps k3 under either name; a `+` selects k2's gradient.
 fn kl(config: &mut Config<'_>, to: &mut Setup) -> Result<(), String> {
     let name = config.text("estimator")?.ok_or("config `estimator` is missing")?;
     let base = name.strip_suffix('+').unwrap_or(name);
@@ -186,7 +185,7 @@ fn value(config: &mut Config<'_>, to: &mut Setup) -> Result<(), String> {
     to.recipe.copy(config, &keys)
 }
 
-/// verl spells a band `low_high`; a single number is an upper bound.
+/// verl writes a band as `low_high`; a single number is an upper bound.
 fn band(spec: &str) -> Result<(Option<f64>, f64), String> {
     let number = |text: &str| text.trim().parse::<f64>().map_err(|e| format!("threshold `{text}`: {e}"));
     match spec.split_once('_') {
@@ -195,7 +194,7 @@ fn band(spec: &str) -> Result<(Option<f64>, f64), String> {
     }
 }
 
-/// `threshold`, a number or its text.
+/// The setting `threshold`, a number or text.
 fn threshold(config: &mut Config<'_>) -> Result<String, String> {
     let value = config.take("threshold").ok_or("config `threshold` is missing")?;
     Ok(value.as_str().map_or_else(|| value.to_string(), str::to_owned))
@@ -224,8 +223,7 @@ fn weights(config: &mut Config<'_>, to: &mut Setup) -> Result<(), String> {
     Ok(())
 }
 
-/// One statistic or several, separated by commas, with as many thresholds; verl's code has the band of k1 on
-/// 1/ρ.
+/// One statistic or several, comma-separated, with as many thresholds; in verl's code k1's band is on 1/ρ.
 fn reject(config: &mut Config<'_>, to: &mut Setup) -> Result<(), String> {
     let modes = config.text("mode")?.ok_or("config `mode` is missing")?;
     let thresholds = threshold(config)?;

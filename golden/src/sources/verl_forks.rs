@@ -1,6 +1,6 @@
-//! Losses of papers' forks of verl: Entropy-Mechanism, DARS and Stable-RL's DPPO; DARS's schedule.
+//! Losses from papers' forks of verl: Entropy-Mechanism, DARS and Stable-RL's DPPO; also DARS's schedule.
 //!
-//! Their `seq-mean-token-sum-norm` divides by the horizon alone: a sum over tokens, and a scale.
+//! Their `seq-mean-token-sum-norm` divides only by the horizon: a sum over tokens, and a scale.
 
 use crate::inputs::Inputs;
 use crate::numbers::{self, Got, metrics};
@@ -42,7 +42,7 @@ pub(crate) fn dppo() -> Vec<&'static str> {
     ]
 }
 
-/// What the table says of a case.
+/// Translates a case into a plan.
 pub(crate) fn read(
     op: &str,
     config: &mut Config<'_>,
@@ -55,7 +55,7 @@ pub(crate) fn read(
         "advantage_dars" => return advantage(config, inputs),
         "policy_loss_kl_cov" => {
             let mut to = new("kl_cov");
-            // The code takes the lesser of the per cent and the number of tokens.
+            // The code uses the smaller of the percentage and the number of tokens.
             let tokens = inputs.shape()?.live.iter().filter(|live| **live).count() as f64;
             to.recipe.number("gate.kl_cov_ratio", config.number("k_percent")?.map(|k| k.min(tokens) / 100.0));
             to.recipe.copy(config, &[("ppo_kl_coef", "gate.ppo_kl_coef")])?;
@@ -69,7 +69,7 @@ pub(crate) fn read(
             to.recipe.copy(config, &[("clip_cov_ub", "gate.clip_cov_ub")])?;
             clipped(config, &mut to)?;
             to.skips.push(("pg_clipfrac", "the share of tokens without a gradient, and these are compared"));
-            // All that may be drawn are taken.
+            // Everything that may be drawn is taken.
             to.prepare = Some(Box::new(|_, columns, _| {
                 columns.seed = Some(vec![0]);
                 Ok(())
@@ -78,9 +78,9 @@ pub(crate) fn read(
         }
         "policy_loss_vespo" => {
             let mut to = new("vespo");
-            // Weights of a correction enter the exponent, as the sampler does.
+            // Correction weights enter the exponent, as the sampler does.
             to.recipe.word("gate.against", "old");
-            // λ + k·ln W − λ·W, of W from 1e-9 to 1e9.
+            // λ + k·ln W − λ·W, with W from 1e-9 to 1e9.
             to.steep = true;
             let keys = [("k_pos", "gate.k_pos"), ("k_neg", "gate.k_neg")];
             to.recipe.copy(config, &keys)?;
@@ -130,7 +130,7 @@ fn aggregation(config: &mut Config<'_>, to: &mut Setup) -> Result<(), String> {
     Ok(())
 }
 
-/// DPPO: weight and test are of the policy that sampled; the `_recompute` modes test against `logp_old`.
+/// DPPO: weight and test are relative to the sampling policy; the `_recompute` modes test against `logp_old`.
 fn stable(config: &mut Config<'_>) -> Result<Plan, String> {
     let mode = config.text("loss_mode")?.ok_or("config `loss_mode` is missing")?;
     let (preset, bounded) = match mode {
@@ -141,7 +141,7 @@ fn stable(config: &mut Config<'_>) -> Result<Plan, String> {
         "dppo_topk_tv" => ("dppo_topk_tv", true),
         "dppo_topk_kl" => ("dppo_topk_kl", true),
         "pg_no_mask" => ("cispo", false),
-        // PPO's clip as a mask, a truncated weight of the sampler: MiniRL's gate.
+        // PPO's clip as a mask with a truncated weight relative to the sampler: MiniRL's gate.
         "ppo" | "ppo_recompute" => ("minirl", true),
         _ => return Err(format!("config `loss_mode` is {mode:?}")),
     };
@@ -166,7 +166,7 @@ fn stable(config: &mut Config<'_>) -> Result<Plan, String> {
         ("metrics.pg_clipfrac_lower", "the same of the other"),
     ]);
     if tests_old {
-        // The code measures the sampler's distance.
+        // The code measures the distance to the sampler.
         let measured: Own = Box::new(|o| {
             let mut columns = o.columns.clone();
             columns.logp_old.clone_from(&columns.logp_rollout);
@@ -187,7 +187,7 @@ fn stable(config: &mut Config<'_>) -> Result<Plan, String> {
     Ok(Plan::recipe(to))
 }
 
-/// A group of one is 0, or the reward itself where every group is one.
+/// A group of one gets 0, or the reward itself if every group has one member.
 fn advantage(config: &mut Config<'_>, inputs: &Inputs<'_>) -> Result<Plan, String> {
     const INPUTS: &[&str] = &["cu_seqlens", "cu_groups", "loss_mask", "rewards"];
     let mut to = Setup::new(Overlay::new("grpo"), Calls::Advantages, INPUTS, &["advantages"]);

@@ -1,10 +1,10 @@
-//! The formula of each choice in one line; `docs/` and the module of each in `core` have all of it.
+//! The one-line formula of each choice; `docs/` and the choice's module in `core` have the details.
 
 use serde_json::{Map, Value};
 
 use super::choice;
 
-/// Stage, value of the key that chooses, formula.
+/// Stage, value of the selecting key, formula.
 const FORMULAS: &[(&str, &str, &str)] = &[
     ("reward.shaping", "signs", "R' = `correct` where R = 1, `wrong` where R = 0, else R"),
     ("reward.shaping", "fapo", "R' = 1 where right, 1 − λ where right but flawed, else −1"),
@@ -186,7 +186,7 @@ const FORMULAS: &[(&str, &str, &str)] = &[
     ("aggregation.mode", "seq-mean-token-mean", "L = mean over responses of the mean of l over their tokens"),
 ];
 
-/// The formulas of a stage, or of a choice inside of one, with these settings.
+/// The formulas of a stage, or of a choice within one, for these settings.
 pub(super) fn of(stage: &str, settings: &Map<String, Value>) -> Vec<&'static str> {
     let chosen = |key: &str| {
         let there = settings.contains_key(key);
@@ -197,11 +197,11 @@ pub(super) fn of(stage: &str, settings: &Map<String, Value>) -> Vec<&'static str
         };
         FORMULAS.iter().find(fits).map(|(.., formula)| *formula)
     };
-    // Choices inside of a stage say their own kind.
+    // A choice within a stage names its own kind.
     let kind = choice(settings, "kind");
     let own = FORMULAS.iter().find(|(of, which, _)| of == &stage && (*which == kind || *which == "*"));
     let keys = ["estimator", "place", "level", "rule", "kind", "opsm_delta", "top_entropy", "coef", "mode"];
-    // An estimator that another choice stands in for has no say.
+    // An estimator that another choice replaces is not shown.
     let replaced = stage == "advantage" && settings.contains_key("over_time");
     let of_keys = keys.into_iter().filter(|key| !(replaced && *key == "estimator")).filter_map(chosen);
     own.map(|(.., formula)| *formula).into_iter().chain(of_keys).collect()

@@ -1,4 +1,4 @@
-//! `lockstep explain`: what a recipe does, read from the recipe.
+//! `lockstep explain`: describes what a recipe does.
 
 mod formulas;
 
@@ -11,18 +11,18 @@ use serde_json::{Map, Value};
 
 use crate::rl::recipe;
 
-/// Which recipe, and how.
+/// Arguments of `lockstep explain`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct ExplainArgs {
     /// The recipe: a name (grpo, dapo, sapo, verl, trl, ...) or a TOML file
     #[arg(value_name = "NAME|FILE")]
     pub recipe: String,
-    /// As TOML, every choice written out: a start for a file of one's own
+    /// Print the recipe as TOML with every choice written out, as a starting point for a custom recipe
     #[arg(long)]
     pub toml: bool,
 }
 
-/// The stages in the order of the data.
+/// The stages in the order in which data passes through them.
 const ORDER: [&str; 11] = [
     "reward",
     "correction",
@@ -37,7 +37,7 @@ const ORDER: [&str; 11] = [
     "metrics",
 ];
 
-/// What `lockstep explain` prints.
+/// Returns what `lockstep explain` prints.
 pub fn explain(args: &ExplainArgs) -> Result<String> {
     let recipe = recipe(&args.recipe)?;
     if args.toml {
@@ -52,7 +52,8 @@ pub fn explain(args: &ExplainArgs) -> Result<String> {
     Ok(out)
 }
 
-/// Name, source and confidence. A file that keeps the name of a recipe but not its choices has neither.
+/// Name, source and evidence. A file that keeps a named recipe's name but changes its choices has no source
+/// and no evidence.
 fn head(recipe: &Recipe) -> String {
     let own = recipes::entries().iter().find(|entry| entry.name == recipe.name);
     let own = own.filter(|entry| Recipe::named(&entry.name).is_ok_and(|named| named == *recipe));
@@ -67,7 +68,7 @@ fn head(recipe: &Recipe) -> String {
     }
 }
 
-/// Every stage with its settings, and its formula below.
+/// Every stage with its settings, and its formulas below.
 fn stages(recipe: &Recipe) -> Result<String> {
     let mut out = String::from("\nStages\n");
     let Value::Object(mut tables) = serde_json::to_value(recipe)? else { return Ok(out) };
@@ -91,7 +92,7 @@ fn stages(recipe: &Recipe) -> Result<String> {
     Ok(out)
 }
 
-/// A choice inside of a stage.
+/// A choice within a stage.
 fn inner(out: &mut String, name: &str, value: &Value) {
     let Value::Object(settings) = value else { return };
     let said: Vec<String> = settings.iter().map(|(key, value)| setting(key, value)).collect();
@@ -108,7 +109,7 @@ fn setting(key: &str, value: &Value) -> String {
 fn text(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
-        // Settings are f32 as well as f64: what f32 holds is printed as it was written.
+        // Settings may be f32 or f64: a value that f32 holds is printed as it was written.
         Value::Number(n) if n.is_f64() => {
             let x = n.as_f64().unwrap_or(f64::NAN);
             if f64::from(x as f32) == x { (x as f32).to_string() } else { x.to_string() }
@@ -142,7 +143,7 @@ fn columns(recipe: &Recipe) -> String {
     out
 }
 
-/// What the two calls return, found out by calling them with random rollouts.
+/// The outputs of both calls, found by running them on random rollouts.
 fn outputs(recipe: &Recipe) -> Result<String> {
     let (credit, loss) = recipe.step(&Device::cpu(), &synthetic::rollouts(recipe, 8, 64, 1)?.view())?;
     let mut out = String::from("\nOutputs\n");
@@ -170,7 +171,7 @@ fn outputs(recipe: &Recipe) -> Result<String> {
     Ok(out)
 }
 
-/// What the loop has to do.
+/// What the training loop has to do.
 fn duties(recipe: &Recipe) -> String {
     let duties = recipe.duties();
     if duties.is_empty() {
@@ -180,7 +181,7 @@ fn duties(recipe: &Recipe) -> String {
     "\nDuties of the training loop\n".to_owned() + &each.collect::<String>()
 }
 
-/// The launches of both calls on a device, loss, gradients and metrics together.
+/// The launches of both calls on a device, with loss, gradients and metrics.
 fn launches(recipe: &Recipe) -> Result<String> {
     let capacity = Capacity { tokens: 1 << 20, sequences: 512, groups: 64 };
     let plan = recipe.plan(capacity, Calls::Both, Outputs::ALL)?;
@@ -197,7 +198,7 @@ fn launches(recipe: &Recipe) -> Result<String> {
     Ok(out)
 }
 
-/// A setting that is text.
+/// The string value of a setting; empty if absent.
 fn choice<'a>(settings: &'a Map<String, Value>, key: &str) -> &'a str {
     settings.get(key).and_then(Value::as_str).unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! Causal self-attention, and the cache that makes sampling linear in the length.
+//! Causal self-attention, and the key-value cache that makes sampling linear in the length.
 
 use anyhow::Result;
 use candle_core::{DType, Device, Tensor};
@@ -7,7 +7,7 @@ use super::norm::RmsNorm;
 use super::shape::Shape;
 use super::softmax::softmax;
 
-/// Keys and values of the positions that were run, `[context, rows * heads, width / heads]` for every layer.
+/// Keys and values of the positions run so far, `[context, rows * heads, width / heads]` for each layer.
 pub struct Cache {
     len: usize,
     layers: Vec<[Tensor; 2]>,
@@ -29,7 +29,7 @@ impl Cache {
         self.len += positions;
     }
 
-    /// Appends the keys or the values of new positions and returns all so far.
+    /// Appends the keys or values of new positions and returns all of them so far.
     fn extend(&mut self, layer: usize, which: usize, new: &Tensor) -> Result<Tensor> {
         let all = &self.layers[layer][which];
         all.slice_set(&new.contiguous()?, 0, self.len)?;
@@ -51,7 +51,7 @@ impl Attention {
         Self { heads, norm, q, k, v, out }
     }
 
-    /// x + attention(norm(x)).
+    /// Returns x + attention(norm(x)).
     pub(super) fn add_to(
         &self,
         x: &Tensor,

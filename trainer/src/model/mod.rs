@@ -1,7 +1,8 @@
-//! The model: a decoder-only transformer with a mixture of experts in every layer, on candle.
+//! The model: a decoder-only transformer with a mixture of experts in every layer, built on candle.
 //!
-//! Activations are time-major: row `t * rows + r` of a `[T * rows, width]` tensor is position `t` of sequence `r`. Heads are
-//! then a reshape, a key-value cache grows at its end, and sampling one position for all rows is a contiguous slice.
+//! Activations are time-major: row `t * rows + r` of a `[T * rows, width]` tensor is position `t` of sequence
+//! `r`. Splitting into heads is then a reshape, a key-value cache grows at its end, and the rows of one
+//! sampled position are a contiguous slice.
 
 mod attention;
 mod moe;
@@ -27,12 +28,12 @@ struct Layer {
     moe: Moe,
 }
 
-/// How a model is run, besides its weights.
+/// How a model is run, apart from its weights.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Manner {
-    /// Lockstep's router, which replays and records, instead of candle's.
+    /// Use Lockstep's router, which records and replays, instead of candle's.
     pub lockstep_router: bool,
-    /// The residual stream and the logits are rounded to bf16, about as in an engine that computes in bf16.
+    /// Round the residual stream and the logits to bf16, approximating an engine that computes in bf16.
     pub bf16: bool,
 }
 
@@ -41,7 +42,7 @@ pub struct Model {
     shape: Shape,
     gate: Option<Gate>,
     bf16: bool,
-    /// Every weight, in the order of [`Shape::tensors`], so that gradients can be read back.
+    /// All weights in the order of [`Shape::tensors`], so that gradients can be read back.
     all: Vec<Tensor>,
     embed: Tensor,
     position: Tensor,
@@ -51,12 +52,12 @@ pub struct Model {
 }
 
 impl Model {
-    /// A model that is only run: no graph is recorded.
+    /// Builds a model for inference: no graph is recorded.
     pub fn frozen(shape: &Shape, weights: &Weights) -> Result<Self> {
         Self::build(shape, weights, |w| Ok(Tensor::from_slice(&w.values, w.dims.as_slice(), &Device::Cpu)?))
     }
 
-    /// A model whose weights have gradients.
+    /// Builds a model whose weights have gradients.
     pub fn trainable(shape: &Shape, weights: &Weights) -> Result<Self> {
         let var = |w: &Weight| Ok(Var::from_slice(&w.values, w.dims.as_slice(), &Device::Cpu)?.into_inner());
         Self::build(shape, weights, var)
@@ -82,19 +83,19 @@ impl Model {
         Ok(Self { shape: shape.clone(), gate: None, bf16: false, all, embed, position, layers, norm, head })
     }
 
-    /// The same model, run in this manner.
+    /// Returns the same model, run in this manner.
     pub fn run_as(self, manner: Manner) -> Result<Self> {
         let Shape { experts, top_k, .. } = self.shape;
         let gate = manner.lockstep_router.then(|| Gate::new(experts, top_k)).transpose()?;
         Ok(Self { gate, bf16: manner.bf16, ..self })
     }
 
-    /// Sizes.
+    /// The model's sizes.
     pub fn shape(&self) -> &Shape {
         &self.shape
     }
 
-    /// Whether passes can be recorded and replayed.
+    /// Whether the model can record and replay routing.
     pub fn records(&self) -> bool {
         self.gate.is_some()
     }
@@ -103,13 +104,14 @@ impl Model {
         Ok(if self.bf16 { x.to_dtype(DType::BF16)?.to_dtype(DType::F32)? } else { x })
     }
 
-    /// An empty cache for `rows` sequences.
+    /// Creates an empty cache for `rows` sequences.
     pub fn cache(&self, rows: usize) -> Result<Cache> {
         Cache::new(&self.shape, rows)
     }
 
-    /// The last layer's output `[T * rows, width]` for `tokens` (`[T * rows]`, time-major), the continuation of what the
-    /// cache holds when there is one. `routes` records the routing of these rows, and says what is replayed.
+    /// Runs the model on `tokens` (`[T * rows]`, time-major) and returns the last layer's output,
+    /// `[T * rows, width]`. With a cache, the tokens continue what it holds. `routes` records the routing of
+    /// these rows and says which routing to replay.
     pub fn hidden(
         &self,
         tokens: &[u32],
@@ -139,24 +141,24 @@ impl Model {
         self.norm.forward(&x)
     }
 
-    /// Logits over the vocabulary of what follows each given row of [`Self::hidden`]'s output.
+    /// Next-token logits for each given row of [`Self::hidden`]'s output.
     pub fn logits(&self, hidden: &Tensor) -> Result<Tensor> {
         self.round(hidden.matmul(&self.head)?)
     }
 
-    /// Log-probabilities over the vocabulary of what follows each given row of [`Self::hidden`]'s output.
+    /// Next-token log-probabilities for each given row of [`Self::hidden`]'s output.
     pub fn log_probs(&self, hidden: &Tensor) -> Result<Tensor> {
         Self::normalized(&self.logits(hidden)?)
     }
 
-    /// Log-probabilities of logits.
+    /// Turns logits into log-probabilities.
     pub fn normalized(logits: &Tensor) -> Result<Tensor> {
         let shifted = logits.broadcast_sub(&logits.max_keepdim(D::Minus1)?.detach())?;
         Ok(shifted.broadcast_sub(&shifted.exp()?.sum_keepdim(D::Minus1)?.log()?)?)
     }
 
-    /// The gradients of `sum(output * coefficients)`, and of the same sums of `others`, in the order of [`Shape::tensors`]. A weight that
-    /// nothing of this depends on has gradient zero.
+    /// The gradients of `sum(output * coefficients)` plus the same sum for each of `others`, in the order of
+    /// [`Shape::tensors`]. A weight that none of these depend on has gradient zero.
     pub fn gradients(
         &self,
         output: &Tensor,

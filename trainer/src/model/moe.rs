@@ -1,7 +1,7 @@
-//! The mixture of experts: a softmax router sends each token to its `top_k` experts, whose outputs are mixed by the
-//! router's renormalised probabilities. The gradient reaches the router through these probabilities.
+//! The mixture of experts: a softmax router sends each token to its `top_k` experts and mixes their outputs
+//! with the renormalised router probabilities, through which the gradient reaches the router.
 //!
-//! The router is candle's own, or, for routing replay, Lockstep's, whose gates are the same numbers but for their rounding.
+//! The router is candle's own or, for routing replay, Lockstep's, whose gates are the same up to rounding.
 
 use anyhow::Result;
 use candle_core::{D, Tensor};
@@ -19,23 +19,24 @@ pub(super) struct Moe {
     down: Tensor,
 }
 
-/// Which token sits in which slot of which expert. Every expert has the same number of slots, so that all experts run as
-/// one batched product and no token is ever dropped; a slot without a token computes on token 0 and is never read.
+/// Which token occupies which slot of which expert. Every expert has the same number of slots, so that all
+/// experts run as one batched product and no token is ever dropped; an unused slot computes on token 0 and is
+/// never read.
 struct Dispatch {
-    /// Slots of each expert.
+    /// Slots per expert.
     slots: usize,
     /// The token of each slot, `[experts * slots]`.
     token: Vec<u32>,
-    /// The slot of each token by rank, `[top_k][tokens]`.
+    /// The slot of each token for each of its ranks, `[top_k][tokens]`.
     slot: Vec<Vec<u32>>,
 }
 
-/// The `top_k` likeliest experts of each token, `[tokens * top_k]`.
+/// The `top_k` most probable experts of each token, `[tokens * top_k]`.
 fn best(probs: &[Vec<f32>], top_k: usize) -> Vec<u32> {
     let mut chosen = Vec::with_capacity(probs.len() * top_k);
     for probs in probs {
         let mut order: Vec<u32> = (0..probs.len() as u32).collect();
-        // A stable sort: ties go to the lowest index.
+        // The sort is stable: ties go to the lowest index.
         order.sort_by(|&a, &b| probs[b as usize].total_cmp(&probs[a as usize]));
         chosen.extend(&order[..top_k]);
     }
@@ -43,7 +44,7 @@ fn best(probs: &[Vec<f32>], top_k: usize) -> Vec<u32> {
 }
 
 impl Dispatch {
-    /// Places tokens with the experts `chosen`, `[tokens * top_k]`.
+    /// Assigns tokens to slots of the experts `chosen`, `[tokens * top_k]`.
     fn new(chosen: &[u32], experts: usize, top_k: usize) -> Self {
         let mut queues = vec![Vec::new(); experts];
         let mut place = vec![Vec::with_capacity(chosen.len() / top_k); top_k];
@@ -72,7 +73,7 @@ impl Moe {
         Self { top_k, norm, router, up, down }
     }
 
-    /// x + experts(norm(x)), with the gates of `gate` if there is one, else with candle's.
+    /// Returns x + experts(norm(x)), with the gates of `gate` if given, otherwise with candle's.
     pub(super) fn add_to(
         &self,
         x: &Tensor,

@@ -1,4 +1,4 @@
-//! Lockstep's router inside the model: its gating as an op of candle, and what a pass replays and records.
+//! Lockstep's router inside the model: its gating as a candle op, and what a pass replays and records.
 
 use std::sync::Arc;
 
@@ -13,14 +13,15 @@ use lockstep::{Device, Level};
 
 use super::softmax::values;
 
-/// Lockstep's router and the device that it runs on: one thread of the CPU, for a pass is cut into shards that run side by side.
+/// Lockstep's router and its device: a single CPU thread, because a pass is split into shards that run in
+/// parallel.
 #[derive(Clone)]
 pub(super) struct Gate {
     device: Device,
     router: Router,
 }
 
-/// The model's rule: softmax over the chosen experts.
+/// The model's gating rule: softmax over the chosen experts.
 pub fn router(experts: usize, top_k: usize) -> Router {
     Router::new(RouterKind::SoftmaxChosen, experts, top_k)
 }
@@ -31,25 +32,25 @@ pub struct Routes {
     replay: Option<RoutingTrace>,
     /// What each layer's router did.
     pub layers: Vec<LayerRoutes>,
-    /// Rows that were replayed, over all layers.
+    /// Number of replayed rows, over all layers.
     pub replayed: usize,
 }
 
 /// What one layer's router did.
 #[derive(Default)]
 pub struct LayerRoutes {
-    /// Experts, `[rows, K]`.
+    /// Chosen experts, `[rows, K]`.
     pub chosen: Vec<u32>,
     /// Their gates, `[rows, K]`.
     pub gates: Vec<f32>,
     /// Scores of all experts, `[rows, E]`.
     pub scores: Vec<f32>,
-    /// The scores of the last pass, attached to their graph.
+    /// Scores of the last pass, attached to their graph.
     pub attached: Option<Tensor>,
 }
 
 impl Routes {
-    /// Records, and replays if there is a trace of the pass's rows, `[rows, layers, K]`.
+    /// Records a pass, and replays if given a trace of the pass's rows, `[rows, layers, K]`.
     pub fn new(replay: Option<RoutingTrace>) -> Self {
         Self { replay, ..Self::default() }
     }
@@ -62,7 +63,7 @@ impl Gate {
         Ok(Self { device: Device::cpu_with(Some(Level::best()), Some(1))?, router })
     }
 
-    /// Experts `[rows * K]` and gates `[rows, K]` of `scores` `[rows, E]`.
+    /// Returns the experts `[rows * K]` and gates `[rows, K]` for `scores` `[rows, E]`.
     pub(super) fn apply(
         &self,
         scores: &Tensor,
@@ -101,7 +102,7 @@ impl Gate {
     }
 }
 
-/// Scores to gates; they are computed already, with the choice.
+/// Maps scores to gates, which were already computed together with the choice of experts.
 struct Gates {
     gate: Gate,
     gating: Arc<Gating>,
@@ -123,7 +124,7 @@ impl CustomOp1 for Gates {
     }
 }
 
-/// From the gradient of the gates to that of the scores.
+/// Maps the gradient of the gates to that of the scores.
 struct GatesBackward {
     gate: Gate,
     gating: Arc<Gating>,
@@ -149,7 +150,7 @@ impl CustomOp2 for GatesBackward {
     }
 }
 
-/// What a model without Lockstep's router says when it is asked to record.
+/// The error of a model without Lockstep's router that is asked to record.
 pub(super) fn no_router<T>() -> Result<T> {
     bail!("this model's router is its own: it neither replays nor records")
 }

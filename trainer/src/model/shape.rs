@@ -1,4 +1,5 @@
-//! The sizes of the model, and its weights as plain numbers: what is trained, saved, rounded and compared lives on the host.
+//! The model's sizes, and its weights as plain numbers: weights are trained, saved, rounded and compared on
+//! the host.
 
 use half::bf16;
 use serde::{Deserialize, Serialize};
@@ -10,7 +11,7 @@ use crate::random::{Phase, Stream};
 pub struct Shape {
     /// Tokens in the vocabulary.
     pub vocab: usize,
-    /// Most tokens in a sequence.
+    /// Maximum number of tokens in a sequence.
     pub context: usize,
     /// Transformer layers.
     pub layers: usize,
@@ -18,11 +19,11 @@ pub struct Shape {
     pub width: usize,
     /// Attention heads.
     pub heads: usize,
-    /// Experts in each layer.
+    /// Experts per layer.
     pub experts: usize,
     /// Experts that each token is sent to.
     pub top_k: usize,
-    /// Hidden units of an expert.
+    /// Hidden units per expert.
     pub hidden: usize,
 }
 
@@ -33,7 +34,7 @@ pub struct Weight {
     pub name: String,
     /// Its dimensions.
     pub dims: Vec<usize>,
-    /// Its numbers, row-major.
+    /// Its values, row-major.
     pub values: Vec<f32>,
 }
 
@@ -41,11 +42,11 @@ pub struct Weight {
 pub type Weights = Vec<Weight>;
 
 impl Shape {
-    /// Name, dimensions and first standard deviation of every tensor (0 stands for a constant 1: the gains).
+    /// Name, dimensions and initial standard deviation of every tensor (0 marks gains, which start at 1).
     pub fn tensors(&self) -> Vec<(String, Vec<usize>, f32)> {
         let (d, h, e) = (self.width, self.hidden, self.experts);
         let inward = (d as f32).powf(-0.5);
-        // The projections that write into the residual stream start smaller, so that depth does not inflate it.
+        // Projections that write into the residual stream start smaller, so that depth does not inflate it.
         let depth = (2.0 * self.layers as f32).powf(-0.5);
         let mut list =
             vec![("embed".into(), vec![self.vocab, d], 0.5), ("position".into(), vec![self.context, d], 0.5)];
@@ -68,7 +69,7 @@ impl Shape {
         list
     }
 
-    /// The first weights: uniform numbers of the stated deviation, one random stream for each tensor.
+    /// The initial weights: uniform with the given standard deviation, one random stream per tensor.
     pub fn init(&self, seed: u64) -> Weights {
         let fill = |(index, (name, dims, std)): (usize, (String, Vec<usize>, f32))| {
             let mut stream = Stream::new(seed, Phase::Init, 0, index as u64);
@@ -80,7 +81,7 @@ impl Shape {
     }
 }
 
-/// Every weight rounded to bf16 and back: what an inference engine that holds bf16 weights computes with.
+/// Rounds every weight to bf16 and back: the weights of an inference engine that stores them in bf16.
 pub fn round_to_bf16(weights: &Weights) -> Weights {
     let round = |w: &Weight| Weight {
         values: w.values.iter().map(|&x| bf16::from_f32(x).to_f32()).collect(),

@@ -1,10 +1,12 @@
-//! Softmax of scaled rows, with the causal limit inside. candle's composed softmax walks the scores a dozen times, forward
-//! and backward, and its fused one has no gradient; on these small models that was most of the time of a step.
+//! Softmax of scaled rows with built-in causal masking. candle's composed softmax passes over the scores a
+//! dozen times, forward and backward, and its fused one has no gradient; on these small models it took most
+//! of a step's time.
 
 use anyhow::Result;
 use candle_core::{CpuStorage, CustomOp1, CustomOp2, Layout, Shape, Tensor};
 
-/// Row `i` of a `[.., rows, columns]` tensor sees `columns - rows + i + 1` columns when `causal`, else all of them.
+/// Row `i` of a `[.., rows, columns]` tensor sees `columns - rows + i + 1` columns if `causal`, otherwise all
+/// of them.
 struct Softmax {
     scale: f32,
     causal: bool,
@@ -15,7 +17,7 @@ struct SoftmaxBackward {
     scale: f32,
 }
 
-/// Softmax of `scale * x` over the last dimension.
+/// The softmax of `scale * x` over the last dimension.
 pub(super) fn softmax(x: &Tensor, scale: f32, causal: bool) -> Result<Tensor> {
     Ok(x.contiguous()?.apply_op1(Softmax { scale, causal })?)
 }
@@ -76,7 +78,7 @@ impl CustomOp2 for SoftmaxBackward {
     }
 }
 
-/// A tensor's numbers, which must be contiguous.
+/// The values of a tensor, which must be contiguous.
 pub(super) fn values<'a>(storage: &'a CpuStorage, layout: &Layout) -> candle_core::Result<&'a [f32]> {
     match layout.contiguous_offsets() {
         Some((start, end)) => Ok(&storage.as_slice::<f32>()?[start..end]),

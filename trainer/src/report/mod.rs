@@ -1,4 +1,4 @@
-//! `report.html`: one page with everything in it, plots as inline SVG, no script, nothing fetched.
+//! `report.html`: a self-contained page, with plots as inline SVG, no scripts and nothing to fetch.
 
 mod plot;
 mod routing;
@@ -23,7 +23,7 @@ pub fn before_and_after(records: &[Record]) -> (Option<f64>, Option<f64>) {
     (before, rl.iter().rev().find_map(|r| r.held_out))
 }
 
-/// A number of a step.
+/// Reads one number of a step.
 type Field = fn(&RlRecord) -> f64;
 
 fn split(records: &[Record]) -> (Vec<&WarmRecord>, Vec<&RlRecord>) {
@@ -37,7 +37,7 @@ fn split(records: &[Record]) -> (Vec<&WarmRecord>, Vec<&RlRecord>) {
     (warm, rl)
 }
 
-/// The page.
+/// Renders the page.
 pub fn html(config: &Config, records: &[Record], seconds: &[f64]) -> Result<String> {
     let (warm, rl) = split(records);
     let (before, after) = before_and_after(records);
@@ -160,7 +160,7 @@ fn plots(warm: &[&WarmRecord], rl: &[&RlRecord]) -> Result<Vec<String>> {
 
 const INKED: plotters::style::RGBColor = plotters::style::RGBColor(55, 60, 70);
 
-/// The first and the last tenth of the RL phase side by side.
+/// Compares the first and the last tenth of the RL phase.
 fn comparison(page: &mut String, warm: &[&WarmRecord], rl: &[&RlRecord]) -> Result<()> {
     let part = rl.len().div_ceil(10).max(1);
     let first: Vec<_> = rl.iter().take(part).collect();

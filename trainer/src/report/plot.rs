@@ -1,5 +1,5 @@
-//! One plot as an HTML figure: title and legend as text, so that they never cover data, then lines and bands over the steps
-//! as SVG with labelled axes.
+//! One plot as an HTML figure: title and legend as text, so that they never cover data, then lines and bands
+//! over the steps as an SVG with labelled axes.
 
 use anyhow::{Result, anyhow};
 use plotters::coord::ranged1d::ValueFormatter;
@@ -10,7 +10,7 @@ const SIZE: (u32, u32) = (640, 310);
 const INK: RGBColor = RGBColor(55, 60, 70);
 const GRID: RGBColor = RGBColor(228, 230, 235);
 
-/// Colours that stay apart for most kinds of colour blindness (Okabe and Ito).
+/// Colours distinguishable under most kinds of colour blindness (Okabe and Ito).
 pub(super) const BLUE: RGBColor = RGBColor(0, 114, 178);
 pub(super) const ORANGE: RGBColor = RGBColor(213, 94, 0);
 pub(super) const GREEN: RGBColor = RGBColor(0, 158, 115);
@@ -18,7 +18,7 @@ pub(super) const PURPLE: RGBColor = RGBColor(165, 90, 150);
 
 type Points = Vec<(f64, f64)>;
 
-/// What is drawn, back to front.
+/// What a plot draws, back to front.
 pub(super) enum Series {
     /// A line.
     Line { name: &'static str, color: RGBColor, points: Points, dots: bool },
@@ -26,18 +26,18 @@ pub(super) enum Series {
     Band { name: &'static str, color: RGBColor, low: Points, high: Points },
 }
 
-/// A plot's words and scales.
+/// A plot's labels and scales.
 pub(super) struct Plot {
     pub(super) title: &'static str,
     pub(super) y_label: &'static str,
-    /// Fixed limits, or those of the values.
+    /// Fixed limits; `None` derives them from the values.
     pub(super) y: Option<(f64, f64)>,
-    /// Powers of ten on the y axis.
+    /// Logarithmic y axis.
     pub(super) log: bool,
 }
 
 impl Plot {
-    /// Draws the series.
+    /// Draws the series as an HTML figure.
     pub(super) fn figure(&self, x_label: &str, series: &[Series]) -> Result<String> {
         let values = || series.iter().flat_map(Series::values).filter(|(_, y)| y.is_finite());
         let last = values().map(|(x, _)| x).fold(1.0, f64::max);
@@ -82,7 +82,7 @@ impl Series {
     }
 }
 
-/// Some air around the values, and a range that is not empty.
+/// Axis limits with some padding around the values; the range is never empty.
 fn limits(low: f64, high: f64, log: bool) -> (f64, f64) {
     if low > high {
         return if log { (0.1, 10.0) } else { (0.0, 1.0) };
@@ -146,7 +146,7 @@ where
     Ok(())
 }
 
-/// A short number for an axis.
+/// Formats a number briefly, for an axis.
 fn number(y: f64) -> String {
     let size = y.abs();
     if y == 0.0 {

@@ -1,4 +1,4 @@
-//! The part of a report that is about routing.
+//! The routing section of a report.
 
 use std::fmt::Write;
 
@@ -8,10 +8,10 @@ use super::plot::{BLUE, GREEN, ORANGE, PURPLE, Plot, Series};
 use crate::routing::Mismatches;
 use crate::train::RlRecord;
 
-/// A number of a step's routing.
+/// Reads one number of a step's routing.
 pub(super) type Field = fn(&Mismatches) -> f64;
 
-/// What is shown of routing, in words, and how it is read from a step.
+/// The routing numbers shown: label, and how to read it from a step.
 pub(super) const ROWS: [(&str, Field); 13] = [
     ("routers that ran other experts than in the rollout", |m| m.differ),
     ("tokens with such a router", |m| m.tokens_differ),
@@ -28,7 +28,7 @@ pub(super) const ROWS: [(&str, Field); 13] = [
     ("load-balance loss", |m| m.balance),
 ];
 
-/// A number in a table: enough digits, and no more.
+/// Formats a number for a table.
 pub(super) fn show(x: f64) -> String {
     match x.abs() {
         0.0 => "0".to_owned(),
@@ -38,12 +38,12 @@ pub(super) fn show(x: f64) -> String {
     }
 }
 
-/// The steps whose routing is recorded.
+/// The steps with recorded routing.
 fn recorded<'a>(rl: &'a [&RlRecord]) -> Vec<(u64, &'a Mismatches)> {
     rl.iter().filter_map(|r| Some((r.step, r.routing.as_ref()?))).collect()
 }
 
-/// The plots; none where nothing is recorded.
+/// The plots; none if no routing was recorded.
 pub(super) fn plots(rl: &[&RlRecord]) -> Result<Vec<String>> {
     let steps = recorded(rl);
     if steps.is_empty() {
@@ -84,7 +84,7 @@ pub(super) fn plots(rl: &[&RlRecord]) -> Result<Vec<String>> {
     ])
 }
 
-/// Means over the first and the last tenth of the steps, and of each layer over all steps.
+/// Tables of means over the first and the last tenth of the steps, and per layer over all steps.
 pub(super) fn tables(page: &mut String, rl: &[&RlRecord]) -> Result<()> {
     let steps = recorded(rl);
     let Some((_, any)) = steps.first() else { return Ok(()) };

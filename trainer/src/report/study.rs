@@ -1,4 +1,4 @@
-//! `lockstep routing`'s page and table: the modes of replay side by side.
+//! The page and the table of `lockstep routing`: the replay modes side by side.
 
 use std::fmt::Write;
 
@@ -12,18 +12,18 @@ use crate::routing::{Mode, StudyRun};
 
 const MODES: [(Mode, &str); 3] = [(Mode::None, "no replay"), (Mode::R2, "R2"), (Mode::R3, "R3")];
 
-/// Mean over a run's steps.
+/// Mean of a routing number over a run's steps.
 fn mean(run: &StudyRun, f: Field) -> f64 {
     let steps: Vec<f64> = run.records.iter().filter_map(|r| r.routing.as_ref()).map(f).collect();
     steps.iter().sum::<f64>() / steps.len().max(1) as f64
 }
 
-/// The runs of a mode.
+/// The runs of one mode.
 fn of(runs: &[StudyRun], mode: Mode) -> impl Iterator<Item = &StudyRun> {
     runs.iter().filter(move |run| run.mode == mode)
 }
 
-/// A row: its words, and a cell for each mode.
+/// The table's rows: a label, and one cell per mode.
 fn rows(runs: &[StudyRun]) -> Vec<(String, [String; 3])> {
     let cell = |values: Vec<f64>| {
         let of = |fold: fn(f64, f64) -> f64, from: f64| show(values.iter().copied().fold(from, fold));
@@ -46,7 +46,7 @@ fn rows(runs: &[StudyRun]) -> Vec<(String, [String; 3])> {
     rows
 }
 
-/// The table in Markdown: means over all steps and seeds, and the range of the seeds' means.
+/// The table in Markdown: means over all steps and seeds, with the range of the per-seed means.
 pub fn markdown(runs: &[StudyRun]) -> String {
     let mut text = String::from("| | no replay | R2 | R3 |\n| --- | --- | --- | --- |\n");
     for (name, cells) in rows(runs) {
@@ -55,7 +55,7 @@ pub fn markdown(runs: &[StudyRun]) -> String {
     text
 }
 
-/// The page.
+/// Renders the page.
 pub fn study_html(config: &Config, runs: &[StudyRun]) -> Result<String> {
     let mut seeds: Vec<u64> = runs.iter().map(|run| run.seed).collect();
     seeds.dedup();
@@ -110,7 +110,7 @@ pub fn study_html(config: &Config, runs: &[StudyRun]) -> Result<String> {
     Ok(page)
 }
 
-/// The mean over seeds at every step.
+/// The mean over seeds at each step.
 fn over_seeds(runs: &[StudyRun], mode: Mode, f: Field) -> Vec<(f64, f64)> {
     let runs: Vec<&StudyRun> = of(runs, mode).collect();
     let steps = runs.iter().map(|run| run.records.len()).min().unwrap_or(0);

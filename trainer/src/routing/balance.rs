@@ -7,7 +7,7 @@ use lockstep::{Device, ops};
 use super::Record;
 use crate::model::{Shape, router};
 
-/// The loss, and what it asks of the scores.
+/// The load-balance loss and its gradient.
 pub struct Balance {
     /// Mean over layers.
     pub loss: f64,
@@ -15,7 +15,8 @@ pub struct Balance {
     pub gradient: Vec<f32>,
 }
 
-/// coef · E Σ f P of each layer, mean over layers. f is counted from the natural map, also under replay (as verl does).
+/// The load-balance loss coef · E Σ f P, averaged over layers. f is counted from the natural routing map,
+/// also under replay (as in verl).
 pub fn balance(shape: &Shape, record: &Record, coef: f32) -> Result<Balance> {
     let device = Device::cpu();
     let Shape { layers, experts, top_k, .. } = *shape;

@@ -1,4 +1,4 @@
-//! How far the routing of rollout, old policy and update are apart: one line's worth of numbers a step.
+//! How far apart the routing of rollout, old policy and update is: one set of numbers per step.
 
 use anyhow::Result;
 use lockstep::Device;
@@ -8,35 +8,37 @@ use serde::{Deserialize, Serialize};
 use super::Record;
 use crate::model::{Shape, router};
 
-/// Differences of routing in a step, over every token that the model read, prompts included. What ran in the update is compared with what
-/// ran in the rollout, unless it says otherwise.
+/// Routing differences in a step, over every token fed to the model, prompts included. Unless stated
+/// otherwise, the experts that ran in the update are compared with those that ran in the rollout.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Mismatches {
     /// Routers (token and layer) compared.
     pub routers: u64,
-    /// Rows replayed, in the pass of the old policy and in the updates.
+    /// Rows replayed in the old policy's pass and in the updates.
     pub replayed: u64,
-    /// Fraction of routers that ran other experts.
+    /// Fraction of routers that ran different experts.
     pub differ: f64,
-    /// The same, per layer.
+    /// The same per layer.
     pub differ_layers: Vec<f64>,
-    /// Fraction of tokens with such a router.
+    /// Fraction of tokens with at least one such router.
     pub tokens_differ: f64,
-    /// Such layers a token.
+    /// Mean number of such layers per token.
     pub layers_per_token: f64,
-    /// Experts in both sets, as a fraction.
+    /// Overlap of the two expert sets, as a fraction.
     pub overlap: f64,
-    /// Fraction of routers that ran other experts than for the old policy in the trainer.
+    /// Fraction of routers that ran different experts from those of the old policy in the trainer.
     pub differ_old: f64,
-    /// Fraction of routers of the update that would have run other experts than the rollout's, had nothing been replayed.
+    /// Fraction of the update's routers that would have run different experts from the rollout's without
+    /// replay.
     pub differ_live: f64,
     /// Mean KL(rollout's gates ‖ update's gates), nats, over routers that ran the same experts.
     pub gate_kl: f64,
-    /// The same, per layer.
+    /// The same per layer.
     pub gate_kl_layers: Vec<f64>,
-    /// Mean of KL(g* ‖ p) − KL(g ‖ p), nats: gates that the rollout's trace imposes against the update's own.
+    /// Mean of KL(g* ‖ p) − KL(g ‖ p) in nats: the gates imposed by the rollout's trace against the update's
+    /// own.
     pub replay_kl: f64,
-    /// The same, per layer.
+    /// The same per layer.
     pub replay_kl_layers: Vec<f64>,
     /// Mean |log-probability in the rollout − of the old policy in the trainer|, nats.
     pub gap_old: f64,
@@ -46,7 +48,7 @@ pub struct Mismatches {
     pub balance: f64,
 }
 
-/// Everything but `replayed`, the gaps and the loss, of packed records of the same tokens.
+/// Computes everything but `replayed`, the gaps and the loss, from packed records of the same tokens.
 pub fn compare(shape: &Shape, rollout: &Record, old: &Record, update: &Record) -> Result<Mismatches> {
     let device = Device::cpu();
     let router = router(shape.experts, shape.top_k);

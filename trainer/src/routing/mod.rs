@@ -1,4 +1,5 @@
-//! Routing replay in the loop: what is recorded, what is replayed, how far rollout and update are apart. The maths is Lockstep's.
+//! Routing replay in the training loop: recording, replaying, and measuring how far rollout and update are
+//! apart. The maths is Lockstep's.
 
 mod balance;
 mod metrics;
@@ -18,16 +19,16 @@ pub use study::{StudyArgs, StudyRun, study};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
-    /// Nothing: routing is recorded and compared, each pass routes for itself
+    /// Nothing: routing is recorded and compared, but each pass routes for itself
     None,
     /// The old policy's routing, recorded in training precision before the updates (R2)
     R2,
-    /// The rollout's routing (R3), in the pass of the old policy too
+    /// The rollout's routing (R3), also in the old policy's pass
     R3,
 }
 
 impl Mode {
-    /// As on the command line.
+    /// The name used on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Self::None => "none",
@@ -37,31 +38,31 @@ impl Mode {
     }
 }
 
-/// Routing through Lockstep's router. Without it the model routes for itself, and nothing is recorded.
+/// Routing through Lockstep's router. Without it the model uses its own router, and nothing is recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Routing {
     /// What the update replays.
     pub mode: Mode,
-    /// Coefficient of the load-balance loss of the RL phase; 0 = none.
+    /// Coefficient of the load-balance loss in the RL phase; 0 disables it.
     pub balance: f32,
 }
 
-/// What a policy is rounded to where it samples.
+/// The precision that the policy is rounded to for sampling.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum RolloutPrecision {
-    /// Nothing: the trainer's own numbers
+    /// No rounding: the trainer's own numbers
     F32,
-    /// Weights to bf16
+    /// Weights rounded to bf16
     #[default]
     Bf16Weights,
-    /// Weights, residual stream and logits to bf16
+    /// Weights, residual stream and logits rounded to bf16
     Bf16,
 }
 
 impl RolloutPrecision {
-    /// Whether it is what runs without a word about it have.
+    /// Whether this is the default.
     pub fn is_default(&self) -> bool {
         *self == Self::default()
     }

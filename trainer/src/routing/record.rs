@@ -5,25 +5,26 @@ use lockstep::routing::RoutingTrace;
 
 use crate::model::{Routes, Shape};
 
-/// What the routers did with every token of a prompt and its response. The last token is predicted, never read: it has no record.
+/// What the routers did with every token of a prompt and its response. The last token is predicted but never
+/// fed to the model, so it has no record.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Record {
     /// Experts, `[tokens, layers, K]`.
     pub trace: RoutingTrace,
-    /// Their gates, the same shape; 0 without a record.
+    /// Their gates, in the same shape; 0 where there is no record.
     pub gates: Vec<f32>,
-    /// Scores of all experts, `[tokens, layers, E]`; 0 without a record.
+    /// Scores of all experts, `[tokens, layers, E]`; 0 where there is no record.
     pub scores: Vec<f32>,
 }
 
 impl Record {
-    /// Of no token.
+    /// A record of no tokens.
     pub fn empty(shape: &Shape) -> Result<Self> {
         let trace = RoutingTrace::new(shape.experts, shape.layers, shape.top_k)?;
         Ok(Self { trace, gates: Vec::new(), scores: Vec::new() })
     }
 
-    /// Of sequence `row` of the `rows` that were run together, `tokens` long.
+    /// The record of sequence `row`, `tokens` long, among `rows` sequences run together.
     pub fn of(shape: &Shape, routes: &Routes, rows: usize, row: usize, tokens: usize) -> Result<Self> {
         let (k, experts) = (shape.top_k, shape.experts);
         let mut ids: Vec<i64> = Vec::with_capacity(tokens * shape.layers * k);
@@ -44,7 +45,7 @@ impl Record {
         Ok(Self { trace, gates, scores })
     }
 
-    /// The sequences one after the other.
+    /// Concatenates the records of several sequences.
     pub fn concat<'a>(shape: &Shape, records: impl IntoIterator<Item = &'a Record>) -> Result<Self> {
         let mut all = Self::empty(shape)?;
         for record in records {
@@ -56,7 +57,8 @@ impl Record {
     }
 }
 
-/// The traces of sequences that are run together as the model's rows, `[positions * rows, layers, K]`; padding has no record.
+/// The traces of sequences run together as the model's rows, `[positions * rows, layers, K]`; padding has no
+/// record.
 pub(crate) fn time_major(shape: &Shape, records: &[&Record], positions: usize) -> Result<RoutingTrace> {
     let (rows, k) = (records.len(), shape.top_k);
     let mut ids = vec![-1_i64; positions * rows * shape.layers * k];

@@ -1,4 +1,4 @@
-//! `lockstep routing`: the same warm starts without replay, with R2 and with R3, side by side in one report.
+//! `lockstep routing`: compares no replay, R2 and R3 from the same warm starts in one report.
 
 use std::path::PathBuf;
 
@@ -10,37 +10,37 @@ use crate::lock::Lock;
 use crate::train::{RlRecord, State, TrainArgs, Trainer, say};
 use crate::{atomic, report, threads};
 
-/// What is studied.
+/// Arguments of `lockstep routing`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct StudyArgs {
-    /// Seeds: 1 to this
+    /// Number of seeds, counted from 1
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=1000))]
     pub seeds: u64,
     /// RL steps of each run
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=100_000))]
     pub steps: u64,
-    /// Updates for each RL batch
+    /// Updates per RL batch
     #[arg(long, default_value_t = 8)]
     pub minibatches: usize,
     /// Learning rate of the RL phase
     #[arg(long, default_value_t = 1e-3)]
     pub rate: f32,
-    /// Prompts in an RL batch
+    /// Prompts per RL batch
     #[arg(long, default_value_t = 64)]
     pub prompts: usize,
-    /// Most prompts of a batch to learn from
+    /// Maximum number of prompts per batch to learn from
     #[arg(long, default_value_t = 32)]
     pub keep: usize,
-    /// The task, as for `lockstep train`
+    /// The task, as in `lockstep train`
     #[arg(long, default_value = "addition")]
     pub task: String,
-    /// The recipe, as for `lockstep train`
+    /// The recipe, as in `lockstep train`
     #[arg(long, default_value = "dapo")]
     pub recipe: String,
-    /// Most steps of the warm start
+    /// Maximum number of warm-start steps
     #[arg(long, default_value_t = 120)]
     pub warm_steps: u64,
-    /// Held-out problems to measure on
+    /// Held-out problems to evaluate on
     #[arg(long, default_value_t = 256)]
     pub measure: usize,
     /// Transformer layers
@@ -49,19 +49,19 @@ pub struct StudyArgs {
     /// Width of the model
     #[arg(long, default_value_t = 64)]
     pub width: usize,
-    /// Experts in each layer
+    /// Experts per layer
     #[arg(long, default_value_t = 8)]
     pub experts: usize,
-    /// Experts that each token goes to
+    /// Experts per token
     #[arg(long, default_value_t = 2)]
     pub top_k: usize,
-    /// What the policy is rounded to where it samples
+    /// The precision that the policy is rounded to for sampling
     #[arg(long, value_enum, default_value_t = RolloutPrecision::Bf16)]
     pub rollout_precision: RolloutPrecision,
-    /// Threads [default: all cores]; their number changes no bit of the result
+    /// Threads [default: all cores]; the number does not change a bit of the result
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub threads: Option<u16>,
-    /// Where routing.html and routing.jsonl go
+    /// Output folder for routing.html and routing.jsonl
     #[arg(long, value_name = "DIR", default_value = "runs/routing")]
     pub out: PathBuf,
 }
@@ -92,7 +92,7 @@ impl StudyArgs {
             minibatches: Some(self.minibatches),
             warm_steps: Some(self.warm_steps),
             measure: Some(self.measure),
-            // At the end only.
+            // Only at the end.
             measure_every: Some(self.steps),
             layers: Some(self.layers),
             width: Some(self.width),
@@ -130,7 +130,7 @@ pub fn study(args: &StudyArgs) -> Result<()> {
 fn run_all(trainers: &[Vec<Trainer>]) -> Result<Vec<StudyRun>> {
     let mut runs = Vec::new();
     for trainers in trainers {
-        // Nothing is replayed in the warm start, so that it is the same for all modes.
+        // The warm start replays nothing, so it is the same for all modes.
         let mut warm = State::new(trainers[0].config());
         while !warm.progress.warm_done {
             let record = trainers[0].warm_step(&mut warm, drop)?;

@@ -1,26 +1,27 @@
-//! Multi-digit arithmetic written out column by column, from the last digit to the first, then the answer behind a `#`:
-//! `347+285=` is answered by `7+5=12 4+8+1=13 3+2+1=6 #632`, and `347*6=` by `7*6=42 4*6+4=28 3*6+2=20 #2082`.
+//! Multi-digit arithmetic worked column by column, from the last digit to the first, then the answer after a
+//! `#`: `347+285=` is answered by `7+5=12 4+8+1=13 3+2+1=6 #632`, and `347*6=` by
+//! `7*6=42 4*6+4=28 3*6+2=20 #2082`.
 
 use anyhow::{Result, ensure};
 
 use super::{Problem, hash};
 
-/// Digits of the long operands when the task's name does not say.
+/// Digits of the long operands if the task's name does not give them.
 pub(super) const DEFAULT_DIGITS: u32 = 3;
 
 /// One problem in this many is held out.
 const HELD_OUT_SHARE: u64 = 8;
 
-/// What is done with the two numbers.
+/// The operation on the two numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
-    /// Two numbers of the same number of digits.
+    /// Adds two numbers with the same number of digits.
     Addition,
-    /// A long number times one digit, by parts.
+    /// Multiplies a long number by one digit, digit by digit.
     Multiplication,
 }
 
-/// The task: an operation and how long its numbers are.
+/// An arithmetic task: an operation and the number of digits.
 #[derive(Clone, Copy, Debug)]
 pub struct Columns {
     operation: Operation,
@@ -28,7 +29,7 @@ pub struct Columns {
 }
 
 impl Columns {
-    /// Numbers of 1 to 9 digits: the space of all problems is counted in a u64.
+    /// Creates a task with numbers of 1 to 9 digits, so that a u64 can count all problems.
     pub fn new(operation: Operation, digits: u32) -> Result<Self> {
         ensure!((1..=9).contains(&digits), "{digits} digits: expected 1 to 9");
         Ok(Self { operation, digits })
@@ -66,7 +67,7 @@ impl Columns {
         self.problem(format!("{a:0w$}*{b}=", w = self.digits as usize), solution, a * b)
     }
 
-    /// One line of working for every digit of `a`.
+    /// One step of working for every digit of `a`.
     fn work(&self, a: u64, mut line: impl FnMut(u64, u32) -> String) -> String {
         (0..self.digits).map(|place| line(a / 10_u64.pow(place) % 10, place) + " ").collect()
     }
@@ -90,11 +91,11 @@ impl Columns {
         }
     }
 
-    /// See [`super::Task::held_out`]: the space is walked in a fixed scattered order.
+    /// See [`super::Task::held_out`]: problems are enumerated in a fixed scattered order.
     pub fn held_out(&self, n: usize) -> Vec<Problem> {
         let width = if self.operation == Operation::Addition { 2 * self.digits } else { self.digits + 1 };
         let space = 10_u64.pow(width);
-        // Odd and no multiple of 5, so coprime to the space: the walk meets every problem once.
+        // Odd and not a multiple of 5, hence coprime to the size of the space: every problem is visited once.
         let stride = (0x9e37_79b9_7f4a_7c13 % space) | 1;
         let stride = if stride % 5 == 0 { stride + 2 } else { stride };
         let mut at = 0;

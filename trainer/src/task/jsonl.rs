@@ -1,5 +1,6 @@
-//! A task read from a file of one JSON object a line: `{"prompt": ..., "answer": ...}`, with an optional `"solution"`, the
-//! worked response for the warm start (it must end in `#ANSWER`; without it the answer itself is the solution).
+//! A task read from a JSON Lines file with one object per line: `{"prompt": ..., "answer": ...}`, with an
+//! optional `"solution"`, the worked response for the warm start. It must end in `#ANSWER`; without it the
+//! answer itself is the solution.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -10,9 +11,9 @@ use sha2::{Digest, Sha256};
 
 use super::{ANSWER_MARK, Problem, hash};
 
-/// Longest prompt and longest solution, in characters: the model is small and attends to all of it.
+/// Maximum length of a prompt or a solution, in characters: the model is small and attends to all of it.
 const MAX_CHARS: usize = 512;
-/// Most different characters in a file.
+/// Maximum number of distinct characters in a file.
 const MAX_ALPHABET: usize = 512;
 
 #[derive(Deserialize)]
@@ -23,7 +24,7 @@ struct Line {
     solution: Option<String>,
 }
 
-/// Reads the problems of a JSONL text. An error names the line.
+/// Parses the problems of a JSONL text. Errors name the line.
 pub fn parse_jsonl(text: &[u8]) -> Result<Vec<Problem>> {
     let mut seen = BTreeMap::new();
     let mut problems = Vec::new();
@@ -48,7 +49,8 @@ pub fn parse_jsonl(text: &[u8]) -> Result<Vec<Problem>> {
 
 fn parse_line(raw: &[u8]) -> Result<Problem> {
     let text = std::str::from_utf8(raw).context("not UTF-8")?;
-    // serde_json counts from the start of what it is given, so its "line 1" would mislead here: the column is what helps.
+    // serde_json counts lines from the start of its input, so its "line 1" would mislead here; only the
+    // column is useful.
     let line: Line = serde_json::from_str(text).map_err(|e| {
         let message = e.to_string();
         let message = message.split(" at line ").next().unwrap_or_default().to_owned();
@@ -90,7 +92,8 @@ impl JsonlTask {
         Self::new(&bytes).with_context(|| path.display().to_string())
     }
 
-    /// One problem in eight is held out (at least one, at most 1000): those with the smallest hash.
+    /// Parses a JSONL text. One problem in eight is held out (at least one, at most 1000): those with the
+    /// smallest hashes.
     pub fn new(text: &[u8]) -> Result<Self> {
         let mut problems = parse_jsonl(text)?;
         problems.sort_by_key(|p| (hash(&p.prompt), p.prompt.clone()));

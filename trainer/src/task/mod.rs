@@ -1,4 +1,5 @@
-//! Verifiable tasks: problems with a prompt, a worked solution for the warm start, and a final answer that can be checked.
+//! Verifiable tasks: problems with a prompt, a worked solution for the warm start, and a final answer that
+//! can be checked.
 
 mod columns;
 mod jsonl;
@@ -12,7 +13,7 @@ use serde::{Deserialize, Serialize};
 pub use columns::{Columns, Operation};
 pub use jsonl::{JsonlTask, parse_jsonl};
 
-/// What separates the working from the final answer in a response.
+/// The character before the final answer in a response.
 pub const ANSWER_MARK: char = '#';
 
 /// One problem.
@@ -21,36 +22,36 @@ pub const ANSWER_MARK: char = '#';
 pub struct Problem {
     /// What the model reads.
     pub prompt: String,
-    /// A worked response that ends with the answer; only the warm start sees it.
+    /// A worked response that ends with the answer; used only by the warm start.
     pub solution: String,
     /// The final answer.
     pub answer: String,
 }
 
 impl Problem {
-    /// The verifier: 1 when the response's final answer is the right one, else 0. The final answer is what stands behind
-    /// the last `#`, or the whole response when there is none.
+    /// The verifier: 1 if the response's final answer is right, otherwise 0. The final answer is the text
+    /// after the last `#`, or the whole response if it has none.
     pub fn reward(&self, response: &str) -> f32 {
         let said = response.rsplit(ANSWER_MARK).next().unwrap_or(response);
         f32::from(u8::from(said.trim() == self.answer))
     }
 
-    /// The final answer of a response that marks one.
+    /// The final answer of a response that marks one with `#`.
     pub fn marked_answer(response: &str) -> Option<&str> {
         response.rsplit_once(ANSWER_MARK).map(|(_, answer)| answer.trim())
     }
 }
 
-/// A source of problems, split once and for all into a training part and a held-out part that share no prompt.
+/// A source of problems, with a fixed split into a training part and a held-out part that share no prompt.
 pub enum Task {
-    /// Arithmetic in columns.
+    /// Column-by-column arithmetic.
     Columns(Columns),
     /// Problems read from a file.
     Jsonl(JsonlTask),
 }
 
 impl Task {
-    /// Finds a task by the name given on the command line: `addition[:DIGITS]`, `multiplication[:DIGITS]`, `jsonl:PATH`.
+    /// Finds a task by its command-line name: `addition[:DIGITS]`, `multiplication[:DIGITS]` or `jsonl:PATH`.
     pub fn named(name: &str) -> Result<Self> {
         let (kind, rest) = name.split_once(':').map_or((name, None), |(kind, rest)| (kind, Some(rest)));
         let operation = match (kind, rest) {
@@ -72,7 +73,7 @@ impl Task {
         Ok(Self::Columns(Columns::new(operation, digits).with_context(|| format!("task '{name}'"))?))
     }
 
-    /// A training problem, a function of the random numbers that `below(n)` (a number in `0..n`) returns.
+    /// A training problem, determined by the random numbers that `below(n)` (a number in `0..n`) returns.
     pub fn training(&self, below: &mut dyn FnMut(u64) -> u64) -> Problem {
         match self {
             Self::Columns(task) => task.training(below),
@@ -80,7 +81,7 @@ impl Task {
         }
     }
 
-    /// At most `n` different held-out problems, always the same ones.
+    /// At most `n` distinct held-out problems, always the same ones.
     pub fn held_out(&self, n: usize) -> Vec<Problem> {
         match self {
             Self::Columns(task) => task.held_out(n),
@@ -104,12 +105,13 @@ impl Task {
         }
     }
 
-    /// Whether a worked solution is the only right one, step by step between spaces, so that it judges a response's working.
+    /// Whether the worked solution is the only correct one, step by step between spaces, and so can be used
+    /// to judge a response's working.
     pub fn has_one_working(&self) -> bool {
         matches!(self, Self::Columns(_))
     }
 
-    /// A fingerprint of the task's content: a resumed run must see the same problems.
+    /// A fingerprint of the task's content; a resumed run must see the same problems.
     pub fn fingerprint(&self) -> String {
         match self {
             Self::Columns(_) => String::new(),

@@ -1,4 +1,4 @@
-//! What a recipe may ask for and this trainer cannot give: found out before a run has cost anything.
+//! What a recipe may require that this trainer cannot provide, checked before a run has cost anything.
 
 use anyhow::{Result, ensure};
 use lockstep::recipe::Duty;
@@ -9,7 +9,9 @@ use crate::task::Task;
 
 const NO_CRITIC: &str = "the model has no value head";
 
-/// Errors: every column and duty of the recipe that is out of reach, each with the reason.
+/// Checks that the trainer can run a recipe.
+///
+/// Errors: the required columns and duties that it cannot provide, each with the reason.
 pub(super) fn check(recipe: &Recipe, config: &Config, task: &Task) -> Result<()> {
     let mut lacking = Vec::new();
     for need in recipe.needs().iter().filter(|need| need.required) {
@@ -33,7 +35,7 @@ pub(super) fn check(recipe: &Recipe, config: &Config, task: &Task) -> Result<()>
     Ok(())
 }
 
-/// Why there is no such column.
+/// Why a column is unavailable, if it is.
 fn missing(column: Column, task: &Task) -> Option<&'static str> {
     match column {
         Column::values | Column::values_old | Column::bootstrap => Some(NO_CRITIC),
@@ -54,7 +56,7 @@ fn missing(column: Column, task: &Task) -> Option<&'static str> {
     }
 }
 
-/// Why the loop does not do it.
+/// Why the loop cannot perform a duty, if it cannot.
 fn undone(duty: Duty, config: &Config) -> Option<&'static str> {
     match duty {
         Duty::TrainCritic => Some(NO_CRITIC),

@@ -1,4 +1,4 @@
-//! The command line of `lockstep train`, and the configuration and folder that it asks for.
+//! The command line of `lockstep train`, with the configuration and the folder it selects.
 
 use std::path::{Path, PathBuf};
 
@@ -10,7 +10,7 @@ use crate::config::Config;
 use crate::routing::{Mode, RolloutPrecision, Routing};
 use crate::task::Task;
 
-/// What the command line says about a run; what it leaves out is the default, or what the checkpoint says.
+/// Arguments of `lockstep train`. What is left out takes its default or, on resuming, the checkpoint's value.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct TrainArgs {
     /// The recipe: a name (grpo, dr_grpo, dapo, sapo, ppo, verl, trl, ...) or a TOML file [default: dapo]
@@ -22,13 +22,13 @@ pub struct TrainArgs {
         help = "The task: addition[:DIGITS], multiplication[:DIGITS] or jsonl:PATH [default: addition]"
     )]
     pub task: Option<String>,
-    /// Where all randomness starts [default: 1]
+    /// Seed of all randomness [default: 1]
     #[arg(long)]
     pub seed: Option<u64>,
     /// Continue the run in this folder
     #[arg(long, value_name = "DIR", conflicts_with = "out")]
     pub resume: Option<PathBuf>,
-    /// The run's folder [default: runs/TASK-RECIPE-seedN, with a number behind it when that is taken]
+    /// The run's folder [default: runs/TASK-RECIPE-seedN, with a number appended if it exists]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
     /// RL steps [default: 320]
@@ -37,41 +37,41 @@ pub struct TrainArgs {
     /// Write the rollouts of every RL step into this folder, for `lockstep score`
     #[arg(long, value_name = "DIR")]
     pub dump_rollouts: Option<PathBuf>,
-    /// Threads [default: all cores]; their number changes no bit of the result
+    /// Threads [default: all cores]; the number does not change a bit of the result
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub threads: Option<u16>,
-    /// Where the RL maths runs: cpu, cpu:LEVEL, cuda, cuda:N, rocm, rocm:N [default: cpu]; it changes no bit of the result. The model
-    /// itself stays on the CPU
+    /// Device for the RL maths: cpu, cpu:LEVEL, cuda, cuda:N, rocm, rocm:N [default: cpu]; the choice does
+    /// not change a bit of the result. The model itself stays on the CPU
     #[arg(long, value_name = "DEVICE")]
     pub device: Option<String>,
-    /// Learning rate of the RL phase [default: 0.0003]
+    /// Base learning rate of the RL phase [default: 0.0003]
     #[arg(long, help_heading = "Sizes")]
     pub rate: Option<f32>,
-    /// Prompts in an RL batch [default: 128]
+    /// Prompts per RL batch [default: 128]
     #[arg(long, help_heading = "Sizes")]
     pub prompts: Option<usize>,
-    /// Most prompts of a batch to learn from: the first whose responses have advantages that are not 0 [default: 64]
+    /// Maximum number of prompts per batch to learn from: the first with nonzero advantages [default: 64]
     #[arg(long, help_heading = "Sizes")]
     pub keep: Option<usize>,
-    /// Rollouts for each prompt [default: 8]
+    /// Rollouts per prompt [default: 8]
     #[arg(long, help_heading = "Sizes")]
     pub group: Option<usize>,
-    /// Updates for each RL batch [default: 4]
+    /// Updates per RL batch [default: 4]
     #[arg(long, help_heading = "Sizes")]
     pub minibatches: Option<usize>,
-    /// Most steps of the warm start [default: 120]
+    /// Maximum number of warm-start steps [default: 120]
     #[arg(long, help_heading = "Sizes")]
     pub warm_steps: Option<u64>,
-    /// Updates in a step of the warm start [default: 10]
+    /// Updates per warm-start step [default: 10]
     #[arg(long, help_heading = "Sizes")]
     pub warm_updates: Option<u64>,
-    /// The warm start ends when it solves this fraction of training problems [default: 0.35]
+    /// The warm start ends once this fraction of training problems is solved [default: 0.35]
     #[arg(long, help_heading = "Sizes")]
     pub warm_target: Option<f32>,
-    /// Held-out problems to measure on [default: 512]
+    /// Held-out problems to evaluate on [default: 512]
     #[arg(long, help_heading = "Sizes")]
     pub measure: Option<usize>,
-    /// RL steps between two measurements [default: 10]
+    /// RL steps between two evaluations [default: 10]
     #[arg(long, help_heading = "Sizes")]
     pub measure_every: Option<u64>,
     /// Transformer layers [default: 2]
@@ -80,20 +80,20 @@ pub struct TrainArgs {
     /// Width of the model [default: 64]
     #[arg(long, help_heading = "Sizes")]
     pub width: Option<usize>,
-    /// Experts in each layer [default: 8]
+    /// Experts per layer [default: 8]
     #[arg(long, help_heading = "Sizes")]
     pub experts: Option<usize>,
-    /// Experts that each token goes to [default: 2]
+    /// Experts per token [default: 2]
     #[arg(long, help_heading = "Sizes")]
     pub top_k: Option<usize>,
-    /// Route through Lockstep's router, record the rollout's routing, and replay in the update [default: the model's own router, nothing
-    /// recorded]
+    /// Route through Lockstep's router, record the rollout's routing, and replay this in the update [default:
+    /// the model's own router, nothing recorded]
     #[arg(long, value_enum, value_name = "MODE", help_heading = "Routing")]
     pub routing: Option<Mode>,
-    /// Coefficient of the load-balance loss of the RL phase; needs --routing [default: 0]
+    /// Coefficient of the load-balance loss in the RL phase; needs --routing [default: 0]
     #[arg(long, value_name = "COEF", help_heading = "Routing")]
     pub balance: Option<f32>,
-    /// What the policy is rounded to where it samples [default: bf16-weights]
+    /// Precision that the policy is rounded to for sampling [default: bf16-weights]
     #[arg(long, value_enum, value_name = "PRECISION", help_heading = "Routing")]
     pub rollout_precision: Option<RolloutPrecision>,
 }
@@ -102,7 +102,7 @@ const DEFAULT_TASK: &str = "addition";
 const DEFAULT_RECIPE: &str = "dapo";
 
 impl TrainArgs {
-    /// The configuration of a new run.
+    /// Builds the configuration of a new run.
     pub(crate) fn config(&self) -> Result<(Config, Task)> {
         let name = self.task.as_deref().unwrap_or(DEFAULT_TASK);
         let task = Task::named(name)?;
@@ -112,7 +112,7 @@ impl TrainArgs {
         Ok((config, task))
     }
 
-    /// The configuration of a resumed run: the checkpoint's, with which whatever is said here must agree.
+    /// The configuration of a resumed run: the checkpoint's, which any explicit argument must match.
     pub(super) fn resumed_config(&self, saved: Config) -> Result<(Config, Task)> {
         let name = self.task.as_deref().unwrap_or(&saved.task);
         let task = Task::named(name)?;
@@ -165,7 +165,7 @@ impl TrainArgs {
         Ok(())
     }
 
-    /// A folder for a new run.
+    /// Picks the folder of a new run.
     pub(super) fn new_folder(&self, config: &Config) -> Result<PathBuf> {
         if let Some(out) = &self.out {
             check_free(out)?;
@@ -187,7 +187,9 @@ impl TrainArgs {
     }
 }
 
-/// Whether a new run may use the folder. Errors: files of a run are there, which a new one would replace or cut.
+/// Checks that a new run may use the folder.
+///
+/// Errors: it holds files of a run, which the new one would overwrite or truncate.
 pub(super) fn check_free(folder: &Path) -> Result<()> {
     let checkpoint = folder.join(FILE);
     ensure!(

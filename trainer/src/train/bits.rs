@@ -1,8 +1,8 @@
-//! Numbers in JSON by their bits, so that reading gives what was written.
+//! Serialises floats in JSON by their bits, so that they round-trip exactly.
 
 macro_rules! by_bits {
     ($one:ident, $many:ident, $own:ty, $bits:ty) => {
-        /// One number.
+        /// One float.
         pub(super) mod $one {
             use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -17,7 +17,7 @@ macro_rules! by_bits {
             }
         }
 
-        /// Several.
+        /// A list of floats.
         pub(super) mod $many {
             use serde::{Deserialize, Deserializer, Serializer};
 

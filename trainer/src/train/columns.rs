@@ -1,4 +1,5 @@
-//! From sampled groups to the columns of a batch: what this task, its engine and its policies can say of a response.
+//! Builds a batch's columns from sampled groups: everything that the task, its engine and its policies can
+//! provide.
 
 use anyhow::{Context, Result};
 use lockstep::core::reward::judge::brpo_reference;
@@ -16,7 +17,8 @@ use crate::routing::{Mode, Record};
 use crate::task::Problem;
 use crate::vocab::END;
 
-/// Weights of the two rewards of a response: its answer is right; it marks an answer and comes to its end.
+/// Weights of a response's two rewards: the answer is right; the response marks an answer and ends with the
+/// end token.
 const KINDS: [f32; 2] = [1.0, 0.5];
 
 /// Groups as a batch.
@@ -28,7 +30,7 @@ pub(super) struct Packed {
     pub(super) sequences: Vec<Sequence>,
     /// Routing under the policy at the start of the step, if it is recorded.
     pub(super) routed: Vec<Record>,
-    /// Router rows that were replayed.
+    /// Number of router rows that were replayed.
     pub(super) replayed: usize,
 }
 
@@ -37,7 +39,8 @@ fn push<T>(column: &mut Option<Vec<T>>, value: T) {
 }
 
 impl Trainer {
-    /// The columns of groups before the update: for the first call those that it reads, for both also every log-probability.
+    /// The columns of groups before the update: for one call those that it reads; for both calls (`None`)
+    /// also every log-probability.
     pub(super) fn pack(&self, state: &State, groups: &[Group], call: Option<Call>) -> Result<Packed> {
         let reads = self.algorithm.reads(call);
         let mut packed = Packed { rollouts: self.outcomes(state, groups, call)?, ..Packed::default() };
@@ -75,7 +78,7 @@ impl Trainer {
         Ok(Pass::new(&model, sequences)?.logp)
     }
 
-    /// What the policy at the start of the step says.
+    /// Fills the columns that come from the policy at the start of the step.
     fn say_policy(
         &self,
         state: &State,
@@ -85,7 +88,7 @@ impl Trainer {
     ) -> Result<()> {
         let reads = self.algorithm.reads(call);
         let responses = || groups.iter().flat_map(|group| &group.responses);
-        // The engine's routing, one record a sequence, if there is any.
+        // The engine's routing, one record per sequence, if recorded.
         let engine: Vec<&Record> = responses().filter_map(|response| response.routed.as_ref()).collect();
         let replays = self.config().routing.is_some_and(|routing| routing.mode == Mode::R3);
         let moments = reads.contains(Column::baseline_weights) || self.reads_moments(call);
@@ -115,13 +118,13 @@ impl Trainer {
         Ok(())
     }
 
-    /// Whether a call reads what only whole distributions say.
+    /// Whether a call reads columns that need the full distributions.
     pub(super) fn reads_moments(&self, call: Option<Call>) -> bool {
         let reads = self.algorithm.reads(call);
         [Column::entropy, Column::sum_p_squared, Column::score_norm].iter().any(|c| reads.contains(*c))
     }
 
-    /// The columns that whole distributions give.
+    /// Fills the columns that come from the full distributions.
     pub(super) fn say_moments(&self, statistics: Statistics, call: Option<Call>, to: &mut RolloutsBuf) {
         let reads = self.algorithm.reads(call);
         let columns = [
@@ -176,7 +179,7 @@ impl Trainer {
             out.baseline = Some(groups.iter().map(|group| group.baseline).collect());
         }
         if reads.contains(Column::roles) {
-            // One player: role 0.
+            // A single player: role 0.
             out.roles = Some(vec![0; sequences as usize]);
             let values = &state.memory.role_values;
             out.role_values = Some(if values.is_empty() { vec![0.0] } else { values.clone() });
@@ -235,7 +238,8 @@ impl Trainer {
         Ok(out)
     }
 
-    /// Every response cut behind its spaces, beside the worked solution cut in the same way.
+    /// Cuts every response after its spaces and compares the steps with those of the worked solution, cut the
+    /// same way.
     fn steps(&self, groups: &[Group], out: &mut RolloutsBuf) -> Result<()> {
         let (mut cu_steps, mut cu_step_tokens, mut matches) = (vec![0], vec![0], Vec::new());
         let space = self.vocab.encode(" ")?;

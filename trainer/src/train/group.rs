@@ -1,4 +1,4 @@
-//! What was sampled for a prompt.
+//! The responses sampled for a prompt.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,18 +11,18 @@ use crate::task::Problem;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Group {
-    /// Which prompt of its step.
+    /// The prompt's index in its step.
     pub row: u64,
     /// The prompt.
     pub problem: Problem,
     /// Its responses.
     pub responses: Vec<Response>,
-    /// What they are compared with, where the recipe asks for it.
+    /// The baseline of its rewards, if the recipe asks for one.
     #[serde(with = "bits::float")]
     pub baseline: f32,
 }
 
-/// A response, what it earned, and who said it.
+/// A response, its reward, and the policy that produced it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Response {
@@ -34,16 +34,16 @@ pub struct Response {
     /// Its reward.
     #[serde(with = "bits::float")]
     pub reward: f32,
-    /// Log-probabilities under the policy that made it, where that is an earlier one; else empty.
+    /// Log-probabilities under the policy that generated it, if that is an earlier one; otherwise empty.
     #[serde(with = "bits::floats")]
     pub old: Vec<f32>,
-    /// Its routing in the engine, if that is recorded. Stored responses have none.
+    /// Its routing in the engine, if recorded. Stored responses have none.
     #[serde(skip)]
     pub routed: Option<Record>,
 }
 
 impl Response {
-    /// A response that was just sampled.
+    /// Wraps a newly sampled response.
     pub fn new(sampled: Sampled, reward: f32) -> Self {
         let Sampled { response, logp, routed } = sampled;
         Self { tokens: response, logp, reward, old: Vec::new(), routed }
@@ -51,12 +51,12 @@ impl Response {
 }
 
 impl Group {
-    /// Rewards of its responses.
+    /// The rewards of its responses.
     pub fn rewards(&self) -> Vec<f32> {
         self.responses.iter().map(|response| response.reward).collect()
     }
 
-    /// Whether all responses earned the same.
+    /// Whether all responses have the same reward.
     pub fn is_constant(&self) -> bool {
         self.responses.iter().all(|response| response.reward == self.responses[0].reward)
     }

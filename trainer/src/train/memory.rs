@@ -1,4 +1,5 @@
-//! What a run remembers from step to step because its recipe asks for it. All of it is in the checkpoint.
+//! State that a run carries from step to step because its recipe asks for it. All of it is saved in the
+//! checkpoint.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,28 +11,28 @@ use serde::{Deserialize, Serialize};
 use super::bits;
 use super::group::{Group, Response};
 
-/// The memory of a run.
+/// The state carried by a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Memory {
     /// Moving average of each role's reward.
     #[serde(with = "bits::doubles", skip_serializing_if = "Vec::is_empty")]
     pub role_values: Vec<f64>,
-    /// Values of the prompts that were visited.
+    /// Tracked values of the prompts visited so far.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     values: BTreeMap<String, Counts>,
-    /// The last success of each prompt that had one.
+    /// The latest success of each prompt that had one.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     successes: BTreeMap<String, Response>,
-    /// Prompts that are drawn no more.
+    /// Prompts that are no longer drawn.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     solved: BTreeSet<String>,
-    /// The groups that the last steps learnt from, the latest first.
+    /// The groups that recent steps learnt from, latest first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     batches: Vec<Vec<Group>>,
 }
 
-/// From this share of right responses on a prompt is solved.
+/// The share of right responses from which a prompt counts as solved.
 const SOLVED: f64 = 0.9;
 
 /// Decayed successes and failures of a prompt.
@@ -45,12 +46,12 @@ struct Counts {
 }
 
 impl Memory {
-    /// Whether there is nothing in it.
+    /// Whether it is empty.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
-    /// The value of a prompt, as far as it is known.
+    /// The tracked value of a prompt.
     pub fn value(&self, prompt: &str) -> f32 {
         self.tracker(prompt).value() as f32
     }
@@ -59,7 +60,7 @@ impl Memory {
         self.values.get(prompt).map_or(ValueTracker::default(), |c| ValueTracker { good: c.good, bad: c.bad })
     }
 
-    /// A visit to a prompt.
+    /// Updates a prompt's tracked value with the rewards of a group.
     pub fn visit(&mut self, group: &Group) {
         let seen = |tracker: ValueTracker, reward: &f32| tracker.updated((*reward).into(), rho::<Soft>(None));
         let ValueTracker { good, bad } =
@@ -67,12 +68,12 @@ impl Memory {
         self.values.insert(group.problem.prompt.clone(), Counts { good, bad });
     }
 
-    /// Whether a prompt is drawn no more.
+    /// Whether a prompt is no longer drawn.
     pub fn is_solved(&self, prompt: &str) -> bool {
         self.solved.contains(prompt)
     }
 
-    /// Drops the prompt of a group that is solved.
+    /// Stops drawing the group's prompt if the group solved it.
     pub fn prune(&mut self, group: &Group) {
         let right = group.responses.iter().filter(|response| response.reward > rapo::SUCCESS).count();
         if right as f64 >= SOLVED * group.responses.len() as f64 {
@@ -80,7 +81,8 @@ impl Memory {
         }
     }
 
-    /// Puts the stored success of a prompt in place of one response of a group that failed, and stores the last success of one that did not.
+    /// If the group failed, replaces one of its responses by the prompt's stored success; otherwise stores
+    /// the group's last success.
     pub fn replay(&mut self, group: &mut Group, seed: u64, step: u64) {
         let (rewards, prompt) = (group.rewards(), &group.problem.prompt);
         let stored = self.successes.get(prompt);
@@ -100,7 +102,7 @@ impl Memory {
         (lag as usize).checked_sub(1).and_then(|at| self.batches.get(at)).map_or(&[], |batch| batch)
     }
 
-    /// Keeps what a step learnt from, and of the steps before so many that there are `window`.
+    /// Stores the groups that a step learnt from, and drops the oldest batches beyond `window`.
     pub fn keep(&mut self, batch: Vec<Group>, window: u32) {
         self.batches.insert(0, batch);
         self.batches.truncate(window as usize);

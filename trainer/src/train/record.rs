@@ -1,4 +1,4 @@
-//! The lines of `metrics.jsonl`: one a step, nothing in them depends on the clock or the machine's load.
+//! The lines of `metrics.jsonl`: one per step, independent of the clock and of the machine's load.
 
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Write};
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::atomic;
 use crate::routing::Mismatches;
 
-/// One step.
+/// The record of one step.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "phase", rename_all = "lowercase")]
 pub enum Record {
@@ -23,34 +23,33 @@ pub enum Record {
 /// A step of the warm start.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct WarmRecord {
-    /// Which, from 1.
+    /// The step's number, counted from 1.
     pub step: u64,
     /// Mean negative log-likelihood of the last update.
     pub loss: f64,
-    /// Fraction of sampled training problems that are solved.
+    /// Fraction of sampled training problems solved.
     pub training_pass: f64,
-    /// Held-out pass@1, when this was the last step.
+    /// Held-out pass@1, if this was the last step.
     pub held_out: Option<f64>,
 }
 
-/// An RL step. Reward, equal groups and length are those of all rollouts; loss and ratio statistics those of all that were
-/// learnt from, every token with the
-/// log-probability that it had in its own update.
+/// An RL step. Reward, constant groups and response length cover all rollouts; loss and ratio statistics
+/// cover those learnt from, with each token's log-probability in its own update.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RlRecord {
-    /// Which, from 1.
+    /// The step's number, counted from 1.
     pub step: u64,
-    /// Held-out pass@1, when it was measured after this step.
+    /// Held-out pass@1, if evaluated after this step.
     pub held_out: Option<f64>,
     /// Mean reward.
     pub reward: f64,
-    /// Fraction of groups whose rewards are all equal: most recipes learn nothing from them.
+    /// Fraction of groups whose rewards are all equal; most recipes learn nothing from them.
     pub constant_groups: f64,
-    /// Mean tokens of a response.
+    /// Mean number of tokens per response.
     pub response_tokens: f64,
     /// Learning rate.
     pub rate: f64,
-    /// Mean length of the gradient.
+    /// Mean gradient norm before clipping.
     pub grad_norm: f64,
     /// Loss.
     pub loss: f64,
@@ -58,9 +57,10 @@ pub struct RlRecord {
     pub approx_kl: f64,
     /// KL(policy ‖ policy after the warm start), k1.
     pub drift_k1: f64,
-    /// The same, k3: never negative, but one token that the old policy thought likelier weighs e^difference.
+    /// The same, k3: never negative, but a token to which the old policy gave more probability weighs
+    /// e^difference.
     pub drift_k3: f64,
-    /// Mean negative log-probability of the sampled tokens: an estimate of the entropy.
+    /// Mean negative log-probability of the sampled tokens, an entropy estimate.
     pub entropy: f64,
     /// Smallest ratio.
     pub ratio_min: f64,
@@ -70,7 +70,7 @@ pub struct RlRecord {
     pub ratio_max: f64,
     /// Standard deviation of the ratio.
     pub ratio_std: f64,
-    /// Effective sample size as a fraction.
+    /// Effective sample size, as a fraction.
     pub ess: f64,
     /// Mean gate weight.
     pub gate_mean: f64,
@@ -94,41 +94,42 @@ pub struct RlRecord {
     pub mismatch_max: f64,
     /// Its standard deviation.
     pub mismatch_std: f64,
-    /// Differences of routing, where it is recorded.
+    /// Routing differences, if routing is recorded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub routing: Option<Mismatches>,
 }
 
-/// Where records go.
+/// The files that records are appended to.
 pub(super) struct Journal {
     metrics: Lines,
     timings: Lines,
 }
 
-/// A file of whole lines.
+/// A file of complete lines.
 struct Lines {
     file: File,
     path: PathBuf,
     length: u64,
 }
 
-/// The metrics of a run's folder.
+/// The metrics file of a run's folder.
 pub const METRICS: &str = "metrics.jsonl";
-/// Seconds of each step, apart from the metrics because no two runs agree on them.
+/// The seconds each step took; kept out of the metrics because no two runs agree on them.
 pub(super) const TIMINGS: &str = "timings.jsonl";
-/// The page that a run ends with.
+/// The report that a finished run writes.
 pub(super) const REPORT: &str = "report.html";
 
 impl Journal {
-    /// Opens the files of a run's folder, cut back to their first `lines` lines: a run that was killed between writing a
-    /// line and the checkpoint that covers it will write that line again, and the last line may be torn.
+    /// Opens the files of a run's folder, truncated to their first `lines` lines: a run killed between
+    /// writing a line and the checkpoint that covers it will write that line again, and its last line may be
+    /// incomplete.
     pub(super) fn open(folder: &Path, lines: u64) -> Result<Self> {
         let metrics = Lines::open(folder.join(METRICS), lines, true)?;
         let timings = Lines::open(folder.join(TIMINGS), lines, false)?;
         Ok(Self { metrics, timings })
     }
 
-    /// Appends a step. Its line is on the disk before the checkpoint that counts it.
+    /// Appends a step. Its line reaches the disk before the checkpoint that counts it.
     pub(super) fn append(&mut self, record: &Record, seconds: f64) -> Result<()> {
         self.metrics.append(&serde_json::to_string(record)?)?;
         self.metrics
@@ -140,7 +141,7 @@ impl Journal {
 }
 
 impl Lines {
-    /// The first `least` lines of a file, which it must have where `strict`.
+    /// Opens a file and keeps its first `least` lines; if `strict`, it must have that many.
     fn open(path: PathBuf, least: u64, strict: bool) -> Result<Self> {
         atomic::check(&path)?;
         let bytes = match std::fs::read(&path) {
@@ -166,11 +167,11 @@ impl Lines {
         Ok(Self { file, path, length })
     }
 
-    /// Appends a line, or leaves the file as it was.
+    /// Appends a line, or leaves the file unchanged.
     fn append(&mut self, line: &str) -> Result<()> {
         let line = format!("{line}\n");
         if let Err(error) = (&self.file).write_all(line.as_bytes()) {
-            // Where this fails too, a resumed run cuts the torn line.
+            // If this fails too, a resumed run cuts off the incomplete line.
             let _ = self.file.set_len(self.length);
             return Err(error).with_context(|| format!("cannot append to {}", self.path.display()));
         }
@@ -189,7 +190,7 @@ pub fn read(folder: &Path) -> Result<Vec<Record>> {
     text.lines().enumerate().map(parse).collect()
 }
 
-/// The seconds of every step that has them.
+/// The recorded seconds per step.
 pub fn read_seconds(folder: &Path) -> Vec<f64> {
     let text = std::fs::read_to_string(folder.join(TIMINGS)).unwrap_or_default();
     let seconds = |line: &str| serde_json::from_str::<serde_json::Value>(line).ok()?.get("seconds")?.as_f64();

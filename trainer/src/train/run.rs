@@ -1,4 +1,4 @@
-//! A run from its command line to its report, or from its checkpoint to its report.
+//! A run from its command line, or from its checkpoint, to its report.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use super::trainer::Trainer;
 use crate::lock::Lock;
 use crate::{atomic, report, threads};
 
-/// Runs `lockstep train`. Returns whether the run reached its end (Ctrl-C ends it early, after the step in flight).
+/// Runs `lockstep train`. Returns whether the run finished; Ctrl-C ends it early, after the step in progress.
 pub fn train(args: &TrainArgs) -> Result<bool> {
     let device = args.device.as_deref().unwrap_or("cpu");
     let (trainer, folder, lock, state) = match &args.resume {
@@ -34,14 +34,14 @@ pub fn train(args: &TrainArgs) -> Result<bool> {
             let folder = args.new_folder(trainer.config())?;
             make_folder(&folder)?;
             let lock = Lock::take(&folder)?;
-            // Another process may have come and gone.
+            // Another process may have used the folder in the meantime.
             check_free(&folder)?;
             let state = State::new(trainer.config());
             state.save(trainer.config(), &folder)?;
             (trainer, folder, lock, state)
         }
     };
-    // Not after hours of training.
+    // Fail now rather than after hours of training.
     atomic::check(&folder.join(REPORT))?;
     if let Some(dump) = &args.dump_rollouts {
         make_folder(dump)?;
@@ -54,7 +54,7 @@ fn make_folder(folder: &Path) -> Result<()> {
     std::fs::create_dir_all(folder).with_context(|| format!("cannot make folder {}", folder.display()))
 }
 
-/// A flag that the first Ctrl-C sets; the second one ends the program at once, which harms nothing.
+/// A flag set by the first Ctrl-C; a second one exits at once, which is safe.
 fn on_ctrl_c() -> Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
     let seen = stop.clone();
@@ -145,7 +145,7 @@ impl Run {
         Ok(Record::Rl(Box::new(record)))
     }
 
-    /// The report, and the sentence that matters.
+    /// Writes the report and prints the headline result.
     fn finish(&self) -> Result<()> {
         let records = read(&self.folder)?;
         let page = self.folder.join(REPORT);

@@ -1,4 +1,4 @@
-//! Sampling: problems, responses of the engine, and the groups that a step learns from.
+//! Sampling: problems, the engine's responses, and the groups that a step learns from.
 
 use anyhow::Result;
 use lockstep::core::schedule::dynamic_sampling::{self, Outcome};
@@ -15,16 +15,16 @@ use crate::random::{Phase, Stream};
 use crate::routing::RolloutPrecision;
 use crate::task::Problem;
 
-/// Most draws of a problem that is not solved yet.
+/// Maximum number of draws in search of an unsolved problem.
 const MAX_DRAWS: usize = 100;
-/// Most batches of prompts that dynamic sampling asks for in a step.
+/// Maximum number of prompt batches per step under dynamic sampling.
 const MAX_ROUNDS: u32 = 10;
 
-/// What was sampled for a step.
+/// The result of sampling for a step.
 pub(super) struct Generated {
     /// The groups to learn from.
     pub(super) groups: Vec<Group>,
-    /// What is logged of all groups.
+    /// The logged statistics of all groups.
     pub(super) record: RlRecord,
 }
 
@@ -42,12 +42,12 @@ impl Trainer {
         problems.iter().map(|p| self.vocab.encode(&p.prompt)).collect()
     }
 
-    /// Most tokens of a response.
+    /// Maximum number of tokens in a response.
     fn limit(&self) -> usize {
         self.task.longest().1 + 1
     }
 
-    /// Samples a response to each problem, the first with the random stream of row `first`.
+    /// Samples a response to each problem; the first uses the random stream of row `first`.
     pub(super) fn rollouts(
         &self,
         weights: &Weights,
@@ -60,7 +60,7 @@ impl Trainer {
         sample(&self.engine(weights)?, &self.prompts(problems)?, self.limit(), stream)
     }
 
-    /// The engine's likeliest response to each problem, token by token.
+    /// The engine's greedy response to each problem.
     fn greedy(&self, weights: &Weights, problems: &[&Problem]) -> Result<Vec<Sampled>> {
         greedy(&self.engine(weights)?, &self.prompts(problems)?, self.limit())
     }
@@ -72,7 +72,8 @@ impl Trainer {
         problems.iter().zip(sampled).map(|(p, s)| p.reward(&self.vocab.decode(&s.response))).collect()
     }
 
-    /// A problem of an RL step, one that is not solved yet where the recipe asks for that. Where hardly any is left a solved one will do.
+    /// A problem for an RL step. If the recipe prunes solved prompts, it is an unsolved one, unless hardly
+    /// any are left.
     fn unsolved_problem(&self, memory: &Memory, step: u64, row: u64) -> Problem {
         let mut stream = Stream::new(self.config().seed, Phase::RlProblems, step, row);
         let mut draw = || self.task.training(&mut |n| stream.below(n));
@@ -83,8 +84,8 @@ impl Trainer {
         (0..MAX_DRAWS).map(|_| draw()).find(|problem| !memory.is_solved(&problem.prompt)).unwrap_or(first)
     }
 
-    /// Samples groups until there are enough to learn from: once, or as often as dynamic sampling allows. What is remembered of prompts is
-    /// brought up to date.
+    /// Samples groups until there are enough to learn from: once, or as often as dynamic sampling allows.
+    /// Updates the state remembered about prompts.
     pub(super) fn generate(&self, state: &mut State, step: u64) -> Result<Generated> {
         let rl = &self.config().rl;
         let (mut kept, mut alike) = (Vec::new(), Vec::new());
@@ -107,7 +108,7 @@ impl Trainer {
                 break;
             }
         }
-        // At least as many as there are minibatches, so that none is empty.
+        // At least one group per minibatch, so that none is empty.
         let missing = rl.minibatches.saturating_sub(kept.len());
         kept.extend(alike.into_iter().take(missing));
         let record = RlRecord {
@@ -119,7 +120,8 @@ impl Trainer {
         Ok(Generated { groups: kept, record })
     }
 
-    /// A group of responses to each prompt of a round whose first prompt is number `first` of its step.
+    /// Samples a group of responses to each prompt of a round; `first` is the index in its step of the
+    /// round's first prompt.
     fn sample_groups(&self, state: &mut State, step: u64, first: u64) -> Result<Vec<Group>> {
         let (rl, size) = (&self.config().rl, self.group_size());
         let rows = first..first + rl.prompts as u64;
@@ -147,7 +149,8 @@ impl Trainer {
                 state.memory.visit(&group);
             }
             if self.algorithm.asks(Duty::PruneSolved) {
-                // An epoch is a step: prompts are drawn at random, so that no pass over all of them ever ends.
+                // An epoch here is one step: prompts are drawn at random, so no pass over all of them ever
+                // ends.
                 state.memory.prune(&group);
             }
             if self.algorithm.asks(Duty::ReplaySuccesses) {
@@ -159,7 +162,7 @@ impl Trainer {
     }
 }
 
-/// Whether a token of each group has an advantage that is not 0 and takes part.
+/// Whether each group has an unmasked token, in a response that is kept, whose advantage is nonzero.
 fn teaches(rollouts: &RolloutsBuf, credit: &Credit) -> Result<Vec<bool>> {
     let batch = rollouts.batch()?;
     let live = |token: usize| credit.loss_mask.as_ref().is_none_or(|mask| mask[token] != 0);

@@ -1,4 +1,4 @@
-//! What a person sees: one line a step on stdout, progress bars on stderr when that is a terminal.
+//! Terminal output: one line per step on stdout, and progress bars on stderr if it is a terminal.
 
 use std::io::Write;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use super::record::{RlRecord, WarmRecord};
 use crate::config::Config;
 
-/// The bars of a run: all its RL steps, and the parts of the current step.
+/// The progress bars of a run: one for all RL steps, one for the parts of the current step.
 pub(super) struct Screen {
     bars: MultiProgress,
     run: ProgressBar,
@@ -16,7 +16,7 @@ pub(super) struct Screen {
 }
 
 impl Screen {
-    /// Bars for a run whose first `done` RL steps are done.
+    /// Creates the bars of a run that has completed `done` RL steps.
     pub(super) fn new(config: &Config, done: u64) -> Self {
         let bars = MultiProgress::new();
         let style = |template: &str| {
@@ -36,24 +36,24 @@ impl Screen {
         Self { bars, run, step }
     }
 
-    /// A line on stdout, above the bars.
+    /// Prints a line on stdout, above the bars.
     pub(super) fn line(&self, line: &str) {
         self.bars.suspend(|| say(line));
     }
 
-    /// The step in flight has `parts` parts.
+    /// Starts a step with `parts` parts.
     pub(super) fn begin(&self, name: &'static str, parts: u64) {
         self.step.set_message(name);
         self.step.set_length(parts);
         self.step.set_position(0);
     }
 
-    /// So many parts of the step in flight are done.
+    /// Reports how many parts of the current step are done.
     pub(super) fn tick(&self, parts: u64) {
         self.step.set_position(parts);
     }
 
-    /// A step of the warm start is done.
+    /// Reports a finished warm-start step.
     pub(super) fn warm(&self, r: &WarmRecord, seconds: f64) {
         self.line(&format!(
             "warm {:>3}       loss {:.4}   solves {:>5.1} % of training problems   {seconds:.1} s",
@@ -63,7 +63,7 @@ impl Screen {
         ));
     }
 
-    /// An RL step is done.
+    /// Reports a finished RL step.
     pub(super) fn rl(&self, r: &RlRecord, of: u64, seconds: f64) {
         self.run.set_position(r.step);
         let held_out = r.held_out.map_or(String::new(), |p| format!("   held-out pass@1 {:.1} %", 100.0 * p));
@@ -75,7 +75,7 @@ impl Screen {
     }
 }
 
-/// A line on stdout. A reader that went away (`| head`) does not end a run.
+/// Prints a line on stdout. A reader that went away (`| head`) does not end a run.
 pub(crate) fn say(line: &str) {
     let _ = writeln!(std::io::stdout(), "{line}");
 }

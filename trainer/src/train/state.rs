@@ -1,5 +1,6 @@
-//! What a run is at a moment, and its checkpoint: one safetensors file with the weights, the optimiser's moments, the
-//! reference policy, what the recipe carries from step to step, where the run stands and its configuration.
+//! The state of a run, and its checkpoint: one safetensors file with the weights, the optimiser's moments,
+//! the reference policy, the state that the recipe carries from step to step, the progress and the
+//! configuration.
 
 use std::path::Path;
 
@@ -16,39 +17,39 @@ use crate::tensors::{Tensors, Writer};
 /// The checkpoint's name in a run's folder.
 pub const FILE: &str = "checkpoint.safetensors";
 
-/// Where a run stands.
+/// A run's progress.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Progress {
-    /// Steps of the warm start that are done.
+    /// Completed warm-start steps.
     pub warm_steps: u64,
-    /// Whether the warm start is over.
+    /// Whether the warm start has ended.
     pub warm_done: bool,
-    /// RL steps that are done.
+    /// Completed RL steps.
     pub rl_steps: u64,
 }
 
 impl Progress {
-    /// Lines of `metrics.jsonl` that belong to this state: one for each step.
+    /// Lines of `metrics.jsonl` covered by this state: one per step.
     pub fn lines(&self) -> u64 {
         self.warm_steps + self.rl_steps
     }
 }
 
-/// A run at a moment.
+/// The state of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct State {
-    /// Where it stands.
+    /// Progress so far.
     pub progress: Progress,
     /// The policy.
     pub weights: Weights,
-    /// The optimiser.
+    /// The optimiser's state.
     pub adam: AdamW,
-    /// The policy after the warm start, once that is over.
+    /// The policy after the warm start, once that has ended.
     pub reference: Option<Weights>,
-    /// The policy before the last step, where the recipe asks for it and there was one.
+    /// The policy before the last step, if the recipe asks for it and there was one.
     pub previous: Option<Weights>,
-    /// What else the recipe carries from step to step.
+    /// Other state that the recipe carries from step to step.
     pub memory: Memory,
 }
 
@@ -66,7 +67,7 @@ struct Note {
 const FORMAT: u32 = 1;
 
 impl State {
-    /// A run before its first step.
+    /// The state before the first step.
     pub fn new(config: &Config) -> Self {
         let weights = config.model.init(config.seed);
         Self {
@@ -102,12 +103,12 @@ impl State {
         })?)
     }
 
-    /// Writes the checkpoint of a run's folder.
+    /// Writes the checkpoint into a run's folder.
     pub fn save(&self, config: &Config, folder: &Path) -> Result<()> {
         atomic::write(&folder.join(FILE), &self.to_bytes(config)?)
     }
 
-    /// Whether a folder has a checkpoint; the error says where one was looked for.
+    /// Checks that a folder has a checkpoint; the error says where it was expected.
     pub(super) fn exists(folder: &Path) -> Result<()> {
         let path = folder.join(FILE);
         let found = std::fs::metadata(&path)
@@ -116,14 +117,14 @@ impl State {
         Ok(())
     }
 
-    /// Reads the checkpoint of a run's folder.
+    /// Reads the checkpoint from a run's folder.
     pub fn load(folder: &Path) -> Result<(Config, Self)> {
         let path = folder.join(FILE);
         let bytes = std::fs::read(&path).with_context(|| format!("cannot resume from {}", path.display()))?;
         Self::from_bytes(&bytes).with_context(|| format!("cannot resume from {}", path.display()))
     }
 
-    /// Reads the bytes of a checkpoint.
+    /// Parses the bytes of a checkpoint.
     pub fn from_bytes(bytes: &[u8]) -> Result<(Config, Self)> {
         let file = Tensors::parse(bytes)?;
         let note: Note = serde_json::from_str(file.note().context("not a checkpoint of this program")?)

@@ -1,4 +1,4 @@
-//! The steps of a run: each takes a state to the next, a function of configuration and state alone.
+//! The steps of a run: each maps a state to the next and depends only on the configuration and the state.
 
 use anyhow::{Context, Result, bail};
 use lockstep::core::schedule::remix::Mix;
@@ -25,29 +25,29 @@ use crate::vocab::{END, Vocab};
 /// Training problems sampled to decide whether the warm start is over.
 const WARM_CHECK_PROBLEMS: u64 = 256;
 
-/// What the steps need besides the state.
+/// Everything the steps need apart from the state.
 pub struct Trainer {
     config: Config,
     pub(super) task: Task,
     pub(super) vocab: Vocab,
     pub(super) algorithm: Algorithm,
     held_out: Vec<Problem>,
-    /// Only trying the recipe out: every second response is called right.
+    /// Set while trying the recipe out: every second response counts as right.
     pub(super) trial: bool,
 }
 
-/// An RL step that was done.
+/// The result of an RL step.
 pub struct RlStep {
-    /// Its line in the metrics.
+    /// Its line in `metrics.jsonl`.
     pub record: RlRecord,
     /// The rollouts as the updates saw them.
     pub rollouts: RolloutsBuf,
-    /// Their routing in the engine, every token of prompt and response, if it is recorded.
+    /// The engine's routing of every prompt and response token, if recorded.
     pub routing: Option<RoutingTrace>,
 }
 
 impl Trainer {
-    /// Opens task and recipe; `device` is where the RL maths runs.
+    /// Creates a trainer and tries the recipe out; `device` is where the RL maths runs.
     pub fn new(config: Config, task: Task, device: &str) -> Result<Self> {
         let vocab = Vocab::new(task.alphabet());
         let algorithm = Algorithm::new(&config.recipe_toml, device)?;
@@ -58,16 +58,17 @@ impl Trainer {
         Ok(trainer)
     }
 
-    /// The trainer of a command line, on the CPU.
+    /// Creates the trainer for a command line, on the CPU.
     pub fn of(args: &TrainArgs) -> Result<Self> {
         let (config, task) = args.config()?;
         Self::new(config, task, "cpu")
     }
 
-    /// A step on two prompts with the first weights: what the recipe refuses it refuses here, before the warm start.
+    /// Runs a step on two groups with the initial weights, so that the recipe's errors appear before the warm
+    /// start.
     fn try_out(&mut self) -> Result<()> {
         let config = self.config.clone();
-        // Never the last step and never measured.
+        // Settings under which the step is neither the last one nor evaluated.
         self.config.rl = Rl { prompts: 2, keep: 2, minibatches: 1, steps: 9, ..config.rl.clone() };
         self.config.measure = Measure { every: 9, ..config.measure.clone() };
         self.trial = true;
@@ -85,12 +86,12 @@ impl Trainer {
         &self.config
     }
 
-    /// How many held-out problems there are to be measured on.
+    /// Number of held-out problems used for evaluation.
     pub fn held_out_problems(&self) -> usize {
         self.held_out.len()
     }
 
-    /// Where Lockstep runs.
+    /// The device that Lockstep runs on.
     pub fn device(&self) -> String {
         self.algorithm.device().describe()
     }
@@ -100,7 +101,7 @@ impl Trainer {
         self.task.training(&mut |n| stream.below(n))
     }
 
-    /// The model as the trainer runs it, with or without gradients.
+    /// Builds the model as the trainer runs it, with or without gradients.
     pub(super) fn model(&self, weights: &Weights, trainable: bool) -> Result<Model> {
         let build = if trainable { Model::trainable } else { Model::frozen };
         build(&self.config.model, weights)?.run_as(self.config.trainer_manner())
@@ -111,12 +112,13 @@ impl Trainer {
         Ok(mean(rewards.iter().map(|&r| f64::from(r))))
     }
 
-    /// Held-out pass@1 after RL step `step`: one sample a problem, at temperature 1.
+    /// Held-out pass@1 after RL step `step`: one sample per problem, at temperature 1.
     fn held_out(&self, weights: &Weights, step: u64) -> Result<f64> {
         self.pass_at_1(weights, &self.held_out.iter().collect::<Vec<_>>(), Phase::Measure, step)
     }
 
-    /// One step of the warm start: some updates on worked solutions, then a look at how many training problems are solved.
+    /// Runs one warm-start step: several updates on worked solutions, then a check of how many training
+    /// problems are solved.
     pub fn warm_step(&self, state: &mut State, tick: impl Fn(u64)) -> Result<WarmRecord> {
         let warm = &self.config.warm;
         let mut record = WarmRecord { step: state.progress.warm_steps + 1, ..WarmRecord::default() };
@@ -150,7 +152,7 @@ impl Trainer {
         Ok(record)
     }
 
-    /// One RL step: rollouts, rewards, and the updates that learn from them.
+    /// Runs one RL step: rollouts, rewards, and the updates that learn from them.
     pub fn rl_step(&self, state: &mut State, tick: impl Fn(u64)) -> Result<RlStep> {
         let rl = &self.config.rl;
         let index = state.progress.rl_steps;
@@ -175,7 +177,7 @@ impl Trainer {
             rate *= self.algorithm.rate_scale(&rollouts)? as f32;
         }
         let (mut grad_norm, mut replayed, mut balance) = (0.0, replayed, 0.0);
-        // What ran in the rollout, for the old policy and in the updates, in the order of the updates.
+        // Routing records of the rollout, of the old policy and of the updates, in update order.
         let mut ran: [Vec<Record>; 3] = Default::default();
         let parts = plan.parts.len();
         let mut loss = Loss::default();
@@ -251,7 +253,8 @@ impl Trainer {
         Ok(RlStep { record, rollouts, routing: trace })
     }
 
-    /// Groups as a later step meets them: made by a policy that is not the latest any more.
+    /// Converts groups for reuse in a later step, where the policy that generated them is no longer the
+    /// latest.
     fn as_earlier(&self, mut groups: Vec<Group>, rollouts: &RolloutsBuf) -> Result<Vec<Group>> {
         let mut old = column(&rollouts.logp_old, Column::logp_old)?;
         for response in groups.iter_mut().flat_map(|group| &mut group.responses) {
@@ -261,23 +264,23 @@ impl Trainer {
         Ok(groups)
     }
 
-    /// ReMix: which step's groups a minibatch has, and when the run starts over on its own.
+    /// ReMix's settings: which step's groups a minibatch uses, and when the reference is reset.
     fn mix(&self) -> Mix {
         let own = Mix::default();
         Mix { reincarnation: own.reincarnation.filter(|_| self.algorithm.asks(Duty::ResetReference)), ..own }
     }
 
-    /// A seed for one call of the recipe.
+    /// The random seed for one call of the recipe.
     pub(super) fn recipe_seed(&self, step: u64, call: u64) -> u64 {
         Stream::new(self.config.seed, Phase::Recipe, step, call).below(u64::MAX)
     }
 
-    /// Responses to a prompt.
+    /// Number of responses per prompt.
     pub(super) fn group_size(&self) -> usize {
         self.config.rl.group + usize::from(self.algorithm.asks(Duty::PivotResponse))
     }
 
-    /// The load-balance loss of a pass, if there is one.
+    /// The load-balance loss of a pass, if enabled.
     fn balance(&self, pass: &Pass<'_>) -> Result<Option<routing::Balance>> {
         match self.config.routing {
             Some(routing) if routing.balance > 0.0 => {
@@ -288,8 +291,8 @@ impl Trainer {
         }
     }
 
-    /// The groups of each minibatch: a shuffle of this step's, cut into parts that differ by one group at most; or, where the recipe asks for
-    /// it, a part of an earlier step's.
+    /// Assigns groups to minibatches: this step's groups are shuffled and split into parts that differ by at
+    /// most one group; if the recipe asks for it, a minibatch uses part of an earlier step's groups instead.
     fn minibatches(&self, state: &State, step: u64, groups: usize) -> Result<Plan> {
         let parts = self.config.rl.minibatches;
         let mut order: Vec<usize> = (0..groups).collect();
@@ -312,7 +315,7 @@ impl Trainer {
         Ok(plan)
     }
 
-    /// What is logged of a batch, every token with the log-probability that it had in its own update.
+    /// The logged statistics of a batch, with each token's log-probability in its own update.
     fn describe(&self, rollouts: &RolloutsBuf, credit: &Credit, record: RlRecord) -> Result<RlRecord> {
         let loss = self.algorithm.loss(rollouts, credit)?;
         let (total, m) = loss.loss.zip(loss.metrics).context("the loss was asked for, but not computed")?;
@@ -345,7 +348,7 @@ impl Trainer {
     }
 }
 
-/// Which groups each minibatch has.
+/// The groups of each minibatch.
 #[derive(Default)]
 struct Plan {
     /// Indices into this step's groups, followed by `earlier`.
@@ -354,7 +357,8 @@ struct Plan {
     earlier: Vec<Group>,
 }
 
-/// What the policy said of a minibatch in its update, at the tokens' places in the whole batch.
+/// Writes a minibatch's log-probabilities and entropies, as of its own update, back to its tokens' places in
+/// the whole batch.
 fn write_back(rollouts: &mut RolloutsBuf, batch: &RolloutsBuf, places: &[usize]) {
     for (whole, part) in [(&mut rollouts.logp, &batch.logp), (&mut rollouts.entropy, &batch.entropy)] {
         if let (Some(whole), Some(part)) = (whole, part) {

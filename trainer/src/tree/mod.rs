@@ -1,4 +1,4 @@
-//! `lockstep tree`: the prefix tree of a group of rollouts, as text and as a page with a drawing.
+//! `lockstep tree`: draws the prefix tree of a group of rollouts, as text and as an HTML page.
 
 mod page;
 mod shape;
@@ -14,16 +14,17 @@ use crate::rl::column;
 use crate::{atomic, files};
 use shape::Shape;
 
-/// Which tree, and where it goes.
+/// Arguments of `lockstep tree`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct TreeArgs {
-    /// A safetensors file with cu_seqlens, cu_groups, rewards and tokens, as `train --dump-rollouts` writes it
+    /// A safetensors file with cu_seqlens, cu_groups, rewards and tokens, as written by
+    /// `train --dump-rollouts`
     #[arg(value_name = "ROLLOUTS.safetensors")]
     pub rollouts: PathBuf,
-    /// Which group, counted from 0
+    /// Index of the group, counted from 0
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub group: usize,
-    /// Also write a page with the tree as a drawing
+    /// Also write an HTML page with a drawing of the tree
     #[arg(short, long, value_name = "FILE.html")]
     pub output: Option<PathBuf>,
 }
@@ -41,7 +42,7 @@ pub fn tree(args: &TreeArgs) -> Result<String> {
     Ok(said)
 }
 
-/// A group's tree, ready to be drawn.
+/// A group's tree, ready to draw.
 struct Drawn {
     group: usize,
     groups: usize,
@@ -64,7 +65,7 @@ impl Drawn {
         Ok(Self { group, groups, statistics, shape })
     }
 
-    /// What is known of the group, in a few lines.
+    /// A few lines of statistics about the group.
     fn head(&self) -> String {
         let TreeStatistics { branches, tokens, tree_tokens, depths, .. } = &self.statistics;
         let mut head = format!(

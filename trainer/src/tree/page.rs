@@ -1,17 +1,17 @@
-//! A tree as one page with an inline SVG: no script, nothing fetched.
+//! A tree as a self-contained page with an inline SVG, without scripts or anything to fetch.
 
 use super::Drawn;
 use super::shape::{Node, Shape};
 
 const STYLE: &str = include_str!("../report/style.css");
-/// Width of the drawing of tokens, height of a line, margins, in pixels.
+/// Width of the token axis, height of a line, and margins, in pixels.
 const WIDTH: f64 = 960.0;
 const LINE: f64 = 22.0;
 const LEFT: f64 = 70.0;
 const RIGHT: f64 = 230.0;
 const TOP: f64 = 34.0;
 
-/// The page.
+/// Renders the page.
 pub(super) fn html(drawn: &Drawn) -> String {
     let title = format!("Lockstep: prefix tree of group {}", drawn.group);
     let head = drawn.head().replace('\n', "<br>");
@@ -76,10 +76,10 @@ fn svg(shape: &Shape) -> String {
     out + "</svg>"
 }
 
-/// The line of each node: leaves one below the other, a parent halfway between its first and last child.
+/// The line of each node: leaves are stacked, and a parent sits halfway between its first and last child.
 fn rows(shape: &Shape) -> Vec<f64> {
     let (mut rows, mut next) = (vec![0.0; shape.nodes.len()], 0.0);
-    // Nodes stand in depth-first order.
+    // Nodes are in depth-first order.
     for (number, node) in shape.nodes.iter().enumerate() {
         if node.children.is_empty() {
             rows[number] = next;
@@ -88,14 +88,14 @@ fn rows(shape: &Shape) -> Vec<f64> {
     }
     for (number, node) in shape.nodes.iter().enumerate().rev() {
         if let (Some(first), Some(last)) = (node.children.first(), node.children.last()) {
-            // A single child would hide under the label.
+            // Keep a single child from hiding under the label.
             rows[number] = (rows[*first] + rows[*last]) / 2.0;
         }
     }
     rows
 }
 
-/// About eight round numbers of tokens.
+/// About eight ticks at round numbers of tokens.
 fn ticks(longest: usize) -> Vec<usize> {
     let rough = (longest / 8).max(1);
     let power = 10usize.pow(rough.ilog10());
@@ -103,7 +103,7 @@ fn ticks(longest: usize) -> Vec<usize> {
     (0..=longest / step).map(|k| k * step).collect()
 }
 
-/// From red through yellow to green.
+/// A colour from red through yellow to green.
 fn colour(node: &Node, (low, high): (f32, f32)) -> String {
     if node.value.is_nan() {
         return "#9aa1ad".to_owned();

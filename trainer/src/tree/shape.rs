@@ -2,25 +2,25 @@
 
 use lockstep::ops::tree::PrefixTree;
 
-/// A stretch of tokens that the same responses share.
+/// A run of tokens shared by the same responses.
 pub(super) struct Node {
     /// First token.
     pub(super) from: usize,
     /// One past the last.
     pub(super) to: usize,
-    /// Mean outcome of the responses that pass; NaN without any.
+    /// Mean outcome of the responses through this node; NaN if none has one.
     pub(super) value: f64,
-    /// Responses that pass.
+    /// Number of responses through this node.
     pub(super) passing: usize,
-    /// The first ids.
+    /// The first token ids.
     pub(super) ids: Vec<u32>,
-    /// Responses that end here: number and reward.
+    /// Responses that end here: index and reward.
     pub(super) ends: Vec<(usize, f32)>,
-    /// Where it goes on, in order.
+    /// Child nodes, in order.
     pub(super) children: Vec<usize>,
 }
 
-/// How many ids of a stretch are kept.
+/// Maximum number of token ids kept per node.
 pub(super) const IDS: usize = 12;
 
 /// A group's tree; node 0 is the root.
@@ -29,16 +29,16 @@ pub(super) struct Shape {
     pub(super) nodes: Vec<Node>,
     /// Responses of the group.
     pub(super) responses: usize,
-    /// Smallest and largest reward; equal when there is none.
+    /// Smallest and largest reward; equal if there is none.
     pub(super) range: (f32, f32),
 }
 
 impl Shape {
-    /// The tree of a batch of one group.
+    /// Builds the tree of a one-group batch.
     pub(super) fn new(tree: &PrefixTree, cu_seqlens: &[u32], tokens: &[u32], rewards: &[f32]) -> Self {
         let responses = rewards.len();
         let mut nodes: Vec<Node> = Vec::new();
-        // Positions, first token, parent; no recursion, for a tree may be as deep as the group is large.
+        // Positions, first token, parent. No recursion: a tree may be as deep as the group is large.
         let mut waiting = vec![(0, responses, 0, None)];
         while let Some((start, end, from, parent)) = waiting.pop() {
             let sequence = tree.order[start] as usize;
@@ -52,7 +52,7 @@ impl Shape {
             let number = nodes.len();
             let mut ends = Vec::new();
             let bounds: Vec<usize> = [start].into_iter().chain(splits).chain([end]).collect();
-            // From the last, so that the first is on top.
+            // Pushed in reverse, so that the first is on top.
             for pair in bounds.windows(2).rev() {
                 let sequence = tree.order[pair[0]] as usize;
                 let length = (cu_seqlens[sequence + 1] - cu_seqlens[sequence]) as usize;
@@ -77,12 +77,12 @@ impl Shape {
 }
 
 impl Node {
-    /// Its value, for a label.
+    /// Its value, as a label.
     pub(super) fn value_text(&self) -> String {
         if self.value.is_nan() { "V –".to_owned() } else { format!("V {:.4}", self.value) }
     }
 
-    /// Its first ids.
+    /// Its first token ids, as a label.
     pub(super) fn ids_text(&self) -> String {
         let ids: Vec<String> = self.ids.iter().map(u32::to_string).collect();
         let more = if self.to - self.from > self.ids.len() { " …" } else { "" };

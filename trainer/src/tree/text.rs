@@ -1,11 +1,12 @@
-//! A tree for a terminal: a line for each stretch of tokens.
+//! A tree as terminal text: one line per node.
 
 use super::shape::Shape;
 
-/// Token range, value, number of responses that pass, first ids, responses that end.
+/// Draws the tree; each line has token range, value, number of responses, first token ids, and the responses
+/// that end there.
 pub(super) fn draw(shape: &Shape) -> String {
     let mut out = String::new();
-    // Node, what stands before its children's lines, what stands before its own.
+    // Node, prefix of its children's lines, prefix of its own line.
     let mut waiting = vec![(0, String::new(), String::new())];
     while let Some((number, indent, own)) = waiting.pop() {
         let Some(node) = shape.nodes.get(number) else { continue };

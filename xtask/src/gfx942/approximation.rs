@@ -1,16 +1,17 @@
-//! Reciprocals and reciprocal roots are approximate. They may only be where LLVM's binary64 division or square root
-//! begins, and nothing of them may get out but through its end.
+//! Checks that approximate reciprocals and reciprocal roots occur only at the start of LLVM's binary64
+//! division or square root, and that their results leave only through its end.
 //!
-//! Each `v_rcp` and `v_rsq` is followed through registers and jumps. What is computed from it may be fused
-//! multiply-adds, products, `v_div_fmas` and moves, exactly as many as the sequence has; `v_div_fixup` (of a division) or
-//! `v_ldexp` (of a square root) ends it. Any other instruction that reads such a register is a fault: a store, a comparison, a
-//! selection, a sum, a shuffle. What is left in registers behind the end is followed to the end of the block.
+//! Each `v_rcp` and `v_rsq` is followed through registers and jumps. Values computed from it may be fused
+//! multiply-adds, products, `v_div_fmas` and moves, in exactly the numbers of the sequence; `v_div_fixup`
+//! (for a division) or `v_ldexp` (for a square root) ends it. Any other instruction that reads such a
+//! register is a fault: a store, a comparison, a selection, a sum, a shuffle. Values left in registers after
+//! the end are followed to the end of the block.
 
 use super::{Function, Instruction};
 use crate::Fault;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The instructions of a sequence that read its approximation or what came of it.
+/// The instructions of a sequence that read its approximation or a value derived from it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sequence {
     /// Fused multiply-adds.
@@ -23,23 +24,24 @@ pub struct Sequence {
     pub end: usize,
 }
 
-/// v_div_scale ×2, v_rcp, five multiply-adds and a product, v_div_fmas, v_div_fixup, in binary64: kernels divide in nothing else
-/// (`core/src/num/div.rs`).
+/// v_div_scale ×2, v_rcp, five multiply-adds and a product, v_div_fmas, v_div_fixup, in binary64; kernels
+/// divide in no other way (`core/src/num/div.rs`).
 pub const DIVISION: Sequence = Sequence { fused: 5, products: 1, last: 1, end: 1 };
 /// v_rsq_f64, two products, seven multiply-adds, v_ldexp_f64.
 pub const ROOT: Sequence = Sequence { fused: 7, products: 2, last: 0, end: 1 };
 
-/// What registers hold at a place: those that come from approximations, with these; those that `v_div_scale` wrote.
+/// What registers hold at a point: those derived from approximations, with the approximations; and those that
+/// `v_div_scale` wrote.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct State {
     rough: BTreeMap<u32, BTreeSet<usize>>,
     scaled: BTreeSet<u32>,
-    /// Approximations whose sequence has come to its end in this block.
+    /// Approximations whose sequence has ended in this block.
     ended: BTreeSet<usize>,
 }
 
 impl State {
-    /// After joining with what comes another way: rough if it is on any, scaled if on all.
+    /// Joins with the state of another path: rough if it is on any path, scaled only if on all.
     fn join(&mut self, other: &State) -> bool {
         let before = self.clone();
         for (register, origins) in &other.rough {
@@ -60,8 +62,9 @@ impl State {
             .collect()
     }
 
-    /// On entering a block: what a finished sequence left in registers is dead. LLVM expands a division or root within a
-    /// block, and the structure that it gives to control flow has ways that nobody goes, on which such a register would be read.
+    /// On entering a block, values that a finished sequence left in registers are dead. LLVM expands a
+    /// division or root within a block, and its structured control flow has paths that are never taken, on
+    /// which such a register would be read.
     fn enter_block(&mut self) {
         let ended = std::mem::take(&mut self.ended);
         for origins in self.rough.values_mut() {
@@ -70,7 +73,7 @@ impl State {
         self.rough.retain(|_, origins| !origins.is_empty());
     }
 
-    /// After the instruction at index `at`.
+    /// Applies the instruction at index `at`.
     fn step(&mut self, at: usize, instruction: &Instruction) {
         let base = instruction.base();
         let origins = match Role::of(base) {
@@ -125,7 +128,7 @@ impl Role {
 /// All faults of a kernel.
 pub fn check(function: &Function) -> Vec<Fault> {
     let code = &function.code;
-    // Where blocks begin: wherever a jump leads, and behind one.
+    // Block leaders: jump targets, and the instructions after jumps.
     let mut leaders = BTreeSet::new();
     for at in 0..code.len() {
         let next = function.next(at).unwrap_or_default();
@@ -165,7 +168,7 @@ pub fn check(function: &Function) -> Vec<Fault> {
             faults.push(Fault::new(&function.name, instruction.line, text));
         };
         let Some(state) = &states[at] else {
-            // Nobody comes here, so nobody knows what it would read.
+            // Unreachable, so it is unknown what it would read.
             if matches!(Role::of(instruction.base()), Role::Begins(_)) {
                 fault("an approximation in code that nothing leads to".into());
             }
@@ -248,7 +251,7 @@ mod tests {
         let single = DIVISION.replace("f64", "f32").replace("6:7", "6").replace("dwordx2", "dword");
         assert!(!faults(&single).is_empty(), "a binary32 division");
         assert_eq!(faults(&format!("{DIVISION}\n{ROOT}\n{DIVISION}")), []);
-        // A jump in the middle of one.
+        // A jump in the middle of a sequence.
         let jump =
             "	v_fma_f64 v[14:15], -v[8:9], v[10:11], 1.0\n	v_fmac_f64_e32 v[10:11], v[10:11], v[14:15]";
         assert_eq!(faults(&DIVISION.replacen(jump, &format!("	s_cbranch_scc1 L0\n\n<L0>:\n{jump}"), 1)), []);
@@ -275,7 +278,7 @@ mod tests {
         for sequence in [DIVISION, ROOT] {
             let lines: Vec<&str> = sequence.lines().collect();
             for (i, line) in lines.iter().enumerate() {
-                // The second scaling, and what comes before or after, are no part of what is followed.
+                // The second scaling, and what precedes or follows, is not followed.
                 let part = !line.contains("v[12:13], vcc")
                     && !line.contains("store")
                     && !line.contains("cndmask")

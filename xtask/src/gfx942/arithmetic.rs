@@ -1,4 +1,5 @@
-//! What an instruction may be. A list of what is allowed: an instruction that nobody thought of is a fault.
+//! The instructions that are allowed. It is a list of allowed ones, so an instruction that nobody considered
+//! is a fault.
 
 use super::{Function, Instruction};
 use crate::Fault;
@@ -15,7 +16,7 @@ pub fn check(function: &Function) -> Vec<Fault> {
     faults
 }
 
-/// Scalar instructions up to their type.
+/// Scalar instructions, up to their type.
 const SCALAR: [&str; 48] = [
     "bitset0",
     "load_dword",
@@ -67,8 +68,8 @@ const SCALAR: [&str; 48] = [
     "pack",
 ];
 
-/// Vector instructions on binary32 and binary64 that are exact or round once, as the mode says; and the parts of IEEE division and square
-/// root, which [`approximation`](super::approximation) looks at.
+/// Vector instructions on binary32 and binary64 that are exact or round once, as the mode says; and the parts
+/// of IEEE division and square root, which [`approximation`](super::approximation) checks.
 const FLOAT: [&str; 16] = [
     "add",
     "sub",
@@ -110,7 +111,8 @@ fn wrong(instruction: &Instruction) -> Option<&'static str> {
         return (!SCALAR.iter().any(|name| known(name))).then_some("not on the list of scalar instructions");
     }
     let Some(rest) = base.strip_prefix("v_") else { return Some("memory that kernels do not use") };
-    // Output modifiers: `clamp` turns NaN into 0, the others flush denormals. On integers `clamp` saturates.
+    // Output modifiers: `clamp` turns NaN into 0, and the others flush denormals. On integers `clamp`
+    // saturates.
     let saturates = matches!(rest.strip_suffix("_e64").unwrap_or(rest), "sub_u32" | "add_u32");
     let modifiers = if saturates { &["mul:", "div:"][..] } else { &["clamp", "mul:", "div:"] };
     if instruction.operands.iter().any(|operand| modifiers.iter().any(|word| operand.contains(word))) {
@@ -209,7 +211,7 @@ mod tests {
             "v_readfirstlane_b32 s4, v1",
             "ds_bpermute_b32 v10, v22, v14",
             "s_and_saveexec_b64 s[4:5], vcc",
-            // Clears the sign of a binary64 number that all lanes share: |x|.
+            // Clears the sign of a binary64 number shared by all lanes: |x|.
             "s_bitset0_b32 s3, 31",
             "s_load_dwordx16 s[8:23], s[0:1], 0x8",
             "global_load_dwordx2 v[10:11], v5, s[4:5] offset:256",

@@ -1,5 +1,6 @@
-//! Reads a gfx942 listing and says which rules it breaks: [`arithmetic`] is on a list of what is exact or rounds once;
-//! [`approximation`]: reciprocals stand inside IEEE divisions and square roots alone.
+//! Reads a gfx942 listing and reports the rules that it breaks. [`arithmetic`]: instructions are on a list of
+//! those that are exact or round once. [`approximation`]: reciprocals occur only inside IEEE divisions and
+//! square roots.
 
 pub mod approximation;
 pub mod arithmetic;
@@ -17,7 +18,7 @@ pub fn check(functions: &[Function]) -> Vec<Fault> {
     functions.iter().flat_map(of).collect()
 }
 
-/// Fused multiply-adds of each function, without those of divisions and square roots.
+/// Fused multiply-adds of each function, excluding those of divisions and square roots.
 pub fn fused(functions: &[Function]) -> BTreeMap<String, Fused> {
     let of = |function: &Function| {
         let count = |bases: &[&str]| function.code.iter().filter(|i| bases.contains(&i.base())).count();

@@ -1,4 +1,4 @@
-//! A listing to functions of instructions.
+//! Parses a listing into functions of instructions.
 
 use anyhow::{Context, Result, ensure};
 use std::collections::BTreeMap;
@@ -10,16 +10,16 @@ pub struct Function {
     pub name: String,
     /// Its instructions.
     pub code: Vec<Instruction>,
-    /// Label to index of the instruction after it.
+    /// Maps a label to the index of the next instruction.
     pub labels: BTreeMap<String, usize>,
 }
 
 /// An instruction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Instruction {
-    /// Line, from 1.
+    /// Line number, from 1.
     pub line: usize,
-    /// As written, encoding (`_e32`) included.
+    /// As written, including the encoding (`_e32`).
     pub mnemonic: String,
     /// As written.
     pub operands: Vec<String>,
@@ -35,7 +35,7 @@ impl Instruction {
             .unwrap_or(name)
     }
 
-    /// Vector registers that it writes.
+    /// The vector registers that it writes.
     pub fn writes(&self) -> Vec<u32> {
         let stores = ["global_store", "s_", "v_readfirstlane", "v_readlane", "v_cmp"];
         match self.operands.first() {
@@ -46,7 +46,7 @@ impl Instruction {
         }
     }
 
-    /// Vector registers that it reads.
+    /// The vector registers that it reads.
     pub fn reads(&self) -> Vec<u32> {
         let accumulates = self.base().starts_with("v_fmac") || self.base().starts_with("v_writelane");
         let skip = usize::from(!self.writes().is_empty() && !accumulates);
@@ -54,7 +54,7 @@ impl Instruction {
     }
 }
 
-/// `-v5`, `|v5|`, `v[4:5] offset:64`.
+/// The registers of an operand such as `-v5`, `|v5|` or `v[4:5] offset:64`.
 fn vector_registers(operand: &str) -> Vec<u32> {
     let operand = operand.split_whitespace().next().unwrap_or_default();
     let operand =
@@ -75,7 +75,7 @@ fn vector_registers(operand: &str) -> Vec<u32> {
     }
 }
 
-/// Reads a listing.
+/// Parses a listing.
 pub fn parse(text: &str) -> Result<Vec<Function>> {
     let mut functions: Vec<Function> = Vec::new();
     for (index, line) in text.lines().enumerate() {
@@ -117,7 +117,7 @@ pub fn parse(text: &str) -> Result<Vec<Function>> {
 }
 
 impl Function {
-    /// Instructions that may follow instruction `at`.
+    /// Indices of the instructions that may follow instruction `at`.
     pub fn next(&self, at: usize) -> Result<Vec<usize>> {
         let instruction = &self.code[at];
         let mut next = Vec::new();

@@ -1,7 +1,9 @@
-//! What an instruction may be. A list of what is allowed, not of what is not: an instruction that nobody thought of is a fault.
+//! The instructions that are allowed. It is a list of what is allowed, not of what is forbidden, so an
+//! instruction that nobody considered is a fault.
 //!
-//! Arithmetic names its rounding: `add.f32` without `.rn` may be contracted by `ptxas`. Loads and stores name their memory: a
-//! generic one is slower, and one to local memory is a spill. A jump to a place that never ends is how a panic would look.
+//! Arithmetic must name its rounding: `ptxas` may contract an `add.f32` without `.rn`. Loads and stores must
+//! name their memory: a generic one is slower, and one to local memory is a spill. A jump to a place that
+//! never ends is what a panic would look like.
 
 use super::flow::Flow;
 use super::{Function, Instruction};
@@ -55,7 +57,7 @@ fn wrong(instruction: &Instruction) -> Option<&'static str> {
                 _ => Some("arithmetic that does not round to nearest, once, in binary32 or binary64"),
             }
         }
-        // Exact, whatever their operands.
+        // Exact, whatever the operands.
         "neg" | "abs" | "min" | "max" | "copysign" | "testp" if !floats.is_empty() => match floats[..] {
             ["f32" | "f64"] => None,
             _ => Some("another type than binary32 or binary64"),

@@ -1,12 +1,14 @@
-//! No shuffle where some lanes of the warp may be missing.
+//! Checks that no shuffle runs where some lanes of the warp may be missing.
 //!
-//! A register *differs* (between the lanes of a warp) when it comes from the lane's number, from memory at an address that
-//! differs, or from another one that differs; or when it is written where lanes have parted. Lanes part at a branch whose
-//! condition differs; every block that this branch decides (by post-dominators), and every block that a branch in
-//! such a block decides, may run without some of them. A shuffle or barrier there is a fault.
+//! A register *differs* (between the lanes of a warp) if it comes from the lane's number, from memory at an
+//! address that differs, or from another register that differs; or if it is written where lanes have
+//! diverged. Lanes diverge at a branch whose condition differs. Every block that this branch decides (by
+//! post-dominators), and every block that a branch in such a block decides, may run without some of them. A
+//! shuffle or barrier there is a fault.
 //!
-//! Not distinguished: which value of a register a place sees (one that differs anywhere differs everywhere), so that a fault may be
-//! a false one, but nothing is missed. Blocks of threads are 32 wide: `%tid.y` is one value in a warp, `%tid.x` the lane.
+//! The analysis does not distinguish which value of a register reaches a point (one that differs anywhere
+//! differs everywhere), so a fault may be a false positive, but nothing is missed. Blocks of threads are 32
+//! wide: `%tid.y` is uniform in a warp, and `%tid.x` is the lane.
 
 use super::flow::Flow;
 use super::{Function, Instruction};
@@ -49,7 +51,7 @@ fn is_collective(instruction: &Instruction) -> bool {
 }
 
 struct Parted {
-    /// For each block the line of a branch that lanes may have parted at.
+    /// For each block, the line of a branch at which lanes may have diverged.
     blocks: Vec<Option<usize>>,
     /// Registers that differ between lanes.
     differing: BTreeSet<String>,
@@ -87,7 +89,7 @@ fn parted(function: &Function, flow: &Flow) -> Parted {
 }
 
 impl Parted {
-    /// Whether what it writes differs between lanes that run it together.
+    /// Whether the value it writes differs between lanes that run it together.
     fn differs(&self, instruction: &Instruction) -> bool {
         const OWN: [&str; 8] = [
             "%tid.x",
@@ -105,7 +107,7 @@ impl Parted {
             return true;
         }
         if instruction.opcode.starts_with("shfl.sync.idx") {
-            // One lane's word for all, when all name the same lane, of the whole warp.
+            // One lane's value for all, if every lane names the same source lane of the whole warp.
             let operand = |at: usize| instruction.operands.get(at).map_or("", |operand| &operand[..]);
             return differs(operand(1)) && (differs(operand(2)) || operand(3) != "31");
         }
@@ -117,7 +119,7 @@ impl Parted {
 mod tests {
     use super::super::tests::faults;
 
-    /// Puts a shuffle at SHUFFLE and says whether that is a fault.
+    /// Puts a shuffle at SHUFFLE and returns whether that is a fault.
     fn caught(body: &str) -> bool {
         let shuffle = "shfl.sync.bfly.b32 	%r9, %r2, 16, 31, -1;";
         let found = faults(&body.replace("SHUFFLE", shuffle));
@@ -130,13 +132,13 @@ mod tests {
         assert!(caught(
             "	@%p1 bra $L__1;\n	bra.uni $L__2;\n$L__1:\n	SHUFFLE\n	st.global.b32 [%rd2], %r9;\n$L__2:"
         ));
-        // After the branch all lanes are back.
+        // After the branch all lanes have reconverged.
         assert!(!caught(
             "	@%p1 bra $L__1;\n	bra.uni $L__2;\n$L__1:\n	st.global.b32 [%rd2], %r2;\n$L__2:\n	SHUFFLE"
         ));
-        // Before it they are still there.
+        // Before the branch no lane has left.
         assert!(!caught("	SHUFFLE\n	@!%p1 bra $L__2;\n	st.global.b32 [%rd2], %r9;\n$L__2:"));
-        // On the side that falls through.
+        // On the fall-through side.
         assert!(caught("	@!%p1 bra $L__2;\n	SHUFFLE\n$L__2:"));
         // A uniform branch keeps lanes together.
         assert!(!caught("	setp.eq.b32 %p2, %r2, 0;\n	@!%p2 bra $L__2;\n	SHUFFLE\n$L__2:"));
@@ -155,13 +157,13 @@ mod tests {
         // An element that each lane loads for itself.
         let load = "	cvt.u64.u32 %rd3, %r1;\n	add.s64 %rd4, %rd2, %rd3;\n	ld.global.b32 %r3, [%rd4];";
         assert!(under(&format!("{load}\n	setp.gt.f32 %p2, %r3, 0f00000000;")));
-        // The row's own, at an address that all share.
+        // The row's own value, at an address shared by all lanes.
         assert!(!under("	ld.global.b32 %r3, [%rd2+4];\n	setp.eq.b32 %p2, %r3, 0;"));
         // Half of a pair.
         assert!(under(
             "	{ .reg .b32 tmp; mov.b64 {tmp, %r4}, %rd5; }\n	mov.b64 %rd5, {%r2, %r1};\n	setp.eq.b32 %p2, %r4, 0;"
         ));
-        // One lane's word for all is the same for all; another lane's for each is not.
+        // One lane's value broadcast to all is uniform; a different source lane for each is not.
         assert!(!under(&format!(
             "{load}\n	shfl.sync.idx.b32 %r4, %r3, 31, 31, -1;\n	setp.eq.b32 %p2, %r4, 0;"
         )));
@@ -171,7 +173,7 @@ mod tests {
         assert!(under(&format!(
             "{load}\n	shfl.sync.idx.b32 %r4, %r3, 7, 6175, -1;\n	setp.eq.b32 %p2, %r4, 0;"
         )));
-        // The warp's number in its block is uniform; the lane's mask is not.
+        // The warp's number within its block is uniform; the lane mask is not.
         assert!(!under("	mov.u32 %r3, %tid.y;\n	setp.eq.b32 %p2, %r3, 0;"));
         assert!(under("	mov.u32 %r3, %lanemask_lt;\n	setp.eq.b32 %p2, %r3, 0;"));
     }
@@ -184,7 +186,7 @@ mod tests {
         assert!(caught(&format!("{start}\n	SHUFFLE\n{by_lane}")));
         assert!(!caught(&format!("{start}\n	SHUFFLE\n{by_row}")));
         assert!(!caught(&format!("{start}\n{by_lane}\n	SHUFFLE")), "they meet again after the loop");
-        // How often each went round differs, and so does a branch on it.
+        // The iteration count differs between lanes, and so does a branch on it.
         let after = "	setp.eq.b32 %p3, %r3, 4;\n	@!%p3 bra $L__2;\n	SHUFFLE\n$L__2:";
         assert!(caught(&format!("{start}\n{by_lane}\n{after}")));
         assert!(!caught(&format!("{start}\n{by_row}\n{after}")));
@@ -198,13 +200,13 @@ mod tests {
 
     #[test]
     fn catches_nested_branches_and_tables() {
-        // A branch on the row inside one on the lane.
+        // A branch on the row inside a branch on the lane.
         let nested = "	setp.eq.b32 %p2, %r2, 0;\n	@%p1 bra $L__3;\n	@%p2 bra $L__3;\n	SHUFFLE\n$L__3:";
         assert!(caught(nested));
         let table = "$L_brx_0: .branchtargets\n		$L__1,\n		$L__2;\n	brx.idx 	INDEX, $L_brx_0;\n$L__1:\n	SHUFFLE\n$L__2:";
         assert!(caught(&table.replace("INDEX", "%r1")));
         assert!(!caught(&table.replace("INDEX", "%r2")));
-        // A lane that returns early is missing everywhere after.
+        // A lane that returns early is missing everywhere afterwards.
         assert!(caught("	@%p1 ret;\n	SHUFFLE"));
     }
 }

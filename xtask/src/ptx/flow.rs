@@ -6,7 +6,7 @@ use std::ops::Range;
 
 /// A function's blocks. The block after the last is the exit, where every `ret` goes.
 pub(super) struct Flow {
-    /// Instructions of each block.
+    /// Instruction range of each block.
     pub(super) blocks: Vec<Range<usize>>,
     /// Successors of each block.
     pub(super) next: Vec<Vec<usize>>,
@@ -40,7 +40,7 @@ impl Flow {
         Flow { next: next.collect(), blocks }
     }
 
-    /// For each block the blocks that post-dominate it, itself included; the exit is the last column.
+    /// For each block, the blocks that post-dominate it, itself included; the exit is the last column.
     fn post_dominators(&self) -> Vec<Vec<bool>> {
         let exit = self.blocks.len();
         let mut sets = vec![vec![true; exit + 1]; exit];
@@ -61,7 +61,7 @@ impl Flow {
         sets
     }
 
-    /// For each block the blocks that run or not by its branch.
+    /// For each block, the blocks whose execution its branch decides.
     pub(super) fn decided(&self) -> Vec<Vec<usize>> {
         let after = self.post_dominators();
         let decided = |branch: usize| {
@@ -72,7 +72,7 @@ impl Flow {
         (0..self.blocks.len()).map(decided).collect()
     }
 
-    /// Blocks that run and never come to the exit.
+    /// Reachable blocks that never reach the exit.
     pub(super) fn endless(&self) -> Vec<usize> {
         let exit = self.blocks.len();
         let mut ends = vec![false; exit];

@@ -1,12 +1,12 @@
-//! PTX text to functions of instructions.
+//! Parses PTX text into functions of instructions.
 
 use anyhow::{Context, Result, bail, ensure};
 use std::collections::BTreeMap;
 
-/// A file.
+/// A parsed file.
 #[derive(Clone, Debug, Default)]
 pub struct Module {
-    /// What stands outside of functions, with its line.
+    /// Text outside functions, with its line.
     pub directives: Vec<(usize, String)>,
     /// Functions in order.
     pub functions: Vec<Function>,
@@ -25,20 +25,20 @@ pub struct Function {
     pub declarations: Vec<(usize, String)>,
     /// Its instructions.
     pub code: Vec<Instruction>,
-    /// Label to index of the instruction after it.
+    /// Maps a label to the index of the next instruction.
     pub labels: BTreeMap<String, usize>,
-    /// Branch table to its labels.
+    /// Maps a branch table to its labels.
     pub tables: BTreeMap<String, Vec<String>>,
 }
 
 /// An instruction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Instruction {
-    /// Line, from 1.
+    /// Line number, from 1.
     pub line: usize,
     /// `@%p` or `@!%p`.
     pub guard: Option<Guard>,
-    /// With its suffixes: `fma.rn.f32`.
+    /// The opcode with its suffixes: `fma.rn.f32`.
     pub opcode: String,
     /// As written.
     pub operands: Vec<String>,
@@ -49,12 +49,12 @@ pub struct Instruction {
 pub struct Guard {
     /// Its register.
     pub register: String,
-    /// Whether it must be false.
+    /// Whether the register must be false.
     pub negated: bool,
 }
 
 impl Instruction {
-    /// The opcode up to the first point.
+    /// The opcode up to the first dot.
     pub fn base(&self) -> &str {
         self.opcode.split('.').next().unwrap_or_default()
     }
@@ -64,7 +64,7 @@ impl Instruction {
         self.opcode.split('.').skip(1).any(|part| part == suffix)
     }
 
-    /// Registers that it writes.
+    /// The registers that it writes.
     pub fn writes(&self) -> Vec<&str> {
         match self.base() {
             "st" | "bra" | "brx" | "ret" | "exit" | "trap" | "bar" | "barrier" | "red" | "membar"
@@ -73,7 +73,7 @@ impl Instruction {
         }
     }
 
-    /// Registers that it reads, special ones and its guard included.
+    /// The registers that it reads, including special ones and its guard.
     pub fn reads(&self) -> Vec<&str> {
         let skip = usize::from(!self.writes().is_empty());
         let operands = self.operands.iter().skip(skip).flat_map(|operand| registers(operand));
@@ -81,14 +81,14 @@ impl Instruction {
     }
 }
 
-/// Names in an operand: registers, and those of arguments and labels, which nobody writes.
+/// Names in an operand: registers, and names of arguments and labels, which no instruction writes.
 fn registers(operand: &str) -> Vec<&str> {
     let part = |c: char| c.is_ascii_alphanumeric() || "%_$.".contains(c);
     let words = operand.split(|c| !part(c)).filter(|word| !word.is_empty() && *word != "_");
     words.filter(|word| !word.starts_with(|c: char| c.is_ascii_digit())).collect()
 }
 
-/// Reads a file.
+/// Parses a file.
 pub fn parse(text: &str) -> Result<Module> {
     let mut module = Module::default();
     let mut lines =
@@ -133,7 +133,7 @@ struct Body<'a> {
 
 impl Body<'_> {
     fn read(&mut self, function: &mut Function) -> Result<()> {
-        // A statement may span lines (branch tables), a line may hold several (scopes).
+        // A statement may span lines (branch tables), and a line may hold several (scopes).
         let (mut pending, mut begun) = (String::new(), 0);
         while let Some((line, text)) = self.lines.get(self.at) {
             self.at += 1;
@@ -207,7 +207,7 @@ fn statement(function: &mut Function, line: usize, text: &str) -> Result<()> {
 }
 
 impl Function {
-    /// Where an instruction may jump to.
+    /// Indices that an instruction may jump to.
     pub fn targets(&self, instruction: &Instruction) -> Result<Vec<usize>> {
         let names = match instruction.base() {
             "bra" => instruction.operands.clone(),

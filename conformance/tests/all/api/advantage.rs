@@ -11,7 +11,7 @@ use lockstep_conformance::oracle::vtrace::Constants;
 use lockstep_conformance::precision::WORKED;
 use lockstep_core::advantage::Baseline;
 
-/// The cases whose batch statistics are not those of some larger batch.
+/// Covers the cases whose batch statistics are not those of a larger batch.
 pub(crate) fn check_group(device: &Device, case: &Case, group: &Group, expected: &Launch) {
     if group.scale.needs_moments() || group.baseline == Baseline::Length {
         return;
@@ -35,7 +35,7 @@ pub(crate) fn check_group(device: &Device, case: &Case, group: &Group, expected:
     }
 }
 
-/// What is whitened by its own moments has mean 0 and, with nothing added to the variance, variance 1.
+/// Values whitened by their own moments have mean 0 and, if nothing is added to the variance, variance 1.
 pub(crate) fn check_whiten(device: &Device, case: &Case, batch: &Batch<'_>) {
     let values = &case.data.element[0];
     let params = WhitenParams { eps: 0.0, ..WhitenParams::VERL };

@@ -1,4 +1,4 @@
-//! A case's launch, and what calls need of its batch.
+//! A case's launch, and what calls need from its batch.
 
 use lockstep::{Batch, Counts, Device, Error};
 use lockstep_conformance::cases::Case;
@@ -24,7 +24,7 @@ impl Launch {
         assert_eq!(got, self.0[name], "{name}");
     }
 
-    /// As [`Launch::same`], where NaN is "no score".
+    /// Like [`Launch::same`], where NaN means "no score".
     pub(crate) fn scored(&self, name: &str, got: &[f32]) {
         let same = |(x, want): (&f32, &f64)| x.is_nan() || f64::from(*x) == *want;
         assert!(got.len() == self.0[name].len() && got.iter().zip(&self.0[name]).all(same), "{name}");
@@ -39,7 +39,8 @@ impl Launch {
         self.0[name].iter().fold(f64::NEG_INFINITY, |a, b| a.max(*b))
     }
 
-    /// A mean over tokens: what the API says against the sum of the rows, relative to the magnitudes of the rows.
+    /// Compares a mean over tokens from the API with the sum of the rows, relative to the magnitudes of the
+    /// rows.
     pub(crate) fn mean(&self, name: &str, got: f64, tokens: u64) {
         let scale: f64 = self.0[name].iter().map(|x| x.abs()).sum::<f64>() / tokens as f64;
         let want = self.sum(name) / tokens as f64;
@@ -57,7 +58,7 @@ pub(crate) fn counts(case: &Case) -> Counts {
     }
 }
 
-/// A call over the case's rows as groups of sequences of one token.
+/// Calls with the case's rows as groups of one-token sequences.
 pub(crate) fn of_groups<R>(case: &Case, call: impl Fn(&Batch<'_>) -> Result<R, Error>) -> R {
     let one_token_each: Vec<u32> = (0..=case.data.elements() as u32).collect();
     let batch = Batch::with_empty_rows(&one_token_each, &case.data.offsets, None).unwrap();

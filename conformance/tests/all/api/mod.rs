@@ -98,12 +98,13 @@ fn slices_in_kernels_out() {
                 let rows = data.elements() / data.rows();
                 expected.same64("totals", &ops::fold_rows(&device, &data.element64, rows).unwrap());
             }
-            // For arrays that the host cannot read; on slices the constructors and alarms check.
+            // These ops are for arrays that the host cannot read; on slices the constructors and alarms
+            // check.
             Params::Op(AnyOp::Check(Check::Offsets { elements })) => {
                 let found =
                     lockstep::core::ragged::check_offsets("offsets", &data.index, elements, "elements");
                 let clean = expected.0["first_fault"].iter().all(|fault| *fault == f64::from(u32::MAX));
-                // Offsets of no row at all are an error of their own.
+                // Offsets with no row at all are a separate error.
                 assert_eq!(found.is_ok(), clean && data.index.len() > 1, "{}", case.label);
             }
             Params::Op(AnyOp::Check(Check::Values { domain })) => {
@@ -132,7 +133,7 @@ fn slices_in_kernels_out() {
                 let batch = Batch::with_empty_rows(&one_token_each, &data.offsets, None).unwrap();
                 let (rewards, valid) = (&data.element[0], data.mask.as_deref());
                 let out = ops::pass_at_k(&device, &batch, rewards, valid, k, threshold);
-                // Some groups are smaller than every k: an error that names the first.
+                // Some groups have fewer than k members: an error that names the first.
                 let few = expected.0["counted"].iter().position(|n| *n < f64::from(k)).unwrap();
                 let error = out.unwrap_err().to_string();
                 assert!(error.starts_with(&format!("`cu_groups`[{few}]")), "{error}");
@@ -177,7 +178,7 @@ fn slices_in_kernels_out() {
                     .unwrap();
                 expected.same("weight", &out);
             }
-            // The API chains them; tests/all/gates.rs holds the chain against a sort.
+            // The API chains these ops; tests/all/gates.rs checks the chain against a sort.
             Params::Op(AnyOp::Selection(_)) => {}
             Params::Op(AnyOp::Gae(params)) => check_gae(&device, &case, &batch.unwrap(), &params, &expected),
             Params::Op(AnyOp::VTrace(params)) => {
@@ -190,9 +191,9 @@ fn slices_in_kernels_out() {
                     ops::step_return(&device, &steps, params.gamma, params.include_first_mismatch).unwrap();
                 expected.same("returns", &out);
             }
-            // Records and loads are the oracle's own there: tests/all/routing.rs holds the API.
+            // Records and loads there are the oracle's own; tests/all/routing.rs covers the API.
             Params::Op(AnyOp::Gating(_) | AnyOp::Balance(_)) => {}
-            // The API makes the weights itself: tests/all/over_time.rs.
+            // The API computes the weights itself: tests/all/over_time.rs.
             Params::Op(AnyOp::OptimalTokenBaseline(_)) => {}
             Params::Op(AnyOp::ValueLoss(params)) => {
                 let [values, old, returns] = [0, 1, 2].map(|k| &data.element[k][..]);
@@ -221,7 +222,7 @@ fn slices_in_kernels_out() {
             // A batch has at least one sequence.
             Params::Op(_) if data.elements() == 0 => {}
             Params::Op(AnyOp::Shape(Shape { shaping, threshold })) => {
-                // References beyond their group are refused by the API.
+                // The API refuses references outside their group.
                 if shaping != Shaping::Preferred {
                     let flags: Vec<u8> = data.element[1].iter().map(|x| u8::from(*x > 0.0)).collect();
                     let (lengths, flags) = (Some(&data.index[..]), Some(&flags[..]));
@@ -280,7 +281,7 @@ fn slices_in_kernels_out() {
                 expected.same("shaped", &out);
             }
             Params::Op(AnyOp::Ratios(p)) => ratios::check(&device, &case, &batch.unwrap(), &p, &expected),
-            // Its statistics are sums over a batch of which these outputs are rows: tests/all/correction.rs.
+            // Its statistics are sums over a batch whose rows are these outputs: tests/all/correction.rs.
             Params::Op(AnyOp::Correction(_)) => {}
             // The parts are those of a batch that the host counts.
             Params::Op(AnyOp::Counts(_)) => {
@@ -296,7 +297,7 @@ fn slices_in_kernels_out() {
             // The API chains the three: `tests/all/trees.rs`.
             Params::Op(AnyOp::Tree(_)) => {}
             Params::Op(AnyOp::Whiten(params)) => {
-                // The kernel has the moments of another batch, the API those of its own.
+                // The kernel uses the moments of another batch, the API those of its own.
                 if !params.nan_is_missing {
                     check_whiten(&device, &case, &batch.unwrap());
                 }

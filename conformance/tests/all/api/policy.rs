@@ -19,7 +19,7 @@ pub(crate) fn check_spread(sums: &Launch, n: f64, mean: f64, std: f64, ess: f64)
     let (excess, squares) = (sums.sum("sum_excess") / n, sums.sum("sum_excess_squared") / n);
     let variance = (squares - excess * excess).max(0.0);
     assert!((mean - 1.0 - excess).abs() <= BY_HAND * mean);
-    // The difference of two near numbers: compared before the root, relative to them.
+    // A difference of two close numbers, compared before the root and relative to them.
     assert!((std * std - variance).abs() <= BY_HAND * squares);
     let kept = (1.0 + excess).powi(2) / (squares + 2.0 * excess + 1.0);
     assert!((ess - kept.min(1.0)).abs() <= BY_HAND && ess <= 1.0);
@@ -86,7 +86,7 @@ where
             },
         )
     };
-    // A used output: nothing of the last call may show.
+    // A reused output: nothing from the last call may show.
     let mut out = PolicyOutput::default();
     (out.coef, out.row_loss, out.loss) = (vec![9.0; 99_999], vec![9.0; 9], Some(9.0));
     ops::policy_loss::policy_loss(device, &batch, &input, &params, &mut out).unwrap();

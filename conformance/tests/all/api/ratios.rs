@@ -1,4 +1,4 @@
-//! Log-ratios of prefixes, the proximal policy, staleness, sample sizes.
+//! Log-ratios of prefixes, the proximal policy, staleness, effective sample sizes.
 
 use super::launch::Launch;
 use lockstep::core::ratio::ess::EPS;
@@ -29,7 +29,7 @@ pub(crate) fn check(device: &Device, case: &Case, batch: &Batch<'_>, params: &Ra
             let left = expected.0["row_kept"].iter().map(|n| u8::from(*n > 0.0));
             assert!(left.eq(out.kept.iter().copied()), "{}", case.label);
         }
-        // The API adds one constant alone.
+        // The API only ever adds one constant.
         Ratios::Ess { eps } => {
             let out = ops::token_sample_sizes(device, batch, weights).unwrap();
             if eps == EPS {

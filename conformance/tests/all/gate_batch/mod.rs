@@ -1,4 +1,4 @@
-//! What the tests of gates share: one ragged batch, and recipes on it.
+//! Shared by the tests of gates: one ragged batch, and recipes on it.
 
 mod one;
 
@@ -12,7 +12,7 @@ use lockstep_conformance::cases::shapes::Shape;
 use lockstep_conformance::cases::values::Range;
 use lockstep_conformance::cases::{Data, slot};
 
-/// All sequences are one group.
+/// All sequences form one group.
 const GROUPS: [u32; 2] = [0, 13];
 
 pub(crate) fn data(seed: u64) -> Data {
@@ -24,7 +24,7 @@ pub(crate) fn batch(data: &Data) -> Batch<'_> {
     input(data).batch().unwrap()
 }
 
-/// The columns that every gate reads; the sampler and the latest policy are the old one.
+/// The columns that every gate reads; the sampler and the latest policy equal the old one.
 pub(crate) fn input(data: &Data) -> Rollouts<'_> {
     let old = Some(&data.element[slot::LOGP_OLD][..]);
     Rollouts {
@@ -37,7 +37,7 @@ pub(crate) fn input(data: &Data) -> Rollouts<'_> {
     }
 }
 
-/// The advantages that belong to it.
+/// The matching advantages.
 pub(crate) fn credit(data: &Data) -> Credit {
     Credit::per_sequence(data.row[0].clone())
 }

@@ -5,13 +5,14 @@ use lockstep::recipe::AggregationMode;
 use lockstep::{Credit, PolicyOutput, Recipe, Rollouts};
 use lockstep_conformance::precision::WORKED;
 
-/// Each token of each sequence by itself: dL/dlogp is dl/dlogp.
+/// The recipe with tokens summed individually, so that dL/dlogp is dl/dlogp.
 pub(crate) fn summed(name: &str) -> Recipe {
     let recipe = Recipe::named(name).unwrap();
     recipe.rebuild("summed").aggregation(AggregationMode::TokenSum).build().unwrap()
 }
 
-/// One sequence, its log-probabilities and one advantage. The third policy, if any, is the sampler, or the latest one.
+/// Runs one sequence with its log-probabilities and one advantage. The third policy, if any, is the sampler
+/// or the latest one.
 pub(crate) fn one(recipe: &Recipe, logps: [&[f32]; 3], a: f32) -> PolicyOutput {
     let third = (!logps[2].is_empty()).then_some(logps[2]);
     let columns = Rollouts { logp_rollout: third, logp_latest: third, ..Rollouts::default() };

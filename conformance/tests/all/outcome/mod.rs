@@ -1,4 +1,5 @@
-//! Outcome advantages by recipe: the worked vectors of docs/maths/vectors.md, the rows of docs/maths/disagreements.md, and properties.
+//! Outcome advantages by recipe: the worked vectors of docs/maths/vectors.md, the rows of
+//! docs/maths/disagreements.md, and properties.
 
 mod rewards;
 
@@ -26,7 +27,7 @@ fn columns(rewards: &[f32]) -> Rollouts<'_> {
     Rollouts { rewards: Some(rewards), ..Rollouts::default() }
 }
 
-/// Of one group of sequences.
+/// The credit of one group of sequences under a named recipe.
 fn named(name: &str, cu_seqlens: &[u32], columns: &Rollouts<'_>) -> Credit {
     of_group(&Recipe::named(name).unwrap(), cu_seqlens, columns).unwrap()
 }
@@ -65,17 +66,19 @@ fn mssr_global_rho_falls_above_the_target_and_rises_below() {
     near(first.rho(&[0.05; 10]), 0.9175);
     near(first.rho(&[0.1; 10]), 0.96);
     near(later.rho(&[0.05]), 0.9175);
-    // Above, it falls: half way just above the target, all the way at twice as much; later all the way at once.
+    // Above, it falls: half way just above the target, and all the way at twice the target; with more
+    // history, all the way at once.
     near(first.rho(&[0.15; 10]), 0.96 - 0.75 * 0.085);
     near(first.rho(&[0.3; 10]), 0.875);
     near(later.rho(&[0.11]), 0.875);
-    // The mean is of the last values: nineteen of 0.05 and the last 0.15 give 0.055; what came earlier is forgotten.
+    // The mean covers the most recent values: nineteen of 0.05 and a final 0.15 give 0.055; earlier ones are
+    // forgotten.
     let mut history = vec![9.0; 30];
     history.extend([0.05; 19]);
     history.push(0.15);
     near(first.rho(&history), 0.875 + 0.55 * 0.085);
     near(later.rho(&history), 0.875 + 0.6 * 0.085);
-    // A negative estimate is at the end of the range; no number, in the middle.
+    // A negative estimate gives the end of the range, NaN the middle.
     near(first.rho(&[-1.0; 10]), 0.875);
     near(first.rho(&[f64::NAN; 10]), 0.9175);
     near(first.rho(&[f64::INFINITY; 10]), 0.875);
@@ -100,7 +103,7 @@ fn row_10_1_ddof_by_name() {
 
 #[test]
 fn vcpo_divides_by_a_deviation_above_its_threshold_alone() {
-    // Deviations (ddof 0) of half the difference, weights alike: b is the mean.
+    // Deviations (ddof 0) of half the difference, equal weights: b is the mean.
     let advantage = |difference: f32, name: &str| {
         let two = [0.0, difference];
         let columns = Rollouts { baseline_weights: Some(&[1.0, 1.0]), ..columns(&two) };
@@ -139,7 +142,7 @@ fn vcpo_divides_by_a_deviation_above_its_threshold_alone() {
     }
 }
 
-/// W = w² ‖g‖² / L², and what is too large, too long or has no score.
+/// W = w² ‖g‖² / L², and inputs that are too large, too long or without a score.
 #[test]
 fn vcpo_weights_from_norms_and_from_tokens() {
     let batch = Batch::new(&[0, 2, 5], &[0, 2], Some(&[1, 1, 1, 0, 1])).unwrap();
@@ -183,7 +186,7 @@ fn row_10_3_eps_outside_the_root_in_groups_and_inside_in_whitening() {
 
 #[test]
 fn row_10_4_empty_sequences_in_the_count() {
-    // Three sequences, one of them all masked: verl counts two, TRL three.
+    // Three sequences, one of them fully masked: verl counts two, TRL three.
     let logp = Some(&[-1.0f32; 3][..]);
     let loss_mask = Some(&[1, 1, 0][..]);
     let rollouts = Rollouts { loss_mask, logp, logp_old: logp, ..Rollouts::new(&[0, 1, 2, 3], &[0, 3]) };
@@ -196,7 +199,7 @@ fn row_10_4_empty_sequences_in_the_count() {
 
 #[test]
 fn row_10_15_rae_both_orders_and_resumed() {
-    // γ 0.5, b 0: before each game 0, 0.5, 0.25; after each 0.5, 0.25, 0.625.
+    // γ 0.5, b 0: 0, 0.5, 0.25 before the games and 0.5, 0.25, 0.625 after them.
     let (rewards, roles) = ([1.0f32, 0.0, 1.0], [0u32; 3]);
     let cpu = Device::cpu();
     let run = |order| ops::role_baseline(&cpu, &rewards, &roles, &[0.0], 0.5, order).unwrap();
@@ -205,7 +208,8 @@ fn row_10_15_rae_both_orders_and_resumed() {
     assert_eq!((&code[..], &paper[..]), (&[1.0, -0.5, 0.75][..], &[0.5, -0.25, 0.375][..]));
     assert_eq!((&state[..], &same[..]), (&[0.625][..], &[0.625][..]));
 
-    // Two roles mixed, in one call and in two with the state between: 600 games, so that a scan has many blocks.
+    // Two interleaved roles, in one call and in two calls that pass the state on; 600 games, so that a scan
+    // has many blocks.
     let source = Source::new(15);
     let rewards: Vec<f32> = (0..600).map(|i| source.signed(i)).collect();
     let roles: Vec<u32> = (0..600).map(|i| source.below(i, 2) as u32).collect();
@@ -247,7 +251,7 @@ fn row_10_18_mssr_entropy_of_the_sampled_token_or_the_distribution() {
     // 0.8 is limited to 0.5, so that the sign stays.
     assert_worked(&run(EntropyOf::Distribution(&entropy)), &[-0.5, -0.9, 0.0]);
     let mssr = Recipe::named("mssr").unwrap();
-    // By recipe: the advantages of sequences, then shaped. Each kind wants its own column.
+    // By recipe: the advantages of sequences, then shaped. Each kind needs its own column.
     let columns = Rollouts {
         loss_mask: Some(&[1, 1, 0]),
         baseline: Some(&[0.5]),
@@ -305,7 +309,7 @@ fn pass_at_k_gdpo_and_v0_5_by_recipe() {
     let whiten = lockstep::ops::whiten::WhitenParams::VERL;
     let by_op = ops::gdpo(&Device::cpu(), &batch, &components, &weights, &params, &whiten).unwrap();
     assert_eq!(by_recipe, by_op);
-    // A response that does not count is one without scores.
+    // An invalid response is treated as one without scores.
     let valid = Rollouts { valid: Some(&[1, 0, 1, 1]), ..input };
     let mut without = components;
     (without[1], without[5]) = (f32::NAN, f32::NAN);
@@ -325,7 +329,8 @@ fn pass_at_k_gdpo_and_v0_5_by_recipe() {
 
 #[test]
 fn dapo_full_penalises_and_drops() {
-    // Lengths 20480 and 1: all correct, but one overlong by the whole buffer; the filter looks at the rewards before shaping.
+    // Lengths 20480 and 1: both correct, but one is overlong by the whole buffer; the filter looks at the
+    // rewards before shaping.
     let cu_seqlens = [0, 20480, 20481];
     let kept = named("dapo_full", &cu_seqlens, &columns(&[1.0, 0.0]));
     assert_eq!(
@@ -338,7 +343,7 @@ fn dapo_full_penalises_and_drops() {
     let toml = "[reward.filter]\nkind = \"at_most_tokens\"\nlimit = 20479\n";
     let got = of_group(&Recipe::from_toml(toml).unwrap(), &cu_seqlens, &columns(&[1.0, 0.0])).unwrap();
     assert_eq!((&got.keep[..], got.advantage[0]), (&[0, 1][..], 0.0));
-    // What is dropped is dropped from the loss, too.
+    // What is dropped is also dropped from the loss.
     let live =
         |credit: &Credit| credit.loss_mask.as_ref().unwrap().iter().map(|m| usize::from(*m)).sum::<usize>();
     assert_eq!([live(&kept), live(&dropped), live(&got)], [20481, 0, 1]);

@@ -116,7 +116,7 @@ fn grpovi_at_the_edges() {
     assert_eq!(run(&[1.0, 0.0], None), [1.0, 0.0], "the extremes cannot move");
     let near = run(&[1.0, 1.000_000_1], None);
     assert_eq!(near, [1.0, 1.000_000_1]);
-    // Log-probabilities 1e4 apart: the others' underflow to 0 and nothing is NaN.
+    // Log-probabilities 1e4 apart: those of the others underflow to 0, and nothing is NaN.
     let far = run(&[0.5, 0.0, 1.0], Some(&[0.0, -1e4, -1e30]));
     assert!(far.iter().all(|z| z.is_finite()) && far[0] == 0.5, "{far:?}");
     let error = {
@@ -129,7 +129,8 @@ fn grpovi_at_the_edges() {
 
 #[test]
 fn dapo_filter_is_exact_and_reports_what_it_drops() {
-    // Eight times 0.1, whose binary32 deviation is not 0; 1.0 beside 1.0000001; a group of one; a NaN beside a number.
+    // Eight times 0.1, whose binary32 deviation is nonzero; 1.0 beside 1.0000001; a group of one; a NaN
+    // beside a number.
     let mut rewards = vec![0.1f32; 8];
     rewards.extend([1.0, 1.000_000_1, 5.0, f32::NAN, 2.0, f32::NAN, f32::NAN]);
     let (cu_seqlens, cu_groups) = (ones(15), [0, 8, 10, 11, 13, 15]);
@@ -172,7 +173,7 @@ fn psr_nsr_drop_and_weighted_keeps() {
             assert_eq!((got.loss_mask, out.counts.tokens), (None, 10));
             continue;
         }
-        // The token-mean denominator is that of the samples that remain.
+        // The token-mean denominator counts the remaining samples.
         let mask = ops::mask_sequences(&Device::cpu(), &rollouts.batch().unwrap(), keep).unwrap();
         assert_eq!(got.loss_mask, Some(mask));
         let live: u64 = [3, 2, 1, 4].iter().zip(keep).map(|(n, k)| n * u64::from(*k)).sum();
@@ -188,7 +189,8 @@ fn fapo_conciser_and_brpo_by_hand() {
     let flags = [0u8, 1, 0];
     let fapo = Rollouts { flawed: Some(&flags), ..columns(&[1.0, 1.0, 0.0]) };
     assert_worked(&named("fapo", &ones(3), &fapo).advantage, &[0.999999, 0.0, -0.999999]);
-    // All correct: 1 − L/4096 for lengths 1024 and 2048; a mixed group is plain GRPO; an all-wrong group 0.
+    // All correct: 1 − L/4096 for lengths 1024 and 2048; a mixed group is plain GRPO; an all-wrong group
+    // gets 0.
     let half = std::f64::consts::FRAC_1_SQRT_2;
     let lengths = [0u32, 1024, 3072];
     let close = |name: &str, rewards: &[f32], want: f64| {
@@ -234,7 +236,7 @@ fn evol_rl_by_hand() {
     // u: 1 − (0.375 + 0.5)/2, 1 − (0.625 + 0.75)/2, 1 − (0.5 + 0.75)/2.
     assert_worked(&out.novelty, &[0.5625, 0.3125, 0.375, 1.0, 0.0]);
     assert_worked(&out.rewards, &[1.0, 0.5, 0.625, -0.5, -1.0]);
-    // Everybody alike: 0.75 and −0.75; alone: 1.0.
+    // All equal: 0.75 and −0.75; alone: 1.0.
     let alike =
         ops::novelty_bands(&Device::cpu(), &batch, &[1, 1, 0, 0, 0], &[0.5; 25], None, &Bands::EVOL_RL);
     assert_worked(&alike.unwrap().rewards, &[0.75, 0.75, -0.75, -0.75, -0.75]);
@@ -255,7 +257,8 @@ fn evol_rl_by_hand() {
 
 #[test]
 fn xrpo_and_ace_by_hand() {
-    // Means −0.5, −1.5; of the group −1: η = e^0.5, e^−0.5. Correct: the second one; 2.5 · 0.393469 is limited to 0.5 A.
+    // Means −0.5, −1.5, and −1 for the group: η = e^0.5, e^−0.5. The second is correct; 2.5 · 0.393469 is
+    // limited to 0.5 A.
     let batch = Batch::new(&[0, 2, 4], &[0, 2], None).unwrap();
     let logp = [-0.25f32, -0.75, -1.0, -2.0];
     let run = |rewards: &[f32; 2], advantage: &[f32; 2], lambda, kappa| {

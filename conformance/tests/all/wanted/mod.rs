@@ -1,12 +1,13 @@
-//! What named recipes want beside log-probabilities and advantages.
+//! Columns that named recipes need besides log-probabilities and advantages.
 
 use lockstep::recipe::{GateChoice, Horizon};
 use lockstep::{Credit, Recipe, Rollouts};
 
-/// A divergence for as many tokens as a test has.
+/// A divergence for as many tokens as any test has.
 static DIVERGENCES: [f32; 1 << 17] = [0.1; 1 << 17];
 
-/// `rollouts` with every other column of a loss: all other policies are the old one; `entropy` and `log_ratio` are `per_token`.
+/// `rollouts` with every other column of a loss: all other policies equal the old one; `entropy` and
+/// `log_ratio` come from `per_token`.
 pub(crate) fn wanted<'a>(rollouts: Rollouts<'a>, per_token: [&'a [f32]; 2]) -> Rollouts<'a> {
     let (old, [entropy, log_ratio]) = (rollouts.logp_old, per_token);
     Rollouts {
@@ -25,12 +26,13 @@ pub(crate) fn wanted<'a>(rollouts: Rollouts<'a>, per_token: [&'a [f32]; 2]) -> R
     }
 }
 
-/// Advantages of one's own, with returns for a critic.
+/// The given advantages, with returns for a critic.
 pub(crate) fn with_returns(advantage: &[f32], tokens: usize) -> Credit {
     Credit { returns: vec![0.5; tokens], ..Credit::per_sequence(advantage.to_vec()) }
 }
 
-/// Whether the recipe selects tokens out of the whole batch, or divides by its padded width, so that its loss is not a sum over parts.
+/// Whether the recipe selects tokens from the whole batch or divides by its padded width, so that its loss is
+/// not a sum over parts.
 pub(crate) fn selects(recipe: &Recipe) -> bool {
     matches!(recipe.gate, GateChoice::ClipCov { .. } | GateChoice::KlCov { .. })
         || recipe.mask.top_entropy.is_some()

@@ -1,7 +1,7 @@
 //! Lockstep for C and C++: `include/lockstep.h` is made of these files, `include/lockstep.hpp` wraps it.
 //!
-//! Every entry checks its pointers, sizes and text, catches a panic and returns a status; the thread's last error has the message. What is
-//! behind a pointer that is neither null nor misaligned is believed.
+//! Every entry checks its pointers, sizes and text, catches a panic and returns a status; the thread's last
+//! error has the message. What is behind a pointer that is neither null nor misaligned is believed.
 #![allow(non_camel_case_types)]
 
 mod columns;

@@ -1,4 +1,5 @@
-//! Sums in binary64 and numbers of 32 bits, chunk by chunk as vectors: [`Team::sum_live`] and [`Team::number`].
+//! Sums in binary64 and numbers of 32 bits, chunk by chunk as vectors: [`Team::sum_live`] and
+//! [`Team::number`].
 //!
 //! [`Team::sum_live`]: lockstep_core::team::Team::sum_live
 //! [`Team::number`]: lockstep_core::team::Team::number

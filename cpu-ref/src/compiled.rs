@@ -1,7 +1,7 @@
 //! The ops of the table, compiled here and nowhere else.
 //!
-//! An op under every level is much code. Whoever calls one by its type would compile all of that again, crate after crate; a
-//! call of a function that is not generic compiles a call.
+//! An op under every level is much code. Whoever calls one by its type would compile all of that again, crate
+//! after crate; a call of a function that is not generic compiles a call.
 
 use crate::Cpu;
 use lockstep_core::op::DisjointRows;

@@ -21,8 +21,8 @@ impl Cpu {
     /// The reference on the calling thread: [`plain`].
     pub const PLAIN: Cpu = Cpu { level: Level::Plain, pool: None };
 
-    /// A CPU with the given level and number of threads (at least 1). If the system refuses to start threads, it
-    /// runs on the caller's: [`Cpu::threads`] tells.
+    /// A CPU with the given level and number of threads (at least 1). If the system refuses to start threads,
+    /// it runs on the caller's: [`Cpu::threads`] tells.
     pub fn new(level: Level, threads: usize) -> Result<Cpu, Unavailable> {
         if !level.is_available() {
             return Err(Unavailable { level });
@@ -61,7 +61,8 @@ impl Cpu {
         kernel.rows_on(self, rows);
     }
 
-    /// Runs every row of any kernel, which is compiled where this is called: for one that is not in the table, on the CPU alone.
+    /// Runs every row of any kernel, which is compiled where this is called: for one that is not in the
+    /// table, on the CPU alone.
     ///
     /// ```
     /// use lockstep_core::op::Kernel;

@@ -1,7 +1,8 @@
 //! The loops over the 128 lanes of a chunk that a [`Team::sweep`] is made of.
 //!
-//! Functions, because LLVM learns from their `&mut` that no input is there: written in place, it asked of every chunk's addresses whether they overlap
-//! (40 instructions). Alarms begin at 0 in each, so that no chunk waits for the one before.
+//! Functions, because LLVM learns from their `&mut` that no input is there: written in place, it asked of
+//! every chunk's addresses whether they overlap (40 instructions). Alarms begin at 0 in each, so that no
+//! chunk waits for the one before.
 //!
 //! [`Team::sweep`]: lockstep_core::team::Team::sweep
 
@@ -38,8 +39,8 @@ pub(crate) fn stage<
     alarm
 }
 
-/// The elements of a chunk, given their stages; their alarm. That is one variable and not an array because a loop with a reduction is what LLVM
-/// interleaves: several chains in flight instead of one.
+/// The elements of a chunk, given their stages; their alarm. That is one variable and not an array because a
+/// loop with a reduction is what LLVM interleaves: several chains in flight instead of one.
 #[inline(always)]
 pub(crate) fn elements<
     A: Arith,
@@ -90,7 +91,8 @@ pub(crate) fn count(bytes: &[u8]) -> u64 {
                 columns[l] += u8::from(chunk[l] != 0);
             }
         }
-        // Eight bytes at a time, the even and the odd ones of them in lanes of 16 bits: 16 words are at most 16·2·255.
+        // Eight bytes at a time, the even and the odd ones of them in lanes of 16 bits: 16 words are at most
+        // 16·2·255.
         let mut lanes = 0;
         for word in columns.as_chunks::<8>().0 {
             let word = u64::from_le_bytes(*word);
@@ -117,17 +119,20 @@ pub(crate) fn add_all<const C: usize>(columns: &mut Chunk<f64>, terms: [&Chunk<f
     }
 }
 
-/// The first 128 of `sink` as the output of a sweep that has no other, for [`elements`], which knows then that no input is there.
+/// The first 128 of `sink` as the output of a sweep that has no other, for [`elements`], which knows then
+/// that no input is there.
 #[inline(always)]
 #[allow(unsafe_code, clippy::mut_from_ref)]
 pub(crate) fn only_output<const M: usize>(sink: &[Cell<f32>]) -> &mut [Chunk<f32>; M] {
     assert!(M == 1 && sink.len() >= COLUMNS, "{M} outputs, {} elements", sink.len());
-    // SAFETY: in bounds, and one array of 128. The row's elements are in no other view while the sweep runs: neither in that of another thread (rows
-    // are disjoint) nor of an input (a view's constructor says that nobody else reads where it writes), and there is no second output.
+    // SAFETY: in bounds, and one array of 128. The row's elements are in no other view while the sweep runs:
+    // neither in that of another thread (rows are disjoint) nor of an input (a view's constructor says that
+    // nobody else reads where it writes), and there is no second output.
     unsafe { &mut *sink.as_ptr().cast_mut().cast() }
 }
 
-/// Writes a whole chunk to the first 128 of `sink`: a length that LLVM knows, and no call of memcpy, around which every vector is spilled.
+/// Writes a whole chunk to the first 128 of `sink`: a length that LLVM knows, and no call of memcpy, around
+/// which every vector is spilled.
 #[inline(always)]
 pub(crate) fn store_whole<T: Copy>(sink: &[Cell<T>], values: &Chunk<T>) {
     let cells = &sink[..COLUMNS];
@@ -136,7 +141,8 @@ pub(crate) fn store_whole<T: Copy>(sink: &[Cell<T>], values: &Chunk<T>) {
     }
 }
 
-/// Writes what is left of the last chunk of `sink`, if it was a short one: behind the loop over chunks, whose stores keep their length.
+/// Writes what is left of the last chunk of `sink`, if it was a short one: behind the loop over chunks, whose
+/// stores keep their length.
 #[inline(always)]
 pub(crate) fn store_rest<T: Copy>(sink: &[Cell<T>], values: &Chunk<T>) {
     let rest = sink.len() % COLUMNS;

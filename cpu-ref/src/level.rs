@@ -92,14 +92,15 @@ impl fmt::Display for Level {
 
 /// What a level does by hand.
 pub(crate) trait Picks {
-    /// The elements with the `count` largest keys, in their order, equal ones by the lower element, and behind them those with keys that are
-    /// less by `near.below`, or some; `None`: one by one is the way.
+    /// The elements with the `count` largest keys, in their order, equal ones by the lower element, and
+    /// behind them those with keys that are less by `near.below`, or some; `None`: one by one is the way.
     #[inline(always)]
     fn picks<const N: usize>(_keys: &Keys<N>, _count: usize, _near: Option<Near>) -> Option<Ranked> {
         None
     }
 
-    /// Whether the first `found` elements, which [`picks`](Picks::picks) returned, are in order by `orders` too.
+    /// Whether the first `found` elements, which [`picks`](Picks::picks) returned, are in order by `orders`
+    /// too.
     #[inline(always)]
     fn falls(_orders: &Aligned<[i32; FEW]>, _at: &Elements, _found: u32) -> bool {
         false
@@ -108,7 +109,8 @@ pub(crate) trait Picks {
     /// Whether it picks for sixteen rows at a time.
     const ROWS: bool = false;
 
-    /// The picks of the 16 rows of `E` values that `values` begins with, and the bits of rows that are left; with `NEAR` the candidates' values, not yet keys. See
+    /// The picks of the 16 rows of `E` values that `values` begins with, and the bits of rows that are left;
+    /// with `NEAR` the candidates' values, not yet keys. See
     /// [`largest_of_rows`](lockstep_core::team::Team::largest_of_rows).
     #[inline(always)]
     fn rows<const E: usize, const ALARMS: bool, const NEAR: bool>(
@@ -127,7 +129,8 @@ pub(crate) trait Picks {
         lockstep_core::team::take_rows(from)
     }
 
-    /// See [`pairs_of_rows`](lockstep_core::team::Team::pairs_of_rows): of keys that are finite, and only where `ROWS`.
+    /// See [`pairs_of_rows`](lockstep_core::team::Team::pairs_of_rows): of keys that are finite, and only
+    /// where `ROWS`.
     #[inline(always)]
     fn pairs_of_rows(_keys: &[f32]) -> [f32; ROWS * PICKS] {
         [0.0; ROWS * PICKS]

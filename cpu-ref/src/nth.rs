@@ -1,8 +1,9 @@
-//! The n-th largest key of a batch in one pass: what eleven passes of `digit_counts` and `narrow_digits` find on a GPU.
+//! The n-th largest key of a batch in one pass: what eleven passes of `digit_counts` and `narrow_digits` find
+//! on a GPU.
 //!
-//! Both are exact, so that they agree whatever they look at (docs/decisions/0008-fewer-passes.md). A sample of the keys names a band
-//! in which the wanted key should lie; the pass counts the keys above it and keeps those inside. Where the sample misled, the band is
-//! made of all candidates.
+//! Both are exact, so that they agree whatever they look at (docs/decisions/0008-fewer-passes.md). A sample
+//! of the keys names a band in which the wanted key should lie; the pass counts the keys above it and keeps
+//! those inside. Where the sample misled, the band is made of all candidates.
 
 use crate::{Cpu, threads};
 use std::cmp::Ordering;
@@ -17,7 +18,8 @@ pub struct Nth {
     pub wanted: u32,
     /// Where the keys that equal it are, ascending.
     pub ties: Vec<u32>,
-    /// Where the larger keys are, in no order; `None` if the search counted some without looking where they are.
+    /// Where the larger keys are, in no order; `None` if the search counted some without looking where they
+    /// are.
     pub larger: Option<Vec<u32>>,
 }
 
@@ -41,7 +43,8 @@ pub(crate) struct Band {
 }
 
 impl Cpu {
-    /// The n-th largest of `keys`, all of them if there are fewer candidates; key 0 is none. There are fewer than 2³² keys.
+    /// The n-th largest of `keys`, all of them if there are fewer candidates; key 0 is none. There are fewer
+    /// than 2³² keys.
     pub fn nth_largest(&self, keys: &[u32], n: u32) -> Nth {
         let n = n as usize;
         let likely = if n == 0 { None } else { likely(keys, n) };
@@ -93,7 +96,8 @@ impl Cpu {
     }
 }
 
-/// How far apart the keys of a sample of `len` keys are. Odd, so that rows whose length is a power of two are not seen at the same places.
+/// How far apart the keys of a sample of `len` keys are. Odd, so that rows whose length is a power of two are
+/// not seen at the same places.
 fn stride(len: usize) -> usize {
     (len / (len / ONE_IN).clamp(1, SAMPLE)) | 1
 }
@@ -130,7 +134,8 @@ pub(crate) fn scan(keys: &[u32], first: usize, low: u32, high: u32) -> Band {
     let entry = |key: u32, at: usize| (u64::from(key) << 32) | (first + at) as u64;
     let (chunks, rest) = keys.as_chunks::<CHUNK>();
     for (c, chunk) in chunks.iter().enumerate() {
-        // One variable each, over all lanes: of loops in a loop LLVM turns the outer one into vectors, with gathers.
+        // One variable each, over all lanes: of loops in a loop LLVM turns the outer one into vectors, with
+        // gathers.
         let (mut above, mut any) = (0, 0);
         for key in chunk {
             above += u32::from(*key > high);

@@ -1,7 +1,8 @@
-//! [`Team::largest`](lockstep_core::team::Team::largest) as vectors: keys once, to a buffer, as integers of the same order; then the picks.
+//! [`Team::largest`](lockstep_core::team::Team::largest) as vectors: keys once, to a buffer, as integers of
+//! the same order; then the picks.
 //!
-//! A pick is a maximum over all keys, then the lowest element that has it. AVX-512 does better for two picks and more ([`ranked`](crate::ranked)), and where
-//! keys follow values makes keys of its candidates alone.
+//! A pick is a maximum over all keys, then the lowest element that has it. AVX-512 does better for two picks
+//! and more ([`ranked`](crate::ranked)), and where keys follow values makes keys of its candidates alone.
 
 use crate::level::Picks;
 use crate::short::Slots;
@@ -24,14 +25,16 @@ pub(crate) const FEW: usize = 16;
 /// The elements of at most 32 picks.
 pub(crate) type Elements = Aligned<[u32; LANES]>;
 
-/// What was picked, the first first: elements and their keys; `found` of them, with those behind the last pick.
+/// What was picked, the first first: elements and their keys; `found` of them, with those behind the last
+/// pick.
 pub(crate) struct Ranked {
     pub(crate) found: u32,
     pub(crate) at: Elements,
     pub(crate) keys: Slots,
 }
 
-/// What may be picked of sixteen rows: the candidates of each, slot j of row r at j·16 + r, and how many they are.
+/// What may be picked of sixteen rows: the candidates of each, slot j of row r at j·16 + r, and how many
+/// they are.
 #[repr(C, align(64))]
 pub(crate) struct Candidates {
     pub(crate) values: [f32; FEW * ROWS],
@@ -104,8 +107,8 @@ pub(crate) fn keys_of_rows<A: Arith, F: Key, const E: usize>(
 
 /// The `count` largest of at most `N` elements.
 ///
-/// It gives no pick to a closure: of several calls in one function LLVM inlines none, and then compiles the closure without the level's
-/// features.
+/// It gives no pick to a closure: of several calls in one function LLVM inlines none, and then compiles the
+/// closure without the level's features.
 #[inline(always)]
 pub(crate) fn largest<A: Arith, L: Picks, F: Key, const N: usize>(
     row: &[f32],

@@ -7,15 +7,17 @@
 //! candidates        those elements, sorted by name
 //! ```
 //!
-//! Names order as keys do but for keys that differ in the last bits alone: if the candidates' keys, sorted by name, do not fall, the elements are
-//! picked one by one, as where there are more than 16 candidates (many equal keys). No other branch depends on data: of scores in no order 8 picks of 128
-//! elements leave 10.6 candidates on average (draws from 16 columns until 8 were seen).
+//! Names order as keys do but for keys that differ in the last bits alone: if the candidates' keys, sorted by
+//! name, do not fall, the elements are picked one by one, as where there are more than 16 candidates (many
+//! equal keys). No other branch depends on data: of scores in no order 8 picks of 128 elements leave 10.6
+//! candidates on average (draws from 16 columns until 8 were seen).
 //!
-//! Nothing goes through memory between the keys and what was picked: a vector that is read where several stores wrote waits until they have left
-//! the core (measured: a seventh of the time of a row).
+//! Nothing goes through memory between the keys and what was picked: a vector that is read where several
+//! stores wrote waits until they have left the core (measured: a seventh of the time of a row).
 //!
-//! By hand and not as loops, for LLVM makes no vectors of loops over 16 lanes: it unrolls them first (measured for a row of 128: 1.1 to 1.4
-//! times as long as picks one by one; docs/decisions/0009-routing-and-trees.md).
+//! By hand and not as loops, for LLVM makes no vectors of loops over 16 lanes: it unrolls them first
+//! (measured for a row of 128: 1.1 to 1.4 times as long as picks one by one;
+//! docs/decisions/0009-routing-and-trees.md).
 #![cfg(target_arch = "x86_64")]
 #![allow(unsafe_code)]
 
@@ -30,7 +32,8 @@ const LANES: usize = 16;
 /// Vectors of the longest row.
 const MOST: usize = MAX_LARGEST / LANES;
 
-/// The elements with the `count` largest keys and these keys, the first first; `None` where one by one is the way.
+/// The elements with the `count` largest keys and these keys, the first first; `None` where one by one is the
+/// way.
 #[inline]
 #[target_feature(enable = "avx512f,popcnt,bmi1")]
 pub(crate) fn picks<const N: usize>(keys: &Keys<N>, count: usize, near: Option<Near>) -> Option<Ranked> {
@@ -165,7 +168,8 @@ fn turned(x: __m512i) -> __m512i {
     _mm512_xor_si512(x, _mm512_srli_epi32::<1>(_mm512_srai_epi32::<31>(x)))
 }
 
-/// Sixteen numbers, the largest first: a bitonic network, each step between a lane and the one whose number differs in the bits `M`.
+/// Sixteen numbers, the largest first: a bitonic network, each step between a lane and the one whose number
+/// differs in the bits `M`.
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn falling(x: __m512i) -> __m512i {

@@ -1,4 +1,5 @@
-//! The eight largest of each of sixteen rows, for AVX-512: what [`ranked`](crate::ranked) does for one row, with a lane for each row where it sorts.
+//! The eight largest of each of sixteen rows, for AVX-512: what [`ranked`](crate::ranked) does for one row,
+//! with a lane for each row where it sorts.
 //!
 //! ```text
 //! heads             the largest value of each of 16 columns of a row (element e is in column e mod 16)
@@ -6,13 +7,15 @@
 //! candidates        those values as names, one behind the other in memory: each with a number of its element in its last bits, the larger the lower
 //! ```
 //!
-//! Heads and candidates of sixteen rows are turned, so that vector i has the i-th of each row: a comparator is then two instructions for sixteen
-//! rows and not three for one (a step of `ranked` permutes, too), and of 20 steps for each row 4 are left, most of them in the turns. The candidates of
-//! a row go to memory by whole vectors, each over the rest of the one before; they are read when all rows are through.
+//! Heads and candidates of sixteen rows are turned, so that vector i has the i-th of each row: a comparator
+//! is then two instructions for sixteen rows and not three for one (a step of `ranked` permutes, too), and of
+//! 20 steps for each row 4 are left, most of them in the turns. The candidates of a row go to memory by whole
+//! vectors, each over the rest of the one before; they are read when all rows are through.
 //!
-//! Names order as values do, but for values that differ in the last bits alone: picks that do not fall, and candidates behind them that have the
-//! last pick's name but for these bits and a larger value, leave the row to `ranked`. So do more than 16 candidates, an alarm, and a candidate that is 0 or
-//! so small (−0 is 0, but its name is another).
+//! Names order as values do, but for values that differ in the last bits alone: picks that do not fall, and
+//! candidates behind them that have the last pick's name but for these bits and a larger value, leave the row
+//! to `ranked`. So do more than 16 candidates, an alarm, and a candidate that is 0 or so small (−0 is 0,
+//! but its name is another).
 #![cfg(target_arch = "x86_64")]
 #![allow(unsafe_code)]
 
@@ -30,12 +33,13 @@ const LANES: usize = ROWS;
 /// Elements of the longest row.
 const MOST: usize = 256;
 
-/// Candidates of sixteen rows, each from a boundary of cache lines on, and what the last row's have behind them.
+/// Candidates of sixteen rows, each from a boundary of cache lines on, and what the last row's have behind
+/// them.
 #[repr(C, align(64))]
 struct Names([f32; ROWS * LANES + MOST]);
 
-/// The picks of the 16 rows of `E` values that `values` begins with. Returns the bits of rows that are left: of these only the alarm counts. Without `ALARMS` they
-/// are there already.
+/// The picks of the 16 rows of `E` values that `values` begins with. Returns the bits of rows that are left:
+/// of these only the alarm counts. Without `ALARMS` they are there already.
 #[inline]
 #[target_feature(enable = "avx512f,avx512dq,popcnt,bmi1")]
 pub(crate) fn rows<const E: usize, const ALARMS: bool, const NEAR: bool>(
@@ -49,7 +53,8 @@ pub(crate) fn rows<const E: usize, const ALARMS: bool, const NEAR: bool>(
     assert!(values.len() >= ROWS * E && chosen.len() == ROWS * PICKS, "sixteen rows");
     let first = values.as_ptr();
     let value = |r: usize, v: usize| {
-        // SAFETY: element r·E + v·16 and the 15 behind it are in the rows, for r is below 16 and v below E/16 wherever it is called.
+        // SAFETY: element r·E + v·16 and the 15 behind it are in the rows, for r is below 16 and v below
+        // E/16 wherever it is called.
         unsafe { _mm512_loadu_ps(first.add(r * E + v * LANES)) }
     };
 
@@ -111,8 +116,8 @@ pub(crate) fn rows<const E: usize, const ALARMS: bool, const NEAR: bool>(
             let element = _mm512_sub_epi32(_mm512_set1_epi32((E - 1 - v * LANES) as i32), lane);
             let name = _mm512_ternarylogic_epi32::<0xca>(number, element, _mm512_castps_si512(x));
             let name = _mm512_mask_compress_ps(nothing, above, _mm512_castsi512_ps(name));
-            // SAFETY: `count` is at most 16·v, so that it ends at 16·r + E or before, inside. What reaches the next row is written over, for a row's
-            // last vector ends behind its sixteenth place.
+            // SAFETY: `count` is at most 16·v, so that it ends at 16·r + E or before, inside. What reaches
+            // the next row is written over, for a row's last vector ends behind its sixteenth place.
             unsafe { _mm512_storeu_ps(names.add(r * LANES + count), name) };
             count += above.count_ones() as usize;
         }

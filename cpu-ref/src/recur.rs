@@ -1,8 +1,9 @@
 //! The recurrence of [`lockstep_core::team::recur`] as vectors.
 //!
-//! Four blocks at a time, then one: a place that is read one further on than it was written waits until the write is done, and other
-//! blocks fill the time (measured: 2.7 ns a token with one block, AVX-512). Arrays are in the order of memory: place p of a block is lane
-//! 31 − p. Behind the places stands what the longest step reads: maps that change nothing, the value that was carried here.
+//! Four blocks at a time, then one: a place that is read one further on than it was written waits until the
+//! write is done, and other blocks fill the time (measured: 2.7 ns a token with one block, AVX-512). Arrays
+//! are in the order of memory: place p of a block is lane 31 − p. Behind the places stands what the longest
+//! step reads: maps that change nothing, the value that was carried here.
 
 use core::cell::Cell;
 use lockstep_core::num::{self, Arith};
@@ -43,8 +44,8 @@ impl Maps {
     }
 }
 
-/// N places from the place `first` on, as a copy: read in place, LLVM carries a place over from one round of a loop to the next
-/// and leaves the loop scalar.
+/// N places from the place `first` on, as a copy: read in place, LLVM carries a place over from one round of
+/// a loop to the next and leaves the loop scalar.
 #[inline(always)]
 fn later<T: Copy + Default, const N: usize>(x: &[T], first: usize) -> [T; N] {
     let mut later = [T::default(); N];

@@ -1,4 +1,5 @@
-//! Rows of at most 32 elements, 16 or 32 places at a time. A loop over fewer LLVM unrolls before it makes vectors of it.
+//! Rows of at most 32 elements, 16 or 32 places at a time. A loop over fewer LLVM unrolls before it makes
+//! vectors of it.
 
 use core::cell::Cell;
 use lockstep_core::num::{self, Arith};
@@ -10,7 +11,8 @@ use lockstep_core::team::{Key, Terms};
 #[repr(C, align(64))]
 pub(crate) struct Slots(pub(crate) [f32; LANES]);
 
-/// The fold of [`lockstep_core::team::fold`] when only the first N columns are not +0: x + 0 = x, for no column is −0.
+/// The fold of [`lockstep_core::team::fold`] when only the first N columns are not +0: x + 0 = x, for no
+/// column is −0.
 #[inline(always)]
 fn fold<const N: usize>(columns: &[f64; N]) -> f64 {
     let mut lanes = *columns;
@@ -59,8 +61,8 @@ fn load<const N: usize>(to: &mut [f32; N], from: &[f32]) {
     }
 }
 
-/// See [`Team::shares`](lockstep_core::team::Team::shares): from values to shares, in place. Numerators of N places, of which no more than
-/// the first D have a slot.
+/// See [`Team::shares`](lockstep_core::team::Team::shares): from values to shares, in place. Numerators of N
+/// places, of which no more than the first D have a slot.
 #[inline(always)]
 pub(crate) fn shares<const N: usize, const D: usize, const SUM: bool, A: Arith, F: Key>(
     x: &mut Slots,

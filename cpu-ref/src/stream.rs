@@ -13,8 +13,9 @@ pub(crate) fn stream(to: &[Cell<f32>], values: &[f32]) {
         return to.iter().zip(values).for_each(|(cell, value)| cell.set(*value));
     }
     for i in (0..values.len()).step_by(4) {
-        // SAFETY: both have four numbers from `i` on; `first` is on a multiple of 16 bytes, and so is each fourth number behind it. A cell may be
-        // written through a shared reference, and is laid out as what it holds.
+        // SAFETY: both have four numbers from `i` on; `first` is on a multiple of 16 bytes, and so is each
+        // fourth number behind it. A cell may be written through a shared reference, and is laid out as what
+        // it holds.
         unsafe { _mm_stream_ps(first.add(i).cast::<f32>().cast_mut(), _mm_loadu_ps(values.as_ptr().add(i))) };
     }
 }

@@ -16,8 +16,9 @@ struct Shared<'a, K: DisjointRows> {
     rows: Rows<K>,
 }
 
-// SAFETY: a kernel is plain data and views. Inputs are only read. Outputs are cells, which two threads must not touch at
-// once: `DisjointRows` says that no element is written by two rows, and `chunks` gives each row to one task.
+// SAFETY: a kernel is plain data and views. Inputs are only read. Outputs are cells, which two threads must
+// not touch at once: `DisjointRows` says that no element is written by two rows, and `chunks` gives each row
+// to one task.
 #[allow(unsafe_code)]
 unsafe impl<K: DisjointRows> Sync for Shared<'_, K> {}
 
@@ -27,8 +28,8 @@ impl<K: DisjointRows> Shared<'_, K> {
     }
 }
 
-/// Runs all rows of `kernel`. A thread that is free takes the next rows: nobody looks through all of them first (measured for a million
-/// rows: 3 ms on one thread), and memory is walked through in order.
+/// Runs all rows of `kernel`. A thread that is free takes the next rows: nobody looks through all of them
+/// first (measured for a million rows: 3 ms on one thread), and memory is walked through in order.
 pub(crate) fn run<K: DisjointRows>(cpu: &Cpu, pool: &rayon::ThreadPool, kernel: &K, rows: Rows<K>) {
     if task(kernel, 0) == kernel.rows() {
         return rows(cpu, kernel, 0..kernel.rows());
@@ -78,7 +79,8 @@ mod tests {
     use std::sync::mpsc;
     use std::time::Duration;
 
-    /// Two threads are two: `Cpu` gives a pool of one beside the caller's, and each task waits until the other has begun.
+    /// Two threads are two: `Cpu` gives a pool of one beside the caller's, and each task waits until the
+    /// other has begun.
     #[test]
     fn the_calling_thread_counts_beside_the_pool() {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(1).build().expect("a thread");

@@ -1,14 +1,15 @@
 //! Work that several threads do, without waiting for one that comes too late.
 //!
-//! A thread that sleeps needs 10 to 50 µs to wake, in which the calling thread may have done all there is. `rayon`'s scopes wait for every
-//! thread they called; here who comes when the work is done finds the door shut.
+//! A thread that sleeps needs 10 to 50 µs to wake, in which the calling thread may have done all there is.
+//! `rayon`'s scopes wait for every thread they called; here who comes when the work is done finds the door
+//! shut.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-/// Calls `step` until it has no more to do, on the calling thread and on those of `pool`, at most as many as there are `tasks`. Returns
-/// when no thread is inside `step` and none will be.
+/// Calls `step` until it has no more to do, on the calling thread and on those of `pool`, at most as many as
+/// there are `tasks`. Returns when no thread is inside `step` and none will be.
 pub(crate) fn together(pool: &rayon::ThreadPool, tasks: usize, step: &(dyn Fn() -> bool + Sync)) {
     let others = pool.current_num_threads().min(tasks.saturating_sub(1));
     let door = Arc::new(Door::default());
@@ -77,8 +78,8 @@ impl Door {
             }
             state.inside += 1;
         }
-        // SAFETY: the door was open when this thread was counted, so that `Closing`, which lives in the function that has the
-        // reference, is not dropped before this thread is out again.
+        // SAFETY: the door was open when this thread was counted, so that `Closing`, which lives in the
+        // function that has the reference, is not dropped before this thread is out again.
         #[allow(unsafe_code)]
         let step = unsafe { &*step };
         let done = catch_unwind(AssertUnwindSafe(|| while step() {}));

@@ -25,7 +25,8 @@ pub(crate) fn put_rows(slots: &[f32; ROWS * PICKS], to: &[Cell<f32>]) {
         for (half, order) in [order, later].into_iter().enumerate() {
             let two = _mm512_permutex2var_pd(a, order, b);
             let row = 8 * half + c;
-            // SAFETY: rows `row` and `row + 4` are below 16 and have 8 numbers; a cell may be written through a shared reference.
+            // SAFETY: rows `row` and `row + 4` are below 16 and have 8 numbers; a cell may be written through
+            // a shared reference.
             unsafe {
                 _mm256_storeu_pd(first.add(row * PICKS).cast(), _mm512_castpd512_pd256(two));
                 _mm256_storeu_pd(first.add((row + 4) * PICKS).cast(), _mm512_extractf64x4_pd::<1>(two));
@@ -72,7 +73,8 @@ impl Pair {
     }
 }
 
-/// Two groups in half of the lanes each become one vector's, half as many lanes each: `M` is which half (1), which quarters (2), which numbers of a quarter (3: halves, 4: each).
+/// Two groups in half of the lanes each become one vector's, half as many lanes each: `M` is which half (1),
+/// which quarters (2), which numbers of a quarter (3: halves, 4: each).
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn folded<const M: i32>(a: Pair, b: Pair) -> Pair {

@@ -1,14 +1,14 @@
-//! The team as vectors: chunks of 4 × 32 lanes whose loops LLVM turns into SIMD under the caller's target features.
-//! One file beyond 400 lines, for it is one impl of one trait.
+//! The team as vectors: chunks of 4 × 32 lanes whose loops LLVM turns into SIMD under the caller's target
+//! features. One file beyond 400 lines, for it is one impl of one trait.
 //!
 //! ```text
 //! for each chunk of 128 elements: y = f(x) for all lanes; select by mask; store; add to the columns
 //! ```
 //!
-//! Beyond the plain version: (1) a short last chunk is copied to a padded buffer with its padding masked, so the
-//! vector body is the only body; (2) results pass through buffers on the stack, whose stores cannot alias an input,
-//! so that LLVM needs no run-time alias checks, of which it allows too few; (3) columns that no element reaches are not folded
-//! specially: they hold +0, and x + 0 = x.
+//! Beyond the plain version: (1) a short last chunk is copied to a padded buffer with its padding masked, so
+//! the vector body is the only body; (2) results pass through buffers on the stack, whose stores cannot alias
+//! an input, so that LLVM needs no run-time alias checks, of which it allows too few; (3) columns that no
+//! element reaches are not folded specially: they hold +0, and x + 0 = x.
 
 use crate::chunks::{number, sum_live};
 use crate::lanes::{TOGETHER, add_all, count, elements, only_output, stage, store_rest, store_whole};
@@ -30,8 +30,9 @@ use lockstep_core::team::{
 
 /// A team of vectors with arithmetic `A`, for the level `L`.
 ///
-/// `L` only keeps the levels' code apart: a closure that two levels share has two callers, LLVM then leaves it out of line,
-/// without the level's features, and every fused multiply-add becomes a call (measured: 57 ns a token instead of 1).
+/// `L` only keeps the levels' code apart: a closure that two levels share has two callers, LLVM then leaves
+/// it out of line, without the level's features, and every fused multiply-add becomes a call (measured: 57 ns
+/// a token instead of 1).
 #[derive(Clone, Copy)]
 pub(crate) struct Wide<A, L>(PhantomData<(A, L)>);
 
@@ -45,7 +46,8 @@ impl<A, L> Wide<A, L> {
 /// 128 elements: element c is column c.
 pub(crate) type Chunk<T> = [T; COLUMNS];
 
-/// Buffers on cache-line boundaries: a vector that straddles two lines costs twice (measured: a third of the time).
+/// Buffers on cache-line boundaries: a vector that straddles two lines costs twice (measured: a third of the
+/// time).
 #[repr(C, align(64))]
 pub(crate) struct Aligned<T>(pub(crate) T);
 
@@ -102,7 +104,8 @@ impl<A: Arith, L: Picks> Team for Wide<A, L> {
         let Aligned(staged) = &mut Aligned([[0.0f32; COLUMNS]; 2]);
         let mut alarm = 0;
         let Aligned(out) = &mut Aligned([[0.0f32; COLUMNS]; M]);
-        // Terms of some chunks, which are added together: the columns, which registers cannot hold, are read and written once for them all.
+        // Terms of some chunks, which are added together: the columns, which registers cannot hold, are read
+        // and written once for them all.
         let Aligned(sums) = &mut Aligned([[[0.0f32; COLUMNS]; K]; TOGETHER]);
         let mut filled = 0;
 
@@ -163,7 +166,8 @@ impl<A: Arith, L: Picks> Team for Wide<A, L> {
             let out = direct.unwrap_or(&mut *out);
             alarm = alarm.max(elements::<A, J, M, K, E, F>(f, [first, second], x, m, out, sum, max));
             for e in 0..E {
-                // A variable of its own: an array of them becomes one short vector, and the loop stays scalar.
+                // A variable of its own: an array of them becomes one short vector, and the loop stays
+                // scalar.
                 let mut maximum = maxima[e];
                 for l in 0..COLUMNS {
                     maximum = maximum.max(signed_order(max[e][l]));
@@ -217,7 +221,8 @@ impl<A: Arith, L: Picks> Team for Wide<A, L> {
 
     #[inline(always)]
     fn sum<const K: usize>(&self, span: Span, f: impl Fn(usize) -> [f64; K]) -> [f64; K] {
-        // One place that calls `f`, for eight elements at a time: single numbers that are stored cannot be loaded as a vector soon after.
+        // One place that calls `f`, for eight elements at a time: single numbers that are stored cannot be
+        // loaded as a vector soon after.
         let (mut columns, mut sums, mut start) = (None, [0.0; K], 0);
         while start < span.len() {
             let mut lanes = [[0.0f64; LANES]; K];
@@ -562,8 +567,8 @@ impl<A: Arith, L: Picks> Team for Wide<A, L> {
     }
 }
 
-/// Asks for the chunk that is computed `AHEAD` chunks later: the hardware's own prefetch stops at a page and loses the
-/// bursts in which chunks are read (measured on 64 M tokens: see docs/decisions/0004-cpu-speed.md).
+/// Asks for the chunk that is computed `AHEAD` chunks later: the hardware's own prefetch stops at a page and
+/// loses the bursts in which chunks are read (measured on 64 M tokens: see docs/decisions/0004-cpu-speed.md).
 #[inline(always)]
 pub(crate) fn prefetch<T>(row: &[T]) {
     const AHEAD: usize = 8;

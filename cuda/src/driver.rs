@@ -32,8 +32,8 @@ pub struct Driver(Loaded<Symbols>);
 /// Calls a function of the table: `call!(self.name(arguments))`.
 macro_rules! call {
     ($self:ident.$name:ident($($arg:expr),* $(,)?)) => {
-        // SAFETY: results go to locals of the right type that outlive the call; handles and other memory are what the
-        // contract of `Driver`'s method says, or were just returned by this driver.
+        // SAFETY: results go to locals of the right type that outlive the call; handles and other memory are
+        // what the contract of `Driver`'s method says, or were just returned by this driver.
         $self.check(stringify!($name), unsafe { ($self.0.symbols.$name)($($arg),*) })
     };
 }
@@ -93,7 +93,8 @@ unsafe impl lockstep_gpu::Driver for Driver {
         self.0.file()
     }
 
-    /// A warp is a team. 8 × 32 threads with 255 registers each fill a multiprocessor's 65,536 registers, so this fits always.
+    /// A warp is a team. 8 × 32 threads with 255 registers each fill a multiprocessor's 65,536 registers, so
+    /// this fits always.
     fn shape(&self) -> Shape {
         Shape { lanes: 32, teams_per_block: 8, max_teams_per_block: 32 }
     }

@@ -1,11 +1,12 @@
 //! Lockstep on NVIDIA GPUs, sm_80 and later.
 //!
-//! The driver is looked for at run time: this crate builds and links on every machine, and its absence is a value
-//! ([`Error::NoDriver`]). Kernels are the PTX of `lockstep-kernels`, compiled by the driver when a device is first opened.
-//! Results have the bits of the CPU's plain reference. More: `docs/gpu.md`.
+//! The driver is looked for at run time: this crate builds and links on every machine, and its absence is a
+//! value ([`Error::NoDriver`]). Kernels are the PTX of `lockstep-kernels`, compiled by the driver when a
+//! device is first opened. Results have the bits of the CPU's plain reference. More: `docs/gpu.md`.
 //!
-//! Arrays and the stream are the caller's, whatever made them (`cudaMalloc`, PyTorch, candle, `cust`, cudarc: all use the device's
-//! primary context, and so does this crate). An op is queued and nothing else happens: no allocation, no copy, no wait.
+//! Arrays and the stream are the caller's, whatever made them (`cudaMalloc`, PyTorch, candle, `cust`, cudarc:
+//! all use the device's primary context, and so does this crate). An op is queued and nothing else happens:
+//! no allocation, no copy, no wait.
 //!
 //! ```no_run
 //! use lockstep_core::aggregate::Aggregate;
@@ -71,8 +72,9 @@ static INSTALLED: Installed<Driver> = Installed::new("CUDA", Driver::load);
 
 /// Opens device `ordinal` of this machine.
 ///
-/// Its kernels are loaded on the first call and shared by the next. Errors with [`Error::NoDriver`], [`Error::NoDevice`],
-/// [`Error::NoSuchDevice`], [`Error::Unsupported`], [`Error::DriverTooOld`], [`Error::Module`]; never panics.
+/// Its kernels are loaded on the first call and shared by the next. Errors with [`Error::NoDriver`],
+/// [`Error::NoDevice`], [`Error::NoSuchDevice`], [`Error::Unsupported`], [`Error::DriverTooOld`],
+/// [`Error::Module`]; never panics.
 pub fn open(ordinal: usize) -> Result<Gpu, Error> {
     INSTALLED.open(ordinal)
 }

@@ -22,7 +22,8 @@ pub(crate) fn needed() -> Result<Version, Error> {
     cuda_for_ptx(PTX).ok_or(Error::NoKernels { api: "CUDA", artifact: "kernels/artifacts/lockstep.ptx" })
 }
 
-/// The first CUDA that reads a PTX text, from its `.version` line (table "PTX Release History" of NVIDIA's PTX manual).
+/// The first CUDA that reads a PTX text, from its `.version` line (table "PTX Release History" of NVIDIA's
+/// PTX manual).
 fn cuda_for_ptx(ptx: &str) -> Option<Version> {
     let line = ptx.lines().find_map(|line| line.trim().strip_prefix(".version"))?;
     let (major, minor) = line.trim().split_once('.')?;

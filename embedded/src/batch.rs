@@ -2,8 +2,8 @@
 
 use crate::hash::Source;
 
-/// Row lengths: none, one, around a block of 32, around a cycle of 128 columns, two cycles and a rest; no two neighbours
-/// start at the same offset modulo 32.
+/// Row lengths: none, one, around a block of 32, around a cycle of 128 columns, two cycles and a rest; no two
+/// neighbours start at the same offset modulo 32.
 pub(crate) const LENGTHS: [u32; 13] = [0, 1, 31, 32, 33, 0, 0, 127, 128, 129, 300, 1, 0];
 /// Number of rows.
 pub(crate) const ROWS: usize = LENGTHS.len();
@@ -32,7 +32,8 @@ pub(crate) enum Range {
     Ties,
     /// Log-ratios below the resolution of 1 + x, zeros of both signs, subnormals.
     Tiny,
-    /// What no trainer should pass, in one token of 16: NaN with every kind of payload, infinities, positive numbers.
+    /// What no trainer should pass, in one token of 16: NaN with every kind of payload, infinities, positive
+    /// numbers.
     Hostile,
 }
 
@@ -74,8 +75,8 @@ impl Range {
     }
 }
 
-/// What no formula expects: NaN with several payloads (the second is signalling), infinities, the largest and the smallest
-/// number.
+/// What no formula expects: NaN with several payloads (the second is signalling), infinities, the largest and
+/// the smallest number.
 pub(crate) fn garbage(i: usize) -> f32 {
     const PATTERNS: [u32; 11] = [
         0x7fc0_0000,

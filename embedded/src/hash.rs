@@ -1,5 +1,5 @@
-//! Values from an integer hash: splitmix64 of seed and index, no state, no libm. As in `conformance::cases::hash`, which
-//! needs `std` around it.
+//! Values from an integer hash: splitmix64 of seed and index, no state, no libm. As in
+//! `conformance::cases::hash`, which needs `std` around it.
 
 /// A stream of numbers, addressed by index.
 #[derive(Clone, Copy)]

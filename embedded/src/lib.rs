@@ -1,12 +1,12 @@
 //! One digest for machines without an operating system.
 //!
-//! [`digest`] runs every op of core's table and every scalar function of [`num`](lockstep_core::num) on inputs made by an
-//! integer hash, and hashes every output bit. Neither `std` nor an allocator: all arrays lie on the stack. Who runs the
-//! ops is a [`Runner`]: the plain reference on bare metal (`embedded/bare`), every SIMD level in this package's tests.
-//! All must print the digest in the file `DIGEST`.
+//! [`digest`] runs every op of core's table and every scalar function of [`num`](lockstep_core::num) on
+//! inputs made by an integer hash, and hashes every output bit. Neither `std` nor an allocator: all arrays
+//! lie on the stack. Who runs the ops is a [`Runner`]: the plain reference on bare metal (`embedded/bare`),
+//! every SIMD level in this package's tests. All must print the digest in the file `DIGEST`.
 //!
-//! It is not the digest of `lockstep verify`, whose corpus needs megabytes. Unlike that one it has NaN, infinite and
-//! positive log-probabilities among live tokens.
+//! It is not the digest of `lockstep verify`, whose corpus needs megabytes. Unlike that one it has NaN,
+//! infinite and positive log-probabilities among live tokens.
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -32,12 +32,14 @@ struct BareMetal;
 /// The digest that is published, the one file that states it. The example `digest` of this package writes it.
 pub const PUBLISHED: &str = include_str!("../DIGEST");
 
-/// What an output holds before a launch: no kernel writes these bits (a result that is NaN is the canonical one).
+/// What an output holds before a launch: no kernel writes these bits (a result that is NaN is the canonical
+/// one).
 pub const POISON: u32 = 0xffba_dbad;
 /// The same for binary64.
 pub const POISON64: u64 = 0xffff_badb_adba_dbad;
 
-/// An op of the corpus: on a host (feature `std`) compiled in the crate of the CPU, on a bare machine in this one.
+/// An op of the corpus: on a host (feature `std`) compiled in the crate of the CPU, on a bare machine in this
+/// one.
 #[cfg(not(feature = "std"))]
 pub use lockstep_core::op::DisjointRows as Op;
 #[cfg(feature = "std")]

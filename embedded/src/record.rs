@@ -19,7 +19,8 @@ pub enum Kind {
 
 /// Receives every output of the corpus.
 pub trait Record {
-    /// A launch of the op `name`, or the scalar function `name`, begins; `case` counts the launches of that op.
+    /// A launch of the op `name`, or the scalar function `name`, begins; `case` counts the launches of that
+    /// op.
     fn begin(&mut self, name: &'static str, case: u32);
 
     /// An array of `len` values begins.
@@ -89,8 +90,8 @@ impl fmt::Display for Digest {
     }
 }
 
-/// The record that is hashed: the tag; for each launch its name and case; for each array its kind (a byte), length and bits.
-/// Integers are little-endian, a text is its length (u32) and its bytes.
+/// The record that is hashed: the tag; for each launch its name and case; for each array its kind (a byte),
+/// length and bits. Integers are little-endian, a text is its length (u32) and its bytes.
 pub struct Hasher {
     sha256: Sha256,
     values: u32,

@@ -9,9 +9,9 @@ const PATTERNS: usize = 3072;
 /// Values recorded at once.
 const CHUNK: usize = 128;
 
-/// Magnitudes where something happens: zero, the ends of the subnormal and the normal numbers, where exp rounds to 1,
-/// powers of two, ln 2 and its multiples, the ends of the reduced argument, overflow, underflow, saturation, infinity, NaN.
-/// Each with its neighbours and with both signs.
+/// Magnitudes where something happens: zero, the ends of the subnormal and the normal numbers, where exp
+/// rounds to 1, powers of two, ln 2 and its multiples, the ends of the reduced argument, overflow, underflow,
+/// saturation, infinity, NaN. Each with its neighbours and with both signs.
 const EDGES: [u32; 28] = [
     0x0000_0001, // smallest subnormal
     0x0000_0040,
@@ -44,7 +44,8 @@ const EDGES: [u32; 28] = [
 ];
 const ARGUMENTS: usize = 6 * EDGES.len() + PATTERNS;
 
-/// Argument `i`: the edges first; then, by turns, any pattern, a magnitude in 2⁻³⁰..2³⁰, and a number in ±105.
+/// Argument `i`: the edges first; then, by turns, any pattern, a magnitude in 2⁻³⁰..2³⁰, and a number
+/// in ±105.
 fn argument(source: Source, i: usize) -> f32 {
     if let Some(edge) = EDGES.get(i / 6) {
         let magnitude = edge.wrapping_add(i as u32 / 2 % 3).wrapping_sub(1);

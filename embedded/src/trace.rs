@@ -3,7 +3,8 @@
 use crate::{Kind, Record};
 use core::fmt::Write;
 
-/// Writes every output as text, an array a line, to be compared with another machine's: `num::exp 0: 3f800000 …`.
+/// Writes every output as text, an array a line, to be compared with another machine's: `num::exp 0: 3f800000
+/// …`.
 pub struct Trace<W: Write> {
     to: W,
     launch: (&'static str, u32),

@@ -1,5 +1,5 @@
-//! The published digest: plain has it, every SIMD level has plain's bits, no flipped bit leaves it as it is; and nothing is
-//! missing from the corpus: no op, no scalar function, no output.
+//! The published digest: plain has it, every SIMD level has plain's bits, no flipped bit leaves it as it is;
+//! and nothing is missing from the corpus: no op, no scalar function, no output.
 
 mod recorded;
 
@@ -12,7 +12,8 @@ use recorded::{Event, Name, Recorded};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 
-/// A SIMD level of this machine, with the machine's fused multiply-add and square root in the scalar functions.
+/// A SIMD level of this machine, with the machine's fused multiply-add and square root in the scalar
+/// functions.
 struct OnCpu(Cpu);
 
 impl Runner for OnCpu {

@@ -1,6 +1,7 @@
 //! How fast PTX runs here: `cargo run --release -p lockstep-emulator --example speed [TOKENS]`.
 //!
-//! Sequences of 4096 tokens go through shipped entry points; it prints the lane-instructions of each, and how many a second.
+//! Sequences of 4096 tokens go through shipped entry points; it prints the lane-instructions of each, and how
+//! many a second.
 
 #[path = "../tests/ptx/device.rs"]
 mod device;

@@ -34,7 +34,8 @@ impl Counts {
         }
     }
 
-    /// Bytes asked for over bytes moved in sectors of `SECTORS[which]` bytes: 1 is perfect coalescing, more than 1 is sharing.
+    /// Bytes asked for over bytes moved in sectors of `SECTORS[which]` bytes: 1 is perfect coalescing, more
+    /// than 1 is sharing.
     pub fn efficiency(&self, which: usize) -> f64 {
         if self.bytes_moved[which] == 0 {
             1.0

@@ -4,7 +4,8 @@ use crate::counts::Counts;
 use crate::fault::Fault;
 use crate::memory::Memory;
 
-/// Instructions that one team may take: more is an endless loop. The longest row of the tests takes some 10^7.
+/// Instructions that one team may take: more is an endless loop. The longest row of the tests takes some
+/// 10^7.
 pub const MAX_INSTRUCTIONS: u64 = 1 << 33;
 
 /// Blocks of a grid and threads of a block, x first: what `cuLaunchKernel` and `hipModuleLaunchKernel` take.
@@ -33,9 +34,9 @@ pub trait Program: Send + Sync {
     /// Explicit parameters of an entry point; none if there is no such entry point.
     fn parameters(&self, entry: &str) -> Option<Vec<Parameter>>;
 
-    /// Runs the grid. `params` is the buffer of the explicit parameters, each at its offset; what else an entry point
-    /// gets (hidden arguments, special registers) the program makes itself. Teams run one after the other, in order; each
-    /// begins with `memory.team(...)`, so that races are seen.
+    /// Runs the grid. `params` is the buffer of the explicit parameters, each at its offset; what else an
+    /// entry point gets (hidden arguments, special registers) the program makes itself. Teams run one after
+    /// the other, in order; each begins with `memory.team(...)`, so that races are seen.
     fn launch(
         &self,
         entry: &str,

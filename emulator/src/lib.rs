@@ -1,5 +1,5 @@
-//! Runs the shipped GPU code on a CPU: the PTX text and the gfx942 code object, lane by lane, with checks that hardware
-//! does not make.
+//! Runs the shipped GPU code on a CPU: the PTX text and the gfx942 code object, lane by lane, with checks
+//! that hardware does not make.
 //!
 //! ```text
 //! ptx, gfx942      two interpreters: a module is parsed or decoded once, a team (warp or wave) runs instruction by instruction
@@ -10,8 +10,8 @@
 //! counts           instructions, lane-instructions and memory transactions of a launch
 //! ```
 //!
-//! Development only: nothing that a user links depends on it. An instruction that is not implemented is a fault that names
-//! it, never a guess.
+//! Development only: nothing that a user links depends on it. An instruction that is not implemented is a
+//! fault that names it, never a guess.
 
 #![forbid(unsafe_code)]
 

@@ -78,7 +78,8 @@ impl<D: Driver> Gpu<D> {
     /// Copies from the host to any device memory, in the order of the stream, and waits for it.
     ///
     /// # Safety
-    /// `to` is memory of this device, writable for `from.len()` elements, that nobody else uses until the copy is done.
+    /// `to` is memory of this device, writable for `from.len()` elements, that nobody else uses until the
+    /// copy is done.
     pub unsafe fn write_to<T: Plain>(&self, stream: &Stream<D>, from: &[T], to: *mut T) -> Result<(), Error> {
         stream.must_be_of(&self.context)?;
         let (memory, host) = (Handle(to.cast()), Host::Read(from.as_ptr().cast()));
@@ -106,7 +107,8 @@ impl<T: Plain, D: Driver> Buffer<T, D> {
     /// To be read by a launched op.
     #[allow(unsafe_code)]
     pub fn view(&self) -> In<'_, T> {
-        // SAFETY: ours for this lifetime, and aligned. Who launches vouches for what else the streams do with it.
+        // SAFETY: ours for this lifetime, and aligned. Who launches vouches for what else the streams do with
+        // it.
         unsafe { In::from_raw(self.as_ptr(), self.len) }
     }
 
@@ -141,8 +143,8 @@ impl<T: Plain, D: Driver> Buffer<T, D> {
     /// Copies from pinned memory of the same length, in the order of the stream. Returns at once.
     ///
     /// # Safety
-    /// Until the stream has done it, nobody writes `values` or uses this buffer but in the order of the stream, and
-    /// both exist.
+    /// Until the stream has done it, nobody writes `values` or uses this buffer but in the order of the
+    /// stream, and both exist.
     #[allow(unsafe_code)]
     pub unsafe fn write_async(&mut self, stream: &Stream<D>, values: &Pinned<T, D>) -> Result<(), Error> {
         assert_eq!(values.len(), self.len, "the lengths of a copy's two sides");
@@ -153,8 +155,8 @@ impl<T: Plain, D: Driver> Buffer<T, D> {
     /// Copies to pinned memory of the same length, in the order of the stream. Returns at once.
     ///
     /// # Safety
-    /// Until the stream has done it, nobody uses `values`, or writes this buffer but in the order of the stream, and
-    /// both exist.
+    /// Until the stream has done it, nobody uses `values`, or writes this buffer but in the order of the
+    /// stream, and both exist.
     #[allow(unsafe_code)]
     pub unsafe fn read_async(&self, stream: &Stream<D>, values: &mut Pinned<T, D>) -> Result<(), Error> {
         assert_eq!(values.len(), self.len, "the lengths of a copy's two sides");

@@ -13,7 +13,8 @@ impl Handle {
     pub const NULL: Handle = Handle(std::ptr::null_mut());
 }
 
-// SAFETY: a handle is a token. Both vendors allow any thread to use any handle, and nobody here looks behind it.
+// SAFETY: a handle is a token. Both vendors allow any thread to use any handle, and nobody here looks behind
+// it.
 #[allow(unsafe_code)]
 unsafe impl Send for Handle {}
 // SAFETY: as above.
@@ -63,7 +64,8 @@ pub enum Owner {
 }
 
 impl Owner {
-    /// Of an address about which asking failed: that a call was refused says that the driver does not know it.
+    /// Of an address about which asking failed: that a call was refused says that the driver does not know
+    /// it.
     pub fn unknown(fault: Fault) -> Owner {
         Owner::Unknown(match fault.kind {
             Kind::Call => Fault { kind: Kind::ForeignPointer, ..fault },
@@ -96,12 +98,12 @@ pub enum Direction {
     Device,
 }
 
-/// A loaded driver. Its methods are one call of the vendor's API each, on the context that is current on the thread
-/// ([`enter`](Driver::enter)), and return what the API returned.
+/// A loaded driver. Its methods are one call of the vendor's API each, on the context that is current on the
+/// thread ([`enter`](Driver::enter)), and return what the API returned.
 ///
 /// # Safety
-/// [`alloc_pinned`](Driver::alloc_pinned) returns host memory that is writable and aligned to 256 bytes until it is freed, and a
-/// copy or fill that was waited for has happened.
+/// [`alloc_pinned`](Driver::alloc_pinned) returns host memory that is writable and aligned to 256 bytes until
+/// it is freed, and a copy or fill that was waited for has happened.
 #[allow(unsafe_code, clippy::missing_safety_doc)]
 pub unsafe trait Driver: Send + Sync + 'static {
     /// `CUDA` or `HIP`.
@@ -228,8 +230,8 @@ pub unsafe trait Driver: Send + Sync + 'static {
     /// Both exist.
     unsafe fn elapsed(&self, from: Handle, to: Handle) -> Result<f32, Fault>;
 
-    /// The most layers of a grid, where a team takes one row only: the grid has a layer of teams for every further row. 1
-    /// where teams take row after row (kernels/src/entry.rs).
+    /// The most layers of a grid, where a team takes one row only: the grid has a layer of teams for every
+    /// further row. 1 where teams take row after row (kernels/src/entry.rs).
     fn max_layers(&self) -> u32 {
         1
     }

@@ -155,8 +155,8 @@ pub enum Error {
         /// The driver's words.
         fault: Fault,
     },
-    /// The device's context is lost, usually to a bad address in an earlier kernel. Nothing on this device works any
-    /// more in this process; every later call returns this at once.
+    /// The device's context is lost, usually to a bad address in an earlier kernel. Nothing on this device
+    /// works any more in this process; every later call returns this at once.
     #[error("the context is lost, and nothing on this device works any more in this process: {fault}")]
     Sticky {
         /// The driver's words.

@@ -22,8 +22,8 @@ pub(crate) struct Grid {
 }
 
 impl Grid {
-    /// The grid for `rows` rows. `resident` says how many blocks of so many teams the device holds at once; where that is none,
-    /// for want of registers, blocks are made smaller.
+    /// The grid for `rows` rows. `resident` says how many blocks of so many teams the device holds at once;
+    /// where that is none, for want of registers, blocks are made smaller.
     pub(crate) fn new(rows: usize, shape: Shape, geometry: Geometry, resident: impl Fn(u32) -> u32) -> Grid {
         let mut teams =
             geometry.teams_per_block.unwrap_or(shape.teams_per_block).clamp(1, shape.max_teams_per_block);

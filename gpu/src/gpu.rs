@@ -47,8 +47,8 @@ impl<D: Driver> Gpu<D> {
         Gpu { geometry, ..self.clone() }
     }
 
-    /// The same device, that asks the driver before every launch whose memory the pointers are, or does not. On by default
-    /// where debug assertions are. It costs about a microsecond for each array.
+    /// The same device, that asks the driver before every launch whose memory the pointers are, or does not.
+    /// On by default where debug assertions are. It costs about a microsecond for each array.
     ///
     /// Another device's memory is refused although peer access might make it usable: switch this off then.
     pub fn with_pointer_checks(&self, verify: bool) -> Self {
@@ -236,7 +236,8 @@ impl<'a, D: Driver> Current<'a, D> {
 
 impl<D: Driver> Drop for Current<'_, D> {
     fn drop(&mut self) {
-        // SAFETY: guards are locals and not `Send`, so they go in the reverse order of their coming, on their thread.
+        // SAFETY: guards are locals and not `Send`, so they go in the reverse order of their coming, on their
+        // thread.
         #[allow(unsafe_code)]
         unsafe {
             self.driver.leave(self.previous)

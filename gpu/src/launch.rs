@@ -6,16 +6,17 @@ use crate::{Driver, Error, Gpu, Handle, Kind, Owner, Parameters, Stream};
 use lockstep_core::op::DisjointRows;
 
 impl<D: Driver> Gpu<D> {
-    /// Launches an op whose views hold device addresses, on `stream`. Nothing is allocated, copied or waited for: when this
-    /// returns, the op is in the stream's queue, and its arguments were copied out of `kernel`. A kernel without rows
-    /// launches nothing. A stream that is being captured into a graph captures the launch.
+    /// Launches an op whose views hold device addresses, on `stream`. Nothing is allocated, copied or waited
+    /// for: when this returns, the op is in the stream's queue, and its arguments were copied out of
+    /// `kernel`. A kernel without rows launches nothing. A stream that is being captured into a graph
+    /// captures the launch.
     ///
     /// # Safety
     /// Until the stream has run the op:
-    /// * every array is memory that this device can reach, of the length that its view says, and long enough for what the
-    ///   kernel's documentation says about lengths (no access is bounds-checked on a device);
-    /// * inputs are initialised and not written, outputs are neither read nor written by anybody else, in the order of the
-    ///   streams;
+    /// * every array is memory that this device can reach, of the length that its view says, and long enough
+    ///   for what the kernel's documentation says about lengths (no access is bounds-checked on a device);
+    /// * inputs are initialised and not written, outputs are neither read nor written by anybody else, in the
+    ///   order of the streams;
     /// * offsets pass [`Gpu::check_offsets`].
     #[allow(unsafe_code)]
     pub unsafe fn launch<K: DisjointRows>(&self, stream: &Stream<D>, kernel: &K) -> Result<(), Error> {
@@ -60,8 +61,8 @@ impl<D: Driver> Gpu<D> {
         parameters.teams = grid.teams();
         let block = (shape.lanes, grid.teams_per_block);
         parameters
-            // SAFETY: the pointers are to the parameters of every entry point, in their order and of their types
-            // (kernels/src/entry.rs); the rest is the caller's.
+            // SAFETY: the pointers are to the parameters of every entry point, in their order and of their
+            // types (kernels/src/entry.rs); the rest is the caller's.
             .with_pointers(|params| unsafe {
                 driver.launch_layers(entry.function, (grid.blocks, layers), block, stream, params)
             })
@@ -103,8 +104,9 @@ impl<D: Driver> Gpu<D> {
     }
 }
 
-/// A grid for `rows` rows and its layers, on a device that allows so many. With one layer teams take row after row; with more
-/// each row has a team, and a grid that would need more layers than there are becomes wider.
+/// A grid for `rows` rows and its layers, on a device that allows so many. With one layer teams take row
+/// after row; with more each row has a team, and a grid that would need more layers than there are becomes
+/// wider.
 fn layers(rows: usize, grid: Grid, max_layers: u32) -> (Grid, u32) {
     if max_layers == 1 {
         return (grid, 1);

@@ -1,5 +1,5 @@
-//! What Lockstep's GPU backends share. The vendors' halves are the crates `lockstep-cuda` and `lockstep-rocm`; a program uses
-//! one of them and meets the types here through it.
+//! What Lockstep's GPU backends share. The vendors' halves are the crates `lockstep-cuda` and
+//! `lockstep-rocm`; a program uses one of them and meets the types here through it.
 //!
 //! | what | where |
 //! |---|---|
@@ -12,8 +12,8 @@
 //! | what can go wrong, and whether the device survived it | [`Error`] |
 //! | what is there, what is missing and why | [`Report`] |
 //!
-//! No maths lives here: a launch writes a kernel's fields down ([`Parameters`]) and hands them to the entry point that
-//! was stamped from the same source.
+//! No maths lives here: a launch writes a kernel's fields down ([`Parameters`]) and hands them to the entry
+//! point that was stamped from the same source.
 #![deny(unsafe_code)]
 
 mod buffer;

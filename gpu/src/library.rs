@@ -8,8 +8,8 @@ pub use libloading::Library;
 pub fn open(api: &'static str, names: &[&str]) -> Result<(Library, String), Error> {
     let mut said = Vec::new();
     for name in names {
-        // SAFETY: the library's initialisers run. These are the vendors' driver libraries under their own names, which
-        // expect to be loaded by any program.
+        // SAFETY: the library's initialisers run. These are the vendors' driver libraries under their own
+        // names, which expect to be loaded by any program.
         #[allow(unsafe_code)]
         match unsafe { Library::new(*name) } {
             Ok(library) => return Ok((library, (*name).to_owned())),
@@ -33,7 +33,8 @@ pub struct Loaded<S> {
 }
 
 impl<S> Loaded<S> {
-    /// Loads the first of `names` that the system has, and its functions by `table`: the `load` of a [`symbols!`](crate::symbols).
+    /// Loads the first of `names` that the system has, and its functions by `table`: the `load` of a
+    /// [`symbols!`](crate::symbols).
     ///
     /// # Safety
     /// The functions of that library have the arguments that the table gives them.
@@ -77,10 +78,11 @@ pub fn text(buffer: &[u8]) -> String {
     String::from_utf8_lossy(&buffer[..end]).into_owned()
 }
 
-/// A table of the functions of a library: `name(arguments);` lines, returning the vendor's code as an `i32` if they do not say otherwise, and those that
-/// older versions lack.
+/// A table of the functions of a library: `name(arguments);` lines, returning the vendor's code as an `i32`
+/// if they do not say otherwise, and those that older versions lack.
 ///
-/// Codes are numbers and not a Rust `enum`: a driver newer than this program returns codes that no list here knows.
+/// Codes are numbers and not a Rust `enum`: a driver newer than this program returns codes that no list here
+/// knows.
 #[macro_export]
 macro_rules! symbols {
     (

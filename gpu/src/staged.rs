@@ -70,7 +70,8 @@ impl Arena {
     }
 }
 
-/// Where a run's arrays lie in an arena: inputs first, then outputs, so that one copy brings all and one fetches the outputs.
+/// Where a run's arrays lie in an arena: inputs first, then outputs, so that one copy brings all and one
+/// fetches the outputs.
 struct Layout {
     offsets: [usize; lockstep_core::op::MAX_POINTERS],
     outputs: usize,
@@ -97,12 +98,13 @@ impl Layout {
 
 #[allow(unsafe_code)]
 impl<D: Driver> Gpu<D> {
-    /// Runs every row of a kernel over **host** memory: copies its arrays to the device through pinned memory, launches,
-    /// copies the outputs back and waits. Elements that the kernel does not write keep their values. Memory is kept for the
-    /// next run ([`trim`](Gpu::trim) gives it back); several threads may run at once.
+    /// Runs every row of a kernel over **host** memory: copies its arrays to the device through pinned
+    /// memory, launches, copies the outputs back and waits. Elements that the kernel does not write keep
+    /// their values. Memory is kept for the next run ([`trim`](Gpu::trim) gives it back); several threads may
+    /// run at once.
     ///
-    /// Errors: an array that is too short for the rows, or an index out of bounds, by its name ([`Kernel::check_bounds`]): on a
-    /// device no access is checked.
+    /// Errors: an array that is too short for the rows, or an index out of bounds, by its name
+    /// ([`Kernel::check_bounds`]): on a device no access is checked.
     ///
     /// [`Kernel::check_bounds`]: lockstep_core::op::Kernel::check_bounds
     pub fn run<K: DisjointRows>(&self, kernel: &K) -> Result<(), Error> {
@@ -130,14 +132,16 @@ impl<D: Driver> Gpu<D> {
             for (array, offset) in parameters.arrays_mut().iter_mut().zip(layout.offsets) {
                 if array.bytes > 0 {
                     let staged = Arena::at(arena.pinned, offset).0.cast::<u8>();
-                    // SAFETY: the view's contract makes the source readable; the arena is larger than the layout and ours.
+                    // SAFETY: the view's contract makes the source readable; the arena is larger than the
+                    // layout and ours.
                     unsafe { staged.copy_from_nonoverlapping(array.address, array.bytes) };
                     array.address = Arena::at(arena.memory, offset).0.cast();
                 }
             }
             let stream = arena.stream;
             let copy = |to, from, bytes, way| {
-                // SAFETY: both sides are in the arena, which nobody else uses until the stream was waited for.
+                // SAFETY: both sides are in the arena, which nobody else uses until the stream was waited
+                // for.
                 unsafe { current.driver().copy(to, from, bytes, way, stream) }
                     .map_err(|fault| context.fault(fault))
             };
@@ -184,8 +188,8 @@ pub(crate) enum Host {
 impl<D: Driver> Context<D> {
     /// Copies between the host and the device, in the order of a stream, and waits for it.
     ///
-    /// Through pinned memory of ours: should the wait fail and the copy happen later (a stream that is being captured), it
-    /// happens to memory that is still there.
+    /// Through pinned memory of ours: should the wait fail and the copy happen later (a stream that is being
+    /// captured), it happens to memory that is still there.
     ///
     /// # Safety
     /// Both sides hold `bytes` bytes; the stream exists.
@@ -205,7 +209,8 @@ impl<D: Driver> Context<D> {
         let pinned = arena.pinned.0.cast::<u8>();
         let result = (0..bytes).step_by(CHUNK).try_for_each(|start| {
             let (memory, bytes) = (Arena::at(memory, start), (bytes - start).min(CHUNK));
-            // SAFETY: both sides are the caller's or the arena's, and as long; the arena is kept until it is settled.
+            // SAFETY: both sides are the caller's or the arena's, and as long; the arena is kept until it is
+            // settled.
             unsafe {
                 match host {
                     Host::Read(from) => {
@@ -227,7 +232,8 @@ impl<D: Driver> Context<D> {
         result
     }
 
-    /// An arena of at least `bytes` bytes: an idle one that is large enough, or a new one in the place of an idle one.
+    /// An arena of at least `bytes` bytes: an idle one that is large enough, or a new one in the place of an
+    /// idle one.
     fn take(&self, current: &Current<'_, D>, bytes: usize, device: bool) -> Result<Arena, Error> {
         let fits = |arena: &Arena| arena.capacity >= bytes && (!device || arena.memory != Handle::NULL);
         let mut arenas = self.arenas.lock().unwrap_or_else(PoisonError::into_inner);
@@ -242,8 +248,8 @@ impl<D: Driver> Context<D> {
         Arena::new(self, current, bytes, device)
     }
 
-    /// Keeps an arena for the next. After a failure a copy may still be under way, on the arena's stream or another: it is
-    /// waited for, and if that fails too, the arena is never used nor freed again.
+    /// Keeps an arena for the next. After a failure a copy may still be under way, on the arena's stream or
+    /// another: it is waited for, and if that fails too, the arena is never used nor freed again.
     fn settle<T>(
         &self,
         current: &Current<'_, D>,

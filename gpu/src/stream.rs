@@ -27,7 +27,8 @@ impl<D: Driver> Gpu<D> {
         Ok(Stream { context: self.context.clone(), handle, owned: true })
     }
 
-    /// The caller's stream (`CUstream`, `cudaStream_t`, `hipStream_t`; null for the default one). It stays the caller's.
+    /// The caller's stream (`CUstream`, `cudaStream_t`, `hipStream_t`; null for the default one). It stays
+    /// the caller's.
     ///
     /// Errors when it is known to belong to another device or context.
     ///

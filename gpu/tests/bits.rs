@@ -1,4 +1,5 @@
-//! The paths to a device, on a host driver: whatever the path, the geometry and the team, the bits are the reference's.
+//! The paths to a device, on a host driver: whatever the path, the geometry and the team, the bits are the
+//! reference's.
 
 use lockstep_conformance::backend::Backend;
 use lockstep_conformance::cases::random::random;
@@ -28,7 +29,8 @@ fn cases() -> Vec<Case> {
         let of_op = cases.iter().find(|case| case.op() == op.name && case.data.elements() > 100);
         let of_op = of_op.unwrap_or_else(|| panic!("no small case of {}", op.name)).clone();
         let Params::Policy(policy) = of_op.params else { unreachable!() };
-        // Coefficients alone, with the common guard and with another, then everything else that may be asked for.
+        // Coefficients alone, with the common guard and with another, then everything else that may be asked
+        // for.
         for bits in 0..9 {
             let [kl, loss, metrics] = [1, 2, 4].map(|bit| bits & bit != 0 && bits < 8);
             let kl = kl.then(|| (Kl::guarded(Estimator::K3), 0.01));
@@ -41,7 +43,8 @@ fn cases() -> Vec<Case> {
     cases
 }
 
-/// For each entry point the cheapest of the cases that launch it: a row costs hundreds of meetings of all lanes.
+/// For each entry point the cheapest of the cases that launch it: a row costs hundreds of meetings of all
+/// lanes.
 fn one_for_each_entry() -> Vec<Case> {
     let platform = Platform::new(HostDriver::new(Settings::warps(1)));
     let gpu = platform.open(0).unwrap();
@@ -57,7 +60,8 @@ fn one_for_each_entry() -> Vec<Case> {
     cases
 }
 
-/// Two random cases of each op, small ones, with a row longer than a team where the op has such: carries cross from one load to the next.
+/// Two random cases of each op, small ones, with a row longer than a team where the op has such: carries
+/// cross from one load to the next.
 fn random_of_each_op() -> Vec<Case> {
     let longest = |case: &Case| (0..case.data.rows()).map(|row| case.data.span(row).len()).max().unwrap_or(0);
     let of = |op: &str| {
@@ -84,7 +88,8 @@ impl Backend for Staged {
     }
 }
 
-/// The zero-copy path: arrays in buffers of the device, the kernel rebuilt over their addresses, the caller's stream.
+/// The zero-copy path: arrays in buffers of the device, the kernel rebuilt over their addresses, the caller's
+/// stream.
 struct ZeroCopy {
     gpu: Gpu<HostDriver>,
     stream: Stream<HostDriver>,
@@ -159,7 +164,8 @@ fn waves() {
     both_paths(Settings::waves(1), &cases());
 }
 
-/// The GPU's team itself, with a thread of the host for each lane: a small case of every entry point, random ones of every op.
+/// The GPU's team itself, with a thread of the host for each lane: a small case of every entry point, random
+/// ones of every op.
 fn lanes(settings: Settings) {
     let platform = Platform::new(HostDriver::new(settings.on_lanes()));
     let gpu = platform.open(0).unwrap().with_geometry(GEOMETRIES[3]);
@@ -179,7 +185,8 @@ fn waves_of_threads() {
     lanes(Settings::waves(1));
 }
 
-/// The checks, whose cases are no part of the corpus: same report as the reference, over every position of a fault.
+/// The checks, whose cases are no part of the corpus: same report as the reference, over every position of a
+/// fault.
 #[test]
 fn checks_report_what_the_reference_reports() {
     let n = 9000;

@@ -1,4 +1,5 @@
-//! What `Kernel::check_bounds` lets through stays inside of its arrays: every array of every op made shorter, every index made wrong.
+//! What `Kernel::check_bounds` lets through stays inside of its arrays: every array of every op made shorter,
+//! every index made wrong.
 //!
 //! The judge is the CPU's plain reference, which checks each access and panics.
 
@@ -14,7 +15,8 @@ use lockstep_gpu_testing::{HostDriver, Settings};
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// For each array the word that holds its length, the size of an element, and whether it is an input of whole numbers.
+/// For each array the word that holds its length, the size of an element, and whether it is an input of whole
+/// numbers.
 #[derive(Default)]
 struct Arrays {
     words: usize,

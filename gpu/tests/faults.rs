@@ -1,4 +1,5 @@
-//! Everything that can go wrong is a value of its own, leaves the device usable or says that it is not, and leaks nothing.
+//! Everything that can go wrong is a value of its own, leaves the device usable or says that it is not, and
+//! leaks nothing.
 
 use lockstep_core::aggregate::RowScan;
 use lockstep_core::op::OPS;
@@ -45,8 +46,8 @@ fn everything(platform: &Host) -> Result<(), Error> {
     pinned.copy_from_slice(&VALUES);
     let result = (|| {
         scanned.fill(&stream, 0)?;
-        // SAFETY: buffers of this device with the lengths that the op needs, ours until the stream was waited for: below, if
-        // not here.
+        // SAFETY: buffers of this device with the lengths that the op needs, ours until the stream was waited
+        // for: below, if not here.
         unsafe {
             values.write_async(&stream, &pinned)?;
             gpu.check_offsets(&stream, ("offsets", "values"), offsets.view(), 5, scratch.view_mut())?;
@@ -129,7 +130,8 @@ fn every_call_may_fail() {
                     // A sticky fault before there is a context takes nothing.
                     assert!(error.usable() || kind == Kind::Sticky, "{}: {error:?}", what());
                 }
-                // What could not be freed, or was freed when the driver said that it was not, is the driver's.
+                // What could not be freed, or was freed when the driver said that it was not, is the
+                // driver's.
                 if !["free", "free_pinned", "enter", "destroy_stream"].contains(&method) {
                     assert_eq!(platform.driver().live(), Live::default(), "{}", what());
                 }
@@ -233,7 +235,8 @@ fn a_launch_that_fails() {
     run(&gpu).unwrap();
 }
 
-/// Offsets that point nowhere take the context, as on a GPU, and the next call knows without asking the driver.
+/// Offsets that point nowhere take the context, as on a GPU, and the next call knows without asking the
+/// driver.
 #[test]
 fn a_kernel_that_takes_the_context() {
     let platform = host(Settings::warps(1));

@@ -43,7 +43,8 @@ fn what_goes_up_comes_down() {
     assert_eq!(platform.driver().live(), Live::default());
 }
 
-/// The zero-copy promise: after a launch nothing has been allocated, copied or waited for, and nothing has run yet.
+/// The zero-copy promise: after a launch nothing has been allocated, copied or waited for, and nothing has
+/// run yet.
 #[test]
 fn a_launch_only_queues() {
     let platform = Platform::new(HostDriver::new(Settings::warps(1)));

@@ -1,4 +1,5 @@
-//! A small policy learns by a recipe, in burn: `cargo run --release -p lockstep-interop --features burn-flex --example burn [RECIPE]`.
+//! A small policy learns by a recipe, in burn: `cargo run --release -p lockstep-interop --features burn-flex
+//! --example burn [RECIPE]`.
 
 mod bandit;
 

@@ -1,4 +1,5 @@
-//! A small policy learns by a recipe, in candle: `cargo run --release -p lockstep-interop --features candle --example candle [RECIPE]`.
+//! A small policy learns by a recipe, in candle: `cargo run --release -p lockstep-interop --features candle
+//! --example candle [RECIPE]`.
 
 mod bandit;
 

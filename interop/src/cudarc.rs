@@ -42,8 +42,8 @@ use std::fmt;
 use std::ops::Deref;
 use std::ptr::{with_exposed_provenance, with_exposed_provenance_mut};
 
-/// cudarc's stream as a [`Queue`], and what a call over it borrows: to be dropped when everything is enqueued, for cudarc then records
-/// what the stream reads and writes.
+/// cudarc's stream as a [`Queue`], and what a call over it borrows: to be dropped when everything is
+/// enqueued, for cudarc then records what the stream reads and writes.
 pub struct OnStream<'a> {
     stream: &'a CudaStream,
     queue: Queue,
@@ -70,7 +70,8 @@ impl<'a> OnStream<'a> {
             let expected = "a stream of the device's primary context (`CudaContext::new`)";
             return Err(Error::argument("stream", expected, "one of another context"));
         }
-        // SAFETY: a stream of this device's primary context, which is borrowed for as long as the queue is there.
+        // SAFETY: a stream of this device's primary context, which is borrowed for as long as the queue is
+        // there.
         let queue = unsafe { device.queue_on(stream.cu_stream().cast())? };
         Ok(OnStream { stream, queue, lent: Vec::new() })
     }
@@ -82,11 +83,13 @@ impl<'a> OnStream<'a> {
         self.same_device(memory.stream())?;
         let (first, lent) = memory.device_ptr(self.stream);
         self.lent.push(lent);
-        // SAFETY: cudarc's memory of this device, borrowed for 'a; its elements are numbers, of which every byte may be read.
+        // SAFETY: cudarc's memory of this device, borrowed for 'a; its elements are numbers, of which every
+        // byte may be read.
         Ok(unsafe { view(first, memory.len()) })
     }
 
-    /// Memory that launches write: a `CudaSlice` or `CudaViewMut`. The stream waits for what others read and write there.
+    /// Memory that launches write: a `CudaSlice` or `CudaViewMut`. The stream waits for what others read and
+    /// write there.
     ///
     /// Errors: memory of another device.
     pub fn write<T: ColumnElement>(

@@ -3,13 +3,14 @@
 use crate::Error;
 use std::ops::Deref;
 
-/// The tensors that a gradient goes to, all of one shape: `[N]`, packed like the columns of the rollouts, or `[B, T]`, whose rows are
-/// the sequences ([`padded`]).
+/// The tensors that a gradient goes to, all of one shape: `[N]`, packed like the columns of the rollouts, or
+/// `[B, T]`, whose rows are the sequences ([`padded`]).
 #[derive(Debug)]
 pub struct Policy<'a, T> {
     /// Log-probabilities under the policy that is trained, in nats: column `logp`.
     pub logp: &'a T,
-    /// Entropies of its distributions, in nats: column `entropy`. Needed where the recipe has an entropy term.
+    /// Entropies of its distributions, in nats: column `entropy`. Needed where the recipe has an entropy
+    /// term.
     pub entropy: Option<&'a T>,
     /// Values by the critic that is trained: column `values`. Needed where the recipe has a value loss.
     pub values: Option<&'a T>,
@@ -32,9 +33,11 @@ impl<'a, T> From<&'a T> for Policy<'a, T> {
 /// A loss that the framework differentiates. It derefs to Lockstep's own: `coef`, `metrics`, `row_loss`, ….
 #[derive(Debug)]
 pub struct Loss<T> {
-    /// Policy, KL and entropy terms, a scalar of binary32: its gradient is dL/dlogp to `logp` and dL/dH to `entropy`.
+    /// Policy, KL and entropy terms, a scalar of binary32: its gradient is dL/dlogp to `logp` and dL/dH to
+    /// `entropy`.
     pub loss: T,
-    /// The critic's loss, where the recipe has one; its gradient goes to `values`. Not a part of `loss`: add it, or step the critic on its own.
+    /// The critic's loss, where the recipe has one; its gradient goes to `values`. Not a part of `loss`: add
+    /// it, or step the critic on its own.
     pub value_loss: Option<T>,
     /// What [`Recipe::loss`](lockstep::Recipe::loss) returned.
     pub terms: lockstep::Loss,
@@ -48,7 +51,8 @@ impl<T> Deref for Loss<T> {
     }
 }
 
-/// `cu_seqlens` of `[rows, tokens]`: a padded batch is one whose sequences all have the same length. Padding is 0 in column `loss_mask`.
+/// `cu_seqlens` of `[rows, tokens]`: a padded batch is one whose sequences all have the same length. Padding
+/// is 0 in column `loss_mask`.
 ///
 /// Errors: more tokens than offsets can count.
 ///

@@ -1,7 +1,7 @@
 //! Plans over cudarc's memory, on cudarc's streams: the bits of the two calls on the CPU.
 //!
-//! They need a CUDA driver, a real one or the emulated one:
-//! `LOCKSTEP_EMULATOR='devices=2' cargo xtask emulate cuda -- cargo test --release -p lockstep-interop --features cudarc --test cudarc -- --ignored`
+//! They need a CUDA driver, a real one or the emulated one: `LOCKSTEP_EMULATOR='devices=2' cargo xtask
+//! emulate cuda -- cargo test --release -p lockstep-interop --features cudarc --test cudarc -- --ignored`
 
 use ::cudarc::driver::{CudaContext, CudaSlice, CudaStream, DevicePtr, DevicePtrMut};
 use lockstep::core::ragged::{In, Out};

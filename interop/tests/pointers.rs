@@ -1,6 +1,6 @@
-//! Buffers of bindings that only build beside a vendor's SDK, by their shape: `cust` 0.3 (`DevicePointer<T>`, around a `u64`) and HIP
-//! (`hipDeviceptr_t`, a `void *`). A CPU's queue takes addresses as a GPU's does, so the plan runs over them and must give the bits
-//! of the two calls.
+//! Buffers of bindings that only build beside a vendor's SDK, by their shape: `cust` 0.3 (`DevicePointer<T>`,
+//! around a `u64`) and HIP (`hipDeviceptr_t`, a `void *`). A CPU's queue takes addresses as a GPU's does, so
+//! the plan runs over them and must give the bits of the two calls.
 
 use lockstep::core::ragged::{In, Out};
 use lockstep::plan::{Calls, Capacity, Plan};

@@ -1,5 +1,6 @@
-//! The native module of the Python package: recipes, devices and plans. Memory is Python's: addresses come in, results lie in a workspace
-//! that the caller allocated. What is safe to pass is decided in `lib/lockstep/columns.py`, the one place that takes addresses of arrays.
+//! The native module of the Python package: recipes, devices and plans. Memory is Python's: addresses come
+//! in, results lie in a workspace that the caller allocated. What is safe to pass is decided in
+//! `lib/lockstep/columns.py`, the one place that takes addresses of arrays.
 
 mod ops;
 mod prepared;
@@ -145,7 +146,8 @@ type Place = (usize, usize);
 type CreditPlaces = (Place, bool, Option<Place>, Option<Place>, Option<Place>);
 
 fn view<T: Copy>((at, len): Place) -> In<'static, T> {
-    // SAFETY: `lib/lockstep/columns.py` has looked at type, device and contiguity, and holds the array until the call returns.
+    // SAFETY: `lib/lockstep/columns.py` has looked at type, device and contiguity, and holds the array until
+    // the call returns.
     unsafe { In::from_raw(at as *const T, len) }
 }
 
@@ -216,7 +218,8 @@ impl PyPlan {
                 }
             }
             let credit = credit.map(credit_views);
-            // SAFETY: as for `view`; the workspace is as long as said, and nobody else's until the call, or the stream, is through.
+            // SAFETY: as for `view`; the workspace is as long as said, and nobody else's until the call, or
+            // the stream, is through.
             unsafe {
                 let columns = Views::from_raw(|column| places[column as usize]);
                 let queue = device.0.queue_on(stream as *mut c_void)?;

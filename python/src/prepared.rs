@@ -1,4 +1,5 @@
-//! The loss of a batch like the last one: what a small loss costs is the Python around it, so that all of it that repeats is here.
+//! The loss of a batch like the last one: what a small loss costs is the Python around it, so that all of it
+//! that repeats is here.
 
 use crate::{PyDevice, PyPlan, credit_views, refused};
 use lockstep::Views;
@@ -119,8 +120,9 @@ impl PyPrepared {
                     block.resize(words, 0);
                 }
                 let credit = credit_views((advantage, self.per_token, loss_mask, weights, returns));
-                // SAFETY: each tensor has the type and length that `Expected` says and lies in one piece in the host's memory; the caller holds them
-                // and `coef`, as long as `logp`. The block is this thread's.
+                // SAFETY: each tensor has the type and length that `Expected` says and lies in one piece in
+                // the host's memory; the caller holds them and `coef`, as long as `logp`. The block is this
+                // thread's.
                 unsafe {
                     let columns = Views::from_raw(|column| {
                         places[column as usize].map(|(at, len)| (at as *const c_void, len))

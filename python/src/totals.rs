@@ -1,4 +1,5 @@
-//! What ranks know together: exact totals of a loss, exact moments of values. They cross a network as bytes or as limbs.
+//! What ranks know together: exact totals of a loss, exact moments of values. They cross a network as bytes
+//! or as limbs.
 
 use crate::{Place, named, refused, view};
 use lockstep::core::aggregate::ExactMoments;

@@ -36,8 +36,8 @@ pub struct Driver(Loaded<Symbols>);
 /// Calls a function of the table: `call!(self.name(arguments))`.
 macro_rules! call {
     ($self:ident.$name:ident($($arg:expr),* $(,)?)) => {
-        // SAFETY: results go to locals of the right type that outlive the call; handles and other memory are what the
-        // contract of `Driver`'s method says, or were just returned by this runtime.
+        // SAFETY: results go to locals of the right type that outlive the call; handles and other memory are
+        // what the contract of `Driver`'s method says, or were just returned by this runtime.
         $self.check(stringify!($name), unsafe { ($self.0.symbols.$name)($($arg),*) })
     };
 }
@@ -53,8 +53,8 @@ impl Driver {
         if code == 0 {
             return Ok(());
         }
-        // HIP remembers the last error for whoever asks next. It was ours: the caller's program must not find it.
-        // SAFETY: no arguments.
+        // HIP remembers the last error for whoever asks next. It was ours: the caller's program must not find
+        // it. SAFETY: no arguments.
         unsafe { (self.0.symbols.hipGetLastError)() };
         // SAFETY: any number may be asked about.
         let name = unsafe { (self.0.symbols.hipGetErrorName)(code) };
@@ -99,7 +99,8 @@ unsafe impl lockstep_gpu::Driver for Driver {
         self.0.file()
     }
 
-    /// A wave is a team, and a workgroup: the entry points take their row from the workgroup's number alone, a scalar.
+    /// A wave is a team, and a workgroup: the entry points take their row from the workgroup's number alone,
+    /// a scalar.
     fn shape(&self) -> Shape {
         Shape { lanes: 64, teams_per_block: 1, max_teams_per_block: 1 }
     }
@@ -115,8 +116,8 @@ unsafe impl lockstep_gpu::Driver for Driver {
         module::needed()
     }
 
-    /// Without `hipInit`, which some versions fail with `hipErrorInvalidDevice` where there is no device: every call
-    /// initialises.
+    /// Without `hipInit`, which some versions fail with `hipErrorInvalidDevice` where there is no device:
+    /// every call initialises.
     fn count(&self) -> Result<usize, Fault> {
         let mut count = 0;
         call!(self.hipGetDeviceCount(&mut count))?;
@@ -137,7 +138,8 @@ unsafe impl lockstep_gpu::Driver for Driver {
         module::supports(arch)
     }
 
-    /// HIP has one context for each device, the primary one: its number stands for it, plus 1 for a handle is not null.
+    /// HIP has one context for each device, the primary one: its number stands for it, plus 1 for a handle is
+    /// not null.
     fn attach(&self, ordinal: usize) -> Result<Handle, Fault> {
         Ok(Handle(std::ptr::without_provenance_mut(ordinal + 1)))
     }

@@ -2,8 +2,8 @@
 
 use lockstep_gpu::Codes;
 
-/// After these the device is lost to this process. Most faults of a kernel do not get here: the runtime aborts the process
-/// ("Memory access fault by GPU node").
+/// After these the device is lost to this process. Most faults of a kernel do not get here: the runtime
+/// aborts the process ("Memory access fault by GPU node").
 const STICKY: [i32; 10] = [
     4,    // hipErrorDeinitialized: the process is shutting down
     214,  // hipErrorECCNotCorrectable

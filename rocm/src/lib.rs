@@ -1,8 +1,8 @@
 //! Lockstep on AMD GPUs of the gfx942 family (MI300).
 //!
-//! The HIP runtime is looked for at run time: this crate builds and links on every machine, and its absence is a value
-//! ([`Error::NoDriver`]). Kernels are the code object of `lockstep-kernels`, loaded when a device is first opened.
-//! Results have the bits of the CPU's plain reference. More: `docs/gpu.md`.
+//! The HIP runtime is looked for at run time: this crate builds and links on every machine, and its absence
+//! is a value ([`Error::NoDriver`]). Kernels are the code object of `lockstep-kernels`, loaded when a device
+//! is first opened. Results have the bits of the CPU's plain reference. More: `docs/gpu.md`.
 //!
 //! Arrays and the stream are the caller's, whatever made them (`hipMalloc`, PyTorch, `hip-rs`: HIP has one
 //! context for each device). An op is queued and nothing else happens: no allocation, no copy, no wait.
@@ -69,8 +69,9 @@ static INSTALLED: Installed<Driver> = Installed::new("HIP", Driver::load);
 
 /// Opens device `ordinal` of this machine.
 ///
-/// Its kernels are loaded on the first call and shared by the next. Errors with [`Error::NoDriver`], [`Error::NoDevice`],
-/// [`Error::NoSuchDevice`], [`Error::Unsupported`], [`Error::DriverTooOld`], [`Error::Module`]; never panics.
+/// Its kernels are loaded on the first call and shared by the next. Errors with [`Error::NoDriver`],
+/// [`Error::NoDevice`], [`Error::NoSuchDevice`], [`Error::Unsupported`], [`Error::DriverTooOld`],
+/// [`Error::Module`]; never panics.
 pub fn open(ordinal: usize) -> Result<Gpu, Error> {
     INSTALLED.open(ordinal)
 }

@@ -4,7 +4,8 @@ use std::ffi::{c_char, c_int, c_uint, c_void};
 
 type Object = *mut c_void;
 
-/// `hipPointerAttribute_t`: the same layout in every version; the numbers of the first field changed with 6.0.
+/// `hipPointerAttribute_t`: the same layout in every version; the numbers of the first field changed with
+/// 6.0.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct PointerAttributes {

@@ -5,7 +5,8 @@ use core::arch::{asm, global_asm};
 
 pub(crate) const NAME: &str = "cortex-m4f";
 
-/// Default NaN (bit 25), flush to zero (24), alternative half precision (26) and the rounding mode (23, 22) in FPSCR.
+/// Default NaN (bit 25), flush to zero (24), alternative half precision (26) and the rounding mode (23, 22)
+/// in FPSCR.
 const MODES: u32 = 0x07c0_0000;
 /// Subnormals kept, NaN payloads passed on, round to nearest.
 const WANTED: u32 = if cfg!(feature = "flush-to-zero") { 0x0300_0000 } else { 0 };

@@ -1,9 +1,9 @@
-//! The embedded corpus without an operating system: prints the digest and ends the emulator with a status, 0 if the digest
-//! is the published one.
+//! The embedded corpus without an operating system: prints the digest and ends the emulator with a status, 0
+//! if the digest is the published one.
 //!
-//! What every architecture brings, `cortex_m.rs` and `riscv.rs`: the code from reset to [`main`], which fills the stack
-//! with [`UNTOUCHED`]; `NAME`; `semihosting(operation, argument)`; and `float_modes()`, which says what the modes of the
-//! floating-point unit are, or how they are wrong.
+//! What every architecture brings, `cortex_m.rs` and `riscv.rs`: the code from reset to [`main`], which fills
+//! the stack with [`UNTOUCHED`]; `NAME`; `semihosting(operation, argument)`; and `float_modes()`, which says
+//! what the modes of the floating-point unit are, or how they are wrong.
 #![no_std]
 #![no_main]
 
@@ -73,7 +73,8 @@ fn panic(info: &PanicInfo<'_>) -> ! {
     exit(status::FAILED)
 }
 
-/// Where the processor goes on any exception: an access outside of memory, an instruction that it does not have.
+/// Where the processor goes on any exception: an access outside of memory, an instruction that it does not
+/// have.
 #[unsafe(no_mangle)]
 extern "C" fn fault() -> ! {
     let _ = writeln!(Console, "error: processor fault");

@@ -1,4 +1,5 @@
-//! RV32IMAC: reset, semihosting. There is no floating-point unit: every operation is a function of compiler-builtins.
+//! RV32IMAC: reset, semihosting. There is no floating-point unit: every operation is a function of
+//! compiler-builtins.
 
 use crate::UNTOUCHED;
 use core::arch::{asm, global_asm};
@@ -26,8 +27,8 @@ global_asm!(
 
 /// One semihosting call.
 pub(crate) fn semihosting(operation: u32, argument: usize) {
-    // SAFETY: the call reads memory behind `argument`, which the callers keep alive, and changes a0 only. The three
-    // instructions, none compressed and all in one page, are the agreed sign.
+    // SAFETY: the call reads memory behind `argument`, which the callers keep alive, and changes a0 only. The
+    // three instructions, none compressed and all in one page, are the agreed sign.
     unsafe {
         asm!(
             ".option push",

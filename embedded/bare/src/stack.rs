@@ -17,8 +17,8 @@ pub(crate) fn size() -> usize {
 /// Bytes between the lowest word that was ever written and the top.
 pub(crate) fn used() -> usize {
     let bottom = &raw const __stack_bottom;
-    // SAFETY: the linker script gives these words to the stack; reading them volatile, the compiler assumes nothing of
-    // what they hold, and words in use are only read.
+    // SAFETY: the linker script gives these words to the stack; reading them volatile, the compiler assumes
+    // nothing of what they hold, and words in use are only read.
     let untouched = |word: &usize| unsafe { bottom.add(*word).read_volatile() } == UNTOUCHED;
     size() - 4 * (0..size() / 4).take_while(untouched).count()
 }

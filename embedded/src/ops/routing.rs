@@ -30,7 +30,8 @@ fn gating<R: Runner>(runner: &R, source: Source, case: u32, record: &mut impl Re
         RouterKind::Sigmoid,
         RouterKind::SigmoidNormalized,
     ];
-    // Then selections with a bias by roots of softplus, natural and replayed, and by probabilities, the last in groups.
+    // Then selections with a bias by roots of softplus, natural and replayed, and by probabilities, the last
+    // in groups.
     let kind = match case {
         0..10 => kinds[case as usize % 5],
         10 | 11 => RouterKind::SqrtSoftplus,

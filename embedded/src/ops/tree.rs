@@ -14,7 +14,8 @@ const GROUPS: [u32; 5] = [0, 1, 12, 12, 20];
 const TOKENS: usize = 4096;
 const CASES: u32 = 8;
 
-/// Responses that share prefixes, some empty, equal or the beginning of another; returns how many tokens there are.
+/// Responses that share prefixes, some empty, equal or the beginning of another; returns how many tokens
+/// there are.
 fn responses(source: Source, tokens: &mut [u32; TOKENS], cu_seqlens: &mut [u32; SEQUENCES + 1]) -> usize {
     let mut n = 0;
     for s in 0..SEQUENCES {

@@ -13,10 +13,11 @@ pub enum Words {
     Fault,
     /// What a program did that works by luck, one a line.
     Complaints,
-    /// One line for each entry point that ran: name, launches, instructions, lane-instructions, requests, bytes requested, bytes
-    /// moved in sectors of 32, 64 and 128 bytes, separated by spaces.
+    /// One line for each entry point that ran: name, launches, instructions, lane-instructions, requests,
+    /// bytes requested, bytes moved in sectors of 32, 64 and 128 bytes, separated by spaces.
     Counts,
-    /// The last calls, one a line: the vendor's function, and of a launch the entry point, the grid and a hash of its parameters.
+    /// The last calls, one a line: the vendor's function, and of a launch the entry point, the grid and a
+    /// hash of its parameters.
     Log,
 }
 

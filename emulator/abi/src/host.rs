@@ -20,8 +20,8 @@ fn layout(bytes: u64) -> Option<Layout> {
 impl Host for ProcessMemory {
     fn read(&self, from: u64, to: &mut [u8]) {
         let from = with_exposed_provenance::<u8>(from as usize);
-        // SAFETY: who queued the copy vouched for the source until its stream is waited for; pinned memory was exposed by
-        // `alloc`, other memory when its pointer came through the API.
+        // SAFETY: who queued the copy vouched for the source until its stream is waited for; pinned memory
+        // was exposed by `alloc`, other memory when its pointer came through the API.
         unsafe { from.copy_to_nonoverlapping(to.as_mut_ptr(), to.len()) };
     }
 

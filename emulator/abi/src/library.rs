@@ -22,7 +22,8 @@ impl Library {
         Library { vendor, current, machine: Mutex::new(None) }
     }
 
-    /// The machine, which the environment describes at the first call. An error is the code for what is not known.
+    /// The machine, which the environment describes at the first call. An error is the code for what is not
+    /// known.
     pub fn machine(&self) -> Result<Arc<Machine>, i32> {
         let mut machine = self.machine.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(machine) = &*machine {
@@ -42,8 +43,8 @@ impl Library {
         }
     }
 
-    /// Another machine in the place of this one, as a new process would find it. Handles of the old one are nobody's; its pinned
-    /// memory is never freed, for somebody may still look at it.
+    /// Another machine in the place of this one, as a new process would find it. Handles of the old one are
+    /// nobody's; its pinned memory is never freed, for somebody may still look at it.
     pub fn reset(&self, settings: &str) -> i32 {
         self.build(settings).map_or_else(
             |code| code,

@@ -49,7 +49,8 @@ pub unsafe fn text<'a>(text: *const c_char, null: i32) -> Result<&'a CStr, i32> 
 /// The buffer of an entry point's parameters.
 ///
 /// # Safety
-/// `params` is null or points to as many pointers as there are parameters, each to a value of the parameter's size.
+/// `params` is null or points to as many pointers as there are parameters, each to a value of the parameter's
+/// size.
 pub unsafe fn pack(parameters: &[Parameter], params: *mut *mut c_void, null: i32) -> Result<Vec<u8>, i32> {
     let end = parameters.iter().map(|p| p.offset as usize + p.size as usize).max().unwrap_or(0);
     let mut buffer = vec![0u8; end];
@@ -79,7 +80,8 @@ pub unsafe fn elf<'a>(image: *const c_void) -> Option<&'a [u8]> {
     if image.is_null() {
         return None;
     }
-    // SAFETY: the caller's: at least the magic number; byte by byte, for what is no ELF file may be shorter than that.
+    // SAFETY: the caller's: at least the magic number; byte by byte, for what is no ELF file may be shorter
+    // than that.
     let magic = b"\x7fELF\x02".iter().enumerate().all(|(i, byte)| unsafe { image.add(i).read() } == *byte);
     if !magic {
         return None;

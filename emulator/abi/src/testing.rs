@@ -23,7 +23,8 @@ pub struct Emulated {
 }
 
 impl Emulated {
-    /// Runs `body` in a process of its own, whose loader finds the library, under these settings. `test` is the test's name.
+    /// Runs `body` in a process of its own, whose loader finds the library, under these settings. `test` is
+    /// the test's name.
     pub fn run(&self, test: &str, settings: &str, body: impl FnOnce(&Controls)) {
         self.run_without(test, settings, &[], body);
     }
@@ -99,7 +100,8 @@ pub struct Held {
 pub struct Ran {
     /// Entry point.
     pub entry: String,
-    /// Launches, instructions, lane-instructions, requests, bytes requested, bytes moved in sectors of 32, 64 and 128.
+    /// Launches, instructions, lane-instructions, requests, bytes requested, bytes moved in sectors of 32, 64
+    /// and 128.
     pub counts: [u64; 8],
 }
 
@@ -192,7 +194,8 @@ impl Controls {
         self.words("lockstep_emulator_complaints")
     }
 
-    /// The last calls of the library, in order; of a launch with entry point, grid and a hash of its parameters.
+    /// The last calls of the library, in order; of a launch with entry point, grid and a hash of its
+    /// parameters.
     pub fn log(&self) -> Vec<String> {
         self.words("lockstep_emulator_log").lines().map(str::to_owned).collect()
     }

@@ -1,5 +1,5 @@
-//! The functions of AMD's HIP runtime that `lockstep-rocm` uses (rocm/src/symbols.rs), on emulated devices. What each does stands in
-//! AMD's manual; what differs, in docs/emulator.md.
+//! The functions of AMD's HIP runtime that `lockstep-rocm` uses (rocm/src/symbols.rs), on emulated devices.
+//! What each does stands in AMD's manual; what differs, in docs/emulator.md.
 //!
 //! ```text
 //! vendor      codes, names, the machine that is played unless LOCKSTEP_EMULATOR says otherwise
@@ -25,7 +25,8 @@ use lockstep_emulated_abi::Library;
 /// This library.
 static LIBRARY: Library = Library::new(&vendor::VENDOR, current::maybe);
 
-/// Functions of the API: counted, failed if they are to fail, remembered if they did, and no panic leaves them.
+/// Functions of the API: counted, failed if they are to fail, remembered if they did, and no panic leaves
+/// them.
 macro_rules! api {
     ($(fn $name:ident($($arg:ident: $type:ty),* $(,)?) |$machine:ident| $body:block)*) => {$(
         /// See AMD's manual.

@@ -22,7 +22,8 @@ pub struct PointerAttributes {
     flags: c_uint,
 }
 
-/// `hipMemoryType` of unregistered, host and device memory: from 6.0 on, and before, where nothing is unregistered.
+/// `hipMemoryType` of unregistered, host and device memory: from 6.0 on, and before, where nothing is
+/// unregistered.
 const SIX: (Option<c_int>, c_int, c_int) = (Some(0), 1, 2);
 const FIVE: (Option<c_int>, c_int, c_int) = (None, 0, 1);
 const VERSION_SIX: i32 = 60_000_000;

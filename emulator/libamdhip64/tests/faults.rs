@@ -1,5 +1,5 @@
-//! `lockstep-rocm`, unchanged, on a library that fails when it is asked to. Each test has a process of its own, whose loader finds the
-//! emulated `libamdhip64.so`.
+//! `lockstep-rocm`, unchanged, on a library that fails when it is asked to. Each test has a process of its
+//! own, whose loader finds the emulated `libamdhip64.so`.
 #![cfg(target_os = "linux")]
 
 #[path = "../../libcuda/tests/common/mod.rs"]
@@ -16,7 +16,8 @@ const HIP: Backend<Driver> = Backend {
     open: lockstep_rocm::open,
     devices: lockstep_rocm::devices,
     symbols: include_str!("../../../rocm/src/symbols.rs"),
-    // The older layout of the properties is asked for where there is no newer one; names and the last error, after failures.
+    // The older layout of the properties is asked for where there is no newer one; names and the last error,
+    // after failures.
     unused: &["hipGetErrorName", "hipGetLastError", "hipGetDeviceProperties", "hipSetDevice"],
     givers: &[
         "hipFree",

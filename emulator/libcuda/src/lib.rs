@@ -1,5 +1,6 @@
-//! The functions of NVIDIA's driver API that `lockstep-cuda` uses (cuda/src/symbols.rs) and those that cudarc calls besides, on emulated
-//! devices. What each does stands in NVIDIA's manual; what differs, in docs/emulator.md.
+//! The functions of NVIDIA's driver API that `lockstep-cuda` uses (cuda/src/symbols.rs) and those that cudarc
+//! calls besides, on emulated devices. What each does stands in NVIDIA's manual; what differs, in
+//! docs/emulator.md.
 //!
 //! ```text
 //! vendor      codes, names, the machine that is played unless LOCKSTEP_EMULATOR says otherwise

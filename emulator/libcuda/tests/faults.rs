@@ -1,5 +1,5 @@
-//! `lockstep-cuda`, unchanged, on a library that fails when it is asked to. Each test has a process of its own, whose loader finds the
-//! emulated `libcuda.so.1`.
+//! `lockstep-cuda`, unchanged, on a library that fails when it is asked to. Each test has a process of its
+//! own, whose loader finds the emulated `libcuda.so.1`.
 #![cfg(target_os = "linux")]
 
 mod common;

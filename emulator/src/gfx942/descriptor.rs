@@ -63,8 +63,8 @@ impl Descriptor {
         if bits(rsrc2, 1, 5) != 2 * u32::from(kernarg) {
             return Err(format!("{} user registers", bits(rsrc2, 1, 5)));
         }
-        // Granules of 8 vector registers, of which accumulation registers begin at a multiple of 4; of 16 scalar ones in steps
-        // of 8, six of which are VCC and the hardware's.
+        // Granules of 8 vector registers, of which accumulation registers begin at a multiple of 4; of 16
+        // scalar ones in steps of 8, six of which are VCC and the hardware's.
         let vgprs = ((bits(rsrc1, 0, 6) + 1) * 8).min((bits(rsrc3, 0, 6) + 1) * 4).min(256);
         let sgprs = (bits(rsrc1, 6, 4) / 2 + 1) * 16 - 6;
         Ok(Descriptor {

@@ -23,7 +23,8 @@ pub(super) struct Block {
 
 impl Block {
     fn new(len: usize) -> Block {
-        // Not zeros: code that counts on zeros shall not work by chance where the check for written bytes is off.
+        // Not zeros: code that counts on zeros shall not work by chance where the check for written bytes is
+        // off.
         Block { bytes: vec![0xa5; len], written: vec![false; len], races: Races::new(len) }
     }
 }
@@ -43,7 +44,8 @@ impl Allocation {
         }
     }
 
-    /// Calls `visit` with the blocks of `bytes` bytes from `offset` on: the part of each, and where that is in the bytes.
+    /// Calls `visit` with the blocks of `bytes` bytes from `offset` on: the part of each, and where that is
+    /// in the bytes.
     pub(super) fn each(
         &mut self,
         offset: usize,

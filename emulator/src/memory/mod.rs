@@ -1,8 +1,10 @@
-//! Memory of the emulated device: every access is inside one allocation, aligned, of written bytes, and free of races.
+//! Memory of the emulated device: every access is inside one allocation, aligned, of written bytes, and free
+//! of races.
 //!
-//! Addresses are the emulator's own: an allocation's number is in the upper bits, so that an access that leaves its
-//! allocation lands in no other, however far it strays within [`SPACE`], and no address is one of the host. A large allocation
-//! takes several numbers and has host memory for the pages alone that were touched: offsets beyond 32 bits cost nothing.
+//! Addresses are the emulator's own: an allocation's number is in the upper bits, so that an access that
+//! leaves its allocation lands in no other, however far it strays within [`SPACE`], and no address is one of
+//! the host. A large allocation takes several numbers and has host memory for the pages alone that were
+//! touched: offsets beyond 32 bits cost nothing.
 
 mod allocation;
 mod races;
@@ -17,7 +19,8 @@ use trace::Trace;
 
 /// Bits of an address that count within one allocation.
 const SPACE_BITS: u32 = 33;
-/// Bytes of address space of one number: half of the first lies before its allocation, and at least as much behind it.
+/// Bytes of address space of one number: half of the first lies before its allocation, and at least as much
+/// behind it.
 pub const SPACE: u64 = 1 << SPACE_BITS;
 /// Bytes of a page of an allocation that is larger than `SPACE / 2`.
 const PAGE: usize = 1 << 16;
@@ -133,7 +136,8 @@ impl Memory {
         if let Some(trace) = &mut self.trace {
             trace.forget(address..address + allocation.len as u64);
         }
-        // The oldest is used again first: a stale address stays wrong for as long as possible. Each number of a large one is free again.
+        // The oldest is used again first: a stale address stays wrong for as long as possible. Each number of
+        // a large one is free again.
         let mut number = slot;
         while number == slot || self.back.get(number).is_some_and(|back| *back > 0) {
             self.back[number] = 0;
@@ -157,7 +161,8 @@ impl Memory {
         self.team = teams;
     }
 
-    /// Notes from now on which instruction and lane stored each byte ([`Memory::last_store`]). It costs time and memory.
+    /// Notes from now on which instruction and lane stored each byte ([`Memory::last_store`]). It costs time
+    /// and memory.
     pub fn trace_stores(&mut self) {
         self.trace.get_or_insert_default();
     }
@@ -199,7 +204,8 @@ impl Memory {
         Ok(())
     }
 
-    /// Copies to the host (`cuMemcpyDtoH`). Bytes that nobody wrote are copied too, as devices do: nothing computes with them.
+    /// Copies to the host (`cuMemcpyDtoH`). Bytes that nobody wrote are copied too, as devices do: nothing
+    /// computes with them.
     pub fn download(&mut self, address: u64, to: &mut [u8]) -> Result<(), FaultKind> {
         if to.is_empty() {
             return Ok(());
@@ -361,7 +367,8 @@ impl View<'_> {
     }
 }
 
-/// Two lanes of one instruction that store to one address must store the same: `(lane, address, bytes)` of each.
+/// Two lanes of one instruction that store to one address must store the same: `(lane, address, bytes)` of
+/// each.
 pub fn clash(stores: &[(u32, u64, [u8; 16])], size: u32) -> Result<(), (u32, FaultKind)> {
     let increasing = stores.windows(2).all(|pair| pair[0].1 + u64::from(size) <= pair[1].1);
     if increasing {

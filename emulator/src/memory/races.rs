@@ -2,7 +2,8 @@
 
 use std::ops::Range;
 
-/// A team of a launch. Launches take `epoch`s that never come back, so what earlier ones left needs no clearing.
+/// A team of a launch. Launches take `epoch`s that never come back, so what earlier ones left needs no
+/// clearing.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Who {
     pub(crate) epoch: u64,
@@ -13,7 +14,8 @@ pub(crate) struct Who {
 #[derive(Debug)]
 pub(crate) struct Races {
     writer: Vec<u64>,
-    /// The first team that read it; a second one need not be known to tell a race from none, but by the first itself.
+    /// The first team that read it; a second one need not be known to tell a race from none, but by the first
+    /// itself.
     reader: Vec<u64>,
     /// Whether a second team read it too.
     shared: Vec<u64>,

@@ -1,4 +1,5 @@
-//! PTX text to tokens. Nothing is refused here: what is no token of PTX becomes a mark that no rule of the parser takes.
+//! PTX text to tokens. Nothing is refused here: what is no token of PTX becomes a mark that no rule of the
+//! parser takes.
 
 /// A piece of text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,5 +1,5 @@
-//! Instructions as they run: what an operation does is in its [`Op`], what with in slots of the register file. Constants and
-//! special registers have slots too.
+//! Instructions as they run: what an operation does is in its [`Op`], what with in slots of the register
+//! file. Constants and special registers have slots too.
 
 use super::types::{FloatTy, IntTy};
 

@@ -7,7 +7,8 @@ use super::lex::{Kind, Lexer, Token};
 use super::types::Ty;
 use crate::launch::Parameter;
 
-/// Bytes of parameters that a kernel may have (sm_70 and later with PTX 8.1; 4352 with what is not a parameter).
+/// Bytes of parameters that a kernel may have (sm_70 and later with PTX 8.1; 4352 with what is not a
+/// parameter).
 const MAX_PARAM_BYTES: u32 = 32764;
 
 /// Reads tokens, one ahead.

@@ -53,8 +53,8 @@ impl Ty {
         self.kind == Kind::Signed
     }
 
-    /// Whether a register of this type may be an operand of an instruction of that type and the same width: bits go with
-    /// everything, integers with integers.
+    /// Whether a register of this type may be an operand of an instruction of that type and the same width:
+    /// bits go with everything, integers with integers.
     pub(crate) fn agrees(self, instruction: Ty) -> bool {
         use Kind::{Bits, Float, Predicate, Signed, Unsigned};
         match (self.kind, instruction.kind) {

@@ -84,7 +84,8 @@ impl Machine {
         &self.settings
     }
 
-    /// Begins a call: counts it, and fails it if it is to fail. A code after which a device is lost takes the current one.
+    /// Begins a call: counts it, and fails it if it is to fail. A code after which a device is lost takes the
+    /// current one.
     pub fn call(&self, function: &'static str, current: Option<usize>) -> Result<(), i32> {
         let Some(code) = lock(&self.failures).call(function) else { return Ok(()) };
         if let Some(device) = current.and_then(|device| self.devices.get(device))
@@ -363,8 +364,8 @@ impl Machine {
         all
     }
 
-    /// The last calls, in order: the vendor's function, and of a launch the entry point, the grid and a number that says whether its parameters
-    /// are the same.
+    /// The last calls, in order: the vendor's function, and of a launch the entry point, the grid and a
+    /// number that says whether its parameters are the same.
     pub fn log(&self) -> Vec<String> {
         lock(&self.failures).log()
     }

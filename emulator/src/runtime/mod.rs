@@ -1,5 +1,5 @@
-//! What a driver library is made of, without a vendor's names: devices with memory, modules, streams, events, pinned host
-//! memory, the state of being lost, and failures that tests ask for.
+//! What a driver library is made of, without a vendor's names: devices with memory, modules, streams, events,
+//! pinned host memory, the state of being lost, and failures that tests ask for.
 //!
 //! ```text
 //! vendor      codes, defaults and the interpreter of one API
@@ -12,8 +12,8 @@
 //! queues      more of them: copies, streams, events, launches
 //! ```
 //!
-//! Every result is a vendor's code. What was queued runs as late as the API allows, when it is waited for: whoever reads too
-//! early finds nothing there.
+//! Every result is a vendor's code. What was queued runs as late as the API allows, when it is waited for:
+//! whoever reads too early finds nothing there.
 
 mod device;
 mod failures;

@@ -44,8 +44,8 @@ impl Machine {
         if inside { Ok(()) } else { Err(self.vendor.codes.value) }
     }
 
-    /// Queues a copy. Pageable host memory is read and written before this returns, as the APIs say; pinned memory when its turn
-    /// comes.
+    /// Queues a copy. Pageable host memory is read and written before this returns, as the APIs say; pinned
+    /// memory when its turn comes.
     pub fn copy(
         &self,
         (current, stream): (usize, u64),

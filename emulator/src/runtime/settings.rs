@@ -28,14 +28,16 @@ pub struct Settings {
     pub failures: Vec<Failure>,
     /// Whether faults of kernels are written to the standard error output too.
     pub quiet: bool,
-    /// What a manual leaves open (the last bits of reciprocals and roots, NaN) is drawn from this seed; without one it is exact.
+    /// What a manual leaves open (the last bits of reciprocals and roots, NaN) is drawn from this seed;
+    /// without one it is exact.
     pub approximate: Option<u64>,
     /// Which store of a device, from 1, has its lowest bit wrong: what a check must see.
     pub flip: Option<u64>,
 }
 
 impl Settings {
-    /// Reads `key=value` pairs separated by `;` over a vendor's defaults: docs/emulator.md, "Fault injection".
+    /// Reads `key=value` pairs separated by `;` over a vendor's defaults: docs/emulator.md, "Fault
+    /// injection".
     pub fn parse(vendor: &Vendor, text: &str) -> Result<Settings, String> {
         let mut settings = (vendor.settings)();
         for pair in text.split(';').map(str::trim).filter(|pair| !pair.is_empty()) {

@@ -5,7 +5,8 @@ use crate::fault::FaultKind;
 use crate::launch::Program;
 use std::sync::Arc;
 
-/// Reads a module for this machine: the text of a PTX file, the bytes of a code object. An error is the compiler's log.
+/// Reads a module for this machine: the text of a PTX file, the bytes of a code object. An error is the
+/// compiler's log.
 pub type Loader = fn(&[u8], &Settings) -> Result<Arc<dyn Program>, String>;
 
 /// One API.
@@ -61,7 +62,8 @@ pub struct Codes {
 }
 
 impl Codes {
-    /// The code that a device would report for a kernel's fault. Most of what the emulator finds no device notices at all.
+    /// The code that a device would report for a kernel's fault. Most of what the emulator finds no device
+    /// notices at all.
     pub fn of(&self, fault: &FaultKind) -> i32 {
         match fault {
             FaultKind::OutOfBounds { .. } => self.address,

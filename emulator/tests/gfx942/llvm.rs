@@ -1,4 +1,5 @@
-//! LLVM's disassemblers, where they are installed. With `LOCKSTEP_REQUIRE_LLVM` in the environment they must be.
+//! LLVM's disassemblers, where they are installed. With `LOCKSTEP_REQUIRE_LLVM` in the environment they must
+//! be.
 
 use std::io::Write as _;
 use std::process::{Command, Stdio};
@@ -29,7 +30,8 @@ pub(crate) fn run(names: &[&str], arguments: &[&str], input: &[u8]) -> Option<(S
     None
 }
 
-/// Stands between two encodings, three times: what LLVM makes of the rest of an invalid one may take the first with it.
+/// Stands between two encodings, three times: what LLVM makes of the rest of an invalid one may take the
+/// first with it.
 const MARKER: &str = "s_sethalt 0x1234";
 const MARKER_BYTES: &str = "0x34,0x12,0x8d,0xbf\n";
 const MARKERS: usize = 3;

@@ -1,4 +1,5 @@
-//! Division and square root as LLVM spells them, and as kernels do (`core/src/num/div.rs`, `settle.rs`): the text of each instruction with its words.
+//! Division and square root as LLVM spells them, and as kernels do (`core/src/num/div.rs`, `settle.rs`): the
+//! text of each instruction with its words.
 
 use crate::machine::text;
 

@@ -1,5 +1,5 @@
-//! Shipped entry points, on values whose results are known by hand. (All of them, against the reference's bits, run through the
-//! driver library that is made of the emulator.)
+//! Shipped entry points, on values whose results are known by hand. (All of them, against the reference's
+//! bits, run through the driver library that is made of the emulator.)
 
 use super::device::Launch;
 use lockstep_core::advantage::{Baseline, GroupAdvantage, Scale, Singleton};

@@ -104,7 +104,8 @@ impl Format {
         sign | bits.min(infinity)
     }
 
-    /// `a · b + c`, rounded once to nearest, ties to even. Finite operands only; a sum of zero is +0, unless both are -0.
+    /// `a · b + c`, rounded once to nearest, ties to even. Finite operands only; a sum of zero is +0, unless
+    /// both are -0.
     pub(crate) fn fma(self, a: u64, b: u64, c: u64) -> u64 {
         let ((sa, ma, ea), (sb, mb, eb), (sc, mc, ec)) = (self.parts(a), self.parts(b), self.parts(c));
         let product = Fixed::of(u128::from(ma) * u128::from(mb), ea + eb);
@@ -143,7 +144,8 @@ impl Format {
         !(closer(q + 1) || q > 0 && closer(q - 1))
     }
 
-    /// Whether `q` is the nearest of the root of `a`: `a` is between the squares of the middles to its neighbours.
+    /// Whether `q` is the nearest of the root of `a`: `a` is between the squares of the middles to its
+    /// neighbours.
     pub(crate) fn nearest_root(self, a: u64, q: u64) -> bool {
         let (_, ma, ea) = self.parts(a);
         let (_, mq, eq) = self.parts(q);

@@ -3,7 +3,8 @@
 use super::exact::{F32, F64, Format};
 use super::lanes::{random, run, table};
 
-/// Finite numbers that exercise rounding: random ones of near exponents, subnormals, powers of two and their neighbours.
+/// Finite numbers that exercise rounding: random ones of near exponents, subnormals, powers of two and their
+/// neighbours.
 fn numbers(format: Format, seed: u64, count: usize) -> Vec<u64> {
     let (mantissa, bits) = if format.one() == F32.one() { (23, 32) } else { (52, 64) };
     let mut found = Vec::new();

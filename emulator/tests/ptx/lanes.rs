@@ -8,8 +8,9 @@ use lockstep_emulator::ptx::Module;
 /// One warp.
 pub(crate) const WARP: Grid = Grid { blocks: [1, 1, 1], threads: [32, 1, 1] };
 
-/// A module around a body, with an entry point `t(p_in, p_out)`. In each lane, %d0 … %d2 are its words, %r0 … and %h0 … their
-/// lower 32 and 16 bits, %p0 … whether they are not 0; %r8 is the lane, %d8 and %d9 are the addresses of its words and result.
+/// A module around a body, with an entry point `t(p_in, p_out)`. In each lane, %d0 … %d2 are its words, %r0
+/// … and %h0 … their lower 32 and 16 bits, %p0 … whether they are not 0; %r8 is the lane, %d8 and %d9
+/// are the addresses of its words and result.
 pub(crate) fn module(body: &str) -> String {
     format!(
         ".version 7.0

@@ -6,7 +6,8 @@ use lockstep_emulator::launch::{Grid, Program};
 use lockstep_emulator::memory::{LastStore, Memory};
 use lockstep_emulator::ptx::Module;
 
-/// `out[i] = 3 · x[i] + y[i]` for i < n, a warp for each 32 elements, and their sum over the warp in `sum[warp]`.
+/// `out[i] = 3 · x[i] + y[i]` for i < n, a warp for each 32 elements, and their sum over the warp in
+/// `sum[warp]`.
 const AXPY: &str = ".version 7.0
 .target sm_80
 .address_size 64

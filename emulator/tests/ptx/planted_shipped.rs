@@ -1,4 +1,5 @@
-//! Faults planted into a shipped entry point, one at each place where they can be: what runs is caught, by a fault or by bits.
+//! Faults planted into a shipped entry point, one at each place where they can be: what runs is caught, by a
+//! fault or by bits.
 
 use super::device::Launch;
 use lockstep_core::aggregate::{PerRow, Weight, WeightFrom};
@@ -93,7 +94,8 @@ fn comes_to(lines: &[String], at: usize) -> bool {
     run(&lines).result.is_err_and(|fault| fault.kind == FaultKind::End("a trap".into()))
 }
 
-/// Runs the entry point with a line changed, for each line that `change` changes and a lane comes to: how many there were.
+/// Runs the entry point with a line changed, for each line that `change` changes and a lane comes to: how
+/// many there were.
 fn each_change(change: impl Fn(&str) -> Option<String>, check: impl Fn(usize, &str, Ran)) -> usize {
     let lines = shipped();
     let mut planted = 0;

@@ -279,8 +279,8 @@ unsafe impl Driver for HostDriver {
         let Some((name, entry)) = self.state().functions.get(number(function) - 1).copied() else {
             return refuse(400);
         };
-        // Parameters are copied out now, as a driver does; the arrays behind them are looked at when the stream runs.
-        // SAFETY: the caller's: a u32, 24 pointers, 64 words.
+        // Parameters are copied out now, as a driver does; the arrays behind them are looked at when the
+        // stream runs. SAFETY: the caller's: a u32, 24 pointers, 64 words.
         let arguments = unsafe {
             Arguments {
                 teams: params[0].cast::<u32>().read(),

@@ -47,7 +47,8 @@ impl HostDriver {
         Fault { function, code, name: format!("HOST_ERROR_{code}"), kind }
     }
 
-    /// Makes a call fail: that of the method `function` after `spared` more that succeed. A sticky fault takes the context.
+    /// Makes a call fail: that of the method `function` after `spared` more that succeed. A sticky fault
+    /// takes the context.
     pub fn inject(&self, function: &'static str, spared: usize, code: i32, kind: Kind) {
         let fault = HostDriver::fault(function, code, kind);
         self.state().injected.push(Injected { function, spared, fault });
@@ -159,7 +160,8 @@ impl HostDriver {
         let bad_address = || HostDriver::fault("stream", 700, Kind::Sticky);
         match task {
             Task::Copy { to, from, bytes } => {
-                // SAFETY: who queued it vouched for both sides until the stream is waited for, and device sides were checked.
+                // SAFETY: who queued it vouched for both sides until the stream is waited for, and device
+                // sides were checked.
                 unsafe { to.0.cast::<u8>().copy_from(from.0.cast(), bytes) };
             }
             Task::Fill { to, byte, bytes } => {

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 /// Where the lanes of a wave meet to exchange words.
 #[derive(Debug)]
 pub struct Exchange {
-    /// Two sets, used in turn: a lane that is one exchange ahead must not overwrite what others still read. No lane can be
-    /// two ahead.
+    /// Two sets, used in turn: a lane that is one exchange ahead must not overwrite what others still read.
+    /// No lane can be two ahead.
     words: [Vec<AtomicU32>; 2],
     arrived: AtomicUsize,
     generation: AtomicUsize,

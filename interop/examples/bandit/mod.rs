@@ -1,5 +1,5 @@
-//! A world that both examples share: four prompts, of which each wants one word of eight, three times. The policy is a table of logits,
-//! `[PROMPTS, WORDS]`; a response is three words drawn from its prompt's row.
+//! A world that both examples share: four prompts, of which each wants one word of eight, three times. The
+//! policy is a table of logits, `[PROMPTS, WORDS]`; a response is three words drawn from its prompt's row.
 
 use lockstep::RolloutsBuf;
 use lockstep::core::random::{Purpose, Stream};

@@ -1,5 +1,5 @@
-//! Single ops over memory of the caller's: routers, logits, prefix trees. Arrays come in by name, results go into arrays of the caller's;
-//! `lib/lockstep/arrays.py` takes their addresses.
+//! Single ops over memory of the caller's: routers, logits, prefix trees. Arrays come in by name, results go
+//! into arrays of the caller's; `lib/lockstep/arrays.py` takes their addresses.
 
 mod logits;
 mod routing;
@@ -49,7 +49,8 @@ impl Arrays {
 
     /// An array that is read, if it was given.
     fn given<T: Copy>(&self, name: &'static str) -> Result<Option<In<'static, T>>, Error> {
-        // SAFETY: `lib/lockstep/arrays.py` has looked at type, device and contiguity, and holds the array until the call returns.
+        // SAFETY: `lib/lockstep/arrays.py` has looked at type, device and contiguity, and holds the array
+        // until the call returns.
         Ok(self.find::<T>(name)?.map(|(at, len)| unsafe { In::from_raw(at as *const T, len) }))
     }
 
@@ -122,7 +123,8 @@ fn launch<K: Compiled + DisjointRows>(
         return Ok(());
     }
     let mut raised = vec![0; alarms.len()];
-    // SAFETY: the arrays are memory of the queue's device (see `Arrays`), and the download waits for what writes them.
+    // SAFETY: the arrays are memory of the queue's device (see `Arrays`), and the download waits for what
+    // writes them.
     unsafe {
         queue.launch(kernel)?;
         queue.download(alarms.as_ptr().cast_const(), &mut raised)?;

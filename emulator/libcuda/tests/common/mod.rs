@@ -1,4 +1,5 @@
-//! What both backends are held to through their emulated libraries: every failure is a value, nothing leaks, nothing panics.
+//! What both backends are held to through their emulated libraries: every failure is a value, nothing leaks,
+//! nothing panics.
 
 pub(crate) mod session;
 pub(crate) mod sweep;

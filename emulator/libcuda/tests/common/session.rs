@@ -38,8 +38,8 @@ pub(crate) fn everything<D: Driver>(opened: Result<Gpu<D>, Error>) -> Result<(),
     pinned.copy_from_slice(&VALUES);
     let result = (|| {
         scanned.fill(&stream, 0)?;
-        // SAFETY: buffers of this device with the lengths that the op needs, ours until the stream was waited for: below, if
-        // not here.
+        // SAFETY: buffers of this device with the lengths that the op needs, ours until the stream was waited
+        // for: below, if not here.
         unsafe {
             values.write_async(&stream, &pinned)?;
             gpu.check_offsets(&stream, ("offsets", "values"), offsets.view(), 5, scratch.view_mut())?;

@@ -18,8 +18,8 @@ fn functions(symbols: &'static str, prefix: &str) -> Vec<&'static str> {
     symbols.lines().filter_map(name).filter(is).collect()
 }
 
-/// Fails each call of a session by turns. Each failure is a value that names the code, or the session does not care; nothing is
-/// left behind; the device goes on, or is lost and says so.
+/// Fails each call of a session by turns. Each failure is a value that names the code, or the session does
+/// not care; nothing is left behind; the device goes on, or is lost and says so.
 pub(crate) fn every_call_may_fail<D: Driver>(backend: &Backend<D>, controls: &Controls) {
     let session = || everything((backend.open)(0));
     controls.reset("quiet");
@@ -60,7 +60,8 @@ pub(crate) fn every_call_may_fail<D: Driver>(backend: &Backend<D>, controls: &Co
     assert!(tried > 500 && failed > 300, "{tried} {failed}");
 }
 
-/// From each call on a function fails for good: what cannot be given back stays, but nothing panics, and errors are errors.
+/// From each call on a function fails for good: what cannot be given back stays, but nothing panics, and
+/// errors are errors.
 pub(crate) fn every_function_may_fail_for_good<D: Driver>(backend: &Backend<D>, controls: &Controls) {
     let session = || everything((backend.open)(0));
     controls.reset("quiet");

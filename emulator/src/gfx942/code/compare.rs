@@ -18,8 +18,8 @@ pub enum Kind {
     U64,
 }
 
-/// Conditions of numbers with NaN, by the lower four bits: bit 0 less, bit 1 equal, bit 2 greater; from 8 on the
-/// opposites of the first eight, in reverse.
+/// Conditions of numbers with NaN, by the lower four bits: bit 0 less, bit 1 equal, bit 2 greater; from 8 on
+/// the opposites of the first eight, in reverse.
 pub const FLOAT: [&str; 16] =
     ["f", "lt", "eq", "le", "gt", "lg", "ge", "o", "u", "nge", "nlg", "ngt", "nle", "neq", "nlt", "tru"];
 /// Conditions of integers, by the lower three bits: less, equal, greater.

@@ -93,7 +93,8 @@ pub struct Inst {
     pub coding: Coding,
     /// Its bytes: 4 or 8.
     pub size: u8,
-    /// First register that it writes: scalar for scalar operations, comparisons and reads of lanes, vector otherwise.
+    /// First register that it writes: scalar for scalar operations, comparisons and reads of lanes, vector
+    /// otherwise.
     pub dst: u8,
     /// Mask that it writes besides (carry, `v_div_scale`).
     pub sdst: u8,
@@ -109,7 +110,8 @@ pub struct Inst {
     pub omod: u8,
     /// Immediate: of scalar operations and jumps, offset of an access.
     pub imm: i32,
-    /// Number of the instruction in its kernel that a jump leads to; [`NOWHERE`] before the kernel is whole, or if there is none.
+    /// Number of the instruction in its kernel that a jump leads to; [`NOWHERE`] before the kernel is whole,
+    /// or if there is none.
     pub target: u32,
     /// Opcode of a comparison; cache bits of an access (sc0, nt, sc1).
     pub more: u8,

@@ -1,6 +1,7 @@
 //! Operations: encoding form, opcode, name and types of operands of each that is implemented.
 
-/// Encoding form in which an operation has an opcode of its own. A `Vop1`, `Vop2` or `Vopc` operation has a `Vop3` encoding too.
+/// Encoding form in which an operation has an opcode of its own. A `Vop1`, `Vop2` or `Vopc` operation has a
+/// `Vop3` encoding too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     /// Scalar, one source.

@@ -56,7 +56,8 @@ pub fn scalar(number: u16, width: u8) -> Result<u8, Refusal> {
     Ok(number)
 }
 
-/// A source from its number of eight or nine bits. `literal` is the word behind the instruction, where that may be one.
+/// A source from its number of eight or nine bits. `literal` is the word behind the instruction, where that
+/// may be one.
 pub fn source(number: u16, ty: Ty, literal: Option<u32>) -> Result<Src, Refusal> {
     Ok(match number {
         0..=127 => Src::S(scalar(number, ty.width())?),

@@ -112,7 +112,8 @@ impl World<'_> {
                                 (value, true) => value,
                                 _ => return Err(FaultKind::Unwritten { address, size: 4, byte: 0 }).lane(at),
                             },
-                            // LLVM reads the upper half of a word and the lower of the next at once: amdhsa allows it.
+                            // LLVM reads the upper half of a word and the lower of the next at once: amdhsa
+                            // allows it.
                             None if address % 4 == 2 => {
                                 let low = u16::from_le_bytes(self.view().load(address).lane(at)?);
                                 let high = u16::from_le_bytes(self.view().load(address + 2).lane(at)?);

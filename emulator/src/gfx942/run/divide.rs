@@ -1,10 +1,13 @@
-//! `v_div_scale`, `v_div_fmas`, `v_div_fixup`: the parts of IEEE division that a reciprocal and fused steps stand between.
+//! `v_div_scale`, `v_div_fmas`, `v_div_fixup`: the parts of IEEE division that a reciprocal and fused steps
+//! stand between.
 //!
-//! From the pseudocode of AMD's CDNA3 and RDNA documents, where `x == DENORM` asks whether x is below the normal numbers. Three places
-//! are read by their purpose. Where the reciprocal and the quotient are both too small, the documents scale the denominator by
-//! 2^+64 (2^+128), which overflows: it is 2^-64, as where the reciprocal alone is. And a quotient that rounds to 0 counts as below
-//! the normal numbers. And a quotient that overflowed on its way, which the last step sees as ∞ or NaN, is ∞: the
-//! documents ask for the exponent of the denominator there, which cannot be reached. The tests hold the whole sequence against division.
+//! From the pseudocode of AMD's CDNA3 and RDNA documents, where `x == DENORM` asks whether x is below the
+//! normal numbers. Three places are read by their purpose. Where the reciprocal and the quotient are both too
+//! small, the documents scale the denominator by 2^+64 (2^+128), which overflows: it is 2^-64, as where the
+//! reciprocal alone is. And a quotient that rounds to 0 counts as below the normal numbers. And a quotient
+//! that overflowed on its way, which the last step sees as ∞ or NaN, is ∞: the documents ask for the
+//! exponent of the denominator there, which cannot be reached. The tests hold the whole sequence against
+//! division.
 
 macro_rules! division {
     ($scale:ident, $fixup:ident, $float:ty, $bits:ty, $ldexp:path, $mantissa:literal, $full:literal, $by:literal, $near_max:literal, $tiny:literal, $under:literal) => {

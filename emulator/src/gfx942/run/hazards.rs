@@ -1,5 +1,5 @@
-//! Wait states that the hardware does not make: instructions that must stand between two others (CDNA3 ISA 4.5, and LLVM's
-//! `GCNHazardRecognizer` for gfx940). An instruction counts 1, `s_nop n` counts n + 1.
+//! Wait states that the hardware does not make: instructions that must stand between two others (CDNA3 ISA
+//! 4.5, and LLVM's `GCNHazardRecognizer` for gfx940). An instruction counts 1, `s_nop n` counts n + 1.
 //!
 //! | first | then | between |
 //! |---|---|---|

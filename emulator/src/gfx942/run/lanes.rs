@@ -34,8 +34,9 @@ impl Registers {
         }
     }
 
-    /// `ds_bpermute_b32`: each active lane reads the lane that its address names, `ds_permute_b32`: writes to it. The hardware
-    /// reads 0 from a lane that is not active; here that is a fault, for nothing in Lockstep means it.
+    /// `ds_bpermute_b32`: each active lane reads the lane that its address names, `ds_permute_b32`: writes to
+    /// it. The hardware reads 0 from a lane that is not active; here that is a fault, for nothing in Lockstep
+    /// means it.
     pub(super) fn permute(&mut self, i: &Inst) -> Done {
         let [Src::V(address), Src::V(data), _] = i.src else {
             return stop(FaultKind::Unimplemented(i.to_string()));
@@ -90,7 +91,8 @@ impl Registers {
         Ok(())
     }
 
-    /// A DPP operation: its first source comes from other lanes; lanes that read none are left out, or read 0.
+    /// A DPP operation: its first source comes from other lanes; lanes that read none are left out, or read
+    /// 0.
     pub(super) fn across(&mut self, i: &Inst) -> Done {
         let Src::V(number) = i.src[0] else { return stop(FaultKind::Unimplemented(i.to_string())) };
         let exec = self.exec;

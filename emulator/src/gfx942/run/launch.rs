@@ -28,8 +28,8 @@ impl Module {
         Ok(Module { kernels: load(bytes)?, approximation: Approximation::default() })
     }
 
-    /// One kernel of these words, to try instructions: `arguments` arguments of eight bytes, their address in s0 and s1, the workgroup's x and y in s2
-    /// and s3, the lane in v0, 128 vector and all scalar registers.
+    /// One kernel of these words, to try instructions: `arguments` arguments of eight bytes, their address in
+    /// s0 and s1, the workgroup's x and y in s2 and s3, the lane in v0, 128 vector and all scalar registers.
     pub fn from_words(name: &str, words: &[u32], arguments: u32) -> Module {
         Module {
             kernels: vec![Kernel::from_words(name, words, arguments)],

@@ -1,4 +1,5 @@
-//! Arithmetic on binary32 and binary64 as CDNA3 does it in IEEE mode with subnormals kept: NaN, minimum, scaling, conversion.
+//! Arithmetic on binary32 and binary64 as CDNA3 does it in IEEE mode with subnormals kept: NaN, minimum,
+//! scaling, conversion.
 
 /// What gives approximations, and NaN that no document fixes, their values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -6,8 +7,8 @@ pub enum Approximation {
     /// Correctly rounded; the first operand that is NaN, quieted, or else the positive one without payload.
     #[default]
     Rounded,
-    /// Off by anything within the documented error, and any quiet NaN, as this seed has it: what a kernel computes must not
-    /// depend on it.
+    /// Off by anything within the documented error, and any quiet NaN, as this seed has it: what a kernel
+    /// computes must not depend on it.
     Perturbed(u64),
 }
 
@@ -17,7 +18,8 @@ fn hash(mut z: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// How many units an approximation is off: any number up to the most, and the most itself, either way, in every other case.
+/// How many units an approximation is off: any number up to the most, and the most itself, either way, in
+/// every other case.
 fn off(hash: u64, units: u64) -> i64 {
     match hash >> 62 {
         0 => units.cast_signed(),
@@ -27,7 +29,8 @@ fn off(hash: u64, units: u64) -> i64 {
 }
 
 impl Approximation {
-    /// The result `exact`, correctly rounded, of an operation on `of`, whose error is at most `units` in the last place.
+    /// The result `exact`, correctly rounded, of an operation on `of`, whose error is at most `units` in the
+    /// last place.
     pub(super) fn near32(self, exact: f32, of: u32, units: u32) -> f32 {
         match self {
             Approximation::Perturbed(seed) if exact.is_normal() => {
@@ -87,7 +90,8 @@ pub(super) fn is_nan64(x: u64) -> bool {
 
 macro_rules! extremes {
     ($min:ident, $max:ident, $bits:ty, $float:ty, $is_nan:ident, $quiet:literal) => {
-        /// The smaller one. A quiet NaN counts as missing; in IEEE mode a signalling one makes the result NaN. -0 is below +0.
+        /// The smaller one. A quiet NaN counts as missing; in IEEE mode a signalling one makes the result
+        /// NaN. -0 is below +0.
         #[inline(always)]
         pub(super) fn $min(a: $bits, b: $bits, ieee: bool) -> $bits {
             if $is_nan(a) || $is_nan(b) {
@@ -164,12 +168,14 @@ pub(super) fn ldexp64(x: f64, by: i32) -> f64 {
     f64::from_bits(sign | (kept + u64::from(up)))
 }
 
-/// The same in binary32: exact in binary64, where 2^±400 is within reach of every binary32, then rounded once.
+/// The same in binary32: exact in binary64, where 2^±400 is within reach of every binary32, then rounded
+/// once.
 pub(super) fn ldexp32(x: f32, by: i32) -> f32 {
     ldexp64(f64::from(x), by.clamp(-400, 400)) as f32
 }
 
-/// Classes of `v_cmp_class`: signalling and quiet NaN, -∞, negative normal, subnormal and zero, and the positive ones from zero up.
+/// Classes of `v_cmp_class`: signalling and quiet NaN, -∞, negative normal, subnormal and zero, and the
+/// positive ones from zero up.
 pub(super) fn class(sign: bool, exponent_full: bool, exponent_zero: bool, mantissa: u64, quiet: bool) -> u32 {
     let magnitude = match (exponent_full, exponent_zero, mantissa) {
         (true, _, 0) => 0,

@@ -1,4 +1,5 @@
-//! Registers of a wave, and what is known of them: whether they were written, and whether a load into them is under way.
+//! Registers of a wave, and what is known of them: whether they were written, and whether a load into them is
+//! under way.
 
 use super::hazards::Hazards;
 use super::number::Approximation;
@@ -21,8 +22,8 @@ pub(super) struct Registers {
     /// Loads under way into a register.
     pub(super) filling: [u8; 256],
     pub(super) s: [u32; 128],
-    /// Bits that hold something, and those of them that no load is about to replace. Bits, for LLVM joins masks whose lanes are
-    /// written on different ways.
+    /// Bits that hold something, and those of them that no load is about to replace. Bits, for LLVM joins
+    /// masks whose lanes are written on different ways.
     pub(super) s_written: [u32; 128],
     pub(super) s_ready: [u32; 128],
     pub(super) s_filling: [u8; 128],
@@ -107,8 +108,9 @@ impl Registers {
         if missing == 0 { Ok(()) } else { Err(self.unready(number, width, lanes)) }
     }
 
-    /// Which lanes of vector registers hold values, where no load into them is under way. Moves and selections carry lanes that do
-    /// not on: LLVM has them read what a way that nobody goes would have written.
+    /// Which lanes of vector registers hold values, where no load into them is under way. Moves and
+    /// selections carry lanes that do not on: LLVM has them read what a way that nobody goes would have
+    /// written.
     #[inline(always)]
     pub(super) fn holding(&self, number: u8, width: u8) -> Done<u64> {
         let mut lanes = u64::MAX;
@@ -134,7 +136,8 @@ impl Registers {
         Ok(())
     }
 
-    /// Checks that no load will overwrite vector registers that are about to be written, and says that `lanes` of them are.
+    /// Checks that no load will overwrite vector registers that are about to be written, and says that
+    /// `lanes` of them are.
     #[inline(always)]
     pub(super) fn wrote(&mut self, number: u8, width: u8, lanes: u64) -> Done {
         for at in usize::from(number)..usize::from(number) + usize::from(width) {

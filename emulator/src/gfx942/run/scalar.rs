@@ -6,7 +6,8 @@ use crate::fault::FaultKind;
 use crate::gfx942::code::inst::{Inst, Src};
 use crate::gfx942::code::op::{Op, Ty};
 
-/// An operand of 64 bits that is a literal has 32: which bits follow above a set sign, the documents leave open.
+/// An operand of 64 bits that is a literal has 32: which bits follow above a set sign, the documents leave
+/// open.
 fn wide(registers: &Registers, src: Src, literal: bool) -> Done<u64> {
     if let (Src::Const(value @ 0x8000_0000..=0xffff_ffff), true) = (src, literal) {
         return stop(FaultKind::Unimplemented(format!("the literal {value:#x} as 64 bits")));
@@ -214,7 +215,8 @@ fn whole(r: &Registers, i: &Inst) -> Done<bool> {
     Ok(known(r, i.src[0], spec.src[0])?.1 & known(r, i.src[1], spec.src[1])?.1 == u64::MAX)
 }
 
-/// An operation on bits of which some hold nothing: a bit of the result holds something if it is the same whatever those are.
+/// An operation on bits of which some hold nothing: a bit of the result holds something if it is the same
+/// whatever those are.
 #[cold]
 fn partial(r: &mut Registers, i: &Inst) -> Done {
     use Op::*;

@@ -1,4 +1,5 @@
-//! Moves, arithmetic, logic and comparisons. A modifier stands in exactly one pattern, or the instruction is not implemented.
+//! Moves, arithmetic, logic and comparisons. A modifier stands in exactly one pattern, or the instruction is
+//! not implemented.
 
 use super::super::body::Operand;
 use super::super::error::ParseError;
@@ -106,7 +107,8 @@ fn compare(o: &mut Operands<'_, '_, '_>, modifiers: &[&str], ty: Ty) -> Found {
 
 fn float(o: &mut Operands<'_, '_, '_>, base: &str, modifiers: &[&str], ty: Ty) -> Found {
     let Some(float) = FloatTy::of(ty) else { return Ok(None) };
-    // Without .rn, an addition or multiplication may be contracted by the assembler: its bits are not settled.
+    // Without .rn, an addition or multiplication may be contracted by the assembler: its bits are not
+    // settled.
     let op = match (base, modifiers) {
         ("add", ["rn"]) => Op::Float2(Float2::Add, float),
         ("sub", ["rn"]) => Op::Float2(Float2::Sub, float),

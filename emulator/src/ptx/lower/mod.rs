@@ -1,4 +1,5 @@
-//! Statements to steps, once: every modifier is understood here, or the step is a fault that names the instruction.
+//! Statements to steps, once: every modifier is understood here, or the step is a fault that names the
+//! instruction.
 
 mod arithmetic;
 mod convert;

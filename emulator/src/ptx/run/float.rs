@@ -1,8 +1,8 @@
 //! Floating point: what the PTX ISA says, and where it leaves bits open, our reading of the hardware.
 //!
-//! binary32: every NaN that is computed is 0x7fffffff ("an unspecified NaN", says the ISA). binary64: "NaN payloads are
-//! supported"; the first operand that is a NaN comes out, quiet, and an invalid operation gives 0xfff8000000000000.
-//! Subnormal numbers are operands and results like all others.
+//! binary32: every NaN that is computed is 0x7fffffff ("an unspecified NaN", says the ISA). binary64: "NaN
+//! payloads are supported"; the first operand that is a NaN comes out, quiet, and an invalid operation gives
+//! 0xfff8000000000000. Subnormal numbers are operands and results like all others.
 
 use super::super::op::{Float1, Float2};
 

@@ -1,7 +1,8 @@
 //! A warp's way through its steps.
 //!
-//! Lanes that stand at one step run it together. Where they part, those at the least step go first: so they meet again as
-//! early as they can, however the assembler of a device would order them. At a shuffle they wait for the lanes that it names.
+//! Lanes that stand at one step run it together. Where they part, those at the least step go first: so they
+//! meet again as early as they can, however the assembler of a device would order them. At a shuffle they
+//! wait for the lanes that it names.
 
 use super::super::entry::Entry;
 use super::super::op::{Op, Step};

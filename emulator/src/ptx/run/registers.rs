@@ -1,8 +1,10 @@
-//! Registers of a warp. Each slot knows which lanes wrote it: a lane that computes with what it never wrote is a fault.
+//! Registers of a warp. Each slot knows which lanes wrote it: a lane that computes with what it never wrote
+//! is a fault.
 //!
-//! LLVM leaves registers unwritten on paths that do not use them, and lets `mov` and `selp` carry them on: so these two pass
-//! it on that a lane was never written, and every other instruction faults. (`and` and `or` of predicates need one operand
-//! alone where it settles the result: that is how LLVM writes a condition behind a condition.)
+//! LLVM leaves registers unwritten on paths that do not use them, and lets `mov` and `selp` carry them on: so
+//! these two pass it on that a lane was never written, and every other instruction faults. (`and` and `or` of
+//! predicates need one operand alone where it settles the result: that is how LLVM writes a condition behind
+//! a condition.)
 
 use super::super::entry::Entry;
 use super::super::op::NONE;
@@ -99,7 +101,8 @@ impl<'e> Registers<'e> {
         Ok(())
     }
 
-    /// Of each lane one of two slots: `yes` has the lanes of the first. What is not chosen need not be written.
+    /// Of each lane one of two slots: `yes` has the lanes of the first. What is not chosen need not be
+    /// written.
     pub(crate) fn select(&mut self, to: u32, [a, b]: [u32; 2], yes: u32, mask: u32) -> Done {
         let written = (self.written[a as usize] & yes) | (self.written[b as usize] & !yes);
         let (first, second) = (&self.values[a as usize], &self.values[b as usize]);

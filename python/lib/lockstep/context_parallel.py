@@ -1,7 +1,7 @@
 """Rows whose tokens are spread over ranks (context parallel): gathers whole rows, returns local gradients.
 
->>> cp = ContextParallel(cu_seqlens, group)                    # offsets of the whole rows, the same on every rank
->>> logp, logp_old = cp.gather(own_logp, own_logp_old)         # [n] of this rank -> [N] of whole rows
+>>> cp = ContextParallel(cu_seqlens, group)  # offsets of the whole rows, the same on every rank
+>>> logp, logp_old = cp.gather(own_logp, own_logp_old)  # [n] of this rank -> [N] of whole rows
 >>> loss = lockstep.torch.loss("dapo", credit, logp=logp, logp_old=logp_old, cu_seqlens=cu_seqlens).loss
 
 A log-probability is 4 bytes per token, so whole rows are gathered and row sums stay the same: loss and

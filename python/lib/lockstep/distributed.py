@@ -1,9 +1,9 @@
 """Loss, metrics, whitening and counts of a batch spread over ranks, with the same bits for any distribution.
 
->>> counts = distributed.counts(loss_mask=mask)                                       # of the batch, on every rank
->>> credit = distributed.whiten(lockstep.advantages(recipe, ...), loss_mask=mask)     # by the moments of the batch
->>> loss = lockstep.loss(recipe, credit, counts=counts, ...)                          # this rank's rows
->>> totals = distributed.reduce(loss.totals)                                          # `totals.loss`, `totals.metrics` of the batch
+>>> counts = distributed.counts(loss_mask=mask)  # of the batch, on every rank
+>>> credit = distributed.whiten(lockstep.advantages(recipe, ...), loss_mask=mask)  # by the batch's moments
+>>> loss = lockstep.loss(recipe, credit, counts=counts, ...)  # this rank's rows
+>>> totals = distributed.reduce(loss.totals)  # `totals.loss`, `totals.metrics` of the batch
 
 Sums over rows are integers wide enough for every number, so nothing is rounded before the end and the order
 does not matter; an all-reduce of floats gives different values for different numbers of ranks. 8 kB cross the

@@ -110,7 +110,8 @@ pub(crate) struct Batch {
 }
 
 impl Batch {
-    /// Creates case number `case` of a stream. The mask pattern cycles with the case; masked elements hold garbage.
+    /// Creates case number `case` of a stream. The mask pattern cycles with the case; masked elements hold
+    /// garbage.
     pub(crate) fn new(source: Source, range: Range, case: u32) -> Self {
         let zeros = [0.0; ELEMENTS];
         let mut batch = Batch {

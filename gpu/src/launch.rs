@@ -14,10 +14,10 @@ impl<D: Driver> Gpu<D> {
     ///
     /// # Safety
     /// Until the stream has run the op:
-    /// * every array is memory that this device can reach, of the length that its view states, and long enough
-    ///   for the kernel's documented lengths (no access is bounds-checked on a device);
-    /// * inputs are initialised and nobody writes them, and nobody else reads or writes outputs, except in work
-    ///   that the streams order before or after the op;
+    /// * every array is memory that this device can reach, of the length that its view states, and as long as
+    ///   the kernel's documentation requires (no access is bounds-checked on a device);
+    /// * inputs are initialised and nobody writes them, and nobody else reads or writes outputs, except in
+    ///   work that the streams order before or after the op;
     /// * offsets pass [`Gpu::check_offsets`].
     #[allow(unsafe_code)]
     pub unsafe fn launch<K: DisjointRows>(&self, stream: &Stream<D>, kernel: &K) -> Result<(), Error> {
